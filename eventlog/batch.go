@@ -1,0 +1,256 @@
+package eventlog
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"time"
+
+	"github.com/klauspost/compress/zstd"
+	"github.com/transparency-dev/merkle/compact"
+	"github.com/transparency-dev/merkle/rfc6962"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+	"stele.dev/stele/eventlog/logpb"
+)
+
+// maxEventsSize bounds what a reader decompresses, whatever a batch says of itself.
+const maxEventsSize = 64 << 20
+
+// Batch is what one append put into the log.
+type Batch struct {
+	Log       ID
+	Epoch     uint64
+	First     uint64 // revision of the first event
+	Revisions uint64 // that the events take together
+	Previous  Hash
+	Hash      Hash
+	Writer    ID
+	Nonce     ID
+	Time      time.Time // log time: never before the previous batch's
+	Clock     time.Time // the writer's own clock
+	Events    []*Event
+	// Size is the number of encoded bytes in the log.
+	Size int
+
+	plain int // bytes before compression: about what the events take in memory
+}
+
+// Last is the last revision of the batch.
+func (b *Batch) Last() uint64 { return b.First + b.Revisions - 1 }
+
+// Head is the position after the batch.
+func (b *Batch) Head() Head {
+	return Head{Log: b.Log, Epoch: b.Epoch, Revision: b.Last(), Hash: b.Hash}
+}
+
+// Draft is a group of entries that is to become one batch: compressed and hashed,
+// but for its place in the log.
+type Draft struct {
+	entries   []*Entry
+	events    []byte // encoded logpb.Events, compressed
+	size      int    // before compression
+	root      Hash
+	revisions uint64
+}
+
+// NewDraft gathers entries, at least one, in this order.
+func NewDraft(entries []*Entry) *Draft {
+	d := &Draft{entries: entries}
+	size := 0
+	for _, e := range entries {
+		size += protowire.SizeTag(1) + protowire.SizeBytes(len(e.bytes))
+		d.revisions += e.event.Span()
+	}
+	plain := make([]byte, 0, size)
+	leaves := merkle.NewEmptyRange(0)
+	for _, e := range entries {
+		plain = protowire.AppendTag(plain, 1, protowire.BytesType) // Events.entries
+		plain = protowire.AppendBytes(plain, e.bytes)
+		must(leaves.Append(e.leaf, nil))
+	}
+	d.size, d.root = len(plain), rootOf(leaves)
+	d.events = encoder.EncodeAll(plain, make([]byte, 0, len(plain)/2))
+	return d
+}
+
+// place encodes the draft as the batch after position `after`.
+func (d *Draft) place(after Head, writer, nonce ID, logTime, clock time.Time) (*Batch, []byte) {
+	b := &Batch{
+		Log: after.Log, Epoch: after.Epoch, First: after.Revision + 1, Revisions: d.revisions,
+		Previous: after.Hash, Writer: writer, Nonce: nonce, Time: logTime, Clock: clock,
+	}
+	header, err := proto.Marshal(&logpb.Header{
+		LogId: b.Log[:], Epoch: b.Epoch, Format: Format,
+		FirstRevision: b.First, Revisions: b.Revisions, Events: uint32(len(d.entries)),
+		Previous: b.Previous[:], Writer: writer[:], Nonce: nonce[:],
+		TimeUnixNano: logTime.UnixNano(), ClockUnixNano: clock.UnixNano(),
+	})
+	must(err)
+	b.Hash = hashBatch(b.Previous, header, d.root)
+	value, err := proto.Marshal(&logpb.Batch{
+		Format: Format, Header: header,
+		Compression: logpb.Compression_COMPRESSION_ZSTD, EventsSize: uint64(d.size), Events: d.events,
+	})
+	must(err)
+	b.Size, b.plain = len(value), d.size
+	return b, value
+}
+
+// won completes a placed batch with its events, which from now on have revisions.
+func (d *Draft) won(b *Batch) *Batch {
+	b.Events = make([]*Event, len(d.entries))
+	revision := b.First
+	for i, e := range d.entries {
+		e.event.Revision, e.event.Time = revision, b.Time
+		revision += e.event.Span()
+		b.Events[i] = e.event
+	}
+	return b
+}
+
+// DecodeBatch reads the value of the key of revision `first`. It checks that the
+// batch agrees with itself, and computes its hash; whether it continues the log is
+// for the reader to check. Errors are [*CorruptError] or [*UnsupportedError].
+func DecodeBatch(first uint64, value []byte) (*Batch, error) {
+	corrupt := func(format string, args ...any) (*Batch, error) {
+		return nil, &CorruptError{Revision: first, Reason: fmt.Sprintf(format, args...)}
+	}
+	var pb logpb.Batch
+	if err := proto.Unmarshal(value, &pb); err != nil {
+		return corrupt("%v", err)
+	}
+	if pb.GetFormat() > Format {
+		return nil, &UnsupportedError{Revision: first, What: fmt.Sprintf("format level %d", pb.GetFormat())}
+	}
+	var h logpb.Header
+	if err := proto.Unmarshal(pb.GetHeader(), &h); err != nil {
+		return corrupt("header: %v", err)
+	}
+	switch {
+	case h.GetFormat() != pb.GetFormat() || h.GetFormat() == 0:
+		return corrupt("format level %d in the header, %d outside", h.GetFormat(), pb.GetFormat())
+	case h.GetFirstRevision() != first:
+		return corrupt("its header says revision %d", h.GetFirstRevision())
+	case len(h.GetLogId()) != len(ID{}), len(h.GetWriter()) != len(ID{}), len(h.GetNonce()) != len(ID{}), len(h.GetPrevious()) != len(Hash{}):
+		return corrupt("an id or hash in the header has the wrong length")
+	case h.GetEvents() == 0:
+		return corrupt("no events")
+	}
+	plain, err := decompress(&pb)
+	if err != nil {
+		return corrupt("%v", err)
+	}
+	var events logpb.Events
+	if err := proto.Unmarshal(plain, &events); err != nil {
+		return corrupt("events: %v", err)
+	}
+	if len(events.GetEntries()) != int(h.GetEvents()) {
+		return corrupt("%d events, its header says %d", len(events.GetEntries()), h.GetEvents())
+	}
+	b := &Batch{
+		Log: ID(h.GetLogId()), Epoch: h.GetEpoch(), First: first, Revisions: h.GetRevisions(),
+		Previous: Hash(h.GetPrevious()), Writer: ID(h.GetWriter()), Nonce: ID(h.GetNonce()),
+		Time:  time.Unix(0, h.GetTimeUnixNano()).UTC(),
+		Clock: time.Unix(0, h.GetClockUnixNano()).UTC(),
+		Size:  len(value),
+		plain: len(plain),
+	}
+	b.Events = make([]*Event, len(events.GetEntries()))
+	leaves := merkle.NewEmptyRange(0)
+	revision := first
+	for i, entry := range events.GetEntries() {
+		e, leaf, err := decodeEntry(entry)
+		if err != nil {
+			return corrupt("event %d: %v", i, err)
+		}
+		if _, known := logpb.Type_name[int32(e.Meta.GetType())]; !known && !e.Meta.GetSkippable() {
+			return nil, &UnsupportedError{Revision: revision, What: fmt.Sprintf("event type %d", e.Meta.GetType())}
+		}
+		must(leaves.Append(leaf, nil))
+		e.Revision, e.Time = revision, b.Time
+		revision += e.Span()
+		b.Events[i] = e
+	}
+	if revision-first != b.Revisions {
+		return corrupt("events take %d revisions, its header says %d", revision-first, b.Revisions)
+	}
+	b.Hash = hashBatch(b.Previous, pb.GetHeader(), rootOf(leaves))
+	return b, nil
+}
+
+func decompress(pb *logpb.Batch) ([]byte, error) {
+	size := pb.GetEventsSize()
+	if size > maxEventsSize {
+		return nil, fmt.Errorf("events of %d bytes, at most %d are read", size, maxEventsSize)
+	}
+	switch pb.GetCompression() {
+	case logpb.Compression_COMPRESSION_NONE:
+		if uint64(len(pb.GetEvents())) != size {
+			return nil, fmt.Errorf("events have %d bytes, not %d", len(pb.GetEvents()), size)
+		}
+		return pb.GetEvents(), nil
+	case logpb.Compression_COMPRESSION_ZSTD:
+		// A frame that says how large it is must agree; one that does not is
+		// stopped by the decoder's own limit.
+		var frame zstd.Header
+		if err := frame.Decode(pb.GetEvents()); err != nil {
+			return nil, err
+		}
+		if frame.HasFCS && frame.FrameContentSize != size {
+			return nil, fmt.Errorf("compressed events have %d bytes, not %d", frame.FrameContentSize, size)
+		}
+		plain, err := decoder.DecodeAll(pb.GetEvents(), make([]byte, 0, min(size, 1<<20)))
+		if err != nil {
+			return nil, err
+		}
+		if uint64(len(plain)) != size {
+			return nil, fmt.Errorf("events have %d bytes, not %d", len(plain), size)
+		}
+		return plain, nil
+	default:
+		return nil, fmt.Errorf("compression %d", pb.GetCompression())
+	}
+}
+
+// Both are safe for concurrent use in the stateless way they are used here, and
+// made before anything runs: what they share between callers must not belong to
+// whoever happens to come first.
+var encoder, decoder = newEncoder(), newDecoder()
+
+func newEncoder() *zstd.Encoder {
+	e, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1), zstd.WithLowerEncoderMem(true))
+	must(err)
+	e.EncodeAll(nil, nil)
+	return e
+}
+
+func newDecoder() *zstd.Decoder {
+	d, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(maxEventsSize), zstd.WithDecoderLowmem(true))
+	must(err)
+	return d
+}
+
+var merkle = &compact.RangeFactory{Hash: rfc6962.DefaultHasher.HashChildren}
+
+func rootOf(leaves *compact.Range) Hash {
+	root, err := leaves.GetRootHash(nil)
+	must(err)
+	return Hash(root)
+}
+
+func hashBatch(previous Hash, header []byte, root Hash) (sum Hash) {
+	h := sha256.New()
+	h.Write([]byte{batchPrefix})
+	h.Write(previous[:])
+	h.Write(header)
+	h.Write(root[:])
+	h.Sum(sum[:0])
+	return sum
+}
+
+// must marks errors that only a bug in this package can cause.
+func must(err error) {
+	if err != nil {
+		panic("eventlog: " + err.Error())
+	}
+}

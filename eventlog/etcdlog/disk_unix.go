@@ -1,0 +1,14 @@
+//go:build unix
+
+package etcdlog
+
+import "golang.org/x/sys/unix"
+
+// freeBytes is the space on dir's disk that an ordinary user can still fill.
+func freeBytes(dir string) (uint64, error) {
+	var fs unix.Statfs_t
+	if err := unix.Statfs(dir, &fs); err != nil {
+		return 0, err
+	}
+	return fs.Bavail * uint64(fs.Bsize), nil
+}

@@ -1,0 +1,228 @@
+// Package etcdlog keeps the log in etcd: in a cluster reached through a client
+// ([New]), or in a single member embedded in this process ([Embed]).
+//
+// An append is one etcd transaction and so one Raft entry, whatever the size of the
+// batch. etcd's own history is never needed: only the head key is written more
+// than once.
+package etcdlog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"stele.dev/stele/eventlog"
+)
+
+// batchesPerRead bounds an answer: batches are up to 1 MiB, seldom more.
+const batchesPerRead = 32
+
+// Backend keeps one log under a prefix of an etcd.
+type Backend struct {
+	client *clientv3.Client
+	head   string // key
+	log    string // key of a batch, without its revision
+	limits eventlog.Limits
+	// room refuses appends when storage runs out.
+	room  func() error
+	close func() error // called once
+
+	ctx     context.Context // ends at Close
+	cancel  context.CancelFunc
+	closing sync.Once
+
+	mu sync.Mutex
+	// moved is closed and replaced when the head may have moved. It is nil until
+	// somebody waits, which starts the watch.
+	moved chan struct{}
+}
+
+var _ eventlog.Backend = (*Backend)(nil)
+
+// DefaultMaxValue is what an etcd with default settings takes in one request, less
+// some room for what goes with the value.
+const DefaultMaxValue = 1536<<10 - 1<<10
+
+// New keeps the log under prefix, without a slash at the end, in the etcd of the
+// client. maxValue is the largest value that this etcd takes; DefaultMaxValue if 0.
+// Closing the backend leaves the client open.
+func New(client *clientv3.Client, prefix string, maxValue int) *Backend {
+	if maxValue == 0 {
+		maxValue = DefaultMaxValue
+	}
+	return newBackend(client, prefix, eventlog.Limits{Value: maxValue})
+}
+
+func newBackend(client *clientv3.Client, prefix string, limits eventlog.Limits) *Backend {
+	b := &Backend{
+		client: client, head: prefix + "/head", log: prefix + "/log/", limits: limits,
+		room:  func() error { return nil },
+		close: func() error { return nil },
+	}
+	b.ctx, b.cancel = context.WithCancel(context.Background())
+	return b
+}
+
+// Append implements [eventlog.Backend].
+func (b *Backend) Append(ctx context.Context, p eventlog.Proposal) (eventlog.Answer, error) {
+	if err := b.room(); err != nil {
+		return eventlog.Answer{}, err
+	}
+	ctx, done := b.untilClosed(ctx)
+	defer done()
+	held := clientv3.Compare(clientv3.Value(b.head), "=", string(p.From))
+	if len(p.From) == 0 {
+		held = clientv3.Compare(clientv3.CreateRevision(b.head), "=", 0)
+	}
+	resp, err := b.client.Txn(ctx).
+		If(held, clientv3.Compare(clientv3.CreateRevision(b.key(p.At)), "=", 0)).
+		Then(clientv3.OpPut(b.key(p.At), string(p.Value)), clientv3.OpPut(b.head, string(p.To))).
+		Else(b.reads(p.At)...).
+		Commit()
+	if err != nil {
+		return eventlog.Answer{}, classify(err)
+	}
+	if resp.Succeeded {
+		return eventlog.Answer{Applied: true}, nil
+	}
+	return b.answer(resp)
+}
+
+// Read implements [eventlog.Backend].
+func (b *Backend) Read(ctx context.Context, from uint64) (eventlog.Answer, error) {
+	ctx, done := b.untilClosed(ctx)
+	defer done()
+	resp, err := b.client.Txn(ctx).Then(b.reads(from)...).Commit()
+	if err != nil {
+		return eventlog.Answer{}, fmt.Errorf("etcd: %w", err)
+	}
+	return b.answer(resp)
+}
+
+// reads gets the head and the batches from a revision on, in one transaction.
+func (b *Backend) reads(from uint64) []clientv3.Op {
+	return []clientv3.Op{
+		clientv3.OpGet(b.head),
+		clientv3.OpGet(b.key(from), clientv3.WithRange(clientv3.GetPrefixRangeEnd(b.log)), clientv3.WithLimit(batchesPerRead)),
+	}
+}
+
+func (b *Backend) answer(resp *clientv3.TxnResponse) (eventlog.Answer, error) {
+	var a eventlog.Answer
+	if kvs := resp.Responses[0].GetResponseRange().GetKvs(); len(kvs) > 0 {
+		a.Head = kvs[0].Value
+	}
+	for _, kv := range resp.Responses[1].GetResponseRange().GetKvs() {
+		s, err := b.stored(kv.Key, kv.Value)
+		if err != nil {
+			return eventlog.Answer{}, err
+		}
+		a.Batches = append(a.Batches, s)
+	}
+	return a, nil
+}
+
+// ReadBack implements [eventlog.Backend].
+func (b *Backend) ReadBack(ctx context.Context, from uint64, max int) ([]eventlog.Stored, error) {
+	ctx, done := b.untilClosed(ctx)
+	defer done()
+	resp, err := b.client.Get(ctx, b.log, clientv3.WithRange(b.key(from)+"\x00"), clientv3.WithLimit(int64(max)),
+		clientv3.WithSort(clientv3.SortByKey, clientv3.SortDescend))
+	if err != nil {
+		return nil, fmt.Errorf("etcd: %w", err)
+	}
+	back := make([]eventlog.Stored, len(resp.Kvs))
+	for i, kv := range resp.Kvs {
+		if back[i], err = b.stored(kv.Key, kv.Value); err != nil {
+			return nil, err
+		}
+	}
+	return back, nil
+}
+
+// Wait implements [eventlog.Backend]: one watch of the head serves all who wait.
+func (b *Backend) Wait(ctx context.Context, from uint64) error {
+	b.mu.Lock()
+	if b.moved == nil {
+		b.moved = make(chan struct{})
+		go b.watch()
+	}
+	moved := b.moved
+	b.mu.Unlock()
+	// What came before the wait is not announced again.
+	if a, err := b.Read(ctx, from); err != nil || len(a.Batches) > 0 {
+		return err
+	}
+	select {
+	case <-moved:
+		return nil
+	case <-b.ctx.Done():
+		return b.ctx.Err()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (b *Backend) watch() {
+	for range b.client.Watch(clientv3.WithRequireLeader(b.ctx), b.head) {
+		b.wake(make(chan struct{}))
+	}
+	b.wake(nil) // the watch ended: whoever waits next starts another
+}
+
+func (b *Backend) wake(next chan struct{}) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	close(b.moved)
+	b.moved = next
+}
+
+// Limits implements [eventlog.Backend].
+func (b *Backend) Limits() eventlog.Limits { return b.limits }
+
+// Close implements [eventlog.Backend].
+func (b *Backend) Close() error {
+	var err error
+	b.closing.Do(func() {
+		b.cancel()
+		err = b.close()
+	})
+	return err
+}
+
+// untilClosed ends a call's context when the backend is closed.
+func (b *Backend) untilClosed(ctx context.Context) (context.Context, func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	stop := context.AfterFunc(b.ctx, cancel)
+	return ctx, func() { stop(); cancel() }
+}
+
+func (b *Backend) key(revision uint64) string { return fmt.Sprintf("%s%020d", b.log, revision) }
+
+func (b *Backend) stored(key, value []byte) (eventlog.Stored, error) {
+	first, err := strconv.ParseUint(string(key[len(b.log):]), 10, 64)
+	if err != nil {
+		return eventlog.Stored{}, &eventlog.CorruptError{Reason: fmt.Sprintf("key %q is not of a revision", key)}
+	}
+	return eventlog.Stored{First: first, Value: value}, nil
+}
+
+// classify tells the few errors after which nothing was proposed from all others,
+// after which the transaction may be applied: etcd answers "no space", too, to
+// transactions that it has applied.
+func classify(err error) error {
+	switch {
+	case errors.Is(err, rpctypes.ErrRequestTooLarge):
+		return fmt.Errorf("%w: %w", eventlog.ErrTooLarge, err)
+	case status.Code(err) == codes.PermissionDenied, status.Code(err) == codes.Unauthenticated:
+		return fmt.Errorf("%w: %w", eventlog.ErrUnavailable, err)
+	default:
+		return fmt.Errorf("etcd: %w", err)
+	}
+}

@@ -1,0 +1,72 @@
+package eventlog
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+)
+
+// Format is the level of the format that this code writes, and the highest it reads.
+const Format = 1
+
+// Hash is a SHA-256 digest.
+type Hash [sha256.Size]byte
+
+func (h Hash) String() string { return hex.EncodeToString(h[:]) }
+
+// ID is 16 random bytes: of a log, of a writer, or of one try to append.
+type ID [16]byte
+
+func (id ID) String() string { return hex.EncodeToString(id[:]) }
+
+// Head is a position in a log: directly after the batch that ends at Revision and
+// has the hash Hash. The zero Head is the position before the first batch of any
+// log.
+type Head struct {
+	Log      ID
+	Epoch    uint64
+	Revision uint64
+	Hash     Hash
+}
+
+const headSize = 1 + 16 + 8 + 8 + sha256.Size
+
+// Encode gives the bytes that stand under the head key, which backends compare:
+// format level (1 byte), log id (16), epoch (8), revision (8), hash (32), integers
+// big-endian. The zero Head, of a log that does not exist, has none.
+func (h Head) Encode() []byte {
+	if h == (Head{}) {
+		return nil
+	}
+	b := make([]byte, 0, headSize)
+	b = append(b, Format)
+	b = append(b, h.Log[:]...)
+	b = binary.BigEndian.AppendUint64(b, h.Epoch)
+	b = binary.BigEndian.AppendUint64(b, h.Revision)
+	return append(b, h.Hash[:]...)
+}
+
+// DecodeHead is the inverse of [Head.Encode].
+func DecodeHead(b []byte) (Head, error) {
+	if len(b) == 0 {
+		return Head{}, nil
+	}
+	if b[0] > Format {
+		return Head{}, &UnsupportedError{What: fmt.Sprintf("format level %d", b[0])}
+	}
+	if len(b) != headSize || b[0] == 0 {
+		return Head{}, &CorruptError{Reason: fmt.Sprintf("head has %d bytes, want %d", len(b), headSize)}
+	}
+	var h Head
+	b = b[1:]
+	b = b[copy(h.Log[:], b):]
+	h.Epoch, b = binary.BigEndian.Uint64(b), b[8:]
+	h.Revision, b = binary.BigEndian.Uint64(b), b[8:]
+	copy(h.Hash[:], b)
+	return h, nil
+}
+
+func (h Head) String() string {
+	return fmt.Sprintf("revision %d of log %s (epoch %d, hash %.8s)", h.Revision, h.Log, h.Epoch, h.Hash)
+}

@@ -1,0 +1,382 @@
+package eventlog
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"stele.dev/stele/eventlog/logpb"
+)
+
+// DefaultBatchLimit is the size under which group commits of a new log stay, in
+// encoded bytes.
+const DefaultBatchLimit = 1 << 20
+
+// Options for [Open].
+type Options struct {
+	// Software names what creates the log, for its first event.
+	Software string
+	// BatchLimit of a new log; DefaultBatchLimit if 0. An existing log has its own.
+	BatchLimit int
+	// Clock is time.Now if nil. It may jump: log time never goes back.
+	Clock func() time.Time
+	// RecentBytes bounds the newest batches kept in memory for followers; 4 MiB if
+	// 0.
+	RecentBytes int
+}
+
+// Log is one process's access to a log. See the package comment.
+type Log struct {
+	backend    Backend
+	id         ID
+	writer     ID
+	batchLimit int
+	clock      func() time.Time
+
+	mu sync.Mutex
+	// newest is the greatest log time seen. Whoever knows a log's tip has read it
+	// here, so newest is never before the tip's.
+	newest time.Time
+	// recent holds the newest batches known here, each continuing the one before.
+	recent      []*Batch
+	recentBytes int
+	recentMax   int
+	// grown is closed and replaced when recent grows.
+	grown chan struct{}
+}
+
+// Reader is what projections see of a log.
+type Reader interface {
+	// Next returns the batches that follow position `after`, in order and at least
+	// one, waiting until there is one or the context ends.
+	Next(ctx context.Context, after Head) ([]*Batch, error)
+	// Back returns up to max batches that begin at revision `from` or earlier, the
+	// newest first. They have not been checked against the chain.
+	Back(ctx context.Context, from uint64, max int) ([]*Batch, error)
+}
+
+var _ Reader = (*Log)(nil)
+
+// Open attaches to the log in the backend, or creates it by its first event. The
+// caller remains the owner of the backend.
+func Open(ctx context.Context, backend Backend, o Options) (*Log, error) {
+	if o.Clock == nil {
+		o.Clock = time.Now
+	}
+	if o.BatchLimit == 0 {
+		o.BatchLimit = DefaultBatchLimit
+	}
+	if o.RecentBytes == 0 {
+		o.RecentBytes = 4 << 20
+	}
+	l := &Log{backend: backend, writer: newID(), clock: o.Clock, recentMax: o.RecentBytes, grown: make(chan struct{})}
+	first, err := l.first(ctx, o)
+	if err != nil {
+		return nil, fmt.Errorf("open log: %w", err)
+	}
+	created := first.Events[0].Meta.GetLogCreated()
+	if created == nil || first.First != 1 || first.Previous != (Hash{}) {
+		return nil, fmt.Errorf("open log: %w", &CorruptError{Revision: first.First, Reason: "the first event does not create a log"})
+	}
+	l.id, l.batchLimit, l.newest = first.Log, int(created.GetBatchLimit()), first.Time
+	return l, nil
+}
+
+// first reads the log's first batch, or appends it.
+func (l *Log) first(ctx context.Context, o Options) (*Batch, error) {
+	for {
+		answer, err := l.backend.Read(ctx, 1)
+		if err != nil {
+			return nil, err
+		}
+		if len(answer.Batches) > 0 {
+			return DecodeBatch(answer.Batches[0].First, answer.Batches[0].Value)
+		}
+		if len(answer.Head) > 0 {
+			return nil, &CorruptError{Reason: "there is a head but no batch"}
+		}
+		entry, err := Encode(&Event{Meta: &logpb.Metadata{
+			Type:   logpb.Type_TYPE_LOG_CREATED,
+			Detail: &logpb.Metadata_LogCreated{LogCreated: &logpb.LogCreated{BatchLimit: uint64(o.BatchLimit), Software: o.Software}},
+		}})
+		if err != nil {
+			return nil, err
+		}
+		draft := NewDraft([]*Entry{entry})
+		now := l.clock()
+		batch, value := draft.place(Head{Log: newID()}, l.writer, newID(), now, now)
+		answer, err = l.settle(ctx, Proposal{To: batch.Head().Encode(), At: 1, Value: value})
+		if err != nil {
+			return nil, err
+		}
+		if answer.Applied {
+			return draft.won(batch), nil
+		}
+	}
+}
+
+// ID of the log.
+func (l *Log) ID() ID { return l.id }
+
+// Writer is drawn anew for each process that opens the log.
+func (l *Log) Writer() ID { return l.writer }
+
+// BatchLimit is the size, in encoded bytes, under which a draft of several entries
+// MUST stay. A lone entry may exceed it, up to the backend's own limit.
+func (l *Log) BatchLimit() int { return l.batchLimit }
+
+// Exclusive tells whether this process is the only one that can write.
+func (l *Log) Exclusive() bool { return l.backend.Limits().Exclusive }
+
+// Start is the position before the log's first batch.
+func (l *Log) Start() Head { return Head{Log: l.id} }
+
+// Append puts the draft into the log directly after position `after`, which the
+// caller believes to be its tip, and returns the batch that it became.
+//
+// If it lost against other writers, the batch is nil and newer holds what follows
+// `after`, some or all of it; the draft may be tried again at the new tip, once the
+// caller has checked it against that. If [Refused] holds for the error, nothing was
+// proposed. If the context ends before the outcome is known the error is
+// [ErrUnknownOutcome]; until then Append goes on asking by itself.
+func (l *Log) Append(ctx context.Context, after Head, d *Draft) (won *Batch, newer []*Batch, err error) {
+	clock := l.clock()
+	batch, value := d.place(after, l.writer, newID(), l.logTime(clock), clock)
+	if max := l.backend.Limits().Value; len(value) > max {
+		return nil, nil, fmt.Errorf("%w: %d bytes, limit is %d", ErrTooLarge, len(value), max)
+	}
+	var from []byte
+	if after.Revision > 0 {
+		from = after.Encode()
+	}
+	answer, err := l.settle(ctx, Proposal{From: from, To: batch.Head().Encode(), At: batch.First, Value: value})
+	if err != nil {
+		return nil, nil, err
+	}
+	if answer.Applied {
+		d.won(batch)
+		l.remember(after, []*Batch{batch})
+		return batch, nil, nil
+	}
+	newer, err = l.check(after, answer)
+	if err != nil {
+		return nil, nil, err
+	}
+	if len(newer) == 0 {
+		return nil, nil, &CorruptError{Revision: batch.First, Reason: "the backend holds the head that was expected, yet it did not append"}
+	}
+	if newer[0].Nonce == batch.Nonce { // applied by an earlier try
+		d.won(batch)
+		newer[0] = batch
+		l.remember(after, newer)
+		return batch, newer[1:], nil
+	}
+	l.remember(after, newer)
+	return nil, newer, nil
+}
+
+// settle proposes until the outcome is known: an answer or a refusal of the very
+// first try. A later try may find its own batch in the answer.
+func (l *Log) settle(ctx context.Context, p Proposal) (Answer, error) {
+	pause := time.Millisecond
+	for first := true; ; first = false {
+		answer, err := l.backend.Append(ctx, p)
+		if err == nil || first && Refused(err) {
+			return answer, err
+		}
+		select {
+		case <-ctx.Done():
+			return Answer{}, fmt.Errorf("%w: %w", ErrUnknownOutcome, err)
+		case <-time.After(pause):
+			pause = min(2*pause, time.Second)
+		}
+	}
+}
+
+// CatchUp returns batches that follow position `after`; none means that `after` was
+// the tip at some moment after the call began. If there are any there may be more.
+func (l *Log) CatchUp(ctx context.Context, after Head) ([]*Batch, error) {
+	answer, err := l.backend.Read(ctx, after.Revision+1)
+	if err != nil {
+		return nil, err
+	}
+	newer, err := l.check(after, answer)
+	if err != nil {
+		return nil, err
+	}
+	l.remember(after, newer)
+	return newer, nil
+}
+
+// Next implements [Reader]: from memory if the position is recent, else from the
+// backend.
+func (l *Log) Next(ctx context.Context, after Head) ([]*Batch, error) {
+	for {
+		batches, atTip, grown := l.fromMemory(after)
+		if len(batches) > 0 {
+			return batches, nil
+		}
+		exclusive := l.Exclusive()
+		if !atTip || !exclusive {
+			batches, err := l.CatchUp(ctx, after)
+			if err != nil || len(batches) > 0 {
+				return batches, err
+			}
+		}
+		if exclusive {
+			select {
+			case <-grown:
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			}
+		} else if err := l.backend.Wait(ctx, after.Revision+1); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// Back implements [Reader].
+func (l *Log) Back(ctx context.Context, from uint64, max int) ([]*Batch, error) {
+	stored, err := l.backend.ReadBack(ctx, from, max)
+	if err != nil {
+		return nil, err
+	}
+	batches := make([]*Batch, len(stored))
+	for i, s := range stored {
+		if batches[i], err = DecodeBatch(s.First, s.Value); err != nil {
+			return nil, err
+		}
+		if batches[i].Log != l.id {
+			return nil, &CorruptError{Revision: s.First, Reason: "it belongs to log " + batches[i].Log.String()}
+		}
+	}
+	return batches, nil
+}
+
+// check decodes an answer and holds it against the position it was asked from.
+func (l *Log) check(after Head, answer Answer) ([]*Batch, error) {
+	head, err := DecodeHead(answer.Head)
+	if err != nil {
+		return nil, err
+	}
+	if head.Revision < after.Revision || head.Log != l.id || head.Revision == after.Revision && head != after {
+		return nil, fmt.Errorf("%w: it is at %v, this process at %v", ErrDiverged, head, after)
+	}
+	if head.Revision > after.Revision && len(answer.Batches) == 0 {
+		return nil, &CorruptError{Revision: after.Revision + 1, Reason: "it is missing"}
+	}
+	batches := make([]*Batch, len(answer.Batches))
+	for i, s := range answer.Batches {
+		b, err := DecodeBatch(s.First, s.Value)
+		if err != nil {
+			return nil, err
+		}
+		if err := follows(after, b); err != nil {
+			return nil, err
+		}
+		batches[i], after = b, b.Head()
+	}
+	if head.Revision < after.Revision || head.Revision == after.Revision && head != after {
+		return nil, &CorruptError{Revision: after.Revision, Reason: "the head does not agree with it"}
+	}
+	return batches, nil
+}
+
+// follows tells why b cannot stand directly after the position.
+func follows(after Head, b *Batch) error {
+	switch {
+	case b.Log != after.Log:
+		return &CorruptError{Revision: b.First, Reason: "it belongs to log " + b.Log.String()}
+	case b.Previous != after.Hash:
+		return fmt.Errorf("%w: revision %d does not continue what was read up to %d", ErrDiverged, b.First, after.Revision)
+	}
+	if started := b.Events[0].Meta.GetEpochStarted(); started != nil {
+		if b.Epoch != after.Epoch+1 || b.First != started.GetNext() || b.First <= after.Revision {
+			return &CorruptError{Revision: b.First, Reason: "it starts an epoch that does not follow"}
+		}
+		return nil
+	}
+	if b.First != after.Revision+1 || b.Epoch != after.Epoch {
+		return &CorruptError{Revision: b.First, Reason: fmt.Sprintf("revision %d of epoch %d should stand here", after.Revision+1, after.Epoch)}
+	}
+	return nil
+}
+
+// remember keeps batches that follow position `after` for followers.
+func (l *Log) remember(after Head, batches []*Batch) {
+	if len(batches) == 0 {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if last := batches[len(batches)-1].Time; last.After(l.newest) {
+		l.newest = last
+	}
+	if n := len(l.recent); n > 0 {
+		tip := l.recent[n-1]
+		if batches[len(batches)-1].Last() <= tip.Last() {
+			return // a reader that lags
+		}
+		if tip.Head() != after {
+			l.recent, l.recentBytes = nil, 0
+		}
+	}
+	for _, b := range batches {
+		l.recent = append(l.recent, b)
+		l.recentBytes += b.plain
+	}
+	drop := 0
+	for l.recentBytes > l.recentMax && drop < len(l.recent)-1 {
+		l.recentBytes -= l.recent[drop].plain
+		l.recent[drop] = nil
+		drop++
+	}
+	l.recent = l.recent[drop:]
+	close(l.grown)
+	l.grown = make(chan struct{})
+}
+
+// fromMemory returns what is remembered after the position, whether the position is
+// directly behind all that is remembered, and what is closed when more comes.
+func (l *Log) fromMemory(after Head) (batches []*Batch, atTip bool, grown <-chan struct{}) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if n := len(l.recent); n > 0 && l.recent[n-1].Hash == after.Hash {
+		return nil, true, l.grown
+	}
+	for i := len(l.recent) - 1; i >= 0; i-- {
+		if b := l.recent[i]; b.Previous == after.Hash {
+			return slices.Clone(l.recent[i:]), false, l.grown
+		} else if b.Last() <= after.Revision {
+			break
+		}
+	}
+	return nil, false, l.grown
+}
+
+// logTime is the writer's clock, but never before a batch that was seen.
+func (l *Log) logTime(clock time.Time) time.Time {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if clock.Before(l.newest) {
+		return l.newest
+	}
+	return clock
+}
+
+func newID() (id ID) {
+	rand.Read(id[:]) // never fails
+	return id
+}
+
+// IsFatal tells whether an error means that the log cannot be read any further by
+// this process: it is corrupt, newer than this version, or another one.
+func IsFatal(err error) bool {
+	var corrupt *CorruptError
+	var unsupported *UnsupportedError
+	return errors.Is(err, ErrDiverged) || errors.As(err, &corrupt) || errors.As(err, &unsupported)
+}

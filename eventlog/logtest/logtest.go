@@ -1,0 +1,393 @@
+// Package logtest is the conformance suite of the log's backends: what
+// eventlog.Backend promises, as tests, and the same for all of them.
+package logtest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"stele.dev/stele/eventlog"
+	"stele.dev/stele/eventlog/logpb"
+)
+
+// Cluster is an empty store of one subtest.
+type Cluster struct {
+	// Open returns a backend on the store; further calls give further ones, as
+	// other processes would have, or the same one if the backend is exclusive.
+	Open func() eventlog.Backend
+}
+
+// Run runs the suite. newCluster is called once per subtest and cleans up by
+// t.Cleanup.
+func Run(t *testing.T, newCluster func(t *testing.T) Cluster) {
+	for _, tc := range []struct {
+		name string
+		run  func(*testing.T, Cluster)
+	}{
+		{"an empty store has neither head nor batches", emptyStore},
+		{"an append at the head is applied and read back as it was", appendAndRead},
+		{"an append at another head is not applied, and answered with what is there", appendElsewhere},
+		{"an append on a taken key is not applied", appendOnTakenKey},
+		{"the same append twice is applied once", appendTwice},
+		{"reads go on from any revision until the head", readPages},
+		{"reading back goes from any revision to the first", readBack},
+		{"a value over the limit is refused, one at the limit is not", valueLimit},
+		{"a wait ends when the log grows", waitEnds},
+		{"a wait for what is there ends at once", waitForPresent},
+		{"a wait ends with its context", waitCancelled},
+		{"calls after close fail", closed},
+		{"many writers make one log", manyWriters},
+		{"a follower sees every batch once, in order", followers},
+	} {
+		t.Run(tc.name, func(t *testing.T) { tc.run(t, newCluster(t)) })
+	}
+}
+
+func emptyStore(t *testing.T, c Cluster) {
+	a, err := c.Open().Read(t.Context(), 1)
+	if err != nil || len(a.Head) > 0 || len(a.Batches) > 0 {
+		t.Errorf("Read of an empty store = %v, %v", a, err)
+	}
+	back, err := c.Open().ReadBack(t.Context(), 10, 10)
+	if err != nil || len(back) > 0 {
+		t.Errorf("ReadBack of an empty store = %v, %v", back, err)
+	}
+}
+
+// fill appends n batches: revision i has value "value i", and head "head i".
+func fill(t *testing.T, b eventlog.Backend, n int) {
+	t.Helper()
+	var from []byte
+	for i := 1; i <= n; i++ {
+		to := []byte(fmt.Sprintf("head %d", i))
+		a, err := b.Append(t.Context(), eventlog.Proposal{From: from, To: to, At: uint64(i), Value: value(i)})
+		if err != nil || !a.Applied {
+			t.Fatalf("append %d = %+v, %v", i, a, err)
+		}
+		from = to
+	}
+}
+
+func value(i int) []byte { return []byte(fmt.Sprintf("value %d", i)) }
+
+func stored(from, to int) (want []eventlog.Stored) {
+	for i := from; i <= to; i++ {
+		want = append(want, eventlog.Stored{First: uint64(i), Value: value(i)})
+	}
+	return want
+}
+
+func appendAndRead(t *testing.T, c Cluster) {
+	b := c.Open()
+	every := make([]byte, 256)
+	for i := range every {
+		every[i] = byte(i)
+	}
+	p := eventlog.Proposal{To: every, At: 1, Value: append(every, 0)}
+	if a, err := b.Append(t.Context(), p); err != nil || !a.Applied {
+		t.Fatalf("Append = %+v, %v", a, err)
+	}
+	got, err := c.Open().Read(t.Context(), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := eventlog.Answer{Head: p.To, Batches: []eventlog.Stored{{First: 1, Value: p.Value}}}
+	if diff := cmp.Diff(want, got, cmpopts.EquateEmpty()); diff != "" {
+		t.Errorf("Read (-want +got):\n%s", diff)
+	}
+}
+
+func appendElsewhere(t *testing.T, c Cluster) {
+	b := c.Open()
+	fill(t, b, 3)
+	for name, p := range map[string]eventlog.Proposal{
+		"at an old head":                {From: []byte("head 2"), To: []byte("x"), At: 3, Value: []byte("x")},
+		"at an old head, on a free key": {From: []byte("head 2"), To: []byte("x"), At: 4, Value: []byte("x")},
+		"at no head":                    {To: []byte("x"), At: 3, Value: []byte("x")},
+	} {
+		a, err := c.Open().Append(t.Context(), p)
+		want := eventlog.Answer{Head: []byte("head 3"), Batches: stored(int(p.At), 3)}
+		if diff := cmp.Diff(want, a, cmpopts.EquateEmpty()); err != nil || diff != "" {
+			t.Errorf("%s: %v (-want +got):\n%s", name, err, diff)
+		}
+	}
+	if a, err := b.Read(t.Context(), 1); err != nil || !cmp.Equal(a.Batches, stored(1, 3)) {
+		t.Errorf("afterwards: %v, %v", a, err)
+	}
+}
+
+func appendOnTakenKey(t *testing.T, c Cluster) {
+	b := c.Open()
+	fill(t, b, 3)
+	a, err := b.Append(t.Context(), eventlog.Proposal{From: []byte("head 3"), To: []byte("x"), At: 2, Value: []byte("x")})
+	if err != nil || a.Applied {
+		t.Errorf("Append on a taken key = %+v, %v", a, err)
+	}
+}
+
+func appendTwice(t *testing.T, c Cluster) {
+	b := c.Open()
+	p := eventlog.Proposal{To: []byte("head"), At: 1, Value: []byte("value")}
+	if a, err := b.Append(t.Context(), p); err != nil || !a.Applied {
+		t.Fatalf("Append = %+v, %v", a, err)
+	}
+	a, err := b.Append(t.Context(), p)
+	want := eventlog.Answer{Head: p.To, Batches: []eventlog.Stored{{First: 1, Value: p.Value}}}
+	if diff := cmp.Diff(want, a, cmpopts.EquateEmpty()); err != nil || diff != "" {
+		t.Errorf("second Append: %v (-want +got):\n%s", err, diff)
+	}
+}
+
+func readPages(t *testing.T, c Cluster) {
+	const n = 150
+	b := c.Open()
+	fill(t, b, n)
+	for _, from := range []int{1, 2, n - 1, n, n + 1} {
+		var got []eventlog.Stored
+		for next := uint64(from); ; {
+			a, err := b.Read(t.Context(), next)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if string(a.Head) != fmt.Sprintf("head %d", n) {
+				t.Fatalf("head %q", a.Head)
+			}
+			if len(a.Batches) == 0 {
+				break
+			}
+			got = append(got, a.Batches...)
+			next = a.Batches[len(a.Batches)-1].First + 1
+		}
+		if diff := cmp.Diff(stored(from, n), got, cmpopts.EquateEmpty()); diff != "" {
+			t.Errorf("from %d (-want +got):\n%s", from, diff)
+		}
+	}
+}
+
+func readBack(t *testing.T, c Cluster) {
+	b := c.Open()
+	fill(t, b, 12)
+	for _, tc := range []struct{ from, max, first, last int }{
+		{12, 3, 12, 10}, {100, 1, 12, 12}, {5, 100, 5, 1}, {1, 1, 1, 1}, {0, 1, 1, 2},
+	} {
+		var want []eventlog.Stored
+		for i := tc.first; i >= tc.last; i-- {
+			want = append(want, stored(i, i)...)
+		}
+		got, err := b.ReadBack(t.Context(), uint64(tc.from), tc.max)
+		if diff := cmp.Diff(want, got, cmpopts.EquateEmpty()); err != nil || diff != "" {
+			t.Errorf("from %d: %v (-want +got):\n%s", tc.from, err, diff)
+		}
+	}
+}
+
+func valueLimit(t *testing.T, c Cluster) {
+	b := c.Open()
+	limit := b.Limits().Value
+	_, err := b.Append(t.Context(), eventlog.Proposal{To: []byte("h"), At: 1, Value: make([]byte, limit+64<<10)})
+	if !errors.Is(err, eventlog.ErrTooLarge) || !eventlog.Refused(err) {
+		t.Errorf("over the limit: %v, want ErrTooLarge", err)
+	}
+	full := bytes.Repeat([]byte{0xa5}, limit)
+	if a, err := b.Append(t.Context(), eventlog.Proposal{To: []byte("h"), At: 1, Value: full}); err != nil || !a.Applied {
+		t.Fatalf("at the limit: %+v, %v", a.Applied, err)
+	}
+	if a, err := b.Read(t.Context(), 1); err != nil || len(a.Batches) != 1 || !bytes.Equal(a.Batches[0].Value, full) {
+		t.Errorf("the value at the limit does not read back: %v", err)
+	}
+}
+
+func waitEnds(t *testing.T, c Cluster) {
+	b := c.Open()
+	fill(t, b, 2)
+	ended := make(chan error, 1)
+	go func() {
+		for { // a hint may be early
+			if err := b.Wait(t.Context(), 3); err != nil {
+				ended <- err
+				return
+			}
+			if a, err := b.Read(t.Context(), 3); err != nil || len(a.Batches) > 0 {
+				ended <- err
+				return
+			}
+		}
+	}()
+	if a, err := c.Open().Append(t.Context(), eventlog.Proposal{From: []byte("head 2"), To: []byte("head 3"), At: 3, Value: value(3)}); err != nil || !a.Applied {
+		t.Fatal(a, err)
+	}
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
+func waitForPresent(t *testing.T, c Cluster) {
+	b := c.Open()
+	fill(t, b, 2)
+	if err := b.Wait(t.Context(), 2); err != nil {
+		t.Error(err)
+	}
+}
+
+func waitCancelled(t *testing.T, c Cluster) {
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	b := c.Open()
+	for ctx.Err() == nil {
+		if err := b.Wait(ctx, 1); err == nil {
+			continue // early
+		} else if ctx.Err() == nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func closed(t *testing.T, c Cluster) {
+	b := c.Open()
+	if err := b.Close(); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	if _, err := b.Read(ctx, 1); err == nil {
+		t.Error("Read succeeded")
+	}
+	if _, err := b.Append(ctx, eventlog.Proposal{To: []byte("h"), At: 1, Value: []byte("v")}); err == nil {
+		t.Error("Append succeeded")
+	}
+	if err := b.Wait(ctx, 1); err == nil {
+		t.Error("Wait succeeded")
+	}
+}
+
+// Entry makes an event that says no more than a name.
+func Entry(t testing.TB, name string) *eventlog.Entry {
+	t.Helper()
+	e := &eventlog.Event{Meta: &logpb.Metadata{Type: logpb.Type_TYPE_CREATED, Object: &logpb.Object{Resource: "tests", Name: name}}}
+	e.AddContent(&logpb.Payload{Role: logpb.Role_ROLE_OBJECT}, []byte(`{"name":"`+name+`"}`))
+	entry, err := eventlog.Encode(e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return entry
+}
+
+func manyWriters(t *testing.T, c Cluster) {
+	const writers, each = 4, 25
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	at := map[string]uint64{} // name -> revision that its writer was told
+	for w := range writers {
+		log, err := eventlog.Open(t.Context(), c.Open(), eventlog.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		wg.Go(func() {
+			tip := log.Start()
+			for i := range each {
+				name := fmt.Sprintf("%d-%d", w, i)
+				draft := eventlog.NewDraft([]*eventlog.Entry{Entry(t, name)})
+				for {
+					won, newer, err := log.Append(t.Context(), tip, draft)
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					if won != nil {
+						tip = won.Head()
+						mu.Lock()
+						at[name] = won.First
+						mu.Unlock()
+						break
+					}
+					tip = newer[len(newer)-1].Head()
+				}
+			}
+		})
+	}
+	wg.Wait()
+
+	log, err := eventlog.Open(t.Context(), c.Open(), eventlog.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]uint64{}
+	for _, b := range all(t, log) {
+		for _, e := range b.Events {
+			if name := e.Meta.GetObject().GetName(); name != "" {
+				got[name] = e.Revision
+			}
+		}
+	}
+	if diff := cmp.Diff(at, got); diff != "" {
+		t.Errorf("what writers were told and what is in the log (-told +log):\n%s", diff)
+	}
+	if len(got) != writers*each {
+		t.Errorf("%d events, want %d", len(got), writers*each)
+	}
+}
+
+// all reads a log from its start to its tip.
+func all(t testing.TB, log *eventlog.Log) (batches []*eventlog.Batch) {
+	t.Helper()
+	for at := log.Start(); ; at = batches[len(batches)-1].Head() {
+		more, err := log.CatchUp(t.Context(), at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(more) == 0 {
+			return batches
+		}
+		batches = append(batches, more...)
+	}
+}
+
+func followers(t *testing.T, c Cluster) {
+	const n = 60
+	writer, err := eventlog.Open(t.Context(), c.Open(), eventlog.Options{RecentBytes: 1}) // followers must read
+	if err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	for range 3 {
+		log := writer
+		if !writer.Exclusive() {
+			if log, err = eventlog.Open(t.Context(), c.Open(), eventlog.Options{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		wg.Go(func() {
+			next := uint64(1)
+			for at := log.Start(); next <= n+1; {
+				batches, err := log.Next(t.Context(), at)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				for _, b := range batches {
+					if b.First != next {
+						t.Errorf("revision %d after %d", b.First, next-1)
+						return
+					}
+					next, at = b.Last()+1, b.Head()
+				}
+			}
+		})
+	}
+	tip := all(t, writer)[0].Head()
+	for i := range n {
+		won, _, err := writer.Append(t.Context(), tip, eventlog.NewDraft([]*eventlog.Entry{Entry(t, fmt.Sprint(i))}))
+		if err != nil || won == nil {
+			t.Fatal(won, err)
+		}
+		tip = won.Head()
+	}
+	wg.Wait()
+}

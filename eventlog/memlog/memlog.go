@@ -1,0 +1,285 @@
+// Package memlog is the in-memory twin of the log's backends, for tests: the same
+// semantics, and any fault that a network or a store can have.
+//
+// A [Store] is what would be the cluster: it outlives whoever uses it. Each
+// replica opens a [Backend] of its own on it, and gives that a [Schedule] which
+// decides, call by call, how slow the network is and what gets lost. Under
+// testing/synctest the latencies cost no time.
+package memlog
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sort"
+	"sync"
+	"time"
+
+	"stele.dev/stele/eventlog"
+)
+
+// ErrLost is the error of a call whose request or answer got lost: to the caller,
+// the outcome is unknown.
+var ErrLost = errors.New("memlog: connection lost")
+
+// ErrClosed is the error of calls on a closed backend.
+var ErrClosed = errors.New("memlog: closed")
+
+// Op names the call that a fault is asked for.
+type Op string
+
+// The calls of a backend.
+const (
+	Append   Op = "append"
+	Read     Op = "read"
+	ReadBack Op = "read back"
+	Wait     Op = "wait"
+)
+
+// Fault is what happens to one call.
+type Fault struct {
+	// Request and Answer are how long each is on its way.
+	Request, Answer time.Duration
+	// Refuse, if not nil, is returned at once, and nothing happens.
+	Refuse error
+	// LoseRequest: the store never sees it; the caller gets ErrLost.
+	LoseRequest bool
+	// LoseAnswer: the store acts on it; the caller gets ErrLost.
+	LoseAnswer bool
+	// Linger: the caller gets ErrLost at once, and the request arrives after
+	// Request all the same.
+	Linger bool
+}
+
+// Schedule decides what happens to a call. It is called once per call, in the
+// caller's goroutine, and may be called by several at once.
+type Schedule func(Op) Fault
+
+// Store holds a log. Its zero value is empty and ready for use; it is safe for
+// concurrent use.
+type Store struct {
+	// MaxValue is the limit of one value in bytes; 8 MiB if 0.
+	MaxValue int
+	// MaxBatches is how many batches one Read returns at most; 100 if 0.
+	MaxBatches int
+
+	mu      sync.Mutex
+	head    []byte
+	batches []eventlog.Stored // ascending
+	grown   chan struct{}
+}
+
+// Batches returns all that is stored, ascending.
+func (s *Store) Batches() []eventlog.Stored {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.batches[:len(s.batches):len(s.batches)]
+}
+
+// Tamper lets a test change what is stored behind everybody's back.
+func (s *Store) Tamper(change func(head []byte, batches []eventlog.Stored) ([]byte, []eventlog.Stored)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.head, s.batches = change(s.head, slices.Clone(s.batches))
+}
+
+// Open gives a replica its backend. A nil schedule means no faults and no latency.
+func (s *Store) Open(schedule Schedule) *Backend {
+	if schedule == nil {
+		schedule = func(Op) Fault { return Fault{} }
+	}
+	return &Backend{store: s, schedule: schedule, closed: make(chan struct{})}
+}
+
+// Backend is one replica's access to a store. Closing it is what a crash of the
+// replica looks like: its requests that are on their way still arrive.
+type Backend struct {
+	store    *Store
+	schedule Schedule
+	once     sync.Once
+	closed   chan struct{}
+}
+
+var _ eventlog.Backend = (*Backend)(nil)
+
+// Append implements [eventlog.Backend].
+func (b *Backend) Append(ctx context.Context, p eventlog.Proposal) (eventlog.Answer, error) {
+	if max := b.Limits().Value; len(p.Value) > max {
+		return eventlog.Answer{}, fmt.Errorf("%w: %d bytes, limit is %d", eventlog.ErrTooLarge, len(p.Value), max)
+	}
+	p.Value = bytes.Clone(p.Value)
+	return call(ctx, b, Append, func() eventlog.Answer { return b.store.append(p) })
+}
+
+// Read implements [eventlog.Backend].
+func (b *Backend) Read(ctx context.Context, from uint64) (eventlog.Answer, error) {
+	return call(ctx, b, Read, func() eventlog.Answer { return b.store.read(from) })
+}
+
+// ReadBack implements [eventlog.Backend].
+func (b *Backend) ReadBack(ctx context.Context, from uint64, max int) ([]eventlog.Stored, error) {
+	return call(ctx, b, ReadBack, func() []eventlog.Stored { return b.store.readBack(from, max) })
+}
+
+// Wait implements [eventlog.Backend].
+func (b *Backend) Wait(ctx context.Context, from uint64) error {
+	f := b.schedule(Wait)
+	if f.LoseRequest || f.LoseAnswer || f.Linger {
+		return nil // a hint may be wrong
+	}
+	for {
+		there, grown := b.store.reaches(from)
+		if there {
+			return sleep(ctx, b.closed, f.Answer)
+		}
+		select {
+		case <-grown:
+		case <-b.closed:
+			return ErrClosed
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// Limits implements [eventlog.Backend].
+func (b *Backend) Limits() eventlog.Limits {
+	if b.store.MaxValue > 0 {
+		return eventlog.Limits{Value: b.store.MaxValue}
+	}
+	return eventlog.Limits{Value: 8 << 20}
+}
+
+// Close implements [eventlog.Backend].
+func (b *Backend) Close() error {
+	b.once.Do(func() { close(b.closed) })
+	return nil
+}
+
+// call takes a request to the store and back, as its fault would have it. The
+// request is on its way by itself: a caller that gives up does not call it back.
+func call[T any](ctx context.Context, b *Backend, op Op, act func() T) (T, error) {
+	var zero T
+	select {
+	case <-b.closed:
+		return zero, ErrClosed
+	default:
+	}
+	f := b.schedule(op)
+	if f.Refuse != nil {
+		return zero, f.Refuse
+	}
+	answered := make(chan T, 1)
+	travel := func() {
+		time.Sleep(f.Request)
+		answer := act()
+		time.Sleep(f.Answer)
+		answered <- answer
+	}
+	switch {
+	case f.LoseRequest:
+		if err := sleep(ctx, b.closed, f.Request); err != nil {
+			return zero, err
+		}
+		return zero, ErrLost
+	case f.Linger:
+		go travel()
+		return zero, ErrLost
+	case f.Request+f.Answer == 0:
+		travel()
+	default:
+		go travel()
+	}
+	select {
+	case answer := <-answered:
+		if f.LoseAnswer {
+			return zero, ErrLost
+		}
+		return answer, nil
+	case <-b.closed:
+		return zero, ErrClosed
+	case <-ctx.Done():
+		return zero, ctx.Err()
+	}
+}
+
+func sleep(ctx context.Context, closed <-chan struct{}, d time.Duration) error {
+	if d == 0 {
+		return nil
+	}
+	select {
+	case <-time.After(d):
+		return nil
+	case <-closed:
+		return ErrClosed
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (s *Store) append(p eventlog.Proposal) eventlog.Answer {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	i := s.search(p.At)
+	if !bytes.Equal(s.head, p.From) || i < len(s.batches) && s.batches[i].First == p.At {
+		return s.readLocked(p.At)
+	}
+	s.head = p.To
+	if i == len(s.batches) {
+		s.batches = append(s.batches, eventlog.Stored{First: p.At, Value: p.Value}) // past what any reader holds
+	} else {
+		s.batches = slices.Insert(slices.Clone(s.batches), i, eventlog.Stored{First: p.At, Value: p.Value})
+	}
+	if s.grown != nil {
+		close(s.grown)
+		s.grown = nil
+	}
+	return eventlog.Answer{Applied: true}
+}
+
+func (s *Store) read(from uint64) eventlog.Answer {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.readLocked(from)
+}
+
+func (s *Store) readLocked(from uint64) eventlog.Answer {
+	max := s.MaxBatches
+	if max == 0 {
+		max = 100
+	}
+	i := s.search(from)
+	j := min(len(s.batches), i+max)
+	return eventlog.Answer{Head: s.head, Batches: s.batches[i:j:j]}
+}
+
+func (s *Store) readBack(from uint64, max int) []eventlog.Stored {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var back []eventlog.Stored
+	for i := s.search(from+1) - 1; i >= 0 && len(back) < max; i-- {
+		back = append(back, s.batches[i])
+	}
+	return back
+}
+
+// reaches tells whether a batch stands at the revision or after it; if not, the
+// channel is closed when the store grows.
+func (s *Store) reaches(revision uint64) (bool, <-chan struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.search(revision) < len(s.batches) {
+		return true, nil
+	}
+	if s.grown == nil {
+		s.grown = make(chan struct{})
+	}
+	return false, s.grown
+}
+
+// search finds the first batch at the revision or after it.
+func (s *Store) search(revision uint64) int {
+	return sort.Search(len(s.batches), func(i int) bool { return s.batches[i].First >= revision })
+}
