@@ -53,7 +53,7 @@ type Draft struct {
 	revisions uint64
 }
 
-// NewDraft gathers entries, at least one, in this order.
+// NewDraft gathers entries in this order. There MUST be at least one.
 func NewDraft(entries []*Entry) *Draft {
 	d := &Draft{entries: entries}
 	size := 0

@@ -54,6 +54,10 @@ type Reader interface {
 	// Next returns the batches that follow position `after`, in order and at least
 	// one, waiting until there is one or the context ends.
 	Next(ctx context.Context, after Head) ([]*Batch, error)
+	// CatchUp returns batches that follow position `after`, without waiting: none means
+	// that `after` was the tip at some moment after the call began. If there are any
+	// there may be more.
+	CatchUp(ctx context.Context, after Head) ([]*Batch, error)
 	// Back returns up to max batches that begin at revision `from` or earlier, the
 	// newest first. They have not been checked against the chain.
 	Back(ctx context.Context, from uint64, max int) ([]*Batch, error)
@@ -197,8 +201,7 @@ func (l *Log) settle(ctx context.Context, p Proposal) (Answer, error) {
 	}
 }
 
-// CatchUp returns batches that follow position `after`; none means that `after` was
-// the tip at some moment after the call began. If there are any there may be more.
+// CatchUp implements [Reader].
 func (l *Log) CatchUp(ctx context.Context, after Head) ([]*Batch, error) {
 	answer, err := l.backend.Read(ctx, after.Revision+1)
 	if err != nil {

@@ -128,16 +128,24 @@ func (d *diskRoom) check() error {
 	return nil
 }
 
-// zapTo hands errors of etcd to slog. Its warnings are about being a single member
-// without TLS or authentication, which here it is meant to be.
+// zapTo hands errors of etcd to slog. They are no more than information: what matters
+// comes back from the calls, and a single member without TLS or authentication, which
+// here is what is wanted, complains a lot. Only what ends the process is an error.
 func zapTo(log *slog.Logger) *zap.Logger {
 	encoder := zapcore.NewConsoleEncoder(zapcore.EncoderConfig{MessageKey: "m", ConsoleSeparator: " "})
-	return zap.New(zapcore.NewCore(encoder, zapcore.AddSync(slogWriter{log}), zapcore.ErrorLevel))
+	write := func(level slog.Level) zapcore.WriteSyncer {
+		return zapcore.AddSync(writerFunc(func(line []byte) (int, error) {
+			log.Log(context.Background(), level, "etcd: "+strings.TrimSpace(string(line)))
+			return len(line), nil
+		}))
+	}
+	fatal := func(l zapcore.Level) bool { return l >= zapcore.DPanicLevel }
+	return zap.New(zapcore.NewTee(
+		zapcore.NewCore(encoder, write(slog.LevelInfo), zap.LevelEnablerFunc(func(l zapcore.Level) bool { return l >= zapcore.ErrorLevel && !fatal(l) })),
+		zapcore.NewCore(encoder, write(slog.LevelError), zap.LevelEnablerFunc(fatal)),
+	))
 }
 
-type slogWriter struct{ log *slog.Logger }
+type writerFunc func([]byte) (int, error)
 
-func (w slogWriter) Write(line []byte) (int, error) {
-	w.log.Error("etcd: " + strings.TrimSpace(string(line)))
-	return len(line), nil
-}
+func (f writerFunc) Write(b []byte) (int, error) { return f(b) }
