@@ -1,0 +1,447 @@
+package schemas
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"cuelang.org/go/cue"
+	"cuelang.org/go/cue/ast"
+	"cuelang.org/go/cue/cuecontext"
+	"cuelang.org/go/cue/errors"
+	"cuelang.org/go/cue/token"
+)
+
+// Limits of the compiler. They bound its work on a hostile schema.
+const (
+	maxNodes   = 20_000  // of a form
+	maxSteps   = 200_000 // of the survey
+	maxNesting = 2       // of a value within one that came by the same reference
+)
+
+// FromCUE compiles the schema of an object: a struct that constrains everything
+// but apiVersion, kind and metadata. locate says where a position lies in the
+// bundle; for positions that are not in the bundle, such as those in stele's own
+// definitions, it returns false, and the next contribution to the value is taken.
+//
+// The result is either a node or diagnostics: all that is wrong, not the first
+// of it.
+func FromCUE(v cue.Value, locate func(token.Pos) (Position, bool)) (*Node, Diagnostics) {
+	c := newCompiler(locate)
+	n := c.schema(v, "")
+	if diags := c.diags.Sorted(); diags != nil {
+		return nil, diags
+	}
+	return n, nil
+}
+
+// A compiler turns evaluated CUE into nodes.
+type compiler struct {
+	locate  func(token.Pos) (Position, bool)
+	builtin bool // whether the attributes of built-in kinds are known
+	diags   Diagnostics
+
+	rootIsFile bool // the fields of a file are data
+	nodes      int
+	steps      int
+	following  map[ast.Node]bool // references being surveyed
+	claims     map[*Struct]claim
+	scratch    *cue.Context // for values that the compiler makes up
+}
+
+func newCompiler(locate func(token.Pos) (Position, bool)) *compiler {
+	return &compiler{
+		locate: func(p token.Pos) (Position, bool) {
+			if !p.IsValid() {
+				return Position{}, false
+			}
+			return locate(p)
+		},
+		following: make(map[ast.Node]bool),
+		claims:    make(map[*Struct]claim),
+		scratch:   cuecontext.New(),
+	}
+}
+
+// A place is where the compiler is: a path from the top of the schema.
+type place struct {
+	path      string // spec.ports[].name
+	depth     int
+	parent    *place
+	source    Position // of the nearest field that can be located
+	presence  Presence
+	refs      []ast.Node // references that contribute here
+	recursive bool       // found to recur; nothing below it is looked at
+}
+
+// below returns the place of a part.
+func (p *place) below(suffix string, presence Presence) *place {
+	return &place{
+		path: p.path + suffix, depth: p.depth + 1, parent: p,
+		source: p.source, presence: presence,
+	}
+}
+
+// field returns the place of a field.
+func (p *place) field(name string, presence Presence) *place {
+	suffix := name
+	if p.path != "" {
+		suffix = "." + name
+	}
+	return p.below(suffix, presence)
+}
+
+// refuse records that the schema cannot be compiled.
+func (c *compiler) refuse(at *place, node ast.Node, message, hint string) {
+	c.diags = append(c.diags, Diagnostic{Pos: c.position(node, at), Path: at.path, Message: message, Hint: hint})
+}
+
+func (c *compiler) refuseDepth(at *place) {
+	c.refuse(at, nil, fmt.Sprintf("nested deeper than %d levels", maxDepth), "leave the inner value open with {...}")
+}
+
+// position locates node, or else the field that it belongs to.
+func (c *compiler) position(node ast.Node, at *place) Position {
+	if node != nil {
+		if pos, ok := c.locate(node.Pos()); ok {
+			return pos
+		}
+	}
+	return at.source
+}
+
+// reported adds CUE's own errors. It adds something in any case: CUE can take a
+// value for impossible without saying why.
+func (c *compiler) reported(err error, at *place) {
+	if err == nil {
+		c.refuse(at, nil, "conflicting values", "see that some value satisfies every rule of the field")
+	}
+	for _, e := range errors.Errors(err) {
+		pos := at.source
+		for _, p := range append([]token.Pos{e.Position()}, e.InputPositions()...) {
+			if l, ok := c.locate(p); ok {
+				pos = l
+				break
+			}
+		}
+		d := Diagnostic{Pos: pos, Path: at.path}
+		switch format, args := e.Msg(); format {
+		case notAllowed:
+			d.Message, d.Hint = neverSet, neverSetHint
+		case "structural cycle":
+			d.Message, d.Hint = recursion, recursionHint
+		default:
+			d.Message = fmt.Sprintf(format, args...)
+		}
+		c.diags = append(c.diags, d)
+	}
+}
+
+// What CUE says more tersely.
+const (
+	neverSet      = "a field that can never be set, for another part of the struct is closed to it"
+	neverSetHint  = "embed the closed part ({#name, ...}) instead of joining it with &"
+	recursion     = "a recursive definition"
+	recursionHint = "unfold it to the depth that is needed, or leave the inner value open with {...}"
+)
+
+// schema compiles the value at the top of a schema.
+func (c *compiler) schema(v cue.Value, path string) *Node {
+	at := &place{path: path, presence: Required}
+	if !v.Exists() {
+		c.refuse(at, nil, "there is no schema", "")
+		return nil
+	}
+	at.source, _ = c.locate(v.Pos())
+	if err := v.Validate(); err != nil {
+		c.reported(err, at)
+		return nil
+	}
+	c.rootIsFile = isFile(v)
+	n := c.node(v, at)
+	if len(c.diags) > 0 {
+		return nil
+	}
+	if n.Kinds != StructKind || n.Default != nil {
+		c.refuse(at, nil, "a schema must be a struct, without alternatives", "")
+		return nil
+	}
+	for _, f := range n.Struct.Fields {
+		if serverOwned(f.Name) {
+			c.diags = append(c.diags, Diagnostic{
+				Pos: f.Schema.Source, Path: f.Name,
+				Message: "apiVersion, kind and metadata belong to the server", Hint: "remove the field",
+			})
+		}
+	}
+	if len(c.diags) > 0 {
+		return nil
+	}
+	c.probe(v, n, at)
+	if len(c.diags) == 0 {
+		c.checkDefaults(n, path)
+	}
+	return n
+}
+
+// isFile reports whether v is a package: a file, or several joined.
+func isFile(v cue.Value) bool {
+	if op, args := v.Expr(); op == cue.AndOp && slices.ContainsFunc(args, isFile) {
+		return true
+	}
+	_, ok := v.Source().(*ast.File)
+	return ok
+}
+
+// checkDefaults refuses defaults that are not values of their own field.
+func (c *compiler) checkDefaults(n *Node, path string) {
+	if n == nil {
+		return
+	}
+	if n.Default != nil || path == "" {
+		if _, err := newCheck(n, 0); err != nil {
+			c.refuse(&place{path: path, source: n.Source}, nil, strings.TrimPrefix(err.Error(), "schemas: "), "")
+			return
+		}
+	}
+	if n.List != nil {
+		c.checkDefaults(n.List.Items, path+"[]")
+	}
+	if n.Struct != nil {
+		for _, f := range n.Struct.Fields {
+			c.checkDefaults(f.Schema, strings.TrimPrefix(path+"."+f.Name, "."))
+		}
+		for _, p := range n.Struct.Patterns {
+			c.checkDefaults(p.Value, path+"[]")
+		}
+	}
+}
+
+// node compiles one value. It always returns a node, so that the rest can be
+// compiled; what it could not compile is among the diagnostics.
+func (c *compiler) node(v cue.Value, at *place) *Node {
+	n := &Node{Kinds: AnyKind, Source: at.source}
+	if c.nodes++; c.nodes > maxNodes {
+		c.refuse(at, nil, fmt.Sprintf("a schema of more than %d fields", maxNodes), "split the kind")
+		return n
+	}
+	if at.depth > maxDepth {
+		c.refuseDepth(at)
+		return n
+	}
+	before := len(c.diags)
+	s := c.survey(v, at)
+	if !s.source.IsZero() {
+		at.source = s.source
+		n.Source = s.source
+	}
+	n.Doc = docOf(v)
+	n.Format = c.formatOf(v, at)
+	if at.recursive {
+		return n
+	}
+	if v.IncompleteKind() == cue.BottomKind {
+		c.bottom(n, v, s, at, len(c.diags) > before)
+		return n
+	}
+	c.union(n, v, s, at, len(c.diags) > before)
+	return n
+}
+
+// bottom compiles a value that CUE cannot evaluate without data. That is fine
+// for a list that must not be empty, which CUE tries to satisfy with the empty
+// list of the schema.
+func (c *compiler) bottom(n *Node, v cue.Value, s shape, at *place, refused bool) {
+	if v.IsConcrete() || s.kinds != cue.ListKind || !s.hasMinItems() {
+		if !refused {
+			c.reported(v.Err(), at)
+		}
+		return
+	}
+	if s.minItems.Count > maxMinItems {
+		c.refuse(at, nil, fmt.Sprintf("a list of at least %d items", s.minItems.Count), fmt.Sprintf("list.MinItems goes up to %d", maxMinItems))
+		return
+	}
+	filled := v.Unify(c.scratch.BuildExpr(tops(s.minItems.Count)))
+	item := filled.LookupPath(cue.MakePath(cue.Index(0)))
+	if !item.Exists() || isError(filled) {
+		if !refused {
+			c.reported(filled.Err(), at)
+		}
+		return
+	}
+	n.Kinds = ListKind
+	n.List = c.limits(s)
+	n.List.Items = c.items(item, s, at)
+}
+
+// maxMinItems bounds the lists that the compiler makes up to satisfy a schema.
+const maxMinItems = 1024
+
+// tops returns [_, _, ...], a list of n items.
+func tops(n int) ast.Expr {
+	items := make([]ast.Expr, n)
+	for i := range items {
+		items[i] = top()
+	}
+	return ast.NewList(items...)
+}
+
+func (c *compiler) limits(s shape) *List {
+	return &List{MinItems: s.minItems, MaxItems: s.maxItems, Unique: s.unique}
+}
+
+// items compiles the value of the items of a list.
+func (c *compiler) items(v cue.Value, s shape, at *place) *Node {
+	n := c.node(v, at.below("[]", Required))
+	if s.unique && n.Kinds&(ListKind|StructKind) != 0 {
+		c.refuse(at, nil, "a list without duplicates whose items may be lists or structs", "drop list.UniqueItems")
+	}
+	if n.Kinds == AnyKind && len(n.Scalars) == 0 && n.List == nil && n.Struct == nil {
+		return nil
+	}
+	return n
+}
+
+// list compiles a list value, or an alternative that is one.
+func (c *compiler) list(v cue.Value, s shape, at *place, refused bool) *List {
+	l := c.limits(s)
+	switch {
+	case refused:
+		return l
+	case fixedItems(v):
+		c.refuse(at, v.Source(), "a list with fixed items", "write [...T], with list.MinItems and list.MaxItems if its length matters")
+		return l
+	}
+	item := v.LookupPath(cue.MakePath(cue.AnyIndex))
+	if !item.Exists() {
+		c.refuse(at, v.Source(), "a list that can have no items", "write [...T]")
+		return l
+	}
+	l.Items = c.items(item, s, at)
+	return l
+}
+
+// fixedItems reports whether a list says something about an item by its index.
+func fixedItems(v cue.Value) bool {
+	items, err := v.List()
+	return err != nil || items.Next()
+}
+
+// structOf compiles a struct value, or an alternative that is one.
+func (c *compiler) structOf(v cue.Value, s shape, at *place) *Struct {
+	result := &Struct{}
+	fields, err := v.Fields(cue.All(), cue.Patterns(true))
+	if err != nil {
+		c.reported(err, at)
+		return result
+	}
+	type pattern struct{ key, value cue.Value }
+	var patterns []pattern
+	for fields.Next() {
+		sel := fields.Selector()
+		switch {
+		case fields.FieldType()&cue.PatternConstraint != 0:
+			patterns = append(patterns, pattern{sel.Pattern(), fields.Value()})
+		case sel.LabelType() != cue.StringLabel:
+			// Definitions and hidden fields hold no data, but constrain it if
+			// they refer to it.
+			c.survey(fields.Value(), at)
+			c.deep(fields.Value(), at, false)
+			if err := fields.Value().Validate(); err != nil {
+				c.reported(err, at.field(sel.String(), Regular))
+			}
+		default:
+			presence := Regular
+			switch sel.ConstraintType() {
+			case cue.RequiredConstraint:
+				presence = Required
+			case cue.OptionalConstraint:
+				presence = Optional
+			}
+			if presence == Optional && c.excluded(fields.Value()) {
+				continue
+			}
+			name := sel.Unquoted()
+			child := c.node(fields.Value(), at.field(name, presence))
+			result.Fields = append(result.Fields, Field{Name: name, Presence: presence, Schema: child})
+		}
+	}
+	for _, p := range patterns {
+		c.pattern(result, v, p.key, p.value, len(patterns) == 1, at)
+	}
+	c.claims[result] = claim{value: v, parts: s.literals, at: at}
+	return result
+}
+
+// excluded reports whether v is a field that is declared only outside the bundle,
+// by a definition of the server's own, and to which the struct is closed by a
+// definition of the bundle. Such a field is as if it were not there.
+func (c *compiler) excluded(v cue.Value) bool {
+	if _, ok := c.sourceOf(v); ok {
+		return false
+	}
+	return slices.ContainsFunc(errors.Errors(v.Err()), func(e errors.Error) bool {
+		format, _ := e.Msg()
+		return format == notAllowed
+	})
+}
+
+// pattern compiles [key]: value in the struct within. If it is the only pattern,
+// the value is looked at where it applies, in a field that it admits: only there
+// is it known whether the value is closed.
+func (c *compiler) pattern(s *Struct, within, key, value cue.Value, only bool, at *place) {
+	k := c.node(key, at.below("[key]", Required))
+	if k.Kinds != StringKind {
+		c.refuse(at, key.Source(), "a pattern that is not a string", "write [string]: T or [=~\"regexp\"]: T")
+		return
+	}
+	if only {
+		if name, ok := sampleKey(k, s); ok {
+			if w := within.LookupPath(cue.MakePath(cue.Str(name).Optional())); w.Exists() {
+				value = w
+			}
+		}
+	}
+	v := c.node(value, at.below("[]", Required))
+	if !only && v.Kinds&(ListKind|StructKind) != 0 {
+		c.refuse(at, value.Source(), "several patterns whose values are lists or structs", "write one pattern")
+	}
+	s.Patterns = append(s.Patterns, KeyPattern{Key: k, Value: v})
+}
+
+func docOf(v cue.Value) string {
+	var docs []string
+	for _, d := range v.Doc() {
+		if text := strings.TrimSpace(d.Text()); text != "" && !slices.Contains(docs, text) {
+			docs = append(docs, text)
+		}
+	}
+	return strings.Join(docs, "\n\n")
+}
+
+// formatOf returns the format that a field of a built-in kind is given.
+func (c *compiler) formatOf(v cue.Value, at *place) string {
+	if !c.builtin {
+		return ""
+	}
+	a := v.Attribute("k8s")
+	if a.Err() != nil {
+		return ""
+	}
+	format, found, err := a.Lookup(0, "format")
+	if err != nil || !found || format != FormatByte && format != FormatDateTime {
+		c.refuse(at, nil, fmt.Sprintf("the attribute @k8s(%s)", a.Contents()), "write @k8s(format=byte) or @k8s(format=date-time)")
+	}
+	return format
+}
+
+// canonical returns v as canonical JSON.
+func canonical(v cue.Value) (json.RawMessage, error) {
+	text, err := v.MarshalJSON()
+	if err != nil {
+		return nil, err
+	}
+	return canonicalJSON(text)
+}

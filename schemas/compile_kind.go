@@ -1,0 +1,407 @@
+package schemas
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"cuelang.org/go/cue"
+	"cuelang.org/go/cue/ast"
+	"cuelang.org/go/cue/token"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/client-go/util/jsonpath"
+)
+
+// KindFromCUE compiles a kind of a bundle: a value of the form policy.#Kind. Its
+// id is the key under which it stands, plural.group. The kind is of use only if
+// there are no diagnostics.
+func KindFromCUE(id string, v cue.Value, locate func(token.Pos) (Position, bool)) (Kind, Diagnostics) {
+	c := newCompiler(locate)
+	k := c.kind(id, v)
+	return k, c.diags.Sorted()
+}
+
+// BuiltinFromCUE compiles a kind that comes with the server. Beyond what the
+// kinds of a bundle have, it may be in the core group, select and show any
+// field, count entries in a column, and give strings a format by the attribute
+// @k8s(format=...).
+func BuiltinFromCUE(id string, v cue.Value, locate func(token.Pos) (Position, bool)) (Kind, Diagnostics) {
+	c := newCompiler(locate)
+	c.builtin = true
+	k := c.kind(id, v)
+	k.Builtin = true
+	return k, c.diags.Sorted()
+}
+
+// A section is a struct in the declaration of a kind.
+type section struct {
+	c  *compiler
+	v  cue.Value
+	at *place
+}
+
+func (c *compiler) section(v cue.Value, path string, source Position) section {
+	at := &place{path: path, source: source}
+	if pos, ok := c.sourceOf(v); ok {
+		at.source = pos
+	}
+	return section{c: c, v: v, at: at}
+}
+
+// PositionOf returns the position of the first contribution to v that locate
+// knows, the zero Position if it knows none.
+func PositionOf(v cue.Value, locate func(token.Pos) (Position, bool)) Position {
+	pos, _ := newCompiler(locate).sourceOf(v)
+	return pos
+}
+
+// sourceOf returns the position of the first contribution to v that is in the
+// bundle.
+func (c *compiler) sourceOf(v cue.Value) (Position, bool) {
+	if f, ok := v.Source().(*ast.Field); ok {
+		if pos, ok := c.locate(f.Pos()); ok {
+			return pos, true
+		}
+	}
+	if op, args := v.Expr(); op == cue.AndOp {
+		for _, a := range args {
+			if pos, ok := c.sourceOf(a); ok {
+				return pos, true
+			}
+		}
+	}
+	if node := v.Source(); node != nil {
+		if pos, ok := c.locate(node.Pos()); ok {
+			return pos, true
+		}
+	}
+	return c.locate(v.Pos())
+}
+
+// get returns a regular field.
+func (s section) get(name string) (section, bool) {
+	v := s.v.LookupPath(cue.MakePath(cue.Str(name)))
+	path := name
+	if s.at.path != "" {
+		path = s.at.path + "." + name
+	}
+	return s.c.section(v, path, s.at.source), v.Exists()
+}
+
+func (s section) refuse(message, hint string) { s.c.refuse(s.at, nil, message, hint) }
+
+// only refuses fields with other names, and those that are planned by the reason
+// given.
+func (s section) only(names ...string) {
+	fields, err := s.v.Fields()
+	if err != nil {
+		s.c.reported(err, s.at)
+		return
+	}
+	for fields.Next() {
+		name := fields.Selector().Unquoted()
+		if slices.Contains(names, name) {
+			continue
+		}
+		f, _ := s.get(name)
+		f.refuse(fmt.Sprintf("%s is not supported yet", name), "remove it; nothing would enforce it")
+	}
+}
+
+// text returns a string field, or "" if there is none.
+func (s section) text(name string) string {
+	f, ok := s.get(name)
+	if !ok {
+		return ""
+	}
+	text, err := f.v.String()
+	if err != nil {
+		s.c.reported(err, f.at)
+	}
+	return text
+}
+
+func (s section) flag(name string) bool {
+	f, ok := s.get(name)
+	if !ok {
+		return false
+	}
+	b, err := f.v.Bool()
+	if err != nil {
+		s.c.reported(err, f.at)
+	}
+	return b
+}
+
+// items returns the items of a list field.
+func (s section) items(name string) []section {
+	f, ok := s.get(name)
+	if !ok {
+		return nil
+	}
+	list, err := f.v.List()
+	if err != nil {
+		s.c.reported(err, f.at)
+		return nil
+	}
+	var items []section
+	for list.Next() {
+		items = append(items, s.c.section(list.Value(), fmt.Sprintf("%s[%d]", f.at.path, len(items)), f.at.source))
+	}
+	return items
+}
+
+func (s section) texts(name string) []string {
+	var texts []string
+	for _, item := range s.items(name) {
+		text, err := item.v.String()
+		if err != nil {
+			s.c.reported(err, item.at)
+			continue
+		}
+		texts = append(texts, text)
+	}
+	return texts
+}
+
+// check refuses a name that breaks one of Kubernetes' rules for names.
+func (s section) check(name, value string, rule func(string) []string) {
+	if faults := rule(value); len(faults) > 0 {
+		f, ok := s.get(name)
+		if !ok {
+			f = s
+		}
+		f.refuse(fmt.Sprintf("%s %q: %s", name, value, strings.Join(faults, "; ")), "")
+	}
+}
+
+func (c *compiler) kind(id string, v cue.Value) Kind {
+	s := c.section(v, "", Position{})
+	k := Kind{Source: s.at.source}
+	if !v.Exists() {
+		s.refuse("there is no kind", "")
+		return k
+	}
+	if err := v.Validate(); err != nil {
+		c.reported(err, s.at)
+		return k
+	}
+	s.only("group", "names", "scope", "storageVersion", "versions")
+	k.Group = s.text("group")
+	if !c.builtin || k.Group != "" {
+		s.check("group", k.Group, validation.IsDNS1123Subdomain)
+	}
+	names, ok := s.get("names")
+	if !ok {
+		s.refuse("a kind without names", "add names: {kind: ..., plural: ...}")
+		return k
+	}
+	c.names(&k, names)
+	if k.Resource() != id {
+		s.refuse(fmt.Sprintf("the kind %s stands under the key %s", k.Resource(), id), "the key is plural.group")
+	}
+	switch scope := s.text("scope"); scope {
+	case "Namespaced":
+		k.Namespaced = true
+	case "Cluster":
+	default:
+		s.refuse(fmt.Sprintf("scope %q", scope), "write Namespaced or Cluster")
+	}
+	c.versions(&k, s)
+	k.StorageVersion = s.text("storageVersion")
+	if _, ok := k.Version(k.StorageVersion); !ok && len(k.Versions) > 0 {
+		s.refuse(fmt.Sprintf("storageVersion %q is not one of the versions", k.StorageVersion), "")
+	}
+	return k
+}
+
+var kindName = regexp.MustCompile(`^[A-Z][A-Za-z0-9]*$`)
+
+func (c *compiler) names(k *Kind, s section) {
+	s.only("kind", "plural", "singular", "shortNames", "categories")
+	k.Kind = s.text("kind")
+	s.check("kind", k.Kind, func(name string) []string {
+		if !kindName.MatchString(name) || len(name) > validation.DNS1035LabelMaxLength {
+			return []string{"a kind is a word such as WidgetSet"}
+		}
+		return nil
+	})
+	k.ListKind = k.Kind + "List"
+	k.Plural = s.text("plural")
+	s.check("plural", k.Plural, validation.IsDNS1035Label)
+	k.Singular = s.text("singular")
+	if k.Singular == "" {
+		k.Singular = strings.ToLower(k.Kind)
+	}
+	s.check("singular", k.Singular, validation.IsDNS1035Label)
+	k.ShortNames = s.texts("shortNames")
+	for _, name := range k.ShortNames {
+		s.check("shortNames", name, validation.IsDNS1035Label)
+	}
+	k.Categories = s.texts("categories")
+	for _, name := range k.Categories {
+		s.check("categories", name, validation.IsDNS1035Label)
+	}
+}
+
+func (c *compiler) versions(k *Kind, s section) {
+	versions, ok := s.get("versions")
+	if !ok {
+		s.refuse("a kind without versions", "add versions: v1: #schema: {...}")
+		return
+	}
+	fields, err := versions.v.Fields()
+	if err != nil {
+		c.reported(err, versions.at)
+		return
+	}
+	for fields.Next() {
+		name := fields.Selector().Unquoted()
+		version, _ := versions.get(name)
+		if len(k.Versions) > 0 {
+			version.refuse("more than one version is not supported yet", "keep one version")
+		}
+		k.Versions = append(k.Versions, c.version(name, version))
+	}
+	if len(k.Versions) == 0 {
+		versions.refuse("a kind without versions", "add versions: v1: #schema: {...}")
+	}
+}
+
+var versionName = regexp.MustCompile(`^v[1-9][0-9]*((alpha|beta)[1-9][0-9]*)?$`)
+
+func (c *compiler) version(name string, s section) Version {
+	known := []string{"served", "deprecated", "subresources", "additionalPrinterColumns", "selectableFields"}
+	if c.builtin {
+		known = append(known, "allowUnconditionalUpdate")
+	}
+	s.only(known...)
+	v := Version{Name: name, Served: true, Deprecated: s.text("deprecated")}
+	if !versionName.MatchString(name) {
+		s.refuse(fmt.Sprintf("the version %q", name), "versions are called v1, v1beta1 or v1alpha1")
+	}
+	if served, ok := s.get("served"); ok && !s.flag("served") {
+		served.refuse("the only version is not served", "remove served: false, or the kind")
+	}
+	if sub, ok := s.get("subresources"); ok {
+		sub.only("status")
+		_, v.Status = sub.get("status")
+	}
+	v.AllowUnconditionalUpdate = c.builtin && s.flag("allowUnconditionalUpdate")
+
+	schema := s.v.LookupPath(cue.MakePath(cue.Def("#schema")))
+	if !schema.Exists() {
+		s.refuse("a version without a schema", "add #schema: {spec: {...}}")
+		return v
+	}
+	v.Schema = c.schema(schema, "")
+	if v.Schema == nil {
+		return v
+	}
+	v.Columns = c.columns(s, v.Schema)
+	for _, item := range s.items("selectableFields") {
+		path, err := item.v.String()
+		switch {
+		case err != nil:
+			c.reported(err, item.at)
+		case slices.Contains(v.SelectableFields, path):
+			item.refuse(fmt.Sprintf("the field %s is listed twice", path), "")
+		default:
+			c.selectable(path, item, v.Schema)
+			v.SelectableFields = append(v.SelectableFields, path)
+		}
+	}
+	return v
+}
+
+var columnTypes = []string{"string", "integer", "number", "boolean", "date"}
+
+func (c *compiler) columns(s section, schema *Node) []Column {
+	var columns []Column
+	for _, item := range s.items("additionalPrinterColumns") {
+		known := []string{"name", "type", "format", "description", "jsonPath", "priority"}
+		if c.builtin {
+			known = append(known, "count")
+		}
+		item.only(known...)
+		col := Column{
+			Name:        item.text("name"),
+			Type:        item.text("type"),
+			Format:      item.text("format"),
+			Description: item.text("description"),
+			JSONPath:    item.text("jsonPath"),
+			Count:       c.builtin && item.flag("count"),
+		}
+		if p, ok := item.get("priority"); ok {
+			n, err := p.v.Int64()
+			if err != nil || n < 0 || n > 1<<31-1 {
+				p.refuse("a priority that is not a small number", "")
+			}
+			col.Priority = int32(n)
+		}
+		if col.Name == "" {
+			item.refuse("a column without a name", "")
+		}
+		if !slices.Contains(columnTypes, col.Type) {
+			item.refuse(fmt.Sprintf("the column type %q", col.Type), "write "+orList(columnTypes))
+		}
+		path, _ := item.get("jsonPath")
+		if err := jsonpath.New("").Parse(template(col.JSONPath)); err != nil {
+			path.refuse(fmt.Sprintf("the JSON path %q: %v", col.JSONPath, err), "")
+		} else if _, unknown := lookup(schema, col.JSONPath); unknown != "" {
+			path.refuse(fmt.Sprintf("the schema has no field %s", unknown), "")
+		}
+		columns = append(columns, col)
+	}
+	return columns
+}
+
+// template returns a JSON path as a template, as the parser wants it.
+func template(path string) string {
+	if strings.HasPrefix(path, "{") {
+		return path
+	}
+	return "{" + path + "}"
+}
+
+// selectable refuses a selectable field that is not a scalar of the schema.
+func (c *compiler) selectable(path string, item section, schema *Node) {
+	n, unknown := lookup(schema, path)
+	switch {
+	case unknown != "":
+		item.refuse(fmt.Sprintf("the schema has no field %s", unknown), "")
+	case c.builtin:
+	case n == nil || n.Kinds&^NullKind&^(BoolKind|IntegerKind|StringKind) != 0:
+		item.refuse(fmt.Sprintf("the field %s cannot be selected by", path), "a selectable field is a string, an integer or a boolean, and not in a list or map")
+	}
+}
+
+var plainPath = regexp.MustCompile(`^(\.[A-Za-z_][-A-Za-z0-9_]*)+$`)
+
+// lookup follows a plain JSON path in a schema. It returns the node, or the part
+// of the path that the schema does not have; and neither if the path leaves what
+// the schema describes.
+func lookup(n *Node, path string) (found *Node, unknown string) {
+	if !plainPath.MatchString(path) {
+		return nil, ""
+	}
+	names := strings.Split(path[1:], ".")
+	if serverOwned(names[0]) {
+		return nil, ""
+	}
+	for i, name := range names {
+		if n.Struct == nil {
+			return nil, ""
+		}
+		j := slices.IndexFunc(n.Struct.Fields, func(f Field) bool { return f.Name == name })
+		if j < 0 {
+			if n.Struct.Open || len(n.Struct.Patterns) > 0 {
+				return nil, ""
+			}
+			return nil, "." + strings.Join(names[:i+1], ".")
+		}
+		n = n.Struct.Fields[j].Schema
+	}
+	return n, ""
+}

@@ -1,0 +1,277 @@
+package schemas
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"cuelang.org/go/cue"
+	"cuelang.org/go/cue/ast"
+	"cuelang.org/go/cue/errors"
+)
+
+// A claim is what the walk has concluded about a struct, to be compared with
+// what CUE does.
+type claim struct {
+	value cue.Value
+	parts int // struct literals that contribute
+	at    *place
+}
+
+// probe asks CUE which fields the structs of a schema admit, by unifying it with
+// examples. The merged fields that the walk has seen are not proof: a field that
+// one conjunct declares and another is closed to is there, and can never be set;
+// and under some conjuncts CUE forgets that a struct is closed.
+//
+// An example that has every declared field must be accepted. One that has an
+// unknown field in each struct tells by the errors which structs are closed. But
+// an error can hide others: CUE forgives a struct its unknown fields if something
+// within is invalid, and does not always say why an alternative fails. So the
+// structs that seem open are asked again without the others, until nothing is
+// refused any more; and one by one if that leads nowhere.
+func (c *compiler) probe(v cue.Value, n *Node, at *place) {
+	for s, claim := range c.claims {
+		// No number of examples shows where patterns of several parts overlap.
+		if key, ok := unknownKey(s); ok && claim.parts > 1 && len(s.Patterns) > 0 && !admitsAllKeys(s) && !claim.value.Allows(cue.Str(key)) {
+			c.refusePatterns(claim.at)
+		}
+	}
+	if len(c.diags) > 0 {
+		return
+	}
+	if c.probeKnown(v, n, at); len(c.diags) > 0 {
+		return
+	}
+	claims := make(map[*Struct]claim)
+	eachStruct(n, func(s *Struct) { claims[s] = c.claims[s] })
+	open, skipped := c.probeUnknown(v, n)
+	for s, claim := range claims {
+		if admitsAllKeys(s) {
+			continue // there are no unknown keys
+		}
+		key, ok := unknownKey(s)
+		if !ok {
+			c.refuse(claim.at, nil, "patterns of keys for which no counterexample was found", "write a simpler regular expression")
+			continue
+		}
+		s.Open = open[s]
+		switch allows := claim.value.Allows(cue.Str(key)); {
+		case skipped[s]:
+			s.Open = allows
+		case s.Open && !allows:
+			c.refuse(claim.at, nil, "a struct of which CUE forgets that it is closed",
+				"give the struct a definition of its own (#name) and refer to it")
+		}
+		if !s.Open && claim.parts > 1 && len(s.Patterns) > 0 {
+			c.refusePatterns(claim.at)
+		}
+	}
+}
+
+// probeUnknown returns the structs that accept an unknown field, and those that
+// no example can contain.
+func (c *compiler) probeUnknown(v cue.Value, n *Node) (open, skipped map[*Struct]bool) {
+	open = make(map[*Struct]bool)
+	eachStruct(n, func(s *Struct) { open[s] = true })
+	for {
+		e := exampler{c: c, ask: open}
+		refused, err := e.refused(v, n)
+		if err == nil {
+			return open, e.skipped
+		}
+		if len(refused) == 0 {
+			for s := range open {
+				one := exampler{c: c, ask: map[*Struct]bool{s: true}}
+				// But for the unknown field the example is known to be accepted.
+				if _, err := one.refused(v, n); err != nil {
+					refused = append(refused, s)
+				}
+			}
+			for _, s := range refused {
+				delete(open, s)
+			}
+			return open, e.skipped
+		}
+		for _, s := range refused {
+			delete(open, s)
+		}
+	}
+}
+
+// eachStruct calls visit for every struct in n.
+func eachStruct(n *Node, visit func(*Struct)) {
+	if n == nil {
+		return
+	}
+	if n.List != nil {
+		eachStruct(n.List.Items, visit)
+	}
+	if n.Struct != nil {
+		visit(n.Struct)
+		for _, f := range n.Struct.Fields {
+			eachStruct(f.Schema, visit)
+		}
+		for _, p := range n.Struct.Patterns {
+			eachStruct(p.Value, visit)
+		}
+	}
+}
+
+func (c *compiler) refusePatterns(at *place) {
+	c.refuse(at, nil, "a pattern in a closed struct that is made of several parts",
+		"write the pattern in one struct, or [string]: T")
+}
+
+// admitsAllKeys reports whether a pattern of s admits every string.
+func admitsAllKeys(s *Struct) bool {
+	return slices.ContainsFunc(s.Patterns, func(p KeyPattern) bool { return len(p.Key.Scalars) == 0 })
+}
+
+// probeKnown refuses the fields that are declared and never admitted.
+func (c *compiler) probeKnown(v cue.Value, n *Node, at *place) {
+	e := exampler{c: c}
+	unified := v.Unify(c.scratch.BuildExpr(e.node(n)))
+	for _, err := range errors.Errors(unified.Validate()) {
+		where := &place{path: strings.Join(relative(err.Path(), v), "."), source: at.source}
+		for _, p := range err.InputPositions() {
+			if pos, ok := c.locate(p); ok {
+				where.source = pos
+				break
+			}
+		}
+		format, args := err.Msg()
+		if format == notAllowed {
+			c.refuse(where, nil, neverSet, neverSetHint)
+			continue
+		}
+		c.refuse(where, nil, "CUE refuses an example made from the schema: "+fmt.Sprintf(format, args...), "")
+	}
+}
+
+// notAllowed is CUE's message for a field that a struct is closed to.
+const notAllowed = "field not allowed"
+
+// relative returns the path of an error below v.
+func relative(path []string, v cue.Value) []string {
+	if n := len(v.Path().Selectors()); n <= len(path) {
+		path = path[n:]
+	}
+	plain := make([]string, len(path))
+	for i, label := range path {
+		plain[i] = label
+		if s, err := strconv.Unquote(label); err == nil {
+			plain[i] = s
+		}
+	}
+	return plain
+}
+
+// joined makes a path comparable.
+func joined(path []string) string { return strings.Join(path, "\x00") }
+
+// An exampler builds examples of a schema as CUE syntax.
+type exampler struct {
+	c       *compiler
+	ask     map[*Struct]bool   // the structs into which to put an unknown field
+	path    []string           // to what is being built
+	unknown map[string]*Struct // structs by the path to their unknown field
+	skipped map[*Struct]bool   // structs that no example can contain
+}
+
+// refused unifies an example with v, and returns the structs of which CUE says
+// that they refuse the unknown field, and its verdict.
+func (e *exampler) refused(v cue.Value, n *Node) ([]*Struct, error) {
+	err := v.Unify(e.c.scratch.BuildExpr(e.node(n))).Validate()
+	var refused []*Struct
+	for _, err := range errors.Errors(err) {
+		if format, _ := err.Msg(); format != notAllowed {
+			continue
+		}
+		if s := e.unknown[joined(relative(err.Path(), v))]; s != nil {
+			refused = append(refused, s)
+		}
+	}
+	return refused, err
+}
+
+// top is an example of a value of which nothing is asked.
+func top() ast.Expr { return ast.NewIdent("_") }
+
+// below returns an example of the value of a label.
+func (e *exampler) below(label string, n *Node) ast.Expr {
+	e.path = append(e.path, label)
+	defer func() { e.path = e.path[:len(e.path)-1] }()
+	return e.node(n)
+}
+
+// node returns an example of n, or nil if there is nothing in it to ask about.
+func (e *exampler) node(n *Node) ast.Expr {
+	if e.unknown == nil {
+		e.unknown = make(map[string]*Struct)
+	}
+	switch {
+	case n.Struct != nil:
+		return e.structOf(n.Struct)
+	case n.List != nil && n.List.Items != nil:
+		return e.list(n.List)
+	}
+	return nil
+}
+
+func (e *exampler) list(l *List) ast.Expr {
+	item := e.below("0", l.Items)
+	if item == nil {
+		return nil
+	}
+	count := 1
+	if l.MinItems != nil {
+		count = max(count, l.MinItems.Count)
+	}
+	if l.MaxItems != nil && l.MaxItems.Count < count {
+		e.skip(l.Items)
+		return nil
+	}
+	items := make([]ast.Expr, count)
+	items[0] = item
+	for i := range items[1:] {
+		items[i+1] = top()
+	}
+	return ast.NewList(items...)
+}
+
+// skip notes the structs below n as out of the reach of examples.
+func (e *exampler) skip(n *Node) {
+	if e.skipped == nil {
+		e.skipped = make(map[*Struct]bool)
+	}
+	eachStruct(n, func(s *Struct) { e.skipped[s] = true })
+}
+
+func (e *exampler) structOf(s *Struct) ast.Expr {
+	example := &ast.StructLit{}
+	add := func(name string, value ast.Expr) {
+		if value == nil {
+			value = top()
+		}
+		example.Elts = append(example.Elts, &ast.Field{Label: ast.NewString(name), Value: value})
+	}
+	for _, f := range s.Fields {
+		add(f.Name, e.below(f.Name, f.Schema))
+	}
+	for _, p := range s.Patterns {
+		key, ok := sampleKey(p.Key, s)
+		if !ok {
+			e.c.refuse(e.c.claims[s].at, nil, "a pattern of keys for which no example was found", "write a simpler regular expression")
+			continue
+		}
+		add(key, e.below(key, p.Value))
+	}
+	if e.ask[s] {
+		if key, ok := unknownKey(s); ok {
+			e.unknown[joined(append(e.path, key))] = s
+			add(key, top())
+		}
+	}
+	return example
+}

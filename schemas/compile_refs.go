@@ -1,0 +1,369 @@
+package schemas
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"cuelang.org/go/cue"
+	"cuelang.org/go/cue/ast"
+)
+
+// A meaning is what an identifier stands for.
+type meaning int
+
+const (
+	isPredeclared meaning = iota // int, string, _
+	isPackage                    // an import
+	isFixed                      // a definition, a hidden field or a let: no data can change it by name
+	isField                      // a regular field, which may be data
+	isAlias                      // an alias, or a variable of a comprehension: may stand for data
+)
+
+// meaningOf decides by the resolution that the parser has left in the syntax
+// tree. A name without resolution is declared in another file of the package,
+// or predeclared.
+func meaningOf(id *ast.Ident) meaning {
+	if id.Name == "_" || id.IsPredeclared() {
+		return isPredeclared
+	}
+	switch id.Node.(type) {
+	case *ast.ImportSpec:
+		return isPackage
+	case *ast.LetClause:
+		switch id.Scope.(type) {
+		case *ast.File, *ast.StructLit:
+			return isFixed
+		}
+		return isAlias
+	case *ast.Field, *ast.Alias:
+		return isAlias
+	}
+	switch id.Scope.(type) {
+	case nil, *ast.File, *ast.StructLit:
+	default:
+		return isAlias
+	}
+	switch {
+	case strings.HasPrefix(id.Name, "__") && id.Node == nil:
+		return isPredeclared
+	case strings.HasPrefix(id.Name, "_"), strings.HasPrefix(id.Name, "#"):
+		return isFixed
+	case id.Node == nil && slices.Contains(predeclaredNames, id.Name):
+		return isPredeclared
+	}
+	return isField
+}
+
+var predeclaredNames = []string{
+	"bool", "string", "bytes", "int", "float", "number",
+	"int8", "int16", "int32", "int64", "int128", "rune",
+	"uint", "uint8", "uint16", "uint32", "uint64", "uint128", "float32", "float64",
+	"and", "or", "len", "div", "mod", "quo", "rem", "close", "matchN", "matchIf", "error", "self",
+}
+
+// reference surveys an identifier, or a selection from one.
+func (c *compiler) reference(v cue.Value, x ast.Expr, op cue.Op, args []cue.Value, at *place) shape {
+	base := baseOf(x)
+	if base == nil {
+		c.refuse(at, x, "a selection from an expression", "name the value in a definition and select from that")
+		return everything()
+	}
+	m := meaningOf(base)
+	if m == isPredeclared && op == cue.SelectorOp {
+		m = isField // another file of the package declares a field of that name
+	}
+	switch m {
+	case isPredeclared:
+		return c.basic(v, x, base, at)
+	case isPackage:
+		if name, ok := builtinName(x); ok {
+			return c.member(v, x, name, at)
+		}
+	case isField:
+		if t, ok := target(v, args); ok && isConstant(t) {
+			return shapeOf(t.Kind())
+		}
+		c.refuse(at, x, fmt.Sprintf("a reference to the field %s", base.Name),
+			"a schema cannot compare fields; refer to a definition (#name), a hidden field (_name) or a constant")
+		return everything()
+	case isAlias:
+		c.refuse(at, x, fmt.Sprintf("a reference to the alias %s", base.Name),
+			"an alias may stand for data; refer to a definition (#name) or a hidden field (_name)")
+		return everything()
+	}
+	if _, whole := x.(*ast.Ident); !whole && len(args) > 0 && !selectsFromPackage(x) {
+		// What is selected from must not depend on data either.
+		c.survey(args[0], at)
+	}
+	t, ok := target(v, args)
+	switch {
+	case ok && isError(t):
+		return everything() // CUE reports it, or drops the alternative
+	case !ok || t.IncompleteKind() == cue.BottomKind && t.Source() == nil:
+		c.refuse(at, x, "a reference that cannot be followed", "repeat the value in place of the reference")
+		return everything()
+	}
+	return c.follow(t, x, at)
+}
+
+// follow surveys what the reference x refers to.
+func (c *compiler) follow(t cue.Value, x ast.Node, at *place) shape {
+	if c.following[x] {
+		c.refuseRecursion(at, x)
+		return everything()
+	}
+	if !slices.Contains(at.refs, x) {
+		at.refs = append(at.refs, x)
+		above := 0
+		for p := at.parent; p != nil; p = p.parent {
+			if slices.Contains(p.refs, x) {
+				above++
+			}
+		}
+		if above >= maxNesting {
+			c.refuseRecursion(at, x)
+			return everything()
+		}
+	}
+	c.following[x] = true
+	defer delete(c.following, x)
+	return c.survey(t, at)
+}
+
+func (c *compiler) refuseRecursion(at *place, x ast.Node) {
+	at.recursive = true
+	c.refuse(at, x, recursion, recursionHint)
+}
+
+// target returns the value that v refers to. For a reference that is all that a
+// struct literal embeds, CUE gives no such value; it is looked up by name in
+// what CUE says it selects from.
+func target(v cue.Value, args []cue.Value) (cue.Value, bool) {
+	if t := cue.Dereference(v); t != v {
+		return t, true
+	}
+	switch len(args) {
+	case 1: // a let
+		t := cue.Dereference(args[0])
+		return t, t != args[0]
+	case 2:
+		label, err := args[1].String()
+		fields, err2 := cue.Dereference(args[0]).Fields(cue.All())
+		for err == nil && err2 == nil && fields.Next() {
+			if fields.Selector().String() == label {
+				return fields.Value(), true
+			}
+		}
+	}
+	return cue.Value{}, false
+}
+
+// isError reports whether v is an error that no data can cure.
+func isError(v cue.Value) bool {
+	return v.IncompleteKind() == cue.BottomKind && v.IsConcrete()
+}
+
+// baseOf returns the identifier that a reference starts from.
+func baseOf(x ast.Expr) *ast.Ident {
+	for {
+		switch y := x.(type) {
+		case *ast.Ident:
+			return y
+		case *ast.SelectorExpr:
+			x = y.X
+		case *ast.IndexExpr:
+			x = y.X
+		case *ast.ParenExpr:
+			x = y.X
+		default:
+			return nil
+		}
+	}
+}
+
+// selectsFromPackage reports whether x is pkg.name.
+func selectsFromPackage(x ast.Expr) bool {
+	s, ok := x.(*ast.SelectorExpr)
+	if !ok {
+		return false
+	}
+	id, ok := s.X.(*ast.Ident)
+	return ok && meaningOf(id) == isPackage
+}
+
+// builtinName returns the name of a member of CUE's own packages, with the path
+// of the package whatever it was imported as: "strings.MinRunes".
+func builtinName(x ast.Expr) (string, bool) {
+	s, ok := x.(*ast.SelectorExpr)
+	if !ok {
+		return "", false
+	}
+	id, ok := s.X.(*ast.Ident)
+	if !ok {
+		return "", false
+	}
+	spec, ok := id.Node.(*ast.ImportSpec)
+	if !ok {
+		return "", false
+	}
+	path, err := strconv.Unquote(spec.Path.Value)
+	if first, _, _ := strings.Cut(path, "/"); err != nil || strings.Contains(first, ".") {
+		return "", false
+	}
+	name, _, err := ast.LabelName(s.Sel)
+	return path + "." + name, err == nil
+}
+
+// isBuiltin reports whether fun is the predeclared function of that name.
+func isBuiltin(fun ast.Expr, name string) bool {
+	id, ok := fun.(*ast.Ident)
+	return ok && meaningOf(id) == isPredeclared && strings.TrimPrefix(id.Name, "__") == name
+}
+
+// basic surveys a predeclared type.
+func (c *compiler) basic(v cue.Value, x ast.Expr, id *ast.Ident, at *place) shape {
+	if _, ok := x.(*ast.Ident); !ok {
+		c.refuse(at, x, "a selection from a predeclared name", "")
+		return everything()
+	}
+	switch strings.TrimPrefix(id.Name, "__") {
+	case "_":
+		return everything()
+	case "bool", "string", "int", "number":
+		return shapeOf(v.IncompleteKind())
+	case "float":
+		c.refuse(at, x, "the type float, which does not admit 1", "write number")
+	case "bytes":
+		c.refuse(at, x, "the type bytes, which JSON does not have", "write string")
+	default:
+		c.refuse(at, x, fmt.Sprintf("the predeclared name %s", id.Name), "")
+	}
+	return everything()
+}
+
+// member surveys a member of one of CUE's own packages that is not called.
+func (c *compiler) member(v cue.Value, x ast.Expr, name string, at *place) shape {
+	switch {
+	case name == "list.UniqueItems":
+		s := shapeOf(cue.ListKind)
+		s.unique = true
+		return s
+	case isConstant(v):
+		return shapeOf(v.Kind())
+	}
+	c.refuse(at, x, fmt.Sprintf("the builtin %s", name), supportedBuiltins)
+	return everything()
+}
+
+const supportedBuiltins = "the builtins that a schema may use are " +
+	"strings.MinRunes, strings.MaxRunes, list.MinItems, list.MaxItems and list.UniqueItems"
+
+// call surveys a call: of a validator, or of a function over constants.
+func (c *compiler) call(v cue.Value, x *ast.CallExpr, args []cue.Value, at *place) shape {
+	if isBuiltin(x.Fun, "or") || isBuiltin(x.Fun, "and") {
+		for _, a := range x.Args {
+			c.static(a, at)
+		}
+		s := everything()
+		for _, a := range args {
+			s = s.and(c.survey(a, at))
+		}
+		return s
+	}
+	name, ok := builtinName(x.Fun)
+	if id, plain := x.Fun.(*ast.Ident); plain && meaningOf(id) == isPredeclared {
+		name, ok = id.Name, true
+	}
+	if !ok || len(args) == 0 {
+		c.refuse(at, x, "a call of something that is not a builtin function", supportedBuiltins)
+		return everything()
+	}
+	args = args[1:]
+	switch name {
+	case "strings.MinRunes", "strings.MaxRunes":
+		for _, a := range args {
+			c.constant(a, x, at)
+		}
+		return shapeOf(cue.StringKind)
+	case "list.MinItems":
+		s := shapeOf(cue.ListKind)
+		s.minItems = c.count(args, x, at)
+		return s
+	case "list.MaxItems":
+		s := shapeOf(cue.ListKind)
+		s.maxItems = c.count(args, x, at)
+		return s
+	case "list.UniqueItems":
+		if len(args) == 0 {
+			s := shapeOf(cue.ListKind)
+			s.unique = true
+			return s
+		}
+	}
+	for _, a := range args {
+		c.survey(a, at)
+		c.deep(a, at, false)
+	}
+	if isConstant(v) {
+		return shapeOf(v.Kind())
+	}
+	c.refuse(at, x, fmt.Sprintf("the builtin %s", name), supportedBuiltins)
+	return everything()
+}
+
+// count surveys the argument of a limit.
+func (c *compiler) count(args []cue.Value, x ast.Node, at *place) *Limit {
+	if len(args) != 1 {
+		c.refuse(at, x, "a limit without a number", "")
+		return nil
+	}
+	c.constant(args[0], syntaxOf(x), at)
+	n, err := args[0].Int64()
+	if err != nil || n < 0 || n > 1<<31-1 {
+		c.refuse(at, x, "a limit that is not a number of items", "")
+		return nil
+	}
+	return &Limit{Count: int(n), Source: c.position(x, at)}
+}
+
+// static checks syntax for which there is no value to survey: it may refer only
+// to what is declared at the top of a file as a definition or hidden field, for
+// that is out of the reach of data.
+func (c *compiler) static(node ast.Node, at *place) {
+	ast.Walk(node, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.Field:
+			c.label(n, at)
+			c.static(n.Value, at)
+			return false
+		case *ast.SelectorExpr:
+			c.static(n.X, at)
+			return false
+		case *ast.Comprehension:
+			c.refuse(at, n, "a comprehension", "write the values out")
+			return false
+		case *ast.Ident:
+			c.staticName(n, at)
+		}
+		return true
+	}, nil)
+}
+
+func (c *compiler) staticName(id *ast.Ident, at *place) {
+	switch meaningOf(id) {
+	case isPredeclared:
+		if name := strings.TrimPrefix(id.Name, "__"); name != "self" && name != "error" {
+			return
+		}
+	case isPackage:
+		return
+	case isFixed:
+		if _, ok := id.Scope.(*ast.StructLit); !ok && !c.rootIsFile {
+			return
+		}
+	}
+	c.refuse(at, id, fmt.Sprintf("a reference to %s in a default or in an argument", id.Name),
+		"declare it as a definition (#name) at the top of the file")
+}

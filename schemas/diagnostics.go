@@ -1,0 +1,73 @@
+package schemas
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+)
+
+// A Diagnostic is one thing that is wrong with a schema: where it stands, which
+// field it concerns, what is the matter, and what to write instead.
+type Diagnostic struct {
+	Pos     Position `json:"pos,omitzero"`
+	Path    string   `json:"path,omitempty"` // spec.ports[].name; empty for the whole schema
+	Message string   `json:"message"`
+	Hint    string   `json:"hint,omitempty"`
+}
+
+// String returns "file:line: path: message; hint" without the parts it lacks.
+func (d Diagnostic) String() string {
+	var b strings.Builder
+	for _, part := range []string{d.Pos.String(), d.Path} {
+		if part != "" {
+			b.WriteString(part)
+			b.WriteString(": ")
+		}
+	}
+	b.WriteString(d.Message)
+	if d.Hint != "" {
+		b.WriteString("; ")
+		b.WriteString(d.Hint)
+	}
+	return b.String()
+}
+
+// Diagnostics are everything that is wrong with a schema, in order of position,
+// each said once.
+type Diagnostics []Diagnostic
+
+// Error returns one line per diagnostic.
+func (d Diagnostics) Error() string {
+	lines := make([]string, len(d))
+	for i, x := range d {
+		lines[i] = x.String()
+	}
+	return strings.Join(lines, "\n")
+}
+
+// Err returns d as an error: nil if there is nothing to say.
+func (d Diagnostics) Err() error {
+	if len(d) == 0 {
+		return nil
+	}
+	return d
+}
+
+// Sorted orders d in place and returns it without duplicates; nil if there is
+// nothing to say.
+func (d Diagnostics) Sorted() Diagnostics {
+	if len(d) == 0 {
+		return nil
+	}
+	slices.SortStableFunc(d, func(a, b Diagnostic) int {
+		return cmp.Or(
+			cmp.Compare(a.Pos.File, b.Pos.File),
+			cmp.Compare(a.Pos.Line, b.Pos.Line),
+			cmp.Compare(a.Pos.Column, b.Pos.Column),
+			cmp.Compare(a.Path, b.Path),
+			cmp.Compare(a.Message, b.Message),
+			cmp.Compare(a.Hint, b.Hint),
+		)
+	})
+	return slices.Compact(d)
+}

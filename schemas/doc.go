@@ -1,0 +1,51 @@
+// Package schemas turns resource schemas written in CUE into compiled kinds:
+// what a field may hold, what it holds when nothing is said, and what clients
+// are told about it.
+//
+// # Order of use
+//
+//	node, diags := schemas.FromCUE(value, locate)  // or KindFromCUE for a whole kind
+//	program, err := schemas.NewProgram(node)       // once per policy
+//	unknown, changed := program.Prepare(object)    // prune and default, in place
+//	errs := program.Validate(object)               // every violation at once
+//
+// The form between the two halves, [Node] and [Kind], is plain data: it can be
+// written as JSON, hashed, stored, and run again by a binary that does not
+// contain the CUE of the day. Only the files named compile*.go import CUE.
+//
+// # What the package promises
+//
+//   - S1. A value that the program accepts, CUE accepts; a value that CUE
+//     accepts, the program accepts. What the compiler cannot prove it
+//     understands it refuses, with the line it stands on. Nothing is widened in
+//     silence.
+//   - S2. The form is a function of the CUE value: same source, same bytes.
+//   - S3. A program is immutable. Prepare and Validate may be called from any
+//     number of goroutines, each with an object of its own.
+//   - S4. Every message names the line of the policy that made it.
+//
+// There are three deliberate exceptions to S1, all because objects arrive as
+// decoded JSON: 12.0 is accepted where an integer is wanted (Prepare makes it
+// 12); an integer that does not fit in 64 bits is refused; and a null counts as
+// absent where the field cannot be null and has a default.
+//
+// # How the compiler reads CUE
+//
+// Meaning is taken from what CUE has evaluated: the normal form of each value,
+// the merged fields of each struct, the default of the whole field. Syntax is
+// read only to prove that this meaning cannot depend on the data: every
+// expression that contributed to a value is visited, and a reference to a data
+// field, a comprehension or a call over data is refused (compile_survey.go).
+// Which fields a struct is closed to is not derived at all but asked: an example
+// object that has every known field, and one unknown field per struct, is
+// unified with the schema and CUE's answers are compared with what the walk
+// concluded (compile_probe.go).
+//
+// # Presence
+//
+// A field `f!` must be in the data. A field `f?` may be missing, and a default
+// inside it is then not applied. A regular field `f` that is missing has the
+// value that CUE gives it: a constant or a default is filled in, a struct is
+// created with its own defaults, a list becomes empty; if CUE has no value
+// either, the field is required.
+package schemas

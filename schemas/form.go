@@ -1,0 +1,288 @@
+package schemas
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// A Position is a place in the source of a policy. File is relative to the root
+// of the bundle. The zero Position means that no source is known.
+type Position struct {
+	File   string
+	Line   int
+	Column int
+}
+
+// IsZero reports whether no source is known.
+func (p Position) IsZero() bool { return p == Position{} }
+
+// String returns "file:line", as messages show it, or "" for the zero Position.
+func (p Position) String() string {
+	if p.IsZero() {
+		return ""
+	}
+	return p.File + ":" + strconv.Itoa(p.Line)
+}
+
+// MarshalText encodes the position as "file:line:column".
+func (p Position) MarshalText() ([]byte, error) {
+	if p.IsZero() {
+		return nil, nil
+	}
+	return fmt.Appendf(nil, "%s:%d:%d", p.File, p.Line, p.Column), nil
+}
+
+// UnmarshalText is the inverse of MarshalText. The file name may contain colons.
+func (p *Position) UnmarshalText(text []byte) error {
+	*p = Position{}
+	if len(text) == 0 {
+		return nil
+	}
+	rest, column, ok1 := cutLast(string(text))
+	file, line, ok2 := cutLast(rest)
+	if !ok1 || !ok2 {
+		return fmt.Errorf("schemas: position %q is not file:line:column", text)
+	}
+	l, err1 := strconv.Atoi(line)
+	c, err2 := strconv.Atoi(column)
+	if err1 != nil || err2 != nil {
+		return fmt.Errorf("schemas: position %q is not file:line:column", text)
+	}
+	*p = Position{File: file, Line: l, Column: c}
+	return nil
+}
+
+func cutLast(s string) (before, after string, found bool) {
+	i := strings.LastIndexByte(s, ':')
+	if i < 0 {
+		return s, "", false
+	}
+	return s[:i], s[i+1:], true
+}
+
+// Kinds is a set of JSON kinds.
+//
+// Invariant: NumberKind ∈ k ⇒ IntegerKind ∈ k, for every integer is a number.
+type Kinds uint8
+
+const (
+	NullKind Kinds = 1 << iota
+	BoolKind
+	IntegerKind
+	NumberKind // with a fraction or without
+	StringKind
+	ListKind
+	StructKind
+
+	// AnyKind is the set of all kinds.
+	AnyKind = NullKind | BoolKind | IntegerKind | NumberKind | StringKind | ListKind | StructKind
+
+	scalarKinds = BoolKind | IntegerKind | NumberKind | StringKind
+)
+
+var kindNames = [...]struct {
+	kind Kinds
+	name string
+}{
+	{NullKind, "null"},
+	{BoolKind, "bool"},
+	{IntegerKind, "integer"},
+	{NumberKind, "number"},
+	{StringKind, "string"},
+	{ListKind, "list"},
+	{StructKind, "struct"},
+}
+
+// Has reports whether k contains every kind of other.
+func (k Kinds) Has(other Kinds) bool { return k&other == other }
+
+// String returns the names of the kinds separated by "|", or "any" for all of
+// them. "number" stands for integers as well.
+func (k Kinds) String() string {
+	if k == AnyKind {
+		return "any"
+	}
+	var names []string
+	for _, n := range kindNames {
+		if k&n.kind == 0 || n.kind == IntegerKind && k&NumberKind != 0 {
+			continue
+		}
+		names = append(names, n.name)
+	}
+	return strings.Join(names, "|")
+}
+
+// MarshalText encodes the set as String does.
+func (k Kinds) MarshalText() ([]byte, error) { return []byte(k.String()), nil }
+
+// UnmarshalText is the inverse of MarshalText.
+func (k *Kinds) UnmarshalText(text []byte) error {
+	*k = 0
+	if string(text) == "any" {
+		*k = AnyKind
+		return nil
+	}
+	if len(text) == 0 {
+		return nil
+	}
+next:
+	for name := range strings.SplitSeq(string(text), "|") {
+		for _, n := range kindNames {
+			if n.name == name {
+				*k |= n.kind
+				continue next
+			}
+		}
+		return fmt.Errorf("schemas: unknown kind %q", name)
+	}
+	if *k&NumberKind != 0 {
+		*k |= IntegerKind
+	}
+	return nil
+}
+
+// A Node says what one value may be. It is what a value in CUE evaluates to,
+// freed of CUE: the union of what each kind of JSON value must satisfy.
+//
+// Kinds are disjoint, so each part of a Node speaks about its own kinds only. A
+// null or a value of an unconstrained kind passes once its kind is in Kinds.
+type Node struct {
+	// Kinds are the kinds that the value may have. It is never empty.
+	Kinds Kinds `json:"kinds"`
+
+	// Scalars are the alternatives for booleans, numbers and strings. A scalar
+	// is valid if no alternative speaks of its kind, or if one that does admits
+	// it.
+	Scalars []Scalar `json:"scalars,omitempty"`
+
+	// List constrains lists; nil admits any list.
+	List *List `json:"list,omitempty"`
+
+	// Struct constrains structs; nil admits any struct.
+	Struct *Struct `json:"struct,omitempty"`
+
+	// Default is the value, as canonical JSON, that CUE chooses when nothing is
+	// said. It fills an absent regular field. A list or a struct in the data
+	// that is a part of the default is completed to it, wherever it stands, for
+	// so CUE chooses between a default and its alternatives.
+	Default json.RawMessage `json:"default,omitempty"`
+
+	// Format names a textual form that a string must have: FormatByte or
+	// FormatDateTime. Only built-in kinds have formats.
+	Format string `json:"format,omitempty"`
+
+	// Doc is the text of the comments on the field.
+	Doc string `json:"doc,omitempty"`
+
+	// Source is where the field is declared.
+	Source Position `json:"source,omitzero"`
+}
+
+// The formats of strings.
+const (
+	FormatByte     = "byte"      // base64, standard alphabet, padded
+	FormatDateTime = "date-time" // RFC 3339
+)
+
+// A Scalar is a conjunction of rules. Numeric rules apply to numbers and textual
+// ones to strings; Enum and Not apply to all of Kinds.
+type Scalar struct {
+	// Kinds are the kinds that this alternative speaks of: a subset of bool,
+	// integer, number and string.
+	Kinds Kinds `json:"kinds"`
+
+	// Enum, if not empty, lists the only admitted values as canonical JSON.
+	Enum []json.RawMessage `json:"enum,omitempty"`
+
+	// Not lists values that are not admitted.
+	Not []Constant `json:"not,omitempty"`
+
+	Minimum *Bound `json:"minimum,omitempty"`
+	Maximum *Bound `json:"maximum,omitempty"`
+
+	// Patterns are regular expressions (RE2, not anchored) that the string must
+	// match, or must not.
+	Patterns []Pattern `json:"patterns,omitempty"`
+
+	// MinRunes and MaxRunes limit the length of the string in code points.
+	MinRunes *Limit `json:"minRunes,omitempty"`
+	MaxRunes *Limit `json:"maxRunes,omitempty"`
+}
+
+// constrained reports whether the alternative says more than its kinds.
+func (s *Scalar) constrained() bool {
+	return len(s.Enum) > 0 || len(s.Not) > 0 || s.Minimum != nil || s.Maximum != nil ||
+		len(s.Patterns) > 0 || s.MinRunes != nil || s.MaxRunes != nil
+}
+
+// A Constant is a value as canonical JSON, and where the policy names it.
+type Constant struct {
+	Value  json.RawMessage `json:"value"`
+	Source Position        `json:"source,omitzero"`
+}
+
+// A Bound is one end of an interval of numbers. Value is a decimal number,
+// exact, in canonical form.
+type Bound struct {
+	Value     string   `json:"value"`
+	Exclusive bool     `json:"exclusive,omitempty"`
+	Source    Position `json:"source,omitzero"`
+}
+
+// A Limit is a count that must not be exceeded or undercut.
+type Limit struct {
+	Count  int      `json:"count"`
+	Source Position `json:"source,omitzero"`
+}
+
+// A Pattern is a regular expression in RE2 syntax that is searched in a string.
+type Pattern struct {
+	Regexp  string   `json:"regexp"`
+	Negated bool     `json:"negated,omitempty"`
+	Source  Position `json:"source,omitzero"`
+}
+
+// A List constrains the items of a list. Unique lists hold scalars only.
+type List struct {
+	Items    *Node  `json:"items,omitempty"` // nil admits any item
+	MinItems *Limit `json:"minItems,omitempty"`
+	MaxItems *Limit `json:"maxItems,omitempty"`
+	Unique   bool   `json:"unique,omitempty"`
+}
+
+// A Struct constrains the fields of a struct. A key that is not a field must
+// satisfy the value of every pattern it matches; a key that matches none is
+// admitted only if the struct is open.
+//
+// Invariant: if there are several patterns, their values are scalars, so that
+// satisfying each of them is satisfying their conjunction.
+type Struct struct {
+	Fields   []Field      `json:"fields,omitempty"` // in declared order
+	Patterns []KeyPattern `json:"patterns,omitempty"`
+	Open     bool         `json:"open,omitempty"`
+}
+
+// A Field is a named field of a struct.
+type Field struct {
+	Name     string   `json:"name"`
+	Presence Presence `json:"presence"`
+	Schema   *Node    `json:"schema"`
+}
+
+// Presence says what it means that a field is missing from the data.
+type Presence string
+
+const (
+	Required Presence = "required" // f!: an error
+	Regular  Presence = "regular"  // f: filled in by the default, or else an error
+	Optional Presence = "optional" // f?: nothing
+)
+
+// A KeyPattern constrains the fields whose names satisfy Key, a node that admits
+// strings only.
+type KeyPattern struct {
+	Key   *Node `json:"key"`
+	Value *Node `json:"value"`
+}

@@ -1,0 +1,474 @@
+package schemas
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+
+	"cuelang.org/go/cue/token"
+)
+
+// A grammar writes random schemas in the constructs that the compiler supports,
+// and random objects that are near them. It knows nothing of the compiler.
+type grammar struct {
+	*rand.Rand
+	defs  []term   // #D0, #D1, ...
+	decls []string // declarations at the top of the file
+	names int
+}
+
+// A term is a piece of CUE and a way to make data that may satisfy it.
+type term struct {
+	text   string
+	sample func() any // decoded JSON, fresh on each call
+	kind   string     // scalar, struct, list or any
+}
+
+func (g *grammar) oneOf(options ...string) string { return options[g.IntN(len(options))] }
+
+func (g *grammar) chance(percent int) bool { return g.IntN(100) < percent }
+
+// A generated is a schema of the grammar: the text of a file, the path to the
+// schema in it, and objects that may satisfy it.
+type generated struct {
+	text   string
+	path   string
+	locate func(token.Pos) (Position, bool)
+	sample func() any
+}
+
+// schema writes a schema, in a definition or where a bundle has one.
+func (g *grammar) schema() generated {
+	for range g.IntN(4) {
+		t := g.value(2)
+		name := fmt.Sprintf("#D%d", len(g.defs))
+		g.decls = append(g.decls, name+": "+t.text)
+		g.defs = append(g.defs, term{text: name, sample: t.sample, kind: t.kind})
+	}
+	root := g.structure(3, "spec", "status", "extra")
+	path := "#schema"
+	if g.chance(20) {
+		path = "bundle.kinds.widgets.#schema"
+		g.decls = append(g.decls,
+			"#Widget: "+root.text,
+			"bundle: kinds: widgets: #schema: #Widget",
+			"bundle: kinds: [string]: #schema: {spec?: _, status?: _, ...}")
+	} else {
+		g.decls = append(g.decls, "#schema: "+root.text, "")
+	}
+	text := "import (\n\t\"strings\"\n\t\"list\"\n)\n_use: [strings.MinRunes(0), list.MinItems(0)]\n" + strings.Join(g.decls, "\n")
+	last := 1 + strings.Count(text, "\n") // it plays the server's own definition
+	return generated{
+		text: text,
+		path: path,
+		locate: func(p token.Pos) (Position, bool) {
+			pos, ok := locateIn("schema.cue")(p)
+			return pos, ok && pos.Line != last
+		},
+		sample: root.sample,
+	}
+}
+
+// value returns a term that is at most depth structs and lists deep.
+func (g *grammar) value(depth int) term {
+	if depth <= 0 {
+		return g.scalar()
+	}
+	switch g.IntN(20) {
+	case 0, 1, 2, 3, 4, 5:
+		return g.scalar()
+	case 6, 7, 8, 9:
+		return g.structure(depth, "a", "b", "c", "d", "x-y")
+	case 10, 11, 12:
+		return g.list(depth)
+	case 13:
+		return g.nullable(g.value(depth - 1))
+	case 14, 15:
+		if len(g.defs) > 0 {
+			return g.refined(g.defs[g.IntN(len(g.defs))], depth)
+		}
+		return g.scalar()
+	case 16:
+		return g.mapping(depth)
+	case 17:
+		if g.chance(50) {
+			return term{"{...}", func() any { return map[string]any{"q": g.noise(1)} }, "struct"}
+		}
+		return term{"_", func() any { return g.noise(2) }, "any"}
+	case 18:
+		if g.chance(40) {
+			return g.generic(depth)
+		}
+		return g.structWithDefault()
+	default:
+		return g.mixed(depth)
+	}
+}
+
+// refined returns a reference, perhaps with more constraints.
+func (g *grammar) refined(d term, depth int) term {
+	switch {
+	case d.kind == "struct" && g.chance(40):
+		more := g.structure(depth-1, "a", "b", "c", "d", "e")
+		if g.chance(50) {
+			return term{"{" + d.text + ", " + strings.TrimPrefix(more.text, "{"), g.merge(d.sample, more.sample), "struct"}
+		}
+		return term{d.text + " & " + more.text, g.merge(d.sample, more.sample), "struct"}
+	case d.kind == "struct" && g.chance(20):
+		return term{"{" + d.text + "}", d.sample, "struct"}
+	case d.kind == "list" && g.chance(40):
+		return term{d.text + " & " + g.limit(), d.sample, "list"}
+	case d.kind == "scalar" && g.chance(30):
+		s := g.scalar()
+		return term{d.text + " & " + paren(s.text), g.either(d.sample, s.sample), "scalar"}
+	case d.kind == "struct" && g.chance(10):
+		field := g.oneOf("a", "b", "c")
+		pick := func() any {
+			m, _ := d.sample().(map[string]any)
+			return m[field]
+		}
+		return term{d.text + g.oneOf("."+field, `["`+field+`"]`), pick, "any"}
+	case d.kind == "struct" && g.chance(10):
+		e := g.defs[g.IntN(len(g.defs))]
+		return term{d.text + " & " + e.text, g.merge(d.sample, e.sample), "struct"}
+	case g.chance(10):
+		name := g.fresh("_h")
+		g.decls = append(g.decls, name+": "+d.text)
+		return term{name, d.sample, d.kind}
+	}
+	return d
+}
+
+func paren(text string) string {
+	if strings.ContainsAny(text, "|") {
+		return "(" + text + ")"
+	}
+	return text
+}
+
+func (g *grammar) fresh(prefix string) string {
+	g.names++
+	return fmt.Sprintf("%s%d", prefix, g.names)
+}
+
+// merge samples both and joins them if they are structs.
+func (g *grammar) merge(a, b func() any) func() any {
+	return func() any {
+		x, ok1 := a().(map[string]any)
+		y, ok2 := b().(map[string]any)
+		if !ok1 || !ok2 {
+			return a()
+		}
+		for k, v := range y {
+			if _, ok := x[k]; !ok || g.chance(50) {
+				x[k] = v
+			}
+		}
+		return x
+	}
+}
+
+func (g *grammar) either(samples ...func() any) func() any {
+	return func() any { return samples[g.IntN(len(samples))]() }
+}
+
+func (g *grammar) nullable(t term) term {
+	null := func() any { return nil }
+	mark := ""
+	if g.chance(20) {
+		mark = "*"
+	}
+	text := mark + "null | " + paren(t.text)
+	if g.chance(30) {
+		text = paren(t.text) + " | " + mark + "null"
+	}
+	return term{text, g.either(t.sample, t.sample, t.sample, null), "union"}
+}
+
+// mixed returns a union of values of different kinds.
+func (g *grammar) mixed(depth int) term {
+	a, b := g.scalar(), g.value(depth-1)
+	if g.chance(15) {
+		a = g.list(depth - 1)
+	}
+	if g.chance(10) {
+		a = g.structure(depth-1, "a", "b")
+	}
+	if b.kind == "any" {
+		b = g.scalar()
+	}
+	text := paren(a.text) + " | " + paren(b.text)
+	if g.chance(20) {
+		text = "*" + g.constant(a) + " | " + text
+	}
+	return term{text, g.either(a.sample, b.sample), "union"}
+}
+
+// constant writes some sample of t.
+func (g *grammar) constant(t term) string {
+	text, err := json.Marshal(t.sample())
+	if err != nil {
+		panic(err)
+	}
+	return string(text)
+}
+
+// structure returns a struct whose fields have some of the names.
+func (g *grammar) structure(depth int, names ...string) term {
+	type entry struct {
+		name     string
+		optional bool
+		sample   func() any
+	}
+	var decls []string
+	var entries []entry
+	g.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
+	for _, name := range names[:g.IntN(len(names)+1)] {
+		t := g.value(depth - 1)
+		mark := g.oneOf("", "", "!", "?", "?")
+		if g.chance(10) {
+			decls = append(decls, "// about "+name)
+		}
+		label := name
+		if strings.Contains(name, "-") {
+			label = `"` + name + `"`
+		}
+		decls = append(decls, label+mark+": "+t.text)
+		if g.chance(8) { // say it again, in other words
+			u := g.value(depth - 2)
+			decls = append(decls, label+g.oneOf("", "?", "!")+": "+u.text)
+			t.sample = g.either(t.sample, t.sample, u.sample)
+		}
+		entries = append(entries, entry{name, mark == "?", t.sample})
+	}
+	if g.chance(3) && len(entries) > 1 {
+		decls = append(decls, g.dependent(entries[0].name, entries[1].name))
+	}
+	if g.chance(8) && len(entries) > 0 {
+		re := g.regexp()
+		s := g.value(depth - 1)
+		decls = append(decls, "[=~"+quote(re.text)+"]: "+s.text)
+		entries = append(entries, entry{fmt.Sprint(re.sample()), true, s.sample})
+	}
+	if g.chance(8) {
+		decls = append(decls, "...")
+	}
+	if g.chance(5) {
+		decls = append(decls, "#local: "+g.scalar().text)
+	}
+	return term{"{" + strings.Join(withCommas(decls), "\n") + "}", func() any {
+		m := make(map[string]any)
+		for _, e := range entries {
+			if e.optional && g.chance(40) || g.chance(5) {
+				continue
+			}
+			m[e.name] = e.sample()
+		}
+		return m
+	}, "struct"}
+}
+
+// dependent writes a declaration that makes one field depend on another. The
+// compiler must see through every disguise.
+func (g *grammar) dependent(on, field string) string {
+	if strings.Contains(on+field, "-") {
+		return "..."
+	}
+	local, alias := g.fresh("#local"), g.fresh("X")
+	return strings.NewReplacer("ON", on, "FIELD", field, "LOCAL", local, "HIDDEN", g.fresh("_hidden"), "ALIAS", alias).Replace(g.oneOf(
+		"FIELD: ON",
+		"FIELD?: ON",
+		"FIELD: >ON",
+		"FIELD: *ON | _",
+		"FIELD: ON | *1 | string",
+		"FIELD: null | ON",
+		"FIELD: [...ON]",
+		"FIELD: {k?: ON}",
+		`FIELD: "\(ON)"`,
+		"FIELD: ON + 1",
+		"FIELD: or([ON, 1])",
+		"FIELD: and([ON, _])",
+		"LOCAL: ON\nFIELD: LOCAL",
+		"LOCAL: {k: ON}\nFIELD: LOCAL.k",
+		"LOCAL: {k: ON}\nFIELD: LOCAL",
+		"LOCAL: ON\nFIELD: LOCAL.a",
+		"HIDDEN: ON\nFIELD?: {HIDDEN}",
+		"HIDDEN: ON\nFIELD: *HIDDEN | int",
+		"HIDDEN: ON & 5",
+		"LOCAL: ON & string",
+		"let ALIAS = ON\nFIELD: ALIAS",
+		"if ON != _|_ {FIELD: 1}",
+		"if ON > 1 {FIELD: 1}",
+		"for k, v in ON {(k): v}",
+		"[string]: ON",
+		`[=~"\(ON)"]: int`,
+		"FIELD: len(ON)",
+		"FIELD: strings.MinRunes(ON)",
+		"FIELD: [...] & list.MaxItems(ON)",
+		"FIELD: ON & {a: 1}",
+		"FIELD: {ON, z?: int}",
+		"FIELD: ON.a",
+		`FIELD: ON["a"]`,
+		`(ON): int`,
+		`"\(ON)": int`,
+	))
+}
+
+// withCommas ends each declaration; a comment stands on a line of its own.
+func withCommas(decls []string) []string {
+	return slices.Clone(decls)
+}
+
+// mapping returns a struct of patterns.
+func (g *grammar) mapping(depth int) term {
+	v := g.value(depth - 1)
+	if g.chance(60) {
+		return term{"{[string]: " + v.text + "}", func() any {
+			m := make(map[string]any)
+			for range g.IntN(3) {
+				m[g.oneOf("a", "b", "key", "x-y", "0")] = v.sample()
+			}
+			return m
+		}, "struct"}
+	}
+	re := g.regexp()
+	text := "{[=~" + quote(re.text) + "]: " + v.text
+	if g.chance(30) {
+		s := g.scalar()
+		text += "\n[!~" + quote(re.text) + "]: " + s.text
+	}
+	if g.chance(20) {
+		text += "\n..."
+	}
+	return term{text + "}", func() any {
+		m := make(map[string]any)
+		for range g.IntN(3) {
+			m[fmt.Sprint(re.sample())] = v.sample()
+		}
+		return m
+	}, "struct"}
+}
+
+func (g *grammar) structWithDefault() term {
+	samples := func() any {
+		m := map[string]any{"a": int64(g.IntN(3))}
+		if g.chance(50) {
+			m["b"] = "x"
+		}
+		if g.chance(20) {
+			delete(m, "a")
+		}
+		return m
+	}
+	return term{g.oneOf(
+		`*{a: 1, b: "x"} | {a: int, b?: string}`,
+		`*{a: 1} | {a!: int, b: *"y" | string}`,
+		`{a?: int, b?: string} | *{}`,
+		`*null | {a: int, b?: string}`,
+	), samples, "union"}
+}
+
+// generic declares a definition with a parameter, and returns a use of it.
+func (g *grammar) generic(depth int) term {
+	arg := g.value(depth - 1)
+	name, param := g.fresh("#G"), g.oneOf("_n", "#n")
+	field := func() any { return map[string]any{"g": arg.sample()} }
+	g.decls = append(g.decls, name+": {"+param+": _\n"+g.oneOf(
+		"g: "+param, "g?: "+param, "g!: "+param+" & _", "g: null | "+param, "g?: {"+param+"}")+"}")
+	return term{name + " & {" + param + ": " + arg.text + "}", field, "struct"}
+}
+
+func (g *grammar) limit() string {
+	return g.oneOf("list.MinItems(1)", "list.MaxItems(2)", "list.MinItems(2)", "list.MaxItems(3)")
+}
+
+func (g *grammar) list(depth int) term {
+	item := g.value(depth - 1)
+	text := "[..." + item.text + "]"
+	if g.chance(35) {
+		text += " & " + g.limit()
+	}
+	if item.kind == "scalar" && g.chance(20) {
+		text += " & " + g.oneOf("list.UniqueItems()", "list.UniqueItems")
+	}
+	if g.chance(10) {
+		text = "*[" + g.constant(item) + "] | " + paren(text)
+	}
+	return term{text, func() any {
+		items := []any{}
+		for range g.IntN(4) {
+			items = append(items, item.sample())
+		}
+		return items
+	}, "list"}
+}
+
+// noise returns a random JSON value.
+func (g *grammar) noise(depth int) any {
+	n := 14
+	if depth > 0 {
+		n = 18
+	}
+	switch g.IntN(n) {
+	case 0:
+		return nil
+	case 1:
+		return g.chance(50)
+	case 2, 3, 4:
+		return []any{int64(0), int64(1), int64(-1), int64(5), int64(7), int64(1000), int64(1001)}[g.IntN(7)]
+	case 5, 6:
+		return []any{1.5, 0.1, -0.5, 5.5, 1e100}[g.IntN(5)]
+	case 7, 8, 9, 10, 11:
+		return g.oneOf("", "a", "b", "ab", "zzz", "const", "x1", "é")
+	case 12:
+		return map[string]any{}
+	case 13:
+		return []any{}
+	case 14, 15:
+		return []any{g.noise(depth - 1)}
+	}
+	return map[string]any{g.oneOf("a", "b", "x"): g.noise(depth - 1)}
+}
+
+// mutate makes one edit somewhere in x, and returns the result.
+func (g *grammar) mutate(x any) any {
+	switch x := x.(type) {
+	case map[string]any:
+		keys := make([]string, 0, len(x))
+		for k := range x {
+			keys = append(keys, k)
+		}
+		slices.Sort(keys)
+		if len(keys) == 0 || g.chance(15) {
+			x[g.oneOf("a", "b", "zz", "x-y", "e", "ab", "0")] = g.noise(1)
+			return x
+		}
+		k := keys[g.IntN(len(keys))]
+		switch g.IntN(6) {
+		case 0:
+			delete(x, k)
+		case 1:
+			x[k] = g.noise(1)
+		default:
+			x[k] = g.mutate(x[k])
+		}
+		return x
+	case []any:
+		if len(x) == 0 || g.chance(20) {
+			return append(x, g.noise(1))
+		}
+		i := g.IntN(len(x))
+		switch g.IntN(6) {
+		case 0:
+			return slices.Delete(x, i, i+1)
+		case 1:
+			return append(x, clone(x[i]))
+		default:
+			x[i] = g.mutate(x[i])
+		}
+		return x
+	}
+	return g.noise(1)
+}

@@ -1,0 +1,76 @@
+package schemas
+
+// A Kind is a resource type: its names, and a schema for each of its versions.
+type Kind struct {
+	Group          string    `json:"group,omitempty"` // empty for the core group
+	Kind           string    `json:"kind"`
+	ListKind       string    `json:"listKind"`
+	Plural         string    `json:"plural"`
+	Singular       string    `json:"singular"`
+	ShortNames     []string  `json:"shortNames,omitempty"`
+	Categories     []string  `json:"categories,omitempty"`
+	Namespaced     bool      `json:"namespaced,omitempty"`
+	StorageVersion string    `json:"storageVersion"`
+	Versions       []Version `json:"versions"`
+	Builtin        bool      `json:"builtin,omitempty"`
+	Source         Position  `json:"source,omitzero"`
+}
+
+// Resource returns the name of the resource: "plural.group", or "plural" in the
+// core group. It is the id of the kind in a bundle.
+func (k Kind) Resource() string {
+	if k.Group == "" {
+		return k.Plural
+	}
+	return k.Plural + "." + k.Group
+}
+
+// Version returns the version of that name, if the kind has it.
+func (k Kind) Version(name string) (*Version, bool) {
+	for i := range k.Versions {
+		if k.Versions[i].Name == name {
+			return &k.Versions[i], true
+		}
+	}
+	return nil, false
+}
+
+// A Version is one representation of a kind.
+type Version struct {
+	Name   string `json:"name"`
+	Served bool   `json:"served,omitempty"`
+
+	// Deprecated is the warning that clients get; empty if there is none.
+	Deprecated string `json:"deprecated,omitempty"`
+
+	// Schema constrains the object without apiVersion, kind and metadata.
+	Schema *Node `json:"schema"`
+
+	// Status reports whether the status subresource is enabled.
+	Status bool `json:"status,omitempty"`
+
+	Columns          []Column `json:"columns,omitempty"`
+	SelectableFields []string `json:"selectableFields,omitempty"` // JSON paths: .spec.color
+
+	// AllowUnconditionalUpdate reports whether an update may leave out
+	// metadata.resourceVersion.
+	AllowUnconditionalUpdate bool `json:"allowUnconditionalUpdate,omitempty"`
+}
+
+// A Column is one column of the table that `kubectl get` shows. The column with
+// the name is not listed; it always comes first.
+type Column struct {
+	Name        string `json:"name"`
+	Type        string `json:"type"`
+	Format      string `json:"format,omitempty"`
+	Description string `json:"description,omitempty"`
+
+	// JSONPath is a path (.spec.size), or a template of paths in braces
+	// ({.a}/{.b}).
+	JSONPath string `json:"jsonPath"`
+	Priority int32  `json:"priority,omitempty"`
+
+	// Count shows the number of entries at JSONPath instead of the value. Only
+	// built-in kinds count.
+	Count bool `json:"count,omitempty"`
+}

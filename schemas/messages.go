@@ -1,0 +1,417 @@
+package schemas
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// How much of a value and of an enumeration a message shows.
+const (
+	maxShownRunes  = 64
+	maxShownValues = 20
+)
+
+// fail records an error at the current path. Everything that a program has to
+// say goes through here.
+func (v *inspection) fail(e *field.Error) {
+	e.Field = fieldPath(v.path).String()
+	if len(v.path) == 0 {
+		e.Field = ""
+	}
+	v.errs = append(v.errs, e)
+}
+
+func (v *inspection) invalid(x any, detail string, source Position) {
+	v.fail(&field.Error{Type: field.ErrorTypeInvalid, BadValue: shown(x), Detail: at(detail, source)})
+}
+
+// at appends the line of the rule to what the rule says.
+func at(detail string, source Position) string {
+	if source.IsZero() {
+		return detail
+	}
+	return detail + " (" + source.String() + ")"
+}
+
+// shown returns as much of a bad value as belongs in a message.
+func shown(x any) any {
+	switch x := x.(type) {
+	case string:
+		if utf8.RuneCountInString(x) <= maxShownRunes {
+			return x
+		}
+		end := 0
+		for i := range x {
+			if end == maxShownRunes {
+				return x[:i] + "…"
+			}
+			end++
+		}
+		return x
+	case []any, map[string]any:
+		return field.OmitValueType{}
+	}
+	return x
+}
+
+func (v *inspection) missing(f *fieldCheck) {
+	v.push(step{name: f.name})
+	v.fail(&field.Error{
+		Type:     field.ErrorTypeRequired,
+		BadValue: "",
+		Detail:   at("must be "+nounOf(f.check), f.check.node.Source),
+	})
+	v.pop()
+}
+
+func (v *inspection) wrongKind(c *check, x any) {
+	detail := "must be " + nounOf(c)
+	switch x := x.(type) {
+	case float64:
+		if c.kinds.Has(IntegerKind) && x == math.Trunc(x) {
+			detail += " of at most 64 bits"
+		}
+	case []any:
+		detail += ", not a list"
+	case map[string]any:
+		detail += ", not an object"
+	}
+	v.fail(&field.Error{
+		Type:     field.ErrorTypeTypeInvalid,
+		BadValue: shown(x),
+		Detail:   at(detail, c.node.Source),
+	})
+}
+
+func (v *inspection) badFormat(c *check, x string) {
+	switch c.node.Format {
+	case FormatByte:
+		v.invalid(x, "must be base64", c.node.Source)
+	case FormatDateTime:
+		v.invalid(x, "must be a date and time as in RFC 3339, such as 2006-01-02T15:04:05Z", c.node.Source)
+	}
+}
+
+// alternatives returns the alternatives that speak of one of the kinds.
+func (c *check) alternatives(k Kinds) []*Scalar {
+	var found []*Scalar
+	for i := range c.node.Scalars {
+		if s := &c.node.Scalars[i]; s.Kinds&k != 0 {
+			found = append(found, s)
+		}
+	}
+	return found
+}
+
+// bad reports a scalar that no alternative for its kind admits. It returns the
+// only alternative if there is just one, for the caller to say what is wrong in
+// particular, and nil if everything is said.
+func (v *inspection) bad(c *check, x any, kinds Kinds) *Scalar {
+	found := c.alternatives(kinds)
+	var enum []json.RawMessage
+	for _, s := range found {
+		if len(s.Enum) == 0 {
+			enum = nil
+			break
+		}
+		enum = append(enum, s.Enum...)
+	}
+	switch {
+	case enum != nil && c.kinds&^kinds&^NullKind == 0, len(found) == 1 && enum != nil:
+		v.fail(&field.Error{
+			Type:     field.ErrorTypeNotSupported,
+			BadValue: shown(x),
+			Detail:   at("supported values: "+listOf(enum), c.node.Source),
+		})
+		return nil
+	case len(found) == 1:
+		return found[0]
+	}
+	var said []string
+	for _, s := range found {
+		said = append(said, s.describe())
+	}
+	v.invalid(x, "must be "+orList(said), c.node.Source)
+	return nil
+}
+
+func (v *inspection) badBool(c *check, x bool) {
+	if s := v.bad(c, x, BoolKind); s != nil {
+		v.invalid(x, "must be "+strconv.FormatBool(!x), c.node.Source)
+	}
+}
+
+func (v *inspection) badText(c *check, x string) {
+	s := v.bad(c, x, StringKind)
+	if s == nil {
+		return
+	}
+	for i := range c.texts {
+		if t := &c.texts[i]; t.rule == s {
+			v.violations(t, x)
+			return
+		}
+	}
+}
+
+// violations reports each rule of the only alternative that x breaks.
+func (v *inspection) violations(t *textCheck, x string) {
+	s := t.rule
+	if t.tooShort(x) {
+		v.fail(&field.Error{
+			Type: field.ErrorTypeTooShort, BadValue: shown(x),
+			Detail: at("must have "+s.lengthPhrase(), s.MinRunes.Source),
+		})
+	}
+	if t.tooLong(x) {
+		v.fail(&field.Error{
+			Type: field.ErrorTypeTooLong, BadValue: "<value omitted>",
+			Detail: at("must have "+s.lengthPhrase(), s.MaxRunes.Source),
+		})
+	}
+	for i, re := range t.patterns {
+		if p := &s.Patterns[i]; re.MatchString(x) == p.Negated {
+			v.invalid(x, "must "+p.phrase(), p.Source)
+		}
+	}
+	v.forbidden(s, x)
+}
+
+// forbidden reports x if it is one of the values that s excludes.
+func (v *inspection) forbidden(s *Scalar, x any) {
+	for _, not := range s.Not {
+		if y, err := decode(not.Value); err == nil && sameScalar(x, y) {
+			v.invalid(x, "must not be "+string(not.Value), not.Source)
+		}
+	}
+}
+
+func (v *inspection) badNumber(c *check, x any) {
+	s := v.bad(c, x, IntegerKind|NumberKind)
+	if s == nil {
+		return
+	}
+	below, above := s.outside(x)
+	switch {
+	case below:
+		v.invalid(x, "must be "+s.boundsPhrase(), s.Minimum.Source)
+	case above:
+		v.invalid(x, "must be "+s.boundsPhrase(), s.Maximum.Source)
+	case !s.Kinds.Has(NumberKind):
+		if _, ok := x.(int64); !ok {
+			v.wrongKind(c, x)
+		}
+	}
+	v.forbidden(s, x)
+}
+
+// outside reports on which side of the interval x lies, if it does.
+func (s *Scalar) outside(x any) (below, above bool) {
+	in := func(lower, upper *Bound) bool {
+		iv, err := newInterval(lower, upper)
+		if err != nil {
+			return false
+		}
+		switch x := x.(type) {
+		case int64:
+			return iv.hasInt(x)
+		case float64:
+			return iv.hasFloat(x)
+		}
+		return false
+	}
+	return s.Minimum != nil && !in(s.Minimum, nil), s.Maximum != nil && !in(nil, s.Maximum)
+}
+
+func (v *inspection) unknown(c *check) {
+	var names []string
+	for _, f := range c.node.Struct.Fields {
+		if len(names) == maxShownValues {
+			names = append(names, "…")
+			break
+		}
+		names = append(names, f.Name)
+	}
+	detail := "unknown field; no fields are known here"
+	if len(names) > 0 {
+		detail = "unknown field; known are " + strings.Join(names, ", ")
+	}
+	v.fail(&field.Error{Type: field.ErrorTypeForbidden, BadValue: "", Detail: at(detail, c.node.Source)})
+}
+
+func (v *inspection) badKey(c *check, key string) {
+	var said []string
+	source := c.node.Source
+	for i := range c.object.patterns {
+		k := c.object.patterns[i].key.node
+		said = append(said, k.describe())
+		source = k.Source
+	}
+	v.invalid(key, "a key must be "+orList(said), source)
+}
+
+func (v *inspection) tooFew(c *check, n int) {
+	v.fail(&field.Error{
+		Type: field.ErrorTypeTooFew, BadValue: n,
+		Detail: at("must have at least "+counted(c.list.min, "item"), c.node.List.MinItems.Source),
+	})
+}
+
+func (v *inspection) tooMany(c *check, n int) {
+	v.fail(&field.Error{
+		Type: field.ErrorTypeTooMany, BadValue: n,
+		Detail: at("must have at most "+counted(c.list.max, "item"), c.node.List.MaxItems.Source),
+	})
+}
+
+func (v *inspection) duplicate(c *check, x any) {
+	v.fail(&field.Error{
+		Type: field.ErrorTypeDuplicate, BadValue: shown(x),
+		Detail: at("items must be unique", c.node.Source),
+	})
+}
+
+// nounOf says what kinds of value a check admits: "a string or an integer".
+func nounOf(c *check) string { return c.kinds.noun() }
+
+func (k Kinds) noun() string {
+	if k == AnyKind {
+		return "a value of any kind"
+	}
+	var nouns []string
+	for _, n := range [...]struct {
+		kind Kinds
+		noun string
+	}{
+		{StringKind, "a string"},
+		{IntegerKind, "an integer"},
+		{NumberKind, "a number"},
+		{BoolKind, "a boolean"},
+		{ListKind, "a list"},
+		{StructKind, "an object"},
+		{NullKind, "null"},
+	} {
+		if k.Has(n.kind) && !(n.kind == IntegerKind && k.Has(NumberKind)) {
+			nouns = append(nouns, n.noun)
+		}
+	}
+	return orList(nouns)
+}
+
+// describe says what a node admits, for nodes of scalars.
+func (n *Node) describe() string {
+	said := make([]string, 0, len(n.Scalars))
+	spoken := Kinds(0)
+	for i := range n.Scalars {
+		said = append(said, n.Scalars[i].describe())
+		spoken |= n.Scalars[i].Kinds
+	}
+	if rest := n.Kinds &^ spoken; rest != 0 {
+		said = append(said, rest.noun())
+	}
+	return orList(said)
+}
+
+// describe says what an alternative admits: "an integer of at least 5".
+func (s *Scalar) describe() string {
+	if len(s.Enum) == 1 {
+		return string(s.Enum[0])
+	}
+	if len(s.Enum) > 1 {
+		return "one of " + listOf(s.Enum)
+	}
+	var rules []string
+	if b := s.boundsPhrase(); b != "" {
+		rules = append(rules, "is "+b)
+	}
+	if l := s.lengthPhrase(); l != "" {
+		rules = append(rules, "has "+l)
+	}
+	for _, p := range s.Patterns {
+		rules = append(rules, choose(p.Negated, "does not match ", "matches ")+p.Regexp)
+	}
+	for _, not := range s.Not {
+		rules = append(rules, "is not "+string(not.Value))
+	}
+	if len(rules) == 0 {
+		return s.Kinds.noun()
+	}
+	return s.Kinds.noun() + " that " + strings.Join(rules, " and ")
+}
+
+func (p *Pattern) phrase() string {
+	if p.Negated {
+		return "not match " + p.Regexp
+	}
+	return "match " + p.Regexp
+}
+
+// boundsPhrase says where a number must lie: "at least 1 and at most 1000".
+func (s *Scalar) boundsPhrase() string {
+	var said []string
+	if b := s.Minimum; b != nil {
+		said = append(said, choose(b.Exclusive, "greater than ", "at least ")+b.Value)
+	}
+	if b := s.Maximum; b != nil {
+		said = append(said, choose(b.Exclusive, "less than ", "at most ")+b.Value)
+	}
+	return strings.Join(said, " and ")
+}
+
+// lengthPhrase says how long a string must be.
+func (s *Scalar) lengthPhrase() string {
+	var said []string
+	if s.MinRunes != nil {
+		said = append(said, "at least "+counted(s.MinRunes.Count, "character"))
+	}
+	if s.MaxRunes != nil {
+		said = append(said, "at most "+counted(s.MaxRunes.Count, "character"))
+	}
+	return strings.Join(said, " and ")
+}
+
+func choose[T any](yes bool, a, b T) T {
+	if yes {
+		return a
+	}
+	return b
+}
+
+func counted(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}
+
+func listOf(values []json.RawMessage) string {
+	var b strings.Builder
+	for i, v := range values {
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		if i == maxShownValues {
+			b.WriteString("…")
+			break
+		}
+		b.Write(v)
+	}
+	return b.String()
+}
+
+// orList joins alternatives as a sentence does.
+func orList(said []string) string {
+	switch len(said) {
+	case 0:
+		return "nothing"
+	case 1:
+		return said[0]
+	}
+	return strings.Join(said[:len(said)-1], ", ") + " or " + said[len(said)-1]
+}

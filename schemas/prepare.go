@@ -1,0 +1,188 @@
+package schemas
+
+import (
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// A preparation is one run of Prepare.
+type preparation struct {
+	path    []step
+	unknown []string
+	changed bool
+	fill    bool // whether to fill in defaults; else only prune
+}
+
+func (p *preparation) push(s step) { p.path = append(p.path, s) }
+func (p *preparation) pop()        { p.path = p.path[:len(p.path)-1] }
+
+// drop records that the key below the current path was removed.
+func (p *preparation) drop(key string) {
+	var b strings.Builder
+	for _, s := range p.path {
+		if s.kind == stepItem {
+			b.WriteByte('[')
+			b.WriteString(strconv.Itoa(s.index))
+			b.WriteByte(']')
+			continue
+		}
+		if b.Len() > 0 {
+			b.WriteByte('.')
+		}
+		b.WriteString(s.name)
+	}
+	if b.Len() > 0 {
+		b.WriteByte('.')
+	}
+	b.WriteString(key)
+	p.unknown = append(p.unknown, b.String())
+	p.changed = true
+}
+
+// value prepares x, and returns what stands in its place.
+func (p *preparation) value(c *check, x any) any {
+	if !c.acts {
+		return x
+	}
+	if !c.completes || !p.fill {
+		return p.parts(c, x)
+	}
+	// A value that is a part of the default stands for all of it, and what will
+	// be pruned does not count.
+	p.fill = false
+	p.parts(c, x)
+	p.fill = true
+	if !partOf(x, c.fallback) {
+		return p.parts(c, x)
+	}
+	if !partOf(c.fallback, x) {
+		p.changed = true
+		return clone(c.fallback)
+	}
+	return x
+}
+
+// parts prepares x without regard to the default of c.
+func (p *preparation) parts(c *check, x any) any {
+	switch x := x.(type) {
+	case map[string]any:
+		if c.object != nil && c.kinds.Has(StructKind) {
+			p.object(c.object, x, false)
+		}
+	case []any:
+		if c.list != nil && c.list.items != nil && c.kinds.Has(ListKind) {
+			p.list(c.list.items, x)
+		}
+	case float64:
+		if n, ok := exactInt64(x); ok && c.narrows && p.fill {
+			p.changed = true
+			return n
+		}
+	}
+	return x
+}
+
+func (p *preparation) object(o *objectCheck, m map[string]any, root bool) {
+	known := 0
+	for i := range o.fields {
+		if _, ok := m[o.fields[i].name]; ok {
+			known++
+		}
+	}
+	if known < len(m) && !o.open && len(o.patterns) == 0 {
+		p.prune(o, m, root)
+	}
+	for i := range o.fields {
+		f := &o.fields[i]
+		x, ok := m[f.name]
+		if p.fill && f.fills && (!ok || x == nil && !f.check.kinds.Has(NullKind)) {
+			m[f.name] = clone(f.absent)
+			p.changed = true
+			continue
+		}
+		if !ok || !f.check.acts {
+			continue
+		}
+		p.push(step{name: f.name})
+		p.assign(m, f.name, x, f.check)
+		p.pop()
+	}
+	if known < len(m) {
+		p.patterns(o, m, root)
+	}
+}
+
+// assign puts the prepared x into m under key, if it is another value.
+func (p *preparation) assign(m map[string]any, key string, x any, c *check) {
+	y := p.value(c, x)
+	switch x.(type) {
+	case float64:
+		m[key] = y
+	case map[string]any, []any:
+		if c.completes {
+			m[key] = y
+		}
+	}
+}
+
+// prune removes the keys of m that are not fields.
+func (p *preparation) prune(o *objectCheck, m map[string]any, root bool) {
+	var drop []string
+	for key := range m {
+		if _, ok := o.index[key]; !ok && !(root && serverOwned(key)) {
+			drop = append(drop, key)
+		}
+	}
+	slices.Sort(drop)
+	for _, key := range drop {
+		delete(m, key)
+		p.drop(key)
+	}
+}
+
+// patterns prepares the values under keys that are not fields.
+func (p *preparation) patterns(o *objectCheck, m map[string]any, root bool) {
+	for i := range o.patterns {
+		pattern := &o.patterns[i]
+		if !pattern.value.acts {
+			continue
+		}
+		for _, key := range slices.Sorted(maps.Keys(m)) {
+			if _, ok := o.index[key]; ok || root && serverOwned(key) || !pattern.key.admitsKey(key) {
+				continue
+			}
+			p.push(step{name: key, kind: stepKey})
+			p.assign(m, key, m[key], pattern.value)
+			p.pop()
+		}
+	}
+}
+
+func (p *preparation) list(c *check, items []any) {
+	for i, x := range items {
+		p.push(step{index: i, kind: stepItem})
+		items[i] = p.value(c, x)
+		p.pop()
+	}
+}
+
+// clone copies decoded JSON.
+func clone(x any) any {
+	switch x := x.(type) {
+	case map[string]any:
+		m := make(map[string]any, len(x))
+		for k, v := range x {
+			m[k] = clone(v)
+		}
+		return m
+	case []any:
+		l := make([]any, len(x))
+		for i, v := range x {
+			l[i] = clone(v)
+		}
+		return l
+	}
+	return x
+}

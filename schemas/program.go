@@ -1,0 +1,404 @@
+package schemas
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	kjson "sigs.k8s.io/json"
+)
+
+// maxDepth is how deep a form may nest. It bounds the recursion of programs.
+const maxDepth = 64
+
+// A Program checks and completes objects of one kind. It is immutable; any
+// number of goroutines may use it, each with an object of its own.
+//
+// Objects are decoded JSON as sigs.k8s.io/json makes it: nil, bool, int64,
+// float64, string, []any and map[string]any.
+type Program struct {
+	root *check
+}
+
+// NewProgram compiles a form. It fails if the form is not one that a compiler
+// would make: too deep, a bad pattern, a default that its own node refuses.
+func NewProgram(n *Node) (*Program, error) {
+	root, err := newCheck(n, 0)
+	if err != nil {
+		return nil, err
+	}
+	if root.kinds != StructKind {
+		return nil, fmt.Errorf("schemas: the top of a schema is %s, not a struct", root.kinds)
+	}
+	if root.object == nil {
+		root.object = &objectCheck{open: true}
+	}
+	return &Program{root: root}, nil
+}
+
+// Validate returns every way in which the object violates the schema, in a
+// deterministic order: fields as declared, then other keys by name. The
+// top-level apiVersion, kind and metadata are not looked at.
+func (p *Program) Validate(obj map[string]any) field.ErrorList {
+	v := inspections.Get().(*inspection)
+	defer inspections.Put(v)
+	v.path = v.path[:0]
+	v.object(p.root, obj, true)
+	errs := v.errs
+	v.errs = nil
+	return errs
+}
+
+// Prepare removes the fields that the schema does not know and fills in
+// defaults, in place. It returns the paths of what it removed, as Kubernetes
+// writes them (spec.ports[0].bar), and whether the object is different now.
+//
+// A struct that is open or constrains its keys by patterns is never pruned: a
+// key that no pattern admits is for Validate to refuse. A number without a
+// fraction becomes an int64 where only an integer is allowed. A null counts as
+// absent where the field is not nullable and has a value when absent. The
+// top-level apiVersion, kind and metadata are not looked at.
+func (p *Program) Prepare(obj map[string]any) (unknown []string, changed bool) {
+	if obj == nil || !p.root.acts {
+		return nil, false
+	}
+	s := preparations.Get().(*preparation)
+	defer preparations.Put(s)
+	*s = preparation{path: s.path[:0], fill: true}
+	s.object(p.root.object, obj, true)
+	unknown, changed = s.unknown, s.changed
+	s.unknown = nil
+	return unknown, changed
+}
+
+// serverOwned reports whether a top-level field is the server's, not the
+// schema's.
+func serverOwned(name string) bool {
+	return name == "apiVersion" || name == "kind" || name == "metadata"
+}
+
+// A check is a node made ready to run.
+type check struct {
+	node    *Node
+	kinds   Kinds
+	bools   [2]bool // which of false, true is admitted; if boolEnum
+	enum    bool    // bools counts
+	texts   []textCheck
+	numbers []numberCheck
+	format  func(string) bool
+	list    *listCheck
+	object  *objectCheck
+
+	fallback  any  // the default, if any
+	completes bool // the default is a list or struct: parts of it are completed to it
+	narrows   bool // floats without a fraction become integers
+	acts      bool // Prepare has something to do here or below
+}
+
+// A textCheck is an alternative for strings.
+type textCheck struct {
+	rule     *Scalar
+	enum     []string
+	not      []string
+	patterns []*regexp.Regexp // those of rule, in order
+	min, max int              // max < 0: none
+}
+
+// A numberCheck is an alternative for numbers.
+type numberCheck struct {
+	rule     *Scalar
+	integer  bool // admits integers only
+	bounds   interval
+	ints     []int64 // the enum, split by representation
+	floats   []float64
+	enum     bool
+	notInt   []int64
+	notFloat []float64
+}
+
+type listCheck struct {
+	items  *check // nil: any
+	min    int
+	max    int // < 0: none
+	unique bool
+}
+
+type objectCheck struct {
+	fields   []fieldCheck
+	index    map[string]int
+	patterns []patternCheck
+	open     bool
+}
+
+type fieldCheck struct {
+	name     string
+	check    *check
+	presence Presence
+	absent   any // what the field is when it is missing; if fills
+	fills    bool
+}
+
+type patternCheck struct {
+	key   *check
+	value *check
+}
+
+func newCheck(n *Node, depth int) (*check, error) {
+	if n == nil {
+		return nil, errors.New("schemas: a form with a missing node")
+	}
+	if depth > maxDepth {
+		return nil, fmt.Errorf("schemas: a form deeper than %d levels", maxDepth)
+	}
+	if n.Kinds == 0 {
+		return nil, errors.New("schemas: a node that admits nothing")
+	}
+	c := &check{node: n, kinds: n.Kinds}
+	for i := range n.Scalars {
+		if err := c.addScalar(&n.Scalars[i]); err != nil {
+			return nil, err
+		}
+	}
+	switch n.Format {
+	case "":
+	case FormatByte:
+		c.format = isBase64
+	case FormatDateTime:
+		c.format = isDateTime
+	default:
+		return nil, fmt.Errorf("schemas: unknown format %q", n.Format)
+	}
+	if n.List != nil {
+		if err := c.addList(n.List, depth); err != nil {
+			return nil, err
+		}
+	}
+	if n.Struct != nil {
+		if err := c.addStruct(n.Struct, depth); err != nil {
+			return nil, err
+		}
+	}
+	c.narrows = c.kinds&(IntegerKind|NumberKind) == IntegerKind
+	c.acts = c.acts || c.narrows
+	if len(n.Default) > 0 {
+		return c, c.addDefault(n.Default)
+	}
+	return c, nil
+}
+
+func (c *check) addDefault(text []byte) error {
+	v, err := decode(text)
+	if err != nil {
+		return err
+	}
+	var run inspection
+	if run.value(c, v); len(run.errs) > 0 {
+		return fmt.Errorf("schemas: the default %s does not satisfy its own field: %w", text, run.errs.ToAggregate())
+	}
+	c.fallback = v
+	switch v.(type) {
+	case []any, map[string]any:
+		c.completes = true
+		c.acts = true
+	}
+	return nil
+}
+
+func (c *check) addList(l *List, depth int) error {
+	c.list = &listCheck{max: -1, unique: l.Unique}
+	if l.MinItems != nil {
+		c.list.min = l.MinItems.Count
+	}
+	if l.MaxItems != nil {
+		c.list.max = l.MaxItems.Count
+	}
+	if l.Items == nil {
+		return nil
+	}
+	items, err := newCheck(l.Items, depth+1)
+	if err != nil {
+		return err
+	}
+	if l.Unique && items.kinds&(ListKind|StructKind) != 0 {
+		return errors.New("schemas: a unique list of items that are not scalars")
+	}
+	c.list.items = items
+	c.acts = c.acts || items.acts
+	return nil
+}
+
+func (c *check) addStruct(s *Struct, depth int) error {
+	o := &objectCheck{open: s.Open, index: make(map[string]int, len(s.Fields))}
+	c.object = o
+	for i, f := range s.Fields {
+		child, err := newCheck(f.Schema, depth+1)
+		if err != nil {
+			return fmt.Errorf("%w (field %q)", err, f.Name)
+		}
+		fc := fieldCheck{name: f.Name, check: child, presence: f.Presence}
+		if f.Presence == Regular {
+			fc.absent, fc.fills = child.absent()
+		}
+		if _, double := o.index[f.Name]; double {
+			return fmt.Errorf("schemas: field %q occurs twice", f.Name)
+		}
+		o.index[f.Name] = i
+		o.fields = append(o.fields, fc)
+		c.acts = c.acts || child.acts || fc.fills
+	}
+	for _, p := range s.Patterns {
+		key, err := newCheck(p.Key, depth+1)
+		if err != nil {
+			return err
+		}
+		value, err := newCheck(p.Value, depth+1)
+		if err != nil {
+			return err
+		}
+		if len(s.Patterns) > 1 && value.kinds&(ListKind|StructKind) != 0 {
+			return errors.New("schemas: several patterns whose values are not scalars")
+		}
+		o.patterns = append(o.patterns, patternCheck{key: key, value: value})
+		c.acts = c.acts || value.acts
+	}
+	if !o.open && len(o.patterns) == 0 {
+		c.acts = true // prunes
+	}
+	return nil
+}
+
+// absent returns the value of a regular field that is missing from the data,
+// and whether it has one.
+func (c *check) absent() (any, bool) {
+	if c.fallback != nil || len(c.node.Default) > 0 {
+		return c.fallback, true
+	}
+	if c.kinds != StructKind || c.object == nil {
+		return nil, false
+	}
+	value := make(map[string]any)
+	for _, f := range c.object.fields {
+		switch {
+		case f.fills:
+			value[f.name] = f.absent
+		case f.presence != Optional:
+			return nil, false
+		}
+	}
+	return value, true
+}
+
+func (c *check) addScalar(s *Scalar) error {
+	if s.Kinds == 0 || s.Kinds&^scalarKinds != 0 {
+		return fmt.Errorf("schemas: a scalar of kind %q", s.Kinds)
+	}
+	enum, err := decodeAll(s.Enum)
+	if err != nil {
+		return err
+	}
+	var not []any
+	for _, x := range s.Not {
+		v, err := decode(x.Value)
+		if err != nil {
+			return err
+		}
+		not = append(not, v)
+	}
+	if s.Kinds.Has(BoolKind) {
+		c.addBool(enum, not)
+	}
+	if s.Kinds.Has(StringKind) {
+		if err := c.addText(s, enum, not); err != nil {
+			return err
+		}
+	}
+	if s.Kinds&(IntegerKind|NumberKind) != 0 {
+		return c.addNumber(s, enum, not)
+	}
+	return nil
+}
+
+func (c *check) addBool(enum, not []any) {
+	c.enum = true
+	for i, b := range [...]bool{false, true} {
+		if (len(enum) == 0 || slices.Contains(enum, any(b))) && !slices.Contains(not, any(b)) {
+			c.bools[i] = true
+		}
+	}
+}
+
+func (c *check) addText(s *Scalar, enum, not []any) error {
+	t := textCheck{rule: s, max: -1, enum: only[string](enum), not: only[string](not)}
+	if len(s.Enum) > 0 && t.enum == nil {
+		t.enum = []string{} // admits no string
+	}
+	for _, p := range s.Patterns {
+		re, err := regexp.Compile(p.Regexp)
+		if err != nil {
+			return fmt.Errorf("schemas: %w", err)
+		}
+		t.patterns = append(t.patterns, re)
+	}
+	if s.MinRunes != nil {
+		t.min = s.MinRunes.Count
+	}
+	if s.MaxRunes != nil {
+		t.max = s.MaxRunes.Count
+	}
+	c.texts = append(c.texts, t)
+	return nil
+}
+
+func (c *check) addNumber(s *Scalar, enum, not []any) error {
+	bounds, err := newInterval(s.Minimum, s.Maximum)
+	if err != nil {
+		return err
+	}
+	c.numbers = append(c.numbers, numberCheck{
+		rule:     s,
+		integer:  !s.Kinds.Has(NumberKind),
+		bounds:   bounds,
+		enum:     len(s.Enum) > 0,
+		ints:     only[int64](enum),
+		floats:   only[float64](enum),
+		notInt:   only[int64](not),
+		notFloat: only[float64](not),
+	})
+	return nil
+}
+
+// only returns the values that are of type T, or nil if there are none.
+func only[T any](values []any) []T {
+	var result []T
+	for _, v := range values {
+		if t, ok := v.(T); ok {
+			result = append(result, t)
+		}
+	}
+	return result
+}
+
+// decode reads JSON as objects are read: integers become int64.
+func decode(text []byte) (any, error) {
+	var v any
+	strict, err := kjson.UnmarshalStrict(text, &v)
+	if err = errors.Join(append(strict, err)...); err != nil {
+		return nil, fmt.Errorf("schemas: %s: %w", strings.TrimSpace(string(text)), err)
+	}
+	return v, nil
+}
+
+func decodeAll[T ~[]byte](texts []T) ([]any, error) {
+	var values []any
+	for _, text := range texts {
+		v, err := decode(text)
+		if err != nil {
+			return nil, err
+		}
+		values = append(values, v)
+	}
+	return values, nil
+}

@@ -1,0 +1,257 @@
+package schemas
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+)
+
+// A refusal is a schema that the compiler must refuse. The line that the first
+// diagnostic names is marked with <-.
+type refusal struct {
+	name    string
+	schema  string
+	message string
+}
+
+// dependent are schemas in which one part of the data depends on another.
+var dependent = []refusal{
+	{
+		name: "a field equal to another",
+		schema: `
+#schema: spec: {
+	a: int
+	b: a // <-
+}`,
+		message: "a reference to the field a",
+	},
+	{
+		name: "a bound by another field",
+		schema: `
+#schema: spec: {
+	min: int
+	max: >min // <-
+}`,
+		message: "a reference to the field min",
+	},
+	{
+		name: "a default taken from another field",
+		schema: `
+#schema: spec: {
+	a: int
+	b: *a | string // <-
+}`,
+		message: "a reference to the field a",
+	},
+	{
+		name: "a default from another field that an alternative subsumes",
+		schema: `
+#schema: spec: {
+	a: *1 | int
+	b: *a | int // <-
+}`,
+		message: "a reference to a in a default",
+	},
+	{
+		name: "another field by way of a definition",
+		schema: `
+#schema: spec: {
+	a: int
+	#a: a // <-
+	b:  #a
+}`,
+		message: "a reference to the field a",
+	},
+	{
+		name: "another field by way of a hidden field that a default names",
+		schema: `
+#schema: spec: {
+	a: *1 | int
+	_a: a // <-
+	b: *_a | int
+}`,
+		message: "a reference to the field a",
+	},
+	{
+		name: "a part of another field by way of a definition",
+		schema: `
+#schema: spec: {
+	o: {y: int}
+	#o: o // <-
+	b: #o.y
+}`,
+		message: "a reference to the field o",
+	},
+	{
+		name: "another field by way of let",
+		schema: `
+#schema: spec: {
+	a: int
+	let x = a // <-
+	b: x
+}`,
+		message: "a reference to the field a",
+	},
+	{
+		name: "another field by way of an alias",
+		schema: `
+#schema: spec: {
+	X=a: int
+	b: X // <-
+}`,
+		message: "a reference to the alias X",
+	},
+	{
+		name: "the value itself by way of an alias",
+		schema: `
+#schema: spec: a: X={b: int, c: X.b} // <-
+`,
+		message: "a reference to the alias X",
+	},
+	{
+		name: "the key of a map",
+		schema: `
+#schema: spec: [K=string]: {name: K} // <-
+`,
+		message: "a reference to the alias K",
+	},
+	{
+		name: "a hidden field that checks the data",
+		schema: `
+#schema: spec: {
+	a:      int
+	_check: a & >5 // <-
+}`,
+		message: "a reference to the field a",
+	},
+	{
+		name: "another field within an alternative",
+		schema: `
+#schema: spec: {
+	a: int
+	b: null | {c: a} // <-
+}`,
+		message: "a reference to the field a",
+	},
+	{
+		name: "a field of a package, not a constant",
+		schema: `
+limit: int
+#schema: spec: a: <=limit // <-
+`,
+		message: "a reference to the field limit",
+	},
+	{
+		name: "a condition",
+		schema: `
+#schema: spec: {
+	a: int
+	if a > 5 {b: string} // <-
+}`,
+		message: "a comprehension (if)",
+	},
+	{
+		name: "a condition in a definition that is embedded",
+		schema: `
+#base: {
+	a?: int
+	if a != _|_ {b: string} // <-
+}
+#schema: spec: {#base, c: int}`,
+		message: "a comprehension (if)",
+	},
+	{
+		name: "a loop over fields",
+		schema: `
+#schema: spec: {
+	a: [string]: int
+	for k, v in a {(k): v} // <-
+}`,
+		message: "a comprehension (for)",
+	},
+	{
+		name: "a loop in a list",
+		schema: `
+#schema: spec: {
+	#l: ["a"]
+	a: [for x in #l {x}] // <-
+}`,
+		message: "a comprehension in a list",
+	},
+	{
+		name: "an interpolation of data",
+		schema: `
+#schema: spec: {
+	a: string
+	b: "\(a)-x" // <-
+}`,
+		message: "a reference to the field a",
+	},
+	{
+		name: "arithmetic over data",
+		schema: `
+#schema: spec: {
+	a: int
+	b: a + 1 // <-
+}`,
+		message: "a reference to the field a",
+	},
+	{
+		name: "a computed field name",
+		schema: `
+#schema: spec: {
+	#n: "a"
+	(#n): int // <-
+}`,
+		message: "a computed field name",
+	},
+}
+
+func TestRefused(t *testing.T) {
+	for _, test := range append(dependent, unsupported...) {
+		t.Run(test.name, func(t *testing.T) {
+			n, diags := compileText(t, test.schema)
+			if n != nil || diags == nil {
+				t.Fatal("compiled")
+			}
+			line := 1 + strings.Count(test.schema[:strings.Index(test.schema, "<-")], "\n")
+			if want := fmt.Sprintf("schema.cue:%d", line); diags[0].Pos.String() != want || !strings.Contains(diags[0].Message, test.message) {
+				t.Errorf("want %s: %s; got\n%v", want, test.message, diags)
+			}
+		})
+	}
+}
+
+// TestRefusedInTime has schemas on which a careless compiler does not return.
+func TestRefusedInTime(t *testing.T) {
+	var nested, wide strings.Builder
+	nested.WriteString("#schema: spec: ")
+	for range 100 {
+		nested.WriteString("{a: ")
+	}
+	nested.WriteString("int" + strings.Repeat("}", 100))
+	wide.WriteString("#d0: {a: int}\n")
+	for i := range 20 {
+		fmt.Fprintf(&wide, "#d%d: {a?: #d%d, b?: #d%d, c?: #d%d}\n", i+1, i, i, i)
+	}
+	wide.WriteString("#schema: spec: #d20")
+	for name, test := range map[string]struct{ schema, message string }{
+		"deep":     {nested.String(), "nested deeper than 64 levels"},
+		"too many": {wide.String(), "more than 20000 fields"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			start := time.Now()
+			_, diags := compileText(t, test.schema)
+			if diags == nil || !strings.Contains(diags.Error(), test.message) {
+				t.Errorf("want %q, got %.300v", test.message, diags)
+			}
+			if len(diags) > 100 {
+				t.Errorf("%d diagnostics", len(diags))
+			}
+			if d := time.Since(start); d > 20*time.Second {
+				t.Errorf("took %v", d)
+			}
+		})
+	}
+}

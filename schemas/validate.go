@@ -1,0 +1,411 @@
+package schemas
+
+import (
+	"encoding/base64"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// A step is one element of the path to a value: a field by name, an item by
+// index, or a key of a map.
+type step struct {
+	name  string
+	index int
+	kind  stepKind
+}
+
+type stepKind uint8
+
+const (
+	stepField stepKind = iota
+	stepItem
+	stepKey
+)
+
+// fieldPath builds the path that an error names. It is called on failure only;
+// until then a path is a stack of steps that costs nothing.
+func fieldPath(steps []step) *field.Path {
+	var p *field.Path
+	for _, s := range steps {
+		switch s.kind {
+		case stepField:
+			p = p.Child(s.name)
+		case stepItem:
+			p = p.Index(s.index)
+		case stepKey:
+			p = p.Key(s.name)
+		}
+	}
+	return p
+}
+
+// An inspection is one run of Validate.
+type inspection struct {
+	path []step
+	errs field.ErrorList
+}
+
+// Inspections and preparations are used again, so that a run that finds nothing
+// allocates nothing.
+var (
+	inspections  = sync.Pool{New: func() any { return &inspection{path: make([]step, 0, 16)} }}
+	preparations = sync.Pool{New: func() any { return &preparation{path: make([]step, 0, 16)} }}
+)
+
+func (v *inspection) push(s step) { v.path = append(v.path, s) }
+func (v *inspection) pop()        { v.path = v.path[:len(v.path)-1] }
+
+// value checks x and everything below it.
+func (v *inspection) value(c *check, x any) {
+	switch x := x.(type) {
+	case string:
+		if !c.kinds.Has(StringKind) {
+			v.wrongKind(c, x)
+			return
+		}
+		if len(c.texts) > 0 && !c.admitsText(x) {
+			v.badText(c, x)
+		}
+		if c.format != nil && !c.format(x) {
+			v.badFormat(c, x)
+		}
+	case int64:
+		v.integer(c, x)
+	case float64:
+		if n, ok := exactInt64(x); ok && c.narrows {
+			v.integer(c, n)
+			return
+		}
+		if !c.kinds.Has(NumberKind) {
+			v.wrongKind(c, x)
+			return
+		}
+		if len(c.numbers) > 0 && !c.admitsFloat(x) {
+			v.badNumber(c, x)
+		}
+	case bool:
+		if !c.kinds.Has(BoolKind) {
+			v.wrongKind(c, x)
+			return
+		}
+		if c.enum && !c.bools[b2i(x)] {
+			v.badBool(c, x)
+		}
+	case map[string]any:
+		if !c.kinds.Has(StructKind) {
+			v.wrongKind(c, x)
+			return
+		}
+		if c.object != nil && !(c.completes && partOf(x, c.fallback)) {
+			v.object(c, x, false)
+		}
+	case []any:
+		if !c.kinds.Has(ListKind) {
+			v.wrongKind(c, x)
+			return
+		}
+		if c.list != nil && !(c.completes && partOf(x, c.fallback)) {
+			v.list(c, x)
+		}
+	case nil:
+		if !c.kinds.Has(NullKind) {
+			v.wrongKind(c, x)
+		}
+	default:
+		v.fail(&field.Error{
+			Type:     field.ErrorTypeTypeInvalid,
+			BadValue: field.OmitValueType{},
+			Detail:   fmt.Sprintf("a Go value of type %T is not decoded JSON", x),
+		})
+	}
+}
+
+func (v *inspection) integer(c *check, x int64) {
+	if !c.kinds.Has(IntegerKind) {
+		v.wrongKind(c, x)
+		return
+	}
+	if len(c.numbers) > 0 && !c.admitsInt(x) {
+		v.badNumber(c, x)
+	}
+}
+
+// object checks the fields of m. At the root, the fields that belong to the
+// server are none of the schema's business.
+func (v *inspection) object(c *check, m map[string]any, root bool) {
+	o := c.object
+	known := 0
+	for i := range o.fields {
+		f := &o.fields[i]
+		x, ok := m[f.name]
+		if !ok {
+			if f.presence == Required || f.presence == Regular && !f.fills {
+				v.missing(f)
+			}
+			continue
+		}
+		known++
+		v.push(step{name: f.name})
+		v.value(f.check, x)
+		v.pop()
+	}
+	if known == len(m) || o.open && len(o.patterns) == 0 {
+		return
+	}
+	// Keys come in any order. That is no matter as long as nothing is wrong
+	// with them; if something is, they are looked at again in order.
+	before := len(v.errs)
+	for key, x := range m {
+		v.extra(c, key, x, root)
+	}
+	if len(v.errs) == before {
+		return
+	}
+	v.errs = v.errs[:before]
+	for _, key := range slices.Sorted(maps.Keys(m)) {
+		v.extra(c, key, m[key], root)
+	}
+}
+
+// extra checks a key that may not be a field.
+func (v *inspection) extra(c *check, key string, x any, root bool) {
+	o := c.object
+	if _, ok := o.index[key]; ok || root && serverOwned(key) {
+		return
+	}
+	matched := false
+	for i := range o.patterns {
+		p := &o.patterns[i]
+		if !p.key.admitsKey(key) {
+			continue
+		}
+		matched = true
+		v.push(step{name: key, kind: stepKey})
+		v.value(p.value, x)
+		v.pop()
+	}
+	if matched || o.open {
+		return
+	}
+	if len(o.patterns) > 0 {
+		v.badKey(c, key)
+		return
+	}
+	v.push(step{name: key})
+	v.unknown(c)
+	v.pop()
+}
+
+func (v *inspection) list(c *check, items []any) {
+	l := c.list
+	if len(items) < l.min {
+		v.tooFew(c, len(items))
+	}
+	if l.max >= 0 && len(items) > l.max {
+		v.tooMany(c, len(items))
+	}
+	if l.items != nil {
+		for i, x := range items {
+			v.push(step{index: i, kind: stepItem})
+			v.value(l.items, x)
+			v.pop()
+		}
+	}
+	if l.unique {
+		if i := firstDuplicate(items); i >= 0 {
+			v.push(step{index: i, kind: stepItem})
+			v.duplicate(c, items[i])
+			v.pop()
+		}
+	}
+}
+
+// firstDuplicate returns the index of the first item that equals an earlier one,
+// or -1. Items that are not scalars have been refused already.
+func firstDuplicate(items []any) int {
+	const few = 16
+	if len(items) <= few {
+		for i, x := range items {
+			for _, y := range items[:i] {
+				if sameScalar(x, y) {
+					return i
+				}
+			}
+		}
+		return -1
+	}
+	seen := make(map[any]struct{}, len(items))
+	for i, x := range items {
+		switch n := x.(type) {
+		case float64:
+			if exact, ok := exactInt64(n); ok {
+				x = exact
+			}
+		case []any, map[string]any:
+			continue
+		}
+		if _, ok := seen[x]; ok {
+			return i
+		}
+		seen[x] = struct{}{}
+	}
+	return -1
+}
+
+// sameScalar reports whether x and y are equal scalars. Numbers are compared by
+// value.
+func sameScalar(x, y any) bool {
+	switch x := x.(type) {
+	case string:
+		y, ok := y.(string)
+		return ok && x == y
+	case bool:
+		y, ok := y.(bool)
+		return ok && x == y
+	case nil:
+		return y == nil
+	case int64:
+		switch y := y.(type) {
+		case int64:
+			return x == y
+		case float64:
+			n, ok := exactInt64(y)
+			return ok && n == x
+		}
+	case float64:
+		switch y := y.(type) {
+		case float64:
+			return x == y
+		case int64:
+			n, ok := exactInt64(x)
+			return ok && n == y
+		}
+	}
+	return false
+}
+
+// admitsKey reports whether a key of a map satisfies c, the node of a pattern.
+func (c *check) admitsKey(key string) bool {
+	return c.kinds.Has(StringKind) && (len(c.texts) == 0 || c.admitsText(key))
+}
+
+func (c *check) admitsText(s string) bool {
+	for i := range c.texts {
+		if c.texts[i].admits(s) {
+			return true
+		}
+	}
+	return false
+}
+
+func (c *check) admitsInt(x int64) bool {
+	for i := range c.numbers {
+		if c.numbers[i].admitsInt(x) {
+			return true
+		}
+	}
+	return false
+}
+
+func (c *check) admitsFloat(x float64) bool {
+	for i := range c.numbers {
+		if c.numbers[i].admitsFloat(x) {
+			return true
+		}
+	}
+	return false
+}
+
+func (t *textCheck) admits(s string) bool {
+	if t.enum != nil && !slices.Contains(t.enum, s) || len(t.not) > 0 && slices.Contains(t.not, s) {
+		return false
+	}
+	for i, re := range t.patterns {
+		if re.MatchString(s) == t.rule.Patterns[i].Negated {
+			return false
+		}
+	}
+	return !t.tooShort(s) && !t.tooLong(s)
+}
+
+// tooShort and tooLong count code points, and only where the length in bytes
+// leaves a doubt: a code point is one to four bytes.
+func (t *textCheck) tooShort(s string) bool {
+	return t.min > 0 && (len(s) < t.min || len(s) < t.min*utf8.UTFMax && utf8.RuneCountInString(s) < t.min)
+}
+
+func (t *textCheck) tooLong(s string) bool {
+	return t.max >= 0 && len(s) > t.max && (len(s)/utf8.UTFMax > t.max || utf8.RuneCountInString(s) > t.max)
+}
+
+func (n *numberCheck) admitsInt(x int64) bool {
+	if n.enum && !slices.Contains(n.ints, x) && !slices.Contains(n.floats, float64(x)) {
+		return false
+	}
+	return n.bounds.hasInt(x) && !slices.Contains(n.notInt, x) &&
+		(len(n.notFloat) == 0 || !slices.Contains(n.notFloat, float64(x)))
+}
+
+func (n *numberCheck) admitsFloat(x float64) bool {
+	if exact, ok := exactInt64(x); ok {
+		return n.admitsInt(exact)
+	}
+	if n.integer || n.enum && !slices.Contains(n.floats, x) {
+		return false
+	}
+	return n.bounds.hasFloat(x) && !slices.Contains(n.notFloat, x)
+}
+
+func b2i(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// partOf reports whether whole agrees with everything that part says, so that
+// part can be completed to it.
+func partOf(part, whole any) bool {
+	switch p := part.(type) {
+	case map[string]any:
+		w, ok := whole.(map[string]any)
+		if !ok || len(p) > len(w) {
+			return false
+		}
+		for k, x := range p {
+			y, ok := w[k]
+			if !ok || !partOf(x, y) {
+				return false
+			}
+		}
+		return true
+	case []any:
+		w, ok := whole.([]any)
+		if !ok || len(p) != len(w) {
+			return false
+		}
+		for i := range p {
+			if !partOf(p[i], w[i]) {
+				return false
+			}
+		}
+		return true
+	}
+	return sameScalar(part, whole)
+}
+
+func isBase64(s string) bool {
+	_, err := base64.StdEncoding.DecodeString(s)
+	return err == nil
+}
+
+func isDateTime(s string) bool {
+	_, err := time.Parse(time.RFC3339Nano, s)
+	return err == nil
+}
