@@ -1,0 +1,273 @@
+package policy
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Request is what an authorization decision is about.
+type Request struct {
+	User   string
+	Groups []string
+	Verb   string
+	// IsResource tells which of the fields below count.
+	IsResource  bool
+	Group       string
+	Resource    string
+	Subresource string
+	Namespace   string // "" if not namespaced, or in all namespaces
+	Name        string
+	Path        string // of requests for no resource
+}
+
+// Decision is the answer to a request, and what made it.
+type Decision struct {
+	Allowed bool
+	// Authorizer that allowed it: "rbac", or "system:masters".
+	Authorizer string
+	// Rule is the id of the binding that granted it, and Source its place.
+	Rule   string
+	Source string
+	// Reason says the same to people.
+	Reason string
+}
+
+// mastersGroup may do everything, as in Kubernetes.
+const mastersGroup = "system:masters"
+
+var masters = &Decision{
+	Allowed: true, Authorizer: mastersGroup, Rule: mastersGroup,
+	Reason: "members of the group " + mastersGroup + " may do everything",
+}
+
+var noOpinion = &Decision{}
+
+// Authorize decides a request. The decision is shared: it MUST NOT be changed.
+func (p *Policy) Authorize(r *Request) *Decision {
+	if slices.Contains(r.Groups, mastersGroup) {
+		return masters
+	}
+	if d := p.access.users[r.User].allows(r); d != nil {
+		return d
+	}
+	for _, g := range r.Groups {
+		if d := p.access.groups[g].allows(r); d != nil {
+			return d
+		}
+	}
+	return noOpinion
+}
+
+// access holds what each subject was granted, indexed by what is asked for: the
+// cost of a decision does not depend on roles that are about other things.
+type access struct {
+	users, groups map[string]*grants
+}
+
+type grants struct {
+	byResource map[resourceKey][]*grant
+	paths      []*grant
+	// wildcard forms that occur, so that others need not be looked for.
+	anyGroup, anyResource, anySubresource bool
+}
+
+// resourceKey is how rules name resources: "widgets", "widgets/status", "*",
+// "*/status"; group "*" is any.
+type resourceKey struct{ group, resource string }
+
+// grant is one rule of a role under one binding.
+type grant struct {
+	verbs      verbSet
+	names      []string // none: any
+	urls       []string
+	namespaces []string
+	everywhere bool
+	decision   *Decision
+}
+
+func newAccess(f *Form) (*access, error) {
+	a := &access{users: map[string]*grants{}, groups: map[string]*grants{}}
+	roles := map[string]*Role{}
+	for i := range f.Roles {
+		roles[f.Roles[i].Name] = &f.Roles[i]
+	}
+	for i := range f.Bindings {
+		b := &f.Bindings[i]
+		role := roles[b.Role]
+		if role == nil {
+			return nil, fmt.Errorf("policy: binding %s names the role %q, which does not exist", b.ID, b.Role)
+		}
+		for _, s := range b.Subjects {
+			of := a.users
+			name := s.User
+			if s.Group != "" {
+				of, name = a.groups, s.Group
+			}
+			if of[name] == nil {
+				of[name] = &grants{byResource: map[resourceKey][]*grant{}}
+			}
+			for j := range role.Rules {
+				of[name].add(b, role, &role.Rules[j])
+			}
+		}
+	}
+	return a, nil
+}
+
+func (g *grants) add(b *Binding, role *Role, rule *Rule) {
+	x := &grant{
+		verbs: newVerbSet(rule.Verbs), names: rule.ResourceNames, urls: rule.NonResourceURLs,
+		namespaces: b.Namespaces, everywhere: slices.Contains(b.Namespaces, "*"),
+		decision: &Decision{
+			Allowed: true, Authorizer: "rbac", Rule: b.ID, Source: b.Source.String(),
+			Reason: fmt.Sprintf("RBAC: allowed by binding %q%s of role %q, rule %q%s",
+				b.ID, at(b.Source.String()), role.Name, rule.ID, at(rule.Source.String())),
+		},
+	}
+	if len(x.urls) > 0 {
+		g.paths = append(g.paths, x)
+	}
+	for _, group := range rule.APIGroups {
+		for _, resource := range rule.Resources {
+			k := resourceKey{group, resource}
+			g.byResource[k] = append(g.byResource[k], x)
+			g.anyGroup = g.anyGroup || group == "*"
+			g.anyResource = g.anyResource || resource == "*"
+			g.anySubresource = g.anySubresource || strings.HasPrefix(resource, "*/")
+		}
+	}
+}
+
+func at(position string) string {
+	if position == "" {
+		return ""
+	}
+	return " (" + position + ")"
+}
+
+// allows returns the first grant's decision, or nil. The receiver may be nil.
+func (g *grants) allows(r *Request) *Decision {
+	if g == nil {
+		return nil
+	}
+	if !r.IsResource {
+		for _, x := range g.paths {
+			if x.everywhere && x.verbs.has(r.Verb) && slices.ContainsFunc(x.urls, func(u string) bool { return pathMatches(u, r.Path) }) {
+				return x.decision
+			}
+		}
+		return nil
+	}
+	if d := g.inGroup(r.Group, r); d != nil || !g.anyGroup {
+		return d
+	}
+	return g.inGroup("*", r)
+}
+
+func (g *grants) inGroup(group string, r *Request) *Decision {
+	resource := r.Resource
+	if r.Subresource != "" {
+		resource += "/" + r.Subresource
+	}
+	if d := first(g.byResource[resourceKey{group, resource}], r); d != nil {
+		return d
+	}
+	if g.anyResource {
+		if d := first(g.byResource[resourceKey{group, "*"}], r); d != nil {
+			return d
+		}
+	}
+	if g.anySubresource && r.Subresource != "" {
+		return first(g.byResource[resourceKey{group, "*/" + r.Subresource}], r)
+	}
+	return nil
+}
+
+func first(grants []*grant, r *Request) *Decision {
+	for _, x := range grants {
+		if x.verbs.has(r.Verb) && x.inNamespace(r.Namespace) && (len(x.names) == 0 || slices.Contains(x.names, r.Name)) {
+			return x.decision
+		}
+	}
+	return nil
+}
+
+// inNamespace tells whether the grant holds in a namespace; "" is outside of
+// namespaces, or all of them.
+func (x *grant) inNamespace(namespace string) bool {
+	if x.everywhere {
+		return true
+	}
+	return namespace != "" && slices.ContainsFunc(x.namespaces, func(g string) bool { return globMatches(g, namespace) })
+}
+
+// globMatches tells whether a name matches a pattern in which * stands for any run
+// of characters.
+func globMatches(pattern, name string) bool {
+	head, tail, wild := strings.Cut(pattern, "*")
+	if !wild {
+		return pattern == name
+	}
+	if !strings.HasPrefix(name, head) {
+		return false
+	}
+	name = name[len(head):]
+	for {
+		middle, rest, more := strings.Cut(tail, "*")
+		if !more {
+			return strings.HasSuffix(name, tail)
+		}
+		i := strings.Index(name, middle)
+		if i < 0 {
+			return false
+		}
+		name, tail = name[i+len(middle):], rest
+	}
+}
+
+// pathMatches follows upstream: "*" is any path, and a * at the end any rest.
+func pathMatches(pattern, path string) bool {
+	if pattern == "*" || pattern == path {
+		return true
+	}
+	prefix, wild := strings.CutSuffix(pattern, "*")
+	return wild && strings.HasPrefix(path, prefix)
+}
+
+// verbSet is a bit per well-known verb, and the names of others.
+type verbSet struct {
+	known uint16
+	other []string
+}
+
+var knownVerbs = map[string]uint16{
+	"get": 1 << 0, "list": 1 << 1, "watch": 1 << 2, "create": 1 << 3, "update": 1 << 4,
+	"patch": 1 << 5, "delete": 1 << 6, "deletecollection": 1 << 7,
+}
+
+const everyVerb = 1 << 15
+
+func newVerbSet(verbs []string) (s verbSet) {
+	for _, v := range verbs {
+		switch bit := knownVerbs[v]; {
+		case v == "*":
+			s.known |= everyVerb
+		case bit != 0:
+			s.known |= bit
+		default:
+			s.other = append(s.other, v)
+		}
+	}
+	return s
+}
+
+func (s *verbSet) has(verb string) bool {
+	if s.known&everyVerb != 0 {
+		return true
+	}
+	if bit := knownVerbs[verb]; bit != 0 {
+		return s.known&bit != 0
+	}
+	return slices.Contains(s.other, verb)
+}

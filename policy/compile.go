@@ -1,0 +1,382 @@
+package policy
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+
+	"cuelang.org/go/cue"
+	"cuelang.org/go/cue/build"
+	"cuelang.org/go/cue/cuecontext"
+	cueerrors "cuelang.org/go/cue/errors"
+	"cuelang.org/go/cue/load"
+	"cuelang.org/go/cue/token"
+	"stele.dev/stele/schemas"
+	"stele.dev/stele/schemas/builtin"
+)
+
+// Compiled is what became of a source.
+type Compiled struct {
+	Form *Form
+	// Source has only those files that the bundle consists of.
+	Source *Source
+}
+
+// Compile evaluates the bundle of a source. What CUE finds wrong is reported at once,
+// sorted by position, and if it is content, so is what stele finds wrong; then the
+// result is nil.
+func Compile(source *Source) (*Compiled, schemas.Diagnostics) {
+	c := &compiler{}
+	instance, used, err := loadInstance(source)
+	if err != nil {
+		c.cue(err)
+		return nil, c.done()
+	}
+	// One context per compilation: contexts grow with what is compiled in them.
+	value := cuecontext.New().BuildInstance(instance)
+	if err := value.Validate(cue.Concrete(true)); err != nil {
+		c.cue(err)
+		return nil, c.done() // an error in a part makes an error of the whole: nothing can be read of it
+	}
+	c.topLevel(value)
+	bundle := value.LookupPath(cue.ParsePath("bundle"))
+	if !bundle.Exists() {
+		c.add(schemas.Position{File: firstFile(used)}, "", "the package has no field `bundle`",
+			"write `bundle: policy.#Bundle & {…}`, with import \"stele.dev/policy\"")
+		return nil, c.done()
+	}
+	form := c.bundle(bundle)
+	form.Language = instance.ModuleFile.Language.Version
+	if len(c.diags) > 0 {
+		return nil, c.done()
+	}
+	return &Compiled{Form: form, Source: used}, nil
+}
+
+// virtualRoot is where the loader finds the source's files. They are laid over the
+// host's file system, which has nothing there.
+const virtualRoot = "/.stele-bundle"
+
+// loadInstance loads the package, with the program's own definitions and nothing from
+// outside the source.
+func loadInstance(source *Source) (*build.Instance, *Source, error) {
+	files := map[string]load.Source{path.Join(virtualRoot, FormatFile): load.FromBytes(Definitions())}
+	for _, f := range source.Files {
+		files[path.Join(virtualRoot, f.Path)] = load.FromBytes(f.Data)
+	}
+	instances := load.Instances([]string{"."}, &load.Config{
+		Overlay:    files,
+		ModuleRoot: virtualRoot,
+		Dir:        path.Join(virtualRoot, source.Package),
+		Env:        []string{"CUE_REGISTRY=none"},
+	})
+	instance := instances[0]
+	if instance.Err != nil {
+		return nil, nil, instance.Err
+	}
+	used := &Source{Package: source.Package}
+	for _, f := range source.Files {
+		if isUsed(instance, f.Path, map[*build.Instance]bool{}) || f.Path == "cue.mod/module.cue" {
+			used.Files = append(used.Files, f)
+		}
+	}
+	return instance, used, nil
+}
+
+func isUsed(i *build.Instance, file string, seen map[*build.Instance]bool) bool {
+	if seen[i] {
+		return false
+	}
+	seen[i] = true
+	for _, f := range i.BuildFiles {
+		if relative(f.Filename) == file {
+			return true
+		}
+	}
+	return slices.ContainsFunc(i.Imports, func(i *build.Instance) bool { return isUsed(i, file, seen) })
+}
+
+func relative(filename string) string { return strings.TrimPrefix(filename, virtualRoot+"/") }
+
+func firstFile(s *Source) string {
+	for _, f := range s.Files {
+		if path.Dir(f.Path) == s.Package {
+			return f.Path
+		}
+	}
+	return s.Package
+}
+
+// locate says where in the source a position is; not if it is in our definitions.
+func locate(p token.Pos) (schemas.Position, bool) {
+	if !p.IsValid() || p.Filename() == "" || relative(p.Filename()) == FormatFile {
+		return schemas.Position{}, false
+	}
+	return schemas.Position{File: relative(p.Filename()), Line: p.Line(), Column: p.Column()}, true
+}
+
+type compiler struct {
+	diags schemas.Diagnostics
+}
+
+func (c *compiler) done() schemas.Diagnostics { return c.diags.Sorted() }
+
+func (c *compiler) add(pos schemas.Position, path, message, hint string) {
+	c.diags = append(c.diags, schemas.Diagnostic{Pos: pos, Path: path, Message: message, Hint: hint})
+}
+
+// conflict is how CUE says that a value is not one of a disjunction's.
+var conflict = regexp.MustCompile(`^conflicting values (.+) and (.+)$`)
+
+// cue reports errors of CUE's: one per path, at the user's own line if there is one.
+func (c *compiler) cue(err error) {
+	byPath := map[string][]cueerrors.Error{}
+	var paths []string
+	for _, e := range cueerrors.Errors(err) {
+		at := strings.Join(e.Path(), ".")
+		if at == "" || byPath[at] == nil {
+			paths = append(paths, at)
+		}
+		byPath[at] = append(byPath[at], e)
+	}
+	for _, at := range slices.Compact(paths) {
+		errs := byPath[at]
+		if at == "" {
+			for _, e := range errs {
+				c.add(sourceOf(e), "", e.Error(), "")
+			}
+			continue
+		}
+		// An empty disjunction is followed by what is wrong with each of its arms.
+		message := strings.TrimSuffix(strings.TrimPrefix(errs[0].Error(), at+": "), ":")
+		var value string
+		var allowed []string
+		for _, e := range errs[1:] {
+			if m := conflict.FindStringSubmatch(strings.TrimPrefix(e.Error(), at+": ")); m != nil {
+				allowed, value = append(allowed, m[1]), m[2]
+			}
+		}
+		if strings.Contains(message, "empty disjunction") && len(allowed) > 0 {
+			message = value + " is not one of " + strings.Join(allowed, ", ")
+		}
+		c.add(sourceOf(errs[len(errs)-1]), at, message, "")
+	}
+}
+
+// sourceOf is the position of an error that the user wrote: of several the one furthest
+// down, as what encloses an error has a part in it, too.
+func sourceOf(e cueerrors.Error) (pos schemas.Position) {
+	for _, p := range append([]token.Pos{e.Position()}, e.InputPositions()...) {
+		if found, ok := locate(p); ok && cmp.Or(cmp.Compare(found.Line, pos.Line), cmp.Compare(found.Column, pos.Column)) > 0 {
+			pos = found
+		}
+	}
+	return pos
+}
+
+// topLevel refuses exported fields beside the bundle, which are probably meant to be
+// in it.
+func (c *compiler) topLevel(v cue.Value) {
+	fields, err := v.Fields()
+	if err != nil {
+		c.cue(err)
+		return
+	}
+	for fields.Next() {
+		if name := fields.Selector().String(); name != "bundle" && name != "tests" {
+			c.add(position(fields.Value()), name, "a field beside `bundle` has no effect", "move it into the bundle, or make it a definition: #"+name)
+		}
+	}
+}
+
+// position is that of the first conjunct that the user wrote.
+func position(v cue.Value) schemas.Position {
+	return schemas.PositionOf(v, locate)
+}
+
+// bundle compiles all of it.
+func (c *compiler) bundle(v cue.Value) *Form {
+	f := &Form{Version: FormVersion}
+	f.Cluster, _ = v.LookupPath(cue.ParsePath("cluster")).String()
+	kinds, err := builtin.Kinds()
+	if err != nil {
+		panic(fmt.Sprintf("policy: built-in kinds: %v", err)) // covered by a test
+	}
+	f.Kinds = append(f.Kinds, kinds...)
+	f.Roles, f.Bindings = builtinRoles(), builtinBindings()
+	builtins := len(f.Kinds)
+
+	c.notYet(v, "plugins")
+	c.notYet(v, "flow.priorityLevels")
+	c.notYet(v, "flow.flowSchemas")
+	c.notYet(v, "audit.rules")
+	c.defaultOnly(v, "authorizers", `["deny","rbac"]`)
+	c.defaultOnly(v, "dynamic", `{"customresourcedefinitions":"Refuse","rbac":"Refuse","admissionregistration":"Refuse"}`)
+	for team, t := range c.fields(v, "teams") {
+		for id, k := range c.fields(t, "kinds") {
+			kind, diags := schemas.KindFromCUE(id, k, locate)
+			c.diags = append(c.diags, diags...)
+			f.Kinds = append(f.Kinds, kind)
+		}
+		for name, r := range c.fields(t, "rbac.clusterRoles") {
+			f.Roles = append(f.Roles, c.role(team, name, r))
+		}
+		for name, b := range c.fields(t, "rbac.bindings") {
+			f.Bindings = append(f.Bindings, c.binding(team, name, b))
+		}
+		c.notYet(t, "rbac.denies")
+		c.notYet(t, "admission.mutate")
+		c.notYet(t, "admission.validate")
+		c.notYet(t, "views")
+		c.notYet(t, "crds")
+	}
+	slices.SortFunc(f.Kinds[builtins:], func(a, b schemas.Kind) int {
+		return cmp.Or(strings.Compare(a.Group, b.Group), strings.Compare(a.Plural, b.Plural))
+	})
+	c.uniqueNames(f)
+	aggregate(f.Roles)
+	return f
+}
+
+// notYet refuses what stands in a part of the format that is not enforced.
+func (c *compiler) notYet(v cue.Value, part string) {
+	for _, x := range c.fields(v, part) {
+		c.add(position(x), x.Path().String(), "this version of stele does not enforce `"+part+"` yet",
+			"leave it out: a rule that nobody keeps is worse than none")
+	}
+}
+
+func (c *compiler) defaultOnly(v cue.Value, part, standard string) {
+	x := v.LookupPath(cue.ParsePath(part))
+	if !x.Exists() {
+		return
+	}
+	data, err := x.MarshalJSON()
+	if err != nil {
+		c.cue(cueerrors.Promote(err, part))
+		return
+	}
+	if !bytes.Equal(data, []byte(standard)) {
+		c.add(position(x), x.Path().String(), "this version of stele enforces `"+part+"` only as "+standard, "leave it out")
+	}
+}
+
+// fields yields the regular fields of a part of a value in the order of their names.
+func (c *compiler) fields(v cue.Value, part string) func(func(string, cue.Value) bool) {
+	return func(yield func(string, cue.Value) bool) {
+		x := v.LookupPath(cue.ParsePath(part))
+		if !x.Exists() {
+			return
+		}
+		iter, err := x.Fields()
+		if err != nil {
+			c.cue(cueerrors.Promote(err, part))
+			return
+		}
+		type named struct {
+			name  string
+			value cue.Value
+		}
+		var all []named
+		for iter.Next() {
+			all = append(all, named{iter.Selector().Unquoted(), iter.Value()})
+		}
+		slices.SortFunc(all, func(a, b named) int { return strings.Compare(a.name, b.name) })
+		for _, n := range all {
+			if !yield(n.name, n.value) {
+				return
+			}
+		}
+	}
+}
+
+// decode reads a concrete value; the definitions have already checked its shape.
+func (c *compiler) decode(v cue.Value, into any) {
+	if err := v.Decode(into); err != nil {
+		c.cue(cueerrors.Promote(err, v.Path().String()))
+	}
+}
+
+func (c *compiler) role(team, name string, v cue.Value) Role {
+	r := Role{ID: team + "/clusterRoles/" + name, Name: name, Source: position(v)}
+	c.decodeField(v, "labels", &r.Labels)
+	c.decodeField(v, "aggregate", &r.Aggregate)
+	for id, x := range c.fields(v, "rules") {
+		var rule Rule
+		c.decode(x, &rule)
+		rule.ID, rule.Source = r.ID+"/"+id, position(x)
+		resources, paths := len(rule.APIGroups)+len(rule.Resources), len(rule.NonResourceURLs)
+		switch {
+		case len(r.Aggregate) > 0:
+			c.add(rule.Source, x.Path().String(), "a role that aggregates others has no rules of its own", "put the rules into a role with the labels that this one aggregates")
+		case resources > 0 && paths > 0:
+			c.add(rule.Source, x.Path().String(), "a rule is about resources or about nonResourceURLs, not both", "make it two rules")
+		case resources == 0 && paths == 0, resources > 0 && (len(rule.APIGroups) == 0 || len(rule.Resources) == 0):
+			c.add(rule.Source, x.Path().String(), "a rule needs apiGroups and resources, or nonResourceURLs", `the core group is ""`)
+		case len(rule.Verbs) == 0:
+			c.add(rule.Source, x.Path().String(), "a rule needs verbs", "")
+		}
+		r.Rules = append(r.Rules, rule)
+	}
+	return r
+}
+
+func (c *compiler) decodeField(v cue.Value, name string, into any) {
+	if x := v.LookupPath(cue.ParsePath(name)); x.Exists() {
+		c.decode(x, into)
+	}
+}
+
+func (c *compiler) binding(team, name string, v cue.Value) Binding {
+	b := Binding{ID: team + "/bindings/" + name, Source: position(v)}
+	if when := v.LookupPath(cue.ParsePath("when")); when.Exists() {
+		c.add(position(when), when.Path().String(), "this version of stele does not enforce `when` yet", "leave the binding out, or make it unconditional")
+	}
+	c.decodeField(v, "clusterRole", &b.Role)
+	c.decodeField(v, "namespaces", &b.Namespaces)
+	var subjects []struct{ User, Group, ServiceAccount string }
+	c.decodeField(v, "subjects", &subjects)
+	for _, s := range subjects {
+		if s.ServiceAccount != "" {
+			s.User = "system:serviceaccount:" + strings.Replace(s.ServiceAccount, "/", ":", 1)
+		}
+		b.Subjects = append(b.Subjects, Subject{User: s.User, Group: s.Group})
+	}
+	return b
+}
+
+// uniqueNames checks what maps keyed per team cannot.
+func (c *compiler) uniqueNames(f *Form) {
+	roles := map[string]*Role{}
+	for i := range f.Roles {
+		r := &f.Roles[i]
+		if first := roles[r.Name]; first != nil {
+			c.add(r.Source, r.ID, fmt.Sprintf("the role %q is defined twice", r.Name), "the other one is "+first.ID+at(first.Source.String()))
+		} else {
+			roles[r.Name] = r
+		}
+	}
+	resources, kinds := map[string]*schemas.Kind{}, map[string]*schemas.Kind{}
+	for i := range f.Kinds {
+		k := &f.Kinds[i]
+		if first := resources[k.Resource()]; first != nil {
+			c.add(k.Source, "", fmt.Sprintf("the kind %s is defined twice", k.Resource()), "it is built in, or another team's"+at(first.Source.String()))
+			continue
+		}
+		resources[k.Resource()] = k
+		id := k.Group + "/" + k.Kind
+		if first := kinds[id]; first != nil {
+			c.add(k.Source, "", fmt.Sprintf("the group %q has two kinds named %s", k.Group, k.Kind), "the other one is "+first.Resource()+at(first.Source.String()))
+		}
+		kinds[id] = k
+		if strings.HasSuffix(k.Group, ".k8s.io") || k.Group == "log.stele.dev" {
+			if !k.Builtin {
+				c.add(k.Source, "", fmt.Sprintf("the group %s is not free for own kinds", k.Group), "use a group under a domain of yours")
+			}
+		}
+	}
+}

@@ -1,0 +1,96 @@
+package policy
+
+// The roles and bindings that every policy has, after those of Kubernetes as far as
+// their resources are served. They are written into the form, so that a policy in
+// force keeps the ones it was compiled with.
+
+const aggregateTo = "rbac.authorization.k8s.io/aggregate-to-"
+
+var (
+	readVerbs  = []string{"get", "list", "watch"}
+	writeVerbs = []string{"create", "update", "patch", "delete", "deletecollection"}
+)
+
+func builtinRole(name string, labels, aggregate map[string]string, rules ...Rule) Role {
+	r := Role{ID: "builtin/clusterRoles/" + name, Name: name, Labels: labels, Aggregate: aggregate}
+	for _, rule := range rules {
+		rule.ID = r.ID + "/" + rule.ID
+		r.Rules = append(r.Rules, rule)
+	}
+	return r
+}
+
+func label(role string) map[string]string { return map[string]string{aggregateTo + role: "true"} }
+
+func builtinRoles() []Role {
+	core := []string{""}
+	return []Role{
+		builtinRole("cluster-admin", nil, nil,
+			Rule{ID: "resources", Verbs: []string{"*"}, APIGroups: []string{"*"}, Resources: []string{"*"}},
+			Rule{ID: "paths", Verbs: []string{"*"}, NonResourceURLs: []string{"*"}}),
+		builtinRole("admin", nil, label("admin")),
+		builtinRole("edit", label("admin"), label("edit")),
+		builtinRole("view", label("edit"), label("view")),
+		builtinRole("system:aggregate-to-edit", label("edit"), nil,
+			Rule{ID: "core", Verbs: writeVerbs, APIGroups: core, Resources: []string{"configmaps", "events", "secrets", "serviceaccounts"}},
+			Rule{ID: "secrets", Verbs: readVerbs, APIGroups: core, Resources: []string{"secrets"}},
+			Rule{ID: "leases", Verbs: append(readVerbs[:len(readVerbs):len(readVerbs)], writeVerbs...), APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}}),
+		builtinRole("system:aggregate-to-view", label("view"), nil,
+			Rule{ID: "core", Verbs: readVerbs, APIGroups: core, Resources: []string{"configmaps", "events", "namespaces", "serviceaccounts"}}),
+		builtinRole("system:discovery", nil, nil,
+			Rule{ID: "paths", Verbs: []string{"get"}, NonResourceURLs: []string{
+				"/api", "/api/*", "/apis", "/apis/*", "/healthz", "/livez", "/openapi", "/openapi/*", "/readyz", "/version", "/version/"}}),
+		builtinRole("system:public-info-viewer", nil, nil,
+			Rule{ID: "paths", Verbs: []string{"get"}, NonResourceURLs: []string{"/healthz", "/livez", "/readyz", "/version", "/version/"}}),
+	}
+}
+
+func builtinBindings() []Binding {
+	everywhere := []string{"*"}
+	authenticated, unauthenticated := Subject{Group: "system:authenticated"}, Subject{Group: "system:unauthenticated"}
+	return []Binding{
+		{ID: "builtin/bindings/system:discovery", Role: "system:discovery", Subjects: []Subject{authenticated}, Namespaces: everywhere},
+		{ID: "builtin/bindings/system:public-info-viewer", Role: "system:public-info-viewer", Subjects: []Subject{authenticated, unauthenticated}, Namespaces: everywhere},
+	}
+}
+
+// aggregate adds to each role that asks for it the rules of the roles whose labels it
+// asks for, in the order of roles, and of theirs in turn.
+func aggregate(roles []Role) {
+	own := make([][]Rule, len(roles))
+	for i := range roles {
+		own[i] = roles[i].Rules
+	}
+	for i := range roles {
+		if len(roles[i].Aggregate) == 0 {
+			continue
+		}
+		// Upstream replaces the rules of a role that aggregates.
+		roles[i].Rules = nil
+		joined := map[int]bool{i: true}
+		var join func(selector map[string]string)
+		join = func(selector map[string]string) {
+			for j := range roles {
+				if joined[j] || !hasLabels(roles[j].Labels, selector) {
+					continue
+				}
+				joined[j] = true
+				if len(roles[j].Aggregate) > 0 {
+					join(roles[j].Aggregate)
+				} else {
+					roles[i].Rules = append(roles[i].Rules, own[j]...)
+				}
+			}
+		}
+		join(roles[i].Aggregate)
+	}
+}
+
+func hasLabels(labels, selector map[string]string) bool {
+	for k, v := range selector {
+		if labels[k] != v {
+			return false
+		}
+	}
+	return true
+}

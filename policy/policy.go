@@ -1,0 +1,107 @@
+package policy
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"stele.dev/stele/schemas"
+)
+
+// Policy is a form made ready to be enforced. It never changes and is safe for
+// concurrent use.
+type Policy struct {
+	form   *Form
+	digest [sha256.Size]byte
+	kinds  []*Kind
+	byGVR  map[schema.GroupVersionResource]*Version
+	access *access
+}
+
+// Kind is a kind with its versions' programs.
+type Kind struct {
+	*schemas.Kind
+	Versions []*Version
+}
+
+// Version is one served version of a kind.
+type Version struct {
+	*schemas.Version
+	Kind    *Kind
+	Program *schemas.Program
+}
+
+// New loads a policy from the bytes of its form.
+func New(encoded []byte) (*Policy, error) {
+	form, err := DecodeForm(encoded)
+	if err != nil {
+		return nil, err
+	}
+	p := &Policy{form: form, digest: sha256.Sum256(encoded), byGVR: map[schema.GroupVersionResource]*Version{}}
+	for i := range form.Kinds {
+		k := &Kind{Kind: &form.Kinds[i]}
+		for j := range k.Kind.Versions {
+			v := &Version{Version: &k.Kind.Versions[j], Kind: k}
+			if v.Program, err = schemas.NewProgram(v.Schema); err != nil {
+				return nil, fmt.Errorf("policy: %s %s: %w", k.Resource(), v.Name, err)
+			}
+			k.Versions = append(k.Versions, v)
+			if v.Served {
+				p.byGVR[v.GroupVersionResource()] = v
+			}
+		}
+		p.kinds = append(p.kinds, k)
+	}
+	if p.access, err = newAccess(form); err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// Digest of the form: the identity of the policy.
+func (p *Policy) Digest() [sha256.Size]byte { return p.digest }
+
+// DigestString is the digest in hexadecimal.
+func (p *Policy) DigestString() string { return hex.EncodeToString(p.digest[:]) }
+
+// Cluster is the name of the control plane.
+func (p *Policy) Cluster() string { return p.form.Cluster }
+
+// Kinds returns the kinds, built-in ones first, sorted by group and name. They MUST
+// NOT be changed.
+func (p *Policy) Kinds() []*Kind { return p.kinds }
+
+// Version returns a served version of a resource, or nil.
+func (p *Policy) Version(r schema.GroupVersionResource) *Version { return p.byGVR[r] }
+
+// GroupResource names the kind's resource.
+func (k *Kind) GroupResource() schema.GroupResource {
+	return schema.GroupResource{Group: k.Group, Resource: k.Plural}
+}
+
+// SelectableFields are those of all versions, as field selectors write them.
+func (k *Kind) SelectableFields() []string {
+	var fields []string
+	seen := map[string]bool{}
+	for _, v := range k.Versions {
+		for _, f := range v.Version.SelectableFields {
+			if f = strings.TrimPrefix(f, "."); !seen[f] {
+				seen[f] = true
+				fields = append(fields, f)
+			}
+		}
+	}
+	return fields
+}
+
+// GroupVersionResource names the version's resource.
+func (v *Version) GroupVersionResource() schema.GroupVersionResource {
+	return schema.GroupVersionResource{Group: v.Kind.Group, Version: v.Name, Resource: v.Kind.Plural}
+}
+
+// GroupVersionKind names the version's kind.
+func (v *Version) GroupVersionKind() schema.GroupVersionKind {
+	return schema.GroupVersionKind{Group: v.Kind.Group, Version: v.Name, Kind: v.Kind.Kind.Kind}
+}

@@ -1,0 +1,129 @@
+package policy
+
+import (
+	"crypto/sha256"
+	"embed"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// Source is the CUE of a bundle: the files of its module as they were at one moment,
+// and which package of it is meant.
+type Source struct {
+	// Package is the package's folder below the module's root, "." for the root.
+	Package string
+	// Files are the .cue files of the module, sorted by path.
+	Files []File
+}
+
+// File is a source file. Path is relative to the module's root, with slashes.
+type File struct {
+	Path string
+	Data []byte
+}
+
+//go:embed format/policy.cue
+var format embed.FS
+
+// FormatFile is where a repository holds its copy of the definitions behind bundles;
+// the program uses its own, [Definitions].
+const FormatFile = "cue.mod/pkg/stele.dev/policy/policy.cue"
+
+// Definitions returns the file that defines the format of bundles.
+func Definitions() []byte {
+	data, err := format.ReadFile("format/policy.cue")
+	if err != nil {
+		panic(err) // it is embedded
+	}
+	return data
+}
+
+// maxSourceBytes bounds what is read of a module.
+const maxSourceBytes = 64 << 20
+
+// ReadDir reads the module that the folder belongs to; the folder is its package.
+func ReadDir(dir string) (*Source, error) {
+	abs, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, err
+	}
+	if info, err := os.Stat(abs); err != nil {
+		return nil, err
+	} else if !info.IsDir() {
+		return nil, fmt.Errorf("%s is not a folder", dir)
+	}
+	root := abs
+	for {
+		if info, err := os.Stat(filepath.Join(root, "cue.mod")); err == nil && info.IsDir() {
+			break
+		}
+		parent := filepath.Dir(root)
+		if parent == root {
+			return nil, fmt.Errorf("%s is in no CUE module: there is no folder cue.mod in it or above; `cue mod init example.com/policy` makes one", dir)
+		}
+		root = parent
+	}
+	pkg, err := filepath.Rel(root, abs)
+	if err != nil {
+		return nil, err
+	}
+	return ReadFS(os.DirFS(root), filepath.ToSlash(pkg))
+}
+
+// ReadFS reads the module whose root is the root of the file system.
+func ReadFS(module fs.FS, pkg string) (*Source, error) {
+	s := &Source{Package: path.Clean(pkg)}
+	size := 0
+	err := fs.WalkDir(module, ".", func(p string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() {
+			if base := d.Name(); p != "." && (strings.HasPrefix(base, ".") || strings.HasPrefix(base, "_")) {
+				return fs.SkipDir
+			}
+			return nil
+		}
+		if path.Ext(p) != ".cue" || p == FormatFile {
+			return nil
+		}
+		data, err := fs.ReadFile(module, p)
+		if err != nil {
+			return err
+		}
+		if size += len(data); size > maxSourceBytes {
+			return errors.New("the module has more than 64 MiB of CUE")
+		}
+		s.Files = append(s.Files, File{Path: p, Data: data})
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read bundle: %w", err)
+	}
+	slices.SortFunc(s.Files, func(a, b File) int { return strings.Compare(a.Path, b.Path) })
+	return s, nil
+}
+
+// Digest identifies the files and the package, whatever they mean.
+func (s *Source) Digest() [sha256.Size]byte {
+	h := sha256.New()
+	write := func(b []byte) {
+		var n [8]byte
+		binary.BigEndian.PutUint64(n[:], uint64(len(b)))
+		h.Write(n[:])
+		h.Write(b)
+	}
+	write([]byte(s.Package))
+	for _, f := range s.Files {
+		write([]byte(f.Path))
+		write(f.Data)
+	}
+	return [sha256.Size]byte(h.Sum(nil))
+}
