@@ -1,0 +1,307 @@
+package audit_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
+	"stele.dev/stele/eventlog"
+	"stele.dev/stele/eventlog/logpb"
+	"stele.dev/stele/eventlog/memlog"
+	"stele.dev/stele/projections/audit"
+)
+
+// fixture is a log that grows and the folder of its audit log.
+type fixture struct {
+	t    *testing.T
+	log  *eventlog.Log
+	tip  eventlog.Head
+	file string
+	n    int
+}
+
+func newFixture(t *testing.T) *fixture {
+	t.Helper()
+	var store memlog.Store
+	log, err := eventlog.Open(t.Context(), store.Open(nil), eventlog.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	batches, err := log.CatchUp(t.Context(), log.Start())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &fixture{t: t, log: log, tip: batches[0].Head(), file: filepath.Join(t.TempDir(), "audit", "audit.log")}
+}
+
+// append writes a batch of n events that requests led to.
+func (f *fixture) append(n int) {
+	f.t.Helper()
+	var entries []*eventlog.Entry
+	for range n {
+		f.n++
+		entries = append(entries, f.encode(write(fmt.Sprintf("audit-%d", f.n))))
+	}
+	f.commit(entries...)
+}
+
+func (f *fixture) encode(e *eventlog.Event) *eventlog.Entry {
+	f.t.Helper()
+	entry, err := eventlog.Encode(e)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return entry
+}
+
+func (f *fixture) commit(entries ...*eventlog.Entry) {
+	f.t.Helper()
+	won, _, err := f.log.Append(f.t.Context(), f.tip, eventlog.NewDraft(entries))
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	f.tip = won.Head()
+}
+
+func write(id string) *eventlog.Event {
+	return &eventlog.Event{Meta: &logpb.Metadata{
+		Type:   logpb.Type_TYPE_UPDATED,
+		Object: &logpb.Object{Group: "example.com", Resource: "widgets", Namespace: "ns", Name: "a", Uid: "u", Version: "v1"},
+		Actor:  &logpb.Actor{User: "alice", Uid: "7", Groups: []string{"g"}, Extra: []*logpb.Extra{{Key: "k", Values: []string{"v"}}}},
+		Request: &logpb.Request{
+			Verb: "update", Subresource: "status", AuditId: id, UserAgent: "agent", SourceIps: []string{"10.0.0.1"}, Uri: "/uri", Status: 200,
+			ReceivedUnixNano: time.Date(2026, 1, 2, 3, 4, 5, 678000, time.UTC).UnixNano(),
+		},
+		Decisions:    &logpb.Decisions{Authorizer: "rbac", Rule: "t/bindings/b", Source: "b.cue:7"},
+		PolicyDigest: []byte{0xab},
+	}}
+}
+
+// run writes what the log has, and returns the file's lines.
+func (f *fixture) run() []auditv1.Event {
+	f.t.Helper()
+	w, err := audit.Open(audit.Options{File: f.file, Log: f.log, Start: f.log.Start()})
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(f.t.Context())
+	cancel() // it finishes what is there
+	if err := w.Run(ctx); !errors.Is(err, context.Canceled) {
+		f.t.Fatal(err)
+	}
+	if w.Revision() != f.tip.Revision {
+		f.t.Errorf("written up to %d of %d", w.Revision(), f.tip.Revision)
+	}
+	return f.lines()
+}
+
+func (f *fixture) lines() []auditv1.Event {
+	f.t.Helper()
+	data, err := os.ReadFile(f.file)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	var events []auditv1.Event
+	for line := range bytes.Lines(data) {
+		var e auditv1.Event
+		if err := json.Unmarshal(line, &e); err != nil {
+			f.t.Fatalf("line %q: %v", line, err)
+		}
+		events = append(events, e)
+	}
+	return events
+}
+
+// check holds the lines against the log: every write once, in order.
+func (f *fixture) check(events []auditv1.Event) {
+	f.t.Helper()
+	var got, want []string
+	for _, e := range events {
+		got = append(got, string(e.AuditID))
+	}
+	for i := range f.n {
+		want = append(want, fmt.Sprintf("audit-%d", i+1))
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		f.t.Errorf("audit ids (-want +got):\n%s", diff)
+	}
+}
+
+func TestEveryWriteIsOneLine(t *testing.T) {
+	f := newFixture(t)
+	f.append(3)
+	f.commit(f.encode(&eventlog.Event{Meta: &logpb.Metadata{Type: logpb.Type_TYPE_LEVEL_RAISED}})) // of no request
+	f.append(1)
+	events := f.run()
+	f.check(events)
+	data, err := os.ReadFile(f.file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got, want map[string]any
+	line, _, _ := bytes.Cut(data, []byte("\n"))
+	if err := json.Unmarshal(line, &got); err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal([]byte(`{
+		"kind":"Event","apiVersion":"audit.k8s.io/v1","level":"Metadata","auditID":"audit-1","stage":"ResponseComplete","requestURI":"/uri","verb":"update",
+		"user":{"username":"alice","uid":"7","groups":["g"],"extra":{"k":["v"]}},"sourceIPs":["10.0.0.1"],"userAgent":"agent",
+		"objectRef":{"resource":"widgets","namespace":"ns","name":"a","uid":"u","apiGroup":"example.com","apiVersion":"v1","resourceVersion":"2","subresource":"status"},
+		"responseStatus":{"metadata":{},"code":200},"requestReceivedTimestamp":"2026-01-02T03:04:05.000678Z",
+		"annotations":{"authorization.k8s.io/decision":"allow","stele.dev/revision":"2","stele.dev/rule":"t/bindings/b","stele.dev/source":"b.cue:7","stele.dev/policy":"ab"}}`), &want); err != nil {
+		t.Fatal(err)
+	}
+	if got["stageTimestamp"] == nil {
+		t.Error("no stageTimestamp")
+	}
+	delete(got, "stageTimestamp")
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("line (-want +got):\n%s", diff)
+	}
+}
+
+func TestImpersonationShowsBoth(t *testing.T) {
+	e := write("x")
+	e.Revision = 5
+	e.Meta.Actor = &logpb.Actor{User: "alice", Impersonator: &logpb.Actor{User: "root"}}
+	line, err := audit.Render(nil, e, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var event auditv1.Event
+	if err := json.Unmarshal(line, &event); err != nil {
+		t.Fatal(err)
+	}
+	if event.User.Username != "root" || event.ImpersonatedUser == nil || event.ImpersonatedUser.Username != "alice" {
+		t.Errorf("user %v, impersonated %v", event.User, event.ImpersonatedUser)
+	}
+}
+
+func TestABulkEventIsALinePerObject(t *testing.T) {
+	e := write("x")
+	e.Revision = 10
+	e.Meta.Type, e.Meta.Object, e.Meta.Span = logpb.Type_TYPE_BULK_DELETED, nil, 3
+	e.Meta.Detail = &logpb.Metadata_Bulk{Bulk: &logpb.Bulk{Objects: []*logpb.BulkObject{{Object: &logpb.Object{Name: "a"}}, {Object: &logpb.Object{Name: "b"}}, {Object: &logpb.Object{Name: "c"}}}}}
+	lines, err := audit.Render(nil, e, 10) // the first is written already
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := bytes.Count(lines, []byte("\n")); n != 2 || !bytes.Contains(lines, []byte(`"name":"b"`)) || !bytes.Contains(lines, []byte(`"stele.dev/revision":"12"`)) {
+		t.Errorf("%d lines: %s", n, lines)
+	}
+}
+
+func TestItGoesOnWhereItEnded(t *testing.T) {
+	f := newFixture(t)
+	for i := range 5 {
+		f.append(1 + i)
+		f.run()
+	}
+	f.check(f.lines())
+}
+
+// A crash may leave the cursor behind, the last line torn, or both; whatever it leaves,
+// the file is whole afterwards, and no line is in it twice.
+func TestCrashesLeaveNoGapAndNoRepeat(t *testing.T) {
+	f := newFixture(t)
+	f.append(4)
+	f.run()
+	oldCursor, err := os.ReadFile(f.file + ".cursor")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.append(4)
+	f.run()
+	whole, err := os.ReadFile(f.file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	half := bytes.Index(whole, []byte("audit-4"))
+	half += bytes.IndexByte(whole[half:], '\n') + 1
+	f.append(2)
+	for end := half; end <= len(whole); end += 61 { // up to half was synced, says the cursor
+		if err := os.WriteFile(f.file, whole[:end], 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(f.file+".cursor", oldCursor, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		f.run()
+		f.check(f.lines())
+		if t.Failed() {
+			t.Fatalf("with %d of %d bytes", end, len(whole))
+		}
+	}
+}
+
+func TestALostFileIsWrittenAnew(t *testing.T) {
+	f := newFixture(t)
+	f.append(3)
+	f.run()
+	if err := os.RemoveAll(filepath.Dir(f.file)); err != nil {
+		t.Fatal(err)
+	}
+	f.append(1)
+	f.check(f.run())
+}
+
+func TestACursorOfAnotherLogIsRefused(t *testing.T) {
+	f := newFixture(t)
+	f.append(1)
+	f.run()
+	other := newFixture(t)
+	_, err := audit.Open(audit.Options{File: f.file, Log: other.log, Start: other.log.Start()})
+	if !errors.Is(err, audit.ErrForeignCursor) {
+		t.Errorf("Open = %v", err)
+	}
+}
+
+func TestALogThatWasRolledBackIsNoticed(t *testing.T) {
+	f := newFixture(t)
+	f.append(3)
+	f.run()
+	var store memlog.Store
+	log, err := eventlog.Open(t.Context(), store.Open(nil), eventlog.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cursor, err := os.ReadFile(f.file + ".cursor")
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The same log, by its id, but shorter.
+	if err := os.WriteFile(f.file+".cursor", []byte(strings.Replace(string(cursor), f.log.ID().String(), log.ID().String(), 1)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w, err := audit.Open(audit.Options{File: f.file, Log: log, Start: log.Start()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Run(t.Context()); !errors.Is(err, eventlog.ErrDiverged) {
+		t.Errorf("Run = %v", err)
+	}
+}
+
+func TestFilesAreForTheirOwnerAlone(t *testing.T) {
+	f := newFixture(t)
+	f.append(1)
+	f.run()
+	for _, path := range []string{f.file, f.file + ".cursor", filepath.Dir(f.file)} {
+		info, err := os.Stat(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if mode := info.Mode().Perm(); mode&0o077 != 0 {
+			t.Errorf("%s has mode %v", path, mode)
+		}
+	}
+}

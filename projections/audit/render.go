@@ -1,0 +1,108 @@
+package audit
+
+import (
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
+	"stele.dev/stele/eventlog"
+	"stele.dev/stele/eventlog/logpb"
+)
+
+// Annotations of a record, beside those of kube-apiserver.
+const (
+	// RevisionAnnotation is the revision that the write got.
+	RevisionAnnotation = "stele.dev/revision"
+	// RuleAnnotation is the id of the policy rule that allowed it, and
+	// SourceAnnotation the file and line of that rule.
+	RuleAnnotation   = "stele.dev/rule"
+	SourceAnnotation = "stele.dev/source"
+	// PolicyAnnotation is the digest of the policy in force.
+	PolicyAnnotation = "stele.dev/policy"
+
+	decisionAnnotation = "authorization.k8s.io/decision"
+)
+
+// Render appends the records of an event to b, one line of JSON each: one per revision
+// that it takes, as far as that is above after. Events that no request led to have
+// none. It is a function of the event alone.
+func Render(b []byte, e *eventlog.Event, after uint64) ([]byte, error) {
+	if e.Meta.GetRequest() == nil {
+		return b, nil
+	}
+	gone := e.Meta.GetBulk().GetObjects()
+	for i := range e.Span() {
+		if e.Revision+i <= after {
+			continue
+		}
+		object := e.Meta.GetObject()
+		if i < uint64(len(gone)) {
+			object = gone[i].GetObject()
+		}
+		line, err := json.Marshal(record(e, object, e.Revision+i))
+		if err != nil {
+			return b, fmt.Errorf("audit: render revision %d: %w", e.Revision, err)
+		}
+		b = append(append(b, line...), '\n')
+	}
+	return b, nil
+}
+
+func record(e *eventlog.Event, object *logpb.Object, revision uint64) *auditv1.Event {
+	m := e.Meta
+	r, d := m.GetRequest(), m.GetDecisions()
+	event := &auditv1.Event{
+		TypeMeta:                 metav1.TypeMeta{Kind: "Event", APIVersion: auditv1.SchemeGroupVersion.String()},
+		Level:                    auditv1.LevelMetadata,
+		AuditID:                  types.UID(r.GetAuditId()),
+		Stage:                    auditv1.StageResponseComplete,
+		RequestURI:               r.GetUri(),
+		Verb:                     r.GetVerb(),
+		User:                     user(m.GetActor()),
+		SourceIPs:                r.GetSourceIps(),
+		UserAgent:                r.GetUserAgent(),
+		ResponseStatus:           &metav1.Status{Code: int32(r.GetStatus())},
+		RequestReceivedTimestamp: metav1.NewMicroTime(time.Unix(0, r.GetReceivedUnixNano()).UTC()),
+		StageTimestamp:           metav1.NewMicroTime(e.Time),
+		Annotations:              map[string]string{RevisionAnnotation: strconv.FormatUint(revision, 10)},
+	}
+	if by := m.GetActor().GetImpersonator(); by != nil {
+		impersonated := event.User
+		event.User, event.ImpersonatedUser = user(by), &impersonated
+	}
+	if object != nil {
+		event.ObjectRef = &auditv1.ObjectReference{
+			Resource: object.GetResource(), Namespace: object.GetNamespace(), Name: object.GetName(), UID: types.UID(object.GetUid()),
+			APIGroup: object.GetGroup(), APIVersion: object.GetVersion(), ResourceVersion: strconv.FormatUint(revision, 10), Subresource: r.GetSubresource(),
+		}
+	}
+	annotate := func(key, value string) {
+		if value != "" {
+			event.Annotations[key] = value
+		}
+	}
+	if d.GetAuthorizer() != "" {
+		annotate(decisionAnnotation, "allow")
+	}
+	annotate(RuleAnnotation, d.GetRule())
+	annotate(SourceAnnotation, d.GetSource())
+	annotate(PolicyAnnotation, hex.EncodeToString(m.GetPolicyDigest()))
+	return event
+}
+
+func user(a *logpb.Actor) authenticationv1.UserInfo {
+	u := authenticationv1.UserInfo{Username: a.GetUser(), UID: a.GetUid(), Groups: a.GetGroups()}
+	for _, x := range a.GetExtra() {
+		if u.Extra == nil {
+			u.Extra = map[string]authenticationv1.ExtraValue{}
+		}
+		u.Extra[x.GetKey()] = x.GetValues()
+	}
+	return u
+}

@@ -1,0 +1,199 @@
+package objects
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/google/btree"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"stele.dev/stele/eventlog"
+	"stele.dev/stele/eventlog/logpb"
+)
+
+// Change is what one revision did to one object. It never changes, and MUST NOT be
+// copied.
+type Change struct {
+	Revision uint64
+	// Object is the new form; of a deleted object its last, at this revision.
+	Object *Object
+	// Before is the form until then, nil if the object is new.
+	Before  *Object
+	Deleted bool
+
+	leaving sync.Once
+	leaver  *Object // see left
+}
+
+// Tx is a scratch copy of a state. It is not safe for concurrent use.
+type Tx struct {
+	store   *Store
+	base    *State
+	next    State
+	own     map[schema.GroupResource]bool // trees that are copies already
+	changes []*Change
+}
+
+// Begin opens a scratch copy of the current state.
+func (s *Store) Begin() *Tx {
+	base := s.State()
+	return &Tx{store: s, base: base, next: *base}
+}
+
+// State is the scratch state. It MUST NOT be used after the next Apply.
+func (tx *Tx) State() *State { return &tx.next }
+
+// Changes are those that were applied so far.
+func (tx *Tx) Changes() []*Change { return tx.changes }
+
+// Apply folds one event into the scratch copy, as if it stood at that revision. An
+// error means that no state like this one can be followed by this event; the
+// scratch copy is as it was before the call.
+func (tx *Tx) Apply(e *eventlog.Event, revision uint64) error {
+	if revision <= tx.next.Revision {
+		return fmt.Errorf("objects: event at revision %d after revision %d", revision, tx.next.Revision)
+	}
+	var changes []*Change
+	var err error
+	switch e.Meta.GetType() {
+	case logpb.Type_TYPE_CREATED, logpb.Type_TYPE_UPDATED, logpb.Type_TYPE_DELETED:
+		var c *Change
+		if c, err = tx.change(e, revision); err == nil {
+			changes = []*Change{c}
+		}
+	case logpb.Type_TYPE_BULK_DELETED:
+		changes, err = tx.bulk(e, revision)
+	}
+	if err != nil {
+		return fmt.Errorf("objects: event at revision %d: %w", revision, err)
+	}
+	for _, c := range changes {
+		t := tx.tree(c.Object.kind.GroupResource)
+		if c.Deleted {
+			t.Delete(c.Object)
+		} else {
+			t.ReplaceOrInsert(c.Object)
+		}
+	}
+	tx.changes = append(tx.changes, changes...)
+	tx.next.Revision = revision + e.Span() - 1
+	return nil
+}
+
+// change makes the change of an event on one object.
+func (tx *Tx) change(e *eventlog.Event, revision uint64) (*Change, error) {
+	meta := e.Meta
+	ref := meta.GetObject()
+	before, err := tx.before(ref, meta.GetPreviousRevision())
+	if err != nil {
+		return nil, err
+	}
+	if created := meta.GetType() == logpb.Type_TYPE_CREATED; created != (before == nil) {
+		return nil, fmt.Errorf("%s of %s, whose previous revision is %d", meta.GetType(), name(ref), meta.GetPreviousRevision())
+	}
+	payload := e.Content(logpb.Role_ROLE_OBJECT)
+	if payload == nil {
+		return nil, fmt.Errorf("%s has no payload", name(ref))
+	}
+	o, err := newObject(tx.next.kind(groupResource(ref)), payload, revision)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name(ref), err)
+	}
+	if o.Namespace != ref.GetNamespace() || o.Name != ref.GetName() || o.UID != ref.GetUid() {
+		return nil, fmt.Errorf("%s with uid %q has a payload of %s/%s with uid %q", name(ref), ref.GetUid(), o.Namespace, o.Name, o.UID)
+	}
+	return &Change{Revision: revision, Object: o, Before: before, Deleted: meta.GetType() == logpb.Type_TYPE_DELETED}, nil
+}
+
+// bulk makes the changes of an event that deletes many objects.
+func (tx *Tx) bulk(e *eventlog.Event, revision uint64) ([]*Change, error) {
+	gone := e.Meta.GetBulk().GetObjects()
+	if uint64(len(gone)) != e.Span() {
+		return nil, fmt.Errorf("bulk of %d objects spans %d revisions", len(gone), e.Span())
+	}
+	changes := make([]*Change, len(gone))
+	seen := map[*Object]bool{}
+	for i, g := range gone {
+		before, err := tx.before(g.GetObject(), g.GetPreviousRevision())
+		if err != nil {
+			return nil, err
+		}
+		if before == nil || seen[before] {
+			return nil, fmt.Errorf("%s is not there to be deleted", name(g.GetObject()))
+		}
+		seen[before] = true
+		changes[i] = &Change{Revision: revision + uint64(i), Object: before.At(revision + uint64(i)), Before: before, Deleted: true}
+	}
+	return changes, nil
+}
+
+// before finds an object that an event says was last changed at a revision; nil if
+// it says 0 and there is none.
+func (tx *Tx) before(ref *logpb.Object, revision uint64) (*Object, error) {
+	o := tx.next.Get(groupResource(ref), ref.GetNamespace(), ref.GetName())
+	switch {
+	case o == nil && revision == 0:
+		return nil, nil
+	case o == nil:
+		return nil, fmt.Errorf("%s does not exist, its previous revision should be %d", name(ref), revision)
+	case o.Revision != revision:
+		return nil, fmt.Errorf("%s was last changed at revision %d, not %d", name(ref), o.Revision, revision)
+	case o.UID != ref.GetUid():
+		return nil, fmt.Errorf("%s has uid %q, not %q", name(ref), o.UID, ref.GetUid())
+	}
+	return o, nil
+}
+
+// SetKinds says which fields are selectable from here on, and parses anew the
+// objects of kinds for which that changed. Nothing else of them changes: there is no
+// event for it, and watchers are not told.
+func (tx *Tx) SetKinds(kinds []Kind) {
+	old := tx.next.kinds
+	tx.next.kinds = make(map[schema.GroupResource]*Kind, len(kinds))
+	for _, k := range kinds {
+		kind := newKind(k)
+		if o := old[k.GroupResource]; o != nil && slices.Equal(o.Fields, k.Fields) {
+			kind = o
+		} else if t := tx.next.trees[k.GroupResource]; t != nil {
+			t.Ascend(func(o *Object) bool {
+				tx.tree(k.GroupResource).ReplaceOrInsert(o.as(kind))
+				return true
+			})
+		}
+		tx.next.kinds[k.GroupResource] = kind
+	}
+}
+
+// tree returns the scratch copy's own tree of a resource.
+func (tx *Tx) tree(r schema.GroupResource) *tree {
+	if tx.own[r] {
+		return tx.next.trees[r]
+	}
+	if tx.own == nil {
+		tx.own = make(map[schema.GroupResource]bool, 1)
+		if tx.next.trees = maps.Clone(tx.base.trees); tx.next.trees == nil {
+			tx.next.trees = map[schema.GroupResource]*tree{}
+		}
+	}
+	t := tx.next.trees[r]
+	if t == nil {
+		t = btree.NewG(degree, less)
+	} else {
+		t = tx.store.clone(t)
+	}
+	tx.next.trees[r], tx.own[r] = t, true
+	return t
+}
+
+func groupResource(ref *logpb.Object) schema.GroupResource {
+	return schema.GroupResource{Group: ref.GetGroup(), Resource: ref.GetResource()}
+}
+
+func name(ref *logpb.Object) string {
+	n := groupResource(ref).String() + " "
+	if ref.GetNamespace() != "" {
+		n += ref.GetNamespace() + "/"
+	}
+	return n + ref.GetName()
+}

@@ -1,0 +1,219 @@
+package objects
+
+import (
+	"bytes"
+	"fmt"
+	"strconv"
+	"strings"
+	"unsafe"
+
+	"github.com/tidwall/gjson"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// Object is one object at one revision. It never changes.
+type Object struct {
+	Namespace string // "" if cluster-scoped
+	Name      string
+	UID       string
+	// Revision at which it got its present form. Of a deleted object, the revision
+	// of the deletion.
+	Revision uint64
+	// JSON is the whole object as clients get it, metadata.resourceVersion included.
+	JSON []byte
+
+	// JSON[at:at+n] is what was spliced in, see splice.
+	at, n int
+	// Strings here and above are parts of JSON wherever they need no unescaping.
+	labels []string // key, value, key, value ..., ascending
+	fields []string // values of the kind's selectable fields, in their order
+	kind   *Kind
+}
+
+// Kind is what the projection must know of a resource.
+type Kind struct {
+	schema.GroupResource
+	// Fields are the selectable fields besides metadata.name and
+	// metadata.namespace, as selectors write them: "spec.color".
+	Fields []string
+	paths  []string // for gjson
+}
+
+// newKind escapes what means something to gjson.
+func newKind(k Kind) *Kind {
+	k.paths = make([]string, len(k.Fields))
+	for i, f := range k.Fields {
+		parts := strings.Split(f, ".")
+		for j, p := range parts {
+			parts[j] = gjson.Escape(p)
+		}
+		k.paths[i] = strings.Join(parts, ".")
+	}
+	return &k
+}
+
+// newObject makes an object from an event's payload.
+func newObject(kind *Kind, payload []byte, revision uint64) (*Object, error) {
+	metadata := gjson.Get(view(payload), "metadata")
+	if !metadata.IsObject() || metadata.Index == 0 {
+		return nil, fmt.Errorf("payload has no metadata")
+	}
+	o := &Object{Revision: revision, kind: kind}
+	o.splice(payload, metadata.Index+1)
+	// The metadata is where it was, and longer by what was spliced in.
+	gjson.Parse(view(o.JSON[metadata.Index : metadata.Index+len(metadata.Raw)+o.n])).ForEach(func(key, value gjson.Result) bool {
+		switch key.Str {
+		case "name":
+			o.Name = value.Str
+		case "namespace":
+			o.Namespace = value.Str
+		case "uid":
+			o.UID = value.Str
+		case "labels":
+			o.labels = stringMap(value)
+		}
+		return true
+	})
+	o.fields = kind.values(o.JSON)
+	return o, nil
+}
+
+// values are those of the selectable fields.
+func (k *Kind) values(json []byte) []string {
+	if len(k.paths) == 0 {
+		return nil
+	}
+	values := make([]string, len(k.paths))
+	for i, path := range k.paths {
+		values[i] = gjson.Get(view(json), path).String()
+	}
+	return values
+}
+
+// as is the same object under a kind with other selectable fields.
+func (o *Object) as(kind *Kind) *Object {
+	c := *o
+	c.kind, c.fields = kind, kind.values(o.JSON)
+	return &c
+}
+
+// splice sets JSON to the payload with the revision put in at a position: directly
+// behind the opening brace of metadata.
+func (o *Object) splice(payload []byte, at int) {
+	const before, after = `"resourceVersion":"`, `",`
+	var digits [20]byte
+	revision := strconv.AppendUint(digits[:0], o.Revision, 10)
+	o.at, o.n = at, len(before)+len(revision)+len(after)
+	json := make([]byte, 0, len(payload)+o.n)
+	json = append(json, payload[:at]...)
+	json = append(json, before...)
+	json = append(json, revision...)
+	json = append(json, after...)
+	o.JSON = append(json, payload[at:]...)
+}
+
+// Payload returns the object without its resourceVersion: what events carry.
+func (o *Object) Payload() []byte {
+	return append(append(make([]byte, 0, len(o.JSON)-o.n), o.JSON[:o.at]...), o.JSON[o.at+o.n:]...)
+}
+
+// HasPayload tells whether the object is, but for its resourceVersion, this payload.
+func (o *Object) HasPayload(payload []byte) bool {
+	return len(payload) == len(o.JSON)-o.n &&
+		bytes.Equal(payload[:o.at], o.JSON[:o.at]) && bytes.Equal(payload[o.at:], o.JSON[o.at+o.n:])
+}
+
+// At returns the object under another revision: the form in which a watcher sees it
+// leave.
+func (o *Object) At(revision uint64) *Object {
+	moved, err := newObject(o.kind, o.Payload(), revision)
+	if err != nil {
+		panic(fmt.Sprintf("objects: %v: %v", o.key(), err)) // it was parsed once
+	}
+	return moved
+}
+
+// objectLabels implements [k8s.io/apimachinery/pkg/labels.Labels] over the object's labels.
+type objectLabels []string
+
+func (l objectLabels) Lookup(key string) (string, bool) {
+	for i := 0; i < len(l); i += 2 {
+		if l[i] == key {
+			return l[i+1], true
+		}
+	}
+	return "", false
+}
+
+func (l objectLabels) Has(key string) bool {
+	_, ok := l.Lookup(key)
+	return ok
+}
+
+func (l objectLabels) Get(key string) string {
+	value, _ := l.Lookup(key)
+	return value
+}
+
+// objectFields implements [k8s.io/apimachinery/pkg/fields.Fields].
+type objectFields struct{ *Object }
+
+func (f objectFields) Has(field string) bool {
+	return field == fieldName || field == fieldNamespace || f.kind.fieldIndex(field) >= 0
+}
+
+func (f objectFields) Get(field string) string {
+	switch field {
+	case fieldName:
+		return f.Name
+	case fieldNamespace:
+		return f.Namespace
+	}
+	if i := f.kind.fieldIndex(field); i >= 0 {
+		return f.fields[i]
+	}
+	return ""
+}
+
+const (
+	fieldName      = "metadata.name"
+	fieldNamespace = "metadata.namespace"
+)
+
+func (k *Kind) fieldIndex(field string) int {
+	for i, f := range k.Fields {
+		if f == field {
+			return i
+		}
+	}
+	return -1
+}
+
+// key orders objects within their resource.
+type key struct{ namespace, name string }
+
+func (o *Object) key() key { return key{o.Namespace, o.Name} }
+
+func less(a, b *Object) bool {
+	if a.Namespace != b.Namespace {
+		return a.Namespace < b.Namespace
+	}
+	return a.Name < b.Name
+}
+
+func stringMap(m gjson.Result) []string {
+	n := 0
+	m.ForEach(func(_, _ gjson.Result) bool { n++; return true })
+	if n == 0 {
+		return nil
+	}
+	pairs := make([]string, 0, 2*n)
+	m.ForEach(func(k, v gjson.Result) bool {
+		pairs = append(pairs, k.Str, v.Str)
+		return true
+	})
+	return pairs
+}
+
+// view lets gjson read bytes that never change without copying them.
+func view(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }

@@ -1,0 +1,499 @@
+package objects_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"stele.dev/stele/eventlog"
+	"stele.dev/stele/eventlog/logpb"
+	"stele.dev/stele/projections/objects"
+)
+
+var widgets = schema.GroupResource{Group: "example.com", Resource: "widgets"}
+
+func newStore(historyBytes int) *objects.Store {
+	s := objects.New(historyBytes)
+	tx := s.Begin()
+	tx.SetKinds([]objects.Kind{{GroupResource: widgets, Fields: []string{"spec.color", "spec.size"}}})
+	s.Publish(tx, 0)
+	return s
+}
+
+// thing is what the tests vary of an object.
+type thing struct {
+	namespace, name, app, color string
+	size                        int
+	revision                    uint64
+}
+
+func (t thing) payload() string {
+	return fmt.Sprintf(`{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"labels":{"app":%q},"name":%q,"namespace":%q,"uid":"u-%s"},"spec":{"color":%q,"size":%d}}`,
+		t.app, t.name, t.namespace, t.name, t.color, t.size)
+}
+
+func (t thing) json() string {
+	return strings.Replace(t.payload(), `"metadata":{`, fmt.Sprintf(`"metadata":{"resourceVersion":"%d",`, t.revision), 1)
+}
+
+func event(kind logpb.Type, t thing, previous uint64) *eventlog.Event {
+	e := &eventlog.Event{Meta: &logpb.Metadata{
+		Type: kind, PreviousRevision: previous,
+		Object: &logpb.Object{Group: widgets.Group, Resource: widgets.Resource, Namespace: t.namespace, Name: t.name, Uid: "u-" + t.name},
+	}}
+	e.AddContent(&logpb.Payload{Role: logpb.Role_ROLE_OBJECT}, []byte(t.payload()))
+	return e
+}
+
+func apply(t testing.TB, s *objects.Store, revision uint64, events ...*eventlog.Event) *objects.State {
+	t.Helper()
+	tx := s.Begin()
+	for _, e := range events {
+		if err := tx.Apply(e, revision); err != nil {
+			t.Fatal(err)
+		}
+		revision += e.Span()
+	}
+	return s.Publish(tx, revision-1)
+}
+
+func TestAnObjectIsItsPayloadWithTheRevision(t *testing.T) {
+	s := newStore(0)
+	w := thing{"ns", "a", "x", "red", 7, 3}
+	o := apply(t, s, 3, event(logpb.Type_TYPE_CREATED, w, 0)).Get(widgets, "ns", "a")
+	if string(o.JSON) != w.json() {
+		t.Errorf("JSON %s\nwant %s", o.JSON, w.json())
+	}
+	if string(o.Payload()) != w.payload() || !o.HasPayload([]byte(w.payload())) {
+		t.Errorf("payload %s", o.Payload())
+	}
+	w.size++
+	if o.HasPayload([]byte(w.payload())) {
+		t.Error("HasPayload of another payload")
+	}
+	if o.Namespace != "ns" || o.Name != "a" || o.UID != "u-a" || o.Revision != 3 {
+		t.Errorf("header %+v", o)
+	}
+}
+
+func TestHeadersAreUnescaped(t *testing.T) {
+	s := newStore(0)
+	e := event(logpb.Type_TYPE_CREATED, thing{name: "a"}, 0)
+	e.Contents[0] = []byte(`{"metadata":{"name":"a","uid":"u-a","labels":{"k\u0065y":"v\"\u00e9"}},"spec":{"color":"r\u0065d","size":1.5}}`)
+	apply(t, s, 1, e)
+	sel := objects.Select("", labels.SelectorFromValidatedSet(labels.Set{"key": "v\"é"}), fields.ParseSelectorOrDie("spec.color=red,spec.size=1.5"))
+	if n := count(s.State(), sel); n != 1 {
+		t.Errorf("%d objects", n)
+	}
+}
+
+func count(s *objects.State, sel objects.Selection) (n int) {
+	for range s.List(widgets, &sel, "", "") {
+		n++
+	}
+	return n
+}
+
+func TestEventsThatDoNotFollowAreRefused(t *testing.T) {
+	a := thing{"ns", "a", "x", "red", 1, 5}
+	other := a
+	other.name = "b"
+	wrongPayload := event(logpb.Type_TYPE_UPDATED, a, 5)
+	wrongPayload.Contents[0] = []byte(other.payload())
+	wrongUID := event(logpb.Type_TYPE_UPDATED, a, 5)
+	wrongUID.Meta.Object.Uid = "other"
+	noPayload := event(logpb.Type_TYPE_UPDATED, a, 5)
+	noPayload.Contents[0] = nil
+	bulk := func(span uint32, previous ...uint64) *eventlog.Event {
+		var gone []*logpb.BulkObject
+		for _, p := range previous {
+			gone = append(gone, &logpb.BulkObject{Object: event(logpb.Type_TYPE_DELETED, a, 0).Meta.Object, PreviousRevision: p})
+		}
+		return &eventlog.Event{Meta: &logpb.Metadata{Type: logpb.Type_TYPE_BULK_DELETED, Span: span, Detail: &logpb.Metadata_Bulk{Bulk: &logpb.Bulk{Objects: gone}}}}
+	}
+	for name, e := range map[string]*eventlog.Event{
+		"creation of what exists":            event(logpb.Type_TYPE_CREATED, a, 0),
+		"creation with a previous revision":  event(logpb.Type_TYPE_CREATED, other, 5),
+		"update of what does not exist":      event(logpb.Type_TYPE_UPDATED, other, 0),
+		"update of another revision":         event(logpb.Type_TYPE_UPDATED, a, 4),
+		"update of another uid":              wrongUID,
+		"update with another object":         wrongPayload,
+		"update without an object":           noPayload,
+		"deletion of what does not exist":    event(logpb.Type_TYPE_DELETED, other, 3),
+		"bulk with the wrong span":           bulk(2, 5),
+		"bulk of the same object twice":      bulk(2, 5, 5),
+		"bulk of what was changed meanwhile": bulk(1, 4),
+	} {
+		s := newStore(0)
+		before := apply(t, s, 5, event(logpb.Type_TYPE_CREATED, a, 0))
+		tx := s.Begin()
+		if err := tx.Apply(e, 6); err == nil {
+			t.Errorf("%s was applied", name)
+		}
+		if len(tx.Changes()) != 0 || s.State() != before {
+			t.Errorf("%s left something behind", name)
+		}
+	}
+}
+
+func TestADroppedScratchCopyChangesNothing(t *testing.T) {
+	s := newStore(0)
+	a := thing{"ns", "a", "x", "red", 1, 1}
+	before := apply(t, s, 1, event(logpb.Type_TYPE_CREATED, a, 0))
+	tx := s.Begin()
+	for i := range 100 {
+		if err := tx.Apply(event(logpb.Type_TYPE_CREATED, thing{"ns", fmt.Sprint("b", i), "x", "red", 1, 0}, 0), uint64(i+2)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if count(tx.State(), objects.Selection{}) != 101 || count(before, objects.Selection{}) != 1 || count(s.State(), objects.Selection{}) != 1 {
+		t.Errorf("scratch %d, before %d, store %d", count(tx.State(), objects.Selection{}), count(before, objects.Selection{}), count(s.State(), objects.Selection{}))
+	}
+}
+
+func TestAnotherSelectableFieldCountsForOldObjects(t *testing.T) {
+	s := newStore(0)
+	apply(t, s, 1, event(logpb.Type_TYPE_CREATED, thing{"ns", "a", "x", "red", 7, 1}, 0))
+	before := s.State()
+	tx := s.Begin()
+	tx.SetKinds([]objects.Kind{{GroupResource: widgets, Fields: []string{"metadata.labels.app"}}})
+	s.Publish(tx, 2)
+	byLabel := objects.Select("", nil, fields.ParseSelectorOrDie("metadata.labels.app=x"))
+	byColor := objects.Select("", nil, fields.ParseSelectorOrDie("spec.color=red"))
+	if count(s.State(), byLabel) != 1 || count(s.State(), byColor) != 0 {
+		t.Error("the new field is not selectable, or the old one still is")
+	}
+	if count(before, byLabel) != 0 || count(before, byColor) != 1 {
+		t.Error("a state changed after it was published")
+	}
+}
+
+// world drives a store with random changes and remembers every state.
+type world struct {
+	t       testing.TB
+	rng     *rand.Rand
+	store   *objects.Store
+	now     map[string]thing            // key -> object
+	history map[uint64]map[string]thing // at each revision
+	last    uint64
+}
+
+func newWorld(t testing.TB, seed uint64, historyBytes int) *world {
+	return &world{t: t, rng: rand.New(rand.NewPCG(seed, 0)), store: newStore(historyBytes),
+		now: map[string]thing{}, history: map[uint64]map[string]thing{0: {}}}
+}
+
+func pick[T any](rng *rand.Rand, from ...T) T { return from[rng.IntN(len(from))] }
+
+// step applies one batch of random changes.
+func (w *world) step() {
+	tx := w.store.Begin()
+	for range 1 + w.rng.IntN(4) {
+		w.last++
+		n := thing{
+			namespace: pick(w.rng, "n1", "n2", "n3"), name: fmt.Sprint("o", w.rng.IntN(8)),
+			app: pick(w.rng, "x", "y"), color: pick(w.rng, "red", "blue", "green"), size: w.rng.IntN(3), revision: w.last,
+		}
+		key := n.namespace + "/" + n.name
+		old, exists := w.now[key]
+		var e *eventlog.Event
+		switch {
+		case !exists:
+			e = event(logpb.Type_TYPE_CREATED, n, 0)
+			w.now[key] = n
+		case w.rng.IntN(3) == 0:
+			e = event(logpb.Type_TYPE_DELETED, old, old.revision)
+			delete(w.now, key)
+		case w.rng.IntN(6) == 0:
+			e = &eventlog.Event{Meta: &logpb.Metadata{Type: logpb.Type_TYPE_BULK_DELETED, Span: 1, Detail: &logpb.Metadata_Bulk{Bulk: &logpb.Bulk{
+				Objects: []*logpb.BulkObject{{Object: event(logpb.Type_TYPE_DELETED, old, 0).Meta.Object, PreviousRevision: old.revision}},
+			}}}}
+			delete(w.now, key)
+		default:
+			e = event(logpb.Type_TYPE_UPDATED, n, old.revision)
+			w.now[key] = n
+		}
+		if err := tx.Apply(e, w.last); err != nil {
+			w.t.Fatal(err)
+		}
+		w.history[w.last] = maps.Clone(w.now)
+	}
+	if w.rng.IntN(8) == 0 { // an event that concerns no object
+		w.last++
+		w.history[w.last] = maps.Clone(w.now)
+	}
+	w.store.Publish(tx, w.last)
+}
+
+// query is a selection and what it means.
+type query struct {
+	namespace, name, app, color string
+}
+
+func (w *world) query() query {
+	return query{pick(w.rng, "", "n1", "n2"), pick(w.rng, "", "", "o1"), pick(w.rng, "", "", "x"), pick(w.rng, "", "", "red")}
+}
+
+func (q query) selection() objects.Selection {
+	var l labels.Selector
+	if q.app != "" {
+		l = labels.SelectorFromSet(labels.Set{"app": q.app})
+	}
+	set := fields.Set{}
+	if q.name != "" {
+		set["metadata.name"] = q.name
+	}
+	if q.color != "" {
+		set["spec.color"] = q.color
+	}
+	return objects.Select(q.namespace, l, fields.SelectorFromSet(set))
+}
+
+func (q query) matches(t thing) bool {
+	return (q.namespace == "" || q.namespace == t.namespace) && (q.name == "" || q.name == t.name) &&
+		(q.app == "" || q.app == t.app) && (q.color == "" || q.color == t.color)
+}
+
+func (q query) want(state map[string]thing) (want []string) {
+	for _, k := range slices.Sorted(maps.Keys(state)) {
+		if q.matches(state[k]) {
+			want = append(want, state[k].json())
+		}
+	}
+	return want
+}
+
+func list(s *objects.State, sel objects.Selection, ns, name string) (got []string) {
+	for o := range s.List(widgets, &sel, ns, name) {
+		got = append(got, string(o.JSON))
+	}
+	return got
+}
+
+func TestListsAreTheStateAtTheirRevision(t *testing.T) {
+	for seed := range uint64(20) {
+		w := newWorld(t, seed, 0)
+		for range 100 {
+			w.step()
+			q := w.query()
+			if diff := cmp.Diff(q.want(w.now), list(w.store.State(), q.selection(), "", "")); diff != "" {
+				t.Fatalf("seed %d revision %d, %+v (-want +got):\n%s", seed, w.last, q, diff)
+			}
+			past := w.rng.Uint64N(w.last + 1)
+			state, err := w.store.At(widgets, past)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(q.want(w.history[past]), list(state, q.selection(), "", "")); diff != "" {
+				t.Fatalf("seed %d: revision %d seen from %d, %+v (-want +got):\n%s", seed, past, w.last, q, diff)
+			}
+			if state.Revision != past {
+				t.Fatalf("state at %d says %d", past, state.Revision)
+			}
+		}
+	}
+}
+
+func TestPagesGoOnBehindAnyKey(t *testing.T) {
+	w := newWorld(t, 1, 0)
+	for range 50 {
+		w.step()
+	}
+	for range 200 {
+		q := w.query()
+		ns, name := pick(w.rng, "", "n1", "n2", "n3"), pick(w.rng, "", "o3", "o7", "zz")
+		var want []string
+		for _, k := range slices.Sorted(maps.Keys(w.now)) {
+			if o := w.now[k]; q.matches(o) && (o.namespace > ns || o.namespace == ns && o.name > name) {
+				want = append(want, o.json())
+			}
+		}
+		if diff := cmp.Diff(want, list(w.store.State(), q.selection(), ns, name)); diff != "" {
+			t.Fatalf("%+v behind %s/%s (-want +got):\n%s", q, ns, name, diff)
+		}
+	}
+}
+
+// observer is a client: it lists, then applies what it is told.
+type observer struct {
+	q       query
+	watcher *objects.Watcher
+	seen    map[string]string // key -> JSON
+	at      uint64
+}
+
+func (w *world) observe(q query, from uint64) *observer {
+	o := &observer{q: q, seen: map[string]string{}, at: from}
+	for k, t := range w.history[from] {
+		if q.matches(t) {
+			o.seen[k] = t.json()
+		}
+	}
+	watcher, err := w.store.Watch(widgets, q.selection(), from)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	o.watcher = watcher
+	return o
+}
+
+// take applies events until there are none, and checks each against the rules of
+// watches.
+func (o *observer) take(w *world) {
+	for more := true; more; {
+		events, bookmark, again, err := o.watcher.Take()
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		for _, e := range events {
+			key := e.Object.Namespace + "/" + e.Object.Name
+			_, had := o.seen[key]
+			switch {
+			case e.Object.Revision <= o.at:
+				w.t.Fatalf("event at %d after %d", e.Object.Revision, o.at)
+			case had != (e.Type != objects.Added):
+				w.t.Fatalf("event %v of %s, which the observer had: %v", e.Type, key, had)
+			}
+			o.at = e.Object.Revision
+			if e.Type == objects.Deleted {
+				delete(o.seen, key)
+			} else {
+				o.seen[key] = string(e.Object.JSON)
+			}
+		}
+		if bookmark < o.at {
+			w.t.Fatalf("bookmark %d after an event at %d", bookmark, o.at)
+		}
+		o.at, more = bookmark, again
+	}
+	want := map[string]string{}
+	for k, t := range w.history[o.at] {
+		if o.q.matches(t) {
+			want[k] = t.json()
+		}
+	}
+	if diff := cmp.Diff(want, o.seen); diff != "" {
+		w.t.Fatalf("%+v at revision %d (-want +got):\n%s", o.q, o.at, diff)
+	}
+}
+
+// Whatever is selected, from whatever revision, taking now and then or only after
+// thousands of changes: what a watcher is told adds up to the state at its bookmark.
+func TestWatchersSeeEveryChangeOnceInOrder(t *testing.T) {
+	for seed := range uint64(20) {
+		w := newWorld(t, seed, 0)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { defer close(done); w.store.Run(ctx) }()
+		var watching []*observer
+		for i := range 600 {
+			w.step()
+			if i%20 == 0 {
+				watching = append(watching, w.observe(w.query(), w.rng.Uint64N(w.last+1)))
+			}
+			for _, o := range watching {
+				if w.rng.IntN(20) == 0 {
+					o.take(w)
+				}
+			}
+		}
+		sleeper := watching[0]
+		for i := 0; i < 3000; i++ {
+			w.step()
+		}
+		sleeper.take(w)
+		for _, o := range watching {
+			o.take(w)
+			if o.take(w); o.at > w.last {
+				t.Fatalf("bookmark %d above %d", o.at, w.last)
+			}
+			o.watcher.Stop()
+		}
+		cancel()
+		<-done
+	}
+}
+
+func TestAWatcherIsWokenForWhatConcernsIt(t *testing.T) {
+	s := newStore(0)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	go s.Run(ctx)
+	apply(t, s, 1, event(logpb.Type_TYPE_CREATED, thing{"ns", "a", "x", "red", 1, 1}, 0))
+	w, err := s.Watch(widgets, objects.Select("", nil, fields.ParseSelectorOrDie("spec.color=blue")), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Stop()
+	<-w.Ready()
+	if events, _, _, _ := w.Take(); len(events) > 0 {
+		t.Fatalf("events %v", events)
+	}
+	apply(t, s, 2, event(logpb.Type_TYPE_UPDATED, thing{"ns", "a", "x", "blue", 1, 2}, 1))
+	<-w.Ready()
+	if events, _, _, _ := w.Take(); len(events) != 1 || events[0].Type != objects.Added {
+		t.Fatalf("events %v, want ADDED", events)
+	}
+	apply(t, s, 3, event(logpb.Type_TYPE_UPDATED, thing{"ns", "a", "x", "green", 1, 3}, 2))
+	<-w.Ready()
+	events, _, _, _ := w.Take()
+	if len(events) != 1 || events[0].Type != objects.Deleted {
+		t.Fatalf("events %v, want DELETED", events)
+	}
+	// What left is shown as it was when it was last seen, at the revision at which it left.
+	if want := (thing{"ns", "a", "x", "blue", 1, 3}).json(); string(events[0].Object.JSON) != want {
+		t.Errorf("left as %s, want %s", events[0].Object.JSON, want)
+	}
+}
+
+func TestDroppedHistoryIsSaid(t *testing.T) {
+	w := newWorld(t, 1, 4<<10)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	go w.store.Run(ctx)
+	w.step()
+	w.step()
+	slow := w.observe(query{}, w.last)
+	pinned := w.store.State()
+	w.store.Pin(pinned)
+	fast, err := w.store.Watch(widgets, objects.Selection{}, w.last)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer fast.Stop()
+	for range 1000 {
+		w.step()
+		for bookmark, more := uint64(0), true; more || bookmark < w.last; { // once offered, it may be dropped
+			if _, bookmark, more, err = fast.Take(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for revision := range slices.Values([]uint64{0, 1, pinned.Revision}) {
+		if _, err := w.store.At(widgets, revision); !errors.Is(err, objects.ErrExpired) {
+			t.Errorf("At(%d) = %v, want ErrExpired", revision, err)
+		}
+		if _, err := w.store.Watch(widgets, objects.Selection{}, revision); !errors.Is(err, objects.ErrExpired) {
+			t.Errorf("Watch(%d) = %v, want ErrExpired", revision, err)
+		}
+	}
+	// The slow one has a queue that began long ago; it gets that, or is told.
+	for {
+		_, _, more, err := slow.watcher.Take()
+		if errors.Is(err, objects.ErrExpired) {
+			return
+		}
+		if !more {
+			t.Fatal("the slow watcher was not told that it missed changes")
+		}
+	}
+}

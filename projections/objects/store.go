@@ -1,0 +1,197 @@
+package objects
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// ErrExpired reports that changes which would be needed have been dropped.
+var ErrExpired = errors.New("objects: revision is too old")
+
+// DefaultHistoryBytes bounds the recent changes in memory.
+const DefaultHistoryBytes = 64 << 20
+
+// Store holds the current state and the recent changes. Begin, what is done to a Tx,
+// and Publish belong to one goroutine; all else is safe for concurrent use.
+type Store struct {
+	state atomic.Pointer[State]
+	// cloning is held while a tree is cloned, which changes the original a little.
+	cloning sync.Mutex
+
+	historyBytes int
+
+	// mu guards what follows. It is held for a bounded time, never across I/O.
+	mu sync.Mutex
+	// revision is the state's: changes up to it are in the feeds.
+	revision uint64
+	feeds    map[schema.GroupResource]*feed
+	history  deque[*Change] // of all feeds, ascending by revision
+	bytes    int            // what history costs
+	// floor is the revision of the newest change that was dropped.
+	floor  uint64
+	pinned []*State // see Pin; ascending by revision
+
+	// offered: watchers have been offered all changes up to here. Written under mu,
+	// after the fact.
+	offered atomic.Uint64
+
+	work chan struct{} // capacity 1: there are changes to offer
+}
+
+// New makes an empty store. historyBytes bounds the changes kept in memory;
+// DefaultHistoryBytes if 0.
+func New(historyBytes int) *Store {
+	if historyBytes == 0 {
+		historyBytes = DefaultHistoryBytes
+	}
+	s := &Store{historyBytes: historyBytes, feeds: map[schema.GroupResource]*feed{}, work: make(chan struct{}, 1)}
+	s.state.Store(&State{})
+	return s
+}
+
+// State returns the current state.
+func (s *Store) State() *State { return s.state.Load() }
+
+// Publish makes a scratch copy of the current state the current state. Revision is
+// that of the last event, for the case that it concerned no object.
+func (s *Store) Publish(tx *Tx, revision uint64) *State {
+	next := &tx.next
+	next.Revision = max(next.Revision, revision)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.state.Store(next)
+	s.revision = next.Revision
+	for _, c := range tx.changes {
+		f := s.feed(c.Object.kind.GroupResource)
+		f.changes.push(c)
+		s.history.push(c)
+		s.bytes += cost(c)
+	}
+	s.drop()
+	if len(s.work) == 0 {
+		s.work <- struct{}{} // this is the only sender
+	}
+	return next
+}
+
+// cost is about what a change keeps in memory that the current state does not.
+func cost(c *Change) int {
+	n := 128
+	if c.Before != nil {
+		n += len(c.Before.JSON) + 256
+	}
+	if c.Deleted {
+		n += len(c.Object.JSON) + 256
+	}
+	return n
+}
+
+// drop forgets the oldest changes until the rest fits. mu is held.
+func (s *Store) drop() {
+	for s.bytes > s.historyBytes && s.history.len() > 0 && s.history.at(0).Revision <= s.offered.Load() {
+		c := s.history.pop()
+		f := s.feeds[c.Object.kind.GroupResource]
+		f.changes.pop() // the same one
+		f.floor, s.floor = c.Revision, c.Revision
+		s.bytes -= cost(c)
+	}
+	// What a pinned state holds on to is in the changes since; without them it
+	// would be an unbounded cost.
+	s.pinned = slices.DeleteFunc(s.pinned, func(p *State) bool { return p.Revision < s.floor })
+}
+
+func (s *Store) clone(t *tree) *tree {
+	s.cloning.Lock()
+	defer s.cloning.Unlock()
+	return t.Clone()
+}
+
+// maxPinned bounds the paged lists whose state is at hand as it was.
+const maxPinned = 64
+
+// Pin keeps a state at hand for [Store.At], until the changes since it are dropped.
+func (s *Store) Pin(state *State) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if state.Revision < s.floor {
+		return
+	}
+	i, found := s.searchPinned(state.Revision)
+	if found {
+		return
+	}
+	s.pinned = slices.Insert(s.pinned, i, state)
+	if len(s.pinned) > maxPinned {
+		s.pinned = slices.Delete(s.pinned, 0, 1)
+	}
+}
+
+func (s *Store) searchPinned(revision uint64) (int, bool) {
+	return slices.BinarySearchFunc(s.pinned, revision, func(p *State, r uint64) int {
+		switch {
+		case p.Revision < r:
+			return -1
+		case p.Revision > r:
+			return 1
+		}
+		return 0
+	})
+}
+
+// At returns the state of one resource (others may lack) at a revision that is not
+// above the current one. [ErrExpired] if changes since have been dropped.
+func (s *Store) At(r schema.GroupResource, revision uint64) (*State, error) {
+	s.mu.Lock()
+	current := s.state.Load()
+	if revision == current.Revision {
+		s.mu.Unlock()
+		return current, nil
+	}
+	if i, found := s.searchPinned(revision); found {
+		defer s.mu.Unlock()
+		return s.pinned[i], nil
+	}
+	f := s.feed(r)
+	if revision < f.floor {
+		s.mu.Unlock()
+		return nil, ErrExpired
+	}
+	undo := f.after(revision, f.changes.len())
+	s.mu.Unlock()
+
+	past := &State{Revision: revision, trees: map[schema.GroupResource]*tree{}}
+	t := current.trees[r]
+	if t == nil {
+		return past, nil
+	}
+	if len(undo) > 0 {
+		t = s.clone(t)
+		for _, c := range slices.Backward(undo) {
+			if c.Before == nil {
+				t.Delete(c.Object)
+			} else {
+				t.ReplaceOrInsert(c.Before)
+			}
+		}
+	}
+	past.trees[r] = t
+	return past, nil
+}
+
+// Run offers published changes to watchers until the context ends.
+func (s *Store) Run(ctx context.Context) error {
+	for {
+		select {
+		case <-s.work:
+			for s.offer() {
+			}
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}

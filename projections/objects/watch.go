@@ -1,0 +1,289 @@
+package objects
+
+import (
+	"sort"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// Bounds of what waits in one watcher's queue; over them, it reads the shared
+// changes instead.
+const (
+	maxQueued      = 1024
+	maxQueuedBytes = 4 << 20
+)
+
+// feed holds the recent changes of a resource and who watches it. Store.mu guards
+// it, but for what says otherwise.
+type feed struct {
+	changes deque[*Change] // ascending by revision
+	// floor is the revision of the newest change that was dropped.
+	floor uint64
+	// Each watcher stands in exactly one index, the one that fewest changes visit.
+	all         map[*Watcher]struct{}
+	byNamespace map[string]map[*Watcher]struct{}
+	byKey       map[key]map[*Watcher]struct{} // an empty namespace: in all of them
+	byField     map[fieldValue]map[*Watcher]struct{}
+}
+
+type fieldValue struct{ field, value string }
+
+func (s *Store) feed(r schema.GroupResource) *feed {
+	f := s.feeds[r]
+	if f == nil {
+		f = &feed{
+			all:         map[*Watcher]struct{}{},
+			byNamespace: map[string]map[*Watcher]struct{}{},
+			byKey:       map[key]map[*Watcher]struct{}{},
+			byField:     map[fieldValue]map[*Watcher]struct{}{},
+		}
+		s.feeds[r] = f
+	}
+	return f
+}
+
+// after returns up to max changes behind a revision.
+func (f *feed) after(revision uint64, max int) []*Change {
+	n := f.changes.len()
+	i := sort.Search(n, func(i int) bool { return f.changes.at(i).Revision > revision })
+	changes := make([]*Change, 0, min(n-i, max))
+	for ; i < n && len(changes) < max; i++ {
+		changes = append(changes, f.changes.at(i))
+	}
+	return changes
+}
+
+// Watcher receives the changes of a resource that may concern a selection. Take
+// and Stop belong to one goroutine.
+type Watcher struct {
+	store *Store
+	feed  *feed
+	sel   Selection
+	wake  chan struct{} // capacity 1
+
+	mu     sync.Mutex // locked after Store.mu, if both are
+	queue  []*Change
+	queued int // bytes
+	// Take has returned everything up to seen. Invariant: what is queued is above.
+	seen uint64
+	// lagging: the queue is not in use; Take reads the feed from seen on.
+	lagging bool
+}
+
+// Watch registers a watcher for what follows a revision, which is at most the
+// current one. [ErrExpired] if changes since have been dropped. The caller MUST
+// call [Watcher.Stop].
+func (s *Store) Watch(r schema.GroupResource, sel Selection, after uint64) (*Watcher, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f := s.feed(r)
+	if after < f.floor {
+		return nil, ErrExpired
+	}
+	// It starts as one that lags, and so finds what it missed by itself.
+	w := &Watcher{store: s, feed: f, sel: sel, wake: make(chan struct{}, 1), seen: after, lagging: true}
+	w.wake <- struct{}{}
+	f.index(w, func(set map[*Watcher]struct{}) { set[w] = struct{}{} })
+	return w, nil
+}
+
+// Stop ends the watcher.
+func (w *Watcher) Stop() {
+	w.store.mu.Lock()
+	defer w.store.mu.Unlock()
+	w.feed.index(w, func(set map[*Watcher]struct{}) { delete(set, w) })
+}
+
+// index changes the set that a watcher belongs to.
+func (f *feed) index(w *Watcher, change func(map[*Watcher]struct{})) {
+	switch {
+	case w.sel.Name != "":
+		changeSet(f.byKey, key{w.sel.Namespace, w.sel.Name}, change)
+	case w.sel.field != "":
+		changeSet(f.byField, fieldValue{w.sel.field, w.sel.value}, change)
+	case w.sel.Namespace != "":
+		changeSet(f.byNamespace, w.sel.Namespace, change)
+	default:
+		change(f.all)
+	}
+}
+
+func changeSet[K comparable](sets map[K]map[*Watcher]struct{}, k K, change func(map[*Watcher]struct{})) {
+	set := sets[k]
+	if set == nil {
+		set = map[*Watcher]struct{}{}
+		sets[k] = set
+	}
+	if change(set); len(set) == 0 {
+		delete(sets, k)
+	}
+}
+
+// visit calls each for the watchers that a change may concern: by where the object
+// is, by what its selectable fields are, and by what they were.
+func (f *feed) visit(c *Change, each func(*Watcher)) {
+	visitSet(f.all, each)
+	o := c.Object
+	if o.Namespace != "" {
+		visitSet(f.byNamespace[o.Namespace], each)
+		visitSet(f.byKey[key{"", o.Name}], each)
+	}
+	visitSet(f.byKey[o.key()], each)
+	if len(f.byField) == 0 {
+		return
+	}
+	for i, field := range o.kind.Fields {
+		is := o.fields[i]
+		visitSet(f.byField[fieldValue{field, is}], each)
+		if c.Before == nil {
+			continue
+		}
+		if was := (objectFields{c.Before}).Get(field); was != is {
+			visitSet(f.byField[fieldValue{field, was}], each)
+		}
+	}
+}
+
+func visitSet(set map[*Watcher]struct{}, each func(*Watcher)) {
+	for w := range set {
+		each(w)
+	}
+}
+
+// push offers a change.
+func (w *Watcher) push(c *Change) {
+	w.mu.Lock()
+	if w.lagging || c.Revision <= w.seen {
+		w.mu.Unlock()
+		return // Take finds it in the feed, or has found it
+	}
+	if w.queued += cost(c); len(w.queue) == maxQueued || w.queued > maxQueuedBytes && len(w.queue) > 0 {
+		w.queue, w.queued, w.lagging = nil, 0, true
+	} else {
+		w.queue = append(w.queue, c)
+	}
+	w.mu.Unlock()
+	select {
+	case w.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Ready is sent a value when Take may have something to return.
+func (w *Watcher) Ready() <-chan struct{} { return w.wake }
+
+// takeAtOnce bounds how many changes a lagging watcher takes under one lock.
+const takeAtOnce = 256
+
+// Take returns the events since the last call, in order of revision, and the
+// revision up to which nothing is missing: a bookmark. more tells to call again
+// rather than wait for [Watcher.Ready]. [ErrExpired] if changes that the watcher has not seen have been
+// dropped.
+func (w *Watcher) Take() (events []Event, bookmark uint64, more bool, err error) {
+	// Read first: whatever was offered up to here is in the queue by now.
+	offered := w.store.offered.Load()
+	w.mu.Lock()
+	changes, lagging := w.queue, w.lagging
+	if !lagging {
+		w.queue, w.queued = nil, 0
+		w.seen = max(w.seen, offered)
+		if n := len(changes); n > 0 {
+			w.seen = max(w.seen, changes[n-1].Revision)
+		}
+	}
+	bookmark = w.seen
+	w.mu.Unlock()
+	if lagging {
+		if changes, bookmark, more, err = w.catchUp(); err != nil {
+			return nil, 0, false, err
+		}
+	}
+	for _, c := range changes {
+		if e, ok := c.event(&w.sel); ok {
+			events = append(events, e)
+		}
+	}
+	return events, bookmark, more, nil
+}
+
+func (w *Watcher) catchUp() (changes []*Change, bookmark uint64, more bool, err error) {
+	w.store.mu.Lock()
+	defer w.store.mu.Unlock()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.seen < w.feed.floor {
+		return nil, 0, false, ErrExpired
+	}
+	changes = w.feed.after(w.seen, takeAtOnce)
+	if more = len(changes) == takeAtOnce; more {
+		w.seen = changes[takeAtOnce-1].Revision
+	} else {
+		// All that is published has been seen, offered or not.
+		w.seen, w.lagging = max(w.seen, w.store.revision), false
+	}
+	return changes, w.seen, more, nil
+}
+
+// EventType is what a change is to a watcher.
+type EventType uint8
+
+// The types of events.
+const (
+	Added EventType = iota + 1
+	Modified
+	Deleted
+)
+
+// Event is a change as a watcher sees it.
+type Event struct {
+	Type   EventType
+	Object *Object
+}
+
+// event is the change as seen through a selection: what was out and is in was
+// added, what was in and is out was deleted.
+func (c *Change) event(sel *Selection) (Event, bool) {
+	is := !c.Deleted && sel.Matches(c.Object)
+	was := c.Before != nil && sel.Matches(c.Before)
+	switch {
+	case is && was:
+		return Event{Modified, c.Object}, true
+	case is:
+		return Event{Added, c.Object}, true
+	case was && c.Deleted:
+		return Event{Deleted, c.Object}, true
+	case was:
+		return Event{Deleted, c.left()}, true
+	}
+	return Event{}, false
+}
+
+// left is the object as it was before the change, at the change's revision: how it
+// leaves the sight of those who no longer select it.
+func (c *Change) left() *Object {
+	c.leaving.Do(func() { c.leaver = c.Before.At(c.Revision) })
+	return c.leaver
+}
+
+// offerAtOnce bounds how many changes are offered under one hold of the lock.
+const offerAtOnce = 16
+
+// offer takes the next changes to the watchers that they may concern, and tells
+// whether there are more.
+func (s *Store) offer() (more bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	offered, n := s.offered.Load(), s.history.len()
+	i := sort.Search(n, func(i int) bool { return s.history.at(i).Revision > offered })
+	for todo := min(n, i+offerAtOnce); i < todo; i++ {
+		c := s.history.at(i)
+		s.feeds[c.Object.kind.GroupResource].visit(c, func(w *Watcher) { w.push(c) })
+		s.offered.Store(c.Revision)
+	}
+	if i < n {
+		return true
+	}
+	s.offered.Store(s.revision)
+	return false
+}
