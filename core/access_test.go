@@ -1,0 +1,102 @@
+package core_test
+
+import (
+	"fmt"
+	"net/http/httptest"
+	"strings"
+	"testing"
+)
+
+func TestWhoMayDoWhat(t *testing.T) {
+	p := newPlane(t)
+	p.must(t, 201, "POST", widgetsPath, widget("a", 1))
+	const anonymous, wrong, editor, reader, nobody = "", "Bearer wrong", "Bearer editor-token", "Bearer reader-token", "Bearer nobody-token"
+	const inSystem = "/apis/example.com/v1/namespaces/kube-system/widgets"
+	for _, tc := range []struct {
+		as, method, path, body string
+		code                   int
+		message                string
+	}{
+		{anonymous, "GET", "/healthz", "", 200, ""},
+		{anonymous, "GET", "/livez", "", 200, ""},
+		{anonymous, "GET", "/readyz", "", 200, ""},
+		{anonymous, "GET", "/version", "", 200, ""},
+		{anonymous, "GET", "/api", "", 401, "Unauthorized"},
+		{anonymous, "GET", "/metrics", "", 401, "Unauthorized"},
+		{anonymous, "GET", "/healthz/ping", "", 401, "Unauthorized"},
+		{anonymous, "GET", widgetsPath, "", 401, "Unauthorized"},
+		{anonymous, "POST", "/healthz", "{}", 405, ""},
+		{wrong, "GET", "/healthz", "", 401, "Unauthorized"},
+		{wrong, "GET", widgetsPath, "", 401, "Unauthorized"},
+		{"Basic eDp5", "GET", widgetsPath, "", 401, "Unauthorized"},
+
+		{editor, "GET", widgetsPath, "", 200, ""},
+		{editor, "GET", "/apis", "", 200, ""},
+		{editor, "GET", "/openapi/v3", "", 200, ""},
+		{editor, "GET", "/version", "", 200, ""},
+		{editor, "POST", widgetsPath, widget("b", 1), 201, ""},
+		{editor, "PATCH", widgetsPath + "/a", "{}", 200, ""},
+		{editor, "GET", inSystem, "", 403, `widgets.example.com is forbidden: User "eddie" cannot list resource "widgets" in API group "example.com" in the namespace "kube-system"`},
+		{editor, "GET", "/apis/example.com/v1/widgets", "", 403, `cannot list resource "widgets" in API group "example.com" at the cluster scope`},
+		{editor, "GET", widgetsPath + "/a/status", "", 403, `widgets.example.com "a" is forbidden: User "eddie" cannot get resource "widgets/status" in API group "example.com" in the namespace "default"`},
+		{editor, "GET", "/api/v1/namespaces/default/secrets/x", "", 403, `secrets "x" is forbidden`},
+		{editor, "GET", "/metrics", "", 403, `User "eddie" cannot get path "/metrics"`},
+		{editor, "GET", "/apis/log.stele.dev/v1/changes", "", 403, `cannot list resource "changes" in API group "log.stele.dev"`},
+		{editor, "GET", "/apis/example.com/v1/namespaces/default/gadgets", "", 403, `cannot list resource "gadgets"`},
+
+		{reader, "GET", "/apis/example.com/v1/widgets", "", 200, ""},
+		{reader, "GET", "/apis/log.stele.dev/v1/changes", "", 200, ""},
+		{reader, "GET", "/apis/example.com/v1/namespaces/default/gadgets", "", 404, ""},
+		{reader, "DELETE", widgetsPath + "/a", "", 403, `cannot delete resource "widgets"`},
+		{nobody, "GET", widgetsPath + "/a", "", 403, "is forbidden"},
+		{nobody, "GET", "/api/v1", "", 200, ""},
+	} {
+		header := []string{"Authorization", tc.as}
+		if tc.method == "PATCH" {
+			header = append(header, "Content-Type", "application/merge-patch+json")
+		}
+		a := p.do(tc.method, tc.path, tc.body, header...)
+		if a.code != tc.code {
+			t.Errorf("%q %s %s: %s, want %d", tc.as, tc.method, tc.path, a, tc.code)
+			continue
+		}
+		if message, _ := a.field("message").(string); tc.message != "" && !strings.Contains(message, tc.message) {
+			t.Errorf("%q %s %s: %q, want %q", tc.as, tc.method, tc.path, message, tc.message)
+		}
+		if tc.code == 401 && a.header.Get("WWW-Authenticate") == "" {
+			t.Errorf("%s %s: 401 without a challenge", tc.method, tc.path)
+		}
+	}
+}
+
+// Every allowed write names the rule that allowed it, and its line.
+func TestEventsNameTheirRule(t *testing.T) {
+	p := newPlane(t)
+	p.must(t, 201, "POST", widgetsPath, widget("a", 1), "Authorization", "Bearer editor-token", "User-Agent", "tests/1", "Audit-ID", "the-audit-id")
+	a := p.must(t, 200, "GET", "/apis/log.stele.dev/v1/changes?limit=1", "")
+	change := a.field("items").([]any)[0].(map[string]any)
+	decision := change["decision"].(map[string]any)
+	if decision["authorizer"] != "rbac" || decision["rule"] != "t/bindings/editors" || !strings.HasPrefix(fmt.Sprint(decision["source"]), "bundle.cue:") {
+		t.Errorf("decision %v", decision)
+	}
+	request := change["request"].(map[string]any)
+	if change["actor"].(map[string]any)["user"] != "eddie" || request["verb"] != "create" || request["auditID"] != "the-audit-id" || request["userAgent"] != "tests/1" {
+		t.Errorf("change %v", change)
+	}
+	if change["policy"] != p.committer.Tip().Policy.DigestString() {
+		t.Errorf("policy %v", change["policy"])
+	}
+}
+
+// The body of a panic is an answer, not a broken connection.
+func TestAuditIDIsAnswered(t *testing.T) {
+	p := newPlane(t)
+	w := httptest.NewRecorder()
+	p.ServeHTTP(w, request("GET", "/version", "", "Audit-ID", "mine"))
+	if got := w.Header().Get("Audit-Id"); got != "mine" {
+		t.Errorf("Audit-Id %q", got)
+	}
+	if a := p.do("GET", "/version", ""); len(a.header.Get("Audit-Id")) != 36 {
+		t.Errorf("Audit-Id %q", a.header.Get("Audit-Id"))
+	}
+}

@@ -1,0 +1,86 @@
+package core
+
+import (
+	"context"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"stele.dev/stele/core/commit"
+	"stele.dev/stele/core/status"
+)
+
+// answer is the last stage of all that does not write.
+func (p *Pipeline) answer(ctx context.Context, r *Request) error {
+	switch {
+	case !r.info.IsResourceRequest:
+		return p.answerPath(r)
+	case r.isChanges():
+		return p.answerChanges(ctx, r)
+	case r.info.Verb == "get":
+		return p.get(ctx, r)
+	case r.info.Verb == "list":
+		return p.list(ctx, r)
+	default:
+		return p.watch(ctx, r)
+	}
+}
+
+// maxUnconfirmed is how long a replica answers from memory without having heard from
+// the log.
+const maxUnconfirmed = 30 * time.Second
+
+// see pins the tip that a read is answered from: for no resourceVersion one that is
+// confirmed to be current, for "0" any, else one that is not older. If another policy
+// is in force there, the request goes back to be authorized by it.
+func (p *Pipeline) see(ctx context.Context, r *Request, resourceVersion string) error {
+	tip := r.tip
+	var err error
+	switch resourceVersion {
+	case "":
+		if !r.confirmed {
+			tip, err = p.committer.Confirm(ctx)
+		}
+	case "0":
+		if p.committer.Unconfirmed() > maxUnconfirmed {
+			tip, err = p.committer.Confirm(ctx)
+		}
+	default:
+		var revision uint64
+		if revision, err = parseRevision(resourceVersion); err != nil {
+			return err
+		}
+		if revision > tip.Revision() {
+			if tip, err = p.committer.Confirm(ctx); err == nil && revision > tip.Revision() {
+				return status.TooLargeRevision(revision, tip.Revision())
+			}
+		}
+	}
+	if err != nil {
+		return err
+	}
+	return r.pin(tip)
+}
+
+// pin replaces the tip by a newer one.
+func (r *Request) pin(tip *commit.Tip) error {
+	if tip.PolicyRevision() != r.tip.PolicyRevision() {
+		return &again{stage: "authorization", tip: tip}
+	}
+	r.tip = tip
+	return nil
+}
+
+func (p *Pipeline) get(ctx context.Context, r *Request) error {
+	version := ""
+	if r.http.URL.RawQuery != "" {
+		version = r.http.URL.Query().Get("resourceVersion")
+	}
+	if err := p.see(ctx, r, version); err != nil {
+		return err
+	}
+	o := r.tip.Objects.Get(r.resource(), r.key.Namespace, r.key.Name)
+	if o == nil {
+		return apierrors.NewNotFound(r.resource(), r.key.Name)
+	}
+	return p.answerObject(r, 200, o.JSON)
+}

@@ -1,0 +1,207 @@
+package core_test
+
+import (
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+)
+
+// What is wrong gets the code and reason that kube-apiserver gives, says where, and
+// changes nothing.
+func TestBadInput(t *testing.T) {
+	p := newPlane(t)
+	p.must(t, 201, "POST", widgetsPath, widget("there", 1))
+	p.must(t, 201, "POST", "/api/v1/namespaces/default/configmaps", `{"metadata":{"name":"frozen"},"data":{"a":"b"},"immutable":true}`)
+	before := p.committer.Tip().Revision()
+	yaml := []string{"Content-Type", "application/yaml"}
+	merge := []string{"Content-Type", "application/merge-patch+json"}
+	long := strings.Repeat("x", 260)
+	for _, tc := range []struct {
+		name         string
+		method, path string
+		body         string
+		header       []string
+		code         int
+		reason       string
+		contains     []string
+	}{
+		{"malformed JSON", "POST", widgetsPath, `{"metadata":`, nil, 400, "BadRequest", []string{"the object provided is unrecognized (must be of type Widget)"}},
+		{"trailing data", "POST", widgetsPath, `{} {}`, nil, 400, "BadRequest", []string{"unrecognized"}},
+		{"no body", "POST", widgetsPath, "", []string{"Content-Type", "application/json"}, 400, "BadRequest", []string{"unrecognized"}},
+		{"null", "POST", widgetsPath, "null", nil, 400, "BadRequest", []string{"unrecognized"}},
+		{"a list", "POST", widgetsPath, "[]", nil, 400, "BadRequest", []string{"unrecognized"}},
+		{"malformed YAML", "POST", widgetsPath, "metadata:\n\t- x", yaml, 400, "BadRequest", []string{"unrecognized"}},
+		{"a YAML bomb", "POST", widgetsPath, bomb(), yaml, 400, "BadRequest", nil},
+		{"deep nesting", "POST", widgetsPath, strings.Repeat(`{"a":`, 20000) + "1" + strings.Repeat("}", 20000), nil, 400, "BadRequest", []string{"max depth"}},
+		{"invalid UTF-8 as a name", "POST", widgetsPath, "{\"metadata\":{\"name\":\"a\xff\"},\"spec\":{\"size\":1}}", nil, 422, "Invalid", []string{"metadata.name"}},
+		{"another kind", "POST", widgetsPath, `{"kind":"Gadget","metadata":{"name":"a"}}`, nil, 400, "BadRequest", []string{`Gadget in version \"v1\" cannot be handled as a Widget`}},
+		{"another version", "POST", widgetsPath, `{"apiVersion":"example.com/v2","kind":"Widget","metadata":{"name":"a"}}`, nil, 400, "BadRequest",
+			[]string{"the API version in the data (example.com/v2) does not match the expected API version (example.com/v1)"}},
+		{"a kind that is no string", "POST", widgetsPath, `{"kind":7}`, nil, 400, "BadRequest", nil},
+		{"metadata that is no object", "POST", widgetsPath, `{"metadata":7}`, nil, 400, "BadRequest", []string{"cannot unmarshal number into Go struct field metadata"}},
+		{"labels of the wrong type", "POST", widgetsPath, `{"metadata":{"name":"a","labels":{"k":1}},"spec":{"size":1}}`, nil, 400, "BadRequest", []string{"cannot unmarshal number into Go struct field", "labels of type string"}},
+		{"a body over the limit", "POST", widgetsPath, `{"metadata":{"name":"` + strings.Repeat("a", 3<<20) + `"}}`, nil, 413, "RequestEntityTooLarge", []string{"limit is 3145728"}},
+		{"another content type", "POST", widgetsPath, "x", []string{"Content-Type", "text/plain"}, 415, "UnsupportedMediaType", []string{"application/json"}},
+		{"protobuf for a custom kind", "POST", widgetsPath, "x", []string{"Content-Type", "application/vnd.kubernetes.protobuf"}, 415, "UnsupportedMediaType", nil},
+		{"protobuf that is none", "POST", "/api/v1/namespaces/default/configmaps", "x", []string{"Content-Type", "application/vnd.kubernetes.protobuf"}, 400, "BadRequest", nil},
+		{"an answer that cannot be had", "GET", widgetsPath, "", []string{"Accept", "text/html"}, 406, "NotAcceptable", []string{"application/json"}},
+		{"an answer to a write that cannot be had", "POST", widgetsPath, widget("a", 1), []string{"Accept", "text/html"}, 406, "NotAcceptable", nil},
+
+		{"no name", "POST", widgetsPath, `{"spec":{"size":1}}`, nil, 422, "Invalid", []string{"metadata.name: Required value: name or generateName is required"}},
+		{"an invalid name", "POST", widgetsPath, widget("A_b", 1), nil, 422, "Invalid", []string{`metadata.name: Invalid value: \"A_b\": a lowercase RFC 1123 subdomain`}},
+		{"a long name", "POST", widgetsPath, widget(long, 1), nil, 422, "Invalid", []string{"must be no more than 253"}},
+		{"an invalid label", "POST", widgetsPath, `{"metadata":{"name":"a","labels":{"-":"x"}},"spec":{"size":1}}`, nil, 422, "Invalid", []string{"metadata.labels: Invalid value"}},
+		{"an invalid namespace name", "POST", "/api/v1/namespaces", `{"metadata":{"name":"a.b"}}`, nil, 422, "Invalid", []string{"metadata.name: Invalid value: \\\"a.b\\\": must not contain dots"}},
+		{"another namespace", "POST", widgetsPath, `{"metadata":{"name":"a","namespace":"kube-system"},"spec":{"size":1}}`, nil, 400, "BadRequest",
+			[]string{"the namespace of the provided object does not match the namespace sent on the request"}},
+		{"a resourceVersion on create", "POST", widgetsPath, `{"metadata":{"name":"a","resourceVersion":"5"},"spec":{"size":1}}`, nil, 400, "BadRequest", []string{"resourceVersion should not be set on objects to be created"}},
+		{"what exists", "POST", widgetsPath, widget("there", 1), nil, 409, "AlreadyExists", []string{`widgets.example.com \"there\" already exists`}},
+
+		{"no spec", "POST", widgetsPath, `{"metadata":{"name":"a"}}`, nil, 422, "Invalid", []string{"spec: Required value", "bundle.cue:6"}},
+		{"a wrong type", "POST", widgetsPath, `{"metadata":{"name":"a"},"spec":{"size":"1"}}`, nil, 422, "Invalid", []string{"spec.size: Invalid value", "bundle.cue:7"}},
+		{"out of bounds", "POST", widgetsPath, widget("a", 1001), nil, 422, "Invalid", []string{"spec.size: Invalid value: 1001: must be", "at most 1000", "bundle.cue:7"}},
+		{"not of the enum", "POST", widgetsPath, `{"metadata":{"name":"a"},"spec":{"size":1,"color":"pink"}}`, nil, 422, "Invalid", []string{`spec.color: Unsupported value: \"pink\"`, `\"blue\"`, "bundle.cue:8"}},
+		{"not of the pattern", "POST", widgetsPath, `{"metadata":{"name":"a"},"spec":{"size":1,"owner":"X"}}`, nil, 422, "Invalid", []string{"spec.owner: Invalid value", "bundle.cue:9"}},
+		{"in a list", "POST", widgetsPath, `{"metadata":{"name":"a"},"spec":{"size":1,"ports":[{"name":"x","port":1},{"name":"y","port":0}]}}`, nil, 422, "Invalid", []string{"spec.ports[1].port", "bundle.cue:10"}},
+		{"in a map", "POST", widgetsPath, `{"metadata":{"name":"a"},"spec":{"size":1,"limits":{"x":"y"}}}`, nil, 422, "Invalid", []string{"spec.limits", "bundle.cue:11"}},
+		{"all at once", "POST", widgetsPath, `{"metadata":{"name":"A","labels":{"-":""}},"spec":{"size":0,"color":"pink"}}`, nil, 422, "Invalid", []string{"metadata.name", "metadata.labels", "spec.size", "spec.color"}},
+		{"an unknown field, strictly", "POST", widgetsPath + "?fieldValidation=Strict", `{"metadata":{"name":"a"},"spec":{"size":1,"foo":2}}`, nil, 400, "BadRequest",
+			[]string{`Widget in version \"v1\" cannot be handled as a Widget: strict decoding error: unknown field \"spec.foo\"`}},
+		{"an unknown field of metadata, strictly", "POST", widgetsPath + "?fieldValidation=Strict", `{"metadata":{"name":"a","foo":1},"spec":{"size":1}}`, nil, 400, "BadRequest", []string{`unknown field \"metadata.foo\"`}},
+		{"a field given twice, strictly", "POST", widgetsPath + "?fieldValidation=Strict", `{"metadata":{"name":"a"},"spec":{"size":1,"size":2}}`, nil, 400, "BadRequest", []string{`duplicate field \"spec.size\"`}},
+		{"a field given twice in YAML, strictly", "POST", widgetsPath + "?fieldValidation=Strict", "metadata: {name: a}\nspec: {size: 1, size: 2}", yaml, 400, "BadRequest", []string{"already set in map"}},
+		{"a fieldValidation that is none", "POST", widgetsPath + "?fieldValidation=Maybe", widget("a", 1), nil, 422, "Invalid", []string{"fieldValidation"}},
+		{"a dryRun that is none", "POST", widgetsPath + "?dryRun=Some", widget("a", 1), nil, 422, "Invalid", []string{"dryRun"}},
+		{"a field manager with a line break", "POST", widgetsPath + "?fieldManager=a%0ab", widget("a", 1), nil, 422, "Invalid", []string{"fieldManager"}},
+
+		{"a ConfigMap with a number", "POST", "/api/v1/namespaces/default/configmaps", `{"metadata":{"name":"c"},"data":{"a":1}}`, nil, 400, "BadRequest",
+			[]string{`ConfigMap in version \"v1\" cannot be handled as a ConfigMap: json: cannot unmarshal number into Go struct field ConfigMap.data of type string`}},
+		{"a ConfigMap with an invalid key", "POST", "/api/v1/namespaces/default/configmaps", `{"metadata":{"name":"c"},"data":{"a b":"x"}}`, nil, 422, "Invalid", []string{"data"}},
+		{"a ConfigMap that is immutable", "PATCH", "/api/v1/namespaces/default/configmaps/frozen", `{"data":{"a":"c"}}`, merge, 422, "Invalid", []string{"field is immutable when `immutable` is set"}},
+		{"a Secret that is not base64", "POST", "/api/v1/namespaces/default/secrets", `{"metadata":{"name":"s"},"data":{"a":"?"}}`, nil, 422, "Invalid", []string{"data"}},
+
+		{"an update without a resourceVersion", "PUT", widgetsPath + "/there", widget("there", 2), nil, 422, "Invalid", []string{"metadata.resourceVersion: Invalid value", "must be specified for an update"}},
+		{"an update with a resourceVersion that is none", "PUT", widgetsPath + "/there", `{"metadata":{"name":"there","resourceVersion":"x"},"spec":{"size":2}}`, nil, 422, "Invalid", []string{"resourceVersion"}},
+		{"an update of another name", "PUT", widgetsPath + "/there", widget("other", 2), nil, 400, "BadRequest", []string{"the name of the object (other) does not match the name on the URL (there)"}},
+		{"an update of what is not there", "PUT", widgetsPath + "/none", widget("none", 2), nil, 404, "NotFound", []string{`widgets.example.com \"none\" not found`}},
+		{"an update of another uid", "PUT", widgetsPath + "/there", `{"metadata":{"name":"there","resourceVersion":"1","uid":"u"},"spec":{"size":2}}`, nil, 409, "Conflict", []string{"Precondition failed: UID in precondition: u"}},
+		{"a patch of the uid", "PATCH", widgetsPath + "/there", `{"metadata":{"uid":"u"}}`, merge, 422, "Invalid", []string{"metadata.uid", "field is immutable"}},
+		{"a patch of the name", "PATCH", widgetsPath + "/there", `{"metadata":{"name":"other"}}`, merge, 422, "Invalid", []string{"metadata.name", "field is immutable"}},
+		{"a patch that breaks the schema", "PATCH", widgetsPath + "/there", `{"spec":{"size":-1}}`, merge, 422, "Invalid", []string{"spec.size"}},
+		{"a patch that is no JSON", "PATCH", widgetsPath + "/there", `{`, merge, 400, "BadRequest", []string{"error decoding patch"}},
+		{"a JSON patch that is no list", "PATCH", widgetsPath + "/there", `{}`, []string{"Content-Type", "application/json-patch+json"}, 400, "BadRequest", nil},
+		{"a JSON patch with too much to do", "PATCH", widgetsPath + "/there", "[" + strings.Repeat(`{"op":"test","path":"/kind","value":"Widget"},`, 10000) + `{"op":"test","path":"/kind","value":"Widget"}]`,
+			[]string{"Content-Type", "application/json-patch+json"}, 413, "RequestEntityTooLarge", []string{"10000"}},
+		{"a JSON patch that grows without bound", "PATCH", widgetsPath + "/there", copies(),
+			[]string{"Content-Type", "application/json-patch+json"}, 422, "", nil},
+		{"a patch of no type", "PATCH", widgetsPath + "/there", `{}`, []string{"Content-Type", "application/json"}, 415, "UnsupportedMediaType", []string{"application/json-patch+json"}},
+		{"server-side apply", "PATCH", widgetsPath + "/there", `{}`, []string{"Content-Type", "application/apply-patch+yaml"}, 415, "UnsupportedMediaType", nil},
+		{"a delete in the foreground", "DELETE", widgetsPath + "/there?propagationPolicy=Foreground", "", nil, 422, "Invalid", []string{"propagationPolicy"}},
+		{"delete options that are none", "DELETE", widgetsPath + "/there", `{"kind":"Pod"}`, nil, 400, "BadRequest", nil},
+		{"a negative grace period that is no number", "DELETE", widgetsPath + "/there?gracePeriodSeconds=x", "", nil, 400, "BadRequest", nil},
+
+		{"a bad label selector", "GET", widgetsPath + "?labelSelector=a%3D%3D%3Db", "", nil, 400, "BadRequest", []string{"unable to parse requirement"}},
+		{"a bad field selector", "GET", widgetsPath + "?fieldSelector=a", "", nil, 400, "BadRequest", []string{"invalid selector"}},
+		{"a field that cannot be selected by", "GET", widgetsPath + "?fieldSelector=spec.size%3D1", "", nil, 400, "BadRequest", []string{"field label not supported: spec.size"}},
+		{"a bad continue token", "GET", widgetsPath + "?continue=!", "", nil, 400, "BadRequest", []string{"continue key is not valid"}},
+		{"a continue token with a resourceVersion", "GET", widgetsPath + "?continue=x&resourceVersion=5&resourceVersionMatch=Exact", "", nil, 422, "Invalid", []string{"resourceVersionMatch is forbidden when continue is provided"}},
+		{"a bad limit", "GET", widgetsPath + "?limit=x", "", nil, 400, "BadRequest", nil},
+		{"a bad resourceVersion", "GET", widgetsPath + "?resourceVersion=x", "", nil, 422, "Invalid", nil},
+		{"a bad resourceVersion of get", "GET", widgetsPath + "/there?resourceVersion=-1", "", nil, 422, "Invalid", nil},
+		{"a resourceVersion of the future", "GET", widgetsPath + "?resourceVersion=999999", "", nil, 504, "Timeout", []string{"Too large resource version: 999999, current:", "ResourceVersionTooLarge"}},
+		{"a bad resourceVersionMatch", "GET", widgetsPath + "?resourceVersion=1&resourceVersionMatch=Close", "", nil, 422, "Invalid", []string{"resourceVersionMatch"}},
+		{"an exact match of any", "GET", widgetsPath + "?resourceVersion=0&resourceVersionMatch=Exact", "", nil, 422, "Invalid", []string{"resourceVersionMatch"}},
+		{"a bad timeout", "GET", widgetsPath + "?timeout=soon", "", nil, 400, "BadRequest", []string{"invalid timeout"}},
+		{"a bad includeObject", "GET", widgetsPath + "?includeObject=Some", "", []string{"Accept", "application/json;as=Table;v=v1;g=meta.k8s.io"}, 422, "Invalid", []string{"includeObject"}},
+
+		{"a kind that is not served", "GET", "/apis/example.com/v1/namespaces/default/gadgets", "", nil, 404, "NotFound", []string{"the server could not find the requested resource"}},
+		{"a version that is not served", "GET", "/apis/example.com/v9/namespaces/default/widgets", "", nil, 404, "NotFound", nil},
+		{"a path that is not served", "GET", "/nothing", "", nil, 404, "NotFound", nil},
+		{"a subresource that is not served", "GET", widgetsPath + "/there/scale", "", nil, 404, "NotFound", nil},
+		{"a namespaced kind without one", "GET", "/apis/example.com/v1/widgets/there", "", nil, 404, "NotFound", nil},
+		{"a cluster's kind in a namespace", "GET", "/apis/example.com/v1/namespaces/default/plains", "", nil, 404, "NotFound", nil},
+		{"a create at a name", "POST", widgetsPath + "/there", widget("there", 1), nil, 405, "MethodNotAllowed", nil},
+		{"a create without a namespace", "POST", "/apis/example.com/v1/widgets", widget("a", 1), nil, 405, "MethodNotAllowed", nil},
+		{"an update without a name", "PUT", widgetsPath, widget("there", 1), nil, 405, "MethodNotAllowed", nil},
+		{"a delete of all", "DELETE", widgetsPath, "", nil, 405, "MethodNotAllowed", nil},
+		{"a post elsewhere", "POST", "/version", "{}", nil, 405, "MethodNotAllowed", nil},
+		{"a method that is none", "BREW", widgetsPath, "", nil, 405, "MethodNotAllowed", nil},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			a := p.do(tc.method, tc.path, tc.body, tc.header...)
+			if a.code != tc.code || a.field("kind") != "Status" || tc.reason != "" && a.field("reason") != tc.reason {
+				t.Errorf("%.600s\nwant %d %s", a, tc.code, tc.reason)
+			}
+			for _, c := range tc.contains {
+				if !strings.Contains(string(a.body), c) {
+					t.Errorf("%.600s\ndoes not contain %s", a, c)
+				}
+			}
+			if tc.code == 422 && tc.reason == "Invalid" && a.field("details", "causes") == nil {
+				t.Errorf("no causes: %.600s", a)
+			}
+			if a.header.Get("X-Stele-Stage") == "" {
+				t.Error("the answer does not name its stage")
+			}
+		})
+	}
+	if after := p.committer.Tip().Revision(); after != before {
+		t.Errorf("the log went from %d to %d", before, after)
+	}
+}
+
+// copies is a JSON patch of which each operation doubles the object.
+func copies() string {
+	var b strings.Builder
+	b.WriteString(`[{"op":"add","path":"/spec/free","value":{"a":"` + strings.Repeat("x", 1000) + `"}}`)
+	for i := range 40 {
+		fmt.Fprintf(&b, `,{"op":"copy","from":"/spec/free","path":"/spec/free/b%d"}`, i)
+	}
+	return b.String() + "]"
+}
+
+// bomb is YAML that would expand to gigabytes.
+func bomb() string {
+	var b strings.Builder
+	b.WriteString("a0: &a0 [x,x,x,x,x,x,x,x,x,x]\n")
+	for i := 1; i < 10; i++ {
+		fmt.Fprintf(&b, "a%d: &a%d [%s]\n", i, i, strings.TrimSuffix(strings.Repeat(fmt.Sprintf("*a%d,", i-1), 10), ","))
+	}
+	return b.String()
+}
+
+func TestUnknownFieldsAreDroppedWithAWarning(t *testing.T) {
+	p := newPlane(t)
+	body := func(name string) string {
+		return `{"metadata":{"name":"` + name + `","foo":1},"spec":{"size":1,"size":2,"bar":{"x":1},"ports":[{"name":"a","port":1,"baz":2}],"free":{"kept":true}},"more":1}`
+	}
+	a := p.must(t, 201, "POST", widgetsPath, body("warned"))
+	got := strings.Join(a.header.Values("Warning"), "\n")
+	for _, want := range []string{`unknown field \"metadata.foo\"`, `unknown field \"spec.bar\"`, `unknown field \"spec.ports[0].baz\"`, `unknown field \"more\"`, `duplicate field \"spec.size\"`} {
+		if !strings.Contains(got, want) {
+			t.Errorf("warnings\n%s\nlack %s", got, want)
+		}
+	}
+	if strings.Contains(string(a.body), "bar") || strings.Contains(string(a.body), "baz") || a.field("spec", "free", "kept") != true || a.field("spec", "size") != 2.0 {
+		t.Errorf("created %s", a)
+	}
+	if a := p.must(t, 201, "POST", widgetsPath+"?fieldValidation=Ignore", body("ignored")); len(a.header.Values("Warning")) > 0 || strings.Contains(string(a.body), "bar") {
+		t.Errorf("with Ignore: %v %s", a.header.Values("Warning"), a)
+	}
+}
+
+// Requests that are refused for their size must not cost what they claim.
+func TestRefusedBodiesDoNotCostMemory(t *testing.T) {
+	p := newPlane(t)
+	body := strings.Repeat(" ", 16<<20)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	for range 8 {
+		p.must(t, 413, "POST", widgetsPath, body)
+	}
+	runtime.ReadMemStats(&after)
+	if grown := int64(after.TotalAlloc - before.TotalAlloc); grown > 16<<20 {
+		t.Errorf("8 refused bodies of 16 MiB allocated %d MiB", grown>>20)
+	}
+}

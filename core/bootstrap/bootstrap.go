@@ -1,0 +1,131 @@
+// Package bootstrap writes what a control plane must have before its first request: a
+// policy in force, and the namespaces that always exist.
+package bootstrap
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"stele.dev/stele/core/canonical"
+	"stele.dev/stele/core/commit"
+	"stele.dev/stele/core/metadata"
+	"stele.dev/stele/eventlog"
+	"stele.dev/stele/eventlog/logpb"
+	"stele.dev/stele/policy"
+	"stele.dev/stele/projections/policies"
+	"stele.dev/stele/schemas/builtin"
+)
+
+// Actor is who writes on behalf of the server itself.
+const Actor = "system:stele"
+
+// Activate puts a compiled policy in force, in place of the one that is in force at the
+// committer's tip. It returns the revision of the activation. If another policy is
+// activated meanwhile, that one stays and the error is a [*commit.Stale].
+func Activate(ctx context.Context, c *commit.Committer, compiled *policy.Compiled, actor string) (uint64, error) {
+	form, digest := compiled.Form.Encode()
+	proposal := &policies.Proposal{
+		Digest: digest, SourceDigest: compiled.Source.Digest(),
+		Compiler: fmt.Sprint(policy.FormVersion), Language: compiled.Form.Language, Form: form,
+	}
+	for _, f := range compiled.Source.Files {
+		proposal.Sources = append(proposal.Sources, policies.File{Path: f.Path, Data: f.Data})
+	}
+	tip, err := c.Confirm(ctx)
+	if err != nil {
+		return 0, err
+	}
+	expected := commit.Checks{PolicyRevision: tip.PolicyRevision()}
+	activated := &logpb.PolicyActivated{Digest: digest[:]}
+	if in := tip.Policies.Active; in != nil {
+		activated.ExpectedPrevious = in.Digest[:]
+	}
+	events := append(proposal.Events(tip.Policies), &eventlog.Event{Meta: &logpb.Metadata{
+		Type:   logpb.Type_TYPE_POLICY_ACTIVATED,
+		Detail: &logpb.Metadata_PolicyActivated{PolicyActivated: activated},
+	}})
+	var revision uint64
+	for _, e := range events {
+		verb := map[logpb.Type]string{logpb.Type_TYPE_POLICY_PROPOSED: "propose", logpb.Type_TYPE_POLICY_ACTIVATED: "activate"}[e.Meta.GetType()]
+		if revision, err = write(ctx, c, tip, e, actor, verb, expected); err != nil {
+			return 0, fmt.Errorf("activate policy %s: %w", policies.Digest(digest), err)
+		}
+	}
+	return revision, nil
+}
+
+// Namespaces that always exist.
+var names = []string{"default", "kube-system"}
+
+// Namespaces creates those that are missing of the namespaces that always exist.
+func Namespaces(ctx context.Context, c *commit.Committer) error {
+	for _, name := range names {
+		for {
+			tip, err := c.Confirm(ctx)
+			if err != nil {
+				return err
+			}
+			if tip.Objects.Get(commit.Namespaces, "", name) != nil {
+				break
+			}
+			var stale *commit.Stale
+			if err := namespace(ctx, c, tip, name); errors.As(err, &stale) {
+				continue // another replica did
+			} else if err != nil {
+				return fmt.Errorf("create namespace %s: %w", name, err)
+			}
+		}
+	}
+	return nil
+}
+
+func namespace(ctx context.Context, c *commit.Committer, tip *commit.Tip, name string) error {
+	kind := tip.Policy.Version(schema.GroupVersionResource{Version: "v1", Resource: commit.Namespaces.Resource})
+	if kind == nil {
+		return errors.New("the policy in force does not serve namespaces")
+	}
+	meta := &metav1.ObjectMeta{Name: name, Labels: map[string]string{"kubernetes.io/metadata.name": name}}
+	metadata.FillNew(meta, "", 0, time.Now())
+	content := map[string]any{}
+	kind.Program.Prepare(content)
+	builtin.Prepare(kind.Kind.Kind.Kind, content, nil)
+	payload, err := canonical.Object("v1", kind.Kind.Kind.Kind, meta, content)
+	if err != nil {
+		return err
+	}
+	e := &eventlog.Event{Meta: &logpb.Metadata{
+		Type: logpb.Type_TYPE_CREATED,
+		Object: &logpb.Object{
+			Resource: commit.Namespaces.Resource, Name: name, Uid: string(meta.UID), Version: "v1", Kind: kind.Kind.Kind.Kind,
+		},
+	}}
+	e.AddContent(&logpb.Payload{Role: logpb.Role_ROLE_OBJECT}, payload)
+	_, err = write(ctx, c, tip, e, Actor, "create", commit.Checks{
+		PolicyRevision: tip.PolicyRevision(), Object: &commit.Key{GroupResource: commit.Namespaces, Name: name},
+	})
+	return err
+}
+
+// write commits an event that no request from outside led to. One without a verb is no
+// write of its own, and leaves no audit record.
+func write(ctx context.Context, c *commit.Committer, tip *commit.Tip, e *eventlog.Event, actor, verb string, checks commit.Checks) (uint64, error) {
+	e.Meta.Actor = &logpb.Actor{User: actor, Groups: []string{"system:masters"}}
+	if tip.Policy != nil {
+		digest := tip.Policy.Digest()
+		e.Meta.PolicyDigest = digest[:]
+	}
+	if verb != "" {
+		e.Meta.Request = &logpb.Request{Verb: verb, AuditId: uuid.NewString(), UserAgent: "stele", ReceivedUnixNano: time.Now().UnixNano(), Status: 200}
+	}
+	entry, err := eventlog.Encode(e)
+	if err != nil {
+		return 0, err
+	}
+	_, revision, err := c.Commit(ctx, &commit.Proposal{Entry: entry, Checks: checks})
+	return revision, err
+}

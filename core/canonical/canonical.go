@@ -1,0 +1,116 @@
+// Package canonical encodes objects in the one form in which the log holds them and
+// clients get them: compact JSON; apiVersion, kind and metadata first, metadata in
+// the order of metav1.ObjectMeta, all other keys in byte order. Equal objects have
+// equal bytes, so that a write that changes nothing can be told by comparing.
+package canonical
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"unicode/utf8"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Object encodes an object whose content holds everything but apiVersion, kind and
+// metadata; what it has under these keys is not looked at. Values are those of
+// decoded JSON (nil, bool, int64, float64, string, []any, map[string]any), or a
+// json.RawMessage that is canonical already.
+func Object(apiVersion, kind string, meta *metav1.ObjectMeta, content map[string]any) ([]byte, error) {
+	b := make([]byte, 0, 1024)
+	b = append(b, `{"apiVersion":`...)
+	b = appendString(b, apiVersion)
+	b = append(b, `,"kind":`...)
+	b = appendString(b, kind)
+	b = append(b, `,"metadata":`...)
+	m, err := json.Marshal(meta)
+	if err != nil {
+		return nil, fmt.Errorf("encode metadata: %w", err)
+	}
+	b = append(b, m...)
+	for _, k := range sortedKeys(content) {
+		if k == "apiVersion" || k == "kind" || k == "metadata" {
+			continue
+		}
+		b = append(b, ',')
+		b = appendString(b, k)
+		b = append(b, ':')
+		if b, err = appendValue(b, content[k]); err != nil {
+			return nil, err
+		}
+	}
+	return append(b, '}'), nil
+}
+
+// Value encodes one value.
+func Value(v any) ([]byte, error) { return appendValue(nil, v) }
+
+func appendValue(b []byte, v any) ([]byte, error) {
+	var err error
+	switch v := v.(type) {
+	case nil:
+		return append(b, "null"...), nil
+	case bool:
+		return strconv.AppendBool(b, v), nil
+	case string:
+		return appendString(b, v), nil
+	case int64:
+		return strconv.AppendInt(b, v, 10), nil
+	case map[string]any:
+		b = append(b, '{')
+		for i, k := range sortedKeys(v) {
+			if i > 0 {
+				b = append(b, ',')
+			}
+			b = appendString(b, k)
+			b = append(b, ':')
+			if b, err = appendValue(b, v[k]); err != nil {
+				return nil, err
+			}
+		}
+		return append(b, '}'), nil
+	case []any:
+		b = append(b, '[')
+		for i, x := range v {
+			if i > 0 {
+				b = append(b, ',')
+			}
+			if b, err = appendValue(b, x); err != nil {
+				return nil, err
+			}
+		}
+		return append(b, ']'), nil
+	case json.RawMessage:
+		return append(b, v...), nil
+	case float64:
+		text, err := json.Marshal(v)
+		return append(b, text...), err
+	default:
+		return nil, fmt.Errorf("encode: unexpected %T", v)
+	}
+}
+
+func sortedKeys(m map[string]any) []string {
+	keys := make([]string, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+// appendString writes plain strings as they are, and leaves all others to
+// encoding/json.
+func appendString(b []byte, s string) []byte {
+	for i := 0; i < len(s); i++ {
+		if c := s[i]; c < ' ' || c >= utf8.RuneSelf || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&' {
+			text, _ := json.Marshal(s) // strings always encode
+			return append(b, text...)
+		}
+	}
+	b = append(b, '"')
+	b = append(b, s...)
+	return append(b, '"')
+}

@@ -1,0 +1,55 @@
+package canonical_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kjson "sigs.k8s.io/json"
+	"stele.dev/stele/core/canonical"
+)
+
+func TestObjectPutsKeysInOneOrder(t *testing.T) {
+	got, err := canonical.Object("example.com/v1", "Widget", &metav1.ObjectMeta{Name: "a", Labels: map[string]string{"z": "1", "b": "2"}},
+		map[string]any{"status": json.RawMessage(`{"ready":true}`), "kind": "ignored", "spec": map[string]any{"b": int64(1), "a": []any{1.5, nil, false, "x"}}})
+	want := `{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"a","labels":{"b":"2","z":"1"}},"spec":{"a":[1.5,null,false,"x"],"b":1},"status":{"ready":true}}`
+	if err != nil || string(got) != want {
+		t.Errorf("%v\n%s\nwant\n%s", err, got, want)
+	}
+}
+
+// Whatever decodes, encodes as encoding/json would have it.
+func FuzzValueAgreesWithEncodingJSON(f *testing.F) {
+	f.Add([]byte(`{"b":[1,-2.5e30,"<&>\u2028\u0000é"],"a":null}`))
+	f.Add([]byte(`"\ud800"`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		var v any
+		if kjson.UnmarshalCaseSensitivePreserveInts(data, &v) != nil {
+			t.Skip()
+		}
+		want, err := json.Marshal(v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := canonical.Value(v)
+		if err != nil || !bytes.Equal(got, want) {
+			t.Errorf("%v\n%s\nwant\n%s", err, got, want)
+		}
+	})
+}
+
+func BenchmarkObject(b *testing.B) {
+	text := `{"size":12,"color":"blue","tags":["alpha","beta","idx-7"],"payload":"Lorem ipsum dolor sit amet, consectetur adipiscing elit, sed do eiusmod tempor incididunt ut labore et dolore magna aliqua. Ut enim ad minim veniam, quis nostrud exercitation ullamco laboris nisi ut aliquip ex ea commodo consequat."}`
+	var spec any
+	if err := kjson.UnmarshalCaseSensitivePreserveInts([]byte(text), &spec); err != nil {
+		b.Fatal(err)
+	}
+	meta := &metav1.ObjectMeta{Name: "w-1", Namespace: "default", UID: "0b8a1f6e-6f0c-4b56-a8a5-000000000001", CreationTimestamp: metav1.Now(), Labels: map[string]string{"app": "x", "bucket": "b1"}}
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := canonical.Object("example.com/v1", "Widget", meta, map[string]any{"spec": spec}); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

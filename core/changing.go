@@ -1,0 +1,239 @@
+package core
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
+	internalscheme "k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"stele.dev/stele/core/changes"
+	"stele.dev/stele/core/negotiate"
+	"stele.dev/stele/core/status"
+	"stele.dev/stele/core/table"
+	"stele.dev/stele/policy"
+	"stele.dev/stele/schemas"
+)
+
+func (r *Request) isChanges() bool {
+	return r.info.APIGroup == changes.Group && r.info.APIVersion == changes.Version && r.info.Resource == changes.Plural
+}
+
+// answerChanges reads the log for a client. There is no state behind it but the log.
+func (p *Pipeline) answerChanges(ctx context.Context, r *Request) error {
+	r.key.Group, r.key.Resource, r.key.Name = changes.Group, changes.Plural, r.info.Name
+	if r.info.Subresource != "" {
+		return status.NotServed(r.info.Verb, r.resource())
+	}
+	o := &internalversion.ListOptions{}
+	if err := internalscheme.ParameterCodec.DecodeParameters(r.http.URL.Query(), metav1.SchemeGroupVersion, o); err != nil {
+		return apierrors.NewBadRequest(err.Error())
+	}
+	sel := &changes.Selection{Namespace: r.info.Namespace, Fields: o.FieldSelector}
+	if err := sel.Check(); err != nil {
+		return apierrors.NewBadRequest(err.Error())
+	}
+	if o.LabelSelector != nil && !o.LabelSelector.Empty() {
+		return apierrors.NewBadRequest("changes have no labels to select by")
+	}
+	switch r.info.Verb {
+	case "get":
+		return p.getChange(ctx, r, sel)
+	case "list":
+		return p.listChanges(ctx, r, sel, o)
+	case "watch":
+		return p.watchChanges(ctx, r, sel, o)
+	}
+	return apierrors.NewMethodNotSupported(r.resource(), r.info.Verb)
+}
+
+func (p *Pipeline) getChange(ctx context.Context, r *Request, sel *changes.Selection) error {
+	revision, err := strconv.ParseUint(r.info.Name, 10, 64)
+	if err == nil {
+		found, _, err := changes.Back(ctx, p.log, revision, 1, sel)
+		if err != nil {
+			return err
+		}
+		if len(found) > 0 && found[0].Revision == revision {
+			return p.answerChange(r, found[0])
+		}
+	}
+	return apierrors.NewNotFound(r.resource(), r.info.Name)
+}
+
+func (p *Pipeline) answerChange(r *Request, c *changes.Change) error {
+	f, err := negotiate.Object(r.http)
+	if err != nil {
+		return err
+	}
+	text, err := json.Marshal(c)
+	if err != nil {
+		return err
+	}
+	if text, err = changeAs(r, f, metav1.ListMeta{ResourceVersion: c.ResourceVersion}, [][]byte{text}, false); err != nil {
+		return err
+	}
+	return p.writeBody(r, f, http.StatusOK, text)
+}
+
+// changesAtOnce is how many changes a list holds that names no limit.
+const changesAtOnce = 500
+
+// listChanges answers with the newest changes first. Its continue token is the
+// revision to go on from.
+func (p *Pipeline) listChanges(ctx context.Context, r *Request, sel *changes.Selection, o *internalversion.ListOptions) error {
+	if err := p.see(ctx, r, ""); err != nil {
+		return err
+	}
+	from, limit := r.tip.Revision(), changesAtOnce
+	if o.Limit > 0 {
+		limit = min(int(o.Limit), 10*changesAtOnce)
+	}
+	if o.Continue != "" {
+		at, err := strconv.ParseUint(o.Continue, 10, 64)
+		if err != nil {
+			return apierrors.NewBadRequest("invalid continue token: continue key is not valid")
+		}
+		from = min(from, at)
+	}
+	found, next, err := changes.Back(ctx, p.log, from, limit, sel)
+	if err != nil {
+		return err
+	}
+	f, err := negotiate.Object(r.http)
+	if err != nil {
+		return err
+	}
+	meta := metav1.ListMeta{ResourceVersion: strconv.FormatUint(r.tip.Revision(), 10)}
+	if next > 0 {
+		meta.Continue = strconv.FormatUint(next, 10)
+	}
+	texts := make([][]byte, len(found))
+	for i, c := range found {
+		if texts[i], err = json.Marshal(c); err != nil {
+			return err
+		}
+	}
+	body, err := changeAs(r, f, meta, texts, true)
+	if err != nil {
+		return err
+	}
+	return p.writeBody(r, f, http.StatusOK, body)
+}
+
+var changePrinter = sync.OnceValue(func() *table.Printer {
+	return table.New(&policy.Version{Version: &schemas.Version{Columns: changes.Columns()}})
+})
+
+// changeAs encodes changes, a list of them or one, in the form that is wanted.
+func changeAs(r *Request, f negotiate.Format, meta metav1.ListMeta, texts [][]byte, list bool) ([]byte, error) {
+	if f.As == negotiate.Table {
+		o, err := tableOptions(r, f)
+		if err != nil {
+			return nil, err
+		}
+		return changePrinter().Table(o, meta, texts)
+	}
+	kind, version := changes.ListKind, changes.Group+"/"+changes.Version
+	if f.As == negotiate.Metadata {
+		kind, version = "PartialObjectMetadataList", "meta.k8s.io/"+f.AsVersion
+		for i, t := range texts {
+			texts[i] = table.Metadata(t, f.AsVersion)
+		}
+	}
+	if !list {
+		return texts[0], nil
+	}
+	items := make([]json.RawMessage, len(texts))
+	for i, t := range texts {
+		items[i] = t
+	}
+	return json.Marshal(struct {
+		Kind       string            `json:"kind"`
+		APIVersion string            `json:"apiVersion"`
+		Metadata   metav1.ListMeta   `json:"metadata"`
+		Items      []json.RawMessage `json:"items"`
+	}{kind, version, meta, items})
+}
+
+// watchChanges follows the log from behind a revision, or from its tip.
+func (p *Pipeline) watchChanges(ctx context.Context, r *Request, sel *changes.Selection, o *internalversion.ListOptions) error {
+	f, err := negotiate.Stream(r.http)
+	if err != nil {
+		return err
+	}
+	version := o.ResourceVersion
+	if version == "0" {
+		version = ""
+	}
+	if err := p.see(ctx, r, version); err != nil {
+		return err
+	}
+	at, pending := r.tip.Head, []*changes.Change(nil)
+	if version != "" {
+		revision, err := parseRevision(version)
+		if err != nil {
+			return err
+		}
+		if pending, at, err = changes.After(ctx, p.log, revision); err != nil {
+			return err
+		}
+	}
+	timeout := minWatch
+	if o.TimeoutSeconds != nil && *o.TimeoutSeconds > 0 {
+		timeout = time.Duration(*o.TimeoutSeconds) * time.Second
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	stop := make(chan struct{})
+	defer close(stop)
+	go func() {
+		select {
+		case <-p.draining:
+			cancel()
+		case <-stop:
+		}
+	}()
+	s := &stream{p: p, r: r, format: f, flusher: http.NewResponseController(r.w)}
+	s.begin()
+	for {
+		for _, c := range pending {
+			if !sel.Matches(c) {
+				continue
+			}
+			text, err := json.Marshal(c)
+			if err == nil {
+				text, err = changeAs(r, f, metav1.ListMeta{ResourceVersion: c.ResourceVersion}, [][]byte{text}, false)
+			}
+			if err == nil {
+				err = s.frame(`{"type":"ADDED","object":`, text)
+			}
+			if err != nil {
+				return s.fail(err, c.Revision)
+			}
+		}
+		if err := s.flush(); err != nil {
+			return nil
+		}
+		batches, err := p.log.Next(ctx, at)
+		if err != nil {
+			if ctx.Err() != nil || errors.Is(err, context.Canceled) {
+				return nil
+			}
+			return s.fail(err, at.Revision)
+		}
+		pending = pending[:0]
+		for _, b := range batches {
+			for _, e := range b.Events {
+				pending = append(pending, changes.From(e)...)
+			}
+			at = b.Head()
+		}
+	}
+}

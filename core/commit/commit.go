@@ -1,0 +1,244 @@
+package commit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"stele.dev/stele/eventlog"
+	"stele.dev/stele/policy"
+	"stele.dev/stele/projections/objects"
+	"stele.dev/stele/projections/policies"
+)
+
+var (
+	// ErrNotSent reports a proposal that was given up before it was sent.
+	ErrNotSent = errors.New("commit: not sent")
+	// ErrUndecided reports a proposal that was sent and whose outcome is not known.
+	ErrUndecided = errors.New("commit: outcome not known yet")
+	// ErrStopped reports that the committer has stopped.
+	ErrStopped = errors.New("commit: stopped")
+)
+
+// Proposal is an event that wants to be in the log.
+type Proposal struct {
+	Entry  *eventlog.Entry
+	Checks Checks
+}
+
+// Committer holds the tip of the log. Its methods are safe for concurrent use.
+type Committer struct {
+	log     *eventlog.Log
+	objects *objects.Store
+	load    func(*policies.Proposal) (*policy.Policy, error)
+	logger  *slog.Logger
+
+	tip atomic.Pointer[Tip]
+	// confirmed is when the tip was last known to be the log's, in Unix nanoseconds.
+	confirmed atomic.Int64
+
+	mu       sync.Mutex
+	queue    []*pending
+	waiters  []chan struct{} // closed by the next confirmation to begin
+	stopped  error
+	stopping chan struct{}
+	wake     chan struct{} // capacity 1
+}
+
+// pending is a proposal on its way.
+type pending struct {
+	*Proposal
+	state   atomic.Int32
+	outcome chan outcome // capacity 1
+}
+
+// States of a pending proposal. The committer moves it from waiting to sent, and
+// back if it lost; its proposer, giving up, from waiting to withdrawn or from sent to
+// abandoned.
+const (
+	waiting int32 = iota
+	sent
+	withdrawn
+	abandoned
+)
+
+type outcome struct {
+	tip      *Tip
+	revision uint64
+	err      error
+}
+
+// Options for [New].
+type Options struct {
+	Log     *eventlog.Log
+	Objects *objects.Store
+	// Load compiles a policy from its form. It is called once per activation.
+	Load   func(*policies.Proposal) (*policy.Policy, error)
+	Logger *slog.Logger
+}
+
+// New makes a committer at the start of the log. [Committer.Replay] takes it to the
+// tip.
+func New(o Options) *Committer {
+	c := &Committer{
+		log: o.Log, objects: o.Objects, load: o.Load, logger: o.Logger,
+		stopping: make(chan struct{}), wake: make(chan struct{}, 1),
+	}
+	if c.logger == nil {
+		c.logger = slog.New(slog.DiscardHandler)
+	}
+	c.tip.Store(&Tip{Head: o.Log.Start(), Objects: o.Objects.State(), Policies: &policies.State{}})
+	return c
+}
+
+// Tip returns the newest state that this replica knows.
+func (c *Committer) Tip() *Tip { return c.tip.Load() }
+
+// Objects is the projection that the committer writes to.
+func (c *Committer) Objects() *objects.Store { return c.objects }
+
+// Unconfirmed is for how long the tip has not been known to be the log's.
+func (c *Committer) Unconfirmed() time.Duration {
+	if c.log.Exclusive() {
+		return 0
+	}
+	return time.Since(time.Unix(0, c.confirmed.Load()))
+}
+
+// Replay folds the log up to its tip. It is called once, before Run.
+func (c *Committer) Replay(ctx context.Context) error {
+	for {
+		batches, err := c.log.CatchUp(ctx, c.Tip().Head)
+		if err != nil {
+			return err
+		}
+		if len(batches) == 0 {
+			c.confirmed.Store(time.Now().UnixNano())
+			return nil
+		}
+		if err := c.apply(batches); err != nil {
+			return err
+		}
+	}
+}
+
+// Commit proposes, and waits for the outcome. It returns the tip with the change and
+// the event's revision. For errors see the package comment.
+func (c *Committer) Commit(ctx context.Context, p *Proposal) (*Tip, uint64, error) {
+	w := &pending{Proposal: p, outcome: make(chan outcome, 1)}
+	if err := c.enqueue(func() { c.queue = append(c.queue, w) }); err != nil {
+		return nil, 0, err
+	}
+	select {
+	case o := <-w.outcome:
+		return o.tip, o.revision, o.err
+	case <-ctx.Done():
+	}
+	if w.state.CompareAndSwap(waiting, withdrawn) {
+		return nil, 0, fmt.Errorf("%w: %w", ErrNotSent, context.Cause(ctx))
+	}
+	if w.state.CompareAndSwap(sent, abandoned) {
+		return nil, 0, fmt.Errorf("%w: %w", ErrUndecided, context.Cause(ctx))
+	}
+	o := <-w.outcome // it has just been decided
+	return o.tip, o.revision, o.err
+}
+
+// Confirm returns a tip that was the log's at some moment after the call.
+func (c *Committer) Confirm(ctx context.Context) (*Tip, error) {
+	if c.log.Exclusive() {
+		return c.Tip(), nil
+	}
+	done := make(chan struct{})
+	if err := c.enqueue(func() { c.waiters = append(c.waiters, done) }); err != nil {
+		return nil, err
+	}
+	select {
+	case <-done:
+		return c.Tip(), nil
+	case <-c.stopping:
+		return nil, c.stopped
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+func (c *Committer) enqueue(add func()) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.stopped != nil {
+		return c.stopped
+	}
+	add()
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
+	return nil
+}
+
+// Run commits until the context ends or the log cannot be followed any further,
+// which is the error. Proposals that are still waiting then are refused as not sent.
+func (c *Committer) Run(ctx context.Context) (err error) {
+	var followers sync.WaitGroup
+	ctx, cancel := context.WithCancel(ctx)
+	defer followers.Wait()
+	defer cancel()
+	defer func() { c.stop(err) }()
+	if !c.log.Exclusive() {
+		followers.Go(func() { c.follow(ctx) })
+	}
+	for {
+		select {
+		case <-c.wake:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		for {
+			r := c.next()
+			if r == nil {
+				break
+			}
+			if err := r.run(ctx); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+func (c *Committer) stop(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.stopped = fmt.Errorf("%w: %w", ErrStopped, err)
+	for _, w := range c.queue {
+		w.refuse(fmt.Errorf("%w: %w", ErrNotSent, c.stopped))
+	}
+	c.queue = nil
+	close(c.stopping)
+}
+
+// confirmEvery is how often an idle replica makes sure that it is current.
+const confirmEvery = 10 * time.Second
+
+// follow asks for a confirmation whenever the log may have grown, so that watchers
+// see what others write.
+func (c *Committer) follow(ctx context.Context) {
+	for ctx.Err() == nil {
+		wait, cancel := context.WithTimeout(ctx, confirmEvery)
+		_, err := c.log.Next(wait, c.Tip().Head)
+		cancel()
+		if _, err := c.Confirm(ctx); err != nil {
+			return
+		}
+		if err != nil && !errors.Is(err, context.DeadlineExceeded) { // the backend is away
+			select {
+			case <-time.After(time.Second):
+			case <-ctx.Done():
+			}
+		}
+	}
+}

@@ -1,0 +1,259 @@
+package commit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"slices"
+	"time"
+
+	"stele.dev/stele/eventlog"
+	"stele.dev/stele/eventlog/logpb"
+	"stele.dev/stele/policy"
+	"stele.dev/stele/projections/objects"
+	"stele.dev/stele/projections/policies"
+)
+
+// round is a group of proposals, and of callers who want a confirmation, that is
+// seen through to its outcome.
+type round struct {
+	*Committer
+	group   []*pending
+	waiters []chan struct{}
+}
+
+// next takes what is waiting: callers who want a confirmation, all of them, and as
+// many proposals as fit into one batch. nil if there is nothing.
+func (c *Committer) next() *round {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.queue)+len(c.waiters) == 0 {
+		return nil
+	}
+	r := &round{Committer: c, waiters: c.waiters}
+	c.waiters = nil
+	size, n := 0, 0
+	for _, p := range c.queue {
+		const overhead = 16 // of an entry among others
+		if size += p.Entry.Size() + overhead; n > 0 && size > c.log.BatchLimit() {
+			break
+		}
+		n++
+		if p.Entry.Event().Meta.GetType() == logpb.Type_TYPE_POLICY_ACTIVATED {
+			break // what follows is to be judged under the new policy
+		}
+	}
+	r.group = c.queue[:n:n]
+	if c.queue = c.queue[n:]; len(c.queue) == 0 {
+		c.queue = nil
+	}
+	return r
+}
+
+// run tries until every proposal has its outcome and every waiter its confirmation.
+// Its error is one after which this replica must stop.
+func (r *round) run(ctx context.Context) error {
+	pause := time.Millisecond
+	for len(r.group)+len(r.waiters) > 0 {
+		err := r.attempt(ctx)
+		switch {
+		case err == nil:
+			pause = time.Millisecond
+		case eventlog.IsFatal(err) || ctx.Err() != nil:
+			r.refuse(r.group, fmt.Errorf("%w: %w", ErrNotSent, err))
+			return err
+		default: // the backend does not answer
+			r.logger.Warn("the log cannot be read", "error", err)
+			select {
+			case <-time.After(pause):
+				pause = min(2*pause, time.Second)
+			case <-ctx.Done():
+			}
+		}
+	}
+	return nil
+}
+
+// attempt evaluates the group against the tip and appends what passes. If others
+// have written meanwhile, it applies that, and leaves what is undecided in the group.
+func (r *round) attempt(ctx context.Context) error {
+	scratch := r.begin()
+	accepted, refused := r.evaluate(scratch)
+	var won *eventlog.Batch
+	var newer []*eventlog.Batch
+	var err error
+	if len(accepted) > 0 {
+		entries := make([]*eventlog.Entry, len(accepted))
+		for i, p := range accepted {
+			entries[i] = p.Entry
+		}
+		won, newer, err = r.log.Append(ctx, r.Tip().Head, eventlog.NewDraft(entries))
+	} else if !r.log.Exclusive() {
+		newer, err = r.log.CatchUp(ctx, r.Tip().Head)
+	}
+	switch {
+	case errors.Is(err, eventlog.ErrUnknownOutcome):
+		r.refuse(accepted, fmt.Errorf("%w: %w", ErrUndecided, err))
+		r.group = pendings(refused)
+		return err
+	case eventlog.Refused(err):
+		r.refuse(accepted, err)
+		r.group = pendings(refused)
+		return nil
+	case err != nil:
+		return err
+	case won != nil:
+		r.publish(scratch, won)
+		for i, p := range accepted {
+			r.decide(p, outcome{tip: r.Tip(), revision: won.Events[i].Revision})
+		}
+		r.confirm(refused)
+	case len(newer) == 0:
+		r.confirm(refused)
+	default:
+		// What was decided was decided on an old state. The losers are not in the log,
+		// and may be withdrawn until they are sent again.
+		r.group = append(slices.DeleteFunc(accepted, func(p *pending) bool {
+			gone := !p.state.CompareAndSwap(sent, waiting)
+			if gone {
+				r.decide(p, outcome{err: ErrNotSent})
+			}
+			return gone
+		}), pendings(refused)...)
+	}
+	return r.apply(newer)
+}
+
+// confirm says that the tip was the log's after the round began.
+func (r *round) confirm(refused []refusal) {
+	r.confirmed.Store(time.Now().UnixNano())
+	for _, w := range r.waiters {
+		close(w)
+	}
+	for _, x := range refused {
+		x.refuse(x.reason)
+	}
+	r.group, r.waiters = nil, nil
+}
+
+type refusal struct {
+	*pending
+	reason error
+}
+
+func pendings(refused []refusal) (group []*pending) {
+	for _, x := range refused {
+		group = append(group, x.pending)
+	}
+	return group
+}
+
+// evaluate sorts the group into what may be appended together, now marked as sent
+// and applied to the scratch state, and what may not.
+func (r *round) evaluate(s *scratch) (accepted []*pending, refused []refusal) {
+	for _, p := range r.group {
+		if stale := p.Checks.Evaluate(s.tx.State(), s.policies); stale != nil {
+			refused = append(refused, refusal{p, stale})
+			continue
+		}
+		if !p.state.CompareAndSwap(waiting, sent) {
+			continue // withdrawn
+		}
+		if err := s.apply(p.Entry.Event(), s.revision+1); err != nil {
+			p.state.Store(waiting)
+			refused = append(refused, refusal{p, err})
+			continue
+		}
+		accepted = append(accepted, p)
+	}
+	return accepted, refused
+}
+
+// decide tells the proposer the outcome, if it still waits.
+func (r *round) decide(p *pending, o outcome) {
+	p.outcome <- o
+	if p.state.Load() == abandoned {
+		r.logger.Info("a write whose caller had gone is settled",
+			"auditID", p.Entry.Event().Meta.GetRequest().GetAuditId(), "revision", o.revision, "error", o.err)
+	}
+}
+
+func (r *round) refuse(group []*pending, err error) {
+	for _, p := range group {
+		r.decide(p, outcome{err: err})
+	}
+}
+
+func (p *pending) refuse(err error) { p.outcome <- outcome{err: err} }
+
+// scratch is the state that a batch would lead to.
+type scratch struct {
+	*Committer
+	tx       *objects.Tx
+	policies *policies.State
+	policy   *policy.Policy
+	revision uint64 // of the last event
+}
+
+func (c *Committer) begin() *scratch {
+	tip := c.Tip()
+	return &scratch{Committer: c, tx: c.objects.Begin(), policies: tip.Policies, policy: tip.Policy, revision: tip.Revision()}
+}
+
+// apply folds an event that is to stand at a revision. After an error the scratch
+// state is as it was before.
+func (s *scratch) apply(e *eventlog.Event, revision uint64) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("commit: applying the event at revision %d panicked: %v\n%s", revision, p, debug.Stack())
+		}
+	}()
+	law, err := s.policies.Apply(e, revision)
+	if err != nil {
+		return err
+	}
+	active := s.policy
+	if law.ActiveRevision() != s.policies.ActiveRevision() {
+		if active, err = s.load(law.Active.Proposal); err != nil {
+			return fmt.Errorf("commit: the policy activated at revision %d cannot be loaded: %w", revision, err)
+		}
+	}
+	if err := s.tx.Apply(e, revision); err != nil {
+		return err
+	}
+	if active != s.policy {
+		s.tx.SetKinds(selectable(active))
+	}
+	s.policies, s.policy, s.revision = law, active, revision+e.Span()-1
+	return nil
+}
+
+// publish makes the scratch state the tip.
+func (c *Committer) publish(s *scratch, b *eventlog.Batch) {
+	state := c.objects.Publish(s.tx, b.Last())
+	c.tip.Store(&Tip{Head: b.Head(), Time: b.Time, Objects: state, Policies: s.policies, Policy: s.policy})
+}
+
+// apply folds batches that are in the log.
+func (c *Committer) apply(batches []*eventlog.Batch) error {
+	for _, b := range batches {
+		s := c.begin()
+		for _, e := range b.Events {
+			if err := s.apply(e, e.Revision); err != nil {
+				return &eventlog.CorruptError{Revision: b.First, Reason: "it cannot be applied: " + err.Error()}
+			}
+		}
+		c.publish(s, b)
+	}
+	return nil
+}
+
+// selectable lists what the objects projection must know of a policy's kinds.
+func selectable(p *policy.Policy) []objects.Kind {
+	var kinds []objects.Kind
+	for _, k := range p.Kinds() {
+		kinds = append(kinds, objects.Kind{GroupResource: k.GroupResource(), Fields: k.SelectableFields()})
+	}
+	return kinds
+}

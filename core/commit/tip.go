@@ -1,0 +1,100 @@
+package commit
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/tidwall/gjson"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"stele.dev/stele/eventlog"
+	"stele.dev/stele/policy"
+	"stele.dev/stele/projections/objects"
+	"stele.dev/stele/projections/policies"
+)
+
+// Tip is what the log amounts to at one revision: the objects, the law, and the
+// compiled policy in force, which belong together. It never changes.
+type Tip struct {
+	Head     eventlog.Head
+	Time     time.Time // log time of the last batch
+	Objects  *objects.State
+	Policies *policies.State
+	// Policy in force, nil before the first activation.
+	Policy *policy.Policy
+}
+
+// Revision of the tip.
+func (t *Tip) Revision() uint64 { return t.Head.Revision }
+
+// PolicyRevision is the revision at which the policy in force was activated.
+func (t *Tip) PolicyRevision() uint64 { return t.Policies.ActiveRevision() }
+
+// Key names an object.
+type Key struct {
+	schema.GroupResource
+	Namespace, Name string
+}
+
+// Checks are conditions on the state that an event is appended to. Zero fields
+// check nothing.
+type Checks struct {
+	// PolicyRevision: the policy activated there is in force. It is always checked;
+	// 0 means that there is none.
+	PolicyRevision uint64
+	// Object: this object is at Revision, or absent if that is 0.
+	Object   *Key
+	Revision uint64
+	// ActiveNamespace exists and is not being deleted.
+	ActiveNamespace string
+	// EmptyNamespace has no objects.
+	EmptyNamespace string
+}
+
+// Stale says which check failed.
+type Stale struct {
+	// Policy: another policy is in force. Otherwise it was about objects.
+	Policy bool
+	Reason string
+}
+
+func (s *Stale) Error() string { return "commit: " + s.Reason }
+
+// Namespaces is the resource of namespaces.
+var Namespaces = schema.GroupResource{Resource: "namespaces"}
+
+// Evaluate tells which check fails in a state, if any.
+func (c *Checks) Evaluate(o *objects.State, p *policies.State) *Stale {
+	if in := p.ActiveRevision(); in != c.PolicyRevision {
+		return &Stale{Policy: true, Reason: fmt.Sprintf("the policy of revision %d is in force, not that of %d", in, c.PolicyRevision)}
+	}
+	if c.Object != nil {
+		revision := uint64(0)
+		if at := o.Get(c.Object.GroupResource, c.Object.Namespace, c.Object.Name); at != nil {
+			revision = at.Revision
+		}
+		if revision != c.Revision {
+			return &Stale{Reason: fmt.Sprintf("the object is at revision %d, not %d", revision, c.Revision)}
+		}
+	}
+	if ns := c.ActiveNamespace; ns != "" {
+		if exists, active := NamespaceState(o, ns); !exists || !active {
+			return &Stale{Reason: "namespace " + ns + " is not there any more, or about to go"}
+		}
+	}
+	if ns := c.EmptyNamespace; ns != "" {
+		if r, found := o.FirstIn(ns); found {
+			return &Stale{Reason: "namespace " + ns + " has " + r.String()}
+		}
+	}
+	return nil
+}
+
+// NamespaceState tells whether a namespace exists, and whether it takes new
+// objects: it does not once it is being deleted.
+func NamespaceState(o *objects.State, name string) (exists, active bool) {
+	ns := o.Get(Namespaces, "", name)
+	if ns == nil {
+		return false, false
+	}
+	return true, !gjson.GetBytes(ns.JSON, "metadata.deletionTimestamp").Exists()
+}

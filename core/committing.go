@@ -1,0 +1,303 @@
+package core
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/tidwall/gjson"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"stele.dev/stele/core/canonical"
+	"stele.dev/stele/core/commit"
+	"stele.dev/stele/eventlog"
+	"stele.dev/stele/eventlog/logpb"
+)
+
+// commit turns the object into an event, and sees that it gets into the log, under
+// the checks that make everything decided so far true at its revision.
+func (p *Pipeline) commit(ctx context.Context, r *Request) error {
+	w, err := r.decide()
+	if err != nil {
+		return err
+	}
+	if w == nil || r.body.options.dryRun {
+		// Nothing is appended, so nothing confirms the tip by itself.
+		if err := p.confirmed(ctx, r); err != nil {
+			return err
+		}
+		if w == nil {
+			return p.answerObject(r, http.StatusOK, r.old.JSON)
+		}
+		if stale := w.checks.Evaluate(r.tip.Objects, r.tip.Policies); stale != nil {
+			return r.refused(w, stale)
+		}
+		return p.answerDryRun(r, w)
+	}
+	event := p.event(r, w)
+	entry, err := eventlog.Encode(event)
+	if err != nil {
+		return err
+	}
+	tip, revision, err := p.committer.Commit(ctx, &commit.Proposal{Entry: entry, Checks: w.checks})
+	var stale *commit.Stale
+	switch {
+	case errors.As(err, &stale):
+		return p.stale(r, w, stale)
+	case err != nil:
+		r.sent = true
+		return err
+	}
+	r.sent = true
+	if w.kind == logpb.Type_TYPE_DELETED {
+		if r.object != nil { // an update that took the last finalizer
+			return p.answerObject(r, http.StatusOK, withRevision(w.after, revision))
+		}
+		return p.answerDeleted(r)
+	}
+	o := tip.Objects.Get(r.resource(), r.key.Namespace, r.key.Name)
+	if o == nil || o.Revision != revision {
+		return fmt.Errorf("core: the object committed at revision %d is not in the state that it led to", revision)
+	}
+	return p.answerObject(r, w.code, o.JSON)
+}
+
+// write is what a request comes down to.
+type write struct {
+	kind    logpb.Type
+	payload []byte // of the event: the object after, or its last state
+	after   []byte // the object after, where the payload is the last state
+	code    int
+	checks  commit.Checks
+}
+
+// decide compares what is to be with what is. nil means that they are the same.
+func (r *Request) decide() (*write, error) {
+	w := &write{code: http.StatusOK, checks: commit.Checks{PolicyRevision: r.tip.PolicyRevision(), Object: &r.key}}
+	if r.old != nil {
+		w.checks.Revision = r.old.Revision
+	}
+	var err error
+	switch {
+	case r.info.Verb == "create":
+		if r.old != nil {
+			return nil, apierrors.NewAlreadyExists(r.resource(), r.key.Name)
+		}
+		w.kind, w.code, w.checks.ActiveNamespace = logpb.Type_TYPE_CREATED, http.StatusCreated, r.key.Namespace
+		w.payload, err = r.encode(r.object.meta, r.object.content)
+	case r.object == nil:
+		return r.decideDelete(w)
+	default:
+		w.kind = logpb.Type_TYPE_UPDATED
+		if !r.kind.Kind.Builtin && r.info.Subresource == "" && r.contentChanged() {
+			r.object.meta.Generation++
+		}
+		if w.payload, err = r.encode(r.object.meta, r.object.content); err != nil {
+			return nil, err
+		}
+		if r.old.HasPayload(w.payload) {
+			return nil, nil
+		}
+		if r.oldMeta.DeletionTimestamp != nil && len(r.object.meta.Finalizers) == 0 {
+			w.kind, w.after, w.payload = logpb.Type_TYPE_DELETED, w.payload, r.old.Payload()
+		}
+	}
+	return w, err
+}
+
+// contentChanged: something else than metadata, or than a status with a place of its
+// own.
+func (r *Request) contentChanged() bool {
+	return !equalContent(r.object.content, r.oldContent, r.kind.Status)
+}
+
+func equalContent(a, b map[string]any, exceptStatus bool) bool {
+	encode := func(m map[string]any) []byte {
+		rest := make(map[string]any, len(m))
+		for k, v := range m {
+			switch {
+			case k == "apiVersion", k == "kind", k == "metadata", k == "status" && exceptStatus:
+			default:
+				rest[k] = v
+			}
+		}
+		text, _ := canonical.Value(rest) // it came from JSON
+		return text
+	}
+	return bytes.Equal(encode(a), encode(b))
+}
+
+func (r *Request) encode(meta *metav1.ObjectMeta, content map[string]any) ([]byte, error) {
+	gvk := r.kind.GroupVersionKind()
+	return canonical.Object(gvk.GroupVersion().String(), gvk.Kind, meta, content)
+}
+
+// decideDelete removes the object, or, while it has finalizers, marks it.
+func (r *Request) decideDelete(w *write) (*write, error) {
+	finalizers := gjson.GetBytes(r.old.JSON, "metadata.finalizers.#").Int()
+	if finalizers > 0 {
+		meta, content, err := decodeStored(r.old.JSON)
+		if err != nil {
+			return nil, err
+		}
+		if meta.DeletionTimestamp != nil {
+			return nil, nil // already marked
+		}
+		now, zero := metav1.NewTime(r.received.Truncate(time.Second).UTC()), int64(0)
+		meta.DeletionTimestamp, meta.DeletionGracePeriodSeconds, meta.ResourceVersion = &now, &zero, ""
+		if meta.Generation > 0 {
+			meta.Generation++
+		}
+		w.kind = logpb.Type_TYPE_UPDATED
+		w.payload, err = r.encode(meta, content)
+		return w, err
+	}
+	if r.resource() == commit.Namespaces {
+		if kind, found := r.tip.Objects.FirstIn(r.key.Name); found {
+			return nil, r.notEmpty(kind.String())
+		}
+		w.checks.EmptyNamespace = r.key.Name
+	}
+	w.kind, w.payload = logpb.Type_TYPE_DELETED, r.old.Payload()
+	return w, nil
+}
+
+func (r *Request) notEmpty(kind string) error {
+	return apierrors.NewConflict(r.resource(), r.key.Name,
+		fmt.Errorf("the namespace still has %s: delete what is in it first", kind))
+}
+
+// confirmed makes sure that the pinned tip was the log's after the request came, or
+// sends the request back with one that was.
+func (p *Pipeline) confirmed(ctx context.Context, r *Request) error {
+	if r.confirmed {
+		return nil
+	}
+	tip, err := p.committer.Confirm(ctx)
+	if err != nil {
+		return err
+	}
+	r.confirmed = true
+	if tip.Revision() == r.tip.Revision() {
+		return nil
+	}
+	return sendBack(r, tip)
+}
+
+// sendBack sends a request to where a newer tip matters first.
+func sendBack(r *Request, tip *commit.Tip) error {
+	if tip.PolicyRevision() != r.tip.PolicyRevision() {
+		return &again{stage: "authorization", tip: tip}
+	}
+	return &again{stage: "decode", tip: tip}
+}
+
+// stale handles a proposal that met another state than the one it was decided on: the
+// request goes back, with a state that is confirmed.
+func (p *Pipeline) stale(r *Request, w *write, stale *commit.Stale) error {
+	tip := p.committer.Tip()
+	if tip.Revision() == r.tip.Revision() {
+		return r.refused(w, stale)
+	}
+	r.confirmed = true
+	return sendBack(r, tip)
+}
+
+// refused is for checks that fail on the very state that the write was decided on.
+func (r *Request) refused(w *write, stale *commit.Stale) error {
+	return apierrors.NewConflict(r.resource(), r.key.Name, errors.New(stale.Reason))
+}
+
+// event describes the write: who, why, and under which policy.
+func (p *Pipeline) event(r *Request, w *write) *eventlog.Event {
+	uid := ""
+	if r.old != nil {
+		uid = r.old.UID
+	} else {
+		uid = string(r.object.meta.UID)
+	}
+	digest := r.tip.Policy.Digest()
+	meta := &logpb.Metadata{
+		Type: w.kind,
+		Object: &logpb.Object{
+			Group: r.key.Group, Resource: r.key.Resource, Namespace: r.key.Namespace, Name: r.key.Name,
+			Uid: uid, Version: r.kind.Name, Kind: r.kind.Kind.Kind.Kind,
+		},
+		PreviousRevision: w.checks.Revision,
+		Actor:            actor(r.user),
+		Request: &logpb.Request{
+			Verb: r.info.Verb, Subresource: r.info.Subresource, UserAgent: utf8(r.http.UserAgent()), SourceIps: sourceIPs(r.http),
+			AuditId: utf8(r.auditID), Uri: utf8(r.http.URL.RequestURI()), ReceivedUnixNano: r.received.UnixNano(),
+			FieldManager: utf8(r.body.options.fieldManager), Status: uint32(w.code), MediaType: r.body.mediaType,
+		},
+		Decisions: &logpb.Decisions{
+			Authorizer: r.decision.Authorizer, Rule: r.decision.Rule, Source: r.decision.Source, Warnings: r.warnings,
+		},
+		PolicyDigest: digest[:],
+	}
+	e := &eventlog.Event{Meta: meta}
+	class := classOf(r)
+	e.AddContent(&logpb.Payload{Role: logpb.Role_ROLE_OBJECT, Class: class}, w.payload)
+	if r.object != nil && r.object.adapted {
+		e.AddContent(&logpb.Payload{Role: logpb.Role_ROLE_REQUEST, Class: class, MediaType: r.body.mediaType}, r.body.raw)
+	}
+	return e
+}
+
+// classOf says how an object's content is to be kept.
+func classOf(r *Request) *logpb.Class {
+	if r.key.Group == "" && r.key.Resource == "secrets" {
+		return &logpb.Class{Sensitive: true}
+	}
+	return nil
+}
+
+func actor(u user.Info) *logpb.Actor {
+	a := &logpb.Actor{User: utf8(u.GetName()), Uid: utf8(u.GetUID())}
+	for _, g := range u.GetGroups() {
+		a.Groups = append(a.Groups, utf8(g))
+	}
+	keys := make([]string, 0, len(u.GetExtra()))
+	for k := range u.GetExtra() {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	for _, k := range keys {
+		x := &logpb.Extra{Key: utf8(k)}
+		for _, v := range u.GetExtra()[k] {
+			x.Values = append(x.Values, utf8(v))
+		}
+		a.Extra = append(a.Extra, x)
+	}
+	return a
+}
+
+// utf8 makes a string that came from outside fit to be encoded, and bounded.
+func utf8(s string) string {
+	const longest = 4096
+	if len(s) > longest {
+		s = s[:longest]
+	}
+	return strings.ToValidUTF8(s, "\uFFFD")
+}
+
+func sourceIPs(h *http.Request) []string {
+	host, _, err := net.SplitHostPort(h.RemoteAddr)
+	if err != nil {
+		return nil
+	}
+	return []string{host}
+}
+
+// withRevision is a payload as clients get it.
+func withRevision(payload []byte, revision uint64) []byte {
+	at := bytes.Index(payload, []byte(`"metadata":{`)) + len(`"metadata":{`)
+	return slices.Concat(payload[:at], fmt.Appendf(nil, `"resourceVersion":"%d",`, revision), payload[at:])
+}

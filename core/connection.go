@@ -1,0 +1,58 @@
+package core
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+)
+
+const (
+	// maxBody is kube-apiserver's limit of a request's body.
+	maxBody = 3 << 20
+	// requestTimeout bounds everything but watches.
+	requestTimeout = time.Minute
+)
+
+// connection finds out what is asked for. TLS and HTTP/2 have been dealt with by the
+// server; here are the limits of the single request.
+func (p *Pipeline) connection(_ context.Context, r *Request) error {
+	info, err := p.requestInfo.NewRequestInfo(r.http)
+	if err != nil {
+		return apierrors.NewBadRequest(err.Error())
+	}
+	r.info = info
+	if info.IsResourceRequest {
+		switch info.Verb {
+		case "create", "update", "patch", "delete":
+			r.write = true
+		}
+	} else if r.http.Method != http.MethodGet && r.http.Method != http.MethodHead {
+		return apierrors.NewGenericServerResponse(http.StatusMethodNotAllowed, r.http.Method, r.key.GroupResource, "", "", 0, false)
+	}
+	if r.http.ContentLength > maxBody {
+		return tooLarge()
+	}
+	if info.Verb == "watch" {
+		return nil // it has a timeout of its own
+	}
+	timeout := requestTimeout
+	if asked := r.http.URL.Query().Get("timeout"); asked != "" {
+		d, err := time.ParseDuration(asked)
+		if err != nil {
+			return apierrors.NewBadRequest(fmt.Sprintf("invalid timeout specified in the request URL: %v", err))
+		}
+		if d > 0 && d < timeout {
+			timeout = d
+		}
+	}
+	ctx, cancel := context.WithTimeout(r.http.Context(), timeout)
+	r.http, r.cancel = r.http.WithContext(ctx), cancel
+	return nil
+}
+
+func tooLarge() error {
+	return apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("limit is %d", maxBody))
+}

@@ -1,0 +1,537 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	kjson "sigs.k8s.io/json"
+	"sigs.k8s.io/yaml"
+	"stele.dev/stele/core/commit"
+	"stele.dev/stele/core/metadata"
+	"stele.dev/stele/core/negotiate"
+	"stele.dev/stele/core/patch"
+	"stele.dev/stele/core/typed"
+	"stele.dev/stele/schemas/builtin"
+)
+
+// errModified is upstream's text of an optimistic lock that failed.
+var errModified = errors.New("the object has been modified; please apply your changes to the latest version and try again")
+
+// decode finds out which object is meant: it reads the body, applies a patch to what
+// the tip has, prunes and defaults. It runs again, on the same body, if the object has
+// changed before the commit.
+func (p *Pipeline) decode(_ context.Context, r *Request) error {
+	r.old = r.tip.Objects.Get(r.resource(), r.key.Namespace, r.key.Name)
+	r.warnings = nil
+	if r.body == nil {
+		if err := r.readBody(); err != nil {
+			return err
+		}
+	}
+	if v := r.kind.Deprecated; v != "" {
+		r.warn(fmt.Sprintf("%s %s is deprecated: %s", r.kind.GroupVersionKind().GroupVersion(), r.kind.Kind.Kind.Kind, v))
+	}
+	switch r.info.Verb {
+	case "create":
+		return r.decodeNew()
+	case "update":
+		return r.decodeUpdate()
+	case "patch":
+		return r.decodePatch()
+	default:
+		return r.decodeDelete()
+	}
+}
+
+// readBody reads the body and the options of a write.
+func (r *Request) readBody() error {
+	b := &body{}
+	var err error
+	if b.mediaType, err = r.bodyType(); err != nil {
+		return err
+	}
+	if _, err := negotiate.Object(r.http); err != nil {
+		return err // 406 before anything is done
+	}
+	if b.raw, err = readLimited(r.http); err != nil {
+		return err
+	}
+	if b.mediaType == negotiate.Protobuf && len(b.raw) > 0 {
+		if b.raw, err = typed.FromProtobuf(b.raw, r.kind.GroupVersionKind()); err != nil {
+			return apierrors.NewBadRequest(err.Error())
+		}
+		b.mediaType = negotiate.JSON
+	}
+	if err := b.readOptions(r); err != nil {
+		return err
+	}
+	r.body = b
+	return nil
+}
+
+// bodyType is the media type of the body, if it is one that the verb and kind take.
+func (r *Request) bodyType() (string, error) {
+	switch r.info.Verb {
+	case "patch":
+		t, err := patch.TypeOf(r.http.Header.Get("Content-Type"), r.kind.GroupVersionKind())
+		return string(t), err
+	case "delete": // its body is options, whatever the kind
+		if r.http.ContentLength == 0 {
+			return negotiate.JSON, nil
+		}
+		return negotiate.Body(r.http, negotiate.JSON, negotiate.YAML, negotiate.Protobuf)
+	}
+	if typed.Has(r.kind.GroupVersionKind()) {
+		return negotiate.Body(r.http, negotiate.JSON, negotiate.YAML, negotiate.Protobuf)
+	}
+	return negotiate.Body(r.http, negotiate.JSON, negotiate.YAML)
+}
+
+func readLimited(h *http.Request) ([]byte, error) {
+	if h.Body == nil {
+		return nil, nil
+	}
+	// One allocation where the length is known.
+	raw := make([]byte, 0, max(512, min(h.ContentLength+1, maxBody+1)))
+	limited := io.LimitReader(h.Body, maxBody+1)
+	for {
+		n, err := limited.Read(raw[len(raw):cap(raw)])
+		raw = raw[:len(raw)+n]
+		if len(raw) > maxBody {
+			return nil, tooLarge()
+		}
+		if err == io.EOF {
+			return raw, nil
+		}
+		if err != nil {
+			var tooLong *http.MaxBytesError
+			if errors.As(err, &tooLong) {
+				return nil, tooLarge()
+			}
+			return nil, apierrors.NewBadRequest(fmt.Sprintf("the body could not be read: %v", err))
+		}
+		if len(raw) == cap(raw) {
+			raw = append(raw, 0)[:len(raw)]
+		}
+	}
+}
+
+// readOptions reads the query of a write, and of a delete also its body.
+func (b *body) readOptions(r *Request) error {
+	q := r.http.URL.Query()
+	dryRun, manager, validation := q["dryRun"], q.Get("fieldManager"), q.Get("fieldValidation")
+	var errs field.ErrorList
+	kind := map[string]string{"create": "CreateOptions", "update": "UpdateOptions", "patch": "PatchOptions", "delete": "DeleteOptions"}[r.info.Verb]
+	if r.info.Verb == "delete" {
+		o, err := b.deleteOptions(r)
+		if err != nil {
+			return err
+		}
+		b.delete, dryRun = o, o.DryRun
+		errs = metav1validation.ValidateDeleteOptions(o)
+		if o.PropagationPolicy != nil && *o.PropagationPolicy == metav1.DeletePropagationForeground {
+			errs = append(errs, field.NotSupported(field.NewPath("propagationPolicy"), *o.PropagationPolicy,
+				[]metav1.DeletionPropagation{metav1.DeletePropagationBackground, metav1.DeletePropagationOrphan}))
+		}
+	} else {
+		errs = append(errs, metav1validation.ValidateFieldManager(manager, field.NewPath("fieldManager"))...)
+		errs = append(errs, metav1validation.ValidateDryRun(field.NewPath("dryRun"), dryRun)...)
+		errs = append(errs, metav1validation.ValidateFieldValidation(field.NewPath("fieldValidation"), validation)...)
+	}
+	if len(errs) > 0 {
+		return apierrors.NewInvalid(schema.GroupKind{Group: metav1.GroupName, Kind: kind}, "", errs)
+	}
+	if validation == "" {
+		validation = metav1.FieldValidationWarn
+	}
+	if manager == "" {
+		manager, _, _ = strings.Cut(r.http.UserAgent(), "/")
+	}
+	b.options = writeOptions{dryRun: len(dryRun) > 0, fieldManager: manager, validation: validation}
+	return nil
+}
+
+func (b *body) deleteOptions(r *Request) (*metav1.DeleteOptions, error) {
+	o := &metav1.DeleteOptions{}
+	if len(b.raw) > 0 {
+		text := b.raw
+		if b.mediaType == negotiate.YAML {
+			var err error
+			if text, err = yaml.YAMLToJSON(text); err != nil {
+				return nil, apierrors.NewBadRequest(err.Error())
+			}
+		}
+		if err := kjson.UnmarshalCaseSensitivePreserveInts(text, o); err != nil {
+			return nil, apierrors.NewBadRequest(fmt.Sprintf("couldn't get version/kind; json parse error: %v", err))
+		}
+		if o.Kind != "" && o.Kind != "DeleteOptions" {
+			return nil, apierrors.NewBadRequest("decoded object cannot be converted to DeleteOptions")
+		}
+		return o, nil
+	}
+	q := r.http.URL.Query()
+	o.DryRun = q["dryRun"]
+	if policy := q.Get("propagationPolicy"); policy != "" {
+		o.PropagationPolicy = (*metav1.DeletionPropagation)(&policy)
+	}
+	if seconds := q.Get("gracePeriodSeconds"); seconds != "" {
+		var n int64
+		if _, err := fmt.Sscanf(seconds, "%d", &n); err != nil {
+			return nil, apierrors.NewBadRequest(fmt.Sprintf("gracePeriodSeconds: invalid value %q", seconds))
+		}
+		o.GracePeriodSeconds = &n
+	}
+	return o, nil
+}
+
+// parse decodes a body or a patched object. Duplicate fields, and those that strict
+// says of a patch, are treated as fieldValidation asks.
+func (r *Request) parse(text []byte, strict []error) (*object, error) {
+	if r.body.mediaType == negotiate.YAML {
+		converted, err := yaml.YAMLToJSONStrict(text)
+		if err != nil {
+			strict = append(strict, err)
+			if converted, err = yaml.YAMLToJSON(text); err != nil {
+				return nil, r.undecodable("", err)
+			}
+		}
+		if text = converted; len(text) > maxBody {
+			return nil, tooLarge()
+		}
+	}
+	var content map[string]any
+	duplicates, err := kjson.UnmarshalStrict(text, &content)
+	if err != nil {
+		return nil, r.undecodable("", err)
+	}
+	if content == nil {
+		return nil, r.undecodable("", errors.New("the object is null"))
+	}
+	strict = append(strict, duplicates...)
+	if err := r.checkType(content); err != nil {
+		return nil, err
+	}
+	meta, unknown, err := metadata.Decode(content)
+	if err != nil {
+		return nil, r.undecodable(r.kind.Kind.Kind.Kind, err)
+	}
+	for _, u := range unknown {
+		strict = append(strict, errors.New(u))
+	}
+	return &object{meta: meta, content: content}, r.strict(strict)
+}
+
+// checkType compares apiVersion and kind, where the object says them, with what is
+// served at the path.
+func (r *Request) checkType(content map[string]any) error {
+	want := r.kind.GroupVersionKind()
+	for _, key := range []string{"apiVersion", "kind"} {
+		if _, ok := content[key].(string); !ok && content[key] != nil {
+			return r.undecodable("", fmt.Errorf("json: cannot unmarshal %T into Go struct field .%s of type string", content[key], key))
+		}
+	}
+	if v, _ := content["apiVersion"].(string); v != "" && v != want.GroupVersion().String() {
+		return apierrors.NewBadRequest(fmt.Sprintf("the API version in the data (%s) does not match the expected API version (%s)", v, want.GroupVersion()))
+	}
+	if k, _ := content["kind"].(string); k != "" && k != want.Kind {
+		return apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: no kind %q is served at %s",
+			k, want.Version, want.Kind, k, r.info.Path))
+	}
+	return nil
+}
+
+// undecodable is upstream's answer to a body that is no object of the kind. kind is
+// what the body says it is, where that could be read.
+func (r *Request) undecodable(kind string, err error) error {
+	want := r.kind.GroupVersionKind()
+	if kind != "" {
+		return apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: %v", kind, want.Version, want.Kind, err))
+	}
+	summary := r.body.raw
+	if len(summary) > 30 {
+		summary = summary[:30]
+	}
+	return apierrors.NewBadRequest(fmt.Sprintf("the object provided is unrecognized (must be of type %s): %v (%x ...)", want.Kind, err, summary))
+}
+
+// strict refuses, warns of, or ignores what strict decoding found.
+func (r *Request) strict(found []error) error {
+	if len(found) == 0 {
+		return nil
+	}
+	switch r.body.options.validation {
+	case metav1.FieldValidationIgnore:
+	case metav1.FieldValidationWarn:
+		for _, e := range found {
+			r.warn(e.Error())
+		}
+	default:
+		texts := make([]string, len(found))
+		for i, e := range found {
+			texts[i] = e.Error()
+		}
+		return r.undecodable(r.kind.Kind.Kind.Kind, errors.New("strict decoding error: "+strings.Join(texts, ", ")))
+	}
+	return nil
+}
+
+// maxWarnings and maxWarning bound what goes into headers.
+const (
+	maxWarnings = 64
+	maxWarning  = 256
+)
+
+func (r *Request) warn(text string) {
+	if len(r.warnings) == maxWarnings {
+		return
+	}
+	text = strings.Map(func(c rune) rune {
+		if c < ' ' || c == 0x7f {
+			return ' '
+		}
+		return c
+	}, strings.ToValidUTF8(text, "?"))
+	if len(text) > maxWarning {
+		text = strings.ToValidUTF8(text[:maxWarning], "") + "…"
+	}
+	r.warnings = append(r.warnings, text)
+}
+
+// prepare prunes the object and fills in defaults.
+func (r *Request) prepare(o *object, old map[string]any) error {
+	unknown, changed := r.kind.Program.Prepare(o.content)
+	o.adapted = o.adapted || changed
+	if len(unknown) > 0 {
+		errs := make([]error, len(unknown))
+		for i, u := range unknown {
+			errs[i] = fmt.Errorf("unknown field %q", u)
+		}
+		if err := r.strict(errs); err != nil {
+			return err
+		}
+	}
+	if r.kind.Kind.Builtin {
+		builtin.Prepare(r.kind.Kind.Kind.Kind, o.content, old)
+	}
+	return nil
+}
+
+func (r *Request) decodeNew() error {
+	o, err := r.parse(r.body.raw, nil)
+	if err != nil {
+		return err
+	}
+	if o.meta.ResourceVersion != "" && o.meta.ResourceVersion != "0" {
+		return apierrors.NewBadRequest("resourceVersion should not be set on objects to be created")
+	}
+	if err := metadata.CheckNamespace(o.meta, r.key.Namespace); err != nil {
+		return apierrors.NewBadRequest(err.Error())
+	}
+	if r.kind.Status {
+		delete(o.content, "status") // it has its own place and permission
+	}
+	if err := r.prepare(o, nil); err != nil {
+		return err
+	}
+	generation := int64(1)
+	if r.kind.Kind.Builtin {
+		generation = 0
+	}
+	if err := r.fillNew(o.meta, generation); err != nil {
+		return err
+	}
+	r.object = o
+	return r.namespaceTakesNew()
+}
+
+// fillNew decides uid, time and generated name once; only a generated name that is
+// taken is drawn again.
+func (r *Request) fillNew(meta *metav1.ObjectMeta, generation int64) error {
+	generated := meta.Name == "" && meta.GenerateName != ""
+	metadata.FillNew(meta, r.key.Namespace, generation, r.received)
+	if r.fixed.UID != "" {
+		meta.UID, meta.CreationTimestamp = r.fixed.UID, r.fixed.CreationTimestamp
+		if generated {
+			meta.Name = r.fixed.Name
+		}
+	}
+	const tries = 8
+	for i := 0; generated && r.tip.Objects.Get(r.resource(), r.key.Namespace, meta.Name) != nil; i++ {
+		if i == tries {
+			return apierrors.NewGenerateNameConflict(r.resource(), meta.Name, 1)
+		}
+		meta.Name = metadata.GenerateName(meta.GenerateName)
+	}
+	r.fixed = metav1.ObjectMeta{UID: meta.UID, CreationTimestamp: meta.CreationTimestamp, Name: meta.Name}
+	r.key.Name = meta.Name
+	r.labelNamespace(meta)
+	r.old = r.tip.Objects.Get(r.resource(), r.key.Namespace, r.key.Name)
+	return nil
+}
+
+// labelNamespace gives namespaces the label by which selectors can name them, as
+// upstream does.
+func (r *Request) labelNamespace(meta *metav1.ObjectMeta) {
+	if r.resource() == commit.Namespaces && meta.Name != "" {
+		metav1.SetMetaDataLabel(meta, "kubernetes.io/metadata.name", meta.Name)
+	}
+}
+
+// namespaceTakesNew refuses new objects in a namespace that is not there or is going.
+func (r *Request) namespaceTakesNew() error {
+	if r.key.Namespace == "" {
+		return nil
+	}
+	exists, active := commit.NamespaceState(r.tip.Objects, r.key.Namespace)
+	if !exists {
+		return apierrors.NewNotFound(commit.Namespaces, r.key.Namespace)
+	}
+	if !active {
+		err := apierrors.NewForbidden(r.resource(), r.key.Name,
+			fmt.Errorf("unable to create new content in namespace %s because it is being terminated", r.key.Namespace))
+		err.ErrStatus.Details.Causes = append(err.ErrStatus.Details.Causes, metav1.StatusCause{
+			Type: "NamespaceTerminating", Message: fmt.Sprintf("namespace %s is being terminated", r.key.Namespace), Field: "metadata.namespace",
+		})
+		return err
+	}
+	return nil
+}
+
+func (r *Request) decodeUpdate() error {
+	o, err := r.parse(r.body.raw, nil)
+	if err != nil {
+		return err
+	}
+	if err := metadata.CheckName(o.meta, r.key.Name); err != nil {
+		return apierrors.NewBadRequest(err.Error())
+	}
+	if err := metadata.CheckNamespace(o.meta, r.key.Namespace); err != nil {
+		return apierrors.NewBadRequest(err.Error())
+	}
+	if r.old == nil {
+		return apierrors.NewNotFound(r.resource(), r.key.Name)
+	}
+	if uid := string(o.meta.UID); uid != "" && uid != r.old.UID {
+		return apierrors.NewConflict(r.resource(), r.key.Name,
+			fmt.Errorf("Precondition failed: UID in precondition: %v, UID in object meta: %v", uid, r.old.UID))
+	}
+	return r.become(o)
+}
+
+func (r *Request) decodePatch() error {
+	if r.old == nil {
+		return apierrors.NewNotFound(r.resource(), r.key.Name)
+	}
+	patched, strict, err := patch.Apply(r.kind.GroupVersionKind(), types.PatchType(r.body.mediaType), r.old.JSON, r.body.raw)
+	if err != nil {
+		return err
+	}
+	if len(patched) > maxBody {
+		return tooLarge()
+	}
+	o, err := r.parse(patched, strict)
+	if err != nil {
+		return err
+	}
+	if err := metadata.CheckNamespace(o.meta, r.key.Namespace); err != nil {
+		return apierrors.NewBadRequest(err.Error())
+	}
+	return r.become(o)
+}
+
+// become makes o what the old object is to become.
+func (r *Request) become(o *object) error {
+	oldMeta, oldContent, err := decodeStored(r.old.JSON)
+	if err != nil {
+		return err
+	}
+	switch v := o.meta.ResourceVersion; {
+	case v == "" || v == "0":
+		if !r.kind.AllowUnconditionalUpdate && r.info.Verb == "update" {
+			return apierrors.NewInvalid(r.kind.GroupVersionKind().GroupKind(), r.key.Name, field.ErrorList{
+				field.Invalid(field.NewPath("metadata", "resourceVersion"), 0, "must be specified for an update")})
+		}
+	case v != oldMeta.ResourceVersion:
+		if _, err := parseRevision(v); err != nil {
+			return err
+		}
+		return apierrors.NewConflict(r.resource(), r.key.Name, errModified)
+	}
+	oldMeta.ResourceVersion = ""
+	if r.info.Subresource == "status" {
+		// Nothing but the status is taken.
+		status, has := o.content["status"]
+		o.content, o.meta = maps.Clone(oldContent), oldMeta.DeepCopy()
+		setOrDelete(o.content, "status", status, has)
+	} else {
+		if r.kind.Status {
+			status, has := oldContent["status"]
+			setOrDelete(o.content, "status", status, has)
+		}
+		metadata.FillUpdate(o.meta, oldMeta)
+		r.labelNamespace(o.meta)
+	}
+	if err := r.prepare(o, oldContent); err != nil {
+		return err
+	}
+	r.object = o
+	r.oldMeta, r.oldContent = oldMeta, oldContent
+	return nil
+}
+
+func setOrDelete(m map[string]any, key string, value any, has bool) {
+	if has {
+		m[key] = value
+	} else {
+		delete(m, key)
+	}
+}
+
+// decodeStored decodes what the server itself has written.
+func decodeStored(text []byte) (*metav1.ObjectMeta, map[string]any, error) {
+	var content map[string]any
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(text, &content); err != nil {
+		return nil, nil, fmt.Errorf("core: stored object: %w", err)
+	}
+	meta, _, err := metadata.Decode(content)
+	if err != nil {
+		return nil, nil, fmt.Errorf("core: stored object: %w", err)
+	}
+	return meta, content, nil
+}
+
+func (r *Request) decodeDelete() error {
+	r.object = nil
+	if r.old == nil {
+		return apierrors.NewNotFound(r.resource(), r.key.Name)
+	}
+	if pre := r.body.delete.Preconditions; pre != nil {
+		kind := schema.GroupResource{Group: r.kind.Kind.Group, Resource: r.kind.Kind.Kind.Kind} // sic, as upstream
+		if pre.UID != nil && string(*pre.UID) != r.old.UID {
+			return apierrors.NewConflict(kind, r.key.Name, fmt.Errorf(
+				"the UID in the precondition (%s) does not match the UID in record (%s). The object might have been deleted and then recreated", *pre.UID, r.old.UID))
+		}
+		if now := fmt.Sprint(r.old.Revision); pre.ResourceVersion != nil && *pre.ResourceVersion != now {
+			return apierrors.NewConflict(kind, r.key.Name, fmt.Errorf(
+				"the ResourceVersion in the precondition (%s) does not match the ResourceVersion in record (%s). The object might have been modified", *pre.ResourceVersion, now))
+		}
+	}
+	if r.resource() == commit.Namespaces && immortal[r.key.Name] {
+		return apierrors.NewForbidden(r.resource(), r.key.Name, errors.New("this namespace may not be deleted"))
+	}
+	return nil
+}
+
+// immortal are the namespaces that the server makes, and keeps.
+var immortal = map[string]bool{"default": true, "kube-system": true}

@@ -1,0 +1,274 @@
+package core_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"testing/fstest"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/version"
+	"stele.dev/stele/core"
+	"stele.dev/stele/core/authn"
+	"stele.dev/stele/core/bootstrap"
+	"stele.dev/stele/core/commit"
+	"stele.dev/stele/eventlog"
+	"stele.dev/stele/eventlog/memlog"
+	"stele.dev/stele/policy"
+	"stele.dev/stele/projections/objects"
+	"stele.dev/stele/projections/policies"
+)
+
+// bundle is the policy of these tests. Roles are named for what they allow.
+const bundle = `
+package test
+import "stele.dev/policy"
+
+#Widget: {
+	spec!: {
+		size!:  int & >0 & <=1000
+		color:  *"blue" | "red" | "green"
+		owner?: =~"^[a-z]+@example\\.com$"
+		ports?: [...{name!: string, port!: int & >0}]
+		limits?: [string]: int
+		free?: {...}
+	}
+	status?: {ready?: bool, note: *"none" | string}
+}
+bundle: policy.#Bundle & {
+	cluster: "test"
+	teams: t: {
+		contact: "#t", groups: ["*"], namespaces: ["*"]
+		kinds: "widgets.example.com": {
+			group: "example.com"
+			names: {kind: "Widget", plural: "widgets", shortNames: ["wd"]}
+			storageVersion: "v1"
+			versions: v1: {
+				#schema: #Widget
+				subresources: status: {}
+				selectableFields: [".spec.color"]
+				additionalPrinterColumns: [{name: "Size", type: "integer", jsonPath: ".spec.size"}]
+			}
+		}
+		kinds: "plains.example.com": {
+			group: "example.com"
+			names: {kind: "Plain", plural: "plains"}
+			scope: "Cluster"
+			storageVersion: "v1"
+			versions: v1: #schema: {spec?: {a?: int}}
+		}
+		rbac: {
+			clusterRoles: widgets: rules: r: {apiGroups: ["example.com"], resources: ["widgets"], verbs: ["*"]}
+			clusterRoles: reader: rules: r: {apiGroups: ["*"], resources: ["*"], verbs: ["get", "list", "watch"]}
+			bindings: editors: {clusterRole: "widgets", subjects: [{group: "editors"}], namespaces: ["default"]}
+			bindings: readers: {clusterRole: "reader", subjects: [{user: "reader"}], namespaces: ["*"]}
+		}
+	}
+}
+`
+
+// compile compiles a bundle once per test binary and text.
+func compile(t testing.TB, text string) *policy.Compiled {
+	t.Helper()
+	compiledMu.Lock()
+	defer compiledMu.Unlock()
+	if c := compiledBundles[text]; c != nil {
+		return c
+	}
+	source, err := policy.ReadFS(fstest.MapFS{
+		"bundle.cue":         {Data: []byte(text)},
+		"cue.mod/module.cue": {Data: []byte("module: \"test.example\"\nlanguage: version: \"v0.17.0\"\n")},
+	}, ".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, diags := policy.Compile(source)
+	if len(diags) > 0 {
+		t.Fatal(diags)
+	}
+	compiledBundles[text] = c
+	return c
+}
+
+var (
+	compiledMu      sync.Mutex
+	compiledBundles = map[string]*policy.Compiled{}
+)
+
+// tokens of the users of these tests.
+const tokens = `admin-token,admin,1,"system:masters"
+editor-token,eddie,2,"editors"
+reader-token,reader,3,
+nobody-token,nobody,4,
+`
+
+var authenticator = sync.OnceValues(func() (*authn.Authenticator, error) {
+	dir, err := os.MkdirTemp("", "")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	file := filepath.Join(dir, "tokens.csv")
+	if err := os.WriteFile(file, []byte(tokens), 0o600); err != nil {
+		return nil, err
+	}
+	return authn.New(nil, file)
+})
+
+// replica is one process of a control plane, without sockets.
+type replica struct {
+	*core.Pipeline
+	committer *commit.Committer
+	log       *eventlog.Log
+	backend   eventlog.Backend
+	stop      context.CancelFunc
+	stopped   sync.WaitGroup
+	err       error // of the committer
+}
+
+// start starts a replica on a log and takes it to the tip.
+func start(t testing.TB, backend eventlog.Backend, historyBytes int) *replica {
+	t.Helper()
+	r, err := tryStart(t.Context(), backend, historyBytes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(r.close)
+	return r
+}
+
+func tryStart(ctx context.Context, backend eventlog.Backend, historyBytes int) (*replica, error) {
+	log, err := eventlog.Open(ctx, backend, eventlog.Options{})
+	if err != nil {
+		return nil, err
+	}
+	store := objects.New(historyBytes)
+	c := commit.New(commit.Options{Log: log, Objects: store, Load: func(p *policies.Proposal) (*policy.Policy, error) { return policy.New(p.Form) }})
+	if err := c.Replay(ctx); err != nil {
+		return nil, err
+	}
+	auth, err := authenticator()
+	if err != nil {
+		return nil, err
+	}
+	r := &replica{
+		Pipeline:  core.New(core.Options{Committer: c, Log: log, Authenticator: auth, Version: version.Info{Major: "1", Minor: "37"}}),
+		committer: c, log: log, backend: backend,
+	}
+	ctx, r.stop = context.WithCancel(context.WithoutCancel(ctx))
+	r.stopped.Go(func() { store.Run(ctx) })
+	r.stopped.Go(func() { r.err = c.Run(ctx) })
+	return r, nil
+}
+
+func (r *replica) close() {
+	r.Drain()
+	r.stop()
+	r.stopped.Wait()
+	r.backend.Close()
+}
+
+// newPlane starts a control plane of one replica with a policy in force.
+func newPlane(t testing.TB) *replica {
+	t.Helper()
+	var store memlog.Store
+	r := start(t, store.Open(nil), 0)
+	r.bootstrap(t, bundle)
+	return r
+}
+
+func (r *replica) bootstrap(t testing.TB, text string) {
+	t.Helper()
+	if _, err := bootstrap.Activate(t.Context(), r.committer, compile(t, text), "test"); err != nil {
+		t.Fatal(err)
+	}
+	if err := bootstrap.Namespaces(t.Context(), r.committer); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// answer is what came back.
+type answer struct {
+	code   int
+	header http.Header
+	body   []byte
+}
+
+// request builds a request; header pairs follow the body. Without an Authorization
+// header it is the administrator's.
+func request(method, path, body string, header ...string) *http.Request {
+	var reader io.Reader
+	if body != "" {
+		reader = strings.NewReader(body)
+	}
+	q := httptest.NewRequest(method, path, reader)
+	q.Header.Set("Authorization", "Bearer admin-token")
+	if body != "" {
+		q.Header.Set("Content-Type", "application/json")
+	}
+	for i := 0; i < len(header); i += 2 {
+		if header[i+1] == "" {
+			q.Header.Del(header[i])
+		} else {
+			q.Header.Set(header[i], header[i+1])
+		}
+	}
+	return q
+}
+
+func (r *replica) do(method, path, body string, header ...string) answer {
+	w := httptest.NewRecorder()
+	r.ServeHTTP(w, request(method, path, body, header...))
+	return answer{w.Code, w.Header(), w.Body.Bytes()}
+}
+
+// must fails the test unless the answer has the code.
+func (r *replica) must(t testing.TB, code int, method, path, body string, header ...string) answer {
+	t.Helper()
+	a := r.do(method, path, body, header...)
+	if a.code != code {
+		t.Fatalf("%s %s: %d, want %d\n%s", method, path, a.code, code, a.body)
+	}
+	return a
+}
+
+// object decodes the body.
+func (a answer) object() map[string]any {
+	var o map[string]any
+	if err := json.Unmarshal(a.body, &o); err != nil {
+		return map[string]any{"undecodable": string(a.body), "error": err.Error()}
+	}
+	return o
+}
+
+// field finds a value by its path.
+func (a answer) field(path ...string) any {
+	var v any = a.object()
+	for _, p := range path {
+		m, ok := v.(map[string]any)
+		if !ok {
+			return nil
+		}
+		v = m[p]
+	}
+	return v
+}
+
+func (a answer) String() string { return fmt.Sprintf("%d %s", a.code, bytes.TrimSpace(a.body)) }
+
+var widgetsResource = schema.GroupResource{Group: "example.com", Resource: "widgets"}
+
+const widgetsPath = "/apis/example.com/v1/namespaces/default/widgets"
+
+func widget(name string, size int) string {
+	return fmt.Sprintf(`{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":%q},"spec":{"size":%d}}`, name, size)
+}

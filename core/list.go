@@ -1,0 +1,268 @@
+package core
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
+	internalscheme "k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme"
+	internalvalidation "k8s.io/apimachinery/pkg/apis/meta/internalversion/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/storage"
+	"stele.dev/stele/core/negotiate"
+	"stele.dev/stele/core/table"
+	"stele.dev/stele/projections/objects"
+)
+
+// listOptions reads and validates the query of a list or watch, and makes the
+// selection that it asks for.
+func (p *Pipeline) listOptions(r *Request) (*internalversion.ListOptions, objects.Selection, error) {
+	o := &internalversion.ListOptions{}
+	if err := internalscheme.ParameterCodec.DecodeParameters(r.http.URL.Query(), metav1.SchemeGroupVersion, o); err != nil {
+		return nil, objects.Selection{}, apierrors.NewBadRequest(err.Error())
+	}
+	if errs := internalvalidation.ValidateListOptions(o, true); len(errs) > 0 {
+		return nil, objects.Selection{}, apierrors.NewInvalid(schema.GroupKind{Group: metav1.GroupName, Kind: "ListOptions"}, "", errs)
+	}
+	if err := r.checkFields(o.FieldSelector); err != nil {
+		return nil, objects.Selection{}, err
+	}
+	sel := objects.Select(r.key.Namespace, o.LabelSelector, o.FieldSelector)
+	if r.info.Name != "" && sel.Name != r.info.Name { // a watch at the path of one object
+		sel = objects.Select(r.key.Namespace, o.LabelSelector, fields.AndSelectors(orEverything(o.FieldSelector), fields.OneTermEqualSelector("metadata.name", r.info.Name)))
+	}
+	return o, sel, nil
+}
+
+func orEverything(s fields.Selector) fields.Selector {
+	if s == nil {
+		return fields.Everything()
+	}
+	return s
+}
+
+// checkFields refuses fields that cannot be selected by.
+func (r *Request) checkFields(selector fields.Selector) error {
+	if selector == nil {
+		return nil
+	}
+	for _, q := range selector.Requirements() {
+		switch {
+		case q.Field == "metadata.name":
+		case q.Field == "metadata.namespace" && r.kind.Kind.Namespaced:
+		case r.selectable(q.Field):
+		default:
+			return apierrors.NewBadRequest("field label not supported: " + q.Field)
+		}
+	}
+	return nil
+}
+
+func (r *Request) selectable(field string) bool {
+	for _, f := range r.kind.SelectableFields {
+		if strings.TrimPrefix(f, ".") == field {
+			return true
+		}
+	}
+	return false
+}
+
+// page is a part of a list: what state it is of, where it begins, how much it holds.
+type page struct {
+	state              *objects.State
+	revision           uint64 // as the answer gives it
+	afterNamespace     string
+	afterName          string
+	limit              int
+	inconsistentFailed bool
+}
+
+// list answers with objects at one revision.
+func (p *Pipeline) list(ctx context.Context, r *Request) error {
+	o, sel, err := p.listOptions(r)
+	if err != nil {
+		return err
+	}
+	f, err := negotiate.Object(r.http)
+	if err != nil {
+		return err
+	}
+	pg, err := p.page(ctx, r, o)
+	if err != nil {
+		return err
+	}
+	found := make([]*objects.Object, 0, min(pg.limit, 1024))
+	more := false
+	for x := range pg.state.List(r.resource(), &sel, pg.afterNamespace, pg.afterName) {
+		if len(found) == pg.limit {
+			more = true
+			break
+		}
+		found = append(found, x)
+	}
+	meta := metav1.ListMeta{ResourceVersion: strconv.FormatUint(pg.revision, 10)}
+	if more {
+		last := found[len(found)-1]
+		if meta.Continue, err = storage.EncodeContinue(keyPrefix+last.Namespace+"/"+last.Name, keyPrefix, int64(pg.revision)); err != nil {
+			return err
+		}
+		if sel.Everything() {
+			remaining := int64(0)
+			for range pg.state.List(r.resource(), &sel, last.Namespace, last.Name) {
+				remaining++
+			}
+			meta.RemainingItemCount = &remaining
+		}
+		p.committer.Objects().Pin(pg.state)
+	}
+	return p.answerList(r, f, meta, found)
+}
+
+// keyPrefix stands before namespace/name in a continue token.
+const keyPrefix = "/"
+
+// page finds the state that a list is of.
+func (p *Pipeline) page(ctx context.Context, r *Request, o *internalversion.ListOptions) (page, error) {
+	pg := page{limit: maxInt}
+	if o.Limit > 0 {
+		pg.limit = int(o.Limit)
+	}
+	store := p.committer.Objects()
+	switch {
+	case o.Continue != "":
+		key, revision, err := storage.DecodeContinue(o.Continue, keyPrefix)
+		if err != nil {
+			return pg, apierrors.NewBadRequest(fmt.Sprintf("invalid continue token: %v", err))
+		}
+		var ok bool
+		if pg.afterNamespace, pg.afterName, ok = strings.Cut(strings.TrimPrefix(key, keyPrefix), "/"); !ok {
+			return pg, apierrors.NewBadRequest("invalid continue token: continue key is not valid")
+		}
+		if revision < 0 { // inconsistent: from the same key on, but now
+			if err := p.see(ctx, r, ""); err != nil {
+				return pg, err
+			}
+			pg.state, pg.revision = r.tip.Objects, r.tip.Revision()
+			return pg, nil
+		}
+		if err := p.see(ctx, r, strconv.FormatInt(revision, 10)); err != nil {
+			return pg, err
+		}
+		pg.state, err = store.At(r.resource(), uint64(revision))
+		if errors.Is(err, objects.ErrExpired) {
+			return pg, expiredContinue(key)
+		}
+		pg.revision = uint64(revision)
+		return pg, err
+	case o.ResourceVersionMatch == metav1.ResourceVersionMatchExact:
+		if err := p.see(ctx, r, o.ResourceVersion); err != nil {
+			return pg, err
+		}
+		revision, err := parseRevision(o.ResourceVersion)
+		if err != nil {
+			return pg, err
+		}
+		pg.state, err = store.At(r.resource(), revision)
+		pg.revision = revision
+		return pg, err
+	default:
+		if o.ResourceVersion == "0" {
+			pg.limit = maxInt // as upstream, where any revision will do
+		}
+		if err := p.see(ctx, r, o.ResourceVersion); err != nil {
+			return pg, err
+		}
+		pg.state, pg.revision = r.tip.Objects, r.tip.Revision()
+		return pg, nil
+	}
+}
+
+const maxInt = int(^uint(0) >> 1)
+
+// expiredContinue is upstream's answer to a token whose revision is gone: 410, with a
+// token that goes on from the same key at whatever revision is current then.
+func expiredContinue(key string) error {
+	err := apierrors.NewResourceExpired("The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue parameter, or use the continue token in this response to retrieve the remainder of the results. Continuing with the provided token results in an inconsistent list - objects that were created, modified, or deleted between the time the first chunk was returned and now may show up in the list.")
+	if token, encodeErr := storage.EncodeContinue(key, keyPrefix, -1); encodeErr == nil {
+		err.ErrStatus.ListMeta.Continue = token
+	}
+	return err
+}
+
+// writeAtOnce is about how much of a list is given to the connection at a time.
+const writeAtOnce = 256 << 10
+
+// answerList joins the objects' bytes; nothing is encoded but the list's own header.
+func (p *Pipeline) answerList(r *Request, f negotiate.Format, meta metav1.ListMeta, found []*objects.Object) error {
+	if f.As == negotiate.Table {
+		o, err := tableOptions(r, f)
+		if err != nil {
+			return err
+		}
+		texts := make([][]byte, len(found))
+		for i, x := range found {
+			texts[i] = x.JSON
+		}
+		body, err := p.printer(r).Table(o, meta, texts)
+		if err != nil {
+			return err
+		}
+		return p.writeBody(r, f, http.StatusOK, body)
+	}
+	kind, version := r.kind.Kind.ListKind, r.kind.GroupVersionKind().GroupVersion().String()
+	item := func(x *objects.Object) []byte { return x.JSON }
+	if f.As == negotiate.Metadata {
+		kind, version = "PartialObjectMetadataList", "meta.k8s.io/"+f.AsVersion
+		item = func(x *objects.Object) []byte { return table.Metadata(x.JSON, f.AsVersion) }
+	}
+	metaText, err := json.Marshal(meta)
+	if err != nil {
+		return err
+	}
+	head := fmt.Appendf(nil, `{"kind":%q,"apiVersion":%q,"metadata":%s,"items":[`, kind, version, metaText)
+	if f.MediaType != negotiate.JSON || f.Pretty || r.http.Method == http.MethodHead {
+		var whole bytes.Buffer
+		whole.Write(head)
+		for i, x := range found {
+			if i > 0 {
+				whole.WriteByte(',')
+			}
+			whole.Write(item(x))
+		}
+		whole.WriteString("]}")
+		return p.writeBody(r, f, http.StatusOK, whole.Bytes())
+	}
+	p.writeHeader(r, f.MediaType)
+	length := len(head) + len("]}\n") + max(0, len(found)-1)
+	if f.As == negotiate.Whole {
+		for _, x := range found {
+			length += len(x.JSON)
+		}
+		r.w.Header().Set("Content-Length", strconv.Itoa(length))
+	}
+	r.w.WriteHeader(http.StatusOK)
+	r.sent = true
+	buffer := append(make([]byte, 0, min(length, writeAtOnce)+4096), head...)
+	for i, x := range found {
+		if i > 0 {
+			buffer = append(buffer, ',')
+		}
+		if buffer = append(buffer, item(x)...); len(buffer) >= writeAtOnce {
+			if _, err := r.w.Write(buffer); err != nil {
+				return nil // the client is gone
+			}
+			buffer = buffer[:0]
+		}
+	}
+	_, _ = r.w.Write(append(buffer, "]}\n"...))
+	return nil
+}

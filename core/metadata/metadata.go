@@ -1,0 +1,158 @@
+// Package metadata has the rules that every object's metadata follows, whatever its
+// kind: those of k8s.io/apiserver/pkg/registry/rest, which decides on typed objects
+// what is decided here on objects that are JSON.
+package metadata
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	utilrand "k8s.io/apimachinery/pkg/util/rand"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// Decode reads the metadata of a decoded object. Fields that metadata does not have
+// are returned by name, as strict decoding reports them.
+func Decode(object map[string]any) (meta *metav1.ObjectMeta, unknown []string, err error) {
+	meta = &metav1.ObjectMeta{}
+	raw, ok := object["metadata"]
+	if !ok || raw == nil {
+		return meta, nil, nil
+	}
+	fields, ok := raw.(map[string]any)
+	if !ok {
+		return nil, nil, typeError(raw)
+	}
+	err = runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(fields, meta, true)
+	if strict, ok := runtime.AsStrictDecodingError(err); ok {
+		for _, e := range strict.Errors() {
+			unknown = append(unknown, strings.Replace(e.Error(), `field "`, `field "metadata.`, 1))
+		}
+		return meta, unknown, nil
+	}
+	if err != nil {
+		return nil, nil, typeError(raw)
+	}
+	return meta, nil, nil
+}
+
+// typeError is what decoding into the typed form says of it.
+func typeError(raw any) error {
+	text, err := json.Marshal(map[string]any{"metadata": raw})
+	if err != nil {
+		return err
+	}
+	var typed struct {
+		metav1.ObjectMeta `json:"metadata"`
+	}
+	if err := json.Unmarshal(text, &typed); err != nil {
+		return errors.New(strings.Replace(err.Error(), "Go struct field .", "Go struct field ", 1))
+	}
+	return errors.New("metadata is not valid")
+}
+
+// Names is how the names of a kind's objects are validated.
+type Names = validation.ValidateNameFunc
+
+// NamesOf returns how the names of a kind are validated: as DNS subdomains, but for
+// namespaces, which are DNS labels.
+func NamesOf(group, resource string) Names {
+	if group == "" && resource == "namespaces" {
+		return validation.ValidateNamespaceName
+	}
+	return validation.NameIsDNSSubdomain
+}
+
+// FillNew sets what the server says of a new object, once per request: it survives
+// retries. A generateName becomes a name.
+func FillNew(meta *metav1.ObjectMeta, namespace string, generation int64, now time.Time) {
+	meta.Namespace = namespace
+	meta.UID = types.UID(uuid.NewString())
+	meta.CreationTimestamp = metav1.NewTime(now.Truncate(time.Second).UTC())
+	meta.DeletionTimestamp, meta.DeletionGracePeriodSeconds = nil, nil
+	meta.Generation = generation
+	meta.SelfLink, meta.ResourceVersion, meta.ManagedFields = "", "", nil
+	if meta.Name == "" && meta.GenerateName != "" {
+		meta.Name = GenerateName(meta.GenerateName)
+	}
+}
+
+// GenerateName appends five random characters to a base that is cut where both would
+// be longer than 63 characters, as upstream's SimpleNameGenerator does.
+func GenerateName(base string) string {
+	const suffix, longest = 5, 63
+	if len(base) > longest-suffix {
+		base = base[:longest-suffix]
+	}
+	return base + utilrand.String(suffix)
+}
+
+// ValidateNew checks the metadata of a new object.
+func ValidateNew(meta *metav1.ObjectMeta, namespaced bool, names Names) field.ErrorList {
+	return validation.ValidateObjectMeta(meta, namespaced, names, field.NewPath("metadata"))
+}
+
+// FillUpdate takes over from the old object what an update cannot change.
+func FillUpdate(meta, old *metav1.ObjectMeta) {
+	meta.Namespace = old.Namespace
+	meta.Generation = old.Generation
+	if meta.UID == "" {
+		meta.UID = old.UID
+	}
+	meta.CreationTimestamp = old.CreationTimestamp
+	if old.DeletionTimestamp != nil {
+		meta.DeletionTimestamp = old.DeletionTimestamp
+	} else {
+		meta.DeletionTimestamp = nil // only a delete sets it
+	}
+	if meta.DeletionGracePeriodSeconds == nil || old.DeletionTimestamp == nil {
+		meta.DeletionGracePeriodSeconds = old.DeletionGracePeriodSeconds
+	}
+	meta.SelfLink, meta.ResourceVersion, meta.ManagedFields = "", "", old.ManagedFields
+}
+
+// ValidateUpdate checks the metadata of an updated object against the old one's.
+func ValidateUpdate(meta, old *metav1.ObjectMeta, namespaced bool, names Names) field.ErrorList {
+	path := field.NewPath("metadata")
+	errs := validation.ValidateObjectMeta(meta, namespaced, names, path)
+	// Upstream compares what clients send, which has a resourceVersion; here it is
+	// not part of the object.
+	withVersion := *meta
+	withVersion.ResourceVersion = "1"
+	return append(errs, validation.ValidateObjectMetaUpdate(&withVersion, old, path)...)
+}
+
+// ErrNamespaceMismatch reports an object of another namespace than the request's.
+var ErrNamespaceMismatch = errors.New("the namespace of the provided object does not match the namespace sent on the request")
+
+// CheckNamespace compares the namespace of an object with that of the request, ""
+// for cluster-scoped kinds.
+func CheckNamespace(meta *metav1.ObjectMeta, namespace string) error {
+	if meta.Namespace != "" && meta.Namespace != namespace {
+		return ErrNamespaceMismatch
+	}
+	return nil
+}
+
+// CheckName compares the name of an object with that of the URL.
+func CheckName(meta *metav1.ObjectMeta, name string) error {
+	if meta.Name == "" {
+		return errors.New("name must be provided")
+	}
+	if meta.Name != name {
+		return fmt.Errorf("the name of the object (%s) does not match the name on the URL (%s)", meta.Name, name)
+	}
+	return nil
+}
+
+// Equal compares two forms of metadata as meaning, not as bytes.
+func Equal(a, b *metav1.ObjectMeta) bool { return apiequality.Semantic.DeepEqual(a, b) }

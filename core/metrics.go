@@ -1,0 +1,117 @@
+package core
+
+import (
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"stele.dev/stele/core/commit"
+)
+
+// metrics has kube-apiserver's names where it measures the same.
+type metrics struct {
+	handler  http.Handler
+	requests *prometheus.CounterVec
+	duration *prometheus.HistogramVec
+	stages   map[string]prometheus.Observer
+	watchers *prometheus.GaugeVec
+	// by remembers the instruments of a combination of labels.
+	by sync.Map // labels -> *instruments
+}
+
+type labels struct {
+	verb, group, version, resource, subresource, scope string
+	code                                               int
+}
+
+type instruments struct {
+	requests prometheus.Counter
+	duration prometheus.Observer
+}
+
+func newMetrics(c *commit.Committer) *metrics {
+	registry := prometheus.NewRegistry()
+	m := &metrics{
+		handler: promhttp.HandlerFor(registry, promhttp.HandlerOpts{}),
+		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "apiserver_request_total", Help: "Requests by verb, resource and HTTP status.",
+		}, []string{"verb", "group", "version", "resource", "subresource", "scope", "code"}),
+		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "apiserver_request_duration_seconds", Help: "Duration of requests but for watches.",
+			Buckets: []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60},
+		}, []string{"verb", "group", "version", "resource", "subresource", "scope"}),
+		watchers: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "apiserver_longrunning_requests", Help: "Watches that are open.",
+		}, []string{"group", "version", "resource"}),
+		stages: map[string]prometheus.Observer{},
+	}
+	stages := prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name: "stele_stage_duration_seconds", Help: "Duration of the pipeline's stages.",
+		Buckets: prometheus.ExponentialBuckets(1e-6, 4, 12),
+	}, []string{"stage"})
+	for _, s := range path {
+		m.stages[s.name] = stages.WithLabelValues(s.name)
+	}
+	gauge := func(name, help string, value func() float64) prometheus.Collector {
+		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, value)
+	}
+	registry.MustRegister(m.requests, m.duration, m.watchers, stages,
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+		gauge("stele_log_revision", "Revision of the log's tip, as far as it is known here.", func() float64 { return float64(c.Tip().Revision()) }),
+		gauge("stele_policy_revision", "Revision at which the policy in force was activated.", func() float64 { return float64(c.Tip().PolicyRevision()) }),
+		gauge("stele_log_unconfirmed_seconds", "For how long the tip has not been known to be the log's.", func() float64 { return c.Unconfirmed().Seconds() }),
+	)
+	return m
+}
+
+func (m *metrics) stage(name string, d time.Duration) { m.stages[name].Observe(d.Seconds()) }
+
+// request counts a request that has been answered.
+func (m *metrics) request(r *Request) {
+	l := labels{verb: r.http.Method, scope: "other", code: r.w.code}
+	if r.info != nil && r.info.IsResourceRequest && r.kind != nil { // only what is served: names from outside are unbounded
+		l.verb = r.info.Verb
+		l.group, l.version, l.resource, l.subresource = r.info.APIGroup, r.info.APIVersion, r.info.Resource, r.info.Subresource
+		switch {
+		case r.info.Name != "":
+			l.scope = "resource"
+		case r.info.Namespace != "":
+			l.scope = "namespace"
+		default:
+			l.scope = "cluster"
+		}
+	}
+	i := m.instruments(l)
+	i.requests.Inc()
+	if l.verb != "watch" {
+		i.duration.Observe(time.Since(r.received).Seconds())
+	}
+}
+
+func (m *metrics) instruments(l labels) *instruments {
+	if i, ok := m.by.Load(l); ok {
+		return i.(*instruments)
+	}
+	switch l.verb { // methods are unbounded as well
+	case "get", "list", "watch", "create", "update", "patch", "delete", "GET", "HEAD", "POST", "PUT", "PATCH", "DELETE":
+	default:
+		l.verb = "other"
+	}
+	i := &instruments{
+		requests: m.requests.WithLabelValues(l.verb, l.group, l.version, l.resource, l.subresource, l.scope, strconv.Itoa(l.code)),
+		duration: m.duration.WithLabelValues(l.verb, l.group, l.version, l.resource, l.subresource, l.scope),
+	}
+	m.by.Store(l, i)
+	return i
+}
+
+// watching counts a watch; the result ends it.
+func (m *metrics) watching(r *Request) (done func()) {
+	g := m.watchers.WithLabelValues(r.info.APIGroup, r.info.APIVersion, r.info.Resource)
+	g.Inc()
+	return g.Dec
+}

@@ -1,0 +1,133 @@
+// Package patch applies JSON patches (RFC 6902), JSON merge patches (RFC 7386) and, to
+// built-in kinds, strategic merge patches to the JSON of an object, with the errors of
+// kube-apiserver.
+package patch
+
+import (
+	"errors"
+	"fmt"
+	"mime"
+	"net/http"
+
+	jsonpatch "gopkg.in/evanphx/json-patch.v4"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/mergepatch"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
+	"k8s.io/apiserver/pkg/endpoints/handlers/negotiation"
+	kjson "sigs.k8s.io/json"
+	"stele.dev/stele/core/typed"
+)
+
+// maxOperations of a JSON patch, as upstream.
+const maxOperations = 10000
+
+// maxCopied bounds what the copy operations of a JSON patch add up to.
+const maxCopied = 3 << 20
+
+func init() { jsonpatch.AccumulatedCopySizeLimit = maxCopied }
+
+// TypeOf reads the type of a patch from a request's Content-Type header. Strategic
+// merge patches are for built-in kinds only.
+func TypeOf(contentType string, gvk schema.GroupVersionKind) (types.PatchType, error) {
+	mediaType, _, err := mime.ParseMediaType(contentType)
+	if err != nil {
+		mediaType = ""
+	}
+	supported := []string{string(types.JSONPatchType), string(types.MergePatchType)}
+	if typed.Has(gvk) {
+		supported = append(supported, string(types.StrategicMergePatchType))
+	}
+	for _, s := range supported {
+		if s == mediaType {
+			return types.PatchType(s), nil
+		}
+	}
+	return "", negotiation.NewUnsupportedMediaTypeError(supported)
+}
+
+// Apply returns the patched JSON, and what strict decoding has to say of the patch.
+func Apply(gvk schema.GroupVersionKind, t types.PatchType, object, patch []byte) (patched []byte, strict []error, err error) {
+	switch t {
+	case types.JSONPatchType:
+		return applyJSON(object, patch)
+	case types.StrategicMergePatchType:
+		return applyStrategic(gvk, object, patch)
+	default:
+		return applyMerge(object, patch)
+	}
+}
+
+func applyJSON(object, patch []byte) ([]byte, []error, error) {
+	var operations []struct {
+		Op    string `json:"op"`
+		Path  string `json:"path"`
+		From  string `json:"from"`
+		Value any    `json:"value"`
+	}
+	strict, err := kjson.UnmarshalStrict(patch, &operations)
+	if err != nil {
+		return nil, nil, badPatch(err)
+	}
+	for i, e := range strict {
+		strict[i] = fmt.Errorf("json patch %w", e)
+	}
+	p, err := jsonpatch.DecodePatch(patch)
+	if err != nil {
+		return nil, nil, apierrors.NewBadRequest(err.Error())
+	}
+	if len(p) > maxOperations {
+		return nil, nil, apierrors.NewRequestEntityTooLargeError(
+			fmt.Sprintf("The allowed maximum operations in a JSON patch is %d, got %d", maxOperations, len(p)))
+	}
+	patched, err := p.Apply(object)
+	if err != nil {
+		return nil, nil, unprocessable(err)
+	}
+	return patched, strict, nil
+}
+
+func applyMerge(object, patch []byte) ([]byte, []error, error) {
+	var m map[string]any
+	strict, err := kjson.UnmarshalStrict(patch, &m)
+	if err != nil {
+		return nil, nil, badPatch(err)
+	}
+	patched, err := jsonpatch.MergePatch(object, patch)
+	if err != nil {
+		return nil, nil, apierrors.NewBadRequest(err.Error())
+	}
+	return patched, strict, nil
+}
+
+func applyStrategic(gvk schema.GroupVersionKind, object, patch []byte) ([]byte, []error, error) {
+	var m map[string]any
+	strict, err := kjson.UnmarshalStrict(patch, &m)
+	if err != nil {
+		return nil, nil, apierrors.NewBadRequest(err.Error())
+	}
+	into, err := typed.New(gvk)
+	if err != nil {
+		return nil, nil, err
+	}
+	patched, err := strategicpatch.StrategicMergePatch(object, patch, into)
+	switch {
+	case err == nil:
+		return patched, strict, nil
+	case errors.Is(err, mergepatch.ErrBadJSONDoc), errors.Is(err, mergepatch.ErrBadPatchFormatForPrimitiveList),
+		errors.Is(err, mergepatch.ErrBadPatchFormatForRetainKeys), errors.Is(err, mergepatch.ErrBadPatchFormatForSetElementOrderList),
+		errors.Is(err, mergepatch.ErrUnsupportedStrategicMergePatchFormat):
+		return nil, nil, apierrors.NewBadRequest(err.Error())
+	default:
+		return nil, nil, unprocessable(err)
+	}
+}
+
+func badPatch(err error) error {
+	return apierrors.NewBadRequest(fmt.Sprintf("error decoding patch: %v", err))
+}
+
+func unprocessable(err error) error {
+	return apierrors.NewGenericServerResponse(http.StatusUnprocessableEntity, "", schema.GroupResource{}, "", err.Error(), 0, false)
+}

@@ -1,0 +1,165 @@
+package core
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+
+	"stele.dev/stele/core/changes"
+	"stele.dev/stele/core/discovery"
+	"stele.dev/stele/core/negotiate"
+	"stele.dev/stele/core/openapi"
+	"stele.dev/stele/core/status"
+	"stele.dev/stele/core/table"
+	"stele.dev/stele/policy"
+)
+
+// answerPath answers what is not about resources.
+func (p *Pipeline) answerPath(r *Request) error {
+	path := r.http.URL.Path
+	switch {
+	case path == "/healthz" || path == "/livez" || path == "/readyz":
+		return p.answerHealth(r, path, "")
+	case strings.HasPrefix(path, "/healthz/"), strings.HasPrefix(path, "/livez/"), strings.HasPrefix(path, "/readyz/"):
+		kind, name, _ := strings.Cut(path[1:], "/")
+		return p.answerHealth(r, "/"+kind, name)
+	case path == "/version" || path == "/version/":
+		return p.answerJSON(r, http.StatusOK, p.version)
+	case path == "/metrics":
+		r.sent = true
+		p.metrics.handler.ServeHTTP(r.w, r.http)
+		return nil
+	case path == "/openapi/v3" || strings.HasPrefix(path, "/openapi/v3/"):
+		r.sent = true
+		p.surfaceOf(r).openapi.ServeHTTP(r.w, r.http)
+		return nil
+	case path == "/" || path == "":
+		return p.answerJSON(r, http.StatusOK, map[string][]string{"paths": {
+			"/api", "/apis", "/healthz", "/livez", "/metrics", "/openapi/v3", "/readyz", "/version"}})
+	}
+	return p.answerDiscovery(r)
+}
+
+func (p *Pipeline) answerDiscovery(r *Request) error {
+	f, aggregated, err := negotiate.Discovery(r.http)
+	if err != nil {
+		return err
+	}
+	doc := p.surfaceOf(r).discovery.Find(r.http.URL.Path, aggregated)
+	if doc == nil {
+		return status.NotServed(r.info.Verb, r.resource())
+	}
+	h := r.w.Header()
+	h.Set("Vary", "Accept")
+	h.Set("ETag", doc.ETag)
+	if doc.Fresh(r.http) {
+		r.sent = true
+		r.w.WriteHeader(http.StatusNotModified)
+		return nil
+	}
+	if aggregated && f.MediaType == negotiate.JSON {
+		f.MediaType = doc.ContentType
+	}
+	return p.writeBody(r, f, http.StatusOK, doc.Body)
+}
+
+// surface is what can be derived of a policy once and shown to many. It is made when
+// it is first asked for.
+type surface struct {
+	policy    *policy.Policy
+	discovery *discovery.Documents
+	openapi   *openapi.Service
+	printers  sync.Map // *policy.Version -> *table.Printer
+}
+
+// surfaceOf returns the surface of the policy that the request sees.
+func (p *Pipeline) surfaceOf(r *Request) *surface {
+	if s := p.surface.Load(); s != nil && s.policy == r.tip.Policy {
+		return s
+	}
+	s := &surface{
+		policy:    r.tip.Policy,
+		discovery: discovery.New(append(discovery.FromPolicy(r.tip.Policy), changes.Resource())),
+		openapi:   openapi.New(r.tip.Policy, p.version.GitVersion),
+	}
+	p.surface.Store(s)
+	return s
+}
+
+func (p *Pipeline) printer(r *Request) *table.Printer {
+	s := p.surfaceOf(r)
+	if printer, ok := s.printers.Load(r.kind); ok {
+		return printer.(*table.Printer)
+	}
+	printer, _ := s.printers.LoadOrStore(r.kind, table.New(r.kind))
+	return printer.(*table.Printer)
+}
+
+// answerHealth answers as kube-apiserver does: "ok", or which check failed; the list of
+// checks if ?verbose is given.
+func (p *Pipeline) answerHealth(r *Request, kind, only string) error {
+	checks := append([]Check{{Name: "ping", Live: true, Check: func() error { return nil }}}, p.ownChecks()...)
+	checks = append(checks, p.checks...)
+	excluded := r.http.URL.Query()["exclude"]
+	var text strings.Builder
+	failed, found := []string{}, false
+	for _, c := range checks {
+		if only != "" && c.Name != only || kind != "/readyz" && !c.Live {
+			continue
+		}
+		found = true
+		if slices.Contains(excluded, c.Name) {
+			fmt.Fprintf(&text, "[+]%s excluded: ok\n", c.Name)
+		} else if err := c.Check(); err != nil {
+			failed = append(failed, c.Name)
+			fmt.Fprintf(&text, "[-]%s failed: %v\n", c.Name, err)
+		} else {
+			fmt.Fprintf(&text, "[+]%s ok\n", c.Name)
+		}
+	}
+	if !found {
+		return status.NotServed("get", r.resource())
+	}
+	h := r.w.Header()
+	h.Set("Content-Type", "text/plain; charset=utf-8")
+	h.Set("X-Content-Type-Options", "nosniff")
+	r.sent = true
+	name := kind[1:]
+	if len(failed) > 0 {
+		p.logger.Warn(name+" check failed", "checks", failed)
+		r.w.WriteHeader(http.StatusInternalServerError)
+		fmt.Fprintf(r.w, "%s%s check failed\n", text.String(), name)
+		return nil
+	}
+	if _, verbose := r.http.URL.Query()["verbose"]; verbose {
+		fmt.Fprintf(r.w, "%s%s check passed\n", text.String(), name)
+		return nil
+	}
+	fmt.Fprint(r.w, "ok")
+	return nil
+}
+
+func (p *Pipeline) ownChecks() []Check {
+	return []Check{
+		{Name: "policy", Check: func() error {
+			if p.committer.Tip().Policy == nil {
+				return fmt.Errorf("no policy is in force")
+			}
+			return nil
+		}},
+		{Name: "log", Check: func() error {
+			if d := p.committer.Unconfirmed(); d > maxUnconfirmed {
+				return fmt.Errorf("not heard from for %s", d.Round(1e9))
+			}
+			return nil
+		}},
+		{Name: "shutdown", Check: func() error {
+			if p.notReady.Load() {
+				return fmt.Errorf("the server is about to stop")
+			}
+			return nil
+		}},
+	}
+}

@@ -1,0 +1,214 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"runtime/debug"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/version"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	"stele.dev/stele/core/authn"
+	"stele.dev/stele/core/commit"
+	"stele.dev/stele/core/status"
+	"stele.dev/stele/eventlog"
+)
+
+// path is the life of a request. Nothing else decides the order.
+var path = [...]stage{
+	{"connection", always, (*Pipeline).connection},         // what is asked for, within which limits
+	{"authentication", always, (*Pipeline).authentication}, // who is asking
+	{"authorization", always, (*Pipeline).authorization},   // may they, under the policy in force
+	{"decode", writes, (*Pipeline).decode},                 // the object that is meant: decoded, pruned, defaulted
+	{"schema", writes, (*Pipeline).schema},                 // is it what its kind allows
+	{"commit", writes, (*Pipeline).commit},                 // the only stage that changes the world
+	{"answer", reads, (*Pipeline).answer},                  // get, list, watch, and what is not about objects
+}
+
+type stage struct {
+	name string
+	when span
+	run  func(*Pipeline, context.Context, *Request) error
+}
+
+// span says which requests a stage is for.
+type span uint8
+
+const (
+	always span = iota
+	writes
+	reads
+)
+
+// again sends a request back to an earlier stage, with a newer tip.
+type again struct {
+	stage string
+	tip   *commit.Tip
+}
+
+func (a *again) Error() string { return "again from " + a.stage }
+
+// maxRounds bounds how often a request is sent back. Each time, another write got in
+// between.
+const maxRounds = 32
+
+// run takes the request along the path. What bends it stands here: reads skip the
+// stages of writes and the other way round; a write that lost against another goes
+// back, to authorization if the policy has changed, else to decode; and what is
+// refused is refused on a confirmed tip.
+func (p *Pipeline) run(r *Request) error {
+	rounds := 0
+	for i := 0; i < len(path); {
+		s := &path[i]
+		if s.when == writes && !r.write || s.when == reads && r.write {
+			i++
+			continue
+		}
+		r.stage = s.name
+		start := time.Now()
+		ctx := r.http.Context() // the connection stage bounds it
+		err := s.run(p, ctx, r)
+		p.metrics.stage(s.name, time.Since(start))
+		var back *again
+		switch {
+		case err == nil:
+			i++
+			continue
+		case errors.As(err, &back):
+			if rounds++; rounds > maxRounds {
+				return r.contended()
+			}
+			r.tip = back.tip
+		default:
+			tip, confirmErr := p.confirmRefusal(ctx, r)
+			if confirmErr != nil {
+				return confirmErr
+			}
+			if tip == nil {
+				return err
+			}
+			back = &again{stage: "authorization", tip: tip}
+			r.tip = tip
+		}
+		i = index(back.stage)
+	}
+	return nil
+}
+
+// confirmRefusal returns a newer tip on which a refused request is to be decided
+// again, or nil if the one that it was refused on will do.
+func (p *Pipeline) confirmRefusal(ctx context.Context, r *Request) (*commit.Tip, error) {
+	if r.tip == nil || r.confirmed || r.stage == "answer" || r.sent {
+		return nil, nil
+	}
+	tip, err := p.committer.Confirm(ctx)
+	if err != nil {
+		return nil, err
+	}
+	r.confirmed = true
+	if tip.Revision() == r.tip.Revision() {
+		return nil, nil
+	}
+	return tip, nil
+}
+
+func index(name string) int {
+	for i := range path {
+		if path[i].name == name {
+			return i
+		}
+	}
+	panic("core: no stage " + name)
+}
+
+// Pipeline answers requests. It is safe for concurrent use.
+type Pipeline struct {
+	committer     *commit.Committer
+	log           eventlog.Reader
+	authenticator *authn.Authenticator
+	logger        *slog.Logger
+	version       version.Info
+	checks        []Check
+	requestInfo   *request.RequestInfoFactory
+	metrics       *metrics
+	surface       atomic.Pointer[surface]
+	notReady      atomic.Bool
+	draining      chan struct{}
+	drained       atomic.Bool
+}
+
+// Options for [New].
+type Options struct {
+	Committer     *commit.Committer
+	Log           eventlog.Reader
+	Authenticator *authn.Authenticator
+	Logger        *slog.Logger
+	Version       version.Info
+	// Checks are what /readyz and /livez ask, beside the pipeline's own.
+	Checks []Check
+}
+
+// Check is a named condition of health.
+type Check struct {
+	Name string
+	// Live: without it the process is beyond help. All checks count for readiness.
+	Live  bool
+	Check func() error
+}
+
+// New makes a pipeline.
+func New(o Options) *Pipeline {
+	p := &Pipeline{
+		committer: o.Committer, log: o.Log, authenticator: o.Authenticator, logger: o.Logger, version: o.Version, checks: o.Checks,
+		requestInfo: &request.RequestInfoFactory{APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api")},
+		metrics:     newMetrics(o.Committer), draining: make(chan struct{}),
+	}
+	if p.logger == nil {
+		p.logger = slog.New(slog.DiscardHandler)
+	}
+	return p
+}
+
+// NotReady makes /readyz fail. Requests go on as before.
+func (p *Pipeline) NotReady() { p.notReady.Store(true) }
+
+// Drain ends all watches, each with a bookmark if its client takes any. Other requests
+// go on as before.
+func (p *Pipeline) Drain() {
+	if !p.drained.Swap(true) {
+		close(p.draining)
+	}
+}
+
+// ServeHTTP implements http.Handler.
+func (p *Pipeline) ServeHTTP(w http.ResponseWriter, h *http.Request) {
+	r := &Request{http: h, w: &response{ResponseWriter: w}, received: time.Now()}
+	r.auditID = h.Header.Get("Audit-ID")
+	if r.auditID == "" || len(r.auditID) > 64 {
+		r.auditID = uuid.NewString()
+	}
+	header := w.Header()
+	header.Set("Audit-Id", r.auditID)
+	header.Set("Cache-Control", "no-cache, private")
+	defer p.metrics.request(r)
+	defer func() {
+		if v := recover(); v != nil {
+			if v == http.ErrAbortHandler {
+				panic(v)
+			}
+			p.logger.Error("a request panicked", "auditID", r.auditID, "stage", r.stage, "method", h.Method, "path", h.URL.Path, "panic", v, "stack", string(debug.Stack()))
+			p.fail(r, status.PanicStatus())
+		}
+	}()
+	if err := p.run(r); err != nil {
+		p.fail(r, err)
+	}
+	if r.cancel != nil {
+		r.cancel()
+	}
+}

@@ -1,0 +1,182 @@
+// Package pki makes the certificates of a control plane that brings none: a
+// certificate authority of its own, a server certificate, and the administrator's.
+// They are kept in a folder, and made again when they are about to expire or do not
+// fit any more.
+package pki
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/google/renameio/v2"
+)
+
+const (
+	caLife = 10 * 365 * 24 * time.Hour
+	life   = 365 * 24 * time.Hour
+	// renewBefore is how long before its end a certificate is made again.
+	renewBefore = 30 * 24 * time.Hour
+	// backdate allows for clocks that are behind.
+	backdate = time.Hour
+)
+
+// Authority is a certificate authority.
+type Authority struct {
+	Cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+	// PEM of Cert.
+	PEM []byte
+}
+
+// Pair is a certificate with its private key, both as PEM.
+type Pair struct{ Cert, Key []byte }
+
+// LoadAuthority reads ca.crt and ca.key from the folder, or makes them. The folder and
+// its files are for the owner alone.
+func LoadAuthority(dir string) (*Authority, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	pair, err := load(dir, "ca")
+	if errors.Is(err, fs.ErrNotExist) && pair.Cert == nil {
+		pair, err = issue(nil, &x509.Certificate{
+			Subject: pkix.Name{CommonName: "stele-ca"}, IsCA: true, BasicConstraintsValid: true,
+			KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
+		}, caLife)
+		if err == nil {
+			err = store(dir, "ca", pair)
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	parsed, err := tls.X509KeyPair(pair.Cert, pair.Key)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", filepath.Join(dir, "ca.crt"), err)
+	}
+	key, ok := parsed.PrivateKey.(*ecdsa.PrivateKey)
+	if !ok {
+		return nil, fmt.Errorf("%s: not an ECDSA key", filepath.Join(dir, "ca.key"))
+	}
+	return &Authority{Cert: parsed.Leaf, key: key, PEM: pair.Cert}, nil
+}
+
+// Pool holds the authority's certificate.
+func (a *Authority) Pool() *x509.CertPool {
+	pool := x509.NewCertPool()
+	pool.AddCert(a.Cert)
+	return pool
+}
+
+// Server returns server.crt and server.key of the folder, valid for these hosts.
+func (a *Authority) Server(dir string, hosts []string) (Pair, error) {
+	template := &x509.Certificate{
+		Subject: pkix.Name{CommonName: "stele"}, KeyUsage: x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	}
+	for _, h := range hosts {
+		if ip := net.ParseIP(h); ip != nil {
+			template.IPAddresses = append(template.IPAddresses, ip)
+		} else {
+			template.DNSNames = append(template.DNSNames, h)
+		}
+	}
+	return a.loadOrIssue(dir, "server", template, func(c *x509.Certificate) bool {
+		return !slices.ContainsFunc(hosts, func(h string) bool { return c.VerifyHostname(h) != nil })
+	})
+}
+
+// Client returns name.crt and name.key of the folder, for a user in groups.
+func (a *Authority) Client(dir, name, user string, groups []string) (Pair, error) {
+	template := &x509.Certificate{
+		Subject: pkix.Name{CommonName: user, Organization: groups}, KeyUsage: x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	}
+	return a.loadOrIssue(dir, name, template, func(c *x509.Certificate) bool {
+		return c.Subject.CommonName == user && slices.Equal(c.Subject.Organization, groups)
+	})
+}
+
+// loadOrIssue reads a pair if it was issued by this authority, fits, and lasts.
+func (a *Authority) loadOrIssue(dir, name string, template *x509.Certificate, fits func(*x509.Certificate) bool) (Pair, error) {
+	if pair, err := load(dir, name); err == nil {
+		if parsed, err := tls.X509KeyPair(pair.Cert, pair.Key); err == nil && parsed.Leaf.CheckSignatureFrom(a.Cert) == nil &&
+			time.Now().Add(renewBefore).Before(parsed.Leaf.NotAfter) && fits(parsed.Leaf) {
+			return pair, nil
+		}
+	}
+	pair, err := issue(a, template, life)
+	if err != nil {
+		return Pair{}, err
+	}
+	return pair, store(dir, name, pair)
+}
+
+// issue signs a certificate; without an authority it signs itself.
+func issue(a *Authority, template *x509.Certificate, life time.Duration) (Pair, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return Pair{}, err
+	}
+	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
+	if err != nil {
+		return Pair{}, err
+	}
+	now := time.Now()
+	template.SerialNumber = serial
+	template.NotBefore, template.NotAfter = now.Add(-backdate), now.Add(life)
+	parent, signer := template, key
+	if a != nil {
+		parent, signer = a.Cert, a.key
+		if template.NotAfter.After(a.Cert.NotAfter) {
+			template.NotAfter = a.Cert.NotAfter
+		}
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, parent, key.Public(), signer)
+	if err != nil {
+		return Pair{}, err
+	}
+	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		return Pair{}, err
+	}
+	return Pair{
+		Cert: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
+		Key:  pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER}),
+	}, nil
+}
+
+func load(dir, name string) (p Pair, err error) {
+	if p.Cert, err = os.ReadFile(filepath.Join(dir, name+".crt")); err != nil {
+		return p, err
+	}
+	p.Key, err = os.ReadFile(filepath.Join(dir, name+".key"))
+	return p, err
+}
+
+// store writes the key first: a certificate without its key is never left behind.
+func store(dir, name string, p Pair) error {
+	if err := WritePrivate(filepath.Join(dir, name+".key"), p.Key); err != nil {
+		return err
+	}
+	return WritePrivate(filepath.Join(dir, name+".crt"), p.Cert)
+}
+
+// WritePrivate replaces a file, which only its owner can read, in one step.
+func WritePrivate(path string, data []byte) error {
+	return renameio.WriteFile(path, data, 0o600)
+}

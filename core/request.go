@@ -1,0 +1,109 @@
+package core
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	"stele.dev/stele/core/commit"
+	"stele.dev/stele/policy"
+	"stele.dev/stele/projections/objects"
+)
+
+// Request is one request on its way through the pipeline. It belongs to the goroutine
+// that serves it. Each group of fields is set by the stage that is named.
+type Request struct {
+	http     *http.Request
+	w        *response
+	auditID  string
+	received time.Time
+	stage    string // where it is
+
+	// connection
+	info   *request.RequestInfo
+	write  bool // it may change the world
+	cancel context.CancelFunc
+
+	// authentication
+	user user.Info
+
+	// authorization
+	access    policy.Request
+	decision  *policy.Decision
+	tip       *commit.Tip // what it sees
+	confirmed bool        // tip was the log's at some moment after the request came
+	kind      *policy.Version
+	key       commit.Key
+
+	// decode
+	body   *body
+	old    *objects.Object // as the tip has it; nil if there is none
+	object *object         // what it is to become; nil if it is to be deleted
+	// of old, where it is to become something else
+	oldMeta    *metav1.ObjectMeta
+	oldContent map[string]any
+	fixed      metav1.ObjectMeta // what a new object keeps through all rounds
+
+	warnings []string
+	sent     bool // the answer has begun, or an append may have
+}
+
+// body is what a write came with, read once.
+type body struct {
+	raw       []byte
+	mediaType string
+	options   writeOptions
+	delete    *metav1.DeleteOptions // of deletes
+}
+
+type writeOptions struct {
+	dryRun       bool
+	fieldManager string
+	validation   string // metav1.FieldValidation...
+}
+
+// object is a decoded object: its metadata apart from its content.
+type object struct {
+	meta    *metav1.ObjectMeta
+	content map[string]any
+	// adapted: pruning or defaulting made it differ from what was asked.
+	adapted bool
+}
+
+func (r *Request) resource() schema.GroupResource { return r.key.GroupResource }
+
+// contended is the answer to a write that met newer objects time and again.
+func (r *Request) contended() error {
+	return apierrors.NewConflict(r.resource(), r.key.Name, errModified)
+}
+
+// response remembers what was answered.
+type response struct {
+	http.ResponseWriter
+	code  int
+	bytes int64
+}
+
+func (w *response) WriteHeader(code int) {
+	if w.code == 0 {
+		w.code = code
+	}
+	w.ResponseWriter.WriteHeader(code)
+}
+
+func (w *response) Write(b []byte) (int, error) {
+	if w.code == 0 {
+		w.code = http.StatusOK
+	}
+	n, err := w.ResponseWriter.Write(b)
+	w.bytes += int64(n)
+	return n, err
+}
+
+// Unwrap is for http.ResponseController.
+func (w *response) Unwrap() http.ResponseWriter { return w.ResponseWriter }

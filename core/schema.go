@@ -1,0 +1,58 @@
+package core
+
+import (
+	"context"
+	"slices"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"stele.dev/stele/core/canonical"
+	"stele.dev/stele/core/metadata"
+	"stele.dev/stele/core/typed"
+	"stele.dev/stele/schemas/builtin"
+)
+
+// schema holds the object against its kind: metadata by upstream's rules, all else by
+// the policy's. Everything that is wrong is said at once.
+func (p *Pipeline) schema(_ context.Context, r *Request) error {
+	if r.object == nil {
+		return nil // a delete
+	}
+	o, kind := r.object, r.kind.Kind
+	names := metadata.NamesOf(kind.Group, kind.Plural)
+	var errs field.ErrorList
+	if r.oldMeta == nil {
+		errs = metadata.ValidateNew(o.meta, kind.Namespaced, names)
+	} else {
+		errs = metadata.ValidateUpdate(o.meta, r.oldMeta, kind.Namespaced, names)
+	}
+	found := r.kind.Program.Validate(o.content)
+	if kind.Builtin {
+		if err := r.typeError(found); err != nil {
+			return err
+		}
+		o.content["metadata"] = map[string]any{"name": o.meta.Name, "namespace": o.meta.Namespace}
+		found = append(found, builtin.Validate(kind.Kind.Kind, o.content, r.oldContent)...)
+	}
+	if errs = append(errs, found...); len(errs) > 0 {
+		return apierrors.NewInvalid(r.kind.GroupVersionKind().GroupKind(), r.key.Name, errs)
+	}
+	return nil
+}
+
+// typeError is upstream's answer to a value of the wrong type in a built-in kind,
+// which it cannot even decode.
+func (r *Request) typeError(errs field.ErrorList) error {
+	if !slices.ContainsFunc(errs, func(e *field.Error) bool { return e.Type == field.ErrorTypeTypeInvalid }) {
+		return nil
+	}
+	gvk := r.kind.GroupVersionKind()
+	text, err := canonical.Object(gvk.GroupVersion().String(), gvk.Kind, r.object.meta, r.object.content)
+	if err != nil {
+		return err
+	}
+	if err := typed.TypeError(gvk, text); err != nil {
+		return r.undecodable(gvk.Kind, err)
+	}
+	return nil
+}

@@ -1,0 +1,691 @@
+package core_test
+
+import (
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net/http/httptest"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"stele.dev/stele/core/bootstrap"
+	"stele.dev/stele/eventlog"
+	"stele.dev/stele/eventlog/logpb"
+	"stele.dev/stele/eventlog/memlog"
+)
+
+var (
+	simulationSeed  = flag.Uint64("simulation-seed", 0, "run only this seed")
+	simulationSeeds = flag.Int("simulation-seeds", 300, "how many seeds to run")
+)
+
+// lockedOut is the bundle under which editors may do nothing.
+var lockedOut = strings.Replace(bundle, `subjects: [{group: "editors"}]`, `subjects: [{group: "others"}]`, 1)
+
+// TestSimulation runs control planes of three replicas on a log that loses, delays and
+// refuses, with replicas that crash and policies that change, and holds what clients
+// were told against the log. Time is simulated, and everything random comes from the
+// seed: a failure names the one that shows it again.
+func TestSimulation(t *testing.T) {
+	compile(t, bundle)
+	compile(t, lockedOut)
+	if _, err := authenticator(); err != nil {
+		t.Fatal(err)
+	}
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // so that goroutines take turns the same way each time
+	if *simulationSeed != 0 {
+		simulate(t, *simulationSeed)
+		return
+	}
+	seeds := *simulationSeeds
+	if testing.Short() {
+		seeds /= 10
+	}
+	total := outcomes{}
+	for seed := range uint64(seeds) {
+		for what, n := range simulate(t, seed+1) {
+			total[what] += n
+		}
+		if t.Failed() {
+			t.Fatalf("seed %d failed; go test ./core -run TestSimulation -simulation-seed %d", seed+1, seed+1)
+		}
+	}
+	t.Logf("outcomes: %v", total)
+	// A simulation in which nothing goes wrong shows nothing.
+	for _, what := range []string{"200", "201", "404", "409", "403", "503", "504", "crash", "activation", "watched"} {
+		if total[what] < seeds/10 {
+			t.Errorf("%q happened %d times in %d seeds", what, total[what], seeds)
+		}
+	}
+}
+
+type outcomes map[string]int
+
+// simulation is one run.
+type simulation struct {
+	t     *testing.T
+	seed  uint64
+	store memlog.Store
+	calm  atomic.Bool // no faults any more
+
+	mu       sync.Mutex
+	replicas []*replica // nil while one is down
+	history  []*operation
+	watches  []*watchRecord
+	counts   outcomes
+
+	clock atomic.Int64 // orders the beginnings and ends of operations
+}
+
+// operation is a request and what came of it.
+type operation struct {
+	id         string // audit id
+	verb       string
+	key        string // namespace/name; of a list only the namespace
+	as         string
+	begin, end int64
+	batches    int // in the log at its end
+	answer     answer
+}
+
+// watchRecord is what one watch saw.
+type watchRecord struct {
+	from   uint64
+	events []watchEvent
+}
+
+func simulate(t *testing.T, seed uint64) outcomes {
+	s := &simulation{t: t, seed: seed, counts: outcomes{}}
+	synctest.Test(t, func(t *testing.T) {
+		s.t = t
+		s.run()
+	})
+	return s.counts
+}
+
+func (s *simulation) rng(stream uint64) *rand.Rand { return rand.New(rand.NewPCG(s.seed, stream)) }
+
+// schedule makes the network of one replica.
+func (s *simulation) schedule(replica int) memlog.Schedule {
+	var mu sync.Mutex
+	rng := s.rng(1000 + uint64(replica))
+	distance := time.Duration(1 + rng.IntN(10)) // replicas are not equally far from the log
+	return func(op memlog.Op) memlog.Fault {
+		mu.Lock()
+		defer mu.Unlock()
+		delay := func() time.Duration { return distance * time.Duration(50+rng.IntN(500)) * time.Microsecond }
+		f := memlog.Fault{Request: delay(), Answer: delay()}
+		if s.calm.Load() {
+			return f
+		}
+		switch rng.IntN(40) {
+		case 0:
+			f.LoseRequest = true
+		case 1, 2:
+			f.LoseAnswer = true
+		case 3:
+			f.Linger, f.Request = true, time.Duration(rng.IntN(2000))*time.Millisecond
+		case 4:
+			f.Refuse = pick(rng, eventlog.ErrUnavailable, eventlog.ErrFull)
+		case 5:
+			f.Answer = time.Duration(rng.IntN(3000)) * time.Millisecond // past some deadlines
+		}
+		return f
+	}
+}
+
+func pick[T any](rng *rand.Rand, from ...T) T { return from[rng.IntN(len(from))] }
+
+const (
+	simReplicas = 3
+	simClients  = 6
+	simSteps    = 25
+)
+
+func (s *simulation) run() {
+	// The log is made, and the first policy put in force, in peace.
+	s.calm.Store(true)
+	for i := range simReplicas {
+		r, err := tryStart(s.t.Context(), s.store.Open(s.schedule(i)), 1<<20)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		s.replicas = append(s.replicas, r)
+	}
+	s.replicas[0].bootstrap(s.t, bundle)
+	s.calm.Store(false)
+
+	ctx, stop := context.WithCancel(s.t.Context())
+	var background sync.WaitGroup
+	background.Go(func() { s.crash(ctx, s.rng(1)) })
+	background.Go(func() { s.activate(ctx, s.rng(2)) })
+	for i := range 3 {
+		background.Go(func() { s.observe(ctx, s.rng(uint64(10+i))) })
+	}
+	var clients sync.WaitGroup
+	for i := range simClients {
+		clients.Go(func() { s.client(i, s.rng(uint64(100+i))) })
+	}
+	clients.Wait()
+	s.calm.Store(true)
+	stop()
+	time.Sleep(time.Minute) // whatever lingers has arrived, watches have seen the last change
+	for _, r := range s.replicas {
+		if r != nil {
+			r.Drain()
+		}
+	}
+	background.Wait()
+	s.check()
+	for _, r := range s.replicas {
+		if r != nil {
+			r.close()
+			if r.err != nil && !errors.Is(r.err, context.Canceled) {
+				s.t.Errorf("a committer stopped: %v", r.err)
+			}
+		}
+	}
+	time.Sleep(time.Minute) // requests of replicas that are no more have arrived
+}
+
+func (s *simulation) replica(rng *rand.Rand) *replica {
+	for {
+		s.mu.Lock()
+		r := s.replicas[rng.IntN(len(s.replicas))]
+		s.mu.Unlock()
+		if r != nil {
+			return r
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+func (s *simulation) count(what string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.counts[what]++
+}
+
+// crash stops replicas at any moment, and starts them again.
+func (s *simulation) crash(ctx context.Context, rng *rand.Rand) {
+	for wait(ctx, time.Duration(rng.IntN(1500))*time.Millisecond) {
+		i := rng.IntN(simReplicas)
+		s.mu.Lock()
+		r := s.replicas[i]
+		s.replicas[i] = nil
+		s.mu.Unlock()
+		r.backend.Close() // what it has sent still arrives
+		r.close()
+		s.count("crash")
+		time.Sleep(time.Duration(rng.IntN(200)) * time.Millisecond)
+		for n := 0; ; n++ {
+			next, err := tryStart(context.WithoutCancel(ctx), s.store.Open(s.schedule(i+10*n)), 1<<20)
+			if err != nil {
+				continue // the network was down
+			}
+			s.mu.Lock()
+			s.replicas[i] = next
+			s.mu.Unlock()
+			break
+		}
+	}
+}
+
+// activate changes the policy back and forth.
+func (s *simulation) activate(ctx context.Context, rng *rand.Rand) {
+	for i := 0; wait(ctx, time.Duration(rng.IntN(800))*time.Millisecond); i++ {
+		attempt, cancel := context.WithTimeout(ctx, 5*time.Second)
+		_, err := bootstrap.Activate(attempt, s.replica(rng).committer, compile(s.t, []string{lockedOut, bundle}[i%2]), "sim")
+		cancel()
+		if err == nil {
+			s.count("activation")
+		}
+	}
+}
+
+func wait(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-time.After(d):
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// observe watches widgets, from the present of some replica or from where its last
+// watch ended.
+func (s *simulation) observe(ctx context.Context, rng *rand.Rand) {
+	from := uint64(0)
+	for wait(ctx, time.Duration(rng.IntN(300))*time.Millisecond) {
+		r := s.replica(rng)
+		if from == 0 || rng.IntN(3) == 0 {
+			from = r.committer.Tip().Revision()
+		}
+		record := &watchRecord{from: from}
+		watchCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Minute)
+		w := httptest.NewRecorder()
+		q := request("GET", fmt.Sprintf("/apis/example.com/v1/widgets?watch=1&resourceVersion=%d&timeoutSeconds=%d", from, 1+rng.IntN(20)), "")
+		r.ServeHTTP(w, q.WithContext(watchCtx))
+		cancel()
+		if w.Code == 503 || w.Code == 504 {
+			continue // the replica is down, or not as far as another one was
+		}
+		for line := range strings.Lines(w.Body.String()) {
+			var e watchEvent
+			if err := json.Unmarshal([]byte(line), &e); err != nil {
+				s.t.Errorf("watch: %d %s", w.Code, line)
+				return
+			}
+			record.events = append(record.events, e)
+			from = e.revision()
+		}
+		s.mu.Lock()
+		s.watches = append(s.watches, record)
+		s.mu.Unlock()
+	}
+}
+
+func (e watchEvent) revision() uint64 {
+	meta, _ := e.Object["metadata"].(map[string]any)
+	v, _ := meta["resourceVersion"].(string)
+	n, _ := strconv.ParseUint(v, 10, 64)
+	return n
+}
+
+// client sends random requests to random replicas, some of them based on what it has
+// read before.
+func (s *simulation) client(number int, rng *rand.Rand) {
+	known := map[string]string{} // key -> object as last seen
+	for i := range simSteps {
+		time.Sleep(time.Duration(rng.IntN(50_000)) * time.Microsecond)
+		namespace, name := pick(rng, "default", "kube-system"), pick(rng, "a", "b", "c")
+		o := &operation{id: fmt.Sprintf("%d-%d", number, i), key: namespace + "/" + name, as: "admin-token"}
+		if namespace == "default" && rng.IntN(2) == 0 {
+			o.as = "editor-token" // allowed by one policy and not by the other
+		}
+		base := "/apis/example.com/v1/namespaces/" + namespace + "/widgets"
+		path, method, body := base+"/"+name, "GET", ""
+		header := []string{"Authorization", "Bearer " + o.as, "Audit-ID", o.id}
+		switch rng.IntN(9) {
+		case 0, 1:
+			o.verb, method, path, body = "create", "POST", base, widget(name, 1+rng.IntN(3))
+		case 2, 3:
+			o.verb, method, body = "update", "PUT", known[o.key]
+			if body == "" {
+				body = strings.Replace(widget(name, 1), `{"name"`, `{"resourceVersion":"1","name"`, 1)
+			}
+			if at := strings.Index(body, `"size":`); at > 0 {
+				body = body[:at] + fmt.Sprintf(`"size":%d`, 1+rng.IntN(3)) + body[at+strings.IndexAny(body[at:], ",}"):]
+			}
+		case 4:
+			o.verb, method, body = "patch", "PATCH", fmt.Sprintf(`{"spec":{"size":%d}}`, 1+rng.IntN(3))
+			header = append(header, "Content-Type", "application/merge-patch+json")
+		case 5:
+			o.verb, method = "delete", "DELETE"
+		case 6:
+			o.verb, path, o.key = "list", base, namespace
+		default:
+			o.verb = "get"
+		}
+		path += "?timeout=" + pick(rng, "500ms", "2s", "10s")
+		r := s.replica(rng)
+		o.begin = s.clock.Add(1)
+		o.answer = r.do(method, path, body, header...)
+		o.batches = len(s.store.Batches())
+		o.end = s.clock.Add(1)
+		if o.answer.code < 300 && o.verb != "list" && o.verb != "delete" {
+			known[o.key] = string(o.answer.body)
+		}
+		s.mu.Lock()
+		s.history = append(s.history, o)
+		s.counts[strconv.Itoa(o.answer.code)]++
+		s.mu.Unlock()
+	}
+}
+
+// model is what the log says, folded by the plainest code there is.
+type model struct {
+	revisionOf []uint64                  // last revision of the log's first n batches
+	byAudit    map[string][]eventRecord  // audit id -> events
+	objects    map[string][]objectRecord // key -> its forms, ascending
+	events     []eventRecord             // of widgets, ascending
+	allowed    []struct {
+		from    uint64
+		editors bool
+	} // policies in force
+	last uint64
+}
+
+type eventRecord struct {
+	revision uint64
+	kind     logpb.Type
+	actor    string
+	key      string
+	digest   string
+}
+
+// objectRecord is an object from a revision on; body is "" while there is none.
+type objectRecord struct {
+	from uint64
+	body string
+}
+
+func (m *model) at(key string, revision uint64) string {
+	body := ""
+	for _, r := range m.objects[key] {
+		if r.from > revision {
+			break
+		}
+		body = r.body
+	}
+	return body
+}
+
+// within tells whether something held at some revision of an interval.
+func within(lo, hi uint64, holds func(uint64) bool) bool {
+	for r := lo; r <= hi; r++ {
+		if holds(r) {
+			return true
+		}
+	}
+	return false
+}
+
+func (s *simulation) model() *model {
+	m := &model{byAudit: map[string][]eventRecord{}, objects: map[string][]objectRecord{}, revisionOf: []uint64{0}}
+	digests := map[string]bool{} // policy digest -> editors are allowed
+	for text, editors := range map[string]bool{bundle: true, lockedOut: false} {
+		_, digest := compile(s.t, text).Form.Encode()
+		digests[hex.EncodeToString(digest[:])] = editors
+	}
+	for _, stored := range s.store.Batches() {
+		b, err := eventlog.DecodeBatch(stored.First, stored.Value)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		if b.First != m.last+1 {
+			s.t.Errorf("P1: revision %d after %d", b.First, m.last)
+		}
+		for _, e := range b.Events {
+			m.last = e.Last()
+			record := eventRecord{revision: e.Revision, kind: e.Meta.GetType(), actor: e.Meta.GetActor().GetUser(), digest: hex.EncodeToString(e.Meta.GetPolicyDigest())}
+			if a := e.Meta.GetPolicyActivated(); a != nil {
+				m.allowed = append(m.allowed, struct {
+					from    uint64
+					editors bool
+				}{e.Revision, digests[hex.EncodeToString(a.GetDigest())]})
+			}
+			o := e.Meta.GetObject()
+			if o.GetResource() != "widgets" {
+				continue
+			}
+			record.key = o.GetNamespace() + "/" + o.GetName()
+			m.byAudit[e.Meta.GetRequest().GetAuditId()] = append(m.byAudit[e.Meta.GetRequest().GetAuditId()], record)
+			m.events = append(m.events, record)
+			body := ""
+			if record.kind != logpb.Type_TYPE_DELETED {
+				body = strings.Replace(string(e.Content(logpb.Role_ROLE_OBJECT)), `"metadata":{`, fmt.Sprintf(`"metadata":{"resourceVersion":"%d",`, e.Revision), 1)
+			}
+			m.objects[record.key] = append(m.objects[record.key], objectRecord{e.Revision, body})
+		}
+		m.revisionOf = append(m.revisionOf, m.last)
+	}
+	return m
+}
+
+// editors tells whether editors were allowed by the policy in force at a revision.
+func (m *model) editors(revision uint64) bool {
+	allowed := false
+	for _, a := range m.allowed {
+		if a.from < revision { // an activation is in force for what follows it
+			allowed = a.editors
+		}
+	}
+	return allowed
+}
+
+// check holds everything that clients saw against the log.
+func (s *simulation) check() {
+	m := s.model()
+	s.checkOperations(m)
+	s.checkPolicies(m)
+	s.checkWatches(m)
+	s.checkServed(m)
+}
+
+// acknowledged is the revision that an answer tells of, 0 if none.
+func (o *operation) acknowledged(m *model) uint64 {
+	if o.answer.code >= 300 {
+		return 0
+	}
+	if o.verb == "delete" {
+		if events := m.byAudit[o.id]; len(events) == 1 {
+			return events[0].revision
+		}
+		return 0
+	}
+	v, _ := o.answer.field("metadata", "resourceVersion").(string)
+	n, _ := strconv.ParseUint(v, 10, 64)
+	return n
+}
+
+// checkOperations: P1. Each acknowledged write is one event, at the revision that it was
+// told, and what is read or refused was so at some moment between the request and its
+// answer.
+func (s *simulation) checkOperations(m *model) {
+	byEnd := slices.Clone(s.history)
+	slices.SortFunc(byEnd, func(a, b *operation) int { return int(a.end - b.end) })
+	for _, o := range s.history {
+		// Everything that anyone was told before it began had happened.
+		lo := uint64(1)
+		for _, before := range byEnd {
+			if before.end > o.begin {
+				break
+			}
+			lo = max(lo, before.acknowledged(m))
+		}
+		hi := m.revisionOf[o.batches]
+		events := m.byAudit[o.id]
+		fail := func(format string, args ...any) {
+			s.t.Errorf("%s %s as %s (%s): %.300s\nrevisions %d..%d, events %v\n%s", o.verb, o.key, o.as, o.id, o.answer, lo, hi, events, fmt.Sprintf(format, args...))
+		}
+		write := o.verb != "get" && o.verb != "list"
+		if !write && len(events) > 0 {
+			fail("P1: a read is in the log")
+		}
+		if len(events) > 1 {
+			fail("P1: more than one event")
+		}
+		code := o.answer.code
+		switch {
+		case code == 504:
+			if strings.Contains(string(o.answer.body), "not known yet") {
+				continue // in the log or not
+			}
+			if len(events) > 0 {
+				fail("P1: refused for its deadline, and in the log")
+			}
+		case code >= 500:
+			if code != 503 && code != 507 {
+				fail("an internal error")
+			}
+			if len(events) > 0 {
+				fail("P1: not sent, and in the log")
+			}
+		case code >= 400:
+			if len(events) > 0 {
+				fail("P1: refused, and in the log")
+			}
+			s.checkRefusal(m, o, lo, hi, fail)
+		case o.verb == "list":
+			s.checkList(m, o, lo, hi, fail)
+		case o.verb == "get":
+			if !within(lo, hi, func(r uint64) bool { return m.at(o.key, r)+"\n" == string(o.answer.body) }) {
+				fail("P1: it was never like this meanwhile")
+			}
+		case o.verb == "delete":
+			if len(events) != 1 {
+				fail("P1: acknowledged, and not in the log")
+			}
+		case len(events) == 1:
+			if told := o.acknowledged(m); told != events[0].revision || m.at(o.key, told)+"\n" != string(o.answer.body) {
+				fail("P1: it was told revision %d and another object than the log has", told)
+			}
+		default: // a write that changed nothing
+			if o.verb == "create" || !within(lo, hi, func(r uint64) bool { return m.at(o.key, r)+"\n" == string(o.answer.body) }) {
+				fail("P1: acknowledged, not in the log, and no no-op")
+			}
+		}
+	}
+}
+
+func (s *simulation) checkRefusal(m *model, o *operation, lo, hi uint64, fail func(string, ...any)) {
+	var holds func(uint64) bool
+	switch code := o.answer.code; {
+	case code == 404:
+		holds = func(r uint64) bool { return m.at(o.key, r) == "" }
+	case code == 409 && o.verb == "create":
+		holds = func(r uint64) bool { return m.at(o.key, r) != "" }
+	case code == 409: // an update with an old resourceVersion
+		holds = func(r uint64) bool { return m.at(o.key, r) != "" }
+	case code == 403:
+		holds = func(r uint64) bool { return o.as == "editor-token" && !m.editors(r+1) }
+	default:
+		fail("an unexpected refusal")
+		return
+	}
+	if !within(lo, hi, holds) {
+		fail("P1: the reason never held meanwhile")
+	}
+}
+
+func (s *simulation) checkList(m *model, o *operation, lo, hi uint64, fail func(string, ...any)) {
+	at := o.acknowledged(m)
+	if at < lo || at > hi {
+		fail("P1: a list at revision %d", at)
+	}
+	if got, want := string(o.answer.body), m.list(o.key, at); got != want {
+		fail("P2: at revision %d there was\n%s", at, want)
+	}
+}
+
+// list is a list of widgets of a namespace, or of all, as it is served.
+func (m *model) list(namespace string, revision uint64) string {
+	var items []string
+	for _, key := range slices.Sorted(maps.Keys(m.objects)) {
+		if body := m.at(key, revision); body != "" && (namespace == "" || strings.HasPrefix(key, namespace+"/")) {
+			items = append(items, body)
+		}
+	}
+	return fmt.Sprintf(`{"kind":"WidgetList","apiVersion":"example.com/v1","metadata":{"resourceVersion":"%d"},"items":[%s]}`+"\n", revision, strings.Join(items, ","))
+}
+
+// checkPolicies: P3. Every event was allowed by the policy in force at its revision.
+func (s *simulation) checkPolicies(m *model) {
+	for _, e := range m.events {
+		if e.actor == "eddie" && !m.editors(e.revision) {
+			s.t.Errorf("P3: revision %d is a write of an editor, who were not allowed to: %+v", e.revision, m.allowed)
+		}
+	}
+}
+
+// checkWatches: every watch saw the changes behind its start, each once, in order,
+// without a gap, as far as it came.
+func (s *simulation) checkWatches(m *model) {
+	seen := 0
+	for _, w := range s.watches {
+		i, found := slices.BinarySearchFunc(m.events, w.from, func(e eventRecord, r uint64) int { return int(e.revision) - int(r) })
+		if found {
+			i++
+		}
+		for _, e := range w.events {
+			if e.Type == "ERROR" {
+				s.t.Errorf("P2: a watch from %d failed: %v", w.from, e.Object)
+				break
+			}
+			if i == len(m.events) || e.revision() != m.events[i].revision {
+				s.t.Errorf("P2: a watch from %d saw revision %d, the next was %d of %d: %v", w.from, e.revision(), i, len(m.events), w.events)
+				break
+			}
+			want := map[logpb.Type]string{logpb.Type_TYPE_CREATED: "ADDED", logpb.Type_TYPE_UPDATED: "MODIFIED", logpb.Type_TYPE_DELETED: "DELETED"}[m.events[i].kind]
+			if e.Type != want {
+				s.t.Errorf("P2: revision %d was %s to a watch, not %s", e.revision(), e.Type, want)
+			}
+			i++
+			seen++
+		}
+	}
+	s.counts["watched"] += seen
+}
+
+// checkServed: P2. Every replica, and one that starts from nothing, serves the fold of
+// the log, byte for byte.
+func (s *simulation) checkServed(m *model) {
+	fresh, err := tryStart(s.t.Context(), s.store.Open(nil), 1<<20)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer fresh.close()
+	want := m.list("", m.last)
+	for i, r := range append(slices.Clone(s.replicas), fresh) {
+		if r == nil {
+			continue
+		}
+		if a := r.do("GET", "/apis/example.com/v1/widgets", ""); string(a.body) != want {
+			s.t.Errorf("P2: replica %d serves\n%s\nwant\n%s", i, a, want)
+		}
+		if tip := r.committer.Tip(); tip.Revision() != m.last || tip.Policy.Digest() != fresh.committer.Tip().Policy.Digest() {
+			s.t.Errorf("P2: replica %d is at revision %d with policy %v", i, tip.Revision(), tip.Policy.DigestString())
+		}
+	}
+}
+
+// Every write that was authorized under a policy which is replaced before it commits is
+// authorized again.
+func TestActivationSendsWritesBack(t *testing.T) {
+	compile(t, bundle)
+	compile(t, lockedOut)
+	authenticator()
+	synctest.Test(t, func(t *testing.T) {
+		var store memlog.Store
+		other := start(t, store.Open(nil), 0)
+		other.bootstrap(t, bundle)
+		// A replica whose append is on its way while the policy changes.
+		slow := start(t, store.Open(func(op memlog.Op) memlog.Fault {
+			if op == memlog.Append {
+				return memlog.Fault{Request: time.Second}
+			}
+			return memlog.Fault{}
+		}), 0)
+		var a answer
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			a = slow.do("POST", widgetsPath, widget("a", 1), "Authorization", "Bearer editor-token")
+		}()
+		time.Sleep(500 * time.Millisecond)
+		if _, err := bootstrap.Activate(t.Context(), other.committer, compile(t, lockedOut), "test"); err != nil {
+			t.Fatal(err)
+		}
+		<-done
+		if a.code != 403 {
+			t.Errorf("a write that was allowed only by the policy before: %s", a)
+		}
+		if o := other.committer.Tip().Objects.Len(schema.GroupResource{Group: "example.com", Resource: "widgets"}); o != 0 {
+			t.Error("it is in the log")
+		}
+	})
+}

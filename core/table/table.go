@@ -1,0 +1,190 @@
+// Package table renders objects as metav1.Table, the form in which kubectl asks for
+// what it prints.
+package table
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/tidwall/gjson"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/duration"
+	"k8s.io/client-go/util/jsonpath"
+	"stele.dev/stele/policy"
+	"stele.dev/stele/schemas"
+)
+
+// Printer renders the objects of one version of a kind. It is safe for concurrent
+// use.
+type Printer struct {
+	headers []metav1.TableColumnDefinition
+	cells   []cell
+}
+
+type cell struct {
+	column schemas.Column
+	// path is for gjson; "" if only jsonpath can find the value.
+	path string
+}
+
+// plainPath is a JSONPath that does no more than name fields.
+var plainPath = regexp.MustCompile(`^(\.[A-Za-z_][A-Za-z0-9_-]*)+$`)
+
+var docs = metav1.ObjectMeta{}.SwaggerDoc()
+
+// New makes the printer of a version.
+func New(v *policy.Version) *Printer {
+	p := &Printer{headers: []metav1.TableColumnDefinition{{Name: "Name", Type: "string", Format: "name", Description: docs["name"]}}}
+	columns := v.Columns
+	if len(columns) == 0 {
+		columns = []schemas.Column{{Name: "Age", Type: "date", JSONPath: ".metadata.creationTimestamp", Description: docs["creationTimestamp"]}}
+	}
+	for _, c := range columns {
+		description := c.Description
+		if description == "" {
+			description = "Custom resource definition column (in JSONPath format): " + c.JSONPath
+		}
+		p.headers = append(p.headers, metav1.TableColumnDefinition{Name: c.Name, Type: c.Type, Format: c.Format, Description: description, Priority: c.Priority})
+		x := cell{column: c}
+		if plainPath.MatchString(c.JSONPath) {
+			x.path = c.JSONPath[1:]
+		}
+		p.cells = append(p.cells, x)
+	}
+	return p
+}
+
+// Options of a rendering, from the request.
+type Options struct {
+	// Version of meta.k8s.io.
+	Version string
+	// Include says how much of each object a row carries.
+	Include   metav1.IncludeObjectPolicy
+	NoHeaders bool
+	Now       time.Time // from which ages are counted
+}
+
+// Table renders objects, given as JSON.
+func (p *Printer) Table(o Options, list metav1.ListMeta, objects [][]byte) ([]byte, error) {
+	t := &metav1.Table{TypeMeta: metav1.TypeMeta{Kind: "Table", APIVersion: "meta.k8s.io/" + o.Version}, ListMeta: list}
+	if !o.NoHeaders {
+		t.ColumnDefinitions = p.headers
+	}
+	t.Rows = make([]metav1.TableRow, len(objects))
+	for i, object := range objects {
+		t.Rows[i].Cells = p.row(object, o.Now)
+		switch o.Include {
+		case metav1.IncludeNone:
+		case metav1.IncludeObject:
+			t.Rows[i].Object.Raw = object
+		default:
+			t.Rows[i].Object.Raw = Metadata(object, o.Version)
+		}
+	}
+	return json.Marshal(t)
+}
+
+// Metadata reduces an object to its metadata.
+func Metadata(object []byte, version string) []byte {
+	return fmt.Appendf(nil, `{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/%s","metadata":%s}`,
+		version, gjson.GetBytes(object, "metadata").Raw)
+}
+
+func (p *Printer) row(object []byte, now time.Time) []any {
+	cells := make([]any, 1, 1+len(p.cells))
+	cells[0] = gjson.GetBytes(object, "metadata.name").String()
+	for _, c := range p.cells {
+		cells = append(cells, c.value(object, now))
+	}
+	return cells
+}
+
+func (c *cell) value(object []byte, now time.Time) any {
+	if c.path == "" {
+		return c.find(object, now)
+	}
+	v := gjson.GetBytes(object, c.path)
+	if c.column.Count {
+		n := int64(0)
+		v.ForEach(func(_, _ gjson.Result) bool { n++; return true })
+		return n
+	}
+	switch v.Type {
+	case gjson.Null:
+		return nil
+	case gjson.String:
+		return c.typed(v.Str, v.Str, now)
+	case gjson.True, gjson.False:
+		return c.typed(v.Bool(), v.Raw, now)
+	case gjson.Number:
+		if !strings.ContainsAny(v.Raw, ".eE") {
+			return c.typed(v.Int(), v.Raw, now)
+		}
+		return c.typed(v.Float(), v.Raw, now)
+	default:
+		return c.typed(nil, v.Raw, now)
+	}
+}
+
+// typed fits a value into its column, as upstream does: a value of another type
+// than the column's is not shown, but for strings, which show anything.
+func (c *cell) typed(value any, text string, now time.Time) any {
+	switch c.column.Type {
+	case "string":
+		return text
+	case "integer":
+		switch v := value.(type) {
+		case int64:
+			return v
+		case float64:
+			return int64(v)
+		}
+	case "number":
+		switch v := value.(type) {
+		case int64:
+			return float64(v)
+		case float64:
+			return v
+		}
+	case "boolean":
+		if v, ok := value.(bool); ok {
+			return v
+		}
+	case "date":
+		if v, ok := value.(string); ok {
+			at, err := time.Parse(time.RFC3339, v)
+			if err != nil {
+				return "<invalid>"
+			}
+			return duration.HumanDuration(now.Sub(at))
+		}
+	}
+	return nil
+}
+
+// find looks up what a full JSONPath names.
+func (c *cell) find(object []byte, now time.Time) any {
+	path := jsonpath.New(c.column.Name).AllowMissingKeys(true)
+	if err := path.Parse("{" + c.column.JSONPath + "}"); err != nil {
+		return nil
+	}
+	var decoded any
+	if err := json.Unmarshal(object, &decoded); err != nil {
+		return nil
+	}
+	results, err := path.FindResults(decoded)
+	if err != nil || len(results) == 0 || len(results[0]) == 0 {
+		return nil
+	}
+	value := results[0][0].Interface()
+	var text bytes.Buffer
+	if err := path.PrintResults(&text, []reflect.Value{reflect.ValueOf(value)}); err != nil {
+		return nil
+	}
+	return c.typed(value, text.String(), now)
+}

@@ -1,0 +1,279 @@
+package core
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"strconv"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"stele.dev/stele/core/negotiate"
+	"stele.dev/stele/core/status"
+	"stele.dev/stele/core/table"
+	"stele.dev/stele/projections/objects"
+)
+
+const (
+	// minWatch is how long a watch lasts that names no timeout; up to twice as long.
+	minWatch = 30 * time.Minute
+	// bookmarkEvery is how often a quiet watch is told that it misses nothing.
+	bookmarkEvery = time.Minute
+)
+
+// stream writes watch events to one client. What waits is coalesced: it is given to
+// the connection when nothing more is at hand, or when it has become large.
+type stream struct {
+	p       *Pipeline
+	r       *Request
+	encode  func(objects.Event) ([]byte, error) // nil: objects as they are
+	flusher *http.ResponseController
+	buffer  []byte
+	format  negotiate.Format
+}
+
+// watch streams the changes since a revision, or, if none is given, first what is there.
+func (p *Pipeline) watch(ctx context.Context, r *Request) error {
+	o, sel, err := p.listOptions(r)
+	if err != nil {
+		return err
+	}
+	f, err := negotiate.Stream(r.http)
+	if err != nil {
+		return err
+	}
+	s := &stream{p: p, r: r, format: f, flusher: http.NewResponseController(r.w)}
+	if err := s.setEncoder(); err != nil {
+		return err
+	}
+	if err := p.see(ctx, r, o.ResourceVersion); err != nil {
+		return err
+	}
+	initial := o.ResourceVersion == "" || o.ResourceVersion == "0"
+	if o.SendInitialEvents != nil {
+		initial = *o.SendInitialEvents
+	}
+	from := r.tip.Revision()
+	if !initial && o.ResourceVersion != "" && o.ResourceVersion != "0" {
+		if from, err = parseRevision(o.ResourceVersion); err != nil {
+			return err
+		}
+	}
+	timeout := minWatch + time.Duration(rand.Int64N(int64(minWatch)))
+	if o.TimeoutSeconds != nil && *o.TimeoutSeconds > 0 {
+		timeout = time.Duration(*o.TimeoutSeconds) * time.Second
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+
+	// Registered first: what happens while the state is sent is not missed.
+	w, err := p.committer.Objects().Watch(r.resource(), sel, from)
+	s.begin()
+	if err != nil {
+		return s.fail(err, from)
+	}
+	defer w.Stop()
+	defer p.metrics.watching(r)()
+	if initial {
+		for x := range r.tip.Objects.List(r.resource(), &sel, "", "") {
+			if err := s.event(objects.Event{Type: objects.Added, Object: x}); err != nil {
+				return s.fail(err, from)
+			}
+		}
+		if o.SendInitialEvents != nil && o.AllowWatchBookmarks {
+			if err := s.bookmark(from, true); err != nil {
+				return s.fail(err, from)
+			}
+		}
+	}
+	return s.follow(ctx, w, o)
+}
+
+// follow streams until the watch ends: by its timeout, by its client, or because the
+// server is about to stop. A watch that ends in peace says how far it came.
+func (s *stream) follow(ctx context.Context, w *objects.Watcher, o *internalversion.ListOptions) error {
+	timer := time.NewTimer(jitter(bookmarkEvery))
+	defer timer.Stop()
+	bookmark, last := false, false
+	position := uint64(0)
+	for {
+		events, upTo, more, err := w.Take()
+		if err != nil {
+			return s.fail(err, position)
+		}
+		position = upTo
+		for _, e := range events {
+			if err := s.event(e); err != nil {
+				return s.fail(err, position)
+			}
+		}
+		if more {
+			continue
+		}
+		if (bookmark || last) && o.AllowWatchBookmarks {
+			err = s.bookmark(position, false)
+		} else {
+			err = s.flush()
+		}
+		if err != nil || last {
+			return nil
+		}
+		bookmark = false
+		select {
+		case <-w.Ready():
+		case <-timer.C:
+			timer.Reset(jitter(bookmarkEvery))
+			bookmark = true
+		case <-s.p.draining:
+			last = true
+		case <-ctx.Done():
+			if last = errors.Is(ctx.Err(), context.DeadlineExceeded); !last {
+				return nil // the client is gone
+			}
+		}
+	}
+}
+
+func jitter(d time.Duration) time.Duration {
+	return d - d/4 + time.Duration(rand.Int64N(int64(d/4)))
+}
+
+// setEncoder decides what becomes of objects on their way out.
+func (s *stream) setEncoder() error {
+	switch s.format.As {
+	case negotiate.Table:
+		o, err := tableOptions(s.r, s.format)
+		if err != nil {
+			return err
+		}
+		printer, first := s.p.printer(s.r), true
+		s.encode = func(e objects.Event) ([]byte, error) {
+			o.NoHeaders, first = !first, false
+			o.Now = time.Now()
+			return printer.Table(o, metav1.ListMeta{ResourceVersion: strconv.FormatUint(e.Object.Revision, 10)}, [][]byte{e.Object.JSON})
+		}
+	case negotiate.Metadata:
+		s.encode = func(e objects.Event) ([]byte, error) { return table.Metadata(e.Object.JSON, s.format.AsVersion), nil }
+	}
+	return nil
+}
+
+// begin sends the header at once: clients wait for it.
+func (s *stream) begin() {
+	s.p.writeHeader(s.r, s.format.MediaType)
+	s.r.w.WriteHeader(http.StatusOK)
+	s.r.sent = true
+	_ = s.flusher.Flush()
+}
+
+var eventHeads = map[objects.EventType]string{
+	objects.Added:    `{"type":"ADDED","object":`,
+	objects.Modified: `{"type":"MODIFIED","object":`,
+	objects.Deleted:  `{"type":"DELETED","object":`,
+}
+
+func (s *stream) event(e objects.Event) error {
+	object := e.Object.JSON
+	if s.encode != nil {
+		var err error
+		if object, err = s.encode(e); err != nil {
+			return err
+		}
+	}
+	return s.frame(eventHeads[e.Type], object)
+}
+
+// bufferAtOnce is how much waits before it is given to the connection.
+const bufferAtOnce = 64 << 10
+
+func (s *stream) frame(head string, object []byte) error {
+	s.buffer = append(s.buffer, head...)
+	s.buffer = append(s.buffer, object...)
+	s.buffer = append(s.buffer, "}\n"...)
+	if len(s.buffer) < bufferAtOnce {
+		return nil
+	}
+	return s.write()
+}
+
+// errGone says that nobody reads any more.
+var errGone = errors.New("core: the client is gone")
+
+func (s *stream) write() error {
+	if len(s.buffer) == 0 {
+		return nil
+	}
+	_, err := s.r.w.Write(s.buffer)
+	if s.buffer = s.buffer[:0]; cap(s.buffer) > 4*bufferAtOnce {
+		s.buffer = nil
+	}
+	if err != nil {
+		return errGone
+	}
+	return nil
+}
+
+func (s *stream) flush() error {
+	if len(s.buffer) == 0 {
+		return nil
+	}
+	if err := s.write(); err != nil {
+		return err
+	}
+	if err := s.flusher.Flush(); err != nil {
+		return errGone
+	}
+	return nil
+}
+
+// bookmark tells that everything up to a revision has been sent (KEP-956); the one that
+// ends the initial events says so (KEP-3157).
+func (s *stream) bookmark(revision uint64, endOfInitial bool) error {
+	meta := map[string]any{"resourceVersion": strconv.FormatUint(revision, 10), "creationTimestamp": nil}
+	if endOfInitial {
+		meta["annotations"] = map[string]string{metav1.InitialEventsAnnotationKey: "true"}
+	}
+	gvk := s.r.kind.GroupVersionKind()
+	object := map[string]any{"kind": gvk.Kind, "apiVersion": gvk.GroupVersion().String(), "metadata": meta}
+	switch s.format.As {
+	case negotiate.Table:
+		object = map[string]any{"kind": "Table", "apiVersion": "meta.k8s.io/" + s.format.AsVersion, "metadata": meta, "columnDefinitions": nil, "rows": []any{}}
+	case negotiate.Metadata:
+		object["kind"], object["apiVersion"] = "PartialObjectMetadata", "meta.k8s.io/"+s.format.AsVersion
+	}
+	text, err := json.Marshal(object)
+	if err != nil {
+		return err
+	}
+	if err := s.frame(`{"type":"BOOKMARK","object":`, text); err != nil {
+		return err
+	}
+	return s.flush()
+}
+
+// fail ends the stream with an ERROR event.
+func (s *stream) fail(err error, position uint64) error {
+	if errors.Is(err, errGone) {
+		return nil
+	}
+	if errors.Is(err, objects.ErrExpired) {
+		err = apierrors.NewResourceExpired(fmt.Sprintf("too old resource version: %d (%d)", position, s.p.committer.Tip().Revision()))
+	}
+	st, internal := status.From(err)
+	if internal {
+		s.p.logger.Error("a watch failed", "auditID", s.r.auditID, "path", s.r.http.URL.Path, "error", err)
+	}
+	text, err := json.Marshal(st)
+	if err != nil {
+		return err
+	}
+	if s.frame(`{"type":"ERROR","object":`, text) == nil {
+		_ = s.flush()
+	}
+	return nil
+}
