@@ -1,0 +1,78 @@
+// Command stele is a declarative control plane that speaks the Kubernetes API: policy
+// as CUE, every write an event in a log. See `stele --help`.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+func main() {
+	os.Exit(execute(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// execute is the program: it returns the exit code.
+func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	root := newCommand()
+	root.SetArgs(args)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	if err := root.ExecuteContext(ctx); err != nil {
+		if text := err.Error(); text != "" {
+			fmt.Fprintln(stderr, "stele: "+text)
+		}
+		return 1
+	}
+	return 0
+}
+
+func newCommand() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "stele",
+		Short: "A control plane: law as code, record as log, on the Kubernetes API",
+		Long: `stele is a control plane for your own resource types. It speaks the Kubernetes API,
+so that kubectl and everything built on client-go work against it, with no Kubernetes
+cluster under it. What it enforces is written in CUE; every write is an event in a log.
+
+  stele serve                     start a control plane here and now
+  export KUBECONFIG=$PWD/stele-data/admin.kubeconfig
+  kubectl api-resources           look around
+
+Every flag can also be set by the environment: --data-dir by STELE_DATA_DIR.`,
+		SilenceErrors:     true,
+		SilenceUsage:      true,
+		DisableAutoGenTag: true,
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return fromEnvironment(cmd.Flags()) },
+	}
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return fmt.Errorf("%w\nSee `%s --help`.", err, cmd.CommandPath())
+	})
+	root.AddCommand(serveCommand(), logCommand(), historyCommand(), policyCommand(), versionCommand())
+	return root
+}
+
+// environmentPrefix stands before the name of a flag, in capitals, with underscores.
+const environmentPrefix = "STELE_"
+
+// fromEnvironment sets flags that were not given from their twins in the environment.
+func fromEnvironment(flags *pflag.FlagSet) error {
+	var errs []error
+	flags.VisitAll(func(f *pflag.Flag) {
+		name := environmentPrefix + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
+		value, ok := os.LookupEnv(name)
+		if !ok || f.Changed || f.Name == "help" {
+			return
+		}
+		if err := flags.Set(f.Name, value); err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", name, err))
+		}
+	})
+	return errors.Join(errs...)
+}

@@ -1,0 +1,172 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+	"k8s.io/component-base/cli"
+	"k8s.io/kubectl/pkg/cmd"
+	"k8s.io/kubectl/pkg/cmd/util"
+)
+
+// The test binary is also the program, and kubectl, when it is called by their names.
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){
+		"stele": main,
+		"kubectl": func() {
+			if err := cli.RunNoErrOutput(cmd.NewDefaultKubectlCommand()); err != nil {
+				util.CheckErr(err)
+			}
+		},
+	})
+}
+
+// process is a running `stele serve`.
+type process struct {
+	*exec.Cmd
+	stdout, stderr syncBuffer
+	ready          chan struct{} // closed once it has said where it is
+	exited         chan struct{}
+	err            error
+}
+
+type syncBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (b *syncBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *syncBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
+}
+
+// serveProcess starts `stele serve` in a folder. It listens on a port that is free, unless
+// the arguments say otherwise.
+func serveProcess(program, dir string, env []string, args ...string) (*process, error) {
+	p := &process{Cmd: exec.Command(program, append([]string{"serve", "--listen", "127.0.0.1:0"}, args...)...), ready: make(chan struct{}), exited: make(chan struct{})}
+	p.Dir, p.Env = dir, env
+	stdout, err := p.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	p.Stderr = &p.stderr
+	if err := p.Start(); err != nil {
+		return nil, err
+	}
+	go func() {
+		lines := bufio.NewScanner(stdout)
+		for lines.Scan() {
+			fmt.Fprintln(&p.stdout, lines.Text())
+			if strings.HasPrefix(lines.Text(), "Try ") {
+				close(p.ready)
+			}
+		}
+		_, _ = io.Copy(io.Discard, stdout)
+		p.err = p.Wait()
+		close(p.exited)
+	}()
+	return p, nil
+}
+
+// await waits until the server serves.
+func (p *process) await() error {
+	select {
+	case <-p.ready:
+		return nil
+	case <-p.exited:
+		return fmt.Errorf("stele serve ended: %v\n%s%s", p.err, p.stdout.String(), p.stderr.String())
+	case <-time.After(time.Minute):
+		return errors.New("stele serve is not ready after a minute")
+	}
+}
+
+// end signals the server and waits until it is gone.
+func (p *process) end(signal syscall.Signal) error {
+	_ = p.Process.Signal(signal)
+	select {
+	case <-p.exited:
+	case <-time.After(time.Minute):
+		_ = p.Process.Kill()
+		return fmt.Errorf("stele serve has not ended a minute after %v", signal)
+	}
+	if signal == syscall.SIGTERM && p.err != nil {
+		return fmt.Errorf("stele serve ended with %v\n%s", p.err, p.stderr.String())
+	}
+	return nil
+}
+
+// serverKey holds the script's server.
+type serverKey struct{}
+
+// TestScripts runs the stories of testdata/script with the real program and the real
+// kubectl. Beside testscript's own commands they have
+//
+//	serve [flags]   start a server in the script's folder, and point KUBECONFIG at it
+//	stop            end it by SIGTERM; it must exit with 0
+//	crash           end it by SIGKILL
+func TestScripts(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir:                 filepath.Join("testdata", "script"),
+		RequireExplicitExec: true,
+		Setup: func(e *testscript.Env) error {
+			e.Setenv("HOME", filepath.Join(e.WorkDir, "home")) // kubectl's caches
+			root, err := filepath.Abs(filepath.Join("..", ".."))
+			if err != nil {
+				return err
+			}
+			e.Setenv("REPO", root)
+			server := new(*process)
+			e.Values[serverKey{}] = server
+			e.Defer(func() {
+				if *server != nil {
+					_ = (*server).end(syscall.SIGKILL)
+				}
+			})
+			return nil
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"serve": scriptServe,
+			"stop":  func(ts *testscript.TestScript, neg bool, args []string) { scriptEnd(ts, syscall.SIGTERM) },
+			"crash": func(ts *testscript.TestScript, neg bool, args []string) { scriptEnd(ts, syscall.SIGKILL) },
+		},
+	})
+}
+
+func scriptServe(ts *testscript.TestScript, neg bool, args []string) {
+	program, err := exec.LookPath("stele")
+	ts.Check(err)
+	home, path := ts.Getenv("HOME"), ts.Getenv("PATH")
+	p, err := serveProcess(program, ts.Getenv("WORK"), []string{"HOME=" + home, "PATH=" + path}, args...)
+	ts.Check(err)
+	ts.Check(p.await())
+	*ts.Value(serverKey{}).(**process) = p
+	ts.Setenv("KUBECONFIG", filepath.Join(ts.Getenv("WORK"), "stele-data", "admin.kubeconfig"))
+	ts.Check(os.WriteFile(ts.MkAbs("serve.out"), []byte(p.stdout.String()), 0o600))
+}
+
+func scriptEnd(ts *testscript.TestScript, signal syscall.Signal) {
+	server := ts.Value(serverKey{}).(**process)
+	p := *server
+	*server = nil
+	ts.Check(p.end(signal))
+	ts.Check(os.WriteFile(ts.MkAbs("serve.err"), []byte(p.stderr.String()), 0o600))
+}

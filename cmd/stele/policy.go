@@ -1,0 +1,63 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+	"stele.dev/stele/policy"
+)
+
+func policyCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "policy",
+		Short: "Work on policy bundles",
+		Args:  cobra.NoArgs,
+	}
+	cmd.AddCommand(vetCommand())
+	return cmd
+}
+
+func vetCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "vet DIR",
+		Short: "Check a bundle: would it compile, and what would it enforce",
+		Long: `Vet compiles the bundle in a folder as the server would, and prints everything that is
+wrong with it, each with its file and line. It needs no server.`,
+		Example: `  stele policy vet examples/quickstart`,
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			source, err := policy.ReadDir(args[0])
+			if err != nil {
+				return err
+			}
+			compiled, diags := policy.Compile(source)
+			for _, d := range diags {
+				fmt.Fprintln(cmd.ErrOrStderr(), d)
+			}
+			if len(diags) > 0 {
+				return errors.New(plural(len(diags), "error") + " in " + args[0])
+			}
+			encoded, _ := compiled.Form.Encode()
+			p, err := policy.New(encoded)
+			if err != nil {
+				return err
+			}
+			own := 0
+			for _, k := range p.Kinds() {
+				if !k.Builtin {
+					own++
+				}
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "%s is valid: %s, policy %.12s\n", args[0], plural(own, "kind"), p.DigestString())
+			return nil
+		},
+	}
+}
+
+func plural(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}

@@ -1,0 +1,360 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/oklog/run"
+	"github.com/spf13/cobra"
+	"k8s.io/klog/v2"
+	"stele.dev/stele/core"
+	"stele.dev/stele/core/authn"
+	"stele.dev/stele/core/bootstrap"
+	"stele.dev/stele/core/commit"
+	"stele.dev/stele/core/pki"
+	"stele.dev/stele/core/server"
+	"stele.dev/stele/eventlog"
+	"stele.dev/stele/eventlog/etcdlog"
+	"stele.dev/stele/examples"
+	"stele.dev/stele/policy"
+	"stele.dev/stele/projections/audit"
+	"stele.dev/stele/projections/objects"
+	"stele.dev/stele/projections/policies"
+)
+
+// serveOptions are the flags of serve.
+type serveOptions struct {
+	dataDir    string
+	listen     string
+	policyDir  string
+	tokenFile  string
+	hosts      []string
+	logFormat  string
+	logLevel   string
+	drainDelay time.Duration
+}
+
+func serveCommand() *cobra.Command {
+	o := &serveOptions{}
+	cmd := &cobra.Command{
+		Use:   "serve",
+		Short: "Run a control plane",
+		Long: `Serve runs a control plane: the API on one address, and all that it knows in one folder.
+
+The first start makes that folder, with an embedded etcd, certificates and a kubeconfig
+for the administrator, and activates the policy of --policy, or the quickstart's. From
+then on the policy is in the log; --policy is only compared with it.`,
+		Example: `  stele serve
+  stele serve --policy ./policy --data-dir /var/lib/stele --listen 0.0.0.0:6443 --host api.example.com`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return o.serve(cmd) },
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.dataDir, "data-dir", "./stele-data", "folder of everything that is kept")
+	f.StringVar(&o.listen, "listen", "127.0.0.1:6443", "address of the API")
+	f.StringVar(&o.policyDir, "policy", "", "folder of the policy bundle (default: the built-in quickstart)")
+	f.StringVar(&o.tokenFile, "token-auth-file", "", "CSV file of static tokens: token,user,uid,\"group,group\"")
+	f.StringSliceVar(&o.hosts, "host", nil, "further names and addresses for the server's certificate")
+	f.StringVar(&o.logFormat, "log-format", "text", "format of the program's own messages on standard error: text or json")
+	f.StringVar(&o.logLevel, "log-level", "warn", "least level of these messages: debug, info, warn or error")
+	f.DurationVar(&o.drainDelay, "drain-delay", 0, "how long to go on after the first SIGTERM, so that load balancers can see that /readyz fails")
+	for _, name := range []string{"data-dir", "policy"} {
+		_ = cmd.MarkFlagDirname(name)
+	}
+	return cmd
+}
+
+// drainTimeout is how long requests may take to end once the server stops.
+const drainTimeout = 20 * time.Second
+
+// serve wires the control plane, and runs it until a signal or a failure. The actors of
+// the group stand in the order in which they are stopped.
+func (o *serveOptions) serve(cmd *cobra.Command) error {
+	logger, err := o.logger(cmd)
+	if err != nil {
+		return err
+	}
+	klog.SetSlogLogger(slog.New(informational{logger.Handler()}))
+	ctx, stop := context.WithCancel(cmd.Context())
+	defer stop()
+
+	// What can be found wrong without touching anything comes first.
+	source, err := o.source()
+	if err != nil {
+		return err
+	}
+	listener, err := o.bind()
+	if err != nil {
+		return err
+	}
+	defer listener.Close()
+	dir, err := lockDataDir(o.dataDir)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	ca, err := pki.LoadAuthority(dir.path("pki"))
+	if err != nil {
+		return err
+	}
+	authenticator, err := authn.New(ca.Pool(), o.tokenFile)
+	if err != nil {
+		return fmt.Errorf("token file %s: %w", o.tokenFile, err)
+	}
+
+	backend, err := etcdlog.Embed(ctx, etcdlog.EmbedOptions{Dir: dir.path("etcd"), Log: logger})
+	if err != nil {
+		return err
+	}
+	defer backend.Close()
+	log, err := eventlog.Open(ctx, backend, eventlog.Options{Software: "stele " + Version})
+	if err != nil {
+		return o.explain(err)
+	}
+	store := objects.New(0)
+	committer := commit.New(commit.Options{Log: log, Objects: store, Load: loadPolicy, Logger: logger})
+	if err := committer.Replay(ctx); err != nil {
+		return o.explain(err)
+	}
+	auditLog, err := audit.Open(audit.Options{File: dir.path("audit", "audit.log"), Log: log, Start: log.Start(), Logger: logger})
+	if err != nil {
+		return o.explain(err)
+	}
+	pipeline := core.New(core.Options{
+		Committer: committer, Log: log, Authenticator: authenticator, Logger: logger, Version: apiVersion(),
+		Checks: []core.Check{{Name: "audit", Check: auditLog.Health}},
+	})
+	certificate, kubeconfig, err := o.credentials(dir, ca, listener.Addr())
+	if err != nil {
+		return err
+	}
+	srv := server.New(pipeline, certificate, ca.Pool(), logger)
+
+	var g run.Group
+	g.Add(run.SignalHandler(ctx, os.Interrupt, syscall.SIGTERM))
+	{ // readiness: the first to go, so that nobody sends more
+		done := make(chan struct{})
+		g.Add(func() error { <-done; return nil }, func(error) {
+			pipeline.NotReady()
+			time.Sleep(o.drainDelay)
+			close(done)
+		})
+	}
+	{ // the API: watches end with a bookmark, other requests are seen through
+		g.Add(func() error {
+			err := srv.ServeTLS(listener, "", "")
+			if errors.Is(err, http.ErrServerClosed) {
+				return nil
+			}
+			return err
+		}, func(error) {
+			ctx, cancel := context.WithTimeout(context.Background(), drainTimeout)
+			defer cancel()
+			pipeline.Drain()
+			if err := srv.Shutdown(ctx); err != nil {
+				logger.Warn("requests were cut off", "error", err)
+				srv.Close()
+			}
+		})
+	}
+	actor := func(name string, run func(context.Context) error) {
+		ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+		done := make(chan struct{})
+		g.Add(func() error {
+			defer close(done)
+			if err := run(ctx); !errors.Is(err, context.Canceled) {
+				return fmt.Errorf("%s: %w", name, err)
+			}
+			return nil
+		}, func(error) { cancel(); <-done })
+	}
+	actor("watches", store.Run)
+	actor("committer", committer.Run)
+	actor("audit", auditLog.Run)
+	{ // what must be there before the first request; it ends when the server does
+		ctx, cancel := context.WithCancel(ctx)
+		g.Add(func() error {
+			if err := o.prepare(ctx, cmd, committer, source, logger); err != nil {
+				return err
+			}
+			o.greet(cmd, dir, listener.Addr(), kubeconfig)
+			<-ctx.Done()
+			return nil
+		}, func(error) { cancel() })
+	}
+	err = g.Run()
+	if errors.Is(err, run.ErrSignal) || errors.Is(err, context.Canceled) && cmd.Context().Err() != nil {
+		return nil
+	}
+	return o.explain(err)
+}
+
+// source reads the bundle: that of --policy, or the quickstart that is built in.
+func (o *serveOptions) source() (*policy.Source, error) {
+	if o.policyDir == "" {
+		quickstart, err := fs.Sub(examples.Quickstart, "quickstart")
+		if err != nil {
+			return nil, err
+		}
+		return policy.ReadFS(quickstart, ".")
+	}
+	return policy.ReadDir(o.policyDir)
+}
+
+// prepare puts the bundle in force if the log is empty, else compares it with what is
+// in force, and creates the namespaces that always exist.
+func (o *serveOptions) prepare(ctx context.Context, cmd *cobra.Command, c *commit.Committer, source *policy.Source, logger *slog.Logger) error {
+	active := c.Tip().Policies.Active
+	switch {
+	case active == nil:
+		compiled, diags := policy.Compile(source)
+		if len(diags) > 0 {
+			return fmt.Errorf("the policy has errors:\n%w", diags)
+		}
+		if _, err := bootstrap.Activate(ctx, c, compiled, bootstrap.Actor); err != nil {
+			return err
+		}
+	case o.policyDir != "":
+		// CUE is not needed to serve what is in force, so nobody waits for it.
+		go func() {
+			compiled, diags := policy.Compile(source)
+			switch {
+			case len(diags) > 0:
+				fmt.Fprintf(cmd.ErrOrStderr(), "The policy in %s has errors, `stele policy vet %s` shows them; in force is what was activated at revision %d.\n",
+					o.policyDir, o.policyDir, active.Revision)
+			case compiled.Source.Digest() != active.SourceDigest:
+				fmt.Fprintf(cmd.ErrOrStderr(), "The policy in %s differs from the one in force, which was activated at revision %d and stays in force; this version activates a policy only on an empty --data-dir.\n",
+					o.policyDir, active.Revision)
+			}
+		}()
+	}
+	return bootstrap.Namespaces(ctx, c)
+}
+
+// loadPolicy is how a replica makes a policy of a form in the log.
+func loadPolicy(p *policies.Proposal) (*policy.Policy, error) { return policy.New(p.Form) }
+
+// greet says where everything is, in three lines.
+func (o *serveOptions) greet(cmd *cobra.Command, dir *dataDir, addr net.Addr, kubeconfig string) {
+	out := cmd.OutOrStdout()
+	fmt.Fprintf(out, "Data    %s\n", dir.root)
+	fmt.Fprintf(out, "API     https://%s\n", reachable(addr))
+	fmt.Fprintf(out, "Try     kubectl --kubeconfig %s api-resources\n", kubeconfig)
+}
+
+// explain adds what to do to errors that people meet.
+func (o *serveOptions) explain(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, audit.ErrForeignCursor):
+		return fmt.Errorf("%w; the audit folder and the log in %s do not belong together", err, o.dataDir)
+	case errors.Is(err, eventlog.ErrDiverged):
+		return fmt.Errorf("%w; was a backup restored into %s? What was written since is not in it", err, o.dataDir)
+	case eventlog.IsFatal(err):
+		return fmt.Errorf("the log in %s cannot be read: %w", filepath.Join(o.dataDir, "etcd"), err)
+	}
+	return err
+}
+
+// bind listens on the address, or suggests another.
+func (o *serveOptions) bind() (net.Listener, error) {
+	listener, err := net.Listen("tcp", o.listen)
+	if !errors.Is(err, syscall.EADDRINUSE) {
+		return listener, err
+	}
+	host, port, splitErr := net.SplitHostPort(o.listen)
+	if splitErr != nil {
+		return nil, err
+	}
+	suggestion := "--listen " + net.JoinHostPort(host, "0") + " takes any free port"
+	if n, err := strconv.Atoi(port); err == nil {
+		for next := n + 1; next < n+20; next++ {
+			address := net.JoinHostPort(host, strconv.Itoa(next))
+			if free, err := net.Listen("tcp", address); err == nil {
+				free.Close()
+				suggestion = "try --listen " + address
+				break
+			}
+		}
+	}
+	return nil, fmt.Errorf("%s is in use by another program; %s", o.listen, suggestion)
+}
+
+// reachable is the address as a client on this machine would write it.
+func reachable(addr net.Addr) string {
+	tcp, ok := addr.(*net.TCPAddr)
+	if !ok {
+		return addr.String()
+	}
+	host := tcp.IP.String()
+	if tcp.IP.IsUnspecified() {
+		host = "127.0.0.1"
+	}
+	return net.JoinHostPort(host, strconv.Itoa(tcp.Port))
+}
+
+// credentials makes, where they are missing, the server's certificate and the
+// administrator's kubeconfig, and returns the latter's path.
+func (o *serveOptions) credentials(dir *dataDir, ca *pki.Authority, addr net.Addr) (tls.Certificate, string, error) {
+	hosts := append([]string{"localhost", "127.0.0.1", "::1", "kubernetes", "kubernetes.default", "kubernetes.default.svc"}, o.hosts...)
+	if name, err := os.Hostname(); err == nil {
+		hosts = append(hosts, name)
+	}
+	if tcp, ok := addr.(*net.TCPAddr); ok && !tcp.IP.IsUnspecified() && !tcp.IP.IsLoopback() {
+		hosts = append(hosts, tcp.IP.String())
+	}
+	pair, err := ca.Server(dir.path("pki"), hosts)
+	if err != nil {
+		return tls.Certificate{}, "", err
+	}
+	certificate, err := tls.X509KeyPair(pair.Cert, pair.Key)
+	if err != nil {
+		return tls.Certificate{}, "", err
+	}
+	admin, err := ca.Client(dir.path("pki"), "admin", "admin", []string{"system:masters"})
+	if err != nil {
+		return tls.Certificate{}, "", err
+	}
+	path := dir.path("admin.kubeconfig")
+	return certificate, path, writeKubeconfig(path, "https://"+reachable(addr), ca.PEM, admin)
+}
+
+func (o *serveOptions) logger(cmd *cobra.Command) (*slog.Logger, error) {
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(o.logLevel)); err != nil {
+		return nil, fmt.Errorf("--log-level %q: want debug, info, warn or error", o.logLevel)
+	}
+	options := &slog.HandlerOptions{Level: level}
+	switch o.logFormat {
+	case "text":
+		return slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), options)), nil
+	case "json":
+		return slog.New(slog.NewJSONHandler(cmd.ErrOrStderr(), options)), nil
+	}
+	return nil, fmt.Errorf("--log-format %q: want text or json", o.logFormat)
+}
+
+// informational makes messages of the Kubernetes libraries no more than that: what
+// matters of them comes back as errors, and what a client did wrong is its own affair.
+type informational struct{ slog.Handler }
+
+func (h informational) Enabled(ctx context.Context, _ slog.Level) bool {
+	return h.Handler.Enabled(ctx, slog.LevelInfo)
+}
+
+func (h informational) Handle(ctx context.Context, r slog.Record) error {
+	r.Level = slog.LevelInfo
+	return h.Handler.Handle(ctx, r)
+}

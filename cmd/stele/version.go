@@ -1,0 +1,65 @@
+package main
+
+import (
+	"fmt"
+	"runtime"
+	"runtime/debug"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/version"
+)
+
+// Version of stele.
+const Version = "0.1.0-dev"
+
+// kubernetesVersion is the version of the Kubernetes API that is followed.
+const kubernetesVersion = "1.37.2"
+
+// apiVersion is what /version answers: to clients, the version of the API that they
+// talk to, and what serves it as build metadata.
+func apiVersion() version.Info {
+	commit, state, date := build()
+	return version.Info{
+		Major: "1", Minor: "37", GitVersion: "v" + kubernetesVersion + "+stele-" + Version,
+		GitCommit: commit, GitTreeState: state, BuildDate: date,
+		GoVersion: runtime.Version(), Compiler: runtime.Compiler, Platform: runtime.GOOS + "/" + runtime.GOARCH,
+	}
+}
+
+func build() (commit, state, date string) {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "", "", ""
+	}
+	state = "clean"
+	for _, s := range info.Settings {
+		switch s.Key {
+		case "vcs.revision":
+			commit = s.Value
+		case "vcs.time":
+			date = s.Value
+		case "vcs.modified":
+			if s.Value == "true" {
+				state = "dirty"
+			}
+		}
+	}
+	return commit, state, date
+}
+
+func versionCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "version",
+		Short: "Print the version",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			out := cmd.OutOrStdout()
+			fmt.Fprintf(out, "stele %s\n", Version)
+			if commit, state, _ := build(); commit != "" {
+				fmt.Fprintf(out, "commit %s (%s)\n", commit, state)
+			}
+			fmt.Fprintf(out, "Kubernetes API %s, %s, %s/%s\n", kubernetesVersion, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+			return nil
+		},
+	}
+}

@@ -1,0 +1,162 @@
+// Package docs_test holds the documentation to be true of the code.
+package docs_test
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "stele.dev/stele/"
+
+// mayImport says, for each folder, what of this module the packages below it may
+// import: imports point one way, and siblings never meet. A trailing /... is everything
+// below.
+var mayImport = map[string][]string{
+	"eventlog":    {"eventlog/..."},
+	"schemas":     {"schemas/..."},
+	"policy":      {"policy/...", "schemas/...", "eventlog"},
+	"projections": {"schemas/...", "eventlog", "eventlog/logpb"}, // the log, not its backends; and no other projection
+	"core":        {"core/...", "policy/...", "projections/...", "schemas/...", "eventlog", "eventlog/logpb"},
+	"examples":    {},
+	"cmd":         {"..."}, // it wires
+	"docs":        {},
+}
+
+// home says which folders may import a heavy dependency, and why it has no other home.
+var home = []struct {
+	dependency string
+	folders    []string
+	why        string
+}{
+	{"go.etcd.io/etcd", []string{"eventlog/etcdlog"}, "the log must not depend on where it is kept"},
+	{"cuelang.org/go", []string{"policy", "schemas"}, "CUE never runs on the request path"},
+	{"net/http", []string{"core", "cmd"}, "projections and the log know nothing of HTTP"},
+	{"google.golang.org/grpc", []string{"eventlog/etcdlog"}, "it is etcd's transport"},
+	{"github.com/spf13/cobra", []string{"cmd"}, "only the program has flags"},
+	{"github.com/oklog/run", []string{"cmd"}, "packages have errgroups and contexts; the program has one group"},
+}
+
+// badNames are packages whose names promise nothing.
+var badNames = regexp.MustCompile(`(^|/)(util|utils|common|helper|helpers|misc|base)$`)
+
+// sources calls visit for every Go file of the module, with its folder and its name
+// relative to the root.
+func sources(t *testing.T, visit func(folder, file string)) {
+	t.Helper()
+	root := os.DirFS("..")
+	err := fs.WalkDir(root, ".", func(file string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && (d.Name() == "testdata" || strings.HasPrefix(d.Name(), ".") && file != "."):
+			return fs.SkipDir
+		case path.Ext(file) == ".go":
+			visit(path.Dir(file), file)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func parse(t *testing.T, file string, mode parser.Mode) *ast.File {
+	t.Helper()
+	parsed, err := parser.ParseFile(token.NewFileSet(), filepath.Join("..", file), nil, mode)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return parsed
+}
+
+func TestImportsPointOneWay(t *testing.T) {
+	files := 0
+	sources(t, func(folder, file string) {
+		files++
+		if badNames.MatchString(folder) {
+			t.Errorf("%s: name a package for its purpose", folder)
+		}
+		top, _, _ := strings.Cut(folder, "/")
+		allowed, known := mayImport[top]
+		if !known {
+			t.Errorf("%s: the folder %s is not in the house's plan, see ARCHITECTURE.md", file, top)
+			return
+		}
+		if strings.HasSuffix(file, "_test.go") {
+			return // a test may bring what it needs to stand in for the rest
+		}
+		for _, spec := range parse(t, file, parser.ImportsOnly).Imports {
+			imported := strings.Trim(spec.Path.Value, `"`)
+			if own, ok := strings.CutPrefix(imported, module); ok {
+				if !matches(allowed, own) && !(top == "projections" && sameProjection(folder, own)) {
+					t.Errorf("%s imports %s, which packages below %s must not", file, imported, top)
+				}
+				continue
+			}
+			for _, h := range home {
+				if below(h.dependency, imported) && !slices.ContainsFunc(h.folders, func(f string) bool { return below(f, folder) }) {
+					t.Errorf("%s imports %s, whose home is %s: %s", file, imported, strings.Join(h.folders, " and "), h.why)
+				}
+			}
+		}
+	})
+	if files < 100 {
+		t.Errorf("only %d files were looked at", files)
+	}
+}
+
+// below tells whether name is folder or lies in it.
+func below(folder, name string) bool {
+	return name == folder || strings.HasPrefix(name, folder+"/")
+}
+
+func matches(allowed []string, imported string) bool {
+	return slices.ContainsFunc(allowed, func(a string) bool {
+		folder, all := strings.CutSuffix(a, "/...")
+		return a == "..." || imported == folder || all && below(folder, imported)
+	})
+}
+
+func sameProjection(folder, imported string) bool {
+	parts := strings.SplitN(folder, "/", 3)
+	return len(parts) > 1 && below(parts[0]+"/"+parts[1], imported)
+}
+
+func TestEveryPackageHasAComment(t *testing.T) {
+	documented := map[string]bool{}
+	sources(t, func(folder, file string) {
+		if strings.HasSuffix(file, "_test.go") {
+			return
+		}
+		doc := parse(t, file, parser.PackageClauseOnly|parser.ParseComments).Doc.Text()
+		documented[folder] = documented[folder] || strings.HasPrefix(doc, "Package ") || strings.HasPrefix(doc, "Command ")
+	})
+	for folder, ok := range documented {
+		if !ok {
+			t.Errorf("%s: no package comment", folder)
+		}
+	}
+}
+
+func TestTheArchitectureNamesEveryPackage(t *testing.T) {
+	text, err := os.ReadFile("ARCHITECTURE.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	reported := map[string]bool{"docs": true} // has no code, only these tests
+	sources(t, func(folder, _ string) {
+		if !reported[folder] && !strings.Contains(string(text), "`"+folder+"`") {
+			reported[folder] = true
+			t.Errorf("ARCHITECTURE.md does not mention `%s`", folder)
+		}
+	})
+}
