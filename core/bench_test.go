@@ -196,7 +196,7 @@ func BenchmarkFanOut(b *testing.B) {
 			buffer := make([]byte, 64<<10)
 			for seen := 0; seen < b.N; {
 				n, err := resp.Body.Read(buffer)
-				seen += bytes.Count(buffer[:n], []byte("}\n"))
+				seen += bytes.Count(buffer[:n], []byte("\n"))
 				if err != nil {
 					b.Error(err)
 					return
@@ -206,7 +206,7 @@ func BenchmarkFanOut(b *testing.B) {
 	}
 	b.ResetTimer()
 	for i := range b.N {
-		r.do("PATCH", widgetsPath+"/w", fmt.Sprintf(`{"spec":{"size":%d}}`, 2+i%900), "Content-Type", "application/merge-patch+json")
+		r.do("PATCH", widgetsPath+"/w", fmt.Sprintf(`{"spec":{"size":%d}}`, 100+i%900), "Content-Type", "application/merge-patch+json")
 	}
 	wg.Wait()
 	b.ReportMetric(float64(watchers*b.N)/b.Elapsed().Seconds(), "events/s")

@@ -78,12 +78,11 @@ func (r *Request) selectable(field string) bool {
 
 // page is a part of a list: what state it is of, where it begins, how much it holds.
 type page struct {
-	state              *objects.State
-	revision           uint64 // as the answer gives it
-	afterNamespace     string
-	afterName          string
-	limit              int
-	inconsistentFailed bool
+	state          *objects.State
+	revision       uint64 // as the answer gives it
+	afterNamespace string
+	afterName      string
+	limit          int
 }
 
 // list answers with objects at one revision.

@@ -52,7 +52,7 @@ Every flag can also be set by the environment: --data-dir by STELE_DATA_DIR.`,
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return fromEnvironment(cmd.Flags()) },
 	}
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return fmt.Errorf("%w\nSee `%s --help`.", err, cmd.CommandPath())
+		return fmt.Errorf("%w (see `%s --help`)", err, cmd.CommandPath())
 	})
 	root.AddCommand(serveCommand(), logCommand(), historyCommand(), policyCommand(), versionCommand())
 	return root

@@ -29,7 +29,6 @@ type Change struct {
 // Tx is a scratch copy of a state. It is not safe for concurrent use.
 type Tx struct {
 	store   *Store
-	base    *State
 	next    State
 	own     map[schema.GroupResource]bool // trees that are copies already
 	changes []*Change
@@ -37,8 +36,7 @@ type Tx struct {
 
 // Begin opens a scratch copy of the current state.
 func (s *Store) Begin() *Tx {
-	base := s.State()
-	return &Tx{store: s, base: base, next: *base}
+	return &Tx{store: s, next: *s.State()}
 }
 
 // State is the scratch state. It MUST NOT be used after the next Apply.
@@ -172,7 +170,7 @@ func (tx *Tx) tree(r schema.GroupResource) *tree {
 	}
 	if tx.own == nil {
 		tx.own = make(map[schema.GroupResource]bool, 1)
-		if tx.next.trees = maps.Clone(tx.base.trees); tx.next.trees == nil {
+		if tx.next.trees = maps.Clone(tx.next.trees); tx.next.trees == nil {
 			tx.next.trees = map[schema.GroupResource]*tree{}
 		}
 	}

@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
+	"weak"
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/fields"
@@ -496,4 +498,19 @@ func TestDroppedHistoryIsSaid(t *testing.T) {
 			t.Fatal("the slow watcher was not told that it missed changes")
 		}
 	}
+}
+
+// What a state has been replaced by must not keep it alive, or else memory holds
+// the whole log.
+func TestStatesThatNobodyReadsAreFreed(t *testing.T) {
+	s := newStore(0)
+	first := weak.Make(apply(t, s, 2, event(logpb.Type_TYPE_CREATED, thing{name: "a"}, 0)))
+	for r := uint64(3); r < 6; r++ {
+		apply(t, s, r, event(logpb.Type_TYPE_UPDATED, thing{name: "a", size: int(r)}, r-1))
+	}
+	runtime.GC()
+	if first.Value() != nil {
+		t.Error("the state of revision 2 is still in memory")
+	}
+	runtime.KeepAlive(s)
 }

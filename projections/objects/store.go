@@ -60,7 +60,8 @@ func (s *Store) State() *State { return s.state.Load() }
 // Publish makes a scratch copy of the current state the current state. Revision is
 // that of the last event, for the case that it concerned no object.
 func (s *Store) Publish(tx *Tx, revision uint64) *State {
-	next := &tx.next
+	next := new(State) // not a part of tx, which holds more
+	*next = tx.next
 	next.Revision = max(next.Revision, revision)
 	s.mu.Lock()
 	defer s.mu.Unlock()
