@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
@@ -115,10 +116,7 @@ func (p *Pipeline) list(ctx context.Context, r *Request) error {
 			return err
 		}
 		if sel.Everything() {
-			remaining := int64(0)
-			for range pg.state.List(r.resource(), &sel, last.Namespace, last.Name) {
-				remaining++
-			}
+			remaining := int64(pg.state.CountAfter(r.resource(), sel.Namespace, last.Namespace, last.Name))
 			meta.RemainingItemCount = &remaining
 		}
 		p.committer.Objects().Pin(pg.state)
@@ -200,6 +198,13 @@ func expiredContinue(key string) error {
 // writeAtOnce is about how much of a list is given to the connection at a time.
 const writeAtOnce = 256 << 10
 
+// listBuffers are *[]byte; a connection has copied or sent what it was given when its
+// Write returns.
+var listBuffers = sync.Pool{New: func() any {
+	b := make([]byte, 0, writeAtOnce+4096)
+	return &b
+}}
+
 // answerList joins the objects' bytes; nothing is encoded but the list's own header.
 func (p *Pipeline) answerList(r *Request, f negotiate.Format, meta metav1.ListMeta, found []*objects.Object) error {
 	if f.As == negotiate.Table {
@@ -250,7 +255,12 @@ func (p *Pipeline) answerList(r *Request, f negotiate.Format, meta metav1.ListMe
 	}
 	r.w.WriteHeader(http.StatusOK)
 	r.sent = true
-	buffer := append(make([]byte, 0, min(length, writeAtOnce)+4096), head...)
+	pooled := listBuffers.Get().(*[]byte)
+	buffer := append((*pooled)[:0], head...)
+	defer func() {
+		*pooled = buffer
+		listBuffers.Put(pooled)
+	}()
 	for i, x := range found {
 		if i > 0 {
 			buffer = append(buffer, ',')
@@ -262,6 +272,7 @@ func (p *Pipeline) answerList(r *Request, f negotiate.Format, meta metav1.ListMe
 			buffer = buffer[:0]
 		}
 	}
-	_, _ = r.w.Write(append(buffer, "]}\n"...))
+	buffer = append(buffer, "]}\n"...)
+	_, _ = r.w.Write(buffer)
 	return nil
 }

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/google/btree"
+	"github.com/tidwall/btree"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"stele.dev/stele/eventlog"
 	"stele.dev/stele/eventlog/logpb"
@@ -71,7 +71,7 @@ func (tx *Tx) Apply(e *eventlog.Event, revision uint64) error {
 		if c.Deleted {
 			t.Delete(c.Object)
 		} else {
-			t.ReplaceOrInsert(c.Object)
+			t.Set(c.Object)
 		}
 	}
 	tx.changes = append(tx.changes, changes...)
@@ -154,8 +154,8 @@ func (tx *Tx) SetKinds(kinds []Kind) {
 		if o := old[k.GroupResource]; o != nil && slices.Equal(o.Fields, k.Fields) {
 			kind = o
 		} else if t := tx.next.trees[k.GroupResource]; t != nil {
-			t.Ascend(func(o *Object) bool {
-				tx.tree(k.GroupResource).ReplaceOrInsert(o.as(kind))
+			t.Scan(func(o *Object) bool {
+				tx.tree(k.GroupResource).Set(o.as(kind))
 				return true
 			})
 		}
@@ -176,7 +176,7 @@ func (tx *Tx) tree(r schema.GroupResource) *tree {
 	}
 	t := tx.next.trees[r]
 	if t == nil {
-		t = btree.NewG(degree, less)
+		t = btree.NewBTreeGOptions(less, btree.Options{Degree: degree, NoLocks: true})
 	} else {
 		t = tx.store.clone(t)
 	}

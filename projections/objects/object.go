@@ -134,12 +134,12 @@ func (o *Object) At(revision uint64) *Object {
 }
 
 // objectLabels implements [k8s.io/apimachinery/pkg/labels.Labels] over the object's labels.
-type objectLabels []string
+type objectLabels struct{ *Object }
 
 func (l objectLabels) Lookup(key string) (string, bool) {
-	for i := 0; i < len(l); i += 2 {
-		if l[i] == key {
-			return l[i+1], true
+	for i := 0; i < len(l.labels); i += 2 {
+		if l.labels[i] == key {
+			return l.labels[i+1], true
 		}
 	}
 	return "", false

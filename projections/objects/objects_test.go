@@ -322,6 +322,11 @@ func TestPagesGoOnBehindAnyKey(t *testing.T) {
 		if diff := cmp.Diff(want, list(w.store.State(), q.selection(), ns, name)); diff != "" {
 			t.Fatalf("%+v behind %s/%s (-want +got):\n%s", q, ns, name, diff)
 		}
+		in := q.namespace
+		behind := list(w.store.State(), objects.Select(in, nil, nil), ns, name)
+		if n := w.store.State().CountAfter(widgets, in, ns, name); n != len(behind) {
+			t.Fatalf("CountAfter(%q) of %s/%s is %d, want %d", in, ns, name, n, len(behind))
+		}
 	}
 }
 

@@ -56,6 +56,6 @@ func (s *Selection) Everything() bool {
 func (s *Selection) Matches(o *Object) bool {
 	return (s.Namespace == "" || s.Namespace == o.Namespace) &&
 		(s.Name == "" || s.Name == o.Name) &&
-		(s.labels == nil || s.labels.Matches(objectLabels(o.labels))) &&
+		(s.labels == nil || s.labels.Matches(objectLabels{o})) &&
 		(s.fields == nil || s.fields.Matches(objectFields{o}))
 }

@@ -2,8 +2,9 @@ package objects
 
 import (
 	"iter"
+	"sort"
 
-	"github.com/google/btree"
+	"github.com/tidwall/btree"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
@@ -53,7 +54,7 @@ func (s *State) List(r schema.GroupResource, sel *Selection, afterNamespace, aft
 			from.Name = afterName
 		}
 		skip := afterNamespace != "" || afterName != ""
-		t.AscendGreaterOrEqual(from, func(o *Object) bool {
+		t.Ascend(from, func(o *Object) bool {
 			if sel.Namespace != "" && o.Namespace != sel.Namespace {
 				return false
 			}
@@ -74,6 +75,32 @@ func (s *State) kind(r schema.GroupResource) *Kind {
 		return k
 	}
 	return &Kind{GroupResource: r}
+}
+
+// CountAfter is the number of objects of a resource in a namespace, or in all of
+// them if that is "", that come after the key (afterNamespace, afterName). Its cost
+// grows with the logarithm of the number.
+func (s *State) CountAfter(r schema.GroupResource, namespace, afterNamespace, afterName string) int {
+	t := s.trees[r]
+	if t == nil {
+		return 0
+	}
+	// rank is the number of objects at the head of the tree for which none is past.
+	rank := func(past func(*Object) bool) int {
+		return sort.Search(t.Len(), func(i int) bool {
+			o, _ := t.GetAt(i)
+			return past(o)
+		})
+	}
+	after := &Object{Namespace: afterNamespace, Name: afterName}
+	if afterNamespace < namespace {
+		after = &Object{Namespace: namespace}
+	}
+	first := rank(func(o *Object) bool { return less(after, o) })
+	if namespace == "" {
+		return t.Len() - first
+	}
+	return max(0, rank(func(o *Object) bool { return o.Namespace > namespace })-first)
 }
 
 // Len is the number of objects of a resource.
@@ -99,7 +126,7 @@ func (s *State) Resources() iter.Seq[schema.GroupResource] {
 func (s *State) FirstIn(namespace string) (schema.GroupResource, bool) {
 	first, found := schema.GroupResource{}, false
 	for r, t := range s.trees {
-		t.AscendGreaterOrEqual(&Object{Namespace: namespace}, func(o *Object) bool {
+		t.Ascend(&Object{Namespace: namespace}, func(o *Object) bool {
 			if o.Namespace == namespace && (!found || r.String() < first.String()) {
 				first, found = r, true
 			}

@@ -109,7 +109,7 @@ func (s *Store) drop() {
 func (s *Store) clone(t *tree) *tree {
 	s.cloning.Lock()
 	defer s.cloning.Unlock()
-	return t.Clone()
+	return t.Copy()
 }
 
 // maxPinned bounds the paged lists whose state is at hand as it was.
@@ -176,7 +176,7 @@ func (s *Store) At(r schema.GroupResource, revision uint64) (*State, error) {
 			if c.Before == nil {
 				t.Delete(c.Object)
 			} else {
-				t.ReplaceOrInsert(c.Before)
+				t.Set(c.Before)
 			}
 		}
 	}
