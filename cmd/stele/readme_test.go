@@ -1,0 +1,193 @@
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+var update = flag.Bool("update", false, "write into the READMEs what their commands print")
+
+// The READMEs' console blocks run as printed, from the root of a fresh checkout, one
+// shell and one server per README. Compared is what does not differ from run to run.
+func TestREADMEs(t *testing.T) {
+	for _, file := range []string{"README.md", "examples/quickstart/README.md"} {
+		t.Run(file, func(t *testing.T) {
+			path := filepath.Join("..", "..", file)
+			text, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			tour := parseTour(string(text))
+			tour.run(t)
+			if *update {
+				if err := os.WriteFile(path, []byte(tour.text()), 0o644); err != nil {
+					t.Fatal(err)
+				}
+				return
+			}
+			for _, s := range tour.steps() {
+				if diff := cmp.Diff(constant(s.printed), constant(s.output)); diff != "" {
+					t.Errorf("$ %s\n(-printed +got):\n%s", s.command, diff)
+				}
+			}
+		})
+	}
+}
+
+// A tour is a README: prose and steps by turns.
+type tour struct{ parts []tourPart }
+
+type tourPart struct {
+	prose string
+	*step // nil if prose
+}
+
+type step struct {
+	command string // several lines if the shell would ask for more
+	printed string // what the README says
+	output  string // what came
+}
+
+func parseTour(text string) *tour {
+	t := new(tour)
+	inside := false
+	for line := range strings.Lines(text) {
+		var last *tourPart
+		if n := len(t.parts); n > 0 {
+			last = &t.parts[n-1]
+		}
+		command, isCommand := strings.CutPrefix(line, "$ ")
+		more, isMore := strings.CutPrefix(line, ">")
+		switch {
+		case inside && isCommand:
+			t.parts = append(t.parts, tourPart{step: &step{command: command}})
+		case inside && isMore && last.step != nil && last.printed == "":
+			last.command += strings.TrimPrefix(more, " ")
+		case inside && last.step != nil && line != "```\n":
+			last.printed += line
+		default:
+			if strings.HasPrefix(line, "```") {
+				inside = line == "```console\n"
+			}
+			if last == nil || last.step != nil {
+				t.parts = append(t.parts, tourPart{})
+				last = &t.parts[len(t.parts)-1]
+			}
+			last.prose += line
+		}
+	}
+	return t
+}
+
+func (t *tour) steps() (steps []*step) {
+	for _, p := range t.parts {
+		if p.step != nil {
+			steps = append(steps, p.step)
+		}
+	}
+	return steps
+}
+
+// text is the README with what came.
+func (t *tour) text() string {
+	var b strings.Builder
+	for _, p := range t.parts {
+		if p.step == nil {
+			b.WriteString(p.prose)
+			continue
+		}
+		for i, line := range slices.Collect(strings.Lines(p.command)) {
+			prompt := "$ "
+			if i > 0 {
+				prompt = "> "
+			}
+			b.WriteString(strings.TrimRight(prompt+line, " \n") + "\n")
+		}
+		b.WriteString(p.output)
+	}
+	return b.String()
+}
+
+const (
+	program = "go run ./cmd/stele"
+	marker  = "--- end of step ---"
+)
+
+// run runs the steps up to the server's start in one shell, and those after it in
+// another: it has the other terminal.
+func (t *tour) run(test *testing.T) {
+	dir := test.TempDir()
+	if err := os.CopyFS(filepath.Join(dir, "examples"), os.DirFS(filepath.Join("..", "..", "examples"))); err != nil {
+		test.Fatal(err)
+	}
+	env := append(os.Environ(), "HOME="+filepath.Join(dir, "home"), "KUBECONFIG=")
+	steps := t.steps()
+	start := slices.IndexFunc(steps, func(s *step) bool { return strings.HasPrefix(s.command, program+" serve") })
+	shell(test, dir, env, steps[:start])
+	args := strings.Fields(strings.TrimPrefix(steps[start].command, program+" serve"))
+	stele, err := exec.LookPath("stele")
+	if err != nil {
+		test.Fatal(err)
+	}
+	server, err := serveProcess(stele, dir, env, args...)
+	if err != nil {
+		test.Fatal(err)
+	}
+	test.Cleanup(func() {
+		if err := server.end(syscall.SIGTERM); err != nil {
+			test.Error(err)
+		}
+	})
+	if err := server.await(); err != nil {
+		test.Fatal(err)
+	}
+	steps[start].output = regexp.MustCompile(`127\.0\.0\.1:\d+`).ReplaceAllString(server.stdout.String(), "127.0.0.1:6443")
+	steps[start].output = strings.ReplaceAll(steps[start].output, dir, "~/stele")
+	shell(test, dir, env, steps[start+1:])
+}
+
+func shell(t *testing.T, dir string, env []string, steps []*step) {
+	t.Helper()
+	var script strings.Builder
+	for _, s := range steps {
+		fmt.Fprintf(&script, "%s\necho '%s'\n", strings.ReplaceAll(strings.TrimRight(s.command, "\n"), program, "stele"), marker)
+	}
+	sh := exec.Command("sh")
+	sh.Dir, sh.Env, sh.Stdin = dir, env, strings.NewReader(script.String())
+	out, err := sh.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	for i, output := range strings.Split(string(out), marker+"\n") {
+		if i < len(steps) {
+			steps[i].output = output
+		}
+	}
+}
+
+// varying is what no two runs have in common, and the words that stand for it.
+var varying = []struct {
+	pattern *regexp.Regexp
+	word    string
+}{
+	{regexp.MustCompile(`\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d[.0-9]*Z?`), "TIME"},
+	{regexp.MustCompile(`\b[0-9a-f]{12,}\b`), "DIGEST"},
+	{regexp.MustCompile(`(?m)\b\d+m?s *$`), "AGE"},
+}
+
+func constant(output string) string {
+	for _, v := range varying {
+		output = v.pattern.ReplaceAllString(output, v.word)
+	}
+	return output
+}
