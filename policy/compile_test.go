@@ -1,0 +1,252 @@
+package policy_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"github.com/google/go-cmp/cmp"
+	"stele.dev/stele/policy"
+)
+
+var update = flag.Bool("update", false, "write the golden form anew")
+
+// The form is what the log holds: it changes only together with FormVersion, or by
+// additions that older forms do without.
+func TestTheQuickstartsForm(t *testing.T) {
+	source, err := policy.ReadDir("../examples/quickstart")
+	if err != nil {
+		t.Fatal(err)
+	}
+	compiled, diags := policy.Compile(source)
+	if diags != nil {
+		t.Fatal(diags)
+	}
+	encoded, _ := compiled.Form.Encode()
+	var got bytes.Buffer
+	if err := json.Indent(&got, encoded, "", " "); err != nil {
+		t.Fatal(err)
+	}
+	const golden = "testdata/quickstart.json"
+	if *update {
+		if err := os.WriteFile(golden, got.Bytes(), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(golden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), got.String()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestAFormLoadsAsItWasCompiled(t *testing.T) {
+	source, err := policy.ReadDir("../examples/quickstart")
+	if err != nil {
+		t.Fatal(err)
+	}
+	compiled, diags := policy.Compile(source)
+	if diags != nil {
+		t.Fatal(diags)
+	}
+	encoded, digest := compiled.Form.Encode()
+	again, diags := policy.Compile(source)
+	if diags != nil {
+		t.Fatal(diags)
+	}
+	if other, _ := again.Form.Encode(); !bytes.Equal(encoded, other) {
+		t.Error("two compilations of one source differ")
+	}
+	loaded, err := policy.DecodeForm(encoded)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if other, _ := loaded.Encode(); !bytes.Equal(encoded, other) {
+		t.Error("a form that was loaded encodes differently")
+	}
+	p, err := policy.New(encoded)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p.Digest() != digest {
+		t.Errorf("digest %x, want %x", p.Digest(), digest)
+	}
+	if _, err := policy.New(bytes.Replace(encoded, []byte(`"version":1`), []byte(`"version":2`), 1)); err == nil || !strings.Contains(err.Error(), "newer") {
+		t.Errorf("a form of the future: %v", err)
+	}
+	if _, err := policy.New(bytes.Replace(encoded, []byte(`"cluster":`), []byte(`"denies":[],"cluster":`), 1)); err == nil || !strings.Contains(err.Error(), "denies") {
+		t.Errorf("a form with an unknown part: %v", err)
+	}
+}
+
+// Repositories have a copy of the definitions for CUE's own tools.
+func TestCopiesOfTheDefinitions(t *testing.T) {
+	for _, module := range []string{"../examples/quickstart"} {
+		data, err := os.ReadFile(filepath.Join(module, policy.FormatFile))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(string(policy.Definitions()), string(data)); diff != "" {
+			t.Errorf("%s has another copy (-program +copy):\n%s", module, diff)
+		}
+	}
+}
+
+// compile compiles a bundle of two teams with these additions.
+func compile(t *testing.T, bundle string) []string {
+	t.Helper()
+	source, err := policy.ReadFS(fstest.MapFS{
+		"cue.mod/module.cue": {Data: []byte("module: \"example.com/test\"\nlanguage: version: \"v0.17.0\"\n")},
+		"bundle.cue": {Data: []byte(`package test
+
+import "stele.dev/policy"
+
+bundle: policy.#Bundle & {
+	cluster: "test"
+	teams: [_]: contact: "#x"
+	teams: a: {groups: ["a.example.com"], namespaces: ["a-*"]}
+	teams: b: {groups: ["b.example.com", "a.example.com", "batch.k8s.io"], namespaces: ["*"]}
+}
+bundle: ` + bundle)},
+	}, ".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, diags := policy.Compile(source)
+	var lines []string
+	for _, d := range diags {
+		lines = append(lines, d.String())
+	}
+	return lines
+}
+
+func kind(plural, group, rest string) string {
+	return fmt.Sprintf(`kinds: "%s.%s": {group: %q, names: {kind: "Thing", plural: %q}, storageVersion: "v1", versions: v1: #schema: {}%s}`, plural, group, group, plural, rest)
+}
+
+func TestWhatIsWrongWithABundleIsSaid(t *testing.T) {
+	for name, tc := range map[string]struct {
+		bundle string
+		want   []string // parts of the lines
+	}{
+		"nothing": {bundle: `teams: a: ` + kind("things", "a.example.com", "")},
+		"a group that is not the team's": {
+			bundle: `teams: a: ` + kind("things", "b.example.com", ""),
+			want:   []string{`bundle.cue:11: bundle.teams.a.kinds."things.b.example.com".group: `},
+		},
+		"the same kind of two teams": {
+			bundle: "{\nteams: a: " + kind("things", "a.example.com", "") + "\nteams: b: " + kind("things", "a.example.com", "") + "\n}",
+			want:   []string{`bundle._kindOwner."things.a.example.com": conflicting values "b" and "a"`},
+		},
+		"two kinds of one name": {
+			bundle: "{\nteams: a: " + kind("things", "a.example.com", "") + "\nteams: a: " + kind("others", "a.example.com", "") + "\n}",
+			want:   []string{`has two kinds named Thing; the other one is`},
+		},
+		"a group of Kubernetes'": {
+			bundle: `teams: b: ` + kind("jobs", "batch.k8s.io", ""),
+			want:   []string{`bundle.cue:11: the group batch.k8s.io is not free for own kinds; use a group under a domain of yours`},
+		},
+		"one role twice": {
+			bundle: "{\nteams: a: rbac: clusterRoles: r: rules: {}\nteams: b: rbac: clusterRoles: r: rules: {}\n}",
+			want:   []string{`bundle.cue:13: b/clusterRoles/r: the role "r" is defined twice; the other one is a/clusterRoles/r (bundle.cue:12)`},
+		},
+		"rules that grant nothing": {
+			bundle: `teams: a: rbac: clusterRoles: r: rules: {
+	both: {verbs: ["get"], apiGroups: [""], resources: ["x"], nonResourceURLs: ["/x"]}
+	half: {verbs: ["get"], resources: ["x"]}
+	none: {verbs: [], apiGroups: [""], resources: ["x"]}
+}`,
+			want: []string{
+				`bundle.cue:12: bundle.teams.a.rbac.clusterRoles.r.rules.both: a rule is about resources or about nonResourceURLs`,
+				`bundle.cue:13: bundle.teams.a.rbac.clusterRoles.r.rules.half: a rule needs apiGroups and resources`,
+				`bundle.cue:14: bundle.teams.a.rbac.clusterRoles.r.rules.none: a rule needs verbs`,
+			},
+		},
+		"rules beside an aggregation": {
+			bundle: `teams: a: rbac: clusterRoles: r: {aggregate: x: "y", rules: x: {verbs: ["get"], apiGroups: [""], resources: ["x"]}}`,
+			want:   []string{`a role that aggregates others has no rules of its own`},
+		},
+		"another chain of authorizers": {
+			bundle: `authorizers: ["rbac"]`,
+			want:   []string{`bundle.cue:11: bundle.authorizers: this version of stele enforces`},
+		},
+		"registration through the API": {
+			bundle: `dynamic: rbac: "Allow"`,
+			want:   []string{`bundle.dynamic: this version of stele enforces`},
+		},
+		"an unknown field": {
+			bundle: `teams: a: roles: {}`,
+			want:   []string{`bundle.cue:11: bundle.teams.a.roles: field not allowed`},
+		},
+		"something that is not there": {
+			bundle: `teams: a: contact: nobody`,
+			want:   []string{`bundle.cue:11: `},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			lines := compile(t, tc.bundle)
+			if len(lines) != len(tc.want) {
+				t.Fatalf("said %d things, want %d:\n%s", len(lines), len(tc.want), strings.Join(lines, "\n"))
+			}
+			for i, want := range tc.want {
+				if !strings.Contains(lines[i], want) {
+					t.Errorf("said  %s\nwant  %s", lines[i], want)
+				}
+			}
+		})
+	}
+}
+
+// A bundle is all there is: nothing is fetched, and nothing is read from beside it.
+func TestABundleIsHermetic(t *testing.T) {
+	for name, file := range map[string]string{
+		"a module":         `import "github.com/example/other"` + "\nbundle: other.x",
+		"a file beside it": `import "example.com/test/beside"` + "\nbundle: beside.x",
+		"an attribute":     "@extern(embed)\npackage test\nbundle: _ @embed(file=/etc/hostname,type=text)",
+	} {
+		t.Run(name, func(t *testing.T) {
+			if !strings.Contains(file, "package") {
+				file = "package test\n" + file
+			}
+			source, err := policy.ReadFS(fstest.MapFS{
+				"cue.mod/module.cue": {Data: []byte("module: \"example.com/test\"\nlanguage: version: \"v0.17.0\"\n")},
+				"bundle.cue":         {Data: []byte(file)},
+			}, ".")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, diags := policy.Compile(source); len(diags) == 0 || diags[0].Pos.File != "bundle.cue" {
+				t.Errorf("said %v", diags)
+			}
+		})
+	}
+}
+
+// Whatever the log holds, loading it is an error or a policy.
+func FuzzNew(f *testing.F) {
+	form, err := os.ReadFile("testdata/quickstart.json")
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(form)
+	f.Fuzz(func(t *testing.T, form []byte) {
+		p, err := policy.New(form)
+		if err != nil {
+			return
+		}
+		for _, k := range p.Kinds() {
+			for _, v := range k.Versions {
+				v.Program.Validate(map[string]any{"spec": map[string]any{"a": "b"}})
+			}
+		}
+		p.Authorize(&policy.Request{User: "u", IsResource: true, Verb: "get", Resource: "x"})
+	})
+}
