@@ -79,7 +79,10 @@ func TestBadInput(t *testing.T) {
 			[]string{`ConfigMap in version \"v1\" cannot be handled as a ConfigMap: json: cannot unmarshal number into Go struct field ConfigMap.data of type string`}},
 		{"a ConfigMap with an invalid key", "POST", "/api/v1/namespaces/default/configmaps", `{"metadata":{"name":"c"},"data":{"a b":"x"}}`, nil, 422, "Invalid", []string{"data"}},
 		{"a ConfigMap that is immutable", "PATCH", "/api/v1/namespaces/default/configmaps/frozen", `{"data":{"a":"c"}}`, merge, 422, "Invalid", []string{"field is immutable when `immutable` is set"}},
-		{"a Secret that is not base64", "POST", "/api/v1/namespaces/default/secrets", `{"metadata":{"name":"s"},"data":{"a":"?"}}`, nil, 422, "Invalid", []string{"data"}},
+		{"a Secret that is not base64", "POST", "/api/v1/namespaces/default/secrets", `{"metadata":{"name":"s"},"data":{"a":"?"}}`, nil, 400, "BadRequest",
+			[]string{`Secret in version \"v1\" cannot be handled as a Secret: illegal base64 data at input byte 0`}},
+		{"a Lease whose time is none", "POST", "/apis/coordination.k8s.io/v1/namespaces/default/leases", `{"metadata":{"name":"l"},"spec":{"renewTime":"now"}}`, nil, 400, "BadRequest",
+			[]string{`Lease in version \"v1\" cannot be handled as a Lease: parsing time \"now\"`}},
 
 		{"an update without a resourceVersion", "PUT", widgetsPath + "/there", widget("there", 2), nil, 422, "Invalid", []string{"metadata.resourceVersion: Invalid value", "must be specified for an update"}},
 		{"an update with a resourceVersion that is none", "PUT", widgetsPath + "/there", `{"metadata":{"name":"there","resourceVersion":"x"},"spec":{"size":2}}`, nil, 422, "Invalid", []string{"resourceVersion"}},

@@ -2,7 +2,6 @@ package core
 
 import (
 	"context"
-	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -28,8 +27,10 @@ func (p *Pipeline) schema(_ context.Context, r *Request) error {
 	}
 	found := r.kind.Program.Validate(o.content)
 	if kind.Builtin {
-		if err := r.typeError(found); err != nil {
-			return err
+		if len(found) > 0 {
+			if err := r.typeError(); err != nil {
+				return err
+			}
 		}
 		o.content["metadata"] = map[string]any{"name": o.meta.Name, "namespace": o.meta.Namespace}
 		found = append(found, builtin.Validate(kind.Kind.Kind, o.content, r.oldContent)...)
@@ -40,12 +41,9 @@ func (p *Pipeline) schema(_ context.Context, r *Request) error {
 	return nil
 }
 
-// typeError is upstream's answer to a value of the wrong type in a built-in kind,
-// which it cannot even decode.
-func (r *Request) typeError(errs field.ErrorList) error {
-	if !slices.ContainsFunc(errs, func(e *field.Error) bool { return e.Type == field.ErrorTypeTypeInvalid }) {
-		return nil
-	}
+// typeError is upstream's answer to a value in a built-in kind that it cannot even
+// decode: one of the wrong type, a time or base64 that is none. nil if it can.
+func (r *Request) typeError() error {
 	gvk := r.kind.GroupVersionKind()
 	text, err := canonical.Object(gvk.GroupVersion().String(), gvk.Kind, r.object.meta, r.object.content)
 	if err != nil {

@@ -1,17 +1,22 @@
 package etcdlog
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"time"
 
+	"go.etcd.io/bbolt"
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.etcd.io/etcd/server/v3/etcdserver/api/v3client"
+	"go.etcd.io/etcd/server/v3/storage/schema"
+	"go.etcd.io/etcd/server/v3/storage/wal"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 	"stele.dev/stele/eventlog"
@@ -64,18 +69,24 @@ func Embed(ctx context.Context, o EmbedOptions) (*Backend, error) {
 	// Only old values of the head are ever compacted.
 	cfg.AutoCompactionMode, cfg.AutoCompactionRetention = "revision", "1000"
 	cfg.BackendFreelistType = "map"
-	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zapTo(o.Log))
+	end := &lastWords{said: make(chan error, 1)}
+	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zapTo(o.Log, end))
 	cfg.WarningApplyDuration = time.Second
 	cfg.WarningUnaryRequestDuration = 5 * time.Second
 
 	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
 		return nil, err
 	}
-	etcd, err := embed.StartEtcd(cfg)
+	if err := complete(o.Dir); err != nil {
+		return nil, fmt.Errorf("start embedded etcd in %s: %w", o.Dir, err)
+	}
+	etcd, err := startEtcd(cfg, end)
 	if err != nil {
 		return nil, fmt.Errorf("start embedded etcd in %s: %w", o.Dir, err)
 	}
 	select {
+	case err := <-end.said:
+		return nil, fmt.Errorf("start embedded etcd in %s: %w", o.Dir, err)
 	case <-etcd.Server.ReadyNotify():
 	case err := <-etcd.Err():
 		etcd.Close()
@@ -84,6 +95,7 @@ func Embed(ctx context.Context, o EmbedOptions) (*Backend, error) {
 		etcd.Close()
 		return nil, fmt.Errorf("start embedded etcd in %s: %w", o.Dir, ctx.Err())
 	}
+	end.started.Store(true)
 	client := v3client.New(etcd.Server)
 	b := newBackend(client, o.Prefix, eventlog.Limits{Value: embeddedMaxRequest - 1<<10, Exclusive: true})
 	disk := diskRoom{dir: o.Dir, min: o.MinFree}
@@ -128,10 +140,79 @@ func (d *diskRoom) check() error {
 	return nil
 }
 
+// startEtcd starts etcd, or says why it would end the process.
+func startEtcd(cfg *embed.Config, end *lastWords) (*embed.Etcd, error) {
+	type result struct {
+		etcd *embed.Etcd
+		err  error
+	}
+	done := make(chan result, 1)
+	go func() {
+		etcd, err := embed.StartEtcd(cfg)
+		done <- result{etcd, err}
+	}()
+	select {
+	case r := <-done:
+		return r.etcd, r.err
+	case err := <-end.said:
+		return nil, err
+	}
+}
+
+// lastWords is what etcd says before it ends the process. Until etcd has started, it
+// does not: the caller hears it, and the goroutine that said it is held for ever, as
+// it must not go on. After that, it does.
+type lastWords struct {
+	said    chan error
+	started atomic.Bool
+}
+
+// OnWrite implements [zapcore.CheckWriteHook].
+func (w *lastWords) OnWrite(entry *zapcore.CheckedEntry, fields []zapcore.Field) {
+	text := entry.Message
+	for _, f := range fields {
+		if err, ok := f.Interface.(error); ok {
+			text += ": " + err.Error()
+		}
+	}
+	if !w.started.Load() {
+		select {
+		case w.said <- errors.New(text):
+		default: // somebody else was first
+		}
+		select {}
+	}
+	if entry.Level == zapcore.FatalLevel {
+		os.Exit(1)
+	}
+	panic("etcd: " + text)
+}
+
+// complete finds out whether the write-ahead log has been lost. etcd would begin a new
+// one, and then take what it appends for already applied. A database to which nothing
+// was ever applied comes from a first start that was cut off.
+func complete(dir string) error {
+	file := filepath.Join(dir, "member", "snap", "db")
+	if info, err := os.Stat(file); err != nil || info.Size() == 0 || wal.Exist(filepath.Join(dir, "member", "wal")) {
+		return nil
+	}
+	db, err := bbolt.Open(file, 0o400, &bbolt.Options{ReadOnly: true})
+	if err != nil {
+		return fmt.Errorf("%s: %w", file, err)
+	}
+	defer db.Close()
+	return db.View(func(tx *bbolt.Tx) error {
+		if meta := tx.Bucket(schema.Meta.Name()); meta != nil && len(bytes.Trim(meta.Get(schema.MetaConsistentIndexKeyName), "\x00")) > 0 {
+			return errors.New("the write-ahead log is gone: restore the folder member/wal, or all of it, from a backup")
+		}
+		return nil
+	})
+}
+
 // zapTo hands errors of etcd to slog. They are no more than information: what matters
 // comes back from the calls, and a single member without TLS or authentication, which
 // here is what is wanted, complains a lot. Only what ends the process is an error.
-func zapTo(log *slog.Logger) *zap.Logger {
+func zapTo(log *slog.Logger, end *lastWords) *zap.Logger {
 	encoder := zapcore.NewConsoleEncoder(zapcore.EncoderConfig{MessageKey: "m", ConsoleSeparator: " "})
 	write := func(level slog.Level) zapcore.WriteSyncer {
 		return zapcore.AddSync(writerFunc(func(line []byte) (int, error) {
@@ -140,10 +221,11 @@ func zapTo(log *slog.Logger) *zap.Logger {
 		}))
 	}
 	fatal := func(l zapcore.Level) bool { return l >= zapcore.DPanicLevel }
+	said := zap.LevelEnablerFunc(func(l zapcore.Level) bool { return fatal(l) && end.started.Load() })
 	return zap.New(zapcore.NewTee(
 		zapcore.NewCore(encoder, write(slog.LevelInfo), zap.LevelEnablerFunc(func(l zapcore.Level) bool { return l >= zapcore.ErrorLevel && !fatal(l) })),
-		zapcore.NewCore(encoder, write(slog.LevelError), zap.LevelEnablerFunc(fatal)),
-	))
+		zapcore.NewCore(encoder, write(slog.LevelError), said),
+	), zap.WithPanicHook(end), zap.WithFatalHook(end))
 }
 
 type writerFunc func([]byte) (int, error)
