@@ -88,7 +88,7 @@ func TestEventsNameTheirRule(t *testing.T) {
 	}
 }
 
-// The body of a panic is an answer, not a broken connection.
+// Clients find their request in the audit log by the id that they chose, or were given.
 func TestAuditIDIsAnswered(t *testing.T) {
 	p := newPlane(t)
 	w := httptest.NewRecorder()

@@ -37,7 +37,7 @@ func (p *Pipeline) authorization(_ context.Context, r *Request) error {
 	}
 	gvr := schema.GroupVersionResource{Group: i.APIGroup, Version: i.APIVersion, Resource: i.Resource}
 	if r.isChanges() {
-		return nil
+		return r.allowedChanges()
 	}
 	r.kind = r.tip.Policy.Version(gvr)
 	if r.kind == nil || !served(r) {

@@ -25,12 +25,21 @@ func (r *Request) isChanges() bool {
 	return r.info.APIGroup == changes.Group && r.info.APIVersion == changes.Version && r.info.Resource == changes.Plural
 }
 
-// answerChanges reads the log for a client. There is no state behind it but the log.
-func (p *Pipeline) answerChanges(ctx context.Context, r *Request) error {
+// allowedChanges tells whether there is something at the request's path, and whether
+// it takes the method: changes are only read.
+func (r *Request) allowedChanges() error {
 	r.key.Group, r.key.Resource, r.key.Name = changes.Group, changes.Plural, r.info.Name
 	if r.info.Subresource != "" {
 		return status.NotServed(r.info.Verb, r.resource())
 	}
+	if r.write {
+		return apierrors.NewMethodNotSupported(r.resource(), r.info.Verb)
+	}
+	return nil
+}
+
+// answerChanges reads the log for a client. There is no state behind it but the log.
+func (p *Pipeline) answerChanges(ctx context.Context, r *Request) error {
 	o := &internalversion.ListOptions{}
 	if err := internalscheme.ParameterCodec.DecodeParameters(r.http.URL.Query(), metav1.SchemeGroupVersion, o); err != nil {
 		return apierrors.NewBadRequest(err.Error())
@@ -47,10 +56,9 @@ func (p *Pipeline) answerChanges(ctx context.Context, r *Request) error {
 		return p.getChange(ctx, r, sel)
 	case "list":
 		return p.listChanges(ctx, r, sel, o)
-	case "watch":
+	default:
 		return p.watchChanges(ctx, r, sel, o)
 	}
-	return apierrors.NewMethodNotSupported(r.resource(), r.info.Verb)
 }
 
 func (p *Pipeline) getChange(ctx context.Context, r *Request, sel *changes.Selection) error {

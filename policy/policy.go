@@ -66,9 +66,6 @@ func (p *Policy) Digest() [sha256.Size]byte { return p.digest }
 // DigestString is the digest in hexadecimal.
 func (p *Policy) DigestString() string { return hex.EncodeToString(p.digest[:]) }
 
-// Cluster is the name of the control plane.
-func (p *Policy) Cluster() string { return p.form.Cluster }
-
 // Kinds returns the kinds, built-in ones first, sorted by group and name. They MUST
 // NOT be changed.
 func (p *Policy) Kinds() []*Kind { return p.kinds }

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -153,6 +152,3 @@ func CheckName(meta *metav1.ObjectMeta, name string) error {
 	}
 	return nil
 }
-
-// Equal compares two forms of metadata as meaning, not as bytes.
-func Equal(a, b *metav1.ObjectMeta) bool { return apiequality.Semantic.DeepEqual(a, b) }

@@ -111,17 +111,6 @@ func (s *State) Len(r schema.GroupResource) int {
 	return 0
 }
 
-// Resources yields the resources that have objects.
-func (s *State) Resources() iter.Seq[schema.GroupResource] {
-	return func(yield func(schema.GroupResource) bool) {
-		for r, t := range s.trees {
-			if t.Len() > 0 && !yield(r) {
-				return
-			}
-		}
-	}
-}
-
 // FirstIn returns a resource of which the namespace still has objects.
 func (s *State) FirstIn(namespace string) (schema.GroupResource, bool) {
 	first, found := schema.GroupResource{}, false

@@ -72,9 +72,6 @@ func (s *State) ActiveRevision() uint64 {
 	return s.Active.Revision
 }
 
-// Proposal returns a policy that could be activated, or nil.
-func (s *State) Proposal(d Digest) *Proposal { return s.proposals[d] }
-
 // HasChunk tells whether a proposal may refer to a chunk.
 func (s *State) HasChunk(d Digest) bool {
 	_, ok := s.chunks[d]
