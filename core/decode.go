@@ -424,6 +424,7 @@ func (r *Request) decodeUpdate() error {
 	}
 	if uid := string(o.meta.UID); uid != "" && uid != r.old.UID {
 		return apierrors.NewConflict(r.resource(), r.key.Name,
+			//lint:ignore ST1005 it is upstream's text
 			fmt.Errorf("Precondition failed: UID in precondition: %v, UID in object meta: %v", uid, r.old.UID))
 	}
 	return r.become(o)

@@ -79,7 +79,8 @@ func FillNew(meta *metav1.ObjectMeta, namespace string, generation int64, now ti
 	meta.CreationTimestamp = metav1.NewTime(now.Truncate(time.Second).UTC())
 	meta.DeletionTimestamp, meta.DeletionGracePeriodSeconds = nil, nil
 	meta.Generation = generation
-	meta.SelfLink, meta.ResourceVersion, meta.ManagedFields = "", "", nil
+	meta.SetSelfLink("")
+	meta.ResourceVersion, meta.ManagedFields = "", nil
 	if meta.Name == "" && meta.GenerateName != "" {
 		meta.Name = GenerateName(meta.GenerateName)
 	}
@@ -116,7 +117,8 @@ func FillUpdate(meta, old *metav1.ObjectMeta) {
 	if meta.DeletionGracePeriodSeconds == nil || old.DeletionTimestamp == nil {
 		meta.DeletionGracePeriodSeconds = old.DeletionGracePeriodSeconds
 	}
-	meta.SelfLink, meta.ResourceVersion, meta.ManagedFields = "", "", old.ManagedFields
+	meta.SetSelfLink("")
+	meta.ResourceVersion, meta.ManagedFields = "", old.ManagedFields
 }
 
 // ValidateUpdate checks the metadata of an updated object against the old one's.
