@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -114,9 +115,11 @@ func transcript(batches []*Batch) string {
 			if err != nil {
 				text = []byte(err.Error())
 			}
-			text = bytes.ReplaceAll(text, []byte(`": `), []byte(`":`)) // protojson's spaces are random
-			text = bytes.ReplaceAll(text, []byte(`, "`), []byte(`,"`))
-			fmt.Fprintf(&w, "  event %d..%d %s\n", e.Revision, e.Last(), text)
+			var compact bytes.Buffer // protojson's spaces are random
+			if json.Compact(&compact, text) != nil {
+				compact.Write(text)
+			}
+			fmt.Fprintf(&w, "  event %d..%d %s\n", e.Revision, e.Last(), &compact)
 			for i, c := range e.Contents {
 				if c == nil {
 					fmt.Fprintf(&w, "    payload %d gone\n", i)
