@@ -7,11 +7,13 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"reflect"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -310,6 +312,11 @@ func (r *Request) warn(text string) {
 
 // prepare prunes the object and fills in defaults.
 func (r *Request) prepare(o *object, old map[string]any) error {
+	if r.kind.Kind.Builtin {
+		asked := runtime.DeepCopyJSON(o.content)
+		builtin.Prepare(r.kind.Kind.Kind.Kind, o.content, old)
+		o.adapted = o.adapted || !reflect.DeepEqual(asked, o.content)
+	}
 	unknown, changed := r.kind.Program.Prepare(o.content)
 	o.adapted = o.adapted || changed
 	if len(unknown) > 0 {
@@ -320,9 +327,6 @@ func (r *Request) prepare(o *object, old map[string]any) error {
 		if err := r.strict(errs); err != nil {
 			return err
 		}
-	}
-	if r.kind.Kind.Builtin {
-		builtin.Prepare(r.kind.Kind.Kind.Kind, o.content, old)
 	}
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"stele.dev/stele/eventlog/logpb"
 )
 
 func TestCreateFillsWhatTheServerOwns(t *testing.T) {
@@ -238,5 +239,32 @@ func TestDryRunChangesNothing(t *testing.T) {
 	p.must(t, 422, "DELETE", widgetsPath+"/a?dryRun=Some", "")
 	if after := p.committer.Tip().Revision(); after != before {
 		t.Errorf("the log went from %d to %d", before, after)
+	}
+}
+
+// What pruning, defaulting or the rules of a built-in kind changed can be seen in the
+// log: it has the request as it was sent, too.
+func TestEventsHaveTheRequestAsItWas(t *testing.T) {
+	p := newPlane(t)
+	const complete = `{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"c"},"spec":{"size":1,"color":"red"}}`
+	for _, tc := range []struct {
+		path, body string
+		adapted    bool
+	}{
+		{widgetsPath, widget("defaulted", 1), true},
+		{widgetsPath, complete, false},
+		{"/api/v1/namespaces/default/secrets", `{"metadata":{"name":"s"},"stringData":{"a":"b"},"data":{},"type":"Opaque"}`, true},
+		{"/api/v1/namespaces/default/configmaps", `{"metadata":{"name":"c"},"data":{"a":"b"}}`, false},
+	} {
+		p.must(t, 201, "POST", tc.path, tc.body)
+		batches, err := p.log.Back(t.Context(), p.committer.Tip().Revision(), 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		events := batches[0].Events
+		request := string(events[len(events)-1].Content(logpb.Role_ROLE_REQUEST))
+		if tc.adapted && request != tc.body || !tc.adapted && request != "" {
+			t.Errorf("%s: the event has %q", tc.body, request)
+		}
 	}
 }

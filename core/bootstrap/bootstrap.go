@@ -92,8 +92,8 @@ func namespace(ctx context.Context, c *commit.Committer, tip *commit.Tip, name s
 	meta := &metav1.ObjectMeta{Name: name, Labels: map[string]string{"kubernetes.io/metadata.name": name}}
 	metadata.FillNew(meta, "", 0, time.Now())
 	content := map[string]any{}
-	kind.Program.Prepare(content)
 	builtin.Prepare(kind.Kind.Kind.Kind, content, nil)
+	kind.Program.Prepare(content)
 	payload, err := canonical.Object("v1", kind.Kind.Kind.Kind, meta, content)
 	if err != nil {
 		return err
