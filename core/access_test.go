@@ -100,3 +100,40 @@ func TestAuditIDIsAnswered(t *testing.T) {
 		t.Errorf("Audit-Id %q", a.header.Get("Audit-Id"))
 	}
 }
+
+// Whom a request names instead of who sends it, and what then is refused. The rules and
+// texts are upstream's.
+func TestImpersonation(t *testing.T) {
+	p := newPlane(t)
+	for name, tc := range map[string]struct {
+		as      string // token
+		headers []string
+		code    int
+		message string
+	}{
+		"the administrator as an editor": {"admin", []string{"Impersonate-User", "x", "Impersonate-Group", "editors"}, 201, ""},
+		"the administrator as nobody":    {"admin", []string{"Impersonate-User", "x"}, 403, `User "x" cannot create resource "widgets"`},
+		"a group without a user":         {"admin", []string{"Impersonate-Group", "editors"}, 400, "without impersonating a user"},
+		"an editor as the administrator": {"editor", []string{"Impersonate-User", "admin"}, 403, `users "admin" is forbidden: User "eddie" cannot impersonate resource "users" in API group "" at the cluster scope`},
+		"an editor as themselves":        {"editor", []string{"Impersonate-User", "eddie"}, 403, "cannot impersonate"},
+		"a helper as the one it may be":  {"helper", []string{"Impersonate-User", "eddie", "Impersonate-Group", "editors"}, 201, ""},
+		"a helper as someone else":       {"helper", []string{"Impersonate-User", "admin"}, 403, `users "admin" is forbidden: User "helper" cannot impersonate`},
+		"a helper in the masters' group": {"helper", []string{"Impersonate-User", "eddie", "Impersonate-Group", "system:masters"}, 403, `groups "system:masters" is forbidden: User "helper" cannot impersonate`},
+		"a helper with a uid":            {"helper", []string{"Impersonate-User", "eddie", "Impersonate-Uid", "7"}, 403, `uids.authentication.k8s.io "7" is forbidden`},
+		"a helper with extra":            {"helper", []string{"Impersonate-User", "eddie", "Impersonate-Extra-Scopes", "view"}, 403, `cannot impersonate resource "userextras/scopes" in API group "authentication.k8s.io"`},
+		"the administrator with extra":   {"admin", []string{"Impersonate-User", "x", "Impersonate-Group", "editors", "Impersonate-Extra-Scopes", "view", "Impersonate-Uid", "7"}, 201, ""},
+		"the administrator as a robot":   {"admin", []string{"Impersonate-User", "system:serviceaccount:default:robot"}, 403, `User "system:serviceaccount:default:robot" cannot create`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := p.do("POST", widgetsPath, `{"metadata":{"generateName":"w-"},"spec":{"size":1}}`, append([]string{"Authorization", "Bearer " + tc.as + "-token"}, tc.headers...)...)
+			if a.code != tc.code || tc.message != "" && !strings.Contains(fmt.Sprint(a.field("message")), tc.message) {
+				t.Errorf("%s\nwant %d %s", a, tc.code, tc.message)
+			}
+		})
+	}
+	p.must(t, 201, "POST", widgetsPath, widget("both", 1), "Impersonate-User", "eddie", "Impersonate-Group", "editors")
+	change := p.must(t, 200, "GET", changesPath+"?limit=1", "").field("items").([]any)[0].(map[string]any)
+	if actor := change["actor"].(map[string]any); actor["user"] != "eddie" || actor["impersonator"] != "admin" {
+		t.Errorf("the event names %v", actor)
+	}
+}

@@ -64,7 +64,7 @@ func (p *Pipeline) see(ctx context.Context, r *Request, resourceVersion string) 
 // pin replaces the tip by a newer one.
 func (r *Request) pin(tip *commit.Tip) error {
 	if tip.PolicyRevision() != r.tip.PolicyRevision() {
-		return &again{stage: "authorization", tip: tip}
+		return &again{stage: "impersonation", tip: tip}
 	}
 	r.tip = tip
 	return nil

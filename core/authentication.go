@@ -17,7 +17,7 @@ func (p *Pipeline) authentication(_ context.Context, r *Request) error {
 	if u == nil {
 		u = authn.Anonymous
 	}
-	r.user = u
+	r.requester = u
 	// What comes after must not depend on it, or log it.
 	r.http.Header.Del("Authorization")
 	return nil

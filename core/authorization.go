@@ -10,13 +10,9 @@ import (
 	"stele.dev/stele/policy"
 )
 
-// authorization pins the tip, unless the request was sent back with a newer one, and
-// asks its policy. What is not served is only said to those who may ask for it.
+// authorization asks the tip's policy. What is not served is only said to those who may
+// ask for it.
 func (p *Pipeline) authorization(_ context.Context, r *Request) error {
-	if r.tip == nil {
-		r.tip = p.committer.Tip()
-		r.confirmed = p.committer.Unconfirmed() == 0
-	}
 	if r.tip.Policy == nil {
 		if public(r.http.URL.Path) {
 			return nil

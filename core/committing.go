@@ -194,7 +194,7 @@ func (p *Pipeline) confirmed(ctx context.Context, r *Request) error {
 // sendBack sends a request to where a newer tip matters first.
 func sendBack(r *Request, tip *commit.Tip) error {
 	if tip.PolicyRevision() != r.tip.PolicyRevision() {
-		return &again{stage: "authorization", tip: tip}
+		return &again{stage: "impersonation", tip: tip}
 	}
 	return &again{stage: "decode", tip: tip}
 }
@@ -231,7 +231,7 @@ func (p *Pipeline) event(r *Request, w *write) *eventlog.Event {
 			Uid: uid, Version: r.kind.Name, Kind: r.kind.Kind.Kind.Kind,
 		},
 		PreviousRevision: w.checks.Revision,
-		Actor:            actor(r.user),
+		Actor:            r.actor(),
 		Request: &logpb.Request{
 			Verb: r.info.Verb, Subresource: r.info.Subresource, UserAgent: utf8(r.http.UserAgent()), SourceIps: sourceIPs(r.http),
 			AuditId: utf8(r.auditID), Uri: utf8(r.http.URL.RequestURI()), ReceivedUnixNano: r.received.UnixNano(),
@@ -257,6 +257,15 @@ func classOf(r *Request) *logpb.Class {
 		return &logpb.Class{Sensitive: true}
 	}
 	return nil
+}
+
+// actor is in whose name the request is, and who sent it if that is somebody else.
+func (r *Request) actor() *logpb.Actor {
+	a := actor(r.user)
+	if r.user != r.requester {
+		a.Impersonator = actor(r.requester)
+	}
+	return a
 }
 
 func actor(u user.Info) *logpb.Actor {

@@ -68,8 +68,13 @@ bundle: policy.#Bundle & {
 		}
 		rbac: {
 			clusterRoles: widgets: rules: r: {apiGroups: ["example.com"], resources: ["widgets"], verbs: ["*"]}
+			clusterRoles: "editors-helper": rules: {
+				user: {apiGroups: [""], resources: ["users"], verbs: ["impersonate"], resourceNames: ["eddie"]}
+				group: {apiGroups: [""], resources: ["groups"], verbs: ["impersonate"], resourceNames: ["editors"]}
+			}
 			clusterRoles: reader: rules: r: {apiGroups: ["*"], resources: ["*"], verbs: ["get", "list", "watch"]}
 			bindings: editors: {clusterRole: "widgets", subjects: [{group: "editors"}], namespaces: ["default"]}
+			bindings: helpers: {clusterRole: "editors-helper", subjects: [{user: "helper"}], namespaces: ["*"]}
 			bindings: readers: {clusterRole: "reader", subjects: [{user: "reader"}], namespaces: ["*"]}
 		}
 	}
@@ -109,6 +114,7 @@ const tokens = `admin-token,admin,1,"system:masters"
 editor-token,eddie,2,"editors"
 reader-token,reader,3,
 nobody-token,nobody,4,
+helper-token,helper,5,
 `
 
 var authenticator = sync.OnceValues(func() (*authn.Authenticator, error) {

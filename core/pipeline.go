@@ -23,6 +23,7 @@ import (
 var path = [...]stage{
 	{"connection", always, (*Pipeline).connection},         // what is asked for, within which limits
 	{"authentication", always, (*Pipeline).authentication}, // who is asking
+	{"impersonation", always, (*Pipeline).impersonation},   // in whose name, as of which revision
 	{"authorization", always, (*Pipeline).authorization},   // may they, under the policy in force
 	{"decode", writes, (*Pipeline).decode},                 // the object that is meant: decoded, pruned, defaulted
 	{"schema", writes, (*Pipeline).schema},                 // is it what its kind allows
@@ -59,7 +60,7 @@ const maxRounds = 32
 
 // run takes the request along the path. What bends it stands here: reads skip the
 // stages of writes and the other way round; a write that lost against another goes
-// back, to authorization if the policy has changed, else to decode; and what is
+// back, to impersonation if the policy has changed, else to decode; and what is
 // refused is refused on a confirmed tip.
 func (p *Pipeline) run(r *Request) error {
 	rounds := 0
@@ -92,7 +93,7 @@ func (p *Pipeline) run(r *Request) error {
 			if tip == nil {
 				return err
 			}
-			back = &again{stage: "authorization", tip: tip}
+			back = &again{stage: "impersonation", tip: tip}
 			r.tip = tip
 		}
 		i = index(back.stage)

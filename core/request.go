@@ -30,15 +30,18 @@ type Request struct {
 	cancel context.CancelFunc
 
 	// authentication
-	user user.Info
+	requester user.Info // who sent it
 
-	// authorization
-	access    policy.Request
-	decision  *policy.Decision
+	// impersonation
 	tip       *commit.Tip // what it sees
 	confirmed bool        // tip was the log's at some moment after the request came
-	kind      *policy.Version
-	key       commit.Key
+	user      user.Info   // in whose name; requester unless that impersonates
+
+	// authorization
+	access   policy.Request
+	decision *policy.Decision
+	kind     *policy.Version
+	key      commit.Key
 
 	// decode
 	body   *body

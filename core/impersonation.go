@@ -1,0 +1,103 @@
+package core
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"net/http"
+	"strings"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/endpoints/filters/impersonation"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	"stele.dev/stele/policy"
+)
+
+// impersonation pins the tip, unless the request was sent back with a newer one, and
+// puts those that the request's headers name in the place of who sent it, if the
+// tip's policy lets them: each of user, groups, uid and extra is authorized. The rules
+// are upstream's, from k8s.io/apiserver.
+func (p *Pipeline) impersonation(_ context.Context, r *Request) error {
+	if r.tip == nil {
+		r.tip = p.committer.Tip()
+		r.confirmed = p.committer.Unconfirmed() == 0
+	}
+	r.user = r.requester
+	if r.tip.Policy == nil || !impersonates(r.http.Header) {
+		return nil
+	}
+	var as user.Info
+	filter := impersonation.WithImpersonation(http.HandlerFunc(func(_ http.ResponseWriter, q *http.Request) {
+		as, _ = request.UserFrom(q.Context())
+	}), impersonationRules{r.tip.Policy}, statusCodecs)
+	q := r.http.Clone(request.WithUser(r.http.Context(), r.requester)) // the headers are needed again if it is sent back
+	q.Header.Set("Accept", "application/json")
+	var refusal refusal
+	filter.ServeHTTP(&refusal, q)
+	if as == nil {
+		return refusal.error()
+	}
+	r.user = as
+	return nil
+}
+
+func impersonates(h http.Header) bool {
+	for name := range h {
+		if name == authenticationv1.ImpersonateUserHeader || name == authenticationv1.ImpersonateGroupHeader ||
+			name == authenticationv1.ImpersonateUIDHeader || strings.HasPrefix(name, authenticationv1.ImpersonateUserExtraHeaderPrefix) {
+			return true
+		}
+	}
+	return false
+}
+
+// impersonationRules implements [authorizer.UnconditionalAuthorizer].
+type impersonationRules struct{ *policy.Policy }
+
+func (a impersonationRules) Authorize(_ context.Context, at authorizer.Attributes) (authorizer.Decision, string, error) {
+	d := a.Policy.Authorize(&policy.Request{
+		User: at.GetUser().GetName(), Groups: at.GetUser().GetGroups(), Verb: at.GetVerb(), IsResource: true,
+		Group: at.GetAPIGroup(), Resource: at.GetResource(), Subresource: at.GetSubresource(), Namespace: at.GetNamespace(), Name: at.GetName(),
+	})
+	if !d.Allowed {
+		return authorizer.DecisionNoOpinion, "", nil
+	}
+	return authorizer.DecisionAllow, d.Reason, nil
+}
+
+var statusCodecs = func() runtime.NegotiatedSerializer {
+	scheme := runtime.NewScheme()
+	metav1.AddToGroupVersion(scheme, metav1.Unversioned)
+	scheme.AddUnversionedTypes(metav1.Unversioned, &metav1.Status{})
+	return serializer.NewCodecFactory(scheme).WithoutConversion()
+}()
+
+// refusal takes the Status that a filter answers with.
+type refusal struct {
+	header http.Header
+	body   bytes.Buffer
+}
+
+func (r *refusal) Header() http.Header {
+	if r.header == nil {
+		r.header = http.Header{}
+	}
+	return r.header
+}
+
+func (r *refusal) WriteHeader(int)                {}
+func (r *refusal) Write(text []byte) (int, error) { return r.body.Write(text) }
+
+func (r *refusal) error() error {
+	err := &apierrors.StatusError{}
+	if jsonErr := json.Unmarshal(r.body.Bytes(), &err.ErrStatus); jsonErr != nil {
+		return jsonErr
+	}
+	return err
+}
