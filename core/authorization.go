@@ -5,6 +5,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/endpoints/request"
 	"stele.dev/stele/core/commit"
 	"stele.dev/stele/core/status"
 	"stele.dev/stele/policy"
@@ -35,13 +36,14 @@ func (p *Pipeline) authorization(_ context.Context, r *Request) error {
 	if r.isChanges() {
 		return r.allowedChanges()
 	}
-	r.kind = r.tip.Policy.Version(gvr)
-	if r.kind == nil || !served(r) {
+	kind := r.tip.Policy.Version(gvr)
+	if kind == nil || !served(i, kind) {
 		return status.NotServed(i.Verb, gvr.GroupResource())
 	}
-	if !allowed(r) {
+	if !allowed(i, kind) {
 		return apierrors.NewMethodNotSupported(gvr.GroupResource(), i.Verb)
 	}
+	r.kind = kind
 	r.key = commit.Key{GroupResource: gvr.GroupResource(), Namespace: i.Namespace, Name: i.Name}
 	if !r.kind.Kind.Namespaced {
 		r.key.Namespace = "" // of a namespace, it is the name once more
@@ -49,28 +51,28 @@ func (p *Pipeline) authorization(_ context.Context, r *Request) error {
 	return nil
 }
 
-// served tells whether the kind has a place at the request's path.
-func served(r *Request) bool {
-	i := r.info
-	if i.Subresource != "" && (i.Subresource != "status" || !r.kind.Status || len(i.Parts) > 3) {
+// served tells whether the kind has a place at the request's path. What a request was
+// authorized in a namespace for must not reach out of it: for a namespace itself, that
+// is its own name.
+func served(i *request.RequestInfo, kind *policy.Version) bool {
+	if i.Subresource != "" && (i.Subresource != "status" || !kind.Status || len(i.Parts) > 3) {
 		return false
 	}
-	if !r.kind.Kind.Namespaced {
-		return i.Namespace == "" || i.Resource == "namespaces"
+	if !kind.Kind.Namespaced {
+		return i.Namespace == "" || i.APIGroup == "" && i.Resource == "namespaces" && i.Namespace == i.Name
 	}
 	return i.Namespace != "" || i.Name == ""
 }
 
 // allowed tells whether what is at the request's path takes its method.
-func allowed(r *Request) bool {
-	i := r.info
+func allowed(i *request.RequestInfo, kind *policy.Version) bool {
 	switch i.Verb {
 	case "get":
 		return i.Name != ""
 	case "list", "watch":
 		return i.Subresource == ""
 	case "create":
-		return i.Name == "" && (i.Namespace != "" || !r.kind.Kind.Namespaced)
+		return i.Name == "" && (i.Namespace != "" || !kind.Kind.Namespaced)
 	case "update", "patch":
 		return i.Name != ""
 	case "delete":

@@ -7,12 +7,12 @@ import (
 	"net/http"
 	"strconv"
 	"sync"
-	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	internalscheme "k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"stele.dev/stele/core/changes"
 	"stele.dev/stele/core/negotiate"
 	"stele.dev/stele/core/status"
@@ -32,10 +32,11 @@ func (r *Request) allowedChanges() error {
 	if r.info.Subresource != "" {
 		return status.NotServed(r.info.Verb, r.resource())
 	}
-	if r.write {
-		return apierrors.NewMethodNotSupported(r.resource(), r.info.Verb)
+	switch r.info.Verb {
+	case "get", "list", "watch":
+		return nil
 	}
-	return nil
+	return apierrors.NewMethodNotSupported(r.resource(), r.info.Verb)
 }
 
 // answerChanges reads the log for a client. There is no state behind it but the log.
@@ -45,6 +46,9 @@ func (p *Pipeline) answerChanges(ctx context.Context, r *Request) error {
 		return apierrors.NewBadRequest(err.Error())
 	}
 	sel := &changes.Selection{Namespace: r.info.Namespace, Fields: o.FieldSelector}
+	if r.info.Name != "" { // what was authorized is this one
+		sel.Fields = fields.AndSelectors(orEverything(sel.Fields), fields.OneTermEqualSelector("metadata.name", r.info.Name))
+	}
 	if err := sel.Check(); err != nil {
 		return apierrors.NewBadRequest(err.Error())
 	}
@@ -62,14 +66,17 @@ func (p *Pipeline) answerChanges(ctx context.Context, r *Request) error {
 }
 
 func (p *Pipeline) getChange(ctx context.Context, r *Request, sel *changes.Selection) error {
+	if err := p.see(ctx, r, ""); err != nil {
+		return err
+	}
 	revision, err := strconv.ParseUint(r.info.Name, 10, 64)
-	if err == nil {
-		found, _, err := changes.Back(ctx, p.log, revision, 1, sel)
+	if err == nil && revision <= r.tip.Revision() {
+		c, err := changes.At(ctx, p.log, revision)
 		if err != nil {
 			return err
 		}
-		if len(found) > 0 && found[0].Revision == revision {
-			return p.answerChange(r, found[0])
+		if c != nil && sel.Matches(c) {
+			return p.answerChange(r, c)
 		}
 	}
 	return apierrors.NewNotFound(r.resource(), r.info.Name)
@@ -194,8 +201,8 @@ func (p *Pipeline) watchChanges(ctx context.Context, r *Request, sel *changes.Se
 		}
 	}
 	timeout := minWatch
-	if o.TimeoutSeconds != nil && *o.TimeoutSeconds > 0 {
-		timeout = time.Duration(*o.TimeoutSeconds) * time.Second
+	if asked, ok := watchTimeout(o); ok {
+		timeout = asked
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -242,6 +249,10 @@ func (p *Pipeline) watchChanges(ctx context.Context, r *Request, sel *changes.Se
 				pending = append(pending, changes.From(e)...)
 			}
 			at = b.Head()
+		}
+		// Who hears of a change finds it in the objects, too.
+		if err := p.see(ctx, r, strconv.FormatUint(at.Revision, 10)); err != nil {
+			return s.fail(err, at.Revision)
 		}
 	}
 }

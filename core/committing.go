@@ -106,10 +106,23 @@ func (r *Request) decide() (*write, error) {
 			return nil, nil
 		}
 		if r.oldMeta.DeletionTimestamp != nil && len(r.object.meta.Finalizers) == 0 {
-			w.kind, w.after, w.payload = logpb.Type_TYPE_DELETED, w.payload, r.old.Payload()
+			w.after = w.payload
+			return w, r.remove(w)
 		}
 	}
 	return w, err
+}
+
+// remove makes it a write that removes the object for good.
+func (r *Request) remove(w *write) error {
+	if r.resource() == commit.Namespaces {
+		if kind, found := r.tip.Objects.FirstIn(r.key.Name); found {
+			return r.notEmpty(kind.String())
+		}
+		w.checks.EmptyNamespace = r.key.Name
+	}
+	w.kind, w.payload = logpb.Type_TYPE_DELETED, r.old.Payload()
+	return nil
 }
 
 // contentChanged: something else than metadata, or than a status with a place of its
@@ -136,7 +149,11 @@ func equalContent(a, b map[string]any, exceptStatus bool) bool {
 
 func (r *Request) encode(meta *metav1.ObjectMeta, content map[string]any) ([]byte, error) {
 	gvk := r.kind.GroupVersionKind()
-	return canonical.Object(gvk.GroupVersion().String(), gvk.Kind, meta, content)
+	text, err := canonical.Object(gvk.GroupVersion().String(), gvk.Kind, meta, content)
+	if err == nil && len(text) > maxObject {
+		return nil, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("the object has %d bytes, with its defaults; limit is %d", len(text), maxObject))
+	}
+	return text, err
 }
 
 // decideDelete removes the object, or, while it has finalizers, marks it.
@@ -159,14 +176,7 @@ func (r *Request) decideDelete(w *write) (*write, error) {
 		w.payload, err = r.encode(meta, content)
 		return w, err
 	}
-	if r.resource() == commit.Namespaces {
-		if kind, found := r.tip.Objects.FirstIn(r.key.Name); found {
-			return nil, r.notEmpty(kind.String())
-		}
-		w.checks.EmptyNamespace = r.key.Name
-	}
-	w.kind, w.payload = logpb.Type_TYPE_DELETED, r.old.Payload()
-	return w, nil
+	return w, r.remove(w)
 }
 
 func (r *Request) notEmpty(kind string) error {

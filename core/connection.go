@@ -12,6 +12,10 @@ import (
 const (
 	// maxBody is kube-apiserver's limit of a request's body.
 	maxBody = 3 << 20
+	// maxObject bounds an object as it is kept: a small body can have large defaults.
+	maxObject = 4 << 20
+	// stalled is how long a client may read nothing. Of HTTP/2 the server sees to it.
+	stalled = 30 * time.Second
 	// requestTimeout bounds everything but watches.
 	requestTimeout = time.Minute
 )
@@ -38,6 +42,14 @@ func (p *Pipeline) connection(_ context.Context, r *Request) error {
 	if info.Verb == "watch" {
 		return nil // it has a timeout of its own
 	}
+	defer func() {
+		// A client that stalls, sending or reading, must not hold on to the request.
+		if deadline, ok := r.http.Context().Deadline(); ok && r.http.ProtoMajor == 1 {
+			c := http.NewResponseController(r.w)
+			_ = c.SetReadDeadline(deadline)
+			_ = c.SetWriteDeadline(deadline.Add(stalled))
+		}
+	}()
 	timeout := requestTimeout
 	if asked := r.http.URL.Query().Get("timeout"); asked != "" {
 		d, err := time.ParseDuration(asked)

@@ -442,9 +442,6 @@ func (r *Request) decodePatch() error {
 	if err != nil {
 		return err
 	}
-	if len(patched) > maxBody {
-		return tooLarge()
-	}
 	o, err := r.parse(patched, strict)
 	if err != nil {
 		return err

@@ -112,7 +112,7 @@ func (p *Pipeline) list(ctx context.Context, r *Request) error {
 	meta := metav1.ListMeta{ResourceVersion: strconv.FormatUint(pg.revision, 10)}
 	if more {
 		last := found[len(found)-1]
-		if meta.Continue, err = storage.EncodeContinue(keyPrefix+last.Namespace+"/"+last.Name, keyPrefix, int64(pg.revision)); err != nil {
+		if meta.Continue, err = storage.EncodeContinue(keyPrefix+key(r, last), keyPrefix, int64(pg.revision)); err != nil {
 			return err
 		}
 		if sel.Everything() {
@@ -124,8 +124,16 @@ func (p *Pipeline) list(ctx context.Context, r *Request) error {
 	return p.answerList(r, f, meta, found)
 }
 
-// keyPrefix stands before namespace/name in a continue token.
+// keyPrefix stands before the key in a continue token.
 const keyPrefix = "/"
+
+// key is namespace/name of a namespaced object, and the name of any other.
+func key(r *Request, o *objects.Object) string {
+	if r.kind.Kind.Namespaced {
+		return o.Namespace + "/" + o.Name
+	}
+	return o.Name
+}
 
 // page finds the state that a list is of.
 func (p *Pipeline) page(ctx context.Context, r *Request, o *internalversion.ListOptions) (page, error) {
@@ -140,8 +148,12 @@ func (p *Pipeline) page(ctx context.Context, r *Request, o *internalversion.List
 		if err != nil {
 			return pg, apierrors.NewBadRequest(fmt.Sprintf("invalid continue token: %v", err))
 		}
-		var ok bool
-		if pg.afterNamespace, pg.afterName, ok = strings.Cut(strings.TrimPrefix(key, keyPrefix), "/"); !ok {
+		pg.afterName = strings.TrimPrefix(key, keyPrefix)
+		var found bool
+		if r.kind.Kind.Namespaced {
+			pg.afterNamespace, pg.afterName, found = strings.Cut(pg.afterName, "/")
+		}
+		if found != r.kind.Kind.Namespaced {
 			return pg, apierrors.NewBadRequest("invalid continue token: continue key is not valid")
 		}
 		if revision < 0 { // inconsistent: from the same key on, but now

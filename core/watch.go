@@ -65,8 +65,8 @@ func (p *Pipeline) watch(ctx context.Context, r *Request) error {
 		}
 	}
 	timeout := minWatch + time.Duration(rand.Int64N(int64(minWatch)))
-	if o.TimeoutSeconds != nil && *o.TimeoutSeconds > 0 {
-		timeout = time.Duration(*o.TimeoutSeconds) * time.Second
+	if asked, ok := watchTimeout(o); ok {
+		timeout = asked
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -92,6 +92,15 @@ func (p *Pipeline) watch(ctx context.Context, r *Request) error {
 		}
 	}
 	return s.follow(ctx, w, o)
+}
+
+// watchTimeout is how long the client wants to watch, if it says so.
+func watchTimeout(o *internalversion.ListOptions) (time.Duration, bool) {
+	if o.TimeoutSeconds == nil || *o.TimeoutSeconds <= 0 {
+		return 0, false
+	}
+	const longest = 24 * time.Hour
+	return time.Duration(min(*o.TimeoutSeconds, int64(longest/time.Second))) * time.Second, true
 }
 
 // follow streams until the watch ends: by its timeout, by its client, or because the
@@ -207,6 +216,9 @@ var errGone = errors.New("core: the client is gone")
 func (s *stream) write() error {
 	if len(s.buffer) == 0 {
 		return nil
+	}
+	if s.r.http.ProtoMajor == 1 {
+		_ = s.flusher.SetWriteDeadline(time.Now().Add(stalled))
 	}
 	_, err := s.r.w.Write(s.buffer)
 	if s.buffer = s.buffer[:0]; cap(s.buffer) > 4*bufferAtOnce {

@@ -43,6 +43,9 @@ type Proposal struct {
 	From, To []byte
 	At       uint64
 	Value    []byte
+	// Again: the outcome of an earlier try is unknown. The backend MUST NOT keep it
+	// back for reasons of its own, such as a lack of room: only the store can tell.
+	Again bool
 }
 
 // Answer is what a backend holds.

@@ -148,6 +148,9 @@ func (l *Log) Start() Head { return Head{Log: l.id} }
 // proposed. If the context ends before the outcome is known the error is
 // [ErrUnknownOutcome]; until then Append goes on asking by itself.
 func (l *Log) Append(ctx context.Context, after Head, d *Draft) (won *Batch, newer []*Batch, err error) {
+	if d.size > maxEventsSize {
+		return nil, nil, fmt.Errorf("%w: %d bytes before compression, limit is %d", ErrTooLarge, d.size, maxEventsSize)
+	}
 	clock := l.clock()
 	batch, value := d.place(after, l.writer, newID(), l.logTime(clock), clock)
 	if max := l.backend.Limits().Value; len(value) > max {
@@ -192,6 +195,7 @@ func (l *Log) settle(ctx context.Context, p Proposal) (Answer, error) {
 		if err == nil || first && Refused(err) {
 			return answer, err
 		}
+		p.Again = true
 		select {
 		case <-ctx.Done():
 			return Answer{}, fmt.Errorf("%w: %w", ErrUnknownOutcome, err)

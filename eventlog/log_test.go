@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -179,6 +180,10 @@ func TestAppendReportsRefusals(t *testing.T) {
 	rand.NewChaCha8([32]byte{}).Read(noise)
 	if _, _, err := log.Append(t.Context(), tip, draft(t, hex.EncodeToString(noise))); !errors.Is(err, eventlog.ErrTooLarge) {
 		t.Errorf("Append of a large event = %v", err)
+	}
+	// It compresses to nothing, and would be refused by every reader.
+	if _, _, err := open(t, new(memlog.Store).Open(nil)).Append(t.Context(), eventlog.Head{}, draft(t, strings.Repeat("x", 65<<20))); !errors.Is(err, eventlog.ErrTooLarge) {
+		t.Errorf("Append of an event larger than readers take = %v", err)
 	}
 	if won, _, err := log.Append(t.Context(), tip, draft(t, "small")); won == nil || err != nil {
 		t.Errorf("afterwards: %v", err)

@@ -5,6 +5,7 @@
 package canonical
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -25,7 +26,7 @@ func Object(apiVersion, kind string, meta *metav1.ObjectMeta, content map[string
 	b = append(b, `,"kind":`...)
 	b = appendString(b, kind)
 	b = append(b, `,"metadata":`...)
-	m, err := json.Marshal(meta)
+	m, err := marshal(meta)
 	if err != nil {
 		return nil, fmt.Errorf("encode metadata: %w", err)
 	}
@@ -101,12 +102,23 @@ func sortedKeys(m map[string]any) []string {
 	return keys
 }
 
+// marshal leaves <, > and & as they are: escaped, they would take six bytes each.
+func marshal(v any) ([]byte, error) {
+	var text bytes.Buffer
+	e := json.NewEncoder(&text)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(v); err != nil {
+		return nil, err
+	}
+	return bytes.TrimSuffix(text.Bytes(), []byte("\n")), nil
+}
+
 // appendString writes plain strings as they are, and leaves all others to
 // encoding/json.
 func appendString(b []byte, s string) []byte {
 	for i := 0; i < len(s); i++ {
-		if c := s[i]; c < ' ' || c >= utf8.RuneSelf || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&' {
-			text, _ := json.Marshal(s) // strings always encode
+		if c := s[i]; c < ' ' || c >= utf8.RuneSelf || c == '"' || c == '\\' {
+			text, _ := marshal(s) // strings always encode
 			return append(b, text...)
 		}
 	}

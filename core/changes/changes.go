@@ -218,6 +218,24 @@ func (s *Selection) Matches(c *Change) bool {
 	return s.Fields.Matches(set)
 }
 
+// At returns the change of a revision, nil if there is none.
+func At(ctx context.Context, log eventlog.Reader, revision uint64) (*Change, error) {
+	batches, err := log.Back(ctx, revision, 1)
+	if err != nil {
+		return nil, err
+	}
+	for _, b := range batches {
+		for _, e := range b.Events {
+			for _, c := range From(e) {
+				if c.Revision == revision {
+					return c, nil
+				}
+			}
+		}
+	}
+	return nil, nil
+}
+
 // scanAtOnce bounds the batches that one call of Back reads.
 const scanAtOnce = 2000
 

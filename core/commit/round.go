@@ -61,7 +61,13 @@ func (r *round) run(ctx context.Context) error {
 		case err == nil:
 			pause = time.Millisecond
 		case eventlog.IsFatal(err) || ctx.Err() != nil:
-			r.refuse(r.group, fmt.Errorf("%w: %w", ErrNotSent, err))
+			for _, p := range r.group {
+				if p.state.CompareAndSwap(waiting, withdrawn) {
+					r.decide(p, outcome{err: fmt.Errorf("%w: %w", ErrNotSent, err)})
+				} else { // what stopped us may have come with news of it
+					r.decide(p, outcome{err: fmt.Errorf("%w: %w", ErrUndecided, err)})
+				}
+			}
 			return err
 		default: // the backend does not answer
 			r.logger.Warn("the log cannot be read", "error", err)

@@ -71,8 +71,10 @@ func newBackend(client *clientv3.Client, prefix string, limits eventlog.Limits) 
 
 // Append implements [eventlog.Backend].
 func (b *Backend) Append(ctx context.Context, p eventlog.Proposal) (eventlog.Answer, error) {
-	if err := b.room(); err != nil {
-		return eventlog.Answer{}, err
+	if !p.Again {
+		if err := b.room(); err != nil {
+			return eventlog.Answer{}, err
+		}
 	}
 	ctx, done := b.untilClosed(ctx)
 	defer done()

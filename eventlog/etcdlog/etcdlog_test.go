@@ -3,6 +3,7 @@ package etcdlog_test
 import (
 	"crypto/rand"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"testing"
 
@@ -89,6 +90,24 @@ func TestEmbeddedKeepsItsLogAcrossRestarts(t *testing.T) {
 		if err := b.Close(); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// Once an append may have been applied only the store can tell: a disk that has filled up
+// since must not leave it open for ever.
+func TestALackOfRoomKeepsBackOnlyFirstTries(t *testing.T) {
+	b, err := etcdlog.Embed(t.Context(), etcdlog.EmbedOptions{Dir: t.TempDir(), MinFree: 1 << 62})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { b.Close() })
+	p := eventlog.Proposal{To: []byte("head"), At: 1, Value: []byte("batch")}
+	if _, err := b.Append(t.Context(), p); !errors.Is(err, eventlog.ErrFull) {
+		t.Errorf("the first try: %v, want ErrFull", err)
+	}
+	p.Again = true
+	if a, err := b.Append(t.Context(), p); err != nil || !a.Applied {
+		t.Errorf("a later one: %+v, %v", a, err)
 	}
 }
 

@@ -155,6 +155,7 @@ const finishWithin = 5 * time.Second
 // Run writes what the log has until the context ends, and then what it has by that
 // time. Its error is the log's; trouble with the file is tried again, see Health.
 func (w *Writer) Run(ctx context.Context) error {
+	synced := time.Now()
 	for {
 		wait, cancel := context.WithTimeout(ctx, syncEvery)
 		batches, err := w.o.Log.Next(wait, w.at)
@@ -166,11 +167,14 @@ func (w *Writer) Run(ctx context.Context) error {
 		case err == nil:
 			w.retry(ctx, func() error { return w.write(batches) })
 		case errors.Is(err, context.DeadlineExceeded):
-			w.retry(ctx, w.sync)
 		case eventlog.IsFatal(err):
 			return fmt.Errorf("audit: %w", err)
 		default: // the backend is away
 			w.pause(ctx)
+		}
+		if time.Since(synced) >= syncEvery {
+			w.retry(ctx, w.sync)
+			synced = time.Now()
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -304,4 +305,32 @@ func TestFilesAreForTheirOwnerAlone(t *testing.T) {
 			t.Errorf("%s has mode %v", path, mode)
 		}
 	}
+}
+
+// A log that is never quiet is synced all the same.
+func TestItSyncsUnderSteadyWrites(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		w, err := audit.Open(audit.Options{File: f.file, Log: f.log, Start: f.log.Start()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- w.Run(ctx) }()
+		for range 20 {
+			f.append(1)
+			time.Sleep(300 * time.Millisecond)
+		}
+		data, err := os.ReadFile(f.file + ".cursor")
+		if err != nil {
+			t.Error(err)
+		}
+		var c struct{ Revision uint64 }
+		if err := json.Unmarshal(data, &c); err != nil || c.Revision+6 < f.tip.Revision {
+			t.Errorf("the cursor is at %d of %d, %v", c.Revision, f.tip.Revision, err)
+		}
+		cancel()
+		<-done
+	})
 }

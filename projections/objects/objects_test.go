@@ -519,3 +519,32 @@ func TestStatesThatNobodyReadsAreFreed(t *testing.T) {
 	}
 	runtime.KeepAlive(s)
 }
+
+// Nobody has watched yet when a log is replayed: its whole past must not be kept for
+// them.
+func TestAReplayKeepsNoMoreThanTheBound(t *testing.T) {
+	s := newStore(4 << 10)
+	apply(t, s, 2, event(logpb.Type_TYPE_CREATED, thing{name: "a"}, 0))
+	for r := uint64(3); r < 1000; r++ {
+		apply(t, s, r, event(logpb.Type_TYPE_UPDATED, thing{name: "a", size: int(r)}, r-1))
+	}
+	if _, err := s.At(widgets, 500); !errors.Is(err, objects.ErrExpired) {
+		t.Errorf("At(500) = %v, want ErrExpired", err)
+	}
+}
+
+// What is asked of one resource must not answer for another.
+func TestAPastStateIsOfItsResourceOnly(t *testing.T) {
+	s := newStore(0)
+	gadgets := schema.GroupResource{Group: "example.com", Resource: "gadgets"}
+	apply(t, s, 2, event(logpb.Type_TYPE_CREATED, thing{name: "a"}, 0))
+	apply(t, s, 3, event(logpb.Type_TYPE_CREATED, thing{name: "b"}, 0))
+	past, err := s.At(gadgets, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Pin(past)
+	if past, err = s.At(widgets, 2); err != nil || len(list(past, objects.Selection{}, "", "")) != 1 {
+		t.Errorf("widgets at 2: %v, %v", past, err)
+	}
+}

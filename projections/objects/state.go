@@ -21,6 +21,8 @@ type State struct {
 	Revision uint64
 	trees    map[schema.GroupResource]*tree
 	kinds    map[schema.GroupResource]*Kind
+	// partial: it has one resource only.
+	partial bool
 }
 
 // Get returns an object, or nil.

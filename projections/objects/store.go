@@ -33,8 +33,9 @@ type Store struct {
 	history  deque[*Change] // of all feeds, ascending by revision
 	bytes    int            // what history costs
 	// floor is the revision of the newest change that was dropped.
-	floor  uint64
-	pinned []*State // see Pin; ascending by revision
+	floor    uint64
+	watchers int
+	pinned   []*State // see Pin; ascending by revision
 
 	// offered: watchers have been offered all changes up to here. Written under mu,
 	// after the fact.
@@ -94,7 +95,7 @@ func cost(c *Change) int {
 
 // drop forgets the oldest changes until the rest fits. mu is held.
 func (s *Store) drop() {
-	for s.bytes > s.historyBytes && s.history.len() > 0 && s.history.at(0).Revision <= s.offered.Load() {
+	for s.bytes > s.historyBytes && s.history.len() > 0 && (s.watchers == 0 || s.history.at(0).Revision <= s.offered.Load()) {
 		c := s.history.pop()
 		f := s.feeds[c.Object.kind.GroupResource]
 		f.changes.pop() // the same one
@@ -115,11 +116,12 @@ func (s *Store) clone(t *tree) *tree {
 // maxPinned bounds the paged lists whose state is at hand as it was.
 const maxPinned = 64
 
-// Pin keeps a state at hand for [Store.At], until the changes since it are dropped.
+// Pin keeps a state at hand for [Store.At], until the changes since it are dropped. One
+// that came from there is made anew instead.
 func (s *Store) Pin(state *State) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if state.Revision < s.floor {
+	if state.partial || state.Revision < s.floor {
 		return
 	}
 	i, found := s.searchPinned(state.Revision)
@@ -165,7 +167,7 @@ func (s *Store) At(r schema.GroupResource, revision uint64) (*State, error) {
 	undo := f.after(revision, f.changes.len())
 	s.mu.Unlock()
 
-	past := &State{Revision: revision, trees: map[schema.GroupResource]*tree{}}
+	past := &State{Revision: revision, trees: map[schema.GroupResource]*tree{}, partial: true}
 	t := current.trees[r]
 	if t == nil {
 		return past, nil

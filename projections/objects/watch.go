@@ -85,6 +85,7 @@ func (s *Store) Watch(r schema.GroupResource, sel Selection, after uint64) (*Wat
 	w := &Watcher{store: s, feed: f, sel: sel, wake: make(chan struct{}, 1), seen: after, lagging: true}
 	w.wake <- struct{}{}
 	f.index(w, func(set map[*Watcher]struct{}) { set[w] = struct{}{} })
+	s.watchers++
 	return w, nil
 }
 
@@ -93,6 +94,7 @@ func (w *Watcher) Stop() {
 	w.store.mu.Lock()
 	defer w.store.mu.Unlock()
 	w.feed.index(w, func(set map[*Watcher]struct{}) { delete(set, w) })
+	w.store.watchers--
 }
 
 // index changes the set that a watcher belongs to.

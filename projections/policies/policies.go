@@ -14,7 +14,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"time"
 
 	"stele.dev/stele/eventlog"
 	"stele.dev/stele/eventlog/logpb"
@@ -52,7 +51,6 @@ type File struct {
 type Activation struct {
 	*Proposal
 	Revision uint64
-	Time     time.Time
 	Actor    string
 }
 
@@ -165,7 +163,7 @@ func (s *State) activate(e *eventlog.Event, revision uint64) (*State, error) {
 		return nil, fmt.Errorf("%w: it is %x, the activation expects %x", ErrOtherInForce, inForce, a.GetExpectedPrevious())
 	}
 	next := &State{
-		Active:    &Activation{Proposal: proposal, Revision: revision, Time: e.Time, Actor: e.Meta.GetActor().GetUser()},
+		Active:    &Activation{Proposal: proposal, Revision: revision, Actor: e.Meta.GetActor().GetUser()},
 		proposals: map[Digest]*Proposal{d: proposal},
 		chunks:    map[Digest][]byte{},
 	}
