@@ -61,7 +61,9 @@ func served(i *request.RequestInfo, kind *policy.Version) bool {
 	if !kind.Kind.Namespaced {
 		return i.Namespace == "" || i.APIGroup == "" && i.Resource == "namespaces" && i.Namespace == i.Name
 	}
-	return i.Namespace != "" || i.Name == ""
+	// Across all namespaces there are lists and watches; a field selector can have
+	// given them a name.
+	return i.Namespace != "" || i.Verb == "list" || i.Verb == "watch" || i.Verb == "create" && kind.Kind.Builtin
 }
 
 // allowed tells whether what is at the request's path takes its method.

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	internalscheme "k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -131,25 +132,31 @@ func readLimited(h *http.Request) ([]byte, error) {
 
 // readOptions reads the query of a write, and of a delete also its body.
 func (b *body) readOptions(r *Request) error {
-	q := r.http.URL.Query()
-	dryRun, manager, validation := q["dryRun"], q.Get("fieldManager"), q.Get("fieldValidation")
+	o := &metav1.PatchOptions{} // has all that CreateOptions and UpdateOptions have
+	if err := decodeQuery(r, o); err != nil {
+		return err
+	}
+	dryRun, manager, validation := o.DryRun, o.FieldManager, o.FieldValidation
 	var errs field.ErrorList
-	kind := map[string]string{"create": "CreateOptions", "update": "UpdateOptions", "patch": "PatchOptions", "delete": "DeleteOptions"}[r.info.Verb]
-	if r.info.Verb == "delete" {
+	kind := "PatchOptions"
+	switch r.info.Verb {
+	case "create":
+		kind, errs = "CreateOptions", metav1validation.ValidateCreateOptions(&metav1.CreateOptions{DryRun: dryRun, FieldManager: manager, FieldValidation: validation})
+	case "update":
+		kind, errs = "UpdateOptions", metav1validation.ValidateUpdateOptions(&metav1.UpdateOptions{DryRun: dryRun, FieldManager: manager, FieldValidation: validation})
+	case "patch":
+		errs = metav1validation.ValidatePatchOptions(o, types.PatchType(b.mediaType))
+	case "delete":
 		o, err := b.deleteOptions(r)
 		if err != nil {
 			return err
 		}
 		b.delete, dryRun = o, o.DryRun
-		errs = metav1validation.ValidateDeleteOptions(o)
+		kind, errs = "DeleteOptions", metav1validation.ValidateDeleteOptions(o)
 		if o.PropagationPolicy != nil && *o.PropagationPolicy == metav1.DeletePropagationForeground {
 			errs = append(errs, field.NotSupported(field.NewPath("propagationPolicy"), *o.PropagationPolicy,
 				[]metav1.DeletionPropagation{metav1.DeletePropagationBackground, metav1.DeletePropagationOrphan}))
 		}
-	} else {
-		errs = append(errs, metav1validation.ValidateFieldManager(manager, field.NewPath("fieldManager"))...)
-		errs = append(errs, metav1validation.ValidateDryRun(field.NewPath("dryRun"), dryRun)...)
-		errs = append(errs, metav1validation.ValidateFieldValidation(field.NewPath("fieldValidation"), validation)...)
 	}
 	if len(errs) > 0 {
 		return apierrors.NewInvalid(schema.GroupKind{Group: metav1.GroupName, Kind: kind}, "", errs)
@@ -182,19 +189,15 @@ func (b *body) deleteOptions(r *Request) (*metav1.DeleteOptions, error) {
 		}
 		return o, nil
 	}
-	q := r.http.URL.Query()
-	o.DryRun = q["dryRun"]
-	if policy := q.Get("propagationPolicy"); policy != "" {
-		o.PropagationPolicy = (*metav1.DeletionPropagation)(&policy)
+	return o, decodeQuery(r, o)
+}
+
+// decodeQuery reads options from the query.
+func decodeQuery(r *Request, into runtime.Object) error {
+	if err := internalscheme.ParameterCodec.DecodeParameters(r.http.URL.Query(), metav1.SchemeGroupVersion, into); err != nil {
+		return apierrors.NewBadRequest(err.Error())
 	}
-	if seconds := q.Get("gracePeriodSeconds"); seconds != "" {
-		var n int64
-		if _, err := fmt.Sscanf(seconds, "%d", &n); err != nil {
-			return nil, apierrors.NewBadRequest(fmt.Sprintf("gracePeriodSeconds: invalid value %q", seconds))
-		}
-		o.GracePeriodSeconds = &n
-	}
-	return o, nil
+	return nil
 }
 
 // parse decodes a body or a patched object. Duplicate fields, and those that strict
@@ -221,7 +224,7 @@ func (r *Request) parse(text []byte, strict []error) (*object, error) {
 		return nil, r.undecodable("", errors.New("the object is null"))
 	}
 	strict = append(strict, duplicates...)
-	if err := r.checkType(content); err != nil {
+	if err := r.checkType(content, text); err != nil {
 		return nil, err
 	}
 	meta, unknown, err := metadata.Decode(content)
@@ -234,14 +237,17 @@ func (r *Request) parse(text []byte, strict []error) (*object, error) {
 	return &object{meta: meta, content: content}, r.strict(strict)
 }
 
-// checkType compares apiVersion and kind, where the object says them, with what is
-// served at the path.
-func (r *Request) checkType(content map[string]any) error {
+// checkType compares apiVersion and kind with what is served at the path. Objects of
+// built-in kinds need not say them, others have to say their kind.
+func (r *Request) checkType(content map[string]any, text []byte) error {
 	want := r.kind.GroupVersionKind()
 	for _, key := range []string{"apiVersion", "kind"} {
 		if _, ok := content[key].(string); !ok && content[key] != nil {
 			return r.undecodable("", fmt.Errorf("json: cannot unmarshal %T into Go struct field .%s of type string", content[key], key))
 		}
+	}
+	if k, _ := content["kind"].(string); k == "" && !r.kind.Kind.Builtin {
+		return r.undecodable("", runtime.NewMissingKindErr(string(text)))
 	}
 	if v, _ := content["apiVersion"].(string); v != "" && v != want.GroupVersion().String() {
 		return apierrors.NewBadRequest(fmt.Sprintf("the API version in the data (%s) does not match the expected API version (%s)", v, want.GroupVersion()))
@@ -257,6 +263,9 @@ func (r *Request) checkType(content map[string]any) error {
 // what the body says it is, where that could be read.
 func (r *Request) undecodable(kind string, err error) error {
 	want := r.kind.GroupVersionKind()
+	if r.info.Verb == "patch" {
+		return apierrors.NewInvalid(schema.GroupKind{}, "", field.ErrorList{field.Invalid(field.NewPath("patch"), string(r.body.patched), err.Error())})
+	}
 	if kind != "" {
 		return apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: %v", kind, want.Version, want.Kind, err))
 	}
@@ -442,6 +451,9 @@ func (r *Request) decodePatch() error {
 	if err != nil {
 		return err
 	}
+	if r.body.patched = patched; types.PatchType(r.body.mediaType) == types.StrategicMergePatchType {
+		r.body.patched = r.body.raw
+	}
 	o, err := r.parse(patched, strict)
 	if err != nil {
 		return err
@@ -461,8 +473,8 @@ func (r *Request) become(o *object) error {
 	switch v := o.meta.ResourceVersion; {
 	case v == "" || v == "0":
 		if !r.kind.AllowUnconditionalUpdate && r.info.Verb == "update" {
-			return apierrors.NewInvalid(r.kind.GroupVersionKind().GroupKind(), r.key.Name, field.ErrorList{
-				field.Invalid(field.NewPath("metadata", "resourceVersion"), 0, "must be specified for an update")})
+			return apierrors.NewInvalid(schema.GroupKind{Group: r.key.Group, Kind: r.key.Resource}, r.key.Name, field.ErrorList{ // sic, as upstream
+				field.Invalid(field.NewPath("metadata", "resourceVersion"), "0x0", "must be specified for an update")})
 		}
 	case v != oldMeta.ResourceVersion:
 		if _, err := parseRevision(v); err != nil {

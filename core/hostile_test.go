@@ -196,3 +196,42 @@ func TestAStalledBodyEndsWithItsDeadline(t *testing.T) {
 		t.Errorf("answered with %q, %v", line, err)
 	}
 }
+
+// What the reads of all namespaces by a name, and of a limit at a revision, are in
+// Kubernetes.
+func TestListsThatAreSpecial(t *testing.T) {
+	p := newPlane(t)
+	p.must(t, 201, "POST", widgetsPath, widget("a", 1))
+	at := p.committer.Tip().Revision()
+	p.must(t, 201, "POST", widgetsPath, widget("b", 1))
+	p.must(t, 201, "POST", "/apis/example.com/v1/namespaces/kube-system/widgets", widget("a", 1))
+	if got := names(p.must(t, 200, "GET", "/apis/example.com/v1/widgets?fieldSelector=metadata.name%3Da", "")); len(got) != 2 {
+		t.Errorf("by name in all namespaces: %v", got)
+	}
+	w := p.watch(t, "/apis/example.com/v1/widgets?watch=1&fieldSelector=metadata.name%3Da")
+	if e := w.next(t); e.Type != "ADDED" {
+		t.Errorf("%v", e)
+	}
+	exact := p.must(t, 200, "GET", fmt.Sprintf("%s?limit=5&resourceVersion=%d", widgetsPath, at), "")
+	if got := names(exact); len(got) != 1 || exact.field("metadata", "resourceVersion") != fmt.Sprint(at) {
+		t.Errorf("a limit at revision %d: %v of %v", at, got, exact.field("metadata", "resourceVersion"))
+	}
+}
+
+func TestNamespacesKeepWhatOnlyTheServerSets(t *testing.T) {
+	p := newPlane(t)
+	p.must(t, 201, "POST", "/api/v1/namespaces", `{"metadata":{"name":"x","namespace":"y"}}`)
+	a := p.must(t, 200, "PATCH", "/api/v1/namespaces/x", `{"spec":{"finalizers":null},"metadata":{"labels":{"a":"b"}}}`, "Content-Type", "application/merge-patch+json")
+	if got := fmt.Sprint(a.field("spec", "finalizers")); got != "[kubernetes]" || a.field("metadata", "namespace") != nil {
+		t.Errorf("%s", a)
+	}
+}
+
+func TestEventsNameTheirObject(t *testing.T) {
+	p := newPlane(t)
+	p.must(t, 201, "POST", "/api/v1/namespaces/default/events", `{"metadata":{"name":"e"},"involvedObject":{"kind":"Widget","name":"a","namespace":"default"},"reason":"Tried","type":"Normal"}`)
+	a := p.must(t, 200, "GET", "/api/v1/namespaces/default/events", "", "Accept", "application/json;as=Table;v=v1;g=meta.k8s.io")
+	if cells := fmt.Sprint(a.field("rows").([]any)[0].(map[string]any)["cells"]); !strings.Contains(cells, "Widget/a") {
+		t.Errorf("cells %v", cells)
+	}
+}

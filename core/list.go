@@ -172,7 +172,8 @@ func (p *Pipeline) page(ctx context.Context, r *Request, o *internalversion.List
 		}
 		pg.revision = uint64(revision)
 		return pg, err
-	case o.ResourceVersionMatch == metav1.ResourceVersionMatchExact:
+	case o.ResourceVersionMatch == metav1.ResourceVersionMatchExact,
+		o.ResourceVersionMatch == "" && o.Limit > 0 && o.ResourceVersion != "" && o.ResourceVersion != "0": // as upstream
 		if err := p.see(ctx, r, o.ResourceVersion); err != nil {
 			return pg, err
 		}

@@ -59,6 +59,7 @@ type Request struct {
 // body is what a write came with, read once.
 type body struct {
 	raw       []byte
+	patched   []byte // of patches: what errors show
 	mediaType string
 	options   writeOptions
 	delete    *metav1.DeleteOptions // of deletes

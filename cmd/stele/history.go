@@ -53,6 +53,10 @@ the same name, deleted since, are part of it.`,
 				"object.group": mapping.Resource.Group, "object.resource": mapping.Resource.Resource,
 				"object.namespace": namespace, "object.name": args[1],
 			}.AsSelector()
+			o.none = fmt.Sprintf("There never was a %s named %s.", mapping.Resource.GroupResource(), args[1])
+			if namespace != "" {
+				o.none = fmt.Sprintf("There never was a %s named %s in the namespace %s.", mapping.Resource.GroupResource(), args[1], namespace)
+			}
 			return o.show(ctx, cmd, client, changesQuery{namespace: namespace, fields: selector.String(), limit: o.limit})
 		},
 	}

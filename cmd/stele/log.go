@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -30,6 +31,7 @@ type logOptions struct {
 	follow bool
 	limit  int
 	output string
+	none   string // what is said if there is nothing to show
 }
 
 func logCommand() *cobra.Command {
@@ -86,7 +88,14 @@ func (o *logOptions) show(ctx context.Context, cmd *cobra.Command, client *chang
 	default:
 		return fmt.Errorf("-o %s: want json", o.output)
 	}
-	revision, err := client.list(ctx, q, each)
+	shown := false
+	revision, err := client.list(ctx, q, func(c *changes.Change) error {
+		shown = true
+		return each(c)
+	})
+	if err == nil && !shown && !o.follow {
+		fmt.Fprintln(cmd.ErrOrStderr(), cmp.Or(o.none, "No changes found."))
+	}
 	if err == nil && o.follow {
 		err = client.follow(ctx, q, revision, each)
 	}

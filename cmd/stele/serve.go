@@ -355,6 +355,9 @@ func (h informational) Enabled(ctx context.Context, _ slog.Level) bool {
 }
 
 func (h informational) Handle(ctx context.Context, r slog.Record) error {
+	if !h.Enabled(ctx, r.Level) {
+		return nil // klog does not ask
+	}
 	r.Level = slog.LevelInfo
 	return h.Handler.Handle(ctx, r)
 }

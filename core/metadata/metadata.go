@@ -138,6 +138,10 @@ var ErrNamespaceMismatch = errors.New("the namespace of the provided object does
 // CheckNamespace compares the namespace of an object with that of the request, ""
 // for cluster-scoped kinds.
 func CheckNamespace(meta *metav1.ObjectMeta, namespace string) error {
+	if namespace == "" { // a cluster-scoped object
+		meta.Namespace = ""
+		return nil
+	}
 	if meta.Namespace != "" && meta.Namespace != namespace {
 		return ErrNamespaceMismatch
 	}

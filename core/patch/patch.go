@@ -59,11 +59,6 @@ func Apply(gvk schema.GroupVersionKind, t types.PatchType, object, patch []byte)
 	}
 }
 
-func init() {
-	// As kube-apiserver: copy operations must not make much of little.
-	jsonpatch.AccumulatedCopySizeLimit = 3 << 20
-}
-
 func applyJSON(object, patch []byte) ([]byte, []error, error) {
 	var operations []struct {
 		Op    string `json:"op"`

@@ -167,24 +167,36 @@ func (c *cell) typed(value any, text string, now time.Time) any {
 	return nil
 }
 
-// find looks up what a full JSONPath names.
+// find looks up what a full JSONPath names, or fills in a template of several.
 func (c *cell) find(object []byte, now time.Time) any {
+	template := strings.HasPrefix(c.column.JSONPath, "{")
+	text := c.column.JSONPath
+	if !template {
+		text = "{" + text + "}"
+	}
 	path := jsonpath.New(c.column.Name).AllowMissingKeys(true)
-	if err := path.Parse("{" + c.column.JSONPath + "}"); err != nil {
+	if err := path.Parse(text); err != nil {
 		return nil
 	}
 	var decoded any
 	if err := json.Unmarshal(object, &decoded); err != nil {
 		return nil
 	}
+	if template {
+		var filled strings.Builder
+		if err := path.Execute(&filled, decoded); err != nil {
+			return nil
+		}
+		return filled.String()
+	}
 	results, err := path.FindResults(decoded)
 	if err != nil || len(results) == 0 || len(results[0]) == 0 {
 		return nil
 	}
 	value := results[0][0].Interface()
-	var text bytes.Buffer
-	if err := path.PrintResults(&text, []reflect.Value{reflect.ValueOf(value)}); err != nil {
+	var printed bytes.Buffer
+	if err := path.PrintResults(&printed, []reflect.Value{reflect.ValueOf(value)}); err != nil {
 		return nil
 	}
-	return c.typed(value, text.String(), now)
+	return c.typed(value, printed.String(), now)
 }

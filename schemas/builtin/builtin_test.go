@@ -63,7 +63,7 @@ func TestKinds(t *testing.T) {
 		{"configmaps", "ConfigMap", "ConfigMapList", "configmap", "cm", true, false, true, "Data Age", ""},
 		{"events", "Event", "EventList", "event", "ev", true, false, true, "Last Seen Type Reason Object Message",
 			".involvedObject.kind .involvedObject.namespace .involvedObject.name .involvedObject.uid .involvedObject.apiVersion " +
-				".involvedObject.resourceVersion .involvedObject.fieldPath .reason .reportingComponent .source .type"},
+				".involvedObject.resourceVersion .involvedObject.fieldPath .reason .reportingComponent .type"},
 		{"namespaces", "Namespace", "NamespaceList", "namespace", "ns", false, true, true, "Status Age", ".status.phase"},
 		{"secrets", "Secret", "SecretList", "secret", "", true, false, true, "Type Data Age", ".type"},
 		{"serviceaccounts", "ServiceAccount", "ServiceAccountList", "serviceaccount", "sa", true, false, true, "Secrets Age", ""},

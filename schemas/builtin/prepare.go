@@ -89,6 +89,11 @@ func prepareNamespace(obj, old map[string]any) {
 		}
 	}
 	if old != nil {
+		// Only the finalize subresource of Kubernetes changes them.
+		spec, had := entries(obj, "spec"), entries(old, "spec")["finalizers"]
+		if spec != nil && had != nil {
+			spec["finalizers"] = had
+		}
 		return
 	}
 	obj["status"] = map[string]any{"phase": "Active"}
