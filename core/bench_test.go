@@ -37,11 +37,7 @@ func serveTLS(b *testing.B, r *replica) (base string, newClient func() *http.Cli
 	if err != nil {
 		b.Fatal(err)
 	}
-	pair, err := ca.Server(dir, []string{"127.0.0.1"})
-	if err != nil {
-		b.Fatal(err)
-	}
-	certificate, err := tls.X509KeyPair(pair.Cert, pair.Key)
+	certificate, err := ca.ServerCertificate(dir, []string{"127.0.0.1"})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -49,7 +45,7 @@ func serveTLS(b *testing.B, r *replica) (base string, newClient func() *http.Cli
 	if err != nil {
 		b.Fatal(err)
 	}
-	s := server.New(r, certificate, ca.Pool(), slog.New(slog.DiscardHandler))
+	s := server.New(r, certificate.Get, ca.Pool(), slog.New(slog.DiscardHandler))
 	go s.ServeTLS(listener, "", "")
 	b.Cleanup(func() { s.Close() })
 	return "https://" + listener.Addr().String(), func() *http.Client {

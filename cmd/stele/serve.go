@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -139,7 +138,7 @@ func (o *serveOptions) serve(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	srv := server.New(pipeline, certificate, ca.Pool(), logger)
+	srv := server.New(pipeline, certificate.Get, ca.Pool(), logger)
 
 	var g run.Group
 	g.Add(run.SignalHandler(ctx, os.Interrupt, syscall.SIGTERM))
@@ -307,7 +306,7 @@ func reachable(addr net.Addr) string {
 
 // credentials makes, where they are missing, the server's certificate and the
 // administrator's kubeconfig, and returns the latter's path.
-func (o *serveOptions) credentials(dir *dataDir, ca *pki.Authority, addr net.Addr) (tls.Certificate, string, error) {
+func (o *serveOptions) credentials(dir *dataDir, ca *pki.Authority, addr net.Addr) (*pki.ServerCertificate, string, error) {
 	hosts := append([]string{"localhost", "127.0.0.1", "::1", "kubernetes", "kubernetes.default", "kubernetes.default.svc"}, o.hosts...)
 	if name, err := os.Hostname(); err == nil {
 		hosts = append(hosts, name)
@@ -315,17 +314,13 @@ func (o *serveOptions) credentials(dir *dataDir, ca *pki.Authority, addr net.Add
 	if tcp, ok := addr.(*net.TCPAddr); ok && !tcp.IP.IsUnspecified() && !tcp.IP.IsLoopback() {
 		hosts = append(hosts, tcp.IP.String())
 	}
-	pair, err := ca.Server(dir.path("pki"), hosts)
+	certificate, err := ca.ServerCertificate(dir.path("pki"), hosts)
 	if err != nil {
-		return tls.Certificate{}, "", err
-	}
-	certificate, err := tls.X509KeyPair(pair.Cert, pair.Key)
-	if err != nil {
-		return tls.Certificate{}, "", err
+		return nil, "", err
 	}
 	admin, err := ca.Client(dir.path("pki"), "admin", "admin", []string{"system:masters"})
 	if err != nil {
-		return tls.Certificate{}, "", err
+		return nil, "", err
 	}
 	path := dir.path("admin.kubeconfig")
 	return certificate, path, writeKubeconfig(path, "https://"+reachable(addr), ca.PEM, admin)

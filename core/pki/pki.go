@@ -20,6 +20,8 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/renameio/v2"
@@ -98,6 +100,44 @@ func (a *Authority) Server(dir string, hosts []string) (Pair, error) {
 	return a.loadOrIssue(dir, "server", template, func(c *x509.Certificate) bool {
 		return !slices.ContainsFunc(hosts, func(h string) bool { return c.VerifyHostname(h) != nil })
 	})
+}
+
+// ServerCertificate is a server's certificate that is made again before it expires, also
+// while the server runs. It is safe for concurrent use.
+type ServerCertificate struct {
+	authority *Authority
+	dir       string
+	hosts     []string
+	current   atomic.Pointer[tls.Certificate]
+	renewing  sync.Mutex
+}
+
+// ServerCertificate returns the certificate of [Authority.Server].
+func (a *Authority) ServerCertificate(dir string, hosts []string) (*ServerCertificate, error) {
+	s := &ServerCertificate{authority: a, dir: dir, hosts: hosts}
+	return s, s.renew()
+}
+
+func (s *ServerCertificate) renew() error {
+	pair, err := s.authority.Server(s.dir, s.hosts)
+	if err != nil {
+		return err
+	}
+	certificate, err := tls.X509KeyPair(pair.Cert, pair.Key)
+	if err == nil {
+		s.current.Store(&certificate)
+	}
+	return err
+}
+
+// Get is for [tls.Config].GetCertificate. One handshake makes a new certificate where
+// that is due, while others go on with the old one; so do all if it cannot be made.
+func (s *ServerCertificate) Get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+	if time.Until(s.current.Load().Leaf.NotAfter) < renewBefore && s.renewing.TryLock() {
+		defer s.renewing.Unlock()
+		_ = s.renew() // the next handshake tries again
+	}
+	return s.current.Load(), nil
 }
 
 // Client returns name.crt and name.key of the folder, for a user in groups.

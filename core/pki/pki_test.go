@@ -90,6 +90,23 @@ func TestCertificatesAreMadeAgainBeforeTheyExpire(t *testing.T) {
 	})
 }
 
+func TestAServerThatRunsOnHasACertificate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		s, err := authority(t, dir).ServerCertificate(dir, []string{"localhost"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 30 { // months
+			c, err := s.Get(nil)
+			if err != nil || time.Until(c.Leaf.NotAfter) < 29*24*time.Hour {
+				t.Fatalf("valid for %v, %v", time.Until(c.Leaf.NotAfter), err)
+			}
+			time.Sleep(30 * 24 * time.Hour)
+		}
+	})
+}
+
 func TestAnAuthorityWithoutItsKeyIsRefused(t *testing.T) {
 	dir := t.TempDir()
 	authority(t, dir)

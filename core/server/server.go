@@ -13,19 +13,20 @@ import (
 	"stele.dev/stele/core/authn"
 )
 
-// New makes a server. clientCA, which may be nil, is what clients are told to have
-// certificates of; those are verified per request, so that a bad one gets an answer.
-func New(handler http.Handler, certificate tls.Certificate, clientCA *x509.CertPool, logger *slog.Logger) *http.Server {
+// New makes a server with the certificate that is had for each handshake. clientCA, which
+// may be nil, is what clients are told to have certificates of; those are verified per
+// request, so that a bad one gets an answer.
+func New(handler http.Handler, certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error), clientCA *x509.CertPool, logger *slog.Logger) *http.Server {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
 	protocols.SetHTTP2(true)
 	return &http.Server{
 		Handler: handler,
 		TLSConfig: &tls.Config{
-			Certificates: []tls.Certificate{certificate},
-			MinVersion:   tls.VersionTLS12,
-			ClientAuth:   tls.RequestClientCert,
-			ClientCAs:    clientCA,
+			GetCertificate: certificate,
+			MinVersion:     tls.VersionTLS12,
+			ClientAuth:     tls.RequestClientCert,
+			ClientCAs:      clientCA,
 		},
 		Protocols: protocols,
 		HTTP2: &http.HTTP2Config{
