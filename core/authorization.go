@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"stele.dev/stele/core/commit"
+	"stele.dev/stele/core/reviews"
 	"stele.dev/stele/core/status"
 	"stele.dev/stele/policy"
 )
@@ -35,6 +36,9 @@ func (p *Pipeline) authorization(_ context.Context, r *Request) error {
 	gvr := schema.GroupVersionResource{Group: i.APIGroup, Version: i.APIVersion, Resource: i.Resource}
 	if r.isChanges() {
 		return r.allowedChanges()
+	}
+	if review := reviews.Find(gvr); review != nil {
+		return r.allowedReview(review)
 	}
 	kind := r.tip.Policy.Version(gvr)
 	if kind == nil || !served(i, kind) {

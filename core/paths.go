@@ -11,6 +11,7 @@ import (
 	"stele.dev/stele/core/discovery"
 	"stele.dev/stele/core/negotiate"
 	"stele.dev/stele/core/openapi"
+	"stele.dev/stele/core/reviews"
 	"stele.dev/stele/core/status"
 	"stele.dev/stele/core/table"
 	"stele.dev/stele/policy"
@@ -81,7 +82,7 @@ func (p *Pipeline) surfaceOf(r *Request) *surface {
 	}
 	s := &surface{
 		policy:    r.tip.Policy,
-		discovery: discovery.New(append(discovery.FromPolicy(r.tip.Policy), changes.Resource())),
+		discovery: discovery.New(slices.Concat(discovery.FromPolicy(r.tip.Policy), []discovery.Resource{changes.Resource()}, reviews.Resources())),
 		openapi:   openapi.New(r.tip.Policy, p.version.GitVersion),
 	}
 	p.surface.Store(s)

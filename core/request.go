@@ -11,6 +11,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"stele.dev/stele/core/commit"
+	"stele.dev/stele/core/reviews"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/projections/objects"
 )
@@ -40,6 +41,7 @@ type Request struct {
 	// authorization
 	access   policy.Request
 	decision *policy.Decision
+	review   *reviews.Kind // that it creates, if it does
 	kind     *policy.Version
 	key      commit.Key
 

@@ -59,6 +59,46 @@ func (p *Policy) Authorize(r *Request) *Decision {
 	return noOpinion
 }
 
+// RulesOf lists the rules that are granted to a user in a namespace: those of the
+// user's bindings, then of each group's, in the order of the policy. The rules MUST NOT
+// be changed.
+func (p *Policy) RulesOf(user string, groups []string, namespace string) []Rule {
+	if slices.Contains(groups, mastersGroup) {
+		return []Rule{
+			{ID: mastersGroup, Verbs: []string{"*"}, APIGroups: []string{"*"}, Resources: []string{"*"}},
+			{ID: mastersGroup, Verbs: []string{"*"}, NonResourceURLs: []string{"*"}},
+		}
+	}
+	var rules []Rule
+	granted := map[string]bool{} // a role counts once
+	for i := range p.form.Bindings {
+		b := &p.form.Bindings[i]
+		if !slices.ContainsFunc(b.Subjects, func(s Subject) bool {
+			return s.User != "" && s.User == user || s.Group != "" && slices.Contains(groups, s.Group)
+		}) {
+			continue
+		}
+		everywhere := slices.Contains(b.Namespaces, "*")
+		if !everywhere && !slices.ContainsFunc(b.Namespaces, func(g string) bool { return globMatches(g, namespace) }) {
+			continue
+		}
+		for j := range p.form.Roles {
+			role := &p.form.Roles[j]
+			if role.Name != b.Role {
+				continue
+			}
+			for _, r := range role.Rules {
+				if len(r.NonResourceURLs) > 0 && !everywhere || granted[role.Name+" "+r.ID] {
+					continue
+				}
+				granted[role.Name+" "+r.ID] = true
+				rules = append(rules, r)
+			}
+		}
+	}
+	return rules
+}
+
 // access holds what each subject was granted, indexed by what is asked for: the
 // cost of a decision does not depend on roles that are about other things.
 type access struct {

@@ -40,6 +40,9 @@ func builtinRoles() []Role {
 		builtinRole("system:discovery", nil, nil,
 			Rule{ID: "paths", Verbs: []string{"get"}, NonResourceURLs: []string{
 				"/api", "/api/*", "/apis", "/apis/*", "/healthz", "/livez", "/openapi", "/openapi/*", "/readyz", "/version", "/version/"}}),
+		builtinRole("system:basic-user", nil, nil,
+			Rule{ID: "access", Verbs: []string{"create"}, APIGroups: []string{"authorization.k8s.io"}, Resources: []string{"selfsubjectaccessreviews", "selfsubjectrulesreviews"}},
+			Rule{ID: "identity", Verbs: []string{"create"}, APIGroups: []string{"authentication.k8s.io"}, Resources: []string{"selfsubjectreviews"}}),
 		builtinRole("system:public-info-viewer", nil, nil,
 			Rule{ID: "paths", Verbs: []string{"get"}, NonResourceURLs: []string{"/healthz", "/livez", "/readyz", "/version", "/version/"}}),
 	}
@@ -49,6 +52,7 @@ func builtinBindings() []Binding {
 	everywhere := []string{"*"}
 	authenticated, unauthenticated := Subject{Group: "system:authenticated"}, Subject{Group: "system:unauthenticated"}
 	return []Binding{
+		{ID: "builtin/bindings/system:basic-user", Role: "system:basic-user", Subjects: []Subject{authenticated}, Namespaces: everywhere},
 		{ID: "builtin/bindings/system:discovery", Role: "system:discovery", Subjects: []Subject{authenticated}, Namespaces: everywhere},
 		{ID: "builtin/bindings/system:public-info-viewer", Role: "system:public-info-viewer", Subjects: []Subject{authenticated, unauthenticated}, Namespaces: everywhere},
 	}

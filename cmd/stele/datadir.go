@@ -8,9 +8,6 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
-	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
-	"stele.dev/stele/core/pki"
 )
 
 // dataDir is the folder of a control plane, held by a lock: two servers on one log
@@ -53,18 +50,3 @@ func (d *dataDir) path(elem ...string) string {
 
 // Close gives the folder free.
 func (d *dataDir) Close() error { return d.lock.Close() }
-
-// writeKubeconfig writes a kubeconfig with one context, which is the current one.
-func writeKubeconfig(path, server string, ca []byte, client pki.Pair) error {
-	const name = "stele"
-	config := clientcmdapi.NewConfig()
-	config.Clusters[name] = &clientcmdapi.Cluster{Server: server, CertificateAuthorityData: ca}
-	config.AuthInfos["admin"] = &clientcmdapi.AuthInfo{ClientCertificateData: client.Cert, ClientKeyData: client.Key}
-	config.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: "admin", Namespace: "default"}
-	config.CurrentContext = name
-	data, err := clientcmd.Write(*config)
-	if err != nil {
-		return err
-	}
-	return pki.WritePrivate(path, data)
-}

@@ -54,7 +54,7 @@ Every flag can also be set by the environment: --data-dir by STELE_DATA_DIR.`,
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return fmt.Errorf("%w (see `%s --help`)", err, cmd.CommandPath())
 	})
-	root.AddCommand(serveCommand(), logCommand(), historyCommand(), policyCommand(), versionCommand())
+	root.AddCommand(serveCommand(), logCommand(), historyCommand(), policyCommand(), kubeconfigCommand(), versionCommand())
 	return root
 }
 

@@ -322,8 +322,12 @@ func (o *serveOptions) credentials(dir *dataDir, ca *pki.Authority, addr net.Add
 	if err != nil {
 		return nil, "", err
 	}
+	config, err := kubeconfig("https://"+reachable(addr), ca.PEM, "admin", admin)
+	if err != nil {
+		return nil, "", err
+	}
 	path := dir.path("admin.kubeconfig")
-	return certificate, path, writeKubeconfig(path, "https://"+reachable(addr), ca.PEM, admin)
+	return certificate, path, pki.WritePrivate(path, config)
 }
 
 func (o *serveOptions) logger(cmd *cobra.Command) (*slog.Logger, error) {

@@ -142,13 +142,21 @@ func (s *ServerCertificate) Get(*tls.ClientHelloInfo) (*tls.Certificate, error) 
 
 // Client returns name.crt and name.key of the folder, for a user in groups.
 func (a *Authority) Client(dir, name, user string, groups []string) (Pair, error) {
-	template := &x509.Certificate{
+	return a.loadOrIssue(dir, name, clientTemplate(user, groups), func(c *x509.Certificate) bool {
+		return c.Subject.CommonName == user && slices.Equal(c.Subject.Organization, groups)
+	})
+}
+
+// Issue makes a client certificate for a user in groups, and keeps nothing of it.
+func (a *Authority) Issue(user string, groups []string, life time.Duration) (Pair, error) {
+	return issue(a, clientTemplate(user, groups), life)
+}
+
+func clientTemplate(user string, groups []string) *x509.Certificate {
+	return &x509.Certificate{
 		Subject: pkix.Name{CommonName: user, Organization: groups}, KeyUsage: x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	}
-	return a.loadOrIssue(dir, name, template, func(c *x509.Certificate) bool {
-		return c.Subject.CommonName == user && slices.Equal(c.Subject.Organization, groups)
-	})
 }
 
 // loadOrIssue reads a pair if it was issued by this authority, fits, and lasts.

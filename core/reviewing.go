@@ -1,0 +1,90 @@
+package core
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	kjson "sigs.k8s.io/json"
+	"sigs.k8s.io/yaml"
+	"stele.dev/stele/core/commit"
+	"stele.dev/stele/core/negotiate"
+	"stele.dev/stele/core/reviews"
+	"stele.dev/stele/core/status"
+	"stele.dev/stele/core/typed"
+)
+
+// allowedReview tells whether there is a review at the request's path, and whether it
+// takes the method. To create one is to read.
+func (r *Request) allowedReview(kind *reviews.Kind) error {
+	i := r.info
+	r.key = commit.Key{Namespace: i.Namespace}
+	r.key.Group, r.key.Resource = kind.Group, kind.Plural
+	if i.Subresource != "" || i.Name != "" || kind.Namespaced != (i.Namespace != "") {
+		return status.NotServed(i.Verb, r.resource())
+	}
+	if i.Verb != "create" {
+		return apierrors.NewMethodNotSupported(r.resource(), i.Verb)
+	}
+	r.write, r.review = false, kind
+	return nil
+}
+
+// answerReview answers what a client asks about access, under the policy in force.
+func (p *Pipeline) answerReview(ctx context.Context, r *Request) error {
+	f, err := negotiate.Plain(r.http)
+	if err != nil {
+		return err
+	}
+	if r.body == nil {
+		if r.body, err = r.readReview(); err != nil {
+			return err
+		}
+	}
+	if err := p.see(ctx, r, ""); err != nil {
+		return err
+	}
+	review := r.review.New()
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(r.body.raw, review); err != nil {
+		return r.noReview(err)
+	}
+	if in := review.GetObjectKind().GroupVersionKind(); in.Kind != "" && in.Kind != r.review.Kind || in.Version != "" && in.GroupVersion() != r.review.GroupVersion() {
+		return r.noReview(errors.New("it is a " + in.String()))
+	}
+	if err := r.review.Answer(r.tip.Policy, r.user, r.key.Namespace, review); err != nil {
+		return err
+	}
+	text, err := json.Marshal(review)
+	if err != nil {
+		return err
+	}
+	return p.writeBody(r, f, http.StatusCreated, text)
+}
+
+// readReview reads the body as JSON.
+func (r *Request) readReview() (*body, error) {
+	mediaType, err := negotiate.Body(r.http, negotiate.JSON, negotiate.YAML, negotiate.Protobuf)
+	if err != nil {
+		return nil, err
+	}
+	b := &body{mediaType: mediaType}
+	if b.raw, err = readLimited(r.http); err != nil {
+		return nil, err
+	}
+	switch mediaType {
+	case negotiate.YAML:
+		b.raw, err = yaml.YAMLToJSON(b.raw)
+	case negotiate.Protobuf:
+		b.raw, err = typed.FromProtobuf(b.raw, r.review.GroupVersionKind)
+	}
+	if err != nil {
+		return nil, r.noReview(err)
+	}
+	return b, nil
+}
+
+func (r *Request) noReview(err error) error {
+	return apierrors.NewBadRequest(r.review.Kind + " in version \"" + r.review.Version + "\" cannot be handled as a " + r.review.Kind + ": " + err.Error())
+}

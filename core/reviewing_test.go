@@ -1,0 +1,91 @@
+package core_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+const (
+	authorization  = "/apis/authorization.k8s.io/v1/"
+	authentication = "/apis/authentication.k8s.io/v1/"
+)
+
+// What a review says is what a request meets.
+func TestAccessReviews(t *testing.T) {
+	p := newPlane(t)
+	before := p.committer.Tip().Revision()
+	editor := []string{"Authorization", "Bearer editor-token"}
+	for name, tc := range map[string]struct {
+		spec    string
+		allowed bool
+		reason  string
+	}{
+		"what a binding grants":     {`{"resourceAttributes":{"namespace":"default","verb":"create","group":"example.com","resource":"widgets"}}`, true, `RBAC: allowed by binding "t/bindings/editors" (bundle.cue:`},
+		"elsewhere":                 {`{"resourceAttributes":{"namespace":"kube-system","verb":"create","group":"example.com","resource":"widgets"}}`, false, ""},
+		"a subresource":             {`{"resourceAttributes":{"namespace":"default","verb":"patch","group":"example.com","resource":"widgets","subresource":"status"}}`, false, ""},
+		"a path that is for all":    {`{"nonResourceAttributes":{"verb":"get","path":"/version"}}`, true, "system:"},
+		"a path that is not":        {`{"nonResourceAttributes":{"verb":"get","path":"/metrics"}}`, false, ""},
+		"what is not even a kind":   {`{"resourceAttributes":{"verb":"get","group":"example.com","resource":"nothing"}}`, false, ""},
+		"may others be asked about": {`{"resourceAttributes":{"verb":"create","group":"authorization.k8s.io","resource":"subjectaccessreviews"}}`, false, ""},
+	} {
+		a := p.must(t, 201, "POST", authorization+"selfsubjectaccessreviews", `{"kind":"SelfSubjectAccessReview","apiVersion":"authorization.k8s.io/v1","spec":`+tc.spec+`}`, editor...)
+		if a.field("status", "allowed") != tc.allowed || !strings.Contains(fmt.Sprint(a.field("status", "reason")), tc.reason) {
+			t.Errorf("%s: %s", name, a)
+		}
+		// The administrator gets the same answer about the same user, and as a YAML.
+		body := "kind: SubjectAccessReview\nspec: " + strings.Replace(tc.spec, "{", `{"user":"eddie","groups":["editors","system:authenticated"],`, 1)
+		if b := p.must(t, 201, "POST", authorization+"subjectaccessreviews", body, "Content-Type", "application/yaml"); b.field("status", "allowed") != tc.allowed {
+			t.Errorf("%s: of another: %s", name, b)
+		}
+	}
+	if p.committer.Tip().Revision() != before {
+		t.Error("a review is an event")
+	}
+	localReviews := authorization + "namespaces/default/localsubjectaccessreviews"
+	if a := p.must(t, 201, "POST", localReviews, `{"metadata":{"namespace":"default"},"spec":{"groups":["editors"],"resourceAttributes":{"namespace":"default","verb":"list","group":"example.com","resource":"widgets"}}}`); a.field("status", "allowed") != true {
+		t.Errorf("%s", a)
+	}
+	for name, tc := range map[string]struct {
+		path, body string
+		code       int
+		message    string
+	}{
+		"nothing asked":         {authorization + "selfsubjectaccessreviews", `{"spec":{}}`, 422, "exactly one of nonResourceAttributes or resourceAttributes must be specified"},
+		"both asked":            {authorization + "selfsubjectaccessreviews", `{"spec":{"resourceAttributes":{},"nonResourceAttributes":{}}}`, 422, "cannot be specified in combination"},
+		"about nobody":          {authorization + "subjectaccessreviews", `{"spec":{"resourceAttributes":{"verb":"get"}}}`, 422, "at least one of user or group must be specified"},
+		"with a name":           {authorization + "subjectaccessreviews", `{"metadata":{"name":"x"},"spec":{"user":"x","resourceAttributes":{"verb":"get"}}}`, 422, "metadata: Invalid value"},
+		"in another namespace":  {localReviews, `{"spec":{"user":"x","resourceAttributes":{"namespace":"other","verb":"get"}}}`, 422, "must match metadata.namespace"},
+		"of another kind":       {authorization + "selfsubjectaccessreviews", `{"kind":"SubjectAccessReview","spec":{"resourceAttributes":{"verb":"get"}}}`, 400, "cannot be handled as a SelfSubjectAccessReview"},
+		"of a wrong type":       {authorization + "selfsubjectaccessreviews", `{"spec":7}`, 400, "cannot unmarshal number"},
+		"rules of no namespace": {authorization + "selfsubjectrulesreviews", `{"spec":{}}`, 400, "no namespace on request"},
+		"no object":             {authorization + "selfsubjectaccessreviews", `[`, 400, ""},
+	} {
+		if a := p.must(t, tc.code, "POST", tc.path, tc.body); !strings.Contains(string(a.body), tc.message) {
+			t.Errorf("%s: %s", name, a)
+		}
+	}
+	p.must(t, 405, "GET", authorization+"selfsubjectaccessreviews", "")
+	p.must(t, 404, "GET", authorization+"selfsubjectaccessreviews/x/status", "")
+	p.must(t, 404, "POST", authorization+"localsubjectaccessreviews", `{}`)
+	p.must(t, 403, "POST", authorization+"subjectaccessreviews", `{"spec":{"user":"x","resourceAttributes":{"verb":"get"}}}`, editor...)
+}
+
+func TestWhoAmIAndWhatMayI(t *testing.T) {
+	p := newPlane(t)
+	a := p.must(t, 201, "POST", authentication+"selfsubjectreviews", `{}`, "Impersonate-User", "eddie", "Impersonate-Group", "editors", "Impersonate-Extra-Scope", "x")
+	if got := fmt.Sprint(a.field("status", "userInfo")); got != "map[extra:map[scope:[x]] groups:[editors system:authenticated] username:eddie]" || a.field("kind") != "SelfSubjectReview" {
+		t.Errorf("%s", a)
+	}
+	rules := func(namespace string) string {
+		a := p.must(t, 201, "POST", authorization+"selfsubjectrulesreviews", `{"spec":{"namespace":"`+namespace+`"}}`, "Authorization", "Bearer editor-token")
+		return fmt.Sprint(a.field("status", "resourceRules"))
+	}
+	const own, basic = "apiGroups:[example.com] resources:[widgets] verbs:[*]", "resources:[selfsubjectaccessreviews selfsubjectrulesreviews] verbs:[create]"
+	if got := rules("default"); !strings.Contains(got, own) || !strings.Contains(got, basic) {
+		t.Errorf("in default: %s", got)
+	}
+	if got := rules("other"); strings.Contains(got, own) || !strings.Contains(got, basic) {
+		t.Errorf("elsewhere: %s", got)
+	}
+}

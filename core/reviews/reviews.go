@@ -1,0 +1,205 @@
+// Package reviews answers what clients ask about access: may I, may somebody, what may
+// I, who am I. The kinds are those of authorization.k8s.io/v1 and authentication.k8s.io/v1;
+// nothing is stored. An answer is the decision that a request would meet, from the same
+// code.
+package reviews
+
+import (
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"stele.dev/stele/core/discovery"
+	"stele.dev/stele/policy"
+)
+
+// Kind is a kind of review. It can be created, and nothing else.
+type Kind struct {
+	schema.GroupVersionKind
+	Plural     string
+	Namespaced bool
+	// New returns an empty review.
+	New    func() runtime.Object
+	answer func(*question, runtime.Object) error
+}
+
+// question is who asks, under which policy, and where.
+type question struct {
+	policy    *policy.Policy
+	asker     user.Info
+	namespace string // of the path
+}
+
+var (
+	authorization  = authorizationv1.SchemeGroupVersion
+	authentication = authenticationv1.SchemeGroupVersion
+)
+
+var kinds = []*Kind{
+	{authorization.WithKind("LocalSubjectAccessReview"), "localsubjectaccessreviews", true,
+		func() runtime.Object { return &authorizationv1.LocalSubjectAccessReview{} }, local},
+	{authorization.WithKind("SelfSubjectAccessReview"), "selfsubjectaccessreviews", false,
+		func() runtime.Object { return &authorizationv1.SelfSubjectAccessReview{} }, self},
+	{authorization.WithKind("SelfSubjectRulesReview"), "selfsubjectrulesreviews", false,
+		func() runtime.Object { return &authorizationv1.SelfSubjectRulesReview{} }, rules},
+	{authorization.WithKind("SubjectAccessReview"), "subjectaccessreviews", false,
+		func() runtime.Object { return &authorizationv1.SubjectAccessReview{} }, anyone},
+	{authentication.WithKind("SelfSubjectReview"), "selfsubjectreviews", false,
+		func() runtime.Object { return &authenticationv1.SelfSubjectReview{} }, whoami},
+}
+
+// Find returns the kind of review that is served as a resource, or nil.
+func Find(r schema.GroupVersionResource) *Kind {
+	for _, k := range kinds {
+		if k.Plural == r.Resource && k.Group == r.Group && k.Version == r.Version {
+			return k
+		}
+	}
+	return nil
+}
+
+// Resources are for discovery.
+func Resources() []discovery.Resource {
+	var list []discovery.Resource
+	for _, k := range kinds {
+		list = append(list, discovery.Resource{Group: k.Group, Version: k.Version, APIResource: metav1.APIResource{
+			Name: k.Plural, SingularName: k.Plural[:len(k.Plural)-1], Namespaced: k.Namespaced, Kind: k.GroupVersionKind.Kind, Verbs: metav1.Verbs{"create"},
+		}})
+	}
+	return list
+}
+
+// Answer fills in the status of a review, which is one of [Kind.New]. Its errors are those
+// that clients get.
+func (k *Kind) Answer(p *policy.Policy, asker user.Info, namespace string, review runtime.Object) error {
+	review.GetObjectKind().SetGroupVersionKind(k.GroupVersionKind)
+	return k.answer(&question{p, asker, namespace}, review)
+}
+
+func self(q *question, o runtime.Object) error {
+	review := o.(*authorizationv1.SelfSubjectAccessReview)
+	errs := append(noMetadata(&review.ObjectMeta), attributes(review.Spec.ResourceAttributes, review.Spec.NonResourceAttributes)...)
+	if len(errs) > 0 {
+		return invalid(review, errs)
+	}
+	review.Status = q.decide(q.asker.GetName(), q.asker.GetGroups(), review.Spec.ResourceAttributes, review.Spec.NonResourceAttributes)
+	return nil
+}
+
+func anyone(q *question, o runtime.Object) error {
+	review := o.(*authorizationv1.SubjectAccessReview)
+	if errs := append(noMetadata(&review.ObjectMeta), subject(&review.Spec)...); len(errs) > 0 {
+		return invalid(review, errs)
+	}
+	review.Status = q.decideFor(&review.Spec)
+	return nil
+}
+
+func local(q *question, o runtime.Object) error {
+	review := o.(*authorizationv1.LocalSubjectAccessReview)
+	meta := review.ObjectMeta
+	if meta.Namespace != "" && meta.Namespace != q.namespace {
+		return apierrors.NewBadRequest("the namespace of the provided object does not match the namespace sent on the request")
+	}
+	meta.Namespace = ""
+	errs := append(noMetadata(&meta), subject(&review.Spec)...)
+	if review.Spec.ResourceAttributes != nil && review.Spec.ResourceAttributes.Namespace != q.namespace {
+		errs = append(errs, field.Invalid(field.NewPath("spec.resourceAttributes.namespace"), review.Spec.ResourceAttributes.Namespace, "must match metadata.namespace"))
+	}
+	if review.Spec.NonResourceAttributes != nil {
+		errs = append(errs, field.Invalid(field.NewPath("spec.nonResourceAttributes"), review.Spec.NonResourceAttributes, "disallowed on this kind of request"))
+	}
+	if len(errs) > 0 {
+		return invalid(review, errs)
+	}
+	review.Namespace = q.namespace
+	review.Status = q.decideFor(&review.Spec)
+	return nil
+}
+
+func rules(q *question, o runtime.Object) error {
+	review := o.(*authorizationv1.SelfSubjectRulesReview)
+	if review.Spec.Namespace == "" {
+		return apierrors.NewBadRequest("no namespace on request")
+	}
+	status := authorizationv1.SubjectRulesReviewStatus{ResourceRules: []authorizationv1.ResourceRule{}, NonResourceRules: []authorizationv1.NonResourceRule{}}
+	for _, r := range q.policy.RulesOf(q.asker.GetName(), q.asker.GetGroups(), review.Spec.Namespace) {
+		if len(r.NonResourceURLs) > 0 {
+			status.NonResourceRules = append(status.NonResourceRules, authorizationv1.NonResourceRule{Verbs: r.Verbs, NonResourceURLs: r.NonResourceURLs})
+			continue
+		}
+		status.ResourceRules = append(status.ResourceRules, authorizationv1.ResourceRule{
+			Verbs: r.Verbs, APIGroups: r.APIGroups, Resources: r.Resources, ResourceNames: r.ResourceNames})
+	}
+	review.Status = status
+	return nil
+}
+
+func whoami(q *question, o runtime.Object) error {
+	review := o.(*authenticationv1.SelfSubjectReview)
+	info := authenticationv1.UserInfo{Username: q.asker.GetName(), UID: q.asker.GetUID(), Groups: q.asker.GetGroups()}
+	for k, v := range q.asker.GetExtra() {
+		if info.Extra == nil {
+			info.Extra = map[string]authenticationv1.ExtraValue{}
+		}
+		info.Extra[k] = v
+	}
+	review.Status.UserInfo = info
+	return nil
+}
+
+func (q *question) decideFor(s *authorizationv1.SubjectAccessReviewSpec) authorizationv1.SubjectAccessReviewStatus {
+	return q.decide(s.User, s.Groups, s.ResourceAttributes, s.NonResourceAttributes)
+}
+
+func (q *question) decide(name string, groups []string, resource *authorizationv1.ResourceAttributes, path *authorizationv1.NonResourceAttributes) authorizationv1.SubjectAccessReviewStatus {
+	r := &policy.Request{User: name, Groups: groups}
+	if resource != nil {
+		r.IsResource, r.Verb, r.Group, r.Resource, r.Subresource = true, resource.Verb, resource.Group, resource.Resource, resource.Subresource
+		r.Namespace, r.Name = resource.Namespace, resource.Name
+	} else {
+		r.Verb, r.Path = path.Verb, path.Path
+	}
+	d := q.policy.Authorize(r)
+	return authorizationv1.SubjectAccessReviewStatus{Allowed: d.Allowed, Reason: d.Reason}
+}
+
+// The checks below, and their texts, are upstream's, from the validation of
+// authorization.k8s.io.
+
+func subject(s *authorizationv1.SubjectAccessReviewSpec) field.ErrorList {
+	errs := attributes(s.ResourceAttributes, s.NonResourceAttributes)
+	if s.User == "" && len(s.Groups) == 0 {
+		errs = append(errs, field.Invalid(field.NewPath("spec.user"), s.User, "at least one of user or group must be specified"))
+	}
+	return errs
+}
+
+func attributes(resource *authorizationv1.ResourceAttributes, path *authorizationv1.NonResourceAttributes) field.ErrorList {
+	switch {
+	case resource != nil && path != nil:
+		return field.ErrorList{field.Invalid(field.NewPath("spec.nonResourceAttributes"), path, "cannot be specified in combination with resourceAttributes")}
+	case resource == nil && path == nil:
+		return field.ErrorList{field.Invalid(field.NewPath("spec.resourceAttributes"), resource, "exactly one of nonResourceAttributes or resourceAttributes must be specified")}
+	}
+	return nil
+}
+
+func noMetadata(meta *metav1.ObjectMeta) field.ErrorList {
+	bare := *meta
+	bare.ManagedFields = nil
+	if apiequality.Semantic.DeepEqual(metav1.ObjectMeta{}, bare) {
+		return nil
+	}
+	return field.ErrorList{field.Invalid(field.NewPath("metadata"), *meta, "must be empty")}
+}
+
+func invalid(review runtime.Object, errs field.ErrorList) error {
+	kind := review.GetObjectKind().GroupVersionKind().GroupKind()
+	return apierrors.NewInvalid(kind, "", errs)
+}
