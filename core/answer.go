@@ -16,6 +16,8 @@ func (p *Pipeline) answer(ctx context.Context, r *Request) error {
 		return p.answerPath(r)
 	case r.isChanges():
 		return p.answerChanges(ctx, r)
+	case r.law:
+		return p.answerPolicies(ctx, r)
 	case r.review != nil:
 		return p.answerReview(ctx, r)
 	case r.info.Verb == "get":

@@ -37,6 +37,9 @@ func (p *Pipeline) authorization(_ context.Context, r *Request) error {
 	if r.isChanges() {
 		return r.allowedChanges()
 	}
+	if isPolicies(gvr) {
+		return r.allowedPolicies()
+	}
 	if review := reviews.Find(gvr); review != nil {
 		return r.allowedReview(review)
 	}

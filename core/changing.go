@@ -250,8 +250,13 @@ func (p *Pipeline) watchChanges(ctx context.Context, r *Request, sel *changes.Se
 			}
 			at = b.Head()
 		}
-		// Who hears of a change finds it in the objects, too.
-		if err := p.see(ctx, r, strconv.FormatUint(at.Revision, 10)); err != nil {
+		// Who hears of a change finds it in the objects, too, and may still hear of it.
+		if p.committer.Tip().Revision() < at.Revision {
+			if _, err := p.committer.Settle(ctx); err != nil {
+				return nil
+			}
+		}
+		if err := p.stillAllowed(ctx, r); err != nil {
 			return s.fail(err, at.Revision)
 		}
 	}

@@ -26,6 +26,7 @@ import (
 	"stele.dev/stele/policy"
 	"stele.dev/stele/projections/objects"
 	"stele.dev/stele/projections/policies"
+	"stele.dev/stele/schemas"
 )
 
 // bundle is the policy of these tests. Roles are named for what they allow.
@@ -130,6 +131,12 @@ var authenticator = sync.OnceValues(func() (*authn.Authenticator, error) {
 	return authn.New(nil, file)
 })
 
+// compileHere is what the program does in another process.
+func compileHere(_ context.Context, source *policy.Source) (*policy.Compiled, schemas.Diagnostics, error) {
+	compiled, diags := policy.Compile(source)
+	return compiled, diags, nil
+}
+
 // replica is one process of a control plane, without sockets.
 type replica struct {
 	*core.Pipeline
@@ -167,7 +174,7 @@ func tryStart(ctx context.Context, backend eventlog.Backend, historyBytes int) (
 		return nil, err
 	}
 	r := &replica{
-		Pipeline:  core.New(core.Options{Committer: c, Log: log, Authenticator: auth, Version: version.Info{Major: "1", Minor: "37"}}),
+		Pipeline:  core.New(core.Options{Committer: c, Log: log, Authenticator: auth, Version: version.Info{Major: "1", Minor: "37"}, Compile: compileHere}),
 		committer: c, log: log, backend: backend,
 	}
 	ctx, r.stop = context.WithCancel(context.WithoutCancel(ctx))

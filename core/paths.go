@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 
+	"stele.dev/stele/core/activation"
 	"stele.dev/stele/core/changes"
 	"stele.dev/stele/core/discovery"
 	"stele.dev/stele/core/negotiate"
@@ -82,7 +83,7 @@ func (p *Pipeline) surfaceOf(r *Request) *surface {
 	}
 	s := &surface{
 		policy:    r.tip.Policy,
-		discovery: discovery.New(slices.Concat(discovery.FromPolicy(r.tip.Policy), []discovery.Resource{changes.Resource()}, reviews.Resources())),
+		discovery: discovery.New(slices.Concat(discovery.FromPolicy(r.tip.Policy), []discovery.Resource{activation.Resource(), changes.Resource()}, reviews.Resources())),
 		openapi:   openapi.New(r.tip.Policy, p.version.GitVersion),
 	}
 	p.surface.Store(s)

@@ -135,6 +135,7 @@ type Pipeline struct {
 	logger        *slog.Logger
 	version       version.Info
 	checks        []Check
+	compile       Compile
 	requestInfo   *request.RequestInfoFactory
 	metrics       *metrics
 	surface       atomic.Pointer[surface]
@@ -150,6 +151,8 @@ type Options struct {
 	Authenticator *authn.Authenticator
 	Logger        *slog.Logger
 	Version       version.Info
+	// Compile is for policies that clients push; nil if that is not served.
+	Compile Compile
 	// Checks are what /readyz and /livez ask, beside the pipeline's own.
 	Checks []Check
 }
@@ -165,7 +168,7 @@ type Check struct {
 // New makes a pipeline.
 func New(o Options) *Pipeline {
 	p := &Pipeline{
-		committer: o.Committer, log: o.Log, authenticator: o.Authenticator, logger: o.Logger, version: o.Version, checks: o.Checks,
+		committer: o.Committer, log: o.Log, authenticator: o.Authenticator, logger: o.Logger, version: o.Version, checks: o.Checks, compile: o.Compile,
 		requestInfo: &request.RequestInfoFactory{APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api")},
 		metrics:     newMetrics(o.Committer), draining: make(chan struct{}),
 	}

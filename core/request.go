@@ -42,6 +42,7 @@ type Request struct {
 	access   policy.Request
 	decision *policy.Decision
 	review   *reviews.Kind // that it creates, if it does
+	law      bool          // it is about the policy itself
 	kind     *policy.Version
 	key      commit.Key
 

@@ -94,6 +94,19 @@ func (p *Pipeline) watch(ctx context.Context, r *Request) error {
 	return s.follow(ctx, w, o)
 }
 
+// stillAllowed asks a policy that came in force during a stream whether that may go on.
+func (p *Pipeline) stillAllowed(ctx context.Context, r *Request) error {
+	tip := p.committer.Tip()
+	if tip.PolicyRevision() == r.tip.PolicyRevision() {
+		return nil
+	}
+	r.tip = tip
+	if err := p.impersonation(ctx, r); err != nil {
+		return err
+	}
+	return p.authorization(ctx, r)
+}
+
 // watchTimeout is how long the client wants to watch, if it says so.
 func watchTimeout(o *internalversion.ListOptions) (time.Duration, bool) {
 	if o.TimeoutSeconds == nil || *o.TimeoutSeconds <= 0 {
@@ -111,8 +124,13 @@ func (s *stream) follow(ctx context.Context, w *objects.Watcher, o *internalvers
 	bookmark, last := false, false
 	position := uint64(0)
 	for {
+		changed := s.p.committer.PolicyChanged()
 		events, upTo, more, err := w.Take()
 		if err != nil {
+			return s.fail(err, position)
+		}
+		// What was taken from behind an activation is from behind its publication.
+		if err := s.p.stillAllowed(ctx, s.r); err != nil {
 			return s.fail(err, position)
 		}
 		position = upTo
@@ -135,6 +153,7 @@ func (s *stream) follow(ctx context.Context, w *objects.Watcher, o *internalvers
 		bookmark = false
 		select {
 		case <-w.Ready():
+		case <-changed:
 		case <-timer.C:
 			timer.Reset(jitter(bookmarkEvery))
 			bookmark = true

@@ -111,6 +111,11 @@ func ReadFS(module fs.FS, pkg string) (*Source, error) {
 	return s, nil
 }
 
+// ValidPath tells whether a file of a source can have this path.
+func ValidPath(name string) bool {
+	return fs.ValidPath(name) && path.Ext(name) == ".cue" && name != FormatFile
+}
+
 // Digest identifies the files and the package, whatever they mean.
 func (s *Source) Digest() [sha256.Size]byte {
 	h := sha256.New()

@@ -47,23 +47,40 @@ changes.log.stele.dev.`,
   stele log --follow
   stele log -o json | jq 'select(.actor.user == "alice")'`,
 		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
-			defer stop()
-			config, _, err := o.config()
-			if err != nil {
-				return err
-			}
-			client, err := newChangesClient(config)
-			if err != nil {
-				return err
-			}
-			return o.show(ctx, cmd, client, changesQuery{namespace: o.namespace, limit: o.limit})
-		},
+		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd, "") },
 	}
 	o.addFlags(cmd)
 	cmd.Flags().Lookup("namespace").Usage = "only changes of objects in this namespace"
 	return cmd
+}
+
+func policyLogCommand() *cobra.Command {
+	o := &logOptions{}
+	cmd := &cobra.Command{
+		Use:     "log",
+		Short:   "Show which policies were in force, since when, and who put them there",
+		Example: `  stele policy log`,
+		Args:    cobra.NoArgs,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return o.run(cmd, "type=PolicyActivated") },
+	}
+	o.addFlags(cmd)
+	_ = cmd.Flags().MarkHidden("namespace")
+	return cmd
+}
+
+// run shows the changes that a field selector selects.
+func (o *logOptions) run(cmd *cobra.Command, fields string) error {
+	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	config, _, err := o.config()
+	if err != nil {
+		return err
+	}
+	client, err := newChangesClient(config)
+	if err != nil {
+		return err
+	}
+	return o.show(ctx, cmd, client, changesQuery{namespace: o.namespace, fields: fields, limit: o.limit})
 }
 
 func (o *logOptions) addFlags(cmd *cobra.Command) {

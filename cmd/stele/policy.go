@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -14,7 +13,7 @@ func policyCommand() *cobra.Command {
 		Short: "Work on policy bundles",
 		Args:  cobra.NoArgs,
 	}
-	cmd.AddCommand(vetCommand())
+	cmd.AddCommand(vetCommand(), pushCommand(), showCommand(), policyLogCommand(), compileCommand())
 	return cmd
 }
 
@@ -32,11 +31,8 @@ wrong with it, each with its file and line. It needs no server.`,
 				return err
 			}
 			compiled, diags := policy.Compile(source)
-			for _, d := range diags {
-				fmt.Fprintln(cmd.ErrOrStderr(), d)
-			}
 			if len(diags) > 0 {
-				return errors.New(plural(len(diags), "error") + " in " + args[0])
+				return errDiagnostics(cmd, diags, args[0])
 			}
 			encoded, _ := compiled.Form.Encode()
 			p, err := policy.New(encoded)

@@ -132,7 +132,8 @@ func (o *serveOptions) serve(cmd *cobra.Command) error {
 	}
 	pipeline := core.New(core.Options{
 		Committer: committer, Log: log, Authenticator: authenticator, Logger: logger, Version: apiVersion(),
-		Checks: []core.Check{{Name: "audit", Check: auditLog.Health}},
+		Compile: compileApart,
+		Checks:  []core.Check{{Name: "audit", Check: auditLog.Health}},
 	})
 	certificate, kubeconfig, err := o.credentials(dir, ca, listener.Addr())
 	if err != nil {
@@ -233,8 +234,8 @@ func (o *serveOptions) prepare(ctx context.Context, cmd *cobra.Command, c *commi
 				fmt.Fprintf(cmd.ErrOrStderr(), "The policy in %s has errors, `stele policy vet %s` shows them; in force is what was activated at revision %d.\n",
 					o.policyDir, o.policyDir, active.Revision)
 			case compiled.Source.Digest() != active.SourceDigest:
-				fmt.Fprintf(cmd.ErrOrStderr(), "The policy in %s differs from the one in force, which was activated at revision %d and stays in force; this version activates a policy only on an empty --data-dir.\n",
-					o.policyDir, active.Revision)
+				fmt.Fprintf(cmd.ErrOrStderr(), "The policy in %s differs from the one in force, which was activated at revision %d; `stele policy push %s` puts it in force.\n",
+					o.policyDir, active.Revision, o.policyDir)
 			}
 		}()
 	}

@@ -11,13 +11,13 @@ import (
 	"github.com/google/uuid"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"stele.dev/stele/core/activation"
 	"stele.dev/stele/core/canonical"
 	"stele.dev/stele/core/commit"
 	"stele.dev/stele/core/metadata"
 	"stele.dev/stele/eventlog"
 	"stele.dev/stele/eventlog/logpb"
 	"stele.dev/stele/policy"
-	"stele.dev/stele/projections/policies"
 	"stele.dev/stele/schemas/builtin"
 )
 
@@ -28,35 +28,19 @@ const Actor = "system:stele"
 // committer's tip. It returns the revision of the activation. If another policy is
 // activated meanwhile, that one stays and the error is a [*commit.Stale].
 func Activate(ctx context.Context, c *commit.Committer, compiled *policy.Compiled, actor string) (uint64, error) {
-	form, digest := compiled.Form.Encode()
-	proposal := &policies.Proposal{
-		Digest: digest, SourceDigest: compiled.Source.Digest(),
-		Compiler: fmt.Sprint(policy.FormVersion), Language: compiled.Form.Language, Form: form,
-	}
-	for _, f := range compiled.Source.Files {
-		proposal.Sources = append(proposal.Sources, policies.File{Path: f.Path, Data: f.Data})
-	}
 	tip, err := c.Confirm(ctx)
 	if err != nil {
 		return 0, err
 	}
-	expected := commit.Checks{PolicyRevision: tip.PolicyRevision()}
-	activated := &logpb.PolicyActivated{Digest: digest[:]}
-	if in := tip.Policies.Active; in != nil {
-		activated.ExpectedPrevious = in.Digest[:]
+	proposal := activation.Proposal(compiled, "")
+	after, err := activation.Activate(ctx, c, tip, proposal, compiled.Form, func(m *logpb.Metadata) {
+		verb := map[logpb.Type]string{logpb.Type_TYPE_POLICY_PROPOSED: "propose", logpb.Type_TYPE_POLICY_ACTIVATED: "activate"}[m.GetType()]
+		sign(tip, m, actor, verb)
+	})
+	if err != nil {
+		return 0, fmt.Errorf("activate policy %s: %w", proposal.Digest, err)
 	}
-	events := append(proposal.Events(tip.Policies), &eventlog.Event{Meta: &logpb.Metadata{
-		Type:   logpb.Type_TYPE_POLICY_ACTIVATED,
-		Detail: &logpb.Metadata_PolicyActivated{PolicyActivated: activated},
-	}})
-	var revision uint64
-	for _, e := range events {
-		verb := map[logpb.Type]string{logpb.Type_TYPE_POLICY_PROPOSED: "propose", logpb.Type_TYPE_POLICY_ACTIVATED: "activate"}[e.Meta.GetType()]
-		if revision, err = write(ctx, c, tip, e, actor, verb, expected); err != nil {
-			return 0, fmt.Errorf("activate policy %s: %w", policies.Digest(digest), err)
-		}
-	}
-	return revision, nil
+	return after.PolicyRevision(), nil
 }
 
 // Namespaces that always exist.
@@ -111,21 +95,26 @@ func namespace(ctx context.Context, c *commit.Committer, tip *commit.Tip, name s
 	return err
 }
 
-// write commits an event that no request from outside led to. One without a verb is no
-// write of its own, and leaves no audit record.
+// write commits an event that no request from outside led to.
 func write(ctx context.Context, c *commit.Committer, tip *commit.Tip, e *eventlog.Event, actor, verb string, checks commit.Checks) (uint64, error) {
-	e.Meta.Actor = &logpb.Actor{User: actor, Groups: []string{"system:masters"}}
-	if tip.Policy != nil {
-		digest := tip.Policy.Digest()
-		e.Meta.PolicyDigest = digest[:]
-	}
-	if verb != "" {
-		e.Meta.Request = &logpb.Request{Verb: verb, AuditId: uuid.NewString(), UserAgent: "stele", ReceivedUnixNano: time.Now().UnixNano(), Status: 200}
-	}
+	sign(tip, e.Meta, actor, verb)
 	entry, err := eventlog.Encode(e)
 	if err != nil {
 		return 0, err
 	}
 	_, revision, err := c.Commit(ctx, &commit.Proposal{Entry: entry, Checks: checks})
 	return revision, err
+}
+
+// sign says who wrote an event that no request from outside led to. One without a verb is
+// no write of its own, and leaves no audit record.
+func sign(tip *commit.Tip, m *logpb.Metadata, actor, verb string) {
+	m.Actor = &logpb.Actor{User: actor, Groups: []string{"system:masters"}}
+	if tip.Policy != nil {
+		digest := tip.Policy.Digest()
+		m.PolicyDigest = digest[:]
+	}
+	if verb != "" {
+		m.Request = &logpb.Request{Verb: verb, AuditId: uuid.NewString(), UserAgent: "stele", ReceivedUnixNano: time.Now().UnixNano(), Status: 200}
+	}
 }

@@ -38,6 +38,8 @@ type Committer struct {
 	logger  *slog.Logger
 
 	tip atomic.Pointer[Tip]
+	// policyChanged is closed, and replaced, when another policy comes in force.
+	policyChanged atomic.Pointer[chan struct{}]
 	// confirmed is when the tip was last known to be the log's, in Unix nanoseconds.
 	confirmed atomic.Int64
 
@@ -91,12 +93,18 @@ func New(o Options) *Committer {
 	if c.logger == nil {
 		c.logger = slog.New(slog.DiscardHandler)
 	}
+	changed := make(chan struct{})
+	c.policyChanged.Store(&changed)
 	c.tip.Store(&Tip{Head: o.Log.Start(), Objects: o.Objects.State(), Policies: &policies.State{}})
 	return c
 }
 
 // Tip returns the newest state that this replica knows.
 func (c *Committer) Tip() *Tip { return c.tip.Load() }
+
+// PolicyChanged is closed when another policy comes in force than that of a tip which is
+// read after the call.
+func (c *Committer) PolicyChanged() <-chan struct{} { return *c.policyChanged.Load() }
 
 // Objects is the projection that the committer writes to.
 func (c *Committer) Objects() *objects.Store { return c.objects }
@@ -153,6 +161,12 @@ func (c *Committer) Confirm(ctx context.Context) (*Tip, error) {
 	if c.log.Exclusive() {
 		return c.Tip(), nil
 	}
+	return c.Settle(ctx)
+}
+
+// Settle is Confirm after all that is being appended at the moment of the call: whoever
+// has read of it in the log finds it in the tip.
+func (c *Committer) Settle(ctx context.Context) (*Tip, error) {
 	done := make(chan struct{})
 	if err := c.enqueue(func() { c.waiters = append(c.waiters, done) }); err != nil {
 		return nil, err

@@ -238,7 +238,11 @@ func (s *scratch) apply(e *eventlog.Event, revision uint64) (err error) {
 // publish makes the scratch state the tip.
 func (c *Committer) publish(s *scratch, b *eventlog.Batch) {
 	state := c.objects.Publish(s.tx, b.Last())
-	c.tip.Store(&Tip{Head: b.Head(), Time: b.Time, Objects: state, Policies: s.policies, Policy: s.policy})
+	before := c.tip.Swap(&Tip{Head: b.Head(), Time: b.Time, Objects: state, Policies: s.policies, Policy: s.policy})
+	if before.PolicyRevision() != s.policies.ActiveRevision() {
+		next := make(chan struct{})
+		close(*c.policyChanged.Swap(&next))
+	}
 }
 
 // apply folds batches that are in the log.

@@ -48,6 +48,8 @@ type Checks struct {
 	ActiveNamespace string
 	// EmptyNamespace has no objects.
 	EmptyNamespace string
+	// EmptyResources have no objects.
+	EmptyResources []schema.GroupResource
 }
 
 // Stale says which check failed.
@@ -84,6 +86,11 @@ func (c *Checks) Evaluate(o *objects.State, p *policies.State) *Stale {
 	if ns := c.EmptyNamespace; ns != "" {
 		if r, found := o.FirstIn(ns); found {
 			return &Stale{Reason: "namespace " + ns + " has " + r.String()}
+		}
+	}
+	for _, r := range c.EmptyResources {
+		if o.Len(r) > 0 {
+			return &Stale{Reason: "there are objects of " + r.String()}
 		}
 	}
 	return nil

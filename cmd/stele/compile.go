@@ -1,0 +1,107 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+	"stele.dev/stele/core/activation"
+	"stele.dev/stele/policy"
+	"stele.dev/stele/schemas"
+)
+
+const (
+	// compileWithin bounds how long a bundle may take to compile.
+	compileWithin = time.Minute
+	// compileMemory bounds the address space of a compilation.
+	compileMemory = 4 << 30
+)
+
+// compilation is what a compiling process answers with.
+type compilation struct {
+	Form        []byte              `json:"form,omitempty"`
+	Spec        activation.Spec     `json:"spec,omitzero"`
+	Diagnostics schemas.Diagnostics `json:"diagnostics,omitempty"`
+}
+
+// compileApart compiles in a process of its own: CUE is a language, and what a bundle
+// makes of it, endless recursion for one, must not take the server with it.
+func compileApart(ctx context.Context, source *policy.Source) (*policy.Compiled, schemas.Diagnostics, error) {
+	program, err := os.Executable()
+	if err != nil {
+		return nil, nil, err
+	}
+	input, err := json.Marshal(activation.SpecOf(source))
+	if err != nil {
+		return nil, nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, compileWithin)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, program, "policy", "compile")
+	cmd.Args[0] = "stele" // whatever the file is called
+	cmd.Env = []string{"GOTRACEBACK=none"}
+	var output, said bytes.Buffer
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(input), &output, &said
+	if err := cmd.Run(); err != nil {
+		why := err.Error()
+		if ctx.Err() != nil {
+			why = fmt.Sprintf("it did not end within %v", compileWithin)
+		} else if line, _, _ := strings.Cut(strings.TrimSpace(said.String()), "\n"); line != "" {
+			why = line
+		}
+		return nil, schemas.Diagnostics{{Message: "the bundle could not be compiled: " + why,
+			Hint: "see what it computes: it may recur without end, or be too large"}}, nil
+	}
+	var c compilation
+	if err := json.Unmarshal(output.Bytes(), &c); err != nil {
+		return nil, nil, fmt.Errorf("compile: %w", err)
+	}
+	if len(c.Diagnostics) > 0 {
+		return nil, c.Diagnostics, nil
+	}
+	form, err := policy.DecodeForm(c.Form)
+	if err != nil {
+		return nil, nil, err
+	}
+	return &policy.Compiled{Form: form, Source: c.Spec.Source()}, nil, nil
+}
+
+// compileCommand is the other end of compileApart.
+func compileCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:    "compile",
+		Short:  "Compile the bundle on standard input, for a server",
+		Hidden: true,
+		Args:   cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			_ = unix.Setrlimit(unix.RLIMIT_AS, &unix.Rlimit{Cur: compileMemory, Max: compileMemory}) // where there is such a limit
+			var spec activation.Spec
+			if err := json.NewDecoder(cmd.InOrStdin()).Decode(&spec); err != nil {
+				return err
+			}
+			var c compilation
+			compiled, diags := policy.Compile(spec.Source())
+			if c.Diagnostics = diags; len(diags) == 0 {
+				c.Form, _ = compiled.Form.Encode()
+				c.Spec = activation.SpecOf(compiled.Source)
+			}
+			return json.NewEncoder(cmd.OutOrStdout()).Encode(c)
+		},
+	}
+}
+
+// errDiagnostics follows diagnostics that have been printed.
+func errDiagnostics(cmd *cobra.Command, diags schemas.Diagnostics, where string) error {
+	for _, d := range diags {
+		fmt.Fprintln(cmd.ErrOrStderr(), d)
+	}
+	return errors.New(plural(len(diags), "error") + " in " + where)
+}

@@ -1,0 +1,107 @@
+// Package activation puts policies in force. What is proposed and what is activated are
+// events; a policy is activated only in place of the one that it was meant to replace.
+package activation
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"stele.dev/stele/core/commit"
+	"stele.dev/stele/eventlog"
+	"stele.dev/stele/eventlog/logpb"
+	"stele.dev/stele/policy"
+	"stele.dev/stele/projections/policies"
+)
+
+// ErrInForce reports that the policy is in force already: there is nothing to write.
+var ErrInForce = errors.New("activation: the policy is in force already")
+
+// KindInUse reports that a policy lacks a kind, or serves it in another scope, of which
+// there are objects: they could be neither read nor deleted any more.
+type KindInUse struct{ Resource schema.GroupResource }
+
+func (e *KindInUse) Error() string {
+	return fmt.Sprintf("there are objects of %s, which the policy does not serve as it was: delete them first", e.Resource)
+}
+
+// Proposal makes of a compiled bundle what the log holds. commit names the commit of the
+// repository that it comes from, "" if that is not known.
+func Proposal(compiled *policy.Compiled, commit string) *policies.Proposal {
+	form, digest := compiled.Form.Encode()
+	p := &policies.Proposal{
+		Digest: digest, SourceDigest: compiled.Source.Digest(), Commit: commit,
+		Compiler: fmt.Sprint(policy.FormVersion), Language: compiled.Form.Language, Form: form,
+	}
+	for _, f := range compiled.Source.Files {
+		p.Sources = append(p.Sources, policies.File{Path: f.Path, Data: f.Data})
+	}
+	return p
+}
+
+// Check tells what speaks against a policy in a state: [ErrInForce], or a [*KindInUse].
+func Check(tip *commit.Tip, p *policies.Proposal, form *policy.Form) error {
+	if in := tip.Policies.Active; in != nil && in.Digest == p.Digest {
+		return ErrInForce
+	}
+	for _, r := range withdrawn(tip, form) {
+		if tip.Objects.Len(r) > 0 {
+			return &KindInUse{r}
+		}
+	}
+	return nil
+}
+
+// withdrawn lists the kinds of the policy in force that a form does not serve in the same
+// scope.
+func withdrawn(tip *commit.Tip, form *policy.Form) (gone []schema.GroupResource) {
+	if tip.Policy == nil {
+		return nil
+	}
+	stays := map[schema.GroupResource]bool{}
+	for i := range form.Kinds {
+		k := &form.Kinds[i]
+		stays[schema.GroupResource{Group: k.Group, Resource: k.Plural}] = k.Namespaced
+	}
+	for _, k := range tip.Policy.Kinds() {
+		if namespaced, ok := stays[k.GroupResource()]; !ok || namespaced != k.Namespaced {
+			gone = append(gone, k.GroupResource())
+		}
+	}
+	return gone
+}
+
+// Activate writes the events that put a policy in force in place of the one at the tip,
+// and returns the tip with it. sign completes the metadata of each event: in whose name,
+// and why. If another policy is activated meanwhile, that one stays and the error is a
+// [*commit.Stale]; further errors are those of [Check].
+func Activate(ctx context.Context, c *commit.Committer, tip *commit.Tip, p *policies.Proposal, form *policy.Form, sign func(*logpb.Metadata)) (*commit.Tip, error) {
+	if err := Check(tip, p, form); err != nil {
+		return nil, err
+	}
+	activated := &logpb.PolicyActivated{Digest: p.Digest[:]}
+	if in := tip.Policies.Active; in != nil {
+		activated.ExpectedPrevious = in.Digest[:]
+	}
+	events := append(p.Events(tip.Policies), &eventlog.Event{Meta: &logpb.Metadata{
+		Type:   logpb.Type_TYPE_POLICY_ACTIVATED,
+		Detail: &logpb.Metadata_PolicyActivated{PolicyActivated: activated},
+	}})
+	checks := commit.Checks{PolicyRevision: tip.PolicyRevision()}
+	after := tip
+	for _, e := range events {
+		sign(e.Meta)
+		entry, err := eventlog.Encode(e)
+		if err != nil {
+			return nil, err
+		}
+		if e.Meta.GetType() == logpb.Type_TYPE_POLICY_ACTIVATED {
+			checks.EmptyResources = withdrawn(tip, form)
+		}
+		if after, _, err = c.Commit(ctx, &commit.Proposal{Entry: entry, Checks: checks}); err != nil {
+			return nil, err
+		}
+	}
+	return after, nil
+}

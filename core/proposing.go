@@ -1,0 +1,220 @@
+package core
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	kjson "sigs.k8s.io/json"
+	"stele.dev/stele/core/activation"
+	"stele.dev/stele/core/commit"
+	"stele.dev/stele/core/negotiate"
+	"stele.dev/stele/core/status"
+	"stele.dev/stele/eventlog/logpb"
+	"stele.dev/stele/policy"
+	"stele.dev/stele/schemas"
+)
+
+// Compile makes a policy of a bundle's source. Diagnostics are what is wrong with the
+// bundle; an error is what kept it from being compiled at all.
+type Compile func(context.Context, *policy.Source) (*policy.Compiled, schemas.Diagnostics, error)
+
+func isPolicies(r schema.GroupVersionResource) bool {
+	return r.Group == activation.Group && r.Version == activation.Version && r.Resource == activation.Plural
+}
+
+// allowedPolicies tells whether there is a policy at the request's path, and whether it
+// takes the method.
+func (r *Request) allowedPolicies() error {
+	i := r.info
+	r.key = commit.Key{Name: i.Name}
+	r.key.Group, r.key.Resource = activation.Group, activation.Plural
+	if i.Subresource != "" || i.Namespace != "" {
+		return status.NotServed(i.Verb, r.resource())
+	}
+	switch {
+	case i.Verb == "get", i.Verb == "list":
+	case i.Verb == "create" && i.Name == "":
+	default:
+		return apierrors.NewMethodNotSupported(r.resource(), i.Verb)
+	}
+	// It does not take the way of objects: the pipeline's own law is not among them.
+	r.write, r.law = false, true
+	return nil
+}
+
+// answerPolicies reads the policy in force, or puts another in its place.
+func (p *Pipeline) answerPolicies(ctx context.Context, r *Request) error {
+	f, err := negotiate.Plain(r.http)
+	if err != nil {
+		return err
+	}
+	if r.info.Verb == "create" {
+		return p.putInForce(ctx, r, f)
+	}
+	if err := p.see(ctx, r, ""); err != nil {
+		return err
+	}
+	in := activation.InForce(r.tip)
+	if r.info.Verb == "list" {
+		return p.writeJSON(r, f, http.StatusOK, struct {
+			metav1.TypeMeta `json:",inline"`
+			metav1.ListMeta `json:"metadata"`
+			Items           []*activation.Policy `json:"items"`
+		}{metav1.TypeMeta{APIVersion: in.APIVersion, Kind: in.Kind + "List"}, metav1.ListMeta{ResourceVersion: fmt.Sprint(r.tip.Revision())}, []*activation.Policy{in}})
+	}
+	if in.Name != r.info.Name {
+		return apierrors.NewNotFound(r.resource(), r.info.Name)
+	}
+	return p.writeJSON(r, f, http.StatusOK, in)
+}
+
+func (p *Pipeline) writeJSON(r *Request, f negotiate.Format, code int, v any) error {
+	text, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	return p.writeBody(r, f, code, text)
+}
+
+// putInForce compiles what was sent and activates it, in place of the policy that
+// authorized the request.
+func (p *Pipeline) putInForce(ctx context.Context, r *Request, f negotiate.Format) error {
+	asked, err := r.readPolicy()
+	if err != nil {
+		return err
+	}
+	if p.compile == nil {
+		return status.Unavailable("this replica does not compile policies")
+	}
+	// The law that is replaced, and allows it, is that of now.
+	if err := p.see(ctx, r, ""); err != nil {
+		return err
+	}
+	if in := r.tip.Policies.Active.Digest.String(); asked.Spec.Replaces != "" && asked.Spec.Replaces != in {
+		return apierrors.NewConflict(r.resource(), asked.Spec.Replaces, fmt.Errorf("policy %.12s is in force, activated at revision %d", in, r.tip.PolicyRevision()))
+	}
+	compiled, diags, err := p.compile(ctx, asked.Spec.Source())
+	if err != nil {
+		return err
+	}
+	if len(diags) > 0 {
+		return invalidPolicy(diags)
+	}
+	proposal := activation.Proposal(compiled, asked.Spec.Commit)
+	var tip *commit.Tip
+	if r.body.options.dryRun {
+		err = activation.Check(r.tip, proposal, compiled.Form)
+	} else {
+		tip, err = activation.Activate(ctx, p.committer, r.tip, proposal, compiled.Form, r.sign)
+	}
+	var inUse *activation.KindInUse
+	var stale *commit.Stale
+	switch {
+	case errors.Is(err, activation.ErrInForce):
+		return p.writeJSON(r, f, http.StatusOK, activation.InForce(r.tip))
+	case errors.As(err, &inUse):
+		return apierrors.NewConflict(r.resource(), proposal.Digest.String(), inUse)
+	case errors.As(err, &stale):
+		if tip := p.committer.Tip(); stale.Policy && tip.PolicyRevision() != r.tip.PolicyRevision() {
+			r.confirmed = true
+			return sendBack(r, tip) // may they still, under the other one
+		}
+		return apierrors.NewConflict(r.resource(), proposal.Digest.String(), errors.New(stale.Reason))
+	case err != nil:
+		r.sent = true
+		return err
+	}
+	if tip == nil { // a dry run
+		answer := *asked
+		answer.Name = proposal.Digest.String()
+		answer.Status.Digest = answer.Name
+		return p.writeJSON(r, f, http.StatusCreated, &answer)
+	}
+	return p.writeJSON(r, f, http.StatusCreated, activation.InForce(tip))
+}
+
+// readPolicy reads the body once.
+func (r *Request) readPolicy() (*activation.Policy, error) {
+	if r.body == nil {
+		mediaType, err := negotiate.Body(r.http, negotiate.JSON)
+		if err != nil {
+			return nil, err
+		}
+		b := &body{mediaType: mediaType}
+		if b.raw, err = readLimited(r.http); err != nil {
+			return nil, err
+		}
+		dryRun := r.http.URL.Query()["dryRun"]
+		if errs := metav1validation.ValidateDryRun(field.NewPath("dryRun"), dryRun); len(errs) > 0 {
+			return nil, apierrors.NewInvalid(schema.GroupKind{Group: metav1.GroupName, Kind: "CreateOptions"}, "", errs)
+		}
+		b.options.dryRun = len(dryRun) > 0
+		r.body = b
+	}
+	asked := new(activation.Policy)
+	strict, err := kjson.UnmarshalStrict(r.body.raw, asked)
+	if err = errors.Join(append([]error{err}, strict...)...); err != nil {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: %v", activation.Kind, activation.Version, activation.Kind, err))
+	}
+	if asked.Kind != activation.Kind || asked.APIVersion != activation.Group+"/"+activation.Version {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("the object provided is unrecognized (must be of type %s): it is %s, %s", activation.Kind, asked.APIVersion, asked.Kind))
+	}
+	if errs := checkFiles(asked.Spec.Files); len(errs) > 0 {
+		return nil, apierrors.NewInvalid(schema.GroupKind{Group: activation.Group, Kind: activation.Kind}, "", errs)
+	}
+	return asked, nil
+}
+
+func checkFiles(files []activation.File) (errs field.ErrorList) {
+	at := field.NewPath("spec", "files")
+	if len(files) == 0 {
+		errs = append(errs, field.Required(at, ""))
+	}
+	seen := map[string]bool{}
+	for i, f := range files {
+		if !policy.ValidPath(f.Path) {
+			errs = append(errs, field.Invalid(at.Index(i).Child("path"), f.Path, "must be the path of a .cue file, relative to the module's root"))
+		}
+		if seen[f.Path] {
+			errs = append(errs, field.Duplicate(at.Index(i).Child("path"), f.Path))
+		}
+		seen[f.Path] = true
+	}
+	return errs
+}
+
+// sign says who writes the events of an activation, and why they may.
+func (r *Request) sign(m *logpb.Metadata) {
+	digest := r.tip.Policy.Digest()
+	m.PolicyDigest = digest[:]
+	m.Actor = r.actor()
+	m.Decisions = &logpb.Decisions{Authorizer: r.decision.Authorizer, Rule: r.decision.Rule, Source: r.decision.Source}
+	if m.GetType() != logpb.Type_TYPE_POLICY_ACTIVATED {
+		return // one request is one line of the audit log
+	}
+	m.Request = &logpb.Request{
+		Verb: r.info.Verb, UserAgent: utf8(r.http.UserAgent()), SourceIps: sourceIPs(r.http), AuditId: utf8(r.auditID),
+		Uri: utf8(r.http.URL.RequestURI()), ReceivedUnixNano: r.received.UnixNano(), Status: http.StatusCreated, MediaType: r.body.mediaType,
+	}
+}
+
+// invalidPolicy is the answer to a bundle with errors: all of them, each with its line.
+func invalidPolicy(diags schemas.Diagnostics) error {
+	err := apierrors.NewInvalid(schema.GroupKind{Group: activation.Group, Kind: activation.Kind}, "", nil)
+	err.ErrStatus.Message = "the policy has errors:\n" + diags.Error()
+	for _, d := range diags {
+		at := d.Pos.String()
+		d.Pos = schemas.Position{} // clients print the field before the message
+		err.ErrStatus.Details.Causes = append(err.ErrStatus.Details.Causes, metav1.StatusCause{
+			Type: metav1.CauseTypeFieldValueInvalid, Field: at, Message: d.String()})
+	}
+	return err
+}

@@ -1,0 +1,120 @@
+package core_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"stele.dev/stele/core/activation"
+)
+
+const policiesPath = "/apis/policy.stele.dev/v1/policies"
+
+// policyBody is a bundle of these tests as it is pushed.
+func policyBody(t *testing.T, bundle string, change func(*activation.Policy)) string {
+	t.Helper()
+	p := &activation.Policy{Spec: activation.SpecOf(compile(t, bundle).Source)}
+	p.APIVersion, p.Kind = "policy.stele.dev/v1", "Policy"
+	if change != nil {
+		change(p)
+	}
+	text, err := json.Marshal(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// narrower is the bundle of these tests with a smaller bound, and without editors.
+var narrower = strings.NewReplacer("int & >0 & <=1000", "int & >0 & <=10", `{group: "editors"}`, `{group: "nobody"}`).Replace(bundle)
+
+func TestAPolicyIsReplaced(t *testing.T) {
+	p := newPlane(t)
+	p.must(t, 201, "POST", widgetsPath, widget("a", 500))
+	before := p.must(t, 200, "GET", policiesPath, "").field("items").([]any)[0].(map[string]any)["metadata"].(map[string]any)["name"].(string)
+
+	if a := p.must(t, 200, "POST", policiesPath, policyBody(t, bundle, nil)); a.field("metadata", "name") != before {
+		t.Errorf("the one in force again: %s", a)
+	}
+	revision := p.committer.Tip().Revision()
+	if a := p.must(t, 201, "POST", policiesPath+"?dryRun=All", policyBody(t, narrower, nil)); a.field("metadata", "name") == before || p.committer.Tip().Revision() != revision {
+		t.Errorf("a dry run: %s", a)
+	}
+	a := p.must(t, 201, "POST", policiesPath, policyBody(t, narrower, func(p *activation.Policy) { p.Spec.Replaces, p.Spec.Commit = before, "c0ffee" }), "User-Agent", "tests")
+	after := fmt.Sprint(a.field("metadata", "name"))
+	if a.field("status", "revision") != float64(p.committer.Tip().Revision()) || a.field("status", "actor") != "admin" {
+		t.Errorf("%s", a)
+	}
+	if got := p.must(t, 200, "GET", policiesPath+"/"+after, ""); got.field("spec", "commit") != "c0ffee" {
+		t.Errorf("in force: %s", got)
+	}
+	p.must(t, 404, "GET", policiesPath+"/"+before, "")
+
+	// What was there stays readable; what is written keeps to the new law.
+	p.must(t, 200, "GET", widgetsPath+"/a", "")
+	p.must(t, 422, "POST", widgetsPath, widget("b", 500))
+	p.must(t, 201, "POST", widgetsPath, widget("b", 5))
+	p.must(t, 403, "GET", widgetsPath, "", "Authorization", "Bearer editor-token")
+
+	// The log tells who, and what allowed it, once.
+	changes := p.must(t, 200, "GET", changesPath+"?fieldSelector=type%3DPolicyActivated", "")
+	first := changes.field("items").([]any)[0].(map[string]any)
+	if first["policy"] != after || first["actor"].(map[string]any)["user"] != "admin" || first["request"].(map[string]any)["userAgent"] != "tests" {
+		t.Errorf("the activation: %v", first)
+	}
+
+	for name, tc := range map[string]struct {
+		body     string
+		as       string
+		code     int
+		contains string
+	}{
+		"in place of another":         {policyBody(t, bundle, func(p *activation.Policy) { p.Spec.Replaces = before }), "admin", 409, "is in force, activated at revision"},
+		"without a kind that is used": {policyBody(t, confined, nil), "admin", 409, "there are objects of widgets.example.com"},
+		"by somebody who may not":     {policyBody(t, bundle, nil), "editor", 403, `cannot create resource "policies" in API group "policy.stele.dev"`},
+		"with errors": {policyBody(t, bundle, func(p *activation.Policy) {
+			for i, f := range p.Spec.Files {
+				if f.Path == "bundle.cue" {
+					p.Spec.Files[i].Data = strings.Replace(f.Data, "reader", "nobody-at-all", 1)
+				}
+			}
+		}), "admin", 422, "bundle.cue:"},
+		"without files":      {`{"apiVersion":"policy.stele.dev/v1","kind":"Policy","spec":{"package":"."}}`, "admin", 422, "spec.files: Required value"},
+		"with files outside": {`{"apiVersion":"policy.stele.dev/v1","kind":"Policy","spec":{"package":".","files":[{"path":"/etc/x.cue","data":""}]}}`, "admin", 422, "spec.files[0].path"},
+		"with unknown parts": {`{"apiVersion":"policy.stele.dev/v1","kind":"Policy","spec":{"package":".","denies":[]}}`, "admin", 400, "unknown field"},
+		"of another kind":    {`{"apiVersion":"v1","kind":"ConfigMap"}`, "admin", 400, "must be of type Policy"},
+		"that is no JSON":    {`{`, "admin", 400, ""},
+	} {
+		revision := p.committer.Tip().Revision()
+		a := p.must(t, tc.code, "POST", policiesPath, tc.body, "Authorization", "Bearer "+tc.as+"-token")
+		if !strings.Contains(strings.ReplaceAll(string(a.body), `\"`, `"`), tc.contains) || p.committer.Tip().Revision() != revision {
+			t.Errorf("%s: %s", name, a)
+		}
+	}
+	p.must(t, 405, "DELETE", policiesPath+"/"+after, "")
+	p.must(t, 405, "PUT", policiesPath+"/"+after, "{}")
+}
+
+// P3: a watch ends when its permission goes, and goes on under a policy that leaves it.
+func TestWatchesEndWithTheirPermission(t *testing.T) {
+	p := newPlane(t)
+	p.must(t, 201, "POST", widgetsPath, widget("a", 1))
+	editor := p.watch(t, widgetsPath+"?watch=1", "Authorization", "Bearer editor-token")
+	reader := p.watch(t, widgetsPath+"?watch=1", "Authorization", "Bearer reader-token")
+	log := p.watch(t, changesPath+"?watch=1&fieldSelector=type%3DCreated", "Authorization", "Bearer reader-token")
+	editor.next(t)
+	reader.next(t)
+	p.must(t, 201, "POST", policiesPath, policyBody(t, narrower, nil))
+	e := editor.next(t)
+	if e.Type != "ERROR" || e.Object["code"] != float64(403) || !strings.Contains(fmt.Sprint(e.Object["message"]), `User "eddie" cannot watch resource "widgets"`) {
+		t.Errorf("whose permission went: %v", e)
+	}
+	p.must(t, 201, "POST", widgetsPath, widget("b", 1))
+	if e := reader.next(t); e.Type != "ADDED" {
+		t.Errorf("who may still watch: %v", e)
+	}
+	if e := log.next(t); e.Type != "ADDED" || e.Object["type"] != "Created" {
+		t.Errorf("who may still read the log: %v", e)
+	}
+}
