@@ -137,3 +137,23 @@ func TestImpersonation(t *testing.T) {
 		t.Errorf("the event names %v", actor)
 	}
 }
+
+// A deny says why, by which rule, and where that stands, to whoever it is.
+func TestADenySaysWhy(t *testing.T) {
+	p := newPlane(t)
+	p.must(t, 201, "POST", widgetsPath, widget("precious", 1))
+	for _, as := range []string{"admin", "editor"} {
+		a := p.must(t, 403, "DELETE", widgetsPath+"/precious", "", "Authorization", "Bearer "+as+"-token")
+		if !strings.Contains(fmt.Sprint(a.field("message")), `cannot delete resource "widgets" in API group "example.com" in the namespace "default": precious things stay (bundle.cue:`) {
+			t.Errorf("%s", a)
+		}
+		if causes := fmt.Sprint(a.field("details", "causes")); !strings.Contains(causes, "t/denies/keep-precious") || !strings.Contains(causes, "bundle.cue:") {
+			t.Errorf("causes %s", causes)
+		}
+	}
+	p.must(t, 200, "PATCH", widgetsPath+"/precious", `{"spec":{"size":2}}`, "Content-Type", "application/merge-patch+json")
+	a := p.must(t, 201, "POST", authorization+"selfsubjectaccessreviews", `{"spec":{"resourceAttributes":{"namespace":"default","verb":"delete","group":"example.com","resource":"widgets","name":"precious"}}}`)
+	if a.field("status", "allowed") != false || a.field("status", "denied") != true || !strings.Contains(fmt.Sprint(a.field("status", "reason")), "precious things stay") {
+		t.Errorf("%s", a)
+	}
+}

@@ -28,7 +28,7 @@ func (p *Pipeline) authorization(_ context.Context, r *Request) error {
 	}
 	r.decision = r.tip.Policy.Authorize(&r.access)
 	if !r.decision.Allowed {
-		return status.Forbidden(&r.access)
+		return status.Forbidden(&r.access, r.decision)
 	}
 	if !i.IsResourceRequest {
 		return nil

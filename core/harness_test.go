@@ -75,6 +75,11 @@ bundle: policy.#Bundle & {
 			}
 			clusterRoles: reader: rules: r: {apiGroups: ["*"], resources: ["*"], verbs: ["get", "list", "watch"]}
 			bindings: editors: {clusterRole: "widgets", subjects: [{group: "editors"}], namespaces: ["default"]}
+			denies: "keep-precious": {
+				subjects: [{group: "system:authenticated"}]
+				rules: r: {apiGroups: ["example.com"], resources: ["widgets"], resourceNames: ["precious"], verbs: ["delete", "deletecollection"]}
+				reason: "precious things stay"
+			}
 			bindings: helpers: {clusterRole: "editors-helper", subjects: [{user: "helper"}], namespaces: ["*"]}
 			bindings: readers: {clusterRole: "reader", subjects: [{user: "reader"}], namespaces: ["*"]}
 		}

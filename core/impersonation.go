@@ -65,6 +65,9 @@ func (a impersonationRules) Authorize(_ context.Context, at authorizer.Attribute
 		User: at.GetUser().GetName(), Groups: at.GetUser().GetGroups(), Verb: at.GetVerb(), IsResource: true,
 		Group: at.GetAPIGroup(), Resource: at.GetResource(), Subresource: at.GetSubresource(), Namespace: at.GetNamespace(), Name: at.GetName(),
 	})
+	if d.Denied {
+		return authorizer.DecisionDeny, d.Reason, nil
+	}
 	if !d.Allowed {
 		return authorizer.DecisionNoOpinion, "", nil
 	}

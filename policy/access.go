@@ -24,9 +24,11 @@ type Request struct {
 // Decision is the answer to a request, and what made it.
 type Decision struct {
 	Allowed bool
-	// Authorizer that allowed it: "rbac", or "system:masters".
+	// Denied: a deny refuses it. Otherwise nothing allows it.
+	Denied bool
+	// Authorizer that decided: "deny", "rbac", or "system:masters".
 	Authorizer string
-	// Rule is the id of the binding that granted it, and Source its place.
+	// Rule is the id of the binding that granted it, or of the deny, and Source its place.
 	Rule   string
 	Source string
 	// Reason says the same to people.
@@ -45,16 +47,14 @@ var noOpinion = &Decision{}
 
 // Authorize decides a request. The decision is shared: it MUST NOT be changed.
 func (p *Policy) Authorize(r *Request) *Decision {
+	if d := p.access.denies.decide(r); d != nil {
+		return d
+	}
 	if slices.Contains(r.Groups, mastersGroup) {
 		return masters
 	}
-	if d := p.access.users[r.User].allows(r); d != nil {
+	if d := p.access.decide(r); d != nil {
 		return d
-	}
-	for _, g := range r.Groups {
-		if d := p.access.groups[g].allows(r); d != nil {
-			return d
-		}
 	}
 	return noOpinion
 }
@@ -102,7 +102,56 @@ func (p *Policy) RulesOf(user string, groups []string, namespace string) []Rule 
 // access holds what each subject was granted, indexed by what is asked for: the
 // cost of a decision does not depend on roles that are about other things.
 type access struct {
+	subjects
+	denies subjects // what they name is refused
+}
+
+// subjects is the index, by who asks.
+type subjects struct {
 	users, groups map[string]*grants
+}
+
+// decide returns the decision of the first rule that names what is asked, or nil.
+func (s *subjects) decide(r *Request) *Decision {
+	if d := s.users[r.User].allows(r); d != nil {
+		return d
+	}
+	for _, g := range r.Groups {
+		if d := s.groups[g].allows(r); d != nil {
+			return d
+		}
+	}
+	return nil
+}
+
+// of returns the rules about a subject, to be added to.
+func (s *subjects) of(x Subject) *grants {
+	by, name := s.users, x.User
+	if x.Group != "" {
+		by, name = s.groups, x.Group
+	}
+	if by[name] == nil {
+		by[name] = &grants{byResource: map[resourceKey][]*grant{}}
+	}
+	return by[name]
+}
+
+func newSubjects() subjects {
+	return subjects{users: map[string]*grants{}, groups: map[string]*grants{}}
+}
+
+func newDenies(denies []Deny) *subjects {
+	s := newSubjects()
+	for i := range denies {
+		d := &denies[i]
+		decision := &Decision{Denied: true, Authorizer: "deny", Rule: d.ID, Source: d.Source.String(), Reason: d.Reason + at(d.Source.String())}
+		for _, x := range d.Subjects {
+			for j := range d.Rules {
+				s.of(x).add(&d.Rules[j], []string{"*"}, decision)
+			}
+		}
+	}
+	return &s
 }
 
 type grants struct {
@@ -127,7 +176,7 @@ type grant struct {
 }
 
 func newAccess(f *Form) (*access, error) {
-	a := &access{users: map[string]*grants{}, groups: map[string]*grants{}}
+	a := &access{subjects: newSubjects(), denies: *newDenies(f.Denies)}
 	roles := map[string]*Role{}
 	for i := range f.Roles {
 		roles[f.Roles[i].Name] = &f.Roles[i]
@@ -139,31 +188,23 @@ func newAccess(f *Form) (*access, error) {
 			return nil, fmt.Errorf("policy: binding %s names the role %q, which does not exist", b.ID, b.Role)
 		}
 		for _, s := range b.Subjects {
-			of := a.users
-			name := s.User
-			if s.Group != "" {
-				of, name = a.groups, s.Group
-			}
-			if of[name] == nil {
-				of[name] = &grants{byResource: map[resourceKey][]*grant{}}
-			}
 			for j := range role.Rules {
-				of[name].add(b, role, &role.Rules[j])
+				rule := &role.Rules[j]
+				a.of(s).add(rule, b.Namespaces, &Decision{
+					Allowed: true, Authorizer: "rbac", Rule: b.ID, Source: b.Source.String(),
+					Reason: fmt.Sprintf("RBAC: allowed by binding %q%s of role %q, rule %q%s",
+						b.ID, at(b.Source.String()), role.Name, rule.ID, at(rule.Source.String())),
+				})
 			}
 		}
 	}
 	return a, nil
 }
 
-func (g *grants) add(b *Binding, role *Role, rule *Rule) {
+func (g *grants) add(rule *Rule, namespaces []string, decision *Decision) {
 	x := &grant{
 		verbs: newVerbSet(rule.Verbs), names: rule.ResourceNames, urls: rule.NonResourceURLs,
-		namespaces: b.Namespaces, everywhere: slices.Contains(b.Namespaces, "*"),
-		decision: &Decision{
-			Allowed: true, Authorizer: "rbac", Rule: b.ID, Source: b.Source.String(),
-			Reason: fmt.Sprintf("RBAC: allowed by binding %q%s of role %q, rule %q%s",
-				b.ID, at(b.Source.String()), role.Name, rule.ID, at(rule.Source.String())),
-		},
+		namespaces: namespaces, everywhere: slices.Contains(namespaces, "*"), decision: decision,
 	}
 	if len(x.urls) > 0 {
 		g.paths = append(g.paths, x)

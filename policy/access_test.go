@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"stele.dev/stele/policy"
+	"stele.dev/stele/schemas"
 )
 
 // newPolicy makes a policy that has roles and bindings only.
@@ -99,6 +100,47 @@ func TestAuthorize(t *testing.T) {
 		if d.Allowed != (tc.want != "") || d.Rule != tc.want {
 			t.Errorf("%s: allowed %v by %q, want %q", tc.name, d.Allowed, d.Rule, tc.want)
 		}
+	}
+}
+
+func TestDeniesComeFirst(t *testing.T) {
+	p := newPolicy(t, policy.Form{
+		Roles:    []policy.Role{{Name: "everything", Rules: []policy.Rule{rule(list{"*"}, list{"*"}, list{"*"}, nil)}}},
+		Bindings: []policy.Binding{{ID: "t/bindings/all", Role: "everything", Subjects: []policy.Subject{{Group: "devs"}}, Namespaces: list{"*"}}},
+		Denies: []policy.Deny{
+			{ID: "t/denies/no-deletes", Subjects: []policy.Subject{{Group: "devs"}}, Reason: "ask first",
+				Rules: []policy.Rule{rule(list{"delete"}, list{"example.com"}, list{"widgets"}, nil)}, Source: schemas.Position{File: "rbac.cue", Line: 31}},
+			{ID: "t/denies/one", Subjects: []policy.Subject{{User: "root"}}, Reason: "kept",
+				Rules: []policy.Rule{rule(list{"*"}, list{"example.com"}, list{"widgets", "widgets/status"}, list{"precious"})}},
+		},
+	})
+	widget := policy.Request{IsResource: true, Verb: "get", Group: "example.com", Resource: "widgets", Namespace: "dev-1", Name: "w"}
+	for name, tc := range map[string]struct {
+		user   string
+		groups list
+		change func(*policy.Request)
+		denied bool
+		rule   string
+	}{
+		"what no deny names":            {"alice", list{"devs"}, func(*policy.Request) {}, false, "t/bindings/all"},
+		"what is granted and denied":    {"alice", list{"devs"}, func(r *policy.Request) { r.Verb = "delete" }, true, "t/denies/no-deletes"},
+		"a subresource":                 {"alice", list{"devs"}, func(r *policy.Request) { r.Verb, r.Subresource = "delete", "status" }, false, "t/bindings/all"},
+		"masters, too":                  {"root", list{"system:masters"}, func(r *policy.Request) { r.Name = "precious" }, true, "t/denies/one"},
+		"masters, by another name":      {"root", list{"system:masters"}, func(*policy.Request) {}, false, "system:masters"},
+		"what is denied to others":      {"root", list{"system:masters"}, func(r *policy.Request) { r.Verb = "delete" }, false, "system:masters"},
+		"what is denied, but not given": {"eve", nil, func(r *policy.Request) { r.Verb = "delete" }, false, ""},
+	} {
+		r := widget
+		r.User, r.Groups = tc.user, tc.groups
+		tc.change(&r)
+		if d := p.Authorize(&r); d.Denied != tc.denied || d.Rule != tc.rule || d.Denied && d.Allowed {
+			t.Errorf("%s: %+v", name, d)
+		}
+	}
+	r := widget
+	r.User, r.Groups, r.Verb = "alice", list{"devs"}, "delete"
+	if d := p.Authorize(&r); d.Reason != "ask first (rbac.cue:31)" || d.Source != "rbac.cue:31" || d.Authorizer != "deny" {
+		t.Errorf("%+v", d)
 	}
 }
 

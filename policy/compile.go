@@ -228,7 +228,9 @@ func (c *compiler) bundle(v cue.Value) *Form {
 		for name, b := range c.fields(t, "rbac.bindings") {
 			f.Bindings = append(f.Bindings, c.binding(team, name, b))
 		}
-		c.notYet(t, "rbac.denies")
+		for name, d := range c.fields(t, "rbac.denies") {
+			f.Denies = append(f.Denies, c.deny(team, name, d))
+		}
 		c.notYet(t, "admission.mutate")
 		c.notYet(t, "admission.validate")
 		c.notYet(t, "views")
@@ -239,6 +241,7 @@ func (c *compiler) bundle(v cue.Value) *Form {
 	})
 	c.uniqueNames(f)
 	aggregate(f.Roles)
+	c.replaceable(f)
 	return f
 }
 
@@ -305,14 +308,23 @@ func (c *compiler) role(team, name string, v cue.Value) Role {
 	r := Role{ID: team + "/clusterRoles/" + name, Name: name, Source: position(v)}
 	c.decodeField(v, "labels", &r.Labels)
 	c.decodeField(v, "aggregate", &r.Aggregate)
+	r.Rules = c.rules(v, r.ID)
+	if len(r.Aggregate) > 0 {
+		for _, rule := range r.Rules {
+			c.add(rule.Source, rule.ID, "a role that aggregates others has no rules of its own", "put the rules into a role with the labels that this one aggregates")
+		}
+	}
+	return r
+}
+
+// rules compiles those of a role or a deny.
+func (c *compiler) rules(v cue.Value, of string) (rules []Rule) {
 	for id, x := range c.fields(v, "rules") {
 		var rule Rule
 		c.decode(x, &rule)
-		rule.ID, rule.Source = r.ID+"/"+id, position(x)
+		rule.ID, rule.Source = of+"/"+id, position(x)
 		resources, paths := len(rule.APIGroups)+len(rule.Resources), len(rule.NonResourceURLs)
 		switch {
-		case len(r.Aggregate) > 0:
-			c.add(rule.Source, x.Path().String(), "a role that aggregates others has no rules of its own", "put the rules into a role with the labels that this one aggregates")
 		case resources > 0 && paths > 0:
 			c.add(rule.Source, x.Path().String(), "a rule is about resources or about nonResourceURLs, not both", "make it two rules")
 		case resources == 0 && paths == 0, resources > 0 && (len(rule.APIGroups) == 0 || len(rule.Resources) == 0):
@@ -320,9 +332,34 @@ func (c *compiler) role(team, name string, v cue.Value) Role {
 		case len(rule.Verbs) == 0:
 			c.add(rule.Source, x.Path().String(), "a rule needs verbs", "")
 		}
-		r.Rules = append(r.Rules, rule)
+		rules = append(rules, rule)
 	}
-	return r
+	return rules
+}
+
+func (c *compiler) deny(team, name string, v cue.Value) Deny {
+	d := Deny{ID: team + "/denies/" + name, Source: position(v)}
+	if unless := v.LookupPath(cue.ParsePath("unless")); unless.Exists() {
+		c.add(position(unless), unless.Path().String(), "this version of stele does not evaluate `unless` yet", "leave the deny out, or make it unconditional")
+	}
+	d.Rules = c.rules(v, d.ID)
+	d.Subjects = c.subjects(v)
+	c.decodeField(v, "reason", &d.Reason)
+	return d
+}
+
+// replaceable refuses a policy that nobody could replace any more.
+func (c *compiler) replaceable(f *Form) {
+	masters := &Request{User: "admin", Groups: []string{mastersGroup, "system:authenticated"}, IsResource: true, Group: "policy.stele.dev", Resource: "policies"}
+	for _, verb := range []string{"create", "list"} {
+		masters.Verb = verb
+		for i := range f.Denies {
+			d := &f.Denies[i]
+			if newDenies(f.Denies[i:i+1]).decide(masters) != nil {
+				c.add(d.Source, d.ID, "nobody could "+verb+" policies any more, and so replace this one", "except group "+mastersGroup+" by naming others")
+			}
+		}
+	}
 }
 
 func (c *compiler) decodeField(v cue.Value, name string, into any) {
@@ -338,15 +375,20 @@ func (c *compiler) binding(team, name string, v cue.Value) Binding {
 	}
 	c.decodeField(v, "clusterRole", &b.Role)
 	c.decodeField(v, "namespaces", &b.Namespaces)
+	b.Subjects = c.subjects(v)
+	return b
+}
+
+func (c *compiler) subjects(v cue.Value) (list []Subject) {
 	var subjects []struct{ User, Group, ServiceAccount string }
 	c.decodeField(v, "subjects", &subjects)
 	for _, s := range subjects {
 		if s.ServiceAccount != "" {
 			s.User = "system:serviceaccount:" + strings.Replace(s.ServiceAccount, "/", ":", 1)
 		}
-		b.Subjects = append(b.Subjects, Subject{User: s.User, Group: s.Group})
+		list = append(list, Subject{User: s.User, Group: s.Group})
 	}
-	return b
+	return list
 }
 
 // uniqueNames checks what maps keyed per team cannot.

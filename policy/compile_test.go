@@ -77,7 +77,7 @@ func TestAFormLoadsAsItWasCompiled(t *testing.T) {
 	if _, err := policy.New(bytes.Replace(encoded, []byte(`"version":1`), []byte(`"version":2`), 1)); err == nil || !strings.Contains(err.Error(), "newer") {
 		t.Errorf("a form of the future: %v", err)
 	}
-	if _, err := policy.New(bytes.Replace(encoded, []byte(`"cluster":`), []byte(`"denies":[],"cluster":`), 1)); err == nil || !strings.Contains(err.Error(), "denies") {
+	if _, err := policy.New(bytes.Replace(encoded, []byte(`"cluster":`), []byte(`"mutations":[],"cluster":`), 1)); err == nil || !strings.Contains(err.Error(), "mutations") {
 		t.Errorf("a form with an unknown part: %v", err)
 	}
 }
@@ -176,6 +176,21 @@ func TestWhatIsWrongWithABundleIsSaid(t *testing.T) {
 		"registration through the API": {
 			bundle: `dynamic: rbac: "Allow"`,
 			want:   []string{`bundle.dynamic: this version of stele enforces`},
+		},
+		"a deny": {
+			bundle: `teams: a: rbac: denies: d: {subjects: [{group: "x"}], rules: r: {apiGroups: ["a.example.com"], resources: ["things"], verbs: ["delete"]}, reason: "no"}`,
+		},
+		"a deny with an exception": {
+			bundle: `teams: a: rbac: denies: d: {subjects: [{group: "x"}], rules: r: {apiGroups: ["a.example.com"], resources: ["things"], verbs: ["delete"]}, reason: "no", unless: "true"}`,
+			want:   []string{`bundle.cue:11: bundle.teams.a.rbac.denies.d.unless: this version of stele does not evaluate`},
+		},
+		"a deny outside of the team's groups": {
+			bundle: `teams: a: rbac: denies: d: {subjects: [{group: "x"}], rules: r: {apiGroups: ["other.example.com"], resources: ["things"], verbs: ["delete"]}, reason: "no"}`,
+			want:   []string{`bundle.cue:11: bundle.teams.a.rbac.denies.d.rules.r.apiGroups.0: `},
+		},
+		"a deny that locks everybody out": {
+			bundle: `teams: all: {groups: ["*"], namespaces: ["*"], rbac: denies: d: {subjects: [{group: "system:authenticated"}], rules: r: {apiGroups: ["*"], resources: ["*"], verbs: ["create"]}, reason: "no"}}`,
+			want:   []string{`bundle.cue:11: all/denies/d: nobody could create policies any more, and so replace this one`},
 		},
 		"an unknown field": {
 			bundle: `teams: a: roles: {}`,

@@ -23,6 +23,17 @@ type Form struct {
 	Kinds    []schemas.Kind `json:"kinds"`
 	Roles    []Role         `json:"roles,omitempty"`
 	Bindings []Binding      `json:"bindings,omitempty"`
+	Denies   []Deny         `json:"denies,omitempty"`
+}
+
+// Deny refuses what its rules name to its subjects, whatever they are granted.
+type Deny struct {
+	ID       string    `json:"id"` // team/denies/name
+	Subjects []Subject `json:"subjects"`
+	Rules    []Rule    `json:"rules"`
+	// Reason is what the caller reads.
+	Reason string           `json:"reason"`
+	Source schemas.Position `json:"source,omitzero"`
 }
 
 // Role is a cluster role, its aggregated rules included.

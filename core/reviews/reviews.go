@@ -166,7 +166,7 @@ func (q *question) decide(name string, groups []string, resource *authorizationv
 		r.Verb, r.Path = path.Verb, path.Path
 	}
 	d := q.policy.Authorize(r)
-	return authorizationv1.SubjectAccessReviewStatus{Allowed: d.Allowed, Reason: d.Reason}
+	return authorizationv1.SubjectAccessReviewStatus{Allowed: d.Allowed, Denied: d.Denied, Reason: d.Reason}
 }
 
 // The checks below, and their texts, are upstream's, from the validation of

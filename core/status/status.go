@@ -63,9 +63,18 @@ func Unavailable(message string) error {
 	return &apierrors.StatusError{ErrStatus: *unavailable(message)}
 }
 
-// Forbidden says that an authorization decision was not to allow the request.
-func Forbidden(r *policy.Request) error {
-	return apierrors.NewForbidden(schema.GroupResource{Group: r.Group, Resource: r.Resource}, r.Name, errors.New(forbidden(r)))
+// Forbidden says that an authorization decision was not to allow the request, and which
+// rule refused it, if one did.
+func Forbidden(r *policy.Request, d *policy.Decision) error {
+	text := forbidden(r)
+	if d.Denied {
+		text += ": " + d.Reason
+	}
+	err := apierrors.NewForbidden(schema.GroupResource{Group: r.Group, Resource: r.Resource}, r.Name, errors.New(text))
+	if d.Denied {
+		err.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: "DeniedByRule", Message: d.Rule, Field: d.Source}}
+	}
+	return err
 }
 
 func forbidden(r *policy.Request) string {
