@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"strconv"
 	"syscall"
@@ -79,14 +80,20 @@ const drainTimeout = 20 * time.Second
 
 // serve wires the control plane, and runs it until a signal or a failure. The actors of
 // the group stand in the order in which they are stopped.
-func (o *serveOptions) serve(cmd *cobra.Command) error {
+func (o *serveOptions) serve(cmd *cobra.Command) (err error) {
 	logger, err := o.logger(cmd)
 	if err != nil {
 		return err
 	}
 	klog.SetSlogLogger(slog.New(informational{logger.Handler()}))
-	ctx, stop := context.WithCancel(cmd.Context())
+	// From here on a signal is a wish to stop, also while things are being started.
+	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	defer func() {
+		if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+			err = nil
+		}
+	}()
 
 	// What can be found wrong without touching anything comes first.
 	source, err := o.source()
@@ -142,7 +149,7 @@ func (o *serveOptions) serve(cmd *cobra.Command) error {
 	srv := server.New(pipeline, certificate.Get, ca.Pool(), logger)
 
 	var g run.Group
-	g.Add(run.SignalHandler(ctx, os.Interrupt, syscall.SIGTERM))
+	g.Add(func() error { <-ctx.Done(); return ctx.Err() }, func(error) { stop() }) // a second signal ends the process
 	{ // readiness: the first to go, so that nobody sends more
 		done := make(chan struct{})
 		g.Add(func() error { <-done; return nil }, func(error) {
@@ -193,11 +200,7 @@ func (o *serveOptions) serve(cmd *cobra.Command) error {
 			return nil
 		}, func(error) { cancel() })
 	}
-	err = g.Run()
-	if errors.Is(err, run.ErrSignal) || errors.Is(err, context.Canceled) && cmd.Context().Err() != nil {
-		return nil
-	}
-	return o.explain(err)
+	return o.explain(g.Run())
 }
 
 // source reads the bundle: that of --policy, or the quickstart that is built in.
