@@ -12,6 +12,9 @@ import (
 	"stele.dev/stele/policy"
 )
 
+// policyHeader names the policy that decided the request, by its digest.
+const policyHeader = "Stele-Policy"
+
 // authorization asks the tip's policy. What is not served is only said to those who may
 // ask for it.
 func (p *Pipeline) authorization(_ context.Context, r *Request) error {
@@ -21,6 +24,7 @@ func (p *Pipeline) authorization(_ context.Context, r *Request) error {
 		}
 		return status.Unavailable("no policy is in force yet")
 	}
+	r.w.Header().Set(policyHeader, r.tip.Policy.DigestString())
 	i := r.info
 	r.access = policy.Request{
 		User: r.user.GetName(), Groups: r.user.GetGroups(), Verb: i.Verb, IsResource: i.IsResourceRequest,

@@ -50,6 +50,11 @@ func TestAPolicyIsReplaced(t *testing.T) {
 		t.Errorf("in force: %s", got)
 	}
 	p.must(t, 404, "GET", policiesPath+"/"+before, "")
+	for _, path := range []string{widgetsPath, "/readyz", widgetsPath + "/none"} {
+		if got := p.do("GET", path, "").header.Get("Stele-Policy"); got != after {
+			t.Errorf("%s was answered under the policy %q", path, got)
+		}
+	}
 
 	// What was there stays readable; what is written keeps to the new law.
 	p.must(t, 200, "GET", widgetsPath+"/a", "")

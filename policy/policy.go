@@ -15,6 +15,7 @@ import (
 type Policy struct {
 	form   *Form
 	digest [sha256.Size]byte
+	name   string // digest, in hexadecimal
 	kinds  []*Kind
 	byGVR  map[schema.GroupVersionResource]*Version
 	access *access
@@ -39,7 +40,8 @@ func New(encoded []byte) (*Policy, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Policy{form: form, digest: sha256.Sum256(encoded), byGVR: map[schema.GroupVersionResource]*Version{}}
+	digest := sha256.Sum256(encoded)
+	p := &Policy{form: form, digest: digest, name: hex.EncodeToString(digest[:]), byGVR: map[schema.GroupVersionResource]*Version{}}
 	for i := range form.Kinds {
 		k := &Kind{Kind: &form.Kinds[i]}
 		for j := range k.Kind.Versions {
@@ -64,7 +66,7 @@ func New(encoded []byte) (*Policy, error) {
 func (p *Policy) Digest() [sha256.Size]byte { return p.digest }
 
 // DigestString is the digest in hexadecimal.
-func (p *Policy) DigestString() string { return hex.EncodeToString(p.digest[:]) }
+func (p *Policy) DigestString() string { return p.name }
 
 // Kinds returns the kinds, built-in ones first, sorted by group and name. They MUST
 // NOT be changed.
