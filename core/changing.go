@@ -256,7 +256,7 @@ func (p *Pipeline) watchChanges(ctx context.Context, r *Request, sel *changes.Se
 				return nil
 			}
 		}
-		if err := p.stillAllowed(ctx, r); err != nil {
+		if _, err := p.stillAllowed(ctx, r); err != nil {
 			return s.fail(err, at.Revision)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -64,11 +65,21 @@ func (p *Pipeline) answerPolicies(ctx context.Context, r *Request) error {
 	}
 	in := activation.InForce(r.tip)
 	if r.info.Verb == "list" {
+		items := []*activation.Policy{in}
+		q := r.http.URL.Query()
+		if r.info.Name != "" { // by a field selector: what was authorized is this one
+			items = slices.DeleteFunc(items, func(p *activation.Policy) bool { return p.Name != r.info.Name })
+		} else if q.Get("fieldSelector") != "" {
+			return apierrors.NewBadRequest("field label not supported: policies have metadata.name")
+		}
+		if q.Get("labelSelector") != "" {
+			return apierrors.NewBadRequest("policies have no labels to select by")
+		}
 		return p.writeJSON(r, f, http.StatusOK, struct {
 			metav1.TypeMeta `json:",inline"`
 			metav1.ListMeta `json:"metadata"`
 			Items           []*activation.Policy `json:"items"`
-		}{metav1.TypeMeta{APIVersion: in.APIVersion, Kind: in.Kind + "List"}, metav1.ListMeta{ResourceVersion: fmt.Sprint(r.tip.Revision())}, []*activation.Policy{in}})
+		}{metav1.TypeMeta{APIVersion: in.APIVersion, Kind: in.Kind + "List"}, metav1.ListMeta{ResourceVersion: fmt.Sprint(r.tip.Revision())}, items})
 	}
 	if in.Name != r.info.Name {
 		return apierrors.NewNotFound(r.resource(), r.info.Name)

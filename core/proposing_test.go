@@ -75,9 +75,11 @@ func TestAPolicyIsReplaced(t *testing.T) {
 		code     int
 		contains string
 	}{
-		"in place of another":         {policyBody(t, bundle, func(p *activation.Policy) { p.Spec.Replaces = before }), "admin", 409, "is in force, activated at revision"},
-		"without a kind that is used": {policyBody(t, confined, nil), "admin", 409, "there are objects of widgets.example.com"},
-		"by somebody who may not":     {policyBody(t, bundle, nil), "editor", 403, `cannot create resource "policies" in API group "policy.stele.dev"`},
+		"in place of another":            {policyBody(t, bundle, func(p *activation.Policy) { p.Spec.Replaces = before }), "admin", 409, "is in force, activated at revision"},
+		"without a kind that is used":    {policyBody(t, confined, nil), "admin", 409, "there are objects of widgets.example.com"},
+		"with a kind under another name": {policyBody(t, strings.NewReplacer(`kind: "Widget"`, `kind: "Gizmo"`).Replace(bundle), nil), "admin", 409, "there are objects of widgets.example.com"},
+		"with another version":           {policyBody(t, strings.NewReplacer(`storageVersion: "v1"`, `storageVersion: "v2"`, "versions: v1: {\n\t\t\t\t#schema: #Widget", "versions: v2: {\n\t\t\t\t#schema: #Widget", "versions: v1: #schema: {spec?", "versions: v2: #schema: {spec?").Replace(bundle), nil), "admin", 409, "there are objects of widgets.example.com"},
+		"by somebody who may not":        {policyBody(t, bundle, nil), "editor", 403, `cannot create resource "policies" in API group "policy.stele.dev"`},
 		"with errors": {policyBody(t, bundle, func(p *activation.Policy) {
 			for i, f := range p.Spec.Files {
 				if f.Path == "bundle.cue" {
@@ -98,6 +100,11 @@ func TestAPolicyIsReplaced(t *testing.T) {
 		}
 	}
 	p.must(t, 405, "DELETE", policiesPath+"/"+after, "")
+	if a := p.must(t, 200, "GET", policiesPath+"?fieldSelector=metadata.name%3Dother", ""); len(a.field("items").([]any)) != 0 {
+		t.Errorf("by another name: %s", a)
+	}
+	p.must(t, 400, "GET", policiesPath+"?fieldSelector=status.actor%3Dx", "")
+	p.must(t, 400, "GET", policiesPath+"?labelSelector=a", "")
 	p.must(t, 405, "PUT", policiesPath+"/"+after, "{}")
 }
 
@@ -121,5 +128,15 @@ func TestWatchesEndWithTheirPermission(t *testing.T) {
 	}
 	if e := log.next(t); e.Type != "ADDED" || e.Object["type"] != "Created" {
 		t.Errorf("who may still read the log: %v", e)
+	}
+}
+
+// A watch by a field that can no longer be selected by would be told nothing any more.
+func TestWatchesEndWithTheirSelector(t *testing.T) {
+	p := newPlane(t)
+	w := p.watch(t, widgetsPath+"?watch=1&fieldSelector=spec.color%3Dred")
+	p.must(t, 201, "POST", policiesPath, policyBody(t, strings.Replace(bundle, `[".spec.color"]`, `[]`, 1), nil))
+	if e := w.next(t); e.Type != "ERROR" || e.Object["code"] != float64(410) {
+		t.Errorf("%v", e)
 	}
 }

@@ -94,17 +94,18 @@ func (p *Pipeline) watch(ctx context.Context, r *Request) error {
 	return s.follow(ctx, w, o)
 }
 
-// stillAllowed asks a policy that came in force during a stream whether that may go on.
-func (p *Pipeline) stillAllowed(ctx context.Context, r *Request) error {
+// stillAllowed asks a policy that came in force during a stream, if another one did,
+// whether that may go on.
+func (p *Pipeline) stillAllowed(ctx context.Context, r *Request) (other bool, err error) {
 	tip := p.committer.Tip()
 	if tip.PolicyRevision() == r.tip.PolicyRevision() {
-		return nil
+		return false, nil
 	}
 	r.tip = tip
 	if err := p.impersonation(ctx, r); err != nil {
-		return err
+		return true, err
 	}
-	return p.authorization(ctx, r)
+	return true, p.authorization(ctx, r)
 }
 
 // watchTimeout is how long the client wants to watch, if it says so.
@@ -130,8 +131,10 @@ func (s *stream) follow(ctx context.Context, w *objects.Watcher, o *internalvers
 			return s.fail(err, position)
 		}
 		// What was taken from behind an activation is from behind its publication.
-		if err := s.p.stillAllowed(ctx, s.r); err != nil {
+		if other, err := s.p.stillAllowed(ctx, s.r); err != nil {
 			return s.fail(err, position)
+		} else if other && s.r.checkFields(o.FieldSelector) != nil {
+			return s.fail(objects.ErrExpired, position) // a list says what is the matter
 		}
 		position = upTo
 		for _, e := range events {

@@ -415,7 +415,7 @@ func (c *compiler) uniqueNames(f *Form) {
 			c.add(k.Source, "", fmt.Sprintf("the group %q has two kinds named %s", k.Group, k.Kind), "the other one is "+first.Resource()+at(first.Source.String()))
 		}
 		kinds[id] = k
-		if strings.HasSuffix(k.Group, ".k8s.io") || k.Group == "log.stele.dev" {
+		if strings.HasSuffix(k.Group, ".k8s.io") || strings.HasSuffix("."+k.Group, ".stele.dev") {
 			if !k.Builtin {
 				c.add(k.Source, "", fmt.Sprintf("the group %s is not free for own kinds", k.Group), "use a group under a domain of yours")
 			}

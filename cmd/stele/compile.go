@@ -19,8 +19,11 @@ import (
 )
 
 const (
-	// compileWithin bounds how long a bundle may take to compile.
-	compileWithin = time.Minute
+	// compileWithin bounds how long a bundle may take to compile, and is less than a
+	// request may take.
+	compileWithin = 45 * time.Second
+	// compileOutput bounds what comes of it.
+	compileOutput = 32 << 20
 	// compileMemory bounds the address space of a compilation.
 	compileMemory = 4 << 30
 )
@@ -43,19 +46,35 @@ func compileApart(ctx context.Context, source *policy.Source) (*policy.Compiled,
 	if err != nil {
 		return nil, nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, compileWithin)
+	select { // one at a time
+	case compiling <- struct{}{}:
+		defer func() { <-compiling }()
+	case <-ctx.Done():
+		return nil, nil, context.Cause(ctx)
+	}
+	limited, cancel := context.WithTimeout(ctx, compileWithin)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, program, "policy", "compile")
+	cmd := exec.CommandContext(limited, program, "policy", "compile")
 	cmd.Args[0] = "stele" // whatever the file is called
 	cmd.Env = []string{"GOTRACEBACK=none"}
-	var output, said bytes.Buffer
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(input), &output, &said
+	output, said := &bounded{left: compileOutput}, &bounded{left: 64 << 10, drop: true}
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(input), output, said
 	if err := cmd.Run(); err != nil {
+		var exit *exec.ExitError
 		why := err.Error()
-		if ctx.Err() != nil {
+		switch {
+		case ctx.Err() != nil:
+			return nil, nil, context.Cause(ctx)
+		case output.left < 0:
+			why = fmt.Sprintf("what comes of it is larger than %d MiB", compileOutput>>20)
+		case limited.Err() != nil:
 			why = fmt.Sprintf("it did not end within %v", compileWithin)
-		} else if line, _, _ := strings.Cut(strings.TrimSpace(said.String()), "\n"); line != "" {
-			why = line
+		case !errors.As(err, &exit):
+			return nil, nil, fmt.Errorf("compile: %w", err)
+		default:
+			if line, _, _ := strings.Cut(strings.TrimSpace(said.String()), "\n"); line != "" {
+				why = line
+			}
 		}
 		return nil, schemas.Diagnostics{{Message: "the bundle could not be compiled: " + why,
 			Hint: "see what it computes: it may recur without end, or be too large"}}, nil
@@ -74,6 +93,26 @@ func compileApart(ctx context.Context, source *policy.Source) (*policy.Compiled,
 	return &policy.Compiled{Form: form, Source: c.Spec.Source()}, nil, nil
 }
 
+var compiling = make(chan struct{}, 1)
+
+// bounded is a buffer that takes only so much: then it drops the rest, or fails.
+type bounded struct {
+	bytes.Buffer
+	left int
+	drop bool
+}
+
+func (b *bounded) Write(p []byte) (int, error) {
+	b.left -= len(p)
+	switch {
+	case b.left >= 0:
+		return b.Buffer.Write(p)
+	case b.drop:
+		return len(p), nil
+	}
+	return 0, errors.New("too much output")
+}
+
 // compileCommand is the other end of compileApart.
 func compileCommand() *cobra.Command {
 	return &cobra.Command{
@@ -83,6 +122,8 @@ func compileCommand() *cobra.Command {
 		Args:   cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			_ = unix.Setrlimit(unix.RLIMIT_AS, &unix.Rlimit{Cur: compileMemory, Max: compileMemory}) // where there is such a limit
+			// Also if the server is no more.
+			time.AfterFunc(compileWithin+5*time.Second, func() { os.Exit(1) })
 			var spec activation.Spec
 			if err := json.NewDecoder(cmd.InOrStdin()).Decode(&spec); err != nil {
 				return err

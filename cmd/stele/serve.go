@@ -19,6 +19,7 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/klog/v2"
 	"stele.dev/stele/core"
+	"stele.dev/stele/core/activation"
 	"stele.dev/stele/core/authn"
 	"stele.dev/stele/core/bootstrap"
 	"stele.dev/stele/core/commit"
@@ -150,7 +151,7 @@ func (o *serveOptions) serve(cmd *cobra.Command) (err error) {
 
 	var g run.Group
 	g.Add(func() error { <-ctx.Done(); return ctx.Err() }, func(error) { stop() }) // a second signal ends the process
-	{ // readiness: the first to go, so that nobody sends more
+	{                                                                              // readiness: the first to go, so that nobody sends more
 		done := make(chan struct{})
 		g.Add(func() error { <-done; return nil }, func(error) {
 			pipeline.NotReady()
@@ -236,7 +237,7 @@ func (o *serveOptions) prepare(ctx context.Context, cmd *cobra.Command, c *commi
 			case len(diags) > 0:
 				fmt.Fprintf(cmd.ErrOrStderr(), "The policy in %s has errors, `stele policy vet %s` shows them; in force is what was activated at revision %d.\n",
 					o.policyDir, o.policyDir, active.Revision)
-			case compiled.Source.Digest() != active.SourceDigest:
+			case activation.Proposal(compiled, "").Digest != active.Digest:
 				fmt.Fprintf(cmd.ErrOrStderr(), "The policy in %s differs from the one in force, which was activated at revision %d; `stele policy push %s` puts it in force.\n",
 					o.policyDir, active.Revision, o.policyDir)
 			}

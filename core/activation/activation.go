@@ -13,13 +13,15 @@ import (
 	"stele.dev/stele/eventlog/logpb"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/projections/policies"
+	"stele.dev/stele/schemas"
 )
 
 // ErrInForce reports that the policy is in force already: there is nothing to write.
 var ErrInForce = errors.New("activation: the policy is in force already")
 
-// KindInUse reports that a policy lacks a kind, or serves it in another scope, of which
-// there are objects: they could be neither read nor deleted any more.
+// KindInUse reports that a policy lacks a kind of which there are objects, or has it in
+// another scope, under another name or in another version: they could not be read, or not
+// written, any more.
 type KindInUse struct{ Resource schema.GroupResource }
 
 func (e *KindInUse) Error() string {
@@ -31,7 +33,7 @@ func (e *KindInUse) Error() string {
 func Proposal(compiled *policy.Compiled, commit string) *policies.Proposal {
 	form, digest := compiled.Form.Encode()
 	p := &policies.Proposal{
-		Digest: digest, SourceDigest: compiled.Source.Digest(), Commit: commit,
+		Digest: digest, SourceDigest: compiled.Source.Digest(), Package: compiled.Source.Package, Commit: commit,
 		Compiler: fmt.Sprint(policy.FormVersion), Language: compiled.Form.Language, Form: form,
 	}
 	for _, f := range compiled.Source.Files {
@@ -53,19 +55,20 @@ func Check(tip *commit.Tip, p *policies.Proposal, form *policy.Form) error {
 	return nil
 }
 
-// withdrawn lists the kinds of the policy in force that a form does not serve in the same
-// scope.
+// withdrawn lists the kinds of the policy in force that a form does not serve as they
+// are stored.
 func withdrawn(tip *commit.Tip, form *policy.Form) (gone []schema.GroupResource) {
 	if tip.Policy == nil {
 		return nil
 	}
-	stays := map[schema.GroupResource]bool{}
+	stays := map[schema.GroupResource]*schemas.Kind{}
 	for i := range form.Kinds {
 		k := &form.Kinds[i]
-		stays[schema.GroupResource{Group: k.Group, Resource: k.Plural}] = k.Namespaced
+		stays[schema.GroupResource{Group: k.Group, Resource: k.Plural}] = k
 	}
 	for _, k := range tip.Policy.Kinds() {
-		if namespaced, ok := stays[k.GroupResource()]; !ok || namespaced != k.Namespaced {
+		next := stays[k.GroupResource()]
+		if next == nil || next.Namespaced != k.Namespaced || next.Kind != k.Kind.Kind || next.StorageVersion != k.StorageVersion {
 			gone = append(gone, k.GroupResource())
 		}
 	}

@@ -85,7 +85,7 @@ func InForce(tip *commit.Tip) *Policy {
 	in := tip.Policies.Active
 	p := &Policy{TypeMeta: metav1.TypeMeta{APIVersion: Group + "/" + Version, Kind: Kind}}
 	p.Name = in.Digest.String()
-	p.Spec.Commit = in.Commit
+	p.Spec.Package, p.Spec.Commit = in.Package, in.Commit
 	for _, f := range in.Sources {
 		p.Spec.Files = append(p.Spec.Files, File{Path: f.Path, Data: string(f.Data)})
 	}

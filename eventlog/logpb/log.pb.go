@@ -1662,6 +1662,7 @@ type PolicyProposed struct {
 	Compiler      string                 `protobuf:"bytes,5,opt,name=compiler,proto3" json:"compiler,omitempty"` // version of the compiler that made the form
 	Language      string                 `protobuf:"bytes,6,opt,name=language,proto3" json:"language,omitempty"` // CUE language version
 	Commit        string                 `protobuf:"bytes,7,opt,name=commit,proto3" json:"commit,omitempty"`     // of the repository, where known
+	Package       string                 `protobuf:"bytes,8,opt,name=package,proto3" json:"package,omitempty"`   // folder of the bundle's package among the sources
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1741,6 +1742,13 @@ func (x *PolicyProposed) GetLanguage() string {
 func (x *PolicyProposed) GetCommit() string {
 	if x != nil {
 		return x.Commit
+	}
+	return ""
+}
+
+func (x *PolicyProposed) GetPackage() string {
+	if x != nil {
+		return x.Package
 	}
 	return ""
 }
@@ -2077,7 +2085,7 @@ const file_log_proto_rawDesc = "" +
 	"\vLevelRaised\x12\x16\n" +
 	"\x06format\x18\x01 \x01(\rR\x06format\"%\n" +
 	"\vPolicyChunk\x12\x16\n" +
-	"\x06digest\x18\x01 \x01(\fR\x06digest\"\xfd\x01\n" +
+	"\x06digest\x18\x01 \x01(\fR\x06digest\"\x97\x02\n" +
 	"\x0ePolicyProposed\x12\x16\n" +
 	"\x06digest\x18\x01 \x01(\fR\x06digest\x12+\n" +
 	"\x04form\x18\x02 \x01(\v2\x17.stele.eventlog.v1.FileR\x04form\x121\n" +
@@ -2085,7 +2093,8 @@ const file_log_proto_rawDesc = "" +
 	"\rsource_digest\x18\x04 \x01(\fR\fsourceDigest\x12\x1a\n" +
 	"\bcompiler\x18\x05 \x01(\tR\bcompiler\x12\x1a\n" +
 	"\blanguage\x18\x06 \x01(\tR\blanguage\x12\x16\n" +
-	"\x06commit\x18\a \x01(\tR\x06commit\"F\n" +
+	"\x06commit\x18\a \x01(\tR\x06commit\x12\x18\n" +
+	"\apackage\x18\b \x01(\tR\apackage\"F\n" +
 	"\x04File\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12\x12\n" +
 	"\x04size\x18\x02 \x01(\x04R\x04size\x12\x16\n" +

@@ -82,6 +82,10 @@ func record(e *eventlog.Event, object *logpb.Object, revision uint64) *auditv1.E
 			APIGroup: object.GetGroup(), APIVersion: object.GetVersion(), ResourceVersion: strconv.FormatUint(revision, 10), Subresource: r.GetSubresource(),
 		}
 	}
+	if digest := m.GetPolicyActivated().GetDigest(); digest != nil {
+		event.ObjectRef = &auditv1.ObjectReference{APIGroup: "policy.stele.dev", APIVersion: "v1", Resource: "policies",
+			Name: hex.EncodeToString(digest), ResourceVersion: strconv.FormatUint(revision, 10)}
+	}
 	annotate := func(key, value string) {
 		if value != "" {
 			event.Annotations[key] = value

@@ -34,7 +34,9 @@ type Proposal struct {
 	SourceDigest Digest
 	Compiler     string
 	Language     string
-	Commit       string
+	// Package is the folder of the bundle in the module of Sources.
+	Package string
+	Commit  string
 	// Form is the canonical form, of which Digest is the hash.
 	Form []byte
 	// Sources are the files it was compiled from.
@@ -116,7 +118,7 @@ func (s *State) chunk(e *eventlog.Event) (*State, error) {
 
 func (s *State) propose(e *eventlog.Event, revision uint64) (*State, error) {
 	p := e.Meta.GetPolicyProposed()
-	proposal := &Proposal{Revision: revision, Compiler: p.GetCompiler(), Language: p.GetLanguage(), Commit: p.GetCommit()}
+	proposal := &Proposal{Revision: revision, Compiler: p.GetCompiler(), Language: p.GetLanguage(), Commit: p.GetCommit(), Package: p.GetPackage()}
 	var err error
 	if proposal.Digest, err = digest(p.GetDigest()); err != nil {
 		return nil, err
@@ -247,7 +249,7 @@ func (p *Proposal) Events(s *State) []*eventlog.Event {
 	}
 	proposed := &logpb.PolicyProposed{
 		Digest: p.Digest[:], SourceDigest: p.SourceDigest[:],
-		Compiler: p.Compiler, Language: p.Language, Commit: p.Commit,
+		Compiler: p.Compiler, Language: p.Language, Commit: p.Commit, Package: p.Package,
 		Form: file("", p.Form),
 	}
 	for _, f := range p.Sources {
