@@ -72,7 +72,7 @@ func compileApart(ctx context.Context, source *policy.Source) (*policy.Compiled,
 		case !errors.As(err, &exit):
 			return nil, nil, fmt.Errorf("compile: %w", err)
 		default:
-			if line, _, _ := strings.Cut(strings.TrimSpace(said.String()), "\n"); line != "" {
+			if line, _, _ := strings.Cut(strings.TrimSpace(said.text.String()), "\n"); line != "" {
 				why = line
 			}
 		}
@@ -80,7 +80,7 @@ func compileApart(ctx context.Context, source *policy.Source) (*policy.Compiled,
 			Hint: "see what it computes: it may recur without end, or be too large"}}, nil
 	}
 	var c compilation
-	if err := json.Unmarshal(output.Bytes(), &c); err != nil {
+	if err := json.Unmarshal(output.text.Bytes(), &c); err != nil {
 		return nil, nil, fmt.Errorf("compile: %w", err)
 	}
 	if len(c.Diagnostics) > 0 {
@@ -97,7 +97,7 @@ var compiling = make(chan struct{}, 1)
 
 // bounded is a buffer that takes only so much: then it drops the rest, or fails.
 type bounded struct {
-	bytes.Buffer
+	text bytes.Buffer // not embedded: io.Copy would find its ReadFrom
 	left int
 	drop bool
 }
@@ -106,7 +106,7 @@ func (b *bounded) Write(p []byte) (int, error) {
 	b.left -= len(p)
 	switch {
 	case b.left >= 0:
-		return b.Buffer.Write(p)
+		return b.text.Write(p)
 	case b.drop:
 		return len(p), nil
 	}
