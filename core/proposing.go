@@ -51,7 +51,7 @@ func (r *Request) allowedPolicies() error {
 	return nil
 }
 
-// answerPolicies reads the policy in force, or puts another in its place.
+// answerPolicies reads policies that are or were in force, or puts another in place.
 func (p *Pipeline) answerPolicies(ctx context.Context, r *Request) error {
 	f, err := negotiate.Plain(r.http)
 	if err != nil {
@@ -63,9 +63,8 @@ func (p *Pipeline) answerPolicies(ctx context.Context, r *Request) error {
 	if err := p.see(ctx, r, ""); err != nil {
 		return err
 	}
-	in := activation.InForce(r.tip)
 	if r.info.Verb == "list" {
-		items := []*activation.Policy{in}
+		items := activation.List(r.tip)
 		q := r.http.URL.Query()
 		if r.info.Name != "" { // by a field selector: what was authorized is this one
 			items = slices.DeleteFunc(items, func(p *activation.Policy) bool { return p.Name != r.info.Name })
@@ -79,12 +78,16 @@ func (p *Pipeline) answerPolicies(ctx context.Context, r *Request) error {
 			metav1.TypeMeta `json:",inline"`
 			metav1.ListMeta `json:"metadata"`
 			Items           []*activation.Policy `json:"items"`
-		}{metav1.TypeMeta{APIVersion: in.APIVersion, Kind: in.Kind + "List"}, metav1.ListMeta{ResourceVersion: fmt.Sprint(r.tip.Revision())}, items})
+		}{metav1.TypeMeta{APIVersion: activation.Group + "/" + activation.Version, Kind: activation.Kind + "List"}, metav1.ListMeta{ResourceVersion: fmt.Sprint(r.tip.Revision())}, items})
 	}
-	if in.Name != r.info.Name {
+	one, err := activation.Get(ctx, p.log, r.tip, r.info.Name)
+	if err != nil {
+		return err
+	}
+	if one == nil {
 		return apierrors.NewNotFound(r.resource(), r.info.Name)
 	}
-	return p.writeJSON(r, f, http.StatusOK, in)
+	return p.writeJSON(r, f, http.StatusOK, one)
 }
 
 func (p *Pipeline) writeJSON(r *Request, f negotiate.Format, code int, v any) error {

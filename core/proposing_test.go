@@ -49,7 +49,11 @@ func TestAPolicyIsReplaced(t *testing.T) {
 	if got := p.must(t, 200, "GET", policiesPath+"/"+after, ""); got.field("spec", "commit") != "c0ffee" {
 		t.Errorf("in force: %s", got)
 	}
-	p.must(t, 404, "GET", policiesPath+"/"+before, "")
+	old := p.must(t, 200, "GET", policiesPath+"/"+before, "")
+	if files := fmt.Sprint(old.field("spec", "files")); !strings.Contains(files, "int & >0 & <=1000") || old.field("status", "inForce") != false {
+		t.Errorf("the one before: %s", old)
+	}
+	p.must(t, 404, "GET", policiesPath+"/0000", "")
 	for _, path := range []string{widgetsPath, "/readyz", widgetsPath + "/none"} {
 		if got := p.do("GET", path, "").header.Get("Stele-Policy"); got != after {
 			t.Errorf("%s was answered under the policy %q", path, got)

@@ -82,16 +82,21 @@ func (o *pushOptions) run(cmd *cobra.Command, dir string) error {
 	if err != nil {
 		return err
 	}
+	report(cmd, before, after, o.dryRun)
+	return nil
+}
+
+// report says what has become of a push.
+func report(cmd *cobra.Command, before, after *activation.Policy, dryRun bool) {
 	out := cmd.OutOrStdout()
 	switch {
 	case after.Name == before.Name:
 		fmt.Fprintf(out, "Policy %.12s is in force already, since revision %d.\n", after.Name, after.Status.Revision)
-	case o.dryRun:
+	case dryRun:
 		fmt.Fprintf(out, "Policy %.12s could replace %.12s.\n", after.Name, before.Name)
 	default:
 		fmt.Fprintf(out, "Policy %.12s is in force since revision %d, in place of %.12s.\n", after.Name, after.Status.Revision, before.Name)
 	}
-	return nil
 }
 
 // commitOf asks git for the commit of a folder; "" if there is none. What is not in the
@@ -113,19 +118,34 @@ func commitOf(ctx context.Context, dir string) string {
 
 func showCommand() *cobra.Command {
 	o := &clientOptions{}
-	output := ""
+	output, at := "", uint64(0)
 	cmd := &cobra.Command{
-		Use:     "show",
-		Short:   "Show the policy in force",
-		Example: "  stele policy show\n  stele policy show -o json",
-		Args:    cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
+		Use:     "show [DIGEST]",
+		Short:   "Show the policy in force, or one that was",
+		Example: "  stele policy show\n  stele policy show --at 1200\n  stele policy show 6e9630c0 -o json",
+		Args:    cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
 			client, err := newPolicyClient(o)
 			if err != nil {
 				return err
 			}
-			p, err := client.inForce(cmd.Context())
+			list, err := client.list(cmd.Context())
 			if err != nil {
+				return err
+			}
+			p := list[0]
+			switch {
+			case len(args) > 0 && at > 0:
+				return errors.New("give a digest or --at, not both")
+			case len(args) > 0:
+				p, err = find(list, args[0])
+			case at > 0:
+				p, err = inForceAt(list, at)
+			}
+			if err != nil {
+				return err
+			}
+			if p, err = client.get(cmd.Context(), p.Name); err != nil {
 				return err
 			}
 			out := cmd.OutOrStdout()
@@ -140,7 +160,11 @@ func showCommand() *cobra.Command {
 			if p.Spec.Commit != "" {
 				fmt.Fprintf(out, "Commit    %s\n", p.Spec.Commit)
 			}
-			fmt.Fprintf(out, "Kinds     %d\n", p.Status.Kinds)
+			if p.Status.InForce {
+				fmt.Fprintf(out, "Kinds     %d\n", p.Status.Kinds)
+			} else {
+				fmt.Fprintln(out, "In force  no")
+			}
 			for i, f := range p.Spec.Files {
 				label := ""
 				if i == 0 {
@@ -154,6 +178,7 @@ func showCommand() *cobra.Command {
 	o.addFlags(cmd)
 	_ = cmd.Flags().MarkHidden("namespace")
 	cmd.Flags().StringVarP(&output, "output", "o", "", "json, with the files' contents")
+	cmd.Flags().Uint64Var(&at, "at", 0, "the one that was in force at this revision")
 	return cmd
 }
 
@@ -173,7 +198,8 @@ func newPolicyClient(o *clientOptions) (*policyClient, error) {
 	return &policyClient{client}, err
 }
 
-func (c *policyClient) inForce(ctx context.Context) (*activation.Policy, error) {
+// list has the policies without their files, that in force first.
+func (c *policyClient) list(ctx context.Context) ([]*activation.Policy, error) {
 	text, err := c.rest.Get().Resource(activation.Plural).DoRaw(ctx)
 	if err != nil {
 		return nil, readable(err, text)
@@ -185,7 +211,110 @@ func (c *policyClient) inForce(ctx context.Context) (*activation.Policy, error) 
 	if len(list.Items) == 0 {
 		return nil, errors.New("no policy is in force")
 	}
-	return list.Items[0], nil
+	return list.Items, nil
+}
+
+// inForce is the policy in force, without its files.
+func (c *policyClient) inForce(ctx context.Context) (*activation.Policy, error) {
+	list, err := c.list(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return list[0], nil
+}
+
+func (c *policyClient) get(ctx context.Context, name string) (*activation.Policy, error) {
+	text, err := c.rest.Get().Resource(activation.Plural).Name(name).DoRaw(ctx)
+	if err != nil {
+		return nil, readable(err, text)
+	}
+	p := new(activation.Policy)
+	return p, json.Unmarshal(text, p)
+}
+
+// find returns the policy whose digest begins so.
+func find(list []*activation.Policy, digest string) (*activation.Policy, error) {
+	var found *activation.Policy
+	for _, p := range list {
+		if !strings.HasPrefix(p.Name, digest) {
+			continue
+		}
+		if found != nil {
+			return nil, fmt.Errorf("%s is the beginning of several digests, of %.12s and %.12s among others", digest, found.Name, p.Name)
+		}
+		found = p
+	}
+	if found == nil {
+		return nil, fmt.Errorf("no policy %s was ever in force; `stele policy log` shows those that were", digest)
+	}
+	return found, nil
+}
+
+// inForceAt returns the policy that was in force at a revision.
+func inForceAt(list []*activation.Policy, revision uint64) (*activation.Policy, error) {
+	var found *activation.Policy
+	since := uint64(0)
+	for _, p := range list {
+		for _, r := range p.Status.Revisions {
+			if r <= revision && r > since {
+				found, since = p, r
+			}
+		}
+	}
+	if found == nil {
+		return nil, fmt.Errorf("no policy was in force at revision %d", revision)
+	}
+	return found, nil
+}
+
+func rollbackCommand() *cobra.Command {
+	o := &clientOptions{}
+	dryRun := false
+	cmd := &cobra.Command{
+		Use:   "rollback [DIGEST]",
+		Short: "Put an earlier policy in force again: the one before, or that of a digest",
+		Long: `Rollback sends the files of a policy that was in force before to the server, which compiles
+them anew, as it would if they were pushed. Without a digest it is the policy before the
+one in force.`,
+		Example: "  stele policy rollback\n  stele policy rollback 6e9630c0 --dry-run",
+		Args:    cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+			defer stop()
+			client, err := newPolicyClient(o)
+			if err != nil {
+				return err
+			}
+			list, err := client.list(ctx)
+			if err != nil {
+				return err
+			}
+			var to *activation.Policy
+			if len(args) == 1 {
+				to, err = find(list, args[0])
+			} else {
+				to, err = inForceAt(list, list[0].Status.Revision-1)
+			}
+			if err != nil {
+				return err
+			}
+			if to, err = client.get(ctx, to.Name); err != nil {
+				return err
+			}
+			p := &activation.Policy{TypeMeta: to.TypeMeta, Spec: to.Spec}
+			p.Spec.Replaces = list[0].Name
+			after, err := client.create(ctx, p, dryRun)
+			if err != nil {
+				return err
+			}
+			report(cmd, list[0], after, dryRun)
+			return nil
+		},
+	}
+	o.addFlags(cmd)
+	_ = cmd.Flags().MarkHidden("namespace")
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "have the server check it, and change nothing")
+	return cmd
 }
 
 func (c *policyClient) create(ctx context.Context, p *activation.Policy, dryRun bool) (*activation.Policy, error) {

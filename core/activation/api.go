@@ -1,14 +1,19 @@
 package activation
 
 import (
+	"context"
+	"slices"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"stele.dev/stele/core/commit"
 	"stele.dev/stele/core/discovery"
+	"stele.dev/stele/eventlog"
 	"stele.dev/stele/policy"
+	"stele.dev/stele/projections/policies"
 )
 
-// The API: to create a policy is to put it in force. The one that is can be read, by
-// its digest or in a list of one.
+// The API: to create a policy is to put it in force. Every policy that ever was can be
+// read by its digest; a list has them without their files, that in force first.
 const (
 	Group   = "policy.stele.dev"
 	Version = "v1"
@@ -48,11 +53,14 @@ type File struct {
 type Status struct {
 	// Digest of the policy, its name.
 	Digest string `json:"digest"`
-	// Revision from which on it is in force.
+	// Revision from which on it is, or was last, in force.
 	Revision uint64 `json:"revision"`
+	// Revisions from which on it was in force, the newest first.
+	Revisions []uint64 `json:"revisions,omitempty"`
 	// Actor who activated it.
-	Actor string `json:"actor,omitempty"`
-	Kinds int    `json:"kinds"`
+	Actor   string `json:"actor,omitempty"`
+	InForce bool   `json:"inForce"`
+	Kinds   int    `json:"kinds,omitempty"` // of the one in force
 }
 
 // Resource is for discovery.
@@ -80,20 +88,61 @@ func SpecOf(source *policy.Source) Spec {
 	return s
 }
 
-// InForce is the policy in force at a tip, which has one.
-func InForce(tip *commit.Tip) *Policy {
-	in := tip.Policies.Active
-	p := &Policy{TypeMeta: metav1.TypeMeta{APIVersion: Group + "/" + Version, Kind: Kind}}
-	p.Name = in.Digest.String()
-	p.Spec.Package, p.Spec.Commit = in.Package, in.Commit
-	for _, f := range in.Sources {
+// List has all policies that were in force up to a tip, the newest activation first, once
+// each and without their files.
+func List(tip *commit.Tip) []*Policy {
+	var list []*Policy
+	known := map[policies.Digest]*Policy{}
+	for _, r := range slices.Backward(tip.Policies.History) {
+		p := known[r.Digest]
+		if p == nil {
+			p = &Policy{TypeMeta: metav1.TypeMeta{APIVersion: Group + "/" + Version, Kind: Kind}}
+			p.Name = r.Digest.String()
+			p.Spec.Commit = r.Commit
+			p.Status = Status{Digest: p.Name, Revision: r.Revision, Actor: r.Actor, InForce: len(list) == 0}
+			known[r.Digest] = p
+			list = append(list, p)
+		}
+		p.Status.Revisions = append(p.Status.Revisions, r.Revision)
+	}
+	if len(list) > 0 && tip.Policy != nil {
+		for _, k := range tip.Policy.Kinds() {
+			if !k.Builtin {
+				list[0].Status.Kinds++
+			}
+		}
+	}
+	return list
+}
+
+// Get is one of List, with its files: from memory if it is in force, else from the log.
+// nil if there is none.
+func Get(ctx context.Context, log eventlog.Reader, tip *commit.Tip, name string) (*Policy, error) {
+	list := List(tip)
+	i := slices.IndexFunc(list, func(p *Policy) bool { return p.Name == name })
+	if i < 0 {
+		return nil, nil
+	}
+	p, proposal := list[i], tip.Policies.Active.Proposal
+	if i > 0 {
+		at := slices.IndexFunc(tip.Policies.History, func(r policies.Record) bool { return r.Revision == p.Status.Revision })
+		var err error
+		if proposal, err = tip.Policies.Recall(ctx, log, tip.Policies.History[at]); err != nil {
+			return nil, err
+		}
+	}
+	p.Spec.Package, p.Spec.Commit = proposal.Package, proposal.Commit
+	for _, f := range proposal.Sources {
 		p.Spec.Files = append(p.Spec.Files, File{Path: f.Path, Data: string(f.Data)})
 	}
-	p.Status = Status{Digest: in.Digest.String(), Revision: in.Revision, Actor: in.Actor}
-	for _, k := range tip.Policy.Kinds() {
-		if !k.Builtin {
-			p.Status.Kinds++
-		}
+	return p, nil
+}
+
+// InForce is the policy in force at a tip, which has one.
+func InForce(tip *commit.Tip) *Policy {
+	p, err := Get(context.Background(), nil, tip, tip.Policies.Active.Digest.String())
+	if err != nil || p == nil {
+		panic("activation: the policy in force is not in the history") // which it ends
 	}
 	return p
 }

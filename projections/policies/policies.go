@@ -9,11 +9,13 @@ package policies
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 
 	"stele.dev/stele/eventlog"
 	"stele.dev/stele/eventlog/logpb"
@@ -56,10 +58,23 @@ type Activation struct {
 	Actor    string
 }
 
+// Record is an activation, without the policy's bytes.
+type Record struct {
+	Digest   Digest
+	Revision uint64 // from which on it was in force
+	Proposed uint64 // revision of the proposal
+	Commit   string
+	Actor    string
+}
+
 // State is the law at one revision.
 type State struct {
 	// Active is nil until the first activation.
-	Active    *Activation
+	Active *Activation
+	// History has all activations, in order; the last is Active's. What they were
+	// proposed with is in the log, see [State.Recall].
+	History   []Record
+	located   map[Digest]uint64 // revisions of all chunks
 	proposals map[Digest]*Proposal
 	chunks    map[Digest][]byte
 }
@@ -85,7 +100,7 @@ func (s *State) Apply(e *eventlog.Event, revision uint64) (*State, error) {
 	var err error
 	switch e.Meta.GetType() {
 	case logpb.Type_TYPE_POLICY_CHUNK:
-		next, err = s.chunk(e)
+		next, err = s.chunk(e, revision)
 	case logpb.Type_TYPE_POLICY_PROPOSED:
 		next, err = s.propose(e, revision)
 	case logpb.Type_TYPE_POLICY_ACTIVATED:
@@ -99,7 +114,7 @@ func (s *State) Apply(e *eventlog.Event, revision uint64) (*State, error) {
 	return next, nil
 }
 
-func (s *State) chunk(e *eventlog.Event) (*State, error) {
+func (s *State) chunk(e *eventlog.Event, revision uint64) (*State, error) {
 	digest, err := digest(e.Meta.GetPolicyChunk().GetDigest())
 	if err != nil {
 		return nil, err
@@ -108,15 +123,43 @@ func (s *State) chunk(e *eventlog.Event) (*State, error) {
 	if DigestOf(content) != digest {
 		return nil, fmt.Errorf("chunk %v has other content", digest)
 	}
-	next := &State{Active: s.Active, proposals: s.proposals, chunks: maps.Clone(s.chunks)}
-	if next.chunks == nil {
+	next := s.clone()
+	if next.chunks = maps.Clone(s.chunks); next.chunks == nil {
 		next.chunks = map[Digest][]byte{}
 	}
-	next.chunks[digest] = content
+	if next.located = maps.Clone(s.located); next.located == nil {
+		next.located = map[Digest]uint64{}
+	}
+	next.chunks[digest], next.located[digest] = content, revision
 	return next, nil
 }
 
 func (s *State) propose(e *eventlog.Event, revision uint64) (*State, error) {
+	proposal, err := proposalOf(e, revision, func(d Digest) ([]byte, error) {
+		chunk, ok := s.chunks[d]
+		if !ok {
+			return nil, fmt.Errorf("chunk %v is missing", d)
+		}
+		return chunk, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	next := s.clone()
+	if next.proposals = maps.Clone(s.proposals); next.proposals == nil {
+		next.proposals = map[Digest]*Proposal{}
+	}
+	next.proposals[proposal.Digest] = proposal
+	return next, nil
+}
+
+func (s *State) clone() *State {
+	next := *s
+	return &next
+}
+
+// proposalOf puts a proposal together, of chunks that are had by their digests.
+func proposalOf(e *eventlog.Event, revision uint64, chunk func(Digest) ([]byte, error)) (*Proposal, error) {
 	p := e.Meta.GetPolicyProposed()
 	proposal := &Proposal{Revision: revision, Compiler: p.GetCompiler(), Language: p.GetLanguage(), Commit: p.GetCommit(), Package: p.GetPackage()}
 	var err error
@@ -126,25 +169,20 @@ func (s *State) propose(e *eventlog.Event, revision uint64) (*State, error) {
 	if proposal.SourceDigest, err = digest(p.GetSourceDigest()); err != nil {
 		return nil, err
 	}
-	if proposal.Form, err = s.file(p.GetForm()); err != nil {
+	if proposal.Form, err = file(p.GetForm(), chunk); err != nil {
 		return nil, err
 	}
 	if DigestOf(proposal.Form) != proposal.Digest {
 		return nil, fmt.Errorf("the form of policy %v has another digest", proposal.Digest)
 	}
 	for _, f := range p.GetSources() {
-		data, err := s.file(f)
+		data, err := file(f, chunk)
 		if err != nil {
 			return nil, err
 		}
 		proposal.Sources = append(proposal.Sources, File{Path: f.GetPath(), Data: data})
 	}
-	next := &State{Active: s.Active, proposals: maps.Clone(s.proposals), chunks: s.chunks}
-	if next.proposals == nil {
-		next.proposals = map[Digest]*Proposal{}
-	}
-	next.proposals[proposal.Digest] = proposal
-	return next, nil
+	return proposal, nil
 }
 
 func (s *State) activate(e *eventlog.Event, revision uint64) (*State, error) {
@@ -165,6 +203,9 @@ func (s *State) activate(e *eventlog.Event, revision uint64) (*State, error) {
 		return nil, fmt.Errorf("%w: it is %x, the activation expects %x", ErrOtherInForce, inForce, a.GetExpectedPrevious())
 	}
 	next := &State{
+		History: append(slices.Clip(s.History), Record{
+			Digest: d, Revision: revision, Proposed: proposal.Revision, Commit: proposal.Commit, Actor: e.Meta.GetActor().GetUser()}),
+		located:   s.located,
 		Active:    &Activation{Proposal: proposal, Revision: revision, Actor: e.Meta.GetActor().GetUser()},
 		proposals: map[Digest]*Proposal{d: proposal},
 		chunks:    map[Digest][]byte{},
@@ -180,20 +221,53 @@ func (s *State) activate(e *eventlog.Event, revision uint64) (*State, error) {
 	return next, nil
 }
 
+// Recall reads from the log what a policy was proposed with.
+func (s *State) Recall(ctx context.Context, log eventlog.Reader, r Record) (*Proposal, error) {
+	event := func(revision uint64) (*eventlog.Event, error) {
+		batches, err := log.Back(ctx, revision, 1)
+		if err != nil {
+			return nil, err
+		}
+		for _, b := range batches {
+			for _, e := range b.Events {
+				if e.Revision == revision {
+					return e, nil
+				}
+			}
+		}
+		return nil, fmt.Errorf("policies: there is no event at revision %d", revision)
+	}
+	proposed, err := event(r.Proposed)
+	if err != nil {
+		return nil, err
+	}
+	return proposalOf(proposed, r.Proposed, func(d Digest) ([]byte, error) {
+		e, err := event(s.located[d])
+		if err != nil {
+			return nil, err
+		}
+		content := e.Content(logpb.Role_ROLE_CHUNK)
+		if DigestOf(content) != d {
+			return nil, fmt.Errorf("chunk %v is not in the log any more", d)
+		}
+		return content, nil
+	})
+}
+
 // ErrOtherInForce reports an activation that expects to replace another policy than
 // the one in force.
 var ErrOtherInForce = errors.New("another policy is in force")
 
-func (s *State) file(f *logpb.File) ([]byte, error) {
+func file(f *logpb.File, have func(Digest) ([]byte, error)) ([]byte, error) {
 	data := make([]byte, 0, min(f.GetSize(), 1<<20))
 	for _, c := range f.GetChunks() {
 		d, err := digest(c)
 		if err != nil {
 			return nil, err
 		}
-		chunk, ok := s.chunks[d]
-		if !ok {
-			return nil, fmt.Errorf("file %s: chunk %v is missing", f.GetPath(), d)
+		chunk, err := have(d)
+		if err != nil {
+			return nil, fmt.Errorf("file %s: %w", f.GetPath(), err)
 		}
 		data = append(data, chunk...)
 	}
