@@ -172,7 +172,9 @@ func (b *Backend) Wait(ctx context.Context, from uint64) error {
 }
 
 func (b *Backend) watch() {
-	for range b.client.Watch(clientv3.WithRequireLeader(b.ctx), b.head) {
+	// That the watch has been created is news as well: what came before, while the first
+	// to wait had already read, is not announced by it.
+	for range b.client.Watch(clientv3.WithRequireLeader(b.ctx), b.head, clientv3.WithCreatedNotify()) {
 		b.wake(make(chan struct{}))
 	}
 	b.wake(nil) // the watch ended: whoever waits next starts another
