@@ -24,6 +24,9 @@ import (
 // commit turns the object into an event, and sees that it gets into the log, under
 // the checks that make everything decided so far true at its revision.
 func (p *Pipeline) commit(ctx context.Context, r *Request) error {
+	if r.law {
+		return p.commitPolicy(ctx, r)
+	}
 	w, err := r.decide()
 	if err != nil {
 		return err

@@ -35,6 +35,9 @@ var errModified = errors.New("the object has been modified; please apply your ch
 // the tip has, prunes and defaults. It runs again, on the same body, if the object has
 // changed before the commit.
 func (p *Pipeline) decode(_ context.Context, r *Request) error {
+	if r.law {
+		return p.decodePolicy(r)
+	}
 	r.old = r.tip.Objects.Get(r.resource(), r.key.Namespace, r.key.Name)
 	r.warnings = nil
 	if r.body == nil {

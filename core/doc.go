@@ -12,10 +12,12 @@
 //	commit     the log's tip, and the only way to move it
 //	table      what kubectl prints
 //	changes    the log as an API
+//	activation policies as an API, and what puts them in force
+//	reviews    what clients ask about access
 //	discovery, openapi   what is served
 //	status     errors as clients get them
 //
-// A request pins a tip when it is authorized: objects, law and compiled policy of one
+// A request pins a tip before it is authorized: objects, law and compiled policy of one
 // revision. Reads are answered from a tip whose policy authorized them; a write commits
 // only while that policy is in force (see commit). Whatever depends on the state and
 // is not an append, a refusal above all, is decided on a tip that was confirmed after

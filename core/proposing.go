@@ -46,19 +46,15 @@ func (r *Request) allowedPolicies() error {
 	default:
 		return apierrors.NewMethodNotSupported(r.resource(), i.Verb)
 	}
-	// It does not take the way of objects: the pipeline's own law is not among them.
-	r.write, r.law = false, true
+	r.law = true
 	return nil
 }
 
-// answerPolicies reads policies that are or were in force, or puts another in place.
+// answerPolicies reads policies that are or were in force.
 func (p *Pipeline) answerPolicies(ctx context.Context, r *Request) error {
 	f, err := negotiate.Plain(r.http)
 	if err != nil {
 		return err
-	}
-	if r.info.Verb == "create" {
-		return p.putInForce(ctx, r, f)
 	}
 	if err := p.see(ctx, r, ""); err != nil {
 		return err
@@ -98,60 +94,85 @@ func (p *Pipeline) writeJSON(r *Request, f negotiate.Format, code int, v any) er
 	return p.writeBody(r, f, code, text)
 }
 
-// putInForce compiles what was sent and activates it, in place of the policy that
-// authorized the request.
-func (p *Pipeline) putInForce(ctx context.Context, r *Request, f negotiate.Format) error {
-	asked, err := r.readPolicy()
-	if err != nil {
-		return err
-	}
+// decodePolicy is the stage decode of a policy: what was sent, and in place of what.
+func (p *Pipeline) decodePolicy(r *Request) error {
 	if p.compile == nil {
 		return status.Unavailable("this replica does not compile policies")
 	}
-	// The law that is replaced, and allows it, is that of now.
-	if err := p.see(ctx, r, ""); err != nil {
-		return err
+	if _, err := negotiate.Plain(r.http); err != nil {
+		return err // 406 before anything is done
 	}
-	if in := r.tip.Policies.Active.Digest.String(); asked.Spec.Replaces != "" && asked.Spec.Replaces != in {
-		return apierrors.NewConflict(r.resource(), asked.Spec.Replaces, fmt.Errorf("policy %.12s is in force, activated at revision %d", in, r.tip.PolicyRevision()))
+	if r.asked == nil {
+		var err error
+		if r.asked, err = r.readPolicy(); err != nil {
+			return err
+		}
 	}
-	compiled, diags, err := p.compile(ctx, asked.Spec.Source())
+	if in := r.tip.Policies.Active.Digest.String(); r.asked.Spec.Replaces != "" && r.asked.Spec.Replaces != in {
+		return apierrors.NewConflict(r.resource(), r.asked.Spec.Replaces, fmt.Errorf("policy %.12s is in force, activated at revision %d", in, r.tip.PolicyRevision()))
+	}
+	return nil
+}
+
+// compilePolicy is the stage schema of a policy: does it compile. That is done once,
+// however often the request is sent back.
+func (p *Pipeline) compilePolicy(ctx context.Context, r *Request) error {
+	if r.compiled != nil {
+		return nil
+	}
+	compiled, diags, err := p.compile(ctx, r.asked.Spec.Source())
 	if err != nil {
 		return err
 	}
 	if len(diags) > 0 {
 		return invalidPolicy(diags)
 	}
-	proposal := activation.Proposal(compiled, asked.Spec.Commit)
-	var tip *commit.Tip
-	if r.body.options.dryRun {
-		err = activation.Check(r.tip, proposal, compiled.Form)
-	} else {
-		tip, err = activation.Activate(ctx, p.committer, r.tip, proposal, compiled.Form, r.sign)
+	r.compiled = compiled
+	return nil
+}
+
+// commitPolicy is the stage commit of a policy: it comes in force in place of the one
+// that authorized the request.
+func (p *Pipeline) commitPolicy(ctx context.Context, r *Request) error {
+	f, err := negotiate.Plain(r.http)
+	if err != nil {
+		return err
 	}
-	var inUse *activation.KindInUse
+	proposal := activation.Proposal(r.compiled, r.asked.Spec.Commit)
+	err = activation.Check(r.tip, proposal, r.compiled.Form)
+	if err != nil || r.body.options.dryRun {
+		// Nothing is appended, so nothing confirms the tip by itself.
+		if err := p.confirmed(ctx, r); err != nil {
+			return err
+		}
+		var inUse *activation.KindInUse
+		switch {
+		case errors.Is(err, activation.ErrInForce):
+			return p.writeJSON(r, f, http.StatusOK, activation.InForce(r.tip))
+		case errors.As(err, &inUse):
+			return apierrors.NewConflict(r.resource(), proposal.Digest.String(), inUse)
+		case err != nil:
+			return err
+		}
+		answer := *r.asked
+		answer.Name = proposal.Digest.String()
+		answer.Status.Digest = answer.Name
+		return p.writeJSON(r, f, http.StatusCreated, &answer)
+	}
+	tip, err := activation.Activate(ctx, p.committer, r.tip, proposal, r.compiled.Form, r.sign)
 	var stale *commit.Stale
 	switch {
-	case errors.Is(err, activation.ErrInForce):
-		return p.writeJSON(r, f, http.StatusOK, activation.InForce(r.tip))
-	case errors.As(err, &inUse):
-		return apierrors.NewConflict(r.resource(), proposal.Digest.String(), inUse)
 	case errors.As(err, &stale):
-		if tip := p.committer.Tip(); stale.Policy && tip.PolicyRevision() != r.tip.PolicyRevision() {
+		if tip := p.committer.Tip(); tip.Revision() != r.tip.Revision() {
 			r.confirmed = true
-			return sendBack(r, tip) // may they still, under the other one
+			return sendBack(r, tip) // if the policy is another: may they still
 		}
 		return apierrors.NewConflict(r.resource(), proposal.Digest.String(), errors.New(stale.Reason))
 	case err != nil:
 		r.sent = true
 		return err
 	}
-	if tip == nil { // a dry run
-		answer := *asked
-		answer.Name = proposal.Digest.String()
-		answer.Status.Digest = answer.Name
-		return p.writeJSON(r, f, http.StatusCreated, &answer)
-	}
+	r.sent = true
 	return p.writeJSON(r, f, http.StatusCreated, activation.InForce(tip))
 }
 

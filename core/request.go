@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/endpoints/request"
+	"stele.dev/stele/core/activation"
 	"stele.dev/stele/core/commit"
 	"stele.dev/stele/core/reviews"
 	"stele.dev/stele/policy"
@@ -42,7 +43,7 @@ type Request struct {
 	access   policy.Request
 	decision *policy.Decision
 	review   *reviews.Kind // that it creates, if it does
-	law      bool          // it is about the policy itself
+	law      bool          // it is about policies
 	kind     *policy.Version
 	key      commit.Key
 
@@ -54,6 +55,10 @@ type Request struct {
 	oldMeta    *metav1.ObjectMeta
 	oldContent map[string]any
 	fixed      metav1.ObjectMeta // what a new object keeps through all rounds
+
+	// decode and schema, of a policy
+	asked    *activation.Policy
+	compiled *policy.Compiled
 
 	warnings []string
 	sent     bool // the answer has begun, or an append may have
