@@ -27,13 +27,28 @@ func (p *Pipeline) authorization(_ context.Context, r *Request) error {
 	r.w.Header().Set(policyHeader, r.tip.Policy.DigestString())
 	i := r.info
 	r.access = policy.Request{
-		User: r.user.GetName(), Groups: r.user.GetGroups(), Verb: i.Verb, IsResource: i.IsResourceRequest,
-		Group: i.APIGroup, Resource: i.Resource, Subresource: i.Subresource, Namespace: i.Namespace, Name: i.Name, Path: i.Path,
+		User: r.user.GetName(), UID: r.user.GetUID(), Groups: r.user.GetGroups(), Extra: r.user.GetExtra(),
+		Verb: i.Verb, IsResource: i.IsResourceRequest, Group: i.APIGroup, Version: i.APIVersion, Resource: i.Resource, Subresource: i.Subresource, Namespace: i.Namespace, Name: i.Name, Path: i.Path,
 	}
-	r.decision = r.tip.Policy.Authorize(&r.access)
-	if !r.decision.Allowed {
+	r.authorized = r.tip.Policy.Authorize(&r.access)
+	r.decision = r.authorized
+	// What depends on the object is decided once that is known, of what is an object.
+	if !r.decision.Allowed && r.decision.Pending == nil {
 		return status.Forbidden(&r.access, r.decision)
 	}
+	if err := r.find(); err != nil {
+		return err
+	}
+	if r.kind == nil && r.decision.Pending != nil {
+		return status.Forbidden(&r.access, r.decision)
+	}
+	return nil
+}
+
+// find tells what is at the request's path.
+func (r *Request) find() error {
+	i := r.info
+	r.kind, r.review, r.law = nil, nil, false
 	if !i.IsResourceRequest {
 		return nil
 	}

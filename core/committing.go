@@ -251,7 +251,7 @@ func (p *Pipeline) event(r *Request, w *write) *eventlog.Event {
 			FieldManager: utf8(r.body.options.fieldManager), Status: uint32(w.code), MediaType: r.body.mediaType,
 		},
 		Decisions: &logpb.Decisions{
-			Authorizer: r.decision.Authorizer, Rule: r.decision.Rule, Source: r.decision.Source, Warnings: r.warnings,
+			Authorizer: r.decision.Authorizer, Rule: r.decision.Rule, Source: r.decision.Source, Admission: r.admission, Warnings: r.warnings,
 		},
 		PolicyDigest: digest[:],
 	}

@@ -13,10 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apiserver/pkg/authentication/user"
-	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/endpoints/filters/impersonation"
 	"k8s.io/apiserver/pkg/endpoints/request"
-	"stele.dev/stele/policy"
 )
 
 // impersonation pins the tip, unless the request was sent back with a newer one, and
@@ -35,7 +33,7 @@ func (p *Pipeline) impersonation(_ context.Context, r *Request) error {
 	var as user.Info
 	filter := impersonation.WithImpersonation(http.HandlerFunc(func(_ http.ResponseWriter, q *http.Request) {
 		as, _ = request.UserFrom(q.Context())
-	}), impersonationRules{r.tip.Policy}, statusCodecs)
+	}), r.tip.Policy.Authorizer(), statusCodecs)
 	q := r.http.Clone(request.WithUser(r.http.Context(), r.requester)) // the headers are needed again if it is sent back
 	q.Header.Set("Accept", "application/json")
 	var refusal refusal
@@ -55,23 +53,6 @@ func impersonates(h http.Header) bool {
 		}
 	}
 	return false
-}
-
-// impersonationRules implements [authorizer.UnconditionalAuthorizer].
-type impersonationRules struct{ *policy.Policy }
-
-func (a impersonationRules) Authorize(_ context.Context, at authorizer.Attributes) (authorizer.Decision, string, error) {
-	d := a.Policy.Authorize(&policy.Request{
-		User: at.GetUser().GetName(), Groups: at.GetUser().GetGroups(), Verb: at.GetVerb(), IsResource: true,
-		Group: at.GetAPIGroup(), Resource: at.GetResource(), Subresource: at.GetSubresource(), Namespace: at.GetNamespace(), Name: at.GetName(),
-	})
-	if d.Denied {
-		return authorizer.DecisionDeny, d.Reason, nil
-	}
-	if !d.Allowed {
-		return authorizer.DecisionNoOpinion, "", nil
-	}
-	return authorizer.DecisionAllow, d.Reason, nil
 }
 
 var statusCodecs = func() runtime.NegotiatedSerializer {

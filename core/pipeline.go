@@ -27,6 +27,8 @@ var path = [...]stage{
 	{"authorization", always, (*Pipeline).authorization},   // may they, under the policy in force
 	{"decode", writes, (*Pipeline).decode},                 // the object that is meant: decoded, pruned, defaulted
 	{"schema", writes, (*Pipeline).schema},                 // is it what its kind allows
+	{"conditions", writes, (*Pipeline).conditions},         // does it meet the conditions under which they may
+	{"validation", writes, (*Pipeline).validation},         // is it what the policy's rules allow
 	{"commit", writes, (*Pipeline).commit},                 // the only stage that changes the world
 	{"answer", reads, (*Pipeline).answer},                  // get, list, watch, and what is not about objects
 }

@@ -13,6 +13,7 @@ import (
 	"stele.dev/stele/core/activation"
 	"stele.dev/stele/core/commit"
 	"stele.dev/stele/core/reviews"
+	"stele.dev/stele/eventlog/logpb"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/projections/objects"
 )
@@ -40,12 +41,13 @@ type Request struct {
 	user      user.Info   // in whose name; requester unless that impersonates
 
 	// authorization
-	access   policy.Request
-	decision *policy.Decision
-	review   *reviews.Kind // that it creates, if it does
-	law      bool          // it is about policies
-	kind     *policy.Version
-	key      commit.Key
+	access     policy.Request
+	authorized *policy.Decision // which may depend on the object
+	decision   *policy.Decision // that, or what became of it
+	review     *reviews.Kind    // that it creates, if it does
+	law        bool             // it is about policies
+	kind       *policy.Version
+	key        commit.Key
 
 	// decode
 	body   *body
@@ -55,6 +57,9 @@ type Request struct {
 	oldMeta    *metav1.ObjectMeta
 	oldContent map[string]any
 	fixed      metav1.ObjectMeta // what a new object keeps through all rounds
+
+	// validation
+	admission []*logpb.Admission // rules that found something
 
 	// decode and schema, of a policy
 	asked    *activation.Policy

@@ -8,6 +8,7 @@ import (
 	"stele.dev/stele/core/canonical"
 	"stele.dev/stele/core/metadata"
 	"stele.dev/stele/core/typed"
+	"stele.dev/stele/policy"
 	"stele.dev/stele/schemas/builtin"
 )
 
@@ -38,10 +39,34 @@ func (p *Pipeline) schema(ctx context.Context, r *Request) error {
 		o.content["metadata"] = map[string]any{"name": o.meta.Name, "namespace": o.meta.Namespace}
 		found = append(found, builtin.Validate(kind.Kind.Kind, o.content, r.oldContent)...)
 	}
-	if errs = append(errs, found...); len(errs) > 0 {
+	errs = append(errs, found...)
+	errs = append(errs, r.schemaRules(ctx, errs)...)
+	if len(errs) > 0 {
 		return apierrors.NewInvalid(r.kind.GroupVersionKind().GroupKind(), r.key.Name, errs)
 	}
 	return nil
+}
+
+// schemaRules holds the object against the rules in CEL of its schema, if it is sound
+// enough for them, as upstream does.
+func (r *Request) schemaRules(ctx context.Context, errs field.ErrorList) field.ErrorList {
+	for _, e := range errs {
+		switch e.Type {
+		case field.ErrorTypeRequired, field.ErrorTypeTooLong, field.ErrorTypeTooMany, field.ErrorTypeTypeInvalid:
+			if r.kind.HasRules() {
+				return field.ErrorList{field.Invalid(nil, nil, "some validation rules were not checked because the object was invalid; correct the existing errors to complete validation")}
+			}
+		}
+	}
+	var old *policy.Object
+	if r.oldMeta != nil {
+		old = &policy.Object{Meta: r.oldMeta, Content: r.oldContent}
+	}
+	found, warnings := r.kind.ValidateRules(ctx, &policy.Object{Meta: r.object.meta, Content: r.object.content}, old)
+	for _, w := range warnings {
+		r.warn(w)
+	}
+	return found
 }
 
 // typeError is upstream's answer to a value in a built-in kind that it cannot even

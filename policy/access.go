@@ -9,11 +9,14 @@ import (
 // Request is what an authorization decision is about.
 type Request struct {
 	User   string
+	UID    string
 	Groups []string
+	Extra  map[string][]string
 	Verb   string
 	// IsResource tells which of the fields below count.
 	IsResource  bool
 	Group       string
+	Version     string // only conditions look at it
 	Resource    string
 	Subresource string
 	Namespace   string // "" if not namespaced, or in all namespaces
@@ -33,6 +36,9 @@ type Decision struct {
 	Source string
 	// Reason says the same to people.
 	Reason string
+	// Pending is what it comes to if it depends on the object that is written; until that
+	// is known, it is not allowed.
+	Pending *Pending
 }
 
 // mastersGroup may do everything, as in Kubernetes.
@@ -47,21 +53,30 @@ var noOpinion = &Decision{}
 
 // Authorize decides a request. The decision is shared: it MUST NOT be changed.
 func (p *Policy) Authorize(r *Request) *Decision {
-	if d := p.access.denies.decide(r); d != nil {
+	var denies, grants []*grant // that depend on the object
+	if d := p.access.denies.decide(r, &denies); d != nil {
 		return d
 	}
+	var d *Decision
 	if slices.Contains(r.Groups, mastersGroup) {
-		return masters
+		d = masters
+	} else {
+		d = p.access.decide(r, &grants)
 	}
-	if d := p.access.decide(r); d != nil {
+	switch {
+	case d == nil && len(grants) == 0:
+		return noOpinion
+	case d != nil && len(denies) == 0:
 		return d
 	}
-	return noOpinion
+	pending := *r
+	left := &Pending{request: &pending, denies: denies, grants: grants, allowed: d}
+	return &Decision{Authorizer: left.authorizer(), Reason: left.Reason(), Pending: left}
 }
 
 // RulesOf lists the rules that are granted to a user in a namespace: those of the
-// user's bindings, then of each group's, in the order of the policy. The rules MUST NOT
-// be changed.
+// user's bindings, then of each group's, in the order of the policy. What is granted on a
+// condition is not among them, see [Policy.Conditional]. The rules MUST NOT be changed.
 func (p *Policy) RulesOf(user string, groups []string, namespace string) []Rule {
 	if slices.Contains(groups, mastersGroup) {
 		return []Rule{
@@ -73,9 +88,7 @@ func (p *Policy) RulesOf(user string, groups []string, namespace string) []Rule 
 	granted := map[string]bool{} // a role counts once
 	for i := range p.form.Bindings {
 		b := &p.form.Bindings[i]
-		if !slices.ContainsFunc(b.Subjects, func(s Subject) bool {
-			return s.User != "" && s.User == user || s.Group != "" && slices.Contains(groups, s.Group)
-		}) {
+		if b.When != nil || !named(b.Subjects, user, groups) {
 			continue
 		}
 		everywhere := slices.Contains(b.Namespaces, "*")
@@ -99,6 +112,31 @@ func (p *Policy) RulesOf(user string, groups []string, namespace string) []Rule 
 	return rules
 }
 
+// Conditional lists what a user is granted on a condition, and what is denied to them:
+// what a list of rules cannot say.
+func (p *Policy) Conditional(user string, groups []string) (list []string) {
+	if !slices.Contains(groups, mastersGroup) {
+		for i := range p.form.Bindings {
+			if b := &p.form.Bindings[i]; b.When != nil && named(b.Subjects, user, groups) {
+				list = append(list, fmt.Sprintf("%s%s grants role %q only when %s", b.ID, at(b.Source.String()), b.Role, b.When.Text))
+			}
+		}
+	}
+	for i := range p.form.Denies {
+		if d := &p.form.Denies[i]; named(d.Subjects, user, groups) {
+			list = append(list, fmt.Sprintf("%s%s denies some of it", d.ID, at(d.Source.String())))
+		}
+	}
+	return list
+}
+
+// named tells whether a user is among subjects.
+func named(subjects []Subject, user string, groups []string) bool {
+	return slices.ContainsFunc(subjects, func(s Subject) bool {
+		return s.User != "" && s.User == user || s.Group != "" && slices.Contains(groups, s.Group)
+	})
+}
+
 // access holds what each subject was granted, indexed by what is asked for: the
 // cost of a decision does not depend on roles that are about other things.
 type access struct {
@@ -111,13 +149,14 @@ type subjects struct {
 	users, groups map[string]*grants
 }
 
-// decide returns the decision of the first rule that names what is asked, or nil.
-func (s *subjects) decide(r *Request) *Decision {
-	if d := s.users[r.User].allows(r); d != nil {
+// decide returns the decision of the first rule that names what is asked and holds, or
+// nil. Those of which only the object can tell whether they hold are added to pending.
+func (s *subjects) decide(r *Request, pending *[]*grant) *Decision {
+	if d := s.users[r.User].decide(r, pending); d != nil {
 		return d
 	}
 	for _, g := range r.Groups {
-		if d := s.groups[g].allows(r); d != nil {
+		if d := s.groups[g].decide(r, pending); d != nil {
 			return d
 		}
 	}
@@ -140,18 +179,22 @@ func newSubjects() subjects {
 	return subjects{users: map[string]*grants{}, groups: map[string]*grants{}}
 }
 
-func newDenies(denies []Deny) *subjects {
+func newDenies(denies []Deny) (*subjects, error) {
 	s := newSubjects()
 	for i := range denies {
 		d := &denies[i]
+		unless, err := newCondition(d.Unless)
+		if err != nil {
+			return nil, fmt.Errorf("policy: %s: %w", d.ID, err)
+		}
 		decision := &Decision{Denied: true, Authorizer: "deny", Rule: d.ID, Source: d.Source.String(), Reason: d.Reason + at(d.Source.String())}
 		for _, x := range d.Subjects {
 			for j := range d.Rules {
-				s.of(x).add(&d.Rules[j], []string{"*"}, decision)
+				s.of(x).add(&d.Rules[j], []string{"*"}, decision, unless)
 			}
 		}
 	}
-	return &s
+	return &s, nil
 }
 
 type grants struct {
@@ -165,8 +208,9 @@ type grants struct {
 // "*/status"; group "*" is any.
 type resourceKey struct{ group, resource string }
 
-// grant is one rule of a role under one binding.
+// grant is one rule of a role under one binding, or one of a deny.
 type grant struct {
+	condition  *condition // a grant holds if it does, a deny if it does not; nil: always
 	verbs      verbSet
 	names      []string // none: any
 	urls       []string
@@ -176,7 +220,11 @@ type grant struct {
 }
 
 func newAccess(f *Form) (*access, error) {
-	a := &access{subjects: newSubjects(), denies: *newDenies(f.Denies)}
+	denies, err := newDenies(f.Denies)
+	if err != nil {
+		return nil, err
+	}
+	a := &access{subjects: newSubjects(), denies: *denies}
 	roles := map[string]*Role{}
 	for i := range f.Roles {
 		roles[f.Roles[i].Name] = &f.Roles[i]
@@ -187,6 +235,10 @@ func newAccess(f *Form) (*access, error) {
 		if role == nil {
 			return nil, fmt.Errorf("policy: binding %s names the role %q, which does not exist", b.ID, b.Role)
 		}
+		when, err := newCondition(b.When)
+		if err != nil {
+			return nil, fmt.Errorf("policy: %s: %w", b.ID, err)
+		}
 		for _, s := range b.Subjects {
 			for j := range role.Rules {
 				rule := &role.Rules[j]
@@ -194,16 +246,17 @@ func newAccess(f *Form) (*access, error) {
 					Allowed: true, Authorizer: "rbac", Rule: b.ID, Source: b.Source.String(),
 					Reason: fmt.Sprintf("RBAC: allowed by binding %q%s of role %q, rule %q%s",
 						b.ID, at(b.Source.String()), role.Name, rule.ID, at(rule.Source.String())),
-				})
+				}, when)
 			}
 		}
 	}
 	return a, nil
 }
 
-func (g *grants) add(rule *Rule, namespaces []string, decision *Decision) {
+func (g *grants) add(rule *Rule, namespaces []string, decision *Decision, c *condition) {
 	x := &grant{
-		verbs: newVerbSet(rule.Verbs), names: rule.ResourceNames, urls: rule.NonResourceURLs,
+		condition: c,
+		verbs:     newVerbSet(rule.Verbs), names: rule.ResourceNames, urls: rule.NonResourceURLs,
 		namespaces: namespaces, everywhere: slices.Contains(namespaces, "*"), decision: decision,
 	}
 	if len(x.urls) > 0 {
@@ -227,51 +280,64 @@ func at(position string) string {
 	return " (" + position + ")"
 }
 
-// allows returns the first grant's decision, or nil. The receiver may be nil.
-func (g *grants) allows(r *Request) *Decision {
+// decide returns the decision of the first that holds, or nil. The receiver may be nil.
+func (g *grants) decide(r *Request, pending *[]*grant) *Decision {
 	if g == nil {
 		return nil
 	}
 	if !r.IsResource {
 		for _, x := range g.paths {
-			if x.everywhere && x.verbs.has(r.Verb) && slices.ContainsFunc(x.urls, func(u string) bool { return pathMatches(u, r.Path) }) {
+			if x.everywhere && x.verbs.has(r.Verb) && slices.ContainsFunc(x.urls, func(u string) bool { return pathMatches(u, r.Path) }) && x.holds(r, pending) {
 				return x.decision
 			}
 		}
 		return nil
 	}
-	if d := g.inGroup(r.Group, r); d != nil || !g.anyGroup {
+	if d := g.inGroup(r.Group, r, pending); d != nil || !g.anyGroup {
 		return d
 	}
-	return g.inGroup("*", r)
+	return g.inGroup("*", r, pending)
 }
 
-func (g *grants) inGroup(group string, r *Request) *Decision {
+func (g *grants) inGroup(group string, r *Request, pending *[]*grant) *Decision {
 	resource := r.Resource
 	if r.Subresource != "" {
 		resource += "/" + r.Subresource
 	}
-	if d := first(g.byResource[resourceKey{group, resource}], r); d != nil {
+	if d := first(g.byResource[resourceKey{group, resource}], r, pending); d != nil {
 		return d
 	}
 	if g.anyResource {
-		if d := first(g.byResource[resourceKey{group, "*"}], r); d != nil {
+		if d := first(g.byResource[resourceKey{group, "*"}], r, pending); d != nil {
 			return d
 		}
 	}
 	if g.anySubresource && r.Subresource != "" {
-		return first(g.byResource[resourceKey{group, "*/" + r.Subresource}], r)
+		return first(g.byResource[resourceKey{group, "*/" + r.Subresource}], r, pending)
 	}
 	return nil
 }
 
-func first(grants []*grant, r *Request) *Decision {
+func first(grants []*grant, r *Request, pending *[]*grant) *Decision {
 	for _, x := range grants {
-		if x.verbs.has(r.Verb) && x.inNamespace(r.Namespace) && (len(x.names) == 0 || slices.Contains(x.names, r.Name)) {
+		if x.verbs.has(r.Verb) && x.inNamespace(r.Namespace) && (len(x.names) == 0 || slices.Contains(x.names, r.Name)) && x.holds(r, pending) {
 			return x.decision
 		}
 	}
 	return nil
+}
+
+// holds tells whether a grant or a deny that names the request holds. If only the object
+// can tell, it does not yet, and is added to pending.
+func (x *grant) holds(r *Request, pending *[]*grant) bool {
+	switch {
+	case x.condition == nil:
+		return true
+	case x.condition.Object:
+		*pending = append(*pending, x)
+		return false
+	}
+	return x.condition.holds(r) != x.decision.Denied
 }
 
 // inNamespace tells whether the grant holds in a namespace; "" is outside of

@@ -30,7 +30,7 @@ type Compiled struct {
 // sorted by position, and if it is content, so is what stele finds wrong; then the
 // result is nil.
 func Compile(source *Source) (*Compiled, schemas.Diagnostics) {
-	c := &compiler{}
+	c := &compiler{source: source}
 	instance, used, err := loadInstance(source)
 	if err != nil {
 		c.cue(err)
@@ -120,7 +120,9 @@ func locate(p token.Pos) (schemas.Position, bool) {
 }
 
 type compiler struct {
-	diags schemas.Diagnostics
+	source *Source
+	scopes *scopes
+	diags  schemas.Diagnostics
 }
 
 func (c *compiler) done() schemas.Diagnostics { return c.diags.Sorted() }
@@ -220,19 +222,15 @@ func (c *compiler) bundle(v cue.Value) *Form {
 		for id, k := range c.fields(t, "kinds") {
 			kind, diags := schemas.KindFromCUE(id, k, locate)
 			c.diags = append(c.diags, diags...)
+			if len(diags) == 0 {
+				c.schemaRules(&kind)
+			}
 			f.Kinds = append(f.Kinds, kind)
 		}
 		for name, r := range c.fields(t, "rbac.clusterRoles") {
 			f.Roles = append(f.Roles, c.role(team, name, r))
 		}
-		for name, b := range c.fields(t, "rbac.bindings") {
-			f.Bindings = append(f.Bindings, c.binding(team, name, b))
-		}
-		for name, d := range c.fields(t, "rbac.denies") {
-			f.Denies = append(f.Denies, c.deny(team, name, d))
-		}
 		c.notYet(t, "admission.mutate")
-		c.notYet(t, "admission.validate")
 		c.notYet(t, "views")
 		c.notYet(t, "crds")
 	}
@@ -241,6 +239,20 @@ func (c *compiler) bundle(v cue.Value) *Form {
 	})
 	c.uniqueNames(f)
 	aggregate(f.Roles)
+
+	// What follows may be about kinds and roles of all teams.
+	c.scopes = newScopes(f.Kinds)
+	for team, t := range c.fields(v, "teams") {
+		for name, b := range c.fields(t, "rbac.bindings") {
+			f.Bindings = append(f.Bindings, c.binding(team, name, b, f.Roles))
+		}
+		for name, d := range c.fields(t, "rbac.denies") {
+			f.Denies = append(f.Denies, c.deny(team, name, d))
+		}
+		for name, r := range c.fields(t, "admission.validate") {
+			f.Validations = append(f.Validations, c.validation(team, name, r))
+		}
+	}
 	c.replaceable(f)
 	return f
 }
@@ -339,10 +351,8 @@ func (c *compiler) rules(v cue.Value, of string) (rules []Rule) {
 
 func (c *compiler) deny(team, name string, v cue.Value) Deny {
 	d := Deny{ID: team + "/denies/" + name, Source: position(v)}
-	if unless := v.LookupPath(cue.ParsePath("unless")); unless.Exists() {
-		c.add(position(unless), unless.Path().String(), "this version of stele does not evaluate `unless` yet", "leave the deny out, or make it unconditional")
-	}
 	d.Rules = c.rules(v, d.ID)
+	d.Unless = c.condition(v, "unless", d.Rules)
 	d.Subjects = c.subjects(v)
 	c.decodeField(v, "reason", &d.Reason)
 	return d
@@ -355,8 +365,10 @@ func (c *compiler) replaceable(f *Form) {
 		masters.Verb = verb
 		for i := range f.Denies {
 			d := &f.Denies[i]
-			if newDenies(f.Denies[i:i+1]).decide(masters) != nil {
-				c.add(d.Source, d.ID, "nobody could "+verb+" policies any more, and so replace this one", "except group "+mastersGroup+" by naming others")
+			denies, err := newDenies(f.Denies[i : i+1])
+			var pending []*grant
+			if err != nil || denies.decide(masters, &pending) != nil || len(pending) > 0 {
+				c.add(d.Source, d.ID, "nobody could "+verb+" policies any more, and so replace this one", "name other subjects than group "+mastersGroup+" is among, or except that with `unless`")
 			}
 		}
 	}
@@ -368,12 +380,12 @@ func (c *compiler) decodeField(v cue.Value, name string, into any) {
 	}
 }
 
-func (c *compiler) binding(team, name string, v cue.Value) Binding {
+func (c *compiler) binding(team, name string, v cue.Value, roles []Role) Binding {
 	b := Binding{ID: team + "/bindings/" + name, Source: position(v)}
-	if when := v.LookupPath(cue.ParsePath("when")); when.Exists() {
-		c.add(position(when), when.Path().String(), "this version of stele does not enforce `when` yet", "leave the binding out, or make it unconditional")
-	}
 	c.decodeField(v, "clusterRole", &b.Role)
+	if i := slices.IndexFunc(roles, func(r Role) bool { return r.Name == b.Role }); i >= 0 {
+		b.When = c.condition(v, "when", roles[i].Rules)
+	}
 	c.decodeField(v, "namespaces", &b.Namespaces)
 	b.Subjects = c.subjects(v)
 	return b

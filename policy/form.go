@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"stele.dev/stele/schemas"
 )
 
@@ -24,6 +25,67 @@ type Form struct {
 	Roles    []Role         `json:"roles,omitempty"`
 	Bindings []Binding      `json:"bindings,omitempty"`
 	Denies   []Deny         `json:"denies,omitempty"`
+	// Validations are the rules of validating admission, sorted by id.
+	Validations []Validation `json:"validations,omitempty"`
+}
+
+// Expression is a checked expression of CEL.
+type Expression struct {
+	Text string `json:"text"`
+	// Checked is its AST, an encoded google.api.expr.v1alpha1.CheckedExpr.
+	Checked []byte           `json:"checked"`
+	Source  schemas.Position `json:"source,omitzero"`
+}
+
+// Condition is an expression about a request, and perhaps about the object that it
+// writes.
+type Condition struct {
+	Expression
+	// Object tells that it names object or oldObject: it can only be decided once they
+	// are known.
+	Object bool `json:"object,omitempty"`
+}
+
+// Validation is a rule of validating admission: what objects that a request writes
+// must be.
+type Validation struct {
+	ID    string `json:"id"` // team/validate/name
+	Match Match  `json:"match"`
+	// Params are a constant object, which expressions name params.
+	Params      json.RawMessage   `json:"params,omitempty"`
+	Variables   []Variable        `json:"variables,omitempty"` // each after those it names
+	Validations []ValidationCheck `json:"validations"`
+	// Actions are of Deny, Warn and Audit.
+	Actions []string         `json:"actions"`
+	Source  schemas.Position `json:"source,omitzero"`
+}
+
+// Match says which requests a rule is about. Names are matched as in
+// ValidatingAdmissionPolicy: "*" is any resource, "*/*" any subresource, too.
+type Match struct {
+	APIGroups         []string              `json:"apiGroups"`
+	APIVersions       []string              `json:"apiVersions"`
+	Resources         []string              `json:"resources"`
+	Operations        []string              `json:"operations"`
+	NamespaceSelector *metav1.LabelSelector `json:"namespaceSelector,omitempty"`
+	ObjectSelector    *metav1.LabelSelector `json:"objectSelector,omitempty"`
+	Conditions        []Variable            `json:"conditions,omitempty"`
+}
+
+// Variable is a named expression.
+type Variable struct {
+	Name string `json:"name"`
+	Expression
+}
+
+// ValidationCheck is one thing that must hold.
+type ValidationCheck struct {
+	ID                string           `json:"id"` // id of the rule, /name
+	Expression        Expression       `json:"expression"`
+	Message           string           `json:"message,omitempty"`
+	MessageExpression *Expression      `json:"messageExpression,omitempty"`
+	Reason            string           `json:"reason"`
+	Source            schemas.Position `json:"source,omitzero"`
 }
 
 // Deny refuses what its rules name to its subjects, whatever they are granted.
@@ -31,6 +93,8 @@ type Deny struct {
 	ID       string    `json:"id"` // team/denies/name
 	Subjects []Subject `json:"subjects"`
 	Rules    []Rule    `json:"rules"`
+	// Unless is the exception.
+	Unless *Condition `json:"unless,omitempty"`
 	// Reason is what the caller reads.
 	Reason string           `json:"reason"`
 	Source schemas.Position `json:"source,omitzero"`
@@ -65,8 +129,10 @@ type Binding struct {
 	Subjects []Subject `json:"subjects"`
 	// Namespaces are names with * for any run of characters. "*" alone grants the
 	// role in every namespace and outside of namespaces.
-	Namespaces []string         `json:"namespaces"`
-	Source     schemas.Position `json:"source,omitzero"`
+	Namespaces []string `json:"namespaces"`
+	// When is the condition of the grant; without one it always holds.
+	When   *Condition       `json:"when,omitempty"`
+	Source schemas.Position `json:"source,omitzero"`
 }
 
 // Subject is one user or group. A service account is the user it is in requests.

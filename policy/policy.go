@@ -8,6 +8,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"stele.dev/stele/schemas"
+	"stele.dev/stele/schemas/celtype"
 )
 
 // Policy is a form made ready to be enforced. It never changes and is safe for
@@ -19,6 +20,8 @@ type Policy struct {
 	kinds  []*Kind
 	byGVR  map[schema.GroupVersionResource]*Version
 	access *access
+	// namespaces is the kind that rules see as namespaceObject.
+	namespaces *Version
 }
 
 // Kind is a kind with its versions' programs.
@@ -32,6 +35,10 @@ type Version struct {
 	*schemas.Version
 	Kind    *Kind
 	Program *schemas.Program
+
+	object    *celtype.Type // of its objects, in CEL
+	rules     []*schemaRule
+	admission map[admissionKey][]*validation
 }
 
 // New loads a policy from the bytes of its form.
@@ -45,9 +52,16 @@ func New(encoded []byte) (*Policy, error) {
 	for i := range form.Kinds {
 		k := &Kind{Kind: &form.Kinds[i]}
 		for j := range k.Kind.Versions {
-			v := &Version{Version: &k.Kind.Versions[j], Kind: k}
+			v := &Version{Version: &k.Kind.Versions[j], Kind: k, admission: map[admissionKey][]*validation{}}
 			if v.Program, err = schemas.NewProgram(v.Schema); err != nil {
 				return nil, fmt.Errorf("policy: %s %s: %w", k.Resource(), v.Name, err)
+			}
+			v.object = resourceTypeOf(k.Kind, v.Version)
+			if v.rules, err = newSchemaRules(k.Kind, v.Version); err != nil {
+				return nil, fmt.Errorf("policy: %s %s: %w", k.Resource(), v.Name, err)
+			}
+			if k.Group == "" && k.Plural == "namespaces" {
+				p.namespaces = v
 			}
 			k.Versions = append(k.Versions, v)
 			if v.Served {
@@ -57,6 +71,9 @@ func New(encoded []byte) (*Policy, error) {
 		p.kinds = append(p.kinds, k)
 	}
 	if p.access, err = newAccess(form); err != nil {
+		return nil, err
+	}
+	if err = p.indexAdmission(form.Validations); err != nil {
 		return nil, err
 	}
 	return p, nil

@@ -272,7 +272,7 @@ func (c *compiler) versions(k *Kind, s section) {
 var versionName = regexp.MustCompile(`^v[1-9][0-9]*((alpha|beta)[1-9][0-9]*)?$`)
 
 func (c *compiler) version(name string, s section) Version {
-	known := []string{"served", "deprecated", "subresources", "additionalPrinterColumns", "selectableFields"}
+	known := []string{"served", "deprecated", "subresources", "additionalPrinterColumns", "selectableFields", "validations"}
 	if c.builtin {
 		known = append(known, "allowUnconditionalUpdate")
 	}
@@ -300,6 +300,7 @@ func (c *compiler) version(name string, s section) Version {
 		return v
 	}
 	v.Columns = c.columns(s, v.Schema)
+	v.Rules = c.celRules(s)
 	for _, item := range s.items("selectableFields") {
 		path, err := item.v.String()
 		switch {
@@ -313,6 +314,43 @@ func (c *compiler) version(name string, s section) Version {
 		}
 	}
 	return v
+}
+
+// celRules reads the rules in CEL; what they say is for package policy to check.
+func (c *compiler) celRules(s section) (rules []Rule) {
+	all, ok := s.get("validations")
+	if !ok {
+		return nil
+	}
+	fields, err := all.v.Fields()
+	if err != nil {
+		c.reported(err, all.at)
+		return nil
+	}
+	for fields.Next() {
+		name := fields.Selector().Unquoted()
+		f, _ := all.get(name)
+		f.only("path", "rule", "message", "messageExpression", "reason")
+		r := Rule{Name: name, Path: f.text("path"), Rule: f.text("rule"), Message: f.text("message"), MessageExpression: f.text("messageExpression"), Reason: f.text("reason"), Source: f.at.source}
+		if path, ok := f.get("path"); ok {
+			r.PathSource = path.at.source
+		}
+		if m, ok := f.get("messageExpression"); ok {
+			r.MessageSource = m.at.source
+		}
+		if text, ok := f.get("rule"); ok {
+			r.RuleSource = text.at.source
+		}
+		switch r.Reason {
+		case "", "FieldValueInvalid", "FieldValueForbidden", "FieldValueRequired", "FieldValueDuplicate":
+		default:
+			reason, _ := f.get("reason")
+			reason.refuse(fmt.Sprintf("the reason %q", r.Reason), "write FieldValueInvalid, FieldValueForbidden, FieldValueRequired or FieldValueDuplicate")
+		}
+		rules = append(rules, r)
+	}
+	slices.SortFunc(rules, func(a, b Rule) int { return strings.Compare(a.Name, b.Name) })
+	return rules
 }
 
 var columnTypes = []string{"string", "integer", "number", "boolean", "date"}

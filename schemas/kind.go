@@ -49,12 +49,42 @@ type Version struct {
 	// Status reports whether the status subresource is enabled.
 	Status bool `json:"status,omitempty"`
 
+	// Rules are what CEL says about parts of the object (x-kubernetes-validations).
+	Rules []Rule `json:"rules,omitempty"`
+
 	Columns          []Column `json:"columns,omitempty"`
 	SelectableFields []string `json:"selectableFields,omitempty"` // JSON paths: .spec.color
 
 	// AllowUnconditionalUpdate reports whether an update may leave out
 	// metadata.resourceVersion.
 	AllowUnconditionalUpdate bool `json:"allowUnconditionalUpdate,omitempty"`
+}
+
+// A Rule is an expression of CEL that a part of the object must satisfy. It is checked and
+// enforced by package policy.
+type Rule struct {
+	Name string `json:"name"`
+
+	// Path leads to the part: names of fields with dots between them, [*] for each item
+	// of a list or each value of a map; "" is the whole object.
+	Path string `json:"path,omitempty"`
+
+	Rule              string `json:"rule"`
+	Message           string `json:"message,omitempty"`
+	MessageExpression string `json:"messageExpression,omitempty"`
+	Reason            string `json:"reason,omitempty"` // FieldValueInvalid if empty
+
+	// Checked and CheckedMessage are the checked ASTs of the expressions.
+	Checked        []byte `json:"checked,omitempty"`
+	CheckedMessage []byte `json:"checkedMessage,omitempty"`
+
+	// Transition: it compares with what was there before.
+	Transition bool `json:"transition,omitempty"`
+
+	Source        Position `json:"source,omitzero"`
+	RuleSource    Position `json:"-"` // of the expression
+	PathSource    Position `json:"-"`
+	MessageSource Position `json:"-"`
 }
 
 // A Column is one column of the table that `kubectl get` shows. The column with

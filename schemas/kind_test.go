@@ -133,7 +133,7 @@ func TestKindRefused(t *testing.T) {
 		{"two versions", "", "\tversions: v1: {", "\tversions: v2: #schema: spec?: _\n\tversions: v1: { // <-", "more than one version is not supported yet"},
 		{"conversions", "", "\tversions: v1: {", "\tconversions: v1: moves: {} // <-\n\tversions: v1: {", "conversions is not supported yet"},
 		{"retention", "", "\tversions: v1: {", "\tretention: history: \"all\" // <-\n\tversions: v1: {", "retention is not supported yet"},
-		{"validations", "", "\t\tsubresources", "\t\tvalidations: a: rule: \"true\" // <-\n\t\tsubresources", "validations is not supported yet"},
+		{"a reason of rules", "", "\t\tsubresources", "\t\tvalidations: a: {rule: \"true\", reason: \"No\"} // <-\n\t\tsubresources", "the reason \"No\""},
 		{"scale", "", "subresources: status: {}", `subresources: scale: {specReplicasPath: ".spec.size", statusReplicasPath: ".status.size"} // <-`, "scale is not supported yet"},
 		{"not served", "", "\t\tsubresources", "\t\tserved: false // <-\n\t\tsubresources", "the only version is not served"},
 		{"a bad group", "widgets.Example", `group: "example.com"`, `group: "Example" // <-`, `group "Example"`},

@@ -105,6 +105,16 @@ type Decision struct {
 	Authorizer string `json:"authorizer"`
 	Rule       string `json:"rule,omitempty"`
 	Source     string `json:"source,omitempty"`
+	// Findings are those of admission rules that did not refuse it.
+	Findings []Finding `json:"findings,omitempty"`
+}
+
+// Finding is what an admission rule found.
+type Finding struct {
+	Rule    string `json:"rule"`
+	Source  string `json:"source,omitempty"`
+	Actions string `json:"actions"`
+	Message string `json:"message"`
 }
 
 // From describes an event: one change for each of its revisions.
@@ -134,6 +144,9 @@ func From(e *eventlog.Event) []*Change {
 	}
 	if d := m.GetDecisions(); d != nil {
 		c.Decision = &Decision{Authorizer: d.GetAuthorizer(), Rule: d.GetRule(), Source: d.GetSource()}
+		for _, f := range d.GetAdmission() {
+			c.Decision.Findings = append(c.Decision.Findings, Finding{Rule: f.GetRule(), Source: f.GetSource(), Actions: f.GetAction(), Message: f.GetMessage()})
+		}
 	}
 	if bulk := m.GetBulk(); bulk != nil {
 		c.Type = "Deleted"

@@ -5,6 +5,8 @@
 package reviews
 
 import (
+	"strings"
+
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
@@ -87,7 +89,7 @@ func self(q *question, o runtime.Object) error {
 	if len(errs) > 0 {
 		return invalid(review, errs)
 	}
-	review.Status = q.decide(q.asker.GetName(), q.asker.GetGroups(), review.Spec.ResourceAttributes, review.Spec.NonResourceAttributes)
+	review.Status = q.decide(q.asker.GetName(), q.asker.GetUID(), q.asker.GetGroups(), q.asker.GetExtra(), review.Spec.ResourceAttributes, review.Spec.NonResourceAttributes)
 	return nil
 }
 
@@ -136,6 +138,9 @@ func rules(q *question, o runtime.Object) error {
 		status.ResourceRules = append(status.ResourceRules, authorizationv1.ResourceRule{
 			Verbs: r.Verbs, APIGroups: r.APIGroups, Resources: r.Resources, ResourceNames: r.ResourceNames})
 	}
+	if conditional := q.policy.Conditional(q.asker.GetName(), q.asker.GetGroups()); len(conditional) > 0 {
+		status.Incomplete, status.EvaluationError = true, strings.Join(conditional, "; ")
+	}
 	review.Status = status
 	return nil
 }
@@ -154,13 +159,17 @@ func whoami(q *question, o runtime.Object) error {
 }
 
 func (q *question) decideFor(s *authorizationv1.SubjectAccessReviewSpec) authorizationv1.SubjectAccessReviewStatus {
-	return q.decide(s.User, s.Groups, s.ResourceAttributes, s.NonResourceAttributes)
+	extra := make(map[string][]string, len(s.Extra))
+	for k, v := range s.Extra {
+		extra[k] = v
+	}
+	return q.decide(s.User, s.UID, s.Groups, extra, s.ResourceAttributes, s.NonResourceAttributes)
 }
 
-func (q *question) decide(name string, groups []string, resource *authorizationv1.ResourceAttributes, path *authorizationv1.NonResourceAttributes) authorizationv1.SubjectAccessReviewStatus {
-	r := &policy.Request{User: name, Groups: groups}
+func (q *question) decide(name, uid string, groups []string, extra map[string][]string, resource *authorizationv1.ResourceAttributes, path *authorizationv1.NonResourceAttributes) authorizationv1.SubjectAccessReviewStatus {
+	r := &policy.Request{User: name, UID: uid, Groups: groups, Extra: extra}
 	if resource != nil {
-		r.IsResource, r.Verb, r.Group, r.Resource, r.Subresource = true, resource.Verb, resource.Group, resource.Resource, resource.Subresource
+		r.IsResource, r.Verb, r.Group, r.Version, r.Resource, r.Subresource = true, resource.Verb, resource.Group, resource.Version, resource.Resource, resource.Subresource
 		r.Namespace, r.Name = resource.Namespace, resource.Name
 	} else {
 		r.Verb, r.Path = path.Verb, path.Path

@@ -67,7 +67,7 @@ func Unavailable(message string) error {
 // rule refused it, if one did.
 func Forbidden(r *policy.Request, d *policy.Decision) error {
 	text := forbidden(r)
-	if d.Denied {
+	if d.Reason != "" {
 		text += ": " + d.Reason
 	}
 	err := apierrors.NewForbidden(schema.GroupResource{Group: r.Group, Resource: r.Resource}, r.Name, errors.New(text))

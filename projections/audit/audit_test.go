@@ -137,6 +137,18 @@ func (f *fixture) check(events []auditv1.Event) {
 	}
 }
 
+// What rules of admission found, and let pass, is where Kubernetes' auditors look for it.
+func TestFindingsAreAnnotated(t *testing.T) {
+	f := newFixture(t)
+	e := write("audit-1")
+	e.Meta.Decisions.Admission = []*logpb.Admission{{Rule: "t/validate/a/b", Source: "b.cue:9", Action: "Warn,Audit", Message: "say who owns it"}}
+	f.commit(f.encode(e))
+	const want = `[{"rule":"t/validate/a/b","source":"b.cue:9","message":"say who owns it","validationActions":["Warn","Audit"]}]`
+	if got := f.run()[0].Annotations[audit.FailureAnnotation]; got != want {
+		t.Errorf("annotated %s", got)
+	}
+}
+
 func TestEveryWriteIsOneLine(t *testing.T) {
 	f := newFixture(t)
 	f.append(3)

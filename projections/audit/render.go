@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -25,6 +26,9 @@ const (
 	SourceAnnotation = "stele.dev/source"
 	// PolicyAnnotation is the digest of the policy in force.
 	PolicyAnnotation = "stele.dev/policy"
+	// FailureAnnotation lists, as JSON, what rules of validating admission found that did
+	// not refuse the write, as Kubernetes' validation_failure does.
+	FailureAnnotation = "stele.dev/validation_failure"
 
 	decisionAnnotation = "authorization.k8s.io/decision"
 )
@@ -97,7 +101,29 @@ func record(e *eventlog.Event, object *logpb.Object, revision uint64) *auditv1.E
 	annotate(RuleAnnotation, d.GetRule())
 	annotate(SourceAnnotation, d.GetSource())
 	annotate(PolicyAnnotation, hex.EncodeToString(m.GetPolicyDigest()))
+	annotate(FailureAnnotation, failures(d.GetAdmission()))
 	return event
+}
+
+func failures(found []*logpb.Admission) string {
+	if len(found) == 0 {
+		return ""
+	}
+	type failure struct {
+		Rule    string   `json:"rule"`
+		Source  string   `json:"source,omitempty"`
+		Message string   `json:"message"`
+		Actions []string `json:"validationActions"`
+	}
+	list := make([]failure, len(found))
+	for i, f := range found {
+		list[i] = failure{f.GetRule(), f.GetSource(), f.GetMessage(), strings.Split(f.GetAction(), ",")}
+	}
+	text, err := json.Marshal(list)
+	if err != nil {
+		panic(err) // it is plain data
+	}
+	return string(text)
 }
 
 func user(a *logpb.Actor) authenticationv1.UserInfo {

@@ -1,0 +1,118 @@
+package policy_test
+
+import (
+	"strings"
+	"testing"
+)
+
+// inCEL is a bundle of a team with a kind to say something about.
+const inCEL = `{
+	teams: b: {
+		kinds: "things.b.example.com": {
+			group: "b.example.com", names: {kind: "Thing", plural: "things"}, storageVersion: "v1"
+			versions: v1: {
+				#schema: {
+					spec!: {size!: int & <=1000, names?: [...string], tags?: [string]: int, deep?: {flag?: bool}, ports?: [...{name!: string, port!: int}]}
+					status?: {ready?: bool}
+				}
+				subresources: status: {}
+				RULES
+			}
+		}
+		kinds: "others.b.example.com": {group: "b.example.com", names: {kind: "Other", plural: "others"}, storageVersion: "v1", versions: v1: #schema: {spec!: {color!: string}}}
+		rbac: clusterRoles: {
+			reader: rules: r: {apiGroups: ["b.example.com"], resources: ["things"], verbs: ["get", "list"]}
+			writer: rules: r: {apiGroups: ["b.example.com"], resources: ["things"], verbs: ["create", "update"]}
+		}
+		BODY
+	}
+}`
+
+func compileCEL(t *testing.T, rules, body string) []string {
+	t.Helper()
+	return compile(t, strings.NewReplacer("RULES", rules, "BODY", body).Replace(inCEL))
+}
+
+// What is wrong with an expression is said where it stands, before anything is enforced.
+func TestWhatIsWrongWithAnExpressionIsSaid(t *testing.T) {
+	validate := func(rest string) string {
+		return `admission: validate: v: {match: {apiGroups: ["b.example.com"], resources: ["things"]}, ` + rest + `}`
+	}
+	one := func(expression string) string { return validate(`validations: x: expression: "` + expression + `"`) }
+	when := func(role, expression string) string {
+		return `rbac: bindings: x: {clusterRole: "` + role + `", subjects: [{user: "u"}], namespaces: ["*"], when: "` + expression + `"}`
+	}
+	const inBody, inRules = "bundle.cue:29: bundle.teams.b.", "bundle.cue:21: "
+	for name, tc := range map[string]struct {
+		rules, body string
+		want        string // part of the only line; "" for nothing wrong
+	}{
+		"a field of the object":               {body: one("object.spec.size < 5")},
+		"a field that is not there":           {body: one("object.spec.sise < 5"), want: inBody + "admission.validate.v.validations.x.expression: in CEL: undefined field 'sise'; did you mean size?"},
+		"a name that is not there":            {body: one("objekt.spec.size < 5"), want: "undeclared reference to 'objekt'; did you mean object?"},
+		"a comparison of types":               {body: one("object.spec.size < 'x'"), want: "found no matching overload for '_<_' applied to '(int, string)'"},
+		"something that is no condition":      {body: one("object.spec.size"), want: "it is a int, and must be a bool"},
+		"no CEL":                              {body: one("object.spec.size <"), want: "in CEL: Syntax error"},
+		"a field of the status":               {body: one("!has(object.status) || object.status.ready")},
+		"metadata":                            {body: one("object.metadata.labels['a'] == 'b' && object.metadata.creationTimestamp < timestamp('2030-01-01T00:00:00Z')")},
+		"metadata that is not there":          {body: one("object.metadata.labls['a'] == 'b'"), want: "undefined field 'labls'; did you mean labels?"},
+		"the old object":                      {body: one("oldObject == null || object.spec.size >= oldObject.spec.size")},
+		"the request":                         {body: one("request.operation == 'CREATE' && 'a' in request.userInfo.groups && !request.dryRun && request.verb == 'create'")},
+		"a field of the request":              {body: one("request.user == 'x'"), want: "undefined field 'user'"},
+		"the namespace":                       {body: one("namespaceObject.metadata.labels['a'] == 'b'")},
+		"what else they may":                  {body: one("authorizer.group('b.example.com').resource('things').check('delete').allowed()")},
+		"Kubernetes' libraries":               {body: one("quantity('1Gi').isGreaterThan(quantity('1Mi')) && isURL('https://x') && object.spec.names.isSorted() && ip('10.0.0.1').family() == 4")},
+		"a list of messages":                  {body: one("object.spec.ports.all(p, p.port > 0 && p.name != '')")},
+		"a map":                               {body: one("object.spec.tags.all(k, object.spec.tags[k] > 0)")},
+		"a parameter":                         {body: validate(`params: max: 5, validations: x: expression: "object.spec.size < params.max"`)},
+		"a parameter that is not there":       {body: validate(`params: max: 5, validations: x: expression: "object.spec.size < params.maks"`), want: "undefined field 'maks'; did you mean max?"},
+		"params that there are not":           {body: one("object.spec.size < params.max"), want: "undeclared reference to 'params'"},
+		"variables in any order":              {body: validate(`variables: {a: "variables.b + 1", b: "object.spec.size"}, validations: x: expression: "variables.a < 5"`)},
+		"a variable of another type":          {body: validate(`variables: a: "object.spec.size", validations: x: expression: "variables.a < 'x'"`), want: "found no matching overload"},
+		"a variable that is not there":        {body: validate(`variables: abc: "object.spec.size", validations: x: expression: "variables.acb < 5"`), want: "did you mean variables.abc?"},
+		"a variable that is wrong":            {body: validate(`variables: a: "object.spec.sise", validations: x: expression: "variables.a < 5"`), want: "admission.validate.v.variables.a: in CEL: undefined field 'sise'"},
+		"variables in a circle":               {body: validate(`variables: {a: "variables.b", b: "variables.a"}, validations: x: expression: "true"`), want: "names itself"},
+		"a message":                           {body: validate(`validations: x: {expression: "true", messageExpression: "'size ' + string(object.spec.size)"}`)},
+		"a message that is no text":           {body: validate(`validations: x: {expression: "true", messageExpression: "object.spec.size"}`), want: "messageExpression: in CEL: it is a int, and must be a string"},
+		"a condition of the match":            {body: validate(`match: conditions: c: "request.name", validations: x: expression: "true"`), want: "match.conditions.c: in CEL: it is a string, and must be a bool"},
+		"a loop over a list":                  {body: one("object.spec.names.all(a, a.matches('^[a-z]+$'))")},
+		"loops within loops":                  {body: one("object.spec.names.all(a, object.spec.names.all(b, object.spec.names.all(c, a + b != c)))"), want: "times what an expression may cost at most"},
+		"a kind that is not there":            {body: `admission: validate: v: {match: {apiGroups: ["b.example.com"], resources: ["thinks"]}, validations: x: expression: "true"}`, want: "match: no kind is matched"},
+		"several kinds":                       {body: `admission: validate: v: {match: {apiGroups: ["b.example.com"], resources: ["things", "others"]}, validations: x: expression: "object.metadata.name != 'x'"}`},
+		"several kinds, and a field of one":   {body: `admission: validate: v: {match: {apiGroups: ["b.example.com"], resources: ["things", "others"]}, validations: x: expression: "object.spec.size < 5"}`, want: "undefined field 'size' (objects may be b.example.com/v1, Kind=Other)"},
+		"any kind, whose fields nobody knows": {body: `admission: validate: v: {match: {apiGroups: ["b.example.com"], resources: ["*"]}, validations: x: expression: "object.spec.size < 5"}`},
+		"Deny and Warn":                       {body: validate(`validationActions: ["Deny", "Warn"], validations: x: expression: "true"`), want: "Deny and Warn together"},
+		"a selector that is none":             {body: validate(`match: objectSelector: matchExpressions: [{key: "a", operator: "Inn"}], validations: x: expression: "true"`), want: "match.objectSelector: "},
+		"another field in a selector":         {body: validate(`match: objectSelector: matchLabel: a: "b", validations: x: expression: "true"`), want: `unknown field "matchLabel"`},
+		"somebody else's group":               {body: `admission: validate: v: {match: {apiGroups: ["c.example.com"], resources: ["things"]}, validations: x: expression: "true"}`, want: "bundle.cue:29: bundle.teams.b.admission.validate.v.match.apiGroups.0: "},
+
+		"a grant under a condition":              {body: when("reader", "request.namespace.startsWith('a') || request.verb == 'get'")},
+		"a condition that is wrong":              {body: when("reader", "request.nmespace == 'a'"), want: inBody + "rbac.bindings.x.when: in CEL: undefined field 'nmespace'; did you mean namespace?"},
+		"a condition on the object":              {body: when("writer", "object.spec.size < 5 && (oldObject == null || oldObject.spec.size < 5)")},
+		"a condition on the object, of its kind": {body: when("writer", "object.spec.color == 'red'"), want: "undefined field 'color'"},
+		"a condition on the object that is read": {body: when("reader", "object.spec.size < 5"), want: `rbac.bindings.x.when: a condition on the object cannot be decided for the verb "get" of rule b/clusterRoles/reader/r (bundle.cue:26)`},
+		"a condition on the object of admins":    {body: when("cluster-admin", "object.metadata.name == 'x'"), want: `cannot be decided for the verb "*"`},
+		"an exception":                           {body: `rbac: denies: d: {subjects: [{group: "g"}], rules: r: {apiGroups: ["b.example.com"], resources: ["things"], verbs: ["delete"]}, reason: "no", unless: "'x' in request.userInfo.groups"}`},
+		"an exception that is wrong":             {body: `rbac: denies: d: {subjects: [{group: "g"}], rules: r: {apiGroups: ["b.example.com"], resources: ["things"], verbs: ["delete"]}, reason: "no", unless: "'x' in request.userInfo.gruops"}`, want: "rbac.denies.d.unless: in CEL: undefined field 'gruops'; did you mean groups?"},
+
+		"a rule of the schema":                {rules: `validations: grow: {path: "spec.size", rule: "self >= oldSelf", message: "it can only grow"}`},
+		"a rule on the whole":                 {rules: `validations: whole: {rule: "self.spec.size > 1 && self.metadata.name != 'x'", messageExpression: "'not ' + string(self.spec.size)"}`},
+		"a rule on metadata":                  {rules: `validations: whole: rule: "self.metadata.labels['x'] == 'y'"`, want: inRules + "things.b.example.com/validations/whole.rule: in CEL: undefined field 'labels'"},
+		"a rule on a field that is not there": {rules: `validations: r: {path: "spec.sise", rule: "self > 1"}`, want: "things.b.example.com/validations/r.path: the schema says nothing of spec.sise; did you mean size?"},
+		"a rule with a path that is none":     {rules: `validations: r: {path: "spec..size", rule: "self > 1"}`, want: `"spec..size" is no path`},
+		"a rule on items":                     {rules: `validations: r: {path: "spec.ports[*]", rule: "self.port > 0"}`},
+		"a rule on values":                    {rules: `validations: r: {path: "spec.tags[*]", rule: "self > oldSelf"}`},
+		"a transition of items":               {rules: `validations: r: {path: "spec.ports[*].port", rule: "self > oldSelf"}`, want: "oldSelf cannot be used for the items of a list"},
+		"a rule of another type":              {rules: `validations: r: {path: "spec.size", rule: "self == 'x'"}`, want: "found no matching overload"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			lines := compileCEL(t, tc.rules, tc.body)
+			switch {
+			case tc.want == "" && len(lines) > 0:
+				t.Errorf("said %q", lines)
+			case tc.want != "" && (len(lines) != 1 || !strings.Contains(lines[0], tc.want)):
+				t.Errorf("said %q\nwant %q", lines, tc.want)
+			}
+		})
+	}
+}

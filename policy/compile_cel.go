@@ -1,0 +1,341 @@
+package policy
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"cuelang.org/go/cue"
+	"github.com/google/cel-go/cel"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kjson "sigs.k8s.io/json"
+	"stele.dev/stele/policy/expr"
+	"stele.dev/stele/schemas"
+	"stele.dev/stele/schemas/celtype"
+)
+
+// scopeOf gives the scope of an expression for objects of a type.
+type scopeOf func(objectType) (*expr.Scope, error)
+
+// expression checks one for each of the types that objects can have, the last of which
+// stands for all of them. at is where it stands. nil means that something is wrong with it.
+func (c *compiler) expression(text, path string, at schemas.Position, want *cel.Type, of []objectType, scope scopeOf) (*Expression, []*expr.Checked) {
+	checked := make([]*expr.Checked, len(of))
+	for i, t := range of {
+		s, err := scope(t)
+		if err != nil {
+			c.add(at, path, err.Error(), "")
+			return nil, nil
+		}
+		var fault *expr.Fault
+		if checked[i], fault = s.Compile(text, want); fault != nil {
+			c.fault(fault, text, path, at, t, len(of) > 1)
+			return nil, nil
+		}
+	}
+	return &Expression{Text: text, Checked: checked[len(of)-1].AST, Source: at}, checked
+}
+
+// all adds to several types the one that stands for all of them.
+func all(of []objectType) []objectType {
+	if len(of) > 1 {
+		return append(of, anyObject)
+	}
+	return of
+}
+
+// fault reports what is wrong with an expression, at its place in the expression.
+func (c *compiler) fault(f *expr.Fault, text, path string, at schemas.Position, of objectType, several bool) {
+	message := "in CEL: " + f.Message
+	if several && of.name != "" {
+		message += " (objects may be " + of.name + ")"
+	}
+	c.add(c.within(at, text, f.Line, f.Column), path, message, didYouMean(f.Name, f.Known))
+}
+
+// within is the position of a place in a text that stands behind a label, as far as the
+// text stands there as it is. Lines count from 1, columns from 0.
+func (c *compiler) within(at schemas.Position, text string, line, column int) schemas.Position {
+	i := slices.IndexFunc(c.source.Files, func(f File) bool { return f.Path == at.File })
+	if i < 0 || line == 0 {
+		return at
+	}
+	lines := strings.Split(string(c.source.Files[i].Data), "\n")
+	written := strings.Split(text, "\n")
+	if line > len(written) {
+		return at
+	}
+	from := at.Column - 1
+	for n := at.Line; n <= len(lines); n++ {
+		if from < 0 || from > len(lines[n-1]) {
+			from = 0
+		}
+		if found := strings.Index(lines[n-1][from:], written[0]); found >= 0 {
+			return schemas.Position{File: at.File, Line: n + line - 1, Column: from + found + column + 1}
+		}
+		from = 0
+		if n > at.Line+1 {
+			break
+		}
+	}
+	return at
+}
+
+// condition compiles a `when` or an `unless`, which hold for requests that rules name.
+func (c *compiler) condition(v cue.Value, name string, rules []Rule) *Condition {
+	x := v.LookupPath(cue.ParsePath(name))
+	if !x.Exists() {
+		return nil
+	}
+	text, err := x.String()
+	if err != nil {
+		c.decode(x, &text)
+		return nil
+	}
+	at, path := position(x), x.Path().String()
+	var of []objectType
+	for i := range rules {
+		for _, t := range c.scopes.objectTypes(rules[i].APIGroups, []string{"*"}, rules[i].Resources) {
+			if !slices.ContainsFunc(of, func(o objectType) bool { return o.name == t.name }) {
+				of = append(of, t)
+			}
+		}
+	}
+	if len(of) == 0 || slices.ContainsFunc(of, func(o objectType) bool { return o.name == "" }) {
+		of = []objectType{anyObject}
+	}
+	e, checked := c.expression(text, path, at, cel.BoolType, all(of), c.scopes.forAccess)
+	if e == nil {
+		return nil
+	}
+	condition := &Condition{Expression: *e, Object: slices.ContainsFunc(checked[0].Names, isObject)}
+	if condition.Object {
+		c.onlyWrites(rules, path, at)
+	}
+	return condition
+}
+
+func isObject(name string) bool { return name == varObject || name == varOldObject }
+
+// onlyWrites refuses a condition on the object for requests that have none.
+func (c *compiler) onlyWrites(rules []Rule, path string, pos schemas.Position) {
+	for _, r := range rules {
+		for _, verb := range r.Verbs {
+			switch verb {
+			case "create", "update", "patch", "delete":
+				if len(r.NonResourceURLs) == 0 {
+					continue
+				}
+			}
+			c.add(pos, path, fmt.Sprintf("a condition on the object cannot be decided for the verb %q of rule %s%s: there is no object that is written", verb, r.ID, at(r.Source.String())),
+				"grant create, update, patch and delete under this condition, and the rest without")
+			return
+		}
+	}
+}
+
+// validation compiles a rule of validating admission.
+func (c *compiler) validation(team, name string, v cue.Value) Validation {
+	r := Validation{ID: team + "/validate/" + name, Source: position(v)}
+	c.match(v, &r)
+	of := c.scopes.objectTypes(r.Match.APIGroups, r.Match.APIVersions, r.Match.Resources)
+	if len(of) == 0 {
+		c.add(position(v.LookupPath(cue.ParsePath("match"))), v.Path().String()+".match", "no kind is matched", "its apiGroups, apiVersions and resources name none of the bundle's")
+		return r
+	}
+	of = all(of)
+	own := map[string]*celtype.Type{}
+	if params := v.LookupPath(cue.ParsePath("params")); params.Exists() {
+		raw, err := params.MarshalJSON()
+		var value any
+		if err == nil {
+			err = kjson.UnmarshalCaseSensitivePreserveInts(raw, &value)
+		}
+		if err != nil {
+			c.add(position(params), params.Path().String(), err.Error(), "")
+			return r
+		}
+		if r.Params, err = json.Marshal(value); err != nil {
+			panic(err) // it came from JSON
+		}
+		own[varParams] = celtype.OfValue("stele.Params", value)
+	}
+	extended := map[string]*expr.Scope{}
+	scope := func(t objectType) (*expr.Scope, error) {
+		if extended[t.name] == nil {
+			s, err := c.scopes.forAdmission(t)
+			if err == nil && len(own) > 0 {
+				s, err = s.With(own)
+			}
+			if err != nil {
+				return nil, err
+			}
+			extended[t.name] = s
+		}
+		return extended[t.name], nil
+	}
+	for id, x := range c.fields(v, "match.conditions") {
+		if e := c.expressionAt(x, cel.BoolType, of, scope); e != nil {
+			r.Match.Conditions = append(r.Match.Conditions, Variable{Name: id, Expression: *e})
+		}
+	}
+	if !c.variables(v, &r, of, scope, extended) {
+		return r // what follows from it would be said of each expression that names one
+	}
+	for id, x := range c.fields(v, "validations") {
+		check := ValidationCheck{ID: r.ID + "/" + id, Source: position(x)}
+		c.decodeField(x, "message", &check.Message)
+		c.decodeField(x, "reason", &check.Reason)
+		if e := c.expressionAt(x.LookupPath(cue.ParsePath("expression")), cel.BoolType, of, scope); e != nil {
+			check.Expression = *e
+		}
+		if m := x.LookupPath(cue.ParsePath("messageExpression")); m.Exists() {
+			check.MessageExpression = c.expressionAt(m, cel.StringType, of, scope)
+		}
+		r.Validations = append(r.Validations, check)
+	}
+	c.decodeField(v, "validationActions", &r.Actions)
+	switch {
+	case len(r.Validations) == 0:
+		c.add(r.Source, v.Path().String(), "a rule without validations", "add validations: name: expression: …")
+	case len(r.Actions) == 0:
+		c.add(r.Source, v.Path().String(), "a rule without validationActions has no effect", "write Deny, Warn or Audit")
+	case slices.Contains(r.Actions, "Deny") && slices.Contains(r.Actions, "Warn"):
+		c.add(r.Source, v.Path().String(), "Deny and Warn together would say the same thing twice", "leave Warn out") // as upstream
+	}
+	return r
+}
+
+func (c *compiler) match(v cue.Value, r *Validation) {
+	m := v.LookupPath(cue.ParsePath("match"))
+	c.decodeField(m, "apiGroups", &r.Match.APIGroups)
+	c.decodeField(m, "apiVersions", &r.Match.APIVersions)
+	c.decodeField(m, "resources", &r.Match.Resources)
+	c.decodeField(m, "operations", &r.Match.Operations)
+	r.Match.NamespaceSelector = c.selector(m, "namespaceSelector")
+	r.Match.ObjectSelector = c.selector(m, "objectSelector")
+}
+
+func (c *compiler) selector(v cue.Value, name string) *metav1.LabelSelector {
+	x := v.LookupPath(cue.ParsePath(name))
+	if !x.Exists() {
+		return nil
+	}
+	raw, err := x.MarshalJSON()
+	s := &metav1.LabelSelector{}
+	if err == nil {
+		var strict []error
+		if strict, err = kjson.UnmarshalStrict(raw, s); err == nil && len(strict) > 0 {
+			err = strict[0]
+		}
+	}
+	if err == nil {
+		_, err = metav1.LabelSelectorAsSelector(s)
+	}
+	if err != nil {
+		c.add(position(x), x.Path().String(), err.Error(), "a selector has matchLabels and matchExpressions")
+	}
+	return s
+}
+
+// expressionAt checks the expression that is a value.
+func (c *compiler) expressionAt(x cue.Value, want *cel.Type, of []objectType, scope scopeOf) *Expression {
+	text, err := x.String()
+	if err != nil {
+		c.decode(x, &text)
+		return nil
+	}
+	e, _ := c.expression(text, x.Path().String(), position(x), want, of, scope)
+	return e
+}
+
+// variables compiles those of a rule, each after the ones that it names, and declares
+// them in the scopes of the rule.
+func (c *compiler) variables(v cue.Value, r *Validation, of []objectType, scope scopeOf, scopes map[string]*expr.Scope) bool {
+	type variable struct {
+		name  string
+		value cue.Value
+	}
+	var todo []variable
+	for name, x := range c.fields(v, "variables") {
+		todo = append(todo, variable{name, x})
+	}
+	names := make([]string, len(todo))
+	for i, x := range todo {
+		names[i] = x.name
+	}
+	for len(todo) > 0 {
+		progress := false
+		for i := 0; i < len(todo); i++ {
+			x := todo[i]
+			text, err := x.value.String()
+			if err != nil {
+				c.decode(x.value, &text)
+				return false
+			}
+			if waits := slices.ContainsFunc(todo, func(o variable) bool { return expr.Names(text, varVariables+o.name) }); waits {
+				continue
+			}
+			e, checked := c.expression(text, x.value.Path().String(), position(x.value), nil, of, scope)
+			if e == nil {
+				return false
+			}
+			r.Variables = append(r.Variables, Variable{Name: x.name, Expression: *e})
+			for j, t := range of {
+				if scopes[t.name], err = scopes[t.name].Declare(varVariables+x.name, checked[j].Type); err != nil {
+					c.add(position(x.value), x.value.Path().String(), err.Error(), "")
+					return false
+				}
+			}
+			todo = slices.Delete(todo, i, i+1)
+			i--
+			progress = true
+		}
+		if !progress {
+			c.add(position(todo[0].value), todo[0].value.Path().String(), "the variable names itself, by way of others", "")
+			return false
+		}
+	}
+	return true
+}
+
+// schemaRules checks the rules in CEL of a kind, in place.
+func (c *compiler) schemaRules(k *schemas.Kind) {
+	for i := range k.Versions {
+		v := &k.Versions[i]
+		for j := range v.Rules {
+			c.schemaRule(k, v, &v.Rules[j])
+		}
+	}
+}
+
+func (c *compiler) schemaRule(k *schemas.Kind, v *schemas.Version, r *schemas.Rule) {
+	id := ruleID(k, r)
+	path, err := parseRulePath(r.Path)
+	if err != nil {
+		c.add(r.PathSource, id+".path", err.Error(), "write names of fields with dots between them, and [*] for what is in a list or a map")
+		return
+	}
+	t, items, err := path.in(k, v)
+	if err != nil {
+		c.add(r.PathSource, id+".path", err.Error(), didYouMean(path.unknown(v.Schema)))
+		return
+	}
+	scope := func(objectType) (*expr.Scope, error) {
+		return expr.Root().With(map[string]*celtype.Type{varSelf: t, varOldSelf: t})
+	}
+	e, checked := c.expression(r.Rule, id+".rule", r.RuleSource, cel.BoolType, []objectType{anyObject}, scope)
+	if e == nil {
+		return
+	}
+	r.Checked = e.Checked
+	if r.Transition = slices.Contains(checked[0].Names, varOldSelf); r.Transition && items {
+		c.add(r.RuleSource, id+".rule", "oldSelf cannot be used for the items of a list: nothing tells which item it was before", "put the rule on the list, or on what encloses it")
+	}
+	if r.MessageExpression != "" {
+		if e, _ := c.expression(r.MessageExpression, id+".messageExpression", r.MessageSource, cel.StringType, []objectType{anyObject}, scope); e != nil {
+			r.CheckedMessage = e.Checked
+		}
+	}
+}

@@ -1,0 +1,139 @@
+package policy
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/google/cel-go/interpreter"
+	"stele.dev/stele/policy/expr"
+	"stele.dev/stele/schemas/celtype"
+)
+
+// condition is a Condition made ready to be decided.
+type condition struct {
+	*Condition
+	program *expr.Program
+}
+
+func newCondition(c *Condition) (*condition, error) {
+	if c == nil {
+		return nil, nil
+	}
+	program, err := expr.Load(c.Checked, c.Text)
+	return &condition{c, program}, err
+}
+
+// holds decides a condition that does not depend on the object. One that cannot be
+// evaluated holds neither as a `when` nor as an `unless`.
+func (c *condition) holds(r *Request) bool {
+	return c.decide(context.Background(), &accessVars{request: r})
+}
+
+func (c *condition) decide(ctx context.Context, vars *accessVars) bool {
+	budget := expr.NewBudget()
+	holds, err := c.program.Bool(ctx, vars, &budget)
+	return holds && err == nil
+}
+
+// accessVars are what conditions can name.
+type accessVars struct {
+	request        *Request
+	value          any // of request, once it was asked for
+	object, before any // as CEL sees them
+}
+
+func (v *accessVars) Parent() interpreter.Activation { return nil }
+
+func (v *accessVars) ResolveName(name string) (any, bool) {
+	switch name {
+	case varRequest:
+		if v.value == nil {
+			v.value = accessType.Value(v.request.fields())
+		}
+		return v.value, true
+	case varObject:
+		return v.object, v.object != nil
+	case varOldObject:
+		return v.before, v.before != nil
+	}
+	return nil, false
+}
+
+// fields are what expressions see of the request.
+func (r *Request) fields() map[string]any {
+	return map[string]any{
+		"verb": r.Verb, "namespace": r.Namespace, "name": r.Name, "path": r.Path, "subResource": r.Subresource,
+		"resource": map[string]any{"group": r.Group, "version": r.Version, "resource": r.Resource},
+		"userInfo": r.userFields(),
+	}
+}
+
+func (r *Request) userFields() map[string]any {
+	groups := make([]any, len(r.Groups))
+	for i, g := range r.Groups {
+		groups[i] = g
+	}
+	extra := make(map[string]any, len(r.Extra))
+	for k, values := range r.Extra {
+		list := make([]any, len(values))
+		for i, v := range values {
+			list[i] = v
+		}
+		extra[k] = list
+	}
+	return map[string]any{"username": r.User, "uid": r.UID, "groups": groups, "extra": extra}
+}
+
+// Pending is what is left of a decision until the object is known.
+type Pending struct {
+	request *Request
+	denies  []*grant  // refuse it, if their exception does not hold
+	grants  []*grant  // allow it, if their condition does
+	allowed *Decision // what else allows it
+}
+
+func (p *Pending) authorizer() string {
+	if len(p.denies) > 0 {
+		return p.denies[0].decision.Authorizer
+	}
+	return p.grants[0].decision.Authorizer
+}
+
+// Reason says on what the decision depends.
+func (p *Pending) Reason() string {
+	if len(p.denies) > 0 {
+		x := p.denies[0]
+		return fmt.Sprintf("it depends on the object: %s, unless %s", x.decision.Reason, x.condition.Text)
+	}
+	x := p.grants[0]
+	return fmt.Sprintf("it depends on the object: %q%s allows it only when %s", x.decision.Rule, at(x.decision.Source), x.condition.Text)
+}
+
+// Decide ends the decision for an object of a kind: what is to be written, nil of a
+// delete, and what is there, nil of a create.
+func (p *Pending) Decide(ctx context.Context, v *Version, object, old *Object) *Decision {
+	vars := &accessVars{request: p.request, object: v.value(object), before: v.value(old)}
+	for _, x := range p.denies {
+		if !x.condition.decide(ctx, vars) {
+			return x.decision
+		}
+	}
+	if p.allowed != nil {
+		return p.allowed
+	}
+	for _, x := range p.grants {
+		if x.condition.decide(ctx, vars) {
+			return x.decision
+		}
+	}
+	return &Decision{Reason: p.Reason()}
+}
+
+// value is an object as expressions see it; null if there is none.
+func (v *Version) value(o *Object) any {
+	if o == nil {
+		return celtype.Dynamic.Value(nil)
+	}
+	gvk := v.GroupVersionKind()
+	return v.object.Object(gvk.GroupVersion().String(), gvk.Kind, o.Meta, o.Content)
+}

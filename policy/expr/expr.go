@@ -1,0 +1,292 @@
+// Package expr is CEL as policies use it: the environment of Kubernetes' API server,
+// with its libraries and limits, in two halves. [Scope.Compile] checks an expression
+// where a bundle is compiled, and gives its checked AST as bytes; [Load] makes a program
+// of those on every replica, without checking anything again.
+//
+// The environment is pinned to one version of Kubernetes', so that a newer library does
+// not change what an expression means.
+package expr
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+
+	"github.com/google/cel-go/cel"
+	"github.com/google/cel-go/checker"
+	"github.com/google/cel-go/common/types"
+	"github.com/google/cel-go/common/types/ref"
+	"github.com/google/cel-go/interpreter"
+	exprpb "google.golang.org/genproto/googleapis/api/expr/v1alpha1"
+	"google.golang.org/protobuf/proto"
+	"k8s.io/apimachinery/pkg/util/version"
+	celconfig "k8s.io/apiserver/pkg/apis/cel"
+	apiservercel "k8s.io/apiserver/pkg/cel"
+	"k8s.io/apiserver/pkg/cel/environment"
+	"k8s.io/apiserver/pkg/cel/library"
+	"stele.dev/stele/schemas/celtype"
+)
+
+// base has Kubernetes' libraries, and no variables.
+var base = sync.OnceValue(func() *cel.Env {
+	return environment.MustBaseEnvSet(version.MajorMinor(1, 37)).NewExpressionsEnv()
+})
+
+// Scope is what expressions of one place can name. It is safe for concurrent use.
+type Scope struct {
+	env  *cel.Env
+	vars map[string]*celtype.Type
+}
+
+// Root is the scope without variables.
+func Root() *Scope { return &Scope{env: base()} }
+
+// With adds variables, whose names may have dots, to a scope.
+func (s *Scope) With(vars map[string]*celtype.Type) (*Scope, error) {
+	next := &Scope{vars: make(map[string]*celtype.Type, len(s.vars)+len(vars))}
+	for name, t := range s.vars {
+		next.vars[name] = t
+	}
+	var options []cel.EnvOption
+	var declared []*apiservercel.DeclType
+	for name, t := range vars {
+		next.vars[name] = t
+		options = append(options, cel.Variable(name, t.CEL()))
+		if hasMessages(t) {
+			declared = append(declared, t.Declaration())
+		}
+	}
+	if len(declared) > 0 {
+		provider := apiservercel.NewDeclTypeProvider(declared...)
+		provider.SetRecognizeKeywordAsFieldName(true)
+		provided, err := provider.EnvOptions(s.env.CELTypeProvider())
+		if err != nil {
+			return nil, err
+		}
+		options = append(options, provided...)
+	}
+	var err error
+	next.env, err = s.env.Extend(options...)
+	return next, err
+}
+
+// Declare adds a variable that has the type of another expression of the scope.
+func (s *Scope) Declare(name string, t *cel.Type) (*Scope, error) {
+	env, err := s.env.Extend(cel.Variable(name, t))
+	return &Scope{env: env, vars: s.vars}, err
+}
+
+func hasMessages(t *celtype.Type) bool {
+	for ; t != nil; t = t.Items() {
+		if t.IsMessage() {
+			return true
+		}
+	}
+	return false
+}
+
+// WithAuthorizer adds Kubernetes' authorizer (KEP-3488) to a scope, by which expressions
+// ask what else the user may do.
+func (s *Scope) WithAuthorizer() (*Scope, error) {
+	env, err := s.env.Extend(cel.Variable("authorizer", library.AuthorizerType), cel.Variable("authorizer.requestResource", library.ResourceCheckType))
+	return &Scope{env: env, vars: s.vars}, err
+}
+
+// Checked is an expression that was compiled.
+type Checked struct {
+	AST  []byte // an encoded google.api.expr.v1alpha1.CheckedExpr
+	Type *cel.Type
+	// Names are the variables that it uses, sorted.
+	Names []string
+	// Cost is how much evaluating it may cost, in units of CEL; see [CostLimit].
+	Cost uint64
+}
+
+// Fault is what is wrong with an expression. Line counts from 1, Column from 0; both
+// are 0 if the fault is no one place's.
+type Fault struct {
+	Line, Column int
+	Message      string
+	// Name is what is misspelt, if that is what is wrong, and Known are the names there are.
+	Name  string
+	Known []string
+}
+
+func (f *Fault) Error() string { return f.Message }
+
+// CostLimit bounds the estimated cost of one expression, as Kubernetes bounds that of
+// rules in CRDs. Lists, maps and strings that the schema does not bound are taken to have
+// assumedSize elements: whatever they really have, evaluation stops at its own limits.
+const (
+	CostLimit   = 10_000_000
+	assumedSize = 1000
+)
+
+// Compile checks an expression, which has to be of the given type; any if that is nil.
+func (s *Scope) Compile(text string, want *cel.Type) (*Checked, *Fault) {
+	ast, issues := s.env.Compile(text)
+	if issues.Err() != nil {
+		return nil, s.fault(issues.Errors()[0], text)
+	}
+	if out := ast.OutputType(); want != nil && !out.IsExactType(want) && !out.IsExactType(cel.DynType) {
+		return nil, &Fault{Message: fmt.Sprintf("it is a %s, and must be a %s", cel.FormatCELType(out), cel.FormatCELType(want))}
+	}
+	cost, err := s.env.EstimateCost(ast, &library.CostEstimator{SizeEstimator: sizes(s.vars)})
+	if err != nil {
+		return nil, &Fault{Message: err.Error()}
+	}
+	if cost.Max > CostLimit {
+		return nil, &Fault{Message: fmt.Sprintf("it may cost %.1f times what an expression may cost at most", float64(cost.Max)/CostLimit)}
+	}
+	checked, err := cel.AstToCheckedExpr(ast)
+	if err != nil {
+		return nil, &Fault{Message: err.Error()}
+	}
+	checked.SourceInfo = nil // the text is kept by who asked
+	encoded, err := proto.MarshalOptions{Deterministic: true}.Marshal(checked)
+	if err != nil {
+		return nil, &Fault{Message: err.Error()}
+	}
+	return &Checked{AST: encoded, Type: ast.OutputType(), Cost: cost.Max, Names: names(checked)}, nil
+}
+
+func names(checked *exprpb.CheckedExpr) (list []string) {
+	seen := map[string]bool{}
+	for _, r := range checked.ReferenceMap {
+		if r.Name != "" && !seen[r.Name] {
+			seen[r.Name] = true
+			list = append(list, r.Name)
+		}
+	}
+	return sorted(list)
+}
+
+// sizes implements [checker.CostEstimator] for the types of variables.
+type sizes map[string]*celtype.Type
+
+func (v sizes) EstimateSize(element checker.AstNode) *checker.SizeEstimate {
+	if size := element.ComputedSize(); size != nil {
+		return size
+	}
+	path := element.Path()
+	t, rest := v.variable(path)
+	for _, name := range rest {
+		if t == nil {
+			break
+		}
+		switch name {
+		case "@items", "@values":
+			t = t.Items()
+		case "@keys":
+			t = celtype.String
+		default:
+			if f := t.Field(name); f != nil {
+				t = f.Type
+			} else {
+				t = t.Items()
+			}
+		}
+	}
+	if t != nil && t.Limit() != celtype.Unlimited {
+		return &checker.SizeEstimate{Max: uint64(t.Limit())}
+	}
+	return &checker.SizeEstimate{Max: assumedSize}
+}
+
+// variable finds the variable that a path begins with, and what is left of it.
+func (v sizes) variable(path []string) (*celtype.Type, []string) {
+	for n := min(2, len(path)); n > 0; n-- {
+		if t := v[strings.Join(path[:n], ".")]; t != nil {
+			return t, path[n:]
+		}
+	}
+	return nil, nil
+}
+
+func (v sizes) EstimateCallCost(string, string, *checker.AstNode, []checker.AstNode) *checker.CallEstimate {
+	return nil
+}
+
+// Program is an expression made ready to be evaluated. It is safe for concurrent use.
+type Program struct {
+	program cel.Program
+	text    string
+}
+
+// Load makes a program of a checked expression. text is what errors show of it.
+func Load(ast []byte, text string) (*Program, error) {
+	var checked exprpb.CheckedExpr
+	if err := proto.Unmarshal(ast, &checked); err != nil {
+		return nil, fmt.Errorf("expression %q: %w", text, err)
+	}
+	loaded, err := cel.CheckedExprToAstWithSource(&checked, nil)
+	if err != nil {
+		return nil, fmt.Errorf("expression %q: %w", text, err)
+	}
+	program, err := base().Program(loaded, cel.InterruptCheckFrequency(celconfig.CheckFrequency))
+	if err != nil {
+		return nil, fmt.Errorf("expression %q: %w", text, err)
+	}
+	return &Program{program, text}, nil
+}
+
+// Text is the expression as it was written.
+func (p *Program) Text() string { return p.text }
+
+// Budget is what evaluations may still cost together, in units of CEL.
+type Budget int64
+
+// NewBudget is that of all the expressions of one rule, or of one object's schema.
+func NewBudget() Budget { return celconfig.RuntimeCELCostBudget }
+
+// ErrBudget says that expressions cost more than they may. What they would have decided
+// is not known.
+var ErrBudget = errors.New("running out of cost budget")
+
+// Eval evaluates the program. It ends early if the context does, or the budget.
+func (p *Program) Eval(ctx context.Context, vars interpreter.Activation, budget *Budget) (ref.Val, error) {
+	if *budget <= 0 {
+		return nil, ErrBudget
+	}
+	v, details, err := p.program.ContextEval(ctx, vars)
+	if details != nil {
+		if cost := details.ActualCost(); cost != nil {
+			*budget -= Budget(min(*cost, uint64(*budget)+1))
+		}
+	}
+	switch {
+	case *budget < 0:
+		return nil, ErrBudget
+	case err != nil:
+		return nil, fmt.Errorf("expression '%s' resulted in error: %w", p.text, err)
+	}
+	return v, nil
+}
+
+// Bool evaluates a program that is a condition.
+func (p *Program) Bool(ctx context.Context, vars interpreter.Activation, budget *Budget) (bool, error) {
+	v, err := p.Eval(ctx, vars, budget)
+	if err != nil {
+		return false, err
+	}
+	b, ok := v.(types.Bool)
+	if !ok {
+		return false, fmt.Errorf("expression '%s' resulted in a %s, not a bool", p.text, v.Type().TypeName())
+	}
+	return bool(b), nil
+}
+
+// Message evaluates a messageExpression: "" if it has nothing fit to be shown.
+func (p *Program) Message(ctx context.Context, vars interpreter.Activation, budget *Budget) string {
+	v, err := p.Eval(ctx, vars, budget)
+	if err != nil {
+		return ""
+	}
+	s, ok := v.Value().(string)
+	if s = strings.TrimSpace(s); !ok || len(s) > celconfig.MaxEvaluatedMessageExpressionSizeBytes || strings.Contains(s, "\n") {
+		return ""
+	}
+	return s
+}

@@ -1,0 +1,89 @@
+package expr
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/google/cel-go/common"
+	"stele.dev/stele/schemas/celtype"
+)
+
+var (
+	undeclared = regexp.MustCompile(`^undeclared reference to '([^']+)'`)
+	undefined  = regexp.MustCompile(`^undefined field '([^']+)'`)
+	container  = regexp.MustCompile(` \(in container '[^']*'\)`)
+)
+
+// fault says what CEL says, and which names there would have been.
+func (s *Scope) fault(e *common.Error, text string) *Fault {
+	f := &Fault{Line: e.Location.Line(), Column: e.Location.Column(), Message: container.ReplaceAllString(e.Message, "")}
+	if f.Line < 0 {
+		f.Line, f.Column = 0, 0
+	}
+	f.Message, _, _ = strings.Cut(f.Message, "\n")
+	if m := undeclared.FindStringSubmatch(e.Message); m != nil {
+		f.Name = m[1]
+		for _, v := range s.env.Variables() {
+			f.Known = append(f.Known, v.Name())
+			if !strings.HasPrefix(v.Name(), f.Name+".") {
+				continue
+			}
+			// It is one of several, of which none has the name that follows.
+			if m := regexp.MustCompile(regexp.QuoteMeta(f.Name) + `\.\w+`).FindString(text); m != "" {
+				f.Message = strings.Replace(f.Message, "'"+f.Name+"'", "'"+m+"'", 1)
+				f.Name = m
+			}
+		}
+		for name := range s.env.Functions() {
+			f.Known = append(f.Known, name)
+		}
+	}
+	if m := undefined.FindStringSubmatch(e.Message); m != nil {
+		f.Name = m[1]
+		for _, t := range s.vars {
+			f.Known = append(f.Known, fieldNames(t, 0)...)
+		}
+	}
+	f.Known = sorted(f.Known)
+	return f
+}
+
+// fieldNames are those of a type and of what is in it.
+func fieldNames(t *celtype.Type, depth int) []string {
+	for t != nil && !t.IsMessage() {
+		t = t.Items()
+	}
+	if t == nil || depth > 8 {
+		return nil
+	}
+	names := t.FieldNames()
+	for _, name := range t.FieldNames() {
+		names = append(names, fieldNames(t.Field(name).Type, depth+1)...)
+	}
+	return names
+}
+
+func sorted(list []string) []string {
+	slices.Sort(list)
+	return slices.Compact(list)
+}
+
+// Names tells whether an expression names a variable, as far as its text shows.
+func Names(text, name string) bool {
+	for rest := text; ; {
+		i := strings.Index(rest, name)
+		if i < 0 {
+			return false
+		}
+		end := i + len(name)
+		if (i == 0 || !isWord(rest[i-1])) && (end == len(rest) || !isWord(rest[end])) {
+			return true
+		}
+		rest = rest[end:]
+	}
+}
+
+func isWord(c byte) bool {
+	return c == '_' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
+}

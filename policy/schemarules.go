@@ -1,0 +1,314 @@
+package policy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/google/cel-go/interpreter"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"stele.dev/stele/policy/expr"
+	"stele.dev/stele/schemas"
+	"stele.dev/stele/schemas/celtype"
+)
+
+// rulePath leads from the top of an object to the parts that a rule is about.
+type rulePath []ruleStep
+
+// ruleStep is into a field, or, if it has no name, into each item or value.
+type ruleStep struct{ name string }
+
+func parseRulePath(text string) (path rulePath, err error) {
+	if text == "" {
+		return nil, nil
+	}
+	for part := range strings.SplitSeq(strings.TrimPrefix(text, "."), ".") {
+		name := strings.TrimRight(part, "[*]")
+		each := part[len(name):]
+		if name == "" || strings.Trim(each, "[*]") != "" || each != strings.Repeat("[*]", len(each)/3) {
+			return nil, fmt.Errorf("%q is no path", text)
+		}
+		path = append(path, ruleStep{name})
+		for range len(each) / 3 {
+			path = append(path, ruleStep{})
+		}
+	}
+	return path, nil
+}
+
+// in finds the type of what the path leads to, and whether it leads into lists.
+func (p rulePath) in(k *schemas.Kind, v *schemas.Version) (t *celtype.Type, items bool, err error) {
+	name := fmt.Sprintf("%s.%s.%s", cmpGroup(k.Group), v.Name, k.Kind)
+	if len(p) == 0 {
+		return celtype.Self(name, v.Schema), false, nil
+	}
+	n := v.Schema
+	for i, step := range p {
+		switch {
+		case step.name != "":
+			n = fieldOf(n, step.name)
+		case n.List != nil && n.Kinds == schemas.ListKind:
+			items, n = true, n.List.Items
+		case n.Struct != nil && n.Kinds == schemas.StructKind && len(n.Struct.Fields) == 0 && len(n.Struct.Patterns) == 1:
+			n = n.Struct.Patterns[0].Value
+		default:
+			n = nil
+		}
+		if n == nil {
+			return nil, items, fmt.Errorf("the schema says nothing of %s", p[:i+1])
+		}
+	}
+	return celtype.Of(name+"."+p.String(), n), items, nil
+}
+
+func fieldOf(n *schemas.Node, name string) *schemas.Node {
+	if n == nil || n.Struct == nil {
+		return nil
+	}
+	i := slices.IndexFunc(n.Struct.Fields, func(f schemas.Field) bool { return f.Name == name })
+	if i < 0 {
+		return nil
+	}
+	return n.Struct.Fields[i].Schema
+}
+
+// unknown is the first field of the path that the schema does not have, and those it has
+// in its place.
+func (p rulePath) unknown(n *schemas.Node) (name string, known []string) {
+	for _, step := range p {
+		next := fieldOf(n, step.name)
+		if next == nil {
+			if n != nil && n.Struct != nil {
+				for _, f := range n.Struct.Fields {
+					known = append(known, f.Name)
+				}
+			}
+			return step.name, known
+		}
+		n = next
+	}
+	return "", nil
+}
+
+func (p rulePath) String() string {
+	var b strings.Builder
+	for _, step := range p {
+		switch {
+		case step.name == "":
+			b.WriteString("[*]")
+		case b.Len() > 0:
+			b.WriteString("." + step.name)
+		default:
+			b.WriteString(step.name)
+		}
+	}
+	return b.String()
+}
+
+// ruleID names a rule in CEL of a kind.
+func ruleID(k *schemas.Kind, r *schemas.Rule) string {
+	return k.Resource() + "/validations/" + r.Name
+}
+
+// schemaRule is a rule made ready to be enforced.
+type schemaRule struct {
+	*schemas.Rule
+	id      string
+	path    rulePath
+	self    *celtype.Type
+	program *expr.Program
+	message *expr.Program
+}
+
+func newSchemaRules(k *schemas.Kind, v *schemas.Version) (rules []*schemaRule, err error) {
+	for i := range v.Rules {
+		r := &schemaRule{Rule: &v.Rules[i], id: ruleID(k, &v.Rules[i])}
+		if r.path, err = parseRulePath(r.Path); err != nil {
+			return nil, err
+		}
+		if r.self, _, err = r.path.in(k, v); err != nil {
+			return nil, err
+		}
+		if r.program, err = expr.Load(r.Checked, r.Rule.Rule); err != nil {
+			return nil, err
+		}
+		if r.MessageExpression != "" {
+			if r.message, err = expr.Load(r.CheckedMessage, r.MessageExpression); err != nil {
+				return nil, err
+			}
+		}
+		rules = append(rules, r)
+	}
+	return rules, nil
+}
+
+// Object is an object as it is decoded: its metadata, and everything.
+type Object struct {
+	Meta    *metav1.ObjectMeta
+	Content map[string]any // apiVersion, kind and metadata do not count
+}
+
+// HasRules tells whether the schema has rules in CEL.
+func (v *Version) HasRules() bool { return len(v.rules) > 0 }
+
+// ValidateRules tells which rules in CEL of its schema (x-kubernetes-validations, KEP-2876)
+// an object breaks, old being what it was before, nil if it is new. The object must be
+// valid otherwise. What is the same as before is not refused for it (KEP-4008) but warned
+// of.
+func (v *Version) ValidateRules(ctx context.Context, object, old *Object) (errs field.ErrorList, warnings []string) {
+	if len(v.rules) == 0 {
+		return nil, nil
+	}
+	e := &ruleEvaluation{ctx: ctx, v: v, object: object, old: old, budget: expr.NewBudget()}
+	for _, r := range v.rules {
+		var before any
+		if old != nil {
+			before = old.Content
+		}
+		e.walk(r, r.path, nil, object.Content, before, old != nil)
+	}
+	return e.errs, e.warnings
+}
+
+// ruleEvaluation is the evaluation of all rules for one object.
+type ruleEvaluation struct {
+	ctx         context.Context
+	v           *Version
+	object, old *Object
+	budget      expr.Budget
+	errs        field.ErrorList
+	warnings    []string
+}
+
+// walk follows what is left of a rule's path. known tells whether before is what the
+// value was.
+func (e *ruleEvaluation) walk(r *schemaRule, path rulePath, at *field.Path, value, before any, known bool) {
+	if len(path) == 0 {
+		e.check(r, at, value, before, known)
+		return
+	}
+	step, rest := path[0], path[1:]
+	switch value := value.(type) {
+	case map[string]any:
+		old, _ := before.(map[string]any)
+		if step.name != "" {
+			if next, ok := value[step.name]; ok {
+				before, had := old[step.name]
+				e.walk(r, rest, at.Child(step.name), next, before, known && had)
+			}
+			return
+		}
+		for _, key := range sortedKeys(value) {
+			before, had := old[key]
+			e.walk(r, rest, at.Key(key), value[key], before, known && had)
+		}
+	case []any:
+		if step.name == "" {
+			for i, next := range value {
+				e.walk(r, rest, at.Index(i), next, nil, false)
+			}
+		}
+	}
+}
+
+func sortedKeys(m map[string]any) []string {
+	keys := make([]string, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+// check evaluates a rule for a value. The texts are upstream's.
+func (e *ruleEvaluation) check(r *schemaRule, at *field.Path, value, before any, known bool) {
+	if value == nil || r.Transition && (!known || before == nil) {
+		return // transition rules are for what was there before
+	}
+	vars := &selfVars{e: e, r: r, at: at, value: value, before: before, known: known}
+	holds, err := r.program.Bool(e.ctx, vars, &e.budget)
+	switch {
+	case holds && err == nil:
+		return
+	case errors.Is(err, expr.ErrBudget):
+		e.errs = append(e.errs, field.Invalid(at, field.OmitValueType{}, "validation failed due to running out of cost budget, no further validation rules will be run"+r.suffix()))
+		return
+	case err != nil:
+		e.errs = append(e.errs, field.Invalid(at, field.OmitValueType{}, fmt.Sprintf("%v evaluating rule: %s%s", errors.Unwrap(err), r.text(), r.suffix())))
+		return
+	}
+	detail := ""
+	if r.message != nil {
+		detail = r.message.Message(e.ctx, vars, &e.budget)
+	}
+	if detail == "" {
+		if detail = strings.TrimSpace(r.Message); detail == "" {
+			detail = "failed rule: " + r.text()
+		}
+	}
+	shown := value
+	switch value.(type) {
+	case map[string]any, []any:
+		shown = field.OmitValueType{}
+	}
+	detail += r.suffix()
+	var fault *field.Error
+	switch r.Reason {
+	case "FieldValueForbidden":
+		fault = field.Forbidden(at, detail)
+	case "FieldValueRequired":
+		fault = field.Required(at, detail)
+	case "FieldValueDuplicate":
+		fault = field.Duplicate(at, shown)
+	default:
+		fault = field.Invalid(at, shown, detail)
+	}
+	if !r.Transition && known && len(r.path) > 0 && reflect.DeepEqual(value, before) {
+		e.warnings = append(e.warnings, fault.Error())
+		return
+	}
+	e.errs = append(e.errs, fault)
+}
+
+func (r *schemaRule) text() string {
+	if r.Message != "" {
+		return strings.TrimSpace(r.Message)
+	}
+	return strings.TrimSpace(r.Rule.Rule)
+}
+
+// suffix is where the rule stands.
+func (r *schemaRule) suffix() string { return at(r.Source.String()) }
+
+// selfVars are what a rule of a schema can name.
+type selfVars struct {
+	e             *ruleEvaluation
+	r             *schemaRule
+	at            *field.Path
+	value, before any
+	known         bool
+}
+
+func (v *selfVars) Parent() interpreter.Activation { return nil }
+
+func (v *selfVars) ResolveName(name string) (any, bool) {
+	switch {
+	case name == varSelf:
+		return v.of(v.e.object, v.value), true
+	case name == varOldSelf && v.known:
+		return v.of(v.e.old, v.before), true
+	}
+	return nil, false
+}
+
+func (v *selfVars) of(o *Object, value any) any {
+	if len(v.r.path) > 0 {
+		return v.r.self.Value(value)
+	}
+	gvk := v.e.v.GroupVersionKind()
+	return v.r.self.Object(gvk.GroupVersion().String(), gvk.Kind, o.Meta, o.Content)
+}

@@ -1,0 +1,249 @@
+package celtype
+
+import (
+	"encoding/base64"
+	"fmt"
+	"reflect"
+	"time"
+
+	"github.com/google/cel-go/common/types"
+	"github.com/google/cel-go/common/types/ref"
+	"github.com/google/cel-go/common/types/traits"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Value is a value of decoded JSON as CEL sees it. What is not of the type, as an object
+// from before its schema may be, is seen as it is.
+func (t *Type) Value(v any) ref.Val {
+	switch v := v.(type) {
+	case nil:
+		return types.NullValue
+	case bool:
+		return types.Bool(v)
+	case int64:
+		if t.shape == double {
+			return types.Double(v)
+		}
+		return types.Int(v)
+	case float64:
+		return types.Double(v)
+	case string:
+		return t.text(v)
+	case []any:
+		if t.shape == list {
+			return types.NewDynamicList(itemAdapter{t.items}, v)
+		}
+	case map[string]any:
+		switch t.shape {
+		case message:
+			return &messageValue{t: t, fields: v}
+		case mapping:
+			return types.NewStringInterfaceMap(itemAdapter{t.items}, v)
+		}
+	}
+	return types.DefaultTypeAdapter.NativeToValue(v)
+}
+
+func (t *Type) text(v string) ref.Val {
+	switch t.shape {
+	case timestamp:
+		if at, err := time.Parse(time.RFC3339Nano, v); err == nil {
+			return types.Timestamp{Time: at}
+		}
+	case bytes:
+		if b, err := base64.StdEncoding.DecodeString(v); err == nil {
+			return types.Bytes(b)
+		}
+	}
+	return types.String(v)
+}
+
+// itemAdapter gives the items of lists and maps their type.
+type itemAdapter struct{ t *Type }
+
+func (a itemAdapter) NativeToValue(v any) ref.Val {
+	if v, ok := v.(ref.Val); ok {
+		return v
+	}
+	return a.t.Value(v)
+}
+
+// Object is an object as CEL sees it: content without what is the server's, which comes
+// from its own place. t is a [Resource] or a [Self].
+func (t *Type) Object(apiVersion, kind string, meta *metav1.ObjectMeta, content map[string]any) ref.Val {
+	return &objectValue{messageValue: messageValue{t: t, fields: content}, apiVersion: apiVersion, kind: kind, meta: meta}
+}
+
+// messageValue is a struct with known fields. Other fields than those cannot be seen.
+type messageValue struct {
+	t      *Type
+	fields map[string]any
+}
+
+func (m *messageValue) find(name string) (ref.Val, bool) {
+	f := m.t.fields[name]
+	if f == nil {
+		return nil, false
+	}
+	v, ok := m.fields[f.Name]
+	if !ok {
+		return nil, false
+	}
+	return f.Type.Value(v), true
+}
+
+func (m *messageValue) Find(key ref.Val) (ref.Val, bool) { return find(key, m.find) }
+
+func find(key ref.Val, in func(string) (ref.Val, bool)) (ref.Val, bool) {
+	name, ok := key.(types.String)
+	if !ok {
+		return types.MaybeNoSuchOverloadErr(key), true
+	}
+	return in(string(name))
+}
+
+func (m *messageValue) Get(key ref.Val) ref.Val { return get(m, key) }
+
+func get(m traits.Mapper, key ref.Val) ref.Val {
+	v, found := m.Find(key)
+	if !found {
+		return types.NewErr("no such key: %v", key.Value())
+	}
+	return v
+}
+
+func (m *messageValue) Contains(key ref.Val) ref.Val {
+	_, found := m.Find(key)
+	return types.Bool(found)
+}
+
+func (m *messageValue) whole() traits.Mapper { return whole(m.t, m.find) }
+
+// whole is a message as a map, for what looks at all of it.
+func whole(t *Type, in func(string) (ref.Val, bool)) traits.Mapper {
+	all := map[ref.Val]ref.Val{}
+	for name, f := range t.fields {
+		if v, ok := in(name); ok {
+			all[types.String(f.Name)] = v
+		}
+	}
+	return types.NewRefValMap(types.DefaultTypeAdapter, all)
+}
+
+func (m *messageValue) Iterator() traits.Iterator   { return m.whole().Iterator() }
+func (m *messageValue) Size() ref.Val               { return m.whole().Size() }
+func (m *messageValue) Equal(other ref.Val) ref.Val { return equal(m.whole(), other) }
+func (m *messageValue) Type() ref.Type              { return types.MapType }
+func (m *messageValue) Value() any                  { return m.fields }
+func (m *messageValue) ConvertToType(to ref.Type) ref.Val {
+	switch to {
+	case types.MapType:
+		return m
+	case types.TypeType:
+		return types.MapType
+	}
+	return types.NewErr("type conversion error from 'object' to '%s'", to)
+}
+
+func (m *messageValue) ConvertToNative(to reflect.Type) (any, error) {
+	if reflect.TypeOf(m.fields).AssignableTo(to) {
+		return m.fields, nil
+	}
+	return nil, fmt.Errorf("type conversion error from 'object' to '%v'", to)
+}
+
+// equal compares what is a map with another message or map.
+func equal(m traits.Mapper, other ref.Val) ref.Val {
+	switch o := other.(type) {
+	case *messageValue:
+		return m.Equal(o.whole())
+	case *objectValue:
+		return m.Equal(o.whole())
+	}
+	return m.Equal(other)
+}
+
+// objectValue is the top of an object.
+type objectValue struct {
+	messageValue
+	apiVersion, kind string
+	meta             *metav1.ObjectMeta
+	metadata         ref.Val // once it was asked for
+}
+
+func (o *objectValue) find(name string) (ref.Val, bool) {
+	switch name {
+	case "apiVersion":
+		return types.String(o.apiVersion), true
+	case "kind":
+		return types.String(o.kind), true
+	case "metadata":
+		if o.metadata == nil {
+			o.metadata = o.t.fields["metadata"].Type.Value(metadataFields(o.meta))
+		}
+		return o.metadata, true
+	}
+	return o.messageValue.find(name)
+}
+
+func (o *objectValue) Find(key ref.Val) (ref.Val, bool) { return find(key, o.find) }
+func (o *objectValue) Get(key ref.Val) ref.Val          { return get(o, key) }
+func (o *objectValue) Contains(key ref.Val) ref.Val {
+	_, found := o.Find(key)
+	return types.Bool(found)
+}
+func (o *objectValue) whole() traits.Mapper        { return whole(o.t, o.find) }
+func (o *objectValue) Iterator() traits.Iterator   { return o.whole().Iterator() }
+func (o *objectValue) Size() ref.Val               { return o.whole().Size() }
+func (o *objectValue) Equal(other ref.Val) ref.Val { return equal(o.whole(), other) }
+
+// metadataFields are the parts of metadata that are there.
+func metadataFields(m *metav1.ObjectMeta) map[string]any {
+	fields := make(map[string]any, 12)
+	set := func(name, value string) {
+		if value != "" {
+			fields[name] = value
+		}
+	}
+	set("name", m.Name)
+	set("generateName", m.GenerateName)
+	set("namespace", m.Namespace)
+	set("uid", string(m.UID))
+	set("resourceVersion", m.ResourceVersion)
+	if m.Generation != 0 {
+		fields["generation"] = m.Generation
+	}
+	if !m.CreationTimestamp.IsZero() {
+		fields["creationTimestamp"] = m.CreationTimestamp.UTC().Format(time.RFC3339)
+	}
+	if m.DeletionTimestamp != nil {
+		fields["deletionTimestamp"] = m.DeletionTimestamp.UTC().Format(time.RFC3339)
+	}
+	if m.DeletionGracePeriodSeconds != nil {
+		fields["deletionGracePeriodSeconds"] = *m.DeletionGracePeriodSeconds
+	}
+	if len(m.Labels) > 0 {
+		fields["labels"] = m.Labels
+	}
+	if len(m.Annotations) > 0 {
+		fields["annotations"] = m.Annotations
+	}
+	if len(m.Finalizers) > 0 {
+		fields["finalizers"] = m.Finalizers
+	}
+	if len(m.OwnerReferences) > 0 {
+		owners := make([]any, len(m.OwnerReferences))
+		for i, r := range m.OwnerReferences {
+			owner := map[string]any{"apiVersion": r.APIVersion, "kind": r.Kind, "name": r.Name, "uid": string(r.UID)}
+			if r.Controller != nil {
+				owner["controller"] = *r.Controller
+			}
+			if r.BlockOwnerDeletion != nil {
+				owner["blockOwnerDeletion"] = *r.BlockOwnerDeletion
+			}
+			owners[i] = owner
+		}
+		fields["ownerReferences"] = owners
+	}
+	return fields
+}
