@@ -40,6 +40,8 @@ type Admission struct {
 	// Namespace is that of the object, asked for at most once; it returns nil if the object
 	// has none.
 	Namespace func() *Object
+	// Considered, if not nil, is told of each rule and what it makes of the write.
+	Considered func(Considered)
 
 	object, old, request, namespace any // as CEL sees them
 	asked                           *Object
@@ -181,6 +183,7 @@ func (m *Match) resource(v *Version, subresource string) bool {
 // evaluate adds what a rule finds wrong.
 func (r *validation) evaluate(ctx context.Context, p *Policy, v *Version, a *Admission, findings []Finding) []Finding {
 	if !r.selects(v, a) {
+		a.consider(r.ID, r.Source.String(), "does not select it")
 		return findings
 	}
 	vars := &admissionVars{p: p, v: v, a: a, r: r, ctx: ctx, budget: expr.NewBudget()}
@@ -191,6 +194,7 @@ func (r *validation) evaluate(ctx context.Context, p *Policy, v *Version, a *Adm
 				Rule: r.ID, Source: r.Match.Conditions[i].Source.String(), Actions: r.Actions, Reason: metav1.StatusReasonInvalid,
 				Message: "condition " + r.Match.Conditions[i].Name + ": " + err.Error()})
 		case !met:
+			a.consider(r.ID, r.Match.Conditions[i].Source.String(), "its condition "+r.Match.Conditions[i].Name+" does not hold")
 			return findings
 		}
 	}
@@ -198,8 +202,10 @@ func (r *validation) evaluate(ctx context.Context, p *Policy, v *Version, a *Adm
 		c := &r.checks[i]
 		holds, err := c.program.Bool(ctx, vars, &vars.budget)
 		if holds && err == nil {
+			a.consider(c.ID, c.Source.String(), "holds")
 			continue
 		}
+		a.consider(c.ID, c.Source.String(), "does not hold")
 		f := Finding{Rule: c.ID, Source: c.Source.String(), Actions: r.Actions, Reason: metav1.StatusReason(c.Reason)}
 		switch {
 		case err != nil:
@@ -216,6 +222,12 @@ func (r *validation) evaluate(ctx context.Context, p *Policy, v *Version, a *Adm
 		findings = append(findings, f)
 	}
 	return findings
+}
+
+func (a *Admission) consider(rule, source, verdict string) {
+	if a.Considered != nil {
+		a.Considered(Considered{rule, source, verdict})
+	}
 }
 
 // selects tells whether the rule's selectors name the write: that of objects the object

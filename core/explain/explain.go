@@ -1,0 +1,130 @@
+// Package explain says why a request is, or was, answered as it is: each stage's verdict,
+// with the rule that made it and that rule's place. It is served as explanations of
+// policy.stele.dev/v1. To create one asks what would become of a request; to get one, by
+// the audit id, what became of it: of a write from its event in the log, of a refusal
+// from memory, as far as that goes back.
+package explain
+
+import (
+	"encoding/json"
+	"sync"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"stele.dev/stele/core/discovery"
+)
+
+// The API.
+const (
+	Group   = "policy.stele.dev"
+	Version = "v1"
+	Plural  = "explanations"
+	Kind    = "Explanation"
+)
+
+// Explanation is a request, and what becomes of it.
+type Explanation struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Spec   Spec   `json:"spec"`
+	Status Status `json:"status,omitzero"`
+}
+
+// Spec is a request. One that is about no resource has a Path.
+type Spec struct {
+	Verb        string `json:"verb"`
+	Group       string `json:"group,omitempty"`
+	Version     string `json:"version,omitempty"`
+	Resource    string `json:"resource,omitempty"`
+	Subresource string `json:"subresource,omitempty"`
+	Namespace   string `json:"namespace,omitempty"`
+	Name        string `json:"name,omitempty"`
+	Path        string `json:"path,omitempty"`
+
+	// User in whose name; who asks if empty. It takes the permission to impersonate them.
+	User   string              `json:"user,omitempty"`
+	UID    string              `json:"uid,omitempty"`
+	Groups []string            `json:"groups,omitempty"`
+	Extra  map[string][]string `json:"extra,omitempty"`
+
+	// Object is the body of a write, as JSON. Without it, what depends on it is not said.
+	Object json.RawMessage `json:"object,omitempty"`
+	// ContentType of the body; for patches a merge patch if empty.
+	ContentType string `json:"contentType,omitempty"`
+}
+
+// Status is what becomes of the request.
+type Status struct {
+	Allowed bool   `json:"allowed"`
+	Code    int    `json:"code"` // HTTP status; 0 if not all of it was decided
+	Reason  string `json:"reason,omitempty"`
+	Message string `json:"message,omitempty"`
+	// Policy that decided it, by its digest, and the revision of the state that it met.
+	Policy   string `json:"policy,omitempty"`
+	Revision uint64 `json:"revision,omitempty"`
+	// Written is the revision of the write, of one that was.
+	Written uint64  `json:"written,omitempty"`
+	Stages  []Stage `json:"stages"`
+}
+
+// The verdicts of stages.
+const (
+	Passed  = "passed"
+	Refused = "refused"
+	Open    = "open" // it depends on what was not given
+)
+
+// Stage is what one stage made of the request.
+type Stage struct {
+	Name    string `json:"name"`
+	Verdict string `json:"verdict"`
+	Rule    string `json:"rule,omitempty"`
+	Source  string `json:"source,omitempty"`
+	Message string `json:"message,omitempty"`
+	// Considered are the rules that were looked at, as far as the stage tells them apart.
+	Considered []Considered `json:"considered,omitempty"`
+}
+
+// Considered is a rule, and what it made of the request.
+type Considered struct {
+	Rule    string `json:"rule"`
+	Source  string `json:"source,omitempty"`
+	Verdict string `json:"verdict"`
+}
+
+// Resource is for discovery.
+func Resource() discovery.Resource {
+	return discovery.Resource{Group: Group, Version: Version, APIResource: metav1.APIResource{
+		Name: Plural, SingularName: "explanation", Kind: Kind, Verbs: metav1.Verbs{"create", "get"},
+	}}
+}
+
+// Journal keeps the newest explanations, by audit id. It is safe for concurrent use.
+type Journal struct {
+	mu   sync.Mutex
+	ring []*Explanation
+	next int
+}
+
+// NewJournal keeps up to n.
+func NewJournal(n int) *Journal { return &Journal{ring: make([]*Explanation, n)} }
+
+// Add keeps one in place of the oldest.
+func (j *Journal) Add(e *Explanation) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.ring[j.next] = e
+	j.next = (j.next + 1) % len(j.ring)
+}
+
+// Find returns the newest of an audit id, or nil.
+func (j *Journal) Find(auditID string) *Explanation {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for i := range j.ring {
+		if e := j.ring[(j.next-1-i+2*len(j.ring))%len(j.ring)]; e != nil && e.Name == auditID {
+			return e
+		}
+	}
+	return nil
+}

@@ -1,0 +1,113 @@
+package policy
+
+// Considered is a rule that names a request, and what it makes of it.
+type Considered struct {
+	Rule    string
+	Source  string
+	Verdict string
+}
+
+// Consider lists the denies and grants that name the user, the verb and the resource of a
+// request, in the order of the policy, and what each makes of it. It is what people read
+// to understand a decision of [Policy.Authorize], and takes time in proportion to the
+// policy.
+func (p *Policy) Consider(r *Request) (list []Considered) {
+	for i := range p.form.Denies {
+		d := &p.form.Denies[i]
+		if !named(d.Subjects, r.User, r.Groups) {
+			continue
+		}
+		for j := range d.Rules {
+			if verdict := consider(&d.Rules[j], []string{"*"}, r); verdict != "" {
+				if verdict == applies {
+					verdict = d.verdict(r)
+				}
+				list = append(list, Considered{d.ID, d.Source.String(), verdict})
+				break
+			}
+		}
+	}
+	for i := range p.form.Bindings {
+		b := &p.form.Bindings[i]
+		if !named(b.Subjects, r.User, r.Groups) {
+			continue
+		}
+		for j := range p.form.Roles {
+			if p.form.Roles[j].Name == b.Role {
+				if verdict := b.verdict(&p.form.Roles[j], r); verdict != "" {
+					list = append(list, Considered{b.ID, b.Source.String(), verdict})
+				}
+			}
+		}
+	}
+	return list
+}
+
+// The verdicts on rules.
+const (
+	applies  = "applies"
+	Denies   = "denies it"
+	Grants   = "grants it"
+	Depends  = "depends on the object"
+	Excepted = "excepts it"
+	Unmet    = "its condition does not hold"
+)
+
+// consider tells whether a rule names a request, and if it names all but the name or the
+// namespace, that.
+func consider(rule *Rule, namespaces []string, r *Request) string {
+	decision := &Decision{}
+	matches := func(names, namespaces []string) bool {
+		one, g := *rule, &grants{byResource: map[resourceKey][]*grant{}}
+		one.ResourceNames = names
+		g.add(&one, namespaces, decision, nil)
+		return g.decide(r, nil) != nil
+	}
+	everywhere := []string{"*"}
+	switch {
+	case !matches(nil, everywhere):
+		return ""
+	case !matches(nil, namespaces):
+		return "is not for this namespace"
+	case !matches(rule.ResourceNames, everywhere):
+		return "is not for this name"
+	}
+	return applies
+}
+
+func (d *Deny) verdict(r *Request) string {
+	switch {
+	case d.Unless == nil:
+		return Denies
+	case d.Unless.Object:
+		return Depends
+	}
+	if c, err := newCondition(d.Unless); err == nil && c.holds(r) {
+		return Excepted
+	}
+	return Denies
+}
+
+// verdict is that of the first rule of the role that grants it, or else the last that
+// nearly does.
+func (b *Binding) verdict(role *Role, r *Request) (verdict string) {
+	for i := range role.Rules {
+		v := consider(&role.Rules[i], b.Namespaces, r)
+		if v == applies {
+			switch {
+			case b.When == nil:
+				return Grants
+			case b.When.Object:
+				return Depends
+			}
+			if c, err := newCondition(b.When); err == nil && c.holds(r) {
+				return Grants
+			}
+			return Unmet
+		}
+		if v != "" {
+			verdict = v
+		}
+	}
+	return verdict
+}
