@@ -79,7 +79,7 @@ func (p *Policy) RulesOf(user string, groups []string, namespace string) []Rule 
 			continue
 		}
 		everywhere := slices.Contains(b.Namespaces, "*")
-		if !everywhere && !slices.ContainsFunc(b.Namespaces, func(g string) bool { return globMatches(g, namespace) }) {
+		if !everywhere && !inNamespace(b.Namespaces, namespace) {
 			continue
 		}
 		for j := range p.form.Roles {
@@ -267,20 +267,17 @@ func (g *grants) inGroup(group string, r *Request) *Decision {
 
 func first(grants []*grant, r *Request) *Decision {
 	for _, x := range grants {
-		if x.verbs.has(r.Verb) && x.inNamespace(r.Namespace) && (len(x.names) == 0 || slices.Contains(x.names, r.Name)) {
+		if x.verbs.has(r.Verb) && (x.everywhere || inNamespace(x.namespaces, r.Namespace)) && (len(x.names) == 0 || slices.Contains(x.names, r.Name)) {
 			return x.decision
 		}
 	}
 	return nil
 }
 
-// inNamespace tells whether the grant holds in a namespace; "" is outside of
-// namespaces, or all of them.
-func (x *grant) inNamespace(namespace string) bool {
-	if x.everywhere {
-		return true
-	}
-	return namespace != "" && slices.ContainsFunc(x.namespaces, func(g string) bool { return globMatches(g, namespace) })
+// inNamespace tells whether one of the patterns is about a namespace. None is about "",
+// which is outside of namespaces, or all of them.
+func inNamespace(patterns []string, namespace string) bool {
+	return namespace != "" && slices.ContainsFunc(patterns, func(g string) bool { return globMatches(g, namespace) })
 }
 
 // globMatches tells whether a name matches a pattern in which * stands for any run
@@ -307,13 +304,12 @@ func globMatches(pattern, name string) bool {
 	}
 }
 
-// pathMatches follows upstream: "*" is any path, and a * at the end any rest.
+// pathMatches follows upstream: "*" is any path, and a * at the end, or several, any rest.
 func pathMatches(pattern, path string) bool {
 	if pattern == "*" || pattern == path {
 		return true
 	}
-	prefix, wild := strings.CutSuffix(pattern, "*")
-	return wild && strings.HasPrefix(path, prefix)
+	return strings.HasSuffix(pattern, "*") && strings.HasPrefix(path, strings.TrimRight(pattern, "*"))
 }
 
 // verbSet is a bit per well-known verb, and the names of others.
