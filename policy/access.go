@@ -131,7 +131,7 @@ func (s *subjects) of(x Subject) *grants {
 		by, name = s.groups, x.Group
 	}
 	if by[name] == nil {
-		by[name] = &grants{byResource: map[resourceKey][]*grant{}}
+		by[name] = &grants{byResource: map[resourceKey]*placed{}}
 	}
 	return by[name]
 }
@@ -155,7 +155,7 @@ func newDenies(denies []Deny) *subjects {
 }
 
 type grants struct {
-	byResource map[resourceKey][]*grant
+	byResource map[resourceKey]*placed
 	paths      []*grant
 	// wildcard forms that occur, so that others need not be looked for.
 	anyGroup, anyResource, anySubresource bool
@@ -165,10 +165,69 @@ type grants struct {
 // "*/status"; group "*" is any.
 type resourceKey struct{ group, resource string }
 
+// placed is the grants about one resource by where they hold, so that those about other
+// namespaces and other objects need not be looked at.
+type placed struct {
+	grants map[place][]*grant
+	heads  []int // lengths of the places' heads, ascending
+	named  bool  // some places have a name
+}
+
+// place is what a pattern of namespaces begins with, up to its first *, and one of the
+// names that a rule lists, if it does.
+type place struct {
+	head, name string
+	named      bool
+}
+
+func (p *placed) add(x *grant, names []string) {
+	for _, pattern := range x.namespaces {
+		head, _, _ := strings.Cut(pattern, "*")
+		if i, found := slices.BinarySearch(p.heads, len(head)); !found {
+			p.heads = slices.Insert(p.heads, i, len(head))
+		}
+		if len(names) == 0 {
+			p.put(x, place{head: head})
+		}
+		for _, name := range names {
+			p.put(x, place{head, name, true})
+			p.named = true
+		}
+	}
+}
+
+func (p *placed) put(x *grant, at place) {
+	if in := p.grants[at]; len(in) == 0 || in[len(in)-1] != x { // two patterns may begin alike
+		p.grants[at] = append(in, x)
+	}
+}
+
+// first returns the decision of the first grant that holds for a request, of those that
+// are about the most namespaces first. The receiver may be nil.
+func (p *placed) first(r *Request) *Decision {
+	if p == nil {
+		return nil
+	}
+	for _, n := range p.heads {
+		if n > len(r.Namespace) {
+			break
+		}
+		head := r.Namespace[:n]
+		if d := first(p.grants[place{head: head}], r); d != nil {
+			return d
+		}
+		if p.named {
+			if d := first(p.grants[place{head, r.Name, true}], r); d != nil {
+				return d
+			}
+		}
+	}
+	return nil
+}
+
 // grant is one rule of a role under one binding.
 type grant struct {
 	verbs      verbSet
-	names      []string // none: any
 	urls       []string
 	namespaces []string
 	everywhere bool
@@ -203,7 +262,7 @@ func newAccess(f *Form) (*access, error) {
 
 func (g *grants) add(rule *Rule, namespaces []string, decision *Decision) {
 	x := &grant{
-		verbs: newVerbSet(rule.Verbs), names: rule.ResourceNames, urls: rule.NonResourceURLs,
+		verbs: newVerbSet(rule.Verbs), urls: rule.NonResourceURLs,
 		namespaces: namespaces, everywhere: slices.Contains(namespaces, "*"), decision: decision,
 	}
 	if len(x.urls) > 0 {
@@ -212,7 +271,10 @@ func (g *grants) add(rule *Rule, namespaces []string, decision *Decision) {
 	for _, group := range rule.APIGroups {
 		for _, resource := range rule.Resources {
 			k := resourceKey{group, resource}
-			g.byResource[k] = append(g.byResource[k], x)
+			if g.byResource[k] == nil {
+				g.byResource[k] = &placed{grants: map[place][]*grant{}}
+			}
+			g.byResource[k].add(x, rule.ResourceNames)
 			g.anyGroup = g.anyGroup || group == "*"
 			g.anyResource = g.anyResource || resource == "*"
 			g.anySubresource = g.anySubresource || strings.HasPrefix(resource, "*/")
@@ -227,7 +289,7 @@ func at(position string) string {
 	return " (" + position + ")"
 }
 
-// allows returns the first grant's decision, or nil. The receiver may be nil.
+// allows returns the decision of a grant that holds, or nil. The receiver may be nil.
 func (g *grants) allows(r *Request) *Decision {
 	if g == nil {
 		return nil
@@ -251,23 +313,23 @@ func (g *grants) inGroup(group string, r *Request) *Decision {
 	if r.Subresource != "" {
 		resource += "/" + r.Subresource
 	}
-	if d := first(g.byResource[resourceKey{group, resource}], r); d != nil {
+	if d := g.byResource[resourceKey{group, resource}].first(r); d != nil {
 		return d
 	}
 	if g.anyResource {
-		if d := first(g.byResource[resourceKey{group, "*"}], r); d != nil {
+		if d := g.byResource[resourceKey{group, "*"}].first(r); d != nil {
 			return d
 		}
 	}
 	if g.anySubresource && r.Subresource != "" {
-		return first(g.byResource[resourceKey{group, "*/" + r.Subresource}], r)
+		return g.byResource[resourceKey{group, "*/" + r.Subresource}].first(r)
 	}
 	return nil
 }
 
 func first(grants []*grant, r *Request) *Decision {
 	for _, x := range grants {
-		if x.verbs.has(r.Verb) && (x.everywhere || inNamespace(x.namespaces, r.Namespace)) && (len(x.names) == 0 || slices.Contains(x.names, r.Name)) {
+		if x.verbs.has(r.Verb) && (x.everywhere || inNamespace(x.namespaces, r.Namespace)) {
 			return x.decision
 		}
 	}
