@@ -2,7 +2,10 @@ package policy_test
 
 import (
 	"fmt"
+	"runtime"
+	"strings"
 	"testing"
+	"testing/fstest"
 
 	"stele.dev/stele/policy"
 )
@@ -72,4 +75,124 @@ func BenchmarkAuthorize(b *testing.B) {
 			}
 		})
 	}
+}
+
+// size is how much there is in a bundle that [generate] makes.
+type size struct{ kinds, rules int }
+
+// ofALargeCompany is the size that compiling and loading must be quick at.
+var ofALargeCompany = size{kinds: 200, rules: 2000}
+
+// generate writes a bundle of 20 teams, each with a file of its own, who share kinds and
+// rules evenly.
+func generate(tb testing.TB, s size) *policy.Source {
+	tb.Helper()
+	const teams = 20
+	files := fstest.MapFS{
+		"cue.mod/module.cue": {Data: []byte("module: \"large.example.com\"\nlanguage: version: \"v0.17.0\"\n")},
+		"bundle.cue":         {Data: []byte("package large\n\nimport \"stele.dev/policy\"\n\nbundle: policy.#Bundle & {cluster: \"large\"}\n")},
+	}
+	for team := range teams {
+		b := &strings.Builder{}
+		fmt.Fprintf(b, "package large\n\nbundle: teams: team%d: {contact: \"#team%[1]d\", groups: [\"team%[1]d.example.com\"], namespaces: [\"team%[1]d-*\"]}\n", team)
+		for i := team; i < s.kinds; i += teams {
+			generateKind(b, team, i)
+		}
+		generateRoles(b, team, s.rules/teams, s.kinds)
+		files[fmt.Sprintf("team%d.cue", team)] = &fstest.MapFile{Data: []byte(b.String())}
+	}
+	source, err := policy.ReadFS(files, ".")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return source
+}
+
+func generateKind(b *strings.Builder, team, i int) {
+	fmt.Fprintf(b, `
+#Kind%[2]d: {
+	spec!: {
+		// Engine and major version, as one word.
+		engine!:  "postgres-16" | "postgres-17" | "mysql-8"
+		owner!:   =~"^[a-z][a-z0-9.]*@example\\.com$"
+		sizeGiB:  *10 | int & >=1 & <=4096
+		tier:     *"small" | "medium" | "large"
+		replicas: *0 | int & >=0 & <=5
+		paused:   *false | bool
+		region?:  "eu-%[2]d" | "us-%[2]d"
+		backups: {
+			enabled: *true | bool
+			// Days until a backup is deleted.
+			keepDays:  *7 | int & >=1 & <=365
+			schedule?: =~"^[0-9*/, -]+$"
+		}
+		ports?: [...{name!: =~"^[a-z]+$", port!: int & >0 & <65536}]
+		parameters?: [=~"^[a-z_]+$"]: string
+	}
+	status?: {
+		phase?:              "Pending" | "Ready" | "Failed"
+		observedGeneration?: int & >=0
+	}
+}
+bundle: teams: team%[1]d: kinds: "kind%[2]ds.team%[1]d.example.com": {
+	group: "team%[1]d.example.com"
+	names: {kind: "Kind%[2]d", plural: "kind%[2]ds"}
+	storageVersion: "v1"
+	versions: v1: {
+		#schema: #Kind%[2]d
+		subresources: status: {}
+		additionalPrinterColumns: [
+			{name: "Engine", type: "string", jsonPath: ".spec.engine"},
+			{name: "Age", type: "date", jsonPath: ".metadata.creationTimestamp"},
+		]
+		selectableFields: [".spec.engine"]
+	}
+}
+`, team, i)
+}
+
+// generateRoles writes roles of up to five rules, each bound to a group of its own.
+func generateRoles(b *strings.Builder, team, rules, kinds int) {
+	for i := 0; i < rules; i += 5 {
+		name := fmt.Sprintf("team%d:role%d", team, i/5)
+		fmt.Fprintf(b, "\nbundle: teams: team%d: rbac: clusterRoles: %q: rules: {\n", team, name)
+		for j := range min(5, rules-i) {
+			fmt.Fprintf(b, "\trule%d: {apiGroups: [\"team%d.example.com\"], resources: [\"kind%ds\"], verbs: [\"get\", \"list\", \"watch\", \"update\"]}\n", j, team, (i+j)*20%max(1, kinds)+team)
+		}
+		fmt.Fprintf(b, "}\nbundle: teams: team%d: rbac: bindings: %q: {clusterRole: %q, subjects: [{group: %q}], namespaces: [\"team%[1]d-*\"]}\n", team, fmt.Sprint("b", i/5), name, name)
+	}
+}
+
+// A bundle of a large company compiles in less than five seconds and 500 MiB.
+func BenchmarkCompile(b *testing.B) {
+	source := generate(b, ofALargeCompany)
+	b.ReportAllocs()
+	for b.Loop() {
+		compileSource(b, source)
+	}
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	b.ReportMetric(float64(m.Sys)/(1<<20), "MiB-of-the-process")
+}
+
+// Its form loads in less than half a second: that is what a replica needs to start, and
+// for what every activation takes.
+func BenchmarkNew(b *testing.B) {
+	encoded, _ := compileSource(b, generate(b, ofALargeCompany)).Form.Encode()
+	b.SetBytes(int64(len(encoded)))
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := policy.New(encoded); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func compileSource(tb testing.TB, source *policy.Source) *policy.Compiled {
+	tb.Helper()
+	compiled, diags := policy.Compile(source)
+	if len(diags) > 0 {
+		tb.Fatal(diags)
+	}
+	return compiled
 }
