@@ -92,7 +92,7 @@ func (p *Policy) RulesOf(user string, groups []string, namespace string) []Rule 
 			continue
 		}
 		everywhere := slices.Contains(b.Namespaces, "*")
-		if !everywhere && !slices.ContainsFunc(b.Namespaces, func(g string) bool { return globMatches(g, namespace) }) {
+		if !everywhere && !inNamespace(b.Namespaces, namespace) {
 			continue
 		}
 		for j := range p.form.Roles {
@@ -170,7 +170,7 @@ func (s *subjects) of(x Subject) *grants {
 		by, name = s.groups, x.Group
 	}
 	if by[name] == nil {
-		by[name] = &grants{byResource: map[resourceKey][]*grant{}}
+		by[name] = &grants{byResource: map[resourceKey]*placed{}}
 	}
 	return by[name]
 }
@@ -198,7 +198,7 @@ func newDenies(denies []Deny) (*subjects, error) {
 }
 
 type grants struct {
-	byResource map[resourceKey][]*grant
+	byResource map[resourceKey]*placed
 	paths      []*grant
 	// wildcard forms that occur, so that others need not be looked for.
 	anyGroup, anyResource, anySubresource bool
@@ -208,11 +208,70 @@ type grants struct {
 // "*/status"; group "*" is any.
 type resourceKey struct{ group, resource string }
 
+// placed is the grants about one resource by where they hold, so that those about other
+// namespaces and other objects need not be looked at.
+type placed struct {
+	grants map[place][]*grant
+	heads  []int // lengths of the places' heads, ascending
+	named  bool  // some places have a name
+}
+
+// place is what a pattern of namespaces begins with, up to its first *, and one of the
+// names that a rule lists, if it does.
+type place struct {
+	head, name string
+	named      bool
+}
+
+func (p *placed) add(x *grant, names []string) {
+	for _, pattern := range x.namespaces {
+		head, _, _ := strings.Cut(pattern, "*")
+		if i, found := slices.BinarySearch(p.heads, len(head)); !found {
+			p.heads = slices.Insert(p.heads, i, len(head))
+		}
+		if len(names) == 0 {
+			p.put(x, place{head: head})
+		}
+		for _, name := range names {
+			p.put(x, place{head, name, true})
+			p.named = true
+		}
+	}
+}
+
+func (p *placed) put(x *grant, at place) {
+	if in := p.grants[at]; len(in) == 0 || in[len(in)-1] != x { // two patterns may begin alike
+		p.grants[at] = append(in, x)
+	}
+}
+
+// first returns the decision of the first grant that holds for a request, of those that
+// are about the most namespaces first. The receiver may be nil.
+func (p *placed) first(r *Request, pending *[]*grant) *Decision {
+	if p == nil {
+		return nil
+	}
+	for _, n := range p.heads {
+		if n > len(r.Namespace) {
+			break
+		}
+		head := r.Namespace[:n]
+		if d := first(p.grants[place{head: head}], r, pending); d != nil {
+			return d
+		}
+		if p.named {
+			if d := first(p.grants[place{head, r.Name, true}], r, pending); d != nil {
+				return d
+			}
+		}
+	}
+	return nil
+}
+
 // grant is one rule of a role under one binding, or one of a deny.
 type grant struct {
 	condition  *condition // a grant holds if it does, a deny if it does not; nil: always
 	verbs      verbSet
-	names      []string // none: any
 	urls       []string
 	namespaces []string
 	everywhere bool
@@ -256,7 +315,7 @@ func newAccess(f *Form) (*access, error) {
 func (g *grants) add(rule *Rule, namespaces []string, decision *Decision, c *condition) {
 	x := &grant{
 		condition: c,
-		verbs:     newVerbSet(rule.Verbs), names: rule.ResourceNames, urls: rule.NonResourceURLs,
+		verbs:     newVerbSet(rule.Verbs), urls: rule.NonResourceURLs,
 		namespaces: namespaces, everywhere: slices.Contains(namespaces, "*"), decision: decision,
 	}
 	if len(x.urls) > 0 {
@@ -265,7 +324,10 @@ func (g *grants) add(rule *Rule, namespaces []string, decision *Decision, c *con
 	for _, group := range rule.APIGroups {
 		for _, resource := range rule.Resources {
 			k := resourceKey{group, resource}
-			g.byResource[k] = append(g.byResource[k], x)
+			if g.byResource[k] == nil {
+				g.byResource[k] = &placed{grants: map[place][]*grant{}}
+			}
+			g.byResource[k].add(x, rule.ResourceNames)
 			g.anyGroup = g.anyGroup || group == "*"
 			g.anyResource = g.anyResource || resource == "*"
 			g.anySubresource = g.anySubresource || strings.HasPrefix(resource, "*/")
@@ -280,7 +342,7 @@ func at(position string) string {
 	return " (" + position + ")"
 }
 
-// decide returns the decision of the first that holds, or nil. The receiver may be nil.
+// decide returns the decision of a grant that holds, or nil. The receiver may be nil.
 func (g *grants) decide(r *Request, pending *[]*grant) *Decision {
 	if g == nil {
 		return nil
@@ -304,23 +366,23 @@ func (g *grants) inGroup(group string, r *Request, pending *[]*grant) *Decision 
 	if r.Subresource != "" {
 		resource += "/" + r.Subresource
 	}
-	if d := first(g.byResource[resourceKey{group, resource}], r, pending); d != nil {
+	if d := g.byResource[resourceKey{group, resource}].first(r, pending); d != nil {
 		return d
 	}
 	if g.anyResource {
-		if d := first(g.byResource[resourceKey{group, "*"}], r, pending); d != nil {
+		if d := g.byResource[resourceKey{group, "*"}].first(r, pending); d != nil {
 			return d
 		}
 	}
 	if g.anySubresource && r.Subresource != "" {
-		return first(g.byResource[resourceKey{group, "*/" + r.Subresource}], r, pending)
+		return g.byResource[resourceKey{group, "*/" + r.Subresource}].first(r, pending)
 	}
 	return nil
 }
 
 func first(grants []*grant, r *Request, pending *[]*grant) *Decision {
 	for _, x := range grants {
-		if x.verbs.has(r.Verb) && x.inNamespace(r.Namespace) && (len(x.names) == 0 || slices.Contains(x.names, r.Name)) && x.holds(r, pending) {
+		if x.verbs.has(r.Verb) && (x.everywhere || inNamespace(x.namespaces, r.Namespace)) && x.holds(r, pending) {
 			return x.decision
 		}
 	}
@@ -340,13 +402,10 @@ func (x *grant) holds(r *Request, pending *[]*grant) bool {
 	return x.condition.holds(r) != x.decision.Denied
 }
 
-// inNamespace tells whether the grant holds in a namespace; "" is outside of
-// namespaces, or all of them.
-func (x *grant) inNamespace(namespace string) bool {
-	if x.everywhere {
-		return true
-	}
-	return namespace != "" && slices.ContainsFunc(x.namespaces, func(g string) bool { return globMatches(g, namespace) })
+// inNamespace tells whether one of the patterns is about a namespace. None is about "",
+// which is outside of namespaces, or all of them.
+func inNamespace(patterns []string, namespace string) bool {
+	return namespace != "" && slices.ContainsFunc(patterns, func(g string) bool { return globMatches(g, namespace) })
 }
 
 // globMatches tells whether a name matches a pattern in which * stands for any run
@@ -373,13 +432,12 @@ func globMatches(pattern, name string) bool {
 	}
 }
 
-// pathMatches follows upstream: "*" is any path, and a * at the end any rest.
+// pathMatches follows upstream: "*" is any path, and a * at the end, or several, any rest.
 func pathMatches(pattern, path string) bool {
 	if pattern == "*" || pattern == path {
 		return true
 	}
-	prefix, wild := strings.CutSuffix(pattern, "*")
-	return wild && strings.HasPrefix(path, prefix)
+	return strings.HasSuffix(pattern, "*") && strings.HasPrefix(path, strings.TrimRight(pattern, "*"))
 }
 
 // verbSet is a bit per well-known verb, and the names of others.

@@ -134,6 +134,10 @@ func (c *compiler) add(pos schemas.Position, path, message, hint string) {
 // conflict is how CUE says that a value is not one of a disjunction's.
 var conflict = regexp.MustCompile(`^conflicting values (.+) and (.+)$`)
 
+// unnamed is how CUE says that a value is not one of the names that the format makes a
+// pattern of, where there may be too many for a disjunction.
+var unnamed = regexp.MustCompile(`^invalid value (.+) \(out of bound =~"\^\(([-a-z0-9:|.\[\]]+)\)\$"\)$`)
+
 // cue reports errors of CUE's: one per path, at the user's own line if there is one.
 func (c *compiler) cue(err error) {
 	byPath := map[string][]cueerrors.Error{}
@@ -164,6 +168,11 @@ func (c *compiler) cue(err error) {
 		}
 		if strings.Contains(message, "empty disjunction") && len(allowed) > 0 {
 			message = value + " is not one of " + strings.Join(allowed, ", ")
+		}
+		if m := unnamed.FindStringSubmatch(message); m != nil {
+			names := strings.Split(strings.ReplaceAll(m[2], "[.]", "."), "|")
+			slices.Sort(names)
+			message = m[1] + ` is not one of "` + strings.Join(names, `", "`) + `"`
 		}
 		c.add(sourceOf(errs[len(errs)-1]), at, message, "")
 	}

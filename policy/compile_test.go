@@ -153,6 +153,14 @@ func TestWhatIsWrongWithABundleIsSaid(t *testing.T) {
 			bundle: "{\nteams: a: rbac: clusterRoles: r: rules: {}\nteams: b: rbac: clusterRoles: r: rules: {}\n}",
 			want:   []string{`bundle.cue:13: b/clusterRoles/r: the role "r" is defined twice; the other one is a/clusterRoles/r (bundle.cue:12)`},
 		},
+		"roles that do not exist": {
+			bundle: "{\nteams: a: rbac: clusterRoles: \"x.y\": rules: {}\nteams: a: rbac: bindings: b: {clusterRole: \"nobody\", subjects: [], namespaces: []}\n" +
+				"teams: b: rbac: bindings: b: {clusterRole: \"xxy\", subjects: [], namespaces: []}\n}",
+			want: []string{
+				`bundle.cue:13: bundle.teams.a.rbac.bindings.b.clusterRole: "nobody" is not one of "admin", "cluster-admin", "edit", "view", "x.y"`,
+				`bundle.cue:14: bundle.teams.b.rbac.bindings.b.clusterRole: "xxy" is not one of "admin", "cluster-admin", "edit", "view", "x.y"`,
+			},
+		},
 		"rules that grant nothing": {
 			bundle: `teams: a: rbac: clusterRoles: r: rules: {
 	both: {verbs: ["get"], apiGroups: [""], resources: ["x"], nonResourceURLs: ["/x"]}

@@ -58,7 +58,7 @@ const (
 func consider(rule *Rule, namespaces []string, r *Request) string {
 	decision := &Decision{}
 	matches := func(names, namespaces []string) bool {
-		one, g := *rule, &grants{byResource: map[resourceKey][]*grant{}}
+		one, g := *rule, &grants{byResource: map[resourceKey]*placed{}}
 		one.ResourceNames = names
 		g.add(&one, namespaces, decision, nil)
 		return g.decide(r, nil) != nil
