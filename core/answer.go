@@ -18,6 +18,8 @@ func (p *Pipeline) answer(ctx context.Context, r *Request) error {
 		return p.answerChanges(ctx, r)
 	case r.law:
 		return p.answerPolicies(ctx, r)
+	case r.explains:
+		return p.answerExplanation(ctx, r)
 	case r.review != nil:
 		return p.answerReview(ctx, r)
 	case r.info.Verb == "get":

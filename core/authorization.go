@@ -17,7 +17,22 @@ const policyHeader = "Stele-Policy"
 
 // authorization asks the tip's policy. What is not served is only said to those who may
 // ask for it.
-func (p *Pipeline) authorization(_ context.Context, r *Request) error {
+func (p *Pipeline) authorization(ctx context.Context, r *Request) error {
+	if err := p.authorized(ctx, r); err != nil || r.tip.Policy == nil {
+		return err
+	}
+	if err := r.find(); err != nil {
+		return err
+	}
+	// What depends on the object is decided once that is known, of what is an object.
+	if r.kind == nil && r.decision.Pending != nil {
+		return status.Forbidden(&r.access, r.decision)
+	}
+	return nil
+}
+
+// authorized asks the tip's policy.
+func (p *Pipeline) authorized(_ context.Context, r *Request) error {
 	if r.tip.Policy == nil {
 		if public(r.http.URL.Path) {
 			return nil
@@ -32,14 +47,7 @@ func (p *Pipeline) authorization(_ context.Context, r *Request) error {
 	}
 	r.authorized = r.tip.Policy.Authorize(&r.access)
 	r.decision = r.authorized
-	// What depends on the object is decided once that is known, of what is an object.
 	if !r.decision.Allowed && r.decision.Pending == nil {
-		return status.Forbidden(&r.access, r.decision)
-	}
-	if err := r.find(); err != nil {
-		return err
-	}
-	if r.kind == nil && r.decision.Pending != nil {
 		return status.Forbidden(&r.access, r.decision)
 	}
 	return nil
@@ -48,7 +56,7 @@ func (p *Pipeline) authorization(_ context.Context, r *Request) error {
 // find tells what is at the request's path.
 func (r *Request) find() error {
 	i := r.info
-	r.kind, r.review, r.law = nil, nil, false
+	r.kind, r.review, r.law, r.explains = nil, nil, false, false
 	if !i.IsResourceRequest {
 		return nil
 	}
@@ -58,6 +66,9 @@ func (r *Request) find() error {
 	}
 	if isPolicies(gvr) {
 		return r.allowedPolicies()
+	}
+	if isExplanations(gvr) {
+		return r.allowedExplanations()
 	}
 	if review := reviews.Find(gvr); review != nil {
 		return r.allowedReview(review)

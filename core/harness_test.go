@@ -252,8 +252,12 @@ func request(method, path, body string, header ...string) *http.Request {
 }
 
 func (r *replica) do(method, path, body string, header ...string) answer {
+	return r.serve(request(method, path, body, header...))
+}
+
+func (r *replica) serve(q *http.Request) answer {
 	w := httptest.NewRecorder()
-	r.ServeHTTP(w, request(method, path, body, header...))
+	r.ServeHTTP(w, q)
 	return answer{w.Code, w.Header(), w.Body.Bytes()}
 }
 

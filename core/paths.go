@@ -10,6 +10,7 @@ import (
 	"stele.dev/stele/core/activation"
 	"stele.dev/stele/core/changes"
 	"stele.dev/stele/core/discovery"
+	"stele.dev/stele/core/explain"
 	"stele.dev/stele/core/negotiate"
 	"stele.dev/stele/core/openapi"
 	"stele.dev/stele/core/reviews"
@@ -83,7 +84,7 @@ func (p *Pipeline) surfaceOf(r *Request) *surface {
 	}
 	s := &surface{
 		policy:    r.tip.Policy,
-		discovery: discovery.New(slices.Concat(discovery.FromPolicy(r.tip.Policy), []discovery.Resource{activation.Resource(), changes.Resource()}, reviews.Resources())),
+		discovery: discovery.New(slices.Concat(discovery.FromPolicy(r.tip.Policy), []discovery.Resource{activation.Resource(), explain.Resource(), changes.Resource()}, reviews.Resources())),
 		openapi:   openapi.New(r.tip.Policy, p.version.GitVersion),
 	}
 	p.surface.Store(s)

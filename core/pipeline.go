@@ -15,6 +15,7 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"stele.dev/stele/core/authn"
 	"stele.dev/stele/core/commit"
+	"stele.dev/stele/core/explain"
 	"stele.dev/stele/core/status"
 	"stele.dev/stele/eventlog"
 )
@@ -80,6 +81,9 @@ func (p *Pipeline) run(r *Request) error {
 		var back *again
 		switch {
 		case err == nil:
+			if r.said(nil); r.ends() {
+				return nil
+			}
 			i++
 			continue
 		case errors.As(err, &back):
@@ -90,9 +94,10 @@ func (p *Pipeline) run(r *Request) error {
 		default:
 			tip, confirmErr := p.confirmRefusal(ctx, r)
 			if confirmErr != nil {
-				return confirmErr
+				err = confirmErr
 			}
 			if tip == nil {
+				r.said(err)
 				return err
 			}
 			back = &again{stage: "impersonation", tip: tip}
@@ -138,6 +143,8 @@ type Pipeline struct {
 	version       version.Info
 	checks        []Check
 	compile       Compile
+	take          func(*Request) error // run, for stages that explain requests
+	refusals      *explain.Journal
 	requestInfo   *request.RequestInfoFactory
 	metrics       *metrics
 	surface       atomic.Pointer[surface]
@@ -172,8 +179,10 @@ func New(o Options) *Pipeline {
 	p := &Pipeline{
 		committer: o.Committer, log: o.Log, authenticator: o.Authenticator, logger: o.Logger, version: o.Version, checks: o.Checks, compile: o.Compile,
 		requestInfo: &request.RequestInfoFactory{APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api")},
+		refusals:    explain.NewJournal(remembered),
 		metrics:     newMetrics(o.Committer), draining: make(chan struct{}),
 	}
+	p.take = p.run
 	if p.logger == nil {
 		p.logger = slog.New(slog.DiscardHandler)
 	}
@@ -213,6 +222,7 @@ func (p *Pipeline) ServeHTTP(w http.ResponseWriter, h *http.Request) {
 	}()
 	if err := p.run(r); err != nil {
 		p.fail(r, err)
+		p.remember(r, err)
 	}
 	if r.cancel != nil {
 		r.cancel()

@@ -46,6 +46,7 @@ type Request struct {
 	decision   *policy.Decision // that, or what became of it
 	review     *reviews.Kind    // that it creates, if it does
 	law        bool             // it is about policies
+	explains   bool             // it is about what other requests come to
 	kind       *policy.Version
 	key        commit.Key
 
@@ -65,6 +66,7 @@ type Request struct {
 	asked    *activation.Policy
 	compiled *policy.Compiled
 
+	trace    *trace // of a request that is explained
 	warnings []string
 	sent     bool // the answer has begun, or an append may have
 }

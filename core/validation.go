@@ -63,10 +63,13 @@ func (p *Pipeline) validation(ctx context.Context, r *Request) error {
 	if err != nil {
 		return err
 	}
-	findings := r.tip.Policy.Admit(ctx, r.kind, &policy.Admission{
-		Request: &r.access, Operation: r.operation(), DryRun: r.body.options.dryRun, Object: object, Old: old,
-		Namespace: func() *policy.Object { return r.namespaceObject() },
-	})
+	admission := &policy.Admission{
+		Request: &r.access, Operation: r.operation(), DryRun: r.body.options.dryRun, Object: object, Old: old, Namespace: r.namespaceObject,
+	}
+	if r.trace != nil {
+		admission.Considered = func(c policy.Considered) { r.trace.considered = append(r.trace.considered, c) }
+	}
+	findings := r.tip.Policy.Admit(ctx, r.kind, admission)
 	var refused []*policy.Finding
 	for i := range findings {
 		f := &findings[i]

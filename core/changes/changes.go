@@ -98,6 +98,7 @@ type Request struct {
 	UserAgent    string   `json:"userAgent,omitempty"`
 	SourceIPs    []string `json:"sourceIPs,omitempty"`
 	FieldManager string   `json:"fieldManager,omitempty"`
+	Status       int      `json:"status,omitempty"` // HTTP status of the answer
 }
 
 // Decision is what allowed it.
@@ -139,7 +140,7 @@ func From(e *eventlog.Event) []*Change {
 	if r := m.GetRequest(); r != nil {
 		c.Request = &Request{
 			Verb: r.GetVerb(), Subresource: r.GetSubresource(), AuditID: r.GetAuditId(),
-			UserAgent: r.GetUserAgent(), SourceIPs: r.GetSourceIps(), FieldManager: r.GetFieldManager(),
+			UserAgent: r.GetUserAgent(), SourceIPs: r.GetSourceIps(), FieldManager: r.GetFieldManager(), Status: int(r.GetStatus()),
 		}
 	}
 	if d := m.GetDecisions(); d != nil {
@@ -191,6 +192,7 @@ func typeName(t logpb.Type) string {
 type Selection struct {
 	Namespace string // "" for all, and for those in none
 	Fields    fields.Selector
+	AuditID   string // "" for any
 }
 
 // selectable are the fields that can be selected by.
@@ -215,6 +217,9 @@ func (s *Selection) Check() error {
 // Matches tells whether a change is meant.
 func (s *Selection) Matches(c *Change) bool {
 	if s.Namespace != "" && c.ObjectMeta.Namespace != s.Namespace {
+		return false
+	}
+	if s.AuditID != "" && (c.Request == nil || c.Request.AuditID != s.AuditID) {
 		return false
 	}
 	if s.Fields == nil || s.Fields.Empty() {

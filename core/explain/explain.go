@@ -7,9 +7,11 @@ package explain
 
 import (
 	"encoding/json"
+	"fmt"
 	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"stele.dev/stele/core/changes"
 	"stele.dev/stele/core/discovery"
 )
 
@@ -127,4 +129,42 @@ func (j *Journal) Find(auditID string) *Explanation {
 		}
 	}
 	return nil
+}
+
+// Written explains a write by its event.
+func Written(c *changes.Change) *Explanation {
+	e := &Explanation{TypeMeta: metav1.TypeMeta{APIVersion: Group + "/" + Version, Kind: Kind}}
+	e.Name, e.CreationTimestamp = c.Request.AuditID, c.CreationTimestamp
+	e.Spec.Verb, e.Spec.Subresource = c.Request.Verb, c.Request.Subresource
+	if o := c.Object; o != nil {
+		e.Spec.Group, e.Spec.Version, e.Spec.Resource, e.Spec.Namespace, e.Spec.Name = o.Group, o.Version, o.Resource, o.Namespace, o.Name
+	}
+	e.Status = Status{Allowed: true, Code: c.Request.Status, Policy: c.Policy, Revision: c.Revision, Written: c.Revision}
+	stage := func(name, message string) *Stage {
+		e.Status.Stages = append(e.Status.Stages, Stage{Name: name, Verdict: Passed, Message: message})
+		return &e.Status.Stages[len(e.Status.Stages)-1]
+	}
+	if a := c.Actor; a != nil {
+		e.Spec.User, e.Spec.Groups = a.User, a.Groups
+		asked := a.User
+		if a.Impersonator != "" {
+			asked = a.Impersonator
+		}
+		stage("authentication", asked)
+		if a.Impersonator != "" {
+			stage("impersonation", "as "+a.User)
+		}
+	}
+	if d := c.Decision; d != nil {
+		s := stage("authorization", "by "+d.Authorizer)
+		s.Rule, s.Source = d.Rule, d.Source
+		if len(d.Findings) > 0 {
+			s := stage("validation", "")
+			for _, f := range d.Findings {
+				s.Considered = append(s.Considered, Considered{f.Rule, f.Source, "does not hold, " + f.Actions + ": " + f.Message})
+			}
+		}
+	}
+	stage("commit", fmt.Sprintf("%s at revision %d", c.Type, c.Revision))
+	return e
 }

@@ -1,0 +1,277 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/yaml"
+	"stele.dev/stele/core/explain"
+)
+
+type explainOptions struct {
+	clientOptions
+	user, auditID, file, output string
+	groups                      []string
+}
+
+func explainCommand() *cobra.Command {
+	o := &explainOptions{}
+	cmd := &cobra.Command{
+		Use:   "explain (VERB RESOURCE [NAME] | --audit-id ID)",
+		Short: "Say why a request is, or was, allowed or refused: by which rule, on which line",
+		Long: `Explain takes a request through the server as a dry run, and shows what each stage made
+of it: the rule that decided, where it stands, and the other rules that were considered.
+The request need not be one's own: --as and --as-group name in whose name it is, which
+takes the permission to impersonate them. RESOURCE can have a subresource, and be a path
+that begins with /. For writes -f has the object; without it, what depends on the object is
+left open.
+
+With --audit-id it says the same of a request that was: of a write, by its event in the
+log, or of a refusal that the server still remembers. Every answer has its id in the header
+Audit-Id.`,
+		Example: `  stele policy explain --as alice --as-group team-data delete databases orders -n default
+  stele policy explain --as alice create databases -n default -f orders.yaml
+  stele policy explain --audit-id 3c6d1a0e-5d0f-4f57-9d8e-6b1f0c2a4b11`,
+		Args: func(_ *cobra.Command, args []string) error {
+			switch {
+			case o.auditID != "" && len(args) > 0:
+				return errors.New("give a request or --audit-id, not both")
+			case o.auditID == "" && (len(args) < 2 || len(args) > 3):
+				return errors.New("give VERB RESOURCE [NAME], or --audit-id")
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd, args) },
+	}
+	o.addFlags(cmd)
+	f := cmd.Flags()
+	f.StringVar(&o.user, "as", "", "user in whose name the request is (default: one's own)")
+	f.StringArrayVar(&o.groups, "as-group", nil, "group of that user; may be given several times")
+	f.StringVarP(&o.file, "filename", "f", "", "file with the object of a write, YAML or JSON; - for standard input")
+	f.StringVar(&o.auditID, "audit-id", "", "explain the request that had this audit id")
+	f.StringVarP(&o.output, "output", "o", "", "json")
+	_ = cmd.MarkFlagFilename("filename", "yaml", "yml", "json")
+	cmd.ValidArgsFunction = func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+		if len(args) == 0 {
+			return []string{"get", "list", "watch", "create", "update", "patch", "delete"}, cobra.ShellCompDirectiveNoFileComp
+		}
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return cmd
+}
+
+func (o *explainOptions) run(cmd *cobra.Command, args []string) error {
+	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if o.output != "" && o.output != "json" {
+		return fmt.Errorf("-o %s: want json", o.output)
+	}
+	if o.user == "" && len(o.groups) > 0 {
+		return errors.New("--as-group needs --as")
+	}
+	client, err := newPolicyClient(&o.clientOptions)
+	if err != nil {
+		return err
+	}
+	var e *explain.Explanation
+	if o.auditID != "" {
+		e, err = client.explained(ctx, o.auditID)
+	} else {
+		var spec *explain.Spec
+		if spec, err = o.spec(cmd, args); err != nil {
+			return err
+		}
+		e, err = client.explain(ctx, spec)
+	}
+	if err != nil {
+		return err
+	}
+	if o.output == "json" {
+		return json.NewEncoder(cmd.OutOrStdout()).Encode(e)
+	}
+	return printExplanation(cmd.OutOrStdout(), e)
+}
+
+// spec is the request that the arguments describe.
+func (o *explainOptions) spec(cmd *cobra.Command, args []string) (*explain.Spec, error) {
+	s := &explain.Spec{Verb: args[0], User: o.user, Groups: o.groups}
+	if len(args) == 3 {
+		s.Name = args[2]
+	}
+	if o.file != "" {
+		text, err := readFile(cmd.InOrStdin(), o.file)
+		if err != nil {
+			return nil, err
+		}
+		if s.Object, err = yaml.YAMLToJSON(text); err != nil {
+			return nil, fmt.Errorf("%s: %w", o.file, err)
+		}
+	}
+	if strings.HasPrefix(args[1], "/") {
+		if s.Path = args[1]; s.Name != "" {
+			return nil, errors.New("a path has no NAME")
+		}
+		return s, nil
+	}
+	config, loader, err := o.config()
+	if err != nil {
+		return nil, err
+	}
+	resource, subresource, _ := strings.Cut(args[1], "/")
+	s.Subresource = subresource
+	namespaced := false
+	if mapping, err := resourceOf(config, resource); err == nil {
+		s.Group, s.Version, s.Resource = mapping.Resource.Group, mapping.Resource.Version, mapping.Resource.Resource
+		namespaced = mapping.Scope.Name() == meta.RESTScopeNameNamespace
+	} else {
+		// A rule may name what is not served; users and groups, for one, which are impersonated.
+		gr := schema.ParseGroupResource(resource)
+		s.Group, s.Version, s.Resource = gr.Group, "v1", gr.Resource
+		if slices.Contains([]string{"get", "list", "watch", "create", "update", "patch", "delete"}, s.Verb) {
+			return nil, err
+		}
+	}
+	if s.Namespace = o.namespace; s.Namespace == "" && namespaced {
+		if s.Namespace, _, err = loader.Namespace(); err != nil {
+			return nil, err
+		}
+	}
+	if !namespaced {
+		s.Namespace = ""
+	}
+	o.fromObject(s)
+	if s.Name == "" && (s.Verb == "get" || s.Verb == "update" || s.Verb == "patch" || s.Verb == "delete") {
+		return nil, fmt.Errorf("to %s takes a NAME", s.Verb)
+	}
+	if s.Verb == "create" {
+		s.Name = "" // it stands in the object
+	}
+	return s, nil
+}
+
+// fromObject takes from the object what was not said.
+func (o *explainOptions) fromObject(s *explain.Spec) {
+	var object metav1.PartialObjectMetadata
+	if json.Unmarshal(s.Object, &object) != nil {
+		return
+	}
+	if s.Name == "" {
+		s.Name = object.Name
+	}
+	if o.namespace == "" && object.Namespace != "" && s.Namespace != "" {
+		s.Namespace = object.Namespace
+	}
+}
+
+func readFile(stdin io.Reader, name string) ([]byte, error) {
+	if name == "-" {
+		return io.ReadAll(stdin)
+	}
+	return os.ReadFile(name)
+}
+
+func (c *policyClient) explain(ctx context.Context, spec *explain.Spec) (*explain.Explanation, error) {
+	e := &explain.Explanation{TypeMeta: metav1.TypeMeta{APIVersion: explain.Group + "/" + explain.Version, Kind: explain.Kind}, Spec: *spec}
+	text, err := json.Marshal(e)
+	if err != nil {
+		return nil, err
+	}
+	if text, err = c.rest.Post().Resource(explain.Plural).SetHeader("Content-Type", "application/json").Body(text).DoRaw(ctx); err != nil {
+		return nil, readable(err, text)
+	}
+	e = new(explain.Explanation)
+	return e, json.Unmarshal(text, e)
+}
+
+func (c *policyClient) explained(ctx context.Context, auditID string) (*explain.Explanation, error) {
+	text, err := c.rest.Get().Resource(explain.Plural).Name(auditID).DoRaw(ctx)
+	if err != nil {
+		return nil, readable(err, text)
+	}
+	e := new(explain.Explanation)
+	return e, json.Unmarshal(text, e)
+}
+
+// printExplanation shows the verdict, and then a line for each stage, with what it
+// considered below.
+func printExplanation(out io.Writer, e *explain.Explanation) error {
+	fmt.Fprintln(out, sentence(e))
+	fmt.Fprintln(out)
+	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
+	fmt.Fprintln(w, "STAGE\tVERDICT\tRULE\tSOURCE")
+	for _, s := range e.Status.Stages {
+		if s.Verdict == explain.Passed && s.Rule == "" && s.Message != "" {
+			fmt.Fprintf(w, "%s\t%s\t%s\n", s.Name, s.Verdict, s.Message)
+		} else {
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", s.Name, s.Verdict, dash(s.Rule), dash(s.Source))
+		}
+		for _, c := range s.Considered {
+			fmt.Fprintf(w, "\t  %s\t%s\t%s\n", c.Verdict, c.Rule, dash(c.Source))
+		}
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	if e.Status.Message != "" {
+		fmt.Fprintf(out, "\n%s\n", e.Status.Message)
+	}
+	return nil
+}
+
+func dash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}
+
+// sentence says it in one line.
+func sentence(e *explain.Explanation) string {
+	s, st := &e.Spec, &e.Status
+	who := s.User
+	if who == "" {
+		who = "You"
+	}
+	what := s.Path
+	if s.Resource != "" {
+		what = schema.GroupResource{Group: s.Group, Resource: s.Resource}.String()
+		if s.Subresource != "" {
+			what = strings.Replace(what, s.Resource, s.Resource+"/"+s.Subresource, 1)
+		}
+		if s.Name != "" {
+			what += " " + s.Name
+		}
+		if s.Namespace != "" {
+			what += " in namespace " + s.Namespace
+		}
+	}
+	open := slices.ContainsFunc(st.Stages, func(x explain.Stage) bool { return x.Verdict == explain.Open })
+	switch {
+	case st.Written > 0:
+		return fmt.Sprintf("%s did %s %s, at revision %d, under policy %.12s.", who, s.Verb, what, st.Written, st.Policy)
+	case open:
+		return fmt.Sprintf("Whether %s may %s %s depends on the object; give it with -f. Policy %.12s, revision %d.", strings.ToLower(who[:1])+who[1:], s.Verb, what, st.Policy, st.Revision)
+	case st.Allowed:
+		return fmt.Sprintf("%s may %s %s. Policy %.12s, revision %d.", who, s.Verb, what, st.Policy, st.Revision)
+	}
+	verdict := "may not"
+	switch st.Stages[len(st.Stages)-1].Name {
+	case "impersonation", "authorization", "conditions":
+	default: // they may, but this one would not do
+		verdict = "cannot"
+	}
+	return fmt.Sprintf("%s %s %s %s: %d %s. Policy %.12s, revision %d.", who, verdict, s.Verb, what, st.Code, st.Reason, st.Policy, st.Revision)
+}

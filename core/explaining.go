@@ -1,0 +1,405 @@
+package core
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	kjson "sigs.k8s.io/json"
+	"stele.dev/stele/core/changes"
+	"stele.dev/stele/core/explain"
+	"stele.dev/stele/core/negotiate"
+	"stele.dev/stele/core/status"
+	"stele.dev/stele/policy"
+)
+
+// remembered is how many refusals a replica can explain.
+const remembered = 1024
+
+func isExplanations(r schema.GroupVersionResource) bool {
+	return r.Group == explain.Group && r.Version == explain.Version && r.Resource == explain.Plural
+}
+
+// allowedExplanations tells whether there is an explanation at the request's path, and
+// whether it takes the method. To create one is to read.
+func (r *Request) allowedExplanations() error {
+	i := r.info
+	r.key.Group, r.key.Resource, r.key.Name = explain.Group, explain.Plural, i.Name
+	if i.Subresource != "" || i.Namespace != "" {
+		return status.NotServed(i.Verb, r.resource())
+	}
+	if i.Verb != "get" && (i.Verb != "create" || i.Name != "") {
+		return apierrors.NewMethodNotSupported(r.resource(), i.Verb)
+	}
+	r.write, r.explains = false, true
+	return nil
+}
+
+// answerExplanation says what would become of a request, or what became of one.
+func (p *Pipeline) answerExplanation(ctx context.Context, r *Request) error {
+	f, err := negotiate.Plain(r.http)
+	if err != nil {
+		return err
+	}
+	if r.info.Verb == "get" {
+		e, err := p.explained(ctx, r)
+		if err != nil {
+			return err
+		}
+		return p.writeJSON(r, f, http.StatusOK, e)
+	}
+	if r.trace != nil {
+		return apierrors.NewBadRequest("an explanation of an explanation is not to be had")
+	}
+	if r.body == nil {
+		mediaType, err := negotiate.Body(r.http, negotiate.JSON)
+		if err != nil {
+			return err
+		}
+		r.body = &body{mediaType: mediaType}
+		if r.body.raw, err = readLimited(r.http); err != nil {
+			return err
+		}
+	}
+	if err := p.see(ctx, r, ""); err != nil {
+		return err
+	}
+	e := new(explain.Explanation)
+	strict, err := kjson.UnmarshalStrict(r.body.raw, e)
+	if err == nil && len(strict) > 0 {
+		err = strict[0]
+	}
+	if err != nil {
+		return apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: %v", explain.Kind, explain.Version, explain.Kind, err))
+	}
+	if e.Kind != explain.Kind || e.APIVersion != explain.Group+"/"+explain.Version {
+		return apierrors.NewBadRequest(fmt.Sprintf("the object provided is unrecognized (must be of type %s): it is %s, %s", explain.Kind, e.APIVersion, e.Kind))
+	}
+	if err := p.explain(ctx, r, e); err != nil {
+		return err
+	}
+	return p.writeJSON(r, f, http.StatusCreated, e)
+}
+
+// trace is what the stages of an explained request said.
+type trace struct {
+	stages     []explain.Stage
+	considered []policy.Considered // by the stage that is running
+	until      string              // the last stage that is run; "" for all
+	brief      bool                // without what was considered
+}
+
+// explain takes the request that is asked about through the pipeline, as a dry run, and
+// writes down what each stage says: there is no second set of rules that could differ.
+func (p *Pipeline) explain(ctx context.Context, asker *Request, e *explain.Explanation) error {
+	t := &trace{}
+	q, err := explainedRequest(ctx, &e.Spec, t)
+	if err != nil {
+		return err
+	}
+	w := &unread{header: http.Header{}}
+	inner := &Request{http: q, w: &response{ResponseWriter: w}, auditID: asker.auditID, received: asker.received, requester: asker.user, tip: asker.tip, confirmed: asker.confirmed, trace: t}
+	if q.URL.Path == "" {
+		err = p.onlyAuthorize(ctx, inner, &e.Spec)
+	} else {
+		err = p.take(inner)
+	}
+	if inner.cancel != nil {
+		inner.cancel()
+	}
+	e.Status = p.verdict(inner, err)
+	if e.Status.Stages = t.stages; err == nil && t.until != "" {
+		e.Status.Code = 0
+	} else if err == nil {
+		e.Status.Code = inner.w.code
+	}
+	return nil
+}
+
+// explainedRequest is the request that is asked about. One with a verb that is none of
+// HTTP's has no path.
+func explainedRequest(ctx context.Context, s *explain.Spec, t *trace) (*http.Request, error) {
+	var errs field.ErrorList
+	at := field.NewPath("spec")
+	if s.Verb == "" {
+		errs = append(errs, field.Required(at.Child("verb"), ""))
+	}
+	if (s.Resource == "") == (s.Path == "") {
+		errs = append(errs, field.Invalid(at.Child("resource"), s.Resource, "exactly one of resource or path must be specified"))
+	}
+	if s.Resource != "" && s.Version == "" {
+		errs = append(errs, field.Required(at.Child("version"), ""))
+	}
+	if s.Path != "" && !strings.HasPrefix(s.Path, "/") {
+		errs = append(errs, field.Invalid(at.Child("path"), s.Path, "must begin with /"))
+	}
+	for name, value := range map[string]string{"namespace": s.Namespace, "name": s.Name, "resource": s.Resource, "subresource": s.Subresource, "group": s.Group, "version": s.Version} {
+		if strings.ContainsAny(value, "/%") || value == "." || value == ".." {
+			errs = append(errs, field.Invalid(at.Child(name), value, "must be a segment of a path"))
+		}
+	}
+	if len(errs) > 0 {
+		return nil, apierrors.NewInvalid(schema.GroupKind{Group: explain.Group, Kind: explain.Kind}, "", errs)
+	}
+	query := url.Values{}
+	method := ""
+	switch s.Verb {
+	case "get", "list", "watch":
+		method = http.MethodGet
+	case "create":
+		method = http.MethodPost
+	case "update":
+		method = http.MethodPut
+	case "patch":
+		method = http.MethodPatch
+	case "delete", "deletecollection":
+		method = http.MethodDelete
+	}
+	target := s.Path
+	if s.Resource != "" {
+		target = join("/api", s.Version)
+		if s.Group != "" {
+			target = join("/apis", s.Group, s.Version)
+		}
+		if s.Namespace != "" {
+			target = join(target, "namespaces", s.Namespace)
+		}
+		if target = join(target, s.Resource); s.Verb != "list" && s.Verb != "watch" && s.Verb != "deletecollection" {
+			target = join(target, s.Name, s.Subresource)
+		} else if s.Name != "" {
+			query.Set("fieldSelector", fields.OneTermEqualSelector("metadata.name", s.Name).String())
+		}
+		switch s.Verb {
+		case "watch":
+			query.Set("watch", "true")
+			t.until = "authorization" // nobody follows it
+		case "list":
+			query.Set("limit", "1")
+		case "create", "update":
+			query.Set("dryRun", metav1.DryRunAll)
+			if len(s.Object) == 0 {
+				t.until = "authorization"
+			}
+		case "patch", "delete", "deletecollection":
+			query.Set("dryRun", metav1.DryRunAll)
+		}
+	} else if method = strings.ToUpper(s.Verb); !slices.Contains([]string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"}, method) {
+		method = ""
+	}
+	if method == "" {
+		target, method = "", http.MethodGet
+	}
+	text := []byte(s.Object)
+	if s.Verb == "patch" && len(text) == 0 {
+		text = []byte("{}")
+	}
+	q, err := http.NewRequestWithContext(ctx, method, (&url.URL{Path: target, RawQuery: query.Encode()}).String(), bytes.NewReader(text))
+	if err != nil {
+		return nil, apierrors.NewBadRequest(err.Error())
+	}
+	q.Header.Set("Accept", "application/json")
+	q.Header.Set("User-Agent", "stele-explain")
+	switch {
+	case s.ContentType != "":
+		q.Header.Set("Content-Type", s.ContentType)
+	case s.Verb == "patch":
+		q.Header.Set("Content-Type", "application/merge-patch+json")
+	default:
+		q.Header.Set("Content-Type", "application/json")
+	}
+	set := func(header, value string) {
+		if value != "" {
+			q.Header.Add(header, value)
+		}
+	}
+	set(authenticationv1.ImpersonateUserHeader, s.User)
+	set(authenticationv1.ImpersonateUIDHeader, s.UID)
+	for _, g := range s.Groups {
+		set(authenticationv1.ImpersonateGroupHeader, g)
+	}
+	for k, values := range s.Extra {
+		for _, v := range values {
+			set(authenticationv1.ImpersonateUserExtraHeaderPrefix+url.PathEscape(k), v)
+		}
+	}
+	return q, nil
+}
+
+// join adds segments to a path, but for empty ones.
+func join(to string, segments ...string) string {
+	for _, s := range segments {
+		if s != "" {
+			to += "/" + s
+		}
+	}
+	return to
+}
+
+// onlyAuthorize explains what no request can ask for: verbs that other rules look at.
+func (p *Pipeline) onlyAuthorize(ctx context.Context, r *Request, s *explain.Spec) error {
+	r.info = &request.RequestInfo{IsResourceRequest: s.Resource != "", Path: s.Path, Verb: s.Verb, APIGroup: s.Group, APIVersion: s.Version,
+		Resource: s.Resource, Subresource: s.Subresource, Namespace: s.Namespace, Name: s.Name}
+	r.trace.until = "authorization"
+	for _, s := range []stage{{"authentication", always, (*Pipeline).authentication}, {"impersonation", always, (*Pipeline).impersonation}, {"authorization", always, (*Pipeline).authorized}} {
+		r.stage = s.name
+		err := s.run(p, ctx, r)
+		r.said(err)
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// said writes down what a stage made of an explained request.
+func (r *Request) said(err error) {
+	if r.trace == nil {
+		return
+	}
+	s := explain.Stage{Name: r.stage, Verdict: explain.Passed}
+	switch r.stage {
+	case "connection":
+		s.Message = r.http.Method + " " + r.http.URL.Path
+	case "authentication":
+		s.Message = userText(r.requester)
+	case "impersonation":
+		if s.Message = "as oneself"; r.user != r.requester {
+			s.Message = "as " + userText(r.user)
+		}
+	case "authorization", "conditions":
+		if d := r.decision; d != nil && (r.stage == "authorization" || r.authorized.Pending != nil) {
+			s.Rule, s.Source, s.Message = d.Rule, d.Source, d.Reason
+			if d.Pending != nil {
+				s.Verdict = explain.Open
+			}
+		}
+		if r.stage == "authorization" && r.tip.Policy != nil && !r.trace.brief {
+			r.trace.considered = r.tip.Policy.Consider(&r.access)
+		}
+	case "commit":
+		if r.body != nil && r.body.options.dryRun {
+			s.Message = "a dry run: nothing is written"
+		}
+	}
+	if err != nil {
+		st, _ := status.From(err)
+		s.Verdict, s.Message = explain.Refused, st.Message
+		if r.stage == "validation" && st.Details != nil && len(st.Details.Causes) > 0 {
+			s.Rule, s.Source = string(st.Details.Causes[0].Type), st.Details.Causes[0].Field
+		}
+	}
+	for _, c := range r.trace.considered {
+		s.Considered = append(s.Considered, explain.Considered(c))
+	}
+	r.trace.considered = nil
+	// A stage that is run again says it anew, and so do those behind it.
+	if i := slices.IndexFunc(r.trace.stages, func(x explain.Stage) bool { return x.Name == s.Name }); i >= 0 {
+		r.trace.stages = r.trace.stages[:i]
+	}
+	r.trace.stages = append(r.trace.stages, s)
+}
+
+// ends tells whether nothing more is asked about an explained request.
+func (r *Request) ends() bool { return r.trace != nil && r.trace.until == r.stage }
+
+func userText(u user.Info) string {
+	if u == nil {
+		return ""
+	}
+	return fmt.Sprintf("%s, in groups %s", u.GetName(), strings.Join(u.GetGroups(), ", "))
+}
+
+// verdict sums up a request that has come to its end.
+func (p *Pipeline) verdict(r *Request, err error) explain.Status {
+	s := explain.Status{Allowed: err == nil}
+	if r.tip != nil {
+		s.Revision = r.tip.Revision()
+		if r.tip.Policy != nil {
+			s.Policy = r.tip.Policy.DigestString()
+		}
+	}
+	if err != nil {
+		st, _ := status.From(err)
+		s.Code, s.Reason, s.Message = int(st.Code), string(st.Reason), st.Message
+	} else if r.decision != nil && r.decision.Pending != nil {
+		s.Allowed, s.Message = false, r.decision.Reason
+	}
+	return s
+}
+
+// remember keeps why a request was refused.
+func (p *Pipeline) remember(r *Request, err error) {
+	if r.info == nil || r.requester == nil {
+		return // it has no name, or nobody asked in particular
+	}
+	e := &explain.Explanation{TypeMeta: metav1.TypeMeta{APIVersion: explain.Group + "/" + explain.Version, Kind: explain.Kind}}
+	e.Name, e.CreationTimestamp = r.auditID, metav1.NewTime(r.received)
+	i, u := r.info, r.user
+	if u == nil {
+		u = r.requester
+	}
+	e.Spec = explain.Spec{Verb: i.Verb, User: u.GetName(), UID: u.GetUID(), Groups: u.GetGroups(), Extra: u.GetExtra()}
+	if i.IsResourceRequest {
+		e.Spec.Group, e.Spec.Version, e.Spec.Resource, e.Spec.Subresource, e.Spec.Namespace, e.Spec.Name = i.APIGroup, i.APIVersion, i.Resource, i.Subresource, i.Namespace, i.Name
+	} else {
+		e.Spec.Path = i.Path
+	}
+	e.Status = p.verdict(r, err)
+	last := index(r.stage)
+	r.trace = &trace{brief: true}
+	for n := range last + 1 {
+		if s := path[n]; s.when == always || (s.when == writes) == r.write {
+			if r.stage = s.name; n < last {
+				r.said(nil)
+			} else {
+				r.said(err)
+			}
+		}
+	}
+	e.Status.Stages = r.trace.stages
+	p.refusals.Add(e)
+}
+
+// explained says what became of a request, by its audit id: from memory if it was refused,
+// from the log if it was a write.
+func (p *Pipeline) explained(ctx context.Context, r *Request) (*explain.Explanation, error) {
+	if e := p.refusals.Find(r.info.Name); e != nil {
+		return e, nil
+	}
+	if err := p.see(ctx, r, ""); err != nil {
+		return nil, err
+	}
+	sel := &changes.Selection{AuditID: r.info.Name}
+	for from := r.tip.Revision(); from > 0; {
+		found, next, err := changes.Back(ctx, p.log, from, 1, sel)
+		if err != nil {
+			return nil, err
+		}
+		if len(found) > 0 {
+			return explain.Written(found[0]), nil
+		}
+		from = next
+	}
+	err := apierrors.NewNotFound(r.resource(), r.info.Name)
+	err.ErrStatus.Message = fmt.Sprintf("no write in the log has the audit id %q, and none of the last %d refusals of this replica; reads that were answered are not kept", r.info.Name, remembered)
+	return nil, err
+}
+
+// unread is a response that nobody reads.
+type unread struct{ header http.Header }
+
+func (w *unread) Header() http.Header         { return w.header }
+func (w *unread) Write(b []byte) (int, error) { return len(b), nil }
+func (w *unread) WriteHeader(int)             {}
