@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"stele.dev/stele/core/commit"
+	"stele.dev/stele/core/rbac"
 	"stele.dev/stele/core/reviews"
 	"stele.dev/stele/core/status"
 	"stele.dev/stele/policy"
@@ -46,6 +47,9 @@ func (p *Pipeline) authorization(_ context.Context, r *Request) error {
 	}
 	if review := reviews.Find(gvr); review != nil {
 		return r.allowedReview(review)
+	}
+	if kind := rbac.Find(gvr); kind != nil {
+		return r.allowedRBAC(kind)
 	}
 	kind := r.tip.Policy.Version(gvr)
 	if kind == nil || !served(i, kind) {

@@ -12,6 +12,7 @@ import (
 	"stele.dev/stele/core/discovery"
 	"stele.dev/stele/core/negotiate"
 	"stele.dev/stele/core/openapi"
+	"stele.dev/stele/core/rbac"
 	"stele.dev/stele/core/reviews"
 	"stele.dev/stele/core/status"
 	"stele.dev/stele/core/table"
@@ -83,8 +84,8 @@ func (p *Pipeline) surfaceOf(r *Request) *surface {
 	}
 	s := &surface{
 		policy:    r.tip.Policy,
-		discovery: discovery.New(slices.Concat(discovery.FromPolicy(r.tip.Policy), []discovery.Resource{activation.Resource(), changes.Resource()}, reviews.Resources())),
-		openapi:   openapi.New(r.tip.Policy, p.version.GitVersion),
+		discovery: discovery.New(slices.Concat(discovery.FromPolicy(r.tip.Policy), []discovery.Resource{activation.Resource(), changes.Resource()}, reviews.Resources(), rbac.Resources())),
+		openapi:   openapi.New(r.tip.Policy, p.version.GitVersion, rbac.Versions()...),
 	}
 	p.surface.Store(s)
 	return s

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"stele.dev/stele/core/activation"
 	"stele.dev/stele/core/commit"
+	"stele.dev/stele/core/rbac"
 	"stele.dev/stele/core/reviews"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/projections/objects"
@@ -44,6 +45,7 @@ type Request struct {
 	decision *policy.Decision
 	review   *reviews.Kind // that it creates, if it does
 	law      bool          // it is about policies
+	rbac     *rbac.Kind    // of the policy's RBAC that it is about, if it is
 	kind     *policy.Version
 	key      commit.Key
 
