@@ -38,6 +38,9 @@ func (p *Pipeline) decode(_ context.Context, r *Request) error {
 	if r.law {
 		return p.decodePolicy(r)
 	}
+	if r.rbac != nil {
+		return r.refuseRBAC()
+	}
 	r.old = r.tip.Objects.Get(r.resource(), r.key.Namespace, r.key.Name)
 	r.warnings = nil
 	if r.body == nil {

@@ -14,6 +14,7 @@
 //	changes    the log as an API
 //	activation policies as an API, and what puts them in force
 //	reviews    what clients ask about access
+//	rbac       who may do what, as objects
 //	discovery, openapi   what is served
 //	status     errors as clients get them
 //

@@ -172,8 +172,7 @@ func (p *Pipeline) page(ctx context.Context, r *Request, o *internalversion.List
 		}
 		pg.revision = uint64(revision)
 		return pg, err
-	case o.ResourceVersionMatch == metav1.ResourceVersionMatchExact,
-		o.ResourceVersionMatch == "" && o.Limit > 0 && o.ResourceVersion != "" && o.ResourceVersion != "0": // as upstream
+	case exactly(o):
 		if err := p.see(ctx, r, o.ResourceVersion); err != nil {
 			return pg, err
 		}
@@ -194,6 +193,12 @@ func (p *Pipeline) page(ctx context.Context, r *Request, o *internalversion.List
 		pg.state, pg.revision = r.tip.Objects, r.tip.Revision()
 		return pg, nil
 	}
+}
+
+// exactly tells whether a list is to be of the very resourceVersion that it names.
+func exactly(o *internalversion.ListOptions) bool {
+	return o.ResourceVersionMatch == metav1.ResourceVersionMatchExact ||
+		o.ResourceVersionMatch == "" && o.Limit > 0 && o.ResourceVersion != "" && o.ResourceVersion != "0" // as upstream
 }
 
 const maxInt = int(^uint(0) >> 1)

@@ -13,6 +13,7 @@ import (
 	"stele.dev/stele/core/explain"
 	"stele.dev/stele/core/negotiate"
 	"stele.dev/stele/core/openapi"
+	"stele.dev/stele/core/rbac"
 	"stele.dev/stele/core/reviews"
 	"stele.dev/stele/core/status"
 	"stele.dev/stele/core/table"
@@ -84,8 +85,8 @@ func (p *Pipeline) surfaceOf(r *Request) *surface {
 	}
 	s := &surface{
 		policy:    r.tip.Policy,
-		discovery: discovery.New(slices.Concat(discovery.FromPolicy(r.tip.Policy), []discovery.Resource{activation.Resource(), explain.Resource(), changes.Resource()}, reviews.Resources())),
-		openapi:   openapi.New(r.tip.Policy, p.version.GitVersion),
+		discovery: discovery.New(slices.Concat(discovery.FromPolicy(r.tip.Policy), []discovery.Resource{activation.Resource(), explain.Resource(), changes.Resource()}, reviews.Resources(), rbac.Resources())),
+		openapi:   openapi.New(r.tip.Policy, p.version.GitVersion, rbac.Versions()...),
 	}
 	p.surface.Store(s)
 	return s
@@ -118,6 +119,8 @@ func (p *Pipeline) answerHealth(r *Request, kind, only string) error {
 		} else if err := c.Check(); err != nil {
 			failed = append(failed, c.Name)
 			fmt.Fprintf(&text, "[-]%s failed: %v\n", c.Name, err)
+		} else if c.Name == "policy" && r.tip.Policy != nil {
+			fmt.Fprintf(&text, "[+]policy ok: %s is in force since revision %d\n", r.tip.Policy.DigestString(), r.tip.PolicyRevision())
 		} else {
 			fmt.Fprintf(&text, "[+]%s ok\n", c.Name)
 		}

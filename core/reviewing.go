@@ -7,6 +7,7 @@ import (
 	"net/http"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 	"stele.dev/stele/core/commit"
@@ -39,7 +40,7 @@ func (p *Pipeline) answerReview(ctx context.Context, r *Request) error {
 		return err
 	}
 	if r.body == nil {
-		if r.body, err = r.readReview(); err != nil {
+		if r.body, err = r.readJSON(r.review.GroupVersionKind); err != nil {
 			return err
 		}
 	}
@@ -48,10 +49,10 @@ func (p *Pipeline) answerReview(ctx context.Context, r *Request) error {
 	}
 	review := r.review.New()
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(r.body.raw, review); err != nil {
-		return r.noReview(err)
+		return unfit(r.review.GroupVersionKind, err)
 	}
 	if in := review.GetObjectKind().GroupVersionKind(); in.Kind != "" && in.Kind != r.review.Kind || in.Version != "" && in.GroupVersion() != r.review.GroupVersion() {
-		return r.noReview(errors.New("it is a " + in.String()))
+		return unfit(r.review.GroupVersionKind, errors.New("it is a "+in.String()))
 	}
 	if err := r.review.Answer(r.tip.Policy, r.user, r.key.Namespace, review); err != nil {
 		return err
@@ -63,8 +64,8 @@ func (p *Pipeline) answerReview(ctx context.Context, r *Request) error {
 	return p.writeBody(r, f, http.StatusCreated, text)
 }
 
-// readReview reads the body as JSON.
-func (r *Request) readReview() (*body, error) {
+// readJSON reads the body, which is to be of a kind, as JSON.
+func (r *Request) readJSON(kind schema.GroupVersionKind) (*body, error) {
 	mediaType, err := negotiate.Body(r.http, negotiate.JSON, negotiate.YAML, negotiate.Protobuf)
 	if err != nil {
 		return nil, err
@@ -77,14 +78,15 @@ func (r *Request) readReview() (*body, error) {
 	case negotiate.YAML:
 		b.raw, err = yaml.YAMLToJSON(b.raw)
 	case negotiate.Protobuf:
-		b.raw, err = typed.FromProtobuf(b.raw, r.review.GroupVersionKind)
+		b.raw, err = typed.FromProtobuf(b.raw, kind)
 	}
 	if err != nil {
-		return nil, r.noReview(err)
+		return nil, unfit(kind, err)
 	}
 	return b, nil
 }
 
-func (r *Request) noReview(err error) error {
-	return apierrors.NewBadRequest(r.review.Kind + " in version \"" + r.review.Version + "\" cannot be handled as a " + r.review.Kind + ": " + err.Error())
+// unfit is the answer to a body that is not of a kind.
+func unfit(kind schema.GroupVersionKind, err error) error {
+	return apierrors.NewBadRequest(kind.Kind + " in version \"" + kind.Version + "\" cannot be handled as a " + kind.Kind + ": " + err.Error())
 }

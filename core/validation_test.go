@@ -180,6 +180,15 @@ func TestGrantsOnConditions(t *testing.T) {
 	}
 }
 
+// A grant on a condition is less than a binding says, and is not shown as one.
+func TestGrantsOnConditionsAreNotShownAsBindings(t *testing.T) {
+	p := newRuledPlane(t)
+	const bindings = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/"
+	p.must(t, 200, "GET", bindings+"t:readers", "")
+	p.must(t, 404, "GET", bindings+"t:night", "")
+	p.must(t, 404, "GET", "/apis/rbac.authorization.k8s.io/v1/namespaces/default/rolebindings/t:small", "")
+}
+
 // A deny with an exception refuses whom the exception is not about, administrators too.
 func TestDeniesWithExceptions(t *testing.T) {
 	p := newRuledPlane(t)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"math/rand/v2"
 	"net/http"
 	"strconv"
@@ -14,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"stele.dev/stele/core/negotiate"
+	"stele.dev/stele/core/rbac"
 	"stele.dev/stele/core/status"
 	"stele.dev/stele/core/table"
 	"stele.dev/stele/projections/objects"
@@ -58,11 +60,12 @@ func (p *Pipeline) watch(ctx context.Context, r *Request) error {
 	if o.SendInitialEvents != nil {
 		initial = *o.SendInitialEvents
 	}
-	from := r.tip.Revision()
+	from, resumed := r.tip.Revision(), false
 	if !initial && o.ResourceVersion != "" && o.ResourceVersion != "0" {
 		if from, err = parseRevision(o.ResourceVersion); err != nil {
 			return err
 		}
+		resumed = o.AllowWatchBookmarks // as those do who go on where they were cut off
 	}
 	timeout := minWatch + time.Duration(rand.Int64N(int64(minWatch)))
 	if asked, ok := watchTimeout(o); ok {
@@ -72,7 +75,7 @@ func (p *Pipeline) watch(ctx context.Context, r *Request) error {
 	defer cancel()
 
 	// Registered first: what happens while the state is sent is not missed.
-	w, err := p.committer.Objects().Watch(r.resource(), sel, from)
+	w, err := p.source(ctx, r, sel, from, resumed)
 	s.begin()
 	if err != nil {
 		return s.fail(err, from)
@@ -80,7 +83,7 @@ func (p *Pipeline) watch(ctx context.Context, r *Request) error {
 	defer w.Stop()
 	defer p.metrics.watching(r)()
 	if initial {
-		for x := range r.tip.Objects.List(r.resource(), &sel, "", "") {
+		for x := range r.present(&sel) {
 			if err := s.event(objects.Event{Type: objects.Added, Object: x}); err != nil {
 				return s.fail(err, from)
 			}
@@ -92,6 +95,30 @@ func (p *Pipeline) watch(ctx context.Context, r *Request) error {
 		}
 	}
 	return s.follow(ctx, w, o)
+}
+
+// source is where a watch has its events from: see [objects.Watcher].
+type source interface {
+	Take() (events []objects.Event, bookmark uint64, more bool, err error)
+	Ready() <-chan struct{}
+	Stop()
+}
+
+// source registers for what follows a revision. resumed: the client may have been cut off
+// within what the revision brought.
+func (p *Pipeline) source(ctx context.Context, r *Request, sel objects.Selection, from uint64, resumed bool) (source, error) {
+	if r.rbac != nil {
+		return rbac.Watch(ctx, p.committer, r.tip, r.rbac, sel, from, resumed)
+	}
+	return p.committer.Objects().Watch(r.resource(), sel, from)
+}
+
+// present are the objects that there are at the tip.
+func (r *Request) present(sel *objects.Selection) iter.Seq[*objects.Object] {
+	if r.rbac != nil {
+		return r.grants(r.tip.Objects).List(sel)
+	}
+	return r.tip.Objects.List(r.resource(), sel, "", "")
 }
 
 // stillAllowed asks a policy that came in force during a stream, if another one did,
@@ -119,7 +146,7 @@ func watchTimeout(o *internalversion.ListOptions) (time.Duration, bool) {
 
 // follow streams until the watch ends: by its timeout, by its client, or because the
 // server is about to stop. A watch that ends in peace says how far it came.
-func (s *stream) follow(ctx context.Context, w *objects.Watcher, o *internalversion.ListOptions) error {
+func (s *stream) follow(ctx context.Context, w source, o *internalversion.ListOptions) error {
 	timer := time.NewTimer(jitter(bookmarkEvery))
 	defer timer.Stop()
 	bookmark, last := false, false

@@ -91,8 +91,8 @@ func (p *Policy) RulesOf(user string, groups []string, namespace string) []Rule 
 		if b.When != nil || !named(b.Subjects, user, groups) {
 			continue
 		}
-		everywhere := slices.Contains(b.Namespaces, "*")
-		if !everywhere && !inNamespace(b.Namespaces, namespace) {
+		everywhere := b.Everywhere()
+		if !everywhere && !b.In(namespace) {
 			continue
 		}
 		for j := range p.form.Roles {

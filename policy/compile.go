@@ -228,6 +228,9 @@ func (c *compiler) bundle(v cue.Value) *Form {
 	c.defaultOnly(v, "authorizers", `["deny","rbac"]`)
 	c.defaultOnly(v, "dynamic", `{"customresourcedefinitions":"Refuse","rbac":"Refuse","admissionregistration":"Refuse"}`)
 	for team, t := range c.fields(v, "teams") {
+		if team == BuiltinTeam {
+			c.add(position(t), t.Path().String(), "the name "+BuiltinTeam+" stands for what every policy has", "name the team otherwise")
+		}
 		for id, k := range c.fields(t, "kinds") {
 			kind, diags := schemas.KindFromCUE(id, k, locate)
 			c.diags = append(c.diags, diags...)

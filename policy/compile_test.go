@@ -149,6 +149,10 @@ func TestWhatIsWrongWithABundleIsSaid(t *testing.T) {
 			bundle: `teams: b: ` + kind("jobs", "batch.k8s.io", ""),
 			want:   []string{`bundle.cue:11: the group batch.k8s.io is not free for own kinds; use a group under a domain of yours`},
 		},
+		"a team with the name of what is built in": {
+			bundle: `teams: builtin: {groups: [], namespaces: []}`,
+			want:   []string{`bundle.cue:11: bundle.teams.builtin: the name builtin stands for what every policy has; name the team otherwise`},
+		},
 		"one role twice": {
 			bundle: "{\nteams: a: rbac: clusterRoles: r: rules: {}\nteams: b: rbac: clusterRoles: r: rules: {}\n}",
 			want:   []string{`bundle.cue:13: b/clusterRoles/r: the role "r" is defined twice; the other one is a/clusterRoles/r (bundle.cue:12)`},

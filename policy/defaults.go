@@ -4,6 +4,9 @@ package policy
 // their resources are served. They are written into the form, so that a policy in
 // force keeps the ones it was compiled with.
 
+// BuiltinTeam stands in their ids where others have their team.
+const BuiltinTeam = "builtin"
+
 const aggregateTo = "rbac.authorization.k8s.io/aggregate-to-"
 
 var (
@@ -12,7 +15,7 @@ var (
 )
 
 func builtinRole(name string, labels, aggregate map[string]string, rules ...Rule) Role {
-	r := Role{ID: "builtin/clusterRoles/" + name, Name: name, Labels: labels, Aggregate: aggregate}
+	r := Role{ID: BuiltinTeam + "/clusterRoles/" + name, Name: name, Labels: labels, Aggregate: aggregate}
 	for _, rule := range rules {
 		rule.ID = r.ID + "/" + rule.ID
 		r.Rules = append(r.Rules, rule)
@@ -52,9 +55,9 @@ func builtinBindings() []Binding {
 	everywhere := []string{"*"}
 	authenticated, unauthenticated := Subject{Group: "system:authenticated"}, Subject{Group: "system:unauthenticated"}
 	return []Binding{
-		{ID: "builtin/bindings/system:basic-user", Role: "system:basic-user", Subjects: []Subject{authenticated}, Namespaces: everywhere},
-		{ID: "builtin/bindings/system:discovery", Role: "system:discovery", Subjects: []Subject{authenticated}, Namespaces: everywhere},
-		{ID: "builtin/bindings/system:public-info-viewer", Role: "system:public-info-viewer", Subjects: []Subject{authenticated, unauthenticated}, Namespaces: everywhere},
+		{ID: BuiltinTeam + "/bindings/system:basic-user", Role: "system:basic-user", Subjects: []Subject{authenticated}, Namespaces: everywhere},
+		{ID: BuiltinTeam + "/bindings/system:discovery", Role: "system:discovery", Subjects: []Subject{authenticated}, Namespaces: everywhere},
+		{ID: BuiltinTeam + "/bindings/system:public-info-viewer", Role: "system:public-info-viewer", Subjects: []Subject{authenticated, unauthenticated}, Namespaces: everywhere},
 	}
 }
 

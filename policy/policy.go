@@ -79,6 +79,9 @@ func New(encoded []byte) (*Policy, error) {
 	return p, nil
 }
 
+// Form is what the policy was loaded from. It MUST NOT be changed.
+func (p *Policy) Form() *Form { return p.form }
+
 // Digest of the form: the identity of the policy.
 func (p *Policy) Digest() [sha256.Size]byte { return p.digest }
 

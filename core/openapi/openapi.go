@@ -23,9 +23,14 @@ import (
 // Service answers /openapi/v3 and what is below it. It is safe for concurrent use.
 type Service struct{ service *handler3.OpenAPIService }
 
-// New makes the service for a policy. Title and version stand in each document.
-func New(p *policy.Policy, version string) *Service {
+// New makes the service for a policy, and for what is served besides its kinds. The version
+// stands in each document.
+func New(p *policy.Policy, version string, besides ...*policy.Version) *Service {
 	byGV := map[schema.GroupVersion][]*policy.Version{}
+	for _, v := range besides {
+		gv := v.GroupVersionResource().GroupVersion()
+		byGV[gv] = append(byGV[gv], v)
+	}
 	for _, k := range p.Kinds() {
 		for _, v := range k.Versions {
 			if v.Served {

@@ -116,6 +116,9 @@ func (c *cell) value(object []byte, now time.Time) any {
 	}
 	switch v.Type {
 	case gjson.Null:
+		if c.path == "metadata.creationTimestamp" {
+			return "<unknown>" // as upstream, where it is of an object that was not created
+		}
 		return nil
 	case gjson.String:
 		return c.typed(v.Str, v.Str, now)

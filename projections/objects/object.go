@@ -78,6 +78,13 @@ func newObject(kind *Kind, payload []byte, revision uint64) (*Object, error) {
 	return o, nil
 }
 
+// Parse makes an object that is in no state, of a kind without selectable fields, so that
+// it can be selected and answered with as one that is. The payload is its JSON without
+// resourceVersion, and is not changed.
+func Parse(r schema.GroupResource, payload []byte, revision uint64) (*Object, error) {
+	return newObject(&Kind{GroupResource: r}, payload, revision)
+}
+
 // values are those of the selectable fields.
 func (k *Kind) values(json []byte) []string {
 	if len(k.paths) == 0 {

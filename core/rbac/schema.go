@@ -1,0 +1,48 @@
+package rbac
+
+import (
+	"reflect"
+	"strings"
+
+	"stele.dev/stele/schemas"
+)
+
+// describe returns the name of a kind, given by its Go type, and the schema of its
+// content: all but apiVersion, kind and metadata. It is for OpenAPI, with upstream's
+// texts; nothing is validated by it.
+func describe(object any) (kind string, content *schemas.Node) {
+	t := reflect.TypeOf(object)
+	return t.Name(), node(t)
+}
+
+// node describes the Go types that occur in the kinds: strings, and lists, maps and
+// structs of them.
+func node(t reflect.Type) *schemas.Node {
+	switch t.Kind() {
+	case reflect.Pointer:
+		return node(t.Elem())
+	case reflect.Slice:
+		return &schemas.Node{Kinds: schemas.ListKind, List: &schemas.List{Items: node(t.Elem())}}
+	case reflect.Map:
+		entries := schemas.KeyPattern{Key: &schemas.Node{Kinds: schemas.StringKind}, Value: node(t.Elem())}
+		return &schemas.Node{Kinds: schemas.StructKind, Struct: &schemas.Struct{Patterns: []schemas.KeyPattern{entries}}}
+	case reflect.Struct:
+		docs := map[string]string{}
+		if d, ok := reflect.Zero(t).Interface().(interface{ SwaggerDoc() map[string]string }); ok {
+			docs = d.SwaggerDoc()
+		}
+		n := &schemas.Node{Kinds: schemas.StructKind, Struct: &schemas.Struct{}, Doc: docs[""]}
+		for i := range t.NumField() {
+			f := t.Field(i)
+			if f.Anonymous {
+				continue // apiVersion and kind, and metadata
+			}
+			name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+			field := schemas.Field{Name: name, Presence: schemas.Optional, Schema: node(f.Type)}
+			field.Schema.Doc = docs[name]
+			n.Struct.Fields = append(n.Struct.Fields, field)
+		}
+		return n
+	}
+	return &schemas.Node{Kinds: schemas.StringKind}
+}

@@ -1,0 +1,82 @@
+package rbac
+
+import (
+	"iter"
+	"slices"
+	"strings"
+
+	"stele.dev/stele/core/commit"
+	"stele.dev/stele/policy"
+	"stele.dev/stele/projections/objects"
+)
+
+// State is all objects of a kind at one revision. It never changes and is safe for
+// concurrent use.
+type State struct {
+	kind    *Kind
+	entries []*entry // sorted by name
+	places  []place  // sorted by namespace
+}
+
+// place is a namespace, or "" for what is outside of namespaces, and the revision from
+// which the objects in it are as they are.
+type place struct {
+	namespace string
+	since     uint64
+}
+
+// At makes the state of a policy that was activated at a revision, in the namespaces of
+// a state of objects for which it is in force.
+func At(k *Kind, p *policy.Policy, activated uint64, o *objects.State) *State {
+	s := &State{kind: k, entries: k.shown(p.Form())}
+	slices.SortFunc(s.entries, func(a, b *entry) int { return strings.Compare(a.name, b.name) })
+	if !k.Version.Kind.Namespaced {
+		s.places = []place{{"", activated}}
+		return s
+	}
+	for ns := range o.List(commit.Namespaces, &objects.Selection{}, "", "") {
+		s.places = append(s.places, place{ns.Name, max(activated, ns.Revision)})
+	}
+	return s
+}
+
+// Get returns an object, or nil.
+func (s *State) Get(namespace, name string) *objects.Object {
+	for o := range s.List(&objects.Selection{Namespace: namespace, Name: name}) {
+		return o
+	}
+	return nil
+}
+
+// List yields the objects that a selection matches, ordered by namespace and name.
+func (s *State) List(sel *objects.Selection) iter.Seq[*objects.Object] {
+	return s.list(sel, func(place) bool { return true })
+}
+
+// list is List in some places.
+func (s *State) list(sel *objects.Selection, in func(place) bool) iter.Seq[*objects.Object] {
+	return func(yield func(*objects.Object) bool) {
+		for _, p := range s.places {
+			if sel.Namespace != "" && sel.Namespace != p.namespace || !in(p) {
+				continue
+			}
+			for _, e := range s.entries {
+				if sel.Name != "" && sel.Name != e.name || p.namespace != "" && !e.binding.In(p.namespace) {
+					continue
+				}
+				if o := e.object(s.kind, p); sel.Matches(o) && !yield(o) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// since is the revision of a place, 0 if it is not there.
+func (s *State) since(namespace string) uint64 {
+	i, found := slices.BinarySearchFunc(s.places, namespace, func(p place, name string) int { return strings.Compare(p.namespace, name) })
+	if !found {
+		return 0
+	}
+	return s.places[i].since
+}
