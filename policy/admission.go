@@ -64,8 +64,17 @@ func (f *Finding) Denies() bool { return slices.Contains(f.Actions, "Deny") }
 // Admit tells what the rules of validating admission find wrong with a write, in the
 // order of their ids. A rule that cannot be evaluated counts as broken.
 func (p *Policy) Admit(ctx context.Context, v *Version, a *Admission) (findings []Finding) {
-	for _, rule := range v.admission[admissionKey{a.Request.Subresource, a.Operation}] {
-		findings = rule.evaluate(ctx, p, v, a, findings)
+	rules := v.admission[admissionKey{a.Request.Subresource, a.Operation}]
+	if len(rules) == 0 {
+		return nil
+	}
+	ctx, cancel := expr.Limited(ctx)
+	defer cancel()
+	vars := &admissionVars{p: p, v: v, a: a, ctx: ctx}
+	for _, rule := range rules {
+		vars.r, vars.budget = rule, expr.NewBudget()
+		clear(vars.known)
+		findings = rule.evaluate(vars, findings)
 	}
 	return findings
 }
@@ -181,12 +190,12 @@ func (m *Match) resource(v *Version, subresource string) bool {
 }
 
 // evaluate adds what a rule finds wrong.
-func (r *validation) evaluate(ctx context.Context, p *Policy, v *Version, a *Admission, findings []Finding) []Finding {
-	if !r.selects(v, a) {
+func (r *validation) evaluate(vars *admissionVars, findings []Finding) []Finding {
+	ctx, a := vars.ctx, vars.a
+	if !r.selects(vars.v, a) {
 		a.consider(r.ID, r.Source.String(), "does not select it")
 		return findings
 	}
-	vars := &admissionVars{p: p, v: v, a: a, r: r, ctx: ctx, budget: expr.NewBudget()}
 	for i, c := range r.conditions {
 		switch met, err := c.Bool(ctx, vars, &vars.budget); {
 		case err != nil:

@@ -1,8 +1,13 @@
 package policy_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kschema "k8s.io/apimachinery/pkg/runtime/schema"
+	"stele.dev/stele/policy"
 )
 
 // inCEL is a bundle of a team with a kind to say something about.
@@ -114,5 +119,99 @@ func TestWhatIsWrongWithAnExpressionIsSaid(t *testing.T) {
 				t.Errorf("said %q\nwant %q", lines, tc.want)
 			}
 		})
+	}
+}
+
+// What expressions see of an object is what its schema says it is.
+func TestWhatExpressionsSee(t *testing.T) {
+	const schema = `{
+	teams: b: {
+		kinds: "things.b.example.com": {group: "b.example.com", names: {kind: "Thing", plural: "things"}, storageVersion: "v1", versions: v1: #schema: spec!: {
+			num!: int, ratio!: number, whole!: number, text!: string, flag!: bool, null?: null | string
+			"for"?: string, "with-dash"?: string, list?: [...int], items?: [...{name!: string, at!: int}], map?: [string]: int
+			open?: {...}, either?: int | string, deep?: {er?: {value?: int}}, namespace?: string
+		}}
+		admission: validate: v: {match: {apiGroups: ["b.example.com"], resources: ["things"], operations: ["*"]}
+			params: {a: 1, b: ["x", "y"], c: {d: true}, e: 1.5, f: {}}
+			variables: {double: "object.spec.num * 2", names: "object.spec.items.map(i, i.name)"}
+			validations: {VALIDATIONS}
+		}
+		rbac: clusterRoles: reader: rules: r: {apiGroups: ["b.example.com"], resources: ["things"], verbs: ["get"]}
+		rbac: bindings: r: {clusterRole: "reader", subjects: [{user: "u"}], namespaces: ["ns"]}
+	}
+}`
+	hold := []string{
+		"object.spec.num == 5 && object.spec.num + 1 == 6",
+		"object.spec.ratio > 0.5 && object.spec.whole + 0.5 == 2.5", // a whole number of a field that may have fractions
+		"object.spec.text.startsWith('te') && object.spec.flag",
+		"object.spec.__for__ == 'x' && object.spec.with__dash__dash == 'y'",
+		"object.spec.namespace == 'n'",
+		"!has(object.spec.either) && !has(object.spec.deep.er.value) && has(object.spec.deep.er)",
+		"object.spec.list == [1, 2] && object.spec.list.sum() == 3 && 2 in object.spec.list",
+		"object.spec.items.exists(i, i.name == 'b' && i.at == 2) && object.spec.items[0].name == 'a'",
+		"object.spec.items == oldObject.spec.items && object.spec == oldObject.spec && object != null",
+		"object.spec.map['k'] == 1 && object.spec.map.all(k, object.spec.map[k] == 1) && size(object.spec.map) == 1",
+		"object.spec.open.anything.goes == 'yes' && object.spec.open.number == 3",
+		"object.apiVersion == 'b.example.com/v1' && object.kind == 'Thing' && object.metadata.name == 'thing' && object.metadata.namespace == 'ns'",
+		"object.metadata.labels['team'] == 'x' && !has(object.metadata.annotations) && object.metadata.finalizers == ['f']",
+		"object.metadata.creationTimestamp < timestamp('2030-01-01T00:00:00Z') && object.metadata.ownerReferences[0].name == 'owner'",
+		"oldObject.metadata.generation == 3 && !has(object.metadata.deletionTimestamp)",
+		"params.a == 1 && params.b == ['x', 'y'] && params.c.d && params.e == 1.5 && size(params.f) == 0",
+		"variables.double == 10 && variables.names == ['a', 'b'] && variables.double + variables.double == 20",
+		"request.verb == 'update' && request.operation == 'UPDATE' && request.namespace == 'ns' && request.name == 'thing'",
+		"request.userInfo.username == 'u' && request.userInfo.groups == ['g'] && request.userInfo.extra['k'] == ['v'] && request.userInfo.uid == '7'",
+		"request.kind.kind == 'Thing' && request.resource.resource == 'things' && request.resource.version == 'v1' && request.subResource == '' && request.dryRun",
+		"namespaceObject.metadata.labels['env'] == 'prod'",
+		"authorizer.group('b.example.com').resource('things').namespace('ns').check('get').allowed()",
+		"!authorizer.group('b.example.com').resource('others').check('get').allowed() && !authorizer.requestResource.check('delete').allowed()",
+	}
+	var list strings.Builder
+	for i, e := range hold {
+		fmt.Fprintf(&list, "v%02d: expression: %q\n", i, e)
+	}
+	p := loaded(t, strings.Replace(schema, "VALIDATIONS", list.String(), 1))
+	v := p.Version(kschema.GroupVersionResource{Group: "b.example.com", Version: "v1", Resource: "things"})
+	object := func() *policy.Object {
+		return &policy.Object{
+			Meta: &metav1.ObjectMeta{Name: "thing", Namespace: "ns", Labels: map[string]string{"team": "x"}, Finalizers: []string{"f"}, Generation: 3,
+				CreationTimestamp: metav1.Unix(1700000000, 0), OwnerReferences: []metav1.OwnerReference{{Name: "owner"}}},
+			Content: map[string]any{"spec": map[string]any{
+				"num": int64(5), "ratio": 0.75, "whole": int64(2), "text": "text", "flag": true, "for": "x", "with-dash": "y", "namespace": "n",
+				"list": []any{int64(1), int64(2)}, "items": []any{map[string]any{"name": "a", "at": int64(1)}, map[string]any{"name": "b", "at": int64(2)}},
+				"map": map[string]any{"k": int64(1)}, "open": map[string]any{"anything": map[string]any{"goes": "yes"}, "number": int64(3)},
+				"deep": map[string]any{"er": map[string]any{}},
+			}},
+		}
+	}
+	found := p.Admit(t.Context(), v, &policy.Admission{
+		Request: &policy.Request{User: "u", UID: "7", Groups: []string{"g"}, Extra: map[string][]string{"k": {"v"}}, Verb: "update", IsResource: true,
+			Group: "b.example.com", Version: "v1", Resource: "things", Namespace: "ns", Name: "thing"},
+		Operation: policy.Update, DryRun: true, Object: object(), Old: object(),
+		Namespace: func() *policy.Object {
+			return &policy.Object{Meta: &metav1.ObjectMeta{Name: "ns", Labels: map[string]string{"env": "prod"}}}
+		},
+	})
+	for _, f := range found {
+		t.Errorf("%s: %s", f.Rule, f.Message)
+	}
+	if len(v.Rules) != 0 || !v.Admits("", policy.Delete) || v.Admits("status", policy.Update) {
+		t.Error("the rule is about other requests than it says")
+	}
+}
+
+// An expression that would run for ever ends, and refuses.
+func TestExpressionsEnd(t *testing.T) {
+	p := loaded(t, strings.NewReplacer("RULES", "", "BODY", `admission: validate: v: {match: {apiGroups: ["b.example.com"], resources: ["things"]}
+		validations: x: expression: "object.spec.names.all(a, a != 'y')"
+	}`).Replace(inCEL))
+	v := p.Version(kschema.GroupVersionResource{Group: "b.example.com", Version: "v1", Resource: "things"})
+	many := make([]any, 400_000)
+	for i := range many {
+		many[i] = "x"
+	}
+	found := p.Admit(t.Context(), v, &policy.Admission{Request: &policy.Request{}, Operation: policy.Create,
+		Object: &policy.Object{Meta: &metav1.ObjectMeta{}, Content: map[string]any{"spec": map[string]any{"names": many}}}})
+	if len(found) != 1 || !found[0].Denies() || !strings.Contains(found[0].Message, "evaluation took too long") {
+		t.Errorf("found %+v", found)
 	}
 }

@@ -95,8 +95,33 @@ func TestCopiesOfTheDefinitions(t *testing.T) {
 	}
 }
 
-// compile compiles a bundle of two teams with these additions.
+// compile compiles a bundle of two teams with these additions, and returns what is wrong.
 func compile(t *testing.T, bundle string) []string {
+	t.Helper()
+	_, diags := policy.Compile(twoTeams(t, bundle))
+	var lines []string
+	for _, d := range diags {
+		lines = append(lines, d.String())
+	}
+	return lines
+}
+
+// loaded is the policy of a bundle of two teams with these additions.
+func loaded(t testing.TB, bundle string) *policy.Policy {
+	t.Helper()
+	compiled, diags := policy.Compile(twoTeams(t, bundle))
+	if len(diags) > 0 {
+		t.Fatal(diags)
+	}
+	encoded, _ := compiled.Form.Encode()
+	p, err := policy.New(encoded)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func twoTeams(t testing.TB, bundle string) *policy.Source {
 	t.Helper()
 	source, err := policy.ReadFS(fstest.MapFS{
 		"cue.mod/module.cue": {Data: []byte("module: \"example.com/test\"\nlanguage: version: \"v0.17.0\"\n")},
@@ -115,12 +140,7 @@ bundle: ` + bundle)},
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, diags := policy.Compile(source)
-	var lines []string
-	for _, d := range diags {
-		lines = append(lines, d.String())
-	}
-	return lines
+	return source
 }
 
 func kind(plural, group, rest string) string {

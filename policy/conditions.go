@@ -30,6 +30,8 @@ func (c *condition) holds(r *Request) bool {
 }
 
 func (c *condition) decide(ctx context.Context, vars *accessVars) bool {
+	ctx, cancel := expr.Limited(ctx)
+	defer cancel()
 	budget := expr.NewBudget()
 	holds, err := c.program.Bool(ctx, vars, &budget)
 	return holds && err == nil

@@ -163,6 +163,8 @@ func (v *Version) ValidateRules(ctx context.Context, object, old *Object) (errs 
 	if len(v.rules) == 0 {
 		return nil, nil
 	}
+	ctx, cancel := expr.Limited(ctx)
+	defer cancel()
 	e := &ruleEvaluation{ctx: ctx, v: v, object: object, old: old, budget: expr.NewBudget()}
 	for _, r := range v.rules {
 		var before any

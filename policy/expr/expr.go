@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/google/cel-go/cel"
 	"github.com/google/cel-go/checker"
@@ -21,6 +22,7 @@ import (
 	"github.com/google/cel-go/interpreter"
 	exprpb "google.golang.org/genproto/googleapis/api/expr/v1alpha1"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
 	"k8s.io/apimachinery/pkg/util/version"
 	celconfig "k8s.io/apiserver/pkg/apis/cel"
 	apiservercel "k8s.io/apiserver/pkg/cel"
@@ -213,6 +215,7 @@ func (v sizes) EstimateCallCost(string, string, *checker.AstNode, []checker.AstN
 type Program struct {
 	program cel.Program
 	text    string
+	loops   bool
 }
 
 // Load makes a program of a checked expression. text is what errors show of it.
@@ -229,7 +232,7 @@ func Load(ast []byte, text string) (*Program, error) {
 	if err != nil {
 		return nil, fmt.Errorf("expression %q: %w", text, err)
 	}
-	return &Program{program, text}, nil
+	return &Program{program, text, loops(checked.Expr)}, nil
 }
 
 // Text is the expression as it was written.
@@ -245,12 +248,53 @@ func NewBudget() Budget { return celconfig.RuntimeCELCostBudget }
 // is not known.
 var ErrBudget = errors.New("running out of cost budget")
 
-// Eval evaluates the program. It ends early if the context does, or the budget.
+// loops tells whether evaluating an expression can take longer than reading it.
+func loops(e *exprpb.Expr) bool {
+	found := false
+	var walk func(protoreflect.Message)
+	walk = func(m protoreflect.Message) {
+		m.Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
+			switch {
+			case f.Name() == "comprehension_expr":
+				found = true
+			case f.IsList() && f.Message() != nil:
+				for i := range v.List().Len() {
+					walk(v.List().Get(i).Message())
+				}
+			case !f.IsList() && !f.IsMap() && f.Message() != nil:
+				walk(v.Message())
+			}
+			return !found
+		})
+	}
+	walk(e.ProtoReflect())
+	return found
+}
+
+// Limited bounds how long the evaluations for one request may take together. The limits
+// of cost do not: counting it takes time that grows with the square of a loop's length.
+func Limited(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeoutCause(ctx, time.Second, errTimeout)
+}
+
+var errTimeout = errors.New("evaluation took too long")
+
+// Eval evaluates the program. The context, which should be [Limited], ends loops.
 func (p *Program) Eval(ctx context.Context, vars interpreter.Activation, budget *Budget) (ref.Val, error) {
 	if *budget <= 0 {
 		return nil, ErrBudget
 	}
-	v, details, err := p.program.ContextEval(ctx, vars)
+	if ctx.Err() != nil {
+		return nil, fmt.Errorf("expression '%s' was not evaluated: %w", p.text, context.Cause(ctx))
+	}
+	var v ref.Val
+	var details *cel.EvalDetails
+	var err error
+	if p.loops {
+		v, details, err = p.program.ContextEval(ctx, vars)
+	} else {
+		v, details, err = p.program.Eval(vars)
+	}
 	if details != nil {
 		if cost := details.ActualCost(); cost != nil {
 			*budget -= Budget(min(*cost, uint64(*budget)+1))

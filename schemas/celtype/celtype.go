@@ -228,6 +228,9 @@ func ofValue(v any) *Type {
 		t.limit = int64(len(v))
 		return t
 	case map[string]any:
+		if len(v) == 0 {
+			return MapOf(Dynamic)
+		}
 		fields := map[string]*Type{}
 		for k, x := range v {
 			fields[k] = ofValue(x)

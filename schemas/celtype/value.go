@@ -69,7 +69,7 @@ func (a itemAdapter) NativeToValue(v any) ref.Val {
 }
 
 // Object is an object as CEL sees it: content without what is the server's, which comes
-// from its own place. t is a [Resource] or a [Self].
+// from its own place. t is a [Resource] or a [Self]. The value is for one goroutine.
 func (t *Type) Object(apiVersion, kind string, meta *metav1.ObjectMeta, content map[string]any) ref.Val {
 	return &objectValue{messageValue: messageValue{t: t, fields: content}, apiVersion: apiVersion, kind: kind, meta: meta}
 }
@@ -169,6 +169,9 @@ type objectValue struct {
 	apiVersion, kind string
 	meta             *metav1.ObjectMeta
 	metadata         ref.Val // once it was asked for
+	// The field that was asked for last: most expressions begin with the same one.
+	last      string
+	lastValue ref.Val
 }
 
 func (o *objectValue) find(name string) (ref.Val, bool) {
@@ -183,7 +186,14 @@ func (o *objectValue) find(name string) (ref.Val, bool) {
 		}
 		return o.metadata, true
 	}
-	return o.messageValue.find(name)
+	if o.lastValue != nil && o.last == name {
+		return o.lastValue, true
+	}
+	v, ok := o.messageValue.find(name)
+	if ok {
+		o.last, o.lastValue = name, v
+	}
+	return v, ok
 }
 
 func (o *objectValue) Find(key ref.Val) (ref.Val, bool) { return find(key, o.find) }
