@@ -84,7 +84,7 @@ func TestAFormLoadsAsItWasCompiled(t *testing.T) {
 
 // Repositories have a copy of the definitions for CUE's own tools.
 func TestCopiesOfTheDefinitions(t *testing.T) {
-	for _, module := range []string{"../examples/quickstart"} {
+	for _, module := range []string{"../examples/quickstart", "../examples/platform"} {
 		data, err := os.ReadFile(filepath.Join(module, policy.FormatFile))
 		if err != nil {
 			t.Fatal(err)
