@@ -121,7 +121,7 @@ type serverKey struct{}
 // kubectl. Beside testscript's own commands they have
 //
 //	serve [flags]   start a server in the script's folder, and point KUBECONFIG at it
-//	stop            end it by SIGTERM; it must exit with 0
+//	end             end it by SIGTERM; it must exit with 0 (not stop, which is testscript's: it would end the script)
 //	crash           end it by SIGKILL
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
@@ -145,7 +145,7 @@ func TestScripts(t *testing.T) {
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"serve": scriptServe,
-			"stop":  func(ts *testscript.TestScript, neg bool, args []string) { scriptEnd(ts, syscall.SIGTERM) },
+			"end":   func(ts *testscript.TestScript, neg bool, args []string) { scriptEnd(ts, syscall.SIGTERM) },
 			"crash": func(ts *testscript.TestScript, neg bool, args []string) { scriptEnd(ts, syscall.SIGKILL) },
 		},
 	})
