@@ -59,9 +59,6 @@ func TestSimulation(t *testing.T) {
 		for what, n := range simulate(t, seed+1) {
 			total[what] += n
 		}
-		if t.Failed() {
-			t.Fatalf("seed %d failed; go test ./core -run TestSimulation -simulation-seed %d", seed+1, seed+1)
-		}
 	}
 	t.Logf("outcomes: %v", total)
 	// A simulation in which nothing goes wrong shows nothing.
@@ -109,7 +106,12 @@ type watchRecord struct {
 
 func simulate(t *testing.T, seed uint64) outcomes {
 	s := &simulation{t: t, seed: seed, counts: outcomes{}}
-	synctest.Test(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) { // which ends the test if it fails
+		defer func() {
+			if t.Failed() {
+				t.Logf("seed %d failed; go test ./core -run TestSimulation -simulation-seed %d", seed, seed)
+			}
+		}()
 		s.t = t
 		s.run()
 	})

@@ -84,7 +84,7 @@ func TestAFormLoadsAsItWasCompiled(t *testing.T) {
 
 // Repositories have a copy of the definitions for CUE's own tools.
 func TestCopiesOfTheDefinitions(t *testing.T) {
-	for _, module := range []string{"../examples/quickstart"} {
+	for _, module := range []string{"../examples/quickstart", "../examples/platform"} {
 		data, err := os.ReadFile(filepath.Join(module, policy.FormatFile))
 		if err != nil {
 			t.Fatal(err)
@@ -296,4 +296,28 @@ func FuzzNew(f *testing.F) {
 		}
 		p.Authorize(&policy.Request{User: "u", IsResource: true, Verb: "get", Resource: "x"})
 	})
+}
+
+// Editors leave files behind whose names begin so; CUE does not see them either.
+func TestHiddenFilesAreNoPartOfASource(t *testing.T) {
+	source, err := policy.ReadFS(fstest.MapFS{
+		"cue.mod/module.cue":  {Data: []byte("module: \"example.com/test\"\n")},
+		"bundle.cue":          {},
+		".#bundle.cue":        {},
+		"_draft.cue":          {},
+		".git/x.cue":          {},
+		"teams/a/_old/x.cue":  {},
+		"teams/a/.#kinds.cue": {},
+		"teams/a/kinds.cue":   {},
+	}, ".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var paths []string
+	for _, f := range source.Files {
+		paths = append(paths, f.Path)
+	}
+	if diff := cmp.Diff([]string{"bundle.cue", "cue.mod/module.cue", "teams/a/kinds.cue"}, paths); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
 }

@@ -85,13 +85,12 @@ func ReadFS(module fs.FS, pkg string) (*Source, error) {
 		if err != nil {
 			return err
 		}
-		if d.IsDir() {
-			if base := d.Name(); p != "." && (strings.HasPrefix(base, ".") || strings.HasPrefix(base, "_")) {
-				return fs.SkipDir
-			}
-			return nil
-		}
-		if path.Ext(p) != ".cue" || p == FormatFile {
+		// CUE leaves out what begins so: lock files of editors, for one.
+		ignored := p != "." && (strings.HasPrefix(d.Name(), ".") || strings.HasPrefix(d.Name(), "_"))
+		switch {
+		case d.IsDir() && ignored:
+			return fs.SkipDir
+		case d.IsDir(), ignored, path.Ext(p) != ".cue", p == FormatFile:
 			return nil
 		}
 		data, err := fs.ReadFile(module, p)

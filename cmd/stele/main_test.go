@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"syscall"
@@ -37,7 +38,8 @@ func TestMain(m *testing.M) {
 type process struct {
 	*exec.Cmd
 	stdout, stderr syncBuffer
-	ready          chan struct{} // closed once it has said where it is
+	heard          map[*syncBuffer]int // of what it said, how much scripts have waited for
+	ready          chan struct{}       // closed once it has said where it is
 	exited         chan struct{}
 	err            error
 }
@@ -62,7 +64,7 @@ func (b *syncBuffer) String() string {
 // serveProcess starts `stele serve` in a folder. It listens on a port that is free, unless
 // the arguments say otherwise.
 func serveProcess(program, dir string, env []string, args ...string) (*process, error) {
-	p := &process{Cmd: exec.Command(program, append([]string{"serve", "--listen", "127.0.0.1:0"}, args...)...), ready: make(chan struct{}), exited: make(chan struct{})}
+	p := &process{Cmd: exec.Command(program, append([]string{"serve", "--listen", "127.0.0.1:0"}, args...)...), heard: map[*syncBuffer]int{}, ready: make(chan struct{}), exited: make(chan struct{})}
 	p.Dir, p.Env = dir, env
 	stdout, err := p.StdoutPipe()
 	if err != nil {
@@ -114,6 +116,26 @@ func (p *process) end(signal syscall.Signal) error {
 	return nil
 }
 
+// hear waits until the server has said what a pattern describes, behind what was waited
+// for before.
+func (p *process) hear(in *syncBuffer, pattern *regexp.Regexp) error {
+	deadline := time.After(time.Minute)
+	for {
+		text := in.String()
+		if at := pattern.FindStringIndex(text[p.heard[in]:]); at != nil {
+			p.heard[in] += at[1]
+			return nil
+		}
+		select {
+		case <-time.After(10 * time.Millisecond):
+		case <-deadline:
+			return fmt.Errorf("stele serve has not said %q within a minute, but\n%s", pattern, text[p.heard[in]:])
+		case <-p.exited:
+			return fmt.Errorf("stele serve ended: %v\n%s", p.err, p.stderr.String())
+		}
+	}
+}
+
 // serverKey holds the script's server.
 type serverKey struct{}
 
@@ -121,7 +143,9 @@ type serverKey struct{}
 // kubectl. Beside testscript's own commands they have
 //
 //	serve [flags]   start a server in the script's folder, and point KUBECONFIG at it
-//	stop            end it by SIGTERM; it must exit with 0
+//	hear stdout|stderr REGEXP
+//	                wait until the server says it, after what was last waited for
+//	end             end it by SIGTERM; it must exit with 0 (not stop, which is testscript's: it would end the script)
 //	crash           end it by SIGKILL
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
@@ -145,7 +169,8 @@ func TestScripts(t *testing.T) {
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"serve": scriptServe,
-			"stop":  func(ts *testscript.TestScript, neg bool, args []string) { scriptEnd(ts, syscall.SIGTERM) },
+			"hear":  scriptHear,
+			"end":   func(ts *testscript.TestScript, neg bool, args []string) { scriptEnd(ts, syscall.SIGTERM) },
 			"crash": func(ts *testscript.TestScript, neg bool, args []string) { scriptEnd(ts, syscall.SIGKILL) },
 		},
 	})
@@ -161,6 +186,20 @@ func scriptServe(ts *testscript.TestScript, neg bool, args []string) {
 	*ts.Value(serverKey{}).(**process) = p
 	ts.Setenv("KUBECONFIG", filepath.Join(ts.Getenv("WORK"), "stele-data", "admin.kubeconfig"))
 	ts.Check(os.WriteFile(ts.MkAbs("serve.out"), []byte(p.stdout.String()), 0o600))
+}
+
+func scriptHear(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: hear stdout|stderr REGEXP")
+	}
+	p := *ts.Value(serverKey{}).(**process)
+	in := map[string]*syncBuffer{"stdout": &p.stdout, "stderr": &p.stderr}[args[0]]
+	if in == nil {
+		ts.Fatalf("hear %s: want stdout or stderr", args[0])
+	}
+	pattern, err := regexp.Compile("(?m)" + args[1])
+	ts.Check(err)
+	ts.Check(p.hear(in, pattern))
 }
 
 func scriptEnd(ts *testscript.TestScript, signal syscall.Signal) {

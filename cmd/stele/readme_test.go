@@ -20,7 +20,7 @@ var update = flag.Bool("update", false, "write into the READMEs what their comma
 // The READMEs' console blocks run as printed, from the root of a fresh checkout, one
 // shell and one server per README. Compared is what does not differ from run to run.
 func TestREADMEs(t *testing.T) {
-	for _, file := range []string{"README.md", "examples/quickstart/README.md"} {
+	for _, file := range []string{"README.md", "examples/quickstart/README.md", "examples/platform/README.md"} {
 		t.Run(file, func(t *testing.T) {
 			path := filepath.Join("..", "..", file)
 			text, err := os.ReadFile(path)

@@ -39,6 +39,7 @@ type serveOptions struct {
 	dataDir    string
 	listen     string
 	policyDir  string
+	watch      bool
 	tokenFile  string
 	hosts      []string
 	logFormat  string
@@ -55,7 +56,8 @@ func serveCommand() *cobra.Command {
 
 The first start makes that folder, with an embedded etcd, certificates and a kubeconfig
 for the administrator, and activates the policy of --policy, or the quickstart's. From
-then on the policy is in the log; --policy is only compared with it.`,
+then on the policy is in the log; --policy is only compared with it, or with
+--policy-watch put in force whenever it is saved.`,
 		Example: `  stele serve
   stele serve --policy ./policy --data-dir /var/lib/stele --listen 0.0.0.0:6443 --host api.example.com`,
 		Args: cobra.NoArgs,
@@ -65,6 +67,7 @@ then on the policy is in the log; --policy is only compared with it.`,
 	f.StringVar(&o.dataDir, "data-dir", "./stele-data", "folder of everything that is kept")
 	f.StringVar(&o.listen, "listen", "127.0.0.1:6443", "address of the API")
 	f.StringVar(&o.policyDir, "policy", "", "folder of the policy bundle (default: the built-in quickstart)")
+	f.BoolVar(&o.watch, "policy-watch", false, "for development: put the folder of --policy in force at the start, and whenever it is saved")
 	f.StringVar(&o.tokenFile, "token-auth-file", "", "CSV file of static tokens: token,user,uid,\"group,group\"")
 	f.StringSliceVar(&o.hosts, "host", nil, "further names and addresses for the server's certificate")
 	f.StringVar(&o.logFormat, "log-format", "text", "format of the program's own messages on standard error: text or json")
@@ -97,6 +100,9 @@ func (o *serveOptions) serve(cmd *cobra.Command) (err error) {
 	}()
 
 	// What can be found wrong without touching anything comes first.
+	if o.watch && o.policyDir == "" {
+		return errors.New("--policy-watch needs --policy, the folder to watch")
+	}
 	source, err := o.source()
 	if err != nil {
 		return err
@@ -148,6 +154,13 @@ func (o *serveOptions) serve(cmd *cobra.Command) (err error) {
 		return err
 	}
 	srv := server.New(pipeline, certificate.Get, ca.Pool(), logger)
+	var watch *policyWatch
+	if o.watch {
+		if watch, err = watchPolicy(o.policyDir, source, committer, cmd.OutOrStdout(), cmd.ErrOrStderr()); err != nil {
+			return err
+		}
+		defer watch.close()
+	}
 
 	var g run.Group
 	g.Add(func() error { <-ctx.Done(); return ctx.Err() }, func(error) { stop() }) // a second signal ends the process
@@ -187,15 +200,27 @@ func (o *serveOptions) serve(cmd *cobra.Command) (err error) {
 			return nil
 		}, func(error) { cancel(); <-done })
 	}
+	prepared := make(chan struct{})
+	if watch != nil {
+		actor("policy watch", func(ctx context.Context) error {
+			select {
+			case <-prepared:
+				return watch.run(ctx)
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		})
+	}
 	actor("watches", store.Run)
 	actor("committer", committer.Run)
 	actor("audit", auditLog.Run)
 	{ // what must be there before the first request; it ends when the server does
 		ctx, cancel := context.WithCancel(ctx)
 		g.Add(func() error {
-			if err := o.prepare(ctx, cmd, committer, source, logger); err != nil {
+			if err := o.prepare(ctx, cmd, committer, source, watch); err != nil {
 				return err
 			}
+			close(prepared)
 			o.greet(cmd, dir, listener.Addr(), kubeconfig)
 			<-ctx.Done()
 			return nil
@@ -216,9 +241,9 @@ func (o *serveOptions) source() (*policy.Source, error) {
 	return policy.ReadDir(o.policyDir)
 }
 
-// prepare puts the bundle in force if the log is empty, else compares it with what is
-// in force, and creates the namespaces that always exist.
-func (o *serveOptions) prepare(ctx context.Context, cmd *cobra.Command, c *commit.Committer, source *policy.Source, logger *slog.Logger) error {
+// prepare puts the bundle in force if the log is empty or the bundle is watched, else
+// compares it with what is in force, and creates the namespaces that always exist.
+func (o *serveOptions) prepare(ctx context.Context, cmd *cobra.Command, c *commit.Committer, source *policy.Source, watch *policyWatch) error {
 	active := c.Tip().Policies.Active
 	switch {
 	case active == nil:
@@ -229,6 +254,11 @@ func (o *serveOptions) prepare(ctx context.Context, cmd *cobra.Command, c *commi
 		if _, err := bootstrap.Activate(ctx, c, compiled, bootstrap.Actor); err != nil {
 			return err
 		}
+		if watch != nil {
+			watch.tried = source.Digest()
+		}
+	case watch != nil:
+		watch.save(ctx)
 	case o.policyDir != "":
 		// CUE is not needed to serve what is in force, so nobody waits for it.
 		go func() {
