@@ -110,7 +110,7 @@ func (s *lawgivers) enact(rng *rand.Rand) {
 	s.remember(base.Form)
 	for i := range 6 {
 		form := *base.Form
-		form.Roles, form.Bindings, form.Denies = slices.Clip(form.Roles), nil, nil
+		form.Roles, form.Bindings, form.Denies, form.Probes = slices.Clip(form.Roles), nil, nil, nil
 		for j := range 10 {
 			role := fmt.Sprintf("role%d", j)
 			form.Roles = append(form.Roles, policy.Role{ID: role, Name: role, Rules: []policy.Rule{{

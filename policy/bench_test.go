@@ -78,10 +78,10 @@ func BenchmarkAuthorize(b *testing.B) {
 }
 
 // size is how much there is in a bundle that [generate] makes.
-type size struct{ kinds, rules int }
+type size struct{ kinds, rules, validations int }
 
 // ofALargeCompany is the size that compiling and loading must be quick at.
-var ofALargeCompany = size{kinds: 200, rules: 2000}
+var ofALargeCompany = size{kinds: 200, rules: 2000, validations: 500}
 
 // generate writes a bundle of 20 teams, each with a file of its own, who share kinds and
 // rules evenly.
@@ -99,6 +99,7 @@ func generate(tb testing.TB, s size) *policy.Source {
 			generateKind(b, team, i)
 		}
 		generateRoles(b, team, s.rules/teams, s.kinds)
+		generateValidations(b, team, s.validations/teams, s.kinds)
 		files[fmt.Sprintf("team%d.cue", team)] = &fstest.MapFile{Data: []byte(b.String())}
 	}
 	source, err := policy.ReadFS(files, ".")
@@ -160,6 +161,21 @@ func generateRoles(b *strings.Builder, team, rules, kinds int) {
 			fmt.Fprintf(b, "\trule%d: {apiGroups: [\"team%d.example.com\"], resources: [\"kind%ds\"], verbs: [\"get\", \"list\", \"watch\", \"update\"]}\n", j, team, (i+j)*20%max(1, kinds)+team)
 		}
 		fmt.Fprintf(b, "}\nbundle: teams: team%d: rbac: bindings: %q: {clusterRole: %q, subjects: [{group: %q}], namespaces: [\"team%[1]d-*\"]}\n", team, fmt.Sprint("b", i/5), name, name)
+	}
+}
+
+// generateValidations writes rules of admission, of the shapes that people write.
+func generateValidations(b *strings.Builder, team, rules, kinds int) {
+	shapes := []string{
+		`params: max: 100, validations: x: {expression: "object.spec.sizeGiB <= params.max", messageExpression: "'over ' + string(params.max)"}`,
+		`validations: x: {expression: "has(object.metadata.labels) && 'team' in object.metadata.labels", message: "label it"}`,
+		`validations: x: expression: "!has(object.spec.ports) || object.spec.ports.all(p, p.port > 1024)"`,
+		`variables: kept: "object.spec.backups.keepDays", validations: x: expression: "object.spec.tier != 'large' || variables.kept >= 30"`,
+		`validations: x: expression: "oldObject == null || object.spec.engine == oldObject.spec.engine"`,
+	}
+	for i := range rules {
+		fmt.Fprintf(b, "\nbundle: teams: team%d: admission: validate: v%[2]d: {match: {apiGroups: [\"team%[1]d.example.com\"], resources: [\"kind%[3]ds\"]}, %[4]s}\n",
+			team, i, i*20%max(1, kinds)+team, shapes[i%len(shapes)])
 	}
 }
 

@@ -54,6 +54,12 @@ func Compile(source *Source) (*Compiled, schemas.Diagnostics) {
 	if len(c.diags) > 0 {
 		return nil, c.done()
 	}
+	p, err := newPolicy(form)
+	if err != nil {
+		c.add(schemas.Position{File: firstFile(used)}, "", "what comes of the bundle cannot be loaded: "+err.Error(), "")
+		return nil, c.done()
+	}
+	form.Probes = p.probe()
 	return &Compiled{Form: form, Source: used}, nil
 }
 

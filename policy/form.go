@@ -27,6 +27,8 @@ type Form struct {
 	Denies   []Deny         `json:"denies,omitempty"`
 	// Validations are the rules of validating admission, sorted by id.
 	Validations []Validation `json:"validations,omitempty"`
+	// Probes are what a program that loads the form must agree about.
+	Probes *Probes `json:"probes,omitempty"`
 }
 
 // Expression is a checked expression of CEL.

@@ -41,14 +41,28 @@ type Version struct {
 	admission map[admissionKey][]*validation
 }
 
-// New loads a policy from the bytes of its form.
+// New loads a policy from the bytes of its form. It fails if this program makes of the
+// form's probes something else than the one that compiled it.
 func New(encoded []byte) (*Policy, error) {
 	form, err := DecodeForm(encoded)
 	if err != nil {
 		return nil, err
 	}
-	digest := sha256.Sum256(encoded)
-	p := &Policy{form: form, digest: digest, name: hex.EncodeToString(digest[:]), byGVR: map[schema.GroupVersionResource]*Version{}}
+	p, err := newPolicy(form)
+	if err != nil {
+		return nil, err
+	}
+	p.digest = sha256.Sum256(encoded)
+	p.name = hex.EncodeToString(p.digest[:])
+	if err := p.check(form.Probes); err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+func newPolicy(form *Form) (*Policy, error) {
+	var err error
+	p := &Policy{form: form, byGVR: map[schema.GroupVersionResource]*Version{}}
 	for i := range form.Kinds {
 		k := &Kind{Kind: &form.Kinds[i]}
 		for j := range k.Kind.Versions {

@@ -1,0 +1,152 @@
+package schemas
+
+import (
+	"math/rand/v2"
+	"regexp/syntax"
+	"strings"
+)
+
+// Samples are a few objects to try a schema on: one with only what must be there, one with
+// everything, and that with each value replaced by one of another kind. Most of the first
+// two are valid; what is valid is for the program to say. They are the same each time.
+func (n *Node) Samples() []map[string]any {
+	var samples []map[string]any
+	for _, s := range []sampler{{}, {all: true}, {all: true, wrong: true}} {
+		s.rng = rand.New(rand.NewPCG(1, 2))
+		if object, ok := s.value(n, 0).(map[string]any); ok {
+			samples = append(samples, object)
+		}
+	}
+	return samples
+}
+
+// sampler makes values of nodes.
+type sampler struct {
+	rng   *rand.Rand
+	all   bool // optional fields, too
+	wrong bool // of the wrong kind
+}
+
+// sampleDepth is how deep optional fields are followed.
+const sampleDepth = 8
+
+func (s *sampler) value(n *Node, depth int) any {
+	switch {
+	case n.Kinds&StructKind != 0:
+		return s.object(n.Struct, depth)
+	case n.Kinds&ListKind != 0:
+		list := []any{}
+		if n.List != nil && n.List.Items != nil && depth < sampleDepth && (s.all || n.List.MinItems != nil) {
+			list = append(list, s.value(n.List.Items, depth+1))
+		}
+		return list
+	case s.wrong && n.Kinds&BoolKind == 0:
+		return true
+	case s.wrong:
+		return "wrong"
+	}
+	return s.scalar(n)
+}
+
+func (s *sampler) object(o *Struct, depth int) map[string]any {
+	object := map[string]any{}
+	if o == nil {
+		return object
+	}
+	for i := range o.Fields {
+		f := &o.Fields[i]
+		if depth > sampleDepth || f.Presence != Required && !s.all {
+			continue
+		}
+		object[f.Name] = s.value(f.Schema, depth+1)
+	}
+	for i := range o.Patterns {
+		if !s.all || depth > sampleDepth {
+			break
+		}
+		if key, ok := sampleKey(o.Patterns[i].Key, o); ok {
+			object[key] = s.value(o.Patterns[i].Value, depth+1)
+		}
+	}
+	return object
+}
+
+func (s *sampler) scalar(n *Node) any {
+	for i := range n.Scalars {
+		of := &n.Scalars[i]
+		for _, text := range of.Enum {
+			if v, err := decode(text); err == nil {
+				return v
+			}
+		}
+		switch {
+		case of.Kinds&(IntegerKind|NumberKind) != 0:
+			return s.number(of)
+		case of.Kinds&StringKind != 0:
+			return s.text(of)
+		}
+	}
+	switch {
+	case n.Kinds&StringKind != 0:
+		switch n.Format {
+		case FormatDateTime:
+			return "2026-01-02T03:04:05Z"
+		case FormatByte:
+			return "Ynl0ZXM="
+		}
+		return "text"
+	case n.Kinds&IntegerKind != 0:
+		return int64(1)
+	case n.Kinds&BoolKind != 0:
+		return true
+	}
+	return nil
+}
+
+// number is at one of the bounds, or next to it.
+func (s *sampler) number(of *Scalar) any {
+	for _, b := range []*Bound{of.Minimum, of.Maximum} {
+		if b == nil {
+			continue
+		}
+		v, err := decode([]byte(b.Value))
+		if err != nil {
+			continue
+		}
+		step := int64(0)
+		if b.Exclusive {
+			step = 1
+			if b == of.Maximum {
+				step = -1
+			}
+		}
+		switch v := v.(type) {
+		case int64:
+			return v + step
+		case float64:
+			return v + float64(step)
+		}
+	}
+	return int64(1)
+}
+
+func (s *sampler) text(of *Scalar) any {
+	text := "text"
+	for _, p := range of.Patterns {
+		if re, err := syntax.Parse(p.Regexp, syntax.Perl); err == nil && !p.Negated {
+			var b strings.Builder
+			sample(&b, re.Simplify(), s.rng, 1)
+			text = b.String()
+			break
+		}
+	}
+	if of.MinRunes != nil {
+		for len(text) < of.MinRunes.Count && len(text) < 1<<10 {
+			text += "x"
+		}
+	}
+	if of.MaxRunes != nil && len(text) > of.MaxRunes.Count {
+		text = text[:of.MaxRunes.Count]
+	}
+	return text
+}
