@@ -127,7 +127,7 @@ func (r *Request) notAdmitted(refused []*policy.Finding) error {
 	causes := make([]metav1.StatusCause, len(refused))
 	for i, f := range refused {
 		texts[i] = "rule " + f.Rule + place(f.Source) + " denied the request: " + f.Message
-		causes[i] = metav1.StatusCause{Type: metav1.CauseType(f.Rule), Message: f.Message, Field: f.Source}
+		causes[i] = metav1.StatusCause{Type: metav1.CauseType(f.Rule), Message: f.Message + " (rule " + f.Rule + ")", Field: f.Source}
 	}
 	err := apierrors.NewForbidden(r.resource(), r.key.Name, errors.New(strings.Join(texts, "; ")))
 	err.ErrStatus.Details.Causes = causes

@@ -87,7 +87,7 @@ func TestAdmissionRulesRefuse(t *testing.T) {
 	p := newRuledPlane(t)
 	a := p.do("POST", widgetsPath, widget("a", 11))
 	a.refuses(t, 422, `"reason":"Invalid"`, `widgets.example.com \"a\" is forbidden: rule t/validate/size-limit/max (bundle.cue:`, `denied the request: size 11 is over 10"`,
-		`"causes":[{"reason":"t/validate/size-limit/max","message":"size 11 is over 10","field":"bundle.cue:`)
+		`"causes":[{"reason":"t/validate/size-limit/max","message":"size 11 is over 10 (rule t/validate/size-limit/max)","field":"bundle.cue:`)
 	a = p.do("POST", widgetsPath, `{"metadata":{"name":"a"},"spec":{"size":11,"color":"green"}}`)
 	a.refuses(t, 403, "no green", "; rule t/validate/size-limit/max", "size 11 is over 10")
 	p.must(t, 201, "POST", widgetsPath, widget("a", 10))

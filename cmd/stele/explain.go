@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strings"
 	"syscall"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -210,32 +209,33 @@ func (c *policyClient) explained(ctx context.Context, auditID string) (*explain.
 func printExplanation(out io.Writer, e *explain.Explanation) error {
 	fmt.Fprintln(out, sentence(e))
 	fmt.Fprintln(out)
-	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
-	fmt.Fprintln(w, "STAGE\tVERDICT\tRULE\tSOURCE")
+	rows := [][4]string{{"STAGE", "VERDICT", "RULE", "SOURCE"}}
 	for _, s := range e.Status.Stages {
-		if s.Verdict == explain.Passed && s.Rule == "" && s.Message != "" {
-			fmt.Fprintf(w, "%s\t%s\t%s\n", s.Name, s.Verdict, s.Message)
-		} else {
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", s.Name, s.Verdict, dash(s.Rule), dash(s.Source))
+		rows = append(rows, [4]string{s.Name, s.Verdict, s.Rule, s.Source})
+		if s.Verdict == explain.Passed && s.Rule == "" {
+			rows[len(rows)-1][3] = s.Message
 		}
 		for _, c := range s.Considered {
-			fmt.Fprintf(w, "\t  %s\t%s\t%s\n", c.Verdict, c.Rule, dash(c.Source))
+			rows = append(rows, [4]string{"", "  " + c.Verdict, c.Rule, c.Source})
 		}
 	}
-	if err := w.Flush(); err != nil {
-		return err
+	var widths [4]int
+	for _, row := range rows {
+		for i, cell := range row {
+			widths[i] = max(widths[i], len(cell))
+		}
+	}
+	for _, row := range rows {
+		line := ""
+		for i, cell := range row {
+			line += fmt.Sprintf("%-*s  ", widths[i], cell)
+		}
+		fmt.Fprintln(out, strings.TrimRight(line, " "))
 	}
 	if e.Status.Message != "" {
 		fmt.Fprintf(out, "\n%s\n", e.Status.Message)
 	}
 	return nil
-}
-
-func dash(s string) string {
-	if s == "" {
-		return "-"
-	}
-	return s
 }
 
 // sentence says it in one line.
