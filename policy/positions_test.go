@@ -6,6 +6,7 @@ import (
 	"testing"
 	"testing/fstest"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"stele.dev/stele/policy"
 )
@@ -40,6 +41,10 @@ bundle: policy.#Bundle & {
 			reason: "no"
 		}
 	}
+	teams: platform: admission: validate: "base-rule": {
+		match: {apiGroups: ["example.com"], resources: ["widgets"]}
+		validations: no: {expression: "object.metadata.name != 'base'"} // validation in base
+	}
 }
 `,
 	"teams/widgets/kind.cue": `package widgets
@@ -62,6 +67,12 @@ team: policy.#Team & {
 		names: {kind: "Widget", plural: "widgets"}
 		storageVersion: "v1"
 		versions: v1: #schema: #Widget
+		versions: v1: validations: team: {rule: "self.metadata.name != 'team'"} // rule of the schema in team
+	}
+	admission: validate: "team-rule": {
+		match: {apiGroups: ["example.com"], resources: ["widgets"]}
+		params: name: string | *"team"
+		validations: no: {expression: "object.metadata.name != params.name && object.metadata.name != 'team'"} // validation in team
 	}
 }
 `,
@@ -100,8 +111,16 @@ bundle: base.bundle & {
 		ofcluster?: <=5 // bound in cluster
 		ofboth?: <=50
 	}
+	teams: "widgets": kinds: "widgets.example.com": versions: v1: validations: cluster: {rule: "self.metadata.name != 'cluster'"} // rule of the schema in cluster
 }
 
+bundle: teams: "widgets": admission: validate: {
+	"team-rule": params: name: "of the cluster's choice"
+	"cluster-rule": {
+		match: {apiGroups: ["example.com"], resources: ["widgets"]}
+		validations: no: {expression: "object.metadata.name != 'cluster'"} // validation in cluster
+	}
+}
 bundle: teams: "widgets": rbac: {
 	clusterRoles: "cluster-role": rules: read: {apiGroups: ["example.com"], resources: ["widgets"], verbs: ["get"]} // rule in cluster
 	bindings: "cluster-binding": { // binding in cluster
@@ -150,6 +169,15 @@ func TestRulesPointAtTheirOwnLine(t *testing.T) {
 				t.Errorf("a deny of %s: %+v", lines["deny in "+where], d)
 			}
 			refused(t, kind, "of"+where, lines["bound in "+where])
+			object := &policy.Object{Meta: &metav1.ObjectMeta{Name: where}, Content: map[string]any{"spec": map[string]any{}}}
+			found := p.Admit(t.Context(), kind, &policy.Admission{Request: &policy.Request{}, Operation: policy.Create, Object: object})
+			if len(found) != 1 || found[0].Source != lines["validation in "+where] {
+				t.Errorf("a validation of %s: %+v", lines["validation in "+where], found)
+			}
+			errs, _ := kind.ValidateRules(t.Context(), object, nil)
+			if want := lines["rule of the schema in "+where]; want != "" && (len(errs) != 1 || !strings.HasSuffix(errs[0].Error(), "("+want+")")) {
+				t.Errorf("a rule of the schema, of %s: %v", want, errs)
+			}
 		})
 	}
 	t.Run("team and cluster", func(t *testing.T) {
