@@ -34,8 +34,10 @@ func Compile(source *Source) (*Compiled, schemas.Diagnostics) {
 	instance, used, err := loadInstance(source)
 	if err != nil {
 		c.cue(err)
+		c.secrets(source.Files)
 		return nil, c.done()
 	}
+	c.secrets(used.Files)
 	// One context per compilation: contexts grow with what is compiled in them.
 	value := cuecontext.New().BuildInstance(instance)
 	if err := value.Validate(cue.Concrete(true)); err != nil {
@@ -123,7 +125,13 @@ type compiler struct {
 	diags schemas.Diagnostics
 }
 
-func (c *compiler) done() schemas.Diagnostics { return c.diags.Sorted() }
+func (c *compiler) done() schemas.Diagnostics {
+	for i := range c.diags {
+		d := &c.diags[i]
+		d.Path, d.Message, d.Hint = masked(d.Path), masked(d.Message), masked(d.Hint)
+	}
+	return c.diags.Sorted()
+}
 
 func (c *compiler) add(pos schemas.Position, path, message, hint string) {
 	c.diags = append(c.diags, schemas.Diagnostic{Pos: pos, Path: path, Message: message, Hint: hint})
