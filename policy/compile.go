@@ -5,13 +5,11 @@ import (
 	"cmp"
 	"fmt"
 	"path"
-	"regexp"
 	"slices"
 	"strings"
 
 	"cuelang.org/go/cue"
 	"cuelang.org/go/cue/build"
-	"cuelang.org/go/cue/cuecontext"
 	cueerrors "cuelang.org/go/cue/errors"
 	"cuelang.org/go/cue/load"
 	"cuelang.org/go/cue/token"
@@ -24,39 +22,36 @@ type Compiled struct {
 	Form *Form
 	// Source has only those files that the bundle consists of.
 	Source *Source
+	// Warnings are about what is in the form and not enforced.
+	Warnings schemas.Diagnostics
 }
 
-// Compile evaluates the bundle of a source. What CUE finds wrong is reported at once,
-// sorted by position, and if it is content, so is what stele finds wrong; then the
-// result is nil.
+// Compile evaluates the bundle of a source. All that is wrong is reported at once,
+// sorted by position: what CUE finds, and what stele finds in the parts of which CUE
+// can make something. Then the result is nil.
 func Compile(source *Source) (*Compiled, schemas.Diagnostics) {
-	c := &compiler{}
+	c := &compiler{
+		evaluation: evaluation{folder: source.Package},
+		crossings:  crossings{owners: map[string]*owner{}, brokenKinds: map[string]bool{}},
+		found:      map[string]finding{},
+	}
 	instance, used, err := loadInstance(source)
 	if err != nil {
-		c.cue(err)
+		c.raw(err)
 		c.secrets(source.Files)
 		return nil, c.done()
 	}
 	c.secrets(used.Files)
-	// One context per compilation: contexts grow with what is compiled in them.
-	value := cuecontext.New().BuildInstance(instance)
-	if err := value.Validate(cue.Concrete(true)); err != nil {
-		c.cue(err)
-		return nil, c.done() // an error in a part makes an error of the whole: nothing can be read of it
-	}
-	c.topLevel(value)
-	bundle := value.LookupPath(cue.ParsePath("bundle"))
-	if !bundle.Exists() {
-		c.add(schemas.Position{File: firstFile(used)}, "", "the package has no field `bundle`",
+	form := c.evaluate(source, instance)
+	if form == nil && len(c.diags) == 0 {
+		c.add(schemas.Position{File: firstFile(used), Line: 1, Column: 1}, "", "the package has no field `bundle`",
 			"write `bundle: policy.#Bundle & {…}`, with import \"stele.dev/policy\"")
-		return nil, c.done()
 	}
-	form := c.bundle(bundle)
-	form.Language = instance.ModuleFile.Language.Version
 	if len(c.diags) > 0 {
 		return nil, c.done()
 	}
-	return &Compiled{Form: form, Source: used}, nil
+	form.Language = instance.ModuleFile.Language.Version
+	return &Compiled{Form: form, Source: used, Warnings: c.warnings.Sorted()}, nil
 }
 
 // virtualRoot is where the loader finds the source's files. They are laid over the
@@ -122,81 +117,31 @@ func locate(p token.Pos) (schemas.Position, bool) {
 }
 
 type compiler struct {
-	diags schemas.Diagnostics
-}
-
-func (c *compiler) done() schemas.Diagnostics {
-	for i := range c.diags {
-		d := &c.diags[i]
-		d.Path, d.Message, d.Hint = masked(d.Path), masked(d.Message), masked(d.Hint)
-	}
-	return c.diags.Sorted()
+	evaluation
+	crossings
+	found           map[string]finding // by path
+	diags, warnings schemas.Diagnostics
 }
 
 func (c *compiler) add(pos schemas.Position, path, message, hint string) {
-	c.diags = append(c.diags, schemas.Diagnostic{Pos: pos, Path: path, Message: message, Hint: hint})
+	c.found[path] |= reported
+	c.addAll(schemas.Diagnostics{{Pos: pos, Path: path, Message: message, Hint: hint}})
 }
 
-// conflict is how CUE says that a value is not one of a disjunction's.
-var conflict = regexp.MustCompile(`^conflicting values (.+) and (.+)$`)
-
-// cue reports errors of CUE's: one per path, at the user's own line if there is one.
-func (c *compiler) cue(err error) {
-	byPath := map[string][]cueerrors.Error{}
-	var paths []string
-	for _, e := range cueerrors.Errors(err) {
-		at := strings.Join(e.Path(), ".")
-		if at == "" || byPath[at] == nil {
-			paths = append(paths, at)
-		}
-		byPath[at] = append(byPath[at], e)
-	}
-	for _, at := range slices.Compact(paths) {
-		errs := byPath[at]
-		if at == "" {
-			for _, e := range errs {
-				c.add(sourceOf(e), "", e.Error(), "")
-			}
-			continue
-		}
-		// An empty disjunction is followed by what is wrong with each of its arms.
-		message := strings.TrimSuffix(strings.TrimPrefix(errs[0].Error(), at+": "), ":")
-		var value string
-		var allowed []string
-		for _, e := range errs[1:] {
-			if m := conflict.FindStringSubmatch(strings.TrimPrefix(e.Error(), at+": ")); m != nil {
-				allowed, value = append(allowed, m[1]), m[2]
-			}
-		}
-		if strings.Contains(message, "empty disjunction") && len(allowed) > 0 {
-			message = value + " is not one of " + strings.Join(allowed, ", ")
-		}
-		c.add(sourceOf(errs[len(errs)-1]), at, message, "")
-	}
-}
-
-// sourceOf is the position of an error that the user wrote: of several the one furthest
-// down, as what encloses an error has a part in it, too.
-func sourceOf(e cueerrors.Error) (pos schemas.Position) {
-	for _, p := range append([]token.Pos{e.Position()}, e.InputPositions()...) {
-		if found, ok := locate(p); ok && cmp.Or(cmp.Compare(found.Line, pos.Line), cmp.Compare(found.Column, pos.Column)) > 0 {
-			pos = found
+func (c *compiler) addAll(diags schemas.Diagnostics) {
+	for _, d := range diags {
+		if !strings.Contains(d.Message, meaningless) { // the name has been reported
+			c.diags = append(c.diags, d)
 		}
 	}
-	return pos
 }
 
 // topLevel refuses exported fields beside the bundle, which are probably meant to be
 // in it.
 func (c *compiler) topLevel(v cue.Value) {
-	fields, err := v.Fields()
-	if err != nil {
-		c.cue(err)
-		return
-	}
-	for fields.Next() {
-		if name := fields.Selector().String(); name != "bundle" && name != "tests" {
-			c.add(position(fields.Value()), name, "a field beside `bundle` has no effect", "move it into the bundle, or make it a definition: #"+name)
+	for label, x := range fieldsOf(v) {
+		if name := label.String(); name != "bundle" && name != "tests" {
+			c.add(position(x), name, "a field beside `bundle` has no effect", "move it into the bundle, or make it a definition: #"+name)
 		}
 	}
 }
@@ -219,16 +164,14 @@ func (c *compiler) bundle(v cue.Value) *Form {
 	builtins := len(f.Kinds)
 
 	c.notYet(v, "plugins")
-	c.notYet(v, "flow.priorityLevels")
-	c.notYet(v, "flow.flowSchemas")
-	c.notYet(v, "audit.rules")
 	c.defaultOnly(v, "authorizers", `["deny","rbac"]`)
 	c.defaultOnly(v, "dynamic", `{"customresourcedefinitions":"Refuse","rbac":"Refuse","admissionregistration":"Refuse"}`)
 	for team, t := range c.fields(v, "teams") {
+		c.globs(t)
 		for id, k := range c.fields(t, "kinds") {
-			kind, diags := schemas.KindFromCUE(id, k, locate)
-			c.diags = append(c.diags, diags...)
-			f.Kinds = append(f.Kinds, kind)
+			if kind, ok := c.kind(id, k); ok {
+				f.Kinds = append(f.Kinds, kind)
+			}
 		}
 		for name, r := range c.fields(t, "rbac.clusterRoles") {
 			f.Roles = append(f.Roles, c.role(team, name, r))
@@ -247,7 +190,9 @@ func (c *compiler) bundle(v cue.Value) *Form {
 	slices.SortFunc(f.Kinds[builtins:], func(a, b schemas.Kind) int {
 		return cmp.Or(strings.Compare(a.Group, b.Group), strings.Compare(a.Plural, b.Plural))
 	})
+	f.Flow, f.Audit = c.flow(v.LookupPath(cue.ParsePath("flow"))), c.audit(v.LookupPath(cue.ParsePath("audit")))
 	c.uniqueNames(f)
+	c.crosscheck(v, f)
 	aggregate(f.Roles)
 	c.replaceable(f)
 	return f
@@ -263,7 +208,7 @@ func (c *compiler) notYet(v cue.Value, part string) {
 
 func (c *compiler) defaultOnly(v cue.Value, part, standard string) {
 	x := v.LookupPath(cue.ParsePath(part))
-	if !x.Exists() {
+	if !x.Exists() || !c.sound(x) {
 		return
 	}
 	data, err := x.MarshalJSON()
@@ -276,25 +221,20 @@ func (c *compiler) defaultOnly(v cue.Value, part, standard string) {
 	}
 }
 
-// fields yields the regular fields of a part of a value in the order of their names.
+// fields yields the regular fields of a part of a value in the order of their names,
+// also where something is in error.
 func (c *compiler) fields(v cue.Value, part string) func(func(string, cue.Value) bool) {
 	return func(yield func(string, cue.Value) bool) {
 		x := v.LookupPath(cue.ParsePath(part))
-		if !x.Exists() {
-			return
-		}
-		iter, err := x.Fields()
-		if err != nil {
-			c.cue(cueerrors.Promote(err, part))
-			return
-		}
 		type named struct {
 			name  string
 			value cue.Value
 		}
 		var all []named
-		for iter.Next() {
-			all = append(all, named{iter.Selector().Unquoted(), iter.Value()})
+		for label, x := range fieldsOf(x) {
+			if label.IsString() { // it may be a list where a struct should be
+				all = append(all, named{label.Unquoted(), x})
+			}
 		}
 		slices.SortFunc(all, func(a, b named) int { return strings.Compare(a.name, b.name) })
 		for _, n := range all {
@@ -305,8 +245,12 @@ func (c *compiler) fields(v cue.Value, part string) func(func(string, cue.Value)
 	}
 }
 
-// decode reads a concrete value; the definitions have already checked its shape.
+// decode reads a concrete value; the definitions have already checked its shape. What
+// is in error is left out.
 func (c *compiler) decode(v cue.Value, into any) {
+	if !c.sound(v) {
+		return
+	}
 	if err := v.Decode(into); err != nil {
 		c.cue(cueerrors.Promote(err, v.Path().String()))
 	}
@@ -328,6 +272,9 @@ func (c *compiler) role(team, name string, v cue.Value) Role {
 // rules compiles those of a role or a deny.
 func (c *compiler) rules(v cue.Value, of string) (rules []Rule) {
 	for id, x := range c.fields(v, "rules") {
+		if !c.sound(x) {
+			continue
+		}
 		var rule Rule
 		c.decode(x, &rule)
 		rule.ID, rule.Source = of+"/"+id, position(x)
@@ -339,6 +286,8 @@ func (c *compiler) rules(v cue.Value, of string) (rules []Rule) {
 			c.add(rule.Source, x.Path().String(), "a rule needs apiGroups and resources, or nonResourceURLs", `the core group is ""`)
 		case len(rule.Verbs) == 0:
 			c.add(rule.Source, x.Path().String(), "a rule needs verbs", "")
+		case resources > 0:
+			c.namings = append(c.namings, naming{rule.APIGroups, rule.Resources, x})
 		}
 		rules = append(rules, rule)
 	}
@@ -382,7 +331,9 @@ func (c *compiler) binding(team, name string, v cue.Value) Binding {
 		c.add(position(when), when.Path().String(), "this version of stele does not enforce `when` yet", "leave the binding out, or make it unconditional")
 	}
 	c.decodeField(v, "clusterRole", &b.Role)
+	c.roleNames = append(c.roleNames, v.LookupPath(cue.ParsePath("clusterRole")))
 	c.decodeField(v, "namespaces", &b.Namespaces)
+	c.globs(v)
 	b.Subjects = c.subjects(v)
 	return b
 }
@@ -390,10 +341,11 @@ func (c *compiler) binding(team, name string, v cue.Value) Binding {
 func (c *compiler) subjects(v cue.Value) (list []Subject) {
 	var subjects []struct{ User, Group, ServiceAccount string }
 	c.decodeField(v, "subjects", &subjects)
-	for _, s := range subjects {
+	for i, s := range subjects {
 		if s.ServiceAccount != "" {
-			s.User = "system:serviceaccount:" + strings.Replace(s.ServiceAccount, "/", ":", 1)
+			s.User = serviceAccountPrefix + strings.Replace(s.ServiceAccount, "/", ":", 1)
 		}
+		c.serviceAccount(v, i, s.ServiceAccount, s.User)
 		list = append(list, Subject{User: s.User, Group: s.Group})
 	}
 	return list

@@ -24,6 +24,8 @@ type Form struct {
 	Roles    []Role         `json:"roles,omitempty"`
 	Bindings []Binding      `json:"bindings,omitempty"`
 	Denies   []Deny         `json:"denies,omitempty"`
+	Flow     Flow           `json:"flow,omitzero"`
+	Audit    Audit          `json:"audit,omitzero"`
 }
 
 // Deny refuses what its rules name to its subjects, whatever they are granted.
