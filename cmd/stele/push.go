@@ -59,8 +59,9 @@ func (o *pushOptions) run(cmd *cobra.Command, dir string) error {
 	}
 	compiled, diags := policy.Compile(source)
 	if len(diags) > 0 {
-		return errDiagnostics(cmd, diags, dir)
+		return errDiagnostics(cmd, source, diags, dir)
 	}
+	warn(cmd, compiled)
 	client, err := newPolicyClient(&o.clientOptions)
 	if err != nil {
 		return err
