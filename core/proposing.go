@@ -128,6 +128,9 @@ func (p *Pipeline) compilePolicy(ctx context.Context, r *Request) error {
 		return invalidPolicy(diags)
 	}
 	r.compiled = compiled
+	for _, w := range compiled.Warnings {
+		r.warn(w.String())
+	}
 	return nil
 }
 

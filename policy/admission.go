@@ -90,8 +90,8 @@ type admissionKey struct {
 	operation   Operation
 }
 
-// validation is a Validation made ready to be enforced.
-type validation struct {
+// admissionRule is a Validation made ready to be enforced.
+type admissionRule struct {
 	*Validation
 	params     any // as CEL sees them
 	namespaces labels.Selector
@@ -107,8 +107,8 @@ type check struct {
 	message *expr.Program
 }
 
-func newValidation(r *Validation) (*validation, error) {
-	v := &validation{Validation: r, variables: map[string]*expr.Program{}, params: celtype.Dynamic.Value(nil)}
+func newValidation(r *Validation) (*admissionRule, error) {
+	v := &admissionRule{Validation: r, variables: map[string]*expr.Program{}, params: celtype.Dynamic.Value(nil)}
 	if len(r.Params) > 0 {
 		var value any
 		if err := kjson.UnmarshalCaseSensitivePreserveInts(r.Params, &value); err != nil {
@@ -190,7 +190,7 @@ func (m *Match) resource(v *Version, subresource string) bool {
 }
 
 // evaluate adds what a rule finds wrong.
-func (r *validation) evaluate(vars *admissionVars, findings []Finding) []Finding {
+func (r *admissionRule) evaluate(vars *admissionVars, findings []Finding) []Finding {
 	ctx, a := vars.ctx, vars.a
 	if !r.selects(vars.v, a) {
 		a.consider(r.ID, r.Source.String(), "does not select it")
@@ -241,7 +241,7 @@ func (a *Admission) consider(rule, source, verdict string) {
 
 // selects tells whether the rule's selectors name the write: that of objects the object
 // as it is or as it was, that of namespaces its namespace, and of namespaces themselves.
-func (r *validation) selects(v *Version, a *Admission) bool {
+func (r *admissionRule) selects(v *Version, a *Admission) bool {
 	if r.Match.ObjectSelector != nil && !labelled(r.objects, a.Object) && !labelled(r.objects, a.Old) {
 		return false
 	}
@@ -277,7 +277,7 @@ type admissionVars struct {
 	p      *Policy
 	v      *Version
 	a      *Admission
-	r      *validation
+	r      *admissionRule
 	budget expr.Budget
 	known  map[string]any // variables that were evaluated
 }

@@ -5,13 +5,11 @@ import (
 	"cmp"
 	"fmt"
 	"path"
-	"regexp"
 	"slices"
 	"strings"
 
 	"cuelang.org/go/cue"
 	"cuelang.org/go/cue/build"
-	"cuelang.org/go/cue/cuecontext"
 	cueerrors "cuelang.org/go/cue/errors"
 	"cuelang.org/go/cue/load"
 	"cuelang.org/go/cue/token"
@@ -24,43 +22,43 @@ type Compiled struct {
 	Form *Form
 	// Source has only those files that the bundle consists of.
 	Source *Source
+	// Warnings are about what is in the form and not enforced.
+	Warnings schemas.Diagnostics
 }
 
-// Compile evaluates the bundle of a source. What CUE finds wrong is reported at once,
-// sorted by position, and if it is content, so is what stele finds wrong; then the
-// result is nil.
+// Compile evaluates the bundle of a source. All that is wrong is reported at once,
+// sorted by position: what CUE finds, and what stele finds in the parts of which CUE
+// can make something. Then the result is nil.
 func Compile(source *Source) (*Compiled, schemas.Diagnostics) {
-	c := &compiler{source: source}
+	c := &compiler{
+		source:     source,
+		evaluation: evaluation{folder: source.Package},
+		crossings:  crossings{owners: map[string]*owner{}, brokenKinds: map[string]bool{}},
+		found:      map[string]finding{},
+	}
 	instance, used, err := loadInstance(source)
 	if err != nil {
-		c.cue(err)
+		c.raw(err)
+		c.secrets(source.Files)
 		return nil, c.done()
 	}
-	// One context per compilation: contexts grow with what is compiled in them.
-	value := cuecontext.New().BuildInstance(instance)
-	if err := value.Validate(cue.Concrete(true)); err != nil {
-		c.cue(err)
-		return nil, c.done() // an error in a part makes an error of the whole: nothing can be read of it
-	}
-	c.topLevel(value)
-	bundle := value.LookupPath(cue.ParsePath("bundle"))
-	if !bundle.Exists() {
-		c.add(schemas.Position{File: firstFile(used)}, "", "the package has no field `bundle`",
+	c.secrets(used.Files)
+	form := c.evaluate(source, instance)
+	if form == nil && len(c.diags) == 0 {
+		c.add(schemas.Position{File: firstFile(used), Line: 1, Column: 1}, "", "the package has no field `bundle`",
 			"write `bundle: policy.#Bundle & {…}`, with import \"stele.dev/policy\"")
-		return nil, c.done()
 	}
-	form := c.bundle(bundle)
-	form.Language = instance.ModuleFile.Language.Version
 	if len(c.diags) > 0 {
 		return nil, c.done()
 	}
+	form.Language = instance.ModuleFile.Language.Version
 	p, err := newPolicy(form)
 	if err != nil {
 		c.add(schemas.Position{File: firstFile(used)}, "", "what comes of the bundle cannot be loaded: "+err.Error(), "")
 		return nil, c.done()
 	}
 	form.Probes = p.probe()
-	return &Compiled{Form: form, Source: used}, nil
+	return &Compiled{Form: form, Source: used, Warnings: c.warnings.Sorted()}, nil
 }
 
 // virtualRoot is where the loader finds the source's files. They are laid over the
@@ -128,84 +126,31 @@ func locate(p token.Pos) (schemas.Position, bool) {
 type compiler struct {
 	source *Source
 	scopes *scopes
-	diags  schemas.Diagnostics
+	evaluation
+	crossings
+	found           map[string]finding // by path
+	diags, warnings schemas.Diagnostics
 }
-
-func (c *compiler) done() schemas.Diagnostics { return c.diags.Sorted() }
 
 func (c *compiler) add(pos schemas.Position, path, message, hint string) {
-	c.diags = append(c.diags, schemas.Diagnostic{Pos: pos, Path: path, Message: message, Hint: hint})
+	c.found[path] |= reported
+	c.addAll(schemas.Diagnostics{{Pos: pos, Path: path, Message: message, Hint: hint}})
 }
 
-// conflict is how CUE says that a value is not one of a disjunction's.
-var conflict = regexp.MustCompile(`^conflicting values (.+) and (.+)$`)
-
-// unnamed is how CUE says that a value is not one of the names that the format makes a
-// pattern of, where there may be too many for a disjunction.
-var unnamed = regexp.MustCompile(`^invalid value (.+) \(out of bound =~"\^\(([-a-z0-9:|.\[\]]+)\)\$"\)$`)
-
-// cue reports errors of CUE's: one per path, at the user's own line if there is one.
-func (c *compiler) cue(err error) {
-	byPath := map[string][]cueerrors.Error{}
-	var paths []string
-	for _, e := range cueerrors.Errors(err) {
-		at := strings.Join(e.Path(), ".")
-		if at == "" || byPath[at] == nil {
-			paths = append(paths, at)
-		}
-		byPath[at] = append(byPath[at], e)
-	}
-	for _, at := range slices.Compact(paths) {
-		errs := byPath[at]
-		if at == "" {
-			for _, e := range errs {
-				c.add(sourceOf(e), "", e.Error(), "")
-			}
-			continue
-		}
-		// An empty disjunction is followed by what is wrong with each of its arms.
-		message := strings.TrimSuffix(strings.TrimPrefix(errs[0].Error(), at+": "), ":")
-		var value string
-		var allowed []string
-		for _, e := range errs[1:] {
-			if m := conflict.FindStringSubmatch(strings.TrimPrefix(e.Error(), at+": ")); m != nil {
-				allowed, value = append(allowed, m[1]), m[2]
-			}
-		}
-		if strings.Contains(message, "empty disjunction") && len(allowed) > 0 {
-			message = value + " is not one of " + strings.Join(allowed, ", ")
-		}
-		if m := unnamed.FindStringSubmatch(message); m != nil {
-			names := strings.Split(strings.ReplaceAll(m[2], "[.]", "."), "|")
-			slices.Sort(names)
-			message = m[1] + ` is not one of "` + strings.Join(names, `", "`) + `"`
-		}
-		c.add(sourceOf(errs[len(errs)-1]), at, message, "")
-	}
-}
-
-// sourceOf is the position of an error that the user wrote: of several the one furthest
-// down, as what encloses an error has a part in it, too.
-func sourceOf(e cueerrors.Error) (pos schemas.Position) {
-	for _, p := range append([]token.Pos{e.Position()}, e.InputPositions()...) {
-		if found, ok := locate(p); ok && cmp.Or(cmp.Compare(found.Line, pos.Line), cmp.Compare(found.Column, pos.Column)) > 0 {
-			pos = found
+func (c *compiler) addAll(diags schemas.Diagnostics) {
+	for _, d := range diags {
+		if !strings.Contains(d.Message, meaningless) { // the name has been reported
+			c.diags = append(c.diags, d)
 		}
 	}
-	return pos
 }
 
 // topLevel refuses exported fields beside the bundle, which are probably meant to be
 // in it.
 func (c *compiler) topLevel(v cue.Value) {
-	fields, err := v.Fields()
-	if err != nil {
-		c.cue(err)
-		return
-	}
-	for fields.Next() {
-		if name := fields.Selector().String(); name != "bundle" && name != "tests" {
-			c.add(position(fields.Value()), name, "a field beside `bundle` has no effect", "move it into the bundle, or make it a definition: #"+name)
+	for label, x := range fieldsOf(v) {
+		if name := label.String(); name != "bundle" && name != "tests" {
+			c.add(position(x), name, "a field beside `bundle` has no effect", "move it into the bundle, or make it a definition: #"+name)
 		}
 	}
 }
@@ -228,22 +173,18 @@ func (c *compiler) bundle(v cue.Value) *Form {
 	builtins := len(f.Kinds)
 
 	c.notYet(v, "plugins")
-	c.notYet(v, "flow.priorityLevels")
-	c.notYet(v, "flow.flowSchemas")
-	c.notYet(v, "audit.rules")
 	c.defaultOnly(v, "authorizers", `["deny","rbac"]`)
 	c.defaultOnly(v, "dynamic", `{"customresourcedefinitions":"Refuse","rbac":"Refuse","admissionregistration":"Refuse"}`)
 	for team, t := range c.fields(v, "teams") {
 		if team == BuiltinTeam {
 			c.add(position(t), t.Path().String(), "the name "+BuiltinTeam+" stands for what every policy has", "name the team otherwise")
 		}
+		c.globs(t)
 		for id, k := range c.fields(t, "kinds") {
-			kind, diags := schemas.KindFromCUE(id, k, locate)
-			c.diags = append(c.diags, diags...)
-			if len(diags) == 0 {
+			if kind, ok := c.kind(id, k); ok {
 				c.schemaRules(&kind)
+				f.Kinds = append(f.Kinds, kind)
 			}
-			f.Kinds = append(f.Kinds, kind)
 		}
 		for name, r := range c.fields(t, "rbac.clusterRoles") {
 			f.Roles = append(f.Roles, c.role(team, name, r))
@@ -255,11 +196,12 @@ func (c *compiler) bundle(v cue.Value) *Form {
 	slices.SortFunc(f.Kinds[builtins:], func(a, b schemas.Kind) int {
 		return cmp.Or(strings.Compare(a.Group, b.Group), strings.Compare(a.Plural, b.Plural))
 	})
+	f.Flow, f.Audit = c.flow(v.LookupPath(cue.ParsePath("flow"))), c.audit(v.LookupPath(cue.ParsePath("audit")))
 	c.uniqueNames(f)
 	aggregate(f.Roles)
 
 	// What follows may be about kinds and roles of all teams.
-	c.scopes = newScopes(f.Kinds)
+	c.scopes = newScopes(f.Kinds, c.brokenKinds)
 	for team, t := range c.fields(v, "teams") {
 		for name, b := range c.fields(t, "rbac.bindings") {
 			f.Bindings = append(f.Bindings, c.binding(team, name, b, f.Roles))
@@ -271,6 +213,7 @@ func (c *compiler) bundle(v cue.Value) *Form {
 			f.Validations = append(f.Validations, c.validation(team, name, r))
 		}
 	}
+	c.crosscheck(v, f)
 	c.replaceable(f)
 	return f
 }
@@ -285,7 +228,7 @@ func (c *compiler) notYet(v cue.Value, part string) {
 
 func (c *compiler) defaultOnly(v cue.Value, part, standard string) {
 	x := v.LookupPath(cue.ParsePath(part))
-	if !x.Exists() {
+	if !x.Exists() || !c.sound(x) {
 		return
 	}
 	data, err := x.MarshalJSON()
@@ -298,25 +241,20 @@ func (c *compiler) defaultOnly(v cue.Value, part, standard string) {
 	}
 }
 
-// fields yields the regular fields of a part of a value in the order of their names.
+// fields yields the regular fields of a part of a value in the order of their names,
+// also where something is in error.
 func (c *compiler) fields(v cue.Value, part string) func(func(string, cue.Value) bool) {
 	return func(yield func(string, cue.Value) bool) {
 		x := v.LookupPath(cue.ParsePath(part))
-		if !x.Exists() {
-			return
-		}
-		iter, err := x.Fields()
-		if err != nil {
-			c.cue(cueerrors.Promote(err, part))
-			return
-		}
 		type named struct {
 			name  string
 			value cue.Value
 		}
 		var all []named
-		for iter.Next() {
-			all = append(all, named{iter.Selector().Unquoted(), iter.Value()})
+		for label, x := range fieldsOf(x) {
+			if label.IsString() { // it may be a list where a struct should be
+				all = append(all, named{label.Unquoted(), x})
+			}
 		}
 		slices.SortFunc(all, func(a, b named) int { return strings.Compare(a.name, b.name) })
 		for _, n := range all {
@@ -327,8 +265,12 @@ func (c *compiler) fields(v cue.Value, part string) func(func(string, cue.Value)
 	}
 }
 
-// decode reads a concrete value; the definitions have already checked its shape.
+// decode reads a concrete value; the definitions have already checked its shape. What
+// is in error is left out.
 func (c *compiler) decode(v cue.Value, into any) {
+	if !c.sound(v) {
+		return
+	}
 	if err := v.Decode(into); err != nil {
 		c.cue(cueerrors.Promote(err, v.Path().String()))
 	}
@@ -350,6 +292,9 @@ func (c *compiler) role(team, name string, v cue.Value) Role {
 // rules compiles those of a role or a deny.
 func (c *compiler) rules(v cue.Value, of string) (rules []Rule) {
 	for id, x := range c.fields(v, "rules") {
+		if !c.sound(x) {
+			continue
+		}
 		var rule Rule
 		c.decode(x, &rule)
 		rule.ID, rule.Source = of+"/"+id, position(x)
@@ -361,6 +306,8 @@ func (c *compiler) rules(v cue.Value, of string) (rules []Rule) {
 			c.add(rule.Source, x.Path().String(), "a rule needs apiGroups and resources, or nonResourceURLs", `the core group is ""`)
 		case len(rule.Verbs) == 0:
 			c.add(rule.Source, x.Path().String(), "a rule needs verbs", "")
+		case resources > 0:
+			c.namings = append(c.namings, naming{rule.APIGroups, rule.Resources, x})
 		}
 		rules = append(rules, rule)
 	}
@@ -404,7 +351,9 @@ func (c *compiler) binding(team, name string, v cue.Value, roles []Role) Binding
 	if i := slices.IndexFunc(roles, func(r Role) bool { return r.Name == b.Role }); i >= 0 {
 		b.When = c.condition(v, "when", roles[i].Rules)
 	}
+	c.roleNames = append(c.roleNames, v.LookupPath(cue.ParsePath("clusterRole")))
 	c.decodeField(v, "namespaces", &b.Namespaces)
+	c.globs(v)
 	b.Subjects = c.subjects(v)
 	return b
 }
@@ -412,10 +361,11 @@ func (c *compiler) binding(team, name string, v cue.Value, roles []Role) Binding
 func (c *compiler) subjects(v cue.Value) (list []Subject) {
 	var subjects []struct{ User, Group, ServiceAccount string }
 	c.decodeField(v, "subjects", &subjects)
-	for _, s := range subjects {
+	for i, s := range subjects {
 		if s.ServiceAccount != "" {
-			s.User = "system:serviceaccount:" + strings.Replace(s.ServiceAccount, "/", ":", 1)
+			s.User = serviceAccountPrefix + strings.Replace(s.ServiceAccount, "/", ":", 1)
 		}
+		c.serviceAccount(v, i, s.ServiceAccount, s.User)
 		list = append(list, Subject{User: s.User, Group: s.Group})
 	}
 	return list

@@ -51,7 +51,7 @@ func (c *compiler) fault(f *expr.Fault, text, path string, at schemas.Position, 
 	if several && of.name != "" {
 		message += " (objects may be " + of.name + ")"
 	}
-	c.add(c.within(at, text, f.Line, f.Column), path, message, didYouMean(f.Name, f.Known))
+	c.add(c.within(at, text, f.Line, f.Column), path, message, didYouMean(f.Name, f.Known, ""))
 }
 
 // within is the position of a place in a text that stands behind a label, as far as the
@@ -85,7 +85,7 @@ func (c *compiler) within(at schemas.Position, text string, line, column int) sc
 // condition compiles a `when` or an `unless`, which hold for requests that rules name.
 func (c *compiler) condition(v cue.Value, name string, rules []Rule) *Condition {
 	x := v.LookupPath(cue.ParsePath(name))
-	if !x.Exists() {
+	if !x.Exists() || !c.sound(x) {
 		return nil
 	}
 	text, err := x.String()
@@ -138,6 +138,9 @@ func (c *compiler) onlyWrites(rules []Rule, path string, pos schemas.Position) {
 // validation compiles a rule of validating admission.
 func (c *compiler) validation(team, name string, v cue.Value) Validation {
 	r := Validation{ID: team + "/validate/" + name, Source: position(v)}
+	if !c.sound(v) {
+		return r
+	}
 	c.match(v, &r)
 	of := c.scopes.objectTypes(r.Match.APIGroups, r.Match.APIVersions, r.Match.Resources)
 	if len(of) == 0 {
@@ -319,7 +322,8 @@ func (c *compiler) schemaRule(k *schemas.Kind, v *schemas.Version, r *schemas.Ru
 	}
 	t, items, err := path.in(k, v)
 	if err != nil {
-		c.add(r.PathSource, id+".path", err.Error(), didYouMean(path.unknown(v.Schema)))
+		name, known := path.unknown(v.Schema)
+		c.add(r.PathSource, id+".path", err.Error(), didYouMean(name, known, ""))
 		return
 	}
 	scope := func(objectType) (*expr.Scope, error) {

@@ -159,7 +159,7 @@ func TestWhatIsWrongWithABundleIsSaid(t *testing.T) {
 		},
 		"the same kind of two teams": {
 			bundle: "{\nteams: a: " + kind("things", "a.example.com", "") + "\nteams: b: " + kind("things", "a.example.com", "") + "\n}",
-			want:   []string{`bundle._kindOwner."things.a.example.com": conflicting values "b" and "a"`},
+			want:   []string{`bundle.cue:13: bundle.teams.b.kinds."things.a.example.com": the kind things.a.example.com is in the teams a and b; a kind has one owner, and a has it (bundle.cue:12)`},
 		},
 		"two kinds of one name": {
 			bundle: "{\nteams: a: " + kind("things", "a.example.com", "") + "\nteams: a: " + kind("others", "a.example.com", "") + "\n}",
@@ -187,9 +187,9 @@ func TestWhatIsWrongWithABundleIsSaid(t *testing.T) {
 		},
 		"rules that grant nothing": {
 			bundle: `teams: a: rbac: clusterRoles: r: rules: {
-	both: {verbs: ["get"], apiGroups: [""], resources: ["x"], nonResourceURLs: ["/x"]}
-	half: {verbs: ["get"], resources: ["x"]}
-	none: {verbs: [], apiGroups: [""], resources: ["x"]}
+	both: {verbs: ["get"], apiGroups: [""], resources: ["secrets"], nonResourceURLs: ["/x"]}
+	half: {verbs: ["get"], resources: ["secrets"]}
+	none: {verbs: [], apiGroups: [""], resources: ["secrets"]}
 }`,
 			want: []string{
 				`bundle.cue:12: bundle.teams.a.rbac.clusterRoles.r.rules.both: a rule is about resources or about nonResourceURLs`,
@@ -198,7 +198,7 @@ func TestWhatIsWrongWithABundleIsSaid(t *testing.T) {
 			},
 		},
 		"rules beside an aggregation": {
-			bundle: `teams: a: rbac: clusterRoles: r: {aggregate: x: "y", rules: x: {verbs: ["get"], apiGroups: [""], resources: ["x"]}}`,
+			bundle: `teams: a: rbac: clusterRoles: r: {aggregate: x: "y", rules: x: {verbs: ["get"], apiGroups: [""], resources: ["secrets"]}}`,
 			want:   []string{`a role that aggregates others has no rules of its own`},
 		},
 		"another chain of authorizers": {
@@ -210,10 +210,10 @@ func TestWhatIsWrongWithABundleIsSaid(t *testing.T) {
 			want:   []string{`bundle.dynamic: this version of stele enforces`},
 		},
 		"a deny": {
-			bundle: `teams: a: rbac: denies: d: {subjects: [{group: "x"}], rules: r: {apiGroups: ["a.example.com"], resources: ["things"], verbs: ["delete"]}, reason: "no"}`,
+			bundle: `teams: a: {` + kind("things", "a.example.com", "") + `, rbac: denies: d: {subjects: [{group: "x"}], rules: r: {apiGroups: ["a.example.com"], resources: ["things"], verbs: ["delete"]}, reason: "no"}}`,
 		},
 		"a deny with an exception": {
-			bundle: `teams: a: rbac: denies: d: {subjects: [{group: "x"}], rules: r: {apiGroups: ["a.example.com"], resources: ["things"], verbs: ["delete"]}, reason: "no", unless: "true"}`,
+			bundle: `teams: a: {` + kind("things", "a.example.com", "") + `, rbac: denies: d: {subjects: [{group: "x"}], rules: r: {apiGroups: ["a.example.com"], resources: ["things"], verbs: ["delete"]}, reason: "no", unless: "true"}}`,
 		},
 		"a deny outside of the team's groups": {
 			bundle: `teams: a: rbac: denies: d: {subjects: [{group: "x"}], rules: r: {apiGroups: ["other.example.com"], resources: ["things"], verbs: ["delete"]}, reason: "no"}`,

@@ -4,8 +4,8 @@
 // # Order of use
 //
 //	source, err := policy.ReadDir("clusters/prod-eu") // files as they are now
-//	form, diags := policy.Compile(source)             // CUE is evaluated here only
-//	bytes, digest := form.Encode()                    // what the log holds
+//	compiled, diags := policy.Compile(source)         // CUE is evaluated here only
+//	bytes, digest := compiled.Form.Encode()           // what the log holds
 //	p, err := policy.New(bytes)                       // on every replica
 //	p.Authorize(&request)
 //
@@ -17,9 +17,13 @@
 // # What it promises
 //
 // A bundle that compiles is enforced whole. Parts of the format that this version
-// does not enforce yet are refused, each with its line; nothing is dropped in
-// silence. All errors that CUE finds are reported at once, and once there are none of
-// those, all that stele finds.
+// does not enforce yet are refused, each with its line, but for flow and audit rules,
+// which are carried in the form with a warning; nothing is dropped in silence.
+//
+// All that is wrong is reported at once, each mistake once and where the user made it:
+// what CUE finds, and what stele finds in all parts that CUE can still make something
+// of. Only what hangs on a part in error waits until that is mended. Diagnostics never
+// show what is certainly a secret, and such a secret is itself an error.
 //
 // A Policy is safe for concurrent use.
 package policy

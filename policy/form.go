@@ -25,6 +25,8 @@ type Form struct {
 	Roles    []Role         `json:"roles,omitempty"`
 	Bindings []Binding      `json:"bindings,omitempty"`
 	Denies   []Deny         `json:"denies,omitempty"`
+	Flow     Flow           `json:"flow,omitzero"`
+	Audit    Audit          `json:"audit,omitzero"`
 	// Validations are the rules of validating admission, sorted by id.
 	Validations []Validation `json:"validations,omitempty"`
 	// Probes are what a program that loads the form must agree about.

@@ -1,37 +1,107 @@
 package policy
 
-// didYouMean is a hint with the known name that is nearest to one that is not; "" if none
-// is near.
-func didYouMean(name string, known []string) string {
-	best, least := "", len(name)/3+2
-	for _, k := range known {
-		if d := distance(name, k); d < least {
-			best, least = k, d
+import (
+	"cmp"
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// nearest returns the candidate that a misspelled name is most likely meant to be, or
+// "" if none is near: of the letters in the words that differ, regardless of case, one
+// in three may be wrong. Of several that are equally near it is the first in the
+// alphabet.
+func nearest(name string, candidates []string) string {
+	found, least := "", 0
+	for _, c := range candidates {
+		if c == "" || c == name {
+			continue
+		}
+		a, b := difference(strings.ToLower(name), strings.ToLower(c))
+		d := distance(a, b)
+		if d > max(len(a), len(b))/3 {
+			continue
+		}
+		if found == "" || cmp.Or(cmp.Compare(d, least), cmp.Compare(c, found)) < 0 {
+			found, least = c, d
 		}
 	}
-	if best == "" || name == "" {
-		return ""
-	}
-	return "did you mean " + best + "?"
+	return found
 }
 
-// distance is how many letters must be changed, added or removed (Levenshtein).
+// difference is two names without the words that both begin with, or end with: it is
+// "scale" and "status" of "widgets/scale" and "widgets/status".
+func difference(a, b string) (string, string) {
+	const separators = "/:."
+	i := 0
+	for i < min(len(a), len(b)) && a[i] == b[i] {
+		i++
+	}
+	i = strings.LastIndexAny(a[:i], separators) + 1
+	a, b = a[i:], b[i:]
+	i = 0
+	for i < min(len(a), len(b)) && a[len(a)-1-i] == b[len(b)-1-i] {
+		i++
+	}
+	if j := strings.IndexAny(a[len(a)-i:], separators); j >= 0 {
+		i -= j
+		a, b = a[:len(a)-i], b[:len(b)-i]
+	}
+	return a, b
+}
+
+// distance counts the letters to insert, remove, replace, or swap with the next one to
+// make b of a: the distance of Damerau and Levenshtein, each letter changed once.
 func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
+	x, y := []rune(a), []rune(b)
+	before, last, row := make([]int, len(y)+1), make([]int, len(y)+1), make([]int, len(y)+1)
+	for j := range last {
+		last[j] = j
 	}
-	for i := range len(a) {
-		diagonal := row[0]
+	for i := range x {
 		row[0] = i + 1
-		for j := range len(b) {
-			change := diagonal
-			if a[i] != b[j] {
-				change++
+		for j := range y {
+			changed := 1
+			if x[i] == y[j] {
+				changed = 0
 			}
-			diagonal = row[j+1]
-			row[j+1] = min(change, row[j]+1, row[j+1]+1)
+			row[j+1] = min(last[j+1]+1, row[j]+1, last[j]+changed)
+			if i > 0 && j > 0 && x[i] == y[j-1] && x[i-1] == y[j] {
+				row[j+1] = min(row[j+1], before[j-1]+1)
+			}
 		}
+		before, last, row = last, row, before
 	}
-	return row[len(b)]
+	return last[len(y)]
+}
+
+// didYouMean is the hint that goes with a wrong name: the nearest right one, else what
+// there is to choose from.
+func didYouMean(name string, candidates []string, otherwise string) string {
+	if near := nearest(name, candidates); near != "" {
+		return fmt.Sprintf("did you mean %q?", near)
+	}
+	if len(candidates) == 0 || otherwise == "" {
+		return ""
+	}
+	return otherwise + " " + enumerate(quoted(candidates))
+}
+
+// maxEnumerated is how many of a long list are shown.
+const maxEnumerated = 8
+
+// enumerate lists words; of many only the first.
+func enumerate(words []string) string {
+	if n := len(words) - maxEnumerated; n > 1 {
+		return strings.Join(words[:maxEnumerated], ", ") + fmt.Sprintf(" and %d more", n)
+	}
+	return strings.Join(words, ", ")
+}
+
+func quoted(words []string) []string {
+	quoted := make([]string, len(words))
+	for i, w := range words {
+		quoted[i] = strconv.Quote(w)
+	}
+	return quoted
 }

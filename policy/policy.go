@@ -38,7 +38,7 @@ type Version struct {
 
 	object    *celtype.Type // of its objects, in CEL
 	rules     []*schemaRule
-	admission map[admissionKey][]*validation
+	admission map[admissionKey][]*admissionRule
 }
 
 // New loads a policy from the bytes of its form. It fails if this program makes of the
@@ -66,7 +66,7 @@ func newPolicy(form *Form) (*Policy, error) {
 	for i := range form.Kinds {
 		k := &Kind{Kind: &form.Kinds[i]}
 		for j := range k.Kind.Versions {
-			v := &Version{Version: &k.Kind.Versions[j], Kind: k, admission: map[admissionKey][]*validation{}}
+			v := &Version{Version: &k.Kind.Versions[j], Kind: k, admission: map[admissionKey][]*admissionRule{}}
 			if v.Program, err = schemas.NewProgram(v.Schema); err != nil {
 				return nil, fmt.Errorf("policy: %s %s: %w", k.Resource(), v.Name, err)
 			}

@@ -48,12 +48,13 @@ var (
 // scopes are the scopes of a compilation, made when they are asked for.
 type scopes struct {
 	kinds  []schemas.Kind
+	broken map[string]bool        // kinds with errors of their own, by plural.group
 	access map[string]*expr.Scope // of conditions, by the type of object
 	admit  map[string]*expr.Scope // of admission
 }
 
-func newScopes(kinds []schemas.Kind) *scopes {
-	return &scopes{kinds: kinds, access: map[string]*expr.Scope{}, admit: map[string]*expr.Scope{}}
+func newScopes(kinds []schemas.Kind, broken map[string]bool) *scopes {
+	return &scopes{kinds: kinds, broken: broken, access: map[string]*expr.Scope{}, admit: map[string]*expr.Scope{}}
 }
 
 // objectType is how objects of a version are typed, by what names it in errors.
@@ -85,6 +86,12 @@ func (s *scopes) objectTypes(groups, versions, resources []string) (found []obje
 	if slices.Contains(groups, "*") || slices.ContainsFunc(resources, func(r string) bool { return strings.HasPrefix(r, "*") }) {
 		return []objectType{anyObject}
 	}
+	for id, broken := range s.broken {
+		plural, group, _ := strings.Cut(id, ".")
+		if broken && slices.Contains(groups, group) && slices.ContainsFunc(resources, func(r string) bool { r, _, _ = strings.Cut(r, "/"); return r == plural }) {
+			return []objectType{anyObject}
+		}
+	}
 	for i := range s.kinds {
 		k := &s.kinds[i]
 		if !slices.Contains(groups, k.Group) || !slices.ContainsFunc(resources, func(r string) bool { r, _, _ = strings.Cut(r, "/"); return r == k.Plural }) {
@@ -92,9 +99,6 @@ func (s *scopes) objectTypes(groups, versions, resources []string) (found []obje
 		}
 		for j := range k.Versions {
 			if v := &k.Versions[j]; slices.Contains(versions, "*") || slices.Contains(versions, v.Name) {
-				if v.Schema == nil { // it has errors of its own
-					return []objectType{anyObject}
-				}
 				found = append(found, objectTypeOf(k, v))
 			}
 		}

@@ -33,6 +33,7 @@ type compilation struct {
 	Form        []byte              `json:"form,omitempty"`
 	Spec        activation.Spec     `json:"spec,omitzero"`
 	Diagnostics schemas.Diagnostics `json:"diagnostics,omitempty"`
+	Warnings    schemas.Diagnostics `json:"warnings,omitempty"`
 }
 
 // compileApart compiles in a process of its own: CUE is a language, and what a bundle
@@ -90,7 +91,7 @@ func compileApart(ctx context.Context, source *policy.Source) (*policy.Compiled,
 	if err != nil {
 		return nil, nil, err
 	}
-	return &policy.Compiled{Form: form, Source: c.Spec.Source()}, nil, nil
+	return &policy.Compiled{Form: form, Source: c.Spec.Source(), Warnings: c.Warnings}, nil, nil
 }
 
 var compiling = make(chan struct{}, 1)
@@ -133,16 +134,9 @@ func compileCommand() *cobra.Command {
 			if c.Diagnostics = diags; len(diags) == 0 {
 				c.Form, _ = compiled.Form.Encode()
 				c.Spec = activation.SpecOf(compiled.Source)
+				c.Warnings = compiled.Warnings
 			}
 			return json.NewEncoder(cmd.OutOrStdout()).Encode(c)
 		},
 	}
-}
-
-// errDiagnostics follows diagnostics that have been printed.
-func errDiagnostics(cmd *cobra.Command, diags schemas.Diagnostics, where string) error {
-	for _, d := range diags {
-		fmt.Fprintln(cmd.ErrOrStderr(), d)
-	}
-	return errors.New(plural(len(diags), "error") + " in " + where)
 }

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/yaml"
 	"stele.dev/stele/core/explain"
 )
@@ -81,7 +82,7 @@ func (o *explainOptions) run(cmd *cobra.Command, args []string) error {
 	if o.user == "" && len(o.groups) > 0 {
 		return errors.New("--as-group needs --as")
 	}
-	client, err := newPolicyClient(&o.clientOptions)
+	client, err := newPolicyClient(&o.clientOptions, rest.NewWarningWriter(cmd.ErrOrStderr(), rest.WarningWriterOptions{}))
 	if err != nil {
 		return err
 	}

@@ -22,7 +22,7 @@ func vetCommand() *cobra.Command {
 		Use:   "vet DIR",
 		Short: "Check a bundle: would it compile, and what would it enforce",
 		Long: `Vet compiles the bundle in a folder as the server would, and prints everything that is
-wrong with it, each with its file and line. It needs no server.`,
+wrong with it, each with its line. It needs no server.`,
 		Example: `  stele policy vet examples/quickstart`,
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -32,7 +32,7 @@ wrong with it, each with its file and line. It needs no server.`,
 			}
 			compiled, diags := policy.Compile(source)
 			if len(diags) > 0 {
-				return errDiagnostics(cmd, diags, args[0])
+				return errDiagnostics(cmd.ErrOrStderr(), source, diags, args[0])
 			}
 			encoded, _ := compiled.Form.Encode()
 			p, err := policy.New(encoded)
@@ -45,6 +45,7 @@ wrong with it, each with its file and line. It needs no server.`,
 					own++
 				}
 			}
+			warn(cmd.ErrOrStderr(), compiled)
 			fmt.Fprintf(cmd.OutOrStdout(), "%s is valid: %s, policy %.12s\n", args[0], plural(own, "kind"), p.DigestString())
 			return nil
 		},

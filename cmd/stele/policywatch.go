@@ -128,15 +128,13 @@ func (w *policyWatch) save(ctx context.Context) {
 	w.tried = digest
 	compiled, diags, err := compileApart(ctx, source)
 	if len(diags) > 0 {
-		for _, d := range diags {
-			fmt.Fprintln(w.err, d)
-		}
-		err = errors.New(plural(len(diags), "error") + " in " + w.dir)
+		err = errDiagnostics(w.err, source, diags, w.dir)
 	}
 	if err != nil {
 		w.stays(ctx, err)
 		return
 	}
+	warn(w.err, compiled)
 	for {
 		digest := activation.Proposal(compiled, "").Digest
 		revision, err := bootstrap.Activate(ctx, w.committer, compiled, policyWatchActor)

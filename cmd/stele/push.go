@@ -59,9 +59,10 @@ func (o *pushOptions) run(cmd *cobra.Command, dir string) error {
 	}
 	compiled, diags := policy.Compile(source)
 	if len(diags) > 0 {
-		return errDiagnostics(cmd, diags, dir)
+		return errDiagnostics(cmd.ErrOrStderr(), source, diags, dir)
 	}
-	client, err := newPolicyClient(&o.clientOptions)
+	warn(cmd.ErrOrStderr(), compiled)
+	client, err := newPolicyClient(&o.clientOptions, rest.NoWarnings{}) // they have been printed
 	if err != nil {
 		return err
 	}
@@ -125,7 +126,7 @@ func showCommand() *cobra.Command {
 		Example: "  stele policy show\n  stele policy show --at 1200\n  stele policy show 6e9630c0 -o json",
 		Args:    cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			client, err := newPolicyClient(o)
+			client, err := newPolicyClient(o, rest.NewWarningWriter(cmd.ErrOrStderr(), rest.WarningWriterOptions{}))
 			if err != nil {
 				return err
 			}
@@ -185,7 +186,8 @@ func showCommand() *cobra.Command {
 // policyClient speaks policy.stele.dev/v1.
 type policyClient struct{ rest *rest.RESTClient }
 
-func newPolicyClient(o *clientOptions) (*policyClient, error) {
+// newPolicyClient makes a client; warnings take what the server warns of.
+func newPolicyClient(o *clientOptions, warnings rest.WarningHandler) (*policyClient, error) {
 	config, _, err := o.config()
 	if err != nil {
 		return nil, err
@@ -194,6 +196,7 @@ func newPolicyClient(o *clientOptions) (*policyClient, error) {
 	c.APIPath = "/apis"
 	c.GroupVersion = &schema.GroupVersion{Group: activation.Group, Version: activation.Version}
 	c.NegotiatedSerializer = rawSerializer
+	c.WarningHandler = warnings
 	client, err := rest.RESTClientFor(c)
 	return &policyClient{client}, err
 }
@@ -281,7 +284,7 @@ one in force.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 			defer stop()
-			client, err := newPolicyClient(o)
+			client, err := newPolicyClient(o, rest.NewWarningWriter(cmd.ErrOrStderr(), rest.WarningWriterOptions{}))
 			if err != nil {
 				return err
 			}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -249,8 +250,9 @@ func (o *serveOptions) prepare(ctx context.Context, cmd *cobra.Command, c *commi
 	case active == nil:
 		compiled, diags := policy.Compile(source)
 		if len(diags) > 0 {
-			return fmt.Errorf("the policy has errors:\n%w", diags)
+			return errDiagnostics(cmd.ErrOrStderr(), source, diags, cmp.Or(o.policyDir, "the quickstart"))
 		}
+		warn(cmd.ErrOrStderr(), compiled)
 		if _, err := bootstrap.Activate(ctx, c, compiled, bootstrap.Actor); err != nil {
 			return err
 		}

@@ -1,0 +1,250 @@
+package policy
+
+import (
+	"cmp"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"cuelang.org/go/cue"
+	"cuelang.org/go/cue/ast"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"stele.dev/stele/schemas"
+)
+
+// What the parts of a bundle say of each other is checked here, as far as the
+// definitions cannot. What is wrong by itself has been reported, and is left out.
+
+// crossings is what has been met for this.
+type crossings struct {
+	namings     []naming
+	owners      map[string]*owner // of kinds
+	brokenKinds map[string]bool
+	roleNames   []cue.Value // in bindings
+}
+
+// crosscheck checks what depends on all of a bundle.
+func (c *compiler) crosscheck(v cue.Value, f *Form) {
+	c.oneOwner()
+	if !c.readable(v) {
+		return
+	}
+	c.resources(f.Kinds)
+	roles := c.words("#BuiltinRoles")
+	for _, r := range f.Roles[len(builtinRoles()):] {
+		roles = append(roles, r.Name)
+	}
+	for _, v := range c.roleNames {
+		c.reference(v, roles)
+	}
+}
+
+// readable tells whether all kinds and roles of a bundle are known, if not what they
+// are: that nothing they are in is itself in error.
+func (c *compiler) readable(v cue.Value) bool {
+	parts := []string{"bundle", "bundle.teams"}
+	for _, t := range c.fields(v, "teams") {
+		for _, part := range []string{"", ".kinds", ".rbac", ".rbac.clusterRoles"} {
+			parts = append(parts, t.Path().String()+part)
+		}
+	}
+	return !slices.ContainsFunc(parts, func(at string) bool { return c.found[at]&(reported|misnamed) == reported })
+}
+
+// naming is a rule that names resources, and where it stands.
+type naming struct {
+	groups, resources []string
+	at                cue.Value
+}
+
+// element is the position of an element of a list in a struct, or else of the struct.
+func element(v cue.Value, list string, i int) schemas.Position {
+	e := v.LookupPath(cue.MakePath(cue.Str(list), cue.Index(i)))
+	if pos := position(e); e.Exists() && !pos.IsZero() {
+		return pos
+	}
+	return position(v)
+}
+
+// resources checks that what rules name is served. Not every group has to have every
+// resource, but each group one of them, and each resource one of the groups.
+func (c *compiler) resources(kinds []schemas.Kind) {
+	s := newServed(kinds)
+	for id, broken := range c.brokenKinds {
+		if !broken {
+			continue
+		}
+		plural, group, _ := strings.Cut(id, ".")
+		s.add(group, plural)
+		s.add(group, plural+"/status")
+	}
+	for _, n := range c.namings {
+		if c.groups(s, n) {
+			c.resourcesIn(s, n)
+		}
+	}
+}
+
+// groups checks those of one rule; false if there is nothing to be said of the
+// resources until they are right.
+func (c *compiler) groups(s served, n naming) (ok bool) {
+	ok = true
+	for i, g := range n.groups {
+		switch at := n.at.Path().String() + fmt.Sprintf(".apiGroups.%d", i); {
+		case g == "*" || slices.ContainsFunc(n.resources, func(r string) bool { return s[g] != nil && s.has(g, r) }):
+		case s[g] == nil:
+			ok = false
+			c.add(element(n.at, "apiGroups", i), at, fmt.Sprintf("nothing is served in the API group %q", g), didYouMean(g, s.groups(), "there are"))
+		case slices.ContainsFunc(n.resources, func(r string) bool { return s.hasAny(n.groups, r) }):
+			c.add(element(n.at, "apiGroups", i), at, fmt.Sprintf("the API group %q has none of these resources", g), "leave it out")
+		}
+	}
+	return ok
+}
+
+func (c *compiler) resourcesIn(s served, n naming) {
+	for i, r := range n.resources {
+		if s.hasAny(n.groups, r) {
+			continue
+		}
+		hint := didYouMean(r, s.resources(n.groups), "")
+		if hint == "" {
+			for _, g := range s.groups() {
+				if s.has(g, r) {
+					hint = fmt.Sprintf("it is in the API group %q", g)
+				}
+			}
+		}
+		if hint == "" && !slices.Contains(n.groups, "*") {
+			hint = didYouMean(r, s.resources(n.groups), "there are")
+		}
+		where := fmt.Sprintf("in the API group %q", n.groups[0])
+		if len(n.groups) > 1 || n.groups[0] == "*" {
+			where = "in any of these API groups"
+		}
+		c.add(element(n.at, "resources", i), n.at.Path().String()+fmt.Sprintf(".resources.%d", i), fmt.Sprintf("%q is not served %s", r, where), hint)
+	}
+}
+
+// kind compiles a kind of a team; false if something is wrong with it. If that is
+// beside its schemas, these are looked at all the same.
+func (c *compiler) kind(id string, v cue.Value) (kind schemas.Kind, ok bool) {
+	if first := c.owners[id]; first != nil {
+		first.others = append(first.others, v)
+		return kind, false
+	}
+	c.owners[id] = &owner{v, nil}
+	said := len(c.diags)
+	for name, version := range c.fields(v, "versions") {
+		schema := version.LookupPath(cue.MakePath(cue.Def("#schema")))
+		switch {
+		case position(schema).IsZero():
+			// The definitions' own would let everything pass.
+			if pos, at := position(version), version.Path().String(); !pos.IsZero() && c.found[at+".#schema"]&meant == 0 {
+				c.add(pos, at, fmt.Sprintf("the version %s has no schema", name), "add #schema: {spec: {…}}")
+			}
+		case !c.sound(v) && schema.Validate() == nil:
+			_, diags := schemas.FromCUE(schema, locate)
+			c.addAll(diags)
+		}
+	}
+	if c.sound(v) {
+		var diags schemas.Diagnostics
+		kind, diags = schemas.KindFromCUE(id, v, locate)
+		c.addAll(diags)
+		ok = len(c.diags) == said
+	}
+	c.brokenKinds[id] = !ok
+	return kind, ok
+}
+
+// An owner is a kind of a team, and the same kind of others.
+type owner struct {
+	kind   cue.Value
+	others []cue.Value
+}
+
+// oneOwner refuses kinds that several teams have.
+func (c *compiler) oneOwner() {
+	for id, o := range c.owners {
+		if len(o.others) == 0 {
+			continue
+		}
+		teams := teamOf(o.kind)
+		for _, v := range o.others[:len(o.others)-1] {
+			teams += ", " + teamOf(v)
+		}
+		c.add(position(o.others[0]), o.others[0].Path().String(),
+			fmt.Sprintf("the kind %s is in the teams %s and %s", id, teams, teamOf(o.others[len(o.others)-1])),
+			fmt.Sprintf("a kind has one owner, and %s has it%s", teamOf(o.kind), at(position(o.kind).String())))
+	}
+}
+
+// teamOf is the name of the team that has a part of the bundle.
+func teamOf(v cue.Value) string { return v.Path().Selectors()[2].Unquoted() }
+
+// globSyntax is that of patterns that a namespace's name can match.
+var globSyntax = regexp.MustCompile(`^[a-z0-9*]([-a-z0-9*]*[a-z0-9*])?$`)
+
+// globs refuses patterns of namespaces, in a struct's field of that name, that no
+// namespace's name can match.
+func (c *compiler) globs(v cue.Value) {
+	var globs []string
+	c.decodeField(v, "namespaces", &globs)
+	for i, g := range globs {
+		if !globSyntax.MatchString(g) || len(strings.ReplaceAll(g, "*", "")) > validation.DNS1123LabelMaxLength {
+			c.add(element(v, "namespaces", i), fmt.Sprintf("%s.namespaces.%d", v.Path(), i), fmt.Sprintf("no namespace can have a name like %q", g),
+				"names are of lower-case letters, digits and -; * stands for any of them")
+		}
+	}
+}
+
+const serviceAccountPrefix = "system:serviceaccount:"
+
+// serviceAccount refuses a subject that is meant to be a service account, by that name
+// or as the user it is in requests, and can be none.
+func (c *compiler) serviceAccount(v cue.Value, i int, account, user string) {
+	name, ok := strings.CutPrefix(user, serviceAccountPrefix)
+	if !ok {
+		return
+	}
+	namespace, name, _ := strings.Cut(name, ":")
+	if faults := slices.Concat(validation.IsDNS1123Label(namespace), validation.IsDNS1123Subdomain(name)); len(faults) > 0 {
+		c.add(element(v, "subjects", i), fmt.Sprintf("%s.subjects.%d", v.Path(), i),
+			fmt.Sprintf("no service account can be %q", cmp.Or(account, user)), `write serviceAccount: "namespace/name"`)
+	}
+}
+
+// reference checks a name of something else in the bundle that CUE could not: what it
+// chooses from is in error, or has parts that are.
+func (c *compiler) reference(v cue.Value, known []string) {
+	if c.sound(v) || c.found[v.Path().String()]&reported != 0 {
+		return
+	}
+	slices.Sort(known)
+	if name, pos := written(v); name != "" && !slices.Contains(known, name) {
+		c.add(pos, v.Path().String(), fmt.Sprintf("%q is not one of %s", name, enumerate(quoted(known))), didYouMean(name, known, ""))
+	}
+}
+
+// written is the string that the user wrote for a value in error.
+func written(v cue.Value) (string, schemas.Position) {
+	if op, args := v.Expr(); op == cue.AndOp {
+		for _, a := range args {
+			if s, pos := written(a); s != "" {
+				return s, pos
+			}
+		}
+		return "", schemas.Position{}
+	}
+	s, err := v.String()
+	if err != nil {
+		return "", schemas.Position{}
+	}
+	if f, ok := v.Source().(*ast.Field); ok {
+		pos, _ := locate(f.Value.Pos())
+		return s, pos
+	}
+	return s, position(v)
+}

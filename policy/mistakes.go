@@ -1,0 +1,447 @@
+package policy
+
+import (
+	"cmp"
+	"fmt"
+	"path"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"cuelang.org/go/cue/ast"
+	cueerrors "cuelang.org/go/cue/errors"
+	"cuelang.org/go/cue/token"
+	"stele.dev/stele/schemas"
+)
+
+// What CUE says, by the formats of its messages.
+const (
+	notAllowed       = "field not allowed"
+	notPresent       = "field is required but not present"
+	incomplete       = "incomplete value %v"
+	emptyDisjunction = "%d errors in empty disjunction:"
+	listLengths      = "incompatible list lengths (%d and %d)"
+	outOfBound       = "invalid value %v (out of bound %s)"
+	conflicting      = "conflicting values %s and %s"
+	notFound         = "reference %q not found"
+	failedCall       = "error in call to %s"
+	interpolation    = "invalid interpolation"
+	fieldMissing     = "required field missing: %s"
+)
+
+// names is a pattern that the definitions make of names, where there may be too many for
+// a disjunction.
+var names = regexp.MustCompile(`^=~"\^\(([-a-z0-9:|.\[\]]+)\)\$"$`)
+
+func formatOf(e cueerrors.Error) string {
+	format, _ := e.Msg()
+	return format
+}
+
+func argument(e cueerrors.Error, i int) string {
+	if _, args := e.Msg(); i < len(args) {
+		return fmt.Sprint(args[i])
+	}
+	return ""
+}
+
+// A mistake is what CUE says of one place. It often says several things of one thing
+// that is wrong, such as what speaks against each alternative.
+type mistake struct {
+	path   []string
+	errors []cueerrors.Error
+}
+
+func (m *mistake) String() string { return strings.Join(m.path, ".") }
+
+func (m *mistake) parent() string {
+	if len(m.path) == 0 {
+		return ""
+	}
+	return strings.Join(m.path[:len(m.path)-1], ".")
+}
+
+// name is the last part of the path, without quotes.
+func (m *mistake) name() string {
+	if len(m.path) == 0 {
+		return ""
+	}
+	return unquoted(m.path[len(m.path)-1])
+}
+
+// only tells whether CUE says nothing beside this.
+func (m *mistake) only(formats ...string) bool {
+	return !slices.ContainsFunc(m.errors, func(e cueerrors.Error) bool { return !slices.Contains(formats, formatOf(e)) })
+}
+
+// below are the mistakes inside of this one.
+func (m *mistake) below(all []*mistake) (found []*mistake) {
+	for _, x := range all {
+		if len(x.path) > len(m.path) && slices.Equal(x.path[:len(m.path)], m.path) {
+			found = append(found, x)
+		}
+	}
+	return found
+}
+
+// What was found at a path, so that nothing is said twice.
+type finding uint8
+
+const (
+	reported finding = 1 << iota // something was said
+	misnamed                     // its name is not allowed
+	meant                        // it was probably meant by a name that is not
+	lacking                      // a field is missing in it
+)
+
+// cue reports errors of CUE's: each mistake once, where the user made it.
+func (c *compiler) cue(err error) {
+	var mistakes []*mistake
+	byPath := map[string]*mistake{}
+	for _, e := range cueerrors.Errors(err) {
+		if follows(e) {
+			continue
+		}
+		m := &mistake{path: e.Path()}
+		if same := byPath[m.String()]; same != nil && len(m.path) > 0 {
+			m = same
+		} else {
+			byPath[m.String()] = m
+			mistakes = append(mistakes, m)
+		}
+		m.errors = append(m.errors, e)
+	}
+	// Wrong names come first: what is missing may be there under one.
+	for _, m := range mistakes {
+		if m.only(notAllowed) {
+			either := byPath[m.parent()]
+			c.wrongName(m.path, c.sourceOf(m.errors[0]), either != nil && either.only(emptyDisjunction, listLengths))
+		}
+	}
+	for _, m := range mistakes {
+		below := m.below(mistakes)
+		switch {
+		case m.only(notAllowed), c.inWrongName(m.path):
+		case m.only(emptyDisjunction, listLengths) && len(below) > 0:
+			c.exclusive(m, below)
+		default:
+			c.mistake(m)
+		}
+	}
+}
+
+// raw reports errors of CUE's as they are.
+func (c *compiler) raw(err error) {
+	for _, e := range cueerrors.Errors(err) {
+		c.diags = append(c.diags, schemas.Diagnostic{Pos: c.sourceOf(e), Message: messageOf(e)})
+	}
+}
+
+// follows tells whether an error only follows from another one that is reported as
+// well: an expression of our definitions has no value if what it is about is in error.
+func follows(e cueerrors.Error) bool {
+	positions := append([]token.Pos{e.Position()}, e.InputPositions()...)
+	if _, theirs := locate(positions[0]); theirs {
+		return false
+	}
+	switch formatOf(e) {
+	case interpolation, fieldMissing, failedCall:
+		return !nothingToChoose(e)
+	}
+	if len(positions) > 1 {
+		if _, theirs := locate(positions[1]); theirs {
+			return false
+		}
+	}
+	return slices.ContainsFunc(e.Path(), func(label string) bool { return strings.HasPrefix(label, "_") && label != "_id" })
+}
+
+// nothingToChoose tells whether there is not even one value that would be allowed.
+func nothingToChoose(e cueerrors.Error) bool {
+	return formatOf(e) == failedCall && strings.Contains(e.Error(), "empty list in call to or")
+}
+
+// mistake reports the one thing that is the matter at a place.
+func (c *compiler) mistake(m *mistake) {
+	var first cueerrors.Error
+	var choice *conflict
+	var allowed []string
+	alternatives := slices.ContainsFunc(m.errors, func(e cueerrors.Error) bool { return formatOf(e) == emptyDisjunction })
+	for _, e := range m.errors {
+		x := c.conflict(e)
+		switch format := formatOf(e); {
+		case x != nil && x.both: // the user's own
+			c.add(x.at, m.String(), messageOf(e), x.hint())
+			return
+		case x != nil && (format == conflicting || alternatives):
+			choice, allowed = x, append(allowed, x.allowed)
+		case format == outOfBound && names.MatchString(argument(e, 1)):
+			choice = &conflict{value: argument(e, 0), at: c.sourceOf(e)}
+			for name := range strings.SplitSeq(names.FindStringSubmatch(argument(e, 1))[1], "|") {
+				allowed = append(allowed, strconv.Quote(strings.ReplaceAll(name, "[.]", ".")))
+			}
+		case alternatives && format == outOfBound:
+			choice, allowed = &conflict{value: argument(e, 0), at: c.sourceOf(e)}, append(allowed, argument(e, 1))
+		case first == nil && format != emptyDisjunction && format != listLengths && format != notAllowed:
+			first = e
+		}
+	}
+	switch {
+	case choice != nil:
+		c.choice(m, choice, allowed)
+	case first == nil:
+		c.add(c.sourceOf(m.errors[0]), m.String(), messageOf(m.errors[0]), "")
+	case formatOf(first) == notPresent:
+		c.missing(m.path, "")
+	case formatOf(first) == incomplete && c.sourceAt(m.path).IsZero():
+		c.unset(m, argument(first, 0))
+	case formatOf(first) == notFound:
+		c.add(c.sourceOf(first), m.String(), messageOf(first), didYouMean(argument(first, 0), c.inScope(first.Position().Filename()), ""))
+	case nothingToChoose(first):
+		c.add(c.enclosing(m.path), m.String(), "nothing can stand here yet: there is nothing to choose from", "")
+	default:
+		c.add(c.sourceOf(first), m.String(), messageOf(first), "")
+	}
+}
+
+// A conflict is of two values, of which one, or both, the user wrote at this place.
+type conflict struct {
+	value, allowed string
+	at, other      schemas.Position
+	both           bool
+}
+
+// conflict takes apart what CUE says of two values that exclude each other: the first
+// two positions are theirs, those that follow are on the way from one to the other.
+func (c *compiler) conflict(e cueerrors.Error) *conflict {
+	positions := e.InputPositions()
+	if !strings.HasPrefix(formatOf(e), conflicting) || len(positions) < 2 {
+		return nil
+	}
+	a, b := argument(e, 0), argument(e, 1)
+	pa, userA := locate(positions[0])
+	pb, userB := locate(positions[1])
+	x := &conflict{value: b, allowed: a, at: pb, other: pa}
+	x.both = userA && userB
+	for _, p := range positions {
+		if _, theirs := locate(p); !theirs {
+			x.both = false // one of them is there as a rule about the other
+		}
+	}
+	if userA && !userB || x.both && c.before(pb, pa) {
+		x.value, x.allowed, x.at, x.other = a, b, pa, pb
+	}
+	return x
+}
+
+// before tells which of two positions says less of what the user is at: what is in
+// another package, else what comes first.
+func (c *compiler) before(a, b schemas.Position) bool {
+	if here := path.Dir(a.File) == c.folder; here != (path.Dir(b.File) == c.folder) {
+		return !here
+	}
+	return cmp.Or(strings.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column)) < 0
+}
+
+func (x *conflict) hint() string {
+	if x.other.IsZero() || x.other.String() == x.at.String() {
+		return ""
+	}
+	return "the other one is at " + x.other.String()
+}
+
+// choice reports a value that is none of those to choose from.
+func (c *compiler) choice(m *mistake, x *conflict, allowed []string) {
+	if m.name() == "_id" {
+		c.add(c.enclosing(m.path), m.parent(), fmt.Sprintf("the kind %s stands under the key %s", x.allowed, x.value), "the key is plural.group")
+		return
+	}
+	if x.at.IsZero() {
+		x.at = c.enclosing(m.path)
+	}
+	slices.Sort(allowed)
+	allowed = slices.Compact(allowed)
+	words := make([]string, len(allowed))
+	for i, a := range allowed {
+		words[i] = unquoted(a)
+	}
+	c.add(x.at, m.String(), shortened(x.value, maxValue)+" is not one of "+enumerate(allowed), didYouMean(unquoted(x.value), words, ""))
+}
+
+// missing reports a field that must be given, unless it is there by a wrong name.
+func (c *compiler) missing(at []string, hint string) {
+	m := &mistake{path: at}
+	c.found[m.parent()] |= lacking
+	if c.found[m.String()]&(reported|meant) == 0 {
+		c.add(c.enclosing(at), m.String(), fmt.Sprintf("%q is required", m.name()), hint)
+	}
+}
+
+// unset reports a field without a value, unless that would follow from one that is
+// missing beside it.
+func (c *compiler) unset(m *mistake, what string) {
+	if c.found[m.parent()]&lacking != 0 {
+		return
+	}
+	hint := ""
+	if values := strings.Split(what, " | "); len(values) > 1 {
+		hint = "one of " + enumerate(values)
+	}
+	c.missing(m.path, hint)
+}
+
+// exclusive reports what speaks against each of several alternatives. What CUE says of
+// the parts says it better, but for fields that are all allowed, and not together.
+func (c *compiler) exclusive(m *mistake, below []*mistake) {
+	var fields []string
+	for _, x := range below {
+		if x.parent() != m.String() || !x.only(notAllowed) || c.found[x.String()]&misnamed != 0 {
+			return
+		}
+		fields = append(fields, strconv.Quote(x.name()))
+	}
+	slices.Sort(fields)
+	hint := ""
+	if g, _ := c.grammarAt(m.path); len(g.alternatives) > 0 {
+		hint = "write one of " + enumerate(quoted(g.names()))
+	}
+	c.add(c.sourceOf(below[0].errors[0]), m.String(), strings.Join(fields, " and ")+" exclude each other", hint)
+}
+
+// wrongName reports a field that is not allowed. One that the definitions do allow is
+// one of several that are not allowed together, or closed by a definition of the
+// user's.
+func (c *compiler) wrongName(at []string, pos schemas.Position, either bool) {
+	g, allowed := c.grammarAt(at)
+	switch {
+	case c.inWrongName(at), allowed == len(at) && either:
+	case allowed == len(at):
+		c.found[strings.Join(at, ".")] |= misnamed
+		c.add(pos, strings.Join(at, "."), notAllowed, "")
+	default:
+		name := unquoted(at[allowed])
+		if allowed < len(at)-1 || pos.IsZero() {
+			pos = c.enclosing(at[:allowed+1])
+		}
+		if near := nearest(name, g.names()); near != "" {
+			c.found[strings.Join(append(slices.Clone(at[:allowed]), near), ".")] |= meant
+		}
+		where := strings.Join(at[:allowed+1], ".")
+		message, hint := g.refuse(name)
+		c.found[where] |= misnamed
+		c.add(pos, where, message, hint)
+	}
+}
+
+// inWrongName tells whether a place is under a name that was refused: no more is to be
+// said of it.
+func (c *compiler) inWrongName(at []string) bool {
+	for i := range at {
+		if c.found[strings.Join(at[:i+1], ".")]&misnamed != 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// sourceOf is the position of an error that the user wrote: its own, or that of the
+// first value that it is about, or that of what it is in.
+func (c *compiler) sourceOf(e cueerrors.Error) schemas.Position {
+	inputs := e.InputPositions()
+	if pos, ok := locate(e.Position()); ok {
+		return pos
+	}
+	if len(inputs) > 0 {
+		if pos, ok := locate(inputs[0]); ok {
+			return pos
+		}
+	}
+	if x := c.conflict(e); x != nil && !x.at.IsZero() {
+		return x.at
+	}
+	if pos := c.enclosing(e.Path()); !pos.IsZero() {
+		return pos
+	}
+	for _, p := range inputs {
+		if pos, ok := locate(p); ok {
+			return pos
+		}
+	}
+	return schemas.Position{}
+}
+
+// inScope are the names that a file can refer to.
+func (c *compiler) inScope(file string) (names []string) {
+	for _, i := range c.instances {
+		if !slices.ContainsFunc(i.Files, func(f *ast.File) bool { return f.Filename == file }) {
+			continue
+		}
+		for _, f := range i.Files {
+			for _, d := range f.Decls {
+				switch d := d.(type) {
+				case *ast.Field:
+					if name, _, err := ast.LabelName(d.Label); err == nil {
+						names = append(names, name)
+					}
+				case *ast.LetClause:
+					names = append(names, d.Ident.Name)
+				case *ast.ImportDecl:
+					if f.Filename != file {
+						continue
+					}
+					for _, s := range d.Specs {
+						name := path.Base(unquoted(s.Path.Value))
+						if s.Name != nil {
+							name = s.Name.Name
+						}
+						names = append(names, name)
+					}
+				}
+			}
+		}
+	}
+	return names
+}
+
+// inMessage is a position in a message, which has its own.
+var inMessage = regexp.MustCompile(`\S+\.cue:\d+:\d+: `)
+
+// messageOf is what an error says, without where.
+func messageOf(e cueerrors.Error) string {
+	if format, args := e.Msg(); strings.HasPrefix(format, conflicting) {
+		args = slices.Clone(args)
+		for i := range args {
+			text := fmt.Sprint(args[i])
+			if i < 2 && len(args) == 4 && strings.ContainsAny(text, "#_") && strings.ContainsAny(text[:1], "{[") {
+				text = fmt.Sprint(args[i+2]) // our definitions' expression says less than its type
+			}
+			args[i] = shortened(text, maxValue)
+		}
+		return fmt.Sprintf(format, args...)
+	}
+	text := cueerrors.StringWithConfig(e, &cueerrors.Config{OmitPath: true})
+	return shortened(strings.TrimSuffix(inMessage.ReplaceAllString(text, ""), ":"), maxMessage)
+}
+
+// How many characters are shown of a value, and of what CUE says.
+const (
+	maxValue   = 64
+	maxMessage = 512
+)
+
+func shortened(text string, limit int) string {
+	text = masked(text) // a part of a secret could not be told for one
+	if utf8.RuneCountInString(text) <= limit {
+		return text
+	}
+	return string([]rune(text)[:limit]) + "…"
+}
+
+func unquoted(text string) string {
+	if s, err := strconv.Unquote(text); err == nil {
+		return s
+	}
+	return text
+}

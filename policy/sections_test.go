@@ -1,0 +1,129 @@
+package policy_test
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"stele.dev/stele/policy"
+	"stele.dev/stele/schemas"
+)
+
+// compiled compiles the additions to a bundle, in which the places of sources are
+// marked.
+func compiled(t *testing.T, additions string) (*policy.Compiled, []schemas.Position) {
+	t.Helper()
+	source, places := module(t, ".", map[string]string{"bundle.cue": bundleFile(additions)})
+	c, diags := policy.Compile(source)
+	if diags != nil {
+		t.Fatal(diags)
+	}
+	positions := make([]schemas.Position, len(places))
+	for i, p := range places {
+		if err := positions[i].UnmarshalText([]byte(p)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return c, positions
+}
+
+func TestFlowIsCarried(t *testing.T) {
+	c, at := compiled(t, `flow: {
+	priorityLevels: {
+		§queued: {nominalConcurrencyShares: 30, lendablePercent: 50, borrowingLimitPercent: 0, queuing: {queues: 8}}
+		§plain: nominalConcurrencyShares: 0
+	}
+	flowSchemas: {
+		§all: {matchingPrecedence: 900, priorityLevel: "workload-low", subjects: [{group: "x"}], rules: {}}
+		§first: {
+			matchingPrecedence: 800
+			priorityLevel:      "plain"
+			distinguisher:      "ByUser"
+			subjects: [{serviceAccount: "a/b"}, {user: "c"}]
+			rules: {
+				§b: {apiGroups: [""], resources: ["secrets"], verbs: ["*"]}
+				§a: {nonResourceURLs: ["/healthz"], verbs: ["get"]}
+			}
+		}
+		§also: {matchingPrecedence: 800, priorityLevel: "exempt", subjects: [{user: "x"}], rules: {}}
+	}
+}`)
+	none := 0
+	want := policy.Flow{
+		PriorityLevels: []policy.PriorityLevel{
+			{ID: "flow/priorityLevels/plain", Name: "plain", Source: at[1]},
+			{ID: "flow/priorityLevels/queued", Name: "queued", NominalConcurrencyShares: 30, LendablePercent: 50, BorrowingLimitPercent: &none,
+				Queuing: &policy.Queuing{Queues: 8, HandSize: 6, QueueLengthLimit: 50}, Source: at[0]},
+		},
+		FlowSchemas: []policy.FlowSchema{
+			{ID: "flow/flowSchemas/also", Name: "also", MatchingPrecedence: 800, PriorityLevel: "exempt", Subjects: []policy.Subject{{User: "x"}}, Source: at[6]},
+			{ID: "flow/flowSchemas/first", Name: "first", MatchingPrecedence: 800, PriorityLevel: "plain", Distinguisher: "ByUser",
+				Subjects: []policy.Subject{{User: "system:serviceaccount:a:b"}, {User: "c"}},
+				Rules: []policy.Rule{
+					{ID: "flow/flowSchemas/first/a", Verbs: list{"get"}, NonResourceURLs: list{"/healthz"}, Source: at[5]},
+					{ID: "flow/flowSchemas/first/b", Verbs: list{"*"}, APIGroups: list{""}, Resources: list{"secrets"}, Source: at[4]},
+				}, Source: at[3]},
+			{ID: "flow/flowSchemas/all", Name: "all", MatchingPrecedence: 900, PriorityLevel: "workload-low", Subjects: []policy.Subject{{Group: "x"}}, Source: at[2]},
+		},
+	}
+	if diff := cmp.Diff(want, c.Form.Flow); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestTheAuditLogsRulesAreCarriedInOrder(t *testing.T) {
+	c, at := compiled(t, `audit: rules: {
+	§rest: {order: 99, level: "Metadata"}
+	§leases: {order: 10, level: "None", apiGroups: ["coordination.k8s.io"], resources: ["leases"], namespaces: ["kube-*"]}
+	§writes: {order: -3, level: "RequestResponse", verbs: policy.verbs.write, subjects: [{group: "x"}], omitStages: ["RequestReceived"]}
+}`)
+	want := policy.Audit{Rules: []policy.AuditRule{
+		{ID: "audit/rules/writes", Level: "RequestResponse", Verbs: list{"create", "update", "patch", "delete"}, Subjects: []policy.Subject{{Group: "x"}},
+			OmitStages: list{"RequestReceived"}, Source: at[2]},
+		{ID: "audit/rules/leases", Level: "None", APIGroups: list{"coordination.k8s.io"}, Resources: list{"leases"}, Namespaces: list{"kube-*"}, Source: at[1]},
+		{ID: "audit/rules/rest", Level: "Metadata", Source: at[0]},
+	}}
+	if diff := cmp.Diff(want, c.Form.Audit); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+const carried = `{
+	flow: priorityLevels: {one: nominalConcurrencyShares: 1, two: nominalConcurrencyShares: 2}
+	audit: rules: {one: {order: 1, level: "None"}, two: {order: 2, level: "None"}}
+}`
+
+func TestWhatIsNotEnforcedIsWarnedOf(t *testing.T) {
+	c, _ := compiled(t, carried)
+	want := []string{
+		"bundle.cue:12: bundle.flow: carried in the policy, but not enforced yet by this version of stele",
+		"bundle.cue:13: bundle.audit: carried in the policy, but not enforced yet by this version of stele",
+	}
+	if diff := cmp.Diff(strings.Join(want, "\n"), c.Warnings.Error()); diff != "" {
+		t.Errorf("(-want +said):\n%s", diff)
+	}
+	if c, _ := compiled(t, "{}"); c.Warnings != nil {
+		t.Errorf("without them it said %v", c.Warnings)
+	}
+}
+
+func TestAFormWithEverythingLoadsAsItWasCompiled(t *testing.T) {
+	c, _ := compiled(t, carried)
+	encoded, digest := c.Form.Encode()
+	loaded, err := policy.DecodeForm(encoded)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again, _ := loaded.Encode(); !bytes.Equal(encoded, again) {
+		t.Error("a form that was loaded encodes differently")
+	}
+	if p, err := policy.New(encoded); err != nil || p.Digest() != digest {
+		t.Errorf("a policy of it: %v", err)
+	}
+	if c, _ := compiled(t, "{}"); true {
+		if plain, _ := c.Form.Encode(); bytes.Contains(plain, []byte(`"flow"`)) || bytes.Contains(plain, []byte(`"audit"`)) {
+			t.Errorf("a form without them has them: %s", plain)
+		}
+	}
+}
