@@ -31,7 +31,7 @@ func (p *Pipeline) commit(ctx context.Context, r *Request) error {
 	if err != nil {
 		return err
 	}
-	if w == nil || r.body.options.dryRun {
+	if w == nil || r.dry() {
 		// Nothing is appended, so nothing confirms the tip by itself.
 		if err := p.confirmed(ctx, r); err != nil {
 			return err
@@ -72,6 +72,10 @@ func (p *Pipeline) commit(ctx context.Context, r *Request) error {
 	return p.answerObject(r, w.code, o.JSON)
 }
 
+// dry tells whether nothing is to be written. An explained request never writes,
+// whatever it says.
+func (r *Request) dry() bool { return r.body.options.dryRun || r.trace != nil }
+
 // write is what a request comes down to.
 type write struct {
 	kind    logpb.Type
@@ -86,6 +90,9 @@ func (r *Request) decide() (*write, error) {
 	w := &write{code: http.StatusOK, checks: commit.Checks{PolicyRevision: r.tip.PolicyRevision(), Object: &r.key}}
 	if r.old != nil {
 		w.checks.Revision = r.old.Revision
+	}
+	if ns := r.sawNamespace; ns != nil {
+		w.checks.Namespace, w.checks.NamespaceRevision = r.key.Namespace, ns.Revision
 	}
 	var err error
 	switch {

@@ -105,7 +105,7 @@ type trace struct {
 // writes down what each stage says: there is no second set of rules that could differ.
 func (p *Pipeline) explain(ctx context.Context, asker *Request, e *explain.Explanation) error {
 	t := &trace{}
-	q, err := explainedRequest(ctx, &e.Spec, t)
+	q, err := p.explainedRequest(ctx, &e.Spec, t)
 	if err != nil {
 		return err
 	}
@@ -130,7 +130,7 @@ func (p *Pipeline) explain(ctx context.Context, asker *Request, e *explain.Expla
 
 // explainedRequest is the request that is asked about. One with a verb that is none of
 // HTTP's has no path.
-func explainedRequest(ctx context.Context, s *explain.Spec, t *trace) (*http.Request, error) {
+func (p *Pipeline) explainedRequest(ctx context.Context, s *explain.Spec, t *trace) (*http.Request, error) {
 	var errs field.ErrorList
 	at := field.NewPath("spec")
 	if s.Verb == "" {
@@ -144,6 +144,21 @@ func explainedRequest(ctx context.Context, s *explain.Spec, t *trace) (*http.Req
 	}
 	if s.Path != "" && !strings.HasPrefix(s.Path, "/") {
 		errs = append(errs, field.Invalid(at.Child("path"), s.Path, "must begin with /"))
+	}
+	if info, err := p.requestInfo.NewRequestInfo(&http.Request{Method: http.MethodGet, URL: &url.URL{Path: s.Path}}); s.Path != "" && (err != nil || info.IsResourceRequest) {
+		errs = append(errs, field.Invalid(at.Child("path"), s.Path, "is that of a resource: name it as one"))
+	}
+	if s.Path != "" && !slices.Contains([]string{"get", "head", "post", "put", "patch", "delete"}, s.Verb) {
+		errs = append(errs, field.NotSupported(at.Child("verb"), s.Verb, []string{"get", "head", "post", "put", "patch", "delete"}))
+	}
+	if strings.ToLower(s.Verb) != s.Verb {
+		errs = append(errs, field.Invalid(at.Child("verb"), s.Verb, "must be in lower case"))
+	}
+	switch s.Verb {
+	case "get", "update", "patch", "delete":
+		if s.Resource != "" && s.Name == "" {
+			errs = append(errs, field.Required(at.Child("name"), ""))
+		}
 	}
 	for name, value := range map[string]string{"namespace": s.Namespace, "name": s.Name, "resource": s.Resource, "subresource": s.Subresource, "group": s.Group, "version": s.Version} {
 		if strings.ContainsAny(value, "/%") || value == "." || value == ".." {
@@ -195,8 +210,8 @@ func explainedRequest(ctx context.Context, s *explain.Spec, t *trace) (*http.Req
 		case "patch", "delete", "deletecollection":
 			query.Set("dryRun", metav1.DryRunAll)
 		}
-	} else if method = strings.ToUpper(s.Verb); !slices.Contains([]string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"}, method) {
-		method = ""
+	} else {
+		method = strings.ToUpper(s.Verb)
 	}
 	if method == "" {
 		target, method = "", http.MethodGet
@@ -205,10 +220,11 @@ func explainedRequest(ctx context.Context, s *explain.Spec, t *trace) (*http.Req
 	if s.Verb == "patch" && len(text) == 0 {
 		text = []byte("{}")
 	}
-	q, err := http.NewRequestWithContext(ctx, method, (&url.URL{Path: target, RawQuery: query.Encode()}).String(), bytes.NewReader(text))
+	q, err := http.NewRequestWithContext(ctx, method, "/", bytes.NewReader(text))
 	if err != nil {
 		return nil, apierrors.NewBadRequest(err.Error())
 	}
+	q.URL = &url.URL{Path: target, RawQuery: query.Encode()}
 	q.Header.Set("Accept", "application/json")
 	q.Header.Set("User-Agent", "stele-explain")
 	switch {
@@ -374,14 +390,14 @@ func (p *Pipeline) remember(r *Request, err error) {
 
 // explained says what became of a request, by its audit id: from memory if it was refused,
 // from the log if it was a write.
+// Clients choose these ids: a write of late is told of rather than a refusal with the id of
+// that write.
 func (p *Pipeline) explained(ctx context.Context, r *Request) (*explain.Explanation, error) {
-	if e := p.refusals.Find(r.info.Name); e != nil {
-		return e, nil
-	}
 	if err := p.see(ctx, r, ""); err != nil {
 		return nil, err
 	}
 	sel := &changes.Selection{AuditID: r.info.Name}
+	refusal := p.refusals.Find(r.info.Name)
 	for from := r.tip.Revision(); from > 0; {
 		found, next, err := changes.Back(ctx, p.log, from, 1, sel)
 		if err != nil {
@@ -389,6 +405,9 @@ func (p *Pipeline) explained(ctx context.Context, r *Request) (*explain.Explanat
 		}
 		if len(found) > 0 {
 			return explain.Written(found[0]), nil
+		}
+		if refusal != nil {
+			return refusal, nil
 		}
 		from = next
 	}

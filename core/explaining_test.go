@@ -110,13 +110,16 @@ func TestExplanationsAreAuthorized(t *testing.T) {
 	p.do("POST", explanationsPath, `{"apiVersion":"policy.stele.dev/v1","kind":"Explanation","spec":{"verb":"get","path":"/version"}}`, "Authorization", "Bearer editor-token").refuses(t, 403, `cannot create resource \"explanations\"`)
 	p.do("GET", explanationsPath+"/x", "", "Authorization", "Bearer editor-token").refuses(t, 403, `cannot get resource \"explanations\"`)
 	for body, want := range map[string]string{
-		`{"verb":"get"}`:                                   "exactly one of resource or path must be specified",
-		`{"verb":"get","resource":"widgets"}`:              "spec.version: Required value",
-		`{"verb":"get","version":"v1","resource":"../x"}`:  "must be a segment of a path",
-		`{"verb":"get","path":"x"}`:                        "must begin with /",
-		`{"path":"/x"}`:                                    "spec.verb: Required value",
-		`{"verb":"get","path":"/x","who":"x"}`:             `unknown field \"spec.who\"`,
-		`{"verb":"get","path":"/x"},"metadata":{"name":1}`: "cannot be handled as a Explanation",
+		`{"verb":"get"}`:                                     "exactly one of resource or path must be specified",
+		`{"verb":"get","resource":"widgets"}`:                "spec.version: Required value",
+		`{"verb":"get","version":"v1","resource":"../x"}`:    "must be a segment of a path",
+		`{"verb":"get","path":"x"}`:                          "must begin with /",
+		`{"verb":"watch","path":"/x"}`:                       `spec.verb: Unsupported value: \"watch\"`,
+		`{"verb":"GET","version":"v1","resource":"widgets"}`: "must be in lower case",
+		`{"verb":"get","version":"v1","resource":"widgets"}`: "spec.name: Required value",
+		`{"path":"/x"}`:                                      "spec.verb: Required value",
+		`{"verb":"get","path":"/x","who":"x"}`:               `unknown field \"spec.who\"`,
+		`{"verb":"get","path":"/x"},"metadata":{"name":1}`:   "cannot be handled as a Explanation",
 	} {
 		a := p.do("POST", explanationsPath, `{"apiVersion":"policy.stele.dev/v1","kind":"Explanation","spec":`+body+`}`)
 		if a.code < 400 || a.code >= 500 || !strings.Contains(string(a.body), want) {
@@ -219,4 +222,56 @@ func (r *replica) versionOf(namespace, name string) string {
 		return v
 	}
 	return "1"
+}
+
+// An explanation writes nothing, whatever it is asked about.
+func TestExplanationsWriteNothing(t *testing.T) {
+	p := newRuledPlane(t)
+	p.must(t, 201, "POST", widgetsPath, widget("a", 1))
+	revision := p.committer.Tip().Revision()
+	for _, spec := range []string{
+		`{"verb":"delete","path":"` + widgetsPath + `/a"}`,
+		`{"verb":"post","path":"` + widgetsPath + `","object":` + widget("b", 1) + `}`,
+		`{"verb":"post","path":"/apis/policy.stele.dev/v1/policies","object":{}}`,
+	} {
+		p.do("POST", explanationsPath, `{"apiVersion":"policy.stele.dev/v1","kind":"Explanation","spec":`+spec+`}`).refuses(t, 422, "is that of a resource: name it as one")
+	}
+	for _, verb := range []string{"delete", "patch"} {
+		s := widgetSpec(verb, "eddie", "editors")
+		s.Name = "a"
+		s.Object = json.RawMessage(`{}`)
+		if e := p.explain(t, s); !e.Status.Allowed {
+			t.Errorf("%s: %+v", verb, e.Status)
+		}
+	}
+	policies := explain.Spec{Verb: "create", Group: "policy.stele.dev", Version: "v1", Resource: "policies", Object: json.RawMessage(policyBody(t, narrower, nil))}
+	if e := p.explain(t, policies); !e.Status.Allowed || e.Status.Code != 201 {
+		t.Errorf("a policy: %+v", e.Status)
+	}
+	if got := p.committer.Tip().Revision(); got != revision {
+		t.Errorf("the log went from %d to %d", revision, got)
+	}
+}
+
+// What is remembered of a refusal is no larger than what people read of it.
+func TestRefusalsAreRememberedBriefly(t *testing.T) {
+	p := newRuledPlane(t)
+	long := strings.Repeat("x", 1<<20)
+	p.must(t, 403, "GET", widgetsPath+"/"+long, "", "Authorization", "Bearer nobody-token", "Audit-ID", "name")
+	p.must(t, 400, "POST", authorization+"selfsubjectaccessreviews", `{"kind":"`+long+`"}`, "Authorization", "Bearer nobody-token", "Audit-ID", "body")
+	for _, id := range []string{"name", "body"} {
+		if a := p.must(t, 200, "GET", explanationsPath+"/"+id, ""); len(a.body) > 20<<10 {
+			t.Errorf("%s: %d bytes", id, len(a.body))
+		}
+	}
+}
+
+// A refusal with the id of somebody's write does not hide that.
+func TestAWriteIsToldOfRatherThanARefusal(t *testing.T) {
+	p := newRuledPlane(t)
+	p.must(t, 201, "POST", widgetsPath, widget("a", 1), "Audit-ID", "same")
+	p.must(t, 403, "DELETE", widgetsPath+"/a", "", "Authorization", "Bearer nobody-token", "Audit-ID", "same")
+	if a := p.must(t, 200, "GET", explanationsPath+"/same", ""); a.field("spec", "user") != "admin" || a.field("status", "allowed") != true {
+		t.Errorf("%s", a)
+	}
 }

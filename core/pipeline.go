@@ -92,6 +92,7 @@ func (p *Pipeline) run(r *Request) error {
 			}
 			r.tip = back.tip
 		default:
+			err = r.discreet(err)
 			tip, confirmErr := p.confirmRefusal(ctx, r)
 			if confirmErr != nil {
 				err = confirmErr

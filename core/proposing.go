@@ -143,7 +143,7 @@ func (p *Pipeline) commitPolicy(ctx context.Context, r *Request) error {
 	}
 	proposal := activation.Proposal(r.compiled, r.asked.Spec.Commit)
 	err = activation.Check(r.tip, proposal, r.compiled.Form)
-	if err != nil || r.body.options.dryRun {
+	if err != nil || r.dry() {
 		// Nothing is appended, so nothing confirms the tip by itself.
 		if err := p.confirmed(ctx, r); err != nil {
 			return err

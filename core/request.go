@@ -62,7 +62,8 @@ type Request struct {
 	fixed      metav1.ObjectMeta // what a new object keeps through all rounds
 
 	// validation
-	admission []*logpb.Admission // rules that found something
+	admission    []*logpb.Admission // rules that found something
+	sawNamespace *objects.Object    // the namespace, if rules looked at it
 
 	// decode and schema, of a policy
 	asked    *activation.Policy

@@ -2,6 +2,7 @@ package core
 
 import (
 	"context"
+	"fmt"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -42,9 +43,24 @@ func (p *Pipeline) schema(ctx context.Context, r *Request) error {
 	errs = append(errs, found...)
 	errs = append(errs, r.schemaRules(ctx, errs)...)
 	if len(errs) > 0 {
+		errs = atMost(errs)
 		return apierrors.NewInvalid(r.kind.GroupVersionKind().GroupKind(), r.key.Name, errs)
 	}
 	return nil
+}
+
+// maxErrors is how much of what is wrong with an object is said: a client may send an object
+// with a mistake in each of a million items.
+const maxErrors = 100
+
+func atMost(errs field.ErrorList) field.ErrorList {
+	if more := len(errs) - maxErrors; more > 0 {
+		errs = errs[:maxErrors:maxErrors]
+		last := *errs[maxErrors-1]
+		last.Detail += fmt.Sprintf("; and %d more errors", more)
+		errs[maxErrors-1] = &last
+	}
+	return errs
 }
 
 // schemaRules holds the object against the rules in CEL of its schema, if it is sound

@@ -32,6 +32,20 @@ func (p *Pipeline) conditions(ctx context.Context, r *Request) error {
 	return nil
 }
 
+// discreet keeps from whom it is not yet known to be allowed what errors tell of an object
+// that is there, or that it is not there: they quote it. Who may read it knows.
+func (r *Request) discreet(err error) error {
+	if r.authorized == nil || r.authorized.Pending == nil || r.info.Verb == "create" || r.stage != "decode" && r.stage != "schema" {
+		return err
+	}
+	read := r.access
+	read.Verb = "get"
+	if r.tip.Policy.Authorize(&read).Allowed {
+		return err
+	}
+	return status.Forbidden(&r.access, r.authorized)
+}
+
 // objects are what the request writes, nil of a delete, and what is there, nil of a
 // create.
 func (r *Request) objects() (object, old *policy.Object, err error) {
@@ -55,7 +69,7 @@ func (r *Request) objects() (object, old *policy.Object, err error) {
 // validation holds the write against the rules of validating admission. What refuses it is
 // said all at once; what warns goes into the answer, and what audits into the event.
 func (p *Pipeline) validation(ctx context.Context, r *Request) error {
-	r.admission = nil
+	r.admission, r.sawNamespace = nil, nil
 	if r.law || !r.kind.Admits(r.info.Subresource, r.operation()) {
 		return nil
 	}
@@ -70,6 +84,9 @@ func (p *Pipeline) validation(ctx context.Context, r *Request) error {
 		admission.Considered = func(c policy.Considered) { r.trace.considered = append(r.trace.considered, c) }
 	}
 	findings := r.tip.Policy.Admit(ctx, r.kind, admission)
+	if admission.AskedNamespace() {
+		r.sawNamespace = r.tip.Objects.Get(commit.Namespaces, "", r.key.Namespace)
+	}
 	var refused []*policy.Finding
 	for i := range findings {
 		f := &findings[i]

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"stele.dev/stele/core/commit"
 	"stele.dev/stele/eventlog/memlog"
 )
 
@@ -19,6 +20,8 @@ var ruled = strings.NewReplacer(
 			bindings: small: {clusterRole: "makers", subjects: [{group: "makers"}], namespaces: ["default"]
 				when: "(object == null || object.spec.size <= 5) && (oldObject == null || oldObject.spec.size <= 5)"
 			}
+			clusterRoles: keepers: rules: r: {apiGroups: [""], resources: ["secrets"], verbs: ["patch", "update", "delete"]}
+			bindings: own: {clusterRole: "keepers", subjects: [{group: "owners"}], namespaces: ["*"], when: "oldObject.metadata.labels['owner'] == request.userInfo.username"}
 			bindings: night: {clusterRole: "reader", subjects: [{group: "makers"}], namespaces: ["*"], when: "request.namespace != 'kube-system'"}
 			denies: frozen: {
 				subjects: [{group: "system:authenticated"}]
@@ -187,6 +190,57 @@ func TestGrantsOnConditionsAreNotShownAsBindings(t *testing.T) {
 	p.must(t, 200, "GET", bindings+"t:readers", "")
 	p.must(t, 404, "GET", bindings+"t:night", "")
 	p.must(t, 404, "GET", "/apis/rbac.authorization.k8s.io/v1/namespaces/default/rolebindings/t:small", "")
+}
+
+// Who may write some objects, which depends on the object, does not learn from errors what
+// is in those that they may neither write nor read.
+func TestConditionsOnTheObjectKeepIt(t *testing.T) {
+	p := newRuledPlane(t)
+	p.must(t, 201, "POST", "/api/v1/namespaces/default/secrets", `{"metadata":{"name":"s","labels":{"owner":"sam"}},"stringData":{"password":"hunter2"}}`)
+	p.must(t, 201, "POST", "/api/v1/namespaces/default/secrets", `{"metadata":{"name":"mine","labels":{"owner":"mia"}},"stringData":{"password":"x"}}`)
+	const path = "/api/v1/namespaces/default/secrets/"
+	as := append([]string{"Impersonate-User", "mia", "Impersonate-Group", "owners"}, "Content-Type", "application/merge-patch+json")
+	for name, body := range map[string]string{"s": `{"kind":5}`, "none": `{"kind":5}`} {
+		a := p.do("PATCH", path+name, body, as...)
+		if a.refuses(t, 403, "it depends on the object"); strings.Contains(string(a.body), "password") {
+			t.Errorf("%s", a)
+		}
+	}
+	as[5] = "application/json-patch+json"
+	p.do("PATCH", path+"s", `[{"op":"test","path":"/data/password","value":"eA=="}]`, as...).refuses(t, 403, "it depends on the object")
+	p.do("DELETE", path+"s", `{"preconditions":{"uid":"x"}}`, as[:4]...).refuses(t, 403, "it depends on the object")
+	as[5] = "application/merge-patch+json"
+	p.must(t, 200, "PATCH", path+"mine", `{"metadata":{"labels":{"x":"y"}}}`, as...)
+}
+
+// All that is wrong is said up to a point: what a client sends must not take for ever to
+// answer.
+func TestManyErrorsAreSummedUp(t *testing.T) {
+	p := newRuledPlane(t)
+	ports := strings.TrimSuffix(strings.Repeat(`{"name":"x","port":-1},`, 20_000), ",")
+	p.do("POST", widgetsPath, `{"metadata":{"name":"a"},"spec":{"size":1,"ports":[`+ports+`]}}`).refuses(t, 422, "spec.ports[99].port", "; and 19900 more errors")
+	ports = strings.ReplaceAll(ports, "-1", "13")
+	a := p.do("POST", widgetsPath, `{"metadata":{"name":"a"},"spec":{"size":1,"ports":[`+ports+`]}}`)
+	a.refuses(t, 422, "spec.ports[99]: Forbidden: port x brings bad luck")
+	if strings.Contains(string(a.body), "spec.ports[100]") {
+		t.Error("the rest is looked at, too")
+	}
+}
+
+// A write that a rule admitted for what its namespace is, is not committed in another one.
+func TestRulesAboutNamespacesHoldAtTheCommit(t *testing.T) {
+	p := newRuledPlane(t)
+	tip := p.committer.Tip()
+	now := tip.Objects.Get(commit.Namespaces, "", "default").Revision
+	checks := commit.Checks{PolicyRevision: tip.PolicyRevision(), Namespace: "default", NamespaceRevision: now}
+	if stale := checks.Evaluate(tip.Objects, tip.Policies); stale != nil {
+		t.Error(stale)
+	}
+	p.must(t, 200, "PATCH", "/api/v1/namespaces/default", `{"metadata":{"labels":{"closed":"true"}}}`, "Content-Type", "application/merge-patch+json")
+	tip = p.committer.Tip()
+	if stale := checks.Evaluate(tip.Objects, tip.Policies); stale == nil {
+		t.Error("the namespace has been changed, and nobody minds")
+	}
 }
 
 // A deny with an exception refuses whom the exception is not about, administrators too.

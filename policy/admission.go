@@ -63,15 +63,18 @@ func (f *Finding) Denies() bool { return slices.Contains(f.Actions, "Deny") }
 
 // Admit tells what the rules of validating admission find wrong with a write, in the
 // order of their ids. A rule that cannot be evaluated counts as broken.
-func (p *Policy) Admit(ctx context.Context, v *Version, a *Admission) (findings []Finding) {
-	rules := v.admission[admissionKey{a.Request.Subresource, a.Operation}]
-	if len(rules) == 0 {
+func (p *Policy) Admit(ctx context.Context, v *Version, a *Admission) []Finding {
+	if !v.Admits(a.Request.Subresource, a.Operation) {
 		return nil
 	}
 	ctx, cancel := expr.Limited(ctx)
 	defer cancel()
+	return p.admit(ctx, v, a)
+}
+
+func (p *Policy) admit(ctx context.Context, v *Version, a *Admission) (findings []Finding) {
 	vars := &admissionVars{p: p, v: v, a: a, ctx: ctx}
-	for _, rule := range rules {
+	for _, rule := range v.admission[admissionKey{a.Request.Subresource, a.Operation}] {
 		vars.r, vars.budget = rule, expr.NewBudget()
 		clear(vars.known)
 		findings = rule.evaluate(vars, findings)
@@ -196,16 +199,20 @@ func (r *admissionRule) evaluate(vars *admissionVars, findings []Finding) []Find
 		a.consider(r.ID, r.Source.String(), "does not select it")
 		return findings
 	}
+	var broken *Finding // a condition that cannot be evaluated, unless another one is not met
 	for i, c := range r.conditions {
+		at := &r.Match.Conditions[i]
 		switch met, err := c.Bool(ctx, vars, &vars.budget); {
-		case err != nil:
-			return append(findings, Finding{
-				Rule: r.ID, Source: r.Match.Conditions[i].Source.String(), Actions: r.Actions, Reason: metav1.StatusReasonInvalid,
-				Message: "condition " + r.Match.Conditions[i].Name + ": " + err.Error()})
-		case !met:
-			a.consider(r.ID, r.Match.Conditions[i].Source.String(), "its condition "+r.Match.Conditions[i].Name+" does not hold")
+		case err != nil && broken == nil:
+			broken = &Finding{Rule: r.ID, Source: at.Source.String(), Actions: r.Actions, Reason: metav1.StatusReasonInvalid, Message: "condition " + at.Name + ": " + err.Error()}
+		case err == nil && !met:
+			a.consider(r.ID, at.Source.String(), "its condition "+at.Name+" does not hold")
 			return findings
 		}
+	}
+	if broken != nil {
+		a.consider(r.ID, broken.Source, "its condition cannot be evaluated")
+		return append(findings, *broken)
 	}
 	for i := range r.checks {
 		c := &r.checks[i]
@@ -263,6 +270,9 @@ func (r *admissionRule) selects(v *Version, a *Admission) bool {
 func labelled(s labels.Selector, o *Object) bool {
 	return o != nil && s.Matches(labels.Set(o.Meta.Labels))
 }
+
+// AskedNamespace tells whether a rule looked at the namespace.
+func (a *Admission) AskedNamespace() bool { return a.hasAsked }
 
 func (a *Admission) inNamespace() *Object {
 	if !a.hasAsked {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kschema "k8s.io/apimachinery/pkg/runtime/schema"
@@ -56,6 +57,8 @@ func TestWhatIsWrongWithAnExpressionIsSaid(t *testing.T) {
 		"a field that is not there":           {body: one("object.spec.sise < 5"), want: inBody + "admission.validate.v.validations.x.expression: in CEL: undefined field 'sise'; did you mean \"size\"?"},
 		"a name that is not there":            {body: one("objekt.spec.size < 5"), want: "undeclared reference to 'objekt'; did you mean \"object\"?"},
 		"a comparison of types":               {body: one("object.spec.size < 'x'"), want: "found no matching overload for '_<_' applied to '(int, string)'"},
+		"a pattern that clients choose":       {body: one("object.metadata.name.matches(object.spec.names[0])"), want: "the pattern of matches must be a constant or one of the params"},
+		"a pattern of the params":             {body: validate(`params: p: "^x", validations: x: expression: "object.metadata.name.matches(params.p)"`)},
 		"something that is no condition":      {body: one("object.spec.size"), want: "it is a int, and must be a bool"},
 		"no CEL":                              {body: one("object.spec.size <"), want: "in CEL: Syntax error"},
 		"a field of the status":               {body: one("!has(object.status) || object.status.ready")},
@@ -196,6 +199,98 @@ func TestWhatExpressionsSee(t *testing.T) {
 	}
 	if len(v.Rules) != 0 || !v.Admits("", policy.Delete) || v.Admits("status", policy.Update) {
 		t.Error("the rule is about other requests than it says")
+	}
+}
+
+// Where the type of an object is not known, its fields have the names that they have in
+// JSON; and the fields of a map always come in one order.
+func TestWhatExpressionsSeeOfAnyObject(t *testing.T) {
+	const schema = `{
+	teams: b: {
+		kinds: "things.b.example.com": {group: "b.example.com", names: {kind: "Thing", plural: "things"}, storageVersion: "v1", versions: v1: {
+			#schema: spec!: {"host-net"?: bool, map?: [string]: int}
+			validations: order: {path: "spec.map", rule: "self.map(k, k) == ['a', 'b', 'c', 'd', 'e']"}
+		}}
+		admission: validate: v: {match: {apiGroups: ["b.example.com"], resources: ["*"]}
+			validations: index: expression: "'host-net' in object.spec && object.spec['host-net'] && object.spec.all(k, k in object.spec)"
+			validations: equal: expression: "object.spec.map == {'a': 1, 'b': 2, 'c': 3, 'd': 4, 'e': 5} && {'a': 1, 'b': 2, 'c': 3, 'd': 4, 'e': 5} == object.spec.map"
+			validations: order: expression: "object.spec.map.map(k, k)[0] == 'a' && object.spec.map(k, k) == ['host-net', 'map']"
+		}
+	}
+}`
+	p := loaded(t, schema)
+	v := p.Version(kschema.GroupVersionResource{Group: "b.example.com", Version: "v1", Resource: "things"})
+	for range 50 {
+		object := &policy.Object{Meta: &metav1.ObjectMeta{Name: "x"}, Content: map[string]any{"spec": map[string]any{
+			"host-net": true, "map": map[string]any{"a": int64(1), "b": int64(2), "c": int64(3), "d": int64(4), "e": int64(5)}}}}
+		for _, f := range p.Admit(t.Context(), v, &policy.Admission{Request: &policy.Request{}, Operation: policy.Create, Object: object}) {
+			t.Fatalf("%s: %s", f.Rule, f.Message)
+		}
+		if errs, _ := v.ValidateRules(t.Context(), object, nil); len(errs) > 0 {
+			t.Fatal(errs)
+		}
+	}
+}
+
+// A rule whose conditions are not all met is not about the request, also if another of its
+// conditions cannot be evaluated.
+func TestMatchConditionsThatCannotBeEvaluated(t *testing.T) {
+	p := loaded(t, strings.NewReplacer("RULES", "", "BODY", `
+		admission: validate: one: {match: {apiGroups: ["b.example.com"], resources: ["things"], conditions: {a: "object.metadata.labels['x'] == 'y'", b: "request.name == 'no'"}}, validations: x: expression: "false"}
+		admission: validate: two: {match: {apiGroups: ["b.example.com"], resources: ["things"], conditions: {a: "object.metadata.labels['x'] == 'y'", b: "true"}}, validations: x: expression: "true"}
+	`).Replace(inCEL))
+	v := p.Version(kschema.GroupVersionResource{Group: "b.example.com", Version: "v1", Resource: "things"})
+	found := p.Admit(t.Context(), v, &policy.Admission{Request: &policy.Request{}, Operation: policy.Create, Object: &policy.Object{Meta: &metav1.ObjectMeta{}}})
+	if len(found) != 1 || found[0].Rule != "b/validate/two" || !strings.Contains(found[0].Message, "condition a: ") {
+		t.Errorf("%+v", found)
+	}
+}
+
+// A single call that would do or make far more than its arguments are long is refused
+// before it begins.
+func TestCallsThatWouldDoTooMuch(t *testing.T) {
+	for expression, want := range map[string]string{
+		"object.spec.long.replace('x', object.spec.long) != ''":            "replace was given a text of more than 4 MiB",
+		"object.spec.many.join(object.spec.long) != ''":                    "join was given a text of more than 4 MiB",
+		"object.spec.many.map(x, object.spec.long).join() != ''":           "join was given a text of more than 4 MiB",
+		"sets.equivalent(object.spec.many, object.spec.many)":              "running out of cost budget",
+		"sets.contains(object.spec.many, object.spec.many)":                "running out of cost budget",
+		"object.spec.many.distinct().size() > 0":                           "running out of cost budget",
+		"object.spec.long.indexOf(object.spec.long + 'y') < 0":             "indexOf was given arguments of that size",
+		"object.spec.precise.format([1.5]) != ''":                          "format was given a format with such a precision",
+		"object.spec.long.find(object.spec.pattern) != ''":                 "find was given arguments of that size",
+		"object.spec.few.replace('a', 'b') == 'b' && 'a'.find('a') == 'a'": "",
+		"['a', 'b', 'a'].distinct().join('-') == 'a-b' && sets.contains([1, 2], [1]) && '%.2f'.format([1.5]) == '1.50' && lists.range(3) == [0, 1, 2]": "",
+	} {
+		t.Run(expression, func(t *testing.T) {
+			p := loaded(t, strings.ReplaceAll(`{
+	teams: b: {
+		kinds: "things.b.example.com": {group: "b.example.com", names: {kind: "Thing", plural: "things"}, storageVersion: "v1", versions: v1: #schema: spec!: {...}}
+		admission: validate: v: {match: {apiGroups: ["b.example.com"], resources: ["*"]}, validations: x: expression: "EXPRESSION"}
+	}
+}`, "EXPRESSION", expression))
+			many := make([]any, 20_000)
+			for i := range many {
+				many[i] = fmt.Sprint(i)
+			}
+			start := time.Now()
+			defer func() {
+				if took := time.Since(start); took > 5*time.Second {
+					t.Errorf("it took %v", took)
+				}
+			}()
+			found := p.Admit(t.Context(), p.Version(kschema.GroupVersionResource{Group: "b.example.com", Version: "v1", Resource: "things"}), &policy.Admission{
+				Request: &policy.Request{}, Operation: policy.Create, Object: &policy.Object{Meta: &metav1.ObjectMeta{}, Content: map[string]any{"spec": map[string]any{
+					"long": strings.Repeat("x", 64<<10), "many": many, "precise": "%.1000000000f", "few": "a", "pattern": "(?:x{0,30}){0,30}y",
+				}}},
+			})
+			switch {
+			case want == "" && len(found) > 0:
+				t.Error(found[0].Message)
+			case want != "" && (len(found) != 1 || !strings.Contains(found[0].Message, want)):
+				t.Errorf("%+v, want %s", found, want)
+			}
+		})
 	}
 }
 

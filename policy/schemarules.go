@@ -165,6 +165,10 @@ func (v *Version) ValidateRules(ctx context.Context, object, old *Object) (errs 
 	}
 	ctx, cancel := expr.Limited(ctx)
 	defer cancel()
+	return v.validateRules(ctx, object, old)
+}
+
+func (v *Version) validateRules(ctx context.Context, object, old *Object) (errs field.ErrorList, warnings []string) {
 	e := &ruleEvaluation{ctx: ctx, v: v, object: object, old: old, budget: expr.NewBudget()}
 	for _, r := range v.rules {
 		var before any
@@ -184,13 +188,22 @@ type ruleEvaluation struct {
 	budget      expr.Budget
 	errs        field.ErrorList
 	warnings    []string
+	done        bool // nothing more can be said
 }
+
+// maxRuleErrors is how many values an object's rules refuse before the rest is not looked
+// at any more.
+const maxRuleErrors = 100
 
 // walk follows what is left of a rule's path. known tells whether before is what the
 // value was.
 func (e *ruleEvaluation) walk(r *schemaRule, path rulePath, at *field.Path, value, before any, known bool) {
+	if e.done {
+		return
+	}
 	if len(path) == 0 {
 		e.check(r, at, value, before, known)
+		e.done = e.done || len(e.errs) >= maxRuleErrors
 		return
 	}
 	step, rest := path[0], path[1:]
@@ -236,7 +249,8 @@ func (e *ruleEvaluation) check(r *schemaRule, at *field.Path, value, before any,
 	switch {
 	case holds && err == nil:
 		return
-	case errors.Is(err, expr.ErrBudget):
+	case errors.Is(err, expr.ErrBudget) || e.ctx.Err() != nil:
+		e.done = true
 		e.errs = append(e.errs, field.Invalid(at, field.OmitValueType{}, "validation failed due to running out of cost budget, no further validation rules will be run"+r.suffix()))
 		return
 	case err != nil:

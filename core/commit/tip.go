@@ -44,6 +44,9 @@ type Checks struct {
 	// Object: this object is at Revision, or absent if that is 0.
 	Object   *Key
 	Revision uint64
+	// Namespace that rules looked at, still is as it was at NamespaceRevision.
+	Namespace         string
+	NamespaceRevision uint64
 	// ActiveNamespace exists and is not being deleted.
 	ActiveNamespace string
 	// EmptyNamespace has no objects.
@@ -76,6 +79,11 @@ func (c *Checks) Evaluate(o *objects.State, p *policies.State) *Stale {
 		}
 		if revision != c.Revision {
 			return &Stale{Reason: fmt.Sprintf("the object is at revision %d, not %d", revision, c.Revision)}
+		}
+	}
+	if ns := c.Namespace; ns != "" {
+		if at := o.Get(Namespaces, "", ns); at == nil || at.Revision != c.NamespaceRevision {
+			return &Stale{Reason: "namespace " + ns + " has been changed"}
 		}
 	}
 	if ns := c.ActiveNamespace; ns != "" {

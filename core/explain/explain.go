@@ -8,6 +8,7 @@ package explain
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -111,12 +112,46 @@ type Journal struct {
 // NewJournal keeps up to n.
 func NewJournal(n int) *Journal { return &Journal{ring: make([]*Explanation, n)} }
 
-// Add keeps one in place of the oldest.
+// Add keeps one in place of the oldest, with no more of it than people read: what clients
+// send must not fill the memory.
 func (j *Journal) Add(e *Explanation) {
+	e.bound()
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.ring[j.next] = e
 	j.next = (j.next + 1) % len(j.ring)
+}
+
+// What a journal keeps at most of a text, of a name, and of lists.
+const (
+	maxText  = 2048
+	maxName  = 256
+	maxNames = 32
+)
+
+func (e *Explanation) bound() {
+	s := &e.Spec
+	for _, name := range []*string{&e.Name, &s.Verb, &s.Group, &s.Version, &s.Resource, &s.Subresource, &s.Namespace, &s.Name, &s.Path, &s.User, &s.UID, &s.ContentType} {
+		*name = cut(*name, maxName)
+	}
+	groups := s.Groups[:min(len(s.Groups), maxNames)]
+	s.Groups = make([]string, len(groups))
+	for i, g := range groups {
+		s.Groups[i] = cut(g, maxName)
+	}
+	s.Extra, s.Object = nil, nil
+	e.Status.Message = cut(e.Status.Message, maxText)
+	for i := range e.Status.Stages {
+		e.Status.Stages[i].Message = cut(e.Status.Stages[i].Message, maxText)
+	}
+}
+
+// cut is the beginning of a text, which does not keep the rest of it in memory.
+func cut(text string, limit int) string {
+	if len(text) <= limit {
+		return strings.Clone(text)
+	}
+	return strings.ToValidUTF8(text[:limit], "") + "…"
 }
 
 // Find returns the newest of an audit id, or nil.

@@ -33,7 +33,11 @@ import (
 
 // base has Kubernetes' libraries, and no variables.
 var base = sync.OnceValue(func() *cel.Env {
-	return environment.MustBaseEnvSet(version.MajorMinor(1, 37)).NewExpressionsEnv()
+	env, err := guarded(environment.MustBaseEnvSet(version.MajorMinor(1, 37)).NewExpressionsEnv())
+	if err != nil {
+		panic(err) // it does not depend on anything
+	}
+	return env
 })
 
 // Scope is what expressions of one place can name. It is safe for concurrent use.
@@ -146,6 +150,9 @@ func (s *Scope) Compile(text string, want *cel.Type) (*Checked, *Fault) {
 	if err != nil {
 		return nil, &Fault{Message: err.Error()}
 	}
+	if chosenPattern(checked.Expr) {
+		return nil, &Fault{Message: "the pattern of matches must be a constant or one of the params: one that clients choose can take very long"}
+	}
 	checked.SourceInfo = nil // the text is kept by who asked
 	encoded, err := proto.MarshalOptions{Deterministic: true}.Marshal(checked)
 	if err != nil {
@@ -228,7 +235,7 @@ func Load(ast []byte, text string) (*Program, error) {
 	if err != nil {
 		return nil, fmt.Errorf("expression %q: %w", text, err)
 	}
-	program, err := base().Program(loaded, cel.InterruptCheckFrequency(celconfig.CheckFrequency))
+	program, err := base().Program(loaded, cel.InterruptCheckFrequency(interruptEvery))
 	if err != nil {
 		return nil, fmt.Errorf("expression %q: %w", text, err)
 	}
@@ -251,25 +258,15 @@ var ErrBudget = errors.New("running out of cost budget")
 // loops tells whether evaluating an expression can take longer than reading it.
 func loops(e *exprpb.Expr) bool {
 	found := false
-	var walk func(protoreflect.Message)
-	walk = func(m protoreflect.Message) {
-		m.Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
-			switch {
-			case f.Name() == "comprehension_expr":
-				found = true
-			case f.IsList() && f.Message() != nil:
-				for i := range v.List().Len() {
-					walk(v.List().Get(i).Message())
-				}
-			case !f.IsList() && !f.IsMap() && f.Message() != nil:
-				walk(v.Message())
-			}
-			return !found
-		})
-	}
-	walk(e.ProtoReflect())
+	visit(e.ProtoReflect(), func(m protoreflect.Message) {
+		_, comprehension := m.Interface().(*exprpb.Expr_Comprehension)
+		found = found || comprehension
+	})
 	return found
 }
+
+// interruptEvery is how many turns of a loop may pass after its time is over.
+const interruptEvery = 10
 
 // Limited bounds how long the evaluations for one request may take together. The limits
 // of cost do not: counting it takes time that grows with the square of a loop's length.

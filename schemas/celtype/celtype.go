@@ -21,6 +21,7 @@ type Type struct {
 	shape  shape
 	decl   *apiservercel.DeclType
 	fields map[string]*Field // of messages, by the name that CEL uses
+	byName map[string]*Field // and by that in JSON, by which maps are indexed
 	items  *Type             // of lists and maps
 	limit  int64             // most elements, bytes or entries; Unlimited if not known
 }
@@ -80,18 +81,16 @@ func MessageOf(name string, fields map[string]*Type) *Type {
 
 // unnamed is a message whose name is still to be given, by what encloses it.
 func unnamed(fields map[string]*Type) *Type {
-	t := &Type{shape: message, fields: map[string]*Field{}, limit: Unlimited}
+	t := &Type{shape: message, fields: map[string]*Field{}, byName: map[string]*Field{}, limit: Unlimited}
 	declared := map[string]*apiservercel.DeclField{}
 	for name, of := range fields {
+		t.byName[name] = &Field{Name: name, Type: of}
 		escaped, ok := apiservercel.Escape(name)
 		if !ok {
 			continue
 		}
-		t.fields[escaped] = &Field{Name: name, Type: of}
+		t.fields[escaped] = t.byName[name]
 		declared[escaped] = apiservercel.NewDeclField(escaped, of.decl, false, nil, nil)
-		if escaped == "__"+name+"__" { // a reserved word, which may also stand behind a dot as it is
-			t.fields[name] = t.fields[escaped]
-		}
 	}
 	t.decl = apiservercel.NewObjectType("object", declared)
 	return t
@@ -132,9 +131,17 @@ func root(n *schemas.Node, metadata *Type) *Type {
 	return unnamed(fields)
 }
 
+// named gives the messages in a type their names. Types without any are shared, and stay as
+// they are.
 func (t *Type) named(name string) *Type {
-	t.decl = t.decl.MaybeAssignTypeName(name)
-	return t
+	for in := t; !in.IsMessage(); in = in.items {
+		if in.items == nil {
+			return t
+		}
+	}
+	named := *t
+	named.decl = t.decl.MaybeAssignTypeName(name)
+	return &named
 }
 
 func of(n *schemas.Node) *Type {
@@ -249,8 +256,13 @@ func (t *Type) Declaration() *apiservercel.DeclType { return t.decl }
 // IsMessage tells whether the type has fields, and so a name.
 func (t *Type) IsMessage() bool { return t.shape == message }
 
-// Field returns a field of a message by its name in CEL, or nil.
-func (t *Type) Field(name string) *Field { return t.fields[name] }
+// Field returns a field of a message by its name in CEL, or in JSON, or nil.
+func (t *Type) Field(name string) *Field {
+	if f := t.fields[name]; f != nil {
+		return f
+	}
+	return t.byName[name]
+}
 
 // FieldNames are those of a message, sorted.
 func (t *Type) FieldNames() []string {

@@ -3,7 +3,9 @@ package celtype
 import (
 	"encoding/base64"
 	"fmt"
+	"maps"
 	"reflect"
+	"slices"
 	"time"
 
 	"github.com/google/cel-go/common/types"
@@ -30,16 +32,21 @@ func (t *Type) Value(v any) ref.Val {
 	case string:
 		return t.text(v)
 	case []any:
+		items := Dynamic
 		if t.shape == list {
-			return types.NewDynamicList(itemAdapter{t.items}, v)
+			items = t.items
 		}
+		return types.NewDynamicList(itemAdapter{items}, v)
 	case map[string]any:
 		switch t.shape {
 		case message:
 			return &messageValue{t: t, fields: v}
 		case mapping:
-			return types.NewStringInterfaceMap(itemAdapter{t.items}, v)
+			return newMap(t.items, v)
 		}
+		return newMap(Dynamic, v)
+	case map[string]string:
+		return &sortedMap{types.NewStringStringMap(types.DefaultTypeAdapter, v), func() []string { return slices.Sorted(maps.Keys(v)) }}
 	}
 	return types.DefaultTypeAdapter.NativeToValue(v)
 }
@@ -68,6 +75,30 @@ func (a itemAdapter) NativeToValue(v any) ref.Val {
 	return a.t.Value(v)
 }
 
+// sortedMap is a map that is iterated over in the order of its keys. CEL's own are in
+// Go's, which is another one each time: what an expression makes of an object must be the
+// same on every replica.
+type sortedMap struct {
+	traits.Mapper
+	keys func() []string
+}
+
+func newMap(items *Type, entries map[string]any) *sortedMap {
+	return &sortedMap{types.NewStringInterfaceMap(itemAdapter{items}, entries), func() []string { return slices.Sorted(maps.Keys(entries)) }}
+}
+
+func (m *sortedMap) Iterator() traits.Iterator {
+	return types.NewStringList(types.DefaultTypeAdapter, m.keys()).Iterator()
+}
+
+// ConvertToType keeps the order where the map stays one.
+func (m *sortedMap) ConvertToType(to ref.Type) ref.Val {
+	if to == types.MapType {
+		return m
+	}
+	return m.Mapper.ConvertToType(to)
+}
+
 // Object is an object as CEL sees it: content without what is the server's, which comes
 // from its own place. t is a [Resource] or a [Self]. The value is for one goroutine.
 func (t *Type) Object(apiVersion, kind string, meta *metav1.ObjectMeta, content map[string]any) ref.Val {
@@ -81,7 +112,7 @@ type messageValue struct {
 }
 
 func (m *messageValue) find(name string) (ref.Val, bool) {
-	f := m.t.fields[name]
+	f := m.t.Field(name)
 	if f == nil {
 		return nil, false
 	}
@@ -121,13 +152,13 @@ func (m *messageValue) whole() traits.Mapper { return whole(m.t, m.find) }
 
 // whole is a message as a map, for what looks at all of it.
 func whole(t *Type, in func(string) (ref.Val, bool)) traits.Mapper {
-	all := map[ref.Val]ref.Val{}
-	for name, f := range t.fields {
+	all := map[string]any{}
+	for name := range t.byName {
 		if v, ok := in(name); ok {
-			all[types.String(f.Name)] = v
+			all[name] = v
 		}
 	}
-	return types.NewRefValMap(types.DefaultTypeAdapter, all)
+	return newMap(Dynamic, all)
 }
 
 func (m *messageValue) Iterator() traits.Iterator   { return m.whole().Iterator() }

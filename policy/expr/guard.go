@@ -1,0 +1,234 @@
+package expr
+
+import (
+	"fmt"
+	"regexp/syntax"
+
+	"github.com/google/cel-go/cel"
+	"github.com/google/cel-go/common/decls"
+	"github.com/google/cel-go/common/functions"
+	"github.com/google/cel-go/common/types"
+	"github.com/google/cel-go/common/types/ref"
+	"github.com/google/cel-go/common/types/traits"
+	exprpb "google.golang.org/genproto/googleapis/api/expr/v1alpha1"
+	"google.golang.org/protobuf/reflect/protoreflect"
+)
+
+// The cost of a call is counted once it has returned, and nothing interrupts it. Some
+// functions do, or allocate, far more than their arguments are long: what a client sends
+// could keep a processor busy for hours with one of them, or take all memory. These are
+// refused before they begin.
+
+const (
+	// maxMade is how many bytes a call may make: as many as an object may have.
+	maxMade = 4 << 20
+	// maxSteps is how much a call may do, about 20 ms.
+	maxSteps = 10_000_000
+)
+
+// excess tells what is too much about a call, "" if nothing is.
+type excess func(args []ref.Val) string
+
+// excessive are the functions, by their names.
+var excessive = map[string]excess{
+	"replace": func(args []ref.Val) string {
+		s, old, by := length(args[0]), length(args[1]), length(args[2])
+		return made(s + (s/max(1, old)+1)*by)
+	},
+	"join": func(args []ref.Val) string {
+		list, ok := args[0].(traits.Lister)
+		if !ok {
+			return ""
+		}
+		between, total := 0, 0
+		if len(args) > 1 {
+			between = length(args[1])
+		}
+		for it := list.Iterator(); it.HasNext() == types.True; {
+			if total += length(it.Next()) + between; total > maxMade {
+				break
+			}
+		}
+		return made(total)
+	},
+	"format": func(args []ref.Val) string {
+		digits := 0
+		s, _ := args[0].Value().(string)
+		for _, c := range s {
+			if digits++; c < '0' || c > '9' {
+				digits = 0
+			}
+			if digits > 3 {
+				return "a format with such a precision"
+			}
+		}
+		return ""
+	},
+	"sets.contains":   product,
+	"sets.equivalent": product,
+	"sets.intersects": product,
+	"distinct":        func(args []ref.Val) string { return product([]ref.Val{args[0], args[0]}) },
+	"indexOf":         search,
+	"lastIndexOf":     search,
+	"find":            pattern,
+	"findAll":         pattern,
+}
+
+func length(v ref.Val) int {
+	switch v := v.(type) {
+	case types.String:
+		return len(v)
+	case traits.Sizer:
+		if n, ok := v.Size().(types.Int); ok {
+			return int(n)
+		}
+	}
+	return 0
+}
+
+func made(bytes int) string {
+	if bytes > maxMade {
+		return fmt.Sprintf("a text of more than %d MiB", maxMade>>20)
+	}
+	return ""
+}
+
+func steps(n float64) string {
+	if n > maxSteps {
+		return "arguments of that size"
+	}
+	return ""
+}
+
+func product(args []ref.Val) string {
+	return steps(float64(length(args[0])) * float64(length(args[1])))
+}
+
+// search is for a text in a text; in a list each item is looked at once.
+func search(args []ref.Val) string {
+	if _, ok := args[0].(types.String); !ok {
+		return ""
+	}
+	return product(args)
+}
+
+// pattern is for regular expressions that are not known before: each character may be held
+// against each of their states.
+func pattern(args []ref.Val) string {
+	text, ok := args[1].Value().(string)
+	if !ok {
+		return ""
+	}
+	re, err := syntax.Parse(text, syntax.Perl)
+	if err != nil {
+		return "" // the function says what is wrong with it
+	}
+	program, err := syntax.Compile(re.Simplify())
+	if err != nil {
+		return ""
+	}
+	return steps(float64(length(args[0])+1) * float64(len(program.Inst)))
+}
+
+// chosenPattern tells whether an expression matches a text with a pattern that is neither a
+// constant nor one of the params, but comes of what clients send.
+func chosenPattern(e *exprpb.Expr) bool {
+	found := false
+	visit(e.ProtoReflect(), func(m protoreflect.Message) {
+		call, ok := m.Interface().(*exprpb.Expr_Call)
+		if !ok || call.Function != "matches" || len(call.Args) == 0 {
+			return
+		}
+		pattern := call.Args[len(call.Args)-1]
+		for pattern.GetSelectExpr() != nil {
+			pattern = pattern.GetSelectExpr().Operand
+		}
+		if pattern.GetConstExpr() == nil && pattern.GetIdentExpr().GetName() != "params" {
+			found = true
+		}
+	})
+	return found
+}
+
+// visit calls each with a message and all that are in it.
+func visit(m protoreflect.Message, each func(protoreflect.Message)) {
+	each(m)
+	m.Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
+		switch {
+		case f.Message() == nil || f.IsMap():
+		case f.IsList():
+			for i := range v.List().Len() {
+				visit(v.List().Get(i).Message(), each)
+			}
+		default:
+			visit(v.Message(), each)
+		}
+		return true
+	})
+}
+
+// guarded is an environment in which those functions refuse what is too much.
+func guarded(env *cel.Env) (*cel.Env, error) {
+	var options []cel.EnvOption
+	for name, too := range excessive {
+		declared := env.Functions()[name]
+		if declared == nil {
+			return nil, fmt.Errorf("expr: there is no function %s", name)
+		}
+		bindings, err := declared.Bindings()
+		if err != nil {
+			return nil, err
+		}
+		byID := map[string]*functions.Overload{}
+		for _, b := range bindings {
+			byID[b.Operator] = b
+		}
+		var overloads []cel.FunctionOpt
+		for _, o := range declared.OverloadDecls() {
+			if byID[o.ID()] == nil {
+				return nil, fmt.Errorf("expr: %s has no implementation of its own", o.ID())
+			}
+			overloads = append(overloads, guard(name, o, byID[o.ID()], too))
+		}
+		options = append(options, cel.Function(name, overloads...))
+	}
+	return env.Extend(options...)
+}
+
+// guard declares an overload anew, with an implementation that looks first.
+func guard(name string, o *decls.OverloadDecl, as *functions.Overload, too excess) cel.FunctionOpt {
+	refused := func(args ...ref.Val) ref.Val {
+		if what := too(args); what != "" {
+			return types.NewErr("%s was given %s", name, what)
+		}
+		return nil
+	}
+	var binding cel.OverloadOpt
+	switch {
+	case as.Unary != nil && len(o.ArgTypes()) == 1:
+		binding = cel.UnaryBinding(func(v ref.Val) ref.Val {
+			if err := refused(v); err != nil {
+				return err
+			}
+			return as.Unary(v)
+		})
+	case as.Binary != nil && len(o.ArgTypes()) == 2:
+		binding = cel.BinaryBinding(func(a, b ref.Val) ref.Val {
+			if err := refused(a, b); err != nil {
+				return err
+			}
+			return as.Binary(a, b)
+		})
+	default:
+		binding = cel.FunctionBinding(func(args ...ref.Val) ref.Val {
+			if err := refused(args...); err != nil {
+				return err
+			}
+			return as.Function(args...)
+		})
+	}
+	if o.IsMemberFunction() {
+		return cel.MemberOverload(o.ID(), o.ArgTypes(), o.ResultType(), binding)
+	}
+	return cel.Overload(o.ID(), o.ArgTypes(), o.ResultType(), binding)
+}
