@@ -258,6 +258,7 @@ func TestCallsThatWouldDoTooMuch(t *testing.T) {
 		"object.spec.many.distinct().size() > 0":                           "running out of cost budget",
 		"object.spec.long.indexOf(object.spec.long + 'y') < 0":             "indexOf was given arguments of that size",
 		"object.spec.precise.format([1.5]) != ''":                          "format was given a format with such a precision",
+		"quantity(object.spec.huge).isGreaterThan(quantity('1'))":          "quantity was given a number of that size",
 		"object.spec.long.find(object.spec.pattern) != ''":                 "find was given arguments of that size",
 		"object.spec.few.replace('a', 'b') == 'b' && 'a'.find('a') == 'a'": "",
 		"['a', 'b', 'a'].distinct().join('-') == 'a-b' && sets.contains([1, 2], [1]) && '%.2f'.format([1.5]) == '1.50' && lists.range(3) == [0, 1, 2]": "",
@@ -281,7 +282,7 @@ func TestCallsThatWouldDoTooMuch(t *testing.T) {
 			}()
 			found := p.Admit(t.Context(), p.Version(kschema.GroupVersionResource{Group: "b.example.com", Version: "v1", Resource: "things"}), &policy.Admission{
 				Request: &policy.Request{}, Operation: policy.Create, Object: &policy.Object{Meta: &metav1.ObjectMeta{}, Content: map[string]any{"spec": map[string]any{
-					"long": strings.Repeat("x", 64<<10), "many": many, "precise": "%.1000000000f", "few": "a", "pattern": "(?:x{0,30}){0,30}y",
+					"long": strings.Repeat("x", 64<<10), "many": many, "precise": "%.1000000000f", "few": "a", "huge": "1e1000000000", "pattern": "(?:x{0,30}){0,30}y",
 				}}},
 			})
 			switch {

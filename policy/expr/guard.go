@@ -2,6 +2,7 @@ package expr
 
 import (
 	"fmt"
+	"regexp"
 	"regexp/syntax"
 
 	"github.com/google/cel-go/cel"
@@ -70,9 +71,18 @@ var excessive = map[string]excess{
 	"distinct":        func(args []ref.Val) string { return product([]ref.Val{args[0], args[0]}) },
 	"indexOf":         search,
 	"lastIndexOf":     search,
-	"find":            pattern,
-	"findAll":         pattern,
+	"quantity": func(args []ref.Val) string {
+		// Comparing takes as many digits as the exponent says.
+		if s, _ := args[0].Value().(string); len(s) > 128 || exponent.MatchString(s) {
+			return "a number of that size"
+		}
+		return ""
+	},
+	"find":    pattern,
+	"findAll": pattern,
 }
+
+var exponent = regexp.MustCompile(`[eE][+-]?[0-9]{4,}`)
 
 func length(v ref.Val) int {
 	switch v := v.(type) {
