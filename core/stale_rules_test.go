@@ -1,0 +1,109 @@
+package core_test
+
+import (
+	"encoding/hex"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/tidwall/gjson"
+	"stele.dev/stele/eventlog"
+	"stele.dev/stele/eventlog/logpb"
+	"stele.dev/stele/eventlog/memlog"
+)
+
+// P3 for rules in CEL: while policies with other parameters and other conditions come in
+// force, whatever is written keeps those of the policy in force at its revision.
+func TestRulesUnderLoad(t *testing.T) {
+	var store memlog.Store
+	p := start(t, store.Open(nil), 0)
+	type law struct{ limit, makers int64 }
+	laws := map[string]law{}
+	var bodies []string
+	for _, l := range []law{{10, 5}, {20, 3}, {6, 6}} {
+		text := strings.Replace(ruled, "maxSize: int | *10", fmt.Sprintf("maxSize: int | *%d", l.limit), 1)
+		text = strings.ReplaceAll(text, "Object.spec.size <= 5", fmt.Sprintf("Object.spec.size <= %d", l.makers))
+		text = strings.ReplaceAll(text, "object.spec.size <= 5", fmt.Sprintf("object.spec.size <= %d", l.makers))
+		_, digest := compile(t, text).Form.Encode()
+		laws[hex.EncodeToString(digest[:])] = l
+		bodies = append(bodies, policyBody(t, text, nil))
+		if len(bodies) == 1 {
+			p.bootstrap(t, text)
+		}
+	}
+	const names = 6
+	stop := make(chan struct{})
+	var activating, writing sync.WaitGroup
+	activating.Go(func() {
+		for i := 1; ; i++ {
+			select {
+			case <-stop:
+				return
+			default:
+				p.do("POST", policiesPath, bodies[i%len(bodies)])
+			}
+		}
+	})
+	for w := range 6 {
+		writing.Go(func() {
+			rng := rand.New(rand.NewPCG(uint64(w), 1))
+			for range 400 {
+				as := []string{"Impersonate-User", "eddie", "Impersonate-Group", "editors"}
+				if w%2 == 0 {
+					as = makers()
+				}
+				name := fmt.Sprint("w", rng.IntN(names))
+				size := 1 + rng.IntN(22)
+				switch rng.IntN(4) {
+				case 0:
+					p.do("POST", widgetsPath, widget(name, size), as...)
+				case 1:
+					p.do("DELETE", widgetsPath+"/"+name, "", as...)
+				default:
+					p.do("PATCH", widgetsPath+"/"+name, fmt.Sprintf(`{"spec":{"size":%d}}`, size), append(as, "Content-Type", "application/merge-patch+json")...)
+				}
+			}
+		})
+	}
+	writing.Wait()
+	close(stop)
+	activating.Wait()
+
+	var inForce law
+	before := map[string]int64{}
+	written := map[law]int{}
+	for _, stored := range store.Batches() {
+		b, err := eventlog.DecodeBatch(stored.First, stored.Value)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range b.Events {
+			if a := e.Meta.GetPolicyActivated(); a != nil {
+				inForce = laws[hex.EncodeToString(a.GetDigest())]
+			}
+			o := e.Meta.GetObject()
+			if o.GetResource() != "widgets" {
+				continue
+			}
+			size := gjson.GetBytes(e.Content(logpb.Role_ROLE_OBJECT), "spec.size").Int()
+			gone := e.Meta.GetType() == logpb.Type_TYPE_DELETED
+			if size > inForce.limit && !gone {
+				t.Errorf("revision %d: size %d was over the limit of %d", e.Revision, size, inForce.limit)
+			}
+			if e.Meta.GetActor().GetUser() == "mia" && (size > inForce.makers || before[o.GetName()] > inForce.makers) {
+				t.Errorf("revision %d: mia made %d of %d, and might up to %d", e.Revision, size, before[o.GetName()], inForce.makers)
+			}
+			if before[o.GetName()] = size; gone {
+				delete(before, o.GetName())
+			}
+			written[inForce]++
+		}
+	}
+	for digest, l := range laws {
+		if written[l] < 10 {
+			t.Errorf("%d writes under policy %.12s: the test asks too little", written[l], digest)
+		}
+	}
+}
