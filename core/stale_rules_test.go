@@ -4,9 +4,13 @@ import (
 	"encoding/hex"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/tidwall/gjson"
 	"stele.dev/stele/eventlog"
@@ -17,8 +21,19 @@ import (
 // P3 for rules in CEL: while policies with other parameters and other conditions come in
 // force, whatever is written keeps those of the policy in force at its revision.
 func TestRulesUnderLoad(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // so that goroutines take turns the same way each time
+	synctest.Test(t, rulesUnderLoad)
+}
+
+func rulesUnderLoad(t *testing.T) {
 	var store memlog.Store
-	p := start(t, store.Open(nil), 0)
+	var calls atomic.Int64
+	p, err := tryStart(t.Context(), store.Open(func(memlog.Op) memlog.Fault { // a log that is slow, so that much waits for it
+		return memlog.Fault{Request: time.Duration(1+calls.Add(1)%5) * time.Millisecond, Answer: time.Millisecond}
+	}), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
 	type law struct{ limit, makers int64 }
 	laws := map[string]law{}
 	var bodies []string
@@ -41,7 +56,7 @@ func TestRulesUnderLoad(t *testing.T) {
 			select {
 			case <-stop:
 				return
-			default:
+			case <-time.After(time.Duration(i%7) * time.Millisecond):
 				p.do("POST", policiesPath, bodies[i%len(bodies)])
 			}
 		}
@@ -49,7 +64,8 @@ func TestRulesUnderLoad(t *testing.T) {
 	for w := range 6 {
 		writing.Go(func() {
 			rng := rand.New(rand.NewPCG(uint64(w), 1))
-			for range 400 {
+			for range 150 {
+				time.Sleep(time.Duration(rng.IntN(4)) * time.Millisecond)
 				as := []string{"Impersonate-User", "eddie", "Impersonate-Group", "editors"}
 				if w%2 == 0 {
 					as = makers()
@@ -70,6 +86,8 @@ func TestRulesUnderLoad(t *testing.T) {
 	writing.Wait()
 	close(stop)
 	activating.Wait()
+	p.close()
+	time.Sleep(time.Minute) // what it had sent has arrived
 
 	var inForce law
 	before := map[string]int64{}
