@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
 	"stele.dev/stele/core/changes"
 )
 
@@ -31,7 +32,8 @@ type logOptions struct {
 	follow bool
 	limit  int
 	output string
-	none   string // what is said if there is nothing to show
+	none   string                       // what is said if there is nothing to show
+	note   func(*changes.Change) string // of a line; may be nil
 }
 
 func logCommand() *cobra.Command {
@@ -61,11 +63,41 @@ func policyLogCommand() *cobra.Command {
 		Short:   "Show which policies were in force, since when, and who put them there",
 		Example: `  stele policy log`,
 		Args:    cobra.NoArgs,
-		RunE:    func(cmd *cobra.Command, _ []string) error { return o.run(cmd, "type=PolicyActivated") },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			policies, err := newPolicyClient(&o.clientOptions, rest.NoWarnings{})
+			if err != nil {
+				return err
+			}
+			o.note = policies.commits(cmd.Context())
+			return o.run(cmd, "type=PolicyActivated")
+		},
 	}
 	o.addFlags(cmd)
 	_ = cmd.Flags().MarkHidden("namespace")
 	return cmd
+}
+
+// commits tells from which commit a policy that was activated came, as far as that is known
+// and may be read.
+func (c *policyClient) commits(ctx context.Context) func(*changes.Change) string {
+	known := map[string]string{}
+	return func(x *changes.Change) string {
+		if _, ok := known[x.Policy]; !ok {
+			list, _ := c.list(ctx)
+			for _, p := range list {
+				known[p.Name] = p.Spec.Commit
+			}
+		}
+		if known[x.Policy] == "" {
+			return ""
+		}
+		commit, changed := strings.CutSuffix(known[x.Policy], "+changes")
+		text := " of commit " + commit[:min(12, len(commit))]
+		if changed {
+			text += ", with changes"
+		}
+		return text
+	}
 }
 
 // run shows the changes that a field selector selects.
@@ -97,7 +129,7 @@ func (o *logOptions) show(ctx context.Context, cmd *cobra.Command, client *chang
 	var each func(*changes.Change) error
 	switch o.output {
 	case "":
-		line := &lineWriter{out: out, color: isTerminal(out)}
+		line := &lineWriter{out: out, color: isTerminal(out), note: o.note}
 		each = line.write
 	case "json":
 		encoder := json.NewEncoder(out)
@@ -131,6 +163,7 @@ func isTerminal(w io.Writer) bool {
 type lineWriter struct {
 	out             io.Writer
 	color           bool
+	note            func(*changes.Change) string // what else is to be said; may be nil
 	revision, actor int
 }
 
@@ -151,7 +184,11 @@ func (w *lineWriter) write(c *changes.Change) error {
 	if w.color {
 		revision = "\x1b[33m" + revision + "\x1b[0m"
 	}
-	_, err = fmt.Fprintf(w.out, "%s  %s  %-*s  %s\n", revision, at.Local().Format("2006-01-02 15:04:05"), w.actor, actor, what(c))
+	text := what(c)
+	if w.note != nil {
+		text += w.note(c)
+	}
+	_, err = fmt.Fprintf(w.out, "%s  %s  %-*s  %s\n", revision, at.Local().Format("2006-01-02 15:04:05"), w.actor, actor, text)
 	return err
 }
 
