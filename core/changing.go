@@ -91,7 +91,7 @@ func (p *Pipeline) answerChange(r *Request, c *changes.Change) error {
 	if err != nil {
 		return err
 	}
-	if text, err = changeAs(r, f, metav1.ListMeta{ResourceVersion: c.ResourceVersion}, [][]byte{text}, false); err != nil {
+	if text, err = changesForm.as(r, f, metav1.ListMeta{ResourceVersion: c.ResourceVersion}, [][]byte{text}, false); err != nil {
 		return err
 	}
 	return p.writeBody(r, f, http.StatusOK, text)
@@ -135,27 +135,37 @@ func (p *Pipeline) listChanges(ctx context.Context, r *Request, sel *changes.Sel
 			return err
 		}
 	}
-	body, err := changeAs(r, f, meta, texts, true)
+	body, err := changesForm.as(r, f, meta, texts, true)
 	if err != nil {
 		return err
 	}
 	return p.writeBody(r, f, http.StatusOK, body)
 }
 
-var changePrinter = sync.OnceValue(func() *table.Printer {
-	return table.New(&policy.Version{Version: &schemas.Version{Columns: changes.Columns()}})
-})
+// A form is how resources are shown that no kind of the policy describes.
+type form struct {
+	listKind, version string
+	printer           func() *table.Printer
+}
 
-// changeAs encodes changes, a list of them or one, in the form that is wanted.
-func changeAs(r *Request, f negotiate.Format, meta metav1.ListMeta, texts [][]byte, list bool) ([]byte, error) {
+func newForm(listKind, version string, columns func() []schemas.Column) *form {
+	return &form{listKind, version, sync.OnceValue(func() *table.Printer {
+		return table.New(&policy.Version{Version: &schemas.Version{Columns: columns()}})
+	})}
+}
+
+var changesForm = newForm(changes.ListKind, changes.Group+"/"+changes.Version, changes.Columns)
+
+// as encodes objects, a list of them or one, in the form that is wanted.
+func (x *form) as(r *Request, f negotiate.Format, meta metav1.ListMeta, texts [][]byte, list bool) ([]byte, error) {
 	if f.As == negotiate.Table {
 		o, err := tableOptions(r, f)
 		if err != nil {
 			return nil, err
 		}
-		return changePrinter().Table(o, meta, texts)
+		return x.printer().Table(o, meta, texts)
 	}
-	kind, version := changes.ListKind, changes.Group+"/"+changes.Version
+	kind, version := x.listKind, x.version
 	if f.As == negotiate.Metadata {
 		kind, version = "PartialObjectMetadataList", "meta.k8s.io/"+f.AsVersion
 		for i, t := range texts {
@@ -224,7 +234,7 @@ func (p *Pipeline) watchChanges(ctx context.Context, r *Request, sel *changes.Se
 			}
 			text, err := json.Marshal(c)
 			if err == nil {
-				text, err = changeAs(r, f, metav1.ListMeta{ResourceVersion: c.ResourceVersion}, [][]byte{text}, false)
+				text, err = changesForm.as(r, f, metav1.ListMeta{ResourceVersion: c.ResourceVersion}, [][]byte{text}, false)
 			}
 			if err == nil {
 				err = s.frame(`{"type":"ADDED","object":`, text)

@@ -50,17 +50,21 @@ func (r *Request) allowedPolicies() error {
 	return nil
 }
 
+var policiesForm = newForm(activation.Kind+"List", activation.Group+"/"+activation.Version, activation.Columns)
+
 // answerPolicies reads policies that are or were in force.
 func (p *Pipeline) answerPolicies(ctx context.Context, r *Request) error {
-	f, err := negotiate.Plain(r.http)
+	f, err := negotiate.Object(r.http)
 	if err != nil {
 		return err
 	}
 	if err := p.see(ctx, r, ""); err != nil {
 		return err
 	}
-	if r.info.Verb == "list" {
-		items := activation.List(r.tip)
+	var items []*activation.Policy
+	list := r.info.Verb == "list"
+	if list {
+		items = activation.List(r.tip)
 		q := r.http.URL.Query()
 		if r.info.Name != "" { // by a field selector: what was authorized is this one
 			items = slices.DeleteFunc(items, func(p *activation.Policy) bool { return p.Name != r.info.Name })
@@ -70,20 +74,27 @@ func (p *Pipeline) answerPolicies(ctx context.Context, r *Request) error {
 		if q.Get("labelSelector") != "" {
 			return apierrors.NewBadRequest("policies have no labels to select by")
 		}
-		return p.writeJSON(r, f, http.StatusOK, struct {
-			metav1.TypeMeta `json:",inline"`
-			metav1.ListMeta `json:"metadata"`
-			Items           []*activation.Policy `json:"items"`
-		}{metav1.TypeMeta{APIVersion: activation.Group + "/" + activation.Version, Kind: activation.Kind + "List"}, metav1.ListMeta{ResourceVersion: fmt.Sprint(r.tip.Revision())}, items})
+	} else {
+		one, err := activation.Get(ctx, p.log, r.tip, r.info.Name)
+		if err != nil {
+			return err
+		}
+		if one == nil {
+			return apierrors.NewNotFound(r.resource(), r.info.Name)
+		}
+		items = append(items, one)
 	}
-	one, err := activation.Get(ctx, p.log, r.tip, r.info.Name)
+	texts := make([][]byte, len(items))
+	for i, x := range items {
+		if texts[i], err = json.Marshal(x); err != nil {
+			return err
+		}
+	}
+	body, err := policiesForm.as(r, f, metav1.ListMeta{ResourceVersion: fmt.Sprint(r.tip.Revision())}, texts, list)
 	if err != nil {
 		return err
 	}
-	if one == nil {
-		return apierrors.NewNotFound(r.resource(), r.info.Name)
-	}
-	return p.writeJSON(r, f, http.StatusOK, one)
+	return p.writeBody(r, f, http.StatusOK, body)
 }
 
 func (p *Pipeline) writeJSON(r *Request, f negotiate.Format, code int, v any) error {

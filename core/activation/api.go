@@ -10,6 +10,7 @@ import (
 	"stele.dev/stele/eventlog"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/projections/policies"
+	"stele.dev/stele/schemas"
 )
 
 // The API: to create a policy is to put it in force. Every policy that ever was can be
@@ -68,6 +69,16 @@ func Resource() discovery.Resource {
 	return discovery.Resource{Group: Group, Version: Version, APIResource: metav1.APIResource{
 		Name: Plural, SingularName: "policy", Kind: Kind, Verbs: metav1.Verbs{"create", "get", "list"},
 	}}
+}
+
+// Columns are what kubectl prints of policies.
+func Columns() []schemas.Column {
+	return []schemas.Column{
+		{Name: "In Force", Type: "boolean", JSONPath: ".status.inForce"},
+		{Name: "Since", Type: "integer", JSONPath: ".status.revision", Description: "Revision from which on it is, or was last, in force."},
+		{Name: "Actor", Type: "string", JSONPath: ".status.actor"},
+		{Name: "Commit", Type: "string", JSONPath: ".spec.commit"},
+	}
 }
 
 // Source is the policy as the compiler takes it.
