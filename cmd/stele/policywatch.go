@@ -139,11 +139,14 @@ func (w *policyWatch) save(ctx context.Context) {
 		digest := activation.Proposal(compiled, "").Digest
 		revision, err := bootstrap.Activate(ctx, w.committer, compiled, policyWatchActor)
 		var stale *commit.Stale
+		var renamed *activation.Renamed
 		switch {
 		case errors.As(err, &stale):
 			continue // somebody else was quicker; the folder is to be in force all the same
 		case errors.Is(err, activation.ErrInForce):
 			fmt.Fprintf(w.out, "Policy %.12s is in force already, since revision %d.\n", digest, w.committer.Tip().PolicyRevision())
+		case errors.As(err, &renamed):
+			w.stays(ctx, fmt.Errorf("%w; if that is meant, `stele policy push --rename %s`", renamed, w.dir))
 		case err != nil:
 			w.stays(ctx, err)
 		default:
