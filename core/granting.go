@@ -107,6 +107,13 @@ func (r *Request) refuseRBAC() error {
 	if strings.HasPrefix(id, policy.BuiltinTeam+"/") {
 		return apierrors.NewForbidden(r.resource(), name, errors.New("access is defined by the policy, and this is a part of every policy"))
 	}
+	if id == "" && !strings.HasPrefix(r.info.Verb, "delete") {
+		part := "bindings"
+		if kind := r.kind.Kind.Kind.Kind; kind == "ClusterRole" || kind == "Role" {
+			part = "clusterRoles"
+		}
+		return apierrors.NewForbidden(r.resource(), name, errors.New("access is defined by the policy, not through the API: add it to rbac."+part+" of a team in the bundle, and push that"))
+	}
 	where := source.String()
 	if where == "" {
 		where = "the package of " + r.bundleFile()

@@ -153,16 +153,19 @@ func (p *Pipeline) commitPolicy(ctx context.Context, r *Request) error {
 		return err
 	}
 	proposal := activation.Proposal(r.compiled, r.asked.Spec.Commit)
-	err = activation.Check(r.tip, proposal, r.compiled.Form)
+	err = activation.Check(r.tip, proposal, r.compiled.Form, r.asked.Spec.Rename)
 	if err != nil || r.dry() {
 		// Nothing is appended, so nothing confirms the tip by itself.
 		if err := p.confirmed(ctx, r); err != nil {
 			return err
 		}
 		var inUse *activation.KindInUse
+		var renamed *activation.Renamed
 		switch {
 		case errors.Is(err, activation.ErrInForce):
 			return p.writeJSON(r, f, http.StatusOK, activation.InForce(r.tip))
+		case errors.As(err, &renamed):
+			return apierrors.NewConflict(r.resource(), proposal.Digest.String(), fmt.Errorf("%w; if that is meant, push it with --rename (spec.rename)", renamed))
 		case errors.As(err, &inUse):
 			return apierrors.NewConflict(r.resource(), proposal.Digest.String(), inUse)
 		case err != nil:
@@ -173,7 +176,7 @@ func (p *Pipeline) commitPolicy(ctx context.Context, r *Request) error {
 		answer.Status.Digest = answer.Name
 		return p.writeJSON(r, f, http.StatusCreated, &answer)
 	}
-	tip, err := activation.Activate(ctx, p.committer, r.tip, proposal, r.compiled.Form, r.sign)
+	tip, err := activation.Activate(ctx, p.committer, r.tip, proposal, r.compiled.Form, r.asked.Spec.Rename, r.sign)
 	var stale *commit.Stale
 	switch {
 	case errors.As(err, &stale):

@@ -91,6 +91,8 @@ func TestAPolicyIsReplaced(t *testing.T) {
 				}
 			}
 		}), "admin", 422, "bundle.cue:"},
+		"of another control plane": {policyBody(t, elsewhere, nil), "admin", 409,
+			`the policy in force is of the control plane "test", this one is of "prod-eu"; if that is meant, push it with --rename (spec.rename)`},
 		"without files":      {`{"apiVersion":"policy.stele.dev/v1","kind":"Policy","spec":{"package":"."}}`, "admin", 422, "spec.files: Required value"},
 		"with files outside": {`{"apiVersion":"policy.stele.dev/v1","kind":"Policy","spec":{"package":".","files":[{"path":"/etc/x.cue","data":""}]}}`, "admin", 422, "spec.files[0].path"},
 		"with unknown parts": {`{"apiVersion":"policy.stele.dev/v1","kind":"Policy","spec":{"package":".","denies":[]}}`, "admin", 400, "unknown field"},
@@ -110,6 +112,26 @@ func TestAPolicyIsReplaced(t *testing.T) {
 	p.must(t, 400, "GET", policiesPath+"?fieldSelector=status.actor%3Dx", "")
 	p.must(t, 400, "GET", policiesPath+"?labelSelector=a", "")
 	p.must(t, 405, "PUT", policiesPath+"/"+after, "{}")
+}
+
+// elsewhere is the bundle of these tests as another control plane would have it.
+var elsewhere = strings.Replace(bundle, `cluster: "test"`, `cluster: "prod-eu"`, 1)
+
+func TestAControlPlaneIsRenamedOnPurpose(t *testing.T) {
+	p := newPlane(t)
+	renaming := func(p *activation.Policy) { p.Spec.Rename = true }
+	p.must(t, 409, "POST", policiesPath+"?dryRun=All", policyBody(t, elsewhere, nil))
+	p.must(t, 201, "POST", policiesPath+"?dryRun=All", policyBody(t, elsewhere, renaming))
+	a := p.must(t, 201, "POST", policiesPath, policyBody(t, elsewhere, renaming))
+	if a.field("status", "cluster") != "prod-eu" {
+		t.Errorf("renamed: %s", a)
+	}
+	items := p.must(t, 200, "GET", policiesPath, "").field("items").([]any)
+	before := items[1].(map[string]any)["metadata"].(map[string]any)["name"]
+	if a := p.must(t, 200, "GET", fmt.Sprint(policiesPath, "/", before), ""); a.field("status", "cluster") != "test" {
+		t.Errorf("the one before: %s", a)
+	}
+	p.must(t, 409, "POST", policiesPath, policyBody(t, narrower, nil))
 }
 
 // P3: a watch ends when its permission goes, and goes on under a policy that leaves it.

@@ -336,6 +336,9 @@ func TestRBACIsChangedInThePolicy(t *testing.T) {
 	change := func(what string) string {
 		return "is forbidden: access is defined by the policy: change " + what + " and push it"
 	}
+	add := func(part string) string {
+		return "is forbidden: access is defined by the policy, not through the API: add it to rbac." + part + " of a team in the bundle, and push that"
+	}
 	const elsewhere, builtin = "the package of bundle.cue", "is forbidden: access is defined by the policy, and this is a part of every policy"
 	named := func(name string) string { return `{"metadata":{"name":"` + name + `"}}` }
 	before := p.committer.Tip().Revision()
@@ -348,13 +351,13 @@ func TestRBACIsChangedInThePolicy(t *testing.T) {
 		{"POST", rolesPath, "metadata:\n  name: widgets\n", change(role), []string{"Content-Type", "application/yaml"}},
 		{"POST", rolesPath, protobufRole(t, "widgets"), change(role), []string{"Content-Type", "application/vnd.kubernetes.protobuf"}},
 		{"POST", rolesPath + "?dryRun=All", named("widgets"), change(role), nil},
-		{"POST", rolesPath, named("other"), `clusterroles.rbac.authorization.k8s.io "other" ` + change(elsewhere), nil},
-		{"POST", rolesPath, `{"metadata":{"generateName":"x-"}}`, `clusterroles.rbac.authorization.k8s.io ` + change(elsewhere), nil},
+		{"POST", rolesPath, named("other"), `clusterroles.rbac.authorization.k8s.io "other" ` + add("clusterRoles"), nil},
+		{"POST", rolesPath, `{"metadata":{"generateName":"x-"}}`, `clusterroles.rbac.authorization.k8s.io ` + add("clusterRoles"), nil},
 		{"POST", rolesPath, named("view"), `clusterroles.rbac.authorization.k8s.io "view" ` + builtin, nil},
 		{"PUT", rolesPath + "/widgets", named("widgets"), change(role), nil},
 		{"PATCH", rolesPath + "/widgets", "{}", change(role), []string{"Content-Type", "application/merge-patch+json"}},
 		{"PATCH", rolesPath + "/widgets?fieldManager=x", "{}", change(role), []string{"Content-Type", "application/apply-patch+yaml"}},
-		{"PATCH", rolesPath + "/other", "{}", change(elsewhere), []string{"Content-Type", "application/merge-patch+json"}},
+		{"PATCH", rolesPath + "/other", "{}", add("clusterRoles"), []string{"Content-Type", "application/merge-patch+json"}},
 		{"DELETE", rolesPath + "/widgets", "", change(role), nil},
 		{"DELETE", rolesPath + "/widgets?dryRun=All", "", change(role), nil},
 		{"DELETE", rolesPath, "", change(elsewhere), nil},
@@ -362,7 +365,9 @@ func TestRBACIsChangedInThePolicy(t *testing.T) {
 		{"DELETE", inDefault + "/t:editors", "", `rolebindings.rbac.authorization.k8s.io "t:editors" ` + change(binding), nil},
 		{"DELETE", inDefault, "", change(elsewhere), nil},
 		{"POST", rbacPath + "/namespaces/kube-system/rolebindings", named("t:editors"), change(binding), nil},
-		{"POST", rbacPath + "/namespaces/default/roles", named("widgets"), `roles.rbac.authorization.k8s.io "widgets" ` + change(elsewhere), nil},
+		{"POST", rbacPath + "/namespaces/default/roles", named("widgets"), `roles.rbac.authorization.k8s.io "widgets" ` + add("clusterRoles"), nil},
+		{"POST", rbacPath + "/namespaces/default/rolebindings", named("other"), `rolebindings.rbac.authorization.k8s.io "other" ` + add("bindings"), nil},
+		{"POST", grantsPath, named("other"), `clusterrolebindings.rbac.authorization.k8s.io "other" ` + add("bindings"), nil},
 	} {
 		a := p.must(t, 403, tc.method, tc.path, tc.body, tc.header...)
 		if message := fmt.Sprint(a.field("message")); !strings.HasSuffix(message, tc.want) {

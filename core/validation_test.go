@@ -160,12 +160,12 @@ func TestGrantsOnConditions(t *testing.T) {
 	p.do("GET", "/apis/example.com/v1/namespaces/kube-system/widgets", "", makers()...).refuses(t, 403, `User \"mia\" cannot list resource \"widgets\"`)
 	p.must(t, 201, "POST", widgetsPath, widget("a", 5), makers()...)
 	p.do("POST", widgetsPath, widget("b", 6), makers()...).refuses(t, 403,
-		`User \"mia\" cannot create resource \"widgets\"`, `it depends on the object: \"t/bindings/small\" (bundle.cue:`, "allows it only when (object == null")
-	p.do("PATCH", widgetsPath+"/a", `{"spec":{"size":6}}`, patch...).refuses(t, 403, "it depends on the object")
-	p.do("PATCH", widgetsPath+"/a?dryRun=All", `{"spec":{"size":6}}`, patch...).refuses(t, 403, "it depends on the object")
+		`User \"mia\" cannot create resource \"widgets\"`, `: \"t/bindings/small\" (bundle.cue:`, `would allow it, but its condition does not hold: (object == null || object.spec.size <= 5)`)
+	p.do("PATCH", widgetsPath+"/a", `{"spec":{"size":6}}`, patch...).refuses(t, 403, "its condition does not hold")
+	p.do("PATCH", widgetsPath+"/a?dryRun=All", `{"spec":{"size":6}}`, patch...).refuses(t, 403, "its condition does not hold")
 	p.must(t, 200, "PATCH", widgetsPath+"/a", `{"spec":{"size":6}}`, patch[4:]...)
-	p.do("PATCH", widgetsPath+"/a", `{"metadata":{"labels":{"x":"y"}}}`, patch...).refuses(t, 403, "it depends on the object")
-	p.do("DELETE", widgetsPath+"/a", "", makers()...).refuses(t, 403, "it depends on the object")
+	p.do("PATCH", widgetsPath+"/a", `{"metadata":{"labels":{"x":"y"}}}`, patch...).refuses(t, 403, "its condition does not hold")
+	p.do("DELETE", widgetsPath+"/a", "", makers()...).refuses(t, 403, "its condition does not hold")
 	p.must(t, 201, "POST", widgetsPath, widget("c", 5), makers()...)
 	p.must(t, 200, "DELETE", widgetsPath+"/c", "", makers()...)
 

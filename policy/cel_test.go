@@ -89,6 +89,27 @@ func TestWhatIsWrongWithAnExpressionIsSaid(t *testing.T) {
 		"several kinds":                       {body: `admission: validate: v: {match: {apiGroups: ["b.example.com"], resources: ["things", "others"]}, validations: x: expression: "object.metadata.name != 'x'"}`},
 		"several kinds, and a field of one":   {body: `admission: validate: v: {match: {apiGroups: ["b.example.com"], resources: ["things", "others"]}, validations: x: expression: "object.spec.size < 5"}`, want: "undefined field 'size' (objects may be b.example.com/v1, Kind=Other)"},
 		"any kind, whose fields nobody knows": {body: `admission: validate: v: {match: {apiGroups: ["b.example.com"], resources: ["*"]}, validations: x: expression: "object.spec.size < 5"}`},
+		"the object of a delete": {body: validate(`match: operations: ["DELETE"], validations: x: expression: "object.spec.size < 5"`),
+			want: inBody + "admission.validate.v.validations.x.expression: object is null on DELETE, so this cannot be evaluated then: no such key: spec; write oldObject, or \"object == null || …\""},
+		"the object of any write":             {body: validate(`match: operations: ["*"], validations: x: expression: "object.spec.size < 5"`), want: "object is null on DELETE"},
+		"the old object of a create":          {body: one("oldObject.spec.size < 5"), want: "oldObject is null on CREATE, so this cannot be evaluated then: no such key: spec; write object, or \"oldObject == null || …\""},
+		"the old object of an update":         {body: validate(`match: operations: ["UPDATE"], validations: x: expression: "oldObject.spec.size < object.spec.size"`)},
+		"both objects of a create":            {body: one("oldObject.spec.size <= object.spec.size"), want: "oldObject is null on CREATE"},
+		"the object, if there is one":         {body: validate(`match: operations: ["*"], validations: x: expression: "object == null || object.spec.size < 5"`)},
+		"the object, but of a delete":         {body: validate(`match: operations: ["*"], validations: x: expression: "request.operation == 'DELETE' || object.spec.size < 5"`)},
+		"the object, but for some":            {body: validate(`match: operations: ["DELETE"], validations: x: expression: "object.spec.size < 5 || 'x' in request.userInfo.groups"`)},
+		"the object, if parameters say so":    {body: validate(`params: checked: true, match: operations: ["DELETE"], validations: x: expression: "!params.checked || object.spec.size < 5"`), want: "object is null on DELETE"},
+		"the object, unless parameters do":    {body: validate(`params: checked: false, match: operations: ["DELETE"], validations: x: expression: "!params.checked || object.spec.size < 5"`)},
+		"the object, by way of variables":     {body: validate(`match: operations: ["DELETE"], variables: {a: "variables.b + 1", b: "object.spec.size"}, validations: x: expression: "variables.a < 5"`), want: "object is null on DELETE, so this cannot be evaluated then: no such key: spec"},
+		"the object in a variable not needed": {body: validate(`match: operations: ["DELETE"], variables: b: "object.spec.size", validations: x: expression: "object == null || variables.b < 5"`)},
+		"the object in a loop":                {body: validate(`match: operations: ["DELETE"], validations: x: expression: "object.spec.names.all(n, n != '')"`), want: "object is null on DELETE"},
+		"the object behind a condition":       {body: validate(`match: {operations: ["*"], conditions: c: "request.operation != 'DELETE'"}, validations: x: expression: "object.spec.size < 5"`)},
+		"the object in a condition":           {body: validate(`match: {operations: ["DELETE"], conditions: c: "object.spec.size < 5"}, validations: x: expression: "false"`), want: "admission.validate.v.match.conditions.c: object is null on DELETE"},
+		"what fails with any object":          {body: validate(`match: operations: ["DELETE"], validations: x: expression: "[1][2] == 1 || object.spec.size < 5"`), want: "object is null on DELETE"},
+		"what fails without one":              {body: validate(`match: operations: ["DELETE"], validations: x: expression: "[1][2] == 1"`)},
+		"no operation":                        {body: validate(`match: operations: [], validations: x: expression: "true"`), want: "admission.validate.v.match.operations: it matches no request; there are CREATE, UPDATE and DELETE, and * for all of them"},
+		"an operation that nobody asks for":   {body: validate(`match: operations: ["CONNECT"], validations: x: expression: "true"`), want: "it matches no request"},
+		"that operation among others":         {body: validate(`match: operations: ["CONNECT", "UPDATE"], validations: x: expression: "true"`)},
 		"Deny and Warn":                       {body: validate(`validationActions: ["Deny", "Warn"], validations: x: expression: "true"`), want: "Deny and Warn together"},
 		"a selector that is none":             {body: validate(`match: objectSelector: matchExpressions: [{key: "a", operator: "Inn"}], validations: x: expression: "true"`), want: "match.objectSelector: "},
 		"another field in a selector":         {body: validate(`match: objectSelector: matchLabel: a: "b", validations: x: expression: "true"`), want: `unknown field "matchLabel"`},
@@ -100,6 +121,10 @@ func TestWhatIsWrongWithAnExpressionIsSaid(t *testing.T) {
 		"a condition on the object, of its kind": {body: when("writer", "object.spec.color == 'red'"), want: "undefined field 'color'"},
 		"a condition on the object that is read": {body: when("reader", "object.spec.size < 5"), want: `rbac.bindings.x.when: a condition on the object cannot be decided for the verb "get" of rule b/clusterRoles/reader/r (bundle.cue:26)`},
 		"a condition on the object of admins":    {body: when("cluster-admin", "object.metadata.name == 'x'"), want: `cannot be decided for the verb "*"`},
+		"a condition on the object before":       {body: when("writer", "oldObject.spec.size < 5"), want: "rbac.bindings.x.when: oldObject is null on create, so this cannot be evaluated then: no such key: spec; write object, or \"oldObject == null || …\""},
+		"a condition but of a create":            {body: when("writer", "request.verb == 'create' || oldObject.spec.size < 5")},
+		"an exception by the object of a delete": {body: `rbac: denies: d: {subjects: [{group: "g"}], rules: r: {apiGroups: ["b.example.com"], resources: ["things"], verbs: ["delete"]}, reason: "no", unless: "object.spec.size < 5"}`, want: "rbac.denies.d.unless: object is null on delete, so this cannot be evaluated then: no such key: spec; write oldObject, or \"object == null || …\""},
+		"an exception by what is deleted":        {body: `rbac: denies: d: {subjects: [{group: "g"}], rules: r: {apiGroups: ["b.example.com"], resources: ["things"], verbs: ["delete"]}, reason: "no", unless: "oldObject.spec.size < 5"}`},
 		"an exception":                           {body: `rbac: denies: d: {subjects: [{group: "g"}], rules: r: {apiGroups: ["b.example.com"], resources: ["things"], verbs: ["delete"]}, reason: "no", unless: "'x' in request.userInfo.groups"}`},
 		"an exception that is wrong":             {body: `rbac: denies: d: {subjects: [{group: "g"}], rules: r: {apiGroups: ["b.example.com"], resources: ["things"], verbs: ["delete"]}, reason: "no", unless: "'x' in request.userInfo.gruops"}`, want: "rbac.denies.d.unless: in CEL: undefined field 'gruops'; did you mean \"groups\"?"},
 
@@ -134,7 +159,7 @@ func TestWhatExpressionsSee(t *testing.T) {
 			"for"?: string, "with-dash"?: string, list?: [...int], items?: [...{name!: string, at!: int}], map?: [string]: int
 			open?: {...}, either?: int | string, deep?: {er?: {value?: int}}, namespace?: string
 		}}
-		admission: validate: v: {match: {apiGroups: ["b.example.com"], resources: ["things"], operations: ["*"]}
+		admission: validate: v: {match: {apiGroups: ["b.example.com"], resources: ["things"], operations: ["UPDATE"]}
 			params: {a: 1, b: ["x", "y"], c: {d: true}, e: 1.5, f: {}}
 			variables: {double: "object.spec.num * 2", names: "object.spec.items.map(i, i.name)"}
 			validations: {VALIDATIONS}
@@ -197,7 +222,7 @@ func TestWhatExpressionsSee(t *testing.T) {
 	for _, f := range found {
 		t.Errorf("%s: %s", f.Rule, f.Message)
 	}
-	if len(v.Rules) != 0 || !v.Admits("", policy.Delete) || v.Admits("status", policy.Update) {
+	if len(v.Rules) != 0 || !v.Admits("", policy.Update) || v.Admits("", policy.Delete) || v.Admits("status", policy.Update) {
 		t.Error("the rule is about other requests than it says")
 	}
 }

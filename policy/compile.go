@@ -199,6 +199,7 @@ func (c *compiler) bundle(v cue.Value) *Form {
 	f.Flow, f.Audit = c.flow(v.LookupPath(cue.ParsePath("flow"))), c.audit(v.LookupPath(cue.ParsePath("audit")))
 	c.uniqueNames(f)
 	aggregate(f.Roles)
+	c.joining(v, f.Roles)
 
 	// What follows may be about kinds and roles of all teams.
 	c.scopes = newScopes(f.Kinds, c.brokenKinds)
@@ -207,7 +208,9 @@ func (c *compiler) bundle(v cue.Value) *Form {
 			f.Bindings = append(f.Bindings, c.binding(team, name, b, f.Roles))
 		}
 		for name, d := range c.fields(t, "rbac.denies") {
-			f.Denies = append(f.Denies, c.deny(team, name, d))
+			deny := c.deny(team, name, d)
+			c.denyPaths(t, &deny)
+			f.Denies = append(f.Denies, deny)
 		}
 		for name, r := range c.fields(t, "admission.validate") {
 			f.Validations = append(f.Validations, c.validation(team, name, r))
@@ -321,22 +324,6 @@ func (c *compiler) deny(team, name string, v cue.Value) Deny {
 	d.Subjects = c.subjects(v)
 	c.decodeField(v, "reason", &d.Reason)
 	return d
-}
-
-// replaceable refuses a policy that nobody could replace any more.
-func (c *compiler) replaceable(f *Form) {
-	masters := &Request{User: "admin", Groups: []string{mastersGroup, "system:authenticated"}, IsResource: true, Group: "policy.stele.dev", Resource: "policies"}
-	for _, verb := range []string{"create", "list"} {
-		masters.Verb = verb
-		for i := range f.Denies {
-			d := &f.Denies[i]
-			denies, err := newDenies(f.Denies[i : i+1])
-			var pending []*grant
-			if err != nil || denies.decide(masters, &pending) != nil || len(pending) > 0 {
-				c.add(d.Source, d.ID, "nobody could "+verb+" policies any more, and so replace this one", "name other subjects than group "+mastersGroup+" is among, or except that with `unless`")
-			}
-		}
-	}
 }
 
 func (c *compiler) decodeField(v cue.Value, name string, into any) {

@@ -110,8 +110,8 @@ func (c *compiler) condition(v cue.Value, name string, rules []Rule) *Condition 
 		return nil
 	}
 	condition := &Condition{Expression: *e, Object: slices.ContainsFunc(checked[0].Names, isObject)}
-	if condition.Object {
-		c.onlyWrites(rules, path, at)
+	if condition.Object && c.onlyWrites(rules, path, at) {
+		c.neverDecided(condition, rules, path)
 	}
 	return condition
 }
@@ -119,7 +119,7 @@ func (c *compiler) condition(v cue.Value, name string, rules []Rule) *Condition 
 func isObject(name string) bool { return name == varObject || name == varOldObject }
 
 // onlyWrites refuses a condition on the object for requests that have none.
-func (c *compiler) onlyWrites(rules []Rule, path string, pos schemas.Position) {
+func (c *compiler) onlyWrites(rules []Rule, path string, pos schemas.Position) bool {
 	for _, r := range rules {
 		for _, verb := range r.Verbs {
 			switch verb {
@@ -130,9 +130,10 @@ func (c *compiler) onlyWrites(rules []Rule, path string, pos schemas.Position) {
 			}
 			c.add(pos, path, fmt.Sprintf("a condition on the object cannot be decided for the verb %q of rule %s%s: there is no object that is written", verb, r.ID, at(r.Source.String())),
 				"grant create, update, patch and delete under this condition, and the rest without")
-			return
+			return false
 		}
 	}
+	return true
 }
 
 // validation compiles a rule of validating admission.
@@ -141,7 +142,9 @@ func (c *compiler) validation(team, name string, v cue.Value) Validation {
 	if !c.sound(v) {
 		return r
 	}
+	said := len(c.diags)
 	c.match(v, &r)
+	c.operations(v, &r)
 	of := c.scopes.objectTypes(r.Match.APIGroups, r.Match.APIVersions, r.Match.Resources)
 	if len(of) == 0 {
 		c.add(position(v.LookupPath(cue.ParsePath("match"))), v.Path().String()+".match", "no kind is matched", "its apiGroups, apiVersions and resources name none of the bundle's")
@@ -206,6 +209,9 @@ func (c *compiler) validation(team, name string, v cue.Value) Validation {
 		c.add(r.Source, v.Path().String(), "a rule without validationActions has no effect", "write Deny, Warn or Audit")
 	case slices.Contains(r.Actions, "Deny") && slices.Contains(r.Actions, "Warn"):
 		c.add(r.Source, v.Path().String(), "Deny and Warn together would say the same thing twice", "leave Warn out") // as upstream
+	}
+	if len(c.diags) == said {
+		c.neverHolds(v, &r)
 	}
 	return r
 }

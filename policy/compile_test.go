@@ -221,7 +221,7 @@ func TestWhatIsWrongWithABundleIsSaid(t *testing.T) {
 		},
 		"a deny that locks everybody out": {
 			bundle: `teams: all: {groups: ["*"], namespaces: ["*"], rbac: denies: d: {subjects: [{group: "system:authenticated"}], rules: r: {apiGroups: ["*"], resources: ["*"], verbs: ["create"]}, reason: "no"}}`,
-			want:   []string{`bundle.cue:11: all/denies/d: nobody could create policies any more, and so replace this one`},
+			want:   []string{`bundle.cue:11: all/denies/d: it also meets the administrators (system:masters), so nobody could create policies any more; narrow subjects, or add unless: "'system:masters' in request.userInfo.groups"`},
 		},
 		"an unknown field": {
 			bundle: `teams: a: roles: {}`,

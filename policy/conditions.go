@@ -2,6 +2,7 @@ package policy
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/google/cel-go/interpreter"
@@ -26,15 +27,24 @@ func newCondition(c *Condition) (*condition, error) {
 // holds decides a condition that does not depend on the object. One that cannot be
 // evaluated holds neither as a `when` nor as an `unless`.
 func (c *condition) holds(r *Request) bool {
-	return c.decide(context.Background(), &accessVars{request: r})
+	holds, _ := c.decide(context.Background(), &accessVars{request: r})
+	return holds
 }
 
-func (c *condition) decide(ctx context.Context, vars *accessVars) bool {
+// decide also says what kept it from being evaluated, if anything did: then it does not
+// hold.
+func (c *condition) decide(ctx context.Context, vars *accessVars) (bool, error) {
 	ctx, cancel := expr.Limited(ctx)
 	defer cancel()
 	budget := expr.NewBudget()
 	holds, err := c.program.Bool(ctx, vars, &budget)
-	return holds && err == nil
+	if err == nil {
+		return holds, nil
+	}
+	if cause := errors.Unwrap(err); cause != nil {
+		err = cause // the text of the expression stands beside it
+	}
+	return false, err
 }
 
 // accessVars are what conditions can name.
@@ -116,19 +126,32 @@ func (p *Pending) Reason() string {
 func (p *Pending) Decide(ctx context.Context, v *Version, object, old *Object) *Decision {
 	vars := &accessVars{request: p.request, object: v.value(object), before: v.value(old)}
 	for _, x := range p.denies {
-		if !x.condition.decide(ctx, vars) {
+		if excepted, _ := x.condition.decide(ctx, vars); !excepted {
 			return x.decision
 		}
 	}
 	if p.allowed != nil {
 		return p.allowed
 	}
+	why := ""
 	for _, x := range p.grants {
-		if x.condition.decide(ctx, vars) {
+		holds, err := x.condition.decide(ctx, vars)
+		if holds {
 			return x.decision
 		}
+		if why == "" {
+			why = fmt.Sprintf("%q%s would allow it, but %s", x.decision.Rule, at(x.decision.Source), unmet(x.condition.Text, err))
+		}
 	}
-	return &Decision{Reason: p.Reason()}
+	return &Decision{Reason: why}
+}
+
+// unmet says why a condition does not hold.
+func unmet(text string, err error) string {
+	if err != nil {
+		return "its condition cannot be evaluated: " + err.Error()
+	}
+	return Unmet + ": " + text
 }
 
 // value is an object as expressions see it; null if there is none.

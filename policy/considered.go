@@ -1,5 +1,7 @@
 package policy
 
+import "context"
+
 // Considered is a rule that names a request, and what it makes of it.
 type Considered struct {
 	Rule    string
@@ -82,10 +84,23 @@ func (d *Deny) verdict(r *Request) string {
 	case d.Unless.Object:
 		return Depends
 	}
-	if c, err := newCondition(d.Unless); err == nil && c.holds(r) {
+	holds, err := d.Unless.holds(r)
+	switch {
+	case err != nil:
+		return Denies + ", its exception cannot be evaluated: " + err.Error()
+	case holds:
 		return Excepted
 	}
 	return Denies
+}
+
+// holds decides a condition that does not depend on the object.
+func (c *Condition) holds(r *Request) (bool, error) {
+	ready, err := newCondition(c)
+	if err != nil {
+		return false, err
+	}
+	return ready.decide(context.Background(), &accessVars{request: r})
 }
 
 // verdict is that of the first rule of the role that grants it, or else the last that
@@ -100,7 +115,11 @@ func (b *Binding) verdict(role *Role, r *Request) (verdict string) {
 			case b.When.Object:
 				return Depends
 			}
-			if c, err := newCondition(b.When); err == nil && c.holds(r) {
+			holds, err := b.When.holds(r)
+			switch {
+			case err != nil:
+				return unmet("", err)
+			case holds:
 				return Grants
 			}
 			return Unmet

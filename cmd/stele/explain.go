@@ -39,9 +39,12 @@ takes the permission to impersonate them. RESOURCE can have a subresource, and b
 that begins with /. For writes -f has the object; without it, what depends on the object is
 left open.
 
+It exits with 1 unless the request may be made as it is described, as kubectl auth can-i
+does. To ask takes the permission to create explanations.policy.stele.dev.
+
 With --audit-id it says the same of a request that was: of a write, by its event in the
 log, or of a refusal that the server still remembers. Every answer has its id in the header
-Audit-Id.`,
+Audit-Id. To ask takes the permission to get explanations.policy.stele.dev.`,
 		Example: `  stele policy explain --as alice --as-group team-data delete databases orders -n default
   stele policy explain --as alice create databases -n default -f orders.yaml
   stele policy explain --audit-id 3c6d1a0e-5d0f-4f57-9d8e-6b1f0c2a4b11`,
@@ -94,15 +97,39 @@ func (o *explainOptions) run(cmd *cobra.Command, args []string) error {
 		if spec, err = o.spec(cmd, args); err != nil {
 			return err
 		}
+		warnOfVerb(cmd.ErrOrStderr(), spec)
 		e, err = client.explain(ctx, spec)
 	}
 	if err != nil {
 		return err
 	}
 	if o.output == "json" {
-		return json.NewEncoder(cmd.OutOrStdout()).Encode(e)
+		err = json.NewEncoder(cmd.OutOrStdout()).Encode(e)
+	} else {
+		err = printExplanation(cmd.OutOrStdout(), e)
 	}
-	return printExplanation(cmd.OutOrStdout(), e)
+	if err == nil && o.auditID == "" && !e.Status.Allowed {
+		return errNotAllowed
+	}
+	return err
+}
+
+// errNotAllowed is an exit code; what there is to say has been printed.
+var errNotAllowed = errors.New("")
+
+// The verbs that rules can name of resources, and of paths. Others are not an error: a
+// rule may be looked for that nobody meets.
+var (
+	resourceVerbs = []string{"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection",
+		"impersonate", "bind", "escalate", "use", "approve", "sign", "history", "*"}
+	pathVerbs = []string{"get", "head", "post", "put", "patch", "delete", "options", "connect", "trace", "*"}
+)
+
+// warnOfVerb says that a verb is most likely misspelt.
+func warnOfVerb(out io.Writer, s *explain.Spec) {
+	if s.Path != "" && !slices.Contains(pathVerbs, strings.ToLower(s.Verb)) || s.Path == "" && !slices.Contains(resourceVerbs, s.Verb) {
+		fmt.Fprintf(out, "warning: no client of Kubernetes' sends the verb %q\n", s.Verb)
+	}
 }
 
 // spec is the request that the arguments describe.
@@ -121,6 +148,7 @@ func (o *explainOptions) spec(cmd *cobra.Command, args []string) (*explain.Spec,
 		}
 	}
 	if strings.HasPrefix(args[1], "/") {
+		s.Verb = strings.ToLower(s.Verb) // people write GET
 		if s.Path = args[1]; s.Name != "" {
 			return nil, errors.New("a path has no NAME")
 		}
@@ -131,6 +159,11 @@ func (o *explainOptions) spec(cmd *cobra.Command, args []string) (*explain.Spec,
 		return nil, err
 	}
 	resource, subresource, _ := strings.Cut(args[1], "/")
+	// Groups stand before the subresource or, as they are printed, behind it.
+	subresource, group, found := strings.Cut(subresource, ".")
+	if found {
+		resource += "." + group
+	}
 	s.Subresource = subresource
 	namespaced := false
 	if mapping, err := resourceOf(config, resource); err == nil {
@@ -259,14 +292,24 @@ func sentence(e *explain.Explanation) string {
 			what += " in namespace " + s.Namespace
 		}
 	}
-	open := slices.ContainsFunc(st.Stages, func(x explain.Stage) bool { return x.Verdict == explain.Open })
+	law := fmt.Sprintf("Policy %.12s, revision %d.", st.Policy, st.Revision)
+	given := len(s.Object) > 0
 	switch {
 	case st.Written > 0:
 		return fmt.Sprintf("%s did %s %s, at revision %d, under policy %.12s.", who, s.Verb, what, st.Written, st.Policy)
-	case open:
-		return fmt.Sprintf("Whether %s may %s %s depends on the object; give it with -f. Policy %.12s, revision %d.", strings.ToLower(who[:1])+who[1:], s.Verb, what, st.Policy, st.Revision)
+	case !st.Allowed && st.Code < 300: // nobody refused it
+		depends := "depends on the object; give it with -f"
+		if given || s.Verb != "create" && s.Verb != "update" {
+			depends = "depends on the object that is there"
+		}
+		if s.User == "" {
+			who = "you"
+		}
+		return fmt.Sprintf("Whether %s may %s %s %s. %s", who, s.Verb, what, depends, law)
+	case st.Allowed && !given && st.Code == 0 && (s.Verb == "create" || s.Verb == "update"):
+		return fmt.Sprintf("%s may %s %s, as far as that does not depend on the object; give it with -f to have schema and rules asked, too. %s", who, s.Verb, what, law)
 	case st.Allowed:
-		return fmt.Sprintf("%s may %s %s. Policy %.12s, revision %d.", who, s.Verb, what, st.Policy, st.Revision)
+		return fmt.Sprintf("%s may %s %s. %s", who, s.Verb, what, law)
 	}
 	verdict := "may not"
 	switch st.Stages[len(st.Stages)-1].Name {
@@ -274,5 +317,5 @@ func sentence(e *explain.Explanation) string {
 	default: // they may, but this one would not do
 		verdict = "cannot"
 	}
-	return fmt.Sprintf("%s %s %s %s: %d %s. Policy %.12s, revision %d.", who, verdict, s.Verb, what, st.Code, st.Reason, st.Policy, st.Revision)
+	return fmt.Sprintf("%s %s %s %s: %d %s. %s", who, verdict, s.Verb, what, st.Code, st.Reason, law)
 }

@@ -65,7 +65,7 @@ the same name, deleted since, are part of it.`,
 }
 
 // resourceOf finds the resource that a person means: by its plural, its kind, or a
-// short name.
+// short name, with its group or without.
 func resourceOf(config *rest.Config, name string) (*meta.RESTMapping, error) {
 	client, err := discovery.NewDiscoveryClientForConfig(config)
 	if err != nil {
@@ -73,13 +73,16 @@ func resourceOf(config *rest.Config, name string) (*meta.RESTMapping, error) {
 	}
 	cached := memory.NewMemCacheClient(client)
 	mapper := restmapper.NewShortcutExpander(restmapper.NewDeferredDiscoveryRESTMapper(cached), cached, nil)
+	// databases.v1.example.com or databases.example.com: the name does not tell which.
 	full, partial := schema.ParseResourceArg(name)
-	gvr := partial.WithVersion("")
+	candidates := []schema.GroupVersionResource{partial.WithVersion("")}
 	if full != nil {
-		gvr = *full
+		candidates = append(candidates, *full)
 	}
-	if kind, err := mapper.KindFor(gvr); err == nil {
-		return mapper.RESTMapping(kind.GroupKind(), kind.Version)
+	for _, gvr := range candidates {
+		if kind, err := mapper.KindFor(gvr); err == nil {
+			return mapper.RESTMapping(kind.GroupKind(), kind.Version)
+		}
 	}
 	kind := schema.ParseGroupKind(name)
 	if mapping, err := mapper.RESTMapping(kind); err == nil {

@@ -59,8 +59,10 @@ changes.log.stele.dev.`,
 func policyLogCommand() *cobra.Command {
 	o := &logOptions{}
 	cmd := &cobra.Command{
-		Use:     "log",
-		Short:   "Show which policies were in force, since when, and who put them there",
+		Use:   "log",
+		Short: "Show which policies were in force, since when, and who put them there",
+		Long: `Log shows the activations of policies, newest first, as they are in the log. To see them
+takes the permission to list changes.log.stele.dev.`,
 		Example: `  stele policy log`,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

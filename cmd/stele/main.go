@@ -55,7 +55,31 @@ Every flag can also be set by the environment: --data-dir by STELE_DATA_DIR.`,
 		return fmt.Errorf("%w (see `%s --help`)", err, cmd.CommandPath())
 	})
 	root.AddCommand(serveCommand(), logCommand(), historyCommand(), policyCommand(), kubeconfigCommand(), versionCommand())
+	root.InitDefaultCompletionCmd()
+	for _, cmd := range root.Commands() {
+		if cmd.HasSubCommands() {
+			parent(cmd)
+		}
+	}
 	return root
+}
+
+// parent lets a command that only has subcommands refuse words that are none of them, as
+// cobra does for the root: in a script, help is no success.
+func parent(cmd *cobra.Command) {
+	cmd.SuggestionsMinimumDistance = 2 // cobra's, for the root
+	cmd.DisableFlagsInUseLine = true
+	cmd.Args = func(cmd *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return nil
+		}
+		text := fmt.Sprintf("unknown command %q for %q", args[0], cmd.CommandPath())
+		if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+			text += "\n\nDid you mean this?\n\t" + strings.Join(near, "\n\t") + "\n"
+		}
+		return errors.New(text)
+	}
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 }
 
 // environmentPrefix stands before the name of a flag, in capitals, with underscores.

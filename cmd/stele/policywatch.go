@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -35,11 +36,12 @@ type policyWatch struct {
 	out, err  io.Writer
 	watcher   *fsnotify.Watcher
 	folders   map[string]bool   // that are, or were, watched
+	gone      bool              // the folder is, and that was said
 	tried     [sha256.Size]byte // the source that was read last, whatever came of it
 }
 
 // watchPolicy watches all folders of the module that a folder belongs to, of which source
-// has been read.
+// has been read, and the one that the module is in: a checkout may replace all of it.
 func watchPolicy(dir string, source *policy.Source, c *commit.Committer, out, err io.Writer) (*policyWatch, error) {
 	abs, absErr := filepath.Abs(dir)
 	if absErr != nil {
@@ -53,7 +55,11 @@ func watchPolicy(dir string, source *policy.Source, c *commit.Committer, out, er
 	if source.Package != "." {
 		w.root = strings.TrimSuffix(abs, filepath.FromSlash("/"+source.Package))
 	}
-	if err := w.add(w.root); err != nil {
+	parentErr := watcher.Add(filepath.Dir(w.root))
+	if parentErr != nil {
+		parentErr = fmt.Errorf("watch %s: %w", filepath.Dir(w.root), parentErr)
+	}
+	if err := errors.Join(parentErr, w.add(w.root)); err != nil {
 		watcher.Close()
 		return nil, err
 	}
@@ -92,6 +98,9 @@ func (w *policyWatch) run(ctx context.Context) error {
 	for {
 		select {
 		case e := <-w.watcher.Events:
+			if !w.within(e.Name) {
+				continue // it is beside the module
+			}
 			if e.Has(fsnotify.Create) {
 				if err := w.add(e.Name); err != nil {
 					w.complain(err)
@@ -113,9 +122,23 @@ func (w *policyWatch) run(ctx context.Context) error {
 	}
 }
 
+// within tells whether a path is the module's folder, or in it.
+func (w *policyWatch) within(path string) bool {
+	rest, ok := strings.CutPrefix(path, strings.TrimSuffix(w.root, string(filepath.Separator)))
+	return ok && (rest == "" || rest[0] == filepath.Separator)
+}
+
 // save puts the folder in force as it is now, unless that has been tried. If it cannot be,
 // what is in force stays.
 func (w *policyWatch) save(ctx context.Context) {
+	if _, err := os.Stat(w.dir); errors.Is(err, fs.ErrNotExist) {
+		if !w.gone {
+			w.complain(errors.New("the folder is gone; waiting for it to come back"))
+		}
+		w.gone = true
+		return
+	}
+	w.gone = false
 	source, err := policy.ReadDir(w.dir)
 	if err != nil {
 		w.complain(err)
@@ -139,11 +162,14 @@ func (w *policyWatch) save(ctx context.Context) {
 		digest := activation.Proposal(compiled, "").Digest
 		revision, err := bootstrap.Activate(ctx, w.committer, compiled, policyWatchActor)
 		var stale *commit.Stale
+		var renamed *activation.Renamed
 		switch {
 		case errors.As(err, &stale):
 			continue // somebody else was quicker; the folder is to be in force all the same
 		case errors.Is(err, activation.ErrInForce):
 			fmt.Fprintf(w.out, "Policy %.12s is in force already, since revision %d.\n", digest, w.committer.Tip().PolicyRevision())
+		case errors.As(err, &renamed):
+			w.stays(ctx, fmt.Errorf("%w; if that is meant, `stele policy push --rename %s`", renamed, w.dir))
 		case err != nil:
 			w.stays(ctx, err)
 		default:

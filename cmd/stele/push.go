@@ -19,10 +19,12 @@ import (
 	"stele.dev/stele/policy"
 )
 
+const renameUsage = "put it in force although its cluster is another than that of the policy in force"
+
 type pushOptions struct {
 	clientOptions
 	replaces, commit string
-	dryRun           bool
+	dryRun, rename   bool
 }
 
 func pushCommand() *cobra.Command {
@@ -33,10 +35,13 @@ func pushCommand() *cobra.Command {
 		Long: `Push compiles the bundle in a folder, sends it to the server, and has it put in force:
 for every request from one revision on. It replaces the policy that was in force when
 push began, or that --replaces names; if another one is in force by then, nothing
-changes. To do it takes the permission to create policies.policy.stele.dev.
+changes. To do it takes the permission to create policies.policy.stele.dev, and to list
+them.
 
-The server refuses a bundle with errors, and one that lacks a kind of which there are
-objects. Objects stay as they are: a rule of a new schema is kept from their next write on.`,
+The server refuses a bundle with errors, one that lacks a kind of which there are
+objects, and, without --rename, one whose cluster is another than that of the policy in
+force: it is meant for another control plane. Objects stay as they are: a rule of a new
+schema is kept from their next write on.`,
 		Example: `  stele policy push examples/quickstart
   stele policy push clusters/prod --dry-run`,
 		Args: cobra.ExactArgs(1),
@@ -45,6 +50,7 @@ objects. Objects stay as they are: a rule of a new schema is kept from their nex
 	o.addFlags(cmd)
 	_ = cmd.Flags().MarkHidden("namespace")
 	cmd.Flags().StringVar(&o.replaces, "replaces", "", "digest of the policy that it must replace (default: the one in force now)")
+	cmd.Flags().BoolVar(&o.rename, "rename", false, renameUsage)
 	cmd.Flags().StringVar(&o.commit, "commit", "", "commit that the bundle is from (default: what git says of the folder)")
 	cmd.Flags().BoolVar(&o.dryRun, "dry-run", false, "have the server check it, and change nothing")
 	return cmd
@@ -72,7 +78,7 @@ func (o *pushOptions) run(cmd *cobra.Command, dir string) error {
 	}
 	p := &activation.Policy{TypeMeta: metav1.TypeMeta{APIVersion: activation.Group + "/" + activation.Version, Kind: activation.Kind}}
 	p.Spec = activation.SpecOf(compiled.Source)
-	p.Spec.Replaces, p.Spec.Commit = o.replaces, o.commit
+	p.Spec.Replaces, p.Spec.Commit, p.Spec.Rename = o.replaces, o.commit, o.rename
 	if p.Spec.Replaces == "" {
 		p.Spec.Replaces = before.Name
 	}
@@ -157,7 +163,7 @@ func showCommand() *cobra.Command {
 			default:
 				return fmt.Errorf("-o %s: want json", output)
 			}
-			fmt.Fprintf(out, "Digest    %s\nRevision  %d\nActor     %s\n", p.Name, p.Status.Revision, p.Status.Actor)
+			fmt.Fprintf(out, "Digest    %s\nCluster   %s\nRevision  %d\nActor     %s\n", p.Name, p.Status.Cluster, p.Status.Revision, p.Status.Actor)
 			if p.Spec.Commit != "" {
 				fmt.Fprintf(out, "Commit    %s\n", p.Spec.Commit)
 			}
@@ -272,7 +278,7 @@ func inForceAt(list []*activation.Policy, revision uint64) (*activation.Policy, 
 
 func rollbackCommand() *cobra.Command {
 	o := &clientOptions{}
-	dryRun := false
+	dryRun, rename := false, false
 	cmd := &cobra.Command{
 		Use:   "rollback [DIGEST]",
 		Short: "Put an earlier policy in force again: the one before, or that of a digest",
@@ -305,7 +311,7 @@ one in force.`,
 				return err
 			}
 			p := &activation.Policy{TypeMeta: to.TypeMeta, Spec: to.Spec}
-			p.Spec.Replaces = list[0].Name
+			p.Spec.Replaces, p.Spec.Rename = list[0].Name, rename
 			after, err := client.create(ctx, p, dryRun)
 			if err != nil {
 				return err
@@ -316,6 +322,7 @@ one in force.`,
 	}
 	o.addFlags(cmd)
 	_ = cmd.Flags().MarkHidden("namespace")
+	cmd.Flags().BoolVar(&rename, "rename", false, renameUsage)
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "have the server check it, and change nothing")
 	return cmd
 }

@@ -28,6 +28,14 @@ func (e *KindInUse) Error() string {
 	return fmt.Sprintf("there are objects of %s, which the policy does not serve as it was: delete them first", e.Resource)
 }
 
+// Renamed reports that a policy is of another control plane than the one in force: it is
+// most likely pushed to the wrong one.
+type Renamed struct{ From, To string }
+
+func (e *Renamed) Error() string {
+	return fmt.Sprintf("the policy in force is of the control plane %q, this one is of %q", e.From, e.To)
+}
+
 // Proposal makes of a compiled bundle what the log holds. commit names the commit of the
 // repository that it comes from, "" if that is not known.
 func Proposal(compiled *policy.Compiled, commit string) *policies.Proposal {
@@ -42,10 +50,14 @@ func Proposal(compiled *policy.Compiled, commit string) *policies.Proposal {
 	return p
 }
 
-// Check tells what speaks against a policy in a state: [ErrInForce], or a [*KindInUse].
-func Check(tip *commit.Tip, p *policies.Proposal, form *policy.Form) error {
+// Check tells what speaks against a policy in a state: [ErrInForce], a [*Renamed] unless
+// it is meant to rename the control plane, or a [*KindInUse].
+func Check(tip *commit.Tip, p *policies.Proposal, form *policy.Form, rename bool) error {
 	if in := tip.Policies.Active; in != nil && in.Digest == p.Digest {
 		return ErrInForce
+	}
+	if tip.Policy != nil && tip.Policy.Form().Cluster != form.Cluster && !rename {
+		return &Renamed{tip.Policy.Form().Cluster, form.Cluster}
 	}
 	for _, r := range withdrawn(tip, form) {
 		if tip.Objects.Len(r) > 0 {
@@ -79,8 +91,8 @@ func withdrawn(tip *commit.Tip, form *policy.Form) (gone []schema.GroupResource)
 // and returns the tip with it. sign completes the metadata of each event: in whose name,
 // and why. If another policy is activated meanwhile, that one stays and the error is a
 // [*commit.Stale]; further errors are those of [Check].
-func Activate(ctx context.Context, c *commit.Committer, tip *commit.Tip, p *policies.Proposal, form *policy.Form, sign func(*logpb.Metadata)) (*commit.Tip, error) {
-	if err := Check(tip, p, form); err != nil {
+func Activate(ctx context.Context, c *commit.Committer, tip *commit.Tip, p *policies.Proposal, form *policy.Form, rename bool, sign func(*logpb.Metadata)) (*commit.Tip, error) {
+	if err := Check(tip, p, form, rename); err != nil {
 		return nil, err
 	}
 	activated := &logpb.PolicyActivated{Digest: p.Digest[:]}

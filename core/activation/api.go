@@ -2,6 +2,8 @@ package activation
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
 	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -40,6 +42,9 @@ type Spec struct {
 	// Replaces is the digest of the policy that this one is meant to replace; another
 	// one in force is a conflict. Not checked if empty.
 	Replaces string `json:"replaces,omitempty"`
+	// Rename allows the policy to be of another control plane, by its bundle's cluster,
+	// than the one in force; without it that is a conflict.
+	Rename bool `json:"rename,omitempty"`
 	// Commit of the repository that the files come from, where that is known.
 	Commit string `json:"commit,omitempty"`
 }
@@ -61,6 +66,8 @@ type Status struct {
 	// Actor who activated it.
 	Actor   string `json:"actor,omitempty"`
 	InForce bool   `json:"inForce"`
+	// Cluster is the control plane that the bundle is of. Lists have it of the one in force.
+	Cluster string `json:"cluster,omitempty"`
 	Kinds   int    `json:"kinds,omitempty"` // of the one in force
 }
 
@@ -117,6 +124,7 @@ func List(tip *commit.Tip) []*Policy {
 		p.Status.Revisions = append(p.Status.Revisions, r.Revision)
 	}
 	if len(list) > 0 && tip.Policy != nil {
+		list[0].Status.Cluster = tip.Policy.Form().Cluster
 		for _, k := range tip.Policy.Kinds() {
 			if !k.Builtin {
 				list[0].Status.Kinds++
@@ -142,6 +150,11 @@ func Get(ctx context.Context, log eventlog.Reader, tip *commit.Tip, name string)
 			return nil, err
 		}
 	}
+	var form struct{ Cluster string }
+	if err := json.Unmarshal(proposal.Form, &form); err != nil {
+		return nil, fmt.Errorf("policy %s: form: %w", name, err)
+	}
+	p.Status.Cluster = form.Cluster
 	p.Spec.Package, p.Spec.Commit = proposal.Package, proposal.Commit
 	for _, f := range proposal.Sources {
 		p.Spec.Files = append(p.Spec.Files, File{Path: f.Path, Data: string(f.Data)})

@@ -26,14 +26,15 @@ const Actor = "system:stele"
 
 // Activate puts a compiled policy in force, in place of the one that is in force at the
 // committer's tip. It returns the revision of the activation. If another policy is
-// activated meanwhile, that one stays and the error is a [*commit.Stale].
+// activated meanwhile, that one stays and the error is a [*commit.Stale]; a policy of
+// another control plane is an [*activation.Renamed].
 func Activate(ctx context.Context, c *commit.Committer, compiled *policy.Compiled, actor string) (uint64, error) {
 	tip, err := c.Confirm(ctx)
 	if err != nil {
 		return 0, err
 	}
 	proposal := activation.Proposal(compiled, "")
-	after, err := activation.Activate(ctx, c, tip, proposal, compiled.Form, func(m *logpb.Metadata) {
+	after, err := activation.Activate(ctx, c, tip, proposal, compiled.Form, false, func(m *logpb.Metadata) {
 		verb := map[logpb.Type]string{logpb.Type_TYPE_POLICY_PROPOSED: "propose", logpb.Type_TYPE_POLICY_ACTIVATED: "activate"}[m.GetType()]
 		sign(tip, m, actor, verb)
 	})

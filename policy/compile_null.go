@@ -1,0 +1,179 @@
+package policy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"cuelang.org/go/cue"
+	"github.com/google/cel-go/common/types"
+	"github.com/google/cel-go/interpreter"
+	"stele.dev/stele/policy/expr"
+	"stele.dev/stele/schemas"
+	"stele.dev/stele/schemas/celtype"
+)
+
+// An expression that looks into an object where there is none cannot be evaluated: of a
+// delete object is null, of a create oldObject. A rule that does so whatever the request
+// is refuses, or grants nothing, for ever, and nobody would know before the first such
+// request. So expressions are evaluated when they are compiled, with null for the one
+// and everything that depends on the request unknown.
+
+// unknown is CEL's value for what is not known: what comes of it is unknown as well,
+// unless it does not matter.
+var unknown = types.NewUnknown(0, nil)
+
+// trial is such an evaluation.
+type trial struct {
+	ctx       context.Context
+	null      string // which of the objects there is not; "" if both may be there
+	request   map[string]any
+	params    any
+	variables map[string]*expr.Program
+	known     map[string]any // variables that were evaluated
+}
+
+// without is a trial of requests of a type that lack one of the objects. known is what
+// all of them have in common.
+func without(ctx context.Context, null string, of *celtype.Type, known map[string]any) *trial {
+	t := &trial{ctx: ctx, null: null, request: map[string]any{}, known: map[string]any{}}
+	for _, name := range append(of.FieldNames(), "namespace") {
+		t.request[name] = unknown
+	}
+	for name, value := range known {
+		t.request[name] = value
+	}
+	return t
+}
+
+func (t *trial) Parent() interpreter.Activation { return nil }
+
+func (t *trial) ResolveName(name string) (any, bool) {
+	switch name {
+	case t.null:
+		return types.NullValue, true
+	case varRequest:
+		return t.request, true
+	case varParams:
+		return t.params, true
+	case varObject, varOldObject, varNamespace, "authorizer", "authorizer.requestResource":
+		return unknown, true
+	}
+	program := t.variables[name]
+	if program == nil {
+		return nil, false
+	}
+	if _, ok := t.known[name]; !ok {
+		value, err := t.eval(program)
+		if t.known[name] = value; err != nil {
+			t.known[name] = types.WrapErr(err)
+		}
+	}
+	return t.known[name], true
+}
+
+func (t *trial) eval(p *expr.Program) (any, error) {
+	budget := expr.NewBudget()
+	return p.Eval(t.ctx, t, &budget)
+}
+
+// fails says why a program cannot be evaluated without the object, if it could be with
+// one: what is wrong with it otherwise is not the object's.
+func (t *trial) fails(p *expr.Program) error {
+	_, err := t.eval(p)
+	if err == nil {
+		return nil
+	}
+	with := *t
+	with.null, with.known = "", map[string]any{}
+	if _, err := with.eval(p); err != nil {
+		return nil
+	}
+	for cause := errors.Unwrap(err); cause != nil; cause = errors.Unwrap(err) {
+		err = cause
+	}
+	return err
+}
+
+// absences are which object there is not, by the verb of a request and by its operation.
+var absences = []struct {
+	verb, null, other string
+	operation         Operation
+}{
+	{"create", varOldObject, varObject, Create},
+	{"delete", varObject, varOldObject, Delete},
+}
+
+func (c *compiler) addNull(at schemas.Position, path, null, other, when string, err error) {
+	c.add(at, path, fmt.Sprintf("%s is null on %s, so this cannot be evaluated then: %v", null, when, err),
+		fmt.Sprintf(`write %s, or "%s == null || …"`, other, null))
+}
+
+// neverDecided refuses a condition that for one of its rules' verbs cannot be decided.
+func (c *compiler) neverDecided(condition *Condition, rules []Rule, path string) {
+	ready, err := newCondition(condition)
+	if err != nil {
+		return // it loads as it was compiled a moment ago, or is refused with the form
+	}
+	ctx, cancel := expr.Limited(context.Background())
+	defer cancel()
+	for _, l := range absences {
+		if !slices.ContainsFunc(rules, func(r Rule) bool { return slices.Contains(r.Verbs, l.verb) }) {
+			continue
+		}
+		if err := without(ctx, l.null, accessType, map[string]any{"verb": l.verb}).fails(ready.program); err != nil {
+			c.addNull(condition.Source, path, l.null, l.other, l.verb, err)
+		}
+	}
+}
+
+// neverHolds refuses expressions of an admission rule, which is sound, that for one of
+// its operations cannot be evaluated.
+func (c *compiler) neverHolds(v cue.Value, r *Validation) {
+	rule, err := newValidation(r)
+	if err != nil {
+		return
+	}
+	ctx, cancel := expr.Limited(context.Background())
+	defer cancel()
+	for _, l := range absences {
+		if !slices.Contains(r.Match.Operations, string(l.operation)) && !slices.Contains(r.Match.Operations, "*") {
+			continue
+		}
+		t := without(ctx, l.null, admissionType, map[string]any{"operation": string(l.operation)})
+		t.params, t.variables = rule.params, rule.variables
+		c.neverHoldsOf(v, rule, t, func(at schemas.Position, path string, err error) {
+			c.addNull(at, path, l.null, l.other, string(l.operation), err)
+		})
+	}
+}
+
+func (c *compiler) neverHoldsOf(v cue.Value, rule *admissionRule, t *trial, say func(schemas.Position, string, error)) {
+	path := v.Path().String()
+	for i, p := range rule.conditions {
+		condition := &rule.Match.Conditions[i]
+		if err := t.fails(p); err != nil {
+			say(condition.Source, path+".match.conditions."+condition.Name, err)
+			return
+		}
+		if met, err := t.eval(p); err != nil || met == types.False {
+			return // the rule is not about this operation
+		}
+	}
+	for i := range rule.checks {
+		if err := t.fails(rule.checks[i].program); err != nil {
+			check := &rule.checks[i]
+			say(check.Expression.Source, path+".validations."+check.ID[len(rule.ID)+1:]+".expression", err)
+		}
+	}
+}
+
+// operations refuses a rule that no request meets.
+func (c *compiler) operations(v cue.Value, r *Validation) {
+	at := v.LookupPath(cue.ParsePath("match.operations"))
+	if !c.sound(at) || slices.ContainsFunc(r.Match.Operations, func(o string) bool { return o != "CONNECT" }) {
+		return
+	}
+	c.add(position(at), at.Path().String(), "it matches no request", "there are CREATE, UPDATE and DELETE, and * for all of them")
+}
