@@ -55,6 +55,13 @@ func TestWhatIsWrongWithAnExpressionIsSaid(t *testing.T) {
 	}{
 		"a field of the object":               {body: one("object.spec.size < 5")},
 		"a field that is not there":           {body: one("object.spec.sise < 5"), want: inBody + "admission.validate.v.validations.x.expression: in CEL: undefined field 'sise'; did you mean \"size\"?"},
+		"a field of something else":           {body: one("object.metadata.size < 5"), want: inBody + "admission.validate.v.validations.x.expression: in CEL: undefined field 'size'$"},
+		"a field that something else has":     {body: one("object.spec.names.all(n, n == 'x') && object.spec.lables == 'x'"), want: "in CEL: undefined field 'lables'$"},
+		"a field in a loop":                   {body: one("object.spec.ports.all(p, p.nam != '')"), want: "undefined field 'nam'; did you mean \"name\"?$"},
+		"a field in a loop over a map":        {body: one("object.spec.ports.all(i, p, p.prt > i)"), want: "undefined field 'prt'; did you mean \"port\"?$"},
+		"a field of an item":                  {body: one("object.spec.ports[0].nams == ''"), want: "undefined field 'nams'; did you mean \"name\"?$"},
+		"an optional field":                   {body: one("object.spec.?deep.?flagg.orValue(true)"), want: "undefined field 'flagg'; did you mean \"flag\"?$"},
+		"a field that is asked for":           {body: one("has(object.spec.deep.flagg)"), want: "undefined field 'flagg'; did you mean \"flag\"?$"},
 		"a name that is not there":            {body: one("objekt.spec.size < 5"), want: "undeclared reference to 'objekt'; did you mean \"object\"?"},
 		"a comparison of types":               {body: one("object.spec.size < 'x'"), want: "found no matching overload for '_<_' applied to '(int, string)'"},
 		"a pattern that clients choose":       {body: one("object.metadata.name.matches(object.spec.names[0])"), want: "the pattern of matches must be a constant or one of the params"},
@@ -143,7 +150,7 @@ func TestWhatIsWrongWithAnExpressionIsSaid(t *testing.T) {
 			switch {
 			case tc.want == "" && len(lines) > 0:
 				t.Errorf("said %q", lines)
-			case tc.want != "" && (len(lines) != 1 || !strings.Contains(lines[0], tc.want)):
+			case tc.want != "" && (len(lines) != 1 || !strings.Contains(lines[0]+"$", tc.want)):
 				t.Errorf("said %q\nwant %q", lines, tc.want)
 			}
 		})

@@ -41,11 +41,13 @@ func (s *Scope) fault(e *common.Error, text string) *Fault {
 	}
 	if m := undefined.FindStringSubmatch(e.Message); m != nil {
 		f.Name = m[1]
-		for _, t := range s.vars {
-			f.Known = append(f.Known, fieldNames(t, 0)...)
+		if f.Known = s.fieldsOf(text, e.ExprID); f.Known == nil {
+			for _, t := range s.vars {
+				f.Known = append(f.Known, fieldNames(t, 0)...)
+			}
 		}
 	}
-	f.Known = sorted(f.Known)
+	f.Known = slices.DeleteFunc(sorted(f.Known), func(name string) bool { return name == f.Name })
 	return f
 }
 
