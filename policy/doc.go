@@ -14,6 +14,15 @@
 // load the same form enforce the same policy. Built-in kinds and roles are part of
 // the form: upgrading the program does not change them.
 //
+// # What stands where
+//
+// Compiling begins in compile.go: evaluation.go and repair.go get a value out of CUE,
+// mistakes.go, grammar.go and nearest.go make sense of what it says, sections.go,
+// compile_cel.go and defaults.go read the parts, crosscheck.go, powers.go, compile_null.go
+// and secrets.go check what CUE cannot. Enforcing begins in policy.go: access.go and
+// conditions.go decide on requests, admission.go and schemarules.go on objects, probes.go
+// on whether this program may enforce the form at all; considered.go explains.
+//
 // # What it promises
 //
 // A bundle that compiles is enforced whole. Parts of the format that this version
