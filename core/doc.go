@@ -15,6 +15,7 @@
 //	activation policies as an API, and what puts them in force
 //	reviews    what clients ask about access
 //	rbac       who may do what, as objects
+//	explain    why a request is answered as it is
 //	discovery, openapi   what is served
 //	status     errors as clients get them
 //

@@ -10,61 +10,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"stele.dev/stele/core/commit"
-	"stele.dev/stele/core/status"
 	"stele.dev/stele/eventlog/logpb"
 	"stele.dev/stele/policy"
 )
-
-// conditions ends an authorization that depends on the object, which is known now, valid
-// and as it would be committed.
-func (p *Pipeline) conditions(ctx context.Context, r *Request) error {
-	if r.authorized.Pending == nil {
-		return nil
-	}
-	object, old, err := r.objects()
-	if err != nil {
-		return err
-	}
-	// Decided anew in each round: the object may be another one.
-	if r.decision = r.authorized.Pending.Decide(ctx, r.kind, object, old); !r.decision.Allowed {
-		return status.Forbidden(&r.access, r.decision)
-	}
-	return nil
-}
-
-// discreet keeps from whom it is not yet known to be allowed what errors tell of an object
-// that is there, or that it is not there: they quote it. Who may read it knows.
-func (r *Request) discreet(err error) error {
-	if r.authorized == nil || r.authorized.Pending == nil || r.info.Verb == "create" || r.stage != "decode" && r.stage != "schema" {
-		return err
-	}
-	read := r.access
-	read.Verb = "get"
-	if r.tip.Policy.Authorize(&read).Allowed {
-		return err
-	}
-	return status.Forbidden(&r.access, r.authorized)
-}
-
-// objects are what the request writes, nil of a delete, and what is there, nil of a
-// create.
-func (r *Request) objects() (object, old *policy.Object, err error) {
-	if r.object != nil {
-		object = &policy.Object{Meta: r.object.meta, Content: r.object.content}
-	}
-	switch {
-	case r.info.Verb == "create" || r.old == nil:
-	case r.object != nil:
-		old = &policy.Object{Meta: r.oldMeta, Content: r.oldContent}
-	default:
-		meta, content, err := decodeStored(r.old.JSON)
-		if err != nil {
-			return nil, nil, err
-		}
-		old = &policy.Object{Meta: meta, Content: content}
-	}
-	return object, old, nil
-}
 
 // validation holds the write against the rules of validating admission. What refuses it is
 // said all at once; what warns goes into the answer, and what audits into the event.
