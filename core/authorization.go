@@ -25,8 +25,8 @@ func (p *Pipeline) authorization(ctx context.Context, r *Request) error {
 	if err := r.find(); err != nil {
 		return err
 	}
-	// What depends on the object is decided once that is known, of what is an object.
-	if r.kind == nil && r.decision.Pending != nil {
+	// What depends on the object is decided once that is known: by a write of an object.
+	if (r.kind == nil || !r.write) && r.decision.Pending != nil {
 		return status.Forbidden(&r.access, r.decision)
 	}
 	return nil

@@ -24,16 +24,27 @@ func (p *Pipeline) conditions(ctx context.Context, r *Request) error {
 	return nil
 }
 
-// discreet keeps from whom it is not yet known to be allowed what errors tell of an object
-// that is there, or that it is not there: they quote it. Who may read it knows.
+// discreet makes one refusal of all that can become of a write before its conditions are
+// known to hold, for those who may not read the object: what an error quotes, a warning
+// names, or the stage tells that it came from, would be something about an object that they
+// may neither read nor write, or about whether it is there.
 func (r *Request) discreet(err error) error {
-	if r.authorized == nil || r.authorized.Pending == nil || r.info.Verb == "create" || r.stage != "decode" && r.stage != "schema" {
+	if r.authorized == nil || r.authorized.Pending == nil || r.info.Verb == "create" {
+		return err
+	}
+	switch r.stage {
+	case "decode", "schema", "conditions":
+	default:
 		return err
 	}
 	read := r.access
 	read.Verb = "get"
 	if r.tip.Policy.Authorize(&read).Allowed {
 		return err
+	}
+	r.stage, r.warnings = "conditions", nil
+	if r.trace != nil {
+		r.trace.forget("decode")
 	}
 	return status.Forbidden(&r.access, r.authorized)
 }

@@ -225,6 +225,10 @@ func (p *Pipeline) explainedRequest(ctx context.Context, s *explain.Spec, t *tra
 		return nil, apierrors.NewBadRequest(err.Error())
 	}
 	q.URL = &url.URL{Path: target, RawQuery: query.Encode()}
+	if target != "" && s.Resource != "" && !p.asks(q, s) {
+		return nil, apierrors.NewInvalid(schema.GroupKind{Group: explain.Group, Kind: explain.Kind}, "", field.ErrorList{
+			field.Invalid(at, s.Verb+" "+target, "no request asks for this: its path is that of another one")})
+	}
 	q.Header.Set("Accept", "application/json")
 	q.Header.Set("User-Agent", "stele-explain")
 	switch {
@@ -251,6 +255,16 @@ func (p *Pipeline) explainedRequest(ctx context.Context, s *explain.Spec, t *tra
 		}
 	}
 	return q, nil
+}
+
+// asks tells whether a request is taken for what a spec says. Some paths are not: those below
+// namespaces, and below watch, mean something else.
+func (p *Pipeline) asks(q *http.Request, s *explain.Spec) bool {
+	i, err := p.requestInfo.NewRequestInfo(q)
+	if err != nil || i.Verb != s.Verb || i.APIGroup != s.Group || i.APIVersion != s.Version || i.Resource != s.Resource || i.Subresource != s.Subresource || i.Name != s.Name {
+		return false
+	}
+	return i.Namespace == s.Namespace || s.Namespace == "" && s.Group == "" && s.Resource == "namespaces" && i.Namespace == s.Name
 }
 
 // join adds segments to a path, but for empty ones.
@@ -320,11 +334,15 @@ func (r *Request) said(err error) {
 		s.Considered = append(s.Considered, explain.Considered(c))
 	}
 	r.trace.considered = nil
-	// A stage that is run again says it anew, and so do those behind it.
-	if i := slices.IndexFunc(r.trace.stages, func(x explain.Stage) bool { return x.Name == s.Name }); i >= 0 {
-		r.trace.stages = r.trace.stages[:i]
-	}
+	r.trace.forget(s.Name) // one that is run again says it anew, and so do those behind it
 	r.trace.stages = append(r.trace.stages, s)
+}
+
+// forget drops what a stage said, and those behind it.
+func (t *trace) forget(stage string) {
+	if i := slices.IndexFunc(t.stages, func(x explain.Stage) bool { return x.Name == stage }); i >= 0 {
+		t.stages = t.stages[:i]
+	}
 }
 
 // ends tells whether nothing more is asked about an explained request.

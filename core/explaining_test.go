@@ -110,16 +110,18 @@ func TestExplanationsAreAuthorized(t *testing.T) {
 	p.do("POST", explanationsPath, `{"apiVersion":"policy.stele.dev/v1","kind":"Explanation","spec":{"verb":"get","path":"/version"}}`, "Authorization", "Bearer editor-token").refuses(t, 403, `cannot create resource \"explanations\"`)
 	p.do("GET", explanationsPath+"/x", "", "Authorization", "Bearer editor-token").refuses(t, 403, `cannot get resource \"explanations\"`)
 	for body, want := range map[string]string{
-		`{"verb":"get"}`:                                     "exactly one of resource or path must be specified",
-		`{"verb":"get","resource":"widgets"}`:                "spec.version: Required value",
-		`{"verb":"get","version":"v1","resource":"../x"}`:    "must be a segment of a path",
-		`{"verb":"get","path":"x"}`:                          "must begin with /",
+		`{"verb":"get"}`:                                                    "exactly one of resource or path must be specified",
+		`{"verb":"get","resource":"widgets"}`:                               "spec.version: Required value",
+		`{"verb":"get","version":"v1","resource":"../x"}`:                   "must be a segment of a path",
+		`{"verb":"get","path":"x"}`:                                         "must begin with /",
+		`{"verb":"get","version":"v1","resource":"watch","name":"secrets"}`: "its path is that of another one",
+		`{"verb":"get","version":"v1","resource":"namespaces","name":"default","subresource":"secrets"}`: "its path is that of another one",
 		`{"verb":"watch","path":"/x"}`:                       `spec.verb: Unsupported value: \"watch\"`,
 		`{"verb":"GET","version":"v1","resource":"widgets"}`: "must be in lower case",
 		`{"verb":"get","version":"v1","resource":"widgets"}`: "spec.name: Required value",
-		`{"path":"/x"}`:                                      "spec.verb: Required value",
-		`{"verb":"get","path":"/x","who":"x"}`:               `unknown field \"spec.who\"`,
-		`{"verb":"get","path":"/x"},"metadata":{"name":1}`:   "cannot be handled as a Explanation",
+		`{"path":"/x"}`:                                    "spec.verb: Required value",
+		`{"verb":"get","path":"/x","who":"x"}`:             `unknown field \"spec.who\"`,
+		`{"verb":"get","path":"/x"},"metadata":{"name":1}`: "cannot be handled as a Explanation",
 	} {
 		a := p.do("POST", explanationsPath, `{"apiVersion":"policy.stele.dev/v1","kind":"Explanation","spec":`+body+`}`)
 		if a.code < 400 || a.code >= 500 || !strings.Contains(string(a.body), want) {

@@ -199,18 +199,37 @@ func TestConditionsOnTheObjectKeepIt(t *testing.T) {
 	p.must(t, 201, "POST", "/api/v1/namespaces/default/secrets", `{"metadata":{"name":"s","labels":{"owner":"sam"}},"stringData":{"password":"hunter2"}}`)
 	p.must(t, 201, "POST", "/api/v1/namespaces/default/secrets", `{"metadata":{"name":"mine","labels":{"owner":"mia"}},"stringData":{"password":"x"}}`)
 	const path = "/api/v1/namespaces/default/secrets/"
-	as := append([]string{"Impersonate-User", "mia", "Impersonate-Group", "owners"}, "Content-Type", "application/merge-patch+json")
-	for name, body := range map[string]string{"s": `{"kind":5}`, "none": `{"kind":5}`} {
-		a := p.do("PATCH", path+name, body, as...)
-		if a.refuses(t, 403, "it depends on the object"); strings.Contains(string(a.body), "password") {
-			t.Errorf("%s", a)
+	who := []string{"Impersonate-User", "mia", "Impersonate-Group", "owners"}
+	jsonPatch, mergePatch := append(who[:4:4], "Content-Type", "application/json-patch+json"), append(who[:4:4], "Content-Type", "application/merge-patch+json")
+	// Whatever becomes of it, before it is known whether they may, is one refusal: also for
+	// one that is not there.
+	for name, ask := range map[string]func(secret string) answer{
+		"a patch that is none": func(s string) answer { return p.do("PATCH", path+s, `{"kind":5}`, mergePatch...) },
+		"a patch that would do": func(s string) answer {
+			return p.do("PATCH", path+s, `{"metadata":{"labels":{"x":"y"}}}`, mergePatch...)
+		},
+		"a test that is right": func(s string) answer {
+			return p.do("PATCH", path+s, `[{"op":"test","path":"/data/password","value":"aHVudGVyMg=="}]`, jsonPatch...)
+		},
+		"a test that is wrong": func(s string) answer {
+			return p.do("PATCH", path+s, `[{"op":"test","path":"/data/password","value":"eA=="}]`, jsonPatch...)
+		},
+		"a copy to where it is named": func(s string) answer {
+			return p.do("PATCH", path+s, `[{"op":"copy","from":"/data","path":"/metadata"},{"op":"add","path":"/metadata/name","value":"s"}]`, jsonPatch...)
+		},
+		"a delete":            func(s string) answer { return p.do("DELETE", path+s, "", who...) },
+		"a delete of another": func(s string) answer { return p.do("DELETE", path+s, `{"preconditions":{"uid":"x"}}`, who...) },
+		"a dry run":           func(s string) answer { return p.do("PATCH", path+s+"?dryRun=All", `{"data":{"x":"!"}}`, mergePatch...) },
+	} {
+		for _, secret := range []string{"s", "none"} {
+			a := ask(secret)
+			a.refuses(t, 403, "it depends on the object")
+			if stage, warning := a.header.Get("X-Stele-Stage"), a.header.Get("Warning"); stage != "conditions" || warning != "" || strings.Contains(string(a.body), "password") {
+				t.Errorf("%s of %s: stage %q, warning %q: %s", name, secret, stage, warning, a)
+			}
 		}
 	}
-	as[5] = "application/json-patch+json"
-	p.do("PATCH", path+"s", `[{"op":"test","path":"/data/password","value":"eA=="}]`, as...).refuses(t, 403, "it depends on the object")
-	p.do("DELETE", path+"s", `{"preconditions":{"uid":"x"}}`, as[:4]...).refuses(t, 403, "it depends on the object")
-	as[5] = "application/merge-patch+json"
-	p.must(t, 200, "PATCH", path+"mine", `{"metadata":{"labels":{"x":"y"}}}`, as...)
+	p.must(t, 200, "PATCH", path+"mine", `{"metadata":{"labels":{"x":"y"}}}`, mergePatch...)
 }
 
 // All that is wrong is said up to a point: what a client sends must not take for ever to

@@ -291,6 +291,8 @@ func TestCallsThatWouldDoTooMuch(t *testing.T) {
 		"object.spec.long.indexOf(object.spec.long + 'y') < 0":             "indexOf was given arguments of that size",
 		"object.spec.precise.format([1.5]) != ''":                          "format was given a format with such a precision",
 		"quantity(object.spec.huge).isGreaterThan(quantity('1'))":          "quantity was given a number of that size",
+		"isQuantity(object.spec.long)":                                     "isQuantity was given a number of that size",
+		"isSemver(object.spec.long)":                                       "isSemver was given a version of that length",
 		"object.spec.long.find(object.spec.pattern) != ''":                 "find was given arguments of that size",
 		"object.spec.few.replace('a', 'b') == 'b' && 'a'.find('a') == 'a'": "",
 		"['a', 'b', 'a'].distinct().join('-') == 'a-b' && sets.contains([1, 2], [1]) && '%.2f'.format([1.5]) == '1.50' && lists.range(3) == [0, 1, 2]": "",

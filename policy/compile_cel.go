@@ -292,7 +292,7 @@ func (c *compiler) variables(v cue.Value, r *Validation, of []objectType, scope 
 			}
 			r.Variables = append(r.Variables, Variable{Name: x.name, Expression: *e})
 			for j, t := range of {
-				if scopes[t.name], err = scopes[t.name].Declare(varVariables+x.name, checked[j].Type); err != nil {
+				if scopes[t.name], err = scopes[t.name].Declare(varVariables+x.name, checked[j]); err != nil {
 					c.add(position(x.value), x.value.Path().String(), err.Error(), "")
 					return false
 				}

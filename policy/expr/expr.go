@@ -11,6 +11,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 	"sync"
 	"time"
@@ -42,8 +43,9 @@ var base = sync.OnceValue(func() *cel.Env {
 
 // Scope is what expressions of one place can name. It is safe for concurrent use.
 type Scope struct {
-	env  *cel.Env
-	vars map[string]*celtype.Type
+	env    *cel.Env
+	vars   map[string]*celtype.Type
+	growth map[string]int // of variables that are expressions
 }
 
 // Root is the scope without variables.
@@ -51,7 +53,7 @@ func Root() *Scope { return &Scope{env: base()} }
 
 // With adds variables, whose names may have dots, to a scope.
 func (s *Scope) With(vars map[string]*celtype.Type) (*Scope, error) {
-	next := &Scope{vars: make(map[string]*celtype.Type, len(s.vars)+len(vars))}
+	next := &Scope{vars: make(map[string]*celtype.Type, len(s.vars)+len(vars)), growth: s.growth}
 	for name, t := range s.vars {
 		next.vars[name] = t
 	}
@@ -78,10 +80,15 @@ func (s *Scope) With(vars map[string]*celtype.Type) (*Scope, error) {
 	return next, err
 }
 
-// Declare adds a variable that has the type of another expression of the scope.
-func (s *Scope) Declare(name string, t *cel.Type) (*Scope, error) {
-	env, err := s.env.Extend(cel.Variable(name, t))
-	return &Scope{env: env, vars: s.vars}, err
+// Declare adds a variable that is another expression of the scope.
+func (s *Scope) Declare(name string, is *Checked) (*Scope, error) {
+	env, err := s.env.Extend(cel.Variable(name, is.Type))
+	next := &Scope{env: env, vars: s.vars, growth: maps.Clone(s.growth)}
+	if next.growth == nil {
+		next.growth = map[string]int{}
+	}
+	next.growth[name] = is.growth
+	return next, err
 }
 
 func hasMessages(t *celtype.Type) bool {
@@ -97,7 +104,7 @@ func hasMessages(t *celtype.Type) bool {
 // ask what else the user may do.
 func (s *Scope) WithAuthorizer() (*Scope, error) {
 	env, err := s.env.Extend(cel.Variable("authorizer", library.AuthorizerType), cel.Variable("authorizer.requestResource", library.ResourceCheckType))
-	return &Scope{env: env, vars: s.vars}, err
+	return &Scope{env: env, vars: s.vars, growth: s.growth}, err
 }
 
 // Checked is an expression that was compiled.
@@ -107,7 +114,8 @@ type Checked struct {
 	// Names are the variables that it uses, sorted.
 	Names []string
 	// Cost is how much evaluating it may cost, in units of CEL; see [CostLimit].
-	Cost uint64
+	Cost   uint64
+	growth int
 }
 
 // Fault is what is wrong with an expression. Line counts from 1, Column from 0; both
@@ -153,12 +161,16 @@ func (s *Scope) Compile(text string, want *cel.Type) (*Checked, *Fault) {
 	if chosenPattern(checked.Expr) {
 		return nil, &Fault{Message: "the pattern of matches must be a constant or one of the params: one that clients choose can take very long"}
 	}
+	grown := growth(checked.Expr, checked.TypeMap, s.growth)
+	if grown > maxGrowth {
+		return nil, &Fault{Message: fmt.Sprintf("it adds up more than %d lists or texts, by way of variables", maxGrowth)}
+	}
 	checked.SourceInfo = nil // the text is kept by who asked
 	encoded, err := proto.MarshalOptions{Deterministic: true}.Marshal(checked)
 	if err != nil {
 		return nil, &Fault{Message: err.Error()}
 	}
-	return &Checked{AST: encoded, Type: ast.OutputType(), Cost: cost.Max, Names: names(checked)}, nil
+	return &Checked{AST: encoded, Type: ast.OutputType(), Cost: cost.Max, Names: names(checked), growth: grown}, nil
 }
 
 func names(checked *exprpb.CheckedExpr) (list []string) {

@@ -71,15 +71,27 @@ var excessive = map[string]excess{
 	"distinct":        func(args []ref.Val) string { return product([]ref.Val{args[0], args[0]}) },
 	"indexOf":         search,
 	"lastIndexOf":     search,
-	"quantity": func(args []ref.Val) string {
-		// Comparing takes as many digits as the exponent says.
-		if s, _ := args[0].Value().(string); len(s) > 128 || exponent.MatchString(s) {
-			return "a number of that size"
-		}
-		return ""
-	},
-	"find":    pattern,
-	"findAll": pattern,
+	"quantity":        digits,
+	"isQuantity":      digits,
+	"semver":          versionText,
+	"isSemver":        versionText,
+	"find":            pattern,
+	"findAll":         pattern,
+}
+
+// digits is for quantities, which are compared digit by digit: as many as an exponent says.
+func digits(args []ref.Val) string {
+	if s, _ := args[0].Value().(string); len(s) > 128 || exponent.MatchString(s) {
+		return "a number of that size"
+	}
+	return ""
+}
+
+func versionText(args []ref.Val) string {
+	if length(args[0]) > 1024 {
+		return "a version of that length"
+	}
+	return ""
 }
 
 var exponent = regexp.MustCompile(`[eE][+-]?[0-9]{4,}`)
@@ -158,6 +170,70 @@ func chosenPattern(e *exprpb.Expr) bool {
 		}
 	})
 	return found
+}
+
+// maxGrowth is how many times what it is made of a text or a list may be added to itself.
+const maxGrowth = 64
+
+// growth is how many lists or texts are added up in the value of an expression, given what
+// variables come to. Adding a variable to itself in one after another doubles it each time.
+func growth(e *exprpb.Expr, types map[int64]*exprpb.Type, vars map[string]int) int {
+	if e == nil {
+		return 1
+	}
+	if call := e.GetCallExpr(); call != nil && call.Function == "_+_" && len(call.Args) == 2 {
+		switch types[e.Id].GetPrimitive() {
+		case exprpb.Type_INT64, exprpb.Type_UINT64, exprpb.Type_DOUBLE:
+			return 1 // a number
+		}
+		return min(growth(call.Args[0], types, vars)+growth(call.Args[1], types, vars), maxGrowth+1)
+	}
+	most := 1
+	if name := qualified(e); name != "" {
+		most = max(most, vars[name])
+	}
+	below(e, func(x *exprpb.Expr) { most = max(most, growth(x, types, vars)) })
+	return most
+}
+
+// qualified is the name that an expression is, with its dots, or "".
+func qualified(e *exprpb.Expr) string {
+	if id := e.GetIdentExpr(); id != nil {
+		return id.Name
+	}
+	if s := e.GetSelectExpr(); s != nil && !s.TestOnly {
+		if of := qualified(s.Operand); of != "" {
+			return of + "." + s.Field
+		}
+	}
+	return ""
+}
+
+// below calls each with the expressions that one is made of.
+func below(e *exprpb.Expr, each func(*exprpb.Expr)) {
+	var walk func(protoreflect.Message)
+	walk = func(m protoreflect.Message) {
+		m.Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
+			in := func(m protoreflect.Message) {
+				if x, ok := m.Interface().(*exprpb.Expr); ok {
+					each(x)
+				} else {
+					walk(m)
+				}
+			}
+			switch {
+			case f.Message() == nil || f.IsMap():
+			case f.IsList():
+				for i := range v.List().Len() {
+					in(v.List().Get(i).Message())
+				}
+			default:
+				in(v.Message())
+			}
+			return true
+		})
+	}
+	walk(e.ProtoReflect())
 }
 
 // visit calls each with a message and all that are in it.
