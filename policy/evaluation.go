@@ -127,11 +127,14 @@ func (c *compiler) sourceAt(at []string) schemas.Position {
 
 // enclosing is the position of what is at a path, or else of what it is in.
 func (c *compiler) enclosing(at []string) (pos schemas.Position) {
-	v := c.root
+	values := []cue.Value{c.root}
 	for _, label := range at {
-		v = child(v, label)
-		if p := position(v); !p.IsZero() {
-			pos = p
+		values = append(values, child(values[len(values)-1], label))
+	}
+	// From the inside: the position of all teams or kinds takes time to find.
+	for _, v := range slices.Backward(values[1:]) {
+		if pos = position(v); !pos.IsZero() {
+			return pos
 		}
 	}
 	return pos
