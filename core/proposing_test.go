@@ -54,6 +54,9 @@ func TestAPolicyIsReplaced(t *testing.T) {
 		t.Errorf("the one before: %s", old)
 	}
 	p.must(t, 404, "GET", policiesPath+"/0000", "")
+	if ready := p.must(t, 200, "GET", "/readyz?verbose", ""); !strings.Contains(string(ready.body), fmt.Sprintf("[+]policy ok: %s is in force since revision %d\n", after, p.committer.Tip().PolicyRevision())) {
+		t.Errorf("%s", ready)
+	}
 	for _, path := range []string{widgetsPath, "/readyz", widgetsPath + "/none"} {
 		if got := p.do("GET", path, "").header.Get("Stele-Policy"); got != after {
 			t.Errorf("%s was answered under the policy %q", path, got)
