@@ -407,9 +407,8 @@ func (p *Pipeline) remember(r *Request, err error) {
 }
 
 // explained says what became of a request, by its audit id: from memory if it was refused,
-// from the log if it was a write.
-// Clients choose these ids: a write of late is told of rather than a refusal with the id of
-// that write.
+// from the log if it was a write. Clients choose these ids, so both may be there: then it is
+// the write that is told of.
 func (p *Pipeline) explained(ctx context.Context, r *Request) (*explain.Explanation, error) {
 	if err := p.see(ctx, r, ""); err != nil {
 		return nil, err

@@ -151,7 +151,7 @@ func unmet(text string, err error) string {
 	if err != nil {
 		return "its condition cannot be evaluated: " + err.Error()
 	}
-	return Unmet + ": " + text
+	return verdictUnmet + ": " + text
 }
 
 // value is an object as expressions see it; null if there is none.

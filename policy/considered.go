@@ -47,12 +47,12 @@ func (p *Policy) Consider(r *Request) (list []Considered) {
 
 // The verdicts on rules.
 const (
-	applies  = "applies"
-	Denies   = "denies it"
-	Grants   = "grants it"
-	Depends  = "depends on the object"
-	Excepted = "excepts it"
-	Unmet    = "its condition does not hold"
+	applies         = "applies"
+	verdictDenies   = "denies it"
+	verdictGrants   = "grants it"
+	verdictDepends  = "depends on the object"
+	verdictExcepted = "excepts it"
+	verdictUnmet    = "its condition does not hold"
 )
 
 // consider tells whether a rule names a request, and if it names all but the name or the
@@ -80,18 +80,18 @@ func consider(rule *Rule, namespaces []string, r *Request) string {
 func (d *Deny) verdict(r *Request) string {
 	switch {
 	case d.Unless == nil:
-		return Denies
+		return verdictDenies
 	case d.Unless.Object:
-		return Depends
+		return verdictDepends
 	}
 	holds, err := d.Unless.holds(r)
 	switch {
 	case err != nil:
-		return Denies + ", its exception cannot be evaluated: " + err.Error()
+		return verdictDenies + ", its exception cannot be evaluated: " + err.Error()
 	case holds:
-		return Excepted
+		return verdictExcepted
 	}
-	return Denies
+	return verdictDenies
 }
 
 // holds decides a condition that does not depend on the object.
@@ -111,18 +111,18 @@ func (b *Binding) verdict(role *Role, r *Request) (verdict string) {
 		if v == applies {
 			switch {
 			case b.When == nil:
-				return Grants
+				return verdictGrants
 			case b.When.Object:
-				return Depends
+				return verdictDepends
 			}
 			holds, err := b.When.holds(r)
 			switch {
 			case err != nil:
 				return unmet("", err)
 			case holds:
-				return Grants
+				return verdictGrants
 			}
-			return Unmet
+			return verdictUnmet
 		}
 		if v != "" {
 			verdict = v

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -117,7 +118,6 @@ func ruleID(k *schemas.Kind, r *schemas.Rule) string {
 // schemaRule is a rule made ready to be enforced.
 type schemaRule struct {
 	*schemas.Rule
-	id      string
 	path    rulePath
 	self    *celtype.Type
 	program *expr.Program
@@ -126,7 +126,7 @@ type schemaRule struct {
 
 func newSchemaRules(k *schemas.Kind, v *schemas.Version) (rules []*schemaRule, err error) {
 	for i := range v.Rules {
-		r := &schemaRule{Rule: &v.Rules[i], id: ruleID(k, &v.Rules[i])}
+		r := &schemaRule{Rule: &v.Rules[i]}
 		if r.path, err = parseRulePath(r.Path); err != nil {
 			return nil, err
 		}
@@ -217,7 +217,7 @@ func (e *ruleEvaluation) walk(r *schemaRule, path rulePath, at *field.Path, valu
 			}
 			return
 		}
-		for _, key := range sortedKeys(value) {
+		for _, key := range slices.Sorted(maps.Keys(value)) {
 			before, had := old[key]
 			e.walk(r, rest, at.Key(key), value[key], before, known && had)
 		}
@@ -230,21 +230,12 @@ func (e *ruleEvaluation) walk(r *schemaRule, path rulePath, at *field.Path, valu
 	}
 }
 
-func sortedKeys(m map[string]any) []string {
-	keys := make([]string, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys
-}
-
 // check evaluates a rule for a value. The texts are upstream's.
 func (e *ruleEvaluation) check(r *schemaRule, at *field.Path, value, before any, known bool) {
 	if value == nil || r.Transition && (!known || before == nil) {
 		return // transition rules are for what was there before
 	}
-	vars := &selfVars{e: e, r: r, at: at, value: value, before: before, known: known}
+	vars := &selfVars{e: e, r: r, value: value, before: before, known: known}
 	holds, err := r.program.Bool(e.ctx, vars, &e.budget)
 	switch {
 	case holds && err == nil:
@@ -304,7 +295,6 @@ func (r *schemaRule) suffix() string { return at(r.Source.String()) }
 type selfVars struct {
 	e             *ruleEvaluation
 	r             *schemaRule
-	at            *field.Path
 	value, before any
 	known         bool
 }

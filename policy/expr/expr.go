@@ -112,9 +112,7 @@ type Checked struct {
 	AST  []byte // an encoded google.api.expr.v1alpha1.CheckedExpr
 	Type *cel.Type
 	// Names are the variables that it uses, sorted.
-	Names []string
-	// Cost is how much evaluating it may cost, in units of CEL; see [CostLimit].
-	Cost   uint64
+	Names  []string
 	growth int
 }
 
@@ -170,7 +168,7 @@ func (s *Scope) Compile(text string, want *cel.Type) (*Checked, *Fault) {
 	if err != nil {
 		return nil, &Fault{Message: err.Error()}
 	}
-	return &Checked{AST: encoded, Type: ast.OutputType(), Cost: cost.Max, Names: names(checked), growth: grown}, nil
+	return &Checked{AST: encoded, Type: ast.OutputType(), Names: names(checked), growth: grown}, nil
 }
 
 func names(checked *exprpb.CheckedExpr) (list []string) {
@@ -253,9 +251,6 @@ func Load(ast []byte, text string) (*Program, error) {
 	}
 	return &Program{program, text, loops(checked.Expr)}, nil
 }
-
-// Text is the expression as it was written.
-func (p *Program) Text() string { return p.text }
 
 // Budget is what evaluations may still cost together, in units of CEL.
 type Budget int64
