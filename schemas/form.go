@@ -163,15 +163,39 @@ type Node struct {
 	// Struct constrains structs; nil admits any struct.
 	Struct *Struct `json:"struct,omitempty"`
 
+	// Union says that a struct is one of several; Struct then has every field that any of
+	// them has, and says no more than all of them together.
+	Union *Union `json:"union,omitempty"`
+
+	// Logic are further nodes that the value must satisfy in some number.
+	Logic *Logic `json:"logic,omitempty"`
+
+	// Fallback is what the rest of the node cannot say: CUE that is evaluated with the
+	// value. The rest then admits more than the CUE does, never less.
+	Fallback *Fallback `json:"fallback,omitempty"`
+
 	// Default is the value, as canonical JSON, that CUE chooses when nothing is
 	// said. It fills an absent regular field. A list or a struct in the data
 	// that is a part of the default is completed to it, wherever it stands, for
 	// so CUE chooses between a default and its alternatives.
 	Default json.RawMessage `json:"default,omitempty"`
 
-	// Format names a textual form that a string must have: FormatByte or
-	// FormatDateTime. Only built-in kinds have formats.
+	// Plain: the default is for an absent field only; a part of it in the data is not
+	// completed. So it is with defaults of OpenAPI.
+	Plain bool `json:"plain,omitempty"`
+
+	// Format names a textual form that a string must have, as OpenAPI names it; a name that
+	// is not known is for readers only.
 	Format string `json:"format,omitempty"`
+
+	// Immutable: where it stands that the value must not change once the object is there.
+	Immutable *Position `json:"immutable,omitempty"`
+
+	// Embedded: the struct is an object of its own, with apiVersion, kind and metadata.
+	Embedded bool `json:"embedded,omitempty"`
+
+	// Sensitive: the value is a secret.
+	Sensitive bool `json:"sensitive,omitempty"`
 
 	// Doc is the text of the comments on the field.
 	Doc string `json:"doc,omitempty"`
@@ -209,12 +233,24 @@ type Scalar struct {
 	// MinRunes and MaxRunes limit the length of the string in code points.
 	MinRunes *Limit `json:"minRunes,omitempty"`
 	MaxRunes *Limit `json:"maxRunes,omitempty"`
+
+	// MultipleOf is a decimal number of which a number must be a multiple.
+	MultipleOf *Bound `json:"multipleOf,omitempty"`
+
+	// Forms are CUE's named tests that the string must pass: time.Time, net.IPv4.
+	Forms []Form `json:"forms,omitempty"`
+}
+
+// A Form is a test of strings by its name in CUE.
+type Form struct {
+	Name   string   `json:"name"`
+	Source Position `json:"source,omitzero"`
 }
 
 // constrained reports whether the alternative says more than its kinds.
 func (s *Scalar) constrained() bool {
 	return len(s.Enum) > 0 || len(s.Not) > 0 || s.Minimum != nil || s.Maximum != nil ||
-		len(s.Patterns) > 0 || s.MinRunes != nil || s.MaxRunes != nil
+		len(s.Patterns) > 0 || s.MinRunes != nil || s.MaxRunes != nil || s.MultipleOf != nil || len(s.Forms) > 0
 }
 
 // A Constant is a value as canonical JSON, and where the policy names it.
@@ -250,7 +286,22 @@ type List struct {
 	MinItems *Limit `json:"minItems,omitempty"`
 	MaxItems *Limit `json:"maxItems,omitempty"`
 	Unique   bool   `json:"unique,omitempty"`
+
+	// Type is how Kubernetes merges the list (x-kubernetes-list-type): ListAtomic, ListSet
+	// or ListMap, atomic if empty. The items of a set are unique, those of a map by MapKeys.
+	Type    string   `json:"type,omitempty"`
+	MapKeys []string `json:"mapKeys,omitempty"`
 }
+
+// The types of lists and of maps.
+const (
+	ListAtomic = "atomic"
+	ListSet    = "set"
+	ListMap    = "map"
+
+	MapAtomic   = "atomic"
+	MapGranular = "granular"
+)
 
 // A Struct constrains the fields of a struct. A key that is not a field must
 // satisfy the value of every pattern it matches; a key that matches none is
@@ -262,6 +313,76 @@ type Struct struct {
 	Fields   []Field      `json:"fields,omitempty"` // in declared order
 	Patterns []KeyPattern `json:"patterns,omitempty"`
 	Open     bool         `json:"open,omitempty"`
+
+	// MinFields and MaxFields limit how many fields there are.
+	MinFields *Limit `json:"minFields,omitempty"`
+	MaxFields *Limit `json:"maxFields,omitempty"`
+
+	// Type is how Kubernetes merges the struct (x-kubernetes-map-type): MapGranular or
+	// MapAtomic, granular if empty.
+	Type string `json:"type,omitempty"`
+
+	// Comparisons hold between fields, Conditions add fields by what others are.
+	Comparisons []Comparison `json:"comparisons,omitempty"`
+	Conditions  []Condition  `json:"conditions,omitempty"`
+}
+
+// A Comparison is a bound on a field that is the value of another field of the same struct:
+// the field must be there as a number or string that compares with Other by Op. It counts
+// where Field is there; then Other must be there.
+type Comparison struct {
+	Field  string   `json:"field"`
+	Op     string   `json:"op"` // < <= > >= !=
+	Other  string   `json:"other"`
+	Source Position `json:"source,omitzero"`
+}
+
+// A Condition adds fields to a struct if a guard over its other fields holds. A field that
+// the guard speaks of must be there, unless the guard asks whether it is.
+type Condition struct {
+	When   *Guard   `json:"when"`
+	Fields []Field  `json:"fields"`
+	Source Position `json:"source,omitzero"`
+}
+
+// A Guard is a test of the fields of a struct.
+type Guard struct {
+	Op    string          `json:"op"` // and, or, not; present, absent; == != < <= > >= =~ !~
+	Of    []*Guard        `json:"of,omitempty"`
+	Field string          `json:"field,omitempty"`
+	Value json.RawMessage `json:"value,omitempty"`
+}
+
+// A Union is a choice between structs. As CUE chooses, so does a program: an arm that
+// contradicts what is there is out; one arm must be left.
+type Union struct {
+	// Discriminator is a field with other constants in each arm, if there is one.
+	Discriminator string   `json:"discriminator,omitempty"`
+	Arms          []Arm    `json:"arms"`
+	Source        Position `json:"source,omitzero"`
+}
+
+// An Arm is one alternative of a union. Values are those of the discriminator.
+type Arm struct {
+	Values []json.RawMessage `json:"values,omitempty"`
+	Struct *Struct           `json:"struct"`
+	Source Position          `json:"source,omitzero"`
+}
+
+// Logic is what OpenAPI calls allOf, anyOf, oneOf and not. Its nodes say what is valid and
+// nothing else: they have no defaults, nothing is pruned by them, and their structs are open.
+type Logic struct {
+	AllOf []*Node `json:"allOf,omitempty"`
+	AnyOf []*Node `json:"anyOf,omitempty"`
+	OneOf []*Node `json:"oneOf,omitempty"`
+	Not   *Node   `json:"not,omitempty"`
+}
+
+// A Fallback is an expression in CUE that needs nothing from outside itself.
+type Fallback struct {
+	CUE    string   `json:"cue"`
+	Reason string   `json:"reason"` // what no other part of the form can say
+	Source Position `json:"source,omitzero"`
 }
 
 // A Field is a named field of a struct.
