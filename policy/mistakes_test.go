@@ -247,10 +247,10 @@ func TestWhatIsBesideAMistakeIsCheckedAllTheSame(t *testing.T) {
 			},
 		},
 		"in the schema of a kind": {
-			"{\n" + widgets(`names: {kind: "Widget", plural: "widgets", §shortnames: []}, storageVersion: "v1", versions: v1: #schema: spec: {a: int, b: >§a}`) + "\n}",
+			"{\n" + widgets(`names: {kind: "Widget", plural: "widgets", §shortnames: []}, storageVersion: "v1", versions: v1: #schema: spec: {a: int, b: §float}`) + "\n}",
 			[]string{
 				widgetPath + `.names.shortnames: field not allowed; did you mean "shortNames"?`,
-				`spec.b: a reference to the field a; a schema cannot compare fields; refer to a definition (#name), a hidden field (_name) or a constant`,
+				`spec.b: the type float, which does not admit 1; write number`,
 			},
 		},
 		"in a binding, where a role is wrong": {

@@ -47,7 +47,10 @@ type compiler struct {
 	steps      int
 	following  map[ast.Node]bool // references being surveyed
 	claims     map[*Struct]claim
-	scratch    *cue.Context // for values that the compiler makes up
+	unions     map[*Node]claim
+	preserved  []preserved
+	forced     map[string]reason // what has to be left to CUE, by its path
+	scratch    *cue.Context      // for values that the compiler makes up
 }
 
 func newCompiler(locate func(token.Pos) (Position, bool)) *compiler {
@@ -60,6 +63,8 @@ func newCompiler(locate func(token.Pos) (Position, bool)) *compiler {
 		},
 		following: make(map[ast.Node]bool),
 		claims:    make(map[*Struct]claim),
+		unions:    make(map[*Node]claim),
+		forced:    make(map[string]reason),
 		scratch:   cuecontext.New(),
 	}
 }
@@ -72,7 +77,14 @@ type place struct {
 	source    Position // of the nearest field that can be located
 	presence  Presence
 	refs      []ast.Node // references that contribute here
+	literals  []ast.Node // literals of structs, and files, that contribute here
 	recursive bool       // found to recur; nothing below it is looked at
+
+	// passing: not a place of the form, but one on the way to an alternative, or to a
+	// declaration that is no data.
+	passing bool
+	vague   bool     // the form cannot say what the value is
+	reasons []reason // why CUE has to evaluate what is here
 }
 
 // below returns the place of a part.
@@ -159,7 +171,7 @@ func (c *compiler) schema(v cue.Value, path string) *Node {
 		return nil
 	}
 	c.rootIsFile = isFile(v)
-	n := c.node(v, at)
+	n := c.probed(v, at)
 	if len(c.diags) > 0 {
 		return nil
 	}
@@ -175,14 +187,29 @@ func (c *compiler) schema(v cue.Value, path string) *Node {
 			})
 		}
 	}
-	if len(c.diags) > 0 {
-		return nil
-	}
-	c.probe(v, n, at)
-	if len(c.diags) == 0 {
+	if c.checkPreserved(); len(c.diags) == 0 {
 		c.checkDefaults(n, path)
 	}
 	return n
+}
+
+// probed compiles v and compares the result with what CUE does. Where they differ in a way
+// that CUE itself can settle, that part is left to it.
+func (c *compiler) probed(v cue.Value, top *place) *Node {
+	for {
+		at := *top
+		before := len(c.forced)
+		clear(c.claims)
+		clear(c.unions)
+		c.preserved = nil
+		n := c.node(v, &at)
+		if len(c.diags) == 0 && n.Kinds == StructKind {
+			c.probe(v, n, &at)
+		}
+		if len(c.diags) > 0 || len(c.forced) == before {
+			return n
+		}
+	}
 }
 
 // isFile reports whether v is a package: a file, or several joined.
@@ -222,6 +249,9 @@ func (c *compiler) checkDefaults(n *Node, path string) {
 // compiled; what it could not compile is among the diagnostics.
 func (c *compiler) node(v cue.Value, at *place) *Node {
 	n := &Node{Kinds: AnyKind, Source: at.source}
+	if r, ok := c.forced[at.path]; ok {
+		at.reasons = append(at.reasons, r)
+	}
 	if c.nodes++; c.nodes > maxNodes {
 		c.refuse(at, nil, fmt.Sprintf("a schema of more than %d fields", maxNodes), "split the kind")
 		return n
@@ -237,15 +267,19 @@ func (c *compiler) node(v cue.Value, at *place) *Node {
 		n.Source = s.source
 	}
 	n.Doc = docOf(v)
-	n.Format = c.formatOf(v, at)
-	if at.recursive {
-		return n
+	refused := len(c.diags) > before
+	switch {
+	case at.vague:
+		c.vague(n, v, s, at)
+	case v.IncompleteKind() == cue.BottomKind:
+		c.bottom(n, v, s, at, refused)
+	default:
+		c.union(n, v, s, at, refused)
 	}
-	if v.IncompleteKind() == cue.BottomKind {
-		c.bottom(n, v, s, at, len(c.diags) > before)
-		return n
+	c.attributes(n, v, at)
+	if len(at.reasons) > 0 && len(c.diags) == before {
+		c.fallback(n, v, at)
 	}
-	c.union(n, v, s, at, len(c.diags) > before)
 	return n
 }
 
@@ -292,13 +326,26 @@ func (c *compiler) limits(s shape) *List {
 	return &List{MinItems: s.minItems, MaxItems: s.maxItems, Unique: s.unique}
 }
 
+func (s shape) limited() bool { return s.minItems != nil || s.maxItems != nil || s.unique }
+
+// evaluated reports whether there are parts of n that CUE evaluates, or alternatives.
+func (n *Node) evaluated() (found bool) {
+	n.visit("", func(_ string, n *Node) { found = found || n.Fallback != nil || n.Union != nil })
+	return found
+}
+
 // items compiles the value of the items of a list.
 func (c *compiler) items(v cue.Value, s shape, at *place) *Node {
 	n := c.node(v, at.below("[]", Required))
 	if s.unique && n.Kinds&(ListKind|StructKind) != 0 {
-		c.refuse(at, nil, "a list without duplicates whose items may be lists or structs", "drop list.UniqueItems")
+		c.leaveTo(at, at, nil, "a list without duplicates whose items may be lists or structs")
 	}
-	if n.Kinds == AnyKind && len(n.Scalars) == 0 && n.List == nil && n.Struct == nil {
+	if s.limited() && n.evaluated() {
+		// Beside a limit CUE can forget that items are closed: what it says of an item by
+		// itself does not hold in the list.
+		c.leaveTo(at, at, nil, "alternatives, or what only CUE can check, in a list with a limit")
+	}
+	if n.Kinds == AnyKind && len(n.Scalars) == 0 && n.List == nil && n.Struct == nil && n.Fallback == nil {
 		return nil
 	}
 	return n
@@ -311,13 +358,13 @@ func (c *compiler) list(v cue.Value, s shape, at *place, refused bool) *List {
 	case refused:
 		return l
 	case fixedItems(v):
-		c.refuse(at, v.Source(), "a list with fixed items", "write [...T], with list.MinItems and list.MaxItems if its length matters")
-		return l
+		c.leaveTo(at, at, v.Source(), "a list with fixed items")
+		return nil
 	}
 	item := v.LookupPath(cue.MakePath(cue.AnyIndex))
 	if !item.Exists() {
-		c.refuse(at, v.Source(), "a list that can have no items", "write [...T]")
-		return l
+		c.leaveTo(at, at, v.Source(), "a list that can have no items")
+		return nil
 	}
 	l.Items = c.items(item, s, at)
 	return l
@@ -406,7 +453,8 @@ func (c *compiler) pattern(s *Struct, within, key, value cue.Value, only bool, a
 	}
 	v := c.node(value, at.below("[]", Required))
 	if !only && v.Kinds&(ListKind|StructKind) != 0 {
-		c.refuse(at, value.Source(), "several patterns whose values are lists or structs", "write one pattern")
+		c.leaveTo(at, at, value.Source(), "several patterns whose values are lists or structs")
+		return
 	}
 	s.Patterns = append(s.Patterns, KeyPattern{Key: k, Value: v})
 }
@@ -419,22 +467,6 @@ func docOf(v cue.Value) string {
 		}
 	}
 	return strings.Join(docs, "\n\n")
-}
-
-// formatOf returns the format that a field of a built-in kind is given.
-func (c *compiler) formatOf(v cue.Value, at *place) string {
-	if !c.builtin {
-		return ""
-	}
-	a := v.Attribute("k8s")
-	if a.Err() != nil {
-		return ""
-	}
-	format, found, err := a.Lookup(0, "format")
-	if err != nil || !found || format != FormatByte && format != FormatDateTime {
-		c.refuse(at, nil, fmt.Sprintf("the attribute @k8s(%s)", a.Contents()), "write @k8s(format=byte) or @k8s(format=date-time)")
-	}
-	return format
 }
 
 // canonical returns v as canonical JSON.

@@ -41,6 +41,10 @@ func isLiteral(v cue.Value) bool {
 // embeds: itself; or what is embedded and the rest, as a conjunction; or, if one
 // expression is all there is, the parts of that expression.
 func (c *compiler) literal(v cue.Value, x ast.Node, decls []ast.Decl, op cue.Op, args []cue.Value, at *place) shape {
+	at.literals = append(at.literals, x)
+	if f, ok := x.(*fileSyntax); ok {
+		at.literals = append(at.literals, f.file)
+	}
 	embedded, fields := c.declarations(decls, at)
 	switch {
 	case len(embedded) == 0:
@@ -57,7 +61,7 @@ func (c *compiler) literal(v cue.Value, x ast.Node, decls []ast.Decl, op cue.Op,
 		s.literals++
 		return s
 	}
-	c.refuse(at, x, "a struct literal with an embedded scalar", "write the scalar without the braces")
+	c.leave(at, x, "a struct literal with an embedded scalar", "write the scalar without the braces")
 	return everything()
 }
 
@@ -70,27 +74,21 @@ func (c *compiler) declarations(decls []ast.Decl, at *place) (embedded []ast.Exp
 		switch d := d.(type) {
 		case *ast.Field:
 			c.label(d, at)
-			for _, a := range d.Attrs {
-				name, _, _ := ast.LabelName(d.Label)
-				c.attribute(a, at.field(name, Regular))
-			}
 		case *ast.EmbedDecl:
 			embedded = append(embedded, d.Expr)
 			fields--
 		case *ast.Ellipsis:
 			if d.Type != nil {
-				c.refuse(at, d, "a type after ... in a struct", "write [string]: T for the type of other fields")
+				c.leave(at, d, "a type after ... in a struct", "write [string]: T for the type of other fields")
 			}
 		case *ast.Attribute:
-			c.attribute(d, at)
 			fields--
 		case *ast.Comprehension:
 			word := "for"
 			if _, ok := d.Clauses[0].(*ast.IfClause); ok {
 				word = "if"
 			}
-			c.refuse(at, d, fmt.Sprintf("a comprehension (%s)", word),
-				"a schema cannot decide by the data which fields there are; make the fields optional, or write two kinds")
+			c.leave(at, d, fmt.Sprintf("a comprehension (%s)", word), "a schema can decide only by the object itself which fields there are")
 		case *ast.LetClause:
 		case *ast.CommentGroup, *ast.Package, *ast.ImportDecl:
 			fields--
@@ -118,25 +116,16 @@ func (c *compiler) label(f *ast.Field, at *place) {
 			c.static(e, at)
 		}
 	default:
-		c.refuse(at, f, "a computed field name", "write the name out")
+		c.leave(at, f, "a computed field name", "write the name out")
 	}
-}
-
-// attribute refuses the attributes that will mean something one day.
-func (c *compiler) attribute(a *ast.Attribute, at *place) {
-	name, _ := a.Split()
-	if name == "k8s" && c.builtin || name != "k8s" && name != "stele" {
-		return
-	}
-	c.refuse(at, a, fmt.Sprintf("the attribute @%s is not supported yet", name), "remove it; nothing would enforce it")
 }
 
 // listLiteral surveys [...T], and lists of constants that serve as defaults.
 func (c *compiler) listLiteral(v cue.Value, x *ast.ListLit, at *place) shape {
 	for _, e := range x.Elts {
 		if _, ok := e.(*ast.Comprehension); ok {
-			c.refuse(at, e, "a comprehension in a list", "write the items out")
-			return everything()
+			c.leave(at, x, "a comprehension in a list", "write the items out")
+			return shapeOf(cue.ListKind)
 		}
 	}
 	items, err := v.List()

@@ -31,18 +31,32 @@ type claim struct {
 // structs that seem open are asked again without the others, until nothing is
 // refused any more; and one by one if that leads nowhere.
 func (c *compiler) probe(v cue.Value, n *Node, at *place) {
+	before := len(c.forced)
+	if n.Fallback != nil {
+		return // CUE looks after it all
+	}
+	reachable := make(map[*Struct]bool)
+	eachStruct(n, func(s *Struct) { reachable[s] = true })
 	for s, claim := range c.claims {
+		if !reachable[s] {
+			continue // CUE looks after it
+		}
 		// No number of examples shows where patterns of several parts overlap.
 		if key, ok := unknownKey(s); ok && claim.parts > 1 && len(s.Patterns) > 0 && !admitsAllKeys(s) && !claim.value.Allows(cue.Str(key)) {
 			c.refusePatterns(claim.at)
 		}
 	}
-	if len(c.diags) > 0 {
+	if len(c.diags) > 0 || len(c.forced) > before {
 		return
 	}
-	if c.probeKnown(v, n, at); len(c.diags) > 0 {
+	if n.Union != nil {
+		c.probeArms(n)
 		return
 	}
+	if c.probeKnown(v, n, at); len(c.diags) > 0 || len(c.forced) > before {
+		return
+	}
+	c.probeArms(n)
 	claims := make(map[*Struct]claim)
 	eachStruct(n, func(s *Struct) { claims[s] = c.claims[s] })
 	open, skipped := c.probeUnknown(v, n)
@@ -52,7 +66,7 @@ func (c *compiler) probe(v cue.Value, n *Node, at *place) {
 		}
 		key, ok := unknownKey(s)
 		if !ok {
-			c.refuse(claim.at, nil, "patterns of keys for which no counterexample was found", "write a simpler regular expression")
+			c.force(claim.at, "patterns of keys for which no counterexample was found")
 			continue
 		}
 		s.Open = open[s]
@@ -66,6 +80,67 @@ func (c *compiler) probe(v cue.Value, n *Node, at *place) {
 		if !s.Open && claim.parts > 1 && len(s.Patterns) > 0 {
 			c.refusePatterns(claim.at)
 		}
+	}
+}
+
+// probeArms finds out about the unions in n. An alternative by itself does not remember what
+// it is closed to; so what CUE tells of it is compared with what it does in place.
+func (c *compiler) probeArms(n *Node) {
+	n.visitOuter(func(u *Node) {
+		claim := c.unions[u]
+		for i := range u.Union.Arms {
+			u.Union.Arms[i].Struct.visitStructs(func(s *Struct) {
+				if key, ok := unknownKey(s); ok && !admitsAllKeys(s) && c.claims[s].value.Exists() {
+					s.Open = c.claims[s].value.Allows(cue.Str(key))
+				}
+			})
+		}
+		u.Struct = merged(u.Union)
+		if value, how := disagreement(claim.value, u, 100, 30); how != "" {
+			c.force(claim.at, "alternatives of which CUE makes something else than they say, as for "+value)
+		}
+	})
+}
+
+// visitOuter calls each for the unions in n that are in no other union.
+func (n *Node) visitOuter(each func(*Node)) {
+	switch {
+	case n == nil || n.Fallback != nil:
+		return
+	case n.Union != nil:
+		each(n)
+		return
+	}
+	if n.List != nil {
+		n.List.Items.visitOuter(each)
+	}
+	if n.Struct != nil {
+		for _, f := range n.Struct.Fields {
+			f.Schema.visitOuter(each)
+		}
+		for _, p := range n.Struct.Patterns {
+			p.Value.visitOuter(each)
+		}
+	}
+}
+
+// visitStructs calls each for s and every struct below it.
+func (s *Struct) visitStructs(each func(*Struct)) {
+	each(s)
+	s.visit("", func(_ string, n *Node) {
+		if n.Struct != nil {
+			each(n.Struct)
+		}
+	})
+}
+
+// force leaves the struct at a place to CUE, when it is compiled again.
+func (c *compiler) force(at *place, message string) {
+	for at.passing {
+		at = at.parent
+	}
+	if _, ok := c.forced[at.path]; !ok {
+		c.forced[at.path] = reason{message, at.source}
 	}
 }
 
@@ -101,7 +176,7 @@ func (c *compiler) probeUnknown(v cue.Value, n *Node) (open, skipped map[*Struct
 
 // eachStruct calls visit for every struct in n.
 func eachStruct(n *Node, visit func(*Struct)) {
-	if n == nil {
+	if n == nil || n.Fallback != nil || n.Union != nil {
 		return
 	}
 	if n.List != nil {
@@ -119,8 +194,7 @@ func eachStruct(n *Node, visit func(*Struct)) {
 }
 
 func (c *compiler) refusePatterns(at *place) {
-	c.refuse(at, nil, "a pattern in a closed struct that is made of several parts",
-		"write the pattern in one struct, or [string]: T")
+	c.force(at, "a pattern in a closed struct that is made of several parts")
 }
 
 // admitsAllKeys reports whether a pattern of s admits every string.
@@ -211,6 +285,8 @@ func (e *exampler) node(n *Node) ast.Expr {
 		e.unknown = make(map[string]*Struct)
 	}
 	switch {
+	case n.Fallback != nil, n.Union != nil:
+		return nil // of one, nothing is claimed; the arms of the other are asked one by one
 	case n.Struct != nil:
 		return e.structOf(n.Struct)
 	case n.List != nil && n.List.Items != nil:
@@ -262,7 +338,7 @@ func (e *exampler) structOf(s *Struct) ast.Expr {
 	for _, p := range s.Patterns {
 		key, ok := sampleKey(p.Key, s)
 		if !ok {
-			e.c.refuse(e.c.claims[s].at, nil, "a pattern of keys for which no example was found", "write a simpler regular expression")
+			e.c.force(e.c.claims[s].at, "a pattern of keys for which no example was found")
 			continue
 		}
 		add(key, e.below(key, p.Value))

@@ -67,7 +67,7 @@ var predeclaredNames = []string{
 func (c *compiler) reference(v cue.Value, x ast.Expr, op cue.Op, args []cue.Value, at *place) shape {
 	base := baseOf(x)
 	if base == nil {
-		c.refuse(at, x, "a selection from an expression", "name the value in a definition and select from that")
+		c.leave(at, x, "a selection from an expression", "name the value in a definition and select from that")
 		return everything()
 	}
 	m := meaningOf(base)
@@ -85,11 +85,11 @@ func (c *compiler) reference(v cue.Value, x ast.Expr, op cue.Op, args []cue.Valu
 		if t, ok := target(v, args); ok && isConstant(t) {
 			return shapeOf(t.Kind())
 		}
-		c.refuse(at, x, fmt.Sprintf("a reference to the field %s", base.Name),
-			"a schema cannot compare fields; refer to a definition (#name), a hidden field (_name) or a constant")
+		c.leave(at, x, fmt.Sprintf("a reference to the field %s", base.Name),
+			"the field is not a part of the object; refer to a definition (#name), a hidden field (_name) or a constant")
 		return everything()
 	case isAlias:
-		c.refuse(at, x, fmt.Sprintf("a reference to the alias %s", base.Name),
+		c.leave(at, x, fmt.Sprintf("a reference to the alias %s", base.Name),
 			"an alias may stand for data; refer to a definition (#name) or a hidden field (_name)")
 		return everything()
 	}
@@ -134,7 +134,8 @@ func (c *compiler) follow(t cue.Value, x ast.Node, at *place) shape {
 
 func (c *compiler) refuseRecursion(at *place, x ast.Node) {
 	at.recursive = true
-	c.refuse(at, x, recursion, recursionHint)
+	c.leaveTo(at, at, x, recursion)
+	at.vague = true
 }
 
 // target returns the value that v refers to. For a reference that is all that a
@@ -253,7 +254,7 @@ func (c *compiler) member(v cue.Value, x ast.Expr, name string, at *place) shape
 	case isConstant(v):
 		return shapeOf(v.Kind())
 	}
-	c.refuse(at, x, fmt.Sprintf("the builtin %s", name), supportedBuiltins)
+	c.leave(at, x, fmt.Sprintf("the builtin %s", name), "")
 	return everything()
 }
 
@@ -306,10 +307,10 @@ func (c *compiler) call(v cue.Value, x *ast.CallExpr, args []cue.Value, at *plac
 		c.survey(a, at)
 		c.deep(a, at, false)
 	}
-	if isConstant(v) {
+	if isConstant(v) && !at.vague {
 		return shapeOf(v.Kind())
 	}
-	c.refuse(at, x, fmt.Sprintf("the builtin %s", name), supportedBuiltins)
+	c.leave(at, x, fmt.Sprintf("the builtin %s", name), "")
 	return everything()
 }
 
@@ -328,42 +329,30 @@ func (c *compiler) count(args []cue.Value, x ast.Node, at *place) *Limit {
 	return &Limit{Count: int(n), Source: c.position(x, at)}
 }
 
-// static checks syntax for which there is no value to survey: it may refer only
-// to what is declared at the top of a file as a definition or hidden field, for
-// that is out of the reach of data.
+// static surveys syntax for which there is no value: if it refers to data, CUE has to
+// evaluate it.
 func (c *compiler) static(node ast.Node, at *place) {
-	ast.Walk(node, func(n ast.Node) bool {
-		switch n := n.(type) {
-		case *ast.Field:
-			c.label(n, at)
-			c.static(n.Value, at)
-			return false
-		case *ast.SelectorExpr:
-			c.static(n.X, at)
-			return false
-		case *ast.Comprehension:
-			c.refuse(at, n, "a comprehension", "write the values out")
-			return false
-		case *ast.Ident:
-			c.staticName(n, at)
-		}
-		return true
-	}, nil)
-}
-
-func (c *compiler) staticName(id *ast.Ident, at *place) {
-	switch meaningOf(id) {
-	case isPredeclared:
-		if name := strings.TrimPrefix(id.Name, "__"); name != "self" && name != "error" {
+	anchor := at
+	for _, id := range namesIn(node) {
+		wider := c.reaches(at, anchor, id, map[ast.Node]bool{})
+		if wider == nil {
+			c.refuse(at, id, fmt.Sprintf("a reference to %s in a default or in an argument", id.Name), "declare it as a definition (#name) at the top of the file")
 			return
 		}
-	case isPackage:
-		return
-	case isFixed:
-		if _, ok := id.Scope.(*ast.StructLit); !ok && !c.rootIsFile {
+		anchor = wider
+		if declared(at, id) {
+			c.leave(at, node, fmt.Sprintf("a reference to %s in a default or in an argument", id.Name), "")
 			return
 		}
 	}
-	c.refuse(at, id, fmt.Sprintf("a reference to %s in a default or in an argument", id.Name),
-		"declare it as a definition (#name) at the top of the file")
+}
+
+// declared reports whether an identifier is declared within the object.
+func declared(at *place, id *ast.Ident) bool {
+	for p := at; p != nil; p = p.parent {
+		if _, ok := p.declares(id); ok {
+			return true
+		}
+	}
+	return false
 }

@@ -148,7 +148,11 @@ func (c *compiler) dispatch(v cue.Value, x ast.Expr, op cue.Op, args []cue.Value
 	case *ast.CallExpr:
 		return c.call(v, x, args, at)
 	}
-	c.refuse(at, x, fmt.Sprintf("%s is not supported in a schema", nameOf(x)), "")
+	if _, ok := x.(*ast.BottomLit); ok {
+		c.refuse(at, x, nameOf(x), "")
+		return everything()
+	}
+	c.leave(at, x, nameOf(x), "")
 	return everything()
 }
 
@@ -322,7 +326,7 @@ func (c *compiler) deep(v cue.Value, at *place, countOptional bool) bool {
 	}
 	found := false
 	visit := func(child cue.Value, certain bool) {
-		within := &place{path: at.path, depth: at.depth + 1, parent: at, source: at.source}
+		within := &place{path: at.path, depth: at.depth + 1, parent: at, source: at.source, passing: true}
 		s := c.survey(child, within)
 		if within.recursive {
 			at.recursive = true
@@ -363,8 +367,8 @@ func (c *compiler) operation(v cue.Value, x ast.Expr, args []cue.Value, at *plac
 		c.survey(a, at)
 	}
 	if !isConstant(v) {
-		if len(c.diags) == before {
-			c.refuse(at, x, nameOf(x)+" over values that are not constants", "a schema may compute with constants only")
+		if len(c.diags) == before && !at.vague {
+			c.leave(at, x, nameOf(x)+" over values that are not constants", "a schema may compute with constants and with the object's own fields")
 		}
 		return everything()
 	}
@@ -375,8 +379,8 @@ func (c *compiler) operation(v cue.Value, x ast.Expr, args []cue.Value, at *plac
 func (c *compiler) constant(v cue.Value, x ast.Expr, at *place) {
 	before := len(c.diags)
 	c.survey(v, at)
-	if len(c.diags) == before && !isConstant(v) {
-		c.refuse(at, x, "a bound that is not a constant", "compare with a constant")
+	if len(c.diags) == before && !at.vague && !isConstant(v) {
+		c.leave(at, x, "a bound that is not a constant", "compare with a constant, or with a field of the object")
 	}
 }
 

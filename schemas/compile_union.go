@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"cuelang.org/go/cue"
-	"cuelang.org/go/cue/ast"
 )
 
 // union compiles a value into the union of its alternatives, as CUE has
@@ -33,19 +32,30 @@ func (c *compiler) union(n *Node, v cue.Value, s shape, at *place, refused bool)
 	}
 	if a.tops > 0 || len(a.others) > 0 {
 		if !refused {
-			c.refuse(at, nil, fmt.Sprintf("%v, which may be of many kinds", v), "say which kinds it may have: string, int, bool, {...}")
+			c.leaveTo(at, at, nil, fmt.Sprintf("%v, which may be of many kinds", v))
+			n.Kinds = kindsOf(v.IncompleteKind())
 		}
 		return
 	}
 	c.setDefault(n, v, a, s, at)
 	structs := apartFromDefault(n, a.structs)
 	lists := apartFromDefault(n, a.lists)
-	c.refuseUnions(n, a, s, structs, lists, at)
+	if !refused {
+		if reason := c.beyondUnion(n, a, s, structs, lists); reason != "" {
+			c.leaveTo(at, at, nil, reason)
+			c.vague(n, v, s, at)
+			return
+		}
+	}
 
 	n.Kinds = 0
-	if len(structs) > 0 {
+	switch {
+	case len(structs) == 1:
 		n.Kinds |= StructKind
 		n.Struct = c.structOf(choose(a.alone, v, structs[0]), s, at)
+	case len(structs) > 1:
+		n.Kinds |= StructKind
+		c.arms(n, v, structs, s, at)
 	}
 	if len(lists) > 0 {
 		n.Kinds |= ListKind
@@ -64,28 +74,23 @@ func (c *compiler) union(n *Node, v cue.Value, s shape, at *place, refused bool)
 	}
 }
 
-// refuseUnions refuses more than one list or struct among the alternatives,
-// whether CUE has kept them apart or the survey has counted them.
-func (c *compiler) refuseUnions(n *Node, a arms, s shape, structs, lists []cue.Value, at *place) {
-	if len(structs) > 1 || s.structs > 1 {
-		c.refuse(at, lastSource(structs), "a union of structs", "write one struct with optional fields, or give each alternative a field of its own")
+// beyondUnion tells what of a value with alternatives is more than a choice between
+// structs, as CUE has kept them apart and the survey has counted them; "" if nothing is.
+func (c *compiler) beyondUnion(n *Node, a arms, s shape, structs, lists []cue.Value) string {
+	composite := n.Default != nil && !isScalarJSON(n.Default)
+	switch {
+	case len(lists) > 1 || s.lists > 1:
+		return "a union of lists"
+	case len(structs) > 0 && len(lists) > 0:
+		return "a union of a struct and a list"
+	case len(structs) > maxArms:
+		return fmt.Sprintf("a union of %d structs", len(structs))
+	case s.structs > 1 && s.structs != len(structs), len(structs) > 1 && composite:
+		return "a union of structs that CUE takes for equal, or with a default"
+	case !a.alone && (s.structs > 0 && onlyDefault(n, structs) || s.lists > 0 && onlyDefault(n, lists)):
+		return "an alternative that CUE takes for equal to the default"
 	}
-	if len(lists) > 1 || s.lists > 1 {
-		c.refuse(at, lastSource(lists), "a union of lists", "write one list whose items have alternatives")
-	}
-	if len(structs) > 0 && len(lists) > 0 {
-		c.refuse(at, nil, "a union of a struct and a list", "give each a field of its own")
-	}
-	if !a.alone && (s.structs > 0 && onlyDefault(n, structs) || s.lists > 0 && onlyDefault(n, lists)) {
-		c.refuse(at, nil, "an alternative that CUE takes for equal to the default", "write the field without a default")
-	}
-}
-
-func lastSource(values []cue.Value) ast.Node {
-	if len(values) == 0 {
-		return nil
-	}
-	return values[len(values)-1].Source()
+	return ""
 }
 
 const compositeKinds = cue.ListKind | cue.StructKind
@@ -179,7 +184,7 @@ func (c *compiler) setDefault(n *Node, v cue.Value, a arms, s shape, at *place) 
 		return // created field by field
 	case a.alone || kind&compositeKinds == 0:
 		if marked := defaultsOf(v); !a.alone && len(marked) > 1 && slices.ContainsFunc(marked, isComposite) {
-			c.refuse(at, marked[1].Source(), "several defaults", "mark one alternative as the default")
+			c.leaveTo(at, at, marked[1].Source(), "several defaults")
 			return
 		}
 		if !complete || at.presence != Regular {
@@ -188,8 +193,7 @@ func (c *compiler) setDefault(n *Node, v cue.Value, a arms, s shape, at *place) 
 	default:
 		// Joined with anything else, a default may be open after all.
 		if s.literals > 1 || a.rivals(d) && !(complete && isData(d)) {
-			c.refuse(at, d.Source(), "a default that is not plain data",
-				"write the default of a list or struct out in full, within a definition so that it is closed, and join the alternatives with nothing else")
+			c.leaveTo(at, at, d.Source(), "a default that is not plain data")
 			return
 		}
 		if !complete {
@@ -366,7 +370,7 @@ func (c *compiler) rules(s *Scalar, v cue.Value, at *place) {
 		c.bound(s, v, op, args[0], at)
 	case cue.NotEqualOp:
 		if !isConstant(args[0]) {
-			c.refuse(at, v.Source(), fmt.Sprintf("the rule %v", v), "compare with a constant")
+			c.leaveTo(at, at, v.Source(), fmt.Sprintf("the rule %v", v))
 			return
 		}
 		if text, ok := c.literalOf(args[0], at); ok && s.Kinds.Has(kindOfJSON(text)) {
@@ -385,7 +389,7 @@ func (c *compiler) rules(s *Scalar, v cue.Value, at *place) {
 		c.validator(s, v, args, at)
 	default:
 		if !isBasic(v) {
-			c.refuse(at, v.Source(), fmt.Sprintf("the rule %v", v), "")
+			c.leaveTo(at, at, v.Source(), fmt.Sprintf("the rule %v", v))
 		}
 	}
 }
@@ -401,7 +405,7 @@ func isBasic(v cue.Value) bool {
 func (c *compiler) bound(s *Scalar, v cue.Value, op cue.Op, operand cue.Value, at *place) {
 	text, err := canonical(operand)
 	if err != nil || operand.Kind()&cue.NumberKind == 0 {
-		c.refuse(at, v.Source(), fmt.Sprintf("the bound %v, which is not a number", v), "write a regular expression")
+		c.leaveTo(at, at, v.Source(), fmt.Sprintf("the bound %v, which is not a number", v))
 		return
 	}
 	b := &Bound{
@@ -414,7 +418,7 @@ func (c *compiler) bound(s *Scalar, v cue.Value, op cue.Op, operand cue.Value, a
 		end = &s.Maximum
 	}
 	if *end != nil { // CUE keeps the tighter of two
-		c.refuse(at, v.Source(), fmt.Sprintf("the bound %v beside %s", v, (*end).Value), "write one bound")
+		c.leaveTo(at, at, v.Source(), fmt.Sprintf("the bound %v beside %s", v, (*end).Value))
 		return
 	}
 	*end = b
@@ -423,7 +427,7 @@ func (c *compiler) bound(s *Scalar, v cue.Value, op cue.Op, operand cue.Value, a
 func (c *compiler) validator(s *Scalar, v cue.Value, args []cue.Value, at *place) {
 	name := fmt.Sprint(args[0])
 	if name != "strings.MinRunes" && name != "strings.MaxRunes" || len(args) != 2 {
-		c.refuse(at, v.Source(), fmt.Sprintf("the builtin %s", strings.TrimSuffix(name, "()")), supportedBuiltins)
+		c.leaveTo(at, at, v.Source(), fmt.Sprintf("the builtin %s", strings.TrimSuffix(name, "()")))
 		return
 	}
 	count, err := args[1].Int64()
@@ -437,4 +441,201 @@ func (c *compiler) validator(s *Scalar, v cue.Value, args []cue.Value, at *place
 	} else {
 		s.MaxRunes = tighter(s.MaxRunes, l, func(a, b int) bool { return a < b })
 	}
+}
+
+// maxArms bounds the alternatives of a union: nested ones multiply.
+const maxArms = 64
+
+// arms compiles alternatives that are structs into a union. What all of them have in
+// common is its struct.
+func (c *compiler) arms(n *Node, v cue.Value, structs []cue.Value, s shape, at *place) {
+	u := &Union{Source: at.source}
+	for _, x := range structs {
+		u.Arms = append(u.Arms, Arm{Struct: c.structOf(x, s, at), Source: c.position(x.Source(), at)})
+	}
+	n.Union, n.Struct = u, merged(u)
+	c.unions[n] = claim{value: v, at: at}
+	if u.discriminate(); u.Discriminator != "" {
+		return
+	}
+	text, err := c.selfContained(v, n)
+	if err != nil {
+		c.refuse(at, nil, "a union of structs", fmt.Sprintf("give the structs a field with other constants in each; CUE cannot evaluate them apart from the rest: %v", err))
+		return
+	}
+	u.Ambiguous = &Fallback{CUE: text, Reason: "a value that fits several alternatives", Source: at.source}
+}
+
+// discriminate finds a field that has other constants in each arm.
+func (u *Union) discriminate() {
+next:
+	for _, f := range u.Arms[0].Struct.Fields {
+		var all [][]json.RawMessage
+		for i := range u.Arms {
+			values, ok := constantsOf(u.Arms[i].Struct, f.Name)
+			if !ok {
+				continue next
+			}
+			for _, others := range all {
+				if slices.ContainsFunc(others, func(x json.RawMessage) bool {
+					return slices.ContainsFunc(values, func(y json.RawMessage) bool { return bytes.Equal(x, y) })
+				}) {
+					continue next
+				}
+			}
+			all = append(all, values)
+		}
+		u.Discriminator = f.Name
+		for i := range u.Arms {
+			u.Arms[i].Values = all[i]
+		}
+		return
+	}
+}
+
+// constantsOf returns the constants of which a field must be one.
+func constantsOf(s *Struct, name string) (values []json.RawMessage, ok bool) {
+	i := slices.IndexFunc(s.Fields, func(f Field) bool { return f.Name == name })
+	if i < 0 || s.Fields[i].Presence == Optional {
+		return nil, false
+	}
+	n := s.Fields[i].Schema
+	if n.Kinds&^scalarKinds != 0 || len(n.Scalars) == 0 || n.Fallback != nil {
+		return nil, false
+	}
+	spoken := Kinds(0)
+	for _, x := range n.Scalars {
+		if len(x.Enum) == 0 {
+			return nil, false
+		}
+		values = append(values, x.Enum...)
+		spoken |= x.Kinds
+	}
+	return values, spoken == n.Kinds
+}
+
+// merged returns a struct with every field that an arm has.
+func merged(u *Union) *Struct {
+	m := clonedStruct(u.Arms[0].Struct)
+	for i := range u.Arms[1:] {
+		m = mergedStructs(m, u.Arms[i+1].Struct)
+	}
+	return m
+}
+
+// mergedStructs returns a struct that admits what either admits.
+func mergedStructs(a, b *Struct) *Struct {
+	m := &Struct{Open: a.Open || b.Open, Type: cmp.Or(a.Type, b.Type)}
+	for _, f := range a.Fields {
+		g, ok := fieldNamed(b, f.Name)
+		if !ok {
+			f.Presence = Optional
+			m.Fields = append(m.Fields, f)
+			continue
+		}
+		presence := Optional
+		if f.Presence == Required && g.Presence == Required {
+			presence = Required
+		}
+		m.Fields = append(m.Fields, Field{Name: f.Name, Presence: presence, Schema: mergedNodes(f.Schema, g.Schema)})
+	}
+	for _, g := range b.Fields {
+		if _, ok := fieldNamed(a, g.Name); !ok {
+			g.Presence = Optional
+			m.Fields = append(m.Fields, g)
+		}
+	}
+	// A key that a pattern of one matches may be anything in the other.
+	m.Open = m.Open || len(a.Patterns)+len(b.Patterns) > 0
+	return m
+}
+
+// clonedStruct returns a struct with the fields of s, and nothing that holds between them.
+func clonedStruct(s *Struct) *Struct {
+	m := *s
+	m.Fields = slices.Clone(s.Fields)
+	for _, condition := range s.Conditions {
+		for _, f := range condition.Fields {
+			if _, ok := fieldNamed(&m, f.Name); !ok {
+				m.Fields = append(m.Fields, Field{Name: f.Name, Presence: Optional, Schema: f.Schema})
+			}
+		}
+	}
+	for i := range m.Fields {
+		if m.Fields[i].Presence == Regular {
+			m.Fields[i].Presence = Optional
+		}
+	}
+	m.Comparisons, m.Conditions = nil, nil
+	return &m
+}
+
+func fieldNamed(s *Struct, name string) (Field, bool) {
+	i := slices.IndexFunc(s.Fields, func(f Field) bool { return f.Name == name })
+	if i < 0 {
+		return Field{}, false
+	}
+	return s.Fields[i], true
+}
+
+// mergedNodes returns a node that admits what either admits.
+func mergedNodes(a, b *Node) *Node {
+	m := &Node{Kinds: a.Kinds | b.Kinds, Source: a.Source, Doc: cmp.Or(a.Doc, b.Doc), Sensitive: a.Sensitive || b.Sensitive}
+	var scalars []Scalar
+	for _, n := range []*Node{a, b} {
+		spoken := Kinds(0)
+		for _, x := range n.Scalars {
+			scalars = append(scalars, x)
+			spoken |= x.Kinds
+		}
+		if free := n.Kinds & scalarKinds &^ spoken; free != 0 {
+			scalars = append(scalars, Scalar{Kinds: free})
+		}
+	}
+	m.Scalars = mergedEnums(simplified(scalars))
+	if a.Format == b.Format {
+		m.Format = a.Format
+	}
+	switch {
+	case a.Struct != nil && b.Struct != nil:
+		m.Struct = mergedStructs(clonedStruct(a.Struct), clonedStruct(b.Struct))
+	case a.Struct != nil && !b.Kinds.Has(StructKind):
+		m.Struct = clonedStruct(a.Struct)
+	case b.Struct != nil && !a.Kinds.Has(StructKind):
+		m.Struct = clonedStruct(b.Struct)
+	}
+	switch {
+	case a.List != nil && b.List != nil:
+		m.List = &List{}
+		if a.List.Items != nil && b.List.Items != nil {
+			m.List.Items = mergedNodes(a.List.Items, b.List.Items)
+		}
+	case a.List != nil && !b.Kinds.Has(ListKind):
+		m.List = a.List
+	case b.List != nil && !a.Kinds.Has(ListKind):
+		m.List = b.List
+	}
+	return m
+}
+
+// mergedEnums joins alternatives that are nothing but constants.
+func mergedEnums(scalars []Scalar) []Scalar {
+	var joined Scalar
+	var rest []Scalar
+	for _, s := range scalars {
+		if len(s.Enum) == 0 || s.Kinds&^(BoolKind|IntegerKind|NumberKind|StringKind) != 0 || len(s.Not)+len(s.Patterns)+len(s.Forms) > 0 {
+			rest = append(rest, s)
+			continue
+		}
+		joined.Kinds |= s.Kinds
+		for _, e := range s.Enum {
+			if !slices.ContainsFunc(joined.Enum, func(x json.RawMessage) bool { return bytes.Equal(x, e) }) {
+				joined.Enum = append(joined.Enum, e)
+			}
+		}
+	}
+	if len(joined.Enum) == 0 {
+		return rest
+	}
+	return append([]Scalar{joined}, rest...)
 }

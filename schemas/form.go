@@ -360,6 +360,10 @@ type Union struct {
 	Discriminator string   `json:"discriminator,omitempty"`
 	Arms          []Arm    `json:"arms"`
 	Source        Position `json:"source,omitzero"`
+
+	// Ambiguous is the union in CUE, for a value that nothing tells the arms apart by: if
+	// they make the same of it, CUE takes them for one. Unions with a discriminator need none.
+	Ambiguous *Fallback `json:"ambiguous,omitempty"`
 }
 
 // An Arm is one alternative of a union. Values are those of the discriminator.

@@ -3,7 +3,6 @@ package schemas
 import (
 	"encoding/json"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"strings"
 
@@ -13,7 +12,7 @@ import (
 // A grammar writes random schemas in the constructs that the compiler supports,
 // and random objects that are near them. It knows nothing of the compiler.
 type grammar struct {
-	*rand.Rand
+	maker
 	defs  []term   // #D0, #D1, ...
 	decls []string // declarations at the top of the file
 	names int
@@ -25,10 +24,6 @@ type term struct {
 	sample func() any // decoded JSON, fresh on each call
 	kind   string     // scalar, struct, list or any
 }
-
-func (g *grammar) oneOf(options ...string) string { return options[g.IntN(len(options))] }
-
-func (g *grammar) chance(percent int) bool { return g.IntN(100) < percent }
 
 // A generated is a schema of the grammar: the text of a file, the path to the
 // schema in it, and objects that may satisfy it.
@@ -403,72 +398,4 @@ func (g *grammar) list(depth int) term {
 		}
 		return items
 	}, "list"}
-}
-
-// noise returns a random JSON value.
-func (g *grammar) noise(depth int) any {
-	n := 14
-	if depth > 0 {
-		n = 18
-	}
-	switch g.IntN(n) {
-	case 0:
-		return nil
-	case 1:
-		return g.chance(50)
-	case 2, 3, 4:
-		return []any{int64(0), int64(1), int64(-1), int64(5), int64(7), int64(1000), int64(1001)}[g.IntN(7)]
-	case 5, 6:
-		return []any{1.5, 0.1, -0.5, 5.5, 1e100}[g.IntN(5)]
-	case 7, 8, 9, 10, 11:
-		return g.oneOf("", "a", "b", "ab", "zzz", "const", "x1", "é")
-	case 12:
-		return map[string]any{}
-	case 13:
-		return []any{}
-	case 14, 15:
-		return []any{g.noise(depth - 1)}
-	}
-	return map[string]any{g.oneOf("a", "b", "x"): g.noise(depth - 1)}
-}
-
-// mutate makes one edit somewhere in x, and returns the result.
-func (g *grammar) mutate(x any) any {
-	switch x := x.(type) {
-	case map[string]any:
-		keys := make([]string, 0, len(x))
-		for k := range x {
-			keys = append(keys, k)
-		}
-		slices.Sort(keys)
-		if len(keys) == 0 || g.chance(15) {
-			x[g.oneOf("a", "b", "zz", "x-y", "e", "ab", "0")] = g.noise(1)
-			return x
-		}
-		k := keys[g.IntN(len(keys))]
-		switch g.IntN(6) {
-		case 0:
-			delete(x, k)
-		case 1:
-			x[k] = g.noise(1)
-		default:
-			x[k] = g.mutate(x[k])
-		}
-		return x
-	case []any:
-		if len(x) == 0 || g.chance(20) {
-			return append(x, g.noise(1))
-		}
-		i := g.IntN(len(x))
-		switch g.IntN(6) {
-		case 0:
-			return slices.Delete(x, i, i+1)
-		case 1:
-			return append(x, clone(x[i]))
-		default:
-			x[i] = g.mutate(x[i])
-		}
-		return x
-	}
-	return g.noise(1)
 }

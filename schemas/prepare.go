@@ -46,6 +46,9 @@ func (p *preparation) value(c *check, x any) any {
 	if !c.acts {
 		return x
 	}
+	if c.fallbackCheck != nil {
+		return p.fallback(c, p.parts(c, x))
+	}
 	if !c.completes || !p.fill {
 		return p.parts(c, x)
 	}
@@ -69,7 +72,7 @@ func (p *preparation) parts(c *check, x any) any {
 	switch x := x.(type) {
 	case map[string]any:
 		if c.object != nil && c.kinds.Has(StructKind) {
-			p.object(c.object, x, false)
+			p.structure(c, x, false)
 		}
 	case []any:
 		if c.list != nil && c.list.items != nil && c.kinds.Has(ListKind) {
@@ -84,6 +87,33 @@ func (p *preparation) parts(c *check, x any) any {
 	return x
 }
 
+// structure prepares m, whichever alternative it is.
+func (p *preparation) structure(c *check, m map[string]any, root bool) {
+	if c.union != nil {
+		p.choose(c, m, root)
+		return
+	}
+	p.object(c.object, m, root)
+	if root && c.fallbackCheck != nil {
+		p.whole(c, m, root)
+	}
+}
+
+// whole has CUE prepare m, but for what of it is the server's.
+func (p *preparation) whole(c *check, m map[string]any, root bool) {
+	own := content(m, root)
+	p.fallback(c, own)
+	if !root {
+		return
+	}
+	for key := range m {
+		if _, ok := own[key]; !ok && !serverOwned(key) {
+			delete(m, key)
+		}
+	}
+	maps.Copy(m, own)
+}
+
 func (p *preparation) object(o *objectCheck, m map[string]any, root bool) {
 	known := 0
 	for i := range o.fields {
@@ -94,24 +124,39 @@ func (p *preparation) object(o *objectCheck, m map[string]any, root bool) {
 	if known < len(m) && !o.open && len(o.patterns) == 0 {
 		p.prune(o, m, root)
 	}
+	var added []*fieldCheck
+	if o.conditions != nil {
+		added, _ = o.active(m)
+		for _, f := range added {
+			p.field(f, m)
+		}
+	}
 	for i := range o.fields {
 		f := &o.fields[i]
-		x, ok := m[f.name]
-		if p.fill && f.fills && (!ok || x == nil && !f.check.kinds.Has(NullKind)) {
-			m[f.name] = clone(f.absent)
-			p.changed = true
-			continue
+		if added != nil && slices.ContainsFunc(added, func(a *fieldCheck) bool { return a.name == f.name }) {
+			continue // a condition says what it is
 		}
-		if !ok || !f.check.acts {
-			continue
-		}
-		p.push(step{name: f.name})
-		p.assign(m, f.name, x, f.check)
-		p.pop()
+		p.field(f, m)
 	}
 	if known < len(m) {
 		p.patterns(o, m, root)
 	}
+}
+
+// field prepares a field of m.
+func (p *preparation) field(f *fieldCheck, m map[string]any) {
+	x, ok := m[f.name]
+	if p.fill && f.fills && (!ok || x == nil && !f.check.kinds.Has(NullKind)) {
+		m[f.name] = clone(f.absent)
+		p.changed = true
+		return
+	}
+	if !ok || !f.check.acts {
+		return
+	}
+	p.push(step{name: f.name})
+	p.assign(m, f.name, x, f.check)
+	p.pop()
 }
 
 // assign puts the prepared x into m under key, if it is another value.
@@ -121,7 +166,7 @@ func (p *preparation) assign(m map[string]any, key string, x any, c *check) {
 	case float64:
 		m[key] = y
 	case map[string]any, []any:
-		if c.completes {
+		if c.completes || c.fallbackCheck != nil {
 			m[key] = y
 		}
 	}

@@ -46,7 +46,7 @@ func (p *Program) Validate(obj map[string]any) field.ErrorList {
 	v := inspections.Get().(*inspection)
 	defer inspections.Put(v)
 	v.path = v.path[:0]
-	v.object(p.root, obj, true)
+	v.parts(p.root, obj, true)
 	errs := v.errs
 	v.errs = nil
 	return errs
@@ -68,7 +68,7 @@ func (p *Program) Prepare(obj map[string]any) (unknown []string, changed bool) {
 	s := preparations.Get().(*preparation)
 	defer preparations.Put(s)
 	*s = preparation{path: s.path[:0], fill: true}
-	s.object(p.root.object, obj, true)
+	s.structure(p.root, obj, true)
 	unknown, changed = s.unknown, s.changed
 	s.unknown = nil
 	return unknown, changed
@@ -91,6 +91,9 @@ type check struct {
 	format  func(string) bool
 	list    *listCheck
 	object  *objectCheck
+	union   *unionCheck
+
+	fallbackCheck *fallbackCheck // nil but where only CUE can tell
 
 	fallback  any  // the default, if any
 	completes bool // the default is a list or struct: parts of it are completed to it
@@ -131,6 +134,9 @@ type objectCheck struct {
 	index    map[string]int
 	patterns []patternCheck
 	open     bool
+
+	comparisons []comparisonCheck
+	conditions  []conditionCheck
 }
 
 type fieldCheck struct {
@@ -180,6 +186,18 @@ func newCheck(n *Node, depth int) (*check, error) {
 		if err := c.addStruct(n.Struct, depth); err != nil {
 			return nil, err
 		}
+	}
+	if n.Union != nil {
+		if err := c.addUnion(n.Union, depth); err != nil {
+			return nil, err
+		}
+	}
+	if n.Fallback != nil {
+		var err error
+		if c.fallbackCheck, err = newFallbackCheck(n.Fallback); err != nil {
+			return nil, err
+		}
+		c.acts = true
 	}
 	c.narrows = c.kinds&(IntegerKind|NumberKind) == IntegerKind
 	c.acts = c.acts || c.narrows
@@ -234,20 +252,24 @@ func (c *check) addStruct(s *Struct, depth int) error {
 	o := &objectCheck{open: s.Open, index: make(map[string]int, len(s.Fields))}
 	c.object = o
 	for i, f := range s.Fields {
-		child, err := newCheck(f.Schema, depth+1)
+		fc, err := newFieldCheck(f, depth)
 		if err != nil {
-			return fmt.Errorf("%w (field %q)", err, f.Name)
-		}
-		fc := fieldCheck{name: f.Name, check: child, presence: f.Presence}
-		if f.Presence == Regular {
-			fc.absent, fc.fills = child.absent()
+			return err
 		}
 		if _, double := o.index[f.Name]; double {
 			return fmt.Errorf("schemas: field %q occurs twice", f.Name)
 		}
 		o.index[f.Name] = i
 		o.fields = append(o.fields, fc)
-		c.acts = c.acts || child.acts || fc.fills
+		c.acts = c.acts || fc.check.acts || fc.fills
+	}
+	if err := o.addRelations(s, depth); err != nil {
+		return err
+	}
+	for i := range o.conditions {
+		for _, fc := range o.conditions[i].fields {
+			c.acts = c.acts || fc.check.acts || fc.fills
+		}
 	}
 	for _, p := range s.Patterns {
 		key, err := newCheck(p.Key, depth+1)
@@ -270,13 +292,30 @@ func (c *check) addStruct(s *Struct, depth int) error {
 	return nil
 }
 
+func newFieldCheck(f Field, depth int) (fieldCheck, error) {
+	child, err := newCheck(f.Schema, depth+1)
+	if err != nil {
+		return fieldCheck{}, fmt.Errorf("%w (field %q)", err, f.Name)
+	}
+	fc := fieldCheck{name: f.Name, check: child, presence: f.Presence}
+	if f.Presence == Regular {
+		fc.absent, fc.fills = child.absent()
+	}
+	return fc, nil
+}
+
 // absent returns the value of a regular field that is missing from the data,
 // and whether it has one.
 func (c *check) absent() (any, bool) {
-	if c.fallback != nil || len(c.node.Default) > 0 {
+	if c.fallbackCheck == nil && (c.fallback != nil || len(c.node.Default) > 0) {
 		return c.fallback, true
 	}
-	if c.kinds != StructKind || c.object == nil {
+	switch {
+	case c.fallbackCheck != nil:
+		return c.fallbackCheck.absent()
+	case c.union != nil && c.union.ambiguous != nil:
+		return c.union.ambiguous.fallbackCheck.absent()
+	case c.kinds != StructKind || c.object == nil || c.union != nil:
 		return nil, false
 	}
 	value := make(map[string]any)

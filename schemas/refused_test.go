@@ -7,10 +7,12 @@ import (
 	"time"
 )
 
-// A refusal is a schema that the compiler must refuse. The line that the first
-// diagnostic names is marked with <-.
+// A refusal is a schema of which a part cannot be compiled: the compiler must refuse it, or
+// leave that part to CUE. The line that the first diagnostic, or the fallback, names is marked
+// with <-.
 type refusal struct {
 	name    string
+	left    bool // to CUE
 	schema  string
 	message string
 }
@@ -19,6 +21,7 @@ type refusal struct {
 var dependent = []refusal{
 	{
 		name: "a field equal to another",
+		left: true,
 		schema: `
 #schema: spec: {
 	a: int
@@ -28,6 +31,7 @@ var dependent = []refusal{
 	},
 	{
 		name: "a bound by another field",
+		left: true,
 		schema: `
 #schema: spec: {
 	min: int
@@ -37,6 +41,7 @@ var dependent = []refusal{
 	},
 	{
 		name: "a default taken from another field",
+		left: true,
 		schema: `
 #schema: spec: {
 	a: int
@@ -46,6 +51,7 @@ var dependent = []refusal{
 	},
 	{
 		name: "a default from another field that an alternative subsumes",
+		left: true,
 		schema: `
 #schema: spec: {
 	a: *1 | int
@@ -85,6 +91,7 @@ var dependent = []refusal{
 	},
 	{
 		name: "another field by way of let",
+		left: true,
 		schema: `
 #schema: spec: {
 	a: int
@@ -95,6 +102,7 @@ var dependent = []refusal{
 	},
 	{
 		name: "another field by way of an alias",
+		left: true,
 		schema: `
 #schema: spec: {
 	X=a: int
@@ -118,6 +126,7 @@ var dependent = []refusal{
 	},
 	{
 		name: "a hidden field that checks the data",
+		left: true,
 		schema: `
 #schema: spec: {
 	a:      int
@@ -127,6 +136,7 @@ var dependent = []refusal{
 	},
 	{
 		name: "another field within an alternative",
+		left: true,
 		schema: `
 #schema: spec: {
 	a: int
@@ -144,6 +154,7 @@ limit: int
 	},
 	{
 		name: "a condition",
+		left: true,
 		schema: `
 #schema: spec: {
 	a: int
@@ -153,6 +164,7 @@ limit: int
 	},
 	{
 		name: "a condition in a definition that is embedded",
+		left: true,
 		schema: `
 #base: {
 	a?: int
@@ -181,6 +193,7 @@ limit: int
 	},
 	{
 		name: "an interpolation of data",
+		left: true,
 		schema: `
 #schema: spec: {
 	a: string
@@ -190,6 +203,7 @@ limit: int
 	},
 	{
 		name: "arithmetic over data",
+		left: true,
 		schema: `
 #schema: spec: {
 	a: int
@@ -199,6 +213,7 @@ limit: int
 	},
 	{
 		name: "a computed field name",
+		left: true,
 		schema: `
 #schema: spec: {
 	#n: "a"
@@ -212,10 +227,23 @@ func TestRefused(t *testing.T) {
 	for _, test := range append(dependent, unsupported...) {
 		t.Run(test.name, func(t *testing.T) {
 			n, diags := compileText(t, test.schema)
+			line := 1 + strings.Count(test.schema[:strings.Index(test.schema, "<-")], "\n")
+			if test.left {
+				if diags != nil {
+					t.Fatal(diags)
+				}
+				left := n.Fallbacks()
+				if len(left) == 0 {
+					t.Fatal("compiled")
+				}
+				if want := fmt.Sprintf("schema.cue:%d", line); left[0].Source.String() != want || !strings.Contains(left[0].Reason, test.message) {
+					t.Errorf("want %s: %s; got %s: %s", want, test.message, left[0].Source, left[0].Reason)
+				}
+				return
+			}
 			if n != nil || diags == nil {
 				t.Fatal("compiled")
 			}
-			line := 1 + strings.Count(test.schema[:strings.Index(test.schema, "<-")], "\n")
 			if want := fmt.Sprintf("schema.cue:%d", line); diags[0].Pos.String() != want || !strings.Contains(diags[0].Message, test.message) {
 				t.Errorf("want %s: %s; got\n%v", want, test.message, diags)
 			}

@@ -63,6 +63,7 @@ func (v *inspection) pop()        { v.path = v.path[:len(v.path)-1] }
 
 // value checks x and everything below it.
 func (v *inspection) value(c *check, x any) {
+	before := len(v.errs)
 	switch x := x.(type) {
 	case string:
 		if !c.kinds.Has(StringKind) {
@@ -103,8 +104,9 @@ func (v *inspection) value(c *check, x any) {
 			return
 		}
 		if c.object != nil && !(c.completes && partOf(x, c.fallback)) {
-			v.object(c, x, false)
+			v.parts(c, x, false)
 		}
+		return
 	case []any:
 		if !c.kinds.Has(ListKind) {
 			v.wrongKind(c, x)
@@ -124,6 +126,43 @@ func (v *inspection) value(c *check, x any) {
 			Detail:   fmt.Sprintf("a Go value of type %T is not decoded JSON", x),
 		})
 	}
+	if c.fallbackCheck != nil {
+		v.askCUE(c, x, before)
+	}
+}
+
+// parts checks the fields of m, whichever alternative it is.
+func (v *inspection) parts(c *check, m map[string]any, root bool) {
+	before := len(v.errs)
+	if c.union != nil {
+		v.choose(c, m, root)
+	} else {
+		v.object(c, m, root)
+	}
+	if c.fallbackCheck != nil {
+		v.askCUE(c, content(m, root), before)
+	}
+}
+
+// content is what of an object is the schema's.
+func content(m map[string]any, root bool) map[string]any {
+	if !root {
+		return m
+	}
+	own := maps.Clone(m)
+	for key := range own {
+		if serverOwned(key) {
+			delete(own, key)
+		}
+	}
+	return own
+}
+
+// askCUE has CUE check x if nothing else has found fault with it.
+func (v *inspection) askCUE(c *check, x any, before int) {
+	if len(v.errs) == before {
+		v.fallback(c, x)
+	}
 }
 
 func (v *inspection) integer(c *check, x int64) {
@@ -141,9 +180,19 @@ func (v *inspection) integer(c *check, x int64) {
 func (v *inspection) object(c *check, m map[string]any, root bool) {
 	o := c.object
 	known := 0
+	var added map[string]bool
+	if o.conditions != nil {
+		added = v.added(o, m)
+	}
 	for i := range o.fields {
 		f := &o.fields[i]
 		x, ok := m[f.name]
+		if added[f.name] {
+			if ok {
+				known++
+			}
+			continue // a condition says what it is
+		}
 		if !ok {
 			if f.presence == Required || f.presence == Regular && !f.fills {
 				v.missing(f)
@@ -154,6 +203,9 @@ func (v *inspection) object(c *check, m map[string]any, root bool) {
 		v.push(step{name: f.name})
 		v.value(f.check, x)
 		v.pop()
+	}
+	if o.comparisons != nil {
+		v.compare(o, m)
 	}
 	if known == len(m) || o.open && len(o.patterns) == 0 {
 		return

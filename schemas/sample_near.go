@@ -2,13 +2,35 @@ package schemas
 
 import (
 	"math"
+	"math/rand/v2"
 	"regexp/syntax"
+	"slices"
 	"strings"
 )
 
+// A maker makes random data that is near what a form admits, for comparing what different
+// programs make of it.
+type maker struct {
+	*rand.Rand
+	unknown int // how many in a hundred structs get a field that the form does not know
+}
+
+func (g maker) oneOf(options ...string) string { return options[g.IntN(len(options))] }
+
+func (g maker) chance(percent int) bool { return g.IntN(100) < percent }
+
+// near returns a value that n admits, or almost.
+func (g maker) near(n *Node) any {
+	x := g.witness(n)
+	for range max(0, g.IntN(4)-1) {
+		x = g.mutate(x)
+	}
+	return x
+}
+
 // witness makes data from a form: valid data mostly, and values at and just
 // beyond the limits of a rule.
-func (g *grammar) witness(n *Node) any {
+func (g maker) witness(n *Node) any {
 	if n == nil {
 		return g.noise(1)
 	}
@@ -24,13 +46,16 @@ func (g *grammar) witness(n *Node) any {
 	case ListKind:
 		return g.witnessList(n.List)
 	case StructKind:
+		if n.Union != nil && g.chance(90) {
+			return g.witnessStruct(n.Union.Arms[g.IntN(len(n.Union.Arms))].Struct)
+		}
 		return g.witnessStruct(n.Struct)
 	default:
 		return g.witnessScalar(n, kind)
 	}
 }
 
-func (g *grammar) witnessList(l *List) any {
+func (g maker) witnessList(l *List) any {
 	if l == nil {
 		return []any{g.noise(1)}
 	}
@@ -48,7 +73,7 @@ func (g *grammar) witnessList(l *List) any {
 	return items
 }
 
-func (g *grammar) witnessStruct(s *Struct) any {
+func (g maker) witnessStruct(s *Struct) any {
 	m := make(map[string]any)
 	if s == nil {
 		return m
@@ -58,18 +83,25 @@ func (g *grammar) witnessStruct(s *Struct) any {
 			m[f.Name] = g.witness(f.Schema)
 		}
 	}
+	for _, condition := range s.Conditions {
+		for _, f := range condition.Fields {
+			if g.chance(50) {
+				m[f.Name] = g.witness(f.Schema)
+			}
+		}
+	}
 	for _, p := range s.Patterns {
 		if key, ok := sampleKey(p.Key, s); ok && g.chance(60) {
 			m[key] = g.witness(p.Value)
 		}
 	}
-	if s.Open && g.chance(20) || g.chance(3) {
+	if s.Open && g.chance(20) || g.chance(g.unknown) {
 		m[g.oneOf("open", "x-open", "0open")] = g.noise(1)
 	}
 	return m
 }
 
-func (g *grammar) witnessScalar(n *Node, kind Kinds) any {
+func (g maker) witnessScalar(n *Node, kind Kinds) any {
 	var rules []Scalar
 	for _, s := range n.Scalars {
 		if s.Kinds.Has(kind) {
@@ -126,7 +158,7 @@ func (g *grammar) witnessScalar(n *Node, kind Kinds) any {
 }
 
 // plain returns some scalar of the kind.
-func (g *grammar) plain(kind Kinds) any {
+func (g maker) plain(kind Kinds) any {
 	switch kind {
 	case BoolKind:
 		return g.chance(50)
@@ -136,4 +168,72 @@ func (g *grammar) plain(kind Kinds) any {
 		return float64(g.IntN(100)) + 0.25
 	}
 	return g.oneOf("", "a", "b", "text", "日本語")
+}
+
+// noise returns a random JSON value.
+func (g maker) noise(depth int) any {
+	n := 14
+	if depth > 0 {
+		n = 18
+	}
+	switch g.IntN(n) {
+	case 0:
+		return nil
+	case 1:
+		return g.chance(50)
+	case 2, 3, 4:
+		return []any{int64(0), int64(1), int64(-1), int64(5), int64(7), int64(1000), int64(1001)}[g.IntN(7)]
+	case 5, 6:
+		return []any{1.5, 0.1, -0.5, 5.5, 1e100}[g.IntN(5)]
+	case 7, 8, 9, 10, 11:
+		return g.oneOf("", "a", "b", "ab", "zzz", "const", "x1", "é")
+	case 12:
+		return map[string]any{}
+	case 13:
+		return []any{}
+	case 14, 15:
+		return []any{g.noise(depth - 1)}
+	}
+	return map[string]any{g.oneOf("a", "b", "x"): g.noise(depth - 1)}
+}
+
+// mutate makes one edit somewhere in x, and returns the result.
+func (g maker) mutate(x any) any {
+	switch x := x.(type) {
+	case map[string]any:
+		keys := make([]string, 0, len(x))
+		for k := range x {
+			keys = append(keys, k)
+		}
+		slices.Sort(keys)
+		if len(keys) == 0 || g.chance(15) {
+			x[g.oneOf("a", "b", "zz", "x-y", "e", "ab", "0")] = g.noise(1)
+			return x
+		}
+		k := keys[g.IntN(len(keys))]
+		switch g.IntN(6) {
+		case 0:
+			delete(x, k)
+		case 1:
+			x[k] = g.noise(1)
+		default:
+			x[k] = g.mutate(x[k])
+		}
+		return x
+	case []any:
+		if len(x) == 0 || g.chance(20) {
+			return append(x, g.noise(1))
+		}
+		i := g.IntN(len(x))
+		switch g.IntN(6) {
+		case 0:
+			return slices.Delete(x, i, i+1)
+		case 1:
+			return append(x, clone(x[i]))
+		default:
+			x[i] = g.mutate(x[i])
+		}
+		return x
+	}
+	return g.noise(1)
 }

@@ -1,0 +1,150 @@
+package schemas
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"cuelang.org/go/cue"
+	"k8s.io/apimachinery/pkg/util/sets"
+)
+
+// Formats that strings may be given by @k8s(format=...): those of CustomResourceDefinitions,
+// and quantity.
+var formatNames = sets.New("bsonobjectid", "byte", "cidr", "creditcard", "date", "date-time", "duration", "email", "hexcolor", "hostname",
+	"ipv4", "ipv6", "isbn", "isbn10", "isbn13", "k8s-long-name", "k8s-short-name", "mac", "password", "quantity", "rgbcolor", "ssn", "uri",
+	"uuid", "uuid3", "uuid4", "uuid5")
+
+// attributes reads what the attributes of a field say of it beyond CUE: @k8s(...) and
+// @stele(...). They never admit what CUE does not.
+func (c *compiler) attributes(n *Node, v cue.Value, at *place) {
+	for _, a := range v.Attributes(cue.ValueAttr) {
+		name := a.Name()
+		if name != "k8s" && name != "stele" {
+			continue
+		}
+		if a.NumArgs() == 0 {
+			c.refuse(at, nil, fmt.Sprintf("the attribute @%s()", name), "")
+		}
+		keys := map[string]string{}
+		for i := range a.NumArgs() {
+			key, value := a.Arg(i)
+			keys[key] = value
+			c.attribute(n, name, key, value, at)
+		}
+		if _, ok := keys["listMapKeys"]; ok && keys["listType"] != ListMap {
+			c.refuse(at, nil, "listMapKeys without listType=map", "")
+		}
+	}
+}
+
+func (c *compiler) attribute(n *Node, name, key, value string, at *place) {
+	written := fmt.Sprintf("the attribute @%s(%s)", name, key)
+	if value != "" {
+		written = fmt.Sprintf("the attribute @%s(%s=%s)", name, key, value)
+	}
+	refuse := func(why, hint string) { c.refuse(at, nil, written+why, hint) }
+	of := func(kinds Kinds, what string) bool {
+		if n.Kinds&^NullKind == 0 || n.Kinds&^NullKind&^kinds != 0 {
+			refuse(" on a field that is not "+what, "")
+			return false
+		}
+		return true
+	}
+	switch {
+	case name == "stele" && key == "sensitive" && value == "":
+		n.Sensitive = true
+	case name == "stele":
+		refuse("", "the only one is @stele(sensitive)")
+	case key == "immutable" && value == "":
+		source := at.source
+		n.Immutable = &source
+	case key == "format":
+		if !formatNames.Has(value) {
+			refuse(", which nothing would enforce", "the formats are "+strings.Join(sets.List(formatNames), ", "))
+		} else if of(StringKind|IntegerKind, "a string") {
+			n.Format = value
+		}
+	case key == "listType":
+		if !slices.Contains([]string{ListAtomic, ListSet, ListMap}, value) {
+			refuse("", "a list is atomic, a set or a map")
+		} else if of(ListKind, "a list") {
+			c.listType(n, value, refuse)
+		}
+	case key == "listMapKeys":
+		if of(ListKind, "a list") {
+			c.listMapKeys(n, value, refuse)
+		}
+	case key == "mapType":
+		switch {
+		case value != MapAtomic && value != MapGranular:
+			refuse("", "a map is atomic or granular")
+		case of(StructKind, "a struct"):
+			if n.Struct == nil {
+				n.Struct = &Struct{Open: true}
+			}
+			n.Struct.Type = value
+		}
+	case key == "intOrString" && value == "":
+		if n.Kinds&^NullKind != IntegerKind|StringKind {
+			refuse(" on a field that is not int | string", "")
+		}
+	case key == "nullable" && value == "":
+		if !n.Kinds.Has(NullKind) {
+			refuse(" on a field that admits no null", "write null | ...")
+		}
+	case key == "embeddedResource" && value == "":
+		n.Embedded = of(StructKind, "a struct")
+	case key == "preserveUnknownFields" && value == "":
+		if of(StructKind, "a struct") {
+			c.preserved = append(c.preserved, preserved{n, at})
+		}
+	default:
+		refuse("", "known are listType, listMapKeys, mapType, format, immutable, intOrString, nullable, embeddedResource and preserveUnknownFields")
+	}
+}
+
+// preserved is a struct that is said to preserve unknown fields: it has to be open.
+type preserved struct {
+	n  *Node
+	at *place
+}
+
+func (c *compiler) checkPreserved() {
+	for _, p := range c.preserved {
+		if s := p.n.Struct; s != nil && !s.Open {
+			c.refuse(p.at, nil, "the attribute @k8s(preserveUnknownFields) on a struct that admits none", "write ... in the struct")
+		}
+	}
+}
+
+func (c *compiler) listType(n *Node, value string, refuse func(string, string)) {
+	if n.List == nil {
+		n.List = &List{}
+	}
+	n.List.Type = value
+	if items := n.List.Items; value == ListSet && (items == nil || items.Kinds&(ListKind|StructKind) != 0) {
+		refuse(" on a list of items that are not scalars", "")
+	}
+}
+
+func (c *compiler) listMapKeys(n *Node, value string, refuse func(string, string)) {
+	if n.List == nil || n.List.Items == nil || n.List.Items.Kinds != StructKind || n.List.Items.Struct == nil {
+		refuse(" on a list of items that are not structs", "")
+		return
+	}
+	for key := range strings.SplitSeq(value, ",") {
+		key = strings.TrimSpace(key)
+		i := slices.IndexFunc(n.List.Items.Struct.Fields, func(f Field) bool { return f.Name == key })
+		switch {
+		case i < 0:
+			refuse(fmt.Sprintf(", but the items have no field %q", key), "")
+			return
+		case n.List.Items.Struct.Fields[i].Schema.Kinds&^scalarKinds != 0:
+			refuse(fmt.Sprintf(", but the field %q is not a scalar", key), "")
+		case n.List.Items.Struct.Fields[i].Presence == Optional && n.List.Items.Fallback == nil:
+			refuse(fmt.Sprintf(", but the field %q may be missing", key), "write "+key+"! or give it a default")
+		}
+		n.List.MapKeys = append(n.List.MapKeys, key)
+	}
+}

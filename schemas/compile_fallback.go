@@ -1,0 +1,329 @@
+package schemas
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"slices"
+
+	"cuelang.org/go/cue"
+	"cuelang.org/go/cue/ast"
+	"cuelang.org/go/cue/cuecontext"
+	"cuelang.org/go/cue/format"
+)
+
+// maxFallback bounds the text of a fallback, in bytes.
+const maxFallback = 256 << 10
+
+// leave records that the form cannot say what node means, which stands at a place: CUE
+// itself is to evaluate the smallest part of the object that holds all data that node
+// refers to. Data outside the object is refused.
+func (c *compiler) leave(at *place, node ast.Node, message, hint string) {
+	at.vague = true
+	anchor := at
+	if node != nil {
+		for _, id := range namesIn(node) {
+			anchor = c.reaches(at, anchor, id, map[ast.Node]bool{})
+		}
+	}
+	if anchor == nil {
+		c.refuse(at, node, message, hint)
+		return
+	}
+	c.leaveTo(anchor, at, node, message)
+}
+
+// leaveTo has CUE evaluate the part of the object at anchor.
+func (c *compiler) leaveTo(anchor, at *place, node ast.Node, message string) {
+	for anchor.passing {
+		anchor = anchor.parent
+	}
+	reason := reason{message: message, source: c.position(node, at)}
+	if !slices.Contains(anchor.reasons, reason) {
+		anchor.reasons = append(anchor.reasons, reason)
+	}
+}
+
+// A reason is why CUE has to evaluate a part of an object.
+type reason struct {
+	message string
+	source  Position
+}
+
+// namesIn returns the identifiers of an expression that are resolved outside of it.
+func namesIn(node ast.Node) (names []*ast.Ident) {
+	within := map[ast.Node]bool{}
+	var all []*ast.Ident
+	ast.Walk(node, func(n ast.Node) bool {
+		within[n] = true
+		switch n := n.(type) {
+		case *ast.Field:
+			// Its label is no reference, unless it is computed.
+			switch l := n.Label.(type) {
+			case *ast.Ident, *ast.BasicLit:
+			default:
+				all = append(all, namesIn(l)...)
+			}
+			all = append(all, namesOf(n.Value)...)
+			within[n.Value] = true
+			ast.Walk(n.Value, func(n ast.Node) bool { within[n] = true; return true }, nil)
+			return false
+		case *ast.SelectorExpr:
+			all = append(all, namesIn(n.X)...)
+			return false
+		case *ast.Ident:
+			all = append(all, n)
+		}
+		return true
+	}, nil)
+	for _, id := range all {
+		if !within[id.Scope] && !within[id.Node] || id.Scope == nil && id.Node == nil {
+			names = append(names, id)
+		}
+	}
+	return names
+}
+
+func namesOf(node ast.Node) []*ast.Ident {
+	if node == nil {
+		return nil
+	}
+	return namesIn(node)
+}
+
+// reaches widens anchor to the place that holds what an identifier stands for; nil if that
+// is data outside of the object. Declarations within the object are followed.
+func (c *compiler) reaches(at, anchor *place, id *ast.Ident, seen map[ast.Node]bool) *place {
+	if anchor == nil || seen[id] {
+		return anchor
+	}
+	seen[id] = true
+	m := meaningOf(id)
+	if m == isPredeclared || m == isPackage {
+		return anchor
+	}
+	for p := at; p != nil; p = p.parent {
+		decl, ok := p.declares(id)
+		if !ok {
+			continue
+		}
+		anchor = outer(anchor, p)
+		if decl != nil {
+			for _, next := range namesIn(decl) {
+				anchor = c.reaches(at, anchor, next, seen)
+			}
+		}
+		return anchor
+	}
+	if m == isFixed {
+		return anchor // declared where no data can change it
+	}
+	return nil
+}
+
+// outer returns the place that holds the other.
+func outer(a, b *place) *place {
+	for p := a; p != nil; p = p.parent {
+		if p == b {
+			return b
+		}
+	}
+	return a
+}
+
+// declares reports whether the identifier is declared by a struct literal that contributes
+// to the place, and returns the value that it is given there, as far as that can be told.
+func (p *place) declares(id *ast.Ident) (value ast.Node, ok bool) {
+	for _, lit := range p.literals {
+		if id.Scope != lit && !slices.ContainsFunc(declsOf(lit), func(d ast.Decl) bool { return holds(d, id.Node) }) {
+			continue
+		}
+		for _, d := range declsOf(lit) {
+			switch d := d.(type) {
+			case *ast.Field:
+				if name, _, err := ast.LabelName(d.Label); err == nil && name == id.Name || holds(d, id.Node) {
+					return d.Value, true
+				}
+			case *ast.LetClause:
+				if d.Ident.Name == id.Name {
+					return d.Expr, true
+				}
+			}
+		}
+		return nil, true
+	}
+	return nil, false
+}
+
+func declsOf(lit ast.Node) []ast.Decl {
+	switch lit := lit.(type) {
+	case *ast.StructLit:
+		return lit.Elts
+	case *ast.File:
+		return lit.Decls
+	}
+	return nil
+}
+
+// holds reports whether a declaration is node, or the declaration of an alias that is node.
+func holds(d ast.Decl, node ast.Node) bool {
+	if node == nil {
+		return false
+	}
+	if d == node {
+		return true
+	}
+	f, ok := d.(*ast.Field)
+	return ok && (f.Label == node || f.Value == node)
+}
+
+// vague returns the node of a value that the form cannot describe: what can be said of it
+// without knowing the data.
+func (c *compiler) vague(n *Node, v cue.Value, s shape, at *place) {
+	kind := v.IncompleteKind()
+	if kind == cue.BottomKind {
+		kind = s.kinds // without data CUE cannot say
+	}
+	n.Kinds = kindsOf(kind)
+	if n.Kinds == 0 || at.recursive {
+		n.Kinds = AnyKind
+		return
+	}
+	a := armsOf(v)
+	if n.Kinds.Has(StructKind) {
+		if len(a.structs) == 0 && v.IncompleteKind() == cue.StructKind {
+			a.structs = append(a.structs, v)
+		}
+		n.Struct = &Struct{Open: true}
+		if a.alone || len(a.structs) == s.structs { // none is lost
+			for i, x := range a.structs {
+				if arm := c.structOf(x, s, at); i == 0 {
+					n.Struct = clonedStruct(arm)
+				} else {
+					n.Struct = mergedStructs(n.Struct, arm)
+				}
+			}
+		}
+		n.Struct.Open = true
+	}
+	if n.Kinds.Has(ListKind) && len(a.lists) == 1 && s.lists <= 1 && !fixedItems(a.lists[0]) {
+		if item := a.lists[0].LookupPath(cue.MakePath(cue.AnyIndex)); item.Exists() {
+			n.List = &List{Items: c.node(item, at.below("[]", Required))}
+		}
+	}
+}
+
+// fallback completes the node of a place where CUE is to evaluate the object: v is
+// written out in full, so that it needs nothing from outside itself, and what else is said
+// of it becomes what holds whatever the data. What cannot be written out is left to the
+// place around it.
+func (c *compiler) fallback(n *Node, v cue.Value, at *place) {
+	first := at.reasons[0]
+	text, err := c.selfContained(v, n)
+	switch {
+	case err == nil:
+		weaken(n)
+		n.Fallback = &Fallback{CUE: text, Reason: first.message, Source: first.source}
+	case at.parent == nil:
+		c.diags = append(c.diags, Diagnostic{Pos: first.source, Path: at.path, Message: first.message,
+			Hint: fmt.Sprintf("only CUE itself can check that, and it cannot be evaluated apart from the rest: %v", err)})
+	default:
+		weaken(n)
+		at.parent.reasons = append(at.parent.reasons, first)
+	}
+}
+
+// selfContained writes v, whose node is n, as an expression that needs nothing from outside
+// itself, and makes sure that it means the same.
+func (c *compiler) selfContained(v cue.Value, n *Node) (string, error) {
+	syntax := c.own(v).Syntax(cue.InlineImports(true), cue.Definitions(true), cue.Optional(true), cue.Hidden(true),
+		cue.Attributes(false), cue.Docs(false))
+	text, err := format.Node(syntax, format.Simplify())
+	if err != nil {
+		return "", err
+	}
+	if len(text) > maxFallback {
+		return "", fmt.Errorf("it is %d bytes long, the limit is %d", len(text), maxFallback)
+	}
+	again := cuecontext.New().CompileBytes(text)
+	if err := again.Validate(); err != nil && v.Validate() == nil {
+		return "", err
+	}
+	if again.IncompleteKind() != v.IncompleteKind() {
+		return "", fmt.Errorf("written out it is of the type %v, not %v", again.IncompleteKind(), v.IncompleteKind())
+	}
+	g := maker{rand.New(rand.NewPCG(3, 4)), 30}
+	for range exportTries {
+		value, err := json.Marshal(g.near(n))
+		if err != nil {
+			continue
+		}
+		was, is := ask(v, value), ask(again, value)
+		if was.valid() != is.valid() || was.valid() && !reflect.DeepEqual(was.result, is.result) {
+			return "", fmt.Errorf("written out it says something else of %s", value)
+		}
+	}
+	return string(text), nil
+}
+
+// exportTries is how many values an expression that was written out is compared with the
+// original by.
+const exportTries = 24
+
+// own returns of a conjunction the part that the bundle has written, without what the
+// server's definitions say of every schema, which is nothing.
+func (c *compiler) own(v cue.Value) cue.Value {
+	op, args := v.Expr()
+	if op != cue.AndOp {
+		return v
+	}
+	var mine []cue.Value
+	for _, a := range args {
+		if _, ok := c.sourceOf(a); ok {
+			mine = append(mine, a)
+		}
+	}
+	if len(mine) == 1 {
+		return c.own(mine[0])
+	}
+	return v
+}
+
+// weaken makes of n what its fallback does not contradict, whatever the data: which fields
+// there must be, which there may be and what they are if missing is CUE's to say.
+func weaken(n *Node) {
+	if n == nil {
+		return
+	}
+	n.Fallback, n.Union = nil, nil
+	if !isScalarJSON(n.Default) {
+		n.Default = nil
+	}
+	if n.List != nil {
+		n.List.MinItems, n.List.Unique = nil, false
+		weaken(n.List.Items)
+	}
+	if s := n.Struct; s != nil {
+		for i := range s.Fields {
+			s.Fields[i].Presence = Optional
+			weaken(s.Fields[i].Schema)
+		}
+		for i := range s.Patterns {
+			weaken(s.Patterns[i].Value)
+		}
+		for _, condition := range s.Conditions {
+			for _, f := range condition.Fields {
+				if !slices.ContainsFunc(s.Fields, func(g Field) bool { return g.Name == f.Name }) {
+					weaken(f.Schema)
+					s.Fields = append(s.Fields, Field{Name: f.Name, Presence: Optional, Schema: f.Schema})
+				}
+			}
+		}
+		s.Open, s.Comparisons, s.Conditions = true, nil, nil
+	}
+}
+
+func isScalarJSON(text []byte) bool {
+	return len(text) > 0 && text[0] != '{' && text[0] != '['
+}
