@@ -330,7 +330,8 @@ func (c *compiler) literalOf(v cue.Value, at *place) (json.RawMessage, bool) {
 // basic type, bounds and validators.
 func (c *compiler) scalar(v cue.Value, at *place) Scalar {
 	s := Scalar{Kinds: kindsOf(v.IncompleteKind())}
-	if v.IncompleteKind() == cue.FloatKind {
+	said := func(d Diagnostic) bool { return d.Path == at.path }
+	if v.IncompleteKind() == cue.FloatKind && !slices.ContainsFunc(c.diags, said) {
 		c.refuse(at, v.Source(), "the type float, which does not admit 1", "write number")
 	}
 	c.rules(&s, v, at)
