@@ -48,6 +48,7 @@ type compiler struct {
 	following  map[ast.Node]bool // references being surveyed
 	claims     map[*Struct]claim
 	unions     map[*Node]claim
+	named      map[string]cue.Value // what identifiers refer to
 	preserved  []preserved
 	forced     map[string]reason // what has to be left to CUE, by its path
 	scratch    *cue.Context      // for values that the compiler makes up
@@ -64,6 +65,7 @@ func newCompiler(locate func(token.Pos) (Position, bool)) *compiler {
 		following: make(map[ast.Node]bool),
 		claims:    make(map[*Struct]claim),
 		unions:    make(map[*Node]claim),
+		named:     make(map[string]cue.Value),
 		forced:    make(map[string]reason),
 		scratch:   cuecontext.New(),
 	}
@@ -288,6 +290,11 @@ func (c *compiler) node(v cue.Value, at *place) *Node {
 // list of the schema.
 func (c *compiler) bottom(n *Node, v cue.Value, s shape, at *place, refused bool) {
 	if v.IsConcrete() || s.kinds != cue.ListKind || !s.hasMinItems() {
+		if isCycle(v.Err()) && at.parent != nil && !refused {
+			n.Kinds = AnyKind
+			c.leaveTo(at.parent, at, nil, recursion)
+			return
+		}
 		if !refused {
 			c.reported(v.Err(), at)
 		}
@@ -308,6 +315,14 @@ func (c *compiler) bottom(n *Node, v cue.Value, s shape, at *place, refused bool
 	n.Kinds = ListKind
 	n.List = c.limits(s)
 	n.List.Items = c.items(item, s, at)
+}
+
+// isCycle reports whether CUE has given up on a definition that refers to itself.
+func isCycle(err error) bool {
+	return slices.ContainsFunc(errors.Errors(err), func(e errors.Error) bool {
+		format, _ := e.Msg()
+		return format == "structural cycle"
+	})
 }
 
 // maxMinItems bounds the lists that the compiler makes up to satisfy a schema.

@@ -18,7 +18,7 @@ func disagreement(v cue.Value, n *Node, tries, unknown int) (value, how string) 
 	if err != nil {
 		return "", err.Error()
 	}
-	g := maker{rand.New(rand.NewPCG(5, 6)), unknown}
+	g := maker{rand.New(rand.NewPCG(5, 6)), unknown, n.names(), 60}
 	for range tries {
 		text, err := json.Marshal(g.near(n))
 		if err != nil {
@@ -72,4 +72,16 @@ func asCUE(n *Node) *Node {
 		}
 	})
 	return &plain
+}
+
+// names returns the names of all fields in n.
+func (n *Node) names() (names []string) {
+	n.visit("", func(_ string, n *Node) {
+		if n.Struct != nil {
+			for _, f := range n.Struct.Fields {
+				names = append(names, f.Name)
+			}
+		}
+	})
+	return names
 }

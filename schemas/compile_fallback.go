@@ -6,10 +6,12 @@ import (
 	"math/rand/v2"
 	"reflect"
 	"slices"
+	"strings"
 
 	"cuelang.org/go/cue"
 	"cuelang.org/go/cue/ast"
 	"cuelang.org/go/cue/cuecontext"
+	"cuelang.org/go/cue/errors"
 	"cuelang.org/go/cue/format"
 )
 
@@ -55,41 +57,47 @@ type reason struct {
 func namesIn(node ast.Node) (names []*ast.Ident) {
 	within := map[ast.Node]bool{}
 	var all []*ast.Ident
-	ast.Walk(node, func(n ast.Node) bool {
-		within[n] = true
-		switch n := n.(type) {
-		case *ast.Field:
-			// Its label is no reference, unless it is computed.
-			switch l := n.Label.(type) {
-			case *ast.Ident, *ast.BasicLit:
-			default:
-				all = append(all, namesIn(l)...)
+	var walk func(ast.Node)
+	walk = func(node ast.Node) {
+		ast.Walk(node, func(n ast.Node) bool {
+			within[n] = true
+			switch n := n.(type) {
+			case *ast.Field:
+				switch l := n.Label.(type) {
+				case *ast.Ident, *ast.BasicLit:
+					within[l] = true // it is no reference
+				default:
+					walk(l)
+				}
+				if n.Value != nil {
+					walk(n.Value)
+				}
+				return false
+			case *ast.SelectorExpr:
+				walk(n.X)
+				return false
+			case *ast.ForClause:
+				walk(n.Source)
+				return false
+			case *ast.LetClause:
+				walk(n.Expr)
+				return false
+			case *ast.Alias:
+				walk(n.Expr)
+				return false
+			case *ast.Ident:
+				all = append(all, n)
 			}
-			all = append(all, namesOf(n.Value)...)
-			within[n.Value] = true
-			ast.Walk(n.Value, func(n ast.Node) bool { within[n] = true; return true }, nil)
-			return false
-		case *ast.SelectorExpr:
-			all = append(all, namesIn(n.X)...)
-			return false
-		case *ast.Ident:
-			all = append(all, n)
-		}
-		return true
-	}, nil)
+			return true
+		}, nil)
+	}
+	walk(node)
 	for _, id := range all {
-		if !within[id.Scope] && !within[id.Node] || id.Scope == nil && id.Node == nil {
+		if (id.Scope == nil || !within[id.Scope]) && (id.Node == nil || !within[id.Node]) {
 			names = append(names, id)
 		}
 	}
 	return names
-}
-
-func namesOf(node ast.Node) []*ast.Ident {
-	if node == nil {
-		return nil
-	}
-	return namesIn(node)
 }
 
 // reaches widens anchor to the place that holds what an identifier stands for; nil if that
@@ -237,39 +245,143 @@ func (c *compiler) fallback(n *Node, v cue.Value, at *place) {
 // selfContained writes v, whose node is n, as an expression that needs nothing from outside
 // itself, and makes sure that it means the same.
 func (c *compiler) selfContained(v cue.Value, n *Node) (string, error) {
-	syntax := c.own(v).Syntax(cue.InlineImports(true), cue.Definitions(true), cue.Optional(true), cue.Hidden(true),
-		cue.Attributes(false), cue.Docs(false))
-	text, err := format.Node(syntax, format.Simplify())
+	w, err := c.written(c.own(v))
 	if err != nil {
 		return "", err
 	}
-	if len(text) > maxFallback {
-		return "", fmt.Errorf("it is %d bytes long, the limit is %d", len(text), maxFallback)
+	// What is written out forgets that a struct is closed if it has fields that depend on data.
+	for _, text := range []string{w.imports + w.body, w.imports + "_#closed\n_#closed: " + w.body} {
+		again := cuecontext.New().CompileString(text)
+		if err = again.Validate(); err != nil && v.Validate() == nil {
+			return "", err
+		}
+		if err = sameMeaning(v, again, n, w.keys); err == nil {
+			return text, nil
+		}
 	}
-	again := cuecontext.New().CompileBytes(text)
-	if err := again.Validate(); err != nil && v.Validate() == nil {
-		return "", err
+	return "", err
+}
+
+// A writing is a value that was written out.
+type writing struct {
+	imports, body string
+	keys          []string // names of the fields that occur in it
+}
+
+// written writes v out, with the definitions that the exporter leaves out because they
+// refer to themselves.
+func (c *compiler) written(v cue.Value) (*writing, error) {
+	w := &writing{}
+	if err := w.add(v, ""); err != nil {
+		return nil, err
 	}
-	if again.IncompleteKind() != v.IncompleteKind() {
-		return "", fmt.Errorf("written out it is of the type %v, not %v", again.IncompleteKind(), v.IncompleteKind())
+	for range maxNamed {
+		name := unresolved(w.imports + w.body)
+		of, ok := c.named[name]
+		if !ok {
+			break
+		}
+		if err := w.add(of, name, cue.Raw()); err != nil {
+			return nil, err
+		}
 	}
-	g := maker{rand.New(rand.NewPCG(3, 4)), 30}
+	if size := len(w.imports) + len(w.body); size > maxFallback {
+		return nil, fmt.Errorf("it is %d bytes long, the limit is %d", size, maxFallback)
+	}
+	return w, nil
+}
+
+// add writes out v: the value itself, or a definition beside it.
+func (w *writing) add(v cue.Value, name string, options ...cue.Option) error {
+	var syntax ast.Node = v.Syntax(append([]cue.Option{cue.InlineImports(true), cue.Definitions(true), cue.Optional(true), cue.Hidden(true),
+		cue.Attributes(false), cue.Docs(false)}, options...)...)
+	ast.Walk(syntax, func(n ast.Node) bool {
+		if f, ok := n.(*ast.Field); ok {
+			if name, _, err := ast.LabelName(f.Label); err == nil {
+				w.keys = append(w.keys, name)
+			}
+		}
+		return true
+	}, nil)
+	if file, ok := syntax.(*ast.File); ok {
+		body := &ast.StructLit{}
+		for _, d := range file.Decls {
+			switch d.(type) {
+			case *ast.ImportDecl:
+				text, err := format.Node(d)
+				if err != nil {
+					return err
+				}
+				if line := string(text) + "\n"; !strings.Contains(w.imports, line) {
+					w.imports += line
+				}
+			case *ast.Package:
+			default:
+				body.Elts = append(body.Elts, d)
+			}
+		}
+		syntax = body
+		if e, ok := soleEmbedding(body); ok {
+			syntax = e
+		}
+	}
+	text, err := format.Node(syntax, format.Simplify())
+	if err != nil {
+		return err
+	}
+	if name == "" {
+		w.body = string(text)
+	} else {
+		w.body = fmt.Sprintf("{%s\n%s: %s\n}", w.body, name, text)
+	}
+	return nil
+}
+
+// soleEmbedding returns the expression that is all that a struct embeds.
+func soleEmbedding(s *ast.StructLit) (ast.Expr, bool) {
+	if len(s.Elts) != 1 {
+		return nil, false
+	}
+	e, ok := s.Elts[0].(*ast.EmbedDecl)
+	if !ok {
+		return nil, false
+	}
+	return e.Expr, true
+}
+
+// maxNamed is how many definitions may be missing from an expression that was written out.
+const maxNamed = 32
+
+// unresolved returns a name that the text refers to and does not declare, "" if there is
+// none.
+func unresolved(text string) string {
+	for _, e := range errors.Errors(cuecontext.New().CompileString(text).Validate()) {
+		if format, args := e.Msg(); format == "reference %q not found" && len(args) == 1 {
+			return fmt.Sprint(args[0])
+		}
+	}
+	return ""
+}
+
+// sameMeaning compares two values by what CUE makes of data that is near n.
+func sameMeaning(v, again cue.Value, n *Node, keys []string) error {
+	g := maker{rand.New(rand.NewPCG(3, 4)), 30, keys, 85}
 	for range exportTries {
 		value, err := json.Marshal(g.near(n))
 		if err != nil {
 			continue
 		}
 		was, is := ask(v, value), ask(again, value)
-		if was.valid() != is.valid() || was.valid() && !reflect.DeepEqual(was.result, is.result) {
-			return "", fmt.Errorf("written out it says something else of %s", value)
+		if was.valid() != is.valid() || was.contradicted != is.contradicted || was.valid() && !reflect.DeepEqual(was.result, is.result) {
+			return fmt.Errorf("written out it says something else of %s", value)
 		}
 	}
-	return string(text), nil
+	return nil
 }
 
 // exportTries is how many values an expression that was written out is compared with the
 // original by.
-const exportTries = 24
+const exportTries = 40
 
 // own returns of a conjunction the part that the bundle has written, without what the
 // server's definitions say of every schema, which is nothing.

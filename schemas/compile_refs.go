@@ -110,6 +110,9 @@ func (c *compiler) reference(v cue.Value, x ast.Expr, op cue.Op, args []cue.Valu
 
 // follow surveys what the reference x refers to.
 func (c *compiler) follow(t cue.Value, x ast.Node, at *place) shape {
+	if id, ok := x.(*ast.Ident); ok {
+		c.named[id.Name] = t
+	}
 	if c.following[x] {
 		c.refuseRecursion(at, x)
 		return everything()

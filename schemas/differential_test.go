@@ -100,7 +100,7 @@ var expectedRefusals = []string{
 // differential runs one schema against CUE, with objects as many. It returns
 // what became of the schema: "" if CUE itself refuses it.
 func differential(t *testing.T, seed uint64, objects int) string {
-	g := &grammar{maker: maker{rand.New(rand.NewPCG(seed, 0)), 3}}
+	g := &grammar{maker: maker{rand.New(rand.NewPCG(seed, 0)), 3, nil, 0}}
 	generated := g.schema()
 	text := generated.text
 	ctx := cuecontext.New()

@@ -171,6 +171,7 @@ func faultOf(e errors.Error) fault {
 	case msg == notAllowed:
 		f.kind = notAllowedHere
 	case strings.HasPrefix(f.message, "incomplete value"), strings.HasPrefix(f.message, "field is required"),
+		strings.HasPrefix(f.message, "required field missing"),
 		strings.HasPrefix(f.message, "cannot reference optional field"):
 		f.kind = incomplete
 	}

@@ -129,7 +129,7 @@ func TestOpenAPIIsStructural(t *testing.T) {
 func TestOpenAPIAdmitsWhatTheProgramAdmits(t *testing.T) {
 	checked := 0
 	for seed := range uint64(300) {
-		g := &grammar{maker: maker{rand.New(rand.NewPCG(seed, 1)), 3}}
+		g := &grammar{maker: maker{rand.New(rand.NewPCG(seed, 1)), 3, nil, 0}}
 		generated := g.schema()
 		text := generated.text
 		v := cuecontext.New().CompileString(text, cue.Filename("schema.cue"))

@@ -61,6 +61,7 @@ var dependent = []refusal{
 	},
 	{
 		name: "another field by way of a definition",
+		left: true,
 		schema: `
 #schema: spec: {
 	a: int
@@ -81,6 +82,7 @@ var dependent = []refusal{
 	},
 	{
 		name: "a part of another field by way of a definition",
+		left: true,
 		schema: `
 #schema: spec: {
 	o: {y: int}
@@ -112,6 +114,7 @@ var dependent = []refusal{
 	},
 	{
 		name: "the value itself by way of an alias",
+		left: true,
 		schema: `
 #schema: spec: a: X={b: int, c: X.b} // <-
 `,
@@ -175,6 +178,7 @@ limit: int
 	},
 	{
 		name: "a loop over fields",
+		left: true,
 		schema: `
 #schema: spec: {
 	a: [string]: int
@@ -184,6 +188,7 @@ limit: int
 	},
 	{
 		name: "a loop in a list",
+		left: true,
 		schema: `
 #schema: spec: {
 	#l: ["a"]

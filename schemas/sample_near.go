@@ -12,7 +12,9 @@ import (
 // programs make of it.
 type maker struct {
 	*rand.Rand
-	unknown int // how many in a hundred structs get a field that the form does not know
+	unknown int      // how many in a hundred structs get a field that the form does not know
+	keys    []string // of which such fields may have names
+	full    int      // how many in a hundred fields are there that may be missing
 }
 
 func (g maker) oneOf(options ...string) string { return options[g.IntN(len(options))] }
@@ -79,13 +81,13 @@ func (g maker) witnessStruct(s *Struct) any {
 		return m
 	}
 	for _, f := range s.Fields {
-		if f.Presence == Required && g.chance(95) || f.Presence == Regular && g.chance(70) || g.chance(40) {
+		if f.Presence == Required && g.chance(95) || f.Presence == Regular && g.chance(max(70, g.full)) || g.chance(max(40, g.full)) {
 			m[f.Name] = g.witness(f.Schema)
 		}
 	}
 	for _, condition := range s.Conditions {
 		for _, f := range condition.Fields {
-			if g.chance(50) {
+			if g.chance(max(50, g.full/2)) {
 				m[f.Name] = g.witness(f.Schema)
 			}
 		}
@@ -96,7 +98,7 @@ func (g maker) witnessStruct(s *Struct) any {
 		}
 	}
 	if s.Open && g.chance(20) || g.chance(g.unknown) {
-		m[g.oneOf("open", "x-open", "0open")] = g.noise(1)
+		m[g.oneOf(append(slices.Clip(g.keys), "open", "x-open", "0open")...)] = g.noise(1)
 	}
 	return m
 }

@@ -1,0 +1,207 @@
+package schemas
+
+import (
+	"strings"
+	"testing"
+
+	"cuelang.org/go/cue"
+	"cuelang.org/go/cue/cuecontext"
+)
+
+// relations are schemas in which parts of an object depend on each other, or that have
+// alternatives: spec, and what it must accept and refuse. Each verdict is CUE's as well, and so
+// is what comes of the accepted ones. left is what only CUE evaluates: paths.
+var relations = []struct {
+	name   string
+	decls  string
+	spec   string
+	left   string
+	accept []string
+	refuse []string
+}{
+	{
+		name:   "a union told apart by a constant",
+		spec:   `u!: {t: "a", x: int} | {t: "b", y: *3 | int}`,
+		accept: []string{`{"u": {"t": "a", "x": 1}}`, `{"u": {"t": "b"}}`, `{"u": {"t": "b", "y": 5}}`, `{"u": {"x": 1}}`},
+		refuse: []string{`{"u": {"t": "a"}}`, `{"u": {"t": "c"}}`, `{"u": {"t": "a", "x": 1, "y": 2}}`, `{"u": {}}`, `{}`, `{"u": null}`, `{"u": {"t": 1}}`},
+	},
+	{
+		name: "a union of definitions", decls: "#A: {t!: \"a\", x?: int}\n#B: {t!: \"b\" | \"c\", y?: string}",
+		spec:   `u?: #A | #B`,
+		accept: []string{`{}`, `{"u": {"t": "a"}}`, `{"u": {"t": "c", "y": "z"}}`},
+		refuse: []string{`{"u": {"t": "a", "y": "z"}}`, `{"u": {"x": 1}}`, `{"u": {"t": "d"}}`},
+	},
+	{
+		name: "a union told apart by what is there", decls: "#Secret: {secret!: {name!: string}}\n#Env: {env!: string}",
+		spec:   `from!: #Secret | #Env`,
+		accept: []string{`{"from": {"secret": {"name": "x"}}}`, `{"from": {"env": "X"}}`},
+		refuse: []string{`{"from": {}}`, `{"from": {"secret": {"name": "x"}, "env": "X"}}`, `{"from": {"secret": {}}}`, `{"from": {"env": 1}}`},
+	},
+	{
+		name:   "a union in which one part is common",
+		spec:   `u!: {name: string, {t: "a", x: int} | {t: "b", y?: int}}`,
+		accept: []string{`{"u": {"name": "n", "t": "a", "x": 1}}`, `{"u": {"name": "n", "t": "b"}}`},
+		refuse: []string{`{"u": {"t": "b"}}`, `{"u": {"name": "n", "t": "b", "x": 1}}`},
+	},
+	{
+		name: "a nullable union", spec: `u: null | {t: "a"} | {t: "b", n?: int}`,
+		accept: []string{`{"u": null}`, `{"u": {"t": "b", "n": 1}}`},
+		refuse: []string{`{"u": {"t": "a", "n": 1}}`, `{}`},
+	},
+	{
+		name: "unions in unions", decls: "#X: {x: 1} | {x: 2, z?: int}",
+		spec:   `u!: {t: "a", v: #X} | {t: "b", v: [...#X]}`,
+		accept: []string{`{"u": {"t": "a", "v": {"x": 2, "z": 1}}}`, `{"u": {"t": "b", "v": [{"x": 1}, {"x": 2}]}}`},
+		refuse: []string{`{"u": {"t": "a", "v": {"x": 1, "z": 1}}}`, `{"u": {"t": "b", "v": [{"x": 3}]}}`},
+	},
+	{
+		name:   "alternatives that come to the same",
+		spec:   `u!: {a: int, c: *1 | int} | {a: int, c: *2 | int}`,
+		accept: []string{`{"u": {"a": 1, "c": 1}}`},
+		refuse: []string{`{"u": {"a": 1}}`, `{"u": {"c": 1}}`},
+	},
+	{
+		name: "a bound that is another field", spec: "min: int\nmax: int & >min",
+		accept: []string{`{"min": 1, "max": 2}`},
+		refuse: []string{`{"min": 1, "max": 1}`, `{"max": 1}`, `{"min": 1}`, `{"min": 1, "max": "x"}`},
+	},
+	{
+		name: "a bound on an optional field", spec: "min: *1 | int\nmax?: number & >=min & <=100",
+		accept: []string{`{}`, `{"max": 1}`, `{"max": 1.5}`, `{"min": 5, "max": 5}`},
+		refuse: []string{`{"max": 0}`, `{"max": 0.5}`, `{"min": 5, "max": 4}`, `{"max": 101}`},
+	},
+	{
+		name: "a bound that is an optional field", spec: "min?: int\nmax?: int & >min",
+		accept: []string{`{}`, `{"min": 1}`, `{"min": 1, "max": 2}`},
+		refuse: []string{`{"max": 2}`, `{"min": 2, "max": 2}`},
+	},
+	{
+		name: "another value than that of another field", spec: "a!: int\nb!: int & !=a",
+		accept: []string{`{"a": 1, "b": 2}`}, refuse: []string{`{"a": 1, "b": 1}`},
+	},
+	{
+		name:   "a field that a constant brings",
+		spec:   "kind: *\"a\" | \"b\"\nif kind == \"a\" {z: string}\nif kind == \"b\" {y?: int}",
+		accept: []string{`{"z": "s"}`, `{"kind": "b"}`, `{"kind": "b", "y": 1}`},
+		refuse: []string{`{}`, `{"kind": "b", "z": "s"}`, `{"kind": "a", "z": "s", "y": 1}`, `{"kind": "c"}`},
+	},
+	{
+		name:   "a field that another one brings",
+		spec:   "tls?: {cert!: string}\nif tls != _|_ {port: *443 | int}\nif tls == _|_ {port: *80 | int}",
+		accept: []string{`{}`, `{"tls": {"cert": "c"}}`, `{"tls": {"cert": "c"}, "port": 8443}`},
+		refuse: []string{`{"port": "x"}`, `{"tls": {}}`},
+	},
+	{
+		name: "a field that becomes required", spec: "on: *false | bool\nsize?: int & >0\nif on {size!: _}",
+		accept: []string{`{}`, `{"size": 1}`, `{"on": true, "size": 1}`},
+		refuse: []string{`{"on": true}`, `{"on": true, "size": 0}`, `{"size": 0}`},
+	},
+	{
+		name: "a condition on an optional field", spec: "k?: \"a\" | \"b\"\nif k != _|_ if k == \"a\" {z!: string}",
+		accept: []string{`{}`, `{"k": "b"}`, `{"k": "a", "z": "s"}`},
+		refuse: []string{`{"k": "a"}`, `{"z": "s"}`},
+	},
+	{
+		name: "a condition that needs a field which may be missing", spec: "k?: \"a\" | \"b\"\nif k == \"a\" {z!: string}",
+		accept: []string{`{"k": "b"}`, `{"k": "a", "z": "s"}`},
+		refuse: []string{`{}`, `{"k": "a"}`},
+	},
+	{
+		name: "a condition on a number", spec: "replicas: *1 | int & >=0\nif replicas > 1 && replicas < 10 {spread: *\"zone\" | string}",
+		accept: []string{`{}`, `{"replicas": 3}`, `{"replicas": 3, "spread": "host"}`, `{"replicas": 20}`},
+		refuse: []string{`{"spread": "zone"}`, `{"replicas": 3, "spread": 1}`, `{"replicas": -1}`},
+	},
+	{
+		name: "a condition with a pattern", spec: "host!: string\nif host =~ \"^https\" {ca?: string}\nif !(host =~ \"^https\") || host == \"x\" {plain?: true}",
+		accept: []string{`{"host": "https://x", "ca": "c"}`, `{"host": "http", "plain": true}`},
+		refuse: []string{`{"host": "http", "ca": "c"}`, `{"host": "https", "plain": true}`},
+	},
+	{
+		name: "a tuple", left: "spec.a", spec: `a!: [string, int, ...bool]`,
+		accept: []string{`{"a": ["x", 1]}`, `{"a": ["x", 1, true]}`},
+		refuse: []string{`{"a": []}`, `{"a": [1, 1]}`, `{"a": ["x", 1, 2]}`},
+	},
+	{
+		name: "lists of different things", left: "spec.a", spec: `a!: [...int] | [...string]`,
+		accept: []string{`{"a": [1, 2]}`, `{"a": ["x"]}`}, refuse: []string{`{"a": [1, "x"]}`, `{"a": 1}`},
+	},
+	{
+		name: "matchN", left: "spec.a", spec: `a!: matchN(1, [{x!: int}, {y!: int}])`,
+		accept: []string{`{"a": {"x": 1}}`}, refuse: []string{`{"a": {"x": "s"}}`},
+	},
+	{
+		name: "a comprehension over a list", left: "spec", decls: "#P: {name!: string, port: int}",
+		spec:   "ports: [...#P]\n_names: [for p in ports {p.name}]\nnames: list.UniqueItems & _names",
+		accept: []string{`{"ports": []}`, `{"ports": [{"name": "a", "port": 1}, {"name": "b", "port": 1}]}`},
+		refuse: []string{`{"ports": [{"name": "a", "port": 1}, {"name": "a", "port": 2}]}`, `{"ports": [{"port": 1}]}`},
+	},
+	{
+		name: "what is computed from other fields", left: "spec", spec: "cpus: int & >0\nmemory: *(cpus * 2) | int",
+		accept: []string{`{"cpus": 2}`, `{"cpus": 2, "memory": 1}`}, refuse: []string{`{}`, `{"cpus": 0}`, `{"cpus": 1, "memory": "x"}`},
+	},
+	{
+		name: "what is computed from fields that are deep", left: "spec.a", spec: "a: {b: {n: int}, c: [...{m: <b.n}]}\nother?: int & >0",
+		accept: []string{`{"a": {"b": {"n": 2}, "c": [{"m": 1}]}}`},
+		refuse: []string{`{"a": {"b": {"n": 2}, "c": [{"m": 1}, {"m": 2}]}}`, `{"a": {"b": {"n": 2}}, "other": 0}`},
+	},
+	{
+		name: "each item by itself", left: "spec.items[]", spec: `items: [...{lo: int, hi: lo + 1}]`,
+		accept: []string{`{"items": []}`, `{"items": [{"lo": 1}, {"lo": 2, "hi": 3}]}`},
+		refuse: []string{`{"items": [{"lo": 1, "hi": 3}]}`},
+	},
+	{
+		name: "each value by itself", left: "spec.m[]", spec: `m: [string]: {n: int, text?: "\(n)"}`,
+		accept: []string{`{"m": {"a": {"n": 1, "text": "1"}}}`}, refuse: []string{`{"m": {"a": {"n": 1, "text": "2"}}}`},
+	},
+	{
+		name: "let", left: "spec", spec: "let n = size\nsize: int\nhalf: <n",
+		accept: []string{`{"size": 2, "half": 1}`}, refuse: []string{`{"size": 2, "half": 2}`},
+	},
+	{
+		name: "a recursive definition", left: "spec.tree", decls: `#tree: {value!: int, child?: #tree}`, spec: `tree?: #tree`,
+		accept: []string{`{"tree": {"value": 1, "child": {"value": 2, "child": {"value": 3, "child": {"value": 4}}}}}`},
+		refuse: []string{`{"tree": {"value": 1, "child": {"value": 2, "child": {"value": 3, "child": {"value": "x"}}}}}`},
+	},
+}
+
+func TestRelations(t *testing.T) {
+	for _, test := range relations {
+		t.Run(test.name, func(t *testing.T) {
+			text := "import (\n\t\"list\"\n\t\"strings\"\n)\n_use: [list.MinItems(0), strings.MinRunes(0)]\n" +
+				test.decls + "\n#schema: spec!: {\n" + test.spec + "\n}\n"
+			ctx := cuecontext.New()
+			schema := ctx.CompileString(text, cue.Filename("schema.cue")).LookupPath(cue.ParsePath("#schema"))
+			node, diags := FromCUE(schema, locateIn("schema.cue"))
+			if diags != nil {
+				t.Fatalf("refused: %v\n%s", diags, text)
+			}
+			var left []string
+			for _, f := range node.Fallbacks() {
+				left = append(left, f.Path)
+			}
+			if got := strings.Join(left, " "); got != test.left {
+				t.Errorf("left to CUE: %q, want %q (%v)", got, test.left, node.Fallbacks())
+			}
+			program := reloaded(t, node)
+			judge := func(value string, want bool) {
+				v, err := decode([]byte(value))
+				if err != nil {
+					t.Fatal(err)
+				}
+				object := map[string]any{"spec": v}
+				if problem := compare(program, ctx, schema, object); problem != "" {
+					t.Errorf("%s: %s", value, problem)
+				}
+				if got := len(program.Validate(object)) == 0; got != want {
+					t.Errorf("%s: accepted %t, want %t: %v", value, got, want, program.Validate(object))
+				}
+			}
+			for _, value := range test.accept {
+				judge(value, true)
+			}
+			for _, value := range test.refuse {
+				judge(value, false)
+			}
+		})
+	}
+}
