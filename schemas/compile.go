@@ -48,6 +48,8 @@ type compiler struct {
 	following  map[ast.Node]bool // references being surveyed
 	claims     map[*Struct]claim
 	unions     map[*Node]claim
+	related    map[*Struct]claim    // structs whose fields depend on each other
+	settled    map[*Struct]bool     // whether they are open, where only a variant tells
 	named      map[string]cue.Value // what identifiers refer to
 	preserved  []preserved
 	forced     map[string]reason // what has to be left to CUE, by its path
@@ -65,6 +67,8 @@ func newCompiler(locate func(token.Pos) (Position, bool)) *compiler {
 		following: make(map[ast.Node]bool),
 		claims:    make(map[*Struct]claim),
 		unions:    make(map[*Node]claim),
+		related:   make(map[*Struct]claim),
+		settled:   make(map[*Struct]bool),
 		named:     make(map[string]cue.Value),
 		forced:    make(map[string]reason),
 		scratch:   cuecontext.New(),
@@ -87,6 +91,12 @@ type place struct {
 	passing bool
 	vague   bool     // the form cannot say what the value is
 	reasons []reason // why CUE has to evaluate what is here
+
+	name        string // of the field, if it is one
+	within      int    // how many disjunctions the survey is in
+	comparisons []Comparison
+	dropped     []ast.Expr // what comparisons stand for
+	pending     []*pending // conditions
 }
 
 // below returns the place of a part.
@@ -103,7 +113,9 @@ func (p *place) field(name string, presence Presence) *place {
 	if p.path != "" {
 		suffix = "." + name
 	}
-	return p.below(suffix, presence)
+	f := p.below(suffix, presence)
+	f.name = name
+	return f
 }
 
 // refuse records that the schema cannot be compiled.
@@ -203,6 +215,8 @@ func (c *compiler) probed(v cue.Value, top *place) *Node {
 		before := len(c.forced)
 		clear(c.claims)
 		clear(c.unions)
+		clear(c.related)
+		clear(c.settled)
 		c.preserved = nil
 		n := c.node(v, &at)
 		if len(c.diags) == 0 && n.Kinds == StructKind {
@@ -270,9 +284,19 @@ func (c *compiler) node(v cue.Value, at *place) *Node {
 	}
 	n.Doc = docOf(v)
 	refused := len(c.diags) > before
+	if len(at.comparisons) > 0 && !at.vague {
+		rest, ok := c.remaining(v, at)
+		if !ok {
+			c.leaveTo(at.parent, at, at.dropped[0], "a bound that is another field")
+		}
+		v = rest
+	}
 	switch {
 	case at.vague:
 		c.vague(n, v, s, at)
+	case len(at.pending) > 0 && s.kinds == cue.StructKind && !isError(v):
+		// Without data CUE may not know yet whether it is one.
+		n.Kinds, n.Struct = StructKind, c.structOf(v, s, at)
 	case v.IncompleteKind() == cue.BottomKind:
 		c.bottom(n, v, s, at, refused)
 	default:
@@ -401,6 +425,7 @@ func (c *compiler) structOf(v cue.Value, s shape, at *place) *Struct {
 	}
 	type pattern struct{ key, value cue.Value }
 	var patterns []pattern
+	var comparisons []Comparison
 	for fields.Next() {
 		sel := fields.Selector()
 		switch {
@@ -426,7 +451,9 @@ func (c *compiler) structOf(v cue.Value, s shape, at *place) *Struct {
 				continue
 			}
 			name := sel.Unquoted()
-			child := c.node(fields.Value(), at.field(name, presence))
+			where := at.field(name, presence)
+			child := c.node(fields.Value(), where)
+			comparisons = append(comparisons, where.comparisons...)
 			result.Fields = append(result.Fields, Field{Name: name, Presence: presence, Schema: child})
 		}
 	}
@@ -434,6 +461,11 @@ func (c *compiler) structOf(v cue.Value, s shape, at *place) *Struct {
 		c.pattern(result, v, p.key, p.value, len(patterns) == 1, at)
 	}
 	c.claims[result] = claim{value: v, parts: s.literals, at: at}
+	if why := c.relate(result, comparisons, v, at); why != "" {
+		c.leaveTo(at, at, nil, why)
+	} else if why := c.conditions(result, v, at); why != "" {
+		c.leaveTo(at, at, at.pending[0].node, why)
+	}
 	return result
 }
 

@@ -84,6 +84,11 @@ func (c *compiler) declarations(decls []ast.Decl, at *place) (embedded []ast.Exp
 		case *ast.Attribute:
 			fields--
 		case *ast.Comprehension:
+			if p, ok := conditionOf(d); ok && !at.passing && at.within == 0 {
+				at.pending = append(at.pending, p)
+				at.literals = append(at.literals, d.Value)
+				continue
+			}
 			word := "for"
 			if _, ok := d.Clauses[0].(*ast.IfClause); ok {
 				word = "if"

@@ -57,10 +57,15 @@ func (c *compiler) probe(v cue.Value, n *Node, at *place) {
 		return
 	}
 	c.probeArms(n)
+	defer c.probeRelated()
 	claims := make(map[*Struct]claim)
 	eachStruct(n, func(s *Struct) { claims[s] = c.claims[s] })
 	open, skipped := c.probeUnknown(v, n)
 	for s, claim := range claims {
+		if open, ok := c.settled[s]; ok {
+			s.Open = open
+			continue
+		}
 		if admitsAllKeys(s) {
 			continue // there are no unknown keys
 		}
@@ -343,7 +348,7 @@ func (e *exampler) structOf(s *Struct) ast.Expr {
 		}
 		add(key, e.below(key, p.Value))
 	}
-	if e.ask[s] {
+	if _, ok := e.c.settled[s]; e.ask[s] && !ok {
 		if key, ok := unknownKey(s); ok {
 			e.unknown[joined(append(e.path, key))] = s
 			add(key, top())

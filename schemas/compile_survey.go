@@ -259,6 +259,10 @@ func (c *compiler) disjunction(x ast.Expr, args []cue.Value, at *place) shape {
 		}
 	}
 	s := shape{}
+	if len(args) > 1 {
+		at.within++
+		defer func() { at.within-- }()
+	}
 	for _, a := range args {
 		t := c.survey(a, at)
 		s.kinds |= t.kinds
@@ -357,6 +361,9 @@ func (c *compiler) deep(v cue.Value, at *place, countOptional bool) bool {
 func (c *compiler) operation(v cue.Value, x ast.Expr, args []cue.Value, at *place) shape {
 	op, _ := v.Expr()
 	if isBound(op) {
+		if c.comparison(x, at) {
+			return shapeOf(v.IncompleteKind())
+		}
 		for _, a := range args {
 			c.constant(a, x, at)
 		}

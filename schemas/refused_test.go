@@ -30,16 +30,6 @@ var dependent = []refusal{
 		message: "a reference to the field a",
 	},
 	{
-		name: "a bound by another field",
-		left: true,
-		schema: `
-#schema: spec: {
-	min: int
-	max: >min // <-
-}`,
-		message: "a reference to the field min",
-	},
-	{
 		name: "a default taken from another field",
 		left: true,
 		schema: `
@@ -154,27 +144,6 @@ limit: int
 #schema: spec: a: <=limit // <-
 `,
 		message: "a reference to the field limit",
-	},
-	{
-		name: "a condition",
-		left: true,
-		schema: `
-#schema: spec: {
-	a: int
-	if a > 5 {b: string} // <-
-}`,
-		message: "a comprehension (if)",
-	},
-	{
-		name: "a condition in a definition that is embedded",
-		left: true,
-		schema: `
-#base: {
-	a?: int
-	if a != _|_ {b: string} // <-
-}
-#schema: spec: {#base, c: int}`,
-		message: "a comprehension (if)",
 	},
 	{
 		name: "a loop over fields",

@@ -117,6 +117,12 @@ var relations = []struct {
 		refuse: []string{`{"host": "http", "ca": "c"}`, `{"host": "https", "plain": true}`},
 	},
 	{
+		name: "a condition in a definition that is embedded", decls: "#base: {\na?: int\nif a != _|_ {b: string}\n}",
+		spec:   "#base\nc: int",
+		accept: []string{`{"c": 1}`, `{"c": 1, "a": 1, "b": "x"}`},
+		refuse: []string{`{"c": 1, "a": 1}`, `{"c": 1, "b": "x"}`, `{}`},
+	},
+	{
 		name: "a tuple", left: "spec.a", spec: `a!: [string, int, ...bool]`,
 		accept: []string{`{"a": ["x", 1]}`, `{"a": ["x", 1, true]}`},
 		refuse: []string{`{"a": []}`, `{"a": [1, 1]}`, `{"a": ["x", 1, 2]}`},
@@ -180,7 +186,10 @@ func TestRelations(t *testing.T) {
 				left = append(left, f.Path)
 			}
 			if got := strings.Join(left, " "); got != test.left {
-				t.Errorf("left to CUE: %q, want %q (%v)", got, test.left, node.Fallbacks())
+				t.Errorf("left to CUE: %q, want %q", got, test.left)
+				for _, f := range node.Fallbacks() {
+					t.Logf("%s: %s", f.Path, f.Reason)
+				}
 			}
 			program := reloaded(t, node)
 			judge := func(value string, want bool) {

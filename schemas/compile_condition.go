@@ -1,0 +1,566 @@
+package schemas
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"regexp/syntax"
+	"slices"
+	"strings"
+
+	"cuelang.org/go/cue"
+	"cuelang.org/go/cue/ast"
+	"cuelang.org/go/cue/cuecontext"
+	"cuelang.org/go/cue/token"
+)
+
+// A pending condition is a comprehension of a struct literal, of which nothing is known yet
+// but its guard.
+type pending struct {
+	node *ast.Comprehension
+	when *Guard
+	body []string // the fields that it adds
+}
+
+// conditionOf reads a comprehension that adds fields by what others are; not one that does
+// more than that.
+func conditionOf(x *ast.Comprehension) (*pending, bool) {
+	p := &pending{node: x, when: &Guard{Op: "then"}}
+	for _, clause := range x.Clauses {
+		test, ok := clause.(*ast.IfClause)
+		if !ok {
+			return nil, false
+		}
+		g, ok := presenceGuard(test.Condition)
+		if !ok {
+			g, ok = guardOf(test.Condition)
+		}
+		if !ok {
+			return nil, false
+		}
+		p.when.Of = append(p.when.Of, g)
+	}
+	body, ok := x.Value.(*ast.StructLit)
+	if !ok {
+		return nil, false
+	}
+	for _, d := range body.Elts {
+		f, ok := d.(*ast.Field)
+		if !ok {
+			return nil, false
+		}
+		name, _, err := ast.LabelName(f.Label)
+		if err != nil || strings.HasPrefix(name, "#") || strings.HasPrefix(name, "_") {
+			return nil, false
+		}
+		p.body = append(p.body, name)
+	}
+	return p, true
+}
+
+// presenceGuard reads x != _|_ and x == _|_.
+func presenceGuard(x ast.Expr) (*Guard, bool) {
+	b, ok := unparen(x).(*ast.BinaryExpr)
+	if !ok {
+		return nil, false
+	}
+	id, ok1 := unparen(b.X).(*ast.Ident)
+	_, ok2 := unparen(b.Y).(*ast.BottomLit)
+	if !ok1 || !ok2 || meaningOf(id) != isField {
+		return nil, false
+	}
+	switch b.Op {
+	case token.NEQ:
+		return &Guard{Op: "present", Field: id.Name}, true
+	case token.EQL:
+		return &Guard{Op: "absent", Field: id.Name}, true
+	}
+	return nil, false
+}
+
+// guardOf reads a test of fields against constants.
+func guardOf(x ast.Expr) (*Guard, bool) {
+	switch x := unparen(x).(type) {
+	case *ast.Ident:
+		if meaningOf(x) == isField {
+			return &Guard{Op: "==", Field: x.Name, Value: json.RawMessage("true")}, true
+		}
+	case *ast.UnaryExpr:
+		if of, ok := guardOf(x.X); ok && x.Op == token.NOT {
+			return &Guard{Op: "not", Of: []*Guard{of}}, true
+		}
+	case *ast.BinaryExpr:
+		if x.Op == token.LAND || x.Op == token.LOR {
+			a, ok1 := guardOf(x.X)
+			b, ok2 := guardOf(x.Y)
+			op := choose(x.Op == token.LAND, "and", "or")
+			return &Guard{Op: op, Of: []*Guard{a, b}}, ok1 && ok2
+		}
+		return testOf(x)
+	}
+	return nil, false
+}
+
+// testOf reads a comparison of a field with a constant, on either side.
+func testOf(x *ast.BinaryExpr) (*Guard, bool) {
+	op := x.Op.String()
+	id, ok := unparen(x.X).(*ast.Ident)
+	constant := x.Y
+	if !ok {
+		flipped := map[token.Token]string{token.EQL: "==", token.NEQ: "!=", token.LSS: ">", token.LEQ: ">=", token.GTR: "<", token.GEQ: "<="}
+		if id, ok = unparen(x.Y).(*ast.Ident); !ok {
+			return nil, false
+		}
+		constant, op = x.X, flipped[x.Op]
+	}
+	if !slices.Contains([]string{"==", "!=", "<", "<=", ">", ">=", "=~", "!~"}, op) || meaningOf(id) != isField {
+		return nil, false
+	}
+	value, ok := constantOf(constant)
+	return &Guard{Op: op, Field: id.Name, Value: value}, ok
+}
+
+// constantOf returns a constant that is written out.
+func constantOf(x ast.Expr) (json.RawMessage, bool) {
+	switch y := unparen(x).(type) {
+	case *ast.BasicLit:
+		if y.Kind == token.NULL {
+			return nil, false
+		}
+	case *ast.UnaryExpr:
+		if _, ok := unparen(y.X).(*ast.BasicLit); !ok || y.Op != token.SUB {
+			return nil, false
+		}
+	default:
+		return nil, false
+	}
+	v := cuecontext.New().BuildExpr(x)
+	text, err := canonical(v)
+	if err != nil || v.Kind() == cue.FloatKind && kindOfJSON(text) == IntegerKind {
+		return nil, false
+	}
+	return text, true
+}
+
+func unparen(x ast.Expr) ast.Expr {
+	for {
+		p, ok := x.(*ast.ParenExpr)
+		if !ok {
+			return x
+		}
+		x = p.X
+	}
+}
+
+// fieldsOf returns the tests that a guard consists of.
+func (g *Guard) tests() []*Guard {
+	if g.Field != "" {
+		return []*Guard{g}
+	}
+	var tests []*Guard
+	for _, of := range g.Of {
+		tests = append(tests, of.tests()...)
+	}
+	return tests
+}
+
+// maxWitnesses bounds how many combinations of values of the fields that guards test are
+// tried.
+const maxWitnesses = 4096
+
+// conditions compiles what a struct with the value v says by conditions. What they add is
+// seen in variants of v in which the fields that they test have values. It returns why that
+// cannot be done, "" if it could.
+func (c *compiler) conditions(result *Struct, v cue.Value, at *place) string {
+	if len(at.pending) == 0 {
+		return ""
+	}
+	fields := map[string]Field{}
+	for _, p := range at.pending {
+		for _, t := range p.when.tests() {
+			f, ok := fieldNamed(result, t.Field)
+			if !ok || !testable(t, f) || slices.ContainsFunc(at.pending, func(q *pending) bool { return slices.Contains(q.body, t.Field) }) {
+				return "a condition on the field " + t.Field
+			}
+			fields[t.Field] = f
+		}
+	}
+	variants, ok := c.variants(at.pending, fields)
+	if !ok {
+		return "conditions on many values"
+	}
+	guards := make([]*guardCheck, len(at.pending))
+	for i, p := range at.pending {
+		var err error
+		if guards[i], err = newGuard(p.when, 0); err != nil {
+			return "a condition"
+		}
+	}
+	c.withoutConditions(result, v, guards, variants, at)
+	var settled cue.Value
+	for i, p := range at.pending {
+		witness := slices.IndexFunc(variants, func(w map[string]any) bool {
+			if holds, missing := guards[i].holds(lookupIn(w)); !holds || missing != "" {
+				return false
+			}
+			// No other condition may say something of the same field, nor be undecided.
+			for j, q := range at.pending {
+				holds, missing := guards[j].holds(lookupIn(w))
+				if missing != "" || j != i && holds && slices.ContainsFunc(q.body, func(name string) bool { return slices.Contains(p.body, name) }) {
+					return false
+				}
+			}
+			return true
+		})
+		if witness < 0 {
+			return "a condition that no value was found for"
+		}
+		variant := v.Unify(c.data(variants[witness]))
+		condition := Condition{When: p.when, Source: c.position(p.node, at)}
+		for _, name := range p.body {
+			f, ok := c.variantField(variant, name, at)
+			if !ok {
+				return "a condition that adds what cannot be seen"
+			}
+			condition.Fields = append(condition.Fields, f)
+		}
+		result.Conditions = append(result.Conditions, condition)
+		settled = variant
+	}
+	if key, ok := unknownKey(result); ok {
+		c.settled[result] = settled.Allows(cue.Str(key))
+	}
+	c.related[result] = claim{value: v, at: at}
+	return ""
+}
+
+// withoutConditions leaves of the fields that conditions add those that are there without
+// them, as they are without them: if a default decides a test, v has what comes of it.
+func (c *compiler) withoutConditions(result *Struct, v cue.Value, guards []*guardCheck, variants []map[string]any, at *place) {
+	seen := map[string]bool{}
+	for _, p := range at.pending {
+		for _, name := range p.body {
+			if seen[name] {
+				continue
+			}
+			seen[name] = true
+			i := slices.IndexFunc(result.Fields, func(f Field) bool { return f.Name == name })
+			if i < 0 {
+				continue
+			}
+			without := slices.IndexFunc(variants, func(w map[string]any) bool {
+				for j, q := range at.pending {
+					if holds, missing := guards[j].holds(lookupIn(w)); missing != "" || holds && slices.Contains(q.body, name) {
+						return false
+					}
+				}
+				return true
+			})
+			if without >= 0 {
+				if f, ok := c.variantField(v.Unify(c.data(variants[without])), name, at); ok {
+					result.Fields[i] = f
+					continue
+				}
+			}
+			result.Fields = slices.Delete(result.Fields, i, i+1)
+		}
+	}
+}
+
+// variantField compiles a field that a variant of a struct has.
+func (c *compiler) variantField(variant cue.Value, name string, at *place) (Field, bool) {
+	fields, err := variant.Fields(cue.All())
+	for err == nil && fields.Next() {
+		sel := fields.Selector()
+		if sel.LabelType() != cue.StringLabel || sel.Unquoted() != name {
+			continue
+		}
+		presence := Regular
+		switch sel.ConstraintType() {
+		case cue.RequiredConstraint:
+			presence = Required
+		case cue.OptionalConstraint:
+			presence = Optional
+		}
+		where := at.field(name, presence)
+		n := c.node(fields.Value(), where)
+		return Field{Name: name, Presence: presence, Schema: n}, len(where.comparisons) == 0
+	}
+	return Field{}, false
+}
+
+func lookupIn(m map[string]any) func(string) (any, bool) {
+	return func(name string) (any, bool) {
+		x, ok := m[name]
+		return x, ok
+	}
+}
+
+// testable reports whether a test of a field means the same for a program as for CUE.
+func testable(t *Guard, f Field) bool {
+	if t.Op == "present" || t.Op == "absent" {
+		return f.Presence == Optional
+	}
+	n := f.Schema
+	if n.Fallback != nil {
+		return false
+	}
+	switch kindOfJSON(t.Value) {
+	case BoolKind:
+		return n.Kinds == BoolKind && (t.Op == "==" || t.Op == "!=")
+	case StringKind:
+		return n.Kinds == StringKind && !strings.ContainsAny(t.Op, "<>")
+	case IntegerKind, NumberKind, IntegerKind | NumberKind:
+		return n.Kinds&^(IntegerKind|NumberKind) == 0 && !strings.Contains(t.Op, "~")
+	}
+	return false
+}
+
+// variants returns the combinations of values for the fields that conditions test. There is
+// none that is undecided but where a field may be missing.
+func (c *compiler) variants(conditions []*pending, fields map[string]Field) ([]map[string]any, bool) {
+	names := make([]string, 0, len(fields))
+	for name := range fields {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	all := []map[string]any{{}}
+	for _, name := range names {
+		candidates := candidatesFor(name, fields[name], conditions)
+		if len(candidates) == 0 || len(candidates)*len(all) > maxWitnesses {
+			return nil, false
+		}
+		var next []map[string]any
+		for _, w := range all {
+			for _, x := range candidates {
+				m := make(map[string]any, len(w)+1)
+				for k, v := range w {
+					m[k] = v
+				}
+				if x != missingValue {
+					m[name] = x
+				}
+				next = append(next, m)
+			}
+		}
+		all = next
+	}
+	return all, true
+}
+
+// missingValue and anyValueThere stand for no value, and for one of which nothing is said.
+const (
+	missingValue  = valueMark("missing")
+	anyValueThere = valueMark("any")
+)
+
+type valueMark string
+
+// candidatesFor returns values of a field that decide the tests of it, one way or the other.
+func candidatesFor(name string, f Field, conditions []*pending) (values []any) {
+	admits, err := newCheck(asCUE(f.Schema), 0)
+	if err != nil {
+		return nil
+	}
+	add := func(x any) {
+		var run inspection
+		if run.value(admits, x); len(run.errs) == 0 && !slices.ContainsFunc(values, func(y any) bool { return sameScalar(x, y) }) {
+			values = append(values, x)
+		}
+	}
+	var ops []string
+	for _, p := range conditions {
+		for _, t := range p.when.tests() {
+			if t.Field != name {
+				continue
+			}
+			ops = append(ops, t.Op)
+			if x, err := decode(t.Value); err == nil && len(t.Value) > 0 {
+				add(x)
+				addNear(add, t.Op, x)
+			}
+		}
+	}
+	tested := slices.ContainsFunc(ops, func(op string) bool { return op != "present" && op != "absent" })
+	composite := f.Schema.Kinds&(ListKind|StructKind) != 0
+	if tested || !composite {
+		for _, s := range f.Schema.Scalars {
+			for _, text := range s.Enum {
+				if x, err := decode(text); err == nil {
+					add(x)
+				}
+			}
+		}
+		g := maker{rand.New(rand.NewPCG(7, 8)), 0, nil, 0}
+		for range 8 {
+			add(g.witness(f.Schema))
+		}
+	}
+	switch {
+	case !tested && composite:
+		values = append(values, anyValueThere, missingValue)
+	case !tested && len(values) > 0:
+		values = []any{values[0], missingValue}
+	case f.Presence == Optional && len(values) > 0:
+		values = append(values, missingValue)
+	}
+	return values
+}
+
+// addNear adds values on both sides of a test.
+func addNear(add func(any), op string, x any) {
+	switch x := x.(type) {
+	case bool:
+		add(!x)
+	case int64:
+		add(x + 1)
+		add(x - 1)
+	case float64:
+		add(x + 1)
+		add(x - 1)
+	case string:
+		if op != "=~" && op != "!~" {
+			add(x + "x")
+			return
+		}
+		if re, err := syntax.Parse(x, syntax.Perl); err == nil {
+			var b strings.Builder
+			sample(&b, re.Simplify(), rand.New(rand.NewPCG(1, 2)), 1)
+			add(b.String())
+		}
+		for _, s := range []string{"", "x", "0", "X y"} {
+			add(s)
+		}
+	}
+}
+
+// data returns the fields of m as a value of CUE.
+func (c *compiler) data(m map[string]any) cue.Value {
+	s := &ast.StructLit{}
+	for name, x := range m {
+		value := top()
+		if x != anyValueThere {
+			value = literal(x)
+		}
+		s.Elts = append(s.Elts, &ast.Field{Label: ast.NewString(name), Value: value})
+	}
+	return c.scratch.BuildExpr(s)
+}
+
+// literal writes a scalar.
+func literal(x any) ast.Expr {
+	text, err := json.Marshal(x)
+	if err != nil {
+		return top()
+	}
+	switch {
+	case bytes.HasPrefix(text, []byte(`"`)):
+		return ast.NewString(fmt.Sprint(x))
+	case string(text) == "true", string(text) == "false":
+		return ast.NewBool(string(text) == "true")
+	}
+	kind := token.INT
+	if bytes.ContainsAny(text, ".eE") {
+		kind = token.FLOAT
+	}
+	if text[0] == '-' {
+		return &ast.UnaryExpr{Op: token.SUB, X: ast.NewLit(kind, string(text[1:]))}
+	}
+	return ast.NewLit(kind, string(text))
+}
+
+// comparison records a bound on a field that is the value of its sibling, if that is what x
+// is and where it stands it holds for every value of the field.
+func (c *compiler) comparison(x ast.Expr, at *place) bool {
+	u, ok := x.(*ast.UnaryExpr)
+	if !ok || at.passing || at.within > 0 || at.parent == nil || at.name == "" {
+		return false
+	}
+	id, ok := unparen(u.X).(*ast.Ident)
+	if !ok || meaningOf(id) != isField {
+		return false
+	}
+	if _, sibling := at.parent.declares(id); !sibling || !slices.Contains([]string{"<", "<=", ">", ">=", "!="}, u.Op.String()) {
+		return false
+	}
+	at.comparisons = append(at.comparisons, Comparison{Field: at.name, Op: u.Op.String(), Other: id.Name, Source: c.position(x, at)})
+	at.dropped = append(at.dropped, x)
+	return true
+}
+
+// remaining returns v without the bounds that comparisons stand for; not ok if it consists of
+// other things than a conjunction.
+func (c *compiler) remaining(v cue.Value, at *place) (rest cue.Value, ok bool) {
+	var kept []cue.Value
+	var flatten func(v cue.Value) bool
+	dropped := 0
+	flatten = func(v cue.Value) bool {
+		if slices.Contains(at.dropped, syntaxOf(v.Source())) {
+			dropped++
+			return true
+		}
+		op, args := v.Expr()
+		if op != cue.AndOp {
+			kept = append(kept, v)
+			return true
+		}
+		for _, a := range args {
+			flatten(a)
+		}
+		return true
+	}
+	flatten(v)
+	if dropped < len(at.dropped) {
+		return v, false
+	}
+	if len(kept) == 0 {
+		return c.scratch.BuildExpr(ast.NewIdent("number")), true
+	}
+	rest = kept[0]
+	for _, k := range kept[1:] {
+		rest = rest.Unify(k)
+	}
+	return rest, true
+}
+
+// relate adds the comparisons of its fields to a struct. It returns why that cannot be done,
+// "" if it could.
+func (c *compiler) relate(result *Struct, comparisons []Comparison, v cue.Value, at *place) string {
+	for _, cmp := range comparisons {
+		for _, name := range []string{cmp.Field, cmp.Other} {
+			f, ok := fieldNamed(result, name)
+			conditional := slices.ContainsFunc(at.pending, func(p *pending) bool { return slices.Contains(p.body, name) })
+			if !ok || f.Schema.Kinds&^(IntegerKind|NumberKind) != 0 || f.Schema.Fallback != nil || conditional {
+				return fmt.Sprintf("a bound on %s that is the field %s", cmp.Field, cmp.Other)
+			}
+		}
+	}
+	if result.Comparisons = comparisons; len(comparisons) > 0 {
+		c.related[result] = claim{value: v, at: at}
+	}
+	return ""
+}
+
+// probeRelated compares structs whose fields depend on each other with what CUE makes of
+// them.
+func (c *compiler) probeRelated() {
+	for s, claim := range c.related {
+		for i := range s.Conditions {
+			for _, f := range s.Conditions[i].Fields {
+				f.Schema.visit("", func(_ string, n *Node) {
+					if n.Struct == nil {
+						return
+					}
+					if key, ok := unknownKey(n.Struct); ok && !admitsAllKeys(n.Struct) && c.claims[n.Struct].value.Exists() {
+						n.Struct.Open = c.claims[n.Struct].value.Allows(cue.Str(key))
+					}
+				})
+			}
+		}
+		n := &Node{Kinds: StructKind, Struct: s}
+		if value, how := disagreement(claim.value, n, 150, 20); how != "" {
+			c.force(claim.at, "fields that depend on each other, of which CUE makes something else than they say, as for "+value+": "+how)
+		}
+	}
+}
