@@ -327,7 +327,15 @@ func (c *check) absent() (any, bool) {
 			return nil, false
 		}
 	}
-	return value, true
+	if len(c.object.conditions)+len(c.object.comparisons) == 0 {
+		return value, true
+	}
+	// What is there must be enough for the fields that depend on it.
+	p := preparation{fill: true}
+	p.object(c.object, value, false)
+	var run inspection
+	run.object(c, value, false)
+	return value, len(run.errs) == 0
 }
 
 func (c *check) addScalar(s *Scalar) error {
