@@ -12,6 +12,7 @@ import (
 	"github.com/google/cel-go/common/types/ref"
 	"github.com/google/cel-go/common/types/traits"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/kube-openapi/pkg/validation/strfmt"
 )
 
 // Value is a value of decoded JSON as CEL sees it. What is not of the type, as an object
@@ -56,6 +57,14 @@ func (t *Type) text(v string) ref.Val {
 	case timestamp:
 		if at, err := time.Parse(time.RFC3339Nano, v); err == nil {
 			return types.Timestamp{Time: at}
+		}
+	case day:
+		if at, err := time.Parse(strfmt.RFC3339FullDate, v); err == nil {
+			return types.Timestamp{Time: at}
+		}
+	case duration:
+		if d, err := strfmt.ParseDuration(v); err == nil {
+			return types.Duration{Duration: d}
 		}
 	case bytes:
 		if b, err := base64.StdEncoding.DecodeString(v); err == nil {

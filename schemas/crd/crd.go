@@ -24,6 +24,7 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/validation"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/client-go/util/jsonpath"
 	kjson "sigs.k8s.io/json"
 	"stele.dev/stele/schemas"
@@ -101,7 +102,10 @@ func (t *translator) definition(data []byte) (k schemas.Kind) {
 		return k
 	}
 	for _, e := range validation.ValidateCustomResourceDefinition(context.Background(), &internal) {
-		t.refuse(t.written(e.Field, &internal.Spec), shortened(e.ErrorBody()), "")
+		if strings.HasPrefix(e.Field, "status.") {
+			continue // it follows from something in the spec
+		}
+		t.refuse(t.written(e.Field, &internal.Spec), message(e), "")
 	}
 	if crd.Spec.Conversion != nil && crd.Spec.Conversion.Strategy != apiextensionsv1.NoneConverter {
 		t.refuse(path{"spec", "conversion"}, "versions are not converted by webhooks", "leave it out, if the versions differ in name only")
@@ -147,7 +151,16 @@ func (t *translator) written(name string, spec *apiextensions.CustomResourceDefi
 
 const maxMessage = 512
 
-func shortened(text string) string {
+// message is what upstream says of a part of a definition: without the part, if that is no
+// scalar, and without what CEL draws of an expression.
+func message(e *field.Error) string {
+	text := e.ErrorBody()
+	switch e.BadValue.(type) {
+	case string, bool, int, int64, float64, field.OmitValueType, nil:
+	default:
+		text = e.Type.String() + ": " + e.Detail
+	}
+	text, _, _ = strings.Cut(text, "\n | ")
 	if utf8.RuneCountInString(text) <= maxMessage {
 		return text
 	}

@@ -295,6 +295,7 @@ func (t *translator) enumKinds(n *schemas.Node, s *apiextensions.JSONSchemaProps
 		case schemas.ListKind, schemas.StructKind:
 			if n.Kinds.Has(kind) {
 				t.refuse(p.at.with("enum"), "an enumeration of lists or objects is not supported", "say with rules what they must be")
+				return
 			}
 		case schemas.NullKind:
 		default:
