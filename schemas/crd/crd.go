@@ -173,7 +173,7 @@ func (t *translator) kind(crd *apiextensionsv1.CustomResourceDefinition) schemas
 		Group: crd.Spec.Group, Kind: names.Kind, ListKind: names.ListKind, Plural: names.Plural, Singular: names.Singular,
 		ShortNames: names.ShortNames, Categories: names.Categories,
 		Namespaced: crd.Spec.Scope == apiextensionsv1.NamespaceScoped,
-		Source:     t.locate(nil),
+		Source:     t.locate(path{"metadata", "name"}),
 	}
 	for i := range crd.Spec.Versions {
 		v := &crd.Spec.Versions[i]
