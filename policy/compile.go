@@ -82,7 +82,10 @@ func loadInstance(source *Source) (*build.Instance, *Source, error) {
 	if instance.Err != nil {
 		return nil, nil, instance.Err
 	}
-	embedded := source.embed(instance, map[*build.Instance]bool{})
+	embedded, err := source.embed(instance, map[*build.Instance]bool{})
+	if err != nil {
+		return nil, nil, err
+	}
 	used := &Source{Package: source.Package}
 	for _, f := range source.Files {
 		if slices.Contains(embedded, f.Path) || isUsed(instance, f.Path, map[*build.Instance]bool{}) || f.Path == "cue.mod/module.cue" {

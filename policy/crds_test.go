@@ -258,3 +258,44 @@ func TestNamesOfObjectsAreHeldToTheDefinition(t *testing.T) {
 		}
 	}
 }
+
+func TestWhatCannotBeEmbedded(t *testing.T) {
+	embed := func(name string) string {
+		return "@extern(embed)\n\n" + bundleFile(`teams: a: crds: "things.a.example.com": {...} @embed(file=`+name+`)`)
+	}
+	for name, test := range map[string]struct {
+		bundle, data, want string
+	}{
+		"too large":         {embed("x.yaml"), thing("") + strings.Repeat("# none\n", 500_000), "bundle.cue:13: x.yaml has more than 3 MiB"},
+		"several documents": {embed("x.yaml"), thing("") + "---\n" + thing(""), "bundle.cue:13: @embed: streaming not implemented: found more than one value in file"},
+		"no such file":      {embed("y.yaml"), thing(""), "bundle.cue:13: @embed: open y.yaml: no such file or directory"},
+		"no YAML":           {embed("x.yaml"), "a: b: c\n", "bundle.cue:13: @embed: failed to decode file: x.yaml: mapping values are not allowed in this context"},
+		"another folder":    {embed(`"../x.yaml"`), thing(""), "bundle.cue:13: @embed: cannot refer to parent directory"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			source, _ := module(t, ".", map[string]string{"bundle.cue": test.bundle, "x.yaml": test.data})
+			_, diags := policy.Compile(source)
+			if len(diags) != 1 || diags[0].String() != test.want {
+				t.Errorf("it says %v, want %s", diags, test.want)
+			}
+		})
+	}
+}
+
+// Files can be embedded by a pattern, and be JSON.
+func TestEmbeddedByAPattern(t *testing.T) {
+	source, _ := module(t, ".", map[string]string{
+		"bundle.cue": "@extern(embed)\n\n" + bundleFile(`teams: a: crds: {for d in _files {(d.metadata.name): d}}`) + "\n_files: _ @embed(glob=crds/*.json)\n",
+		"crds/a.json": `{"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": "things.a.example.com"},
+"spec": {"group": "a.example.com", "scope": "Cluster", "names": {"kind": "Thing", "plural": "things"}, "versions": [
+{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {"type": "object"}}}]}}`,
+	})
+	compiled, diags := policy.Compile(source)
+	if len(diags) > 0 {
+		t.Fatal(diags)
+	}
+	kind := compiled.Form.Kinds[len(compiled.Form.Kinds)-1]
+	if got := kind.Resource() + " " + kind.Source.String(); got != "things.a.example.com crds/a.json:1" {
+		t.Errorf("the last kind is %s", got)
+	}
+}

@@ -10,11 +10,13 @@ import (
 
 	"cuelang.org/go/cue/ast"
 	"cuelang.org/go/cue/build"
+	cueerrors "cuelang.org/go/cue/errors"
 	"cuelang.org/go/cue/inject/embed"
 	"cuelang.org/go/cue/parser"
 	"cuelang.org/go/cue/token"
 	"cuelang.org/go/encoding/json"
 	"cuelang.org/go/encoding/yaml"
+	"stele.dev/stele/schemas/crd"
 )
 
 // A file of data is a part of a bundle if a file of CUE in it embeds it:
@@ -46,29 +48,28 @@ func embedsOf(file string, syntax *ast.File) []*embed.Embed {
 	return embeds
 }
 
-// embeds tells which of the files of a source are embedded by one of its files of CUE.
-func (s *Source) embeds(file string, syntax *ast.File) (found []string) {
-	for _, e := range embedsOf(file, syntax) {
-		for _, f := range s.Files {
-			if path.Ext(f.Path) != ".cue" && e.Matches(f.Path) {
-				found = append(found, f.Path)
-			}
-		}
-	}
-	return found
-}
+// maxEmbedded bounds a file that is embedded, before anything is made of it.
+const maxEmbedded = crd.MaxBytes
 
 // embed puts the files that an instance embeds, and those that it imports, in their places.
-// It returns their paths.
-func (s *Source) embed(i *build.Instance, seen map[*build.Instance]bool) (paths []string) {
+// It returns their paths. One that is too large is an error.
+func (s *Source) embed(i *build.Instance, seen map[*build.Instance]bool) (paths []string, err error) {
 	if seen[i] {
-		return nil
+		return nil, nil
 	}
 	seen[i] = true
 	for _, f := range i.Files {
 		file := relative(f.Filename)
-		paths = append(paths, s.embeds(file, f)...)
 		for _, e := range embedsOf(file, f) {
+			for _, f := range s.Files {
+				if path.Ext(f.Path) == ".cue" || !e.Matches(f.Path) {
+					continue
+				}
+				if len(f.Data) > maxEmbedded {
+					return nil, cueerrors.Newf(e.Attribute.Pos, "%s has more than %d MiB", f.Path, maxEmbedded>>20)
+				}
+				paths = append(paths, f.Path)
+			}
 			field, ok := e.Node.(*ast.Field)
 			if !ok {
 				continue
@@ -80,9 +81,13 @@ func (s *Source) embed(i *build.Instance, seen map[*build.Instance]bool) (paths 
 		}
 	}
 	for _, i := range i.Imports {
-		paths = append(paths, s.embed(i, seen)...)
+		more, err := s.embed(i, seen)
+		if err != nil {
+			return nil, err
+		}
+		paths = append(paths, more...)
 	}
-	return paths
+	return paths, nil
 }
 
 // embedded is what an attribute stands for; nil if that is for CUE to say.

@@ -24,6 +24,11 @@ type Type struct {
 	byName map[string]*Field // and by that in JSON, by which maps are indexed
 	items  *Type             // of lists and maps
 	limit  int64             // most elements, bytes or entries; Unlimited if not known
+
+	// unordered: the items of a list are compared and added as those of a set, or, if there
+	// are keys, as those of a map.
+	unordered bool
+	keys      []string
 }
 
 // Field is a field of a message.
@@ -188,6 +193,9 @@ func of(n *schemas.Node) *Type {
 		t := ListOf(items)
 		if n.List != nil && n.List.MaxItems != nil {
 			t.limit = int64(n.List.MaxItems.Count)
+		}
+		if n.List != nil && (n.List.Type == schemas.ListSet || n.List.Type == schemas.ListMap) {
+			t.unordered, t.keys = true, n.List.MapKeys
 		}
 		return t
 	case schemas.StructKind:

@@ -37,7 +37,11 @@ func (t *Type) Value(v any) ref.Val {
 		if t.shape == list {
 			items = t.items
 		}
-		return types.NewDynamicList(itemAdapter{items}, v)
+		values := types.NewDynamicList(itemAdapter{items}, v)
+		if t.unordered {
+			return &unorderedList{values, t.keys}
+		}
+		return values
 	case map[string]any:
 		switch t.shape {
 		case message:
