@@ -46,6 +46,9 @@ func (p *Program) Validate(obj map[string]any) field.ErrorList {
 	v := inspections.Get().(*inspection)
 	defer inspections.Put(v)
 	v.path = v.path[:0]
+	if p.root.logic != nil {
+		v.logic(p.root.logic, obj)
+	}
 	v.parts(p.root, obj, true)
 	errs := v.errs
 	v.errs = nil
@@ -94,9 +97,11 @@ type check struct {
 	union   *unionCheck
 
 	fallbackCheck *fallbackCheck // nil but where only CUE can tell
+	logic         *logicCheck
 
 	fallback  any  // the default, if any
 	completes bool // the default is a list or struct: parts of it are completed to it
+	fillsNull bool // a null is absent where there is a default
 	narrows   bool // floats without a fraction become integers
 	acts      bool // Prepare has something to do here or below
 }
@@ -120,6 +125,7 @@ type numberCheck struct {
 	enum     bool
 	notInt   []int64
 	notFloat []float64
+	multiple *multiple // nil: any
 }
 
 type listCheck struct {
@@ -127,6 +133,8 @@ type listCheck struct {
 	min    int
 	max    int // < 0: none
 	unique bool
+	set    bool     // no item is there twice
+	keys   []string // fields in which the items differ
 }
 
 type objectCheck struct {
@@ -137,6 +145,7 @@ type objectCheck struct {
 
 	comparisons []comparisonCheck
 	conditions  []conditionCheck
+	min, max    int // max < 0: none
 }
 
 type fieldCheck struct {
@@ -168,15 +177,8 @@ func newCheck(n *Node, depth int) (*check, error) {
 			return nil, err
 		}
 	}
-	switch n.Format {
-	case "":
-	case FormatByte:
-		c.format = isBase64
-	case FormatDateTime:
-		c.format = isDateTime
-	default:
-		return nil, fmt.Errorf("schemas: unknown format %q", n.Format)
-	}
+	c.format = formatOf(n)
+	c.fillsNull = choose(n.Plain, n.DropNull, !n.Kinds.Has(NullKind))
 	if n.List != nil {
 		if err := c.addList(n.List, depth); err != nil {
 			return nil, err
@@ -199,8 +201,14 @@ func newCheck(n *Node, depth int) (*check, error) {
 		}
 		c.acts = true
 	}
+	if n.Logic != nil {
+		var err error
+		if c.logic, err = newLogic(n.Logic, depth); err != nil {
+			return nil, err
+		}
+	}
 	c.narrows = c.kinds&(IntegerKind|NumberKind) == IntegerKind
-	c.acts = c.acts || c.narrows
+	c.acts = c.acts || c.narrows || n.Bare
 	if len(n.Default) > 0 {
 		return c, c.addDefault(n.Default)
 	}
@@ -211,6 +219,12 @@ func (c *check) addDefault(text []byte) error {
 	v, err := decode(text)
 	if err != nil {
 		return err
+	}
+	if c.node.Plain {
+		// With the defaults inside of it, it may be invalid: so will be what lacks the field.
+		fill := preparation{fill: true}
+		c.fallback = fill.value(c, v)
+		return nil
 	}
 	var run inspection
 	if run.value(c, v); len(run.errs) > 0 {
@@ -233,6 +247,17 @@ func (c *check) addList(l *List, depth int) error {
 	if l.MaxItems != nil {
 		c.list.max = l.MaxItems.Count
 	}
+	switch l.Type {
+	case "", ListAtomic:
+	case ListSet:
+		c.list.set = true
+	case ListMap:
+		if c.list.keys = l.MapKeys; len(l.MapKeys) == 0 {
+			return errors.New("schemas: a list of type map without keys")
+		}
+	default:
+		return fmt.Errorf("schemas: a list of type %q", l.Type)
+	}
 	if l.Items == nil {
 		return nil
 	}
@@ -244,13 +269,19 @@ func (c *check) addList(l *List, depth int) error {
 		return errors.New("schemas: a unique list of items that are not scalars")
 	}
 	c.list.items = items
-	c.acts = c.acts || items.acts
+	c.acts = c.acts || items.acts || items.node.DropNull && items.fallback != nil
 	return nil
 }
 
 func (c *check) addStruct(s *Struct, depth int) error {
-	o := &objectCheck{open: s.Open, index: make(map[string]int, len(s.Fields))}
+	o := &objectCheck{open: s.Open, max: -1, index: make(map[string]int, len(s.Fields))}
 	c.object = o
+	if s.MinFields != nil {
+		o.min = s.MinFields.Count
+	}
+	if s.MaxFields != nil {
+		o.max = s.MaxFields.Count
+	}
 	for i, f := range s.Fields {
 		fc, err := newFieldCheck(f, depth)
 		if err != nil {
@@ -261,7 +292,7 @@ func (c *check) addStruct(s *Struct, depth int) error {
 		}
 		o.index[f.Name] = i
 		o.fields = append(o.fields, fc)
-		c.acts = c.acts || fc.check.acts || fc.fills
+		c.acts = c.acts || fc.check.acts || fc.fills || fc.check.node.DropNull
 	}
 	if err := o.addRelations(s, depth); err != nil {
 		return err
@@ -284,7 +315,7 @@ func (c *check) addStruct(s *Struct, depth int) error {
 			return errors.New("schemas: several patterns whose values are not scalars")
 		}
 		o.patterns = append(o.patterns, patternCheck{key: key, value: value})
-		c.acts = c.acts || value.acts
+		c.acts = c.acts || value.acts || value.node.DropNull
 	}
 	if !o.open && len(o.patterns) == 0 {
 		c.acts = true // prunes
@@ -404,8 +435,15 @@ func (c *check) addNumber(s *Scalar, enum, not []any) error {
 	if err != nil {
 		return err
 	}
+	var of *multiple
+	if s.MultipleOf != nil {
+		if of, err = newMultiple(s.MultipleOf); err != nil {
+			return err
+		}
+	}
 	c.numbers = append(c.numbers, numberCheck{
 		rule:     s,
+		multiple: of,
 		integer:  !s.Kinds.Has(NumberKind),
 		bounds:   bounds,
 		enum:     len(s.Enum) > 0,

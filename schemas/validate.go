@@ -49,6 +49,10 @@ func fieldPath(steps []step) *field.Path {
 type inspection struct {
 	path []step
 	errs field.ErrorList
+
+	// quiet is above 0 while only the verdict counts; failed is what it was.
+	quiet  int
+	failed bool
 }
 
 // Inspections and preparations are used again, so that a run that finds nothing
@@ -63,6 +67,12 @@ func (v *inspection) pop()        { v.path = v.path[:len(v.path)-1] }
 
 // value checks x and everything below it.
 func (v *inspection) value(c *check, x any) {
+	if v.quiet > 0 && v.failed {
+		return
+	}
+	if c.logic != nil && x != nil && c.kinds&kindOf(x) != 0 {
+		v.logic(c.logic, x)
+	}
 	before := len(v.errs)
 	switch x := x.(type) {
 	case string:
@@ -207,6 +217,9 @@ func (v *inspection) object(c *check, m map[string]any, root bool) {
 	if o.comparisons != nil {
 		v.compare(o, m)
 	}
+	if o.min > 0 || o.max >= 0 {
+		v.count(c, m, root)
+	}
 	if known == len(m) || o.open && len(o.patterns) == 0 {
 		return
 	}
@@ -275,6 +288,12 @@ func (v *inspection) list(c *check, items []any) {
 			v.duplicate(c, items[i])
 			v.pop()
 		}
+	}
+	if l.set && len(items) > 1 {
+		v.set(c, items)
+	}
+	if l.keys != nil {
+		v.keyed(c, items)
 	}
 }
 
@@ -400,7 +419,7 @@ func (n *numberCheck) admitsInt(x int64) bool {
 	if n.enum && !slices.Contains(n.ints, x) && !slices.Contains(n.floats, float64(x)) {
 		return false
 	}
-	return n.bounds.hasInt(x) && !slices.Contains(n.notInt, x) &&
+	return n.bounds.hasInt(x) && !slices.Contains(n.notInt, x) && (n.multiple == nil || n.multiple.hasInt(x)) &&
 		(len(n.notFloat) == 0 || !slices.Contains(n.notFloat, float64(x)))
 }
 
@@ -411,7 +430,7 @@ func (n *numberCheck) admitsFloat(x float64) bool {
 	if n.integer || n.enum && !slices.Contains(n.floats, x) {
 		return false
 	}
-	return n.bounds.hasFloat(x) && !slices.Contains(n.notFloat, x)
+	return n.bounds.hasFloat(x) && !slices.Contains(n.notFloat, x) && (n.multiple == nil || n.multiple.hasFloat(x))
 }
 
 func b2i(b bool) int {

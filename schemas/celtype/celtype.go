@@ -24,6 +24,11 @@ type Type struct {
 	byName map[string]*Field // and by that in JSON, by which maps are indexed
 	items  *Type             // of lists and maps
 	limit  int64             // most elements, bytes or entries; Unlimited if not known
+
+	// unordered: the items of a list are compared and added as those of a set, or, if there
+	// are keys, as those of a map.
+	unordered bool
+	keys      []string
 }
 
 // Field is a field of a message.
@@ -45,6 +50,8 @@ const (
 	text
 	bytes
 	timestamp
+	day
+	duration
 	list
 	mapping
 	message
@@ -59,7 +66,14 @@ var (
 	String    = &Type{shape: text, decl: apiservercel.StringType, limit: Unlimited}
 	Timestamp = &Type{shape: timestamp, decl: apiservercel.TimestampType, limit: Unlimited}
 	Bytes     = &Type{shape: bytes, decl: apiservercel.BytesType, limit: Unlimited}
+	Date      = &Type{shape: day, decl: apiservercel.DateType, limit: Unlimited}
+	Duration  = &Type{shape: duration, decl: apiservercel.DurationType, limit: Unlimited}
 )
+
+// OptionalOf is the type of what may be there, as expressions are checked against it.
+func OptionalOf(t *Type) *Type {
+	return &Type{shape: dynamic, decl: apiservercel.NewSimpleTypeWithMinSize("optional_type", cel.OptionalType(t.CEL()), nil, 0), limit: Unlimited}
+}
 
 // ListOf is a list of items of a type.
 func ListOf(items *Type) *Type {
@@ -145,7 +159,11 @@ func (t *Type) named(name string) *Type {
 }
 
 func of(n *schemas.Node) *Type {
-	switch n.Kinds {
+	kinds := n.Kinds
+	if n.Plain { // in OpenAPI, a value that may be null has the type of one that is not
+		kinds &^= schemas.NullKind
+	}
+	switch kinds {
 	case schemas.BoolKind:
 		return Bool
 	case schemas.IntegerKind:
@@ -158,6 +176,10 @@ func of(n *schemas.Node) *Type {
 			return Bytes
 		case schemas.FormatDateTime:
 			return Timestamp
+		case "date":
+			return Date
+		case "duration":
+			return Duration
 		}
 		if limit := longest(n); limit != Unlimited {
 			return &Type{shape: text, decl: apiservercel.StringType, limit: limit}
@@ -171,6 +193,9 @@ func of(n *schemas.Node) *Type {
 		t := ListOf(items)
 		if n.List != nil && n.List.MaxItems != nil {
 			t.limit = int64(n.List.MaxItems.Count)
+		}
+		if n.List != nil && (n.List.Type == schemas.ListSet || n.List.Type == schemas.ListMap) {
+			t.unordered, t.keys = true, n.List.MapKeys
 		}
 		return t
 	case schemas.StructKind:
