@@ -168,6 +168,8 @@ func (s *stream) follow(ctx context.Context, w source, o *internalversion.ListOp
 			if err := s.event(e); err != nil {
 				return s.fail(err, position)
 			}
+			// The client would take the object's own, older revision for how far it is.
+			bookmark = bookmark || e.Rendered
 		}
 		if more {
 			continue

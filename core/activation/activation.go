@@ -113,6 +113,11 @@ func Activate(ctx context.Context, c *commit.Committer, tip *commit.Tip, p *poli
 		}
 		if e.Meta.GetType() == logpb.Type_TYPE_POLICY_ACTIVATED {
 			checks.EmptyResources = withdrawn(tip, form)
+			release, err := c.Prepare(p)
+			if err != nil {
+				return nil, fmt.Errorf("activation: the policy cannot be loaded: %w", err)
+			}
+			defer release()
 		}
 		if after, _, err = c.Commit(ctx, &commit.Proposal{Entry: entry, Checks: checks}); err != nil {
 			return nil, err

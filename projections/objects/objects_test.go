@@ -26,7 +26,7 @@ var widgets = schema.GroupResource{Group: "example.com", Resource: "widgets"}
 func newStore(historyBytes int) *objects.Store {
 	s := objects.New(historyBytes)
 	tx := s.Begin()
-	tx.SetKinds([]objects.Kind{{GroupResource: widgets, Fields: []string{"spec.color", "spec.size"}}})
+	tx.SetKinds([]objects.Kind{{GroupResource: widgets, Fields: []string{"spec.color", "spec.size"}}}, nil)
 	s.Publish(tx, 0)
 	return s
 }
@@ -167,7 +167,7 @@ func TestAnotherSelectableFieldCountsForOldObjects(t *testing.T) {
 	apply(t, s, 1, event(logpb.Type_TYPE_CREATED, thing{"ns", "a", "x", "red", 7, 1}, 0))
 	before := s.State()
 	tx := s.Begin()
-	tx.SetKinds([]objects.Kind{{GroupResource: widgets, Fields: []string{"metadata.labels.app"}}})
+	tx.SetKinds([]objects.Kind{{GroupResource: widgets, Fields: []string{"metadata.labels.app"}}}, nil)
 	s.Publish(tx, 2)
 	byLabel := objects.Select("", nil, fields.ParseSelectorOrDie("metadata.labels.app=x"))
 	byColor := objects.Select("", nil, fields.ParseSelectorOrDie("spec.color=red"))
