@@ -184,14 +184,23 @@ type world struct {
 	t       testing.TB
 	rng     *rand.Rand
 	store   *objects.Store
-	now     map[string]thing            // key -> object
+	now     map[string]thing            // key -> object, as it is shown
+	written map[string]thing            // as it was written
+	look    int                         // how objects are shown, see looks
 	history map[uint64]map[string]thing // at each revision
 	last    uint64
 }
 
+// looks are what policies may make of objects.
+var looks = []func(color string) string{
+	func(color string) string { return color },
+	func(color string) string { return strings.ReplaceAll(color, "green", "red") },
+	func(color string) string { return strings.ReplaceAll(color, "red", "blue") },
+}
+
 func newWorld(t testing.TB, seed uint64, historyBytes int) *world {
 	return &world{t: t, rng: rand.New(rand.NewPCG(seed, 0)), store: newStore(historyBytes),
-		now: map[string]thing{}, history: map[uint64]map[string]thing{0: {}}}
+		now: map[string]thing{}, written: map[string]thing{}, history: map[uint64]map[string]thing{0: {}}}
 }
 
 func pick[T any](rng *rand.Rand, from ...T) T { return from[rng.IntN(len(from))] }
@@ -203,7 +212,7 @@ func (w *world) step() {
 		w.last++
 		n := thing{
 			namespace: pick(w.rng, "n1", "n2", "n3"), name: fmt.Sprint("o", w.rng.IntN(8)),
-			app: pick(w.rng, "x", "y"), color: pick(w.rng, "red", "blue", "green"), size: w.rng.IntN(3), revision: w.last,
+			app: pick(w.rng, "x", "y"), color: looks[w.look](pick(w.rng, "red", "blue", "green")), size: w.rng.IntN(3), revision: w.last,
 		}
 		key := n.namespace + "/" + n.name
 		old, exists := w.now[key]
@@ -227,13 +236,47 @@ func (w *world) step() {
 		if err := tx.Apply(e, w.last); err != nil {
 			w.t.Fatal(err)
 		}
+		if now, there := w.now[key]; there {
+			w.written[key] = now
+		} else {
+			delete(w.written, key)
+		}
 		w.history[w.last] = maps.Clone(w.now)
 	}
 	if w.rng.IntN(8) == 0 { // an event that concerns no object
 		w.last++
 		w.history[w.last] = maps.Clone(w.now)
 	}
+	if w.rng.IntN(20) == 0 {
+		w.change(tx, w.rng.IntN(len(looks)))
+	}
 	w.store.Publish(tx, w.last)
+}
+
+// change shows objects in another way from the next revision on. Sometimes a part of it has
+// been done ahead, for objects of which some are not there any more.
+func (w *world) change(tx *objects.Tx, look int) {
+	w.last++
+	if err := tx.Apply(&eventlog.Event{Meta: &logpb.Metadata{Type: logpb.Type_TYPE_POLICY_ACTIVATED}}, w.last); err != nil {
+		w.t.Fatal(err)
+	}
+	kinds := []objects.Kind{{GroupResource: widgets, Fields: []string{"spec.color", "spec.size"}, Render: func(payload []byte) []byte {
+		before, rest, _ := strings.Cut(string(payload), `"spec":{"color":"`)
+		color, rest, _ := strings.Cut(rest, `"`)
+		return []byte(before + `"spec":{"color":"` + looks[look](color) + `"` + rest)
+	}}}
+	var ahead objects.Rendered
+	if w.rng.IntN(2) == 0 {
+		ahead = w.store.State().Render(kinds)
+	}
+	tx.SetKinds(kinds, ahead)
+	w.look = look
+	for key := range w.now {
+		shown := w.written[key]
+		shown.color = looks[look](shown.color)
+		w.now[key] = shown
+	}
+	w.history[w.last] = maps.Clone(w.now)
 }
 
 // query is a selection and what it means.
@@ -365,12 +408,14 @@ func (o *observer) take(w *world) {
 			key := e.Object.Namespace + "/" + e.Object.Name
 			_, had := o.seen[key]
 			switch {
-			case e.Object.Revision <= o.at:
+			case !e.Rendered && e.Object.Revision <= o.at:
 				w.t.Fatalf("event at %d after %d", e.Object.Revision, o.at)
+			case e.Rendered && e.Type == objects.Modified && o.seen[key] == string(e.Object.JSON):
+				w.t.Fatalf("%s looks as before: %s", key, e.Object.JSON)
 			case had != (e.Type != objects.Added):
 				w.t.Fatalf("event %v of %s, which the observer had: %v", e.Type, key, had)
 			}
-			o.at = e.Object.Revision
+			o.at = max(o.at, e.Object.Revision)
 			if e.Type == objects.Deleted {
 				delete(o.seen, key)
 			} else {

@@ -249,18 +249,18 @@ func (w *Watcher) catchUp() (changes []*Change, bookmark uint64, more bool, err 
 		w.seen, w.lagging, w.part = max(w.seen, w.store.revision), false, 0
 		return changes, w.seen, more, nil
 	}
-	last := changes[takeAtOnce-1].Revision
-	at := takeAtOnce
-	for at > 0 && changes[at-1].Revision == last {
-		at-- // the first change of this revision
+	last := changes[takeAtOnce-1]
+	if !last.partial {
+		w.seen, w.part = last.Revision, 0
+		return changes, w.seen, more, nil
 	}
-	switch {
-	case !changes[takeAtOnce-1].partial:
-		w.seen, w.part = last, 0
-	case at > 0:
-		w.seen, w.part = changes[at-1].Revision, takeAtOnce-at
-	default:
-		w.part += takeAtOnce
+	if w.seen != last.Revision-1 {
+		w.seen, w.part = last.Revision-1, 0
+	}
+	for _, c := range changes {
+		if c.Revision == last.Revision {
+			w.part++
+		}
 	}
 	return changes, w.seen, more, nil
 }
@@ -284,12 +284,15 @@ type Event struct {
 	Rendered bool
 }
 
+// rendered tells whether nobody wrote the object, but it looks otherwise.
+func (c *Change) rendered() bool { return c.Object.Revision != c.Revision }
+
 // event is the change as seen through a selection: what was out and is in was
 // added, what was in and is out was deleted.
 func (c *Change) event(sel *Selection) (Event, bool) {
 	is := !c.Deleted && sel.Matches(c.Object)
 	was := c.Before != nil && sel.Matches(c.Before)
-	rendered := c.Object.Revision != c.Revision
+	rendered := c.rendered()
 	switch {
 	case is && was:
 		return Event{Modified, c.Object, rendered}, true
@@ -304,9 +307,17 @@ func (c *Change) event(sel *Selection) (Event, bool) {
 }
 
 // left is the object as it was before the change, at the change's revision: how it
-// leaves the sight of those who no longer select it.
+// leaves the sight of those who no longer select it. Where there may be more changes of that
+// revision it is the revision before: who is cut off behind it and goes on from there must
+// not miss the others.
 func (c *Change) left() *Object {
-	c.leaving.Do(func() { c.leaver = c.Before.At(c.Revision) })
+	c.leaving.Do(func() {
+		at := c.Revision
+		if c.rendered() {
+			at--
+		}
+		c.leaver = c.Before.At(at)
+	})
 	return c.leaver
 }
 
