@@ -113,7 +113,7 @@ func Activate(ctx context.Context, c *commit.Committer, tip *commit.Tip, p *poli
 		}
 		if e.Meta.GetType() == logpb.Type_TYPE_POLICY_ACTIVATED {
 			checks.EmptyResources = withdrawn(tip, form)
-			release, err := c.Prepare(p)
+			release, err := c.Prepare(ctx, p)
 			if err != nil {
 				return nil, fmt.Errorf("activation: the policy cannot be loaded: %w", err)
 			}

@@ -1,6 +1,8 @@
 package commit
 
 import (
+	"context"
+
 	"stele.dev/stele/core/render"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/projections/objects"
@@ -21,13 +23,13 @@ type prepared struct {
 // soon after, writers wait for that no longer than for another write; without Prepare, until
 // all this is done. What was prepared is forgotten by release, which the caller MUST call.
 // The error is that of loading the policy.
-func (c *Committer) Prepare(proposal *policies.Proposal) (release func(), err error) {
+func (c *Committer) Prepare(ctx context.Context, proposal *policies.Proposal) (release func(), err error) {
 	next, err := c.load(proposal)
 	if err != nil {
 		return func() {}, err
 	}
 	tip := c.Tip()
-	ahead := &prepared{proposal.Digest, next, tip.Objects.Render(c.kinds(tip.Policy, next))}
+	ahead := &prepared{proposal.Digest, next, tip.Objects.Render(ctx, c.kinds(tip.Policy, next))}
 	c.prepared.Store(ahead)
 	return func() { c.prepared.CompareAndSwap(ahead, nil) }, nil
 }

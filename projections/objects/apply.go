@@ -1,7 +1,7 @@
 package objects
 
 import (
-	"bytes"
+	"context"
 	"fmt"
 	"maps"
 	"slices"
@@ -176,7 +176,7 @@ func (tx *Tx) SetKinds(kinds []Kind, ahead Rendered) {
 				} else {
 					next = o.rendered(kind, k.Render)
 				}
-				if !bytes.Equal(next.JSON, o.JSON) {
+				if &next.JSON[0] != &o.JSON[0] { // it shares what it looks like
 					changes = append(changes, &Change{Revision: tx.next.Revision, Object: next, Before: o, partial: true})
 				}
 			}
@@ -199,8 +199,8 @@ func (tx *Tx) SetKinds(kinds []Kind, ahead Rendered) {
 type Rendered map[*Object]*Object
 
 // Render renders ahead what the state has of kinds with [Kind.Render], so that a SetKinds
-// soon after has little left to do.
-func (s *State) Render(kinds []Kind) Rendered {
+// soon after has little left to do. If the context ends it returns what is done.
+func (s *State) Render(ctx context.Context, kinds []Kind) Rendered {
 	done := Rendered{}
 	for _, k := range kinds {
 		t := s.trees[k.GroupResource]
@@ -210,7 +210,7 @@ func (s *State) Render(kinds []Kind) Rendered {
 		kind := newKind(k)
 		t.Scan(func(o *Object) bool {
 			done[o] = o.rendered(kind, k.Render)
-			return true
+			return ctx.Err() == nil
 		})
 	}
 	return done

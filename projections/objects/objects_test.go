@@ -267,7 +267,7 @@ func (w *world) change(tx *objects.Tx, look int) {
 	}}}
 	var ahead objects.Rendered
 	if w.rng.IntN(2) == 0 {
-		ahead = w.store.State().Render(kinds)
+		ahead = w.store.State().Render(w.t.Context(), kinds)
 	}
 	tx.SetKinds(kinds, ahead)
 	w.look = look
