@@ -39,7 +39,7 @@ type Version struct {
 
 	object    *celtype.Type // of its objects, in CEL
 	rules     []*schemaRule
-	admission map[admissionKey][]*admissionRule
+	admission map[admissionKey][]matchedRule
 }
 
 // New loads a policy from the bytes of its form. It fails if this program makes of the
@@ -71,7 +71,7 @@ func newPolicy(form *Form) (*Policy, error) {
 			return nil, fmt.Errorf("policy: %s has no version %q to store", k.Resource(), k.StorageVersion)
 		}
 		for j := range k.Kind.Versions {
-			v := &Version{Version: &k.Kind.Versions[j], Kind: k, admission: map[admissionKey][]*admissionRule{}}
+			v := &Version{Version: &k.Kind.Versions[j], Kind: k, admission: map[admissionKey][]matchedRule{}}
 			if path, differ := schemas.Difference(stored.Schema, v.Schema); differ {
 				return nil, fmt.Errorf("policy: %s: the versions %s and %s differ in %q", k.Resource(), stored.Name, v.Name, path)
 			}

@@ -29,6 +29,21 @@ func (k *Kind) SameForm(other *Kind) bool {
 	return a != nil && b != nil && k.Group == other.Group && k.Kind == other.Kind && a.Name == b.Name && same(a.Schema, b.Schema)
 }
 
+// StoredAs tells whether what is stored of the kind can be shown as the other stores it,
+// which may be in another version of the same form: both are in one of the kinds, or nothing
+// but the name is another. In the same version the form may change.
+func (k *Kind) StoredAs(other *Kind) bool {
+	if _, ok := other.Version(k.StorageVersion); ok {
+		return true
+	}
+	if _, ok := k.Version(other.StorageVersion); ok {
+		return true
+	}
+	a, _ := k.Version(k.StorageVersion)
+	b, _ := other.Version(other.StorageVersion)
+	return a != nil && b != nil && same(a.Schema, b.Schema)
+}
+
 // Adapts tells whether Prepare would change any object at all.
 func (p *Program) Adapts() bool { return p.root.acts }
 

@@ -80,7 +80,7 @@ func withdrawn(tip *commit.Tip, form *policy.Form) (gone []schema.GroupResource)
 	}
 	for _, k := range tip.Policy.Kinds() {
 		next := stays[k.GroupResource()]
-		if next == nil || next.Namespaced != k.Namespaced || next.Kind != k.Kind.Kind || next.StorageVersion != k.StorageVersion {
+		if next == nil || next.Namespaced != k.Namespaced || next.Kind != k.Kind.Kind || !k.StoredAs(next) {
 			gone = append(gone, k.GroupResource())
 		}
 	}

@@ -83,7 +83,7 @@ func record(e *eventlog.Event, object *logpb.Object, revision uint64) *auditv1.E
 	if object != nil {
 		event.ObjectRef = &auditv1.ObjectReference{
 			Resource: object.GetResource(), Namespace: object.GetNamespace(), Name: object.GetName(), UID: types.UID(object.GetUid()),
-			APIGroup: object.GetGroup(), APIVersion: object.GetVersion(), ResourceVersion: strconv.FormatUint(revision, 10), Subresource: r.GetSubresource(),
+			APIGroup: object.GetGroup(), APIVersion: requestedVersion(r.GetUri(), object), ResourceVersion: strconv.FormatUint(revision, 10), Subresource: r.GetSubresource(),
 		}
 	}
 	if digest := m.GetPolicyActivated().GetDigest(); digest != nil {
@@ -103,6 +103,17 @@ func record(e *eventlog.Event, object *logpb.Object, revision uint64) *auditv1.E
 	annotate(PolicyAnnotation, hex.EncodeToString(m.GetPolicyDigest()))
 	annotate(FailureAnnotation, failures(d.GetAdmission()))
 	return event
+}
+
+// requestedVersion is the version that the request was made in, by its path; the event names
+// the one that is stored.
+func requestedVersion(uri string, object *logpb.Object) string {
+	path, _, _ := strings.Cut(uri, "?")
+	if rest, ok := strings.CutPrefix(path, "/apis/"+object.GetGroup()+"/"); ok && object.GetGroup() != "" {
+		version, _, _ := strings.Cut(rest, "/")
+		return version
+	}
+	return object.GetVersion()
 }
 
 func failures(found []*logpb.Admission) string {
