@@ -224,6 +224,7 @@ var listBuffers = sync.Pool{New: func() any {
 
 // answerList joins the objects' bytes; nothing is encoded but the list's own header.
 func (p *Pipeline) answerList(r *Request, f negotiate.Format, meta metav1.ListMeta, found []*objects.Object) error {
+	in := r.version()
 	if f.As == negotiate.Table {
 		o, err := tableOptions(r, f)
 		if err != nil {
@@ -231,7 +232,7 @@ func (p *Pipeline) answerList(r *Request, f negotiate.Format, meta metav1.ListMe
 		}
 		texts := make([][]byte, len(found))
 		for i, x := range found {
-			texts[i] = r.shown(x.JSON)
+			texts[i] = in.Of(x.JSON)
 		}
 		body, err := p.printer(r).Table(o, meta, texts)
 		if err != nil {
@@ -240,7 +241,6 @@ func (p *Pipeline) answerList(r *Request, f negotiate.Format, meta metav1.ListMe
 		return p.writeBody(r, f, http.StatusOK, body)
 	}
 	kind, version := r.kind.Kind.ListKind, r.kind.GroupVersionKind().GroupVersion().String()
-	in := r.version()
 	item := func(to []byte, x *objects.Object) []byte { return in.Append(to, x.JSON) }
 	if f.As == negotiate.Metadata {
 		kind, version = "PartialObjectMetadataList", "meta.k8s.io/"+f.AsVersion

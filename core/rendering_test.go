@@ -1,8 +1,10 @@
 package core_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
@@ -21,7 +23,13 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"stele.dev/stele/core/bootstrap"
+	"stele.dev/stele/core/commit"
+	"stele.dev/stele/eventlog"
+	"stele.dev/stele/eventlog/logpb"
 	"stele.dev/stele/eventlog/memlog"
+	"stele.dev/stele/policy"
+	"stele.dev/stele/projections/objects"
+	"stele.dev/stele/projections/policies"
 )
 
 // Bundles that differ from the usual one in what they make of widgets.
@@ -203,7 +211,7 @@ func (r *requests) RoundTrip(q *http.Request) (*http.Response, error) {
 
 func dynamicClient(t *testing.T, host string, r *requests) dynamic.Interface {
 	t.Helper()
-	client, err := dynamic.NewForConfig(&rest.Config{Host: host, BearerToken: "admin-token", QPS: -1, WrapTransport: func(rt http.RoundTripper) http.RoundTripper {
+	client, err := dynamic.NewForConfig(&rest.Config{Host: host, BearerToken: "admin-token", QPS: -1, WarningHandler: rest.NoWarnings{}, WrapTransport: func(rt http.RoundTripper) http.RoundTripper {
 		if r == nil {
 			return rt
 		}
@@ -339,6 +347,60 @@ func TestFollowersRenderToo(t *testing.T) {
 	a, b := p.must(t, 200, "GET", widgetsPath, ""), follower.must(t, 200, "GET", widgetsPath, "")
 	if string(a.body) != string(b.body) || !strings.Contains(string(a.body), `"grade":"a"`) {
 		t.Errorf("%s\n%s", a, b)
+	}
+}
+
+// An object that is no JSON, which no client can have written, is shown as it is.
+func TestWhatCannotBeRenderedStays(t *testing.T) {
+	var store memlog.Store
+	log, err := eventlog.Open(t.Context(), store.Open(nil), eventlog.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var said bytes.Buffer
+	held := objects.New(0)
+	c := commit.New(commit.Options{
+		Log: log, Objects: held, Logger: slog.New(slog.NewTextHandler(&said, nil)),
+		Load: func(p *policies.Proposal) (*policy.Policy, error) { return policy.New(p.Form) },
+	})
+	ctx, stop := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { c.Run(ctx) })
+	activate := func(text string) {
+		t.Helper()
+		if _, err := bootstrap.Activate(ctx, c, compile(t, text), "test"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	activate(bundle)
+	for name, spec := range map[string]string{"good": `{"size":1}`, "bad": `{"size":1`} {
+		e := &eventlog.Event{Meta: &logpb.Metadata{
+			Type:   logpb.Type_TYPE_CREATED,
+			Object: &logpb.Object{Group: "example.com", Resource: "widgets", Namespace: "default", Name: name, Uid: "u"},
+		}}
+		e.AddContent(&logpb.Payload{Role: logpb.Role_ROLE_OBJECT},
+			fmt.Appendf(nil, `{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":%q,"namespace":"default","uid":"u"},"spec":%s}`, name, spec))
+		entry, err := eventlog.Encode(e)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := c.Commit(ctx, &commit.Proposal{Entry: entry, Checks: commit.Checks{PolicyRevision: c.Tip().PolicyRevision()}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	get := func(name string) *objects.Object { return c.Tip().Objects.Get(widgetsResource, "default", name) }
+	bad := get("bad")
+	activate(graded)
+	if get("bad").UID != bad.UID || string(get("bad").JSON) != string(bad.JSON) {
+		t.Errorf("it was %s and is %s", bad.JSON, get("bad").JSON)
+	}
+	if !strings.Contains(string(get("good").JSON), `"grade":"a"`) {
+		t.Errorf("the other one is %s", get("good").JSON)
+	}
+	stop()
+	running.Wait()
+	if !strings.Contains(said.String(), "widgets.example.com") {
+		t.Errorf("the log says %q", said.String())
 	}
 }
 

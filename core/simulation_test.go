@@ -194,7 +194,10 @@ func (s *simulation) run() {
 	s.calm.Store(true)
 	stop()
 	time.Sleep(time.Minute) // whatever lingers has arrived, watches have seen the last change
-	for _, r := range s.replicas {
+	s.mu.Lock()
+	up := slices.Clone(s.replicas)
+	s.mu.Unlock()
+	for _, r := range up {
 		if r != nil {
 			r.Drain()
 		}

@@ -72,8 +72,10 @@ func newPolicy(form *Form) (*Policy, error) {
 		}
 		for j := range k.Kind.Versions {
 			v := &Version{Version: &k.Kind.Versions[j], Kind: k, admission: map[admissionKey][]matchedRule{}}
-			if path, differ := schemas.Difference(stored.Schema, v.Schema); differ {
-				return nil, fmt.Errorf("policy: %s: the versions %s and %s differ in %q", k.Resource(), stored.Name, v.Name, path)
+			if v.Version != stored {
+				if path, differ := schemas.Difference(stored.Schema, v.Schema); differ {
+					return nil, fmt.Errorf("policy: %s: the versions %s and %s differ in %q", k.Resource(), stored.Name, v.Name, path)
+				}
 			}
 			if v.Program, err = schemas.NewProgram(v.Schema); err != nil {
 				return nil, fmt.Errorf("policy: %s %s: %w", k.Resource(), v.Name, err)

@@ -179,6 +179,33 @@ func TestAnotherSelectableFieldCountsForOldObjects(t *testing.T) {
 	}
 }
 
+// What looks as before is shared, and what looks as it was written is that object again.
+func TestOnlyWhatLooksOtherwiseIsHeldTwice(t *testing.T) {
+	s := newStore(0)
+	before := apply(t, s, 1,
+		event(logpb.Type_TYPE_CREATED, thing{"ns", "green", "x", "green", 7, 1}, 0),
+		event(logpb.Type_TYPE_CREATED, thing{"ns", "blue", "x", "blue", 7, 2}, 0))
+	show := func(revision uint64, look func(string) string) *objects.State {
+		tx := s.Begin()
+		if err := tx.Apply(&eventlog.Event{Meta: &logpb.Metadata{Type: logpb.Type_TYPE_POLICY_ACTIVATED}}, revision); err != nil {
+			t.Fatal(err)
+		}
+		tx.SetKinds([]objects.Kind{{GroupResource: widgets, Fields: []string{"spec.color", "spec.size"},
+			Render: func(payload []byte) []byte { return []byte(look(string(payload))) }}}, nil)
+		return s.Publish(tx, revision)
+	}
+	red := show(3, func(text string) string { return strings.Replace(text, `"color":"green"`, `"color":"red"`, 1) })
+	if o := red.Get(widgets, "ns", "green"); string(o.JSON) != (thing{"ns", "green", "x", "red", 7, 1}).json() {
+		t.Errorf("shown is %s", o.JSON)
+	}
+	if red.Get(widgets, "ns", "blue") != before.Get(widgets, "ns", "blue") {
+		t.Error("another object for what looks as before")
+	}
+	if show(4, func(text string) string { return text }).Get(widgets, "ns", "green") != before.Get(widgets, "ns", "green") {
+		t.Error("another object than was written")
+	}
+}
+
 // world drives a store with random changes and remembers every state.
 type world struct {
 	t       testing.TB

@@ -338,16 +338,21 @@ func (s *Store) offer() (more bool) {
 			continue
 		}
 		f.visit(c, func(w *Watcher) { w.push(c) })
-		s.offered.Store(c.Revision)
-		for w := range s.halfway {
-			w.poke()
-		}
-		clear(s.halfway)
+		s.complete(c.Revision)
 	}
 	if s.next < n {
 		return true
 	}
-	s.offered.Store(s.revision)
+	s.complete(s.revision)
 	s.drop() // what had to wait for being offered
 	return false
+}
+
+// complete: all changes up to a revision have been offered.
+func (s *Store) complete(revision uint64) {
+	s.offered.Store(revision)
+	for w := range s.halfway {
+		w.poke()
+	}
+	clear(s.halfway)
 }
