@@ -214,6 +214,19 @@ func TestAVersionWithAnotherFormIsNotStored(t *testing.T) {
 	}
 }
 
+// The log says which version is stored, and which one was asked for.
+func TestTheLogNamesBothVersions(t *testing.T) {
+	p := newVersioned(t)
+	p.must(t, 201, "POST", widgetsPath, widget("w", 1), "Audit-ID", "one")
+	change := p.must(t, 200, "GET", fmt.Sprintf("%s/%d", changesPath, p.committer.Tip().Revision()), "")
+	if stored, asked := change.field("object", "version"), change.field("request", "version"); stored != "v1beta1" || asked != "v1" {
+		t.Errorf("stored in %v, asked for in %v", stored, asked)
+	}
+	if e := p.must(t, 200, "GET", explanationsPath+"/one", ""); e.field("spec", "version") != "v1" {
+		t.Errorf("%s", e)
+	}
+}
+
 // matchPolicy Equivalent: a rule for one version is about writes in the others, too.
 func TestRulesSeeTheVersionThatTheyName(t *testing.T) {
 	rule := func(name, versions, expression string) string {

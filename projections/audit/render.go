@@ -83,7 +83,7 @@ func record(e *eventlog.Event, object *logpb.Object, revision uint64) *auditv1.E
 	if object != nil {
 		event.ObjectRef = &auditv1.ObjectReference{
 			Resource: object.GetResource(), Namespace: object.GetNamespace(), Name: object.GetName(), UID: types.UID(object.GetUid()),
-			APIGroup: object.GetGroup(), APIVersion: requestedVersion(r.GetUri(), object), ResourceVersion: strconv.FormatUint(revision, 10), Subresource: r.GetSubresource(),
+			APIGroup: object.GetGroup(), APIVersion: RequestedVersion(r, object), ResourceVersion: strconv.FormatUint(revision, 10), Subresource: r.GetSubresource(),
 		}
 	}
 	if digest := m.GetPolicyActivated().GetDigest(); digest != nil {
@@ -105,11 +105,12 @@ func record(e *eventlog.Event, object *logpb.Object, revision uint64) *auditv1.E
 	return event
 }
 
-// requestedVersion is the version that the request was made in, by its path; the event names
-// the one that is stored.
-func requestedVersion(uri string, object *logpb.Object) string {
-	path, _, _ := strings.Cut(uri, "?")
-	if rest, ok := strings.CutPrefix(path, "/apis/"+object.GetGroup()+"/"); ok && object.GetGroup() != "" {
+// RequestedVersion is the version in which a request asked for an object, by its path; the
+// object itself says the one that is stored.
+func RequestedVersion(r *logpb.Request, object *logpb.Object) string {
+	group := object.GetGroup()
+	path, _, _ := strings.Cut(r.GetUri(), "?")
+	if rest, ok := strings.CutPrefix(path, "/apis/"+group+"/"); ok && group != "" {
 		version, _, _ := strings.Cut(rest, "/")
 		return version
 	}
