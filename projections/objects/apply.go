@@ -153,45 +153,42 @@ func (tx *Tx) before(ref *logpb.Object, revision uint64) (*Object, error) {
 // that looks otherwise now there is a change at the revision of the state: the object keeps
 // its own, for nobody wrote it. What was rendered ahead is taken from there.
 func (tx *Tx) SetKinds(kinds []Kind, ahead Rendered) {
-	old := tx.next.kinds
-	tx.next.kinds = make(map[schema.GroupResource]*Kind, len(kinds))
+	next := make(map[schema.GroupResource]*Kind, len(kinds))
+	var others []*Object
 	var changes []*Change
 	for _, k := range kinds {
-		kind := newKind(k)
-		was := old[k.GroupResource]
+		kind, was := newKind(k), tx.next.kinds[k.GroupResource]
 		if was != nil && slices.Equal(was.Fields, k.Fields) {
 			kind = was
 		}
-		tx.next.kinds[k.GroupResource] = kind
+		next[k.GroupResource] = kind
 		t := tx.next.trees[k.GroupResource]
 		if t == nil || kind == was && k.Render == nil {
 			continue
 		}
-		var others []*Object
 		t.Scan(func(o *Object) bool {
-			next := o.as(kind)
+			is := o.as(kind)
 			if k.Render != nil {
-				if done := ahead[o]; done != nil {
-					next = done
-				} else {
-					next = o.rendered(kind, k.Render)
+				if is = ahead[o]; is == nil {
+					is = o.rendered(kind, k.Render)
 				}
-				if &next.JSON[0] != &o.JSON[0] { // it shares what it looks like
-					changes = append(changes, &Change{Revision: tx.next.Revision, Object: next, Before: o, partial: true})
+				if &is.JSON[0] != &o.JSON[0] { // what looks as before shares that
+					changes = append(changes, &Change{Revision: tx.next.Revision, Object: is, Before: o, partial: true})
 				}
 			}
-			if next != o {
-				others = append(others, next)
+			if is != o {
+				others = append(others, is)
 			}
 			return true
 		})
-		for _, o := range others {
-			tx.tree(k.GroupResource).Set(o)
-		}
 	}
 	if n := len(changes); n > 0 {
 		changes[n-1].partial = false
 	}
+	for _, o := range others {
+		tx.tree(o.kind.GroupResource).Set(o)
+	}
+	tx.next.kinds = next
 	tx.changes = append(tx.changes, changes...)
 }
 

@@ -206,6 +206,77 @@ func TestOnlyWhatLooksOtherwiseIsHeldTwice(t *testing.T) {
 	}
 }
 
+// More than a queue holds, and more than is taken at once: all of one revision, each once,
+// and the bookmark only behind the last.
+func TestManyChangesOfOneRevision(t *testing.T) {
+	const n = 3000
+	for _, historyBytes := range []int{0, 1} {
+		s := newStore(historyBytes)
+		ctx, cancel := context.WithCancel(t.Context())
+		running := make(chan struct{})
+		go func() { defer close(running); s.Run(ctx) }()
+		for i := range uint64(n) {
+			apply(t, s, i+1, event(logpb.Type_TYPE_CREATED, thing{"ns", fmt.Sprintf("o%04d", i), "x", pick(rand.New(rand.NewPCG(i, 0)), "red", "green"), 1, 0}, 0))
+		}
+		watch := func(selector string) *objects.Watcher {
+			w, err := s.Watch(widgets, objects.Select("", nil, fields.ParseSelectorOrDie(selector)), n)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(w.Stop)
+			return w
+		}
+		watchers := map[string]*objects.Watcher{"": watch(""), "spec.color=red": watch("spec.color=red"), "spec.color=green": watch("spec.color=green"), "metadata.name=o0007": watch("metadata.name=o0007")}
+		for _, w := range watchers {
+			<-w.Ready()
+			w.Take() // it is not behind any more
+		}
+		resumed := watch("")
+		tx := s.Begin()
+		if err := tx.Apply(&eventlog.Event{Meta: &logpb.Metadata{Type: logpb.Type_TYPE_POLICY_ACTIVATED}}, n+1); err != nil {
+			t.Fatal(err)
+		}
+		tx.SetKinds([]objects.Kind{{GroupResource: widgets, Fields: []string{"spec.color", "spec.size"}, Render: func(payload []byte) []byte {
+			return []byte(strings.NewReplacer(`"red"`, `"green"`, `"green"`, `"red"`).Replace(string(payload)))
+		}}}, nil)
+		s.Publish(tx, n+1)
+		watchers["resumed"] = resumed
+		for what, w := range watchers {
+			seen := map[string]objects.EventType{}
+			for bookmark := uint64(n); bookmark <= n; {
+				<-w.Ready()
+				for more := true; more; {
+					var events []objects.Event
+					var err error
+					if events, bookmark, more, err = w.Take(); err != nil {
+						if historyBytes == 1 && errors.Is(err, objects.ErrExpired) {
+							bookmark, more = n+1, false // it has to list
+							seen = nil
+							break
+						}
+						t.Fatal(err)
+					}
+					for _, e := range events {
+						if !e.Rendered || seen[e.Object.Name] != 0 || bookmark > n && more {
+							t.Fatalf("%s: %+v, bookmark %d", what, e, bookmark)
+						}
+						seen[e.Object.Name] = e.Type
+					}
+				}
+			}
+			want := map[string]int{"": n, "resumed": n, "metadata.name=o0007": 1, "spec.color=red": n, "spec.color=green": n}[what]
+			if len(seen) != want && seen != nil {
+				t.Errorf("%s: %d objects, want %d", what, len(seen), want)
+			}
+		}
+		if _, err := s.Watch(widgets, objects.Selection{}, n); (historyBytes == 1) != errors.Is(err, objects.ErrExpired) {
+			t.Errorf("with %d bytes of history: %v", historyBytes, err)
+		}
+		cancel()
+		<-running
+	}
+}
+
 // world drives a store with random changes and remembers every state.
 type world struct {
 	t       testing.TB
