@@ -442,8 +442,9 @@ func (s *simulation) model() *model {
 					from    uint64
 					editors bool
 				}{e.Revision, digests[hex.EncodeToString(a.GetDigest())]})
+				editors, known := digests[hex.EncodeToString(a.GetDigest())]
 				for key, body := range written {
-					m.objects[key] = append(m.objects[key], objectRecord{e.Revision, inForce(body, !digests[hex.EncodeToString(a.GetDigest())])})
+					m.objects[key] = append(m.objects[key], objectRecord{e.Revision, inForce(body, known && !editors)})
 				}
 			}
 			o := e.Meta.GetObject()

@@ -94,13 +94,13 @@ type Actor struct {
 // Request is how.
 type Request struct {
 	Verb         string   `json:"verb,omitempty"`
-	Version      string   `json:"version,omitempty"` // of the object, as it was asked for
 	Subresource  string   `json:"subresource,omitempty"`
 	AuditID      string   `json:"auditID,omitempty"`
 	UserAgent    string   `json:"userAgent,omitempty"`
 	SourceIPs    []string `json:"sourceIPs,omitempty"`
 	FieldManager string   `json:"fieldManager,omitempty"`
-	Status       int      `json:"status,omitempty"` // HTTP status of the answer
+	Status       int      `json:"status,omitempty"`  // HTTP status of the answer
+	Version      string   `json:"version,omitempty"` // of the object, as it was asked for
 }
 
 // Decision is what allowed it.
