@@ -13,8 +13,8 @@ import (
 	"stele.dev/stele/core/activation"
 	"stele.dev/stele/core/commit"
 	"stele.dev/stele/core/rbac"
-	"stele.dev/stele/core/render"
 	"stele.dev/stele/core/reviews"
+	"stele.dev/stele/core/shown"
 	"stele.dev/stele/eventlog/logpb"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/projections/objects"
@@ -101,8 +101,8 @@ type object struct {
 // shown is an object as it is stored, in the version that the request asks for.
 func (r *Request) shown(object []byte) []byte { return r.version().Of(object) }
 
-func (r *Request) version() render.Version {
-	return render.VersionOf(r.kind.GroupVersionKind().GroupVersion())
+func (r *Request) version() shown.Version {
+	return shown.VersionOf(r.kind.GroupVersionKind().GroupVersion())
 }
 
 func (r *Request) resource() schema.GroupResource { return r.key.GroupResource }

@@ -16,7 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"stele.dev/stele/core/negotiate"
 	"stele.dev/stele/core/rbac"
-	"stele.dev/stele/core/render"
+	"stele.dev/stele/core/shown"
 	"stele.dev/stele/core/status"
 	"stele.dev/stele/core/table"
 	"stele.dev/stele/projections/objects"
@@ -34,7 +34,7 @@ const (
 type stream struct {
 	p       *Pipeline
 	r       *Request
-	version render.Version                      // in which objects are shown
+	version shown.Version                       // in which objects are shown
 	encode  func(objects.Event) ([]byte, error) // nil: objects as they are
 	flusher *http.ResponseController
 	buffer  []byte

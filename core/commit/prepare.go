@@ -3,7 +3,7 @@ package commit
 import (
 	"context"
 
-	"stele.dev/stele/core/render"
+	"stele.dev/stele/core/shown"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/projections/objects"
 	"stele.dev/stele/projections/policies"
@@ -65,13 +65,13 @@ func (c *Committer) kinds(before, next *policy.Policy) []objects.Kind {
 
 // render shows what cannot be rendered as it is: no object is ever lost for it.
 func (c *Committer) render(k *policy.Kind) func([]byte) []byte {
-	stored := render.Stored(k)
+	stored := shown.Stored(k)
 	return func(payload []byte) []byte {
-		shown, err := stored(payload)
+		rendered, err := stored(payload)
 		if err != nil {
 			c.logger.Error("a stored object cannot be shown as its schema wants it", "kind", k.Resource(), "error", err)
 			return payload
 		}
-		return shown
+		return rendered
 	}
 }

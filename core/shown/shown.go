@@ -1,8 +1,8 @@
-// Package render shows stored objects as a policy wants them seen: with the fields and
+// Package shown has stored objects as a policy wants them seen: with the fields and
 // defaults of the form in force, in the version that is asked for. It is what
 // kube-apiserver does on every read; here it is done once, when the form changes, and what
 // is left for reads is to put the version's name in its place.
-package render
+package shown
 
 import (
 	"bytes"
@@ -30,22 +30,22 @@ func Stored(k *policy.Kind) func(payload []byte) ([]byte, error) {
 	return func(payload []byte) (rendered []byte, err error) {
 		defer func() {
 			if p := recover(); p != nil {
-				err = fmt.Errorf("render: panic: %v\n%s", p, debug.Stack())
+				err = fmt.Errorf("shown: panic: %v\n%s", p, debug.Stack())
 			}
 		}()
 		var content map[string]any
 		if err := kjson.UnmarshalCaseSensitivePreserveInts(payload, &content); err != nil {
-			return nil, fmt.Errorf("render: %w", err)
+			return nil, fmt.Errorf("shown: %w", err)
 		}
 		if content == nil {
-			return nil, errors.New("render: the object is null")
+			return nil, errors.New("shown: the object is null")
 		}
 		if _, changed := v.Program.Prepare(content); !changed {
 			return version.Of(payload), nil
 		}
 		meta, _, err := metadata.Decode(content)
 		if err != nil {
-			return nil, fmt.Errorf("render: %w", err)
+			return nil, fmt.Errorf("shown: %w", err)
 		}
 		return canonical.Object(gvk.GroupVersion().String(), gvk.Kind, meta, content)
 	}
