@@ -186,6 +186,11 @@ func (v *inspection) violations(t *textCheck, x string) {
 			v.invalid(x, "must "+p.phrase(), p.Source)
 		}
 	}
+	for i, admits := range t.forms {
+		if !admits(x) {
+			v.invalid(x, "must be "+formRules[s.Forms[i].Name].phrase, s.Forms[i].Source)
+		}
+	}
 	v.forbidden(s, x)
 }
 
@@ -346,6 +351,9 @@ func (s *Scalar) describe() string {
 	}
 	for _, p := range s.Patterns {
 		rules = append(rules, choose(p.Negated, "does not match ", "matches ")+p.Regexp)
+	}
+	for _, f := range s.Forms {
+		rules = append(rules, "is "+formRules[f.Name].phrase)
 	}
 	for _, not := range s.Not {
 		rules = append(rules, "is not "+string(not.Value))

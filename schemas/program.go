@@ -113,6 +113,7 @@ type textCheck struct {
 	not      []string
 	patterns []*regexp.Regexp // those of rule, in order
 	min, max int              // max < 0: none
+	forms    []func(string) bool
 }
 
 // A numberCheck is an alternative for numbers.
@@ -419,6 +420,13 @@ func (c *check) addText(s *Scalar, enum, not []any) error {
 			return fmt.Errorf("schemas: %w", err)
 		}
 		t.patterns = append(t.patterns, re)
+	}
+	for _, f := range s.Forms {
+		rule, ok := formRules[f.Name]
+		if !ok {
+			return fmt.Errorf("schemas: unknown form %q", f.Name)
+		}
+		t.forms = append(t.forms, rule.admits)
 	}
 	if s.MinRunes != nil {
 		t.min = s.MinRunes.Count

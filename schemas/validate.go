@@ -402,6 +402,11 @@ func (t *textCheck) admits(s string) bool {
 			return false
 		}
 	}
+	for _, admits := range t.forms {
+		if !admits(s) {
+			return false
+		}
+	}
 	return !t.tooShort(s) && !t.tooLong(s)
 }
 
