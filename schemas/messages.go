@@ -99,10 +99,12 @@ func (v *inspection) badFormat(c *check, x string) {
 }
 
 // alternatives returns the alternatives that speak of one of the kinds.
-func (c *check) alternatives(k Kinds) []*Scalar {
+func (c *check) alternatives(k Kinds) []*Scalar { return c.node.alternatives(k) }
+
+func (n *Node) alternatives(k Kinds) []*Scalar {
 	var found []*Scalar
-	for i := range c.node.Scalars {
-		if s := &c.node.Scalars[i]; s.Kinds&k != 0 {
+	for i := range n.Scalars {
+		if s := &n.Scalars[i]; s.Kinds&k != 0 {
 			found = append(found, s)
 		}
 	}

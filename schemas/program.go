@@ -169,13 +169,10 @@ func newCheck(n *Node, depth int) (*check, error) {
 		}
 	}
 	switch n.Format {
-	case "":
 	case FormatByte:
 		c.format = isBase64
 	case FormatDateTime:
 		c.format = isDateTime
-	default:
-		return nil, fmt.Errorf("schemas: unknown format %q", n.Format)
 	}
 	if n.List != nil {
 		if err := c.addList(n.List, depth); err != nil {
@@ -315,7 +312,7 @@ func (c *check) absent() (any, bool) {
 		return c.fallbackCheck.absent()
 	case c.union != nil && c.union.ambiguous != nil:
 		return c.union.ambiguous.fallbackCheck.absent()
-	case c.kinds != StructKind || c.object == nil || c.union != nil:
+	case c.kinds != StructKind || c.object == nil || c.union != nil || c.node.Embedded:
 		return nil, false
 	}
 	value := make(map[string]any)
