@@ -254,8 +254,8 @@ func (g *grammar) formLogic(n *Node, depth int) *Logic {
 	return l
 }
 
-// holds says by the words of the form alone, part by part, whether a node admits a value.
-func holds(n *Node, x any) bool {
+// formAdmits says by the words of the form alone, part by part, whether a node admits a value.
+func formAdmits(n *Node, x any) bool {
 	kind := kindOf(x)
 	if !n.Kinds.Has(kind) || !holdsScalar(n, kind, x) {
 		return false
@@ -268,7 +268,7 @@ func holds(n *Node, x any) bool {
 			}
 			seen := map[string]bool{}
 			for _, item := range x {
-				if l.Items != nil && !holds(l.Items, item) {
+				if l.Items != nil && !formAdmits(l.Items, item) {
 					return false
 				}
 				id := asJSON(item)
@@ -305,14 +305,14 @@ func holds(n *Node, x any) bool {
 func holdsLogic(l *Logic, x any) bool {
 	count := func(nodes []*Node) (k int) {
 		for _, n := range nodes {
-			if holds(n, x) {
+			if formAdmits(n, x) {
 				k++
 			}
 		}
 		return k
 	}
 	return count(l.AllOf) == len(l.AllOf) && (len(l.AnyOf) == 0 || count(l.AnyOf) > 0) &&
-		(len(l.OneOf) == 0 || count(l.OneOf) == 1) && (l.Not == nil || !holds(l.Not, x))
+		(len(l.OneOf) == 0 || count(l.OneOf) == 1) && (l.Not == nil || !formAdmits(l.Not, x))
 }
 
 func holdsStruct(s *Struct, x map[string]any) bool {
@@ -329,13 +329,13 @@ func holdsStruct(s *Struct, x map[string]any) bool {
 	for _, f := range fields {
 		known[f.Name] = true
 		v, ok := x[f.Name]
-		if !ok && f.Presence != Optional || ok && !holds(f.Schema, v) {
+		if !ok && f.Presence != Optional || ok && !formAdmits(f.Schema, v) {
 			return false
 		}
 	}
 	for k, v := range x {
 		for _, p := range s.Patterns {
-			if !known[k] && !holds(p.Value, v) {
+			if !known[k] && !formAdmits(p.Value, v) {
 				return false
 			}
 		}

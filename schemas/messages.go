@@ -24,7 +24,14 @@ func (v *inspection) fail(e *field.Error) {
 	if len(v.path) == 0 {
 		e.Field = ""
 	}
-	v.errs = append(v.errs, e)
+	v.report(e)
+}
+
+// report adds an error about the value at the path, or something in it.
+func (v *inspection) report(e *field.Error) {
+	if !v.excused(e) {
+		v.errs = append(v.errs, e)
+	}
 }
 
 func (v *inspection) invalid(x any, detail string, source Position) {

@@ -60,7 +60,7 @@ func TestOpenAPIOfEveryFormAdmitsWhatTheFormAdmits(t *testing.T) {
 		for range 30 {
 			object := g.witness(n)
 			errs := validation.ValidateCustomResource(nil, object, validator)
-			switch admitted := holds(n, object); {
+			switch admitted := formAdmits(n, object); {
 			case !admitted && len(errs) > 0:
 				refused++
 			case admitted && len(errs) > 0:

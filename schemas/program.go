@@ -20,7 +20,8 @@ const maxDepth = 64
 // Objects are decoded JSON as sigs.k8s.io/json makes it: nil, bool, int64,
 // float64, string, []any and map[string]any.
 type Program struct {
-	root *check
+	root   *check
+	frozen *frozen // what must not change; nil if everything may
 }
 
 // NewProgram compiles a form. It fails if the form is not one that a compiler
@@ -36,7 +37,7 @@ func NewProgram(n *Node) (*Program, error) {
 	if root.object == nil {
 		root.object = &objectCheck{open: true}
 	}
-	return &Program{root: root}, nil
+	return &Program{root: root, frozen: newFrozen(n)}, nil
 }
 
 // Validate returns every way in which the object violates the schema, in a
@@ -197,7 +198,7 @@ func newCheck(n *Node, depth int) (*check, error) {
 		c.acts = true
 	}
 	c.narrows = c.kinds&(IntegerKind|NumberKind) == IntegerKind
-	c.acts = c.acts || c.narrows
+	c.acts = c.acts || c.narrows || n.Embedded
 	if len(n.Default) > 0 {
 		return c, c.addDefault(n.Default)
 	}

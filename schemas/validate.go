@@ -47,8 +47,10 @@ func fieldPath(steps []step) *field.Path {
 
 // An inspection is one run of Validate.
 type inspection struct {
-	path []step
-	errs field.ErrorList
+	path    []step
+	errs    field.ErrorList
+	ratchet *ratchet // if what was wrong before may stay
+	whole   int      // if rules are about all of the value at that depth: the depth, from 1
 }
 
 // Inspections and preparations are used again, so that a run that finds nothing
@@ -103,8 +105,11 @@ func (v *inspection) value(c *check, x any) {
 			v.wrongKind(c, x)
 			return
 		}
+		if c.node.Embedded {
+			v.embedded(c, x)
+		}
 		if c.object != nil && !(c.completes && partOf(x, c.fallback)) {
-			v.parts(c, x, false)
+			v.parts(c, x, c.node.Embedded)
 		}
 		return
 	case []any:
@@ -135,7 +140,9 @@ func (v *inspection) value(c *check, x any) {
 func (v *inspection) parts(c *check, m map[string]any, root bool) {
 	before := len(v.errs)
 	if c.union != nil {
+		before := v.together()
 		v.choose(c, m, root)
+		v.whole = before
 	} else {
 		v.object(c, m, root)
 	}
@@ -161,7 +168,9 @@ func content(m map[string]any, root bool) map[string]any {
 // askCUE has CUE check x if nothing else has found fault with it.
 func (v *inspection) askCUE(c *check, x any, before int) {
 	if len(v.errs) == before {
+		whole := v.together()
 		v.fallback(c, x)
+		v.whole = whole
 	}
 }
 
@@ -175,14 +184,16 @@ func (v *inspection) integer(c *check, x int64) {
 	}
 }
 
-// object checks the fields of m. At the root, the fields that belong to the
-// server are none of the schema's business.
+// object checks the fields of m. At the root, and that of an embedded object, the
+// fields of every object are none of the schema's business.
 func (v *inspection) object(c *check, m map[string]any, root bool) {
 	o := c.object
 	known := 0
 	var added map[string]bool
 	if o.conditions != nil {
+		before := v.together()
 		added = v.added(o, m)
+		v.whole = before
 	}
 	for i := range o.fields {
 		f := &o.fields[i]
@@ -205,7 +216,9 @@ func (v *inspection) object(c *check, m map[string]any, root bool) {
 		v.pop()
 	}
 	if o.comparisons != nil {
+		before := v.together()
 		v.compare(o, m)
+		v.whole = before
 	}
 	if known == len(m) || o.open && len(o.patterns) == 0 {
 		return
