@@ -35,13 +35,13 @@ func (p *Pipeline) answerPath(r *Request) error {
 		r.sent = true
 		p.metrics.handler.ServeHTTP(r.w, r.http)
 		return nil
-	case path == "/openapi/v3" || strings.HasPrefix(path, "/openapi/v3/"):
+	case path == "/openapi/v2" || path == "/openapi/v3" || strings.HasPrefix(path, "/openapi/v3/"):
 		r.sent = true
 		p.surfaceOf(r).openapi.ServeHTTP(r.w, r.http)
 		return nil
 	case path == "/" || path == "":
 		return p.answerJSON(r, http.StatusOK, map[string][]string{"paths": {
-			"/api", "/apis", "/healthz", "/livez", "/metrics", "/openapi/v3", "/readyz", "/version"}})
+			"/api", "/apis", "/healthz", "/livez", "/metrics", "/openapi/v2", "/openapi/v3", "/readyz", "/version"}})
 	}
 	return p.answerDiscovery(r)
 }
@@ -80,13 +80,18 @@ type surface struct {
 
 // surfaceOf returns the surface of the policy that the request sees.
 func (p *Pipeline) surfaceOf(r *Request) *surface {
-	if s := p.surface.Load(); s != nil && s.policy == r.tip.Policy {
-		return s
+	before := p.surface.Load()
+	if before != nil && before.policy == r.tip.Policy {
+		return before
+	}
+	var documents *openapi.Service
+	if before != nil {
+		documents = before.openapi
 	}
 	s := &surface{
 		policy:    r.tip.Policy,
 		discovery: discovery.New(slices.Concat(discovery.FromPolicy(r.tip.Policy), []discovery.Resource{activation.Resource(), explain.Resource(), changes.Resource()}, reviews.Resources(), rbac.Resources())),
-		openapi:   openapi.New(r.tip.Policy, p.version.GitVersion, rbac.Versions()...),
+		openapi:   openapi.New(r.tip.Policy, p.version.GitVersion, documents, rbac.Versions()...),
 	}
 	p.surface.Store(s)
 	return s

@@ -35,6 +35,9 @@ func (n *Node) OpenAPI() *spec.Schema {
 	return c.openAPI(true)
 }
 
+// OpenAPI is that of the form that the program was made of.
+func (p *Program) OpenAPI() *spec.Schema { return p.root.openAPI(true) }
+
 func anyValue() *spec.Schema {
 	s := &spec.Schema{}
 	s.Nullable = true

@@ -1,0 +1,7 @@
+package openapi
+
+// SameDocument tells whether two services share the document at a path.
+func SameDocument(a, b *Service, path string) bool {
+	path = path[len("/openapi/v3/"):]
+	return a.groups[path].document == b.groups[path].document
+}
