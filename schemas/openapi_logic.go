@@ -16,59 +16,17 @@ import (
 
 // openConditions adds the fields that conditions add.
 func (c *check) openConditions(s *spec.Schema) {
-	added := map[string][]*Node{}
-	for i := range c.node.Struct.Conditions {
-		for _, f := range c.node.Struct.Conditions[i].Fields {
-			if _, declared := c.object.index[f.Name]; !declared {
-				added[f.Name] = append(added[f.Name], f.Schema)
-			}
-		}
-	}
-	for name, nodes := range added {
+	declared := c.node.Struct
+	for _, f := range declared.AllFields()[len(declared.Fields):] {
 		if s.Properties == nil {
 			s.Properties = map[string]spec.Schema{}
 		}
-		if checked, err := newCheck(Either(nodes...), 0); err == nil {
-			s.Properties[name] = *checked.openAPI(false)
+		if checked, err := newCheck(f.Schema, 0); err == nil {
+			s.Properties[f.Name] = *checked.openAPI(false)
 		} else {
-			s.Properties[name] = *anyValue()
+			s.Properties[f.Name] = *anyValue()
 		}
 	}
-}
-
-// Either returns a node that admits what any of the nodes admits, if not less than that.
-// It has no default. There must be at least one.
-func Either(nodes ...*Node) *Node {
-	if len(nodes) == 1 {
-		one := *nodes[0]
-		one.Default = nil
-		return &one
-	}
-	either := &Node{Doc: nodes[0].Doc, Source: nodes[0].Source, Format: nodes[0].Format}
-	for _, n := range nodes {
-		either.Kinds |= n.Kinds
-		if n.Format != either.Format {
-			either.Format = ""
-		}
-	}
-	free := Kinds(0) // of which one of the nodes says nothing
-	for _, n := range nodes {
-		for _, k := range [...]Kinds{BoolKind, IntegerKind, NumberKind, StringKind} {
-			if n.Kinds.Has(k) && len(n.alternatives(k)) == 0 {
-				free |= k
-			}
-		}
-	}
-	for _, n := range nodes {
-		for _, s := range n.Scalars {
-			if s.Kinds&free == 0 {
-				either.Scalars = append(either.Scalars, s)
-			} else {
-				return &Node{Kinds: either.Kinds, Doc: either.Doc, Source: either.Source, Format: either.Format}
-			}
-		}
-	}
-	return either
 }
 
 // openUnion says which arms there are: by the fields that each must have and the values

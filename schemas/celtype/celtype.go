@@ -23,6 +23,7 @@ type Type struct {
 	fields map[string]*Field // of messages, by the name that CEL uses
 	byName map[string]*Field // and by that in JSON, by which maps are indexed
 	items  *Type             // of lists and maps
+	key    itemKey           // of the items of sets, and of lists of type map; else nil
 	limit  int64             // most elements, bytes or entries; Unlimited if not known
 }
 
@@ -45,6 +46,8 @@ const (
 	text
 	bytes
 	timestamp
+	duration
+	date
 	list
 	mapping
 	message
@@ -58,6 +61,8 @@ var (
 	Double    = &Type{shape: double, decl: apiservercel.DoubleType, limit: Unlimited}
 	String    = &Type{shape: text, decl: apiservercel.StringType, limit: Unlimited}
 	Timestamp = &Type{shape: timestamp, decl: apiservercel.TimestampType, limit: Unlimited}
+	Duration  = &Type{shape: duration, decl: apiservercel.DurationType, limit: Unlimited}
+	day       = &Type{shape: date, decl: apiservercel.TimestampType, limit: Unlimited}
 	Bytes     = &Type{shape: bytes, decl: apiservercel.BytesType, limit: Unlimited}
 )
 
@@ -122,7 +127,7 @@ var Metadata = MessageOf("stele.ObjectMeta", map[string]*Type{
 func root(n *schemas.Node, metadata *Type) *Type {
 	fields := map[string]*Type{"apiVersion": String, "kind": String, "metadata": metadata}
 	if n.Struct != nil {
-		for _, f := range n.Struct.Fields {
+		for _, f := range n.Struct.AllFields() {
 			if fields[f.Name] == nil {
 				fields[f.Name] = of(f.Schema)
 			}
@@ -158,6 +163,10 @@ func of(n *schemas.Node) *Type {
 			return Bytes
 		case schemas.FormatDateTime:
 			return Timestamp
+		case "date":
+			return day
+		case "duration":
+			return Duration
 		}
 		if limit := longest(n); limit != Unlimited {
 			return &Type{shape: text, decl: apiservercel.StringType, limit: limit}
@@ -169,22 +178,32 @@ func of(n *schemas.Node) *Type {
 			items = of(n.List.Items)
 		}
 		t := ListOf(items)
+		if n.List != nil {
+			t.key = keyOf(n.List)
+		}
 		if n.List != nil && n.List.MaxItems != nil {
 			t.limit = int64(n.List.MaxItems.Count)
 		}
 		return t
 	case schemas.StructKind:
-		switch s := n.Struct; {
-		case s == nil || len(s.Fields) == 0 && (s.Open || len(s.Patterns) != 1):
-			return MapOf(Dynamic)
-		case len(s.Fields) == 0:
-			return MapOf(of(s.Patterns[0].Value))
-		default:
-			fields := map[string]*Type{}
-			for _, f := range s.Fields {
-				fields[f.Name] = of(f.Schema)
+		fields := map[string]*Type{}
+		if n.Embedded {
+			fields["apiVersion"], fields["kind"], fields["metadata"] = String, String, names
+		}
+		if n.Struct != nil {
+			for _, f := range n.Struct.AllFields() {
+				if !n.Embedded || fields[f.Name] == nil {
+					fields[f.Name] = of(f.Schema)
+				}
 			}
+		}
+		switch s := n.Struct; {
+		case len(fields) > 0:
 			return unnamed(fields)
+		case s == nil || s.Open || len(s.Patterns) != 1:
+			return MapOf(Dynamic)
+		default:
+			return MapOf(of(s.Patterns[0].Value))
 		}
 	}
 	return Dynamic

@@ -12,6 +12,7 @@ import (
 	"github.com/google/cel-go/common/types/ref"
 	"github.com/google/cel-go/common/types/traits"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/kube-openapi/pkg/validation/strfmt"
 )
 
 // Value is a value of decoded JSON as CEL sees it. What is not of the type, as an object
@@ -36,7 +37,11 @@ func (t *Type) Value(v any) ref.Val {
 		if t.shape == list {
 			items = t.items
 		}
-		return types.NewDynamicList(itemAdapter{items}, v)
+		plain := types.NewDynamicList(itemAdapter{items}, v)
+		if t.key != nil {
+			return &associative{plain, t.key}
+		}
+		return plain
 	case map[string]any:
 		switch t.shape {
 		case message:
@@ -54,8 +59,16 @@ func (t *Type) Value(v any) ref.Val {
 func (t *Type) text(v string) ref.Val {
 	switch t.shape {
 	case timestamp:
-		if at, err := time.Parse(time.RFC3339Nano, v); err == nil {
+		if at, err := strfmt.ParseDateTime(v); err == nil {
+			return types.Timestamp{Time: time.Time(at)}
+		}
+	case date:
+		if at, err := time.Parse(strfmt.RFC3339FullDate, v); err == nil {
 			return types.Timestamp{Time: at}
+		}
+	case duration:
+		if d, err := strfmt.ParseDuration(v); err == nil {
+			return types.Duration{Duration: d}
 		}
 	case bytes:
 		if b, err := base64.StdEncoding.DecodeString(v); err == nil {
