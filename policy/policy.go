@@ -5,8 +5,10 @@ import (
 	"encoding/hex"
 	"fmt"
 	"strings"
+	"sync"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/structured-merge-diff/v6/typed"
 	"stele.dev/stele/schemas"
 	"stele.dev/stele/schemas/celtype"
 )
@@ -39,6 +41,9 @@ type Version struct {
 	object    *celtype.Type // of its objects, in CEL
 	rules     []*schemaRule
 	admission map[admissionKey][]*admissionRule
+
+	mergeOnce sync.Once
+	merge     typed.ParseableType
 }
 
 // New loads a policy from the bytes of its form. It fails if this program makes of the
@@ -132,6 +137,13 @@ func (k *Kind) SelectableFields() []string {
 // GroupVersionResource names the version's resource.
 func (v *Version) GroupVersionResource() schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: v.Kind.Group, Version: v.Name, Resource: v.Kind.Plural}
+}
+
+// MergeType is the type of the version's objects for server-side apply. It is made when it is
+// first asked for.
+func (v *Version) MergeType() typed.ParseableType {
+	v.mergeOnce.Do(func() { v.merge = v.Program.MergeType() })
+	return v.merge
 }
 
 // GroupVersionKind names the version's kind.

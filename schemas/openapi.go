@@ -154,14 +154,8 @@ func (c *check) openObject(s *spec.Schema, root bool) {
 	for i := range o.fields {
 		f := &o.fields[i]
 		property := f.check.openAPI(false)
-		switch {
-		case f.fills && len(f.check.node.Default) > 0:
-			property.Default = f.absent
-		case f.fills:
-			if s := f.check.node.Struct; s == nil || s.MinFields == nil && f.check.node.Logic == nil && f.check.node.Union == nil {
-				property.Default = map[string]any{} // completed by the defaults within
-			}
-		case f.presence != Optional:
+		property.Default = f.whenAbsent()
+		if !f.fills && f.presence != Optional {
 			s.Required = append(s.Required, f.name)
 		}
 		s.Properties[f.name] = *property
@@ -179,18 +173,45 @@ func (c *check) openObject(s *spec.Schema, root bool) {
 			s.MaxProperties = ptr(int64(n.MaxFields.Count))
 		}
 	}
-	switch {
-	case c.node.Embedded && !root:
+	if c.node.Embedded && !root {
 		s.AddExtension(embeddedResource, true)
-		if o.open || len(o.patterns) > 0 || len(s.Properties) == 0 {
-			s.AddExtension(preserveUnknownFields, true)
-		}
-	case len(o.patterns) == 1 && len(s.Properties) == 0 && !root &&
-		(!o.open || len(o.patterns[0].key.node.Scalars) == 0):
-		s.AdditionalProperties = &spec.SchemaOrBool{Allows: true, Schema: o.patterns[0].value.openAPI(false)}
-	case o.open || len(o.patterns) > 0:
+	}
+	entries, keeps := c.others(root)
+	if entries != nil {
+		s.AdditionalProperties = &spec.SchemaOrBool{Allows: true, Schema: entries.openAPI(false)}
+	}
+	if keeps {
 		s.AddExtension(preserveUnknownFields, true)
 	}
+}
+
+// others tells what other fields than those with names OpenAPI is told of: entries of a
+// map, or any.
+func (c *check) others(root bool) (entries *check, keeps bool) {
+	o := c.object
+	named := len(o.fields) > 0 || len(c.node.Struct.Conditions) > 0
+	switch {
+	case c.node.Embedded && !root:
+		return nil, o.open || len(o.patterns) > 0 || !named
+	case len(o.patterns) == 1 && !named && !root && (!o.open || len(o.patterns[0].key.node.Scalars) == 0):
+		return o.patterns[0].value, false
+	}
+	return nil, o.open || len(o.patterns) > 0
+}
+
+// whenAbsent is the default that OpenAPI is told of, if there is one. A struct without one
+// is completed by the defaults within, if that makes it valid.
+func (f *fieldCheck) whenAbsent() any {
+	n := f.check.node
+	switch {
+	case !f.fills:
+		return nil
+	case len(n.Default) > 0:
+		return f.absent
+	case n.Logic == nil && n.Union == nil && (n.Struct == nil || n.Struct.MinFields == nil):
+		return map[string]any{}
+	}
+	return nil
 }
 
 // openScalars adds the rules for scalars of these kinds, and tells whether it said all
