@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -56,7 +57,7 @@ func (p *Pipeline) answerDiscovery(r *Request) error {
 		return status.NotServed(r.info.Verb, r.resource())
 	}
 	h := r.w.Header()
-	h.Set("Vary", "Accept")
+	h.Set("Vary", "Accept, Accept-Encoding")
 	h.Set("ETag", doc.ETag)
 	if doc.Fresh(r.http) {
 		r.sent = true
@@ -65,6 +66,17 @@ func (p *Pipeline) answerDiscovery(r *Request) error {
 	}
 	if aggregated && f.MediaType == negotiate.JSON {
 		f.MediaType = doc.ContentType
+	}
+	if compressed := doc.Compressed(); compressed != nil && f.MediaType != negotiate.YAML && !f.Pretty && negotiate.Gzip(r.http) {
+		h.Set("Content-Encoding", "gzip")
+		p.writeHeader(r, f.MediaType)
+		h.Set("Content-Length", strconv.Itoa(len(compressed)))
+		r.w.WriteHeader(http.StatusOK)
+		r.sent = true
+		if r.http.Method != http.MethodHead {
+			_, _ = r.w.Write(compressed) // who is gone needs no answer
+		}
+		return nil
 	}
 	return p.writeBody(r, f, http.StatusOK, doc.Body)
 }
@@ -80,6 +92,11 @@ type surface struct {
 
 // surfaceOf returns the surface of the policy that the request sees.
 func (p *Pipeline) surfaceOf(r *Request) *surface {
+	if s := p.surface.Load(); s != nil && s.policy == r.tip.Policy {
+		return s
+	}
+	p.surfaceMu.Lock()
+	defer p.surfaceMu.Unlock()
 	before := p.surface.Load()
 	if before != nil && before.policy == r.tip.Policy {
 		return before

@@ -20,8 +20,7 @@ func modelsOf(n *Node) map[string]*spec.Schema {
 	for name, def := range kubernetes.GetOpenAPIDefinitions(ref) {
 		models[name] = &def.Schema
 	}
-	var object func(s *spec.Schema)
-	object = func(s *spec.Schema) {
+	object := func(s *spec.Schema) {
 		s.SetProperty("apiVersion", *spec.StringProperty())
 		s.SetProperty("kind", *spec.StringProperty())
 		s.SetProperty("metadata", spec.Schema{SchemaProps: spec.SchemaProps{Ref: ref(metav1.ObjectMeta{}.OpenAPIModelName())}})

@@ -8,12 +8,12 @@ import (
 	"io"
 	"net/http"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/klauspost/compress/gzip"
 	"github.com/munnerz/goautoneg"
+	"stele.dev/stele/core/negotiate"
 )
 
 // served is a document as clients get it. It is made once, and kept compressed: as JSON,
@@ -170,22 +170,11 @@ func (d *served) serve(w http.ResponseWriter, r *http.Request, offered []mediaTy
 	}
 	h.Set("Content-Type", m.returned)
 	h.Set("ETag", strconv.Quote(d.etag))
-	if takesGzip(r) {
+	if negotiate.Gzip(r) {
 		h.Set("Content-Encoding", "gzip")
 	} else if body, err = decompress(body); err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}
 	http.ServeContent(w, r, "", d.modified, bytes.NewReader(body))
-}
-
-func takesGzip(r *http.Request) bool {
-	for clause := range strings.SplitSeq(r.Header.Get("Accept-Encoding"), ",") {
-		name, quality, _ := strings.Cut(clause, ";")
-		if strings.TrimSpace(name) == "gzip" {
-			q, err := strconv.ParseFloat(strings.TrimPrefix(strings.TrimSpace(quality), "q="), 64)
-			return err != nil || q > 0
-		}
-	}
-	return false
 }
