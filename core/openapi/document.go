@@ -47,7 +47,9 @@ func newBuilder(d dialect, versions []*policy.Version) *builder {
 // metaOf are Kubernetes' own types. They are shared, and not changed.
 func metaOf(prefix string, v2 bool) map[string]common.OpenAPIDefinition {
 	all := generated.GetOpenAPIDefinitions(func(name string) spec.Ref { return spec.MustCreateRef(prefix + name) })
-	maps.DeleteFunc(all, func(name string, _ common.OpenAPIDefinition) bool { return !strings.HasPrefix(name, "io.k8s.apimachinery.") })
+	maps.DeleteFunc(all, func(name string, _ common.OpenAPIDefinition) bool {
+		return !strings.HasPrefix(name, "io.k8s.apimachinery.")
+	})
 	for name, def := range all {
 		if of2, ok := def.Schema.Extensions[common.ExtensionV2Schema].(spec.Schema); ok && v2 {
 			def.Schema = of2

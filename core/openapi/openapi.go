@@ -68,10 +68,6 @@ func New(p *policy.Policy, program string, before *Service, besides ...*policy.V
 			g.document = newServed(func() any { return document(g.versions, program) }, handler3.ToV3ProtoBinary)
 		}
 	}
-	if same {
-		s.index, s.v2 = before.index, before.v2
-		return s
-	}
 	s.index = newServed(s.discovery, nil)
 	s.v2 = newServed(func() any { return swagger(s.all(), program) }, func(json []byte) ([]byte, error) {
 		doc, err := openapiv2.ParseDocument(json)
@@ -81,12 +77,8 @@ func New(p *policy.Policy, program string, before *Service, besides ...*policy.V
 		return proto.Marshal(doc)
 	})
 	if before != nil {
-		if before.index.made() {
-			go s.index.prepare()
-		}
-		if before.v2.made() {
-			go s.v2.prepare()
-		}
+		s.index = s.index.after(before.index, same)
+		s.v2 = s.v2.after(before.v2, same)
 	}
 	return s
 }

@@ -42,6 +42,19 @@ func (d *served) made() bool {
 	return d.content == nil
 }
 
+// after returns before, if that has been made and is the same; if it is another, d is made
+// now, for it will be asked for.
+func (d *served) after(before *served, same bool) *served {
+	switch {
+	case !before.made():
+		return d
+	case same:
+		return before
+	}
+	go func() { _ = d.prepare() }() // who asks hears of an error
+	return d
+}
+
 // prepare makes the document, unless it is there.
 func (d *served) prepare() error {
 	_, err := d.body(false)

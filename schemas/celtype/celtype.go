@@ -203,7 +203,11 @@ func of(n *schemas.Node) *Type {
 		case s == nil || s.Open || len(s.Patterns) != 1:
 			return MapOf(Dynamic)
 		default:
-			return MapOf(of(s.Patterns[0].Value))
+			t := MapOf(of(s.Patterns[0].Value))
+			if s.MaxFields != nil {
+				t.limit = int64(s.MaxFields.Count)
+			}
+			return t
 		}
 	}
 	return Dynamic
