@@ -18,6 +18,7 @@ import (
 	"sync"
 	"testing"
 	"testing/fstest"
+	"testing/synctest"
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
@@ -392,6 +393,28 @@ func TestDocumentsOfKindsThatStayAreKept(t *testing.T) {
 			t.Errorf("%s: kept = %t", path, same)
 		}
 	}
+}
+
+// After a new policy, the index of who used the one before is made while nobody waits; for
+// who did not, nothing is made.
+func TestDocumentsAreMadeBeforeSomebodyAsks(t *testing.T) {
+	changed := strings.Replace(bundle, "<=1000", "<=2000", 1)
+	compile(t, bundle)
+	compile(t, changed)
+	synctest.Test(t, func(t *testing.T) {
+		first := service(t, bundle, nil)
+		idle := service(t, changed, first)
+		synctest.Wait()
+		if index, v2 := own.Made(idle); index || v2 {
+			t.Errorf("nobody asked: index made = %t, version 2 made = %t", index, v2)
+		}
+		index(t, first)
+		second := service(t, changed, first)
+		synctest.Wait()
+		if index, v2 := own.Made(second); !index || v2 {
+			t.Errorf("somebody asked for the index: index made = %t, version 2 made = %t", index, v2)
+		}
+	})
 }
 
 func TestDocumentsComeAsClientsAsk(t *testing.T) {
