@@ -234,13 +234,13 @@ func (n *Node) openScalars(s *spec.Schema, kinds Kinds) (exact bool) {
 		return !rest.constrained()
 	case kinds == StringKind || kinds&^(IntegerKind|NumberKind) == 0:
 		if len(all) == 1 {
-			return all[0].openAPI(s) && all[0].coversNumbers(kinds)
+			return all[0].openAPI(s, false) && all[0].coversNumbers(kinds)
 		}
 		exact = true
 		for _, alternative := range all {
 			var a spec.Schema
 			a.Enum = enumOf(alternative)
-			exact = alternative.openAPI(&a) && alternative.coversNumbers(kinds) && exact
+			exact = alternative.openAPI(&a, false) && alternative.coversNumbers(kinds) && exact
 			s.AnyOf = append(s.AnyOf, a)
 		}
 		if null {
@@ -253,7 +253,7 @@ func (n *Node) openScalars(s *spec.Schema, kinds Kinds) (exact bool) {
 		switch {
 		case len(of) == 0:
 		case len(of) == 1 && len(of[0].Enum) == 0 && len(of[0].Not) == 0 && of[0].coversNumbers(kinds):
-			exact = of[0].openAPI(s) && exact
+			exact = of[0].openAPI(s, true) && exact
 		default:
 			exact = false
 		}
@@ -296,8 +296,9 @@ func enumOf(s *Scalar) []any {
 }
 
 // openAPI adds the rules of an alternative, but for its enumeration, and tells whether
-// it said all of them.
-func (s *Scalar) openAPI(to *spec.Schema) (exact bool) {
+// it said all of them. mixed: it is among values of other types, which a negated pattern
+// would refuse.
+func (s *Scalar) openAPI(to *spec.Schema, mixed bool) (exact bool) {
 	exact = len(s.Forms) == 0
 	if format, ok := s.integerFormat(); ok {
 		to.Format = format
@@ -324,6 +325,8 @@ func (s *Scalar) openAPI(to *spec.Schema) (exact bool) {
 	}
 	for _, p := range s.Patterns {
 		switch {
+		case p.Negated && mixed:
+			exact = false
 		case p.Negated:
 			to.AllOf = append(to.AllOf, spec.Schema{SchemaProps: spec.SchemaProps{
 				Not: &spec.Schema{SchemaProps: spec.SchemaProps{Pattern: p.Regexp}},

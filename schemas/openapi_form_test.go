@@ -148,3 +148,21 @@ func TestOpenAPIOfEveryPartIsGolden(t *testing.T) {
 		t.Errorf("-want +got (run with -update to accept):\n%s", cmp.Diff(string(want), string(got)))
 	}
 }
+
+// A rule for strings says nothing of numbers beside them.
+func TestOpenAPIOfMixedValuesKeepsToTheirTypes(t *testing.T) {
+	n := &Node{Kinds: StructKind, Struct: &Struct{Fields: []Field{{Name: "a", Presence: Optional, Schema: &Node{
+		Kinds:   IntegerKind | StringKind,
+		Scalars: []Scalar{{Kinds: StringKind, Patterns: []Pattern{{Regexp: "x", Negated: true}, {Regexp: "^y"}}}},
+	}}}}}
+	_, internal := structuralSchema(t, n.OpenAPI())
+	validator, _, err := validation.NewSchemaValidator(internal)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for value, valid := range map[any]bool{int64(7): true, "y": true, "z": false} {
+		if errs := validation.ValidateCustomResource(nil, map[string]any{"a": value}, validator); (len(errs) == 0) != valid {
+			t.Errorf("%v: %v", value, errs.ToAggregate())
+		}
+	}
+}
