@@ -14,7 +14,7 @@ import (
 // formed makes random forms with the parts that the grammar, which writes CUE, has not:
 // unions, logic, conditions, types of lists and maps, formats.
 func formed(seed uint64) (*Node, *grammar) {
-	g := &grammar{Rand: rand.New(rand.NewPCG(seed, 7))}
+	g := &grammar{maker: maker{rand.New(rand.NewPCG(seed, 7)), 3, nil, 0}}
 	n := g.formStruct(4)
 	n.Kinds, n.Default = StructKind, nil
 	n.Struct.Fields = slices.DeleteFunc(n.Struct.Fields, func(f Field) bool { return serverOwned(f.Name) })

@@ -95,9 +95,9 @@ func whole() *Node {
 	discriminated := union(Arm{Values: []json.RawMessage{raw(`"s3"`)}, Struct: s3}, Arm{Values: []json.RawMessage{raw(`"disk"`)}, Struct: disk})
 	discriminated.Discriminator = "type"
 	port := &Node{Kinds: IntegerKind, Scalars: []Scalar{{Kinds: IntegerKind, MultipleOf: &Bound{Value: "2"}}}, Default: raw("80"), Plain: true}
-	conditional := structOf(optional("tls", &Node{Kinds: BoolKind}))
+	conditional := structOf(optional("tls", &Node{Kinds: BoolKind}), optional("low", &Node{Kinds: IntegerKind}), optional("high", &Node{Kinds: IntegerKind}))
 	conditional.Conditions = []Condition{{When: &Guard{Op: "==", Field: "tls", Value: raw("true")}, Fields: []Field{required("secret", str())}}}
-	conditional.Comparisons = []Comparison{{Field: "tls", Op: "!=", Other: "secret"}}
+	conditional.Comparisons = []Comparison{{Field: "low", Op: "<=", Other: "high"}}
 	return &Node{Kinds: StructKind, Struct: structOf(
 		optional("storage", &Node{Kinds: StructKind, Union: discriminated,
 			Struct: structOf(required("type", str()), optional("bucket", str()), optional("path", str()))}),

@@ -81,6 +81,41 @@ func TestWhatWasWrongBeforeMayStay(t *testing.T) {
 	}
 }
 
+// What one part must be, another part decides: then it may only stay if all of it does.
+func TestWhatIsWrongAnewBesideWhatStaysDoesNotStay(t *testing.T) {
+	number := func() *Node { return &Node{Kinds: IntegerKind} }
+	only := func(value string) *Node {
+		return &Node{Kinds: StringKind, Scalars: []Scalar{{Kinds: StringKind, Enum: []json.RawMessage{json.RawMessage(value)}}}}
+	}
+	small := &Node{Kinds: IntegerKind, Scalars: []Scalar{{Kinds: IntegerKind, Maximum: &Bound{Value: "5"}}}}
+	arm := func(value string, n *Node) Arm {
+		return Arm{Values: []json.RawMessage{json.RawMessage(value)}, Struct: &Struct{Fields: []Field{
+			{Name: "type", Presence: Required, Schema: only(value)}, {Name: "size", Presence: Optional, Schema: n}, {Name: "note", Presence: Optional, Schema: &Node{Kinds: StringKind}}}}}
+	}
+	p := reloaded(t, &Node{Kinds: StructKind, Struct: &Struct{Fields: []Field{
+		{Name: "range", Presence: Optional, Schema: &Node{Kinds: StructKind, Struct: &Struct{
+			Fields:      []Field{{Name: "low", Presence: Optional, Schema: number()}, {Name: "high", Presence: Optional, Schema: number()}},
+			Comparisons: []Comparison{{Field: "low", Op: "<=", Other: "high"}}}}},
+		{Name: "union", Presence: Optional, Schema: &Node{Kinds: StructKind,
+			Union: &Union{Discriminator: "type", Arms: []Arm{arm(`"a"`, number()), arm(`"b"`, small)}},
+			Struct: &Struct{Fields: []Field{{Name: "type", Presence: Required, Schema: &Node{Kinds: StringKind}},
+				{Name: "size", Presence: Optional, Schema: number()}, {Name: "note", Presence: Optional, Schema: &Node{Kinds: StringKind}}}}}},
+	}}})
+	for _, test := range []struct {
+		name, old, obj string
+		refused        bool
+	}{
+		{"the other bound moves", `{"range":{"low":5,"high":9}}`, `{"range":{"low":5,"high":3}}`, true},
+		{"neither bound moves", `{"range":{"low":5,"high":3}}`, `{"range":{"low":5,"high":3},"union":{"type":"a"}}`, false},
+		{"another alternative", `{"union":{"type":"a","size":9}}`, `{"union":{"type":"b","size":9}}`, true},
+		{"the same alternative", `{"union":{"type":"b","size":9}}`, `{"union":{"type":"b","size":9},"range":{}}`, false},
+	} {
+		if errs := p.ValidateUpdate(decoded(t, test.obj), decoded(t, test.old)); (len(errs) > 0) != test.refused {
+			t.Errorf("%s: %v", test.name, errs.ToAggregate())
+		}
+	}
+}
+
 // plainForm makes a form of which OpenAPI says everything.
 func (g *grammar) plainForm(depth int) *Node {
 	if depth == 0 || g.chance(30) {
@@ -147,7 +182,7 @@ func misplaced(c *check, x any) bool {
 func TestRatchetingIsKubernetes(t *testing.T) {
 	verdicts := map[string]int{}
 	for seed := range uint64(400) {
-		g := &grammar{Rand: rand.New(rand.NewPCG(seed, 11))}
+		g := &grammar{maker: maker{rand.New(rand.NewPCG(seed, 11)), 3, nil, 0}}
 		n := &Node{Kinds: StructKind, Struct: &Struct{Fields: []Field{
 			{Name: "spec", Presence: Required, Schema: g.plainForm(4)}, {Name: "status", Presence: Optional, Schema: g.plainForm(2)}}}}
 		p := reloaded(t, n)
