@@ -22,10 +22,10 @@ func (p *Pipeline) answer(ctx context.Context, r *Request) error {
 		return p.answerExplanation(ctx, r)
 	case r.review != nil:
 		return p.answerReview(ctx, r)
-	case r.rbac != nil && r.info.Verb == "get":
-		return p.getRBAC(ctx, r)
-	case r.rbac != nil && r.info.Verb == "list":
-		return p.listRBAC(ctx, r)
+	case r.rendered != nil && r.info.Verb == "get":
+		return p.getRendered(ctx, r)
+	case r.rendered != nil && r.info.Verb == "list":
+		return p.listRendered(ctx, r)
 	case r.info.Verb == "get":
 		return p.get(ctx, r)
 	case r.info.Verb == "list":

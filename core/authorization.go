@@ -7,7 +7,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"stele.dev/stele/core/commit"
-	"stele.dev/stele/core/rbac"
 	"stele.dev/stele/core/reviews"
 	"stele.dev/stele/core/status"
 	"stele.dev/stele/policy"
@@ -57,7 +56,7 @@ func (p *Pipeline) authorized(_ context.Context, r *Request) error {
 // find tells what is at the request's path.
 func (r *Request) find() error {
 	i := r.info
-	r.kind, r.review, r.rbac, r.law, r.explains = nil, nil, nil, false, false
+	r.kind, r.review, r.rendered, r.law, r.explains = nil, nil, nil, false, false
 	if !i.IsResourceRequest {
 		return nil
 	}
@@ -74,8 +73,8 @@ func (r *Request) find() error {
 	if review := reviews.Find(gvr); review != nil {
 		return r.allowedReview(review)
 	}
-	if kind := rbac.Find(gvr); kind != nil {
-		return r.allowedRBAC(kind)
+	if kind := findRendered(gvr); kind != nil {
+		return r.allowedRendered(kind)
 	}
 	kind := r.tip.Policy.Version(gvr)
 	if kind == nil || !served(i, kind) {

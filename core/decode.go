@@ -38,8 +38,8 @@ func (p *Pipeline) decode(_ context.Context, r *Request) error {
 	if r.law {
 		return p.decodePolicy(r)
 	}
-	if r.rbac != nil {
-		return r.refuseRBAC()
+	if r.rendered != nil {
+		return r.refuseRendered()
 	}
 	r.old = r.tip.Objects.Get(r.resource(), r.key.Namespace, r.key.Name)
 	r.warnings = nil

@@ -4,23 +4,55 @@ import (
 	"context"
 	"errors"
 	pathpkg "path"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/tidwall/gjson"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"stele.dev/stele/core/commit"
+	"stele.dev/stele/core/definitions"
+	"stele.dev/stele/core/discovery"
 	"stele.dev/stele/core/negotiate"
 	"stele.dev/stele/core/rbac"
+	"stele.dev/stele/core/rendered"
 	"stele.dev/stele/core/status"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/projections/objects"
 )
 
-// allowedRBAC tells whether there is a role or binding at the request's path, and whether
+// renderedKinds are those of what the policy says.
+var renderedKinds = append(slices.Clone(rbac.Kinds), definitions.Kind)
+
+// findRendered returns the kind that is served as a resource, or nil.
+func findRendered(gvr schema.GroupVersionResource) *rendered.Kind {
+	i := slices.IndexFunc(renderedKinds, func(k *rendered.Kind) bool { return k.GroupVersionResource() == gvr })
+	if i < 0 {
+		return nil
+	}
+	return renderedKinds[i]
+}
+
+// renderedResources and renderedVersions are for discovery and OpenAPI.
+func renderedResources() (all []discovery.Resource) {
+	for _, k := range renderedKinds {
+		all = append(all, k.Resource())
+	}
+	return all
+}
+
+func renderedVersions() (all []*policy.Version) {
+	for _, k := range renderedKinds {
+		all = append(all, k.Version)
+	}
+	return all
+}
+
+// allowedRendered tells whether there is what the policy says at the request's path, and whether
 // it takes the method. Writes are let through to be refused with a reason.
-func (r *Request) allowedRBAC(kind *rbac.Kind) error {
+func (r *Request) allowedRendered(kind *rendered.Kind) error {
 	i := r.info
 	r.key = commit.Key{GroupResource: kind.Version.Kind.GroupResource(), Namespace: i.Namespace, Name: i.Name}
 	if !served(i, kind.Version) {
@@ -31,30 +63,30 @@ func (r *Request) allowedRBAC(kind *rbac.Kind) error {
 	} else if !allowed(i, kind.Version) {
 		return apierrors.NewMethodNotSupported(r.resource(), i.Verb)
 	}
-	r.kind, r.rbac = kind.Version, kind
+	r.kind, r.rendered = kind.Version, kind
 	return nil
 }
 
-// grants are the objects of the tip's policy, in the namespaces of a state that it is in
+// rendering is the objects of the tip's policy, in the namespaces of a state that it is in
 // force for.
-func (r *Request) grants(in *objects.State) *rbac.State {
-	return rbac.At(r.rbac, r.tip.Policy, r.tip.PolicyRevision(), in)
+func (r *Request) rendering(in *objects.State) *rendered.State {
+	return rendered.At(r.rendered, r.tip.Policy, r.tip.PolicyRevision(), in)
 }
 
-func (p *Pipeline) getRBAC(ctx context.Context, r *Request) error {
+func (p *Pipeline) getRendered(ctx context.Context, r *Request) error {
 	if err := p.see(ctx, r, r.http.URL.Query().Get("resourceVersion")); err != nil {
 		return err
 	}
-	o := r.grants(r.tip.Objects).Get(r.key.Namespace, r.key.Name)
+	o := r.rendering(r.tip.Objects).Get(r.key.Namespace, r.key.Name)
 	if o == nil {
 		return apierrors.NewNotFound(r.resource(), r.key.Name)
 	}
 	return p.answerObject(r, 200, o.JSON)
 }
 
-// listRBAC answers with everything at once, whatever the limit, so that no client has a
+// listRendered answers with everything at once, whatever the limit, so that no client has a
 // token to go on with.
-func (p *Pipeline) listRBAC(ctx context.Context, r *Request) error {
+func (p *Pipeline) listRendered(ctx context.Context, r *Request) error {
 	o, sel, err := p.listOptions(r)
 	if err != nil {
 		return err
@@ -81,7 +113,7 @@ func (p *Pipeline) listRBAC(ctx context.Context, r *Request) error {
 		if err != nil {
 			return err
 		}
-		present = r.grants(then).List(&sel)
+		present = r.rendering(then).List(&sel)
 	}
 	var found []*objects.Object
 	for x := range present {
@@ -90,9 +122,9 @@ func (p *Pipeline) listRBAC(ctx context.Context, r *Request) error {
 	return p.answerList(r, f, metav1.ListMeta{ResourceVersion: strconv.FormatUint(revision, 10)}, found)
 }
 
-// refuseRBAC is the stage decode of a write, and its end: it says where the policy says
+// refuseRendered is the stage decode of a write, and its end: it says where the policy says
 // what the client wants to change.
-func (r *Request) refuseRBAC() error {
+func (r *Request) refuseRendered() error {
 	name := r.key.Name
 	if r.info.Verb == "create" {
 		if r.body == nil {
@@ -103,22 +135,18 @@ func (r *Request) refuseRBAC() error {
 		}
 		name = gjson.GetBytes(r.body.raw, "metadata.name").String()
 	}
-	id, source := r.rbac.Rule(r.tip.Policy.Form(), name)
+	id, source := r.rendered.Rule(r.tip.Policy.Form(), name)
 	if strings.HasPrefix(id, policy.BuiltinTeam+"/") {
-		return apierrors.NewForbidden(r.resource(), name, errors.New("access is defined by the policy, and this is a part of every policy"))
+		return apierrors.NewForbidden(r.resource(), name, errors.New(r.rendered.Says+" defined by the policy, and this is a part of every policy"))
 	}
 	if id == "" && !strings.HasPrefix(r.info.Verb, "delete") {
-		part := "bindings"
-		if kind := r.kind.Kind.Kind.Kind; kind == "ClusterRole" || kind == "Role" {
-			part = "clusterRoles"
-		}
-		return apierrors.NewForbidden(r.resource(), name, errors.New("access is defined by the policy, not through the API: add it to rbac."+part+" of a team in the bundle, and push that"))
+		return apierrors.NewForbidden(r.resource(), name, errors.New(r.rendered.Says+" defined by the policy, not through the API: add it to "+r.rendered.Part+" of a team in the bundle, and push that"))
 	}
 	where := source.String()
 	if where == "" {
 		where = "the package of " + r.bundleFile()
 	}
-	return apierrors.NewForbidden(r.resource(), name, errors.New("access is defined by the policy: change "+where+" and push it"))
+	return apierrors.NewForbidden(r.resource(), name, errors.New(r.rendered.Says+" defined by the policy: change "+where+" and push it"))
 }
 
 // bundleFile is the first file of the bundle's own package.

@@ -14,7 +14,6 @@ import (
 	"stele.dev/stele/core/explain"
 	"stele.dev/stele/core/negotiate"
 	"stele.dev/stele/core/openapi"
-	"stele.dev/stele/core/rbac"
 	"stele.dev/stele/core/reviews"
 	"stele.dev/stele/core/status"
 	"stele.dev/stele/core/table"
@@ -107,8 +106,8 @@ func (p *Pipeline) surfaceOf(r *Request) *surface {
 	}
 	s := &surface{
 		policy:    r.tip.Policy,
-		discovery: discovery.New(slices.Concat(discovery.FromPolicy(r.tip.Policy), []discovery.Resource{activation.Resource(), explain.Resource(), changes.Resource()}, reviews.Resources(), rbac.Resources())),
-		openapi:   openapi.New(r.tip.Policy, p.version.GitVersion, documents, rbac.Versions()...),
+		discovery: discovery.New(slices.Concat(discovery.FromPolicy(r.tip.Policy), []discovery.Resource{activation.Resource(), explain.Resource(), changes.Resource()}, reviews.Resources(), renderedResources())),
+		openapi:   openapi.New(r.tip.Policy, p.version.GitVersion, documents, renderedVersions()...),
 	}
 	p.surface.Store(s)
 	return s

@@ -233,7 +233,7 @@ func checkFiles(files []activation.File) (errs field.ErrorList) {
 	seen := map[string]bool{}
 	for i, f := range files {
 		if !policy.ValidPath(f.Path) {
-			errs = append(errs, field.Invalid(at.Index(i).Child("path"), f.Path, "must be the path of a .cue file, relative to the module's root"))
+			errs = append(errs, field.Invalid(at.Index(i).Child("path"), f.Path, "must be the path of a file of CUE, YAML or JSON, relative to the module's root"))
 		}
 		if seen[f.Path] {
 			errs = append(errs, field.Duplicate(at.Index(i).Child("path"), f.Path))

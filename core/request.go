@@ -12,7 +12,7 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"stele.dev/stele/core/activation"
 	"stele.dev/stele/core/commit"
-	"stele.dev/stele/core/rbac"
+	"stele.dev/stele/core/rendered"
 	"stele.dev/stele/core/reviews"
 	"stele.dev/stele/eventlog/logpb"
 	"stele.dev/stele/policy"
@@ -48,7 +48,7 @@ type Request struct {
 	review     *reviews.Kind    // that it creates, if it does
 	law        bool             // it is about policies
 	explains   bool             // it is about what other requests come to
-	rbac       *rbac.Kind       // of the policy's RBAC that it is about, if it is
+	rendered   *rendered.Kind   // of what the policy says that it is about, if it is
 	kind       *policy.Version
 	key        commit.Key
 

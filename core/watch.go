@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"stele.dev/stele/core/negotiate"
-	"stele.dev/stele/core/rbac"
+	"stele.dev/stele/core/rendered"
 	"stele.dev/stele/core/status"
 	"stele.dev/stele/core/table"
 	"stele.dev/stele/projections/objects"
@@ -107,16 +107,16 @@ type source interface {
 // source registers for what follows a revision. resumed: the client may have been cut off
 // within what the revision brought.
 func (p *Pipeline) source(ctx context.Context, r *Request, sel objects.Selection, from uint64, resumed bool) (source, error) {
-	if r.rbac != nil {
-		return rbac.Watch(ctx, p.committer, r.tip, r.rbac, sel, from, resumed)
+	if r.rendered != nil {
+		return rendered.Watch(ctx, p.committer, r.tip, r.rendered, sel, from, resumed)
 	}
 	return p.committer.Objects().Watch(r.resource(), sel, from)
 }
 
 // present are the objects that there are at the tip.
 func (r *Request) present(sel *objects.Selection) iter.Seq[*objects.Object] {
-	if r.rbac != nil {
-		return r.grants(r.tip.Objects).List(sel)
+	if r.rendered != nil {
+		return r.rendering(r.tip.Objects).List(sel)
 	}
 	return r.tip.Objects.List(r.resource(), sel, "", "")
 }

@@ -14,7 +14,6 @@ import (
 	"cuelang.org/go/cue/load"
 	"cuelang.org/go/cue/token"
 	"stele.dev/stele/schemas"
-	"stele.dev/stele/schemas/builtin"
 )
 
 // Compiled is what became of a source.
@@ -43,6 +42,7 @@ func Compile(source *Source) (*Compiled, schemas.Diagnostics) {
 		return nil, c.done()
 	}
 	c.secrets(used.Files)
+	c.strays()
 	form := c.evaluate(source, instance)
 	if form == nil && len(c.diags) == 0 {
 		c.add(schemas.Position{File: firstFile(used), Line: 1, Column: 1}, "", "the package has no field `bundle`",
@@ -82,9 +82,13 @@ func loadInstance(source *Source) (*build.Instance, *Source, error) {
 	if instance.Err != nil {
 		return nil, nil, instance.Err
 	}
+	embedded, err := source.embed(instance, map[*build.Instance]bool{})
+	if err != nil {
+		return nil, nil, err
+	}
 	used := &Source{Package: source.Package}
 	for _, f := range source.Files {
-		if isUsed(instance, f.Path, map[*build.Instance]bool{}) || f.Path == "cue.mod/module.cue" {
+		if slices.Contains(embedded, f.Path) || isUsed(instance, f.Path, map[*build.Instance]bool{}) || f.Path == "cue.mod/module.cue" {
 			used.Files = append(used.Files, f)
 		}
 	}
@@ -164,11 +168,7 @@ func position(v cue.Value) schemas.Position {
 func (c *compiler) bundle(v cue.Value) *Form {
 	f := &Form{Version: FormVersion}
 	f.Cluster, _ = v.LookupPath(cue.ParsePath("cluster")).String()
-	kinds, err := builtin.Kinds()
-	if err != nil {
-		panic(fmt.Sprintf("policy: built-in kinds: %v", err)) // covered by a test
-	}
-	f.Kinds = append(f.Kinds, kinds...)
+	f.Kinds = append(f.Kinds, builtinKinds()...)
 	f.Roles, f.Bindings = builtinRoles(), builtinBindings()
 	builtins := len(f.Kinds)
 
@@ -186,12 +186,17 @@ func (c *compiler) bundle(v cue.Value) *Form {
 				f.Kinds = append(f.Kinds, kind)
 			}
 		}
+		for name, x := range c.fields(t, "crds") {
+			if kind, ok := c.definitionOf(name, x); ok {
+				c.schemaRules(&kind)
+				f.Kinds = append(f.Kinds, kind)
+			}
+		}
 		for name, r := range c.fields(t, "rbac.clusterRoles") {
 			f.Roles = append(f.Roles, c.role(team, name, r))
 		}
 		c.notYet(t, "admission.mutate")
 		c.notYet(t, "views")
-		c.notYet(t, "crds")
 	}
 	slices.SortFunc(f.Kinds[builtins:], func(a, b schemas.Kind) int {
 		return cmp.Or(strings.Compare(a.Group, b.Group), strings.Compare(a.Plural, b.Plural))
@@ -383,7 +388,7 @@ func (c *compiler) uniqueNames(f *Form) {
 		}
 		kinds[id] = k
 		if strings.HasSuffix(k.Group, ".k8s.io") || strings.HasSuffix("."+k.Group, ".stele.dev") {
-			if !k.Builtin {
+			if !k.Builtin && !c.approved(k) {
 				c.add(k.Source, "", fmt.Sprintf("the group %s is not free for own kinds", k.Group), "use a group under a domain of yours")
 			}
 		}

@@ -333,14 +333,19 @@ func (c *compiler) schemaRule(k *schemas.Kind, v *schemas.Version, r *schemas.Ru
 		return
 	}
 	scope := func(objectType) (*expr.Scope, error) {
-		return expr.Root().With(map[string]*celtype.Type{varSelf: t, varOldSelf: t})
+		old := t
+		if r.OptionalOldSelf {
+			old = celtype.OptionalOf(t)
+		}
+		return expr.Root().With(map[string]*celtype.Type{varSelf: t, varOldSelf: old})
 	}
 	e, checked := c.expression(r.Rule, id+".rule", r.RuleSource, cel.BoolType, []objectType{anyObject}, scope)
 	if e == nil {
 		return
 	}
 	r.Checked = e.Checked
-	if r.Transition = slices.Contains(checked[0].Names, varOldSelf); r.Transition && items {
+	names := slices.Contains(checked[0].Names, varOldSelf)
+	if r.Transition = names && !r.OptionalOldSelf; names && items {
 		c.add(r.RuleSource, id+".rule", "oldSelf cannot be used for the items of a list: nothing tells which item it was before", "put the rule on the list, or on what encloses it")
 	}
 	if r.MessageExpression != "" {

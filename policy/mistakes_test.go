@@ -316,7 +316,7 @@ func TestTheWholeFormatIsAllowedBesideAMistake(t *testing.T) {
 	flow: flowSchemas: s: {matchingPrecedence: 1, priorityLevel: "l", distinguisher: "ByUser", subjects: [{user: "x"}], rules: r: {apiGroups: [""], resources: ["secrets"], verbs: ["*"]}}
 	audit: rules: a: {order: 1, level: "None", subjects: [{user: "x"}], verbs: ["get"], apiGroups: [""], resources: ["secrets"], namespaces: ["x"], omitStages: ["Panic"]}
 	teams: a: {
-		crds: x: {apiVersion: "apiextensions.k8s.io/v1", kind: "CustomResourceDefinition", metadata: name: "x", spec: {group: "a.example.com", any: thing: 1}}
+		crds: "things.a.example.com": {apiVersion: "apiextensions.k8s.io/v1", kind: "CustomResourceDefinition", metadata: name: "things.a.example.com", spec: {group: "a.example.com", scope: "Cluster", names: {kind: "Thing", plural: "things"}, versions: [{name: "v1", served: true, storage: true, schema: openAPIV3Schema: type: "object"}]}}
 		views: v: {kind: "widgets.a.example.com", version: "v1", filter: "x", sort: ["-.a"], index: [".a"], columns: [{name: "a", jsonPath: ".a"}], groupBy: ".a"}
 		rbac: {
 			clusterRoles: r: {labels: l: "x", aggregate: a: "x", rules: {}}

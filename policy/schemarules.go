@@ -2,6 +2,7 @@ package policy
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -9,6 +10,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/google/cel-go/common/types"
+	"github.com/google/cel-go/common/types/ref"
 	"github.com/google/cel-go/interpreter"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -20,28 +23,55 @@ import (
 // rulePath leads from the top of an object to the parts that a rule is about.
 type rulePath []ruleStep
 
-// ruleStep is into a field, or, if it has no name, into each item or value.
-type ruleStep struct{ name string }
+// ruleStep is into a field, or into each item or value.
+type ruleStep struct {
+	name string
+	each bool
+	// keys are fields by which the items of a list are told apart, so that it is known which
+	// one an item was before.
+	keys []string
+}
 
 func parseRulePath(text string) (path rulePath, err error) {
-	if text == "" {
-		return nil, nil
-	}
-	for part := range strings.SplitSeq(strings.TrimPrefix(text, "."), ".") {
-		name := strings.TrimRight(part, "[*]")
-		each := part[len(name):]
-		if name == "" || strings.Trim(each, "[*]") != "" || each != strings.Repeat("[*]", len(each)/3) {
-			return nil, fmt.Errorf("%q is no path", text)
+	rest := strings.TrimPrefix(text, ".")
+	for rest != "" {
+		switch after, each := strings.CutPrefix(rest, "[*]"); {
+		case each && len(path) > 0:
+			path, rest = append(path, ruleStep{each: true}), after
+		case strings.HasPrefix(rest, `["`):
+			var name string
+			d := json.NewDecoder(strings.NewReader(rest[1:]))
+			if err := d.Decode(&name); err != nil {
+				return nil, fmt.Errorf("%q is no path", text)
+			}
+			after, ok := strings.CutPrefix(rest[1+d.InputOffset():], "]")
+			if !ok {
+				return nil, fmt.Errorf("%q is no path", text)
+			}
+			path, rest = append(path, ruleStep{name: name}), after
+		default:
+			end := strings.IndexAny(rest, ".[")
+			if end < 0 {
+				end = len(rest)
+			}
+			if end == 0 || strings.ContainsAny(rest[:end], "]*") {
+				return nil, fmt.Errorf("%q is no path", text)
+			}
+			path, rest = append(path, ruleStep{name: rest[:end]}), rest[end:]
 		}
-		path = append(path, ruleStep{name})
-		for range len(each) / 3 {
-			path = append(path, ruleStep{})
+		if after, dot := strings.CutPrefix(rest, "."); dot {
+			if rest = after; rest == "" || rest[0] == '[' {
+				return nil, fmt.Errorf("%q is no path", text)
+			}
+		} else if rest != "" && rest[0] != '[' {
+			return nil, fmt.Errorf("%q is no path", text)
 		}
 	}
 	return path, nil
 }
 
-// in finds the type of what the path leads to, and whether it leads into lists.
+// in finds the type of what the path leads to, and whether it leads into lists whose items
+// nothing tells apart.
 func (p rulePath) in(k *schemas.Kind, v *schemas.Version) (t *celtype.Type, items bool, err error) {
 	name := fmt.Sprintf("%s.%s.%s", cmpGroup(k.Group), v.Name, k.Kind)
 	if len(p) == 0 {
@@ -50,11 +80,16 @@ func (p rulePath) in(k *schemas.Kind, v *schemas.Version) (t *celtype.Type, item
 	n := v.Schema
 	for i, step := range p {
 		switch {
-		case step.name != "":
+		case !step.each:
 			n = fieldOf(n, step.name)
-		case n.List != nil && n.Kinds == schemas.ListKind:
-			items, n = true, n.List.Items
-		case n.Struct != nil && n.Kinds == schemas.StructKind && len(n.Struct.Fields) == 0 && len(n.Struct.Patterns) == 1:
+		case n.List != nil && n.Kinds&^schemas.NullKind == schemas.ListKind:
+			if n.List.Type == schemas.ListMap {
+				p[i].keys = n.List.MapKeys
+			} else {
+				items = true
+			}
+			n = n.List.Items
+		case n.Struct != nil && n.Kinds&^schemas.NullKind == schemas.StructKind && len(n.Struct.Fields) == 0 && len(n.Struct.Patterns) == 1:
 			n = n.Struct.Patterns[0].Value
 		default:
 			n = nil
@@ -100,8 +135,11 @@ func (p rulePath) String() string {
 	var b strings.Builder
 	for _, step := range p {
 		switch {
-		case step.name == "":
+		case step.each:
 			b.WriteString("[*]")
+		case step.name == "" || strings.ContainsAny(step.name, `.[]*"\`):
+			text, _ := json.Marshal(step.name) // which is a string
+			b.WriteString("[" + string(text) + "]")
 		case b.Len() > 0:
 			b.WriteString("." + step.name)
 		default:
@@ -123,6 +161,7 @@ type schemaRule struct {
 	self    *celtype.Type
 	program *expr.Program
 	message *expr.Program
+	field   []string // from what the path leads to, to what errors name
 }
 
 func newSchemaRules(k *schemas.Kind, v *schemas.Version) (rules []*schemaRule, err error) {
@@ -134,6 +173,7 @@ func newSchemaRules(k *schemas.Kind, v *schemas.Version) (rules []*schemaRule, e
 		if r.self, _, err = r.path.in(k, v); err != nil {
 			return nil, err
 		}
+		r.field = fieldSteps(r.FieldPath)
 		if r.program, err = expr.Load(r.Checked, r.Rule.Rule); err != nil {
 			return nil, err
 		}
@@ -211,7 +251,7 @@ func (e *ruleEvaluation) walk(r *schemaRule, path rulePath, at *field.Path, valu
 	switch value := value.(type) {
 	case map[string]any:
 		old, _ := before.(map[string]any)
-		if step.name != "" {
+		if !step.each {
 			if next, ok := value[step.name]; ok {
 				before, had := old[step.name]
 				e.walk(r, rest, at.Child(step.name), next, before, known && had)
@@ -223,12 +263,50 @@ func (e *ruleEvaluation) walk(r *schemaRule, path rulePath, at *field.Path, valu
 			e.walk(r, rest, at.Key(key), value[key], before, known && had)
 		}
 	case []any:
-		if step.name == "" {
+		if step.each {
 			for i, next := range value {
-				e.walk(r, rest, at.Index(i), next, nil, false)
+				old, had := step.before(next, before)
+				e.walk(r, rest, at.Index(i), next, old, known && had)
 			}
 		}
 	}
+}
+
+// before finds what an item of a list was, by its keys.
+func (s *ruleStep) before(item, list any) (any, bool) {
+	old, _ := list.([]any)
+	is, ok := item.(map[string]any)
+	if len(s.keys) == 0 || !ok {
+		return nil, false
+	}
+	for _, x := range old {
+		was, ok := x.(map[string]any)
+		if ok && !slices.ContainsFunc(s.keys, func(key string) bool { return !reflect.DeepEqual(is[key], was[key]) }) {
+			return was, true
+		}
+	}
+	return nil, false
+}
+
+// fieldSteps are the names in a path such as .a['b.c'], whose form has been checked.
+func fieldSteps(path string) (names []string) {
+	for path != "" {
+		if quoted, ok := strings.CutPrefix(path, "['"); ok {
+			name, rest, _ := strings.Cut(quoted, "']")
+			names, path = append(names, name), rest
+			continue
+		}
+		path = strings.TrimPrefix(path, ".")
+		end := strings.IndexAny(path, ".[")
+		if end < 0 {
+			end = len(path)
+		}
+		if names = append(names, path[:end]); end == 0 && path != "" {
+			return names // of another form; every round takes something away
+		}
+		path = path[end:]
+	}
+	return names
 }
 
 // check evaluates a rule for a value. The texts are upstream's.
@@ -264,6 +342,9 @@ func (e *ruleEvaluation) check(r *schemaRule, at *field.Path, value, before any,
 		shown = field.OmitValueType{}
 	}
 	detail += r.suffix()
+	for _, name := range r.field {
+		at = at.Child(name)
+	}
 	var fault *field.Error
 	switch r.Reason {
 	case "FieldValueForbidden":
@@ -306,13 +387,18 @@ func (v *selfVars) ResolveName(name string) (any, bool) {
 	switch {
 	case name == varSelf:
 		return v.of(v.e.object, v.value), true
+	case name == varOldSelf && v.r.OptionalOldSelf:
+		if !v.known || v.before == nil {
+			return types.OptionalNone, true
+		}
+		return types.OptionalOf(v.of(v.e.old, v.before)), true
 	case name == varOldSelf && v.known:
 		return v.of(v.e.old, v.before), true
 	}
 	return nil, false
 }
 
-func (v *selfVars) of(o *Object, value any) any {
+func (v *selfVars) of(o *Object, value any) ref.Val {
 	if len(v.r.path) > 0 {
 		return v.r.self.Value(value)
 	}

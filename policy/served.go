@@ -13,6 +13,7 @@ import (
 // be here; a test in core holds it to that.
 var own = map[string][]string{
 	"":                          {"groups", "users"}, // to be impersonated, as are serviceaccounts, uids and userextras
+	"apiextensions.k8s.io":      {"customresourcedefinitions"},
 	"authentication.k8s.io":     {"selfsubjectreviews", "uids", "userextras"},
 	"authorization.k8s.io":      {"localsubjectaccessreviews", "selfsubjectaccessreviews", "selfsubjectrulesreviews", "subjectaccessreviews"},
 	"log.stele.dev":             {"changes"},

@@ -19,8 +19,11 @@ import (
 type Source struct {
 	// Package is the package's folder below the module's root, "." for the root.
 	Package string
-	// Files are the .cue files of the module, sorted by path.
+	// Files are the .cue files of the module, and those of data that they embed, sorted by
+	// path.
 	Files []File
+	// Strays are the paths of CustomResourceDefinitions in the module that nothing embeds.
+	Strays []string
 }
 
 // File is a source file. Path is relative to the module's root, with slashes.
@@ -81,6 +84,18 @@ func ReadDir(dir string) (*Source, error) {
 func ReadFS(module fs.FS, pkg string) (*Source, error) {
 	s := &Source{Package: path.Clean(pkg)}
 	size := 0
+	read := func(p string) error {
+		data, err := fs.ReadFile(module, p)
+		if err != nil {
+			return err
+		}
+		if size += len(data); size > maxSourceBytes {
+			return errors.New("the module has more than 64 MiB of CUE and data")
+		}
+		s.Files = append(s.Files, File{Path: p, Data: data})
+		return nil
+	}
+	var data []string
 	err := fs.WalkDir(module, ".", func(p string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -90,19 +105,17 @@ func ReadFS(module fs.FS, pkg string) (*Source, error) {
 		switch {
 		case d.IsDir() && ignored:
 			return fs.SkipDir
-		case d.IsDir(), ignored, path.Ext(p) != ".cue", p == FormatFile:
+		case d.IsDir(), ignored, !IsSource(p), p == FormatFile:
+			return nil
+		case path.Ext(p) != ".cue":
+			data = append(data, p)
 			return nil
 		}
-		data, err := fs.ReadFile(module, p)
-		if err != nil {
-			return err
-		}
-		if size += len(data); size > maxSourceBytes {
-			return errors.New("the module has more than 64 MiB of CUE")
-		}
-		s.Files = append(s.Files, File{Path: p, Data: data})
-		return nil
+		return read(p)
 	})
+	if err == nil {
+		err = s.withData(module, data, read)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("read bundle: %w", err)
 	}
@@ -112,7 +125,7 @@ func ReadFS(module fs.FS, pkg string) (*Source, error) {
 
 // ValidPath tells whether a file of a source can have this path.
 func ValidPath(name string) bool {
-	return fs.ValidPath(name) && path.Ext(name) == ".cue" && name != FormatFile
+	return fs.ValidPath(name) && IsSource(name) && name != FormatFile
 }
 
 // Digest identifies the files and the package, whatever they mean.

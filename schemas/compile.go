@@ -3,6 +3,7 @@ package schemas
 import (
 	"encoding/json"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strings"
 
@@ -97,6 +98,7 @@ type place struct {
 	comparisons []Comparison
 	dropped     []ast.Expr // what comparisons stand for
 	pending     []*pending // conditions
+	unsure      []string   // fields about which comprehensions say something; "*" for all
 }
 
 // below returns the place of a part.
@@ -210,9 +212,10 @@ func (c *compiler) schema(v cue.Value, path string) *Node {
 // probed compiles v and compares the result with what CUE does. Where they differ in a way
 // that CUE itself can settle, that part is left to it.
 func (c *compiler) probed(v cue.Value, top *place) *Node {
-	for {
+	for range maxRounds {
 		at := *top
 		before := len(c.forced)
+		c.nodes, c.steps = 0, 0
 		clear(c.claims)
 		clear(c.unions)
 		clear(c.related)
@@ -222,11 +225,20 @@ func (c *compiler) probed(v cue.Value, top *place) *Node {
 		if len(c.diags) == 0 && n.Kinds == StructKind {
 			c.probe(v, n, &at)
 		}
+		if len(c.diags) == 0 && len(c.forced) == before && n.Kinds == StructKind && n.Default == nil {
+			c.agree(v, n, &at)
+		}
 		if len(c.diags) > 0 || len(c.forced) == before {
 			return n
 		}
 	}
+	c.refuse(top, nil, "a schema of which too many parts only CUE can check", "write it in a simpler way")
+	return &Node{Kinds: StructKind, Struct: &Struct{}}
 }
+
+// maxRounds bounds how often a schema is compiled again, each time with more of it left to
+// CUE.
+const maxRounds = 12
 
 // isFile reports whether v is a package: a file, or several joined.
 func isFile(v cue.Value) bool {
@@ -338,7 +350,7 @@ func (c *compiler) bottom(n *Node, v cue.Value, s shape, at *place, refused bool
 	}
 	n.Kinds = ListKind
 	n.List = c.limits(s)
-	n.List.Items = c.items(item, s, at)
+	n.List.Items = c.items(v, item, s, at)
 }
 
 // isCycle reports whether CUE has given up on a definition that refers to itself.
@@ -369,20 +381,49 @@ func (s shape) limited() bool { return s.minItems != nil || s.maxItems != nil ||
 
 // evaluated reports whether there are parts of n that CUE evaluates, or alternatives.
 func (n *Node) evaluated() (found bool) {
-	n.visit("", func(_ string, n *Node) { found = found || n.Fallback != nil || n.Union != nil })
+	n.visit("", func(_ string, n *Node) {
+		found = found || n.Fallback != nil || n.Union != nil || n.Struct != nil && len(n.Struct.Conditions) > 0
+	})
 	return found
 }
 
+// forgets reports whether CUE judges an item otherwise in its list than by itself: beside a
+// limit it can forget that items are closed.
+func (c *compiler) forgets(list, item cue.Value, n *Node, s shape) bool {
+	g := maker{rand.New(rand.NewPCG(9, 10)), 50, n.names(), 80}
+	count := 1
+	if s.minItems != nil {
+		count = max(count, s.minItems.Count)
+	}
+	if s.maxItems != nil && s.maxItems.Count < count {
+		return false
+	}
+	for range 60 {
+		one := g.near(n)
+		items := make([]any, count)
+		for i := range items {
+			items[i] = one
+		}
+		text, err1 := json.Marshal(one)
+		all, err2 := json.Marshal(items)
+		if err1 == nil && err2 == nil && !(s.unique && count > 1) && ask(item, text).valid() != ask(list, all).valid() {
+			return true
+		}
+	}
+	return false
+}
+
 // items compiles the value of the items of a list.
-func (c *compiler) items(v cue.Value, s shape, at *place) *Node {
+func (c *compiler) items(list, v cue.Value, s shape, at *place) *Node {
 	n := c.node(v, at.below("[]", Required))
 	if s.unique && n.Kinds&(ListKind|StructKind) != 0 {
 		c.leaveTo(at, at, nil, "a list without duplicates whose items may be lists or structs")
 	}
-	if s.limited() && n.evaluated() {
-		// Beside a limit CUE can forget that items are closed: what it says of an item by
-		// itself does not hold in the list.
-		c.leaveTo(at, at, nil, "alternatives, or what only CUE can check, in a list with a limit")
+	if s.limited() && n.evaluated() && !(s.unique && n.Kinds&(ListKind|StructKind) != 0) && len(c.diags) == 0 {
+		if c.forgets(list, v, n, s) {
+			c.refuse(at, nil, "a list with a limit in which CUE forgets what its items are closed to",
+				"give the items a definition of their own (#name) and refer to it, or drop the limit")
+		}
 	}
 	if n.Kinds == AnyKind && len(n.Scalars) == 0 && n.List == nil && n.Struct == nil && n.Fallback == nil {
 		return nil
@@ -405,7 +446,7 @@ func (c *compiler) list(v cue.Value, s shape, at *place, refused bool) *List {
 		c.leaveTo(at, at, v.Source(), "a list that can have no items")
 		return nil
 	}
-	l.Items = c.items(item, s, at)
+	l.Items = c.items(v, item, s, at)
 	return l
 }
 
@@ -464,8 +505,12 @@ func (c *compiler) structOf(v cue.Value, s shape, at *place) *Struct {
 	if why := c.relate(result, comparisons, v, at); why != "" {
 		c.leaveTo(at, at, nil, why)
 	} else if why := c.conditions(result, v, at); why != "" {
+		for _, p := range at.pending {
+			at.cloud(p.node)
+		}
 		c.leaveTo(at, at, at.pending[0].node, why)
 	}
+	at.clouded(result)
 	return result
 }
 

@@ -5,54 +5,84 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"reflect"
+	"slices"
+	"strings"
 
 	"cuelang.org/go/cue"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
 // disagreement compares what a program makes of a node with what CUE makes of the value
 // that it was compiled from, for a number of values that are near valid; of a hundred
-// structs, unknown get a field that they do not know. It returns a value of which they make
-// different things, and how; "" if there is none.
+// structs, unknown get a field that they do not know. What is valid is tried once more with a
+// field too many in each of its structs. It returns a value of which they make different
+// things, and how; "" if there is none.
 func disagreement(v cue.Value, n *Node, tries, unknown int) (value, how string) {
 	c, err := newCheck(asCUE(n), 0)
 	if err != nil {
 		return "", err.Error()
 	}
-	g := maker{rand.New(rand.NewPCG(5, 6)), unknown, n.names(), 60}
-	for range tries {
-		text, err := json.Marshal(g.near(n))
-		if err != nil {
-			continue // a number that JSON cannot have
+	names := n.names()
+	g := maker{rand.New(rand.NewPCG(5, 6)), unknown, names, 60}
+	valid := 0
+	for i := range tries {
+		x := g.near(n)
+		if i%2 == 0 {
+			x = g.witness(n)
 		}
-		x, err := decode(text)
-		if err != nil {
+		text, ok, how := c.differs(v, x)
+		if how != "" {
+			return text, how
+		}
+		if !ok || valid == maxValid || unknown == 0 {
 			continue
 		}
-		if how := c.differs(v, x, text); how != "" {
-			return string(text), how
+		valid++
+		for _, more := range withUnknown(x, append(slices.Clip(names), "unknown field")) {
+			if text, _, how := c.differs(v, more); how != "" {
+				return text, how
+			}
 		}
 	}
 	return "", ""
 }
 
-// differs tells how a program and CUE disagree about a value; "" if they do not.
-func (c *check) differs(v cue.Value, x any, text []byte) string {
-	said := ask(v, text)
+// differs tells whether a value is valid, and how a program and CUE disagree about it.
+func (c *check) differs(v cue.Value, x any) (text string, valid bool, how string) {
+	encoded, err := json.Marshal(x)
+	if err != nil {
+		return "", false, "" // a number that JSON cannot have
+	}
+	if x, err = decode(encoded); err != nil {
+		return "", false, ""
+	}
+	said := ask(v, encoded)
 	var run inspection
 	run.value(c, x)
+	if said.valid() && passedForStruct(run.errs) {
+		return "", true, ""
+	}
 	switch {
 	case said.failed != "":
-		return said.failed
+		return string(encoded), false, said.failed
 	case said.valid() != (len(run.errs) == 0):
-		return fmt.Sprintf("CUE says %v, the program %v", said.faults, run.errs)
+		return string(encoded), false, fmt.Sprintf("CUE says %v, the program %v", said.faults, run.errs)
 	case !said.valid():
-		return ""
+		return "", false, ""
 	}
 	p := preparation{fill: true}
 	if prepared := p.value(c, x); len(p.unknown) > 0 || !reflect.DeepEqual(prepared, said.result) {
-		return fmt.Sprintf("CUE completes it to %v, the program to %v", said.result, prepared)
+		return string(encoded), true, fmt.Sprintf("CUE completes it to %v, the program to %v", said.result, prepared)
 	}
-	return ""
+	return "", true, ""
+}
+
+// passedForStruct reports whether nothing is wrong but that a struct is none. CUE lets
+// anything pass for a struct of nothing but optional fields and conditions.
+func passedForStruct(errs field.ErrorList) bool {
+	return len(errs) > 0 && !slices.ContainsFunc(errs, func(e *field.Error) bool {
+		return e.Type != field.ErrorTypeTypeInvalid || !strings.HasPrefix(e.Detail, "must be an object")
+	})
 }
 
 // asCUE returns n without what its attributes say, of which CUE knows nothing.
@@ -84,4 +114,47 @@ func (n *Node) names() (names []string) {
 		}
 	})
 	return names
+}
+
+// agree compares the whole of a schema with what CUE makes of it. If they disagree because a
+// part that CUE is to evaluate means something else by itself, the part around it is left to
+// CUE; else that is refused.
+func (c *compiler) agree(v cue.Value, n *Node, at *place) {
+	tries, unknown := 8, 0
+	if n.evaluated() {
+		tries, unknown = 60, 20
+	}
+	value, how := disagreement(v, n, tries, unknown)
+	if how == "" {
+		return
+	}
+	widened := false
+	n.visit("", func(path string, n *Node) {
+		if n.Fallback == nil && n.Union == nil || path == "" {
+			return
+		}
+		around := parentPath(path)
+		if _, ok := c.forced[around]; !ok {
+			reason := reason{message: "what means something else by itself", source: n.Source}
+			if n.Fallback != nil {
+				reason.message = n.Fallback.Reason
+			}
+			c.forced[around], widened = reason, true
+		}
+	})
+	if !widened {
+		c.refuse(at, nil, fmt.Sprintf("the compiled schema and CUE make different things of %.200s: %.400s", value, how),
+			"write it in a simpler way")
+	}
+}
+
+// parentPath returns the path of what a path leads into a part of.
+func parentPath(path string) string {
+	if p, ok := strings.CutSuffix(path, "[]"); ok {
+		return p
+	}
+	if i := strings.LastIndexByte(path, '.'); i >= 0 {
+		return path[:i]
+	}
+	return ""
 }

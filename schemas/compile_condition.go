@@ -268,6 +268,36 @@ func (c *compiler) withoutConditions(result *Struct, v cue.Value, guards []*guar
 	}
 }
 
+// cloud notes the fields of which a comprehension says something. Without data, CUE may
+// think that it applies.
+func (p *place) cloud(x *ast.Comprehension) {
+	body, ok := x.Value.(*ast.StructLit)
+	if !ok {
+		p.unsure = append(p.unsure, "*")
+		return
+	}
+	for _, d := range body.Elts {
+		f, ok := d.(*ast.Field)
+		if ok {
+			if name, _, err := ast.LabelName(f.Label); err == nil {
+				p.unsure = append(p.unsure, name)
+				continue
+			}
+		}
+		p.unsure = append(p.unsure, "*")
+	}
+}
+
+// clouded makes of the fields of a struct about which nothing is sure what may be anything.
+func (p *place) clouded(s *Struct) {
+	for i := range s.Fields {
+		if slices.Contains(p.unsure, s.Fields[i].Name) || slices.Contains(p.unsure, "*") {
+			s.Fields[i].Schema = &Node{Kinds: AnyKind, Doc: s.Fields[i].Schema.Doc, Source: s.Fields[i].Schema.Source}
+			s.Fields[i].Presence = Optional
+		}
+	}
+}
+
 // variantField compiles a field that a variant of a struct has.
 func (c *compiler) variantField(variant cue.Value, name string, at *place) (Field, bool) {
 	fields, err := variant.Fields(cue.All())
@@ -531,7 +561,7 @@ func (c *compiler) relate(result *Struct, comparisons []Comparison, v cue.Value,
 		for _, name := range []string{cmp.Field, cmp.Other} {
 			f, ok := fieldNamed(result, name)
 			conditional := slices.ContainsFunc(at.pending, func(p *pending) bool { return slices.Contains(p.body, name) })
-			if !ok || f.Schema.Kinds&^(IntegerKind|NumberKind) != 0 || f.Schema.Fallback != nil || conditional {
+			if !ok || cmp.Field == cmp.Other || f.Schema.Kinds&^(IntegerKind|NumberKind) != 0 || f.Schema.Fallback != nil || conditional {
 				return fmt.Sprintf("a bound on %s that is the field %s", cmp.Field, cmp.Other)
 			}
 		}

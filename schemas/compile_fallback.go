@@ -3,6 +3,7 @@ package schemas
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"reflect"
 	"slices"
@@ -193,6 +194,9 @@ func (c *compiler) vague(n *Node, v cue.Value, s shape, at *place) {
 	if kind == cue.BottomKind {
 		kind = s.kinds // without data CUE cannot say
 	}
+	if s.split {
+		kind |= s.kinds // of the alternatives, CUE may have dropped some already
+	}
 	n.Kinds = kindsOf(kind)
 	if n.Kinds == 0 || at.recursive {
 		n.Kinds = AnyKind
@@ -204,9 +208,11 @@ func (c *compiler) vague(n *Node, v cue.Value, s shape, at *place) {
 			a.structs = append(a.structs, v)
 		}
 		n.Struct = &Struct{Open: true}
-		if a.alone || len(a.structs) == s.structs { // none is lost
+		if len(a.structs) == max(1, s.structs) { // none is lost
 			for i, x := range a.structs {
-				if arm := c.structOf(x, s, at); i == 0 {
+				arm := c.structOf(x, s, at)
+				arm.Open = x.Allows(cue.AnyString)
+				if i == 0 {
 					n.Struct = clonedStruct(arm)
 				} else {
 					n.Struct = mergedStructs(n.Struct, arm)
@@ -250,10 +256,14 @@ func (c *compiler) selfContained(v cue.Value, n *Node) (string, error) {
 		return "", err
 	}
 	// What is written out forgets that a struct is closed if it has fields that depend on data.
-	for _, text := range []string{w.imports + w.body, w.imports + "_#closed\n_#closed: " + w.body} {
+	texts := []string{w.imports + "_#closed\n_#closed: " + w.body, w.imports + w.body}
+	if n.Kinds != StructKind {
+		slices.Reverse(texts)
+	}
+	for _, text := range texts {
 		again := cuecontext.New().CompileString(text)
 		if err = again.Validate(); err != nil && v.Validate() == nil {
-			return "", err
+			continue
 		}
 		if err = sameMeaning(v, again, n, w.keys); err == nil {
 			return text, nil
@@ -363,25 +373,84 @@ func unresolved(text string) string {
 	return ""
 }
 
-// sameMeaning compares two values by what CUE makes of data that is near n.
+// sameMeaning compares two values by what CUE makes of data that is near n. What is valid is
+// tried once more with a field too many in each of its structs.
 func sameMeaning(v, again cue.Value, n *Node, keys []string) error {
 	g := maker{rand.New(rand.NewPCG(3, 4)), 30, keys, 85}
-	for range exportTries {
-		value, err := json.Marshal(g.near(n))
+	valid := 0
+	for i := range exportTries {
+		x := g.near(n)
+		if i%2 == 0 {
+			x = g.witness(n)
+		}
+		ok, err := sameVerdict(v, again, x)
 		if err != nil {
+			return err
+		}
+		if !ok || valid == maxValid {
 			continue
 		}
-		was, is := ask(v, value), ask(again, value)
-		if was.valid() != is.valid() || was.contradicted != is.contradicted || was.valid() && !reflect.DeepEqual(was.result, is.result) {
-			return fmt.Errorf("written out it says something else of %s", value)
+		valid++
+		for _, more := range withUnknown(x, append(keys, "unknown field")) {
+			if _, err := sameVerdict(v, again, more); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
 }
 
+// maxValid is how many valid values are tried with a field too many.
+const maxValid = 8
+
+func sameVerdict(v, again cue.Value, x any) (valid bool, err error) {
+	value, err := json.Marshal(x)
+	if err != nil {
+		return false, nil
+	}
+	was, is := ask(v, value), ask(again, value)
+	if was.valid() != is.valid() || was.contradicted != is.contradicted || was.valid() && !reflect.DeepEqual(was.result, is.result) {
+		return false, fmt.Errorf("written out it says something else of %s", value)
+	}
+	return was.valid(), nil
+}
+
+// withUnknown returns x with one more field in one of its structs, in each way.
+func withUnknown(x any, keys []string) (all []any) {
+	switch x := x.(type) {
+	case map[string]any:
+		for _, key := range keys {
+			if _, ok := x[key]; !ok && len(all) < maxUnknown {
+				m := maps.Clone(x)
+				m[key] = int64(1)
+				all = append(all, m)
+			}
+		}
+		for key, y := range x {
+			for _, more := range withUnknown(y, keys[len(keys)-1:]) {
+				m := maps.Clone(x)
+				m[key] = more
+				all = append(all, m)
+			}
+		}
+	case []any:
+		for i, y := range x {
+			for _, more := range withUnknown(y, keys[len(keys)-1:]) {
+				l := slices.Clone(x)
+				l[i] = more
+				all = append(all, l)
+			}
+		}
+	}
+	return all
+}
+
+// maxUnknown is how many names are tried for a field too many.
+const maxUnknown = 12
+
 // exportTries is how many values an expression that was written out is compared with the
 // original by.
-const exportTries = 40
+const exportTries = 150
 
 // own returns of a conjunction the part that the bundle has written, without what the
 // server's definitions say of every schema, which is nothing.
@@ -409,8 +478,9 @@ func weaken(n *Node) {
 		return
 	}
 	n.Fallback, n.Union = nil, nil
-	if !isScalarJSON(n.Default) {
-		n.Default = nil
+	if len(n.Default) > 0 && !isScalarJSON(n.Default) {
+		// What the default admits is nowhere else.
+		n.Default, n.List, n.Struct = nil, nil, nil
 	}
 	if n.List != nil {
 		n.List.MinItems, n.List.Unique = nil, false

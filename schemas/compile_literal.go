@@ -89,6 +89,7 @@ func (c *compiler) declarations(decls []ast.Decl, at *place) (embedded []ast.Exp
 				at.literals = append(at.literals, d.Value)
 				continue
 			}
+			at.cloud(d)
 			word := "for"
 			if _, ok := d.Clauses[0].(*ast.IfClause); ok {
 				word = "if"

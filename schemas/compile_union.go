@@ -452,7 +452,9 @@ const maxArms = 64
 func (c *compiler) arms(n *Node, v cue.Value, structs []cue.Value, s shape, at *place) {
 	u := &Union{Source: at.source}
 	for _, x := range structs {
-		u.Arms = append(u.Arms, Arm{Struct: c.structOf(x, s, at), Source: c.position(x.Source(), at)})
+		arm := Arm{Struct: c.structOf(x, s, at), Source: c.position(x.Source(), at)}
+		arm.Struct.Open = x.Allows(cue.AnyString)
+		u.Arms = append(u.Arms, arm)
 	}
 	n.Union, n.Struct = u, merged(u)
 	c.unions[n] = claim{value: v, at: at}
@@ -530,8 +532,7 @@ func mergedStructs(a, b *Struct) *Struct {
 	for _, f := range a.Fields {
 		g, ok := fieldNamed(b, f.Name)
 		if !ok {
-			f.Presence = Optional
-			m.Fields = append(m.Fields, f)
+			m.Fields = append(m.Fields, f.besides(b))
 			continue
 		}
 		presence := Optional
@@ -542,13 +543,22 @@ func mergedStructs(a, b *Struct) *Struct {
 	}
 	for _, g := range b.Fields {
 		if _, ok := fieldNamed(a, g.Name); !ok {
-			g.Presence = Optional
-			m.Fields = append(m.Fields, g)
+			m.Fields = append(m.Fields, g.besides(a))
 		}
 	}
 	// A key that a pattern of one matches may be anything in the other.
 	m.Open = m.Open || len(a.Patterns)+len(b.Patterns) > 0
 	return m
+}
+
+// besides returns what a field may be if the struct may also be another, which does not
+// declare it.
+func (f Field) besides(other *Struct) Field {
+	f.Presence = Optional
+	if other.Open || len(other.Patterns) > 0 {
+		f.Schema = &Node{Kinds: AnyKind, Doc: f.Schema.Doc, Source: f.Schema.Source}
+	}
+	return f
 }
 
 // clonedStruct returns a struct with the fields of s, and nothing that holds between them.

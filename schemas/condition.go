@@ -222,7 +222,7 @@ func (o *objectCheck) get(m map[string]any) func(string) (any, bool) {
 
 func (f *fieldCheck) value(m map[string]any) (any, bool) {
 	x, ok := m[f.name]
-	if f.fills && (!ok || x == nil && !f.check.kinds.Has(NullKind)) {
+	if f.fills && (!ok || x == nil && f.check.fillsNull) {
 		return f.absent, true
 	}
 	return x, ok

@@ -66,7 +66,7 @@ type verdict struct {
 	failed string
 }
 
-func (v *verdict) valid() bool { return len(v.faults) == 0 && v.failed == "" }
+func (v verdict) valid() bool { return len(v.faults) == 0 && v.failed == "" }
 
 // A fault is one thing that is wrong with a value, at a path below it.
 type fault struct {
@@ -148,11 +148,32 @@ func judged(unified cue.Value) (v verdict) {
 	encoded, err := unified.MarshalJSON()
 	if err == nil {
 		v.result, err = decode(encoded)
+		v.result = plainNumbers(v.result)
 	}
 	if err != nil {
 		v.failed = err.Error()
 	}
 	return v
+}
+
+// plainNumbers makes integers of all numbers without a fraction, in place: CUE tells 1.0 from
+// 1, and JSON does not.
+func plainNumbers(x any) any {
+	switch x := x.(type) {
+	case float64:
+		if n, ok := exactInt64(x); ok {
+			return n
+		}
+	case []any:
+		for i := range x {
+			x[i] = plainNumbers(x[i])
+		}
+	case map[string]any:
+		for k := range x {
+			x[k] = plainNumbers(x[k])
+		}
+	}
+	return x
 }
 
 func faultOf(e errors.Error) fault {

@@ -180,9 +180,17 @@ type Node struct {
 	// so CUE chooses between a default and its alternatives.
 	Default json.RawMessage `json:"default,omitempty"`
 
-	// Plain: the default is for an absent field only; a part of it in the data is not
-	// completed. So it is with defaults of OpenAPI.
+	// Plain: the node is read as those of OpenAPI are. The default is for an absent field
+	// only, with the defaults inside of it; a part of it in the data is not completed. Byte
+	// and date-time are what Kubernetes takes for them in custom resources.
 	Plain bool `json:"plain,omitempty"`
+
+	// DropNull: a null counts as absent, in a field or under a key of a map, and is removed
+	// or replaced by the default. In a list it is replaced by the default, and else stays.
+	DropNull bool `json:"dropNull,omitempty"`
+
+	// Bare: structs in the value lose all that they have, at any depth of lists.
+	Bare bool `json:"bare,omitempty"`
 
 	// Format names a textual form that a string must have, as OpenAPI names it; a name that
 	// is not known is for readers only.

@@ -256,7 +256,7 @@ func (g *grammar) formLogic(n *Node, depth int) *Logic {
 
 // formAdmits says by the words of the form alone, part by part, whether a node admits a value.
 func formAdmits(n *Node, x any) bool {
-	kind := kindOf(x)
+	kind := formKind(x)
 	if !n.Kinds.Has(kind) || !holdsScalar(n, kind, x) {
 		return false
 	}
@@ -346,7 +346,7 @@ func holdsStruct(s *Struct, x map[string]any) bool {
 	return true
 }
 
-func kindOf(x any) Kinds {
+func formKind(x any) Kinds {
 	switch x.(type) {
 	case nil:
 		return NullKind

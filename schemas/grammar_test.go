@@ -71,7 +71,13 @@ func (g *grammar) value(depth int) term {
 	if depth <= 0 {
 		return g.scalar()
 	}
-	switch g.IntN(20) {
+	switch g.IntN(26) {
+	case 20, 21:
+		return g.union(depth)
+	case 22, 23, 24:
+		return g.related(depth)
+	case 25:
+		return g.odd()
 	case 0, 1, 2, 3, 4, 5:
 		return g.scalar()
 	case 6, 7, 8, 9:
@@ -238,7 +244,7 @@ func (g *grammar) structure(depth int, names ...string) term {
 		}
 		entries = append(entries, entry{name, mark == "?", t.sample})
 	}
-	if g.chance(3) && len(entries) > 1 {
+	if g.chance(6) && len(entries) > 1 {
 		decls = append(decls, g.dependent(entries[0].name, entries[1].name))
 	}
 	if g.chance(8) && len(entries) > 0 {

@@ -1,5 +1,7 @@
 package schemas
 
+import "encoding/json"
+
 // A Kind is a resource type: its names, and a schema for each of its versions.
 type Kind struct {
 	Group          string    `json:"group,omitempty"` // empty for the core group
@@ -14,6 +16,10 @@ type Kind struct {
 	Versions       []Version `json:"versions"`
 	Builtin        bool      `json:"builtin,omitempty"`
 	Source         Position  `json:"source,omitzero"`
+
+	// Definition is the CustomResourceDefinition that the kind was written as, as compact
+	// JSON with defaults; empty for a kind that was not.
+	Definition json.RawMessage `json:"definition,omitempty"`
 }
 
 // Resource returns the name of the resource: "plural.group", or "plural" in the
@@ -66,13 +72,20 @@ type Rule struct {
 	Name string `json:"name"`
 
 	// Path leads to the part: names of fields with dots between them, [*] for each item
-	// of a list or each value of a map; "" is the whole object.
+	// of a list or each value of a map; "" is the whole object. A name that is not a word
+	// stands in brackets, as a string of JSON: spec["a.b"].
 	Path string `json:"path,omitempty"`
 
 	Rule              string `json:"rule"`
 	Message           string `json:"message,omitempty"`
 	MessageExpression string `json:"messageExpression,omitempty"`
 	Reason            string `json:"reason,omitempty"` // FieldValueInvalid if empty
+
+	// FieldPath leads from the part to the field that errors name, as JSON path: .a['b'].
+	FieldPath string `json:"fieldPath,omitempty"`
+
+	// OptionalOldSelf: oldSelf is an optional value, and there is none of what is new.
+	OptionalOldSelf bool `json:"optionalOldSelf,omitempty"`
 
 	// Checked and CheckedMessage are the checked ASTs of the expressions.
 	Checked        []byte `json:"checked,omitempty"`

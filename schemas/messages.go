@@ -20,6 +20,10 @@ const (
 // fail records an error at the current path. Everything that a program has to
 // say goes through here.
 func (v *inspection) fail(e *field.Error) {
+	if v.quiet > 0 {
+		v.failed = true
+		return
+	}
 	e.Field = fieldPath(v.path).String()
 	if len(v.path) == 0 {
 		e.Field = ""
@@ -29,7 +33,10 @@ func (v *inspection) fail(e *field.Error) {
 
 // report adds an error about the value at the path, or something in it.
 func (v *inspection) report(e *field.Error) {
-	if !v.excused(e) {
+	switch {
+	case v.quiet > 0:
+		v.failed = true
+	case !v.excused(e):
 		v.errs = append(v.errs, e)
 	}
 }
@@ -102,6 +109,8 @@ func (v *inspection) badFormat(c *check, x string) {
 		v.invalid(x, "must be base64", c.node.Source)
 	case FormatDateTime:
 		v.invalid(x, "must be a date and time as in RFC 3339, such as 2006-01-02T15:04:05Z", c.node.Source)
+	default:
+		v.invalid(x, "must be of the format "+c.node.Format, c.node.Source)
 	}
 }
 
@@ -218,6 +227,11 @@ func (v *inspection) badNumber(c *check, x any) {
 		}
 	}
 	v.forbidden(s, x)
+	for i := range c.numbers {
+		if n := &c.numbers[i]; n.rule == s && n.multiple != nil && !n.multiple.has(x) {
+			v.invalid(x, "must be a multiple of "+s.MultipleOf.Value, s.MultipleOf.Source)
+		}
+	}
 }
 
 // outside reports on which side of the interval x lies, if it does.
@@ -347,6 +361,9 @@ func (s *Scalar) describe() string {
 	}
 	for _, not := range s.Not {
 		rules = append(rules, "is not "+string(not.Value))
+	}
+	if s.MultipleOf != nil {
+		rules = append(rules, "is a multiple of "+s.MultipleOf.Value)
 	}
 	if len(rules) == 0 {
 		return s.Kinds.noun()

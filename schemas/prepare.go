@@ -49,6 +49,10 @@ func (p *preparation) value(c *check, x any) any {
 	if c.fallbackCheck != nil {
 		return p.fallback(c, p.parts(c, x))
 	}
+	if c.node.Bare {
+		p.strip(x)
+		return x
+	}
 	if !c.completes || !p.fill {
 		return p.parts(c, x)
 	}
@@ -139,27 +143,35 @@ func (p *preparation) object(o *objectCheck, m map[string]any, root bool) {
 		if added != nil && slices.ContainsFunc(added, func(a *fieldCheck) bool { return a.name == f.name }) {
 			continue // a condition says what it is
 		}
-		p.field(f, m)
+		if p.field(f, m) {
+			known--
+		}
 	}
 	if known < len(m) {
 		p.patterns(o, m, root)
 	}
 }
 
-// field prepares a field of m.
-func (p *preparation) field(f *fieldCheck, m map[string]any) {
+// field prepares a field of m, and reports whether it is no more.
+func (p *preparation) field(f *fieldCheck, m map[string]any) (dropped bool) {
 	x, ok := m[f.name]
-	if p.fill && f.fills && (!ok || x == nil && !f.check.kinds.Has(NullKind)) {
+	if p.fill && f.fills && (!ok || x == nil && f.check.fillsNull) {
 		m[f.name] = clone(f.absent)
 		p.changed = true
-		return
+		return false
+	}
+	if ok && x == nil && f.check.node.DropNull {
+		delete(m, f.name)
+		p.changed = true
+		return true
 	}
 	if !ok || !f.check.acts {
-		return
+		return false
 	}
 	p.push(step{name: f.name})
 	p.assign(m, f.name, x, f.check)
 	p.pop()
+	return false
 }
 
 // assign puts the prepared x into m under key, if it is another value.
@@ -194,11 +206,20 @@ func (p *preparation) prune(o *objectCheck, m map[string]any, root bool) {
 func (p *preparation) patterns(o *objectCheck, m map[string]any, root bool) {
 	for i := range o.patterns {
 		pattern := &o.patterns[i]
-		if !pattern.value.acts {
+		if !pattern.value.acts && !pattern.value.node.DropNull {
 			continue
 		}
 		for _, key := range slices.Sorted(maps.Keys(m)) {
 			if _, ok := o.index[key]; ok || root && serverOwned(key) || !pattern.key.admitsKey(key) {
+				continue
+			}
+			if m[key] == nil && pattern.value.node.DropNull {
+				p.changed = true
+				if pattern.value.fallback == nil {
+					delete(m, key)
+				} else {
+					m[key] = clone(pattern.value.fallback)
+				}
 				continue
 			}
 			p.push(step{name: key, kind: stepKey})
@@ -210,9 +231,31 @@ func (p *preparation) patterns(o *objectCheck, m map[string]any, root bool) {
 
 func (p *preparation) list(c *check, items []any) {
 	for i, x := range items {
+		if x == nil && c.node.DropNull && c.fallback != nil {
+			items[i] = clone(c.fallback)
+			p.changed = true
+			continue
+		}
 		p.push(step{index: i, kind: stepItem})
 		items[i] = p.value(c, x)
 		p.pop()
+	}
+}
+
+// strip removes what structs have, in x and in lists in it.
+func (p *preparation) strip(x any) {
+	switch x := x.(type) {
+	case map[string]any:
+		for _, key := range slices.Sorted(maps.Keys(x)) {
+			delete(x, key)
+			p.drop(key)
+		}
+	case []any:
+		for i, item := range x {
+			p.push(step{index: i, kind: stepItem})
+			p.strip(item)
+			p.pop()
+		}
 	}
 }
 

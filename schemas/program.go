@@ -47,6 +47,9 @@ func (p *Program) Validate(obj map[string]any) field.ErrorList {
 	v := inspections.Get().(*inspection)
 	defer inspections.Put(v)
 	v.path = v.path[:0]
+	if p.root.logic != nil {
+		v.logic(p.root.logic, obj)
+	}
 	v.parts(p.root, obj, true)
 	errs := v.errs
 	v.errs = nil
@@ -95,9 +98,11 @@ type check struct {
 	union   *unionCheck
 
 	fallbackCheck *fallbackCheck // nil but where only CUE can tell
+	logic         *logicCheck
 
 	fallback  any  // the default, if any
 	completes bool // the default is a list or struct: parts of it are completed to it
+	fillsNull bool // a null is absent where there is a default
 	narrows   bool // floats without a fraction become integers
 	acts      bool // Prepare has something to do here or below
 }
@@ -121,6 +126,7 @@ type numberCheck struct {
 	enum     bool
 	notInt   []int64
 	notFloat []float64
+	multiple *multiple // nil: any
 }
 
 type listCheck struct {
@@ -128,6 +134,8 @@ type listCheck struct {
 	min    int
 	max    int // < 0: none
 	unique bool
+	set    bool     // no item is there twice
+	keys   []string // fields in which the items differ
 }
 
 type objectCheck struct {
@@ -138,6 +146,7 @@ type objectCheck struct {
 
 	comparisons []comparisonCheck
 	conditions  []conditionCheck
+	min, max    int // max < 0: none
 }
 
 type fieldCheck struct {
@@ -169,12 +178,8 @@ func newCheck(n *Node, depth int) (*check, error) {
 			return nil, err
 		}
 	}
-	switch n.Format {
-	case FormatByte:
-		c.format = isBase64
-	case FormatDateTime:
-		c.format = isDateTime
-	}
+	c.format = formatOf(n)
+	c.fillsNull = choose(n.Plain, n.DropNull, !n.Kinds.Has(NullKind))
 	if n.List != nil {
 		if err := c.addList(n.List, depth); err != nil {
 			return nil, err
@@ -197,8 +202,14 @@ func newCheck(n *Node, depth int) (*check, error) {
 		}
 		c.acts = true
 	}
+	if n.Logic != nil {
+		var err error
+		if c.logic, err = newLogic(n.Logic, depth); err != nil {
+			return nil, err
+		}
+	}
 	c.narrows = c.kinds&(IntegerKind|NumberKind) == IntegerKind
-	c.acts = c.acts || c.narrows || n.Embedded
+	c.acts = c.acts || c.narrows || n.Bare || n.Embedded
 	if len(n.Default) > 0 {
 		return c, c.addDefault(n.Default)
 	}
@@ -209,6 +220,12 @@ func (c *check) addDefault(text []byte) error {
 	v, err := decode(text)
 	if err != nil {
 		return err
+	}
+	if c.node.Plain {
+		// With the defaults inside of it, it may be invalid: so will be what lacks the field.
+		fill := preparation{fill: true}
+		c.fallback = fill.value(c, v)
+		return nil
 	}
 	var run inspection
 	if run.value(c, v); len(run.errs) > 0 {
@@ -231,6 +248,17 @@ func (c *check) addList(l *List, depth int) error {
 	if l.MaxItems != nil {
 		c.list.max = l.MaxItems.Count
 	}
+	switch l.Type {
+	case "", ListAtomic:
+	case ListSet:
+		c.list.set = true
+	case ListMap:
+		if c.list.keys = l.MapKeys; len(l.MapKeys) == 0 {
+			return errors.New("schemas: a list of type map without keys")
+		}
+	default:
+		return fmt.Errorf("schemas: a list of type %q", l.Type)
+	}
 	if l.Items == nil {
 		return nil
 	}
@@ -242,13 +270,19 @@ func (c *check) addList(l *List, depth int) error {
 		return errors.New("schemas: a unique list of items that are not scalars")
 	}
 	c.list.items = items
-	c.acts = c.acts || items.acts
+	c.acts = c.acts || items.acts || items.node.DropNull && items.fallback != nil
 	return nil
 }
 
 func (c *check) addStruct(s *Struct, depth int) error {
-	o := &objectCheck{open: s.Open, index: make(map[string]int, len(s.Fields))}
+	o := &objectCheck{open: s.Open, max: -1, index: make(map[string]int, len(s.Fields))}
 	c.object = o
+	if s.MinFields != nil {
+		o.min = s.MinFields.Count
+	}
+	if s.MaxFields != nil {
+		o.max = s.MaxFields.Count
+	}
 	for i, f := range s.Fields {
 		fc, err := newFieldCheck(f, depth)
 		if err != nil {
@@ -259,7 +293,7 @@ func (c *check) addStruct(s *Struct, depth int) error {
 		}
 		o.index[f.Name] = i
 		o.fields = append(o.fields, fc)
-		c.acts = c.acts || fc.check.acts || fc.fills
+		c.acts = c.acts || fc.check.acts || fc.fills || fc.check.node.DropNull
 	}
 	if err := o.addRelations(s, depth); err != nil {
 		return err
@@ -282,7 +316,7 @@ func (c *check) addStruct(s *Struct, depth int) error {
 			return errors.New("schemas: several patterns whose values are not scalars")
 		}
 		o.patterns = append(o.patterns, patternCheck{key: key, value: value})
-		c.acts = c.acts || value.acts
+		c.acts = c.acts || value.acts || value.node.DropNull
 	}
 	if !o.open && len(o.patterns) == 0 {
 		c.acts = true // prunes
@@ -325,7 +359,15 @@ func (c *check) absent() (any, bool) {
 			return nil, false
 		}
 	}
-	return value, true
+	if len(c.object.conditions)+len(c.object.comparisons) == 0 {
+		return value, true
+	}
+	// What is there must be enough for the fields that depend on it.
+	p := preparation{fill: true}
+	p.object(c.object, value, false)
+	var run inspection
+	run.object(c, value, false)
+	return value, len(run.errs) == 0
 }
 
 func (c *check) addScalar(s *Scalar) error {
@@ -394,8 +436,15 @@ func (c *check) addNumber(s *Scalar, enum, not []any) error {
 	if err != nil {
 		return err
 	}
+	var of *multiple
+	if s.MultipleOf != nil {
+		if of, err = newMultiple(s.MultipleOf); err != nil {
+			return err
+		}
+	}
 	c.numbers = append(c.numbers, numberCheck{
 		rule:     s,
+		multiple: of,
 		integer:  !s.Kinds.Has(NumberKind),
 		bounds:   bounds,
 		enum:     len(s.Enum) > 0,

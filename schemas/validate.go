@@ -47,8 +47,13 @@ func fieldPath(steps []step) *field.Path {
 
 // An inspection is one run of Validate.
 type inspection struct {
-	path    []step
-	errs    field.ErrorList
+	path []step
+	errs field.ErrorList
+
+	// quiet is above 0 while only the verdict counts; failed is what it was.
+	quiet  int
+	failed bool
+
 	ratchet *ratchet // if what was wrong before may stay
 	whole   int      // if rules are about all of the value at that depth: the depth, from 1
 }
@@ -65,6 +70,12 @@ func (v *inspection) pop()        { v.path = v.path[:len(v.path)-1] }
 
 // value checks x and everything below it.
 func (v *inspection) value(c *check, x any) {
+	if v.quiet > 0 && v.failed {
+		return
+	}
+	if c.logic != nil && x != nil && c.kinds&kindOf(x) != 0 {
+		v.logic(c.logic, x)
+	}
 	before := len(v.errs)
 	switch x := x.(type) {
 	case string:
@@ -220,6 +231,9 @@ func (v *inspection) object(c *check, m map[string]any, root bool) {
 		v.compare(o, m)
 		v.whole = before
 	}
+	if o.min > 0 || o.max >= 0 {
+		v.count(c, m, root)
+	}
 	if known == len(m) || o.open && len(o.patterns) == 0 {
 		return
 	}
@@ -288,6 +302,12 @@ func (v *inspection) list(c *check, items []any) {
 			v.duplicate(c, items[i])
 			v.pop()
 		}
+	}
+	if l.set && len(items) > 1 {
+		v.set(c, items)
+	}
+	if l.keys != nil {
+		v.keyed(c, items)
 	}
 }
 
@@ -413,7 +433,7 @@ func (n *numberCheck) admitsInt(x int64) bool {
 	if n.enum && !slices.Contains(n.ints, x) && !slices.Contains(n.floats, float64(x)) {
 		return false
 	}
-	return n.bounds.hasInt(x) && !slices.Contains(n.notInt, x) &&
+	return n.bounds.hasInt(x) && !slices.Contains(n.notInt, x) && (n.multiple == nil || n.multiple.hasInt(x)) &&
 		(len(n.notFloat) == 0 || !slices.Contains(n.notFloat, float64(x)))
 }
 
@@ -424,7 +444,7 @@ func (n *numberCheck) admitsFloat(x float64) bool {
 	if n.integer || n.enum && !slices.Contains(n.floats, x) {
 		return false
 	}
-	return n.bounds.hasFloat(x) && !slices.Contains(n.notFloat, x)
+	return n.bounds.hasFloat(x) && !slices.Contains(n.notFloat, x) && (n.multiple == nil || n.multiple.hasFloat(x))
 }
 
 func b2i(b bool) int {

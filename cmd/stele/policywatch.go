@@ -107,7 +107,7 @@ func (w *policyWatch) run(ctx context.Context) error {
 				}
 			}
 			// The data of a server that is in the module, too, changes all the time.
-			if e.Op != fsnotify.Chmod && (filepath.Ext(e.Name) == ".cue" || w.folders[e.Name]) {
+			if e.Op != fsnotify.Chmod && (policy.IsSource(e.Name) || w.folders[e.Name]) {
 				quiet.Reset(policyWatchQuiet)
 			}
 		case err := <-w.watcher.Errors:

@@ -121,7 +121,11 @@ func load(t testing.TB, source *policy.Source, name string) *policy.Policy {
 }
 
 func service(t testing.TB, text string, before *own.Service) *own.Service {
-	return own.New(compile(t, text), "v0.0.0-test", before, rbac.Versions()...)
+	var besides []*policy.Version
+	for _, k := range rbac.Kinds {
+		besides = append(besides, k.Version)
+	}
+	return own.New(compile(t, text), "v0.0.0-test", before, besides...)
 }
 
 func get(t testing.TB, s *own.Service, path string, header ...string) *http.Response {

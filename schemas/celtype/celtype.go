@@ -23,8 +23,12 @@ type Type struct {
 	fields map[string]*Field // of messages, by the name that CEL uses
 	byName map[string]*Field // and by that in JSON, by which maps are indexed
 	items  *Type             // of lists and maps
-	key    itemKey           // of the items of sets, and of lists of type map; else nil
 	limit  int64             // most elements, bytes or entries; Unlimited if not known
+
+	// unordered: the items of a list are compared and added as those of a set, or, if there
+	// are keys, as those of a map.
+	unordered bool
+	keys      []string
 }
 
 // Field is a field of a message.
@@ -46,8 +50,8 @@ const (
 	text
 	bytes
 	timestamp
+	day
 	duration
-	date
 	list
 	mapping
 	message
@@ -61,10 +65,15 @@ var (
 	Double    = &Type{shape: double, decl: apiservercel.DoubleType, limit: Unlimited}
 	String    = &Type{shape: text, decl: apiservercel.StringType, limit: Unlimited}
 	Timestamp = &Type{shape: timestamp, decl: apiservercel.TimestampType, limit: Unlimited}
-	Duration  = &Type{shape: duration, decl: apiservercel.DurationType, limit: Unlimited}
-	day       = &Type{shape: date, decl: apiservercel.TimestampType, limit: Unlimited}
 	Bytes     = &Type{shape: bytes, decl: apiservercel.BytesType, limit: Unlimited}
+	Date      = &Type{shape: day, decl: apiservercel.DateType, limit: Unlimited}
+	Duration  = &Type{shape: duration, decl: apiservercel.DurationType, limit: Unlimited}
 )
+
+// OptionalOf is the type of what may be there, as expressions are checked against it.
+func OptionalOf(t *Type) *Type {
+	return &Type{shape: dynamic, decl: apiservercel.NewSimpleTypeWithMinSize("optional_type", cel.OptionalType(t.CEL()), nil, 0), limit: Unlimited}
+}
 
 // ListOf is a list of items of a type.
 func ListOf(items *Type) *Type {
@@ -150,7 +159,11 @@ func (t *Type) named(name string) *Type {
 }
 
 func of(n *schemas.Node) *Type {
-	switch n.Kinds {
+	kinds := n.Kinds
+	if n.Plain { // in OpenAPI, a value that may be null has the type of one that is not
+		kinds &^= schemas.NullKind
+	}
+	switch kinds {
 	case schemas.BoolKind:
 		return Bool
 	case schemas.IntegerKind:
@@ -164,7 +177,7 @@ func of(n *schemas.Node) *Type {
 		case schemas.FormatDateTime:
 			return Timestamp
 		case "date":
-			return day
+			return Date
 		case "duration":
 			return Duration
 		}
@@ -178,11 +191,11 @@ func of(n *schemas.Node) *Type {
 			items = of(n.List.Items)
 		}
 		t := ListOf(items)
-		if n.List != nil {
-			t.key = keyOf(n.List)
-		}
 		if n.List != nil && n.List.MaxItems != nil {
 			t.limit = int64(n.List.MaxItems.Count)
+		}
+		if n.List != nil && (n.List.Type == schemas.ListSet || n.List.Type == schemas.ListMap) {
+			t.unordered, t.keys = true, n.List.MapKeys
 		}
 		return t
 	case schemas.StructKind:

@@ -37,11 +37,11 @@ func (t *Type) Value(v any) ref.Val {
 		if t.shape == list {
 			items = t.items
 		}
-		plain := types.NewDynamicList(itemAdapter{items}, v)
-		if t.key != nil {
-			return &associative{plain, t.key}
+		values := types.NewDynamicList(itemAdapter{items}, v)
+		if t.unordered {
+			return &unorderedList{values, t.keys}
 		}
-		return plain
+		return values
 	case map[string]any:
 		switch t.shape {
 		case message:
@@ -62,7 +62,7 @@ func (t *Type) text(v string) ref.Val {
 		if at, err := strfmt.ParseDateTime(v); err == nil {
 			return types.Timestamp{Time: time.Time(at)}
 		}
-	case date:
+	case day:
 		if at, err := time.Parse(strfmt.RFC3339FullDate, v); err == nil {
 			return types.Timestamp{Time: at}
 		}

@@ -1,4 +1,4 @@
-package rbac
+package rendered
 
 import (
 	"iter"
@@ -14,7 +14,7 @@ import (
 // concurrent use.
 type State struct {
 	kind    *Kind
-	entries []*entry // sorted by name
+	entries []*Entry // sorted by name
 	places  []place  // sorted by namespace
 }
 
@@ -28,8 +28,8 @@ type place struct {
 // At makes the state of a policy that was activated at a revision, in the namespaces of
 // a state of objects for which it is in force.
 func At(k *Kind, p *policy.Policy, activated uint64, o *objects.State) *State {
-	s := &State{kind: k, entries: k.shown(p.Form())}
-	slices.SortFunc(s.entries, func(a, b *entry) int { return strings.Compare(a.name, b.name) })
+	s := &State{kind: k, entries: k.Entries(p.Form())}
+	slices.SortFunc(s.entries, func(a, b *Entry) int { return strings.Compare(a.Name, b.Name) })
 	if !k.Version.Kind.Namespaced {
 		s.places = []place{{"", activated}}
 		return s
@@ -61,7 +61,7 @@ func (s *State) list(sel *objects.Selection, in func(place) bool) iter.Seq[*obje
 				continue
 			}
 			for _, e := range s.entries {
-				if sel.Name != "" && sel.Name != e.name || p.namespace != "" && !e.binding.In(p.namespace) {
+				if sel.Name != "" && sel.Name != e.Name || p.namespace != "" && !e.In(p.namespace) {
 					continue
 				}
 				if o := e.object(s.kind, p); sel.Matches(o) && !yield(o) {

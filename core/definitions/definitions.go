@@ -1,0 +1,173 @@
+// Package definitions shows the kinds of the policy in force as CustomResourceDefinitions, so
+// that clients which look there find them: kubectl wait, and controllers that begin when
+// their kinds are established. They are rendered (package rendered): who wants to change one
+// changes the policy.
+//
+// A kind that was written as a definition is shown as that, with defaults. Another one has
+// the schema that OpenAPI can say; its rules in CEL, and columns that are templates, are not
+// shown.
+package definitions
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/kube-openapi/pkg/validation/spec"
+	"stele.dev/stele/core/rendered"
+	"stele.dev/stele/policy"
+	"stele.dev/stele/schemas"
+)
+
+// Kind is that of the definitions.
+var Kind = &rendered.Kind{
+	Version: rendered.NewVersion(schemas.Kind{
+		Group: apiextensionsv1.GroupName, Kind: "CustomResourceDefinition", Plural: "customresourcedefinitions",
+		ShortNames: []string{"crd", "crds"}, Categories: []string{"api-extensions"}, StorageVersion: "v1",
+	}, content(), columns...),
+	Entries: entries, Find: find, Says: "kinds are", Part: "kinds or crds",
+}
+
+var columns = []schemas.Column{
+	{Name: "Scope", Type: "string", JSONPath: ".spec.scope"},
+	{Name: "Versions", Type: "string", JSONPath: "{.spec.versions[?(@.served==true)].name}"},
+	{Name: "Created At", Type: "string", JSONPath: ".metadata.creationTimestamp"},
+	{Name: "Group", Type: "string", JSONPath: ".spec.group", Priority: 1},
+	{Name: "Kind", Type: "string", JSONPath: ".spec.names.kind", Priority: 1},
+	{Name: "ShortNames", Type: "string", JSONPath: "{.spec.names.shortNames[*]}", Priority: 1},
+	{Name: "Established", Type: "string", JSONPath: `{.status.conditions[?(@.type=="Established")].status}`, Priority: 1},
+}
+
+// content is for OpenAPI, with upstream's texts.
+func content() *schemas.Node {
+	open := func(doc string) *schemas.Node {
+		return &schemas.Node{Kinds: schemas.StructKind, Struct: &schemas.Struct{Open: true}, Doc: doc}
+	}
+	return &schemas.Node{
+		Kinds: schemas.StructKind,
+		Doc:   "CustomResourceDefinition represents a resource that should be exposed on the API server.  Its name MUST be in the format <.spec.name>.<.spec.group>.",
+		Struct: &schemas.Struct{Fields: []schemas.Field{
+			{Name: "spec", Presence: schemas.Required, Schema: open("spec describes how the user wants the resources to appear")},
+			{Name: "status", Presence: schemas.Optional, Schema: open("status indicates the actual state of the CustomResourceDefinition")},
+		}},
+	}
+}
+
+func entries(f *policy.Form) (list []*rendered.Entry) {
+	for i := range f.Kinds {
+		if k := &f.Kinds[i]; !k.Builtin {
+			list = append(list, entry(k))
+		}
+	}
+	return list
+}
+
+func find(f *policy.Form, name string) *rendered.Entry {
+	i := slices.IndexFunc(f.Kinds, func(k schemas.Kind) bool { return !k.Builtin && k.Resource() == name })
+	if i < 0 {
+		return nil
+	}
+	return entry(&f.Kinds[i])
+}
+
+func entry(k *schemas.Kind) *rendered.Entry {
+	e := &rendered.Entry{Name: k.Resource(), ID: "kinds/" + k.Resource(), Source: k.Source}
+	var spec any
+	if len(k.Definition) > 0 {
+		var written struct {
+			Metadata struct{ Labels, Annotations map[string]string }
+			Spec     json.RawMessage
+		}
+		if err := json.Unmarshal(k.Definition, &written); err != nil {
+			panic(fmt.Sprintf("definitions: %v", err)) // the compiler wrote it
+		}
+		e.Labels, e.Annotations, spec = written.Metadata.Labels, written.Metadata.Annotations, written.Spec
+	}
+	e.Render = func(t metav1.TypeMeta, meta metav1.ObjectMeta) any {
+		meta.Generation = 1
+		if spec == nil {
+			spec = specOf(k)
+		}
+		return &struct {
+			metav1.TypeMeta   `json:",inline"`
+			metav1.ObjectMeta `json:"metadata"`
+			Spec              any                                            `json:"spec"`
+			Status            apiextensionsv1.CustomResourceDefinitionStatus `json:"status"`
+		}{t, meta, spec, statusOf(k)}
+	}
+	return e
+}
+
+func names(k *schemas.Kind) apiextensionsv1.CustomResourceDefinitionNames {
+	return apiextensionsv1.CustomResourceDefinitionNames{
+		Plural: k.Plural, Singular: k.Singular, ShortNames: k.ShortNames, Kind: k.Kind, ListKind: k.ListKind, Categories: k.Categories,
+	}
+}
+
+// statusOf is that of a definition which is in force, in the words of upstream's controllers.
+func statusOf(k *schemas.Kind) apiextensionsv1.CustomResourceDefinitionStatus {
+	return apiextensionsv1.CustomResourceDefinitionStatus{
+		Conditions: []apiextensionsv1.CustomResourceDefinitionCondition{
+			{Type: apiextensionsv1.NamesAccepted, Status: apiextensionsv1.ConditionTrue, Reason: "NoConflicts", Message: "no conflicts found"},
+			{Type: apiextensionsv1.Established, Status: apiextensionsv1.ConditionTrue, Reason: "InitialNamesAccepted", Message: "the initial names have been accepted"},
+		},
+		AcceptedNames: names(k), StoredVersions: []string{k.StorageVersion},
+	}
+}
+
+// specOf describes a kind that was not written as a definition.
+func specOf(k *schemas.Kind) *apiextensionsv1.CustomResourceDefinitionSpec {
+	s := &apiextensionsv1.CustomResourceDefinitionSpec{
+		Group: k.Group, Names: names(k), Scope: apiextensionsv1.ClusterScoped,
+		Conversion: &apiextensionsv1.CustomResourceConversion{Strategy: apiextensionsv1.NoneConverter},
+	}
+	if k.Namespaced {
+		s.Scope = apiextensionsv1.NamespaceScoped
+	}
+	for i := range k.Versions {
+		v := &k.Versions[i]
+		out := apiextensionsv1.CustomResourceDefinitionVersion{
+			Name: v.Name, Served: v.Served, Storage: v.Name == k.StorageVersion,
+			Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: schemaOf(v.Schema)},
+		}
+		if v.Deprecated != "" {
+			out.Deprecated, out.DeprecationWarning = true, &v.Deprecated
+		}
+		if v.Status {
+			out.Subresources = &apiextensionsv1.CustomResourceSubresources{Status: &apiextensionsv1.CustomResourceSubresourceStatus{}}
+		}
+		for _, c := range v.Columns {
+			if !strings.HasPrefix(c.JSONPath, "{") {
+				out.AdditionalPrinterColumns = append(out.AdditionalPrinterColumns, apiextensionsv1.CustomResourceColumnDefinition{
+					Name: c.Name, Type: c.Type, Format: c.Format, Description: c.Description, Priority: c.Priority, JSONPath: c.JSONPath})
+			}
+		}
+		for _, path := range v.SelectableFields {
+			out.SelectableFields = append(out.SelectableFields, apiextensionsv1.SelectableField{JSONPath: path})
+		}
+		s.Versions = append(s.Versions, out)
+	}
+	return s
+}
+
+// schemaOf is what OpenAPI can say of a node.
+func schemaOf(n *schemas.Node) *apiextensionsv1.JSONSchemaProps {
+	s := n.OpenAPI()
+	if s.Properties == nil {
+		s.Properties = map[string]spec.Schema{}
+	}
+	s.Properties["apiVersion"], s.Properties["kind"] = *spec.StringProperty(), *spec.StringProperty()
+	s.Properties["metadata"] = spec.Schema{SchemaProps: spec.SchemaProps{Type: spec.StringOrArray{"object"}}}
+	out := &apiextensionsv1.JSONSchemaProps{}
+	text, err := s.MarshalJSON()
+	if err == nil {
+		err = json.Unmarshal(text, out)
+	}
+	if err != nil {
+		panic(fmt.Sprintf("definitions: %v", err)) // both are the same JSON
+	}
+	return out
+}

@@ -1,0 +1,212 @@
+package core_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apiextensions "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/rest"
+	"stele.dev/stele/core/activation"
+	"stele.dev/stele/policy"
+)
+
+const (
+	definitionsPath = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+	gadgetsPath     = "/apis/example.com/v1/namespaces/default/gadgets"
+)
+
+// gadgets is a definition as controllers' generators write it.
+const gadgets = `apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata:
+  annotations:
+    controller-gen.kubebuilder.io/version: v0.14.0
+  labels: {app: gadgets}
+  name: gadgets.example.com
+spec:
+  group: example.com
+  scope: Namespaced
+  names:
+    kind: Gadget
+    listKind: GadgetList
+    plural: gadgets
+    shortNames: [gd]
+    singular: gadget
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    subresources: {status: {}}
+    additionalPrinterColumns: [{name: Size, type: integer, jsonPath: .spec.size}]
+    schema:
+      openAPIV3Schema:
+        description: Gadget is a thing.
+        type: object
+        properties:
+          apiVersion: {type: string}
+          kind: {type: string}
+          metadata: {type: object}
+          spec:
+            type: object
+            required: [size]
+            properties:
+              size:
+                type: integer
+                maximum: 10
+              mode: {type: string, default: slow, enum: [slow, fast]}
+              limits: {type: object, additionalProperties: {x-kubernetes-int-or-string: true, anyOf: [{type: integer}, {type: string}]}}
+            x-kubernetes-validations:
+            - {rule: "self.size < 5 || self.mode == 'fast'", message: large ones must be fast}
+          status: {type: object, x-kubernetes-preserve-unknown-fields: true}
+`
+
+// withGadgets is the bundle of these tests, with the definition.
+func withGadgets(t testing.TB, definition string) *activation.Policy {
+	t.Helper()
+	source, err := policy.ReadFS(fstest.MapFS{
+		"bundle.cue":         {Data: []byte("@extern(embed)\n" + bundle + "bundle: teams: t: crds: \"gadgets.example.com\": {...} @embed(file=gadgets.yaml)\n")},
+		"gadgets.yaml":       {Data: []byte(definition)},
+		"cue.mod/module.cue": {Data: []byte("module: \"test.example\"\nlanguage: version: \"v0.17.0\"\n")},
+	}, ".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	compiled, diags := policy.Compile(source)
+	if len(diags) > 0 {
+		t.Fatal(diags)
+	}
+	p := &activation.Policy{Spec: activation.SpecOf(compiled.Source)}
+	p.APIVersion, p.Kind = "policy.stele.dev/v1", "Policy"
+	return p
+}
+
+func (r *replica) pushGadgets(t testing.TB, definition string) uint64 {
+	t.Helper()
+	text, err := json.Marshal(withGadgets(t, definition))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r.push(t, string(text))
+}
+
+func TestTheKindOfADefinitionIsServed(t *testing.T) {
+	p := newPlane(t)
+	p.pushGadgets(t, gadgets)
+	gadget := func(spec string) string {
+		return `{"apiVersion": "example.com/v1", "kind": "Gadget", "metadata": {"name": "a"}, "spec": ` + spec + `}`
+	}
+	if a := p.must(t, 422, "POST", gadgetsPath, gadget(`{"size": 11}`)); !strings.Contains(a.String(), "must be at most 10 (gadgets.yaml:37)") {
+		t.Errorf("%s", a)
+	}
+	if a := p.must(t, 422, "POST", gadgetsPath, gadget(`{"size": 7}`)); !strings.Contains(a.String(), "large ones must be fast (gadgets.yaml:41)") {
+		t.Errorf("%s", a)
+	}
+	a := p.must(t, 201, "POST", gadgetsPath, gadget(`{"size": 1, "limits": {"cpu": 1, "memory": "1Gi", "none": null}, "odd": 1}`))
+	want := map[string]any{"size": 1.0, "mode": "slow", "limits": map[string]any{"cpu": 1.0, "memory": "1Gi"}}
+	if diff := cmp.Diff(want, a.field("spec")); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestADefinitionIsShownAsItWasWritten(t *testing.T) {
+	p := newPlane(t)
+	activated := p.pushGadgets(t, gadgets)
+	got := into[apiextensionsv1.CustomResourceDefinition](t, p.must(t, 200, "GET", definitionsPath+"/gadgets.example.com", ""))
+	if got.ResourceVersion != fmt.Sprint(activated) || got.Labels["app"] != "gadgets" || got.Annotations["controller-gen.kubebuilder.io/version"] != "v0.14.0" || got.Annotations["stele.dev/source"] != "gadgets.yaml:7" {
+		t.Errorf("metadata %v", got.ObjectMeta)
+	}
+	schema := got.Spec.Versions[0].Schema.OpenAPIV3Schema
+	if size := schema.Properties["spec"].Properties["size"]; *size.Maximum != 10 || schema.Description != "Gadget is a thing." || len(schema.Properties["spec"].XValidations) != 1 {
+		t.Errorf("schema %v", schema)
+	}
+	if got.Spec.Conversion == nil || got.Spec.Conversion.Strategy != apiextensionsv1.NoneConverter {
+		t.Errorf("conversion %v", got.Spec.Conversion)
+	}
+}
+
+func TestKindsAreShownAsDefinitions(t *testing.T) {
+	p := newPlane(t)
+	list := into[apiextensionsv1.CustomResourceDefinitionList](t, p.must(t, 200, "GET", definitionsPath, ""))
+	var names []string
+	for _, d := range list.Items {
+		names = append(names, d.Name)
+		for _, c := range []apiextensionsv1.CustomResourceDefinitionConditionType{apiextensionsv1.NamesAccepted, apiextensionsv1.Established} {
+			if !slices.ContainsFunc(d.Status.Conditions, func(x apiextensionsv1.CustomResourceDefinitionCondition) bool {
+				return x.Type == c && x.Status == apiextensionsv1.ConditionTrue
+			}) {
+				t.Errorf("%s is not %s", d.Name, c)
+			}
+		}
+		if diff := cmp.Diff(d.Spec.Names, d.Status.AcceptedNames); diff != "" || !slices.Equal(d.Status.StoredVersions, []string{"v1"}) {
+			t.Errorf("%s: status %v", d.Name, d.Status)
+		}
+	}
+	if diff := cmp.Diff([]string{"plains.example.com", "widgets.example.com"}, names); diff != "" {
+		t.Fatalf("(-want +got):\n%s", diff)
+	}
+	widgets := list.Items[1]
+	if size := widgets.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties["spec"].Properties["size"]; size.Type != "integer" || *size.Maximum != 1000 {
+		t.Errorf("size %v", size)
+	}
+	if v := widgets.Spec.Versions[0]; v.Subresources == nil || v.Subresources.Status == nil || len(v.AdditionalPrinterColumns) != 1 || len(v.SelectableFields) != 1 {
+		t.Errorf("version %v", v)
+	}
+	p.must(t, 404, "GET", definitionsPath+"/namespaces", "")
+}
+
+func TestDefinitionsAreChangedInThePolicy(t *testing.T) {
+	p := newPlane(t)
+	p.pushGadgets(t, gadgets)
+	for _, tc := range []struct{ method, name, body, want string }{
+		{"PUT", "/gadgets.example.com", `{}`, "kinds are defined by the policy: change gadgets.yaml:7 and push it"},
+		{"DELETE", "/widgets.example.com", "", "kinds are defined by the policy: change " + line("@extern(embed)\n"+bundle, `kinds: "widgets`) + " and push it"},
+		{"POST", "", `{"metadata":{"name":"odds.example.com"}}`, "kinds are defined by the policy, not through the API: add it to kinds or crds of a team in the bundle, and push that"},
+	} {
+		if a := p.must(t, 403, tc.method, definitionsPath+tc.name, tc.body); !strings.Contains(a.String(), tc.want) {
+			t.Errorf("%s %s: %s, want %s", tc.method, tc.name, a, tc.want)
+		}
+	}
+}
+
+// Controllers wait with upstream's client until their kinds are established.
+func TestClientsFollowDefinitions(t *testing.T) {
+	p := newPlane(t)
+	server := httptest.NewServer(p)
+	t.Cleanup(server.Close)
+	for _, mediaType := range []string{"application/json", "application/vnd.kubernetes.protobuf"} {
+		client, err := apiextensions.NewForConfig(&rest.Config{Host: server.URL, BearerToken: "admin-token", ContentConfig: rest.ContentConfig{ContentType: mediaType}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		list, err := client.ApiextensionsV1().CustomResourceDefinitions().List(t.Context(), metav1.ListOptions{LabelSelector: labels.Everything().String()})
+		if err != nil || len(list.Items) < 2 || list.Items[0].Spec.Group != "example.com" {
+			t.Fatalf("%s: %v, %v", mediaType, list, err)
+		}
+		const name = "gadgets.example.com"
+		w, err := client.ApiextensionsV1().CustomResourceDefinitions().Watch(t.Context(), metav1.ListOptions{ResourceVersion: list.ResourceVersion, FieldSelector: "metadata.name=" + name})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.pushGadgets(t, gadgets)
+		select {
+		case e := <-w.ResultChan():
+			if d, ok := e.Object.(*apiextensionsv1.CustomResourceDefinition); !ok || e.Type != "ADDED" || d.Name != name || d.Status.AcceptedNames.Kind != "Gadget" {
+				t.Errorf("%s: %v", mediaType, e)
+			}
+		case <-time.After(10 * time.Second):
+			t.Errorf("%s: nothing came", mediaType)
+		}
+		w.Stop()
+		p.push(t, policyBody(t, bundle, nil))
+	}
+}

@@ -1,0 +1,298 @@
+// Package crd turns CustomResourceDefinitions of Kubernetes into kinds. What one means is
+// what k8s.io/apiextensions-apiserver makes of it, whose own validation comes first: what
+// that refuses, [Translate] refuses.
+//
+// # Where it differs
+//
+// Numbers are compared as what they are. Upstream cuts the fraction off a bound before it
+// compares an integer with it, takes 1.0000000001 for an integer and 1.7 for an element of
+// the enumeration [1], and integers for the letters of their code points.
+package crd
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
+	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/install"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/validation"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/client-go/util/jsonpath"
+	kjson "sigs.k8s.io/json"
+	"stele.dev/stele/schemas"
+)
+
+// MaxBytes is how large a definition may be: as large as a request may be.
+const MaxBytes = 3 << 20
+
+// Locate says where a part of a definition stands, given the names of the fields and the
+// indexes that lead to it. It is asked for parts that are not there as well, for which the
+// place of what is around them will do.
+type Locate func(path []string) schemas.Position
+
+var scheme = func() *runtime.Scheme {
+	s := runtime.NewScheme()
+	install.Install(s)
+	return s
+}()
+
+// Translate makes a kind of a definition, given as JSON. The kind is of use only if there
+// are no errors. What changes what is accepted and cannot be carried is an error, all else
+// that cannot be carried a warning.
+func Translate(data []byte, locate Locate) (kind schemas.Kind, errs, warnings schemas.Diagnostics) {
+	t := &translator{locate: locate}
+	kind = t.definition(data)
+	return kind, t.errs.Sorted(), t.warnings.Sorted()
+}
+
+type translator struct {
+	locate         Locate
+	errs, warnings schemas.Diagnostics
+	rules          []schemas.Rule // of the version at hand
+}
+
+func (t *translator) refuse(at path, message, hint string) {
+	t.errs = append(t.errs, schemas.Diagnostic{Pos: t.locate(at), Path: at.String(), Message: message, Hint: hint})
+}
+
+func (t *translator) warn(at path, message string) {
+	t.warnings = append(t.warnings, schemas.Diagnostic{Pos: t.locate(at), Path: at.String(), Message: message})
+}
+
+func (t *translator) definition(data []byte) (k schemas.Kind) {
+	switch {
+	case len(data) > MaxBytes:
+		t.refuse(nil, fmt.Sprintf("a definition of more than %d MiB", MaxBytes>>20), "")
+		return k
+	case !utf8.Valid(data):
+		t.refuse(nil, "it is not valid UTF-8", "")
+		return k
+	}
+	var raw map[string]any
+	if err := json.Unmarshal(data, &raw); err != nil {
+		t.refuse(nil, err.Error(), "")
+		return k
+	}
+	if t.shape(raw); len(t.errs) > 0 {
+		return k
+	}
+	var crd apiextensionsv1.CustomResourceDefinition
+	strict, err := kjson.UnmarshalStrict(data, &crd)
+	if err != nil {
+		t.refuse(nil, err.Error(), "")
+		return k
+	}
+	for _, err := range strict {
+		t.unknown(err)
+	}
+	// As Kubernetes does for one that is created.
+	crd.Status = apiextensionsv1.CustomResourceDefinitionStatus{}
+	apiextensionsv1.SetDefaults_CustomResourceDefinition(&crd)
+	var internal apiextensions.CustomResourceDefinition
+	if err := scheme.Convert(&crd, &internal, nil); err != nil {
+		t.refuse(nil, err.Error(), "")
+		return k
+	}
+	for _, e := range validation.ValidateCustomResourceDefinition(context.Background(), &internal) {
+		if strings.HasPrefix(e.Field, "status.") {
+			continue // it follows from something in the spec
+		}
+		t.refuse(t.written(e.Field, &internal.Spec), message(e), "")
+	}
+	if crd.Spec.Conversion != nil && crd.Spec.Conversion.Strategy != apiextensionsv1.NoneConverter {
+		t.refuse(path{"spec", "conversion"}, "versions are not converted by webhooks", "leave it out, if the versions differ in name only")
+	}
+	if len(t.errs) > 0 {
+		return k
+	}
+	k = t.kind(&crd)
+	if len(t.errs) > 0 {
+		return k
+	}
+	if k.Definition, err = json.Marshal(&definition{crd.Labels, crd.Annotations, crd.Spec}); err != nil {
+		t.refuse(nil, err.Error(), "")
+	}
+	return k
+}
+
+// unknown reports an error of strict decoding.
+func (t *translator) unknown(err error) {
+	at := path{}
+	if _, quoted, ok := strings.Cut(err.Error(), `"`); ok {
+		at = parsePath(strings.TrimSuffix(quoted, `"`))
+	}
+	t.refuse(at, strings.SplitN(err.Error(), ` "`, 2)[0], "")
+}
+
+// written is the path in the definition of what upstream's validation names, for which
+// what is the same in all versions stands beside them.
+func (t *translator) written(name string, spec *apiextensions.CustomResourceDefinitionSpec) path {
+	at := parsePath(name)
+	if len(at) < 2 || at[0] != "spec" {
+		return at
+	}
+	first := path{"spec", "versions", "0"}
+	switch {
+	case at[1] == "validation" && spec.Validation != nil:
+		return append(append(first, "schema"), at[2:]...)
+	case at[1] == "subresources", at[1] == "additionalPrinterColumns", at[1] == "selectableFields":
+		return append(first, at[1:]...)
+	}
+	return at
+}
+
+const maxMessage = 512
+
+// message is what upstream says of a part of a definition: without the part, if that is no
+// scalar, and without what CEL draws of an expression.
+func message(e *field.Error) string {
+	text := e.ErrorBody()
+	switch e.BadValue.(type) {
+	case string, bool, int, int64, float64, field.OmitValueType, nil:
+	default:
+		text = e.Type.String() + ": " + e.Detail
+	}
+	text, _, _ = strings.Cut(text, "\n | ")
+	if utf8.RuneCountInString(text) <= maxMessage {
+		return text
+	}
+	return string([]rune(text)[:maxMessage]) + "…"
+}
+
+func (t *translator) kind(crd *apiextensionsv1.CustomResourceDefinition) schemas.Kind {
+	names := crd.Spec.Names
+	k := schemas.Kind{
+		Group: crd.Spec.Group, Kind: names.Kind, ListKind: names.ListKind, Plural: names.Plural, Singular: names.Singular,
+		ShortNames: names.ShortNames, Categories: names.Categories,
+		Namespaced: crd.Spec.Scope == apiextensionsv1.NamespaceScoped,
+		Source:     t.locate(path{"metadata", "name"}),
+	}
+	for i := range crd.Spec.Versions {
+		v := &crd.Spec.Versions[i]
+		if v.Storage {
+			k.StorageVersion = v.Name
+		}
+		k.Versions = append(k.Versions, t.version(&k, v, path{"spec", "versions", strconv.Itoa(i)}))
+	}
+	return k
+}
+
+func (t *translator) version(k *schemas.Kind, v *apiextensionsv1.CustomResourceDefinitionVersion, at path) schemas.Version {
+	out := schemas.Version{Name: v.Name, Served: v.Served}
+	if v.Deprecated {
+		out.Deprecated = fmt.Sprintf("%s/%s %s is deprecated", k.Group, v.Name, k.Kind)
+		if v.DeprecationWarning != nil {
+			out.Deprecated = *v.DeprecationWarning
+		}
+	}
+	if s := v.Subresources; s != nil {
+		out.Status = s.Status != nil
+		if s.Scale != nil {
+			t.warn(at.with("subresources", "scale"), "the subresource scale is not served yet")
+		}
+	}
+	for i, c := range v.AdditionalPrinterColumns {
+		if err := jsonpath.New("").Parse("{" + c.JSONPath + "}"); err != nil {
+			t.warn(at.with("additionalPrinterColumns", strconv.Itoa(i)), "the column is not shown: "+err.Error())
+			continue
+		}
+		out.Columns = append(out.Columns, schemas.Column{
+			Name: c.Name, Type: c.Type, Format: c.Format, Description: c.Description, JSONPath: c.JSONPath, Priority: c.Priority,
+		})
+	}
+	for _, f := range v.SelectableFields {
+		out.SelectableFields = append(out.SelectableFields, f.JSONPath)
+	}
+	var root apiextensions.JSONSchemaProps
+	at = at.with("schema", "openAPIV3Schema")
+	if err := scheme.Converter().Convert(v.Schema.OpenAPIV3Schema, &root, nil); err != nil {
+		t.refuse(at, err.Error(), "")
+		return out
+	}
+	t.rules = nil
+	out.Schema = t.root(&root, at)
+	out.Rules = t.rules
+	if len(t.errs) > 0 {
+		return out
+	}
+	if _, err := schemas.NewProgram(out.Schema); err != nil {
+		t.refuse(at, strings.TrimPrefix(err.Error(), "schemas: "), "")
+	}
+	return out
+}
+
+// definition is what is kept of one.
+type definition struct {
+	labels      map[string]string
+	annotations map[string]string
+	spec        apiextensionsv1.CustomResourceDefinitionSpec
+}
+
+// MarshalJSON leaves out what the server says of a definition.
+func (d *definition) MarshalJSON() ([]byte, error) {
+	var metadata struct {
+		Labels      map[string]string `json:"labels,omitempty"`
+		Annotations map[string]string `json:"annotations,omitempty"`
+	}
+	metadata.Labels, metadata.Annotations = d.labels, d.annotations
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	err := e.Encode(map[string]any{"metadata": metadata, "spec": d.spec})
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), err
+}
+
+// path leads to a part of a definition: names of fields, keys of maps, indexes of lists.
+type path []string
+
+func (p path) with(more ...string) path { return append(p[:len(p):len(p)], more...) }
+
+var word = regexp.MustCompile(`^[A-Za-z_$][-A-Za-z0-9_]*$`)
+
+// String is the path as upstream writes it.
+func (p path) String() string {
+	var b strings.Builder
+	for i, name := range p {
+		keyed := i > 0 && p[i-1] == "properties"
+		if _, err := strconv.Atoi(name); err == nil || keyed || !word.MatchString(name) {
+			b.WriteString("[" + name + "]")
+			continue
+		}
+		if b.Len() > 0 {
+			b.WriteByte('.')
+		}
+		b.WriteString(name)
+	}
+	return b.String()
+}
+
+// parsePath reads what field.Path writes.
+func parsePath(text string) (p path) {
+	for text != "" {
+		switch text[0] {
+		case '.':
+			text = text[1:]
+		case '[':
+			end := strings.IndexByte(text, ']')
+			if end < 0 {
+				return p
+			}
+			p, text = append(p, text[1:end]), text[end+1:]
+		default:
+			end := strings.IndexAny(text, ".[")
+			if end < 0 {
+				end = len(text)
+			}
+			p, text = append(p, text[:end]), text[end:]
+		}
+	}
+	return p
+}

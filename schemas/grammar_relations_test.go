@@ -1,0 +1,159 @@
+package schemas
+
+import (
+	"fmt"
+	"strings"
+)
+
+// union writes alternatives that are structs, mostly told apart by a constant.
+func (g *grammar) union(depth int) term {
+	var arms []string
+	var samples []func() any
+	constants := g.chance(60)
+	optional := g.oneOf("", "", "!", "?")
+	for i := range 2 + g.IntN(2) {
+		arm := g.structure(depth-1, "a", "b", "c", "d")
+		text := arm.text
+		value := any(g.oneOf("x", "y", "z"))
+		if g.chance(20) {
+			value = int64(i)
+		}
+		if constants {
+			value = fmt.Sprint("t", i)
+			if g.chance(10) {
+				value = int64(i)
+			}
+			more := ""
+			if g.chance(15) {
+				more = fmt.Sprintf(` | "u%d"`, i)
+			}
+			text = "{t" + optional + ": " + asJSON(value) + more + "\n" + strings.TrimPrefix(text, "{")
+		}
+		if g.chance(30) {
+			name := g.fresh("#U")
+			g.decls = append(g.decls, name+": "+text)
+			text = name
+		}
+		arms = append(arms, text)
+		samples = append(samples, func() any {
+			m, _ := arm.sample().(map[string]any)
+			if constants && g.chance(85) {
+				m["t"] = value
+			}
+			return m
+		})
+	}
+	text := strings.Join(arms, " | ")
+	switch g.IntN(12) {
+	case 0:
+		return term{"{n: int, " + text + "}", func() any {
+			m, _ := g.either(samples...)().(map[string]any)
+			m["n"] = int64(1)
+			return m
+		}, "union"}
+	case 1:
+		text = "null | " + text
+	case 2:
+		text = "string | " + text
+	case 3:
+		text = "{...} & (" + text + ")"
+	case 4:
+		text = "*" + text
+	}
+	return term{text, g.either(samples...), "union"}
+}
+
+// related writes a struct whose fields depend on each other in the ways that are compiled,
+// and in others.
+func (g *grammar) related(depth int) term {
+	var decls []string
+	samples := map[string]func() any{}
+	field := func(name, text string, sample func() any) {
+		decls = append(decls, name+": "+text)
+		samples[strings.TrimRight(name, "?!")] = sample
+	}
+	mark := func() string { return g.oneOf("", "", "!", "?") }
+	words := func(options ...string) func() any { return func() any { return g.oneOf(options...) } }
+	numbers := func() any { return []any{int64(0), int64(1), int64(2), int64(5), 1.5, -0.5}[g.IntN(6)] }
+	field("k"+mark(), g.oneOf(`"a" | "b"`, `*"a" | "b"`, `"a" | *"b" | "c"`, "string", `=~"^a"`), words("a", "b", "c", "ab"))
+	field("n"+mark(), g.oneOf("int", "*1 | int", "int & >=0", "number", "*2 | number"), numbers)
+	if g.chance(60) {
+		field("on"+mark(), g.oneOf("bool", "*true | bool", "*false | bool"), func() any { return g.chance(50) })
+	} else {
+		field("on", "*true | bool", func() any { return g.chance(50) })
+	}
+	if g.chance(60) {
+		bound := g.oneOf(">n", ">=n", "<n", "<=n", "!=n", "int & >n", "int & >=n & <100", "number & <=n", "*3 | int & >n", "(*3 | int) & >n", "int & >k", ">n & <n")
+		field("m"+mark(), bound, numbers)
+	}
+	for range 1 + g.IntN(3) {
+		guard := g.oneOf(`k == "a"`, `k != "a"`, `k == "b" || on`, `k == "a" && n > 1`, "on", "!on", "n > 1", "n <= 1", "1 < n", "n == 1.5", "n != 1",
+			`k =~ "^a"`, `k !~ "b$"`, `k == "z"`, "k != _|_", "k == _|_", `k != _|_ if k == "a"`, "n != _|_ if n > 1 if on", "on == false", `k == n`, "n+1 > 2")
+		name := g.oneOf("x", "y", "z", "x", "m2")
+		t := g.scalar()
+		for strings.Contains(t.text, "and(") { // CUE itself recurses without end
+			t = g.scalar()
+		}
+		body := name + g.oneOf("", "", "!", "?") + ": " + t.text
+		if g.chance(20) {
+			body += "\n" + g.oneOf("w?: int", "w: *1 | int", "w!: _", "y: _", "x?: string")
+		}
+		decls = append(decls, "if "+guard+" {"+body+"}")
+		samples[name] = t.sample
+		if g.chance(30) {
+			base := g.scalar()
+			decls = append(decls, name+g.oneOf("?", "?", "", "!")+": "+g.oneOf(base.text, t.text, "_"))
+		}
+	}
+	if g.chance(10) {
+		decls = append(decls, "...")
+	}
+	if g.chance(15) {
+		decls = append(decls, g.oneOf("tags: [...string]\n_tags: {for t in tags {(t): true}}", "sum: n + 1", "q: *(n * 2) | int", `label: "\(k)-x"`, "let K = k\nkk?: K"))
+	}
+	text := "{" + strings.Join(decls, "\n") + "}"
+	if g.chance(30) {
+		name := g.fresh("#R")
+		g.decls = append(g.decls, name+": "+text)
+		if text = name; g.chance(30) {
+			text = "{" + name + ", extra?: int}"
+		}
+	}
+	return term{text, func() any {
+		m := map[string]any{}
+		for _, name := range []string{"k", "n", "on", "m", "x", "y", "z", "m2"} {
+			if sample := samples[name]; sample != nil && g.chance(65) {
+				m[name] = sample()
+			}
+		}
+		if g.chance(15) {
+			m["w"] = int64(1)
+		}
+		return m
+	}, "struct"}
+}
+
+// odd writes what only CUE can check.
+func (g *grammar) odd() term {
+	list := func() any {
+		items := []any{}
+		for range g.IntN(3) {
+			items = append(items, []any{int64(1), "a", "b", true, map[string]any{"a": int64(1)}}[g.IntN(5)])
+		}
+		return items
+	}
+	object := func() any {
+		m := map[string]any{}
+		for _, k := range []string{"a", "b"} {
+			if g.chance(50) {
+				m[k] = []any{int64(1), int64(2), "x"}[g.IntN(3)]
+			}
+		}
+		return m
+	}
+	if g.chance(50) {
+		return term{g.oneOf("[string, int]", "[string, ...int]", "[...int] | [...string]", "[]", "[...{a: int}] & list.UniqueItems()", "[...] & list.Contains(1)", "[_, ...]"), list, "list"}
+	}
+	return term{g.oneOf("matchN(1, [{a: int, ...}, {b: int, ...}])", "matchN(>=1, [{a!: int, ...}, {b!: string, ...}])", "{a: int} | [...int]", "{a: int, b?: a}",
+		"close({a: int, ...})", "!=null", `>"a"`, "{[=~\"^a\"]: {x?: int}\n[=~\"a$\"]: {y?: int}}"), object, "struct"}
+}
