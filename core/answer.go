@@ -11,6 +11,9 @@ import (
 
 // answer is the last stage of all that does not write.
 func (p *Pipeline) answer(ctx context.Context, r *Request) error {
+	if r.warnings = nil; r.kind != nil {
+		r.warnDeprecated()
+	}
 	switch {
 	case !r.info.IsResourceRequest:
 		return p.answerPath(r)

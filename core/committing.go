@@ -158,7 +158,7 @@ func equalContent(a, b map[string]any, exceptStatus bool) bool {
 }
 
 func (r *Request) encode(meta *metav1.ObjectMeta, content map[string]any) ([]byte, error) {
-	gvk := r.kind.GroupVersionKind()
+	gvk := r.kind.Kind.Storage().GroupVersionKind()
 	text, err := canonical.Object(gvk.GroupVersion().String(), gvk.Kind, meta, content)
 	if err == nil && len(text) > maxObject {
 		return nil, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("the object has %d bytes, with its defaults; limit is %d", len(text), maxObject))
@@ -248,7 +248,7 @@ func (p *Pipeline) event(r *Request, w *write) *eventlog.Event {
 		Type: w.kind,
 		Object: &logpb.Object{
 			Group: r.key.Group, Resource: r.key.Resource, Namespace: r.key.Namespace, Name: r.key.Name,
-			Uid: uid, Version: r.kind.Name, Kind: r.kind.Kind.Kind.Kind,
+			Uid: uid, Version: r.kind.Kind.StorageVersion, Kind: r.kind.Kind.Kind.Kind,
 		},
 		PreviousRevision: w.checks.Revision,
 		Actor:            r.actor(),

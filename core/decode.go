@@ -48,9 +48,7 @@ func (p *Pipeline) decode(_ context.Context, r *Request) error {
 			return err
 		}
 	}
-	if v := r.kind.Deprecated; v != "" {
-		r.warn(fmt.Sprintf("%s %s is deprecated: %s", r.kind.GroupVersionKind().GroupVersion(), r.kind.Kind.Kind.Kind, v))
-	}
+	r.warnDeprecated()
 	switch r.info.Verb {
 	case "create":
 		return r.decodeNew()
@@ -325,6 +323,13 @@ func (r *Request) warn(text string) {
 	r.warnings = append(r.warnings, text)
 }
 
+// warnDeprecated warns of a version that is deprecated, whatever is done with it.
+func (r *Request) warnDeprecated() {
+	if v := r.kind.Deprecated; v != "" {
+		r.warn(fmt.Sprintf("%s %s is deprecated: %s", r.kind.GroupVersionKind().GroupVersion(), r.kind.Kind.Kind.Kind, v))
+	}
+}
+
 // prepare prunes the object and fills in defaults.
 func (r *Request) prepare(o *object, old map[string]any) error {
 	if r.kind.Kind.Builtin {
@@ -453,7 +458,7 @@ func (r *Request) decodePatch() error {
 	if r.old == nil {
 		return apierrors.NewNotFound(r.resource(), r.key.Name)
 	}
-	patched, strict, err := patch.Apply(r.kind.GroupVersionKind(), types.PatchType(r.body.mediaType), r.old.JSON, r.body.raw)
+	patched, strict, err := patch.Apply(r.kind.GroupVersionKind(), types.PatchType(r.body.mediaType), r.shown(r.old.JSON), r.body.raw)
 	if err != nil {
 		return err
 	}

@@ -1,7 +1,6 @@
 package core
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -225,6 +224,7 @@ var listBuffers = sync.Pool{New: func() any {
 
 // answerList joins the objects' bytes; nothing is encoded but the list's own header.
 func (p *Pipeline) answerList(r *Request, f negotiate.Format, meta metav1.ListMeta, found []*objects.Object) error {
+	in := r.version()
 	if f.As == negotiate.Table {
 		o, err := tableOptions(r, f)
 		if err != nil {
@@ -232,7 +232,7 @@ func (p *Pipeline) answerList(r *Request, f negotiate.Format, meta metav1.ListMe
 		}
 		texts := make([][]byte, len(found))
 		for i, x := range found {
-			texts[i] = x.JSON
+			texts[i] = in.Of(x.JSON)
 		}
 		body, err := p.printer(r).Table(o, meta, texts)
 		if err != nil {
@@ -241,10 +241,10 @@ func (p *Pipeline) answerList(r *Request, f negotiate.Format, meta metav1.ListMe
 		return p.writeBody(r, f, http.StatusOK, body)
 	}
 	kind, version := r.kind.Kind.ListKind, r.kind.GroupVersionKind().GroupVersion().String()
-	item := func(x *objects.Object) []byte { return x.JSON }
+	item := func(to []byte, x *objects.Object) []byte { return in.Append(to, x.JSON) }
 	if f.As == negotiate.Metadata {
 		kind, version = "PartialObjectMetadataList", "meta.k8s.io/"+f.AsVersion
-		item = func(x *objects.Object) []byte { return table.Metadata(x.JSON, f.AsVersion) }
+		item = func(to []byte, x *objects.Object) []byte { return append(to, table.Metadata(x.JSON, f.AsVersion)...) }
 	}
 	metaText, err := json.Marshal(meta)
 	if err != nil {
@@ -252,22 +252,20 @@ func (p *Pipeline) answerList(r *Request, f negotiate.Format, meta metav1.ListMe
 	}
 	head := fmt.Appendf(nil, `{"kind":%q,"apiVersion":%q,"metadata":%s,"items":[`, kind, version, metaText)
 	if f.MediaType != negotiate.JSON || f.Pretty || r.http.Method == http.MethodHead {
-		var whole bytes.Buffer
-		whole.Write(head)
+		whole := head
 		for i, x := range found {
 			if i > 0 {
-				whole.WriteByte(',')
+				whole = append(whole, ',')
 			}
-			whole.Write(item(x))
+			whole = item(whole, x)
 		}
-		whole.WriteString("]}")
-		return p.writeBody(r, f, http.StatusOK, whole.Bytes())
+		return p.writeBody(r, f, http.StatusOK, append(whole, "]}"...))
 	}
 	p.writeHeader(r, f.MediaType)
 	length := len(head) + len("]}\n") + max(0, len(found)-1)
 	if f.As == negotiate.Whole {
 		for _, x := range found {
-			length += len(x.JSON)
+			length += in.Len(x.JSON)
 		}
 		r.w.Header().Set("Content-Length", strconv.Itoa(length))
 	}
@@ -283,7 +281,7 @@ func (p *Pipeline) answerList(r *Request, f negotiate.Format, meta metav1.ListMe
 		if i > 0 {
 			buffer = append(buffer, ',')
 		}
-		if buffer = append(buffer, item(x)...); len(buffer) >= writeAtOnce {
+		if buffer = item(buffer, x); len(buffer) >= writeAtOnce {
 			if _, err := r.w.Write(buffer); err != nil {
 				return nil // the client is gone
 			}

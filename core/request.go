@@ -14,6 +14,7 @@ import (
 	"stele.dev/stele/core/commit"
 	"stele.dev/stele/core/rendered"
 	"stele.dev/stele/core/reviews"
+	"stele.dev/stele/core/shown"
 	"stele.dev/stele/eventlog/logpb"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/projections/objects"
@@ -95,6 +96,13 @@ type object struct {
 	content map[string]any
 	// adapted: pruning or defaulting made it differ from what was asked.
 	adapted bool
+}
+
+// shown is an object as it is stored, in the version that the request asks for.
+func (r *Request) shown(object []byte) []byte { return r.version().Of(object) }
+
+func (r *Request) version() shown.Version {
+	return shown.VersionOf(r.kind.GroupVersionKind().GroupVersion())
 }
 
 func (r *Request) resource() schema.GroupResource { return r.key.GroupResource }

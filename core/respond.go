@@ -25,12 +25,13 @@ import (
 	"stele.dev/stele/eventlog/logpb"
 )
 
-// answerObject answers with one object, given as its JSON.
+// answerObject answers with one object, given as its JSON in any version.
 func (p *Pipeline) answerObject(r *Request, code int, object []byte) error {
 	f, err := negotiate.Object(r.http)
 	if err != nil {
 		return err
 	}
+	object = r.shown(object)
 	switch f.As {
 	case negotiate.Table:
 		o, err := tableOptions(r, f)

@@ -32,8 +32,17 @@ var (
 	simulationSeeds = flag.Int("simulation-seeds", 300, "how many seeds to run")
 )
 
-// lockedOut is the bundle under which editors may do nothing.
-var lockedOut = strings.Replace(bundle, `subjects: [{group: "editors"}]`, `subjects: [{group: "others"}]`, 1)
+// lockedOut is the bundle under which editors may do nothing, and widgets have a grade.
+var lockedOut = strings.Replace(withSpec(`grade: *"a" | "b"`, `[".spec.color"]`), `subjects: [{group: "editors"}]`, `subjects: [{group: "others"}]`, 1)
+
+// inForce is what lockedOut, or else the other bundle, makes of what was written.
+func inForce(written string, is bool) string {
+	plain := strings.Replace(written, `"grade":"a",`, "", 1)
+	if !is {
+		return plain
+	}
+	return strings.Replace(plain, `"size":`, `"grade":"a","size":`, 1)
+}
 
 // TestSimulation runs control planes of three replicas on a log that loses, delays and
 // refuses, with replicas that crash and policies that change, and holds what clients
@@ -62,7 +71,7 @@ func TestSimulation(t *testing.T) {
 	}
 	t.Logf("outcomes: %v", total)
 	// A simulation in which nothing goes wrong shows nothing.
-	for _, what := range []string{"200", "201", "404", "409", "403", "503", "504", "crash", "activation", "watched"} {
+	for _, what := range []string{"200", "201", "404", "409", "403", "503", "504", "crash", "activation", "watched", "rendered"} {
 		if total[what] < seeds/10 {
 			t.Errorf("%q happened %d times in %d seeds", what, total[what], seeds)
 		}
@@ -185,7 +194,10 @@ func (s *simulation) run() {
 	s.calm.Store(true)
 	stop()
 	time.Sleep(time.Minute) // whatever lingers has arrived, watches have seen the last change
-	for _, r := range s.replicas {
+	s.mu.Lock()
+	up := slices.Clone(s.replicas)
+	s.mu.Unlock()
+	for _, r := range up {
 		if r != nil {
 			r.Drain()
 		}
@@ -279,7 +291,7 @@ func (s *simulation) observe(ctx context.Context, rng *rand.Rand) {
 		record := &watchRecord{from: from}
 		watchCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Minute)
 		w := httptest.NewRecorder()
-		q := request("GET", fmt.Sprintf("/apis/example.com/v1/widgets?watch=1&resourceVersion=%d&timeoutSeconds=%d", from, 1+rng.IntN(20)), "")
+		q := request("GET", fmt.Sprintf("/apis/example.com/v1/widgets?watch=1&allowWatchBookmarks=true&resourceVersion=%d&timeoutSeconds=%d", from, 1+rng.IntN(20)), "")
 		r.ServeHTTP(w, q.WithContext(watchCtx))
 		cancel()
 		if w.Code == 503 || w.Code == 504 {
@@ -408,7 +420,8 @@ func within(lo, hi uint64, holds func(uint64) bool) bool {
 
 func (s *simulation) model() *model {
 	m := &model{byAudit: map[string][]eventRecord{}, objects: map[string][]objectRecord{}, revisionOf: []uint64{0}}
-	digests := map[string]bool{} // policy digest -> editors are allowed
+	written := map[string]string{} // key -> its last event's payload with the revision
+	digests := map[string]bool{}   // policy digest -> editors are allowed
 	for text, editors := range map[string]bool{bundle: true, lockedOut: false} {
 		_, digest := compile(s.t, text).Form.Encode()
 		digests[hex.EncodeToString(digest[:])] = editors
@@ -429,6 +442,10 @@ func (s *simulation) model() *model {
 					from    uint64
 					editors bool
 				}{e.Revision, digests[hex.EncodeToString(a.GetDigest())]})
+				editors, known := digests[hex.EncodeToString(a.GetDigest())]
+				for key, body := range written {
+					m.objects[key] = append(m.objects[key], objectRecord{e.Revision, inForce(body, known && !editors)})
+				}
 			}
 			o := e.Meta.GetObject()
 			if o.GetResource() != "widgets" {
@@ -442,6 +459,9 @@ func (s *simulation) model() *model {
 				body = strings.Replace(string(e.Content(logpb.Role_ROLE_OBJECT)), `"metadata":{`, fmt.Sprintf(`"metadata":{"resourceVersion":"%d",`, e.Revision), 1)
 			}
 			m.objects[record.key] = append(m.objects[record.key], objectRecord{e.Revision, body})
+			if written[record.key] = body; body == "" {
+				delete(written, record.key)
+			}
 		}
 		m.revisionOf = append(m.revisionOf, m.last)
 	}
@@ -543,7 +563,7 @@ func (s *simulation) checkOperations(m *model) {
 				fail("P1: acknowledged, and not in the log")
 			}
 		case len(events) == 1:
-			if told := o.acknowledged(m); told != events[0].revision || m.at(o.key, told)+"\n" != string(o.answer.body) {
+			if told := o.acknowledged(m); told != events[0].revision || !within(told, hi, func(r uint64) bool { return m.at(o.key, r)+"\n" == string(o.answer.body) }) {
 				fail("P1: it was told revision %d and another object than the log has", told)
 			}
 		default: // a write that changed nothing
@@ -605,18 +625,36 @@ func (s *simulation) checkPolicies(m *model) {
 }
 
 // checkWatches: every watch saw the changes behind its start, each once, in order,
-// without a gap, as far as it came.
+// without a gap, as far as it came; and what activations made of objects, so that at each
+// bookmark whoever applied its events has what there was.
 func (s *simulation) checkWatches(m *model) {
-	seen := 0
 	for _, w := range s.watches {
 		i, found := slices.BinarySearchFunc(m.events, w.from, func(e eventRecord, r uint64) int { return int(e.revision) - int(r) })
 		if found {
 			i++
 		}
+		has := m.decoded(w.from)
 		for _, e := range w.events {
 			if e.Type == "ERROR" {
 				s.t.Errorf("P2: a watch from %d failed: %v", w.from, e.Object)
 				break
+			}
+			if e.Type == "BOOKMARK" {
+				if want := m.decoded(e.revision()); !maps.Equal(has, want) {
+					s.t.Errorf("P2: a watch from %d has at its bookmark %d\n%v\nthere was\n%v\nevents %v", w.from, e.revision(), has, want, w.events)
+					break
+				}
+				continue
+			}
+			meta := e.Object["metadata"].(map[string]any)
+			key := fmt.Sprint(meta["namespace"], "/", meta["name"])
+			before := has[key]
+			if has[key] = fmt.Sprint(e.Object); e.Type == "DELETED" {
+				delete(has, key)
+			}
+			if e.Type == "MODIFIED" && strings.Contains(before, fmt.Sprintf("resourceVersion:%v ", meta["resourceVersion"])) {
+				s.counts["rendered"]++
+				continue
 			}
 			if i == len(m.events) || e.revision() != m.events[i].revision {
 				s.t.Errorf("P2: a watch from %d saw revision %d, the next was %d of %d: %v", w.from, e.revision(), i, len(m.events), w.events)
@@ -627,10 +665,24 @@ func (s *simulation) checkWatches(m *model) {
 				s.t.Errorf("P2: revision %d was %s to a watch, not %s", e.revision(), e.Type, want)
 			}
 			i++
-			seen++
+			s.counts["watched"]++
 		}
 	}
-	s.counts["watched"] += seen
+}
+
+// decoded has the widgets at a revision, as they are printed when they have been decoded.
+func (m *model) decoded(revision uint64) map[string]string {
+	all := map[string]string{}
+	for key := range m.objects {
+		if body := m.at(key, revision); body != "" {
+			var o map[string]any
+			if err := json.Unmarshal([]byte(body), &o); err != nil {
+				panic(err) // the server wrote it
+			}
+			all[key] = fmt.Sprint(o)
+		}
+	}
+	return all
 }
 
 // checkServed: P2. Every replica, and one that starts from nothing, serves the fold of

@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"stele.dev/stele/core/negotiate"
 	"stele.dev/stele/core/rendered"
+	"stele.dev/stele/core/shown"
 	"stele.dev/stele/core/status"
 	"stele.dev/stele/core/table"
 	"stele.dev/stele/projections/objects"
@@ -33,6 +34,7 @@ const (
 type stream struct {
 	p       *Pipeline
 	r       *Request
+	version shown.Version                       // in which objects are shown
 	encode  func(objects.Event) ([]byte, error) // nil: objects as they are
 	flusher *http.ResponseController
 	buffer  []byte
@@ -49,7 +51,7 @@ func (p *Pipeline) watch(ctx context.Context, r *Request) error {
 	if err != nil {
 		return err
 	}
-	s := &stream{p: p, r: r, format: f, flusher: http.NewResponseController(r.w)}
+	s := &stream{p: p, r: r, version: r.version(), format: f, flusher: http.NewResponseController(r.w)}
 	if err := s.setEncoder(); err != nil {
 		return err
 	}
@@ -168,6 +170,8 @@ func (s *stream) follow(ctx context.Context, w source, o *internalversion.ListOp
 			if err := s.event(e); err != nil {
 				return s.fail(err, position)
 			}
+			// The client would take the object's own, older revision for how far it is.
+			bookmark = bookmark || e.Rendered
 		}
 		if more {
 			continue
@@ -213,7 +217,7 @@ func (s *stream) setEncoder() error {
 		s.encode = func(e objects.Event) ([]byte, error) {
 			o.NoHeaders, first = !first, false
 			o.Now = time.Now()
-			return printer.Table(o, metav1.ListMeta{ResourceVersion: strconv.FormatUint(e.Object.Revision, 10)}, [][]byte{e.Object.JSON})
+			return printer.Table(o, metav1.ListMeta{ResourceVersion: strconv.FormatUint(e.Object.Revision, 10)}, [][]byte{s.version.Of(e.Object.JSON)})
 		}
 	case negotiate.Metadata:
 		s.encode = func(e objects.Event) ([]byte, error) { return table.Metadata(e.Object.JSON, s.format.AsVersion), nil }
@@ -236,7 +240,7 @@ var eventHeads = map[objects.EventType]string{
 }
 
 func (s *stream) event(e objects.Event) error {
-	object := e.Object.JSON
+	object := s.version.Of(e.Object.JSON)
 	if s.encode != nil {
 		var err error
 		if object, err = s.encode(e); err != nil {

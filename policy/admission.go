@@ -75,7 +75,8 @@ func (p *Policy) Admit(ctx context.Context, v *Version, a *Admission) []Finding 
 func (p *Policy) admit(ctx context.Context, v *Version, a *Admission) (findings []Finding) {
 	vars := &admissionVars{p: p, v: v, a: a, ctx: ctx}
 	for _, rule := range v.admission[admissionKey{a.Request.Subresource, a.Operation}] {
-		vars.r, vars.budget = rule, expr.NewBudget()
+		vars.r, vars.budget = rule.admissionRule, expr.NewBudget()
+		vars.see(rule.as)
 		clear(vars.known)
 		findings = rule.evaluate(vars, findings)
 	}
@@ -91,6 +92,12 @@ func (v *Version) Admits(subresource string, operation Operation) bool {
 type admissionKey struct {
 	subresource string
 	operation   Operation
+}
+
+// matchedRule is a rule that is about a version, and the version in which it sees objects.
+type matchedRule struct {
+	*admissionRule
+	as *Version
 }
 
 // admissionRule is a Validation made ready to be enforced.
@@ -161,17 +168,33 @@ func (p *Policy) indexAdmission(rules []Validation) error {
 		for _, k := range p.kinds {
 			for _, v := range k.Versions {
 				for _, subresource := range []string{"", "status"} {
-					if !rule.Match.resource(v, subresource) {
+					as := rule.Match.version(v, subresource)
+					if as == nil {
 						continue
 					}
 					for _, operation := range []Operation{Create, Update, Delete} {
 						if slices.Contains(rule.Match.Operations, string(operation)) || slices.Contains(rule.Match.Operations, "*") {
 							key := admissionKey{subresource, operation}
-							v.admission[key] = append(v.admission[key], rule)
+							v.admission[key] = append(v.admission[key], matchedRule{rule, as})
 						}
 					}
 				}
 			}
+		}
+	}
+	return nil
+}
+
+// version is the one in which a rule sees objects that are written in a version of their
+// kind, nil if it is not about them: that version, if the rule names it, else another one
+// that it names, as with upstream's matchPolicy Equivalent.
+func (m *Match) version(v *Version, subresource string) *Version {
+	if m.resource(v, subresource) {
+		return v
+	}
+	for _, other := range v.Kind.Versions {
+		if other.Served && (subresource != "status" || other.Status) && m.resource(other, subresource) {
+			return other
 		}
 	}
 	return nil
@@ -285,11 +308,20 @@ func (a *Admission) inNamespace() *Object {
 type admissionVars struct {
 	ctx    context.Context
 	p      *Policy
-	v      *Version
+	v      *Version // of the request
+	as     *Version // in which objects are seen
 	a      *Admission
 	r      *admissionRule
 	budget expr.Budget
 	known  map[string]any // variables that were evaluated
+}
+
+// see makes the version one in which expressions see objects.
+func (v *admissionVars) see(as *Version) {
+	if v.as != as {
+		v.as = as
+		v.a.object, v.a.old, v.a.request = nil, nil, nil
+	}
 }
 
 func (v *admissionVars) Parent() interpreter.Activation { return nil }
@@ -303,11 +335,11 @@ func (v *admissionVars) ResolveName(name string) (any, bool) {
 	}
 	switch name {
 	case varObject:
-		return once(&v.a.object, func() any { return v.v.value(v.a.Object) })
+		return once(&v.a.object, func() any { return v.as.value(v.a.Object) })
 	case varOldObject:
-		return once(&v.a.old, func() any { return v.v.value(v.a.Old) })
+		return once(&v.a.old, func() any { return v.as.value(v.a.Old) })
 	case varRequest:
-		return once(&v.a.request, func() any { return admissionType.Value(v.a.fields(v.v)) })
+		return once(&v.a.request, func() any { return admissionType.Value(v.a.fields(v.v, v.as)) })
 	case varNamespace:
 		return once(&v.a.namespace, func() any { return v.p.namespaceValue(v.a.inNamespace()) })
 	case varParams:
@@ -335,13 +367,19 @@ func (v *admissionVars) ResolveName(name string) (any, bool) {
 	return value, true
 }
 
-// fields are what admission rules see of the request.
-func (a *Admission) fields(v *Version) map[string]any {
+// fields are what admission rules see of the request: the version as which they see the
+// object, and as request... the one that was asked for.
+func (a *Admission) fields(v, as *Version) map[string]any {
 	fields := a.Request.fields()
-	gvk := v.GroupVersionKind()
-	kind := map[string]any{"group": gvk.Group, "version": gvk.Version, "kind": gvk.Kind}
+	kind := func(v *Version) map[string]any {
+		return map[string]any{"group": v.Kind.Group, "version": v.Name, "kind": v.Kind.Kind.Kind}
+	}
 	fields["operation"], fields["dryRun"] = string(a.Operation), a.DryRun
-	fields["kind"], fields["requestKind"], fields["requestResource"], fields["requestSubResource"] = kind, kind, fields["resource"], a.Request.Subresource
+	fields["kind"], fields["requestKind"] = kind(as), kind(v)
+	fields["requestResource"], fields["requestSubResource"] = fields["resource"], a.Request.Subresource
+	if as != v {
+		fields["resource"] = map[string]any{"group": as.Kind.Group, "version": as.Name, "resource": as.Kind.Plural}
+	}
 	if a.Object != nil && a.Object.Meta.Name != "" {
 		fields["name"] = a.Object.Meta.Name
 	}

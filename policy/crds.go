@@ -45,7 +45,7 @@ func (c *compiler) definitionOf(name string, v cue.Value) (kind schemas.Kind, ok
 		}
 	}
 	if len(diags) == 0 {
-		diags = c.oneVersion(&kind, v)
+		diags = c.together(&kind, v)
 	}
 	c.addAll(diags)
 	c.warnings = append(c.warnings, warnings...)
@@ -53,13 +53,27 @@ func (c *compiler) definitionOf(name string, v cue.Value) (kind schemas.Kind, ok
 	return kind, len(diags) == 0
 }
 
-// oneVersion refuses a definition with several versions, as long as kinds have one.
-func (c *compiler) oneVersion(k *schemas.Kind, v cue.Value) schemas.Diagnostics {
-	if len(k.Versions) == 1 {
-		return nil
-	}
+// together refuses versions that do not go together: one must be served, and as long as there
+// is no conversion, an object of one must be an object of each.
+func (c *compiler) together(k *schemas.Kind, v cue.Value) (diags schemas.Diagnostics) {
 	at := v.LookupPath(cue.ParsePath("spec.versions"))
-	return schemas.Diagnostics{{Pos: position(at), Path: at.Path().String(), Message: "more than one version is not supported yet", Hint: "keep one version"}}
+	if !slices.ContainsFunc(k.Versions, func(v schemas.Version) bool { return v.Served }) {
+		diags = append(diags, schemas.Diagnostic{Pos: position(at), Path: at.Path().String(), Message: "no version is served", Hint: "set served: true"})
+	}
+	for i := range k.Versions {
+		first, other := &k.Versions[0], &k.Versions[i]
+		path, differ := schemas.Difference(first.Schema, other.Schema)
+		if !differ {
+			continue
+		}
+		if path != "" {
+			path = " at " + path
+		}
+		diags = append(diags, schemas.Diagnostic{Pos: other.Schema.Source, Path: at.Path().String(),
+			Message: fmt.Sprintf("the schemas of %s and %s differ%s: converting objects is not supported yet", first.Name, other.Name, path),
+			Hint:    "give all versions the same schema"})
+	}
+	return diags
 }
 
 // notEmbedded refuses a definition that was to be embedded, in a file that does not say

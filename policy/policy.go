@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 
@@ -32,7 +33,7 @@ type Kind struct {
 	Versions []*Version
 }
 
-// Version is one served version of a kind.
+// Version is one version of a kind, served or not.
 type Version struct {
 	*schemas.Version
 	Kind    *Kind
@@ -40,7 +41,7 @@ type Version struct {
 
 	object    *celtype.Type // of its objects, in CEL
 	rules     []*schemaRule
-	admission map[admissionKey][]*admissionRule
+	admission map[admissionKey][]matchedRule
 
 	mergeOnce sync.Once
 	merge     typed.ParseableType
@@ -70,8 +71,17 @@ func newPolicy(form *Form) (*Policy, error) {
 	p := &Policy{form: form, byGVR: map[schema.GroupVersionResource]*Version{}}
 	for i := range form.Kinds {
 		k := &Kind{Kind: &form.Kinds[i]}
+		stored, ok := k.Version(k.StorageVersion)
+		if !ok {
+			return nil, fmt.Errorf("policy: %s has no version %q to store", k.Resource(), k.StorageVersion)
+		}
 		for j := range k.Kind.Versions {
-			v := &Version{Version: &k.Kind.Versions[j], Kind: k, admission: map[admissionKey][]*admissionRule{}}
+			v := &Version{Version: &k.Kind.Versions[j], Kind: k, admission: map[admissionKey][]matchedRule{}}
+			if v.Version != stored {
+				if path, differ := schemas.Difference(stored.Schema, v.Schema); differ {
+					return nil, fmt.Errorf("policy: %s: the versions %s and %s differ in %q", k.Resource(), stored.Name, v.Name, path)
+				}
+			}
 			if v.Program, err = schemas.NewProgram(v.Schema); err != nil {
 				return nil, fmt.Errorf("policy: %s %s: %w", k.Resource(), v.Name, err)
 			}
@@ -117,6 +127,12 @@ func (p *Policy) Version(r schema.GroupVersionResource) *Version { return p.byGV
 // GroupResource names the kind's resource.
 func (k *Kind) GroupResource() schema.GroupResource {
 	return schema.GroupResource{Group: k.Group, Resource: k.Plural}
+}
+
+// Storage is the version that objects of the kind are stored in.
+func (k *Kind) Storage() *Version {
+	i := slices.IndexFunc(k.Versions, func(v *Version) bool { return v.Name == k.StorageVersion })
+	return k.Versions[i]
 }
 
 // SelectableFields are those of all versions, as field selectors write them.

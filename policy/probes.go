@@ -67,6 +67,9 @@ func (p *Policy) probe() *Probes {
 	}
 	for _, k := range p.kinds {
 		for _, v := range k.Versions {
+			if !v.Served {
+				continue // it has the form of one that is
+			}
 			for _, object := range v.Schema.Samples() {
 				text, err := json.Marshal(object)
 				if err != nil {

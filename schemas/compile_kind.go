@@ -259,14 +259,12 @@ func (c *compiler) versions(k *Kind, s section) {
 	for fields.Next() {
 		name := fields.Selector().Unquoted()
 		version, _ := versions.get(name)
-		if len(k.Versions) > 0 {
-			version.refuse("more than one version is not supported yet", "keep one version")
-		}
 		k.Versions = append(k.Versions, c.version(name, version))
 	}
 	if len(k.Versions) == 0 {
 		versions.refuse("a kind without versions", "add versions: v1: #schema: {...}")
 	}
+	c.together(k, versions)
 }
 
 var versionName = regexp.MustCompile(`^v[1-9][0-9]*((alpha|beta)[1-9][0-9]*)?$`)
@@ -281,8 +279,8 @@ func (c *compiler) version(name string, s section) Version {
 	if !versionName.MatchString(name) {
 		s.refuse(fmt.Sprintf("the version %q", name), "versions are called v1, v1beta1 or v1alpha1")
 	}
-	if served, ok := s.get("served"); ok && !s.flag("served") {
-		served.refuse("the only version is not served", "remove served: false, or the kind")
+	if _, ok := s.get("served"); ok {
+		v.Served = s.flag("served")
 	}
 	if sub, ok := s.get("subresources"); ok {
 		sub.only("status")

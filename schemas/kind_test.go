@@ -130,12 +130,12 @@ func TestKindRefused(t *testing.T) {
 		message  string
 	}{
 		{"another id", "gadgets.example.com", "", "", "the kind widgets.example.com stands under the key gadgets.example.com"},
-		{"two versions", "", "\tversions: v1: {", "\tversions: v2: #schema: spec?: _\n\tversions: v1: { // <-", "more than one version is not supported yet"},
+		{"two versions that differ", "", "\tversions: v1: {", "\tversions: v2: #schema: spec?: _\n\tversions: v1: { // <-", "the schemas of v2 and v1 differ at spec: converting objects is not supported yet"},
 		{"conversions", "", "\tversions: v1: {", "\tconversions: v1: moves: {} // <-\n\tversions: v1: {", "conversions is not supported yet"},
 		{"retention", "", "\tversions: v1: {", "\tretention: history: \"all\" // <-\n\tversions: v1: {", "retention is not supported yet"},
 		{"a reason of rules", "", "\t\tsubresources", "\t\tvalidations: a: {rule: \"true\", reason: \"No\"} // <-\n\t\tsubresources", "the reason \"No\""},
 		{"scale", "", "subresources: status: {}", `subresources: scale: {specReplicasPath: ".spec.size", statusReplicasPath: ".status.size"} // <-`, "scale is not supported yet"},
-		{"not served", "", "\t\tsubresources", "\t\tserved: false // <-\n\t\tsubresources", "the only version is not served"},
+		{"not served", "", "\t\tsubresources", "\t\tserved: false // <-\n\t\tsubresources", "no version is served"},
 		{"a bad group", "widgets.Example", `group: "example.com"`, `group: "Example" // <-`, `group "Example"`},
 		{"a bad plural", "", `shortNames: ["wd"]`, `shortNames: ["W D"]`, `shortNames "W D"`},
 		{"a bad version", "", "storageVersion: \"v1\"\n\tversions: v1: {", "storageVersion: \"one\"\n\tversions: one: { // <-", `the version "one"`},

@@ -13,7 +13,7 @@ const (
 	preserveUnknownFields = "x-kubernetes-preserve-unknown-fields"
 	intOrString           = "x-kubernetes-int-or-string"
 	embeddedResource      = "x-kubernetes-embedded-resource"
-	listType              = "x-kubernetes-list-type"
+	listTypeName          = "x-kubernetes-list-type"
 	listMapKeys           = "x-kubernetes-list-map-keys"
 	mapType               = "x-kubernetes-map-type"
 )
@@ -128,7 +128,7 @@ func (c *check) openList(s *spec.Schema) {
 	}
 	s.Items = &spec.SchemaOrArray{Schema: items}
 	if l := c.node.List; l != nil && l.Type != "" && checkList(nil, l) == nil {
-		s.AddExtension(listType, l.Type)
+		s.AddExtension(listTypeName, l.Type)
 		if l.Type == ListMap {
 			keys := make([]any, len(l.MapKeys)) // as it is in decoded JSON, which readers expect
 			for i, key := range l.MapKeys {

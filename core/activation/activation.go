@@ -80,7 +80,7 @@ func withdrawn(tip *commit.Tip, form *policy.Form) (gone []schema.GroupResource)
 	}
 	for _, k := range tip.Policy.Kinds() {
 		next := stays[k.GroupResource()]
-		if next == nil || next.Namespaced != k.Namespaced || next.Kind != k.Kind.Kind || next.StorageVersion != k.StorageVersion {
+		if next == nil || next.Namespaced != k.Namespaced || next.Kind != k.Kind.Kind || !k.StoredAs(next) {
 			gone = append(gone, k.GroupResource())
 		}
 	}
@@ -113,6 +113,11 @@ func Activate(ctx context.Context, c *commit.Committer, tip *commit.Tip, p *poli
 		}
 		if e.Meta.GetType() == logpb.Type_TYPE_POLICY_ACTIVATED {
 			checks.EmptyResources = withdrawn(tip, form)
+			release, err := c.Prepare(ctx, p)
+			if err != nil {
+				return nil, fmt.Errorf("activation: the policy cannot be loaded: %w", err)
+			}
+			defer release()
 		}
 		if after, _, err = c.Commit(ctx, &commit.Proposal{Entry: entry, Checks: checks}); err != nil {
 			return nil, err

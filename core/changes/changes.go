@@ -17,6 +17,7 @@ import (
 	"stele.dev/stele/core/discovery"
 	"stele.dev/stele/eventlog"
 	"stele.dev/stele/eventlog/logpb"
+	"stele.dev/stele/projections/audit"
 	"stele.dev/stele/schemas"
 )
 
@@ -75,7 +76,7 @@ type Change struct {
 // Object is what a change is about.
 type Object struct {
 	Group     string `json:"group,omitempty"`
-	Version   string `json:"version,omitempty"`
+	Version   string `json:"version,omitempty"` // in which it is stored
 	Resource  string `json:"resource"`
 	Kind      string `json:"kind,omitempty"`
 	Namespace string `json:"namespace,omitempty"`
@@ -98,7 +99,8 @@ type Request struct {
 	UserAgent    string   `json:"userAgent,omitempty"`
 	SourceIPs    []string `json:"sourceIPs,omitempty"`
 	FieldManager string   `json:"fieldManager,omitempty"`
-	Status       int      `json:"status,omitempty"` // HTTP status of the answer
+	Status       int      `json:"status,omitempty"`  // HTTP status of the answer
+	Version      string   `json:"version,omitempty"` // of the object, as it was asked for
 }
 
 // Decision is what allowed it.
@@ -139,7 +141,7 @@ func From(e *eventlog.Event) []*Change {
 	}
 	if r := m.GetRequest(); r != nil {
 		c.Request = &Request{
-			Verb: r.GetVerb(), Subresource: r.GetSubresource(), AuditID: r.GetAuditId(),
+			Verb: r.GetVerb(), Version: audit.RequestedVersion(r, m.GetObject()), Subresource: r.GetSubresource(), AuditID: r.GetAuditId(),
 			UserAgent: r.GetUserAgent(), SourceIPs: r.GetSourceIps(), FieldManager: r.GetFieldManager(), Status: int(r.GetStatus()),
 		}
 	}

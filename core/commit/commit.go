@@ -38,6 +38,8 @@ type Committer struct {
 	logger  *slog.Logger
 
 	tip atomic.Pointer[Tip]
+	// prepared is what is at hand for the activation that comes next, if anything is.
+	prepared atomic.Pointer[prepared]
 	// policyChanged is closed, and replaced, when another policy comes in force.
 	policyChanged atomic.Pointer[chan struct{}]
 	// confirmed is when the tip was last known to be the log's, in Unix nanoseconds.
@@ -78,7 +80,8 @@ type outcome struct {
 type Options struct {
 	Log     *eventlog.Log
 	Objects *objects.Store
-	// Load compiles a policy from its form. It is called once per activation.
+	// Load compiles a policy from its form. It is called once per activation, and by
+	// Prepare: it MUST be safe for concurrent use.
 	Load   func(*policies.Proposal) (*policy.Policy, error)
 	Logger *slog.Logger
 }

@@ -23,6 +23,12 @@
 //   - [ErrUndecided]: the deadline passed while it was on its way. The committer
 //     goes on until it knows, and publishes the outcome.
 //
+// # Activations
+//
+// [Committer.Prepare] loads a policy and renders the objects whose look it changes before
+// it is proposed: nobody else waits for that. The fold does the same by itself where
+// nothing was prepared, so that all replicas come to the same.
+//
 // # Confirmation
 //
 // [Committer.Confirm] returns a state that was the log's tip at some moment after

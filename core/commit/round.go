@@ -219,9 +219,9 @@ func (s *scratch) apply(e *eventlog.Event, revision uint64) (err error) {
 	if err != nil {
 		return err
 	}
-	active := s.policy
+	active, ahead := s.policy, objects.Rendered(nil)
 	if law.ActiveRevision() != s.policies.ActiveRevision() {
-		if active, err = s.load(law.Active.Proposal); err != nil {
+		if active, ahead, err = s.ready(law.Active.Proposal); err != nil {
 			return fmt.Errorf("commit: the policy activated at revision %d cannot be loaded: %w", revision, err)
 		}
 	}
@@ -229,7 +229,7 @@ func (s *scratch) apply(e *eventlog.Event, revision uint64) (err error) {
 		return err
 	}
 	if active != s.policy {
-		s.tx.SetKinds(selectable(active))
+		s.tx.SetKinds(s.kinds(s.policy, active), ahead)
 	}
 	s.policies, s.policy, s.revision = law, active, revision+e.Span()-1
 	return nil
@@ -257,13 +257,4 @@ func (c *Committer) apply(batches []*eventlog.Batch) error {
 		c.publish(s, b)
 	}
 	return nil
-}
-
-// selectable lists what the objects projection must know of a policy's kinds.
-func selectable(p *policy.Policy) []objects.Kind {
-	var kinds []objects.Kind
-	for _, k := range p.Kinds() {
-		kinds = append(kinds, objects.Kind{GroupResource: k.GroupResource(), Fields: k.SelectableFields()})
-	}
-	return kinds
 }

@@ -172,7 +172,7 @@ func Written(c *changes.Change) *Explanation {
 	e.Name, e.CreationTimestamp = c.Request.AuditID, c.CreationTimestamp
 	e.Spec.Verb, e.Spec.Subresource = c.Request.Verb, c.Request.Subresource
 	if o := c.Object; o != nil {
-		e.Spec.Group, e.Spec.Version, e.Spec.Resource, e.Spec.Namespace, e.Spec.Name = o.Group, o.Version, o.Resource, o.Namespace, o.Name
+		e.Spec.Group, e.Spec.Version, e.Spec.Resource, e.Spec.Namespace, e.Spec.Name = o.Group, c.Request.Version, o.Resource, o.Namespace, o.Name
 	}
 	e.Status = Status{Allowed: true, Code: c.Request.Status, Policy: c.Policy, Revision: c.Revision, Written: c.Revision}
 	stage := func(name, message string) *Stage {

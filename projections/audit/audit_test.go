@@ -79,7 +79,7 @@ func write(id string) *eventlog.Event {
 		Object: &logpb.Object{Group: "example.com", Resource: "widgets", Namespace: "ns", Name: "a", Uid: "u", Version: "v1"},
 		Actor:  &logpb.Actor{User: "alice", Uid: "7", Groups: []string{"g"}, Extra: []*logpb.Extra{{Key: "k", Values: []string{"v"}}}},
 		Request: &logpb.Request{
-			Verb: "update", Subresource: "status", AuditId: id, UserAgent: "agent", SourceIps: []string{"10.0.0.1"}, Uri: "/uri", Status: 200,
+			Verb: "update", Subresource: "status", AuditId: id, UserAgent: "agent", SourceIps: []string{"10.0.0.1"}, Uri: "/apis/example.com/v1beta1/namespaces/ns/widgets/a/status?fieldManager=m", Status: 200,
 			ReceivedUnixNano: time.Date(2026, 1, 2, 3, 4, 5, 678000, time.UTC).UnixNano(),
 		},
 		Decisions:    &logpb.Decisions{Authorizer: "rbac", Rule: "t/bindings/b", Source: "b.cue:7"},
@@ -166,9 +166,9 @@ func TestEveryWriteIsOneLine(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := json.Unmarshal([]byte(`{
-		"kind":"Event","apiVersion":"audit.k8s.io/v1","level":"Metadata","auditID":"audit-1","stage":"ResponseComplete","requestURI":"/uri","verb":"update",
+		"kind":"Event","apiVersion":"audit.k8s.io/v1","level":"Metadata","auditID":"audit-1","stage":"ResponseComplete","requestURI":"/apis/example.com/v1beta1/namespaces/ns/widgets/a/status?fieldManager=m","verb":"update",
 		"user":{"username":"alice","uid":"7","groups":["g"],"extra":{"k":["v"]}},"sourceIPs":["10.0.0.1"],"userAgent":"agent",
-		"objectRef":{"resource":"widgets","namespace":"ns","name":"a","uid":"u","apiGroup":"example.com","apiVersion":"v1","resourceVersion":"2","subresource":"status"},
+		"objectRef":{"resource":"widgets","namespace":"ns","name":"a","uid":"u","apiGroup":"example.com","apiVersion":"v1beta1","resourceVersion":"2","subresource":"status"},
 		"responseStatus":{"metadata":{},"code":200},"requestReceivedTimestamp":"2026-01-02T03:04:05.000678Z",
 		"annotations":{"authorization.k8s.io/decision":"allow","stele.dev/revision":"2","stele.dev/rule":"t/bindings/b","stele.dev/source":"b.cue:7","stele.dev/policy":"ab"}}`), &want); err != nil {
 		t.Fatal(err)

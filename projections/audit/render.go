@@ -83,7 +83,7 @@ func record(e *eventlog.Event, object *logpb.Object, revision uint64) *auditv1.E
 	if object != nil {
 		event.ObjectRef = &auditv1.ObjectReference{
 			Resource: object.GetResource(), Namespace: object.GetNamespace(), Name: object.GetName(), UID: types.UID(object.GetUid()),
-			APIGroup: object.GetGroup(), APIVersion: object.GetVersion(), ResourceVersion: strconv.FormatUint(revision, 10), Subresource: r.GetSubresource(),
+			APIGroup: object.GetGroup(), APIVersion: RequestedVersion(r, object), ResourceVersion: strconv.FormatUint(revision, 10), Subresource: r.GetSubresource(),
 		}
 	}
 	if digest := m.GetPolicyActivated().GetDigest(); digest != nil {
@@ -103,6 +103,18 @@ func record(e *eventlog.Event, object *logpb.Object, revision uint64) *auditv1.E
 	annotate(PolicyAnnotation, hex.EncodeToString(m.GetPolicyDigest()))
 	annotate(FailureAnnotation, failures(d.GetAdmission()))
 	return event
+}
+
+// RequestedVersion is the version in which a request asked for an object, by its path; the
+// object itself says the one that is stored.
+func RequestedVersion(r *logpb.Request, object *logpb.Object) string {
+	group := object.GetGroup()
+	path, _, _ := strings.Cut(r.GetUri(), "?")
+	if rest, ok := strings.CutPrefix(path, "/apis/"+group+"/"); ok && group != "" {
+		version, _, _ := strings.Cut(rest, "/")
+		return version
+	}
+	return object.GetVersion()
 }
 
 func failures(found []*logpb.Admission) string {

@@ -1,6 +1,7 @@
 package objects
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"slices"
@@ -13,14 +14,18 @@ import (
 )
 
 // Change is what one revision did to one object. It never changes, and MUST NOT be
-// copied.
+// copied. A write, or each part of a bulk, has a revision of its own; what an activation
+// does to the look of objects has one for all.
 type Change struct {
 	Revision uint64
-	// Object is the new form; of a deleted object its last, at this revision.
+	// Object is the new form; of a deleted object its last, at this revision. If it was
+	// rendered anew, its own revision is that of its last write.
 	Object *Object
 	// Before is the form until then, nil if the object is new.
 	Before  *Object
 	Deleted bool
+	// partial: there are more changes of this revision behind it.
+	partial bool
 
 	leaving sync.Once
 	leaver  *Object // see left
@@ -143,24 +148,69 @@ func (tx *Tx) before(ref *logpb.Object, revision uint64) (*Object, error) {
 	return o, nil
 }
 
-// SetKinds says which fields are selectable from here on, and parses anew the
-// objects of kinds for which that changed. Nothing else of them changes: there is no
-// event for it, and watchers are not told.
-func (tx *Tx) SetKinds(kinds []Kind) {
-	old := tx.next.kinds
-	tx.next.kinds = make(map[schema.GroupResource]*Kind, len(kinds))
+// SetKinds says what kinds there are from here on. Objects of those whose selectable fields
+// changed are parsed anew. Objects of those with [Kind.Render] are rendered anew; for each
+// that looks otherwise now there is a change at the revision of the state: the object keeps
+// its own, for nobody wrote it. What was rendered ahead is taken from there.
+func (tx *Tx) SetKinds(kinds []Kind, ahead Rendered) {
+	next := make(map[schema.GroupResource]*Kind, len(kinds))
+	var others []*Object
+	var changes []*Change
 	for _, k := range kinds {
-		kind := newKind(k)
-		if o := old[k.GroupResource]; o != nil && slices.Equal(o.Fields, k.Fields) {
-			kind = o
-		} else if t := tx.next.trees[k.GroupResource]; t != nil {
-			t.Scan(func(o *Object) bool {
-				tx.tree(k.GroupResource).Set(o.as(kind))
-				return true
-			})
+		kind, was := newKind(k), tx.next.kinds[k.GroupResource]
+		if was != nil && slices.Equal(was.Fields, k.Fields) {
+			kind = was
 		}
-		tx.next.kinds[k.GroupResource] = kind
+		next[k.GroupResource] = kind
+		t := tx.next.trees[k.GroupResource]
+		if t == nil || kind == was && k.Render == nil {
+			continue
+		}
+		t.Scan(func(o *Object) bool {
+			is := o.as(kind)
+			if k.Render != nil {
+				if is = ahead[o]; is == nil {
+					is = o.rendered(kind, k.Render)
+				}
+				if &is.JSON[0] != &o.JSON[0] { // what looks as before shares that
+					changes = append(changes, &Change{Revision: tx.next.Revision, Object: is, Before: o, partial: true})
+				}
+			}
+			if is != o {
+				others = append(others, is)
+			}
+			return true
+		})
 	}
+	if n := len(changes); n > 0 {
+		changes[n-1].partial = false
+	}
+	for _, o := range others {
+		tx.tree(o.kind.GroupResource).Set(o)
+	}
+	tx.next.kinds = next
+	tx.changes = append(tx.changes, changes...)
+}
+
+// Rendered has objects as they will look, by what they are.
+type Rendered map[*Object]*Object
+
+// Render renders ahead what the state has of kinds with [Kind.Render], so that a SetKinds
+// soon after has little left to do. If the context ends it returns what is done.
+func (s *State) Render(ctx context.Context, kinds []Kind) Rendered {
+	done := Rendered{}
+	for _, k := range kinds {
+		t := s.trees[k.GroupResource]
+		if t == nil || k.Render == nil {
+			continue
+		}
+		kind := newKind(k)
+		t.Scan(func(o *Object) bool {
+			done[o] = o.rendered(kind, k.Render)
+			return ctx.Err() == nil
+		})
+	}
+	return done
 }
 
 // tree returns the scratch copy's own tree of a resource.

@@ -17,6 +17,13 @@
 // this is how a committer finds out, before it appends, whether a batch can be
 // applied. The fold copies; it decides nothing and asks neither clock nor die.
 //
+// # Looks
+//
+// When a policy comes in force, [Tx.SetKinds] may give objects another look: rendered from
+// what was written, by a function that is handed in, with the revision that they had. Where
+// that differs from what was written, an Object keeps both. [State.Render] does the work
+// ahead.
+//
 // # Changes and watchers
 //
 // Published changes stay in memory up to a number of bytes, in revision order: a

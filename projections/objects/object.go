@@ -3,6 +3,7 @@ package objects
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"unsafe"
@@ -28,6 +29,8 @@ type Object struct {
 	labels []string // key, value, key, value ..., ascending
 	fields []string // values of the kind's selectable fields, in their order
 	kind   *Kind
+	// written is the object as its event has it, where it is shown otherwise; see Render.
+	written *Object
 }
 
 // Kind is what the projection must know of a resource.
@@ -36,11 +39,16 @@ type Kind struct {
 	// Fields are the selectable fields besides metadata.name and
 	// metadata.namespace, as selectors write them: "spec.color".
 	Fields []string
+	// Render is there if objects are to look otherwise than before, see [Tx.SetKinds]. It
+	// makes of a payload, as an event has it, the one that is shown: itself if they are the
+	// same. It MUST be a pure function.
+	Render func(payload []byte) []byte
 	paths  []string // for gjson
 }
 
 // newKind escapes what means something to gjson.
 func newKind(k Kind) *Kind {
+	k.Render = nil // it would keep a policy in memory for as long as there are objects
 	k.paths = make([]string, len(k.Fields))
 	for i, f := range k.Fields {
 		parts := strings.Split(f, ".")
@@ -97,11 +105,38 @@ func (k *Kind) values(json []byte) []string {
 	return values
 }
 
-// as is the same object under a kind with other selectable fields.
+// as is the same object under a kind that may have other selectable fields.
 func (o *Object) as(kind *Kind) *Object {
+	if slices.Equal(o.kind.Fields, kind.Fields) {
+		return o
+	}
 	c := *o
 	c.kind, c.fields = kind, kind.values(o.JSON)
 	return &c
+}
+
+// rendered is the object as it is shown from now on. It is made from what was written, not
+// from what was shown: a default that is taken back is gone again, and what a mistaken
+// schema pruned is back when that is mended.
+func (o *Object) rendered(kind *Kind, render func([]byte) []byte) *Object {
+	written := o
+	if o.written != nil {
+		written = o.written
+	}
+	payload := written.Payload()
+	shown := render(payload)
+	if o.HasPayload(shown) {
+		return o.as(kind)
+	}
+	if written.HasPayload(shown) {
+		return written.as(kind)
+	}
+	next, err := newObject(kind, shown, o.Revision)
+	if err != nil || next.key() != o.key() || next.UID != o.UID {
+		panic(fmt.Sprintf("objects: %v was rendered as another object: %v", o.key(), err))
+	}
+	next.written = written
+	return next
 }
 
 // splice sets JSON to the payload with the revision put in at a position: directly
@@ -119,7 +154,7 @@ func (o *Object) splice(payload []byte, at int) {
 	o.JSON = append(json, payload[at:]...)
 }
 
-// Payload returns the object without its resourceVersion: what events carry.
+// Payload returns the object as it is shown, without its resourceVersion: what events carry.
 func (o *Object) Payload() []byte {
 	return append(append(make([]byte, 0, len(o.JSON)-o.n), o.JSON[:o.at]...), o.JSON[o.at+o.n:]...)
 }

@@ -26,7 +26,7 @@ var widgets = schema.GroupResource{Group: "example.com", Resource: "widgets"}
 func newStore(historyBytes int) *objects.Store {
 	s := objects.New(historyBytes)
 	tx := s.Begin()
-	tx.SetKinds([]objects.Kind{{GroupResource: widgets, Fields: []string{"spec.color", "spec.size"}}})
+	tx.SetKinds([]objects.Kind{{GroupResource: widgets, Fields: []string{"spec.color", "spec.size"}}}, nil)
 	s.Publish(tx, 0)
 	return s
 }
@@ -167,7 +167,7 @@ func TestAnotherSelectableFieldCountsForOldObjects(t *testing.T) {
 	apply(t, s, 1, event(logpb.Type_TYPE_CREATED, thing{"ns", "a", "x", "red", 7, 1}, 0))
 	before := s.State()
 	tx := s.Begin()
-	tx.SetKinds([]objects.Kind{{GroupResource: widgets, Fields: []string{"metadata.labels.app"}}})
+	tx.SetKinds([]objects.Kind{{GroupResource: widgets, Fields: []string{"metadata.labels.app"}}}, nil)
 	s.Publish(tx, 2)
 	byLabel := objects.Select("", nil, fields.ParseSelectorOrDie("metadata.labels.app=x"))
 	byColor := objects.Select("", nil, fields.ParseSelectorOrDie("spec.color=red"))
@@ -179,19 +179,126 @@ func TestAnotherSelectableFieldCountsForOldObjects(t *testing.T) {
 	}
 }
 
+// What looks as before is shared, and what looks as it was written is that object again.
+func TestOnlyWhatLooksOtherwiseIsHeldTwice(t *testing.T) {
+	s := newStore(0)
+	before := apply(t, s, 1,
+		event(logpb.Type_TYPE_CREATED, thing{"ns", "green", "x", "green", 7, 1}, 0),
+		event(logpb.Type_TYPE_CREATED, thing{"ns", "blue", "x", "blue", 7, 2}, 0))
+	show := func(revision uint64, look func(string) string) *objects.State {
+		tx := s.Begin()
+		if err := tx.Apply(&eventlog.Event{Meta: &logpb.Metadata{Type: logpb.Type_TYPE_POLICY_ACTIVATED}}, revision); err != nil {
+			t.Fatal(err)
+		}
+		tx.SetKinds([]objects.Kind{{GroupResource: widgets, Fields: []string{"spec.color", "spec.size"},
+			Render: func(payload []byte) []byte { return []byte(look(string(payload))) }}}, nil)
+		return s.Publish(tx, revision)
+	}
+	red := show(3, func(text string) string { return strings.Replace(text, `"color":"green"`, `"color":"red"`, 1) })
+	if o := red.Get(widgets, "ns", "green"); string(o.JSON) != (thing{"ns", "green", "x", "red", 7, 1}).json() {
+		t.Errorf("shown is %s", o.JSON)
+	}
+	if red.Get(widgets, "ns", "blue") != before.Get(widgets, "ns", "blue") {
+		t.Error("another object for what looks as before")
+	}
+	if show(4, func(text string) string { return text }).Get(widgets, "ns", "green") != before.Get(widgets, "ns", "green") {
+		t.Error("another object than was written")
+	}
+}
+
+// More than a queue holds, and more than is taken at once: all of one revision, each once,
+// and the bookmark only behind the last.
+func TestManyChangesOfOneRevision(t *testing.T) {
+	const n = 3000
+	for _, historyBytes := range []int{0, 1} {
+		s := newStore(historyBytes)
+		ctx, cancel := context.WithCancel(t.Context())
+		running := make(chan struct{})
+		go func() { defer close(running); s.Run(ctx) }()
+		for i := range uint64(n) {
+			apply(t, s, i+1, event(logpb.Type_TYPE_CREATED, thing{"ns", fmt.Sprintf("o%04d", i), "x", pick(rand.New(rand.NewPCG(i, 0)), "red", "green"), 1, 0}, 0))
+		}
+		watch := func(selector string) *objects.Watcher {
+			w, err := s.Watch(widgets, objects.Select("", nil, fields.ParseSelectorOrDie(selector)), n)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(w.Stop)
+			return w
+		}
+		watchers := map[string]*objects.Watcher{"": watch(""), "spec.color=red": watch("spec.color=red"), "spec.color=green": watch("spec.color=green"), "metadata.name=o0007": watch("metadata.name=o0007")}
+		for _, w := range watchers {
+			<-w.Ready()
+			w.Take() // it is not behind any more
+		}
+		resumed := watch("")
+		tx := s.Begin()
+		if err := tx.Apply(&eventlog.Event{Meta: &logpb.Metadata{Type: logpb.Type_TYPE_POLICY_ACTIVATED}}, n+1); err != nil {
+			t.Fatal(err)
+		}
+		tx.SetKinds([]objects.Kind{{GroupResource: widgets, Fields: []string{"spec.color", "spec.size"}, Render: func(payload []byte) []byte {
+			return []byte(strings.NewReplacer(`"red"`, `"green"`, `"green"`, `"red"`).Replace(string(payload)))
+		}}}, nil)
+		s.Publish(tx, n+1)
+		watchers["resumed"] = resumed
+		for what, w := range watchers {
+			seen := map[string]objects.EventType{}
+			for bookmark := uint64(n); bookmark <= n; {
+				<-w.Ready()
+				for more := true; more; {
+					var events []objects.Event
+					var err error
+					if events, bookmark, more, err = w.Take(); err != nil {
+						if historyBytes == 1 && errors.Is(err, objects.ErrExpired) {
+							bookmark, more = n+1, false // it has to list
+							seen = nil
+							break
+						}
+						t.Fatal(err)
+					}
+					for _, e := range events {
+						if !e.Rendered || seen[e.Object.Name] != 0 || bookmark > n && more {
+							t.Fatalf("%s: %+v, bookmark %d", what, e, bookmark)
+						}
+						seen[e.Object.Name] = e.Type
+					}
+				}
+			}
+			want := map[string]int{"": n, "resumed": n, "metadata.name=o0007": 1, "spec.color=red": n, "spec.color=green": n}[what]
+			if len(seen) != want && seen != nil {
+				t.Errorf("%s: %d objects, want %d", what, len(seen), want)
+			}
+		}
+		if _, err := s.Watch(widgets, objects.Selection{}, n); (historyBytes == 1) != errors.Is(err, objects.ErrExpired) {
+			t.Errorf("with %d bytes of history: %v", historyBytes, err)
+		}
+		cancel()
+		<-running
+	}
+}
+
 // world drives a store with random changes and remembers every state.
 type world struct {
 	t       testing.TB
 	rng     *rand.Rand
 	store   *objects.Store
-	now     map[string]thing            // key -> object
+	now     map[string]thing            // key -> object, as it is shown
+	written map[string]thing            // as it was written
+	look    int                         // how objects are shown, see looks
 	history map[uint64]map[string]thing // at each revision
 	last    uint64
 }
 
+// looks are what policies may make of objects.
+var looks = []func(color string) string{
+	func(color string) string { return color },
+	func(color string) string { return strings.ReplaceAll(color, "green", "red") },
+	func(color string) string { return strings.ReplaceAll(color, "red", "blue") },
+}
+
 func newWorld(t testing.TB, seed uint64, historyBytes int) *world {
 	return &world{t: t, rng: rand.New(rand.NewPCG(seed, 0)), store: newStore(historyBytes),
-		now: map[string]thing{}, history: map[uint64]map[string]thing{0: {}}}
+		now: map[string]thing{}, written: map[string]thing{}, history: map[uint64]map[string]thing{0: {}}}
 }
 
 func pick[T any](rng *rand.Rand, from ...T) T { return from[rng.IntN(len(from))] }
@@ -203,7 +310,7 @@ func (w *world) step() {
 		w.last++
 		n := thing{
 			namespace: pick(w.rng, "n1", "n2", "n3"), name: fmt.Sprint("o", w.rng.IntN(8)),
-			app: pick(w.rng, "x", "y"), color: pick(w.rng, "red", "blue", "green"), size: w.rng.IntN(3), revision: w.last,
+			app: pick(w.rng, "x", "y"), color: looks[w.look](pick(w.rng, "red", "blue", "green")), size: w.rng.IntN(3), revision: w.last,
 		}
 		key := n.namespace + "/" + n.name
 		old, exists := w.now[key]
@@ -227,13 +334,47 @@ func (w *world) step() {
 		if err := tx.Apply(e, w.last); err != nil {
 			w.t.Fatal(err)
 		}
+		if now, there := w.now[key]; there {
+			w.written[key] = now
+		} else {
+			delete(w.written, key)
+		}
 		w.history[w.last] = maps.Clone(w.now)
 	}
 	if w.rng.IntN(8) == 0 { // an event that concerns no object
 		w.last++
 		w.history[w.last] = maps.Clone(w.now)
 	}
+	if w.rng.IntN(20) == 0 {
+		w.change(tx, w.rng.IntN(len(looks)))
+	}
 	w.store.Publish(tx, w.last)
+}
+
+// change shows objects in another way from the next revision on. Sometimes a part of it has
+// been done ahead, for objects of which some are not there any more.
+func (w *world) change(tx *objects.Tx, look int) {
+	w.last++
+	if err := tx.Apply(&eventlog.Event{Meta: &logpb.Metadata{Type: logpb.Type_TYPE_POLICY_ACTIVATED}}, w.last); err != nil {
+		w.t.Fatal(err)
+	}
+	kinds := []objects.Kind{{GroupResource: widgets, Fields: []string{"spec.color", "spec.size"}, Render: func(payload []byte) []byte {
+		before, rest, _ := strings.Cut(string(payload), `"spec":{"color":"`)
+		color, rest, _ := strings.Cut(rest, `"`)
+		return []byte(before + `"spec":{"color":"` + looks[look](color) + `"` + rest)
+	}}}
+	var ahead objects.Rendered
+	if w.rng.IntN(2) == 0 {
+		ahead = w.store.State().Render(w.t.Context(), kinds)
+	}
+	tx.SetKinds(kinds, ahead)
+	w.look = look
+	for key := range w.now {
+		shown := w.written[key]
+		shown.color = looks[look](shown.color)
+		w.now[key] = shown
+	}
+	w.history[w.last] = maps.Clone(w.now)
 }
 
 // query is a selection and what it means.
@@ -365,12 +506,14 @@ func (o *observer) take(w *world) {
 			key := e.Object.Namespace + "/" + e.Object.Name
 			_, had := o.seen[key]
 			switch {
-			case e.Object.Revision <= o.at:
+			case !e.Rendered && e.Object.Revision <= o.at:
 				w.t.Fatalf("event at %d after %d", e.Object.Revision, o.at)
+			case e.Rendered && e.Type == objects.Modified && o.seen[key] == string(e.Object.JSON):
+				w.t.Fatalf("%s looks as before: %s", key, e.Object.JSON)
 			case had != (e.Type != objects.Added):
 				w.t.Fatalf("event %v of %s, which the observer had: %v", e.Type, key, had)
 			}
-			o.at = e.Object.Revision
+			o.at = max(o.at, e.Object.Revision)
 			if e.Type == objects.Deleted {
 				delete(o.seen, key)
 			} else {

@@ -40,6 +40,10 @@ type Store struct {
 	// offered: watchers have been offered all changes up to here. Written under mu,
 	// after the fact.
 	offered atomic.Uint64
+	// What comes next is in the history behind so many changes, and these watchers have
+	// been offered a part of the revision that follows offered.
+	next    int
+	halfway map[*Watcher]struct{}
 
 	work chan struct{} // capacity 1: there are changes to offer
 }
@@ -50,7 +54,7 @@ func New(historyBytes int) *Store {
 	if historyBytes == 0 {
 		historyBytes = DefaultHistoryBytes
 	}
-	s := &Store{historyBytes: historyBytes, feeds: map[schema.GroupResource]*feed{}, work: make(chan struct{}, 1)}
+	s := &Store{historyBytes: historyBytes, feeds: map[schema.GroupResource]*feed{}, halfway: map[*Watcher]struct{}{}, work: make(chan struct{}, 1)}
 	s.state.Store(&State{})
 	return s
 }
@@ -97,6 +101,7 @@ func cost(c *Change) int {
 func (s *Store) drop() {
 	for s.bytes > s.historyBytes && s.history.len() > 0 && (s.watchers == 0 || s.history.at(0).Revision <= s.offered.Load()) {
 		c := s.history.pop()
+		s.next = max(0, s.next-1)
 		f := s.feeds[c.Object.kind.GroupResource]
 		f.changes.pop() // the same one
 		f.floor, s.floor = c.Revision, c.Revision
@@ -164,7 +169,7 @@ func (s *Store) At(r schema.GroupResource, revision uint64) (*State, error) {
 		s.mu.Unlock()
 		return nil, ErrExpired
 	}
-	undo := f.after(revision, f.changes.len())
+	undo := f.after(revision, 0, f.changes.len())
 	s.mu.Unlock()
 
 	past := &State{Revision: revision, trees: map[schema.GroupResource]*tree{}, partial: true}

@@ -43,10 +43,10 @@ func (s *Store) feed(r schema.GroupResource) *feed {
 	return f
 }
 
-// after returns up to max changes behind a revision.
-func (f *feed) after(revision uint64, max int) []*Change {
+// after returns up to max changes behind a revision, but for the first so many.
+func (f *feed) after(revision uint64, skip, max int) []*Change {
 	n := f.changes.len()
-	i := sort.Search(n, func(i int) bool { return f.changes.at(i).Revision > revision })
+	i := sort.Search(n, func(i int) bool { return f.changes.at(i).Revision > revision }) + skip
 	changes := make([]*Change, 0, min(n-i, max))
 	for ; i < n && len(changes) < max; i++ {
 		changes = append(changes, f.changes.at(i))
@@ -67,8 +67,10 @@ type Watcher struct {
 	queued int // bytes
 	// Take has returned everything up to seen. Invariant: what is queued is above.
 	seen uint64
-	// lagging: the queue is not in use; Take reads the feed from seen on.
+	// lagging: the queue is not in use; Take reads the feed from seen on, and of what
+	// follows it has returned so many changes already, which are of one revision.
 	lagging bool
+	part    int
 }
 
 // Watch registers a watcher for what follows a revision, which is at most the
@@ -166,6 +168,11 @@ func (w *Watcher) push(c *Change) {
 		w.queue = append(w.queue, c)
 	}
 	w.mu.Unlock()
+	w.poke()
+}
+
+// poke makes the watcher's owner call Take.
+func (w *Watcher) poke() {
 	select {
 	case w.wake <- struct{}{}:
 	default:
@@ -188,7 +195,7 @@ func (w *Watcher) Take() (events []Event, bookmark uint64, more bool, err error)
 	w.mu.Lock()
 	changes, lagging := w.queue, w.lagging
 	if !lagging {
-		w.queue, w.queued = nil, 0
+		changes = w.whole(offered)
 		w.seen = max(w.seen, offered)
 		if n := len(changes); n > 0 {
 			w.seen = max(w.seen, changes[n-1].Revision)
@@ -209,6 +216,25 @@ func (w *Watcher) Take() (events []Event, bookmark uint64, more bool, err error)
 	return events, bookmark, more, nil
 }
 
+// whole takes from the queue the changes of those revisions that have been offered to the
+// end. w.mu is held.
+func (w *Watcher) whole(offered uint64) []*Change {
+	n := len(w.queue)
+	if n > 0 && w.queue[n-1].partial {
+		for last := w.queue[n-1].Revision; last > offered && n > 0 && w.queue[n-1].Revision == last; {
+			n-- // offer says when the rest is there
+		}
+	}
+	changes := w.queue[:n:n]
+	if w.queue = w.queue[n:]; len(w.queue) == 0 {
+		w.queue = nil
+	}
+	for _, c := range changes {
+		w.queued -= cost(c)
+	}
+	return changes
+}
+
 func (w *Watcher) catchUp() (changes []*Change, bookmark uint64, more bool, err error) {
 	w.store.mu.Lock()
 	defer w.store.mu.Unlock()
@@ -217,12 +243,24 @@ func (w *Watcher) catchUp() (changes []*Change, bookmark uint64, more bool, err 
 	if w.seen < w.feed.floor {
 		return nil, 0, false, ErrExpired
 	}
-	changes = w.feed.after(w.seen, takeAtOnce)
-	if more = len(changes) == takeAtOnce; more {
-		w.seen = changes[takeAtOnce-1].Revision
-	} else {
+	changes = w.feed.after(w.seen, w.part, takeAtOnce)
+	if more = len(changes) == takeAtOnce; !more {
 		// All that is published has been seen, offered or not.
-		w.seen, w.lagging = max(w.seen, w.store.revision), false
+		w.seen, w.lagging, w.part = max(w.seen, w.store.revision), false, 0
+		return changes, w.seen, more, nil
+	}
+	last := changes[takeAtOnce-1]
+	if !last.partial {
+		w.seen, w.part = last.Revision, 0
+		return changes, w.seen, more, nil
+	}
+	if w.seen != last.Revision-1 {
+		w.seen, w.part = last.Revision-1, 0
+	}
+	for _, c := range changes {
+		if c.Revision == last.Revision {
+			w.part++
+		}
 	}
 	return changes, w.seen, more, nil
 }
@@ -241,30 +279,45 @@ const (
 type Event struct {
 	Type   EventType
 	Object *Object
+	// Rendered: nobody wrote the object, it looks otherwise now. Its revision is older than
+	// what the watcher has seen, and a bookmark should follow.
+	Rendered bool
 }
+
+// rendered tells whether nobody wrote the object, but it looks otherwise.
+func (c *Change) rendered() bool { return c.Object.Revision != c.Revision }
 
 // event is the change as seen through a selection: what was out and is in was
 // added, what was in and is out was deleted.
 func (c *Change) event(sel *Selection) (Event, bool) {
 	is := !c.Deleted && sel.Matches(c.Object)
 	was := c.Before != nil && sel.Matches(c.Before)
+	rendered := c.rendered()
 	switch {
 	case is && was:
-		return Event{Modified, c.Object}, true
+		return Event{Modified, c.Object, rendered}, true
 	case is:
-		return Event{Added, c.Object}, true
+		return Event{Added, c.Object, rendered}, true
 	case was && c.Deleted:
-		return Event{Deleted, c.Object}, true
+		return Event{Deleted, c.Object, rendered}, true
 	case was:
-		return Event{Deleted, c.left()}, true
+		return Event{Deleted, c.left(), rendered}, true
 	}
 	return Event{}, false
 }
 
 // left is the object as it was before the change, at the change's revision: how it
-// leaves the sight of those who no longer select it.
+// leaves the sight of those who no longer select it. Where there may be more changes of that
+// revision it is the revision before: who is cut off behind it and goes on from there must
+// not miss the others.
 func (c *Change) left() *Object {
-	c.leaving.Do(func() { c.leaver = c.Before.At(c.Revision) })
+	c.leaving.Do(func() {
+		at := c.Revision
+		if c.rendered() {
+			at--
+		}
+		c.leaver = c.Before.At(at)
+	})
 	return c.leaver
 }
 
@@ -276,16 +329,30 @@ const offerAtOnce = 16
 func (s *Store) offer() (more bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	offered, n := s.offered.Load(), s.history.len()
-	i := sort.Search(n, func(i int) bool { return s.history.at(i).Revision > offered })
-	for todo := min(n, i+offerAtOnce); i < todo; i++ {
-		c := s.history.at(i)
-		s.feeds[c.Object.kind.GroupResource].visit(c, func(w *Watcher) { w.push(c) })
-		s.offered.Store(c.Revision)
+	n := s.history.len()
+	for todo := min(n, s.next+offerAtOnce); s.next < todo; s.next++ {
+		c := s.history.at(s.next)
+		f := s.feeds[c.Object.kind.GroupResource]
+		if c.partial {
+			f.visit(c, func(w *Watcher) { w.push(c); s.halfway[w] = struct{}{} })
+			continue
+		}
+		f.visit(c, func(w *Watcher) { w.push(c) })
+		s.complete(c.Revision)
 	}
-	if i < n {
+	if s.next < n {
 		return true
 	}
-	s.offered.Store(s.revision)
+	s.complete(s.revision)
+	s.drop() // what had to wait for being offered
 	return false
+}
+
+// complete: all changes up to a revision have been offered.
+func (s *Store) complete(revision uint64) {
+	s.offered.Store(revision)
+	for w := range s.halfway {
+		w.poke()
+	}
+	clear(s.halfway)
 }

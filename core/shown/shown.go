@@ -1,0 +1,100 @@
+// Package shown has stored objects as a policy wants them seen: with the fields and
+// defaults of the form in force, in the version that is asked for. It is what
+// kube-apiserver does on every read; here it is done once, when the form changes, and what
+// is left for reads is to put the version's name in its place.
+package shown
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"runtime/debug"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	kjson "sigs.k8s.io/json"
+	"stele.dev/stele/core/canonical"
+	"stele.dev/stele/core/metadata"
+	"stele.dev/stele/policy"
+)
+
+// Stored returns a function that renders the payload of an object of the kind, whatever
+// policy it was written under: pruned, with defaults, in the storage version. The result is
+// the payload itself if that is so already. The function is pure and safe for concurrent
+// use. Its error means that the payload is not what this server writes.
+func Stored(k *policy.Kind) func(payload []byte) ([]byte, error) {
+	v := k.Storage()
+	gvk, version := v.GroupVersionKind(), VersionOf(v.GroupVersionKind().GroupVersion())
+	if !v.Program.Adapts() {
+		return func(payload []byte) ([]byte, error) { return version.Of(payload), nil }
+	}
+	return func(payload []byte) (rendered []byte, err error) {
+		defer func() {
+			if p := recover(); p != nil {
+				err = fmt.Errorf("shown: panic: %v\n%s", p, debug.Stack())
+			}
+		}()
+		var content map[string]any
+		if err := kjson.UnmarshalCaseSensitivePreserveInts(payload, &content); err != nil {
+			return nil, fmt.Errorf("shown: %w", err)
+		}
+		if content == nil {
+			return nil, errors.New("shown: the object is null")
+		}
+		if _, changed := v.Program.Prepare(content); !changed {
+			return version.Of(payload), nil
+		}
+		meta, _, err := metadata.Decode(content)
+		if err != nil {
+			return nil, fmt.Errorf("shown: %w", err)
+		}
+		return canonical.Object(gvk.GroupVersion().String(), gvk.Kind, meta, content)
+	}
+}
+
+// Version shows objects in one version of their kind. As all versions of a kind have the
+// same form, they differ in their first field, apiVersion, alone.
+type Version struct {
+	head []byte // of canonical JSON, up to the end of apiVersion
+}
+
+const before = `{"apiVersion":"`
+
+// VersionOf makes the Version for a group and version.
+func VersionOf(gv schema.GroupVersion) Version {
+	return Version{[]byte(before + gv.String() + `"`)}
+}
+
+// Of returns an object, given as canonical JSON, in this version: itself if it is.
+func (v Version) Of(json []byte) []byte {
+	if v.has(json) {
+		return json
+	}
+	return v.Append(make([]byte, 0, v.Len(json)), json)
+}
+
+// Append appends Of(json).
+func (v Version) Append(to, json []byte) []byte {
+	if v.has(json) {
+		return append(to, json...)
+	}
+	return append(append(to, v.head...), rest(json)...)
+}
+
+// Len is the length of Of(json).
+func (v Version) Len(json []byte) int {
+	if v.has(json) {
+		return len(json)
+	}
+	return len(v.head) + len(rest(json))
+}
+
+// has tells whether the object is in this version, or is not canonical.
+func (v Version) has(json []byte) bool {
+	return bytes.HasPrefix(json, v.head) || !bytes.HasPrefix(json, []byte(before))
+}
+
+// rest is what follows apiVersion.
+func rest(json []byte) []byte {
+	json = json[len(before):]
+	return json[bytes.IndexByte(json, '"')+1:]
+}

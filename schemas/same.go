@@ -1,0 +1,125 @@
+package schemas
+
+import (
+	"bytes"
+	"encoding/json"
+	"reflect"
+	"strings"
+)
+
+// Difference compares two forms but for what is only for readers: positions and docs. It
+// returns the first path at which one says something else than the other, as far as fields,
+// items and keys lead to it: spec.ports[*].name; "" is the top. The order in which fields
+// are declared does not count.
+func Difference(a, b *Node) (path string, differ bool) {
+	return difference(reflect.ValueOf(a), reflect.ValueOf(b), "")
+}
+
+// same tells whether two forms differ in nothing but positions and docs.
+func same(a, b *Node) bool {
+	_, differ := Difference(a, b)
+	return !differ
+}
+
+// SameForm tells whether two kinds store the same form in the same version: an object of
+// one then is, as it stands, an object of the other.
+func (k *Kind) SameForm(other *Kind) bool {
+	a, _ := k.Version(k.StorageVersion)
+	b, _ := other.Version(other.StorageVersion)
+	return a != nil && b != nil && k.Group == other.Group && k.Kind == other.Kind && a.Name == b.Name && same(a.Schema, b.Schema)
+}
+
+// StoredAs tells whether what is stored of the kind can be shown as the other stores it,
+// which may be in another version of the same form: both are in one of the kinds, or nothing
+// but the name is another. In the same version the form may change.
+func (k *Kind) StoredAs(other *Kind) bool {
+	if _, ok := other.Version(k.StorageVersion); ok {
+		return true
+	}
+	if _, ok := k.Version(other.StorageVersion); ok {
+		return true
+	}
+	a, _ := k.Version(k.StorageVersion)
+	b, _ := other.Version(other.StorageVersion)
+	return a != nil && b != nil && same(a.Schema, b.Schema)
+}
+
+// Adapts tells whether Prepare would change any object at all.
+func (p *Program) Adapts() bool { return p.root.acts }
+
+var (
+	positionType = reflect.TypeFor[Position]()
+	nodeType     = reflect.TypeFor[Node]()
+	listType     = reflect.TypeFor[List]()
+	patternType  = reflect.TypeFor[KeyPattern]()
+	rawType      = reflect.TypeFor[json.RawMessage]()
+)
+
+// difference goes by the types, so that it misses nothing that a form may come to say.
+func difference(a, b reflect.Value, path string) (string, bool) {
+	t := a.Type()
+	switch {
+	case t == positionType:
+		return path, false
+	case t == rawType:
+		return path, !bytes.Equal(a.Bytes(), b.Bytes())
+	case t.Kind() == reflect.Pointer:
+		if a.IsNil() || b.IsNil() {
+			return path, a.IsNil() != b.IsNil()
+		}
+		return difference(a.Elem(), b.Elem(), path)
+	case t == reflect.TypeFor[[]Field]():
+		return fieldsDifference(a.Interface().([]Field), b.Interface().([]Field), path)
+	case t.Kind() == reflect.Slice:
+		if a.Len() != b.Len() {
+			return path, true
+		}
+		for i := range a.Len() {
+			if at, differ := difference(a.Index(i), b.Index(i), path); differ {
+				return at, true
+			}
+		}
+		return path, false
+	case t.Kind() == reflect.Struct:
+		for i := range t.NumField() {
+			below := path
+			switch name := t.Field(i).Name; {
+			case t == nodeType && name == "Doc":
+				continue
+			case t == listType && name == "Items", t == patternType && name == "Value":
+				below += "[*]"
+			}
+			if at, differ := difference(a.Field(i), b.Field(i), below); differ {
+				return at, true
+			}
+		}
+		return path, false
+	default:
+		return path, !a.Equal(b)
+	}
+}
+
+func fieldsDifference(a, b []Field, path string) (string, bool) {
+	others := make(map[string]*Field, len(b))
+	for i := range b {
+		others[b[i].Name] = &b[i]
+	}
+	for i := range a {
+		f := &a[i]
+		at := strings.TrimPrefix(path+"."+f.Name, ".")
+		other := others[f.Name]
+		if other == nil || f.Presence != other.Presence {
+			return at, true
+		}
+		if at, differ := difference(reflect.ValueOf(f.Schema), reflect.ValueOf(other.Schema), at); differ {
+			return at, true
+		}
+		delete(others, f.Name)
+	}
+	for i := range b { // in declared order
+		if others[b[i].Name] != nil {
+			return strings.TrimPrefix(path+"."+b[i].Name, "."), true
+		}
+	}
+	return path, false
+}
