@@ -105,11 +105,12 @@ func fieldOf(n *schemas.Node, name string) *schemas.Node {
 	if n == nil || n.Struct == nil {
 		return nil
 	}
-	i := slices.IndexFunc(n.Struct.Fields, func(f schemas.Field) bool { return f.Name == name })
+	fields := n.Struct.AllFields()
+	i := slices.IndexFunc(fields, func(f schemas.Field) bool { return f.Name == name })
 	if i < 0 {
 		return nil
 	}
-	return n.Struct.Fields[i].Schema
+	return fields[i].Schema
 }
 
 // unknown is the first field of the path that the schema does not have, and those it has

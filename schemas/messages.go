@@ -28,7 +28,17 @@ func (v *inspection) fail(e *field.Error) {
 	if len(v.path) == 0 {
 		e.Field = ""
 	}
-	v.errs = append(v.errs, e)
+	v.report(e)
+}
+
+// report adds an error about the value at the path, or something in it.
+func (v *inspection) report(e *field.Error) {
+	switch {
+	case v.quiet > 0:
+		v.failed = true
+	case !v.excused(e):
+		v.errs = append(v.errs, e)
+	}
 }
 
 func (v *inspection) invalid(x any, detail string, source Position) {
@@ -105,10 +115,12 @@ func (v *inspection) badFormat(c *check, x string) {
 }
 
 // alternatives returns the alternatives that speak of one of the kinds.
-func (c *check) alternatives(k Kinds) []*Scalar {
+func (c *check) alternatives(k Kinds) []*Scalar { return c.node.alternatives(k) }
+
+func (n *Node) alternatives(k Kinds) []*Scalar {
 	var found []*Scalar
-	for i := range c.node.Scalars {
-		if s := &c.node.Scalars[i]; s.Kinds&k != 0 {
+	for i := range n.Scalars {
+		if s := &n.Scalars[i]; s.Kinds&k != 0 {
 			found = append(found, s)
 		}
 	}

@@ -20,7 +20,8 @@ const maxDepth = 64
 // Objects are decoded JSON as sigs.k8s.io/json makes it: nil, bool, int64,
 // float64, string, []any and map[string]any.
 type Program struct {
-	root *check
+	root   *check
+	frozen *frozen // what must not change; nil if everything may
 }
 
 // NewProgram compiles a form. It fails if the form is not one that a compiler
@@ -36,7 +37,7 @@ func NewProgram(n *Node) (*Program, error) {
 	if root.object == nil {
 		root.object = &objectCheck{open: true}
 	}
-	return &Program{root: root}, nil
+	return &Program{root: root, frozen: newFrozen(n)}, nil
 }
 
 // Validate returns every way in which the object violates the schema, in a
@@ -209,7 +210,7 @@ func newCheck(n *Node, depth int) (*check, error) {
 		}
 	}
 	c.narrows = c.kinds&(IntegerKind|NumberKind) == IntegerKind
-	c.acts = c.acts || c.narrows || n.Bare
+	c.acts = c.acts || c.narrows || n.Bare || n.Embedded
 	if len(n.Default) > 0 {
 		return c, c.addDefault(n.Default)
 	}
@@ -347,7 +348,7 @@ func (c *check) absent() (any, bool) {
 		return c.fallbackCheck.absent()
 	case c.union != nil && c.union.ambiguous != nil:
 		return c.union.ambiguous.fallbackCheck.absent()
-	case c.kinds != StructKind || c.object == nil || c.union != nil:
+	case c.kinds != StructKind || c.object == nil || c.union != nil || c.node.Embedded:
 		return nil, false
 	}
 	value := make(map[string]any)
