@@ -220,7 +220,7 @@ func (v *inspection) fallback(c *check, x any) {
 
 // fault reports what CUE says, at its path, with the line of the field if that is known.
 func (v *inspection) fault(c *check, x any, f fault, contradicted bool) {
-	depth, source := len(v.path), c.fallbackCheck.form.Source
+	c0, depth, source := c, len(v.path), c.fallbackCheck.form.Source
 	defer func() { v.path = v.path[:depth] }()
 	var value any = x
 	for _, label := range f.path {
@@ -247,7 +247,11 @@ func (v *inspection) fault(c *check, x any, f fault, contradicted bool) {
 			source = c.node.Source
 		}
 	}
-	e := &field.Error{BadValue: shown(value), Detail: at(f.message, source)}
+	message := f.message
+	if f.kind == conflicting && (v.secret > 0 || c0.node.HasSensitive()) {
+		message, value = "is not what the schema allows", nil // CUE's own text has values in it
+	}
+	e := &field.Error{BadValue: shown(value), Detail: at(message, source)}
 	switch f.kind {
 	case incomplete:
 		e.Type, e.BadValue = field.ErrorTypeRequired, ""
@@ -412,7 +416,7 @@ func complete(x, whole any) (any, bool) {
 func (n *Node) Fallbacks() (found []FallbackAt) {
 	n.visit("", func(path string, n *Node) {
 		if n.Fallback != nil {
-			found = append(found, FallbackAt{path, n.Fallback})
+			found = append(found, FallbackAt{path, n.Fallback, n})
 		}
 	})
 	return found
@@ -422,6 +426,7 @@ func (n *Node) Fallbacks() (found []FallbackAt) {
 type FallbackAt struct {
 	Path string // spec.ports[]
 	*Fallback
+	node *Node
 }
 
 // visit calls each for n and everything below it.

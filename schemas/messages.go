@@ -28,6 +28,9 @@ func (v *inspection) fail(e *field.Error) {
 	if len(v.path) == 0 {
 		e.Field = ""
 	}
+	if v.secret > 0 {
+		e.BadValue = field.OmitValueType{}
+	}
 	v.report(e)
 }
 

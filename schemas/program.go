@@ -20,8 +20,9 @@ const maxDepth = 64
 // Objects are decoded JSON as sigs.k8s.io/json makes it: nil, bool, int64,
 // float64, string, []any and map[string]any.
 type Program struct {
-	root   *check
-	frozen *frozen // what must not change; nil if everything may
+	root      *check
+	frozen    *frozen // what must not change; nil if everything may
+	sensitive bool
 }
 
 // NewProgram compiles a form. It fails if the form is not one that a compiler
@@ -37,7 +38,7 @@ func NewProgram(n *Node) (*Program, error) {
 	if root.object == nil {
 		root.object = &objectCheck{open: true}
 	}
-	return &Program{root: root, frozen: newFrozen(n)}, nil
+	return &Program{root: root, sensitive: n.HasSensitive(), frozen: newFrozen(n)}, nil
 }
 
 // Validate returns every way in which the object violates the schema, in a
@@ -77,6 +78,9 @@ func (p *Program) Prepare(obj map[string]any) (unknown []string, changed bool) {
 	s.unknown = nil
 	return unknown, changed
 }
+
+// Sensitive reports whether objects of the kind hold secrets.
+func (p *Program) Sensitive() bool { return p.sensitive }
 
 // serverOwned reports whether a top-level field is the server's, not the
 // schema's.

@@ -56,6 +56,7 @@ type inspection struct {
 
 	ratchet *ratchet // if what was wrong before may stay
 	whole   int      // if rules are about all of the value at that depth: the depth, from 1
+	secret  int      // how many sensitive values the path leads into
 }
 
 // Inspections and preparations are used again, so that a run that finds nothing
@@ -75,6 +76,10 @@ func (v *inspection) value(c *check, x any) {
 	}
 	if c.logic != nil && x != nil && c.kinds&kindOf(x) != 0 {
 		v.logic(c.logic, x)
+	}
+	if c.node.Sensitive {
+		v.secret++
+		defer func() { v.secret-- }()
 	}
 	before := len(v.errs)
 	switch x := x.(type) {
