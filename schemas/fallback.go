@@ -13,6 +13,7 @@ import (
 	"cuelang.org/go/cue"
 	"cuelang.org/go/cue/cuecontext"
 	"cuelang.org/go/cue/errors"
+	"cuelang.org/go/cue/token"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
@@ -41,8 +42,8 @@ type fallbackCheck struct {
 func newFallbackCheck(f *Fallback) (*fallbackCheck, error) {
 	// A context of its own, which goes with the policy; values that are made in it while
 	// it lives would never be freed.
-	schema := cuecontext.New().CompileString(f.CUE)
-	if err := schema.Validate(); err != nil {
+	schema, err := expressed(f.CUE)
+	if err != nil {
 		return nil, fmt.Errorf("schemas: a fallback that CUE cannot evaluate: %w", err)
 	}
 	return &fallbackCheck{form: f, schema: schema, deadline: evaluationDeadline}, nil
@@ -51,8 +52,41 @@ func newFallbackCheck(f *Fallback) (*fallbackCheck, error) {
 // absent returns what CUE makes of a field that is missing, and whether it makes anything
 // of it.
 func (f *fallbackCheck) absent() (any, bool) {
-	v := judged(f.schema)
+	v := askExpression(f.schema, nil)
 	return v.result, v.valid()
+}
+
+// An expression is the text of a fallback: the field v of a definition.
+const (
+	expressionField = "v"
+	expressionLabel = "#expression: " + expressionField
+)
+
+// expressed compiles an expression.
+func expressed(text string) (cue.Value, error) {
+	v := cuecontext.New().CompileString(text).LookupPath(cue.ParsePath("#expression"))
+	if !v.Exists() {
+		return v, errors.Newf(token.NoPos, "there is no expression")
+	}
+	return v, v.Validate()
+}
+
+// askExpression has CUE evaluate a value; nil is none.
+func askExpression(e cue.Value, text []byte) verdict {
+	data := "{}"
+	if text != nil {
+		data = `{"` + expressionField + `":` + string(text) + "}"
+	}
+	v := ask(e, []byte(data))
+	if m, ok := v.result.(map[string]any); ok {
+		v.result = m[expressionField]
+	}
+	for i := range v.faults {
+		if p := v.faults[i].path; len(p) > 0 {
+			v.faults[i].path = p[1:]
+		}
+	}
+	return v
 }
 
 // A verdict is what CUE makes of a value.
@@ -106,7 +140,7 @@ func (f *fallbackCheck) evaluate(x any) verdict {
 	gone := make(chan struct{})
 	go func() {
 		defer func() { <-evaluations }()
-		v := ask(f.schema, text)
+		v := askExpression(f.schema, text)
 		select {
 		case done <- v:
 		case <-gone:
