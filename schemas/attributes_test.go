@@ -57,6 +57,7 @@ func TestSecretsAreNotShown(t *testing.T) {
 	password!: string & =~"^[a-z]{8,}$" @stele(sensitive)
 	keys?: [...string & !=""] @stele(sensitive)
 	pair?: {a: string, b: a} @stele(sensitive)
+	from?: {a!: {key!: int}} | {b!: {key!: int}} @stele(sensitive)
 	plain?: int
 }`)
 	p, err := NewProgram(n)
@@ -66,7 +67,7 @@ func TestSecretsAreNotShown(t *testing.T) {
 	if !p.Sensitive() {
 		t.Error("a kind with secrets is not sensitive")
 	}
-	errs := p.Validate(decoded(t, `{"spec": {"password": "S3CRET", "keys": [5, "S3CRET", ["S3CRET"]], "pair": {"a": "S3CRET", "b": "S3CRET2"}, "plain": "shown"}}`))
+	errs := p.Validate(decoded(t, `{"spec": {"password": "S3CRET", "keys": [5, "S3CRET", ["S3CRET"]], "pair": {"a": "S3CRET", "b": "S3CRET2"}, "from": {"a": {"key": "S3CRET"}, "b": "S3CRET"}, "plain": "shown"}}`))
 	if len(errs) < 5 {
 		t.Errorf("only %v", errs)
 	}
