@@ -491,9 +491,8 @@ func weaken(n *Node) {
 		}
 		for _, condition := range s.Conditions {
 			for _, f := range condition.Fields {
-				if !slices.ContainsFunc(s.Fields, func(g Field) bool { return g.Name == f.Name }) {
-					weaken(f.Schema)
-					s.Fields = append(s.Fields, Field{Name: f.Name, Presence: Optional, Schema: f.Schema})
+				if _, ok := fieldNamed(s, f.Name); !ok { // where it does not hold, anything may be there
+					s.Fields = append(s.Fields, f.besides(&Struct{Open: true}))
 				}
 			}
 		}
