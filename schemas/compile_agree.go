@@ -122,7 +122,7 @@ func (n *Node) names() (names []string) {
 func (c *compiler) agree(v cue.Value, n *Node, at *place) {
 	tries, unknown := 8, 0
 	if n.evaluated() {
-		tries, unknown = 60, 20
+		tries, unknown = 150, 20
 	}
 	value, how := disagreement(v, n, tries, unknown)
 	if how == "" {
