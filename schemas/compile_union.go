@@ -615,6 +615,10 @@ func mergedNodes(a, b *Node) *Node {
 	if a.Format == b.Format {
 		m.Format = a.Format
 	}
+	if a.Immutable != nil && b.Immutable != nil {
+		m.Immutable = a.Immutable
+	}
+	m.Embedded = a.Embedded && b.Embedded
 	switch {
 	case a.Struct != nil && b.Struct != nil:
 		m.Struct = mergedStructs(clonedStruct(a.Struct), clonedStruct(b.Struct))
@@ -626,6 +630,9 @@ func mergedNodes(a, b *Node) *Node {
 	switch {
 	case a.List != nil && b.List != nil:
 		m.List = &List{}
+		if a.List.Type == b.List.Type && slices.Equal(a.List.MapKeys, b.List.MapKeys) {
+			m.List.Type, m.List.MapKeys = a.List.Type, a.List.MapKeys
+		}
 		if a.List.Items != nil && b.List.Items != nil {
 			m.List.Items = mergedNodes(a.List.Items, b.List.Items)
 		}
