@@ -49,7 +49,7 @@ func (p *Program) Validate(obj map[string]any) field.ErrorList {
 	defer inspections.Put(v)
 	v.path = v.path[:0]
 	if p.root.logic != nil {
-		v.logic(p.root.logic, obj)
+		v.logic(p.root.logic, obj, p.root.node.Source)
 	}
 	v.parts(p.root, obj, true)
 	errs := v.errs
