@@ -105,6 +105,13 @@ func (c *compiler) reference(v cue.Value, x ast.Expr, op cue.Op, args []cue.Valu
 		c.refuse(at, x, "a reference that cannot be followed", "repeat the value in place of the reference")
 		return everything()
 	}
+	// CUE takes attributes of fields, not of what they refer to; nobody writes one to be ignored.
+	for _, a := range t.Attributes(cue.ValueAttr) {
+		if a.Name() == "k8s" || a.Name() == "stele" {
+			c.refuse(at, x, fmt.Sprintf("a reference to what has the attribute @%s(%s), which would have no effect here", a.Name(), a.Contents()),
+				"write the attribute at the field")
+		}
+	}
 	return c.follow(t, x, at)
 }
 

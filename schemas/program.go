@@ -38,7 +38,7 @@ func NewProgram(n *Node) (*Program, error) {
 	if root.object == nil {
 		root.object = &objectCheck{open: true}
 	}
-	return &Program{root: root, sensitive: n.HasSensitive(), frozen: newFrozen(n)}, nil
+	return &Program{root: root, sensitive: n.HasSensitive(), frozen: newFrozen(n, false)}, nil
 }
 
 // Validate returns every way in which the object violates the schema, in a
