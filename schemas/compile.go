@@ -298,6 +298,7 @@ func (c *compiler) node(v cue.Value, at *place) *Node {
 	}
 	n.Doc = docOf(v)
 	refused := len(c.diags) > before
+	written := v
 	if len(at.comparisons) > 0 && !at.vague {
 		rest, ok := c.remaining(v, at)
 		if !ok {
@@ -316,7 +317,7 @@ func (c *compiler) node(v cue.Value, at *place) *Node {
 	default:
 		c.union(n, v, s, at, refused)
 	}
-	c.attributes(n, v, at)
+	c.attributes(n, written, at)
 	if len(at.reasons) > 0 && len(c.diags) == before {
 		c.fallback(n, v, at)
 	}

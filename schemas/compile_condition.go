@@ -590,7 +590,7 @@ func (c *compiler) probeRelated() {
 		}
 		n := &Node{Kinds: StructKind, Struct: s}
 		if value, how := disagreement(claim.value, n, 150, 20); how != "" {
-			c.force(claim.at, "fields that depend on each other, of which CUE makes something else than they say, as for "+value+": "+how)
+			c.force(claim.at, "fields that depend on each other, of which CUE makes something else than they say, as for "+value)
 		}
 	}
 }

@@ -281,11 +281,11 @@ func (v *inspection) fault(c *check, x any, f fault, contradicted bool) {
 			source = c.node.Source
 		}
 	}
-	message := f.message
+	message, bad := f.message, shown(value)
 	if f.kind == conflicting && (v.secret > 0 || c0.node.HasSensitive()) {
-		message, value = "is not what the schema allows", nil // CUE's own text has values in it
+		message, bad = "is not what the schema allows", field.OmitValueType{} // CUE's own text has values in it
 	}
-	e := &field.Error{BadValue: shown(value), Detail: at(message, source)}
+	e := &field.Error{BadValue: bad, Detail: at(message, source)}
 	switch f.kind {
 	case incomplete:
 		e.Type, e.BadValue = field.ErrorTypeRequired, ""
