@@ -295,6 +295,11 @@ func (c *compiler) node(v cue.Value, at *place) *Node {
 		n.Source = s.source
 	}
 	n.Doc = docOf(v)
+	if at.parent != nil && at.parent.unclear(at.name) {
+		c.diags = c.diags[:before] // what v is without data is nothing to judge it by
+		c.attributes(n, v, at)
+		return n
+	}
 	refused := len(c.diags) > before
 	if len(at.comparisons) > 0 && !at.vague {
 		rest, ok := c.remaining(v, at)
@@ -501,7 +506,7 @@ func (c *compiler) structOf(v cue.Value, s shape, at *place) *Struct {
 	for _, p := range patterns {
 		c.pattern(result, v, p.key, p.value, len(patterns) == 1, at)
 	}
-	c.claims[result] = claim{value: v, parts: s.literals, at: at}
+	c.claims[result] = claim{value: v, parts: s.literals, at: at, order: len(c.claims)}
 	if why := c.relate(result, comparisons, v, at); why != "" {
 		c.leaveTo(at, at, nil, why)
 	} else if why := c.conditions(result, v, at); why != "" {

@@ -145,7 +145,9 @@ func outer(a, b *place) *place {
 // to the place, and returns the value that it is given there, as far as that can be told.
 func (p *place) declares(id *ast.Ident) (value ast.Node, ok bool) {
 	for _, lit := range p.literals {
-		if id.Scope != lit && !slices.ContainsFunc(declsOf(lit), func(d ast.Decl) bool { return holds(d, id.Node) }) {
+		if id.Scope != lit && !slices.ContainsFunc(declsOf(lit), func(d ast.Decl) bool {
+			return ast.Node(d) == id.Scope || holds(d, id.Node) // the first is a name for the key of a map
+		}) {
 			continue
 		}
 		for _, d := range declsOf(lit) {
@@ -250,8 +252,19 @@ func (c *compiler) fallback(n *Node, v cue.Value, at *place) {
 
 // selfContained writes v, whose node is n, as an expression that needs nothing from outside
 // itself, and makes sure that it means the same.
-func (c *compiler) selfContained(v cue.Value, n *Node) (string, error) {
-	w, err := c.written(c.own(v))
+func (c *compiler) selfContained(v cue.Value, n *Node) (text string, err error) {
+	// With definitions in place of the references to them, or else beside them: one may
+	// forget that they are closed, the other knows those of one package only.
+	if text, err = c.writtenAs(v, n); err != nil {
+		if other, otherErr := c.writtenAs(v, n, cue.Raw(), cue.InlineImports(false)); otherErr == nil {
+			return other, nil
+		}
+	}
+	return text, err
+}
+
+func (c *compiler) writtenAs(v cue.Value, n *Node, options ...cue.Option) (string, error) {
+	w, err := c.written(c.own(v), options...)
 	if err != nil {
 		return "", err
 	}
@@ -280,9 +293,9 @@ type writing struct {
 
 // written writes v out, with the definitions that the exporter leaves out because they
 // refer to themselves.
-func (c *compiler) written(v cue.Value) (*writing, error) {
+func (c *compiler) written(v cue.Value, options ...cue.Option) (*writing, error) {
 	w := &writing{}
-	if err := w.add(v, ""); err != nil {
+	if err := w.add(v, "", options...); err != nil {
 		return nil, err
 	}
 	for range maxNamed {
@@ -291,7 +304,7 @@ func (c *compiler) written(v cue.Value) (*writing, error) {
 		if !ok {
 			break
 		}
-		if err := w.add(of, name, cue.Raw()); err != nil {
+		if err := w.add(of, name, append(options, cue.Raw())...); err != nil {
 			return nil, err
 		}
 	}
@@ -373,26 +386,26 @@ func unresolved(text string) string {
 	return ""
 }
 
-// sameMeaning compares two values by what CUE makes of data that is near n. What is valid is
-// tried once more with a field too many in each of its structs.
+// sameMeaning compares two values by what CUE makes of data that is near n. What CUE makes of
+// what is valid is tried once more with a field too many in each of its structs.
 func sameMeaning(v, again cue.Value, n *Node, keys []string) error {
 	g := maker{rand.New(rand.NewPCG(3, 4)), 30, keys, 85}
-	valid := 0
+	var seen coverage
 	for i := range exportTries {
+		g.full = choose(i%4 < 2, 85, 0)
 		x := g.near(n)
 		if i%2 == 0 {
 			x = g.witness(n)
 		}
-		ok, err := sameVerdict(v, again, x)
+		whole, ok, err := sameVerdict(v, again, x)
 		if err != nil {
 			return err
 		}
-		if !ok || valid == maxValid {
+		if !ok || !seen.adds(whole) {
 			continue
 		}
-		valid++
-		for _, more := range withUnknown(x, append(keys, "unknown field")) {
-			if _, err := sameVerdict(v, again, more); err != nil {
+		for _, more := range withUnknown(whole, append(slices.Clip(keys), "unknown field")) {
+			if _, _, err := sameVerdict(v, again, more); err != nil {
 				return err
 			}
 		}
@@ -400,19 +413,59 @@ func sameMeaning(v, again cue.Value, n *Node, keys []string) error {
 	return nil
 }
 
-// maxValid is how many valid values are tried with a field too many.
-const maxValid = 8
+// A coverage is which structs there were in the valid values that were tried with a field too
+// many.
+type coverage struct {
+	tried int
+	paths map[string]bool
+}
 
-func sameVerdict(v, again cue.Value, x any) (valid bool, err error) {
+// maxValid is how many valid values are tried whatever they have; maxCovering, how many are if
+// they have a struct that none had before.
+const (
+	maxValid    = 4
+	maxCovering = 24
+)
+
+// adds reports whether x is worth trying, and counts it if so.
+func (c *coverage) adds(x any) bool {
+	before := len(c.paths)
+	if c.paths == nil {
+		c.paths = make(map[string]bool)
+	}
+	c.note(x, "")
+	if c.tried >= maxCovering || c.tried >= maxValid && len(c.paths) == before {
+		return false
+	}
+	c.tried++
+	return true
+}
+
+func (c *coverage) note(x any, path string) {
+	switch x := x.(type) {
+	case map[string]any:
+		c.paths[path] = true
+		for key, y := range x {
+			c.note(y, path+"\x00"+key)
+		}
+	case []any:
+		for _, y := range x {
+			c.note(y, path+"\x00")
+		}
+	}
+}
+
+// sameVerdict compares what two values make of x, and returns that if x is valid.
+func sameVerdict(v, again cue.Value, x any) (whole any, valid bool, err error) {
 	value, err := json.Marshal(x)
 	if err != nil {
-		return false, nil
+		return nil, false, nil
 	}
 	was, is := ask(v, value), ask(again, value)
 	if was.valid() != is.valid() || was.valid() && !reflect.DeepEqual(was.result, is.result) {
-		return false, fmt.Errorf("written out it says something else of %s", value)
+		return nil, false, fmt.Errorf("written out it says something else of %s", value)
 	}
-	return was.valid(), nil
+	return was.result, was.valid(), nil
 }
 
 // withUnknown returns x with one more field in one of its structs, in each way.
@@ -426,8 +479,8 @@ func withUnknown(x any, keys []string) (all []any) {
 				all = append(all, m)
 			}
 		}
-		for key, y := range x {
-			for _, more := range withUnknown(y, keys[len(keys)-1:]) {
+		for _, key := range slices.Sorted(maps.Keys(x)) {
+			for _, more := range withUnknown(x[key], keys[len(keys)-1:]) {
 				m := maps.Clone(x)
 				m[key] = more
 				all = append(all, m)
@@ -461,7 +514,7 @@ func (c *compiler) own(v cue.Value) cue.Value {
 	}
 	var mine []cue.Value
 	for _, a := range args {
-		if _, ok := c.sourceOf(a); ok {
+		if _, ok := c.sourceOf(a); ok || !a.Pos().IsValid() { // fields beside an embedding have no position
 			mine = append(mine, a)
 		}
 	}
@@ -487,20 +540,13 @@ func weaken(n *Node) {
 		weaken(n.List.Items)
 	}
 	if s := n.Struct; s != nil {
+		s.Fields = s.conditional()
 		for i := range s.Fields {
 			s.Fields[i].Presence = Optional
 			weaken(s.Fields[i].Schema)
 		}
 		for i := range s.Patterns {
 			weaken(s.Patterns[i].Value)
-		}
-		for _, condition := range s.Conditions {
-			for _, f := range condition.Fields {
-				if !slices.ContainsFunc(s.Fields, func(g Field) bool { return g.Name == f.Name }) {
-					weaken(f.Schema)
-					s.Fields = append(s.Fields, Field{Name: f.Name, Presence: Optional, Schema: f.Schema})
-				}
-			}
 		}
 		s.Open, s.Comparisons, s.Conditions = true, nil, nil
 	}

@@ -568,14 +568,7 @@ func (f Field) besides(other *Struct) Field {
 // clonedStruct returns a struct with the fields of s, and nothing that holds between them.
 func clonedStruct(s *Struct) *Struct {
 	m := *s
-	m.Fields = slices.Clone(s.Fields)
-	for _, condition := range s.Conditions {
-		for _, f := range condition.Fields {
-			if _, ok := fieldNamed(&m, f.Name); !ok {
-				m.Fields = append(m.Fields, Field{Name: f.Name, Presence: Optional, Schema: f.Schema})
-			}
-		}
-	}
+	m.Fields = s.conditional()
 	for i := range m.Fields {
 		if m.Fields[i].Presence == Regular {
 			m.Fields[i].Presence = Optional
@@ -583,6 +576,25 @@ func clonedStruct(s *Struct) *Struct {
 	}
 	m.Comparisons, m.Conditions = nil, nil
 	return &m
+}
+
+// conditional returns the fields of s and those that its conditions add. One of which more than
+// one of them speaks may be anything: what it is depends on which of the conditions hold.
+func (s *Struct) conditional() []Field {
+	fields := slices.Clone(s.Fields)
+	for _, condition := range s.Conditions {
+		for _, f := range condition.Fields {
+			i := slices.IndexFunc(fields, func(g Field) bool { return g.Name == f.Name })
+			if i < 0 {
+				fields = append(fields, Field{Name: f.Name, Presence: Optional, Schema: f.Schema})
+				continue
+			}
+			g := fields[i].Schema
+			fields[i].Presence = Optional
+			fields[i].Schema = &Node{Kinds: AnyKind, Sensitive: g.HasSensitive() || f.Schema.HasSensitive(), Doc: g.Doc, Source: g.Source}
+		}
+	}
+	return fields
 }
 
 func fieldNamed(s *Struct, name string) (Field, bool) {

@@ -62,6 +62,7 @@ var dependent = []refusal{
 	},
 	{
 		name: "another field by way of a hidden field that a default names",
+		left: true,
 		schema: `
 #schema: spec: {
 	a: *1 | int
@@ -112,6 +113,7 @@ var dependent = []refusal{
 	},
 	{
 		name: "the key of a map",
+		left: true,
 		schema: `
 #schema: spec: [K=string]: {name: K} // <-
 `,

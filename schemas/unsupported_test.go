@@ -280,6 +280,7 @@ import "list"
 	},
 	{
 		name: "patterns in parts",
+		left: true,
 		schema: `
 #a: [=~"^a"]: int
 #b: [=~"^ab"]: int
