@@ -95,6 +95,23 @@ var agreements = []struct{ name, schema, objects string }{
 {"spec": {"type": "external", "port": 1}}`,
 	},
 	{
+		name: "a map that knows its keys",
+		schema: `spec: [K=string]: {name: K, host: "\(K).svc", port: *80 | int}`,
+		objects: `{"spec": {"a": {}}}
+{"spec": {"a": {"name": "a", "port": 1}}}
+{"spec": {"a": {"name": "b"}}}
+{"spec": {"a": {"unknown": 1}}}`,
+	},
+	{
+		name: "an alternative that needs what it is an alternative of",
+		schema: `spec: #Expr
+#Expr: {op!: "and", of!: [...#Expr]} | {op!: "not", arg!: #Expr} | {op!: "eq", field!: string}`,
+		objects: `{"spec": {"op": "eq", "field": "a"}}
+{"spec": {"op": "not", "arg": {"op": "eq", "field": "a"}}}
+{"spec": {"op": "and", "of": [{"op": "not", "arg": {"op": "eq", "field": "a"}}]}}
+{"spec": {"op": "and", "of": [{"op": "not", "arg": {"op": "no"}}]}}`,
+	},
+	{
 		name: "one of the names in a list",
 		schema: `spec: {
 	pools!: [...{name!: string}]

@@ -309,7 +309,7 @@ func (c *compiler) node(v cue.Value, at *place) *Node {
 		v = rest
 	}
 	switch {
-	case at.vague:
+	case at.vague, at.recursive && s.split: // CUE has dropped the alternatives that need themselves
 		c.vague(n, v, s, at)
 	case len(at.pending) > 0 && s.kinds == cue.StructKind && !isError(v):
 		// Without data CUE may not know yet whether it is one.

@@ -269,7 +269,7 @@ func (c *compiler) writtenAs(v cue.Value, n *Node, options ...cue.Option) (strin
 		return "", err
 	}
 	// What is written out forgets that a struct is closed if it has fields that depend on data.
-	texts := []string{w.imports + "_#closed\n_#closed: " + w.body, w.imports + w.body}
+	texts := []string{w.imports + "_#closed\n_#closed: " + w.body + w.definitions, w.text()}
 	if n.Kinds != StructKind {
 		slices.Reverse(texts)
 	}
@@ -288,8 +288,11 @@ func (c *compiler) writtenAs(v cue.Value, n *Node, options ...cue.Option) (strin
 // A writing is a value that was written out.
 type writing struct {
 	imports, body string
+	definitions   string   // beside it
 	keys          []string // names of the fields that occur in it
 }
+
+func (w *writing) text() string { return w.imports + w.body + w.definitions }
 
 // written writes v out, with the definitions that the exporter leaves out because they
 // refer to themselves.
@@ -299,7 +302,7 @@ func (c *compiler) written(v cue.Value, options ...cue.Option) (*writing, error)
 		return nil, err
 	}
 	for range maxNamed {
-		name := unresolved(w.imports + w.body)
+		name := unresolved(w.text())
 		of, ok := c.named[name]
 		if !ok {
 			break
@@ -308,7 +311,7 @@ func (c *compiler) written(v cue.Value, options ...cue.Option) (*writing, error)
 			return nil, err
 		}
 	}
-	if size := len(w.imports) + len(w.body); size > maxFallback {
+	if size := len(w.text()); size > maxFallback {
 		return nil, fmt.Errorf("it is %d bytes long, the limit is %d", size, maxFallback)
 	}
 	return w, nil
@@ -355,7 +358,7 @@ func (w *writing) add(v cue.Value, name string, options ...cue.Option) error {
 	if name == "" {
 		w.body = string(text)
 	} else {
-		w.body = fmt.Sprintf("{%s\n%s: %s\n}", w.body, name, text)
+		w.definitions += fmt.Sprintf("\n%s: %s", name, text)
 	}
 	return nil
 }
@@ -398,6 +401,9 @@ func sameMeaning(v, again cue.Value, n *Node, keys []string) error {
 			x = g.witness(n)
 		}
 		whole, ok, err := sameVerdict(v, again, x)
+		if err == nil && !ok && i%3 == 0 && repair(again, x) {
+			whole, ok, err = sameVerdict(v, again, x)
+		}
 		if err != nil {
 			return err
 		}
@@ -453,6 +459,31 @@ func (c *coverage) note(x any, path string) {
 			c.note(y, path+"\x00")
 		}
 	}
+}
+
+// repair removes from x what v finds fault with, and reports whether anything was removed: what
+// fields have to be of each other, random data never is.
+func repair(v cue.Value, x any) (changed bool) {
+	var p preparation
+	for range maxPrunings {
+		value, err := json.Marshal(x)
+		if err != nil {
+			return changed
+		}
+		removed := false
+		for _, f := range ask(v, value).faults {
+			for n := len(f.path); n > 0 && f.kind != incomplete; n-- {
+				if p.remove(x, f.path[:n]) {
+					removed, changed = true, true
+					break
+				}
+			}
+		}
+		if !removed {
+			break
+		}
+	}
+	return changed
 }
 
 // sameVerdict compares what two values make of x, and returns that if x is valid.
