@@ -95,7 +95,7 @@ var agreements = []struct{ name, schema, objects string }{
 {"spec": {"type": "external", "port": 1}}`,
 	},
 	{
-		name: "a map that knows its keys",
+		name:   "a map that knows its keys",
 		schema: `spec: [K=string]: {name: K, host: "\(K).svc", port: *80 | int}`,
 		objects: `{"spec": {"a": {}}}
 {"spec": {"a": {"name": "a", "port": 1}}}

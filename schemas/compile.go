@@ -301,6 +301,7 @@ func (c *compiler) node(v cue.Value, at *place) *Node {
 		return n
 	}
 	refused := len(c.diags) > before
+	whole := v
 	if len(at.comparisons) > 0 && !at.vague {
 		rest, ok := c.remaining(v, at)
 		if !ok {
@@ -319,7 +320,7 @@ func (c *compiler) node(v cue.Value, at *place) *Node {
 	default:
 		c.union(n, v, s, at, refused)
 	}
-	c.attributes(n, v, at)
+	c.attributes(n, whole, at)
 	if len(at.reasons) > 0 && len(c.diags) == before {
 		c.fallback(n, v, at)
 	}

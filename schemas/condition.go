@@ -263,9 +263,18 @@ func (v *inspection) compare(o *objectCheck, m map[string]any) {
 			v.fail(&field.Error{Type: field.ErrorTypeRequired, BadValue: "", Detail: at("is needed, for "+c.form.Field+" must be "+c.phrase(), c.form.Source)})
 			v.pop()
 		case isNumber(x) && isNumber(y) && !compares(c.form.Op, x, y):
+			detail := "must be " + c.phrase()
+			if !c.other.check.node.Sensitive {
+				detail += fmt.Sprintf(", which is %v", y)
+			}
+			secret := v.secret
+			if c.field.check.node.Sensitive {
+				v.secret++
+			}
 			v.push(step{name: c.form.Field})
-			v.invalid(x, fmt.Sprintf("must be %s, which is %v", c.phrase(), y), c.form.Source)
+			v.invalid(x, detail, c.form.Source)
 			v.pop()
+			v.secret = secret
 		}
 	}
 }

@@ -248,8 +248,13 @@ func (v *inspection) fault(c *check, x any, f fault, contradicted bool) {
 		}
 	}
 	message := f.message
-	if f.kind == conflicting && (v.secret > 0 || c0.node.HasSensitive()) {
-		message, value = "is not what the schema allows", nil // CUE's own text has values in it
+	if v.secret > 0 || c0.node.HasSensitive() { // CUE's own text has values in it
+		switch f.kind {
+		case conflicting:
+			message, value = "is not what the schema allows", nil
+		case incomplete:
+			message = "something is missing"
+		}
 	}
 	e := &field.Error{BadValue: shown(value), Detail: at(message, source)}
 	switch f.kind {
