@@ -282,8 +282,13 @@ func (v *inspection) fault(c *check, x any, f fault, contradicted bool) {
 		}
 	}
 	message, bad := f.message, shown(value)
-	if f.kind == conflicting && (v.secret > 0 || c0.node.HasSensitive()) {
-		message, bad = "is not what the schema allows", field.OmitValueType{} // CUE's own text has values in it
+	if v.secret > 0 || c0.node.HasSensitive() { // CUE's own text has values in it
+		switch f.kind {
+		case conflicting:
+			message, bad = "is not what the schema allows", field.OmitValueType{}
+		case incomplete:
+			message = "something is missing"
+		}
 	}
 	e := &field.Error{BadValue: bad, Detail: at(message, source)}
 	switch f.kind {
