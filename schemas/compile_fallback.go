@@ -238,7 +238,7 @@ func (c *compiler) fallback(n *Node, v cue.Value, at *place) {
 	switch {
 	case err == nil:
 		weaken(n)
-		n.Fallback = &Fallback{CUE: text, Reason: first.message, Source: first.source}
+		n.Fallback = newFallback(text, first.message, first.source)
 	case at.parent == nil:
 		c.diags = append(c.diags, Diagnostic{Pos: first.source, Path: at.path, Message: first.message,
 			Hint: fmt.Sprintf("only CUE itself can check that, and it cannot be evaluated apart from the rest: %v", err)})

@@ -15,7 +15,8 @@ import (
 const maxDepth = 64
 
 // A Program checks and completes objects of one kind. It is immutable; any
-// number of goroutines may use it, each with an object of its own.
+// number of goroutines may use it, each with an object of its own. What the form
+// cannot say it has an [Evaluator] check.
 //
 // Objects are decoded JSON as sigs.k8s.io/json makes it: nil, bool, int64,
 // float64, string, []any and map[string]any.
@@ -24,9 +25,14 @@ type Program struct {
 }
 
 // NewProgram compiles a form. It fails if the form is not one that a compiler
-// would make: too deep, a bad pattern, a default that its own node refuses.
-func NewProgram(n *Node) (*Program, error) {
-	root, err := newCheck(n, 0)
+// would make: too deep, a bad pattern, a default that its own node refuses. CUE is
+// not asked anything: what the form says of its fallbacks is believed.
+func NewProgram(n *Node, options ...Option) (*Program, error) {
+	o := &asking{}
+	for _, option := range options {
+		option(o)
+	}
+	root, err := o.newCheck(n, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -161,11 +167,14 @@ type patternCheck struct {
 	value *check
 }
 
-func newCheck(n *Node, depth int) (*check, error) {
+// newCheck makes a check whose fallbacks are evaluated in this process.
+func newCheck(n *Node, depth int) (*check, error) { return new(asking).newCheck(n, depth) }
+
+func (b building) check(n *Node) (*check, error) {
 	if n == nil {
 		return nil, errors.New("schemas: a form with a missing node")
 	}
-	if depth > maxDepth {
+	if b.depth > maxDepth {
 		return nil, fmt.Errorf("schemas: a form deeper than %d levels", maxDepth)
 	}
 	if n.Kinds == 0 {
@@ -180,30 +189,30 @@ func newCheck(n *Node, depth int) (*check, error) {
 	c.format = formatOf(n)
 	c.fillsNull = choose(n.Plain, n.DropNull, !n.Kinds.Has(NullKind))
 	if n.List != nil {
-		if err := c.addList(n.List, depth); err != nil {
+		if err := c.addList(n.List, b); err != nil {
 			return nil, err
 		}
 	}
 	if n.Struct != nil {
-		if err := c.addStruct(n.Struct, depth); err != nil {
+		if err := c.addStruct(n.Struct, b); err != nil {
 			return nil, err
 		}
 	}
 	if n.Union != nil {
-		if err := c.addUnion(n.Union, depth); err != nil {
+		if err := c.addUnion(n.Union, b); err != nil {
 			return nil, err
 		}
 	}
 	if n.Fallback != nil {
 		var err error
-		if c.fallbackCheck, err = newFallbackCheck(n.Fallback); err != nil {
+		if c.fallbackCheck, err = b.fallback(n.Fallback); err != nil {
 			return nil, err
 		}
 		c.acts = true
 	}
 	if n.Logic != nil {
 		var err error
-		if c.logic, err = newLogic(n.Logic, depth); err != nil {
+		if c.logic, err = newLogic(n.Logic, b); err != nil {
 			return nil, err
 		}
 	}
@@ -239,7 +248,7 @@ func (c *check) addDefault(text []byte) error {
 	return nil
 }
 
-func (c *check) addList(l *List, depth int) error {
+func (c *check) addList(l *List, b building) error {
 	c.list = &listCheck{max: -1, unique: l.Unique}
 	if l.MinItems != nil {
 		c.list.min = l.MinItems.Count
@@ -261,7 +270,7 @@ func (c *check) addList(l *List, depth int) error {
 	if l.Items == nil {
 		return nil
 	}
-	items, err := newCheck(l.Items, depth+1)
+	items, err := b.below().check(l.Items)
 	if err != nil {
 		return err
 	}
@@ -273,7 +282,7 @@ func (c *check) addList(l *List, depth int) error {
 	return nil
 }
 
-func (c *check) addStruct(s *Struct, depth int) error {
+func (c *check) addStruct(s *Struct, b building) error {
 	o := &objectCheck{open: s.Open, max: -1, index: make(map[string]int, len(s.Fields))}
 	c.object = o
 	if s.MinFields != nil {
@@ -283,7 +292,7 @@ func (c *check) addStruct(s *Struct, depth int) error {
 		o.max = s.MaxFields.Count
 	}
 	for i, f := range s.Fields {
-		fc, err := newFieldCheck(f, depth)
+		fc, err := b.field(f)
 		if err != nil {
 			return err
 		}
@@ -294,7 +303,7 @@ func (c *check) addStruct(s *Struct, depth int) error {
 		o.fields = append(o.fields, fc)
 		c.acts = c.acts || fc.check.acts || fc.fills || fc.check.node.DropNull
 	}
-	if err := o.addRelations(s, depth); err != nil {
+	if err := o.addRelations(s, b); err != nil {
 		return err
 	}
 	for i := range o.conditions {
@@ -303,11 +312,11 @@ func (c *check) addStruct(s *Struct, depth int) error {
 		}
 	}
 	for _, p := range s.Patterns {
-		key, err := newCheck(p.Key, depth+1)
+		key, err := b.below().check(p.Key)
 		if err != nil {
 			return err
 		}
-		value, err := newCheck(p.Value, depth+1)
+		value, err := b.below().check(p.Value)
 		if err != nil {
 			return err
 		}
@@ -323,8 +332,8 @@ func (c *check) addStruct(s *Struct, depth int) error {
 	return nil
 }
 
-func newFieldCheck(f Field, depth int) (fieldCheck, error) {
-	child, err := newCheck(f.Schema, depth+1)
+func (b building) field(f Field) (fieldCheck, error) {
+	child, err := b.below().check(f.Schema)
 	if err != nil {
 		return fieldCheck{}, fmt.Errorf("%w (field %q)", err, f.Name)
 	}
@@ -343,9 +352,9 @@ func (c *check) absent() (any, bool) {
 	}
 	switch {
 	case c.fallbackCheck != nil:
-		return c.fallbackCheck.absent()
+		return c.fallbackCheck.absent, c.fallbackCheck.fills
 	case c.union != nil && c.union.ambiguous != nil:
-		return c.union.ambiguous.fallbackCheck.absent()
+		return c.union.ambiguous.fallbackCheck.absent, c.union.ambiguous.fallbackCheck.fills
 	case c.kinds != StructKind || c.object == nil || c.union != nil:
 		return nil, false
 	}

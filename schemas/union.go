@@ -18,14 +18,14 @@ type unionCheck struct {
 	ambiguous *check // nil, or what asks CUE
 }
 
-func (c *check) addUnion(u *Union, depth int) error {
+func (c *check) addUnion(u *Union, b building) error {
 	if len(u.Arms) < 2 || c.object == nil {
 		return fmt.Errorf("schemas: a union of %d structs", len(u.Arms))
 	}
 	c.union = &unionCheck{form: u}
 	for i := range u.Arms {
 		a := &u.Arms[i]
-		arm, err := newCheck(&Node{Kinds: StructKind, Struct: a.Struct, Source: a.Source}, depth)
+		arm, err := b.check(&Node{Kinds: StructKind, Struct: a.Struct, Source: a.Source})
 		if err != nil {
 			return err
 		}
@@ -41,7 +41,7 @@ func (c *check) addUnion(u *Union, depth int) error {
 		c.acts = c.acts || arm.acts
 	}
 	if u.Ambiguous != nil {
-		ask, err := newFallbackCheck(u.Ambiguous)
+		ask, err := b.fallback(u.Ambiguous)
 		if err != nil {
 			return err
 		}
