@@ -33,6 +33,7 @@ func TestWhoMayDoWhat(t *testing.T) {
 		{editor, "GET", widgetsPath, "", 200, ""},
 		{editor, "GET", "/apis", "", 200, ""},
 		{editor, "GET", "/openapi/v3", "", 200, ""},
+		{editor, "GET", "/openapi/v2", "", 200, ""},
 		{editor, "GET", "/version", "", 200, ""},
 		{editor, "POST", widgetsPath, widget("b", 1), 201, ""},
 		{editor, "PATCH", widgetsPath + "/a", "{}", 200, ""},

@@ -273,7 +273,7 @@ func (p *Pipeline) event(r *Request, w *write) *eventlog.Event {
 
 // classOf says how an object's content is to be kept.
 func classOf(r *Request) *logpb.Class {
-	if r.key.Group == "" && r.key.Resource == "secrets" {
+	if r.key.Group == "" && r.key.Resource == "secrets" || r.kind != nil && r.kind.Program.Sensitive() {
 		return &logpb.Class{Sensitive: true}
 	}
 	return nil

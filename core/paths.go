@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -34,13 +35,13 @@ func (p *Pipeline) answerPath(r *Request) error {
 		r.sent = true
 		p.metrics.handler.ServeHTTP(r.w, r.http)
 		return nil
-	case path == "/openapi/v3" || strings.HasPrefix(path, "/openapi/v3/"):
+	case path == "/openapi/v2" || path == "/openapi/v3" || strings.HasPrefix(path, "/openapi/v3/"):
 		r.sent = true
 		p.surfaceOf(r).openapi.ServeHTTP(r.w, r.http)
 		return nil
 	case path == "/" || path == "":
 		return p.answerJSON(r, http.StatusOK, map[string][]string{"paths": {
-			"/api", "/apis", "/healthz", "/livez", "/metrics", "/openapi/v3", "/readyz", "/version"}})
+			"/api", "/apis", "/healthz", "/livez", "/metrics", "/openapi/v2", "/openapi/v3", "/readyz", "/version"}})
 	}
 	return p.answerDiscovery(r)
 }
@@ -55,7 +56,7 @@ func (p *Pipeline) answerDiscovery(r *Request) error {
 		return status.NotServed(r.info.Verb, r.resource())
 	}
 	h := r.w.Header()
-	h.Set("Vary", "Accept")
+	h.Set("Vary", "Accept, Accept-Encoding")
 	h.Set("ETag", doc.ETag)
 	if doc.Fresh(r.http) {
 		r.sent = true
@@ -64,6 +65,17 @@ func (p *Pipeline) answerDiscovery(r *Request) error {
 	}
 	if aggregated && f.MediaType == negotiate.JSON {
 		f.MediaType = doc.ContentType
+	}
+	if compressed := doc.Compressed(); compressed != nil && f.MediaType != negotiate.YAML && !f.Pretty && negotiate.Gzip(r.http) {
+		h.Set("Content-Encoding", "gzip")
+		p.writeHeader(r, f.MediaType)
+		h.Set("Content-Length", strconv.Itoa(len(compressed)))
+		r.w.WriteHeader(http.StatusOK)
+		r.sent = true
+		if r.http.Method != http.MethodHead {
+			_, _ = r.w.Write(compressed) // who is gone needs no answer
+		}
+		return nil
 	}
 	return p.writeBody(r, f, http.StatusOK, doc.Body)
 }
@@ -82,10 +94,20 @@ func (p *Pipeline) surfaceOf(r *Request) *surface {
 	if s := p.surface.Load(); s != nil && s.policy == r.tip.Policy {
 		return s
 	}
+	p.surfaceMu.Lock()
+	defer p.surfaceMu.Unlock()
+	before := p.surface.Load()
+	if before != nil && before.policy == r.tip.Policy {
+		return before
+	}
+	var documents *openapi.Service
+	if before != nil {
+		documents = before.openapi
+	}
 	s := &surface{
 		policy:    r.tip.Policy,
 		discovery: discovery.New(slices.Concat(discovery.FromPolicy(r.tip.Policy), []discovery.Resource{activation.Resource(), explain.Resource(), changes.Resource()}, reviews.Resources(), renderedResources())),
-		openapi:   openapi.New(r.tip.Policy, p.version.GitVersion, renderedVersions()...),
+		openapi:   openapi.New(r.tip.Policy, p.version.GitVersion, documents, renderedVersions()...),
 	}
 	p.surface.Store(s)
 	return s

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/http"
 	"runtime/debug"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -149,6 +150,7 @@ type Pipeline struct {
 	requestInfo   *request.RequestInfoFactory
 	metrics       *metrics
 	surface       atomic.Pointer[surface]
+	surfaceMu     sync.Mutex // held to make another
 	notReady      atomic.Bool
 	draining      chan struct{}
 	drained       atomic.Bool

@@ -30,7 +30,12 @@ func (p *Pipeline) schema(ctx context.Context, r *Request) error {
 	} else {
 		errs = metadata.ValidateUpdate(o.meta, r.oldMeta, kind.Namespaced, names)
 	}
-	found := r.kind.Program.Validate(o.content)
+	var found field.ErrorList
+	if r.oldMeta == nil || kind.Builtin { // of which upstream excuses nothing
+		found = r.kind.Program.Validate(o.content)
+	} else {
+		found = r.kind.Program.ValidateUpdate(o.content, r.oldContent)
+	}
 	if kind.Builtin {
 		if len(found) > 0 {
 			if err := r.typeError(); err != nil {

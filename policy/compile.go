@@ -7,6 +7,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"time"
 
 	"cuelang.org/go/cue"
 	"cuelang.org/go/cue/build"
@@ -182,6 +183,7 @@ func (c *compiler) bundle(v cue.Value) *Form {
 		c.globs(t)
 		for id, k := range c.fields(t, "kinds") {
 			if kind, ok := c.kind(id, k); ok {
+				c.leftToCUE(&kind)
 				c.schemaRules(&kind)
 				f.Kinds = append(f.Kinds, kind)
 			}
@@ -224,6 +226,21 @@ func (c *compiler) bundle(v cue.Value) *Form {
 	c.crosscheck(v, f)
 	c.replaceable(f)
 	return f
+}
+
+// leftToCUE warns of what only CUE itself can check, which takes its time in each write.
+func (c *compiler) leftToCUE(k *schemas.Kind) {
+	for i := range k.Versions {
+		for _, f := range k.Versions[i].Schema.Fallbacks() {
+			what := f.Path
+			if what == "" {
+				what = "the object"
+			}
+			c.warnings = append(c.warnings, schemas.Diagnostic{Pos: f.Source, Path: k.Resource() + " " + k.Versions[i].Name,
+				Message: fmt.Sprintf("%s: only CUE itself can check %s, which took %v for the worst of some examples", f.Reason, what, f.Cost().Round(time.Microsecond)),
+			})
+		}
+	}
 }
 
 // notYet refuses what stands in a part of the format that is not enforced.

@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/structured-merge-diff/v6/typed"
 	"stele.dev/stele/schemas"
 	"stele.dev/stele/schemas/celtype"
 )
@@ -40,6 +42,9 @@ type Version struct {
 	object    *celtype.Type // of its objects, in CEL
 	rules     []*schemaRule
 	admission map[admissionKey][]matchedRule
+
+	mergeOnce sync.Once
+	merge     typed.ParseableType
 }
 
 // New loads a policy from the bytes of its form. It fails if this program makes of the
@@ -148,6 +153,13 @@ func (k *Kind) SelectableFields() []string {
 // GroupVersionResource names the version's resource.
 func (v *Version) GroupVersionResource() schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: v.Kind.Group, Version: v.Name, Resource: v.Kind.Plural}
+}
+
+// MergeType is the type of the version's objects for server-side apply. It is made when it is
+// first asked for.
+func (v *Version) MergeType() typed.ParseableType {
+	v.mergeOnce.Do(func() { v.merge = v.Program.MergeType() })
+	return v.merge
 }
 
 // GroupVersionKind names the version's kind.

@@ -101,15 +101,32 @@ func (p rulePath) in(k *schemas.Kind, v *schemas.Version) (t *celtype.Type, item
 	return celtype.Of(name+"."+p.String(), n), items, nil
 }
 
+// sensitive reports whether the path leads into a secret.
+func (p rulePath) sensitive(n *schemas.Node) bool {
+	for _, step := range p {
+		switch {
+		case n == nil || n.Sensitive:
+		case !step.each:
+			n = fieldOf(n, step.name)
+		case n.List != nil:
+			n = n.List.Items
+		case n.Struct != nil && len(n.Struct.Patterns) == 1:
+			n = n.Struct.Patterns[0].Value
+		}
+	}
+	return n != nil && n.Sensitive
+}
+
 func fieldOf(n *schemas.Node, name string) *schemas.Node {
 	if n == nil || n.Struct == nil {
 		return nil
 	}
-	i := slices.IndexFunc(n.Struct.Fields, func(f schemas.Field) bool { return f.Name == name })
+	fields := n.Struct.AllFields()
+	i := slices.IndexFunc(fields, func(f schemas.Field) bool { return f.Name == name })
 	if i < 0 {
 		return nil
 	}
-	return n.Struct.Fields[i].Schema
+	return fields[i].Schema
 }
 
 // unknown is the first field of the path that the schema does not have, and those it has
@@ -161,6 +178,7 @@ type schemaRule struct {
 	program *expr.Program
 	message *expr.Program
 	field   []string // from what the path leads to, to what errors name
+	secret  bool     // what it is about is not shown
 }
 
 func newSchemaRules(k *schemas.Kind, v *schemas.Version) (rules []*schemaRule, err error) {
@@ -173,6 +191,7 @@ func newSchemaRules(k *schemas.Kind, v *schemas.Version) (rules []*schemaRule, e
 			return nil, err
 		}
 		r.field = fieldSteps(r.FieldPath)
+		r.secret = r.path.sensitive(v.Schema)
 		if r.program, err = expr.Load(r.Checked, r.Rule.Rule); err != nil {
 			return nil, err
 		}
@@ -338,6 +357,9 @@ func (e *ruleEvaluation) check(r *schemaRule, at *field.Path, value, before any,
 	shown := value
 	switch value.(type) {
 	case map[string]any, []any:
+		shown = field.OmitValueType{}
+	}
+	if r.secret {
 		shown = field.OmitValueType{}
 	}
 	detail += r.suffix()

@@ -257,6 +257,9 @@ func (c *compiler) member(v cue.Value, x ast.Expr, name string, at *place) shape
 	case isConstant(v):
 		return shapeOf(v.Kind())
 	}
+	if _, ok := formRules[name]; ok {
+		return shapeOf(v.IncompleteKind())
+	}
 	c.leave(at, x, fmt.Sprintf("the builtin %s", name), "")
 	return everything()
 }
@@ -286,6 +289,10 @@ func (c *compiler) call(v cue.Value, x *ast.CallExpr, args []cue.Value, at *plac
 	}
 	args = args[1:]
 	switch name {
+	case "time.Time", "time.Duration", "net.IP", "net.IPv4", "net.IPv6", "net.IPCIDR", "net.FQDN", "net.URL", "net.AbsURL":
+		if len(args) == 0 {
+			return shapeOf(v.IncompleteKind())
+		}
 	case "strings.MinRunes", "strings.MaxRunes":
 		for _, a := range args {
 			c.constant(a, x, at)

@@ -427,6 +427,10 @@ func (c *compiler) bound(s *Scalar, v cue.Value, op cue.Op, operand cue.Value, a
 
 func (c *compiler) validator(s *Scalar, v cue.Value, args []cue.Value, at *place) {
 	name := fmt.Sprint(args[0])
+	if _, ok := formRules[strings.TrimSuffix(name, "()")]; ok && len(args) == 1 {
+		s.Forms = append(s.Forms, Form{Name: strings.TrimSuffix(name, "()"), Source: c.position(v.Source(), at)})
+		return
+	}
 	if name != "strings.MinRunes" && name != "strings.MaxRunes" || len(args) != 2 {
 		c.leaveTo(at, at, v.Source(), fmt.Sprintf("the builtin %s", strings.TrimSuffix(name, "()")))
 		return

@@ -11,35 +11,60 @@
 //
 // The form between the two halves, [Node] and [Kind], is plain data: it can be
 // written as JSON, hashed, stored, and run again by a binary that does not
-// contain the CUE of the day. Only the files named compile*.go import CUE.
+// contain the CUE of the day. Only the files named compile*.go import CUE, and
+// fallback.go, which asks it at run time about what the form cannot say.
 //
 // # What the package promises
 //
 //   - S1. A value that the program accepts, CUE accepts; a value that CUE
-//     accepts, the program accepts. What the compiler cannot prove it
-//     understands it refuses, with the line it stands on. Nothing is widened in
-//     silence.
+//     accepts, the program accepts, and completes as CUE does. What the compiler
+//     cannot prove it understands it leaves to CUE itself, on the smallest part
+//     of the object, or refuses, with the line it stands on. Nothing is widened
+//     in silence.
 //   - S2. The form is a function of the CUE value: same source, same bytes.
 //   - S3. A program is immutable. Prepare and Validate may be called from any
 //     number of goroutines, each with an object of its own.
 //   - S4. Every message names the line of the policy that made it.
 //
-// There are three deliberate exceptions to S1, all because objects arrive as
-// decoded JSON: 12.0 is accepted where an integer is wanted (Prepare makes it
-// 12); an integer that does not fit in 64 bits is refused; and a null counts as
-// absent where the field cannot be null and has a default.
+// There are deliberate exceptions to S1. Objects arrive as decoded JSON: 12.0 is
+// accepted where an integer is wanted (Prepare makes it 12); an integer that does
+// not fit in 64 bits is refused; and a null counts as absent where the field
+// cannot be null and has a default. Attributes narrow what CUE says, as
+// Kubernetes does: formats, sets and maps in lists, what is immutable. And a
+// struct is a struct: CUE lets a scalar pass for one that has nothing but optional
+// fields and conditions.
 //
 // # How the compiler reads CUE
 //
 // Meaning is taken from what CUE has evaluated: the normal form of each value,
 // the merged fields of each struct, the default of the whole field. Syntax is
 // read only to prove that this meaning cannot depend on the data: every
-// expression that contributed to a value is visited, and a reference to a data
-// field, a comprehension or a call over data is refused (compile_survey.go).
+// expression that contributed to a value is visited (compile_survey.go).
 // Which fields a struct is closed to is not derived at all but asked: an example
 // object that has every known field, and one unknown field per struct, is
 // unified with the schema and CUE's answers are compared with what the walk
 // concluded (compile_probe.go).
+//
+// # Parts that depend on each other
+//
+// Alternatives that are structs become a [Union]: as in CUE, an arm is out if what
+// is there contradicts it, and one must be left. A bound that is a sibling
+// (max: >min) becomes a [Comparison], fields under an `if` over siblings a
+// [Condition]; what they add is seen in variants of the struct in which the
+// siblings have values (compile_condition.go).
+//
+// Everything else that depends on data becomes a [Fallback]: the smallest part of
+// the object that holds all it refers to, written out as an expression that needs
+// nothing from outside itself (compile_fallback.go). The rest of such a node is
+// weakened to what holds whatever the data. CUE forgets things when it writes a
+// value out, and judges some values otherwise by themselves than in their place;
+// so the expression is compared with the original, and in the end the whole
+// schema with what CUE makes of it, for values near valid (compile_agree.go). Where
+// they differ, the part around it is left to CUE; a difference that remains is an
+// error.
+//
+// CUE can be neither interrupted nor bounded: evaluations have a deadline, fail
+// closed, and are few at a time (fallback.go).
 //
 // # Presence
 //

@@ -109,7 +109,7 @@ func (v *inspection) fallback(c *check, x any) {
 
 // fault reports what CUE says, at its path, with the line of the field if that is known.
 func (v *inspection) fault(c *check, x any, f Fault, contradicted bool) {
-	depth, source := len(v.path), c.fallbackCheck.form.Source
+	c0, depth, source := c, len(v.path), c.fallbackCheck.form.Source
 	defer func() { v.path = v.path[:depth] }()
 	var value any = x
 	for _, label := range f.Path {
@@ -136,7 +136,11 @@ func (v *inspection) fault(c *check, x any, f Fault, contradicted bool) {
 			source = c.node.Source
 		}
 	}
-	e := &field.Error{BadValue: shown(value), Detail: at(f.Message, source)}
+	message := f.Message
+	if f.Kind == Conflicting && (v.secret > 0 || c0.node.HasSensitive()) {
+		message, value = "is not what the schema allows", nil // CUE's own text has values in it
+	}
+	e := &field.Error{BadValue: shown(value), Detail: at(message, source)}
 	switch f.Kind {
 	case Incomplete:
 		e.Type, e.BadValue = field.ErrorTypeRequired, ""
@@ -301,7 +305,7 @@ func complete(x, whole any) (any, bool) {
 func (n *Node) Fallbacks() (found []FallbackAt) {
 	n.visit("", func(path string, n *Node) {
 		if n.Fallback != nil {
-			found = append(found, FallbackAt{path, n.Fallback})
+			found = append(found, FallbackAt{path, n.Fallback, n})
 		}
 	})
 	return found
@@ -311,6 +315,7 @@ func (n *Node) Fallbacks() (found []FallbackAt) {
 type FallbackAt struct {
 	Path string // spec.ports[]
 	*Fallback
+	node *Node
 }
 
 // visit calls each for n and everything below it.

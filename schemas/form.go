@@ -216,7 +216,14 @@ type Node struct {
 const (
 	FormatByte     = "byte"      // base64, standard alphabet, padded
 	FormatDateTime = "date-time" // RFC 3339
+	FormatQuantity = "quantity"  // of resources, as Kubernetes writes it: 1500m, 2Gi
 )
+
+// HasSensitive reports whether the value, or a part of it, is a secret.
+func (n *Node) HasSensitive() (found bool) {
+	n.visit("", func(_ string, n *Node) { found = found || n.Sensitive })
+	return found
+}
 
 // A Scalar is a conjunction of rules. Numeric rules apply to numbers and textual
 // ones to strings; Enum and Not apply to all of Kinds.

@@ -91,7 +91,7 @@ func (g *grammar) related(depth int) term {
 			`k =~ "^a"`, `k !~ "b$"`, `k == "z"`, "k != _|_", "k == _|_", `k != _|_ if k == "a"`, "n != _|_ if n > 1 if on", "on == false", `k == n`, "n+1 > 2")
 		name := g.oneOf("x", "y", "z", "x", "m2")
 		t := g.scalar()
-		for strings.Contains(t.text, "and(") { // CUE itself recurses without end
+		for strings.Contains(t.text, "and(") || strings.Contains(t.text, "& L") { // CUE itself recurses without end
 			t = g.scalar()
 		}
 		body := name + g.oneOf("", "", "!", "?") + ": " + t.text

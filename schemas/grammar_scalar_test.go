@@ -24,7 +24,11 @@ func (g *grammar) scalar() term {
 	ints := num(0, 1, 2, 3, 5, 6, 10, 100, 1000, -1, 255, 256)
 	numbers := func() any { return []any{int64(1), 1.5, -0.5, int64(6), 5.5, 0.1}[g.IntN(6)] }
 	re := g.regexp()
-	switch g.IntN(30) {
+	switch g.IntN(31) {
+	case 30:
+		name := g.oneOf("time.Time", "time.Duration", "net.IP", "net.IPv4", "net.IPv6", "net.IPCIDR", "net.FQDN", "net.URL", "net.AbsURL")
+		samples := formRules[name].samples
+		return term{g.oneOf("string & ", "string & ", "", "=~\"[0-9]\" & ", `*"" | `, "string & !=\"\" & ") + name, str(samples...), "scalar"}
 	case 0, 1:
 		return term{"string", words, "scalar"}
 	case 2:

@@ -53,7 +53,7 @@ func (g *grammar) schema() generated {
 	} else {
 		g.decls = append(g.decls, "#schema: "+root.text, "")
 	}
-	text := "import (\n\t\"strings\"\n\t\"list\"\n)\n_use: [strings.MinRunes(0), list.MinItems(0)]\n" + strings.Join(g.decls, "\n")
+	text := "import (\n\t\"strings\"\n\t\"list\"\n\t\"time\"\n\t\"net\"\n)\n_use: [strings.MinRunes(0), list.MinItems(0), time.Time, net.IP]\n" + strings.Join(g.decls, "\n")
 	last := 1 + strings.Count(text, "\n") // it plays the server's own definition
 	return generated{
 		text: text,

@@ -28,7 +28,20 @@ func (v *inspection) fail(e *field.Error) {
 	if len(v.path) == 0 {
 		e.Field = ""
 	}
-	v.errs = append(v.errs, e)
+	if v.secret > 0 {
+		e.BadValue = field.OmitValueType{}
+	}
+	v.report(e)
+}
+
+// report adds an error about the value at the path, or something in it.
+func (v *inspection) report(e *field.Error) {
+	switch {
+	case v.quiet > 0:
+		v.failed = true
+	case !v.excused(e):
+		v.errs = append(v.errs, e)
+	}
 }
 
 func (v *inspection) invalid(x any, detail string, source Position) {
@@ -105,10 +118,12 @@ func (v *inspection) badFormat(c *check, x string) {
 }
 
 // alternatives returns the alternatives that speak of one of the kinds.
-func (c *check) alternatives(k Kinds) []*Scalar {
+func (c *check) alternatives(k Kinds) []*Scalar { return c.node.alternatives(k) }
+
+func (n *Node) alternatives(k Kinds) []*Scalar {
 	var found []*Scalar
-	for i := range c.node.Scalars {
-		if s := &c.node.Scalars[i]; s.Kinds&k != 0 {
+	for i := range n.Scalars {
+		if s := &n.Scalars[i]; s.Kinds&k != 0 {
 			found = append(found, s)
 		}
 	}
@@ -184,6 +199,11 @@ func (v *inspection) violations(t *textCheck, x string) {
 	for i, re := range t.patterns {
 		if p := &s.Patterns[i]; re.MatchString(x) == p.Negated {
 			v.invalid(x, "must "+p.phrase(), p.Source)
+		}
+	}
+	for i, admits := range t.forms {
+		if !admits(x) {
+			v.invalid(x, "must be "+formRules[s.Forms[i].Name].phrase, s.Forms[i].Source)
 		}
 	}
 	v.forbidden(s, x)
@@ -346,6 +366,9 @@ func (s *Scalar) describe() string {
 	}
 	for _, p := range s.Patterns {
 		rules = append(rules, choose(p.Negated, "does not match ", "matches ")+p.Regexp)
+	}
+	for _, f := range s.Forms {
+		rules = append(rules, "is "+formRules[f.Name].phrase)
 	}
 	for _, not := range s.Not {
 		rules = append(rules, "is not "+string(not.Value))

@@ -2,6 +2,7 @@ package schemas
 
 import (
 	"math"
+	"math/big"
 	"strconv"
 
 	"k8s.io/kube-openapi/pkg/validation/spec"
@@ -11,6 +12,10 @@ import (
 const (
 	preserveUnknownFields = "x-kubernetes-preserve-unknown-fields"
 	intOrString           = "x-kubernetes-int-or-string"
+	embeddedResource      = "x-kubernetes-embedded-resource"
+	listTypeName          = "x-kubernetes-list-type"
+	listMapKeys           = "x-kubernetes-list-map-keys"
+	mapType               = "x-kubernetes-map-type"
 )
 
 // OpenAPI returns n as a structural schema, as clients read it: types, limits,
@@ -18,14 +23,20 @@ const (
 //
 // It never says that a value is invalid which the program accepts. The reverse
 // may happen, where OpenAPI has no words: which keys a map may have, what a value
-// of several types must satisfy, that a struct is closed.
+// of several types must satisfy, that a struct is closed, how fields compare, what
+// only CUE can say.
 func (n *Node) OpenAPI() *spec.Schema {
 	c, err := newCheck(n, 0)
-	if err != nil {
-		return anyValue()
+	if err != nil || c.kinds != StructKind {
+		s := anyValue()
+		s.Type, s.Nullable = spec.StringOrArray{"object"}, false
+		return s
 	}
 	return c.openAPI(true)
 }
+
+// OpenAPI is that of the form that the program was made of.
+func (p *Program) OpenAPI() *spec.Schema { return p.root.openAPI(true) }
 
 func anyValue() *spec.Schema {
 	s := &spec.Schema{}
@@ -37,9 +48,8 @@ func anyValue() *spec.Schema {
 func (c *check) openAPI(root bool) *spec.Schema {
 	n := c.node
 	s := &spec.Schema{}
-	s.Description = n.Doc
+	s.Description = n.description()
 	s.Nullable = n.Kinds.Has(NullKind)
-	s.Format = n.Format
 	switch n.Kinds &^ NullKind {
 	case BoolKind:
 		s.Type = spec.StringOrArray{"boolean"}
@@ -49,19 +59,58 @@ func (c *check) openAPI(root bool) *spec.Schema {
 		s.Type = spec.StringOrArray{"number"}
 	case StringKind:
 		s.Type = spec.StringOrArray{"string"}
+		s.Format = n.textFormat()
 	case ListKind:
 		s.Type = spec.StringOrArray{"array"}
 		c.openList(s)
 	case StructKind:
 		s.Type = spec.StringOrArray{"object"}
 		c.openObject(s, root)
+		openUnion(s, n.Union)
 	case IntegerKind | StringKind:
 		s.AddExtension(intOrString, true)
 	default:
 		s.AddExtension(preserveUnknownFields, true)
 	}
-	c.openScalars(s)
+	n.openScalars(s, n.Kinds)
+	openLogic(s, n)
 	return s
+}
+
+// description is what the comments say, and what OpenAPI has no word for.
+func (n *Node) description() string {
+	switch {
+	case n.Immutable == nil:
+		return n.Doc
+	case n.Doc == "":
+		return "Cannot be changed."
+	}
+	return n.Doc + "\n\nCannot be changed."
+}
+
+// textFormat is the format of strings. Those of CUE are named only if each string that
+// CUE takes is one for OpenAPI, and if CEL still sees a string: with the format
+// date-time it would be a timestamp.
+func (n *Node) textFormat() string {
+	switch {
+	case n.Format != "":
+		return n.Format
+	case n.Sensitive:
+		return "password"
+	case len(n.Scalars) != 1:
+		return ""
+	}
+	for _, f := range n.Scalars[0].Forms {
+		if format, ok := formats[f.Name]; ok {
+			return format
+		}
+	}
+	return ""
+}
+
+var formats = map[string]string{
+	"net.IPv4":   "ipv4",
+	"net.IPCIDR": "cidr",
 }
 
 func (c *check) openList(s *spec.Schema) {
@@ -78,12 +127,25 @@ func (c *check) openList(s *spec.Schema) {
 		}
 	}
 	s.Items = &spec.SchemaOrArray{Schema: items}
+	if l := c.node.List; l != nil && l.Type != "" && checkList(nil, l) == nil {
+		s.AddExtension(listTypeName, l.Type)
+		if l.Type == ListMap {
+			keys := make([]any, len(l.MapKeys)) // as it is in decoded JSON, which readers expect
+			for i, key := range l.MapKeys {
+				keys[i] = key
+			}
+			s.AddExtension(listMapKeys, keys)
+		}
+	}
 }
 
 func (c *check) openObject(s *spec.Schema, root bool) {
 	o := c.object
-	if o == nil {
+	if o == nil || c.node.Struct == nil {
 		s.AddExtension(preserveUnknownFields, true)
+		if c.node.Embedded && !root {
+			s.AddExtension(embeddedResource, true)
+		}
 		return
 	}
 	if len(o.fields) > 0 {
@@ -92,59 +154,128 @@ func (c *check) openObject(s *spec.Schema, root bool) {
 	for i := range o.fields {
 		f := &o.fields[i]
 		property := f.check.openAPI(false)
-		switch {
-		case f.fills && len(f.check.node.Default) > 0:
-			property.Default = f.absent
-		case f.fills:
-			property.Default = map[string]any{} // completed by the defaults within
-		case f.presence != Optional:
+		property.Default = f.whenAbsent()
+		if !f.fills && f.presence != Optional {
 			s.Required = append(s.Required, f.name)
 		}
 		s.Properties[f.name] = *property
 	}
-	switch {
-	case len(o.patterns) == 1 && len(o.fields) == 0 && !root &&
-		(!o.open || len(o.patterns[0].key.node.Scalars) == 0):
-		s.AdditionalProperties = &spec.SchemaOrBool{Allows: true, Schema: o.patterns[0].value.openAPI(false)}
-	case o.open || len(o.patterns) > 0:
+	c.openConditions(s)
+	n := c.node.Struct
+	if n.Type != "" {
+		s.AddExtension(mapType, n.Type)
+	}
+	if !root { // where apiVersion, kind and metadata count for others
+		if n.MinFields != nil {
+			s.MinProperties = ptr(int64(n.MinFields.Count))
+		}
+		if n.MaxFields != nil {
+			s.MaxProperties = ptr(int64(n.MaxFields.Count))
+		}
+	}
+	if c.node.Embedded && !root {
+		s.AddExtension(embeddedResource, true)
+	}
+	entries, keeps := c.others(root)
+	if entries != nil {
+		s.AdditionalProperties = &spec.SchemaOrBool{Allows: true, Schema: entries.openAPI(false)}
+	}
+	if keeps {
 		s.AddExtension(preserveUnknownFields, true)
 	}
 }
 
-// openScalars adds the rules for scalars. Rules of OpenAPI apply to values of
-// their own type only, so those for numbers and for strings can stand together;
-// alternatives can be told apart by type no more than that.
-func (c *check) openScalars(s *spec.Schema) {
-	numbers, texts := c.alternatives(IntegerKind|NumberKind), c.alternatives(StringKind)
-	all := c.alternatives(scalarKinds)
-	switch kinds := c.kinds &^ NullKind; {
+// others tells what other fields than those with names OpenAPI is told of: entries of a
+// map, or any.
+func (c *check) others(root bool) (entries *check, keeps bool) {
+	o := c.object
+	named := len(o.fields) > 0 || len(c.node.Struct.Conditions) > 0
+	switch {
+	case c.node.Embedded && !root:
+		return nil, o.open || len(o.patterns) > 0 || !named
+	case len(o.patterns) == 1 && !named && !root && (!o.open || len(o.patterns[0].key.node.Scalars) == 0):
+		return o.patterns[0].value, false
+	}
+	return nil, o.open || len(o.patterns) > 0
+}
+
+// whenAbsent is the default that OpenAPI is told of, if there is one. A struct without one
+// is completed by the defaults within, if that makes it valid.
+func (f *fieldCheck) whenAbsent() any {
+	n := f.check.node
+	switch {
+	case !f.fills:
+		return nil
+	case len(n.Default) > 0:
+		return f.absent
+	case n.Logic == nil && n.Union == nil && (n.Struct == nil || n.Struct.MinFields == nil):
+		return map[string]any{}
+	}
+	return nil
+}
+
+// openScalars adds the rules for scalars of these kinds, and tells whether it said all
+// of them. Rules of OpenAPI apply to values of their own type only, so those for numbers
+// and for strings can stand together; alternatives can be told apart by type no more
+// than that.
+func (n *Node) openScalars(s *spec.Schema, kinds Kinds) (exact bool) {
+	all := joinEnums(n.alternatives(kinds & scalarKinds))
+	null := kinds.Has(NullKind)
+	switch kinds &^= NullKind; {
 	case len(all) == 0:
+		return true
 	case len(all) == 1 && len(all[0].Enum) > 0 && kinds&^all[0].Kinds == 0:
 		s.Enum = enumOf(all[0])
-		if c.kinds.Has(NullKind) {
+		if null {
 			s.Enum = append(s.Enum, nil)
 		}
+		rest := *all[0]
+		rest.Enum = nil
+		return !rest.constrained()
 	case kinds == StringKind || kinds&^(IntegerKind|NumberKind) == 0:
 		if len(all) == 1 {
-			all[0].openAPI(s)
-			return
+			return all[0].openAPI(s, false) && all[0].coversNumbers(kinds)
 		}
+		exact = true
 		for _, alternative := range all {
 			var a spec.Schema
 			a.Enum = enumOf(alternative)
-			alternative.openAPI(&a)
+			exact = alternative.openAPI(&a, false) && alternative.coversNumbers(kinds) && exact
 			s.AnyOf = append(s.AnyOf, a)
 		}
-		if c.kinds.Has(NullKind) {
+		if null {
 			s.AnyOf = append(s.AnyOf, spec.Schema{SchemaProps: spec.SchemaProps{Enum: []any{nil}}})
 		}
-	default:
-		for _, of := range [...][]*Scalar{numbers, texts} {
-			if len(of) == 1 && len(of[0].Enum) == 0 && len(of[0].Not) == 0 && of[0].coversNumbers(c.kinds) {
-				of[0].openAPI(s)
-			}
+		return exact
+	}
+	exact = true
+	for _, of := range [...][]*Scalar{n.alternatives(kinds & (IntegerKind | NumberKind)), n.alternatives(kinds & StringKind)} {
+		switch {
+		case len(of) == 0:
+		case len(of) == 1 && len(of[0].Enum) == 0 && len(of[0].Not) == 0 && of[0].coversNumbers(kinds):
+			exact = of[0].openAPI(s, true) && exact
+		default:
+			exact = false
 		}
 	}
+	return exact && len(n.alternatives(kinds&BoolKind)) == 0
+}
+
+// joinEnums makes one alternative of several that are enumerations and no more.
+func joinEnums(all []*Scalar) []*Scalar {
+	var joined Scalar
+	for _, s := range all {
+		rest := *s
+		if rest.Enum = nil; len(s.Enum) == 0 || rest.constrained() {
+			return all
+		}
+		joined.Kinds |= s.Kinds
+		joined.Enum = append(joined.Enum, s.Enum...)
+	}
+	if len(all) < 2 {
+		return all
+	}
+	return []*Scalar{&joined}
 }
 
 // coversNumbers reports whether the alternative speaks of all numbers that a
@@ -164,17 +295,27 @@ func enumOf(s *Scalar) []any {
 	return values
 }
 
-// openAPI adds the rules of an alternative, but for its enumeration.
-func (s *Scalar) openAPI(to *spec.Schema) {
+// openAPI adds the rules of an alternative, but for its enumeration, and tells whether
+// it said all of them. mixed: it is among values of other types, which a negated pattern
+// would refuse.
+func (s *Scalar) openAPI(to *spec.Schema, mixed bool) (exact bool) {
+	exact = len(s.Forms) == 0
 	if format, ok := s.integerFormat(); ok {
 		to.Format = format
 	} else {
 		if b := s.Minimum; b != nil {
-			to.Minimum, to.ExclusiveMinimum = boundOf(b)
+			to.Minimum, to.ExclusiveMinimum = s.boundOf(b, 1)
+			exact = exact && to.Minimum != nil
 		}
 		if b := s.Maximum; b != nil {
-			to.Maximum, to.ExclusiveMaximum = boundOf(b)
+			to.Maximum, to.ExclusiveMaximum = s.boundOf(b, -1)
+			exact = exact && to.Maximum != nil
 		}
+	}
+	if f, ok := s.factor(); ok {
+		to.MultipleOf = &f
+	} else if s.MultipleOf != nil {
+		exact = false
 	}
 	if s.MinRunes != nil {
 		to.MinLength = ptr(int64(s.MinRunes.Count))
@@ -184,6 +325,8 @@ func (s *Scalar) openAPI(to *spec.Schema) {
 	}
 	for _, p := range s.Patterns {
 		switch {
+		case p.Negated && mixed:
+			exact = false
 		case p.Negated:
 			to.AllOf = append(to.AllOf, spec.Schema{SchemaProps: spec.SchemaProps{
 				Not: &spec.Schema{SchemaProps: spec.SchemaProps{Pattern: p.Regexp}},
@@ -203,6 +346,21 @@ func (s *Scalar) openAPI(to *spec.Schema) {
 		}
 		to.Not = &not
 	}
+	return exact
+}
+
+// factor returns what numbers must be a multiple of, if validators compute that exactly:
+// for integers.
+func (s *Scalar) factor() (float64, bool) {
+	if s.MultipleOf == nil || s.Kinds.Has(NumberKind) {
+		return 0, false
+	}
+	r, err := parseDecimal(s.MultipleOf.Value)
+	if err != nil || !r.IsInt() || r.Sign() <= 0 {
+		return 0, false
+	}
+	f, exact := r.Float64()
+	return f, exact && f < 1<<53
 }
 
 // integerFormat returns the format that stands for the bounds of int32 or int64.
@@ -222,18 +380,28 @@ func (s *Scalar) integerFormat() (string, bool) {
 	return "", false
 }
 
-// boundOf returns a bound as OpenAPI writes it, or nil for one that is beyond 64
-// bits: validators compare integers as integers, and overflow.
-func boundOf(b *Bound) (*float64, bool) {
+// boundOf returns a bound as OpenAPI writes it, or nil for one that it cannot: beyond 64
+// bits, where validators that compare integers as integers overflow, and between two
+// integers that a float can hold. Validators take a fraction as the bound of integers for
+// a mistake; inward is where the next integer is, 1 or -1.
+func (s *Scalar) boundOf(b *Bound, inward int64) (*float64, bool) {
 	r, err := parseDecimal(b.Value)
 	if err != nil {
 		return nil, false
 	}
-	f, _ := r.Float64()
-	if math.Abs(f) >= 1<<63 {
+	exclusive := b.Exclusive
+	if !s.Kinds.Has(NumberKind) && !r.IsInt() {
+		down := new(big.Int).Div(r.Num(), r.Denom()) // rounds to minus infinity
+		if inward > 0 {
+			down.Add(down, big.NewInt(1))
+		}
+		r, exclusive = new(big.Rat).SetInt(down), false
+	}
+	f, exact := r.Float64()
+	if math.Abs(f) >= 1<<63 || math.Abs(f) >= 1<<53 && !exact {
 		return nil, false
 	}
-	return &f, b.Exclusive
+	return &f, exclusive
 }
 
 func ptr[T any](v T) *T { return &v }

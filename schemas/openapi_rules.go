@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/kube-openapi/pkg/validation/strfmt"
 )
@@ -23,10 +24,17 @@ func formatOf(n *Node) func(string) bool {
 		return isBase64
 	case n.Format == FormatDateTime && !n.Plain:
 		return isDateTime
+	case n.Format == FormatQuantity:
+		return isQuantity
 	case !strfmt.Default.ContainsName(n.Format):
 		return nil
 	}
 	return func(s string) bool { return strfmt.Default.Validates(n.Format, s) }
+}
+
+func isQuantity(s string) bool {
+	_, err := resource.ParseQuantity(s)
+	return err == nil
 }
 
 // A multiple is a number of which others must be multiples. It compares decimals: 0.3 is a

@@ -75,8 +75,11 @@ func (p *preparation) value(c *check, x any) any {
 func (p *preparation) parts(c *check, x any) any {
 	switch x := x.(type) {
 	case map[string]any:
+		if c.node.Embedded && p.fill {
+			p.embedded(x)
+		}
 		if c.object != nil && c.kinds.Has(StructKind) {
-			p.structure(c, x, false)
+			p.structure(c, x, c.node.Embedded)
 		}
 	case []any:
 		if c.list != nil && c.list.items != nil && c.kinds.Has(ListKind) {

@@ -21,7 +21,9 @@ const maxDepth = 64
 // Objects are decoded JSON as sigs.k8s.io/json makes it: nil, bool, int64,
 // float64, string, []any and map[string]any.
 type Program struct {
-	root *check
+	root      *check
+	frozen    *frozen // what must not change; nil if everything may
+	sensitive bool
 }
 
 // NewProgram compiles a form. It fails if the form is not one that a compiler
@@ -42,7 +44,7 @@ func NewProgram(n *Node, options ...Option) (*Program, error) {
 	if root.object == nil {
 		root.object = &objectCheck{open: true}
 	}
-	return &Program{root: root}, nil
+	return &Program{root: root, sensitive: n.HasSensitive(), frozen: newFrozen(n)}, nil
 }
 
 // Validate returns every way in which the object violates the schema, in a
@@ -83,6 +85,9 @@ func (p *Program) Prepare(obj map[string]any) (unknown []string, changed bool) {
 	return unknown, changed
 }
 
+// Sensitive reports whether objects of the kind hold secrets.
+func (p *Program) Sensitive() bool { return p.sensitive }
+
 // serverOwned reports whether a top-level field is the server's, not the
 // schema's.
 func serverOwned(name string) bool {
@@ -119,6 +124,7 @@ type textCheck struct {
 	not      []string
 	patterns []*regexp.Regexp // those of rule, in order
 	min, max int              // max < 0: none
+	forms    []func(string) bool
 }
 
 // A numberCheck is an alternative for numbers.
@@ -217,7 +223,7 @@ func (b building) check(n *Node) (*check, error) {
 		}
 	}
 	c.narrows = c.kinds&(IntegerKind|NumberKind) == IntegerKind
-	c.acts = c.acts || c.narrows || n.Bare
+	c.acts = c.acts || c.narrows || n.Bare || n.Embedded
 	if len(n.Default) > 0 {
 		return c, c.addDefault(n.Default)
 	}
@@ -355,7 +361,7 @@ func (c *check) absent() (any, bool) {
 		return c.fallbackCheck.absent, c.fallbackCheck.fills
 	case c.union != nil && c.union.ambiguous != nil:
 		return c.union.ambiguous.fallbackCheck.absent, c.union.ambiguous.fallbackCheck.fills
-	case c.kinds != StructKind || c.object == nil || c.union != nil:
+	case c.kinds != StructKind || c.object == nil || c.union != nil || c.node.Embedded:
 		return nil, false
 	}
 	value := make(map[string]any)
@@ -428,6 +434,13 @@ func (c *check) addText(s *Scalar, enum, not []any) error {
 			return fmt.Errorf("schemas: %w", err)
 		}
 		t.patterns = append(t.patterns, re)
+	}
+	for _, f := range s.Forms {
+		rule, ok := formRules[f.Name]
+		if !ok {
+			return fmt.Errorf("schemas: unknown form %q", f.Name)
+		}
+		t.forms = append(t.forms, rule.admits)
 	}
 	if s.MinRunes != nil {
 		t.min = s.MinRunes.Count

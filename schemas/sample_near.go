@@ -148,6 +148,11 @@ func (g maker) witnessScalar(n *Node, kind Kinds) any {
 			values = append(values, b.String(), b.String()+"b", "x"+b.String())
 		}
 	}
+	for _, f := range s.Forms {
+		for _, sample := range formRules[f.Name].samples {
+			values = append(values, sample)
+		}
+	}
 	for _, l := range []*Limit{s.MinRunes, s.MaxRunes} {
 		if l != nil {
 			values = append(values, strings.Repeat("é", l.Count), strings.Repeat("a", l.Count+1), strings.Repeat("b", max(0, l.Count-1)))

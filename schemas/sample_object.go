@@ -140,6 +140,9 @@ func (s *sampler) text(of *Scalar) any {
 			break
 		}
 	}
+	for _, f := range of.Forms {
+		text = formRules[f.Name].samples[0]
+	}
 	if of.MinRunes != nil {
 		for len(text) < of.MinRunes.Count && len(text) < 1<<10 {
 			text += "x"

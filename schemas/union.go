@@ -137,7 +137,9 @@ func (v *inspection) noArm(c *check, m map[string]any, root bool) {
 	}
 	v.fail(&field.Error{Type: field.ErrorTypeInvalid, BadValue: field.OmitValueType{},
 		Detail: at("is none of the alternatives; the nearest is that of "+which.String(), c.union.form.Source)})
-	v.errs = append(v.errs, nearest...)
+	for _, e := range nearest {
+		v.report(e)
+	}
 }
 
 // ambiguous says that m may be more than one alternative.

@@ -101,9 +101,9 @@ import "struct"
 		left: true,
 		schema: `
 import "time"
-#schema: spec: a: time.Time // <-
+#schema: spec: a: time.Format("2006") // <-
 `,
-		message: "the builtin time.Time",
+		message: "the builtin time.Format",
 	},
 	{
 		name: "a validator under another name",

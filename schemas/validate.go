@@ -53,6 +53,10 @@ type inspection struct {
 	// quiet is above 0 while only the verdict counts; failed is what it was.
 	quiet  int
 	failed bool
+
+	ratchet *ratchet // if what was wrong before may stay
+	whole   int      // if rules are about all of the value at that depth: the depth, from 1
+	secret  int      // how many sensitive values the path leads into
 }
 
 // Inspections and preparations are used again, so that a run that finds nothing
@@ -72,6 +76,10 @@ func (v *inspection) value(c *check, x any) {
 	}
 	if c.logic != nil && x != nil && c.kinds&kindOf(x) != 0 {
 		v.logic(c.logic, x)
+	}
+	if c.node.Sensitive {
+		v.secret++
+		defer func() { v.secret-- }()
 	}
 	before := len(v.errs)
 	switch x := x.(type) {
@@ -113,8 +121,11 @@ func (v *inspection) value(c *check, x any) {
 			v.wrongKind(c, x)
 			return
 		}
+		if c.node.Embedded {
+			v.embedded(c, x)
+		}
 		if c.object != nil && !(c.completes && partOf(x, c.fallback)) {
-			v.parts(c, x, false)
+			v.parts(c, x, c.node.Embedded)
 		}
 		return
 	case []any:
@@ -145,7 +156,9 @@ func (v *inspection) value(c *check, x any) {
 func (v *inspection) parts(c *check, m map[string]any, root bool) {
 	before := len(v.errs)
 	if c.union != nil {
+		before := v.together()
 		v.choose(c, m, root)
+		v.whole = before
 	} else {
 		v.object(c, m, root)
 	}
@@ -171,7 +184,9 @@ func content(m map[string]any, root bool) map[string]any {
 // askCUE has CUE check x if nothing else has found fault with it.
 func (v *inspection) askCUE(c *check, x any, before int) {
 	if len(v.errs) == before {
+		whole := v.together()
 		v.fallback(c, x)
+		v.whole = whole
 	}
 }
 
@@ -185,14 +200,16 @@ func (v *inspection) integer(c *check, x int64) {
 	}
 }
 
-// object checks the fields of m. At the root, the fields that belong to the
-// server are none of the schema's business.
+// object checks the fields of m. At the root, and that of an embedded object, the
+// fields of every object are none of the schema's business.
 func (v *inspection) object(c *check, m map[string]any, root bool) {
 	o := c.object
 	known := 0
 	var added map[string]bool
 	if o.conditions != nil {
+		before := v.together()
 		added = v.added(o, m)
+		v.whole = before
 	}
 	for i := range o.fields {
 		f := &o.fields[i]
@@ -215,7 +232,9 @@ func (v *inspection) object(c *check, m map[string]any, root bool) {
 		v.pop()
 	}
 	if o.comparisons != nil {
+		before := v.together()
 		v.compare(o, m)
+		v.whole = before
 	}
 	if o.min > 0 || o.max >= 0 {
 		v.count(c, m, root)
@@ -399,6 +418,11 @@ func (t *textCheck) admits(s string) bool {
 	}
 	for i, re := range t.patterns {
 		if re.MatchString(s) == t.rule.Patterns[i].Negated {
+			return false
+		}
+	}
+	for _, admits := range t.forms {
+		if !admits(s) {
 			return false
 		}
 	}

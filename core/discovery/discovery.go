@@ -3,6 +3,7 @@
 package discovery
 
 import (
+	"bytes"
 	"crypto/sha512"
 	"encoding/hex"
 	"encoding/json"
@@ -11,6 +12,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/klauspost/compress/gzip"
 	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/version"
@@ -74,6 +76,27 @@ type Document struct {
 	ETag string
 	// ContentType, if it is not that of the negotiated format.
 	ContentType string
+
+	compressOnce sync.Once
+	compressed   []byte
+}
+
+// compressFrom is how long an answer must be to be worth compressing, as upstream has it.
+const compressFrom = 128 << 10
+
+// Compressed is the body by gzip, or nil if it is too short for that.
+func (doc *Document) Compressed() []byte {
+	if len(doc.Body) < compressFrom {
+		return nil
+	}
+	doc.compressOnce.Do(func() {
+		var b bytes.Buffer
+		z := gzip.NewWriter(&b)
+		_, _ = z.Write(doc.Body) // to memory
+		_ = z.Close()
+		doc.compressed = b.Bytes()
+	})
+	return doc.compressed
 }
 
 // New makes the documents for resources.

@@ -6,6 +6,7 @@ import (
 	"mime"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -153,4 +154,16 @@ func Body(r *http.Request, supported ...string) (string, error) {
 		return "", negotiation.NewUnsupportedMediaTypeError(supported)
 	}
 	return mediaType, nil
+}
+
+// Gzip tells whether the client takes an answer that is compressed so.
+func Gzip(r *http.Request) bool {
+	for clause := range strings.SplitSeq(r.Header.Get("Accept-Encoding"), ",") {
+		name, quality, _ := strings.Cut(clause, ";")
+		if strings.TrimSpace(name) == "gzip" {
+			q, err := strconv.ParseFloat(strings.TrimPrefix(strings.TrimSpace(quality), "q="), 64)
+			return err != nil || q > 0
+		}
+	}
+	return false
 }

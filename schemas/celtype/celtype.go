@@ -136,7 +136,7 @@ var Metadata = MessageOf("stele.ObjectMeta", map[string]*Type{
 func root(n *schemas.Node, metadata *Type) *Type {
 	fields := map[string]*Type{"apiVersion": String, "kind": String, "metadata": metadata}
 	if n.Struct != nil {
-		for _, f := range n.Struct.Fields {
+		for _, f := range n.Struct.AllFields() {
 			if fields[f.Name] == nil {
 				fields[f.Name] = of(f.Schema)
 			}
@@ -199,17 +199,28 @@ func of(n *schemas.Node) *Type {
 		}
 		return t
 	case schemas.StructKind:
-		switch s := n.Struct; {
-		case s == nil || len(s.Fields) == 0 && (s.Open || len(s.Patterns) != 1):
-			return MapOf(Dynamic)
-		case len(s.Fields) == 0:
-			return MapOf(of(s.Patterns[0].Value))
-		default:
-			fields := map[string]*Type{}
-			for _, f := range s.Fields {
-				fields[f.Name] = of(f.Schema)
+		fields := map[string]*Type{}
+		if n.Embedded {
+			fields["apiVersion"], fields["kind"], fields["metadata"] = String, String, names
+		}
+		if n.Struct != nil {
+			for _, f := range n.Struct.AllFields() {
+				if !n.Embedded || fields[f.Name] == nil {
+					fields[f.Name] = of(f.Schema)
+				}
 			}
+		}
+		switch s := n.Struct; {
+		case len(fields) > 0:
 			return unnamed(fields)
+		case s == nil || s.Open || len(s.Patterns) != 1:
+			return MapOf(Dynamic)
+		default:
+			t := MapOf(of(s.Patterns[0].Value))
+			if s.MaxFields != nil {
+				t.limit = int64(s.MaxFields.Count)
+			}
+			return t
 		}
 	}
 	return Dynamic

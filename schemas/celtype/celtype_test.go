@@ -42,7 +42,35 @@ var thing = structOf(
 	"items", listOf(structOf("name", node(schemas.StringKind), "port", node(schemas.IntegerKind))),
 	"inner", structOf("deep", structOf("er", node(schemas.IntegerKind), "list", listOf(node(schemas.StringKind)))),
 	"with-dash", node(schemas.IntegerKind), "for", node(schemas.StringKind),
+	"set", ofType(listOf(node(schemas.StringKind)), schemas.ListSet), "other", ofType(listOf(node(schemas.StringKind)), schemas.ListSet),
+	"ports", ofType(listOf(port), schemas.ListMap, "name"), "more", ofType(listOf(port), schemas.ListMap, "name"),
+	"pairs", ofType(listOf(port), schemas.ListMap, "name", "port"),
+	"day", &schemas.Node{Kinds: schemas.StringKind, Format: "date"}, "span", &schemas.Node{Kinds: schemas.StringKind, Format: "duration"},
+	"template", embedded(structOf("spec", structOf("x", node(schemas.IntegerKind)))),
+	"when", conditional(structOf("tls", node(schemas.BoolKind)), "secret", node(schemas.StringKind)),
+	"loose", open(structOf("known", node(schemas.IntegerKind))),
 )
+
+var port = structOf("name", node(schemas.StringKind), "port", node(schemas.IntegerKind))
+
+func ofType(n *schemas.Node, kind string, keys ...string) *schemas.Node {
+	n.List.Type, n.List.MapKeys = kind, keys
+	if kind == schemas.ListMap {
+		for i := range n.List.Items.Struct.Fields {
+			n.List.Items.Struct.Fields[i].Presence = schemas.Required
+		}
+	}
+	return n
+}
+
+func embedded(n *schemas.Node) *schemas.Node { n.Embedded = true; return n }
+func open(n *schemas.Node) *schemas.Node     { n.Struct.Open = true; return n }
+
+func conditional(n *schemas.Node, name string, added *schemas.Node) *schemas.Node {
+	n.Struct.Conditions = []schemas.Condition{{When: &schemas.Guard{Op: "present", Field: n.Struct.Fields[0].Name},
+		Fields: []schemas.Field{{Name: name, Presence: schemas.Optional, Schema: added}}}}
+	return n
+}
 
 // expressions ask each field in each way that its type allows.
 var expressions = []string{
@@ -55,6 +83,11 @@ var expressions = []string{
 	"self.items.size()", "self.items[0].name", "self.items.filter(x, x.port > 1).size()", "self.items.map(x, x.name)", "self.items == self.items", "self.items.all(x, has(x.port))",
 	"self.inner.deep.er", "self.inner.deep.list", "self.inner == self.inner", "self == self", "self.inner.deep.list.exists(x, x == 'y')", "self.with__dash__dash", "self.__for__",
 	"type(self.n) == double", "type(self.i) == int", "type(self.at) == google.protobuf.Timestamp", "type(self.raw) == bytes",
+	"self.set == self.other", "self.set + self.other", "(self.set + self.other).size()", "self.set + self.other == self.other + self.set", "'x' in self.set", "self.set == ['y', 'x']", "['y', 'x'] == self.set", "self.set[0]", "self.set.all(s, s != '')",
+	"self.ports == dyn(self.more)", "self.ports + dyn(self.more)", "(self.ports + dyn(self.more)).map(p, p.port)", "self.ports.size()", "self.ports.exists(p, p.name == 'x')",
+	"self.pairs == self.pairs", "(self.pairs + dyn(self.ports)).size()", "self.pairs == dyn(self.ports)", "sets.contains(self.set, self.other)",
+	"self.day", "self.day.getFullYear()", "self.span", "self.span > duration('1h')", "self.day < self.at",
+	"self.template.kind", "self.template.metadata.name", "has(self.template.spec)", "has(self.template.metadata)", "self.template.spec.x + 1", "has(self.when.secret)", "self.when.secret + 'x'", "self.loose.known",
 	"self.?inner.?deep.?er.orValue(7)", "self.map.?z.orValue(7)", "dyn(self.n) == 1", "self.list.isSorted()", "self.items.map(x, x.port).max()",
 }
 
@@ -63,6 +96,10 @@ func value(rng *rand.Rand, n *schemas.Node) any {
 	switch {
 	case n.Format == schemas.FormatDateTime:
 		return fmt.Sprintf("202%d-01-02T03:04:05Z", rng.IntN(3))
+	case n.Format == "date":
+		return fmt.Sprintf("202%d-01-02", rng.IntN(3))
+	case n.Format == "duration":
+		return [...]string{"30m", "2h", "24h"}[rng.IntN(3)]
 	case n.Format == schemas.FormatByte:
 		return [...]string{"", "YQ==", "YWI="}[rng.IntN(3)]
 	case n.Kinds == schemas.BoolKind:
@@ -74,15 +111,32 @@ func value(rng *rand.Rand, n *schemas.Node) any {
 	case n.Kinds == schemas.StringKind:
 		return [...]string{"", "x", "y"}[rng.IntN(3)]
 	case n.Kinds == schemas.ListKind:
-		list := []any{}
+		list, seen := []any{}, map[any]bool{}
 		for range rng.IntN(4) {
-			list = append(list, value(rng, n.List.Items))
+			item := value(rng, n.List.Items)
+			id := item
+			if n.List.Type == schemas.ListMap {
+				id = item.(map[string]any)["name"]
+			}
+			if n.List.Type != "" && seen[id] {
+				continue
+			}
+			if n.List.Type != "" {
+				seen[id] = true
+			}
+			list = append(list, item)
 		}
 		return list
 	}
 	m := map[string]any{}
-	for _, f := range n.Struct.Fields {
-		if rng.IntN(4) > 0 {
+	if n.Embedded {
+		m["apiVersion"], m["kind"] = "v1", "Pod"
+		if rng.IntN(2) == 0 {
+			m["metadata"] = map[string]any{"name": "a", "labels": map[string]any{"b": "c"}}
+		}
+	}
+	for _, f := range n.Struct.AllFields() {
+		if rng.IntN(4) > 0 || f.Presence == schemas.Required {
 			m[f.Name] = value(rng, f.Schema)
 		}
 	}

@@ -59,8 +59,8 @@ func (t *Type) Value(v any) ref.Val {
 func (t *Type) text(v string) ref.Val {
 	switch t.shape {
 	case timestamp:
-		if at, err := time.Parse(time.RFC3339Nano, v); err == nil {
-			return types.Timestamp{Time: at}
+		if at, err := strfmt.ParseDateTime(v); err == nil {
+			return types.Timestamp{Time: time.Time(at)}
 		}
 	case day:
 		if at, err := time.Parse(strfmt.RFC3339FullDate, v); err == nil {

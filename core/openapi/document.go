@@ -1,0 +1,314 @@
+package openapi
+
+import (
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+
+	generated "k8s.io/apiextensions-apiserver/pkg/generated/openapi"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/kube-openapi/pkg/common"
+	"k8s.io/kube-openapi/pkg/spec3"
+	"k8s.io/kube-openapi/pkg/validation/spec"
+	"stele.dev/stele/core/negotiate"
+	"stele.dev/stele/policy"
+)
+
+// builder describes versions of kinds.
+type builder struct {
+	dialect
+	schemas map[string]*spec.Schema
+	paths   map[string]*spec3.Path
+}
+
+// A dialect is a version of OpenAPI.
+type dialect struct {
+	v2     bool
+	prefix string // of references
+	meta   func() map[string]common.OpenAPIDefinition
+}
+
+var (
+	version2 = dialect{v2: true, prefix: "#/definitions/", meta: sync.OnceValue(func() map[string]common.OpenAPIDefinition { return metaOf("#/definitions/", true) })}
+	version3 = dialect{prefix: "#/components/schemas/", meta: sync.OnceValue(func() map[string]common.OpenAPIDefinition { return metaOf("#/components/schemas/", false) })}
+)
+
+func newBuilder(d dialect, versions []*policy.Version) *builder {
+	b := &builder{dialect: d, schemas: map[string]*spec.Schema{}, paths: map[string]*spec3.Path{}}
+	for _, v := range versions {
+		b.kind(v)
+	}
+	return b
+}
+
+// metaOf are Kubernetes' own types. They are shared, and not changed.
+func metaOf(prefix string, v2 bool) map[string]common.OpenAPIDefinition {
+	all := generated.GetOpenAPIDefinitions(func(name string) spec.Ref { return spec.MustCreateRef(prefix + name) })
+	maps.DeleteFunc(all, func(name string, _ common.OpenAPIDefinition) bool {
+		return !strings.HasPrefix(name, "io.k8s.apimachinery.")
+	})
+	for name, def := range all {
+		if of2, ok := def.Schema.Extensions[common.ExtensionV2Schema].(spec.Schema); ok && v2 {
+			def.Schema = of2
+		}
+		delete(def.Schema.Extensions, common.ExtensionV2Schema)
+		all[name] = def
+	}
+	return all
+}
+
+// document is what OpenAPI v3 says of one group and version.
+func document(versions []*policy.Version, version string) *spec3.OpenAPI {
+	b := newBuilder(version3, versions)
+	return &spec3.OpenAPI{
+		Version:    "3.0.0",
+		Info:       info(version),
+		Paths:      &spec3.Paths{Paths: b.paths},
+		Components: &spec3.Components{Schemas: b.schemas},
+	}
+}
+
+func info(version string) *spec.Info {
+	return &spec.Info{InfoProps: spec.InfoProps{Title: "stele", Version: version}}
+}
+
+// root is the path of a group and version.
+func root(gv schema.GroupVersion) string {
+	if gv.Group == "" {
+		return "/api/" + gv.Version
+	}
+	return "/apis/" + gv.Group + "/" + gv.Version
+}
+
+// define adds one of Kubernetes' own types, and what it refers to.
+func (b *builder) define(name string) string {
+	if _, done := b.schemas[name]; done {
+		return name
+	}
+	def := b.meta()[name]
+	b.schemas[name] = &def.Schema
+	for _, dep := range def.Dependencies {
+		b.define(dep)
+	}
+	return name
+}
+
+func (b *builder) ref(name string) *spec.Schema { return spec.RefSchema(b.prefix + name) }
+
+// refWith is a reference with more to it, of which OpenAPI wants it to stand alone.
+func (b *builder) refWith(name, description string) spec.Schema {
+	if b.v2 {
+		return *b.ref(name).WithDescription(description)
+	}
+	return spec.Schema{SchemaProps: spec.SchemaProps{
+		Description: description, AllOf: []spec.Schema{*b.ref(name)}, Default: map[string]any{},
+	}}
+}
+
+// componentName follows upstream: the group's labels in reverse, then version and
+// kind; built-in kinds have the names of their Go packages.
+func componentName(v *policy.Version) string {
+	if v.Kind.Builtin {
+		group := v.Kind.Group
+		if group == "" {
+			group = "core"
+		}
+		group, _, _ = strings.Cut(group, ".")
+		return "io.k8s.api." + group + "." + v.Name + "." + v.Kind.Kind.Kind
+	}
+	labels := strings.Split(v.Kind.Group, ".")
+	slices.Reverse(labels)
+	return strings.Join(labels, ".") + "." + v.Name + "." + v.Kind.Kind.Kind
+}
+
+func (b *builder) kind(v *policy.Version) {
+	name := componentName(v)
+	var s *spec.Schema
+	if v.Program != nil {
+		s = v.Program.OpenAPI()
+	} else {
+		s = v.Schema.OpenAPI()
+	}
+	open := s.Extensions["x-kubernetes-preserve-unknown-fields"] == true
+	switch {
+	case b.v2 && open: // of which kubectl would refuse all that is not named
+		s = &spec.Schema{SchemaProps: spec.SchemaProps{Type: spec.StringOrArray{"object"}, Description: s.Description}}
+	case b.v2:
+		s = downgrade(s)
+	}
+	types := map[string]spec.Schema{
+		"apiVersion": *spec.StringProperty().WithDescription("APIVersion is the group and version of this representation of the object, as group/version."),
+		"kind":       *spec.StringProperty().WithDescription("Kind is the type of the object in CamelCase. It cannot be changed."),
+	}
+	if !b.v2 || !open {
+		b.addEmbedded(s)
+		if s.Properties == nil {
+			s.Properties = map[string]spec.Schema{}
+		}
+		s.Properties["apiVersion"], s.Properties["kind"] = types["apiVersion"], types["kind"]
+		s.Properties["metadata"] = b.refWith(b.define(metav1.ObjectMeta{}.OpenAPIModelName()), "Standard object's metadata.")
+	}
+	gvk := v.GroupVersionKind()
+	s.AddExtension("x-kubernetes-group-version-kind", []any{gvkExtension(gvk)})
+	b.schemas[name] = s
+
+	listKind := gvk.GroupVersion().WithKind(v.Kind.ListKind)
+	listName := strings.TrimSuffix(name, v.Kind.Kind.Kind) + v.Kind.ListKind
+	list := &spec.Schema{SchemaProps: spec.SchemaProps{
+		Description: v.Kind.ListKind + " is a list of " + v.Kind.Kind.Kind,
+		Type:        spec.StringOrArray{"object"},
+		Required:    []string{"items"},
+		Properties: map[string]spec.Schema{
+			"apiVersion": types["apiVersion"],
+			"kind":       types["kind"],
+			"metadata":   *b.ref(b.define(metav1.ListMeta{}.OpenAPIModelName())),
+			"items":      *spec.ArrayProperty(b.ref(name)).WithDescription("The objects."),
+		},
+	}}
+	list.AddExtension("x-kubernetes-group-version-kind", []any{gvkExtension(listKind)})
+	b.schemas[listName] = list
+	b.addPaths(v, gvk, name, listName)
+}
+
+// addEmbedded gives embedded objects the fields of all objects, as upstream does.
+func (b *builder) addEmbedded(s *spec.Schema) {
+	for name, property := range s.Properties {
+		b.addEmbedded(&property)
+		s.Properties[name] = property
+	}
+	if s.Items != nil {
+		b.addEmbedded(s.Items.Schema)
+	}
+	if s.AdditionalProperties != nil && s.AdditionalProperties.Schema != nil {
+		b.addEmbedded(s.AdditionalProperties.Schema)
+	}
+	if s.Extensions["x-kubernetes-embedded-resource"] != true || b.v2 && s.Extensions["x-kubernetes-preserve-unknown-fields"] == true {
+		return
+	}
+	s.SetProperty("apiVersion", *spec.StringProperty().WithDescription("APIVersion is the group and version of the object, as group/version."))
+	s.SetProperty("kind", *spec.StringProperty().WithDescription("Kind is the type of the object in CamelCase."))
+	s.SetProperty("metadata", b.refWith(b.define(metav1.ObjectMeta{}.OpenAPIModelName()), "Standard object's metadata."))
+	for _, name := range []string{"kind", "apiVersion"} {
+		if !slices.Contains(s.Required, name) {
+			s.Required = append(s.Required, name)
+		}
+	}
+}
+
+func gvkExtension(gvk schema.GroupVersionKind) map[string]any {
+	return map[string]any{"group": gvk.Group, "version": gvk.Version, "kind": gvk.Kind}
+}
+
+func (b *builder) addPaths(v *policy.Version, gvk schema.GroupVersionKind, name, listName string) {
+	base := root(gvk.GroupVersion())
+	all := base + "/" + v.Kind.Plural
+	if v.Kind.Namespaced {
+		b.paths[all] = &spec3.Path{PathProps: spec3.PathProps{
+			Get: b.operation("list", gvk, listName, "", listParameters...),
+		}}
+		base += "/namespaces/{namespace}"
+	}
+	collection := base + "/" + v.Kind.Plural
+	var inPath []*spec3.Parameter
+	if v.Kind.Namespaced {
+		inPath = append(inPath, pathParameter("namespace", "object name and auth scope, such as for teams and projects"))
+	}
+	b.paths[collection] = &spec3.Path{PathProps: spec3.PathProps{
+		Parameters: inPath,
+		Get:        b.operation("list", gvk, listName, "", listParameters...),
+		Post:       b.operation("post", gvk, name, name, writeParameters...),
+	}}
+	inPath = append(inPath, pathParameter("name", "name of the "+v.Kind.Kind.Kind))
+	item := collection + "/{name}"
+	b.paths[item] = &spec3.Path{PathProps: spec3.PathProps{
+		Parameters: inPath,
+		Get:        b.operation("get", gvk, name, ""),
+		Put:        b.operation("put", gvk, name, name, writeParameters...),
+		Patch:      b.operation("patch", gvk, name, b.define(metav1.Patch{}.OpenAPIModelName()), writeParameters...),
+		Delete:     b.operation("delete", gvk, b.define(metav1.Status{}.OpenAPIModelName()), b.define(metav1.DeleteOptions{}.OpenAPIModelName()), deleteParameters...),
+	}}
+	if v.Status {
+		b.paths[item+"/status"] = &spec3.Path{PathProps: spec3.PathProps{
+			Parameters: inPath,
+			Get:        b.operation("get", gvk, name, ""),
+			Put:        b.operation("put", gvk, name, name, writeParameters...),
+			Patch:      b.operation("patch", gvk, name, b.define(metav1.Patch{}.OpenAPIModelName()), writeParameters...),
+		}}
+	}
+}
+
+// operation describes an action: what it answers with and what it takes.
+func (b *builder) operation(action string, gvk schema.GroupVersionKind, answer, body string, parameters ...*spec3.Parameter) *spec3.Operation {
+	op := &spec3.Operation{OperationProps: spec3.OperationProps{
+		Parameters: parameters,
+		Responses: &spec3.Responses{ResponsesProps: spec3.ResponsesProps{StatusCodeResponses: map[int]*spec3.Response{
+			http.StatusOK: {ResponseProps: spec3.ResponseProps{Description: "OK", Content: b.content(answer, negotiate.JSON, negotiate.YAML)}},
+		}}},
+	}}
+	switch {
+	case action == "patch":
+		op.RequestBody = &spec3.RequestBody{RequestBodyProps: spec3.RequestBodyProps{Required: true, Content: b.content(body, patchTypes(gvk)...)}}
+	case body != "":
+		op.RequestBody = &spec3.RequestBody{RequestBodyProps: spec3.RequestBodyProps{Required: action != "delete", Content: b.content(body, negotiate.JSON, negotiate.YAML)}}
+	}
+	op.VendorExtensible.AddExtension("x-kubernetes-action", action)
+	op.VendorExtensible.AddExtension("x-kubernetes-group-version-kind", gvkExtension(gvk))
+	return op
+}
+
+func patchTypes(gvk schema.GroupVersionKind) []string {
+	types := []string{"application/json-patch+json", "application/merge-patch+json"}
+	if gvk.Group == "" || strings.HasSuffix(gvk.Group, ".k8s.io") {
+		types = append(types, "application/strategic-merge-patch+json")
+	}
+	return types
+}
+
+func (b *builder) content(name string, mediaTypes ...string) map[string]*spec3.MediaType {
+	c := map[string]*spec3.MediaType{}
+	for _, m := range mediaTypes {
+		c[m] = &spec3.MediaType{MediaTypeProps: spec3.MediaTypeProps{Schema: b.ref(name)}}
+	}
+	return c
+}
+
+func pathParameter(name, description string) *spec3.Parameter {
+	p := parameter(name, "string", description)
+	p.In, p.Required = "path", true
+	return p
+}
+
+func parameter(name, kind, description string) *spec3.Parameter {
+	return &spec3.Parameter{ParameterProps: spec3.ParameterProps{
+		Name: name, In: "query", Description: description,
+		Schema: &spec.Schema{SchemaProps: spec.SchemaProps{Type: spec.StringOrArray{kind}, UniqueItems: true}},
+	}}
+}
+
+var (
+	writeParameters = []*spec3.Parameter{
+		parameter("dryRun", "string", "All: everything but the write itself is done."),
+		parameter("fieldManager", "string", "Name of the actor or entity that makes the change."),
+		parameter("fieldValidation", "string", "What becomes of fields that are unknown or given twice: Ignore drops them, Warn drops them with a warning (the default), Strict refuses the request."),
+	}
+	deleteParameters = []*spec3.Parameter{
+		parameter("dryRun", "string", "All: everything but the deletion itself is done."),
+		parameter("gracePeriodSeconds", "integer", "Not used by the kinds served here."),
+		parameter("propagationPolicy", "string", "What becomes of dependents: Background or Orphan."),
+	}
+	listParameters = []*spec3.Parameter{
+		parameter("allowWatchBookmarks", "boolean", "Asks for bookmarks in a watch."),
+		parameter("continue", "string", "Where to go on, from the answer before."),
+		parameter("fieldSelector", "string", "Restricts the answer by fields."),
+		parameter("labelSelector", "string", "Restricts the answer by labels."),
+		parameter("limit", "integer", "Most objects in one answer."),
+		parameter("resourceVersion", "string", "Revision of the answer, see resourceVersionMatch."),
+		parameter("resourceVersionMatch", "string", "How resourceVersion is meant: NotOlderThan or Exact."),
+		parameter("sendInitialEvents", "boolean", "Makes a watch begin with the present objects."),
+		parameter("timeoutSeconds", "integer", "When a watch ends."),
+		parameter("watch", "boolean", "Asks for changes instead of a list."),
+	}
+)

@@ -1,0 +1,87 @@
+package schemas
+
+import (
+	"fmt"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// CheckLists returns what is wrong with the types of lists and maps in a node, by the rules
+// that Kubernetes has for CustomResourceDefinitions: items of sets and maps are not null,
+// those of a set are compared as a whole, those of a map are structs with all keys, each a
+// scalar that is required or has a default. The paths are those of values; items have a *.
+func CheckLists(n *Node) field.ErrorList { return checkLists(nil, n) }
+
+func checkLists(path *field.Path, n *Node) field.ErrorList {
+	if n == nil {
+		return nil
+	}
+	var errs field.ErrorList
+	if l := n.List; l != nil {
+		errs = append(errs, checkList(path, l)...)
+		errs = append(errs, checkLists(path.Key("*"), l.Items)...)
+	}
+	if s := n.Struct; s != nil {
+		if s.Type != "" && s.Type != MapAtomic && s.Type != MapGranular {
+			errs = append(errs, field.NotSupported(path, s.Type, []string{MapAtomic, MapGranular}))
+		}
+		for _, f := range s.Fields {
+			errs = append(errs, checkLists(path.Child(f.Name), f.Schema)...)
+		}
+		for _, p := range s.Patterns {
+			errs = append(errs, checkLists(path.Key("*"), p.Value)...)
+		}
+		for _, c := range s.Conditions {
+			for _, f := range c.Fields {
+				errs = append(errs, checkLists(path.Child(f.Name), f.Schema)...)
+			}
+		}
+	}
+	return errs
+}
+
+// checkList looks at the list alone.
+func checkList(path *field.Path, l *List) field.ErrorList {
+	switch {
+	case len(l.MapKeys) > 0 && l.Type != ListMap:
+		return field.ErrorList{field.Invalid(path, l.MapKeys, "only a list of type map has keys")}
+	case l.Type == "" || l.Type == ListAtomic:
+		return nil
+	case l.Type != ListSet && l.Type != ListMap:
+		return field.ErrorList{field.NotSupported(path, l.Type, []string{ListAtomic, ListSet, ListMap})}
+	case l.Items == nil || l.Items.Kinds.Has(NullKind):
+		return field.ErrorList{field.Invalid(path, l.Type, "the items of a list of this type must have a type, and must not be null")}
+	case l.Type == ListMap:
+		return checkMap(path, l)
+	case l.Items.Kinds == ListKind && l.Items.List != nil && l.Items.List.Type != "" && l.Items.List.Type != ListAtomic,
+		l.Items.Kinds == StructKind && (l.Items.Struct == nil || l.Items.Struct.Type != MapAtomic):
+		return field.ErrorList{field.Invalid(path, l.Type, "the items of a set must be scalars or of type atomic")}
+	}
+	return nil
+}
+
+func checkMap(path *field.Path, l *List) field.ErrorList {
+	if len(l.MapKeys) == 0 {
+		return field.ErrorList{field.Required(path, "a list of type map needs keys")}
+	}
+	if l.Items.Kinds != StructKind || l.Items.Struct == nil {
+		return field.ErrorList{field.Invalid(path, l.Type, "the items of a list of type map must be structs with fields")}
+	}
+	var errs field.ErrorList
+	for i, key := range l.MapKeys {
+		fields := l.Items.Struct.Fields
+		at := slices.IndexFunc(fields, func(f Field) bool { return f.Name == key })
+		switch {
+		case slices.Contains(l.MapKeys[:i], key):
+			errs = append(errs, field.Duplicate(path, key))
+		case at < 0:
+			errs = append(errs, field.Invalid(path, key, "the key is not a field of the items"))
+		case fields[at].Schema.Kinds&^(scalarKinds) != 0:
+			errs = append(errs, field.Invalid(path, key, fmt.Sprintf("the key must be a scalar, not %s", fields[at].Schema.Kinds)))
+		case fields[at].Presence == Optional:
+			errs = append(errs, field.Invalid(path, key, "the key must be required or have a default"))
+		}
+	}
+	return errs
+}

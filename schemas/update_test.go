@@ -1,0 +1,347 @@
+package schemas
+
+import (
+	"context"
+	"encoding/json"
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	structural "k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/listtype"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/objectmeta"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+func decoded(t *testing.T, text string) map[string]any {
+	t.Helper()
+	v, err := decode([]byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v.(map[string]any)
+}
+
+func texts(errs field.ErrorList) []string {
+	said := []string{}
+	for _, e := range errs {
+		said = append(said, e.Error())
+	}
+	return said
+}
+
+// services has a list of type map, one of type set, and an atomic one.
+func services() *Node {
+	port := &Node{Kinds: IntegerKind, Scalars: []Scalar{{Kinds: IntegerKind, Minimum: &Bound{Value: "1"}, Maximum: &Bound{Value: "9"}}}}
+	item := &Node{Kinds: StructKind, Struct: &Struct{Fields: []Field{
+		{Name: "name", Presence: Required, Schema: &Node{Kinds: StringKind}},
+		{Name: "port", Presence: Optional, Schema: port},
+		{Name: "note", Presence: Optional, Schema: &Node{Kinds: StringKind}},
+	}}}
+	list := func(kind string, keys ...string) *Node {
+		return &Node{Kinds: ListKind, List: &List{Items: item, Type: kind, MapKeys: keys}}
+	}
+	return &Node{Kinds: StructKind, Struct: &Struct{Fields: []Field{
+		{Name: "ports", Presence: Optional, Schema: list(ListMap, "name")},
+		{Name: "loose", Presence: Optional, Schema: list("")},
+		{Name: "port", Presence: Optional, Schema: port},
+		{Name: "byName", Presence: Optional, Schema: &Node{Kinds: StructKind, Struct: &Struct{Patterns: []KeyPattern{{Key: &Node{Kinds: StringKind}, Value: item}}}}},
+		{Name: "must", Presence: Required, Schema: &Node{Kinds: BoolKind}},
+	}}}
+}
+
+func TestWhatWasWrongBeforeMayStay(t *testing.T) {
+	p := reloaded(t, services())
+	const tooHigh = `ports[0].port: Invalid value: 10: must be at least 1 and at most 9`
+	for _, test := range []struct {
+		name, old, obj string
+		want           []string
+	}{
+		{"as it was", `{"must":true,"port":10}`, `{"must":true,"port":10}`, nil},
+		{"beside something new", `{"must":true,"port":10}`, `{"must":false,"port":10}`, nil},
+		{"but not something else that is wrong", `{"must":true,"port":10}`, `{"must":true,"port":11}`, []string{`port: Invalid value: 11: must be at least 1 and at most 9`}},
+		{"what is missing, where nothing changes", `{"port":1}`, `{"port":1}`, nil},
+		{"what is missing, where something changes", `{"port":1}`, `{"port":2}`, []string{`must: Required value: must be a boolean`}},
+		{"in an item found by its key", `{"must":true,"ports":[{"name":"a"},{"name":"b","port":10}]}`, `{"must":true,"ports":[{"name":"b","port":10,"note":"new"},{"name":"c"}]}`, nil},
+		{"not in an item with another key", `{"must":true,"ports":[{"name":"b","port":10}]}`, `{"must":true,"ports":[{"name":"c","port":10}]}`, []string{tooHigh}},
+		{"in a whole list", `{"must":true,"loose":[{"name":"b","port":10}]}`, `{"must":false,"loose":[{"name":"b","port":10}]}`, nil},
+		{"not in a list that changes", `{"must":true,"loose":[{"name":"b","port":10}]}`, `{"must":true,"loose":[{"name":"b","port":10},{"name":"c"}]}`, []string{`loose[0].port: Invalid value: 10: must be at least 1 and at most 9`}},
+		{"in an entry of a map", `{"must":true,"byName":{"a":{"name":"a","port":10}}}`, `{"must":true,"byName":{"a":{"name":"b","port":10},"c":{"name":"c"}}}`, nil},
+		{"an unknown field", `{"must":true,"foreign":1}`, `{"must":false,"foreign":1}`, nil},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			old := decoded(t, test.old)
+			if got := texts(p.ValidateUpdate(decoded(t, test.obj), old)); !slices.Equal(got, test.want) && len(got)+len(test.want) > 0 {
+				t.Errorf("got %q, want %q", got, test.want)
+			}
+		})
+	}
+}
+
+// What one part must be, another part decides: then it may only stay if all of it does.
+func TestWhatIsWrongAnewBesideWhatStaysDoesNotStay(t *testing.T) {
+	number := func() *Node { return &Node{Kinds: IntegerKind} }
+	only := func(value string) *Node {
+		return &Node{Kinds: StringKind, Scalars: []Scalar{{Kinds: StringKind, Enum: []json.RawMessage{json.RawMessage(value)}}}}
+	}
+	small := &Node{Kinds: IntegerKind, Scalars: []Scalar{{Kinds: IntegerKind, Maximum: &Bound{Value: "5"}}}}
+	arm := func(value string, n *Node) Arm {
+		return Arm{Values: []json.RawMessage{json.RawMessage(value)}, Struct: &Struct{Fields: []Field{
+			{Name: "type", Presence: Required, Schema: only(value)}, {Name: "size", Presence: Optional, Schema: n}, {Name: "note", Presence: Optional, Schema: &Node{Kinds: StringKind}}}}}
+	}
+	p := reloaded(t, &Node{Kinds: StructKind, Struct: &Struct{Fields: []Field{
+		{Name: "range", Presence: Optional, Schema: &Node{Kinds: StructKind, Struct: &Struct{
+			Fields:      []Field{{Name: "low", Presence: Optional, Schema: number()}, {Name: "high", Presence: Optional, Schema: number()}},
+			Comparisons: []Comparison{{Field: "low", Op: "<=", Other: "high"}}}}},
+		{Name: "union", Presence: Optional, Schema: &Node{Kinds: StructKind,
+			Union: &Union{Discriminator: "type", Arms: []Arm{arm(`"a"`, number()), arm(`"b"`, small)}},
+			Struct: &Struct{Fields: []Field{{Name: "type", Presence: Required, Schema: &Node{Kinds: StringKind}},
+				{Name: "size", Presence: Optional, Schema: number()}, {Name: "note", Presence: Optional, Schema: &Node{Kinds: StringKind}}}}}},
+	}}})
+	for _, test := range []struct {
+		name, old, obj string
+		refused        bool
+	}{
+		{"the other bound moves", `{"range":{"low":5,"high":9}}`, `{"range":{"low":5,"high":3}}`, true},
+		{"neither bound moves", `{"range":{"low":5,"high":3}}`, `{"range":{"low":5,"high":3},"union":{"type":"a"}}`, false},
+		{"another alternative", `{"union":{"type":"a","size":9}}`, `{"union":{"type":"b","size":9}}`, true},
+		{"the same alternative", `{"union":{"type":"b","size":9}}`, `{"union":{"type":"b","size":9},"range":{}}`, false},
+	} {
+		if errs := p.ValidateUpdate(decoded(t, test.obj), decoded(t, test.old)); (len(errs) > 0) != test.refused {
+			t.Errorf("%s: %v", test.name, errs.ToAggregate())
+		}
+	}
+}
+
+// plainForm makes a form of which OpenAPI says everything.
+func (g *grammar) plainForm(depth int) *Node {
+	if depth == 0 || g.chance(30) {
+		switch g.IntN(3) {
+		case 0:
+			return &Node{Kinds: IntegerKind, Scalars: []Scalar{{Kinds: IntegerKind, Maximum: &Bound{Value: "5"}}}}
+		case 1:
+			return &Node{Kinds: StringKind, Scalars: []Scalar{{Kinds: StringKind, MaxRunes: &Limit{Count: 2}}}}
+		}
+		return &Node{Kinds: BoolKind}
+	}
+	if g.chance(20) {
+		return &Node{Kinds: StructKind, Struct: &Struct{Patterns: []KeyPattern{{Key: &Node{Kinds: StringKind}, Value: g.plainForm(depth - 1)}}}}
+	}
+	if g.chance(40) {
+		n := &Node{Kinds: ListKind, List: &List{Items: g.plainForm(depth - 1), MaxItems: &Limit{Count: 2}}}
+		if g.chance(60) {
+			n.List.Type, n.List.MapKeys = ListMap, []string{"a"}
+			n.List.Items = &Node{Kinds: StructKind, Struct: &Struct{Fields: []Field{
+				{Name: "a", Presence: Required, Schema: &Node{Kinds: StringKind}},
+				{Name: "b", Presence: Optional, Schema: g.plainForm(depth - 1)},
+				{Name: "c", Presence: Optional, Schema: g.plainForm(depth - 1)},
+			}}}
+		}
+		return n
+	}
+	s := &Struct{}
+	for _, name := range []string{"a", "b", "c"} {
+		s.Fields = append(s.Fields, Field{Name: name, Presence: []Presence{Required, Optional}[g.IntN(2)], Schema: g.plainForm(depth - 1)})
+	}
+	return &Node{Kinds: StructKind, Struct: s}
+}
+
+// misplaced reports whether a struct stands where none may, or an item without its key.
+func misplaced(c *check, x any) bool {
+	switch x := x.(type) {
+	case map[string]any:
+		if c.object == nil {
+			return true
+		}
+		for k, v := range x {
+			if below := c.below(k); below == nil || misplaced(below, v) {
+				return true
+			}
+		}
+	case []any:
+		return slices.ContainsFunc(x, func(item any) bool {
+			if c.list == nil {
+				_, is := item.(map[string]any)
+				return is
+			}
+			if keys := c.mapKeys(); keys != nil {
+				if _, keyed := keyOf(keys, item); !keyed {
+					return true
+				}
+			}
+			return misplaced(c.list.items, item)
+		})
+	}
+	return false
+}
+
+// Updates are accepted where Kubernetes accepts them.
+func TestRatchetingIsKubernetes(t *testing.T) {
+	verdicts := map[string]int{}
+	for seed := range uint64(400) {
+		g := &grammar{maker: maker{rand.New(rand.NewPCG(seed, 11)), 3, nil, 0}}
+		n := &Node{Kinds: StructKind, Struct: &Struct{Fields: []Field{
+			{Name: "spec", Presence: Required, Schema: g.plainForm(4)}, {Name: "status", Presence: Optional, Schema: g.plainForm(2)}}}}
+		p := reloaded(t, n)
+		ss, internal := structuralSchema(t, n.OpenAPI())
+		validator, _, err := validation.NewSchemaValidator(internal)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 40 {
+			old := g.witness(n)
+			obj := clone(old)
+			for range 1 + g.IntN(3) {
+				old, obj = g.mutate(old), g.mutate(obj)
+				if g.chance(50) {
+					obj = clone(old)
+				}
+			}
+			obj = g.mutate(obj)
+			was, ok1 := old.(map[string]any)
+			is, ok2 := obj.(map[string]any)
+			if !ok1 || !ok2 {
+				continue
+			}
+			p.Prepare(was)
+			p.Prepare(is)
+			if len(listtype.ValidateListSetsAndMaps(nil, ss, is)) > 0 {
+				continue // which upstream does not excuse, and looks at elsewhere
+			}
+			ours := p.ValidateUpdate(is, was)
+			theirs := validation.ValidateCustomResourceUpdate(nil, is, was, validator, validation.WithRatcheting(nil))
+			// Upstream finds no two structs equal where it knows no fields, and no lists with an item
+			// without its key; KEP-4008 does not ask for that.
+			if len(ours) == 0 && misplaced(p.root, is) {
+				continue
+			}
+			if (len(ours) == 0) != (len(theirs) == 0) {
+				t.Fatalf("seed %d: %v; Kubernetes says %v\nold: %s\nnew: %s\nform: %s", seed, ours.ToAggregate(), theirs.ToAggregate(), asJSON(was), asJSON(is), asJSON(n))
+			}
+			switch {
+			case len(ours) > 0:
+				verdicts["refused"]++
+			case len(p.Validate(is)) > 0:
+				verdicts["excused"]++
+			default:
+				verdicts["valid"]++
+			}
+		}
+	}
+	if verdicts["refused"] < 500 || verdicts["excused"] < 500 || verdicts["valid"] < 500 {
+		t.Errorf("%v: the test asks too little", verdicts)
+	}
+}
+
+func TestWhatIsImmutableDoesNotChange(t *testing.T) {
+	fixed := func(n Node) *Node { n.Immutable = &Position{File: "kinds.cue", Line: 7}; return &n }
+	str := Node{Kinds: StringKind}
+	item := &Node{Kinds: StructKind, Struct: &Struct{Fields: []Field{
+		{Name: "name", Presence: Required, Schema: &str}, {Name: "class", Presence: Optional, Schema: fixed(str)}, {Name: "size", Presence: Optional, Schema: &str}}}}
+	p := reloaded(t, &Node{Kinds: StructKind, Struct: &Struct{
+		Fields: []Field{
+			{Name: "class", Presence: Optional, Schema: fixed(str)},
+			{Name: "whole", Presence: Optional, Schema: fixed(*item)},
+			{Name: "part", Presence: Optional, Schema: item},
+			{Name: "items", Presence: Optional, Schema: &Node{Kinds: ListKind, List: &List{Type: ListMap, MapKeys: []string{"name"}, Items: item}}},
+			{Name: "labels", Presence: Optional, Schema: &Node{Kinds: StructKind, Struct: &Struct{Patterns: []KeyPattern{{Key: &str, Value: fixed(str)}}}}},
+			{Name: "mode", Presence: Optional, Schema: &str},
+		},
+		Conditions: []Condition{{When: &Guard{Op: "present", Field: "mode"}, Fields: []Field{{Name: "extra", Presence: Optional, Schema: fixed(str)}}}},
+	}})
+	immutable := func(path, value string) []string {
+		return []string{path + ": Invalid value: " + value + ": field is immutable (kinds.cue:7)"}
+	}
+	for _, test := range []struct {
+		name, old, obj string
+		want           []string
+	}{
+		{"the same", `{"class":"a","mode":"x"}`, `{"class":"a","mode":"y"}`, nil},
+		{"changed", `{"class":"a"}`, `{"class":"b"}`, immutable("class", `"b"`)},
+		{"set", `{}`, `{"class":"b"}`, immutable("class", `"b"`)},
+		{"unset", `{"class":"a"}`, `{}`, immutable("class", `null`)},
+		{"with a struct that comes", `{}`, `{"part":{"name":"n","class":"a"}}`, nil},
+		{"with a struct that goes", `{"part":{"name":"n","class":"a"}}`, `{}`, nil},
+		{"in a struct that stays", `{"part":{"name":"n","class":"a"}}`, `{"part":{"name":"n"}}`, immutable("part.class", `null`)},
+		{"beside it", `{"part":{"name":"n","class":"a"}}`, `{"part":{"name":"m","class":"a","size":"1"}}`, nil},
+		{"a whole struct", `{"whole":{"name":"n"}}`, `{"whole":{"name":"n","size":"1"}}`, []string{"whole: Invalid value: field is immutable (kinds.cue:7)"}},
+		{"in an item that stays", `{"items":[{"name":"n","class":"a"},{"name":"m","class":"b"}]}`, `{"items":[{"name":"m","class":"c"},{"name":"n","class":"a"}]}`, immutable("items[0].class", `"c"`)},
+		{"with an item that comes or goes", `{"items":[{"name":"n","class":"a"}]}`, `{"items":[{"name":"m","class":"a"}]}`, nil},
+		{"an entry that stays", `{"labels":{"a":"1"}}`, `{"labels":{"a":"2"}}`, immutable("labels[a]", `"2"`)},
+		{"entries that come or go", `{"labels":{"a":"1"}}`, `{"labels":{"b":"2"}}`, nil},
+		{"of a condition", `{"mode":"m","extra":"a"}`, `{"mode":"m","extra":"b"}`, immutable("extra", `"b"`)},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			got := texts(p.ValidateUpdate(decoded(t, test.obj), decoded(t, test.old)))
+			got = slices.DeleteFunc(got, func(said string) bool { return !strings.Contains(said, "immutable") })
+			if !slices.Equal(got, test.want) && len(got)+len(test.want) > 0 {
+				t.Errorf("got %q, want %q", got, test.want)
+			}
+		})
+	}
+}
+
+// An object in an object has the rules that Kubernetes has for one.
+func TestEmbeddedObjectsAreKubernetes(t *testing.T) {
+	p := reloaded(t, &Node{Kinds: StructKind, Struct: &Struct{Fields: []Field{{Name: "template", Presence: Optional, Schema: &Node{
+		Kinds: StructKind, Embedded: true, Struct: &Struct{Fields: []Field{{Name: "spec", Presence: Optional, Schema: &Node{Kinds: StructKind}}}}}}}}})
+	ss := &structural.Structural{Generic: structural.Generic{Type: "object"}, Properties: map[string]structural.Structural{"template": {
+		Generic: structural.Generic{Type: "object"}, Extensions: structural.Extensions{XEmbeddedResource: true}}}}
+	for _, test := range []struct {
+		name, template string
+		errs           int
+		unknown        []string
+	}{
+		{"an object", `{"apiVersion":"v1","kind":"Pod","spec":{}}`, 0, nil},
+		{"with metadata", `{"apiVersion":"apps/v1","kind":"Pod","metadata":{"name":"a","labels":{"b":"c"}}}`, 0, nil},
+		{"without its type", `{"spec":{}}`, 2, nil},
+		{"of no type", `{"apiVersion":"a/b/c","kind":"no kind","spec":{}}`, 2, nil},
+		{"of another kind", `{"apiVersion":1,"kind":[]}`, 2, nil},
+		{"with a bad label", `{"apiVersion":"v1","kind":"Pod","metadata":{"labels":{"-":"c"}}}`, 1, nil},
+		{"with metadata that is none", `{"apiVersion":"v1","kind":"Pod","metadata":{"labels":1}}`, 1, nil},
+		{"with unknown metadata", `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a","foreign":1,"creationTimestamp":null}}`, 0, []string{"template.metadata.foreign"}},
+		{"with an unknown field", `{"apiVersion":"v1","kind":"Pod","foreign":1}`, 0, []string{"template.foreign"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			obj := decoded(t, `{"template":`+test.template+`}`)
+			unknown, _ := p.Prepare(obj)
+			if !slices.Equal(unknown, test.unknown) {
+				t.Errorf("unknown fields %q, want %q", unknown, test.unknown)
+			}
+			theirs := decoded(t, `{"template":`+test.template+`}`)
+			if err := objectmeta.Coerce(nil, theirs, ss, false, false); err == nil {
+				delete(theirs["template"].(map[string]any), "foreign")
+				if !reflect.DeepEqual(obj, theirs) {
+					t.Errorf("prepared: %s; by Kubernetes: %s", asJSON(obj), asJSON(theirs))
+				}
+			}
+			got, want := texts(p.Validate(obj)), texts(objectmeta.Validate(context.Background(), nil, theirs, ss, false))
+			slices.Sort(got)
+			slices.Sort(want)
+			if len(want) != test.errs || !slices.Equal(got, want) {
+				t.Errorf("%q; Kubernetes says %q", got, want)
+			}
+		})
+	}
+}
+
+func BenchmarkValidateUpdateOfManyErrors(b *testing.B) {
+	p, err := NewProgram(services())
+	if err != nil {
+		b.Fatal(err)
+	}
+	items := []any{}
+	for i := range 10_000 {
+		items = append(items, map[string]any{"name": json.Number(string(rune('a'+i%26))).String() + asJSON(i), "port": int64(10)})
+	}
+	obj := map[string]any{"must": true, "ports": items}
+	old := map[string]any{"must": true, "ports": slices.Clone(items[1:])}
+	for b.Loop() {
+		if errs := p.ValidateUpdate(obj, old); len(errs) != 1 {
+			b.Fatal(len(errs))
+		}
+	}
+}
