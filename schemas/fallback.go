@@ -91,9 +91,8 @@ func (f *fallbackCheck) evaluate(x any) verdict {
 // fallback checks x, which has passed everything else, with CUE.
 func (v *inspection) fallback(c *check, x any) {
 	said := c.fallbackCheck.evaluate(x)
-	source := c.fallbackCheck.form.Source
 	if said.failed != "" {
-		v.fail(&field.Error{Type: field.ErrorTypeInternal, BadValue: field.OmitValueType{}, Detail: at("could not be checked: "+said.failed, source)})
+		v.fail(c.unchecked(said.failed))
 		return
 	}
 	seen := map[string]bool{}
@@ -105,6 +104,11 @@ func (v *inspection) fallback(c *check, x any) {
 		}
 		v.fault(c, x, f, said.contradicted)
 	}
+}
+
+// unchecked is the error of a value that CUE could not be asked about.
+func (c *check) unchecked(why string) *field.Error {
+	return &field.Error{Type: field.ErrorTypeInternal, BadValue: field.OmitValueType{}, Detail: at("could not be checked: "+why, c.fallbackCheck.form.Source)}
 }
 
 // fault reports what CUE says, at its path, with the line of the field if that is known.
@@ -213,6 +217,15 @@ func (p *preparation) fallback(c *check, x any) any {
 			completed, changed := complete(x, said.result)
 			p.changed = p.changed || changed
 			return completed
+		}
+		if said.failed != "" {
+			if p.failed == nil {
+				p.failed = c.unchecked(said.failed)
+				if len(p.path) > 0 {
+					p.failed.Field = fieldPath(p.path).String()
+				}
+			}
+			break
 		}
 		pruned := false
 		for _, f := range said.faults {

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
 // A preparation is one run of Prepare.
@@ -13,6 +15,7 @@ type preparation struct {
 	unknown []string
 	changed bool
 	fill    bool // whether to fill in defaults; else only prune
+	failed  *field.Error
 }
 
 func (p *preparation) push(s step) { p.path = append(p.path, s) }

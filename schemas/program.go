@@ -72,17 +72,25 @@ func (p *Program) Validate(obj map[string]any) field.ErrorList {
 // fraction becomes an int64 where only an integer is allowed. A null counts as
 // absent where the field is not nullable and has a value when absent. The
 // top-level apiVersion, kind and metadata are not looked at.
+//
+// Where CUE could not be asked about a part of the object, that stays as it is.
 func (p *Program) Prepare(obj map[string]any) (unknown []string, changed bool) {
+	unknown, changed, _ = p.TryPrepare(obj)
+	return unknown, changed
+}
+
+// TryPrepare is Prepare, and fails if CUE could not be asked about a part of the object.
+func (p *Program) TryPrepare(obj map[string]any) (unknown []string, changed bool, err *field.Error) {
 	if obj == nil || !p.root.acts {
-		return nil, false
+		return nil, false, nil
 	}
 	s := preparations.Get().(*preparation)
 	defer preparations.Put(s)
 	*s = preparation{path: s.path[:0], fill: true}
 	s.structure(p.root, obj, true)
-	unknown, changed = s.unknown, s.changed
+	unknown, changed, err = s.unknown, s.changed, s.failed
 	s.unknown = nil
-	return unknown, changed
+	return unknown, changed, err
 }
 
 // Sensitive reports whether objects of the kind hold secrets.
