@@ -339,7 +339,7 @@ func (r *Request) prepare(o *object, old map[string]any) error {
 	}
 	unknown, changed, err := r.kind.Program.TryPrepare(o.content)
 	if err != nil {
-		return apierrors.NewInvalid(r.kind.GroupVersionKind().GroupKind(), r.key.Name, field.ErrorList{err})
+		return apierrors.NewInvalid(r.kind.GroupVersionKind().GroupKind(), o.meta.Name, field.ErrorList{err})
 	}
 	o.adapted = o.adapted || changed
 	if len(unknown) > 0 {

@@ -79,6 +79,9 @@ func fake(how string, args []string) {
 		}
 		switch how {
 		case "hang":
+			if len(args) > 0 {
+				_ = os.WriteFile(args[0], nil, 0o600)
+			}
 			select {}
 		case "spin":
 			for {
@@ -122,13 +125,6 @@ func fake(how string, args []string) {
 			os.Exit(1)
 		case "grows":
 			a.Heap = 1 << 30
-			send(a)
-		case "is slow once":
-			// Another one than the first to be asked answers.
-			if f, err := os.OpenFile(args[0], os.O_CREATE|os.O_EXCL, 0o600); err == nil {
-				f.Close()
-				select {}
-			}
 			send(a)
 		}
 	}
@@ -310,15 +306,15 @@ func TestEverybodyGetsTheirOwnAnswer(t *testing.T) {
 }
 
 func TestWhoWaitsTooLongForAWorkerIsRefused(t *testing.T) {
-	p := newPool(t, workers.Options{Size: 1, Deadline: 4 * time.Second}, "hang")
+	asked := filepath.Join(t.TempDir(), "asked")
+	p := newPool(t, workers.Options{Size: 1, Deadline: 4 * time.Second}, "hang", asked)
 	evaluate(t, p, "x", `1`)
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	wg.Go(func() { p.Evaluate("x", []byte(`"bad"`)) })
-	for p.Stats().Evaluations < 2 {
+	for _, err := os.Stat(asked); err != nil; _, err = os.Stat(asked) {
 		time.Sleep(time.Millisecond)
 	}
-	time.Sleep(200 * time.Millisecond) // until it has the worker
 	if v := p.Evaluate("y", []byte(`1`)); v.Failed != "too many checks are going on" {
 		t.Errorf("got %+v", v)
 	}
