@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"reflect"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -24,8 +25,8 @@ import (
 // The test binary is also the worker, the real one and fakes, when it is started as one.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 2 && os.Args[1] == "worker" {
-		if os.Args[2] == "real" {
-			if err := workers.Work(os.Stdin, os.Stdout); err != nil {
+		if of, ok := map[string]io.Reader{"real": os.Stdin, "greedy": greedy{os.Stdin}}[os.Args[2]]; ok {
+			if err := workers.Work(of, os.Stdout); err != nil {
 				fmt.Fprintln(os.Stderr, err)
 				os.Exit(1)
 			}
@@ -85,6 +86,7 @@ func fake(how string, args []string) {
 			select {}
 		case "spin":
 			for {
+				spun++
 			}
 		case "crash":
 			var recur func(int) int
@@ -129,6 +131,8 @@ func fake(how string, args []string) {
 		}
 	}
 }
+
+var spun int
 
 func command(args ...string) func() (*exec.Cmd, error) {
 	return func() (*exec.Cmd, error) {
@@ -443,3 +447,29 @@ func TestCUEThatDoesNotEndIsEnded(t *testing.T) {
 		t.Errorf("got %s", got)
 	}
 }
+
+// TestWhatTakesTooMuchMemoryIsEnded: a worker may not have it, whatever there is.
+func TestWhatTakesTooMuchMemoryIsEnded(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("there is no limit")
+	}
+	p := newPool(t, workers.Options{Size: 1, Deadline: patient}, "greedy")
+	evaluate(t, p, "_", `"good"`)
+	if v := p.Evaluate("_", []byte(`"bad"`)); !strings.HasPrefix(v.Failed, "checking it crashed: ") {
+		t.Errorf("got %+v", v)
+	}
+	evaluate(t, p, "_", `"better"`)
+}
+
+// greedy is an input of which reading what is bad takes 2 GiB.
+type greedy struct{ io.Reader }
+
+func (g greedy) Read(p []byte) (int, error) {
+	n, err := g.Reader.Read(p)
+	if bytes.Contains(p[:n], []byte(`"bad"`)) {
+		hoard = make([]byte, 2<<30)
+	}
+	return n, err
+}
+
+var hoard []byte
