@@ -51,12 +51,63 @@ func TestAttributesNarrow(t *testing.T) {
 	}
 }
 
+// An attribute holds wherever the definition that has it is referred to.
+func TestAttributesOfDefinitions(t *testing.T) {
+	n := mustCompile(t, `
+#ID: string @k8s(format=uuid)
+#Other: #ID
+#Token: string @stele(sensitive)
+#Map: {
+	@k8s(mapType=atomic)
+	a?: int
+}
+#schema: spec: {
+	id?: #ID
+	long?: #Other & !=""
+	maybe?: null | #ID
+	list?: [...#ID]
+	map?: [string]: #ID
+	token?: #Token
+	either?: int | #Token
+	whole?: #Map
+	twice?: {#Map, b?: int}
+}`)
+	field := func(name string) *Node {
+		f, ok := fieldNamed(n.Struct.Fields[0].Schema.Struct, name)
+		if !ok {
+			t.Fatal(name)
+		}
+		return f.Schema
+	}
+	for name, node := range map[string]*Node{"id": field("id"), "long": field("long"), "maybe": field("maybe"),
+		"list": field("list").List.Items, "map": field("map").Struct.Patterns[0].Value} {
+		if node.Format != "uuid" {
+			t.Errorf("%s has no format", name)
+		}
+	}
+	for _, name := range []string{"token", "either"} {
+		if !field(name).Sensitive {
+			t.Errorf("%s is not sensitive", name)
+		}
+	}
+	for _, name := range []string{"whole", "twice"} {
+		if field(name).Struct.Type != MapAtomic {
+			t.Errorf("%s is not atomic", name)
+		}
+	}
+	_, diags := compileText(t, "#ID: string @k8s(format=uuid)\n#schema: spec: a?: #ID | \"none\"")
+	if diags == nil || diags[0].Message != "the attribute @k8s(format=uuid) on one of several alternatives" {
+		t.Error(diags)
+	}
+}
+
 func TestSecretsAreNotShown(t *testing.T) {
 	n := mustCompile(t, `
 #schema: spec: {
 	password!: string & =~"^[a-z]{8,}$" @stele(sensitive)
 	keys?: [...string & !=""] @stele(sensitive)
 	pair?: {a: string, b: a} @stele(sensitive)
+	from?: {a!: {key!: int}} | {b!: {key!: int}} @stele(sensitive)
 	plain?: int
 }`)
 	p, err := NewProgram(n)
@@ -66,7 +117,7 @@ func TestSecretsAreNotShown(t *testing.T) {
 	if !p.Sensitive() {
 		t.Error("a kind with secrets is not sensitive")
 	}
-	errs := p.Validate(decoded(t, `{"spec": {"password": "S3CRET", "keys": [5, "S3CRET", ["S3CRET"]], "pair": {"a": "S3CRET", "b": "S3CRET2"}, "plain": "shown"}}`))
+	errs := p.Validate(decoded(t, `{"spec": {"password": "S3CRET", "keys": [5, "S3CRET", ["S3CRET"]], "pair": {"a": "S3CRET", "b": "S3CRET2"}, "from": {"a": {"key": "S3CRET"}, "b": "S3CRET"}, "plain": "shown"}}`))
 	if len(errs) < 5 {
 		t.Errorf("only %v", errs)
 	}

@@ -93,8 +93,10 @@ type place struct {
 	vague   bool     // the form cannot say what the value is
 	reasons []reason // why CUE has to evaluate what is here
 
-	name        string // of the field, if it is one
-	within      int    // how many disjunctions the survey is in
+	name        string          // of the field, if it is one
+	within      int             // how many disjunctions the survey is in
+	mixed       int             // how many of them have several alternatives besides null
+	attributes  []cue.Attribute // of the definitions that are referred to
 	comparisons []Comparison
 	dropped     []ast.Expr // what comparisons stand for
 	pending     []*pending // conditions

@@ -122,7 +122,7 @@ func (n *Node) names() (names []string) {
 func (c *compiler) agree(v cue.Value, n *Node, at *place) {
 	tries, unknown := 8, 0
 	if n.evaluated() {
-		tries, unknown = 60, 20
+		tries, unknown = 150, 20
 	}
 	value, how := disagreement(v, n, tries, unknown)
 	if how == "" {
@@ -130,10 +130,14 @@ func (c *compiler) agree(v cue.Value, n *Node, at *place) {
 	}
 	widened := false
 	n.visit("", func(path string, n *Node) {
-		if n.Fallback == nil && n.Union == nil || path == "" {
+		related := n.Struct != nil && len(n.Struct.Conditions)+len(n.Struct.Comparisons) > 0
+		if n.Fallback == nil && n.Union == nil && !related || path == "" {
 			return
 		}
-		around := parentPath(path)
+		around := path
+		if !related {
+			around = parentPath(path)
+		}
 		if _, ok := c.forced[around]; !ok {
 			reason := reason{message: "what means something else by itself", source: n.Source}
 			if n.Fallback != nil {

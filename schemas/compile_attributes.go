@@ -18,10 +18,13 @@ var formatNames = sets.New("bsonobjectid", "byte", "cidr", "creditcard", "date",
 // attributes reads what the attributes of a field say of it beyond CUE: @k8s(...) and
 // @stele(...). They never admit what CUE does not.
 func (c *compiler) attributes(n *Node, v cue.Value, at *place) {
-	for _, a := range v.Attributes(cue.ValueAttr) {
+	seen := map[string]bool{}
+	for _, a := range append(v.Attributes(cue.ValueAttr), at.attributes...) {
 		name := a.Name()
-		if name != "k8s" && name != "stele" {
+		if written := name + " " + a.Contents(); name != "k8s" && name != "stele" || seen[written] {
 			continue
+		} else {
+			seen[written] = true
 		}
 		if a.NumArgs() == 0 {
 			c.refuse(at, nil, fmt.Sprintf("the attribute @%s()", name), "")

@@ -4,15 +4,16 @@ import (
 	"encoding/json"
 	"math/rand/v2"
 	"time"
-
-	"cuelang.org/go/cue/cuecontext"
 )
 
 // Cost measures how long CUE takes for a value at most, among examples that are made from
 // the schema. It is another one each time.
 func (f FallbackAt) Cost() time.Duration {
 	const examples, repeats = 12, 3
-	schema := cuecontext.New().CompileString(f.CUE)
+	schema, err := expressed(f.CUE)
+	if err != nil {
+		return 0
+	}
 	g := maker{rand.New(rand.NewPCG(11, 12)), 0, nil, 90}
 	var worst time.Duration
 	for range examples {
@@ -23,7 +24,7 @@ func (f FallbackAt) Cost() time.Duration {
 		best := time.Duration(1 << 62)
 		for range repeats {
 			start := time.Now()
-			ask(schema, value)
+			askExpression(schema, value)
 			best = min(best, time.Since(start))
 		}
 		worst = max(worst, best)

@@ -250,19 +250,16 @@ func (c *compiler) fallback(n *Node, v cue.Value, at *place) {
 
 // selfContained writes v, whose node is n, as an expression that needs nothing from outside
 // itself, and makes sure that it means the same.
-func (c *compiler) selfContained(v cue.Value, n *Node) (string, error) {
-	w, err := c.written(c.own(v))
-	if err != nil {
-		return "", err
-	}
-	// What is written out forgets that a struct is closed if it has fields that depend on data.
-	texts := []string{w.imports + "_#closed\n_#closed: " + w.body, w.imports + w.body}
-	if n.Kinds != StructKind {
-		slices.Reverse(texts)
-	}
-	for _, text := range texts {
-		again := cuecontext.New().CompileString(text)
-		if err = again.Validate(); err != nil && v.Validate() == nil {
+func (c *compiler) selfContained(v cue.Value, n *Node) (text string, err error) {
+	own := c.own(v)
+	for _, options := range [][]cue.Option{{cue.Raw()}, nil} {
+		var w *writing
+		if w, err = c.written(own, options...); err != nil {
+			continue
+		}
+		text := w.text()
+		again, bad := expressed(text)
+		if err = bad; err != nil && v.Validate() == nil {
 			continue
 		}
 		if err = sameMeaning(v, again, n, w.keys); err == nil {
@@ -272,37 +269,43 @@ func (c *compiler) selfContained(v cue.Value, n *Node) (string, error) {
 	return "", err
 }
 
-// A writing is a value that was written out.
+// A writing is a value that was written out, as a field of a definition: there CUE closes
+// structs as it does in the schema.
 type writing struct {
-	imports, body string
-	keys          []string // names of the fields that occur in it
+	imports, body, named string
+	keys                 []string // names of the fields that occur in it
 }
+
+func (w *writing) text() string { return w.imports + expressionLabel + ": " + w.body + "\n" + w.named }
 
 // written writes v out, with the definitions that the exporter leaves out because they
 // refer to themselves.
-func (c *compiler) written(v cue.Value) (*writing, error) {
+func (c *compiler) written(v cue.Value, options ...cue.Option) (*writing, error) {
 	w := &writing{}
-	if err := w.add(v, ""); err != nil {
+	text, err := w.add(v, options...)
+	if err != nil {
 		return nil, err
 	}
+	w.body = text
 	for range maxNamed {
-		name := unresolved(w.imports + w.body)
+		name := unresolved(w.text())
 		of, ok := c.named[name]
 		if !ok {
 			break
 		}
-		if err := w.add(of, name, cue.Raw()); err != nil {
+		if text, err = w.add(of, cue.Raw()); err != nil {
 			return nil, err
 		}
+		w.named += name + ": " + text + "\n"
 	}
-	if size := len(w.imports) + len(w.body); size > maxFallback {
+	if size := len(w.text()); size > maxFallback {
 		return nil, fmt.Errorf("it is %d bytes long, the limit is %d", size, maxFallback)
 	}
 	return w, nil
 }
 
-// add writes out v: the value itself, or a definition beside it.
-func (w *writing) add(v cue.Value, name string, options ...cue.Option) error {
+// add writes out a value, but for its imports.
+func (w *writing) add(v cue.Value, options ...cue.Option) (string, error) {
 	var syntax ast.Node = v.Syntax(append([]cue.Option{cue.InlineImports(true), cue.Definitions(true), cue.Optional(true), cue.Hidden(true),
 		cue.Attributes(false), cue.Docs(false)}, options...)...)
 	ast.Walk(syntax, func(n ast.Node) bool {
@@ -320,7 +323,7 @@ func (w *writing) add(v cue.Value, name string, options ...cue.Option) error {
 			case *ast.ImportDecl:
 				text, err := format.Node(d)
 				if err != nil {
-					return err
+					return "", err
 				}
 				if line := string(text) + "\n"; !strings.Contains(w.imports, line) {
 					w.imports += line
@@ -336,15 +339,7 @@ func (w *writing) add(v cue.Value, name string, options ...cue.Option) error {
 		}
 	}
 	text, err := format.Node(syntax, format.Simplify())
-	if err != nil {
-		return err
-	}
-	if name == "" {
-		w.body = string(text)
-	} else {
-		w.body = fmt.Sprintf("{%s\n%s: %s\n}", w.body, name, text)
-	}
-	return nil
+	return string(text), err
 }
 
 // soleEmbedding returns the expression that is all that a struct embeds.
@@ -408,7 +403,7 @@ func sameVerdict(v, again cue.Value, x any) (valid bool, err error) {
 	if err != nil {
 		return false, nil
 	}
-	was, is := ask(v, value), ask(again, value)
+	was, is := ask(v, value), askExpression(again, value)
 	if was.valid() != is.valid() || was.valid() && !reflect.DeepEqual(was.result, is.result) {
 		return false, fmt.Errorf("written out it says something else of %s", value)
 	}
@@ -496,9 +491,8 @@ func weaken(n *Node) {
 		}
 		for _, condition := range s.Conditions {
 			for _, f := range condition.Fields {
-				if !slices.ContainsFunc(s.Fields, func(g Field) bool { return g.Name == f.Name }) {
-					weaken(f.Schema)
-					s.Fields = append(s.Fields, Field{Name: f.Name, Presence: Optional, Schema: f.Schema})
+				if _, ok := fieldNamed(s, f.Name); !ok { // where it does not hold, anything may be there
+					s.Fields = append(s.Fields, f.besides(&Struct{Open: true}))
 				}
 			}
 		}

@@ -113,6 +113,14 @@ func (c *compiler) follow(t cue.Value, x ast.Node, at *place) shape {
 	if id, ok := x.(*ast.Ident); ok {
 		c.named[id.Name] = t
 	}
+	// CUE forgets the attributes of what is only referred to.
+	for _, a := range t.Attributes(cue.ValueAttr) {
+		if at.mixed > 0 && a.Name() == "k8s" {
+			c.refuse(at, x, fmt.Sprintf("the attribute @k8s(%s) on one of several alternatives", a.Contents()), "write it on the field")
+			continue
+		}
+		at.attributes = append(at.attributes, a)
+	}
 	if c.following[x] {
 		c.refuseRecursion(at, x)
 		return everything()

@@ -263,6 +263,10 @@ func (c *compiler) disjunction(x ast.Expr, args []cue.Value, at *place) shape {
 		at.within++
 		defer func() { at.within-- }()
 	}
+	if len(slices.DeleteFunc(slices.Clone(args), func(a cue.Value) bool { return a.IncompleteKind() == cue.NullKind })) > 1 {
+		at.mixed++
+		defer func() { at.mixed-- }()
+	}
 	for _, a := range args {
 		t := c.survey(a, at)
 		s.kinds |= t.kinds

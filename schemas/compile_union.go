@@ -428,6 +428,10 @@ func (c *compiler) bound(s *Scalar, v cue.Value, op cue.Op, operand cue.Value, a
 func (c *compiler) validator(s *Scalar, v cue.Value, args []cue.Value, at *place) {
 	name := fmt.Sprint(args[0])
 	if _, ok := formRules[strings.TrimSuffix(name, "()")]; ok && len(args) == 1 {
+		if s.Kinds != StringKind {
+			c.leaveTo(at, at, v.Source(), fmt.Sprintf("the builtin %s on what is not a string", strings.TrimSuffix(name, "()")))
+			return
+		}
 		s.Forms = append(s.Forms, Form{Name: strings.TrimSuffix(name, "()"), Source: c.position(v.Source(), at)})
 		return
 	}
@@ -572,7 +576,7 @@ func clonedStruct(s *Struct) *Struct {
 	for _, condition := range s.Conditions {
 		for _, f := range condition.Fields {
 			if _, ok := fieldNamed(&m, f.Name); !ok {
-				m.Fields = append(m.Fields, Field{Name: f.Name, Presence: Optional, Schema: f.Schema})
+				m.Fields = append(m.Fields, f.besides(s))
 			}
 		}
 	}
@@ -611,6 +615,10 @@ func mergedNodes(a, b *Node) *Node {
 	if a.Format == b.Format {
 		m.Format = a.Format
 	}
+	if a.Immutable != nil && b.Immutable != nil {
+		m.Immutable = a.Immutable
+	}
+	m.Embedded = a.Embedded && b.Embedded
 	switch {
 	case a.Struct != nil && b.Struct != nil:
 		m.Struct = mergedStructs(clonedStruct(a.Struct), clonedStruct(b.Struct))
@@ -622,6 +630,9 @@ func mergedNodes(a, b *Node) *Node {
 	switch {
 	case a.List != nil && b.List != nil:
 		m.List = &List{}
+		if a.List.Type == b.List.Type && slices.Equal(a.List.MapKeys, b.List.MapKeys) {
+			m.List.Type, m.List.MapKeys = a.List.Type, a.List.MapKeys
+		}
 		if a.List.Items != nil && b.List.Items != nil {
 			m.List.Items = mergedNodes(a.List.Items, b.List.Items)
 		}

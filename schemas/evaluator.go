@@ -10,13 +10,14 @@ import (
 	"cuelang.org/go/cue"
 	"cuelang.org/go/cue/cuecontext"
 	"cuelang.org/go/cue/errors"
+	"cuelang.org/go/cue/token"
 )
 
 // An Evaluator has CUE evaluate what the form of a schema cannot say.
 type Evaluator interface {
-	// Evaluate says what CUE makes of a value, as JSON, that has to satisfy an expression
-	// in CUE which needs nothing from outside itself. It is safe for concurrent use, and
-	// fails closed: if CUE cannot be asked, [Verdict.Failed] says why.
+	// Evaluate says what CUE makes of a value, as JSON, that has to satisfy an expression,
+	// the text of a [Fallback]; no value is a field that is missing. It is safe for
+	// concurrent use, and fails closed: if CUE cannot be asked, [Verdict.Failed] says why.
 	Evaluate(expression string, value []byte) Verdict
 }
 
@@ -116,7 +117,7 @@ func (i *Interpreter) Evaluate(text string, value []byte) Verdict {
 	if err != nil {
 		return Verdict{Failed: fmt.Sprintf("CUE cannot evaluate its schema: %v", err)}
 	}
-	return unified(schema, value)
+	return evaluated(schema, value)
 }
 
 func (i *Interpreter) schema(text string) (cue.Value, error) {
@@ -125,8 +126,8 @@ func (i *Interpreter) schema(text string) (cue.Value, error) {
 		e.last = i.asked
 		return e.schema, nil
 	}
-	e := &expression{cuecontext.New().CompileString(text), i.asked}
-	if err := e.schema.Validate(); err != nil {
+	schema, err := expressed(text)
+	if err != nil {
 		return cue.Value{}, err
 	}
 	if len(i.known) >= maxKnown {
@@ -138,18 +139,58 @@ func (i *Interpreter) schema(text string) (cue.Value, error) {
 		}
 		delete(i.known, oldest)
 	}
-	i.known[text] = e
-	return e.schema, nil
+	i.known[text] = &expression{schema, i.asked}
+	return schema, nil
 }
 
 // newFallback returns the fallback to an expression that CUE can evaluate.
 func newFallback(text, reason string, source Position) *Fallback {
 	f := &Fallback{CUE: text, Reason: reason, Source: source}
-	if v := judge(cuecontext.New().CompileString(text)); v.decoded().valid() {
-		f.Absent = v.Result
+	if schema, err := expressed(text); err == nil {
+		f.Absent = evaluated(schema, nil).Result
 	}
 	return f
 }
+
+// An expression is the text of a fallback: the field v of a definition.
+const (
+	expressionField = "v"
+	expressionLabel = "#expression: " + expressionField
+)
+
+// expressed compiles an expression.
+func expressed(text string) (cue.Value, error) {
+	v := cuecontext.New().CompileString(text).LookupPath(cue.ParsePath("#expression"))
+	if !v.Exists() {
+		return v, errors.Newf(token.NoPos, "there is no expression")
+	}
+	return v, v.Validate()
+}
+
+// evaluated has CUE evaluate a value for an expression; nil is none.
+func evaluated(schema cue.Value, value []byte) Verdict {
+	data := "{}"
+	if value != nil {
+		data = `{"` + expressionField + `":` + string(value) + "}"
+	}
+	v := unified(schema, []byte(data))
+	if v.Result != nil {
+		var fields map[string]json.RawMessage
+		if err := json.Unmarshal(v.Result, &fields); err != nil {
+			return Verdict{Failed: err.Error()}
+		}
+		v.Result = fields[expressionField]
+	}
+	for i := range v.Faults {
+		if p := v.Faults[i].Path; len(p) > 0 {
+			v.Faults[i].Path = p[1:]
+		}
+	}
+	return v
+}
+
+// askExpression is evaluated, decoded.
+func askExpression(schema cue.Value, value []byte) verdict { return evaluated(schema, value).decoded() }
 
 // ask has CUE evaluate a value.
 func ask(schema cue.Value, value []byte) verdict { return unified(schema, value).decoded() }

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"cuelang.org/go/cue"
 	"cuelang.org/go/cue/cuecontext"
 	"cuelang.org/go/cue/token"
 	"stele.dev/stele/schemas"
@@ -27,7 +28,7 @@ func (a *asked) Evaluate(expression string, value []byte) schemas.Verdict {
 // asking returns a program that asks an evaluator, for a schema of which only CUE can check spec.
 func asking(t *testing.T, a *asked) *schemas.Program {
 	t.Helper()
-	v := cuecontext.New().CompileString(`spec: {cpus: *1 | int & >0, memory: *(cpus * 2) | int, name: *"\(cpus)-fold" | string}, other?: int`)
+	v := cuecontext.New().CompileString(`#schema: {spec: {cpus: *1 | int & >0, memory: *(cpus * 2) | int, name: *"\(cpus)-fold" | string}, other?: int}`).LookupPath(cue.ParsePath("#schema"))
 	node, diags := schemas.FromCUE(v, func(p token.Pos) (schemas.Position, bool) {
 		return schemas.Position{File: "schema.cue", Line: p.Line(), Column: p.Column()}, true
 	})

@@ -21,7 +21,7 @@ const (
 // say goes through here.
 func (v *inspection) fail(e *field.Error) {
 	if v.quiet > 0 {
-		v.failed = true
+		v.failed = v.failed || !v.lenient || !lacks(e)
 		return
 	}
 	e.Field = fieldPath(v.path).String()
@@ -32,6 +32,12 @@ func (v *inspection) fail(e *field.Error) {
 		e.BadValue = field.OmitValueType{}
 	}
 	v.report(e)
+}
+
+// hush reports whether only the verdict counts, and notes that it is bad.
+func (v *inspection) hush() bool {
+	v.failed = v.failed || v.quiet > 0
+	return v.quiet > 0
 }
 
 // report adds an error about the value at the path, or something in it.
@@ -78,6 +84,10 @@ func shown(x any) any {
 }
 
 func (v *inspection) missing(f *fieldCheck) {
+	if v.quiet > 0 {
+		v.failed = v.failed || !v.lenient
+		return
+	}
 	v.push(step{name: f.name})
 	v.fail(&field.Error{
 		Type:     field.ErrorTypeRequired,
@@ -88,6 +98,9 @@ func (v *inspection) missing(f *fieldCheck) {
 }
 
 func (v *inspection) wrongKind(c *check, x any) {
+	if v.hush() {
+		return
+	}
 	detail := "must be " + nounOf(c)
 	switch x := x.(type) {
 	case float64:
@@ -107,6 +120,9 @@ func (v *inspection) wrongKind(c *check, x any) {
 }
 
 func (v *inspection) badFormat(c *check, x string) {
+	if v.hush() {
+		return
+	}
 	switch c.node.Format {
 	case FormatByte:
 		v.invalid(x, "must be base64", c.node.Source)
@@ -163,12 +179,18 @@ func (v *inspection) bad(c *check, x any, kinds Kinds) *Scalar {
 }
 
 func (v *inspection) badBool(c *check, x bool) {
+	if v.hush() {
+		return
+	}
 	if s := v.bad(c, x, BoolKind); s != nil {
 		v.invalid(x, "must be "+strconv.FormatBool(!x), c.node.Source)
 	}
 }
 
 func (v *inspection) badText(c *check, x string) {
+	if v.hush() {
+		return
+	}
 	s := v.bad(c, x, StringKind)
 	if s == nil {
 		return
@@ -219,6 +241,9 @@ func (v *inspection) forbidden(s *Scalar, x any) {
 }
 
 func (v *inspection) badNumber(c *check, x any) {
+	if v.hush() {
+		return
+	}
 	s := v.bad(c, x, IntegerKind|NumberKind)
 	if s == nil {
 		return
@@ -261,6 +286,9 @@ func (s *Scalar) outside(x any) (below, above bool) {
 }
 
 func (v *inspection) unknown(c *check) {
+	if v.hush() {
+		return
+	}
 	var names []string
 	for _, f := range c.node.Struct.Fields {
 		if len(names) == maxShownValues {
@@ -277,6 +305,9 @@ func (v *inspection) unknown(c *check) {
 }
 
 func (v *inspection) badKey(c *check, key string) {
+	if v.hush() {
+		return
+	}
 	var said []string
 	source := c.node.Source
 	for i := range c.object.patterns {
@@ -288,6 +319,9 @@ func (v *inspection) badKey(c *check, key string) {
 }
 
 func (v *inspection) tooFew(c *check, n int) {
+	if v.hush() {
+		return
+	}
 	v.fail(&field.Error{
 		Type: field.ErrorTypeTooFew, BadValue: n,
 		Detail: at("must have at least "+counted(c.list.min, "item"), c.node.List.MinItems.Source),
@@ -295,6 +329,9 @@ func (v *inspection) tooFew(c *check, n int) {
 }
 
 func (v *inspection) tooMany(c *check, n int) {
+	if v.hush() {
+		return
+	}
 	v.fail(&field.Error{
 		Type: field.ErrorTypeTooMany, BadValue: n,
 		Detail: at("must have at most "+counted(c.list.max, "item"), c.node.List.MaxItems.Source),
@@ -302,6 +339,9 @@ func (v *inspection) tooMany(c *check, n int) {
 }
 
 func (v *inspection) duplicate(c *check, x any) {
+	if v.hush() {
+		return
+	}
 	v.fail(&field.Error{
 		Type: field.ErrorTypeDuplicate, BadValue: shown(x),
 		Detail: at("items must be unique", c.node.Source),

@@ -107,7 +107,7 @@ func whole() *Node {
 		optional("loose", &Node{Kinds: StructKind,
 			Union:  union(Arm{Struct: &Struct{Open: true, Fields: []Field{required("a", str())}}}, Arm{Struct: structOf(required("b", str()))}),
 			Struct: &Struct{Open: true, Fields: []Field{optional("a", str()), optional("b", str())}}}),
-		optional("endpoint", &Node{Kinds: StructKind, Struct: conditional, Fallback: &Fallback{CUE: "_"}}),
+		optional("endpoint", &Node{Kinds: StructKind, Struct: conditional, Fallback: &Fallback{CUE: "#expression: v: _"}}),
 		optional("logic", &Node{Kinds: StructKind, Struct: structOf(optional("a", str()), optional("b", str()), optional("c", str())),
 			Logic: &Logic{AllOf: []*Node{open(optional("a", only(`"x"`)))}, AnyOf: []*Node{open(required("a", anything)), open(required("b", anything))},
 				OneOf: []*Node{open(required("b", anything)), open(required("c", anything))}, Not: open(required("a", anything), required("c", anything))}}),

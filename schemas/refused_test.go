@@ -62,6 +62,7 @@ var dependent = []refusal{
 	},
 	{
 		name: "another field by way of a hidden field that a default names",
+		left: true,
 		schema: `
 #schema: spec: {
 	a: *1 | int

@@ -1,6 +1,7 @@
 package schemas
 
 import (
+	"os"
 	"strings"
 	"testing"
 
@@ -212,5 +213,45 @@ func TestRelations(t *testing.T) {
 				judge(value, false)
 			}
 		})
+	}
+}
+
+// The example of docs/POLICY.md needs nothing but compiled code.
+func TestTheExampleOfTheDocumentation(t *testing.T) {
+	page, err := os.ReadFile("../docs/POLICY.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(page), "\n#Backup:")
+	example, _, found := strings.Cut(rest, "\n```")
+	if !found {
+		t.Fatal("the page has no such example")
+	}
+	n := mustCompile(t, "import (\n\t\"net\"\n\t\"strings\"\n)\n#Backup:"+example)
+	if left := n.Fallbacks(); len(left) > 0 {
+		t.Errorf("%s is left to CUE: %s", left[0].Path, left[0].Reason)
+	}
+	p, err := NewProgram(n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	object := decoded(t, `{"spec": {"size": "large", "backup": {"type": "s3", "bucket": "b"}, "engine": "e", "users": [], "minimum": 1, "maximum": 2}}`)
+	p.Prepare(object)
+	if errs := p.Validate(object); errs != nil {
+		t.Error(errs)
+	}
+	spec := object["spec"].(map[string]any)
+	if spec["zone"] != "a" || spec["backup"].(map[string]any)["keep"] != int64(7) || spec["replicas"] != int64(1) {
+		t.Errorf("it becomes %v", spec)
+	}
+	for _, bad := range []string{
+		`{"size": "small", "backup": {"type": "s3"}, "engine": "e", "users": []}`,
+		`{"size": "small", "zone": "a", "backup": {"type": "none"}, "engine": "e", "users": []}`,
+		`{"size": "small", "backup": {"type": "none"}, "engine": "e", "users": [], "minimum": 2, "maximum": 1}`,
+		`{"size": "small", "backup": {"type": "none"}, "engine": "e", "users": [{"name": "a", "roles": []}, {"name": "a", "roles": []}]}`,
+	} {
+		if object := decoded(t, `{"spec": `+bad+`}`); p.Validate(object) == nil {
+			t.Errorf("%s is accepted", bad)
+		}
 	}
 }

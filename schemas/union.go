@@ -82,11 +82,11 @@ func (u *unionCheck) remaining(m map[string]any, root bool) (arms []*check) {
 func contradicts(c *check, m map[string]any, root bool) bool {
 	v := inspections.Get().(*inspection)
 	defer inspections.Put(v)
-	v.path = v.path[:0]
+	v.path, v.quiet, v.lenient, v.failed = v.path[:0], 1, true, false
 	v.object(c, m, root)
-	found := slices.ContainsFunc(v.errs, func(e *field.Error) bool { return !lacks(e) })
-	v.errs = nil
-	return found
+	contradicted := v.failed
+	v.quiet, v.lenient, v.failed = 0, false, false
+	return contradicted
 }
 
 // lacks reports whether an error is about something that is missing.
@@ -115,6 +115,9 @@ func (v *inspection) choose(c *check, m map[string]any, root bool) {
 }
 
 func (v *inspection) noSuchArm(c *check, x any) {
+	if v.hush() {
+		return
+	}
 	var values []json.RawMessage
 	for i := range c.union.form.Arms {
 		values = append(values, c.union.form.Arms[i].Values...)
@@ -126,10 +129,13 @@ func (v *inspection) noSuchArm(c *check, x any) {
 
 // noArm says what is wrong with m for the arm that it is nearest to.
 func (v *inspection) noArm(c *check, m map[string]any, root bool) {
+	if v.hush() {
+		return
+	}
 	var nearest field.ErrorList
 	var which Position
 	for i, arm := range c.union.arms {
-		run := inspection{path: slices.Clone(v.path)}
+		run := inspection{path: slices.Clone(v.path), secret: v.secret}
 		run.object(arm, m, root)
 		if i == 0 || len(run.errs) < len(nearest) {
 			nearest, which = run.errs, c.union.form.Arms[i].Source

@@ -217,7 +217,6 @@ import "list"
 	},
 	{
 		name: "structs without duplicates",
-		left: true,
 		schema: `
 import "list"
 #item: {a?: int}

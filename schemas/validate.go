@@ -51,8 +51,10 @@ type inspection struct {
 	errs field.ErrorList
 
 	// quiet is above 0 while only the verdict counts; failed is what it was.
-	quiet  int
-	failed bool
+	quiet int
+	// lenient: what is missing does not count.
+	lenient bool
+	failed  bool
 
 	ratchet *ratchet // if what was wrong before may stay
 	whole   int      // if rules are about all of the value at that depth: the depth, from 1

@@ -9,7 +9,7 @@ import (
 	"stele.dev/stele/schemas/workers"
 )
 
-const sized = "_#closed\n_#closed: {cpus: int & >0, memory: *(cpus * 2) | int, disks?: [...{size: int & >0, kind: *\"ssd\" | \"disk\"}], notes?: [string]: string}"
+const sized = "#expression: v: {cpus: int & >0, memory: *(cpus * 2) | int, disks?: [...{size: int & >0, kind: *\"ssd\" | \"disk\"}], notes?: [string]: string}"
 
 // values of some 200 bytes, all different.
 func values() func() []byte {

@@ -66,11 +66,7 @@ func randomExpression(r *rand.Rand) string {
 	if r.IntN(3) == 0 {
 		fields = append(fields, "...")
 	}
-	text := "{" + strings.Join(fields, "\n") + "}"
-	if r.IntN(2) == 0 {
-		return "_#closed\n_#closed: " + text
-	}
-	return text
+	return "#expression: v: {" + strings.Join(fields, "\n") + "}"
 }
 
 func randomValue(r *rand.Rand, depth int) any {

@@ -391,15 +391,14 @@ var cases = []struct {
 	expression string
 	values     []string
 }{
-	{`{cpus: int & >0, memory: *(cpus * 2) | int}`, []string{`{"cpus":2}`, `{"cpus":2,"memory":1}`, `{"cpus":0}`, `{}`, `{"cpus":"x","memory":true}`, `{"cpus":1,"more":1}`}},
-	{`_#c
-_#c: {a: int, b?: a}`, []string{`{"a":1}`, `{"a":1,"b":1}`, `{"a":1,"b":2}`, `{"a":1,"c":2}`}},
-	{`{names: [...string], _unique: {for n in names {(n): true}}, count: len(names)}`, []string{`{"names":["a"]}`, `{"names":[],"count":1}`, `{"names":["a\u0000b","é","<&>"]}`}},
-	{`matchN(1, [{a: int, ...}, {b: int, ...}])`, []string{`{"a":1}`, `{"a":1,"b":1}`, `{}`}},
-	{`number`, []string{`1`, `1.0`, `1e3`, `0.1`, `9007199254740993`, `"x"`, `null`}},
-	{`{x: y, y: x}`, []string{`{"x":1}`, `{}`, `{"x":1,"y":2}`}},
-	{`{`, []string{`{}`}},
-	{`{a: nothing}`, []string{`{}`}},
+	{`#expression: v: {cpus: int & >0, memory: *(cpus * 2) | int}`, []string{`{"cpus":2}`, `{"cpus":2,"memory":1}`, `{"cpus":0}`, `{}`, `{"cpus":"x","memory":true}`, `{"cpus":1,"more":1}`}},
+	{`#expression: v: {a: int, b?: a}`, []string{`{"a":1}`, `{"a":1,"b":1}`, `{"a":1,"b":2}`, `{"a":1,"c":2}`}},
+	{`#expression: v: {names: [...string], _unique: {for n in names {(n): true}}, count: len(names)}`, []string{`{"names":["a"]}`, `{"names":[],"count":1}`, `{"names":["a\u0000b","é","<&>"]}`}},
+	{`#expression: v: matchN(1, [{a: int, ...}, {b: int, ...}])`, []string{`{"a":1}`, `{"a":1,"b":1}`, `{}`}},
+	{`#expression: v: number`, []string{`1`, `1.0`, `1e3`, `0.1`, `9007199254740993`, `"x"`, `null`}},
+	{`#expression: v: {x: y, y: x}`, []string{`{"x":1}`, `{}`, `{"x":1,"y":2}`}},
+	{`#expression: v: {`, []string{`{}`}},
+	{`#expression: v: {a: nothing}`, []string{`{}`}},
 }
 
 // TestAWorkerSaysWhatCUESaysHere: the same verdicts, to the byte.
@@ -432,7 +431,7 @@ func normal(t *testing.T, v schemas.Verdict) (again schemas.Verdict) {
 }
 
 // counting recurs as often as the value says.
-const counting = `{n: int, _f: {i: int, o: [if i > 0 {(_f & {"i": i - 1}).o}, 0][0]}, r: (_f & {i: n}).o}`
+const counting = `#expression: v: {n: int, _f: {i: int, o: [if i > 0 {(_f & {"i": i - 1}).o}, 0][0]}, r: (_f & {i: n}).o}`
 
 // TestCUEThatDoesNotEndIsEnded: a few bytes of data are enough to keep CUE busy for hours.
 func TestCUEThatDoesNotEndIsEnded(t *testing.T) {
@@ -454,11 +453,12 @@ func TestWhatTakesTooMuchMemoryIsEnded(t *testing.T) {
 		t.Skip("there is no limit")
 	}
 	p := newPool(t, workers.Options{Size: 1, Deadline: patient}, "greedy")
-	evaluate(t, p, "_", `"good"`)
-	if v := p.Evaluate("_", []byte(`"bad"`)); !strings.HasPrefix(v.Failed, "checking it crashed: ") {
+	const anything = "#expression: v: _"
+	evaluate(t, p, anything, `"good"`)
+	if v := p.Evaluate(anything, []byte(`"bad"`)); !strings.HasPrefix(v.Failed, "checking it crashed: ") {
 		t.Errorf("got %+v", v)
 	}
-	evaluate(t, p, "_", `"better"`)
+	evaluate(t, p, anything, `"better"`)
 }
 
 // greedy is an input of which reading what is bad takes 2 GiB.
