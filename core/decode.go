@@ -342,7 +342,10 @@ func (r *Request) prepare(o *object, old map[string]any) error {
 		builtin.Prepare(r.kind.Kind.Kind.Kind, o.content, old)
 		o.adapted = o.adapted || !reflect.DeepEqual(asked, o.content)
 	}
-	unknown, changed := r.kind.Program.Prepare(o.content)
+	unknown, changed, err := r.kind.Program.TryPrepare(o.content)
+	if err != nil {
+		return apierrors.NewInvalid(r.kind.GroupVersionKind().GroupKind(), o.meta.Name, field.ErrorList{err})
+	}
 	o.adapted = o.adapted || changed
 	if len(unknown) == 0 {
 		return nil

@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"stele.dev/stele/core/commit"
+	"stele.dev/stele/schemas/workers"
 )
 
 // metrics has kube-apiserver's names where it measures the same.
@@ -33,7 +34,7 @@ type instruments struct {
 	duration prometheus.Observer
 }
 
-func newMetrics(c *commit.Committer) *metrics {
+func newMetrics(c *commit.Committer, evaluators *workers.Pool) *metrics {
 	registry := prometheus.NewRegistry()
 	m := &metrics{
 		handler: promhttp.HandlerFor(registry, promhttp.HandlerOpts{}),
@@ -65,6 +66,17 @@ func newMetrics(c *commit.Committer) *metrics {
 		gauge("stele_policy_revision", "Revision at which the policy in force was activated.", func() float64 { return float64(c.Tip().PolicyRevision()) }),
 		gauge("stele_log_unconfirmed_seconds", "For how long the tip has not been known to be the log's.", func() float64 { return c.Unconfirmed().Seconds() }),
 	)
+	if evaluators != nil {
+		counter := func(name, help string, value func(workers.Stats) uint64) prometheus.Collector {
+			return prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help}, func() float64 { return float64(value(evaluators.Stats())) })
+		}
+		registry.MustRegister(
+			gauge("stele_evaluation_workers", "Processes that evaluate what only CUE can check.", func() float64 { return float64(evaluators.Stats().Running) }),
+			counter("stele_evaluations_total", "Evaluations of what only CUE can check.", func(s workers.Stats) uint64 { return s.Evaluations }),
+			counter("stele_evaluations_overrun_total", "Evaluations that took too long, and whose worker was killed.", func(s workers.Stats) uint64 { return s.Overruns }),
+			counter("stele_evaluations_crashed_total", "Evaluations that ended their worker.", func(s workers.Stats) uint64 { return s.Crashes }),
+		)
+	}
 	return m
 }
 

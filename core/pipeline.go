@@ -19,6 +19,7 @@ import (
 	"stele.dev/stele/core/explain"
 	"stele.dev/stele/core/status"
 	"stele.dev/stele/eventlog"
+	"stele.dev/stele/schemas/workers"
 )
 
 // path is the life of a request. Nothing else decides the order.
@@ -165,6 +166,8 @@ type Options struct {
 	Version       version.Info
 	// Compile is for policies that clients push; nil if that is not served.
 	Compile Compile
+	// Evaluators are those of the policies in force, to be measured; nil if nothing is.
+	Evaluators *workers.Pool
 	// Checks are what /readyz and /livez ask, beside the pipeline's own.
 	Checks []Check
 }
@@ -183,7 +186,7 @@ func New(o Options) *Pipeline {
 		committer: o.Committer, log: o.Log, authenticator: o.Authenticator, logger: o.Logger, version: o.Version, checks: o.Checks, compile: o.Compile,
 		requestInfo: &request.RequestInfoFactory{APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api")},
 		refusals:    explain.NewJournal(remembered),
-		metrics:     newMetrics(o.Committer), draining: make(chan struct{}),
+		metrics:     newMetrics(o.Committer, o.Evaluators), draining: make(chan struct{}),
 	}
 	p.take = p.run
 	if p.logger == nil {

@@ -48,13 +48,14 @@ type Version struct {
 }
 
 // New loads a policy from the bytes of its form. It fails if this program makes of the
-// form's probes something else than the one that compiled it.
-func New(encoded []byte) (*Policy, error) {
+// form's probes something else than the one that compiled it. The options are for the
+// programs of its kinds.
+func New(encoded []byte, options ...schemas.Option) (*Policy, error) {
 	form, err := DecodeForm(encoded)
 	if err != nil {
 		return nil, err
 	}
-	p, err := newPolicy(form)
+	p, err := newPolicy(form, options...)
 	if err != nil {
 		return nil, err
 	}
@@ -66,7 +67,7 @@ func New(encoded []byte) (*Policy, error) {
 	return p, nil
 }
 
-func newPolicy(form *Form) (*Policy, error) {
+func newPolicy(form *Form, options ...schemas.Option) (*Policy, error) {
 	var err error
 	p := &Policy{form: form, byGVR: map[schema.GroupVersionResource]*Version{}}
 	for i := range form.Kinds {
@@ -82,7 +83,7 @@ func newPolicy(form *Form) (*Policy, error) {
 					return nil, fmt.Errorf("policy: %s: the versions %s and %s differ in %q", k.Resource(), stored.Name, v.Name, path)
 				}
 			}
-			if v.Program, err = schemas.NewProgram(v.Schema); err != nil {
+			if v.Program, err = schemas.NewProgram(v.Schema, options...); err != nil {
 				return nil, fmt.Errorf("policy: %s %s: %w", k.Resource(), v.Name, err)
 			}
 			v.object = resourceTypeOf(k.Kind, v.Version)

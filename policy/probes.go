@@ -3,6 +3,7 @@ package policy
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	kjson "sigs.k8s.io/json"
 	"stele.dev/stele/schemas/builtin"
 )
@@ -146,7 +148,9 @@ func (p *Policy) tryObject(v *Version, text []byte) (prepared json.RawMessage, r
 	if v.Kind.Builtin {
 		builtin.Prepare(v.Kind.Kind.Kind, content, nil)
 	}
-	v.Program.Prepare(content)
+	if _, _, err := v.Program.TryPrepare(content); err != nil {
+		return nil, nil, errUnchecked
+	}
 	before, err := json.Marshal(asked)
 	if err != nil {
 		return nil, nil, err
@@ -159,6 +163,9 @@ func (p *Policy) tryObject(v *Version, text []byte) (prepared json.RawMessage, r
 		prepared = after
 	}
 	for _, e := range v.Program.Validate(content) {
+		if e.Type == field.ErrorTypeInternal {
+			return nil, nil, errUnchecked
+		}
 		refused = append(refused, e.Field)
 	}
 	if len(refused) == 0 {
@@ -177,6 +184,9 @@ func (p *Policy) tryObject(v *Version, text []byte) (prepared json.RawMessage, r
 	slices.Sort(refused)
 	return prepared, slices.Compact(refused), nil
 }
+
+// errUnchecked reports that CUE could not be asked about an object.
+var errUnchecked = errors.New("policy: CUE could not be asked")
 
 // check holds the probes of a form against what this program makes of them.
 func (p *Policy) check(probes *Probes) error {
@@ -208,6 +218,8 @@ func (p *Policy) check(probes *Probes) error {
 			prepared, refused, err = p.tryObject(v, o.Object)
 		}
 		switch {
+		case errors.Is(err, errUnchecked):
+			continue // a policy comes in force all the same; writes are refused as long as that lasts
 		case err != nil:
 			return fmt.Errorf("policy: a probe of %s: %w", o.Resource, err)
 		case !slices.Equal(refused, o.Refused):

@@ -240,7 +240,7 @@ func (c *compiler) fallback(n *Node, v cue.Value, at *place) {
 	switch {
 	case err == nil:
 		weaken(n)
-		n.Fallback = &Fallback{CUE: text, Reason: first.message, Source: first.source}
+		n.Fallback = newFallback(text, first.message, first.source)
 	case at.parent == nil:
 		c.diags = append(c.diags, Diagnostic{Pos: first.source, Path: at.path, Message: first.message,
 			Hint: fmt.Sprintf("only CUE itself can check that, and it cannot be evaluated apart from the rest: %v", err)})
@@ -455,8 +455,8 @@ func repair(v cue.Value, x any) (changed bool) {
 		}
 		removed := false
 		for _, f := range ask(v, value).faults {
-			for n := len(f.path); n > 0 && f.kind != incomplete; n-- {
-				if p.remove(x, f.path[:n]) {
+			for n := len(f.Path); n > 0 && f.Kind != Incomplete; n-- {
+				if p.remove(x, f.Path[:n]) {
 					removed, changed = true, true
 					break
 				}

@@ -474,7 +474,7 @@ func (c *compiler) arms(n *Node, v cue.Value, structs []cue.Value, s shape, at *
 		c.refuse(at, nil, "a union of structs", fmt.Sprintf("give the structs a field with other constants in each; CUE cannot evaluate them apart from the rest: %v", err))
 		return
 	}
-	u.Ambiguous = &Fallback{CUE: text, Reason: "a value that fits several alternatives", Source: at.source}
+	u.Ambiguous = newFallback(text, "a value that fits several alternatives", at.source)
 }
 
 // discriminate finds a field that has other constants in each arm.

@@ -169,7 +169,7 @@ func asFloat(x any) (float64, bool) {
 }
 
 // addRelations compiles what a struct says of its fields together.
-func (o *objectCheck) addRelations(s *Struct, depth int) error {
+func (o *objectCheck) addRelations(s *Struct, b building) error {
 	for i := range s.Comparisons {
 		rule := &s.Comparisons[i]
 		a, ok1 := o.index[rule.Field]
@@ -187,7 +187,7 @@ func (o *objectCheck) addRelations(s *Struct, depth int) error {
 		}
 		c := conditionCheck{form: condition, when: when}
 		for _, f := range condition.Fields {
-			fc, err := newFieldCheck(f, depth)
+			fc, err := b.field(f)
 			if err != nil {
 				return err
 			}

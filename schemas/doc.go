@@ -63,8 +63,9 @@
 // they differ, the part around it is left to CUE; a difference that remains is an
 // error.
 //
-// CUE can be neither interrupted nor bounded: evaluations have a deadline, fail
-// closed, and are few at a time (fallback.go).
+// CUE can be neither interrupted nor bounded, and overflows the stack on some data:
+// whoever checks objects of others has an [Evaluator] do it in another process
+// (package workers). What cannot be evaluated is invalid.
 //
 // # Presence
 //

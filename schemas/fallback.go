@@ -3,97 +3,68 @@ package schemas
 import (
 	"encoding/json"
 	"fmt"
-	"runtime"
-	"runtime/debug"
+	"slices"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"time"
 
-	"cuelang.org/go/cue"
-	"cuelang.org/go/cue/cuecontext"
-	"cuelang.org/go/cue/errors"
-	"cuelang.org/go/cue/token"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// Bounds of what CUE does with the objects of clients. CUE can be neither interrupted nor
-// told how much memory to use.
+// Bounds of what CUE is asked and says.
 const (
-	evaluationDeadline = 2 * time.Second
-	maxEvaluated       = 128 << 10 // bytes of JSON
-	maxAbandoned       = 2         // evaluations of one fallback, still running after the deadline
-	maxFaults          = 16        // that are said of one value
+	maxEvaluated = 128 << 10 // bytes of JSON
+	maxFaults    = 16        // that are said of one value
 )
 
-// evaluations holds a token for each evaluation that runs, abandoned ones included, so that
-// no number of requests gets CUE more than that.
-var evaluations = make(chan struct{}, max(4, 2*runtime.GOMAXPROCS(0)))
+// asking is how the fallbacks of one program ask CUE.
+type asking struct {
+	evaluator Evaluator
+	// made: the program is. Until then CUE is not asked, and what it would be asked
+	// about counts as valid: the one who made the form has compared what comes of that
+	// with what CUE says.
+	made bool
+}
 
-// A fallbackCheck is an expression in CUE made ready to be evaluated. It is safe for
-// concurrent use: values of CUE never change.
+func (a *asking) newCheck(n *Node, depth int) (*check, error) {
+	if a.evaluator == nil {
+		a.evaluator = NewInterpreter()
+	}
+	c, err := building{a, depth}.check(n)
+	a.made = true
+	return c, err
+}
+
+// building is where in a form a check is made.
+type building struct {
+	asking *asking
+	depth  int
+}
+
+func (b building) below() building { return building{b.asking, b.depth + 1} }
+
+// A fallbackCheck is an expression in CUE made ready to be asked about. It is safe for
+// concurrent use.
 type fallbackCheck struct {
-	form      *Fallback
-	schema    cue.Value
-	deadline  time.Duration
-	abandoned atomic.Int32
+	form   *Fallback
+	asking *asking
+	absent any // what a field is that is missing; if fills
+	fills  bool
 }
 
-func newFallbackCheck(f *Fallback) (*fallbackCheck, error) {
-	// A context of its own, which goes with the policy; values that are made in it while
-	// it lives would never be freed.
-	schema, err := expressed(f.CUE)
-	if err != nil {
-		return nil, fmt.Errorf("schemas: a fallback that CUE cannot evaluate: %w", err)
+func (b building) fallback(f *Fallback) (c *fallbackCheck, err error) {
+	c = &fallbackCheck{form: f, asking: b.asking, fills: len(f.Absent) > 0}
+	if c.fills {
+		c.absent, err = decode(f.Absent)
 	}
-	return &fallbackCheck{form: f, schema: schema, deadline: evaluationDeadline}, nil
+	return c, err
 }
 
-// absent returns what CUE makes of a field that is missing, and whether it makes anything
-// of it.
-func (f *fallbackCheck) absent() (any, bool) {
-	v := askExpression(f.schema, nil)
-	return v.result, v.valid()
-}
-
-// An expression is the text of a fallback: the field v of a definition.
-const (
-	expressionField = "v"
-	expressionLabel = "#expression: " + expressionField
-)
-
-// expressed compiles an expression.
-func expressed(text string) (cue.Value, error) {
-	v := cuecontext.New().CompileString(text).LookupPath(cue.ParsePath("#expression"))
-	if !v.Exists() {
-		return v, errors.Newf(token.NoPos, "there is no expression")
-	}
-	return v, v.Validate()
-}
-
-// askExpression has CUE evaluate a value; nil is none.
-func askExpression(e cue.Value, text []byte) verdict {
-	data := "{}"
-	if text != nil {
-		data = `{"` + expressionField + `":` + string(text) + "}"
-	}
-	v := ask(e, []byte(data))
-	if m, ok := v.result.(map[string]any); ok {
-		v.result = m[expressionField]
-	}
-	for i := range v.faults {
-		if p := v.faults[i].path; len(p) > 0 {
-			v.faults[i].path = p[1:]
-		}
-	}
-	return v
-}
-
-// A verdict is what CUE makes of a value.
+// A verdict is what CUE makes of a value, decoded.
 type verdict struct {
 	// result is the completed value, if there are no faults.
 	result any
-	faults []fault
+	faults []Fault
 	// contradicted: no data that is added could make the value valid.
 	contradicted bool
 	// failed: CUE could not be asked. Then the value counts as invalid.
@@ -102,148 +73,63 @@ type verdict struct {
 
 func (v verdict) valid() bool { return len(v.faults) == 0 && v.failed == "" }
 
-// A fault is one thing that is wrong with a value, at a path below it.
-type fault struct {
-	path    []string
-	kind    faultKind
-	message string
-}
-
-type faultKind uint8
-
-const (
-	conflicting faultKind = iota
-	incomplete
-	notAllowedHere
-)
-
 // evaluate asks CUE about a value, decoded JSON, which it does not change. It fails
-// closed: what takes too long, is too large or comes while too much is going on, is invalid.
-func (f *fallbackCheck) evaluate(x any) verdict {
+// closed: what is too large, or cannot be evaluated, is invalid.
+func (f *fallbackCheck) evaluate(x any, p **patience) verdict {
+	if !f.asking.made {
+		return verdict{result: x}
+	}
+	if *p == nil {
+		*p = &patience{until: time.Now().Add(maxPatience)}
+	}
+	if why := (*p).ask(); why != "" {
+		return verdict{failed: why}
+	}
 	text, err := json.Marshal(x)
 	switch {
 	case err != nil:
 		return verdict{failed: err.Error()}
 	case len(text) > maxEvaluated:
 		return verdict{failed: fmt.Sprintf("it is %d bytes long, and what only CUE can check may have %d", len(text), maxEvaluated)}
-	case f.abandoned.Load() >= maxAbandoned:
-		return verdict{failed: "checking values like it has taken too long before, and goes on"}
 	}
-	timer := time.NewTimer(f.deadline)
-	defer timer.Stop()
-	select {
-	case evaluations <- struct{}{}:
-	case <-timer.C:
-		return verdict{failed: "too many checks are going on"}
-	}
-	done := make(chan verdict)
-	gone := make(chan struct{})
-	go func() {
-		defer func() { <-evaluations }()
-		v := askExpression(f.schema, text)
-		select {
-		case done <- v:
-		case <-gone:
-			f.abandoned.Add(-1)
-		}
-	}()
-	select {
-	case v := <-done:
-		return v
-	case <-timer.C:
-		f.abandoned.Add(1)
-		close(gone)
-		return verdict{failed: fmt.Sprintf("checking it took more than %v", f.deadline)}
-	}
+	return f.asking.evaluator.Evaluate(f.form.CUE, text).decoded()
 }
 
-// ask has CUE evaluate a value, in a context of its own.
-func ask(schema cue.Value, text []byte) (v verdict) {
-	defer func() {
-		if p := recover(); p != nil {
-			v = verdict{failed: fmt.Sprintf("CUE panicked: %v\n%s", p, debug.Stack())}
-		}
-	}()
-	return judged(schema.Unify(cuecontext.New().CompileBytes(text)))
+// A patience bounds what CUE is asked about one object: it may have as many parts that only CUE
+// can check as a client likes.
+type patience struct {
+	questions int
+	until     time.Time
 }
 
-// judged returns the verdict on a value.
-func judged(unified cue.Value) (v verdict) {
-	if err := unified.Validate(cue.Concrete(true), cue.Final()); err != nil {
-		v.contradicted = unified.Validate() != nil
-		for _, e := range errors.Errors(err) {
-			if len(v.faults) == maxFaults {
-				break
-			}
-			v.faults = append(v.faults, faultOf(e))
-		}
-		return v
-	}
-	encoded, err := unified.MarshalJSON()
-	if err == nil {
-		v.result, err = decode(encoded)
-		v.result = plainNumbers(v.result)
-	}
-	if err != nil {
-		v.failed = err.Error()
-	}
-	return v
-}
+// How often CUE is asked about one object, and for how long.
+const (
+	maxQuestions = 1000
+	maxPatience  = 2 * time.Second
+)
 
-// plainNumbers makes integers of all numbers without a fraction, in place: CUE tells 1.0 from
-// 1, and JSON does not.
-func plainNumbers(x any) any {
-	switch x := x.(type) {
-	case float64:
-		if n, ok := exactInt64(x); ok {
-			return n
-		}
-	case []any:
-		for i := range x {
-			x[i] = plainNumbers(x[i])
-		}
-	case map[string]any:
-		for k := range x {
-			x[k] = plainNumbers(x[k])
-		}
-	}
-	return x
-}
-
-func faultOf(e errors.Error) fault {
-	msg, args := e.Msg()
-	f := fault{message: fmt.Sprintf(msg, args...)}
-	for _, label := range e.Path() {
-		if strings.HasPrefix(label, "_#") || strings.HasPrefix(label, "#") {
-			continue // a definition around the value, of the exporter's
-		}
-		if s, err := strconv.Unquote(label); err == nil {
-			label = s
-		}
-		f.path = append(f.path, label)
-	}
+// ask says why CUE is not asked again; "" if it is.
+func (p *patience) ask() string {
+	p.questions++
 	switch {
-	case msg == notAllowed:
-		f.kind = notAllowedHere
-	case strings.HasPrefix(f.message, "incomplete value"), strings.HasPrefix(f.message, "field is required"),
-		strings.HasPrefix(f.message, "required field missing"),
-		strings.HasPrefix(f.message, "cannot reference optional field"):
-		f.kind = incomplete
+	case p.questions > maxQuestions:
+		return fmt.Sprintf("more than %d parts of the object are for CUE to check", maxQuestions)
+	case time.Now().After(p.until):
+		return fmt.Sprintf("checking the object has taken more than %v", maxPatience)
 	}
-	return f
+	return ""
 }
 
 // fallback checks x, which has passed everything else, with CUE.
 func (v *inspection) fallback(c *check, x any) {
-	said := c.fallbackCheck.evaluate(x)
-	source := c.fallbackCheck.form.Source
+	said := c.fallbackCheck.evaluate(x, &v.patience)
 	if said.failed != "" {
-		v.fail(&field.Error{Type: field.ErrorTypeInternal, BadValue: field.OmitValueType{}, Detail: at("could not be checked: "+said.failed, source)})
+		v.fail(c.unchecked(said.failed))
 		return
 	}
 	seen := map[string]bool{}
 	for _, f := range said.faults {
-		if key := strings.Join(append(f.path, f.message), "\x00"); seen[key] {
+		if key := strings.Join(append(slices.Clip(f.Path), f.Message), "\x00"); seen[key] {
 			continue
 		} else {
 			seen[key] = true
@@ -252,12 +138,17 @@ func (v *inspection) fallback(c *check, x any) {
 	}
 }
 
+// unchecked is the error of a value that CUE could not be asked about.
+func (c *check) unchecked(why string) *field.Error {
+	return &field.Error{Type: field.ErrorTypeInternal, BadValue: field.OmitValueType{}, Detail: at("could not be checked: "+why, c.fallbackCheck.form.Source)}
+}
+
 // fault reports what CUE says, at its path, with the line of the field if that is known.
-func (v *inspection) fault(c *check, x any, f fault, contradicted bool) {
+func (v *inspection) fault(c *check, x any, f Fault, contradicted bool) {
 	c0, depth, source := c, len(v.path), c.fallbackCheck.form.Source
 	defer func() { v.path = v.path[:depth] }()
 	var value any = x
-	for _, label := range f.path {
+	for _, label := range f.Path {
 		switch y := value.(type) {
 		case []any:
 			i, err := strconv.Atoi(label)
@@ -281,23 +172,23 @@ func (v *inspection) fault(c *check, x any, f fault, contradicted bool) {
 			source = c.node.Source
 		}
 	}
-	message, bad := f.message, shown(value)
+	message, bad := f.Message, shown(value)
 	if v.secret > 0 || c0.node.HasSensitive() { // CUE's own text has values in it
-		switch f.kind {
-		case conflicting:
+		switch f.Kind {
+		case Conflicting:
 			message, bad = "is not what the schema allows", field.OmitValueType{}
-		case incomplete:
+		case Incomplete:
 			message = "something is missing"
 		}
 	}
 	e := &field.Error{BadValue: bad, Detail: at(message, source)}
-	switch f.kind {
-	case incomplete:
+	switch f.Kind {
+	case Incomplete:
 		e.Type, e.BadValue = field.ErrorTypeRequired, ""
 		if contradicted {
 			e.Type = field.ErrorTypeInvalid
 		}
-	case notAllowedHere:
+	case NotAllowed:
 		e.Type, e.BadValue = field.ErrorTypeForbidden, ""
 	default:
 		e.Type = field.ErrorTypeInvalid
@@ -355,7 +246,7 @@ const maxPrunings = 8
 // valid stays as it is.
 func (p *preparation) fallback(c *check, x any) any {
 	for range maxPrunings {
-		said := c.fallbackCheck.evaluate(x)
+		said := c.fallbackCheck.evaluate(x, &p.patience)
 		if said.valid() {
 			if !p.fill {
 				return x
@@ -364,9 +255,18 @@ func (p *preparation) fallback(c *check, x any) any {
 			p.changed = p.changed || changed
 			return completed
 		}
+		if said.failed != "" {
+			if p.failed == nil {
+				p.failed = c.unchecked(said.failed)
+				if len(p.path) > 0 {
+					p.failed.Field = fieldPath(p.path).String()
+				}
+			}
+			break
+		}
 		pruned := false
 		for _, f := range said.faults {
-			if f.kind == notAllowedHere && len(f.path) > 0 && !c.knows(f.path) && p.remove(x, f.path) {
+			if f.Kind == NotAllowed && len(f.Path) > 0 && !c.knows(f.Path) && p.remove(x, f.Path) {
 				pruned = true
 			}
 		}
@@ -502,6 +402,3 @@ func (s *Struct) visit(path string, each func(string, *Node)) {
 		}
 	}
 }
-
-// Busy reports how many evaluations of CUE run at the moment, of how many that may.
-func Busy() (running, most int) { return len(evaluations), cap(evaluations) }

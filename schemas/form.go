@@ -402,6 +402,11 @@ type Fallback struct {
 	CUE    string   `json:"cue"`
 	Reason string   `json:"reason"` // what no other part of the form can say
 	Source Position `json:"source,omitzero"`
+
+	// Absent is the value, JSON, that CUE gives a field that is missing; none if it gives
+	// it no value. It is known when the form is made, so that CUE is not asked when the
+	// form is loaded.
+	Absent json.RawMessage `json:"absent,omitempty"`
 }
 
 // A Field is a named field of a struct.

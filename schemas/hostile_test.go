@@ -100,6 +100,33 @@ func TestWhatIsTooLargeForCUEIsRefused(t *testing.T) {
 	})
 }
 
+// However many parts of an object only CUE can check, it takes a bounded time.
+func TestManyPartsForCUE(t *testing.T) {
+	for _, schema := range []string{
+		`#schema: spec: items?: [...{lo: int, hi: lo + 1}]`,
+		`#schema: spec: items?: [...{x!: int, y?: string} | {x!: int, z?: string}]`,
+	} {
+		p, err := NewProgram(mustCompile(t, schema))
+		if err != nil {
+			t.Fatal(err)
+		}
+		few, many := strings.Repeat(`{"x": 1, "lo": 1},`, 20), strings.Repeat(`{"x": 1, "lo": 1},`, 20_000)
+		if object := decoded(t, `{"spec": {"items": [`+strings.TrimSuffix(strings.ReplaceAll(few, `"x": 1, `, ``), ",")+`]}}`); strings.Contains(schema, "lo") {
+			p.Prepare(object)
+			if errs := p.Validate(object); errs != nil {
+				t.Error(errs)
+			}
+		}
+		object := decoded(t, `{"spec": {"items": [`+strings.TrimSuffix(many, ",")+`]}}`)
+		within(t, 15*time.Second, func() {
+			p.Prepare(object)
+			if errs := p.Validate(object); errs == nil {
+				t.Error("accepted")
+			}
+		})
+	}
+}
+
 func TestTextThatIsNotUTF8(t *testing.T) {
 	p, err := NewProgram(mustCompile(t, `
 import "strings"

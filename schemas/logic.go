@@ -8,14 +8,14 @@ type logicCheck struct {
 	not           *check
 }
 
-func newLogic(l *Logic, depth int) (*logicCheck, error) {
+func newLogic(l *Logic, b building) (*logicCheck, error) {
 	c := &logicCheck{}
 	for _, of := range [...]struct {
 		nodes []*Node
 		into  *[]*check
 	}{{l.AllOf, &c.all}, {l.AnyOf, &c.any}, {l.OneOf, &c.one}} {
 		for _, n := range of.nodes {
-			x, err := newCheck(n, depth+1)
+			x, err := b.below().check(n)
 			if err != nil {
 				return nil, err
 			}
@@ -24,7 +24,7 @@ func newLogic(l *Logic, depth int) (*logicCheck, error) {
 	}
 	if l.Not != nil {
 		var err error
-		if c.not, err = newCheck(l.Not, depth+1); err != nil {
+		if c.not, err = b.below().check(l.Not); err != nil {
 			return nil, err
 		}
 	}

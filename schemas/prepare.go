@@ -5,14 +5,18 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
 // A preparation is one run of Prepare.
 type preparation struct {
-	path    []step
-	unknown []string
-	changed bool
-	fill    bool // whether to fill in defaults; else only prune
+	path     []step
+	unknown  []string
+	changed  bool
+	fill     bool // whether to fill in defaults; else only prune
+	failed   *field.Error
+	patience *patience // with CUE; nil until it is asked
 }
 
 func (p *preparation) push(s step) { p.path = append(p.path, s) }

@@ -15,7 +15,8 @@ import (
 const maxDepth = 64
 
 // A Program checks and completes objects of one kind. It is immutable; any
-// number of goroutines may use it, each with an object of its own.
+// number of goroutines may use it, each with an object of its own. What the form
+// cannot say it has an [Evaluator] check.
 //
 // Objects are decoded JSON as sigs.k8s.io/json makes it: nil, bool, int64,
 // float64, string, []any and map[string]any.
@@ -26,9 +27,14 @@ type Program struct {
 }
 
 // NewProgram compiles a form. It fails if the form is not one that a compiler
-// would make: too deep, a bad pattern, a default that its own node refuses.
-func NewProgram(n *Node) (*Program, error) {
-	root, err := newCheck(n, 0)
+// would make: too deep, a bad pattern, a default that its own node refuses. CUE is
+// not asked anything: what the form says of its fallbacks is believed.
+func NewProgram(n *Node, options ...Option) (*Program, error) {
+	o := &asking{}
+	for _, option := range options {
+		option(o)
+	}
+	root, err := o.newCheck(n, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -53,7 +59,7 @@ func (p *Program) Validate(obj map[string]any) field.ErrorList {
 	}
 	v.parts(p.root, obj, true)
 	errs := v.errs
-	v.errs = nil
+	v.errs, v.patience = nil, nil
 	return errs
 }
 
@@ -66,17 +72,25 @@ func (p *Program) Validate(obj map[string]any) field.ErrorList {
 // fraction becomes an int64 where only an integer is allowed. A null counts as
 // absent where the field is not nullable and has a value when absent. The
 // top-level apiVersion, kind and metadata are not looked at.
+//
+// Where CUE could not be asked about a part of the object, that stays as it is.
 func (p *Program) Prepare(obj map[string]any) (unknown []string, changed bool) {
+	unknown, changed, _ = p.TryPrepare(obj)
+	return unknown, changed
+}
+
+// TryPrepare is Prepare, and fails if CUE could not be asked about a part of the object.
+func (p *Program) TryPrepare(obj map[string]any) (unknown []string, changed bool, err *field.Error) {
 	if obj == nil || !p.root.acts {
-		return nil, false
+		return nil, false, nil
 	}
 	s := preparations.Get().(*preparation)
 	defer preparations.Put(s)
 	*s = preparation{path: s.path[:0], fill: true}
 	s.structure(p.root, obj, true)
-	unknown, changed = s.unknown, s.changed
+	unknown, changed, err = s.unknown, s.changed, s.failed
 	s.unknown = nil
-	return unknown, changed
+	return unknown, changed, err
 }
 
 // Sensitive reports whether objects of the kind hold secrets.
@@ -167,11 +181,14 @@ type patternCheck struct {
 	value *check
 }
 
-func newCheck(n *Node, depth int) (*check, error) {
+// newCheck makes a check whose fallbacks are evaluated in this process.
+func newCheck(n *Node, depth int) (*check, error) { return new(asking).newCheck(n, depth) }
+
+func (b building) check(n *Node) (*check, error) {
 	if n == nil {
 		return nil, errors.New("schemas: a form with a missing node")
 	}
-	if depth > maxDepth {
+	if b.depth > maxDepth {
 		return nil, fmt.Errorf("schemas: a form deeper than %d levels", maxDepth)
 	}
 	if n.Kinds == 0 {
@@ -186,30 +203,30 @@ func newCheck(n *Node, depth int) (*check, error) {
 	c.format = formatOf(n)
 	c.fillsNull = choose(n.Plain, n.DropNull, !n.Kinds.Has(NullKind))
 	if n.List != nil {
-		if err := c.addList(n.List, depth); err != nil {
+		if err := c.addList(n.List, b); err != nil {
 			return nil, err
 		}
 	}
 	if n.Struct != nil {
-		if err := c.addStruct(n.Struct, depth); err != nil {
+		if err := c.addStruct(n.Struct, b); err != nil {
 			return nil, err
 		}
 	}
 	if n.Union != nil {
-		if err := c.addUnion(n.Union, depth); err != nil {
+		if err := c.addUnion(n.Union, b); err != nil {
 			return nil, err
 		}
 	}
 	if n.Fallback != nil {
 		var err error
-		if c.fallbackCheck, err = newFallbackCheck(n.Fallback); err != nil {
+		if c.fallbackCheck, err = b.fallback(n.Fallback); err != nil {
 			return nil, err
 		}
 		c.acts = true
 	}
 	if n.Logic != nil {
 		var err error
-		if c.logic, err = newLogic(n.Logic, depth); err != nil {
+		if c.logic, err = newLogic(n.Logic, b); err != nil {
 			return nil, err
 		}
 	}
@@ -245,7 +262,7 @@ func (c *check) addDefault(text []byte) error {
 	return nil
 }
 
-func (c *check) addList(l *List, depth int) error {
+func (c *check) addList(l *List, b building) error {
 	c.list = &listCheck{max: -1, unique: l.Unique}
 	if l.MinItems != nil {
 		c.list.min = l.MinItems.Count
@@ -267,7 +284,7 @@ func (c *check) addList(l *List, depth int) error {
 	if l.Items == nil {
 		return nil
 	}
-	items, err := newCheck(l.Items, depth+1)
+	items, err := b.below().check(l.Items)
 	if err != nil {
 		return err
 	}
@@ -279,7 +296,7 @@ func (c *check) addList(l *List, depth int) error {
 	return nil
 }
 
-func (c *check) addStruct(s *Struct, depth int) error {
+func (c *check) addStruct(s *Struct, b building) error {
 	o := &objectCheck{open: s.Open, max: -1, index: make(map[string]int, len(s.Fields))}
 	c.object = o
 	if s.MinFields != nil {
@@ -289,7 +306,7 @@ func (c *check) addStruct(s *Struct, depth int) error {
 		o.max = s.MaxFields.Count
 	}
 	for i, f := range s.Fields {
-		fc, err := newFieldCheck(f, depth)
+		fc, err := b.field(f)
 		if err != nil {
 			return err
 		}
@@ -300,7 +317,7 @@ func (c *check) addStruct(s *Struct, depth int) error {
 		o.fields = append(o.fields, fc)
 		c.acts = c.acts || fc.check.acts || fc.fills || fc.check.node.DropNull
 	}
-	if err := o.addRelations(s, depth); err != nil {
+	if err := o.addRelations(s, b); err != nil {
 		return err
 	}
 	for i := range o.conditions {
@@ -309,11 +326,11 @@ func (c *check) addStruct(s *Struct, depth int) error {
 		}
 	}
 	for _, p := range s.Patterns {
-		key, err := newCheck(p.Key, depth+1)
+		key, err := b.below().check(p.Key)
 		if err != nil {
 			return err
 		}
-		value, err := newCheck(p.Value, depth+1)
+		value, err := b.below().check(p.Value)
 		if err != nil {
 			return err
 		}
@@ -329,8 +346,8 @@ func (c *check) addStruct(s *Struct, depth int) error {
 	return nil
 }
 
-func newFieldCheck(f Field, depth int) (fieldCheck, error) {
-	child, err := newCheck(f.Schema, depth+1)
+func (b building) field(f Field) (fieldCheck, error) {
+	child, err := b.below().check(f.Schema)
 	if err != nil {
 		return fieldCheck{}, fmt.Errorf("%w (field %q)", err, f.Name)
 	}
@@ -349,9 +366,9 @@ func (c *check) absent() (any, bool) {
 	}
 	switch {
 	case c.fallbackCheck != nil:
-		return c.fallbackCheck.absent()
+		return c.fallbackCheck.absent, c.fallbackCheck.fills
 	case c.union != nil && c.union.ambiguous != nil:
-		return c.union.ambiguous.fallbackCheck.absent()
+		return c.union.ambiguous.fallbackCheck.absent, c.union.ambiguous.fallbackCheck.fills
 	case c.kinds != StructKind || c.object == nil || c.union != nil || c.node.Embedded:
 		return nil, false
 	}

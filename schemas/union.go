@@ -18,14 +18,14 @@ type unionCheck struct {
 	ambiguous *check // nil, or what asks CUE
 }
 
-func (c *check) addUnion(u *Union, depth int) error {
+func (c *check) addUnion(u *Union, b building) error {
 	if len(u.Arms) < 2 || c.object == nil {
 		return fmt.Errorf("schemas: a union of %d structs", len(u.Arms))
 	}
 	c.union = &unionCheck{form: u}
 	for i := range u.Arms {
 		a := &u.Arms[i]
-		arm, err := newCheck(&Node{Kinds: StructKind, Struct: a.Struct, Source: a.Source}, depth)
+		arm, err := b.check(&Node{Kinds: StructKind, Struct: a.Struct, Source: a.Source})
 		if err != nil {
 			return err
 		}
@@ -41,7 +41,7 @@ func (c *check) addUnion(u *Union, depth int) error {
 		c.acts = c.acts || arm.acts
 	}
 	if u.Ambiguous != nil {
-		ask, err := newFallbackCheck(u.Ambiguous)
+		ask, err := b.fallback(u.Ambiguous)
 		if err != nil {
 			return err
 		}
@@ -69,9 +69,9 @@ func (u *unionCheck) chosen(m map[string]any) (arm *check, ok bool) {
 
 // remaining returns the arms that nothing in m contradicts: not those that m only lacks
 // something for.
-func (u *unionCheck) remaining(m map[string]any, root bool) (arms []*check) {
+func (u *unionCheck) remaining(m map[string]any, root bool, p **patience) (arms []*check) {
 	for _, arm := range u.arms {
-		if !contradicts(arm, m, root) {
+		if !contradicts(arm, m, root, p) {
 			arms = append(arms, arm)
 		}
 	}
@@ -79,13 +79,14 @@ func (u *unionCheck) remaining(m map[string]any, root bool) (arms []*check) {
 }
 
 // contradicts reports whether m cannot become valid by what is added to it.
-func contradicts(c *check, m map[string]any, root bool) bool {
+func contradicts(c *check, m map[string]any, root bool, p **patience) bool {
 	v := inspections.Get().(*inspection)
 	defer inspections.Put(v)
-	v.path, v.quiet, v.lenient, v.failed = v.path[:0], 1, true, false
+	v.path, v.quiet, v.lenient, v.failed, v.patience = v.path[:0], 1, true, false, *p
 	v.object(c, m, root)
 	contradicted := v.failed
-	v.quiet, v.lenient, v.failed = 0, false, false
+	*p = v.patience
+	v.quiet, v.lenient, v.failed, v.patience = 0, false, false, nil
 	return contradicted
 }
 
@@ -103,7 +104,7 @@ func (v *inspection) choose(c *check, m map[string]any, root bool) {
 		v.object(arm, m, root)
 		return
 	}
-	arms := u.remaining(m, root)
+	arms := u.remaining(m, root, &v.patience)
 	switch len(arms) {
 	case 0:
 		v.noArm(c, m, root)
@@ -140,8 +141,9 @@ func (v *inspection) noArm(c *check, m map[string]any, root bool) {
 	var nearest field.ErrorList
 	var which Position
 	for i, arm := range c.union.arms {
-		run := inspection{path: slices.Clone(v.path), secret: v.secret}
+		run := inspection{path: slices.Clone(v.path), secret: v.secret, patience: v.patience}
 		run.object(arm, m, root)
+		v.patience = run.patience
 		if i == 0 || len(run.errs) < len(nearest) {
 			nearest, which = run.errs, c.union.form.Arms[i].Source
 		}
@@ -157,7 +159,7 @@ func (v *inspection) noArm(c *check, m map[string]any, root bool) {
 func (v *inspection) ambiguous(c *check, m map[string]any, root bool) {
 	u := c.union.form
 	if ask := c.union.ambiguous; ask != nil {
-		if said := ask.fallbackCheck.evaluate(content(m, root)); said.valid() {
+		if said := ask.fallbackCheck.evaluate(content(m, root), &v.patience); said.valid() {
 			return
 		} else if said.failed != "" {
 			v.fallback(ask, content(m, root))
@@ -192,7 +194,7 @@ func (p *preparation) choose(c *check, m map[string]any, root bool) {
 	}
 	arm, ok := c.union.chosen(m)
 	if !ok {
-		switch arms := c.union.remaining(m, root); {
+		switch arms := c.union.remaining(m, root, &p.patience); {
 		case len(arms) == 1:
 			arm = arms[0]
 		case len(arms) > 1 && c.union.ambiguous != nil:

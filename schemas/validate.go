@@ -56,9 +56,10 @@ type inspection struct {
 	lenient bool
 	failed  bool
 
-	ratchet *ratchet // if what was wrong before may stay
-	whole   int      // if rules are about all of the value at that depth: the depth, from 1
-	secret  int      // how many sensitive values the path leads into
+	ratchet  *ratchet  // if what was wrong before may stay
+	whole    int       // if rules are about all of the value at that depth: the depth, from 1
+	secret   int       // how many sensitive values the path leads into
+	patience *patience // with CUE; nil until it is asked
 }
 
 // Inspections and preparations are used again, so that a run that finds nothing

@@ -33,6 +33,8 @@ import (
 	"stele.dev/stele/projections/audit"
 	"stele.dev/stele/projections/objects"
 	"stele.dev/stele/projections/policies"
+	"stele.dev/stele/schemas"
+	"stele.dev/stele/schemas/workers"
 )
 
 // serveOptions are the flags of serve.
@@ -137,7 +139,9 @@ func (o *serveOptions) serve(cmd *cobra.Command) (err error) {
 		return o.explain(err)
 	}
 	store := objects.New(0)
-	committer := commit.New(commit.Options{Log: log, Objects: store, Load: loadPolicy, Logger: logger})
+	evaluators := workers.New(workers.Options{Command: evaluateApart, Logger: logger})
+	defer evaluators.Close()
+	committer := commit.New(commit.Options{Log: log, Objects: store, Load: loadPolicy(evaluators), Logger: logger})
 	if err := committer.Replay(ctx); err != nil {
 		return o.explain(err)
 	}
@@ -147,8 +151,8 @@ func (o *serveOptions) serve(cmd *cobra.Command) (err error) {
 	}
 	pipeline := core.New(core.Options{
 		Committer: committer, Log: log, Authenticator: authenticator, Logger: logger, Version: apiVersion(),
-		Compile: compileApart,
-		Checks:  []core.Check{{Name: "audit", Check: auditLog.Health}},
+		Compile: compileApart, Evaluators: evaluators,
+		Checks: []core.Check{{Name: "audit", Check: auditLog.Health}},
 	})
 	certificate, kubeconfig, err := o.credentials(dir, ca, listener.Addr())
 	if err != nil {
@@ -279,7 +283,11 @@ func (o *serveOptions) prepare(ctx context.Context, cmd *cobra.Command, c *commi
 }
 
 // loadPolicy is how a replica makes a policy of a form in the log.
-func loadPolicy(p *policies.Proposal) (*policy.Policy, error) { return policy.New(p.Form) }
+func loadPolicy(evaluators *workers.Pool) func(*policies.Proposal) (*policy.Policy, error) {
+	return func(p *policies.Proposal) (*policy.Policy, error) {
+		return policy.New(p.Form, schemas.EvaluateWith(evaluators))
+	}
+}
 
 // greet says where everything is, in three lines.
 func (o *serveOptions) greet(cmd *cobra.Command, dir *dataDir, addr net.Addr, kubeconfig string) {

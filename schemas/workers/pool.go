@@ -1,0 +1,291 @@
+package workers
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os/exec"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"stele.dev/stele/schemas"
+)
+
+// Options for [New].
+type Options struct {
+	// Command returns what runs a worker: its path and arguments. All else of it is the
+	// pool's.
+	Command func() (*exec.Cmd, error)
+	// Size is how many workers there may be; 0 is two for each processor.
+	Size int
+	// Deadline is how long an evaluation may take, with all that it waits for; 0 is two
+	// seconds.
+	Deadline time.Duration
+	// Lifetime is how many values a worker evaluates before it is replaced: CUE keeps some
+	// of what it has seen. 0 is 10,000.
+	Lifetime int
+	Logger   *slog.Logger
+}
+
+const (
+	// maxHeap is from which size of its heap on a worker is replaced.
+	maxHeap = 192 << 20
+	// softMemory is how much the garbage collector of a worker tries to stay below.
+	softMemory = "GOMEMLIMIT=256MiB"
+)
+
+// Pool is an evaluator that asks workers. It starts them when they are needed.
+type Pool struct {
+	options Options
+	slots   chan struct{} // a token for each evaluation that may ask
+	ids     atomic.Uint64
+
+	values, expressions *breaker
+
+	starter  sync.Once
+	launches chan func()
+	closing  chan struct{}
+
+	mu      sync.Mutex
+	closed  bool
+	idle    []*worker // the last is taken first: it is the most likely to know the expression
+	live    map[*worker]bool
+	running sync.WaitGroup // workers
+
+	evaluations, overruns, crashes atomic.Uint64
+}
+
+// New returns a pool without workers.
+func New(o Options) *Pool {
+	o.Size = cmp.Or(o.Size, 2*runtime.GOMAXPROCS(0))
+	o.Deadline = cmp.Or(o.Deadline, 2*time.Second)
+	o.Lifetime = cmp.Or(o.Lifetime, 10_000)
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	return &Pool{
+		options: o, slots: make(chan struct{}, o.Size), live: map[*worker]bool{},
+		values: newBreaker(1), expressions: newBreaker(3),
+		launches: make(chan func()), closing: make(chan struct{}),
+	}
+}
+
+// Evaluate implements [schemas.Evaluator].
+func (p *Pool) Evaluate(expression string, value []byte) schemas.Verdict {
+	p.evaluations.Add(1)
+	deadline := time.Now().Add(p.options.Deadline)
+	sum := sha256.Sum256(append([]byte(expression+"\x00"), value...))
+	same := string(sum[:])
+
+	wait, trialE, ok := p.expressions.admit(expression, time.Now())
+	if !ok {
+		return refused("values like it have", wait)
+	}
+	o := untried
+	defer func() { p.expressions.report(expression, trialE, o, time.Now()) }()
+	wait, trialV, ok := p.values.admit(same, time.Now())
+	if !ok {
+		return refused("the same value has", wait)
+	}
+	defer func() { p.values.report(same, trialV, o, time.Now()) }()
+
+	// Whoever gets a worker has at least half of the time for itself.
+	patience := time.NewTimer(p.options.Deadline / 2)
+	defer patience.Stop()
+	select {
+	case p.slots <- struct{}{}:
+		defer func() { <-p.slots }()
+	case <-patience.C:
+		return schemas.Verdict{Failed: "too many checks are going on"}
+	case <-p.closing:
+		return stopping
+	}
+	v, o2 := p.ask(&question{ID: p.ids.Add(1), Expression: expression, Value: value, Within: p.options.Deadline}, deadline)
+	o = o2
+	return v
+}
+
+func refused(what string, wait time.Duration) schemas.Verdict {
+	return schemas.Verdict{Failed: fmt.Sprintf("checking %s failed before, and is tried again in %v", what, max(wait, time.Second).Round(time.Second))}
+}
+
+var stopping = schemas.Verdict{Failed: "the server is stopping"}
+
+// ask asks a worker, and another one if that has died since it was asked last.
+func (p *Pool) ask(q *question, deadline time.Time) (schemas.Verdict, outcome) {
+	for {
+		w, fresh, err := p.take(deadline)
+		switch {
+		case errors.Is(err, errClosed):
+			return stopping, untried
+		case err != nil:
+			p.options.Logger.Error("no worker for evaluations could be started", "error", err)
+			return schemas.Verdict{Failed: "what checks it could not be started"}, untried
+		}
+		a, err := w.ask(q, deadline)
+		if err == nil {
+			p.put(w, a.Heap)
+			return a.Verdict, succeeded
+		}
+		w.kill()
+		switch {
+		case p.isClosed():
+			return stopping, untried
+		case errors.Is(err, errGone) && !fresh:
+			continue
+		case errors.Is(err, errLate):
+			p.overruns.Add(1)
+			p.options.Logger.Warn("an evaluation took too long, and its worker was killed", "pid", w.cmd.Process.Pid)
+			return schemas.Verdict{Failed: fmt.Sprintf("checking it took more than %v", p.options.Deadline)}, failed
+		default:
+			p.crashes.Add(1)
+			said := w.said()
+			p.options.Logger.Warn("an evaluation ended its worker", "pid", w.cmd.Process.Pid, "error", err, "stderr", strings.TrimSpace(said))
+			return schemas.Verdict{Failed: "checking it crashed" + cause(said)}, failed
+		}
+	}
+}
+
+// errClosed reports that the pool is closed.
+var errClosed = errors.New("workers: the pool is closed")
+
+// take returns a worker that nobody else has, and whether it is a new one.
+func (p *Pool) take(deadline time.Time) (w *worker, fresh bool, err error) {
+	p.mu.Lock()
+	for len(p.idle) > 0 {
+		w := p.idle[len(p.idle)-1]
+		p.idle = p.idle[:len(p.idle)-1]
+		if p.live[w] {
+			p.mu.Unlock()
+			return w, false, nil
+		}
+	}
+	p.mu.Unlock()
+	w, err = p.start()
+	if err != nil {
+		return nil, true, err
+	}
+	if err := w.greet(deadline); err != nil {
+		if said := strings.TrimSpace(w.said()); said != "" {
+			err = fmt.Errorf("%w: %s", err, said)
+		}
+		if p.isClosed() {
+			err = errClosed
+		}
+		return nil, true, err
+	}
+	return w, true, nil
+}
+
+// put gives a worker back.
+func (p *Pool) put(w *worker, heap uint64) {
+	if w.asked++; w.asked >= p.options.Lifetime || heap > maxHeap {
+		w.kill()
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return // it is being killed
+	}
+	p.idle = append(p.idle, w)
+}
+
+// start starts a worker. The kernel ends it with the thread that has started it (see
+// https://go.dev/issue/27505), so one thread starts all, and lives as long as the pool.
+func (p *Pool) start() (w *worker, err error) {
+	cmd, err := p.options.Command()
+	if err != nil {
+		return nil, err
+	}
+	cmd.Env = []string{"GOTRACEBACK=none", "GOMAXPROCS=2", softMemory}
+	cmd.Dir = "/"
+	cmd.SysProcAttr = attributes()
+	p.starter.Do(func() { go p.launch() })
+	done := make(chan struct{})
+	job := func() {
+		defer close(done)
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if p.closed {
+			err = errClosed
+			return
+		}
+		if w, err = launch(cmd); err == nil {
+			p.live[w] = true
+			p.running.Add(1)
+		}
+	}
+	select {
+	case p.launches <- job:
+		<-done
+	case <-p.closing:
+		return nil, errClosed
+	}
+	if err != nil {
+		return nil, err
+	}
+	go func() {
+		w.wait()
+		p.mu.Lock()
+		delete(p.live, w)
+		p.mu.Unlock()
+		p.running.Done()
+	}()
+	return w, nil
+}
+
+// launch runs what starts workers until the pool is closed and they have ended.
+func (p *Pool) launch() {
+	runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
+	for {
+		select {
+		case job := <-p.launches:
+			job()
+		case <-p.closing:
+			p.running.Wait()
+			return
+		}
+	}
+}
+
+func (p *Pool) isClosed() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.closed
+}
+
+// Close ends all workers. What is evaluated meanwhile, or after that, fails. It may be
+// called more than once.
+func (p *Pool) Close() {
+	p.mu.Lock()
+	if !p.closed {
+		p.closed = true
+		close(p.closing)
+		for w := range p.live {
+			w.kill()
+		}
+	}
+	p.mu.Unlock()
+	p.running.Wait()
+}
+
+// Stats are counts since the pool was made, but for Running.
+type Stats struct {
+	Running     int // workers
+	Evaluations uint64
+	Overruns    uint64 // evaluations that took too long
+	Crashes     uint64 // evaluations that ended their worker
+}
+
+// Stats returns what the pool has done so far.
+func (p *Pool) Stats() Stats {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return Stats{len(p.live), p.evaluations.Load(), p.overruns.Load(), p.crashes.Load()}
+}
