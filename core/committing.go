@@ -273,10 +273,15 @@ func (p *Pipeline) event(r *Request, w *write) *eventlog.Event {
 
 // classOf says how an object's content is to be kept.
 func classOf(r *Request) *logpb.Class {
-	if r.key.Group == "" && r.key.Resource == "secrets" || r.kind != nil && r.kind.Program.Sensitive() {
+	if r.sensitive() {
 		return &logpb.Class{Sensitive: true}
 	}
 	return nil
+}
+
+// sensitive reports whether the objects that the request is about hold secrets.
+func (r *Request) sensitive() bool {
+	return r.key.Group == "" && r.key.Resource == "secrets" || r.kind != nil && r.kind.Program.Sensitive()
 }
 
 // actor is in whose name the request is, and who sent it if that is somebody else.

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
@@ -238,7 +239,7 @@ func (r *Request) parse(text []byte, strict []error) (*object, error) {
 	for _, u := range unknown {
 		strict = append(strict, errors.New(u))
 	}
-	return &object{meta: meta, content: content}, r.strict(strict)
+	return &object{meta: meta, content: content, text: text}, r.strict(strict)
 }
 
 // checkType compares apiVersion and kind with what is served at the path. Objects of
@@ -268,7 +269,11 @@ func (r *Request) checkType(content map[string]any, text []byte) error {
 func (r *Request) undecodable(kind string, err error) error {
 	want := r.kind.GroupVersionKind()
 	if r.info.Verb == "patch" {
-		return apierrors.NewInvalid(schema.GroupKind{}, "", field.ErrorList{field.Invalid(field.NewPath("patch"), string(r.body.patched), err.Error())})
+		var patched any = string(r.body.patched)
+		if r.sensitive() {
+			patched = field.OmitValueType{}
+		}
+		return apierrors.NewInvalid(schema.GroupKind{}, "", field.ErrorList{field.Invalid(field.NewPath("patch"), patched, err.Error())})
 	}
 	if kind != "" {
 		return apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: %v", kind, want.Version, want.Kind, err))
@@ -342,16 +347,62 @@ func (r *Request) prepare(o *object, old map[string]any) error {
 		return apierrors.NewInvalid(r.kind.GroupVersionKind().GroupKind(), o.meta.Name, field.ErrorList{err})
 	}
 	o.adapted = o.adapted || changed
-	if len(unknown) > 0 {
-		errs := make([]error, len(unknown))
-		for i, u := range unknown {
-			errs[i] = fmt.Errorf("unknown field %q", u)
+	if len(unknown) == 0 {
+		return nil
+	}
+	left := leftBehind(unknown, o.text, old)
+	var errs []error
+	for _, u := range unknown {
+		e := fmt.Errorf("unknown field %q", u)
+		if left[u] && r.body.options.validation == metav1.FieldValidationStrict {
+			r.warn(e.Error())
+			continue
 		}
-		if err := r.strict(errs); err != nil {
-			return err
+		errs = append(errs, e)
+	}
+	return r.strict(errs)
+}
+
+// leftBehind are those of the unknown fields that the old object has with the same value. It
+// knew them, and they belong to another alternative or condition than what is written now:
+// a default that was filled in there is no mistake of who does not send it.
+func leftBehind(unknown []string, asked []byte, old map[string]any) map[string]bool {
+	var content map[string]any
+	if old == nil || kjson.UnmarshalCaseSensitivePreserveInts(asked, &content) != nil {
+		return nil
+	}
+	paths := sets.New(unknown...)
+	is, was := valuesAt(paths, content), valuesAt(paths, old)
+	left := map[string]bool{}
+	for _, u := range unknown {
+		before, has := was[u]
+		left[u] = has && reflect.DeepEqual(is[u], before)
+	}
+	return left
+}
+
+// valuesAt returns the values in x that paths lead to, as pruning writes paths.
+func valuesAt(paths sets.Set[string], x map[string]any) map[string]any {
+	values := map[string]any{}
+	var walk func(path string, x any)
+	walk = func(path string, x any) {
+		if paths.Has(path) {
+			values[path] = x
+			return
+		}
+		switch x := x.(type) {
+		case []any:
+			for i := range x {
+				walk(fmt.Sprintf("%s[%d]", path, i), x[i])
+			}
+		case map[string]any:
+			for name, value := range x {
+				walk(strings.TrimPrefix(path+"."+name, "."), value)
+			}
 		}
 	}
-	return nil
+	walk("", x)
+	return values
 }
 
 func (r *Request) decodeNew() error {

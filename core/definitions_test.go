@@ -167,6 +167,7 @@ func TestKindsAreShownAsDefinitions(t *testing.T) {
 func TestDefinitionsAreChangedInThePolicy(t *testing.T) {
 	p := newPlane(t)
 	p.pushGadgets(t, gadgets)
+	p.must(t, 404, "DELETE", definitionsPath+"/odds.example.com", "")
 	for _, tc := range []struct{ method, name, body, want string }{
 		{"PUT", "/gadgets.example.com", `{}`, "kinds are defined by the policy: change gadgets.yaml:7 and push it"},
 		{"DELETE", "/widgets.example.com", "", "kinds are defined by the policy: change " + line("@extern(embed)\n"+bundle, `kinds: "widgets`) + " and push it"},

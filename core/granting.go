@@ -123,7 +123,8 @@ func (p *Pipeline) listRendered(ctx context.Context, r *Request) error {
 }
 
 // refuseRendered is the stage decode of a write, and its end: it says where the policy says
-// what the client wants to change.
+// what the client wants to change. What is to be deleted and is not there is not found, so
+// that who cleans up can go on.
 func (r *Request) refuseRendered() error {
 	name := r.key.Name
 	if r.info.Verb == "create" {
@@ -139,7 +140,10 @@ func (r *Request) refuseRendered() error {
 	if strings.HasPrefix(id, policy.BuiltinTeam+"/") {
 		return apierrors.NewForbidden(r.resource(), name, errors.New(r.rendered.Says+" defined by the policy, and this is a part of every policy"))
 	}
-	if id == "" && !strings.HasPrefix(r.info.Verb, "delete") {
+	if id == "" && r.info.Verb == "delete" {
+		return apierrors.NewNotFound(r.resource(), name)
+	}
+	if id == "" && r.info.Verb != "deletecollection" {
 		return apierrors.NewForbidden(r.resource(), name, errors.New(r.rendered.Says+" defined by the policy, not through the API: add it to "+r.rendered.Part+" of a team in the bundle, and push that"))
 	}
 	where := source.String()

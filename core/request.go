@@ -94,6 +94,8 @@ type writeOptions struct {
 type object struct {
 	meta    *metav1.ObjectMeta
 	content map[string]any
+	// text is the JSON that content was decoded from.
+	text []byte
 	// adapted: pruning or defaulting made it differ from what was asked.
 	adapted bool
 }

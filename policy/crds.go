@@ -22,15 +22,12 @@ func (c *compiler) definitionOf(name string, v cue.Value) (kind schemas.Kind, ok
 	}
 	c.owners[name] = &owner{v, nil}
 	c.brokenKinds[name] = true
-	if !c.sound(v) {
+	if c.notEmbedded(v) || !c.sound(v) {
 		return kind, false
 	}
 	path := v.Path().String()
 	if own, err := v.LookupPath(cue.ParsePath("metadata.name")).String(); err == nil && own != name {
 		c.add(position(v), path, fmt.Sprintf("the definition of %s stands under the key %s", own, name), "the key is metadata.name")
-		return kind, false
-	}
-	if c.notEmbedded(v) {
 		return kind, false
 	}
 	data, err := v.MarshalJSON()

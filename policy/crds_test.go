@@ -161,6 +161,12 @@ func TestAnEmbedThatIsNotSwitchedOn(t *testing.T) {
 	if len(diags) != 1 || diags[0].String() != want {
 		t.Errorf("it says %v, want %s", diags, want)
 	}
+
+	// Of a team with several groups CUE misses the group as well.
+	source, _ = module(t, ".", map[string]string{"bundle.cue": bundleFile(`teams: b: crds: "things.b.example.com": {...} @embed(file=thing.yaml)`), "thing.yaml": thing("")})
+	if _, diags = policy.Compile(source); len(diags) == 0 || !strings.Contains(diags[0].Message, "nothing is embedded here") {
+		t.Errorf("with several groups it says %v", diags)
+	}
 }
 
 func TestRulesOfADefinition(t *testing.T) {

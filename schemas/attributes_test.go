@@ -109,6 +109,13 @@ func TestSecretsAreNotShown(t *testing.T) {
 	pair?: {a: string, b: a} @stele(sensitive)
 	from?: {a!: {key!: int}} | {b!: {key!: int}} @stele(sensitive)
 	plain?: int
+	users?: [...{token!: string @stele(sensitive)}] @k8s(listType=map,listMapKeys=token)
+	pin:    *7311 | int @stele(sensitive)
+	over:   (*9000 | int) & >pin
+	under?: int & <over @stele(sensitive)
+	login?: {token?: string @stele(sensitive)}
+	fixed?: string @stele(sensitive) @k8s(immutable)
+	all?: {key?: string @k8s(immutable)} @stele(sensitive)
 }`)
 	p, err := NewProgram(n)
 	if err != nil {
@@ -117,11 +124,43 @@ func TestSecretsAreNotShown(t *testing.T) {
 	if !p.Sensitive() {
 		t.Error("a kind with secrets is not sensitive")
 	}
-	errs := p.Validate(decoded(t, `{"spec": {"password": "S3CRET", "keys": [5, "S3CRET", ["S3CRET"]], "pair": {"a": "S3CRET", "b": "S3CRET2"}, "from": {"a": {"key": "S3CRET"}, "b": "S3CRET"}, "plain": "shown"}}`))
-	if len(errs) < 5 {
+	errs := p.Validate(decoded(t, `{"spec": {"password": "S3CRET", "keys": [5, "S3CRET", ["S3CRET"]], "pair": {"a": "S3CRET", "b": "S3CRET2"}, "from": {"a": {"key": "S3CRET"}, "b": "S3CRET"}, "plain": "shown",
+		"users": [{"token": "S3CRET"}, {"token": "S3CRET"}], "over": 5, "under": 7312, "login": "S3CRET"}}`))
+	changed := p.ValidateUpdate(decoded(t, `{"spec": {"password": "abcdefgh", "fixed": "S3CRET", "all": {"key": "S3CRET"}}}`),
+		decoded(t, `{"spec": {"password": "abcdefgh", "fixed": "S3CRET2", "all": {"key": "S3CRET2"}}}`))
+	if errs = append(errs, changed...); len(errs) < 12 {
 		t.Errorf("only %v", errs)
 	}
-	if text := errs.ToAggregate().Error(); strings.Contains(text, "S3CRET") || !strings.Contains(text, "shown") {
+	if text := errs.ToAggregate().Error(); strings.Contains(text, "S3CRET") || strings.Contains(text, "731") || !strings.Contains(text, "shown") {
 		t.Error(text)
+	}
+}
+
+// Wherever a field stands and whatever else is said of it, its attributes count.
+func TestAttributesOfFieldsThatDependOnOthersCount(t *testing.T) {
+	for name, spec := range map[string]string{
+		"a bound that is a field":  `min: int, x: int & >=min @k8s(immutable)`,
+		"a default beside such":    `min: *1 | int, x: (*2 | int) & >=min @k8s(immutable)`,
+		"a condition":              `on: *true | bool, if on {x: int @k8s(immutable)}`,
+		"a condition on the field": `on: *true | bool, x: int @k8s(immutable), if on {x: >0}`,
+		"a bound in a condition":   `on: *true | bool, x: int @k8s(immutable), y?: int & >x`,
+		"an alternative":           `{kind: "a", x: int @k8s(immutable)} | {kind: "b", y: int}`,
+		"what CUE checks":          `y?: string, z?: "\(y)-", x: int @k8s(immutable)`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			p, err := NewProgram(mustCompile(t, "#schema: spec: {"+spec+"}"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			object := func(x string) map[string]any {
+				return decoded(t, `{"spec": {"kind": "a", "on": true, "min": 1, "x": `+x+`}}`)
+			}
+			is, was := object("3"), object("2")
+			p.Prepare(is)
+			p.Prepare(was)
+			if errs := p.ValidateUpdate(is, was); len(errs) != 1 || !strings.Contains(errs[0].Detail, "field is immutable") {
+				t.Errorf("an update that changes it: %v", errs)
+			}
+		})
 	}
 }

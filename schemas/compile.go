@@ -297,7 +297,13 @@ func (c *compiler) node(v cue.Value, at *place) *Node {
 		n.Source = s.source
 	}
 	n.Doc = docOf(v)
+	if at.parent != nil && at.parent.unclear(at.name) {
+		c.diags = c.diags[:before] // what v is without data is nothing to judge it by
+		c.attributes(n, v, at)
+		return n
+	}
 	refused := len(c.diags) > before
+	whole := v
 	if len(at.comparisons) > 0 && !at.vague {
 		rest, ok := c.remaining(v, at)
 		if !ok {
@@ -306,7 +312,7 @@ func (c *compiler) node(v cue.Value, at *place) *Node {
 		v = rest
 	}
 	switch {
-	case at.vague:
+	case at.vague, at.recursive && s.split: // CUE has dropped the alternatives that need themselves
 		c.vague(n, v, s, at)
 	case len(at.pending) > 0 && s.kinds == cue.StructKind && !isError(v):
 		// Without data CUE may not know yet whether it is one.
@@ -316,7 +322,7 @@ func (c *compiler) node(v cue.Value, at *place) *Node {
 	default:
 		c.union(n, v, s, at, refused)
 	}
-	c.attributes(n, v, at)
+	c.attributes(n, whole, at)
 	if len(at.reasons) > 0 && len(c.diags) == before {
 		c.fallback(n, v, at)
 	}
@@ -503,7 +509,7 @@ func (c *compiler) structOf(v cue.Value, s shape, at *place) *Struct {
 	for _, p := range patterns {
 		c.pattern(result, v, p.key, p.value, len(patterns) == 1, at)
 	}
-	c.claims[result] = claim{value: v, parts: s.literals, at: at}
+	c.claims[result] = claim{value: v, parts: s.literals, at: at, order: len(c.claims)}
 	if why := c.relate(result, comparisons, v, at); why != "" {
 		c.leaveTo(at, at, nil, why)
 	} else if why := c.conditions(result, v, at); why != "" {

@@ -24,7 +24,7 @@ func disagreement(v cue.Value, n *Node, tries, unknown int) (value, how string) 
 	}
 	names := n.names()
 	g := maker{rand.New(rand.NewPCG(5, 6)), unknown, names, 60}
-	valid := 0
+	var seen coverage
 	for i := range tries {
 		x := g.near(n)
 		if i%2 == 0 {
@@ -34,10 +34,9 @@ func disagreement(v cue.Value, n *Node, tries, unknown int) (value, how string) 
 		if how != "" {
 			return text, how
 		}
-		if !ok || valid == maxValid || unknown == 0 {
+		if !ok || unknown == 0 || !seen.adds(x) {
 			continue
 		}
-		valid++
 		for _, more := range withUnknown(x, append(slices.Clip(names), "unknown field")) {
 			if text, _, how := c.differs(v, more); how != "" {
 				return text, how

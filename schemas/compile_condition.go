@@ -54,6 +54,9 @@ func conditionOf(x *ast.Comprehension) (*pending, bool) {
 		if err != nil || strings.HasPrefix(name, "#") || strings.HasPrefix(name, "_") {
 			return nil, false
 		}
+		if _, forbids := syntaxOf(f.Value).(*ast.BottomLit); forbids {
+			return nil, false
+		}
 		p.body = append(p.body, name)
 	}
 	return p, true
@@ -231,7 +234,9 @@ func (c *compiler) conditions(result *Struct, v cue.Value, at *place) string {
 	if key, ok := unknownKey(result); ok {
 		c.settled[result] = settled.Allows(cue.Str(key))
 	}
-	c.related[result] = claim{value: v, at: at}
+	if _, ok := c.related[result]; !ok {
+		c.related[result] = claim{value: v, at: at, order: len(c.related)}
+	}
 	return ""
 }
 
@@ -288,11 +293,16 @@ func (p *place) cloud(x *ast.Comprehension) {
 	}
 }
 
+// unclear reports whether a comprehension says something of a field.
+func (p *place) unclear(name string) bool {
+	return name != "" && (slices.Contains(p.unsure, name) || slices.Contains(p.unsure, "*"))
+}
+
 // clouded makes of the fields of a struct about which nothing is sure what may be anything.
 func (p *place) clouded(s *Struct) {
 	for i := range s.Fields {
-		if slices.Contains(p.unsure, s.Fields[i].Name) || slices.Contains(p.unsure, "*") {
-			s.Fields[i].Schema = &Node{Kinds: AnyKind, Doc: s.Fields[i].Schema.Doc, Source: s.Fields[i].Schema.Source}
+		if p.unclear(s.Fields[i].Name) {
+			s.Fields[i].Schema = &Node{Kinds: AnyKind, Sensitive: s.Fields[i].Schema.HasSensitive(), Doc: s.Fields[i].Schema.Doc, Source: s.Fields[i].Schema.Source}
 			s.Fields[i].Presence = Optional
 		}
 	}
@@ -567,7 +577,7 @@ func (c *compiler) relate(result *Struct, comparisons []Comparison, v cue.Value,
 		}
 	}
 	if result.Comparisons = comparisons; len(comparisons) > 0 {
-		c.related[result] = claim{value: v, at: at}
+		c.related[result] = claim{value: v, at: at, order: len(c.related)}
 	}
 	return ""
 }
@@ -575,7 +585,8 @@ func (c *compiler) relate(result *Struct, comparisons []Comparison, v cue.Value,
 // probeRelated compares structs whose fields depend on each other with what CUE makes of
 // them.
 func (c *compiler) probeRelated() {
-	for s, claim := range c.related {
+	for _, s := range inOrder(c.related) {
+		claim := c.related[s]
 		for i := range s.Conditions {
 			for _, f := range s.Conditions[i].Fields {
 				f.Schema.visit("", func(_ string, n *Node) {
@@ -590,7 +601,7 @@ func (c *compiler) probeRelated() {
 		}
 		n := &Node{Kinds: StructKind, Struct: s}
 		if value, how := disagreement(claim.value, n, 150, 20); how != "" {
-			c.force(claim.at, "fields that depend on each other, of which CUE makes something else than they say, as for "+value+": "+how)
+			c.force(claim.at, "fields that depend on each other, of which CUE makes something else than they say, as for "+value)
 		}
 	}
 }

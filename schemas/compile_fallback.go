@@ -145,7 +145,9 @@ func outer(a, b *place) *place {
 // to the place, and returns the value that it is given there, as far as that can be told.
 func (p *place) declares(id *ast.Ident) (value ast.Node, ok bool) {
 	for _, lit := range p.literals {
-		if id.Scope != lit && !slices.ContainsFunc(declsOf(lit), func(d ast.Decl) bool { return holds(d, id.Node) }) {
+		if id.Scope != lit && !slices.ContainsFunc(declsOf(lit), func(d ast.Decl) bool {
+			return ast.Node(d) == id.Scope || holds(d, id.Node) // the first is a name for the key of a map
+		}) {
 			continue
 		}
 		for _, d := range declsOf(lit) {
@@ -252,7 +254,9 @@ func (c *compiler) fallback(n *Node, v cue.Value, at *place) {
 // itself, and makes sure that it means the same.
 func (c *compiler) selfContained(v cue.Value, n *Node) (text string, err error) {
 	own := c.own(v)
-	for _, options := range [][]cue.Option{{cue.Raw()}, nil} {
+	// With definitions in place of the references to them, or else beside them: one may
+	// forget that they are closed, the other knows those of one package only.
+	for _, options := range [][]cue.Option{{cue.Raw()}, nil, {cue.Raw(), cue.InlineImports(false)}} {
 		var w *writing
 		if w, err = c.written(own, options...); err != nil {
 			continue
@@ -293,7 +297,7 @@ func (c *compiler) written(v cue.Value, options ...cue.Option) (*writing, error)
 		if !ok {
 			break
 		}
-		if text, err = w.add(of, cue.Raw()); err != nil {
+		if text, err = w.add(of, append(options, cue.Raw())...); err != nil {
 			return nil, err
 		}
 		w.named += name + ": " + text + "\n"
@@ -368,26 +372,29 @@ func unresolved(text string) string {
 	return ""
 }
 
-// sameMeaning compares two values by what CUE makes of data that is near n. What is valid is
-// tried once more with a field too many in each of its structs.
+// sameMeaning compares two values by what CUE makes of data that is near n. What CUE makes of
+// what is valid is tried once more with a field too many in each of its structs.
 func sameMeaning(v, again cue.Value, n *Node, keys []string) error {
 	g := maker{rand.New(rand.NewPCG(3, 4)), 30, keys, 85}
-	valid := 0
+	var seen coverage
 	for i := range exportTries {
+		g.full = choose(i%4 < 2, 85, 0)
 		x := g.near(n)
 		if i%2 == 0 {
 			x = g.witness(n)
 		}
-		ok, err := sameVerdict(v, again, x)
+		whole, ok, err := sameVerdict(v, again, x)
+		if err == nil && !ok && i%3 == 0 && repair(again, x) {
+			whole, ok, err = sameVerdict(v, again, x)
+		}
 		if err != nil {
 			return err
 		}
-		if !ok || valid == maxValid {
+		if !ok || !seen.adds(whole) {
 			continue
 		}
-		valid++
-		for _, more := range withUnknown(x, append(keys, "unknown field")) {
-			if _, err := sameVerdict(v, again, more); err != nil {
+		for _, more := range withUnknown(whole, append(slices.Clip(keys), "unknown field")) {
+			if _, _, err := sameVerdict(v, again, more); err != nil {
 				return err
 			}
 		}
@@ -395,19 +402,84 @@ func sameMeaning(v, again cue.Value, n *Node, keys []string) error {
 	return nil
 }
 
-// maxValid is how many valid values are tried with a field too many.
-const maxValid = 8
+// A coverage is which structs there were in the valid values that were tried with a field too
+// many.
+type coverage struct {
+	tried int
+	paths map[string]bool
+}
 
-func sameVerdict(v, again cue.Value, x any) (valid bool, err error) {
+// maxValid is how many valid values are tried whatever they have; maxCovering, how many are if
+// they have a struct that none had before.
+const (
+	maxValid    = 4
+	maxCovering = 24
+)
+
+// adds reports whether x is worth trying, and counts it if so.
+func (c *coverage) adds(x any) bool {
+	before := len(c.paths)
+	if c.paths == nil {
+		c.paths = make(map[string]bool)
+	}
+	c.note(x, "")
+	if c.tried >= maxCovering || c.tried >= maxValid && len(c.paths) == before {
+		return false
+	}
+	c.tried++
+	return true
+}
+
+func (c *coverage) note(x any, path string) {
+	switch x := x.(type) {
+	case map[string]any:
+		c.paths[path] = true
+		for key, y := range x {
+			c.note(y, path+"\x00"+key)
+		}
+	case []any:
+		for _, y := range x {
+			c.note(y, path+"\x00")
+		}
+	}
+}
+
+// repair removes from x what v finds fault with, and reports whether anything was removed: what
+// fields have to be of each other, random data never is.
+func repair(v cue.Value, x any) (changed bool) {
+	var p preparation
+	for range maxPrunings {
+		value, err := json.Marshal(x)
+		if err != nil {
+			return changed
+		}
+		removed := false
+		for _, f := range ask(v, value).faults {
+			for n := len(f.Path); n > 0 && f.Kind != Incomplete; n-- {
+				if p.remove(x, f.Path[:n]) {
+					removed, changed = true, true
+					break
+				}
+			}
+		}
+		if !removed {
+			break
+		}
+	}
+	return changed
+}
+
+// sameVerdict compares what two values make of x, and returns that if x is valid.
+func sameVerdict(v, again cue.Value, x any) (whole any, valid bool, err error) {
 	value, err := json.Marshal(x)
 	if err != nil {
-		return false, nil
+		return nil, false, nil
 	}
 	was, is := ask(v, value), askExpression(again, value)
 	if was.valid() != is.valid() || was.valid() && !reflect.DeepEqual(was.result, is.result) {
-		return false, fmt.Errorf("written out it says something else of %s", value)
+		return nil, false, fmt.Errorf("written out it says something else of %s", value)
 	}
-	return was.valid(), nil
+	return was.result, was.valid(), nil
 }
 
 // withUnknown returns x with one more field in one of its structs, in each way.
@@ -421,8 +493,8 @@ func withUnknown(x any, keys []string) (all []any) {
 				all = append(all, m)
 			}
 		}
-		for key, y := range x {
-			for _, more := range withUnknown(y, keys[len(keys)-1:]) {
+		for _, key := range slices.Sorted(maps.Keys(x)) {
+			for _, more := range withUnknown(x[key], keys[len(keys)-1:]) {
 				m := maps.Clone(x)
 				m[key] = more
 				all = append(all, m)
@@ -456,7 +528,7 @@ func (c *compiler) own(v cue.Value) cue.Value {
 	}
 	var mine []cue.Value
 	for _, a := range args {
-		if _, ok := c.sourceOf(a); ok {
+		if _, ok := c.sourceOf(a); ok || !a.Pos().IsValid() { // fields beside an embedding have no position
 			mine = append(mine, a)
 		}
 	}
@@ -482,19 +554,13 @@ func weaken(n *Node) {
 		weaken(n.List.Items)
 	}
 	if s := n.Struct; s != nil {
+		s.Fields = s.conditional(true)
 		for i := range s.Fields {
 			s.Fields[i].Presence = Optional
 			weaken(s.Fields[i].Schema)
 		}
 		for i := range s.Patterns {
 			weaken(s.Patterns[i].Value)
-		}
-		for _, condition := range s.Conditions {
-			for _, f := range condition.Fields {
-				if _, ok := fieldNamed(s, f.Name); !ok { // where it does not hold, anything may be there
-					s.Fields = append(s.Fields, f.besides(&Struct{Open: true}))
-				}
-			}
 		}
 		s.Open, s.Comparisons, s.Conditions = true, nil, nil
 	}

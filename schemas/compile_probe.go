@@ -1,7 +1,9 @@
 package schemas
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,6 +19,12 @@ type claim struct {
 	value cue.Value
 	parts int // struct literals that contribute
 	at    *place
+	order int // in which the walk came by
+}
+
+// inOrder returns the structs of claims in the order of the walk.
+func inOrder(claims map[*Struct]claim) []*Struct {
+	return slices.SortedFunc(maps.Keys(claims), func(a, b *Struct) int { return cmp.Compare(claims[a].order, claims[b].order) })
 }
 
 // probe asks CUE which fields the structs of a schema admit, by unifying it with
@@ -37,7 +45,8 @@ func (c *compiler) probe(v cue.Value, n *Node, at *place) {
 	}
 	reachable := make(map[*Struct]bool)
 	eachStruct(n, func(s *Struct) { reachable[s] = true })
-	for s, claim := range c.claims {
+	for _, s := range inOrder(c.claims) {
+		claim := c.claims[s]
 		if !reachable[s] {
 			continue // CUE looks after it
 		}
@@ -61,7 +70,8 @@ func (c *compiler) probe(v cue.Value, n *Node, at *place) {
 	claims := make(map[*Struct]claim)
 	eachStruct(n, func(s *Struct) { claims[s] = c.claims[s] })
 	open, skipped := c.probeUnknown(v, n)
-	for s, claim := range claims {
+	for _, s := range inOrder(claims) {
+		claim := claims[s]
 		if open, ok := c.settled[s]; ok {
 			s.Open = open
 			continue

@@ -82,7 +82,7 @@ func (c *compiler) reference(v cue.Value, x ast.Expr, op cue.Op, args []cue.Valu
 			return c.member(v, x, name, at)
 		}
 	case isField:
-		if t, ok := target(v, args); ok && isConstant(t) {
+		if t, ok := target(v, args); ok && isConstant(t) && (!declared(at, base) || isWritten(t)) {
 			return shapeOf(t.Kind())
 		}
 		c.leave(at, x, fmt.Sprintf("a reference to the field %s", base.Name),
@@ -170,6 +170,14 @@ func target(v cue.Value, args []cue.Value) (cue.Value, bool) {
 		}
 	}
 	return cue.Value{}, false
+}
+
+// isWritten reports whether a constant is written where it stands. Another one may be what CUE
+// makes of defaults, without data.
+func isWritten(v cue.Value) bool {
+	op, args := v.Expr()
+	_, ok := syntaxOf(v.Source()).(*ast.BasicLit)
+	return ok && op == cue.NoOp && len(args) == 1
 }
 
 // isError reports whether v is an error that no data can cure.
@@ -280,6 +288,9 @@ func (c *compiler) call(v cue.Value, x *ast.CallExpr, args []cue.Value, at *plac
 	if isBuiltin(x.Fun, "or") || isBuiltin(x.Fun, "and") {
 		for _, a := range x.Args {
 			c.static(a, at)
+		}
+		if at.vague {
+			return everything()
 		}
 		s := everything()
 		for _, a := range args {

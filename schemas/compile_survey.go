@@ -220,6 +220,9 @@ func (c *compiler) conjunction(x ast.Expr, args []cue.Value, at *place) shape {
 		for _, a := range call.Args {
 			c.static(a, at)
 		}
+		if at.vague {
+			return everything()
+		}
 	}
 	s := everything()
 	shapes := make([]shape, len(args))
@@ -257,9 +260,12 @@ func (c *compiler) disjunction(x ast.Expr, args []cue.Value, at *place) shape {
 		for _, a := range x.Args {
 			c.static(a, at)
 		}
+		if at.vague {
+			return everything()
+		}
 	}
 	s := shape{}
-	if len(args) > 1 {
+	if split { // a bound that is left alone is still one of several
 		at.within++
 		defer func() { at.within-- }()
 	}

@@ -564,7 +564,7 @@ func mergedStructs(a, b *Struct) *Struct {
 func (f Field) besides(other *Struct) Field {
 	f.Presence = Optional
 	if other.Open || len(other.Patterns) > 0 {
-		f.Schema = &Node{Kinds: AnyKind, Doc: f.Schema.Doc, Source: f.Schema.Source}
+		f.Schema = &Node{Kinds: AnyKind, Sensitive: f.Schema.HasSensitive(), Doc: f.Schema.Doc, Source: f.Schema.Source}
 	}
 	return f
 }
@@ -572,14 +572,7 @@ func (f Field) besides(other *Struct) Field {
 // clonedStruct returns a struct with the fields of s, and nothing that holds between them.
 func clonedStruct(s *Struct) *Struct {
 	m := *s
-	m.Fields = slices.Clone(s.Fields)
-	for _, condition := range s.Conditions {
-		for _, f := range condition.Fields {
-			if _, ok := fieldNamed(&m, f.Name); !ok {
-				m.Fields = append(m.Fields, f.besides(s))
-			}
-		}
-	}
+	m.Fields = s.conditional(s.Open)
 	for i := range m.Fields {
 		if m.Fields[i].Presence == Regular {
 			m.Fields[i].Presence = Optional
@@ -587,6 +580,26 @@ func clonedStruct(s *Struct) *Struct {
 	}
 	m.Comparisons, m.Conditions = nil, nil
 	return &m
+}
+
+// conditional returns the fields of s and those that its conditions add. One of which more than
+// one of them speaks may be anything: what it is depends on which of the conditions hold. So may
+// one be that only a condition has, if the struct is open without it.
+func (s *Struct) conditional(open bool) []Field {
+	fields := slices.Clone(s.Fields)
+	for _, condition := range s.Conditions {
+		for _, f := range condition.Fields {
+			i := slices.IndexFunc(fields, func(g Field) bool { return g.Name == f.Name })
+			if i < 0 {
+				fields = append(fields, f.besides(&Struct{Open: open || len(s.Patterns) > 0}))
+				continue
+			}
+			g := fields[i].Schema
+			fields[i].Presence = Optional
+			fields[i].Schema = &Node{Kinds: AnyKind, Sensitive: g.HasSensitive() || f.Schema.HasSensitive(), Doc: g.Doc, Source: g.Source}
+		}
+	}
+	return fields
 }
 
 func fieldNamed(s *Struct, name string) (Field, bool) {

@@ -264,10 +264,22 @@ func (v *inspection) compare(o *objectCheck, m map[string]any) {
 			v.pop()
 		case isNumber(x) && isNumber(y) && !compares(c.form.Op, x, y):
 			v.push(step{name: c.form.Field})
-			v.invalid(x, fmt.Sprintf("must be %s, which is %v", c.phrase(), y), c.form.Source)
+			c.refuse(v, x, y)
 			v.pop()
 		}
 	}
+}
+
+// refuse says what is wrong with x, next to y, but not what a secret is.
+func (c *comparisonCheck) refuse(v *inspection, x, y any) {
+	detail := fmt.Sprintf("must be %s, which is %v", c.phrase(), y)
+	if c.other.check.node.Sensitive {
+		detail = "must be " + c.phrase()
+	}
+	if c.field.check.node.Sensitive {
+		x = field.OmitValueType{}
+	}
+	v.invalid(x, detail, c.form.Source)
 }
 
 func (c *comparisonCheck) phrase() string {

@@ -140,11 +140,16 @@ func (v *inspection) fault(c *check, x any, f Fault, contradicted bool) {
 			source = c.node.Source
 		}
 	}
-	message := f.Message
-	if f.Kind == Conflicting && (v.secret > 0 || c0.node.HasSensitive()) {
-		message, value = "is not what the schema allows", nil // CUE's own text has values in it
+	message, bad := f.Message, shown(value)
+	if v.secret > 0 || c0.node.HasSensitive() { // CUE's own text has values in it
+		switch f.Kind {
+		case Conflicting:
+			message, bad = "is not what the schema allows", field.OmitValueType{}
+		case Incomplete:
+			message = "something is missing"
+		}
 	}
-	e := &field.Error{BadValue: shown(value), Detail: at(message, source)}
+	e := &field.Error{BadValue: bad, Detail: at(message, source)}
 	switch f.Kind {
 	case Incomplete:
 		e.Type, e.BadValue = field.ErrorTypeRequired, ""

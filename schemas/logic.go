@@ -31,27 +31,28 @@ func newLogic(l *Logic, b building) (*logicCheck, error) {
 	return c, nil
 }
 
-// logic checks how many of the nodes x satisfies. The texts are those of apiextensions.
-func (v *inspection) logic(l *logicCheck, x any) {
+// logic checks how many of the nodes x satisfies. The texts are those of apiextensions, the
+// line is that of the schema around the nodes.
+func (v *inspection) logic(l *logicCheck, x any, around Position) {
 	for _, c := range l.all {
 		v.value(c, x)
 	}
 	if len(l.any) > 0 && v.satisfied(l.any, x, 1) == 0 {
-		v.invalid(x, "must validate at least one schema (anyOf)", Position{})
+		v.invalid(x, "must validate at least one schema (anyOf)", around)
 		v.nearest(l.any, x)
 	}
 	if len(l.one) > 0 {
 		switch v.satisfied(l.one, x, 2) {
 		case 0:
-			v.invalid(x, "must validate one and only one schema (oneOf), and validates none", Position{})
+			v.invalid(x, "must validate one and only one schema (oneOf), and validates none", around)
 			v.nearest(l.one, x)
 		case 1:
 		default:
-			v.invalid(x, "must validate one and only one schema (oneOf), and validates several", Position{})
+			v.invalid(x, "must validate one and only one schema (oneOf), and validates several", around)
 		}
 	}
 	if l.not != nil && v.admits(l.not, x) {
-		v.invalid(x, "must not validate the schema (not)", Position{})
+		v.invalid(x, "must not validate the schema (not)", around)
 	}
 }
 

@@ -112,9 +112,13 @@ func (v *inspection) wrongKind(c *check, x any) {
 	case map[string]any:
 		detail += ", not an object"
 	}
+	bad := shown(x)
+	if c.node.HasSensitive() {
+		bad = field.OmitValueType{} // a secret at the wrong place
+	}
 	v.fail(&field.Error{
 		Type:     field.ErrorTypeTypeInvalid,
-		BadValue: shown(x),
+		BadValue: bad,
 		Detail:   at(detail, c.node.Source),
 	})
 }

@@ -187,6 +187,9 @@ func (v *inspection) distinct(c *check, items []any, of func(int) any, describe 
 		if seen[key]++; seen[key] == 2 {
 			v.push(step{index: i, kind: stepItem})
 			value, detail := describe(i)
+			if c.node.HasSensitive() {
+				value = field.OmitValueType{}
+			}
 			v.fail(&field.Error{Type: field.ErrorTypeDuplicate, BadValue: value, Detail: at(detail, c.node.Source)})
 			v.pop()
 		}

@@ -120,6 +120,18 @@ func TestLogicSaysWhatIsNearest(t *testing.T) {
 	}
 }
 
+func TestLogicNamesTheLineOfTheSchemaAroundIt(t *testing.T) {
+	none := &schemas.Node{Kinds: schemas.IntegerKind}
+	for name, logic := range map[string]schemas.Logic{
+		"any": {AnyOf: []*schemas.Node{none}}, "one": {OneOf: []*schemas.Node{none}}, "not": {Not: &schemas.Node{Kinds: schemas.AnyKind}},
+	} {
+		p := holding(t, &schemas.Node{Kinds: schemas.StringKind, Logic: &logic, Source: schemas.Position{File: "kind.yaml", Line: 7}})
+		if errs := p.Validate(map[string]any{"v": "x"}); len(errs) == 0 || !strings.HasSuffix(errs[0].Detail, " (kind.yaml:7)") {
+			t.Errorf("%s: it says %v", name, errs)
+		}
+	}
+}
+
 // What is valid costs no memory, whatever is asked of it.
 func TestOpenAPIsRulesAllocateNothing(t *testing.T) {
 	item := &schemas.Node{Kinds: schemas.StructKind, Struct: &schemas.Struct{Open: true, MaxFields: &schemas.Limit{Count: 2}}}

@@ -136,7 +136,10 @@ func (p *preparation) object(o *objectCheck, m map[string]any, root bool) {
 	}
 	var added []*fieldCheck
 	if o.conditions != nil {
-		added, _ = o.active(m)
+		var undecided []string
+		if added, undecided = o.active(m); len(undecided) == 0 {
+			p.inactive(o, m, added)
+		}
 		for _, f := range added {
 			p.field(f, m)
 		}
@@ -152,6 +155,22 @@ func (p *preparation) object(o *objectCheck, m map[string]any, root bool) {
 	}
 	if known < len(m) {
 		p.patterns(o, m, root)
+	}
+}
+
+// inactive removes the fields of conditions that do not hold.
+func (p *preparation) inactive(o *objectCheck, m map[string]any, added []*fieldCheck) {
+	for i := range o.conditions {
+		for j := range o.conditions[i].fields {
+			name := o.conditions[i].fields[j].name
+			_, ok := m[name]
+			if !ok || o.index[name] != conditional || o.open || o.matches(name) ||
+				slices.ContainsFunc(added, func(f *fieldCheck) bool { return f.name == name }) {
+				continue
+			}
+			delete(m, name)
+			p.drop(name)
+		}
 	}
 }
 

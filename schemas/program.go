@@ -44,7 +44,7 @@ func NewProgram(n *Node, options ...Option) (*Program, error) {
 	if root.object == nil {
 		root.object = &objectCheck{open: true}
 	}
-	return &Program{root: root, sensitive: n.HasSensitive(), frozen: newFrozen(n)}, nil
+	return &Program{root: root, sensitive: n.HasSensitive(), frozen: newFrozen(n, false)}, nil
 }
 
 // Validate returns every way in which the object violates the schema, in a
@@ -55,7 +55,7 @@ func (p *Program) Validate(obj map[string]any) field.ErrorList {
 	defer inspections.Put(v)
 	v.path = v.path[:0]
 	if p.root.logic != nil {
-		v.logic(p.root.logic, obj)
+		v.logic(p.root.logic, obj, p.root.node.Source)
 	}
 	v.parts(p.root, obj, true)
 	errs := v.errs

@@ -113,6 +113,7 @@ var dependent = []refusal{
 	},
 	{
 		name: "the key of a map",
+		left: true,
 		schema: `
 #schema: spec: [K=string]: {name: K} // <-
 `,

@@ -255,3 +255,24 @@ func TestTheExampleOfTheDocumentation(t *testing.T) {
 		}
 	}
 }
+
+// A field under a condition that does not hold is one that the schema does not know.
+func TestFieldsOfOtherConditionsArePruned(t *testing.T) {
+	p, err := NewProgram(mustCompile(t, "#schema: spec: {on: *false | bool\nif on {days: *30 | int}\nif !on {why?: string}}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	object := decoded(t, `{"spec": {"on": true}}`)
+	p.Prepare(object)
+	spec := object["spec"].(map[string]any)
+	if spec["days"] != int64(30) {
+		t.Fatal(spec)
+	}
+	spec["on"] = false
+	if unknown, changed := p.Prepare(object); !changed || len(unknown) != 1 || unknown[0] != "spec.days" {
+		t.Errorf("pruned %v", unknown)
+	}
+	if errs := p.Validate(object); errs != nil {
+		t.Error(errs)
+	}
+}

@@ -122,6 +122,11 @@ func (v *inspection) noSuchArm(c *check, x any) {
 	for i := range c.union.form.Arms {
 		values = append(values, c.union.form.Arms[i].Values...)
 	}
+	secret := v.secret
+	if of := c.child(c.union.form.Discriminator); of != nil && of.node.Sensitive {
+		v.secret++
+	}
+	defer func() { v.secret = secret }()
 	v.push(step{name: c.union.form.Discriminator})
 	v.fail(&field.Error{Type: field.ErrorTypeNotSupported, BadValue: shown(x), Detail: at("supported values: "+listOf(values), c.union.form.Source)})
 	v.pop()

@@ -245,6 +245,7 @@ func sameAs(c *check, x, y any) bool {
 // A frozen says what must not change in a value: the value, or something in it.
 type frozen struct {
 	at      *Position // where it is said of the value
+	secret  bool      // the value is one
 	fields  map[string]*frozen
 	names   []string // of fields, in declared order
 	entries []frozenEntries
@@ -258,15 +259,16 @@ type frozenEntries struct {
 }
 
 // newFrozen returns nil if everything may change. n has been checked.
-func newFrozen(n *Node) *frozen {
-	f := &frozen{at: n.Immutable}
+func newFrozen(n *Node, secret bool) *frozen {
+	secret = secret || n.Sensitive
+	f := &frozen{at: n.Immutable, secret: secret}
 	if n.Struct != nil {
-		f.addFields(n.Struct.Fields)
+		f.addFields(n.Struct.Fields, secret)
 		for i := range n.Struct.Conditions {
-			f.addFields(n.Struct.Conditions[i].Fields)
+			f.addFields(n.Struct.Conditions[i].Fields, secret)
 		}
 		for _, p := range n.Struct.Patterns {
-			if values := newFrozen(p.Value); values != nil {
+			if values := newFrozen(p.Value, secret); values != nil {
 				if key, err := newCheck(p.Key, 0); err == nil {
 					f.entries = append(f.entries, frozenEntries{key, values})
 				}
@@ -274,11 +276,11 @@ func newFrozen(n *Node) *frozen {
 		}
 	}
 	if n.List != nil && n.List.Type == ListMap && n.List.Items != nil {
-		f.items, f.keys = newFrozen(n.List.Items), n.List.MapKeys
+		f.items, f.keys = newFrozen(n.List.Items, secret), n.List.MapKeys
 	}
 	if n.Union != nil {
 		for i := range n.Union.Arms {
-			f.addFields(n.Union.Arms[i].Struct.Fields)
+			f.addFields(n.Union.Arms[i].Struct.Fields, secret)
 		}
 	}
 	if f.at == nil && f.names == nil && f.entries == nil && f.items == nil {
@@ -287,9 +289,9 @@ func newFrozen(n *Node) *frozen {
 	return f
 }
 
-func (f *frozen) addFields(fields []Field) {
+func (f *frozen) addFields(fields []Field, secret bool) {
 	for _, field := range fields {
-		below := newFrozen(field.Schema)
+		below := newFrozen(field.Schema, secret)
 		if below == nil || f.fields[field.Name] != nil {
 			continue
 		}
@@ -354,4 +356,9 @@ func (v *inspection) changes(f *frozen, obj, old any) {
 	}
 }
 
-func (v *inspection) frozen(f *frozen, x any) { v.invalid(x, "field is immutable", *f.at) }
+func (v *inspection) frozen(f *frozen, x any) {
+	if f.secret {
+		x = field.OmitValueType{}
+	}
+	v.invalid(x, "field is immutable", *f.at)
+}

@@ -77,7 +77,7 @@ func (v *inspection) value(c *check, x any) {
 		return
 	}
 	if c.logic != nil && x != nil && c.kinds&kindOf(x) != 0 {
-		v.logic(c.logic, x)
+		v.logic(c.logic, x, c.node.Source)
 	}
 	if c.node.Sensitive {
 		v.secret++

@@ -14,6 +14,7 @@ import (
 	"k8s.io/kube-openapi/pkg/spec3"
 	"k8s.io/kube-openapi/pkg/validation/spec"
 	"stele.dev/stele/core/negotiate"
+	"stele.dev/stele/core/patch"
 	"stele.dev/stele/policy"
 )
 
@@ -250,21 +251,13 @@ func (b *builder) operation(action string, gvk schema.GroupVersionKind, answer, 
 	}}
 	switch {
 	case action == "patch":
-		op.RequestBody = &spec3.RequestBody{RequestBodyProps: spec3.RequestBodyProps{Required: true, Content: b.content(body, patchTypes(gvk)...)}}
+		op.RequestBody = &spec3.RequestBody{RequestBodyProps: spec3.RequestBodyProps{Required: true, Content: b.content(body, patch.Types(gvk)...)}}
 	case body != "":
 		op.RequestBody = &spec3.RequestBody{RequestBodyProps: spec3.RequestBodyProps{Required: action != "delete", Content: b.content(body, negotiate.JSON, negotiate.YAML)}}
 	}
 	op.VendorExtensible.AddExtension("x-kubernetes-action", action)
 	op.VendorExtensible.AddExtension("x-kubernetes-group-version-kind", gvkExtension(gvk))
 	return op
-}
-
-func patchTypes(gvk schema.GroupVersionKind) []string {
-	types := []string{"application/json-patch+json", "application/merge-patch+json"}
-	if gvk.Group == "" || strings.HasSuffix(gvk.Group, ".k8s.io") {
-		types = append(types, "application/strategic-merge-patch+json")
-	}
-	return types
 }
 
 func (b *builder) content(name string, mediaTypes ...string) map[string]*spec3.MediaType {

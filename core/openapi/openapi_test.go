@@ -353,6 +353,32 @@ func asJSON(t *testing.T, x any) string {
 }
 
 // The hash in the index is that of the content: it changes if and only if that does.
+// kubectl sends the patches that the document names.
+func TestOnlyBuiltinKindsTakeStrategicMergePatches(t *testing.T) {
+	s := service(t, bundle+`
+bundle: teams: t: crds: "gates.x.k8s.io": {
+	apiVersion: "apiextensions.k8s.io/v1"
+	kind:       "CustomResourceDefinition"
+	metadata: {name: "gates.x.k8s.io", annotations: "api-approved.kubernetes.io": "https://github.com/kubernetes/kubernetes/pull/1"}
+	spec: {
+		group: "x.k8s.io"
+		scope: "Namespaced"
+		names: {kind: "Gate", plural: "gates"}
+		versions: [{name: "v1", served: true, storage: true, schema: openAPIV3Schema: type: "object"}]
+	}
+}
+`, nil)
+	for path, want := range map[string]bool{"/openapi/v3/apis/x.k8s.io/v1": false, "/openapi/v3/apis/coordination.k8s.io/v1": true} {
+		text := string(body(t, get(t, s, path)))
+		if !strings.Contains(text, "application/merge-patch+json") {
+			t.Errorf("%s names no merge patches", path)
+		}
+		if is := strings.Contains(text, "application/strategic-merge-patch+json"); is != want {
+			t.Errorf("%s names strategic merge patches: %t, want %t", path, is, want)
+		}
+	}
+}
+
 func TestHashesChangeWithTheContentAlone(t *testing.T) {
 	first := service(t, bundle, nil)
 	before := index(t, first)

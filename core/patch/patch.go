@@ -28,17 +28,23 @@ const maxCopied = 3 << 20
 
 func init() { jsonpatch.AccumulatedCopySizeLimit = maxCopied }
 
-// TypeOf reads the type of a patch from a request's Content-Type header. Strategic
-// merge patches are for built-in kinds only.
+// Types are the media types of the patches that a kind takes. Strategic merge patches are
+// for built-in kinds only.
+func Types(gvk schema.GroupVersionKind) []string {
+	supported := []string{string(types.JSONPatchType), string(types.MergePatchType)}
+	if typed.Has(gvk) {
+		supported = append(supported, string(types.StrategicMergePatchType))
+	}
+	return supported
+}
+
+// TypeOf reads the type of a patch from a request's Content-Type header.
 func TypeOf(contentType string, gvk schema.GroupVersionKind) (types.PatchType, error) {
 	mediaType, _, err := mime.ParseMediaType(contentType)
 	if err != nil {
 		mediaType = ""
 	}
-	supported := []string{string(types.JSONPatchType), string(types.MergePatchType)}
-	if typed.Has(gvk) {
-		supported = append(supported, string(types.StrategicMergePatchType))
-	}
+	supported := Types(gvk)
 	for _, s := range supported {
 		if s == mediaType {
 			return types.PatchType(s), nil
