@@ -273,7 +273,7 @@ func TestWhatCannotBeEmbedded(t *testing.T) {
 		bundle, data, want string
 	}{
 		"too large":         {embed("x.yaml"), thing("") + strings.Repeat("# none\n", 500_000), "bundle.cue:13: x.yaml has more than 3 MiB"},
-		"several documents": {embed("x.yaml"), thing("") + "---\n" + thing(""), "bundle.cue:13: @embed: streaming not implemented: found more than one value in file"},
+		"several documents": {embed("x.yaml"), thing("") + "---\n" + thing(""), "bundle.cue:13: @embed: the file has several documents, and there is to be one for each"},
 		"no such file":      {embed("y.yaml"), thing(""), "bundle.cue:13: @embed: open y.yaml: no such file or directory"},
 		"no YAML":           {embed("x.yaml"), "a: b: c\n", "bundle.cue:13: @embed: failed to decode file: x.yaml: mapping values are not allowed in this context"},
 		"another folder":    {embed(`"../x.yaml"`), thing(""), "bundle.cue:13: @embed: cannot refer to parent directory"},

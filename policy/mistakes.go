@@ -422,8 +422,14 @@ func messageOf(e cueerrors.Error) string {
 		return fmt.Sprintf(format, args...)
 	}
 	text := cueerrors.StringWithConfig(e, &cueerrors.Config{OmitPath: true})
+	if strings.Contains(text, severalDocuments) {
+		return "@embed: the file has several documents, and there is to be one for each"
+	}
 	return shortened(strings.TrimSuffix(inMessage.ReplaceAllString(text, ""), ":"), maxMessage)
 }
+
+// severalDocuments is in what CUE says of a file of YAML that it cannot embed for that.
+const severalDocuments = "found more than one value in file"
 
 // How many characters are shown of a value, and of what CUE says.
 const (
