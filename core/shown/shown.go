@@ -20,7 +20,8 @@ import (
 // Stored returns a function that renders the payload of an object of the kind, whatever
 // policy it was written under: pruned, with defaults, in the storage version. The result is
 // the payload itself if that is so already. The function is pure and safe for concurrent
-// use. Its error means that the payload is not what this server writes.
+// use. Its error means that the payload is not what this server
+// writes, or that CUE could not be asked about it.
 func Stored(k *policy.Kind) func(payload []byte) ([]byte, error) {
 	v := k.Storage()
 	gvk, version := v.GroupVersionKind(), VersionOf(v.GroupVersionKind().GroupVersion())
@@ -40,7 +41,11 @@ func Stored(k *policy.Kind) func(payload []byte) ([]byte, error) {
 		if content == nil {
 			return nil, errors.New("shown: the object is null")
 		}
-		if _, changed := v.Program.Prepare(content); !changed {
+		_, changed, unasked := v.Program.TryPrepare(content)
+		if unasked != nil {
+			return nil, fmt.Errorf("shown: %w", unasked)
+		}
+		if !changed {
 			return version.Of(payload), nil
 		}
 		meta, _, err := metadata.Decode(content)
