@@ -1,0 +1,41 @@
+package shown_test
+
+import (
+	"strings"
+	"testing"
+
+	"stele.dev/stele/core/shown"
+	"stele.dev/stele/policy"
+	"stele.dev/stele/schemas"
+)
+
+// unavailable is an evaluator that cannot ask CUE.
+type unavailable struct{}
+
+func (unavailable) Evaluate(string, []byte) schemas.Verdict {
+	return schemas.Verdict{Failed: "no worker could be started"}
+}
+
+// What only CUE could complete is not half completed while CUE cannot be asked.
+func TestAnObjectThatCUECannotBeAskedAboutIsAnError(t *testing.T) {
+	memory := &schemas.Node{Kinds: schemas.StructKind, Struct: &schemas.Struct{Open: true},
+		Fallback: &schemas.Fallback{CUE: "#expression: v: {cpus: int, memory: *(cpus * 2) | int}"}}
+	root := &schemas.Node{Kinds: schemas.StructKind, Struct: &schemas.Struct{Fields: []schemas.Field{{Name: "spec", Presence: schemas.Optional, Schema: memory}}}}
+	payload := []byte(`{"apiVersion":"example.com/v1","kind":"Machine","metadata":{"name":"m"},"spec":{"cpus":2}}`)
+	render := func(options ...schemas.Option) (string, error) {
+		program, err := schemas.NewProgram(root, options...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		k := &policy.Kind{Kind: &schemas.Kind{Group: "example.com", Kind: "Machine", Plural: "machines", StorageVersion: "v1"}}
+		k.Versions = []*policy.Version{{Version: &schemas.Version{Name: "v1", Schema: root}, Kind: k, Program: program}}
+		text, err := shown.Stored(k)(payload)
+		return string(text), err
+	}
+	if text, err := render(); err != nil || !strings.Contains(text, `"memory":4`) {
+		t.Errorf("%s, %v", text, err)
+	}
+	if text, err := render(schemas.EvaluateWith(unavailable{})); err == nil || !strings.Contains(err.Error(), "no worker") {
+		t.Errorf("%s, %v", text, err)
+	}
+}
