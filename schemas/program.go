@@ -42,7 +42,7 @@ func NewProgram(n *Node, options ...Option) (*Program, error) {
 		return nil, fmt.Errorf("schemas: the top of a schema is %s, not a struct", root.kinds)
 	}
 	if root.object == nil {
-		root.object = &objectCheck{open: true}
+		root.object = &objectCheck{open: true, max: -1}
 	}
 	return &Program{root: root, sensitive: n.HasSensitive(), frozen: newFrozen(n, false)}, nil
 }

@@ -387,3 +387,13 @@ func TestNewProgramRefuses(t *testing.T) {
 		})
 	}
 }
+
+func TestSchemaThatSaysNothing(t *testing.T) {
+	p, err := NewProgram(&Node{Kinds: StructKind})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if errs := p.Validate(map[string]any{"kind": "Widget", "spec": map[string]any{"a": int64(1)}, "data": "x"}); errs != nil {
+		t.Error(errs)
+	}
+}
