@@ -7,6 +7,7 @@ import (
 
 	"cuelang.org/go/cue"
 	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
 // Formats that strings may be given by @k8s(format=...): those of CustomResourceDefinitions,
@@ -18,6 +19,7 @@ var formatNames = sets.New("bsonobjectid", "byte", "cidr", "creditcard", "date",
 // attributes reads what the attributes of a field say of it beyond CUE: @k8s(...) and
 // @stele(...). They never admit what CUE does not.
 func (c *compiler) attributes(n *Node, v cue.Value, at *place) {
+	before := len(c.diags)
 	seen := map[string]bool{}
 	for _, a := range append(v.Attributes(cue.ValueAttr), at.attributes...) {
 		name := a.Name()
@@ -29,15 +31,20 @@ func (c *compiler) attributes(n *Node, v cue.Value, at *place) {
 		if a.NumArgs() == 0 {
 			c.refuse(at, nil, fmt.Sprintf("the attribute @%s()", name), "")
 		}
-		keys := map[string]string{}
 		for i := range a.NumArgs() {
 			key, value := a.Arg(i)
-			keys[key] = value
 			c.attribute(n, name, key, value, at)
 		}
-		if _, ok := keys["listMapKeys"]; ok && keys["listType"] != ListMap {
-			c.refuse(at, nil, "listMapKeys without listType=map", "")
+	}
+	if n.List == nil || len(c.diags) > before {
+		return
+	}
+	for _, e := range checkList(nil, n.List) {
+		message := e.Detail
+		if e.Type == field.ErrorTypeDuplicate {
+			message = fmt.Sprintf("the key %v twice", e.BadValue)
 		}
+		c.refuse(at, nil, fmt.Sprintf("the type of a list, %q: %s", n.List.Type, message), "")
 	}
 }
 
@@ -72,11 +79,14 @@ func (c *compiler) attribute(n *Node, name, key, value string, at *place) {
 		if !slices.Contains([]string{ListAtomic, ListSet, ListMap}, value) {
 			refuse("", "a list is atomic, a set or a map")
 		} else if of(ListKind, "a list") {
-			c.listType(n, value, refuse)
+			if n.List == nil {
+				n.List = &List{}
+			}
+			n.List.Type = value
 		}
 	case key == "listMapKeys":
 		if of(ListKind, "a list") {
-			c.listMapKeys(n, value, refuse)
+			c.listMapKeys(n, value)
 		}
 	case key == "mapType":
 		switch {
@@ -121,33 +131,11 @@ func (c *compiler) checkPreserved() {
 	}
 }
 
-func (c *compiler) listType(n *Node, value string, refuse func(string, string)) {
+func (c *compiler) listMapKeys(n *Node, value string) {
 	if n.List == nil {
 		n.List = &List{}
 	}
-	n.List.Type = value
-	if items := n.List.Items; value == ListSet && (items == nil || items.Kinds&(ListKind|StructKind) != 0) {
-		refuse(" on a list of items that are not scalars", "")
-	}
-}
-
-func (c *compiler) listMapKeys(n *Node, value string, refuse func(string, string)) {
-	if n.List == nil || n.List.Items == nil || n.List.Items.Kinds != StructKind || n.List.Items.Struct == nil {
-		refuse(" on a list of items that are not structs", "")
-		return
-	}
 	for key := range strings.SplitSeq(value, ",") {
-		key = strings.TrimSpace(key)
-		i := slices.IndexFunc(n.List.Items.Struct.Fields, func(f Field) bool { return f.Name == key })
-		switch {
-		case i < 0:
-			refuse(fmt.Sprintf(", but the items have no field %q", key), "")
-			return
-		case n.List.Items.Struct.Fields[i].Schema.Kinds&^scalarKinds != 0:
-			refuse(fmt.Sprintf(", but the field %q is not a scalar", key), "")
-		case n.List.Items.Struct.Fields[i].Presence == Optional && n.List.Items.Fallback == nil:
-			refuse(fmt.Sprintf(", but the field %q may be missing", key), "write "+key+"! or give it a default")
-		}
-		n.List.MapKeys = append(n.List.MapKeys, key)
+		n.List.MapKeys = append(n.List.MapKeys, strings.TrimSpace(key))
 	}
 }

@@ -7,41 +7,10 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// CheckLists returns what is wrong with the types of lists and maps in a node, by the rules
-// that Kubernetes has for CustomResourceDefinitions: items of sets and maps are not null,
-// those of a set are compared as a whole, those of a map are structs with all keys, each a
-// scalar that is required or has a default. The paths are those of values; items have a *.
-func CheckLists(n *Node) field.ErrorList { return checkLists(nil, n) }
-
-func checkLists(path *field.Path, n *Node) field.ErrorList {
-	if n == nil {
-		return nil
-	}
-	var errs field.ErrorList
-	if l := n.List; l != nil {
-		errs = append(errs, checkList(path, l)...)
-		errs = append(errs, checkLists(path.Key("*"), l.Items)...)
-	}
-	if s := n.Struct; s != nil {
-		if s.Type != "" && s.Type != MapAtomic && s.Type != MapGranular {
-			errs = append(errs, field.NotSupported(path, s.Type, []string{MapAtomic, MapGranular}))
-		}
-		for _, f := range s.Fields {
-			errs = append(errs, checkLists(path.Child(f.Name), f.Schema)...)
-		}
-		for _, p := range s.Patterns {
-			errs = append(errs, checkLists(path.Key("*"), p.Value)...)
-		}
-		for _, c := range s.Conditions {
-			for _, f := range c.Fields {
-				errs = append(errs, checkLists(path.Child(f.Name), f.Schema)...)
-			}
-		}
-	}
-	return errs
-}
-
-// checkList looks at the list alone.
+// checkList returns what is wrong with the type of a list, by the rules that Kubernetes has for
+// CustomResourceDefinitions: items of sets and maps are not null, those of a set are compared as
+// a whole, those of a map are structs with all keys, each a scalar that is required or has a
+// default.
 func checkList(path *field.Path, l *List) field.ErrorList {
 	switch {
 	case len(l.MapKeys) > 0 && l.Type != ListMap:
@@ -76,11 +45,11 @@ func checkMap(path *field.Path, l *List) field.ErrorList {
 		case slices.Contains(l.MapKeys[:i], key):
 			errs = append(errs, field.Duplicate(path, key))
 		case at < 0:
-			errs = append(errs, field.Invalid(path, key, "the key is not a field of the items"))
+			errs = append(errs, field.Invalid(path, key, fmt.Sprintf("the items have no field %s", key)))
 		case fields[at].Schema.Kinds&^(scalarKinds) != 0:
-			errs = append(errs, field.Invalid(path, key, fmt.Sprintf("the key must be a scalar, not %s", fields[at].Schema.Kinds)))
-		case fields[at].Presence == Optional:
-			errs = append(errs, field.Invalid(path, key, "the key must be required or have a default"))
+			errs = append(errs, field.Invalid(path, key, fmt.Sprintf("the key %s must be a scalar, not %s", key, fields[at].Schema.Kinds)))
+		case fields[at].Presence == Optional && l.Items.Fallback == nil: // which has it say so
+			errs = append(errs, field.Invalid(path, key, fmt.Sprintf("the key %s must be required or have a default", key)))
 		}
 	}
 	return errs

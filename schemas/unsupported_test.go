@@ -328,7 +328,7 @@ import "list"
 #schema: spec: {
 	a: [...{b: int}] @k8s(listType=set) // <-
 }`,
-		message: `on a list of items that are not scalars`,
+		message: `the items of a set must be scalars or of type atomic`,
 	},
 	{
 		name: "an unknown list type",
@@ -344,7 +344,15 @@ import "list"
 #schema: spec: {
 	a: [...{b!: int}] @k8s(listMapKeys=b) // <-
 }`,
-		message: `listMapKeys without listType=map`,
+		message: `only a list of type map has keys`,
+	},
+	{
+		name: "a map without keys",
+		schema: `
+#schema: spec: {
+	a: [...{b!: int}] @k8s(listType=map) // <-
+}`,
+		message: `a list of type map needs keys`,
 	},
 	{
 		name: "a key that the items lack",
@@ -352,7 +360,7 @@ import "list"
 #schema: spec: {
 	a: [...{b!: int}] @k8s(listType=map,listMapKeys=c) // <-
 }`,
-		message: `the items have no field "c"`,
+		message: `the items have no field c`,
 	},
 	{
 		name: "a key that may be missing",
@@ -360,7 +368,7 @@ import "list"
 #schema: spec: {
 	a: [...{b?: int}] @k8s(listType=map,listMapKeys=b) // <-
 }`,
-		message: `the field "b" may be missing`,
+		message: `the key b must be required or have a default`,
 	},
 	{
 		name: "a key that is a list",
@@ -368,7 +376,7 @@ import "list"
 #schema: spec: {
 	a: [...{b!: [...int]}] @k8s(listType=map,listMapKeys=b) // <-
 }`,
-		message: `the field "b" is not a scalar`,
+		message: `the key b must be a scalar, not list`,
 	},
 	{
 		name: "an unknown format",
