@@ -40,7 +40,7 @@ func FromCUE(v cue.Value, locate func(token.Pos) (Position, bool)) (*Node, Diagn
 // A compiler turns evaluated CUE into nodes.
 type compiler struct {
 	locate  func(token.Pos) (Position, bool)
-	builtin bool // whether the attributes of built-in kinds are known
+	builtin bool // whether the kind comes with the server
 	diags   Diagnostics
 
 	rootIsFile bool // the fields of a file are data

@@ -156,7 +156,7 @@ func unparen(x ast.Expr) ast.Expr {
 	}
 }
 
-// fieldsOf returns the tests that a guard consists of.
+// tests returns the tests that a guard consists of.
 func (g *Guard) tests() []*Guard {
 	if g.Field != "" {
 		return []*Guard{g}

@@ -24,8 +24,7 @@ func KindFromCUE(id string, v cue.Value, locate func(token.Pos) (Position, bool)
 
 // BuiltinFromCUE compiles a kind that comes with the server. Beyond what the
 // kinds of a bundle have, it may be in the core group, select and show any
-// field, count entries in a column, and give strings a format by the attribute
-// @k8s(format=...).
+// field, and count entries in a column.
 func BuiltinFromCUE(id string, v cue.Value, locate func(token.Pos) (Position, bool)) (Kind, Diagnostics) {
 	c := newCompiler(locate)
 	c.builtin = true

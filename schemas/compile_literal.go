@@ -42,9 +42,6 @@ func isLiteral(v cue.Value) bool {
 // expression is all there is, the parts of that expression.
 func (c *compiler) literal(v cue.Value, x ast.Node, decls []ast.Decl, op cue.Op, args []cue.Value, at *place) shape {
 	at.literals = append(at.literals, x)
-	if f, ok := x.(*fileSyntax); ok {
-		at.literals = append(at.literals, f.file)
-	}
 	embedded, fields := c.declarations(decls, at)
 	switch {
 	case len(embedded) == 0:

@@ -280,9 +280,6 @@ func (c *compiler) member(v cue.Value, x ast.Expr, name string, at *place) shape
 	return everything()
 }
 
-const supportedBuiltins = "the builtins that a schema may use are " +
-	"strings.MinRunes, strings.MaxRunes, list.MinItems, list.MaxItems and list.UniqueItems"
-
 // call surveys a call: of a validator, or of a function over constants.
 func (c *compiler) call(v cue.Value, x *ast.CallExpr, args []cue.Value, at *place) shape {
 	if isBuiltin(x.Fun, "or") || isBuiltin(x.Fun, "and") {
@@ -303,7 +300,7 @@ func (c *compiler) call(v cue.Value, x *ast.CallExpr, args []cue.Value, at *plac
 		name, ok = id.Name, true
 	}
 	if !ok || len(args) == 0 {
-		c.refuse(at, x, "a call of something that is not a builtin function", supportedBuiltins)
+		c.refuse(at, x, "a call of something that is not a builtin function", "a schema may call what CUE has, such as strings.MinRunes")
 		return everything()
 	}
 	args = args[1:]

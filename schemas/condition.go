@@ -305,9 +305,7 @@ func (v *inspection) added(o *objectCheck, m map[string]any) (names map[string]b
 	}
 	names = make(map[string]bool, len(fields))
 	for _, f := range fields {
-		if !names[f.name] {
-			names[f.name] = true
-		}
+		names[f.name] = true
 		x, ok := m[f.name]
 		if !ok {
 			if f.presence == Required || f.presence == Regular && !f.fills {

@@ -11,8 +11,9 @@
 //
 // The form between the two halves, [Node] and [Kind], is plain data: it can be
 // written as JSON, hashed, stored, and run again by a binary that does not
-// contain the CUE of the day. Only the files named compile*.go import CUE, and
-// fallback.go, which asks it at run time about what the form cannot say.
+// contain the CUE of the day. Only the files named compile*.go import CUE; beside
+// them evaluator.go, which evaluates what the form cannot say, and forms.go, which
+// takes CUE's own tests of strings.
 //
 // # What the package promises
 //

@@ -362,7 +362,10 @@ type Condition struct {
 
 // A Guard is a test of the fields of a struct.
 type Guard struct {
-	Op    string          `json:"op"` // and, or, not; present, absent; == != < <= > >= =~ !~
+	// Op is one of: then, which tests Of one after the other until one does not hold, so that
+	// the first can ask for a field that the next needs; and, or, which need all of their
+	// fields; not; present, absent; == != < <= > >= =~ !~.
+	Op    string          `json:"op"`
 	Of    []*Guard        `json:"of,omitempty"`
 	Field string          `json:"field,omitempty"`
 	Value json.RawMessage `json:"value,omitempty"`

@@ -192,20 +192,7 @@ func TestRelations(t *testing.T) {
 					t.Logf("%s: %s", f.Path, f.Reason)
 				}
 			}
-			program := reloaded(t, node)
-			judge := func(value string, want bool) {
-				v, err := decode([]byte(value))
-				if err != nil {
-					t.Fatal(err)
-				}
-				object := map[string]any{"spec": v}
-				if problem := compare(program, ctx, schema, object); problem != "" {
-					t.Errorf("%s: %s", value, problem)
-				}
-				if got := len(program.Validate(object)) == 0; got != want {
-					t.Errorf("%s: accepted %t, want %t: %v", value, got, want, program.Validate(object))
-				}
-			}
+			judge := judgeOf(t, node, ctx, schema, func(v any) map[string]any { return map[string]any{"spec": v} })
 			for _, value := range test.accept {
 				judge(value, true)
 			}
@@ -213,6 +200,26 @@ func TestRelations(t *testing.T) {
 				judge(value, false)
 			}
 		})
+	}
+}
+
+// judgeOf returns a function that has a program and CUE judge an object with a value, and fails
+// if they disagree or say something else than is wanted.
+func judgeOf(t *testing.T, node *Node, ctx *cue.Context, schema cue.Value, with func(any) map[string]any) func(value string, want bool) {
+	program := reloaded(t, node)
+	return func(value string, want bool) {
+		t.Helper()
+		v, err := decode([]byte(value))
+		if err != nil {
+			t.Fatal(err)
+		}
+		object := with(v)
+		if problem := compare(program, ctx, schema, object); problem != "" {
+			t.Errorf("%s: %s", value, problem)
+		}
+		if errs := program.Validate(object); (len(errs) == 0) != want {
+			t.Errorf("%s: accepted %t, want %t: %v", value, !want, want, errs)
+		}
 	}
 }
 
