@@ -210,15 +210,17 @@ func (p *Pool) start() (w *worker, err error) {
 	done := make(chan struct{})
 	job := func() {
 		defer close(done)
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		if p.closed {
-			err = errClosed
+		if err = p.reserve(); err != nil {
 			return
 		}
-		if w, err = launch(cmd); err == nil {
-			p.live[w] = true
-			p.running.Add(1)
+		if w, err = launch(cmd); err != nil {
+			p.running.Done()
+			return
+		}
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if p.live[w] = true; p.closed { // meanwhile
+			w.kill()
 		}
 	}
 	select {
@@ -238,6 +240,18 @@ func (p *Pool) start() (w *worker, err error) {
 		p.running.Done()
 	}()
 	return w, nil
+}
+
+// reserve has Close wait for a worker that is about to be started, outside the lock: that takes
+// milliseconds.
+func (p *Pool) reserve() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return errClosed
+	}
+	p.running.Add(1)
+	return nil
 }
 
 // launch runs what starts workers until the pool is closed and they have ended.
