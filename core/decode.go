@@ -330,8 +330,8 @@ func (r *Request) warn(text string) {
 
 // warnDeprecated warns of a version that is deprecated, whatever is done with it.
 func (r *Request) warnDeprecated() {
-	if v := r.kind.Deprecated; v != "" {
-		r.warn(fmt.Sprintf("%s %s is deprecated: %s", r.kind.GroupVersionKind().GroupVersion(), r.kind.Kind.Kind.Kind, v))
+	if text := r.kind.Deprecated; text != "" {
+		r.warn(text)
 	}
 }
 
@@ -539,7 +539,7 @@ func (r *Request) become(o *object) error {
 	case v == "" || v == "0":
 		if !r.kind.AllowUnconditionalUpdate && r.info.Verb == "update" {
 			return apierrors.NewInvalid(schema.GroupKind{Group: r.key.Group, Kind: r.key.Resource}, r.key.Name, field.ErrorList{ // sic, as upstream
-				field.Invalid(field.NewPath("metadata", "resourceVersion"), "0x0", "must be specified for an update")})
+				field.Invalid(field.NewPath("metadata", "resourceVersion"), uint64(0), "must be specified for an update")})
 		}
 	case v != oldMeta.ResourceVersion:
 		if _, err := parseRevision(v); err != nil {
