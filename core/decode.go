@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net/http"
 	"reflect"
+	"slices"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -234,6 +235,9 @@ func (r *Request) parse(text []byte, strict []error) (*object, error) {
 	}
 	meta, unknown, err := metadata.Decode(content)
 	if err != nil {
+		if !r.kind.Kind.Builtin { // of which upstream decodes the metadata alone
+			err = errors.New(strings.Replace(err.Error(), "ObjectMeta.metadata.", "ObjectMeta.", 1))
+		}
 		return nil, r.undecodable(r.kind.Kind.Kind.Kind, err)
 	}
 	for _, u := range unknown {
@@ -278,11 +282,23 @@ func (r *Request) undecodable(kind string, err error) error {
 	if kind != "" {
 		return apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: %v", kind, want.Version, want.Kind, err))
 	}
-	summary := r.body.raw
-	if len(summary) > 30 {
-		summary = summary[:30]
+	return apierrors.NewBadRequest(fmt.Sprintf("the object provided is unrecognized (must be of type %s): %v (%s)", want.Kind, err, summary(r.body.raw)))
+}
+
+// summary shows how a body begins: as it is if it looks like JSON, else in hexadecimal.
+func summary(body []byte) string {
+	const shown = 30
+	form, end := "%x", ""
+	if len(body) == 0 {
+		return "<empty>"
 	}
-	return apierrors.NewBadRequest(fmt.Sprintf("the object provided is unrecognized (must be of type %s): %v (%x ...)", want.Kind, err, summary))
+	if body[0] == '{' {
+		form = "%s"
+	}
+	if len(body) > shown {
+		body, end = body[:shown], " ..."
+	}
+	return fmt.Sprintf(form, body) + end
 }
 
 // strict refuses, warns of, or ignores what strict decoding found.
@@ -349,6 +365,9 @@ func (r *Request) prepare(o *object, old map[string]any) error {
 	o.adapted = o.adapted || changed
 	if len(unknown) == 0 {
 		return nil
+	}
+	if !r.kind.Kind.Builtin {
+		slices.Sort(unknown)
 	}
 	left := leftBehind(unknown, o.text, old)
 	var errs []error

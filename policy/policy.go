@@ -43,6 +43,8 @@ type Version struct {
 	rules     []*schemaRule
 	admission map[admissionKey][]matchedRule
 
+	wording wording
+
 	mergeOnce sync.Once
 	merge     typed.ParseableType
 }

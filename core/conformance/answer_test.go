@@ -96,7 +96,7 @@ func (p *peer) seen(v any) {
 					p.uids[id] = len(p.uids)
 				}
 				name, _ := meta["name"].(string)
-				if made, ok := meta["generateName"].(string); ok && strings.HasPrefix(name, made) && len(name) == len(made)+5 && !slices.Contains(p.generated, name) {
+				if made, ok := meta["generateName"].(string); ok && strings.HasPrefix(name, made[:min(len(made), 58)]) && len(name) == min(len(made), 58)+5 && !slices.Contains(p.generated, name) {
 					p.generated = append(p.generated, name)
 				}
 				if kind, ok := v["kind"].(string); ok && field(v, "apiVersion") != nil && kind != "PartialObjectMetadata" && kind != "Scale" {
