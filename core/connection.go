@@ -4,9 +4,11 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
 const (
@@ -32,6 +34,10 @@ func (p *Pipeline) connection(_ context.Context, r *Request) error {
 		switch info.Verb {
 		case "create", "update", "patch", "delete":
 			r.write = true
+		case "watch": // by its path, whatever the method
+			if r.http.Method != http.MethodGet && r.http.Method != http.MethodHead {
+				return apierrors.NewMethodNotSupported(schema.GroupResource{Group: info.APIGroup, Resource: info.Resource}, strings.ToLower(r.http.Method))
+			}
 		}
 	} else if r.http.Method != http.MethodGet && r.http.Method != http.MethodHead {
 		return apierrors.NewGenericServerResponse(http.StatusMethodNotAllowed, r.http.Method, r.key.GroupResource, "", "", 0, false)

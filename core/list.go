@@ -16,6 +16,7 @@ import (
 	internalvalidation "k8s.io/apimachinery/pkg/apis/meta/internalversion/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/storage"
 	"stele.dev/stele/core/negotiate"
@@ -30,24 +31,21 @@ func (p *Pipeline) listOptions(r *Request) (*internalversion.ListOptions, object
 	if err := internalscheme.ParameterCodec.DecodeParameters(r.http.URL.Query(), metav1.SchemeGroupVersion, o); err != nil {
 		return nil, objects.Selection{}, apierrors.NewBadRequest(err.Error())
 	}
+	internalversion.SetListOptionsDefaults(o, true)
 	if errs := internalvalidation.ValidateListOptions(o, true); len(errs) > 0 {
 		return nil, objects.Selection{}, apierrors.NewInvalid(schema.GroupKind{Group: metav1.GroupName, Kind: "ListOptions"}, "", errs)
 	}
 	if err := r.checkFields(o.FieldSelector); err != nil {
 		return nil, objects.Selection{}, err
 	}
-	sel := objects.Select(r.key.Namespace, o.LabelSelector, o.FieldSelector)
-	if r.info.Name != "" && sel.Name != r.info.Name { // a watch at the path of one object
-		sel = objects.Select(r.key.Namespace, o.LabelSelector, fields.AndSelectors(orEverything(o.FieldSelector), fields.OneTermEqualSelector("metadata.name", r.info.Name)))
+	if name := r.info.Name; name != "" { // of the path of a watch, or of the selector itself
+		if o.FieldSelector == nil || o.FieldSelector.Empty() {
+			o.FieldSelector = fields.OneTermEqualSelector("metadata.name", name)
+		} else if selected, ok := o.FieldSelector.RequiresExactMatch("metadata.name"); !ok || selected != name {
+			return nil, objects.Selection{}, apierrors.NewBadRequest("fieldSelector metadata.name doesn't match requested name")
+		}
 	}
-	return o, sel, nil
-}
-
-func orEverything(s fields.Selector) fields.Selector {
-	if s == nil {
-		return fields.Everything()
-	}
-	return s
+	return o, objects.Select(r.key.Namespace, o.LabelSelector, o.FieldSelector), nil
 }
 
 // checkFields refuses fields that cannot be selected by.
@@ -55,8 +53,13 @@ func (r *Request) checkFields(selector fields.Selector) error {
 	if selector == nil {
 		return nil
 	}
+	plain := r.kind.Kind.Builtin && len(r.kind.SelectableFields) == 0
 	for _, q := range selector.Requirements() {
 		switch {
+		case plain: // upstream has another function for these, and another text
+			if _, _, err := runtime.DefaultMetaV1FieldSelectorConversion(q.Field, q.Value); err != nil {
+				return apierrors.NewBadRequest(err.Error())
+			}
 		case q.Field == "metadata.name":
 		case q.Field == "metadata.namespace" && r.kind.Kind.Namespaced:
 		case r.selectable(q.Field):
@@ -87,11 +90,11 @@ type page struct {
 
 // list answers with objects at one revision.
 func (p *Pipeline) list(ctx context.Context, r *Request) error {
-	o, sel, err := p.listOptions(r)
+	f, err := negotiate.Object(r.http)
 	if err != nil {
 		return err
 	}
-	f, err := negotiate.Object(r.http)
+	o, sel, err := p.listOptions(r)
 	if err != nil {
 		return err
 	}
@@ -126,18 +129,31 @@ func (p *Pipeline) list(ctx context.Context, r *Request) error {
 // keyPrefix stands before the key in a continue token.
 const keyPrefix = "/"
 
-// key is namespace/name of a namespaced object, and the name of any other.
-func key(r *Request, o *objects.Object) string {
-	if r.kind.Kind.Namespaced {
-		return o.Namespace + "/" + o.Name
+// key is what a continue token has of the last object of a page: the first key behind it,
+// below the path of the list. So every token means something for every list, as upstream.
+func key(r *Request, last *objects.Object) string {
+	if r.acrossNamespaces() {
+		return last.Namespace + "/" + last.Name + "\x00"
 	}
-	return o.Name
+	return last.Name + "\x00"
 }
+
+// goOnBehind is where the page begins that a token's key asks for.
+func (pg *page) goOnBehind(r *Request, key string) {
+	key = strings.TrimPrefix(key, keyPrefix)
+	if r.acrossNamespaces() {
+		pg.afterNamespace, pg.afterName, _ = strings.Cut(key, "/")
+	} else {
+		pg.afterNamespace, pg.afterName = r.key.Namespace, key
+	}
+}
+
+func (r *Request) acrossNamespaces() bool { return r.kind.Kind.Namespaced && r.key.Namespace == "" }
 
 // page finds the state that a list is of.
 func (p *Pipeline) page(ctx context.Context, r *Request, o *internalversion.ListOptions) (page, error) {
 	pg := page{limit: maxInt}
-	if o.Limit > 0 {
+	if o.Limit > 0 && o.ResourceVersion != "0" { // upstream answers "0" from its cache, with all
 		pg.limit = int(o.Limit)
 	}
 	store := p.committer.Objects()
@@ -147,14 +163,10 @@ func (p *Pipeline) page(ctx context.Context, r *Request, o *internalversion.List
 		if err != nil {
 			return pg, apierrors.NewBadRequest(fmt.Sprintf("invalid continue token: %v", err))
 		}
-		pg.afterName = strings.TrimPrefix(key, keyPrefix)
-		var found bool
-		if r.kind.Kind.Namespaced {
-			pg.afterNamespace, pg.afterName, found = strings.Cut(pg.afterName, "/")
+		if o.ResourceVersion != "" && o.ResourceVersion != "0" {
+			return pg, apierrors.NewBadRequest("specifying resource version is not allowed when using continue")
 		}
-		if found != r.kind.Kind.Namespaced {
-			return pg, apierrors.NewBadRequest("invalid continue token: continue key is not valid")
-		}
+		pg.goOnBehind(r, key)
 		if revision < 0 { // inconsistent: from the same key on, but now
 			if err := p.see(ctx, r, ""); err != nil {
 				return pg, err
@@ -175,7 +187,7 @@ func (p *Pipeline) page(ctx context.Context, r *Request, o *internalversion.List
 		if err := p.see(ctx, r, o.ResourceVersion); err != nil {
 			return pg, err
 		}
-		revision, err := parseRevision(o.ResourceVersion)
+		revision, err := queryRevision(o.ResourceVersion)
 		if err != nil {
 			return pg, err
 		}
@@ -183,9 +195,6 @@ func (p *Pipeline) page(ctx context.Context, r *Request, o *internalversion.List
 		pg.revision = revision
 		return pg, err
 	default:
-		if o.ResourceVersion == "0" {
-			pg.limit = maxInt // as upstream, where any revision will do
-		}
 		if err := p.see(ctx, r, o.ResourceVersion); err != nil {
 			return pg, err
 		}

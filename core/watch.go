@@ -14,6 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/storage"
 	"stele.dev/stele/core/negotiate"
 	"stele.dev/stele/core/rendered"
 	"stele.dev/stele/core/shown"
@@ -43,11 +44,11 @@ type stream struct {
 
 // watch streams the changes since a revision, or, if none is given, first what is there.
 func (p *Pipeline) watch(ctx context.Context, r *Request) error {
-	o, sel, err := p.listOptions(r)
+	f, err := negotiate.Stream(r.http)
 	if err != nil {
 		return err
 	}
-	f, err := negotiate.Stream(r.http)
+	o, sel, err := p.listOptions(r)
 	if err != nil {
 		return err
 	}
@@ -55,16 +56,19 @@ func (p *Pipeline) watch(ctx context.Context, r *Request) error {
 	if err := s.setEncoder(); err != nil {
 		return err
 	}
-	if err := p.see(ctx, r, o.ResourceVersion); err != nil {
-		return err
-	}
 	initial := o.ResourceVersion == "" || o.ResourceVersion == "0"
 	if o.SendInitialEvents != nil {
 		initial = *o.SendInitialEvents
 	}
+	if err := p.see(ctx, r, o.ResourceVersion); initial && storage.IsTooLargeResourceVersion(err) {
+		s.begin() // as upstream
+		return s.fail(err, 0)
+	} else if err != nil {
+		return err // upstream would wait in silence until the future is there, or for ever
+	}
 	from, resumed := r.tip.Revision(), false
 	if !initial && o.ResourceVersion != "" && o.ResourceVersion != "0" {
-		if from, err = parseRevision(o.ResourceVersion); err != nil {
+		if from, err = queryRevision(o.ResourceVersion); err != nil {
 			return err
 		}
 		resumed = o.AllowWatchBookmarks // as those do who go on where they were cut off
@@ -139,11 +143,11 @@ func (p *Pipeline) stillAllowed(ctx context.Context, r *Request) (other bool, er
 
 // watchTimeout is how long the client wants to watch, if it says so.
 func watchTimeout(o *internalversion.ListOptions) (time.Duration, bool) {
-	if o.TimeoutSeconds == nil || *o.TimeoutSeconds <= 0 {
+	if o.TimeoutSeconds == nil || *o.TimeoutSeconds == 0 {
 		return 0, false
 	}
 	const longest = 24 * time.Hour
-	return time.Duration(min(*o.TimeoutSeconds, int64(longest/time.Second))) * time.Second, true
+	return time.Duration(max(0, min(*o.TimeoutSeconds, int64(longest/time.Second)))) * time.Second, true
 }
 
 // follow streams until the watch ends: by its timeout, by its client, or because the
@@ -327,7 +331,11 @@ func (s *stream) fail(err error, position uint64) error {
 		return nil
 	}
 	if errors.Is(err, objects.ErrExpired) {
-		err = apierrors.NewResourceExpired(fmt.Sprintf("too old resource version: %d (%d)", position, s.p.committer.Tip().Revision()))
+		oldest := s.p.committer.Tip().Revision()
+		if expired := (*objects.ExpiredError)(nil); errors.As(err, &expired) {
+			oldest = expired.Oldest
+		}
+		err = apierrors.NewResourceExpired(fmt.Sprintf("too old resource version: %d (%d)", position, oldest))
 	}
 	st, internal := status.From(err)
 	if internal {
