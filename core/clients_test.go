@@ -474,6 +474,20 @@ func TestLeaderElection(t *testing.T) {
 	<-ended
 }
 
+// What has not been yet is said so that clients know it, of lists and of watches.
+func TestClientsHearOfTheFuture(t *testing.T) {
+	s := newSite(t, 0)
+	future := func() *rest.Request { // it would be asked for ten times
+		return s.typed().CoreV1().RESTClient().Get().Resource("configmaps").Param("resourceVersion", "999999999").MaxRetries(0)
+	}
+	_, watched := future().Param("watch", "true").Watch(s.context())
+	for what, err := range map[string]error{"list": future().Do(s.context()).Error(), "watch": watched} {
+		if !apierrors.IsTimeout(err) || !apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
+
 // The dynamic client's verbs on a custom kind.
 func TestDynamicClient(t *testing.T) {
 	s := newSite(t, 0)
@@ -516,9 +530,6 @@ func TestDynamicClient(t *testing.T) {
 		if e := nextOf(t, w); e.Type != want {
 			t.Errorf("%s, want %s", e.Type, want)
 		}
-	}
-	if _, err := client.Watch(ctx, metav1.ListOptions{ResourceVersion: "999999999"}); !apierrors.IsTimeout(err) || !apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge) {
-		t.Errorf("a watch of the future: %v", err)
 	}
 }
 
