@@ -81,6 +81,9 @@ func (r *Request) find() error {
 		return status.NotServed(i.Verb, gvr.GroupResource())
 	}
 	if !allowed(i, kind) {
+		if kind.Kind.Builtin {
+			return methodNotAllowed(i.Verb) // as upstream, where no handler of theirs says more
+		}
 		return apierrors.NewMethodNotSupported(gvr.GroupResource(), i.Verb)
 	}
 	r.kind = kind

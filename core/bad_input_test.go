@@ -43,7 +43,7 @@ func TestBadInput(t *testing.T) {
 		{"labels of the wrong type", "POST", widgetsPath, `{"metadata":{"name":"a","labels":{"k":1}},"spec":{"size":1}}`, nil, 400, "BadRequest", []string{"cannot unmarshal number into Go struct field", "labels of type string"}},
 		{"a body over the limit", "POST", widgetsPath, `{"metadata":{"name":"` + strings.Repeat("a", 3<<20) + `"}}`, nil, 413, "RequestEntityTooLarge", []string{"limit is 3145728"}},
 		{"another content type", "POST", widgetsPath, "x", []string{"Content-Type", "text/plain"}, 415, "UnsupportedMediaType", []string{"application/json"}},
-		{"protobuf for a custom kind", "POST", widgetsPath, "x", []string{"Content-Type", "application/vnd.kubernetes.protobuf"}, 415, "UnsupportedMediaType", nil},
+		{"protobuf for a custom kind", "POST", widgetsPath, "x", []string{"Content-Type", "application/vnd.kubernetes.protobuf"}, 400, "BadRequest", []string{"does not appear to be a protobuf message"}},
 		{"protobuf that is none", "POST", "/api/v1/namespaces/default/configmaps", "x", []string{"Content-Type", "application/vnd.kubernetes.protobuf"}, 400, "BadRequest", nil},
 		{"an answer that cannot be had", "GET", widgetsPath, "", []string{"Accept", "text/html"}, 406, "NotAcceptable", []string{"application/json"}},
 		{"an answer to a write that cannot be had", "POST", widgetsPath, widget("a", 1), []string{"Accept", "text/html"}, 406, "NotAcceptable", nil},
@@ -125,7 +125,7 @@ func TestBadInput(t *testing.T) {
 		{"a bad resourceVersionMatch", "GET", widgetsPath + "?resourceVersion=1&resourceVersionMatch=Close", "", nil, 422, "Invalid", []string{"resourceVersionMatch"}},
 		{"an exact match of any", "GET", widgetsPath + "?resourceVersion=0&resourceVersionMatch=Exact", "", nil, 422, "Invalid", []string{"resourceVersionMatch"}},
 		{"a bad timeout", "GET", widgetsPath + "?timeout=soon", "", nil, 400, "BadRequest", []string{"invalid timeout"}},
-		{"a bad includeObject", "GET", widgetsPath + "?includeObject=Some", "", []string{"Accept", "application/json;as=Table;v=v1;g=meta.k8s.io"}, 422, "Invalid", []string{"includeObject"}},
+		{"a bad includeObject", "GET", widgetsPath + "?includeObject=Some", "", []string{"Accept", "application/json;as=Table;v=v1;g=meta.k8s.io"}, 400, "BadRequest", []string{"Unable to convert to Table as requested: includeObject"}},
 
 		{"a kind that is not served", "GET", "/apis/example.com/v1/namespaces/default/gadgets", "", nil, 404, "NotFound", []string{"the server could not find the requested resource"}},
 		{"a version that is not served", "GET", "/apis/example.com/v9/namespaces/default/widgets", "", nil, 404, "NotFound", nil},

@@ -94,7 +94,7 @@ func (p *Pipeline) getChange(ctx context.Context, r *Request, sel *changes.Selec
 }
 
 func (p *Pipeline) answerChange(r *Request, c *changes.Change) error {
-	f, err := negotiate.Object(r.http)
+	f, err := r.format()
 	if err != nil {
 		return err
 	}
@@ -132,7 +132,7 @@ func (p *Pipeline) listChanges(ctx context.Context, r *Request, sel *changes.Sel
 	if err != nil {
 		return err
 	}
-	f, err := negotiate.Object(r.http)
+	f, err := r.format()
 	if err != nil {
 		return err
 	}
@@ -200,7 +200,7 @@ func (x *form) as(r *Request, f negotiate.Format, meta metav1.ListMeta, texts []
 
 // watchChanges follows the log from behind a revision, or from its tip.
 func (p *Pipeline) watchChanges(ctx context.Context, r *Request, sel *changes.Selection, o *internalversion.ListOptions) error {
-	f, err := negotiate.Stream(r.http)
+	s, ctx, err := p.newStream(ctx, r)
 	if err != nil {
 		return err
 	}
@@ -236,7 +236,6 @@ func (p *Pipeline) watchChanges(ctx context.Context, r *Request, sel *changes.Se
 		case <-stop:
 		}
 	}()
-	s := &stream{p: p, r: r, format: f, flusher: http.NewResponseController(r.w)}
 	s.begin()
 	for {
 		for _, c := range pending {
@@ -245,10 +244,10 @@ func (p *Pipeline) watchChanges(ctx context.Context, r *Request, sel *changes.Se
 			}
 			text, err := json.Marshal(c)
 			if err == nil {
-				text, err = changesForm.as(r, f, metav1.ListMeta{ResourceVersion: c.ResourceVersion}, [][]byte{text}, false)
+				text, err = changesForm.as(r, s.format, metav1.ListMeta{ResourceVersion: c.ResourceVersion}, [][]byte{text}, false)
 			}
 			if err == nil {
-				err = s.frame(`{"type":"ADDED","object":`, text)
+				err = s.frame("ADDED", text)
 			}
 			if err != nil {
 				return s.fail(err, c.Revision)

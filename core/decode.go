@@ -2,6 +2,7 @@ package core
 
 import (
 	"context"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -25,7 +26,7 @@ import (
 	"stele.dev/stele/core/metadata"
 	"stele.dev/stele/core/negotiate"
 	"stele.dev/stele/core/patch"
-	"stele.dev/stele/core/typed"
+	"stele.dev/stele/core/wire"
 	"stele.dev/stele/schemas/builtin"
 )
 
@@ -62,53 +63,74 @@ func (p *Pipeline) decode(_ context.Context, r *Request) error {
 	}
 }
 
-// readBody reads the body and the options of a write.
+// readBody reads the body and the options of a write. What is wrong is found in upstream's order,
+// which is another one for each verb.
 func (r *Request) readBody() error {
-	b := &body{}
+	b := &body{mediaType: negotiate.JSON}
 	var err error
-	if b.mediaType, err = r.bodyType(); err != nil {
+	if r.info.Verb == "patch" {
+		if b.mediaType, err = r.patchType(); err != nil {
+			return err
+		}
+	}
+	if _, err := r.format(); err != nil {
 		return err
 	}
-	if _, err := negotiate.Object(r.http); err != nil {
-		return err // 406 before anything is done
+	if r.info.Verb == "create" {
+		if b.mediaType, err = negotiate.Body(r.http); err != nil {
+			return err
+		}
 	}
 	if b.raw, err = readLimited(r.http); err != nil {
 		return err
 	}
-	if b.mediaType == negotiate.Protobuf && len(b.raw) > 0 {
-		if b.raw, err = typed.FromProtobuf(b.raw, r.kind.GroupVersionKind()); err != nil {
-			return apierrors.NewBadRequest(err.Error())
+	if r.info.Verb == "delete" && len(b.raw) > 0 {
+		if b.mediaType, err = negotiate.Body(r.http); err != nil {
+			return err
 		}
-		b.mediaType = negotiate.JSON
 	}
 	if err := b.readOptions(r); err != nil {
 		return err
 	}
+	if r.info.Verb == "update" {
+		if b.mediaType, err = negotiate.Body(r.http); err != nil {
+			return err
+		}
+	}
 	r.body = b
+	if b.mediaType == negotiate.Protobuf || b.mediaType == negotiate.CBOR {
+		return r.convertBody()
+	}
 	return nil
 }
 
-// bodyType is the media type of the body, if it is one that the verb and kind take.
-func (r *Request) bodyType() (string, error) {
-	switch r.info.Verb {
-	case "patch":
-		t, err := patch.TypeOf(r.http.Header.Get("Content-Type"), r.kind.GroupVersionKind())
-		return string(t), err
-	case "delete": // its body is options, whatever the kind
-		if r.http.ContentLength == 0 {
-			return negotiate.JSON, nil
-		}
-		return negotiate.Body(r.http, negotiate.JSON, negotiate.YAML, negotiate.Protobuf)
+// convertBody makes JSON of the body, which all that follows takes it for.
+func (r *Request) convertBody() error {
+	text, said, err := wire.Decode(r.body.mediaType, r.body.raw, r.kind.GroupVersionKind())
+	if err != nil {
+		err = r.undecodable(said.Kind, err)
+		r.body = nil
+		return err
 	}
-	if typed.Has(r.kind.GroupVersionKind()) {
-		return negotiate.Body(r.http, negotiate.JSON, negotiate.YAML, negotiate.Protobuf)
+	if len(text) > 2*maxBody { // Base64 and escaped text take more room
+		r.body = nil
+		return tooLarge()
 	}
-	return negotiate.Body(r.http, negotiate.JSON, negotiate.YAML)
+	r.body.raw, r.body.mediaType = text, negotiate.JSON
+	return nil
+}
+
+func (r *Request) patchType() (string, error) {
+	t, err := patch.TypeOf(r.http.Header.Get("Content-Type"), r.kind.GroupVersionKind())
+	return string(t), err
 }
 
 func readLimited(h *http.Request) ([]byte, error) {
 	if h.Body == nil {
 		return nil, nil
+	}
+	if h.ContentLength > maxBody {
+		return nil, tooLarge()
 	}
 	// One allocation where the length is known.
 	raw := make([]byte, 0, max(512, min(h.ContentLength+1, maxBody+1)))
@@ -179,13 +201,11 @@ func (b *body) readOptions(r *Request) error {
 func (b *body) deleteOptions(r *Request) (*metav1.DeleteOptions, error) {
 	o := &metav1.DeleteOptions{}
 	if len(b.raw) > 0 {
-		text := b.raw
-		if b.mediaType == negotiate.YAML {
-			var err error
-			if text, err = yaml.YAMLToJSON(text); err != nil {
-				return nil, apierrors.NewBadRequest(err.Error())
-			}
+		text, err := wire.DeleteOptions(b.mediaType, b.raw)
+		if err != nil {
+			return nil, apierrors.NewBadRequest(err.Error())
 		}
+		b.raw, b.mediaType = text, negotiate.JSON
 		if err := kjson.UnmarshalCaseSensitivePreserveInts(text, o); err != nil {
 			return nil, apierrors.NewBadRequest(fmt.Sprintf("couldn't get version/kind; json parse error: %v", err))
 		}
@@ -278,11 +298,22 @@ func (r *Request) undecodable(kind string, err error) error {
 	if kind != "" {
 		return apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: %v", kind, want.Version, want.Kind, err))
 	}
-	summary := r.body.raw
-	if len(summary) > 30 {
-		summary = summary[:30]
+	return apierrors.NewBadRequest(fmt.Sprintf("the object provided is unrecognized (must be of type %s): %v (%s)", want.Kind, err, summary(r.body.raw)))
+}
+
+// summary is what upstream shows of a body that it cannot make anything of.
+func summary(body []byte) string {
+	more := ""
+	if len(body) > 30 {
+		body, more = body[:30], " ..."
 	}
-	return apierrors.NewBadRequest(fmt.Sprintf("the object provided is unrecognized (must be of type %s): %v (%x ...)", want.Kind, err, summary))
+	switch {
+	case len(body) == 0:
+		return "<empty>"
+	case body[0] == '{':
+		return strings.ToValidUTF8(string(body), "\ufffd") + more
+	}
+	return hex.EncodeToString(body) + more
 }
 
 // strict refuses, warns of, or ignores what strict decoding found.

@@ -15,7 +15,6 @@ import (
 	"stele.dev/stele/core/commit"
 	"stele.dev/stele/core/definitions"
 	"stele.dev/stele/core/discovery"
-	"stele.dev/stele/core/negotiate"
 	"stele.dev/stele/core/rbac"
 	"stele.dev/stele/core/rendered"
 	"stele.dev/stele/core/status"
@@ -91,7 +90,7 @@ func (p *Pipeline) getRendered(ctx context.Context, r *Request) error {
 // listRendered answers with everything at once, whatever the limit, so that no client has a
 // token to go on with.
 func (p *Pipeline) listRendered(ctx context.Context, r *Request) error {
-	f, err := negotiate.Object(r.http)
+	f, err := r.format()
 	if err != nil {
 		return err
 	}

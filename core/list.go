@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"strconv"
 	"strings"
@@ -21,6 +22,7 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 	"stele.dev/stele/core/negotiate"
 	"stele.dev/stele/core/table"
+	"stele.dev/stele/core/wire"
 	"stele.dev/stele/projections/objects"
 )
 
@@ -90,7 +92,7 @@ type page struct {
 
 // list answers with objects at one revision.
 func (p *Pipeline) list(ctx context.Context, r *Request) error {
-	f, err := negotiate.Object(r.http)
+	f, err := r.format()
 	if err != nil {
 		return err
 	}
@@ -252,8 +254,14 @@ func (p *Pipeline) answerList(r *Request, f negotiate.Format, meta metav1.ListMe
 	kind, version := r.kind.Kind.ListKind, r.kind.GroupVersionKind().GroupVersion().String()
 	item := func(to []byte, x *objects.Object) []byte { return in.Append(to, x.JSON) }
 	if f.As == negotiate.Metadata {
+		if !f.List {
+			return notAcceptable("you requested PartialObjectMetadata, but the requested object is a list (%s)", r.goType("List"))
+		}
 		kind, version = "PartialObjectMetadataList", "meta.k8s.io/"+f.AsVersion
 		item = func(to []byte, x *objects.Object) []byte { return append(to, table.Metadata(x.JSON, f.AsVersion)...) }
+	}
+	if f.MediaType == negotiate.Protobuf || f.MediaType == negotiate.CBOR {
+		return p.answerConverted(r, f, kind, version, meta, found, item)
 	}
 	metaText, err := json.Marshal(meta)
 	if err != nil {
@@ -270,16 +278,14 @@ func (p *Pipeline) answerList(r *Request, f negotiate.Format, meta metav1.ListMe
 		}
 		return p.writeBody(r, f, http.StatusOK, append(whole, "]}"...))
 	}
-	p.writeHeader(r, f.MediaType)
-	length := len(head) + len("]}\n") + max(0, len(found)-1)
+	var to io.WriteCloser
 	if f.As == negotiate.Whole {
+		length := len(head) + len(listEnd) + max(0, len(found)-1)
 		for _, x := range found {
 			length += in.Len(x.JSON)
 		}
-		r.w.Header().Set("Content-Length", strconv.Itoa(length))
+		to = p.open(r, f.MediaType, http.StatusOK, length)
 	}
-	r.w.WriteHeader(http.StatusOK)
-	r.sent = true
 	pooled := listBuffers.Get().(*[]byte)
 	buffer := append((*pooled)[:0], head...)
 	defer func() {
@@ -291,13 +297,42 @@ func (p *Pipeline) answerList(r *Request, f negotiate.Format, meta metav1.ListMe
 			buffer = append(buffer, ',')
 		}
 		if buffer = item(buffer, x); len(buffer) >= writeAtOnce {
-			if _, err := r.w.Write(buffer); err != nil {
-				return nil // the client is gone
+			if to == nil {
+				to = p.open(r, f.MediaType, http.StatusOK, -1)
+			}
+			if _, err := to.Write(buffer); err != nil {
+				break // the client is gone
 			}
 			buffer = buffer[:0]
 		}
 	}
-	buffer = append(buffer, "]}\n"...)
-	_, _ = r.w.Write(buffer)
+	buffer = append(buffer, listEnd...)
+	if to == nil {
+		to = p.open(r, f.MediaType, http.StatusOK, len(buffer))
+	}
+	_, _ = to.Write(buffer)
+	_ = to.Close()
 	return nil
+}
+
+const listEnd = "]}\n"
+
+// answerConverted answers with a list in another form than JSON, made of its items one after the other.
+func (p *Pipeline) answerConverted(r *Request, f negotiate.Format, kind, version string, meta metav1.ListMeta, found []*objects.Object, item func([]byte, *objects.Object) []byte) error {
+	l, err := wire.NewList(f.MediaType, kind, version, meta)
+	if err != nil {
+		return err
+	}
+	var text []byte
+	for _, x := range found {
+		text = item(text[:0], x)
+		if err := l.Add(text); err != nil {
+			return err
+		}
+	}
+	body, err := l.Bytes()
+	if err != nil {
+		return err
+	}
+	return p.send(r, f.MediaType, http.StatusOK, body)
 }

@@ -209,12 +209,13 @@ func (p *Pipeline) Drain() {
 // ServeHTTP implements http.Handler.
 func (p *Pipeline) ServeHTTP(w http.ResponseWriter, h *http.Request) {
 	r := &Request{http: h, w: &response{ResponseWriter: w}, received: time.Now()}
-	r.auditID = h.Header.Get("Audit-ID")
-	if r.auditID == "" || len(r.auditID) > 64 {
-		r.auditID = uuid.NewString()
+	said := h.Header.Get("Audit-ID")
+	if said == "" {
+		said = uuid.NewString()
 	}
+	r.auditID = said[:min(len(said), 64)] // what is kept is bounded, as upstream
 	header := w.Header()
-	header.Set("Audit-Id", r.auditID)
+	header.Set("Audit-Id", said)
 	header.Set("Cache-Control", "no-cache, private")
 	defer p.metrics.request(r)
 	defer func() {
@@ -226,11 +227,13 @@ func (p *Pipeline) ServeHTTP(w http.ResponseWriter, h *http.Request) {
 			p.fail(r, status.PanicStatus())
 		}
 	}()
+	defer func() {
+		if r.cancel != nil {
+			r.cancel()
+		}
+	}()
 	if err := p.run(r); err != nil {
 		p.fail(r, err)
 		p.remember(r, err)
-	}
-	if r.cancel != nil {
-		r.cancel()
 	}
 }

@@ -20,6 +20,8 @@ import (
 	"stele.dev/stele/core/shown"
 	"stele.dev/stele/core/status"
 	"stele.dev/stele/core/table"
+	"stele.dev/stele/core/typed"
+	"stele.dev/stele/core/wire"
 	"stele.dev/stele/projections/objects"
 )
 
@@ -40,11 +42,39 @@ type stream struct {
 	flusher *http.ResponseController
 	buffer  []byte
 	format  negotiate.Format
+	socket  *socket // nil: the answer's body
+	ended   context.CancelFunc
+}
+
+// newStream negotiates how events are sent. The context that it returns ends with the client.
+func (p *Pipeline) newStream(ctx context.Context, r *Request) (*stream, context.Context, error) {
+	f, err := negotiate.Stream(r.http, r.kind != nil && typed.Has(r.kind.GroupVersionKind()))
+	if err != nil {
+		return nil, nil, err
+	}
+	s := &stream{p: p, r: r, format: f, flusher: http.NewResponseController(r.w)}
+	if r.kind != nil {
+		s.version = r.version()
+	}
+	if r.cancel != nil {
+		r.cancel() // of the round before this one
+	}
+	ctx, s.ended = context.WithCancel(ctx)
+	r.cancel = s.end
+	return s, ctx, nil
+}
+
+// end is what is left to do when the request is done.
+func (s *stream) end() {
+	s.ended()
+	if s.socket != nil {
+		s.socket.close()
+	}
 }
 
 // watch streams the changes since a revision, or, if none is given, first what is there.
 func (p *Pipeline) watch(ctx context.Context, r *Request) error {
-	f, err := negotiate.Stream(r.http)
+	s, ctx, err := p.newStream(ctx, r)
 	if err != nil {
 		return err
 	}
@@ -52,7 +82,6 @@ func (p *Pipeline) watch(ctx context.Context, r *Request) error {
 	if err != nil {
 		return err
 	}
-	s := &stream{p: p, r: r, version: r.version(), format: f, flusher: http.NewResponseController(r.w)}
 	if err := s.setEncoder(); err != nil {
 		return err
 	}
@@ -229,19 +258,22 @@ func (s *stream) setEncoder() error {
 	return nil
 }
 
-// begin sends the header at once: clients wait for it.
+// begin sends the header at once: clients wait for it. Or it makes a socket of the connection.
 func (s *stream) begin() {
-	s.p.writeHeader(s.r, s.format.MediaType)
+	if asksForSocket(s.r.http) {
+		text := s.format.MediaType == negotiate.JSON
+		if s.socket = newSocket(s.r.w, s.r.http, text, s.ended); s.socket != nil {
+			s.r.w.code, s.r.sent = http.StatusSwitchingProtocols, true
+			return
+		}
+	}
+	s.p.writeHeader(s.r, s.format.StreamType())
 	s.r.w.WriteHeader(http.StatusOK)
 	s.r.sent = true
 	_ = s.flusher.Flush()
 }
 
-var eventHeads = map[objects.EventType]string{
-	objects.Added:    `{"type":"ADDED","object":`,
-	objects.Modified: `{"type":"MODIFIED","object":`,
-	objects.Deleted:  `{"type":"DELETED","object":`,
-}
+var eventKinds = map[objects.EventType]string{objects.Added: "ADDED", objects.Modified: "MODIFIED", objects.Deleted: "DELETED"}
 
 func (s *stream) event(e objects.Event) error {
 	object := s.version.Of(e.Object.JSON)
@@ -251,17 +283,19 @@ func (s *stream) event(e objects.Event) error {
 			return err
 		}
 	}
-	return s.frame(eventHeads[e.Type], object)
+	return s.frame(eventKinds[e.Type], object)
 }
 
 // bufferAtOnce is how much waits before it is given to the connection.
 const bufferAtOnce = 64 << 10
 
-func (s *stream) frame(head string, object []byte) error {
-	s.buffer = append(s.buffer, head...)
-	s.buffer = append(s.buffer, object...)
-	s.buffer = append(s.buffer, "}\n"...)
-	if len(s.buffer) < bufferAtOnce {
+// frame adds an event to what waits. A message of a socket does not wait for others.
+func (s *stream) frame(kind string, object []byte) error {
+	framed, err := wire.AppendEvent(s.buffer, s.format.MediaType, s.socket == nil, kind, object)
+	if err != nil {
+		return err
+	}
+	if s.buffer = framed; s.socket == nil && len(s.buffer) < bufferAtOnce {
 		return nil
 	}
 	return s.write()
@@ -274,10 +308,15 @@ func (s *stream) write() error {
 	if len(s.buffer) == 0 {
 		return nil
 	}
-	if s.r.http.ProtoMajor == 1 {
-		_ = s.flusher.SetWriteDeadline(time.Now().Add(stalled))
+	var err error
+	if s.socket != nil {
+		err = s.socket.send(s.buffer)
+	} else {
+		if s.r.http.ProtoMajor == 1 {
+			_ = s.flusher.SetWriteDeadline(time.Now().Add(stalled))
+		}
+		_, err = s.r.w.Write(s.buffer)
 	}
-	_, err := s.r.w.Write(s.buffer)
 	if s.buffer = s.buffer[:0]; cap(s.buffer) > 4*bufferAtOnce {
 		s.buffer = nil
 	}
@@ -319,7 +358,7 @@ func (s *stream) bookmark(revision uint64, endOfInitial bool) error {
 	if err != nil {
 		return err
 	}
-	if err := s.frame(`{"type":"BOOKMARK","object":`, text); err != nil {
+	if err := s.frame("BOOKMARK", text); err != nil {
 		return err
 	}
 	return s.flush()
@@ -345,7 +384,7 @@ func (s *stream) fail(err error, position uint64) error {
 	if err != nil {
 		return err
 	}
-	if s.frame(`{"type":"ERROR","object":`, text) == nil {
+	if s.frame("ERROR", text) == nil {
 		_ = s.flush()
 	}
 	return nil

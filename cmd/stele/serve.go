@@ -45,6 +45,7 @@ type serveOptions struct {
 	watch      bool
 	tokenFile  string
 	hosts      []string
+	origins    []string
 	logFormat  string
 	logLevel   string
 	drainDelay time.Duration
@@ -73,6 +74,7 @@ then on the policy is in the log; --policy is only compared with it, or with
 	f.BoolVar(&o.watch, "policy-watch", false, "for development: put the folder of --policy in force at the start, and whenever it is saved")
 	f.StringVar(&o.tokenFile, "token-auth-file", "", "CSV file of static tokens: token,user,uid,\"group,group\"")
 	f.StringSliceVar(&o.hosts, "host", nil, "further names and addresses for the server's certificate")
+	f.StringSliceVar(&o.origins, "cors-allowed-origins", nil, "origins of pages whose scripts may use the API, as regular expressions that pin the host: //example\\.com(:|$)")
 	f.StringVar(&o.logFormat, "log-format", "text", "format of the program's own messages on standard error: text or json")
 	f.StringVar(&o.logLevel, "log-level", "warn", "least level of these messages: debug, info, warn or error")
 	f.DurationVar(&o.drainDelay, "drain-delay", 0, "how long to go on after the first SIGTERM, so that load balancers can see that /readyz fails")
@@ -105,6 +107,10 @@ func (o *serveOptions) serve(cmd *cobra.Command) (err error) {
 	// What can be found wrong without touching anything comes first.
 	if o.watch && o.policyDir == "" {
 		return errors.New("--policy-watch needs --policy, the folder to watch")
+	}
+	origins, err := server.ParseOrigins(o.origins)
+	if err != nil {
+		return fmt.Errorf("--cors-allowed-origins: %w", err)
 	}
 	source, err := o.source()
 	if err != nil {
@@ -158,7 +164,7 @@ func (o *serveOptions) serve(cmd *cobra.Command) (err error) {
 	if err != nil {
 		return err
 	}
-	srv := server.New(pipeline, certificate.Get, ca.Pool(), logger)
+	srv := server.New(server.WithCORS(pipeline, origins), certificate.Get, ca.Pool(), logger)
 	var watch *policyWatch
 	if o.watch {
 		if watch, err = watchPolicy(o.policyDir, source, committer, cmd.OutOrStdout(), cmd.ErrOrStderr()); err != nil {

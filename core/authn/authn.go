@@ -1,6 +1,6 @@
 // Package authn finds out who is asking: by client certificate, or by a bearer token
-// from a static file. It wires k8s.io/apiserver's authenticators, and remembers per
-// connection whose certificate it has verified.
+// from a static file, in a header or a WebSocket's subprotocol. It wires k8s.io/apiserver's
+// authenticators, and remembers per connection whose certificate it has verified.
 package authn
 
 import (
@@ -9,11 +9,14 @@ import (
 	"errors"
 	"net/http"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/request/bearertoken"
+	"k8s.io/apiserver/pkg/authentication/request/union"
+	"k8s.io/apiserver/pkg/authentication/request/websocket"
 	authx509 "k8s.io/apiserver/pkg/authentication/request/x509"
 	"k8s.io/apiserver/pkg/authentication/token/tokenfile"
 	"k8s.io/apiserver/pkg/authentication/user"
@@ -47,7 +50,7 @@ func New(clientCA *x509.CertPool, tokenFile string) (*Authenticator, error) {
 		if err != nil {
 			return nil, err
 		}
-		a.tokens = bearertoken.New(tokens)
+		a.tokens = union.New(bearertoken.New(tokens), websocket.NewProtocolAuthenticator(tokens))
 	}
 	return a, nil
 }
@@ -59,6 +62,10 @@ type verified struct {
 	user  user.Info
 	until time.Time
 }
+
+// socketToken begins the subprotocol that has the token of who cannot send headers: a browser that
+// opens a WebSocket.
+const socketToken = "base64url.bearer.authorization.k8s.io."
 
 type connectionKey struct{}
 
@@ -75,7 +82,7 @@ func (a *Authenticator) Authenticate(r *http.Request) (user.Info, error) {
 			return u, err
 		}
 	}
-	if r.Header.Get("Authorization") == "" {
+	if r.Header.Get("Authorization") == "" && !strings.Contains(strings.Join(r.Header["Sec-Websocket-Protocol"], ","), socketToken) {
 		return nil, nil
 	}
 	if a.tokens == nil {

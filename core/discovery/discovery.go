@@ -16,6 +16,7 @@ import (
 	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/version"
+	"stele.dev/stele/core/negotiate"
 	"stele.dev/stele/policy"
 )
 
@@ -74,19 +75,14 @@ type groupVersion struct {
 type Document struct {
 	Body []byte
 	ETag string
-	// ContentType, if it is not that of the negotiated format.
-	ContentType string
 
 	compressOnce sync.Once
 	compressed   []byte
 }
 
-// compressFrom is how long an answer must be to be worth compressing, as upstream has it.
-const compressFrom = 128 << 10
-
 // Compressed is the body by gzip, or nil if it is too short for that.
 func (doc *Document) Compressed() []byte {
-	if len(doc.Body) < compressFrom {
+	if len(doc.Body) <= negotiate.CompressFrom {
 		return nil
 	}
 	doc.compressOnce.Do(func() {
@@ -148,9 +144,6 @@ func (d *Documents) Find(path string, aggregated bool) *Document {
 	}
 	sum := sha512.Sum512(body)
 	doc := &Document{Body: body, ETag: `"` + strings.ToUpper(hex.EncodeToString(sum[:])) + `"`}
-	if aggregated {
-		doc.ContentType = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
-	}
 	d.cache[key] = doc
 	return doc
 }
