@@ -31,7 +31,9 @@ func (p *Pipeline) answerObject(r *Request, code int, object []byte) error {
 	if err != nil {
 		return err
 	}
-	object = r.shown(object)
+	if object, err = r.view(object); err != nil {
+		return err
+	}
 	switch f.As {
 	case negotiate.Table:
 		o, err := tableOptions(r, f)
