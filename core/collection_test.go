@@ -7,10 +7,13 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"stele.dev/stele/eventlog"
 	"stele.dev/stele/eventlog/logpb"
+	"stele.dev/stele/eventlog/memlog"
 )
 
 // sorted are the names of a list's objects.
@@ -31,7 +34,7 @@ func (r *replica) fill(t testing.TB, red, blue int) {
 	}
 }
 
-// events are those after a revision.
+// events are those after a revision, in order.
 func (r *replica) events(t testing.TB, after uint64) []*eventlog.Event {
 	t.Helper()
 	batches, err := r.log.Back(t.Context(), r.committer.Tip().Revision(), 1000)
@@ -39,7 +42,7 @@ func (r *replica) events(t testing.TB, after uint64) []*eventlog.Event {
 		t.Fatal(err)
 	}
 	var events []*eventlog.Event
-	for _, b := range batches {
+	for _, b := range slices.Backward(batches) {
 		for i, e := range b.Events {
 			if b.First+uint64(i) > after {
 				events = append(events, e)
@@ -241,4 +244,49 @@ func TestDeleteCollectionsAtOnce(t *testing.T) {
 	if events := len(p.events(t, before)); events != 2*each {
 		t.Errorf("%d events", events)
 	}
+}
+
+// P3: a policy that comes in force meanwhile decides of what is not yet deleted.
+func TestDeleteCollectionUnderANewPolicy(t *testing.T) {
+	lawless := strings.Replace(bundle, `bindings: editors: {clusterRole: "widgets", subjects: [{group: "editors"}], namespaces: ["default"]}`, "", 1)
+	if lawless == bundle {
+		t.Fatal("nothing replaced")
+	}
+	body := policyBody(t, lawless, nil)
+	synctest.Test(t, func(t *testing.T) {
+		var store memlog.Store
+		p, err := tryStart(t.Context(), store.Open(func(memlog.Op) memlog.Fault { return memlog.Fault{Request: 5 * time.Millisecond} }), 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer p.close()
+		p.bootstrap(t, bundle)
+		const all = 100
+		p.fill(t, all, 0)
+		before := p.committer.Tip().Revision()
+		var deleting sync.WaitGroup
+		deleting.Go(func() {
+			if a := p.do("DELETE", widgetsPath, "", "Authorization", "Bearer editor-token"); a.code != 403 || a.field("reason") != "Forbidden" {
+				t.Errorf("answered with %s", a)
+			}
+		})
+		time.Sleep(12 * time.Millisecond)
+		p.must(t, 201, "POST", policiesPath, body)
+		deleting.Wait()
+		activated := false
+		for _, e := range p.events(t, before) {
+			switch {
+			case e.Meta.Type == logpb.Type_TYPE_POLICY_ACTIVATED:
+				activated = true
+			case activated && e.Meta.Type == logpb.Type_TYPE_DELETED:
+				t.Errorf("%s was deleted under the policy that does not allow it", e.Meta.Object.Name)
+			}
+		}
+		if !activated {
+			t.Error("no policy came in force")
+		}
+		if left := len(p.must(t, 200, "GET", widgetsPath, "").names()); left == 0 || left == all {
+			t.Errorf("%d of %d are left", left, all)
+		}
+	})
 }
