@@ -35,6 +35,8 @@ func (p *Pipeline) answer(ctx context.Context, r *Request) error {
 		return p.get(ctx, r)
 	case r.info.Verb == "list":
 		return p.list(ctx, r)
+	case r.ofCollection():
+		return p.deleteCollection(ctx, r)
 	default:
 		return p.watch(ctx, r)
 	}

@@ -3,6 +3,7 @@ package core
 import (
 	"context"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -51,6 +52,9 @@ func (p *Pipeline) decode(_ context.Context, r *Request) error {
 		}
 	}
 	r.warnDeprecated()
+	if r.scales() {
+		return r.decodeScale()
+	}
 	switch r.info.Verb {
 	case "create":
 		return r.decodeNew()
@@ -84,7 +88,7 @@ func (r *Request) readBody() error {
 	if b.raw, err = readLimited(r.http); err != nil {
 		return err
 	}
-	if r.info.Verb == "delete" && len(b.raw) > 0 {
+	if (r.info.Verb == "delete" || r.info.Verb == "deletecollection") && len(b.raw) > 0 {
 		if b.mediaType, err = negotiate.Body(r.http); err != nil {
 			return err
 		}
@@ -97,6 +101,9 @@ func (r *Request) readBody() error {
 			return err
 		}
 	}
+	if r.info.Verb == "patch" && !json.Valid(b.raw) {
+		return apierrors.NewBadRequest("invalid JSON patch") // before it is looked whether there is anything to patch
+	}
 	r.body = b
 	if b.mediaType == negotiate.Protobuf || b.mediaType == negotiate.CBOR {
 		return r.convertBody()
@@ -106,7 +113,7 @@ func (r *Request) readBody() error {
 
 // convertBody makes JSON of the body, which all that follows takes it for.
 func (r *Request) convertBody() error {
-	text, said, err := wire.Decode(r.body.mediaType, r.body.raw, r.kind.GroupVersionKind())
+	text, said, err := wire.Decode(r.body.mediaType, r.body.raw, r.seen().GroupVersionKind())
 	if err != nil {
 		err = r.undecodable(said.Kind, err)
 		r.body = nil
@@ -173,17 +180,13 @@ func (b *body) readOptions(r *Request) error {
 		kind, errs = "UpdateOptions", metav1validation.ValidateUpdateOptions(&metav1.UpdateOptions{DryRun: dryRun, FieldManager: manager, FieldValidation: validation})
 	case "patch":
 		errs = metav1validation.ValidatePatchOptions(o, types.PatchType(b.mediaType))
-	case "delete":
+	case "delete", "deletecollection":
 		o, err := b.deleteOptions(r)
 		if err != nil {
 			return err
 		}
 		b.delete, dryRun = o, o.DryRun
-		kind, errs = "DeleteOptions", metav1validation.ValidateDeleteOptions(o)
-		if o.PropagationPolicy != nil && *o.PropagationPolicy == metav1.DeletePropagationForeground {
-			errs = append(errs, field.NotSupported(field.NewPath("propagationPolicy"), *o.PropagationPolicy,
-				[]metav1.DeletionPropagation{metav1.DeletePropagationBackground, metav1.DeletePropagationOrphan}))
-		}
+		kind, errs = "DeleteOptions", validateDelete(o, r.info.Verb)
 	}
 	if len(errs) > 0 {
 		return apierrors.NewInvalid(schema.GroupKind{Group: metav1.GroupName, Kind: kind}, "", errs)
@@ -228,17 +231,9 @@ func decodeQuery(r *Request, into runtime.Object) error {
 // parse decodes a body or a patched object. Duplicate fields, and those that strict
 // says of a patch, are treated as fieldValidation asks.
 func (r *Request) parse(text []byte, strict []error) (*object, error) {
-	if r.body.mediaType == negotiate.YAML {
-		converted, err := yaml.YAMLToJSONStrict(text)
-		if err != nil {
-			strict = append(strict, err)
-			if converted, err = yaml.YAMLToJSON(text); err != nil {
-				return nil, r.undecodable("", err)
-			}
-		}
-		if text = converted; len(text) > maxBody {
-			return nil, tooLarge()
-		}
+	text, strict, err := r.toJSON(text, strict)
+	if err != nil {
+		return nil, err
 	}
 	var content map[string]any
 	duplicates, err := kjson.UnmarshalStrict(text, &content)
@@ -262,16 +257,34 @@ func (r *Request) parse(text []byte, strict []error) (*object, error) {
 	return &object{meta: meta, content: content, text: text}, r.strict(strict)
 }
 
+// toJSON converts a body that is YAML, and adds what is wrong with it to strict.
+func (r *Request) toJSON(text []byte, strict []error) ([]byte, []error, error) {
+	if r.body.mediaType != negotiate.YAML {
+		return text, strict, nil
+	}
+	converted, err := yaml.YAMLToJSONStrict(text)
+	if err != nil {
+		strict = append(strict, err)
+		if converted, err = yaml.YAMLToJSON(text); err != nil {
+			return nil, nil, r.undecodable("", err)
+		}
+	}
+	if len(converted) > maxBody {
+		return nil, nil, tooLarge()
+	}
+	return converted, strict, nil
+}
+
 // checkType compares apiVersion and kind with what is served at the path. Objects of
 // built-in kinds need not say them, others have to say their kind.
 func (r *Request) checkType(content map[string]any, text []byte) error {
-	want := r.kind.GroupVersionKind()
+	want := r.seen().GroupVersionKind()
 	for _, key := range []string{"apiVersion", "kind"} {
 		if _, ok := content[key].(string); !ok && content[key] != nil {
 			return r.undecodable("", fmt.Errorf("json: cannot unmarshal %T into Go struct field .%s of type string", content[key], key))
 		}
 	}
-	if k, _ := content["kind"].(string); k == "" && !r.kind.Kind.Builtin {
+	if k, _ := content["kind"].(string); k == "" && !r.seen().Kind.Builtin {
 		return r.undecodable("", runtime.NewMissingKindErr(string(text)))
 	}
 	if v, _ := content["apiVersion"].(string); v != "" && v != want.GroupVersion().String() {
@@ -287,7 +300,7 @@ func (r *Request) checkType(content map[string]any, text []byte) error {
 // undecodable is upstream's answer to a body that is no object of the kind. kind is
 // what the body says it is, where that could be read.
 func (r *Request) undecodable(kind string, err error) error {
-	want := r.kind.GroupVersionKind()
+	want := r.seen().GroupVersionKind()
 	if r.info.Verb == "patch" {
 		var patched any = string(r.body.patched)
 		if r.sensitive() {
@@ -332,7 +345,7 @@ func (r *Request) strict(found []error) error {
 		for i, e := range found {
 			texts[i] = e.Error()
 		}
-		return r.undecodable(r.kind.Kind.Kind.Kind, errors.New("strict decoding error: "+strings.Join(texts, ", ")))
+		return r.undecodable(r.seen().Kind.Kind.Kind, errors.New("strict decoding error: "+strings.Join(texts, ", ")))
 	}
 	return nil
 }
@@ -447,6 +460,17 @@ func (r *Request) decodeNew() error {
 	if err := metadata.CheckNamespace(o.meta, r.key.Namespace); err != nil {
 		return apierrors.NewBadRequest(err.Error())
 	}
+	return r.becomeNew(o)
+}
+
+// createsOnUpdate tells whether an update of what is not there creates it.
+func (r *Request) createsOnUpdate() bool {
+	return r.kind.AllowCreateOnUpdate && r.info.Subresource == ""
+}
+
+// becomeNew makes o what is to be created.
+func (r *Request) becomeNew(o *object) error {
+	r.oldMeta, r.oldContent = nil, nil // it may have been there in an earlier round
 	if r.kind.Status {
 		delete(o.content, "status") // it has its own place and permission
 	}
@@ -522,19 +546,17 @@ func (r *Request) decodeUpdate() error {
 	if err != nil {
 		return err
 	}
-	if err := metadata.CheckName(o.meta, r.key.Name); err != nil {
-		return apierrors.NewBadRequest(err.Error())
+	if err := r.isNamed(o.meta); err != nil {
+		return err
 	}
-	if err := metadata.CheckNamespace(o.meta, r.key.Namespace); err != nil {
-		return apierrors.NewBadRequest(err.Error())
-	}
-	if r.old == nil {
+	if r.old == nil && !r.createsOnUpdate() {
 		return apierrors.NewNotFound(r.resource(), r.key.Name)
 	}
-	if uid := string(o.meta.UID); uid != "" && uid != r.old.UID {
-		return apierrors.NewConflict(r.resource(), r.key.Name,
-			//lint:ignore ST1005 it is upstream's text
-			fmt.Errorf("Precondition failed: UID in precondition: %v, UID in object meta: %v", uid, r.old.UID))
+	if err := r.isIdentified(o.meta.UID); err != nil {
+		return err
+	}
+	if r.old == nil {
+		return r.becomeNew(o)
 	}
 	return r.become(o)
 }
@@ -554,8 +576,8 @@ func (r *Request) decodePatch() error {
 	if err != nil {
 		return err
 	}
-	if err := metadata.CheckNamespace(o.meta, r.key.Namespace); err != nil {
-		return apierrors.NewBadRequest(err.Error())
+	if err := r.isNamed(o.meta); err != nil {
+		return err
 	}
 	return r.become(o)
 }
@@ -568,7 +590,7 @@ func (r *Request) become(o *object) error {
 	}
 	switch v := o.meta.ResourceVersion; {
 	case v == "" || v == "0":
-		if !r.kind.AllowUnconditionalUpdate && r.info.Verb == "update" {
+		if !r.kind.AllowUnconditionalUpdate {
 			return apierrors.NewInvalid(schema.GroupKind{Group: r.key.Group, Kind: r.key.Resource}, r.key.Name, field.ErrorList{ // sic, as upstream
 				field.Invalid(field.NewPath("metadata", "resourceVersion"), "0x0", "must be specified for an update")})
 		}
@@ -625,6 +647,9 @@ func (r *Request) decodeDelete() error {
 	r.object = nil
 	if r.old == nil {
 		return apierrors.NewNotFound(r.resource(), r.key.Name)
+	}
+	if err := r.refuseUnsafe(); err != nil {
+		return err
 	}
 	if pre := r.body.delete.Preconditions; pre != nil {
 		kind := schema.GroupResource{Group: r.kind.Kind.Group, Resource: r.kind.Kind.Kind.Kind} // sic, as upstream

@@ -57,11 +57,10 @@ func (r *Request) allowedRendered(kind *rendered.Kind) error {
 	if !served(i, kind.Version) {
 		return status.NotServed(i.Verb, r.resource())
 	}
-	if i.Verb == "deletecollection" {
-		r.write = true
-	} else if !allowed(i, kind.Version) {
+	if !allowed(i, kind.Version) {
 		return apierrors.NewMethodNotSupported(r.resource(), i.Verb)
 	}
+	r.write = r.write || i.Verb == "deletecollection"
 	r.kind, r.rendered = kind.Version, kind
 	return nil
 }

@@ -104,20 +104,29 @@ func (p *Pipeline) list(ctx context.Context, r *Request) error {
 	if err != nil {
 		return err
 	}
-	found := make([]*objects.Object, 0, min(pg.limit, 1024))
+	meta, found, err := p.found(r, &pg, &sel)
+	if err != nil {
+		return err
+	}
+	return p.answerList(r, f, meta, found)
+}
+
+// found is what is on a page.
+func (p *Pipeline) found(r *Request, pg *page, sel *objects.Selection) (meta metav1.ListMeta, found []*objects.Object, err error) {
+	found = make([]*objects.Object, 0, min(pg.limit, 1024))
 	more := false
-	for x := range pg.state.List(r.resource(), &sel, pg.afterNamespace, pg.afterName) {
+	for x := range pg.state.List(r.resource(), sel, pg.afterNamespace, pg.afterName) {
 		if len(found) == pg.limit {
 			more = true
 			break
 		}
 		found = append(found, x)
 	}
-	meta := metav1.ListMeta{ResourceVersion: strconv.FormatUint(pg.revision, 10)}
+	meta.ResourceVersion = strconv.FormatUint(pg.revision, 10)
 	if more {
 		last := found[len(found)-1]
 		if meta.Continue, err = storage.EncodeContinue(keyPrefix+key(r, last), keyPrefix, int64(pg.revision)); err != nil {
-			return err
+			return meta, nil, err
 		}
 		if sel.Everything() {
 			remaining := int64(pg.state.CountAfter(r.resource(), sel.Namespace, last.Namespace, last.Name))
@@ -125,7 +134,7 @@ func (p *Pipeline) list(ctx context.Context, r *Request) error {
 		}
 		p.committer.Objects().Pin(pg.state)
 	}
-	return p.answerList(r, f, meta, found)
+	return meta, found, nil
 }
 
 // keyPrefix stands before the key in a continue token.

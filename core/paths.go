@@ -115,10 +115,11 @@ func (p *Pipeline) surfaceOf(r *Request) *surface {
 
 func (p *Pipeline) printer(r *Request) *table.Printer {
 	s := p.surfaceOf(r)
-	if printer, ok := s.printers.Load(r.kind); ok {
+	seen := r.seen()
+	if printer, ok := s.printers.Load(seen); ok {
 		return printer.(*table.Printer)
 	}
-	printer, _ := s.printers.LoadOrStore(r.kind, table.New(r.kind))
+	printer, _ := s.printers.LoadOrStore(seen, table.New(seen))
 	return printer.(*table.Printer)
 }
 

@@ -312,7 +312,7 @@ func TestRBACHasItsPaths(t *testing.T) {
 		{"POST", rbacPath + "/namespaces/default/clusterroles", 404},
 		{"GET", bindingsPath + "/t:editors", 404},
 		{"DELETE", bindingsPath + "/t:editors", 404},
-		{"DELETE", bindingsPath, 404},
+		{"DELETE", bindingsPath, 405},
 		{"POST", bindingsPath, 405},
 		{"POST", rolesPath + "/view", 405},
 		{"GET", rolesPath + "/view/status", 404},

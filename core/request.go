@@ -52,6 +52,7 @@ type Request struct {
 	rendered   *rendered.Kind   // of what the policy says that it is about, if it is
 	kind       *policy.Version
 	key        commit.Key
+	item       string // of a collection that is deleted, the name of the object; "" of any other request
 
 	// decode
 	body   *body
@@ -108,6 +109,9 @@ func (r *Request) version() shown.Version {
 }
 
 func (r *Request) resource() schema.GroupResource { return r.key.GroupResource }
+
+// creates tells whether what the request writes is new. It is known once it is decoded.
+func (r *Request) creates() bool { return r.info.Verb == "create" || r.old == nil && r.object != nil }
 
 // contended is the answer to a write that met newer objects time and again.
 func (r *Request) contended() error {

@@ -34,7 +34,7 @@ import (
 
 // format is the form in which the answer is wanted, if objects of the kind have it.
 func (r *Request) format() (negotiate.Format, error) {
-	return negotiate.Object(r.http, r.kind != nil && typed.Has(r.kind.GroupVersionKind()))
+	return negotiate.Object(r.http, r.kind != nil && typed.Has(r.seen().GroupVersionKind()))
 }
 
 // answerObject answers with one object, given as its JSON in any version.
@@ -43,7 +43,9 @@ func (p *Pipeline) answerObject(r *Request, code int, object []byte) error {
 	if err != nil {
 		return err
 	}
-	object = r.shown(object)
+	if object, err = r.view(object); err != nil {
+		return err
+	}
 	switch f.As {
 	case negotiate.Table:
 		o, err := tableOptions(r, f)

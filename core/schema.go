@@ -46,6 +46,7 @@ func (p *Pipeline) schema(ctx context.Context, r *Request) error {
 		found = append(found, builtin.Validate(kind.Kind.Kind, o.content, r.oldContent)...)
 	}
 	errs = append(errs, found...)
+	errs = append(errs, r.kind.Scale.Validate(o.content, r.info.Subresource == "status")...)
 	errs = append(errs, r.schemaRules(ctx, errs)...)
 	if len(errs) > 0 {
 		errs = atMost(errs)

@@ -41,6 +41,9 @@ func newServed(kinds []schemas.Kind) served {
 			if v.Status {
 				s.add(k.Group, k.Plural+"/status")
 			}
+			if v.Scale != nil {
+				s.add(k.Group, k.Plural+"/scale")
+			}
 		}
 	}
 	return s

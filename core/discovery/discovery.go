@@ -41,9 +41,18 @@ func FromPolicy(p *policy.Policy) []Resource {
 				Verbs:      metav1.Verbs{"create", "delete", "get", "list", "patch", "update", "watch"},
 				ShortNames: k.ShortNames, Categories: k.Categories,
 			}}
+			if !v.NoDeleteCollection {
+				r.Verbs = slices.Insert(r.Verbs, 2, "deletecollection")
+			}
 			if v.Status {
 				r.Subresources = append(r.Subresources, metav1.APIResource{
 					Name: k.Plural + "/status", Namespaced: k.Namespaced, Kind: k.Kind.Kind, Verbs: metav1.Verbs{"get", "patch", "update"},
+				})
+			}
+			if v.Scale != nil {
+				as := policy.Scale.GroupVersionKind()
+				r.Subresources = append(r.Subresources, metav1.APIResource{
+					Name: k.Plural + "/scale", Namespaced: k.Namespaced, Group: as.Group, Version: as.Version, Kind: as.Kind, Verbs: metav1.Verbs{"get", "patch", "update"},
 				})
 			}
 			resources = append(resources, r)
@@ -259,8 +268,12 @@ func (v *groupVersion) discovery(group string) apidiscoveryv2.APIVersionDiscover
 			Verbs: r.Verbs, ShortNames: r.ShortNames, Categories: r.Categories,
 		}
 		for _, s := range r.Subresources {
+			as := kind
+			if s.Version != "" { // it has objects of another kind
+				as = &metav1.GroupVersionKind{Group: s.Group, Version: s.Version, Kind: s.Kind}
+			}
 			x.Subresources = append(x.Subresources, apidiscoveryv2.APISubresourceDiscovery{
-				Subresource: strings.TrimPrefix(s.Name, r.Name+"/"), ResponseKind: kind, Verbs: s.Verbs,
+				Subresource: strings.TrimPrefix(s.Name, r.Name+"/"), ResponseKind: as, Verbs: s.Verbs,
 			})
 		}
 		out.Resources = append(out.Resources, x)

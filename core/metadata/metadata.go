@@ -151,7 +151,7 @@ func CheckNamespace(meta *metav1.ObjectMeta, namespace string) error {
 // CheckName compares the name of an object with that of the URL.
 func CheckName(meta *metav1.ObjectMeta, name string) error {
 	if meta.Name == "" {
-		return errors.New("name must be provided")
+		return fmt.Errorf("the name of the object (%s based on URL) was undeterminable: name must be provided", name)
 	}
 	if meta.Name != name {
 		return fmt.Errorf("the name of the object (%s) does not match the name on the URL (%s)", meta.Name, name)
