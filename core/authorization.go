@@ -95,7 +95,12 @@ func (r *Request) find() error {
 // authorized in a namespace for must not reach out of it: for a namespace itself, that
 // is its own name.
 func served(i *request.RequestInfo, kind *policy.Version) bool {
-	if i.Subresource != "" && (i.Subresource != "status" || !kind.Status || len(i.Parts) > 3) {
+	switch {
+	case len(i.Parts) > 3:
+		return false
+	case i.Subresource == "", i.Subresource == "status" && kind.Status:
+	case i.Subresource == finalize && i.APIGroup == "" && i.Resource == commit.Namespaces.Resource:
+	default:
 		return false
 	}
 	if !kind.Kind.Namespaced {
@@ -108,6 +113,9 @@ func served(i *request.RequestInfo, kind *policy.Version) bool {
 
 // allowed tells whether what is at the request's path takes its method.
 func allowed(i *request.RequestInfo, kind *policy.Version) bool {
+	if i.Subresource == finalize {
+		return i.Verb == "update"
+	}
 	switch i.Verb {
 	case "get":
 		return i.Name != ""

@@ -45,6 +45,9 @@ func FromPolicy(p *policy.Policy) []Resource {
 					Name: k.Plural + "/status", Namespaced: k.Namespaced, Kind: k.Kind.Kind, Verbs: metav1.Verbs{"get", "patch", "update"},
 				})
 			}
+			if k.Builtin && k.Group == "" && k.Plural == "namespaces" {
+				r.Subresources = append(r.Subresources, metav1.APIResource{Name: "namespaces/finalize", Kind: k.Kind.Kind, Verbs: metav1.Verbs{"update"}})
+			}
 			resources = append(resources, r)
 		}
 	}
