@@ -51,6 +51,15 @@ var All = []Controller{
 	{"serviceaccount-controller", []string{"serviceaccount"}, "service-account-controller", serviceaccounts.Run},
 }
 
+// Names are the names of all.
+func Names() []string {
+	names := make([]string, len(All))
+	for i, c := range All {
+		names[i] = c.Name
+	}
+	return names
+}
+
 // Select returns the controllers that a list asks for, as that of kube-controller-manager's
 // --controllers does: "name" is one, "-name" is not one, "*" is all others; what comes
 // first counts. The error names what is no controller.
