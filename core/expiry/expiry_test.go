@@ -32,7 +32,7 @@ import (
 )
 
 // law and another are two policies.
-var law, another = compiled(``), compiled(`teams: t: {contact: "#t", groups: ["*"], namespaces: ["*"]}`)
+var law, another = compiled(``), compiled(`teams: t: {contact: "#t", groups: ["*"], namespaces: ["*"], rbac: clusterRoles: reader: rules: r: {apiGroups: [""], resources: ["events"], verbs: ["get"]}}`)
 
 func compiled(more string) func() (*policy.Compiled, error) {
 	return sync.OnceValues(func() (*policy.Compiled, error) {
