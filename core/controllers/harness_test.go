@@ -147,7 +147,7 @@ var (
 	plains     = schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "plains"}
 )
 
-var types = map[schema.GroupVersionResource]metav1.TypeMeta{
+var typeOf = map[schema.GroupVersionResource]metav1.TypeMeta{
 	namespaces: {APIVersion: "v1", Kind: "Namespace"},
 	accounts:   {APIVersion: "v1", Kind: "ServiceAccount"},
 	configMaps: {APIVersion: "v1", Kind: "ConfigMap"},
@@ -166,7 +166,7 @@ func (p *plane) in(r schema.GroupVersionResource, namespace string) dynamic.Reso
 // create creates an object; with changes it what it would else be.
 func (p *plane) create(t testing.TB, r schema.GroupVersionResource, namespace, name string, with ...func(*unstructured.Unstructured)) *unstructured.Unstructured {
 	t.Helper()
-	o := &unstructured.Unstructured{Object: map[string]any{"apiVersion": types[r].APIVersion, "kind": types[r].Kind}}
+	o := &unstructured.Unstructured{Object: map[string]any{"apiVersion": typeOf[r].APIVersion, "kind": typeOf[r].Kind}}
 	o.SetName(name)
 	for _, change := range with {
 		change(o)
