@@ -107,7 +107,12 @@ func (r *Request) find() error {
 // authorized in a namespace for must not reach out of it: for a namespace itself, that
 // is its own name.
 func served(i *request.RequestInfo, kind *policy.Version) bool {
-	if i.Subresource != "" && (!kind.Serves(i.Subresource) || len(i.Parts) > 3) {
+	switch {
+	case len(i.Parts) > 3:
+		return false
+	case kind.Serves(i.Subresource):
+	case i.Subresource == finalize && i.APIGroup == "" && i.Resource == commit.Namespaces.Resource:
+	default:
 		return false
 	}
 	if !kind.Kind.Namespaced {
@@ -120,6 +125,9 @@ func served(i *request.RequestInfo, kind *policy.Version) bool {
 
 // allowed tells whether what is at the request's path takes its method.
 func allowed(i *request.RequestInfo, kind *policy.Version) bool {
+	if i.Subresource == finalize {
+		return i.Verb == "update"
+	}
 	switch i.Verb {
 	case "get":
 		return i.Name != ""

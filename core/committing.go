@@ -113,24 +113,12 @@ func (r *Request) decide() (*write, error) {
 		if r.old.HasPayload(w.payload) {
 			return nil, nil
 		}
-		if r.oldMeta.DeletionTimestamp != nil && len(r.object.meta.Finalizers) == 0 {
+		if r.oldMeta.DeletionTimestamp != nil && !r.held() {
 			w.after = w.payload
 			return w, r.remove(w)
 		}
 	}
 	return w, err
-}
-
-// remove makes it a write that removes the object for good.
-func (r *Request) remove(w *write) error {
-	if r.resource() == commit.Namespaces {
-		if kind, found := r.tip.Objects.FirstIn(r.key.Name); found {
-			return r.notEmpty(kind.String())
-		}
-		w.checks.EmptyNamespace = r.key.Name
-	}
-	w.kind, w.payload = logpb.Type_TYPE_DELETED, r.old.Payload()
-	return nil
 }
 
 // contentChanged: something else than metadata, or than a status with a place of its
@@ -166,6 +154,9 @@ func (r *Request) encode(meta *metav1.ObjectMeta, content map[string]any) ([]byt
 
 // decideDelete removes the object, or, while it has finalizers, marks it.
 func (r *Request) decideDelete(w *write) (*write, error) {
+	if r.resource() == commit.Namespaces {
+		return r.deleteNamespace(w)
+	}
 	finalizers := r.finalizersOfDelete()
 	if len(finalizers) > 0 {
 		meta, content, err := decodeStored(r.old.JSON)
@@ -181,11 +172,6 @@ func (r *Request) decideDelete(w *write) (*write, error) {
 		return w, nil
 	}
 	return w, r.remove(w)
-}
-
-func (r *Request) notEmpty(kind string) error {
-	return apierrors.NewConflict(r.resource(), r.key.Name,
-		fmt.Errorf("the namespace still has %s: delete what is in it first", kind))
 }
 
 // confirmed makes sure that the pinned tip was the log's after the request came, or

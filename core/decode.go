@@ -614,8 +614,12 @@ func (r *Request) become(o *object) error {
 		metadata.FillUpdate(o.meta, oldMeta)
 		r.labelNamespace(o.meta)
 	}
+	asked := askedFinalizers(o.content)
 	if err := r.prepare(o, oldContent); err != nil {
 		return err
+	}
+	if r.info.Subresource == finalize {
+		setFinalizers(o.content, asked)
 	}
 	r.object = o
 	r.oldMeta, r.oldContent = oldMeta, oldContent
@@ -662,11 +666,5 @@ func (r *Request) decodeDelete() error {
 				"the ResourceVersion in the precondition (%s) does not match the ResourceVersion in record (%s). The object might have been modified", *pre.ResourceVersion, now))
 		}
 	}
-	if r.resource() == commit.Namespaces && immortal[r.key.Name] {
-		return apierrors.NewForbidden(r.resource(), r.key.Name, errors.New("this namespace may not be deleted"))
-	}
-	return nil
+	return r.checkMortal()
 }
-
-// immortal are the namespaces that the server makes, and keeps.
-var immortal = map[string]bool{"default": true, "kube-system": true}

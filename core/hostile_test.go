@@ -121,6 +121,7 @@ func TestANamespaceWithContentOutlivesItsFinalizers(t *testing.T) {
 	p.must(t, 201, "POST", "/api/v1/namespaces", `{"metadata":{"name":"x","finalizers":["example.com/x"]}}`)
 	p.must(t, 201, "POST", "/api/v1/namespaces/x/configmaps", `{"metadata":{"name":"c"}}`)
 	p.must(t, 200, "DELETE", "/api/v1/namespaces/x", "")
+	p.must(t, 200, "PUT", "/api/v1/namespaces/x/finalize", `{"metadata":{"name":"x","finalizers":["example.com/x"]}}`)
 	release := func(code int) {
 		t.Helper()
 		p.must(t, code, "PATCH", "/api/v1/namespaces/x", `{"metadata":{"finalizers":null}}`, "Content-Type", "application/merge-patch+json")

@@ -239,6 +239,7 @@ func TestRBACAtRevisions(t *testing.T) {
 	activated := p.push(t, policyBody(t, broader, nil))
 	created := p.namespace(t, "team-a")
 	p.must(t, 200, "DELETE", "/api/v1/namespaces/team-a", "")
+	p.finalize(t, "team-a")
 	now := p.committer.Tip().Revision()
 	list := func(query string, revision uint64) string {
 		return fmt.Sprintf("%s?%s&resourceVersion=%d", bindingsPath, query, revision)
@@ -456,8 +457,12 @@ func TestRBACIsWatched(t *testing.T) {
 	bindings.told(t, event("MODIFIED", "team-a/t:editors", labelled))
 	one.told(t, event("MODIFIED", "team-a/t:editors", labelled))
 	p.must(t, 200, "DELETE", "/api/v1/namespaces/team-a", "")
-	bindings.told(t, event("DELETED", "team-a/t:editors", labelled))
-	one.told(t, event("DELETED", "team-a/t:editors", labelled))
+	marked := p.committer.Tip().Revision()
+	bindings.told(t, event("MODIFIED", "team-a/t:editors", marked))
+	one.told(t, event("MODIFIED", "team-a/t:editors", marked))
+	p.finalize(t, "team-a")
+	bindings.told(t, event("DELETED", "team-a/t:editors", marked))
+	one.told(t, event("DELETED", "team-a/t:editors", marked))
 
 	back := p.push(t, policyBody(t, bundle, nil))
 	if e := red.next(t); !strings.HasPrefix(e.at(), "DELETED reader@") {
@@ -590,6 +595,8 @@ func TestInformersFollowRBAC(t *testing.T) {
 		t.Errorf("%v, %v", role, err)
 	}
 	p.must(t, 200, "DELETE", "/api/v1/namespaces/team-a", "")
+	await("updated team-a/t:editors")
+	p.finalize(t, "team-a")
 	await("deleted team-a/t:editors")
 
 	held, err := roles.Lister().List(labels.Everything())

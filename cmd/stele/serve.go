@@ -13,6 +13,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -24,6 +25,8 @@ import (
 	"stele.dev/stele/core/authn"
 	"stele.dev/stele/core/bootstrap"
 	"stele.dev/stele/core/commit"
+	"stele.dev/stele/core/controllers"
+	"stele.dev/stele/core/expiry"
 	"stele.dev/stele/core/pki"
 	"stele.dev/stele/core/server"
 	"stele.dev/stele/eventlog"
@@ -39,16 +42,18 @@ import (
 
 // serveOptions are the flags of serve.
 type serveOptions struct {
-	dataDir    string
-	listen     string
-	policyDir  string
-	watch      bool
-	tokenFile  string
-	hosts      []string
-	origins    []string
-	logFormat  string
-	logLevel   string
-	drainDelay time.Duration
+	dataDir     string
+	listen      string
+	policyDir   string
+	watch       bool
+	tokenFile   string
+	hosts       []string
+	logFormat   string
+	logLevel    string
+	drainDelay  time.Duration
+	controllers []string
+	eventTTL    time.Duration
+	origins     []string
 }
 
 func serveCommand() *cobra.Command {
@@ -78,6 +83,8 @@ then on the policy is in the log; --policy is only compared with it, or with
 	f.StringVar(&o.logFormat, "log-format", "text", "format of the program's own messages on standard error: text or json")
 	f.StringVar(&o.logLevel, "log-level", "warn", "least level of these messages: debug, info, warn or error")
 	f.DurationVar(&o.drainDelay, "drain-delay", 0, "how long to go on after the first SIGTERM, so that load balancers can see that /readyz fails")
+	f.StringSliceVar(&o.controllers, "controllers", []string{"*"}, "controllers to run, as kube-controller-manager's: '*' for all, 'foo' for the one named foo, '-foo' for all but that. There are "+strings.Join(controllers.Names(), ", "))
+	f.DurationVar(&o.eventTTL, "event-ttl", time.Hour, "how long events are kept; 0 for ever")
 	for _, name := range []string{"data-dir", "policy"} {
 		_ = cmd.MarkFlagDirname(name)
 	}
@@ -111,6 +118,13 @@ func (o *serveOptions) serve(cmd *cobra.Command) (err error) {
 	origins, err := server.ParseOrigins(o.origins)
 	if err != nil {
 		return fmt.Errorf("--cors-allowed-origins: %w", err)
+	}
+	selected, err := controllers.Select(o.controllers)
+	if err != nil {
+		return fmt.Errorf("--controllers: %w", err)
+	}
+	if o.eventTTL < 0 {
+		return fmt.Errorf("--event-ttl %s: want a duration that is not negative", o.eventTTL)
 	}
 	source, err := o.source()
 	if err != nil {
@@ -183,6 +197,30 @@ func (o *serveOptions) serve(cmd *cobra.Command) (err error) {
 			close(done)
 		})
 	}
+	actor := func(name string, run func(context.Context) error) {
+		ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+		done := make(chan struct{})
+		g.Add(func() error {
+			defer close(done)
+			if err := run(ctx); !errors.Is(err, context.Canceled) {
+				return fmt.Errorf("%s: %w", name, err)
+			}
+			return nil
+		}, func(error) { cancel(); <-done })
+	}
+	prepared := make(chan struct{}) // closed once there is all that must be before the first request
+	oncePrepared := func(run func(context.Context) error) func(context.Context) error {
+		return func(ctx context.Context) error {
+			select {
+			case <-prepared:
+				return run(ctx)
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+	}
+	actor("controllers", oncePrepared(func(ctx context.Context) error { return controllers.Run(ctx, selected, pipeline, logger) }))
+	actor("expiry of events", oncePrepared(expiry.New(expiry.Options{Committer: committer, Log: log, TTL: o.eventTTL, Logger: logger}).Run))
 	{ // the API: watches end with a bookmark, other requests are seen through
 		g.Add(func() error {
 			err := srv.ServeTLS(listener, "", "")
@@ -200,27 +238,8 @@ func (o *serveOptions) serve(cmd *cobra.Command) (err error) {
 			}
 		})
 	}
-	actor := func(name string, run func(context.Context) error) {
-		ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-		done := make(chan struct{})
-		g.Add(func() error {
-			defer close(done)
-			if err := run(ctx); !errors.Is(err, context.Canceled) {
-				return fmt.Errorf("%s: %w", name, err)
-			}
-			return nil
-		}, func(error) { cancel(); <-done })
-	}
-	prepared := make(chan struct{})
 	if watch != nil {
-		actor("policy watch", func(ctx context.Context) error {
-			select {
-			case <-prepared:
-				return watch.run(ctx)
-			case <-ctx.Done():
-				return ctx.Err()
-			}
-		})
+		actor("policy watch", oncePrepared(watch.run))
 	}
 	actor("watches", store.Run)
 	actor("committer", committer.Run)

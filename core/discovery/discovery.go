@@ -55,6 +55,9 @@ func FromPolicy(p *policy.Policy) []Resource {
 					Name: k.Plural + "/scale", Namespaced: k.Namespaced, Group: as.Group, Version: as.Version, Kind: as.Kind, Verbs: metav1.Verbs{"get", "patch", "update"},
 				})
 			}
+			if k.Builtin && k.Group == "" && k.Plural == "namespaces" {
+				r.Subresources = append(r.Subresources, metav1.APIResource{Name: "namespaces/finalize", Kind: k.Kind.Kind, Verbs: metav1.Verbs{"update"}})
+			}
 			resources = append(resources, r)
 		}
 	}

@@ -249,6 +249,12 @@ func (b *builder) addPaths(v *policy.Version, gvk schema.GroupVersionKind, name,
 	if v.Scale != nil {
 		subresource("scale", b.define(autoscalingv1.Scale{}.OpenAPIModelName()))
 	}
+	if v.Kind.Builtin && gvk == (schema.GroupVersionKind{Version: "v1", Kind: "Namespace"}) {
+		b.paths[item+"/finalize"] = &spec3.Path{PathProps: spec3.PathProps{
+			Parameters: inPath,
+			Put:        b.operation("put", gvk, name, name, writeParameters...),
+		}}
+	}
 }
 
 // operation describes an action: what it answers with and what it takes.
