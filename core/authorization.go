@@ -84,7 +84,7 @@ func (r *Request) find() error {
 		return apierrors.NewMethodNotSupported(gvr.GroupResource(), i.Verb)
 	}
 	r.kind = kind
-	r.key = commit.Key{GroupResource: gvr.GroupResource(), Namespace: i.Namespace, Name: i.Name}
+	r.key = commit.Key{GroupResource: kind.Kind.Stored().GroupResource(), Namespace: i.Namespace, Name: i.Name}
 	if !r.kind.Kind.Namespaced {
 		r.key.Namespace = "" // of a namespace, it is the name once more
 	}

@@ -36,9 +36,13 @@ func (p *Pipeline) listOptions(r *Request) (*internalversion.ListOptions, object
 	if err := r.checkFields(o.FieldSelector); err != nil {
 		return nil, objects.Selection{}, err
 	}
-	sel := objects.Select(r.key.Namespace, o.LabelSelector, o.FieldSelector)
+	selector, err := r.storedFields(o.FieldSelector)
+	if err != nil {
+		return nil, objects.Selection{}, err
+	}
+	sel := objects.Select(r.key.Namespace, o.LabelSelector, selector)
 	if r.info.Name != "" && sel.Name != r.info.Name { // a watch at the path of one object
-		sel = objects.Select(r.key.Namespace, o.LabelSelector, fields.AndSelectors(orEverything(o.FieldSelector), fields.OneTermEqualSelector("metadata.name", r.info.Name)))
+		sel = objects.Select(r.key.Namespace, o.LabelSelector, fields.AndSelectors(orEverything(selector), fields.OneTermEqualSelector("metadata.name", r.info.Name)))
 	}
 	return o, sel, nil
 }
@@ -48,6 +52,15 @@ func orEverything(s fields.Selector) fields.Selector {
 		return fields.Everything()
 	}
 	return s
+}
+
+// storedFields is a selector with the fields as stored objects have them.
+func (r *Request) storedFields(selector fields.Selector) (fields.Selector, error) {
+	face := r.kind.Kind.Face
+	if face == nil || selector == nil {
+		return selector, nil
+	}
+	return selector.Transform(func(field, value string) (string, string, error) { return face.StoredPath(field), value, nil })
 }
 
 // checkFields refuses fields that cannot be selected by.
