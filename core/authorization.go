@@ -93,7 +93,7 @@ func (r *Request) find() error {
 		return apierrors.NewMethodNotSupported(gvr.GroupResource(), i.Verb)
 	}
 	r.kind = kind
-	r.key = commit.Key{GroupResource: gvr.GroupResource(), Namespace: i.Namespace, Name: i.Name}
+	r.key = commit.Key{GroupResource: kind.Kind.Stored().GroupResource(), Namespace: i.Namespace, Name: i.Name}
 	if r.item != "" {
 		r.key.Name = r.item
 	}

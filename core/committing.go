@@ -144,7 +144,10 @@ func equalContent(a, b map[string]any, exceptStatus bool) bool {
 }
 
 func (r *Request) encode(meta *metav1.ObjectMeta, content map[string]any) ([]byte, error) {
-	gvk := r.kind.Kind.Storage().GroupVersionKind()
+	gvk := r.kind.Kind.Stored().Storage().GroupVersionKind()
+	if face := r.kind.Kind.Face; face != nil {
+		content = face.Store(content)
+	}
 	text, err := canonical.Object(gvk.GroupVersion().String(), gvk.Kind, meta, content)
 	if err == nil && len(text) > maxObject {
 		return nil, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("the object has %d bytes, with its defaults; limit is %d", len(text), maxObject))
@@ -159,7 +162,7 @@ func (r *Request) decideDelete(w *write) (*write, error) {
 	}
 	finalizers := r.finalizersOfDelete()
 	if len(finalizers) > 0 {
-		meta, content, err := decodeStored(r.old.JSON)
+		meta, content, err := r.decodeStored(r.old.JSON)
 		if err != nil {
 			return nil, err
 		}
@@ -228,7 +231,7 @@ func (p *Pipeline) event(r *Request, w *write) *eventlog.Event {
 		Type: w.kind,
 		Object: &logpb.Object{
 			Group: r.key.Group, Resource: r.key.Resource, Namespace: r.key.Namespace, Name: r.key.Name,
-			Uid: uid, Version: r.kind.Kind.StorageVersion, Kind: r.kind.Kind.Kind.Kind,
+			Uid: uid, Version: r.kind.Kind.Stored().StorageVersion, Kind: r.kind.Kind.Kind.Kind,
 		},
 		PreviousRevision: w.checks.Revision,
 		Actor:            r.actor(),

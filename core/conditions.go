@@ -93,7 +93,7 @@ func (r *Request) objects() (object, old *policy.Object, err error) {
 	case r.object != nil:
 		old = &policy.Object{Meta: r.oldMeta, Content: r.oldContent}
 	default:
-		meta, content, err := decodeStored(r.old.JSON)
+		meta, content, err := r.decodeStored(r.old.JSON)
 		if err != nil {
 			return nil, nil, err
 		}

@@ -584,7 +584,7 @@ func (r *Request) decodePatch() error {
 
 // become makes o what the old object is to become.
 func (r *Request) become(o *object) error {
-	oldMeta, oldContent, err := decodeStored(r.old.JSON)
+	oldMeta, oldContent, err := r.decodeStored(r.old.JSON)
 	if err != nil {
 		return err
 	}

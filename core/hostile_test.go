@@ -226,12 +226,3 @@ func TestNamespacesKeepWhatOnlyTheServerSets(t *testing.T) {
 		t.Errorf("%s", a)
 	}
 }
-
-func TestEventsNameTheirObject(t *testing.T) {
-	p := newPlane(t)
-	p.must(t, 201, "POST", "/api/v1/namespaces/default/events", `{"metadata":{"name":"e"},"involvedObject":{"kind":"Widget","name":"a","namespace":"default"},"reason":"Tried","type":"Normal"}`)
-	a := p.must(t, 200, "GET", "/api/v1/namespaces/default/events", "", "Accept", "application/json;as=Table;v=v1;g=meta.k8s.io")
-	if cells := fmt.Sprint(a.field("rows").([]any)[0].(map[string]any)["cells"]); !strings.Contains(cells, "Widget/a") {
-		t.Errorf("cells %v", cells)
-	}
-}

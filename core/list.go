@@ -47,7 +47,20 @@ func (p *Pipeline) listOptions(r *Request) (*internalversion.ListOptions, object
 			return nil, objects.Selection{}, apierrors.NewBadRequest("fieldSelector metadata.name doesn't match requested name")
 		}
 	}
-	return o, objects.Select(r.key.Namespace, o.LabelSelector, o.FieldSelector), nil
+	selector, err := r.storedFields(o.FieldSelector)
+	if err != nil {
+		return nil, objects.Selection{}, err
+	}
+	return o, objects.Select(r.key.Namespace, o.LabelSelector, selector), nil
+}
+
+// storedFields is a selector with the fields as stored objects have them.
+func (r *Request) storedFields(selector fields.Selector) (fields.Selector, error) {
+	face := r.kind.Kind.Face
+	if face == nil || selector == nil {
+		return selector, nil
+	}
+	return selector.Transform(func(field, value string) (string, string, error) { return face.StoredPath(field), value, nil })
 }
 
 // checkFields refuses fields that cannot be selected by.

@@ -105,7 +105,20 @@ type object struct {
 func (r *Request) shown(object []byte) []byte { return r.version().Of(object) }
 
 func (r *Request) version() shown.Version {
-	return shown.VersionOf(r.kind.GroupVersionKind().GroupVersion())
+	v := shown.VersionOf(r.kind.GroupVersionKind().GroupVersion())
+	if face := r.kind.Kind.Face; face != nil {
+		v = v.Through(face)
+	}
+	return v
+}
+
+// decodeStored decodes an object of the request's kind, as that has it.
+func (r *Request) decodeStored(text []byte) (*metav1.ObjectMeta, map[string]any, error) {
+	meta, content, err := decodeStored(text)
+	if face := r.kind.Kind.Face; face != nil {
+		content = face.Show(content)
+	}
+	return meta, content, err
 }
 
 func (r *Request) resource() schema.GroupResource { return r.key.GroupResource }
