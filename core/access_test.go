@@ -25,7 +25,7 @@ func TestWhoMayDoWhat(t *testing.T) {
 		{anonymous, "GET", "/metrics", "", 401, "Unauthorized"},
 		{anonymous, "GET", "/healthz/ping", "", 401, "Unauthorized"},
 		{anonymous, "GET", widgetsPath, "", 401, "Unauthorized"},
-		{anonymous, "POST", "/healthz", "{}", 405, ""},
+		{anonymous, "POST", "/healthz", "{}", 403, ""},
 		{wrong, "GET", "/healthz", "", 401, "Unauthorized"},
 		{wrong, "GET", widgetsPath, "", 401, "Unauthorized"},
 		{"Basic eDp5", "GET", widgetsPath, "", 401, "Unauthorized"},

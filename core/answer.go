@@ -2,11 +2,13 @@ package core
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/storage"
 	"stele.dev/stele/core/commit"
-	"stele.dev/stele/core/status"
 )
 
 // answer is the last stage of all that does not write.
@@ -33,6 +35,8 @@ func (p *Pipeline) answer(ctx context.Context, r *Request) error {
 		return p.get(ctx, r)
 	case r.info.Verb == "list":
 		return p.list(ctx, r)
+	case r.ofCollection():
+		return p.deleteCollection(ctx, r)
 	default:
 		return p.watch(ctx, r)
 	}
@@ -41,6 +45,10 @@ func (p *Pipeline) answer(ctx context.Context, r *Request) error {
 // maxUnconfirmed is how long a replica answers from memory without having heard from
 // the log.
 const maxUnconfirmed = 30 * time.Second
+
+// retryFuture is after how many seconds a resourceVersion that has not been issued may be
+// asked for again.
+const retryFuture = 1
 
 // see pins the tip that a read is answered from: for no resourceVersion one that is
 // confirmed to be current, for "0" any, else one that is not older. If another policy
@@ -59,12 +67,12 @@ func (p *Pipeline) see(ctx context.Context, r *Request, resourceVersion string) 
 		}
 	default:
 		var revision uint64
-		if revision, err = parseRevision(resourceVersion); err != nil {
+		if revision, err = queryRevision(resourceVersion); err != nil {
 			return err
 		}
 		if revision > tip.Revision() {
 			if tip, err = p.committer.Confirm(ctx); err == nil && revision > tip.Revision() {
-				return status.TooLargeRevision(revision, tip.Revision())
+				return storage.NewTooLargeResourceVersionError(revision, tip.Revision(), retryFuture)
 			}
 		}
 	}
@@ -83,10 +91,26 @@ func (r *Request) pin(tip *commit.Tip) error {
 	return nil
 }
 
+// getVersion is the resourceVersion that a get asks for.
+func (r *Request) getVersion() (string, error) {
+	if r.http.URL.RawQuery == "" {
+		return "", nil
+	}
+	query := r.http.URL.Query()
+	export, asked := false, query["export"]
+	if err := runtime.Convert_Slice_string_To_bool(&asked, &export, nil); err != nil {
+		return "", apierrors.NewBadRequest(fmt.Sprintf("the export parameter cannot be parsed: %v", err))
+	}
+	if export {
+		return "", apierrors.NewBadRequest("the export parameter, deprecated since v1.14, is no longer supported")
+	}
+	return query.Get("resourceVersion"), nil
+}
+
 func (p *Pipeline) get(ctx context.Context, r *Request) error {
-	version := ""
-	if r.http.URL.RawQuery != "" {
-		version = r.http.URL.Query().Get("resourceVersion")
+	version, err := r.getVersion()
+	if err != nil {
+		return err
 	}
 	if err := p.see(ctx, r, version); err != nil {
 		return err

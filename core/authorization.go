@@ -25,7 +25,7 @@ func (p *Pipeline) authorization(ctx context.Context, r *Request) error {
 		return err
 	}
 	// What depends on the object is decided once that is known: by a write of an object.
-	if (r.kind == nil || !r.write) && r.decision.Pending != nil {
+	if (r.kind == nil || !r.write) && r.decision.Pending != nil && !r.ofCollection() {
 		return status.Forbidden(&r.access, r.decision)
 	}
 	return nil
@@ -46,6 +46,12 @@ func (p *Pipeline) authorized(_ context.Context, r *Request) error {
 		Verb: i.Verb, IsResource: i.IsResourceRequest, Group: i.APIGroup, Version: i.APIVersion, Resource: i.Resource, Subresource: i.Subresource, Namespace: i.Namespace, Name: i.Name, Path: i.Path,
 	}
 	r.authorized = r.tip.Policy.Authorize(&r.access)
+	if r.item != "" && (r.authorized.Allowed || r.authorized.Pending != nil) {
+		// A deny may name what the collection holds.
+		named := r.access
+		named.Name = r.item
+		r.authorized = r.tip.Policy.Authorize(&named)
+	}
 	r.decision = r.authorized
 	if !r.decision.Allowed && r.decision.Pending == nil {
 		return status.Forbidden(&r.access, r.decision)
@@ -81,10 +87,16 @@ func (r *Request) find() error {
 		return status.NotServed(i.Verb, gvr.GroupResource())
 	}
 	if !allowed(i, kind) {
+		if kind.Kind.Builtin {
+			return methodNotAllowed(i.Verb) // as upstream, where no handler of theirs says more
+		}
 		return apierrors.NewMethodNotSupported(gvr.GroupResource(), i.Verb)
 	}
 	r.kind = kind
-	r.key = commit.Key{GroupResource: gvr.GroupResource(), Namespace: i.Namespace, Name: i.Name}
+	r.key = commit.Key{GroupResource: kind.Kind.Stored().GroupResource(), Namespace: i.Namespace, Name: i.Name}
+	if r.item != "" {
+		r.key.Name = r.item
+	}
 	if !r.kind.Kind.Namespaced {
 		r.key.Namespace = "" // of a namespace, it is the name once more
 	}
@@ -95,7 +107,12 @@ func (r *Request) find() error {
 // authorized in a namespace for must not reach out of it: for a namespace itself, that
 // is its own name.
 func served(i *request.RequestInfo, kind *policy.Version) bool {
-	if i.Subresource != "" && (i.Subresource != "status" || !kind.Status || len(i.Parts) > 3) {
+	switch {
+	case len(i.Parts) > 3:
+		return false
+	case kind.Serves(i.Subresource):
+	case i.Subresource == finalize && i.APIGroup == "" && i.Resource == commit.Namespaces.Resource:
+	default:
 		return false
 	}
 	if !kind.Kind.Namespaced {
@@ -103,16 +120,21 @@ func served(i *request.RequestInfo, kind *policy.Version) bool {
 	}
 	// Across all namespaces there are lists and watches; a field selector can have
 	// given them a name.
-	return i.Namespace != "" || i.Verb == "list" || i.Verb == "watch" || i.Verb == "create" && kind.Kind.Builtin
+	return i.Namespace != "" || i.Verb == "list" || i.Verb == "watch" || (i.Verb == "create" || i.Verb == "deletecollection") && kind.Kind.Builtin
 }
 
 // allowed tells whether what is at the request's path takes its method.
 func allowed(i *request.RequestInfo, kind *policy.Version) bool {
+	if i.Subresource == finalize {
+		return i.Verb == "update"
+	}
 	switch i.Verb {
 	case "get":
 		return i.Name != ""
 	case "list", "watch":
 		return i.Subresource == ""
+	case "deletecollection":
+		return i.Subresource == "" && !kind.NoDeleteCollection && (i.Namespace != "" || !kind.Kind.Namespaced)
 	case "create":
 		return i.Name == "" && (i.Namespace != "" || !kind.Kind.Namespaced)
 	case "update", "patch":

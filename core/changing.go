@@ -11,8 +11,10 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	internalscheme "k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme"
+	internalvalidation "k8s.io/apimachinery/pkg/apis/meta/internalversion/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"stele.dev/stele/core/changes"
 	"stele.dev/stele/core/negotiate"
 	"stele.dev/stele/core/status"
@@ -45,9 +47,18 @@ func (p *Pipeline) answerChanges(ctx context.Context, r *Request) error {
 	if err := internalscheme.ParameterCodec.DecodeParameters(r.http.URL.Query(), metav1.SchemeGroupVersion, o); err != nil {
 		return apierrors.NewBadRequest(err.Error())
 	}
+	// Nothing is there to begin a watch with: clients that ask for it hear that, and list.
+	if errs := internalvalidation.ValidateListOptions(o, false); len(errs) > 0 {
+		return apierrors.NewInvalid(schema.GroupKind{Group: metav1.GroupName, Kind: "ListOptions"}, "", errs)
+	}
 	sel := &changes.Selection{Namespace: r.info.Namespace, Fields: o.FieldSelector}
 	if r.info.Name != "" { // what was authorized is this one
-		sel.Fields = fields.AndSelectors(orEverything(sel.Fields), fields.OneTermEqualSelector("metadata.name", r.info.Name))
+		name := fields.OneTermEqualSelector("metadata.name", r.info.Name)
+		if sel.Fields == nil {
+			sel.Fields = name
+		} else {
+			sel.Fields = fields.AndSelectors(sel.Fields, name)
+		}
 	}
 	if err := sel.Check(); err != nil {
 		return apierrors.NewBadRequest(err.Error())
@@ -83,7 +94,7 @@ func (p *Pipeline) getChange(ctx context.Context, r *Request, sel *changes.Selec
 }
 
 func (p *Pipeline) answerChange(r *Request, c *changes.Change) error {
-	f, err := negotiate.Object(r.http)
+	f, err := r.format()
 	if err != nil {
 		return err
 	}
@@ -121,7 +132,7 @@ func (p *Pipeline) listChanges(ctx context.Context, r *Request, sel *changes.Sel
 	if err != nil {
 		return err
 	}
-	f, err := negotiate.Object(r.http)
+	f, err := r.format()
 	if err != nil {
 		return err
 	}
@@ -189,7 +200,7 @@ func (x *form) as(r *Request, f negotiate.Format, meta metav1.ListMeta, texts []
 
 // watchChanges follows the log from behind a revision, or from its tip.
 func (p *Pipeline) watchChanges(ctx context.Context, r *Request, sel *changes.Selection, o *internalversion.ListOptions) error {
-	f, err := negotiate.Stream(r.http)
+	s, ctx, err := p.newStream(ctx, r)
 	if err != nil {
 		return err
 	}
@@ -202,7 +213,7 @@ func (p *Pipeline) watchChanges(ctx context.Context, r *Request, sel *changes.Se
 	}
 	at, pending := r.tip.Head, []*changes.Change(nil)
 	if version != "" {
-		revision, err := parseRevision(version)
+		revision, err := queryRevision(version)
 		if err != nil {
 			return err
 		}
@@ -225,7 +236,6 @@ func (p *Pipeline) watchChanges(ctx context.Context, r *Request, sel *changes.Se
 		case <-stop:
 		}
 	}()
-	s := &stream{p: p, r: r, format: f, flusher: http.NewResponseController(r.w)}
 	s.begin()
 	for {
 		for _, c := range pending {
@@ -234,10 +244,10 @@ func (p *Pipeline) watchChanges(ctx context.Context, r *Request, sel *changes.Se
 			}
 			text, err := json.Marshal(c)
 			if err == nil {
-				text, err = changesForm.as(r, f, metav1.ListMeta{ResourceVersion: c.ResourceVersion}, [][]byte{text}, false)
+				text, err = changesForm.as(r, s.format, metav1.ListMeta{ResourceVersion: c.ResourceVersion}, [][]byte{text}, false)
 			}
 			if err == nil {
-				err = s.frame(`{"type":"ADDED","object":`, text)
+				err = s.frame("ADDED", text)
 			}
 			if err != nil {
 				return s.fail(err, c.Revision)

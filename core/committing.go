@@ -9,9 +9,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"time"
 
-	"github.com/tidwall/gjson"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/authentication/user"
@@ -37,7 +35,7 @@ func (p *Pipeline) commit(ctx context.Context, r *Request) error {
 			return err
 		}
 		if w == nil {
-			return p.answerObject(r, http.StatusOK, r.old.JSON)
+			return p.answerObject(r, r.unchanged(), r.old.JSON)
 		}
 		if stale := w.checks.Evaluate(r.tip.Objects, r.tip.Policies); stale != nil {
 			return r.refused(w, stale)
@@ -96,9 +94,9 @@ func (r *Request) decide() (*write, error) {
 	}
 	var err error
 	switch {
-	case r.info.Verb == "create":
+	case r.creates():
 		if r.old != nil {
-			return nil, apierrors.NewAlreadyExists(r.resource(), r.key.Name)
+			return nil, r.alreadyExists()
 		}
 		w.kind, w.code, w.checks.ActiveNamespace = logpb.Type_TYPE_CREATED, http.StatusCreated, r.key.Namespace
 		w.payload, err = r.encode(r.object.meta, r.object.content)
@@ -106,7 +104,7 @@ func (r *Request) decide() (*write, error) {
 		return r.decideDelete(w)
 	default:
 		w.kind = logpb.Type_TYPE_UPDATED
-		if !r.kind.Kind.Builtin && r.info.Subresource == "" && r.contentChanged() {
+		if !r.kind.Kind.Builtin && r.info.Subresource != "status" && r.contentChanged() {
 			r.object.meta.Generation++
 		}
 		if w.payload, err = r.encode(r.object.meta, r.object.content); err != nil {
@@ -115,24 +113,12 @@ func (r *Request) decide() (*write, error) {
 		if r.old.HasPayload(w.payload) {
 			return nil, nil
 		}
-		if r.oldMeta.DeletionTimestamp != nil && len(r.object.meta.Finalizers) == 0 {
+		if r.oldMeta.DeletionTimestamp != nil && !r.held() {
 			w.after = w.payload
 			return w, r.remove(w)
 		}
 	}
 	return w, err
-}
-
-// remove makes it a write that removes the object for good.
-func (r *Request) remove(w *write) error {
-	if r.resource() == commit.Namespaces {
-		if kind, found := r.tip.Objects.FirstIn(r.key.Name); found {
-			return r.notEmpty(kind.String())
-		}
-		w.checks.EmptyNamespace = r.key.Name
-	}
-	w.kind, w.payload = logpb.Type_TYPE_DELETED, r.old.Payload()
-	return nil
 }
 
 // contentChanged: something else than metadata, or than a status with a place of its
@@ -158,7 +144,10 @@ func equalContent(a, b map[string]any, exceptStatus bool) bool {
 }
 
 func (r *Request) encode(meta *metav1.ObjectMeta, content map[string]any) ([]byte, error) {
-	gvk := r.kind.Kind.Storage().GroupVersionKind()
+	gvk := r.kind.Kind.Stored().Storage().GroupVersionKind()
+	if face := r.kind.Kind.Face; face != nil {
+		content = face.Store(content)
+	}
 	text, err := canonical.Object(gvk.GroupVersion().String(), gvk.Kind, meta, content)
 	if err == nil && len(text) > maxObject {
 		return nil, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("the object has %d bytes, with its defaults; limit is %d", len(text), maxObject))
@@ -168,30 +157,24 @@ func (r *Request) encode(meta *metav1.ObjectMeta, content map[string]any) ([]byt
 
 // decideDelete removes the object, or, while it has finalizers, marks it.
 func (r *Request) decideDelete(w *write) (*write, error) {
-	finalizers := gjson.GetBytes(r.old.JSON, "metadata.finalizers.#").Int()
-	if finalizers > 0 {
-		meta, content, err := decodeStored(r.old.JSON)
+	if r.resource() == commit.Namespaces {
+		return r.deleteNamespace(w)
+	}
+	finalizers := r.finalizersOfDelete()
+	if len(finalizers) > 0 {
+		meta, content, err := r.decodeStored(r.old.JSON)
 		if err != nil {
 			return nil, err
 		}
-		if meta.DeletionTimestamp != nil {
-			return nil, nil // already marked
+		meta.Finalizers, meta.ResourceVersion = finalizers, ""
+		markDeleted(meta, r.received)
+		w.kind, w.code = logpb.Type_TYPE_UPDATED, r.unchanged()
+		if w.payload, err = r.encode(meta, content); err != nil || r.old.HasPayload(w.payload) {
+			return nil, err // already marked
 		}
-		now, zero := metav1.NewTime(r.received.Truncate(time.Second).UTC()), int64(0)
-		meta.DeletionTimestamp, meta.DeletionGracePeriodSeconds, meta.ResourceVersion = &now, &zero, ""
-		if meta.Generation > 0 {
-			meta.Generation++
-		}
-		w.kind = logpb.Type_TYPE_UPDATED
-		w.payload, err = r.encode(meta, content)
-		return w, err
+		return w, nil
 	}
 	return w, r.remove(w)
-}
-
-func (r *Request) notEmpty(kind string) error {
-	return apierrors.NewConflict(r.resource(), r.key.Name,
-		fmt.Errorf("the namespace still has %s: delete what is in it first", kind))
 }
 
 // confirmed makes sure that the pinned tip was the log's after the request came, or
@@ -248,7 +231,7 @@ func (p *Pipeline) event(r *Request, w *write) *eventlog.Event {
 		Type: w.kind,
 		Object: &logpb.Object{
 			Group: r.key.Group, Resource: r.key.Resource, Namespace: r.key.Namespace, Name: r.key.Name,
-			Uid: uid, Version: r.kind.Kind.StorageVersion, Kind: r.kind.Kind.Kind.Kind,
+			Uid: uid, Version: r.kind.Kind.Stored().StorageVersion, Kind: r.kind.Kind.Kind.Kind,
 		},
 		PreviousRevision: w.checks.Revision,
 		Actor:            r.actor(),

@@ -10,18 +10,51 @@ import (
 // conditions ends an authorization that depends on the object, which is known now, valid
 // and as it would be committed.
 func (p *Pipeline) conditions(ctx context.Context, r *Request) error {
+	if err := r.mayCreate(ctx); err != nil {
+		return err
+	}
 	if r.authorized.Pending == nil {
 		return nil
 	}
-	object, old, err := r.objects()
-	if err != nil {
+	// Decided anew in each round: the object may be another one.
+	var err error
+	if r.decision, err = r.settled(ctx, r.authorized); err != nil {
 		return err
 	}
-	// Decided anew in each round: the object may be another one.
-	if r.decision = r.authorized.Pending.Decide(ctx, r.kind, object, old); !r.decision.Allowed {
+	if !r.decision.Allowed {
 		return status.Forbidden(&r.access, r.decision)
 	}
 	return nil
+}
+
+// mayCreate authorizes an update that creates to do that as well, as upstream does once the
+// object is known to be valid.
+func (r *Request) mayCreate(ctx context.Context) error {
+	if r.law || r.info.Verb == "create" || !r.creates() {
+		return nil
+	}
+	access := r.access
+	access.Verb = "create"
+	d, err := r.settled(ctx, r.tip.Policy.Authorize(&access))
+	if err != nil {
+		return err
+	}
+	if !d.Allowed {
+		return status.Forbidden(&access, d)
+	}
+	return nil
+}
+
+// settled is a decision that depends on the object no more.
+func (r *Request) settled(ctx context.Context, d *policy.Decision) (*policy.Decision, error) {
+	if d.Pending == nil {
+		return d, nil
+	}
+	object, old, err := r.objects()
+	if err != nil {
+		return nil, err
+	}
+	return d.Pending.Decide(ctx, r.kind, object, old), nil
 }
 
 // discreet makes one refusal of all that can become of a write before its conditions are
@@ -56,15 +89,20 @@ func (r *Request) objects() (object, old *policy.Object, err error) {
 		object = &policy.Object{Meta: r.object.meta, Content: r.object.content}
 	}
 	switch {
-	case r.info.Verb == "create" || r.old == nil:
+	case r.creates():
 	case r.object != nil:
 		old = &policy.Object{Meta: r.oldMeta, Content: r.oldContent}
 	default:
-		meta, content, err := decodeStored(r.old.JSON)
+		meta, content, err := r.decodeStored(r.old.JSON)
 		if err != nil {
 			return nil, nil, err
 		}
 		old = &policy.Object{Meta: meta, Content: content}
 	}
-	return object, old, nil
+	if r.scales() {
+		if object, err = r.scaleObject(object); err == nil {
+			old, err = r.scaleObject(old)
+		}
+	}
+	return object, old, err
 }

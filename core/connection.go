@@ -4,9 +4,11 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
 const (
@@ -32,12 +34,11 @@ func (p *Pipeline) connection(_ context.Context, r *Request) error {
 		switch info.Verb {
 		case "create", "update", "patch", "delete":
 			r.write = true
+		case "watch": // by its path, whatever the method
+			if r.http.Method != http.MethodGet && r.http.Method != http.MethodHead {
+				return apierrors.NewMethodNotSupported(schema.GroupResource{Group: info.APIGroup, Resource: info.Resource}, strings.ToLower(r.http.Method))
+			}
 		}
-	} else if r.http.Method != http.MethodGet && r.http.Method != http.MethodHead {
-		return apierrors.NewGenericServerResponse(http.StatusMethodNotAllowed, r.http.Method, r.key.GroupResource, "", "", 0, false)
-	}
-	if r.http.ContentLength > maxBody {
-		return tooLarge()
 	}
 	if info.Verb == "watch" {
 		return nil // it has a timeout of its own
@@ -54,7 +55,7 @@ func (p *Pipeline) connection(_ context.Context, r *Request) error {
 	if asked := r.http.URL.Query().Get("timeout"); asked != "" {
 		d, err := time.ParseDuration(asked)
 		if err != nil {
-			return apierrors.NewBadRequest(fmt.Sprintf("invalid timeout specified in the request URL: %v", err))
+			return apierrors.NewBadRequest(fmt.Sprintf("invalid timeout specified in the request URL - %v", err))
 		}
 		if d > 0 && d < timeout {
 			timeout = d
@@ -63,6 +64,11 @@ func (p *Pipeline) connection(_ context.Context, r *Request) error {
 	ctx, cancel := context.WithTimeout(r.http.Context(), timeout)
 	r.http, r.cancel = r.http.WithContext(ctx), cancel
 	return nil
+}
+
+// methodNotAllowed is the answer where no kind's own words are to be had.
+func methodNotAllowed(method string) error {
+	return apierrors.NewGenericServerResponse(http.StatusMethodNotAllowed, method, schema.GroupResource{}, "", "", 0, false)
 }
 
 func tooLarge() error {

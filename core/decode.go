@@ -2,6 +2,8 @@ package core
 
 import (
 	"context"
+	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -26,7 +28,7 @@ import (
 	"stele.dev/stele/core/metadata"
 	"stele.dev/stele/core/negotiate"
 	"stele.dev/stele/core/patch"
-	"stele.dev/stele/core/typed"
+	"stele.dev/stele/core/wire"
 	"stele.dev/stele/schemas/builtin"
 )
 
@@ -51,6 +53,9 @@ func (p *Pipeline) decode(_ context.Context, r *Request) error {
 		}
 	}
 	r.warnDeprecated()
+	if r.scales() {
+		return r.decodeScale()
+	}
 	switch r.info.Verb {
 	case "create":
 		return r.decodeNew()
@@ -63,53 +68,77 @@ func (p *Pipeline) decode(_ context.Context, r *Request) error {
 	}
 }
 
-// readBody reads the body and the options of a write.
+// readBody reads the body and the options of a write. What is wrong is found in upstream's order,
+// which is another one for each verb.
 func (r *Request) readBody() error {
-	b := &body{}
+	b := &body{mediaType: negotiate.JSON}
 	var err error
-	if b.mediaType, err = r.bodyType(); err != nil {
+	if r.info.Verb == "patch" {
+		if b.mediaType, err = r.patchType(); err != nil {
+			return err
+		}
+	}
+	if _, err := r.format(); err != nil {
 		return err
 	}
-	if _, err := negotiate.Object(r.http); err != nil {
-		return err // 406 before anything is done
+	if r.info.Verb == "create" {
+		if b.mediaType, err = negotiate.Body(r.http); err != nil {
+			return err
+		}
 	}
 	if b.raw, err = readLimited(r.http); err != nil {
 		return err
 	}
-	if b.mediaType == negotiate.Protobuf && len(b.raw) > 0 {
-		if b.raw, err = typed.FromProtobuf(b.raw, r.kind.GroupVersionKind()); err != nil {
-			return apierrors.NewBadRequest(err.Error())
+	if (r.info.Verb == "delete" || r.info.Verb == "deletecollection") && len(b.raw) > 0 {
+		if b.mediaType, err = negotiate.Body(r.http); err != nil {
+			return err
 		}
-		b.mediaType = negotiate.JSON
 	}
 	if err := b.readOptions(r); err != nil {
 		return err
 	}
+	if r.info.Verb == "update" {
+		if b.mediaType, err = negotiate.Body(r.http); err != nil {
+			return err
+		}
+	}
+	if r.info.Verb == "patch" && !json.Valid(b.raw) {
+		return apierrors.NewBadRequest("invalid JSON patch") // before it is looked whether there is anything to patch
+	}
 	r.body = b
+	if b.mediaType == negotiate.Protobuf || b.mediaType == negotiate.CBOR {
+		return r.convertBody()
+	}
 	return nil
 }
 
-// bodyType is the media type of the body, if it is one that the verb and kind take.
-func (r *Request) bodyType() (string, error) {
-	switch r.info.Verb {
-	case "patch":
-		t, err := patch.TypeOf(r.http.Header.Get("Content-Type"), r.kind.GroupVersionKind())
-		return string(t), err
-	case "delete": // its body is options, whatever the kind
-		if r.http.ContentLength == 0 {
-			return negotiate.JSON, nil
-		}
-		return negotiate.Body(r.http, negotiate.JSON, negotiate.YAML, negotiate.Protobuf)
+// convertBody makes JSON of the body, which all that follows takes it for.
+func (r *Request) convertBody() error {
+	text, said, err := wire.Decode(r.body.mediaType, r.body.raw, r.seen().GroupVersionKind())
+	if err != nil {
+		err = r.undecodable(said.Kind, err)
+		r.body = nil
+		return err
 	}
-	if typed.Has(r.kind.GroupVersionKind()) {
-		return negotiate.Body(r.http, negotiate.JSON, negotiate.YAML, negotiate.Protobuf)
+	if len(text) > 2*maxBody { // Base64 and escaped text take more room
+		r.body = nil
+		return tooLarge()
 	}
-	return negotiate.Body(r.http, negotiate.JSON, negotiate.YAML)
+	r.body.raw, r.body.mediaType = text, negotiate.JSON
+	return nil
+}
+
+func (r *Request) patchType() (string, error) {
+	t, err := patch.TypeOf(r.http.Header.Get("Content-Type"), r.kind.GroupVersionKind())
+	return string(t), err
 }
 
 func readLimited(h *http.Request) ([]byte, error) {
 	if h.Body == nil {
 		return nil, nil
+	}
+	if h.ContentLength > maxBody {
+		return nil, tooLarge()
 	}
 	// One allocation where the length is known.
 	raw := make([]byte, 0, max(512, min(h.ContentLength+1, maxBody+1)))
@@ -152,17 +181,13 @@ func (b *body) readOptions(r *Request) error {
 		kind, errs = "UpdateOptions", metav1validation.ValidateUpdateOptions(&metav1.UpdateOptions{DryRun: dryRun, FieldManager: manager, FieldValidation: validation})
 	case "patch":
 		errs = metav1validation.ValidatePatchOptions(o, types.PatchType(b.mediaType))
-	case "delete":
+	case "delete", "deletecollection":
 		o, err := b.deleteOptions(r)
 		if err != nil {
 			return err
 		}
 		b.delete, dryRun = o, o.DryRun
-		kind, errs = "DeleteOptions", metav1validation.ValidateDeleteOptions(o)
-		if o.PropagationPolicy != nil && *o.PropagationPolicy == metav1.DeletePropagationForeground {
-			errs = append(errs, field.NotSupported(field.NewPath("propagationPolicy"), *o.PropagationPolicy,
-				[]metav1.DeletionPropagation{metav1.DeletePropagationBackground, metav1.DeletePropagationOrphan}))
-		}
+		kind, errs = "DeleteOptions", validateDelete(o, r.info.Verb)
 	}
 	if len(errs) > 0 {
 		return apierrors.NewInvalid(schema.GroupKind{Group: metav1.GroupName, Kind: kind}, "", errs)
@@ -180,13 +205,11 @@ func (b *body) readOptions(r *Request) error {
 func (b *body) deleteOptions(r *Request) (*metav1.DeleteOptions, error) {
 	o := &metav1.DeleteOptions{}
 	if len(b.raw) > 0 {
-		text := b.raw
-		if b.mediaType == negotiate.YAML {
-			var err error
-			if text, err = yaml.YAMLToJSON(text); err != nil {
-				return nil, apierrors.NewBadRequest(err.Error())
-			}
+		text, err := wire.DeleteOptions(b.mediaType, b.raw)
+		if err != nil {
+			return nil, apierrors.NewBadRequest(err.Error())
 		}
+		b.raw, b.mediaType = text, negotiate.JSON
 		if err := kjson.UnmarshalCaseSensitivePreserveInts(text, o); err != nil {
 			return nil, apierrors.NewBadRequest(fmt.Sprintf("couldn't get version/kind; json parse error: %v", err))
 		}
@@ -209,17 +232,9 @@ func decodeQuery(r *Request, into runtime.Object) error {
 // parse decodes a body or a patched object. Duplicate fields, and those that strict
 // says of a patch, are treated as fieldValidation asks.
 func (r *Request) parse(text []byte, strict []error) (*object, error) {
-	if r.body.mediaType == negotiate.YAML {
-		converted, err := yaml.YAMLToJSONStrict(text)
-		if err != nil {
-			strict = append(strict, err)
-			if converted, err = yaml.YAMLToJSON(text); err != nil {
-				return nil, r.undecodable("", err)
-			}
-		}
-		if text = converted; len(text) > maxBody {
-			return nil, tooLarge()
-		}
+	text, strict, err := r.toJSON(text, strict)
+	if err != nil {
+		return nil, err
 	}
 	var content map[string]any
 	duplicates, err := kjson.UnmarshalStrict(text, &content)
@@ -246,16 +261,34 @@ func (r *Request) parse(text []byte, strict []error) (*object, error) {
 	return &object{meta: meta, content: content, text: text}, r.strict(strict)
 }
 
+// toJSON converts a body that is YAML, and adds what is wrong with it to strict.
+func (r *Request) toJSON(text []byte, strict []error) ([]byte, []error, error) {
+	if r.body.mediaType != negotiate.YAML {
+		return text, strict, nil
+	}
+	converted, err := yaml.YAMLToJSONStrict(text)
+	if err != nil {
+		strict = append(strict, err)
+		if converted, err = yaml.YAMLToJSON(text); err != nil {
+			return nil, nil, r.undecodable("", err)
+		}
+	}
+	if len(converted) > maxBody {
+		return nil, nil, tooLarge()
+	}
+	return converted, strict, nil
+}
+
 // checkType compares apiVersion and kind with what is served at the path. Objects of
 // built-in kinds need not say them, others have to say their kind.
 func (r *Request) checkType(content map[string]any, text []byte) error {
-	want := r.kind.GroupVersionKind()
+	want := r.seen().GroupVersionKind()
 	for _, key := range []string{"apiVersion", "kind"} {
 		if _, ok := content[key].(string); !ok && content[key] != nil {
 			return r.undecodable("", fmt.Errorf("json: cannot unmarshal %T into Go struct field .%s of type string", content[key], key))
 		}
 	}
-	if k, _ := content["kind"].(string); k == "" && !r.kind.Kind.Builtin {
+	if k, _ := content["kind"].(string); k == "" && !r.seen().Kind.Builtin {
 		return r.undecodable("", runtime.NewMissingKindErr(string(text)))
 	}
 	if v, _ := content["apiVersion"].(string); v != "" && v != want.GroupVersion().String() {
@@ -271,7 +304,7 @@ func (r *Request) checkType(content map[string]any, text []byte) error {
 // undecodable is upstream's answer to a body that is no object of the kind. kind is
 // what the body says it is, where that could be read.
 func (r *Request) undecodable(kind string, err error) error {
-	want := r.kind.GroupVersionKind()
+	want := r.seen().GroupVersionKind()
 	if r.info.Verb == "patch" {
 		var patched any = string(r.body.patched)
 		if r.sensitive() {
@@ -285,20 +318,19 @@ func (r *Request) undecodable(kind string, err error) error {
 	return apierrors.NewBadRequest(fmt.Sprintf("the object provided is unrecognized (must be of type %s): %v (%s)", want.Kind, err, summary(r.body.raw)))
 }
 
-// summary shows how a body begins: as it is if it looks like JSON, else in hexadecimal.
+// summary is what upstream shows of a body that it cannot make anything of.
 func summary(body []byte) string {
-	const shown = 30
-	form, end := "%x", ""
-	if len(body) == 0 {
+	more := ""
+	if len(body) > 30 {
+		body, more = body[:30], " ..."
+	}
+	switch {
+	case len(body) == 0:
 		return "<empty>"
+	case body[0] == '{':
+		return strings.ToValidUTF8(string(body), "\ufffd") + more
 	}
-	if body[0] == '{' {
-		form = "%s"
-	}
-	if len(body) > shown {
-		body, end = body[:shown], " ..."
-	}
-	return fmt.Sprintf(form, body) + end
+	return hex.EncodeToString(body) + more
 }
 
 // strict refuses, warns of, or ignores what strict decoding found.
@@ -317,7 +349,7 @@ func (r *Request) strict(found []error) error {
 		for i, e := range found {
 			texts[i] = e.Error()
 		}
-		return r.undecodable(r.kind.Kind.Kind.Kind, errors.New("strict decoding error: "+strings.Join(texts, ", ")))
+		return r.undecodable(r.seen().Kind.Kind.Kind, errors.New("strict decoding error: "+strings.Join(texts, ", ")))
 	}
 	return nil
 }
@@ -435,6 +467,17 @@ func (r *Request) decodeNew() error {
 	if err := metadata.CheckNamespace(o.meta, r.key.Namespace); err != nil {
 		return apierrors.NewBadRequest(err.Error())
 	}
+	return r.becomeNew(o)
+}
+
+// createsOnUpdate tells whether an update of what is not there creates it.
+func (r *Request) createsOnUpdate() bool {
+	return r.kind.AllowCreateOnUpdate && r.info.Subresource == ""
+}
+
+// becomeNew makes o what is to be created.
+func (r *Request) becomeNew(o *object) error {
+	r.oldMeta, r.oldContent = nil, nil // it may have been there in an earlier round
 	if r.kind.Status {
 		delete(o.content, "status") // it has its own place and permission
 	}
@@ -510,19 +553,17 @@ func (r *Request) decodeUpdate() error {
 	if err != nil {
 		return err
 	}
-	if err := metadata.CheckName(o.meta, r.key.Name); err != nil {
-		return apierrors.NewBadRequest(err.Error())
+	if err := r.isNamed(o.meta); err != nil {
+		return err
 	}
-	if err := metadata.CheckNamespace(o.meta, r.key.Namespace); err != nil {
-		return apierrors.NewBadRequest(err.Error())
-	}
-	if r.old == nil {
+	if r.old == nil && !r.createsOnUpdate() {
 		return apierrors.NewNotFound(r.resource(), r.key.Name)
 	}
-	if uid := string(o.meta.UID); uid != "" && uid != r.old.UID {
-		return apierrors.NewConflict(r.resource(), r.key.Name,
-			//lint:ignore ST1005 it is upstream's text
-			fmt.Errorf("Precondition failed: UID in precondition: %v, UID in object meta: %v", uid, r.old.UID))
+	if err := r.isIdentified(o.meta.UID); err != nil {
+		return err
+	}
+	if r.old == nil {
+		return r.becomeNew(o)
 	}
 	return r.become(o)
 }
@@ -542,21 +583,21 @@ func (r *Request) decodePatch() error {
 	if err != nil {
 		return err
 	}
-	if err := metadata.CheckNamespace(o.meta, r.key.Namespace); err != nil {
-		return apierrors.NewBadRequest(err.Error())
+	if err := r.isNamed(o.meta); err != nil {
+		return err
 	}
 	return r.become(o)
 }
 
 // become makes o what the old object is to become.
 func (r *Request) become(o *object) error {
-	oldMeta, oldContent, err := decodeStored(r.old.JSON)
+	oldMeta, oldContent, err := r.decodeStored(r.old.JSON)
 	if err != nil {
 		return err
 	}
 	switch v := o.meta.ResourceVersion; {
 	case v == "" || v == "0":
-		if !r.kind.AllowUnconditionalUpdate && r.info.Verb == "update" {
+		if !r.kind.AllowUnconditionalUpdate {
 			return apierrors.NewInvalid(schema.GroupKind{Group: r.key.Group, Kind: r.key.Resource}, r.key.Name, field.ErrorList{ // sic, as upstream
 				field.Invalid(field.NewPath("metadata", "resourceVersion"), uint64(0), "must be specified for an update")})
 		}
@@ -580,8 +621,12 @@ func (r *Request) become(o *object) error {
 		metadata.FillUpdate(o.meta, oldMeta)
 		r.labelNamespace(o.meta)
 	}
+	asked := askedFinalizers(o.content)
 	if err := r.prepare(o, oldContent); err != nil {
 		return err
+	}
+	if r.info.Subresource == finalize {
+		setFinalizers(o.content, asked)
 	}
 	r.object = o
 	r.oldMeta, r.oldContent = oldMeta, oldContent
@@ -614,6 +659,9 @@ func (r *Request) decodeDelete() error {
 	if r.old == nil {
 		return apierrors.NewNotFound(r.resource(), r.key.Name)
 	}
+	if err := r.refuseUnsafe(); err != nil {
+		return err
+	}
 	if pre := r.body.delete.Preconditions; pre != nil {
 		kind := schema.GroupResource{Group: r.kind.Kind.Group, Resource: r.kind.Kind.Kind.Kind} // sic, as upstream
 		if pre.UID != nil && string(*pre.UID) != r.old.UID {
@@ -625,11 +673,5 @@ func (r *Request) decodeDelete() error {
 				"the ResourceVersion in the precondition (%s) does not match the ResourceVersion in record (%s). The object might have been modified", *pre.ResourceVersion, now))
 		}
 	}
-	if r.resource() == commit.Namespaces && immortal[r.key.Name] {
-		return apierrors.NewForbidden(r.resource(), r.key.Name, errors.New("this namespace may not be deleted"))
-	}
-	return nil
+	return r.checkMortal()
 }
-
-// immortal are the namespaces that the server makes, and keeps.
-var immortal = map[string]bool{"default": true, "kube-system": true}

@@ -114,7 +114,7 @@ func (p *Pipeline) explain(ctx context.Context, asker *Request, e *explain.Expla
 	if q.URL.Path == "" {
 		err = p.onlyAuthorize(ctx, inner, &e.Spec)
 	} else {
-		err = p.take(inner)
+		err = p.take(inner, "connection")
 	}
 	if inner.cancel != nil {
 		inner.cancel()

@@ -64,8 +64,9 @@ func live(t *testing.T, failing int, fault memlog.Fault) (story string, appends 
 			{"POST", "/api/v1/namespaces", `{"metadata":{"name":"shop"}}`, ""},
 			{"POST", "/api/v1/namespaces/shop/configmaps", `{"metadata":{"name":"c"},"data":{"x":"y"}}`, ""},
 			{"DELETE", "/api/v1/namespaces/shop", "", ""},
+			{"PUT", "/api/v1/namespaces/shop/finalize", `{"metadata":{"name":"shop"}}`, ""},
 			{"DELETE", "/api/v1/namespaces/shop/configmaps/c", "", ""},
-			{"DELETE", "/api/v1/namespaces/shop", "", ""},
+			{"PUT", "/api/v1/namespaces/shop/finalize", `{"metadata":{"name":"shop"}}`, ""},
 		} {
 			var header []string
 			if step.contentType != "" {

@@ -15,7 +15,6 @@ import (
 	"stele.dev/stele/core/commit"
 	"stele.dev/stele/core/definitions"
 	"stele.dev/stele/core/discovery"
-	"stele.dev/stele/core/negotiate"
 	"stele.dev/stele/core/rbac"
 	"stele.dev/stele/core/rendered"
 	"stele.dev/stele/core/status"
@@ -58,11 +57,10 @@ func (r *Request) allowedRendered(kind *rendered.Kind) error {
 	if !served(i, kind.Version) {
 		return status.NotServed(i.Verb, r.resource())
 	}
-	if i.Verb == "deletecollection" {
-		r.write = true
-	} else if !allowed(i, kind.Version) {
+	if !allowed(i, kind.Version) {
 		return apierrors.NewMethodNotSupported(r.resource(), i.Verb)
 	}
+	r.write = r.write || i.Verb == "deletecollection"
 	r.kind, r.rendered = kind.Version, kind
 	return nil
 }
@@ -74,7 +72,11 @@ func (r *Request) rendering(in *objects.State) *rendered.State {
 }
 
 func (p *Pipeline) getRendered(ctx context.Context, r *Request) error {
-	if err := p.see(ctx, r, r.http.URL.Query().Get("resourceVersion")); err != nil {
+	version, err := r.getVersion()
+	if err != nil {
+		return err
+	}
+	if err := p.see(ctx, r, version); err != nil {
 		return err
 	}
 	o := r.rendering(r.tip.Objects).Get(r.key.Namespace, r.key.Name)
@@ -87,11 +89,11 @@ func (p *Pipeline) getRendered(ctx context.Context, r *Request) error {
 // listRendered answers with everything at once, whatever the limit, so that no client has a
 // token to go on with.
 func (p *Pipeline) listRendered(ctx context.Context, r *Request) error {
-	o, sel, err := p.listOptions(r)
+	f, err := r.format()
 	if err != nil {
 		return err
 	}
-	f, err := negotiate.Object(r.http)
+	o, sel, err := p.listOptions(r)
 	if err != nil {
 		return err
 	}
@@ -103,7 +105,7 @@ func (p *Pipeline) listRendered(ctx context.Context, r *Request) error {
 	}
 	revision, present := r.tip.Revision(), r.present(&sel)
 	if exactly(o) {
-		if revision, err = parseRevision(o.ResourceVersion); err != nil {
+		if revision, err = queryRevision(o.ResourceVersion); err != nil {
 			return err
 		}
 		if revision < r.tip.PolicyRevision() {

@@ -271,6 +271,12 @@ func (r *replica) must(t testing.TB, code int, method, path, body string, header
 	return a
 }
 
+// finalize removes an empty namespace that is being deleted.
+func (r *replica) finalize(t testing.TB, name string) {
+	t.Helper()
+	r.must(t, http.StatusOK, "PUT", "/api/v1/namespaces/"+name+"/finalize", `{"metadata":{"name":"`+name+`"}}`)
+}
+
 // object decodes the body.
 func (a answer) object() map[string]any {
 	var o map[string]any

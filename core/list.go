@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"strconv"
 	"strings"
@@ -16,10 +17,12 @@ import (
 	internalvalidation "k8s.io/apimachinery/pkg/apis/meta/internalversion/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/storage"
 	"stele.dev/stele/core/negotiate"
 	"stele.dev/stele/core/table"
+	"stele.dev/stele/core/wire"
 	"stele.dev/stele/projections/objects"
 )
 
@@ -30,24 +33,34 @@ func (p *Pipeline) listOptions(r *Request) (*internalversion.ListOptions, object
 	if err := internalscheme.ParameterCodec.DecodeParameters(r.http.URL.Query(), metav1.SchemeGroupVersion, o); err != nil {
 		return nil, objects.Selection{}, apierrors.NewBadRequest(err.Error())
 	}
+	internalversion.SetListOptionsDefaults(o, true)
 	if errs := internalvalidation.ValidateListOptions(o, true); len(errs) > 0 {
 		return nil, objects.Selection{}, apierrors.NewInvalid(schema.GroupKind{Group: metav1.GroupName, Kind: "ListOptions"}, "", errs)
 	}
 	if err := r.checkFields(o.FieldSelector); err != nil {
 		return nil, objects.Selection{}, err
 	}
-	sel := objects.Select(r.key.Namespace, o.LabelSelector, o.FieldSelector)
-	if r.info.Name != "" && sel.Name != r.info.Name { // a watch at the path of one object
-		sel = objects.Select(r.key.Namespace, o.LabelSelector, fields.AndSelectors(orEverything(o.FieldSelector), fields.OneTermEqualSelector("metadata.name", r.info.Name)))
+	if name := r.info.Name; name != "" { // of the path of a watch, or of the selector itself
+		if o.FieldSelector == nil || o.FieldSelector.Empty() {
+			o.FieldSelector = fields.OneTermEqualSelector("metadata.name", name)
+		} else if selected, ok := o.FieldSelector.RequiresExactMatch("metadata.name"); !ok || selected != name {
+			return nil, objects.Selection{}, apierrors.NewBadRequest("fieldSelector metadata.name doesn't match requested name")
+		}
 	}
-	return o, sel, nil
+	selector, err := r.storedFields(o.FieldSelector)
+	if err != nil {
+		return nil, objects.Selection{}, err
+	}
+	return o, objects.Select(r.key.Namespace, o.LabelSelector, selector), nil
 }
 
-func orEverything(s fields.Selector) fields.Selector {
-	if s == nil {
-		return fields.Everything()
+// storedFields is a selector with the fields as stored objects have them.
+func (r *Request) storedFields(selector fields.Selector) (fields.Selector, error) {
+	face := r.kind.Kind.Face
+	if face == nil || selector == nil {
+		return selector, nil
 	}
-	return s
+	return selector.Transform(func(field, value string) (string, string, error) { return face.StoredPath(field), value, nil })
 }
 
 // checkFields refuses fields that cannot be selected by.
@@ -55,8 +68,13 @@ func (r *Request) checkFields(selector fields.Selector) error {
 	if selector == nil {
 		return nil
 	}
+	plain := r.kind.Kind.Builtin && len(r.kind.SelectableFields) == 0
 	for _, q := range selector.Requirements() {
 		switch {
+		case plain: // upstream has another function for these, and another text
+			if _, _, err := runtime.DefaultMetaV1FieldSelectorConversion(q.Field, q.Value); err != nil {
+				return apierrors.NewBadRequest(err.Error())
+			}
 		case q.Field == "metadata.name":
 		case q.Field == "metadata.namespace" && r.kind.Kind.Namespaced:
 		case r.selectable(q.Field):
@@ -87,11 +105,11 @@ type page struct {
 
 // list answers with objects at one revision.
 func (p *Pipeline) list(ctx context.Context, r *Request) error {
-	o, sel, err := p.listOptions(r)
+	f, err := r.format()
 	if err != nil {
 		return err
 	}
-	f, err := negotiate.Object(r.http)
+	o, sel, err := p.listOptions(r)
 	if err != nil {
 		return err
 	}
@@ -99,20 +117,29 @@ func (p *Pipeline) list(ctx context.Context, r *Request) error {
 	if err != nil {
 		return err
 	}
-	found := make([]*objects.Object, 0, min(pg.limit, 1024))
+	meta, found, err := p.found(r, &pg, &sel)
+	if err != nil {
+		return err
+	}
+	return p.answerList(r, f, meta, found)
+}
+
+// found is what is on a page.
+func (p *Pipeline) found(r *Request, pg *page, sel *objects.Selection) (meta metav1.ListMeta, found []*objects.Object, err error) {
+	found = make([]*objects.Object, 0, min(pg.limit, 1024))
 	more := false
-	for x := range pg.state.List(r.resource(), &sel, pg.afterNamespace, pg.afterName) {
+	for x := range pg.state.List(r.resource(), sel, pg.afterNamespace, pg.afterName) {
 		if len(found) == pg.limit {
 			more = true
 			break
 		}
 		found = append(found, x)
 	}
-	meta := metav1.ListMeta{ResourceVersion: strconv.FormatUint(pg.revision, 10)}
+	meta.ResourceVersion = strconv.FormatUint(pg.revision, 10)
 	if more {
 		last := found[len(found)-1]
 		if meta.Continue, err = storage.EncodeContinue(keyPrefix+key(r, last), keyPrefix, int64(pg.revision)); err != nil {
-			return err
+			return meta, nil, err
 		}
 		if sel.Everything() {
 			remaining := int64(pg.state.CountAfter(r.resource(), sel.Namespace, last.Namespace, last.Name))
@@ -120,24 +147,37 @@ func (p *Pipeline) list(ctx context.Context, r *Request) error {
 		}
 		p.committer.Objects().Pin(pg.state)
 	}
-	return p.answerList(r, f, meta, found)
+	return meta, found, nil
 }
 
 // keyPrefix stands before the key in a continue token.
 const keyPrefix = "/"
 
-// key is namespace/name of a namespaced object, and the name of any other.
-func key(r *Request, o *objects.Object) string {
-	if r.kind.Kind.Namespaced {
-		return o.Namespace + "/" + o.Name
+// key is what a continue token has of the last object of a page: the first key behind it,
+// below the path of the list. So every token means something for every list, as upstream.
+func key(r *Request, last *objects.Object) string {
+	if r.acrossNamespaces() {
+		return last.Namespace + "/" + last.Name + "\x00"
 	}
-	return o.Name
+	return last.Name + "\x00"
 }
+
+// goOnBehind is where the page begins that a token's key asks for.
+func (pg *page) goOnBehind(r *Request, key string) {
+	key = strings.TrimPrefix(key, keyPrefix)
+	if r.acrossNamespaces() {
+		pg.afterNamespace, pg.afterName, _ = strings.Cut(key, "/")
+	} else {
+		pg.afterNamespace, pg.afterName = r.key.Namespace, key
+	}
+}
+
+func (r *Request) acrossNamespaces() bool { return r.kind.Kind.Namespaced && r.key.Namespace == "" }
 
 // page finds the state that a list is of.
 func (p *Pipeline) page(ctx context.Context, r *Request, o *internalversion.ListOptions) (page, error) {
 	pg := page{limit: maxInt}
-	if o.Limit > 0 {
+	if o.Limit > 0 && o.ResourceVersion != "0" { // upstream answers "0" from its cache, with all
 		pg.limit = int(o.Limit)
 	}
 	store := p.committer.Objects()
@@ -147,14 +187,10 @@ func (p *Pipeline) page(ctx context.Context, r *Request, o *internalversion.List
 		if err != nil {
 			return pg, apierrors.NewBadRequest(fmt.Sprintf("invalid continue token: %v", err))
 		}
-		pg.afterName = strings.TrimPrefix(key, keyPrefix)
-		var found bool
-		if r.kind.Kind.Namespaced {
-			pg.afterNamespace, pg.afterName, found = strings.Cut(pg.afterName, "/")
+		if o.ResourceVersion != "" && o.ResourceVersion != "0" {
+			return pg, apierrors.NewBadRequest("specifying resource version is not allowed when using continue")
 		}
-		if found != r.kind.Kind.Namespaced {
-			return pg, apierrors.NewBadRequest("invalid continue token: continue key is not valid")
-		}
+		pg.goOnBehind(r, key)
 		if revision < 0 { // inconsistent: from the same key on, but now
 			if err := p.see(ctx, r, ""); err != nil {
 				return pg, err
@@ -175,7 +211,7 @@ func (p *Pipeline) page(ctx context.Context, r *Request, o *internalversion.List
 		if err := p.see(ctx, r, o.ResourceVersion); err != nil {
 			return pg, err
 		}
-		revision, err := parseRevision(o.ResourceVersion)
+		revision, err := queryRevision(o.ResourceVersion)
 		if err != nil {
 			return pg, err
 		}
@@ -183,9 +219,6 @@ func (p *Pipeline) page(ctx context.Context, r *Request, o *internalversion.List
 		pg.revision = revision
 		return pg, err
 	default:
-		if o.ResourceVersion == "0" {
-			pg.limit = maxInt // as upstream, where any revision will do
-		}
 		if err := p.see(ctx, r, o.ResourceVersion); err != nil {
 			return pg, err
 		}
@@ -243,8 +276,14 @@ func (p *Pipeline) answerList(r *Request, f negotiate.Format, meta metav1.ListMe
 	kind, version := r.kind.Kind.ListKind, r.kind.GroupVersionKind().GroupVersion().String()
 	item := func(to []byte, x *objects.Object) []byte { return in.Append(to, x.JSON) }
 	if f.As == negotiate.Metadata {
+		if !f.List {
+			return notAcceptable("you requested PartialObjectMetadata, but the requested object is a list (%s)", r.goType("List"))
+		}
 		kind, version = "PartialObjectMetadataList", "meta.k8s.io/"+f.AsVersion
 		item = func(to []byte, x *objects.Object) []byte { return append(to, table.Metadata(x.JSON, f.AsVersion)...) }
+	}
+	if f.MediaType == negotiate.Protobuf || f.MediaType == negotiate.CBOR {
+		return p.answerConverted(r, f, kind, version, meta, found, item)
 	}
 	metaText, err := json.Marshal(meta)
 	if err != nil {
@@ -261,16 +300,14 @@ func (p *Pipeline) answerList(r *Request, f negotiate.Format, meta metav1.ListMe
 		}
 		return p.writeBody(r, f, http.StatusOK, append(whole, "]}"...))
 	}
-	p.writeHeader(r, f.MediaType)
-	length := len(head) + len("]}\n") + max(0, len(found)-1)
+	var to io.WriteCloser
 	if f.As == negotiate.Whole {
+		length := len(head) + len(listEnd) + max(0, len(found)-1)
 		for _, x := range found {
 			length += in.Len(x.JSON)
 		}
-		r.w.Header().Set("Content-Length", strconv.Itoa(length))
+		to = p.open(r, f.MediaType, http.StatusOK, length)
 	}
-	r.w.WriteHeader(http.StatusOK)
-	r.sent = true
 	pooled := listBuffers.Get().(*[]byte)
 	buffer := append((*pooled)[:0], head...)
 	defer func() {
@@ -282,13 +319,42 @@ func (p *Pipeline) answerList(r *Request, f negotiate.Format, meta metav1.ListMe
 			buffer = append(buffer, ',')
 		}
 		if buffer = item(buffer, x); len(buffer) >= writeAtOnce {
-			if _, err := r.w.Write(buffer); err != nil {
-				return nil // the client is gone
+			if to == nil {
+				to = p.open(r, f.MediaType, http.StatusOK, -1)
+			}
+			if _, err := to.Write(buffer); err != nil {
+				break // the client is gone
 			}
 			buffer = buffer[:0]
 		}
 	}
-	buffer = append(buffer, "]}\n"...)
-	_, _ = r.w.Write(buffer)
+	buffer = append(buffer, listEnd...)
+	if to == nil {
+		to = p.open(r, f.MediaType, http.StatusOK, len(buffer))
+	}
+	_, _ = to.Write(buffer)
+	_ = to.Close()
 	return nil
+}
+
+const listEnd = "]}\n"
+
+// answerConverted answers with a list in another form than JSON, made of its items one after the other.
+func (p *Pipeline) answerConverted(r *Request, f negotiate.Format, kind, version string, meta metav1.ListMeta, found []*objects.Object, item func([]byte, *objects.Object) []byte) error {
+	l, err := wire.NewList(f.MediaType, kind, version, meta)
+	if err != nil {
+		return err
+	}
+	var text []byte
+	for _, x := range found {
+		text = item(text[:0], x)
+		if err := l.Add(text); err != nil {
+			return err
+		}
+	}
+	body, err := l.Bytes()
+	if err != nil {
+		return err
+	}
+	return p.send(r, f.MediaType, http.StatusOK, body)
 }

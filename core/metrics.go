@@ -109,7 +109,7 @@ func (m *metrics) instruments(l labels) *instruments {
 		return i.(*instruments)
 	}
 	switch l.verb { // methods are unbounded as well
-	case "get", "list", "watch", "create", "update", "patch", "delete", "GET", "HEAD", "POST", "PUT", "PATCH", "DELETE":
+	case "get", "list", "watch", "create", "update", "patch", "delete", "deletecollection", "GET", "HEAD", "POST", "PUT", "PATCH", "DELETE":
 	default:
 		l.verb = "other"
 	}

@@ -22,6 +22,9 @@ import (
 
 // answerPath answers what is not about resources.
 func (p *Pipeline) answerPath(r *Request) error {
+	if m := r.http.Method; m != http.MethodGet && m != http.MethodHead {
+		return methodNotAllowed(m)
+	}
 	path := r.http.URL.Path
 	switch {
 	case path == "/healthz" || path == "/livez" || path == "/readyz":
@@ -30,7 +33,7 @@ func (p *Pipeline) answerPath(r *Request) error {
 		kind, name, _ := strings.Cut(path[1:], "/")
 		return p.answerHealth(r, "/"+kind, name)
 	case path == "/version" || path == "/version/":
-		return p.answerJSON(r, http.StatusOK, p.version)
+		return p.answerRaw(r, http.StatusOK, p.version)
 	case path == "/metrics":
 		r.sent = true
 		p.metrics.handler.ServeHTTP(r.w, r.http)
@@ -40,7 +43,7 @@ func (p *Pipeline) answerPath(r *Request) error {
 		p.surfaceOf(r).openapi.ServeHTTP(r.w, r.http)
 		return nil
 	case path == "/" || path == "":
-		return p.answerJSON(r, http.StatusOK, map[string][]string{"paths": {
+		return p.answerRaw(r, http.StatusOK, map[string][]string{"paths": {
 			"/api", "/apis", "/healthz", "/livez", "/metrics", "/openapi/v2", "/openapi/v3", "/readyz", "/version"}})
 	}
 	return p.answerDiscovery(r)
@@ -63,12 +66,9 @@ func (p *Pipeline) answerDiscovery(r *Request) error {
 		r.w.WriteHeader(http.StatusNotModified)
 		return nil
 	}
-	if aggregated && f.MediaType == negotiate.JSON {
-		f.MediaType = doc.ContentType
-	}
-	if compressed := doc.Compressed(); compressed != nil && f.MediaType != negotiate.YAML && !f.Pretty && negotiate.Gzip(r.http) {
+	if compressed := doc.Compressed(); compressed != nil && f.MediaType == negotiate.JSON && !f.Pretty && negotiate.Gzip(r.http) {
 		h.Set("Content-Encoding", "gzip")
-		p.writeHeader(r, f.MediaType)
+		p.writeHeader(r, f.ContentType())
 		h.Set("Content-Length", strconv.Itoa(len(compressed)))
 		r.w.WriteHeader(http.StatusOK)
 		r.sent = true
@@ -115,10 +115,11 @@ func (p *Pipeline) surfaceOf(r *Request) *surface {
 
 func (p *Pipeline) printer(r *Request) *table.Printer {
 	s := p.surfaceOf(r)
-	if printer, ok := s.printers.Load(r.kind); ok {
+	seen := r.seen()
+	if printer, ok := s.printers.Load(seen); ok {
 		return printer.(*table.Printer)
 	}
-	printer, _ := s.printers.LoadOrStore(r.kind, table.New(r.kind))
+	printer, _ := s.printers.LoadOrStore(seen, table.New(seen))
 	return printer.(*table.Printer)
 }
 

@@ -67,9 +67,12 @@ const maxRounds = 32
 // stages of writes and the other way round; a write that lost against another goes
 // back, to impersonation if the policy has changed, else to decode; and what is
 // refused is refused on a confirmed tip.
-func (p *Pipeline) run(r *Request) error {
+func (p *Pipeline) run(r *Request) error { return p.runFrom(r, "connection") }
+
+// runFrom takes a request along that has come as far as a stage.
+func (p *Pipeline) runFrom(r *Request, stage string) error {
 	rounds := 0
-	for i := 0; i < len(path); {
+	for i := index(stage); i < len(path); {
 		s := &path[i]
 		if s.when == writes && !r.write || s.when == reads && r.write {
 			i++
@@ -146,7 +149,7 @@ type Pipeline struct {
 	version       version.Info
 	checks        []Check
 	compile       Compile
-	take          func(*Request) error // run, for stages that explain requests
+	take          func(r *Request, from string) error // runFrom, for stages that take requests of their own
 	refusals      *explain.Journal
 	requestInfo   *request.RequestInfoFactory
 	metrics       *metrics
@@ -188,7 +191,7 @@ func New(o Options) *Pipeline {
 		refusals:    explain.NewJournal(remembered),
 		metrics:     newMetrics(o.Committer, o.Evaluators), draining: make(chan struct{}),
 	}
-	p.take = p.run
+	p.take = p.runFrom
 	if p.logger == nil {
 		p.logger = slog.New(slog.DiscardHandler)
 	}
@@ -209,12 +212,13 @@ func (p *Pipeline) Drain() {
 // ServeHTTP implements http.Handler.
 func (p *Pipeline) ServeHTTP(w http.ResponseWriter, h *http.Request) {
 	r := &Request{http: h, w: &response{ResponseWriter: w}, received: time.Now()}
-	r.auditID = h.Header.Get("Audit-ID")
-	if r.auditID == "" || len(r.auditID) > 64 {
-		r.auditID = uuid.NewString()
+	said := h.Header.Get("Audit-ID")
+	if said == "" {
+		said = uuid.NewString()
 	}
+	r.auditID = said[:min(len(said), 64)] // what is kept is bounded, as upstream
 	header := w.Header()
-	header.Set("Audit-Id", r.auditID)
+	header.Set("Audit-Id", said)
 	header.Set("Cache-Control", "no-cache, private")
 	defer p.metrics.request(r)
 	defer func() {
@@ -226,11 +230,13 @@ func (p *Pipeline) ServeHTTP(w http.ResponseWriter, h *http.Request) {
 			p.fail(r, status.PanicStatus())
 		}
 	}()
+	defer func() {
+		if r.cancel != nil {
+			r.cancel()
+		}
+	}()
 	if err := p.run(r); err != nil {
 		p.fail(r, err)
 		p.remember(r, err)
-	}
-	if r.cancel != nil {
-		r.cancel()
 	}
 }

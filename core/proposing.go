@@ -54,7 +54,7 @@ var policiesForm = newForm(activation.Kind+"List", activation.Group+"/"+activati
 
 // answerPolicies reads policies that are or were in force.
 func (p *Pipeline) answerPolicies(ctx context.Context, r *Request) error {
-	f, err := negotiate.Object(r.http)
+	f, err := r.format()
 	if err != nil {
 		return err
 	}

@@ -215,16 +215,16 @@ func TestRBACIsSelected(t *testing.T) {
 		inDefault + "?fieldSelector=metadata.name!%3Dt:editors":       nil,
 		inDefault + "?labelSelector=color":                            nil,
 		inDefault + "?limit=1":                                        {"t:editors"},
+		rolesPath + "?fieldSelector=metadata.namespace%3Dx":           nil,
 	} {
 		if diff := cmp.Diff(want, p.must(t, 200, "GET", query, "").names()); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", query, diff)
 		}
 	}
 	for query, code := range map[string]int{
-		rolesPath + "?fieldSelector=metadata.namespace%3Dx": 400,
-		rolesPath + "?fieldSelector=roleRef.name%3Dx":       400,
-		rolesPath + "?labelSelector=%3D":                    400,
-		rolesPath + "?continue=x":                           400,
+		rolesPath + "?fieldSelector=roleRef.name%3Dx": 400,
+		rolesPath + "?labelSelector=%3D":              400,
+		rolesPath + "?continue=x":                     400,
 	} {
 		p.must(t, code, "GET", query, "")
 	}
@@ -239,6 +239,7 @@ func TestRBACAtRevisions(t *testing.T) {
 	activated := p.push(t, policyBody(t, broader, nil))
 	created := p.namespace(t, "team-a")
 	p.must(t, 200, "DELETE", "/api/v1/namespaces/team-a", "")
+	p.finalize(t, "team-a")
 	now := p.committer.Tip().Revision()
 	list := func(query string, revision uint64) string {
 		return fmt.Sprintf("%s?%s&resourceVersion=%d", bindingsPath, query, revision)
@@ -263,7 +264,7 @@ func TestRBACAtRevisions(t *testing.T) {
 	p.must(t, 410, "GET", list("resourceVersionMatch=Exact", before), "")
 	p.must(t, 504, "GET", list("resourceVersionMatch=NotOlderThan", now+1), "")
 	p.must(t, 504, "GET", fmt.Sprintf("%s/view?resourceVersion=%d", rolesPath, now+1), "")
-	p.must(t, 422, "GET", rolesPath+"/view?resourceVersion=x", "")
+	p.must(t, 400, "GET", rolesPath+"/view?resourceVersion=x", "")
 }
 
 func TestRBACInOtherForms(t *testing.T) {
@@ -312,7 +313,7 @@ func TestRBACHasItsPaths(t *testing.T) {
 		{"POST", rbacPath + "/namespaces/default/clusterroles", 404},
 		{"GET", bindingsPath + "/t:editors", 404},
 		{"DELETE", bindingsPath + "/t:editors", 404},
-		{"DELETE", bindingsPath, 404},
+		{"DELETE", bindingsPath, 405},
 		{"POST", bindingsPath, 405},
 		{"POST", rolesPath + "/view", 405},
 		{"GET", rolesPath + "/view/status", 404},
@@ -456,8 +457,12 @@ func TestRBACIsWatched(t *testing.T) {
 	bindings.told(t, event("MODIFIED", "team-a/t:editors", labelled))
 	one.told(t, event("MODIFIED", "team-a/t:editors", labelled))
 	p.must(t, 200, "DELETE", "/api/v1/namespaces/team-a", "")
-	bindings.told(t, event("DELETED", "team-a/t:editors", labelled))
-	one.told(t, event("DELETED", "team-a/t:editors", labelled))
+	marked := p.committer.Tip().Revision()
+	bindings.told(t, event("MODIFIED", "team-a/t:editors", marked))
+	one.told(t, event("MODIFIED", "team-a/t:editors", marked))
+	p.finalize(t, "team-a")
+	bindings.told(t, event("DELETED", "team-a/t:editors", marked))
+	one.told(t, event("DELETED", "team-a/t:editors", marked))
 
 	back := p.push(t, policyBody(t, bundle, nil))
 	if e := red.next(t); !strings.HasPrefix(e.at(), "DELETED reader@") {
@@ -590,6 +595,8 @@ func TestInformersFollowRBAC(t *testing.T) {
 		t.Errorf("%v, %v", role, err)
 	}
 	p.must(t, 200, "DELETE", "/api/v1/namespaces/team-a", "")
+	await("updated team-a/t:editors")
+	p.finalize(t, "team-a")
 	await("deleted team-a/t:editors")
 
 	held, err := roles.Lister().List(labels.Everything())

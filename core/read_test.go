@@ -146,9 +146,9 @@ func TestWhatHasBeenDroppedIsGone(t *testing.T) {
 // waitFor waits for something that happens on its own.
 func waitFor(t testing.TB, condition func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); !condition(); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); !condition(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatal("waited for 10 s")
+			t.Fatal("waited for a minute")
 		}
 	}
 }
@@ -231,8 +231,18 @@ func (p *pipeResponse) WriteHeader(code int) {
 func (p *pipeResponse) Write(b []byte) (int, error) { p.WriteHeader(200); return p.w.Write(b) }
 func (p *pipeResponse) Flush()                      {}
 
+// watch fails the test unless the watch begins.
 func (r *replica) watch(t testing.TB, path string, header ...string) *watching {
 	t.Helper()
+	w, refused := r.tryWatch(t, path, header...)
+	if w == nil {
+		t.Fatalf("watch %s: %s", path, refused)
+	}
+	return w
+}
+
+// tryWatch returns what the answer was if the watch does not begin.
+func (r *replica) tryWatch(t testing.TB, path string, header ...string) (*watching, answer) {
 	body, writer := io.Pipe()
 	response := &pipeResponse{header: http.Header{}, code: make(chan int, 1), w: writer}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -243,7 +253,8 @@ func (r *replica) watch(t testing.TB, path string, header ...string) *watching {
 	}()
 	if code := <-response.code; code != 200 {
 		text, _ := io.ReadAll(body)
-		t.Fatalf("watch %s: %d %s", path, code, text)
+		cancel()
+		return nil, answer{code, response.header, text}
 	}
 	go func() {
 		defer close(w.ended)
@@ -258,7 +269,7 @@ func (r *replica) watch(t testing.TB, path string, header ...string) *watching {
 		}
 	}()
 	t.Cleanup(cancel)
-	return w
+	return w, answer{}
 }
 
 func (w *watching) next(t testing.TB) watchEvent {
@@ -364,7 +375,7 @@ func TestBookmarksAndTimeout(t *testing.T) {
 		var store memlog.Store
 		p := start(t, store.Open(nil), 0)
 		p.bootstrap(t, bundle)
-		w := p.watch(t, widgetsPath+"?watch=1&allowWatchBookmarks=true&timeoutSeconds=150")
+		w := p.watch(t, fmt.Sprintf("%s?watch=1&allowWatchBookmarks=true&timeoutSeconds=150&resourceVersion=%d", widgetsPath, p.committer.Tip().Revision()))
 		p.must(t, 201, "POST", "/api/v1/namespaces/default/configmaps", `{"metadata":{"name":"other"}}`)
 		began := time.Now()
 		e := w.next10min(t)
@@ -397,8 +408,9 @@ func (w *watching) next10min(t testing.TB) watchEvent {
 
 func TestDrainEndsWatchesWithABookmark(t *testing.T) {
 	p := newPlane(t)
-	w := p.watch(t, widgetsPath+"?watch=1&allowWatchBookmarks=true")
-	plain := p.watch(t, widgetsPath+"?watch=1")
+	now := fmt.Sprintf("&resourceVersion=%d", p.committer.Tip().Revision())
+	w := p.watch(t, widgetsPath+"?watch=1&allowWatchBookmarks=true"+now)
+	plain := p.watch(t, widgetsPath+"?watch=1"+now)
 	p.must(t, 201, "POST", widgetsPath, widget("a", 1))
 	if e := w.next(t); e.Type != "ADDED" {
 		t.Fatal(e)

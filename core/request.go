@@ -52,6 +52,7 @@ type Request struct {
 	rendered   *rendered.Kind   // of what the policy says that it is about, if it is
 	kind       *policy.Version
 	key        commit.Key
+	item       string // of a collection that is deleted, the name of the object; "" of any other request
 
 	// decode
 	body   *body
@@ -104,10 +105,26 @@ type object struct {
 func (r *Request) shown(object []byte) []byte { return r.version().Of(object) }
 
 func (r *Request) version() shown.Version {
-	return shown.VersionOf(r.kind.GroupVersionKind().GroupVersion())
+	v := shown.VersionOf(r.kind.GroupVersionKind().GroupVersion())
+	if face := r.kind.Kind.Face; face != nil {
+		v = v.Through(face)
+	}
+	return v
+}
+
+// decodeStored decodes an object of the request's kind, as that has it.
+func (r *Request) decodeStored(text []byte) (*metav1.ObjectMeta, map[string]any, error) {
+	meta, content, err := decodeStored(text)
+	if face := r.kind.Kind.Face; face != nil {
+		content = face.Show(content)
+	}
+	return meta, content, err
 }
 
 func (r *Request) resource() schema.GroupResource { return r.key.GroupResource }
+
+// creates tells whether what the request writes is new. It is known once it is decoded.
+func (r *Request) creates() bool { return r.info.Verb == "create" || r.old == nil && r.object != nil }
 
 // contended is the answer to a write that met newer objects time and again.
 func (r *Request) contended() error {

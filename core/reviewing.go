@@ -9,12 +9,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	kjson "sigs.k8s.io/json"
-	"sigs.k8s.io/yaml"
 	"stele.dev/stele/core/commit"
 	"stele.dev/stele/core/negotiate"
 	"stele.dev/stele/core/reviews"
 	"stele.dev/stele/core/status"
-	"stele.dev/stele/core/typed"
+	"stele.dev/stele/core/wire"
 )
 
 // allowedReview tells whether there is a review at the request's path, and whether it
@@ -66,7 +65,7 @@ func (p *Pipeline) answerReview(ctx context.Context, r *Request) error {
 
 // readJSON reads the body, which is to be of a kind, as JSON.
 func (r *Request) readJSON(kind schema.GroupVersionKind) (*body, error) {
-	mediaType, err := negotiate.Body(r.http, negotiate.JSON, negotiate.YAML, negotiate.Protobuf)
+	mediaType, err := negotiate.Body(r.http)
 	if err != nil {
 		return nil, err
 	}
@@ -74,13 +73,7 @@ func (r *Request) readJSON(kind schema.GroupVersionKind) (*body, error) {
 	if b.raw, err = readLimited(r.http); err != nil {
 		return nil, err
 	}
-	switch mediaType {
-	case negotiate.YAML:
-		b.raw, err = yaml.YAMLToJSON(b.raw)
-	case negotiate.Protobuf:
-		b.raw, err = typed.FromProtobuf(b.raw, kind)
-	}
-	if err != nil {
+	if b.raw, _, err = wire.Decode(mediaType, b.raw, kind); err != nil {
 		return nil, unfit(kind, err)
 	}
 	return b, nil

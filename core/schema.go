@@ -44,13 +44,18 @@ func (p *Pipeline) schema(ctx context.Context, r *Request) error {
 			}
 		}
 		o.content["metadata"] = map[string]any{"name": o.meta.Name, "namespace": o.meta.Namespace}
-		found = append(found, builtin.Validate(kind.Kind.Kind, o.content, r.oldContent)...)
+		if kind.Face != nil {
+			found = append(found, kind.Face.Validate(o.content, r.oldContent)...)
+		} else {
+			found = append(found, builtin.Validate(kind.Kind.Kind, o.content, r.oldContent)...)
+		}
 	}
 	errs = append(errs, found...)
+	errs = append(errs, r.kind.Scale.Validate(o.content, r.info.Subresource == "status")...)
 	errs = append(errs, r.schemaRules(ctx, errs)...)
 	if len(errs) > 0 {
 		errs = atMost(errs)
-		return apierrors.NewInvalid(r.kind.GroupVersionKind().GroupKind(), r.key.Name, errs)
+		return apierrors.NewInvalid(kind.Stored().Storage().GroupVersionKind().GroupKind(), r.key.Name, errs)
 	}
 	if !kind.Builtin {
 		for _, w := range metadata.Warnings(o.meta, r.oldMeta) {

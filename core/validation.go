@@ -54,9 +54,9 @@ func (p *Pipeline) validation(ctx context.Context, r *Request) error {
 
 func (r *Request) operation() policy.Operation {
 	switch {
-	case r.info.Verb == "create":
+	case r.creates():
 		return policy.Create
-	case r.info.Verb == "delete":
+	case r.object == nil:
 		return policy.Delete
 	}
 	return policy.Update

@@ -208,18 +208,57 @@ func TestNamespaces(t *testing.T) {
 	}
 	p.must(t, 201, "POST", "/api/v1/namespaces", `{"metadata":{"name":"new"}}`)
 	p.must(t, 201, "POST", inNew, widget("a", 1))
-	if a := p.must(t, 409, "DELETE", "/api/v1/namespaces/new", ""); !strings.Contains(string(a.body), "widgets.example.com") {
-		t.Errorf("delete of a namespace with content: %s", a)
+	// A delete marks it, whether it is empty or not. Then it takes nothing new.
+	a := p.must(t, 200, "DELETE", "/api/v1/namespaces/new", "")
+	if a.field("kind") != "Namespace" || a.field("status", "phase") != "Terminating" || a.field("metadata", "deletionTimestamp") == nil {
+		t.Errorf("a namespace that is deleted: %s", a)
 	}
-	p.must(t, 200, "DELETE", inNew+"/a", "")
-	p.must(t, 200, "DELETE", "/api/v1/namespaces/new", "")
-	p.must(t, 404, "POST", inNew, widget("a", 1))
-	// One that is being deleted takes nothing new.
-	p.must(t, 201, "POST", "/api/v1/namespaces", `{"metadata":{"name":"new","finalizers":["example.com/x"]}}`)
-	p.must(t, 200, "DELETE", "/api/v1/namespaces/new", "")
-	if a := p.must(t, 403, "POST", inNew, widget("a", 1)); !strings.Contains(string(a.body), "NamespaceTerminating") {
+	if again := p.must(t, 200, "DELETE", "/api/v1/namespaces/new", ""); string(again.body) != string(a.body) {
+		t.Errorf("deleted once more: %s", again)
+	}
+	p.must(t, 200, "PUT", inNew+"/a", strings.Replace(widget("a", 2), `"name":"a"`, `"name":"a","resourceVersion":"`+fmt.Sprint(p.must(t, 200, "GET", inNew+"/a", "").field("metadata", "resourceVersion"))+`"`, 1))
+	if a := p.must(t, 403, "POST", inNew, widget("b", 1)); !strings.Contains(string(a.body), "NamespaceTerminating") {
 		t.Errorf("create in a namespace that is going: %s", a)
 	}
+	// It stays until it is finalized, and cannot be before it is empty.
+	if a := p.must(t, 409, "PUT", "/api/v1/namespaces/new/finalize", `{"metadata":{"name":"new"}}`); !strings.Contains(string(a.body), "widgets.example.com") {
+		t.Errorf("a namespace with content is finalized: %s", a)
+	}
+	p.must(t, 200, "DELETE", inNew+"/a", "")
+	p.must(t, 200, "GET", "/api/v1/namespaces/new", "")
+	p.must(t, 200, "PUT", "/api/v1/namespaces/new/finalize", `{"metadata":{"name":"new"}}`)
+	p.must(t, 404, "POST", inNew, widget("a", 1))
+}
+
+func TestFinalizersOfNamespaces(t *testing.T) {
+	const path = "/api/v1/namespaces/new"
+	p := newPlane(t)
+	p.must(t, 405, "GET", path+"/finalize", "")
+	p.must(t, 404, "PUT", path+"/finalize", `{"metadata":{"name":"new"}}`)
+	p.must(t, 404, "PUT", widgetsPath+"/a/finalize", widget("a", 1))
+	finalizers := func(a answer) string { return fmt.Sprint(a.field("spec", "finalizers")) }
+	p.must(t, 201, "POST", "/api/v1/namespaces", `{"metadata":{"name":"new"},"spec":{"finalizers":["example.com/x"]}}`)
+	// They change there alone, and nothing but the status stays as it was.
+	if a := p.must(t, 200, "PUT", path, `{"metadata":{"name":"new"},"spec":{"finalizers":["kubernetes"]}}`); finalizers(a) != "[example.com/x kubernetes]" {
+		t.Errorf("update: %s", a)
+	}
+	if a := p.must(t, 200, "PUT", path+"/finalize", `{"metadata":{"name":"new","labels":{"a":"b"}},"status":{"phase":"Terminating"}}`); finalizers(a) != "<nil>" || a.field("status", "phase") != "Active" || a.field("metadata", "labels", "a") != "b" {
+		t.Errorf("finalize: %s", a)
+	}
+	if a := p.must(t, 200, "PUT", path, `{"metadata":{"name":"new"},"spec":{"finalizers":["kubernetes"]}}`); finalizers(a) != "<nil>" {
+		t.Errorf("update after that: %s", a)
+	}
+	p.must(t, 422, "PUT", path+"/finalize", `{"metadata":{"name":"new"},"spec":{"finalizers":["a b"]}}`)
+	// One that has none, as in old logs, gets that of the server when it is deleted.
+	p.must(t, 200, "PATCH", path, `{"metadata":{"finalizers":["example.com/y"]}}`, "Content-Type", "application/merge-patch+json")
+	if a := p.must(t, 200, "DELETE", path, ""); finalizers(a) != "[kubernetes]" {
+		t.Errorf("delete: %s", a)
+	}
+	// Finalizers in metadata count as well.
+	p.must(t, 200, "PUT", path+"/finalize", `{"metadata":{"name":"new","finalizers":["example.com/y"]}}`)
+	p.must(t, 200, "DELETE", path, "")
+	p.must(t, 200, "PATCH", path, `{"metadata":{"finalizers":null}}`, "Content-Type", "application/merge-patch+json")
+	p.must(t, 404, "GET", path, "")
 }
 
 func TestDryRunChangesNothing(t *testing.T) {

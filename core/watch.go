@@ -14,11 +14,14 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/storage"
 	"stele.dev/stele/core/negotiate"
 	"stele.dev/stele/core/rendered"
 	"stele.dev/stele/core/shown"
 	"stele.dev/stele/core/status"
 	"stele.dev/stele/core/table"
+	"stele.dev/stele/core/typed"
+	"stele.dev/stele/core/wire"
 	"stele.dev/stele/projections/objects"
 )
 
@@ -39,32 +42,62 @@ type stream struct {
 	flusher *http.ResponseController
 	buffer  []byte
 	format  negotiate.Format
+	socket  *socket // nil: the answer's body
+	ended   context.CancelFunc
+}
+
+// newStream negotiates how events are sent. The context that it returns ends with the client.
+func (p *Pipeline) newStream(ctx context.Context, r *Request) (*stream, context.Context, error) {
+	f, err := negotiate.Stream(r.http, r.kind != nil && typed.Has(r.kind.GroupVersionKind()))
+	if err != nil {
+		return nil, nil, err
+	}
+	s := &stream{p: p, r: r, format: f, flusher: http.NewResponseController(r.w)}
+	if r.kind != nil {
+		s.version = r.version()
+	}
+	if r.cancel != nil {
+		r.cancel() // of the round before this one
+	}
+	ctx, s.ended = context.WithCancel(ctx)
+	r.cancel = s.end
+	return s, ctx, nil
+}
+
+// end is what is left to do when the request is done.
+func (s *stream) end() {
+	s.ended()
+	if s.socket != nil {
+		s.socket.close()
+	}
 }
 
 // watch streams the changes since a revision, or, if none is given, first what is there.
 func (p *Pipeline) watch(ctx context.Context, r *Request) error {
+	s, ctx, err := p.newStream(ctx, r)
+	if err != nil {
+		return err
+	}
 	o, sel, err := p.listOptions(r)
 	if err != nil {
 		return err
 	}
-	f, err := negotiate.Stream(r.http)
-	if err != nil {
-		return err
-	}
-	s := &stream{p: p, r: r, version: r.version(), format: f, flusher: http.NewResponseController(r.w)}
 	if err := s.setEncoder(); err != nil {
-		return err
-	}
-	if err := p.see(ctx, r, o.ResourceVersion); err != nil {
 		return err
 	}
 	initial := o.ResourceVersion == "" || o.ResourceVersion == "0"
 	if o.SendInitialEvents != nil {
 		initial = *o.SendInitialEvents
 	}
+	if err := p.see(ctx, r, o.ResourceVersion); initial && storage.IsTooLargeResourceVersion(err) {
+		s.begin() // as upstream
+		return s.fail(err, 0)
+	} else if err != nil {
+		return err // upstream would wait in silence until the future is there, or for ever
+	}
 	from, resumed := r.tip.Revision(), false
 	if !initial && o.ResourceVersion != "" && o.ResourceVersion != "0" {
-		if from, err = parseRevision(o.ResourceVersion); err != nil {
+		if from, err = queryRevision(o.ResourceVersion); err != nil {
 			return err
 		}
 		resumed = o.AllowWatchBookmarks // as those do who go on where they were cut off
@@ -139,11 +172,11 @@ func (p *Pipeline) stillAllowed(ctx context.Context, r *Request) (other bool, er
 
 // watchTimeout is how long the client wants to watch, if it says so.
 func watchTimeout(o *internalversion.ListOptions) (time.Duration, bool) {
-	if o.TimeoutSeconds == nil || *o.TimeoutSeconds <= 0 {
+	if o.TimeoutSeconds == nil || *o.TimeoutSeconds == 0 {
 		return 0, false
 	}
 	const longest = 24 * time.Hour
-	return time.Duration(min(*o.TimeoutSeconds, int64(longest/time.Second))) * time.Second, true
+	return time.Duration(max(0, min(*o.TimeoutSeconds, int64(longest/time.Second)))) * time.Second, true
 }
 
 // follow streams until the watch ends: by its timeout, by its client, or because the
@@ -225,19 +258,22 @@ func (s *stream) setEncoder() error {
 	return nil
 }
 
-// begin sends the header at once: clients wait for it.
+// begin sends the header at once: clients wait for it. Or it makes a socket of the connection.
 func (s *stream) begin() {
-	s.p.writeHeader(s.r, s.format.MediaType)
+	if asksForSocket(s.r.http) {
+		text := s.format.MediaType == negotiate.JSON
+		if s.socket = newSocket(s.r.w, s.r.http, text, s.ended); s.socket != nil {
+			s.r.w.code, s.r.sent = http.StatusSwitchingProtocols, true
+			return
+		}
+	}
+	s.p.writeHeader(s.r, s.format.StreamType())
 	s.r.w.WriteHeader(http.StatusOK)
 	s.r.sent = true
 	_ = s.flusher.Flush()
 }
 
-var eventHeads = map[objects.EventType]string{
-	objects.Added:    `{"type":"ADDED","object":`,
-	objects.Modified: `{"type":"MODIFIED","object":`,
-	objects.Deleted:  `{"type":"DELETED","object":`,
-}
+var eventKinds = map[objects.EventType]string{objects.Added: "ADDED", objects.Modified: "MODIFIED", objects.Deleted: "DELETED"}
 
 func (s *stream) event(e objects.Event) error {
 	object := s.version.Of(e.Object.JSON)
@@ -247,17 +283,19 @@ func (s *stream) event(e objects.Event) error {
 			return err
 		}
 	}
-	return s.frame(eventHeads[e.Type], object)
+	return s.frame(eventKinds[e.Type], object)
 }
 
 // bufferAtOnce is how much waits before it is given to the connection.
 const bufferAtOnce = 64 << 10
 
-func (s *stream) frame(head string, object []byte) error {
-	s.buffer = append(s.buffer, head...)
-	s.buffer = append(s.buffer, object...)
-	s.buffer = append(s.buffer, "}\n"...)
-	if len(s.buffer) < bufferAtOnce {
+// frame adds an event to what waits. A message of a socket does not wait for others.
+func (s *stream) frame(kind string, object []byte) error {
+	framed, err := wire.AppendEvent(s.buffer, s.format.MediaType, s.socket == nil, kind, object)
+	if err != nil {
+		return err
+	}
+	if s.buffer = framed; s.socket == nil && len(s.buffer) < bufferAtOnce {
 		return nil
 	}
 	return s.write()
@@ -270,10 +308,15 @@ func (s *stream) write() error {
 	if len(s.buffer) == 0 {
 		return nil
 	}
-	if s.r.http.ProtoMajor == 1 {
-		_ = s.flusher.SetWriteDeadline(time.Now().Add(stalled))
+	var err error
+	if s.socket != nil {
+		err = s.socket.send(s.buffer)
+	} else {
+		if s.r.http.ProtoMajor == 1 {
+			_ = s.flusher.SetWriteDeadline(time.Now().Add(stalled))
+		}
+		_, err = s.r.w.Write(s.buffer)
 	}
-	_, err := s.r.w.Write(s.buffer)
 	if s.buffer = s.buffer[:0]; cap(s.buffer) > 4*bufferAtOnce {
 		s.buffer = nil
 	}
@@ -315,7 +358,7 @@ func (s *stream) bookmark(revision uint64, endOfInitial bool) error {
 	if err != nil {
 		return err
 	}
-	if err := s.frame(`{"type":"BOOKMARK","object":`, text); err != nil {
+	if err := s.frame("BOOKMARK", text); err != nil {
 		return err
 	}
 	return s.flush()
@@ -327,7 +370,11 @@ func (s *stream) fail(err error, position uint64) error {
 		return nil
 	}
 	if errors.Is(err, objects.ErrExpired) {
-		err = apierrors.NewResourceExpired(fmt.Sprintf("too old resource version: %d (%d)", position, s.p.committer.Tip().Revision()))
+		oldest := s.p.committer.Tip().Revision()
+		if expired := (*objects.ExpiredError)(nil); errors.As(err, &expired) {
+			oldest = expired.Oldest
+		}
+		err = apierrors.NewResourceExpired(fmt.Sprintf("too old resource version: %d (%d)", position, oldest))
 	}
 	st, internal := status.From(err)
 	if internal {
@@ -337,7 +384,7 @@ func (s *stream) fail(err error, position uint64) error {
 	if err != nil {
 		return err
 	}
-	if s.frame(`{"type":"ERROR","object":`, text) == nil {
+	if s.frame("ERROR", text) == nil {
 		_ = s.flush()
 	}
 	return nil

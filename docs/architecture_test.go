@@ -26,7 +26,7 @@ var mayImport = map[string][]string{
 	"policy":      {"policy/...", "schemas/...", "eventlog"},
 	"projections": {"schemas/...", "eventlog", "eventlog/logpb"}, // the log, not its backends; and no other projection
 	"core":        {"core/...", "policy/...", "projections/...", "schemas/...", "eventlog", "eventlog/logpb"},
-	"examples":    {},
+	"examples":    {"examples/..."},
 	"cmd":         {"..."}, // it wires
 	"docs":        {},
 }

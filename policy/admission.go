@@ -36,6 +36,7 @@ type Admission struct {
 	Operation Operation
 	DryRun    bool
 	// Object is what is to be written, nil of a delete; Old what is there, nil of a create.
+	// In requests for the scale they are Scales.
 	Object, Old *Object
 	// Namespace is that of the object, asked for at most once; it returns nil if the object
 	// has none.
@@ -167,7 +168,10 @@ func (p *Policy) indexAdmission(rules []Validation) error {
 		}
 		for _, k := range p.kinds {
 			for _, v := range k.Versions {
-				for _, subresource := range []string{"", "status"} {
+				for _, subresource := range []string{"", "status", "scale"} {
+					if !v.Serves(subresource) {
+						continue
+					}
 					as := rule.Match.version(v, subresource)
 					if as == nil {
 						continue
@@ -187,14 +191,22 @@ func (p *Policy) indexAdmission(rules []Validation) error {
 
 // version is the one in which a rule sees objects that are written in a version of their
 // kind, nil if it is not about them: that version, if the rule names it, else another one
-// that it names, as with upstream's matchPolicy Equivalent.
+// that it names, of the same kind or of one that has the same objects, as with upstream's
+// matchPolicy Equivalent.
 func (m *Match) version(v *Version, subresource string) *Version {
 	if m.resource(v, subresource) {
 		return v
 	}
 	for _, other := range v.Kind.Versions {
-		if other.Served && (subresource != "status" || other.Status) && m.resource(other, subresource) {
+		if other.Served && other.Serves(subresource) && m.resource(other, subresource) {
 			return other
+		}
+	}
+	for _, k := range v.Kind.equivalent {
+		for _, other := range k.Versions {
+			if other.Served && m.resource(other, subresource) {
+				return other
+			}
 		}
 	}
 	return nil
@@ -324,6 +336,14 @@ func (v *admissionVars) see(as *Version) {
 	}
 }
 
+// seen is an object of the request as expressions see it.
+func (v *admissionVars) seen(o *Object) any {
+	if o != nil && v.as.Kind != v.v.Kind {
+		o = &Object{Meta: o.Meta, Content: v.v.Kind.convert(o.Content, v.as.Kind)}
+	}
+	return v.as.Seen(v.a.Request.Subresource).value(o)
+}
+
 func (v *admissionVars) Parent() interpreter.Activation { return nil }
 
 func (v *admissionVars) ResolveName(name string) (any, bool) {
@@ -335,9 +355,9 @@ func (v *admissionVars) ResolveName(name string) (any, bool) {
 	}
 	switch name {
 	case varObject:
-		return once(&v.a.object, func() any { return v.as.value(v.a.Object) })
+		return once(&v.a.object, func() any { return v.seen(v.a.Object) })
 	case varOldObject:
-		return once(&v.a.old, func() any { return v.as.value(v.a.Old) })
+		return once(&v.a.old, func() any { return v.seen(v.a.Old) })
 	case varRequest:
 		return once(&v.a.request, func() any { return admissionType.Value(v.a.fields(v.v, v.as)) })
 	case varNamespace:
@@ -372,6 +392,7 @@ func (v *admissionVars) ResolveName(name string) (any, bool) {
 func (a *Admission) fields(v, as *Version) map[string]any {
 	fields := a.Request.fields()
 	kind := func(v *Version) map[string]any {
+		v = v.Seen(a.Request.Subresource)
 		return map[string]any{"group": v.Kind.Group, "version": v.Name, "kind": v.Kind.Kind.Kind}
 	}
 	fields["operation"], fields["dryRun"] = string(a.Operation), a.DryRun

@@ -123,13 +123,13 @@ func (c *compiler) onlyWrites(rules []Rule, path string, pos schemas.Position) b
 	for _, r := range rules {
 		for _, verb := range r.Verbs {
 			switch verb {
-			case "create", "update", "patch", "delete":
+			case "create", "update", "patch", "delete", "deletecollection":
 				if len(r.NonResourceURLs) == 0 {
 					continue
 				}
 			}
 			c.add(pos, path, fmt.Sprintf("a condition on the object cannot be decided for the verb %q of rule %s%s: there is no object that is written", verb, r.ID, at(r.Source.String())),
-				"grant create, update, patch and delete under this condition, and the rest without")
+				"grant create, update, patch, delete and deletecollection under this condition, and the rest without")
 			return false
 		}
 	}

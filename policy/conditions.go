@@ -122,8 +122,9 @@ func (p *Pending) Reason() string {
 }
 
 // Decide ends the decision for an object of a kind: what is to be written, nil of a
-// delete, and what is there, nil of a create.
+// delete, and what is there, nil of a create. Of a request for the scale they are Scales.
 func (p *Pending) Decide(ctx context.Context, v *Version, object, old *Object) *Decision {
+	v = v.Seen(p.request.Subresource)
 	vars := &accessVars{request: p.request, object: v.value(object), before: v.value(old)}
 	for _, x := range p.denies {
 		if excepted, _ := x.condition.decide(ctx, vars); !excepted {

@@ -78,6 +78,7 @@ func (c *compiler) resources(kinds []schemas.Kind) {
 		plural, group, _ := strings.Cut(id, ".")
 		s.add(group, plural)
 		s.add(group, plural+"/status")
+		s.add(group, plural+"/scale")
 	}
 	for _, n := range c.namings {
 		if c.groups(s, n) {

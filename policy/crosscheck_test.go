@@ -8,7 +8,7 @@ import (
 func TestRulesNameWhatIsServed(t *testing.T) {
 	const (
 		path   = "bundle.teams.a.rbac.clusterRoles.r.rules.x"
-		groups = `"", "a.example.com", "apiextensions.k8s.io", "authentication.k8s.io", "authorization.k8s.io", "coordination.k8s.io", "log.stele.dev", "policy.stele.dev", "rbac.authorization.k8s.io"`
+		groups = `"", "a.example.com", "apiextensions.k8s.io", "authentication.k8s.io", "authorization.k8s.io", "coordination.k8s.io", "events.k8s.io", "log.stele.dev" and 2 more`
 	)
 	kind := widgets(widgetNames + ", " + widgetSchema)
 	for name, tc := range map[string]struct {
@@ -36,7 +36,7 @@ func TestRulesNameWhatIsServed(t *testing.T) {
 		"a subresource that is not enabled":   {`"a.example.com"`, `§"widgets/scale"`, []string{`.resources.0: "widgets/scale" is not served in the API group "a.example.com"; there are "widgets", "widgets/status"`}},
 		"a resource of another group":         {`"a.example.com"`, `§"secrets"`, []string{`.resources.0: "secrets" is not served in the API group "a.example.com"; it is in the API group ""`}},
 		"a resource of no group":              {`"*"`, `§"pods"`, []string{`.resources.0: "pods" is not served in any of these API groups`}},
-		"one of several resources":            {`"", "a.example.com"`, `"widgets", §"pods", "secrets"`, []string{`.resources.1: "pods" is not served in any of these API groups; there are "configmaps", "events", "groups", "namespaces", "namespaces/status", "secrets", "serviceaccounts", "users" and 2 more`}},
+		"one of several resources":            {`"", "a.example.com"`, `"widgets", §"pods", "secrets"`, []string{`.resources.1: "pods" is not served in any of these API groups; there are "configmaps", "events", "groups", "namespaces", "namespaces/finalize", "namespaces/status", "secrets", "serviceaccounts" and 3 more`}},
 		"a group that has none of them":       {`§"", "a.example.com"`, `"widgets"`, []string{`.apiGroups.0: the API group "" has none of these resources; leave it out`}},
 		"a group and a resource":              {`§"a.exmple.com", "a.example.com"`, `"wigdets"`, []string{`.apiGroups.0: nothing is served in the API group "a.exmple.com"; did you mean "a.example.com"?`}},
 		"all subresources, which is no thing": {`"a.example.com"`, `§"widgets/*"`, []string{`.resources.0: "widgets/*" is not served in the API group "a.example.com"; did you mean "widgets"?`}},
@@ -57,7 +57,7 @@ func TestOtherRulesNameWhatIsServed(t *testing.T) {
 	for name, tc := range map[string]struct{ bundle, want string }{
 		"of a deny": {
 			`teams: a: rbac: denies: d: {reason: "x", ` + subjects + `rules: x: {apiGroups: [§"a.example.com"], resources: ["widgets"], verbs: ["get"]}}`,
-			`bundle.teams.a.rbac.denies.d.rules.x.apiGroups.0: nothing is served in the API group "a.example.com"; there are "", "apiextensions.k8s.io", "authentication.k8s.io", "authorization.k8s.io", "coordination.k8s.io", "log.stele.dev", "policy.stele.dev", "rbac.authorization.k8s.io"`,
+			`bundle.teams.a.rbac.denies.d.rules.x.apiGroups.0: nothing is served in the API group "a.example.com"; there are "", "apiextensions.k8s.io", "authentication.k8s.io", "authorization.k8s.io", "coordination.k8s.io", "events.k8s.io", "log.stele.dev", "policy.stele.dev", "rbac.authorization.k8s.io"`,
 		},
 		"of a flow schema": {
 			`flow: flowSchemas: s: {matchingPrecedence: 5, priorityLevel: "system", ` + subjects + `rules: x: {apiGroups: [""], resources: [§"secret"], verbs: ["get"]}}`,

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/structured-merge-diff/v6/typed"
 	"stele.dev/stele/schemas"
+	"stele.dev/stele/schemas/builtin"
 	"stele.dev/stele/schemas/celtype"
 )
 
@@ -31,6 +32,20 @@ type Policy struct {
 type Kind struct {
 	*schemas.Kind
 	Versions []*Version
+
+	// Face is how the kind shows objects that are another one's, Of; nil if it has its own.
+	Face *builtin.Face
+	Of   *Kind
+
+	equivalent []*Kind // that have the same objects
+}
+
+// Stored is the kind that has the objects: Of, or the kind itself.
+func (k *Kind) Stored() *Kind {
+	if k.Of != nil {
+		return k.Of
+	}
+	return k
 }
 
 // Version is one version of a kind, served or not.
@@ -102,6 +117,9 @@ func newPolicy(form *Form, options ...schemas.Option) (*Policy, error) {
 		}
 		p.kinds = append(p.kinds, k)
 	}
+	if err := p.joinFaces(); err != nil {
+		return nil, err
+	}
 	if p.access, err = newAccess(form); err != nil {
 		return nil, err
 	}
@@ -109,6 +127,34 @@ func newPolicy(form *Form, options ...schemas.Option) (*Policy, error) {
 		return nil, err
 	}
 	return p, nil
+}
+
+// convert makes of an object's content that of an object of an equivalent kind.
+func (k *Kind) convert(content map[string]any, to *Kind) map[string]any {
+	if k.Face != nil {
+		content = k.Face.Store(content)
+	}
+	if to.Face != nil {
+		content = to.Face.Show(content)
+	}
+	return content
+}
+
+// joinFaces tells kinds that have the same objects of each other.
+func (p *Policy) joinFaces() error {
+	for _, k := range p.kinds {
+		if !k.Builtin || builtin.FaceOf(k.Resource()) == nil {
+			continue
+		}
+		k.Face = builtin.FaceOf(k.Resource())
+		i := slices.IndexFunc(p.kinds, func(other *Kind) bool { return other.Builtin && other.Resource() == k.Face.Of })
+		if i < 0 {
+			return fmt.Errorf("policy: %s shows objects of %s, which the form does not have", k.Resource(), k.Face.Of)
+		}
+		k.Of = p.kinds[i]
+		k.equivalent, k.Of.equivalent = append(k.equivalent, k.Of), append(k.Of.equivalent, k)
+	}
+	return nil
 }
 
 // Form is what the policy was loaded from. It MUST NOT be changed.

@@ -94,12 +94,26 @@ func (s *scopes) objectTypes(groups, versions, resources []string) (found []obje
 	}
 	for i := range s.kinds {
 		k := &s.kinds[i]
-		if !slices.Contains(groups, k.Group) || !slices.ContainsFunc(resources, func(r string) bool { r, _, _ = strings.Cut(r, "/"); return r == k.Plural }) {
+		if !slices.Contains(groups, k.Group) {
 			continue
 		}
+		whole, scale := false, false
+		for _, r := range resources {
+			if resource, sub, _ := strings.Cut(r, "/"); resource == k.Plural {
+				whole = whole || sub != "scale"
+				scale = scale || sub == "scale" || sub == "*"
+			}
+		}
 		for j := range k.Versions {
-			if v := &k.Versions[j]; slices.Contains(versions, "*") || slices.Contains(versions, v.Name) {
+			v := &k.Versions[j]
+			if !slices.Contains(versions, "*") && !slices.Contains(versions, v.Name) {
+				continue
+			}
+			if whole {
 				found = append(found, objectTypeOf(k, v))
+			}
+			if scale && v.Scale != nil && !slices.Contains(found, scaleType) {
+				found = append(found, scaleType)
 			}
 		}
 	}

@@ -12,7 +12,7 @@ import (
 // server serves by itself, and those that exist in rules only. What core serves has to
 // be here; a test in core holds it to that.
 var own = map[string][]string{
-	"":                          {"groups", "users"}, // to be impersonated, as are serviceaccounts, uids and userextras
+	"":                          {"groups", "users", "namespaces/finalize"}, // the first to be impersonated, as are serviceaccounts, uids and userextras
 	"apiextensions.k8s.io":      {"customresourcedefinitions"},
 	"authentication.k8s.io":     {"selfsubjectreviews", "uids", "userextras"},
 	"authorization.k8s.io":      {"localsubjectaccessreviews", "selfsubjectaccessreviews", "selfsubjectrulesreviews", "subjectaccessreviews"},
@@ -40,6 +40,9 @@ func newServed(kinds []schemas.Kind) served {
 			s.add(k.Group, k.Plural)
 			if v.Status {
 				s.add(k.Group, k.Plural+"/status")
+			}
+			if v.Scale != nil {
+				s.add(k.Group, k.Plural+"/scale")
 			}
 		}
 	}

@@ -275,7 +275,7 @@ var versionName = regexp.MustCompile(`^v[1-9][0-9]*((alpha|beta)[1-9][0-9]*)?$`)
 func (c *compiler) version(name string, s section) Version {
 	known := []string{"served", "deprecated", "subresources", "additionalPrinterColumns", "selectableFields", "validations"}
 	if c.builtin {
-		known = append(known, "allowUnconditionalUpdate")
+		known = append(known, "allowUnconditionalUpdate", "allowCreateOnUpdate", "deleteCollection", "garbageCollection")
 	}
 	s.only(known...)
 	v := Version{Name: name, Served: true, Deprecated: s.text("deprecated")}
@@ -285,11 +285,15 @@ func (c *compiler) version(name string, s section) Version {
 	if _, ok := s.get("served"); ok {
 		v.Served = s.flag("served")
 	}
-	if sub, ok := s.get("subresources"); ok {
-		sub.only("status")
-		_, v.Status = sub.get("status")
+	subresources, ok := s.get("subresources")
+	if ok {
+		subresources.only("status", "scale")
+		_, v.Status = subresources.get("status")
 	}
-	v.AllowUnconditionalUpdate = c.builtin && s.flag("allowUnconditionalUpdate")
+	if c.builtin {
+		v.AllowUnconditionalUpdate, v.AllowCreateOnUpdate = s.flag("allowUnconditionalUpdate"), s.flag("allowCreateOnUpdate")
+		v.NoDeleteCollection, v.NoGarbageCollection = !s.flag("deleteCollection"), !s.flag("garbageCollection")
+	}
 
 	schema := s.v.LookupPath(cue.MakePath(cue.Def("#schema")))
 	if !schema.Exists() {
@@ -299,6 +303,9 @@ func (c *compiler) version(name string, s section) Version {
 	v.Schema = c.schema(schema, "")
 	if v.Schema == nil {
 		return v
+	}
+	if scale, ok := subresources.get("scale"); ok {
+		v.Scale = c.scale(scale, v.Schema)
 	}
 	v.Columns = c.columns(s, v.Schema)
 	v.Rules = c.celRules(s)

@@ -55,6 +55,9 @@ type Version struct {
 	// Status reports whether the status subresource is enabled.
 	Status bool `json:"status,omitempty"`
 
+	// Scale is set if the scale subresource is enabled.
+	Scale *Scale `json:"scale,omitempty"`
+
 	// Rules are what CEL says about parts of the object (x-kubernetes-validations).
 	Rules []Rule `json:"rules,omitempty"`
 
@@ -64,6 +67,16 @@ type Version struct {
 	// AllowUnconditionalUpdate reports whether an update may leave out
 	// metadata.resourceVersion.
 	AllowUnconditionalUpdate bool `json:"allowUnconditionalUpdate,omitempty"`
+
+	// AllowCreateOnUpdate reports whether an update of what is not there creates it.
+	AllowCreateOnUpdate bool `json:"allowCreateOnUpdate,omitempty"`
+
+	// NoDeleteCollection reports whether objects are deleted one by one only.
+	NoDeleteCollection bool `json:"noDeleteCollection,omitempty"`
+
+	// NoGarbageCollection reports whether a delete never has to wait for dependents:
+	// there are none.
+	NoGarbageCollection bool `json:"noGarbageCollection,omitempty"`
 }
 
 // A Rule is an expression of CEL that a part of the object must satisfy. It is checked and

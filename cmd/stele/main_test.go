@@ -20,12 +20,15 @@ import (
 	"k8s.io/component-base/cli"
 	"k8s.io/kubectl/pkg/cmd"
 	"k8s.io/kubectl/pkg/cmd/util"
+	"stele.dev/stele/examples/controller/provision"
 )
 
-// The test binary is also the program, and kubectl, when it is called by their names.
+// The test binary is also the program, kubectl and the example of a controller, when it
+// is called by their names.
 func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){
-		"stele": main,
+		"stele":      main,
+		"controller": provision.Main,
 		"kubectl": func() {
 			if err := cli.RunNoErrOutput(cmd.NewDefaultKubectlCommand()); err != nil {
 				util.CheckErr(err)
@@ -142,7 +145,7 @@ type serverKey struct{}
 // TestScripts runs the stories of testdata/script with the real program and the real
 // kubectl. Beside testscript's own commands they have
 //
-//	serve [flags]   start a server in the script's folder, and point KUBECONFIG at it
+//	serve [flags]   start a server in the script's folder, and point KUBECONFIG at it; ADDRESS is where it listens
 //	hear stdout|stderr REGEXP
 //	                wait until the server says it, after what was last waited for
 //	end             end it by SIGTERM; it must exit with 0 (not stop, which is testscript's: it would end the script)
@@ -185,6 +188,7 @@ func scriptServe(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(p.await())
 	*ts.Value(serverKey{}).(**process) = p
 	ts.Setenv("KUBECONFIG", filepath.Join(ts.Getenv("WORK"), "stele-data", "admin.kubeconfig"))
+	ts.Setenv("ADDRESS", regexp.MustCompile(`127\.0\.0\.1:\d+`).FindString(p.stdout.String()))
 	ts.Check(os.WriteFile(ts.MkAbs("serve.out"), []byte(p.stdout.String()), 0o600))
 }
 

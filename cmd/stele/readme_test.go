@@ -20,7 +20,7 @@ var update = flag.Bool("update", false, "write into the READMEs what their comma
 // The READMEs' console blocks run as printed, from the root of a fresh checkout, one
 // shell and one server per README. Compared is what does not differ from run to run.
 func TestREADMEs(t *testing.T) {
-	for _, file := range []string{"README.md", "examples/quickstart/README.md", "examples/platform/README.md"} {
+	for _, file := range []string{"README.md", "examples/quickstart/README.md", "examples/platform/README.md", "examples/controller/README.md"} {
 		t.Run(file, func(t *testing.T) {
 			path := filepath.Join("..", "..", file)
 			text, err := os.ReadFile(path)
@@ -123,6 +123,12 @@ const (
 	marker  = "--- end of step ---"
 )
 
+// built are the programs that the READMEs have Go build, which the test binary is.
+var built = strings.NewReplacer(
+	program, "stele",
+	"go build -o controller ./examples/controller", `ln -s "$(command -v controller)" controller`,
+)
+
 // run runs the steps up to the server's start in one shell, and those after it in
 // another: it has the other terminal.
 func (t *tour) run(test *testing.T) {
@@ -160,7 +166,7 @@ func shell(t *testing.T, dir string, env []string, steps []*step) {
 	t.Helper()
 	var script strings.Builder
 	for _, s := range steps {
-		fmt.Fprintf(&script, "%s\necho '%s'\n", strings.ReplaceAll(strings.TrimRight(s.command, "\n"), program, "stele"), marker)
+		fmt.Fprintf(&script, "%s\necho '%s'\n", built.Replace(strings.TrimRight(s.command, "\n")), marker)
 	}
 	sh := exec.Command("sh")
 	sh.Dir, sh.Env, sh.Stdin = dir, env, strings.NewReader(script.String())

@@ -13,6 +13,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -24,6 +25,8 @@ import (
 	"stele.dev/stele/core/authn"
 	"stele.dev/stele/core/bootstrap"
 	"stele.dev/stele/core/commit"
+	"stele.dev/stele/core/controllers"
+	"stele.dev/stele/core/expiry"
 	"stele.dev/stele/core/pki"
 	"stele.dev/stele/core/server"
 	"stele.dev/stele/eventlog"
@@ -39,15 +42,18 @@ import (
 
 // serveOptions are the flags of serve.
 type serveOptions struct {
-	dataDir    string
-	listen     string
-	policyDir  string
-	watch      bool
-	tokenFile  string
-	hosts      []string
-	logFormat  string
-	logLevel   string
-	drainDelay time.Duration
+	dataDir     string
+	listen      string
+	policyDir   string
+	watch       bool
+	tokenFile   string
+	hosts       []string
+	logFormat   string
+	logLevel    string
+	drainDelay  time.Duration
+	controllers []string
+	eventTTL    time.Duration
+	origins     []string
 }
 
 func serveCommand() *cobra.Command {
@@ -73,9 +79,12 @@ then on the policy is in the log; --policy is only compared with it, or with
 	f.BoolVar(&o.watch, "policy-watch", false, "for development: put the folder of --policy in force at the start, and whenever it is saved")
 	f.StringVar(&o.tokenFile, "token-auth-file", "", "CSV file of static tokens: token,user,uid,\"group,group\"")
 	f.StringSliceVar(&o.hosts, "host", nil, "further names and addresses for the server's certificate")
+	f.StringSliceVar(&o.origins, "cors-allowed-origins", nil, "origins of pages whose scripts may use the API, as regular expressions that pin the host: //example\\.com(:|$)")
 	f.StringVar(&o.logFormat, "log-format", "text", "format of the program's own messages on standard error: text or json")
 	f.StringVar(&o.logLevel, "log-level", "warn", "least level of these messages: debug, info, warn or error")
 	f.DurationVar(&o.drainDelay, "drain-delay", 0, "how long to go on after the first SIGTERM, so that load balancers can see that /readyz fails")
+	f.StringSliceVar(&o.controllers, "controllers", []string{"*"}, "controllers to run, as kube-controller-manager's: '*' for all, 'foo' for the one named foo, '-foo' for all but that. There are "+strings.Join(controllers.Names(), ", "))
+	f.DurationVar(&o.eventTTL, "event-ttl", time.Hour, "how long events are kept; 0 for ever")
 	for _, name := range []string{"data-dir", "policy"} {
 		_ = cmd.MarkFlagDirname(name)
 	}
@@ -105,6 +114,17 @@ func (o *serveOptions) serve(cmd *cobra.Command) (err error) {
 	// What can be found wrong without touching anything comes first.
 	if o.watch && o.policyDir == "" {
 		return errors.New("--policy-watch needs --policy, the folder to watch")
+	}
+	origins, err := server.ParseOrigins(o.origins)
+	if err != nil {
+		return fmt.Errorf("--cors-allowed-origins: %w", err)
+	}
+	selected, err := controllers.Select(o.controllers)
+	if err != nil {
+		return fmt.Errorf("--controllers: %w", err)
+	}
+	if o.eventTTL < 0 {
+		return fmt.Errorf("--event-ttl %s: want a duration that is not negative", o.eventTTL)
 	}
 	source, err := o.source()
 	if err != nil {
@@ -158,7 +178,7 @@ func (o *serveOptions) serve(cmd *cobra.Command) (err error) {
 	if err != nil {
 		return err
 	}
-	srv := server.New(pipeline, certificate.Get, ca.Pool(), logger)
+	srv := server.New(server.WithCORS(pipeline, origins), certificate.Get, ca.Pool(), logger)
 	var watch *policyWatch
 	if o.watch {
 		if watch, err = watchPolicy(o.policyDir, source, committer, cmd.OutOrStdout(), cmd.ErrOrStderr()); err != nil {
@@ -177,6 +197,30 @@ func (o *serveOptions) serve(cmd *cobra.Command) (err error) {
 			close(done)
 		})
 	}
+	actor := func(name string, run func(context.Context) error) {
+		ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+		done := make(chan struct{})
+		g.Add(func() error {
+			defer close(done)
+			if err := run(ctx); !errors.Is(err, context.Canceled) {
+				return fmt.Errorf("%s: %w", name, err)
+			}
+			return nil
+		}, func(error) { cancel(); <-done })
+	}
+	prepared := make(chan struct{}) // closed once there is all that must be before the first request
+	oncePrepared := func(run func(context.Context) error) func(context.Context) error {
+		return func(ctx context.Context) error {
+			select {
+			case <-prepared:
+				return run(ctx)
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+	}
+	actor("controllers", oncePrepared(func(ctx context.Context) error { return controllers.Run(ctx, selected, pipeline, logger) }))
+	actor("expiry of events", oncePrepared(expiry.New(expiry.Options{Committer: committer, Log: log, TTL: o.eventTTL, Logger: logger}).Run))
 	{ // the API: watches end with a bookmark, other requests are seen through
 		g.Add(func() error {
 			err := srv.ServeTLS(listener, "", "")
@@ -194,27 +238,8 @@ func (o *serveOptions) serve(cmd *cobra.Command) (err error) {
 			}
 		})
 	}
-	actor := func(name string, run func(context.Context) error) {
-		ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-		done := make(chan struct{})
-		g.Add(func() error {
-			defer close(done)
-			if err := run(ctx); !errors.Is(err, context.Canceled) {
-				return fmt.Errorf("%s: %w", name, err)
-			}
-			return nil
-		}, func(error) { cancel(); <-done })
-	}
-	prepared := make(chan struct{})
 	if watch != nil {
-		actor("policy watch", func(ctx context.Context) error {
-			select {
-			case <-prepared:
-				return watch.run(ctx)
-			case <-ctx.Done():
-				return ctx.Err()
-			}
-		})
+		actor("policy watch", oncePrepared(watch.run))
 	}
 	actor("watches", store.Run)
 	actor("committer", committer.Run)

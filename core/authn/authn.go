@@ -1,6 +1,6 @@
 // Package authn finds out who is asking: by client certificate, or by a bearer token
-// from a static file. It wires k8s.io/apiserver's authenticators, and remembers per
-// connection whose certificate it has verified.
+// from a static file, in a header or a WebSocket's subprotocol. It wires k8s.io/apiserver's
+// authenticators, and remembers per connection whose certificate it has verified.
 package authn
 
 import (
@@ -9,11 +9,14 @@ import (
 	"errors"
 	"net/http"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/request/bearertoken"
+	"k8s.io/apiserver/pkg/authentication/request/union"
+	"k8s.io/apiserver/pkg/authentication/request/websocket"
 	authx509 "k8s.io/apiserver/pkg/authentication/request/x509"
 	"k8s.io/apiserver/pkg/authentication/token/tokenfile"
 	"k8s.io/apiserver/pkg/authentication/user"
@@ -47,7 +50,7 @@ func New(clientCA *x509.CertPool, tokenFile string) (*Authenticator, error) {
 		if err != nil {
 			return nil, err
 		}
-		a.tokens = bearertoken.New(tokens)
+		a.tokens = union.New(bearertoken.New(tokens), websocket.NewProtocolAuthenticator(tokens))
 	}
 	return a, nil
 }
@@ -60,6 +63,10 @@ type verified struct {
 	until time.Time
 }
 
+// socketToken begins the subprotocol that has the token of who cannot send headers: a browser that
+// opens a WebSocket.
+const socketToken = "base64url.bearer.authorization.k8s.io."
+
 type connectionKey struct{}
 
 // WithConnection is for http.Server.ConnContext.
@@ -67,15 +74,26 @@ func WithConnection(ctx context.Context) context.Context {
 	return context.WithValue(ctx, connectionKey{}, &Connection{})
 }
 
+type userKey struct{}
+
+// WithUser is for requests that begin in this program: they are the user's, who is taken for
+// authenticated. Nothing that comes over a network can be in a context.
+func WithUser(ctx context.Context, u user.Info) context.Context {
+	return context.WithValue(ctx, userKey{}, authenticated(u))
+}
+
 // Authenticate returns who sent the request, nil if it has no credentials at all.
 // ErrUnauthorized if it has some and none is valid.
 func (a *Authenticator) Authenticate(r *http.Request) (user.Info, error) {
+	if u, ok := r.Context().Value(userKey{}).(user.Info); ok {
+		return u, nil
+	}
 	if r.TLS != nil && len(r.TLS.PeerCertificates) > 0 && a.certificates != nil {
 		if u, err := a.certificate(r); err != nil || u != nil {
 			return u, err
 		}
 	}
-	if r.Header.Get("Authorization") == "" {
+	if r.Header.Get("Authorization") == "" && !strings.Contains(strings.Join(r.Header["Sec-Websocket-Protocol"], ","), socketToken) {
 		return nil, nil
 	}
 	if a.tokens == nil {

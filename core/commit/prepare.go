@@ -8,6 +8,7 @@ import (
 	"stele.dev/stele/projections/objects"
 	"stele.dev/stele/projections/policies"
 	"stele.dev/stele/schemas"
+	"stele.dev/stele/schemas/builtin"
 )
 
 // prepared is a policy that is about to come in force, and the objects as it shows them.
@@ -54,7 +55,13 @@ func (c *Committer) kinds(before, next *policy.Policy) []objects.Kind {
 	}
 	var kinds []objects.Kind
 	for _, k := range next.Kinds() {
+		if k.Of != nil {
+			continue // its objects are another kind's
+		}
 		kind := objects.Kind{GroupResource: k.GroupResource(), Fields: k.SelectableFields()}
+		if k.Builtin {
+			kind.Paths = builtin.FieldPaths(k.Resource())
+		}
 		if was := were[k.Resource()]; was == nil || !was.SameForm(k.Kind) {
 			kind.Render = c.render(k)
 		}

@@ -35,6 +35,24 @@ type Key struct {
 	Namespace, Name string
 }
 
+// At is an object at a revision, or absent if that is 0.
+type At struct {
+	Key
+	Revision uint64
+}
+
+// check tells what is wrong with that, nil if nothing is.
+func (a *At) check(o *objects.State) *Stale {
+	revision := uint64(0)
+	if at := o.Get(a.GroupResource, a.Namespace, a.Name); at != nil {
+		revision = at.Revision
+	}
+	if revision != a.Revision {
+		return &Stale{Reason: fmt.Sprintf("the object is at revision %d, not %d", revision, a.Revision)}
+	}
+	return nil
+}
+
 // Checks are conditions on the state that an event is appended to. Zero fields
 // check nothing.
 type Checks struct {
@@ -44,6 +62,8 @@ type Checks struct {
 	// Object: this object is at Revision, or absent if that is 0.
 	Object   *Key
 	Revision uint64
+	// Objects: each of these is at its revision as well.
+	Objects []At
 	// Namespace that rules looked at, still is as it was at NamespaceRevision.
 	Namespace         string
 	NamespaceRevision uint64
@@ -73,12 +93,13 @@ func (c *Checks) Evaluate(o *objects.State, p *policies.State) *Stale {
 		return &Stale{Policy: true, Reason: fmt.Sprintf("the policy of revision %d is in force, not that of %d", in, c.PolicyRevision)}
 	}
 	if c.Object != nil {
-		revision := uint64(0)
-		if at := o.Get(c.Object.GroupResource, c.Object.Namespace, c.Object.Name); at != nil {
-			revision = at.Revision
+		if stale := (&At{*c.Object, c.Revision}).check(o); stale != nil {
+			return stale
 		}
-		if revision != c.Revision {
-			return &Stale{Reason: fmt.Sprintf("the object is at revision %d, not %d", revision, c.Revision)}
+	}
+	for i := range c.Objects {
+		if stale := c.Objects[i].check(o); stale != nil {
+			return stale
 		}
 	}
 	if ns := c.Namespace; ns != "" {

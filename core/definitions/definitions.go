@@ -136,9 +136,7 @@ func specOf(k *schemas.Kind) *apiextensionsv1.CustomResourceDefinitionSpec {
 		if v.Deprecated != "" {
 			out.Deprecated, out.DeprecationWarning = true, &v.Deprecated
 		}
-		if v.Status {
-			out.Subresources = &apiextensionsv1.CustomResourceSubresources{Status: &apiextensionsv1.CustomResourceSubresourceStatus{}}
-		}
+		out.Subresources = subresourcesOf(v)
 		for _, c := range v.Columns {
 			if !strings.HasPrefix(c.JSONPath, "{") {
 				out.AdditionalPrinterColumns = append(out.AdditionalPrinterColumns, apiextensionsv1.CustomResourceColumnDefinition{
@@ -149,6 +147,23 @@ func specOf(k *schemas.Kind) *apiextensionsv1.CustomResourceDefinitionSpec {
 			out.SelectableFields = append(out.SelectableFields, apiextensionsv1.SelectableField{JSONPath: path})
 		}
 		s.Versions = append(s.Versions, out)
+	}
+	return s
+}
+
+func subresourcesOf(v *schemas.Version) *apiextensionsv1.CustomResourceSubresources {
+	if !v.Status && v.Scale == nil {
+		return nil
+	}
+	s := &apiextensionsv1.CustomResourceSubresources{}
+	if v.Status {
+		s.Status = &apiextensionsv1.CustomResourceSubresourceStatus{}
+	}
+	if v.Scale != nil {
+		s.Scale = &apiextensionsv1.CustomResourceSubresourceScale{SpecReplicasPath: v.Scale.SpecReplicasPath, StatusReplicasPath: v.Scale.StatusReplicasPath}
+		if path := v.Scale.LabelSelectorPath; path != "" {
+			s.Scale.LabelSelectorPath = &path
+		}
 	}
 	return s
 }

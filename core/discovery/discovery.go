@@ -16,6 +16,7 @@ import (
 	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/version"
+	"stele.dev/stele/core/negotiate"
 	"stele.dev/stele/policy"
 )
 
@@ -40,10 +41,22 @@ func FromPolicy(p *policy.Policy) []Resource {
 				Verbs:      metav1.Verbs{"create", "delete", "get", "list", "patch", "update", "watch"},
 				ShortNames: k.ShortNames, Categories: k.Categories,
 			}}
+			if !v.NoDeleteCollection {
+				r.Verbs = slices.Insert(r.Verbs, 2, "deletecollection")
+			}
 			if v.Status {
 				r.Subresources = append(r.Subresources, metav1.APIResource{
 					Name: k.Plural + "/status", Namespaced: k.Namespaced, Kind: k.Kind.Kind, Verbs: metav1.Verbs{"get", "patch", "update"},
 				})
+			}
+			if v.Scale != nil {
+				as := policy.Scale.GroupVersionKind()
+				r.Subresources = append(r.Subresources, metav1.APIResource{
+					Name: k.Plural + "/scale", Namespaced: k.Namespaced, Group: as.Group, Version: as.Version, Kind: as.Kind, Verbs: metav1.Verbs{"get", "patch", "update"},
+				})
+			}
+			if k.Builtin && k.Group == "" && k.Plural == "namespaces" {
+				r.Subresources = append(r.Subresources, metav1.APIResource{Name: "namespaces/finalize", Kind: k.Kind.Kind, Verbs: metav1.Verbs{"update"}})
 			}
 			resources = append(resources, r)
 		}
@@ -74,19 +87,14 @@ type groupVersion struct {
 type Document struct {
 	Body []byte
 	ETag string
-	// ContentType, if it is not that of the negotiated format.
-	ContentType string
 
 	compressOnce sync.Once
 	compressed   []byte
 }
 
-// compressFrom is how long an answer must be to be worth compressing, as upstream has it.
-const compressFrom = 128 << 10
-
 // Compressed is the body by gzip, or nil if it is too short for that.
 func (doc *Document) Compressed() []byte {
-	if len(doc.Body) < compressFrom {
+	if len(doc.Body) <= negotiate.CompressFrom {
 		return nil
 	}
 	doc.compressOnce.Do(func() {
@@ -148,9 +156,6 @@ func (d *Documents) Find(path string, aggregated bool) *Document {
 	}
 	sum := sha512.Sum512(body)
 	doc := &Document{Body: body, ETag: `"` + strings.ToUpper(hex.EncodeToString(sum[:])) + `"`}
-	if aggregated {
-		doc.ContentType = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
-	}
 	d.cache[key] = doc
 	return doc
 }
@@ -266,8 +271,12 @@ func (v *groupVersion) discovery(group string) apidiscoveryv2.APIVersionDiscover
 			Verbs: r.Verbs, ShortNames: r.ShortNames, Categories: r.Categories,
 		}
 		for _, s := range r.Subresources {
+			as := kind
+			if s.Version != "" { // it has objects of another kind
+				as = &metav1.GroupVersionKind{Group: s.Group, Version: s.Version, Kind: s.Kind}
+			}
 			x.Subresources = append(x.Subresources, apidiscoveryv2.APISubresourceDiscovery{
-				Subresource: strings.TrimPrefix(s.Name, r.Name+"/"), ResponseKind: kind, Verbs: s.Verbs,
+				Subresource: strings.TrimPrefix(s.Name, r.Name+"/"), ResponseKind: as, Verbs: s.Verbs,
 			})
 		}
 		out.Resources = append(out.Resources, x)

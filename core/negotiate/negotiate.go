@@ -19,8 +19,10 @@ import (
 const (
 	JSON = runtime.ContentTypeJSON
 	YAML = runtime.ContentTypeYAML
-	// Protobuf is how typed clients send built-in kinds.
+	// Protobuf is how typed clients exchange built-in kinds.
 	Protobuf = runtime.ContentTypeProtobuf
+	// CBOR is what kube-apiserver has behind a gate (KEP-4222).
+	CBOR = runtime.ContentTypeCBOR
 )
 
 // As is what becomes of the objects in an answer.
@@ -37,33 +39,66 @@ const (
 type Format struct {
 	MediaType string
 	As        As
+	// List tells that what is wanted is a list of it: PartialObjectMetadataList.
+	List bool
 	// AsVersion is the version of meta.k8s.io in which As is wanted.
 	AsVersion string
 	Pretty    bool
+	// suffix follows the media type in the header, where what it is of stands there as well.
+	suffix string
+}
+
+// ContentType is that of the answer.
+func (f Format) ContentType() string { return f.MediaType + f.suffix }
+
+// offered are the encodings, in the order in which clients are told of them. All but YAML can be
+// streamed.
+var offered = []runtime.SerializerInfo{
+	{MediaType: JSON, MediaTypeType: "application", MediaTypeSubType: "json", EncodesAsText: true, StreamSerializer: &runtime.StreamSerializerInfo{}},
+	{MediaType: YAML, MediaTypeType: "application", MediaTypeSubType: "yaml", EncodesAsText: true},
+	{MediaType: Protobuf, MediaTypeType: "application", MediaTypeSubType: "vnd.kubernetes.protobuf", StreamSerializer: &runtime.StreamSerializerInfo{}},
+	{MediaType: CBOR, MediaTypeType: "application", MediaTypeSubType: "cbor", StreamSerializer: &runtime.StreamSerializerInfo{}},
 }
 
 var (
-	jsonOnly = []runtime.SerializerInfo{
-		{MediaType: JSON, MediaTypeType: "application", MediaTypeSubType: "json", EncodesAsText: true, StreamSerializer: &runtime.StreamSerializerInfo{}},
-	}
-	jsonAndYAML = append(jsonOnly[:1:1],
-		runtime.SerializerInfo{MediaType: YAML, MediaTypeType: "application", MediaTypeSubType: "yaml", EncodesAsText: true})
+	answers = []string{JSON, YAML, Protobuf, CBOR}
+	streams = []string{JSON + watches, Protobuf + watches, runtime.ContentTypeCBORSequence}
 )
 
-// endpoint says what an endpoint can do beyond plain encodings.
-type endpoint struct{ transforms, stream bool }
+const watches = ";stream=watch"
 
-func (e endpoint) AllowsMediaTypeTransform(_, _ string, target *schema.GroupVersionKind) bool {
+// StreamType is the Content-Type of a stream of events.
+func (f Format) StreamType() string {
+	switch f.MediaType {
+	case Protobuf:
+		return Protobuf + watches
+	case CBOR:
+		return runtime.ContentTypeCBORSequence
+	}
+	return f.MediaType
+}
+
+// endpoint says what an endpoint can do: turn objects into something else, and encode whole
+// ones as Protocol Buffers.
+type endpoint struct{ transforms, protobuf bool }
+
+func (e endpoint) AllowsMediaTypeTransform(_, subtype string, target *schema.GroupVersionKind) bool {
 	if target == nil {
-		return true
+		return e.protobuf || subtype != "vnd.kubernetes.protobuf"
 	}
 	if !e.transforms || target.Group != metav1.GroupName || target.Version != "v1" && target.Version != "v1beta1" {
 		return false
 	}
-	return asOf(target.Kind) != Whole
+	switch asOf(target.Kind) {
+	case Table:
+		return subtype == "json" || subtype == "yaml"
+	case Metadata:
+		return true
+	}
+	return false
 }
-func (e endpoint) AllowsServerVersion(string) bool       { return false }
-func (e endpoint) AllowsStreamSchema(schema string) bool { return e.stream && schema == "watch" }
+func (e endpoint) AllowsServerVersion(v string) bool     { return e.transforms && v == "v1" }
+func (e endpoint) AllowsStreamSchema(schema string) bool { return schema == "watch" }
 
 func asOf(kind string) As {
 	switch kind {
@@ -75,23 +110,29 @@ func asOf(kind string) As {
 	return Whole
 }
 
-// Object negotiates an answer that holds objects.
-func Object(r *http.Request) (Format, error) {
-	return negotiate(r, jsonAndYAML, endpoint{transforms: true})
+// Object negotiates an answer that holds objects. protobuf tells whether their kind has that form.
+func Object(r *http.Request, protobuf bool) (Format, error) {
+	return negotiate(r, endpoint{transforms: true, protobuf: protobuf})
 }
 
 // Stream negotiates a stream of watch events.
-func Stream(r *http.Request) (Format, error) {
-	return negotiate(r, jsonOnly, endpoint{transforms: true, stream: true})
+func Stream(r *http.Request, protobuf bool) (Format, error) {
+	f, err := Object(r, protobuf)
+	if err == nil && f.MediaType == YAML {
+		err = negotiation.NewNotAcceptableError(streams)
+	}
+	return f, err
 }
 
 // Discovery negotiates an answer of discovery, in its plain or its aggregated form.
 func Discovery(r *http.Request) (f Format, aggregated bool, err error) {
 	header := r.Header.Get("Accept")
 	if strings.Contains(header, aggregatedKind) {
-		o, ok := negotiation.NegotiateMediaTypeOptions(header, jsonAndYAML, discoveryEndpoint{})
+		o, ok := negotiation.NegotiateMediaTypeOptions(header, offered, discoveryEndpoint{})
 		if ok && o.Convert != nil {
-			return Format{MediaType: o.Accepted.MediaType, Pretty: o.Pretty}, true, nil
+			f := Format{MediaType: o.Accepted.MediaType, suffix: ";g=" + o.Convert.Group + ";v=" + o.Convert.Version + ";as=" + o.Convert.Kind}
+			f.Pretty = f.MediaType == JSON && (o.Pretty || wantsPretty(r))
+			return f, true, nil
 		}
 	}
 	f, err = Plain(r)
@@ -103,32 +144,28 @@ const aggregatedKind = "APIGroupDiscoveryList"
 type discoveryEndpoint struct{ endpoint }
 
 func (discoveryEndpoint) AllowsMediaTypeTransform(_, _ string, target *schema.GroupVersionKind) bool {
-	return target == nil || *target == schema.GroupVersionKind{Group: "apidiscovery.k8s.io", Version: "v2", Kind: aggregatedKind}
+	return target != nil && *target == schema.GroupVersionKind{Group: "apidiscovery.k8s.io", Version: "v2", Kind: aggregatedKind}
 }
 
-// Plain negotiates an answer about something else than objects.
+// Plain negotiates an answer about something else than objects, and those that report errors.
 func Plain(r *http.Request) (Format, error) {
-	return negotiate(r, jsonAndYAML, endpoint{})
+	return negotiate(r, endpoint{protobuf: true})
 }
 
-func negotiate(r *http.Request, accepted []runtime.SerializerInfo, e endpoint) (Format, error) {
+func negotiate(r *http.Request, e endpoint) (Format, error) {
 	header := r.Header.Get("Accept")
 	f := Format{MediaType: JSON}
 	if header != "" && header != JSON && header != "*/*" {
-		o, ok := negotiation.NegotiateMediaTypeOptions(header, accepted, e)
+		o, ok := negotiation.NegotiateMediaTypeOptions(header, offered, e)
 		if !ok {
-			supported := make([]string, len(accepted))
-			for i, a := range accepted {
-				supported[i] = a.MediaType
-			}
-			return Format{}, negotiation.NewNotAcceptableError(supported)
+			return Format{}, negotiation.NewNotAcceptableError(answers)
 		}
 		f.MediaType, f.Pretty = o.Accepted.MediaType, o.Pretty
 		if o.Convert != nil {
-			f.As, f.AsVersion = asOf(o.Convert.Kind), o.Convert.Version
+			f.As, f.List, f.AsVersion = asOf(o.Convert.Kind), strings.HasSuffix(o.Convert.Kind, "List"), o.Convert.Version
 		}
 	}
-	f.Pretty = f.Pretty || wantsPretty(r)
+	f.Pretty = f.MediaType == JSON && (f.Pretty || wantsPretty(r))
 	return f, nil
 }
 
@@ -136,15 +173,20 @@ func negotiate(r *http.Request, accepted []runtime.SerializerInfo, e endpoint) (
 func wantsPretty(r *http.Request) bool {
 	if strings.Contains(r.URL.RawQuery, "pretty") {
 		if p := r.URL.Query().Get("pretty"); p != "" {
-			return p == "1" || p == "true"
+			pretty, _ := strconv.ParseBool(p)
+			return pretty
 		}
 	}
 	agent := r.UserAgent()
 	return strings.HasPrefix(agent, "curl") || strings.HasPrefix(agent, "Wget") || strings.HasPrefix(agent, "Mozilla/5.0")
 }
 
-// Body returns the media type of a request's body; without a header it is JSON.
+// Body returns the media type of a request's body; without a header it is JSON. Those that are
+// supported are all, unless some are given.
 func Body(r *http.Request, supported ...string) (string, error) {
+	if len(supported) == 0 {
+		supported = answers
+	}
 	header := r.Header.Get("Content-Type")
 	if header == "" {
 		return JSON, nil
@@ -155,6 +197,9 @@ func Body(r *http.Request, supported ...string) (string, error) {
 	}
 	return mediaType, nil
 }
+
+// CompressFrom is how long an answer must be to be worth compressing, as upstream has it.
+const CompressFrom = 128 << 10
 
 // Gzip tells whether the client takes an answer that is compressed so.
 func Gzip(r *http.Request) bool {

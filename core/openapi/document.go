@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	generated "k8s.io/apiextensions-apiserver/pkg/generated/openapi"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -49,7 +50,7 @@ func newBuilder(d dialect, versions []*policy.Version) *builder {
 func metaOf(prefix string, v2 bool) map[string]common.OpenAPIDefinition {
 	all := generated.GetOpenAPIDefinitions(func(name string) spec.Ref { return spec.MustCreateRef(prefix + name) })
 	maps.DeleteFunc(all, func(name string, _ common.OpenAPIDefinition) bool {
-		return !strings.HasPrefix(name, "io.k8s.apimachinery.")
+		return !strings.HasPrefix(name, "io.k8s.apimachinery.") && !strings.HasPrefix(name, autoscalingv1.Scale{}.OpenAPIModelName())
 	})
 	for name, def := range all {
 		if of2, ok := def.Schema.Extensions[common.ExtensionV2Schema].(spec.Schema); ok && v2 {
@@ -222,6 +223,9 @@ func (b *builder) addPaths(v *policy.Version, gvk schema.GroupVersionKind, name,
 		Get:        b.operation("list", gvk, listName, "", listParameters...),
 		Post:       b.operation("post", gvk, name, name, writeParameters...),
 	}}
+	if !v.NoDeleteCollection {
+		b.paths[collection].Delete = b.operation("deletecollection", gvk, b.define(metav1.Status{}.OpenAPIModelName()), b.define(metav1.DeleteOptions{}.OpenAPIModelName()), collectionParameters...)
+	}
 	inPath = append(inPath, pathParameter("name", "name of the "+v.Kind.Kind.Kind))
 	item := collection + "/{name}"
 	b.paths[item] = &spec3.Path{PathProps: spec3.PathProps{
@@ -231,12 +235,24 @@ func (b *builder) addPaths(v *policy.Version, gvk schema.GroupVersionKind, name,
 		Patch:      b.operation("patch", gvk, name, b.define(metav1.Patch{}.OpenAPIModelName()), writeParameters...),
 		Delete:     b.operation("delete", gvk, b.define(metav1.Status{}.OpenAPIModelName()), b.define(metav1.DeleteOptions{}.OpenAPIModelName()), deleteParameters...),
 	}}
-	if v.Status {
-		b.paths[item+"/status"] = &spec3.Path{PathProps: spec3.PathProps{
+	subresource := func(as, name string) {
+		b.paths[item+"/"+as] = &spec3.Path{PathProps: spec3.PathProps{
 			Parameters: inPath,
 			Get:        b.operation("get", gvk, name, ""),
 			Put:        b.operation("put", gvk, name, name, writeParameters...),
 			Patch:      b.operation("patch", gvk, name, b.define(metav1.Patch{}.OpenAPIModelName()), writeParameters...),
+		}}
+	}
+	if v.Status {
+		subresource("status", name)
+	}
+	if v.Scale != nil {
+		subresource("scale", b.define(autoscalingv1.Scale{}.OpenAPIModelName()))
+	}
+	if v.Kind.Builtin && gvk == (schema.GroupVersionKind{Version: "v1", Kind: "Namespace"}) {
+		b.paths[item+"/finalize"] = &spec3.Path{PathProps: spec3.PathProps{
+			Parameters: inPath,
+			Put:        b.operation("put", gvk, name, name, writeParameters...),
 		}}
 	}
 }
@@ -253,7 +269,7 @@ func (b *builder) operation(action string, gvk schema.GroupVersionKind, answer, 
 	case action == "patch":
 		op.RequestBody = &spec3.RequestBody{RequestBodyProps: spec3.RequestBodyProps{Required: true, Content: b.content(body, patch.Types(gvk)...)}}
 	case body != "":
-		op.RequestBody = &spec3.RequestBody{RequestBodyProps: spec3.RequestBodyProps{Required: action != "delete", Content: b.content(body, negotiate.JSON, negotiate.YAML)}}
+		op.RequestBody = &spec3.RequestBody{RequestBodyProps: spec3.RequestBodyProps{Required: action == "put" || action == "post", Content: b.content(body, negotiate.JSON, negotiate.YAML)}}
 	}
 	op.VendorExtensible.AddExtension("x-kubernetes-action", action)
 	op.VendorExtensible.AddExtension("x-kubernetes-group-version-kind", gvkExtension(gvk))
@@ -290,7 +306,9 @@ var (
 	deleteParameters = []*spec3.Parameter{
 		parameter("dryRun", "string", "All: everything but the deletion itself is done."),
 		parameter("gracePeriodSeconds", "integer", "Not used by the kinds served here."),
-		parameter("propagationPolicy", "string", "What becomes of dependents: Background or Orphan."),
+		parameter("ignoreStoreReadErrorWithClusterBreakingPotential", "boolean", "Deletes only what cannot be read."),
+		parameter("orphanDependents", "boolean", "Deprecated: use propagationPolicy."),
+		parameter("propagationPolicy", "string", "What becomes of dependents: Background, Foreground or Orphan."),
 	}
 	listParameters = []*spec3.Parameter{
 		parameter("allowWatchBookmarks", "boolean", "Asks for bookmarks in a watch."),
@@ -304,4 +322,8 @@ var (
 		parameter("timeoutSeconds", "integer", "When a watch ends."),
 		parameter("watch", "boolean", "Asks for changes instead of a list."),
 	}
+	// collectionParameters say which objects are deleted, and how.
+	collectionParameters = slices.Concat(deleteParameters, slices.DeleteFunc(slices.Clone(listParameters), func(p *spec3.Parameter) bool {
+		return p.Name == "allowWatchBookmarks" || p.Name == "watch"
+	}))
 )

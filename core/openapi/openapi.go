@@ -98,7 +98,8 @@ func (s *Service) documentOf(path string, versions []*policy.Version, program st
 func sameToClients(a, b *policy.Version) bool {
 	x, y := a.Kind, b.Kind
 	return x.Group == y.Group && x.Plural == y.Plural && x.Kind.Kind == y.Kind.Kind && x.ListKind == y.ListKind && x.Namespaced == y.Namespaced &&
-		x.Builtin == y.Builtin && a.Name == b.Name && a.Status == b.Status && reflect.DeepEqual(a.Schema, b.Schema)
+		x.Builtin == y.Builtin && a.Name == b.Name && a.Status == b.Status && (a.Scale == nil) == (b.Scale == nil) &&
+		a.NoDeleteCollection == b.NoDeleteCollection && reflect.DeepEqual(a.Schema, b.Schema)
 }
 
 // all are the versions of all groups, in order.

@@ -31,12 +31,12 @@ type Watcher struct {
 
 // Watch registers a watcher for what follows a revision of the tip's policy, which is at
 // most the tip's own. resumed tells that whoever watches may have seen only a part of what
-// the revision brought. [objects.ErrExpired] if the policy was not in force there, or if
+// the revision brought. [objects.ExpiredError] if the policy was not in force there, or if
 // the namespaces of then are not known any more. The caller MUST call [Watcher.Stop]; the
 // context bounds how long Take waits.
 func Watch(ctx context.Context, c *commit.Committer, tip *commit.Tip, k *Kind, sel objects.Selection, after uint64, resumed bool) (*Watcher, error) {
 	if after < tip.PolicyRevision() {
-		return nil, objects.ErrExpired
+		return nil, &objects.ExpiredError{Oldest: tip.PolicyRevision()}
 	}
 	then, err := c.Objects().At(commit.Namespaces, after)
 	if err != nil {

@@ -15,6 +15,7 @@ import (
 	"stele.dev/stele/core/canonical"
 	"stele.dev/stele/core/metadata"
 	"stele.dev/stele/policy"
+	"stele.dev/stele/schemas/builtin"
 )
 
 // Stored returns a function that renders the payload of an object of the kind, whatever
@@ -57,22 +58,27 @@ func Stored(k *policy.Kind) func(payload []byte) ([]byte, error) {
 }
 
 // Version shows objects in one version of their kind. As all versions of a kind have the
-// same form, they differ in their first field, apiVersion, alone.
+// same form, they differ in their first field, apiVersion, alone; objects of another kind
+// that are shown through a face differ in the names of fields, too.
 type Version struct {
-	head []byte // of canonical JSON, up to the end of apiVersion
+	head []byte        // of canonical JSON, up to the end of apiVersion
+	face *builtin.Face // through which objects of another kind are shown; nil if they are not
 }
 
 const before = `{"apiVersion":"`
 
 // VersionOf makes the Version for a group and version.
 func VersionOf(gv schema.GroupVersion) Version {
-	return Version{[]byte(before + gv.String() + `"`)}
+	return Version{head: []byte(before + gv.String() + `"`)}
 }
 
 // Of returns an object, given as canonical JSON, in this version: itself if it is.
 func (v Version) Of(json []byte) []byte {
 	if v.has(json) {
 		return json
+	}
+	if v.face != nil {
+		return v.rename(make([]byte, 0, len(json)+64), json)
 	}
 	return v.Append(make([]byte, 0, v.Len(json)), json)
 }
@@ -82,6 +88,9 @@ func (v Version) Append(to, json []byte) []byte {
 	if v.has(json) {
 		return append(to, json...)
 	}
+	if v.face != nil {
+		return v.rename(to, json)
+	}
 	return append(append(to, v.head...), rest(json)...)
 }
 
@@ -89,6 +98,9 @@ func (v Version) Append(to, json []byte) []byte {
 func (v Version) Len(json []byte) int {
 	if v.has(json) {
 		return len(json)
+	}
+	if v.face != nil {
+		return len(v.Of(json))
 	}
 	return len(v.head) + len(rest(json))
 }

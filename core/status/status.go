@@ -37,7 +37,7 @@ func From(err error) (s *metav1.Status, internal bool) {
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 		s = &apierrors.NewTimeoutError("request did not complete within the allotted timeout", 0).ErrStatus
 	case errors.Is(err, objects.ErrExpired):
-		s = &apierrors.NewResourceExpired("The resourceVersion for the provided list or watch is too old.").ErrStatus
+		s = &apierrors.NewResourceExpired("The resourceVersion for the provided list is too old.").ErrStatus
 	default:
 		s, internal = &apierrors.NewInternalError(errors.New("see the server's log")).ErrStatus, true
 	}
@@ -95,14 +95,6 @@ func forbidden(r *policy.Request) string {
 // NotServed says that there is nothing at a path.
 func NotServed(verb string, r schema.GroupResource) error {
 	return apierrors.NewGenericServerResponse(http.StatusNotFound, verb, r, "", "", 0, false)
-}
-
-// TooLargeRevision says that a resourceVersion has not been issued, as far as is
-// known here.
-func TooLargeRevision(asked, current uint64) error {
-	err := apierrors.NewTimeoutError(fmt.Sprintf("Too large resource version: %d, current: %d", asked, current), 1)
-	err.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: metav1.CauseTypeResourceVersionTooLarge, Message: "Too large resource version"}}
-	return err
 }
 
 // PanicStatus is what a client gets whose request panicked.

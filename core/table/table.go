@@ -24,6 +24,7 @@ import (
 type Printer struct {
 	headers []metav1.TableColumnDefinition
 	cells   []cell
+	events  bool // they have rows of their own
 }
 
 type cell struct {
@@ -39,6 +40,9 @@ var docs = metav1.ObjectMeta{}.SwaggerDoc()
 
 // New makes the printer of a version.
 func New(v *policy.Version) *Printer {
+	if isEvent(v) {
+		return &Printer{headers: eventHeaders, events: true}
+	}
 	p := &Printer{headers: []metav1.TableColumnDefinition{{Name: "Name", Type: "string", Format: "name", Description: docs["name"]}}}
 	columns := v.Columns
 	if len(columns) == 0 {
@@ -96,6 +100,9 @@ func Metadata(object []byte, version string) []byte {
 }
 
 func (p *Printer) row(object []byte, now time.Time) []any {
+	if p.events {
+		return eventRow(object, now)
+	}
 	cells := make([]any, 1, 1+len(p.cells))
 	cells[0] = gjson.GetBytes(object, "metadata.name").String()
 	for _, c := range p.cells {

@@ -1,27 +1,36 @@
 // Package typed has the Go types of the built-in kinds, for what only they can tell: how
-// typed clients encode them as Protocol Buffers, how strategic merge patches merge their
+// they are encoded as Protocol Buffers, how strategic merge patches merge their
 // lists, and what is said of a value of the wrong type.
 package typed
 
 import (
-	"encoding/json"
-	"fmt"
-
+	"github.com/tidwall/gjson"
+	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metav1beta1 "k8s.io/apimachinery/pkg/apis/meta/v1beta1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
 	kjson "sigs.k8s.io/json"
 )
 
-var scheme = func() *runtime.Scheme {
+// Scheme has the types, and those of what is answered about them: lists, Status, metadata,
+// discovery. It is never written to.
+var Scheme = func() *runtime.Scheme {
 	s := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, coordinationv1.AddToScheme, authorizationv1.AddToScheme, authenticationv1.AddToScheme, rbacv1.AddToScheme, apiextensionsv1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, autoscalingv1.AddToScheme, coordinationv1.AddToScheme, eventsv1.AddToScheme, authorizationv1.AddToScheme, authenticationv1.AddToScheme, rbacv1.AddToScheme, apiextensionsv1.AddToScheme} {
+		if err := add(s); err != nil {
+			panic(err) // static input
+		}
+	}
+	for _, add := range []func(*runtime.Scheme) error{metav1.AddMetaToScheme, metav1beta1.AddMetaToScheme, apidiscoveryv2.AddToScheme} {
 		if err := add(s); err != nil {
 			panic(err) // static input
 		}
@@ -29,33 +38,34 @@ var scheme = func() *runtime.Scheme {
 	return s
 }()
 
-var protobufs = protobuf.NewSerializer(scheme, scheme)
-
 // Has tells whether a kind has a Go type here.
-func Has(gvk schema.GroupVersionKind) bool { return scheme.Recognizes(gvk) }
+func Has(gvk schema.GroupVersionKind) bool { return Scheme.Recognizes(gvk) }
 
 // New returns a zero value of the kind's Go type.
-func New(gvk schema.GroupVersionKind) (any, error) { return scheme.New(gvk) }
+func New(gvk schema.GroupVersionKind) (any, error) { return Scheme.New(gvk) }
 
-// FromProtobuf turns an object, or options, that a client has encoded as Protocol
-// Buffers into JSON.
-func FromProtobuf(data []byte, defaults schema.GroupVersionKind) ([]byte, error) {
-	object, gvk, err := protobufs.Decode(data, &defaults, nil)
+// Decode decodes JSON into the Go type of the kind that it says it is of; nil if that has none. What
+// names no version, as the oldest documents of discovery, is of v1.
+func Decode(text []byte) (runtime.Object, error) {
+	said := gjson.GetManyBytes(text, "apiVersion", "kind")
+	gvk := schema.FromAPIVersionAndKind(said[0].String(), said[1].String())
+	if gvk.Version == "" {
+		gvk.Version = "v1"
+	}
+	if !Scheme.Recognizes(gvk) {
+		return nil, nil
+	}
+	object, err := Scheme.New(gvk)
 	if err != nil {
 		return nil, err
 	}
-	object.GetObjectKind().SetGroupVersionKind(*gvk)
-	text, err := json.Marshal(object)
-	if err != nil {
-		return nil, fmt.Errorf("convert to JSON: %w", err)
-	}
-	return text, nil
+	return object, kjson.UnmarshalCaseSensitivePreserveInts(text, object)
 }
 
 // TypeError says how the JSON of a built-in kind does not fit its Go type, as
 // kube-apiserver finds out by decoding; nil if it fits, or for other kinds.
 func TypeError(gvk schema.GroupVersionKind, object []byte) error {
-	into, err := scheme.New(gvk)
+	into, err := Scheme.New(gvk)
 	if err != nil {
 		return nil
 	}

@@ -39,6 +39,9 @@ type Kind struct {
 	// Fields are the selectable fields besides metadata.name and
 	// metadata.namespace, as selectors write them: "spec.color".
 	Fields []string
+	// Paths are where the values of fields are that are not where their names say, as gjson
+	// writes paths.
+	Paths map[string]string
 	// Render is there if objects are to look otherwise than before, see [Tx.SetKinds]. It
 	// makes of a payload, as an event has it, the one that is shown: itself if they are the
 	// same. It MUST be a pure function.
@@ -51,6 +54,10 @@ func newKind(k Kind) *Kind {
 	k.Render = nil // it would keep a policy in memory for as long as there are objects
 	k.paths = make([]string, len(k.Fields))
 	for i, f := range k.Fields {
+		if path, ok := k.Paths[f]; ok {
+			k.paths[i] = path
+			continue
+		}
 		parts := strings.Split(f, ".")
 		for j, p := range parts {
 			parts[j] = gjson.Escape(p)

@@ -691,3 +691,43 @@ func TestAPastStateIsOfItsResourceOnly(t *testing.T) {
 		t.Errorf("widgets at 2: %v, %v", past, err)
 	}
 }
+
+// However many lists are begun: states are kept for a bounded number of them, and for none
+// once the changes since are gone.
+func TestPinnedStatesAreBounded(t *testing.T) {
+	s := newStore(64 << 10)
+	var states []weak.Pointer[objects.State]
+	revision := uint64(0)
+	change := func() {
+		previous := revision
+		revision++
+		kind := logpb.Type_TYPE_UPDATED
+		if previous == 0 {
+			kind = logpb.Type_TYPE_CREATED
+		}
+		apply(t, s, revision, event(kind, thing{"ns", "a", "x", "red", 1, revision}, previous))
+	}
+	kept := func() (n int) {
+		runtime.GC()
+		for _, p := range states {
+			if p.Value() != nil {
+				n++
+			}
+		}
+		return n
+	}
+	for range 100 {
+		change()
+		states = append(states, weak.Make(s.State()))
+		s.Pin(s.State())
+	}
+	if n := kept(); n == 0 || n > 64 {
+		t.Errorf("%d of 100 pinned states are kept", n)
+	}
+	for range 1000 {
+		change()
+	}
+	if n := kept(); n > 0 {
+		t.Errorf("%d pinned states outlive the changes since", n)
+	}
+}

@@ -3,6 +3,7 @@ package objects
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -12,6 +13,20 @@ import (
 
 // ErrExpired reports that changes which would be needed have been dropped.
 var ErrExpired = errors.New("objects: revision is too old")
+
+// ExpiredError is [ErrExpired] to a watcher.
+type ExpiredError struct {
+	// Oldest is the oldest revision that would do.
+	Oldest uint64
+}
+
+// Error implements error.
+func (e *ExpiredError) Error() string {
+	return fmt.Sprintf("%v: the oldest is %d", ErrExpired, e.Oldest)
+}
+
+// Is tells errors.Is that it is ErrExpired.
+func (e *ExpiredError) Is(target error) bool { return target == ErrExpired }
 
 // DefaultHistoryBytes bounds the recent changes in memory.
 const DefaultHistoryBytes = 64 << 20

@@ -74,14 +74,14 @@ type Watcher struct {
 }
 
 // Watch registers a watcher for what follows a revision, which is at most the
-// current one. [ErrExpired] if changes since have been dropped. The caller MUST
+// current one. [ExpiredError] if changes since have been dropped. The caller MUST
 // call [Watcher.Stop].
 func (s *Store) Watch(r schema.GroupResource, sel Selection, after uint64) (*Watcher, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	f := s.feed(r)
 	if after < f.floor {
-		return nil, ErrExpired
+		return nil, &ExpiredError{f.floor}
 	}
 	// It starts as one that lags, and so finds what it missed by itself.
 	w := &Watcher{store: s, feed: f, sel: sel, wake: make(chan struct{}, 1), seen: after, lagging: true}
@@ -187,7 +187,7 @@ const takeAtOnce = 256
 
 // Take returns the events since the last call, in order of revision, and the
 // revision up to which nothing is missing: a bookmark. more tells to call again
-// rather than wait for [Watcher.Ready]. [ErrExpired] if changes that the watcher has not seen have been
+// rather than wait for [Watcher.Ready]. [ExpiredError] if changes that the watcher has not seen have been
 // dropped.
 func (w *Watcher) Take() (events []Event, bookmark uint64, more bool, err error) {
 	// Read first: whatever was offered up to here is in the queue by now.
@@ -241,7 +241,7 @@ func (w *Watcher) catchUp() (changes []*Change, bookmark uint64, more bool, err 
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.seen < w.feed.floor {
-		return nil, 0, false, ErrExpired
+		return nil, 0, false, &ExpiredError{w.feed.floor}
 	}
 	changes = w.feed.after(w.seen, w.part, takeAtOnce)
 	if more = len(changes) == takeAtOnce; !more {

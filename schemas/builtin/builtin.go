@@ -1,5 +1,6 @@
 // Package builtin has the kinds that every server has: Namespace, ConfigMap,
-// Secret, ServiceAccount, Event and Lease.
+// Secret, ServiceAccount, Event and Lease. Event is there twice: what events.k8s.io serves
+// is a [Face] of the events of the core group.
 //
 // Their schemas are CUE, in the files beside this one, and are compiled as those
 // of a bundle are. What CUE cannot say about them stands in Go: [Prepare] runs
@@ -84,4 +85,13 @@ func locate(p token.Pos) (schemas.Position, bool) {
 		return schemas.Position{}, false
 	}
 	return schemas.Position{File: p.Filename(), Line: p.Line(), Column: p.Column()}, true
+}
+
+// FieldPaths are where objects of a kind, by plural.group, have the values of selectable
+// fields that are not what the field is: as gjson writes paths. Callers MUST NOT modify them.
+func FieldPaths(resource string) map[string]string { return fieldPaths[resource] }
+
+var fieldPaths = map[string]map[string]string{
+	// The source of an event is a component, or else the controller.
+	"events": {"source": `[source.component,reportingComponent].#(%"?*")`},
 }

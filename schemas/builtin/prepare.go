@@ -91,8 +91,12 @@ func prepareNamespace(obj, old map[string]any) {
 	if old != nil {
 		// Only the finalize subresource of Kubernetes changes them.
 		spec, had := entries(obj, "spec"), entries(old, "spec")["finalizers"]
-		if spec != nil && had != nil {
+		switch {
+		case spec == nil:
+		case had != nil:
 			spec["finalizers"] = had
+		default:
+			delete(spec, "finalizers")
 		}
 		return
 	}

@@ -210,6 +210,11 @@ const (
 // validateEvent applies the rules of core/v1: those of old events to an event
 // without eventTime, and stricter ones to others.
 func validateEvent(obj, _ map[string]any) field.ErrorList {
+	return validateEventAs(obj, "reportingComponent")
+}
+
+// validateEventAs names the field with the controller as the request's version has it.
+func validateEventAs(obj map[string]any, controller string) field.ErrorList {
 	var errs field.ErrorList
 	namespace := text(obj, "metadata", "namespace")
 	about := text(obj, "involvedObject", "namespace")
@@ -235,10 +240,10 @@ func validateEvent(obj, _ map[string]any) field.ErrorList {
 	}
 	component := text(obj, "reportingComponent")
 	if component == "" {
-		errs = append(errs, field.Required(field.NewPath("reportingComponent"), ""))
+		errs = append(errs, field.Required(field.NewPath(controller), ""))
 	}
 	for _, message := range validation.IsQualifiedName(component) {
-		errs = append(errs, field.Invalid(field.NewPath("reportingComponent"), component, message))
+		errs = append(errs, field.Invalid(field.NewPath(controller), component, message))
 	}
 	limited("reportingInstance", maxEventWord, true)
 	limited("action", maxEventWord, true)

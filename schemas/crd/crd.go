@@ -197,7 +197,10 @@ func (t *translator) version(k *schemas.Kind, v *apiextensionsv1.CustomResourceD
 	if s := v.Subresources; s != nil {
 		out.Status = s.Status != nil
 		if s.Scale != nil {
-			t.warn(at.with("subresources", "scale"), "the subresource scale is not served yet")
+			out.Scale = &schemas.Scale{SpecReplicasPath: s.Scale.SpecReplicasPath, StatusReplicasPath: s.Scale.StatusReplicasPath}
+			if s.Scale.LabelSelectorPath != nil {
+				out.Scale.LabelSelectorPath = *s.Scale.LabelSelectorPath
+			}
 		}
 	}
 	for i, c := range v.AdditionalPrinterColumns {

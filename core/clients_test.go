@@ -1,0 +1,731 @@
+package core_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/discovery/cached/memory"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/dynamic/dynamicinformer"
+	clientfeatures "k8s.io/client-go/features"
+	clientfeaturestesting "k8s.io/client-go/features/testing"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/metadata/metadatainformer"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/restmapper"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/leaderelection"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	"k8s.io/client-go/tools/pager"
+	"k8s.io/client-go/tools/record"
+	toolswatch "k8s.io/client-go/tools/watch"
+	"k8s.io/client-go/util/retry"
+	"stele.dev/stele/core/pki"
+	"stele.dev/stele/core/server"
+	"stele.dev/stele/eventlog/memlog"
+)
+
+// site is a control plane behind TLS, at an address that stays while processes come and
+// go, and the clients of client-go for it.
+type site struct {
+	*replica
+	t            testing.TB
+	store        memlog.Store
+	historyBytes int
+	certificate  *pki.ServerCertificate
+	address      string
+	server       *http.Server
+	config       *rest.Config
+
+	mu   sync.Mutex
+	seen []string // paths and queries of what clients asked for
+}
+
+func newSite(t testing.TB, historyBytes int) *site {
+	t.Helper()
+	dir := t.TempDir()
+	authority, err := pki.LoadAuthority(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &site{t: t, historyBytes: historyBytes, address: "127.0.0.1:0"}
+	if s.certificate, err = authority.ServerCertificate(dir, []string{"127.0.0.1"}); err != nil {
+		t.Fatal(err)
+	}
+	s.boot()
+	s.bootstrap(t, bundle)
+	s.listen()
+	t.Cleanup(func() { _ = s.server.Close() })
+	s.config = &rest.Config{Host: "https://" + s.address, BearerToken: "admin-token", TLSClientConfig: rest.TLSClientConfig{CAData: authority.PEM}, QPS: -1}
+	return s
+}
+
+// boot starts a process on the log, without a socket.
+func (s *site) boot() {
+	s.t.Helper()
+	s.replica = start(s.t, s.store.Open(nil), s.historyBytes)
+}
+
+func (s *site) listen() {
+	s.t.Helper()
+	listener, err := net.Listen("tcp", s.address)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.address = listener.Addr().String()
+	here := s.replica
+	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s.mu.Lock()
+		s.seen = append(s.seen, r.Method+" "+r.URL.Path+"?"+r.URL.RawQuery)
+		s.mu.Unlock()
+		here.ServeHTTP(w, r)
+	})
+	s.server = server.New(handler, s.certificate.Get, nil, slog.New(slog.DiscardHandler))
+	go func(server *http.Server) { _ = server.ServeTLS(listener, "", "") }(s.server)
+}
+
+// crash ends the process with all of its connections.
+func (s *site) crash() {
+	_ = s.server.Close()
+	s.replica.close()
+}
+
+// restart is another process on the same log. In between, meanwhile happens in a process
+// that no client reaches.
+func (s *site) restart(meanwhile func()) {
+	s.t.Helper()
+	s.crash()
+	s.boot()
+	if meanwhile != nil {
+		meanwhile()
+	}
+	s.listen()
+}
+
+// forget drops all history but the newest: who watched before gets 410.
+func (s *site) forget() {
+	s.t.Helper()
+	const path = "/api/v1/namespaces/default/configmaps"
+	s.must(s.t, 201, "POST", path, `{"metadata":{"name":"churn"}}`)
+	for i := range 200 {
+		s.must(s.t, 200, "PATCH", path+"/churn", fmt.Sprintf(`{"data":{"n":"%d"}}`, i), "Content-Type", "application/merge-patch+json")
+		s.patch("churn", "merge", fmt.Sprintf(`{"spec":{"size":%d}}`, i+1))
+	}
+}
+
+// asked tells whether a client sent a request with all of these parts.
+func (s *site) asked(parts ...string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.ContainsFunc(s.seen, func(request string) bool {
+		return !slices.ContainsFunc(parts, func(p string) bool { return !strings.Contains(request, p) })
+	})
+}
+
+func (s *site) context() context.Context {
+	ctx, cancel := context.WithTimeout(s.t.Context(), time.Minute)
+	s.t.Cleanup(cancel)
+	return ctx
+}
+
+var (
+	widgetsGVR    = schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "widgets"}
+	configMapsGVR = schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
+)
+
+func must[T any](t testing.TB) func(T, error) T {
+	return func(v T, err error) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+}
+
+func (s *site) typed() *kubernetes.Clientset {
+	return must[*kubernetes.Clientset](s.t)(kubernetes.NewForConfig(s.config))
+}
+func (s *site) dynamic() dynamic.Interface {
+	return must[*dynamic.DynamicClient](s.t)(dynamic.NewForConfig(s.config))
+}
+func (s *site) metadata() metadata.Interface {
+	return must[metadata.Interface](s.t)(metadata.NewForConfig(s.config))
+}
+
+// contents are the resourceVersions of the objects in an informer's store.
+func contents(t testing.TB, store cache.Store) map[string]string {
+	t.Helper()
+	found := map[string]string{}
+	for _, o := range store.List() {
+		m := must[metav1.Object](t)(meta.Accessor(o))
+		found[m.GetNamespace()+"/"+m.GetName()] = m.GetResourceVersion()
+	}
+	return found
+}
+
+// listed are those that the server has.
+func (s *site) listed(path string) map[string]string {
+	found := map[string]string{}
+	for _, item := range s.must(s.t, 200, "GET", path, "").field("items").([]any) {
+		m := item.(map[string]any)["metadata"].(map[string]any)
+		found[fmt.Sprintf("%v/%v", m["namespace"], m["name"])] = m["resourceVersion"].(string)
+	}
+	return found
+}
+
+// Informers of all three clients have what the server has: at first, after changes, after
+// a restart, and after one that left them behind all that is remembered. It makes no
+// difference whether they begin by a list or by a watch that begins with the state.
+func TestInformersOutliveRestartsAndExpiry(t *testing.T) {
+	for _, watchList := range []bool{true, false} {
+		t.Run(fmt.Sprintf("WatchList=%v", watchList), func(t *testing.T) {
+			clientfeaturestesting.SetFeatureDuringTest(t, clientfeatures.WatchListClient, watchList)
+			s := newSite(t, 8<<10)
+			fill(t, s.replica, 3)
+			s.must(t, 201, "POST", widgetsPath, widget("churn", 1))
+			s.must(t, 201, "POST", "/api/v1/namespaces/default/configmaps", `{"metadata":{"name":"first"}}`)
+
+			typed := informers.NewSharedInformerFactory(s.typed(), 0)
+			dynamics := dynamicinformer.NewDynamicSharedInformerFactory(s.dynamic(), 0)
+			metadatas := metadatainformer.NewSharedInformerFactory(s.metadata(), 0)
+			const widgets, configMaps = "/apis/example.com/v1/widgets", "/api/v1/configmaps"
+			all := map[string]struct {
+				informer cache.SharedIndexInformer
+				path     string
+			}{
+				"typed ConfigMaps":       {typed.Core().V1().ConfigMaps().Informer(), configMaps},
+				"dynamic Widgets":        {dynamics.ForResource(widgetsGVR).Informer(), widgets},
+				"metadata of Widgets":    {metadatas.ForResource(widgetsGVR).Informer(), widgets},
+				"metadata of ConfigMaps": {metadatas.ForResource(configMapsGVR).Informer(), configMaps},
+			}
+			stop := make(chan struct{})
+			typed.Start(stop)
+			dynamics.Start(stop)
+			metadatas.Start(stop)
+			defer func() {
+				close(stop)
+				typed.Shutdown()
+				dynamics.Shutdown()
+				metadatas.Shutdown()
+			}()
+			agree := func(when string) {
+				t.Helper()
+				for name, i := range all {
+					want := s.listed(i.path)
+					deadline := time.Now().Add(time.Minute)
+					for !maps.Equal(contents(t, i.informer.GetStore()), want) && time.Now().Before(deadline) {
+						time.Sleep(5 * time.Millisecond)
+					}
+					if diff := cmp.Diff(want, contents(t, i.informer.GetStore())); diff != "" {
+						t.Fatalf("%s, %s (-server +informer):\n%s", when, name, diff)
+					}
+				}
+			}
+			agree("at first")
+			if s.asked("GET "+widgets, "sendInitialEvents=true") != watchList || s.asked("GET "+widgets, "limit=500") == watchList {
+				t.Errorf("asked for %q", s.seen)
+			}
+			s.must(t, 200, "DELETE", widgetsPath+"/w01", "")
+			s.must(t, 201, "POST", "/api/v1/namespaces/default/configmaps", `{"metadata":{"name":"second"}}`)
+			agree("after changes")
+			s.restart(func() { s.patch("w00", "merge", `{"spec":{"size":77}}`) })
+			agree("after a restart")
+			s.restart(func() {
+				s.must(t, 200, "DELETE", widgetsPath+"/w02", "")
+				s.forget()
+				for name, i := range all {
+					w := s.watch(t, i.path+"?watch=1&resourceVersion="+i.informer.LastSyncResourceVersion())
+					if got := what([]watchEvent{w.next(t)}); got != "ERROR 410" {
+						t.Errorf("%s could go on with %s", name, got)
+					}
+				}
+			})
+			agree("after what was missed is forgotten")
+		})
+	}
+}
+
+// Where a watch cannot begin with the state, the same informer lists.
+func TestInformersFallBackToLists(t *testing.T) {
+	s := newSite(t, 0)
+	fill(t, s.replica, 2)
+	gvr := schema.GroupVersionResource{Group: "log.stele.dev", Version: "v1", Resource: "changes"}
+	factory := dynamicinformer.NewDynamicSharedInformerFactory(s.dynamic(), 0)
+	informer := factory.ForResource(gvr).Informer()
+	stop := make(chan struct{})
+	factory.Start(stop)
+	defer func() { close(stop); factory.Shutdown() }()
+	if !cache.WaitForCacheSync(s.context().Done(), informer.HasSynced) {
+		t.Fatalf("never in sync; asked for %q", s.seen)
+	}
+	last := fmt.Sprint(s.committer.Tip().Revision())
+	if _, found, _ := informer.GetStore().GetByKey("default/" + last); !found {
+		t.Errorf("change %s is not there, but %v", last, informer.GetStore().ListKeys())
+	}
+	if !s.asked("changes", "sendInitialEvents=true") || !s.asked("changes", "limit=500") {
+		t.Errorf("asked for %q", s.seen)
+	}
+}
+
+// widgetsLW lists and watches as client-go's tools want it.
+func (s *site) widgetsLW() *cache.ListWatch {
+	client := s.dynamic().Resource(widgetsGVR).Namespace("default")
+	return &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			return client.List(ctx, o)
+		},
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			return client.Watch(ctx, o)
+		},
+	}
+}
+
+func nextOf(t testing.TB, w watch.Interface) watch.Event {
+	t.Helper()
+	select {
+	case e, ok := <-w.ResultChan():
+		if !ok {
+			t.Fatal("the watch has ended")
+		}
+		return e
+	case <-time.After(time.Minute):
+		t.Fatal("no event")
+	}
+	return watch.Event{}
+}
+
+// A RetryWatcher misses nothing and hears nothing twice through restarts, and ends with
+// 410 where it would have to.
+func TestRetryWatcher(t *testing.T) {
+	s := newSite(t, 8<<10)
+	s.must(t, 201, "POST", widgetsPath, widget("churn", 1))
+	w := must[*toolswatch.RetryWatcher](t)(toolswatch.NewRetryWatcherWithContext(s.context(), fmt.Sprint(s.committer.Tip().Revision()), s.widgetsLW()))
+	defer w.Stop()
+	expect := func(name string) {
+		t.Helper()
+		e := nextOf(t, w)
+		if got := e.Object.(*unstructured.Unstructured).GetName(); e.Type != watch.Added || got != name {
+			t.Fatalf("%s %s, want ADDED %s", e.Type, got, name)
+		}
+	}
+	s.must(t, 201, "POST", widgetsPath, widget("a", 1))
+	expect("a")
+	s.restart(func() { s.must(t, 201, "POST", widgetsPath, widget("b", 1)) })
+	s.must(t, 201, "POST", widgetsPath, widget("c", 1))
+	expect("b")
+	expect("c")
+	s.Drain() // as before a stop: the watch ends in peace
+	s.restart(nil)
+	s.must(t, 201, "POST", widgetsPath, widget("d", 1))
+	expect("d")
+	s.restart(s.forget)
+	e := nextOf(t, w)
+	if status := apierrors.FromObject(e.Object); e.Type != watch.Error || !apierrors.IsResourceExpired(status) {
+		t.Fatalf("%s %v, want 410", e.Type, e.Object)
+	}
+	<-w.Done()
+}
+
+// UntilWithSync goes on after anything, 410 included.
+func TestUntilWithSync(t *testing.T) {
+	s := newSite(t, 8<<10)
+	s.must(t, 201, "POST", widgetsPath, widget("churn", 1))
+	began, done := make(chan struct{}), make(chan error, 1)
+	var once sync.Once
+	go func() {
+		_, err := toolswatch.UntilWithSync(s.context(), s.widgetsLW(), &unstructured.Unstructured{}, nil, func(e watch.Event) (bool, error) {
+			once.Do(func() { close(began) })
+			o, ok := e.Object.(*unstructured.Unstructured)
+			return ok && o.GetName() == "wanted", nil
+		})
+		done <- err
+	}()
+	<-began
+	s.restart(s.forget)
+	s.must(t, 201, "POST", widgetsPath, widget("wanted", 1))
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+// A pager takes a list in pages; if that expires on the way, List begins again with all
+// at once, and EachListItem says so.
+func TestPager(t *testing.T) {
+	s := newSite(t, 4<<10)
+	fill(t, s.replica, 5)
+	s.must(t, 201, "POST", widgetsPath, widget("churn", 1))
+	client := s.dynamic().Resource(widgetsGVR).Namespace("default")
+	pages, expire := 0, false
+	p := pager.New(func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+		if pages++; pages == 2 && expire {
+			s.forget()
+		}
+		return client.List(ctx, o)
+	})
+	p.PageSize = 2
+	list := func() []string {
+		found, _, err := p.List(s.context(), metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var names []string
+		if err := meta.EachListItem(found, func(o runtime.Object) error {
+			names = append(names, o.(*unstructured.Unstructured).GetName())
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		return names
+	}
+	want := []string{"churn", "w00", "w01", "w02", "w03", "w04"}
+	if got := list(); !slices.Equal(got, want) || pages != 3 {
+		t.Errorf("%v in %d pages", got, pages)
+	}
+	pages, expire = 0, true
+	if got := list(); !slices.Equal(got, want) || pages != 3 { // the first, the expired, the whole
+		t.Errorf("%v in %d pages", got, pages)
+	}
+	s.must(t, 200, "DELETE", "/api/v1/namespaces/default/configmaps/churn", "")
+	pages = 0
+	if err := p.EachListItem(s.context(), metav1.ListOptions{}, func(runtime.Object) error { return nil }); !apierrors.IsResourceExpired(err) {
+		t.Errorf("%v, want 410", err)
+	}
+}
+
+// A lease has one holder; when that falls silent another takes over, and when that lets go
+// the next does at once.
+func TestLeaderElection(t *testing.T) {
+	s := newSite(t, 0)
+	client := s.typed()
+	leads := make(chan string, 10)
+	candidate := func(name string, release bool) (context.CancelFunc, <-chan struct{}) {
+		ctx, cancel := context.WithCancel(s.context())
+		elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
+			Lock: &resourcelock.LeaseLock{
+				LeaseMeta: metav1.ObjectMeta{Namespace: "default", Name: "leader"}, Client: client.CoordinationV1(),
+				LockConfig: resourcelock.ResourceLockConfig{Identity: name},
+			},
+			LeaseDuration: 3 * time.Second, RenewDeadline: 2 * time.Second, RetryPeriod: 100 * time.Millisecond, ReleaseOnCancel: release, Name: name,
+			Callbacks: leaderelection.LeaderCallbacks{OnStartedLeading: func(context.Context) { leads <- name }, OnStoppedLeading: func() {}},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ended := make(chan struct{})
+		go func() { defer close(ended); elector.Run(ctx) }()
+		return cancel, ended
+	}
+	expect := func(name string) *coordinationv1.Lease {
+		t.Helper()
+		select {
+		case got := <-leads:
+			if got != name {
+				t.Fatalf("%s leads, not %s", got, name)
+			}
+		case <-time.After(time.Minute):
+			t.Fatalf("%s never leads", name)
+		}
+		lease := must[*coordinationv1.Lease](t)(client.CoordinationV1().Leases("default").Get(s.context(), "leader", metav1.GetOptions{}))
+		if lease.Spec.HolderIdentity == nil || *lease.Spec.HolderIdentity != name {
+			t.Fatalf("lease %+v, want that of %s", lease.Spec, name)
+		}
+		return lease
+	}
+	kill, killed := candidate("a", false)
+	first := expect("a")
+	stop, stopped := candidate("b", true)
+	kill() // it does not let go
+	<-killed
+	second := expect("b")
+	if *second.Spec.LeaseTransitions != *first.Spec.LeaseTransitions+1 || second.Spec.AcquireTime.Sub(first.Spec.AcquireTime.Time) < 3*time.Second {
+		t.Errorf("from %+v to %+v", first.Spec, second.Spec)
+	}
+	end, ended := candidate("c", true)
+	stop()
+	<-stopped
+	expect("c")
+	end()
+	<-ended
+}
+
+// What has not been yet is said so that clients know it, of lists and of watches.
+func TestClientsHearOfTheFuture(t *testing.T) {
+	s := newSite(t, 0)
+	future := func() *rest.Request { // it would be asked for ten times
+		return s.typed().CoreV1().RESTClient().Get().Resource("configmaps").Param("resourceVersion", "999999999").MaxRetries(0)
+	}
+	_, watched := future().Param("watch", "true").Watch(s.context())
+	for what, err := range map[string]error{"list": future().Do(s.context()).Error(), "watch": watched} {
+		if !apierrors.IsTimeout(err) || !apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
+
+// The dynamic client's verbs on a custom kind.
+func TestDynamicClient(t *testing.T) {
+	s := newSite(t, 0)
+	ctx, client := s.context(), s.dynamic().Resource(widgetsGVR).Namespace("default")
+	one := must[*unstructured.Unstructured](t)
+	w := must[watch.Interface](t)(client.Watch(ctx, metav1.ListOptions{ResourceVersion: fmt.Sprint(s.committer.Tip().Revision())}))
+	defer w.Stop()
+	o := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "example.com/v1", "kind": "Widget", "metadata": map[string]any{"name": "a"}, "spec": map[string]any{"size": int64(1)}}}
+	created := one(client.Create(ctx, o, metav1.CreateOptions{FieldManager: "test"}))
+	if diff := cmp.Diff(created.Object, one(client.Get(ctx, "a", metav1.GetOptions{})).Object); diff != "" {
+		t.Errorf("(-created +got):\n%s", diff)
+	}
+	if _, err := client.Create(ctx, o, metav1.CreateOptions{}); !apierrors.IsAlreadyExists(err) {
+		t.Errorf("created twice: %v", err)
+	}
+	_ = unstructured.SetNestedField(created.Object, int64(2), "spec", "size")
+	updated := one(client.Update(ctx, created, metav1.UpdateOptions{}))
+	if _, err := client.Update(ctx, created, metav1.UpdateOptions{}); !apierrors.IsConflict(err) {
+		t.Errorf("updated twice: %v", err)
+	}
+	_ = unstructured.SetNestedField(updated.Object, true, "status", "ready")
+	if ready, _, _ := unstructured.NestedBool(one(client.UpdateStatus(ctx, updated, metav1.UpdateOptions{})).Object, "status", "ready"); !ready {
+		t.Error("the status is as it was")
+	}
+	one(client.Patch(ctx, "a", types.MergePatchType, []byte(`{"spec":{"size":3}}`), metav1.PatchOptions{}))
+	last := one(client.Patch(ctx, "a", types.JSONPatchType, []byte(`[{"op":"replace","path":"/status/note","value":"x"}]`), metav1.PatchOptions{}, "status"))
+	if list := must[*unstructured.UnstructuredList](t)(client.List(ctx, metav1.ListOptions{})); len(list.Items) != 1 || !cmp.Equal(list.Items[0].Object, last.Object) || list.GetKind() != "WidgetList" {
+		t.Errorf("%v", list)
+	}
+	if err := client.Delete(ctx, "a", metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions("other")}); !apierrors.IsConflict(err) {
+		t.Errorf("deleted as another: %v", err)
+	}
+	if err := client.Delete(ctx, "a", metav1.DeleteOptions{}); err != nil {
+		t.Error(err)
+	}
+	if _, err := client.Get(ctx, "a", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		t.Errorf("got what is deleted: %v", err)
+	}
+	for _, want := range []watch.EventType{watch.Added, watch.Modified, watch.Modified, watch.Modified, watch.Modified, watch.Deleted} {
+		if e := nextOf(t, w); e.Type != want {
+			t.Errorf("%s, want %s", e.Type, want)
+		}
+	}
+}
+
+func TestMetadataClient(t *testing.T) {
+	s := newSite(t, 0)
+	fill(t, s.replica, 3)
+	ctx, client := s.context(), s.metadata().Resource(widgetsGVR).Namespace("default")
+	list := must[*metav1.PartialObjectMetadataList](t)(client.List(ctx, metav1.ListOptions{LabelSelector: "mod=0", Limit: 1}))
+	if len(list.Items) != 1 || list.Items[0].Name != "w00" || list.Continue == "" {
+		t.Errorf("%+v", list)
+	}
+	w := must[watch.Interface](t)(client.Watch(ctx, metav1.ListOptions{ResourceVersion: list.ResourceVersion}))
+	defer w.Stop()
+	patched := must[*metav1.PartialObjectMetadata](t)(client.Patch(ctx, "w01", types.MergePatchType, []byte(`{"metadata":{"labels":{"a":"b"}}}`), metav1.PatchOptions{}))
+	if got := must[*metav1.PartialObjectMetadata](t)(client.Get(ctx, "w01", metav1.GetOptions{})); !cmp.Equal(got, patched) || got.Labels["a"] != "b" {
+		t.Errorf("%+v, patched %+v", got, patched)
+	}
+	if e := nextOf(t, w); e.Type != watch.Modified || e.Object.(*metav1.PartialObjectMetadata).Labels["a"] != "b" {
+		t.Errorf("%v", e)
+	}
+	if err := client.Delete(ctx, "w01", metav1.DeleteOptions{}); err != nil {
+		t.Error(err)
+	}
+	if e := nextOf(t, w); e.Type != watch.Deleted {
+		t.Errorf("%v", e)
+	}
+}
+
+// What kubectl and controllers find out about a server: aggregated, cached, by short name.
+func TestDiscoveryClient(t *testing.T) {
+	s := newSite(t, 0)
+	client := memory.NewMemCacheClient(s.typed().Discovery())
+	mapper := restmapper.NewShortcutExpander(restmapper.NewDeferredDiscoveryRESTMapper(client), client, nil)
+	for short, want := range map[string]schema.GroupVersionResource{
+		"wd": widgetsGVR, "widget": widgetsGVR, "widgets": widgetsGVR, "cm": configMapsGVR, "configmap": configMapsGVR,
+		"lease": {Group: "coordination.k8s.io", Version: "v1", Resource: "leases"}, "crd": {Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"},
+	} {
+		if got, err := mapper.ResourceFor(schema.GroupVersionResource{Resource: short}); err != nil || got != want {
+			t.Errorf("%s is %v, want %v: %v", short, got, want, err)
+		}
+	}
+	mapping, err := mapper.RESTMapping(schema.GroupKind{Group: "example.com", Kind: "Plain"})
+	if err != nil || mapping.Resource.Resource != "plains" || mapping.Scope.Name() != meta.RESTScopeNameRoot {
+		t.Errorf("%+v: %v", mapping, err)
+	}
+	if _, err := mapper.RESTMapping(schema.GroupKind{Group: "example.com", Kind: "Gadget"}); !meta.IsNoMatchError(err) {
+		t.Errorf("%v", err)
+	}
+	if !s.asked("GET /apis?") || s.asked("GET /apis/example.com/v1?") {
+		t.Errorf("the aggregated document would do, but: %q", s.seen)
+	}
+	if version, err := client.ServerVersion(); err != nil || version.Major != "1" || version.Minor != "37" {
+		t.Errorf("%v: %v", version, err)
+	}
+	lists, err := client.ServerPreferredResources()
+	if err != nil {
+		t.Error(err)
+	}
+	found := map[string]bool{}
+	for _, l := range lists {
+		for _, r := range l.APIResources {
+			found[l.GroupVersion+"/"+r.Name] = len(r.Verbs) > 0
+		}
+	}
+	for _, want := range []string{"v1/configmaps", "v1/namespaces", "example.com/v1/widgets", "rbac.authorization.k8s.io/v1/clusterroles"} {
+		if !found[want] {
+			t.Errorf("%s is not among %v", want, found)
+		}
+	}
+}
+
+// The typed clients of the built-in kinds, as most controllers configure them.
+func TestTypedClientsThatPreferProtobuf(t *testing.T) {
+	s := newSite(t, 0)
+	s.config.ContentType = runtime.ContentTypeProtobuf
+	s.config.AcceptContentTypes = "application/vnd.kubernetes.protobuf,application/json"
+	client, ctx := s.typed(), s.context()
+
+	configMaps := client.CoreV1().ConfigMaps("default")
+	cm := must[*corev1.ConfigMap](t)(configMaps.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Data: map[string]string{"k": "v"}, BinaryData: map[string][]byte{"b": {0, 255}}}, metav1.CreateOptions{}))
+	cm.Data["k"] = "w"
+	cm = must[*corev1.ConfigMap](t)(configMaps.Update(ctx, cm, metav1.UpdateOptions{}))
+	cm = must[*corev1.ConfigMap](t)(configMaps.Patch(ctx, "a", types.StrategicMergePatchType, []byte(`{"data":{"l":"x"}}`), metav1.PatchOptions{}))
+	if got := must[*corev1.ConfigMap](t)(configMaps.Get(ctx, "a", metav1.GetOptions{})); !cmp.Equal(got, cm) || got.Data["k"] != "w" || got.Data["l"] != "x" || !cmp.Equal(got.BinaryData["b"], []byte{0, 255}) {
+		t.Errorf("%+v", got)
+	}
+	if list := must[*corev1.ConfigMapList](t)(configMaps.List(ctx, metav1.ListOptions{Limit: 1})); len(list.Items) != 1 || list.Items[0].Name != "a" {
+		t.Errorf("%+v", list)
+	}
+	w := must[watch.Interface](t)(configMaps.Watch(ctx, metav1.ListOptions{FieldSelector: "metadata.name=a", ResourceVersion: cm.ResourceVersion}))
+	defer w.Stop()
+	if err := configMaps.Delete(ctx, "a", metav1.DeleteOptions{}); err != nil {
+		t.Error(err)
+	}
+	if e := nextOf(t, w); e.Type != watch.Deleted || e.Object.(*corev1.ConfigMap).Data["l"] != "x" {
+		t.Errorf("%v", e)
+	}
+	if _, err := configMaps.Get(ctx, "a", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		t.Errorf("%v", err)
+	}
+
+	secret := must[*corev1.Secret](t)(client.CoreV1().Secrets("default").Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "a"}, StringData: map[string]string{"k": "v"}}, metav1.CreateOptions{}))
+	if string(secret.Data["k"]) != "v" || secret.Type != corev1.SecretTypeOpaque {
+		t.Errorf("%+v", secret)
+	}
+	if list := must[*corev1.SecretList](t)(client.CoreV1().Secrets("").List(ctx, metav1.ListOptions{FieldSelector: "type=Opaque"})); len(list.Items) != 1 {
+		t.Errorf("%+v", list)
+	}
+	namespace := must[*corev1.Namespace](t)(client.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "n-"}}, metav1.CreateOptions{}))
+	if namespace.Status.Phase != corev1.NamespaceActive {
+		t.Errorf("%+v", namespace)
+	}
+	must[*corev1.ServiceAccount](t)(client.CoreV1().ServiceAccounts(namespace.Name).Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "robot"}}, metav1.CreateOptions{}))
+	now, seconds, holder := metav1.NowMicro(), int32(15), "me"
+	lease := must[*coordinationv1.Lease](t)(client.CoordinationV1().Leases("default").Create(ctx, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "a"},
+		Spec: coordinationv1.LeaseSpec{HolderIdentity: &holder, LeaseDurationSeconds: &seconds, RenewTime: &now}}, metav1.CreateOptions{}))
+	if !lease.Spec.RenewTime.Time.Equal(now.Truncate(time.Microsecond)) || *lease.Spec.HolderIdentity != holder {
+		t.Errorf("%+v", lease.Spec)
+	}
+}
+
+// Events are recorded, and counted up when they come again.
+func TestEventRecorder(t *testing.T) {
+	s := newSite(t, 0)
+	client := s.typed()
+	broadcaster := record.NewBroadcaster()
+	defer broadcaster.Shutdown()
+	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: client.CoreV1().Events("")})
+	recorder := broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: "controller"})
+	cm := must[*corev1.ConfigMap](t)(client.CoreV1().ConfigMaps("default").Create(s.context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a"}}, metav1.CreateOptions{}))
+	for range 3 {
+		recorder.Event(cm, corev1.EventTypeWarning, "Failed", "it did not work")
+	}
+	events := untilEvent(t, s, client, func(e *corev1.Event) bool { return e.Count == 3 })
+	if e := events; e.InvolvedObject.Name != "a" || e.InvolvedObject.UID != cm.UID || e.Reason != "Failed" || e.Source.Component != "controller" || e.FirstTimestamp.IsZero() {
+		t.Errorf("%+v", e)
+	}
+	list := must[*corev1.EventList](t)(client.CoreV1().Events("default").Search(scheme.Scheme, cm))
+	if len(list.Items) != 1 || list.Items[0].Count != 3 {
+		t.Errorf("found %+v", list.Items)
+	}
+}
+
+// untilEvent waits for an event that is so.
+func untilEvent(t testing.TB, s *site, client kubernetes.Interface, so func(*corev1.Event) bool) *corev1.Event {
+	t.Helper()
+	lw := &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			return client.CoreV1().Events("default").List(ctx, o)
+		},
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			return client.CoreV1().Events("default").Watch(ctx, o)
+		},
+	}
+	last, err := toolswatch.UntilWithSync(s.context(), lw, &corev1.Event{}, nil, func(e watch.Event) (bool, error) {
+		event, ok := e.Object.(*corev1.Event)
+		if !ok {
+			return false, errors.New("no event")
+		}
+		return so(event), nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return last.Object.(*corev1.Event)
+}
+
+// Who writes what others write too reads again and tries again; nothing is lost.
+func TestRetryOnConflict(t *testing.T) {
+	s := newSite(t, 0)
+	client, ctx := s.typed().CoreV1().ConfigMaps("default"), s.context()
+	must[*corev1.ConfigMap](t)(client.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "all"}, Data: map[string]string{}}, metav1.CreateOptions{}))
+	backoff := retry.DefaultBackoff
+	backoff.Steps, backoff.Duration = 1000, time.Millisecond
+	backoff.Factor = 1
+	var group sync.WaitGroup
+	for i := range 10 {
+		group.Go(func() {
+			if err := retry.RetryOnConflict(backoff, func() error {
+				cm, err := client.Get(ctx, "all", metav1.GetOptions{})
+				if err != nil {
+					return err
+				}
+				if cm.Data == nil {
+					cm.Data = map[string]string{}
+				}
+				cm.Data[fmt.Sprint(i)] = "was here"
+				_, err = client.Update(ctx, cm, metav1.UpdateOptions{})
+				return err
+			}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	group.Wait()
+	if cm := must[*corev1.ConfigMap](t)(client.Get(ctx, "all", metav1.GetOptions{})); len(cm.Data) != 10 {
+		t.Errorf("%v", cm.Data)
+	}
+}

@@ -1,0 +1,165 @@
+// Package controllers runs what makes a control plane behave like one without anybody's
+// doing: controllers, each a client of the API like any other, in a name of its own, that
+// the log and the audit log show. What a controller knows it has from the API, and it
+// knows nothing when it starts: one may be killed at any point. Two of the same at once do no
+// harm, for they write on condition of what they have seen.
+//
+// The users are those of Kubernetes' own controllers, in the group system:masters: a policy
+// that was written before there were controllers has no roles for them. What a policy denies is
+// denied to them as well; they say so, and try again.
+package controllers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/apiserver/pkg/authentication/serviceaccount"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/rest"
+	"stele.dev/stele/core/controllers/clients"
+	"stele.dev/stele/core/controllers/garbage"
+	"stele.dev/stele/core/controllers/namespaces"
+	"stele.dev/stele/core/controllers/serviceaccounts"
+	"stele.dev/stele/core/inside"
+)
+
+// Controller is one that can be run. It is immutable.
+type Controller struct {
+	// Name is that of kube-controller-manager, and aliases what it is called as well.
+	Name    string
+	aliases []string
+	// account is the service account in kube-system whose name it acts in.
+	account string
+	run     func(context.Context, *clients.Set) error
+}
+
+// All are the controllers that there are.
+var All = []Controller{
+	{"garbage-collector-controller", []string{"garbage-collector", "garbagecollector"}, "generic-garbage-collector", garbage.Run},
+	{"namespace-controller", []string{"namespace"}, "namespace-controller", namespaces.Run},
+	{"serviceaccount-controller", []string{"serviceaccount"}, "service-account-controller", serviceaccounts.Run},
+}
+
+// Names are the names of all.
+func Names() []string {
+	names := make([]string, len(All))
+	for i, c := range All {
+		names[i] = c.Name
+	}
+	return names
+}
+
+// Select returns the controllers that a list asks for, as that of kube-controller-manager's
+// --controllers does: "name" is one, "-name" is not one, "*" is all others; what comes
+// first counts. The error names what is no controller.
+func Select(list []string) ([]Controller, error) {
+	for _, x := range list {
+		if x == "*" {
+			continue
+		}
+		if name := strings.TrimPrefix(x, "-"); !slices.ContainsFunc(All, func(c Controller) bool { return c.is(name) }) {
+			return nil, fmt.Errorf("%q is not in the list of known controllers", name)
+		}
+	}
+	var selected []Controller
+	for _, c := range All {
+		i := slices.IndexFunc(list, func(x string) bool { return c.is(strings.TrimPrefix(x, "-")) })
+		if i >= 0 && !strings.HasPrefix(list[i], "-") || i < 0 && slices.Contains(list, "*") {
+			selected = append(selected, c)
+		}
+	}
+	return selected, nil
+}
+
+func (c *Controller) is(name string) bool { return c.Name == name || slices.Contains(c.aliases, name) }
+
+// user is who the controller is.
+func (c *Controller) user() user.Info {
+	groups := serviceaccount.MakeGroupNames("kube-system")
+	return &user.DefaultInfo{
+		Name: serviceaccount.MakeUsername("kube-system", c.account), Groups: append(groups, user.SystemPrivilegedGroup),
+	}
+}
+
+// Run runs controllers, whose requests the handler serves, until the context ends. One that
+// fails or panics is started again.
+func Run(ctx context.Context, selected []Controller, api http.Handler, logger *slog.Logger) error {
+	var running sync.WaitGroup
+	for _, c := range selected {
+		set, err := newSet(inside.Config(api, c.user()), logger.With("controller", c.Name))
+		if err != nil {
+			return err
+		}
+		running.Go(func() { c.keepRunning(ctx, set) })
+	}
+	running.Wait()
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+func newSet(config *rest.Config, logger *slog.Logger) (*clients.Set, error) {
+	m, err := metadata.NewForConfig(config)
+	if err != nil {
+		return nil, err
+	}
+	d, err := dynamic.NewForConfig(config)
+	if err != nil {
+		return nil, err
+	}
+	served, err := discovery.NewDiscoveryClientForConfig(config)
+	if err != nil {
+		return nil, err
+	}
+	return &clients.Set{Metadata: m, Objects: d, Served: served, Logger: logger}, nil
+}
+
+// A controller that cannot run is started again after a pause, which doubles until it has
+// run for as long as the longest.
+const (
+	firstPause   = 100 * time.Millisecond
+	longestPause = time.Minute
+)
+
+func (c *Controller) keepRunning(ctx context.Context, set *clients.Set) {
+	pause := firstPause
+	for {
+		started := time.Now()
+		err := c.runOnce(ctx, set)
+		if ctx.Err() != nil {
+			return
+		}
+		if time.Since(started) > longestPause {
+			pause = firstPause
+		}
+		set.Logger.Error("a controller failed, and is started again", "error", err, "after", pause)
+		select {
+		case <-time.After(pause):
+			pause = min(2*pause, longestPause)
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (c *Controller) runOnce(ctx context.Context, set *clients.Set) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = fmt.Errorf("it panicked: %v\n%s", v, debug.Stack())
+		}
+	}()
+	if err = c.run(ctx, set); err == nil {
+		err = errors.New("it ended")
+	}
+	return err
+}

@@ -1,0 +1,270 @@
+package garbage
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/metadata"
+	"stele.dev/stele/core/controllers/clients"
+)
+
+// collector does what is in the graph's queue.
+type collector struct {
+	*clients.Set
+	*graph
+}
+
+func (c *collector) at(r schema.GroupVersionResource, namespace string) metadata.ResourceInterface {
+	if namespace == "" {
+		return c.Metadata.Resource(r)
+	}
+	return c.Metadata.Resource(r).Namespace(namespace)
+}
+
+// get returns an object as it is, nil if it is not there: that must be what the server says of
+// this object, and not that it does not serve the kind.
+func (c *collector) get(ctx context.Context, r schema.GroupVersionResource, namespace, name string) (*metav1.PartialObjectMetadata, error) {
+	o, err := c.at(r, namespace).Get(ctx, name, metav1.GetOptions{})
+	if absent(err, name) {
+		return nil, nil
+	}
+	return o, err
+}
+
+func absent(err error, name string) bool {
+	var status apierrors.APIStatus
+	return apierrors.IsNotFound(err) && errors.As(err, &status) && status.Status().Details != nil && status.Status().Details.Name == name &&
+		!apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
+}
+
+// collect does what has to be done of an object.
+func (c *collector) collect(ctx context.Context, uid types.UID) error {
+	if !c.complete() {
+		return nil // all will be reviewed
+	}
+	o := c.find(uid)
+	switch {
+	case o == nil:
+		return nil
+	case o.deleting && o.orphan:
+		return c.orphan(ctx, o)
+	case o.deleting && o.foreground:
+		return c.awaitDependents(ctx, o)
+	case o.deleting || c.kept(o):
+		return nil
+	}
+	return c.judge(ctx, o)
+}
+
+// owners are those of an object, as they are.
+type owners struct {
+	solid, waiting, gone []metav1.OwnerReference
+	// unknown: it cannot be said of some whether they are there.
+	unknown bool
+}
+
+// judge deletes an object if it must go.
+func (c *collector) judge(ctx context.Context, o *object) error {
+	is, err := c.get(ctx, o.resource, o.namespace, o.name)
+	if err != nil || is == nil || is.UID != o.uid || is.DeletionTimestamp != nil {
+		return err // the graph will hear of it
+	}
+	found, err := c.ownersOf(ctx, o, is)
+	switch {
+	case err != nil:
+		return err
+	case found.unknown || len(found.waiting)+len(found.gone) == 0:
+		return nil
+	case len(found.solid) > 0:
+		keep := slices.DeleteFunc(slices.Clone(is.OwnerReferences), func(r metav1.OwnerReference) bool {
+			return !slices.ContainsFunc(found.solid, func(s metav1.OwnerReference) bool { return same(s, r) })
+		})
+		return c.setOwners(ctx, o, is, keep)
+	}
+	if dependents := c.dependentsOf(o.uid); len(found.waiting) > 0 && len(dependents) > 0 {
+		return c.deleteForWaiting(ctx, o, is, dependents)
+	}
+	policy := metav1.DeletePropagationBackground
+	switch {
+	case slices.Contains(is.Finalizers, metav1.FinalizerOrphanDependents):
+		policy = metav1.DeletePropagationOrphan
+	case slices.Contains(is.Finalizers, metav1.FinalizerDeleteDependents):
+		policy = metav1.DeletePropagationForeground
+	}
+	return c.delete(ctx, o, is, policy)
+}
+
+// same tells whether two references are to the same thing: of one uid there may be several.
+func same(a, b metav1.OwnerReference) bool {
+	return a.UID == b.UID && a.Name == b.Name && a.Kind == b.Kind && a.APIVersion == b.APIVersion
+}
+
+// deleteForWaiting deletes an object whose owners wait for it, and that has dependents itself:
+// it waits for them as well; in a circle, not as something that blocks.
+func (c *collector) deleteForWaiting(ctx context.Context, o *object, is *metav1.PartialObjectMetadata, dependents []*object) error {
+	circle := slices.ContainsFunc(dependents, (*object).awaitsDependents)
+	blocking := func(r metav1.OwnerReference) bool { return r.BlockOwnerDeletion != nil && *r.BlockOwnerDeletion }
+	if circle && slices.ContainsFunc(is.OwnerReferences, blocking) {
+		unblocked := slices.Clone(is.OwnerReferences)
+		for i := range unblocked {
+			no := false
+			unblocked[i].BlockOwnerDeletion = &no
+		}
+		return c.setOwners(ctx, o, is, unblocked) // and then it is heard of again
+	}
+	return c.delete(ctx, o, is, metav1.DeletePropagationForeground)
+}
+
+// ownersOf asks for all owners of an object.
+func (c *collector) ownersOf(ctx context.Context, o *object, is *metav1.PartialObjectMetadata) (*owners, error) {
+	found := &owners{}
+	for _, r := range is.OwnerReferences {
+		k, ok := c.kind(r)
+		if !ok {
+			found.unknown = true // judged again when there are other kinds
+			continue
+		}
+		if k.namespaced && o.namespace == "" {
+			found.unknown = true
+			c.report(ctx, o, r)
+			continue
+		}
+		namespace := o.namespace
+		if !k.namespaced {
+			namespace = ""
+		}
+		owner, err := c.get(ctx, k.GroupVersionResource, namespace, r.Name)
+		switch {
+		case err != nil:
+			return nil, fmt.Errorf("owner %s of %s: %w", r.Name, o, err)
+		case owner == nil || owner.UID != r.UID:
+			found.gone = append(found.gone, r)
+			if k.namespaced && c.elsewhere(r, o.namespace) {
+				c.report(ctx, o, r)
+			}
+		case owner.DeletionTimestamp != nil && slices.Contains(owner.Finalizers, metav1.FinalizerDeleteDependents):
+			found.waiting = append(found.waiting, r)
+		default:
+			found.solid = append(found.solid, r)
+		}
+	}
+	return found, nil
+}
+
+func (o *object) String() string {
+	return fmt.Sprintf("%s %s", o.resource.GroupResource(), types.NamespacedName{Namespace: o.namespace, Name: o.name})
+}
+
+// delete deletes an object that still is as it was judged.
+func (c *collector) delete(ctx context.Context, o *object, is *metav1.PartialObjectMetadata, policy metav1.DeletionPropagation) error {
+	err := c.at(o.resource, o.namespace).Delete(ctx, o.name, metav1.DeleteOptions{
+		PropagationPolicy: &policy, Preconditions: &metav1.Preconditions{UID: &is.UID, ResourceVersion: &is.ResourceVersion},
+	})
+	if absent(err, o.name) {
+		return nil
+	}
+	return err
+}
+
+// setOwners makes the owners of an object others, if it still is as it was judged.
+func (c *collector) setOwners(ctx context.Context, o *object, is *metav1.PartialObjectMetadata, to []metav1.OwnerReference) error {
+	return c.patch(ctx, o, is, map[string]any{"ownerReferences": to})
+}
+
+// patch changes metadata of an object that still is as it was.
+func (c *collector) patch(ctx context.Context, o *object, is *metav1.PartialObjectMetadata, change map[string]any) error {
+	change["uid"], change["resourceVersion"] = is.UID, is.ResourceVersion
+	text, err := json.Marshal(map[string]any{"metadata": change})
+	if err != nil {
+		return err
+	}
+	_, err = c.at(o.resource, o.namespace).Patch(ctx, o.name, types.MergePatchType, text, metav1.PatchOptions{})
+	if absent(err, o.name) {
+		return nil
+	}
+	return err
+}
+
+// release takes a finalizer off an object that is being deleted.
+func (c *collector) release(ctx context.Context, o *object, finalizer string) error {
+	is, err := c.get(ctx, o.resource, o.namespace, o.name)
+	if err != nil || is == nil || is.UID != o.uid || !slices.Contains(is.Finalizers, finalizer) {
+		return err
+	}
+	left := slices.DeleteFunc(slices.Clone(is.Finalizers), func(f string) bool { return f == finalizer })
+	return c.patch(ctx, o, is, map[string]any{"finalizers": left})
+}
+
+// awaitDependents lets an object go if no dependent blocks it any more, or else has those
+// judged that are there.
+func (c *collector) awaitDependents(ctx context.Context, o *object) error {
+	blocked := false
+	for _, d := range c.dependentsOf(o.uid) {
+		if d.blocks(o.uid) {
+			if blocked = true; !d.awaitsDependents() {
+				c.queue.Add(d.uid)
+			}
+		}
+	}
+	if blocked {
+		return nil
+	}
+	return c.release(ctx, o, metav1.FinalizerDeleteDependents)
+}
+
+// orphan takes the references to an object from its dependents, and lets it go.
+func (c *collector) orphan(ctx context.Context, o *object) error {
+	for _, d := range c.dependentsOf(o.uid) {
+		is, err := c.get(ctx, d.resource, d.namespace, d.name)
+		if err != nil {
+			return err
+		}
+		if is == nil || is.UID != d.uid {
+			continue
+		}
+		keep := slices.DeleteFunc(slices.Clone(is.OwnerReferences), func(r metav1.OwnerReference) bool { return r.UID == o.uid })
+		if len(keep) == len(is.OwnerReferences) {
+			continue
+		}
+		if err := c.setOwners(ctx, d, is, keep); err != nil {
+			return err
+		}
+	}
+	return c.release(ctx, o, metav1.FinalizerOrphanDependents)
+}
+
+// report writes an Event about an object that names an owner which cannot be where it is
+// looked for. One is enough.
+func (c *collector) report(ctx context.Context, o *object, r metav1.OwnerReference) {
+	if !c.firstReport(o.uid) {
+		return
+	}
+	const component = "garbage-collector-controller"
+	message := fmt.Sprintf("ownerRef [%s/%s, namespace: %s, name: %s, uid: %s] does not exist in namespace %q", r.APIVersion, r.Kind, o.namespace, r.Name, r.UID, o.namespace)
+	gvk, now := c.kindNamed(o.resource), time.Now()
+	namespace := o.namespace
+	if namespace == "" {
+		namespace = metav1.NamespaceDefault
+	}
+	at := now.UTC().Format(time.RFC3339)
+	event := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "v1", "kind": "Event",
+		"metadata":       map[string]any{"namespace": namespace, "name": fmt.Sprintf("%s.%x", o.name, now.UnixNano())},
+		"involvedObject": map[string]any{"apiVersion": gvk.GroupVersion().String(), "kind": gvk.Kind, "namespace": o.namespace, "name": o.name, "uid": string(o.uid)},
+		"type":           "Warning", "reason": "OwnerRefInvalidNamespace", "message": message,
+		"source": map[string]any{"component": component}, "reportingComponent": component,
+		"firstTimestamp": at, "lastTimestamp": at, "count": int64(1),
+	}}
+	if _, err := c.Objects.Resource(clients.Events).Namespace(namespace).Create(ctx, event, metav1.CreateOptions{}); err != nil {
+		c.Logger.Warn("an owner is named that is in another namespace", "dependent", o.String(), "owner", message, "error", err)
+	}
+}

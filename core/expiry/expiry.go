@@ -1,0 +1,189 @@
+// Package expiry deletes Events (those of core/v1, which say what happened) once they have not
+// been written for some time, as kube-apiserver's --event-ttl does. Many go by one event of
+// the log, which watchers see as one deletion each.
+//
+// # Time
+//
+// An Event is as old as its last write, by the time that the log has for that revision, and not
+// by what its author says in it. The time of the log never goes back: a clock that was wrong
+// may make Events go early or stay longer, as long as it was wrong for, but never in another
+// order than they were written. This package asks the clock; the fold only sees what it decided.
+package expiry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/google/uuid"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"stele.dev/stele/core/commit"
+	"stele.dev/stele/eventlog"
+	"stele.dev/stele/eventlog/logpb"
+	"stele.dev/stele/projections/objects"
+)
+
+// Actor is in whose name Events expire.
+const Actor = "system:stele:event-ttl"
+
+// atOnce is how many Events go by one event of the log.
+const atOnce = 500
+
+// Options for [New].
+type Options struct {
+	Committer *commit.Committer
+	Log       eventlog.Reader
+	// TTL is how long Events stay after they were last written; for ever if it is 0.
+	TTL time.Duration
+	// Now is the clock; time.Now if nil.
+	Now    func() time.Time
+	Logger *slog.Logger
+}
+
+// Expirer deletes Events that are too old. Its methods are for one goroutine.
+type Expirer struct{ Options }
+
+// New makes one.
+func New(o Options) *Expirer {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	return &Expirer{o}
+}
+
+// How often it is looked for what has expired: so that nothing stays for much longer than it
+// should.
+const (
+	mostOften  = 100 * time.Millisecond
+	leastOften = time.Minute
+)
+
+// Run deletes what expires until the context ends.
+func (e *Expirer) Run(ctx context.Context) error {
+	if e.TTL == 0 {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	ticker := time.NewTicker(min(max(e.TTL/10, mostOften), leastOften))
+	defer ticker.Stop()
+	for {
+		if _, err := e.Expire(ctx); err != nil && ctx.Err() == nil {
+			e.Logger.Warn("events could not be expired; it is tried again", "error", err)
+		}
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+var (
+	resource = schema.GroupResource{Resource: "events"}
+	version  = schema.GroupVersionResource{Version: "v1", Resource: "events"}
+)
+
+// Expire deletes what has expired by now, and returns how many that were. What is written
+// meanwhile stays.
+func (e *Expirer) Expire(ctx context.Context) (int, error) {
+	limit, n := e.Now().Add(-e.TTL), 0
+	for {
+		tip, err := e.Committer.Confirm(ctx)
+		if err != nil {
+			return n, err
+		}
+		expired, err := e.expired(ctx, tip, limit)
+		if err != nil || len(expired) == 0 {
+			return n, err
+		}
+		var stale *commit.Stale
+		switch err := e.delete(ctx, tip, expired); {
+		case errors.As(err, &stale): // something was written again
+		case err != nil:
+			return n, err
+		default:
+			n += len(expired)
+		}
+	}
+}
+
+// expired are some of those that were last written before a time; none if there are none.
+func (e *Expirer) expired(ctx context.Context, tip *commit.Tip, limit time.Time) ([]*objects.Object, error) {
+	oldest := uint64(0)
+	for o := range tip.Objects.List(resource, &objects.Selection{}, "", "") {
+		if oldest == 0 || o.Revision < oldest {
+			oldest = o.Revision
+		}
+	}
+	if oldest == 0 {
+		return nil, nil
+	}
+	last, err := e.lastBefore(ctx, oldest, tip.Revision(), limit)
+	if err != nil || last == 0 {
+		return nil, err
+	}
+	var expired []*objects.Object
+	for o := range tip.Objects.List(resource, &objects.Selection{}, "", "") {
+		if o.Revision <= last {
+			if expired = append(expired, o); len(expired) == atOnce {
+				break
+			}
+		}
+	}
+	return expired, nil
+}
+
+// lastBefore returns the last revision, of those between two, that was written before a time;
+// 0 if that is none. Revisions are in the order of time.
+func (e *Expirer) lastBefore(ctx context.Context, from, to uint64, limit time.Time) (last uint64, err error) {
+	for at := from; from <= to; at = from + (to-from)/2 {
+		batches, err := e.Log.Back(ctx, at, 1)
+		if err != nil {
+			return 0, err
+		}
+		if len(batches) == 0 {
+			return 0, fmt.Errorf("expiry: the log has nothing at revision %d", at)
+		}
+		b := batches[0]
+		if b.Time.Before(limit) {
+			last, from = b.Last(), b.Last()+1
+		} else if b.First <= from {
+			break
+		} else {
+			to = b.First - 1
+		}
+	}
+	return last, nil
+}
+
+// delete deletes Events, if all are as they were.
+func (e *Expirer) delete(ctx context.Context, tip *commit.Tip, expired []*objects.Object) error {
+	kind := tip.Policy.Version(version)
+	if kind == nil {
+		return errors.New("expiry: the policy in force does not serve events")
+	}
+	checks := commit.Checks{PolicyRevision: tip.PolicyRevision()}
+	bulk := &logpb.Bulk{}
+	for _, o := range expired {
+		checks.Objects = append(checks.Objects, commit.At{Key: commit.Key{GroupResource: resource, Namespace: o.Namespace, Name: o.Name}, Revision: o.Revision})
+		bulk.Objects = append(bulk.Objects, &logpb.BulkObject{PreviousRevision: o.Revision, Object: &logpb.Object{
+			Resource: resource.Resource, Namespace: o.Namespace, Name: o.Name, Uid: o.UID, Version: kind.Kind.StorageVersion, Kind: kind.Kind.Kind.Kind,
+		}})
+	}
+	digest := tip.Policy.Digest()
+	entry, err := eventlog.Encode(&eventlog.Event{Meta: &logpb.Metadata{
+		Type: logpb.Type_TYPE_BULK_DELETED, Span: uint32(len(expired)), Detail: &logpb.Metadata_Bulk{Bulk: bulk}, PolicyDigest: digest[:],
+		Actor:   &logpb.Actor{User: Actor},
+		Request: &logpb.Request{Verb: "deletecollection", AuditId: uuid.NewString(), UserAgent: "stele", ReceivedUnixNano: e.Now().UnixNano(), Status: 200},
+	}})
+	if err != nil {
+		return err
+	}
+	_, _, err = e.Committer.Commit(ctx, &commit.Proposal{Entry: entry, Checks: checks})
+	return err
+}

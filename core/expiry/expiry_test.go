@@ -1,0 +1,314 @@
+package expiry_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/fstest"
+	"testing/synctest"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"stele.dev/stele/core"
+	"stele.dev/stele/core/authn"
+	"stele.dev/stele/core/bootstrap"
+	"stele.dev/stele/core/changes"
+	"stele.dev/stele/core/commit"
+	"stele.dev/stele/core/expiry"
+	"stele.dev/stele/eventlog"
+	"stele.dev/stele/eventlog/logpb"
+	"stele.dev/stele/eventlog/memlog"
+	"stele.dev/stele/policy"
+	"stele.dev/stele/projections/audit"
+	"stele.dev/stele/projections/objects"
+	"stele.dev/stele/projections/policies"
+)
+
+// law and another are two policies.
+var law, another = compiled(``), compiled(`teams: t: {contact: "#t", groups: ["*"], namespaces: ["*"], rbac: clusterRoles: reader: rules: r: {apiGroups: [""], resources: ["events"], verbs: ["get"]}}`)
+
+func compiled(more string) func() (*policy.Compiled, error) {
+	return sync.OnceValues(func() (*policy.Compiled, error) {
+		source, err := policy.ReadFS(fstest.MapFS{
+			"bundle.cue":         {Data: []byte("package test\nimport \"stele.dev/policy\"\nbundle: policy.#Bundle & {cluster: \"test\"\n" + more + "\n}\n")},
+			"cue.mod/module.cue": {Data: []byte("module: \"test.example\"\nlanguage: version: \"v0.17.0\"\n")},
+		}, ".")
+		if err != nil {
+			return nil, err
+		}
+		c, diags := policy.Compile(source)
+		if len(diags) > 0 {
+			return nil, fmt.Errorf("%v", diags)
+		}
+		return c, nil
+	})
+}
+
+type plane struct {
+	*core.Pipeline
+	committer *commit.Committer
+	log       *eventlog.Log
+}
+
+// story is told in time that passes only when everybody sleeps. clock is the log's, if that is
+// another one.
+func story(t *testing.T, clock func() time.Time, tell func(*testing.T, *plane)) {
+	t.Helper()
+	first, err := law()
+	if err != nil {
+		t.Fatal(err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		var store memlog.Store
+		backend := store.Open(nil)
+		log, err := eventlog.Open(t.Context(), backend, eventlog.Options{Clock: clock})
+		if err != nil {
+			t.Fatal(err)
+		}
+		projection := objects.New(0)
+		p := &plane{log: log, committer: commit.New(commit.Options{Log: log, Objects: projection, Load: func(p *policies.Proposal) (*policy.Policy, error) { return policy.New(p.Form) }})}
+		authenticator, err := authn.New(nil, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.Pipeline = core.New(core.Options{Committer: p.committer, Log: log, Authenticator: authenticator})
+		ctx, cancel := context.WithCancel(context.Background())
+		var running sync.WaitGroup
+		running.Go(func() { projection.Run(ctx) })
+		running.Go(func() { p.committer.Run(ctx) })
+		defer func() { p.Drain(); cancel(); running.Wait(); backend.Close() }()
+		if _, err := bootstrap.Activate(t.Context(), p.committer, first, "test"); err != nil {
+			t.Fatal(err)
+		}
+		if err := bootstrap.Namespaces(t.Context(), p.committer); err != nil {
+			t.Fatal(err)
+		}
+		tell(t, p)
+	})
+}
+
+func (p *plane) do(t *testing.T, code int, method, path, body string) string {
+	t.Helper()
+	q := httptest.NewRequest(method, "/api/v1/namespaces/default/"+path, strings.NewReader(body))
+	q = q.WithContext(authn.WithUser(t.Context(), &user.DefaultInfo{Name: "admin", Groups: []string{user.SystemPrivilegedGroup}}))
+	if q.Header.Set("Content-Type", "application/json"); method == "PATCH" {
+		q.Header.Set("Content-Type", "application/merge-patch+json")
+	}
+	w := httptest.NewRecorder()
+	if p.ServeHTTP(w, q); w.Code != code {
+		t.Fatalf("%s %s: %d %s", method, path, w.Code, w.Body)
+	}
+	return w.Body.String()
+}
+
+func (p *plane) event(t *testing.T, name string) {
+	t.Helper()
+	p.do(t, 201, "POST", "events", `{"metadata":{"name":"`+name+`"},"involvedObject":{"namespace":"default"}}`)
+}
+
+// names are those of the Events that are there.
+func (p *plane) names() (names []string) {
+	for o := range p.committer.Tip().Objects.List(schema.GroupResource{Resource: "events"}, &objects.Selection{}, "", "") {
+		names = append(names, o.Name)
+	}
+	return names
+}
+
+// expire deletes what was not written for an hour, and tells what is left.
+func (p *plane) expire(t *testing.T, log eventlog.Reader) []string {
+	t.Helper()
+	if _, err := expiry.New(expiry.Options{Committer: p.committer, Log: log, TTL: time.Hour}).Expire(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return p.names()
+}
+
+func TestAnEventExpiresOnceItHasNotBeenWrittenForLong(t *testing.T) {
+	story(t, nil, func(t *testing.T, p *plane) {
+		p.event(t, "first")
+		p.event(t, "repeated")
+		p.do(t, 201, "POST", "configmaps", `{"metadata":{"name":"first"}}`)
+		time.Sleep(30 * time.Minute)
+		p.event(t, "second")
+		p.do(t, 200, "PATCH", "events/repeated", `{"count":2}`)
+		if names := p.expire(t, p.log); len(names) != 3 {
+			t.Errorf("after half an hour there are %v", names)
+		}
+		time.Sleep(31 * time.Minute)
+		if names := p.expire(t, p.log); !slices.Equal(names, []string{"repeated", "second"}) {
+			t.Errorf("after an hour there are %v", names)
+		}
+		p.do(t, 404, "GET", "events/first", "")
+		time.Sleep(30 * time.Minute)
+		if names := p.expire(t, p.log); len(names) != 0 {
+			t.Errorf("after an hour and a half there are %v", names)
+		}
+		p.do(t, 200, "GET", "configmaps/first", "")
+	})
+}
+
+func TestManyEventsExpireByOneEventOfTheLog(t *testing.T) {
+	story(t, nil, func(t *testing.T, p *plane) {
+		for _, name := range []string{"a", "b", "c"} {
+			p.event(t, name)
+		}
+		before := p.committer.Tip().Revision()
+		time.Sleep(2 * time.Hour)
+		p.expire(t, p.log)
+		batches, err := p.log.Back(t.Context(), p.committer.Tip().Revision(), 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		e := batches[0].Events[0]
+		if len(batches[0].Events) != 1 || e.Meta.GetType() != logpb.Type_TYPE_BULK_DELETED || e.Revision != before+1 || e.Last() != before+3 || p.committer.Tip().Revision() != before+3 {
+			t.Fatalf("the log has %v", batches[0].Events)
+		}
+
+		watched := p.do(t, 200, "GET", fmt.Sprintf("events?watch=1&timeoutSeconds=1&resourceVersion=%d", before), "")
+		for i, name := range []string{"a", "b", "c"} {
+			line := strings.Split(watched, "\n")[i]
+			if !strings.HasPrefix(line, `{"type":"DELETED"`) || !strings.Contains(line, `"name":"`+name+`"`) || !strings.Contains(line, fmt.Sprintf(`"resourceVersion":"%d"`, before+1+uint64(i))) {
+				t.Errorf("watchers are told %s", line)
+			}
+		}
+		lines, err := audit.Render(nil, e, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var names []string
+		for line := range strings.Lines(string(lines)) {
+			var record auditv1.Event
+			if err := json.Unmarshal([]byte(line), &record); err != nil {
+				t.Fatal(err)
+			}
+			if record.User.Username != "system:stele:event-ttl" || record.Verb != "deletecollection" {
+				t.Errorf("the audit log has %s", line)
+			}
+			names = append(names, record.ObjectRef.Name)
+		}
+		if !slices.Equal(names, []string{"a", "b", "c"}) {
+			t.Errorf("the audit log has %v", names)
+		}
+		if all := changes.From(e); len(all) != 3 || all[2].Object.Name != "c" || all[2].Type != "Deleted" || all[2].Actor.User != "system:stele:event-ttl" {
+			t.Errorf("the log as an API has %v", all)
+		}
+	})
+}
+
+func TestEventsExpireInBatchesThatAreBounded(t *testing.T) {
+	story(t, nil, func(t *testing.T, p *plane) {
+		for i := range 1100 {
+			p.event(t, fmt.Sprint("e", i))
+		}
+		before := p.committer.Tip().Revision()
+		time.Sleep(2 * time.Hour)
+		if names := p.expire(t, p.log); len(names) != 0 {
+			t.Errorf("%d are left", len(names))
+		}
+		batches, err := p.log.Back(t.Context(), p.committer.Tip().Revision(), 10)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, b := range batches {
+			for _, e := range b.Events {
+				if e.Revision > before && e.Span() > 500 {
+					t.Errorf("%d at once", e.Span())
+				}
+			}
+		}
+	})
+}
+
+// interfering writes while the log is read.
+type interfering struct {
+	eventlog.Reader
+	once  sync.Once
+	write func()
+}
+
+func (i *interfering) Back(ctx context.Context, from uint64, n int) ([]*eventlog.Batch, error) {
+	i.once.Do(i.write)
+	return i.Reader.Back(ctx, from, n)
+}
+
+func TestAnEventThatIsWrittenWhileItExpiresStays(t *testing.T) {
+	story(t, nil, func(t *testing.T, p *plane) {
+		p.event(t, "a")
+		p.event(t, "b")
+		time.Sleep(2 * time.Hour)
+		log := &interfering{Reader: p.log, write: func() { p.do(t, 200, "PATCH", "events/a", `{"count":2}`) }}
+		if names := p.expire(t, log); !slices.Equal(names, []string{"a"}) {
+			t.Errorf("there are %v", names)
+		}
+	})
+}
+
+func TestEventsExpireByNoPolicyButThatInForce(t *testing.T) {
+	second, err := another()
+	if err != nil {
+		t.Fatal(err)
+	}
+	story(t, nil, func(t *testing.T, p *plane) {
+		p.event(t, "a")
+		time.Sleep(2 * time.Hour)
+		var activated uint64
+		log := &interfering{Reader: p.log, write: func() {
+			if activated, err = bootstrap.Activate(t.Context(), p.committer, second, "test"); err != nil {
+				t.Fatal(err)
+			}
+		}}
+		if names := p.expire(t, log); len(names) != 0 {
+			t.Errorf("there are %v", names)
+		}
+		batches, err := p.log.Back(t.Context(), p.committer.Tip().Revision(), 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		digest := p.committer.Tip().Policy.Digest()
+		if e := batches[0].Events[0]; e.Revision <= activated || string(e.Meta.GetPolicyDigest()) != string(digest[:]) {
+			t.Errorf("after the activation at %d the log has %v", activated, e)
+		}
+	})
+}
+
+// The time of the log stands still while the clock is behind it.
+func TestAClockThatIsSetBackKeepsEventsForLonger(t *testing.T) {
+	var wrong time.Duration
+	story(t, func() time.Time { return time.Now().Add(wrong) }, func(t *testing.T, p *plane) {
+		p.event(t, "before")
+		wrong = -24 * time.Hour
+		p.event(t, "after")
+		time.Sleep(59 * time.Minute)
+		if names := p.expire(t, p.log); !slices.Equal(names, []string{"after", "before"}) {
+			t.Errorf("there are %v", names)
+		}
+		time.Sleep(2 * time.Minute)
+		if names := p.expire(t, p.log); len(names) != 0 {
+			t.Errorf("there are %v", names)
+		}
+	})
+}
+
+func TestEventsExpireByThemselvesUnlessTheyAreKeptForEver(t *testing.T) {
+	story(t, nil, func(t *testing.T, p *plane) {
+		for left, ttl := range []time.Duration{time.Hour, 0} {
+			p.event(t, "a")
+			ctx, stop := context.WithCancel(t.Context())
+			var running sync.WaitGroup
+			running.Go(func() { _ = expiry.New(expiry.Options{Committer: p.committer, Log: p.log, TTL: ttl}).Run(ctx) })
+			time.Sleep(62 * time.Minute)
+			if names := p.names(); len(names) != left {
+				t.Errorf("with a TTL of %v there are %v", ttl, names)
+			}
+			stop()
+			running.Wait()
+		}
+	})
+}

@@ -1,0 +1,308 @@
+package core_test
+
+import (
+	"encoding/base64"
+	"fmt"
+	"net/url"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"stele.dev/stele/eventlog/memlog"
+)
+
+// times is a plane at which resourceVersions of all kinds can be asked for: expired is of
+// what has been dropped, past of what is still known, now is current. In the past there
+// were w00 to w04; now w01 is gone.
+type times struct {
+	*replica
+	expired, past, now      uint64
+	expiredToken, pastToken string // to go on behind two objects
+}
+
+func newTimes(t testing.TB) *times {
+	t.Helper()
+	var store memlog.Store
+	p := &times{replica: start(t, store.Open(nil), 4<<10)}
+	p.bootstrap(t, bundle)
+	fill(t, p.replica, 5)
+	at := func() (uint64, string) {
+		page := p.must(t, 200, "GET", widgetsPath+"?limit=2", "")
+		return revision(t, page), page.field("metadata", "continue").(string)
+	}
+	p.expired, p.expiredToken = at()
+	for i := range 50 {
+		p.patch("w00", "merge", fmt.Sprintf(`{"spec":{"size":%d}}`, 100+i))
+	}
+	p.past, p.pastToken = at()
+	p.must(t, 200, "DELETE", widgetsPath+"/w01", "")
+	p.now, _ = at()
+	return p
+}
+
+func revision(t testing.TB, a answer) uint64 {
+	t.Helper()
+	n, err := strconv.ParseUint(fmt.Sprint(a.field("metadata", "resourceVersion")), 10, 64)
+	if err != nil {
+		t.Fatalf("%s: %v", a, err)
+	}
+	return n
+}
+
+// summary is the names of a list, its revision, and what remains.
+func (p *times) summary(a answer) string {
+	if a.code != 200 {
+		return fmt.Sprint(a.code)
+	}
+	at := map[string]string{fmt.Sprint(p.expired): "expired", fmt.Sprint(p.past): "past", fmt.Sprint(p.now): "now"}[fmt.Sprint(a.field("metadata", "resourceVersion"))]
+	text := at + ":"
+	for _, name := range a.names() {
+		text += " " + name
+	}
+	if a.field("metadata", "continue") != nil {
+		text += fmt.Sprintf(" +%v", a.field("metadata", "remainingItemCount"))
+	}
+	return text
+}
+
+// The table of Kubernetes' API concepts, "Semantics for get and list", and what
+// kube-apiserver does where that is silent.
+func TestListsByResourceVersion(t *testing.T) {
+	p := newTimes(t)
+	versions := []string{"", "0", fmt.Sprint(p.past), fmt.Sprint(p.now + 1), fmt.Sprint(p.expired), "x", "-1", "99999999999999999999"}
+	const (
+		now, nowPage                   = "now: w00 w02 w03 w04", "now: w00 w02 +2"
+		past, pastPage, pastMore, rest = "past: w00 w01 w02 w03 w04", "past: w00 w01 +3", "past: w02 w03 +1", "past: w02 w03 w04"
+	)
+	for _, row := range []struct {
+		match, paging                                                  string
+		unset, any, past, future, expired, garbage, negative, toolarge string
+	}{
+		{"", "", now, now, now, "504", now, "400", "400", "400"},
+		{"", "limit=2", nowPage, now, pastPage, "504", "410", "400", "400", "400"},
+		{"", "limit=-1", now, now, now, "504", now, "400", "400", "400"},
+		{"", "limit=2&continue=" + p.pastToken, pastMore, rest, "400", "400", "400", "400", "400", "400"},
+		{"", "continue=" + p.pastToken, rest, rest, "400", "400", "400", "400", "400", "400"},
+		{"Exact", "", "422", "422", past, "504", "410", "400", "400", "400"},
+		{"Exact", "limit=2", "422", "422", pastPage, "504", "410", "400", "400", "400"},
+		{"Exact", "limit=2&continue=" + p.pastToken, "422", "422", "422", "422", "422", "422", "422", "422"},
+		{"NotOlderThan", "", "422", now, now, "504", now, "400", "400", "400"},
+		{"NotOlderThan", "limit=2", "422", now, nowPage, "504", nowPage, "400", "400", "400"},
+		{"NotOlderThan", "limit=2&continue=" + p.pastToken, "422", "422", "422", "422", "422", "422", "422", "422"},
+		{"Close", "", "422", "422", "422", "422", "422", "422", "422", "422"},
+		{"Close", "limit=2", "422", "422", "422", "422", "422", "422", "422", "422"},
+	} {
+		for i, want := range []string{row.unset, row.any, row.past, row.future, row.expired, row.garbage, row.negative, row.toolarge} {
+			query := row.paging
+			for name, value := range map[string]string{"resourceVersion": versions[i], "resourceVersionMatch": row.match} {
+				if value != "" {
+					query += "&" + name + "=" + value
+				}
+			}
+			if got := p.summary(p.do("GET", widgetsPath+"?"+query, "")); got != want {
+				t.Errorf("%s: %s, want %s", query, got, want)
+			}
+		}
+	}
+}
+
+// Of a single object the resourceVersion is only how old the answer may be.
+func TestGetsByResourceVersion(t *testing.T) {
+	p := newTimes(t)
+	for _, tc := range []struct {
+		name, version string
+		code          int
+	}{
+		{"w00", "0", 200}, {"w00", fmt.Sprint(p.expired), 200}, {"w00", fmt.Sprint(p.past), 200}, {"w00", fmt.Sprint(p.now), 200},
+		{"w01", "0", 404}, {"w01", fmt.Sprint(p.past), 404},
+		{"w00", fmt.Sprint(p.now + 1), 504}, {"w01", fmt.Sprint(p.now + 1), 504},
+		{"w00", "x", 400}, {"w00", "-1", 400}, {"w01", "99999999999999999999", 400},
+	} {
+		p.must(t, tc.code, "GET", widgetsPath+"/"+tc.name+"?resourceVersion="+tc.version, "")
+	}
+	a := p.must(t, 400, "GET", widgetsPath+"/w00?export=true", "")
+	if a.field("message") != "the export parameter, deprecated since v1.14, is no longer supported" {
+		t.Errorf("%s", a)
+	}
+	p.must(t, 200, "GET", widgetsPath+"/w00?export=false", "")
+}
+
+func token(text string) string { return base64.RawURLEncoding.EncodeToString([]byte(text)) }
+
+func TestContinueTokens(t *testing.T) {
+	p := newTimes(t)
+	p.must(t, 201, "POST", "/apis/example.com/v1/namespaces/kube-system/widgets", widget("elsewhere", 1))
+	p.now++
+	all := p.must(t, 200, "GET", "/apis/example.com/v1/widgets?limit=3", "").field("metadata", "continue").(string)
+	plains := fmt.Sprintf(`{"v":"meta.k8s.io/v1","rv":%d,"start":"w02\u0000"}`, p.now)
+	for name, tc := range map[string]struct{ path, token, want string }{
+		"across namespaces":            {"/apis/example.com/v1/widgets", all, "now: w04 elsewhere"},
+		"of another kind":              {widgetsPath, token(plains), "now: w03 w04"},
+		"of another namespace":         {"/apis/example.com/v1/namespaces/kube-system/widgets", token(plains), "now:"},
+		"of a list in a namespace":     {"/apis/example.com/v1/widgets", token(fmt.Sprintf(`{"v":"meta.k8s.io/v1","rv":%d,"start":"e\u0000"}`, p.now)), "now: elsewhere"},
+		"behind all":                   {widgetsPath, token(fmt.Sprintf(`{"v":"meta.k8s.io/v1","rv":%d,"start":"zz"}`, p.now)), "now:"},
+		"at whatever is current":       {widgetsPath, token(`{"v":"meta.k8s.io/v1","rv":-1,"start":"w02\u0000"}`), "now: w03 w04"},
+		"at any negative revision":     {widgetsPath, token(`{"v":"meta.k8s.io/v1","rv":-9223372036854775808,"start":"w02\u0000"}`), "now: w03 w04"},
+		"expired":                      {widgetsPath, p.expiredToken, "410"},
+		"of the future":                {widgetsPath, token(fmt.Sprintf(`{"v":"meta.k8s.io/v1","rv":%d,"start":"a"}`, p.now+1)), "504"},
+		"of the far future":            {widgetsPath, token(`{"v":"meta.k8s.io/v1","rv":9223372036854775807,"start":"a"}`), "504"},
+		"without a revision":           {widgetsPath, token(`{"v":"meta.k8s.io/v1","start":"a"}`), "400"},
+		"with a revision that is none": {widgetsPath, token(`{"v":"meta.k8s.io/v1","rv":1e99,"start":"a"}`), "400"},
+		"without a key":                {widgetsPath, token(`{"v":"meta.k8s.io/v1","rv":5}`), "400"},
+		"out of its place":             {widgetsPath, token(`{"v":"meta.k8s.io/v1","rv":5,"start":"../secrets/a"}`), "400"},
+		"of another version":           {widgetsPath, token(`{"v":"meta.k8s.io/v2","rv":5,"start":"a"}`), "400"},
+		"that is no JSON":              {widgetsPath, token(`a`), "400"},
+		"that is no base64":            {widgetsPath, "!", "400"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := p.do("GET", tc.path+"?continue="+url.QueryEscape(tc.token), "")
+			if got := p.summary(a); got != tc.want {
+				t.Errorf("%s, want %s\n%s", got, tc.want, a)
+			}
+			if tc.want == "400" && !strings.HasPrefix(fmt.Sprint(a.field("message")), "invalid continue token: continue key is not valid") {
+				t.Errorf("%s", a)
+			}
+		})
+	}
+	// The page of a token that goes on regardless is one of the present, and so is the next.
+	page := p.must(t, 200, "GET", widgetsPath+"?limit=1&continue="+token(`{"v":"meta.k8s.io/v1","rv":-1,"start":"w02\u0000"}`), "")
+	if got := p.summary(page); got != "now: w03 +1" {
+		t.Errorf("%s", got)
+	}
+	p.must(t, 200, "DELETE", widgetsPath+"/w04", "")
+	if got := p.summary(p.do("GET", widgetsPath+"?limit=1&continue="+page.field("metadata", "continue").(string), "")); got != "now: w04" {
+		t.Errorf("then %s", got)
+	}
+}
+
+// What remains is only told of lists that select nothing, as upstream counts without looking.
+func TestRemainingItemCount(t *testing.T) {
+	p := newPlane(t)
+	fill(t, p, 5)
+	for query, want := range map[string]any{
+		"": 4.0, "labelSelector=": 4.0, "fieldSelector=": 4.0,
+		"labelSelector=mod=1": nil, "labelSelector=mod": nil, "fieldSelector=spec.color!%3Dred": nil, "fieldSelector=metadata.namespace%3Ddefault": nil,
+	} {
+		a := p.must(t, 200, "GET", widgetsPath+"?limit=1&"+query, "")
+		if a.field("metadata", "continue") == nil || a.field("metadata", "remainingItemCount") != want {
+			t.Errorf("%s: %v, want %v", query, a.field("metadata"), want)
+		}
+	}
+}
+
+func TestWhatListsSay(t *testing.T) {
+	p := newPlane(t)
+	a := p.must(t, 200, "GET", widgetsPath, "")
+	want := fmt.Sprintf(`{"kind":"WidgetList","apiVersion":"example.com/v1","metadata":{"resourceVersion":"%d"},"items":[]}`, p.committer.Tip().Revision())
+	if got := strings.TrimSpace(string(a.body)); got != want {
+		t.Errorf("an empty list is\n%s, want\n%s", got, want)
+	}
+	created := p.must(t, 201, "POST", "/api/v1/namespaces/default/configmaps", `{"metadata":{"name":"a"}}`)
+	list := p.must(t, 200, "GET", "/api/v1/configmaps?fieldSelector=metadata.name%3Da", "")
+	if list.field("kind") != "ConfigMapList" || strings.Contains(string(list.body), "selfLink") {
+		t.Errorf("%s", list)
+	}
+	if diff := cmp.Diff(created.object()["metadata"], list.field("items").([]any)[0].(map[string]any)["metadata"]); diff != "" {
+		t.Errorf("(-created +listed):\n%s", diff)
+	}
+}
+
+// Each refusal to the letter, but for numbers.
+func TestRefusalsByResourceVersion(t *testing.T) {
+	p := newTimes(t)
+	future := fmt.Sprint(p.now + 1)
+	tooLarge := map[string]any{
+		"kind": "Status", "apiVersion": "v1", "metadata": map[string]any{}, "status": "Failure", "code": 504.0, "reason": "Timeout",
+		"message": fmt.Sprintf("Timeout: Too large resource version: %s, current: %d", future, p.now),
+		"details": map[string]any{"retryAfterSeconds": 1.0, "causes": []any{map[string]any{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}}},
+	}
+	expired := func(message string) map[string]any {
+		return map[string]any{"kind": "Status", "apiVersion": "v1", "metadata": map[string]any{}, "status": "Failure", "code": 410.0, "reason": "Expired", "message": message}
+	}
+	continued := expired("The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue parameter, or use the continue token in this response to retrieve the remainder of the results. Continuing with the provided token results in an inconsistent list - objects that were created, modified, or deleted between the time the first chunk was returned and now may show up in the list.")
+	continued["metadata"] = map[string]any{"continue": token(`{"v":"meta.k8s.io/v1","rv":-1,"start":"w01\u0000"}`)}
+	for query, want := range map[string]map[string]any{
+		"?resourceVersion=" + future:                            tooLarge,
+		"?resourceVersionMatch=Exact&resourceVersion=" + future: tooLarge,
+		"/w00?resourceVersion=" + future:                        tooLarge,
+		"?watch=1&resourceVersion=" + future:                    tooLarge,
+		"?watch=1&sendInitialEvents=false&resourceVersionMatch=NotOlderThan&resourceVersion=" + future: tooLarge,
+		fmt.Sprintf("?resourceVersionMatch=Exact&resourceVersion=%d", p.expired):                       expired("The resourceVersion for the provided list is too old."),
+		fmt.Sprintf("?limit=1&resourceVersion=%d", p.expired):                                          expired("The resourceVersion for the provided list is too old."),
+		"?continue=" + p.expiredToken:                                                                  continued,
+	} {
+		a := p.do("GET", widgetsPath+query, "")
+		if diff := cmp.Diff(want, a.object()); diff != "" || float64(a.code) != want["code"] {
+			t.Errorf("%s: %d (-want +got):\n%s", query, a.code, diff)
+		}
+		if retry := a.header.Get("Retry-After"); (a.code == 504) != (retry == "1") {
+			t.Errorf("%s: Retry-After %q", query, retry)
+		}
+	}
+	for query, want := range map[string]string{
+		"?continue=" + p.pastToken + "&resourceVersion=5":                              "specifying resource version is not allowed when using continue",
+		"?resourceVersion=x":                                                           `invalid resource version: resourceVersion: Invalid value: "x": strconv.ParseUint: parsing "x": invalid syntax`,
+		"?watch=1&resourceVersion=x":                                                   `invalid resource version: resourceVersion: Invalid value: "x": strconv.ParseUint: parsing "x": invalid syntax`,
+		"?resourceVersionMatch=Exact":                                                  `ListOptions.meta.k8s.io "" is invalid: resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided`,
+		"?resourceVersionMatch=Exact&resourceVersion=0":                                `ListOptions.meta.k8s.io "" is invalid: resourceVersionMatch: Forbidden: resourceVersionMatch "exact" is forbidden for resourceVersion "0"`,
+		"?resourceVersionMatch=Close&resourceVersion=1":                                `ListOptions.meta.k8s.io "" is invalid: resourceVersionMatch: Unsupported value: "Close": supported values: "Exact", "NotOlderThan", ""`,
+		"?sendInitialEvents=true":                                                      `ListOptions.meta.k8s.io "" is invalid: sendInitialEvents: Forbidden: sendInitialEvents is forbidden for list`,
+		"?watch=1&sendInitialEvents=true":                                              `ListOptions.meta.k8s.io "" is invalid: resourceVersionMatch: Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan`,
+		"?watch=1&resourceVersionMatch=NotOlderThan&resourceVersion=1":                 `ListOptions.meta.k8s.io "" is invalid: resourceVersionMatch: Forbidden: resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided`,
+		"?watch=1&sendInitialEvents=true&resourceVersionMatch=Exact&resourceVersion=1": `ListOptions.meta.k8s.io "" is invalid: [resourceVersionMatch: Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan, resourceVersionMatch: Unsupported value: "Exact": supported values: "NotOlderThan"]`,
+		"?labelSelector=a%3D%3D%3Db":                                                   "unable to parse requirement: found '=', expected: identifier",
+		"?labelSelector=a+in+()b":                                                      "found 'b', expected: ',' or 'end of string'",
+		"?labelSelector=a+gt+1":                                                        "unable to parse requirement: found 'gt', expected: in, notin, =, ==, !=, gt, lt",
+		"?fieldSelector=a":                                                             "invalid selector: 'a'; can't understand 'a'",
+		"?fieldSelector=spec.size%3D1":                                                 "field label not supported: spec.size",
+		"?limit=x":                                                                     `strconv.ParseInt: parsing "x": invalid syntax`,
+		"?timeoutSeconds=x":                                                            `strconv.ParseInt: parsing "x": invalid syntax`,
+	} {
+		if a := p.do("GET", widgetsPath+query, ""); a.field("message") != want {
+			t.Errorf("%s: %s, want %s", query, a, want)
+		}
+	}
+	for path, want := range map[string]string{
+		"/api/v1/configmaps?fieldSelector=data.a%3D1":            `"data.a" is not a known field selector: only "metadata.name", "metadata.namespace"`,
+		"/api/v1/secrets?fieldSelector=data.a%3D1":               "field label not supported: data.a",
+		"/api/v1/namespaces?fieldSelector=metadata.namespace%3D": "field label not supported: metadata.namespace",
+	} {
+		if a := p.must(t, 400, "GET", path, ""); a.field("message") != want {
+			t.Errorf("%s: %s, want %s", path, a, want)
+		}
+	}
+}
+
+// Whatever lists begin and are not read to their end: their revisions are answered as long
+// as the changes since are in memory, all of them or none.
+func TestManyPagedListsAreContinuedOrExpire(t *testing.T) {
+	var store memlog.Store
+	p := start(t, store.Open(nil), 256<<10)
+	p.bootstrap(t, bundle)
+	fill(t, p, 4)
+	var tokens []string
+	for i := range 200 { // more than states are pinned
+		tokens = append(tokens, p.must(t, 200, "GET", widgetsPath+"?limit=1", "").field("metadata", "continue").(string))
+		p.patch("w03", "merge", fmt.Sprintf(`{"spec":{"size":%d}}`, 10+i))
+	}
+	for i, next := range tokens {
+		a := p.must(t, 200, "GET", widgetsPath+"?continue="+next, "")
+		want := 4 // as it was then
+		if i > 0 {
+			want = 9 + i
+		}
+		if got := a.field("items").([]any)[2].(map[string]any)["spec"].(map[string]any)["size"]; got != float64(want) {
+			t.Fatalf("list %d goes on with a w03 of size %v, want %d", i, got, want)
+		}
+	}
+	for i := range 1000 {
+		p.patch("w03", "merge", fmt.Sprintf(`{"spec":{"size":%d}}`, 1+i%900))
+	}
+	for i, next := range tokens {
+		a := p.must(t, 410, "GET", widgetsPath+"?continue="+next, "")
+		if next := a.field("metadata", "continue"); next == nil {
+			t.Fatalf("list %d cannot go on: %s", i, a)
+		}
+	}
+}

@@ -1,0 +1,103 @@
+package core
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"stele.dev/stele/core/commit"
+	"stele.dev/stele/eventlog/logpb"
+)
+
+// A namespace has finalizers of its own, beside those in metadata: spec.finalizers, which
+// only /finalize changes. It is deleted in two steps, as in Kubernetes: a delete marks it,
+// from when on it takes nothing new; whoever has emptied it takes their finalizers off,
+// and with the last one it is gone. Kubernetes trusts them to have emptied it. Here the
+// commit checks it (see [Request.remove]).
+
+// finalize is the subresource that changes spec.finalizers.
+const finalize = "finalize"
+
+// immortal are the namespaces that the server makes, and keeps.
+var immortal = map[string]bool{"default": true, "kube-system": true}
+
+// checkMortal refuses to delete what is immortal.
+func (r *Request) checkMortal() error {
+	if r.resource() == commit.Namespaces && immortal[r.key.Name] {
+		return apierrors.NewForbidden(r.resource(), r.key.Name, errors.New("this namespace may not be deleted"))
+	}
+	return nil
+}
+
+// finalized tells whether nothing holds a namespace back any longer.
+func finalized(content map[string]any) bool {
+	spec, _ := content["spec"].(map[string]any)
+	finalizers, _ := spec["finalizers"].([]any)
+	return len(finalizers) == 0
+}
+
+// setFinalizers makes the finalizers of a namespace those that were asked for.
+func setFinalizers(content map[string]any, asked any) {
+	spec, ok := content["spec"].(map[string]any)
+	if !ok {
+		spec = map[string]any{}
+		content["spec"] = spec
+	}
+	setOrDelete(spec, "finalizers", asked, asked != nil)
+}
+
+// askedFinalizers are those that the body of a request to /finalize has.
+func askedFinalizers(content map[string]any) any {
+	spec, _ := content["spec"].(map[string]any)
+	return spec["finalizers"]
+}
+
+// deleteNamespace marks a namespace, or, if it is marked, removes it unless there are
+// finalizers. One that has none when it is marked gets that of the server, so that its
+// content is deleted before it is: those of old logs have none.
+func (r *Request) deleteNamespace(w *write) (*write, error) {
+	meta, content, err := decodeStored(r.old.JSON)
+	if err != nil {
+		return nil, err
+	}
+	if meta.DeletionTimestamp != nil {
+		if len(meta.Finalizers) > 0 || !finalized(content) {
+			return nil, nil
+		}
+		return w, r.remove(w)
+	}
+	if finalized(content) {
+		setFinalizers(content, []any{"kubernetes"})
+	}
+	status, _ := content["status"].(map[string]any)
+	if status == nil {
+		status = map[string]any{}
+		content["status"] = status
+	}
+	status["phase"] = "Terminating"
+	now, zero := metav1.NewTime(r.received.Truncate(time.Second).UTC()), int64(0)
+	meta.DeletionTimestamp, meta.DeletionGracePeriodSeconds, meta.ResourceVersion = &now, &zero, ""
+	w.kind = logpb.Type_TYPE_UPDATED
+	w.payload, err = r.encode(meta, content)
+	return w, err
+}
+
+// remove makes it a write that removes the object for good: of a namespace, if it is empty.
+func (r *Request) remove(w *write) error {
+	if r.resource() == commit.Namespaces {
+		if kind, found := r.tip.Objects.FirstIn(r.key.Name); found {
+			return apierrors.NewConflict(r.resource(), r.key.Name,
+				fmt.Errorf("the namespace still has %s: delete what is in it first", kind))
+		}
+		w.checks.EmptyNamespace = r.key.Name
+	}
+	w.kind, w.payload = logpb.Type_TYPE_DELETED, r.old.Payload()
+	return nil
+}
+
+// held tells whether finalizers keep an object that is being deleted, as it is to become.
+func (r *Request) held() bool {
+	return len(r.object.meta.Finalizers) > 0 || r.resource() == commit.Namespaces && !finalized(r.object.content)
+}

@@ -1,0 +1,339 @@
+package core_test
+
+import (
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"stele.dev/stele/eventlog/memlog"
+)
+
+// until returns what comes before the event at a revision.
+func (w *watching) until(t testing.TB, revision string) (events []watchEvent) {
+	t.Helper()
+	for {
+		e := w.next(t)
+		if meta, _ := e.Object["metadata"].(map[string]any); e.Type != "BOOKMARK" && meta["resourceVersion"] == revision {
+			return events
+		}
+		if events = append(events, e); e.Type == "ERROR" {
+			return events
+		}
+	}
+}
+
+// what tells what watch events are about: names, codes of errors, and where the initial
+// events end.
+func what(events []watchEvent) string {
+	var text []string
+	for _, e := range events {
+		meta, _ := e.Object["metadata"].(map[string]any)
+		annotations, _ := meta["annotations"].(map[string]any)
+		switch {
+		case e.Type == "ERROR":
+			text = append(text, fmt.Sprintf("ERROR %v", e.Object["code"]))
+		case e.Type == "BOOKMARK" && annotations["k8s.io/initial-events-end"] == "true":
+			text = append(text, fmt.Sprintf("END@%v", meta["resourceVersion"]))
+		case e.Type == "BOOKMARK":
+			text = append(text, "BOOKMARK")
+		default:
+			text = append(text, fmt.Sprintf("%s %v", e.Type, meta["name"]))
+		}
+	}
+	return strings.Join(text, ", ")
+}
+
+// The table of Kubernetes' API concepts, "Semantics for watch", and KEP-3157's. A watch of
+// the future that does not begin with the state is refused at once, where kube-apiserver
+// would let it wait in silence.
+func TestWatchesByResourceVersion(t *testing.T) {
+	const state, since = "ADDED w00, ADDED w02, ADDED w03, ADDED w04", "DELETED w01"
+	for _, row := range []struct {
+		query                                           string
+		unset, any, past, now, future, expired, garbage string
+	}{
+		{"", state, state, since, "", "504", "ERROR 410", "400"},
+		{"sendInitialEvents=true&resourceVersionMatch=NotOlderThan", state, state, state, state, "ERROR 504", state, "400"},
+		{"sendInitialEvents=false&resourceVersionMatch=NotOlderThan", "", "", since, "", "504", "ERROR 410", "400"},
+		{"sendInitialEvents=true", "422", "422", "422", "422", "422", "422", "422"},
+		{"sendInitialEvents=false", "422", "422", "422", "422", "422", "422", "422"},
+		{"sendInitialEvents=true&resourceVersionMatch=Exact", "422", "422", "422", "422", "422", "422", "422"},
+		{"resourceVersionMatch=NotOlderThan", "422", "422", "422", "422", "422", "422", "422"},
+		{"resourceVersionMatch=Exact", "422", "422", "422", "422", "422", "422", "422"},
+		{"continue=x", "422", "422", since, "", "504", "ERROR 410", "400"},
+		{"limit=1", state, state, since, "", "504", "ERROR 410", "400"},
+	} {
+		for i, want := range []string{row.unset, row.any, row.past, row.now, row.future, row.expired, row.garbage} {
+			for _, bookmarks := range []bool{false, true} {
+				p := newTimes(t)
+				version := []string{"", "0", fmt.Sprint(p.past), fmt.Sprint(p.now), fmt.Sprint(p.now + 1), fmt.Sprint(p.expired), "x"}[i]
+				query, want := "watch=1&"+row.query, want
+				if version != "" {
+					query += "&resourceVersion=" + version
+				}
+				if bookmarks {
+					if query += "&allowWatchBookmarks=true"; want == state {
+						want += fmt.Sprintf(", END@%d", p.now)
+					}
+				}
+				w, refused := p.tryWatch(t, widgetsPath+"?"+query)
+				got := fmt.Sprint(refused.code)
+				if w != nil {
+					marker := p.must(t, 201, "POST", widgetsPath, widget("zz", 1))
+					got = what(w.until(t, fmt.Sprint(revision(t, marker))))
+					w.stop()
+				}
+				if got != want {
+					t.Errorf("%s: %s, want %s", query, got, want)
+				}
+			}
+		}
+	}
+}
+
+// What is too old is said with the oldest revision that a watch can begin at.
+func TestTooOldNamesTheOldest(t *testing.T) {
+	p := newTimes(t)
+	from := func(revision uint64) watchEvent {
+		return p.watch(t, fmt.Sprintf("%s?watch=1&resourceVersion=%d", widgetsPath, revision)).next(t)
+	}
+	e := from(p.expired)
+	var asked, oldest uint64
+	if _, err := fmt.Sscanf(fmt.Sprint(e.Object["message"]), "too old resource version: %d (%d)", &asked, &oldest); err != nil || asked != p.expired {
+		t.Fatalf("%v: %v", e.Object, err)
+	}
+	want := map[string]any{"kind": "Status", "apiVersion": "v1", "metadata": map[string]any{}, "status": "Failure", "code": 410.0, "reason": "Expired", "message": e.Object["message"]}
+	if diff := cmp.Diff(want, e.Object); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if e := from(oldest); e.Type == "ERROR" {
+		t.Errorf("from %d: %v", oldest, e.Object)
+	}
+	if e := from(oldest - 1); e.Type != "ERROR" {
+		t.Errorf("from %d: %v", oldest-1, e)
+	}
+}
+
+// A watch that begins with the state has each object at its own revision, then the
+// revision of the state, then what follows that.
+func TestInitialEvents(t *testing.T) {
+	p := newPlane(t)
+	p.must(t, 201, "POST", "/apis/example.com/v1/namespaces/kube-system/widgets", widget("a", 1))
+	fill(t, p, 2)
+	p.must(t, 201, "POST", "/api/v1/namespaces/default/configmaps", `{"metadata":{"name":"other"}}`)
+	list := p.must(t, 200, "GET", "/apis/example.com/v1/widgets", "")
+	w := p.watch(t, "/apis/example.com/v1/widgets?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true")
+	for _, item := range list.field("items").([]any) {
+		if diff := cmp.Diff(watchEvent{"ADDED", item.(map[string]any)}, w.next(t)); diff != "" {
+			t.Errorf("(-listed +watched):\n%s", diff)
+		}
+	}
+	if got, want := what([]watchEvent{w.next(t)}), fmt.Sprintf("END@%d", revision(t, list)); got != want {
+		t.Errorf("then %s, want %s", got, want)
+	}
+	later := p.must(t, 201, "POST", widgetsPath, widget("later", 1))
+	if diff := cmp.Diff(watchEvent{"ADDED", later.object()}, w.next(t)); diff != "" {
+		t.Errorf("then (-want +got):\n%s", diff)
+	}
+}
+
+// Selections are followed as objects come into them and leave. What leaves is told as it
+// was, at the revision of what made it leave.
+func TestWatchesSelect(t *testing.T) {
+	const elsewhere = "/apis/example.com/v1/widgets"
+	for _, tc := range []struct {
+		path, selector, labels, color string // with labels and color it comes again
+		want                          string // events, each with the number of the write
+	}{
+		{widgetsPath, "", "", "blue", "ADDED 0, MODIFIED 1, MODIFIED 2, MODIFIED 3, MODIFIED 4, DELETED 5"},
+		{widgetsPath, "labelSelector=env=dev", `"env":"dev"`, "blue", "ADDED 1, DELETED 2"},
+		{widgetsPath, "labelSelector=env==prod", `"env":"prod"`, "blue", "ADDED 2, DELETED 3"},
+		{widgetsPath, "labelSelector=env!=dev", "", "blue", "ADDED 0, DELETED 1, ADDED 2, MODIFIED 3, MODIFIED 4, DELETED 5"},
+		{widgetsPath, "labelSelector=env in (dev,prod)", `"env":"dev"`, "blue", "ADDED 1, MODIFIED 2, DELETED 3"},
+		{widgetsPath, "labelSelector=env notin (dev)", "", "blue", "ADDED 0, DELETED 1, ADDED 2, MODIFIED 3, MODIFIED 4, DELETED 5"},
+		{widgetsPath, "labelSelector=env", `"env":"x"`, "blue", "ADDED 1, MODIFIED 2, DELETED 3"},
+		{widgetsPath, "labelSelector=!env", "", "blue", "ADDED 0, DELETED 1, ADDED 3, MODIFIED 4, DELETED 5"},
+		{widgetsPath, "labelSelector=n>3", `"n":"9"`, "blue", "ADDED 3, DELETED 4"},
+		{widgetsPath, "labelSelector=n<3", `"n":"2"`, "blue", "ADDED 4, DELETED 5"},
+		{widgetsPath, "labelSelector=env=dev,!n", `"env":"dev"`, "blue", "ADDED 1, DELETED 2"},
+		{widgetsPath, "fieldSelector=spec.color=red", "", "red", "ADDED 2, MODIFIED 3, DELETED 4"},
+		{widgetsPath, "fieldSelector=spec.color==red", "", "red", "ADDED 2, MODIFIED 3, DELETED 4"},
+		{widgetsPath, "fieldSelector=spec.color!=red", "", "blue", "ADDED 0, MODIFIED 1, DELETED 2, ADDED 4, DELETED 5"},
+		{elsewhere, "fieldSelector=metadata.namespace=default,spec.color=red", "", "red", "ADDED 2, MODIFIED 3, DELETED 4"},
+		{elsewhere, "fieldSelector=metadata.namespace!=kube-system,metadata.name=x", "", "red", "ADDED 0, MODIFIED 1, MODIFIED 2, MODIFIED 3, MODIFIED 4, DELETED 5"},
+		{elsewhere, "fieldSelector=metadata.name=x&labelSelector=env=prod", `"env":"prod"`, "red", "ADDED 2, DELETED 3"},
+		{widgetsPath, "fieldSelector=metadata.name!=x,spec.color=red", "", "", ""},
+		{widgetsPath, "fieldSelector=metadata.name=y", "", "", ""},
+		{"/apis/example.com/v1/namespaces/kube-system/widgets", "", "", "", ""},
+	} {
+		p := newPlane(t)
+		query, err := url.ParseQuery(tc.selector)
+		if err != nil {
+			t.Fatal(err)
+		}
+		query.Set("watch", "true")
+		query.Set("resourceVersion", fmt.Sprint(p.committer.Tip().Revision()))
+		w := p.watch(t, tc.path+"?"+query.Encode())
+		writes := []answer{
+			p.must(t, 201, "POST", widgetsPath, `{"metadata":{"name":"x"},"spec":{"size":1}}`),
+			p.patch("x", "merge", `{"metadata":{"labels":{"env":"dev"}}}`),
+			p.patch("x", "merge", `{"metadata":{"labels":{"env":"prod"}},"spec":{"color":"red"}}`),
+			p.patch("x", "merge", `{"metadata":{"labels":{"env":null,"n":"5"}}}`),
+			p.patch("x", "merge", `{"metadata":{"labels":{"n":"1"}},"spec":{"color":"green"}}`),
+			p.must(t, 200, "DELETE", widgetsPath+"/x", ""),
+		}
+		gone := p.committer.Tip().Revision()
+		last := ""
+		if tc.want == "" { // nothing of x is to be heard
+			for _, path := range []string{widgetsPath, "/apis/example.com/v1/namespaces/kube-system/widgets"} {
+				last = fmt.Sprint(revision(t, p.must(t, 201, "POST", path, `{"metadata":{"name":"y"},"spec":{"size":1,"color":"red"}}`)))
+				if path == tc.path {
+					break
+				}
+			}
+		} else {
+			last = fmt.Sprint(revision(t, p.must(t, 201, "POST", widgetsPath, fmt.Sprintf(`{"metadata":{"name":"x","labels":{%s}},"spec":{"size":1,"color":%q}}`, tc.labels, tc.color))))
+		}
+		var got []string
+		for _, e := range w.until(t, last) {
+			at := fmt.Sprint(e.Object["metadata"].(map[string]any)["resourceVersion"])
+			i := slices.IndexFunc(writes, func(a answer) bool { return fmt.Sprint(a.field("metadata", "resourceVersion")) == at })
+			if at == fmt.Sprint(gone) {
+				i = len(writes) - 1
+			}
+			got = append(got, fmt.Sprintf("%s %d", e.Type, i))
+			if e.Type == "DELETED" {
+				i-- // as it was
+			}
+			if want := writes[max(0, i)].object()["spec"]; !cmp.Equal(want, e.Object["spec"]) {
+				t.Errorf("%s: %s with %v, want %v", tc.selector, e, e.Object["spec"], want)
+			}
+		}
+		if got := strings.Join(got, ", "); got != tc.want {
+			t.Errorf("%s: %s, want %s", tc.selector, got, tc.want)
+		}
+		w.stop()
+	}
+}
+
+// The paths that watch without saying so in the query are old, and served: of a kind, in a
+// namespace, of one object. So are selectors that mean the same.
+func TestWatchPaths(t *testing.T) {
+	p := newPlane(t)
+	p.must(t, 201, "POST", widgetsPath, widget("a", 1))
+	p.must(t, 201, "POST", widgetsPath, widget("b", 1))
+	p.must(t, 201, "POST", "/apis/example.com/v1/namespaces/kube-system/widgets", widget("a", 1))
+	p.must(t, 201, "POST", "/api/v1/namespaces/default/configmaps", `{"metadata":{"name":"c"}}`)
+	for path, want := range map[string][]string{
+		"/apis/example.com/v1/watch/widgets":                                                           {"default/a", "default/b", "kube-system/a"},
+		"/apis/example.com/v1/watch/namespaces/default/widgets":                                        {"default/a", "default/b"},
+		"/apis/example.com/v1/watch/namespaces/default/widgets/b":                                      {"default/b"},
+		"/apis/example.com/v1/watch/namespaces/default/widgets/b?fieldSelector=metadata.name%3Db":      {"default/b"},
+		"/apis/example.com/v1/watch/namespaces/default/widgets?watch=false":                            {"default/a", "default/b"},
+		"/apis/example.com/v1/watch/namespaces/default/widgets?labelSelector=x":                        {},
+		"/api/v1/watch/configmaps":                                                                     {"default/c"},
+		"/api/v1/watch/namespaces/default/configmaps/c":                                                {"default/c"},
+		"/api/v1/watch/namespaces/default":                                                             {"/default"},
+		"/apis/rbac.authorization.k8s.io/v1/watch/clusterroles/view":                                   {"/view"},
+		"/apis/example.com/v1/widgets?watch=1&fieldSelector=metadata.name%3Da":                         {"default/a", "kube-system/a"},
+		"/apis/example.com/v1/namespaces/default/widgets?watch=1&fieldSelector=metadata.name%3Da":      {"default/a"},
+		"/apis/example.com/v1/widgets?watch=1&fieldSelector=metadata.namespace%3Dkube-system":          {"kube-system/a"},
+		"/apis/example.com/v1/widgets?watch=&unknown=parameter&fieldSelector=metadata.name%3Db":        {"default/b"},
+		"/apis/example.com/v1/widgets?watch=TRUE&fieldSelector=metadata.name%3Da,metadata.name%21%3Da": {},
+	} {
+		separator := "?"
+		if strings.Contains(path, "?") {
+			separator = "&"
+		}
+		w := p.watch(t, path+separator+"timeoutSeconds=-1") // as soon as it has begun
+		<-w.ended
+		got := []string{}
+		for len(w.events) > 0 {
+			meta := (<-w.events).Object["metadata"].(map[string]any)
+			namespace, _ := meta["namespace"].(string)
+			got = append(got, fmt.Sprintf("%s/%v", namespace, meta["name"]))
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", path, diff)
+		}
+	}
+	mismatch := "/apis/example.com/v1/watch/namespaces/default/widgets/b?fieldSelector="
+	for _, selector := range []string{"metadata.name%3Da", "metadata.name%21%3Da", "spec.color%3Dred"} {
+		if a := p.must(t, 400, "GET", mismatch+selector, ""); a.field("message") != "fieldSelector metadata.name doesn't match requested name" {
+			t.Errorf("%s: %s", selector, a)
+		}
+	}
+	for _, method := range []string{"POST", "PUT", "PATCH", "DELETE"} {
+		p.must(t, 405, method, "/apis/example.com/v1/watch/namespaces/default/widgets", `{}`)
+	}
+	p.must(t, 404, "GET", "/apis/example.com/v1/watch/gadgets", "")
+	// At the path of one object, watch means nothing.
+	if a := p.must(t, 200, "GET", widgetsPath+"/a?watch=true", ""); a.field("kind") != "Widget" {
+		t.Errorf("%s", a)
+	}
+	if a := p.must(t, 200, "HEAD", widgetsPath+"?limit=1", ""); len(a.body) > 0 || a.header.Get("Content-Type") != "application/json" {
+		t.Errorf("HEAD: %v %s", a.header, a)
+	}
+}
+
+// A watch shows objects in the form that is asked for; of tables, the columns come once.
+func TestWatchesInOtherForms(t *testing.T) {
+	p := newPlane(t)
+	p.must(t, 201, "POST", widgetsPath, widget("a", 1))
+	const asTable, asMetadata = "application/json;as=Table;v=v1;g=meta.k8s.io", "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"
+	for include, want := range map[string]any{"": "PartialObjectMetadata", "Metadata": "PartialObjectMetadata", "Object": "Widget", "None": nil} {
+		w := p.watch(t, widgetsPath+"?watch=1&includeObject="+include, "Accept", asTable)
+		p.patch("a", "merge", fmt.Sprintf(`{"metadata":{"annotations":{"by":%q}}}`, include+"."))
+		for i, kind := range []string{"ADDED", "MODIFIED"} {
+			e := w.next(t)
+			rows, _ := e.Object["rows"].([]any)
+			if e.Type != kind || e.Object["kind"] != "Table" || len(rows) != 1 || (e.Object["columnDefinitions"] != nil) != (i == 0) {
+				t.Fatalf("event %d: %v", i, e.Object)
+			}
+			object, _ := rows[0].(map[string]any)["object"].(map[string]any)
+			if object["kind"] != want {
+				t.Errorf("includeObject=%s: %v", include, object)
+			}
+		}
+		w.stop()
+	}
+	if a := p.must(t, 400, "GET", widgetsPath+"?watch=1&includeObject=Some", "", "Accept", asTable); !strings.Contains(string(a.body), "includeObject") {
+		t.Errorf("%s", a)
+	}
+	w := p.watch(t, widgetsPath+"?watch=1&allowWatchBookmarks=1", "Accept", asMetadata)
+	if e := w.next(t); e.Object["kind"] != "PartialObjectMetadata" || e.Object["apiVersion"] != "meta.k8s.io/v1" || e.Object["spec"] != nil {
+		t.Errorf("%v", e.Object)
+	}
+	if e := w.next(t); what([]watchEvent{e}) != fmt.Sprintf("END@%d", p.committer.Tip().Revision()) || e.Object["kind"] != "PartialObjectMetadata" {
+		t.Errorf("%v", e.Object)
+	}
+}
+
+// What is recorded of the log is no list with a state: clients that want to begin a watch
+// with one hear that, as from a server without KEP-3157, and list.
+func TestChangesHaveNoInitialEvents(t *testing.T) {
+	p := newPlane(t)
+	a := p.must(t, 422, "GET", changesPath+"?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true", "")
+	if a.field("reason") != "Invalid" || !strings.Contains(string(a.body), "sendInitialEvents is forbidden") {
+		t.Errorf("%s", a)
+	}
+}
+
+// A replica that starts from the log knows what the one before knew: who was cut off goes on.
+func TestWatchesGoOnAfterARestart(t *testing.T) {
+	var store memlog.Store
+	p := start(t, store.Open(nil), 0)
+	p.bootstrap(t, bundle)
+	fill(t, p, 2)
+	at := p.committer.Tip().Revision()
+	p.must(t, 200, "DELETE", widgetsPath+"/w01", "")
+	p.close()
+	p = start(t, store.Open(nil), 0)
+	w := p.watch(t, fmt.Sprintf("%s?watch=1&resourceVersion=%d", widgetsPath, at))
+	if got := what([]watchEvent{w.next(t)}); got != "DELETED w01" {
+		t.Errorf("%s", got)
+	}
+}

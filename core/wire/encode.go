@@ -1,0 +1,167 @@
+package wire
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"slices"
+
+	"github.com/fxamacker/cbor/v2"
+	"google.golang.org/protobuf/encoding/protowire"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	kcbor "k8s.io/apimachinery/pkg/runtime/serializer/cbor"
+	"k8s.io/apimachinery/pkg/runtime/serializer/cbor/direct"
+	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
+	kjson "sigs.k8s.io/json"
+	"sigs.k8s.io/yaml"
+	"stele.dev/stele/core/negotiate"
+	"stele.dev/stele/core/typed"
+)
+
+var (
+	protobufs = protobuf.NewSerializer(typed.Scheme, typed.Scheme)
+	cbors     = kcbor.NewSerializer(typed.Scheme, typed.Scheme)
+	// streamed leaves the object of an event as it is.
+	streamed = kcbor.NewSerializer(typed.Scheme, typed.Scheme, kcbor.Transcode(false))
+)
+
+// Encode turns an answer, given as JSON, into a media type. As Protocol Buffers there is only what
+// has a Go type; of anything else the error is the 406 that kube-apiserver answers with.
+func Encode(mediaType string, text []byte) ([]byte, error) {
+	var encoded bytes.Buffer
+	var err error
+	switch mediaType {
+	case negotiate.YAML:
+		return yaml.JSONToYAML(text)
+	case negotiate.Protobuf:
+		var object runtime.Object
+		if object, err = typed.Decode(text); err != nil {
+			return nil, err
+		}
+		if object == nil {
+			object = &unstructured.Unstructured{} // which the serializer refuses
+		}
+		err = protobufs.Encode(object, &encoded)
+	case negotiate.CBOR:
+		var content map[string]any
+		if err = kjson.UnmarshalCaseSensitivePreserveInts(text, &content); err != nil {
+			return nil, err
+		}
+		err = cbors.EncodeNondeterministic(&unstructured.Unstructured{Object: content}, &encoded)
+	default:
+		return text, nil
+	}
+	return encoded.Bytes(), err
+}
+
+// AppendEvent appends an event of a watch. kind is ADDED, or another of its kinds; object is JSON.
+// delimited tells whether it follows others in a stream; if not it is a message by itself.
+func AppendEvent(to []byte, mediaType string, delimited bool, kind string, object []byte) ([]byte, error) {
+	if mediaType == negotiate.JSON {
+		to = append(append(append(to, `{"type":"`...), kind...), `","object":`...)
+		return append(append(to, object...), "}\n"...), nil
+	}
+	encoded, err := Encode(mediaType, object)
+	if err != nil {
+		return to, err
+	}
+	event := &metav1.WatchEvent{Type: kind, Object: runtime.RawExtension{Raw: encoded}}
+	switch mediaType {
+	case negotiate.Protobuf:
+		if delimited {
+			to = binary.BigEndian.AppendUint32(to, uint32(event.Size()))
+		}
+		return appendMessage(to, event)
+	case negotiate.CBOR:
+		b := bytes.NewBuffer(to)
+		err := streamed.EncodeNondeterministic(event, b)
+		return b.Bytes(), err
+	}
+	return to, fmt.Errorf("wire: no stream of %s", mediaType)
+}
+
+// message is what apimachinery generates for Protocol Buffers.
+type message interface {
+	Size() int
+	MarshalToSizedBuffer([]byte) (int, error)
+}
+
+func appendMessage(to []byte, m message) ([]byte, error) {
+	n := m.Size()
+	to = slices.Grow(to, n)
+	_, err := m.MarshalToSizedBuffer(to[len(to) : len(to)+n])
+	return to[:len(to)+n], err
+}
+
+// List is a list that is encoded item by item: what is in memory at once is the encoded items, and
+// one that is decoded. It is not safe for concurrent use.
+type List struct {
+	mediaType string
+	kind      runtime.TypeMeta
+	meta      metav1.ListMeta
+	protobuf  []byte            // fields of the list
+	cbor      []cbor.RawMessage // items
+}
+
+// NewList begins a list of Protocol Buffers or CBOR.
+func NewList(mediaType, kind, apiVersion string, meta metav1.ListMeta) (*List, error) {
+	l := &List{mediaType: mediaType, kind: runtime.TypeMeta{Kind: kind, APIVersion: apiVersion}, meta: meta}
+	return l, l.field(metadataField, &meta)
+}
+
+// The fields of all lists of Kubernetes.
+const (
+	metadataField protowire.Number = 1
+	itemsField    protowire.Number = 2
+)
+
+func (l *List) field(number protowire.Number, m message) error {
+	l.protobuf = protowire.AppendTag(l.protobuf, number, protowire.BytesType)
+	l.protobuf = protowire.AppendVarint(l.protobuf, uint64(m.Size()))
+	var err error
+	l.protobuf, err = appendMessage(l.protobuf, m)
+	return err
+}
+
+// Add appends an item, given as JSON.
+func (l *List) Add(text []byte) error {
+	if l.mediaType == negotiate.CBOR {
+		var content map[string]any
+		if err := kjson.UnmarshalCaseSensitivePreserveInts(text, &content); err != nil {
+			return err
+		}
+		item, err := direct.Marshal(content)
+		l.cbor = append(l.cbor, item)
+		return err
+	}
+	object, err := typed.Decode(text)
+	if err != nil {
+		return err
+	}
+	m, ok := object.(message)
+	if !ok {
+		return protobufs.Encode(&unstructured.Unstructured{}, &bytes.Buffer{}) // which says so
+	}
+	return l.field(itemsField, m)
+}
+
+// Bytes is the list.
+func (l *List) Bytes() ([]byte, error) {
+	if l.mediaType == negotiate.CBOR {
+		body, err := direct.Marshal(struct {
+			APIVersion string            `json:"apiVersion"`
+			Kind       string            `json:"kind"`
+			Metadata   metav1.ListMeta   `json:"metadata"`
+			Items      []cbor.RawMessage `json:"items"`
+		}{l.kind.APIVersion, l.kind.Kind, l.meta, append([]cbor.RawMessage{}, l.cbor...)})
+		return append(slices.Clone(selfDescribed), body...), err
+	}
+	var encoded bytes.Buffer
+	err := protobufs.Encode(&runtime.Unknown{TypeMeta: l.kind, Raw: l.protobuf}, &encoded)
+	return encoded.Bytes(), err
+}
+
+// selfDescribed is the tag that CBOR begins with (RFC 8949, 3.4.6).
+var selfDescribed = []byte{0xd9, 0xd9, 0xf7}

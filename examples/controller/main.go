@@ -1,0 +1,7 @@
+// Command controller provisions databases: two reconcilers on controller-runtime, as
+// they would run against any Kubernetes API server. README.md says how to start it.
+package main
+
+import "stele.dev/stele/examples/controller/provision"
+
+func main() { provision.Main() }

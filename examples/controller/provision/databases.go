@@ -1,0 +1,125 @@
+package provision
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/events"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+)
+
+// databases gives each Database a Secret with credentials and a ConfigMap with settings,
+// which it owns, and a volume, which outlives what is in its namespace.
+type databases struct {
+	client.Client
+	live   client.Reader // reads past the cache
+	events events.EventRecorder
+}
+
+func (r *databases) register(manager ctrl.Manager) error {
+	return ctrl.NewControllerManagedBy(manager).
+		For(&Database{}).
+		Owns(&corev1.Secret{}).
+		Owns(&corev1.ConfigMap{}).
+		Complete(r)
+}
+
+// Reconcile makes of one Database what it asks for.
+func (r *databases) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
+	db := new(Database)
+	if err := r.Get(ctx, request.NamespacedName, db); err != nil {
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	if !db.DeletionTimestamp.IsZero() {
+		return ctrl.Result{}, r.release(ctx, db)
+	}
+	if before := db.deepCopy(); controllerutil.AddFinalizer(db, name) {
+		// Finalizers are a list that others write, too: not without a look at the rest.
+		if err := r.Patch(ctx, db, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
+			return ctrl.Result{}, err
+		}
+	}
+	if err := r.provision(ctx, db); err != nil {
+		return ctrl.Result{}, err
+	}
+	return ctrl.Result{}, r.report(ctx, db)
+}
+
+func (r *databases) provision(ctx context.Context, db *Database) error {
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: db.Namespace, Name: db.Name + "-credentials"}}
+	err := r.Get(ctx, client.ObjectKeyFromObject(secret), secret)
+	if apierrors.IsNotFound(err) {
+		// The cache may not have it yet. A password is made once.
+		err = r.live.Get(ctx, client.ObjectKeyFromObject(secret), secret)
+	}
+	if apierrors.IsNotFound(err) {
+		secret.Labels = map[string]string{managedBy: name}
+		secret.Type = secretType
+		secret.StringData = map[string]string{"username": "owner", "password": rand.Text()}
+		if err := controllerutil.SetControllerReference(db, secret, r.Scheme()); err != nil {
+			return err
+		}
+		err = r.Create(ctx, secret)
+	}
+	if err != nil {
+		return err
+	}
+	settings := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: db.Namespace, Name: db.Name + "-settings"}}
+	if _, err := controllerutil.CreateOrPatch(ctx, r.Client, settings, func() error {
+		settings.Labels = map[string]string{managedBy: name}
+		settings.Data = map[string]string{"engine": db.Spec.Engine, "storageGiB": fmt.Sprint(db.Spec.StorageGiB)}
+		return controllerutil.SetControllerReference(db, settings, r.Scheme())
+	}); err != nil {
+		return err
+	}
+	volume := volumeOf(db)
+	_, err = controllerutil.CreateOrPatch(ctx, r.Client, volume, func() error {
+		volume.Labels = map[string]string{managedBy: name}
+		volume.Data = map[string]string{"sizeGiB": fmt.Sprint(db.Spec.StorageGiB)}
+		return nil
+	})
+	return err
+}
+
+// volumeOf is not owned by the database: owners are of the same namespace. That is what
+// the finalizer is for.
+func volumeOf(db *Database) *corev1.ConfigMap {
+	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: systemNamespace, Name: "volume-" + string(db.UID)}}
+}
+
+func (r *databases) report(ctx context.Context, db *Database) error {
+	before := db.deepCopy()
+	wasReady := db.Status.Phase == "Ready"
+	db.Status.Phase = "Ready"
+	db.Status.Endpoint = fmt.Sprintf("%s.%s.example.com", db.Name, db.Namespace)
+	db.Status.SecretName = db.Name + "-credentials"
+	meta.SetStatusCondition(&db.Status.Conditions, metav1.Condition{
+		Type: "Ready", Status: metav1.ConditionTrue, ObservedGeneration: db.Generation, Reason: "Provisioned", Message: "the database takes connections",
+	})
+	if err := r.Status().Patch(ctx, db, client.MergeFrom(before)); err != nil {
+		return err
+	}
+	if !wasReady {
+		r.events.Eventf(db, nil, corev1.EventTypeNormal, "Provisioned", "Provision", "%s with %d GiB at %s", db.Spec.Engine, db.Spec.StorageGiB, db.Status.Endpoint)
+	}
+	return nil
+}
+
+func (r *databases) release(ctx context.Context, db *Database) error {
+	if err := r.Delete(ctx, volumeOf(db)); client.IgnoreNotFound(err) != nil {
+		return err
+	}
+	before := db.deepCopy()
+	if !controllerutil.RemoveFinalizer(db, name) {
+		return nil
+	}
+	r.events.Eventf(db, nil, corev1.EventTypeNormal, "Released", "Release", "the volume is gone")
+	return client.IgnoreNotFound(r.Patch(ctx, db, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})))
+}

@@ -1,0 +1,63 @@
+package policy
+
+import (
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"stele.dev/stele/schemas"
+)
+
+// Seen is the version as which requests for a subresource see objects: [Scale] for the
+// scale, else v itself.
+func (v *Version) Seen(subresource string) *Version {
+	if subresource == "scale" {
+		return Scale
+	}
+	return v
+}
+
+// Serves tells whether the version has a subresource; "" is the object itself.
+func (v *Version) Serves(subresource string) bool {
+	switch subresource {
+	case "":
+		return true
+	case "status":
+		return v.Status
+	case "scale":
+		return v.Scale != nil
+	}
+	return false
+}
+
+// Scale is autoscaling/v1's kind of that name. It has no program, for nothing of the kind
+// is stored: an object of it is a view of another one, see [schemas.Scale].
+var Scale = func() *Version {
+	v := &Version{Version: &scaleKind.Versions[0], Kind: &Kind{Kind: &scaleKind}, object: scaleType.t}
+	v.Kind.Versions = []*Version{v}
+	return v
+}()
+
+var scaleType = objectTypeOf(&scaleKind, &scaleKind.Versions[0])
+
+var scaleKind = schemas.Kind{
+	Group: autoscalingv1.GroupName, Kind: "Scale", ListKind: "ScaleList", Plural: "scales", Singular: "scale", StorageVersion: "v1", Builtin: true,
+	Versions: []schemas.Version{{
+		Name: "v1",
+		Schema: structOf(
+			schemas.Field{Name: "spec", Presence: schemas.Optional, Schema: structOf(
+				schemas.Field{Name: "replicas", Presence: schemas.Optional, Schema: &schemas.Node{Kinds: schemas.IntegerKind}})},
+			schemas.Field{Name: "status", Presence: schemas.Optional, Schema: structOf(
+				schemas.Field{Name: "replicas", Presence: schemas.Required, Schema: &schemas.Node{Kinds: schemas.IntegerKind}},
+				schemas.Field{Name: "selector", Presence: schemas.Optional, Schema: &schemas.Node{Kinds: schemas.StringKind}})},
+		),
+		// As upstream shows those of custom resources.
+		Columns: []schemas.Column{
+			{Name: "Desired", Type: "integer", Description: "Number of desired replicas", JSONPath: ".spec.replicas"},
+			{Name: "Available", Type: "integer", Description: "Number of actual replicas", JSONPath: ".status.replicas"},
+			{Name: "Age", Type: "date", Description: metav1.ObjectMeta{}.SwaggerDoc()["creationTimestamp"], JSONPath: ".metadata.creationTimestamp"},
+		},
+	}},
+}
+
+func structOf(fields ...schemas.Field) *schemas.Node {
+	return &schemas.Node{Kinds: schemas.StructKind, Struct: &schemas.Struct{Fields: fields}}
+}
