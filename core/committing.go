@@ -45,6 +45,9 @@ func (p *Pipeline) commit(ctx context.Context, r *Request) error {
 		return p.answerDryRun(r, w)
 	}
 	event := p.event(r, w)
+	if r.unmanaged != nil {
+		p.logger.Warn("managedFields could not be updated", "auditID", r.auditID, "path", r.http.URL.Path, "error", r.unmanaged)
+	}
 	entry, err := eventlog.Encode(event)
 	if err != nil {
 		return err
@@ -96,7 +99,7 @@ func (r *Request) decide() (*write, error) {
 	}
 	var err error
 	switch {
-	case r.info.Verb == "create":
+	case r.creates():
 		if r.old != nil {
 			return nil, apierrors.NewAlreadyExists(r.resource(), r.key.Name)
 		}

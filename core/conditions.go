@@ -10,7 +10,8 @@ import (
 // conditions ends an authorization that depends on the object, which is known now, valid
 // and as it would be committed.
 func (p *Pipeline) conditions(ctx context.Context, r *Request) error {
-	if r.authorized.Pending == nil {
+	create := r.mayBeCreated != nil && r.mayBeCreated.Pending != nil
+	if r.authorized.Pending == nil && !create {
 		return nil
 	}
 	object, old, err := r.objects()
@@ -18,8 +19,15 @@ func (p *Pipeline) conditions(ctx context.Context, r *Request) error {
 		return err
 	}
 	// Decided anew in each round: the object may be another one.
-	if r.decision = r.authorized.Pending.Decide(ctx, r.kind, object, old); !r.decision.Allowed {
-		return status.Forbidden(&r.access, r.decision)
+	if r.authorized.Pending != nil {
+		if r.decision = r.authorized.Pending.Decide(ctx, r.kind, object, old); !r.decision.Allowed {
+			return status.Forbidden(&r.access, r.decision)
+		}
+	}
+	if create {
+		if d := r.mayBeCreated.Pending.Decide(ctx, r.kind, object, old); !d.Allowed {
+			return status.Forbidden(&r.createAccess, d)
+		}
 	}
 	return nil
 }
@@ -56,7 +64,7 @@ func (r *Request) objects() (object, old *policy.Object, err error) {
 		object = &policy.Object{Meta: r.object.meta, Content: r.object.content}
 	}
 	switch {
-	case r.info.Verb == "create" || r.old == nil:
+	case r.creates() || r.old == nil:
 	case r.object != nil:
 		old = &policy.Object{Meta: r.oldMeta, Content: r.oldContent}
 	default:

@@ -22,6 +22,7 @@ import (
 	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 	"stele.dev/stele/core/commit"
+	"stele.dev/stele/core/managed"
 	"stele.dev/stele/core/metadata"
 	"stele.dev/stele/core/negotiate"
 	"stele.dev/stele/core/patch"
@@ -43,7 +44,7 @@ func (p *Pipeline) decode(_ context.Context, r *Request) error {
 		return r.refuseRendered()
 	}
 	r.old = r.tip.Objects.Get(r.resource(), r.key.Namespace, r.key.Name)
-	r.warnings = nil
+	r.oldMeta, r.oldContent, r.mayBeCreated, r.warnings = nil, nil, nil, nil
 	if r.body == nil {
 		if err := r.readBody(); err != nil {
 			return err
@@ -56,6 +57,9 @@ func (p *Pipeline) decode(_ context.Context, r *Request) error {
 	case "update":
 		return r.decodeUpdate()
 	case "patch":
+		if r.applies() {
+			return r.decodeApply()
+		}
 		return r.decodePatch()
 	default:
 		return r.decodeDelete()
@@ -170,9 +174,9 @@ func (b *body) readOptions(r *Request) error {
 		validation = metav1.FieldValidationWarn
 	}
 	if manager == "" {
-		manager, _, _ = strings.Cut(r.http.UserAgent(), "/")
+		manager = managed.Manager(r.http.UserAgent())
 	}
-	b.options = writeOptions{dryRun: len(dryRun) > 0, fieldManager: manager, validation: validation}
+	b.options = writeOptions{dryRun: len(dryRun) > 0, fieldManager: manager, validation: validation, force: o.Force != nil && *o.Force}
 	return nil
 }
 
@@ -416,6 +420,11 @@ func (r *Request) decodeNew() error {
 	if err := metadata.CheckNamespace(o.meta, r.key.Namespace); err != nil {
 		return apierrors.NewBadRequest(err.Error())
 	}
+	return r.begin(o)
+}
+
+// begin makes o a new object.
+func (r *Request) begin(o *object) error {
 	if r.kind.Status {
 		delete(o.content, "status") // it has its own place and permission
 	}
@@ -426,9 +435,11 @@ func (r *Request) decodeNew() error {
 	if r.kind.Kind.Builtin {
 		generation = 0
 	}
+	sent := o.meta.ManagedFields
 	if err := r.fillNew(o.meta, generation); err != nil {
 		return err
 	}
+	r.manage(o, sent)
 	r.object = o
 	return r.namespaceTakesNew()
 }
@@ -548,6 +559,7 @@ func (r *Request) become(o *object) error {
 		return apierrors.NewConflict(r.resource(), r.key.Name, errModified)
 	}
 	oldMeta.ResourceVersion = ""
+	sent := o.meta.ManagedFields
 	if r.info.Subresource == "status" {
 		// Nothing but the status is taken.
 		status, has := o.content["status"]
@@ -566,6 +578,7 @@ func (r *Request) become(o *object) error {
 	}
 	r.object = o
 	r.oldMeta, r.oldContent = oldMeta, oldContent
+	r.manage(o, sent)
 	return nil
 }
 
@@ -579,11 +592,7 @@ func setOrDelete(m map[string]any, key string, value any, has bool) {
 
 // decodeStored decodes what the server itself has written.
 func decodeStored(text []byte) (*metav1.ObjectMeta, map[string]any, error) {
-	var content map[string]any
-	if err := kjson.UnmarshalCaseSensitivePreserveInts(text, &content); err != nil {
-		return nil, nil, fmt.Errorf("core: stored object: %w", err)
-	}
-	meta, _, err := metadata.Decode(content)
+	meta, content, err := metadata.DecodeStored(text)
 	if err != nil {
 		return nil, nil, fmt.Errorf("core: stored object: %w", err)
 	}

@@ -61,6 +61,10 @@ type Request struct {
 	oldMeta    *metav1.ObjectMeta
 	oldContent map[string]any
 	fixed      metav1.ObjectMeta // what a new object keeps through all rounds
+	// of what is applied and not there: whether it may be created, which may depend on the object
+	createAccess policy.Request
+	mayBeCreated *policy.Decision
+	unmanaged    error // why managedFields are what they were, if they could not be kept
 
 	// validation
 	admission    []*logpb.Admission // rules that found something
@@ -82,12 +86,15 @@ type body struct {
 	mediaType string
 	options   writeOptions
 	delete    *metav1.DeleteOptions // of deletes
+	applied   map[string]any        // of server-side apply
+	strict    error                 // what strict decoding says of that
 }
 
 type writeOptions struct {
 	dryRun       bool
 	fieldManager string
 	validation   string // metav1.FieldValidation...
+	force        bool   // takes fields from other managers
 }
 
 // object is a decoded object: its metadata apart from its content.

@@ -54,7 +54,7 @@ func (p *Pipeline) validation(ctx context.Context, r *Request) error {
 
 func (r *Request) operation() policy.Operation {
 	switch {
-	case r.info.Verb == "create":
+	case r.creates():
 		return policy.Create
 	case r.info.Verb == "delete":
 		return policy.Delete

@@ -45,6 +45,7 @@ type Version struct {
 
 	mergeOnce sync.Once
 	merge     typed.ParseableType
+	kept      sync.Map // of once functions, see Keep
 }
 
 // New loads a policy from the bytes of its form. It fails if this program makes of the
@@ -161,6 +162,16 @@ func (v *Version) GroupVersionResource() schema.GroupVersionResource {
 func (v *Version) MergeType() typed.ParseableType {
 	v.mergeOnce.Do(func() { v.merge = v.Program.MergeType() })
 	return v.merge
+}
+
+// Keep returns what derive has made for a key: it is called once, when the key is first asked
+// for, and its result lives as long as the version. The key is of a type of the caller's.
+func (v *Version) Keep(key any, derive func() any) any {
+	once, ok := v.kept.Load(key)
+	if !ok {
+		once, _ = v.kept.LoadOrStore(key, sync.OnceValue(derive))
+	}
+	return once.(func() any)()
 }
 
 // GroupVersionKind names the version's kind.
