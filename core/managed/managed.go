@@ -50,7 +50,7 @@ type kept string
 
 func newFields(v *policy.Version, subresource string) *Fields {
 	gvk := v.GroupVersionKind()
-	f := &Fields{kind: gvk, apiVersion: gvk.GroupVersion().String(), subresource: subresource, merge: v.MergeType(), zero: zero(v)}
+	f := &Fields{kind: gvk, apiVersion: gvk.GroupVersion().String(), subresource: subresource, merge: mergeType(v), zero: zero(v)}
 	switch {
 	case subresource != "":
 		f.reset = []string{"metadata", "spec"}
