@@ -49,28 +49,34 @@ func Of(v *policy.Version, subresource string) *Fields {
 type kept string
 
 func newFields(v *policy.Version, subresource string) *Fields {
-	gvk := v.GroupVersionKind()
-	f := &Fields{kind: gvk, apiVersion: gvk.GroupVersion().String(), subresource: subresource, merge: mergeType(v), zero: zero(v)}
+	f := &Fields{kind: v.GroupVersionKind(), subresource: subresource, merge: mergeType(v), zero: zero(v)}
+	for _, other := range v.Kind.Versions {
+		f.versions = append(f.versions, other.GroupVersionKind().GroupVersion().String())
+	}
 	switch {
 	case subresource != "":
 		f.reset = []string{"metadata", "spec"}
 	case v.Status:
 		f.reset = []string{"status"}
 	}
+	return f.ready()
+}
+
+// ready makes the library's part of it.
+func (f *Fields) ready() *Fields {
+	f.apiVersion = f.kind.GroupVersion().String()
 	excluded := &fieldpath.Set{}
 	for _, name := range f.reset {
 		excluded.Insert(fieldpath.MakePathOrDie(name))
 	}
 	reset := map[fieldpath.APIVersion]*fieldpath.Set{}
-	for _, other := range v.Kind.Versions {
-		apiVersion := other.GroupVersionKind().GroupVersion().String()
-		f.versions = append(f.versions, apiVersion)
+	for _, apiVersion := range f.versions {
 		if len(f.reset) > 0 {
 			reset[fieldpath.APIVersion(apiVersion)] = excluded
 		}
 	}
 	var err error
-	f.manager, err = managedfields.NewDefaultCRDFieldManager(converter{f}, converter{f}, converter{f}, converter{f}, gvk, gvk.GroupVersion(), subresource, fieldpath.NewExcludeFilterSetMap(reset))
+	f.manager, err = managedfields.NewDefaultCRDFieldManager(converter{f}, converter{f}, converter{f}, converter{f}, f.kind, f.kind.GroupVersion(), f.subresource, fieldpath.NewExcludeFilterSetMap(reset))
 	if err != nil {
 		panic(err) // only for want of a converter
 	}
@@ -85,6 +91,11 @@ func (f *Fields) Update(old, updated *policy.Object, manager string, at time.Tim
 	if f.quick(old, updated, manager, at) {
 		return nil
 	}
+	return f.update(old, updated, manager, at)
+}
+
+// update does so by the library.
+func (f *Fields) update(old, updated *policy.Object, manager string, at time.Time) error {
 	live := f.live(old)
 	written := f.object(updated)
 	known := times(live.meta.ManagedFields, written.meta.ManagedFields)
@@ -143,7 +154,7 @@ func times(lists ...[]metav1.ManagedFieldsEntry) map[*metav1.Time]bool {
 // stamp puts the time of the request in the place of those that the library took from the
 // clock: what a request comes to must not depend on when, and how often, it is computed.
 func stamp(entries []metav1.ManagedFieldsEntry, known map[*metav1.Time]bool, at time.Time) []metav1.ManagedFieldsEntry {
-	now := metav1.NewTime(at.Truncate(time.Second).UTC())
+	now := second(at)
 	stamped := false
 	for i := range entries {
 		if !known[entries[i].Time] {
