@@ -106,7 +106,6 @@ func TestBadInput(t *testing.T) {
 			[]string{"Content-Type", "application/strategic-merge-patch+json"}, 422, "Invalid", []string{"patch: Invalid value", "cannot unmarshal number into Go struct field ConfigMap.data of type string"}},
 		{"a patch that forces", "PATCH", widgetsPath + "/there?force=true", `{}`, merge, 422, "Invalid", []string{"force: Forbidden: may not be specified for non-apply patch"}},
 		{"a patch of no type", "PATCH", widgetsPath + "/there", `{}`, []string{"Content-Type", "application/json"}, 415, "UnsupportedMediaType", []string{"application/json-patch+json"}},
-		{"server-side apply", "PATCH", widgetsPath + "/there", `{}`, []string{"Content-Type", "application/apply-patch+yaml"}, 415, "UnsupportedMediaType", nil},
 		{"a delete in no known way", "DELETE", widgetsPath + "/there?propagationPolicy=Sideways", "", nil, 422, "Invalid", []string{"propagationPolicy", "Foreground"}},
 		{"delete options that are none", "DELETE", widgetsPath + "/there", `{"kind":"Pod"}`, nil, 400, "BadRequest", nil},
 		{"a grace period with something behind it", "DELETE", widgetsPath + "/there?gracePeriodSeconds=5abc", "", nil, 400, "BadRequest", nil},

