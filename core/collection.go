@@ -93,6 +93,7 @@ func (p *Pipeline) deleteAll(r *Request, all []*objects.Object) error {
 			}
 			if !failed.Swap(true) {
 				r.stage, r.write = one.stage, true
+				r.w.Header().Set(policyHeader, one.w.Header().Get(policyHeader)) // another one may have come in force
 			}
 			return err
 		})

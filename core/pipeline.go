@@ -33,7 +33,7 @@ var path = [...]stage{
 	{"conditions", writes, (*Pipeline).conditions},         // does it meet the conditions under which they may
 	{"validation", writes, (*Pipeline).validation},         // is it what the policy's rules allow
 	{"commit", writes, (*Pipeline).commit},                 // the only stage that changes the world
-	{"answer", reads, (*Pipeline).answer},                  // get, list, watch, and what is not about objects
+	{"answer", reads, (*Pipeline).answer},                  // get, list, watch, what is not about objects, and what is about many
 }
 
 type stage struct {
