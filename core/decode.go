@@ -440,6 +440,7 @@ func (r *Request) createsOnUpdate() bool {
 // becomeNew makes o what is to be created.
 func (r *Request) becomeNew(o *object) error {
 	r.oldMeta, r.oldContent = nil, nil // it may have been there in an earlier round
+	r.dropDuplicateOwners(o.meta)
 	if r.kind.Status {
 		delete(o.content, "status") // it has its own place and permission
 	}
@@ -580,6 +581,7 @@ func (r *Request) become(o *object) error {
 			status, has := oldContent["status"]
 			setOrDelete(o.content, "status", status, has)
 		}
+		r.dropDuplicateOwners(o.meta)
 		metadata.FillUpdate(o.meta, oldMeta)
 		r.labelNamespace(o.meta)
 	}
