@@ -66,17 +66,54 @@ func (p *Pipeline) decode(_ context.Context, r *Request) error {
 	}
 }
 
-// readBody reads the body and the options of a write.
+// readBody reads the body and the options of a write. What is wrong with several of them is
+// said in upstream's order, which is another one for each verb.
 func (r *Request) readBody() error {
-	b := &body{}
+	b := &body{mediaType: negotiate.JSON}
 	var err error
-	if b.mediaType, err = r.bodyType(); err != nil {
-		return err
+	if r.info.Verb == "patch" {
+		if b.mediaType, err = r.bodyType(); err != nil {
+			return err
+		}
 	}
 	if _, err := negotiate.Object(r.http); err != nil {
 		return err // 406 before anything is done
 	}
 	if b.raw, err = readLimited(r.http); err != nil {
+		return err
+	}
+	switch r.info.Verb {
+	case "create", "update":
+		if err := b.readOptions(r); err != nil {
+			return err
+		}
+		if err := b.readType(r); err != nil {
+			return err
+		}
+	case "patch":
+		if err := b.readOptions(r); err != nil {
+			return err
+		}
+		if !json.Valid(b.raw) {
+			return apierrors.NewBadRequest("invalid JSON patch") // before it is looked whether there is anything to patch
+		}
+	default: // of deletes, whose body is options, whatever the kind
+		if len(b.raw) > 0 {
+			if err := b.readType(r); err != nil {
+				return err
+			}
+		}
+		if err := b.readOptions(r); err != nil {
+			return err
+		}
+	}
+	r.body = b
+	return nil
+}
+
+// readType finds out how the body is encoded, and makes JSON of Protocol Buffers.
+func (b *body) readType(r *Request) (err error) {
+	if b.mediaType, err = r.bodyType(); err != nil {
 		return err
 	}
 	if b.mediaType == negotiate.Protobuf && len(b.raw) > 0 {
@@ -85,13 +122,6 @@ func (r *Request) readBody() error {
 		}
 		b.mediaType = negotiate.JSON
 	}
-	if err := b.readOptions(r); err != nil {
-		return err
-	}
-	if r.info.Verb == "patch" && !json.Valid(b.raw) {
-		return apierrors.NewBadRequest("invalid JSON patch") // before it is looked whether there is anything to patch
-	}
-	r.body = b
 	return nil
 }
 
@@ -101,10 +131,7 @@ func (r *Request) bodyType() (string, error) {
 	case "patch":
 		t, err := patch.TypeOf(r.http.Header.Get("Content-Type"), r.kind.GroupVersionKind())
 		return string(t), err
-	case "delete", "deletecollection": // its body is options, whatever the kind
-		if r.http.ContentLength == 0 {
-			return negotiate.JSON, nil
-		}
+	case "delete", "deletecollection":
 		return negotiate.Body(r.http, negotiate.JSON, negotiate.YAML, negotiate.Protobuf)
 	}
 	if typed.Has(r.seen().GroupVersionKind()) {
