@@ -225,8 +225,7 @@ func (p *Pipeline) ServeHTTP(w http.ResponseWriter, h *http.Request) {
 			if v == http.ErrAbortHandler {
 				panic(v)
 			}
-			p.logger.Error("a request panicked", "auditID", r.auditID, "stage", r.stage, "method", h.Method, "path", h.URL.Path, "panic", v, "stack", string(debug.Stack()))
-			p.fail(r, status.PanicStatus())
+			p.fail(r, p.panicked(r, v))
 		}
 	}()
 	if err := p.run(r); err != nil {
@@ -236,4 +235,10 @@ func (p *Pipeline) ServeHTTP(w http.ResponseWriter, h *http.Request) {
 	if r.cancel != nil {
 		r.cancel()
 	}
+}
+
+// panicked is the answer to a request that panicked, to be asked for where that is recovered.
+func (p *Pipeline) panicked(r *Request, v any) error {
+	p.logger.Error("a request panicked", "auditID", r.auditID, "stage", r.stage, "method", r.http.Method, "path", r.http.URL.Path, "panic", v, "stack", string(debug.Stack()))
+	return status.PanicStatus()
 }
