@@ -103,7 +103,7 @@ func TestBadInput(t *testing.T) {
 		{"a patch to labels of the wrong type", "PATCH", widgetsPath + "/there", `{"metadata":{"labels":{"a":1}}}`, merge, 422, "Invalid", []string{"patch: Invalid value"}},
 		{"a patch that takes the kind away", "PATCH", widgetsPath + "/there", `{"kind":null}`, merge, 422, "Invalid", []string{"Object 'Kind' is missing"}},
 		{"a strategic merge patch of the wrong type", "PATCH", "/api/v1/namespaces/default/configmaps/frozen", `{"data":{"n":5}}`,
-			[]string{"Content-Type", "application/strategic-merge-patch+json"}, 422, "Invalid", []string{"patch: Invalid value", "cannot unmarshal number into Go struct field ConfigMap.data of type string"}},
+			[]string{"Content-Type", "application/strategic-merge-patch+json"}, 422, "Invalid", []string{"patch: Invalid value: \\\"map[data:map[n:5]]\\\"", "cannot unmarshal number into Go struct field ConfigMap.data of type string"}},
 		{"a patch that forces", "PATCH", widgetsPath + "/there?force=true", `{}`, merge, 422, "Invalid", []string{"force: Forbidden: may not be specified for non-apply patch"}},
 		{"a patch of no type", "PATCH", widgetsPath + "/there", `{}`, []string{"Content-Type", "application/json"}, 415, "UnsupportedMediaType", []string{"application/json-patch+json"}},
 		{"server-side apply", "PATCH", widgetsPath + "/there", `{}`, []string{"Content-Type", "application/apply-patch+yaml"}, 415, "UnsupportedMediaType", nil},

@@ -310,8 +310,14 @@ func (r *Request) undecodable(kind string, err error) error {
 	want := r.seen().GroupVersionKind()
 	if r.info.Verb == "patch" {
 		var patched any = string(r.body.patched)
-		if r.sensitive() {
+		switch {
+		case r.sensitive():
 			patched = field.OmitValueType{}
+		case types.PatchType(r.body.mediaType) == types.StrategicMergePatchType: // of which upstream shows the patch, as Go prints it
+			var asked map[string]any
+			if kjson.UnmarshalCaseSensitivePreserveInts(r.body.raw, &asked) == nil {
+				patched = fmt.Sprintf("%+v", asked)
+			}
 		}
 		return apierrors.NewInvalid(schema.GroupKind{}, "", field.ErrorList{field.Invalid(field.NewPath("patch"), patched, err.Error())})
 	}
@@ -566,9 +572,7 @@ func (r *Request) decodePatch() error {
 	if err != nil {
 		return err
 	}
-	if r.body.patched = patched; types.PatchType(r.body.mediaType) == types.StrategicMergePatchType {
-		r.body.patched = r.body.raw
-	}
+	r.body.patched = patched
 	o, err := r.parse(patched, strict)
 	if err != nil {
 		return err
