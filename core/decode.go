@@ -307,8 +307,14 @@ func (r *Request) undecodable(kind string, err error) error {
 	want := r.seen().GroupVersionKind()
 	if r.info.Verb == "patch" {
 		var patched any = string(r.body.patched)
-		if r.sensitive() {
+		switch {
+		case r.sensitive():
 			patched = field.OmitValueType{}
+		case types.PatchType(r.body.mediaType) == types.StrategicMergePatchType: // of which upstream shows the patch, as Go prints it
+			var asked map[string]any
+			if kjson.UnmarshalCaseSensitivePreserveInts(r.body.raw, &asked) == nil {
+				patched = fmt.Sprintf("%+v", asked)
+			}
 		}
 		return apierrors.NewInvalid(schema.GroupKind{}, "", field.ErrorList{field.Invalid(field.NewPath("patch"), patched, err.Error())})
 	}
@@ -475,6 +481,7 @@ func (r *Request) createsOnUpdate() bool {
 // becomeNew makes o what is to be created.
 func (r *Request) becomeNew(o *object) error {
 	r.oldMeta, r.oldContent = nil, nil // it may have been there in an earlier round
+	r.dropDuplicateOwners(o.meta)
 	if r.kind.Status {
 		delete(o.content, "status") // it has its own place and permission
 	}
@@ -575,9 +582,7 @@ func (r *Request) decodePatch() error {
 	if err != nil {
 		return err
 	}
-	if r.body.patched = patched; types.PatchType(r.body.mediaType) == types.StrategicMergePatchType {
-		r.body.patched = r.body.raw
-	}
+	r.body.patched = patched
 	o, err := r.parse(patched, strict)
 	if err != nil {
 		return err
@@ -618,6 +623,7 @@ func (r *Request) become(o *object) error {
 			status, has := oldContent["status"]
 			setOrDelete(o.content, "status", status, has)
 		}
+		r.dropDuplicateOwners(o.meta)
 		metadata.FillUpdate(o.meta, oldMeta)
 		r.labelNamespace(o.meta)
 	}
