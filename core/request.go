@@ -12,6 +12,7 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"stele.dev/stele/core/activation"
 	"stele.dev/stele/core/commit"
+	"stele.dev/stele/core/negotiate"
 	"stele.dev/stele/core/rendered"
 	"stele.dev/stele/core/reviews"
 	"stele.dev/stele/core/shown"
@@ -52,6 +53,7 @@ type Request struct {
 	rendered   *rendered.Kind   // of what the policy says that it is about, if it is
 	kind       *policy.Version
 	key        commit.Key
+	wanted     *negotiate.Format // of the answer, once that is known
 
 	// decode
 	body   *body

@@ -115,13 +115,12 @@ func Object(r *http.Request, protobuf bool) (Format, error) {
 	return negotiate(r, endpoint{transforms: true, protobuf: protobuf})
 }
 
-// Stream negotiates a stream of watch events.
-func Stream(r *http.Request, protobuf bool) (Format, error) {
-	f, err := Object(r, protobuf)
-	if err == nil && f.MediaType == YAML {
-		err = negotiation.NewNotAcceptableError(streams)
+// Streams refuses a form in which there is no stream of events.
+func (f Format) Streams() error {
+	if f.MediaType == YAML {
+		return negotiation.NewNotAcceptableError(streams)
 	}
-	return f, err
+	return nil
 }
 
 // Discovery negotiates an answer of discovery, in its plain or its aggregated form.

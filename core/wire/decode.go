@@ -3,6 +3,7 @@ package wire
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 
 	apiextensions "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -35,30 +36,33 @@ func Decode(mediaType string, body []byte, kind schema.GroupVersionKind) (text [
 	return body, said, nil
 }
 
+// decodeProtobuf decodes no type but that of the kind, whatever the body says that it is: some nest as
+// deep as they have bytes, and what decodes them would follow until there is no stack left.
 func decodeProtobuf(body []byte, kind schema.GroupVersionKind) ([]byte, schema.GroupVersionKind, error) {
-	var object runtime.Object
-	var said *schema.GroupVersionKind
-	var err error
-	switch {
-	case kind.Group == apiextensions.GroupName:
-		// A definition may nest as deep as it has bytes, and what decodes it would follow. All that is
-		// asked of one is its name.
-		whole, partial := &runtime.Unknown{}, &metav1.PartialObjectMetadata{}
-		if _, said, err = protobufs.Decode(body, &kind, whole); err == nil {
-			err = partial.Unmarshal(whole.Raw)
-		}
-		object = partial
-	case typed.Has(kind):
-		object, said, err = protobufs.Decode(body, &kind, nil)
-	default:
-		none := &unstructured.Unstructured{}
-		none.SetGroupVersionKind(kind)
-		object, said, err = protobufs.Decode(body, &kind, none)
-	}
-	if said == nil {
-		said = &schema.GroupVersionKind{}
-	}
+	whole := &runtime.Unknown{}
+	_, said, err := protobufs.Decode(body, &kind, whole)
 	if err != nil {
+		return nil, schema.GroupVersionKind{}, err
+	}
+	var object runtime.Object
+	switch {
+	case !typed.Has(kind):
+		return nil, *said, protobufs.Encode(&unstructured.Unstructured{}, io.Discard) // which is refused
+	case !typed.Has(*said):
+		return nil, *said, runtime.NewNotRegisteredErrForKind(typed.Scheme.Name(), *said)
+	case *said != kind || kind.Group == apiextensions.GroupName:
+		// Nothing but its type is asked of the one, nothing but its name of the other.
+		object = &metav1.PartialObjectMetadata{}
+	default:
+		if object, err = typed.Scheme.New(kind); err != nil {
+			return nil, *said, err
+		}
+	}
+	m, ok := object.(interface{ Unmarshal([]byte) error })
+	if !ok {
+		return nil, *said, fmt.Errorf("wire: %T has no Protocol Buffers", object)
+	}
+	if err := m.Unmarshal(whole.Raw); err != nil {
 		return nil, *said, err
 	}
 	object.GetObjectKind().SetGroupVersionKind(*said)
