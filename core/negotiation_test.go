@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -139,6 +140,29 @@ func TestErrorsAreNegotiated(t *testing.T) {
 				t.Errorf("%s as %q: %d in %q, want %q", token, accept, a.code, got, want)
 			}
 			statusOf(t, a)
+		}
+		a := p.do("GET", configMapsPath+"/none", "", "Accept", accept, "Authorization", "Bearer nobody-token", "Impersonate-User", "eddie")
+		if got := a.header.Get("Content-Type"); a.code != 403 || got != want || !strings.Contains(statusOf(t, a).Message, "cannot impersonate") {
+			t.Errorf("impersonation as %q: %d in %q: %s", accept, a.code, got, a)
+		}
+	}
+}
+
+// What is served is told in every form, and means the same.
+func TestDiscoveryAsProtobuf(t *testing.T) {
+	p := newPlane(t)
+	for path, into := range map[string]runtime.Object{
+		"/api": &metav1.APIVersions{}, "/api/v1": &metav1.APIResourceList{}, "/apis": &metav1.APIGroupList{}, "/apis/example.com": &metav1.APIGroup{}, "/apis/example.com/v1": &metav1.APIResourceList{},
+	} {
+		want := into.DeepCopyObject()
+		if err := yaml.Unmarshal(p.must(t, 200, "GET", path, "").body, want); err != nil {
+			t.Fatal(err)
+		}
+		a := p.must(t, 200, "GET", path, "", "Accept", protobufType)
+		_, _, err := protobuf.NewSerializer(typed.Scheme, typed.Scheme).Decode(a.body, nil, into)
+		want.GetObjectKind().SetGroupVersionKind(into.GetObjectKind().GroupVersionKind()) // /api has no version as JSON
+		if err != nil || !apiequality.Semantic.DeepEqual(into, want) {
+			t.Errorf("%s: %v\n%v, want\n%v", path, err, into, want)
 		}
 	}
 }

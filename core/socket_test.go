@@ -4,11 +4,13 @@ import (
 	"bufio"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -218,7 +220,9 @@ func FuzzWebSocketFrames(f *testing.F) {
 		}
 		_, _ = conn.Write(frames)
 		_ = conn.(*net.TCPConn).CloseWrite()
-		_, _ = io.Copy(io.Discard, answer) // until the server has closed it
+		if _, err := io.Copy(io.Discard, answer); errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Error("the server has not closed it")
+		}
 		waitFor(t, func() bool { return p.watchers(t) == 0 })
 	})
 }
