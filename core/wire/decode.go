@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -28,7 +29,7 @@ func Decode(mediaType string, body []byte, kind schema.GroupVersionKind) (text [
 		if err := direct.Unmarshal(body, &content); err != nil {
 			return nil, said, fmt.Errorf("unable to determine group/version/kind: %w", err)
 		}
-		text, err = json.Marshal(content)
+		text, err = marshal(content)
 		return text, said, err
 	case negotiate.Protobuf:
 		return decodeProtobuf(body, kind)
@@ -66,8 +67,17 @@ func decodeProtobuf(body []byte, kind schema.GroupVersionKind) ([]byte, schema.G
 		return nil, *said, err
 	}
 	object.GetObjectKind().SetGroupVersionKind(*said)
-	text, err := json.Marshal(object)
+	text, err := marshal(object)
 	return text, *said, err
+}
+
+// marshal leaves <, > and & as they are: escaped, they would take six bytes each.
+func marshal(v any) ([]byte, error) {
+	var text bytes.Buffer
+	e := json.NewEncoder(&text)
+	e.SetEscapeHTML(false)
+	err := e.Encode(v)
+	return text.Bytes(), err
 }
 
 // DeleteOptions decodes the body of a delete, whatever group the options are said to be of.
@@ -86,5 +96,5 @@ func DeleteOptions(mediaType string, body []byte) ([]byte, error) {
 		return nil, err
 	}
 	options.Kind = said.Kind
-	return json.Marshal(options)
+	return marshal(options)
 }

@@ -37,16 +37,19 @@ func TestListsAreAsApimachineryEncodesThem(t *testing.T) {
 			}
 			whole.Items = append(whole.Items, m)
 		}
-		got, err := l.Bytes()
+		length, write, err := l.Encoded()
 		if err != nil {
 			t.Fatal(err)
 		}
-		var want bytes.Buffer
+		var got, want bytes.Buffer
+		if err := write(&got); err != nil {
+			t.Fatal(err)
+		}
 		if err := protobuf.NewSerializer(typed.Scheme, typed.Scheme).Encode(whole, &want); err != nil {
 			t.Fatal(err)
 		}
-		if !bytes.Equal(got, want.Bytes()) {
-			t.Errorf("of %d: %d bytes, want %d", count, len(got), want.Len())
+		if !bytes.Equal(got.Bytes(), want.Bytes()) || got.Len() != length {
+			t.Errorf("of %d: %d bytes, said to be %d, want %d", count, got.Len(), length, want.Len())
 		}
 	}
 }
