@@ -68,6 +68,7 @@ func TestNegotiation(t *testing.T) {
 		{widgetsPath, "application/json" + asPartial, 406, "you requested PartialObjectMetadata, but the requested object is a list (*unstructured.UnstructuredList)"},
 		{widgetsPath, protobufType + asPartials, 200, protobufType},
 		{widgetsPath + "/a", protobufType + asPartial, 200, protobufType},
+		{widgetsPath, protobufType + ";as=PartialObjectMetadataList;v=v1beta1;g=meta.k8s.io", 200, protobufType},
 		{widgetsPath + "/a", protobufType, 406, notAccepted + acceptedTypes},
 		{widgetsPath + "/none", protobufType, 406, notAccepted + acceptedTypes}, // before it is looked for
 		{widgetsPath + "/none", protobufType + asPartial, 404, `widgets.example.com "none" not found`},
@@ -145,6 +146,18 @@ func TestErrorsAreNegotiated(t *testing.T) {
 		a := p.do("GET", configMapsPath+"/none", "", "Accept", accept, "Authorization", "Bearer nobody-token", "Impersonate-User", "eddie")
 		if got := a.header.Get("Content-Type"); a.code != 403 || got != want || !strings.Contains(statusOf(t, a).Message, "cannot impersonate") {
 			t.Errorf("impersonation as %q: %d in %q: %s", accept, a.code, got, a)
+		}
+	}
+}
+
+// An answer that cannot be had is refused before a policy is in force.
+func TestPoliciesAreNoProtobuf(t *testing.T) {
+	p := newPlane(t)
+	before := p.committer.Tip().Revision()
+	body := policyBody(t, strings.Replace(bundle, `"red" | "green"`, `"red"`, 1), nil)
+	for path, body := range map[string]string{policiesPath: body, explanationsPath: `{"apiVersion":"policy.stele.dev/v1","kind":"Explanation","spec":{"verb":"get","path":"/version"}}`} {
+		if a := p.do("POST", path, body, "Accept", protobufType); a.code != 406 || p.committer.Tip().Revision() != before {
+			t.Errorf("%s: %s", path, a)
 		}
 	}
 }

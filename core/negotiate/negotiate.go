@@ -151,6 +151,11 @@ func Plain(r *http.Request) (Format, error) {
 	return negotiate(r, endpoint{protobuf: true})
 }
 
+// Untyped negotiates an answer that is no object of a kind either, and has no Protocol Buffers.
+func Untyped(r *http.Request) (Format, error) {
+	return negotiate(r, endpoint{})
+}
+
 func negotiate(r *http.Request, e endpoint) (Format, error) {
 	header := r.Header.Get("Accept")
 	f := Format{MediaType: JSON}
