@@ -13,6 +13,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"golang.org/x/net/websocket"
@@ -224,5 +225,55 @@ func FuzzWebSocketFrames(f *testing.F) {
 			t.Error("the server has not closed it")
 		}
 		waitFor(t, func() bool { return p.watchers(t) == 0 })
+	})
+}
+
+// taken is the response to a request on one end of a pipe.
+type taken struct {
+	http.ResponseWriter
+	conn net.Conn
+}
+
+func (r taken) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	return r.conn, bufio.NewReadWriter(bufio.NewReader(r.conn), bufio.NewWriter(r.conn)), nil
+}
+
+// A quiet socket is pinged; where nobody reads that any more, the watch ends.
+func TestQuietWebSocketsArePinged(t *testing.T) {
+	compile(t, bundle)
+	synctest.Test(t, func(t *testing.T) {
+		p := newPlane(t)
+		here, there := net.Pipe()
+		q := request("GET", configMapsPath+"?watch=1&resourceVersion=0", "", "Connection", "Upgrade", "Upgrade", "websocket", "Sec-WebSocket-Version", "13",
+			"Sec-WebSocket-Key", "dGhlIHNhbXBsZSBub25jZQ==", "Origin", "http://x")
+		done := make(chan struct{})
+		go func() {
+			p.ServeHTTP(taken{httptest.NewRecorder(), there}, q)
+			close(done)
+		}()
+		reader := bufio.NewReader(here)
+		for {
+			line, err := reader.ReadString('\n')
+			if err != nil {
+				t.Fatal(err)
+			}
+			if line == "\r\n" {
+				break
+			}
+		}
+		opened := time.Now()
+		for range 3 {
+			ping := make([]byte, 2)
+			if _, err := io.ReadFull(reader, ping); err != nil || ping[0] != 0x80|websocket.PingFrame || ping[1] != 0 {
+				t.Fatalf("%x, %v", ping, err)
+			}
+		}
+		if after := time.Since(opened); after < time.Minute || after > 3*time.Minute {
+			t.Errorf("three pings in %v", after)
+		}
+		<-done // the next one is not read
+		if after := time.Since(opened); after > 5*time.Minute {
+			t.Errorf("over after %v", after)
+		}
 	})
 }
