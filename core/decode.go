@@ -141,6 +141,7 @@ func readLimited(h *http.Request) ([]byte, error) {
 		return nil, nil
 	}
 	if h.ContentLength > maxBody {
+		_, _ = io.CopyN(io.Discard, h.Body, maxBody+1) // a client that still writes may not hear the answer
 		return nil, tooLarge()
 	}
 	// One allocation where the length is known.

@@ -352,9 +352,12 @@ func (p *Pipeline) answerConverted(r *Request, f negotiate.Format, kind, version
 			return err
 		}
 	}
-	body, err := l.Bytes()
+	length, write, err := l.Encoded()
 	if err != nil {
 		return err
 	}
-	return p.send(r, f.MediaType, http.StatusOK, body)
+	to := p.open(r, f.MediaType, http.StatusOK, length)
+	_ = write(to) // who is gone needs no answer
+	_ = to.Close()
+	return nil
 }

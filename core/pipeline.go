@@ -81,7 +81,10 @@ func (p *Pipeline) runFrom(r *Request, stage string) error {
 		r.stage = s.name
 		start := time.Now()
 		ctx := r.http.Context() // the connection stage bounds it
-		err := s.run(p, ctx, r)
+		err := ctx.Err()
+		if err == nil {
+			err = s.run(p, ctx, r)
+		}
 		p.metrics.stage(s.name, time.Since(start))
 		var back *again
 		switch {

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"stele.dev/stele/core/activation"
 	"stele.dev/stele/core/commit"
+	"stele.dev/stele/core/negotiate"
 	"stele.dev/stele/core/rendered"
 	"stele.dev/stele/core/reviews"
 	"stele.dev/stele/core/shown"
@@ -52,7 +53,8 @@ type Request struct {
 	rendered   *rendered.Kind   // of what the policy says that it is about, if it is
 	kind       *policy.Version
 	key        commit.Key
-	item       string // of a collection that is deleted, the name of the object; "" of any other request
+	item       string            // of a collection that is deleted, the name of the object; "" of any other request
+	wanted     *negotiate.Format // of the answer, once that is known
 
 	// decode
 	body   *body
