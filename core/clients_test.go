@@ -611,7 +611,7 @@ func TestTypedClientsThatPreferProtobuf(t *testing.T) {
 	configMaps := client.CoreV1().ConfigMaps("default")
 	cm := must[*corev1.ConfigMap](t)(configMaps.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Data: map[string]string{"k": "v"}, BinaryData: map[string][]byte{"b": {0, 255}}}, metav1.CreateOptions{}))
 	cm.Data["k"] = "w"
-	cm = must[*corev1.ConfigMap](t)(configMaps.Update(ctx, cm, metav1.UpdateOptions{}))
+	must[*corev1.ConfigMap](t)(configMaps.Update(ctx, cm, metav1.UpdateOptions{}))
 	cm = must[*corev1.ConfigMap](t)(configMaps.Patch(ctx, "a", types.StrategicMergePatchType, []byte(`{"data":{"l":"x"}}`), metav1.PatchOptions{}))
 	if got := must[*corev1.ConfigMap](t)(configMaps.Get(ctx, "a", metav1.GetOptions{})); !cmp.Equal(got, cm) || got.Data["k"] != "w" || got.Data["l"] != "x" || !cmp.Equal(got.BinaryData["b"], []byte{0, 255}) {
 		t.Errorf("%+v", got)
@@ -667,7 +667,7 @@ func TestEventRecorder(t *testing.T) {
 	if e := events; e.InvolvedObject.Name != "a" || e.InvolvedObject.UID != cm.UID || e.Reason != "Failed" || e.Source.Component != "controller" || e.FirstTimestamp.IsZero() {
 		t.Errorf("%+v", e)
 	}
-	list := must[*corev1.EventList](t)(client.CoreV1().Events("default").Search(scheme.Scheme, cm))
+	list := must[*corev1.EventList](t)(client.CoreV1().Events("default").SearchWithContext(s.context(), scheme.Scheme, cm))
 	if len(list.Items) != 1 || list.Items[0].Count != 3 {
 		t.Errorf("found %+v", list.Items)
 	}
