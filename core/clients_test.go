@@ -271,6 +271,27 @@ func TestInformersOutliveRestartsAndExpiry(t *testing.T) {
 	}
 }
 
+// Informers that have seen what is now the future, as when an older copy of the log took
+// its place, take up what there is.
+func TestInformersFollowALogThatWentBack(t *testing.T) {
+	s := newSite(t, 0)
+	fill(t, s.replica, 3)
+	factory := dynamicinformer.NewDynamicSharedInformerFactory(s.dynamic(), 0)
+	informer := factory.ForResource(widgetsGVR).Informer()
+	stop := make(chan struct{})
+	factory.Start(stop)
+	defer func() { close(stop); factory.Shutdown() }()
+	waitFor(t, func() bool { return len(informer.GetStore().List()) == 3 })
+	s.crash()
+	s.store = memlog.Store{}
+	s.boot()
+	s.bootstrap(t, bundle)
+	s.must(t, 201, "POST", widgetsPath, widget("only", 1))
+	s.listen()
+	want := s.listed(widgetsPath)
+	waitFor(t, func() bool { return maps.Equal(contents(t, informer.GetStore()), want) })
+}
+
 // Where a watch cannot begin with the state, the same informer lists.
 func TestInformersFallBackToLists(t *testing.T) {
 	s := newSite(t, 0)

@@ -274,6 +274,27 @@ func TestRefusalsByResourceVersion(t *testing.T) {
 	}
 }
 
+// A replica that starts from the log goes on with the lists of the one before.
+func TestPagesGoOnAfterARestart(t *testing.T) {
+	var store memlog.Store
+	p := start(t, store.Open(nil), 0)
+	p.bootstrap(t, bundle)
+	fill(t, p, 4)
+	whole := p.must(t, 200, "GET", widgetsPath, "")
+	page := p.must(t, 200, "GET", widgetsPath+"?limit=2", "")
+	p.must(t, 200, "DELETE", widgetsPath+"/w02", "")
+	p.close()
+	p = start(t, store.Open(nil), 0)
+	rest := p.must(t, 200, "GET", widgetsPath+"?continue="+page.field("metadata", "continue").(string), "")
+	if diff := cmp.Diff(whole.field("items").([]any)[2:], rest.field("items")); diff != "" {
+		t.Errorf("(-before +after):\n%s", diff)
+	}
+	exact := p.must(t, 200, "GET", fmt.Sprintf("%s?resourceVersionMatch=Exact&resourceVersion=%d", widgetsPath, revision(t, whole)), "")
+	if string(exact.body) != string(whole.body) {
+		t.Errorf("then\n%s\nnow\n%s", whole.body, exact.body)
+	}
+}
+
 // Whatever lists begin and are not read to their end: their revisions are answered as long
 // as the changes since are in memory, all of them or none.
 func TestManyPagedListsAreContinuedOrExpire(t *testing.T) {
