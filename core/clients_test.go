@@ -44,6 +44,7 @@ import (
 	"k8s.io/client-go/tools/pager"
 	"k8s.io/client-go/tools/record"
 	toolswatch "k8s.io/client-go/tools/watch"
+	"k8s.io/client-go/util/consistencydetector"
 	"k8s.io/client-go/util/retry"
 	"stele.dev/stele/core/pki"
 	"stele.dev/stele/core/server"
@@ -268,6 +269,36 @@ func TestInformersOutliveRestartsAndExpiry(t *testing.T) {
 			})
 			agree("after what was missed is forgotten")
 		})
+	}
+}
+
+// client-go's own detector, which panics where a list at the revision that ends the initial
+// events has anything else than those brought.
+func TestInitialEventsAreTheListOfTheirRevision(t *testing.T) {
+	defer consistencydetector.SetDataConsistencyDetectionForWatchListEnabledForTest(true)()
+	s := newSite(t, 0)
+	fill(t, s.replica, 5)
+	s.must(t, 201, "POST", "/api/v1/namespaces/default/secrets", `{"metadata":{"name":"a","labels":{"x":"y"}},"stringData":{"k":"v"}}`)
+	typed := informers.NewSharedInformerFactory(s.typed(), 0)
+	dynamics := dynamicinformer.NewDynamicSharedInformerFactory(s.dynamic(), 0)
+	metadatas := metadatainformer.NewSharedInformerFactory(s.metadata(), 0)
+	paths := map[string]cache.InformerSynced{
+		"/api/v1/secrets":    typed.Core().V1().Secrets().Informer().HasSynced,
+		"/api/v1/namespaces": typed.Core().V1().Namespaces().Informer().HasSynced,
+		"/apis/rbac.authorization.k8s.io/v1/clusterroles": typed.Rbac().V1().ClusterRoles().Informer().HasSynced,
+		"/apis/example.com/v1/widgets":                    dynamics.ForResource(widgetsGVR).Informer().HasSynced,
+		"/api/v1/configmaps":                              metadatas.ForResource(configMapsGVR).Informer().HasSynced,
+	}
+	stop := make(chan struct{})
+	typed.Start(stop)
+	dynamics.Start(stop)
+	metadatas.Start(stop)
+	defer func() { close(stop); typed.Shutdown(); dynamics.Shutdown(); metadatas.Shutdown() }()
+	for path, synced := range paths {
+		if !cache.WaitForCacheSync(s.context().Done(), synced) {
+			t.Fatalf("%s is never in sync; asked for %q", path, s.seen)
+		}
+		waitFor(t, func() bool { return s.asked("GET "+path+"?", "resourceVersionMatch=Exact") })
 	}
 }
 

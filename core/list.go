@@ -90,11 +90,11 @@ type page struct {
 
 // list answers with objects at one revision.
 func (p *Pipeline) list(ctx context.Context, r *Request) error {
-	f, err := negotiate.Object(r.http)
+	o, sel, err := p.listOptions(r)
 	if err != nil {
 		return err
 	}
-	o, sel, err := p.listOptions(r)
+	f, err := negotiate.Object(r.http)
 	if err != nil {
 		return err
 	}
@@ -258,6 +258,9 @@ func (p *Pipeline) answerList(r *Request, f negotiate.Format, meta metav1.ListMe
 	metaText, err := json.Marshal(meta)
 	if err != nil {
 		return err
+	}
+	if r.kind.Kind.Builtin && f.As == negotiate.Whole {
+		in = in.Untyped()
 	}
 	head := fmt.Appendf(nil, `{"kind":%q,"apiVersion":%q,"metadata":%s,"items":[`, kind, version, metaText)
 	if f.MediaType != negotiate.JSON || f.Pretty || r.http.Method == http.MethodHead {

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"stele.dev/stele/core/shown"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/schemas"
@@ -37,5 +38,28 @@ func TestAnObjectThatCUECannotBeAskedAboutIsAnError(t *testing.T) {
 	}
 	if text, err := render(schemas.EvaluateWith(unavailable{})); err == nil || !strings.Contains(err.Error(), "no worker") {
 		t.Errorf("%s, %v", text, err)
+	}
+}
+
+func TestVersions(t *testing.T) {
+	const v1, typed = `{"apiVersion":"a.b/v1","kind":"K","metadata":{"name":"x"}}`, `{"kind":"K","apiVersion":"a.b/v1","metadata":{"name":"x"}}`
+	version := func(name string) shown.Version {
+		return shown.VersionOf(schema.GroupVersion{Group: "a.b", Version: name})
+	}
+	for _, tc := range []struct {
+		version    shown.Version
+		text, want string
+	}{
+		{version("v1"), v1, v1},
+		{version("v2beta1"), v1, strings.Replace(v1, "v1", "v2beta1", 1)},
+		{version("v1"), typed, typed},
+		{version("v1").Untyped(), v1, `{"metadata":{"name":"x"}}`},
+		{version("v2beta1").Untyped(), v1, `{"metadata":{"name":"x"}}`},
+		{version("v1").Untyped(), typed, `{"metadata":{"name":"x"}}`},
+	} {
+		of, appended := string(tc.version.Of([]byte(tc.text))), string(tc.version.Append([]byte("- "), []byte(tc.text)))
+		if of != tc.want || appended != "- "+tc.want || tc.version.Len([]byte(tc.text)) != len(tc.want) {
+			t.Errorf("%s is %s, appended %s, its length %d; want %s", tc.text, of, appended, tc.version.Len([]byte(tc.text)), tc.want)
+		}
 	}
 }
