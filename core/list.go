@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/storage"
 	"stele.dev/stele/core/negotiate"
+	"stele.dev/stele/core/shown"
 	"stele.dev/stele/core/table"
 	"stele.dev/stele/projections/objects"
 )
@@ -233,7 +234,7 @@ var listBuffers = sync.Pool{New: func() any {
 
 // answerList joins the objects' bytes; nothing is encoded but the list's own header.
 func (p *Pipeline) answerList(r *Request, f negotiate.Format, meta metav1.ListMeta, found []*objects.Object) error {
-	in := r.version()
+	in := shown.Items{Version: r.version(), Untyped: r.kind.Kind.Builtin && f.As == negotiate.Whole && (f.MediaType == negotiate.JSON || f.MediaType == negotiate.YAML)}
 	if f.As == negotiate.Table {
 		o, err := tableOptions(r, f)
 		if err != nil {
@@ -258,9 +259,6 @@ func (p *Pipeline) answerList(r *Request, f negotiate.Format, meta metav1.ListMe
 	metaText, err := json.Marshal(meta)
 	if err != nil {
 		return err
-	}
-	if r.kind.Kind.Builtin && f.As == negotiate.Whole {
-		in = in.Untyped()
 	}
 	head := fmt.Appendf(nil, `{"kind":%q,"apiVersion":%q,"metadata":%s,"items":[`, kind, version, metaText)
 	if f.MediaType != negotiate.JSON || f.Pretty || r.http.Method == http.MethodHead {

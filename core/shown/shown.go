@@ -59,22 +59,14 @@ func Stored(k *policy.Kind) func(payload []byte) ([]byte, error) {
 // Version shows objects in one version of their kind. As all versions of a kind have the
 // same form, they differ in their first field, apiVersion, alone.
 type Version struct {
-	head    []byte // of canonical JSON, up to the end of apiVersion
-	untyped bool
+	head []byte // of canonical JSON, up to the end of apiVersion
 }
 
 const before = `{"apiVersion":"`
 
 // VersionOf makes the Version for a group and version.
 func VersionOf(gv schema.GroupVersion) Version {
-	return Version{head: []byte(before + gv.String() + `"`)}
-}
-
-// Untyped shows objects without apiVersion and kind, as kube-apiserver has those of its own
-// kinds in lists.
-func (v Version) Untyped() Version {
-	v.untyped = true
-	return v
+	return Version{[]byte(before + gv.String() + `"`)}
 }
 
 // Of returns an object, given as canonical JSON, in this version: itself if it is.
@@ -87,9 +79,6 @@ func (v Version) Of(json []byte) []byte {
 
 // Append appends Of(json).
 func (v Version) Append(to, json []byte) []byte {
-	if v.untyped {
-		return append(append(to, '{'), content(json)...)
-	}
 	if v.has(json) {
 		return append(to, json...)
 	}
@@ -98,9 +87,6 @@ func (v Version) Append(to, json []byte) []byte {
 
 // Len is the length of Of(json).
 func (v Version) Len(json []byte) int {
-	if v.untyped {
-		return 1 + len(content(json))
-	}
 	if v.has(json) {
 		return len(json)
 	}
@@ -109,20 +95,7 @@ func (v Version) Len(json []byte) int {
 
 // has tells whether the object is in this version, or is not canonical.
 func (v Version) has(json []byte) bool {
-	return !v.untyped && (bytes.HasPrefix(json, v.head) || !bytes.HasPrefix(json, []byte(before)))
-}
-
-// content is what follows apiVersion and kind, which come first, in whatever order.
-func content(json []byte) []byte {
-	json = json[1:]
-	for _, field := range [...]string{`"apiVersion":"`, `"kind":"`, `"apiVersion":"`} {
-		if !bytes.HasPrefix(json, []byte(field)) {
-			continue
-		}
-		json = json[len(field):]
-		json = bytes.TrimPrefix(json[bytes.IndexByte(json, '"')+1:], []byte{','})
-	}
-	return json
+	return bytes.HasPrefix(json, v.head) || !bytes.HasPrefix(json, []byte(before))
 }
 
 // rest is what follows apiVersion.

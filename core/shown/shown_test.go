@@ -41,25 +41,23 @@ func TestAnObjectThatCUECannotBeAskedAboutIsAnError(t *testing.T) {
 	}
 }
 
-func TestVersions(t *testing.T) {
+func TestVersionsAndItems(t *testing.T) {
 	const v1, typed = `{"apiVersion":"a.b/v1","kind":"K","metadata":{"name":"x"}}`, `{"kind":"K","apiVersion":"a.b/v1","metadata":{"name":"x"}}`
-	version := func(name string) shown.Version {
-		return shown.VersionOf(schema.GroupVersion{Group: "a.b", Version: name})
-	}
 	for _, tc := range []struct {
-		version    shown.Version
+		version    string
+		untyped    bool
 		text, want string
 	}{
-		{version("v1"), v1, v1},
-		{version("v2beta1"), v1, strings.Replace(v1, "v1", "v2beta1", 1)},
-		{version("v1"), typed, typed},
-		{version("v1").Untyped(), v1, `{"metadata":{"name":"x"}}`},
-		{version("v2beta1").Untyped(), v1, `{"metadata":{"name":"x"}}`},
-		{version("v1").Untyped(), typed, `{"metadata":{"name":"x"}}`},
+		{"v1", false, v1, v1},
+		{"v2beta1", false, v1, strings.Replace(v1, "v1", "v2beta1", 1)},
+		{"v1", false, typed, typed},
+		{"v1", true, v1, `{"metadata":{"name":"x"}}`},
+		{"v2beta1", true, v1, `{"metadata":{"name":"x"}}`},
+		{"v1", true, typed, `{"metadata":{"name":"x"}}`},
 	} {
-		of, appended := string(tc.version.Of([]byte(tc.text))), string(tc.version.Append([]byte("- "), []byte(tc.text)))
-		if of != tc.want || appended != "- "+tc.want || tc.version.Len([]byte(tc.text)) != len(tc.want) {
-			t.Errorf("%s is %s, appended %s, its length %d; want %s", tc.text, of, appended, tc.version.Len([]byte(tc.text)), tc.want)
+		items := shown.Items{Version: shown.VersionOf(schema.GroupVersion{Group: "a.b", Version: tc.version}), Untyped: tc.untyped}
+		if got := string(items.Append([]byte("- "), []byte(tc.text))); got != "- "+tc.want || items.Len([]byte(tc.text)) != len(tc.want) {
+			t.Errorf("%s in %s: %s, its length %d; want %s", tc.text, tc.version, got, items.Len([]byte(tc.text)), tc.want)
 		}
 	}
 }
