@@ -80,16 +80,6 @@ func (p *Pipeline) see(ctx context.Context, r *Request, resourceVersion string) 
 	return r.pin(tip)
 }
 
-// queryRevision reads the resourceVersion of a read. Where upstream's cache finds a bad one
-// it says 500; this is what its storage says.
-func queryRevision(v string) (uint64, error) {
-	n, err := storage.APIObjectVersioner{}.ParseResourceVersion(v)
-	if err != nil {
-		return 0, apierrors.NewBadRequest(fmt.Sprintf("invalid resource version: %v", err))
-	}
-	return n, nil
-}
-
 // pin replaces the tip by a newer one.
 func (r *Request) pin(tip *commit.Tip) error {
 	if tip.PolicyRevision() != r.tip.PolicyRevision() {

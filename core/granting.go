@@ -91,11 +91,11 @@ func (p *Pipeline) getRendered(ctx context.Context, r *Request) error {
 // listRendered answers with everything at once, whatever the limit, so that no client has a
 // token to go on with.
 func (p *Pipeline) listRendered(ctx context.Context, r *Request) error {
-	o, sel, err := p.listOptions(r)
+	f, err := negotiate.Object(r.http)
 	if err != nil {
 		return err
 	}
-	f, err := negotiate.Object(r.http)
+	o, sel, err := p.listOptions(r)
 	if err != nil {
 		return err
 	}

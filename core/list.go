@@ -91,11 +91,11 @@ type page struct {
 
 // list answers with objects at one revision.
 func (p *Pipeline) list(ctx context.Context, r *Request) error {
-	o, sel, err := p.listOptions(r)
+	f, err := negotiate.Object(r.http)
 	if err != nil {
 		return err
 	}
-	f, err := negotiate.Object(r.http)
+	o, sel, err := p.listOptions(r)
 	if err != nil {
 		return err
 	}

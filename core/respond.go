@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/storage"
 	"sigs.k8s.io/yaml"
 	"stele.dev/stele/core/commit"
 	"stele.dev/stele/core/negotiate"
@@ -176,7 +177,17 @@ func (p *Pipeline) fail(r *Request, err error) {
 	_ = p.answerJSON(r, int(s.Code), s)
 }
 
-// parseRevision reads a resourceVersion.
+// queryRevision reads the resourceVersion of a read. Where upstream's cache finds a bad one
+// it says 500; this is what its storage says.
+func queryRevision(v string) (uint64, error) {
+	n, err := storage.APIObjectVersioner{}.ParseResourceVersion(v)
+	if err != nil {
+		return 0, apierrors.NewBadRequest(fmt.Sprintf("invalid resource version: %v", err))
+	}
+	return n, nil
+}
+
+// parseRevision reads the resourceVersion of an object.
 func parseRevision(v string) (uint64, error) {
 	n, err := strconv.ParseUint(v, 10, 64)
 	if err != nil {

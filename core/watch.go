@@ -44,11 +44,11 @@ type stream struct {
 
 // watch streams the changes since a revision, or, if none is given, first what is there.
 func (p *Pipeline) watch(ctx context.Context, r *Request) error {
-	o, sel, err := p.listOptions(r)
+	f, err := negotiate.Stream(r.http)
 	if err != nil {
 		return err
 	}
-	f, err := negotiate.Stream(r.http)
+	o, sel, err := p.listOptions(r)
 	if err != nil {
 		return err
 	}

@@ -300,6 +300,9 @@ func TestWatchesInOtherForms(t *testing.T) {
 		}
 		w.stop()
 	}
+	if a := p.must(t, 422, "GET", widgetsPath+"?watch=1&includeObject=Some", "", "Accept", asTable); !strings.Contains(string(a.body), "includeObject") {
+		t.Errorf("%s", a)
+	}
 	w := p.watch(t, widgetsPath+"?watch=1&allowWatchBookmarks=1", "Accept", asMetadata)
 	if e := w.next(t); e.Object["kind"] != "PartialObjectMetadata" || e.Object["apiVersion"] != "meta.k8s.io/v1" || e.Object["spec"] != nil {
 		t.Errorf("%v", e.Object)
