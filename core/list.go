@@ -21,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/storage"
 	"stele.dev/stele/core/negotiate"
+	"stele.dev/stele/core/shown"
 	"stele.dev/stele/core/table"
 	"stele.dev/stele/core/wire"
 	"stele.dev/stele/projections/objects"
@@ -257,7 +258,7 @@ var listBuffers = sync.Pool{New: func() any {
 
 // answerList joins the objects' bytes; nothing is encoded but the list's own header.
 func (p *Pipeline) answerList(r *Request, f negotiate.Format, meta metav1.ListMeta, found []*objects.Object) error {
-	in := r.version()
+	in := shown.Items{Version: r.version(), Untyped: r.kind.Kind.Builtin && f.As == negotiate.Whole && (f.MediaType == negotiate.JSON || f.MediaType == negotiate.YAML)}
 	if f.As == negotiate.Table {
 		o, err := tableOptions(r, f)
 		if err != nil {
