@@ -98,6 +98,13 @@ func (g *graph) setKinds(kinds map[schema.GroupVersionKind]kind, followed map[sc
 	g.review()
 }
 
+// suspend forgets which kinds there are, until that is said again.
+func (g *graph) suspend() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.kinds = nil
+}
+
 // review queues all of which something may have to be done, once everything has been heard of.
 func (g *graph) review() {
 	if len(g.unheard) > 0 {
@@ -117,7 +124,8 @@ func (g *graph) silent() []schema.GroupResource {
 	return slices.Collect(maps.Keys(g.unheard))
 }
 
-// complete tells whether the graph has heard of all objects, as they were at some time.
+// complete tells whether the graph knows all kinds, and has heard of all objects as they were
+// at some time.
 func (g *graph) complete() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
