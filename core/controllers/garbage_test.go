@@ -488,3 +488,52 @@ func (p *plane) holdDeletions(t *testing.T) {
 		}
 	}
 }
+
+// deleteAs deletes an object with a propagation policy.
+func (p *plane) deleteAs(t *testing.T, policy metav1.DeletionPropagation, r schema.GroupVersionResource, namespace, name string) {
+	t.Helper()
+	if err := p.in(r, namespace).Delete(t.Context(), name, metav1.DeleteOptions{PropagationPolicy: &policy}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestTheForegroundGoesDownTheWholeTree(t *testing.T) {
+	p := newPlane(t)
+	p.run(t, collector)
+	root := p.create(t, plains, "", "root")
+	branch := p.create(t, widgets, "default", "branch", ownedBy(blocking(reference(root))))
+	leaf := p.create(t, configMaps, "default", "leaf", ownedBy(blocking(reference(branch))), finalizers("example.com/hold"))
+	p.settle(t)
+	p.deleteAs(t, metav1.DeletePropagationForeground, plains, "", "root")
+	p.await(t, configMaps, "default", "leaf", "being deleted", func(o *unstructured.Unstructured) bool { return o.GetDeletionTimestamp() != nil })
+	p.settle(t)
+	for _, o := range []*unstructured.Unstructured{root, branch} {
+		r := map[string]schema.GroupVersionResource{"Plain": plains, "Widget": widgets}[o.GetKind()]
+		p.await(t, r, o.GetNamespace(), o.GetName(), "waiting", func(o *unstructured.Unstructured) bool {
+			return o != nil && o.GetDeletionTimestamp() != nil && slices.Contains(o.GetFinalizers(), "foregroundDeletion")
+		})
+	}
+	p.patch(t, configMaps, leaf.GetNamespace(), leaf.GetName(), `{"metadata":{"finalizers":null}}`)
+	p.awaitGone(t, plains, "", "root")
+	for _, e := range []string{"branch", "leaf"} {
+		if p.there(t, widgets, "default", e) || p.there(t, configMaps, "default", e) {
+			t.Errorf("%s outlived the root", e)
+		}
+	}
+}
+
+func TestACircleInTheForegroundEnds(t *testing.T) {
+	p := newPlane(t)
+	p.run(t, collector)
+	a := p.create(t, widgets, "default", "a")
+	b := p.create(t, widgets, "default", "b", ownedBy(blocking(reference(a))))
+	own, err := json.Marshal(blocking(reference(b)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.patch(t, widgets, "default", "a", `{"metadata":{"ownerReferences":[`+string(own)+`]}}`)
+	p.settle(t)
+	p.deleteAs(t, metav1.DeletePropagationForeground, widgets, "default", "a")
+	p.awaitGone(t, widgets, "default", "a")
+	p.awaitGone(t, widgets, "default", "b")
+}
