@@ -209,7 +209,7 @@ func (c *collector) release(ctx context.Context, o *object, finalizer string) er
 func (c *collector) awaitDependents(ctx context.Context, o *object) error {
 	blocked := false
 	for _, d := range c.dependentsOf(o.uid) {
-		if d.blocks(o.uid) {
+		if d.blocks(o) {
 			if blocked = true; !d.awaitsDependents() {
 				c.queue.Add(d.uid)
 			}

@@ -43,10 +43,14 @@ func (o *object) awaitsDependents() bool { return o.deleting && o.foreground }
 // matters tells whether something may have to be done of it.
 func (o *object) matters() bool { return len(o.owners) > 0 || o.deleting && (o.orphan || o.foreground) }
 
-// blocks tells whether it keeps an owner from being deleted before it is.
-func (o *object) blocks(owner types.UID) bool {
-	return o.uid != owner && slices.ContainsFunc(o.owners, func(r metav1.OwnerReference) bool {
-		return r.UID == owner && r.BlockOwnerDeletion != nil && *r.BlockOwnerDeletion
+// blocks tells whether it keeps an owner from being deleted before it is. What is named as an
+// owner where it cannot be is none, and waits for nothing.
+func (o *object) blocks(owner *object) bool {
+	if o.uid == owner.uid || owner.namespace != "" && owner.namespace != o.namespace {
+		return false
+	}
+	return slices.ContainsFunc(o.owners, func(r metav1.OwnerReference) bool {
+		return r.UID == owner.uid && r.Name == owner.name && r.BlockOwnerDeletion != nil && *r.BlockOwnerDeletion
 	})
 }
 
