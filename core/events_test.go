@@ -161,7 +161,7 @@ func TestEventsAreSelectedByTheFieldsOfTheirGroup(t *testing.T) {
 func TestTablesOfEvents(t *testing.T) {
 	p := newPlane(t)
 	const asTable = "application/json;as=Table;v=v1;g=meta.k8s.io"
-	ago := func(d time.Duration) string { return time.Now().Add(-d).UTC().Format(time.RFC3339Nano) }
+	ago := func(d time.Duration) string { return time.Now().Add(-d).UTC().Format(metav1.RFC3339Micro) }
 	p.must(t, 201, "POST", coreEvents, strings.NewReplacer("2026-01-02T03:04:05Z", ago(time.Hour), "2026-01-02T03:04:06Z", ago(30*time.Minute)).Replace(oldStyle))
 	p.must(t, 201, "POST", newEvents, strings.Replace(newStyle, "2026-01-02T03:04:05.000006Z", ago(3*time.Hour), 1))
 	p.must(t, 201, "POST", newEvents, strings.NewReplacer("2026-01-02T03:04:05.000006Z", ago(3*time.Hour), `"new"`, `"series"`,

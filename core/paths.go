@@ -1,6 +1,7 @@
 package core
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"slices"
@@ -30,7 +31,7 @@ func (p *Pipeline) answerPath(r *Request) error {
 		kind, name, _ := strings.Cut(path[1:], "/")
 		return p.answerHealth(r, "/"+kind, name)
 	case path == "/version" || path == "/version/":
-		return p.answerJSON(r, http.StatusOK, p.version)
+		return p.answerRaw(r, p.version)
 	case path == "/metrics":
 		r.sent = true
 		p.metrics.handler.ServeHTTP(r.w, r.http)
@@ -40,10 +41,19 @@ func (p *Pipeline) answerPath(r *Request) error {
 		p.surfaceOf(r).openapi.ServeHTTP(r.w, r.http)
 		return nil
 	case path == "/" || path == "":
-		return p.answerJSON(r, http.StatusOK, map[string][]string{"paths": {
+		return p.answerRaw(r, map[string][]string{"paths": {
 			"/api", "/apis", "/healthz", "/livez", "/metrics", "/openapi/v2", "/openapi/v3", "/readyz", "/version"}})
 	}
 	return p.answerDiscovery(r)
+}
+
+// answerRaw answers as upstream does where nothing is negotiated.
+func (p *Pipeline) answerRaw(r *Request, content any) error {
+	body, err := json.MarshalIndent(content, "", "  ")
+	if err != nil {
+		return err
+	}
+	return p.writeBody(r, negotiate.Format{MediaType: negotiate.JSON}, http.StatusOK, body)
 }
 
 func (p *Pipeline) answerDiscovery(r *Request) error {
