@@ -283,3 +283,43 @@ func TestOldFormsHaveOneGroupOfEvents(t *testing.T) {
 		t.Errorf("%v is not served", gvr)
 	}
 }
+
+// Whatever is taken for an event in one group can be read in both, and written in both as
+// it was read without a change.
+func FuzzEvents(f *testing.F) {
+	for _, text := range []string{oldStyle, newStyle,
+		`{"metadata":{"name":"a"},"regarding":{"namespace":"default"},"message":"x","note":null,"deprecatedCount":1.5}`,
+		`{"metadata":{"name":"a"},"involvedObject":{},"series":{"count":3},"related":{"kind":""},"reportingInstance":"","note":"x","eventTime":"2026-01-02T03:04:05.000006+01:00"}`,
+	} {
+		f.Add(true, text)
+		f.Add(false, text)
+	}
+	f.Fuzz(func(t *testing.T, inCore bool, body string) {
+		p := newPlane(t)
+		path := newEvents
+		if inCore {
+			path = coreEvents
+		}
+		before := p.committer.Tip().Revision()
+		a := p.do("POST", path, body)
+		checkAnswer(t, a)
+		after := p.committer.Tip().Revision()
+		if a.code >= 400 {
+			if after != before {
+				t.Fatalf("refused, and yet an event: %s", a)
+			}
+			return
+		}
+		name, _ := a.field("metadata", "name").(string)
+		for _, path := range []string{coreEvents, newEvents} {
+			read := p.must(t, 200, "GET", path+"/"+name, "")
+			again := p.must(t, 200, "PUT", path+"/"+name, string(read.body))
+			if string(again.body) != string(read.body) || p.committer.Tip().Revision() != after {
+				t.Fatalf("writing what was read changed it:\n%s\n%s", read.body, again.body)
+			}
+			for _, as := range []string{"Table", "PartialObjectMetadata"} {
+				checkAnswer(t, p.do("GET", path+"/"+name, "", "Accept", "application/json;as="+as+";v=v1;g=meta.k8s.io"))
+			}
+		}
+	})
+}
