@@ -202,7 +202,7 @@ func (m *Match) version(v *Version, subresource string) *Version {
 			return other
 		}
 	}
-	for _, k := range v.Kind.equivalent {
+	for _, k := range v.Kind.Equivalent {
 		for _, other := range k.Versions {
 			if other.Served && m.resource(other, subresource) {
 				return other

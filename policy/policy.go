@@ -37,7 +37,8 @@ type Kind struct {
 	Face *builtin.Face
 	Of   *Kind
 
-	equivalent []*Kind // that have the same objects
+	// Equivalent are the other kinds that have the same objects.
+	Equivalent []*Kind
 }
 
 // Stored is the kind that has the objects: Of, or the kind itself.
@@ -128,9 +129,6 @@ func newPolicy(form *Form, options ...schemas.Option) (*Policy, error) {
 	return p, nil
 }
 
-// Equivalent are the kinds that have the same objects, without the kind itself.
-func (k *Kind) Equivalent() []*Kind { return k.equivalent }
-
 // Convert makes of an object's content that of an object of an equivalent kind. What is in
 // the fields is shared.
 func (k *Kind) Convert(content map[string]any, to *Kind) map[string]any {
@@ -155,7 +153,7 @@ func (p *Policy) joinFaces() error {
 			return fmt.Errorf("policy: %s shows objects of %s, which the form does not have", k.Resource(), k.Face.Of)
 		}
 		k.Of = p.kinds[i]
-		k.equivalent, k.Of.equivalent = append(k.equivalent, k.Of), append(k.Of.equivalent, k)
+		k.Equivalent, k.Of.Equivalent = append(k.Equivalent, k.Of), append(k.Of.Equivalent, k)
 	}
 	return nil
 }

@@ -57,7 +57,7 @@ type form struct {
 
 func newFields(v *policy.Version, subresource string) *Fields {
 	f := &Fields{kind: v.GroupVersionKind(), subresource: subresource, merge: mergeType(v), zero: zero(v), forms: map[string]form{}}
-	for _, k := range append([]*policy.Kind{v.Kind}, v.Kind.Equivalent()...) {
+	for _, k := range append([]*policy.Kind{v.Kind}, v.Kind.Equivalent...) {
 		for _, other := range k.Versions {
 			f.forms[other.GroupVersionKind().GroupVersion().String()] = form{k, f.merge}
 			if k != v.Kind {
