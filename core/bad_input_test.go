@@ -85,7 +85,7 @@ func TestBadInput(t *testing.T) {
 		{"a Lease whose time is none", "POST", "/apis/coordination.k8s.io/v1/namespaces/default/leases", `{"metadata":{"name":"l"},"spec":{"renewTime":"now"}}`, nil, 400, "BadRequest",
 			[]string{`Lease in version \"v1\" cannot be handled as a Lease: parsing time \"now\"`}},
 
-		{"an update without a resourceVersion", "PUT", widgetsPath + "/there", widget("there", 2), nil, 422, "Invalid", []string{`widgets.example.com \"there\" is invalid: metadata.resourceVersion: Invalid value: \"0x0\": must be specified for an update`}},
+		{"an update without a resourceVersion", "PUT", widgetsPath + "/there", widget("there", 2), nil, 422, "Invalid", []string{`widgets.example.com \"there\" is invalid: metadata.resourceVersion: Invalid value: 0: must be specified for an update`}},
 		{"an update with a resourceVersion that is none", "PUT", widgetsPath + "/there", `{"metadata":{"name":"there","resourceVersion":"x"},"spec":{"size":2}}`, nil, 422, "Invalid", []string{"resourceVersion"}},
 		{"an update of another name", "PUT", widgetsPath + "/there", widget("other", 2), nil, 400, "BadRequest", []string{"the name of the object (other) does not match the name on the URL (there)"}},
 		{"an update of what is not there", "PUT", widgetsPath + "/none", widget("none", 2), nil, 404, "NotFound", []string{`widgets.example.com \"none\" not found`}},

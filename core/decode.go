@@ -10,6 +10,7 @@ import (
 	"maps"
 	"net/http"
 	"reflect"
+	"slices"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -254,6 +255,9 @@ func (r *Request) parse(text []byte, strict []error) (*object, error) {
 	}
 	meta, unknown, err := metadata.Decode(content)
 	if err != nil {
+		if !r.kind.Kind.Builtin { // of which upstream decodes the metadata alone
+			err = errors.New(strings.Replace(err.Error(), "ObjectMeta.metadata.", "ObjectMeta.", 1))
+		}
 		return nil, r.undecodable(r.kind.Kind.Kind.Kind, err)
 	}
 	for _, u := range unknown {
@@ -385,8 +389,8 @@ func (r *Request) warn(text string) {
 
 // warnDeprecated warns of a version that is deprecated, whatever is done with it.
 func (r *Request) warnDeprecated() {
-	if v := r.kind.Deprecated; v != "" {
-		r.warn(fmt.Sprintf("%s %s is deprecated: %s", r.kind.GroupVersionKind().GroupVersion(), r.kind.Kind.Kind.Kind, v))
+	if text := r.kind.Deprecated; text != "" {
+		r.warn(text)
 	}
 }
 
@@ -404,6 +408,9 @@ func (r *Request) prepare(o *object, old map[string]any) error {
 	o.adapted = o.adapted || changed
 	if len(unknown) == 0 {
 		return nil
+	}
+	if !r.kind.Kind.Builtin {
+		slices.Sort(unknown)
 	}
 	left := leftBehind(unknown, o.text, old)
 	var errs []error
@@ -604,7 +611,7 @@ func (r *Request) become(o *object) error {
 	case v == "" || v == "0":
 		if !r.kind.AllowUnconditionalUpdate {
 			return apierrors.NewInvalid(schema.GroupKind{Group: r.key.Group, Kind: r.key.Resource}, r.key.Name, field.ErrorList{ // sic, as upstream
-				field.Invalid(field.NewPath("metadata", "resourceVersion"), "0x0", "must be specified for an update")})
+				field.Invalid(field.NewPath("metadata", "resourceVersion"), uint64(0), "must be specified for an update")})
 		}
 	case v != oldMeta.ResourceVersion:
 		if _, err := parseRevision(v); err != nil {

@@ -36,6 +36,7 @@ func (p *Pipeline) schema(ctx context.Context, r *Request) error {
 	} else {
 		found = r.kind.Program.ValidateUpdate(o.content, r.oldContent)
 	}
+	found = r.kind.Reword(ctx, found, o.content, r.oldContent, r.info.Subresource == "status")
 	if kind.Builtin {
 		if len(found) > 0 {
 			if err := r.typeError(); err != nil {
@@ -55,6 +56,11 @@ func (p *Pipeline) schema(ctx context.Context, r *Request) error {
 	if len(errs) > 0 {
 		errs = atMost(errs)
 		return apierrors.NewInvalid(kind.Stored().Storage().GroupVersionKind().GroupKind(), r.key.Name, errs)
+	}
+	if !kind.Builtin {
+		for _, w := range metadata.Warnings(o.meta, r.oldMeta) {
+			r.warn(w)
+		}
 	}
 	return nil
 }

@@ -59,6 +59,8 @@ type Version struct {
 	rules     []*schemaRule
 	admission map[admissionKey][]matchedRule
 
+	wording wording
+
 	mergeOnce sync.Once
 	merge     typed.ParseableType
 	kept      sync.Map // of once functions, see Keep

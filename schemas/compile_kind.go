@@ -258,7 +258,11 @@ func (c *compiler) versions(k *Kind, s section) {
 	for fields.Next() {
 		name := fields.Selector().Unquoted()
 		version, _ := versions.get(name)
-		k.Versions = append(k.Versions, c.version(name, version))
+		v := c.version(name, version)
+		if v.Deprecated != "" {
+			v.Deprecated = fmt.Sprintf("%s/%s %s is deprecated: %s", k.Group, name, k.Kind, v.Deprecated)
+		}
+		k.Versions = append(k.Versions, v)
 	}
 	if len(k.Versions) == 0 {
 		versions.refuse("a kind without versions", "add versions: v1: #schema: {...}")

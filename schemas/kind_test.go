@@ -69,7 +69,7 @@ func TestKindFromCUE(t *testing.T) {
 		ShortNames: []string{"wd"}, Categories: []string{"all"},
 		Namespaced: true, StorageVersion: "v1",
 		Versions: []Version{{
-			Name: "v1", Served: true, Deprecated: "use gadgets", Status: true,
+			Name: "v1", Served: true, Deprecated: "example.com/v1 Widget is deprecated: use gadgets", Status: true,
 			Columns: []Column{
 				{Name: "Size", Type: "integer", Description: "How big it is.", JSONPath: ".spec.size", Priority: 1},
 				{Name: "Age", Type: "date", JSONPath: ".metadata.creationTimestamp"},

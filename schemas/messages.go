@@ -62,6 +62,15 @@ func at(detail string, source Position) string {
 	return detail + " (" + source.String() + ")"
 }
 
+// Place is the end of an error's detail that says where the rule stands, empty if none does.
+func Place(e *field.Error) string {
+	start := strings.LastIndex(e.Detail, " (")
+	if start < 0 || !strings.HasSuffix(e.Detail, ")") || !strings.Contains(e.Detail[start:], ":") {
+		return ""
+	}
+	return e.Detail[start:]
+}
+
 // shown returns as much of a bad value as belongs in a message.
 func shown(x any) any {
 	switch x := x.(type) {

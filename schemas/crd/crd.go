@@ -25,6 +25,7 @@ import (
 	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/validation"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apimachinery/pkg/version"
 	"k8s.io/client-go/util/jsonpath"
 	kjson "sigs.k8s.io/json"
 	"stele.dev/stele/schemas"
@@ -180,15 +181,15 @@ func (t *translator) kind(crd *apiextensionsv1.CustomResourceDefinition) schemas
 		if v.Storage {
 			k.StorageVersion = v.Name
 		}
-		k.Versions = append(k.Versions, t.version(&k, v, path{"spec", "versions", strconv.Itoa(i)}))
+		k.Versions = append(k.Versions, t.version(&k, v, crd.Spec.Versions, path{"spec", "versions", strconv.Itoa(i)}))
 	}
 	return k
 }
 
-func (t *translator) version(k *schemas.Kind, v *apiextensionsv1.CustomResourceDefinitionVersion, at path) schemas.Version {
+func (t *translator) version(k *schemas.Kind, v *apiextensionsv1.CustomResourceDefinitionVersion, versions []apiextensionsv1.CustomResourceDefinitionVersion, at path) schemas.Version {
 	out := schemas.Version{Name: v.Name, Served: v.Served}
 	if v.Deprecated {
-		out.Deprecated = fmt.Sprintf("%s/%s %s is deprecated", k.Group, v.Name, k.Kind)
+		out.Deprecated = deprecated(k, v.Name, versions)
 		if v.DeprecationWarning != nil {
 			out.Deprecated = *v.DeprecationWarning
 		}
@@ -230,6 +231,22 @@ func (t *translator) version(k *schemas.Kind, v *apiextensionsv1.CustomResourceD
 		t.refuse(at, strings.TrimPrefix(err.Error(), "schemas: "), "")
 	}
 	return out
+}
+
+// deprecated is the warning of a version that brings none: it names the newest version to use
+// instead.
+func deprecated(k *schemas.Kind, name string, versions []apiextensionsv1.CustomResourceDefinitionVersion) string {
+	newest := name
+	for _, v := range versions {
+		if v.Served && !v.Deprecated && version.CompareKubeAwareVersionStrings(newest, v.Name) < 0 {
+			newest = v.Name
+		}
+	}
+	text := fmt.Sprintf("%s/%s %s is deprecated", k.Group, name, k.Kind)
+	if newest != name {
+		text += fmt.Sprintf("; use %s/%s %s", k.Group, newest, k.Kind)
+	}
+	return text
 }
 
 // definition is what is kept of one.

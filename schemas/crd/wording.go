@@ -1,0 +1,90 @@
+package crd
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	structural "k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/cel/model"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/listtype"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/objectmeta"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/cel/common"
+	"stele.dev/stele/schemas"
+)
+
+// Wording is what upstream says of objects of a version that was written as a definition. It
+// decides nothing; that is a [schemas.Program]'s. It is safe for concurrent use.
+type Wording struct {
+	structural *structural.Structural
+	schema     validation.SchemaValidator
+	status     validation.SchemaValidator
+}
+
+// NewWording makes the wording of a version of a kind, nil if that was not written as a
+// definition.
+func NewWording(k *schemas.Kind, version string) (*Wording, error) {
+	if len(k.Definition) == 0 {
+		return nil, nil
+	}
+	var written struct {
+		Spec apiextensionsv1.CustomResourceDefinitionSpec
+	}
+	if err := json.Unmarshal(k.Definition, &written); err != nil {
+		return nil, fmt.Errorf("crd: %w", err)
+	}
+	for i := range written.Spec.Versions {
+		if v := &written.Spec.Versions[i]; v.Name == version && v.Schema != nil {
+			return newWording(v.Schema.OpenAPIV3Schema)
+		}
+	}
+	return nil, fmt.Errorf("crd: the definition of %s has no version %q", k.Resource(), version)
+}
+
+func newWording(schema *apiextensionsv1.JSONSchemaProps) (*Wording, error) {
+	var props apiextensions.JSONSchemaProps
+	if err := scheme.Converter().Convert(schema, &props, nil); err != nil {
+		return nil, fmt.Errorf("crd: %w", err)
+	}
+	w := &Wording{}
+	var err error
+	if w.structural, err = structural.NewStructural(&props); err != nil {
+		return nil, fmt.Errorf("crd: %w", err)
+	}
+	if w.schema, _, err = validation.NewSchemaValidator(&props); err != nil {
+		return nil, fmt.Errorf("crd: %w", err)
+	}
+	if status, ok := props.Properties["status"]; ok {
+		if w.status, _, err = validation.NewSchemaValidator(&status); err != nil {
+			return nil, fmt.Errorf("crd: %w", err)
+		}
+	}
+	return w, nil
+}
+
+// Errors are what upstream would say of an object, which old is to become if that is not
+// nil; of the status alone if only that is written. Objects have apiVersion, kind and
+// metadata. Rules in CEL are not looked at.
+func (w *Wording) Errors(ctx context.Context, object, old map[string]any, status bool) (errs field.ErrorList) {
+	if old == nil {
+		errs = validation.ValidateCustomResource(nil, object, w.schema)
+		errs = append(errs, objectmeta.Validate(ctx, nil, object, w.structural, false)...)
+		return append(errs, listtype.ValidateListSetsAndMaps(nil, w.structural, object)...)
+	}
+	ratcheting := validation.WithRatcheting(common.NewCorrelatedObject(object, old, &model.Structural{Structural: w.structural}))
+	switch part, has := object["status"]; {
+	case !status:
+		errs = validation.ValidateCustomResourceUpdate(nil, object, old, w.schema, ratcheting)
+	case has && w.status != nil:
+		errs = validation.ValidateCustomResourceUpdate(field.NewPath("status"), part, old["status"], w.status, ratcheting)
+	}
+	errs = append(errs, objectmeta.Validate(ctx, nil, object, w.structural, false)...)
+	if len(listtype.ValidateListSetsAndMaps(nil, w.structural, old)) == 0 {
+		errs = append(errs, listtype.ValidateListSetsAndMaps(nil, w.structural, object)...)
+	}
+	return errs
+}
