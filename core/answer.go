@@ -15,6 +15,9 @@ import (
 func (p *Pipeline) answer(ctx context.Context, r *Request) error {
 	if r.warnings = nil; r.kind != nil {
 		r.warnDeprecated()
+		if _, err := r.format(); err != nil {
+			return err // before anything is looked at
+		}
 	}
 	switch {
 	case !r.info.IsResourceRequest:

@@ -62,7 +62,7 @@ func (p *Pipeline) authorized(_ context.Context, r *Request) error {
 // find tells what is at the request's path.
 func (r *Request) find() error {
 	i := r.info
-	r.kind, r.review, r.rendered, r.law, r.explains = nil, nil, nil, false, false
+	r.kind, r.wanted, r.review, r.rendered, r.law, r.explains = nil, nil, nil, nil, false, false
 	if !i.IsResourceRequest {
 		return nil
 	}

@@ -44,6 +44,7 @@ import (
 	"k8s.io/client-go/tools/pager"
 	"k8s.io/client-go/tools/record"
 	toolswatch "k8s.io/client-go/tools/watch"
+	"k8s.io/client-go/util/consistencydetector"
 	"k8s.io/client-go/util/retry"
 	"stele.dev/stele/core/pki"
 	"stele.dev/stele/core/server"
@@ -269,6 +270,57 @@ func TestInformersOutliveRestartsAndExpiry(t *testing.T) {
 			agree("after what was missed is forgotten")
 		})
 	}
+}
+
+// client-go's own detector, which panics where a list at the revision that ends the initial
+// events has anything else than those brought.
+func TestInitialEventsAreTheListOfTheirRevision(t *testing.T) {
+	defer consistencydetector.SetDataConsistencyDetectionForWatchListEnabledForTest(true)()
+	s := newSite(t, 0)
+	fill(t, s.replica, 5)
+	s.must(t, 201, "POST", "/api/v1/namespaces/default/secrets", `{"metadata":{"name":"a","labels":{"x":"y"}},"stringData":{"k":"v"}}`)
+	typed := informers.NewSharedInformerFactory(s.typed(), 0)
+	dynamics := dynamicinformer.NewDynamicSharedInformerFactory(s.dynamic(), 0)
+	metadatas := metadatainformer.NewSharedInformerFactory(s.metadata(), 0)
+	paths := map[string]cache.InformerSynced{
+		"/api/v1/secrets":    typed.Core().V1().Secrets().Informer().HasSynced,
+		"/api/v1/namespaces": typed.Core().V1().Namespaces().Informer().HasSynced,
+		"/apis/rbac.authorization.k8s.io/v1/clusterroles": typed.Rbac().V1().ClusterRoles().Informer().HasSynced,
+		"/apis/example.com/v1/widgets":                    dynamics.ForResource(widgetsGVR).Informer().HasSynced,
+		"/api/v1/configmaps":                              metadatas.ForResource(configMapsGVR).Informer().HasSynced,
+	}
+	stop := make(chan struct{})
+	typed.Start(stop)
+	dynamics.Start(stop)
+	metadatas.Start(stop)
+	defer func() { close(stop); typed.Shutdown(); dynamics.Shutdown(); metadatas.Shutdown() }()
+	for path, synced := range paths {
+		if !cache.WaitForCacheSync(s.context().Done(), synced) {
+			t.Fatalf("%s is never in sync; asked for %q", path, s.seen)
+		}
+		waitFor(t, func() bool { return s.asked("GET "+path+"?", "resourceVersionMatch=Exact") })
+	}
+}
+
+// Informers that have seen what is now the future, as when an older copy of the log took
+// its place, take up what there is.
+func TestInformersFollowALogThatWentBack(t *testing.T) {
+	s := newSite(t, 0)
+	fill(t, s.replica, 3)
+	factory := dynamicinformer.NewDynamicSharedInformerFactory(s.dynamic(), 0)
+	informer := factory.ForResource(widgetsGVR).Informer()
+	stop := make(chan struct{})
+	factory.Start(stop)
+	defer func() { close(stop); factory.Shutdown() }()
+	waitFor(t, func() bool { return len(informer.GetStore().List()) == 3 })
+	s.crash()
+	s.store = memlog.Store{}
+	s.boot()
+	s.bootstrap(t, bundle)
+	s.must(t, 201, "POST", widgetsPath, widget("only", 1))
+	s.listen()
+	want := s.listed(widgetsPath)
+	waitFor(t, func() bool { return maps.Equal(contents(t, informer.GetStore()), want) })
 }
 
 // Where a watch cannot begin with the state, the same informer lists.
@@ -611,7 +663,7 @@ func TestTypedClientsThatPreferProtobuf(t *testing.T) {
 	configMaps := client.CoreV1().ConfigMaps("default")
 	cm := must[*corev1.ConfigMap](t)(configMaps.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Data: map[string]string{"k": "v"}, BinaryData: map[string][]byte{"b": {0, 255}}}, metav1.CreateOptions{}))
 	cm.Data["k"] = "w"
-	cm = must[*corev1.ConfigMap](t)(configMaps.Update(ctx, cm, metav1.UpdateOptions{}))
+	must[*corev1.ConfigMap](t)(configMaps.Update(ctx, cm, metav1.UpdateOptions{}))
 	cm = must[*corev1.ConfigMap](t)(configMaps.Patch(ctx, "a", types.StrategicMergePatchType, []byte(`{"data":{"l":"x"}}`), metav1.PatchOptions{}))
 	if got := must[*corev1.ConfigMap](t)(configMaps.Get(ctx, "a", metav1.GetOptions{})); !cmp.Equal(got, cm) || got.Data["k"] != "w" || got.Data["l"] != "x" || !cmp.Equal(got.BinaryData["b"], []byte{0, 255}) {
 		t.Errorf("%+v", got)
@@ -667,7 +719,7 @@ func TestEventRecorder(t *testing.T) {
 	if e := events; e.InvolvedObject.Name != "a" || e.InvolvedObject.UID != cm.UID || e.Reason != "Failed" || e.Source.Component != "controller" || e.FirstTimestamp.IsZero() {
 		t.Errorf("%+v", e)
 	}
-	list := must[*corev1.EventList](t)(client.CoreV1().Events("default").Search(scheme.Scheme, cm))
+	list := must[*corev1.EventList](t)(client.CoreV1().Events("default").SearchWithContext(s.context(), scheme.Scheme, cm))
 	if len(list.Items) != 1 || list.Items[0].Count != 3 {
 		t.Errorf("found %+v", list.Items)
 	}

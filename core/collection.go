@@ -79,7 +79,7 @@ func (p *Pipeline) deleteAll(r *Request, all []*objects.Object) error {
 		}
 		group.Go(func() error {
 			one := p.partOf(r, x.Name)
-			err := p.take(one, "authorization")
+			err := p.takePart(one)
 			mu.Lock()
 			defer mu.Unlock()
 			for _, w := range one.warnings {
@@ -92,6 +92,7 @@ func (p *Pipeline) deleteAll(r *Request, all []*objects.Object) error {
 			}
 			if !failed.Swap(true) {
 				r.stage, r.write = one.stage, true
+				r.w.Header().Set(policyHeader, one.w.Header().Get(policyHeader)) // another one may have come in force
 			}
 			return err
 		})
@@ -109,4 +110,15 @@ func (p *Pipeline) partOf(r *Request, name string) *Request {
 		http: r.http, w: &response{ResponseWriter: &unread{header: http.Header{}}}, auditID: r.auditID, received: r.received,
 		info: &info, write: true, requester: r.requester, tip: r.tip, confirmed: r.confirmed, user: r.user, item: name, body: &b,
 	}
+}
+
+// takePart takes a part of a collection along. A panic is its error: in this goroutine nobody
+// else would recover it.
+func (p *Pipeline) takePart(r *Request) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = p.panicked(r, v)
+		}
+	}()
+	return p.take(r, "authorization")
 }

@@ -43,6 +43,9 @@ func (p *Pipeline) commit(ctx context.Context, r *Request) error {
 		return p.answerDryRun(r, w)
 	}
 	event := p.event(r, w)
+	if r.unmanaged != nil {
+		p.logger.Warn("managedFields could not be updated", "auditID", r.auditID, "path", r.http.URL.Path, "error", r.unmanaged)
+	}
 	entry, err := eventlog.Encode(event)
 	if err != nil {
 		return err

@@ -61,7 +61,7 @@ func (p *Pipeline) connection(_ context.Context, r *Request) error {
 			timeout = d
 		}
 	}
-	ctx, cancel := context.WithTimeout(r.http.Context(), timeout)
+	ctx, cancel := context.WithDeadline(r.http.Context(), r.received.Add(timeout))
 	r.http, r.cancel = r.http.WithContext(ctx), cancel
 	return nil
 }

@@ -159,3 +159,21 @@ func TestPatchesAtOnce(t *testing.T) {
 	old := created.field("metadata", "resourceVersion").(string)
 	p.must(t, 409, "PATCH", widgetsPath+"/a", `{"metadata":{"resourceVersion":"`+old+`"}}`, "Content-Type", mergePatch)
 }
+
+// An owner that is named twice is one, and who names it is warned.
+func TestDuplicateOwners(t *testing.T) {
+	p := newPlane(t)
+	const owner, other = `{"apiVersion":"v1","kind":"ConfigMap","name":"a","uid":"1"}`, `{"apiVersion":"v1","kind":"ConfigMap","name":"b","uid":"1"}`
+	for _, tc := range []struct{ method, path, owners, when string }{
+		{"POST", "", owner + "," + other + "," + owner, ""},
+		{"PATCH", "/a", owner + "," + owner + "," + owner + "," + other, " after mutating admission happens"},
+	} {
+		a := p.do(tc.method, widgetsPath+tc.path, `{"kind":"Widget","metadata":{"name":"a","ownerReferences":[`+tc.owners+`]},"spec":{"size":1}}`, "Content-Type", map[string]string{"POST": "application/json", "PATCH": mergePatch}[tc.method])
+		if owners, _ := a.field("metadata", "ownerReferences").([]any); len(owners) != 2 {
+			t.Errorf("%s: %s", tc.method, a)
+		}
+		if w := a.header.Get("Warning"); !strings.Contains(w, ".metadata.ownerReferences contains duplicate entries"+tc.when+"; API server dedups") {
+			t.Errorf("%s: warning %q", tc.method, w)
+		}
+	}
+}

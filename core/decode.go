@@ -27,6 +27,7 @@ import (
 	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 	"stele.dev/stele/core/commit"
+	"stele.dev/stele/core/managed"
 	"stele.dev/stele/core/metadata"
 	"stele.dev/stele/core/negotiate"
 	"stele.dev/stele/core/patch"
@@ -64,6 +65,9 @@ func (p *Pipeline) decode(_ context.Context, r *Request) error {
 	case "update":
 		return r.decodeUpdate()
 	case "patch":
+		if r.applies() {
+			return r.decodeApply()
+		}
 		return r.decodePatch()
 	default:
 		return r.decodeDelete()
@@ -104,7 +108,7 @@ func (r *Request) readBody() error {
 			return err
 		}
 	}
-	if r.info.Verb == "patch" && !json.Valid(b.raw) {
+	if r.info.Verb == "patch" && types.PatchType(b.mediaType) != types.ApplyYAMLPatchType && !json.Valid(b.raw) {
 		return apierrors.NewBadRequest("invalid JSON patch") // before it is looked whether there is anything to patch
 	}
 	r.body = b
@@ -140,6 +144,7 @@ func readLimited(h *http.Request) ([]byte, error) {
 		return nil, nil
 	}
 	if h.ContentLength > maxBody {
+		_, _ = io.CopyN(io.Discard, h.Body, maxBody+1) // a client that still writes may not hear the answer
 		return nil, tooLarge()
 	}
 	// One allocation where the length is known.
@@ -198,9 +203,9 @@ func (b *body) readOptions(r *Request) error {
 		validation = metav1.FieldValidationWarn
 	}
 	if manager == "" {
-		manager, _, _ = strings.Cut(r.http.UserAgent(), "/")
+		manager = managed.Manager(r.http.UserAgent())
 	}
-	b.options = writeOptions{dryRun: len(dryRun) > 0, fieldManager: manager, validation: validation}
+	b.options = writeOptions{dryRun: len(dryRun) > 0, fieldManager: manager, validation: validation, force: o.Force != nil && *o.Force}
 	return nil
 }
 
@@ -347,8 +352,14 @@ func (r *Request) undecodable(kind string, err error) error {
 	want := r.seen().GroupVersionKind()
 	if r.info.Verb == "patch" {
 		var patched any = string(r.body.patched)
-		if r.sensitive() {
+		switch {
+		case r.sensitive():
 			patched = field.OmitValueType{}
+		case types.PatchType(r.body.mediaType) == types.StrategicMergePatchType: // of which upstream shows the patch, as Go prints it
+			var asked map[string]any
+			if kjson.UnmarshalCaseSensitivePreserveInts(r.body.raw, &asked) == nil {
+				patched = fmt.Sprintf("%+v", asked)
+			}
 		}
 		return apierrors.NewInvalid(schema.GroupKind{}, "", field.ErrorList{field.Invalid(field.NewPath("patch"), patched, err.Error())})
 	}
@@ -518,6 +529,7 @@ func (r *Request) createsOnUpdate() bool {
 // becomeNew makes o what is to be created.
 func (r *Request) becomeNew(o *object) error {
 	r.oldMeta, r.oldContent = nil, nil // it may have been there in an earlier round
+	r.dropDuplicateOwners(o.meta)
 	if r.kind.Status {
 		delete(o.content, "status") // it has its own place and permission
 	}
@@ -528,9 +540,11 @@ func (r *Request) becomeNew(o *object) error {
 	if r.kind.Kind.Builtin {
 		generation = 0
 	}
+	sent := o.meta.ManagedFields
 	if err := r.fillNew(o.meta, generation); err != nil {
 		return err
 	}
+	r.manage(o, sent)
 	r.object = o
 	return r.namespaceTakesNew()
 }
@@ -616,9 +630,7 @@ func (r *Request) decodePatch() error {
 	if err != nil {
 		return err
 	}
-	if r.body.patched = patched; types.PatchType(r.body.mediaType) == types.StrategicMergePatchType {
-		r.body.patched = r.body.raw
-	}
+	r.body.patched = patched
 	o, err := r.parse(patched, strict)
 	if err != nil {
 		return err
@@ -660,6 +672,7 @@ func (r *Request) become(o *object) error {
 		return r.decoded(o, apierrors.NewConflict(r.resource(), r.key.Name, errModified))
 	}
 	oldMeta.ResourceVersion = ""
+	sent := o.meta.ManagedFields
 	if r.info.Subresource == "status" {
 		// Nothing but the status is taken.
 		status, has := o.content["status"]
@@ -670,6 +683,7 @@ func (r *Request) become(o *object) error {
 			status, has := oldContent["status"]
 			setOrDelete(o.content, "status", status, has)
 		}
+		r.dropDuplicateOwners(o.meta)
 		metadata.FillUpdate(o.meta, oldMeta)
 		r.labelNamespace(o.meta)
 	}
@@ -682,6 +696,7 @@ func (r *Request) become(o *object) error {
 	}
 	r.object = o
 	r.oldMeta, r.oldContent = oldMeta, oldContent
+	r.manage(o, sent)
 	return nil
 }
 
@@ -695,11 +710,7 @@ func setOrDelete(m map[string]any, key string, value any, has bool) {
 
 // decodeStored decodes what the server itself has written.
 func decodeStored(text []byte) (*metav1.ObjectMeta, map[string]any, error) {
-	var content map[string]any
-	if err := kjson.UnmarshalCaseSensitivePreserveInts(text, &content); err != nil {
-		return nil, nil, fmt.Errorf("core: stored object: %w", err)
-	}
-	meta, _, err := metadata.Decode(content)
+	meta, content, err := metadata.DecodeStored(text)
 	if err != nil {
 		return nil, nil, fmt.Errorf("core: stored object: %w", err)
 	}

@@ -1,3 +1,5 @@
+//lint:file-ignore SA1019 orphanDependents is taken as long as Kubernetes takes it
+
 package core
 
 import (

@@ -70,6 +70,17 @@ func clientConfig(t *testing.T, r *replica, mediaType string, proto int) *rest.C
 	return c
 }
 
+// transportOf is the transport of a client, for requests that it would not make.
+func transportOf(t *testing.T, c *rest.Config) http.RoundTripper {
+	t.Helper()
+	c.WrapTransport = nil
+	transport, err := rest.TransportFor(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return transport
+}
+
 const protobufType = "application/vnd.kubernetes.protobuf"
 
 // Clients that are told to speak Protocol Buffers get by with them alone.

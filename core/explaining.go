@@ -49,7 +49,7 @@ func (r *Request) allowedExplanations() error {
 
 // answerExplanation says what would become of a request, or what became of one.
 func (p *Pipeline) answerExplanation(ctx context.Context, r *Request) error {
-	f, err := negotiate.Plain(r.http)
+	f, err := negotiate.Untyped(r.http)
 	if err != nil {
 		return err
 	}

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -219,6 +220,64 @@ func FuzzListQuery(f *testing.F) {
 		}
 		if len(want) > 0 {
 			t.Fatalf("%q %q: %v should be listed", labelSelector, fieldSelector, want)
+		}
+	})
+}
+
+// Whatever the query and the body of a write, at an object, its parts and its collection: it
+// is answered, and what is refused or a dry run changes nothing.
+func FuzzWrite(f *testing.F) {
+	type write struct{ method, path, contentType string }
+	writes := []write{
+		{"PUT", "/there/scale", "application/json"},
+		{"PATCH", "/there/scale", "application/merge-patch+json"},
+		{"PATCH", "/there/scale", "application/json-patch+json"},
+		{"PATCH", "/there/status", "application/merge-patch+json"},
+		{"PUT", "/there/status", "application/yaml"},
+		{"DELETE", "/there", "application/json"},
+		{"DELETE", "/there", "application/yaml"},
+		{"DELETE", "/there", "application/vnd.kubernetes.protobuf"},
+		{"DELETE", "", "application/json"},
+		{"PATCH", "/there", "application/json-patch+json"},
+		{"PATCH", "/there", "application/merge-patch+json"},
+		{"PUT", "/there", "application/json"},
+		{"POST", "", "application/json"},
+		{"PUT", "/there/scale", "application/vnd.kubernetes.protobuf"},
+	}
+	for i, seed := range []struct{ query, body string }{
+		{"fieldManager=m&fieldValidation=Strict", `{"kind":"Scale","metadata":{"name":"there"},"spec":{"replicas":4}}`},
+		{"dryRun=All&force=true", `{"spec":{"replicas":-2147483648}}`},
+		{"fieldValidation=Ignore", `[{"op":"remove","path":"/spec"},{"op":"copy","from":"/status","path":"/spec"}]`},
+		{"dryRun=All&dryRun=Some", `{"status":{"replicas":1e9,"selector":null},"metadata":{"finalizers":["a/b"]}}`},
+		{"pretty=1", "kind: Widget\nmetadata: {name: there}\nstatus: {replicas: 0x7f}\n"},
+		{"propagationPolicy=Orphan&gracePeriodSeconds=-1", ""},
+		{"", "preconditions: {uid: x, resourceVersion: '1'}\norphanDependents: false\n"},
+		{"", "k8s\x00"},
+		{"labelSelector=a,!b&fieldSelector=metadata.name%3Dthere&limit=1&continue=x&resourceVersion=1&resourceVersionMatch=Exact&timeoutSeconds=1&watch=true", `{"propagationPolicy":"Foreground"}`},
+		{"ignoreStoreReadErrorWithClusterBreakingPotential=1", `[{"op":"test","path":"/metadata/finalizers/0","value":"x"},{"op":"move","from":"","path":"/a"}]`},
+		{"timeout=1h", `{"metadata":{"resourceVersion":null,"deletionTimestamp":"2020-01-01T00:00:00Z","ownerReferences":[{}]}}`},
+		{"fieldValidation=x", `{"kind":"Widget","apiVersion":"example.com/v1","metadata":{"name":"there","uid":"x"}}`},
+		{"dryRun=", `{"kind":"Widget","metadata":{"generateName":"` + "g" + `"},"spec":{"size":1,"replicas":5000000000}}`},
+		{"", "k8s\x00\n\x15\n\x0eautoscaling/v1\x12\x05Scale"},
+	} {
+		f.Add(uint8(i), seed.query, seed.body)
+	}
+	f.Fuzz(func(t *testing.T, which uint8, query, body string) {
+		p := newScaledPlane(t)
+		p.must(t, 201, "POST", widgetsPath, scaledWidget("there", `,"replicas":3`))
+		before := p.committer.Tip().Revision()
+		w := writes[int(which)%len(writes)]
+		q := request(w.method, widgetsPath+w.path, body, "Content-Type", w.contentType)
+		q.URL.RawQuery = query
+		a := p.serve(q)
+		checkAnswer(t, a)
+		options, _ := url.ParseQuery(query)
+		dry := slices.Contains(options["dryRun"], "All") && (w.method != "DELETE" || body == "")
+		if after := p.committer.Tip().Revision(); (a.code >= 400 || dry) && after != before {
+			t.Fatalf("it changed something: %s", a)
+		}
+		if dry && a.code < 400 {
+			p.must(t, 200, "GET", widgetsPath+"/there", "")
 		}
 	})
 }

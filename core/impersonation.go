@@ -37,6 +37,7 @@ func (p *Pipeline) impersonation(_ context.Context, r *Request) error {
 	q := r.http.Clone(request.WithUser(r.http.Context(), r.requester)) // the headers are needed again if it is sent back
 	q.Header.Set("Accept", "application/json")
 	var refusal refusal
+	q.Header.Del("Accept") // what it says is read here
 	filter.ServeHTTP(&refusal, q)
 	if as == nil {
 		return refusal.error()

@@ -21,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/storage"
 	"stele.dev/stele/core/negotiate"
+	"stele.dev/stele/core/shown"
 	"stele.dev/stele/core/table"
 	"stele.dev/stele/core/wire"
 	"stele.dev/stele/projections/objects"
@@ -257,7 +258,7 @@ var listBuffers = sync.Pool{New: func() any {
 
 // answerList joins the objects' bytes; nothing is encoded but the list's own header.
 func (p *Pipeline) answerList(r *Request, f negotiate.Format, meta metav1.ListMeta, found []*objects.Object) error {
-	in := r.version()
+	in := shown.Items{Version: r.version(), Untyped: r.kind.Kind.Builtin && f.As == negotiate.Whole && (f.MediaType == negotiate.JSON || f.MediaType == negotiate.YAML)}
 	if f.As == negotiate.Table {
 		o, err := tableOptions(r, f)
 		if err != nil {
@@ -352,9 +353,12 @@ func (p *Pipeline) answerConverted(r *Request, f negotiate.Format, kind, version
 			return err
 		}
 	}
-	body, err := l.Bytes()
+	length, write, err := l.Encoded()
 	if err != nil {
 		return err
 	}
-	return p.send(r, f.MediaType, http.StatusOK, body)
+	to := p.open(r, f.MediaType, http.StatusOK, length)
+	_ = write(to) // who is gone needs no answer
+	_ = to.Close()
+	return nil
 }

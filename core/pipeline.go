@@ -33,7 +33,7 @@ var path = [...]stage{
 	{"conditions", writes, (*Pipeline).conditions},         // does it meet the conditions under which they may
 	{"validation", writes, (*Pipeline).validation},         // is it what the policy's rules allow
 	{"commit", writes, (*Pipeline).commit},                 // the only stage that changes the world
-	{"answer", reads, (*Pipeline).answer},                  // get, list, watch, and what is not about objects
+	{"answer", reads, (*Pipeline).answer},                  // get, list, watch, what is not about objects, and what is about many
 }
 
 type stage struct {
@@ -81,7 +81,10 @@ func (p *Pipeline) runFrom(r *Request, stage string) error {
 		r.stage = s.name
 		start := time.Now()
 		ctx := r.http.Context() // the connection stage bounds it
-		err := s.run(p, ctx, r)
+		err := ctx.Err()
+		if err == nil {
+			err = s.run(p, ctx, r)
+		}
 		p.metrics.stage(s.name, time.Since(start))
 		var back *again
 		switch {
@@ -226,8 +229,7 @@ func (p *Pipeline) ServeHTTP(w http.ResponseWriter, h *http.Request) {
 			if v == http.ErrAbortHandler {
 				panic(v)
 			}
-			p.logger.Error("a request panicked", "auditID", r.auditID, "stage", r.stage, "method", h.Method, "path", h.URL.Path, "panic", v, "stack", string(debug.Stack()))
-			p.fail(r, status.PanicStatus())
+			p.fail(r, p.panicked(r, v))
 		}
 	}()
 	defer func() {
@@ -239,4 +241,10 @@ func (p *Pipeline) ServeHTTP(w http.ResponseWriter, h *http.Request) {
 		p.fail(r, err)
 		p.remember(r, err)
 	}
+}
+
+// panicked is the answer to a request that panicked, to be asked for where that is recovered.
+func (p *Pipeline) panicked(r *Request, v any) error {
+	p.logger.Error("a request panicked", "auditID", r.auditID, "stage", r.stage, "method", r.http.Method, "path", r.http.URL.Path, "panic", v, "stack", string(debug.Stack()))
+	return status.PanicStatus()
 }

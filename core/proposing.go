@@ -110,7 +110,7 @@ func (p *Pipeline) decodePolicy(r *Request) error {
 	if p.compile == nil {
 		return status.Unavailable("this replica does not compile policies")
 	}
-	if _, err := negotiate.Plain(r.http); err != nil {
+	if _, err := negotiate.Untyped(r.http); err != nil {
 		return err // 406 before anything is done
 	}
 	if r.asked == nil {
@@ -148,7 +148,7 @@ func (p *Pipeline) compilePolicy(ctx context.Context, r *Request) error {
 // commitPolicy is the stage commit of a policy: it comes in force in place of the one
 // that authorized the request.
 func (p *Pipeline) commitPolicy(ctx context.Context, r *Request) error {
-	f, err := negotiate.Plain(r.http)
+	f, err := negotiate.Untyped(r.http)
 	if err != nil {
 		return err
 	}

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"stele.dev/stele/core/activation"
 	"stele.dev/stele/core/commit"
+	"stele.dev/stele/core/negotiate"
 	"stele.dev/stele/core/rendered"
 	"stele.dev/stele/core/reviews"
 	"stele.dev/stele/core/shown"
@@ -52,7 +53,8 @@ type Request struct {
 	rendered   *rendered.Kind   // of what the policy says that it is about, if it is
 	kind       *policy.Version
 	key        commit.Key
-	item       string // of a collection that is deleted, the name of the object; "" of any other request
+	item       string            // of a collection that is deleted, the name of the object; "" of any other request
+	wanted     *negotiate.Format // of the answer, once that is known
 
 	// decode
 	body   *body
@@ -63,6 +65,7 @@ type Request struct {
 	oldContent map[string]any
 	mistyped   *typeMismatch     // what the body says to be, if that is wrong and for validation to say
 	fixed      metav1.ObjectMeta // what a new object keeps through all rounds
+	unmanaged  error             // why managedFields are what they were, if they could not be kept
 
 	// validation
 	admission    []*logpb.Admission // rules that found something
@@ -84,12 +87,15 @@ type body struct {
 	mediaType string
 	options   writeOptions
 	delete    *metav1.DeleteOptions // of deletes
+	applied   map[string]any        // of server-side apply
+	strict    error                 // what strict decoding says of that
 }
 
 type writeOptions struct {
 	dryRun       bool
 	fieldManager string
 	validation   string // metav1.FieldValidation...
+	force        bool   // takes fields from other managers
 }
 
 // object is a decoded object: its metadata apart from its content.

@@ -34,7 +34,14 @@ import (
 
 // format is the form in which the answer is wanted, if objects of the kind have it.
 func (r *Request) format() (negotiate.Format, error) {
-	return negotiate.Object(r.http, r.kind != nil && typed.Has(r.seen().GroupVersionKind()))
+	if r.wanted == nil {
+		f, err := negotiate.Object(r.http, r.kind != nil && typed.Has(r.seen().GroupVersionKind()))
+		if err != nil {
+			return f, err
+		}
+		r.wanted = &f
+	}
+	return *r.wanted, nil
 }
 
 // answerObject answers with one object, given as its JSON in any version.
@@ -241,6 +248,9 @@ func (p *Pipeline) fail(r *Request, err error) {
 	h := r.w.Header()
 	h.Del("Content-Length")
 	h.Set(stageHeader, r.stage)
+	if s.Code == http.StatusForbidden && (r.stage == "impersonation" || r.stage == "authorization") {
+		h.Set("X-Content-Type-Options", "nosniff") // there, as upstream
+	}
 	if s.Details != nil && s.Details.RetryAfterSeconds > 0 {
 		h.Set("Retry-After", strconv.Itoa(int(s.Details.RetryAfterSeconds)))
 	}

@@ -1,11 +1,16 @@
 package core_test
 
 import (
+	"bytes"
 	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
 	"stele.dev/stele/eventlog/memlog"
 )
 
@@ -183,5 +188,23 @@ func TestScaleIsFound(t *testing.T) {
 	paths := doc["paths"].(map[string]any)
 	if paths["/apis/example.com/v1/namespaces/{namespace}/widgets/{name}/scale"] == nil || doc["components"].(map[string]any)["schemas"].(map[string]any)["io.k8s.api.autoscaling.v1.Scale"] == nil {
 		t.Errorf("OpenAPI does not have it")
+	}
+}
+
+// Typed clients may send Scales as Protocol Buffers.
+func TestScaleAsProtobuf(t *testing.T) {
+	p := newScaledPlane(t)
+	p.must(t, 201, "POST", widgetsPath, scaledWidget("a", `,"replicas":3`))
+	scheme := runtime.NewScheme()
+	if err := autoscalingv1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	var body bytes.Buffer
+	scale := &autoscalingv1.Scale{TypeMeta: metav1.TypeMeta{APIVersion: "autoscaling/v1", Kind: "Scale"}, ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: autoscalingv1.ScaleSpec{Replicas: 6}}
+	if err := protobuf.NewSerializer(scheme, scheme).Encode(scale, &body); err != nil {
+		t.Fatal(err)
+	}
+	if a := p.must(t, 200, "PUT", widgetsPath+"/a/scale", body.String(), "Content-Type", "application/vnd.kubernetes.protobuf"); a.field("spec", "replicas") != 6.0 {
+		t.Errorf("answered with %s", a)
 	}
 }

@@ -12,12 +12,12 @@ import (
 func TestCreateFillsWhatTheServerOwns(t *testing.T) {
 	p := newPlane(t)
 	a := p.must(t, 201, "POST", widgetsPath, `{"apiVersion":"example.com/v1","kind":"Widget",
-		"metadata":{"name":"a","uid":"mine","creationTimestamp":"2000-01-01T00:00:00Z","generation":7,"selfLink":"x","managedFields":[{"manager":"m"}],"labels":{"k":"v"}},
+		"metadata":{"name":"a","uid":"mine","creationTimestamp":"2000-01-01T00:00:00Z","generation":7,"selfLink":"x","labels":{"k":"v"}},
 		"spec":{"size":3},"status":{"ready":true}}`)
 	o := a.object()
 	meta := o["metadata"].(map[string]any)
 	if meta["uid"] == "mine" || len(meta["uid"].(string)) != 36 || strings.HasPrefix(meta["creationTimestamp"].(string), "2000") ||
-		meta["generation"] != 1.0 || meta["selfLink"] != nil || meta["managedFields"] != nil || meta["namespace"] != "default" {
+		meta["generation"] != 1.0 || meta["selfLink"] != nil || meta["namespace"] != "default" {
 		t.Errorf("metadata %v", meta)
 	}
 	if diff := cmp.Diff(map[string]any{"size": 3.0, "color": "blue"}, o["spec"]); diff != "" {
@@ -184,7 +184,7 @@ func TestFinalizersHoldBackADelete(t *testing.T) {
 	if a := p.patch("a", "merge", `{"metadata":{"finalizers":["example.com/x","example.com/y"]}}`); a.code != 422 {
 		t.Errorf("another finalizer: %s", a)
 	}
-	if a := p.patch("a", "merge", `{"metadata":{"deletionTimestamp":null},"spec":{"size":2}}`); a.code != 200 || a.field("metadata", "deletionTimestamp") == nil {
+	if a := p.patch("a", "merge", `{"metadata":{"deletionTimestamp":null},"spec":{"size":2}}`); a.code != 200 || a.field("metadata", "deletionTimestamp") == nil || a.field("metadata", "deletionGracePeriodSeconds") != nil {
 		t.Errorf("undeleted: %s", a)
 	}
 	a = p.patch("a", "merge", `{"metadata":{"finalizers":null}}`)

@@ -3,6 +3,7 @@ package core_test
 import (
 	"fmt"
 	"net/http/httptest"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -106,6 +107,8 @@ func TestEveryVersionServesEveryObject(t *testing.T) {
 	}
 }
 
+var fieldsOwner = regexp.MustCompile(`"operation":"Update","apiVersion":"[^"]*"|- apiVersion: .*\n *fieldsType: FieldsV1`)
+
 // Whichever version a client asks for: every form of answer is in it.
 func TestAnswersAreInTheVersionThatIsAskedFor(t *testing.T) {
 	p := newVersioned(t)
@@ -115,7 +118,8 @@ func TestAnswersAreInTheVersionThatIsAskedFor(t *testing.T) {
 		for _, accept := range []string{"application/json", "application/yaml", "application/json;as=Table;g=meta.k8s.io;v=v1"} {
 			for _, name := range []string{"", "/w"} {
 				a := p.must(t, 200, "GET", path+name+"?includeObject=Object", "", "Accept", accept)
-				if text := string(a.body); !strings.Contains(text, version) || strings.Contains(text, other+`"`) || strings.Contains(text, other+"\n") {
+				// Who managed fields did so in the version that they wrote.
+				if text := fieldsOwner.ReplaceAllString(string(a.body), ""); !strings.Contains(text, version) || strings.Contains(text, other+`"`) || strings.Contains(text, other+"\n") {
 					t.Errorf("%s%s as %s: %s", path, name, accept, text)
 				}
 				if length := a.header.Get("Content-Length"); length != fmt.Sprint(len(a.body)) {

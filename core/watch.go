@@ -20,7 +20,6 @@ import (
 	"stele.dev/stele/core/shown"
 	"stele.dev/stele/core/status"
 	"stele.dev/stele/core/table"
-	"stele.dev/stele/core/typed"
 	"stele.dev/stele/core/wire"
 	"stele.dev/stele/projections/objects"
 )
@@ -48,8 +47,11 @@ type stream struct {
 
 // newStream negotiates how events are sent. The context that it returns ends with the client.
 func (p *Pipeline) newStream(ctx context.Context, r *Request) (*stream, context.Context, error) {
-	f, err := negotiate.Stream(r.http, r.kind != nil && typed.Has(r.kind.GroupVersionKind()))
+	f, err := r.format()
 	if err != nil {
+		return nil, nil, err
+	}
+	if err := f.Streams(); err != nil {
 		return nil, nil, err
 	}
 	s := &stream{p: p, r: r, format: f, flusher: http.NewResponseController(r.w)}

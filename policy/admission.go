@@ -202,7 +202,7 @@ func (m *Match) version(v *Version, subresource string) *Version {
 			return other
 		}
 	}
-	for _, k := range v.Kind.equivalent {
+	for _, k := range v.Kind.Equivalent {
 		for _, other := range k.Versions {
 			if other.Served && m.resource(other, subresource) {
 				return other
@@ -339,7 +339,7 @@ func (v *admissionVars) see(as *Version) {
 // seen is an object of the request as expressions see it.
 func (v *admissionVars) seen(o *Object) any {
 	if o != nil && v.as.Kind != v.v.Kind {
-		o = &Object{Meta: o.Meta, Content: v.v.Kind.convert(o.Content, v.as.Kind)}
+		o = &Object{Meta: o.Meta, Content: v.v.Kind.Convert(o.Content, v.as.Kind)}
 	}
 	return v.as.Seen(v.a.Request.Subresource).value(o)
 }

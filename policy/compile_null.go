@@ -96,13 +96,14 @@ func (t *trial) fails(p *expr.Program) error {
 	return err
 }
 
-// absences are which object there is not, by the verb of a request and by its operation.
+// absences are which object there is not, by the verbs of a request and by its operation.
 var absences = []struct {
-	verb, null, other string
-	operation         Operation
+	verbs       []string
+	null, other string
+	operation   Operation
 }{
-	{"create", varOldObject, varObject, Create},
-	{"delete", varObject, varOldObject, Delete},
+	{[]string{"create"}, varOldObject, varObject, Create},
+	{[]string{"delete", "deletecollection"}, varObject, varOldObject, Delete},
 }
 
 func (c *compiler) addNull(at schemas.Position, path, null, other, when string, err error) {
@@ -119,11 +120,14 @@ func (c *compiler) neverDecided(condition *Condition, rules []Rule, path string)
 	ctx, cancel := expr.Limited(context.Background())
 	defer cancel()
 	for _, l := range absences {
-		if !slices.ContainsFunc(rules, func(r Rule) bool { return slices.Contains(r.Verbs, l.verb) }) {
-			continue
-		}
-		if err := without(ctx, l.null, accessType, map[string]any{"verb": l.verb}).fails(ready.program); err != nil {
-			c.addNull(condition.Source, path, l.null, l.other, l.verb, err)
+		for _, verb := range l.verbs {
+			if !slices.ContainsFunc(rules, func(r Rule) bool { return slices.Contains(r.Verbs, verb) }) {
+				continue
+			}
+			if err := without(ctx, l.null, accessType, map[string]any{"verb": verb}).fails(ready.program); err != nil {
+				c.addNull(condition.Source, path, l.null, l.other, verb, err)
+				break // it would be the same of the next
+			}
 		}
 	}
 }

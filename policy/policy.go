@@ -37,7 +37,8 @@ type Kind struct {
 	Face *builtin.Face
 	Of   *Kind
 
-	equivalent []*Kind // that have the same objects
+	// Equivalent are the other kinds that have the same objects.
+	Equivalent []*Kind
 }
 
 // Stored is the kind that has the objects: Of, or the kind itself.
@@ -62,6 +63,7 @@ type Version struct {
 
 	mergeOnce sync.Once
 	merge     typed.ParseableType
+	kept      sync.Map // of once functions, see Keep
 }
 
 // New loads a policy from the bytes of its form. It fails if this program makes of the
@@ -129,8 +131,9 @@ func newPolicy(form *Form, options ...schemas.Option) (*Policy, error) {
 	return p, nil
 }
 
-// convert makes of an object's content that of an object of an equivalent kind.
-func (k *Kind) convert(content map[string]any, to *Kind) map[string]any {
+// Convert makes of an object's content that of an object of an equivalent kind. What is in
+// the fields is shared.
+func (k *Kind) Convert(content map[string]any, to *Kind) map[string]any {
 	if k.Face != nil {
 		content = k.Face.Store(content)
 	}
@@ -152,7 +155,7 @@ func (p *Policy) joinFaces() error {
 			return fmt.Errorf("policy: %s shows objects of %s, which the form does not have", k.Resource(), k.Face.Of)
 		}
 		k.Of = p.kinds[i]
-		k.equivalent, k.Of.equivalent = append(k.equivalent, k.Of), append(k.Of.equivalent, k)
+		k.Equivalent, k.Of.Equivalent = append(k.Equivalent, k.Of), append(k.Of.Equivalent, k)
 	}
 	return nil
 }
@@ -209,6 +212,16 @@ func (v *Version) GroupVersionResource() schema.GroupVersionResource {
 func (v *Version) MergeType() typed.ParseableType {
 	v.mergeOnce.Do(func() { v.merge = v.Program.MergeType() })
 	return v.merge
+}
+
+// Keep returns what derive has made for a key: it is called once, when the key is first asked
+// for, and its result lives as long as the version. The key is of a type of the caller's.
+func (v *Version) Keep(key any, derive func() any) any {
+	once, ok := v.kept.Load(key)
+	if !ok {
+		once, _ = v.kept.LoadOrStore(key, sync.OnceValue(derive))
+	}
+	return once.(func() any)()
 }
 
 // GroupVersionKind names the version's kind.

@@ -189,6 +189,10 @@ var varying = []struct {
 	{regexp.MustCompile(`\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d[.0-9]*Z?`), "TIME"},
 	{regexp.MustCompile(`\b[0-9a-f]{12,}\b`), "DIGEST"},
 	{regexp.MustCompile(`(?m)\b\d+m?s *$`), "AGE"},
+	// Controllers write when they come to it.
+	{regexp.MustCompile(`\brevision \d+\b`), "revision REVISION"},
+	{regexp.MustCompile(`(?m)^ *\d+  TIME`), "REVISION  TIME"},
+	{regexp.MustCompile(`(?m)^\d+ `), "REVISION "},
 }
 
 func constant(output string) string {

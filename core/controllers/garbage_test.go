@@ -334,7 +334,18 @@ func (p *plane) history(t *testing.T) func(func(*eventlog.Event) bool) {
 // there was at its revision.
 func TestNothingIsCollectedThatHasAnOwner(t *testing.T) {
 	for seed := range uint64(20) {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) { collectAtRandom(t, rand.New(rand.NewPCG(seed, 0))) })
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			collectAtRandom(t, rand.New(rand.NewPCG(seed, 0)), metav1.DeletePropagationBackground)
+		})
+	}
+}
+
+// In the foreground everything comes to the same.
+func TestNothingIsCollectedInTheForegroundThatHasAnOwner(t *testing.T) {
+	for seed := range uint64(20) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			collectAtRandom(t, rand.New(rand.NewPCG(seed, 0)), metav1.DeletePropagationBackground, metav1.DeletePropagationForeground)
+		})
 	}
 }
 
@@ -347,7 +358,7 @@ type thing struct {
 	orphans         bool // its dependents
 }
 
-func collectAtRandom(t *testing.T, rng *rand.Rand) {
+func collectAtRandom(t *testing.T, rng *rand.Rand, policies ...metav1.DeletionPropagation) {
 	p := newPlane(t)
 	p.create(t, namespaces, "", "other")
 	stop := p.run(t, collector)
@@ -372,7 +383,16 @@ func collectAtRandom(t *testing.T, rng *rand.Rand) {
 			}
 			owner := things[rng.IntN(len(things))].object
 			if !slices.ContainsFunc(x.owners, func(r metav1.OwnerReference) bool { return r.UID == owner.GetUID() }) {
-				x.owners = append(x.owners, reference(owner))
+				r := reference(owner)
+				if rng.IntN(2) == 0 {
+					r = blocking(r)
+				}
+				x.owners = append(x.owners, r)
+			}
+		}
+		if unjudged(x) { // and so would block its owners for ever, as in Kubernetes
+			for i := range x.owners {
+				x.owners[i].BlockOwnerDeletion = nil
 			}
 		}
 		var held []string
@@ -392,7 +412,11 @@ func collectAtRandom(t *testing.T, rng *rand.Rand) {
 			break
 		}
 		x := there[rng.IntN(len(there))]
-		p.delete(t, x.resource, x.namespace, x.name)
+		if x.orphans {
+			p.delete(t, x.resource, x.namespace, x.name)
+		} else {
+			p.deleteAs(t, policies[rng.IntN(len(policies))], x.resource, x.namespace, x.name)
+		}
 		there = slices.DeleteFunc(there, func(y *thing) bool { return y == x })
 		if x.orphans {
 			for _, y := range there {
@@ -406,19 +430,23 @@ func collectAtRandom(t *testing.T, rng *rand.Rand) {
 	p.holdDeletions(t)
 }
 
+// unjudged tells whether it cannot be said of some owner whether it is there.
+func unjudged(x *thing) bool {
+	return x.namespace == "" && slices.ContainsFunc(x.owners, func(r metav1.OwnerReference) bool { return r.Kind != "Plain" })
+}
+
 // survivors are those of which some owner is there, or none is named, or of one of which it
 // cannot be said; the owners that are not there are taken from them.
 func survivors(there []*thing) []*thing {
 	for {
 		var left []*thing
 		for _, x := range there {
-			unknown := x.namespace == "" && slices.ContainsFunc(x.owners, func(r metav1.OwnerReference) bool { return r.Kind != "Plain" })
 			is := slices.DeleteFunc(slices.Clone(x.owners), func(r metav1.OwnerReference) bool {
 				return !slices.ContainsFunc(there, func(y *thing) bool {
 					return y.object.GetUID() == r.UID && (y.namespace == "" || y.namespace == x.namespace)
 				})
 			})
-			if unknown {
+			if unjudged(x) {
 				left = append(left, x)
 			} else if len(is) > 0 || len(x.owners) == 0 {
 				x.owners = is
@@ -461,7 +489,7 @@ func (p *plane) is(t *testing.T, want []*thing) {
 }
 
 // holdDeletions goes through the log: at no revision was something collected that had an
-// owner then.
+// owner then which did not wait for it.
 func (p *plane) holdDeletions(t *testing.T) {
 	t.Helper()
 	there := map[types.UID]*metav1.PartialObjectMetadata{}
@@ -482,9 +510,71 @@ func (p *plane) holdDeletions(t *testing.T) {
 			continue
 		}
 		for _, r := range o.OwnerReferences {
-			if owner := there[r.UID]; owner != nil && (owner.Namespace == "" || owner.Namespace == o.Namespace) {
+			if owner := there[r.UID]; owner != nil && !slices.Contains(owner.Finalizers, "foregroundDeletion") && (owner.Namespace == "" || owner.Namespace == o.Namespace) {
 				t.Errorf("revision %d: %s/%s was collected, and is owned by %s/%s", e.Revision, o.Namespace, o.Name, owner.Namespace, owner.Name)
 			}
 		}
 	}
+}
+
+// deleteAs deletes an object with a propagation policy.
+func (p *plane) deleteAs(t *testing.T, policy metav1.DeletionPropagation, r schema.GroupVersionResource, namespace, name string) {
+	t.Helper()
+	if err := p.in(r, namespace).Delete(t.Context(), name, metav1.DeleteOptions{PropagationPolicy: &policy}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestTheForegroundGoesDownTheWholeTree(t *testing.T) {
+	p := newPlane(t)
+	p.run(t, collector)
+	root := p.create(t, plains, "", "root")
+	branch := p.create(t, widgets, "default", "branch", ownedBy(blocking(reference(root))))
+	leaf := p.create(t, configMaps, "default", "leaf", ownedBy(blocking(reference(branch))), finalizers("example.com/hold"))
+	p.settle(t)
+	p.deleteAs(t, metav1.DeletePropagationForeground, plains, "", "root")
+	p.await(t, configMaps, "default", "leaf", "being deleted", func(o *unstructured.Unstructured) bool { return o.GetDeletionTimestamp() != nil })
+	p.settle(t)
+	for _, o := range []*unstructured.Unstructured{root, branch} {
+		r := map[string]schema.GroupVersionResource{"Plain": plains, "Widget": widgets}[o.GetKind()]
+		p.await(t, r, o.GetNamespace(), o.GetName(), "waiting", func(o *unstructured.Unstructured) bool {
+			return o != nil && o.GetDeletionTimestamp() != nil && slices.Contains(o.GetFinalizers(), "foregroundDeletion")
+		})
+	}
+	p.patch(t, configMaps, leaf.GetNamespace(), leaf.GetName(), `{"metadata":{"finalizers":null}}`)
+	p.awaitGone(t, plains, "", "root")
+	for _, e := range []string{"branch", "leaf"} {
+		if p.there(t, widgets, "default", e) || p.there(t, configMaps, "default", e) {
+			t.Errorf("%s outlived the root", e)
+		}
+	}
+}
+
+func TestWhatCannotBeOwnedBlocksNoOwner(t *testing.T) {
+	p := newPlane(t)
+	p.run(t, collector)
+	owner := p.create(t, widgets, "default", "owner", finalizers("foregroundDeletion"))
+	p.create(t, plains, "", "cluster", ownedBy(blocking(reference(owner))))
+	p.settle(t)
+	p.delete(t, widgets, "default", "owner")
+	p.awaitGone(t, widgets, "default", "owner")
+	if !p.there(t, plains, "", "cluster") {
+		t.Error("what cannot be owned is gone")
+	}
+}
+
+func TestACircleInTheForegroundEnds(t *testing.T) {
+	p := newPlane(t)
+	p.run(t, collector)
+	a := p.create(t, widgets, "default", "a")
+	b := p.create(t, widgets, "default", "b", ownedBy(blocking(reference(a))))
+	own, err := json.Marshal(blocking(reference(b)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.patch(t, widgets, "default", "a", `{"metadata":{"ownerReferences":[`+string(own)+`]}}`)
+	p.settle(t)
+	p.deleteAs(t, metav1.DeletePropagationForeground, widgets, "default", "a")
+	p.awaitGone(t, widgets, "default", "a")
+	p.awaitGone(t, widgets, "default", "b")
 }

@@ -115,13 +115,12 @@ func Object(r *http.Request, protobuf bool) (Format, error) {
 	return negotiate(r, endpoint{transforms: true, protobuf: protobuf})
 }
 
-// Stream negotiates a stream of watch events.
-func Stream(r *http.Request, protobuf bool) (Format, error) {
-	f, err := Object(r, protobuf)
-	if err == nil && f.MediaType == YAML {
-		err = negotiation.NewNotAcceptableError(streams)
+// Streams refuses a form in which there is no stream of events.
+func (f Format) Streams() error {
+	if f.MediaType == YAML {
+		return negotiation.NewNotAcceptableError(streams)
 	}
-	return f, err
+	return nil
 }
 
 // Discovery negotiates an answer of discovery, in its plain or its aggregated form.
@@ -150,6 +149,11 @@ func (discoveryEndpoint) AllowsMediaTypeTransform(_, _ string, target *schema.Gr
 // Plain negotiates an answer about something else than objects, and those that report errors.
 func Plain(r *http.Request) (Format, error) {
 	return negotiate(r, endpoint{protobuf: true})
+}
+
+// Untyped negotiates an answer that is no object of a kind either, and has no Protocol Buffers.
+func Untyped(r *http.Request) (Format, error) {
+	return negotiate(r, endpoint{})
 }
 
 func negotiate(r *http.Request, e endpoint) (Format, error) {

@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	generated "k8s.io/apiextensions-apiserver/pkg/generated/openapi"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -46,11 +47,15 @@ func newBuilder(d dialect, versions []*policy.Version) *builder {
 	return b
 }
 
+// definitionsPackage is where Kubernetes has the Go types of CustomResourceDefinitions.
+const definitionsPackage = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions."
+
 // metaOf are Kubernetes' own types. They are shared, and not changed.
 func metaOf(prefix string, v2 bool) map[string]common.OpenAPIDefinition {
 	all := generated.GetOpenAPIDefinitions(func(name string) spec.Ref { return spec.MustCreateRef(prefix + name) })
 	maps.DeleteFunc(all, func(name string, _ common.OpenAPIDefinition) bool {
-		return !strings.HasPrefix(name, "io.k8s.apimachinery.") && !strings.HasPrefix(name, autoscalingv1.Scale{}.OpenAPIModelName())
+		return !strings.HasPrefix(name, "io.k8s.apimachinery.") && !strings.HasPrefix(name, definitionsPackage) &&
+			!strings.HasPrefix(name, autoscalingv1.Scale{}.OpenAPIModelName())
 	})
 	for name, def := range all {
 		if of2, ok := def.Schema.Extensions[common.ExtensionV2Schema].(spec.Schema); ok && v2 {
@@ -113,6 +118,9 @@ func (b *builder) refWith(name, description string) spec.Schema {
 // componentName follows upstream: the group's labels in reverse, then version and
 // kind; built-in kinds have the names of their Go packages.
 func componentName(v *policy.Version) string {
+	if v.Kind.Group == apiextensionsv1.GroupName {
+		return definitionsPackage + v.Name + "." + v.Kind.Kind.Kind
+	}
 	if v.Kind.Builtin {
 		group := v.Kind.Group
 		if group == "" {
@@ -129,13 +137,21 @@ func componentName(v *policy.Version) string {
 func (b *builder) kind(v *policy.Version) {
 	name := componentName(v)
 	var s *spec.Schema
-	if v.Program != nil {
+	own, known := b.meta()[name]
+	switch {
+	case known: // by Kubernetes, better than by its schema here
+		b.define(name)
+		described := own.Schema
+		described.Properties, described.Extensions = maps.Clone(own.Schema.Properties), maps.Clone(own.Schema.Extensions)
+		s = &described
+	case v.Program != nil:
 		s = v.Program.OpenAPI()
-	} else {
+	default:
 		s = v.Schema.OpenAPI()
 	}
 	open := s.Extensions["x-kubernetes-preserve-unknown-fields"] == true
 	switch {
+	case known:
 	case b.v2 && open: // of which kubectl would refuse all that is not named
 		s = &spec.Schema{SchemaProps: spec.SchemaProps{Type: spec.StringOrArray{"object"}, Description: s.Description}}
 	case b.v2:

@@ -28,14 +28,14 @@ const maxCopied = 3 << 20
 
 func init() { jsonpatch.AccumulatedCopySizeLimit = maxCopied }
 
-// Types are the media types of the patches that a kind takes. Strategic merge patches are
-// for built-in kinds only.
+// Types are the media types of the patches that a kind takes, in kube-apiserver's order.
+// Strategic merge patches are for built-in kinds only.
 func Types(gvk schema.GroupVersionKind) []string {
 	supported := []string{string(types.JSONPatchType), string(types.MergePatchType)}
 	if typed.Has(gvk) {
 		supported = append(supported, string(types.StrategicMergePatchType))
 	}
-	return supported
+	return append(supported, string(types.ApplyYAMLPatchType))
 }
 
 // TypeOf reads the type of a patch from a request's Content-Type header.

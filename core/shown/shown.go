@@ -6,12 +6,10 @@ package shown
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"runtime/debug"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	kjson "sigs.k8s.io/json"
 	"stele.dev/stele/core/canonical"
 	"stele.dev/stele/core/metadata"
 	"stele.dev/stele/policy"
@@ -35,12 +33,9 @@ func Stored(k *policy.Kind) func(payload []byte) ([]byte, error) {
 				err = fmt.Errorf("shown: panic: %v\n%s", p, debug.Stack())
 			}
 		}()
-		var content map[string]any
-		if err := kjson.UnmarshalCaseSensitivePreserveInts(payload, &content); err != nil {
+		meta, content, err := metadata.DecodeStored(payload)
+		if err != nil {
 			return nil, fmt.Errorf("shown: %w", err)
-		}
-		if content == nil {
-			return nil, errors.New("shown: the object is null")
 		}
 		_, changed, unasked := v.Program.TryPrepare(content)
 		if unasked != nil {
@@ -48,10 +43,6 @@ func Stored(k *policy.Kind) func(payload []byte) ([]byte, error) {
 		}
 		if !changed {
 			return version.Of(payload), nil
-		}
-		meta, _, err := metadata.Decode(content)
-		if err != nil {
-			return nil, fmt.Errorf("shown: %w", err)
 		}
 		return canonical.Object(gvk.GroupVersion().String(), gvk.Kind, meta, content)
 	}

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"stele.dev/stele/core/shown"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/schemas"
@@ -37,5 +38,26 @@ func TestAnObjectThatCUECannotBeAskedAboutIsAnError(t *testing.T) {
 	}
 	if text, err := render(schemas.EvaluateWith(unavailable{})); err == nil || !strings.Contains(err.Error(), "no worker") {
 		t.Errorf("%s, %v", text, err)
+	}
+}
+
+func TestVersionsAndItems(t *testing.T) {
+	const v1, typed = `{"apiVersion":"a.b/v1","kind":"K","metadata":{"name":"x"}}`, `{"kind":"K","apiVersion":"a.b/v1","metadata":{"name":"x"}}`
+	for _, tc := range []struct {
+		version    string
+		untyped    bool
+		text, want string
+	}{
+		{"v1", false, v1, v1},
+		{"v2beta1", false, v1, strings.Replace(v1, "v1", "v2beta1", 1)},
+		{"v1", false, typed, typed},
+		{"v1", true, v1, `{"metadata":{"name":"x"}}`},
+		{"v2beta1", true, v1, `{"metadata":{"name":"x"}}`},
+		{"v1", true, typed, `{"metadata":{"name":"x"}}`},
+	} {
+		items := shown.Items{Version: shown.VersionOf(schema.GroupVersion{Group: "a.b", Version: tc.version}), Untyped: tc.untyped}
+		if got := string(items.Append([]byte("- "), []byte(tc.text))); got != "- "+tc.want || items.Len([]byte(tc.text)) != len(tc.want) {
+			t.Errorf("%s in %s: %s, its length %d; want %s", tc.text, tc.version, got, items.Len([]byte(tc.text)), tc.want)
+		}
 	}
 }

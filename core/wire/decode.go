@@ -1,8 +1,10 @@
 package wire
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
+	"io"
 
 	apiextensions "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -27,7 +29,7 @@ func Decode(mediaType string, body []byte, kind schema.GroupVersionKind) (text [
 		if err := direct.Unmarshal(body, &content); err != nil {
 			return nil, said, fmt.Errorf("unable to determine group/version/kind: %w", err)
 		}
-		text, err = json.Marshal(content)
+		text, err = marshal(content)
 		return text, said, err
 	case negotiate.Protobuf:
 		return decodeProtobuf(body, kind)
@@ -35,35 +37,47 @@ func Decode(mediaType string, body []byte, kind schema.GroupVersionKind) (text [
 	return body, said, nil
 }
 
+// decodeProtobuf decodes no type but that of the kind, whatever the body says that it is: some nest as
+// deep as they have bytes, and what decodes them would follow until there is no stack left.
 func decodeProtobuf(body []byte, kind schema.GroupVersionKind) ([]byte, schema.GroupVersionKind, error) {
-	var object runtime.Object
-	var said *schema.GroupVersionKind
-	var err error
-	switch {
-	case kind.Group == apiextensions.GroupName:
-		// A definition may nest as deep as it has bytes, and what decodes it would follow. All that is
-		// asked of one is its name.
-		whole, partial := &runtime.Unknown{}, &metav1.PartialObjectMetadata{}
-		if _, said, err = protobufs.Decode(body, &kind, whole); err == nil {
-			err = partial.Unmarshal(whole.Raw)
-		}
-		object = partial
-	case typed.Has(kind):
-		object, said, err = protobufs.Decode(body, &kind, nil)
-	default:
-		none := &unstructured.Unstructured{}
-		none.SetGroupVersionKind(kind)
-		object, said, err = protobufs.Decode(body, &kind, none)
-	}
-	if said == nil {
-		said = &schema.GroupVersionKind{}
-	}
+	whole := &runtime.Unknown{}
+	_, said, err := protobufs.Decode(body, &kind, whole)
 	if err != nil {
+		return nil, schema.GroupVersionKind{}, err
+	}
+	var object runtime.Object
+	switch {
+	case !typed.Has(kind):
+		return nil, *said, protobufs.Encode(&unstructured.Unstructured{}, io.Discard) // which is refused
+	case !typed.Has(*said):
+		return nil, *said, runtime.NewNotRegisteredErrForKind(typed.Scheme.Name(), *said)
+	case *said != kind || kind.Group == apiextensions.GroupName:
+		// Nothing but its type is asked of the one, nothing but its name of the other.
+		object = &metav1.PartialObjectMetadata{}
+	default:
+		if object, err = typed.Scheme.New(kind); err != nil {
+			return nil, *said, err
+		}
+	}
+	m, ok := object.(interface{ Unmarshal([]byte) error })
+	if !ok {
+		return nil, *said, fmt.Errorf("wire: %T has no Protocol Buffers", object)
+	}
+	if err := m.Unmarshal(whole.Raw); err != nil {
 		return nil, *said, err
 	}
 	object.GetObjectKind().SetGroupVersionKind(*said)
-	text, err := json.Marshal(object)
+	text, err := marshal(object)
 	return text, *said, err
+}
+
+// marshal leaves <, > and & as they are: escaped, they would take six bytes each.
+func marshal(v any) ([]byte, error) {
+	var text bytes.Buffer
+	e := json.NewEncoder(&text)
+	e.SetEscapeHTML(false)
+	err := e.Encode(v)
+	return text.Bytes(), err
 }
 
 // DeleteOptions decodes the body of a delete, whatever group the options are said to be of.
@@ -82,5 +96,5 @@ func DeleteOptions(mediaType string, body []byte) ([]byte, error) {
 		return nil, err
 	}
 	options.Kind = said.Kind
-	return json.Marshal(options)
+	return marshal(options)
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
+	"io"
 	"slices"
 
 	"github.com/fxamacker/cbor/v2"
@@ -147,8 +148,8 @@ func (l *List) Add(text []byte) error {
 	return l.field(itemsField, m)
 }
 
-// Bytes is the list.
-func (l *List) Bytes() ([]byte, error) {
+// Encoded ends the list: how long it is, and how it is written.
+func (l *List) Encoded() (length int, write func(io.Writer) error, err error) {
 	if l.mediaType == negotiate.CBOR {
 		body, err := direct.Marshal(struct {
 			APIVersion string            `json:"apiVersion"`
@@ -156,12 +157,26 @@ func (l *List) Bytes() ([]byte, error) {
 			Metadata   metav1.ListMeta   `json:"metadata"`
 			Items      []cbor.RawMessage `json:"items"`
 		}{l.kind.APIVersion, l.kind.Kind, l.meta, append([]cbor.RawMessage{}, l.cbor...)})
-		return append(slices.Clone(selfDescribed), body...), err
+		body = append(slices.Clone(selfDescribed), body...)
+		return len(body), func(w io.Writer) error {
+			_, err := w.Write(body)
+			return err
+		}, err
 	}
-	var encoded bytes.Buffer
-	err := protobufs.Encode(&runtime.Unknown{TypeMeta: l.kind, Raw: l.protobuf}, &encoded)
-	return encoded.Bytes(), err
+	whole := &runtime.Unknown{TypeMeta: l.kind, Raw: l.protobuf}
+	length = len(selfDescribedProtobuf) + whole.Size()
+	return length, func(w io.Writer) error {
+		if _, err := w.Write(selfDescribedProtobuf); err != nil {
+			return err
+		}
+		_, err := whole.MarshalToWriter(w, len(l.protobuf), func(w io.Writer) (int, error) { return w.Write(l.protobuf) })
+		return err
+	}, nil
 }
 
-// selfDescribed is the tag that CBOR begins with (RFC 8949, 3.4.6).
-var selfDescribed = []byte{0xd9, 0xd9, 0xf7}
+// selfDescribed is the tag that CBOR begins with (RFC 8949, 3.4.6); selfDescribedProtobuf is what
+// Kubernetes' Protocol Buffers begin with.
+var (
+	selfDescribed         = []byte{0xd9, 0xd9, 0xf7}
+	selfDescribedProtobuf = []byte("k8s\x00")
+)

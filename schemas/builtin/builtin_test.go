@@ -32,6 +32,20 @@ func kindsByName(t testing.TB) map[string]schemas.Kind {
 	return byName
 }
 
+// strategy names what a kind has of Kubernetes' strategies beside the usual.
+func strategy(v schemas.Version) string {
+	var has []string
+	for _, x := range []struct {
+		has  bool
+		name string
+	}{{v.AllowCreateOnUpdate, "creates on update"}, {v.NoDeleteCollection, "one by one"}, {v.NoGarbageCollection, "no dependents"}} {
+		if x.has {
+			has = append(has, x.name)
+		}
+	}
+	return strings.Join(has, ", ")
+}
+
 func TestKinds(t *testing.T) {
 	kinds, err := Kinds()
 	if err != nil {
@@ -40,6 +54,7 @@ func TestKinds(t *testing.T) {
 	type summary struct {
 		resource, kind, list, singular, short string
 		namespaced, status, unconditional     bool
+		strategy                              string
 		columns, selectable                   string
 	}
 	var got []summary
@@ -57,20 +72,20 @@ func TestKinds(t *testing.T) {
 		}
 		got = append(got, summary{
 			k.Resource(), k.Kind, k.ListKind, k.Singular, strings.Join(k.ShortNames, " "),
-			k.Namespaced, v.Status, v.AllowUnconditionalUpdate,
+			k.Namespaced, v.Status, v.AllowUnconditionalUpdate, strategy(v),
 			strings.Join(columns, " "), strings.Join(v.SelectableFields, " "),
 		})
 	}
 	want := []summary{
-		{"configmaps", "ConfigMap", "ConfigMapList", "configmap", "cm", true, false, true, "Data Age", ""},
-		{"events", "Event", "EventList", "event", "ev", true, false, true, "",
+		{"configmaps", "ConfigMap", "ConfigMapList", "configmap", "cm", true, false, true, "", "Data Age", ""},
+		{"events", "Event", "EventList", "event", "ev", true, false, true, "creates on update, no dependents", "",
 			".involvedObject.kind .involvedObject.namespace .involvedObject.name .involvedObject.uid .involvedObject.apiVersion " +
 				".involvedObject.resourceVersion .involvedObject.fieldPath .reason .reportingComponent .source .type"},
-		{"namespaces", "Namespace", "NamespaceList", "namespace", "ns", false, true, true, "Status Age", ".status.phase"},
-		{"secrets", "Secret", "SecretList", "secret", "", true, false, true, "Type Data Age", ".type"},
-		{"serviceaccounts", "ServiceAccount", "ServiceAccountList", "serviceaccount", "sa", true, false, true, "Secrets Age", ""},
-		{"leases.coordination.k8s.io", "Lease", "LeaseList", "lease", "", true, false, false, "Holder Age", ""},
-		{"events.events.k8s.io", "Event", "EventList", "event", "ev", true, false, true, "",
+		{"namespaces", "Namespace", "NamespaceList", "namespace", "ns", false, true, true, "one by one", "Status Age", ".status.phase"},
+		{"secrets", "Secret", "SecretList", "secret", "", true, false, true, "", "Type Data Age", ".type"},
+		{"serviceaccounts", "ServiceAccount", "ServiceAccountList", "serviceaccount", "sa", true, false, true, "", "Secrets Age", ""},
+		{"leases.coordination.k8s.io", "Lease", "LeaseList", "lease", "", true, false, false, "creates on update", "Holder Age", ""},
+		{"events.events.k8s.io", "Event", "EventList", "event", "ev", true, false, true, "creates on update, no dependents", "",
 			".regarding.kind .regarding.namespace .regarding.name .regarding.uid .regarding.apiVersion " +
 				".regarding.resourceVersion .regarding.fieldPath .reason .reportingController .type"},
 	}

@@ -139,10 +139,10 @@ func validateEventFace(obj, old map[string]any) field.ErrorList {
 		"involvedObject", "reason", "message", "source", "firstTimestamp", "lastTimestamp", "count", "type",
 		"eventTime", "action", "related", "reportingComponent", "reportingInstance",
 	} {
-		is, was := obj[name], old[name]
-		if reflect.DeepEqual(is, was) || empty(is) && empty(was) || name == "eventTime" && sameMicrosecond(is, was) {
+		if reflect.DeepEqual(typed(name, obj[name]), typed(name, old[name])) {
 			continue
 		}
+		is := obj[name]
 		if name == "reportingComponent" {
 			name = "reportingController"
 		}
@@ -151,23 +151,40 @@ func validateEventFace(obj, old map[string]any) field.ErrorList {
 	return errs
 }
 
-// empty tells whether a value is what Go types have that are not set.
-func empty(x any) bool {
+// typed is the value of an event's field as Go types have it, which know no difference
+// between what is empty and what is not there, and times only as precisely as they are
+// written.
+func typed(name string, x any) any {
 	switch x := x.(type) {
 	case map[string]any:
-		return len(x) == 0
-	case int64:
-		return x == 0
+		set := map[string]any{}
+		for k, v := range x {
+			if v != "" {
+				set[k] = v
+			}
+		}
+		return set
+	case string:
+		precision := time.Second
+		switch name {
+		case "eventTime":
+			precision = time.Microsecond
+		case "firstTimestamp", "lastTimestamp":
+		default:
+			return x
+		}
+		at, _ := time.Parse(time.RFC3339Nano, x)
+		return at.Truncate(precision).UTC()
+	case nil:
+		switch name {
+		case "involvedObject", "source", "related":
+			return map[string]any{}
+		case "count":
+			return int64(0)
+		case "eventTime", "firstTimestamp", "lastTimestamp":
+			return time.Time{}
+		}
+		return ""
 	}
-	return x == nil || x == ""
-}
-
-// sameMicrosecond compares times as precisely as their type is.
-func sameMicrosecond(a, b any) bool {
-	at := func(x any) time.Time {
-		text, _ := x.(string)
-		t, _ := time.Parse(time.RFC3339Nano, text)
-		return t.Truncate(time.Microsecond)
-	}
-	return at(a).Equal(at(b))
+	return x
 }

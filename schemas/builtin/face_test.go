@@ -89,6 +89,10 @@ func TestEventsOfTheFaceAreStrict(t *testing.T) {
 		{"that changes", with(`"note": "n"`, `"note": "m"`), good, []string{`message: Invalid value: "m": field is immutable`}},
 		{"that changes its reporter", with(`"x/y"`, `"x/z"`), good, []string{`reportingController: Invalid value: "x/z": field is immutable`}},
 		{"that changes its time", with(`05.000006Z`, `05.000007Z`), good, []string{`eventTime: Invalid value: "2026-01-02T03:04:05.000007Z": field is immutable`}},
+		{"as a typed client writes what it has read", with(`"regarding": {`, `"related": {}, "deprecatedFirstTimestamp": "2026-01-02T02:04:05Z", "regarding": {`),
+			with(`"regarding": {`, `"related": {"name": ""}, "deprecatedCount": 0, "deprecatedFirstTimestamp": "2026-01-02T03:04:05.5+01:00", "regarding": {`), nil},
+		{"of another second", with(`"regarding": {`, `"deprecatedFirstTimestamp": "2026-01-02T02:04:06Z", "regarding": {`),
+			with(`"regarding": {`, `"deprecatedFirstTimestamp": "2026-01-02T02:04:05Z", "regarding": {`), []string{`firstTimestamp: Invalid value: "2026-01-02T02:04:06Z": field is immutable`}},
 		{"old, without its source", with(`"deprecatedSource": {}, `, ``), good, nil},
 	} {
 		t.Run(test.name, func(t *testing.T) {

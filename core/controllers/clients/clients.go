@@ -50,7 +50,7 @@ type Follower interface {
 }
 
 // Follow tells a follower of the objects of a resource, as far as a field selector selects
-// them, until the context ends. What is told has no annotations and no managed fields.
+// them, until the context ends. Labels, annotations and managed fields may not be told.
 func (s *Set) Follow(ctx context.Context, r schema.GroupVersionResource, fields string, f Follower) {
 	resource := s.Metadata.Resource(r)
 	lw := cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{

@@ -52,17 +52,22 @@ func (c *collector) collect(ctx context.Context, uid types.UID) error {
 		return nil // all will be reviewed
 	}
 	o := c.find(uid)
-	switch {
-	case o == nil:
-		return nil
-	case o.deleting && o.orphan:
-		return c.orphan(ctx, o)
-	case o.deleting && o.foreground:
-		return c.awaitDependents(ctx, o)
-	case o.deleting || c.kept(o):
+	if o == nil {
 		return nil
 	}
-	return c.judge(ctx, o)
+	var err error
+	switch {
+	case o.deleting && o.orphan:
+		err = c.orphan(ctx, o)
+	case o.deleting && o.foreground:
+		err = c.awaitDependents(ctx, o)
+	case !o.deleting && !c.kept(o):
+		err = c.judge(ctx, o)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", o, err)
+	}
+	return nil
 }
 
 // owners are those of an object, as they are.
@@ -145,7 +150,7 @@ func (c *collector) ownersOf(ctx context.Context, o *object, is *metav1.PartialO
 		owner, err := c.get(ctx, k.GroupVersionResource, namespace, r.Name)
 		switch {
 		case err != nil:
-			return nil, fmt.Errorf("owner %s of %s: %w", r.Name, o, err)
+			return nil, fmt.Errorf("its owner %s %s: %w", r.Kind, r.Name, err)
 		case owner == nil || owner.UID != r.UID:
 			found.gone = append(found.gone, r)
 			if k.namespaced && c.elsewhere(r, o.namespace) {
@@ -209,7 +214,7 @@ func (c *collector) release(ctx context.Context, o *object, finalizer string) er
 func (c *collector) awaitDependents(ctx context.Context, o *object) error {
 	blocked := false
 	for _, d := range c.dependentsOf(o.uid) {
-		if d.blocks(o.uid) {
+		if d.blocks(o) {
 			if blocked = true; !d.awaitsDependents() {
 				c.queue.Add(d.uid)
 			}

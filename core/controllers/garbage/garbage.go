@@ -35,8 +35,9 @@ const (
 	// workers is how many objects are dealt with at once.
 	workers = 4
 	// discoverEvery is how often it is asked which kinds there are, beside when those
-	// change that are defined.
+	// change that are defined; tryAgain, how soon after that has failed.
 	discoverEvery = 30 * time.Second
+	tryAgain      = time.Second
 )
 
 // ignored are resources whose objects are not worth following: Events come in masses, and
@@ -70,29 +71,35 @@ func (p poke) Changed(*metav1.PartialObjectMetadata) {
 func (p poke) Gone(o *metav1.PartialObjectMetadata)          { p.Changed(o) }
 func (p poke) Replace(there []*metav1.PartialObjectMetadata) { p.Changed(nil) }
 
+// follower follows the objects of a resource.
+type follower struct {
+	schema.GroupVersionResource
+	stop context.CancelFunc
+	done chan struct{}
+}
+
+func (f *follower) follows(r schema.GroupVersionResource) bool { return f.GroupVersionResource == r }
+
 // discover follows the objects of all kinds that there are, and keeps in step with which
 // those are.
 func (c *collector) discover(ctx context.Context, redefined <-chan struct{}) {
-	ticker := time.NewTicker(discoverEvery)
-	defer ticker.Stop()
 	var following sync.WaitGroup
 	defer following.Wait()
-	type follower struct {
-		schema.GroupVersionResource
-		stop context.CancelFunc
-		done chan struct{}
-	}
 	followers := map[schema.GroupResource]*follower{}
 	var known map[schema.GroupVersionKind]kind
 	for {
+		next := time.After(discoverEvery)
 		kinds, deletable, err := c.served()
 		if err != nil {
-			// What there is may be more than what is said: all stays as it was.
+			next = time.After(tryAgain)
+			// What there is may be more than what is said.
 			c.Logger.Warn("the kinds that there are could not be found out", "error", err)
-		} else if !maps.Equal(kinds, known) || !sameKeys(followers, deletable) {
+			c.suspend()
+			known = nil
+		} else if !maps.Equal(kinds, known) || !maps.EqualFunc(followers, deletable, (*follower).follows) {
 			var fresh []schema.GroupResource
 			for r, f := range followers {
-				if deletable[r] != f.GroupVersionResource {
+				if !f.follows(deletable[r]) {
 					f.stop()
 					<-f.done
 					delete(followers, r)
@@ -117,7 +124,7 @@ func (c *collector) discover(ctx context.Context, redefined <-chan struct{}) {
 		}
 		select {
 		case <-redefined:
-		case <-ticker.C:
+		case <-next:
 			if silent := c.silent(); len(silent) > 0 {
 				c.Logger.Warn("nothing is collected, because not all objects are known", "of", silent)
 			}
@@ -128,18 +135,6 @@ func (c *collector) discover(ctx context.Context, redefined <-chan struct{}) {
 			return
 		}
 	}
-}
-
-func sameKeys[K comparable, V, W any](a map[K]V, b map[K]W) bool {
-	if len(a) != len(b) {
-		return false
-	}
-	for k := range a {
-		if _, ok := b[k]; !ok {
-			return false
-		}
-	}
-	return true
 }
 
 // served returns all kinds, and the resources whose objects can be deleted, each in the version

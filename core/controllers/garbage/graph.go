@@ -43,10 +43,14 @@ func (o *object) awaitsDependents() bool { return o.deleting && o.foreground }
 // matters tells whether something may have to be done of it.
 func (o *object) matters() bool { return len(o.owners) > 0 || o.deleting && (o.orphan || o.foreground) }
 
-// blocks tells whether it keeps an owner from being deleted before it is.
-func (o *object) blocks(owner types.UID) bool {
-	return o.uid != owner && slices.ContainsFunc(o.owners, func(r metav1.OwnerReference) bool {
-		return r.UID == owner && r.BlockOwnerDeletion != nil && *r.BlockOwnerDeletion
+// blocks tells whether it keeps an owner from being deleted before it is. What is named as an
+// owner where it cannot be is none, and waits for nothing.
+func (o *object) blocks(owner *object) bool {
+	if o.uid == owner.uid || owner.namespace != "" && owner.namespace != o.namespace {
+		return false
+	}
+	return slices.ContainsFunc(o.owners, func(r metav1.OwnerReference) bool {
+		return r.UID == owner.uid && r.Name == owner.name && r.BlockOwnerDeletion != nil && *r.BlockOwnerDeletion
 	})
 }
 
@@ -98,6 +102,13 @@ func (g *graph) setKinds(kinds map[schema.GroupVersionKind]kind, followed map[sc
 	g.review()
 }
 
+// suspend forgets which kinds there are, until that is said again.
+func (g *graph) suspend() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.kinds = nil
+}
+
 // review queues all of which something may have to be done, once everything has been heard of.
 func (g *graph) review() {
 	if len(g.unheard) > 0 {
@@ -117,7 +128,8 @@ func (g *graph) silent() []schema.GroupResource {
 	return slices.Collect(maps.Keys(g.unheard))
 }
 
-// complete tells whether the graph has heard of all objects, as they were at some time.
+// complete tells whether the graph knows all kinds, and has heard of all objects as they were
+// at some time.
 func (g *graph) complete() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -1,0 +1,168 @@
+package core
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"reflect"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	kjson "sigs.k8s.io/json"
+	"stele.dev/stele/core/managed"
+	"stele.dev/stele/core/metadata"
+	"stele.dev/stele/policy"
+)
+
+// applies tells whether the request is one of server-side apply (KEP-555).
+func (r *Request) applies() bool {
+	return r.info.Verb == "patch" && types.PatchType(r.body.mediaType) == types.ApplyYAMLPatchType
+}
+
+// decodeApply merges what the client wants to be so into what is. What is not there is
+// created.
+func (r *Request) decodeApply() error {
+	if r.old == nil && r.info.Subresource != "" {
+		return apierrors.NewNotFound(r.resource(), r.key.Name)
+	}
+	if err := r.body.decodeApplied(); err != nil {
+		return err
+	}
+	old, err := r.oldObject()
+	if err != nil {
+		return err
+	}
+	merged, err := r.fields().Apply(old, r.body.applied, r.body.options.fieldManager, r.body.options.force, r.received)
+	if err != nil {
+		return r.unappliable(err)
+	}
+	if err := r.strictApplied(); err != nil {
+		return err
+	}
+	o := &object{meta: merged.Meta, content: merged.Content}
+	if uid := o.meta.UID; uid != "" && old == nil {
+		return apierrors.NewConflict(r.resource(), r.key.Name, fmt.Errorf("uid mismatch: the provided object specified uid %s, and no existing object was found", uid))
+	}
+	if err := metadata.CheckNamespace(o.meta, r.key.Namespace); err != nil {
+		return apierrors.NewBadRequest(err.Error())
+	}
+	switch name := o.meta.Name; {
+	case name == "":
+		return apierrors.NewBadRequest(fmt.Sprintf("the name of the object (%s based on URL) was undeterminable: name must be provided", r.key.Name))
+	case name != r.key.Name:
+		return apierrors.NewBadRequest(fmt.Sprintf("the name of the object (%s) does not match the name on the URL (%s)", name, r.key.Name))
+	}
+	if old == nil {
+		return r.becomeNew(o)
+	}
+	return r.become(o)
+}
+
+// decodeApplied reads what is applied, once. Clients write it as JSON or as YAML; JSON is
+// YAML, but quicker to read, unless it says something twice.
+func (b *body) decodeApplied() error {
+	if b.applied != nil {
+		return nil
+	}
+	if bytes.HasPrefix(b.raw, []byte("{")) {
+		if twice, err := kjson.UnmarshalStrict(b.raw, &b.applied); err == nil && len(twice) == 0 && b.applied != nil {
+			return nil
+		}
+		b.applied = nil
+	}
+	text, err := utilyaml.ToJSON(b.raw)
+	if err != nil {
+		return apierrors.NewBadRequest(fmt.Sprintf("error encoding patch: %v", err))
+	}
+	if len(text) > maxBody {
+		return tooLarge()
+	}
+	applied := map[string]any{}
+	if err := utilyaml.Unmarshal(b.raw, &applied); err != nil {
+		return apierrors.NewBadRequest(fmt.Sprintf("error decoding patch: %v", err))
+	}
+	b.strict = utilyaml.UnmarshalStrict(b.raw, &map[string]any{})
+	if b.applied = applied; applied == nil { // it says null
+		b.applied = map[string]any{}
+	}
+	return nil
+}
+
+// strictApplied refuses or warns of what is applied twice.
+func (r *Request) strictApplied() error {
+	if r.body.strict == nil {
+		return nil
+	}
+	switch r.body.options.validation {
+	case metav1.FieldValidationStrict:
+		return apierrors.NewBadRequest(fmt.Sprintf("error strict decoding patch: %v", r.body.strict))
+	case metav1.FieldValidationWarn:
+		r.warn(r.body.strict.Error())
+	}
+	return nil
+}
+
+// unappliable is the answer to what cannot be applied. Of secrets it must not quote what is
+// there, or was sent.
+func (r *Request) unappliable(err error) error {
+	var answer apierrors.APIStatus
+	switch {
+	case errors.As(err, &answer):
+		return err
+	case r.sensitive():
+		return apierrors.NewBadRequest("what is applied does not fit the schema of the object")
+	}
+	return apierrors.NewBadRequest(err.Error())
+}
+
+// fields keeps the managedFields of what the request writes.
+func (r *Request) fields() *managed.Fields { return managed.Of(r.kind, r.info.Subresource) }
+
+// oldObject is what is there, nil if nothing is.
+func (r *Request) oldObject() (*policy.Object, error) {
+	if r.old == nil {
+		return nil, nil
+	}
+	meta, content, err := decodeStored(r.old.JSON)
+	if err != nil {
+		return nil, err
+	}
+	return &policy.Object{Meta: meta, Content: content}, nil
+}
+
+// manage keeps the managedFields of what is written, other than by applying: that has done
+// so already, but for a time that must not be all that changes. sent are those that the
+// client has.
+func (r *Request) manage(o *object, sent []metav1.ManagedFieldsEntry) {
+	if !r.applies() {
+		o.meta.ManagedFields = sent
+		var old *policy.Object
+		if r.oldMeta != nil {
+			old = &policy.Object{Meta: r.oldMeta, Content: r.oldContent}
+		}
+		r.unmanaged = r.fields().Update(old, &policy.Object{Meta: o.meta, Content: o.content}, r.body.options.fieldManager, r.received)
+		return
+	}
+	o.meta.ManagedFields = sent
+	if r.oldMeta == nil || !managed.DifferInTimesOnly(sent, r.oldMeta.ManagedFields) {
+		return
+	}
+	meta := *o.meta
+	meta.ManagedFields = r.oldMeta.ManagedFields
+	if reflect.DeepEqual(&meta, r.oldMeta) && reflect.DeepEqual(withoutType(o.content), withoutType(r.oldContent)) {
+		o.meta.ManagedFields = r.oldMeta.ManagedFields
+	}
+}
+
+// withoutType is content without what is encoded apart from it.
+func withoutType(content map[string]any) map[string]any {
+	rest := make(map[string]any, len(content))
+	for name, value := range content {
+		if name != "apiVersion" && name != "kind" && name != "metadata" {
+			rest[name] = value
+		}
+	}
+	return rest
+}

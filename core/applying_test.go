@@ -1,0 +1,382 @@
+package core_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"stele.dev/stele/core/managed"
+	"stele.dev/stele/eventlog/logpb"
+	"stele.dev/stele/eventlog/memlog"
+)
+
+const applied = "application/apply-patch+yaml"
+
+// apply applies to a widget; query follows the field manager.
+func (r *replica) apply(name, manager, body string, query ...string) answer {
+	return r.do("PATCH", widgetsPath+"/"+name+"?fieldManager="+manager+strings.Join(query, ""), body, "Content-Type", applied)
+}
+
+// owners are the managedFields without their times: by manager, operation and subresource,
+// the paths.
+func (a answer) owners(t testing.TB) map[string]string {
+	t.Helper()
+	var o struct {
+		Metadata struct {
+			ManagedFields []struct {
+				Manager, Operation, APIVersion, FieldsType, Subresource string
+				Time                                                    *time.Time
+				FieldsV1                                                json.RawMessage
+			}
+		}
+	}
+	if err := json.Unmarshal(a.body, &o); err != nil {
+		t.Fatal(err)
+	}
+	owners := map[string]string{}
+	for _, e := range o.Metadata.ManagedFields {
+		if e.FieldsType != "FieldsV1" || e.Time == nil {
+			t.Errorf("entry %+v", e)
+		}
+		key := e.Manager + " " + e.Operation + " " + e.APIVersion
+		if e.Subresource != "" {
+			key += " " + e.Subresource
+		}
+		owners[key] = string(e.FieldsV1)
+	}
+	return owners
+}
+
+// current is a body with the resourceVersion of an answer.
+func current(a answer, body string) string {
+	return strings.Replace(body, `"metadata":{`, fmt.Sprintf(`"metadata":{"resourceVersion":%q,`, a.field("metadata", "resourceVersion")), 1)
+}
+
+func wantOwners(t testing.TB, a answer, want map[string]string) {
+	t.Helper()
+	if diff := cmp.Diff(want, a.owners(t)); diff != "" {
+		t.Errorf("managedFields (-want +got):\n%s", diff)
+	}
+}
+
+func TestEveryWriteSaysWhoSetWhat(t *testing.T) {
+	p := newPlane(t)
+	const agent, create = "User-Agent", widgetsPath + "?fieldManager=maker"
+	a := p.must(t, 201, "POST", create, widget("a", 1), agent, "kubectl/v1")
+	wantOwners(t, a, map[string]string{"maker Update example.com/v1": `{"f:spec":{".":{},"f:color":{},"f:size":{}}}`})
+
+	// Another manager takes what it changes, and what is new.
+	a = p.patch("a", "merge", `{"metadata":{"labels":{"x":"y"}},"spec":{"size":2}}`, agent, "kubectl/v1.37 (linux)")
+	wantOwners(t, a, map[string]string{
+		"maker Update example.com/v1":   `{"f:spec":{".":{},"f:color":{}}}`,
+		"kubectl Update example.com/v1": `{"f:metadata":{"f:labels":{".":{},"f:x":{}}},"f:spec":{"f:size":{}}}`,
+	})
+	// A status is written somewhere else.
+	a = p.do("PATCH", widgetsPath+"/a/status", `{"status":{"ready":true},"spec":{"size":77}}`, "Content-Type", "application/merge-patch+json", agent, "controller")
+	wantOwners(t, a, map[string]string{
+		"maker Update example.com/v1":             `{"f:spec":{".":{},"f:color":{}}}`,
+		"kubectl Update example.com/v1":           `{"f:metadata":{"f:labels":{".":{},"f:x":{}}},"f:spec":{"f:size":{}}}`,
+		"controller Update example.com/v1 status": `{"f:status":{".":{},"f:note":{},"f:ready":{}}}`,
+	})
+	// What is gone belongs to nobody.
+	a = p.must(t, 200, "PUT", widgetsPath+"/a?fieldManager=maker", current(a, widget("a", 3)))
+	wantOwners(t, a, map[string]string{
+		"maker Update example.com/v1":             `{"f:spec":{".":{},"f:color":{},"f:size":{}}}`,
+		"controller Update example.com/v1 status": `{"f:status":{".":{},"f:note":{},"f:ready":{}}}`,
+	})
+}
+
+func TestManagersWithoutAName(t *testing.T) {
+	for agent, want := range map[string]string{
+		"kubectl/v1.37": "kubectl", "": "", "a\x00b\u200b c/d/e": "ab c", strings.Repeat("x", 200): strings.Repeat("x", 128), strings.Repeat("é", 100): strings.Repeat("é", 64),
+	} {
+		if got := managed.Manager(agent); got != want {
+			t.Errorf("%q is %q, want %q", agent, got, want)
+		}
+	}
+	p := newPlane(t)
+	wantOwners(t, p.must(t, 201, "POST", "/apis/example.com/v1/plains", `{"metadata":{"name":"a"},"spec":{"a":1}}`), map[string]string{"unknown Update example.com/v1": `{"f:spec":{".":{},"f:a":{}}}`})
+}
+
+// Clients may write managedFields themselves: forget them all, or be ignored.
+func TestManagedFieldsThatClientsSend(t *testing.T) {
+	p := newPlane(t)
+	sent := func(entries string) string {
+		return strings.Replace(widget("a", 1), `"name":"a"`, `"name":"a","managedFields":`+entries, 1)
+	}
+	mine := map[string]string{"me Update example.com/v1": `{"f:spec":{".":{},"f:color":{},"f:size":{}}}`}
+	const other = `{"manager":"other","operation":"Apply","apiVersion":"example.com/v1","time":"2020-01-01T00:00:00Z","fieldsType":"FieldsV1","fieldsV1":{"f:metadata":{"f:labels":{"f:x":{}}}}}`
+	a := p.must(t, 201, "POST", widgetsPath+"?fieldManager=me", sent("["+other+"]"))
+	wantOwners(t, a, map[string]string{"me Update example.com/v1": mine["me Update example.com/v1"], "other Apply example.com/v1": `{"f:metadata":{"f:labels":{"f:x":{}}}}`})
+	for _, invalid := range []string{`[{"manager":"m"}]`, `[{"operation":"Update","apiVersion":"v1","fieldsType":"X"}]`, `null`} {
+		if a = p.must(t, 200, "PUT", widgetsPath+"/a?fieldManager=me", current(a, sent(invalid))); len(a.owners(t)) != 2 {
+			t.Errorf("%s made it %v", invalid, a.owners(t))
+		}
+	}
+	for _, reset := range []string{`[]`, `[{}]`} {
+		a = p.must(t, 200, "PUT", widgetsPath+"/a?fieldManager=me", current(a, sent("["+other+"]")))
+		a = p.must(t, 200, "PUT", widgetsPath+"/a?fieldManager=me", current(a, sent(reset)))
+		if a.field("metadata", "managedFields") != nil {
+			t.Errorf("%s left %v", reset, a.owners(t))
+		}
+	}
+	// Through a subresource they cannot be written.
+	a = p.must(t, 200, "PUT", widgetsPath+"/a?fieldManager=me", current(a, sent("["+other+"]")))
+	a = p.must(t, 200, "PUT", widgetsPath+"/a/status", current(a, sent("[]")))
+	if len(a.owners(t)) == 0 {
+		t.Error("a status update forgot who set what")
+	}
+}
+
+func TestThereAreNeverTooManyUpdaters(t *testing.T) {
+	p := newPlane(t)
+	p.must(t, 201, "POST", widgetsPath+"?fieldManager=m0", widget("a", 1))
+	var a answer
+	for i := range 15 {
+		a = p.must(t, 200, "PATCH", fmt.Sprintf("%s/a?fieldManager=m%d", widgetsPath, i+1), fmt.Sprintf(`{"metadata":{"labels":{"l%d":"v"}}}`, i), "Content-Type", "application/merge-patch+json")
+	}
+	owners := a.owners(t)
+	if len(owners) != 10 || owners["ancient-changes Update example.com/v1"] == "" {
+		t.Errorf("%d: %v", len(owners), owners)
+	}
+}
+
+const sized = `apiVersion: example.com/v1
+kind: Widget
+metadata: {name: a, labels: {x: "1"}}
+spec: {size: 5}
+`
+
+func TestApply(t *testing.T) {
+	p := newPlane(t)
+	a := p.apply("a", "ann", sized)
+	if a.code != 201 || a.field("spec", "color") != "blue" || a.field("metadata", "generation") != 1.0 || a.field("metadata", "uid") == nil {
+		t.Fatalf("created: %s", a)
+	}
+	ann := `{"f:metadata":{"f:labels":{"f:x":{}}},"f:spec":{"f:size":{}}}`
+	wantOwners(t, a, map[string]string{"ann Apply example.com/v1": ann})
+
+	// The same again is no write.
+	before := p.committer.Tip().Revision()
+	if again := p.apply("a", "ann", sized); again.code != 200 || string(again.body) != string(a.body) || p.committer.Tip().Revision() != before {
+		t.Errorf("once more: %s", again)
+	}
+	// Two can want the same, and are both asked before it changes.
+	bob := `{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"a"},"spec":{"size":5,"owner":"bob@example.com"}}`
+	a = p.apply("a", "bob", bob)
+	wantOwners(t, a, map[string]string{"ann Apply example.com/v1": ann, "bob Apply example.com/v1": `{"f:spec":{"f:owner":{},"f:size":{}}}`})
+	before = p.committer.Tip().Revision()
+	a = p.apply("a", "bob", strings.Replace(bob, `"size":5`, `"size":6`, 1))
+	if a.code != 409 || a.field("reason") != "Conflict" || a.field("message") != `Apply failed with 1 conflict: conflict with "ann": .spec.size` || p.committer.Tip().Revision() != before {
+		t.Errorf("conflict: %s", a)
+	}
+	if diff := cmp.Diff([]any{map[string]any{"reason": "FieldManagerConflict", "message": `conflict with "ann"`, "field": ".spec.size"}}, a.field("details", "causes")); diff != "" {
+		t.Errorf("causes (-want +got):\n%s", diff)
+	}
+	a = p.apply("a", "bob", strings.Replace(bob, `"size":5`, `"size":6`, 1), "&force=true")
+	if a.code != 200 || a.field("spec", "size") != 6.0 || a.field("metadata", "generation") != 3.0 {
+		t.Errorf("forced: %s", a)
+	}
+	wantOwners(t, a, map[string]string{"ann Apply example.com/v1": `{"f:metadata":{"f:labels":{"f:x":{}}}}`, "bob Apply example.com/v1": `{"f:spec":{"f:owner":{},"f:size":{}}}`})
+
+	// What nobody wants any more goes, and a default comes back.
+	a = p.apply("a", "bob", `{"apiVersion":"example.com/v1","kind":"Widget","spec":{"size":6,"color":"red"}}`)
+	if a.field("spec", "owner") != nil || a.field("spec", "color") != "red" {
+		t.Errorf("withdrawn: %s", a)
+	}
+	a = p.apply("a", "bob", `{"apiVersion":"example.com/v1","kind":"Widget","spec":{"size":6}}`)
+	if a.field("spec", "color") != "blue" {
+		t.Errorf("default: %s", a)
+	}
+}
+
+func TestApplyIsInTheLogAsWhatItIs(t *testing.T) {
+	p := newPlane(t)
+	p.apply("a", "ann", sized)
+	batches, err := p.log.Back(t.Context(), p.committer.Tip().Revision(), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	meta := batches[0].Events[len(batches[0].Events)-1].Meta
+	if meta.Type != logpb.Type_TYPE_CREATED || meta.Request.Verb != "patch" || meta.Request.FieldManager != "ann" || meta.Request.MediaType != applied || meta.Request.Status != 201 {
+		t.Errorf("event %v", meta)
+	}
+}
+
+func TestApplyToTheStatus(t *testing.T) {
+	p := newPlane(t)
+	const status = `{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"a","labels":{"no":"no"}},"spec":{"size":9},"status":{"ready":true}}`
+	p.must(t, 404, "PATCH", widgetsPath+"/a/status?fieldManager=c", status, "Content-Type", applied)
+	p.apply("a", "ann", sized)
+	a := p.must(t, 200, "PATCH", widgetsPath+"/a/status?fieldManager=c", status, "Content-Type", applied)
+	if a.field("spec", "size") != 5.0 || a.field("status", "ready") != true || a.field("metadata", "labels", "no") != nil {
+		t.Errorf("status: %s", a)
+	}
+	wantOwners(t, a, map[string]string{
+		"ann Apply example.com/v1":      `{"f:metadata":{"f:labels":{"f:x":{}}},"f:spec":{"f:size":{}}}`,
+		"c Apply example.com/v1 status": `{"f:status":{"f:ready":{}}}`,
+	})
+	before := p.committer.Tip().Revision()
+	// To the object itself its status says nothing, not even when.
+	again := p.apply("a", "ann", sized+"status: {ready: false}\n")
+	if again.code != 200 || string(again.body) != string(a.body) || p.committer.Tip().Revision() != before {
+		t.Errorf("with a status: %s\nnot\n%s", again, a)
+	}
+}
+
+func TestBadApplies(t *testing.T) {
+	p := newPlane(t)
+	there := p.apply("a", "ann", sized)
+	before := p.committer.Tip().Revision()
+	const head = `{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"a"`
+	for _, tc := range []struct {
+		name, path, body string
+		code             int
+		message          string
+	}{
+		{"no manager", "/a", sized, 422, `fieldManager: Required value: is required for apply patch`},
+		{"no YAML", "/a?fieldManager=m", "a: [", 400, "error encoding patch: "},
+		{"no object", "/a?fieldManager=m", "[1]", 400, "error decoding patch: error unmarshaling JSON: while decoding JSON: json: cannot unmarshal array"},
+		{"nothing", "/a?fieldManager=m", "", 400, "invalid object type: /, Kind="},
+		{"of no kind", "/a?fieldManager=m", `{"metadata":{"name":"a"}}`, 400, "invalid object type: /, Kind="},
+		{"of another kind", "/a?fieldManager=m", `{"apiVersion":"example.com/v1","kind":"Plain"}`, 400, "invalid object type: example.com/v1, Kind=Plain"},
+		{"in another version", "/a?fieldManager=m", `{"apiVersion":"example.com/v2","kind":"Widget"}`, 400, "invalid object type: example.com/v2, Kind=Widget"},
+		{"managedFields", "/a?fieldManager=m", head + `,"managedFields":[]}}`, 400, "metadata.managedFields must be nil"},
+		{"an unknown field", "/a?fieldManager=m", head + `},"spec":{"sise":1}}`, 400, "failed to create typed patch object (/a; example.com/v1, Kind=Widget): .spec.sise: field not declared in schema"},
+		{"a wrong type", "/a?fieldManager=m", head + `},"spec":5}`, 400, "failed to create typed patch object"},
+		{"metadata that is none", "/a?fieldManager=m", `{"apiVersion":"example.com/v1","kind":"Widget","metadata":5}`, 400, "failed to create typed patch object"},
+		{"an invalid value", "/a?fieldManager=m&force=true", head + `},"spec":{"size":-5}}`, 422, "spec.size: Invalid value"},
+		{"another name", "/b?fieldManager=m", head + `},"spec":{"size":5}}`, 400, "the name of the object (a) does not match the name on the URL (b)"},
+		{"no name of what is new", "/b?fieldManager=m", `{"apiVersion":"example.com/v1","kind":"Widget","spec":{"size":5}}`, 400, "the name of the object (b based on URL) was undeterminable: name must be provided"},
+		{"another namespace", "/a?fieldManager=m", head + `,"namespace":"other"}}`, 400, "the namespace of the provided object does not match the namespace sent on the request"},
+		{"an old resourceVersion", "/a?fieldManager=m", head + `,"resourceVersion":"1"}}`, 409, "the object has been modified; please apply your changes to the latest version and try again"},
+		{"another uid", "/a?fieldManager=m", head + `,"uid":"other"}}`, 422, "metadata.uid: Invalid value"},
+		{"a uid of what is new", "/b?fieldManager=m", strings.Replace(head, `"a"`, `"b"`, 1) + `,"uid":"u"},"spec":{"size":1}}`, 409, "uid mismatch: the provided object specified uid u, and no existing object was found"},
+		{"twice, strictly", "/a?fieldManager=m&fieldValidation=Strict", head + `},"kind":"Widget"}`, 400, "error strict decoding patch: "},
+		{"twice in YAML, strictly", "/a?fieldManager=m&fieldValidation=Strict", sized + "kind: Widget\n", 400, `key "kind" already set in map`},
+	} {
+		a := p.do("PATCH", widgetsPath+tc.path, tc.body, "Content-Type", applied)
+		if a.code != tc.code || !strings.Contains(fmt.Sprint(a.field("message")), tc.message) {
+			t.Errorf("%s: %s\nwant %d %s", tc.name, a, tc.code, tc.message)
+		}
+	}
+	if after := p.committer.Tip().Revision(); after != before {
+		t.Errorf("the log went from %d to %d", before, after)
+	}
+	// By default it is only warned of what is said twice.
+	a := p.apply("a", "ann", sized+"kind: Widget\n")
+	if a.code != 200 || string(a.body) != string(there.body) || !strings.Contains(a.header.Get("Warning"), `already set in map`) {
+		t.Errorf("twice: %s %v", a, a.header)
+	}
+	a = p.do("PATCH", widgetsPath+"/a", "{}", "Content-Type", "text/plain")
+	const list = "the body of the request was in an unknown format - accepted media types include: application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml"
+	if a.code != 415 || a.field("message") != list {
+		t.Errorf("%s", a)
+	}
+	a = p.do("PATCH", "/api/v1/namespaces/default/configmaps/a", "{}", "Content-Type", "text/plain")
+	if want := strings.Replace(list, "application/apply", "application/strategic-merge-patch+json, application/apply", 1); a.code != 415 || a.field("message") != want {
+		t.Errorf("%s", a)
+	}
+}
+
+// Who applies what is not there creates it.
+func TestToApplyWhatIsNotThereTakesThePermissionToCreate(t *testing.T) {
+	var store memlog.Store
+	p := start(t, store.Open(nil), 0)
+	p.bootstrap(t, strings.NewReplacer("bindings: editors:", `
+		clusterRoles: patchers: rules: r: {apiGroups: ["example.com"], resources: ["widgets"], verbs: ["patch"]}
+		clusterRoles: creators: rules: r: {apiGroups: ["example.com"], resources: ["widgets"], verbs: ["create"]}
+		bindings: patchers: {clusterRole: "patchers", subjects: [{group: "patchers"}, {group: "makers"}], namespaces: ["*"]}
+		bindings: makers: {clusterRole: "creators", subjects: [{group: "makers"}], namespaces: ["*"], when: "object.spec.size <= 5"}
+		bindings: editors:`).Replace(bundle))
+	as := func(group, name string, size int) answer {
+		return p.do("PATCH", widgetsPath+"/"+name+"?fieldManager=m&force=true", widget(name, size), "Content-Type", applied, "Impersonate-User", "u", "Impersonate-Group", group)
+	}
+	if a := as("patchers", "a", 1); a.code != 403 || !strings.Contains(string(a.body), `cannot create resource \"widgets\"`) {
+		t.Errorf("without: %s", a)
+	}
+	if a := as("makers", "a", 6); a.code != 403 || !strings.Contains(string(a.body), `cannot create resource \"widgets\"`) {
+		t.Errorf("against its condition: %s", a)
+	}
+	if a := as("makers", "a", 5); a.code != 201 {
+		t.Errorf("as its condition wants: %s", a)
+	}
+	if a := as("patchers", "a", 6); a.code != 200 {
+		t.Errorf("what is there: %s", a)
+	}
+	const gone = "/apis/example.com/v1/namespaces/gone/widgets/a?fieldManager=m"
+	if a := p.do("PATCH", gone, widget("a", 1), "Content-Type", applied); a.code != 404 || a.field("message") != `namespaces "gone" not found` {
+		t.Errorf("in no namespace: %s", a)
+	}
+}
+
+func TestADryRunOfApply(t *testing.T) {
+	p := newPlane(t)
+	before := p.committer.Tip().Revision()
+	if a := p.apply("a", "ann", sized, "&dryRun=All"); a.code != 201 || len(a.owners(t)) != 1 {
+		t.Errorf("of what is not there: %s", a)
+	}
+	if p.committer.Tip().Revision() != before {
+		t.Error("it wrote")
+	}
+	p.apply("a", "ann", sized)
+	if a := p.apply("a", "bob", strings.Replace(sized, "5", "6", 1), "&dryRun=All"); a.code != 409 {
+		t.Errorf("of a conflict: %s", a)
+	}
+	if a := p.apply("a", "ann", strings.Replace(sized, "5", "6", 1), "&dryRun=All"); a.code != 200 || a.field("spec", "size") != 6.0 {
+		t.Errorf("of a change: %s", a)
+	}
+}
+
+// Clients that applied with an annotation go on with server-side apply, as kubectl does.
+func TestApplyTakesOverWhatKubectlKeptInAnAnnotation(t *testing.T) {
+	p := newPlane(t)
+	const last = `{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"annotations":{},"name":"a","namespace":"default"},"spec":{"size":5}}`
+	annotated := fmt.Sprintf(`{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"a","annotations":{"kubectl.kubernetes.io/last-applied-configuration":%q}},"spec":{"size":5}}`, last)
+	p.must(t, 201, "POST", widgetsPath+"?fieldManager=kubectl-client-side-apply", annotated)
+	if a := p.apply("a", "other", strings.Replace(sized, "5", "7", 1)); a.code != 409 {
+		t.Errorf("another manager: %s", a)
+	}
+	a := p.apply("a", "kubectl", strings.Replace(sized, "5", "7", 1))
+	if a.code != 200 || a.field("spec", "size") != 7.0 {
+		t.Fatalf("kubectl: %s", a)
+	}
+	annotation := fmt.Sprint(a.field("metadata", "annotations", "kubectl.kubernetes.io/last-applied-configuration"))
+	if !strings.Contains(annotation, `"spec":{"size":7}`) {
+		t.Errorf("the annotation is %s", annotation)
+	}
+}
+
+// Objects from before there were managedFields belong to "before-first-apply".
+func TestApplyToAnObjectThatNobodyManages(t *testing.T) {
+	p := newPlane(t)
+	p.must(t, 201, "POST", widgetsPath, widget("a", 5))
+	p.patch("a", "merge", `{"metadata":{"managedFields":[]}}`)
+	a := p.patch("a", "merge", `{"spec":{"color":"red"}}`)
+	if a.field("metadata", "managedFields") != nil {
+		t.Errorf("an update began to keep them: %s", a)
+	}
+	a = p.apply("a", "ann", sized)
+	wantOwners(t, a, map[string]string{
+		"ann Apply example.com/v1":                 `{"f:metadata":{"f:labels":{"f:x":{}}},"f:spec":{"f:size":{}}}`,
+		"before-first-apply Update example.com/v1": `{"f:spec":{".":{},"f:color":{},"f:size":{}}}`,
+	})
+}
+
+// The versions of a kind share what is managed.
+func TestApplyInAnotherVersion(t *testing.T) {
+	p := newVersioned(t)
+	a := p.must(t, 201, "PATCH", widgetsPath+"/a?fieldManager=m", widget("a", 1), "Content-Type", applied)
+	beta := strings.Replace(widget("a", 2), "example.com/v1", "example.com/v1beta1", 1)
+	a = p.must(t, 200, "PATCH", betaPath+"/a?fieldManager=m", beta, "Content-Type", applied)
+	if a.field("apiVersion") != "example.com/v1beta1" || a.field("spec", "size") != 2.0 {
+		t.Errorf("%s", a)
+	}
+	wantOwners(t, a, map[string]string{"m Apply example.com/v1beta1": `{"f:spec":{"f:size":{}}}`})
+	if a := p.do("PATCH", widgetsPath+"/a?fieldManager=n", widget("a", 3), "Content-Type", applied); a.code != 409 || a.field("message") != `Apply failed with 1 conflict: conflict with "m": .spec.size` {
+		t.Errorf("%s", a)
+	}
+}

@@ -1,0 +1,377 @@
+package managed
+
+import (
+	"cmp"
+	"slices"
+	"strconv"
+
+	smd "sigs.k8s.io/structured-merge-diff/v6/schema"
+	"sigs.k8s.io/structured-merge-diff/v6/value"
+	"stele.dev/stele/policy"
+)
+
+// writer writes the set of all fields of a value as FieldsV1, in the order of the library.
+// It gives up where a name or key would have to be escaped, and where the library has more
+// to say: null, duplicates, keys that are left out.
+type writer struct {
+	schema *smd.Schema
+	keys   []string // of the structs that are being written, one upon the other
+}
+
+// object writes the fields of a new object, but for those that nobody manages.
+func (w *writer) object(b []byte, f *Fields, o *policy.Object) ([]byte, bool) {
+	root, ok := w.schema.Resolve(f.merge.TypeRef)
+	if !ok || root.Map == nil {
+		return nil, false
+	}
+	names := make([]string, 0, len(o.Content)+1)
+	names = append(names, "metadata")
+	for name := range o.Content {
+		if name != "apiVersion" && name != "kind" && name != "metadata" {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	b = append(b, '{')
+	for _, name := range names {
+		of, ok := typeOf(root.Map, name)
+		if !ok {
+			return nil, false
+		}
+		if name == "metadata" {
+			if b, ok = w.metadata(b, o); !ok {
+				return nil, false
+			}
+			continue
+		}
+		if slices.Contains(f.reset, name) {
+			continue
+		}
+		was, had := f.zero[name]
+		if b, ok = w.topLevel(b, name, of, was, had, o.Content[name]); !ok {
+			return nil, false
+		}
+	}
+	return append(b, '}'), true
+}
+
+// topLevel writes a field that the zero object may have had.
+func (w *writer) topLevel(b []byte, name string, of smd.TypeRef, was any, had bool, is any) ([]byte, bool) {
+	at := len(b)
+	b, ok := field(b, name)
+	switch {
+	case !ok:
+		return nil, false
+	case !had:
+		return w.value(b, of, is)
+	case equal(was, is):
+		return b[:at], true
+	}
+	before, wasStruct := was.(map[string]any)
+	after, isStruct := is.(map[string]any)
+	atom, found := w.schema.Resolve(of)
+	switch {
+	case !found:
+		return nil, false
+	case isStruct && atom.Map != nil && atom.Map.ElementRelationship == smd.Atomic, scalar(is) && (was == nil || scalar(was)):
+		return append(b, "{}"...), valid(w.schema, of, is)
+	case isStruct && wasStruct && len(before) == 0 && atom.Map != nil: // the struct is not new, what is in it is
+		return w.fields(b, atom.Map, after, false)
+	}
+	return nil, false
+}
+
+// metadata writes those fields of metadata that are managed.
+func (w *writer) metadata(b []byte, o *policy.Object) ([]byte, bool) {
+	m := o.Meta
+	if m.DeletionTimestamp != nil || m.DeletionGracePeriodSeconds != nil || len(m.OwnerReferences) > 0 {
+		return nil, false
+	}
+	if len(m.Annotations)+len(m.Finalizers)+len(m.Labels) == 0 && m.GenerateName == "" {
+		return b, true
+	}
+	b, _ = field(b, "metadata")
+	b = append(b, '{')
+	ok := true
+	if b, ok = w.texts(b, "annotations", m.Annotations); !ok {
+		return nil, false
+	}
+	if len(m.Finalizers) > 0 {
+		items := make([]any, len(m.Finalizers))
+		for i, f := range m.Finalizers {
+			items[i] = f
+		}
+		b, _ = field(b, "finalizers")
+		if b, ok = w.set(b, items); !ok {
+			return nil, false
+		}
+	}
+	if m.GenerateName != "" {
+		b, _ = field(b, "generateName")
+		b = append(b, "{}"...)
+	}
+	if b, ok = w.texts(b, "labels", m.Labels); !ok {
+		return nil, false
+	}
+	return append(b, '}'), true
+}
+
+func (w *writer) texts(b []byte, name string, m map[string]string) ([]byte, bool) {
+	if len(m) == 0 {
+		return b, true
+	}
+	b, _ = field(b, name)
+	b = append(b, `{".":{}`...)
+	keys := make([]string, 0, len(m))
+	for key := range m {
+		keys = append(keys, key)
+	}
+	slices.Sort(keys)
+	for _, key := range keys {
+		var ok bool
+		if b, ok = field(b, key); !ok {
+			return nil, false
+		}
+		b = append(b, "{}"...)
+	}
+	return append(b, '}'), true
+}
+
+// field writes the name of a field, after what is before it in the same braces.
+func field(b []byte, name string) ([]byte, bool) {
+	if !plain(name) {
+		return nil, false
+	}
+	b = separate(b)
+	b = append(b, `"f:`...)
+	b = append(b, name...)
+	return append(b, `":`...), true
+}
+
+func separate(b []byte) []byte {
+	if b[len(b)-1] != '{' {
+		b = append(b, ',')
+	}
+	return b
+}
+
+// plain tells whether a string is written as it is, in whatever encoding.
+func plain(s string) bool {
+	for i := 0; i < len(s); i++ {
+		switch c := s[i]; {
+		case c < ' ', c > '~', c == '"', c == '\\', c == '<', c == '>', c == '&':
+			return false
+		}
+	}
+	return true
+}
+
+// value writes a value that is new, and so are its fields.
+func (w *writer) value(b []byte, of smd.TypeRef, v any) ([]byte, bool) {
+	atom, ok := w.schema.Resolve(of)
+	if !ok {
+		return nil, false
+	}
+	switch v := v.(type) {
+	case map[string]any:
+		switch {
+		case atom.Map == nil:
+			return nil, false
+		case atom.Map.ElementRelationship == smd.Atomic:
+			return append(b, "{}"...), valid(w.schema, of, v)
+		case len(v) == 0:
+			return append(b, "{}"...), true
+		}
+		return w.fields(b, atom.Map, v, true)
+	case []any:
+		switch {
+		case atom.List == nil:
+			return nil, false
+		case atom.List.ElementRelationship == smd.Atomic:
+			return append(b, "{}"...), valid(w.schema, of, v)
+		case len(v) == 0:
+			return append(b, "{}"...), true
+		case len(atom.List.Keys) == 0:
+			for _, item := range v {
+				if !valid(w.schema, atom.List.ElementType, item) {
+					return nil, false
+				}
+			}
+			return w.set(b, v)
+		}
+		return w.items(b, atom.List, v)
+	}
+	return append(b, "{}"...), validScalar(atom.Scalar, v)
+}
+
+// fields writes the fields of a struct, itself if it is new.
+func (w *writer) fields(b []byte, t *smd.Map, v map[string]any, self bool) ([]byte, bool) {
+	b = append(b, '{')
+	if self {
+		b = append(b, `".":{}`...)
+	}
+	from := len(w.keys)
+	for name := range v {
+		w.keys = append(w.keys, name)
+	}
+	to := len(w.keys)
+	slices.Sort(w.keys[from:to])
+	for i := from; i < to; i++ {
+		name := w.keys[i]
+		of, ok := typeOf(t, name)
+		if !ok {
+			return nil, false
+		}
+		if b, ok = field(b, name); !ok {
+			return nil, false
+		}
+		if b, ok = w.value(b, of, v[name]); !ok {
+			return nil, false
+		}
+	}
+	w.keys = w.keys[:from]
+	return append(b, '}'), true
+}
+
+// set writes the items of a set, if they are all strings or all integers.
+func (w *writer) set(b []byte, items []any) ([]byte, bool) {
+	sorted := slices.Clone(items)
+	ok := true
+	slices.SortFunc(sorted, func(x, y any) int {
+		c, comparable := compare(x, y)
+		ok = ok && comparable && c != 0
+		return c
+	})
+	b = append(b, `{".":{}`...)
+	for _, item := range sorted {
+		b = append(separate(b), `"v:`...)
+		if b, ok = appendScalar(b, item, ok); !ok {
+			return nil, false
+		}
+		b = append(b, `":{}`...)
+	}
+	return append(b, '}'), true
+}
+
+// items writes the items of a list that is merged by keys.
+func (w *writer) items(b []byte, t *smd.List, items []any) ([]byte, bool) {
+	keys, ok := keysOf(t, items)
+	if !ok {
+		return nil, false
+	}
+	slices.SortFunc(keys, keyed.compare)
+	names := slices.Sorted(slices.Values(t.Keys))
+	b = append(b, `{".":{}`...)
+	for _, item := range keys {
+		b = append(separate(b), `"k:{`...)
+		for i, name := range names {
+			if !plain(name) {
+				return nil, false
+			}
+			if i > 0 {
+				b = append(b, ',')
+			}
+			b = append(b, `\"`...)
+			b = append(b, name...)
+			b = append(b, `\":`...)
+			if b, ok = appendScalar(b, item.values[i], true); !ok {
+				return nil, false
+			}
+		}
+		b = append(b, `}":`...)
+		if b, ok = w.value(b, t.ElementType, item.of); !ok {
+			return nil, false
+		}
+	}
+	return append(b, '}'), true
+}
+
+// appendScalar writes a scalar within a string.
+func appendScalar(b []byte, v any, ok bool) ([]byte, bool) {
+	switch v := v.(type) {
+	case string:
+		b = append(b, `\"`...)
+		b = append(b, v...)
+		return append(b, `\"`...), ok && plain(v)
+	case int64:
+		return strconv.AppendInt(b, v, 10), ok
+	}
+	return nil, false
+}
+
+// keyed is an item of a list with the values of its keys, in the order of their names.
+type keyed struct {
+	of     any
+	values []any
+}
+
+// keysOf are the items of a list with their keys, if all have all, no two the same, each a
+// string or an integer throughout.
+func keysOf(t *smd.List, items []any) ([]keyed, bool) {
+	if len(t.Keys) == 0 {
+		return nil, false
+	}
+	names := slices.Sorted(slices.Values(t.Keys))
+	all := make([]keyed, len(items))
+	for i, item := range items {
+		fields, ok := item.(map[string]any)
+		if !ok {
+			return nil, false
+		}
+		all[i] = keyed{item, make([]any, len(names))}
+		for j, name := range names {
+			switch v := fields[name].(type) {
+			case string, int64:
+				all[i].values[j] = v
+			default:
+				return nil, false
+			}
+			if i > 0 {
+				if _, ok := compare(all[0].values[j], all[i].values[j]); !ok {
+					return nil, false
+				}
+			}
+		}
+	}
+	sorted := slices.Clone(all)
+	slices.SortFunc(sorted, keyed.compare)
+	for i := 1; i < len(sorted); i++ {
+		if sorted[i-1].compare(sorted[i]) == 0 {
+			return nil, false
+		}
+	}
+	return all, true
+}
+
+func (k keyed) compare(other keyed) int {
+	for i := range k.values {
+		if c, _ := compare(k.values[i], other.values[i]); c != 0 {
+			return c
+		}
+	}
+	return 0
+}
+
+// list are the keys as the library has them.
+func (k keyed) list(keys []string) *value.FieldList {
+	list := make(value.FieldList, len(keys))
+	for i, name := range slices.Sorted(slices.Values(keys)) {
+		list[i] = value.Field{Name: name, Value: value.NewValueInterface(k.values[i])}
+	}
+	return &list
+}
+
+// compare compares two strings or two integers.
+func compare(x, y any) (c int, comparable bool) {
+	switch x := x.(type) {
+	case string:
+		if y, ok := y.(string); ok {
+			return cmp.Compare(x, y), true
+		}
+	case int64:
+		if y, ok := y.(int64); ok {
+			return cmp.Compare(x, y), true
+		}
+	}
+	return 0, false
+}

@@ -1,0 +1,346 @@
+// Package managed keeps metadata.managedFields, which says who set which field of an object
+// (KEP-555), and merges what is applied. The rules are those of
+// k8s.io/apimachinery/pkg/util/managedfields, as kube-apiserver uses it for custom resources;
+// what writes commonly come to is computed here without it, with the same result.
+package managed
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/managedfields"
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
+	"sigs.k8s.io/structured-merge-diff/v6/typed"
+	"stele.dev/stele/policy"
+)
+
+// Fields keeps the managedFields of the objects of one version of a kind, as they are
+// written through one place: the objects themselves, or a subresource. It is safe for
+// concurrent use. A scale subresource, whose objects are of another kind, is to map its
+// entries with managedfields.NewScaleHandler, and to use the Fields of its parent.
+type Fields struct {
+	kind        schema.GroupVersionKind
+	apiVersion  string
+	subresource string
+	forms       map[string]form // of the objects, by apiVersion
+	merge       typed.ParseableType
+	reset       []string       // top-level fields that a write through this place leaves alone
+	zero        map[string]any // what an object is before it is anything
+	manager     *managedfields.FieldManager
+	known       sets
+}
+
+// Of returns what keeps the managedFields of a version's objects, written through a
+// subresource or, "", themselves. It is made once.
+func Of(v *policy.Version, subresource string) *Fields {
+	return v.Keep(kept(subresource), func() any { return newFields(v, subresource) }).(*Fields)
+}
+
+type kept string
+
+// form is how objects look in one of the versions in which their fields may be managed. All
+// versions of a kind have one type.
+type form struct {
+	of    *policy.Kind
+	merge typed.ParseableType
+}
+
+func newFields(v *policy.Version, subresource string) *Fields {
+	f := &Fields{kind: v.GroupVersionKind(), subresource: subresource, merge: mergeType(v), zero: zero(v), forms: map[string]form{}}
+	for _, k := range append([]*policy.Kind{v.Kind}, v.Kind.Equivalent...) {
+		for _, other := range k.Versions {
+			f.forms[other.GroupVersionKind().GroupVersion().String()] = form{k, f.merge}
+			if k != v.Kind {
+				f.forms[other.GroupVersionKind().GroupVersion().String()] = form{k, mergeType(other)}
+			}
+		}
+	}
+	switch {
+	case subresource != "":
+		f.reset = []string{"metadata", "spec"}
+	case v.Status:
+		f.reset = []string{"status"}
+	}
+	return f.ready()
+}
+
+// ready makes the library's part of it.
+func (f *Fields) ready() *Fields {
+	f.apiVersion = f.kind.GroupVersion().String()
+	excluded := &fieldpath.Set{}
+	for _, name := range f.reset {
+		excluded.Insert(fieldpath.MakePathOrDie(name))
+	}
+	reset := map[fieldpath.APIVersion]*fieldpath.Set{}
+	for apiVersion := range f.forms {
+		if len(f.reset) > 0 {
+			reset[fieldpath.APIVersion(apiVersion)] = excluded
+		}
+	}
+	var err error
+	f.manager, err = managedfields.NewDefaultCRDFieldManager(converter{f}, converter{f}, converter{f}, converter{f}, f.kind, f.kind.GroupVersion(), f.subresource, fieldpath.NewExcludeFilterSetMap(reset))
+	if err != nil {
+		panic(err) // only for want of a converter
+	}
+	return f
+}
+
+// Update sets the managedFields of an object that a manager has written, at a time. old is
+// nil for a new object. What it has in its managedFields already is what the client sent;
+// it counts, as upstream has it, for the objects themselves. After an error they are those
+// of the old object.
+func (f *Fields) Update(old, updated *policy.Object, manager string, at time.Time) error {
+	if f.quick(old, updated, manager, at) {
+		return nil
+	}
+	return f.update(old, updated, manager, at)
+}
+
+// update does so by the library.
+func (f *Fields) update(old, updated *policy.Object, manager string, at time.Time) error {
+	live := f.live(old)
+	written := f.object(updated)
+	known := times(live.meta.ManagedFields, written.meta.ManagedFields)
+	result, err := f.manager.Update(live, written, manager)
+	if err != nil {
+		updated.Meta.ManagedFields = live.meta.ManagedFields
+		return err
+	}
+	updated.Meta.ManagedFields = stamp(result.(*object).meta.ManagedFields, known, at)
+	return nil
+}
+
+// Apply merges what a manager wants an object to be into what it is, old, nil if there is
+// none. What comes back shares nothing with either. The error is a conflict (409) with
+// other managers, unless forced, or says what is wrong with the applied (400).
+func (f *Fields) Apply(old *policy.Object, applied map[string]any, manager string, force bool, at time.Time) (*policy.Object, error) {
+	live := f.live(old)
+	known := times(live.meta.ManagedFields)
+	result, err := f.manager.Apply(live, &unstructured.Unstructured{Object: applied}, manager, force)
+	if err != nil {
+		return nil, err
+	}
+	o := result.(*object)
+	o.meta.ManagedFields = stamp(o.meta.ManagedFields, known, at)
+	return &policy.Object{Meta: o.meta, Content: runtime.DeepCopyJSON(o.content)}, nil
+}
+
+// live is what an object was, or what it is before it is anything.
+func (f *Fields) live(old *policy.Object) *object {
+	if old == nil {
+		return f.empty()
+	}
+	return f.object(old)
+}
+
+func (f *Fields) object(o *policy.Object) *object {
+	meta := *o.Meta
+	return &object{apiVersion: f.apiVersion, kind: f.kind.Kind, meta: &meta, content: o.Content}
+}
+
+func (f *Fields) empty() *object {
+	return &object{apiVersion: f.apiVersion, kind: f.kind.Kind, meta: &metav1.ObjectMeta{}, content: f.zero}
+}
+
+// times are those of entries, which the library keeps as they are.
+func times(lists ...[]metav1.ManagedFieldsEntry) map[*metav1.Time]bool {
+	known := map[*metav1.Time]bool{nil: true}
+	for _, entries := range lists {
+		for i := range entries {
+			known[entries[i].Time] = true
+		}
+	}
+	return known
+}
+
+// stamp puts the time of the request in the place of those that the library took from the
+// clock: what a request comes to must not depend on when, and how often, it is computed.
+func stamp(entries []metav1.ManagedFieldsEntry, known map[*metav1.Time]bool, at time.Time) []metav1.ManagedFieldsEntry {
+	now := second(at)
+	stamped := false
+	for i := range entries {
+		if !known[entries[i].Time] {
+			entries[i].Time, stamped = &now, true
+		}
+	}
+	if stamped {
+		sortEntries(entries)
+	}
+	return entries
+}
+
+// sortEntries puts entries in upstream's order.
+func sortEntries(entries []metav1.ManagedFieldsEntry) {
+	seconds := func(t *metav1.Time) int64 {
+		if t == nil {
+			return 0
+		}
+		return t.Unix()
+	}
+	slices.SortFunc(entries, func(a, b metav1.ManagedFieldsEntry) int {
+		if c := strings.Compare(string(a.Operation), string(b.Operation)); c != 0 {
+			return c
+		}
+		if a, b := seconds(a.Time), seconds(b.Time); a != b {
+			if a < b {
+				return -1
+			}
+			return 1
+		}
+		if c := strings.Compare(a.Manager, b.Manager); c != 0 {
+			return c
+		}
+		if c := strings.Compare(a.APIVersion, b.APIVersion); c != 0 {
+			return c
+		}
+		return strings.Compare(a.Subresource, b.Subresource)
+	})
+}
+
+// DifferInTimesOnly tells whether entries differ, and in nothing but their times.
+func DifferInTimesOnly(a, b []metav1.ManagedFieldsEntry) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	differ := false
+	for i := range a {
+		a, b := &a[i], &b[i]
+		if a.Manager != b.Manager || a.Operation != b.Operation || a.APIVersion != b.APIVersion || a.FieldsType != b.FieldsType ||
+			a.Subresource != b.Subresource || a.FieldsV1.GetRawString() != b.FieldsV1.GetRawString() {
+			return false
+		}
+		differ = differ || !a.Time.Equal(b.Time)
+	}
+	return differ
+}
+
+// Manager is the name of the manager that writes where a request names none: what its
+// User-Agent begins with.
+func Manager(userAgent string) string {
+	name, _, _ := strings.Cut(userAgent, "/")
+	var b strings.Builder
+	for _, c := range name {
+		if !unicode.IsPrint(c) {
+			continue
+		}
+		if b.Len()+utf8.RuneLen(c) > validation.FieldManagerMaxLength {
+			break
+		}
+		b.WriteRune(c)
+	}
+	return b.String()
+}
+
+// object is one form of an object for the library, which looks at its metadata apart.
+type object struct {
+	apiVersion, kind string
+	meta             *metav1.ObjectMeta
+	content          map[string]any
+}
+
+func (o *object) GetObjectKind() schema.ObjectKind { return o }
+func (o *object) GetObjectMeta() metav1.Object     { return o.meta }
+func (o *object) GroupVersionKind() schema.GroupVersionKind {
+	return schema.FromAPIVersionAndKind(o.apiVersion, o.kind)
+}
+func (o *object) SetGroupVersionKind(gvk schema.GroupVersionKind) {
+	o.apiVersion, o.kind = gvk.ToAPIVersionAndKind()
+}
+
+func (o *object) DeepCopyObject() runtime.Object {
+	return &object{apiVersion: o.apiVersion, kind: o.kind, meta: o.meta.DeepCopy(), content: runtime.DeepCopyJSON(o.content)}
+}
+
+// unstructured is the whole object, without managedFields, which nobody manages.
+func (o *object) unstructured() (map[string]any, error) {
+	whole := make(map[string]any, len(o.content)+3)
+	for name, value := range o.content {
+		whole[name] = value
+	}
+	meta := *o.meta
+	meta.ManagedFields = nil
+	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&meta)
+	whole["apiVersion"], whole["kind"], whole["metadata"] = o.apiVersion, o.kind, fields
+	return whole, err
+}
+
+// converter is all that the library asks of a kind.
+type converter struct{ *Fields }
+
+func (c converter) ObjectToTyped(o runtime.Object, options ...typed.ValidationOptions) (*typed.TypedValue, error) {
+	switch o := o.(type) {
+	case *object:
+		whole, err := o.unstructured()
+		if err != nil {
+			return nil, err
+		}
+		return c.forms[o.apiVersion].merge.FromUnstructured(whole, options...)
+	case *unstructured.Unstructured:
+		return c.merge.FromUnstructured(o.Object, options...)
+	}
+	return nil, fmt.Errorf("unexpected %T", o)
+}
+
+func (c converter) TypedToObject(v *typed.TypedValue) (runtime.Object, error) {
+	whole, ok := v.AsValue().Unstructured().(map[string]any)
+	if !ok {
+		return nil, errors.New("the result is no object")
+	}
+	o := &object{meta: &metav1.ObjectMeta{}, content: make(map[string]any, len(whole))}
+	for name, value := range whole {
+		switch name {
+		case "apiVersion":
+			o.apiVersion, _ = value.(string)
+		case "kind":
+			o.kind, _ = value.(string)
+		case "metadata":
+			fields, _ := value.(map[string]any)
+			if err := runtime.DefaultUnstructuredConverter.FromUnstructured(fields, o.meta); err != nil {
+				return nil, err
+			}
+		default:
+			o.content[name] = value
+		}
+	}
+	return o, nil
+}
+
+func (c converter) ConvertToVersion(in runtime.Object, target runtime.GroupVersioner) (runtime.Object, error) {
+	o, ok := in.(*object)
+	if !ok {
+		return nil, fmt.Errorf("unexpected %T", in)
+	}
+	version, ok := target.(schema.GroupVersion)
+	from, to := c.forms[o.apiVersion], c.forms[version.String()]
+	if !ok || to.of == nil {
+		// The library then forgets who managed fields in a version that is no more.
+		return nil, runtime.NewNotRegisteredGVKErrForTarget("stele", version.WithKind(o.kind), target)
+	}
+	converted := *o
+	converted.apiVersion = version.String()
+	if from.of != to.of {
+		converted.content = from.of.Convert(o.content, to.of)
+	}
+	return &converted, nil
+}
+
+func (c converter) Convert(_, _, _ any) error { return errors.New("objects are converted to versions") }
+
+func (c converter) ConvertFieldLabel(_ schema.GroupVersionKind, label, value string) (string, string, error) {
+	return label, value, nil
+}
+
+// Default does nothing: who applies fills in defaults afterwards, and nobody manages them.
+func (c converter) Default(runtime.Object) {}
+
+func (c converter) New(schema.GroupVersionKind) (runtime.Object, error) { return c.empty(), nil }

@@ -1,0 +1,324 @@
+package managed
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	smd "sigs.k8s.io/structured-merge-diff/v6/schema"
+	"sigs.k8s.io/structured-merge-diff/v6/typed"
+	"stele.dev/stele/policy"
+	"stele.dev/stele/schemas"
+)
+
+// grammar makes random kinds, objects and writes.
+type grammar struct {
+	*rand.Rand
+	schema *smd.Schema
+}
+
+func (g *grammar) chance(percent int) bool { return g.IntN(100) < percent }
+
+func pick[T any](g *grammar, of ...T) T { return of[g.IntN(len(of))] }
+
+// kind is a type of objects with a random spec, and a status.
+func (g *grammar) kind(t testing.TB) typed.ParseableType {
+	t.Helper()
+	program, err := schemas.NewProgram(&schemas.Node{Kinds: schemas.StructKind})
+	if err != nil {
+		t.Fatal(err)
+	}
+	merge := program.MergeType()
+	var root *smd.TypeDef
+	types := append([]smd.TypeDef{}, merge.Schema.Types...)
+	for i := range types {
+		if types[i].Name == *merge.TypeRef.NamedType {
+			root = &types[i]
+		}
+	}
+	object := &smd.Map{Fields: append([]smd.StructField{}, root.Map.Fields...)}
+	for _, name := range []string{"spec", "status", "data"} {
+		object.Fields = append(object.Fields, smd.StructField{Name: name, Type: g.typeRef(3)})
+	}
+	root.Map = object
+	return (&typed.Parser{Schema: smd.Schema{Types: types}}).Type(root.Name)
+}
+
+func (g *grammar) typeRef(depth int) smd.TypeRef {
+	scalar := func(s smd.Scalar) smd.TypeRef { return smd.TypeRef{Inlined: smd.Atom{Scalar: &s}} }
+	if depth == 0 || g.chance(25) {
+		if g.chance(10) {
+			deduced := "__untyped_deduced_"
+			return smd.TypeRef{NamedType: &deduced}
+		}
+		return scalar(pick(g, smd.String, smd.Numeric, smd.Boolean, smd.Untyped))
+	}
+	switch g.IntN(6) {
+	case 0:
+		return smd.TypeRef{Inlined: smd.Atom{List: &smd.List{ElementType: g.typeRef(depth - 1), ElementRelationship: smd.Atomic}}}
+	case 1:
+		return smd.TypeRef{Inlined: smd.Atom{List: &smd.List{ElementType: scalar(pick(g, smd.String, smd.Numeric)), ElementRelationship: smd.Associative}}}
+	case 2:
+		item := &smd.Map{Fields: []smd.StructField{
+			{Name: "name", Type: scalar(smd.String)}, {Name: "port", Type: scalar(smd.Numeric)}, {Name: "more", Type: g.typeRef(depth - 1)}, {Name: "a", Type: scalar(smd.String)},
+		}}
+		if g.chance(20) {
+			item.ElementRelationship = smd.Atomic
+		}
+		return smd.TypeRef{Inlined: smd.Atom{List: &smd.List{ElementType: smd.TypeRef{Inlined: smd.Atom{Map: item}}, ElementRelationship: smd.Associative, Keys: pick(g, []string{"name"}, []string{"port"}, []string{"port", "name"})}}}
+	case 3:
+		return smd.TypeRef{Inlined: smd.Atom{Map: &smd.Map{ElementType: g.typeRef(depth - 1)}}}
+	}
+	m := &smd.Map{}
+	for _, name := range []string{"a", "b", "c", "name", "Z", "x-y"}[:1+g.IntN(6)] {
+		m.Fields = append(m.Fields, smd.StructField{Name: name, Type: g.typeRef(depth - 1)})
+	}
+	if g.chance(15) {
+		m.ElementRelationship = smd.Atomic
+	}
+	return smd.TypeRef{Inlined: smd.Atom{Map: m}}
+}
+
+func (g *grammar) scalar(s smd.Scalar) any {
+	switch s {
+	case smd.String:
+		return pick(g, "x", "y", "", "a<b", `q"q`, "é", "a b", "zz")
+	case smd.Numeric:
+		return pick[any](g, int64(1), int64(9), int64(10), int64(-3), 1.5, 1.0)
+	case smd.Boolean:
+		return g.chance(50)
+	}
+	return g.scalar(pick(g, smd.String, smd.Numeric, smd.Boolean))
+}
+
+func (g *grammar) value(of smd.TypeRef) any {
+	if g.chance(2) {
+		return pick[any](g, nil, "odd", int64(4), map[string]any{}, []any{})
+	}
+	atom, _ := g.schema.Resolve(of)
+	if atom.Scalar != nil && (atom.Map == nil || g.chance(50)) {
+		return g.scalar(*atom.Scalar)
+	}
+	if atom.List != nil && (atom.Map == nil || g.chance(30)) {
+		list := []any{}
+		for range g.IntN(4) {
+			list = append(list, g.value(atom.List.ElementType))
+		}
+		return list
+	}
+	m := map[string]any{}
+	for _, f := range atom.Map.Fields {
+		if g.chance(75) {
+			m[f.Name] = g.value(f.Type)
+		}
+	}
+	if (atom.Map.ElementType != smd.TypeRef{}) {
+		for range g.IntN(3) {
+			m[pick(g, "k", "l", "m<", "n.o/p", "")] = g.value(atom.Map.ElementType)
+		}
+	} else if g.chance(1) {
+		m["unknown"] = "x"
+	}
+	return m
+}
+
+func (g *grammar) content(merge typed.ParseableType) map[string]any {
+	atom, _ := g.schema.Resolve(merge.TypeRef)
+	content := map[string]any{}
+	for _, name := range []string{"spec", "status", "data"} {
+		if f, _ := atom.Map.FindField(name); g.chance(85) {
+			content[name] = g.value(f.Type)
+		}
+	}
+	return content
+}
+
+// mutate changes one value somewhere, mostly to one of its kind.
+func (g *grammar) mutate(v any) any {
+	switch v := v.(type) {
+	case map[string]any:
+		for name := range v { // in any order
+			if g.chance(50) {
+				if g.chance(8) {
+					delete(v, name)
+				} else {
+					v[name] = g.mutate(v[name])
+				}
+				return v
+			}
+		}
+	case []any:
+		if len(v) > 0 {
+			i := g.IntN(len(v))
+			if g.chance(10) {
+				return append(v[:i:i], v[i+1:]...)
+			}
+			v[i] = g.mutate(v[i])
+		}
+	case string:
+		return g.scalar(smd.String)
+	case int64, float64:
+		return g.scalar(smd.Numeric)
+	case bool:
+		return !v
+	}
+	return v
+}
+
+func (g *grammar) meta(m *metav1.ObjectMeta) {
+	if g.chance(40) {
+		m.Labels = map[string]string{pick(g, "a", "b", "app.kubernetes.io/name"): pick(g, "x", "y"), "c": "d"}
+	}
+	if g.chance(20) {
+		m.Annotations = map[string]string{"note": pick(g, "x", "y", `<"`)}
+	}
+	if g.chance(10) {
+		m.Finalizers = []string{"b/f", pick(g, "a/f", "c/f")}
+	}
+	if g.chance(10) {
+		m.OwnerReferences = []metav1.OwnerReference{{UID: types.UID(pick(g, "u", "v"))}}
+	}
+}
+
+func copied(o *policy.Object) *policy.Object {
+	return &policy.Object{Meta: o.Meta.DeepCopy(), Content: runtime.DeepCopyJSON(o.Content)}
+}
+
+// sequence writes an object several times, and returns how often the quick way was gone.
+func sequence(t testing.TB, seed uint64) (quick int) {
+	g := &grammar{Rand: rand.New(rand.NewPCG(seed, 7))}
+	merge := g.kind(t)
+	g.schema = merge.Schema
+	kind := schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Thing"}
+	versions := map[string]form{}
+	of := new(policy.Kind)
+	for _, v := range []string{"example.com/v1", "example.com/v2"} {
+		versions[v] = form{of, merge}
+	}
+	zero := map[string]any{}
+	if g.chance(20) {
+		zero = map[string]any{"spec": map[string]any{}, "data": pick[any](g, "", nil, map[string]any{})}
+	}
+	if _, err := merge.FromUnstructured(zero); err != nil {
+		zero = map[string]any{}
+	}
+	reset := []string{"status"}
+	if g.chance(30) {
+		reset = nil
+	}
+	main := (&Fields{kind: kind, forms: versions, merge: merge, zero: zero, reset: reset}).ready()
+	status := (&Fields{kind: kind, forms: versions, merge: merge, zero: zero, reset: []string{"metadata", "spec"}, subresource: "status"}).ready()
+	kind.Version = "v2"
+	other := (&Fields{kind: kind, forms: versions, merge: merge, zero: zero, reset: reset}).ready()
+	managers := []string{"ann", "bob", "", "c/d", "ann"}
+	at := time.Unix(1_700_000_000, 5)
+	var old *policy.Object
+	for step := range 12 {
+		at = at.Add(time.Duration(g.IntN(3)) * time.Second)
+		f := main
+		updated := &policy.Object{Meta: &metav1.ObjectMeta{Name: "a", Namespace: "default", UID: "u"}, Content: g.content(merge)}
+		switch {
+		case old == nil:
+			if g.meta(updated.Meta); reset != nil {
+				delete(updated.Content, "status") // as the pipeline does
+			}
+		case g.chance(15): // server-side apply
+			applied := g.content(merge)
+			applied["apiVersion"], applied["kind"] = "example.com/v1", "Thing"
+			if o, err := main.Apply(old, applied, "ann", g.chance(80), at); err == nil {
+				old = o
+			}
+			continue
+		default:
+			if g.chance(10) {
+				f = other
+			}
+			content := runtime.DeepCopyJSON(old.Content)
+			updated.Meta = old.Meta.DeepCopy()
+			updated.Meta.ManagedFields = nil
+			for range g.IntN(3) {
+				content = g.mutate(content).(map[string]any)
+			}
+			if g.chance(10) {
+				g.meta(updated.Meta)
+			}
+			if updated.Content = content; g.chance(30) {
+				f = status
+				updated = copied(old)
+				if updated.Content["status"] = content["status"]; content["status"] == nil {
+					delete(updated.Content, "status")
+				}
+			} else if was, had := old.Content["status"]; had && reset != nil {
+				updated.Content["status"] = was
+			} else if reset != nil {
+				delete(updated.Content, "status")
+			}
+			switch g.IntN(8) {
+			case 0:
+				updated.Meta.ManagedFields = old.Meta.DeepCopy().ManagedFields
+			case 1: // in the order of their names, as dynamic clients send them
+				for _, e := range old.Meta.DeepCopy().ManagedFields {
+					var names any
+					if err := json.Unmarshal(e.FieldsV1.GetRawBytes(), &names); err != nil {
+						t.Fatal(err)
+					}
+					text, _ := json.Marshal(names)
+					e.FieldsV1.SetRawBytes(text)
+					updated.Meta.ManagedFields = append(updated.Meta.ManagedFields, e)
+				}
+			case 2:
+				if g.chance(20) {
+					updated.Meta.ManagedFields = pick(g, []metav1.ManagedFieldsEntry{}, []metav1.ManagedFieldsEntry{{}}, []metav1.ManagedFieldsEntry{{Manager: "x"}})
+				}
+			}
+		}
+		manager := pick(g, managers...)
+		if g.chance(20) {
+			manager = fmt.Sprint("m", step)
+		}
+		theirs, ours := copied(updated), copied(updated)
+		err := f.update(old, theirs, manager, at)
+		if f.quick(old, ours, manager, at) {
+			quick++
+			a, _ := json.Marshal(theirs.Meta.ManagedFields)
+			b, _ := json.Marshal(ours.Meta.ManagedFields)
+			if string(a) != string(b) {
+				before := "nothing"
+				if old != nil {
+					text, _ := json.Marshal(old)
+					before = string(text)
+				}
+				after, _ := json.Marshal(updated)
+				kinds, _ := json.Marshal(merge.Schema.Types[len(merge.Schema.Types)-1])
+				t.Fatalf("seed %d, step %d, %q by %q: the library (%v) has\n%s\nnot\n%s\nfor\n%s\nto\n%s\nof\n%s", seed, step, f.subresource, manager, err, a, b, before, after, kinds)
+			}
+		}
+		if err == nil { // else it would have been refused
+			old = theirs
+		}
+	}
+	return quick
+}
+
+// The quick way comes to what the library comes to, byte for byte.
+func TestTheQuickWayIsTheLibrarys(t *testing.T) {
+	quick := 0
+	const sequences = 2000
+	for seed := range uint64(sequences) {
+		quick += sequence(t, seed)
+	}
+	if quick < 3*sequences {
+		t.Errorf("the quick way was gone %d times: the test asks too little", quick)
+	}
+}
+
+func FuzzTheQuickWay(f *testing.F) {
+	f.Add(uint64(0))
+	f.Fuzz(func(t *testing.T, seed uint64) { sequence(t, seed) })
+}

@@ -1,0 +1,104 @@
+package metadata
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/tidwall/gjson"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kjson "sigs.k8s.io/json"
+)
+
+// DecodeStored decodes the canonical JSON of an object. Its managedFields are read as they
+// stand there: decoded and encoded again they would be in another order.
+func DecodeStored(text []byte) (*metav1.ObjectMeta, map[string]any, error) {
+	rest, entries, err := cut(text)
+	if err != nil {
+		return nil, nil, err
+	}
+	var content map[string]any
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(rest, &content); err != nil {
+		return nil, nil, err
+	}
+	if content == nil {
+		return nil, nil, errors.New("the object is null")
+	}
+	meta, _, err := Decode(content)
+	if err != nil {
+		return nil, nil, err
+	}
+	meta.ManagedFields = entries
+	return meta, content, nil
+}
+
+// WithoutManagedFields is an object's canonical JSON without them.
+func WithoutManagedFields(text []byte) []byte {
+	rest, _ := split(text)
+	return rest
+}
+
+// cut takes the managedFields out of an object's canonical JSON.
+func cut(text []byte) ([]byte, []metav1.ManagedFieldsEntry, error) {
+	rest, list := split(text)
+	if list == "" {
+		return rest, nil, nil
+	}
+	entries, err := entries(list)
+	return rest, entries, err
+}
+
+// split finds the managedFields: in canonical JSON they are the last of the metadata.
+func split(text []byte) (rest []byte, list string) {
+	found := gjson.GetBytes(text, "metadata.managedFields")
+	if !found.Exists() || found.Index == 0 {
+		return text, ""
+	}
+	const key = `"managedFields":`
+	from, to := found.Index-len(key), found.Index+len(found.Raw)
+	if from < 1 || !bytes.HasPrefix(text[from:], []byte(key)) {
+		return text, ""
+	}
+	if text[from-1] == ',' {
+		from--
+	}
+	return slices.Concat(text[:from], text[to:]), found.Raw
+}
+
+func entries(list string) ([]metav1.ManagedFieldsEntry, error) {
+	var all []metav1.ManagedFieldsEntry
+	var err error
+	gjson.Parse(list).ForEach(func(_, entry gjson.Result) bool {
+		var e metav1.ManagedFieldsEntry
+		entry.ForEach(func(key, value gjson.Result) bool {
+			switch key.Str {
+			case "manager":
+				e.Manager = value.String()
+			case "operation":
+				e.Operation = metav1.ManagedFieldsOperationType(value.String())
+			case "apiVersion":
+				e.APIVersion = value.String()
+			case "time":
+				var at time.Time
+				if at, err = time.Parse(time.RFC3339, value.String()); err == nil {
+					e.Time = &metav1.Time{Time: at.UTC()}
+				}
+			case "fieldsType":
+				e.FieldsType = value.String()
+			case "fieldsV1":
+				e.FieldsV1 = metav1.NewFieldsV1(value.Raw)
+			case "subresource":
+				e.Subresource = value.String()
+			}
+			return err == nil
+		})
+		all = append(all, e)
+		return err == nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("managedFields: %w", err)
+	}
+	return all, nil
+}
