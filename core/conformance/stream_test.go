@@ -59,6 +59,8 @@ type stream struct {
 	*rand.Rand
 	judge *peer // by whose answers it knows which objects there are
 	names []string
+
+	created int
 }
 
 func newStream(seed uint64, judge *peer) *stream {
@@ -225,12 +227,13 @@ func (s *stream) create(q *request, t target) {
 	s.options(query)
 	q.method, q.path = "POST", constant(t.collection()+encodeQuery(query))
 	q.header.Set("Content-Type", pick(s.Rand, "application/json", "application/json", "application/json", "application/yaml"))
+	s.created++
+	first := fmt.Sprintf("made-%03d-", s.created)
 	q.body = s.again(func(p *peer, r *rand.Rand) []byte {
 		o := object(r, t)
-		meta := o["metadata"].(map[string]any)
-		if r.IntN(6) == 0 {
+		if meta, ok := o["metadata"].(map[string]any); ok && r.IntN(6) == 0 {
 			delete(meta, "name")
-			meta["generateName"] = pick(r, "made-", "made-", "Bad_", strings.Repeat("g", 70))
+			meta["generateName"] = pick(r, first, first, "Bad_", strings.Repeat("g", 70)) // lists have them in this order
 		}
 		return encode(o)
 	})
