@@ -498,7 +498,7 @@ func (r *Request) namespaceTakesNew() error {
 }
 
 func (r *Request) decodeUpdate() error {
-	o, err := r.parse(r.body.raw, nil)
+	o, err := r.parse(r.withoutOld(r.body.raw), nil)
 	if err != nil {
 		return err
 	}
@@ -523,7 +523,7 @@ func (r *Request) decodePatch() error {
 	if r.old == nil {
 		return apierrors.NewNotFound(r.resource(), r.key.Name)
 	}
-	patched, strict, err := patch.Apply(r.kind.GroupVersionKind(), types.PatchType(r.body.mediaType), r.shown(r.old.JSON), r.body.raw)
+	patched, strict, err := patch.Apply(r.kind.GroupVersionKind(), types.PatchType(r.body.mediaType), r.patched(), r.body.raw)
 	if err != nil {
 		return err
 	}
