@@ -54,6 +54,9 @@ func (r *Request) decodeApply() error {
 		return err
 	}
 	o := &object{meta: merged.Meta, content: merged.Content}
+	if old != nil {
+		r.oldMeta, r.oldContent = old.Meta, old.Content // decoded once
+	}
 	if uid := o.meta.UID; uid != "" && old == nil {
 		return apierrors.NewConflict(r.resource(), r.key.Name, fmt.Errorf("uid mismatch: the provided object specified uid %s, and no existing object was found", uid))
 	}

@@ -542,9 +542,12 @@ func (r *Request) decodePatch() error {
 
 // become makes o what the old object is to become.
 func (r *Request) become(o *object) error {
-	oldMeta, oldContent, err := decodeStored(r.old.JSON)
-	if err != nil {
-		return err
+	oldMeta, oldContent := r.oldMeta, r.oldContent
+	if oldMeta == nil {
+		var err error
+		if oldMeta, oldContent, err = decodeStored(r.old.JSON); err != nil {
+			return err
+		}
 	}
 	switch v := o.meta.ResourceVersion; {
 	case v == "" || v == "0":
