@@ -15,10 +15,15 @@ import (
 // lastApplied is kept by the library as well, for kubectl.
 const lastApplied = "kubectl.kubernetes.io/last-applied-configuration"
 
-// quickApply does what Apply does for who applies the fields that they applied before, if
-// nobody else has one whose value changes. It reports whether it did.
+// quickApply does what Apply does for what is not there, and for who applies the fields that
+// they applied before, if nobody else has one whose value changes. It reports whether it did.
 func (f *Fields) quickApply(old *policy.Object, applied map[string]any, manager string, at time.Time) (*policy.Object, bool) {
-	if old == nil || applied["apiVersion"] != f.apiVersion || applied["kind"] != f.kind.Kind || manager == "kubectl" && old.Meta.Annotations[lastApplied] != "" {
+	switch {
+	case applied["apiVersion"] != f.apiVersion || applied["kind"] != f.kind.Kind:
+		return nil, false
+	case old == nil:
+		return f.quickMake(applied, manager, at)
+	case manager == "kubectl" && old.Meta.Annotations[lastApplied] != "":
 		return nil, false
 	}
 	live := old.Meta.ManagedFields
@@ -70,6 +75,59 @@ func (f *Fields) quickApply(old *policy.Object, applied map[string]any, manager 
 		sortEntries(merged.Meta.ManagedFields)
 	}
 	return merged, true
+}
+
+// quickMake makes a new object of what is applied.
+func (f *Fields) quickMake(applied map[string]any, manager string, at time.Time) (*policy.Object, bool) {
+	root, ok := f.merge.Schema.Resolve(f.merge.TypeRef)
+	if !ok || root.Map == nil || len(f.zero) > 0 {
+		return nil, false
+	}
+	fields, ok := applied["metadata"].(map[string]any)
+	if !ok {
+		return nil, false
+	}
+	meta := &metav1.ObjectMeta{}
+	meta.Name, _ = fields["name"].(string)
+	meta.Namespace, _ = fields["namespace"].(string)
+	meta.Labels, meta.Annotations = texts(fields["labels"]), texts(fields["annotations"])
+	if meta.Annotations[lastApplied] != "" {
+		return nil, false
+	}
+	w := writer{schema: f.merge.Schema, applied: true}
+	set, ok := w.document(make([]byte, 0, 512), root.Map, f, applied, meta)
+	if !ok || string(set) == "{}" {
+		return nil, false
+	}
+	now := second(at)
+	e := metav1.ManagedFieldsEntry{
+		Manager: manager, Operation: metav1.ManagedFieldsOperationApply, APIVersion: f.apiVersion, Time: &now,
+		FieldsType: "FieldsV1", FieldsV1: &metav1.FieldsV1{}, Subresource: f.subresource,
+	}
+	e.FieldsV1.SetRawBytes(set)
+	meta.ManagedFields = []metav1.ManagedFieldsEntry{e}
+	content := make(map[string]any, len(applied))
+	for name, value := range applied {
+		if name != "apiVersion" && name != "kind" && name != "metadata" {
+			content[name] = runtime.DeepCopyJSONValue(value)
+		}
+	}
+	return &policy.Object{Meta: meta, Content: content}, true
+}
+
+// texts are the strings in a map.
+func texts(v any) map[string]string {
+	is, _ := v.(map[string]any)
+	if len(is) == 0 {
+		return nil
+	}
+	texts := make(map[string]string, len(is))
+	for key, value := range is {
+		if text, ok := value.(string); ok {
+			texts[key] = text
+		}
+	}
+	return texts
 }
 
 // document writes the set of the fields that are applied. Of metadata it takes what has to
@@ -148,19 +206,17 @@ func (w *writer) appliedMetadata(b []byte, applied any, meta *metav1.ObjectMeta,
 
 // asBefore is a map of texts that are all what they were.
 func asBefore(v any, was map[string]string) (map[string]string, bool) {
-	is, ok := v.(map[string]any)
-	if !ok || len(is) == 0 {
+	raw, _ := v.(map[string]any)
+	is := texts(v)
+	if len(is) == 0 || len(is) != len(raw) {
 		return nil, false
 	}
-	texts := make(map[string]string, len(is))
-	for key, value := range is {
-		text, ok := value.(string)
-		if before, had := was[key]; !ok || !had || before != text {
+	for key, text := range is {
+		if before, had := was[key]; !had || before != text {
 			return nil, false
 		}
-		texts[key] = text
 	}
-	return texts, true
+	return is, true
 }
 
 // overlay sets values of an object, and remembers where they change.

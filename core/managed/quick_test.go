@@ -222,11 +222,11 @@ func sequence(t testing.TB, seed uint64) (quick, quickly int) {
 		f := main
 		updated := &policy.Object{Meta: &metav1.ObjectMeta{Name: "a", Namespace: "default", UID: "u"}, Content: g.content(merge)}
 		switch {
-		case old == nil:
+		case old == nil && g.chance(60):
 			if g.meta(updated.Meta); reset != nil {
 				delete(updated.Content, "status") // as the pipeline does
 			}
-		case g.chance(40): // server-side apply
+		case old == nil || g.chance(40): // server-side apply
 			applied := g.content(merge)
 			if last != nil && g.chance(70) { // the same again, or nearly so
 				if applied = runtime.DeepCopyJSON(last); g.chance(60) {
@@ -236,7 +236,7 @@ func sequence(t testing.TB, seed uint64) (quick, quickly int) {
 				applied["metadata"] = map[string]any{"name": "a", "labels": map[string]any{"c": "d"}}
 			}
 			f := main
-			if g.chance(20) {
+			if old != nil && g.chance(20) {
 				f = status
 			} else if reset != nil && g.chance(90) {
 				delete(applied, "status")
@@ -244,7 +244,11 @@ func sequence(t testing.TB, seed uint64) (quick, quickly int) {
 			applied["apiVersion"], applied["kind"] = "example.com/v1", "Thing"
 			manager, force := pick(g, "ann", "bob"), g.chance(80)
 			last = applied
-			theirs, err := f.apply(copied(old), runtime.DeepCopyJSON(applied), manager, force, at)
+			var was *policy.Object
+			if old != nil {
+				was = copied(old)
+			}
+			theirs, err := f.apply(was, runtime.DeepCopyJSON(applied), manager, force, at)
 			if ours, ok := f.quickApply(old, applied, manager, at); ok {
 				quickly++
 				a, _ := json.Marshal(theirs)
@@ -255,6 +259,7 @@ func sequence(t testing.TB, seed uint64) (quick, quickly int) {
 				}
 			}
 			if err == nil {
+				theirs.Meta.Name, theirs.Meta.Namespace, theirs.Meta.UID = "a", "default", "u" // as the pipeline does
 				old = theirs
 			}
 			continue
