@@ -380,3 +380,16 @@ func TestApplyInAnotherVersion(t *testing.T) {
 		t.Errorf("%s", a)
 	}
 }
+func TestTooMuchToSayWhoSetWhat(t *testing.T) {
+	p := newPlane(t)
+	var limits strings.Builder
+	for i := range 180_000 {
+		fmt.Fprintf(&limits, `"k%07d":1,`, i)
+	}
+	body := strings.Replace(widget("a", 1), `"size":1`, `"size":1,"limits":{`+strings.TrimSuffix(limits.String(), ",")+`}`, 1)
+	a := p.must(t, 201, "POST", widgetsPath, body)
+	if len(a.owners(t)) > 0 {
+		t.Error("it says who set each of 180000 fields")
+	}
+	p.must(t, 413, "PATCH", widgetsPath+"/b?fieldManager=m", strings.Replace(body, `"a"`, `"b"`, 1), "Content-Type", applied)
+}

@@ -163,6 +163,11 @@ func equalContent(a, b map[string]any, exceptStatus bool) bool {
 func (r *Request) encode(meta *metav1.ObjectMeta, content map[string]any) ([]byte, error) {
 	gvk := r.kind.Kind.Storage().GroupVersionKind()
 	text, err := canonical.Object(gvk.GroupVersion().String(), gvk.Kind, meta, content)
+	if err == nil && len(text) > maxObject && len(meta.ManagedFields) > 0 && !r.applies() {
+		// Who set what is given up before what they set, as upstream does.
+		meta.ManagedFields = nil
+		text, err = canonical.Object(gvk.GroupVersion().String(), gvk.Kind, meta, content)
+	}
 	if err == nil && len(text) > maxObject {
 		return nil, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("the object has %d bytes, with its defaults; limit is %d", len(text), maxObject))
 	}
