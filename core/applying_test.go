@@ -369,9 +369,9 @@ func TestApplyToAnObjectThatNobodyManages(t *testing.T) {
 // The versions of a kind share what is managed.
 func TestApplyInAnotherVersion(t *testing.T) {
 	p := newVersioned(t)
-	a := p.must(t, 201, "PATCH", widgetsPath+"/a?fieldManager=m", widget("a", 1), "Content-Type", applied)
+	p.must(t, 201, "PATCH", widgetsPath+"/a?fieldManager=m", widget("a", 1), "Content-Type", applied)
 	beta := strings.Replace(widget("a", 2), "example.com/v1", "example.com/v1beta1", 1)
-	a = p.must(t, 200, "PATCH", betaPath+"/a?fieldManager=m", beta, "Content-Type", applied)
+	a := p.must(t, 200, "PATCH", betaPath+"/a?fieldManager=m", beta, "Content-Type", applied)
 	if a.field("apiVersion") != "example.com/v1beta1" || a.field("spec", "size") != 2.0 {
 		t.Errorf("%s", a)
 	}

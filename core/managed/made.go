@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	smd "sigs.k8s.io/structured-merge-diff/v6/schema"
 	"sigs.k8s.io/structured-merge-diff/v6/value"
 	"stele.dev/stele/policy"
@@ -87,10 +88,10 @@ func (w *writer) topLevel(b []byte, name string, of smd.TypeRef, was any, had bo
 // metadata writes those fields of metadata that are managed.
 func (w *writer) metadata(b []byte, o *policy.Object) ([]byte, bool) {
 	m := o.Meta
-	if m.DeletionTimestamp != nil || m.DeletionGracePeriodSeconds != nil || len(m.OwnerReferences) > 0 {
+	if m.DeletionTimestamp != nil || m.DeletionGracePeriodSeconds != nil {
 		return nil, false
 	}
-	if len(m.Annotations)+len(m.Finalizers)+len(m.Labels) == 0 && m.GenerateName == "" {
+	if len(m.Annotations)+len(m.Finalizers)+len(m.Labels)+len(m.OwnerReferences) == 0 && m.GenerateName == "" {
 		return b, true
 	}
 	b, _ = field(b, "metadata")
@@ -115,6 +116,32 @@ func (w *writer) metadata(b []byte, o *policy.Object) ([]byte, bool) {
 	}
 	if b, ok = w.texts(b, "labels", m.Labels); !ok {
 		return nil, false
+	}
+	if b, ok = owners(b, m.OwnerReferences); !ok {
+		return nil, false
+	}
+	return append(b, '}'), true
+}
+
+// owners writes references to owners, which are merged by their uid, each as a whole.
+func owners(b []byte, of []metav1.OwnerReference) ([]byte, bool) {
+	if len(of) == 0 {
+		return b, true
+	}
+	uids := make([]string, len(of))
+	for i := range of {
+		uids[i] = string(of[i].UID)
+	}
+	slices.Sort(uids)
+	b, _ = field(b, "ownerReferences")
+	b = append(b, `{".":{}`...)
+	for i, uid := range uids {
+		if !plain(uid) || i > 0 && uid == uids[i-1] {
+			return nil, false
+		}
+		b = append(b, `,"k:{\"uid\":\"`...)
+		b = append(b, uid...)
+		b = append(b, `\"}":{}`...)
 	}
 	return append(b, '}'), true
 }

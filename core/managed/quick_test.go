@@ -182,7 +182,7 @@ func (g *grammar) meta(m *metav1.ObjectMeta) {
 		m.Finalizers = []string{"b/f", pick(g, "a/f", "c/f")}
 	}
 	if g.chance(10) {
-		m.OwnerReferences = []metav1.OwnerReference{{UID: types.UID(pick(g, "u", "v"))}}
+		m.OwnerReferences = []metav1.OwnerReference{{UID: types.UID(pick(g, "u", "w"))}, {UID: types.UID(pick(g, "v", "u"))}}
 	}
 }
 
