@@ -77,8 +77,8 @@ func (r *Request) deleteNamespace(w *write) (*write, error) {
 		content["status"] = status
 	}
 	status["phase"] = "Terminating"
-	now, zero := metav1.NewTime(r.received.Truncate(time.Second).UTC()), int64(0)
-	meta.DeletionTimestamp, meta.DeletionGracePeriodSeconds, meta.ResourceVersion = &now, &zero, ""
+	now := metav1.NewTime(r.received.Truncate(time.Second).UTC())
+	meta.DeletionTimestamp, meta.ResourceVersion = &now, "" // without a grace period, as upstream
 	w.kind = logpb.Type_TYPE_UPDATED
 	w.payload, err = r.encode(meta, content)
 	return w, err
