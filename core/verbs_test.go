@@ -210,7 +210,7 @@ func TestNamespaces(t *testing.T) {
 	p.must(t, 201, "POST", inNew, widget("a", 1))
 	// A delete marks it, whether it is empty or not. Then it takes nothing new.
 	a := p.must(t, 200, "DELETE", "/api/v1/namespaces/new", "")
-	if a.field("kind") != "Namespace" || a.field("status", "phase") != "Terminating" || a.field("metadata", "deletionTimestamp") == nil {
+	if a.field("kind") != "Namespace" || a.field("status", "phase") != "Terminating" || a.field("metadata", "deletionTimestamp") == nil || a.field("metadata", "deletionGracePeriodSeconds") != nil {
 		t.Errorf("a namespace that is deleted: %s", a)
 	}
 	if again := p.must(t, 200, "DELETE", "/api/v1/namespaces/new", ""); string(again.body) != string(a.body) {
