@@ -12,7 +12,7 @@ func TestDefaultsOfTheFormerAlternativeAreNoMistake(t *testing.T) {
 	p := newPlane(t)
 	const union = `store: {type!: "s3", bucket!: string} | {type!: "disk", path!: string, size: *5 | int}`
 	p.push(t, policyBody(t, strings.Replace(bundle, "owner?:", union+"\n\t\towner?:", 1), nil))
-	p.must(t, 201, "POST", widgetsPath, `{"kind":"Widget","metadata":{"name":"w"},"spec":{"size":1,"store":{"type":"disk","path":"/x"}}}`)
+	p.must(t, 201, "POST", widgetsPath, `{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"w"},"spec":{"size":1,"store":{"type":"disk","path":"/x"}}}`)
 	other := `{"spec":{"store":{"type":"s3","path":null,"bucket":"b"}}}`
 
 	a := p.must(t, 200, "PATCH", widgetsPath+"/w?fieldValidation=Strict&dryRun=All", other, merge...)
@@ -26,9 +26,9 @@ func TestDefaultsOfTheFormerAlternativeAreNoMistake(t *testing.T) {
 		p.must(t, 422, "PATCH", widgetsPath+"/w?fieldValidation=Strict", strings.Replace(other, `"type"`, `"size":`+size+`,"type"`, 1), merge...)
 	}
 	p.must(t, 200, "PUT", widgetsPath+"/w?fieldValidation=Strict",
-		`{"kind":"Widget","metadata":{"name":"w","resourceVersion":"`+a.field("metadata", "resourceVersion").(string)+`"},"spec":{"size":1,"store":{"type":"s3","bucket":"b","size":5}}}`)
+		`{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"w","resourceVersion":"`+a.field("metadata", "resourceVersion").(string)+`"},"spec":{"size":1,"store":{"type":"s3","bucket":"b","size":5}}}`)
 	p.must(t, 400, "POST", widgetsPath+"?fieldValidation=Strict",
-		`{"kind":"Widget","metadata":{"name":"v"},"spec":{"size":1,"store":{"type":"s3","bucket":"b","size":5}}}`)
+		`{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"v"},"spec":{"size":1,"store":{"type":"s3","bucket":"b","size":5}}}`)
 }
 
 // The patched object is no part of the answer where it holds secrets: who may patch need not
@@ -36,7 +36,7 @@ func TestDefaultsOfTheFormerAlternativeAreNoMistake(t *testing.T) {
 func TestPatchesShowNoSecrets(t *testing.T) {
 	p := newPlane(t)
 	p.push(t, policyBody(t, strings.Replace(bundle, "owner?:", "token?: string @stele(sensitive)\n\t\towner?:", 1), nil))
-	p.must(t, 201, "POST", widgetsPath, `{"kind":"Widget","metadata":{"name":"w"},"spec":{"size":1,"token":"hunter2"}}`)
+	p.must(t, 201, "POST", widgetsPath, `{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"w"},"spec":{"size":1,"token":"hunter2"}}`)
 	a := p.must(t, 422, "PATCH", widgetsPath+"/w?fieldValidation=Strict", `{"spec":{"bogus":1}}`, "Content-Type", "application/merge-patch+json")
 	if text := a.String(); strings.Contains(text, "hunter2") || !strings.Contains(text, `unknown field \"spec.bogus\"`) {
 		t.Errorf("it says %s", text)

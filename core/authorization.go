@@ -83,6 +83,9 @@ func (r *Request) find() error {
 		return r.allowedRendered(kind)
 	}
 	kind := r.tip.Policy.Version(gvr)
+	if kind != nil && !kind.Kind.Builtin && i.Name != "" && kind.Kind.Namespaced == (i.Namespace != "") && !kind.Serves(i.Subresource) {
+		return apierrors.NewNotFound(gvr.GroupResource(), i.Name) // as upstream, which does not look for it
+	}
 	if kind == nil || !served(i, kind) {
 		return status.NotServed(i.Verb, gvr.GroupResource())
 	}

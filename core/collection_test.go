@@ -171,7 +171,7 @@ func TestDeleteCollectionIsAuthorized(t *testing.T) {
 
 	text := strings.Replace(ruled, `verbs: ["create", "update", "patch", "delete"]}`, `verbs: ["create", "update", "patch", "delete", "deletecollection"]}`, 1)
 	p.must(t, 201, "POST", policiesPath, policyBody(t, text, nil))
-	p.must(t, 201, "POST", widgetsPath, `{"kind":"Widget","metadata":{"name":"kept","labels":{"keep":"true"}},"spec":{"size":8}}`)
+	p.must(t, 201, "POST", widgetsPath, `{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"kept","labels":{"keep":"true"}},"spec":{"size":8}}`)
 	delete := func(code int, query string, as ...string) answer {
 		t.Helper()
 		return p.must(t, code, "DELETE", widgetsPath+query, "", as...)

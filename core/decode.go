@@ -1,6 +1,7 @@
 package core
 
 import (
+	"cmp"
 	"context"
 	"encoding/hex"
 	"encoding/json"
@@ -19,6 +20,7 @@ import (
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	serializer "k8s.io/apimachinery/pkg/runtime/serializer/json"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -244,9 +246,12 @@ func (r *Request) parse(text []byte, strict []error) (*object, error) {
 	var content map[string]any
 	duplicates, err := kjson.UnmarshalStrict(text, &content)
 	if err != nil {
-		return nil, r.undecodable("", err)
+		return nil, r.undecodable("", cmp.Or(uninterpretable(text), err))
 	}
 	if content == nil {
+		if !r.seen().Kind.Builtin {
+			return nil, r.undecodable("", runtime.NewMissingKindErr(string(text)))
+		}
 		return nil, r.undecodable("", errors.New("the object is null"))
 	}
 	strict = append(strict, duplicates...)
@@ -256,7 +261,7 @@ func (r *Request) parse(text []byte, strict []error) (*object, error) {
 	meta, unknown, err := metadata.Decode(content)
 	if err != nil {
 		if !r.kind.Kind.Builtin { // of which upstream decodes the metadata alone
-			err = errors.New(strings.Replace(err.Error(), "ObjectMeta.metadata.", "ObjectMeta.", 1))
+			err = errors.New(strings.NewReplacer("ObjectMeta.metadata.", "ObjectMeta.", "Go struct field metadata of type", "Go value of type").Replace(err.Error()))
 		}
 		return nil, r.undecodable(r.kind.Kind.Kind.Kind, err)
 	}
@@ -264,6 +269,12 @@ func (r *Request) parse(text []byte, strict []error) (*object, error) {
 		strict = append(strict, errors.New(u))
 	}
 	return &object{meta: meta, content: content, text: text}, r.strict(strict)
+}
+
+// uninterpretable is what upstream says of a text in which it looks for apiVersion and kind.
+func uninterpretable(text []byte) error {
+	_, err := serializer.DefaultMetaFactory.Interpret(text)
+	return err
 }
 
 // toJSON converts a body that is YAML, and adds what is wrong with it to strict.
@@ -288,22 +299,51 @@ func (r *Request) toJSON(text []byte, strict []error) ([]byte, []error, error) {
 // built-in kinds need not say them, others have to say their kind.
 func (r *Request) checkType(content map[string]any, text []byte) error {
 	want := r.seen().GroupVersionKind()
+	r.mistyped = nil
 	for _, key := range []string{"apiVersion", "kind"} {
 		if _, ok := content[key].(string); !ok && content[key] != nil {
-			return r.undecodable("", fmt.Errorf("json: cannot unmarshal %T into Go struct field .%s of type string", content[key], key))
+			return r.undecodable("", uninterpretable(text))
 		}
 	}
 	if k, _ := content["kind"].(string); k == "" && !r.seen().Kind.Builtin {
 		return r.undecodable("", runtime.NewMissingKindErr(string(text)))
 	}
-	if v, _ := content["apiVersion"].(string); v != "" && v != want.GroupVersion().String() {
+	v, _ := content["apiVersion"].(string)
+	k, _ := content["kind"].(string)
+	custom := !r.seen().Kind.Builtin
+	if custom && (r.info.Verb == "patch" || v == want.GroupVersion().String()) {
+		r.mistyped = mistyped(want, v, k)
+		return nil
+	}
+	if (v != "" || custom) && v != want.GroupVersion().String() {
 		return apierrors.NewBadRequest(fmt.Sprintf("the API version in the data (%s) does not match the expected API version (%s)", v, want.GroupVersion()))
 	}
-	if k, _ := content["kind"].(string); k != "" && k != want.Kind {
+	if k != "" && k != want.Kind {
 		return apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: no kind %q is served at %s",
 			k, want.Version, want.Kind, k, r.info.Path))
 	}
 	return nil
+}
+
+// mistyped is what validation says of an object that is not of the kind, but was decoded.
+func mistyped(want schema.GroupVersionKind, version, kind string) *typeMismatch {
+	var errs field.ErrorList
+	if kind != want.Kind {
+		errs = append(errs, field.Invalid(field.NewPath("kind"), kind, "must be "+want.Kind))
+	}
+	if version != want.GroupVersion().String() {
+		errs = append(errs, field.Invalid(field.NewPath("apiVersion"), version, "must be "+want.GroupVersion().String()))
+	}
+	if len(errs) == 0 {
+		return nil
+	}
+	return &typeMismatch{schema.FromAPIVersionAndKind(version, kind).GroupKind(), errs}
+}
+
+// typeMismatch is an error of validation, and the kind that it is about.
+type typeMismatch struct {
+	kind schema.GroupKind
+	errs field.ErrorList
 }
 
 // undecodable is upstream's answer to a body that is no object of the kind. kind is
@@ -571,7 +611,7 @@ func (r *Request) decodeUpdate() error {
 		return err
 	}
 	if r.old == nil && !r.createsOnUpdate() {
-		return apierrors.NewNotFound(r.resource(), r.key.Name)
+		return r.decoded(o, apierrors.NewNotFound(r.resource(), r.key.Name))
 	}
 	if err := r.isIdentified(o.meta.UID); err != nil {
 		return err
@@ -601,6 +641,18 @@ func (r *Request) decodePatch() error {
 	return r.become(o)
 }
 
+// decoded is an error that upstream finds after it has decoded an object of a kind that is
+// not built in: what that knows of unknown fields is said as well, or instead.
+func (r *Request) decoded(o *object, err error) error {
+	if r.kind.Kind.Builtin {
+		return err
+	}
+	if unknown := r.prepare(o, nil); unknown != nil {
+		return unknown
+	}
+	return err
+}
+
 // become makes o what the old object is to become.
 func (r *Request) become(o *object) error {
 	oldMeta, oldContent := r.oldMeta, r.oldContent
@@ -613,14 +665,14 @@ func (r *Request) become(o *object) error {
 	switch v := o.meta.ResourceVersion; {
 	case v == "" || v == "0":
 		if !r.kind.AllowUnconditionalUpdate {
-			return apierrors.NewInvalid(schema.GroupKind{Group: r.key.Group, Kind: r.key.Resource}, r.key.Name, field.ErrorList{ // sic, as upstream
-				field.Invalid(field.NewPath("metadata", "resourceVersion"), uint64(0), "must be specified for an update")})
+			return r.decoded(o, apierrors.NewInvalid(schema.GroupKind{Group: r.key.Group, Kind: r.key.Resource}, r.key.Name, field.ErrorList{ // sic, as upstream
+				field.Invalid(field.NewPath("metadata", "resourceVersion"), uint64(0), "must be specified for an update")}))
 		}
 	case v != oldMeta.ResourceVersion:
 		if _, err := parseRevision(v); err != nil {
 			return err
 		}
-		return apierrors.NewConflict(r.resource(), r.key.Name, errModified)
+		return r.decoded(o, apierrors.NewConflict(r.resource(), r.key.Name, errModified))
 	}
 	oldMeta.ResourceVersion = ""
 	sent := o.meta.ManagedFields

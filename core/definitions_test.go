@@ -105,7 +105,7 @@ func TestTheKindOfADefinitionIsServed(t *testing.T) {
 	gadget := func(spec string) string {
 		return `{"apiVersion": "example.com/v1", "kind": "Gadget", "metadata": {"name": "a"}, "spec": ` + spec + `}`
 	}
-	if a := p.must(t, 422, "POST", gadgetsPath, gadget(`{"size": 11}`)); !strings.Contains(a.String(), "must be at most 10 (gadgets.yaml:37)") {
+	if a := p.must(t, 422, "POST", gadgetsPath, gadget(`{"size": 11}`)); !strings.Contains(a.String(), "spec.size in body should be less than or equal to 10 (gadgets.yaml:37)") {
 		t.Errorf("%s", a)
 	}
 	if a := p.must(t, 422, "POST", gadgetsPath, gadget(`{"size": 7}`)); !strings.Contains(a.String(), "large ones must be fast (gadgets.yaml:41)") {

@@ -67,16 +67,16 @@ func TestExplanations(t *testing.T) {
 	if e = p.explain(t, spec); !e.Status.Allowed || e.Status.Code != 0 || len(e.Status.Stages) != 4 {
 		t.Errorf("without an object: %+v", e.Status)
 	}
-	spec.Object = json.RawMessage(`{"kind":"Widget","metadata":{"name":"a"},"spec":{"size":11}}`)
+	spec.Object = json.RawMessage(`{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"a"},"spec":{"size":11}}`)
 	e = p.explain(t, spec)
 	if s = stage(t, e, "validation"); e.Status.Code != 422 || s.Rule != "t/validate/size-limit/max" || !strings.Contains(fmt.Sprint(s.Considered), "t/validate/size-limit/color") || !strings.Contains(fmt.Sprint(s.Considered), "holds") {
 		t.Errorf("a rule of admission: %+v", e.Status)
 	}
-	spec.Object = json.RawMessage(`{"kind":"Widget","metadata":{"name":"a"},"spec":{"size":-1}}`)
+	spec.Object = json.RawMessage(`{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"a"},"spec":{"size":-1}}`)
 	if e = p.explain(t, spec); e.Status.Code != 422 || stage(t, e, "schema").Verdict != "refused" {
 		t.Errorf("the schema: %+v", e.Status)
 	}
-	spec.Object = json.RawMessage(`{"kind":"Widget","metadata":{"name":"a"},"spec":{"size":1}}`)
+	spec.Object = json.RawMessage(`{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"a"},"spec":{"size":1}}`)
 	if e = p.explain(t, spec); e.Status.Code != 201 || stage(t, e, "commit").Verdict != "passed" {
 		t.Errorf("allowed: %+v", e.Status)
 	}
@@ -172,7 +172,7 @@ func TestAnExplanationIsWhatHappens(t *testing.T) {
 			User: pick("eddie", "mia", "reader", "helper", "x"), Groups: [][]string{nil, {"editors"}, {"makers"}, {"makers", "editors"}, {"system:masters"}}[rng.IntN(5)],
 		}
 		labels := pick(``, `,"labels":{"frozen":""}`, `,"labels":{"big":""}`, `,"labels":{"keep":"true"}`)
-		object := fmt.Sprintf(`{"kind":"Widget","apiVersion":"example.com/v1","metadata":{"name":%q%s},"spec":{"size":%s,"color":%q}}`,
+		object := fmt.Sprintf(`{"apiVersion":"example.com/v1","kind":"Widget","apiVersion":"example.com/v1","metadata":{"name":%q%s},"spec":{"size":%s,"color":%q}}`,
 			s.Name, labels, pick("1", "4", "6", "11", "0"), pick("red", "blue", "green", "pink"))
 		path := strings.Replace(widgetsPath, "default", s.Namespace, 1)
 		method, body := "GET", ""

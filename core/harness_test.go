@@ -228,7 +228,8 @@ func request(method, path, body string, header ...string) *http.Request {
 	if (method == "POST" || method == "PUT") && strings.HasPrefix(body, `{"metadata":`) {
 		for resource, kind := range map[string]string{"widgets": "Widget", "plains": "Plain", "lists": "List"} {
 			if strings.HasPrefix(path, "/apis/example.com/") && strings.Contains(path, "/"+resource) {
-				body = `{"kind":"` + kind + `",` + body[1:]
+				version, _, _ := strings.Cut(strings.TrimPrefix(path, "/apis/example.com/"), "/")
+				body = `{"apiVersion":"example.com/` + version + `","kind":"` + kind + `",` + body[1:]
 			}
 		}
 	}

@@ -184,7 +184,7 @@ func TestOtherForms(t *testing.T) {
 	if a.header.Get("Content-Type") != "application/yaml" || !strings.Contains(string(a.body), "\n  size: 1\n") {
 		t.Errorf("YAML: %s", a.body)
 	}
-	a = p.must(t, 201, "POST", widgetsPath, "kind: Widget\nmetadata: {name: from-yaml}\nspec: {size: 1}\n", "Content-Type", "application/yaml")
+	a = p.must(t, 201, "POST", widgetsPath, "apiVersion: example.com/v1\nkind: Widget\nmetadata: {name: from-yaml}\nspec: {size: 1}\n", "Content-Type", "application/yaml")
 	if a.field("spec", "size") != 1.0 {
 		t.Errorf("from YAML: %s", a)
 	}

@@ -63,6 +63,7 @@ type Request struct {
 	// of old, where it is to become something else
 	oldMeta    *metav1.ObjectMeta
 	oldContent map[string]any
+	mistyped   *typeMismatch     // what the body says to be, if that is wrong and for validation to say
 	fixed      metav1.ObjectMeta // what a new object keeps through all rounds
 	unmanaged  error             // why managedFields are what they were, if they could not be kept
 

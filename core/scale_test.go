@@ -43,7 +43,7 @@ func newScaledPlane(t testing.TB) *replica {
 }
 
 func scaledWidget(name, replicas string) string {
-	return fmt.Sprintf(`{"kind":"Widget","metadata":{"name":%q},"spec":{"size":1%s}}`, name, replicas)
+	return fmt.Sprintf(`{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":%q},"spec":{"size":1%s}}`, name, replicas)
 }
 
 const mergePatch = "application/merge-patch+json"
@@ -124,7 +124,7 @@ func TestScaleRefuses(t *testing.T) {
 		{"a strategic merge patch", "PATCH", "a/scale", "application/strategic-merge-patch+json", `{}`, 415, "application/merge-patch+json"},
 		{"a create", "POST", "a/scale", json, `{}`, 405, "not supported"},
 		{"a delete", "DELETE", "a/scale", json, "", 405, "not supported"},
-		{"of an object itself: more than an int32", "PUT", "a", json, `{"kind":"Widget","metadata":{"name":"a","resourceVersion":"1"},"spec":{"size":1,"replicas":-4}}`, 409, ""},
+		{"of an object itself: more than an int32", "PUT", "a", json, `{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"a","resourceVersion":"1"},"spec":{"size":1,"replicas":-4}}`, 409, ""},
 		{"of a new object: fewer than none", "POST", "", json, scaledWidget("b", `,"replicas":-1`), 422, "should be a non-negative integer"},
 		{"of a status: fewer than none", "PATCH", "a/status", mergePatch, `{"status":{"replicas":-1}}`, 422, ".status.replicas"},
 	} {

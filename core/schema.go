@@ -23,6 +23,9 @@ func (p *Pipeline) schema(ctx context.Context, r *Request) error {
 		return nil // a delete
 	}
 	o, kind := r.object, r.kind.Kind
+	if m := r.mistyped; m != nil {
+		return apierrors.NewInvalid(m.kind, o.meta.Name, m.errs)
+	}
 	names := metadata.NamesOf(kind.Group, kind.Plural)
 	var errs field.ErrorList
 	if r.oldMeta == nil {

@@ -58,7 +58,7 @@ func decoded(form string, text []byte) (body any) {
 	}
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.UseNumber()
-	if err := d.Decode(&body); err != nil {
+	if err := d.Decode(&body); err != nil || d.More() {
 		return string(text)
 	}
 	return body

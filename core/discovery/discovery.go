@@ -16,6 +16,7 @@ import (
 	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/version"
+	apidiscovery "k8s.io/apiserver/pkg/endpoints/discovery"
 	"stele.dev/stele/core/negotiate"
 	"stele.dev/stele/policy"
 )
@@ -44,6 +45,10 @@ func FromPolicy(p *policy.Policy) []Resource {
 			if !v.NoDeleteCollection {
 				r.Verbs = slices.Insert(r.Verbs, 2, "deletecollection")
 			}
+			if !k.Builtin { // these have them in another order
+				r.Verbs = metav1.Verbs{"delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"}
+			}
+			r.StorageVersionHash = apidiscovery.StorageVersionHash(k.Group, k.StorageVersion, k.Kind.Kind)
 			if v.Status {
 				r.Subresources = append(r.Subresources, metav1.APIResource{
 					Name: k.Plural + "/status", Namespaced: k.Namespaced, Kind: k.Kind.Kind, Verbs: metav1.Verbs{"get", "patch", "update"},
