@@ -184,7 +184,7 @@ func TestFinalizersHoldBackADelete(t *testing.T) {
 	if a := p.patch("a", "merge", `{"metadata":{"finalizers":["example.com/x","example.com/y"]}}`); a.code != 422 {
 		t.Errorf("another finalizer: %s", a)
 	}
-	if a := p.patch("a", "merge", `{"metadata":{"deletionTimestamp":null},"spec":{"size":2}}`); a.code != 200 || a.field("metadata", "deletionTimestamp") == nil || a.field("metadata", "deletionGracePeriodSeconds") != nil {
+	if a := p.patch("a", "merge", `{"metadata":{"deletionTimestamp":null},"spec":{"size":2}}`); a.code != 200 || a.field("metadata", "deletionTimestamp") == nil || a.field("metadata", "deletionGracePeriodSeconds") != 0.0 {
 		t.Errorf("undeleted: %s", a)
 	}
 	a = p.patch("a", "merge", `{"metadata":{"finalizers":null}}`)
