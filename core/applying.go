@@ -13,6 +13,7 @@ import (
 	kjson "sigs.k8s.io/json"
 	"stele.dev/stele/core/managed"
 	"stele.dev/stele/core/metadata"
+	"stele.dev/stele/core/negotiate"
 	"stele.dev/stele/policy"
 )
 
@@ -42,6 +43,9 @@ func (r *Request) decodeApply() error {
 		return err
 	}
 	o := &object{meta: merged.Meta, content: merged.Content}
+	if old != nil {
+		r.oldMeta, r.oldContent = old.Meta, old.Content // decoded once
+	}
 	if uid := o.meta.UID; uid != "" && old == nil {
 		return apierrors.NewConflict(r.resource(), r.key.Name, fmt.Errorf("uid mismatch: the provided object specified uid %s, and no existing object was found", uid))
 	}
@@ -125,11 +129,36 @@ func (r *Request) oldObject() (*policy.Object, error) {
 	if r.old == nil {
 		return nil, nil
 	}
-	meta, content, err := decodeStored(r.old.JSON)
+	meta, content, err := r.decodeStored(r.old.JSON)
 	if err != nil {
 		return nil, err
 	}
 	return &policy.Object{Meta: meta, Content: content}, nil
+}
+
+// withoutOld is the body of an update without managedFields, if it has those of the object
+// as it is: who sends back what they read need not have them decoded.
+func (r *Request) withoutOld(text []byte) []byte {
+	const key = `"managedFields"`
+	if r.old == nil || r.body.mediaType == negotiate.YAML || bytes.Count(text, []byte(key)) != 1 {
+		return text
+	}
+	rest, sent := metadata.Split(text)
+	if _, have := metadata.Split(r.old.JSON); sent == "" || sent != have {
+		return text
+	}
+	return rest
+}
+
+// patched is what a patch is applied to. managedFields are in it if the patch could have to
+// do with them.
+func (r *Request) patched() []byte {
+	object := r.shown(r.old.JSON)
+	if types.PatchType(r.body.mediaType) == types.JSONPatchType || bytes.Contains(r.body.raw, []byte("managedFields")) {
+		return object
+	}
+	rest, _ := metadata.Split(object)
+	return rest
 }
 
 // manage keeps the managedFields of what is written, other than by applying: that has done

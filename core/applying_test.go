@@ -369,9 +369,9 @@ func TestApplyToAnObjectThatNobodyManages(t *testing.T) {
 // The versions of a kind share what is managed.
 func TestApplyInAnotherVersion(t *testing.T) {
 	p := newVersioned(t)
-	a := p.must(t, 201, "PATCH", widgetsPath+"/a?fieldManager=m", widget("a", 1), "Content-Type", applied)
+	p.must(t, 201, "PATCH", widgetsPath+"/a?fieldManager=m", widget("a", 1), "Content-Type", applied)
 	beta := strings.Replace(widget("a", 2), "example.com/v1", "example.com/v1beta1", 1)
-	a = p.must(t, 200, "PATCH", betaPath+"/a?fieldManager=m", beta, "Content-Type", applied)
+	a := p.must(t, 200, "PATCH", betaPath+"/a?fieldManager=m", beta, "Content-Type", applied)
 	if a.field("apiVersion") != "example.com/v1beta1" || a.field("spec", "size") != 2.0 {
 		t.Errorf("%s", a)
 	}
@@ -379,4 +379,17 @@ func TestApplyInAnotherVersion(t *testing.T) {
 	if a := p.do("PATCH", widgetsPath+"/a?fieldManager=n", widget("a", 3), "Content-Type", applied); a.code != 409 || a.field("message") != `Apply failed with 1 conflict: conflict with "m": .spec.size` {
 		t.Errorf("%s", a)
 	}
+}
+func TestTooMuchToSayWhoSetWhat(t *testing.T) {
+	p := newPlane(t)
+	var limits strings.Builder
+	for i := range 180_000 {
+		fmt.Fprintf(&limits, `"k%07d":1,`, i)
+	}
+	body := strings.Replace(widget("a", 1), `"size":1`, `"size":1,"limits":{`+strings.TrimSuffix(limits.String(), ",")+`}`, 1)
+	a := p.must(t, 201, "POST", widgetsPath, body)
+	if len(a.owners(t)) > 0 {
+		t.Error("it says who set each of 180000 fields")
+	}
+	p.must(t, 413, "PATCH", widgetsPath+"/b?fieldManager=m", strings.Replace(body, `"a"`, `"b"`, 1), "Content-Type", applied)
 }

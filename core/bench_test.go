@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"regexp"
 	"runtime"
 	"strings"
 	"sync"
@@ -110,12 +111,12 @@ func BenchmarkCreateOverTLS(b *testing.B) {
 
 // discard is a ResponseWriter that counts.
 type discard struct {
-	header http.Header
-	n      int
+	header  http.Header
+	n, code int
 }
 
 func (d *discard) Header() http.Header         { return d.header }
-func (d *discard) WriteHeader(int)             {}
+func (d *discard) WriteHeader(code int)        { d.code = code }
 func (d *discard) Write(p []byte) (int, error) { d.n += len(p); return len(p), nil }
 
 // filled starts a control plane in memory that has n widgets.
@@ -162,6 +163,56 @@ func BenchmarkCreate(b *testing.B) {
 	for b.Loop() {
 		i++
 		r.ServeHTTP(&discard{header: http.Header{}}, request("POST", widgetsPath, bigWidget(fmt.Sprintf("w%d", i), i)))
+	}
+}
+
+var digits = regexp.MustCompile(`"size":[0-9]+`)
+
+// One write to an object that is there, through the whole pipeline.
+func BenchmarkWrite(b *testing.B) {
+	const path = widgetsPath + "/w000007"
+	merge := func(i int) *http.Request {
+		return request("PATCH", path, fmt.Sprintf(`{"spec":{"size":%d}}`, 1+i%1000), "Content-Type", "application/merge-patch+json")
+	}
+	status := func(i int) *http.Request {
+		return request("PATCH", path+"/status", fmt.Sprintf(`{"status":{"note":"n%d"}}`, i), "Content-Type", "application/merge-patch+json")
+	}
+	apply := func(name, body string) *http.Request {
+		return request("PATCH", widgetsPath+"/"+name+"?fieldManager=bench&force=true", body, "Content-Type", "application/apply-patch+yaml")
+	}
+	for name, write := range map[string]func(r *replica, i int) *http.Request{
+		"update": func(r *replica, i int) *http.Request {
+			o := r.committer.Tip().Objects.Get(widgetsResource, "default", "w000007")
+			return request("PUT", path, digits.ReplaceAllString(string(o.JSON), fmt.Sprintf(`"size":%d`, 1+i%1000)))
+		},
+		"patch":  func(_ *replica, i int) *http.Request { return merge(i) },
+		"status": func(_ *replica, i int) *http.Request { return status(i) },
+		"apply=create": func(_ *replica, i int) *http.Request {
+			return apply(fmt.Sprintf("n%d", i), bigWidget(fmt.Sprintf("n%d", i), i))
+		},
+		"apply=no-op": func(*replica, int) *http.Request { return apply("w000007", bigWidget("w000007", 7)) },
+		"apply=change": func(_ *replica, i int) *http.Request {
+			return apply("w000007", strings.Replace(bigWidget("w000007", 7), `"size":8`, fmt.Sprintf(`"size":%d`, 1+i%1000), 1))
+		},
+	} {
+		b.Run(name, func(b *testing.B) {
+			r := filled(b, 10)
+			r.do("PATCH", path, `{"spec":{"size":1000}}`, "Content-Type", "application/merge-patch+json")
+			r.do("PATCH", path+"/status", `{"status":{"note":"n"}}`, "Content-Type", "application/merge-patch+json")
+			if strings.HasPrefix(name, "apply") {
+				r.serve(apply("w000007", bigWidget("w000007", 7)))
+			}
+			b.ReportAllocs()
+			i := 0
+			for b.Loop() {
+				i++
+				q := write(r, i)
+				w := &discard{header: http.Header{}}
+				if r.ServeHTTP(w, q); w.code > 299 {
+					b.Fatal(w.code)
+				}
+			}
+		})
 	}
 }
 

@@ -152,6 +152,11 @@ func (r *Request) encode(meta *metav1.ObjectMeta, content map[string]any) ([]byt
 		content = face.Store(content)
 	}
 	text, err := canonical.Object(gvk.GroupVersion().String(), gvk.Kind, meta, content)
+	if err == nil && len(text) > maxObject && len(meta.ManagedFields) > 0 && !r.applies() {
+		// Who set what is given up before what they set, as upstream does.
+		meta.ManagedFields = nil
+		text, err = canonical.Object(gvk.GroupVersion().String(), gvk.Kind, meta, content)
+	}
 	if err == nil && len(text) > maxObject {
 		return nil, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("the object has %d bytes, with its defaults; limit is %d", len(text), maxObject))
 	}

@@ -49,7 +49,7 @@ func (p *Pipeline) decode(_ context.Context, r *Request) error {
 		return r.refuseRendered()
 	}
 	r.old = r.tip.Objects.Get(r.resource(), r.key.Namespace, r.key.Name)
-	r.warnings = nil
+	r.oldMeta, r.oldContent, r.warnings = nil, nil, nil
 	r.warnDeprecated()
 	if r.body == nil {
 		if err := r.readBody(); err != nil {
@@ -621,7 +621,7 @@ func (r *Request) namespaceTakesNew() error {
 }
 
 func (r *Request) decodeUpdate() error {
-	o, err := r.parse(r.body.raw, nil)
+	o, err := r.parse(r.withoutOld(r.body.raw), nil)
 	if err != nil {
 		return err
 	}
@@ -644,7 +644,7 @@ func (r *Request) decodePatch() error {
 	if r.old == nil {
 		return apierrors.NewNotFound(r.resource(), r.key.Name)
 	}
-	patched, strict, err := patch.Apply(r.kind.GroupVersionKind(), types.PatchType(r.body.mediaType), r.shown(r.old.JSON), r.body.raw)
+	patched, strict, err := patch.Apply(r.kind.GroupVersionKind(), types.PatchType(r.body.mediaType), r.patched(), r.body.raw)
 	if err != nil {
 		return err
 	}
@@ -673,9 +673,12 @@ func (r *Request) decoded(o *object, err error) error {
 
 // become makes o what the old object is to become.
 func (r *Request) become(o *object) error {
-	oldMeta, oldContent, err := r.decodeStored(r.old.JSON)
-	if err != nil {
-		return err
+	oldMeta, oldContent := r.oldMeta, r.oldContent
+	if oldMeta == nil {
+		var err error
+		if oldMeta, oldContent, err = r.decodeStored(r.old.JSON); err != nil {
+			return err
+		}
 	}
 	switch v := o.meta.ResourceVersion; {
 	case v == "" || v == "0":

@@ -2,6 +2,7 @@ package core
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -14,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/endpoints/request"
@@ -27,6 +29,9 @@ import (
 
 // remembered is how many refusals a replica can explain.
 const remembered = 1024
+
+// explainer is the client of requests that are explained.
+const explainer = "stele-explain"
 
 func isExplanations(r schema.GroupVersionResource) bool {
 	return r.Group == explain.Group && r.Version == explain.Version && r.Resource == explain.Plural
@@ -210,6 +215,12 @@ func (p *Pipeline) explainedRequest(ctx context.Context, s *explain.Spec, t *tra
 		case "patch", "delete", "deletecollection":
 			query.Set("dryRun", metav1.DryRunAll)
 		}
+		if applies := s.Verb == "patch" && s.ContentType == string(types.ApplyYAMLPatchType); s.FieldManager != "" || applies {
+			query.Set("fieldManager", cmp.Or(s.FieldManager, explainer))
+		}
+		if s.Force {
+			query.Set("force", "true")
+		}
 	} else {
 		method = strings.ToUpper(s.Verb)
 	}
@@ -230,7 +241,7 @@ func (p *Pipeline) explainedRequest(ctx context.Context, s *explain.Spec, t *tra
 			field.Invalid(at, s.Verb+" "+target, "no request asks for this: its path is that of another one")})
 	}
 	q.Header.Set("Accept", "application/json")
-	q.Header.Set("User-Agent", "stele-explain")
+	q.Header.Set("User-Agent", explainer)
 	switch {
 	case s.ContentType != "":
 		q.Header.Set("Content-Type", s.ContentType)

@@ -79,6 +79,7 @@ func (r *Request) deleteNamespace(w *write) (*write, error) {
 	status["phase"] = "Terminating"
 	now := metav1.NewTime(r.received.Truncate(time.Second).UTC())
 	meta.DeletionTimestamp, meta.ResourceVersion = &now, "" // without a grace period, as upstream
+	meta.Finalizers = r.finalizersOfDelete()
 	w.kind = logpb.Type_TYPE_UPDATED
 	w.payload, err = r.encode(meta, content)
 	return w, err

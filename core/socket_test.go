@@ -79,7 +79,7 @@ func TestWatchOverWebSocket(t *testing.T) {
 	s := serving(t, p)
 	p.must(t, 201, "POST", widgetsPath, widget("a", 1))
 	token := "base64url.bearer.authorization.k8s.io." + base64.RawURLEncoding.EncodeToString([]byte("reader-token"))
-	c, err := dial(t, s, watchWidgets, []string{token, "base64.binary.k8s.io"})
+	c, err := dial(t, s, widgetsPath+"?watch=1", []string{token, "base64.binary.k8s.io"})
 	if err != nil {
 		t.Fatal(err)
 	}

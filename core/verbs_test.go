@@ -184,7 +184,7 @@ func TestFinalizersHoldBackADelete(t *testing.T) {
 	if a := p.patch("a", "merge", `{"metadata":{"finalizers":["example.com/x","example.com/y"]}}`); a.code != 422 {
 		t.Errorf("another finalizer: %s", a)
 	}
-	if a := p.patch("a", "merge", `{"metadata":{"deletionTimestamp":null},"spec":{"size":2}}`); a.code != 200 || a.field("metadata", "deletionTimestamp") == nil || a.field("metadata", "deletionGracePeriodSeconds") != nil {
+	if a := p.patch("a", "merge", `{"metadata":{"deletionTimestamp":null},"spec":{"size":2}}`); a.code != 200 || a.field("metadata", "deletionTimestamp") == nil || a.field("metadata", "deletionGracePeriodSeconds") != 0.0 {
 		t.Errorf("undeleted: %s", a)
 	}
 	a = p.patch("a", "merge", `{"metadata":{"finalizers":null}}`)
@@ -210,7 +210,7 @@ func TestNamespaces(t *testing.T) {
 	p.must(t, 201, "POST", inNew, widget("a", 1))
 	// A delete marks it, whether it is empty or not. Then it takes nothing new.
 	a := p.must(t, 200, "DELETE", "/api/v1/namespaces/new", "")
-	if a.field("kind") != "Namespace" || a.field("status", "phase") != "Terminating" || a.field("metadata", "deletionTimestamp") == nil {
+	if a.field("kind") != "Namespace" || a.field("status", "phase") != "Terminating" || a.field("metadata", "deletionTimestamp") == nil || a.field("metadata", "deletionGracePeriodSeconds") != nil {
 		t.Errorf("a namespace that is deleted: %s", a)
 	}
 	if again := p.must(t, 200, "DELETE", "/api/v1/namespaces/new", ""); string(again.body) != string(a.body) {

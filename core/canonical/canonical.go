@@ -20,17 +20,16 @@ import (
 // decoded JSON (nil, bool, int64, float64, string, []any, map[string]any), or a
 // json.RawMessage that is canonical already.
 func Object(apiVersion, kind string, meta *metav1.ObjectMeta, content map[string]any) ([]byte, error) {
-	b := make([]byte, 0, 1024)
+	b := make([]byte, 0, 2048)
 	b = append(b, `{"apiVersion":`...)
 	b = appendString(b, apiVersion)
 	b = append(b, `,"kind":`...)
 	b = appendString(b, kind)
 	b = append(b, `,"metadata":`...)
-	m, err := marshal(meta)
+	b, err := appendMetadata(b, meta)
 	if err != nil {
 		return nil, fmt.Errorf("encode metadata: %w", err)
 	}
-	b = append(b, m...)
 	for _, k := range sortedKeys(content) {
 		if k == "apiVersion" || k == "kind" || k == "metadata" {
 			continue
@@ -42,6 +41,75 @@ func Object(apiVersion, kind string, meta *metav1.ObjectMeta, content map[string
 			return nil, err
 		}
 	}
+	return append(b, '}'), nil
+}
+
+// appendMetadata leaves managedFields to itself: they are most of the metadata, and what
+// they hold is canonical JSON.
+func appendMetadata(b []byte, meta *metav1.ObjectMeta) ([]byte, error) {
+	rest := *meta
+	rest.ManagedFields = nil
+	text, err := marshal(&rest)
+	if err != nil || len(meta.ManagedFields) == 0 {
+		return append(b, text...), err
+	}
+	b = append(b, text[:len(text)-1]...)
+	if len(text) > len("{}") {
+		b = append(b, ',')
+	}
+	b = append(b, `"managedFields":[`...)
+	for i := range meta.ManagedFields {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		if b, err = appendEntry(b, &meta.ManagedFields[i]); err != nil {
+			return nil, err
+		}
+	}
+	return append(b, "]}"...), nil
+}
+
+// appendEntry writes an entry as its type is encoded.
+func appendEntry(b []byte, e *metav1.ManagedFieldsEntry) ([]byte, error) {
+	b = append(b, '{')
+	text := func(name, value string) {
+		if value == "" {
+			return
+		}
+		if b[len(b)-1] != '{' {
+			b = append(b, ',')
+		}
+		b = append(b, '"')
+		b = append(b, name...)
+		b = append(b, `":`...)
+		b = appendString(b, value)
+	}
+	text("manager", e.Manager)
+	text("operation", string(e.Operation))
+	text("apiVersion", e.APIVersion)
+	if e.Time != nil {
+		at, err := e.Time.MarshalJSON()
+		if err != nil {
+			return nil, err
+		}
+		if b[len(b)-1] != '{' {
+			b = append(b, ',')
+		}
+		b = append(append(b, `"time":`...), at...)
+	}
+	text("fieldsType", e.FieldsType)
+	if e.FieldsV1 != nil {
+		if b[len(b)-1] != '{' {
+			b = append(b, ',')
+		}
+		b = append(b, `"fieldsV1":`...)
+		if raw := e.FieldsV1.GetRawBytes(); len(raw) > 0 {
+			b = append(b, raw...)
+		} else {
+			b = append(b, "null"...)
+		}
+	}
+	text("subresource", e.Subresource)
 	return append(b, '}'), nil
 }
 

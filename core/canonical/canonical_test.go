@@ -19,6 +19,28 @@ func TestObjectPutsKeysInOneOrder(t *testing.T) {
 	}
 }
 
+// Metadata is encoded as its type is.
+func TestMetadataIsAsItsTypeIsEncoded(t *testing.T) {
+	at := metav1.Unix(1_700_000_000, 0)
+	for _, entries := range [][]metav1.ManagedFieldsEntry{
+		nil, {}, {{}},
+		{{Manager: `a"b<é`, Operation: "Apply", APIVersion: "v1", Time: &at, FieldsType: "FieldsV1", FieldsV1: metav1.NewFieldsV1(`{"f:a":{}}`), Subresource: "status"}, {Subresource: "x"}, {Time: &at}, {FieldsV1: &metav1.FieldsV1{}}},
+	} {
+		for _, meta := range []*metav1.ObjectMeta{{ManagedFields: entries}, {Name: "a", CreationTimestamp: at, ManagedFields: entries}} {
+			var text bytes.Buffer
+			e := json.NewEncoder(&text)
+			e.SetEscapeHTML(false)
+			if err := e.Encode(meta); err != nil {
+				t.Fatal(err)
+			}
+			got, err := canonical.Object("v1", "K", meta, nil)
+			if want := `{"apiVersion":"v1","kind":"K","metadata":` + string(bytes.TrimSpace(text.Bytes())) + "}"; err != nil || string(got) != want {
+				t.Errorf("%v\n%s\nwant\n%s", err, got, want)
+			}
+		}
+	}
+}
+
 // Whatever decodes, encodes as encoding/json would have it without escapes for HTML.
 func FuzzValueAgreesWithEncodingJSON(f *testing.F) {
 	f.Add([]byte(`{"b":[1,-2.5e30,"<&>\u2028\u0000é"],"a":null}`))

@@ -377,16 +377,14 @@ func collectAtRandom(t *testing.T, rng *rand.Rand, policies ...metav1.DeletionPr
 			x.resource = configMaps
 		}
 		for range rng.IntN(3) {
-			if len(things) == 0 || rng.IntN(10) == 0 {
-				x.owners = append(x.owners, missing())
-				continue
+			r := missing()
+			if len(things) > 0 && rng.IntN(10) > 0 {
+				r = reference(things[rng.IntN(len(things))].object)
 			}
-			owner := things[rng.IntN(len(things))].object
-			if !slices.ContainsFunc(x.owners, func(r metav1.OwnerReference) bool { return r.UID == owner.GetUID() }) {
-				r := reference(owner)
-				if rng.IntN(2) == 0 {
-					r = blocking(r)
-				}
+			if rng.IntN(2) == 0 {
+				r = blocking(r)
+			}
+			if !slices.ContainsFunc(x.owners, func(o metav1.OwnerReference) bool { return o.UID == r.UID }) {
 				x.owners = append(x.owners, r)
 			}
 		}

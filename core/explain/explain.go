@@ -54,6 +54,9 @@ type Spec struct {
 	Object json.RawMessage `json:"object,omitempty"`
 	// ContentType of the body; for patches a merge patch if empty.
 	ContentType string `json:"contentType,omitempty"`
+	// FieldManager that writes it, and whether it takes fields from others by applying.
+	FieldManager string `json:"fieldManager,omitempty"`
+	Force        bool   `json:"force,omitempty"`
 }
 
 // Status is what becomes of the request.

@@ -6,15 +6,21 @@ import (
 	"strings"
 	"testing"
 	"testing/fstest"
+	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/client-go/applyconfigurations"
 	smd "sigs.k8s.io/structured-merge-diff/v6/schema"
 	"stele.dev/stele/core/managed"
+	"stele.dev/stele/core/metadata"
 	"stele.dev/stele/policy"
 )
 
@@ -77,6 +83,74 @@ func TestBuiltInKindsMergeAsUpstream(t *testing.T) {
 		t.Errorf("%d kinds were checked", checked)
 	}
 }
+
+// New objects of built-in kinds say of themselves what they say upstream, where they are held
+// against Go structs.
+func TestNewBuiltInObjectsAreManagedAsUpstream(t *testing.T) {
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, coordinationv1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p := load(t, empty)
+	for _, text := range []string{
+		`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"a","labels":{"kubernetes.io/metadata.name":"a"}},"spec":{}}`,
+		`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"a"},"spec":{"finalizers":["x"]}}`,
+		`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a","finalizers":["f/b","f/a"],"ownerReferences":[{"apiVersion":"v1","kind":"K","name":"n","uid":"u"}]},"data":{"b":"1","a":"2"},"immutable":true}`,
+		`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a","generateName":"g-"}}`,
+		`{"apiVersion":"v1","kind":"Secret","metadata":{"name":"a"},"type":"Opaque","data":{"k":"eA=="}}`,
+		`{"apiVersion":"v1","kind":"ServiceAccount","metadata":{"name":"a"},"secrets":[{"name":"x"},{"name":"b","kind":"Secret"}],"imagePullSecrets":[{"name":"y"}]}`,
+		`{"apiVersion":"v1","kind":"Event","metadata":{"name":"a"},"involvedObject":{"kind":"Pod","name":"p"},"reason":"R","message":"m","source":{"component":"c"},"firstTimestamp":"2020-01-01T00:00:00Z","lastTimestamp":"2020-01-01T00:00:00Z","count":1,"type":"Normal","reportingComponent":"","reportingInstance":""}`,
+		`{"apiVersion":"v1","kind":"Event","metadata":{"name":"a"},"involvedObject":{},"source":{},"eventTime":"2020-01-01T00:00:00.000000Z","action":"A","reportingComponent":"c","reportingInstance":"i","related":{"name":"n"},"series":{"count":2,"lastObservedTime":"2020-01-01T00:00:00.000000Z"}}`,
+		`{"apiVersion":"coordination.k8s.io/v1","kind":"Lease","metadata":{"name":"a"},"spec":{"holderIdentity":"h","leaseDurationSeconds":15,"renewTime":"2020-01-01T00:00:00.000000Z"}}`,
+	} {
+		theirs, _, err := serializer.NewCodecFactory(scheme).UniversalDeserializer().Decode([]byte(text), nil, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		gvk := theirs.GetObjectKind().GroupVersionKind()
+		fields, err := managedfields.NewDefaultFieldManager(applyconfigurations.NewTypeConverter(scheme), same{}, same{}, scheme, gvk, gvk.GroupVersion(), "", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		live, err := scheme.New(gvk)
+		if err != nil {
+			t.Fatal(err)
+		}
+		live.GetObjectKind().SetGroupVersionKind(gvk)
+		if theirs, err = fields.Update(live, theirs, "m"); err != nil {
+			t.Fatal(err)
+		}
+		meta, content, err := metadata.DecodeStored([]byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		v := p.Version(schema.GroupVersionResource{Group: gvk.Group, Version: gvk.Version, Resource: strings.ToLower(gvk.Kind) + "s"})
+		if err := managed.Of(v, "").Update(nil, &policy.Object{Meta: meta, Content: content}, "m", time.Now()); err != nil {
+			t.Fatal(err)
+		}
+		want, got := "", ""
+		for _, e := range theirs.(metav1.Object).GetManagedFields() {
+			want += e.FieldsV1.GetRawString()
+		}
+		for _, e := range meta.ManagedFields {
+			got += e.FieldsV1.GetRawString()
+		}
+		if got != want {
+			t.Errorf("%s\nis managed as\n%s\nupstream as\n%s", text, got, want)
+		}
+	}
+}
+
+// same converts objects of one version, to itself.
+type same struct{ runtime.ObjectConvertor }
+
+func (same) ConvertToVersion(o runtime.Object, _ runtime.GroupVersioner) (runtime.Object, error) {
+	return o, nil
+}
+
+func (same) Default(runtime.Object) {}
 
 type comparison struct {
 	ours, theirs *smd.Schema

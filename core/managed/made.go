@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	smd "sigs.k8s.io/structured-merge-diff/v6/schema"
 	"sigs.k8s.io/structured-merge-diff/v6/value"
 	"stele.dev/stele/policy"
@@ -15,7 +16,10 @@ import (
 // to say: null, duplicates, keys that are left out.
 type writer struct {
 	schema *smd.Schema
-	keys   []string // of the structs that are being written, one upon the other
+	// applied: what is written is the set of fields that somebody applies. Then structs are not
+	// in it, but their fields; otherwise everything is that is new.
+	applied bool
+	keys    []string // of the structs that are being written, one upon the other
 }
 
 // object writes the fields of a new object, but for those that nobody manages.
@@ -63,7 +67,7 @@ func (w *writer) topLevel(b []byte, name string, of smd.TypeRef, was any, had bo
 	case !ok:
 		return nil, false
 	case !had:
-		return w.value(b, of, is)
+		return w.value(b, of, is, true)
 	case equal(was, is):
 		return b[:at], true
 	}
@@ -84,10 +88,10 @@ func (w *writer) topLevel(b []byte, name string, of smd.TypeRef, was any, had bo
 // metadata writes those fields of metadata that are managed.
 func (w *writer) metadata(b []byte, o *policy.Object) ([]byte, bool) {
 	m := o.Meta
-	if m.DeletionTimestamp != nil || m.DeletionGracePeriodSeconds != nil || len(m.OwnerReferences) > 0 {
+	if m.DeletionTimestamp != nil || m.DeletionGracePeriodSeconds != nil {
 		return nil, false
 	}
-	if len(m.Annotations)+len(m.Finalizers)+len(m.Labels) == 0 && m.GenerateName == "" {
+	if len(m.Annotations)+len(m.Finalizers)+len(m.Labels)+len(m.OwnerReferences) == 0 && m.GenerateName == "" {
 		return b, true
 	}
 	b, _ = field(b, "metadata")
@@ -102,7 +106,7 @@ func (w *writer) metadata(b []byte, o *policy.Object) ([]byte, bool) {
 			items[i] = f
 		}
 		b, _ = field(b, "finalizers")
-		if b, ok = w.set(b, items); !ok {
+		if b, ok = w.set(b, items, true); !ok {
 			return nil, false
 		}
 	}
@@ -113,6 +117,32 @@ func (w *writer) metadata(b []byte, o *policy.Object) ([]byte, bool) {
 	if b, ok = w.texts(b, "labels", m.Labels); !ok {
 		return nil, false
 	}
+	if b, ok = owners(b, m.OwnerReferences); !ok {
+		return nil, false
+	}
+	return append(b, '}'), true
+}
+
+// owners writes references to owners, which are merged by their uid, each as a whole.
+func owners(b []byte, of []metav1.OwnerReference) ([]byte, bool) {
+	if len(of) == 0 {
+		return b, true
+	}
+	uids := make([]string, len(of))
+	for i := range of {
+		uids[i] = string(of[i].UID)
+	}
+	slices.Sort(uids)
+	b, _ = field(b, "ownerReferences")
+	b = append(b, `{".":{}`...)
+	for i, uid := range uids {
+		if !plain(uid) || i > 0 && uid == uids[i-1] {
+			return nil, false
+		}
+		b = append(b, `,"k:{\"uid\":\"`...)
+		b = append(b, uid...)
+		b = append(b, `\"}":{}`...)
+	}
 	return append(b, '}'), true
 }
 
@@ -121,7 +151,7 @@ func (w *writer) texts(b []byte, name string, m map[string]string) ([]byte, bool
 		return b, true
 	}
 	b, _ = field(b, name)
-	b = append(b, `{".":{}`...)
+	b = w.open(b, !w.applied)
 	keys := make([]string, 0, len(m))
 	for key := range m {
 		keys = append(keys, key)
@@ -166,8 +196,17 @@ func plain(s string) bool {
 	return true
 }
 
-// value writes a value that is new, and so are its fields.
-func (w *writer) value(b []byte, of smd.TypeRef, v any) ([]byte, bool) {
+// open opens the braces of what has parts; self: it is itself in the set.
+func (w *writer) open(b []byte, self bool) []byte {
+	b = append(b, '{')
+	if self {
+		b = append(b, `".":{}`...)
+	}
+	return b
+}
+
+// value writes a value; self: it is itself in the set, if it has parts.
+func (w *writer) value(b []byte, of smd.TypeRef, v any, self bool) ([]byte, bool) {
 	atom, ok := w.schema.Resolve(of)
 	if !ok {
 		return nil, false
@@ -182,7 +221,7 @@ func (w *writer) value(b []byte, of smd.TypeRef, v any) ([]byte, bool) {
 		case len(v) == 0:
 			return append(b, "{}"...), true
 		}
-		return w.fields(b, atom.Map, v, true)
+		return w.fields(b, atom.Map, v, self)
 	case []any:
 		switch {
 		case atom.List == nil:
@@ -190,26 +229,23 @@ func (w *writer) value(b []byte, of smd.TypeRef, v any) ([]byte, bool) {
 		case atom.List.ElementRelationship == smd.Atomic:
 			return append(b, "{}"...), valid(w.schema, of, v)
 		case len(v) == 0:
-			return append(b, "{}"...), true
+			return append(b, "{}"...), self
 		case len(atom.List.Keys) == 0:
 			for _, item := range v {
 				if !valid(w.schema, atom.List.ElementType, item) {
 					return nil, false
 				}
 			}
-			return w.set(b, v)
+			return w.set(b, v, self)
 		}
-		return w.items(b, atom.List, v)
+		return w.items(b, atom.List, v, self)
 	}
 	return append(b, "{}"...), validScalar(atom.Scalar, v)
 }
 
 // fields writes the fields of a struct, itself if it is new.
 func (w *writer) fields(b []byte, t *smd.Map, v map[string]any, self bool) ([]byte, bool) {
-	b = append(b, '{')
-	if self {
-		b = append(b, `".":{}`...)
-	}
+	b = w.open(b, self)
 	from := len(w.keys)
 	for name := range v {
 		w.keys = append(w.keys, name)
@@ -225,7 +261,8 @@ func (w *writer) fields(b []byte, t *smd.Map, v map[string]any, self bool) ([]by
 		if b, ok = field(b, name); !ok {
 			return nil, false
 		}
-		if b, ok = w.value(b, of, v[name]); !ok {
+		_, declared := t.FindField(name)
+		if b, ok = w.value(b, of, v[name], !w.applied || !declared); !ok {
 			return nil, false
 		}
 	}
@@ -234,7 +271,7 @@ func (w *writer) fields(b []byte, t *smd.Map, v map[string]any, self bool) ([]by
 }
 
 // set writes the items of a set, if they are all strings or all integers.
-func (w *writer) set(b []byte, items []any) ([]byte, bool) {
+func (w *writer) set(b []byte, items []any, self bool) ([]byte, bool) {
 	sorted := slices.Clone(items)
 	ok := true
 	slices.SortFunc(sorted, func(x, y any) int {
@@ -242,7 +279,7 @@ func (w *writer) set(b []byte, items []any) ([]byte, bool) {
 		ok = ok && comparable && c != 0
 		return c
 	})
-	b = append(b, `{".":{}`...)
+	b = w.open(b, self)
 	for _, item := range sorted {
 		b = append(separate(b), `"v:`...)
 		if b, ok = appendScalar(b, item, ok); !ok {
@@ -254,14 +291,14 @@ func (w *writer) set(b []byte, items []any) ([]byte, bool) {
 }
 
 // items writes the items of a list that is merged by keys.
-func (w *writer) items(b []byte, t *smd.List, items []any) ([]byte, bool) {
+func (w *writer) items(b []byte, t *smd.List, items []any, self bool) ([]byte, bool) {
 	keys, ok := keysOf(t, items)
 	if !ok {
 		return nil, false
 	}
 	slices.SortFunc(keys, keyed.compare)
 	names := slices.Sorted(slices.Values(t.Keys))
-	b = append(b, `{".":{}`...)
+	b = w.open(b, self)
 	for _, item := range keys {
 		b = append(separate(b), `"k:{`...)
 		for i, name := range names {
@@ -279,7 +316,7 @@ func (w *writer) items(b []byte, t *smd.List, items []any) ([]byte, bool) {
 			}
 		}
 		b = append(b, `}":`...)
-		if b, ok = w.value(b, t.ElementType, item.of); !ok {
+		if b, ok = w.value(b, t.ElementType, item.of, true); !ok {
 			return nil, false
 		}
 	}

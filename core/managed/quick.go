@@ -153,7 +153,10 @@ type sets struct {
 	m  map[string]*fieldpath.Set
 }
 
-const maxSets = 256
+const (
+	maxSets = 256
+	maxSet  = 16 << 10 // bytes of an encoding that is kept
+)
 
 // of returns the set of an entry, nil if the library would not leave it as it is: then it
 // cannot be decoded, is empty, or the type was another one when it was made.
@@ -174,6 +177,9 @@ func (s *sets) of(f *Fields, e *metav1.ManagedFieldsEntry) *fieldpath.Set {
 		set = nil
 	} else if changed, err := typed.ReconcileFieldSetWithSchema(set, empty); err != nil || changed != nil {
 		set = nil
+	}
+	if len(raw) > maxSet {
+		return set
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -182,7 +182,7 @@ func (g *grammar) meta(m *metav1.ObjectMeta) {
 		m.Finalizers = []string{"b/f", pick(g, "a/f", "c/f")}
 	}
 	if g.chance(10) {
-		m.OwnerReferences = []metav1.OwnerReference{{UID: types.UID(pick(g, "u", "v"))}}
+		m.OwnerReferences = []metav1.OwnerReference{{UID: types.UID(pick(g, "u", "w"))}, {UID: types.UID(pick(g, "v", "u"))}}
 	}
 }
 
@@ -190,8 +190,9 @@ func copied(o *policy.Object) *policy.Object {
 	return &policy.Object{Meta: o.Meta.DeepCopy(), Content: runtime.DeepCopyJSON(o.Content)}
 }
 
-// sequence writes an object several times, and returns how often the quick way was gone.
-func sequence(t testing.TB, seed uint64) (quick int) {
+// sequence writes an object several times, and returns how often the quick way was gone, and
+// how often by applying.
+func sequence(t testing.TB, seed uint64) (quick, quickly int) {
 	g := &grammar{Rand: rand.New(rand.NewPCG(seed, 7))}
 	merge := g.kind(t)
 	g.schema = merge.Schema
@@ -219,20 +220,51 @@ func sequence(t testing.TB, seed uint64) (quick int) {
 	managers := []string{"ann", "bob", "", "c/d", "ann"}
 	at := time.Unix(1_700_000_000, 5)
 	var old *policy.Object
+	var last map[string]any
 	for step := range 12 {
 		at = at.Add(time.Duration(g.IntN(3)) * time.Second)
 		f := main
 		updated := &policy.Object{Meta: &metav1.ObjectMeta{Name: "a", Namespace: "default", UID: "u"}, Content: g.content(merge)}
 		switch {
-		case old == nil:
+		case old == nil && g.chance(60):
 			if g.meta(updated.Meta); reset != nil {
 				delete(updated.Content, "status") // as the pipeline does
 			}
-		case g.chance(15): // server-side apply
+		case old == nil || g.chance(40): // server-side apply
 			applied := g.content(merge)
+			if last != nil && g.chance(70) { // the same again, or nearly so
+				if applied = runtime.DeepCopyJSON(last); g.chance(60) {
+					applied = g.mutate(applied).(map[string]any)
+				}
+			} else if g.chance(40) {
+				applied["metadata"] = map[string]any{"name": "a", "labels": map[string]any{"c": "d"}}
+			}
+			f := main
+			if old != nil && g.chance(20) {
+				f = status
+			} else if reset != nil && g.chance(90) {
+				delete(applied, "status")
+			}
 			applied["apiVersion"], applied["kind"] = "example.com/v1", "Thing"
-			if o, err := main.Apply(old, applied, "ann", g.chance(80), at); err == nil {
-				old = o
+			manager, force := pick(g, "ann", "bob"), g.chance(80)
+			last = applied
+			var was *policy.Object
+			if old != nil {
+				was = copied(old)
+			}
+			theirs, err := f.apply(was, runtime.DeepCopyJSON(applied), manager, force, at)
+			if ours, ok := f.quickApply(old, applied, manager, at); ok {
+				quickly++
+				a, _ := json.Marshal(theirs)
+				if b, _ := json.Marshal(ours); string(a) != string(b) {
+					before, _ := json.Marshal(old)
+					what, _ := json.Marshal(applied)
+					t.Fatalf("seed %d, step %d, %q applied by %q: the library (%v) has\n%s\nnot\n%s\nfor\n%s\nof\n%s", seed, step, f.subresource, manager, err, a, b, what, before)
+				}
+			}
+			if err == nil {
+				theirs.Meta.Name, theirs.Meta.Namespace, theirs.Meta.UID = "a", "default", "u" // as the pipeline does
+				old = theirs
 			}
 			continue
 		default:
@@ -303,18 +335,19 @@ func sequence(t testing.TB, seed uint64) (quick int) {
 			old = theirs
 		}
 	}
-	return quick
+	return quick, quickly
 }
 
 // The quick way comes to what the library comes to, byte for byte.
 func TestTheQuickWayIsTheLibrarys(t *testing.T) {
-	quick := 0
+	quick, applied := 0, 0
 	const sequences = 2000
 	for seed := range uint64(sequences) {
-		quick += sequence(t, seed)
+		updates, applies := sequence(t, seed)
+		quick, applied = quick+updates, applied+applies
 	}
-	if quick < 3*sequences {
-		t.Errorf("the quick way was gone %d times: the test asks too little", quick)
+	if quick < 2*sequences || applied < sequences/20 {
+		t.Errorf("the quick way was gone %d times, %d by applying: the test asks too little", quick, applied)
 	}
 }
 

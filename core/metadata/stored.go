@@ -34,15 +34,9 @@ func DecodeStored(text []byte) (*metav1.ObjectMeta, map[string]any, error) {
 	return meta, content, nil
 }
 
-// WithoutManagedFields is an object's canonical JSON without them.
-func WithoutManagedFields(text []byte) []byte {
-	rest, _ := split(text)
-	return rest
-}
-
 // cut takes the managedFields out of an object's canonical JSON.
 func cut(text []byte) ([]byte, []metav1.ManagedFieldsEntry, error) {
-	rest, list := split(text)
+	rest, list := Split(text)
 	if list == "" {
 		return rest, nil, nil
 	}
@@ -50,8 +44,9 @@ func cut(text []byte) ([]byte, []metav1.ManagedFieldsEntry, error) {
 	return rest, entries, err
 }
 
-// split finds the managedFields: in canonical JSON they are the last of the metadata.
-func split(text []byte) (rest []byte, list string) {
+// Split takes the managedFields out of an object's JSON, and returns both; "" if they are not
+// found where and as canonical JSON has them.
+func Split(text []byte) (rest []byte, list string) {
 	found := gjson.GetBytes(text, "metadata.managedFields")
 	if !found.Exists() || found.Index == 0 {
 		return text, ""
@@ -61,8 +56,13 @@ func split(text []byte) (rest []byte, list string) {
 	if from < 1 || !bytes.HasPrefix(text[from:], []byte(key)) {
 		return text, ""
 	}
-	if text[from-1] == ',' {
+	switch {
+	case text[from-1] == ',':
 		from--
+	case text[from-1] != '{':
+		return text, ""
+	case to < len(text) && text[to] == ',':
+		to++
 	}
 	return slices.Concat(text[:from], text[to:]), found.Raw
 }

@@ -248,7 +248,7 @@ func (b *builder) addPaths(v *policy.Version, gvk schema.GroupVersionKind, name,
 		Parameters: inPath,
 		Get:        b.operation("get", gvk, name, ""),
 		Put:        b.operation("put", gvk, name, name, writeParameters...),
-		Patch:      b.operation("patch", gvk, name, b.define(metav1.Patch{}.OpenAPIModelName()), writeParameters...),
+		Patch:      b.operation("patch", gvk, name, b.define(metav1.Patch{}.OpenAPIModelName()), patchParameters...),
 		Delete:     b.operation("delete", gvk, b.define(metav1.Status{}.OpenAPIModelName()), b.define(metav1.DeleteOptions{}.OpenAPIModelName()), deleteParameters...),
 	}}
 	subresource := func(as, name string) {
@@ -256,7 +256,7 @@ func (b *builder) addPaths(v *policy.Version, gvk schema.GroupVersionKind, name,
 			Parameters: inPath,
 			Get:        b.operation("get", gvk, name, ""),
 			Put:        b.operation("put", gvk, name, name, writeParameters...),
-			Patch:      b.operation("patch", gvk, name, b.define(metav1.Patch{}.OpenAPIModelName()), writeParameters...),
+			Patch:      b.operation("patch", gvk, name, b.define(metav1.Patch{}.OpenAPIModelName()), patchParameters...),
 		}}
 	}
 	if v.Status {
@@ -319,6 +319,8 @@ var (
 		parameter("fieldManager", "string", "Name of the actor or entity that makes the change."),
 		parameter("fieldValidation", "string", "What becomes of fields that are unknown or given twice: Ignore drops them, Warn drops them with a warning (the default), Strict refuses the request."),
 	}
+	patchParameters = append(writeParameters[:len(writeParameters):len(writeParameters)],
+		parameter("force", "boolean", "Server-side apply only: takes fields that other managers set."))
 	deleteParameters = []*spec3.Parameter{
 		parameter("dryRun", "string", "All: everything but the deletion itself is done."),
 		parameter("gracePeriodSeconds", "integer", "Not used by the kinds served here."),
