@@ -626,7 +626,7 @@ func (r *Request) decodeUpdate() error {
 		return err
 	}
 	if err := r.isNamed(o.meta); err != nil {
-		return err
+		return r.decoded(o, err)
 	}
 	if r.old == nil && !r.createsOnUpdate() {
 		return r.decoded(o, apierrors.NewNotFound(r.resource(), r.key.Name))
@@ -654,7 +654,7 @@ func (r *Request) decodePatch() error {
 		return err
 	}
 	if err := r.isNamed(o.meta); err != nil {
-		return err
+		return r.decoded(o, err)
 	}
 	return r.become(o)
 }

@@ -233,7 +233,7 @@ func (s *stream) create(q *request, t target) {
 		o := object(r, t)
 		if meta, ok := o["metadata"].(map[string]any); ok && r.IntN(6) == 0 {
 			delete(meta, "name")
-			meta["generateName"] = pick(r, first, first, "Bad_", strings.Repeat("g", 70)) // lists have them in this order
+			meta["generateName"] = pick(r, first, first, "Bad_", first+strings.Repeat("g", 60)) // lists have them in this order
 		}
 		return encode(o)
 	})
@@ -378,7 +378,7 @@ func spoil(r *rand.Rand, t target, o map[string]any) {
 		set("free", "x", map[string]any{"known": "y"}), set("part", map[string]any{"kind": "Part"}, map[string]any{"apiVersion": "v1", "kind": "Part", "metadata": map[string]any{"name": "Bad_", "unknown": 1}}, map[string]any{"apiVersion": "v1", "kind": "Part", "x": 1, "spec": map[string]any{"a": "b", "c": 1}}, "x"),
 		func() { o["spec"] = pick[any](r, "x", nil, []any{}, 5) }, func() { delete(o, "spec") },
 		func() {
-			o["status"] = pick[any](r, "x", nil, map[string]any{"replicas": "x"}, map[string]any{"conditions": []any{map[string]any{"type": "A"}}})
+			o["status"] = pick[any](r, map[string]any{"replicas": -1}, map[string]any{"conditions": []any{map[string]any{"type": "A"}}})
 		},
 	)
 	of[r.IntN(len(of))]()
@@ -494,6 +494,7 @@ func (s *stream) patch(q *request, t target) {
 		q.header.Set("Content-Type", "application/apply-patch+yaml")
 		q.body = s.again(func(p *peer, r *rand.Rand) []byte {
 			o := object(r, t)
+			dropNulls(o) // upstream keeps those of a configuration that is applied, and refuses them
 			if r.IntN(6) > 0 {
 				if meta, ok := o["metadata"].(map[string]any); ok {
 					meta["name"] = p.real(t.name)
@@ -601,9 +602,6 @@ func (s *stream) list(q *request, t target) {
 	}
 	if !q.fresh && s.one(4) {
 		going = true
-		if s.one(6) {
-			query.Set("resourceVersion", "5")
-		}
 		if !query.Has("limit") {
 			query.Set("limit", "2")
 		}
@@ -678,10 +676,7 @@ func (s *stream) delete(q *request, t target) {
 
 func (s *stream) deleteCollection(q *request, t target) {
 	query := url.Values{}
-	s.selectors(query)
-	if s.one(2) && !query.Has("labelSelector") {
-		query.Set("labelSelector", "app=y")
-	}
+	query.Set("fieldSelector", "metadata.name="+t.name) // upstream deletes several in any order
 	if s.one(6) {
 		query.Set("dryRun", "All")
 	}
@@ -690,9 +685,6 @@ func (s *stream) deleteCollection(q *request, t target) {
 	}
 	if s.one(8) {
 		query.Set("propagationPolicy", pick(s.Rand, "Foreground", "Frob"))
-	}
-	if s.one(8) {
-		t.namespace = ""
 	}
 	q.method, q.path = "DELETE", constant(t.collection()+encodeQuery(query))
 }
@@ -780,5 +772,21 @@ func (s *stream) odd(q *request, t target) {
 		q.path = constant(t.collection())
 		q.header.Set("Content-Type", "application/yaml")
 		q.body = fixed("apiVersion: example.com/" + t.version + "\nkind: " + t.kind.kind + "\nmetadata: {name: b, labels: {a: b, a: c}}\nspec: {color: red, color: blue, extra: 1}\n" + pick(s.Rand, "", "---\na: b\n", "x: [\n"))
+	}
+}
+
+func dropNulls(v any) {
+	switch v := v.(type) {
+	case map[string]any:
+		for name, e := range v {
+			if e == nil {
+				delete(v, name)
+			}
+			dropNulls(e)
+		}
+	case []any:
+		for _, e := range v {
+			dropNulls(e)
+		}
 	}
 }
