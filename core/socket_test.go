@@ -77,9 +77,10 @@ const watchWidgets = widgetsPath + "?watch=1&allowWatchBookmarks=true"
 func TestWatchOverWebSocket(t *testing.T) {
 	p := newPlane(t)
 	s := serving(t, p)
+	from := p.committer.Tip().Revision()
 	p.must(t, 201, "POST", widgetsPath, widget("a", 1))
 	token := "base64url.bearer.authorization.k8s.io." + base64.RawURLEncoding.EncodeToString([]byte("reader-token"))
-	c, err := dial(t, s, widgetsPath+"?watch=1", []string{token, "base64.binary.k8s.io"})
+	c, err := dial(t, s, fmt.Sprintf("%s&resourceVersion=%d", watchWidgets, from), []string{token, "base64.binary.k8s.io"})
 	if err != nil {
 		t.Fatal(err)
 	}
