@@ -99,6 +99,11 @@ var (
 func (p *peer) seen(v any) {
 	switch v := v.(type) {
 	case map[string]any:
+		if id, ok := v["uid"].(string); ok && uid.MatchString(id) {
+			if _, known := p.uids[id]; !known {
+				p.uids[id] = len(p.uids)
+			}
+		}
 		if meta, ok := v["metadata"].(map[string]any); ok {
 			if n, err := strconv.ParseUint(fmt.Sprint(meta["resourceVersion"]), 10, 64); err == nil && n < p.base+1_000_000 {
 				p.newest = max(p.newest, n)
@@ -161,6 +166,10 @@ func (p *peer) normal(v any) any {
 				out[name] = "«token»"
 			default:
 				out[name] = p.normal(e)
+			}
+			// These are sorted by their times, to the second, which the peers do not have in common.
+			if entries, ok := out[name].([]any); ok && name == "managedFields" {
+				slices.SortFunc(entries, func(a, b any) int { return bytes.Compare(encode(a), encode(b)) })
 			}
 		}
 		return out

@@ -15,8 +15,8 @@ import (
 
 var (
 	from   = flag.Uint64("conformance.from", 1, "first seed of the streams of requests")
-	seeds  = flag.Uint64("conformance.seeds", 8, "how many streams")
-	length = flag.Int("conformance.length", 250, "how many requests a stream has")
+	seeds  = flag.Uint64("conformance.seeds", 12, "how many streams")
+	length = flag.Int("conformance.length", 200, "how many requests a stream has")
 	most   = flag.Int("conformance.most", 1, "how many differences of a stream are told")
 )
 
@@ -87,8 +87,9 @@ func compareStream(t *testing.T, seed uint64, judge, judged *peer) {
 
 // catchUp has the caches of the peer see all that was written.
 func (p *peer) catchUp(t testing.TB) {
+	now := p.must(t, http.StatusOK, "GET", kinds[0].path("v1", "")+"?limit=1", nil)
 	for _, k := range kinds {
-		p.must(t, http.StatusOK, "GET", fmt.Sprintf("%s?limit=1&resourceVersion=%d&resourceVersionMatch=NotOlderThan", k.path("v1", ""), p.newest), nil)
+		p.must(t, http.StatusOK, "GET", fmt.Sprintf("%s?resourceVersion=%s&resourceVersionMatch=NotOlderThan", k.path("v1", ""), field(now.body, "metadata", "resourceVersion")), nil)
 	}
 }
 

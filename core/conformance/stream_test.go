@@ -353,7 +353,7 @@ func spoil(r *rand.Rand, t target, o map[string]any) {
 		func() { meta["deletionTimestamp"] = "2030-01-01T00:00:00Z" },
 		func() { meta["deletionGracePeriodSeconds"] = 5 },
 		func() { meta["uid"] = pick(r, "mine", "") },
-		func() { meta["resourceVersion"] = pick(r, "1", "abc", "") },
+		func() { meta["resourceVersion"] = pick(r, "1", "") },
 		func() { meta["selfLink"] = "/x" },
 		func() { o["metadata"] = pick[any](r, "text", nil, []any{}) },
 		func() { meta["managedFields"] = pick[any](r, []any{}, []any{map[string]any{}}, "x") },
@@ -699,10 +699,11 @@ func (s *stream) scale(q *request, t target) {
 	}
 	query := url.Values{}
 	s.options(query)
+	query.Set("dryRun", "All") // see docs/CONFORMANCE.md
 	q.path = t.at("scale", query)
 	if s.one(2) {
 		q.method = "PATCH"
-		q.header.Set("Content-Type", pick(s.Rand, "application/merge-patch+json", "application/merge-patch+json", "application/json-patch+json", "application/apply-patch+yaml"))
+		q.header.Set("Content-Type", pick(s.Rand, "application/merge-patch+json", "application/merge-patch+json", "application/json-patch+json"))
 		q.body = s.again(func(p *peer, r *rand.Rand) []byte {
 			replicas := pick[any](r, 2, 5, -1, "x", 200, nil)
 			switch q.header.Get("Content-Type") {
