@@ -1,8 +1,9 @@
 # Long searches, for machines with time. `go test ./...` runs the short ones.
 FUZZTIME ?= 10m
 ROUNDS ?= 500
+STREAMS ?= 500
 
-.PHONY: test fuzz fuzz-schemas
+.PHONY: test fuzz fuzz-schemas conformance
 
 test:
 	go test ./...
@@ -24,3 +25,8 @@ fuzz-schemas:
 	    || grep -q 'stack overflow' /tmp/stele-schemas.log || { cat /tmp/stele-schemas.log; exit 1; }; \
 	  seed=$$((seed + 40)); \
 	done
+
+# STREAMS of requests that nobody has tried, sent to stele and to upstream's server: docs/CONFORMANCE.md.
+conformance:
+	@seed=$$(date +%s); echo "streams from $$seed"; \
+	  go test ./core/conformance -run TestTheSameAnswers -timeout 0 -conformance.from $$seed -conformance.seeds $(STREAMS)

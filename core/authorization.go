@@ -84,6 +84,10 @@ func (r *Request) find() error {
 	}
 	kind := r.tip.Policy.Version(gvr)
 	if kind != nil && !kind.Kind.Builtin && i.Name != "" && kind.Kind.Namespaced == (i.Namespace != "") && !kind.Serves(i.Subresource) {
+		r.warnings = nil
+		if kind.Deprecated != "" {
+			r.warn(kind.Deprecated)
+		}
 		return apierrors.NewNotFound(gvr.GroupResource(), i.Name) // as upstream, which does not look for it
 	}
 	if kind == nil || !served(i, kind) {

@@ -50,12 +50,12 @@ func (p *Pipeline) decode(_ context.Context, r *Request) error {
 	}
 	r.old = r.tip.Objects.Get(r.resource(), r.key.Namespace, r.key.Name)
 	r.oldMeta, r.oldContent, r.warnings = nil, nil, nil
+	r.warnDeprecated()
 	if r.body == nil {
 		if err := r.readBody(); err != nil {
 			return err
 		}
 	}
-	r.warnDeprecated()
 	if r.scales() {
 		return r.decodeScale()
 	}
@@ -217,11 +217,15 @@ func (b *body) deleteOptions(r *Request) (*metav1.DeleteOptions, error) {
 			return nil, apierrors.NewBadRequest(err.Error())
 		}
 		b.raw, b.mediaType = text, negotiate.JSON
-		if err := kjson.UnmarshalCaseSensitivePreserveInts(text, o); err != nil {
-			return nil, apierrors.NewBadRequest(fmt.Sprintf("couldn't get version/kind; json parse error: %v", err))
+		as, err := serializer.DefaultMetaFactory.Interpret(text)
+		if err != nil {
+			return nil, apierrors.NewBadRequest(err.Error())
 		}
-		if o.Kind != "" && o.Kind != "DeleteOptions" {
+		if as.Kind != "" && as.Kind != "DeleteOptions" {
 			return nil, apierrors.NewBadRequest("decoded object cannot be converted to DeleteOptions")
+		}
+		if err := kjson.UnmarshalCaseSensitivePreserveInts(text, o); err != nil {
+			return nil, apierrors.NewBadRequest(err.Error())
 		}
 		return o, nil
 	}
@@ -263,7 +267,8 @@ func (r *Request) parse(text []byte, strict []error) (*object, error) {
 		if !r.kind.Kind.Builtin { // of which upstream decodes the metadata alone
 			err = errors.New(strings.NewReplacer("ObjectMeta.metadata.", "ObjectMeta.", "Go struct field metadata of type", "Go value of type").Replace(err.Error()))
 		}
-		return nil, r.undecodable(r.kind.Kind.Kind.Kind, err)
+		kind, _ := content["kind"].(string)
+		return nil, r.undecodable(cmp.Or(kind, r.kind.Kind.Kind.Kind), err)
 	}
 	for _, u := range unknown {
 		strict = append(strict, errors.New(u))
@@ -310,6 +315,9 @@ func (r *Request) checkType(content map[string]any, text []byte) error {
 	}
 	v, _ := content["apiVersion"].(string)
 	k, _ := content["kind"].(string)
+	if _, err := schema.ParseGroupVersion(v); err != nil {
+		return r.undecodable("", err)
+	}
 	custom := !r.seen().Kind.Builtin
 	if custom && (r.info.Verb == "patch" || v == want.GroupVersion().String()) {
 		r.mistyped = mistyped(want, v, k)
@@ -393,6 +401,13 @@ func (r *Request) strict(found []error) error {
 	case metav1.FieldValidationIgnore:
 	case metav1.FieldValidationWarn:
 		for _, e := range found {
+			// What is wrong with a YAML document comes as one error of several lines.
+			if lines, ok := strings.CutPrefix(e.Error(), "yaml: unmarshal errors:\n"); ok {
+				for line := range strings.Lines(lines) {
+					r.warn(strings.TrimSpace(line))
+				}
+				continue
+			}
 			r.warn(e.Error())
 		}
 	default:
@@ -436,6 +451,9 @@ func (r *Request) warnDeprecated() {
 
 // prepare prunes the object and fills in defaults.
 func (r *Request) prepare(o *object, old map[string]any) error {
+	if r.mistyped != nil {
+		return nil // validation says so, and no more than that
+	}
 	if r.kind.Kind.Builtin {
 		asked := runtime.DeepCopyJSON(o.content)
 		builtin.Prepare(r.kind.Kind.Kind.Kind, o.content, old)
@@ -608,7 +626,7 @@ func (r *Request) decodeUpdate() error {
 		return err
 	}
 	if err := r.isNamed(o.meta); err != nil {
-		return err
+		return r.decoded(o, err)
 	}
 	if r.old == nil && !r.createsOnUpdate() {
 		return r.decoded(o, apierrors.NewNotFound(r.resource(), r.key.Name))
@@ -636,7 +654,7 @@ func (r *Request) decodePatch() error {
 		return err
 	}
 	if err := r.isNamed(o.meta); err != nil {
-		return err
+		return r.decoded(o, err)
 	}
 	return r.become(o)
 }
@@ -677,7 +695,12 @@ func (r *Request) become(o *object) error {
 	oldMeta.ResourceVersion = ""
 	sent := o.meta.ManagedFields
 	if r.info.Subresource == "status" {
-		// Nothing but the status is taken.
+		// Nothing but the status is taken; of a kind that is not built in all has been decoded.
+		if !r.kind.Kind.Builtin {
+			if err := r.prepare(o, oldContent); err != nil {
+				return err
+			}
+		}
 		status, has := o.content["status"]
 		o.content, o.meta = maps.Clone(oldContent), oldMeta.DeepCopy()
 		setOrDelete(o.content, "status", status, has)

@@ -87,7 +87,7 @@ func atMost(errs field.ErrorList) field.ErrorList {
 func (r *Request) schemaRules(ctx context.Context, errs field.ErrorList) field.ErrorList {
 	for _, e := range errs {
 		switch e.Type {
-		case field.ErrorTypeRequired, field.ErrorTypeTooLong, field.ErrorTypeTooMany, field.ErrorTypeTypeInvalid:
+		case field.ErrorTypeNotSupported, field.ErrorTypeRequired, field.ErrorTypeTooLong, field.ErrorTypeTooMany, field.ErrorTypeTypeInvalid:
 			if r.kind.HasRules() {
 				return field.ErrorList{field.Invalid(nil, nil, "some validation rules were not checked because the object was invalid; correct the existing errors to complete validation")}
 			}

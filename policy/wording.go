@@ -61,12 +61,15 @@ func (v *Version) Reword(ctx context.Context, found field.ErrorList, object, old
 		}
 		words[at] = nil // several rules of one part are all said at once
 	}
+	for _, e := range words[""] { // of values that are no numbers of their format it does not say where they are
+		out = append(out, e)
+	}
 	return out
 }
 
 // plainField is the field of an error, with keys of maps as upstream's validation writes them.
 func plainField(e *field.Error) string {
-	return mapKey.ReplaceAllString(e.Field, ".$1")
+	return mapKey.ReplaceAllString(strings.TrimPrefix(e.Field, "<nil>"), ".$1")
 }
 
 var mapKey = regexp.MustCompile(`\[([^\]]*[^0-9\]][^\]]*)\]`)

@@ -59,6 +59,8 @@ type stream struct {
 	*rand.Rand
 	judge *peer // by whose answers it knows which objects there are
 	names []string
+
+	created int
 }
 
 func newStream(seed uint64, judge *peer) *stream {
@@ -225,12 +227,13 @@ func (s *stream) create(q *request, t target) {
 	s.options(query)
 	q.method, q.path = "POST", constant(t.collection()+encodeQuery(query))
 	q.header.Set("Content-Type", pick(s.Rand, "application/json", "application/json", "application/json", "application/yaml"))
+	s.created++
+	first := fmt.Sprintf("made-%03d-", s.created)
 	q.body = s.again(func(p *peer, r *rand.Rand) []byte {
 		o := object(r, t)
-		meta := o["metadata"].(map[string]any)
-		if r.IntN(6) == 0 {
+		if meta, ok := o["metadata"].(map[string]any); ok && r.IntN(6) == 0 {
 			delete(meta, "name")
-			meta["generateName"] = pick(r, "made-", "made-", "Bad_", strings.Repeat("g", 70))
+			meta["generateName"] = pick(r, first, first, "Bad_", first+strings.Repeat("g", 60)) // lists have them in this order
 		}
 		return encode(o)
 	})
@@ -350,7 +353,7 @@ func spoil(r *rand.Rand, t target, o map[string]any) {
 		func() { meta["deletionTimestamp"] = "2030-01-01T00:00:00Z" },
 		func() { meta["deletionGracePeriodSeconds"] = 5 },
 		func() { meta["uid"] = pick(r, "mine", "") },
-		func() { meta["resourceVersion"] = pick(r, "1", "abc", "") },
+		func() { meta["resourceVersion"] = pick(r, "1", "") },
 		func() { meta["selfLink"] = "/x" },
 		func() { o["metadata"] = pick[any](r, "text", nil, []any{}) },
 		func() { meta["managedFields"] = pick[any](r, []any{}, []any{map[string]any{}}, "x") },
@@ -375,7 +378,7 @@ func spoil(r *rand.Rand, t target, o map[string]any) {
 		set("free", "x", map[string]any{"known": "y"}), set("part", map[string]any{"kind": "Part"}, map[string]any{"apiVersion": "v1", "kind": "Part", "metadata": map[string]any{"name": "Bad_", "unknown": 1}}, map[string]any{"apiVersion": "v1", "kind": "Part", "x": 1, "spec": map[string]any{"a": "b", "c": 1}}, "x"),
 		func() { o["spec"] = pick[any](r, "x", nil, []any{}, 5) }, func() { delete(o, "spec") },
 		func() {
-			o["status"] = pick[any](r, "x", nil, map[string]any{"replicas": "x"}, map[string]any{"conditions": []any{map[string]any{"type": "A"}}})
+			o["status"] = pick[any](r, map[string]any{"replicas": -1}, map[string]any{"conditions": []any{map[string]any{"type": "A"}}})
 		},
 	)
 	of[r.IntN(len(of))]()
@@ -491,6 +494,7 @@ func (s *stream) patch(q *request, t target) {
 		q.header.Set("Content-Type", "application/apply-patch+yaml")
 		q.body = s.again(func(p *peer, r *rand.Rand) []byte {
 			o := object(r, t)
+			dropNulls(o) // upstream keeps those of a configuration that is applied, and refuses them
 			if r.IntN(6) > 0 {
 				if meta, ok := o["metadata"].(map[string]any); ok {
 					meta["name"] = p.real(t.name)
@@ -598,9 +602,6 @@ func (s *stream) list(q *request, t target) {
 	}
 	if !q.fresh && s.one(4) {
 		going = true
-		if s.one(6) {
-			query.Set("resourceVersion", "5")
-		}
 		if !query.Has("limit") {
 			query.Set("limit", "2")
 		}
@@ -675,10 +676,7 @@ func (s *stream) delete(q *request, t target) {
 
 func (s *stream) deleteCollection(q *request, t target) {
 	query := url.Values{}
-	s.selectors(query)
-	if s.one(2) && !query.Has("labelSelector") {
-		query.Set("labelSelector", "app=y")
-	}
+	query.Set("fieldSelector", "metadata.name="+t.name) // upstream deletes several in any order
 	if s.one(6) {
 		query.Set("dryRun", "All")
 	}
@@ -687,9 +685,6 @@ func (s *stream) deleteCollection(q *request, t target) {
 	}
 	if s.one(8) {
 		query.Set("propagationPolicy", pick(s.Rand, "Foreground", "Frob"))
-	}
-	if s.one(8) {
-		t.namespace = ""
 	}
 	q.method, q.path = "DELETE", constant(t.collection()+encodeQuery(query))
 }
@@ -704,10 +699,11 @@ func (s *stream) scale(q *request, t target) {
 	}
 	query := url.Values{}
 	s.options(query)
+	query.Set("dryRun", "All") // see docs/CONFORMANCE.md
 	q.path = t.at("scale", query)
 	if s.one(2) {
 		q.method = "PATCH"
-		q.header.Set("Content-Type", pick(s.Rand, "application/merge-patch+json", "application/merge-patch+json", "application/json-patch+json", "application/apply-patch+yaml"))
+		q.header.Set("Content-Type", pick(s.Rand, "application/merge-patch+json", "application/merge-patch+json", "application/json-patch+json"))
 		q.body = s.again(func(p *peer, r *rand.Rand) []byte {
 			replicas := pick[any](r, 2, 5, -1, "x", 200, nil)
 			switch q.header.Get("Content-Type") {
@@ -777,5 +773,21 @@ func (s *stream) odd(q *request, t target) {
 		q.path = constant(t.collection())
 		q.header.Set("Content-Type", "application/yaml")
 		q.body = fixed("apiVersion: example.com/" + t.version + "\nkind: " + t.kind.kind + "\nmetadata: {name: b, labels: {a: b, a: c}}\nspec: {color: red, color: blue, extra: 1}\n" + pick(s.Rand, "", "---\na: b\n", "x: [\n"))
+	}
+}
+
+func dropNulls(v any) {
+	switch v := v.(type) {
+	case map[string]any:
+		for name, e := range v {
+			if e == nil {
+				delete(v, name)
+			}
+			dropNulls(e)
+		}
+	case []any:
+		for _, e := range v {
+			dropNulls(e)
+		}
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 )
@@ -125,6 +127,9 @@ func (p *peer) clear(t testing.TB) {
 	for _, k := range kinds {
 		a := p.must(t, http.StatusOK, "GET", k.path("v1", ""), nil)
 		items, _ := field(a.body, "items").([]any)
+		slices.SortFunc(items, func(a, b any) int { // by names that are the same for both peers
+			return strings.Compare(fmt.Sprint(field(a, "metadata", "namespace"), p.symbol(fmt.Sprint(field(a, "metadata", "name")))), fmt.Sprint(field(b, "metadata", "namespace"), p.symbol(fmt.Sprint(field(b, "metadata", "name")))))
+		})
 		for _, item := range items {
 			namespace, _ := field(item, "metadata", "namespace").(string)
 			path := fmt.Sprintf("%s/%s", k.path("v1", namespace), field(item, "metadata", "name"))
@@ -140,16 +145,16 @@ func (p *peer) clear(t testing.TB) {
 	}
 }
 
-// collected waits for the end of a watch.
+// collected waits for the end of a watch, which must be what ends the stream.
 func (w *watching) collected(t testing.TB) []any {
 	t.Helper()
 	select {
 	case <-w.done:
 	case <-time.After(10 * time.Second):
-		return append(w.events, "it goes on")
+		t.Fatal("a watch has not seen the end")
 	}
 	if w.err != nil {
-		return append(w.events, w.err.Error())
+		t.Fatal(w.err)
 	}
 	return w.events
 }

@@ -109,12 +109,11 @@ func FillUpdate(meta, old *metav1.ObjectMeta) {
 		meta.UID = old.UID
 	}
 	meta.CreationTimestamp = old.CreationTimestamp
+	// Only a delete sets these: who sends others is refused by validation.
 	if old.DeletionTimestamp != nil {
 		meta.DeletionTimestamp = old.DeletionTimestamp
-	} else {
-		meta.DeletionTimestamp = nil // only a delete sets it
 	}
-	if meta.DeletionGracePeriodSeconds == nil || old.DeletionTimestamp == nil {
+	if meta.DeletionGracePeriodSeconds == nil {
 		meta.DeletionGracePeriodSeconds = old.DeletionGracePeriodSeconds
 	}
 	meta.SetSelfLink("")

@@ -75,12 +75,12 @@ func (w *Wording) Errors(ctx context.Context, object, old map[string]any, status
 		errs = append(errs, objectmeta.Validate(ctx, nil, object, w.structural, false)...)
 		return append(errs, listtype.ValidateListSetsAndMaps(nil, w.structural, object)...)
 	}
-	ratcheting := validation.WithRatcheting(common.NewCorrelatedObject(object, old, &model.Structural{Structural: w.structural}))
+	correlated := common.NewCorrelatedObject(object, old, &model.Structural{Structural: w.structural})
 	switch part, has := object["status"]; {
 	case !status:
-		errs = validation.ValidateCustomResourceUpdate(nil, object, old, w.schema, ratcheting)
+		errs = validation.ValidateCustomResourceUpdate(nil, object, old, w.schema, validation.WithRatcheting(correlated))
 	case has && w.status != nil:
-		errs = validation.ValidateCustomResourceUpdate(field.NewPath("status"), part, old["status"], w.status, ratcheting)
+		errs = validation.ValidateCustomResourceUpdate(field.NewPath("status"), part, old["status"], w.status, validation.WithRatcheting(correlated.Key("status")))
 	}
 	errs = append(errs, objectmeta.Validate(ctx, nil, object, w.structural, false)...)
 	if len(listtype.ValidateListSetsAndMaps(nil, w.structural, old)) == 0 {
