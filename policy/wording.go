@@ -61,10 +61,7 @@ func (v *Version) Reword(ctx context.Context, found field.ErrorList, object, old
 		}
 		words[at] = nil // several rules of one part are all said at once
 	}
-	for _, e := range words[""] { // of values that are no numbers of their format it does not say where they are
-		out = append(out, e)
-	}
-	return out
+	return append(out, words[""]...) // of values that are no numbers of their format it does not say where they are
 }
 
 // plainField is the field of an error, with keys of maps as upstream's validation writes them.

@@ -272,7 +272,7 @@ func object(r *rand.Rand, t target) map[string]any {
 	case "Plain":
 		o["data"] = map[string]any{"k": pick(r, "v", "w"), "l": ""}
 		if r.IntN(3) == 0 {
-			o["numbers"] = []any{1, 2.5, 1e21, -0.0, 100000000000000000}
+			o["numbers"] = []any{1, 2.5, 1e21, 0.0, 100000000000000000}
 		}
 	}
 	for r.IntN(4) == 0 {
