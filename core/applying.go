@@ -161,20 +161,18 @@ func (r *Request) patched() []byte {
 	return rest
 }
 
-// manage keeps the managedFields of what is written, other than by applying: that has done
-// so already, but for a time that must not be all that changes. sent are those that the
-// client has.
+// manage keeps the managedFields of what is written, other than by applying or as a Scale: those
+// have done so already. Times of theirs must not be all that changes. sent are the managedFields
+// that the client has.
 func (r *Request) manage(o *object, sent []metav1.ManagedFieldsEntry) {
-	if !r.applies() {
-		o.meta.ManagedFields = sent
+	o.meta.ManagedFields = sent
+	if !r.applies() && !r.scales() {
 		var old *policy.Object
 		if r.oldMeta != nil {
 			old = &policy.Object{Meta: r.oldMeta, Content: r.oldContent}
 		}
 		r.unmanaged = r.fields().Update(old, &policy.Object{Meta: o.meta, Content: o.content}, r.body.options.fieldManager, r.received)
-		return
 	}
-	o.meta.ManagedFields = sent
 	if r.oldMeta == nil || !managed.DifferInTimesOnly(sent, r.oldMeta.ManagedFields) {
 		return
 	}
