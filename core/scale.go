@@ -188,9 +188,13 @@ func (r *Request) applyScale(meta *metav1.ObjectMeta, old *autoscalingv1.Scale) 
 		return nil, err
 	}
 	meta.ManagedFields = entries
+	text, err := json.Marshal(merged.Content)
+	if err != nil {
+		return nil, err
+	}
 	scale := &autoscalingv1.Scale{}
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(merged.Content, scale); err != nil {
-		return nil, apierrors.NewBadRequest(err.Error())
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(text, scale); err != nil { // a number may be too large
+		return nil, r.unappliable(err)
 	}
 	scale.ObjectMeta = *merged.Meta
 	return scale, r.isNamed(merged.Meta)

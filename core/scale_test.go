@@ -268,6 +268,7 @@ func TestScaleSaysWhoSetReplicas(t *testing.T) {
 		"another name":  {"/a/scale", strings.Replace(scale(1), `"a"`, `"b"`, 1), 400},
 		"unknown field": {"/a/scale", strings.Replace(scale(1), `"replicas"`, `"replica"`, 1), 400},
 		"no number":     {"/a/scale", strings.Replace(scale(1), `1}`, `"x"}`, 1), 400},
+		"too large":     {"/a/scale", scale(1<<32 + 1), 400},
 		"against rules": {"/a/scale", scale(101), 422},
 		"no YAML":       {"/a/scale", "{", 400},
 	} {
