@@ -4,8 +4,8 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"reflect"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -161,37 +161,30 @@ func (r *Request) patched() []byte {
 	return rest
 }
 
-// manage keeps the managedFields of what is written, other than by applying: that has done
-// so already, but for a time that must not be all that changes. sent are those that the
-// client has.
+// manage keeps the managedFields of what is written, other than by applying or as a Scale: those
+// have done so already. sent are the managedFields that the client has.
 func (r *Request) manage(o *object, sent []metav1.ManagedFieldsEntry) {
-	if !r.applies() {
-		o.meta.ManagedFields = sent
-		var old *policy.Object
-		if r.oldMeta != nil {
-			old = &policy.Object{Meta: r.oldMeta, Content: r.oldContent}
-		}
-		r.unmanaged = r.fields().Update(old, &policy.Object{Meta: o.meta, Content: o.content}, r.body.options.fieldManager, r.received)
+	o.meta.ManagedFields = sent
+	if r.applies() || r.scales() {
 		return
 	}
-	o.meta.ManagedFields = sent
-	if r.oldMeta == nil || !managed.DifferInTimesOnly(sent, r.oldMeta.ManagedFields) {
+	var old *policy.Object
+	if r.oldMeta != nil {
+		old = &policy.Object{Meta: r.oldMeta, Content: r.oldContent}
+	}
+	r.unmanaged = r.fields().Update(old, &policy.Object{Meta: o.meta, Content: o.content}, r.body.options.fieldManager, r.received)
+}
+
+// keepTimes takes back the times of managedFields where they are all that has changed: that is
+// no change. What is empty and what is not there are encoded alike, and are the same.
+func (r *Request) keepTimes() {
+	o := r.object
+	if !managed.DifferInTimesOnly(o.meta.ManagedFields, r.oldMeta.ManagedFields) {
 		return
 	}
 	meta := *o.meta
 	meta.ManagedFields = r.oldMeta.ManagedFields
-	if reflect.DeepEqual(&meta, r.oldMeta) && reflect.DeepEqual(withoutType(o.content), withoutType(r.oldContent)) {
+	if equality.Semantic.DeepEqual(&meta, r.oldMeta) && equalContent(o.content, r.oldContent, false) {
 		o.meta.ManagedFields = r.oldMeta.ManagedFields
 	}
-}
-
-// withoutType is content without what is encoded apart from it.
-func withoutType(content map[string]any) map[string]any {
-	rest := make(map[string]any, len(content))
-	for name, value := range content {
-		if name != "apiVersion" && name != "kind" && name != "metadata" {
-			rest[name] = value
-		}
-	}
-	return rest
 }

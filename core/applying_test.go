@@ -3,6 +3,7 @@ package core_test
 import (
 	"encoding/json"
 	"fmt"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -38,7 +39,7 @@ func (a answer) owners(t testing.TB) map[string]string {
 	}
 	owners := map[string]string{}
 	for _, e := range o.Metadata.ManagedFields {
-		if e.FieldsType != "FieldsV1" || e.Time == nil {
+		if e.FieldsType != "FieldsV1" || e.Time == nil && e.Subresource != "scale" { // of which upstream keeps no times
 			t.Errorf("entry %+v", e)
 		}
 		key := e.Manager + " " + e.Operation + " " + e.APIVersion
@@ -347,6 +348,38 @@ func TestApplyTakesOverWhatKubectlKeptInAnAnnotation(t *testing.T) {
 	annotation := fmt.Sprint(a.field("metadata", "annotations", "kubectl.kubernetes.io/last-applied-configuration"))
 	if !strings.Contains(annotation, `"spec":{"size":7}`) {
 		t.Errorf("the annotation is %s", annotation)
+	}
+}
+
+// Times are no change, whoever sends them, and whatever is empty beside them.
+func TestTimesOfManagersAloneAreNoChange(t *testing.T) {
+	p := newPlane(t)
+	at := regexp.MustCompile(`"time":"[^"]*"`)
+	const configMaps = "/api/v1/namespaces/default/configmaps"
+	for _, tc := range []struct{ path, body string }{
+		{widgetsPath + "/a", widget("a", 1)},
+		{widgetsPath + "/b", strings.Replace(widget("b", 1), `"name":"b"`, `"name":"b","labels":{},"finalizers":[]`, 1)},
+		{configMaps + "/c", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"c","finalizers":["x.io/a"]},"data":null}`},
+	} {
+		apply := func() answer { return p.do("PATCH", tc.path+"?fieldManager=one", tc.body, "Content-Type", applied) }
+		a := apply()
+		// As if that were long ago.
+		older := at.ReplaceAllString(string(a.body), `"time":"2001-01-01T00:00:00Z"`)
+		older = strings.Replace(older, `"metadata":{`, `"metadata":{"annotations":{"x":"y"},`, 1)
+		a = p.must(t, 200, "PUT", tc.path+"?fieldManager=two", older)
+		if !strings.Contains(string(a.body), "2001-01-01") {
+			t.Fatalf("updated to %s", a)
+		}
+		revision := p.committer.Tip().Revision()
+		if b := apply(); b.code != 200 || string(b.body) != string(a.body) {
+			t.Errorf("applied again:\n%s\nbefore:\n%s", b, a)
+		}
+		if b := p.do("PUT", tc.path, at.ReplaceAllString(string(a.body), `"time":"2002-02-02T00:00:00Z"`)); b.code != 200 || string(b.body) != string(a.body) {
+			t.Errorf("updated to\n%s\nfrom\n%s", b, a)
+		}
+		if after := p.committer.Tip().Revision(); after != revision {
+			t.Errorf("%s: the log went from %d to %d", tc.path, revision, after)
+		}
 	}
 }
 

@@ -87,7 +87,7 @@ func (p *Pipeline) deleteAll(r *Request, all []*objects.Object) error {
 					r.warn(w)
 				}
 			}
-			if err == nil || apierrors.IsNotFound(err) {
+			if err == nil || apierrors.IsNotFound(err) && one.stage == "decode" { // elsewhere it is the kind that is not there
 				return nil
 			}
 			if !failed.Swap(true) {

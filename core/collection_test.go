@@ -290,3 +290,30 @@ func TestDeleteCollectionUnderANewPolicy(t *testing.T) {
 		}
 	})
 }
+
+// What is not served any more is not gone: it is still there in another version.
+func TestDeleteCollectionInAVersionThatEnds(t *testing.T) {
+	body := policyBody(t, versioned("v1"), nil)
+	synctest.Test(t, func(t *testing.T) {
+		var store memlog.Store
+		p, err := tryStart(t.Context(), store.Open(func(memlog.Op) memlog.Fault { return memlog.Fault{Request: 5 * time.Millisecond} }), 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer p.close()
+		p.bootstrap(t, both)
+		p.fill(t, 100, 0)
+		var deleting sync.WaitGroup
+		deleting.Go(func() {
+			if a := p.do("DELETE", betaPath, ""); a.code != 404 {
+				t.Errorf("answered with %.200s", a)
+			}
+		})
+		time.Sleep(12 * time.Millisecond)
+		p.must(t, 201, "POST", policiesPath, body)
+		deleting.Wait()
+		if left := len(p.must(t, 200, "GET", widgetsPath, "").names()); left == 0 {
+			t.Error("nothing is left")
+		}
+	})
+}

@@ -107,6 +107,7 @@ func (r *Request) decide() (*write, error) {
 		return r.decideDelete(w)
 	default:
 		w.kind = logpb.Type_TYPE_UPDATED
+		r.keepTimes()
 		if !r.kind.Kind.Builtin && r.info.Subresource != "status" && r.contentChanged() {
 			r.object.meta.Generation++
 		}

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	kjson "sigs.k8s.io/json"
+	"stele.dev/stele/core/managed"
 	"stele.dev/stele/core/metadata"
 	"stele.dev/stele/core/patch"
 	"stele.dev/stele/policy"
@@ -79,6 +80,10 @@ func (r *Request) scaleObject(o *policy.Object) (*policy.Object, error) {
 	if err != nil {
 		return nil, apierrors.NewBadRequest(err.Error())
 	}
+	return untypedScale(scale)
+}
+
+func untypedScale(scale *autoscalingv1.Scale) (*policy.Object, error) {
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(scale)
 	if err != nil {
 		return nil, err
@@ -131,8 +136,25 @@ func (r *Request) decodeScale() error {
 	if err != nil {
 		return err
 	}
-	if scale == nil {
-		if scale, err = r.patchScale(meta, content); err != nil {
+	old, has, err := r.scaleOf(meta, content)
+	if err != nil {
+		return apierrors.NewBadRequest(err.Error())
+	}
+	if !has {
+		old.Spec.Replicas = noReplicas
+	}
+	switch {
+	case r.applies():
+		if scale, err = r.applyScale(meta, old); err != nil {
+			return err
+		}
+	case scale == nil:
+		if scale, err = r.patchScale(old); err != nil {
+			return err
+		}
+		fallthrough
+	default:
+		if err := r.manageScale(meta, old, scale); err != nil {
 			return err
 		}
 	}
@@ -148,15 +170,53 @@ func (r *Request) decodeScale() error {
 	return r.become(&object{meta: meta, content: content})
 }
 
-// patchScale applies the patch to the Scale of an object.
-func (r *Request) patchScale(meta *metav1.ObjectMeta, content map[string]any) (*autoscalingv1.Scale, error) {
-	scale, has, err := r.scaleOf(meta, content)
+// applyScale merges what is applied into the Scale of an object, and keeps the object's
+// managedFields.
+func (r *Request) applyScale(meta *metav1.ObjectMeta, old *autoscalingv1.Scale) (*autoscalingv1.Scale, error) {
+	if err := r.body.decodeApplied(); err != nil {
+		return nil, err
+	}
+	is, err := untypedScale(old)
 	if err != nil {
-		return nil, apierrors.NewBadRequest(err.Error())
+		return nil, err
 	}
-	if !has {
-		scale.Spec.Replicas = noReplicas
+	merged, entries, err := managed.ScaleOf(r.kind).Apply(meta.ManagedFields, is, r.body.applied, r.body.options.fieldManager, r.body.options.force, r.received)
+	if err != nil {
+		return nil, r.unappliable(err)
 	}
+	if err := r.strictApplied(); err != nil {
+		return nil, err
+	}
+	meta.ManagedFields = entries
+	text, err := json.Marshal(merged.Content)
+	if err != nil {
+		return nil, err
+	}
+	scale := &autoscalingv1.Scale{}
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(text, scale); err != nil { // a number may be too large
+		return nil, r.unappliable(err)
+	}
+	scale.ObjectMeta = *merged.Meta
+	return scale, r.isNamed(merged.Meta)
+}
+
+// manageScale keeps the managedFields of an object of which the Scale is written, other than
+// by applying.
+func (r *Request) manageScale(meta *metav1.ObjectMeta, old, scale *autoscalingv1.Scale) error {
+	is, err := untypedScale(old)
+	if err != nil {
+		return err
+	}
+	written, err := untypedScale(scale)
+	if err != nil {
+		return err
+	}
+	meta.ManagedFields, r.unmanaged = managed.ScaleOf(r.kind).Update(meta.ManagedFields, is, written, r.body.options.fieldManager, r.received)
+	return nil
+}
+
+// patchScale applies the patch to the Scale of an object.
+func (r *Request) patchScale(scale *autoscalingv1.Scale) (*autoscalingv1.Scale, error) {
 	text, err := json.Marshal(scale)
 	if err != nil {
 		return nil, err

@@ -208,3 +208,72 @@ func TestScaleAsProtobuf(t *testing.T) {
 		t.Errorf("answered with %s", a)
 	}
 }
+
+// Who sets replicas through the scale has set them in the object, and nobody else has.
+func TestScaleSaysWhoSetReplicas(t *testing.T) {
+	p := newScaledPlane(t)
+	apply := func(path, manager, body string) answer {
+		return p.do("PATCH", widgetsPath+path+"?fieldManager="+manager, body, "Content-Type", "application/apply-patch+yaml")
+	}
+	const spec, replicas = `{"f:spec":{"f:size":{}}}`, `{"f:spec":{"f:replicas":{}}}`
+	both := `{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"a"},"spec":{"size":1,"replicas":3}}`
+	scale := func(n int) string {
+		return fmt.Sprintf(`{"apiVersion":"autoscaling/v1","kind":"Scale","metadata":{"name":"a"},"spec":{"replicas":%d}}`, n)
+	}
+	owners := func() map[string]string { return p.must(t, 200, "GET", widgetsPath+"/a", "").owners(t) }
+	if a := apply("/a", "gitops", both); a.code != 201 {
+		t.Fatal(a)
+	}
+	if a := p.do("PATCH", widgetsPath+"/a/scale?fieldManager=scaler", `{"spec":{"replicas":5}}`, "Content-Type", mergePatch); a.code != 200 {
+		t.Fatal(a)
+	}
+	want := map[string]string{"gitops Apply example.com/v1": spec, "scaler Update example.com/v1 scale": replicas}
+	if diff := cmp.Diff(want, owners()); diff != "" {
+		t.Errorf("after a patch (-want +got):\n%s", diff)
+	}
+	if a := apply("/a", "gitops", both); a.code != 409 || !bytes.Contains(a.body, []byte(`conflict with \"scaler\" with subresource \"scale\"`)) {
+		t.Errorf("applied over the scaler: %s", a)
+	}
+	p.must(t, 200, "PUT", widgetsPath+"/a/scale?fieldManager=autoscaler", scale(6))
+	want = map[string]string{"gitops Apply example.com/v1": spec, "autoscaler Update example.com/v1 scale": replicas}
+	if diff := cmp.Diff(want, owners()); diff != "" {
+		t.Errorf("after an update (-want +got):\n%s", diff)
+	}
+
+	// It can be applied, too.
+	if a := apply("/a/scale", "hpa", scale(7)); a.code != 409 {
+		t.Errorf("applied over the autoscaler: %s", a)
+	}
+	if a := apply("/a/scale", "hpa", scale(7)+"\n"); a.code != 409 {
+		t.Errorf("applied as YAML: %s", a)
+	}
+	a := apply("/a/scale", "hpa&force=true", scale(7))
+	if a.code != 200 || a.field("kind") != "Scale" || a.field("spec", "replicas") != 7.0 || a.field("metadata", "managedFields") != nil {
+		t.Errorf("applied by force: %s", a)
+	}
+	want = map[string]string{"gitops Apply example.com/v1": spec, "hpa Apply example.com/v1 scale": replicas}
+	if diff := cmp.Diff(want, owners()); diff != "" {
+		t.Errorf("after it is applied (-want +got):\n%s", diff)
+	}
+	revision := p.committer.Tip().Revision()
+	if a := apply("/a/scale", "hpa", scale(7)); a.code != 200 || p.committer.Tip().Revision() != revision {
+		t.Errorf("applied again: %s, at %d, not %d", a, p.committer.Tip().Revision(), revision)
+	}
+	for name, tc := range map[string]struct {
+		path, body string
+		code       int
+	}{
+		"another kind":  {"/a/scale", both, 400},
+		"not there":     {"/none/scale", scale(1), 404},
+		"another name":  {"/a/scale", strings.Replace(scale(1), `"a"`, `"b"`, 1), 400},
+		"unknown field": {"/a/scale", strings.Replace(scale(1), `"replicas"`, `"replica"`, 1), 400},
+		"no number":     {"/a/scale", strings.Replace(scale(1), `1}`, `"x"}`, 1), 400},
+		"too large":     {"/a/scale", scale(1<<32 + 1), 400},
+		"against rules": {"/a/scale", scale(101), 422},
+		"no YAML":       {"/a/scale", "{", 400},
+	} {
+		if a := apply(tc.path, "hpa", tc.body); a.code != tc.code {
+			t.Errorf("%s: %s", name, a)
+		}
+	}
+}

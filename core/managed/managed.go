@@ -26,8 +26,7 @@ import (
 
 // Fields keeps the managedFields of the objects of one version of a kind, as they are
 // written through one place: the objects themselves, or a subresource. It is safe for
-// concurrent use. A scale subresource, whose objects are of another kind, is to map its
-// entries with managedfields.NewScaleHandler, and to use the Fields of its parent.
+// concurrent use. For the subresource scale, whose objects are of another kind, see [Scale].
 type Fields struct {
 	kind        schema.GroupVersionKind
 	apiVersion  string

@@ -1,0 +1,97 @@
+package managed
+
+import (
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/managedfields"
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
+	"stele.dev/stele/policy"
+	"stele.dev/stele/schemas"
+)
+
+// Scale keeps the managedFields of the objects of one version of a kind that are written as
+// Scales: who sets the replicas of one has set the field of the object that has them. The rules
+// are those of k8s.io/apiextensions-apiserver's ScaleREST. It is safe for concurrent use.
+type Scale struct {
+	fields *Fields // of Scales
+	parent *policy.Version
+	paths  managedfields.ResourcePathMappings
+}
+
+// ScaleOf returns what keeps the managedFields of a version's objects, written as Scales. It
+// is made once. The version has to have a scale.
+func ScaleOf(v *policy.Version) *Scale {
+	return v.Keep(kept("scale"), func() any {
+		s := &Scale{fields: scaleFields(), parent: v, paths: managedfields.ResourcePathMappings{}}
+		for _, other := range v.Kind.Versions {
+			apiVersion := other.GroupVersionKind().GroupVersion().String()
+			if s.paths[apiVersion] = nil; other.Scale != nil {
+				s.paths[apiVersion] = replicasPath(other.Scale)
+			}
+		}
+		return s
+	}).(*Scale)
+}
+
+func replicasPath(s *schemas.Scale) fieldpath.Path {
+	var path fieldpath.Path
+	for _, name := range strings.Split(strings.TrimPrefix(s.SpecReplicasPath, "."), ".") {
+		path = append(path, fieldpath.PathElement{FieldName: &name})
+	}
+	return path
+}
+
+func scaleFields() *Fields {
+	program, err := schemas.NewProgram(policy.Scale.Schema)
+	if err != nil {
+		panic(err) // the schema is in the program
+	}
+	f := &Fields{kind: policy.Scale.GroupVersionKind(), subresource: "scale", merge: program.MergeType()}
+	f.forms = map[string]form{f.kind.GroupVersion().String(): {policy.Scale.Kind, f.merge}}
+	return f.ready()
+}
+
+// Update returns the managedFields of an object of which a manager has written the Scale, at a
+// time: entries are those that it had, and old and updated its Scales. They are the same
+// entries after an error.
+func (s *Scale) Update(entries []metav1.ManagedFieldsEntry, old, updated *policy.Object, manager string, at time.Time) ([]metav1.ManagedFieldsEntry, error) {
+	h, old, err := s.handler(entries, old)
+	if err != nil {
+		return entries, err
+	}
+	written := *updated.Meta
+	if err := s.fields.update(old, &policy.Object{Meta: &written, Content: updated.Content}, manager, at); err != nil {
+		return entries, err
+	}
+	after, err := h.ToParent(written.ManagedFields)
+	if err != nil {
+		return entries, err
+	}
+	return after, nil
+}
+
+// Apply merges what a manager wants a Scale to be into what it is, see [Fields.Apply]. It
+// returns the Scale, and the managedFields of the object that it shows.
+func (s *Scale) Apply(entries []metav1.ManagedFieldsEntry, old *policy.Object, applied map[string]any, manager string, force bool, at time.Time) (*policy.Object, []metav1.ManagedFieldsEntry, error) {
+	h, old, err := s.handler(entries, old)
+	if err != nil {
+		return nil, nil, err
+	}
+	merged, err := s.fields.apply(old, applied, manager, force, at)
+	if err != nil {
+		return nil, nil, err
+	}
+	after, err := h.ToParent(merged.Meta.ManagedFields)
+	return merged, after, err
+}
+
+// handler maps entries, and gives the Scale those that are about its replicas.
+func (s *Scale) handler(entries []metav1.ManagedFieldsEntry, scale *policy.Object) (*managedfields.ScaleHandler, *policy.Object, error) {
+	h := managedfields.NewScaleHandler(entries, s.parent.GroupVersionKind().GroupVersion(), s.paths)
+	meta := *scale.Meta
+	var err error
+	meta.ManagedFields, err = h.ToSubresource()
+	return h, &policy.Object{Meta: &meta, Content: scale.Content}, err
+}
