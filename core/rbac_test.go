@@ -272,8 +272,8 @@ func TestRBACInOtherForms(t *testing.T) {
 	p.push(t, policyBody(t, broader, nil))
 	const table, partial = "application/json;as=Table;v=v1;g=meta.k8s.io", "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
 	for path, want := range map[string]string{
-		rolesPath + "/view":                 "[Name Created At] [view <unknown>]",
-		inDefault:                           "[Name Role Age Users Groups ServiceAccounts] [t:editors ClusterRole/widgets <unknown> eve editors robots/r2 ]",
+		rolesPath + "/view":                 "[Name Created At] [view 0001-01-01T00:00:00Z]",
+		inDefault:                           "[Name Role Age Users Groups ServiceAccounts] [t:editors ClusterRole/widgets <unknown> eve editors robots/r2]",
 		grantsPath + "/t:readers":           "[Name Role Age Users Groups ServiceAccounts] [t:readers ClusterRole/reader <unknown> reader  ]",
 		rbacPath + "/roles?resourceVersion": "[Name Created At]",
 	} {
