@@ -68,7 +68,7 @@ func (r *Request) allowedRendered(kind *rendered.Kind) error {
 // rendering is the objects of the tip's policy, in the namespaces of a state that it is in
 // force for.
 func (r *Request) rendering(in *objects.State) *rendered.State {
-	return rendered.At(r.rendered, r.tip.Policy, r.tip.PolicyRevision(), in)
+	return rendered.At(r.rendered, r.tip, in)
 }
 
 func (p *Pipeline) getRendered(ctx context.Context, r *Request) error {

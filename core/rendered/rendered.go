@@ -64,7 +64,7 @@ type Entry struct {
 func (e *Entry) object(k *Kind, p place) *objects.Object {
 	r := k.Version.Kind.GroupResource()
 	meta := metav1.ObjectMeta{
-		Namespace: p.namespace, Name: e.Name, Labels: e.Labels, Annotations: map[string]string{},
+		Namespace: p.namespace, Name: e.Name, CreationTimestamp: p.created(), Labels: e.Labels, Annotations: map[string]string{},
 		// The same on every replica, and under every policy.
 		UID: types.UID(uuid.NewSHA1(uuid.NameSpaceURL, []byte(strings.Join([]string{r.Group, r.Resource, p.namespace, e.Name}, "/"))).String()),
 	}

@@ -103,7 +103,9 @@ func wide(name, description string) metav1.TableColumnDefinition {
 
 func name(o gjson.Result) string { return o.Get("metadata.name").String() }
 
-func age(o gjson.Result, now time.Time) string { return since(o.Get("metadata.creationTimestamp"), now) }
+func age(o gjson.Result, now time.Time) string {
+	return since(o.Get("metadata.creationTimestamp"), now)
+}
 
 // since is how long ago a time is.
 func since(v gjson.Result, now time.Time) string {
