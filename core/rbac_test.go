@@ -364,7 +364,8 @@ func TestRBACIsChangedInThePolicy(t *testing.T) {
 		{"PUT", rolesPath + "/widgets", named("widgets"), change(role), nil},
 		{"PATCH", rolesPath + "/widgets", "{}", change(role), []string{"Content-Type", "application/merge-patch+json"}},
 		{"PATCH", rolesPath + "/widgets?fieldManager=x", "{}", change(role), []string{"Content-Type", "application/apply-patch+yaml"}},
-		{"PATCH", rolesPath + "/other", "{}", add("clusterRoles"), []string{"Content-Type", "application/merge-patch+json"}},
+		{"PATCH", rolesPath + "/other?fieldManager=x", "{}", add("clusterRoles"), []string{"Content-Type", "application/apply-patch+yaml"}},
+		{"PUT", rolesPath + "/other", named("other"), add("clusterRoles"), nil},
 		{"DELETE", rolesPath + "/widgets", "", change(role), nil},
 		{"DELETE", rolesPath + "/widgets?dryRun=All", "", change(role), nil},
 		{"DELETE", rolesPath, "", change(elsewhere), nil},
@@ -384,6 +385,9 @@ func TestRBACIsChangedInThePolicy(t *testing.T) {
 			t.Errorf("%s %s, by one who may not: %s", tc.method, tc.path, may)
 		}
 	}
+	p.must(t, 404, "PATCH", rolesPath+"/other", "{}", "Content-Type", "application/merge-patch+json")
+	p.must(t, 404, "DELETE", rolesPath+"/other", "")
+	p.must(t, 415, "PATCH", rolesPath+"/widgets", "{}", "Content-Type", "application/json")
 	p.must(t, 415, "POST", rolesPath, "{}", "Content-Type", "text/plain")
 	if after := p.committer.Tip().Revision(); after != before {
 		t.Errorf("the log went from %d to %d", before, after)

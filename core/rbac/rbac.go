@@ -30,6 +30,7 @@ func kind(object any, plural string, namespaced bool, entries func(*policy.Form)
 	v := rendered.NewVersion(schemas.Kind{
 		Group: rbacv1.GroupName, Kind: name, Plural: plural, Namespaced: namespaced, StorageVersion: rbacv1.SchemeGroupVersion.Version,
 	}, content)
+	v.AllowCreateOnUpdate = true // as upstream's strategies have it: who would create hears where
 	return &rendered.Kind{Version: v, Entries: entries, Find: find, Says: "access is", Part: part}
 }
 
