@@ -82,15 +82,21 @@ func (p *Printer) Table(o Options, list metav1.ListMeta, objects [][]byte) ([]by
 	t.Rows = make([]metav1.TableRow, len(objects))
 	for i, object := range objects {
 		t.Rows[i].Cells = p.row(object, o.Now)
-		switch o.Include {
-		case metav1.IncludeNone:
-		case metav1.IncludeObject:
+		switch {
+		case o.Include == metav1.IncludeNone && !endsInitialEvents(object):
+		case o.Include == metav1.IncludeObject:
 			t.Rows[i].Object.Raw = object
 		default:
 			t.Rows[i].Object.Raw = Metadata(object, o.Version)
 		}
 	}
 	return json.Marshal(t)
+}
+
+// endsInitialEvents tells whether an object is that of the bookmark which says so: a row is
+// the only place to say it.
+func endsInitialEvents(object []byte) bool {
+	return gjson.GetBytes(object, "metadata.annotations."+strings.ReplaceAll(metav1.InitialEventsAnnotationKey, ".", `\.`)).String() == "true"
 }
 
 // Metadata reduces an object to its metadata.
