@@ -2,6 +2,7 @@ package core
 
 import (
 	"context"
+	"net/http"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -93,10 +94,10 @@ func (r *Request) find() error {
 	if kind == nil || !served(i, kind) {
 		return status.NotServed(i.Verb, gvr.GroupResource())
 	}
+	if kind.Kind.Builtin && (!allowed(i, kind) || r.http.Method == http.MethodHead) {
+		return methodNotAllowed(i.Verb) // as upstream, which has no handler there that says more
+	}
 	if !allowed(i, kind) {
-		if kind.Kind.Builtin {
-			return methodNotAllowed(i.Verb) // as upstream, where no handler of theirs says more
-		}
 		return apierrors.NewMethodNotSupported(gvr.GroupResource(), i.Verb)
 	}
 	r.kind = kind

@@ -168,6 +168,8 @@ func TestDefinitionsAreChangedInThePolicy(t *testing.T) {
 	p := newPlane(t)
 	p.pushGadgets(t, gadgets)
 	p.must(t, 404, "DELETE", definitionsPath+"/odds.example.com", "")
+	p.must(t, 404, "PUT", definitionsPath+"/odds.example.com", `{"metadata":{"name":"odds.example.com"}}`)
+	p.must(t, 404, "PATCH", definitionsPath+"/odds.example.com", "{}", "Content-Type", "application/merge-patch+json")
 	for _, tc := range []struct{ method, name, body, want string }{
 		{"PUT", "/gadgets.example.com", `{}`, "kinds are defined by the policy: change gadgets.yaml:7 and push it"},
 		{"DELETE", "/widgets.example.com", "", "kinds are defined by the policy: change " + line("@extern(embed)\n"+bundle, `kinds: "widgets`) + " and push it"},

@@ -3,6 +3,7 @@ package core
 import (
 	"context"
 	"errors"
+	"net/http"
 	pathpkg "path"
 	"slices"
 	"strconv"
@@ -12,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"stele.dev/stele/core/commit"
 	"stele.dev/stele/core/definitions"
 	"stele.dev/stele/core/discovery"
@@ -57,6 +59,9 @@ func (r *Request) allowedRendered(kind *rendered.Kind) error {
 	if !served(i, kind.Version) {
 		return status.NotServed(i.Verb, r.resource())
 	}
+	if r.http.Method == http.MethodHead {
+		return methodNotAllowed(i.Verb) // as of all built-in kinds
+	}
 	if !allowed(i, kind.Version) {
 		return apierrors.NewMethodNotSupported(r.resource(), i.Verb)
 	}
@@ -68,7 +73,7 @@ func (r *Request) allowedRendered(kind *rendered.Kind) error {
 // rendering is the objects of the tip's policy, in the namespaces of a state that it is in
 // force for.
 func (r *Request) rendering(in *objects.State) *rendered.State {
-	return rendered.At(r.rendered, r.tip.Policy, r.tip.PolicyRevision(), in)
+	return rendered.At(r.rendered, r.tip, in)
 }
 
 func (p *Pipeline) getRendered(ctx context.Context, r *Request) error {
@@ -125,28 +130,36 @@ func (p *Pipeline) listRendered(ctx context.Context, r *Request) error {
 }
 
 // refuseRendered is the stage decode of a write, and its end: it says where the policy says
-// what the client wants to change. What is to be deleted and is not there is not found, so
-// that who cleans up can go on.
+// what the client wants to change. What is not there is not found, so that who cleans up can
+// go on; but for a write that would create it.
 func (r *Request) refuseRendered() error {
-	name := r.key.Name
-	if r.info.Verb == "create" {
+	name, creates := r.key.Name, false
+	switch r.info.Verb {
+	case "create":
 		if r.body == nil {
 			var err error
 			if r.body, err = r.readJSON(r.kind.GroupVersionKind()); err != nil {
 				return err
 			}
 		}
-		name = gjson.GetBytes(r.body.raw, "metadata.name").String()
+		name, creates = gjson.GetBytes(r.body.raw, "metadata.name").String(), true
+	case "update":
+		creates = r.createsOnUpdate()
+	case "patch":
+		patchType, err := r.patchType()
+		if err != nil {
+			return err
+		}
+		creates = types.PatchType(patchType) == types.ApplyYAMLPatchType
 	}
 	id, source := r.rendered.Rule(r.tip.Policy.Form(), name)
-	if strings.HasPrefix(id, policy.BuiltinTeam+"/") {
+	switch {
+	case strings.HasPrefix(id, policy.BuiltinTeam+"/"):
 		return apierrors.NewForbidden(r.resource(), name, errors.New(r.rendered.Says+" defined by the policy, and this is a part of every policy"))
-	}
-	if id == "" && r.info.Verb == "delete" {
-		return apierrors.NewNotFound(r.resource(), name)
-	}
-	if id == "" && r.info.Verb != "deletecollection" {
+	case id == "" && creates:
 		return apierrors.NewForbidden(r.resource(), name, errors.New(r.rendered.Says+" defined by the policy, not through the API: add it to "+r.rendered.Part+" of a team in the bundle, and push that"))
+	case id == "" && r.info.Verb != "deletecollection":
+		return apierrors.NewNotFound(r.resource(), name)
 	}
 	where := source.String()
 	if where == "" {

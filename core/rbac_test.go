@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http/httptest"
 	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -81,7 +82,7 @@ func TestARoleIsAClusterRole(t *testing.T) {
 	want := &rbacv1.ClusterRole{
 		TypeMeta: metav1.TypeMeta{Kind: "ClusterRole", APIVersion: "rbac.authorization.k8s.io/v1"},
 		ObjectMeta: metav1.ObjectMeta{
-			Name: "editors-helper", UID: got.UID, ResourceVersion: fmt.Sprint(activated),
+			Name: "editors-helper", UID: got.UID, CreationTimestamp: got.CreationTimestamp, ResourceVersion: fmt.Sprint(activated),
 			Annotations: map[string]string{"stele.dev/rule": "t/clusterRoles/editors-helper", "stele.dev/source": line(broader, `clusterRoles: "editors-helper"`)},
 		},
 		Rules: []rbacv1.PolicyRule{
@@ -267,14 +268,19 @@ func TestRBACAtRevisions(t *testing.T) {
 	p.must(t, 400, "GET", rolesPath+"/view?resourceVersion=x", "")
 }
 
+var (
+	moment  = regexp.MustCompile(`20\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ`)
+	seconds = regexp.MustCompile(` \d+s `)
+)
+
 func TestRBACInOtherForms(t *testing.T) {
 	p := newPlane(t)
 	p.push(t, policyBody(t, broader, nil))
 	const table, partial = "application/json;as=Table;v=v1;g=meta.k8s.io", "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
 	for path, want := range map[string]string{
-		rolesPath + "/view":                 "[Name Created At] [view <unknown>]",
-		inDefault:                           "[Name Role Age Users Groups ServiceAccounts] [t:editors ClusterRole/widgets <unknown> eve editors robots/r2 ]",
-		grantsPath + "/t:readers":           "[Name Role Age Users Groups ServiceAccounts] [t:readers ClusterRole/reader <unknown> reader  ]",
+		rolesPath + "/view":                 "[Name Created At] [view TIME]",
+		inDefault:                           "[Name Role Age Users Groups ServiceAccounts] [t:editors ClusterRole/widgets AGE eve editors robots/r2]",
+		grantsPath + "/t:readers":           "[Name Role Age Users Groups ServiceAccounts] [t:readers ClusterRole/reader AGE reader  ]",
 		rbacPath + "/roles?resourceVersion": "[Name Created At]",
 	} {
 		a := into[metav1.Table](t, p.must(t, 200, "GET", path, "", "Accept", table))
@@ -284,7 +290,7 @@ func TestRBACInOtherForms(t *testing.T) {
 		}
 		got := fmt.Sprint(columns)
 		for _, r := range a.Rows {
-			got += " " + fmt.Sprint(r.Cells)
+			got += " " + seconds.ReplaceAllString(moment.ReplaceAllString(fmt.Sprint(r.Cells), "TIME"), " AGE ")
 		}
 		if got != want {
 			t.Errorf("%s:\n%s\nwant\n%s", path, got, want)
@@ -358,7 +364,8 @@ func TestRBACIsChangedInThePolicy(t *testing.T) {
 		{"PUT", rolesPath + "/widgets", named("widgets"), change(role), nil},
 		{"PATCH", rolesPath + "/widgets", "{}", change(role), []string{"Content-Type", "application/merge-patch+json"}},
 		{"PATCH", rolesPath + "/widgets?fieldManager=x", "{}", change(role), []string{"Content-Type", "application/apply-patch+yaml"}},
-		{"PATCH", rolesPath + "/other", "{}", add("clusterRoles"), []string{"Content-Type", "application/merge-patch+json"}},
+		{"PATCH", rolesPath + "/other?fieldManager=x", "{}", add("clusterRoles"), []string{"Content-Type", "application/apply-patch+yaml"}},
+		{"PUT", rolesPath + "/other", named("other"), add("clusterRoles"), nil},
 		{"DELETE", rolesPath + "/widgets", "", change(role), nil},
 		{"DELETE", rolesPath + "/widgets?dryRun=All", "", change(role), nil},
 		{"DELETE", rolesPath, "", change(elsewhere), nil},
@@ -378,6 +385,9 @@ func TestRBACIsChangedInThePolicy(t *testing.T) {
 			t.Errorf("%s %s, by one who may not: %s", tc.method, tc.path, may)
 		}
 	}
+	p.must(t, 404, "PATCH", rolesPath+"/other", "{}", "Content-Type", "application/merge-patch+json")
+	p.must(t, 404, "DELETE", rolesPath+"/other", "")
+	p.must(t, 415, "PATCH", rolesPath+"/widgets", "{}", "Content-Type", "application/json")
 	p.must(t, 415, "POST", rolesPath, "{}", "Content-Type", "text/plain")
 	if after := p.committer.Tip().Revision(); after != before {
 		t.Errorf("the log went from %d to %d", before, after)
@@ -639,6 +649,27 @@ func TestRBACIsDiscovered(t *testing.T) {
 	} {
 		if tc.got != tc.want {
 			t.Errorf("%v, want %v in %s", tc.got, tc.want, described)
+		}
+	}
+}
+
+// What the policy says is as old as the policy, by the log's time: on every replica.
+func TestWhatThePolicySaysIsAsOldAsItsActivation(t *testing.T) {
+	var store memlog.Store
+	p := start(t, store.Open(nil), 0)
+	p.bootstrap(t, bundle)
+	activated := p.push(t, policyBody(t, broader, nil))
+	p.must(t, 201, "POST", widgetsPath, widget("a", 1))
+	at, err := time.Parse(time.RFC3339Nano, p.must(t, 200, "GET", fmt.Sprintf("%s/%d", changesPath, activated), "").field("time").(string))
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := start(t, store.Open(nil), 0)
+	for _, path := range []string{rolesPath + "/view", definitionsPath + "/widgets.example.com"} {
+		for _, r := range []*replica{p, other} {
+			if got := r.must(t, 200, "GET", path, "").field("metadata", "creationTimestamp"); got != at.UTC().Format(time.RFC3339) {
+				t.Errorf("%s: %v, want %v", path, got, at)
+			}
 		}
 	}
 }

@@ -426,3 +426,20 @@ func TestDrainEndsWatchesWithABookmark(t *testing.T) {
 		t.Errorf("a watch without bookmarks got %v", <-plain.events)
 	}
 }
+
+// HEAD is for custom kinds alone: upstream has no route for it to those that are built in.
+func TestHead(t *testing.T) {
+	p := newPlane(t)
+	p.must(t, 201, "POST", widgetsPath, widget("a", 1))
+	p.must(t, 201, "POST", configMapsPath, `{"metadata":{"name":"a"}}`)
+	for path, code := range map[string]int{
+		widgetsPath: 200, widgetsPath + "/a": 200, widgetsPath + "/b": 404,
+		configMapsPath: 405, configMapsPath + "/a": 405, configMapsPath + "?watch=true": 405, "/api/v1/namespaces/default": 405,
+		rolesPath: 405, rolesPath + "/view": 405, definitionsPath: 405,
+	} {
+		if a := p.must(t, code, "HEAD", path, "", "Accept-Encoding", "gzip"); len(a.body) > 0 {
+			t.Errorf("%s: %s", path, a)
+		}
+		p.must(t, 403, "HEAD", path, "", "Authorization", "Bearer nobody-token")
+	}
+}

@@ -20,6 +20,7 @@ import (
 	"stele.dev/stele/core/shown"
 	"stele.dev/stele/core/status"
 	"stele.dev/stele/core/table"
+	"stele.dev/stele/core/typed"
 	"stele.dev/stele/core/wire"
 	"stele.dev/stele/projections/objects"
 )
@@ -36,8 +37,8 @@ const (
 type stream struct {
 	p       *Pipeline
 	r       *Request
-	version shown.Version                       // in which objects are shown
-	encode  func(objects.Event) ([]byte, error) // nil: objects as they are
+	version shown.Version                                        // in which objects are shown
+	encode  func(object []byte, revision uint64) ([]byte, error) // nil: objects as they are
 	flusher *http.ResponseController
 	buffer  []byte
 	format  negotiate.Format
@@ -249,13 +250,13 @@ func (s *stream) setEncoder() error {
 			return err
 		}
 		printer, first := s.p.printer(s.r), true
-		s.encode = func(e objects.Event) ([]byte, error) {
+		s.encode = func(object []byte, revision uint64) ([]byte, error) {
 			o.NoHeaders, first = !first, false
 			o.Now = time.Now()
-			return printer.Table(o, metav1.ListMeta{ResourceVersion: strconv.FormatUint(e.Object.Revision, 10)}, [][]byte{s.version.Of(e.Object.JSON)})
+			return printer.Table(o, metav1.ListMeta{ResourceVersion: strconv.FormatUint(revision, 10)}, [][]byte{object})
 		}
 	case negotiate.Metadata:
-		s.encode = func(e objects.Event) ([]byte, error) { return table.Metadata(e.Object.JSON, s.format.AsVersion), nil }
+		s.encode = func(object []byte, _ uint64) ([]byte, error) { return table.Metadata(object, s.format.AsVersion), nil }
 	}
 	return nil
 }
@@ -278,14 +279,17 @@ func (s *stream) begin() {
 var eventKinds = map[objects.EventType]string{objects.Added: "ADDED", objects.Modified: "MODIFIED", objects.Deleted: "DELETED"}
 
 func (s *stream) event(e objects.Event) error {
-	object := s.version.Of(e.Object.JSON)
+	return s.send(eventKinds[e.Type], s.version.Of(e.Object.JSON), e.Object.Revision)
+}
+
+// send adds an event with an object, in the form that is wanted.
+func (s *stream) send(kind string, object []byte, revision uint64) (err error) {
 	if s.encode != nil {
-		var err error
-		if object, err = s.encode(e); err != nil {
+		if object, err = s.encode(object, revision); err != nil {
 			return err
 		}
 	}
-	return s.frame(eventKinds[e.Type], object)
+	return s.frame(kind, object)
 }
 
 // bufferAtOnce is how much waits before it is given to the connection.
@@ -342,25 +346,18 @@ func (s *stream) flush() error {
 }
 
 // bookmark tells that everything up to a revision has been sent (KEP-956); the one that
-// ends the initial events says so (KEP-3157).
+// ends the initial events says so (KEP-3157). Its object is as that of another event, with
+// nothing in it.
 func (s *stream) bookmark(revision uint64, endOfInitial bool) error {
-	meta := map[string]any{"resourceVersion": strconv.FormatUint(revision, 10), "creationTimestamp": nil}
+	var annotations map[string]string
 	if endOfInitial {
-		meta["annotations"] = map[string]string{metav1.InitialEventsAnnotationKey: "true"}
+		annotations = map[string]string{metav1.InitialEventsAnnotationKey: "true"}
 	}
-	gvk := s.r.kind.GroupVersionKind()
-	object := map[string]any{"kind": gvk.Kind, "apiVersion": gvk.GroupVersion().String(), "metadata": meta}
-	switch s.format.As {
-	case negotiate.Table:
-		object = map[string]any{"kind": "Table", "apiVersion": "meta.k8s.io/" + s.format.AsVersion, "metadata": meta, "columnDefinitions": nil, "rows": []any{}}
-	case negotiate.Metadata:
-		object["kind"], object["apiVersion"] = "PartialObjectMetadata", "meta.k8s.io/"+s.format.AsVersion
-	}
-	text, err := json.Marshal(object)
+	object, err := typed.Empty(s.r.kind.GroupVersionKind(), strconv.FormatUint(revision, 10), annotations)
 	if err != nil {
 		return err
 	}
-	if err := s.frame("BOOKMARK", text); err != nil {
+	if err := s.send("BOOKMARK", object, revision); err != nil {
 		return err
 	}
 	return s.flush()

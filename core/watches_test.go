@@ -337,3 +337,44 @@ func TestWatchesGoOnAfterARestart(t *testing.T) {
 		t.Errorf("%s", got)
 	}
 }
+
+// A bookmark has an object as other events have, with no more in it than the type cannot do
+// without: no time of creation. As a table it is a row, which says that the initial events are
+// over, whatever else rows carry.
+func TestObjectsOfBookmarks(t *testing.T) {
+	p := newPlane(t)
+	const initial = "?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true&fieldSelector=metadata.name=none"
+	revision := fmt.Sprint(p.committer.Tip().Revision())
+	meta := map[string]any{"resourceVersion": revision, "annotations": map[string]any{"k8s.io/initial-events-end": "true"}}
+	row := func(cells ...any) map[string]any {
+		partial := map[string]any{"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": meta}
+		return map[string]any{"cells": cells, "object": partial}
+	}
+	for _, tc := range []struct {
+		path, accept string
+		want         map[string]any
+	}{
+		{widgetsPath + initial, "", map[string]any{"kind": "Widget", "apiVersion": "example.com/v1", "metadata": meta}},
+		{configMapsPath + initial, "", map[string]any{"kind": "ConfigMap", "apiVersion": "v1", "metadata": meta}},
+		{"/apis/coordination.k8s.io/v1/leases" + initial, "", map[string]any{"kind": "Lease", "apiVersion": "coordination.k8s.io/v1", "metadata": meta, "spec": map[string]any{}}},
+		{rolesPath + initial, "", map[string]any{"kind": "ClusterRole", "apiVersion": "rbac.authorization.k8s.io/v1", "metadata": meta, "rules": nil}},
+		{widgetsPath + initial, asPartial, map[string]any{"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": meta}},
+		{widgetsPath + initial, asTable, row("", nil)},
+		{widgetsPath + initial + "&includeObject=None", asTable, row("", nil)},
+		{configMapsPath + initial, asTable, row("", 0., "<unknown>")},
+	} {
+		w := p.watch(t, tc.path, "Accept", "application/json"+tc.accept)
+		e, want := w.next(t), tc.want
+		got := e.Object
+		if tc.want["cells"] != nil {
+			if table := got["metadata"].(map[string]any); got["kind"] != "Table" || got["columnDefinitions"] == nil || table["resourceVersion"] != revision || len(table) != 1 {
+				t.Errorf("%s as %s: %v", tc.path, tc.accept, got)
+			}
+			got = got["rows"].([]any)[0].(map[string]any)
+		}
+		if diff := cmp.Diff(want, got); e.Type != "BOOKMARK" || diff != "" {
+			t.Errorf("%s as %s: %s (-want +got):\n%s", tc.path, tc.accept, e.Type, diff)
+		}
+		w.stop()
+	}
+}

@@ -127,6 +127,7 @@ type Column struct {
 	Priority int32  `json:"priority,omitempty"`
 
 	// Count shows the number of entries at JSONPath instead of the value. Only
-	// built-in kinds count.
+	// built-in kinds count, and core/table has what they show; it stays because forms
+	// in logs have it.
 	Count bool `json:"count,omitempty"`
 }

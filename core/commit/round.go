@@ -238,8 +238,13 @@ func (s *scratch) apply(e *eventlog.Event, revision uint64) (err error) {
 // publish makes the scratch state the tip.
 func (c *Committer) publish(s *scratch, b *eventlog.Batch) {
 	state := c.objects.Publish(s.tx, b.Last())
-	before := c.tip.Swap(&Tip{Head: b.Head(), Time: b.Time, Objects: state, Policies: s.policies, Policy: s.policy})
-	if before.PolicyRevision() != s.policies.ActiveRevision() {
+	before, after := c.tip.Load(), &Tip{Head: b.Head(), Time: b.Time, Objects: state, Policies: s.policies, Policy: s.policy}
+	other := before.PolicyRevision() != after.PolicyRevision()
+	if after.Activated = before.Activated; other {
+		after.Activated = b.Time
+	}
+	c.tip.Store(after)
+	if other {
 		next := make(chan struct{})
 		close(*c.policyChanged.Swap(&next))
 	}

@@ -21,6 +21,8 @@ type Tip struct {
 	Policies *policies.State
 	// Policy in force, nil before the first activation.
 	Policy *policy.Policy
+	// Activated is the log time from which on it is.
+	Activated time.Time
 }
 
 // Revision of the tip.

@@ -27,18 +27,8 @@ var Kind = &rendered.Kind{
 	Version: rendered.NewVersion(schemas.Kind{
 		Group: apiextensionsv1.GroupName, Kind: "CustomResourceDefinition", Plural: "customresourcedefinitions",
 		ShortNames: []string{"crd", "crds"}, Categories: []string{"api-extensions"}, StorageVersion: "v1",
-	}, content(), columns...),
+	}, content()),
 	Entries: entries, Find: find, Says: "kinds are", Part: "kinds or crds",
-}
-
-var columns = []schemas.Column{
-	{Name: "Scope", Type: "string", JSONPath: ".spec.scope"},
-	{Name: "Versions", Type: "string", JSONPath: "{.spec.versions[?(@.served==true)].name}"},
-	{Name: "Created At", Type: "string", JSONPath: ".metadata.creationTimestamp"},
-	{Name: "Group", Type: "string", JSONPath: ".spec.group", Priority: 1},
-	{Name: "Kind", Type: "string", JSONPath: ".spec.names.kind", Priority: 1},
-	{Name: "ShortNames", Type: "string", JSONPath: "{.spec.names.shortNames[*]}", Priority: 1},
-	{Name: "Established", Type: "string", JSONPath: `{.status.conditions[?(@.type=="Established")].status}`, Priority: 1},
 }
 
 // content is for OpenAPI, with upstream's texts.

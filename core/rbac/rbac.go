@@ -15,32 +15,22 @@ import (
 	"stele.dev/stele/schemas"
 )
 
-var (
-	created = schemas.Column{Name: "Created At", Type: "string", JSONPath: ".metadata.creationTimestamp"}
-	grant   = []schemas.Column{
-		{Name: "Role", Type: "string", JSONPath: "{.roleRef.kind}/{.roleRef.name}"},
-		{Name: "Age", Type: "date", JSONPath: ".metadata.creationTimestamp"},
-		{Name: "Users", Type: "string", JSONPath: `{.subjects[?(@.kind=="User")].name}`, Priority: 1},
-		{Name: "Groups", Type: "string", JSONPath: `{.subjects[?(@.kind=="Group")].name}`, Priority: 1},
-		{Name: "ServiceAccounts", Type: "string", JSONPath: `{range .subjects[?(@.kind=="ServiceAccount")]}{.namespace}/{.name} {end}`, Priority: 1},
-	}
-)
-
 // Kinds are those of this group. In OpenAPI they can be written: kubectl asks OpenAPI how
 // the server checks a write, and only then sends it and hears why it is refused.
 var Kinds = []*rendered.Kind{
-	kind(rbacv1.ClusterRole{}, "clusterroles", false, roles, findRole, "rbac.clusterRoles", created),
-	kind(rbacv1.ClusterRoleBinding{}, "clusterrolebindings", false, everywhere, findBinding, "rbac.bindings", grant...),
-	kind(rbacv1.RoleBinding{}, "rolebindings", true, somewhere, findBinding, "rbac.bindings", grant...),
-	kind(rbacv1.Role{}, "roles", true, none, findNone, "rbac.clusterRoles", created),
+	kind(rbacv1.ClusterRole{}, "clusterroles", false, roles, findRole, "rbac.clusterRoles"),
+	kind(rbacv1.ClusterRoleBinding{}, "clusterrolebindings", false, everywhere, findBinding, "rbac.bindings"),
+	kind(rbacv1.RoleBinding{}, "rolebindings", true, somewhere, findBinding, "rbac.bindings"),
+	kind(rbacv1.Role{}, "roles", true, none, findNone, "rbac.clusterRoles"),
 }
 
 // kind describes one, given by its Go type.
-func kind(object any, plural string, namespaced bool, entries func(*policy.Form) []*rendered.Entry, find func(*policy.Form, string) *rendered.Entry, part string, columns ...schemas.Column) *rendered.Kind {
+func kind(object any, plural string, namespaced bool, entries func(*policy.Form) []*rendered.Entry, find func(*policy.Form, string) *rendered.Entry, part string) *rendered.Kind {
 	name, content := describe(object)
 	v := rendered.NewVersion(schemas.Kind{
 		Group: rbacv1.GroupName, Kind: name, Plural: plural, Namespaced: namespaced, StorageVersion: rbacv1.SchemeGroupVersion.Version,
-	}, content, columns...)
+	}, content)
+	v.AllowCreateOnUpdate = true // as upstream's strategies have it: who would create hears where
 	return &rendered.Kind{Version: v, Entries: entries, Find: find, Says: "access is", Part: part}
 }
 

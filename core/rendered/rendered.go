@@ -64,7 +64,7 @@ type Entry struct {
 func (e *Entry) object(k *Kind, p place) *objects.Object {
 	r := k.Version.Kind.GroupResource()
 	meta := metav1.ObjectMeta{
-		Namespace: p.namespace, Name: e.Name, Labels: e.Labels, Annotations: map[string]string{},
+		Namespace: p.namespace, Name: e.Name, CreationTimestamp: p.created(), Labels: e.Labels, Annotations: map[string]string{},
 		// The same on every replica, and under every policy.
 		UID: types.UID(uuid.NewSHA1(uuid.NameSpaceURL, []byte(strings.Join([]string{r.Group, r.Resource, p.namespace, e.Name}, "/"))).String()),
 	}
@@ -104,10 +104,10 @@ func (k *Kind) Resource() discovery.Resource {
 }
 
 // NewVersion describes a kind with one version as the kinds of policies are.
-func NewVersion(k schemas.Kind, content *schemas.Node, columns ...schemas.Column) *policy.Version {
+func NewVersion(k schemas.Kind, content *schemas.Node) *policy.Version {
 	k.ListKind, k.Singular, k.Builtin = k.Kind+"List", strings.ToLower(k.Kind), true
 	v := &policy.Version{
-		Version: &schemas.Version{Name: k.StorageVersion, Served: true, Schema: content, Columns: columns},
+		Version: &schemas.Version{Name: k.StorageVersion, Served: true, Schema: content},
 		Kind:    &policy.Kind{Kind: &k},
 	}
 	v.Kind.Versions = []*policy.Version{v}

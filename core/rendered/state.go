@@ -4,9 +4,11 @@ import (
 	"iter"
 	"slices"
 	"strings"
+	"time"
 
+	"github.com/tidwall/gjson"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"stele.dev/stele/core/commit"
-	"stele.dev/stele/policy"
 	"stele.dev/stele/projections/objects"
 )
 
@@ -23,19 +25,34 @@ type State struct {
 type place struct {
 	namespace string
 	since     uint64
+	activated time.Time       // the policy
+	in        *objects.Object // the namespace; nil outside of them
 }
 
-// At makes the state of a policy that was activated at a revision, in the namespaces of
-// a state of objects for which it is in force.
-func At(k *Kind, p *policy.Policy, activated uint64, o *objects.State) *State {
-	s := &State{kind: k, entries: k.Entries(p.Form())}
+// created is when the objects in a place came to be: with their policy, or with their
+// namespace if that came later.
+func (p *place) created() metav1.Time {
+	at := metav1.NewTime(p.activated.Truncate(time.Second).UTC())
+	if p.in != nil {
+		if made, err := time.Parse(time.RFC3339, gjson.GetBytes(p.in.JSON, "metadata.creationTimestamp").String()); err == nil && made.After(at.Time) {
+			at = metav1.NewTime(made.UTC())
+		}
+	}
+	return at
+}
+
+// At makes the state of a tip's policy in the namespaces of a state of objects for which
+// it is in force.
+func At(k *Kind, tip *commit.Tip, o *objects.State) *State {
+	activated := tip.PolicyRevision()
+	s := &State{kind: k, entries: k.Entries(tip.Policy.Form())}
 	slices.SortFunc(s.entries, func(a, b *Entry) int { return strings.Compare(a.Name, b.Name) })
 	if !k.Version.Kind.Namespaced {
-		s.places = []place{{"", activated}}
+		s.places = []place{{"", activated, tip.Activated, nil}}
 		return s
 	}
 	for ns := range o.List(commit.Namespaces, &objects.Selection{}, "", "") {
-		s.places = append(s.places, place{ns.Name, max(activated, ns.Revision)})
+		s.places = append(s.places, place{ns.Name, max(activated, ns.Revision), tip.Activated, ns})
 	}
 	return s
 }

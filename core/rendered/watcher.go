@@ -48,7 +48,7 @@ func Watch(ctx context.Context, c *commit.Committer, tip *commit.Tip, k *Kind, s
 	}
 	w := &Watcher{
 		ctx: ctx, committer: c, namespaces: namespaces, sel: sel,
-		last: At(k, tip.Policy, tip.PolicyRevision(), then), seen: after,
+		last: At(k, tip, then), seen: after,
 	}
 	if resumed {
 		w.again = after
@@ -77,7 +77,7 @@ func (w *Watcher) Take() (events []objects.Event, bookmark uint64, more bool, er
 			return nil, 0, false, err
 		}
 	}
-	next := At(w.last.kind, tip.Policy, tip.PolicyRevision(), tip.Objects)
+	next := At(w.last.kind, tip, tip.Objects)
 	events = w.events(next)
 	w.last, w.seen, w.again = next, tip.Revision(), 0
 	return events, w.seen, more, nil

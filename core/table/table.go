@@ -24,7 +24,7 @@ import (
 type Printer struct {
 	headers []metav1.TableColumnDefinition
 	cells   []cell
-	events  bool // they have rows of their own
+	layout  *layout // of a built-in kind; nil if cells say it all
 }
 
 type cell struct {
@@ -40,10 +40,10 @@ var docs = metav1.ObjectMeta{}.SwaggerDoc()
 
 // New makes the printer of a version.
 func New(v *policy.Version) *Printer {
-	if isEvent(v) {
-		return &Printer{headers: eventHeaders, events: true}
+	if l := layoutOf(v); l != nil {
+		return &Printer{headers: l.headers, layout: l}
 	}
-	p := &Printer{headers: []metav1.TableColumnDefinition{{Name: "Name", Type: "string", Format: "name", Description: docs["name"]}}}
+	p := &Printer{headers: []metav1.TableColumnDefinition{nameHeader}}
 	columns := v.Columns
 	if len(columns) == 0 {
 		columns = []schemas.Column{{Name: "Age", Type: "date", JSONPath: ".metadata.creationTimestamp", Description: docs["creationTimestamp"]}}
@@ -82,15 +82,21 @@ func (p *Printer) Table(o Options, list metav1.ListMeta, objects [][]byte) ([]by
 	t.Rows = make([]metav1.TableRow, len(objects))
 	for i, object := range objects {
 		t.Rows[i].Cells = p.row(object, o.Now)
-		switch o.Include {
-		case metav1.IncludeNone:
-		case metav1.IncludeObject:
+		switch {
+		case o.Include == metav1.IncludeNone && !endsInitialEvents(object):
+		case o.Include == metav1.IncludeObject:
 			t.Rows[i].Object.Raw = object
 		default:
 			t.Rows[i].Object.Raw = Metadata(object, o.Version)
 		}
 	}
 	return json.Marshal(t)
+}
+
+// endsInitialEvents tells whether an object is that of the bookmark which says so: a row is
+// the only place to say it.
+func endsInitialEvents(object []byte) bool {
+	return gjson.GetBytes(object, "metadata.annotations."+strings.ReplaceAll(metav1.InitialEventsAnnotationKey, ".", `\.`)).String() == "true"
 }
 
 // Metadata reduces an object to its metadata.
@@ -100,8 +106,8 @@ func Metadata(object []byte, version string) []byte {
 }
 
 func (p *Printer) row(object []byte, now time.Time) []any {
-	if p.events {
-		return eventRow(object, now)
+	if p.layout != nil {
+		return p.layout.row(gjson.ParseBytes(object), now)
 	}
 	cells := make([]any, 1, 1+len(p.cells))
 	cells[0] = gjson.GetBytes(object, "metadata.name").String()
@@ -116,11 +122,6 @@ func (c *cell) value(object []byte, now time.Time) any {
 		return c.find(object, now)
 	}
 	v := gjson.GetBytes(object, c.path)
-	if c.column.Count {
-		n := int64(0)
-		v.ForEach(func(_, _ gjson.Result) bool { n++; return true })
-		return n
-	}
 	switch v.Type {
 	case gjson.Null:
 		if c.path == "metadata.creationTimestamp" {

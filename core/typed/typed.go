@@ -4,6 +4,8 @@
 package typed
 
 import (
+	"encoding/json"
+
 	"github.com/tidwall/gjson"
 	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -14,6 +16,7 @@ import (
 	eventsv1 "k8s.io/api/events/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metav1beta1 "k8s.io/apimachinery/pkg/apis/meta/v1beta1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -43,6 +46,26 @@ func Has(gvk schema.GroupVersionKind) bool { return Scheme.Recognizes(gvk) }
 
 // New returns a zero value of the kind's Go type.
 func New(gvk schema.GroupVersionKind) (any, error) { return Scheme.New(gvk) }
+
+// Empty is the JSON of an object with nothing but a resourceVersion and annotations: of a
+// built-in kind with what its Go type cannot leave out.
+func Empty(gvk schema.GroupVersionKind, revision string, annotations map[string]string) ([]byte, error) {
+	var object runtime.Object = new(metav1.PartialObjectMetadata)
+	if Has(gvk) {
+		var err error
+		if object, err = Scheme.New(gvk); err != nil {
+			return nil, err
+		}
+	}
+	o, err := meta.Accessor(object)
+	if err != nil {
+		return nil, err
+	}
+	o.SetResourceVersion(revision)
+	o.SetAnnotations(annotations)
+	object.GetObjectKind().SetGroupVersionKind(gvk)
+	return json.Marshal(object)
+}
 
 // Decode decodes JSON into the Go type of the kind that it says it is of; nil if that has none. What
 // names no version, as the oldest documents of discovery, is of v1.

@@ -9,6 +9,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	applycore "k8s.io/client-go/applyconfigurations/core/v1"
+	applymeta "k8s.io/client-go/applyconfigurations/meta/v1"
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -71,21 +73,25 @@ func (r *databases) provision(ctx context.Context, db *Database) error {
 	if err != nil {
 		return err
 	}
-	settings := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: db.Namespace, Name: db.Name + "-settings"}}
-	if _, err := controllerutil.CreateOrPatch(ctx, r.Client, settings, func() error {
-		settings.Labels = map[string]string{managedBy: name}
-		settings.Data = map[string]string{"engine": db.Spec.Engine, "storageGiB": fmt.Sprint(db.Spec.StorageGiB)}
-		return controllerutil.SetControllerReference(db, settings, r.Scheme())
-	}); err != nil {
+	gvk, err := r.GroupVersionKindFor(db)
+	if err != nil {
+		return err
+	}
+	owner := applymeta.OwnerReference().WithAPIVersion(gvk.GroupVersion().String()).WithKind(gvk.Kind).WithName(db.Name).WithUID(db.UID).
+		WithController(true).WithBlockOwnerDeletion(true)
+	settings := applycore.ConfigMap(db.Name+"-settings", db.Namespace).WithOwnerReferences(owner).
+		WithData(map[string]string{"engine": db.Spec.Engine, "storageGiB": fmt.Sprint(db.Spec.StorageGiB)})
+	if err := r.apply(ctx, settings); err != nil {
 		return err
 	}
 	volume := volumeOf(db)
-	_, err = controllerutil.CreateOrPatch(ctx, r.Client, volume, func() error {
-		volume.Labels = map[string]string{managedBy: name}
-		volume.Data = map[string]string{"sizeGiB": fmt.Sprint(db.Spec.StorageGiB)}
-		return nil
-	})
-	return err
+	return r.apply(ctx, applycore.ConfigMap(volume.Name, volume.Namespace).WithData(map[string]string{"sizeGiB": fmt.Sprint(db.Spec.StorageGiB)}))
+}
+
+// apply makes a ConfigMap what it should be. What it says is the program's own, whoever has
+// set it; the rest is everybody's.
+func (r *databases) apply(ctx context.Context, c *applycore.ConfigMapApplyConfiguration) error {
+	return r.Apply(ctx, c.WithLabels(map[string]string{managedBy: name}), client.FieldOwner(name), client.ForceOwnership)
 }
 
 // volumeOf is not owned by the database: owners are of the same namespace. That is what
