@@ -324,13 +324,18 @@ func (r *Request) checkType(content map[string]any, text []byte) error {
 		return nil
 	}
 	if (v != "" || custom) && v != want.GroupVersion().String() {
-		return apierrors.NewBadRequest(fmt.Sprintf("the API version in the data (%s) does not match the expected API version (%s)", v, want.GroupVersion()))
+		return otherVersion(v, want.GroupVersion())
 	}
 	if k != "" && k != want.Kind {
 		return apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: no kind %q is served at %s",
 			k, want.Version, want.Kind, k, r.info.Path))
 	}
 	return nil
+}
+
+// otherVersion is the answer to a body that says it is of another version than its path.
+func otherVersion(said string, want schema.GroupVersion) error {
+	return apierrors.NewBadRequest(fmt.Sprintf("the API version in the data (%s) does not match the expected API version (%s)", said, want))
 }
 
 // mistyped is what validation says of an object that is not of the kind, but was decoded.
@@ -394,6 +399,11 @@ func summary(body []byte) string {
 
 // strict refuses, warns of, or ignores what strict decoding found.
 func (r *Request) strict(found []error) error {
+	return r.heed(found, func(err error) error { return r.undecodable(r.seen().Kind.Kind.Kind, err) })
+}
+
+// heed does with what strict decoding found as fieldValidation asks; refuse makes the answer.
+func (r *Request) heed(found []error, refuse func(error) error) error {
 	if len(found) == 0 {
 		return nil
 	}
@@ -415,7 +425,7 @@ func (r *Request) strict(found []error) error {
 		for i, e := range found {
 			texts[i] = e.Error()
 		}
-		return r.undecodable(r.seen().Kind.Kind.Kind, errors.New("strict decoding error: "+strings.Join(texts, ", ")))
+		return refuse(errors.New("strict decoding error: " + strings.Join(texts, ", ")))
 	}
 	return nil
 }

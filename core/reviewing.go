@@ -39,19 +39,32 @@ func (p *Pipeline) answerReview(ctx context.Context, r *Request) error {
 		return err
 	}
 	if r.body == nil {
-		if r.body, err = r.readJSON(r.review.GroupVersionKind); err != nil {
+		b, err := r.readJSON(r.review.GroupVersionKind)
+		if err != nil {
 			return err
 		}
+		if err := b.readOptions(r); err != nil {
+			return err
+		}
+		r.body = b
 	}
 	if err := p.see(ctx, r, ""); err != nil {
 		return err
 	}
 	review := r.review.New()
-	if err := kjson.UnmarshalCaseSensitivePreserveInts(r.body.raw, review); err != nil {
+	strict, err := kjson.UnmarshalStrict(r.body.raw, review)
+	if err != nil {
 		return unfit(r.review.GroupVersionKind, err)
 	}
-	if in := review.GetObjectKind().GroupVersionKind(); in.Kind != "" && in.Kind != r.review.Kind || in.Version != "" && in.GroupVersion() != r.review.GroupVersion() {
+	in := review.GetObjectKind().GroupVersionKind()
+	if in.Version != "" && in.GroupVersion() != r.review.GroupVersion() {
+		return otherVersion(in.GroupVersion().String(), r.review.GroupVersion())
+	}
+	if in.Kind != "" && in.Kind != r.review.Kind {
 		return unfit(r.review.GroupVersionKind, errors.New("it is a "+in.String()))
+	}
+	if err := r.heed(strict, func(err error) error { return unfit(r.review.GroupVersionKind, err) }); err != nil {
+		return err
 	}
 	if err := r.review.Answer(r.tip.Policy, r.user, r.key.Namespace, review); err != nil {
 		return err

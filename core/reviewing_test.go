@@ -60,6 +60,7 @@ func TestAccessReviews(t *testing.T) {
 		"of a wrong type":       {authorization + "selfsubjectaccessreviews", `{"spec":7}`, 400, "cannot unmarshal number"},
 		"rules of no namespace": {authorization + "selfsubjectrulesreviews", `{"spec":{}}`, 400, "no namespace on request"},
 		"no object":             {authorization + "selfsubjectaccessreviews", `[`, 400, ""},
+		"of another version":    {authorization + "selfsubjectaccessreviews", `{"apiVersion":"authorization.k8s.io/v1beta1"}`, 400, "the API version in the data (authorization.k8s.io/v1beta1) does not match the expected API version (authorization.k8s.io/v1)"},
 	} {
 		if a := p.must(t, tc.code, "POST", tc.path, tc.body); !strings.Contains(string(a.body), tc.message) {
 			t.Errorf("%s: %s", name, a)
@@ -69,6 +70,28 @@ func TestAccessReviews(t *testing.T) {
 	p.must(t, 404, "GET", authorization+"selfsubjectaccessreviews/x/status", "")
 	p.must(t, 404, "POST", authorization+"localsubjectaccessreviews", `{}`)
 	p.must(t, 403, "POST", authorization+"subjectaccessreviews", `{"spec":{"user":"x","resourceAttributes":{"verb":"get"}}}`, editor...)
+}
+
+// A question that is misspelt is not answered as if it were another one.
+func TestReviewsAreCreatedAsOtherObjects(t *testing.T) {
+	p := newPlane(t)
+	const path = authorization + "selfsubjectaccessreviews"
+	const misspelt = `{"spec":{"resourceAttributes":{"verb":"get","resource":"widgets","grup":"example.com"}}}`
+	const unknown = `unknown field "spec.resourceAttributes.grup"`
+	a := p.must(t, 400, "POST", path+"?fieldValidation=Strict", misspelt)
+	if a.field("message") != `SelfSubjectAccessReview in version "v1" cannot be handled as a SelfSubjectAccessReview: strict decoding error: `+unknown {
+		t.Errorf("strict: %s", a)
+	}
+	if a := p.must(t, 201, "POST", path, misspelt); !strings.Contains(a.header.Get("Warning"), strings.ReplaceAll(unknown, `"`, `\"`)) {
+		t.Errorf("by default: %v", a.header)
+	}
+	if a := p.must(t, 201, "POST", path+"?fieldValidation=Ignore", misspelt); a.header.Get("Warning") != "" {
+		t.Errorf("ignored: %v", a.header)
+	}
+	if a := p.must(t, 422, "POST", path+"?fieldValidation=Never", misspelt); !strings.Contains(string(a.body), "CreateOptions.meta.k8s.io") {
+		t.Errorf("options: %s", a)
+	}
+	p.must(t, 422, "POST", path+"?dryRun=Some", misspelt)
 }
 
 func TestWhoAmIAndWhatMayI(t *testing.T) {

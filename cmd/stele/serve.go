@@ -417,16 +417,21 @@ func (o *serveOptions) logger(cmd *cobra.Command) (*slog.Logger, error) {
 
 // informational makes messages of the Kubernetes libraries no more than that: what
 // matters of them comes back as errors, and what a client did wrong is its own affair.
+// What is less than that stays so, for it has whole bodies of requests.
 type informational struct{ slog.Handler }
 
-func (h informational) Enabled(ctx context.Context, _ slog.Level) bool {
-	return h.Handler.Enabled(ctx, slog.LevelInfo)
+func (h informational) Enabled(ctx context.Context, level slog.Level) bool {
+	return h.Handler.Enabled(ctx, min(level, slog.LevelInfo))
 }
 
 func (h informational) Handle(ctx context.Context, r slog.Record) error {
 	if !h.Enabled(ctx, r.Level) {
 		return nil // klog does not ask
 	}
-	r.Level = slog.LevelInfo
+	if r.Level < slog.LevelInfo {
+		r.Level = slog.LevelDebug
+	} else {
+		r.Level = slog.LevelInfo
+	}
 	return h.Handler.Handle(ctx, r)
 }
