@@ -41,7 +41,7 @@ var errModified = errors.New("the object has been modified; please apply your ch
 // decode finds out which object is meant: it reads the body, applies a patch to what
 // the tip has, prunes and defaults. It runs again, on the same body, if the object has
 // changed before the commit.
-func (p *Pipeline) decode(_ context.Context, r *Request) error {
+func (p *Pipeline) decode(ctx context.Context, r *Request) error {
 	if r.law {
 		return p.decodePolicy(r)
 	}
@@ -55,6 +55,13 @@ func (p *Pipeline) decode(_ context.Context, r *Request) error {
 		if err := r.readBody(); err != nil {
 			return err
 		}
+	}
+	if r.large() {
+		done, err := p.takeTurn(ctx)
+		if err != nil {
+			return err
+		}
+		defer done()
 	}
 	if r.scales() {
 		return r.decodeScale()

@@ -35,7 +35,7 @@ func (p *Pipeline) impersonation(_ context.Context, r *Request) error {
 		as, _ = request.UserFrom(q.Context())
 	}), r.tip.Policy.Authorizer(), statusCodecs)
 	q := r.http.Clone(request.WithUser(r.http.Context(), r.requester)) // the headers are needed again if it is sent back
-	q.Header.Del("Accept") // what it says is read here
+	q.Header.Del("Accept")                                             // what it says is read here
 	var refusal refusal
 	filter.ServeHTTP(&refusal, q)
 	if as == nil {

@@ -161,6 +161,7 @@ type Pipeline struct {
 	notReady      atomic.Bool
 	draining      chan struct{}
 	drained       atomic.Bool
+	turns         chan struct{} // of large writes, see takeTurn
 }
 
 // Options for [New].
@@ -192,7 +193,7 @@ func New(o Options) *Pipeline {
 		committer: o.Committer, log: o.Log, authenticator: o.Authenticator, logger: o.Logger, version: o.Version, checks: o.Checks, compile: o.Compile,
 		requestInfo: &request.RequestInfoFactory{APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api")},
 		refusals:    explain.NewJournal(remembered),
-		metrics:     newMetrics(o.Committer, o.Evaluators), draining: make(chan struct{}),
+		metrics:     newMetrics(o.Committer, o.Evaluators), draining: make(chan struct{}), turns: newTurns(),
 	}
 	p.take = p.runFrom
 	if p.logger == nil {

@@ -149,13 +149,16 @@ func (f *Fields) same(a, b []metav1.ManagedFieldsEntry) bool {
 
 // sets are decoded sets of fields, by their encoding. Few are in use of a kind at a time.
 type sets struct {
-	mu sync.Mutex
-	m  map[string]*fieldpath.Set
+	mu   sync.Mutex
+	m    map[string]*fieldpath.Set
+	size int // of the encodings
 }
 
+// What is kept takes some ten times the room of its encoding, and of each kind there may be
+// some: clients choose what they are.
 const (
-	maxSets = 256
-	maxSet  = 16 << 10 // bytes of an encoding that is kept
+	maxSets = 256 << 10 // bytes of all encodings that are kept
+	maxSet  = 16 << 10  // of one
 )
 
 // of returns the set of an entry, nil if the library would not leave it as it is: then it
@@ -183,8 +186,11 @@ func (s *sets) of(f *Fields, e *metav1.ManagedFieldsEntry) *fieldpath.Set {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.m == nil || len(s.m) == maxSets {
-		s.m = make(map[string]*fieldpath.Set)
+	if _, ok := s.m[string(raw)]; ok { // by another request, meanwhile
+		return set
+	}
+	if s.size += len(raw); s.m == nil || s.size > maxSets {
+		s.m, s.size = make(map[string]*fieldpath.Set), len(raw)
 	}
 	s.m[string(raw)] = set
 	return set

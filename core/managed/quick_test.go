@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
 
@@ -348,6 +349,28 @@ func TestTheQuickWayIsTheLibrarys(t *testing.T) {
 	}
 	if quick < 2*sequences || applied < sequences/20 {
 		t.Errorf("the quick way was gone %d times, %d by applying: the test asks too little", quick, applied)
+	}
+}
+
+// However large the sets are that clients come with, what is kept of them is not.
+func TestFewSetsAreKept(t *testing.T) {
+	g := &grammar{Rand: rand.New(rand.NewPCG(1, 1))}
+	f := (&Fields{kind: schema.GroupVersionKind{Version: "v1", Kind: "K"}, forms: map[string]form{}, merge: g.kind(t)}).ready()
+	for i := range 200 {
+		text := fmt.Sprintf(`{"f:metadata":{"f:labels":{"f:%d%s":{}}}}`, i, strings.Repeat("x", 8<<10))
+		e := metav1.ManagedFieldsEntry{FieldsType: "FieldsV1", FieldsV1: metav1.NewFieldsV1(text)}
+		for range 2 {
+			if f.known.of(f, &e) == nil {
+				t.Fatal("it is not decoded")
+			}
+		}
+		kept := 0
+		for encoding := range f.known.m {
+			kept += len(encoding)
+		}
+		if kept > 256<<10 || kept == 0 {
+			t.Fatalf("%d bytes are kept after %d sets", kept, i+1)
+		}
 	}
 }
 
