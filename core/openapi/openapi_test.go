@@ -121,9 +121,9 @@ func load(t testing.TB, source *policy.Source, name string) *policy.Policy {
 }
 
 func service(t testing.TB, text string, before *own.Service) *own.Service {
-	var besides []*policy.Version
+	var besides []own.Resource
 	for _, k := range rbac.Kinds {
-		besides = append(besides, k.Version)
+		besides = append(besides, own.Resource{Version: k.Version})
 	}
 	return own.New(compile(t, text), "v0.0.0-test", before, besides...)
 }
