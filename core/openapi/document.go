@@ -17,6 +17,7 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/spec"
 	"stele.dev/stele/core/negotiate"
 	"stele.dev/stele/core/patch"
+	"stele.dev/stele/core/typed"
 	"stele.dev/stele/policy"
 )
 
@@ -290,18 +291,38 @@ func (b *builder) operation(action string, gvk schema.GroupVersionKind, answer, 
 	op := &spec3.Operation{OperationProps: spec3.OperationProps{
 		Parameters: parameters,
 		Responses: &spec3.Responses{ResponsesProps: spec3.ResponsesProps{StatusCodeResponses: map[int]*spec3.Response{
-			http.StatusOK: {ResponseProps: spec3.ResponseProps{Description: "OK", Content: b.content(answer, negotiate.JSON, negotiate.YAML)}},
+			http.StatusOK: {ResponseProps: spec3.ResponseProps{Description: "OK", Content: b.content(answer, produced(action, gvk)...)}},
 		}}},
 	}}
 	switch {
 	case action == "patch":
 		op.RequestBody = &spec3.RequestBody{RequestBodyProps: spec3.RequestBodyProps{Required: true, Content: b.content(body, patch.Types(gvk)...)}}
 	case body != "":
-		op.RequestBody = &spec3.RequestBody{RequestBodyProps: spec3.RequestBodyProps{Required: action == "put" || action == "post", Content: b.content(body, negotiate.JSON, negotiate.YAML)}}
+		op.RequestBody = &spec3.RequestBody{RequestBodyProps: spec3.RequestBodyProps{Required: action == "put" || action == "post", Content: b.content(body, consumed(gvk)...)}}
 	}
 	op.VendorExtensible.AddExtension("x-kubernetes-action", action)
 	op.VendorExtensible.AddExtension("x-kubernetes-group-version-kind", gvkExtension(gvk))
 	return op
+}
+
+// produced are the media types of answers, as upstream lists them: of custom kinds those of text
+// alone, of others also those of watches, where a list can be one.
+func produced(action string, gvk schema.GroupVersionKind) []string {
+	switch {
+	case !typed.Has(gvk):
+		return []string{negotiate.JSON, negotiate.YAML}
+	case action == "list":
+		return slices.Concat(negotiate.Answers, negotiate.Streams)
+	}
+	return negotiate.Answers
+}
+
+// consumed are the media types of bodies but patches.
+func consumed(gvk schema.GroupVersionKind) []string {
+	if typed.Has(gvk) {
+		return []string{"*/*"}
+	}
+	return []string{negotiate.JSON, negotiate.YAML}
 }
 
 func (b *builder) content(name string, mediaTypes ...string) map[string]*spec3.MediaType {
