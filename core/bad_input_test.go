@@ -79,7 +79,7 @@ func TestBadInput(t *testing.T) {
 
 		{"a ConfigMap with a number", "POST", "/api/v1/namespaces/default/configmaps", `{"metadata":{"name":"c"},"data":{"a":1}}`, nil, 400, "BadRequest",
 			[]string{`ConfigMap in version \"v1\" cannot be handled as a ConfigMap: json: cannot unmarshal number into Go struct field ConfigMap.data of type string`}},
-		{"a ConfigMap with an invalid key", "POST", "/api/v1/namespaces/default/configmaps", `{"metadata":{"name":"c"},"data":{"a b":"x"}}`, nil, 422, "Invalid", []string{"data"}},
+		{"a ConfigMap with an invalid key", "POST", "/api/v1/namespaces/default/configmaps", `{"metadata":{"name":"c"},"data":{"a b":"x"}}`, nil, 422, "Invalid", []string{`data[a b]: Invalid value: \"a b\": a valid config key must consist of`, `"field":"data[a b]"`}},
 		{"a ConfigMap that is immutable", "PATCH", "/api/v1/namespaces/default/configmaps/frozen", `{"data":{"a":"c"}}`, merge, 422, "Invalid", []string{"field is immutable when `immutable` is set"}},
 		{"a Secret that is not base64", "POST", "/api/v1/namespaces/default/secrets", `{"metadata":{"name":"s"},"data":{"a":"?"}}`, nil, 400, "BadRequest",
 			[]string{`Secret in version \"v1\" cannot be handled as a Secret: illegal base64 data at input byte 0`}},
@@ -89,6 +89,7 @@ func TestBadInput(t *testing.T) {
 		{"an update without a resourceVersion", "PUT", widgetsPath + "/there", widget("there", 2), nil, 422, "Invalid", []string{`widgets.example.com \"there\" is invalid: metadata.resourceVersion: Invalid value: 0: must be specified for an update`}},
 		{"an update with a resourceVersion that is none", "PUT", widgetsPath + "/there", `{"metadata":{"name":"there","resourceVersion":"x"},"spec":{"size":2}}`, nil, 422, "Invalid", []string{"resourceVersion"}},
 		{"an update of another name", "PUT", widgetsPath + "/there", widget("other", 2), nil, 400, "BadRequest", []string{"the name of the object (other) does not match the name on the URL (there)"}},
+		{"an update without a name", "PUT", widgetsPath + "/there", `{"apiVersion":"example.com/v1","kind":"Widget","spec":{"size":2}}`, nil, 400, "BadRequest", []string{"the name of the object (there based on URL) was undeterminable: name must be provided"}},
 		{"an update of what is not there", "PUT", widgetsPath + "/none", widget("none", 2), nil, 404, "NotFound", []string{`widgets.example.com \"none\" not found`}},
 		{"an update of another uid", "PUT", widgetsPath + "/there", `{"metadata":{"name":"there","resourceVersion":"1","uid":"u"},"spec":{"size":2}}`, nil, 409, "Conflict", []string{"Precondition failed: UID in precondition: u"}},
 		{"a patch of the uid", "PATCH", widgetsPath + "/there", `{"metadata":{"uid":"u"}}`, merge, 422, "Invalid", []string{"metadata.uid", "field is immutable"}},

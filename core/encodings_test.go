@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer/cbor/direct"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
@@ -29,6 +30,7 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
+	"sigs.k8s.io/yaml"
 	"stele.dev/stele/eventlog/memlog"
 )
 
@@ -330,5 +332,29 @@ func TestDynamicClientsSpeakCBOR(t *testing.T) {
 	}
 	if e := <-w.ResultChan(); e.Type != watch.Deleted {
 		t.Errorf("%v", e)
+	}
+}
+
+// Items of a built-in kind have no kind and apiVersion of their own, of a custom kind they have:
+// in every form in which a client would see them.
+func TestItemsOfLists(t *testing.T) {
+	p := newPlane(t)
+	p.must(t, 201, "POST", widgetsPath, widget("a", 1))
+	p.must(t, 201, "POST", configMapsPath, `{"metadata":{"name":"a"}}`)
+	for accept, decode := range map[string]func([]byte, any) error{
+		"application/json": json.Unmarshal,
+		"application/yaml": func(text []byte, into any) error { return yaml.Unmarshal(text, into) },
+		"application/cbor": direct.Unmarshal,
+	} {
+		for path, want := range map[string][2]any{widgetsPath: {"example.com/v1", "Widget"}, configMapsPath: {}} {
+			var list map[string]any
+			if err := decode(p.must(t, 200, "GET", path, "", "Accept", accept).body, &list); err != nil {
+				t.Fatal(err)
+			}
+			item := list["items"].([]any)[0].(map[string]any)
+			if got := [2]any{item["apiVersion"], item["kind"]}; got != want {
+				t.Errorf("%s as %s: %v, want %v", path, accept, got, want)
+			}
+		}
 	}
 }

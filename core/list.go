@@ -258,7 +258,7 @@ var listBuffers = sync.Pool{New: func() any {
 
 // answerList joins the objects' bytes; nothing is encoded but the list's own header.
 func (p *Pipeline) answerList(r *Request, f negotiate.Format, meta metav1.ListMeta, found []*objects.Object) error {
-	in := shown.Items{Version: r.version(), Untyped: r.kind.Kind.Builtin && f.As == negotiate.Whole && (f.MediaType == negotiate.JSON || f.MediaType == negotiate.YAML)}
+	in := shown.Items{Version: r.version(), Untyped: r.kind.Kind.Builtin && f.As == negotiate.Whole && f.MediaType != negotiate.Protobuf}
 	if f.As == negotiate.Table {
 		o, err := tableOptions(r, f)
 		if err != nil {

@@ -107,7 +107,7 @@ func (p *Pipeline) surfaceOf(r *Request) *surface {
 	s := &surface{
 		policy:    r.tip.Policy,
 		discovery: discovery.New(slices.Concat(discovery.FromPolicy(r.tip.Policy), []discovery.Resource{activation.Resource(), explain.Resource(), changes.Resource()}, reviews.Resources(), renderedResources())),
-		openapi:   openapi.New(r.tip.Policy, p.version.GitVersion, documents, renderedVersions()...),
+		openapi:   openapi.New(r.tip.Policy, p.version.GitVersion, documents, append(renderedVersions(), servedBesides()...)...),
 	}
 	p.surface.Store(s)
 	return s

@@ -60,9 +60,11 @@ var offered = []runtime.SerializerInfo{
 	{MediaType: CBOR, MediaTypeType: "application", MediaTypeSubType: "cbor", StreamSerializer: &runtime.StreamSerializerInfo{}},
 }
 
+// Answers and Streams are the media types of answers and of watches, in the order in which they are
+// listed. Callers MUST NOT modify them.
 var (
-	answers = []string{JSON, YAML, Protobuf, CBOR}
-	streams = []string{JSON + watches, Protobuf + watches, runtime.ContentTypeCBORSequence}
+	Answers = []string{JSON, YAML, Protobuf, CBOR}
+	Streams = []string{JSON + watches, Protobuf + watches, runtime.ContentTypeCBORSequence}
 )
 
 const watches = ";stream=watch"
@@ -118,7 +120,7 @@ func Object(r *http.Request, protobuf bool) (Format, error) {
 // Streams refuses a form in which there is no stream of events.
 func (f Format) Streams() error {
 	if f.MediaType == YAML {
-		return negotiation.NewNotAcceptableError(streams)
+		return negotiation.NewNotAcceptableError(Streams)
 	}
 	return nil
 }
@@ -162,7 +164,7 @@ func negotiate(r *http.Request, e endpoint) (Format, error) {
 	if header != "" && header != JSON && header != "*/*" {
 		o, ok := negotiation.NegotiateMediaTypeOptions(header, offered, e)
 		if !ok {
-			return Format{}, negotiation.NewNotAcceptableError(answers)
+			return Format{}, negotiation.NewNotAcceptableError(Answers)
 		}
 		f.MediaType, f.Pretty = o.Accepted.MediaType, o.Pretty
 		if o.Convert != nil {
@@ -189,7 +191,7 @@ func wantsPretty(r *http.Request) bool {
 // supported are all, unless some are given.
 func Body(r *http.Request, supported ...string) (string, error) {
 	if len(supported) == 0 {
-		supported = answers
+		supported = Answers
 	}
 	header := r.Header.Get("Content-Type")
 	if header == "" {

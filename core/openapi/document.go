@@ -17,6 +17,7 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/spec"
 	"stele.dev/stele/core/negotiate"
 	"stele.dev/stele/core/patch"
+	"stele.dev/stele/core/typed"
 	"stele.dev/stele/policy"
 )
 
@@ -39,7 +40,7 @@ var (
 	version3 = dialect{prefix: "#/components/schemas/", meta: sync.OnceValue(func() map[string]common.OpenAPIDefinition { return metaOf("#/components/schemas/", false) })}
 )
 
-func newBuilder(d dialect, versions []*policy.Version) *builder {
+func newBuilder(d dialect, versions []Resource) *builder {
 	b := &builder{dialect: d, schemas: map[string]*spec.Schema{}, paths: map[string]*spec3.Path{}}
 	for _, v := range versions {
 		b.kind(v)
@@ -68,7 +69,7 @@ func metaOf(prefix string, v2 bool) map[string]common.OpenAPIDefinition {
 }
 
 // document is what OpenAPI v3 says of one group and version.
-func document(versions []*policy.Version, version string) *spec3.OpenAPI {
+func document(versions []Resource, version string) *spec3.OpenAPI {
 	b := newBuilder(version3, versions)
 	return &spec3.OpenAPI{
 		Version:    "3.0.0",
@@ -134,8 +135,8 @@ func componentName(v *policy.Version) string {
 	return strings.Join(labels, ".") + "." + v.Name + "." + v.Kind.Kind.Kind
 }
 
-func (b *builder) kind(v *policy.Version) {
-	name := componentName(v)
+func (b *builder) kind(v Resource) {
+	name := componentName(v.Version)
 	var s *spec.Schema
 	own, known := b.meta()[name]
 	switch {
@@ -173,6 +174,10 @@ func (b *builder) kind(v *policy.Version) {
 	s.AddExtension("x-kubernetes-group-version-kind", []any{gvkExtension(gvk)})
 	b.schemas[name] = s
 
+	if !v.takes("list") {
+		b.addPaths(v, gvk, name, "")
+		return
+	}
 	listKind := gvk.GroupVersion().WithKind(v.Kind.ListKind)
 	listName := strings.TrimSuffix(name, v.Kind.Kind.Kind) + v.Kind.ListKind
 	list := &spec.Schema{SchemaProps: spec.SchemaProps{
@@ -220,10 +225,10 @@ func gvkExtension(gvk schema.GroupVersionKind) map[string]any {
 	return map[string]any{"group": gvk.Group, "version": gvk.Version, "kind": gvk.Kind}
 }
 
-func (b *builder) addPaths(v *policy.Version, gvk schema.GroupVersionKind, name, listName string) {
+func (b *builder) addPaths(v Resource, gvk schema.GroupVersionKind, name, listName string) {
 	base := root(gvk.GroupVersion())
 	all := base + "/" + v.Kind.Plural
-	if v.Kind.Namespaced {
+	if v.Kind.Namespaced && v.takes("list") {
 		b.paths[all] = &spec3.Path{PathProps: spec3.PathProps{
 			Get: b.operation("list", gvk, listName, "", listParameters...),
 		}}
@@ -234,16 +239,24 @@ func (b *builder) addPaths(v *policy.Version, gvk schema.GroupVersionKind, name,
 	if v.Kind.Namespaced {
 		inPath = append(inPath, pathParameter("namespace", "object name and auth scope, such as for teams and projects"))
 	}
-	b.paths[collection] = &spec3.Path{PathProps: spec3.PathProps{
-		Parameters: inPath,
-		Get:        b.operation("list", gvk, listName, "", listParameters...),
-		Post:       b.operation("post", gvk, name, name, writeParameters...),
-	}}
-	if !v.NoDeleteCollection {
+	b.paths[collection] = &spec3.Path{PathProps: spec3.PathProps{Parameters: inPath}}
+	if v.takes("list") {
+		b.paths[collection].Get = b.operation("list", gvk, listName, "", listParameters...)
+	}
+	if v.takes("create") {
+		b.paths[collection].Post = b.operation("post", gvk, name, name, writeParameters...)
+	}
+	if !v.NoDeleteCollection && v.takes("deletecollection") {
 		b.paths[collection].Delete = b.operation("deletecollection", gvk, b.define(metav1.Status{}.OpenAPIModelName()), b.define(metav1.DeleteOptions{}.OpenAPIModelName()), collectionParameters...)
 	}
 	inPath = append(inPath, pathParameter("name", "name of the "+v.Kind.Kind.Kind))
 	item := collection + "/{name}"
+	if !v.takes("update") { // nothing else changes either
+		if v.takes("get") {
+			b.paths[item] = &spec3.Path{PathProps: spec3.PathProps{Parameters: inPath, Get: b.operation("get", gvk, name, "")}}
+		}
+		return
+	}
 	b.paths[item] = &spec3.Path{PathProps: spec3.PathProps{
 		Parameters: inPath,
 		Get:        b.operation("get", gvk, name, ""),
@@ -278,18 +291,38 @@ func (b *builder) operation(action string, gvk schema.GroupVersionKind, answer, 
 	op := &spec3.Operation{OperationProps: spec3.OperationProps{
 		Parameters: parameters,
 		Responses: &spec3.Responses{ResponsesProps: spec3.ResponsesProps{StatusCodeResponses: map[int]*spec3.Response{
-			http.StatusOK: {ResponseProps: spec3.ResponseProps{Description: "OK", Content: b.content(answer, negotiate.JSON, negotiate.YAML)}},
+			http.StatusOK: {ResponseProps: spec3.ResponseProps{Description: "OK", Content: b.content(answer, produced(action, gvk)...)}},
 		}}},
 	}}
 	switch {
 	case action == "patch":
 		op.RequestBody = &spec3.RequestBody{RequestBodyProps: spec3.RequestBodyProps{Required: true, Content: b.content(body, patch.Types(gvk)...)}}
 	case body != "":
-		op.RequestBody = &spec3.RequestBody{RequestBodyProps: spec3.RequestBodyProps{Required: action == "put" || action == "post", Content: b.content(body, negotiate.JSON, negotiate.YAML)}}
+		op.RequestBody = &spec3.RequestBody{RequestBodyProps: spec3.RequestBodyProps{Required: action == "put" || action == "post", Content: b.content(body, consumed(gvk)...)}}
 	}
 	op.VendorExtensible.AddExtension("x-kubernetes-action", action)
 	op.VendorExtensible.AddExtension("x-kubernetes-group-version-kind", gvkExtension(gvk))
 	return op
+}
+
+// produced are the media types of answers, as upstream lists them: of custom kinds those of text
+// alone, of others also those of watches, where a list can be one.
+func produced(action string, gvk schema.GroupVersionKind) []string {
+	switch {
+	case !typed.Has(gvk):
+		return []string{negotiate.JSON, negotiate.YAML}
+	case action == "list":
+		return slices.Concat(negotiate.Answers, negotiate.Streams)
+	}
+	return negotiate.Answers
+}
+
+// consumed are the media types of bodies but patches.
+func consumed(gvk schema.GroupVersionKind) []string {
+	if typed.Has(gvk) {
+		return []string{"*/*"}
+	}
+	return []string{negotiate.JSON, negotiate.YAML}
 }
 
 func (b *builder) content(name string, mediaTypes ...string) map[string]*spec3.MediaType {

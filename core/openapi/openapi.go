@@ -32,9 +32,19 @@ type Service struct {
 	v2      *served
 }
 
+// Resource is a version of a kind as it is served.
+type Resource struct {
+	*policy.Version
+	// Verbs that it takes, as discovery has them; nil if all that its kind says.
+	Verbs []string
+}
+
+// takes tells whether there is an operation of a name.
+func (r *Resource) takes(verb string) bool { return r.Verbs == nil || slices.Contains(r.Verbs, verb) }
+
 // group is what one group and version serves.
 type group struct {
-	versions []*policy.Version
+	versions []Resource
 	document *served
 }
 
@@ -42,9 +52,9 @@ type group struct {
 // program's version stands in each document. Documents of before, which may be nil, are
 // taken over where they describe the same; if it was in use, those that are missing are
 // made now, while nobody waits.
-func New(p *policy.Policy, program string, before *Service, besides ...*policy.Version) *Service {
+func New(p *policy.Policy, program string, before *Service, besides ...Resource) *Service {
 	s := &Service{program: program, groups: map[string]*group{}}
-	add := func(v *policy.Version) {
+	add := func(v Resource) {
 		path := root(v.GroupVersionResource().GroupVersion())[1:]
 		if s.groups[path] == nil {
 			s.groups[path] = &group{}
@@ -57,7 +67,7 @@ func New(p *policy.Policy, program string, before *Service, besides ...*policy.V
 	for _, k := range p.Kinds() {
 		for _, v := range k.Versions {
 			if v.Served {
-				add(v)
+				add(Resource{Version: v})
 			}
 		}
 	}
@@ -84,7 +94,7 @@ func New(p *policy.Policy, program string, before *Service, besides ...*policy.V
 }
 
 // documentOf returns the document of the versions, if it has been made.
-func (s *Service) documentOf(path string, versions []*policy.Version, program string) *served {
+func (s *Service) documentOf(path string, versions []Resource, program string) *served {
 	if s == nil || s.program != program || s.groups[path] == nil || !s.groups[path].document.made() {
 		return nil
 	}
@@ -95,16 +105,16 @@ func (s *Service) documentOf(path string, versions []*policy.Version, program st
 }
 
 // sameToClients reports whether two versions of kinds have the same description.
-func sameToClients(a, b *policy.Version) bool {
+func sameToClients(a, b Resource) bool {
 	x, y := a.Kind, b.Kind
 	return x.Group == y.Group && x.Plural == y.Plural && x.Kind.Kind == y.Kind.Kind && x.ListKind == y.ListKind && x.Namespaced == y.Namespaced &&
 		x.Builtin == y.Builtin && a.Name == b.Name && a.Status == b.Status && (a.Scale == nil) == (b.Scale == nil) &&
-		a.NoDeleteCollection == b.NoDeleteCollection && reflect.DeepEqual(a.Schema, b.Schema)
+		a.NoDeleteCollection == b.NoDeleteCollection && slices.Equal(a.Verbs, b.Verbs) && reflect.DeepEqual(a.Schema, b.Schema)
 }
 
 // all are the versions of all groups, in order.
-func (s *Service) all() []*policy.Version {
-	var versions []*policy.Version
+func (s *Service) all() []Resource {
+	var versions []Resource
 	for _, path := range slices.Sorted(maps.Keys(s.groups)) {
 		versions = append(versions, s.groups[path].versions...)
 	}

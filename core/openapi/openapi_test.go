@@ -9,11 +9,13 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -121,9 +123,9 @@ func load(t testing.TB, source *policy.Source, name string) *policy.Policy {
 }
 
 func service(t testing.TB, text string, before *own.Service) *own.Service {
-	var besides []*policy.Version
+	var besides []own.Resource
 	for _, k := range rbac.Kinds {
-		besides = append(besides, k.Version)
+		besides = append(besides, own.Resource{Version: k.Version})
 	}
 	return own.New(compile(t, text), "v0.0.0-test", before, besides...)
 }
@@ -632,4 +634,45 @@ func BenchmarkIndex(b *testing.B) {
 			body(b, get(b, own.New(p, "v0", nil), "/openapi/v2", "Accept", "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"))
 		}
 	})
+}
+
+// What is taken and given is said as upstream says it: of built-in kinds all forms, and those of
+// watches for lists; of custom kinds JSON and YAML.
+func TestMediaTypes(t *testing.T) {
+	const all, watches = "application/cbor application/json application/vnd.kubernetes.protobuf application/yaml", "application/cbor application/cbor-seq application/json application/json;stream=watch application/vnd.kubernetes.protobuf application/vnd.kubernetes.protobuf;stream=watch application/yaml"
+	const text = "application/json application/yaml"
+	s := service(t, bundle, nil)
+	for path, want := range map[string]struct{ list, get, post string }{
+		"/api/v1/namespaces/{namespace}/configmaps":           {watches, all, "*/*"},
+		"/apis/example.com/v1/namespaces/{namespace}/widgets": {text, text, text},
+		"/apis/rbac.authorization.k8s.io/v1/clusterroles":     {watches, all, "*/*"},
+	} {
+		document := "/openapi/v3/" + strings.Join(strings.Split(path, "/")[1:3], "/")
+		if strings.HasPrefix(path, "/apis/") {
+			document = "/openapi/v3/" + strings.Join(strings.Split(path, "/")[1:4], "/")
+		}
+		var of struct {
+			Paths map[string]struct {
+				Get struct {
+					Responses map[string]struct{ Content map[string]any }
+				}
+				Post struct {
+					RequestBody struct{ Content map[string]any }
+				}
+			}
+		}
+		if err := json.Unmarshal(body(t, get(t, s, document)), &of); err != nil {
+			t.Fatal(err)
+		}
+		names := func(content map[string]any) string { return strings.Join(slices.Sorted(maps.Keys(content)), " ") }
+		if got := names(of.Paths[path].Get.Responses["200"].Content); got != want.list {
+			t.Errorf("%s: lists are %s, want %s", path, got, want.list)
+		}
+		if got := names(of.Paths[path+"/{name}"].Get.Responses["200"].Content); got != want.get {
+			t.Errorf("%s: objects are %s, want %s", path, got, want.get)
+		}
+		if got := names(of.Paths[path].Post.RequestBody.Content); got != want.post {
+			t.Errorf("%s: takes %s, want %s", path, got, want.post)
+		}
+	}
 }

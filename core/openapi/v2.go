@@ -6,11 +6,10 @@ import (
 
 	"k8s.io/kube-openapi/pkg/spec3"
 	"k8s.io/kube-openapi/pkg/validation/spec"
-	"stele.dev/stele/policy"
 )
 
 // swagger is what OpenAPI v2 says of all versions of all kinds.
-func swagger(versions []*policy.Version, version string) *spec.Swagger {
+func swagger(versions []Resource, version string) *spec.Swagger {
 	b := newBuilder(version2, versions)
 	s := &spec.Swagger{SwaggerProps: spec.SwaggerProps{
 		Swagger: "2.0", Info: info(version), Definitions: spec.Definitions{}, Paths: &spec.Paths{Paths: map[string]spec.PathItem{}},

@@ -26,7 +26,7 @@ var Kinds = []*rendered.Kind{
 
 // kind describes one, given by its Go type.
 func kind(object any, plural string, namespaced bool, entries func(*policy.Form) []*rendered.Entry, find func(*policy.Form, string) *rendered.Entry, part string) *rendered.Kind {
-	name, content := describe(object)
+	name, content := rendered.Describe(object)
 	v := rendered.NewVersion(schemas.Kind{
 		Group: rbacv1.GroupName, Kind: name, Plural: plural, Namespaced: namespaced, StorageVersion: rbacv1.SchemeGroupVersion.Version,
 	}, content)

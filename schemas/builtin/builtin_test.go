@@ -295,8 +295,8 @@ func TestValidate(t *testing.T) {
 	}{
 		{"a config map", "ConfigMap", `{"data": {"a.b-c_D": "x"}, "binaryData": {"b": "YQ=="}}`, ``, nil},
 		{"bad keys", "ConfigMap", `{"data": {"..a": "x", "b c": "y"}}`, ``, []string{
-			`data: Invalid value: "..a": a key must be a string that has at most 253 characters and matches ^[-._a-zA-Z0-9]+$ and does not match ^\.\. and is not "."`,
-			`data: Invalid value: "b c": a key must be a string that has at most 253 characters and matches ^[-._a-zA-Z0-9]+$ and does not match ^\.\. and is not "."`,
+			`data[..a]: Invalid value: "..a": must not start with '..'`,
+			`data[b c]: Invalid value: "b c": a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')`,
 		}},
 		{"a key twice", "ConfigMap", `{"data": {"a": "x"}, "binaryData": {"a": "YQ=="}}`, ``, []string{
 			`data[a]: Invalid value: "a": duplicate of key present in binaryData`,
@@ -331,7 +331,7 @@ func TestValidate(t *testing.T) {
 			`data: Too long: may not be more than 1048576 bytes`,
 		}},
 		{"a bad key by way of stringData", "Secret", `{"stringData": {"a b": ""}}`, ``, []string{
-			`data: Invalid value: "a b": a key must be a string that has at most 253 characters and matches ^[-._a-zA-Z0-9]+$ and does not match ^\.\. and is not "."`,
+			`data[a b]: Invalid value: "a b": a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')`,
 		}},
 		{"text that is not text", "Secret", `{"stringData": {"a": 1}}`, ``, []string{
 			`stringData[a]: Invalid value: 1: must be a string`,

@@ -76,9 +76,21 @@ func size(data map[string]any, encoded bool) int {
 	return total
 }
 
+// validateKeys checks that the entries can be named as files are.
+func validateKeys(data map[string]any, path *field.Path) (errs field.ErrorList) {
+	for _, key := range slices.Sorted(maps.Keys(data)) {
+		for _, message := range validation.IsConfigMapKey(key) {
+			errs = append(errs, field.Invalid(path.Key(key), key, message))
+		}
+	}
+	return errs
+}
+
 func validateConfigMap(obj, old map[string]any) field.ErrorList {
 	errs := frozen(obj, old, "data", "binaryData")
 	data, binary := entries(obj, "data"), entries(obj, "binaryData")
+	errs = append(errs, validateKeys(data, field.NewPath("data"))...)
+	errs = append(errs, validateKeys(binary, field.NewPath("binaryData"))...)
 	for _, key := range slices.Sorted(maps.Keys(data)) {
 		if _, both := binary[key]; both {
 			errs = append(errs,
@@ -115,6 +127,7 @@ func validateSecret(obj, old map[string]any) field.ErrorList {
 	}
 	path := field.NewPath("data")
 	data := entries(obj, "data")
+	errs = append(errs, validateKeys(data, path)...)
 	if size(data, true) > maxData {
 		errs = append(errs, field.TooLong(path, "", maxData))
 	}

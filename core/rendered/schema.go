@@ -1,4 +1,4 @@
-package rbac
+package rendered
 
 import (
 	"reflect"
@@ -7,16 +7,19 @@ import (
 	"stele.dev/stele/schemas"
 )
 
-// describe returns the name of a kind, given by its Go type, and the schema of its
-// content: all but apiVersion, kind and metadata. It is for OpenAPI, with upstream's
-// texts; nothing is validated by it.
-func describe(object any) (kind string, content *schemas.Node) {
+// Describe returns the name of a kind, given by its Go type, and the schema of its
+// content: all but apiVersion, kind and metadata. It is for OpenAPI, with the texts that the
+// type has of itself; nothing is validated by it.
+func Describe(object any) (kind string, content *schemas.Node) {
 	t := reflect.TypeOf(object)
+	if t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
 	return t.Name(), node(t)
 }
 
-// node describes the Go types that occur in the kinds: strings, and lists, maps and
-// structs of them.
+// node describes the Go types that occur in the kinds: scalars, and lists, maps and structs
+// of them.
 func node(t reflect.Type) *schemas.Node {
 	switch t.Kind() {
 	case reflect.Pointer:
@@ -44,5 +47,9 @@ func node(t reflect.Type) *schemas.Node {
 		}
 		return n
 	}
-	return &schemas.Node{Kinds: schemas.StringKind}
+	return &schemas.Node{Kinds: scalarKinds[t.Kind()]}
+}
+
+var scalarKinds = map[reflect.Kind]schemas.Kinds{
+	reflect.String: schemas.StringKind, reflect.Bool: schemas.BoolKind, reflect.Int: schemas.IntegerKind, reflect.Int64: schemas.IntegerKind, reflect.Uint64: schemas.IntegerKind,
 }

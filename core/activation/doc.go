@@ -1,0 +1,34 @@
+package activation
+
+// SwaggerDoc has what OpenAPI says of the fields, as of Kubernetes' own types.
+func (Policy) SwaggerDoc() map[string]string {
+	return map[string]string{
+		"":       "Policy is what a control plane enforces. Creating one puts it in force.",
+		"spec":   "The source of a bundle.",
+		"status": "What became of it.",
+	}
+}
+
+// SwaggerDoc is that of [Policy.SwaggerDoc].
+func (Spec) SwaggerDoc() map[string]string {
+	return map[string]string{
+		"package":  "Folder of the bundle's package in the module, \".\" for its root.",
+		"files":    "Files of the CUE module.",
+		"replaces": "Digest of the policy that this one is meant to replace; another one in force is a conflict. Not checked if empty.",
+		"rename":   "Allows the policy to be of another control plane, by its bundle's cluster, than the one in force.",
+		"commit":   "Commit of the repository that the files come from.",
+	}
+}
+
+// SwaggerDoc is that of [Policy.SwaggerDoc].
+func (Status) SwaggerDoc() map[string]string {
+	return map[string]string{
+		"digest":    "Digest of the policy, its name.",
+		"revision":  "Revision from which on it is, or was last, in force.",
+		"revisions": "Revisions from which on it was in force, the newest first.",
+		"actor":     "Who activated it.",
+		"inForce":   "Whether it is in force.",
+		"cluster":   "Control plane that the bundle is of. Lists have it of the one in force.",
+		"kinds":     "How many kinds there are. Lists have it of the one in force.",
+	}
+}
