@@ -568,6 +568,7 @@ func (r *Request) becomeNew(o *object) error {
 	if r.kind.Status {
 		delete(o.content, "status") // it has its own place and permission
 	}
+	asked := askedFinalizers(o.content)
 	if err := r.prepare(o, nil); err != nil {
 		return err
 	}
@@ -579,7 +580,11 @@ func (r *Request) becomeNew(o *object) error {
 	if err := r.fillNew(o.meta, generation); err != nil {
 		return err
 	}
-	r.manage(o, sent)
+	byClient := o
+	if r.resource() == commit.Namespaces {
+		byClient = &object{meta: o.meta, content: withFinalizers(o.content, asked)}
+	}
+	r.manage(byClient, sent)
 	r.object = o
 	return r.namespaceTakesNew()
 }

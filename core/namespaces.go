@@ -3,6 +3,7 @@ package core
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -48,7 +49,17 @@ func setFinalizers(content map[string]any, asked any) {
 	setOrDelete(spec, "finalizers", asked, asked != nil)
 }
 
-// askedFinalizers are those that the body of a request to /finalize has.
+// withFinalizers is the content of a namespace with other finalizers: the server's own is
+// set by nobody who would manage it.
+func withFinalizers(content map[string]any, finalizers any) map[string]any {
+	content = maps.Clone(content)
+	spec, _ := content["spec"].(map[string]any)
+	content["spec"] = maps.Clone(spec)
+	setFinalizers(content, finalizers)
+	return content
+}
+
+// askedFinalizers are the finalizers of a namespace that a body has.
 func askedFinalizers(content map[string]any) any {
 	spec, _ := content["spec"].(map[string]any)
 	return spec["finalizers"]

@@ -65,6 +65,8 @@ func newFields(v *policy.Version, subresource string) *Fields {
 		}
 	}
 	switch {
+	case subresource == "finalize": // of namespaces, whose finalizers are in their spec
+		f.reset = []string{"status"}
 	case subresource != "":
 		f.reset = []string{"metadata", "spec"}
 	case v.Status:
