@@ -1,0 +1,52 @@
+package core
+
+import (
+	"context"
+	"sync"
+
+	"stele.dev/stele/core/commit"
+)
+
+// turns are for requests that lost against another write of the same object: they go on one
+// at a time, in the order in which they lost. Otherwise many who change one object at once would
+// all decide anew whenever one of them has won, and some would lose for ever. It is safe for
+// concurrent use; the zero value is ready for it.
+type turns struct {
+	mu sync.Mutex
+	of map[commit.Key]*turn
+}
+
+type turn struct {
+	held   chan struct{} // full while somebody has it; who waits is served in order
+	wanted int           // by how many
+}
+
+// take waits until it is the caller's turn at an object, which lasts until done is called.
+// Its error is the context's.
+func (t *turns) take(ctx context.Context, k commit.Key) (done func(), err error) {
+	t.mu.Lock()
+	if t.of == nil {
+		t.of = map[commit.Key]*turn{}
+	}
+	at := t.of[k]
+	if at == nil {
+		at = &turn{held: make(chan struct{}, 1)}
+		t.of[k] = at
+	}
+	at.wanted++
+	t.mu.Unlock()
+	leave := func() {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		if at.wanted--; at.wanted == 0 {
+			delete(t.of, k)
+		}
+	}
+	select {
+	case at.held <- struct{}{}:
+		return func() { <-at.held; leave() }, nil
+	case <-ctx.Done():
+		leave()
+		return nil, ctx.Err()
+	}
+}

@@ -1,0 +1,75 @@
+package core_test
+
+import (
+	"context"
+	"fmt"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"stele.dev/stele/eventlog/memlog"
+)
+
+const hotPath = "/api/v1/namespaces/default/configmaps/hot"
+
+// hot runs a test on a control plane whose log takes its time, with an object that many change.
+func hot(t *testing.T, test func(t *testing.T, p *replica)) {
+	synctest.Test(t, func(t *testing.T) {
+		var store memlog.Store
+		p, err := tryStart(t.Context(), store.Open(func(memlog.Op) memlog.Fault { return memlog.Fault{Request: 5 * time.Millisecond} }), 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer p.close()
+		p.bootstrap(t, bundle)
+		p.must(t, 201, "POST", strings.TrimSuffix(hotPath, "/hot"), `{"metadata":{"name":"hot"}}`)
+		test(t, p)
+		time.Sleep(time.Second) // for what was cut off, on its way to the log
+	})
+}
+
+// Who does not say which version of an object they change never hears of a conflict, however
+// many others change it at the same time: they take turns.
+func TestManyChangesOfOneObjectAtOnce(t *testing.T) {
+	hot(t, func(t *testing.T, p *replica) {
+		const writers = 100
+		var all sync.WaitGroup
+		for i := range writers {
+			all.Go(func() {
+				if a := p.do("PATCH", hotPath, fmt.Sprintf(`{"data":{"k%d":"v"}}`, i), "Content-Type", mergePatch); a.code != 200 {
+					t.Errorf("%d: %s", i, a)
+				}
+			})
+		}
+		all.Wait()
+		if data, _ := p.must(t, 200, "GET", hotPath, "").field("data").(map[string]any); len(data) != writers {
+			t.Errorf("%d of %d changes are there", len(data), writers)
+		}
+	})
+}
+
+// Who goes away while they wait for their turn is not waited for by others.
+func TestWhoWaitsForTheirTurnCanGo(t *testing.T) {
+	hot(t, func(t *testing.T, p *replica) {
+		var all sync.WaitGroup
+		for i := range 20 {
+			all.Go(func() {
+				q := request("PATCH", hotPath, fmt.Sprintf(`{"data":{"k%d":"v"}}`, i), "Content-Type", mergePatch)
+				ctx, cancel := context.WithCancel(q.Context())
+				defer cancel()
+				if i%2 == 0 {
+					time.AfterFunc(12*time.Millisecond, cancel)
+				}
+				w := httptest.NewRecorder()
+				p.ServeHTTP(w, q.WithContext(ctx))
+				if i%2 == 1 && w.Code != 200 {
+					t.Errorf("%d: %d %s", i, w.Code, w.Body)
+				}
+			})
+		}
+		all.Wait()
+	})
+}
