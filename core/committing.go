@@ -203,8 +203,17 @@ func (p *Pipeline) confirmed(ctx context.Context, r *Request) error {
 	return sendBack(r, tip)
 }
 
+// sendBackNow is where a request goes back to that has waited since it was to go back.
+func (p *Pipeline) sendBackNow(r *Request, back *again) *again {
+	tip := p.committer.Tip()
+	if tip.Revision() <= back.tip.Revision() {
+		return back
+	}
+	return sendBack(r, tip)
+}
+
 // sendBack sends a request to where a newer tip matters first.
-func sendBack(r *Request, tip *commit.Tip) error {
+func sendBack(r *Request, tip *commit.Tip) *again {
 	if tip.PolicyRevision() != r.tip.PolicyRevision() {
 		return &again{stage: "impersonation", tip: tip}
 	}

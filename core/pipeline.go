@@ -65,13 +65,20 @@ const maxRounds = 32
 
 // run takes the request along the path. What bends it stands here: reads skip the
 // stages of writes and the other way round; a write that lost against another goes
-// back, to impersonation if the policy has changed, else to decode; and what is
-// refused is refused on a confirmed tip.
+// back, to impersonation if the policy has changed, else to decode, and from then on
+// takes its turn with others that lost at the same object; and what is refused is refused
+// on a confirmed tip.
 func (p *Pipeline) run(r *Request) error { return p.runFrom(r, "connection") }
 
 // runFrom takes a request along that has come as far as a stage.
 func (p *Pipeline) runFrom(r *Request, stage string) error {
 	rounds := 0
+	var done func() // of the request's turn, once it has lost
+	defer func() {
+		if done != nil {
+			done()
+		}
+	}()
 	for i := index(stage); i < len(path); {
 		s := &path[i]
 		if s.when == writes && !r.write || s.when == reads && r.write {
@@ -97,6 +104,12 @@ func (p *Pipeline) runFrom(r *Request, stage string) error {
 		case errors.As(err, &back):
 			if rounds++; rounds > maxRounds {
 				return r.contended()
+			}
+			if done == nil && r.stage == "commit" && !r.law {
+				if done, err = p.turns.take(ctx, r.key); err != nil {
+					return err
+				}
+				back = p.sendBackNow(r, back)
 			}
 			r.tip = back.tip
 		default:
@@ -158,10 +171,11 @@ type Pipeline struct {
 	metrics       *metrics
 	surface       atomic.Pointer[surface]
 	surfaceMu     sync.Mutex // held to make another
+	turns         turns
 	notReady      atomic.Bool
 	draining      chan struct{}
 	drained       atomic.Bool
-	turns         chan struct{} // of large writes, see takeTurn
+	largeWrites   chan struct{} // turns of theirs, see takeTurn
 }
 
 // Options for [New].
@@ -193,7 +207,7 @@ func New(o Options) *Pipeline {
 		committer: o.Committer, log: o.Log, authenticator: o.Authenticator, logger: o.Logger, version: o.Version, checks: o.Checks, compile: o.Compile,
 		requestInfo: &request.RequestInfoFactory{APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api")},
 		refusals:    explain.NewJournal(remembered),
-		metrics:     newMetrics(o.Committer, o.Evaluators), draining: make(chan struct{}), turns: newTurns(),
+		metrics:     newMetrics(o.Committer, o.Evaluators), draining: make(chan struct{}), largeWrites: newLargeWrites(),
 	}
 	p.take = p.runFrom
 	if p.logger == nil {

@@ -2,34 +2,51 @@ package core
 
 import (
 	"context"
-	"runtime"
+	"sync"
+
+	"stele.dev/stele/core/commit"
 )
 
-// What patches, and merges of what is applied, take to compute can grow with the square of how many
-// fields an object has: for one of a megabyte that is seconds, which nothing interrupts. So large
-// writes take turns, and leave half of the processors to all others.
-
-// largeWrite is from how many bytes on a write takes a turn: those of its body, and of the object
-// as it is.
-const largeWrite = 256 << 10
-
-func newTurns() chan struct{} { return make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2)) }
-
-// large tells whether the request is a write that takes a turn.
-func (r *Request) large() bool {
-	n := len(r.body.raw)
-	if r.old != nil && r.body.delete == nil {
-		n += len(r.old.JSON)
-	}
-	return n > largeWrite
+// turns are for requests that lost against another write of the same object: they go on one
+// at a time, in the order in which they lost. Otherwise many who change one object at once would
+// all decide anew whenever one of them has won, and some would lose for ever. It is safe for
+// concurrent use; the zero value is ready for it.
+type turns struct {
+	mu sync.Mutex
+	of map[commit.Key]*turn
 }
 
-// takeTurn waits for a turn, which is over when done is called.
-func (p *Pipeline) takeTurn(ctx context.Context) (done func(), err error) {
+type turn struct {
+	held   chan struct{} // full while somebody has it; who waits is served in order
+	wanted int           // by how many
+}
+
+// take waits until it is the caller's turn at an object, which lasts until done is called.
+// Its error is the context's.
+func (t *turns) take(ctx context.Context, k commit.Key) (done func(), err error) {
+	t.mu.Lock()
+	if t.of == nil {
+		t.of = map[commit.Key]*turn{}
+	}
+	at := t.of[k]
+	if at == nil {
+		at = &turn{held: make(chan struct{}, 1)}
+		t.of[k] = at
+	}
+	at.wanted++
+	t.mu.Unlock()
+	leave := func() {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		if at.wanted--; at.wanted == 0 {
+			delete(t.of, k)
+		}
+	}
 	select {
-	case p.turns <- struct{}{}:
-		return func() { <-p.turns }, nil
+	case at.held <- struct{}{}:
+		return func() { <-at.held; leave() }, nil
 	case <-ctx.Done():
+		leave()
 		return nil, ctx.Err()
 	}
 }

@@ -1,46 +1,75 @@
 package core_test
 
 import (
+	"context"
+	"fmt"
+	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
+
+	"stele.dev/stele/eventlog/memlog"
 )
 
-// What is large waits for its turn, no longer than its request has time, and nothing else waits.
-func TestLargeWritesTakeTurns(t *testing.T) {
-	p := newPlane(t)
-	const configMaps = "/api/v1/namespaces/default/configmaps"
-	large := func(name string) string {
-		return `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"` + name + `"},"data":{"a":"` + strings.Repeat("x", 300<<10) + `"}}`
-	}
-	p.must(t, 201, "POST", configMaps, large("large"))
-	done, err := p.TakeAllTurns(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	revision := p.committer.Tip().Revision()
-	for name, do := range map[string]func() answer{
-		"create": func() answer { return p.do("POST", configMaps+"?timeout=20ms", large("other")) },
-		"patch": func() answer {
-			return p.do("PATCH", configMaps+"/large?timeout=20ms", `{"data":{"b":"c"}}`, "Content-Type", mergePatch)
-		},
-		"apply": func() answer {
-			return p.do("PATCH", configMaps+"/new?fieldManager=m&timeout=20ms", large("new"), "Content-Type", applied)
-		},
-	} {
-		if a := do(); a.code != 504 {
-			t.Errorf("%s: %.200s", name, a)
+const hotPath = "/api/v1/namespaces/default/configmaps/hot"
+
+// hot runs a test on a control plane whose log takes its time, with an object that many change.
+func hot(t *testing.T, test func(t *testing.T, p *replica)) {
+	synctest.Test(t, func(t *testing.T) {
+		var store memlog.Store
+		p, err := tryStart(t.Context(), store.Open(func(memlog.Op) memlog.Fault { return memlog.Fault{Request: 5 * time.Millisecond} }), 0)
+		if err != nil {
+			t.Fatal(err)
 		}
-	}
-	if after := p.committer.Tip().Revision(); after != revision {
-		t.Errorf("the log went from %d to %d", revision, after)
-	}
-	p.must(t, 201, "POST", widgetsPath, widget("small", 1))
-	p.must(t, 200, "DELETE", configMaps+"/large", "")
-	done()
-	p.must(t, 201, "POST", configMaps, large("other"))
-	// Who is done leaves its turn to others.
-	for range 8 {
-		p.must(t, 200, "PATCH", configMaps+"/other", `{"data":{"b":"c"}}`, "Content-Type", mergePatch)
-		p.must(t, 400, "PUT", configMaps+"/other", large("another"))
-	}
+		defer p.close()
+		p.bootstrap(t, bundle)
+		p.must(t, 201, "POST", strings.TrimSuffix(hotPath, "/hot"), `{"metadata":{"name":"hot"}}`)
+		test(t, p)
+		time.Sleep(time.Second) // for what was cut off, on its way to the log
+	})
+}
+
+// Who does not say which version of an object they change never hears of a conflict, however
+// many others change it at the same time: they take turns.
+func TestManyChangesOfOneObjectAtOnce(t *testing.T) {
+	hot(t, func(t *testing.T, p *replica) {
+		const writers = 100
+		var all sync.WaitGroup
+		for i := range writers {
+			all.Go(func() {
+				if a := p.do("PATCH", hotPath, fmt.Sprintf(`{"data":{"k%d":"v"}}`, i), "Content-Type", mergePatch); a.code != 200 {
+					t.Errorf("%d: %s", i, a)
+				}
+			})
+		}
+		all.Wait()
+		if data, _ := p.must(t, 200, "GET", hotPath, "").field("data").(map[string]any); len(data) != writers {
+			t.Errorf("%d of %d changes are there", len(data), writers)
+		}
+	})
+}
+
+// Who goes away while they wait for their turn is not waited for by others.
+func TestWhoWaitsForTheirTurnCanGo(t *testing.T) {
+	hot(t, func(t *testing.T, p *replica) {
+		var all sync.WaitGroup
+		for i := range 20 {
+			all.Go(func() {
+				q := request("PATCH", hotPath, fmt.Sprintf(`{"data":{"k%d":"v"}}`, i), "Content-Type", mergePatch)
+				ctx, cancel := context.WithCancel(q.Context())
+				defer cancel()
+				if i%2 == 0 {
+					time.AfterFunc(12*time.Millisecond, cancel)
+				}
+				w := httptest.NewRecorder()
+				p.ServeHTTP(w, q.WithContext(ctx))
+				if i%2 == 1 && w.Code != 200 {
+					t.Errorf("%d: %d %s", i, w.Code, w.Body)
+				}
+			})
+		}
+		all.Wait()
+	})
 }

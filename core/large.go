@@ -1,0 +1,35 @@
+package core
+
+import (
+	"context"
+	"runtime"
+)
+
+// What patches, and merges of what is applied, take to compute can grow with the square of how many
+// fields an object has: for one of a megabyte that is seconds, which nothing interrupts. So large
+// writes take turns, and leave half of the processors to all others.
+
+// largeWrite is from how many bytes on a write takes a turn: those of its body, and of the object
+// as it is.
+const largeWrite = 256 << 10
+
+func newLargeWrites() chan struct{} { return make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2)) }
+
+// large tells whether the request is a write that takes a turn.
+func (r *Request) large() bool {
+	n := len(r.body.raw)
+	if r.old != nil && r.body.delete == nil {
+		n += len(r.old.JSON)
+	}
+	return n > largeWrite
+}
+
+// takeTurn waits for a turn, which is over when done is called.
+func (p *Pipeline) takeTurn(ctx context.Context) (done func(), err error) {
+	select {
+	case p.largeWrites <- struct{}{}:
+		return func() { <-p.largeWrites }, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
