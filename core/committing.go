@@ -263,6 +263,9 @@ func (p *Pipeline) event(r *Request, w *write) *eventlog.Event {
 		},
 		PolicyDigest: digest[:],
 	}
+	if d := r.creating; d != nil {
+		meta.Decisions.CreateRule, meta.Decisions.CreateSource = d.Rule, d.Source
+	}
 	e := &eventlog.Event{Meta: meta}
 	class := classOf(r)
 	e.AddContent(&logpb.Payload{Role: logpb.Role_ROLE_OBJECT, Class: class}, w.payload)

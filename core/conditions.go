@@ -30,6 +30,7 @@ func (p *Pipeline) conditions(ctx context.Context, r *Request) error {
 // mayCreate authorizes an update that creates to do that as well, as upstream does once the
 // object is known to be valid.
 func (r *Request) mayCreate(ctx context.Context) error {
+	r.creating = nil
 	if r.law || r.info.Verb == "create" || !r.creates() {
 		return nil
 	}
@@ -42,6 +43,7 @@ func (r *Request) mayCreate(ctx context.Context) error {
 	if !d.Allowed {
 		return status.Forbidden(&access, d)
 	}
+	r.creating = d
 	return nil
 }
 

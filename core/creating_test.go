@@ -58,8 +58,18 @@ func TestCreateOnUpdateIsAuthorized(t *testing.T) {
 		t.Errorf("refused with %s", a)
 	}
 	p.must(t, 201, "PUT", leasesPath+"/mine", `{"metadata":{"name":"mine"}}`, reader...)
+	decision := func() string {
+		d := p.must(t, 200, "GET", fmt.Sprintf("%s/%d", changesPath, p.committer.Tip().Revision()), "").field("decision").(map[string]any)
+		return fmt.Sprint(d["rule"], " ", d["createRule"], " ", d["createSource"])
+	}
+	if got, want := decision(), "t/bindings/holders t/bindings/founders "+line(text, "bindings: founders:"); got != want {
+		t.Errorf("the log says %s, want %s", got, want)
+	}
 	lease := p.must(t, 201, "POST", leasesPath, `{"metadata":{"name":"a"}}`)
 	p.must(t, 200, "PUT", leasesPath+"/a", strings.Replace(string(lease.body), `"spec":{}`, `"spec":{"holderIdentity":"me"}`, 1), reader...)
+	if got, want := decision(), "t/bindings/holders <nil> <nil>"; got != want {
+		t.Errorf("of an update the log says %s, want %s", got, want)
+	}
 }
 
 // Many who create the same by an update: one does, and the rest update what is there.

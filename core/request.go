@@ -47,6 +47,7 @@ type Request struct {
 	access     policy.Request
 	authorized *policy.Decision // which may depend on the object
 	decision   *policy.Decision // that, or what became of it
+	creating   *policy.Decision // of an update that creates: that it may do that
 	review     *reviews.Kind    // that it creates, if it does
 	law        bool             // it is about policies
 	explains   bool             // it is about what other requests come to

@@ -108,6 +108,9 @@ type Decision struct {
 	Authorizer string `json:"authorizer"`
 	Rule       string `json:"rule,omitempty"`
 	Source     string `json:"source,omitempty"`
+	// CreateRule and CreateSource are what allowed an update or a patch to create.
+	CreateRule   string `json:"createRule,omitempty"`
+	CreateSource string `json:"createSource,omitempty"`
 	// Findings are those of admission rules that did not refuse it.
 	Findings []Finding `json:"findings,omitempty"`
 }
@@ -146,7 +149,7 @@ func From(e *eventlog.Event) []*Change {
 		}
 	}
 	if d := m.GetDecisions(); d != nil {
-		c.Decision = &Decision{Authorizer: d.GetAuthorizer(), Rule: d.GetRule(), Source: d.GetSource()}
+		c.Decision = &Decision{Authorizer: d.GetAuthorizer(), Rule: d.GetRule(), Source: d.GetSource(), CreateRule: d.GetCreateRule(), CreateSource: d.GetCreateSource()}
 		for _, f := range d.GetAdmission() {
 			c.Decision.Findings = append(c.Decision.Findings, Finding{Rule: f.GetRule(), Source: f.GetSource(), Actions: f.GetAction(), Message: f.GetMessage()})
 		}

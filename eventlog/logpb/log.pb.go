@@ -1189,12 +1189,15 @@ func (x *Request) GetMediaType() string {
 }
 
 type Decisions struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Authorizer    string                 `protobuf:"bytes,1,opt,name=authorizer,proto3" json:"authorizer,omitempty"`
-	Rule          string                 `protobuf:"bytes,2,opt,name=rule,proto3" json:"rule,omitempty"`     // id of the rule that allowed it
-	Source        string                 `protobuf:"bytes,3,opt,name=source,proto3" json:"source,omitempty"` // file:line of that rule
-	Admission     []*Admission           `protobuf:"bytes,4,rep,name=admission,proto3" json:"admission,omitempty"`
-	Warnings      []string               `protobuf:"bytes,5,rep,name=warnings,proto3" json:"warnings,omitempty"`
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	Authorizer string                 `protobuf:"bytes,1,opt,name=authorizer,proto3" json:"authorizer,omitempty"`
+	Rule       string                 `protobuf:"bytes,2,opt,name=rule,proto3" json:"rule,omitempty"`     // id of the rule that allowed it
+	Source     string                 `protobuf:"bytes,3,opt,name=source,proto3" json:"source,omitempty"` // file:line of that rule
+	Admission  []*Admission           `protobuf:"bytes,4,rep,name=admission,proto3" json:"admission,omitempty"`
+	Warnings   []string               `protobuf:"bytes,5,rep,name=warnings,proto3" json:"warnings,omitempty"`
+	// Of an update or a patch that created: what allowed that, which is asked besides.
+	CreateRule    string `protobuf:"bytes,6,opt,name=create_rule,json=createRule,proto3" json:"create_rule,omitempty"`
+	CreateSource  string `protobuf:"bytes,7,opt,name=create_source,json=createSource,proto3" json:"create_source,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1262,6 +1265,20 @@ func (x *Decisions) GetWarnings() []string {
 		return x.Warnings
 	}
 	return nil
+}
+
+func (x *Decisions) GetCreateRule() string {
+	if x != nil {
+		return x.CreateRule
+	}
+	return ""
+}
+
+func (x *Decisions) GetCreateSource() string {
+	if x != nil {
+		return x.CreateSource
+	}
+	return ""
 }
 
 // Admission is an admission rule that fired.
@@ -2051,7 +2068,7 @@ const file_log_proto_rawDesc = "" +
 	"\x06status\x18\t \x01(\rR\x06status\x12\x1d\n" +
 	"\n" +
 	"media_type\x18\n" +
-	" \x01(\tR\tmediaType\"\xaf\x01\n" +
+	" \x01(\tR\tmediaType\"\xf5\x01\n" +
 	"\tDecisions\x12\x1e\n" +
 	"\n" +
 	"authorizer\x18\x01 \x01(\tR\n" +
@@ -2059,7 +2076,10 @@ const file_log_proto_rawDesc = "" +
 	"\x04rule\x18\x02 \x01(\tR\x04rule\x12\x16\n" +
 	"\x06source\x18\x03 \x01(\tR\x06source\x12:\n" +
 	"\tadmission\x18\x04 \x03(\v2\x1c.stele.eventlog.v1.AdmissionR\tadmission\x12\x1a\n" +
-	"\bwarnings\x18\x05 \x03(\tR\bwarnings\"i\n" +
+	"\bwarnings\x18\x05 \x03(\tR\bwarnings\x12\x1f\n" +
+	"\vcreate_rule\x18\x06 \x01(\tR\n" +
+	"createRule\x12#\n" +
+	"\rcreate_source\x18\a \x01(\tR\fcreateSource\"i\n" +
 	"\tAdmission\x12\x12\n" +
 	"\x04rule\x18\x01 \x01(\tR\x04rule\x12\x16\n" +
 	"\x06source\x18\x02 \x01(\tR\x06source\x12\x16\n" +

@@ -24,6 +24,10 @@ const (
 	// SourceAnnotation the file and line of that rule.
 	RuleAnnotation   = "stele.dev/rule"
 	SourceAnnotation = "stele.dev/source"
+	// CreateRuleAnnotation and CreateSourceAnnotation are of the rule that allowed an
+	// update or a patch to create.
+	CreateRuleAnnotation   = "stele.dev/create-rule"
+	CreateSourceAnnotation = "stele.dev/create-source"
 	// PolicyAnnotation is the digest of the policy in force.
 	PolicyAnnotation = "stele.dev/policy"
 	// FailureAnnotation lists, as JSON, what rules of validating admission found that did
@@ -100,6 +104,8 @@ func record(e *eventlog.Event, object *logpb.Object, revision uint64) *auditv1.E
 	}
 	annotate(RuleAnnotation, d.GetRule())
 	annotate(SourceAnnotation, d.GetSource())
+	annotate(CreateRuleAnnotation, d.GetCreateRule())
+	annotate(CreateSourceAnnotation, d.GetCreateSource())
 	annotate(PolicyAnnotation, hex.EncodeToString(m.GetPolicyDigest()))
 	annotate(FailureAnnotation, failures(d.GetAdmission()))
 	return event
