@@ -168,7 +168,7 @@ func TestDuplicateOwners(t *testing.T) {
 		{"POST", "", owner + "," + other + "," + owner, ""},
 		{"PATCH", "/a", owner + "," + owner + "," + owner + "," + other, " after mutating admission happens"},
 	} {
-		a := p.do(tc.method, widgetsPath+tc.path, `{"kind":"Widget","metadata":{"name":"a","ownerReferences":[`+tc.owners+`]},"spec":{"size":1}}`, "Content-Type", map[string]string{"POST": "application/json", "PATCH": mergePatch}[tc.method])
+		a := p.do(tc.method, widgetsPath+tc.path, `{"metadata":{"name":"a","ownerReferences":[`+tc.owners+`]},"spec":{"size":1}}`, "Content-Type", map[string]string{"POST": "application/json", "PATCH": mergePatch}[tc.method])
 		if owners, _ := a.field("metadata", "ownerReferences").([]any); len(owners) != 2 {
 			t.Errorf("%s: %s", tc.method, a)
 		}
