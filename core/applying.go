@@ -29,7 +29,7 @@ func (r *Request) decodeApply() error {
 		return apierrors.NewNotFound(r.resource(), r.key.Name)
 	}
 	if err := r.body.decodeApplied(); err != nil {
-		return err
+		return r.unappliable(err)
 	}
 	old, err := r.oldObject()
 	if err != nil {
@@ -78,14 +78,14 @@ func (b *body) decodeApplied() error {
 	}
 	text, err := utilyaml.ToJSON(b.raw)
 	if err != nil {
-		return apierrors.NewBadRequest(fmt.Sprintf("error encoding patch: %v", err))
+		return fmt.Errorf("error encoding patch: %w", err)
 	}
 	if len(text) > maxBody {
 		return tooLarge()
 	}
 	applied := map[string]any{}
 	if err := utilyaml.Unmarshal(b.raw, &applied); err != nil {
-		return apierrors.NewBadRequest(fmt.Sprintf("error decoding patch: %v", err))
+		return fmt.Errorf("error decoding patch: %w", err)
 	}
 	b.strict = utilyaml.UnmarshalStrict(b.raw, &map[string]any{})
 	if b.applied = applied; applied == nil { // it says null
@@ -108,15 +108,15 @@ func (r *Request) strictApplied() error {
 	return nil
 }
 
-// unappliable is the answer to what cannot be applied. Of secrets it must not quote what is
-// there, or was sent.
+// unappliable is the answer to what cannot be decoded or applied. Of secrets it must not quote
+// what is there, or was sent.
 func (r *Request) unappliable(err error) error {
 	var answer apierrors.APIStatus
 	switch {
 	case errors.As(err, &answer):
 		return err
 	case r.sensitive():
-		return apierrors.NewBadRequest("what is applied does not fit the schema of the object")
+		return apierrors.NewBadRequest("what is applied cannot be decoded, or does not fit the schema of the object")
 	}
 	return apierrors.NewBadRequest(err.Error())
 }

@@ -426,3 +426,45 @@ func TestTooMuchToSayWhoSetWhat(t *testing.T) {
 	}
 	p.must(t, 413, "PATCH", widgetsPath+"/b?fieldManager=m", strings.Replace(body, `"a"`, `"b"`, 1), "Content-Type", applied)
 }
+
+// What cannot be decoded is not quoted if it may hold a secret: refusals are remembered.
+func TestUndecodableSecretsAreNotQuoted(t *testing.T) {
+	p := newPlane(t)
+	const secrets = "/api/v1/namespaces/default/secrets"
+	for name, tc := range map[string]struct{ method, path, contentType, body string }{
+		"create":          {"POST", secrets, "application/json", `{"stringData":{"p":"hunter2"},`},
+		"create as YAML":  {"POST", secrets, "application/yaml", "stringData: {password: *hunter2}"},
+		"update":          {"PUT", secrets + "/s", "application/json", `{"stringData":{"p":"hunter2"},`},
+		"apply":           {"PATCH", secrets + "/s?fieldManager=m", applied, "stringData: {password: *hunter2}"},
+		"apply no object": {"PATCH", secrets + "/s?fieldManager=m", applied, "hunter2 is no object"},
+		"merge patch":     {"PATCH", secrets + "/s", mergePatch, `{"stringData":{"p":"hunter2"},`},
+	} {
+		a := p.do(tc.method, tc.path, tc.body, "Content-Type", tc.contentType, "Audit-ID", "refused-"+tc.method)
+		if a.code != 400 && a.code != 404 {
+			t.Errorf("%s: %s", name, a)
+		}
+		remembered := p.must(t, 200, "GET", "/apis/policy.stele.dev/v1/explanations/refused-"+tc.method, "")
+		for _, text := range []string{string(a.body), string(remembered.body)} {
+			if strings.Contains(text, "hunter2") || strings.Contains(text, fmt.Sprintf("%x", tc.body[:8])) {
+				t.Errorf("%s: %s", name, text)
+			}
+		}
+	}
+}
+
+// Of a kind with secrets neither what is there nor what is sent is quoted for want of its kind.
+func TestSensitiveObjectsWithoutAKindAreNotQuoted(t *testing.T) {
+	var store memlog.Store
+	p := start(t, store.Open(nil), 0)
+	p.bootstrap(t, strings.Replace(bundle, "owner?:", "token?: string @stele(sensitive)\n\t\towner?:", 1))
+	secret := strings.Replace(widget("a", 1), `"size":1`, `"size":1,"token":"hunter2"`, 1)
+	p.must(t, 201, "POST", widgetsPath, secret)
+	for name, a := range map[string]answer{
+		"patch":  p.patch("a", "merge", `{"kind":null}`),
+		"update": p.do("PUT", widgetsPath+"/a", strings.Replace(secret, `"kind":"Widget",`, "", 1)),
+	} {
+		if a.code < 400 || a.code >= 500 || strings.Contains(string(a.body), "hunter2") {
+			t.Errorf("%s: %s", name, a)
+		}
+	}
+}

@@ -261,7 +261,7 @@ func (r *Request) parse(text []byte, strict []error) (*object, error) {
 	}
 	if content == nil {
 		if !r.seen().Kind.Builtin {
-			return nil, r.undecodable("", runtime.NewMissingKindErr(string(text)))
+			return nil, r.undecodable("", r.missingKind(text))
 		}
 		return nil, r.undecodable("", errors.New("the object is null"))
 	}
@@ -298,6 +298,9 @@ func (r *Request) toJSON(text []byte, strict []error) ([]byte, []error, error) {
 	if err != nil {
 		strict = append(strict, err)
 		if converted, err = yaml.YAMLToJSON(text); err != nil {
+			if r.sensitive() { // which it may quote
+				err = errors.New("it is not YAML")
+			}
 			return nil, nil, r.undecodable("", err)
 		}
 	}
@@ -318,7 +321,7 @@ func (r *Request) checkType(content map[string]any, text []byte) error {
 		}
 	}
 	if k, _ := content["kind"].(string); k == "" && !r.seen().Kind.Builtin {
-		return r.undecodable("", runtime.NewMissingKindErr(string(text)))
+		return r.undecodable("", r.missingKind(text))
 	}
 	v, _ := content["apiVersion"].(string)
 	k, _ := content["kind"].(string)
@@ -386,7 +389,20 @@ func (r *Request) undecodable(kind string, err error) error {
 	if kind != "" {
 		return apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: %v", kind, want.Version, want.Kind, err))
 	}
-	return apierrors.NewBadRequest(fmt.Sprintf("the object provided is unrecognized (must be of type %s): %v (%s)", want.Kind, err, summary(r.body.raw)))
+	shown := summary(r.body.raw)
+	if r.sensitive() {
+		shown = fmt.Sprintf("%d bytes", len(r.body.raw))
+	}
+	return apierrors.NewBadRequest(fmt.Sprintf("the object provided is unrecognized (must be of type %s): %v (%s)", want.Kind, err, shown))
+}
+
+// missingKind is what upstream says of a text that does not say its kind. Refusals are remembered,
+// and read by others than who sent what is refused: so none quotes secrets.
+func (r *Request) missingKind(text []byte) error {
+	if r.sensitive() {
+		return runtime.NewMissingKindErr("...")
+	}
+	return runtime.NewMissingKindErr(string(text))
 }
 
 // summary is what upstream shows of a body that it cannot make anything of.

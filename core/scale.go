@@ -174,7 +174,7 @@ func (r *Request) decodeScale() error {
 // managedFields.
 func (r *Request) applyScale(meta *metav1.ObjectMeta, old *autoscalingv1.Scale) (*autoscalingv1.Scale, error) {
 	if err := r.body.decodeApplied(); err != nil {
-		return nil, err
+		return nil, r.unappliable(err)
 	}
 	is, err := untypedScale(old)
 	if err != nil {

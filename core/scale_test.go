@@ -259,6 +259,15 @@ func TestScaleSaysWhoSetReplicas(t *testing.T) {
 	if a := apply("/a/scale", "hpa", scale(7)); a.code != 200 || p.committer.Tip().Revision() != revision {
 		t.Errorf("applied again: %s, at %d, not %d", a, p.committer.Tip().Revision(), revision)
 	}
+	// To set what is so is no change, whoever else manages what.
+	p.must(t, 200, "PATCH", widgetsPath+"/a?fieldManager=z", `{"metadata":{"annotations":{"z":"<","a":"b"},"finalizers":["x.io/z","x.io/a"]},"spec":{"ports":[{"name":"b","port":2},{"name":"a","port":1}]}}`, "Content-Type", mergePatch)
+	p.must(t, 200, "PATCH", widgetsPath+"/a/status?fieldManager=controller", `{"status":{"replicas":2,"ready":true}}`, "Content-Type", mergePatch)
+	revision = p.committer.Tip().Revision()
+	p.must(t, 200, "PATCH", widgetsPath+"/a/scale?fieldManager=scaler", `{"spec":{"replicas":7}}`, "Content-Type", mergePatch)
+	p.must(t, 200, "PUT", widgetsPath+"/a/scale?fieldManager=scaler", scale(7))
+	if after := p.committer.Tip().Revision(); after != revision {
+		t.Errorf("the log went from %d to %d", revision, after)
+	}
 	for name, tc := range map[string]struct {
 		path, body string
 		code       int
