@@ -492,7 +492,11 @@ func (r *Request) prepare(o *object, old map[string]any) error {
 		builtin.Prepare(r.kind.Kind.Kind.Kind, o.content, old)
 		o.adapted = o.adapted || !reflect.DeepEqual(asked, o.content)
 	}
-	unknown, changed, err := r.kind.Program.TryPrepare(o.content)
+	prepare := r.kind.Program.TryPrepare
+	if r.applies() {
+		prepare = r.kind.Program.TryPrepareApplied
+	}
+	unknown, changed, err := prepare(o.content)
 	if err != nil {
 		return apierrors.NewInvalid(r.kind.GroupVersionKind().GroupKind(), o.meta.Name, field.ErrorList{err})
 	}

@@ -118,6 +118,28 @@ func TestTheKindOfADefinitionIsServed(t *testing.T) {
 	}
 }
 
+// A null counts as absent where there must be none; but not if it is applied.
+func TestNullsThatAreApplied(t *testing.T) {
+	p := newPlane(t)
+	p.pushGadgets(t, gadgets)
+	gadget := `{"apiVersion": "example.com/v1", "kind": "Gadget", "metadata": {"name": "a"}, "spec": `
+	apply := func(code int, spec string) string {
+		t.Helper()
+		return p.must(t, code, "PATCH", gadgetsPath+"/a?fieldManager=m", gadget+spec+"}", "Content-Type", "application/apply-patch+yaml").String()
+	}
+	const refused = `spec.limits.none: Invalid value: \"null\"`
+	if a := apply(422, `{"size": 1, "limits": {"none": null}}`); !strings.Contains(a, refused) {
+		t.Errorf("of what is new: %s", a)
+	}
+	apply(201, `{"size": 1, "limits": {"none": 1}}`)
+	if a := apply(422, `{"size": 1, "limits": {"none": null}}`); !strings.Contains(a, refused) {
+		t.Errorf("of what is there: %s", a)
+	}
+	if a := apply(200, `{"size": 1, "mode": null}`); !strings.Contains(a, `"mode":"slow"`) {
+		t.Errorf("where there is a default: %s", a)
+	}
+}
+
 func TestADefinitionIsShownAsItWasWritten(t *testing.T) {
 	p := newPlane(t)
 	activated := p.pushGadgets(t, gadgets)

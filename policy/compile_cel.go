@@ -345,7 +345,7 @@ func (c *compiler) schemaRule(k *schemas.Kind, v *schemas.Version, r *schemas.Ru
 	}
 	r.Checked = e.Checked
 	names := slices.Contains(checked[0].Names, varOldSelf)
-	if r.Transition = names && !r.OptionalOldSelf; names && items {
+	if r.Transition = names; names && items {
 		c.add(r.RuleSource, id+".rule", "oldSelf cannot be used for the items of a list: nothing tells which item it was before", "put the rule on the list, or on what encloses it")
 	}
 	if r.MessageExpression != "" {

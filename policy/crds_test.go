@@ -196,6 +196,11 @@ func TestRulesOfADefinition(t *testing.T) {
                 maxLength: 10
                 x-kubernetes-validations:
                 - {rule: "oldSelf.hasValue() || self != 'forbidden'", optionalOldSelf: true, message: not at first}
+              first:
+                type: string
+                maxLength: 10
+                x-kubernetes-validations:
+                - {rule: "!oldSelf.hasValue()", optionalOldSelf: true, message: only at first}
               parts:
                 type: object
                 properties: {a: {type: integer}}
@@ -211,16 +216,18 @@ func TestRulesOfADefinition(t *testing.T) {
 		old, spec map[string]any
 		want      string
 	}{
-		"a name with brackets":    {nil, map[string]any{"a.b": map[string]any{`c["*]`: int64(1)}}, `spec.a.b.c["*]: more than one`},
-		"a name with a dot":       {nil, map[string]any{"dotted": map[string]any{"k": map[string]any{"x.y": int64(1)}}}, "spec.dotted[k].x.y: more than one"},
-		"an item that was larger": {map[string]any{"list": []any{item("a", 1), item("b", 5)}}, map[string]any{"list": []any{item("b", 3)}}, "spec.list[0].size: must not shrink"},
-		"an item that was none":   {map[string]any{"list": []any{item("a", 9)}}, map[string]any{"list": []any{item("b", 3)}}, ""},
-		"oldSelf of what is new":  {nil, map[string]any{"once": "forbidden"}, "spec.once: not at first"},
-		"oldSelf of what was":     {map[string]any{"once": "x"}, map[string]any{"once": "forbidden"}, ""},
-		"another field":           {nil, map[string]any{"parts": map[string]any{"a": int64(7)}}, "spec.parts.a: too many"},
-		"a duration":              {nil, map[string]any{"for": "2h"}, "spec.for: too long"},
-		"what may be null":        {nil, map[string]any{"maybe": "1999-01-01T00:00:00Z"}, "spec.maybe: too early"},
-		"what is null":            {nil, map[string]any{"maybe": nil}, ""},
+		"a name with brackets":     {nil, map[string]any{"a.b": map[string]any{`c["*]`: int64(1)}}, `spec.a.b.c["*]: more than one`},
+		"a name with a dot":        {nil, map[string]any{"dotted": map[string]any{"k": map[string]any{"x.y": int64(1)}}}, "spec.dotted[k].x.y: more than one"},
+		"an item that was larger":  {map[string]any{"list": []any{item("a", 1), item("b", 5)}}, map[string]any{"list": []any{item("b", 3)}}, "spec.list[0].size: must not shrink"},
+		"an item that was none":    {map[string]any{"list": []any{item("a", 9)}}, map[string]any{"list": []any{item("b", 3)}}, ""},
+		"oldSelf of what is new":   {nil, map[string]any{"once": "forbidden"}, "spec.once: not at first"},
+		"oldSelf of what was":      {map[string]any{"once": "x"}, map[string]any{"once": "forbidden"}, ""},
+		"no oldSelf":               {nil, map[string]any{"first": "x"}, ""},
+		"oldSelf that is the same": {map[string]any{"first": "x"}, map[string]any{"first": "x"}, "spec.first: only at first"},
+		"another field":            {nil, map[string]any{"parts": map[string]any{"a": int64(7)}}, "spec.parts.a: too many"},
+		"a duration":               {nil, map[string]any{"for": "2h"}, "spec.for: too long"},
+		"what may be null":         {nil, map[string]any{"maybe": "1999-01-01T00:00:00Z"}, "spec.maybe: too early"},
+		"what is null":             {nil, map[string]any{"maybe": nil}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var old *policy.Object

@@ -329,8 +329,8 @@ func fieldSteps(path string) (names []string) {
 
 // check evaluates a rule for a value. The texts are upstream's.
 func (e *ruleEvaluation) check(r *schemaRule, at *field.Path, value, before any, known bool) {
-	if value == nil || r.Transition && (!known || before == nil) {
-		return // transition rules are for what was there before
+	if value == nil || r.Transition && !r.OptionalOldSelf && (!known || before == nil) {
+		return // transition rules are for what was there before, unless they say otherwise
 	}
 	vars := &selfVars{e: e, r: r, value: value, before: before, known: known}
 	holds, err := r.program.Bool(e.ctx, vars, &e.budget)

@@ -104,7 +104,8 @@ type Rule struct {
 	Checked        []byte `json:"checked,omitempty"`
 	CheckedMessage []byte `json:"checkedMessage,omitempty"`
 
-	// Transition: it compares with what was there before.
+	// Transition: it compares with what was there before, so that what is the same as before
+	// is not excused.
 	Transition bool `json:"transition,omitempty"`
 
 	Source        Position `json:"source,omitzero"`

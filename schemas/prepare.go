@@ -15,6 +15,7 @@ type preparation struct {
 	unknown  []string
 	changed  bool
 	fill     bool // whether to fill in defaults; else only prune
+	nulls    bool // whether nulls stay where they count as absent
 	failed   *field.Error
 	patience *patience // with CUE; nil until it is asked
 }
@@ -183,7 +184,7 @@ func (p *preparation) field(f *fieldCheck, m map[string]any) (dropped bool) {
 		p.changed = true
 		return false
 	}
-	if ok && x == nil && f.check.node.DropNull {
+	if ok && x == nil && f.check.node.DropNull && !p.nulls {
 		delete(m, f.name)
 		p.changed = true
 		return true
@@ -237,12 +238,15 @@ func (p *preparation) patterns(o *objectCheck, m map[string]any, root bool) {
 				continue
 			}
 			if m[key] == nil && pattern.value.node.DropNull {
-				p.changed = true
-				if pattern.value.fallback == nil {
-					delete(m, key)
-				} else {
+				switch {
+				case pattern.value.fallback != nil:
 					m[key] = clone(pattern.value.fallback)
+				case p.nulls:
+					continue
+				default:
+					delete(m, key)
 				}
+				p.changed = true
 				continue
 			}
 			p.push(step{name: key, kind: stepKey})

@@ -59,7 +59,7 @@ func (p *Program) Validate(obj map[string]any) field.ErrorList {
 	}
 	v.parts(p.root, obj, true)
 	errs := v.errs
-	v.errs, v.patience = nil, nil
+	v.errs, v.patience, v.repeats = nil, nil, false
 	return errs
 }
 
@@ -81,12 +81,22 @@ func (p *Program) Prepare(obj map[string]any) (unknown []string, changed bool) {
 
 // TryPrepare is Prepare, and fails if CUE could not be asked about a part of the object.
 func (p *Program) TryPrepare(obj map[string]any) (unknown []string, changed bool, err *field.Error) {
+	return p.prepare(obj, false)
+}
+
+// TryPrepareApplied is TryPrepare for what server-side apply has made: a null that is applied is
+// meant, and where there must be none and there is no default it stays, for Validate to refuse.
+func (p *Program) TryPrepareApplied(obj map[string]any) (unknown []string, changed bool, err *field.Error) {
+	return p.prepare(obj, true)
+}
+
+func (p *Program) prepare(obj map[string]any, nulls bool) (unknown []string, changed bool, err *field.Error) {
 	if obj == nil || !p.root.acts {
 		return nil, false, nil
 	}
 	s := preparations.Get().(*preparation)
 	defer preparations.Put(s)
-	*s = preparation{path: s.path[:0], fill: true}
+	*s = preparation{path: s.path[:0], fill: true, nulls: nulls}
 	s.structure(p.root, obj, true)
 	unknown, changed, err = s.unknown, s.changed, s.failed
 	s.unknown = nil

@@ -16,12 +16,15 @@ import (
 // What was wrong before may stay (KEP-4008): a violation does not count if the value that
 // it is about is what it was before, or part of such a value. Values correspond by the names
 // of their fields, and items of lists of type map by their keys; items of other lists do
-// not, so that only the whole list can be what it was.
+// not, so that only the whole list can be what it was. If items of any list of type set or map
+// were not all different, no such list counts, as upstream has it.
 func (p *Program) ValidateUpdate(obj, old map[string]any) field.ErrorList {
 	errs := p.Validate(obj)
 	if len(errs) > 0 {
-		v := &inspection{ratchet: &ratchet{trail: []pair{{check: p.root, obj: content(obj, true), old: content(old, true)}}}}
-		v.parts(p.root, obj, true)
+		v := p.ratcheted(obj, old, false)
+		if v.repeats && p.repeats(old) {
+			v = p.ratcheted(obj, old, true)
+		}
 		errs = v.errs
 	}
 	if p.frozen != nil {
@@ -30,6 +33,20 @@ func (p *Program) ValidateUpdate(obj, old map[string]any) field.ErrorList {
 		errs = append(errs, v.errs...)
 	}
 	return errs
+}
+
+func (p *Program) ratcheted(obj, old map[string]any, mayRepeat bool) *inspection {
+	v := &inspection{mayRepeat: mayRepeat}
+	v.ratchet = &ratchet{trail: []pair{{check: p.root, obj: content(obj, true), old: content(old, true)}}}
+	v.parts(p.root, obj, true)
+	return v
+}
+
+// repeats tells whether a list of type set or map in the object is what it must not be.
+func (p *Program) repeats(obj map[string]any) bool {
+	v := &inspection{}
+	v.parts(p.root, obj, true)
+	return v.repeats
 }
 
 // A ratchet knows what an object was before. Its trail follows the path of the inspection,

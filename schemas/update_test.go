@@ -46,7 +46,9 @@ func services() *Node {
 	}
 	return &Node{Kinds: StructKind, Struct: &Struct{Fields: []Field{
 		{Name: "ports", Presence: Optional, Schema: list(ListMap, "name")},
+		{Name: "more", Presence: Optional, Schema: list(ListMap, "name")},
 		{Name: "loose", Presence: Optional, Schema: list("")},
+		{Name: "unique", Presence: Optional, Schema: &Node{Kinds: ListKind, List: &List{Items: port, Unique: true}}},
 		{Name: "port", Presence: Optional, Schema: port},
 		{Name: "byName", Presence: Optional, Schema: &Node{Kinds: StructKind, Struct: &Struct{Patterns: []KeyPattern{{Key: &Node{Kinds: StringKind}, Value: item}}}}},
 		{Name: "must", Presence: Required, Schema: &Node{Kinds: BoolKind}},
@@ -70,6 +72,9 @@ func TestWhatWasWrongBeforeMayStay(t *testing.T) {
 		{"in a whole list", `{"must":true,"loose":[{"name":"b","port":10}]}`, `{"must":false,"loose":[{"name":"b","port":10}]}`, nil},
 		{"not in a list that changes", `{"must":true,"loose":[{"name":"b","port":10}]}`, `{"must":true,"loose":[{"name":"b","port":10},{"name":"c"}]}`, []string{`loose[0].port: Invalid value: 10: must be at least 1 and at most 9`}},
 		{"in an entry of a map", `{"must":true,"byName":{"a":{"name":"a","port":10}}}`, `{"must":true,"byName":{"a":{"name":"b","port":10},"c":{"name":"c"}}}`, nil},
+		{"duplicates, where there were others", `{"must":true,"more":[{"name":"a"},{"name":"a"}]}`, `{"must":true,"more":[],"ports":[{"name":"b"},{"name":"b"}]}`, nil},
+		{"no duplicates, where there were none", `{"must":true}`, `{"must":true,"ports":[{"name":"b"},{"name":"b"}]}`, []string{`ports[1]: Duplicate value: {"name":"b"}: the items must differ in name`}},
+		{"no duplicates of what is unique, where there were others", `{"must":true,"more":[{"name":"a"},{"name":"a"}]}`, `{"must":true,"unique":[1,1]}`, []string{`unique[1]: Duplicate value: 1: items must be unique`}},
 		{"an unknown field", `{"must":true,"foreign":1}`, `{"must":false,"foreign":1}`, nil},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -56,6 +56,9 @@ type inspection struct {
 	lenient bool
 	failed  bool
 
+	mayRepeat bool // whether lists of types set and map may be what they must not
+	repeats   bool // whether one has been found to be so
+
 	ratchet  *ratchet  // if what was wrong before may stay
 	whole    int       // if rules are about all of the value at that depth: the depth, from 1
 	secret   int       // how many sensitive values the path leads into
@@ -311,12 +314,17 @@ func (v *inspection) list(c *check, items []any) {
 			v.pop()
 		}
 	}
+	if v.mayRepeat {
+		return
+	}
+	before := len(v.errs)
 	if l.set && len(items) > 1 {
 		v.set(c, items)
 	}
 	if l.keys != nil {
 		v.keyed(c, items)
 	}
+	v.repeats = v.repeats || len(v.errs) > before
 }
 
 // firstDuplicate returns the index of the first item that equals an earlier one,

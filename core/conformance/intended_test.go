@@ -98,6 +98,11 @@ var intended = []struct {
 			c.Body = rewrite(c.Body, func(s string) string { return patched.ReplaceAllString(s, "") })
 		}
 	}},
+	{"Scales of custom kinds can be applied", func(_ *request, upstreams, steles *compared) {
+		if message, _ := field(upstreams.Body, "message").(string); upstreams.Code == http.StatusInternalServerError && strings.HasSuffix(message, "to an invalid group/version: autoscaling/v1") && field(steles.Body, "kind") == "Scale" {
+			*upstreams = *steles
+		}
+	}},
 	{"forms of scales are those of built-in kinds", func(_ *request, upstreams, steles *compared) {
 		if upstreams.Code == http.StatusNotAcceptable && (steles.Code == http.StatusNotFound || field(steles.Body, "kind") == "Scale") {
 			*upstreams = *steles

@@ -494,7 +494,6 @@ func (s *stream) patch(q *request, t target) {
 		q.header.Set("Content-Type", "application/apply-patch+yaml")
 		q.body = s.again(func(p *peer, r *rand.Rand) []byte {
 			o := object(r, t)
-			dropNulls(o) // upstream keeps those of a configuration that is applied, and refuses them
 			if r.IntN(6) > 0 {
 				if meta, ok := o["metadata"].(map[string]any); ok {
 					meta["name"] = p.real(t.name)
@@ -699,11 +698,18 @@ func (s *stream) scale(q *request, t target) {
 	}
 	query := url.Values{}
 	s.options(query)
-	query.Set("dryRun", "All") // see docs/CONFORMANCE.md
 	q.path = t.at("scale", query)
 	if s.one(2) {
 		q.method = "PATCH"
-		q.header.Set("Content-Type", pick(s.Rand, "application/merge-patch+json", "application/merge-patch+json", "application/json-patch+json"))
+		q.header.Set("Content-Type", pick(s.Rand, "application/merge-patch+json", "application/json-patch+json", "application/apply-patch+yaml"))
+		if q.header.Get("Content-Type") == "application/apply-patch+yaml" {
+			query.Set("dryRun", "All") // upstream does not do it
+			if s.one(2) {
+				query.Set("fieldManager", pick(s.Rand, "alice", "bob"))
+				query.Set("force", pick(s.Rand, "true", "false"))
+			}
+			q.path = t.at("scale", query)
+		}
 		q.body = s.again(func(p *peer, r *rand.Rand) []byte {
 			replicas := pick[any](r, 2, 5, -1, "x", 200, nil)
 			switch q.header.Get("Content-Type") {
@@ -773,21 +779,5 @@ func (s *stream) odd(q *request, t target) {
 		q.path = constant(t.collection())
 		q.header.Set("Content-Type", "application/yaml")
 		q.body = fixed("apiVersion: example.com/" + t.version + "\nkind: " + t.kind.kind + "\nmetadata: {name: b, labels: {a: b, a: c}}\nspec: {color: red, color: blue, extra: 1}\n" + pick(s.Rand, "", "---\na: b\n", "x: [\n"))
-	}
-}
-
-func dropNulls(v any) {
-	switch v := v.(type) {
-	case map[string]any:
-		for name, e := range v {
-			if e == nil {
-				delete(v, name)
-			}
-			dropNulls(e)
-		}
-	case []any:
-		for _, e := range v {
-			dropNulls(e)
-		}
 	}
 }
