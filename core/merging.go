@@ -21,8 +21,9 @@ func (r *Request) merged() *object {
 	if twice, err := kjson.UnmarshalStrict(r.body.raw, &asked); err != nil || len(twice) > 0 || asked == nil {
 		return nil
 	}
-	for _, name := range []string{"apiVersion", "kind"} {
-		if _, ok := asked[name]; ok {
+	version, kind := r.kind.GroupVersionKind().ToAPIVersionAndKind()
+	for name, is := range map[string]string{"apiVersion": version, "kind": kind} {
+		if said, ok := asked[name]; ok && said != is {
 			return nil
 		}
 	}
@@ -36,7 +37,7 @@ func (r *Request) merged() *object {
 	if err != nil || len(unknown) > 0 {
 		return nil
 	}
-	content["apiVersion"], content["kind"] = r.kind.GroupVersionKind().ToAPIVersionAndKind()
+	content["apiVersion"], content["kind"] = version, kind
 	r.oldMeta, r.oldContent = oldMeta, oldContent // decoded once
 	r.mistyped, r.body.patched = nil, nil
 	return &object{meta: meta, content: content}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kjson "sigs.k8s.io/json"
@@ -26,7 +27,14 @@ func TestMetadataIsAsItsTypeIsEncoded(t *testing.T) {
 		nil, {}, {{}},
 		{{Manager: `a"b<é`, Operation: "Apply", APIVersion: "v1", Time: &at, FieldsType: "FieldsV1", FieldsV1: metav1.NewFieldsV1(`{"f:a":{}}`), Subresource: "status"}, {Subresource: "x"}, {Time: &at}, {FieldsV1: &metav1.FieldsV1{}}},
 	} {
-		for _, meta := range []*metav1.ObjectMeta{{ManagedFields: entries}, {Name: "a", CreationTimestamp: at, ManagedFields: entries}} {
+		zone, seconds, yes := metav1.NewTime(at.In(time.FixedZone("", 3600))), int64(0), true
+		for _, meta := range []*metav1.ObjectMeta{{ManagedFields: entries}, {Name: "a", CreationTimestamp: at, ManagedFields: entries},
+			{GenerateName: `a<"`, Namespace: "é\u2028", SelfLink: "/", UID: "u", ResourceVersion: "7", Generation: -1, CreationTimestamp: zone,
+				DeletionTimestamp: &metav1.Time{}, DeletionGracePeriodSeconds: &seconds, Labels: map[string]string{"b": "\xff", "a": "<", "": ""},
+				Annotations: map[string]string{"n\n": "x"}, OwnerReferences: []metav1.OwnerReference{{Kind: "<", Controller: &yes}, {}},
+				Finalizers: []string{"b", "a&"}, ManagedFields: entries},
+			{DeletionTimestamp: &zone, Labels: map[string]string{}, OwnerReferences: []metav1.OwnerReference{}, Finalizers: []string{}},
+		} {
 			var text bytes.Buffer
 			e := json.NewEncoder(&text)
 			e.SetEscapeHTML(false)
