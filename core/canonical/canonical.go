@@ -218,6 +218,39 @@ func appendValue(b []byte, v any) ([]byte, error) {
 	}
 }
 
+// Equal tells whether two values are encoded alike.
+func Equal(a, b any) bool {
+	switch a := a.(type) {
+	case map[string]any:
+		if b, ok := b.(map[string]any); ok {
+			if len(a) != len(b) {
+				return false
+			}
+			for key, value := range a {
+				if other, ok := b[key]; !ok || !Equal(value, other) {
+					return false
+				}
+			}
+			return true
+		}
+	case []any:
+		if b, ok := b.([]any); ok {
+			return slices.EqualFunc(a, b, Equal)
+		}
+	case string:
+		if b, ok := b.(string); ok && a == b {
+			return true
+		}
+	case int64:
+		if b, ok := b.(int64); ok {
+			return a == b
+		}
+	}
+	x, err := Value(a)
+	y, other := Value(b)
+	return err == nil && other == nil && bytes.Equal(x, y)
+}
+
 func sortedKeys[V any](m map[string]V) []string {
 	keys := make([]string, 0, len(m))
 	for k := range m {

@@ -49,6 +49,29 @@ func TestMetadataIsAsItsTypeIsEncoded(t *testing.T) {
 	}
 }
 
+// Values are equal if their encodings are.
+func TestEqualValuesAreEncodedAlike(t *testing.T) {
+	var values []any
+	for _, text := range []string{"null", "true", "false", "1", "1.0", "1.5", "-0.0", "0", "9007199254740993", `""`, `"a"`, `"é"`, `"\u00e9"`, `"\xff"`, `"\ufffd"`,
+		"{}", `{"a":1}`, `{"a":1.0}`, `{"a":null}`, `{"b":1}`, `{"a":1,"b":[1,{"c":"x"}]}`, `{"b":[1,{"c":"x"}],"a":1}`, `{"a":1,"b":[1,{"c":"y"}]}`,
+		"[]", "[1]", "[1,2]", "[2,1]", "[[]]", "[{}]", "[null]"} {
+		var value any
+		if err := kjson.UnmarshalCaseSensitivePreserveInts([]byte(text), &value); err == nil {
+			values = append(values, value)
+		}
+	}
+	values = append(values, json.RawMessage(`{"a":1}`), "\xff")
+	for _, a := range values {
+		for _, b := range values {
+			x, _ := canonical.Value(a)
+			y, _ := canonical.Value(b)
+			if got, want := canonical.Equal(a, b), bytes.Equal(x, y); got != want {
+				t.Errorf("%s and %s: %t", x, y, got)
+			}
+		}
+	}
+}
+
 // Whatever decodes, encodes as encoding/json would have it without escapes for HTML.
 func FuzzValueAgreesWithEncodingJSON(f *testing.F) {
 	f.Add([]byte(`{"b":[1,-2.5e30,"<&>\u2028\u0000é"],"a":null}`))
