@@ -288,8 +288,16 @@ func sequence(t testing.TB, seed uint64) (quick, quickly int) {
 	at := time.Unix(1_700_000_000, 5)
 	var old *policy.Object
 	var last map[string]any
-	for step := range 12 {
+	crowd, steps := 20, 12
+	if g.chance(5) { // more than may be
+		crowd, steps = 100, 40
+	}
+	for step := range steps {
 		at = at.Add(time.Duration(g.IntN(3)) * time.Second)
+		if old != nil && g.chance(2) { // the type was another one once
+			old = copied(old)
+			old.Content[pick(g, "spec", "data")] = pick[any](g, "odd", []any{map[string]any{}}, map[string]any{"a": []any{int64(1), nil}})
+		}
 		f := main
 		updated := &policy.Object{Meta: &metav1.ObjectMeta{Name: "a", Namespace: "default", UID: "u"}, Content: g.content(merge)}
 		switch {
@@ -393,7 +401,7 @@ func sequence(t testing.TB, seed uint64) (quick, quickly int) {
 			}
 		}
 		manager := pick(g, managers...)
-		if g.chance(20) {
+		if g.chance(crowd) {
 			manager = fmt.Sprint("m", step)
 		}
 		theirs, ours := copied(updated), copied(updated)
