@@ -132,19 +132,20 @@ func (r *Request) contentChanged() bool {
 }
 
 func equalContent(a, b map[string]any, exceptStatus bool) bool {
-	encode := func(m map[string]any) []byte {
-		rest := make(map[string]any, len(m))
-		for k, v := range m {
-			switch {
-			case k == "apiVersion", k == "kind", k == "metadata", k == "status" && exceptStatus:
-			default:
-				rest[k] = v
-			}
-		}
-		text, _ := canonical.Value(rest) // it came from JSON
-		return text
+	compared := func(name string) bool {
+		return name != "apiVersion" && name != "kind" && name != "metadata" && (name != "status" || !exceptStatus)
 	}
-	return bytes.Equal(encode(a), encode(b))
+	for name, value := range a {
+		if other, ok := b[name]; compared(name) && (!ok || !canonical.Equal(value, other)) {
+			return false
+		}
+	}
+	for name := range b {
+		if _, ok := a[name]; !ok && compared(name) {
+			return false
+		}
+	}
+	return true
 }
 
 func (r *Request) encode(meta *metav1.ObjectMeta, content map[string]any) ([]byte, error) {

@@ -374,7 +374,7 @@ type typeMismatch struct {
 func (r *Request) undecodable(kind string, err error) error {
 	want := r.seen().GroupVersionKind()
 	if r.info.Verb == "patch" {
-		var patched any = string(r.body.patched)
+		var patched any = string(r.patchedText())
 		switch {
 		case r.sensitive():
 			patched = field.OmitValueType{}
@@ -506,6 +506,9 @@ func (r *Request) prepare(o *object, old map[string]any) error {
 	}
 	if !r.kind.Kind.Builtin {
 		slices.Sort(unknown)
+	}
+	if o.text == nil {
+		o.text = r.patchedText()
 	}
 	left := leftBehind(unknown, o.text, old)
 	var errs []error
@@ -686,14 +689,16 @@ func (r *Request) decodePatch() error {
 	if r.old == nil {
 		return apierrors.NewNotFound(r.resource(), r.key.Name)
 	}
-	patched, strict, err := patch.Apply(r.kind.GroupVersionKind(), types.PatchType(r.body.mediaType), r.patched(), r.body.raw)
-	if err != nil {
-		return err
-	}
-	r.body.patched = patched
-	o, err := r.parse(patched, strict)
-	if err != nil {
-		return err
+	o := r.merged()
+	if o == nil {
+		patched, strict, err := patch.Apply(r.kind.GroupVersionKind(), types.PatchType(r.body.mediaType), r.patched(), r.body.raw)
+		if err != nil {
+			return err
+		}
+		r.body.patched = patched
+		if o, err = r.parse(patched, strict); err != nil {
+			return err
+		}
 	}
 	if err := r.isNamed(o.meta); err != nil {
 		return r.decoded(o, err)

@@ -44,73 +44,130 @@ func Object(apiVersion, kind string, meta *metav1.ObjectMeta, content map[string
 	return append(b, '}'), nil
 }
 
-// appendMetadata leaves managedFields to itself: they are most of the metadata, and what
-// they hold is canonical JSON.
+// appendMetadata writes metadata as its type is encoded. What managedFields hold is canonical
+// JSON.
 func appendMetadata(b []byte, meta *metav1.ObjectMeta) ([]byte, error) {
-	rest := *meta
-	rest.ManagedFields = nil
-	text, err := marshal(&rest)
-	if err != nil || len(meta.ManagedFields) == 0 {
-		return append(b, text...), err
+	f := fields{b: append(b, '{')}
+	f.text("name", meta.Name)
+	f.text("generateName", meta.GenerateName)
+	f.text("namespace", meta.Namespace)
+	f.text("selfLink", meta.SelfLink) //lint:ignore SA1019 clients may have it still
+	f.text("uid", string(meta.UID))
+	f.text("resourceVersion", meta.ResourceVersion)
+	if meta.Generation != 0 {
+		f.number("generation", meta.Generation)
 	}
-	b = append(b, text[:len(text)-1]...)
-	if len(text) > len("{}") {
-		b = append(b, ',')
+	if !meta.CreationTimestamp.IsZero() {
+		f.time("creationTimestamp", &meta.CreationTimestamp)
 	}
-	b = append(b, `"managedFields":[`...)
-	for i := range meta.ManagedFields {
-		if i > 0 {
-			b = append(b, ',')
+	if meta.DeletionTimestamp != nil {
+		f.time("deletionTimestamp", meta.DeletionTimestamp)
+	}
+	if meta.DeletionGracePeriodSeconds != nil {
+		f.number("deletionGracePeriodSeconds", *meta.DeletionGracePeriodSeconds)
+	}
+	f.texts("labels", meta.Labels)
+	f.texts("annotations", meta.Annotations)
+	if len(meta.OwnerReferences) > 0 {
+		f.value("ownerReferences", meta.OwnerReferences)
+	}
+	if len(meta.Finalizers) > 0 {
+		f.value("finalizers", meta.Finalizers)
+	}
+	if len(meta.ManagedFields) > 0 {
+		f.name("managedFields")
+		f.b = append(f.b, '[')
+		for i := range meta.ManagedFields {
+			if i > 0 {
+				f.b = append(f.b, ',')
+			}
+			f.entry(&meta.ManagedFields[i])
 		}
-		if b, err = appendEntry(b, &meta.ManagedFields[i]); err != nil {
-			return nil, err
-		}
+		f.b = append(f.b, ']')
 	}
-	return append(b, "]}"...), nil
+	return append(f.b, '}'), f.err
 }
 
-// appendEntry writes an entry as its type is encoded.
-func appendEntry(b []byte, e *metav1.ManagedFieldsEntry) ([]byte, error) {
-	b = append(b, '{')
-	text := func(name, value string) {
-		if value == "" {
-			return
-		}
-		if b[len(b)-1] != '{' {
-			b = append(b, ',')
-		}
-		b = append(b, '"')
-		b = append(b, name...)
-		b = append(b, `":`...)
-		b = appendString(b, value)
+// fields writes the fields of a struct, from its brace on.
+type fields struct {
+	b   []byte
+	err error
+}
+
+func (f *fields) name(name string) {
+	if f.b[len(f.b)-1] != '{' {
+		f.b = append(f.b, ',')
 	}
-	text("manager", e.Manager)
-	text("operation", string(e.Operation))
-	text("apiVersion", e.APIVersion)
+	f.b = append(f.b, '"')
+	f.b = append(f.b, name...)
+	f.b = append(f.b, `":`...)
+}
+
+func (f *fields) text(name, value string) {
+	if value != "" {
+		f.name(name)
+		f.b = appendString(f.b, value)
+	}
+}
+
+func (f *fields) number(name string, value int64) {
+	f.name(name)
+	f.b = strconv.AppendInt(f.b, value, 10)
+}
+
+func (f *fields) time(name string, at *metav1.Time) {
+	text, err := at.MarshalJSON()
+	if err != nil {
+		f.err = err
+	}
+	f.name(name)
+	f.b = append(f.b, text...)
+}
+
+func (f *fields) texts(name string, texts map[string]string) {
+	if len(texts) == 0 {
+		return
+	}
+	f.name(name)
+	f.b = append(f.b, '{')
+	for i, key := range sortedKeys(texts) {
+		if i > 0 {
+			f.b = append(f.b, ',')
+		}
+		f.b = append(appendString(f.b, key), ':')
+		f.b = appendString(f.b, texts[key])
+	}
+	f.b = append(f.b, '}')
+}
+
+func (f *fields) value(name string, value any) {
+	text, err := marshal(value)
+	if err != nil {
+		f.err = err
+	}
+	f.name(name)
+	f.b = append(f.b, text...)
+}
+
+func (f *fields) entry(e *metav1.ManagedFieldsEntry) {
+	f.b = append(f.b, '{')
+	f.text("manager", e.Manager)
+	f.text("operation", string(e.Operation))
+	f.text("apiVersion", e.APIVersion)
 	if e.Time != nil {
-		at, err := e.Time.MarshalJSON()
-		if err != nil {
-			return nil, err
-		}
-		if b[len(b)-1] != '{' {
-			b = append(b, ',')
-		}
-		b = append(append(b, `"time":`...), at...)
+		f.time("time", e.Time)
 	}
-	text("fieldsType", e.FieldsType)
+	f.text("fieldsType", e.FieldsType)
 	if e.FieldsV1 != nil {
-		if b[len(b)-1] != '{' {
-			b = append(b, ',')
-		}
-		b = append(b, `"fieldsV1":`...)
+		f.name("fieldsV1")
 		if raw := e.FieldsV1.GetRawBytes(); len(raw) > 0 {
-			b = append(b, raw...)
+			f.b = append(f.b, raw...)
 		} else {
-			b = append(b, "null"...)
+			f.b = append(f.b, "null"...)
 		}
 	}
-	text("subresource", e.Subresource)
-	return append(b, '}'), nil
+	f.text("subresource", e.Subresource)
+	f.b = append(f.b, '}')
 }
 
 // Value encodes one value.
@@ -161,7 +218,40 @@ func appendValue(b []byte, v any) ([]byte, error) {
 	}
 }
 
-func sortedKeys(m map[string]any) []string {
+// Equal tells whether two values are encoded alike.
+func Equal(a, b any) bool {
+	switch a := a.(type) {
+	case map[string]any:
+		if b, ok := b.(map[string]any); ok {
+			if len(a) != len(b) {
+				return false
+			}
+			for key, value := range a {
+				if other, ok := b[key]; !ok || !Equal(value, other) {
+					return false
+				}
+			}
+			return true
+		}
+	case []any:
+		if b, ok := b.([]any); ok {
+			return slices.EqualFunc(a, b, Equal)
+		}
+	case string:
+		if b, ok := b.(string); ok && a == b {
+			return true
+		}
+	case int64:
+		if b, ok := b.(int64); ok {
+			return a == b
+		}
+	}
+	x, err := Value(a)
+	y, other := Value(b)
+	return err == nil && other == nil && bytes.Equal(x, y)
+}
+
+func sortedKeys[V any](m map[string]V) []string {
 	keys := make([]string, 0, len(m))
 	for k := range m {
 		keys = append(keys, k)

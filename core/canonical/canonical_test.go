@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kjson "sigs.k8s.io/json"
@@ -26,7 +27,14 @@ func TestMetadataIsAsItsTypeIsEncoded(t *testing.T) {
 		nil, {}, {{}},
 		{{Manager: `a"b<é`, Operation: "Apply", APIVersion: "v1", Time: &at, FieldsType: "FieldsV1", FieldsV1: metav1.NewFieldsV1(`{"f:a":{}}`), Subresource: "status"}, {Subresource: "x"}, {Time: &at}, {FieldsV1: &metav1.FieldsV1{}}},
 	} {
-		for _, meta := range []*metav1.ObjectMeta{{ManagedFields: entries}, {Name: "a", CreationTimestamp: at, ManagedFields: entries}} {
+		zone, seconds, yes := metav1.NewTime(at.In(time.FixedZone("", 3600))), int64(0), true
+		for _, meta := range []*metav1.ObjectMeta{{ManagedFields: entries}, {Name: "a", CreationTimestamp: at, ManagedFields: entries},
+			{GenerateName: `a<"`, Namespace: "é\u2028", SelfLink: "/", UID: "u", ResourceVersion: "7", Generation: -1, CreationTimestamp: zone,
+				DeletionTimestamp: &metav1.Time{}, DeletionGracePeriodSeconds: &seconds, Labels: map[string]string{"b": "\xff", "a": "<", "": ""},
+				Annotations: map[string]string{"n\n": "x"}, OwnerReferences: []metav1.OwnerReference{{Kind: "<", Controller: &yes}, {}},
+				Finalizers: []string{"b", "a&"}, ManagedFields: entries},
+			{DeletionTimestamp: &zone, Labels: map[string]string{}, OwnerReferences: []metav1.OwnerReference{}, Finalizers: []string{}},
+		} {
 			var text bytes.Buffer
 			e := json.NewEncoder(&text)
 			e.SetEscapeHTML(false)
@@ -36,6 +44,29 @@ func TestMetadataIsAsItsTypeIsEncoded(t *testing.T) {
 			got, err := canonical.Object("v1", "K", meta, nil)
 			if want := `{"apiVersion":"v1","kind":"K","metadata":` + string(bytes.TrimSpace(text.Bytes())) + "}"; err != nil || string(got) != want {
 				t.Errorf("%v\n%s\nwant\n%s", err, got, want)
+			}
+		}
+	}
+}
+
+// Values are equal if their encodings are.
+func TestEqualValuesAreEncodedAlike(t *testing.T) {
+	var values []any
+	for _, text := range []string{"null", "true", "false", "1", "1.0", "1.5", "-0.0", "0", "9007199254740993", `""`, `"a"`, `"é"`, `"\u00e9"`, `"\xff"`, `"\ufffd"`,
+		"{}", `{"a":1}`, `{"a":1.0}`, `{"a":null}`, `{"b":1}`, `{"a":1,"b":[1,{"c":"x"}]}`, `{"b":[1,{"c":"x"}],"a":1}`, `{"a":1,"b":[1,{"c":"y"}]}`,
+		"[]", "[1]", "[1,2]", "[2,1]", "[[]]", "[{}]", "[null]"} {
+		var value any
+		if err := kjson.UnmarshalCaseSensitivePreserveInts([]byte(text), &value); err == nil {
+			values = append(values, value)
+		}
+	}
+	values = append(values, json.RawMessage(`{"a":1}`), "\xff")
+	for _, a := range values {
+		for _, b := range values {
+			x, _ := canonical.Value(a)
+			y, _ := canonical.Value(b)
+			if got, want := canonical.Equal(a, b), bytes.Equal(x, y); got != want {
+				t.Errorf("%s and %s: %t", x, y, got)
 			}
 		}
 	}

@@ -1,13 +1,13 @@
 package managed
 
 import (
+	"maps"
 	"reflect"
 	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 	smd "sigs.k8s.io/structured-merge-diff/v6/schema"
 	"stele.dev/stele/policy"
 )
@@ -15,33 +15,22 @@ import (
 // lastApplied is kept by the library as well, for kubectl.
 const lastApplied = "kubectl.kubernetes.io/last-applied-configuration"
 
-// quickApply does what Apply does for what is not there, and for who applies the fields that
-// they applied before, if nobody else has one whose value changes. It reports whether it did.
-func (f *Fields) quickApply(old *policy.Object, applied map[string]any, manager string, at time.Time) (*policy.Object, bool) {
+// quickApply does what Apply does for what is not there, and where somebody applies at least
+// the fields that they applied before, if any, and nobody else has one that changes, or they
+// are forced to give it up. Then nothing is removed: that is left to the library, as are
+// conflicts. It reports whether it did.
+func (f *Fields) quickApply(old *policy.Object, applied map[string]any, manager string, force bool, at time.Time) (*policy.Object, bool) {
 	switch {
-	case applied["apiVersion"] != f.apiVersion || applied["kind"] != f.kind.Kind:
+	case applied["apiVersion"] != f.apiVersion || applied["kind"] != f.kind.Kind || manager == "":
 		return nil, false
 	case old == nil:
 		return f.quickMake(applied, manager, at)
-	case manager == "kubectl" && old.Meta.Annotations[lastApplied] != "":
-		return nil, false
 	}
 	live := old.Meta.ManagedFields
-	own := slices.IndexFunc(live, func(e metav1.ManagedFieldsEntry) bool {
-		return e.Operation == metav1.ManagedFieldsOperationApply && e.Manager == manager && e.Subresource == f.subresource
-	})
-	if own < 0 {
+	mine := metav1.ManagedFieldsEntry{Manager: manager, Operation: metav1.ManagedFieldsOperationApply, APIVersion: f.apiVersion, FieldsType: "FieldsV1", Subresource: f.subresource}
+	own, ok := f.own(live, &mine)
+	if !ok || len(live) == 0 {
 		return nil, false
-	}
-	others := make([]*fieldpath.Set, 0, len(live))
-	for i := range live {
-		set := f.known.of(f, &live[i])
-		if live[i].APIVersion != f.apiVersion || set == nil {
-			return nil, false
-		}
-		if i != own {
-			others = append(others, set)
-		}
 	}
 	root, ok := f.merge.Schema.Resolve(f.merge.TypeRef)
 	if !ok || root.Map == nil {
@@ -49,32 +38,71 @@ func (f *Fields) quickApply(old *policy.Object, applied map[string]any, manager 
 	}
 	w := writer{schema: f.merge.Schema, applied: true}
 	fields, ok := w.document(make([]byte, 0, 512), root.Map, f, applied, old.Meta)
-	if !ok || string(fields) != live[own].FieldsV1.GetRawString() {
+	if !ok || string(fields) == "{}" || own >= 0 && !f.known.within(f, &live[own], fields) {
 		return nil, false
 	}
-	merged := &policy.Object{Meta: old.Meta.DeepCopy(), Content: runtime.DeepCopyJSON(old.Content)}
-	o := overlay{schema: f.merge.Schema}
-	for name, value := range applied {
-		if name == "apiVersion" || name == "kind" || name == "metadata" {
-			continue
-		}
-		if !o.field(root.Map, merged.Content, name, value) {
+	merged, ok := f.overlaid(root.Map, old, applied)
+	if !ok || manager == "kubectl" && merged.Meta.Annotations[lastApplied] != "" {
+		return nil, false
+	}
+	c, ok := f.change(old, merged)
+	if !ok || c.removed != "" || !f.fits(old.Content) {
+		return nil, false
+	}
+	entries, ok := f.after(live, -1, c)
+	if !ok {
+		return nil, false
+	}
+	for i := range entries {
+		if i != own && entries[i].FieldsV1 != live[i].FieldsV1 && !force {
 			return nil, false
 		}
 	}
-	for _, path := range o.modified {
-		for _, set := range others {
-			if set.Has(path) {
+	if own < 0 {
+		entries, own = append(entries, mine), len(entries)
+	}
+	if e := &entries[own]; e.FieldsV1 == nil || string(fields) != e.FieldsV1.GetRawString() {
+		e.FieldsV1 = &metav1.FieldsV1{}
+		e.FieldsV1.SetRawBytes(fields)
+	}
+	if c.set != "" {
+		now := second(at)
+		entries[own].Time = &now
+	}
+	merged.Meta.ManagedFields = slices.DeleteFunc(entries, func(e metav1.ManagedFieldsEntry) bool { return e.FieldsV1 == nil })
+	sortEntries(merged.Meta.ManagedFields)
+	return merged, true
+}
+
+// overlaid is an object with what is applied laid over it. It shares nothing with either but
+// managedFields, which are not looked at.
+func (f *Fields) overlaid(root *smd.Map, old *policy.Object, applied map[string]any) (*policy.Object, bool) {
+	meta := *old.Meta
+	meta.ManagedFields = nil
+	merged := &policy.Object{Meta: meta.DeepCopy(), Content: runtime.DeepCopyJSON(old.Content)}
+	o := overlay{schema: f.merge.Schema}
+	for name, value := range applied {
+		switch name {
+		case "apiVersion", "kind":
+		case "metadata":
+			fields, _ := value.(map[string]any)
+			merged.Meta.Labels = laid(merged.Meta.Labels, texts(fields["labels"]))
+			merged.Meta.Annotations = laid(merged.Meta.Annotations, texts(fields["annotations"]))
+		default:
+			if !o.field(root, merged.Content, name, value) {
 				return nil, false
 			}
 		}
 	}
-	if len(o.modified) > 0 {
-		now := second(at)
-		merged.Meta.ManagedFields[own].Time = &now
-		sortEntries(merged.Meta.ManagedFields)
-	}
 	return merged, true
+}
+
+func laid(over, texts map[string]string) map[string]string {
+	if over == nil {
+		return texts
+	}
+	maps.Copy(over, texts)
+	return over
 }
 
 // quickMake makes a new object of what is applied.
@@ -131,7 +159,7 @@ func texts(v any) map[string]string {
 }
 
 // document writes the set of the fields that are applied. Of metadata it takes what has to
-// be, and labels and annotations that are what they were.
+// be, labels and annotations.
 func (w *writer) document(b []byte, root *smd.Map, f *Fields, applied map[string]any, meta *metav1.ObjectMeta) ([]byte, bool) {
 	names := make([]string, 0, len(applied))
 	for name := range applied {
@@ -170,17 +198,15 @@ func (w *writer) appliedMetadata(b []byte, applied any, meta *metav1.ObjectMeta,
 	if !ok {
 		return nil, false
 	}
-	maps := map[string]map[string]string{}
+	written := map[string]map[string]string{}
 	for name, value := range fields {
 		switch name {
 		case "name":
 			ok = meta.Name != "" && value == meta.Name
 		case "namespace":
 			ok = meta.Namespace != "" && value == meta.Namespace
-		case "labels":
-			maps[name], ok = asBefore(value, meta.Labels)
-		case "annotations":
-			maps[name], ok = asBefore(value, meta.Annotations)
+		case "labels", "annotations":
+			written[name], ok = onlyTexts(value)
 		default:
 			ok = false
 		}
@@ -188,7 +214,7 @@ func (w *writer) appliedMetadata(b []byte, applied any, meta *metav1.ObjectMeta,
 			return nil, false
 		}
 	}
-	if len(maps) == 0 {
+	if len(written) == 0 {
 		return b, true
 	}
 	if subresource != "" {
@@ -197,49 +223,38 @@ func (w *writer) appliedMetadata(b []byte, applied any, meta *metav1.ObjectMeta,
 	b, _ = field(b, "metadata")
 	b = append(b, '{')
 	for _, name := range []string{"annotations", "labels"} {
-		if b, ok = w.texts(b, name, maps[name]); !ok {
+		if b, ok = w.texts(b, name, written[name]); !ok {
 			return nil, false
 		}
 	}
 	return append(b, '}'), true
 }
 
-// asBefore is a map of texts that are all what they were.
-func asBefore(v any, was map[string]string) (map[string]string, bool) {
+// onlyTexts is a map of texts, and of nothing else.
+func onlyTexts(v any) (map[string]string, bool) {
 	raw, _ := v.(map[string]any)
 	is := texts(v)
-	if len(is) == 0 || len(is) != len(raw) {
-		return nil, false
-	}
-	for key, text := range is {
-		if before, had := was[key]; !had || before != text {
-			return nil, false
-		}
-	}
-	return is, true
+	return is, len(is) > 0 && len(is) == len(raw)
 }
 
-// overlay sets values of an object, and remembers where they change.
-type overlay struct {
-	schema   *smd.Schema
-	path     fieldpath.Path
-	modified []fieldpath.Path
-}
+// overlay sets values of an object, as the library merges them.
+type overlay struct{ schema *smd.Schema }
 
-// field sets a field to a value that is applied, if it is there.
-func (o *overlay) field(t *smd.Map, into map[string]any, name string, value any) bool {
-	was, had := into[name]
+// field sets a field to a value that is applied.
+func (o overlay) field(t *smd.Map, into map[string]any, name string, value any) bool {
 	of, ok := typeOf(t, name)
-	if !had || !ok {
+	if !ok {
 		return false
 	}
-	o.path = append(o.path, fieldpath.PathElement{FieldName: &name})
-	defer func() { o.path = o.path[:len(o.path)-1] }()
-	set := func(value any) { into[name] = value }
-	return o.value(of, was, value, set)
+	was, had := into[name]
+	if !had {
+		into[name] = runtime.DeepCopyJSONValue(value)
+		return true
+	}
+	return o.value(of, was, value, func(value any) { into[name] = value })
 }
 
-func (o *overlay) value(of smd.TypeRef, was, is any, set func(any)) bool {
+func (o overlay) value(of smd.TypeRef, was, is any, set func(any)) bool {
 	atom, ok := o.schema.Resolve(of)
 	if !ok {
 		return false
@@ -252,9 +267,6 @@ func (o *overlay) value(of smd.TypeRef, was, is any, set func(any)) bool {
 		}
 		if atom.Map.ElementRelationship == smd.Atomic {
 			return o.leaf(was, is, set)
-		}
-		if len(v) == 0 {
-			return len(before) == 0
 		}
 		for name, value := range v {
 			if !o.field(atom.Map, before, name, value) {
@@ -279,7 +291,7 @@ func (o *overlay) value(of smd.TypeRef, was, is any, set func(any)) bool {
 }
 
 // items applies to the items of a list, if they are all of them, in their order.
-func (o *overlay) items(t *smd.List, into, applied []any) bool {
+func (o overlay) items(t *smd.List, into, applied []any) bool {
 	before, ok := keysOf(t, into)
 	if !ok || len(into) != len(applied) {
 		return false
@@ -289,13 +301,7 @@ func (o *overlay) items(t *smd.List, into, applied []any) bool {
 		return false
 	}
 	for i := range applied {
-		if !slices.Equal(before[i].values, after[i].values) {
-			return false
-		}
-		o.path = append(o.path, fieldpath.PathElement{Key: after[i].list(t.Keys)})
-		ok := o.value(t.ElementType, into[i], applied[i], func(v any) { into[i] = v })
-		o.path = o.path[:len(o.path)-1]
-		if !ok {
+		if !slices.Equal(before[i].values, after[i].values) || !o.value(t.ElementType, into[i], applied[i], func(v any) { into[i] = v }) {
 			return false
 		}
 	}
@@ -304,14 +310,13 @@ func (o *overlay) items(t *smd.List, into, applied []any) bool {
 
 // leaf sets what changes as a whole. Numbers that are equal but not the same are left to the
 // library.
-func (o *overlay) leaf(was, is any, set func(any)) bool {
+func (o overlay) leaf(was, is any, set func(any)) bool {
 	switch {
 	case reflect.DeepEqual(was, is):
 		return true
 	case equal(was, is):
 		return false
 	}
-	o.modified = append(o.modified, o.path.Copy())
 	set(runtime.DeepCopyJSONValue(is))
 	return true
 }

@@ -7,7 +7,6 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	smd "sigs.k8s.io/structured-merge-diff/v6/schema"
-	"sigs.k8s.io/structured-merge-diff/v6/value"
 	"stele.dev/stele/policy"
 )
 
@@ -301,22 +300,28 @@ func (w *writer) items(b []byte, t *smd.List, items []any, self bool) ([]byte, b
 	b = w.open(b, self)
 	for _, item := range keys {
 		b = append(separate(b), `"k:{`...)
-		for i, name := range names {
-			if !plain(name) {
-				return nil, false
-			}
-			if i > 0 {
-				b = append(b, ',')
-			}
-			b = append(b, `\"`...)
-			b = append(b, name...)
-			b = append(b, `\":`...)
-			if b, ok = appendScalar(b, item.values[i], true); !ok {
-				return nil, false
-			}
+		if b, ok = appendKeys(b, names, item); !ok {
+			return nil, false
 		}
-		b = append(b, `}":`...)
+		b = append(b, `":`...)
 		if b, ok = w.value(b, t.ElementType, item.of, true); !ok {
+			return nil, false
+		}
+	}
+	return append(b, '}'), true
+}
+
+// appendKeys writes the keys of an item, and the brace after them.
+func appendKeys(b []byte, names []string, item keyed) ([]byte, bool) {
+	for i, name := range names {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = append(b, `\"`...)
+		b = append(b, name...)
+		b = append(b, `\":`...)
+		var ok bool
+		if b, ok = appendScalar(b, item.values[i], plain(name)); !ok {
 			return nil, false
 		}
 	}
@@ -387,15 +392,6 @@ func (k keyed) compare(other keyed) int {
 		}
 	}
 	return 0
-}
-
-// list are the keys as the library has them.
-func (k keyed) list(keys []string) *value.FieldList {
-	list := make(value.FieldList, len(keys))
-	for i, name := range slices.Sorted(slices.Values(keys)) {
-		list[i] = value.Field{Name: name, Value: value.NewValueInterface(k.values[i])}
-	}
-	return &list
 }
 
 // compare compares two strings or two integers.

@@ -125,7 +125,7 @@ func (f *Fields) update(old, updated *policy.Object, manager string, at time.Tim
 // none. What comes back shares nothing with either. The error is a conflict (409) with
 // other managers, unless forced, or says what is wrong with the applied (400).
 func (f *Fields) Apply(old *policy.Object, applied map[string]any, manager string, force bool, at time.Time) (*policy.Object, error) {
-	if o, ok := f.quickApply(old, applied, manager, at); ok {
+	if o, ok := f.quickApply(old, applied, manager, force, at); ok {
 		return o, nil
 	}
 	return f.apply(old, applied, manager, force, at)

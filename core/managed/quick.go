@@ -1,9 +1,11 @@
 package managed
 
 import (
+	"bytes"
 	"maps"
 	"reflect"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -17,9 +19,11 @@ import (
 // maxUpdaters is how many entries of updates there can be before the library merges some.
 const maxUpdaters = 10
 
-// quick does what Update does where that is simple: for a new object, whose fields are all
-// its maker's; and where a manager changes values of fields that are its own already, or
-// nothing. It reports whether it did. A test holds it to the library.
+// quick does what Update does by the same rules, but works out sets of fields only where the
+// same has not been done to them before. It leaves to the library what is not plain: other
+// versions, entries that are not as the library would leave them, null, values that change
+// their type or do not fit it, too many managers. It reports whether it did. A test holds it
+// to the library.
 func (f *Fields) quick(old, updated *policy.Object, manager string, at time.Time) bool {
 	sent := updated.Meta.ManagedFields
 	if f.subresource != "" {
@@ -71,51 +75,85 @@ func (f *Fields) changed(old, updated *policy.Object, manager string, at time.Ti
 		updated.Meta.ManagedFields = nil
 		return true
 	}
-	if !sameMeta(old.Meta, updated.Meta) {
-		return false
-	}
-	all := make([]*fieldpath.Set, len(live))
-	own, updaters := -1, 0
 	mine := f.entry(manager)
-	for i := range live {
-		e := &live[i]
-		if e.Operation == metav1.ManagedFieldsOperationUpdate {
-			updaters++
-		}
-		if e.APIVersion != f.apiVersion || updaters > maxUpdaters {
-			return false
-		}
-		if all[i] = f.known.of(f, e); all[i] == nil {
-			return false
-		}
-		if e.Manager == mine.Manager && e.Operation == mine.Operation && e.Subresource == mine.Subresource {
-			own = i
-		}
-	}
-	d := differ{schema: f.merge.Schema}
-	if !d.object(f, old.Content, updated.Content) {
+	own, ok := f.own(live, &mine)
+	if !ok {
 		return false
 	}
-	if len(d.modified) == 0 {
-		updated.Meta.ManagedFields = live
-		return true
+	c, ok := f.change(old, updated)
+	if !ok || !f.fits(updated.Content) {
+		return false
 	}
-	for _, path := range d.modified {
-		for i, set := range all {
-			if set.Has(path) != (i == own) {
+	entries, ok := f.after(live, own, c)
+	if !ok {
+		return false
+	}
+	if c.set != "" {
+		now := second(at)
+		if own < 0 {
+			mine.FieldsType = "FieldsV1"
+			if mine.FieldsV1, ok = f.known.first(c.set); !ok {
 				return false
 			}
+			entries, own = append(entries, mine), len(entries)
+		}
+		entries[own].Time = &now
+	}
+	entries = slices.DeleteFunc(entries, func(e metav1.ManagedFieldsEntry) bool { return e.FieldsV1 == nil })
+	updaters := 0
+	for i := range entries {
+		if entries[i].Operation == metav1.ManagedFieldsOperationUpdate {
+			updaters++
 		}
 	}
-	if own < 0 {
+	if updaters > maxUpdaters {
 		return false
 	}
-	entries := slices.Clone(live)
-	now := second(at)
-	entries[own].Time = &now
+	if len(entries) == 0 {
+		entries = nil
+	}
 	sortEntries(entries)
 	updated.Meta.ManagedFields = entries
 	return true
+}
+
+// own finds the entry that is named as mine is, -1 if there is none. It is not ok if one is of
+// another version, or two have one name.
+func (f *Fields) own(live []metav1.ManagedFieldsEntry, mine *metav1.ManagedFieldsEntry) (own int, ok bool) {
+	named := func(a, b *metav1.ManagedFieldsEntry) bool {
+		return a.Manager == b.Manager && a.Operation == b.Operation && a.Subresource == b.Subresource
+	}
+	own = -1
+	for i := range live {
+		if live[i].APIVersion != f.apiVersion {
+			return -1, false
+		}
+		for j := range i {
+			if named(&live[i], &live[j]) {
+				return -1, false
+			}
+		}
+		if named(&live[i], mine) {
+			own = i
+		}
+	}
+	return own, true
+}
+
+// after are entries after a change by the manager of one of them, or, -1, of none: what it
+// set is nobody else's any more, and what it removed nobody's. An entry that has no fields
+// left has none at all.
+func (f *Fields) after(live []metav1.ManagedFieldsEntry, own int, c change) ([]metav1.ManagedFieldsEntry, bool) {
+	entries := make([]metav1.ManagedFieldsEntry, len(live), len(live)+1)
+	for i := range live {
+		entries[i] = live[i]
+		fields, ok := f.known.after(f, &live[i], c, i == own)
+		if !ok {
+			return nil, false
+		}
+		entries[i].FieldsV1 = fields
+	}
+	return entries, true
 }
 
 // sameMeta compares what of metadata is managed.
@@ -147,11 +185,33 @@ func (f *Fields) same(a, b []metav1.ManagedFieldsEntry) bool {
 	return true
 }
 
-// sets are decoded sets of fields, by their encoding. Few are in use of a kind at a time.
+// sets are decoded sets of fields, by their encoding, and what became of them. Few are in use
+// of a kind at a time, and the same is done to them over and over.
 type sets struct {
-	mu   sync.Mutex
-	m    map[string]*fieldpath.Set
-	size int // of the encodings
+	mu      sync.Mutex
+	m       map[string]*fieldpath.Set
+	size    int // of the encodings in m
+	results map[operation]result
+}
+
+// operation is something that is done to an encoded set: it is somebody else's who makes a
+// change, or their own; or it is asked whether all is in it that is given as removed.
+type operation struct {
+	what   string
+	change change
+	as     byte
+}
+
+const (
+	others byte = iota
+	own
+	asked
+)
+
+// result is a set as it is left, or as it was, or nothing.
+type result struct {
+	fields *metav1.FieldsV1
+	same   bool
 }
 
 // What is kept takes some ten times the room of its encoding, and of each kind there may be
@@ -159,7 +219,137 @@ type sets struct {
 const (
 	maxSets = 256 << 10 // bytes of all encodings that are kept
 	maxSet  = 16 << 10  // of one
+
+	maxResults = 128
+	maxResult  = 4 << 10 // bytes of what one is known by
 )
+
+// after is what is left of an entry's fields, nil if nothing is. It is not ok if the library
+// would do more to them.
+func (s *sets) after(f *Fields, e *metav1.ManagedFieldsEntry, c change, mine bool) (*metav1.FieldsV1, bool) {
+	if e.FieldsType != "FieldsV1" || e.FieldsV1 == nil {
+		return nil, false
+	}
+	as := others
+	if mine {
+		as = own
+	}
+	raw := e.FieldsV1.GetRawBytes()
+	s.mu.Lock()
+	r, ok := s.results[operation{string(raw), c, as}]
+	s.mu.Unlock()
+	if !ok {
+		set := s.of(f, e)
+		if set == nil {
+			return nil, false
+		}
+		var err error
+		if r, err = c.leaves(set, mine); err != nil {
+			return nil, false
+		}
+		s.keep(operation{string(raw), c, as}, r)
+	}
+	if r.same {
+		return e.FieldsV1, true
+	}
+	return r.fields, true
+}
+
+// within tells whether an entry's fields are all in a set.
+func (s *sets) within(f *Fields, e *metav1.ManagedFieldsEntry, set []byte) bool {
+	raw := e.FieldsV1.GetRawBytes()
+	if bytes.Equal(raw, set) {
+		return true
+	}
+	s.mu.Lock()
+	r, ok := s.results[operation{string(set), change{removed: string(raw)}, asked}]
+	s.mu.Unlock()
+	if ok {
+		return r.same
+	}
+	last := s.of(f, e)
+	if last == nil {
+		return false
+	}
+	now, err := decoded(string(set))
+	r.same = err == nil && last.Difference(now).Empty()
+	s.keep(operation{string(set), change{removed: string(raw)}, asked}, r)
+	return r.same
+}
+
+// first are the fields of who has set none before.
+func (s *sets) first(set string) (*metav1.FieldsV1, bool) {
+	what := operation{change: change{set: set}, as: own}
+	s.mu.Lock()
+	r, ok := s.results[what]
+	s.mu.Unlock()
+	if !ok {
+		var err error
+		if r, err = what.change.leaves(&fieldpath.Set{}, true); err != nil {
+			return nil, false
+		}
+		s.keep(what, r)
+	}
+	return r.fields, r.fields != nil
+}
+
+func (s *sets) keep(what operation, r result) {
+	if len(what.what)+len(what.change.set)+len(what.change.removed) > maxResult {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.results == nil || len(s.results) == maxResults {
+		s.results = make(map[operation]result)
+	}
+	s.results[what] = r
+}
+
+// leaves works out what a change leaves of a set, mine: of its maker's.
+func (c change) leaves(of *fieldpath.Set, mine bool) (result, error) {
+	set, err := decoded(c.set)
+	if err != nil {
+		return result{}, err
+	}
+	removed, err := decoded(c.removed)
+	if err != nil {
+		return result{}, err
+	}
+	left := of.Difference(set).Difference(removed)
+	if mine {
+		left = left.Union(set)
+	}
+	switch {
+	case left.Empty():
+		return result{}, nil
+	case left.Equals(of):
+		return result{same: true}, nil
+	}
+	raw, err := left.ToJSON()
+	if err != nil {
+		return result{}, err
+	}
+	fields := &metav1.FieldsV1{}
+	fields.SetRawBytes(raw)
+	return result{fields: fields}, nil
+}
+
+func decoded(fields string) (*fieldpath.Set, error) {
+	set := &fieldpath.Set{}
+	if fields == "" {
+		return set, nil
+	}
+	return set, set.FromJSON(strings.NewReader(fields))
+}
+
+// unmanaged are fields that change without anybody managing them.
+var unmanaged = func() *fieldpath.Set {
+	set := fieldpath.NewSet(fieldpath.MakePathOrDie("apiVersion"), fieldpath.MakePathOrDie("kind"), fieldpath.MakePathOrDie("metadata"))
+	for _, name := range []string{"name", "namespace", "creationTimestamp", "selfLink", "uid", "clusterName", "generation", "managedFields", "resourceVersion"} {
+		set.Insert(fieldpath.MakePathOrDie("metadata", name))
+	}
+	return set
+}()
 
 // of returns the set of an entry, nil if the library would not leave it as it is: then it
 // cannot be decoded, is empty, or the type was another one when it was made.
@@ -176,7 +366,7 @@ func (s *sets) of(f *Fields, e *metav1.ManagedFieldsEntry) *fieldpath.Set {
 	}
 	set = &fieldpath.Set{}
 	empty, err := f.merge.FromUnstructured(map[string]any{})
-	if err != nil || set.FromJSON(e.FieldsV1.GetRawReader()) != nil || set.Empty() {
+	if err != nil || set.FromJSON(e.FieldsV1.GetRawReader()) != nil || set.Empty() || !set.Intersection(unmanaged).Empty() {
 		set = nil
 	} else if changed, err := typed.ReconcileFieldSetWithSchema(set, empty); err != nil || changed != nil {
 		set = nil
@@ -196,129 +386,11 @@ func (s *sets) of(f *Fields, e *metav1.ManagedFieldsEntry) *fieldpath.Set {
 	return set
 }
 
-// differ finds where two objects differ, as long as both have the same fields.
-type differ struct {
-	schema   *smd.Schema
-	path     fieldpath.Path
-	modified []fieldpath.Path
-}
-
-func (d *differ) object(f *Fields, a, b map[string]any) bool {
-	root, ok := d.schema.Resolve(f.merge.TypeRef)
-	if !ok || root.Map == nil {
-		return false
-	}
-	return d.fields(root.Map, a, b, func(name string) bool {
-		return name == "apiVersion" || name == "kind" || name == "metadata" || slices.Contains(f.reset, name)
-	})
-}
-
-// fields compares structs or maps but for what is skipped.
-func (d *differ) fields(t *smd.Map, a, b map[string]any, skip func(string) bool) bool {
-	shared := 0
-	for name, before := range a {
-		after, ok := b[name]
-		if ok {
-			shared++
-		}
-		if skip != nil && skip(name) {
-			continue
-		}
-		if !ok {
-			return false
-		}
-		if equal(before, after) {
-			continue
-		}
-		of, ok := typeOf(t, name)
-		if !ok {
-			return false
-		}
-		d.path = append(d.path, fieldpath.PathElement{FieldName: &name})
-		ok = d.differ(of, before, after)
-		d.path = d.path[:len(d.path)-1]
-		if !ok {
-			return false
-		}
-	}
-	if shared == len(b) {
-		return true
-	}
-	for name := range b {
-		if _, ok := a[name]; !ok && (skip == nil || !skip(name)) {
-			return false
-		}
-	}
-	return true
-}
-
 func typeOf(t *smd.Map, name string) (smd.TypeRef, bool) {
 	if f, ok := t.FindField(name); ok {
 		return f.Type, true
 	}
 	return t.ElementType, t.ElementType != smd.TypeRef{}
-}
-
-// differ compares two values that are not equal.
-func (d *differ) differ(of smd.TypeRef, a, b any) bool {
-	atom, ok := d.schema.Resolve(of)
-	if !ok {
-		return false
-	}
-	switch after := b.(type) {
-	case map[string]any:
-		before, ok := a.(map[string]any)
-		if !ok || atom.Map == nil {
-			return false
-		}
-		if atom.Map.ElementRelationship == smd.Atomic {
-			return d.leaf(of, b)
-		}
-		return len(before) > 0 && len(after) > 0 && d.fields(atom.Map, before, after, nil)
-	case []any:
-		before, ok := a.([]any)
-		if !ok || atom.List == nil {
-			return false
-		}
-		if atom.List.ElementRelationship == smd.Atomic {
-			return d.leaf(of, b)
-		}
-		return len(before) == len(after) && d.items(atom.List, before, after)
-	default:
-		return atom.Scalar != nil && scalar(a) && scalar(b) && d.leaf(of, b)
-	}
-}
-
-// items compares the items of lists that are merged by keys, if they are the same ones.
-func (d *differ) items(t *smd.List, a, b []any) bool {
-	before, ok := keysOf(t, a)
-	if !ok {
-		return false
-	}
-	after, ok := keysOf(t, b)
-	if !ok {
-		return false
-	}
-	for i := range b {
-		if !slices.Equal(before[i].values, after[i].values) {
-			return false
-		}
-		if equal(a[i], b[i]) {
-			continue
-		}
-		d.path = append(d.path, fieldpath.PathElement{Key: after[i].list(t.Keys)})
-		ok := d.differ(t.ElementType, a[i], b[i])
-		d.path = d.path[:len(d.path)-1]
-		if !ok {
-			return false
-		}
-	}
-	return true
-}
-
-func (d *differ) leaf(of smd.TypeRef, after any) bool {
-	d.modified = append(d.modified, d.path.Copy())
-	return valid(d.schema, of, after)
 }
 
 // equal compares values as the library does: numbers by what they are.

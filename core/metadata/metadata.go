@@ -31,6 +31,10 @@ func Decode(object map[string]any) (meta *metav1.ObjectMeta, unknown []string, e
 	if !ok {
 		return nil, nil, typeError(raw)
 	}
+	if plain(fields, meta) {
+		return meta, nil, nil
+	}
+	*meta = metav1.ObjectMeta{}
 	err = runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(fields, meta, true)
 	if strict, ok := runtime.AsStrictDecodingError(err); ok {
 		for _, e := range strict.Errors() {
@@ -42,6 +46,55 @@ func Decode(object map[string]any) (meta *metav1.ObjectMeta, unknown []string, e
 		return nil, nil, typeError(raw)
 	}
 	return meta, nil, nil
+}
+
+// plain decodes what is mostly there of metadata, without reflection. It reports whether that
+// was all.
+func plain(fields map[string]any, meta *metav1.ObjectMeta) bool {
+	for name, value := range fields {
+		text, ok := value.(string)
+		switch name {
+		case "name":
+			meta.Name = text
+		case "generateName":
+			meta.GenerateName = text
+		case "namespace":
+			meta.Namespace = text
+		case "uid":
+			meta.UID = types.UID(text)
+		case "resourceVersion":
+			meta.ResourceVersion = text
+		case "generation":
+			meta.Generation, ok = value.(int64)
+		case "creationTimestamp":
+			at, err := time.Parse(time.RFC3339, text)
+			meta.CreationTimestamp, ok = metav1.Time{Time: at.Local()}, ok && err == nil
+		case "labels":
+			meta.Labels, ok = texts(value)
+		case "annotations":
+			meta.Annotations, ok = texts(value)
+		default:
+			return false
+		}
+		if !ok {
+			return false
+		}
+	}
+	return true
+}
+
+func texts(value any) (map[string]string, bool) {
+	fields, ok := value.(map[string]any)
+	if !ok {
+		return nil, false
+	}
+	texts := make(map[string]string, len(fields))
+	for key, value := range fields {
+		if texts[key], ok = value.(string); !ok {
+			return nil, false
+		}
+	}
+	return texts, true
 }
 
 // typeError is what decoding into the typed form says of it.
