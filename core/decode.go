@@ -646,7 +646,7 @@ func (r *Request) decodeUpdate() error {
 		return r.decoded(o, apierrors.NewNotFound(r.resource(), r.key.Name))
 	}
 	if err := r.isIdentified(o.meta.UID); err != nil {
-		return err
+		return r.decoded(o, err)
 	}
 	if r.old == nil {
 		return r.becomeNew(o)
