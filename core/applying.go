@@ -164,6 +164,9 @@ func (r *Request) patched() []byte {
 // manage keeps the managedFields of what is written, other than by applying or as a Scale: those
 // have done so already. sent are the managedFields that the client has.
 func (r *Request) manage(o *object, sent []metav1.ManagedFieldsEntry) {
+	if len(sent) == 0 && !r.kind.Kind.Builtin {
+		sent = nil // upstream's definitions do not tell what is empty from what is not there
+	}
 	o.meta.ManagedFields = sent
 	if r.applies() || r.scales() {
 		return

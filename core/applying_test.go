@@ -112,17 +112,24 @@ func TestManagedFieldsThatClientsSend(t *testing.T) {
 	const other = `{"manager":"other","operation":"Apply","apiVersion":"example.com/v1","time":"2020-01-01T00:00:00Z","fieldsType":"FieldsV1","fieldsV1":{"f:metadata":{"f:labels":{"f:x":{}}}}}`
 	a := p.must(t, 201, "POST", widgetsPath+"?fieldManager=me", sent("["+other+"]"))
 	wantOwners(t, a, map[string]string{"me Update example.com/v1": mine["me Update example.com/v1"], "other Apply example.com/v1": `{"f:metadata":{"f:labels":{"f:x":{}}}}`})
-	for _, invalid := range []string{`[{"manager":"m"}]`, `[{"operation":"Update","apiVersion":"v1","fieldsType":"X"}]`, `null`} {
+	for _, invalid := range []string{`[{"manager":"m"}]`, `[{"operation":"Update","apiVersion":"v1","fieldsType":"X"}]`, `null`, `[]`} {
 		if a = p.must(t, 200, "PUT", widgetsPath+"/a?fieldManager=me", current(a, sent(invalid))); len(a.owners(t)) != 2 {
 			t.Errorf("%s made it %v", invalid, a.owners(t))
 		}
 	}
-	for _, reset := range []string{`[]`, `[{}]`} {
-		a = p.must(t, 200, "PUT", widgetsPath+"/a?fieldManager=me", current(a, sent("["+other+"]")))
-		a = p.must(t, 200, "PUT", widgetsPath+"/a?fieldManager=me", current(a, sent(reset)))
-		if a.field("metadata", "managedFields") != nil {
-			t.Errorf("%s left %v", reset, a.owners(t))
-		}
+	a = p.must(t, 200, "PUT", widgetsPath+"/a?fieldManager=me", current(a, sent(`[{}]`)))
+	if a.field("metadata", "managedFields") != nil {
+		t.Errorf("an entry without anything left %v", a.owners(t))
+	}
+	// What is empty is the same in an object of a built-in kind.
+	const configMaps = "/api/v1/namespaces/default/configmaps"
+	c := p.must(t, 201, "POST", configMaps, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"c"},"data":{"k":"v"}}`)
+	if len(c.owners(t)) == 0 {
+		t.Error("nobody has made the ConfigMap")
+	}
+	c = p.must(t, 200, "PUT", configMaps+"/c", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"c","managedFields":[]},"data":{"k":"v"}}`)
+	if c.field("metadata", "managedFields") != nil {
+		t.Errorf("no entries left %v", c.owners(t))
 	}
 	// Through a subresource they cannot be written.
 	a = p.must(t, 200, "PUT", widgetsPath+"/a?fieldManager=me", current(a, sent("["+other+"]")))

@@ -187,3 +187,12 @@ func TestDuplicateOwners(t *testing.T) {
 		}
 	}
 }
+
+// A resourceVersion that is no number counts as none in what is new.
+func TestAResourceVersionThatIsNone(t *testing.T) {
+	p := newPlane(t)
+	a := p.must(t, 201, "POST", widgetsPath, strings.Replace(widget("a", 1), `"name":"a"`, `"name":"a","resourceVersion":"abc"`, 1))
+	if v := a.field("metadata", "resourceVersion"); v == "abc" || v == nil {
+		t.Errorf("it has the resourceVersion %v", v)
+	}
+}

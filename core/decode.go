@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -570,7 +571,8 @@ func (r *Request) decodeNew() error {
 	if err != nil {
 		return err
 	}
-	if o.meta.ResourceVersion != "" && o.meta.ResourceVersion != "0" {
+	// As upstream has it, what is no number is none.
+	if v, err := strconv.ParseUint(o.meta.ResourceVersion, 10, 64); err == nil && v != 0 {
 		return apierrors.NewBadRequest("resourceVersion should not be set on objects to be created")
 	}
 	if err := metadata.CheckNamespace(o.meta, r.key.Namespace); err != nil {
@@ -677,7 +679,7 @@ func (r *Request) decodeUpdate() error {
 		return r.decoded(o, apierrors.NewNotFound(r.resource(), r.key.Name))
 	}
 	if err := r.isIdentified(o.meta.UID); err != nil {
-		return err
+		return r.decoded(o, err)
 	}
 	if r.old == nil {
 		return r.becomeNew(o)

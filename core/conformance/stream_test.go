@@ -353,7 +353,7 @@ func spoil(r *rand.Rand, t target, o map[string]any) {
 		func() { meta["deletionTimestamp"] = "2030-01-01T00:00:00Z" },
 		func() { meta["deletionGracePeriodSeconds"] = 5 },
 		func() { meta["uid"] = pick(r, "mine", "") },
-		func() { meta["resourceVersion"] = pick(r, "1", "") },
+		func() { meta["resourceVersion"] = pick(r, "1", "", "abc") },
 		func() { meta["selfLink"] = "/x" },
 		func() { o["metadata"] = pick[any](r, "text", nil, []any{}) },
 		func() { meta["managedFields"] = pick[any](r, []any{}, []any{map[string]any{}}, "x") },
