@@ -394,7 +394,7 @@ func TestTimesOfManagersAloneAreNoChange(t *testing.T) {
 func TestApplyToAnObjectThatNobodyManages(t *testing.T) {
 	p := newPlane(t)
 	p.must(t, 201, "POST", widgetsPath, widget("a", 5))
-	p.patch("a", "merge", `{"metadata":{"managedFields":[]}}`)
+	p.patch("a", "merge", `{"metadata":{"managedFields":[{}]}}`)
 	a := p.patch("a", "merge", `{"spec":{"color":"red"}}`)
 	if a.field("metadata", "managedFields") != nil {
 		t.Errorf("an update began to keep them: %s", a)
