@@ -34,6 +34,7 @@ func (p *Pipeline) commit(ctx context.Context, r *Request) error {
 		if err := p.confirmed(ctx, r); err != nil {
 			return err
 		}
+		r.endTurn()
 		if w == nil {
 			return p.answerObject(r, r.unchanged(), r.old.JSON)
 		}
@@ -60,6 +61,7 @@ func (p *Pipeline) commit(ctx context.Context, r *Request) error {
 		return err
 	}
 	r.sent = true
+	r.endTurn()
 	if w.kind == logpb.Type_TYPE_DELETED {
 		if r.object != nil { // an update that took the last finalizer
 			return p.answerObject(r, http.StatusOK, withRevision(w.after, revision))

@@ -73,12 +73,7 @@ func (p *Pipeline) run(r *Request) error { return p.runFrom(r, "connection") }
 // runFrom takes a request along that has come as far as a stage.
 func (p *Pipeline) runFrom(r *Request, stage string) error {
 	rounds := 0
-	var done func() // of the request's turn, once it has lost
-	defer func() {
-		if done != nil {
-			done()
-		}
-	}()
+	defer r.endTurn()
 	for i := index(stage); i < len(path); {
 		s := &path[i]
 		if s.when == writes && !r.write || s.when == reads && r.write {
@@ -105,8 +100,8 @@ func (p *Pipeline) runFrom(r *Request, stage string) error {
 			if rounds++; rounds > maxRounds {
 				return r.contended()
 			}
-			if done == nil && r.stage == "commit" && !r.law {
-				if done, err = p.turns.take(ctx, r.key); err != nil {
+			if r.turn == nil && r.stage == "commit" && !r.law {
+				if r.turn, err = p.turns.take(ctx, r.key); err != nil {
 					return err
 				}
 				back = p.sendBackNow(r, back)

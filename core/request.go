@@ -76,6 +76,7 @@ type Request struct {
 	asked    *activation.Policy
 	compiled *policy.Compiled
 
+	turn     func() // ends the request's turn at its object; nil if it has none
 	trace    *trace // of a request that is explained
 	warnings []string
 	sent     bool // the answer has begun, or an append may have

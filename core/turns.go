@@ -50,3 +50,12 @@ func (t *turns) take(ctx context.Context, k commit.Key) (done func(), err error)
 		return nil, ctx.Err()
 	}
 }
+
+// endTurn lets the next one go on, if the request has a turn: once its outcome is known, and
+// before its client is told, who may read it slowly.
+func (r *Request) endTurn() {
+	if r.turn != nil {
+		r.turn()
+		r.turn = nil
+	}
+}

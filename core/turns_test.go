@@ -73,3 +73,38 @@ func TestWhoWaitsForTheirTurnCanGo(t *testing.T) {
 		all.Wait()
 	})
 }
+
+// A client that does not read its answer holds up nobody: its turn is over before that is sent.
+func TestWhoDoesNotReadItsAnswerHoldsUpNobody(t *testing.T) {
+	hot(t, func(t *testing.T, p *replica) {
+		var reading, deaf sync.WaitGroup
+		read := make(chan struct{})
+		for i := range 20 {
+			q := request("PATCH", hotPath, fmt.Sprintf(`{"data":{"k%d":"v"}}`, i), "Content-Type", mergePatch)
+			if i%2 == 0 {
+				deaf.Go(func() { p.ServeHTTP(unread{httptest.NewRecorder(), read}, q) })
+				continue
+			}
+			reading.Go(func() {
+				w := httptest.NewRecorder()
+				if p.ServeHTTP(w, q); w.Code != 200 {
+					t.Errorf("%d: %d %s", i, w.Code, w.Body)
+				}
+			})
+		}
+		reading.Wait()
+		close(read)
+		deaf.Wait()
+	})
+}
+
+// unread is an answer that is not read before a channel is closed.
+type unread struct {
+	*httptest.ResponseRecorder
+	until <-chan struct{}
+}
+
+func (w unread) Write(b []byte) (int, error) {
+	<-w.until
+	return w.ResponseRecorder.Write(b)
+}
