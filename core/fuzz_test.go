@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
@@ -51,10 +52,10 @@ func FuzzRequestBody(f *testing.F) {
 	const secrets = "/api/v1/namespaces/default/secrets"
 	for op, body := range map[uint8]string{
 		create:         widget("w", 3),
-		update:         `{"metadata":{"name":"there","resourceVersion":"9","labels":{"a":"b"}},"spec":{"size":3,"ports":[{"name":"x","port":1}]}}`,
+		update:         `{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"there","resourceVersion":"9","labels":{"a":"b"}},"spec":{"size":3,"ports":[{"name":"x","port":1}]}}`,
 		mergePatch:     `{"spec":{"size":null,"limits":{"x":1}}}`,
 		jsonPatch:      `[{"op":"add","path":"/spec/free","value":{"x":[1.5,"y",null]}},{"op":"test","path":"/kind","value":"Widget"}]`,
-		createYAML:     "metadata: {generateName: w-}\nspec:\n  size: 0x10\n  color: red\n",
+		createYAML:     "apiVersion: example.com/v1\nkind: Widget\nmetadata: {generateName: w-}\nspec:\n  size: 0x10\n  color: red\n",
 		createSecret:   `{"metadata":{"name":"s"},"data":{"a":"eA=="},"stringData":{"b":"y"},"type":"Opaque"}`,
 		strategicPatch: `{"data":{"a":null,"$patch":"replace"}}`,
 		remove:         `{"preconditions":{"uid":"x"},"propagationPolicy":"Orphan"}`,
@@ -278,6 +279,55 @@ func FuzzWrite(f *testing.F) {
 		}
 		if dry && a.code < 400 {
 			p.must(t, 200, "GET", widgetsPath+"/there", "")
+		}
+	})
+}
+
+// Whatever is applied: it is answered, what is refused changes nothing, and what was accepted
+// changes nothing when it is applied again.
+func FuzzApply(f *testing.F) {
+	const secret = "/api/v1/namespaces/default/secrets/there"
+	places := []string{
+		widgetsPath + "/there", widgetsPath + "/new", widgetsPath + "/there/status", widgetsPath + "/there/scale",
+		secret, "/api/v1/namespaces/default/events/new", "/apis/events.k8s.io/v1/namespaces/default/events/new", "/api/v1/namespaces/fresh",
+	}
+	const event = `metadata: {name: new, namespace: default}
+eventTime: "2026-01-02T03:04:05.000006Z"
+reportingInstance: i
+action: a
+reason: r
+type: Normal
+`
+	for i, body := range []string{
+		"apiVersion: example.com/v1\nkind: Widget\nmetadata: {name: there, labels: {a: b}}\nspec: {size: 4, replicas: 2}\n",
+		`{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"new","finalizers":["example.com/x"],"ownerReferences":[{"uid":"u"}]},"spec":{"size":1,"nothing":null}}`,
+		"apiVersion: example.com/v1\nkind: Widget\nmetadata: {name: there, managedFields: []}\nstatus: &a {replicas: 1, again: *a}\n",
+		`{"apiVersion":"autoscaling/v1","kind":"Scale","metadata":{"name":"there","namespace":"default"},"spec":{"replicas":7}}`,
+		"apiVersion: v1\nkind: Secret\nmetadata: {name: there, resourceVersion: '1'}\nstringData: {a: x, a: y}\ntype: Opaque\n",
+		"apiVersion: v1\nkind: Event\ninvolvedObject: {kind: Widget, name: there, namespace: default}\nreportingComponent: example.com/c\n" + event,
+		"apiVersion: events.k8s.io/v1\nkind: Event\nregarding: {kind: Widget, name: there, namespace: default}\nreportingController: example.com/c\n" + event,
+		"apiVersion: v1\nkind: Namespace\nmetadata: {name: fresh}\nspec: {finalizers: [kubernetes, a/b]}\nstatus: {conditions: [{type: x}, {type: x}]}\n",
+	} {
+		f.Add(uint8(i), i%2 == 0, body)
+	}
+	f.Fuzz(func(t *testing.T, at uint8, force bool, body string) {
+		p := newScaledPlane(t)
+		p.must(t, 201, "POST", widgetsPath, scaledWidget("there", `,"replicas":3`))
+		p.must(t, 201, "POST", "/api/v1/namespaces/default/secrets", `{"metadata":{"name":"there"},"data":{"a":"eA=="}}`)
+		path := fmt.Sprintf("%s?fieldManager=m&force=%t", places[int(at)%len(places)], force)
+		apply := func() (a answer, revisions uint64) {
+			before := p.committer.Tip().Revision()
+			a = p.do("PATCH", path, body, "Content-Type", applied)
+			checkAnswer(t, a)
+			revisions = p.committer.Tip().Revision() - before
+			if a.code >= 400 && revisions > 0 {
+				t.Fatalf("refused, and yet an event: %s", a)
+			}
+			return a, revisions
+		}
+		first, _ := apply()
+		if again, revisions := apply(); first.code < 400 && revisions > 0 {
+			t.Fatalf("what was applied changes something when it is applied again:\n%s\n%s", first, again)
 		}
 	})
 }
