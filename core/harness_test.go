@@ -24,6 +24,7 @@ import (
 	"stele.dev/stele/eventlog"
 	"stele.dev/stele/eventlog/memlog"
 	"stele.dev/stele/policy"
+	"stele.dev/stele/projections/history"
 	"stele.dev/stele/projections/objects"
 	"stele.dev/stele/projections/policies"
 	"stele.dev/stele/schemas"
@@ -145,12 +146,14 @@ func compileHere(_ context.Context, source *policy.Source) (*policy.Compiled, sc
 // replica is one process of a control plane, without sockets.
 type replica struct {
 	*core.Pipeline
-	committer *commit.Committer
-	log       *eventlog.Log
-	backend   eventlog.Backend
-	stop      context.CancelFunc
-	stopped   sync.WaitGroup
-	err       error // of the committer
+	committer  *commit.Committer
+	log        *eventlog.Log
+	backend    eventlog.Backend
+	history    *history.Store
+	historyDir string
+	stop       context.CancelFunc
+	stopped    sync.WaitGroup
+	err        error // of the committer
 }
 
 // start starts a replica on a log and takes it to the tip.
@@ -178,12 +181,21 @@ func tryStart(ctx context.Context, backend eventlog.Backend, historyBytes int) (
 	if err != nil {
 		return nil, err
 	}
+	dir, err := os.MkdirTemp("", "history")
+	if err != nil {
+		return nil, err
+	}
+	past, err := history.Open(history.Options{Dir: dir, Log: log, Start: log.Start()})
+	if err != nil {
+		return nil, err
+	}
 	r := &replica{
-		Pipeline:  core.New(core.Options{Committer: c, Log: log, Authenticator: auth, Version: version.Info{Major: "1", Minor: "37"}, Compile: compileHere}),
-		committer: c, log: log, backend: backend,
+		Pipeline:  core.New(core.Options{Committer: c, Log: log, History: past, Authenticator: auth, Version: version.Info{Major: "1", Minor: "37"}, Compile: compileHere}),
+		committer: c, log: log, backend: backend, history: past, historyDir: dir,
 	}
 	ctx, r.stop = context.WithCancel(context.WithoutCancel(ctx))
 	r.stopped.Go(func() { store.Run(ctx) })
+	r.stopped.Go(func() { past.Run(ctx) })
 	r.stopped.Go(func() { r.err = c.Run(ctx) })
 	return r, nil
 }
@@ -192,6 +204,8 @@ func (r *replica) close() {
 	r.Drain()
 	r.stop()
 	r.stopped.Wait()
+	r.history.Close()
+	os.RemoveAll(r.historyDir)
 	r.backend.Close()
 }
 

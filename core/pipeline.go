@@ -19,6 +19,7 @@ import (
 	"stele.dev/stele/core/explain"
 	"stele.dev/stele/core/status"
 	"stele.dev/stele/eventlog"
+	"stele.dev/stele/projections/history"
 	"stele.dev/stele/schemas/workers"
 )
 
@@ -155,6 +156,7 @@ func index(name string) int {
 type Pipeline struct {
 	committer     *commit.Committer
 	log           eventlog.Reader
+	history       *history.Store
 	authenticator *authn.Authenticator
 	logger        *slog.Logger
 	version       version.Info
@@ -175,8 +177,10 @@ type Pipeline struct {
 
 // Options for [New].
 type Options struct {
-	Committer     *commit.Committer
-	Log           eventlog.Reader
+	Committer *commit.Committer
+	Log       eventlog.Reader
+	// History answers for the past.
+	History       *history.Store
 	Authenticator *authn.Authenticator
 	Logger        *slog.Logger
 	Version       version.Info
@@ -199,7 +203,7 @@ type Check struct {
 // New makes a pipeline.
 func New(o Options) *Pipeline {
 	p := &Pipeline{
-		committer: o.Committer, log: o.Log, authenticator: o.Authenticator, logger: o.Logger, version: o.Version, checks: o.Checks, compile: o.Compile,
+		committer: o.Committer, log: o.Log, history: o.History, authenticator: o.Authenticator, logger: o.Logger, version: o.Version, checks: o.Checks, compile: o.Compile,
 		requestInfo: &request.RequestInfoFactory{APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api")},
 		refusals:    explain.NewJournal(remembered),
 		metrics:     newMetrics(o.Committer, o.Evaluators), draining: make(chan struct{}), largeWrites: newLargeWrites(),

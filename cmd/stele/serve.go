@@ -34,6 +34,7 @@ import (
 	"stele.dev/stele/examples"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/projections/audit"
+	"stele.dev/stele/projections/history"
 	"stele.dev/stele/projections/objects"
 	"stele.dev/stele/projections/policies"
 	"stele.dev/stele/schemas"
@@ -169,8 +170,13 @@ func (o *serveOptions) serve(cmd *cobra.Command) (err error) {
 	if err != nil {
 		return o.explain(err)
 	}
+	past, err := history.Open(history.Options{Dir: dir.path("history"), Log: log, Start: log.Start(), Logger: logger})
+	if err != nil {
+		return o.explain(err)
+	}
+	defer past.Close()
 	pipeline := core.New(core.Options{
-		Committer: committer, Log: log, Authenticator: authenticator, Logger: logger, Version: apiVersion(),
+		Committer: committer, Log: log, History: past, Authenticator: authenticator, Logger: logger, Version: apiVersion(),
 		Compile: compileApart, Evaluators: evaluators,
 		Checks: []core.Check{{Name: "audit", Check: auditLog.Health}},
 	})
@@ -244,6 +250,7 @@ func (o *serveOptions) serve(cmd *cobra.Command) (err error) {
 	actor("watches", store.Run)
 	actor("committer", committer.Run)
 	actor("audit", auditLog.Run)
+	actor("history", past.Run)
 	{ // what must be there before the first request; it ends when the server does
 		ctx, cancel := context.WithCancel(ctx)
 		g.Add(func() error {
