@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"stele.dev/stele/core/changes"
@@ -16,18 +17,45 @@ import (
 
 // clientOptions are the flags of commands that talk to a server.
 type clientOptions struct {
-	kubeconfig string
-	namespace  string
+	kubeconfig, context, namespace string
+	everywhere                     bool // --all-namespaces
+	user                           string
+	groups                         []string
 }
 
 func (o *clientOptions) addFlags(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&o.kubeconfig, "kubeconfig", "", "kubeconfig of the server (default: $KUBECONFIG, then ./stele-data/admin.kubeconfig)")
-	cmd.Flags().StringVarP(&o.namespace, "namespace", "n", "", "namespace (default: that of the kubeconfig's context)")
+	defaults := "$KUBECONFIG, then ./stele-data/admin.kubeconfig"
+	if isPlugin() {
+		defaults = "$KUBECONFIG, then ~/.kube/config"
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.kubeconfig, "kubeconfig", "", "kubeconfig of the server (default: "+defaults+")")
+	f.StringVar(&o.context, "context", "", "context of the kubeconfig (default: its current one)")
+	f.StringVarP(&o.namespace, "namespace", "n", "", "namespace (default: that of the kubeconfig's context)")
 	_ = cmd.MarkFlagFilename("kubeconfig")
+	_ = cmd.RegisterFlagCompletionFunc("context", o.completeContexts)
+	_ = cmd.RegisterFlagCompletionFunc("namespace", o.completeNamespaces)
 }
 
-// config finds the server. Commands go through the same authenticated API as everyone.
-func (o *clientOptions) config() (*rest.Config, clientcmd.ClientConfig, error) {
+// addAllNamespaces is for commands that can look at more than one namespace.
+func (o *clientOptions) addAllNamespaces(cmd *cobra.Command) {
+	cmd.Flags().BoolVarP(&o.everywhere, "all-namespaces", "A", false, "in all namespaces")
+	cmd.MarkFlagsMutuallyExclusive("namespace", "all-namespaces")
+}
+
+// addIdentity is for commands that can be another user, who has the permission to impersonate.
+func (o *clientOptions) addIdentity(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&o.user, "as", "", "user in whose name to ask (default: one's own)")
+	cmd.Flags().StringArrayVar(&o.groups, "as-group", nil, "group of that user; may be given several times")
+}
+
+// loadingRules say where the kubeconfig is.
+func (o *clientOptions) loadingRules() *clientcmd.ClientConfigLoadingRules {
+	if isPlugin() {
+		rules := clientcmd.NewDefaultClientConfigLoadingRules() // kubectl's own
+		rules.ExplicitPath = o.kubeconfig
+		return rules
+	}
 	rules := &clientcmd.ClientConfigLoadingRules{ExplicitPath: o.kubeconfig}
 	if o.kubeconfig == "" {
 		if env := os.Getenv(clientcmd.RecommendedConfigPathEnvVar); env != "" {
@@ -36,9 +64,20 @@ func (o *clientOptions) config() (*rest.Config, clientcmd.ClientConfig, error) {
 			rules.Precedence = []string{filepath.Join("stele-data", "admin.kubeconfig")}
 		}
 	}
-	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{})
+	return rules
+}
+
+// config finds the server. Commands go through the same authenticated API as everyone.
+func (o *clientOptions) config() (*rest.Config, clientcmd.ClientConfig, error) {
+	if o.user == "" && len(o.groups) > 0 {
+		return nil, nil, errors.New("--as-group needs --as")
+	}
+	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(o.loadingRules(), &clientcmd.ConfigOverrides{CurrentContext: o.context})
 	config, err := loader.ClientConfig()
 	if clientcmd.IsEmptyConfig(err) {
+		if isPlugin() {
+			return nil, nil, errors.New("no server is configured: set KUBECONFIG, give --kubeconfig, or choose a context by `kubectl config use-context`")
+		}
 		return nil, nil, errors.New("no server is configured: run where `stele serve` was started, set KUBECONFIG, or give --kubeconfig")
 	}
 	if err != nil {
@@ -46,7 +85,23 @@ func (o *clientOptions) config() (*rest.Config, clientcmd.ClientConfig, error) {
 	}
 	config.UserAgent = "stele/" + Version
 	config.QPS = -1
+	if o.user != "" {
+		config.Impersonate = rest.ImpersonationConfig{UserName: o.user, Groups: o.groups}
+	}
 	return config, loader, nil
+}
+
+// namespaceFor is where objects of a kind are meant: "" for all, and for kinds that have
+// none.
+func (o *clientOptions) namespaceFor(mapping *meta.RESTMapping, loader clientcmd.ClientConfig) (string, error) {
+	switch {
+	case mapping.Scope.Name() != meta.RESTScopeNameNamespace || o.everywhere:
+		return "", nil
+	case o.namespace != "":
+		return o.namespace, nil
+	}
+	namespace, _, err := loader.Namespace()
+	return namespace, err
 }
 
 // changesClient reads log.stele.dev/v1.

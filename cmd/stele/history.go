@@ -7,13 +7,7 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/discovery"
-	"k8s.io/client-go/discovery/cached/memory"
-	"k8s.io/client-go/rest"
-	"k8s.io/client-go/restmapper"
 )
 
 func historyCommand() *cobra.Command {
@@ -37,13 +31,9 @@ the same name, deleted since, are part of it.`,
 			if err != nil {
 				return err
 			}
-			namespace := ""
-			if mapping.Scope.Name() == meta.RESTScopeNameNamespace {
-				if namespace = o.namespace; namespace == "" {
-					if namespace, _, err = loader.Namespace(); err != nil {
-						return err
-					}
-				}
+			namespace, err := o.namespaceFor(mapping, loader)
+			if err != nil {
+				return err
 			}
 			client, err := newChangesClient(config)
 			if err != nil {
@@ -62,31 +52,4 @@ the same name, deleted since, are part of it.`,
 	}
 	o.addFlags(cmd)
 	return cmd
-}
-
-// resourceOf finds the resource that a person means: by its plural, its kind, or a
-// short name, with its group or without.
-func resourceOf(config *rest.Config, name string) (*meta.RESTMapping, error) {
-	client, err := discovery.NewDiscoveryClientForConfig(config)
-	if err != nil {
-		return nil, err
-	}
-	cached := memory.NewMemCacheClient(client)
-	mapper := restmapper.NewShortcutExpander(restmapper.NewDeferredDiscoveryRESTMapper(cached), cached, nil)
-	// databases.v1.example.com or databases.example.com: the name does not tell which.
-	full, partial := schema.ParseResourceArg(name)
-	candidates := []schema.GroupVersionResource{partial.WithVersion("")}
-	if full != nil {
-		candidates = append(candidates, *full)
-	}
-	for _, gvr := range candidates {
-		if kind, err := mapper.KindFor(gvr); err == nil {
-			return mapper.RESTMapping(kind.GroupKind(), kind.Version)
-		}
-	}
-	kind := schema.ParseGroupKind(name)
-	if mapping, err := mapper.RESTMapping(kind); err == nil {
-		return mapping, nil
-	}
-	return nil, fmt.Errorf("the server has no kind %q; `kubectl api-resources` lists those it has", name)
 }

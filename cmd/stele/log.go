@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/client-go/kubernetes/scheme"
@@ -131,7 +130,7 @@ func (o *logOptions) show(ctx context.Context, cmd *cobra.Command, client *chang
 	var each func(*changes.Change) error
 	switch o.output {
 	case "":
-		line := &lineWriter{out: out, color: isTerminal(out), note: o.note}
+		line := &lineWriter{out: out, color: isTerminal(out) && os.Getenv("NO_COLOR") == "", note: o.note}
 		each = line.write
 	case "json":
 		encoder := json.NewEncoder(out)
@@ -154,11 +153,6 @@ func (o *logOptions) show(ctx context.Context, cmd *cobra.Command, client *chang
 		return nil
 	}
 	return err
-}
-
-func isTerminal(w io.Writer) bool {
-	f, ok := w.(*os.File)
-	return ok && term.IsTerminal(int(f.Fd())) && os.Getenv("NO_COLOR") == ""
 }
 
 // lineWriter prints a change on a line, in columns that grow with what they have seen.

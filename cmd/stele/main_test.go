@@ -27,8 +27,9 @@ import (
 // is called by their names.
 func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){
-		"stele":      main,
-		"controller": provision.Main,
+		"stele":         main,
+		"kubectl-stele": main,
+		"controller":    provision.Main,
 		"kubectl": func() {
 			if err := cli.RunNoErrOutput(cmd.NewDefaultKubectlCommand()); err != nil {
 				util.CheckErr(err)
