@@ -33,8 +33,10 @@ const unbounded = "all"
 
 // What the windows are of kinds of which the policy says nothing.
 const (
-	defaultWindow          = unbounded
-	defaultSensitiveWindow = "5m"
+	defaultWindow            = unbounded
+	defaultWindowID          = BuiltinTeam + "/windows/all"
+	defaultSensitiveWindow   = "5m"
+	defaultSensitiveWindowID = BuiltinTeam + "/windows/secrets"
 )
 
 // Bounded tells whether there is a limit, and Duration how far back it lies.
@@ -50,8 +52,14 @@ func (k *Kind) Window() (d time.Duration, bounded bool) {
 	return w.duration, w.Bounded()
 }
 
-// Reach is the kind's window, and what says so. It MUST NOT be changed.
-func (k *Kind) Reach() *Window { return k.Stored().window }
+// Reach is the kind's window, and what says so. It MUST NOT be changed. That of a kind which
+// is not a policy's is not bounded.
+func (k *Kind) Reach() *Window {
+	if w := k.Stored().window; w != nil {
+		return w
+	}
+	return &Window{ID: defaultWindowID, Resource: k.Resource(), Reach: defaultWindow}
+}
 
 // holdsSecrets reports whether objects of a kind hold secrets, in whatever version.
 func holdsSecrets(k *schemas.Kind) bool {
@@ -76,13 +84,12 @@ func (p *Policy) openWindows() error {
 	}
 	for _, k := range p.kinds {
 		p.byResource[k.GroupResource()] = k
-		if k.window = said[k.Resource()]; k.window != nil {
-			continue
-		}
-		k.window = &Window{ID: BuiltinTeam + "/windows/default", Resource: k.Resource(), Reach: defaultWindow}
-		if holdsSecrets(k.Kind) {
-			k.window.ID, k.window.Reach = BuiltinTeam+"/windows/secrets", defaultSensitiveWindow
-			k.window.duration, _ = parseReach(defaultSensitiveWindow)
+		if k.window = said[k.Resource()]; k.window == nil && holdsSecrets(k.Kind) {
+			d, err := parseReach(defaultSensitiveWindow)
+			if err != nil {
+				return err
+			}
+			k.window = &Window{ID: defaultSensitiveWindowID, Resource: k.Resource(), Reach: defaultSensitiveWindow, duration: d}
 		}
 	}
 	return nil
