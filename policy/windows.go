@@ -2,13 +2,16 @@ package policy
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
 	"time"
 
+	"cuelang.org/go/cue"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"stele.dev/stele/schemas"
+	"stele.dev/stele/schemas/builtin"
 )
 
 // HistoryVerb is what reading further back than a kind's window takes.
@@ -30,8 +33,10 @@ const unbounded = "all"
 
 // What the windows are of kinds of which the policy says nothing.
 const (
-	defaultWindow          = unbounded
-	defaultSensitiveWindow = "5m"
+	defaultWindow            = unbounded
+	defaultWindowID          = BuiltinTeam + "/windows/all"
+	defaultSensitiveWindow   = "5m"
+	defaultSensitiveWindowID = BuiltinTeam + "/windows/secrets"
 )
 
 // Bounded tells whether there is a limit, and Duration how far back it lies.
@@ -47,13 +52,18 @@ func (k *Kind) Window() (d time.Duration, bounded bool) {
 	return w.duration, w.Bounded()
 }
 
-// Reach is the kind's window, and what says so. It MUST NOT be changed.
-func (k *Kind) Reach() *Window { return k.Stored().window }
+// Reach is the kind's window, and what says so. It MUST NOT be changed. That of a kind which
+// is not a policy's is not bounded.
+func (k *Kind) Reach() *Window {
+	if w := k.Stored().window; w != nil {
+		return w
+	}
+	return &Window{ID: defaultWindowID, Resource: k.Resource(), Reach: defaultWindow}
+}
 
-// Sensitive reports whether objects of the kind hold secrets, in whatever version.
-func (k *Kind) Sensitive() bool {
-	s := k.Stored()
-	return s.Builtin && s.Resource() == "secrets" || slices.ContainsFunc(s.Versions, func(v *Version) bool { return v.Program.Sensitive() })
+// holdsSecrets reports whether objects of a kind hold secrets, in whatever version.
+func holdsSecrets(k *schemas.Kind) bool {
+	return k.Builtin && k.Resource() == "secrets" || slices.ContainsFunc(k.Versions, func(v schemas.Version) bool { return v.Schema.HasSensitive() })
 }
 
 // Kind returns the kind of a resource, or nil.
@@ -74,16 +84,92 @@ func (p *Policy) openWindows() error {
 	}
 	for _, k := range p.kinds {
 		p.byResource[k.GroupResource()] = k
-		if k.window = said[k.Resource()]; k.window != nil {
-			continue
-		}
-		k.window = &Window{ID: BuiltinTeam + "/windows/default", Resource: k.Resource(), Reach: defaultWindow}
-		if k.Sensitive() {
-			k.window.ID, k.window.Reach = BuiltinTeam+"/windows/secrets", defaultSensitiveWindow
-			k.window.duration, _ = parseReach(defaultSensitiveWindow)
+		if k.window = said[k.Resource()]; k.window == nil && holdsSecrets(k.Kind) {
+			d, err := parseReach(defaultSensitiveWindow)
+			if err != nil {
+				return err
+			}
+			k.window = &Window{ID: defaultSensitiveWindowID, Resource: k.Resource(), Reach: defaultSensitiveWindow, duration: d}
 		}
 	}
 	return nil
+}
+
+// windows compiles what a bundle says of kinds: each of itself, and the bundle of any.
+func (c *compiler) windows(v cue.Value, f *Form) {
+	kinds := map[string]*schemas.Kind{}
+	for i := range f.Kinds {
+		kinds[f.Kinds[i].Resource()] = &f.Kinds[i]
+	}
+	said := map[string]Window{}
+	for team, t := range c.fields(v, "teams") {
+		for id, k := range c.fields(t, "kinds") {
+			if kinds[id] == nil {
+				continue // it is in error
+			}
+			if w, ok := c.window(team+"/kinds/"+id+"/history", id, k.LookupPath(cue.ParsePath("history.window")), kinds[id]); ok {
+				said[id] = w
+			}
+		}
+	}
+	for id, x := range c.fields(v, "history.windows") {
+		w, ok := c.window("history/windows/"+id, id, x, kinds[id])
+		if !ok {
+			continue
+		}
+		if own := said[id]; own.ID != "" && own.Reach != w.Reach {
+			c.add(own.Source, own.ID, fmt.Sprintf("the window of %s is %q for this bundle, not %q", id, w.Reach, own.Reach), "that stands at "+w.Source.String()+": leave it out here")
+			continue
+		}
+		said[id] = w
+	}
+	for _, id := range slices.Sorted(maps.Keys(said)) {
+		f.Windows = append(f.Windows, said[id])
+	}
+}
+
+// window compiles what is said of one kind; false if nothing is, or something is wrong with
+// it. The kind is nil if there is none.
+func (c *compiler) window(id, resource string, v cue.Value, k *schemas.Kind) (w Window, ok bool) {
+	if !v.Exists() || !c.sound(v) {
+		return w, false
+	}
+	w = Window{ID: id, Resource: resource, Source: position(v)}
+	c.decode(v, &w.Reach)
+	if w.Bounded() {
+		if _, err := parseReach(w.Reach); err != nil {
+			c.add(w.Source, v.Path().String(), err.Error(), `for no limit write "all"`)
+			return w, false
+		}
+	}
+	switch {
+	case k == nil:
+		c.windowNames = append(c.windowNames, v)
+		return w, false
+	case k.Builtin && builtin.FaceOf(resource) != nil:
+		of := builtin.FaceOf(resource).Of
+		c.add(w.Source, v.Path().String(), fmt.Sprintf("%s shows the objects of %s, and has no window of its own", resource, of), fmt.Sprintf("set that of %q", of))
+		return w, false
+	case !w.Bounded() && holdsSecrets(k):
+		c.warnings = append(c.warnings, schemas.Diagnostic{Pos: w.Source, Path: v.Path().String(),
+			Message: fmt.Sprintf("%s hold secrets: whoever may read them now may read all that they ever were", k.Plural)})
+	}
+	return w, true
+}
+
+// windowsOfKinds refuses windows of kinds that are not there.
+func (c *compiler) windowsOfKinds(kinds []schemas.Kind) {
+	var known []string
+	for i := range kinds {
+		known = append(known, kinds[i].Resource())
+	}
+	slices.Sort(known)
+	for _, v := range c.windowNames {
+		name := v.Path().Selectors()[len(v.Path().Selectors())-1].Unquoted()
+		if !c.brokenKinds[name] {
+			c.add(position(v), v.Path().String(), fmt.Sprintf("there is no kind %s", name), didYouMean(name, known, "there are"))
+		}
+	}
 }
 
 var reachUnits = map[byte]time.Duration{'s': time.Second, 'm': time.Minute, 'h': time.Hour, 'd': 24 * time.Hour}
