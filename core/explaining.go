@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -340,6 +341,9 @@ func (r *Request) said(err error) {
 		s.Verdict, s.Message = explain.Refused, st.Message
 		if r.stage == "validation" && st.Details != nil && len(st.Details.Causes) > 0 {
 			s.Rule, s.Source = string(st.Details.Causes[0].Type), st.Details.Causes[0].Field
+		}
+		if beyond := new(beyondError); errors.As(err, &beyond) {
+			s.Rule, s.Source = beyond.decision.Rule, beyond.decision.Source
 		}
 	}
 	for _, c := range r.trace.considered {
