@@ -92,7 +92,7 @@ func (r *restoring) carryOut(ctx context.Context, p *restore.Plan, title string)
 	if err := r.client.Try(ctx, p); err != nil {
 		return err
 	}
-	interactive := term.IsTerminal(int(os.Stdin.Fd())) && isTerminal(r.cmd.ErrOrStderr())
+	interactive := term.IsTerminal(int(os.Stdin.Fd()))
 	going := p.Writes() > 0 && !r.dryRun && (r.yes || interactive)
 	if r.format == "" || !going {
 		if err := r.show(p, title, r.cmd.OutOrStdout(), false); err != nil {
