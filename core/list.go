@@ -199,7 +199,9 @@ func (p *Pipeline) page(ctx context.Context, r *Request, o *internalversion.List
 			pg.state, pg.revision = r.tip.Objects, r.tip.Revision()
 			return pg, nil
 		}
-		if err := p.see(ctx, r, strconv.FormatInt(revision, 10)); err != nil {
+		if err := p.see(ctx, r, strconv.FormatInt(revision, 10)); apierrors.IsResourceExpired(err) {
+			return pg, expiredContinue(key)
+		} else if err != nil {
 			return pg, err
 		}
 		if err := p.reaches(ctx, r, uint64(revision)); err != nil {
