@@ -316,3 +316,23 @@ func TestEventsExpireByThemselvesUnlessTheyAreKeptForEver(t *testing.T) {
 		}
 	})
 }
+
+// Revisions that were lost in a restore are passed over.
+func TestEventsExpireAcrossAnEpoch(t *testing.T) {
+	story(t, nil, func(t *testing.T, p *plane) {
+		p.event(t, "first")
+		time.Sleep(2 * time.Hour)
+		tip := p.committer.Tip().Head
+		if started, _, err := p.log.StartEpoch(t.Context(), tip, tip.Revision+1, tip.Revision+1000); err != nil || started == nil {
+			t.Fatal(started, err)
+		}
+		p.event(t, "second")
+		if got := p.expire(t, p.log); !slices.Equal(got, []string{"second"}) {
+			t.Errorf("what is left: %v, want second", got)
+		}
+		time.Sleep(2 * time.Hour)
+		if got := p.expire(t, p.log); len(got) > 0 {
+			t.Errorf("what is left: %v, want nothing", got)
+		}
+	})
+}
