@@ -30,7 +30,10 @@ func (p *Pipeline) exact(ctx context.Context, r *Request, resourceVersion string
 	if err != nil {
 		return 0, err
 	}
-	return revision, p.past.Check(ctx, r.tip, revision)
+	if err := p.past.Check(ctx, r.tip, revision); err != nil {
+		return 0, err
+	}
+	return revision, p.reaches(ctx, r, revision)
 }
 
 // objectsAt is what there was of a resource at a revision, which is at most the world's; of what
