@@ -326,23 +326,12 @@ func (p *Pipeline) changesPageOf(ctx context.Context, r *Request, o *internalver
 		if pg.revision, err = queryRevision(o.ResourceVersion); err != nil {
 			return pg, err
 		}
-		if err := p.notLost(ctx, pg.revision); err != nil {
+		if err := p.past.NotLost(ctx, pg.revision); err != nil {
 			return pg, err
 		}
 	}
 	pg.from = pg.revision
 	return pg, nil
-}
-
-// notLost refuses revisions that a restore has lost.
-func (p *Pipeline) notLost(ctx context.Context, revision uint64) error {
-	if err := p.history.Wait(ctx, revision); err != nil {
-		return err
-	}
-	if gap, lost := p.history.Lost(revision); lost {
-		return apierrors.NewResourceExpired(fmt.Sprintf("revision %d was lost when the log was restored: the nearest are %d before it and %d after it", revision, gap.LostFrom-1, gap.Next))
-	}
-	return nil
 }
 
 // listChanges answers with the newest changes first. Its continue token has the revision to go

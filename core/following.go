@@ -45,7 +45,7 @@ func (p *Pipeline) watchChanges(ctx context.Context, r *Request, q *changesQuery
 		if f.at, err = queryRevision(version); err != nil {
 			return err
 		}
-		if err := p.notLost(ctx, f.at); err != nil {
+		if err := p.past.NotLost(ctx, f.at); err != nil {
 			return err
 		}
 	}

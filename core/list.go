@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/storage"
+	"stele.dev/stele/core/commit"
 	"stele.dev/stele/core/negotiate"
 	"stele.dev/stele/core/shown"
 	"stele.dev/stele/core/table"
@@ -102,6 +103,7 @@ type page struct {
 	afterNamespace string
 	afterName      string
 	limit          int
+	past           bool // it is of a revision that was asked for
 }
 
 // list answers with objects at one revision.
@@ -117,6 +119,9 @@ func (p *Pipeline) list(ctx context.Context, r *Request) error {
 	pg, err := p.page(ctx, r, o)
 	if err != nil {
 		return err
+	}
+	if pg.past {
+		sel = sel.As(commit.KindOf(r.kind.Kind.Stored()))
 	}
 	meta, found, err := p.found(r, &pg, &sel)
 	if err != nil {
@@ -181,7 +186,6 @@ func (p *Pipeline) page(ctx context.Context, r *Request, o *internalversion.List
 	if o.Limit > 0 && o.ResourceVersion != "0" { // upstream answers "0" from its cache, with all
 		pg.limit = int(o.Limit)
 	}
-	store := p.committer.Objects()
 	switch {
 	case o.Continue != "":
 		key, revision, err := storage.DecodeContinue(o.Continue, keyPrefix)
@@ -204,28 +208,22 @@ func (p *Pipeline) page(ctx context.Context, r *Request, o *internalversion.List
 		} else if err != nil {
 			return pg, err
 		}
-		if err := p.reaches(ctx, r, uint64(revision)); err != nil {
+		pg.revision, pg.past = uint64(revision), true
+		if err := p.reaches(ctx, r, pg.revision); err != nil {
 			return pg, goOnNow(err, key)
 		}
-		pg.state, err = store.At(r.resource(), uint64(revision))
-		if errors.Is(err, objects.ErrExpired) {
+		pg.state, err = p.objectsAt(ctx, r, r.resource(), r.key.Namespace, pg.revision)
+		if apierrors.IsResourceExpired(err) { // not kept any more
 			return pg, expiredContinue(key)
 		}
-		pg.revision = uint64(revision)
 		return pg, err
 	case exactly(o):
-		if err := p.see(ctx, r, o.ResourceVersion); err != nil {
+		var err error
+		pg.past = true
+		if pg.revision, err = p.exact(ctx, r, o.ResourceVersion); err != nil {
 			return pg, err
 		}
-		revision, err := queryRevision(o.ResourceVersion)
-		if err != nil {
-			return pg, err
-		}
-		if err := p.reaches(ctx, r, revision); err != nil {
-			return pg, err
-		}
-		pg.state, err = store.At(r.resource(), revision)
-		pg.revision = revision
+		pg.state, err = p.objectsAt(ctx, r, r.resource(), r.key.Namespace, pg.revision)
 		return pg, err
 	default:
 		if err := p.see(ctx, r, o.ResourceVersion); err != nil {
