@@ -261,6 +261,8 @@ func (r *restoring) summary(p *restore.Plan) string {
 		}
 	}
 	switch {
+	case len(parts) == 0 && len(p.Unread) > 0:
+		return "Nothing to do of what could be looked at."
 	case len(parts) == 0:
 		return "There was nothing, and there is nothing."
 	case p.Count(restore.Same) == len(p.Items):

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -403,14 +404,19 @@ func (c *Client) write(ctx context.Context, i *Item, dry bool) error {
 		}
 	}
 	i.wrote(is, dry)
-	if i.wantStatus == nil || len(differencesOfStatus(is.Object["status"], i.wantStatus)) == 0 || dry && i.Action == Create {
+	if i.Action == Refuse {
+		return nil
+	}
+	if !i.withStatus || len(differencesOfStatus(is.Object["status"], i.wantStatus)) == 0 || dry && i.Action == Create {
 		return nil // the status of what is not there yet cannot be tried
 	}
 	withStatus := is.DeepCopy()
 	if dry {
 		withStatus = i.Now.DeepCopy() // nothing has been written that it could follow
 	}
-	withStatus.Object["status"] = i.wantStatus
+	if withStatus.Object["status"] = i.wantStatus; i.wantStatus == nil {
+		delete(withStatus.Object, "status")
+	}
 	is, err = resource.UpdateStatus(ctx, withStatus, metav1.UpdateOptions{DryRun: dryRun, FieldManager: FieldManager})
 	if err != nil {
 		return fmt.Errorf("its status: %w", err)
@@ -440,6 +446,9 @@ func (i *Item) wrote(is *unstructured.Unstructured, dry bool) {
 		default:
 			i.note("%s is %s: the server sets it today", d.Path, i.show(d.Path, d.To))
 		}
+	}
+	if i.Action == Update && !i.withStatus && reflect.DeepEqual(i.Kind.content(is), i.Kind.content(i.Now)) {
+		i.refuse("the server makes of it what it is already")
 	}
 }
 
