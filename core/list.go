@@ -202,6 +202,9 @@ func (p *Pipeline) page(ctx context.Context, r *Request, o *internalversion.List
 		if err := p.see(ctx, r, strconv.FormatInt(revision, 10)); err != nil {
 			return pg, err
 		}
+		if err := p.reaches(ctx, r, uint64(revision)); err != nil {
+			return pg, err
+		}
 		pg.state, err = store.At(r.resource(), uint64(revision))
 		if errors.Is(err, objects.ErrExpired) {
 			return pg, expiredContinue(key)
@@ -214,6 +217,9 @@ func (p *Pipeline) page(ctx context.Context, r *Request, o *internalversion.List
 		}
 		revision, err := queryRevision(o.ResourceVersion)
 		if err != nil {
+			return pg, err
+		}
+		if err := p.reaches(ctx, r, revision); err != nil {
 			return pg, err
 		}
 		pg.state, err = store.At(r.resource(), revision)

@@ -112,6 +112,10 @@ func (p *Pipeline) watch(ctx context.Context, r *Request) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 
+	if err := p.reaches(ctx, r, from); err != nil {
+		s.begin() // as of a revision that is gone
+		return s.fail(err, from)
+	}
 	// Registered first: what happens while the state is sent is not missed.
 	w, err := p.source(ctx, r, sel, from, resumed)
 	s.begin()

@@ -1,10 +1,8 @@
 package main
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 
@@ -12,7 +10,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
-	"stele.dev/stele/core/changes"
 )
 
 // clientOptions are the flags of commands that talk to a server.
@@ -102,118 +99,6 @@ func (o *clientOptions) namespaceFor(mapping *meta.RESTMapping, loader clientcmd
 	}
 	namespace, _, err := loader.Namespace()
 	return namespace, err
-}
-
-// changesClient reads log.stele.dev/v1.
-type changesClient struct {
-	rest *rest.RESTClient
-}
-
-func newChangesClient(config *rest.Config) (*changesClient, error) {
-	c := rest.CopyConfig(config)
-	c.APIPath = "/apis"
-	c.GroupVersion = &changesGroupVersion
-	c.NegotiatedSerializer = rawSerializer
-	client, err := rest.RESTClientFor(c)
-	if err != nil {
-		return nil, err
-	}
-	return &changesClient{client}, nil
-}
-
-// changesQuery says which changes are meant.
-type changesQuery struct {
-	namespace string // "" for all
-	fields    string
-	limit     int // 0 for all
-}
-
-// list calls each with the changes, the newest first, and returns the log's revision.
-func (c *changesClient) list(ctx context.Context, q changesQuery, each func(*changes.Change) error) (revision string, err error) {
-	const pageSize = 500
-	token, left := "", q.limit
-	for {
-		size := pageSize
-		if q.limit > 0 {
-			size = min(size, left)
-		}
-		request := c.rest.Get().NamespaceIfScoped(q.namespace, q.namespace != "").Resource(changes.Plural).
-			Param("limit", fmt.Sprint(size))
-		if q.fields != "" {
-			request = request.Param("fieldSelector", q.fields)
-		}
-		if token != "" {
-			request = request.Param("continue", token)
-		}
-		body, err := request.DoRaw(ctx)
-		if err != nil {
-			return "", readable(err, body)
-		}
-		var list struct {
-			Metadata struct {
-				ResourceVersion string `json:"resourceVersion"`
-				Continue        string `json:"continue"`
-			} `json:"metadata"`
-			Items []*changes.Change `json:"items"`
-		}
-		if err := json.Unmarshal(body, &list); err != nil {
-			return "", err
-		}
-		if revision == "" {
-			revision = list.Metadata.ResourceVersion
-		}
-		for _, x := range list.Items {
-			if err := each(x); err != nil {
-				return "", err
-			}
-		}
-		left -= len(list.Items)
-		if token = list.Metadata.Continue; token == "" || q.limit > 0 && left <= 0 {
-			return revision, nil
-		}
-	}
-}
-
-// follow calls each with the changes behind a revision, as they come, until the context
-// ends.
-func (c *changesClient) follow(ctx context.Context, q changesQuery, revision string, each func(*changes.Change) error) error {
-	for ctx.Err() == nil {
-		request := c.rest.Get().NamespaceIfScoped(q.namespace, q.namespace != "").Resource(changes.Plural).
-			Param("watch", "true").Param("resourceVersion", revision)
-		if q.fields != "" {
-			request = request.Param("fieldSelector", q.fields)
-		}
-		stream, err := request.Stream(ctx)
-		if err != nil {
-			return readable(err, nil)
-		}
-		decoder := json.NewDecoder(stream)
-		for {
-			var event struct {
-				Type   string          `json:"type"`
-				Object json.RawMessage `json:"object"`
-			}
-			if err := decoder.Decode(&event); err != nil {
-				break // the server ended the watch: go on from where it was
-			}
-			if event.Type == "ERROR" {
-				stream.Close()
-				return readable(errors.New("the watch failed"), event.Object)
-			}
-			var x changes.Change
-			if err := json.Unmarshal(event.Object, &x); err != nil {
-				stream.Close()
-				return err
-			}
-			revision = x.ResourceVersion
-			if err := each(&x); err != nil {
-				stream.Close()
-				return err
-			}
-		}
-		stream.Close()
-	}
-	return nil
 }
 
 // readable prefers the message of a Status in the body.

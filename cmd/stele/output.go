@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -127,6 +128,7 @@ type cell struct {
 	text  string
 	style style
 	right bool // aligned
+	wide  bool // a line of its own: it does not widen the column
 }
 
 // columns aligns rows. Those that are shown together are aligned together, and columns
@@ -163,6 +165,9 @@ func (c *columns) flush() error {
 			if i == len(c.widths) {
 				c.widths = append(c.widths, 0)
 			}
+			if x.wide {
+				continue
+			}
 			c.widths[i] = max(c.widths[i], utf8.RuneCountInString(x.text))
 		}
 	}
@@ -173,7 +178,7 @@ func (c *columns) flush() error {
 			last--
 		}
 		for i, x := range r.cells[:last+1] {
-			padding := strings.Repeat(" ", c.widths[i]-utf8.RuneCountInString(x.text))
+			padding := strings.Repeat(" ", max(0, c.widths[i]-utf8.RuneCountInString(x.text)))
 			switch {
 			case x.right:
 				b.WriteString(padding + c.out.paint(x.style, x.text))
@@ -209,15 +214,64 @@ func (o *output) document(format string, value any) error {
 	return err
 }
 
-// list is several documents as one, as `kubectl get -o json` has them.
-func list[T any](items []T) any {
-	if items == nil {
-		items = []T{}
+// documents writes many for programs, as one (json, yaml: a List, as kubectl has it) or, if
+// they are endless or asked for as jsonl, one after the other. The zero count is none.
+type documents struct {
+	out     *output
+	format  string
+	endless bool
+	count   int
+}
+
+func (d *documents) add(value any) error {
+	text, err := json.Marshal(value)
+	if err != nil {
+		return err
 	}
-	return struct {
-		APIVersion string   `json:"apiVersion"`
-		Items      []T      `json:"items"`
-		Kind       string   `json:"kind"`
-		Metadata   struct{} `json:"metadata"`
-	}{"v1", items, "List", struct{}{}}
+	d.count++
+	switch {
+	case d.format == "jsonl" || d.format == "json" && d.endless:
+		text = append(text, '\n')
+	case d.format == "json":
+		var b bytes.Buffer
+		b.WriteString(map[bool]string{true: "{\n    \"apiVersion\": \"v1\",\n    \"items\": [\n        ", false: ",\n        "}[d.count == 1])
+		if err := json.Indent(&b, text, "        ", "    "); err != nil {
+			return err
+		}
+		text = b.Bytes()
+	default:
+		if text, err = yaml.JSONToYAML(text); err != nil {
+			return err
+		}
+		if d.endless {
+			text = append([]byte("---\n"), text...)
+			break
+		}
+		text = append([]byte("- "), bytes.ReplaceAll(bytes.TrimSuffix(text, []byte("\n")), []byte("\n"), []byte("\n  "))...)
+		text = append(text, '\n')
+		if d.count == 1 {
+			text = append([]byte("apiVersion: v1\nitems:\n"), text...)
+		}
+	}
+	_, err = d.out.Write(text)
+	return err
+}
+
+// end ends the list.
+func (d *documents) end() error {
+	var text string
+	switch {
+	case d.format == "jsonl" || d.endless:
+		return nil
+	case d.format == "json" && d.count == 0:
+		text = "{\n    \"apiVersion\": \"v1\",\n    \"items\": [],\n    \"kind\": \"List\",\n    \"metadata\": {}\n}\n"
+	case d.format == "json":
+		text = "\n    ],\n    \"kind\": \"List\",\n    \"metadata\": {}\n}\n"
+	case d.count == 0:
+		text = "apiVersion: v1\nitems: []\nkind: List\nmetadata: {}\n"
+	default:
+		text = "kind: List\nmetadata: {}\n"
+	}
+	_, err := io.WriteString(d.out, text)
+	return err
 }

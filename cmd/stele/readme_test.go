@@ -186,7 +186,7 @@ var varying = []struct {
 	pattern *regexp.Regexp
 	word    string
 }{
-	{regexp.MustCompile(`\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d[.0-9]*Z?`), "TIME"},
+	{regexp.MustCompile(`\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d[.0-9]*(Z|[-+]\d\d:\d\d)?`), "TIME"},
 	{regexp.MustCompile(`\b[0-9a-f]{12,}\b`), "DIGEST"},
 	{regexp.MustCompile(`(?m)\b\d+m?s *$`), "AGE"},
 	// Controllers write when they come to it.
