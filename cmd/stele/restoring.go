@@ -14,6 +14,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 	"stele.dev/stele/cmd/stele/internal/restore"
@@ -71,6 +73,42 @@ func (o *restoreOptions) begin(cmd *cobra.Command, config *rest.Config) (*restor
 		client.Progress = progress(stderr)
 	}
 	return r, nil
+}
+
+// namespace plans to put back everything in a namespace.
+func (r *restoring) namespace(ctx context.Context, log *changesClient, namespace string, revision uint64, options restore.Options) (*restore.Plan, error) {
+	subjects, leftOut, unread, err := r.client.Namespace(ctx, namespace, revision)
+	if err != nil {
+		return nil, err
+	}
+	p := restore.Make(subjects, r.client.Owners(ctx), options)
+	p.LeftOut, p.Unread = leftOut, unread
+	// A kind leaves the policy only when all its objects have been deleted.
+	deletions, err := log.some(ctx, changesQuery{namespace: namespace, fields: fields.Set{
+		"type": "Deleted", "since": strconv.FormatUint(revision+1, 10),
+	}})
+	if err != nil {
+		p.Unread = append(p.Unread, err.Error())
+		return p, nil
+	}
+	for _, d := range deletions {
+		if d.Object == nil || r.client.Serves(schema.GroupKind{Group: d.Object.Group, Kind: d.Object.Kind}) {
+			continue
+		}
+		before, err := log.some(ctx, changesQuery{namespace: namespace, limit: 1, fields: fields.Set{
+			"object.uid": d.Object.UID, "until": strconv.FormatUint(revision, 10),
+		}})
+		if err != nil {
+			return nil, err
+		}
+		if len(before) > 0 { // it was there
+			p.Lost(restore.Kind{
+				GroupVersionKind: schema.GroupVersionKind{Group: d.Object.Group, Version: d.Object.Version, Kind: d.Object.Kind},
+				Resource:         d.Object.Resource, Namespaced: true,
+			}, namespace, d.Object.Name)
+		}
+	}
+	return p, nil
 }
 
 // progress shows how far a command is, on one line that vanishes at the end.

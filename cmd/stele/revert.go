@@ -92,12 +92,14 @@ func (o *revertOptions) run(ctx context.Context, cmd *cobra.Command, args []stri
 	}
 	options := restore.Options{Prune: o.prune, Status: o.status}
 	if len(named) == 0 {
-		subjects, leftOut, unread, err := r.client.Namespace(ctx, o.namespace, revision)
+		log, err := newChangesClient(config)
 		if err != nil {
 			return err
 		}
-		p := restore.Make(subjects, r.client.Owners(ctx), options)
-		p.LeftOut, p.Unread = leftOut, unread
+		p, err := r.namespace(ctx, log, o.namespace, revision, options)
+		if err != nil {
+			return err
+		}
 		return r.carryOut(ctx, p, fmt.Sprintf("The namespace %s, back to revision %d:", o.namespace, revision))
 	}
 	subjects, unread, err := o.subjects(ctx, r, loader, named, revision)

@@ -104,6 +104,12 @@ func (c *Client) Kind(gvk schema.GroupVersionKind) (Kind, error) {
 	return k, nil
 }
 
+// Serves tells whether the server serves a kind in some version.
+func (c *Client) Serves(k schema.GroupKind) bool {
+	_, ok := c.preferred[k]
+	return ok
+}
+
 func (c *Client) resource(k Kind, namespace string) dynamic.ResourceInterface {
 	if !k.Namespaced {
 		return c.dynamic.Resource(k.gvr())

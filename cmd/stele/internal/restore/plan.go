@@ -118,6 +118,14 @@ func (p *Plan) Count(actions ...Action) int {
 // Writes is the number of items that are to be written.
 func (p *Plan) Writes() int { return p.Count(Create, Update, Delete) }
 
+// Lost adds what cannot be put back because its kind is not served any more.
+func (p *Plan) Lost(k Kind, namespace, name string) {
+	i := &Item{Subject: Subject{Kind: k, Namespace: namespace, Name: name}}
+	i.refuse(fmt.Sprintf("the policy in force has no kind %s", k))
+	p.Items = append(p.Items, i)
+	p.order()
+}
+
 // Options of a plan.
 type Options struct {
 	// Prune deletes what came since.
