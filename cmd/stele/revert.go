@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/tools/clientcmd"
 	"stele.dev/stele/cmd/stele/internal/restore"
@@ -100,7 +100,7 @@ func (o *revertOptions) run(ctx context.Context, cmd *cobra.Command, args []stri
 		if err != nil {
 			return err
 		}
-		return r.carryOut(ctx, p, fmt.Sprintf("The namespace %s, back to revision %d:", o.namespace, revision))
+		return r.carryOut(ctx, p, fmt.Sprintf("The namespace %s, back to revision %d:", o.namespace, revision), revision)
 	}
 	subjects, unread, err := o.subjects(ctx, r, loader, named, revision)
 	if err != nil {
@@ -108,7 +108,7 @@ func (o *revertOptions) run(ctx context.Context, cmd *cobra.Command, args []stri
 	}
 	p := restore.Make(subjects, r.client.Owners(ctx), options)
 	p.Unread = unread
-	return r.carryOut(ctx, p, fmt.Sprintf("Back to revision %d:", revision))
+	return r.carryOut(ctx, p, fmt.Sprintf("Back to revision %d:", revision), revision)
 }
 
 // check refuses arguments that mean nothing, or too much.
@@ -167,12 +167,15 @@ func (o *revertOptions) subjects(ctx context.Context, r *restoring, loader clien
 			found, err = r.named(ctx, kind, namespace, n.names, revision)
 		}
 		switch {
-		case apierrors.IsForbidden(err):
+		case restore.NotForThem(err):
 			unread = append(unread, err.Error())
 		case err != nil:
 			return nil, nil, err
 		}
 		subjects = append(subjects, found...)
+	}
+	if len(subjects) == 0 && len(unread) > 0 {
+		return nil, nil, errors.New(strings.Join(unread, "\n"))
 	}
 	return subjects, unread, nil
 }

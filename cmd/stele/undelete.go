@@ -96,13 +96,13 @@ func (o *undeleteOptions) run(ctx context.Context, cmd *cobra.Command, args []st
 		if err != nil {
 			return err
 		}
-		return r.carryOut(ctx, p, title)
+		return r.carryOut(ctx, p, title, before)
 	}
 	s, err := r.client.Named(ctx, kind, namespace, name, before)
 	if err != nil {
 		return err
 	}
-	return r.carryOut(ctx, restore.Make([]restore.Subject{s}, r.client.Owners(ctx), options), title)
+	return r.carryOut(ctx, restore.Make([]restore.Subject{s}, r.client.Owners(ctx), options), title, before)
 }
 
 // beforeDeletion is the last revision before the deletion of an object began: of the last one
