@@ -110,6 +110,9 @@ func (p *Pipeline) getRendered(ctx context.Context, r *Request) error {
 	if err != nil {
 		return err
 	}
+	if r.sent {
+		return nil
+	}
 	o := rendered.At(r.rendered, world, world.Objects).Get(r.key.Namespace, r.key.Name)
 	if o == nil {
 		return apierrors.NewNotFound(r.resource(), r.key.Name)
@@ -134,6 +137,9 @@ func (p *Pipeline) listRendered(ctx context.Context, r *Request) error {
 	world, revision, err := p.worldAt(ctx, r, o.ResourceVersion, exactly(o))
 	if err != nil {
 		return err
+	}
+	if r.sent {
+		return nil
 	}
 	found := slices.Collect(rendered.At(r.rendered, world, world.Objects).List(&sel))
 	return p.answerList(r, f, metav1.ListMeta{ResourceVersion: strconv.FormatUint(revision, 10)}, found)

@@ -170,6 +170,7 @@ type Pipeline struct {
 	metrics       *metrics
 	surface       atomic.Pointer[surface]
 	surfaceMu     sync.Mutex // held to make another
+	surfacesThen  []*surface // of policies that are not in force, what was used last first; guarded by surfaceMu
 	turns         turns
 	notReady      atomic.Bool
 	draining      chan struct{}
