@@ -86,6 +86,9 @@ func (p *Pipeline) see(ctx context.Context, r *Request, resourceVersion string) 
 				return storage.NewTooLargeResourceVersionError(revision, tip.Revision(), retryFuture)
 			}
 		}
+		if err == nil {
+			err = p.checkLost(ctx, tip, revision)
+		}
 	}
 	if err != nil {
 		return err

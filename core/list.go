@@ -3,6 +3,7 @@ package core
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -202,8 +203,13 @@ func (p *Pipeline) page(ctx context.Context, r *Request, o *internalversion.List
 			pg.state, pg.revision = r.tip.Objects, r.tip.Revision()
 			return pg, nil
 		}
-		if err := p.see(ctx, r, strconv.FormatInt(revision, 10)); err != nil {
+		if err := p.see(ctx, r, strconv.FormatInt(revision, 10)); apierrors.IsResourceExpired(err) {
+			return pg, expiredContinue(key)
+		} else if err != nil {
 			return pg, err
+		}
+		if err := p.reaches(ctx, r, uint64(revision)); err != nil {
+			return pg, goOnNow(err, key)
 		}
 		pg.revision, pg.past = uint64(revision), true
 		pg.state, err = p.objectsAt(ctx, r, r.resource(), r.key.Namespace, pg.revision)
@@ -215,6 +221,9 @@ func (p *Pipeline) page(ctx context.Context, r *Request, o *internalversion.List
 		var err error
 		pg.past = true
 		if pg.revision, err = p.exact(ctx, r, o.ResourceVersion); err != nil {
+			return pg, err
+		}
+		if err := p.reaches(ctx, r, pg.revision); err != nil {
 			return pg, err
 		}
 		pg.state, err = p.objectsAt(ctx, r, r.resource(), r.key.Namespace, pg.revision)
@@ -239,9 +248,14 @@ const maxInt = int(^uint(0) >> 1)
 // expiredContinue is upstream's answer to a token whose revision is gone: 410, with a
 // token that goes on from the same key at whatever revision is current then.
 func expiredContinue(key string) error {
-	err := apierrors.NewResourceExpired("The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue parameter, or use the continue token in this response to retrieve the remainder of the results. Continuing with the provided token results in an inconsistent list - objects that were created, modified, or deleted between the time the first chunk was returned and now may show up in the list.")
-	if token, encodeErr := storage.EncodeContinue(key, keyPrefix, -1); encodeErr == nil {
-		err.ErrStatus.ListMeta.Continue = token
+	return goOnNow(apierrors.NewResourceExpired("The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue parameter, or use the continue token in this response to retrieve the remainder of the results. Continuing with the provided token results in an inconsistent list - objects that were created, modified, or deleted between the time the first chunk was returned and now may show up in the list."), key)
+}
+
+// goOnNow adds the token to go on with to what says that a revision is Expired.
+func goOnNow(err error, key string) error {
+	expired := (*apierrors.StatusError)(nil)
+	if token, encodeErr := storage.EncodeContinue(key, keyPrefix, -1); encodeErr == nil && errors.As(err, &expired) && apierrors.IsResourceExpired(err) {
+		expired.ErrStatus.ListMeta.Continue = token
 	}
 	return err
 }

@@ -27,8 +27,9 @@ import (
 // is called by their names.
 func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){
-		"stele":      main,
-		"controller": provision.Main,
+		"stele":         main,
+		"kubectl-stele": main,
+		"controller":    provision.Main,
 		"kubectl": func() {
 			if err := cli.RunNoErrOutput(cmd.NewDefaultKubectlCommand()); err != nil {
 				util.CheckErr(err)
@@ -154,6 +155,7 @@ func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir:                 filepath.Join("testdata", "script"),
 		RequireExplicitExec: true,
+		UpdateScripts:       *update,
 		Setup: func(e *testscript.Env) error {
 			e.Setenv("HOME", filepath.Join(e.WorkDir, "home")) // kubectl's caches
 			root, err := filepath.Abs(filepath.Join("..", ".."))
