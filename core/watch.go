@@ -155,7 +155,7 @@ func (p *Pipeline) source(ctx context.Context, r *Request, sel objects.Selection
 	if r.rendered != nil {
 		return rendered.Watch(ctx, p.committer, r.tip, r.rendered, sel, from, resumed)
 	}
-	return p.committer.Objects().Watch(r.resource(), sel, from)
+	return p.join(ctx, r.resource(), sel, from)
 }
 
 // present are the objects that there are at the tip.
@@ -217,7 +217,12 @@ func (s *stream) follow(ctx context.Context, w source, o *internalversion.ListOp
 			bookmark = bookmark || e.Rendered
 		}
 		if more {
-			continue
+			select {
+			case <-s.p.draining:
+			case <-ctx.Done():
+			default:
+				continue
+			}
 		}
 		if (bookmark || last) && o.AllowWatchBookmarks {
 			err = s.bookmark(position, false)
