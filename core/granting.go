@@ -25,7 +25,6 @@ import (
 	"stele.dev/stele/core/reviews"
 	"stele.dev/stele/core/status"
 	"stele.dev/stele/policy"
-	"stele.dev/stele/projections/objects"
 	"stele.dev/stele/schemas"
 )
 
@@ -93,12 +92,6 @@ func (r *Request) allowedRendered(kind *rendered.Kind) error {
 	r.write = r.write || i.Verb == "deletecollection"
 	r.kind, r.rendered = kind.Version, kind
 	return nil
-}
-
-// rendering is the objects of the tip's policy, in the namespaces of a state that it is in
-// force for.
-func (r *Request) rendering(in *objects.State) *rendered.State {
-	return rendered.At(r.rendered, r.tip, in)
 }
 
 func (p *Pipeline) getRendered(ctx context.Context, r *Request) error {
