@@ -153,7 +153,11 @@ type source interface {
 // within what the revision brought.
 func (p *Pipeline) source(ctx context.Context, r *Request, sel objects.Selection, from uint64, resumed bool) (source, error) {
 	if r.rendered != nil {
-		return rendered.Watch(ctx, p.committer, r.tip, r.rendered, sel, from, resumed)
+		then, err := p.lawAt(ctx, r.tip, from)
+		if err != nil {
+			return nil, err
+		}
+		return rendered.Watch(ctx, p.committer, then, r.rendered, sel, resumed)
 	}
 	return p.join(ctx, r.resource(), sel, from)
 }
