@@ -266,3 +266,30 @@ func TestWhetherSomebodyMayLookBackCanBeAsked(t *testing.T) {
 		t.Errorf("the rules of historian: %s", rules)
 	}
 }
+
+// A change has what was there before: that may be beyond the window where the change itself,
+// on a quiet log the newest revision, is not.
+func TestAChangeShowsWhatItReplacedNoLongerThanTheWindow(t *testing.T) {
+	for name, change := range map[string]func(t *testing.T, p *replica){
+		"a replacement": func(t *testing.T, p *replica) {
+			p.must(t, 200, "PATCH", secretsPath+"/a", `{"stringData":{"password":"new"}}`, "Content-Type", "application/merge-patch+json")
+		},
+		"a deletion": func(t *testing.T, p *replica) { p.must(t, 200, "DELETE", secretsPath+"/a", "") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			policy := strings.Replace(windowed(""), `resources: ["secrets", "vaults"], verbs: ["get"`, `resources: ["secrets", "vaults", "changes"], verbs: ["get"`, 1)
+			policy = strings.Replace(policy, `now: {apiGroups: ["", "example.com"]`, `now: {apiGroups: ["", "example.com", "log.stele.dev"]`, 1)
+			inTime(t, policy, func(t *testing.T, p *replica) {
+				p.must(t, 201, "POST", secretsPath, `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"a"},"stringData":{"password":"old"}}`)
+				time.Sleep(time.Hour)
+				change(t, p)
+				path := fmt.Sprintf("/apis/log.stele.dev/v1/namespaces/default/changes/%d", p.committer.Tip().Revision())
+				time.Sleep(4 * time.Minute)
+				p.must(t, 200, "GET", path, "", as("reader")...)
+				time.Sleep(2 * time.Minute)
+				p.must(t, 410, "GET", path, "", as("reader")...)
+				p.must(t, 200, "GET", path, "", as("historian")...)
+			})
+		})
+	}
+}
