@@ -240,15 +240,15 @@ func (p *Pipeline) getChange(ctx context.Context, r *Request, q *changesQuery) e
 	if err := p.see(ctx, r, ""); err != nil {
 		return err
 	}
-	if err := p.history.Wait(ctx, r.tip.Revision()); err != nil {
+	if err := p.history.Wait(ctx, r.world().Revision()); err != nil {
 		return err
 	}
-	if err := p.resolve(ctx, q, r.tip.Revision()); err != nil {
+	if err := p.resolve(ctx, q, r.world().Revision()); err != nil {
 		return err
 	}
 	notFound := apierrors.NewNotFound(r.resource(), r.info.Name)
 	revision, err := strconv.ParseUint(r.info.Name, 10, 64)
-	if err != nil || revision > r.tip.Revision() || strconv.FormatUint(revision, 10) != r.info.Name {
+	if err != nil || revision > r.world().Revision() || strconv.FormatUint(revision, 10) != r.info.Name {
 		return notFound
 	}
 	h, err := p.history.At(ctx, revision)
@@ -321,28 +321,17 @@ func (p *Pipeline) changesPageOf(ctx context.Context, r *Request, o *internalver
 	if err := p.see(ctx, r, o.ResourceVersion); err != nil {
 		return pg, err
 	}
-	pg.revision = r.tip.Revision()
+	pg.revision = r.world().Revision()
 	if exactly(o) {
 		if pg.revision, err = queryRevision(o.ResourceVersion); err != nil {
 			return pg, err
 		}
-		if err := p.notLost(ctx, pg.revision); err != nil {
+		if err := p.past.NotLost(ctx, pg.revision); err != nil {
 			return pg, err
 		}
 	}
 	pg.from = pg.revision
 	return pg, nil
-}
-
-// notLost refuses revisions that a restore has lost.
-func (p *Pipeline) notLost(ctx context.Context, revision uint64) error {
-	if err := p.history.Wait(ctx, revision); err != nil {
-		return err
-	}
-	if gap, lost := p.history.Lost(revision); lost {
-		return apierrors.NewResourceExpired(fmt.Sprintf("revision %d was lost when the log was restored: the nearest are %d before it and %d after it", revision, gap.LostFrom-1, gap.Next))
-	}
-	return nil
 }
 
 // listChanges answers with the newest changes first. Its continue token has the revision to go
@@ -356,10 +345,10 @@ func (p *Pipeline) listChanges(ctx context.Context, r *Request, q *changesQuery)
 	if err != nil {
 		return err
 	}
-	if err := p.history.Wait(ctx, r.tip.Revision()); err != nil {
+	if err := p.history.Wait(ctx, r.world().Revision()); err != nil {
 		return err
 	}
-	if err := p.resolve(ctx, q, r.tip.Revision()); err != nil {
+	if err := p.resolve(ctx, q, r.world().Revision()); err != nil {
 		return err
 	}
 	texts, next, err := p.changesBack(ctx, r, q, min(pg.from, q.until))

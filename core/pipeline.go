@@ -17,6 +17,7 @@ import (
 	"stele.dev/stele/core/authn"
 	"stele.dev/stele/core/commit"
 	"stele.dev/stele/core/explain"
+	"stele.dev/stele/core/past"
 	"stele.dev/stele/core/status"
 	"stele.dev/stele/eventlog"
 	"stele.dev/stele/projections/history"
@@ -157,6 +158,7 @@ type Pipeline struct {
 	committer     *commit.Committer
 	log           eventlog.Reader
 	history       *history.Store
+	past          *past.Past
 	authenticator *authn.Authenticator
 	logger        *slog.Logger
 	version       version.Info
@@ -168,6 +170,7 @@ type Pipeline struct {
 	metrics       *metrics
 	surface       atomic.Pointer[surface]
 	surfaceMu     sync.Mutex // held to make another
+	surfacesThen  []*surface // of policies that are not in force, what was used last first; guarded by surfaceMu
 	turns         turns
 	notReady      atomic.Bool
 	draining      chan struct{}
@@ -212,6 +215,7 @@ func New(o Options) *Pipeline {
 	if p.logger == nil {
 		p.logger = slog.New(slog.DiscardHandler)
 	}
+	p.past = past.New(past.Options{Committer: o.Committer, Log: o.Log, History: o.History, Logger: p.logger})
 	return p
 }
 

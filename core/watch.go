@@ -101,7 +101,7 @@ func (p *Pipeline) watch(ctx context.Context, r *Request) error {
 	} else if err != nil {
 		return err // upstream would wait in silence until the future is there, or for ever
 	}
-	from, resumed := r.tip.Revision(), false
+	from, resumed := r.world().Revision(), false
 	if !initial && o.ResourceVersion != "" && o.ResourceVersion != "0" {
 		if from, err = queryRevision(o.ResourceVersion); err != nil {
 			return err
@@ -259,7 +259,7 @@ func (s *stream) setEncoder() error {
 		printer, first := s.p.printer(s.r), true
 		s.encode = func(object []byte, revision uint64) ([]byte, error) {
 			o.NoHeaders, first = !first, false
-			o.Now = time.Now()
+			o.Now = s.r.now()
 			return printer.Table(o, metav1.ListMeta{ResourceVersion: strconv.FormatUint(revision, 10)}, [][]byte{object})
 		}
 	case negotiate.Metadata:

@@ -79,12 +79,17 @@ func story(t *testing.T, clock func() time.Time, tell func(*testing.T, *plane)) 
 		if err != nil {
 			t.Fatal(err)
 		}
-		p.Pipeline = core.New(core.Options{Committer: p.committer, Log: log, Authenticator: authenticator})
+		past, err := history.Open(history.Options{Dir: t.TempDir(), Log: log, Start: log.Start()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.Pipeline = core.New(core.Options{Committer: p.committer, Log: log, History: past, Authenticator: authenticator})
 		ctx, cancel := context.WithCancel(context.Background())
 		var running sync.WaitGroup
 		running.Go(func() { projection.Run(ctx) })
+		running.Go(func() { past.Run(ctx) })
 		running.Go(func() { p.committer.Run(ctx) })
-		defer func() { p.Drain(); cancel(); running.Wait(); backend.Close() }()
+		defer func() { p.Drain(); cancel(); running.Wait(); past.Close(); backend.Close() }()
 		if _, err := bootstrap.Activate(t.Context(), p.committer, first, "test"); err != nil {
 			t.Fatal(err)
 		}
