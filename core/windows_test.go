@@ -75,20 +75,18 @@ func (r *replica) write(t *testing.T, path, name string) string {
 	return r.must(t, 201, "POST", path, fmt.Sprintf(`{"apiVersion":%q,"kind":%q,"metadata":{"name":%q}%s}`, version, kind, name, spec)).field("metadata", "resourceVersion").(string)
 }
 
-// The ways to a revision of the past. Each gives the code of its answer, and the text of a
-// refusal.
+// waysBack are the ways to a revision of the past, at which there was an object named a. Each gives
+// the code of its answer, and the text of a refusal.
 func waysBack(p *replica, path, revision string) map[string]func(t *testing.T, user string) (float64, string) {
-	plain := func(query string) func(*testing.T, string) (float64, string) {
+	plain := func(path string) func(*testing.T, string) (float64, string) {
 		return func(_ *testing.T, user string) (float64, string) {
-			a := p.do("GET", path+query, "", as(user)...)
+			a := p.do("GET", path, "", as(user)...)
 			return float64(a.code), fmt.Sprint(a.field("message"))
 		}
 	}
-	return map[string]func(t *testing.T, user string) (float64, string){
-		"a list":            plain("?resourceVersionMatch=Exact&resourceVersion=" + revision),
-		"the first of many": plain("?limit=1&resourceVersion=" + revision),
-		"a watch": func(t *testing.T, user string) (float64, string) {
-			w, refused := p.tryWatch(t, path+"?watch=true&timeoutSeconds=1&resourceVersion="+revision, as(user)...)
+	watch := func(path string) func(*testing.T, string) (float64, string) {
+		return func(t *testing.T, user string) (float64, string) {
+			w, refused := p.tryWatch(t, path, as(user)...)
 			if w == nil {
 				return float64(refused.code), fmt.Sprint(refused.field("message"))
 			}
@@ -97,7 +95,17 @@ func waysBack(p *replica, path, revision string) map[string]func(t *testing.T, u
 				return e.Object["code"].(float64), fmt.Sprint(e.Object["message"])
 			}
 			return 200, ""
-		},
+		}
+	}
+	then := "/at/" + revision + path
+	return map[string]func(t *testing.T, user string) (float64, string){
+		"a list":            plain(path + "?resourceVersionMatch=Exact&resourceVersion=" + revision),
+		"the first of many": plain(path + "?limit=1&resourceVersion=" + revision),
+		"a get":             plain(path + "/a?resourceVersionMatch=Exact&resourceVersion=" + revision),
+		"a watch":           watch(path + "?watch=true&timeoutSeconds=1&resourceVersion=" + revision),
+		"a list of then":    plain(then),
+		"a get of then":     plain(then + "/a"),
+		"a watch of then":   watch(then + "?watch=true&timeoutSeconds=1"),
 	}
 }
 
@@ -292,4 +300,23 @@ func TestAChangeShowsWhatItReplacedNoLongerThanTheWindow(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestAKindThatIsNoMoreKeepsTheWindowThatItHad(t *testing.T) {
+	without := strings.Replace(windowed(""), "vaults.example.com", "others.example.com", 1)
+	without = strings.Replace(without, `{kind: "Vault", plural: "vaults"}`, `{kind: "Other", plural: "others"}`, 1)
+	without = strings.ReplaceAll(without, `resources: ["secrets", "vaults"]`, `resources: ["secrets", "*"]`)
+	compile(t, without)
+	inTime(t, windowed(""), func(t *testing.T, p *replica) {
+		then := "/at/" + p.write(t, vaultsPath, "a") + vaultsPath + "/a"
+		p.must(t, 200, "DELETE", vaultsPath+"/a", "")
+		if _, err := bootstrap.Activate(t.Context(), p.committer, compile(t, without), "test"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(4 * time.Minute)
+		p.must(t, 200, "GET", then, "", as("reader")...)
+		time.Sleep(2 * time.Minute)
+		p.must(t, 410, "GET", then, "", as("reader")...)
+		p.must(t, 200, "GET", then, "", as("historian")...)
+	})
 }
