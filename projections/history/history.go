@@ -83,7 +83,8 @@ type Options struct {
 }
 
 // Open opens the folder. What is in it that is not of this log, or damaged, is removed: Run
-// makes it again. An error is of the file system.
+// makes it again. Nothing is answered before Run has asked the log whether it continues what
+// is there. An error is of the file system.
 func Open(o Options) (*Store, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -100,6 +101,7 @@ func Open(o Options) (*Store, error) {
 		return nil, fmt.Errorf("history: %w", err)
 	}
 	s.use(k)
+	s.view.Store(&view{kept: k, head: o.Start}) // more once the log is known to continue it
 	return s, nil
 }
 
@@ -152,8 +154,12 @@ func (s *Store) Run(ctx context.Context) error {
 	}
 }
 
-// next waits for batches, or until the cursor should be saved.
+// next waits for batches, or until the cursor should be saved. At first it does not wait: the
+// log says whether it continues what was found in the folder.
 func (s *Store) next(ctx context.Context, saved time.Time) ([]*eventlog.Batch, error) {
+	if !s.followed {
+		return s.o.Log.CatchUp(ctx, s.kept.head)
+	}
 	if s.kept.unsaved() > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithDeadline(ctx, saved.Add(saveEvery))
@@ -199,7 +205,6 @@ func (s *Store) use(k *kept) {
 	s.mu.Lock()
 	s.open = append(s.open, k)
 	s.mu.Unlock()
-	s.publish()
 }
 
 func (s *Store) startAgain() error {

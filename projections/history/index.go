@@ -93,7 +93,7 @@ type column[T any] struct {
 	chunks atomic.Pointer[[]*[chunkSize]T]
 }
 
-const chunkSize = 8 << 10
+const chunkSize = 4 << 10
 
 func (c *column[T]) at(i uint32) *T {
 	return &(*c.chunks.Load())[i/chunkSize][i%chunkSize]

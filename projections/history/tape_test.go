@@ -153,6 +153,12 @@ func newAuthor(t *tape, seed uint64) *author {
 
 func (a *author) commit(events ...*eventlog.Event) *eventlog.Batch {
 	b := a.write(events...)
+	a.know(b)
+	return b
+}
+
+// know tells the model, and remembers what lives.
+func (a *author) know(b *eventlog.Batch) {
 	a.model.apply(b)
 	for _, c := range a.model.changes[len(a.model.changes)-min(len(a.model.changes), int(b.Revisions)):] {
 		if c.Revision >= b.First && c.Object != nil {
@@ -161,7 +167,6 @@ func (a *author) commit(events ...*eventlog.Event) *eventlog.Batch {
 			}
 		}
 	}
-	return b
 }
 
 // bytes that do not compress to nothing.
