@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"stele.dev/stele/core/activation"
+	"stele.dev/stele/core/blame"
 	"stele.dev/stele/core/changes"
 	"stele.dev/stele/core/discovery"
 	"stele.dev/stele/core/explain"
@@ -106,7 +107,7 @@ func (p *Pipeline) surfaceOf(r *Request) *surface {
 	}
 	s := &surface{
 		policy:    r.tip.Policy,
-		discovery: discovery.New(slices.Concat(discovery.FromPolicy(r.tip.Policy), []discovery.Resource{activation.Resource(), explain.Resource(), changes.Resource()}, reviews.Resources(), renderedResources())),
+		discovery: discovery.New(slices.Concat(discovery.FromPolicy(r.tip.Policy), []discovery.Resource{activation.Resource(), explain.Resource(), changes.Resource(), blame.Resource()}, reviews.Resources(), renderedResources())),
 		openapi:   openapi.New(r.tip.Policy, p.version.GitVersion, documents, append(renderedVersions(), servedBesides()...)...),
 	}
 	p.surface.Store(s)
