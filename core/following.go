@@ -138,6 +138,7 @@ func (f *following) send(ctx context.Context, upto uint64) error {
 	} else if other {
 		f.sight = f.p.sight(f.r)
 	}
+	f.sight.windows = f.p.windows(f.r) // which move on
 	for h, err := range f.p.history.After(ctx, f.query.filter(), f.at, upto) {
 		if err != nil {
 			return err

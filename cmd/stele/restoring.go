@@ -14,6 +14,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 	"stele.dev/stele/cmd/stele/internal/restore"
@@ -73,6 +75,42 @@ func (o *restoreOptions) begin(cmd *cobra.Command, config *rest.Config) (*restor
 	return r, nil
 }
 
+// namespace plans to put back everything in a namespace.
+func (r *restoring) namespace(ctx context.Context, log *changesClient, namespace string, revision uint64, options restore.Options) (*restore.Plan, error) {
+	subjects, leftOut, unread, err := r.client.Namespace(ctx, namespace, revision)
+	if err != nil {
+		return nil, err
+	}
+	p := restore.Make(subjects, r.client.Owners(ctx), options)
+	p.LeftOut, p.Unread = leftOut, unread
+	// A kind leaves the policy only when all its objects have been deleted.
+	deletions, err := log.some(ctx, changesQuery{namespace: namespace, fields: fields.Set{
+		"type": "Deleted", "since": strconv.FormatUint(revision+1, 10),
+	}})
+	if err != nil {
+		p.Unread = append(p.Unread, err.Error())
+		return p, nil
+	}
+	for _, d := range deletions {
+		if d.Object == nil || r.client.Serves(schema.GroupKind{Group: d.Object.Group, Kind: d.Object.Kind}) {
+			continue
+		}
+		before, err := log.some(ctx, changesQuery{namespace: namespace, limit: 1, fields: fields.Set{
+			"object.uid": d.Object.UID, "until": strconv.FormatUint(revision, 10),
+		}})
+		if err != nil {
+			return nil, err
+		}
+		if len(before) > 0 { // it was there
+			p.Lost(restore.Kind{
+				GroupVersionKind: schema.GroupVersionKind{Group: d.Object.Group, Version: d.Object.Version, Kind: d.Object.Kind},
+				Resource:         d.Object.Resource, Namespaced: true,
+			}, namespace, d.Object.Name)
+		}
+	}
+	return p, nil
+}
+
 // progress shows how far a command is, on one line that vanishes at the end.
 func progress(out io.Writer) func(string, int, int) {
 	return func(what string, done, of int) {
@@ -88,23 +126,14 @@ func progress(out io.Writer) func(string, int, int) {
 }
 
 // carryOut tries a plan, shows it, asks, and does it.
-func (r *restoring) carryOut(ctx context.Context, p *restore.Plan, title string) error {
+func (r *restoring) carryOut(ctx context.Context, p *restore.Plan, title string, revision uint64) error {
 	if err := r.client.Try(ctx, p); err != nil {
 		return err
 	}
-	interactive := term.IsTerminal(int(os.Stdin.Fd()))
-	going := p.Writes() > 0 && !r.dryRun && (r.yes || interactive)
-	if r.format == "" || !going {
-		if err := r.show(p, title, r.cmd.OutOrStdout(), false); err != nil {
-			return err
-		}
-	} else if !r.yes { // the outcome is what programs get
-		format := r.format
-		r.format = ""
-		err := r.show(p, title, r.cmd.ErrOrStderr(), false)
-		if r.format = format; err != nil {
-			return err
-		}
+	terminal := term.IsTerminal(int(os.Stdin.Fd()))
+	going := p.Writes() > 0 && !r.dryRun && (r.yes || terminal)
+	if err := r.showPlan(p, title, revision, going); err != nil {
+		return err
 	}
 	switch {
 	case p.Writes() > 0 && !r.dryRun && !going:
@@ -118,7 +147,7 @@ func (r *restoring) carryOut(ctx context.Context, p *restore.Plan, title string)
 		}
 	}
 	err := r.client.Apply(ctx, p)
-	if showErr := r.show(p, title, r.cmd.OutOrStdout(), true); err == nil {
+	if showErr := r.showOutcome(p, revision); err == nil {
 		err = showErr
 	}
 	if err == nil {
@@ -153,42 +182,54 @@ func (r *restoring) ask(ctx context.Context, p *restore.Plan) (bool, error) {
 
 // planDocument is a plan, or what came of it, for programs.
 type planDocument struct {
-	Plan    string         `json:"plan"`
-	Carried bool           `json:"carriedOut"`
-	Items   []restore.View `json:"items"`
-	LeftOut []string       `json:"leftOut,omitempty"`
-	Unread  []string       `json:"unread,omitempty"`
+	To         uint64         `json:"to"`
+	CarriedOut bool           `json:"carriedOut"`
+	Items      []restore.View `json:"items"`
+	LeftOut    []string       `json:"leftOut,omitempty"`
+	Unread     []string       `json:"unread,omitempty"`
 }
 
-// show shows the plan, or what came of it.
-func (r *restoring) show(p *restore.Plan, title string, to io.Writer, done bool) error {
-	switch r.format {
-	case "name":
-		for _, i := range p.Items {
-			if i.Written() || !done && i.Writes() {
-				fmt.Fprintf(to, "%s/%s\n", i.Kind, i.Name)
-			}
-		}
-		if done {
-			for _, i := range p.Items {
-				if text := cmp.Or(i.Failed, i.Refused); text != "" {
-					fmt.Fprintf(r.cmd.ErrOrStderr(), "stele: %s: %s\n", i.Key(), text)
-				}
-			}
-		}
-		return nil
-	case "json", "yaml":
-		document := planDocument{Plan: title, Carried: done, Items: []restore.View{}, LeftOut: p.LeftOut, Unread: p.Unread}
+// forPrograms writes a plan, or what came of it, in the form that was asked for.
+func (r *restoring) forPrograms(p *restore.Plan, revision uint64, done bool) error {
+	out := &output{Writer: r.cmd.OutOrStdout()}
+	if r.format != "name" {
+		document := planDocument{To: revision, CarriedOut: done, Items: []restore.View{}, LeftOut: p.LeftOut, Unread: p.Unread}
 		for _, i := range p.Items {
 			document.Items = append(document.Items, i.View())
 		}
-		out := &output{Writer: to}
 		return out.document(r.format, document)
 	}
-	if done {
-		return r.showOutcome(p, to)
+	for _, i := range p.Items {
+		if i.Written() || !done && i.Writes() {
+			fmt.Fprintf(out, "%s/%s\n", i.Kind, i.Name)
+		}
+		if text := cmp.Or(i.Failed, i.Refused); text != "" {
+			fmt.Fprintf(r.cmd.ErrOrStderr(), "stele: %s: %s\n", i.Key(), text)
+		}
 	}
-	out := &output{Writer: to, colored: r.color == "always" || r.color == "auto" && isTerminal(to) && os.Getenv("NO_COLOR") == ""}
+	return nil
+}
+
+// showPlan shows a plan. Where another form is wanted and the command goes on, that is for the
+// outcome, and whoever is asked reads the plan beside it.
+func (r *restoring) showPlan(p *restore.Plan, title string, revision uint64, going bool) error {
+	switch {
+	case r.format == "":
+		out, err := r.open(r.cmd, false)
+		if err != nil {
+			return err
+		}
+		return cmp.Or(r.describe(out, p, title), out.Close())
+	case !going:
+		return r.forPrograms(p, revision, false)
+	case r.yes:
+		return nil
+	}
+	return r.describe(&output{Writer: r.cmd.ErrOrStderr()}, p, title)
+}
+
+// describe tells people of a plan.
+func (r *restoring) describe(out *output, p *restore.Plan, title string) error {
 	table := &columns{out: out}
 	rows := 0
 	for _, i := range p.Items {
@@ -214,9 +255,9 @@ func (r *restoring) show(p *restore.Plan, title string, to io.Writer, done bool)
 		fmt.Fprintf(out, "Left out: %s.\n", text)
 	}
 	if n := p.Untried(); n > 0 {
-		fmt.Fprintf(out, "%s can be tried only once the namespace is there.\n", capital(counted(n, "write")))
+		fmt.Fprintf(out, "%s can be tried only once the namespace is there.\n", counted(n, "write"))
 	}
-	_, err := fmt.Fprintln(out, r.summary(p))
+	_, err := fmt.Fprintln(out, summary(p))
 	return err
 }
 
@@ -247,7 +288,7 @@ func (o *output) below(i *restore.Item) string {
 }
 
 // summary says in a sentence what a plan would do.
-func (r *restoring) summary(p *restore.Plan) string {
+func summary(p *restore.Plan) string {
 	var parts []string
 	for _, x := range []struct {
 		action restore.Action
@@ -261,6 +302,8 @@ func (r *restoring) summary(p *restore.Plan) string {
 		}
 	}
 	switch {
+	case len(parts) == 0 && len(p.Unread) > 0:
+		return "Nothing to do of what could be looked at."
 	case len(parts) == 0:
 		return "There was nothing, and there is nothing."
 	case p.Count(restore.Same) == len(p.Items):
@@ -270,8 +313,14 @@ func (r *restoring) summary(p *restore.Plan) string {
 }
 
 // showOutcome says what was written, and what was not.
-func (r *restoring) showOutcome(p *restore.Plan, to io.Writer) error {
-	out := &output{Writer: to, colored: r.color == "always" || r.color == "auto" && isTerminal(to) && os.Getenv("NO_COLOR") == ""}
+func (r *restoring) showOutcome(p *restore.Plan, revision uint64) error {
+	if r.format != "" {
+		return r.forPrograms(p, revision, true)
+	}
+	out, err := r.open(r.cmd, true)
+	if err != nil {
+		return err
+	}
 	written, failed := 0, 0
 	var first, last uint64
 	for _, i := range p.Items {
@@ -304,8 +353,8 @@ func (r *restoring) showOutcome(p *restore.Plan, to io.Writer) error {
 	if n := p.Count(restore.Refuse); n > 0 {
 		text += fmt.Sprintf("; %d could not be put back", n)
 	}
-	_, err := fmt.Fprintln(out, out.paint(bold, text+"."))
-	return err
+	_, err = fmt.Fprintln(out, out.paint(bold, text+"."))
+	return cmp.Or(err, out.Close())
 }
 
 func counted(n int, what string) string {
@@ -314,5 +363,3 @@ func counted(n int, what string) string {
 	}
 	return fmt.Sprintf("%d %ss", n, what)
 }
-
-func capital(text string) string { return strings.ToUpper(text[:1]) + text[1:] }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -91,19 +92,23 @@ func (o *revertOptions) run(ctx context.Context, cmd *cobra.Command, args []stri
 	}
 	options := restore.Options{Prune: o.prune, Status: o.status}
 	if len(named) == 0 {
-		subjects, leftOut, unread, err := r.client.Namespace(ctx, o.namespace, revision)
+		log, err := newChangesClient(config)
 		if err != nil {
 			return err
 		}
-		p := restore.Make(subjects, r.client.Owners(ctx), options)
-		p.LeftOut, p.Unread = leftOut, unread
-		return r.carryOut(ctx, p, fmt.Sprintf("The namespace %s, back to revision %d:", o.namespace, revision))
+		p, err := r.namespace(ctx, log, o.namespace, revision, options)
+		if err != nil {
+			return err
+		}
+		return r.carryOut(ctx, p, fmt.Sprintf("The namespace %s, back to revision %d:", o.namespace, revision), revision)
 	}
-	subjects, err := o.subjects(ctx, r, loader, named, revision)
+	subjects, unread, err := o.subjects(ctx, r, loader, named, revision)
 	if err != nil {
 		return err
 	}
-	return r.carryOut(ctx, restore.Make(subjects, r.client.Owners(ctx), options), fmt.Sprintf("Back to revision %d:", revision))
+	p := restore.Make(subjects, r.client.Owners(ctx), options)
+	p.Unread = unread
+	return r.carryOut(ctx, p, fmt.Sprintf("Back to revision %d:", revision), revision)
 }
 
 // check refuses arguments that mean nothing, or too much.
@@ -136,43 +141,57 @@ func (o *revertOptions) check(args []string) ([]objectNames, error) {
 	return named, nil
 }
 
-// subjects are those that the arguments mean.
-func (o *revertOptions) subjects(ctx context.Context, r *restoring, loader clientcmd.ClientConfig, named []objectNames, revision uint64) ([]restore.Subject, error) {
+// subjects are those that the arguments mean, and what kept the user from reading some.
+func (o *revertOptions) subjects(ctx context.Context, r *restoring, loader clientcmd.ClientConfig, named []objectNames, revision uint64) (subjects []restore.Subject, unread []string, err error) {
 	selector, err := labels.Parse(o.selector)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	var subjects []restore.Subject
 	for _, n := range named {
 		mapping, err := r.kinds.resource(n.kind)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		kind, err := r.client.Kind(mapping.GroupVersionKind)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		namespace, err := o.namespaceFor(mapping, loader)
 		if err != nil {
+			return nil, nil, err
+		}
+		var found []restore.Subject
+		if len(n.names) == 0 {
+			found, err = r.client.Selected(ctx, kind, namespace, selector, revision)
+		} else {
+			found, err = r.named(ctx, kind, namespace, n.names, revision)
+		}
+		switch {
+		case restore.NotForThem(err):
+			unread = append(unread, err.Error())
+		case err != nil:
+			return nil, nil, err
+		}
+		subjects = append(subjects, found...)
+	}
+	if len(subjects) == 0 && len(unread) > 0 {
+		return nil, nil, errors.New(strings.Join(unread, "\n"))
+	}
+	return subjects, unread, nil
+}
+
+// named are the subjects of names, each of which there must have been, or be.
+func (r *restoring) named(ctx context.Context, kind restore.Kind, namespace string, names []string, revision uint64) ([]restore.Subject, error) {
+	var subjects []restore.Subject
+	for _, name := range names {
+		s, err := r.client.Named(ctx, kind, namespace, name, revision)
+		if err != nil {
 			return nil, err
 		}
-		if len(n.names) == 0 {
-			selected, err := r.client.Selected(ctx, kind, namespace, selector, revision)
-			if err != nil {
-				return nil, err
-			}
-			subjects = append(subjects, selected...)
+		if s.Then == nil && s.Now == nil {
+			return nil, fmt.Errorf("there was no %s at revision %d, and there is none now", s.Key(), revision)
 		}
-		for _, name := range n.names {
-			s, err := r.client.Named(ctx, kind, namespace, name, revision)
-			if err != nil {
-				return nil, err
-			}
-			if s.Then == nil && s.Now == nil {
-				return nil, fmt.Errorf("there was no %s at revision %d, and there is none now", s.Key(), revision)
-			}
-			subjects = append(subjects, s)
-		}
+		subjects = append(subjects, s)
 	}
 	return subjects, nil
 }

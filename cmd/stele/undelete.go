@@ -4,10 +4,10 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"os/signal"
+	"slices"
 	"strconv"
 	"syscall"
 
@@ -92,19 +92,17 @@ func (o *undeleteOptions) run(ctx context.Context, cmd *cobra.Command, args []st
 	options := restore.Options{Status: o.status}
 	title := fmt.Sprintf("What was deleted, as it was at revision %d:", before)
 	if kind.Group == "" && kind.Kind == "Namespace" {
-		subjects, leftOut, unread, err := r.client.Namespace(ctx, name, before)
+		p, err := r.namespace(ctx, log, name, before, options)
 		if err != nil {
 			return err
 		}
-		p := restore.Make(subjects, r.client.Owners(ctx), options)
-		p.LeftOut, p.Unread = leftOut, unread
-		return r.carryOut(ctx, p, title)
+		return r.carryOut(ctx, p, title, before)
 	}
 	s, err := r.client.Named(ctx, kind, namespace, name, before)
 	if err != nil {
 		return err
 	}
-	return r.carryOut(ctx, restore.Make([]restore.Subject{s}, r.client.Owners(ctx), options), title)
+	return r.carryOut(ctx, restore.Make([]restore.Subject{s}, r.client.Owners(ctx), options), title, before)
 }
 
 // beforeDeletion is the last revision before the deletion of an object began: of the last one
@@ -141,8 +139,20 @@ func (c *changesClient) get(ctx context.Context, namespace string, revision uint
 	return change, json.Unmarshal(body, change)
 }
 
+// some are the changes that a query asks for, the newest first.
+func (c *changesClient) some(ctx context.Context, q changesQuery) ([]*changes.Change, error) {
+	var all []*changes.Change
+	_, err := c.list(ctx, q, func(page []*logged) error {
+		for _, x := range page {
+			all = append(all, &x.Change)
+		}
+		return nil
+	})
+	return all, err
+}
+
 // deletion is the change by which an object went.
-func (o *undeleteOptions) deletion(ctx context.Context, log *changesClient, what *restore.Subject) (found *changes.Change, err error) {
+func (o *undeleteOptions) deletion(ctx context.Context, log *changesClient, what *restore.Subject) (*changes.Change, error) {
 	selected := fields.Set{
 		"type": "Deleted", "object.group": what.Kind.Group, "object.resource": what.Kind.Resource,
 		"object.namespace": what.Namespace, "object.name": what.Name,
@@ -150,12 +160,12 @@ func (o *undeleteOptions) deletion(ctx context.Context, log *changesClient, what
 	if o.uid != "" {
 		selected["object.uid"] = o.uid
 	}
-	query := changesQuery{namespace: what.Namespace, fields: selected.AsSelector().String(), limit: 1}
-	if _, err = log.list(ctx, query, func(c *changes.Change) error {
-		found = c
-		return nil
-	}); err != nil || found != nil {
-		return found, err
+	deletions, err := log.some(ctx, changesQuery{namespace: what.Namespace, fields: selected, limit: 1})
+	if err != nil {
+		return nil, err
+	}
+	if len(deletions) > 0 {
+		return deletions[0], nil
 	}
 	if o.uid != "" {
 		return nil, fmt.Errorf("no %s of the uid %s was ever deleted; `stele history %s %s` shows what had the name", what.Key(), o.uid, what.Kind, what.Name)
@@ -201,20 +211,17 @@ func (o *undeleteOptions) deletedNames(cmd *cobra.Command, kindName string) ([]s
 	}
 	ctx, stop := context.WithTimeout(cmp.Or(cmd.Context(), context.Background()), completeWithin)
 	defer stop()
-	query := changesQuery{namespace: namespace, fields: fields.Set{
+	deletions, err := log.some(ctx, changesQuery{namespace: namespace, limit: 100, fields: fields.Set{
 		"type": "Deleted", "object.group": mapping.Resource.Group, "object.resource": mapping.Resource.Resource,
-	}.AsSelector().String(), limit: 100}
-	var names []string
-	seen := map[string]bool{}
-	_, err = log.list(ctx, query, func(c *changes.Change) error {
-		if c.Object == nil {
-			return errors.New("a change about no object")
-		}
-		if !seen[c.Object.Name] {
-			seen[c.Object.Name] = true
+	}})
+	if err != nil {
+		return nil, err
+	}
+	names := []string{}
+	for _, c := range deletions {
+		if c.Object != nil && !slices.Contains(names, c.Object.Name) {
 			names = append(names, c.Object.Name)
 		}
-		return nil
-	})
-	return names, err
+	}
+	return names, nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -103,6 +104,12 @@ func (c *Client) Kind(gvk schema.GroupVersionKind) (Kind, error) {
 	return k, nil
 }
 
+// Serves tells whether the server serves a kind in some version.
+func (c *Client) Serves(k schema.GroupKind) bool {
+	_, ok := c.preferred[k]
+	return ok
+}
+
 func (c *Client) resource(k Kind, namespace string) dynamic.ResourceInterface {
 	if !k.Namespaced {
 		return c.dynamic.Resource(k.gvr())
@@ -110,12 +117,18 @@ func (c *Client) resource(k Kind, namespace string) dynamic.ResourceInterface {
 	return c.dynamic.Resource(k.gvr()).Namespace(namespace)
 }
 
+// NotForThem tells whether an error says that the user may not read something, or not as far
+// back as was asked: what can be read is worth putting back without it.
+func NotForThem(err error) bool {
+	return apierrors.IsForbidden(err) || apierrors.IsResourceExpired(err)
+}
+
 // pageSize of lists.
 const pageSize = 500
 
 // list calls each with the objects of a kind in a namespace ("" for all) at a revision, now if
 // it is 0. With a name only that one.
-func (c *Client) list(ctx context.Context, k Kind, namespace, name string, revision uint64, each func(*unstructured.Unstructured)) (at string, err error) {
+func (c *Client) list(ctx context.Context, k Kind, namespace, name string, revision uint64, each func(*unstructured.Unstructured)) error {
 	o := metav1.ListOptions{Limit: pageSize}
 	if revision > 0 {
 		o.ResourceVersion, o.ResourceVersionMatch = strconv.FormatUint(revision, 10), metav1.ResourceVersionMatchExact
@@ -125,15 +138,17 @@ func (c *Client) list(ctx context.Context, k Kind, namespace, name string, revis
 	}
 	for {
 		list, err := c.resource(k, namespace).List(ctx, o)
-		if err != nil {
-			return "", err
+		if revision > 0 && apierrors.IsNotFound(err) { // there was no such kind
+			return nil
 		}
-		at = list.GetResourceVersion()
+		if err != nil {
+			return err
+		}
 		for i := range list.Items {
 			each(&list.Items[i])
 		}
 		if list.GetContinue() == "" {
-			return at, nil
+			return nil
 		}
 		o = metav1.ListOptions{Limit: pageSize, Continue: list.GetContinue(), FieldSelector: o.FieldSelector}
 	}
@@ -141,7 +156,7 @@ func (c *Client) list(ctx context.Context, k Kind, namespace, name string, revis
 
 // Get reads what had a name at a revision, or has it now if that is 0; nil if nothing.
 func (c *Client) Get(ctx context.Context, k Kind, namespace, name string, revision uint64) (found *unstructured.Unstructured, err error) {
-	_, err = c.list(ctx, k, namespace, name, revision, func(o *unstructured.Unstructured) { found = o })
+	err = c.list(ctx, k, namespace, name, revision, func(o *unstructured.Unstructured) { found = o })
 	return found, err
 }
 
@@ -168,10 +183,10 @@ func (c *Client) Selected(ctx context.Context, k Kind, namespace string, selecto
 		}
 		return found[key]
 	}
-	if _, err := c.list(ctx, k, namespace, "", revision, func(o *unstructured.Unstructured) { of(o).Then = o }); err != nil && !apierrors.IsNotFound(err) {
-		return nil, err // 404: there was no such kind
+	if err := c.list(ctx, k, namespace, "", revision, func(o *unstructured.Unstructured) { of(o).Then = o }); err != nil {
+		return nil, err
 	}
-	if _, err := c.list(ctx, k, namespace, "", 0, func(o *unstructured.Unstructured) { of(o).Now = o }); err != nil {
+	if err := c.list(ctx, k, namespace, "", 0, func(o *unstructured.Unstructured) { of(o).Now = o }); err != nil {
 		return nil, err
 	}
 	var subjects []Subject
@@ -201,7 +216,7 @@ func (c *Client) Namespace(ctx context.Context, namespace string, revision uint6
 	if k, ok := c.kinds[schema.GroupVersionKind{Version: "v1", Kind: "Namespace"}]; ok {
 		itself, err := c.Named(ctx, k, "", namespace, revision)
 		switch {
-		case apierrors.IsForbidden(err):
+		case NotForThem(err):
 			unread = append(unread, err.Error())
 		case err != nil:
 			return nil, nil, nil, err
@@ -211,23 +226,29 @@ func (c *Client) Namespace(ctx context.Context, namespace string, revision uint6
 			subjects = append(subjects, itself)
 		}
 	}
+	read := 0
 	for n, k := range c.writable {
-		c.progress("read", n, len(c.writable))
+		c.progress("read", n+1, len(c.writable))
 		if !k.Namespaced || slices.Contains(transient, k.GroupKind()) {
 			continue
 		}
 		found, err := c.Selected(ctx, k, namespace, labels.Everything(), revision)
 		switch {
-		case apierrors.IsForbidden(err):
+		case NotForThem(err):
 			unread = append(unread, err.Error())
 		case err != nil:
 			return nil, nil, nil, fmt.Errorf("%s: %w", k, err)
+		default:
+			read++
 		}
 		for _, s := range found {
 			if !(k.Group == "" && k.Kind == "ServiceAccount" && s.Name == "default") {
 				subjects = append(subjects, s)
 			}
 		}
+	}
+	if read == 0 && len(unread) > 0 {
+		return nil, nil, nil, errors.New(strings.Join(unread, "\n"))
 	}
 	return subjects, leftOut, unread, nil
 }
@@ -403,14 +424,19 @@ func (c *Client) write(ctx context.Context, i *Item, dry bool) error {
 		}
 	}
 	i.wrote(is, dry)
-	if i.wantStatus == nil || len(differencesOfStatus(is.Object["status"], i.wantStatus)) == 0 || dry && i.Action == Create {
+	if i.Action == Refuse {
+		return nil
+	}
+	if !i.withStatus || len(differencesOfStatus(is.Object["status"], i.wantStatus)) == 0 || dry && i.Action == Create {
 		return nil // the status of what is not there yet cannot be tried
 	}
 	withStatus := is.DeepCopy()
 	if dry {
 		withStatus = i.Now.DeepCopy() // nothing has been written that it could follow
 	}
-	withStatus.Object["status"] = i.wantStatus
+	if withStatus.Object["status"] = i.wantStatus; i.wantStatus == nil {
+		delete(withStatus.Object, "status")
+	}
 	is, err = resource.UpdateStatus(ctx, withStatus, metav1.UpdateOptions{DryRun: dryRun, FieldManager: FieldManager})
 	if err != nil {
 		return fmt.Errorf("its status: %w", err)
@@ -440,6 +466,9 @@ func (i *Item) wrote(is *unstructured.Unstructured, dry bool) {
 		default:
 			i.note("%s is %s: the server sets it today", d.Path, i.show(d.Path, d.To))
 		}
+	}
+	if i.Action == Update && !i.withStatus && reflect.DeepEqual(i.Kind.content(is), i.Kind.content(i.Now)) {
+		i.refuse("the server makes of it what it is already")
 	}
 }
 

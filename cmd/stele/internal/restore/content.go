@@ -60,5 +60,8 @@ func differencesOfStatus(from, to any) []difference.Entry {
 	if from == nil {
 		from = map[string]any{}
 	}
+	if to == nil {
+		to = map[string]any{}
+	}
 	return difference.Between(map[string]any{"status": from}, map[string]any{"status": to}, difference.Options{})
 }

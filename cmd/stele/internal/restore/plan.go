@@ -73,6 +73,7 @@ type Item struct {
 
 	want       map[string]any // as it is sent, without the resourceVersion
 	wantStatus any
+	withStatus bool          // the write of the status is needed, as far as that shows
 	main       bool          // the write of all but the status is needed
 	owners     map[int]*Item // owner references whose uid is known once these are written
 	untried    bool          // could not be tried, for its namespace is not there yet
@@ -116,6 +117,14 @@ func (p *Plan) Count(actions ...Action) int {
 
 // Writes is the number of items that are to be written.
 func (p *Plan) Writes() int { return p.Count(Create, Update, Delete) }
+
+// Lost adds what cannot be put back because its kind is not served any more.
+func (p *Plan) Lost(k Kind, namespace, name string) {
+	i := &Item{Subject: Subject{Kind: k, Namespace: namespace, Name: name}}
+	i.refuse(fmt.Sprintf("the policy in force has no kind %s", k))
+	p.Items = append(p.Items, i)
+	p.order()
+}
 
 // Options of a plan.
 type Options struct {
@@ -194,6 +203,7 @@ func (i *Item) decide(o Options) {
 	i.want = i.Kind.content(i.Then)
 	if o.Status {
 		i.wantStatus = i.Kind.status(i.Then)
+		i.withStatus = i.wantStatus != nil || i.Kind.status(i.Now) != nil
 	}
 	i.Action = Update
 	if i.Now == nil {
@@ -297,12 +307,11 @@ func (i *Item) compare() {
 	now := i.Kind.content(i.Now)
 	i.main = !reflect.DeepEqual(now, i.want)
 	i.Differences = difference.Between(now, i.want, difference.Options{})
-	status := []difference.Entry(nil)
-	if i.wantStatus != nil {
-		status = differencesOfStatus(i.Kind.status(i.Now), i.wantStatus)
-		i.Differences = append(i.Differences, status...)
+	if i.withStatus {
+		status := differencesOfStatus(i.Kind.status(i.Now), i.wantStatus)
+		i.Differences, i.withStatus = append(i.Differences, status...), len(status) > 0
 	}
-	if !i.main && len(status) == 0 {
+	if !i.main && !i.withStatus {
 		i.Action, i.Notes = Same, nil
 	}
 }
