@@ -202,6 +202,7 @@ func (o *logOptions) selectBy(ctx context.Context, config *rest.Config, q *chang
 		switch {
 		case at.revision > 0:
 			q.fields[bound.field] = fmt.Sprint(at.revision)
+		case at.isNow() && bound.field == "until":
 		case at.isNow():
 			q.fields[bound.field] = m.now.UTC().Format(time.RFC3339Nano)
 		default:
