@@ -2,6 +2,7 @@ package core_test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -32,6 +33,7 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/yaml"
 	"stele.dev/stele/eventlog/memlog"
+	"stele.dev/stele/projections/objects"
 )
 
 // onlyIn fails the test when an answer is in another media type.
@@ -224,13 +226,15 @@ func TestWatchesEndWithAnErrorAsProtobuf(t *testing.T) {
 	p := start(t, store.Open(nil), 2<<10)
 	p.bootstrap(t, bundle)
 	const path = "/api/v1/namespaces/default/configmaps"
-	at := fmt.Sprint(p.committer.Tip().Revision())
+	from := p.committer.Tip().Revision()
+	at := fmt.Sprint(from)
 	p.must(t, 201, "POST", path, `{"metadata":{"name":"a"}}`)
 	for i := range 50 {
 		p.must(t, 200, "PATCH", path+"/a", fmt.Sprintf(`{"data":{"x":"%d"}}`, i), "Content-Type", "application/merge-patch+json")
 	}
 	waitFor(t, func() bool {
-		return p.do("GET", path+"?resourceVersionMatch=Exact&resourceVersion="+at, "").code == 410
+		_, err := p.committer.Objects().At(schema.GroupResource{Resource: "configmaps"}, from)
+		return errors.Is(err, objects.ErrExpired)
 	})
 	client, err := kubernetes.NewForConfig(clientConfig(t, p, protobufType, 1))
 	if err != nil {

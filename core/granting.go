@@ -102,14 +102,15 @@ func (r *Request) rendering(in *objects.State) *rendered.State {
 }
 
 func (p *Pipeline) getRendered(ctx context.Context, r *Request) error {
-	version, err := r.getVersion()
+	version, exact, err := r.getVersion()
 	if err != nil {
 		return err
 	}
-	if err := p.see(ctx, r, version); err != nil {
+	world, _, err := p.worldAt(ctx, r, version, exact)
+	if err != nil {
 		return err
 	}
-	o := r.rendering(r.tip.Objects).Get(r.key.Namespace, r.key.Name)
+	o := rendered.At(r.rendered, world, world.Objects).Get(r.key.Namespace, r.key.Name)
 	if o == nil {
 		return apierrors.NewNotFound(r.resource(), r.key.Name)
 	}
@@ -130,27 +131,11 @@ func (p *Pipeline) listRendered(ctx context.Context, r *Request) error {
 	if o.Continue != "" {
 		return apierrors.NewBadRequest("invalid continue token: lists of " + r.resource().String() + " are not continued")
 	}
-	if err := p.see(ctx, r, o.ResourceVersion); err != nil {
+	world, revision, err := p.worldAt(ctx, r, o.ResourceVersion, exactly(o))
+	if err != nil {
 		return err
 	}
-	revision, present := r.tip.Revision(), r.present(&sel)
-	if exactly(o) {
-		if revision, err = queryRevision(o.ResourceVersion); err != nil {
-			return err
-		}
-		if revision < r.tip.PolicyRevision() {
-			return objects.ErrExpired
-		}
-		then, err := p.committer.Objects().At(commit.Namespaces, revision)
-		if err != nil {
-			return err
-		}
-		present = r.rendering(then).List(&sel)
-	}
-	var found []*objects.Object
-	for x := range present {
-		found = append(found, x)
-	}
+	found := slices.Collect(rendered.At(r.rendered, world, world.Objects).List(&sel))
 	return p.answerList(r, f, metav1.ListMeta{ResourceVersion: strconv.FormatUint(revision, 10)}, found)
 }
 

@@ -17,6 +17,7 @@ import (
 	"stele.dev/stele/core/authn"
 	"stele.dev/stele/core/commit"
 	"stele.dev/stele/core/explain"
+	"stele.dev/stele/core/past"
 	"stele.dev/stele/core/status"
 	"stele.dev/stele/eventlog"
 	"stele.dev/stele/projections/history"
@@ -157,6 +158,7 @@ type Pipeline struct {
 	committer     *commit.Committer
 	log           eventlog.Reader
 	history       *history.Store
+	past          *past.Past
 	authenticator *authn.Authenticator
 	logger        *slog.Logger
 	version       version.Info
@@ -212,6 +214,7 @@ func New(o Options) *Pipeline {
 	if p.logger == nil {
 		p.logger = slog.New(slog.DiscardHandler)
 	}
+	p.past = past.New(past.Options{Committer: o.Committer, Log: o.Log, History: o.History, Logger: p.logger})
 	return p
 }
 

@@ -255,6 +255,7 @@ func TestRBACAtRevisions(t *testing.T) {
 		list("limit=500", created):                        {created, 2},
 		list("resourceVersionMatch=Exact", created):       {created, 2},
 		list("resourceVersionMatch=Exact", activated):     {activated, 1},
+		list("resourceVersionMatch=Exact", before):        {before, 1},
 		list("resourceVersionMatch=Exact", now):           {now, 1},
 	} {
 		a := p.must(t, 200, "GET", path, "")
@@ -262,7 +263,6 @@ func TestRBACAtRevisions(t *testing.T) {
 			t.Errorf("%s: %s, want %d at %d", path, a, want.items, want.revision)
 		}
 	}
-	p.must(t, 410, "GET", list("resourceVersionMatch=Exact", before), "")
 	p.must(t, 504, "GET", list("resourceVersionMatch=NotOlderThan", now+1), "")
 	p.must(t, 504, "GET", fmt.Sprintf("%s/view?resourceVersion=%d", rolesPath, now+1), "")
 	p.must(t, 400, "GET", rolesPath+"/view?resourceVersion=x", "")
@@ -452,7 +452,7 @@ func TestRBACIsWatched(t *testing.T) {
 	activated := p.push(t, policyBody(t, strings.Replace(broader, `clusterRoles: "editors-helper"`, `clusterRoles: another`, 1), nil))
 	// What is gone was there up to the revision before, as far as this watch knows.
 	roles.told(t, event("DELETED", "editors-helper", first), event("ADDED", "another", activated), event("ADDED", "every", activated),
-		event("MODIFIED", "system:aggregate-to-edit", activated), event("MODIFIED", "system:aggregate-to-view", activated), event("MODIFIED", "system:basic-user", activated),
+		event("MODIFIED", "system:aggregate-to-admin", activated), event("MODIFIED", "system:aggregate-to-edit", activated), event("MODIFIED", "system:aggregate-to-view", activated), event("MODIFIED", "system:basic-user", activated),
 		event("MODIFIED", "system:discovery", activated), event("MODIFIED", "system:public-info-viewer", activated), event("MODIFIED", "widgets", activated))
 	red.told(t, event("ADDED", "reader", activated))
 	grants.told(t, event("DELETED", "t:helpers", first))
@@ -550,7 +550,7 @@ func TestAWatchOfRBACOutlastsNoHistory(t *testing.T) {
 	if e := p.watch(t, fmt.Sprintf("%s?watch=1&resourceVersion=%d", bindingsPath, from)).next(t); e.Type != "ERROR" || e.Object["code"] != 410.0 {
 		t.Errorf("%v", e)
 	}
-	p.must(t, 410, "GET", fmt.Sprintf("%s?resourceVersionMatch=Exact&resourceVersion=%d", bindingsPath, from), "")
+	p.must(t, 200, "GET", fmt.Sprintf("%s?resourceVersionMatch=Exact&resourceVersion=%d", bindingsPath, from), "")
 }
 
 func TestInformersFollowRBAC(t *testing.T) {

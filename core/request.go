@@ -43,6 +43,9 @@ type Request struct {
 	confirmed bool        // tip was the log's at some moment after the request came
 	user      user.Info   // in whose name; requester unless that impersonates
 
+	// authorization, of a read of the past: what there was then, but for the objects
+	past *commit.Tip
+
 	// authorization
 	access     policy.Request
 	authorized *policy.Decision // which may depend on the object
@@ -134,6 +137,15 @@ func (r *Request) resource() schema.GroupResource { return r.key.GroupResource }
 
 // creates tells whether what the request writes is new. It is known once it is decoded.
 func (r *Request) creates() bool { return r.info.Verb == "create" || r.old == nil && r.object != nil }
+
+// world is what the request reads from: the tip, or what that was at the moment that is asked for.
+// Who may do what is always for the tip to say.
+func (r *Request) world() *commit.Tip {
+	if r.past != nil {
+		return r.past
+	}
+	return r.tip
+}
 
 // contended is the answer to a write that met newer objects time and again.
 func (r *Request) contended() error {

@@ -95,6 +95,9 @@ func (p *Pipeline) watch(ctx context.Context, r *Request) error {
 	if err := p.see(ctx, r, o.ResourceVersion); initial && storage.IsTooLargeResourceVersion(err) {
 		s.begin() // as upstream
 		return s.fail(err, 0)
+	} else if apierrors.IsResourceExpired(err) {
+		s.begin() // as any other revision that is gone
+		return s.fail(err, 0)
 	} else if err != nil {
 		return err // upstream would wait in silence until the future is there, or for ever
 	}

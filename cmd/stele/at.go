@@ -130,7 +130,7 @@ func (o *atOptions) resolve(ctx context.Context, text string) (*clientcmdapi.Con
 	if current == nil || raw.Clusters[current.Cluster] == nil {
 		return nil, nil, fmt.Errorf("the kubeconfig has no context %q with a cluster; `kubectl config get-contexts` lists those it has", name)
 	}
-	revision, err := revisionOf(ctx, config, text)
+	revision, err := revisionShown(ctx, config, text)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -150,8 +150,8 @@ func (o *atOptions) resolve(ctx context.Context, text string) (*clientcmdapi.Con
 	return &raw, at, nil
 }
 
-// revisionOf finds the revision of a moment, and that the server can show it.
-func revisionOf(ctx context.Context, config *rest.Config, text string) (uint64, error) {
+// revisionShown finds the revision of a moment, and that the server can show it.
+func revisionShown(ctx context.Context, config *rest.Config, text string) (uint64, error) {
 	m, err := newMoments(config)
 	if err != nil {
 		return 0, err

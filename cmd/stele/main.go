@@ -33,6 +33,10 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		if errors.As(err, &exit) {
 			return exit.code
 		}
+		var planned *plannedOnly
+		if errors.As(err, &planned) {
+			return 2
+		}
 		return 1
 	}
 	return 0
@@ -70,7 +74,7 @@ Every flag can also be set by the environment: --data-dir by STELE_DATA_DIR.`,
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return fmt.Errorf("%w (see `%s --help`)", err, cmd.CommandPath())
 	})
-	root.AddCommand(logCommand(), historyCommand(), diffCommand(), atCommand(), policyCommand(), versionCommand())
+	root.AddCommand(logCommand(), historyCommand(), diffCommand(), atCommand(), revertCommand(), undeleteCommand(), policyCommand(), versionCommand())
 	if !isPlugin() {
 		root.AddCommand(serveCommand(), kubeconfigCommand())
 	}

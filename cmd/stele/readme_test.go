@@ -15,7 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-var update = flag.Bool("update", false, "write into the READMEs what their commands print")
+var update = flag.Bool("update", false, "write into the READMEs and the scripts what their commands print")
 
 // The READMEs' console blocks run as printed, from the root of a fresh checkout, one
 // shell and one server per README. Compared is what does not differ from run to run.

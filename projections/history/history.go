@@ -1,20 +1,34 @@
 // Package history is the projection that answers for the past: every version of every
 // object, and what each revision changed. It follows the log by itself, behind the
 // committer, so that writes never wait for it.
+//
+// # What is kept, and where
+//
+// Changes are numbered from 1 on. In memory are 24 bytes of each ([entry]): which versions
+// of its name came before and after it, and fingerprints of where the object is; and a hash
+// table that leads from a name to its newest change. So a list at a revision is a scan over
+// memory, a version is found in O(log n), and only what is part of the answer is read. All
+// else is in files, as records in compressed blocks; some blocks that were read are kept in
+// memory. The newest records are in memory until they fill a block.
+//
+// # Trust
+//
+// The files are a function of the log and nothing else. What the cursor does not vouch for is
+// cut off; what is damaged is made again from the log, all of it when that is found out at
+// the start, and a block when it is read. Trouble with the disk stops nothing but this
+// projection, and only until it is over.
 package history
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"log/slog"
 	"slices"
-	"sort"
 	"sync"
+	"sync/atomic"
 	"time"
 
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"stele.dev/stele/eventlog"
 	"stele.dev/stele/eventlog/logpb"
 )
@@ -40,20 +54,17 @@ type Change struct {
 // Store answers for the past up to the revision that it has come to. All methods are safe
 // for concurrent use; Run belongs to one goroutine.
 type Store struct {
-	log    eventlog.Reader
-	logger *slog.Logger
+	o       Options
+	view    atomic.Pointer[view]
+	problem atomic.Pointer[error]
 
-	mu      sync.Mutex
-	at      eventlog.Head
-	changes []*Change // ascending by revision
-	keys    map[objectKey][]*Change
-	epochs  []Epoch
-	grown   chan struct{} // closed, and replaced, when there is more
-}
+	// Both are Run's.
+	kept     *kept
+	followed bool // the log has continued what was found in the folder
 
-type objectKey struct {
-	schema.GroupResource
-	namespace, name string
+	mu    sync.Mutex
+	grown chan struct{} // closed, and replaced, when there is more
+	open  []*kept       // to be closed: readers may still hold one that has been given up
 }
 
 // Epoch is a new history after a restore: revisions from LostFrom up to Next, that one
@@ -62,7 +73,8 @@ type Epoch struct{ LostFrom, Next uint64 }
 
 // Options for [Open].
 type Options struct {
-	// Dir is the folder for what does not fit into memory.
+	// Dir is the folder for what does not fit into memory. It is created if need be, and
+	// belongs to one Store at a time.
 	Dir string
 	Log eventlog.Reader
 	// Start is the position before the log's first batch.
@@ -70,93 +82,250 @@ type Options struct {
 	Logger *slog.Logger
 }
 
-// Open makes a store that Run fills.
+// Open opens the folder. What is in it that is not of this log, or damaged, is removed: Run
+// makes it again. Nothing is answered before Run has asked the log whether it continues what
+// is there. An error is of the file system.
 func Open(o Options) (*Store, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Store{log: o.Log, logger: o.Logger, at: o.Start, keys: map[objectKey][]*Change{}, grown: make(chan struct{})}, nil
+	s := &Store{o: o, grown: make(chan struct{})}
+	k, err := open(o.Dir, o.Start)
+	if errors.Is(err, errUnusable) {
+		if err != errEmpty {
+			o.Logger.Warn("the history is made again from the log", "folder", o.Dir, "reason", err)
+		}
+		k, err = start(o.Dir, o.Start)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("history: %w", err)
+	}
+	s.use(k)
+	s.view.Store(&view{kept: k, head: o.Start}) // more once the log is known to continue it
+	return s, nil
 }
 
-// Close frees what the store holds, once Run has ended.
-func (s *Store) Close() error { return nil }
+// Close frees what the store holds, once Run has ended and nobody reads any more.
+func (s *Store) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var errs []error
+	for _, k := range s.open {
+		errs = append(errs, k.close())
+	}
+	s.open = nil
+	return errors.Join(errs...)
+}
+
+const (
+	// The cursor is saved after so much, or so long.
+	saveBytes = 64 << 20
+	saveEvery = 30 * time.Second
+	pause     = time.Second // before something that failed is tried again
+)
 
 // Run follows the log until the context ends, or the log cannot be followed any further.
+// Trouble with the disk is tried again, see [Store.Health].
 func (s *Store) Run(ctx context.Context) error {
+	saved := time.Now()
 	for {
-		batches, err := s.log.Next(ctx, s.at)
+		batches, err := s.next(ctx, saved)
 		switch {
 		case ctx.Err() != nil:
+			if err := s.kept.save(); err != nil {
+				s.o.Logger.Error("the history is not saved; what is missing is made again from the log", "error", err)
+			}
 			return ctx.Err()
+		case err == nil:
+			s.retry(ctx, func() error { return s.fold(ctx, batches) })
+		case errors.Is(err, context.DeadlineExceeded):
+		case errors.Is(err, eventlog.ErrDiverged) && !s.followed && s.kept.head != s.o.Start:
+			s.o.Logger.Warn("the history is made again from the log", "folder", s.o.Dir, "reason", err)
+			s.retry(ctx, s.startAgain)
 		case eventlog.IsFatal(err):
 			return fmt.Errorf("history: %w", err)
-		case err != nil: // the backend is away
-			select {
-			case <-time.After(time.Second):
-			case <-ctx.Done():
-				return ctx.Err()
-			}
+		default: // the backend is away
+			s.wait(ctx)
 		}
-		s.mu.Lock()
-		for _, b := range batches {
-			for _, e := range b.Events {
-				s.apply(e)
-			}
-			s.at = b.Head()
+		if s.kept.unsaved() >= saveBytes || time.Since(saved) >= saveEvery {
+			s.retry(ctx, s.kept.save)
+			saved = time.Now()
 		}
-		close(s.grown)
-		s.grown = make(chan struct{})
-		s.mu.Unlock()
 	}
 }
 
-func (s *Store) apply(e *eventlog.Event) {
-	m := e.Meta
-	if started := m.GetEpochStarted(); started != nil {
-		s.epochs = append(s.epochs, Epoch{started.GetLostFrom(), started.GetNext()})
+// next waits for batches, or until the cursor should be saved. At first it does not wait: the
+// log says whether it continues what was found in the folder.
+func (s *Store) next(ctx context.Context, saved time.Time) ([]*eventlog.Batch, error) {
+	if !s.followed {
+		return s.o.Log.CatchUp(ctx, s.kept.head)
 	}
-	if bulk := m.GetBulk(); bulk != nil {
-		for i, g := range bulk.GetObjects() {
-			c := &Change{Revision: e.Revision + uint64(i), Time: e.Time, Meta: m, Object: g.GetObject(), Previous: g.GetPreviousRevision(), Deleted: true}
-			if versions := s.keys[keyOf(c.Object)]; len(versions) > 0 {
-				c.Payload = versions[len(versions)-1].Payload
-			}
-			s.add(c)
+	if s.kept.unsaved() > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadline(ctx, saved.Add(saveEvery))
+		defer cancel()
+	}
+	return s.o.Log.Next(ctx, s.kept.head)
+}
+
+// retry does something until it succeeds or the context ends.
+func (s *Store) retry(ctx context.Context, do func() error) {
+	for ctx.Err() == nil {
+		err := do()
+		if err == nil {
+			s.problem.Store(nil)
+			return
 		}
-		return
+		if s.problem.Swap(&err) == nil {
+			s.o.Logger.Error("the history cannot go on", "error", err)
+		}
+		s.wait(ctx)
 	}
-	s.add(&Change{
-		Revision: e.Revision, Time: e.Time, Meta: m, Object: m.GetObject(), Previous: m.GetPreviousRevision(), Deleted: m.GetType() == logpb.Type_TYPE_DELETED,
-		Payload: e.Content(logpb.Role_ROLE_OBJECT), Request: e.Content(logpb.Role_ROLE_REQUEST),
-	})
 }
 
-func keyOf(o *logpb.Object) objectKey {
-	return objectKey{schema.GroupResource{Group: o.GetGroup(), Resource: o.GetResource()}, o.GetNamespace(), o.GetName()}
+func (s *Store) wait(ctx context.Context) {
+	select {
+	case <-time.After(pause):
+	case <-ctx.Done():
+	}
 }
 
-func (s *Store) add(c *Change) {
-	s.changes = append(s.changes, c)
-	if c.Object != nil {
-		k := keyOf(c.Object)
-		s.keys[k] = append(s.keys[k], c)
+// Health is the trouble that there is with the disk, if any. Until it is over the store does
+// not follow the log.
+func (s *Store) Health() error {
+	if err := s.problem.Load(); err != nil {
+		return fmt.Errorf("history: %w", *err)
 	}
+	return nil
+}
+
+// use makes k what is written to and read from.
+func (s *Store) use(k *kept) {
+	s.kept = k
+	s.mu.Lock()
+	s.open = append(s.open, k)
+	s.mu.Unlock()
+}
+
+func (s *Store) startAgain() error {
+	k, err := start(s.o.Dir, s.o.Start)
+	if err != nil {
+		return err
+	}
+	s.use(k)
+	return nil
+}
+
+// publish shows readers what there is up to the last whole batch.
+func (s *Store) publish() {
+	s.view.Store(s.kept.view(s.kept.changes))
+	s.mu.Lock()
+	close(s.grown)
+	s.grown = make(chan struct{})
+	s.mu.Unlock()
+}
+
+// fold adds what batches have that is not there yet. It may be called again after an error.
+func (s *Store) fold(ctx context.Context, batches []*eventlog.Batch) error {
+	defer s.publish()
+	s.followed = true
+	for _, b := range batches {
+		if b.Last() <= s.kept.head.Revision { // done before the error
+			continue
+		}
+		at := s.kept.changes
+		for e, i := range eachChange(b.Events) {
+			if at++; at <= s.kept.last {
+				continue
+			}
+			if err := s.add(ctx, e, i); err != nil {
+				return err
+			}
+		}
+		s.kept.head, s.kept.changes = b.Head(), at
+	}
+	return nil
+}
+
+// add makes change i of an event the newest one.
+func (s *Store) add(ctx context.Context, e *eventlog.Event, i int) error {
+	k := s.kept
+	revision := e.Revision + uint64(i)
+	if full := len(k.tail.data) >= blockBytes; full || len(k.tail.starts) > 0 && !k.continues(revision) {
+		if err := k.flush(); err != nil {
+			return err
+		}
+	}
+	if k.last == maxChanges {
+		return fmt.Errorf("history: more than %d changes", maxChanges)
+	}
+	added, err := s.entry(ctx, e, i)
+	if err != nil {
+		return err
+	}
+	if err := k.tail.add(e, i); err != nil {
+		return err
+	}
+	if !k.index.add(k.last+1, added) {
+		return fmt.Errorf("history: revision %d follows no newest version", revision)
+	}
+	k.last++
+	k.runs = follow(k.runs, k.last, revision)
+	if started := e.Meta.GetEpochStarted(); started != nil {
+		k.epochs = append(slices.Clip(k.epochs), Epoch{started.GetLostFrom(), started.GetNext()})
+	}
+	return nil
+}
+
+// entry is that of change i of an event, with the version before.
+func (s *Store) entry(ctx context.Context, e *eventlog.Event, i int) (entry, error) {
+	object, previous := about(e.Meta, i)
+	added := entry{}
+	if deletes(e.Meta) {
+		added.bits |= deleted
+	}
+	if object == nil {
+		added.bits |= noObject
+		return added, nil
+	}
+	p := s.kept.prints.object(resourceOf(object), object.GetNamespace(), object.GetName())
+	added.bits |= p.resource
+	added.space, added.name = p.space, p.name
+	v := s.kept.view(s.kept.last)
+	if previous != 0 {
+		hint, _ := v.seq(previous)
+		for c := range s.kept.candidates(p) {
+			if c == hint {
+				added.prev = c
+				return added, nil
+			}
+		}
+	}
+	// A new object: there may have been another one of that name.
+	r := reader{s: s, view: v, ctx: ctx}
+	for c := range s.kept.candidates(p) {
+		earlier, err := r.object(c)
+		if err != nil {
+			return entry{}, err
+		}
+		if samePlace(earlier, object) {
+			added.prev = c
+			break
+		}
+	}
+	return added, nil
 }
 
 // Revision that the store has come to. Questions about later ones are for after [Store.Wait].
-func (s *Store) Revision() uint64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.at.Revision
-}
+func (s *Store) Revision() uint64 { return s.view.Load().head.Revision }
 
 // Wait returns when the store has come to a revision, or the context ends.
 func (s *Store) Wait(ctx context.Context, revision uint64) error {
 	for {
 		s.mu.Lock()
-		done, grown := s.at.Revision >= revision, s.grown
+		grown := s.grown
 		s.mu.Unlock()
-		if done {
+		if s.Revision() >= revision {
 			return nil
 		}
 		select {
@@ -165,145 +334,4 @@ func (s *Store) Wait(ctx context.Context, revision uint64) error {
 			return context.Cause(ctx)
 		}
 	}
-}
-
-// ErrNone reports a moment before the first event.
-var ErrNone = errors.New("history: nothing had happened yet")
-
-func (s *Store) all() []*Change {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.changes
-}
-
-// upTo are the changes up to a revision.
-func upTo(changes []*Change, revision uint64) []*Change {
-	return changes[:sort.Search(len(changes), func(i int) bool { return changes[i].Revision > revision })]
-}
-
-// Get returns the newest change of an object at a revision or before, which may be that it
-// was deleted; nil if there had been none of that name.
-func (s *Store) Get(ctx context.Context, r schema.GroupResource, namespace, name string, at uint64) (*Change, error) {
-	for c, err := range s.Versions(ctx, r, namespace, name, at) {
-		return c, err
-	}
-	return nil, nil
-}
-
-// Versions yields the changes of the objects that had a name one after the other, from a
-// revision on back, the newest first.
-func (s *Store) Versions(_ context.Context, r schema.GroupResource, namespace, name string, from uint64) iter.Seq2[*Change, error] {
-	return func(yield func(*Change, error) bool) {
-		s.mu.Lock()
-		versions := upTo(s.keys[objectKey{r, namespace, name}], from)
-		s.mu.Unlock()
-		for _, c := range slices.Backward(versions) {
-			if !yield(c, nil) {
-				return
-			}
-		}
-	}
-}
-
-// List yields the objects of a resource that there were at a revision, each as its last
-// change, in no particular order. A namespace of "" means all.
-func (s *Store) List(_ context.Context, r schema.GroupResource, namespace string, at uint64) iter.Seq2[*Change, error] {
-	return func(yield func(*Change, error) bool) {
-		last := map[objectKey]*Change{}
-		for _, c := range upTo(s.all(), at) {
-			if c.Object != nil && c.Object.GetGroup() == r.Group && c.Object.GetResource() == r.Resource && (namespace == "" || namespace == c.Object.GetNamespace()) {
-				last[keyOf(c.Object)] = c
-			}
-		}
-		for _, c := range last {
-			if !c.Deleted && !yield(c, nil) {
-				return
-			}
-		}
-	}
-}
-
-// Filter says which changes are meant; the zero Filter means all.
-type Filter struct {
-	// Resource, if it is not empty: changes of its objects.
-	Resource schema.GroupResource
-	// Namespace and Name of the object, where they are not empty; a Name only with a Resource.
-	Namespace, Name string
-}
-
-func (f *Filter) matches(c *Change) bool {
-	o := c.Object
-	if *f == (Filter{}) {
-		return true
-	}
-	return o != nil && (f.Resource.Empty() || o.GetGroup() == f.Resource.Group && o.GetResource() == f.Resource.Resource) &&
-		(f.Namespace == "" || f.Namespace == o.GetNamespace()) && (f.Name == "" || f.Name == o.GetName())
-}
-
-// After yields the changes behind a revision up to another one, that included, the oldest
-// first.
-func (s *Store) After(_ context.Context, f Filter, after, upto uint64) iter.Seq2[*Change, error] {
-	return func(yield func(*Change, error) bool) {
-		for _, c := range upTo(s.all(), upto) {
-			if c.Revision > after && f.matches(c) && !yield(c, nil) {
-				return
-			}
-		}
-	}
-}
-
-// Before yields the changes at a revision or before, the newest first.
-func (s *Store) Before(_ context.Context, f Filter, from uint64) iter.Seq2[*Change, error] {
-	return func(yield func(*Change, error) bool) {
-		for _, c := range slices.Backward(upTo(s.all(), from)) {
-			if f.matches(c) && !yield(c, nil) {
-				return
-			}
-		}
-	}
-}
-
-// At is the change of a revision; nil if there is none, as in the gap before an epoch.
-func (s *Store) At(_ context.Context, revision uint64) (*Change, error) {
-	changes := upTo(s.all(), revision)
-	if n := len(changes); n > 0 && changes[n-1].Revision == revision {
-		return changes[n-1], nil
-	}
-	return nil, nil
-}
-
-// Time is the log time of the last change at a revision or before. [ErrNone] if there is none.
-func (s *Store) Time(_ context.Context, revision uint64) (time.Time, error) {
-	changes := upTo(s.all(), revision)
-	if len(changes) == 0 {
-		return time.Time{}, ErrNone
-	}
-	return changes[len(changes)-1].Time, nil
-}
-
-// RevisionAt is the last revision whose log time is not after a moment, among those that
-// the store has come to. [ErrNone] if there is none.
-func (s *Store) RevisionAt(_ context.Context, t time.Time) (uint64, error) {
-	changes := s.all()
-	n := sort.Search(len(changes), func(i int) bool { return changes[i].Time.After(t) })
-	if n == 0 {
-		return 0, ErrNone
-	}
-	return changes[n-1].Revision, nil
-}
-
-// Oldest is the first revision that can be asked for.
-func (s *Store) Oldest() uint64 { return 1 }
-
-// Lost tells whether a revision was issued before a restore and is not part of this history,
-// and in which gap it lies.
-func (s *Store) Lost(revision uint64) (Epoch, bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, e := range s.epochs {
-		if revision >= e.LostFrom && revision < e.Next {
-			return e, true
-		}
-	}
-	return Epoch{}, false
 }

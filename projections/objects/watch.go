@@ -143,7 +143,7 @@ func (f *feed) visit(c *Change, each func(*Watcher)) {
 		if c.Before == nil {
 			continue
 		}
-		if was := (objectFields{c.Before}).Get(field); was != is {
+		if was := (objectFields{c.Before, nil}).Get(field); was != is {
 			visitSet(f.byField[fieldValue{field, was}], each)
 		}
 	}

@@ -1,0 +1,232 @@
+package history_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"stele.dev/stele/projections/history"
+)
+
+var files = []string{"records", "entries", "blocks", "cursor"}
+
+// settled is a folder with a history that has been saved.
+func settled(t *testing.T, a *author) string {
+	t.Helper()
+	dir := t.TempDir()
+	follow(t, dir, a.tape).stop()
+	for _, f := range files {
+		if len(read(t, dir, f)) == 0 {
+			t.Fatalf("%s is empty", f)
+		}
+	}
+	return dir
+}
+
+func duplicate(t *testing.T, dir string) string {
+	t.Helper()
+	to := t.TempDir()
+	if err := os.CopyFS(to, os.DirFS(dir)); err != nil {
+		t.Fatal(err)
+	}
+	return to
+}
+
+// A process that dies may leave any part of what it wrote after the cursor, and, where the disk
+// lies, any part of what it wrote at all.
+func TestWhatIsCutOffComesFromTheLog(t *testing.T) {
+	a := newAuthor(newTape(1), 11)
+	a.writes(400)
+	dir := settled(t, a)
+	a.writes(100)
+	for round := range 24 {
+		torn := duplicate(t, dir)
+		file := filepath.Join(torn, files[round%len(files)])
+		info, err := os.Stat(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Truncate(file, a.Int64N(info.Size())); err != nil {
+			t.Fatal(err)
+		}
+		s := follow(t, torn, a.tape)
+		a.ask(t, s.Store, 2)
+		s.stop()
+		if n := s.logs.count("made again"); n != 1 {
+			t.Errorf("%s was short: told %d times: %s", file, n, s.logs)
+		}
+	}
+}
+
+func TestWhatTheCursorDoesNotVouchForIsCutOff(t *testing.T) {
+	a := newAuthor(newTape(1), 12)
+	a.writes(300)
+	dir := settled(t, a)
+	for _, f := range files[:3] {
+		if err := os.WriteFile(filepath.Join(dir, f), append(read(t, dir, f), a.bytes(5000)...), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a.writes(100)
+	s := follow(t, dir, a.tape)
+	a.ask(t, s.Store, 10)
+	s.stop()
+	if n := s.logs.count("level="); n != 0 {
+		t.Errorf("it said: %s", s.logs)
+	}
+	for _, f := range files {
+		if string(read(t, dir, f)) != string(read(t, settled(t, a), f)) {
+			t.Errorf("%s is not as if nothing had happened", f)
+		}
+	}
+}
+
+func TestACopyOfTheFolderAtAnyMomentWillDo(t *testing.T) {
+	a := newAuthor(newTape(1), 13)
+	dir := t.TempDir()
+	s := follow(t, dir, a.tape)
+	for range 12 {
+		a.writes(40)
+		copied := duplicate(t, dir) // while it writes
+		s.reach(t, a.tip.Revision)
+		other := follow(t, copied, a.tape)
+		a.ask(t, other.Store, 3)
+		other.stop()
+		if a.IntN(3) == 0 {
+			s.stop()
+			s = follow(t, dir, a.tape)
+		}
+	}
+}
+
+func TestFlippedBytesAreFound(t *testing.T) {
+	a := newAuthor(newTape(1), 14)
+	a.writes(400)
+	dir := settled(t, a)
+	for round := range 24 {
+		name := files[round%len(files)]
+		damaged := duplicate(t, dir)
+		data := read(t, damaged, name)
+		for range 3 {
+			data[a.IntN(len(data))] ^= byte(1 + a.IntN(255))
+		}
+		if err := os.WriteFile(filepath.Join(damaged, name), data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		s := follow(t, damaged, a.tape)
+		mustBeSame(t, "After", collect(t, s.After(t.Context(), history.Filter{}, 0, a.tip.Revision)), a.model.changes)
+		s.stop()
+		want := "made again from the log"
+		if name == "records" {
+			want = "the log is asked instead"
+		}
+		if s.logs.count(want) == 0 {
+			t.Errorf("%s was damaged, and nobody is told: %s", name, s.logs)
+		}
+	}
+}
+
+func TestABlockThatGoesBadIsReadFromTheLog(t *testing.T) {
+	a := newAuthor(newTape(1), 15)
+	a.writes(400)
+	dir := settled(t, a)
+	s := follow(t, dir, a.tape)
+	data := read(t, dir, "records")
+	for i := range data {
+		data[i] ^= 0xff
+	}
+	f, err := os.OpenFile(filepath.Join(dir, "records"), os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if _, err := f.Write(data); err != nil {
+		t.Fatal(err)
+	}
+	a.ask(t, s.Store, 20)
+	if a.tape.back == 0 || s.logs.count("the log is asked instead") == 0 {
+		t.Errorf("the log was asked %d times; told: %s", a.tape.back, s.logs)
+	}
+	a.writes(200) // new versions of what cannot be read
+	s.reach(t, a.tip.Revision)
+	a.ask(t, s.Store, 20)
+}
+
+func TestAFolderOfAnotherLogIsMadeAgain(t *testing.T) {
+	other := newAuthor(newTape(2), 16)
+	other.writes(300)
+	dir := settled(t, other)
+	a := newAuthor(newTape(1), 17)
+	a.writes(300)
+	s := follow(t, dir, a.tape)
+	a.ask(t, s.Store, 20)
+	if n := s.logs.count("made again"); n != 1 {
+		t.Errorf("told %d times: %s", n, s.logs)
+	}
+}
+
+func TestALogThatWasRestoredFromABackup(t *testing.T) {
+	for _, goesOn := range []int{0, 50, 600} {
+		t.Run(fmt.Sprint(goesOn, " batches later"), func(t *testing.T) {
+			a := newAuthor(newTape(1), 18)
+			a.writes(200)
+			backup := a.tape.cut(len(a.batches))
+			a.writes(300)
+			dir := settled(t, a)
+
+			restored := &author{Rand: a.Rand, tape: backup, living: map[place]uint64{}, places: a.places}
+			for _, b := range backup.batches {
+				restored.know(b)
+			}
+			restored.writes(goesOn)
+			s := follow(t, dir, restored.tape)
+			restored.ask(t, s.Store, 10)
+			if n := s.logs.count("made again"); n != 1 {
+				t.Errorf("told %d times: %s", n, s.logs)
+			}
+		})
+	}
+}
+
+// A limit on the size of files stands for a disk that is full.
+func TestAFullDiskOnlyDelays(t *testing.T) {
+	signal.Ignore(syscall.SIGXFSZ)
+	defer signal.Reset(syscall.SIGXFSZ)
+	a := newAuthor(newTape(1), 19)
+	s := follow(t, t.TempDir(), a.tape)
+	known := a.tip.Revision
+	var before syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_FSIZE, &before); err != nil {
+		t.Fatal(err)
+	}
+	limit := before
+	limit.Cur = 40_000
+	if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	defer syscall.Setrlimit(syscall.RLIMIT_FSIZE, &before)
+	a.writes(400)
+	for s.Health() == nil {
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+		err := s.Wait(ctx, a.tip.Revision)
+		if cancel(); err == nil {
+			t.Fatal("all was written")
+		}
+	}
+	if c, err := s.At(t.Context(), known); err != nil || !same(c, a.model.at(known)) {
+		t.Errorf("what was known: %v, %v", c, err)
+	}
+	if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &before); err != nil {
+		t.Fatal(err)
+	}
+	s.reach(t, a.tip.Revision)
+	if err := s.Health(); err != nil {
+		t.Errorf("it is over, but: %v", err)
+	}
+	a.ask(t, s.Store, 20)
+}

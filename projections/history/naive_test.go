@@ -1,0 +1,123 @@
+package history_test
+
+import (
+	"slices"
+	"sort"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"stele.dev/stele/eventlog"
+	"stele.dev/stele/eventlog/logpb"
+	"stele.dev/stele/projections/history"
+)
+
+// naive says what a history should answer: it keeps all changes in memory, and looks at all
+// of them.
+type naive struct {
+	changes []*history.Change // ascending by revision
+	keys    map[place][]*history.Change
+	epochs  []history.Epoch
+}
+
+// place of an object.
+type place struct {
+	schema.GroupResource
+	namespace, name string
+}
+
+func placeOf(o *logpb.Object) place {
+	return place{schema.GroupResource{Group: o.GetGroup(), Resource: o.GetResource()}, o.GetNamespace(), o.GetName()}
+}
+
+func (n *naive) apply(b *eventlog.Batch) {
+	for _, e := range b.Events {
+		m := e.Meta
+		if started := m.GetEpochStarted(); started != nil {
+			n.epochs = append(n.epochs, history.Epoch{LostFrom: started.GetLostFrom(), Next: started.GetNext()})
+		}
+		for i, g := range m.GetBulk().GetObjects() {
+			c := &history.Change{Revision: e.Revision + uint64(i), Time: e.Time, Meta: m, Object: g.GetObject(), Previous: g.GetPreviousRevision(), Deleted: true}
+			if versions := n.keys[placeOf(c.Object)]; len(versions) > 0 {
+				c.Payload = versions[len(versions)-1].Payload
+			}
+			n.add(c)
+		}
+		if m.GetBulk() == nil {
+			n.add(&history.Change{
+				Revision: e.Revision, Time: e.Time, Meta: m, Object: m.GetObject(), Previous: m.GetPreviousRevision(), Deleted: m.GetType() == logpb.Type_TYPE_DELETED,
+				Payload: e.Content(logpb.Role_ROLE_OBJECT), Request: e.Content(logpb.Role_ROLE_REQUEST),
+			})
+		}
+	}
+}
+
+func (n *naive) add(c *history.Change) {
+	n.changes = append(n.changes, c)
+	if c.Object != nil {
+		if n.keys == nil {
+			n.keys = map[place][]*history.Change{}
+		}
+		n.keys[placeOf(c.Object)] = append(n.keys[placeOf(c.Object)], c)
+	}
+}
+
+func upTo(changes []*history.Change, revision uint64) []*history.Change {
+	return changes[:sort.Search(len(changes), func(i int) bool { return changes[i].Revision > revision })]
+}
+
+func (n *naive) versions(p place, from uint64) []*history.Change {
+	versions := slices.Clone(upTo(n.keys[p], from))
+	slices.Reverse(versions)
+	return versions
+}
+
+func (n *naive) list(r schema.GroupResource, namespace string, at uint64) []*history.Change {
+	last := map[place]*history.Change{}
+	for _, c := range n.selected(history.Filter{Resource: r, Namespace: namespace}, 0, at) {
+		last[placeOf(c.Object)] = c
+	}
+	var living []*history.Change
+	for _, c := range upTo(n.changes, at) {
+		if c.Object != nil && last[placeOf(c.Object)] == c && !c.Deleted {
+			living = append(living, c)
+		}
+	}
+	return living
+}
+
+func (n *naive) selected(f history.Filter, after, upto uint64) (matching []*history.Change) {
+	for _, c := range upTo(n.changes, upto) {
+		o := c.Object
+		matches := f == (history.Filter{}) || o != nil &&
+			(f.Resource.Empty() || placeOf(o).GroupResource == f.Resource) && (f.Namespace == "" || f.Namespace == o.GetNamespace()) && (f.Name == "" || f.Name == o.GetName())
+		if c.Revision > after && matches {
+			matching = append(matching, c)
+		}
+	}
+	return matching
+}
+
+func (n *naive) at(revision uint64) *history.Change {
+	if changes := upTo(n.changes, revision); len(changes) > 0 && changes[len(changes)-1].Revision == revision {
+		return changes[len(changes)-1]
+	}
+	return nil
+}
+
+// revisionAt is 0 if there is none.
+func (n *naive) revisionAt(t time.Time) uint64 {
+	i := sort.Search(len(n.changes), func(i int) bool { return n.changes[i].Time.After(t) })
+	if i == 0 {
+		return 0
+	}
+	return n.changes[i-1].Revision
+}
+
+func (n *naive) lost(revision uint64) (history.Epoch, bool) {
+	for _, e := range n.epochs {
+		if revision >= e.LostFrom && revision < e.Next {
+			return e, true
+		}
+	}
+	return history.Epoch{}, false
+}

@@ -1,0 +1,219 @@
+package history
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"sort"
+
+	"google.golang.org/protobuf/proto"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"stele.dev/stele/eventlog"
+	"stele.dev/stele/eventlog/logpb"
+)
+
+// view is the history up to a change. It never changes.
+type view struct {
+	*kept
+	head   eventlog.Head
+	last   seq
+	blocks uint32 // in the file
+	tail   block  // behind them; it may have more than last
+	runs   []run
+	epochs []Epoch
+}
+
+func (k *kept) view(last seq) *view {
+	return &view{kept: k, head: k.head, last: last, blocks: k.written.Blocks, tail: k.tail, runs: k.runs, epochs: k.epochs}
+}
+
+// upTo is the last change at a revision or before; 0 if there is none.
+func (v *view) upTo(revision uint64) seq {
+	i := sort.Search(len(v.runs), func(i int) bool { return v.runs[i].revision > revision }) - 1
+	if i < 0 {
+		return 0
+	}
+	last := v.last
+	if i+1 < len(v.runs) {
+		last = min(last, v.runs[i+1].first-1)
+	}
+	return seq(min(uint64(last), uint64(v.runs[i].first)+revision-v.runs[i].revision))
+}
+
+// seq is the change of a revision, if there is one.
+func (v *view) seq(revision uint64) (seq, bool) {
+	s := v.upTo(revision)
+	return s, s != 0 && v.revision(s) == revision
+}
+
+func (v *view) revision(s seq) uint64 { return revisionOf(v.runs, s) }
+
+func revisionOf(runs []run, s seq) uint64 {
+	r := runs[sort.Search(len(runs), func(i int) bool { return runs[i].first > s })-1]
+	return r.revision + uint64(s-r.first)
+}
+
+// blockOf is the number of the block that has a change, which is not in the tail.
+func (v *view) blockOf(s seq) uint32 {
+	return uint32(sort.Search(int(v.blocks), func(i int) bool { return v.kept.blocks.at(uint32(i)).first > s })) - 1
+}
+
+// block is block i, the last of which is the tail.
+func (s *Store) block(ctx context.Context, v *view, i uint32) (block, error) {
+	if i == v.blocks {
+		return v.tail, nil
+	}
+	if b, ok := v.cache.get(i); ok {
+		return b, nil
+	}
+	if err := ctx.Err(); err != nil {
+		return block{}, context.Cause(ctx)
+	}
+	b, err := v.readBlock(i)
+	if errors.Is(err, os.ErrClosed) {
+		return block{}, err
+	}
+	if err != nil {
+		first, last := v.kept.blocks.at(i).first, v.kept.blocks.at(i+1).first-1
+		s.o.Logger.Warn("a block of the history cannot be read; the log is asked instead", "revisions", fmt.Sprintf("%d-%d", v.revision(first), v.revision(last)), "error", err)
+		if b, err = s.recall(ctx, v, first, last); err != nil {
+			return block{}, fmt.Errorf("history: %w", err)
+		}
+	}
+	v.cache.put(i, b)
+	return b, nil
+}
+
+// recalledAtOnce is how many batches are read from the log at once.
+const recalledAtOnce = 16
+
+// recall makes the block of some changes from the log.
+func (s *Store) recall(ctx context.Context, v *view, first, last seq) (block, error) {
+	from, to := v.revision(first), v.revision(last)
+	var events []*eventlog.Event // the newest first
+	for at := to; ; {
+		batches, err := s.o.Log.Back(ctx, at, recalledAtOnce)
+		if err != nil {
+			return block{}, err
+		}
+		for _, b := range batches {
+			for _, e := range slices.Backward(b.Events) {
+				events = append(events, e)
+			}
+		}
+		if n := len(batches); n == 0 || batches[n-1].First <= from {
+			break
+		} else {
+			at = batches[n-1].First - 1
+		}
+	}
+	slices.Reverse(events)
+	b := block{first: first}
+	for e, i := range eachChange(events) {
+		if r := e.Revision + uint64(i); from <= r && r <= to {
+			if err := b.add(e, i); err != nil {
+				return block{}, err
+			}
+		}
+	}
+	if b.after() != last+1 {
+		return block{}, fmt.Errorf("the log has %d of %d changes of revisions %d-%d", len(b.starts), last-first+1, from, to)
+	}
+	return b, nil
+}
+
+// reader makes changes of what a view has. It remembers what the next one may need, and
+// belongs to one goroutine.
+type reader struct {
+	s   *Store
+	ctx context.Context
+	*view
+	block    block
+	metadata *logpb.Metadata
+	of       seq // the record that has the metadata
+}
+
+func (r *reader) record(s seq) (record, error) {
+	if !r.block.has(s) {
+		number := r.view.blocks
+		if s < r.tail.first {
+			number = r.blockOf(s)
+		}
+		var err error
+		if r.block, err = r.s.block(r.ctx, r.view, number); err != nil {
+			return record{}, err
+		}
+	}
+	return r.block.record(s)
+}
+
+// meta is the metadata of the event of s, whose record is given.
+func (r *reader) meta(s seq, of record) (*logpb.Metadata, error) {
+	at := s - of.back
+	if r.metadata != nil && r.of == at {
+		return r.metadata, nil
+	}
+	if of.back > 0 {
+		within := r.block
+		var err error
+		if of, err = r.record(at); err != nil {
+			return nil, err
+		}
+		r.block = within
+	}
+	m := new(logpb.Metadata)
+	if err := proto.Unmarshal(of.metadata, m); err != nil {
+		return nil, err
+	}
+	r.metadata, r.of = m, at
+	return m, nil
+}
+
+// object that a change was about.
+func (r *reader) object(s seq) (*logpb.Object, error) {
+	record, err := r.record(s)
+	if err != nil {
+		return nil, err
+	}
+	m, err := r.meta(s, record)
+	if err != nil {
+		return nil, err
+	}
+	object, _ := about(m, int(record.back))
+	return object, nil
+}
+
+func (r *reader) change(s seq) (*Change, error) {
+	record, err := r.record(s)
+	if err != nil {
+		return nil, err
+	}
+	m, err := r.meta(s, record)
+	if err != nil {
+		return nil, err
+	}
+	c := &Change{Revision: r.revision(s), Time: record.time, Meta: m, Deleted: r.index.at(s).bits&deleted != 0, Request: slices.Clone(record.request)}
+	c.Object, c.Previous = about(m, int(record.back))
+	within := r.block
+	for at := s; record.inherited; {
+		if at = r.index.at(at).prev; at == 0 {
+			break
+		}
+		if record, err = r.record(at); err != nil {
+			return nil, err
+		}
+	}
+	c.Payload = slices.Clone(record.payload)
+	r.block = within
+	return c, nil
+}
+
+func resourceOf(o *logpb.Object) schema.GroupResource {
+	return schema.GroupResource{Group: o.GetGroup(), Resource: o.GetResource()}
+}
+
+func samePlace(a, b *logpb.Object) bool {
+	return resourceOf(a) == resourceOf(b) && a.GetNamespace() == b.GetNamespace() && a.GetName() == b.GetName()
+}
