@@ -23,6 +23,9 @@ func (p *Pipeline) answer(ctx context.Context, r *Request) error {
 		if _, err := r.format(); err != nil {
 			return err // before anything is looked at
 		}
+		if err := p.warnPast(ctx, r); err != nil {
+			return err
+		}
 	}
 	switch {
 	case !r.info.IsResourceRequest:
@@ -140,8 +143,11 @@ func (p *Pipeline) get(ctx context.Context, r *Request) error {
 	if err != nil {
 		return err
 	}
+	if r.sent {
+		return nil
+	}
 	if o == nil {
-		return apierrors.NewNotFound(r.resource(), r.key.Name)
+		return p.notFound(ctx, r)
 	}
 	return p.answerObject(r, 200, o.JSON)
 }

@@ -84,17 +84,26 @@ func (w *Watcher) Take() (events []objects.Event, bookmark uint64, more bool, er
 }
 
 // events leads from the last state to the next. Only places that differ are looked at.
-func (w *Watcher) events(next *State) (events []objects.Event) {
-	differs := func(p place) bool {
+func (w *Watcher) events(next *State) []objects.Event {
+	return changes(w.last, next, &w.sel, w.seen, func(p place) bool {
 		return w.last.since(p.namespace) != next.since(p.namespace) || p.since == w.again
-	}
+	})
+}
+
+// Changes leads from one state to a later one, as a selection sees them. What is gone has the revision
+// up to which everything was seen.
+func Changes(last, next *State, sel *objects.Selection, seen uint64) []objects.Event {
+	return changes(last, next, sel, seen, func(p place) bool { return last.since(p.namespace) != next.since(p.namespace) })
+}
+
+func changes(last, next *State, sel *objects.Selection, seen uint64, differs func(place) bool) (events []objects.Event) {
 	type key struct{ namespace, name string }
 	before := map[key]*objects.Object{}
-	for o := range w.last.list(&w.sel, differs) {
+	for o := range last.list(sel, differs) {
 		before[key{o.Namespace, o.Name}] = o
 	}
 	var is []objects.Event
-	for o := range next.list(&w.sel, differs) {
+	for o := range next.list(sel, differs) {
 		k, e := key{o.Namespace, o.Name}, objects.Event{Type: objects.Added, Object: o}
 		if before[k] != nil {
 			e.Type = objects.Modified
@@ -103,7 +112,7 @@ func (w *Watcher) events(next *State) (events []objects.Event) {
 		is = append(is, e)
 	}
 	for _, o := range before {
-		events = append(events, objects.Event{Type: objects.Deleted, Object: o.At(w.seen)})
+		events = append(events, objects.Event{Type: objects.Deleted, Object: o.At(seen)})
 	}
 	slices.SortFunc(events, func(a, b objects.Event) int {
 		return cmp.Or(cmp.Compare(a.Object.Namespace, b.Object.Namespace), cmp.Compare(a.Object.Name, b.Object.Name))
