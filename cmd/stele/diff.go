@@ -132,7 +132,7 @@ func (o *diffOptions) run(cmd *cobra.Command, args []string) (err error) {
 			return fmt.Errorf("--to: %w", err)
 		}
 	}
-	resources, err := past.resources(ctx, objects, &o.clientOptions, loader, from, to)
+	resources, err := past.resources(objects, &o.clientOptions, loader, from, to)
 	if err != nil {
 		return err
 	}
@@ -158,10 +158,13 @@ func (o *diffOptions) run(cmd *cobra.Command, args []string) (err error) {
 		if o.to == "now" && from > to {
 			return fmt.Errorf("--from: revision %d has not come yet: the newest is %d", from, to)
 		}
-		if r.note != "" {
-			fmt.Fprintln(cmd.ErrOrStderr(), r.note)
+		different := o.compare(r, before, after, seen)
+		if r.asked || len(different) > 0 {
+			for _, note := range r.notes {
+				fmt.Fprintln(cmd.ErrOrStderr(), note)
+			}
 		}
-		for _, d := range o.compare(r, before, after, seen) {
+		for _, d := range different {
 			d.From, d.To = from, to
 			if err := show.object(d); err != nil {
 				return err

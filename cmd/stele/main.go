@@ -74,7 +74,7 @@ Every flag can also be set by the environment: --data-dir by STELE_DATA_DIR.`,
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return fmt.Errorf("%w (see `%s --help`)", err, cmd.CommandPath())
 	})
-	root.AddCommand(logCommand(), historyCommand(), diffCommand(), atCommand(), revertCommand(), undeleteCommand(), policyCommand(), versionCommand())
+	root.AddCommand(logCommand(), historyCommand(), diffCommand(), blameCommand(), atCommand(), revertCommand(), undeleteCommand(), policyCommand(), versionCommand())
 	if !isPlugin() {
 		root.AddCommand(serveCommand(), kubeconfigCommand())
 	}

@@ -23,6 +23,7 @@ import (
 type pastReader struct {
 	config   *rest.Config
 	selector string // of labels
+	kinds    map[uint64]map[schema.GroupResource]servedKind
 }
 
 // pastResource is a kind of which objects are to be read.
@@ -30,8 +31,9 @@ type pastResource struct {
 	schema.GroupVersionResource
 	namespace string   // "" for all
 	names     []string // none for all
-	only      uint64   // the revision at which it was served, if it is not served today
-	note      string   // what is to be said of it
+	asked     bool     // for by name
+	gone      bool     // it is not served today
+	notes     []string // what is to be said of it
 }
 
 func (r *pastResource) name() string { return r.GroupResource().String() }
@@ -42,9 +44,52 @@ type leftOutError struct{ err error }
 func (e *leftOutError) Error() string { return e.err.Error() }
 func (e *leftOutError) Unwrap() error { return e.err }
 
+// servedKind is a kind of a policy, in the version that it prefers.
+type servedKind struct {
+	schema.GroupVersionResource
+	namespaced, written bool
+}
+
+// served are the kinds that can be listed, of a revision or today (0).
+func (p *pastReader) served(revision uint64) (map[schema.GroupResource]servedKind, error) {
+	if all, ok := p.kinds[revision]; ok {
+		return all, nil
+	}
+	config := p.config
+	if revision > 0 {
+		config = atRevision(config, revision)
+	}
+	client, err := discovery.NewDiscoveryClientForConfig(config)
+	if err != nil {
+		return nil, err
+	}
+	lists, err := client.ServerPreferredResources()
+	if err != nil {
+		return nil, err
+	}
+	all := map[schema.GroupResource]servedKind{}
+	for _, list := range lists {
+		gv, err := schema.ParseGroupVersion(list.GroupVersion)
+		if err != nil {
+			return nil, err
+		}
+		for _, x := range list.APIResources {
+			if slices.Contains(x.Verbs, "list") {
+				k := servedKind{gv.WithResource(x.Name), x.Namespaced, slices.Contains(x.Verbs, "update") || slices.Contains(x.Verbs, "delete")}
+				all[k.GroupResource()] = k
+			}
+		}
+	}
+	if p.kinds == nil {
+		p.kinds = map[uint64]map[schema.GroupResource]servedKind{}
+	}
+	p.kinds[revision] = all
+	return all, nil
+}
+
 // resources are those that objects name; without any all that can be written, of today and
 // of the revisions (0 for today).
-func (p *pastReader) resources(ctx context.Context, objects []objectNames, o *clientOptions, loader clientcmd.ClientConfig, revisions ...uint64) ([]*pastResource, error) {
+func (p *pastReader) resources(objects []objectNames, o *clientOptions, loader clientcmd.ClientConfig, revisions ...uint64) ([]*pastResource, error) {
 	if len(objects) == 0 {
 		return p.allResources(o, loader, revisions)
 	}
@@ -54,7 +99,7 @@ func (p *pastReader) resources(ctx context.Context, objects []objectNames, o *cl
 	}
 	var all []*pastResource
 	for _, x := range objects {
-		r := &pastResource{names: x.names}
+		r := &pastResource{names: x.names, asked: true}
 		mapping, err := today.resource(x.kind)
 		for _, revision := range revisions {
 			if err == nil || revision == 0 {
@@ -65,7 +110,7 @@ func (p *pastReader) resources(ctx context.Context, objects []objectNames, o *cl
 				return nil, err2
 			}
 			if found, err2 := then.resource(x.kind); err2 == nil {
-				mapping, err, r.only = found, nil, revision
+				mapping, err, r.gone = found, nil, true
 			}
 		}
 		if err != nil {
@@ -91,38 +136,20 @@ func (p *pastReader) allResources(o *clientOptions, loader clientcmd.ClientConfi
 	var all []*pastResource
 	known := map[schema.GroupResource]bool{}
 	for _, revision := range append([]uint64{0}, revisions...) {
-		config := p.config
-		if revision > 0 {
-			config = atRevision(config, revision)
-		}
-		client, err := discovery.NewDiscoveryClientForConfig(config)
+		kinds, err := p.served(revision)
 		if err != nil {
 			return nil, err
 		}
-		lists, err := client.ServerPreferredResources()
-		if err != nil {
-			if revision > 0 && apierrors.IsNotFound(err) {
-				continue // the server has no moments: the kinds are today's
+		for name, k := range kinds {
+			if known[name] || !k.written || !k.namespaced && !o.everywhere {
+				continue
 			}
-			return nil, err
-		}
-		for _, list := range lists {
-			gv, err := schema.ParseGroupVersion(list.GroupVersion)
-			if err != nil {
-				return nil, err
+			known[name] = true
+			r := &pastResource{GroupVersionResource: k.GroupVersionResource, gone: revision > 0}
+			if k.namespaced {
+				r.namespace = namespace
 			}
-			for _, x := range list.APIResources {
-				r := &pastResource{GroupVersionResource: gv.WithResource(x.Name), only: revision}
-				written := slices.Contains(x.Verbs, "update") || slices.Contains(x.Verbs, "delete")
-				if !written || !slices.Contains(x.Verbs, "list") || known[r.GroupResource()] || !x.Namespaced && !o.everywhere {
-					continue
-				}
-				known[r.GroupResource()] = true
-				if x.Namespaced {
-					r.namespace = namespace
-				}
-				all = append(all, r)
-			}
+			all = append(all, r)
 		}
 	}
 	slices.SortFunc(all, func(a, b *pastResource) int { return strings.Compare(a.Group+"/"+a.Resource, b.Group+"/"+b.Resource) })
@@ -147,12 +174,20 @@ func (p *pastReader) both(ctx context.Context, r *pastResource, from uint64, to 
 
 func (p *pastReader) at(ctx context.Context, r *pastResource, revision *uint64) (map[string]*unstructured.Unstructured, error) {
 	config := p.config
-	switch r.only {
-	case 0:
-	case *revision:
-		config = atRevision(config, *revision)
-	default:
-		r.note = fmt.Sprintf("%s: the kind is not served any more; it was at revision %d.", r.name(), r.only)
+	if *revision > 0 {
+		kinds, err := p.served(*revision)
+		if err != nil {
+			return nil, err
+		}
+		if _, ok := kinds[r.GroupResource()]; !ok {
+			r.notes = append(r.notes, fmt.Sprintf("%s: there was no such kind at revision %d.", r.name(), *revision))
+			return nil, nil
+		}
+		if r.gone {
+			config = atRevision(config, *revision)
+		}
+	} else if r.gone {
+		r.notes = append(r.notes, fmt.Sprintf("%s: there is no such kind any more.", r.name()))
 		return nil, nil
 	}
 	client, err := dynamic.NewForConfig(config)
@@ -169,15 +204,12 @@ func (p *pastReader) at(ctx context.Context, r *pastResource, revision *uint64) 
 		if name != "" {
 			o.FieldSelector = fields.OneTermEqualSelector("metadata.name", name).String()
 		}
-		if *revision > 0 && r.only == 0 {
+		if *revision > 0 && !r.gone {
 			o.ResourceVersion, o.ResourceVersionMatch = strconv.FormatUint(*revision, 10), metav1.ResourceVersionMatchExact
 		}
 		for {
 			page, err := client.Resource(r.GroupVersionResource).Namespace(r.namespace).List(ctx, o)
 			switch {
-			case apierrors.IsNotFound(err):
-				r.note = fmt.Sprintf("%s: the kind was not served at revision %d.", r.name(), *revision)
-				return nil, nil
 			case apierrors.IsForbidden(err), apierrors.IsResourceExpired(err), apierrors.IsGone(err), apierrors.IsMethodNotSupported(err):
 				return nil, &leftOutError{err}
 			case err != nil:
