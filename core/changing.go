@@ -173,20 +173,10 @@ func (p *Pipeline) back(ctx context.Context, r *Request, q *changesQuery, from u
 		return p.history.Before(ctx, f, from)
 	}
 	_, inNone := q.Exactly("object.namespace")
-	if kind := kindOf(r.tip.Policy, f.Resource); f.Namespace != "" || inNone || kind != nil && !kind.Namespaced {
+	if kind := r.tip.Policy.Kind(f.Resource); f.Namespace != "" || inNone || kind != nil && !kind.Namespaced {
 		return p.history.Versions(ctx, f.Resource, f.Namespace, f.Name, from)
 	}
 	return p.history.Before(ctx, f, from)
-}
-
-// kindOf is the kind of a resource, whatever version of it; nil if there is none.
-func kindOf(p *policy.Policy, r schema.GroupResource) *policy.Kind {
-	for _, k := range p.Kinds() {
-		if k.GroupResource() == r {
-			return k
-		}
-	}
-	return nil
 }
 
 // change is how a change is shown: with what differs from the version before, if that is
@@ -196,7 +186,7 @@ func (p *Pipeline) change(ctx context.Context, r *Request, q *changesQuery, h *h
 	if h.Object == nil || !q.difference && h.Previous > 0 {
 		return c, nil
 	}
-	resource := schema.GroupResource{Group: h.Object.GetGroup(), Resource: h.Object.GetResource()}
+	resource := resourceOf(h)
 	before, err := p.history.Get(ctx, resource, h.Object.GetNamespace(), h.Object.GetName(), h.Revision-1)
 	if err != nil {
 		return nil, err
@@ -229,7 +219,7 @@ func (p *Pipeline) change(ctx context.Context, r *Request, q *changesQuery, h *h
 		return nil, err
 	}
 	o := difference.Options{}
-	if kind := kindOf(r.tip.Policy, resource); kind != nil {
+	if kind := r.tip.Policy.Kind(resource); kind != nil {
 		o.Schema = kind.Storage().Schema
 	}
 	c.Difference = difference.Between(from, to, o)
@@ -336,23 +326,12 @@ func (p *Pipeline) changesPageOf(ctx context.Context, r *Request, o *internalver
 		if pg.revision, err = queryRevision(o.ResourceVersion); err != nil {
 			return pg, err
 		}
-		if err := p.notLost(ctx, pg.revision); err != nil {
+		if err := p.past.NotLost(ctx, pg.revision); err != nil {
 			return pg, err
 		}
 	}
 	pg.from = pg.revision
 	return pg, nil
-}
-
-// notLost refuses revisions that a restore has lost.
-func (p *Pipeline) notLost(ctx context.Context, revision uint64) error {
-	if err := p.history.Wait(ctx, revision); err != nil {
-		return err
-	}
-	if gap, lost := p.history.Lost(revision); lost {
-		return apierrors.NewResourceExpired(fmt.Sprintf("revision %d was lost when the log was restored: the nearest are %d before it and %d after it", revision, gap.LostFrom-1, gap.Next))
-	}
-	return nil
 }
 
 // listChanges answers with the newest changes first. Its continue token has the revision to go

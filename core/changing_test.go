@@ -304,6 +304,40 @@ func TestAChangeIsSeenByWhoMayReadTheObject(t *testing.T) {
 	p.must(t, 403, "GET", changesPath, "", "Authorization", "Bearer nobody-token")
 }
 
+// Beyond the window of a kind, its changes are for those who may look there.
+func TestChangesBeyondAWindow(t *testing.T) {
+	var store memlog.Store
+	p := start(t, store.Open(nil), 0)
+	p.bootstrap(t, strings.Replace(sighted, `cluster: "test"`, `cluster: "test", history: windows: configmaps: "0s"`, 1))
+	first := p.committer.Tip().Revision()
+	for _, name := range []string{"a", "b"} {
+		p.must(t, 201, "POST", "/api/v1/namespaces/default/configmaps", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"`+name+`"}}`)
+	}
+	editor := []string{"Authorization", "Bearer editor-token"}
+	all := changesPath + "?fieldSelector=" + url.QueryEscape("since="+fmt.Sprint(first+1))
+	if got := p.must(t, 200, "GET", all, "", editor...).revisions(); fmt.Sprint(got) != fmt.Sprintf("[%d Created]", first+2) {
+		t.Errorf("of all kinds: %v", got)
+	}
+	if got := p.must(t, 200, "GET", all, "").revisions(); len(got) != 2 {
+		t.Errorf("to who may look further: %v", got)
+	}
+	one := fmt.Sprintf("%s/%d", changesPath, first+1)
+	for _, path := range []string{one, all + url.QueryEscape(",object.resource=configmaps"), all + url.QueryEscape(",object.group=,object.resource=configmaps,object.namespace=default,object.name=a")} {
+		if a := p.must(t, 410, "GET", path, "", editor...); !strings.Contains(a.String(), "beyond the window of configmaps") {
+			t.Errorf("%s: %s", path, a)
+		}
+		p.must(t, 200, "GET", path, "")
+	}
+	w := p.watch(t, fmt.Sprintf("%s&watch=1&resourceVersion=%d", all, first), editor...)
+	if e := w.next(t); e.Object["revision"] != float64(first+2) {
+		t.Errorf("%v", e)
+	}
+	w = p.watch(t, fmt.Sprintf("%s?fieldSelector=object.resource%%3Dconfigmaps&watch=1&resourceVersion=%d", changesPath, first), editor...)
+	if e := w.next(t); e.Type != "ERROR" || e.Object["code"] != float64(410) {
+		t.Errorf("%v", e)
+	}
+}
+
 // What is sent was allowed by the policy in force when it happened, or later.
 func TestAWatchOfChangesAsksTheNewPolicy(t *testing.T) {
 	var store memlog.Store

@@ -45,7 +45,7 @@ func (p *Pipeline) watchChanges(ctx context.Context, r *Request, q *changesQuery
 		if f.at, err = queryRevision(version); err != nil {
 			return err
 		}
-		if err := p.notLost(ctx, f.at); err != nil {
+		if err := p.past.NotLost(ctx, f.at); err != nil {
 			return err
 		}
 	}
@@ -129,6 +129,7 @@ func (f *following) send(ctx context.Context, upto uint64) error {
 	} else if other {
 		f.sight = f.p.sight(f.r)
 	}
+	f.sight.windows = f.p.windows(f.r) // which move on
 	for h, err := range f.p.history.After(ctx, f.query.filter(), f.at, upto) {
 		if err != nil {
 			return err

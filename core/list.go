@@ -213,7 +213,7 @@ func (p *Pipeline) page(ctx context.Context, r *Request, o *internalversion.List
 			return pg, goOnNow(err, key)
 		}
 		pg.state, err = p.objectsAt(ctx, r, r.resource(), r.key.Namespace, pg.revision)
-		if apierrors.IsResourceExpired(err) { // lost, or not kept any more
+		if apierrors.IsResourceExpired(err) { // not kept any more
 			return pg, expiredContinue(key)
 		}
 		return pg, err
@@ -221,9 +221,6 @@ func (p *Pipeline) page(ctx context.Context, r *Request, o *internalversion.List
 		var err error
 		pg.past = true
 		if pg.revision, err = p.exact(ctx, r, o.ResourceVersion); err != nil {
-			return pg, err
-		}
-		if err := p.reaches(ctx, r, pg.revision); err != nil {
 			return pg, err
 		}
 		pg.state, err = p.objectsAt(ctx, r, r.resource(), r.key.Namespace, pg.revision)

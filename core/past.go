@@ -30,7 +30,10 @@ func (p *Pipeline) exact(ctx context.Context, r *Request, resourceVersion string
 	if err != nil {
 		return 0, err
 	}
-	return revision, p.past.Check(ctx, r.tip, revision)
+	if err := p.past.Check(ctx, r.tip, revision); err != nil {
+		return 0, err
+	}
+	return revision, p.reaches(ctx, r, revision)
 }
 
 // objectsAt is what there was of a resource at a revision, which is at most the world's; of what
@@ -49,9 +52,6 @@ func (p *Pipeline) objectAt(ctx context.Context, r *Request, resourceVersion str
 		err = p.see(ctx, r, resourceVersion)
 	}
 	if err != nil {
-		return nil, err
-	}
-	if err := p.reaches(ctx, r, revision); err != nil {
 		return nil, err
 	}
 	return p.past.Object(ctx, r.tip, r.resource(), r.key.Namespace, r.key.Name, revision)

@@ -2,7 +2,11 @@ package core
 
 import (
 	"context"
+	"slices"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"stele.dev/stele/eventlog/logpb"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/projections/history"
 )
@@ -11,8 +15,8 @@ import (
 // may do today what the request does with changes (get, list, watch), as far back as that
 // reaches. It belongs to one request, and to one policy.
 type sight struct {
-	p       *Pipeline
 	r       *Request
+	windows *windows
 	decided map[sightKey]bool
 }
 
@@ -20,7 +24,7 @@ type sight struct {
 type sightKey struct{ group, resource, namespace, name string }
 
 func (p *Pipeline) sight(r *Request) *sight {
-	return &sight{p: p, r: r, decided: map[sightKey]bool{}}
+	return &sight{r: r, windows: p.windows(r), decided: map[sightKey]bool{}}
 }
 
 // access is what the user would have to be allowed to read the object of a change.
@@ -60,11 +64,54 @@ func (s *sight) byName(access *policy.Request) bool {
 	return byName
 }
 
-// sees tells whether a change is to be shown.
-func (s *sight) sees(_ context.Context, _ *changesQuery, h *history.Change) (bool, error) {
-	return s.reads(h), nil
+// sees tells whether a change is to be shown. What is beyond a window is left out, but of who
+// asks for the changes of one kind: that is refused.
+func (s *sight) sees(ctx context.Context, q *changesQuery, h *history.Change) (bool, error) {
+	if !s.reads(h) {
+		return false, nil
+	}
+	if h.Object == nil {
+		return true, nil
+	}
+	kind := s.kind(h)
+	if kind == nil {
+		return s.readsLost(h), nil
+	}
+	if _, one := q.Exactly("object.resource"); one {
+		err := s.reach(ctx, h)
+		return err == nil, err
+	}
+	return s.windows.allowed(ctx, kind, s.access(h), h.Revision)
 }
 
 // reach is the answer to who asks for a change of an object that they may read today, but
 // not as far back.
-func (s *sight) reach(context.Context, *history.Change) error { return nil }
+func (s *sight) reach(ctx context.Context, h *history.Change) error {
+	if h.Object == nil {
+		return nil
+	}
+	kind := s.kind(h)
+	if kind == nil {
+		if !s.readsLost(h) {
+			return apierrors.NewNotFound(s.r.resource(), s.r.info.Name)
+		}
+		return nil
+	}
+	return s.windows.reach(ctx, kind, s.access(h), h.Revision)
+}
+
+func (s *sight) kind(h *history.Change) *policy.Kind {
+	return s.r.tip.Policy.Kind(resourceOf(h))
+}
+
+// readsLost is for kinds that are no more, and so have no window: where they held secrets, it
+// takes the verb history.
+func (s *sight) readsLost(h *history.Change) bool {
+	secret := slices.ContainsFunc(h.Meta.GetPayloads(), func(p *logpb.Payload) bool { return p.GetClass().GetSensitive() })
+	return !secret || s.windows.authorize(s.access(h)).Allowed
+}
+
+// resourceOf is the resource of the object of a change.
+func resourceOf(h *history.Change) schema.GroupResource {
+	return schema.GroupResource{Group: h.Object.GetGroup(), Resource: h.Object.GetResource()}
+}

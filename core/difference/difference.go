@@ -75,9 +75,8 @@ func Between(from, to map[string]any, o Options) []Entry {
 	}
 	var c comparison
 	for _, name := range fieldsOf(from, to) {
-		node := Field(o.Schema, name)
+		node := Top(o.Schema, name)
 		if name == "metadata" {
-			node = ofMetadata
 			before, ok1 := from[name].(map[string]any)
 			after, ok2 := to[name].(map[string]any)
 			if ok1 && ok2 && !o.Everything {
@@ -124,6 +123,14 @@ func Identity(o map[string]any) map[string]any {
 		identity["metadata"] = kept
 	}
 	return identity
+}
+
+// Top is what is known of a field of the object itself, given the schema of its content.
+func Top(content *schemas.Node, name string) *schemas.Node {
+	if name == "metadata" {
+		return ofMetadata
+	}
+	return Field(content, name)
 }
 
 // Field is what a schema says of a field; nil if it says nothing.
@@ -224,7 +231,7 @@ func (c *comparison) list(p Path, from, to []any, n *schemas.Node) {
 		return
 	}
 	i, j := 0, 0
-	for _, pair := range append(align(from, to), [2]int{len(from), len(to)}) {
+	for _, pair := range append(align(from, to), [2]int{len(from), len(to)}) { // the last is the end of both
 		for ; i < pair[0]; i++ {
 			c.add(p.Join(Step{Item: true, Index: i}), Remove, from[i], nil)
 		}

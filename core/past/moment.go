@@ -87,18 +87,24 @@ func (p *Past) Check(ctx context.Context, tip *commit.Tip, revision uint64) erro
 
 // retained is Check of a revision that was issued.
 func (p *Past) retained(ctx context.Context, revision uint64) error {
+	if err := p.NotLost(ctx, revision); err != nil {
+		return err
+	}
+	if oldest := p.history.Oldest(); revision < oldest {
+		return apierrors.NewResourceExpired(fmt.Sprintf("revision %d is not kept any more: the oldest that is kept is %d", revision, oldest))
+	}
+	return nil
+}
+
+// NotLost refuses a revision that was issued before a restore and is in no history any more: what its
+// client has seen then, nobody can go on from. The revision is not above that of the log.
+func (p *Past) NotLost(ctx context.Context, revision uint64) error {
+	// What follows a gap is in the history once that has come to any revision in it.
 	if err := p.history.Wait(ctx, revision); err != nil {
 		return err
 	}
 	if gap, lost := p.history.Lost(revision); lost {
-		text := fmt.Sprintf("revision %d was lost when the log was restored: the nearest are ", revision)
-		if gap.LostFrom > 1 {
-			text += fmt.Sprintf("%d before it and ", gap.LostFrom-1)
-		}
-		return apierrors.NewResourceExpired(fmt.Sprintf("%s%d after it", text, gap.Next))
-	}
-	if oldest := p.history.Oldest(); revision < oldest {
-		return apierrors.NewResourceExpired(fmt.Sprintf("revision %d is not kept any more: the oldest that is kept is %d", revision, oldest))
+		return apierrors.NewResourceExpired(fmt.Sprintf("revision %d was lost when the log was restored: the nearest are %d before it, and those from %d on", revision, gap.LostFrom-1, gap.Next))
 	}
 	return nil
 }
