@@ -45,5 +45,5 @@ func TestAFullDiskOnlyDelays(t *testing.T) {
 	if err := s.Health(); err != nil {
 		t.Errorf("it is over, but: %v", err)
 	}
-	a.ask(t, s.Store, 20)
+	a.ask(t, s.Store, 5)
 }

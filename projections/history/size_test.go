@@ -128,7 +128,7 @@ func TestMemoryOfAnEvent(t *testing.T) {
 
 // What has been read does not stay in memory.
 func TestMemoryOfReading(t *testing.T) {
-	f := &factory{events: 40_000, objects: 40_000, payload: 2000}
+	f := &factory{events: 20_000, objects: 20_000, payload: 2000}
 	s := run(t, t.TempDir(), f, f.head(0))
 	s.reach(t, f.events)
 	before := heap()
@@ -138,7 +138,7 @@ func TestMemoryOfReading(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if grown := int64(heap()) - int64(before); n != 40_000 || grown > 10<<20 {
+	if grown := int64(heap()) - int64(before); n != 20_000 || grown > 10<<20 {
 		t.Errorf("%d changes were read, and %d bytes stay in memory", n, grown)
 	}
 }
