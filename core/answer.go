@@ -6,9 +6,14 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
+	internalvalidation "k8s.io/apimachinery/pkg/apis/meta/internalversion/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/storage"
 	"stele.dev/stele/core/commit"
+	"stele.dev/stele/projections/objects"
 )
 
 // answer is the last stage of all that does not write.
@@ -17,6 +22,9 @@ func (p *Pipeline) answer(ctx context.Context, r *Request) error {
 		r.warnDeprecated()
 		if _, err := r.format(); err != nil {
 			return err // before anything is looked at
+		}
+		if err := p.warnPast(ctx, r); err != nil {
+			return err
 		}
 	}
 	switch {
@@ -30,6 +38,8 @@ func (p *Pipeline) answer(ctx context.Context, r *Request) error {
 		return p.answerExplanation(ctx, r)
 	case r.review != nil:
 		return p.answerReview(ctx, r)
+	case r.blames:
+		return p.answerBlame(ctx, r)
 	case r.rendered != nil && r.info.Verb == "get":
 		return p.getRendered(ctx, r)
 	case r.rendered != nil && r.info.Verb == "list":
@@ -57,6 +67,9 @@ const retryFuture = 1
 // confirmed to be current, for "0" any, else one that is not older. If another policy
 // is in force there, the request goes back to be authorized by it.
 func (p *Pipeline) see(ctx context.Context, r *Request, resourceVersion string) error {
+	if r.past != nil {
+		return r.seePast(resourceVersion)
+	}
 	tip := r.tip
 	var err error
 	switch resourceVersion {
@@ -78,6 +91,9 @@ func (p *Pipeline) see(ctx context.Context, r *Request, resourceVersion string) 
 				return storage.NewTooLargeResourceVersionError(revision, tip.Revision(), retryFuture)
 			}
 		}
+		if err == nil {
+			err = p.checkLost(ctx, tip, revision)
+		}
 	}
 	if err != nil {
 		return err
@@ -94,33 +110,46 @@ func (r *Request) pin(tip *commit.Tip) error {
 	return nil
 }
 
-// getVersion is the resourceVersion that a get asks for.
-func (r *Request) getVersion() (string, error) {
+// getVersion is the resourceVersion that a get asks for, and whether it is to be of that very one,
+// which upstream knows of lists alone.
+func (r *Request) getVersion() (version string, exact bool, err error) {
 	if r.http.URL.RawQuery == "" {
-		return "", nil
+		return "", false, nil
 	}
 	query := r.http.URL.Query()
 	export, asked := false, query["export"]
 	if err := runtime.Convert_Slice_string_To_bool(&asked, &export, nil); err != nil {
-		return "", apierrors.NewBadRequest(fmt.Sprintf("the export parameter cannot be parsed: %v", err))
+		return "", false, apierrors.NewBadRequest(fmt.Sprintf("the export parameter cannot be parsed: %v", err))
 	}
 	if export {
-		return "", apierrors.NewBadRequest("the export parameter, deprecated since v1.14, is no longer supported")
+		return "", false, apierrors.NewBadRequest("the export parameter, deprecated since v1.14, is no longer supported")
 	}
-	return query.Get("resourceVersion"), nil
+	o := internalversion.ListOptions{ResourceVersion: query.Get("resourceVersion"), ResourceVersionMatch: metav1.ResourceVersionMatch(query.Get("resourceVersionMatch"))}
+	if errs := internalvalidation.ValidateListOptions(&o, true); len(errs) > 0 {
+		return "", false, apierrors.NewInvalid(schema.GroupKind{Group: metav1.GroupName, Kind: "GetOptions"}, "", errs)
+	}
+	return o.ResourceVersion, exactly(&o), nil
 }
 
 func (p *Pipeline) get(ctx context.Context, r *Request) error {
-	version, err := r.getVersion()
+	version, exact, err := r.getVersion()
 	if err != nil {
 		return err
 	}
-	if err := p.see(ctx, r, version); err != nil {
+	var o *objects.Object
+	if exact || r.past != nil {
+		o, err = p.objectAt(ctx, r, version, exact)
+	} else if err = p.see(ctx, r, version); err == nil {
+		o = r.tip.Objects.Get(r.resource(), r.key.Namespace, r.key.Name)
+	}
+	if err != nil {
 		return err
 	}
-	o := r.tip.Objects.Get(r.resource(), r.key.Namespace, r.key.Name)
+	if r.sent {
+		return nil
+	}
 	if o == nil {
-		return apierrors.NewNotFound(r.resource(), r.key.Name)
+		return p.notFound(ctx, r)
 	}
 	return p.answerObject(r, 200, o.JSON)
 }

@@ -4,8 +4,12 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"iter"
+	"math"
 	"net/http"
 	"strconv"
+	"strings"
 	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -15,11 +19,16 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/storage"
+	kjson "sigs.k8s.io/json"
 	"stele.dev/stele/core/changes"
+	"stele.dev/stele/core/difference"
+	"stele.dev/stele/core/metadata"
 	"stele.dev/stele/core/negotiate"
 	"stele.dev/stele/core/status"
 	"stele.dev/stele/core/table"
 	"stele.dev/stele/policy"
+	"stele.dev/stele/projections/history"
 	"stele.dev/stele/schemas"
 )
 
@@ -41,56 +50,227 @@ func (r *Request) allowedChanges() error {
 	return apierrors.NewMethodNotSupported(r.resource(), r.info.Verb)
 }
 
-// answerChanges reads the log for a client. There is no state behind it but the log.
+// changesQuery is which changes a request asks for.
+type changesQuery struct {
+	*changes.Selection
+	options *internalversion.ListOptions
+	// difference: whether it is told, too.
+	difference bool
+	// since and until bound the revisions, both included.
+	since, until uint64
+}
+
+// answerChanges reads the log for a client, by the history that is made of it.
 func (p *Pipeline) answerChanges(ctx context.Context, r *Request) error {
-	o := &internalversion.ListOptions{}
-	if err := internalscheme.ParameterCodec.DecodeParameters(r.http.URL.Query(), metav1.SchemeGroupVersion, o); err != nil {
-		return apierrors.NewBadRequest(err.Error())
-	}
-	// Nothing is there to begin a watch with: clients that ask for it hear that, and list.
-	if errs := internalvalidation.ValidateListOptions(o, false); len(errs) > 0 {
-		return apierrors.NewInvalid(schema.GroupKind{Group: metav1.GroupName, Kind: "ListOptions"}, "", errs)
-	}
-	sel := &changes.Selection{Namespace: r.info.Namespace, Fields: o.FieldSelector}
-	if r.info.Name != "" { // what was authorized is this one
-		name := fields.OneTermEqualSelector("metadata.name", r.info.Name)
-		if sel.Fields == nil {
-			sel.Fields = name
-		} else {
-			sel.Fields = fields.AndSelectors(sel.Fields, name)
-		}
-	}
-	if err := sel.Check(); err != nil {
-		return apierrors.NewBadRequest(err.Error())
-	}
-	if o.LabelSelector != nil && !o.LabelSelector.Empty() {
-		return apierrors.NewBadRequest("changes have no labels to select by")
+	q, err := changesQueryOf(r)
+	if err != nil {
+		return err
 	}
 	switch r.info.Verb {
 	case "get":
-		return p.getChange(ctx, r, sel)
+		return p.getChange(ctx, r, q)
 	case "list":
-		return p.listChanges(ctx, r, sel, o)
+		return p.listChanges(ctx, r, q)
 	default:
-		return p.watchChanges(ctx, r, sel, o)
+		return p.watchChanges(ctx, r, q)
 	}
 }
 
-func (p *Pipeline) getChange(ctx context.Context, r *Request, sel *changes.Selection) error {
+func changesQueryOf(r *Request) (*changesQuery, error) {
+	o, parameters := &internalversion.ListOptions{}, r.http.URL.Query()
+	if err := internalscheme.ParameterCodec.DecodeParameters(parameters, metav1.SchemeGroupVersion, o); err != nil {
+		return nil, apierrors.NewBadRequest(err.Error())
+	}
+	// A watch does not begin with all that ever happened: clients that ask for it hear that, and list.
+	if errs := internalvalidation.ValidateListOptions(o, false); len(errs) > 0 {
+		return nil, apierrors.NewInvalid(schema.GroupKind{Group: metav1.GroupName, Kind: "ListOptions"}, "", errs)
+	}
+	if o.LabelSelector != nil && !o.LabelSelector.Empty() {
+		return nil, apierrors.NewBadRequest("changes have no labels to select by")
+	}
+	q := &changesQuery{options: o, difference: true}
+	if asked := parameters.Get("difference"); asked != "" {
+		var err error
+		if q.difference, err = strconv.ParseBool(asked); err != nil {
+			return nil, apierrors.NewBadRequest(fmt.Sprintf("difference is true or false, not %q", asked))
+		}
+	}
+	selector := o.FieldSelector
+	if r.info.Name != "" { // what was authorized is this one
+		selector = fields.OneTermEqualSelector("metadata.name", r.info.Name)
+		if o.FieldSelector != nil {
+			selector = fields.AndSelectors(o.FieldSelector, selector)
+		}
+	}
+	var err error
+	if q.Selection, err = changes.Select(r.info.Namespace, selector); err != nil {
+		return nil, apierrors.NewBadRequest(err.Error())
+	}
+	return q, nil
+}
+
+// resolve finds the revisions that bound the changes, among those up to one to which the
+// history has come.
+func (p *Pipeline) resolve(ctx context.Context, q *changesQuery, upto uint64) error {
+	q.since, q.until = 1, math.MaxUint64
+	if m := q.Since; m != nil {
+		if q.since = m.Revision; m.Revision == 0 {
+			before, err := p.history.RevisionAt(ctx, m.Time.Add(-1))
+			if err != nil && !errors.Is(err, history.ErrNone) {
+				return err
+			}
+			q.since = before + 1
+		}
+	}
+	if m := q.Until; m != nil {
+		// What is still to come has a time that is not known yet: see late.
+		if q.until = m.Revision; m.Revision == 0 {
+			last, err := p.history.RevisionAt(ctx, m.Time)
+			if err != nil && !errors.Is(err, history.ErrNone) {
+				return err
+			}
+			if q.until = last; last >= upto {
+				q.until = math.MaxUint64
+			}
+		}
+	}
+	if name, ok := q.Exactly("metadata.name"); ok {
+		n, err := strconv.ParseUint(name, 10, 64)
+		if err != nil {
+			q.until = 0 // there is none
+			return nil
+		}
+		q.since, q.until = max(q.since, n), min(q.until, n)
+	}
+	return nil
+}
+
+// late tells whether a change is behind the bounds.
+func (q *changesQuery) late(h *history.Change) bool {
+	return h.Revision > q.until || q.Until != nil && q.Until.Revision == 0 && h.Time.After(q.Until.Time)
+}
+
+// filter is what the history needs not to yield other changes than those that are asked for.
+func (q *changesQuery) filter() history.Filter {
+	f := history.Filter{Namespace: q.Namespace}
+	for _, field := range [...]string{"metadata.namespace", "object.namespace"} {
+		if namespace, ok := q.Exactly(field); ok && f.Namespace == "" {
+			f.Namespace = namespace
+		}
+	}
+	group, ok := q.Exactly("object.group")
+	if resource, named := q.Exactly("object.resource"); ok && named {
+		f.Resource = schema.GroupResource{Group: group, Resource: resource}
+		f.Name, _ = q.Exactly("object.name")
+	}
+	return f
+}
+
+// back yields the changes at a revision or before that may be meant, the newest first.
+func (p *Pipeline) back(ctx context.Context, r *Request, q *changesQuery, from uint64) iter.Seq2[*history.Change, error] {
+	f := q.filter()
+	if f.Resource.Empty() || f.Name == "" {
+		return p.history.Before(ctx, f, from)
+	}
+	_, inNone := q.Exactly("object.namespace")
+	if kind := r.tip.Policy.Kind(f.Resource); f.Namespace != "" || inNone || kind != nil && !kind.Namespaced {
+		return p.history.Versions(ctx, f.Resource, f.Namespace, f.Name, from)
+	}
+	return p.history.Before(ctx, f, from)
+}
+
+// change is how a change is shown: with what differs from the version before, if that is
+// wanted.
+func (p *Pipeline) change(ctx context.Context, r *Request, q *changesQuery, h *history.Change) (*changes.Change, error) {
+	c := changes.From(h)
+	if h.Object == nil || !q.difference && h.Previous > 0 {
+		return c, nil
+	}
+	resource := resourceOf(h)
+	before, err := p.history.Get(ctx, resource, h.Object.GetNamespace(), h.Object.GetName(), h.Revision-1)
+	if err != nil {
+		return nil, err
+	}
+	isNew := !h.Deleted && h.Previous == 0
+	if isNew && before != nil {
+		c.Object.PreviousUID = before.Object.GetUid()
+	}
+	if !q.difference {
+		return c, nil
+	}
+	var was, is []byte
+	switch {
+	case h.Deleted:
+		was = h.Payload
+	case isNew:
+		is = h.Payload
+	case before != nil:
+		was, is = before.Payload, h.Payload
+	}
+	if was == nil && !isNew || is == nil && !h.Deleted {
+		return c, nil // one of them is not kept any more
+	}
+	from, err := decodePayload(was)
+	if err != nil {
+		return nil, err
+	}
+	to, err := decodePayload(is)
+	if err != nil {
+		return nil, err
+	}
+	o := difference.Options{}
+	if kind := r.tip.Policy.Kind(resource); kind != nil {
+		o.Schema = kind.Storage().Schema
+	}
+	c.Difference = difference.Between(from, to, o)
+	return c, nil
+}
+
+// decodePayload decodes an object as it was written, but for its managedFields; nil if there is
+// none.
+func decodePayload(payload []byte) (content map[string]any, err error) {
+	if payload == nil {
+		return nil, nil
+	}
+	text, _ := metadata.Split(payload)
+	return content, kjson.UnmarshalCaseSensitivePreserveInts(text, &content)
+}
+
+func (p *Pipeline) getChange(ctx context.Context, r *Request, q *changesQuery) error {
 	if err := p.see(ctx, r, ""); err != nil {
 		return err
 	}
-	revision, err := strconv.ParseUint(r.info.Name, 10, 64)
-	if err == nil && revision <= r.tip.Revision() {
-		c, err := changes.At(ctx, p.log, revision)
-		if err != nil {
-			return err
-		}
-		if c != nil && sel.Matches(c) {
-			return p.answerChange(r, c)
-		}
+	if err := p.history.Wait(ctx, r.world().Revision()); err != nil {
+		return err
 	}
-	return apierrors.NewNotFound(r.resource(), r.info.Name)
+	if err := p.resolve(ctx, q, r.world().Revision()); err != nil {
+		return err
+	}
+	notFound := apierrors.NewNotFound(r.resource(), r.info.Name)
+	revision, err := strconv.ParseUint(r.info.Name, 10, 64)
+	if err != nil || revision > r.world().Revision() || strconv.FormatUint(revision, 10) != r.info.Name {
+		return notFound
+	}
+	h, err := p.history.At(ctx, revision)
+	if err != nil {
+		return err
+	}
+	// Whose object the user may not read, is not there: which one it is would be told otherwise.
+	if h == nil || revision < q.since || q.late(h) || !q.Matches(changes.From(h)) {
+		return notFound
+	}
+	s := p.sight(r)
+	if !s.reads(h) {
+		return notFound
+	}
+	if err := s.reach(ctx, h); err != nil {
+		return err
+	}
+	c, err := p.change(ctx, r, q, h)
+	if err != nil {
+		return err
+	}
+	return p.answerChange(r, c)
 }
 
 func (p *Pipeline) answerChange(r *Request, c *changes.Change) error {
@@ -108,41 +288,76 @@ func (p *Pipeline) answerChange(r *Request, c *changes.Change) error {
 	return p.writeBody(r, f, http.StatusOK, text)
 }
 
-// changesAtOnce is how many changes a list holds that names no limit.
-const changesAtOnce = 500
+const (
+	// changesAtOnce is how many changes a list holds that names no limit, and a tenth of the
+	// most.
+	changesAtOnce = 500
+	// A page ends, with a token to go on, when so many changes were looked at for it, or it
+	// has come to so many bytes.
+	changesLookedAt = 20_000
+	changesBytes    = 8 << 20
+)
 
-// listChanges answers with the newest changes first. Its continue token is the
-// revision to go on from.
-func (p *Pipeline) listChanges(ctx context.Context, r *Request, sel *changes.Selection, o *internalversion.ListOptions) error {
-	if err := p.see(ctx, r, ""); err != nil {
-		return err
-	}
-	from, limit := r.tip.Revision(), changesAtOnce
-	if o.Limit > 0 {
-		limit = min(int(o.Limit), 10*changesAtOnce)
-	}
+// changesPage is where a page of a list begins, and of which revision the list is.
+type changesPage struct{ from, revision uint64 }
+
+// changesPageOf finds out what a list is of. The tip is not older than that.
+func (p *Pipeline) changesPageOf(ctx context.Context, r *Request, o *internalversion.ListOptions) (pg changesPage, err error) {
 	if o.Continue != "" {
-		at, err := strconv.ParseUint(o.Continue, 10, 64)
+		key, revision, err := storage.DecodeContinue(o.Continue, keyPrefix)
 		if err != nil {
-			return apierrors.NewBadRequest("invalid continue token: continue key is not valid")
+			return pg, apierrors.NewBadRequest(fmt.Sprintf("invalid continue token: %v", err))
 		}
-		from = min(from, at)
+		if o.ResourceVersion != "" && o.ResourceVersion != "0" {
+			return pg, apierrors.NewBadRequest("specifying resource version is not allowed when using continue")
+		}
+		pg.from, err = strconv.ParseUint(strings.TrimPrefix(key, keyPrefix), 10, 64)
+		if err != nil || revision < 1 || pg.from < 1 || pg.from > uint64(revision) {
+			return pg, apierrors.NewBadRequest("invalid continue token: continue key is not valid")
+		}
+		pg.revision = uint64(revision)
+		return pg, p.see(ctx, r, strconv.FormatUint(pg.revision, 10))
 	}
-	found, next, err := changes.Back(ctx, p.log, from, limit, sel)
-	if err != nil {
-		return err
+	if err := p.see(ctx, r, o.ResourceVersion); err != nil {
+		return pg, err
 	}
+	pg.revision = r.world().Revision()
+	if exactly(o) {
+		if pg.revision, err = queryRevision(o.ResourceVersion); err != nil {
+			return pg, err
+		}
+		if err := p.past.NotLost(ctx, pg.revision); err != nil {
+			return pg, err
+		}
+	}
+	pg.from = pg.revision
+	return pg, nil
+}
+
+// listChanges answers with the newest changes first. Its continue token has the revision to go
+// on from, so that no change that comes meanwhile is in its way.
+func (p *Pipeline) listChanges(ctx context.Context, r *Request, q *changesQuery) error {
 	f, err := r.format()
 	if err != nil {
 		return err
 	}
-	meta := metav1.ListMeta{ResourceVersion: strconv.FormatUint(r.tip.Revision(), 10)}
-	if next > 0 {
-		meta.Continue = strconv.FormatUint(next, 10)
+	pg, err := p.changesPageOf(ctx, r, q.options)
+	if err != nil {
+		return err
 	}
-	texts := make([][]byte, len(found))
-	for i, c := range found {
-		if texts[i], err = json.Marshal(c); err != nil {
+	if err := p.history.Wait(ctx, r.world().Revision()); err != nil {
+		return err
+	}
+	if err := p.resolve(ctx, q, r.world().Revision()); err != nil {
+		return err
+	}
+	texts, next, err := p.changesBack(ctx, r, q, min(pg.from, q.until))
+	if err != nil {
+		return err
+	}
+	meta := metav1.ListMeta{ResourceVersion: strconv.FormatUint(pg.revision, 10)}
+	if next > 0 {
+		if meta.Continue, err = storage.EncodeContinue(keyPrefix+strconv.FormatUint(next, 10), keyPrefix, int64(pg.revision)); err != nil {
 			return err
 		}
 	}
@@ -151,6 +366,47 @@ func (p *Pipeline) listChanges(ctx context.Context, r *Request, sel *changes.Sel
 		return err
 	}
 	return p.writeBody(r, f, http.StatusOK, body)
+}
+
+// changesBack are the changes of a page, and the revision to go on from, 0 if there are no more.
+func (p *Pipeline) changesBack(ctx context.Context, r *Request, q *changesQuery, from uint64) (texts [][]byte, next uint64, err error) {
+	limit := changesAtOnce
+	if q.options.Limit > 0 {
+		limit = int(min(q.options.Limit, 10*changesAtOnce))
+	}
+	s, looked, bytes := p.sight(r), 0, 0
+	for h, err := range p.back(ctx, r, q, from) {
+		if err != nil {
+			return nil, 0, err
+		}
+		if h.Revision < q.since {
+			break
+		}
+		if looked++; looked > changesLookedAt || bytes > changesBytes {
+			return texts, h.Revision, nil
+		}
+		if q.late(h) || !q.Matches(changes.From(h)) {
+			continue
+		}
+		if sees, err := s.sees(ctx, q, h); err != nil {
+			return nil, 0, err
+		} else if !sees {
+			continue
+		}
+		if len(texts) == limit {
+			return texts, h.Revision, nil
+		}
+		c, err := p.change(ctx, r, q, h)
+		if err != nil {
+			return nil, 0, err
+		}
+		text, err := json.Marshal(c)
+		if err != nil {
+			return nil, 0, err
+		}
+		texts, bytes = append(texts, text), bytes+len(text)
+	}
+	return texts, 0, nil
 }
 
 // A form is how resources are shown that no kind of the policy describes.
@@ -196,88 +452,4 @@ func (x *form) as(r *Request, f negotiate.Format, meta metav1.ListMeta, texts []
 		Metadata   metav1.ListMeta   `json:"metadata"`
 		Items      []json.RawMessage `json:"items"`
 	}{kind, version, meta, items})
-}
-
-// watchChanges follows the log from behind a revision, or from its tip.
-func (p *Pipeline) watchChanges(ctx context.Context, r *Request, sel *changes.Selection, o *internalversion.ListOptions) error {
-	s, ctx, err := p.newStream(ctx, r)
-	if err != nil {
-		return err
-	}
-	version := o.ResourceVersion
-	if version == "0" {
-		version = ""
-	}
-	if err := p.see(ctx, r, version); err != nil {
-		return err
-	}
-	at, pending := r.tip.Head, []*changes.Change(nil)
-	if version != "" {
-		revision, err := queryRevision(version)
-		if err != nil {
-			return err
-		}
-		if pending, at, err = changes.After(ctx, p.log, revision); err != nil {
-			return err
-		}
-	}
-	timeout := minWatch
-	if asked, ok := watchTimeout(o); ok {
-		timeout = asked
-	}
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
-	stop := make(chan struct{})
-	defer close(stop)
-	go func() {
-		select {
-		case <-p.draining:
-			cancel()
-		case <-stop:
-		}
-	}()
-	s.begin()
-	for {
-		for _, c := range pending {
-			if !sel.Matches(c) {
-				continue
-			}
-			text, err := json.Marshal(c)
-			if err == nil {
-				text, err = changesForm.as(r, s.format, metav1.ListMeta{ResourceVersion: c.ResourceVersion}, [][]byte{text}, false)
-			}
-			if err == nil {
-				err = s.frame("ADDED", text)
-			}
-			if err != nil {
-				return s.fail(err, c.Revision)
-			}
-		}
-		if err := s.flush(); err != nil {
-			return nil
-		}
-		batches, err := p.log.Next(ctx, at)
-		if err != nil {
-			if ctx.Err() != nil || errors.Is(err, context.Canceled) {
-				return nil
-			}
-			return s.fail(err, at.Revision)
-		}
-		pending = pending[:0]
-		for _, b := range batches {
-			for _, e := range b.Events {
-				pending = append(pending, changes.From(e)...)
-			}
-			at = b.Head()
-		}
-		// Who hears of a change finds it in the objects, too, and may still hear of it.
-		if p.committer.Tip().Revision() < at.Revision {
-			if _, err := p.committer.Settle(ctx); err != nil {
-				return nil
-			}
-		}
-		if _, err := p.stillAllowed(ctx, r); err != nil {
-			return s.fail(err, at.Revision)
-		}
-	}
 }

@@ -1,9 +1,14 @@
 package core_test
 
 import (
+	"encoding/base64"
 	"fmt"
 	"net/url"
+	"slices"
+	"strings"
 	"testing"
+
+	"stele.dev/stele/eventlog/memlog"
 )
 
 const changesPath = "/apis/log.stele.dev/v1/changes"
@@ -32,7 +37,6 @@ func TestChangesAreTheLog(t *testing.T) {
 		changesPath + "?limit=2":                                                                           {name(4, "Deleted"), name(3, "Created")},
 		changesPath + "?fieldSelector=" + url.QueryEscape("object.name=a,type=Updated"):                    {name(2, "Updated")},
 		changesPath + "?fieldSelector=" + url.QueryEscape("actor.user=eddie"):                              {name(3, "Created")},
-		"/apis/log.stele.dev/v1/namespaces/default/changes?limit=1&continue=" + fmt.Sprint(first+2):        {name(2, "Updated")},
 		"/apis/log.stele.dev/v1/namespaces/kube-system/changes":                                            nil,
 		"/apis/log.stele.dev/v1/namespaces/default/changes?fieldSelector=" + url.QueryEscape("type!=Gone"): {name(4, "Deleted"), name(3, "Created"), name(2, "Updated"), name(1, "Created")},
 	} {
@@ -45,7 +49,7 @@ func TestChangesAreTheLog(t *testing.T) {
 		t.Errorf("%s", one)
 	}
 	table := p.must(t, 200, "GET", changesPath+"?limit=1", "", "Accept", "application/json;as=Table;v=v1;g=meta.k8s.io")
-	if cells := table.field("rows").([]any)[0].(map[string]any)["cells"].([]any); cells[0] != fmt.Sprint(first+4) || cells[2] != "admin" || cells[5] != "a" {
+	if cells := table.field("rows").([]any)[0].(map[string]any)["cells"].([]any); cells[0] != fmt.Sprint(first+4) || cells[2] != "admin" || cells[5] != "a" || cells[6] != "default" || cells[7] != "delete" || cells[8] != float64(first+2) || cells[9] != float64(1) {
 		t.Errorf("%v", cells)
 	}
 	for query, code := range map[string]int{
@@ -81,4 +85,299 @@ func TestChangesCanBeFollowed(t *testing.T) {
 	if e := w.next(t); e.Object["type"] != "Deleted" || e.Object["metadata"].(map[string]any)["resourceVersion"] != fmt.Sprint(p.committer.Tip().Revision()) {
 		t.Errorf("then: %v", e)
 	}
+}
+
+// different is what a change says that differs.
+func different(c map[string]any) (lines []string) {
+	list, _ := c["difference"].([]any)
+	for _, x := range list {
+		e := x.(map[string]any)
+		lines = append(lines, fmt.Sprintf("%v %v %v %v", e["op"], e["path"], e["from"], e["to"]))
+	}
+	return lines
+}
+
+func TestAChangeTellsWhatDiffers(t *testing.T) {
+	p := newPlane(t)
+	first := p.committer.Tip().Revision()
+	p.must(t, 201, "POST", widgetsPath, `{"metadata":{"name":"a","labels":{"example.com/tier":"x"}},"spec":{"size":1,"ports":[{"name":"a","port":1}]}}`)
+	p.patch("a", "merge", `{"metadata":{"labels":{"example.com/tier":null}},"spec":{"size":2,"ports":[{"name":"new","port":9},{"name":"a","port":1}]}}`)
+	p.must(t, 200, "DELETE", widgetsPath+"/a", "")
+	p.must(t, 201, "POST", widgetsPath, widget("a", 3))
+	for n, want := range map[uint64][]string{
+		1: {"add metadata.labels <nil> map[example.com/tier:x]", "add spec <nil> map[color:blue ports:[map[name:a port:1]] size:1]"},
+		2: {`remove metadata.labels map[example.com/tier:x] <nil>`, "add spec.ports[0] <nil> map[name:new port:9]", "replace spec.size 1 2"},
+		3: {"remove spec map[color:blue ports:[map[name:new port:9] map[name:a port:1]] size:2] <nil>"},
+		4: {"add spec <nil> map[color:blue size:3]"},
+	} {
+		path := fmt.Sprintf("%s/%d", changesPath, first+n)
+		if got := different(p.must(t, 200, "GET", path, "").object()); fmt.Sprint(got) != fmt.Sprint(want) {
+			t.Errorf("change %d: %q, want %q", n, got, want)
+		}
+		if c := p.must(t, 200, "GET", path+"?difference=false", "").object(); c["difference"] != nil {
+			t.Errorf("change %d without: %v", n, c)
+		}
+	}
+	// Objects of a name are one sequence, and each can be told from the others.
+	again := p.must(t, 200, "GET", fmt.Sprintf("%s/%d", changesPath, first+4), "")
+	previous := again.field("object", "previousUID").(string)
+	if previous == "" || again.field("object", "uid") == previous || again.field("previousRevision") != nil {
+		t.Errorf("%s", again)
+	}
+	list := func(selector string) []string {
+		return p.must(t, 200, "GET", changesPath+"?fieldSelector="+url.QueryEscape("object.group=example.com,object.resource=widgets,object.namespace=default,object.name=a"+selector), "").revisions()
+	}
+	if got := list(""); len(got) != 4 {
+		t.Errorf("of the name: %v", got)
+	}
+	if got := list(",object.uid=" + previous); len(got) != 3 || got[0] != fmt.Sprintf("%d Deleted", first+3) {
+		t.Errorf("of the first: %v", got)
+	}
+	p.must(t, 400, "GET", changesPath+"?difference=maybe", "")
+}
+
+func TestChangesAreSelected(t *testing.T) {
+	p := newPlane(t)
+	first := p.committer.Tip().Revision()
+	p.must(t, 201, "POST", widgetsPath, widget("a", 1), "Audit-Id", "this-one")
+	p.must(t, 200, "PUT", widgetsPath+"/a/status", fmt.Sprintf(`{"metadata":{"name":"a","resourceVersion":"%d"},"status":{"ready":true}}`, first+1), "Impersonate-User", "eddie", "Impersonate-Group", "system:masters")
+	p.must(t, 201, "POST", "/apis/example.com/v1/plains", `{"metadata":{"name":"p"}}`)
+	times := map[uint64]string{}
+	for n := uint64(1); n <= 3; n++ {
+		times[n] = p.must(t, 200, "GET", fmt.Sprintf("%s/%d", changesPath, first+n), "").field("time").(string)
+	}
+	all := "since=" + fmt.Sprint(first+1)
+	for selector, want := range map[string][]uint64{
+		"":                           {3, 2, 1},
+		"request.auditID=this-one":   {1},
+		"request.verb=update":        {2},
+		"request.verb!=create":       {2},
+		"request.subresource=status": {2},
+		"actor.impersonator=admin":   {2},
+		"object.kind=Plain":          {3},
+		"object.version=v1,type=Created,object.kind!=Plain":                               {1},
+		"object.group=example.com,object.resource=plains":                                 {3},
+		"object.group=example.com,object.resource=plains,object.name=p":                   {3},
+		"object.group=example.com,object.resource=plains,object.name=p,object.namespace=": {3},
+		"metadata.namespace=default":                                                      {2, 1},
+		"metadata.namespace!=default":                                                     {3},
+		"until=" + fmt.Sprint(first+2):                                                    {2, 1},
+		"until=" + times[2]:                                                               {2, 1},
+		"until=2999-01-01T00:00:00Z":                                                      {3, 2, 1},
+		"until=1999-01-01T00:00:00Z":                                                      nil,
+		"until=" + times[2] + ",metadata.namespace=default":                               {2, 1},
+		"policy=none":                          nil,
+		"metadata.name=" + fmt.Sprint(first+2): {2},
+		"metadata.name=x":                      nil,
+	} {
+		var names []string
+		for _, n := range want {
+			names = append(names, fmt.Sprint(first+n))
+		}
+		if selector != "" {
+			selector = "," + selector
+		}
+		var got []string
+		for _, x := range p.must(t, 200, "GET", changesPath+"?fieldSelector="+url.QueryEscape(all+selector), "").revisions() {
+			name, _, _ := strings.Cut(x, " ")
+			got = append(got, name)
+		}
+		if fmt.Sprint(got) != fmt.Sprint(names) {
+			t.Errorf("%s: %v, want %v", selector, got, names)
+		}
+	}
+	for n, want := range map[uint64]int{1: 3, 2: 2, 3: 1} {
+		if got := p.must(t, 200, "GET", changesPath+"?fieldSelector="+url.QueryEscape("since="+times[n]), "").revisions(); len(got) != want {
+			t.Errorf("since %s: %v", times[n], got)
+		}
+	}
+	for _, selector := range []string{"since=yesterday", "until=0", "since=-1", "until!=5", "since=1,since=2", "since=", "since=2026-01-01", "until=99999999999999999999"} {
+		if a := p.must(t, 400, "GET", changesPath+"?fieldSelector="+url.QueryEscape(selector), ""); strings.Contains(selector, "yesterday") && !strings.Contains(a.String(), "as 2026-03-01T09:30:00Z") {
+			t.Errorf("%s: %s", selector, a)
+		}
+	}
+}
+
+func TestPagesOfChangesAreOfOneMoment(t *testing.T) {
+	p := newPlane(t)
+	first := p.committer.Tip().Revision()
+	for _, name := range []string{"a", "b", "c"} {
+		p.must(t, 201, "POST", widgetsPath, widget(name, 1))
+	}
+	page := p.must(t, 200, "GET", changesPath+"?limit=2", "")
+	p.must(t, 201, "POST", widgetsPath, widget("d", 1))
+	rest := p.must(t, 200, "GET", changesPath+"?limit=1&continue="+page.field("metadata", "continue").(string), "")
+	if got := fmt.Sprint(page.revisions(), rest.revisions()); got != fmt.Sprintf("[%d Created %d Created] [%d Created]", first+3, first+2, first+1) {
+		t.Error(got)
+	}
+	if page.field("metadata", "resourceVersion") != rest.field("metadata", "resourceVersion") {
+		t.Errorf("%s, then %s", page, rest)
+	}
+	exact := p.must(t, 200, "GET", fmt.Sprintf("%s?limit=1&resourceVersionMatch=Exact&resourceVersion=%d", changesPath, first+2), "")
+	if got := exact.revisions()[0]; got != fmt.Sprintf("%d Created", first+2) || exact.field("metadata", "resourceVersion") != fmt.Sprint(first+2) {
+		t.Errorf("%s", exact)
+	}
+	newer := p.must(t, 200, "GET", fmt.Sprintf("%s?limit=1&resourceVersionMatch=NotOlderThan&resourceVersion=%d", changesPath, first+2), "")
+	if got := newer.revisions()[0]; got != fmt.Sprintf("%d Created", first+4) {
+		t.Errorf("%s", newer)
+	}
+	for query, code := range map[string]int{
+		"resourceVersionMatch=NotOlderThan&resourceVersion=" + fmt.Sprint(first+5): 504,
+		"resourceVersionMatch=Exact&resourceVersion=" + fmt.Sprint(first+5):        504,
+		"resourceVersionMatch=Exact":                                                                              422,
+		"continue=" + page.field("metadata", "continue").(string) + "x":                                           400,
+		"resourceVersion=3&continue=" + page.field("metadata", "continue").(string):                               400,
+		"continue=" + base64.RawURLEncoding.EncodeToString([]byte(`{"v":"meta.k8s.io/v1","rv":3,"start":"4"}`)):   400,
+		"continue=" + base64.RawURLEncoding.EncodeToString([]byte(`{"v":"meta.k8s.io/v1","rv":3,"start":"x"}`)):   400,
+		"continue=" + base64.RawURLEncoding.EncodeToString([]byte(`{"v":"meta.k8s.io/v1","rv":999,"start":"4"}`)): 504,
+		"continue=" + base64.RawURLEncoding.EncodeToString([]byte(`{"v":"meta.k8s.io/v1","rv":-1,"start":"4"}`)):  400,
+	} {
+		if a := p.do("GET", changesPath+"?"+query, ""); a.code != code {
+			t.Errorf("%s: %s, want %d", query, a, code)
+		}
+	}
+}
+
+// sighted has a policy in which some may see the log, and of objects only some.
+const sighted = `
+package test
+import "stele.dev/policy"
+
+bundle: policy.#Bundle & {
+	cluster: "test"
+	teams: t: {
+		contact: "#t", groups: ["*"], namespaces: ["*"]
+		rbac: {
+			clusterRoles: log: rules: r: {apiGroups: ["log.stele.dev"], resources: ["*"], verbs: ["*"]}
+			clusterRoles: configs: rules: r: {apiGroups: [""], resources: ["configmaps"], verbs: ["get", "list", "watch"]}
+			clusterRoles: one: rules: r: {apiGroups: [""], resources: ["configmaps"], resourceNames: ["mine"], verbs: ["get", "list", "watch"]}
+			bindings: log: {clusterRole: "log", subjects: [{user: "eddie"}, {user: "reader"}], namespaces: ["*"]}
+			bindings: configs: {clusterRole: "configs", subjects: [{user: "eddie"}], namespaces: ["default"]}
+			bindings: one: {clusterRole: "one", subjects: [{user: "reader"}], namespaces: ["*"]}
+			denies: private: {
+				subjects: [{user: "eddie"}]
+				rules: r: {apiGroups: [""], resources: ["configmaps"], resourceNames: ["private"], verbs: ["*"]}
+				reason: "it is private"
+			}
+		}
+	}
+}
+`
+
+func TestAChangeIsSeenByWhoMayReadTheObject(t *testing.T) {
+	var store memlog.Store
+	p := start(t, store.Open(nil), 0)
+	p.bootstrap(t, sighted)
+	first := p.committer.Tip().Revision()
+	config := func(namespace, name string) {
+		p.must(t, 201, "POST", "/api/v1/namespaces/"+namespace+"/configmaps", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"`+name+`"},"data":{"a":"b"}}`)
+	}
+	config("default", "a")
+	config("default", "private")
+	config("kube-system", "a")
+	config("kube-system", "mine")
+	p.must(t, 201, "POST", "/api/v1/namespaces/default/secrets", `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"s"}}`)
+	config("default", "last")
+	for user, want := range map[string][]uint64{"admin": {6, 5, 4, 3, 2, 1}, "editor": {6, 1}, "reader": {4}} {
+		var names []string
+		for _, n := range want {
+			names = append(names, fmt.Sprintf("%d Created", first+n))
+		}
+		token := []string{"Authorization", "Bearer " + user + "-token"}
+		selector := "?fieldSelector=" + url.QueryEscape("since="+fmt.Sprint(first+1))
+		if got := p.must(t, 200, "GET", changesPath+selector, "", token...).revisions(); fmt.Sprint(got) != fmt.Sprint(names) {
+			t.Errorf("%s lists %v, want %v", user, got, names)
+		}
+		w := p.watch(t, fmt.Sprintf("%s%s&watch=1&resourceVersion=%d", changesPath, selector, first), token...)
+		for n := uint64(1); n <= 6; n++ {
+			code := 404
+			if slices.Contains(want, n) {
+				code = 200
+				if e := w.next(t); e.Object["metadata"].(map[string]any)["name"] != fmt.Sprint(first+n) {
+					t.Errorf("%s is sent %v, not change %d", user, e, n)
+				}
+			}
+			p.must(t, code, "GET", fmt.Sprintf("%s/%d", changesPath, first+n), "", token...)
+		}
+		w.stop()
+	}
+	p.must(t, 403, "GET", changesPath, "", "Authorization", "Bearer nobody-token")
+}
+
+// Beyond the window of a kind, its changes are for those who may look there.
+func TestChangesBeyondAWindow(t *testing.T) {
+	var store memlog.Store
+	p := start(t, store.Open(nil), 0)
+	p.bootstrap(t, strings.Replace(sighted, `cluster: "test"`, `cluster: "test", history: windows: configmaps: "0s"`, 1))
+	first := p.committer.Tip().Revision()
+	for _, name := range []string{"a", "b"} {
+		p.must(t, 201, "POST", "/api/v1/namespaces/default/configmaps", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"`+name+`"}}`)
+	}
+	editor := []string{"Authorization", "Bearer editor-token"}
+	all := changesPath + "?fieldSelector=" + url.QueryEscape("since="+fmt.Sprint(first+1))
+	if got := p.must(t, 200, "GET", all, "", editor...).revisions(); fmt.Sprint(got) != fmt.Sprintf("[%d Created]", first+2) {
+		t.Errorf("of all kinds: %v", got)
+	}
+	if got := p.must(t, 200, "GET", all, "").revisions(); len(got) != 2 {
+		t.Errorf("to who may look further: %v", got)
+	}
+	one := fmt.Sprintf("%s/%d", changesPath, first+1)
+	for _, path := range []string{one, all + url.QueryEscape(",object.resource=configmaps"), all + url.QueryEscape(",object.group=,object.resource=configmaps,object.namespace=default,object.name=a")} {
+		if a := p.must(t, 410, "GET", path, "", editor...); !strings.Contains(a.String(), "beyond the window of configmaps") {
+			t.Errorf("%s: %s", path, a)
+		}
+		p.must(t, 200, "GET", path, "")
+	}
+	w := p.watch(t, fmt.Sprintf("%s&watch=1&resourceVersion=%d", all, first), editor...)
+	if e := w.next(t); e.Object["revision"] != float64(first+2) {
+		t.Errorf("%v", e)
+	}
+	w = p.watch(t, fmt.Sprintf("%s?fieldSelector=object.resource%%3Dconfigmaps&watch=1&resourceVersion=%d", changesPath, first), editor...)
+	if e := w.next(t); e.Type != "ERROR" || e.Object["code"] != float64(410) {
+		t.Errorf("%v", e)
+	}
+}
+
+// What is sent was allowed by the policy in force when it happened, or later.
+func TestAWatchOfChangesAsksTheNewPolicy(t *testing.T) {
+	var store memlog.Store
+	p := start(t, store.Open(nil), 0)
+	p.bootstrap(t, sighted)
+	w := p.watch(t, fmt.Sprintf("%s?watch=1&resourceVersion=%d", changesPath, p.committer.Tip().Revision()), "Authorization", "Bearer editor-token")
+	config := func(name string) {
+		p.must(t, 201, "POST", "/api/v1/namespaces/default/configmaps", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"`+name+`"}}`)
+	}
+	config("a")
+	if e := w.next(t); e.Object["object"].(map[string]any)["name"] != "a" {
+		t.Errorf("%v", e)
+	}
+	taken := strings.Replace(sighted, `{user: "eddie"}], namespaces: ["default"]`, `{user: "reader"}], namespaces: ["default"]`, 1)
+	p.bootstrap(t, taken)
+	config("b")
+	p.bootstrap(t, strings.Replace(taken, "it is private", "it stays private", 1))
+	for activations := 0; activations < 2; {
+		switch e := w.next(t); {
+		case e.Object["object"] != nil:
+			t.Errorf("%v", e.Object)
+		case e.Object["type"] == "PolicyActivated":
+			activations++
+		}
+	}
+}
+
+// A watch goes on where another one ended, as a bookmark says, and misses nothing.
+func TestAWatchOfChangesEndsWithABookmark(t *testing.T) {
+	p := newPlane(t)
+	at := p.committer.Tip().Revision()
+	w := p.watch(t, fmt.Sprintf("%s?watch=1&allowWatchBookmarks=1&resourceVersion=%d&fieldSelector=object.kind%%3DPlain", changesPath, at))
+	p.must(t, 201, "POST", widgetsPath, widget("a", 1))
+	p.must(t, 201, "POST", "/apis/example.com/v1/plains", `{"metadata":{"name":"p"}}`)
+	if e := w.next(t); e.Type != "ADDED" {
+		t.Errorf("%v", e)
+	}
+	p.Drain()
+	if e := w.next(t); e.Type != "BOOKMARK" || e.Object["kind"] != "Change" || e.Object["metadata"].(map[string]any)["resourceVersion"] != fmt.Sprint(at+2) {
+		t.Errorf("%v", e)
+	}
+	<-w.ended
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -25,6 +26,7 @@ import (
 	"stele.dev/stele/core/negotiate"
 	"stele.dev/stele/core/status"
 	"stele.dev/stele/policy"
+	"stele.dev/stele/projections/history"
 )
 
 // remembered is how many refusals a replica can explain.
@@ -340,6 +342,9 @@ func (r *Request) said(err error) {
 		if r.stage == "validation" && st.Details != nil && len(st.Details.Causes) > 0 {
 			s.Rule, s.Source = string(st.Details.Causes[0].Type), st.Details.Causes[0].Field
 		}
+		if beyond := new(beyondError); errors.As(err, &beyond) {
+			s.Rule, s.Source = beyond.decision.Rule, beyond.decision.Source
+		}
 	}
 	for _, c := range r.trace.considered {
 		s.Considered = append(s.Considered, explain.Considered(c))
@@ -424,20 +429,23 @@ func (p *Pipeline) explained(ctx context.Context, r *Request) (*explain.Explanat
 	if err := p.see(ctx, r, ""); err != nil {
 		return nil, err
 	}
-	sel := &changes.Selection{AuditID: r.info.Name}
-	refusal := p.refusals.Find(r.info.Name)
-	for from := r.tip.Revision(); from > 0; {
-		found, next, err := changes.Back(ctx, p.log, from, 1, sel)
+	if err := p.history.Wait(ctx, r.tip.Revision()); err != nil {
+		return nil, err
+	}
+	refusal, looked := p.refusals.Find(r.info.Name), 0
+	for h, err := range p.history.Before(ctx, history.Filter{}, r.tip.Revision()) {
 		if err != nil {
 			return nil, err
 		}
-		if len(found) > 0 {
-			return explain.Written(found[0]), nil
+		if looked++; looked > changesLookedAt && refusal != nil {
+			break
 		}
-		if refusal != nil {
-			return refusal, nil
+		if h.Meta.GetRequest().GetAuditId() == r.info.Name {
+			return explain.Written(changes.From(h)), nil
 		}
-		from = next
+	}
+	if refusal != nil {
+		return refusal, nil
 	}
 	err := apierrors.NewNotFound(r.resource(), r.info.Name)
 	err.ErrStatus.Message = fmt.Sprintf("no write in the log has the audit id %q, and none of the last %d refusals of this replica; reads that were answered are not kept", r.info.Name, remembered)

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"stele.dev/stele/core/activation"
+	"stele.dev/stele/core/blame"
 	"stele.dev/stele/core/changes"
 	"stele.dev/stele/core/commit"
 	"stele.dev/stele/core/definitions"
@@ -25,7 +26,6 @@ import (
 	"stele.dev/stele/core/reviews"
 	"stele.dev/stele/core/status"
 	"stele.dev/stele/policy"
-	"stele.dev/stele/projections/objects"
 	"stele.dev/stele/schemas"
 )
 
@@ -60,6 +60,7 @@ func renderedVersions() (all []openapi.Resource) {
 func servedBesides() []openapi.Resource {
 	all := []openapi.Resource{
 		describe(changes.Resource(), changes.Change{}, false),
+		describe(blame.Resource(), blame.Blame{}, false),
 		describe(activation.Resource(), activation.Policy{}, false),
 	}
 	for _, r := range reviews.Resources() {
@@ -95,21 +96,19 @@ func (r *Request) allowedRendered(kind *rendered.Kind) error {
 	return nil
 }
 
-// rendering is the objects of the tip's policy, in the namespaces of a state that it is in
-// force for.
-func (r *Request) rendering(in *objects.State) *rendered.State {
-	return rendered.At(r.rendered, r.tip, in)
-}
-
 func (p *Pipeline) getRendered(ctx context.Context, r *Request) error {
-	version, err := r.getVersion()
+	version, exact, err := r.getVersion()
 	if err != nil {
 		return err
 	}
-	if err := p.see(ctx, r, version); err != nil {
+	world, _, err := p.worldAt(ctx, r, version, exact)
+	if err != nil {
 		return err
 	}
-	o := r.rendering(r.tip.Objects).Get(r.key.Namespace, r.key.Name)
+	if r.sent {
+		return nil
+	}
+	o := rendered.At(r.rendered, world, world.Objects).Get(r.key.Namespace, r.key.Name)
 	if o == nil {
 		return apierrors.NewNotFound(r.resource(), r.key.Name)
 	}
@@ -130,27 +129,14 @@ func (p *Pipeline) listRendered(ctx context.Context, r *Request) error {
 	if o.Continue != "" {
 		return apierrors.NewBadRequest("invalid continue token: lists of " + r.resource().String() + " are not continued")
 	}
-	if err := p.see(ctx, r, o.ResourceVersion); err != nil {
+	world, revision, err := p.worldAt(ctx, r, o.ResourceVersion, exactly(o))
+	if err != nil {
 		return err
 	}
-	revision, present := r.tip.Revision(), r.present(&sel)
-	if exactly(o) {
-		if revision, err = queryRevision(o.ResourceVersion); err != nil {
-			return err
-		}
-		if revision < r.tip.PolicyRevision() {
-			return objects.ErrExpired
-		}
-		then, err := p.committer.Objects().At(commit.Namespaces, revision)
-		if err != nil {
-			return err
-		}
-		present = r.rendering(then).List(&sel)
+	if r.sent {
+		return nil
 	}
-	var found []*objects.Object
-	for x := range present {
-		found = append(found, x)
-	}
+	found := slices.Collect(rendered.At(r.rendered, world, world.Objects).List(&sel))
 	return p.answerList(r, f, metav1.ListMeta{ResourceVersion: strconv.FormatUint(revision, 10)}, found)
 }
 

@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/storage"
+	"stele.dev/stele/core/commit"
 	"stele.dev/stele/core/negotiate"
 	"stele.dev/stele/core/shown"
 	"stele.dev/stele/core/table"
@@ -97,11 +98,12 @@ func (r *Request) selectable(field string) bool {
 
 // page is a part of a list: what state it is of, where it begins, how much it holds.
 type page struct {
-	state          *objects.State
-	revision       uint64 // as the answer gives it
+	state          *objects.State // nil as long as that has to be found
+	revision       uint64         // as the answer gives it
 	afterNamespace string
 	afterName      string
 	limit          int
+	past           bool // it is of a revision that stays what it is
 }
 
 // list answers with objects at one revision.
@@ -117,6 +119,15 @@ func (p *Pipeline) list(ctx context.Context, r *Request) error {
 	pg, err := p.page(ctx, r, o)
 	if err != nil {
 		return err
+	}
+	if pg.past {
+		if fresh, err := p.fix(ctx, r, pg.revision); fresh || err != nil {
+			return err
+		}
+		if pg.state, err = p.objectsAt(ctx, r, r.resource(), r.key.Namespace, pg.revision); err != nil {
+			return err
+		}
+		sel = sel.As(commit.KindOf(r.kind.Kind.Stored()))
 	}
 	meta, found, err := p.found(r, &pg, &sel)
 	if err != nil {
@@ -181,7 +192,6 @@ func (p *Pipeline) page(ctx context.Context, r *Request, o *internalversion.List
 	if o.Limit > 0 && o.ResourceVersion != "0" { // upstream answers "0" from its cache, with all
 		pg.limit = int(o.Limit)
 	}
-	store := p.committer.Objects()
 	switch {
 	case o.Continue != "":
 		key, revision, err := storage.DecodeContinue(o.Continue, keyPrefix)
@@ -193,39 +203,41 @@ func (p *Pipeline) page(ctx context.Context, r *Request, o *internalversion.List
 		}
 		pg.goOnBehind(r, key)
 		if revision < 0 { // inconsistent: from the same key on, but now
-			if err := p.see(ctx, r, ""); err != nil {
-				return pg, err
-			}
-			pg.state, pg.revision = r.tip.Objects, r.tip.Revision()
-			return pg, nil
+			return pg, p.newest(ctx, r, "", &pg)
 		}
-		if err := p.see(ctx, r, strconv.FormatInt(revision, 10)); err != nil {
+		if err := p.see(ctx, r, strconv.FormatInt(revision, 10)); apierrors.IsResourceExpired(err) {
+			return pg, expiredContinue(key)
+		} else if err != nil {
 			return pg, err
 		}
-		pg.state, err = store.At(r.resource(), uint64(revision))
-		if errors.Is(err, objects.ErrExpired) {
+		if err := p.reaches(ctx, r, uint64(revision)); err != nil {
+			return pg, goOnNow(err, key)
+		}
+		pg.revision, pg.past = uint64(revision), true
+		if err := p.past.Kept(pg.revision); err != nil {
 			return pg, expiredContinue(key)
 		}
-		pg.revision = uint64(revision)
-		return pg, err
+		return pg, nil
 	case exactly(o):
-		if err := p.see(ctx, r, o.ResourceVersion); err != nil {
-			return pg, err
-		}
-		revision, err := queryRevision(o.ResourceVersion)
-		if err != nil {
-			return pg, err
-		}
-		pg.state, err = store.At(r.resource(), revision)
-		pg.revision = revision
+		var err error
+		pg.revision, err = p.exact(ctx, r, o.ResourceVersion)
+		pg.past = true
 		return pg, err
 	default:
-		if err := p.see(ctx, r, o.ResourceVersion); err != nil {
-			return pg, err
-		}
-		pg.state, pg.revision = r.tip.Objects, r.tip.Revision()
-		return pg, nil
+		return pg, p.newest(ctx, r, o.ResourceVersion, &pg)
 	}
+}
+
+// newest makes the page one of the newest state that there is.
+func (p *Pipeline) newest(ctx context.Context, r *Request, resourceVersion string, pg *page) error {
+	if err := p.see(ctx, r, resourceVersion); err != nil {
+		return err
+	}
+	pg.revision, pg.past = r.world().Revision(), r.past != nil
+	if !pg.past {
+		pg.state = r.tip.Objects
+	}
+	return nil
 }
 
 // exactly tells whether a list is to be of the very resourceVersion that it names.
@@ -239,9 +251,14 @@ const maxInt = int(^uint(0) >> 1)
 // expiredContinue is upstream's answer to a token whose revision is gone: 410, with a
 // token that goes on from the same key at whatever revision is current then.
 func expiredContinue(key string) error {
-	err := apierrors.NewResourceExpired("The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue parameter, or use the continue token in this response to retrieve the remainder of the results. Continuing with the provided token results in an inconsistent list - objects that were created, modified, or deleted between the time the first chunk was returned and now may show up in the list.")
-	if token, encodeErr := storage.EncodeContinue(key, keyPrefix, -1); encodeErr == nil {
-		err.ErrStatus.ListMeta.Continue = token
+	return goOnNow(apierrors.NewResourceExpired("The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue parameter, or use the continue token in this response to retrieve the remainder of the results. Continuing with the provided token results in an inconsistent list - objects that were created, modified, or deleted between the time the first chunk was returned and now may show up in the list."), key)
+}
+
+// goOnNow adds the token to go on with to what says that a revision is Expired.
+func goOnNow(err error, key string) error {
+	expired := (*apierrors.StatusError)(nil)
+	if token, encodeErr := storage.EncodeContinue(key, keyPrefix, -1); encodeErr == nil && errors.As(err, &expired) && apierrors.IsResourceExpired(err) {
+		expired.ErrStatus.ListMeta.Continue = token
 	}
 	return err
 }

@@ -17,6 +17,7 @@ import (
 	"stele.dev/stele/core/authn"
 	"stele.dev/stele/core/commit"
 	"stele.dev/stele/core/explain"
+	"stele.dev/stele/core/past"
 	"stele.dev/stele/core/status"
 	"stele.dev/stele/eventlog"
 	"stele.dev/stele/projections/history"
@@ -157,6 +158,7 @@ type Pipeline struct {
 	committer     *commit.Committer
 	log           eventlog.Reader
 	history       *history.Store
+	past          *past.Past
 	authenticator *authn.Authenticator
 	logger        *slog.Logger
 	version       version.Info
@@ -168,11 +170,13 @@ type Pipeline struct {
 	metrics       *metrics
 	surface       atomic.Pointer[surface]
 	surfaceMu     sync.Mutex // held to make another
+	surfacesThen  []*surface // of policies that are not in force, what was used last first; guarded by surfaceMu
 	turns         turns
 	notReady      atomic.Bool
 	draining      chan struct{}
 	drained       atomic.Bool
 	largeWrites   chan struct{} // turns of theirs, see takeTurn
+	replays       *replays
 }
 
 // Options for [New].
@@ -206,12 +210,13 @@ func New(o Options) *Pipeline {
 		committer: o.Committer, log: o.Log, history: o.History, authenticator: o.Authenticator, logger: o.Logger, version: o.Version, checks: o.Checks, compile: o.Compile,
 		requestInfo: &request.RequestInfoFactory{APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api")},
 		refusals:    explain.NewJournal(remembered),
-		metrics:     newMetrics(o.Committer, o.Evaluators), draining: make(chan struct{}), largeWrites: newLargeWrites(),
+		metrics:     newMetrics(o.Committer, o.Evaluators), draining: make(chan struct{}), largeWrites: newLargeWrites(), replays: newReplays(),
 	}
 	p.take = p.runFrom
 	if p.logger == nil {
 		p.logger = slog.New(slog.DiscardHandler)
 	}
+	p.past = past.New(past.Options{Committer: o.Committer, Log: o.Log, History: o.History, Logger: p.logger})
 	return p
 }
 

@@ -19,7 +19,7 @@ func TestAPanicIsAnAnswer(t *testing.T) {
 	}
 	var log bytes.Buffer
 	pipeline := core.New(core.Options{
-		Committer: p.committer, Log: p.log, Authenticator: auth, Logger: slog.New(slog.NewTextHandler(&log, nil)),
+		Committer: p.committer, Log: p.log, History: p.history, Authenticator: auth, Logger: slog.New(slog.NewTextHandler(&log, nil)),
 		Checks: []core.Check{{Name: "broken", Check: func() error { panic("secret detail") }}},
 	})
 	w := httptest.NewRecorder()

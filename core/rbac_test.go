@@ -255,6 +255,7 @@ func TestRBACAtRevisions(t *testing.T) {
 		list("limit=500", created):                        {created, 2},
 		list("resourceVersionMatch=Exact", created):       {created, 2},
 		list("resourceVersionMatch=Exact", activated):     {activated, 1},
+		list("resourceVersionMatch=Exact", before):        {before, 1},
 		list("resourceVersionMatch=Exact", now):           {now, 1},
 	} {
 		a := p.must(t, 200, "GET", path, "")
@@ -262,7 +263,6 @@ func TestRBACAtRevisions(t *testing.T) {
 			t.Errorf("%s: %s, want %d at %d", path, a, want.items, want.revision)
 		}
 	}
-	p.must(t, 410, "GET", list("resourceVersionMatch=Exact", before), "")
 	p.must(t, 504, "GET", list("resourceVersionMatch=NotOlderThan", now+1), "")
 	p.must(t, 504, "GET", fmt.Sprintf("%s/view?resourceVersion=%d", rolesPath, now+1), "")
 	p.must(t, 400, "GET", rolesPath+"/view?resourceVersion=x", "")
@@ -452,7 +452,7 @@ func TestRBACIsWatched(t *testing.T) {
 	activated := p.push(t, policyBody(t, strings.Replace(broader, `clusterRoles: "editors-helper"`, `clusterRoles: another`, 1), nil))
 	// What is gone was there up to the revision before, as far as this watch knows.
 	roles.told(t, event("DELETED", "editors-helper", first), event("ADDED", "another", activated), event("ADDED", "every", activated),
-		event("MODIFIED", "system:aggregate-to-edit", activated), event("MODIFIED", "system:aggregate-to-view", activated), event("MODIFIED", "system:basic-user", activated),
+		event("MODIFIED", "system:aggregate-to-admin", activated), event("MODIFIED", "system:aggregate-to-edit", activated), event("MODIFIED", "system:aggregate-to-view", activated), event("MODIFIED", "system:basic-user", activated),
 		event("MODIFIED", "system:discovery", activated), event("MODIFIED", "system:public-info-viewer", activated), event("MODIFIED", "widgets", activated))
 	red.told(t, event("ADDED", "reader", activated))
 	grants.told(t, event("DELETED", "t:helpers", first))
@@ -494,10 +494,8 @@ func TestAWatchOfRBACBegins(t *testing.T) {
 	present := fmt.Sprintf("ADDED default/t:editors@%d", activated)
 	next := p.committer.Tip().Revision() + 1
 
-	before := watch("allowWatchBookmarks=true", old).next(t)
-	if before.Type != "ERROR" || before.Object["code"] != 410.0 || before.Object["reason"] != "Expired" {
-		t.Errorf("from a revision of the policy before: %v", before)
-	}
+	// From a revision of the policy before.
+	watch("", old).told(t, fmt.Sprintf("MODIFIED default/t:editors@%d", activated), added)
 	quiet := []*watching{watch("", created), watch("sendInitialEvents=false&resourceVersionMatch=NotOlderThan", created)}
 	watch("", activated).told(t, added)
 	// Whoever takes bookmarks may have been cut off between events of one revision.
@@ -540,17 +538,23 @@ func TestAWatchOfRBACEndsWithItsPermission(t *testing.T) {
 	}
 }
 
-// What was forgotten of the namespaces cannot be told.
-func TestAWatchOfRBACOutlastsNoHistory(t *testing.T) {
+// What was forgotten of the namespaces, and of the policy before, is in the log.
+func TestAWatchOfRBACOutlastsMemory(t *testing.T) {
 	var store memlog.Store
 	p := start(t, store.Open(nil), 1)
 	p.bootstrap(t, bundle)
 	from := p.committer.Tip().Revision()
-	p.namespace(t, "a")
-	if e := p.watch(t, fmt.Sprintf("%s?watch=1&resourceVersion=%d", bindingsPath, from)).next(t); e.Type != "ERROR" || e.Object["code"] != 410.0 {
-		t.Errorf("%v", e)
+	activated := p.push(t, policyBody(t, broader, nil))
+	made := p.namespace(t, "team-a")
+	p.namespace(t, "team-b")
+	p.must(t, 200, "DELETE", "/api/v1/namespaces/team-b", "")
+	p.finalize(t, "team-b")
+	w := p.watch(t, fmt.Sprintf("%s?watch=1&resourceVersion=%d", bindingsPath, from))
+	w.told(t, fmt.Sprintf("MODIFIED default/t:editors@%d", activated), fmt.Sprintf("ADDED team-a/t:editors@%d", made))
+	if e := p.watch(t, bindingsPath+"?watch=1&resourceVersion=1").next(t); what([]watchEvent{e}) != "ERROR 410" {
+		t.Errorf("from before there was a policy: %v", e)
 	}
-	p.must(t, 410, "GET", fmt.Sprintf("%s?resourceVersionMatch=Exact&resourceVersion=%d", bindingsPath, from), "")
+	p.must(t, 200, "GET", fmt.Sprintf("%s?resourceVersionMatch=Exact&resourceVersion=%d", bindingsPath, from), "")
 }
 
 func TestInformersFollowRBAC(t *testing.T) {

@@ -21,6 +21,10 @@
 // is read has been checked to continue the reader's position, in revision and in
 // hash; whatever does not is [ErrDiverged] or a [*CorruptError], never skipped.
 //
+// A log that was restored from a backup lacks revisions that clients have seen. Before
+// anything else is appended [Log.StartEpoch] declares them lost, and goes on above them:
+// no revision ever means two things.
+//
 // Any number of processes may write to one log. Nothing here elects a leader or
 // takes a lock: the backend's compare-and-append orders writers, and whoever
 // loses is handed what it missed.

@@ -357,3 +357,75 @@ func TestBackReadsTheNewestFirst(t *testing.T) {
 		t.Errorf("Back = %v, want %v", got, want)
 	}
 }
+
+// What would make revisions mean two things, or lies outside of what can have been lost, is
+// refused before anything is proposed.
+func TestEpochsThatMakeNoSense(t *testing.T) {
+	var store memlog.Store
+	log := open(t, store.Open(nil))
+	tip, _ := tipOf(t, log)
+	won, _, err := log.Append(t.Context(), tip, draft(t, "a", "b", "c"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	tip = won.Head() // revision 4
+	other := tip
+	other.Log[0]++
+	for name, tc := range map[string]struct {
+		after          eventlog.Head
+		lostFrom, next uint64
+	}{
+		"it starts at the tip":                 {tip, 4, 4},
+		"it starts before the tip":             {tip, 2, 3},
+		"the tip itself is lost":               {tip, 4, 9},
+		"what is lost begins behind the epoch": {tip, 10, 9},
+		"nothing is said of what is lost":      {tip, 0, 9},
+		"another log":                          {other, 5, 9},
+		"there is no log yet":                  {log.Start(), 1, 9},
+	} {
+		if started, newer, err := log.StartEpoch(t.Context(), tc.after, tc.lostFrom, tc.next); err == nil || started != nil || newer != nil {
+			t.Errorf("%s: %v, %v, %v", name, started, newer, err)
+		}
+	}
+	if n := len(store.Batches()); n != 2 {
+		t.Errorf("the log has %d batches, want 2", n)
+	}
+}
+
+// An epoch starts once, however often its request, or the answer to that, gets lost, and
+// whoever wrote at the old tip meanwhile is handed it.
+func TestEpochIsSettledByAppendingAgain(t *testing.T) {
+	for name, fault := range map[string]memlog.Fault{
+		"the request is lost":                    {LoseRequest: true},
+		"the answer is lost":                     {LoseAnswer: true},
+		"the request arrives after the next try": {Linger: true, Request: 50 * time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var store memlog.Store
+				writer := open(t, store.Open(nil))
+				left := 2
+				log := open(t, store.Open(func(op memlog.Op) memlog.Fault {
+					if op == memlog.Append && left > 0 {
+						left--
+						return fault
+					}
+					return memlog.Fault{}
+				}))
+				tip, _ := tipOf(t, log)
+				started, newer, err := log.StartEpoch(t.Context(), tip, 2, 100)
+				if err != nil || started == nil || newer != nil {
+					t.Fatalf("StartEpoch = %v, %v, %v", started, newer, err)
+				}
+				time.Sleep(time.Minute) // whatever lingers has arrived
+				won, newer, err := writer.Append(t.Context(), tip, draft(t, "late"))
+				if err != nil || won != nil || len(newer) != 1 || newer[0].Head() != started.Head() {
+					t.Errorf("Append at the old tip = %v, %v, %v", won, newer, err)
+				}
+				if at, _ := tipOf(t, open(t, store.Open(nil))); at != started.Head() {
+					t.Errorf("the log is at %v, want %v", at, started.Head())
+				}
+			})
+		})
+	}
+}

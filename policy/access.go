@@ -214,6 +214,8 @@ type placed struct {
 	grants map[place][]*grant
 	heads  []int // lengths of the places' heads, ascending
 	named  bool  // some places have a name
+	// conditional: some grants depend on what else is known of the request.
+	conditional bool
 }
 
 // place is what a pattern of namespaces begins with, up to its first *, and one of the
@@ -224,6 +226,7 @@ type place struct {
 }
 
 func (p *placed) add(x *grant, names []string) {
+	p.conditional = p.conditional || x.condition != nil
 	for _, pattern := range x.namespaces {
 		head, _, _ := strings.Cut(pattern, "*")
 		if i, found := slices.BinarySearch(p.heads, len(head)); !found {

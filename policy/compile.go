@@ -205,6 +205,7 @@ func (c *compiler) bundle(v cue.Value) *Form {
 	})
 	f.Flow, f.Audit = c.flow(v.LookupPath(cue.ParsePath("flow"))), c.audit(v.LookupPath(cue.ParsePath("audit")))
 	c.uniqueNames(f)
+	c.windows(v, f)
 	aggregate(f.Roles)
 	c.joining(v, f.Roles)
 

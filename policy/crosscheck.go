@@ -22,6 +22,7 @@ type crossings struct {
 	owners      map[string]*owner // of kinds
 	brokenKinds map[string]bool
 	roleNames   []cue.Value // in bindings
+	windowNames []cue.Value // of kinds that are not known
 }
 
 // crosscheck checks what depends on all of a bundle.
@@ -31,6 +32,7 @@ func (c *compiler) crosscheck(v cue.Value, f *Form) {
 		return
 	}
 	c.resources(f.Kinds)
+	c.windowsOfKinds(f.Kinds)
 	roles := c.words("#BuiltinRoles")
 	for _, r := range f.Roles[len(builtinRoles()):] {
 		roles = append(roles, r.Name)

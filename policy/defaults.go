@@ -40,6 +40,11 @@ func builtinRoles() []Role {
 			Rule{ID: "leases", Verbs: append(readVerbs[:len(readVerbs):len(readVerbs)], writeVerbs...), APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}}),
 		builtinRole("system:aggregate-to-view", label("view"), nil,
 			Rule{ID: "core", Verbs: readVerbs, APIGroups: core, Resources: []string{"configmaps", "events", "namespaces", "serviceaccounts"}}),
+		// Who answers for a namespace may look at what its secrets were. Not who edits there, though they read and
+		// write the current ones: a secret is mostly replaced because somebody is not to know it any more.
+		builtinRole("system:aggregate-to-admin", label("admin"), nil,
+			Rule{ID: "core", Verbs: []string{HistoryVerb}, APIGroups: core, Resources: []string{"configmaps", "events", "secrets", "serviceaccounts"}},
+			Rule{ID: "leases", Verbs: []string{HistoryVerb}, APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}}),
 		builtinRole("system:discovery", nil, nil,
 			Rule{ID: "paths", Verbs: []string{"get"}, NonResourceURLs: []string{
 				"/api", "/api/*", "/apis", "/apis/*", "/healthz", "/livez", "/openapi", "/openapi/*", "/readyz", "/version", "/version/"}}),

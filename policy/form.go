@@ -29,6 +29,8 @@ type Form struct {
 	Audit    Audit          `json:"audit,omitzero"`
 	// Validations are the rules of validating admission, sorted by id.
 	Validations []Validation `json:"validations,omitempty"`
+	// Windows are those of the kinds of which the bundle says one, sorted by resource.
+	Windows []Window `json:"windows,omitempty"`
 	// Probes are what a program that loads the form must agree about.
 	Probes *Probes `json:"probes,omitempty"`
 }

@@ -23,7 +23,9 @@ type Policy struct {
 	name   string // digest, in hexadecimal
 	kinds  []*Kind
 	byGVR  map[schema.GroupVersionResource]*Version
-	access *access
+	// byResource are all kinds, also those that no version of is served.
+	byResource map[schema.GroupResource]*Kind
+	access     *access
 	// namespaces is the kind that rules see as namespaceObject.
 	namespaces *Version
 }
@@ -39,6 +41,8 @@ type Kind struct {
 
 	// Equivalent are the other kinds that have the same objects.
 	Equivalent []*Kind
+
+	window *Window
 }
 
 // Stored is the kind that has the objects: Of, or the kind itself.
@@ -88,7 +92,7 @@ func New(encoded []byte, options ...schemas.Option) (*Policy, error) {
 
 func newPolicy(form *Form, options ...schemas.Option) (*Policy, error) {
 	var err error
-	p := &Policy{form: form, byGVR: map[schema.GroupVersionResource]*Version{}}
+	p := &Policy{form: form, byGVR: map[schema.GroupVersionResource]*Version{}, byResource: map[schema.GroupResource]*Kind{}}
 	for i := range form.Kinds {
 		k := &Kind{Kind: &form.Kinds[i]}
 		stored, ok := k.Version(k.StorageVersion)
@@ -120,6 +124,9 @@ func newPolicy(form *Form, options ...schemas.Option) (*Policy, error) {
 		p.kinds = append(p.kinds, k)
 	}
 	if err := p.joinFaces(); err != nil {
+		return nil, err
+	}
+	if err := p.openWindows(); err != nil {
 		return nil, err
 	}
 	if p.access, err = newAccess(form); err != nil {

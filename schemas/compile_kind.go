@@ -186,7 +186,7 @@ func (c *compiler) kind(id string, v cue.Value) Kind {
 		c.reported(err, s.at)
 		return k
 	}
-	s.only("group", "names", "scope", "storageVersion", "versions")
+	s.only("group", "names", "scope", "storageVersion", "versions", "history") // the last is the policy's
 	k.Group = s.text("group")
 	if !c.builtin || k.Group != "" {
 		s.check("group", k.Group, validation.IsDNS1123Subdomain)

@@ -127,8 +127,7 @@ type Column struct {
 	JSONPath string `json:"jsonPath"`
 	Priority int32  `json:"priority,omitempty"`
 
-	// Count shows the number of entries at JSONPath instead of the value. Only
-	// built-in kinds count, and core/table has what they show; it stays because forms
-	// in logs have it.
+	// Count shows the number of items of the list at JSONPath instead of the value. Bundles
+	// cannot say it.
 	Count bool `json:"count,omitempty"`
 }

@@ -1,33 +1,58 @@
 package main
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
-	"stele.dev/stele/core/changes"
 )
 
 // clientOptions are the flags of commands that talk to a server.
 type clientOptions struct {
-	kubeconfig string
-	namespace  string
+	kubeconfig, context, namespace string
+	everywhere                     bool // --all-namespaces
+	user                           string
+	groups                         []string
 }
 
 func (o *clientOptions) addFlags(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&o.kubeconfig, "kubeconfig", "", "kubeconfig of the server (default: $KUBECONFIG, then ./stele-data/admin.kubeconfig)")
-	cmd.Flags().StringVarP(&o.namespace, "namespace", "n", "", "namespace (default: that of the kubeconfig's context)")
+	defaults := "$KUBECONFIG, then ./stele-data/admin.kubeconfig"
+	if isPlugin() {
+		defaults = "$KUBECONFIG, then ~/.kube/config"
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.kubeconfig, "kubeconfig", "", "kubeconfig of the server (default: "+defaults+")")
+	f.StringVar(&o.context, "context", "", "context of the kubeconfig (default: its current one)")
+	f.StringVarP(&o.namespace, "namespace", "n", "", "namespace (default: that of the kubeconfig's context)")
 	_ = cmd.MarkFlagFilename("kubeconfig")
+	_ = cmd.RegisterFlagCompletionFunc("context", o.completeContexts)
+	_ = cmd.RegisterFlagCompletionFunc("namespace", o.completeNamespaces)
 }
 
-// config finds the server. Commands go through the same authenticated API as everyone.
-func (o *clientOptions) config() (*rest.Config, clientcmd.ClientConfig, error) {
+// addAllNamespaces is for commands that can look at more than one namespace.
+func (o *clientOptions) addAllNamespaces(cmd *cobra.Command) {
+	cmd.Flags().BoolVarP(&o.everywhere, "all-namespaces", "A", false, "in all namespaces")
+	cmd.MarkFlagsMutuallyExclusive("namespace", "all-namespaces")
+}
+
+// addIdentity is for commands that can be another user, who has the permission to impersonate.
+func (o *clientOptions) addIdentity(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&o.user, "as", "", "user in whose name to ask (default: one's own)")
+	cmd.Flags().StringArrayVar(&o.groups, "as-group", nil, "group of that user; may be given several times")
+}
+
+// loadingRules say where the kubeconfig is.
+func (o *clientOptions) loadingRules() *clientcmd.ClientConfigLoadingRules {
+	if isPlugin() {
+		rules := clientcmd.NewDefaultClientConfigLoadingRules() // kubectl's own
+		rules.ExplicitPath = o.kubeconfig
+		return rules
+	}
 	rules := &clientcmd.ClientConfigLoadingRules{ExplicitPath: o.kubeconfig}
 	if o.kubeconfig == "" {
 		if env := os.Getenv(clientcmd.RecommendedConfigPathEnvVar); env != "" {
@@ -36,9 +61,20 @@ func (o *clientOptions) config() (*rest.Config, clientcmd.ClientConfig, error) {
 			rules.Precedence = []string{filepath.Join("stele-data", "admin.kubeconfig")}
 		}
 	}
-	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{})
+	return rules
+}
+
+// config finds the server. Commands go through the same authenticated API as everyone.
+func (o *clientOptions) config() (*rest.Config, clientcmd.ClientConfig, error) {
+	if o.user == "" && len(o.groups) > 0 {
+		return nil, nil, errors.New("--as-group needs --as")
+	}
+	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(o.loadingRules(), &clientcmd.ConfigOverrides{CurrentContext: o.context})
 	config, err := loader.ClientConfig()
 	if clientcmd.IsEmptyConfig(err) {
+		if isPlugin() {
+			return nil, nil, errors.New("no server is configured: set KUBECONFIG, give --kubeconfig, or choose a context by `kubectl config use-context`")
+		}
 		return nil, nil, errors.New("no server is configured: run where `stele serve` was started, set KUBECONFIG, or give --kubeconfig")
 	}
 	if err != nil {
@@ -46,119 +82,28 @@ func (o *clientOptions) config() (*rest.Config, clientcmd.ClientConfig, error) {
 	}
 	config.UserAgent = "stele/" + Version
 	config.QPS = -1
+	if o.user != "" {
+		config.Impersonate = rest.ImpersonationConfig{UserName: o.user, Groups: o.groups}
+	}
 	return config, loader, nil
 }
 
-// changesClient reads log.stele.dev/v1.
-type changesClient struct {
-	rest *rest.RESTClient
-}
-
-func newChangesClient(config *rest.Config) (*changesClient, error) {
-	c := rest.CopyConfig(config)
-	c.APIPath = "/apis"
-	c.GroupVersion = &changesGroupVersion
-	c.NegotiatedSerializer = rawSerializer
-	client, err := rest.RESTClientFor(c)
-	if err != nil {
-		return nil, err
+// namespaceFor is where objects of a kind are meant: "" for all, and for kinds that have
+// none.
+func (o *clientOptions) namespaceFor(mapping *meta.RESTMapping, loader clientcmd.ClientConfig) (string, error) {
+	if mapping.Scope.Name() != meta.RESTScopeNameNamespace {
+		return "", nil
 	}
-	return &changesClient{client}, nil
+	return o.namespaceOrDefault(loader)
 }
 
-// changesQuery says which changes are meant.
-type changesQuery struct {
-	namespace string // "" for all
-	fields    string
-	limit     int // 0 for all
-}
-
-// list calls each with the changes, the newest first, and returns the log's revision.
-func (c *changesClient) list(ctx context.Context, q changesQuery, each func(*changes.Change) error) (revision string, err error) {
-	const pageSize = 500
-	token, left := "", q.limit
-	for {
-		size := pageSize
-		if q.limit > 0 {
-			size = min(size, left)
-		}
-		request := c.rest.Get().NamespaceIfScoped(q.namespace, q.namespace != "").Resource(changes.Plural).
-			Param("limit", fmt.Sprint(size))
-		if q.fields != "" {
-			request = request.Param("fieldSelector", q.fields)
-		}
-		if token != "" {
-			request = request.Param("continue", token)
-		}
-		body, err := request.DoRaw(ctx)
-		if err != nil {
-			return "", readable(err, body)
-		}
-		var list struct {
-			Metadata struct {
-				ResourceVersion string `json:"resourceVersion"`
-				Continue        string `json:"continue"`
-			} `json:"metadata"`
-			Items []*changes.Change `json:"items"`
-		}
-		if err := json.Unmarshal(body, &list); err != nil {
-			return "", err
-		}
-		if revision == "" {
-			revision = list.Metadata.ResourceVersion
-		}
-		for _, x := range list.Items {
-			if err := each(x); err != nil {
-				return "", err
-			}
-		}
-		left -= len(list.Items)
-		if token = list.Metadata.Continue; token == "" || q.limit > 0 && left <= 0 {
-			return revision, nil
-		}
+// namespaceOrDefault is the namespace that the flags mean, else the context's; "" for all.
+func (o *clientOptions) namespaceOrDefault(loader clientcmd.ClientConfig) (string, error) {
+	if o.everywhere || o.namespace != "" {
+		return o.namespace, nil
 	}
-}
-
-// follow calls each with the changes behind a revision, as they come, until the context
-// ends.
-func (c *changesClient) follow(ctx context.Context, q changesQuery, revision string, each func(*changes.Change) error) error {
-	for ctx.Err() == nil {
-		request := c.rest.Get().NamespaceIfScoped(q.namespace, q.namespace != "").Resource(changes.Plural).
-			Param("watch", "true").Param("resourceVersion", revision)
-		if q.fields != "" {
-			request = request.Param("fieldSelector", q.fields)
-		}
-		stream, err := request.Stream(ctx)
-		if err != nil {
-			return readable(err, nil)
-		}
-		decoder := json.NewDecoder(stream)
-		for {
-			var event struct {
-				Type   string          `json:"type"`
-				Object json.RawMessage `json:"object"`
-			}
-			if err := decoder.Decode(&event); err != nil {
-				break // the server ended the watch: go on from where it was
-			}
-			if event.Type == "ERROR" {
-				stream.Close()
-				return readable(errors.New("the watch failed"), event.Object)
-			}
-			var x changes.Change
-			if err := json.Unmarshal(event.Object, &x); err != nil {
-				stream.Close()
-				return err
-			}
-			revision = x.ResourceVersion
-			if err := each(&x); err != nil {
-				stream.Close()
-				return err
-			}
-		}
-		stream.Close()
-	}
-	return nil
+	namespace, _, err := loader.Namespace()
+	return namespace, err
 }
 
 // readable prefers the message of a Status in the body.

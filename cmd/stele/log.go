@@ -3,56 +3,104 @@ package main
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/runtime/serializer"
-	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"stele.dev/stele/core/changes"
 )
 
-var (
-	changesGroupVersion = schema.GroupVersion{Group: changes.Group, Version: changes.Version}
-	rawSerializer       = serializer.WithoutConversionCodecFactory{CodecFactory: scheme.Codecs}
-)
-
+// logOptions are the flags of commands that show changes.
 type logOptions struct {
 	clientOptions
-	follow bool
-	limit  int
-	output string
-	none   string                       // what is said if there is nothing to show
-	note   func(*changes.Change) string // of a line; may be nil
+	outputOptions
+	follow, differences   bool
+	limit                 int
+	actors, verbs         []string
+	since, until, auditID string
+	none                  string                       // what is said if there is nothing to show
+	note                  func(*changes.Change) string // of a line; may be nil
+	lives                 bool                         // of one name: say where one object ends and another begins
+}
+
+// addFlags adds what all of them have.
+func (o *logOptions) addFlags(cmd *cobra.Command) {
+	o.clientOptions.addFlags(cmd)
+	o.outputOptions.addFlags(cmd, "json", "jsonl", "yaml", "name")
+	f := cmd.Flags()
+	f.BoolVarP(&o.follow, "follow", "f", false, "show the last 10, or those since --since, the oldest first, then go on with what is written from now on")
+	f.IntVar(&o.limit, "limit", 0, "show only so many, the newest (default: all)")
+	f.StringVar(&o.since, "since", "", "only what was written at a moment or later: "+momentUsage)
+	f.StringVar(&o.until, "until", "", "only what was written at a moment or before")
+	cmd.MarkFlagsMutuallyExclusive("follow", "until")
+	_ = cmd.RegisterFlagCompletionFunc("since", completeMoments)
+	_ = cmd.RegisterFlagCompletionFunc("until", completeMoments)
+}
+
+// addFilters adds what changes of objects can be chosen by, and -p.
+func (o *logOptions) addFilters(cmd *cobra.Command) {
+	o.addIdentity(cmd)
+	f := cmd.Flags()
+	f.BoolVarP(&o.differences, "patch", "p", false, "show below each line which fields differ")
+	f.StringSliceVar(&o.actors, "actor", nil, "only what this user wrote; may be given several times")
+	f.StringSliceVar(&o.verbs, "verb", nil, "only requests of this verb (create, update, patch, delete, …); may be given several times")
+	f.StringVar(&o.auditID, "audit-id", "", "only the request that had this audit id")
+	_ = cmd.RegisterFlagCompletionFunc("verb", cobra.FixedCompletions([]string{"create", "update", "patch", "delete", "deletecollection"}, noFiles))
 }
 
 func logCommand() *cobra.Command {
 	o := &logOptions{}
+	var kindNames []string
 	cmd := &cobra.Command{
 		Use:   "log",
 		Short: "Show what was written, by whom, newest first",
 		Long: `Log shows the events of the log, one line each, newest first: revision, time, who, what.
+With -p the fields that a write added (+), removed (-) or replaced (~) are below its line,
+and of those that nobody sent the rule that did it.
+
 It asks the server, as the user of the kubeconfig, who needs the permission to list
-changes.log.stele.dev.`,
-		Example: `  stele log
-  stele log --limit 10 -n default
-  stele log --follow
-  stele log -o json | jq 'select(.actor.user == "alice")'`,
+changes.log.stele.dev; to see fields, the permission to read the objects.`,
+		Example: `  stele log --limit 10
+  stele log --since 1h -n default -p
+  stele log --kind configmaps,db --actor admin --verb delete
+  stele log -o jsonl | jq 'select(.actor.user == "alice")'`,
 		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd, "") },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			q := changesQuery{namespace: o.namespace}
+			if len(kindNames) > 0 {
+				config, _, err := o.config()
+				if err != nil {
+					return err
+				}
+				resources, err := newKinds(config)
+				if err != nil {
+					return err
+				}
+				for _, name := range kindNames {
+					mapping, err := resources.resource(name)
+					if err != nil {
+						return err
+					}
+					q.resources = append(q.resources, mapping.Resource.GroupResource())
+				}
+			}
+			return o.run(cmd, q)
+		},
 	}
 	o.addFlags(cmd)
-	cmd.Flags().Lookup("namespace").Usage = "only changes of objects in this namespace"
+	o.addFilters(cmd)
+	cmd.Flags().StringSliceVar(&kindNames, "kind", nil, "only changes of objects of this kind, by any name that it has; may be given several times")
+	cmd.Flags().Lookup("namespace").Usage = "only changes of objects in this namespace (default: all)"
+	_ = cmd.RegisterFlagCompletionFunc("kind", o.completeKinds)
 	return cmd
 }
 
@@ -71,7 +119,7 @@ takes the permission to list changes.log.stele.dev.`,
 				return err
 			}
 			o.note = policies.commits(cmd.Context())
-			return o.run(cmd, "type=PolicyActivated")
+			return o.run(cmd, changesQuery{fields: fields.Set{"type": "PolicyActivated"}})
 		},
 	}
 	o.addFlags(cmd)
@@ -102,125 +150,124 @@ func (c *policyClient) commits(ctx context.Context) func(*changes.Change) string
 	}
 }
 
-// run shows the changes that a field selector selects.
-func (o *logOptions) run(cmd *cobra.Command, fields string) error {
+// selectBy adds what the flags say to a query. Of what may be given several times one is for
+// the server to choose by, more are for the client.
+func (o *logOptions) selectBy(ctx context.Context, config *rest.Config, q *changesQuery) error {
+	if q.fields == nil {
+		q.fields = fields.Set{}
+	}
+	one := func(field string, values []string, of func(*changes.Change) string) {
+		if len(values) == 1 {
+			q.fields[field] = values[0]
+		}
+		if len(values) > 1 {
+			q.only(func(c *changes.Change) bool { return slices.Contains(values, of(c)) })
+		}
+	}
+	one("actor.user", o.actors, func(c *changes.Change) string {
+		if c.Actor == nil {
+			return ""
+		}
+		return c.Actor.User
+	})
+	one("request.verb", o.verbs, func(c *changes.Change) string {
+		if c.Request == nil {
+			return ""
+		}
+		return c.Request.Verb
+	})
+	if len(q.resources) == 1 {
+		q.fields["object.group"], q.fields["object.resource"] = q.resources[0].Group, q.resources[0].Resource
+	}
+	if len(q.resources) > 1 {
+		q.only(func(c *changes.Change) bool {
+			return c.Object != nil && slices.Contains(q.resources, schema.GroupResource{Group: c.Object.Group, Resource: c.Object.Resource})
+		})
+	}
+	if o.auditID != "" {
+		q.fields["request.auditID"] = o.auditID
+	}
+	m, err := newMoments(config)
+	if err != nil {
+		return err
+	}
+	for _, bound := range []struct{ field, text string }{{"since", o.since}, {"until", o.until}} {
+		if bound.text == "" {
+			continue
+		}
+		at, err := m.parse(ctx, bound.text)
+		if err != nil {
+			return fmt.Errorf("--%s: %w", bound.field, err)
+		}
+		switch {
+		case at.revision > 0:
+			q.fields[bound.field] = fmt.Sprint(at.revision)
+		case at.isNow() && bound.field == "until":
+		case at.isNow():
+			q.fields[bound.field] = m.now.UTC().Format(time.RFC3339Nano)
+		default:
+			q.fields[bound.field] = at.at.UTC().Format(time.RFC3339Nano)
+		}
+	}
+	return nil
+}
+
+// run shows the changes that a query and the flags ask for, and follows them if that is
+// asked.
+func (o *logOptions) run(cmd *cobra.Command, q changesQuery) (err error) {
 	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	if err := o.check(); err != nil {
+		return err
+	}
+	if o.limit < 0 {
+		return fmt.Errorf("--limit %d: want a number of changes, or 0 for all", o.limit)
+	}
 	config, _, err := o.config()
 	if err != nil {
 		return err
+	}
+	if err := o.selectBy(ctx, config, &q); err != nil {
+		return err
+	}
+	q.differences = o.differences
+	if q.limit = o.limit; o.follow && o.limit == 0 && o.since == "" {
+		q.limit = 10
 	}
 	client, err := newChangesClient(config)
 	if err != nil {
 		return err
 	}
-	return o.show(ctx, cmd, client, changesQuery{namespace: o.namespace, fields: fields, limit: o.limit})
-}
-
-func (o *logOptions) addFlags(cmd *cobra.Command) {
-	o.clientOptions.addFlags(cmd)
-	cmd.Flags().BoolVarP(&o.follow, "follow", "f", false, "then go on with what is written from now on")
-	cmd.Flags().IntVar(&o.limit, "limit", 0, "show only so many (default: all)")
-	cmd.Flags().StringVarP(&o.output, "output", "o", "", "json for one JSON object per line")
-	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"json"}, cobra.ShellCompDirectiveNoFileComp))
-}
-
-// show prints the changes that a query asks for, and follows them if that is asked.
-func (o *logOptions) show(ctx context.Context, cmd *cobra.Command, client *changesClient, q changesQuery) error {
-	out := cmd.OutOrStdout()
-	var each func(*changes.Change) error
-	switch o.output {
-	case "":
-		line := &lineWriter{out: out, color: isTerminal(out), note: o.note}
-		each = line.write
-	case "json":
-		encoder := json.NewEncoder(out)
-		each = func(c *changes.Change) error { return encoder.Encode(c) }
-	default:
-		return fmt.Errorf("-o %s: want json", o.output)
+	out, err := o.open(cmd, o.follow)
+	if err != nil {
+		return err
 	}
+	defer func() { err = cmp.Or(err, out.Close()) }()
+	p := o.printer(out)
 	shown := false
-	revision, err := client.list(ctx, q, func(c *changes.Change) error {
-		shown = true
-		return each(c)
+	var last []*logged // with --follow, until they can be shown from the oldest on
+	revision, err := client.list(ctx, q, func(page []*logged) error {
+		shown = shown || len(page) > 0
+		if o.follow {
+			last = append(last, page...)
+			return nil
+		}
+		return p.print(page)
 	})
-	if err == nil && !shown && !o.follow {
+	if err == nil && !shown && !o.follow && o.format == "" {
 		fmt.Fprintln(cmd.ErrOrStderr(), cmp.Or(o.none, "No changes found."))
 	}
 	if err == nil && o.follow {
-		err = client.follow(ctx, q, revision, each)
+		slices.Reverse(last)
+		if err = p.print(last); err == nil {
+			err = client.follow(ctx, q, revision, p.print)
+		}
+	}
+	if err == nil {
+		err = p.end()
 	}
 	if errors.Is(err, context.Canceled) || errors.Is(err, syscall.EPIPE) {
 		return nil
 	}
 	return err
-}
-
-func isTerminal(w io.Writer) bool {
-	f, ok := w.(*os.File)
-	return ok && term.IsTerminal(int(f.Fd())) && os.Getenv("NO_COLOR") == ""
-}
-
-// lineWriter prints a change on a line, in columns that grow with what they have seen.
-type lineWriter struct {
-	out             io.Writer
-	color           bool
-	note            func(*changes.Change) string // what else is to be said; may be nil
-	revision, actor int
-}
-
-func (w *lineWriter) write(c *changes.Change) error {
-	actor := "-"
-	if c.Actor != nil {
-		actor = c.Actor.User
-		if c.Actor.Impersonator != "" {
-			actor = c.Actor.Impersonator + " as " + actor
-		}
-	}
-	w.revision, w.actor = max(w.revision, len(c.Name)), max(w.actor, len(actor))
-	at, err := time.Parse(time.RFC3339Nano, c.Time)
-	if err != nil {
-		return err
-	}
-	revision := fmt.Sprintf("%*s", w.revision, c.Name)
-	if w.color {
-		revision = "\x1b[33m" + revision + "\x1b[0m"
-	}
-	text := what(c)
-	if w.note != nil {
-		text += w.note(c)
-	}
-	_, err = fmt.Fprintf(w.out, "%s  %s  %-*s  %s\n", revision, at.Local().Format("2006-01-02 15:04:05"), w.actor, actor, text)
-	return err
-}
-
-// what says in words what happened.
-func what(c *changes.Change) string {
-	if c.Object == nil {
-		words := map[string]string{
-			"LogCreated": "created the log", "PolicyChunk": "stored a part of a policy", "PolicyProposed": "proposed policy",
-			"PolicyActivated": "activated policy", "EpochStarted": "started an epoch", "LevelRaised": "raised the format level",
-		}
-		text := words[c.Type]
-		if text == "" {
-			text = c.Type
-		}
-		if strings.HasSuffix(text, " policy") {
-			text += " " + c.Policy[:min(12, len(c.Policy))]
-		}
-		return text
-	}
-	resource := c.Object.Resource
-	if c.Object.Group != "" {
-		resource += "." + c.Object.Group
-	}
-	name := c.Object.Name
-	if c.Object.Namespace != "" {
-		name = c.Object.Namespace + "/" + name
-	}
-	text := strings.ToLower(c.Type) + " " + resource + " " + name
-	if c.Request != nil && c.Request.Subresource != "" {
-		text += " (" + c.Request.Subresource + ")"
-	}
-	return text
 }

@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -24,14 +25,33 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
-	if err := root.ExecuteContext(ctx); err != nil {
+	if err := root.ExecuteContext(ctx); err != nil && !errors.Is(err, syscall.EPIPE) { // who has read enough is no failure
 		if text := err.Error(); text != "" {
 			fmt.Fprintln(stderr, "stele: "+text)
+		}
+		var exit exitError
+		if errors.As(err, &exit) {
+			return exit.code
+		}
+		var planned *plannedOnly
+		if errors.As(err, &planned) {
+			return 2
 		}
 		return 1
 	}
 	return 0
 }
+
+// exitError makes the program end with a code of its own.
+type exitError struct {
+	code int
+	error
+}
+
+func (e exitError) Unwrap() error { return e.error }
+
+// errSaid is of what has been said.
+var errSaid = errors.New("")
 
 func newCommand() *cobra.Command {
 	root := &cobra.Command{
@@ -54,15 +74,34 @@ Every flag can also be set by the environment: --data-dir by STELE_DATA_DIR.`,
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return fmt.Errorf("%w (see `%s --help`)", err, cmd.CommandPath())
 	})
-	root.AddCommand(serveCommand(), logCommand(), historyCommand(), policyCommand(), kubeconfigCommand(), versionCommand())
+	root.AddCommand(logCommand(), historyCommand(), diffCommand(), blameCommand(), atCommand(), revertCommand(), undeleteCommand(), policyCommand(), versionCommand())
+	if !isPlugin() {
+		root.AddCommand(serveCommand(), kubeconfigCommand())
+	}
 	root.InitDefaultCompletionCmd()
 	for _, cmd := range root.Commands() {
+		if cmd.Name() == "completion" {
+			cmd.AddCommand(completionForKubectl())
+		}
 		if cmd.HasSubCommands() {
 			parent(cmd)
 		}
 	}
+	if isPlugin() {
+		root.Short = "Look into the past of a control plane, and put it back"
+		root.Long = pluginHelp
+		asPlugin(root)
+	}
 	return root
 }
+
+const pluginHelp = `Stele keeps every write as an event in a log. These commands ask the control plane of the
+kubeconfig's current context what was, who changed it, and what differs.
+
+  kubectl stele log --since 1h                   what was written, and by whom
+  kubectl stele history database orders -p       what happened to one object
+
+Every flag can also be set by the environment: --no-pager by STELE_NO_PAGER=true.`
 
 // parent lets a command that only has subcommands refuse words that are none of them, as
 // cobra does for the root: in a script, help is no success.

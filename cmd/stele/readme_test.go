@@ -15,7 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-var update = flag.Bool("update", false, "write into the READMEs what their commands print")
+var update = flag.Bool("update", false, "write into the READMEs and the scripts what their commands print")
 
 // The READMEs' console blocks run as printed, from the root of a fresh checkout, one
 // shell and one server per README. Compared is what does not differ from run to run.
@@ -186,11 +186,13 @@ var varying = []struct {
 	pattern *regexp.Regexp
 	word    string
 }{
-	{regexp.MustCompile(`\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d[.0-9]*Z?`), "TIME"},
+	{regexp.MustCompile(`\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d[.0-9]*(Z|[-+]\d\d:\d\d)?`), "TIME"},
+	{regexp.MustCompile(`\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b`), "UID"},
 	{regexp.MustCompile(`\b[0-9a-f]{12,}\b`), "DIGEST"},
 	{regexp.MustCompile(`(?m)\b\d+m?s *$`), "AGE"},
 	// Controllers write when they come to it.
-	{regexp.MustCompile(`\brevision \d+\b`), "revision REVISION"},
+	{regexp.MustCompile(`\brevision \d+( to \d+)?\b`), "revision REVISION"},
+	{regexp.MustCompile(`(?m)^(---|\+\+\+) (.*) at \d+$`), "$1 $2 at REVISION"},
 	{regexp.MustCompile(`(?m)^ *\d+  TIME`), "REVISION  TIME"},
 	{regexp.MustCompile(`(?m)^\d+ `), "REVISION "},
 }

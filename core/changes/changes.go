@@ -1,23 +1,24 @@
 // Package changes shows the log as an API: log.stele.dev/v1, kind Change, one per
-// revision. A Change tells what happened to which object, by whom and why; never the
-// object's content.
+// revision. A Change tells what happened to which object, by whom and why, and what of the
+// object it changed.
+//
+// The package describes changes and selects them. It does not know who may see one: a
+// difference holds parts of the object, so whoever shows a change must have found that its
+// reader may read the object as it was.
 package changes
 
 import (
-	"context"
 	"encoding/hex"
-	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
+	"stele.dev/stele/core/difference"
 	"stele.dev/stele/core/discovery"
-	"stele.dev/stele/eventlog"
 	"stele.dev/stele/eventlog/logpb"
 	"stele.dev/stele/projections/audit"
+	"stele.dev/stele/projections/history"
 	"stele.dev/stele/schemas"
 )
 
@@ -46,7 +47,10 @@ func Columns() []schemas.Column {
 		{Name: "Type", Type: "string", JSONPath: ".type"},
 		{Name: "Resource", Type: "string", JSONPath: ".object.resource"},
 		{Name: "Object", Type: "string", JSONPath: ".object.name"},
+		{Name: "In", Type: "string", JSONPath: ".object.namespace", Priority: 1, Description: "Namespace of the object."},
 		{Name: "Verb", Type: "string", JSONPath: ".request.verb", Priority: 1},
+		{Name: "Before", Type: "integer", JSONPath: ".previousRevision", Priority: 1, Description: "Revision at which the object was changed before."},
+		{Name: "Differences", Type: "integer", JSONPath: ".difference", Count: true, Priority: 1, Description: "How many fields differ from the version before."},
 		{Name: "Rule", Type: "string", JSONPath: ".decision.rule", Priority: 1},
 	}
 }
@@ -71,6 +75,9 @@ type Change struct {
 	// Policy in force: the digest of its form. Of a PolicyProposed or
 	// PolicyActivated, the policy that it is about.
 	Policy string `json:"policy,omitempty"`
+	// Difference against the version before: of a new object all that was said of it, of
+	// a deleted one all that was. None if it was not asked for, or is not known any more.
+	Difference []difference.Entry `json:"difference,omitempty"`
 }
 
 // Object is what a change is about.
@@ -82,6 +89,8 @@ type Object struct {
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name"`
 	UID       string `json:"uid,omitempty"`
+	// PreviousUID, of a new object, is that of the one that had its name before.
+	PreviousUID string `json:"previousUID,omitempty"`
 }
 
 // Actor is who made a change.
@@ -123,12 +132,15 @@ type Finding struct {
 	Message string `json:"message"`
 }
 
-// From describes an event: one change for each of its revisions.
-func From(e *eventlog.Event) []*Change {
-	m := e.Meta
+// From describes a change, but for what only the one before it can tell.
+func From(h *history.Change) *Change {
+	m := h.Meta
 	c := &Change{
-		Revision: e.Revision, Time: e.Time.Format(time.RFC3339Nano), Type: typeName(m.GetType()),
-		PreviousRevision: m.GetPreviousRevision(),
+		Revision: h.Revision, Time: h.Time.Format(time.RFC3339Nano), Type: typeName(m.GetType()),
+		PreviousRevision: h.Previous,
+	}
+	if m.GetBulk() != nil {
+		c.Type = "Deleted"
 	}
 	if d := m.GetPolicyDigest(); len(d) > 0 {
 		c.Policy = hex.EncodeToString(d)
@@ -154,18 +166,7 @@ func From(e *eventlog.Event) []*Change {
 			c.Decision.Findings = append(c.Decision.Findings, Finding{Rule: f.GetRule(), Source: f.GetSource(), Actions: f.GetAction(), Message: f.GetMessage()})
 		}
 	}
-	if bulk := m.GetBulk(); bulk != nil {
-		c.Type = "Deleted"
-		all := make([]*Change, 0, len(bulk.GetObjects()))
-		for i, o := range bulk.GetObjects() {
-			one := *c
-			one.Revision += uint64(i)
-			one.PreviousRevision = o.GetPreviousRevision()
-			all = append(all, one.about(o.GetObject(), e.Time))
-		}
-		return all
-	}
-	return []*Change{c.about(m.GetObject(), e.Time)}
+	return c.about(h.Object, h.Time)
 }
 
 // about names the object, and so the change.
@@ -191,123 +192,4 @@ func typeName(t logpb.Type) string {
 		name.WriteString(part[:1] + strings.ToLower(part[1:]))
 	}
 	return name.String()
-}
-
-// Selection says which changes are meant.
-type Selection struct {
-	Namespace string // "" for all, and for those in none
-	Fields    fields.Selector
-	AuditID   string // "" for any
-}
-
-// selectable are the fields that can be selected by.
-var selectable = []string{
-	"metadata.name", "metadata.namespace", "type", "actor.user",
-	"object.group", "object.resource", "object.namespace", "object.name", "object.uid",
-}
-
-// Check refuses fields that cannot be selected by.
-func (s *Selection) Check() error {
-	if s.Fields == nil {
-		return nil
-	}
-	for _, r := range s.Fields.Requirements() {
-		if !slices.Contains(selectable, r.Field) {
-			return fmt.Errorf("field label not supported: %s (changes have %s)", r.Field, strings.Join(selectable, ", "))
-		}
-	}
-	return nil
-}
-
-// Matches tells whether a change is meant.
-func (s *Selection) Matches(c *Change) bool {
-	if s.Namespace != "" && c.ObjectMeta.Namespace != s.Namespace {
-		return false
-	}
-	if s.AuditID != "" && (c.Request == nil || c.Request.AuditID != s.AuditID) {
-		return false
-	}
-	if s.Fields == nil || s.Fields.Empty() {
-		return true
-	}
-	set := fields.Set{"metadata.name": c.Name, "metadata.namespace": c.ObjectMeta.Namespace, "type": c.Type}
-	if c.Actor != nil {
-		set["actor.user"] = c.Actor.User
-	}
-	if o := c.Object; o != nil {
-		set["object.group"], set["object.resource"] = o.Group, o.Resource
-		set["object.namespace"], set["object.name"], set["object.uid"] = o.Namespace, o.Name, o.UID
-	}
-	return s.Fields.Matches(set)
-}
-
-// At returns the change of a revision, nil if there is none.
-func At(ctx context.Context, log eventlog.Reader, revision uint64) (*Change, error) {
-	batches, err := log.Back(ctx, revision, 1)
-	if err != nil {
-		return nil, err
-	}
-	for _, b := range batches {
-		for _, e := range b.Events {
-			for _, c := range From(e) {
-				if c.Revision == revision {
-					return c, nil
-				}
-			}
-		}
-	}
-	return nil, nil
-}
-
-// scanAtOnce bounds the batches that one call of Back reads.
-const scanAtOnce = 2000
-
-// Back returns up to limit changes at revision `from` or before, the newest first, and
-// the revision to go on from, 0 if the log's beginning has been reached. It may return
-// fewer although there are more: a call reads only so much of the log.
-func Back(ctx context.Context, log eventlog.Reader, from uint64, limit int, s *Selection) (found []*Change, next uint64, err error) {
-	const batchesAtOnce = 50
-	for scanned := 0; scanned < scanAtOnce; scanned += batchesAtOnce {
-		batches, err := log.Back(ctx, from, batchesAtOnce)
-		if err != nil {
-			return nil, 0, err
-		}
-		for _, b := range batches {
-			for _, e := range slices.Backward(b.Events) {
-				for _, c := range slices.Backward(From(e)) {
-					if c.Revision > from || !s.Matches(c) {
-						continue
-					}
-					if len(found) == limit {
-						return found, c.Revision, nil
-					}
-					found = append(found, c)
-				}
-			}
-			from = b.First - 1
-		}
-		if len(batches) < batchesAtOnce || from == 0 {
-			return found, 0, nil
-		}
-	}
-	return found, from, nil
-}
-
-// After finds the position from which the log is to be followed to see what comes
-// behind a revision: the changes that share a batch with it, and the position behind
-// that batch.
-func After(ctx context.Context, log eventlog.Reader, revision uint64) (rest []*Change, at eventlog.Head, err error) {
-	batches, err := log.Back(ctx, revision, 1)
-	if err != nil || len(batches) == 0 {
-		return nil, eventlog.Head{}, err
-	}
-	b := batches[0]
-	for _, e := range b.Events {
-		for _, c := range From(e) {
-			if c.Revision > revision {
-				rest = append(rest, c)
-			}
-		}
-	}
-	return rest, b.Head(), nil
 }

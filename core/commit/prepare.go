@@ -58,16 +58,27 @@ func (c *Committer) kinds(before, next *policy.Policy) []objects.Kind {
 		if k.Of != nil {
 			continue // its objects are another kind's
 		}
-		kind := objects.Kind{GroupResource: k.GroupResource(), Fields: k.SelectableFields()}
-		if k.Builtin {
-			kind.Paths = builtin.FieldPaths(k.Resource())
-		}
+		kind := KindOf(k)
 		if was := were[k.Resource()]; was == nil || !was.SameForm(k.Kind) {
 			kind.Render = c.render(k)
 		}
 		kinds = append(kinds, kind)
 	}
 	return kinds
+}
+
+// KindOf is what the objects projection must know of a kind.
+func KindOf(k *policy.Kind) objects.Kind {
+	kind := objects.Kind{GroupResource: k.GroupResource(), Fields: k.SelectableFields()}
+	if k.Builtin {
+		kind.Paths = builtin.FieldPaths(k.Resource())
+	}
+	return kind
+}
+
+// Load compiles a policy from its form, as when it is activated.
+func (c *Committer) Load(proposal *policies.Proposal) (*policy.Policy, error) {
+	return c.load(proposal)
 }
 
 // render shows what cannot be rendered as it is: no object is ever lost for it.

@@ -243,6 +243,9 @@ func (c *Committer) publish(s *scratch, b *eventlog.Batch) {
 	if after.Activated = before.Activated; other {
 		after.Activated = b.Time
 	}
+	if after.EpochStart = before.EpochStart; b.Epoch != before.Head.Epoch {
+		after.EpochStart = b.First
+	}
 	c.tip.Store(after)
 	if other {
 		next := make(chan struct{})

@@ -23,6 +23,9 @@ type Tip struct {
 	Policy *policy.Policy
 	// Activated is the log time from which on it is.
 	Activated time.Time
+	// EpochStart is the revision at which the newest epoch began, 0 while there is only the
+	// first: all from there on is in this history.
+	EpochStart uint64
 }
 
 // Revision of the tip.

@@ -25,6 +25,7 @@ import (
 	"stele.dev/stele/eventlog"
 	"stele.dev/stele/eventlog/memlog"
 	"stele.dev/stele/policy"
+	"stele.dev/stele/projections/history"
 	"stele.dev/stele/projections/objects"
 	"stele.dev/stele/projections/policies"
 )
@@ -98,12 +99,17 @@ func newPlane(t testing.TB) *plane {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.Pipeline = core.New(core.Options{Committer: p.committer, Log: log, Authenticator: authenticator})
+	past, err := history.Open(history.Options{Dir: t.TempDir(), Log: log, Start: log.Start()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Pipeline = core.New(core.Options{Committer: p.committer, Log: log, History: past, Authenticator: authenticator})
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() { projection.Run(ctx) })
+	running.Go(func() { past.Run(ctx) })
 	running.Go(func() { p.committer.Run(ctx) })
-	t.Cleanup(func() { cancel(); running.Wait(); backend.Close() })
+	t.Cleanup(func() { cancel(); running.Wait(); past.Close(); backend.Close() })
 	p.activate(t, bundle)
 	if err := bootstrap.Namespaces(t.Context(), p.committer); err != nil {
 		t.Fatal(err)

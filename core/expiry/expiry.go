@@ -151,7 +151,7 @@ func (e *Expirer) lastBefore(ctx context.Context, from, to uint64, limit time.Ti
 		}
 		b := batches[0]
 		if b.Time.Before(limit) {
-			last, from = b.Last(), b.Last()+1
+			last, from = b.Last(), max(at, b.Last())+1 // an epoch may begin behind b
 		} else if b.First <= from {
 			break
 		} else {

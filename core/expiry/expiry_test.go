@@ -27,6 +27,7 @@ import (
 	"stele.dev/stele/eventlog/memlog"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/projections/audit"
+	"stele.dev/stele/projections/history"
 	"stele.dev/stele/projections/objects"
 	"stele.dev/stele/projections/policies"
 )
@@ -78,12 +79,17 @@ func story(t *testing.T, clock func() time.Time, tell func(*testing.T, *plane)) 
 		if err != nil {
 			t.Fatal(err)
 		}
-		p.Pipeline = core.New(core.Options{Committer: p.committer, Log: log, Authenticator: authenticator})
+		past, err := history.Open(history.Options{Dir: t.TempDir(), Log: log, Start: log.Start()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.Pipeline = core.New(core.Options{Committer: p.committer, Log: log, History: past, Authenticator: authenticator})
 		ctx, cancel := context.WithCancel(context.Background())
 		var running sync.WaitGroup
 		running.Go(func() { projection.Run(ctx) })
+		running.Go(func() { past.Run(ctx) })
 		running.Go(func() { p.committer.Run(ctx) })
-		defer func() { p.Drain(); cancel(); running.Wait(); backend.Close() }()
+		defer func() { p.Drain(); cancel(); running.Wait(); past.Close(); backend.Close() }()
 		if _, err := bootstrap.Activate(t.Context(), p.committer, first, "test"); err != nil {
 			t.Fatal(err)
 		}
@@ -196,8 +202,11 @@ func TestManyEventsExpireByOneEventOfTheLog(t *testing.T) {
 		if !slices.Equal(names, []string{"a", "b", "c"}) {
 			t.Errorf("the audit log has %v", names)
 		}
-		if all := changes.From(e); len(all) != 3 || all[2].Object.Name != "c" || all[2].Type != "Deleted" || all[2].Actor.User != "system:stele:event-ttl" {
-			t.Errorf("the log as an API has %v", all)
+		for i, o := range e.Meta.GetBulk().GetObjects() {
+			c := changes.From(&history.Change{Revision: e.Revision + uint64(i), Time: e.Time, Meta: e.Meta, Object: o.GetObject(), Previous: o.GetPreviousRevision(), Deleted: true})
+			if c.Object.Name != names[i] || c.Type != "Deleted" || c.Actor.User != "system:stele:event-ttl" {
+				t.Errorf("the log as an API has %v", c)
+			}
 		}
 	})
 }
@@ -309,6 +318,26 @@ func TestEventsExpireByThemselvesUnlessTheyAreKeptForEver(t *testing.T) {
 			}
 			stop()
 			running.Wait()
+		}
+	})
+}
+
+// Revisions that were lost in a restore are passed over.
+func TestEventsExpireAcrossAnEpoch(t *testing.T) {
+	story(t, nil, func(t *testing.T, p *plane) {
+		p.event(t, "first")
+		time.Sleep(2 * time.Hour)
+		tip := p.committer.Tip().Head
+		if started, _, err := p.log.StartEpoch(t.Context(), tip, tip.Revision+1, tip.Revision+1000); err != nil || started == nil {
+			t.Fatal(started, err)
+		}
+		p.event(t, "second")
+		if got := p.expire(t, p.log); !slices.Equal(got, []string{"second"}) {
+			t.Errorf("what is left: %v, want second", got)
+		}
+		time.Sleep(2 * time.Hour)
+		if got := p.expire(t, p.log); len(got) > 0 {
+			t.Errorf("what is left: %v, want nothing", got)
 		}
 	})
 }

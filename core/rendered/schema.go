@@ -19,11 +19,13 @@ func Describe(object any) (kind string, content *schemas.Node) {
 }
 
 // node describes the Go types that occur in the kinds: scalars, and lists, maps and structs
-// of them.
+// of them, and any, which is any value.
 func node(t reflect.Type) *schemas.Node {
 	switch t.Kind() {
 	case reflect.Pointer:
 		return node(t.Elem())
+	case reflect.Interface:
+		return &schemas.Node{Kinds: schemas.AnyKind}
 	case reflect.Slice:
 		return &schemas.Node{Kinds: schemas.ListKind, List: &schemas.List{Items: node(t.Elem())}}
 	case reflect.Map:

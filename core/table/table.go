@@ -122,6 +122,9 @@ func (c *cell) value(object []byte, now time.Time) any {
 		return c.find(object, now)
 	}
 	v := gjson.GetBytes(object, c.path)
+	if c.column.Count && v.IsArray() {
+		return v.Get("#").Int()
+	}
 	switch v.Type {
 	case gjson.Null:
 		if c.path == "metadata.creationTimestamp" {

@@ -45,6 +45,8 @@ func Run(t *testing.T, newCluster func(t *testing.T) Cluster) {
 		{"calls after close fail", closed},
 		{"many writers make one log", manyWriters},
 		{"a follower sees every batch once, in order", followers},
+		{"an epoch starts above what was lost, and everybody follows", epochs},
+		{"an epoch that others have overtaken does not start", epochOvertaken},
 	} {
 		t.Run(tc.name, func(t *testing.T) { tc.run(t, newCluster(t)) })
 	}
@@ -390,4 +392,95 @@ func followers(t *testing.T, c Cluster) {
 		tip = won.Head()
 	}
 	wg.Wait()
+}
+
+func epochs(t *testing.T, c Cluster) {
+	backend := c.Open()
+	writer, err := eventlog.Open(t.Context(), backend, eventlog.Options{RecentBytes: 1}) // followers must read
+	if err != nil {
+		t.Fatal(err)
+	}
+	follower := writer
+	if !writer.Exclusive() {
+		if follower, err = eventlog.Open(t.Context(), c.Open(), eventlog.Options{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write := func(at eventlog.Head, name string) eventlog.Head {
+		won, _, err := writer.Append(t.Context(), at, eventlog.NewDraft([]*eventlog.Entry{Entry(t, name)}))
+		if err != nil || won == nil {
+			t.Fatal(won, err)
+		}
+		return won.Head()
+	}
+	before := write(all(t, writer)[0].Head(), "before")
+	followed := make(chan eventlog.Head, 1)
+	go func() {
+		batches, err := follower.Next(t.Context(), before)
+		if err != nil || len(batches) == 0 {
+			t.Errorf("Next = %v, %v", batches, err)
+			close(followed)
+			return
+		}
+		followed <- batches[0].Head()
+	}()
+	started, newer, err := writer.StartEpoch(t.Context(), before, before.Revision+1, 1000)
+	if err != nil || started == nil || len(newer) > 0 {
+		t.Fatalf("StartEpoch = %v, %v, %v", started, newer, err)
+	}
+	if got, want := started.Head(), (eventlog.Head{Log: before.Log, Epoch: 1, Revision: 1000, Hash: started.Hash}); got != want {
+		t.Errorf("the log is at %v, want %v", got, want)
+	}
+	if at := <-followed; at != started.Head() {
+		t.Errorf("a follower came to %v, want %v", at, started.Head())
+	}
+	after := write(started.Head(), "after")
+	if after.Revision != 1001 || after.Epoch != 1 {
+		t.Errorf("what follows is at %v", after)
+	}
+	second, _, err := writer.StartEpoch(t.Context(), after, after.Revision+1, after.Revision+1) // nothing was lost
+	if err != nil || second == nil || second.First != 1002 || second.Epoch != 2 {
+		t.Fatalf("StartEpoch = %v, %v", second, err)
+	}
+
+	fresh, err := eventlog.Open(t.Context(), c.Open(), eventlog.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var revisions []uint64
+	var lost []string
+	for _, b := range all(t, fresh) {
+		revisions = append(revisions, b.First)
+		if e := b.Events[0].Meta.GetEpochStarted(); e != nil {
+			lost = append(lost, fmt.Sprint(e.GetLostFrom(), "..", e.GetNext()))
+		}
+	}
+	if diff := cmp.Diff([]uint64{1, 2, 1000, 1001, 1002}, revisions); diff != "" {
+		t.Errorf("revisions (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{"3..1000", "1002..1002"}, lost); diff != "" {
+		t.Errorf("what was lost (-want +got):\n%s", diff)
+	}
+	if back, err := fresh.Back(t.Context(), 999, 10); err != nil || len(back) != 2 || back[0].Last() != 2 {
+		t.Errorf("back from a lost revision: %v, %v", back, err)
+	}
+}
+
+func epochOvertaken(t *testing.T, c Cluster) {
+	log, err := eventlog.Open(t.Context(), c.Open(), eventlog.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	old := all(t, log)[0].Head()
+	won, _, err := log.Append(t.Context(), old, eventlog.NewDraft([]*eventlog.Entry{Entry(t, "first")}))
+	if err != nil || won == nil {
+		t.Fatal(won, err)
+	}
+	started, newer, err := log.StartEpoch(t.Context(), old, 5, 1000)
+	if err != nil || started != nil || len(newer) != 1 || newer[0].Head() != won.Head() {
+		t.Errorf("StartEpoch at an old position = %v, %v, %v; want what follows that", started, newer, err)
+	}
+	if batches := all(t, log); len(batches) != 2 {
+		t.Errorf("the log has %d batches, want 2", len(batches))
+	}
 }

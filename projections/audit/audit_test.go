@@ -346,3 +346,23 @@ func TestItSyncsUnderSteadyWrites(t *testing.T) {
 		<-done
 	})
 }
+
+// Revisions jump where an epoch starts; the audit log goes on, also from its cursor.
+func TestEpochsAreFollowed(t *testing.T) {
+	f := newFixture(t)
+	f.append(2)
+	started, _, err := f.log.StartEpoch(t.Context(), f.tip, f.tip.Revision+1, 100)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.tip = started.Head()
+	f.run()
+	f.append(1)
+	var got []string
+	for _, line := range f.run() {
+		got = append(got, line.Annotations[audit.RevisionAnnotation])
+	}
+	if diff := cmp.Diff([]string{"2", "3", "101"}, got); diff != "" {
+		t.Errorf("revisions in the audit log (-want +got):\n%s", diff)
+	}
+}

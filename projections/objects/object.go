@@ -49,22 +49,25 @@ type Kind struct {
 	paths  []string // for gjson
 }
 
-// newKind escapes what means something to gjson.
 func newKind(k Kind) *Kind {
 	k.Render = nil // it would keep a policy in memory for as long as there are objects
 	k.paths = make([]string, len(k.Fields))
 	for i, f := range k.Fields {
-		if path, ok := k.Paths[f]; ok {
-			k.paths[i] = path
-			continue
+		var ok bool
+		if k.paths[i], ok = k.Paths[f]; !ok {
+			k.paths[i] = path(f)
 		}
-		parts := strings.Split(f, ".")
-		for j, p := range parts {
-			parts[j] = gjson.Escape(p)
-		}
-		k.paths[i] = strings.Join(parts, ".")
 	}
 	return &k
+}
+
+// path is a field as gjson writes it: what means something to that is escaped.
+func path(field string) string {
+	parts := strings.Split(field, ".")
+	for i, p := range parts {
+		parts[i] = gjson.Escape(p)
+	}
+	return strings.Join(parts, ".")
 }
 
 // newObject makes an object from an event's payload.
@@ -204,11 +207,15 @@ func (l objectLabels) Get(key string) string {
 	return value
 }
 
-// objectFields implements [k8s.io/apimachinery/pkg/fields.Fields].
-type objectFields struct{ *Object }
+// objectFields implements [k8s.io/apimachinery/pkg/fields.Fields]: over the fields of the object's
+// kind, and of another one if that is not nil.
+type objectFields struct {
+	*Object
+	as *Kind
+}
 
 func (f objectFields) Has(field string) bool {
-	return field == fieldName || field == fieldNamespace || f.kind.fieldIndex(field) >= 0
+	return field == fieldName || field == fieldNamespace || f.kind.fieldIndex(field) >= 0 || f.as.fieldIndex(field) >= 0
 }
 
 func (f objectFields) Get(field string) string {
@@ -221,6 +228,9 @@ func (f objectFields) Get(field string) string {
 	if i := f.kind.fieldIndex(field); i >= 0 {
 		return f.fields[i]
 	}
+	if i := f.as.fieldIndex(field); i >= 0 {
+		return gjson.Get(view(f.JSON), f.as.paths[i]).String()
+	}
 	return ""
 }
 
@@ -230,6 +240,9 @@ const (
 )
 
 func (k *Kind) fieldIndex(field string) int {
+	if k == nil {
+		return -1
+	}
 	for i, f := range k.Fields {
 		if f == field {
 			return i

@@ -15,6 +15,14 @@ type Selection struct {
 	// field and value: an equality in fields on a selectable field, for the index
 	// of watchers; "" if there is none.
 	field, value string
+	as           *Kind // see As
+}
+
+// As is the selection for objects of the past as well, whose kind may have had other selectable
+// fields than the one that the selection was made for. It is not for watches.
+func (s Selection) As(k Kind) Selection {
+	s.as = newKind(k)
+	return s
 }
 
 // Select makes a selection. Selectors may be nil. A metadata.name that the field
@@ -52,10 +60,13 @@ func (s *Selection) Everything() bool {
 	return s.Name == "" && s.labels == nil && s.fields == nil
 }
 
+// ByKey tells whether objects are meant by their namespace and name alone.
+func (s *Selection) ByKey() bool { return s.labels == nil && s.fields == nil }
+
 // Matches tells whether an object is meant.
 func (s *Selection) Matches(o *Object) bool {
 	return (s.Namespace == "" || s.Namespace == o.Namespace) &&
 		(s.Name == "" || s.Name == o.Name) &&
 		(s.labels == nil || s.labels.Matches(objectLabels{o})) &&
-		(s.fields == nil || s.fields.Matches(objectFields{o}))
+		(s.fields == nil || s.fields.Matches(objectFields{o, s.as}))
 }

@@ -16,6 +16,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sort"
 
 	"stele.dev/stele/eventlog"
 	"stele.dev/stele/eventlog/logpb"
@@ -219,6 +220,27 @@ func (s *State) activate(e *eventlog.Event, revision uint64) (*State, error) {
 		}
 	}
 	return next, nil
+}
+
+// InForce is the activation that was in force at a revision; false if none was yet.
+func (s *State) InForce(revision uint64) (Record, bool) {
+	n := sort.Search(len(s.History), func(i int) bool { return s.History[i].Revision > revision })
+	if n == 0 {
+		return Record{}, false
+	}
+	return s.History[n-1], true
+}
+
+// At is the law as it was at a revision, for which the caller has what the activation that
+// was in force then was proposed with, nil if none was. No event can be applied to it.
+func (s *State) At(revision uint64, proposal *Proposal) *State {
+	n := sort.Search(len(s.History), func(i int) bool { return s.History[i].Revision > revision })
+	then := &State{History: s.History[:n:n], located: s.located}
+	if n > 0 {
+		last := then.History[n-1]
+		then.Active = &Activation{Proposal: proposal, Revision: last.Revision, Actor: last.Actor}
+	}
+	return then
 }
 
 // Recall reads from the log what a policy was proposed with.

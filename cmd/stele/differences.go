@@ -1,0 +1,145 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/pmezard/go-difflib/difflib"
+	"sigs.k8s.io/yaml"
+	"stele.dev/stele/core/difference"
+)
+
+// fieldDifference is what became of a field.
+type fieldDifference struct {
+	Path string          `json:"path"`
+	Op   string          `json:"op"` // add, remove or replace
+	From json.RawMessage `json:"from,omitempty"`
+	To   json.RawMessage `json:"to,omitempty"`
+	// Rule that set the field, and where it stands, if nobody sent it.
+	Rule   string `json:"rule,omitempty"`
+	Source string `json:"source,omitempty"`
+}
+
+// fieldDifferences are those of a comparison, as they are shown.
+func fieldDifferences(entries []difference.Entry) []fieldDifference {
+	all := make([]fieldDifference, len(entries))
+	for i, e := range entries {
+		all[i] = fieldDifference{Path: e.Path, Op: e.Op, From: raw(e.From), To: raw(e.To)}
+	}
+	return all
+}
+
+// raw is a decoded value as JSON; nil for none.
+func raw(value any) json.RawMessage {
+	if value == nil {
+		return nil
+	}
+	text, err := json.Marshal(value)
+	if err != nil { // decoded JSON always encodes
+		return nil
+	}
+	return text
+}
+
+// differences shows fields that differ, one or more lines for each, indented.
+func (o *output) differences(indent string, all []fieldDifference) string {
+	var b strings.Builder
+	for _, d := range all {
+		rule := ""
+		if d.Rule != "" {
+			rule = "  (by " + d.Rule
+			if d.Source != "" {
+				rule += ", " + d.Source
+			}
+			rule = o.paint(subtle, rule+")")
+		}
+		from, fromShort := shortValue(d.From)
+		to, toShort := shortValue(d.To)
+		switch {
+		case d.Op == "replace" && fromShort && toShort:
+			fmt.Fprintf(&b, "%s%s%s\n", indent, o.paint(altered, "~ "+d.Path+": "+from+" → "+to), rule)
+		case d.Op == "replace":
+			fmt.Fprintf(&b, "%s%s%s\n", indent, o.paint(altered, "~ "+d.Path+":"), rule)
+			b.WriteString(o.lineDifference(indent+"    ", from, to))
+		case d.Op == "add" && toShort:
+			fmt.Fprintf(&b, "%s%s%s\n", indent, o.paint(added, "+ "+d.Path+": "+to), rule)
+		case d.Op == "add":
+			fmt.Fprintf(&b, "%s%s%s\n", indent, o.paint(added, "+ "+d.Path+":"), rule)
+			b.WriteString(o.block(indent+"    ", to, added))
+		case d.Op == "remove" && fromShort:
+			fmt.Fprintf(&b, "%s%s%s\n", indent, o.paint(removed, "- "+d.Path+": "+from), rule)
+		default:
+			fmt.Fprintf(&b, "%s%s%s\n", indent, o.paint(removed, "- "+d.Path+":"), rule)
+			b.WriteString(o.block(indent+"    ", from, removed))
+		}
+	}
+	return b.String()
+}
+
+// shortValue is a value as YAML, and whether that is part of a line: lines of text stand as
+// they are.
+func shortValue(raw json.RawMessage) (string, bool) {
+	var text string
+	if json.Unmarshal(raw, &text) == nil && strings.Contains(strings.TrimSuffix(text, "\n"), "\n") {
+		return text, false
+	}
+	shown, err := yaml.JSONToYAML(raw)
+	if len(raw) == 0 || err != nil {
+		return "null", true
+	}
+	value := strings.TrimSuffix(string(shown), "\n")
+	switch raw[0] {
+	case '{', '[':
+		return value, len(raw) == 2 // {} or []
+	}
+	return value, !strings.Contains(value, "\n")
+}
+
+// block shows the lines of a value.
+func (o *output) block(indent, text string, s style) string {
+	var b strings.Builder
+	for line := range strings.Lines(text) {
+		b.WriteString(indent + o.paint(s, strings.TrimSuffix(line, "\n")) + "\n")
+	}
+	return b.String()
+}
+
+// lineDifference shows which lines of two values differ.
+func (o *output) lineDifference(indent, from, to string) string {
+	text, err := difflib.GetUnifiedDiffString(difflib.UnifiedDiff{A: splitLines(from), B: splitLines(to), Context: 1})
+	if err != nil { // it writes to memory
+		return ""
+	}
+	return o.colorLines(indent, text)
+}
+
+// colorLines gives lines of a unified difference their colours.
+func (o *output) colorLines(indent, text string) string {
+	var b strings.Builder
+	for line := range strings.Lines(text) {
+		line = strings.TrimSuffix(line, "\n")
+		look := plain
+		switch {
+		case strings.HasPrefix(line, "+++ "), strings.HasPrefix(line, "--- "):
+			look = bold
+		case strings.HasPrefix(line, "+"):
+			look = added
+		case strings.HasPrefix(line, "-"):
+			look = removed
+		case strings.HasPrefix(line, "@@"):
+			look = subtle
+		}
+		b.WriteString(indent + o.paint(look, line) + "\n")
+	}
+	return b.String()
+}
+
+// splitLines are the lines of a text, each ended.
+func splitLines(text string) []string {
+	var lines []string
+	for line := range strings.Lines(text) {
+		lines = append(lines, strings.TrimSuffix(line, "\n")+"\n")
+	}
+	return lines
+}

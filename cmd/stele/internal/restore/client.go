@@ -1,0 +1,503 @@
+package restore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sync/errgroup"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/restmapper"
+	"stele.dev/stele/core/difference"
+)
+
+// FieldManager of all writes.
+const FieldManager = "stele-revert"
+
+// Client reads what was and what is, and writes. It is safe for concurrent use.
+type Client struct {
+	dynamic dynamic.Interface
+	kinds   map[schema.GroupVersionKind]Kind
+	// preferred version of each kind
+	preferred map[schema.GroupKind]schema.GroupVersionKind
+	writable  []Kind // in their preferred versions
+	// Progress is told how many of how many steps are done; may be nil.
+	Progress func(what string, done, of int)
+}
+
+// NewClient finds out which kinds are served.
+func NewClient(d discovery.DiscoveryInterface, client dynamic.Interface) (*Client, error) {
+	groups, err := restmapper.GetAPIGroupResources(d)
+	if err != nil {
+		return nil, err
+	}
+	c := &Client{
+		dynamic: client, kinds: map[schema.GroupVersionKind]Kind{}, preferred: map[schema.GroupKind]schema.GroupVersionKind{},
+	}
+	for _, g := range groups {
+		for version, resources := range g.VersionedResources {
+			withStatus := map[string]bool{}
+			for _, r := range resources {
+				if resource, sub, _ := strings.Cut(r.Name, "/"); sub == "status" && slices.Contains(r.Verbs, "update") {
+					withStatus[resource] = true
+				}
+			}
+			for _, r := range resources {
+				if strings.Contains(r.Name, "/") {
+					continue
+				}
+				k := Kind{
+					GroupVersionKind: schema.GroupVersionKind{Group: g.Group.Name, Version: version, Kind: r.Kind},
+					Resource:         r.Name, Namespaced: r.Namespaced, StatusSubresource: withStatus[r.Name],
+				}
+				c.kinds[k.GroupVersionKind] = k
+				if _, ok := c.preferred[k.GroupKind()]; !ok || version == g.Group.PreferredVersion.Version {
+					c.preferred[k.GroupKind()] = k.GroupVersionKind
+				}
+				if version == g.Group.PreferredVersion.Version && writable(r.Verbs) {
+					c.writable = append(c.writable, k)
+				}
+			}
+		}
+	}
+	slices.SortFunc(c.writable, func(a, b Kind) int { return strings.Compare(a.String(), b.String()) })
+	return c, nil
+}
+
+func writable(verbs metav1.Verbs) bool {
+	for _, v := range []string{"list", "create", "update", "delete"} {
+		if !slices.Contains(verbs, v) {
+			return false
+		}
+	}
+	return true
+}
+
+// Kind that is served under a name.
+func (c *Client) Kind(gvk schema.GroupVersionKind) (Kind, error) {
+	k, ok := c.kinds[gvk]
+	if !ok {
+		return Kind{}, fmt.Errorf("the server does not serve %s", gvk)
+	}
+	return k, nil
+}
+
+// Serves tells whether the server serves a kind in some version.
+func (c *Client) Serves(k schema.GroupKind) bool {
+	_, ok := c.preferred[k]
+	return ok
+}
+
+func (c *Client) resource(k Kind, namespace string) dynamic.ResourceInterface {
+	if !k.Namespaced {
+		return c.dynamic.Resource(k.gvr())
+	}
+	return c.dynamic.Resource(k.gvr()).Namespace(namespace)
+}
+
+// NotForThem tells whether an error says that the user may not read something, or not as far
+// back as was asked: what can be read is worth putting back without it.
+func NotForThem(err error) bool {
+	return apierrors.IsForbidden(err) || apierrors.IsResourceExpired(err)
+}
+
+// pageSize of lists.
+const pageSize = 500
+
+// list calls each with the objects of a kind in a namespace ("" for all) at a revision, now if
+// it is 0. With a name only that one.
+func (c *Client) list(ctx context.Context, k Kind, namespace, name string, revision uint64, each func(*unstructured.Unstructured)) error {
+	o := metav1.ListOptions{Limit: pageSize}
+	if revision > 0 {
+		o.ResourceVersion, o.ResourceVersionMatch = strconv.FormatUint(revision, 10), metav1.ResourceVersionMatchExact
+	}
+	if name != "" {
+		o.FieldSelector = fields.OneTermEqualSelector("metadata.name", name).String()
+	}
+	for {
+		list, err := c.resource(k, namespace).List(ctx, o)
+		if revision > 0 && apierrors.IsNotFound(err) { // there was no such kind
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		for i := range list.Items {
+			each(&list.Items[i])
+		}
+		if list.GetContinue() == "" {
+			return nil
+		}
+		o = metav1.ListOptions{Limit: pageSize, Continue: list.GetContinue(), FieldSelector: o.FieldSelector}
+	}
+}
+
+// Get reads what had a name at a revision, or has it now if that is 0; nil if nothing.
+func (c *Client) Get(ctx context.Context, k Kind, namespace, name string, revision uint64) (found *unstructured.Unstructured, err error) {
+	err = c.list(ctx, k, namespace, name, revision, func(o *unstructured.Unstructured) { found = o })
+	return found, err
+}
+
+// Named reads the subject of a name.
+func (c *Client) Named(ctx context.Context, k Kind, namespace, name string, revision uint64) (s Subject, err error) {
+	if !k.Namespaced {
+		namespace = ""
+	}
+	s = Subject{Kind: k, Namespace: namespace, Name: name}
+	if s.Then, err = c.Get(ctx, k, namespace, name, revision); err == nil {
+		s.Now, err = c.Get(ctx, k, namespace, name, 0)
+	}
+	return s, err
+}
+
+// Selected reads the subjects of a kind in a namespace ("" for all) that a selector selected
+// then, or selects now.
+func (c *Client) Selected(ctx context.Context, k Kind, namespace string, selector labels.Selector, revision uint64) ([]Subject, error) {
+	found := map[types.NamespacedName]*Subject{}
+	of := func(o *unstructured.Unstructured) *Subject {
+		key := types.NamespacedName{Namespace: o.GetNamespace(), Name: o.GetName()}
+		if found[key] == nil {
+			found[key] = &Subject{Kind: k, Namespace: key.Namespace, Name: key.Name}
+		}
+		return found[key]
+	}
+	if err := c.list(ctx, k, namespace, "", revision, func(o *unstructured.Unstructured) { of(o).Then = o }); err != nil {
+		return nil, err
+	}
+	if err := c.list(ctx, k, namespace, "", 0, func(o *unstructured.Unstructured) { of(o).Now = o }); err != nil {
+		return nil, err
+	}
+	var subjects []Subject
+	for _, s := range found {
+		if selects(selector, s.Then) || selects(selector, s.Now) {
+			subjects = append(subjects, *s)
+		}
+	}
+	slices.SortFunc(subjects, func(a, b Subject) int { return compareNames(&a, &b) })
+	return subjects, nil
+}
+
+func selects(selector labels.Selector, o *unstructured.Unstructured) bool {
+	return o != nil && selector.Matches(labels.Set(o.GetLabels()))
+}
+
+// transient kinds say what happened, or who is alive; to put them back would be a lie.
+var transient = []schema.GroupKind{{Kind: "Event"}, {Group: "events.k8s.io", Kind: "Event"}, {Group: "coordination.k8s.io", Kind: "Lease"}}
+
+// leftOutOfNamespaces is said once of every revert of a namespace.
+const leftOutOfNamespaces = "events, leases, the service account default, and what the policy says (roles, their bindings)"
+
+// Namespace reads the subjects of all kinds in a namespace, and of the namespace itself if that
+// is gone. Kinds that cannot be read are named in unread.
+func (c *Client) Namespace(ctx context.Context, namespace string, revision uint64) (subjects []Subject, leftOut, unread []string, err error) {
+	leftOut = []string{leftOutOfNamespaces}
+	if k, ok := c.kinds[schema.GroupVersionKind{Version: "v1", Kind: "Namespace"}]; ok {
+		itself, err := c.Named(ctx, k, "", namespace, revision)
+		switch {
+		case NotForThem(err):
+			unread = append(unread, err.Error())
+		case err != nil:
+			return nil, nil, nil, err
+		case itself.Then == nil:
+			return nil, nil, nil, fmt.Errorf("there was no namespace %q at revision %d", namespace, revision)
+		case itself.Now == nil:
+			subjects = append(subjects, itself)
+		}
+	}
+	read := 0
+	for n, k := range c.writable {
+		c.progress("read", n+1, len(c.writable))
+		if !k.Namespaced || slices.Contains(transient, k.GroupKind()) {
+			continue
+		}
+		found, err := c.Selected(ctx, k, namespace, labels.Everything(), revision)
+		switch {
+		case NotForThem(err):
+			unread = append(unread, err.Error())
+		case err != nil:
+			return nil, nil, nil, fmt.Errorf("%s: %w", k, err)
+		default:
+			read++
+		}
+		for _, s := range found {
+			if !(k.Group == "" && k.Kind == "ServiceAccount" && s.Name == "default") {
+				subjects = append(subjects, s)
+			}
+		}
+	}
+	if read == 0 && len(unread) > 0 {
+		return nil, nil, nil, errors.New(strings.Join(unread, "\n"))
+	}
+	return subjects, leftOut, unread, nil
+}
+
+func (c *Client) progress(what string, done, of int) {
+	if c.Progress != nil {
+		c.Progress(what, done, of)
+	}
+}
+
+// Owners asks the server, once for each. What it returns is not safe for concurrent use.
+func (c *Client) Owners(ctx context.Context) Owners {
+	type owner struct {
+		uid types.UID
+		err error
+	}
+	known := map[string]owner{}
+	return func(namespace string, ref metav1.OwnerReference) (types.UID, error) {
+		gv, err := schema.ParseGroupVersion(ref.APIVersion)
+		if err != nil {
+			return "", err
+		}
+		k, ok := c.kinds[c.preferred[gv.WithKind(ref.Kind).GroupKind()]]
+		if !ok {
+			return "", nil // nothing is of a kind that is not served
+		}
+		key := k.String() + "/" + namespace + "/" + ref.Name
+		o, ok := known[key]
+		if ok {
+			return o.uid, o.err
+		}
+		found, err := c.resource(k, namespace).Get(ctx, ref.Name, metav1.GetOptions{})
+		switch {
+		case err == nil:
+			o.uid = found.GetUID()
+		case !apierrors.IsNotFound(err):
+			o.err = err
+		}
+		known[key] = o
+		return o.uid, o.err
+	}
+}
+
+// atOnce bounds the dry runs that are under way together.
+const atOnce = 8
+
+// Try has the server try every write of a plan, as dry runs. What it refuses becomes an item that
+// cannot be put back. What is in a namespace that is not there yet cannot be tried before it
+// is.
+func (c *Client) Try(ctx context.Context, p *Plan) error {
+	coming := map[string]*Item{} // namespaces
+	for _, i := range p.Items {
+		if i.Kind.IsNamespace() && i.Action == Create {
+			coming[i.Name] = i
+		}
+	}
+	var tried []*Item
+	for _, i := range p.Items {
+		switch {
+		case !i.Writes():
+		case i.Namespace != "" && coming[i.Namespace] != nil:
+			i.untried = true
+		default:
+			tried = append(tried, i)
+		}
+	}
+	if err := c.try(ctx, tried); err != nil {
+		return err
+	}
+	for _, i := range p.Items {
+		if namespace := coming[i.Namespace]; i.untried && namespace.Action == Refuse {
+			i.untried = false
+			i.refuse("its namespace cannot be put back")
+		}
+	}
+	p.refuseOwned()
+	return nil
+}
+
+// Untried is the number of writes that could not be tried.
+func (p *Plan) Untried() int {
+	n := 0
+	for _, i := range p.Items {
+		if i.untried {
+			n++
+		}
+	}
+	return n
+}
+
+func (c *Client) try(ctx context.Context, items []*Item) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(atOnce)
+	for n, i := range items {
+		c.progress("tried", n, len(items))
+		group.Go(func() error {
+			err := c.write(ctx, i, true)
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+			if err != nil {
+				i.refuse(text(err))
+			}
+			return nil
+		})
+	}
+	err := group.Wait()
+	c.progress("tried", len(items), len(items))
+	return err
+}
+
+// Apply carries out a plan, one write after the other, and each with what the plan saw as its
+// precondition. It goes on behind what fails. What could not be tried before is tried as soon
+// as its namespace is there, before anything is written to that.
+func (c *Client) Apply(ctx context.Context, p *Plan) error {
+	written := 0
+	for n, i := range p.Items {
+		if i.untried && i.Writes() {
+			var rest []*Item
+			for _, later := range p.Items[n:] {
+				if later.untried && later.Writes() {
+					rest = append(rest, later)
+				}
+				later.untried = false
+			}
+			if err := c.try(ctx, rest); err != nil {
+				return err
+			}
+			p.refuseOwned()
+			for _, later := range rest { // the plan has been shown
+				later.Failed, later.Refused = later.Refused, ""
+			}
+		}
+		if !i.Writes() {
+			continue
+		}
+		if err := c.write(ctx, i, false); err != nil {
+			i.Failed = text(err)
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		written++
+		c.progress("wrote", written, p.Writes())
+	}
+	return nil
+}
+
+// write makes the writes of an item, or tries them.
+func (c *Client) write(ctx context.Context, i *Item, dry bool) error {
+	var dryRun []string
+	if dry {
+		dryRun = []string{metav1.DryRunAll}
+	}
+	resource := c.resource(i.Kind, i.Namespace)
+	if i.Action == Delete {
+		uid, version := i.Now.GetUID(), i.Now.GetResourceVersion()
+		err := resource.Delete(ctx, i.Name, metav1.DeleteOptions{DryRun: dryRun, Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &version}})
+		if apierrors.IsNotFound(err) && !dry {
+			return nil // it went with its owner
+		}
+		i.written = err == nil && !dry
+		return err
+	}
+	want := &unstructured.Unstructured{Object: i.want}
+	want = want.DeepCopy()
+	if !dry {
+		if err := i.nameOwners(want); err != nil {
+			return err
+		}
+	}
+	is := i.Now
+	var err error
+	switch {
+	case i.Action == Create:
+		if is, err = resource.Create(ctx, want, metav1.CreateOptions{DryRun: dryRun, FieldManager: FieldManager}); err != nil {
+			return err
+		}
+	case i.main:
+		want.SetUID(i.Now.GetUID())
+		want.SetResourceVersion(i.Now.GetResourceVersion())
+		if is, err = resource.Update(ctx, want, metav1.UpdateOptions{DryRun: dryRun, FieldManager: FieldManager}); err != nil {
+			return err
+		}
+	}
+	i.wrote(is, dry)
+	if i.Action == Refuse {
+		return nil
+	}
+	if !i.withStatus || len(differencesOfStatus(is.Object["status"], i.wantStatus)) == 0 || dry && i.Action == Create {
+		return nil // the status of what is not there yet cannot be tried
+	}
+	withStatus := is.DeepCopy()
+	if dry {
+		withStatus = i.Now.DeepCopy() // nothing has been written that it could follow
+	}
+	if withStatus.Object["status"] = i.wantStatus; i.wantStatus == nil {
+		delete(withStatus.Object, "status")
+	}
+	is, err = resource.UpdateStatus(ctx, withStatus, metav1.UpdateOptions{DryRun: dryRun, FieldManager: FieldManager})
+	if err != nil {
+		return fmt.Errorf("its status: %w", err)
+	}
+	if !dry {
+		i.wrote(is, false)
+	}
+	return nil
+}
+
+// wrote notes what came of a write: of a trial, what would not be as it was; else its revision.
+func (i *Item) wrote(is *unstructured.Unstructured, dry bool) {
+	if !dry {
+		i.uid, i.written = is.GetUID(), true
+		if version := is.GetResourceVersion(); (i.Now == nil || version != i.Now.GetResourceVersion()) && !slices.Contains(i.Revisions, version) {
+			i.Revisions = append(i.Revisions, version)
+		}
+		return
+	}
+	if !i.main {
+		return
+	}
+	for _, d := range difference.Between(i.want, i.Kind.content(is), difference.Options{}) {
+		switch d.Op {
+		case difference.Remove:
+			i.note("%s does not come back: the server leaves it out today", d.Path)
+		default:
+			i.note("%s is %s: the server sets it today", d.Path, i.show(d.Path, d.To))
+		}
+	}
+	if i.Action == Update && !i.withStatus && reflect.DeepEqual(i.Kind.content(is), i.Kind.content(i.Now)) {
+		i.refuse("the server makes of it what it is already")
+	}
+}
+
+// nameOwners puts in the uids of owners that this plan has created.
+func (i *Item) nameOwners(want *unstructured.Unstructured) error {
+	if len(i.owners) == 0 {
+		return nil
+	}
+	refs := want.GetOwnerReferences()
+	for n, owner := range i.owners {
+		uid := owner.uid
+		if uid == "" && owner.Now != nil && owner.Failed == "" {
+			uid = owner.Now.GetUID()
+		}
+		if uid == "" {
+			return fmt.Errorf("its owner, %s, was not put back", owner.Key())
+		}
+		refs[n].UID = uid
+	}
+	want.SetOwnerReferences(refs)
+	return nil
+}
+
+// text of an error, as the server says it.
+func text(err error) string {
+	var status *apierrors.StatusError
+	if errors.As(err, &status) && status.ErrStatus.Message != "" && !strings.HasPrefix(err.Error(), "its status") {
+		return status.ErrStatus.Message
+	}
+	return err.Error()
+}

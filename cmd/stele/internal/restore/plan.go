@@ -1,0 +1,368 @@
+package restore
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"stele.dev/stele/core/difference"
+)
+
+// Kind is a kind of objects as it is served now.
+type Kind struct {
+	schema.GroupVersionKind
+	Resource          string
+	Namespaced        bool
+	StatusSubresource bool // so that status takes a write of its own
+}
+
+func (k Kind) gvr() schema.GroupVersionResource { return k.GroupVersion().WithResource(k.Resource) }
+
+// String is the kind as people name it: deployment.apps, configmap.
+func (k Kind) String() string { return strings.ToLower(k.GroupKind().String()) }
+
+// Subject is what had a name then, and what has it now: nil if nothing.
+type Subject struct {
+	Kind            Kind
+	Namespace, Name string
+	Then, Now       *unstructured.Unstructured
+}
+
+// Key names the subject for people: configmap shop/settings.
+func (s *Subject) Key() string {
+	if s.Namespace == "" {
+		return s.Kind.String() + " " + s.Name
+	}
+	return s.Kind.String() + " " + s.Namespace + "/" + s.Name
+}
+
+// Action is what a plan does about a subject.
+type Action string
+
+// The actions.
+const (
+	Create Action = "create" // it is gone
+	Update Action = "update" // it is another, or it has changed
+	Delete Action = "delete" // it came since
+	Keep   Action = "keep"   // it came since, and stays
+	Same   Action = "same"   // it is as it was
+	Refuse Action = "refuse" // it cannot be put back
+)
+
+// Item is a subject with what is to be done about it, and what came of that.
+type Item struct {
+	Subject
+	Action Action
+	// Differences between what is and what is to be, of an update.
+	Differences []difference.Entry
+	// Notes are what people should know of the action.
+	Notes []string
+	// Refused says why it cannot be put back.
+	Refused string
+
+	// Revisions at which it was written.
+	Revisions []string
+	// Failed says why it was not written, or not all of it.
+	Failed string
+
+	want       map[string]any // as it is sent, without the resourceVersion
+	wantStatus any
+	withStatus bool          // the write of the status is needed, as far as that shows
+	main       bool          // the write of all but the status is needed
+	owners     map[int]*Item // owner references whose uid is known once these are written
+	untried    bool          // could not be tried, for its namespace is not there yet
+	uid        types.UID     // once it is written
+	written    bool
+}
+
+// Writes tells whether the item is to be written.
+func (i *Item) Writes() bool {
+	return i.Action == Create || i.Action == Update || i.Action == Delete
+}
+
+// Written tells whether it was, or some of it.
+func (i *Item) Written() bool { return i.written }
+
+func (i *Item) refuse(why string) { i.Action, i.Refused = Refuse, why }
+
+func (i *Item) note(format string, args ...any) {
+	i.Notes = append(i.Notes, fmt.Sprintf(format, args...))
+}
+
+// Plan is what takes objects back, in the order in which it is to be done.
+type Plan struct {
+	Items []*Item
+	// LeftOut says what was not looked at, and why.
+	LeftOut []string
+	// Unread are those of which that was not by choice.
+	Unread []string
+}
+
+// Count is the number of items with one of the actions.
+func (p *Plan) Count(actions ...Action) int {
+	n := 0
+	for _, i := range p.Items {
+		if slices.Contains(actions, i.Action) {
+			n++
+		}
+	}
+	return n
+}
+
+// Writes is the number of items that are to be written.
+func (p *Plan) Writes() int { return p.Count(Create, Update, Delete) }
+
+// Lost adds what cannot be put back because its kind is not served any more.
+func (p *Plan) Lost(k Kind, namespace, name string) {
+	i := &Item{Subject: Subject{Kind: k, Namespace: namespace, Name: name}}
+	i.refuse(fmt.Sprintf("the policy in force has no kind %s", k))
+	p.Items = append(p.Items, i)
+	p.order()
+}
+
+// Options of a plan.
+type Options struct {
+	// Prune deletes what came since.
+	Prune bool
+	// Status puts that back as well where it is a write of its own.
+	Status bool
+}
+
+// Owners tells the uid of the object that an owner reference in a namespace names, "" if there
+// is none.
+type Owners func(namespace string, ref metav1.OwnerReference) (types.UID, error)
+
+// unknownUID stands in owner references for the uid that the owner will have.
+const unknownUID = "00000000-0000-0000-0000-000000000000"
+
+// Make plans to put subjects back.
+func Make(subjects []Subject, owners Owners, o Options) *Plan {
+	p := &Plan{}
+	byUID := map[types.UID]*Item{} // as they were then
+	for _, s := range subjects {
+		if s.Then == nil && s.Now == nil {
+			continue
+		}
+		i := &Item{Subject: s, owners: map[int]*Item{}}
+		p.Items = append(p.Items, i)
+		if s.Then != nil {
+			byUID[s.Then.GetUID()] = i
+		}
+	}
+	for _, i := range p.Items {
+		i.decide(o)
+	}
+	for _, i := range p.Items {
+		if i.want != nil && i.Action != Refuse {
+			i.settleOwners(byUID, owners)
+			i.compare()
+		}
+	}
+	p.order()
+	p.refuseOwned()
+	return p
+}
+
+// refuseOwned refuses what would come back without its owner, for that is refused. Owners stand
+// before what they own.
+func (p *Plan) refuseOwned() {
+	for _, i := range p.Items {
+		for _, owner := range i.owners {
+			if owner.Action == Refuse && i.Writes() {
+				i.refuse(fmt.Sprintf("its owner, %s, cannot be put back", owner.Key()))
+			}
+		}
+	}
+}
+
+// decide what is to be done, as far as that does not depend on other subjects.
+func (i *Item) decide(o Options) {
+	switch {
+	case i.Then == nil && i.Now.GetDeletionTimestamp() != nil:
+		i.Action = Keep
+		i.note("came since, and is being deleted")
+		return
+	case i.Then == nil && o.Prune:
+		i.Action = Delete
+		i.note("came since")
+		return
+	case i.Then == nil:
+		i.Action = Keep
+		i.note("came since; --prune deletes it")
+		return
+	case i.Now != nil && i.Now.GetDeletionTimestamp() != nil:
+		i.refuse(fmt.Sprintf("it is being deleted, and waits for %s: it can come back once it is gone", strings.Join(i.waitsFor(), ", ")))
+		return
+	}
+	i.want = i.Kind.content(i.Then)
+	if o.Status {
+		i.wantStatus = i.Kind.status(i.Then)
+		i.withStatus = i.wantStatus != nil || i.Kind.status(i.Now) != nil
+	}
+	i.Action = Update
+	if i.Now == nil {
+		i.Action, i.main = Create, true
+		i.note("gets a new uid, for %s is gone", i.Then.GetUID())
+	} else if was, is := i.Then.GetUID(), i.Now.GetUID(); was != is {
+		i.note("another object has the name since %s is gone: that is updated, and keeps its uid %s", was, is)
+	}
+	if i.Then.GetDeletionTimestamp() != nil {
+		i.note("was being deleted then; is not when it is back")
+	}
+	finalizers := i.Then.GetFinalizers()
+	kept := withoutCollector(finalizers)
+	if len(kept) < len(finalizers) {
+		i.note("without the finalizers of a deletion that had begun: %s", strings.Join(slices.DeleteFunc(slices.Clone(finalizers), func(f string) bool { return slices.Contains(kept, f) }), ", "))
+		setMeta(i.want, "finalizers", kept)
+	}
+	if len(kept) > 0 && (i.Now == nil || !slices.Equal(kept, i.Now.GetFinalizers())) {
+		i.note("with its finalizers: %s", strings.Join(kept, ", "))
+	}
+}
+
+func (i *Item) waitsFor() []string {
+	if f := i.Now.GetFinalizers(); len(f) > 0 {
+		return f
+	}
+	return []string{"what is in it"} // a namespace
+}
+
+// setMeta sets a list of metadata, or removes it if it is empty.
+func setMeta[T any](content map[string]any, field string, list []T) {
+	meta := content["metadata"].(map[string]any)
+	if len(list) == 0 {
+		delete(meta, field)
+		return
+	}
+	items := make([]any, len(list))
+	for n, x := range list {
+		items[n] = x
+	}
+	meta[field] = items
+}
+
+// settleOwners decides which owners the object has when it is back. One without a living
+// owner that it names would be deleted by the garbage collector at once.
+func (i *Item) settleOwners(byUID map[types.UID]*Item, owners Owners) {
+	refs := i.Then.GetOwnerReferences()
+	if len(refs) == 0 {
+		return
+	}
+	var kept []map[string]any
+	for _, ref := range refs {
+		name := strings.ToLower(ref.Kind) + " " + ref.Name
+		uid := ref.UID
+		if owner := byUID[ref.UID]; owner != nil && owner.isOwner(ref) {
+			switch {
+			case owner.Now == nil:
+				i.owners[len(kept)] = owner
+				uid = unknownUID
+				i.note("its owner, %s, is created anew: it gets that one's uid", name)
+			case owner.Now.GetUID() != uid:
+				i.owners[len(kept)] = owner
+				uid = owner.Now.GetUID()
+				i.note("its owner, %s, is another one now: it gets that one's uid", name)
+			}
+		} else {
+			is, err := owners(i.Namespace, ref)
+			switch {
+			case err != nil:
+				i.note("whether its owner, %s, is there cannot be told (%v): without it, the garbage collector deletes this again", name, err)
+			case is == "":
+				i.note("without its owner, %s, which is gone", name)
+				continue
+			case is != uid:
+				i.note("without its owner, %s: what has that name now is another one", name)
+				continue
+			}
+		}
+		raw, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&ref)
+		if err != nil {
+			i.refuse(err.Error())
+			return
+		}
+		raw["uid"] = string(uid)
+		kept = append(kept, raw)
+	}
+	setMeta(i.want, "ownerReferences", kept)
+}
+
+// isOwner tells whether the item is what a reference to its uid names.
+func (i *Item) isOwner(ref metav1.OwnerReference) bool {
+	gv, err := schema.ParseGroupVersion(ref.APIVersion)
+	return err == nil && gv.Group == i.Kind.Group && ref.Kind == i.Kind.Kind && ref.Name == i.Name
+}
+
+// compare finds out what an update changes.
+func (i *Item) compare() {
+	if i.Action != Update {
+		return
+	}
+	now := i.Kind.content(i.Now)
+	i.main = !reflect.DeepEqual(now, i.want)
+	i.Differences = difference.Between(now, i.want, difference.Options{})
+	if i.withStatus {
+		status := differencesOfStatus(i.Kind.status(i.Now), i.wantStatus)
+		i.Differences, i.withStatus = append(i.Differences, status...), len(status) > 0
+	}
+	if !i.main && !i.withStatus {
+		i.Action, i.Notes = Same, nil
+	}
+}
+
+// order puts namespaces first, owners before what they own, deletions last.
+func (p *Plan) order() {
+	depth := map[*Item]int{}
+	var depthOf func(i *Item, below int) int
+	depthOf = func(i *Item, below int) int {
+		if d, ok := depth[i]; ok || below > len(p.Items) { // owners in a circle end somewhere
+			return d
+		}
+		d := 0
+		for _, owner := range i.owners {
+			d = max(d, depthOf(owner, below+1)+1)
+		}
+		depth[i] = d
+		return d
+	}
+	phase := func(i *Item) int {
+		switch {
+		case i.Action == Keep:
+			return 3
+		case i.Action == Delete:
+			return 2
+		case i.Kind.IsNamespace():
+			return 0
+		}
+		return 1
+	}
+	for _, i := range p.Items {
+		depthOf(i, 0)
+	}
+	slices.SortStableFunc(p.Items, func(a, b *Item) int {
+		if c := phase(a) - phase(b); c != 0 {
+			return c
+		}
+		if c := depth[a] - depth[b]; c != 0 {
+			return c
+		}
+		return compareNames(&a.Subject, &b.Subject)
+	})
+}
+
+func compareNames(a, b *Subject) int {
+	for _, c := range []int{
+		strings.Compare(a.Kind.String(), b.Kind.String()), strings.Compare(a.Namespace, b.Namespace),
+	} {
+		if c != 0 {
+			return c
+		}
+	}
+	return strings.Compare(a.Name, b.Name)
+}

@@ -1,0 +1,77 @@
+package restore
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"stele.dev/stele/core/difference"
+)
+
+// View is an item as programs read it.
+type View struct {
+	Action      Action             `json:"action"`
+	Group       string             `json:"group,omitempty"`
+	Version     string             `json:"version"`
+	Kind        string             `json:"kind"`
+	Resource    string             `json:"resource"`
+	Namespace   string             `json:"namespace,omitempty"`
+	Name        string             `json:"name"`
+	Differences []difference.Entry `json:"differences,omitempty"`
+	Notes       []string           `json:"notes,omitempty"`
+	Refused     string             `json:"refused,omitempty"`
+	Revisions   []string           `json:"revisions,omitempty"`
+	Failed      string             `json:"failed,omitempty"`
+}
+
+// View shows the item, without what is secret.
+func (i *Item) View() View {
+	v := View{
+		Action: i.Action, Group: i.Kind.Group, Version: i.Kind.Version, Kind: i.Kind.Kind, Resource: i.Kind.Resource,
+		Namespace: i.Namespace, Name: i.Name, Notes: i.Notes, Refused: i.Refused, Revisions: i.Revisions, Failed: i.Failed,
+	}
+	if i.Action != Update {
+		return v
+	}
+	for _, d := range i.Differences {
+		if i.secret(d.Path) {
+			d.From, d.To = hide(d.From), hide(d.To)
+		}
+		v.Differences = append(v.Differences, d)
+	}
+	return v
+}
+
+// secret tells whether what is at a path is not to be shown on a screen: what a Secret holds,
+// also where kubectl has noted it down.
+func (i *Item) secret(path string) bool {
+	return i.Kind.Group == "" && i.Kind.Kind == "Secret" &&
+		(path == "data" || strings.HasPrefix(path, "data.") || strings.HasPrefix(path, "data[") || strings.HasPrefix(path, "metadata.annotations"))
+}
+
+// hidden stands for what is not shown.
+const hidden = "(hidden)"
+
+func hide(value any) any {
+	if value == nil {
+		return nil
+	}
+	return hidden
+}
+
+// show is a value at a path, on a line.
+func (i *Item) show(path string, value any) string {
+	if i.secret(path) {
+		return hidden
+	}
+	return Show(value)
+}
+
+// Show is a value on a line.
+func Show(value any) string {
+	b, err := json.Marshal(value)
+	if err != nil {
+		return fmt.Sprint(value)
+	}
+	return string(b)
+}

@@ -1,0 +1,82 @@
+package main
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestMomentsAreWhatPeopleWrite(t *testing.T) {
+	zone := time.FixedZone("", 2*60*60)
+	now := time.Date(2026, 11, 20, 15, 30, 0, 0, zone)
+	day := func(day, hour, minute, second int) time.Time {
+		return time.Date(2026, 11, day, hour, minute, second, 0, zone)
+	}
+	for text, want := range map[string]moment{
+		"now":                         {},
+		"1200":                        {revision: 1200},
+		"2026-11-20T11:00:00Z":        {at: day(20, 13, 0, 0)},
+		"2026-11-20T11:00:00.5+02:00": {at: day(20, 11, 0, 0).Add(time.Second / 2)},
+		"2026-11-20 11:00:05+02:00":   {at: day(20, 11, 0, 5)},
+		"2026-11-20 11:00:05 +02:00":  {at: day(20, 11, 0, 5)},
+		"2026-11-20 11:00:05":         {at: day(20, 11, 0, 5)},
+		"2026-11-20 14:00":            {at: day(20, 14, 0, 0)},
+		"2026-11-20T14:00":            {at: day(20, 14, 0, 0)},
+		"2026-11-20":                  {at: day(20, 0, 0, 0)},
+		"14:00":                       {at: day(20, 14, 0, 0)},
+		"9:05:30":                     {at: day(20, 9, 5, 30)},
+		"today":                       {at: day(20, 0, 0, 0)},
+		"today 14:00":                 {at: day(20, 14, 0, 0)},
+		"yesterday":                   {at: day(19, 0, 0, 0)},
+		"yesterday 16:00":             {at: day(19, 16, 0, 0)},
+		"10m":                         {at: day(20, 15, 20, 0)},
+		"10m ago":                     {at: day(20, 15, 20, 0)},
+		"2h30m":                       {at: day(20, 13, 0, 0)},
+		"3d":                          {at: day(17, 15, 30, 0)},
+		"1w1d6h":                      {at: day(12, 9, 30, 0)},
+	} {
+		t.Run(text, func(t *testing.T) {
+			got, err := parseMoment(text, now)
+			require.NoError(t, err)
+			assert.Equal(t, want.revision, got.revision)
+			assert.True(t, want.at.Equal(got.at), "want %v, got %v", want.at, got.at)
+		})
+	}
+}
+
+func TestWhatIsNoMomentSaysWhatCanBeWritten(t *testing.T) {
+	now := time.Date(2026, 11, 20, 15, 30, 0, 0, time.UTC)
+	for _, text := range []string{"", "tomorrow", "-10m", "m", "25:00", "yesterday 25:00", "2026-13-01", "1.5", "99999999d", "10m from now"} {
+		t.Run(text, func(t *testing.T) {
+			_, err := parseMoment(text, now)
+			assert.ErrorContains(t, err, `is no moment; write a revision (1200), a time (`)
+		})
+	}
+}
+
+func TestTheFutureIsNoMoment(t *testing.T) {
+	now := time.Date(2026, 11, 20, 15, 30, 0, 0, time.UTC)
+	_, err := parseMoment("16:00", now)
+	assert.EqualError(t, err, `"16:00" has not come yet: now is 2026-11-20 15:30:00Z; write "yesterday 16:00" for the day before`)
+	_, err = parseMoment("2027-01-01", now)
+	assert.EqualError(t, err, `"2027-01-01" has not come yet: now is 2026-11-20 15:30:00Z`)
+}
+
+func TestRevisionsAreNumbersOfTheLog(t *testing.T) {
+	for _, text := range []string{"0", "99999999999999999999"} {
+		_, err := parseMoment(text, time.Now())
+		assert.ErrorContains(t, err, "is no revision: the first one is 1")
+	}
+}
+
+// Yesterday at two is 25 hours before today at two where clocks were set back in between.
+func TestYesterdayIsTheDayBeforeWhereClocksChange(t *testing.T) {
+	zone, err := time.LoadLocation("Europe/Berlin")
+	require.NoError(t, err)
+	now := time.Date(2026, 10, 25, 14, 0, 0, 0, zone)
+	got, err := parseMoment("yesterday 14:00", now)
+	require.NoError(t, err)
+	assert.Equal(t, 25*time.Hour, now.Sub(got.at))
+}

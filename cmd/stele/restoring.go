@@ -1,0 +1,368 @@
+package main
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+	"stele.dev/stele/cmd/stele/internal/restore"
+)
+
+// restoreOptions are the flags of commands that put back what was.
+type restoreOptions struct {
+	clientOptions
+	outputOptions
+	yes, dryRun, prune, status bool
+}
+
+func (o *restoreOptions) addFlags(cmd *cobra.Command) {
+	o.clientOptions.addFlags(cmd)
+	o.addIdentity(cmd)
+	o.outputOptions.addFlags(cmd, "json", "yaml", "name")
+	f := cmd.Flags()
+	f.BoolVarP(&o.yes, "yes", "y", false, "carry out the plan without asking")
+	f.BoolVar(&o.dryRun, "dry-run", false, "show the plan, and do not ask")
+	f.BoolVar(&o.status, "status", true, "put back status as well where it is a subresource, which takes a second write")
+}
+
+// plannedOnly is the end of a command that has shown a plan which nobody could agree to.
+type plannedOnly struct{ again string }
+
+func (p *plannedOnly) Error() string {
+	return "nothing has been written, for there is no terminal to ask on: " + p.again + " --yes carries the plan out"
+}
+
+// restoring is a command under way.
+type restoring struct {
+	*restoreOptions
+	cmd    *cobra.Command
+	client *restore.Client
+	kinds  *kinds
+}
+
+func (o *restoreOptions) begin(cmd *cobra.Command, config *rest.Config) (*restoring, error) {
+	kinds, err := newKinds(config)
+	if err != nil {
+		return nil, err
+	}
+	config = rest.CopyConfig(config)
+	config.WarningHandler = rest.NoWarnings{} // each write is made twice; what a trial makes of it is in the plan
+	objects, err := dynamic.NewForConfig(config)
+	if err != nil {
+		return nil, err
+	}
+	client, err := restore.NewClient(kinds.discovery, objects)
+	if err != nil {
+		return nil, err
+	}
+	r := &restoring{restoreOptions: o, cmd: cmd, client: client, kinds: kinds}
+	if stderr := cmd.ErrOrStderr(); isTerminal(stderr) {
+		client.Progress = progress(stderr)
+	}
+	return r, nil
+}
+
+// namespace plans to put back everything in a namespace.
+func (r *restoring) namespace(ctx context.Context, log *changesClient, namespace string, revision uint64, options restore.Options) (*restore.Plan, error) {
+	subjects, leftOut, unread, err := r.client.Namespace(ctx, namespace, revision)
+	if err != nil {
+		return nil, err
+	}
+	p := restore.Make(subjects, r.client.Owners(ctx), options)
+	p.LeftOut, p.Unread = leftOut, unread
+	// A kind leaves the policy only when all its objects have been deleted.
+	deletions, err := log.some(ctx, changesQuery{namespace: namespace, fields: fields.Set{
+		"type": "Deleted", "since": strconv.FormatUint(revision+1, 10),
+	}})
+	if err != nil {
+		p.Unread = append(p.Unread, err.Error())
+		return p, nil
+	}
+	for _, d := range deletions {
+		if d.Object == nil || r.client.Serves(schema.GroupKind{Group: d.Object.Group, Kind: d.Object.Kind}) {
+			continue
+		}
+		before, err := log.some(ctx, changesQuery{namespace: namespace, limit: 1, fields: fields.Set{
+			"object.uid": d.Object.UID, "until": strconv.FormatUint(revision, 10),
+		}})
+		if err != nil {
+			return nil, err
+		}
+		if len(before) > 0 { // it was there
+			p.Lost(restore.Kind{
+				GroupVersionKind: schema.GroupVersionKind{Group: d.Object.Group, Version: d.Object.Version, Kind: d.Object.Kind},
+				Resource:         d.Object.Resource, Namespaced: true,
+			}, namespace, d.Object.Name)
+		}
+	}
+	return p, nil
+}
+
+// progress shows how far a command is, on one line that vanishes at the end.
+func progress(out io.Writer) func(string, int, int) {
+	return func(what string, done, of int) {
+		const few = 50 // take no time
+		switch {
+		case of < few:
+		case done < of:
+			fmt.Fprintf(out, "\r\x1b[K%s %d of %d", what, done, of)
+		default:
+			fmt.Fprint(out, "\r\x1b[K")
+		}
+	}
+}
+
+// carryOut tries a plan, shows it, asks, and does it.
+func (r *restoring) carryOut(ctx context.Context, p *restore.Plan, title string, revision uint64) error {
+	if err := r.client.Try(ctx, p); err != nil {
+		return err
+	}
+	terminal := term.IsTerminal(int(os.Stdin.Fd()))
+	going := p.Writes() > 0 && !r.dryRun && (r.yes || terminal)
+	if err := r.showPlan(p, title, revision, going); err != nil {
+		return err
+	}
+	switch {
+	case p.Writes() > 0 && !r.dryRun && !going:
+		return &plannedOnly{r.cmd.CommandPath() + " …"}
+	case !going:
+		return incomplete(p)
+	case !r.yes:
+		agreed, err := r.ask(ctx, p)
+		if err != nil || !agreed {
+			return cmp.Or(err, errors.New("nothing has been written"))
+		}
+	}
+	err := r.client.Apply(ctx, p)
+	if showErr := r.showOutcome(p, revision); err == nil {
+		err = showErr
+	}
+	if err == nil {
+		err = incomplete(p)
+	}
+	return err
+}
+
+// incomplete is an error, of which all has been said, if not all could be put back.
+func incomplete(p *restore.Plan) error {
+	if p.Count(restore.Refuse) > 0 || len(p.Unread) > 0 || slices.ContainsFunc(p.Items, func(i *restore.Item) bool { return i.Failed != "" }) {
+		return errors.New("")
+	}
+	return nil
+}
+
+func (r *restoring) ask(ctx context.Context, p *restore.Plan) (bool, error) {
+	fmt.Fprintf(r.cmd.ErrOrStderr(), "Go on with %s? [y/N] ", counted(p.Writes(), "object"))
+	answer := make(chan string, 1)
+	go func() {
+		line, _ := bufio.NewReader(r.cmd.InOrStdin()).ReadString('\n')
+		answer <- strings.ToLower(strings.TrimSpace(line))
+	}()
+	select {
+	case a := <-answer:
+		return a == "y" || a == "yes", nil
+	case <-ctx.Done():
+		fmt.Fprintln(r.cmd.ErrOrStderr())
+		return false, context.Cause(ctx)
+	}
+}
+
+// planDocument is a plan, or what came of it, for programs.
+type planDocument struct {
+	To         uint64         `json:"to"`
+	CarriedOut bool           `json:"carriedOut"`
+	Items      []restore.View `json:"items"`
+	LeftOut    []string       `json:"leftOut,omitempty"`
+	Unread     []string       `json:"unread,omitempty"`
+}
+
+// forPrograms writes a plan, or what came of it, in the form that was asked for.
+func (r *restoring) forPrograms(p *restore.Plan, revision uint64, done bool) error {
+	out := &output{Writer: r.cmd.OutOrStdout()}
+	if r.format != "name" {
+		document := planDocument{To: revision, CarriedOut: done, Items: []restore.View{}, LeftOut: p.LeftOut, Unread: p.Unread}
+		for _, i := range p.Items {
+			document.Items = append(document.Items, i.View())
+		}
+		return out.document(r.format, document)
+	}
+	for _, i := range p.Items {
+		if i.Written() || !done && i.Writes() {
+			fmt.Fprintf(out, "%s/%s\n", i.Kind, i.Name)
+		}
+		if text := cmp.Or(i.Failed, i.Refused); text != "" {
+			fmt.Fprintf(r.cmd.ErrOrStderr(), "stele: %s: %s\n", i.Key(), text)
+		}
+	}
+	return nil
+}
+
+// showPlan shows a plan. Where another form is wanted and the command goes on, that is for the
+// outcome, and whoever is asked reads the plan beside it.
+func (r *restoring) showPlan(p *restore.Plan, title string, revision uint64, going bool) error {
+	switch {
+	case r.format == "":
+		out, err := r.open(r.cmd, false)
+		if err != nil {
+			return err
+		}
+		return cmp.Or(r.describe(out, p, title), out.Close())
+	case !going:
+		return r.forPrograms(p, revision, false)
+	case r.yes:
+		return nil
+	}
+	return r.describe(&output{Writer: r.cmd.ErrOrStderr()}, p, title)
+}
+
+// describe tells people of a plan.
+func (r *restoring) describe(out *output, p *restore.Plan, title string) error {
+	table := &columns{out: out}
+	rows := 0
+	for _, i := range p.Items {
+		if i.Action == restore.Same {
+			continue
+		}
+		if rows++; rows == 1 {
+			table.header("ACTION", "KIND", "NAMESPACE", "NAME")
+		}
+		table.add(out.below(i), cell{text: string(i.Action), style: styles[i.Action]}, cell{text: i.Kind.String()}, cell{text: cmp.Or(i.Namespace, "-")}, cell{text: i.Name})
+	}
+	if rows > 0 {
+		fmt.Fprintf(out, "%s\n\n", out.paint(bold, title))
+		if err := table.flush(); err != nil {
+			return err
+		}
+		fmt.Fprintln(out)
+	}
+	for _, text := range p.Unread {
+		fmt.Fprintf(out, "%s\n", out.paint(removed, "Not looked at: "+text))
+	}
+	for _, text := range p.LeftOut {
+		fmt.Fprintf(out, "Left out: %s.\n", text)
+	}
+	if n := p.Untried(); n > 0 {
+		fmt.Fprintf(out, "%s can be tried only once the namespace is there.\n", counted(n, "write"))
+	}
+	_, err := fmt.Fprintln(out, summary(p))
+	return err
+}
+
+var styles = map[restore.Action]style{
+	restore.Create: added, restore.Update: altered, restore.Delete: removed, restore.Refuse: bold, restore.Keep: faint,
+}
+
+// below are the lines under an item: what differs, and what is to be known.
+func (o *output) below(i *restore.Item) string {
+	var b strings.Builder
+	for _, d := range i.View().Differences {
+		switch d.Op {
+		case "add":
+			b.WriteString("    " + o.paint(added, "+ "+d.Path+": "+restore.Show(d.To)) + "\n")
+		case "remove":
+			b.WriteString("    " + o.paint(removed, "- "+d.Path+": "+restore.Show(d.From)) + "\n")
+		default:
+			b.WriteString("    " + o.paint(altered, "~ "+d.Path+": "+restore.Show(d.From)+" → "+restore.Show(d.To)) + "\n")
+		}
+	}
+	for _, note := range i.Notes {
+		b.WriteString("    " + o.paint(faint, note) + "\n")
+	}
+	if i.Refused != "" {
+		b.WriteString("    " + o.paint(removed, "cannot be put back: "+strings.ReplaceAll(i.Refused, "\n", "\n      ")) + "\n")
+	}
+	return b.String()
+}
+
+// summary says in a sentence what a plan would do.
+func summary(p *restore.Plan) string {
+	var parts []string
+	for _, x := range []struct {
+		action restore.Action
+		text   string
+	}{
+		{restore.Create, "to create"}, {restore.Update, "to update"}, {restore.Delete, "to delete"}, {restore.Refuse, "cannot be put back"},
+		{restore.Keep, "left that came since"}, {restore.Same, "as then"},
+	} {
+		if n := p.Count(x.action); n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", n, x.text))
+		}
+	}
+	switch {
+	case len(parts) == 0 && len(p.Unread) > 0:
+		return "Nothing to do of what could be looked at."
+	case len(parts) == 0:
+		return "There was nothing, and there is nothing."
+	case p.Count(restore.Same) == len(p.Items):
+		return "Nothing to do: all is as it was then."
+	}
+	return strings.Join(parts, ", ") + "."
+}
+
+// showOutcome says what was written, and what was not.
+func (r *restoring) showOutcome(p *restore.Plan, revision uint64) error {
+	if r.format != "" {
+		return r.forPrograms(p, revision, true)
+	}
+	out, err := r.open(r.cmd, true)
+	if err != nil {
+		return err
+	}
+	written, failed, refused := 0, 0, 0
+	var first, last uint64
+	for _, i := range p.Items {
+		if i.Written() {
+			written++
+		}
+		for _, text := range i.Revisions {
+			if revision, err := strconv.ParseUint(text, 10, 64); err == nil {
+				if first == 0 || revision < first {
+					first = revision
+				}
+				last = max(last, revision)
+			}
+		}
+		if i.Refused != "" {
+			refused++
+		}
+		if i.Failed != "" {
+			failed++
+			fmt.Fprintf(out, "%s %s: %s\n", out.paint(removed, "Failed:"), i.Key(), i.Failed)
+		}
+	}
+	text := "Wrote " + counted(written, "object")
+	switch {
+	case first != 0 && first == last:
+		text += fmt.Sprintf(", at revision %d", first)
+	case first != 0:
+		text += fmt.Sprintf(", at revisions %d to %d", first, last)
+	}
+	if failed > 0 {
+		text += fmt.Sprintf("; %d failed", failed)
+	}
+	if refused > 0 {
+		text += fmt.Sprintf("; %d could not be put back", refused)
+	}
+	_, err = fmt.Fprintln(out, out.paint(bold, text+"."))
+	return cmp.Or(err, out.Close())
+}
+
+func counted(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}

@@ -1,0 +1,197 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/tools/clientcmd"
+	"stele.dev/stele/cmd/stele/internal/restore"
+)
+
+type revertOptions struct {
+	restoreOptions
+	to, selector string
+}
+
+func revertCommand() *cobra.Command {
+	o := &revertOptions{}
+	cmd := &cobra.Command{
+		Use:   "revert --to MOMENT (KIND NAME... | KIND/NAME... | KIND -l SELECTOR | -A KIND | -n NAMESPACE)",
+		Short: "Put objects back to what they were at a moment",
+		Long: `Revert makes objects what they were at a moment: named ones, those that a selector selected
+then or selects now, those of a kind in all namespaces, or with -n alone everything in a
+namespace. It shows a plan, and asks.
+
+What it does is ordinary creates, updates and deletes, in the name of the user and under the
+policy of today; the server tries each before anything is written, and what it refuses is
+in the plan. So resourceVersions go on, and what was deleted comes back with a new uid:
+
+  - An object that was deleted is created. If another one has its name by now, that is
+    updated, and keeps its uid.
+  - What came since stays, unless --prune is given.
+  - Owner references are kept if the owner is there; they get its new uid if the owner comes
+    back, too, and are dropped if it is gone, for the garbage collector would delete the
+    object at once.
+  - Finalizers are as they were, but for those of the garbage collector. What was being
+    deleted at that moment comes back as what is not.
+
+An object that changes between the plan and its write is left alone, and named.
+
+Of a namespace, events, leases, the service account default and what the policy says itself
+are left out. The command exits with 1 if something could not be put back, and with 2 if
+it has shown a plan but there is no terminal to ask on, and no --yes.`,
+		Example: `  stele revert --to 1200 database orders
+  stele revert --to 10m configmaps -l app=web --dry-run
+  stele revert --to "yesterday 14:00" -n shop --prune
+  stele revert --to 1200 -A databases --yes`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+			defer stop()
+			return o.run(ctx, cmd, args)
+		},
+		ValidArgsFunction: o.completeObjects(0),
+	}
+	o.addFlags(cmd)
+	o.addAllNamespaces(cmd)
+	f := cmd.Flags()
+	f.StringVar(&o.to, "to", "", momentUsage)
+	f.StringVarP(&o.selector, "selector", "l", "", "label selector")
+	f.BoolVar(&o.prune, "prune", false, "delete what came since")
+	_ = cmd.MarkFlagRequired("to")
+	_ = cmd.RegisterFlagCompletionFunc("to", completeMoments)
+	return cmd
+}
+
+func (o *revertOptions) run(ctx context.Context, cmd *cobra.Command, args []string) error {
+	named, err := o.check(args)
+	if err != nil {
+		return err
+	}
+	config, loader, err := o.config()
+	if err != nil {
+		return err
+	}
+	moments, err := newMoments(config)
+	if err != nil {
+		return err
+	}
+	revision, err := moments.resolve(ctx, o.to)
+	if err != nil {
+		return err
+	}
+	r, err := o.begin(cmd, config)
+	if err != nil {
+		return err
+	}
+	options := restore.Options{Prune: o.prune, Status: o.status}
+	if len(named) == 0 {
+		log, err := newChangesClient(config)
+		if err != nil {
+			return err
+		}
+		p, err := r.namespace(ctx, log, o.namespace, revision, options)
+		if err != nil {
+			return err
+		}
+		return r.carryOut(ctx, p, fmt.Sprintf("The namespace %s, back to revision %d:", o.namespace, revision), revision)
+	}
+	subjects, unread, err := o.subjects(ctx, r, loader, named, revision)
+	if err != nil {
+		return err
+	}
+	p := restore.Make(subjects, r.client.Owners(ctx), options)
+	p.Unread = unread
+	return r.carryOut(ctx, p, fmt.Sprintf("Back to revision %d:", revision), revision)
+}
+
+// check refuses arguments that mean nothing, or too much.
+func (o *revertOptions) check(args []string) ([]objectNames, error) {
+	if err := o.outputOptions.check(); err != nil {
+		return nil, err
+	}
+	named, err := parseObjects(args)
+	if err != nil {
+		return nil, err
+	}
+	if len(named) == 0 {
+		switch {
+		case o.everywhere || o.selector != "":
+			return nil, errors.New("name a kind: -A and -l choose among its objects")
+		case o.namespace == "":
+			return nil, errors.New("say what to put back: KIND NAME..., KIND/NAME..., KIND -l SELECTOR, -A KIND, or -n NAMESPACE for everything in it")
+		}
+	}
+	for _, n := range named {
+		switch {
+		case len(n.names) > 0 && o.everywhere:
+			return nil, errors.New("a name is not enough in all namespaces: give -n, or no name")
+		case len(n.names) > 0 && o.selector != "":
+			return nil, errors.New("give names or -l, not both")
+		case len(n.names) == 0 && !o.everywhere && o.selector == "":
+			return nil, fmt.Errorf("which %s? Name them, select them by -l, or give -A for all in all namespaces", n.kind)
+		}
+	}
+	return named, nil
+}
+
+// subjects are those that the arguments mean, and what kept the user from reading some.
+func (o *revertOptions) subjects(ctx context.Context, r *restoring, loader clientcmd.ClientConfig, named []objectNames, revision uint64) (subjects []restore.Subject, unread []string, err error) {
+	selector, err := labels.Parse(o.selector)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, n := range named {
+		mapping, err := r.kinds.resource(n.kind)
+		if err != nil {
+			return nil, nil, err
+		}
+		kind, err := r.client.Kind(mapping.GroupVersionKind)
+		if err != nil {
+			return nil, nil, err
+		}
+		namespace, err := o.namespaceFor(mapping, loader)
+		if err != nil {
+			return nil, nil, err
+		}
+		var found []restore.Subject
+		if len(n.names) == 0 {
+			found, err = r.client.Selected(ctx, kind, namespace, selector, revision)
+		} else {
+			found, err = r.named(ctx, kind, namespace, n.names, revision)
+		}
+		switch {
+		case restore.NotForThem(err):
+			unread = append(unread, err.Error())
+		case err != nil:
+			return nil, nil, err
+		}
+		subjects = append(subjects, found...)
+	}
+	if len(subjects) == 0 && len(unread) > 0 {
+		return nil, nil, errors.New(strings.Join(unread, "\n"))
+	}
+	return subjects, unread, nil
+}
+
+// named are the subjects of names, each of which there must have been, or be.
+func (r *restoring) named(ctx context.Context, kind restore.Kind, namespace string, names []string, revision uint64) ([]restore.Subject, error) {
+	var subjects []restore.Subject
+	for _, name := range names {
+		s, err := r.client.Named(ctx, kind, namespace, name, revision)
+		if err != nil {
+			return nil, err
+		}
+		if s.Then == nil && s.Now == nil {
+			return nil, fmt.Errorf("there was no %s at revision %d, and there is none now", s.Key(), revision)
+		}
+		subjects = append(subjects, s)
+	}
+	return subjects, nil
+}

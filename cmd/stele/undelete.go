@@ -1,0 +1,230 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/signal"
+	"slices"
+	"strconv"
+	"syscall"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/fields"
+	"stele.dev/stele/cmd/stele/internal/restore"
+	"stele.dev/stele/core/changes"
+)
+
+type undeleteOptions struct {
+	restoreOptions
+	uid string
+}
+
+func undeleteCommand() *cobra.Command {
+	o := &undeleteOptions{}
+	cmd := &cobra.Command{
+		Use:   "undelete (KIND NAME | KIND/NAME)",
+		Short: "Bring back an object that was deleted, or a namespace with all that was in it",
+		Long: `Undelete finds out when the object was deleted, and creates it anew as it was before its
+deletion began. Of several that had the name one after the other it is the last; --uid
+names another. A namespace comes back with what was in it.
+
+It shows a plan, and asks. What becomes of uids, owner references, finalizers and status is
+as for stele revert. To find the deletion takes the permission to list
+changes.log.stele.dev.`,
+		Example: `  stele undelete database orders
+  stele undelete cm/settings -n shop --uid 0ca24a37-1b1f-44cb-a2ad-6a5ee6e7b1bd
+  stele undelete namespace shop --yes`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+			defer stop()
+			return o.run(ctx, cmd, args)
+		},
+	}
+	o.addFlags(cmd)
+	cmd.Flags().StringVar(&o.uid, "uid", "", "uid of the object that is meant, where several had the name")
+	cmd.ValidArgsFunction = o.completeDeleted
+	return cmd
+}
+
+func (o *undeleteOptions) run(ctx context.Context, cmd *cobra.Command, args []string) error {
+	if err := o.check(); err != nil {
+		return err
+	}
+	kindName, name, err := parseObject(args)
+	if err != nil {
+		return err
+	}
+	config, loader, err := o.config()
+	if err != nil {
+		return err
+	}
+	r, err := o.begin(cmd, config)
+	if err != nil {
+		return err
+	}
+	mapping, err := r.kinds.resource(kindName)
+	if err != nil {
+		return err
+	}
+	kind, err := r.client.Kind(mapping.GroupVersionKind)
+	if err != nil {
+		return err
+	}
+	namespace, err := o.namespaceFor(mapping, loader)
+	if err != nil {
+		return err
+	}
+	log, err := newChangesClient(config)
+	if err != nil {
+		return err
+	}
+	what := restore.Subject{Kind: kind, Namespace: namespace, Name: name}
+	if now, err := r.client.Get(ctx, kind, namespace, name, 0); err == nil && now != nil && now.GetDeletionTimestamp() != nil && o.uid == "" {
+		return fmt.Errorf("%s is being deleted, and not gone yet: it can come back once it is", what.Key())
+	}
+	before, err := o.beforeDeletion(ctx, r.client, log, &what)
+	if err != nil {
+		return err
+	}
+	options := restore.Options{Status: o.status}
+	title := fmt.Sprintf("What was deleted, as it was at revision %d:", before)
+	if kind.IsNamespace() {
+		p, err := r.namespace(ctx, log, name, before, options)
+		if err != nil {
+			return err
+		}
+		return r.carryOut(ctx, p, title, before)
+	}
+	s, err := r.client.Named(ctx, kind, namespace, name, before)
+	if err != nil {
+		return err
+	}
+	return r.carryOut(ctx, restore.Make([]restore.Subject{s}, r.client.Owners(ctx), options), title, before)
+}
+
+// beforeDeletion is the last revision before the deletion of an object began: of the last one
+// that had its name, or of that with the uid.
+func (o *undeleteOptions) beforeDeletion(ctx context.Context, client *restore.Client, log *changesClient, what *restore.Subject) (uint64, error) {
+	deletion, err := o.deletion(ctx, log, what)
+	if err != nil {
+		return 0, err
+	}
+	// A deletion that waited for finalizers began with a write that is in the log, too.
+	began := deletion
+	for began.PreviousRevision > 0 {
+		was, err := client.Get(ctx, what.Kind, what.Namespace, what.Name, began.PreviousRevision)
+		if err != nil {
+			return 0, err
+		}
+		if was == nil || was.GetDeletionTimestamp() == nil {
+			break
+		}
+		if began, err = log.get(ctx, what.Namespace, began.PreviousRevision); err != nil {
+			return 0, err
+		}
+	}
+	if what.Kind.IsNamespace() {
+		return began.Revision - 1, nil // with the last that happened in it
+	}
+	return began.PreviousRevision, nil
+}
+
+// get reads the change of a revision.
+func (c *changesClient) get(ctx context.Context, namespace string, revision uint64) (*changes.Change, error) {
+	body, err := c.rest.Get().NamespaceIfScoped(namespace, namespace != "").Resource(changes.Plural).Name(strconv.FormatUint(revision, 10)).DoRaw(ctx)
+	if err != nil {
+		return nil, readable(err, body)
+	}
+	change := new(changes.Change)
+	return change, json.Unmarshal(body, change)
+}
+
+// some are the changes that a query asks for, the newest first.
+func (c *changesClient) some(ctx context.Context, q changesQuery) ([]*changes.Change, error) {
+	var all []*changes.Change
+	_, err := c.list(ctx, q, func(page []*logged) error {
+		for _, x := range page {
+			all = append(all, &x.Change)
+		}
+		return nil
+	})
+	return all, err
+}
+
+// deletion is the change by which an object went.
+func (o *undeleteOptions) deletion(ctx context.Context, log *changesClient, what *restore.Subject) (*changes.Change, error) {
+	selected := fields.Set{
+		"type": "Deleted", "object.group": what.Kind.Group, "object.resource": what.Kind.Resource,
+		"object.namespace": what.Namespace, "object.name": what.Name,
+	}
+	if o.uid != "" {
+		selected["object.uid"] = o.uid
+	}
+	deletions, err := log.some(ctx, changesQuery{namespace: what.Namespace, fields: selected, limit: 1})
+	if err != nil {
+		return nil, err
+	}
+	if len(deletions) > 0 {
+		return deletions[0], nil
+	}
+	if o.uid != "" {
+		return nil, fmt.Errorf("no %s of the uid %s was ever deleted; `stele history %s %s` shows what had the name", what.Key(), o.uid, what.Kind, what.Name)
+	}
+	return nil, fmt.Errorf("no %s was ever deleted", what.Key())
+}
+
+// completeDeleted offers kinds, and the names of what was deleted lately.
+func (o *undeleteOptions) completeDeleted(cmd *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
+	if len(args) == 0 {
+		return o.completeKinds(cmd, args, word)
+	}
+	if len(args) > 1 {
+		return nil, noFiles
+	}
+	names, err := o.deletedNames(cmd, args[0])
+	if err != nil {
+		return nil, noFiles
+	}
+	return names, noFiles
+}
+
+func (o *undeleteOptions) deletedNames(cmd *cobra.Command, kindName string) ([]string, error) {
+	if err := fromEnvironment(cmd.Flags()); err != nil {
+		return nil, err
+	}
+	config, loader, err := o.config()
+	if err != nil {
+		return nil, err
+	}
+	config.Timeout = completeWithin
+	mapping, err := resourceOf(config, kindName)
+	if err != nil {
+		return nil, err
+	}
+	namespace, err := o.namespaceFor(mapping, loader)
+	if err != nil {
+		return nil, err
+	}
+	log, err := newChangesClient(config)
+	if err != nil {
+		return nil, err
+	}
+	ctx, stop := context.WithTimeout(cmp.Or(cmd.Context(), context.Background()), completeWithin)
+	defer stop()
+	deletions, err := log.some(ctx, changesQuery{namespace: namespace, limit: 100, fields: fields.Set{
+		"type": "Deleted", "object.group": mapping.Resource.Group, "object.resource": mapping.Resource.Resource,
+	}})
+	if err != nil {
+		return nil, err
+	}
+	names := []string{}
+	for _, c := range deletions {
+		if c.Object != nil && !slices.Contains(names, c.Object.Name) {
+			names = append(names, c.Object.Name)
+		}
+	}
+	return names, nil
+}

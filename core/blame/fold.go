@@ -1,0 +1,204 @@
+package blame
+
+import (
+	"maps"
+	"slices"
+
+	"stele.dev/stele/core/difference"
+	"stele.dev/stele/schemas"
+)
+
+// Leaf is a scalar of the object, or a list or struct without anything in it.
+type Leaf struct {
+	// Path in the object as it is shown.
+	Path difference.Path
+	// Then is where it stood in the state that it was attributed to.
+	Then  difference.Path
+	Value any
+	// Order among the leaves of the object, from 0 on.
+	Order int
+}
+
+// Fold attributes the leaves of an object to its states. It belongs to one goroutine.
+type Fold struct {
+	schema  *schemas.Node
+	state   map[string]any // that was added last
+	root    *pending
+	found   []Leaf
+	pending int
+}
+
+// pending is a part of the object with leaves that are not attributed yet.
+type pending struct {
+	parent *pending
+	path   difference.Path // in the object as it is shown
+	step   difference.Step // in the state that was added last
+	parts  []*pending
+	leaf   bool
+	value  any // of a leaf
+	order  int
+}
+
+// left out are fields that are no work of anybody's: what the object is, and what the server
+// keeps account by.
+var left = map[string][]string{"": {"apiVersion", "kind"}, "metadata": {"managedFields", "resourceVersion", "selfLink"}}
+
+// NewFold begins with an object as it is shown. The schema is that of its content, nil if it is
+// not known.
+func NewFold(object map[string]any, schema *schemas.Node) *Fold {
+	f := &Fold{schema: schema, state: object, root: &pending{}}
+	for _, name := range slices.Sorted(maps.Keys(object)) {
+		if !slices.Contains(left[""], name) {
+			f.grow(f.root, difference.Step{Field: name}, difference.Step{Field: name}, object[name], difference.Top(schema, name))
+		}
+	}
+	return f
+}
+
+// grow adds a part. shown is the step as paths are written: to an item of a list of type map by
+// its keys.
+func (f *Fold) grow(parent *pending, shown, step difference.Step, value any, n *schemas.Node) {
+	p := &pending{parent: parent, path: parent.path.Join(shown), step: step}
+	parent.parts = append(parent.parts, p)
+	switch v := value.(type) {
+	case map[string]any:
+		for _, name := range slices.Sorted(maps.Keys(v)) {
+			if len(p.path) > 1 || !slices.Contains(left[p.path[0].Field], name) {
+				f.grow(p, difference.Step{Field: name}, difference.Step{Field: name}, v[name], difference.Field(n, name))
+			}
+		}
+	case []any:
+		steps, keyed := difference.Keyed(v, n)
+		for i, item := range v {
+			step := difference.Step{Item: true, Index: i}
+			shown := step
+			if keyed {
+				shown = steps[i]
+			}
+			f.grow(p, shown, step, item, difference.Items(n))
+		}
+	}
+	if len(p.parts) > 0 {
+		return
+	}
+	if m, ok := value.(map[string]any); ok && len(m) > 0 { // nothing but what is left out
+		parent.parts = parent.parts[:len(parent.parts)-1]
+		return
+	}
+	p.leaf, p.value, p.order = true, value, f.pending
+	f.pending++
+}
+
+// Left is how many leaves are not attributed yet.
+func (f *Fold) Left() int { return f.pending }
+
+// Older adds the state before, nil if the object was not there. What is returned is the work of
+// the state that was added before this one.
+func (f *Fold) Older(state map[string]any) []Leaf {
+	f.found = nil
+	if state == nil {
+		f.attribute(f.root)
+		f.root.parts = nil
+	} else {
+		f.fields(f.root, f.state, state, nil)
+	}
+	f.state = state
+	return f.found
+}
+
+func (f *Fold) fields(p *pending, newer, older map[string]any, n *schemas.Node) {
+	p.parts = slices.DeleteFunc(p.parts, func(c *pending) bool {
+		name := c.step.Field
+		was, ok := older[name]
+		schema := difference.Field(n, name)
+		if p == f.root {
+			schema = difference.Top(f.schema, name)
+		}
+		return !f.remains(c, newer[name], was, ok, schema)
+	})
+}
+
+// remains compares a part with what was there before, and tells whether something is left of
+// it that is older.
+func (f *Fold) remains(p *pending, newer, older any, there bool, n *schemas.Node) bool {
+	if !there {
+		f.attribute(p)
+		return false
+	}
+	if p.leaf {
+		if same(p.value, older) {
+			return true
+		}
+		f.attribute(p)
+		return false
+	}
+	switch x := newer.(type) {
+	case map[string]any:
+		if was, ok := older.(map[string]any); ok {
+			f.fields(p, x, was, n)
+			return len(p.parts) > 0
+		}
+	case []any:
+		if was, ok := older.([]any); ok {
+			f.items(p, x, was, n)
+			return len(p.parts) > 0
+		}
+	}
+	f.attribute(p)
+	return false
+}
+
+func (f *Fold) items(p *pending, newer, older []any, n *schemas.Node) {
+	before := make(map[int]int, len(newer))
+	for _, pair := range difference.Correspond(older, newer, n) {
+		before[pair[1]] = pair[0]
+	}
+	p.parts = slices.DeleteFunc(p.parts, func(c *pending) bool {
+		i, ok := before[c.step.Index]
+		var was any
+		if ok {
+			was = older[i]
+		}
+		if !f.remains(c, newer[c.step.Index], was, ok, difference.Items(n)) {
+			return true
+		}
+		c.step.Index = i
+		return false
+	})
+}
+
+// same compares a leaf.
+func same(leaf, older any) bool {
+	switch v := leaf.(type) {
+	case map[string]any:
+		o, ok := older.(map[string]any)
+		return ok && len(o) == 0
+	case []any:
+		o, ok := older.([]any)
+		return ok && len(o) == 0 && len(v) == 0
+	}
+	switch older.(type) {
+	case map[string]any, []any: // which cannot be compared by ==
+		return false
+	}
+	return leaf == older
+}
+
+// attribute adds all leaves of a part to what was found.
+func (f *Fold) attribute(p *pending) {
+	if p.leaf {
+		f.pending--
+		f.found = append(f.found, Leaf{Path: p.path, Then: p.then(), Value: p.value, Order: p.order})
+		return
+	}
+	for _, c := range p.parts {
+		f.attribute(c)
+	}
+}
+
+func (p *pending) then() difference.Path {
+	if p.parent == nil {
+		return nil
+	}
+	return append(p.parent.then(), p.step)
+}

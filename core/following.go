@@ -1,0 +1,193 @@
+package core
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"math"
+	"math/rand/v2"
+	"strconv"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"stele.dev/stele/core/changes"
+	"stele.dev/stele/core/typed"
+)
+
+// following is a watch of changes: all of them from a revision on, each once and in order,
+// whatever kinds they are of.
+type following struct {
+	*stream
+	query *changesQuery
+	sight *sight
+	at    uint64 // all up to here has been sent
+	last  uint64 // nothing is behind this one
+}
+
+// followAtOnce is for how many revisions a policy is asked at a time.
+const followAtOnce = 1000
+
+// watchChanges follows the log from behind a revision, or from its tip. What is there and what
+// comes is read from the same history, so that there is no seam.
+func (p *Pipeline) watchChanges(ctx context.Context, r *Request, q *changesQuery) error {
+	s, ctx, err := p.newStream(ctx, r)
+	if err != nil {
+		return err
+	}
+	version := q.options.ResourceVersion
+	if version == "0" {
+		version = ""
+	}
+	if err := p.see(ctx, r, version); err != nil {
+		return err
+	}
+	f := &following{stream: s, query: q, at: r.world().Revision(), last: math.MaxUint64}
+	if r.past != nil {
+		f.last = f.at
+	}
+	if version != "" {
+		if f.at, err = queryRevision(version); err != nil {
+			return err
+		}
+		if err := p.past.NotLost(ctx, f.at); err != nil {
+			return err
+		}
+	}
+	if err := p.history.Wait(ctx, r.world().Revision()); err != nil {
+		return err
+	}
+	if err := p.resolve(ctx, q, r.world().Revision()); err != nil {
+		return err
+	}
+	timeout := minWatch + time.Duration(rand.Int64N(int64(minWatch)))
+	if asked, ok := watchTimeout(q.options); ok {
+		timeout = asked
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	stop := make(chan struct{})
+	defer close(stop)
+	go func() {
+		select {
+		case <-p.draining:
+			cancel()
+		case <-stop:
+		}
+	}()
+	s.begin()
+	f.sight = p.sight(r)
+	if err := f.run(ctx); err != nil {
+		return s.fail(err, f.at)
+	}
+	return nil
+}
+
+// run sends until the watch ends, by its timeout, by its client, or because the server is about
+// to stop; in peace it says how far it came.
+func (f *following) run(ctx context.Context) error {
+	quiet := time.Now().Add(jitter(bookmarkEvery))
+	for {
+		upto := min(f.p.history.Revision(), f.at+followAtOnce, f.last)
+		if upto > f.at {
+			if err := f.send(ctx, upto); err != nil {
+				if ctx.Err() != nil && !errors.Is(err, errGone) {
+					return f.bookmark() // a part of it: what was sent is not told of
+				}
+				return err
+			}
+			if min(f.p.history.Revision(), f.last) > f.at {
+				continue
+			}
+		}
+		if !time.Now().Before(quiet) {
+			quiet = time.Now().Add(jitter(bookmarkEvery))
+			if err := f.bookmark(); err != nil {
+				return err
+			}
+		} else if err := f.flush(); err != nil {
+			return err
+		}
+		waiting, stop := context.WithDeadline(ctx, quiet)
+		next := f.at + 1
+		if next > f.last {
+			next = math.MaxUint64 // which never is
+		}
+		err := f.p.history.Wait(waiting, next)
+		stop()
+		if ctx.Err() != nil {
+			return f.bookmark()
+		}
+		if err != nil && waiting.Err() == nil {
+			return err
+		}
+	}
+}
+
+// send sends the changes up to a revision, to whom the policy lets see them that is in force
+// there or later.
+func (f *following) send(ctx context.Context, upto uint64) error {
+	// Who hears of a change finds it in the objects, too.
+	if f.p.committer.Tip().Revision() < upto {
+		if _, err := f.p.committer.Settle(ctx); err != nil {
+			return err
+		}
+	}
+	if other, err := f.p.stillAllowed(ctx, f.r); err != nil {
+		return err
+	} else if other {
+		f.sight = f.p.sight(f.r)
+	}
+	f.sight.windows = f.p.windows(f.r) // which move on
+	for h, err := range f.p.history.After(ctx, f.query.filter(), f.at, upto) {
+		if err != nil {
+			return err
+		}
+		f.at = h.Revision - 1
+		if h.Revision < f.query.since || f.query.late(h) || !f.query.Matches(changes.From(h)) {
+			continue
+		}
+		if sees, err := f.sight.sees(ctx, f.query, h); err != nil {
+			return err
+		} else if !sees {
+			continue
+		}
+		c, err := f.p.change(ctx, f.r, f.query, h)
+		if err != nil {
+			return err
+		}
+		text, err := json.Marshal(c)
+		if err != nil {
+			return err
+		}
+		if err := f.event("ADDED", c.ResourceVersion, text); err != nil {
+			return err
+		}
+		f.at = h.Revision
+	}
+	f.at = upto
+	return nil
+}
+
+func (f *following) event(kind, version string, object []byte) error {
+	text, err := changesForm.as(f.r, f.format, metav1.ListMeta{ResourceVersion: version}, [][]byte{object}, false)
+	if err != nil {
+		return err
+	}
+	return f.frame(kind, text)
+}
+
+// bookmark tells those who want to know it that everything up to a revision has been sent.
+func (f *following) bookmark() error {
+	if f.query.options.AllowWatchBookmarks {
+		version := strconv.FormatUint(f.at, 10)
+		object, err := typed.Empty(schema.GroupVersionKind{Group: changes.Group, Version: changes.Version, Kind: changes.Kind}, version, nil)
+		if err != nil {
+			return err
+		}
+		if err := f.event("BOOKMARK", version, object); err != nil {
+			return err
+		}
+	}
+	return f.flush()
+}

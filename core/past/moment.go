@@ -1,0 +1,125 @@
+package past
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apiserver/pkg/storage"
+	"stele.dev/stele/core/commit"
+	"stele.dev/stele/projections/history"
+)
+
+// Moment is what a client calls a moment: a revision, or a time of RFC 3339 that means the last
+// revision up to then.
+type Moment struct {
+	revision uint64
+	time     time.Time // zero if it is a revision
+}
+
+// Parse reads a moment. Its error is a Status.
+func Parse(text string) (Moment, error) {
+	if strings.Trim(text, "0123456789") == "" {
+		if n, err := strconv.ParseUint(text, 10, 64); err == nil && n > 0 {
+			return Moment{revision: n}, nil
+		}
+	} else if t, err := time.Parse(time.RFC3339, text); err == nil {
+		return Moment{time: t}, nil
+	}
+	return Moment{}, apierrors.NewBadRequest(fmt.Sprintf("%q is not a moment: want a revision that is above 0, as 1200, or a time of RFC 3339, as 2026-03-01T12:00:00Z or 2026-03-01T13:00:00.5+01:00", text))
+}
+
+// retryFuture is after how many seconds a revision that has not been issued may be asked for
+// again.
+const retryFuture = 1
+
+// Resolve finds the revision of a moment, and a tip that is not older than that one and than
+// the revision. What a time in the past means never changes again. Errors are those of [Past.Check], or a
+// Status that says which moments there are.
+func (p *Past) Resolve(ctx context.Context, tip *commit.Tip, m Moment) (uint64, *commit.Tip, error) {
+	if m.time.IsZero() {
+		if m.revision > tip.Revision() {
+			var err error
+			if tip, err = p.committer.Confirm(ctx); err != nil {
+				return 0, nil, err
+			}
+		}
+		return m.revision, tip, p.Check(ctx, tip, m.revision)
+	}
+	if !m.time.Before(tip.Time) {
+		// Once the tip is settled, what follows has a log time that is not before now.
+		now := time.Now()
+		var err error
+		if tip, err = p.committer.Settle(ctx); err != nil {
+			return 0, nil, err
+		}
+		if !m.time.Before(now) && !m.time.Before(tip.Time) {
+			return 0, nil, apierrors.NewBadRequest(fmt.Sprintf("%s has not come yet: the newest revision is %d, of %s", stamp(m.time), tip.Revision(), stamp(tip.Time)))
+		}
+	}
+	if err := p.history.Wait(ctx, tip.Revision()); err != nil {
+		return 0, nil, err
+	}
+	revision, err := p.history.RevisionAt(ctx, m.time)
+	if oldest := p.history.Oldest(); errors.Is(err, history.ErrNone) || err == nil && revision < oldest {
+		first, err := p.history.Time(ctx, oldest)
+		if err != nil {
+			return 0, nil, err
+		}
+		return 0, nil, apierrors.NewResourceExpired(fmt.Sprintf("%s is before all that is known: the first revision is %d, of %s", stamp(m.time), oldest, stamp(first)))
+	}
+	return revision, tip, err
+}
+
+// Check tells whether a revision can be asked for, of a tip that is confirmed if it is older. Its
+// error is a Status that names the nearest that can: one that has not been issued is too large,
+// one that a restore has lost or that is not kept any more has expired.
+func (p *Past) Check(ctx context.Context, tip *commit.Tip, revision uint64) error {
+	if revision > tip.Revision() {
+		return storage.NewTooLargeResourceVersionError(revision, tip.Revision(), retryFuture)
+	}
+	return p.retained(ctx, revision)
+}
+
+// retained is Check of a revision that was issued.
+func (p *Past) retained(ctx context.Context, revision uint64) error {
+	if err := p.NotLost(ctx, revision); err != nil {
+		return err
+	}
+	return p.Kept(revision)
+}
+
+// Kept refuses a revision that is not kept any more.
+func (p *Past) Kept(revision uint64) error {
+	if oldest := p.history.Oldest(); revision < oldest {
+		return apierrors.NewResourceExpired(fmt.Sprintf("revision %d is not kept any more: the oldest that is kept is %d", revision, oldest))
+	}
+	return nil
+}
+
+// Time is the log time of a revision.
+func (p *Past) Time(ctx context.Context, revision uint64) (time.Time, error) {
+	if err := p.history.Wait(ctx, revision); err != nil {
+		return time.Time{}, err
+	}
+	return p.history.Time(ctx, revision)
+}
+
+// NotLost refuses a revision that was issued before a restore and is in no history any more: what its
+// client has seen then, nobody can go on from. The revision is not above that of the log.
+func (p *Past) NotLost(ctx context.Context, revision uint64) error {
+	// What follows a gap is in the history once that has come to any revision in it.
+	if err := p.history.Wait(ctx, revision); err != nil {
+		return err
+	}
+	if gap, lost := p.history.Lost(revision); lost {
+		return apierrors.NewResourceExpired(fmt.Sprintf("revision %d was lost when the log was restored: the nearest are %d before it, and those from %d on", revision, gap.LostFrom-1, gap.Next))
+	}
+	return nil
+}
+
+func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }

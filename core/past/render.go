@@ -1,0 +1,126 @@
+package past
+
+import (
+	"context"
+	"fmt"
+	"iter"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"stele.dev/stele/core/commit"
+	"stele.dev/stele/core/shown"
+	"stele.dev/stele/policy"
+	"stele.dev/stele/projections/history"
+	"stele.dev/stele/projections/objects"
+	"stele.dev/stele/projections/policies"
+)
+
+func (p place) String() string {
+	return fmt.Sprintf("objects %s/%s@%d", p.GroupResource, p.namespace, p.revision)
+}
+
+// overhead is about what an object takes besides its JSON.
+const overhead = 256
+
+// made is a state with what it takes.
+type made struct {
+	state *objects.State
+	bytes int
+}
+
+// made makes the state of what was there, given as the last change of each object.
+func (p *Past) made(ctx context.Context, tip *commit.Tip, r schema.GroupResource, revision uint64, changes iter.Seq2[*history.Change, error]) (*made, error) {
+	look, err := p.look(ctx, tip, r, revision)
+	if err != nil {
+		return nil, err
+	}
+	m := &made{bytes: overhead}
+	var versions []objects.Version
+	for c, err := range changes {
+		if err != nil {
+			return nil, err
+		}
+		payload, err := look.of(ctx, c)
+		if err != nil {
+			return nil, err
+		}
+		versions = append(versions, objects.Version{Payload: payload, Revision: c.Revision})
+		m.bytes += len(payload) + overhead
+	}
+	m.state, err = objects.StateOf(look.kind, revision, versions)
+	return m, err
+}
+
+// look is how objects of a resource are shown at a revision. It belongs to one goroutine.
+type look struct {
+	p      *Past
+	tip    *commit.Tip
+	kind   objects.Kind
+	policy *policy.Kind // nil if there is none that has the resource
+	digest policies.Digest
+	stored func([]byte) ([]byte, error)
+}
+
+func (p *Past) look(ctx context.Context, tip *commit.Tip, r schema.GroupResource, revision uint64) (*look, error) {
+	l := &look{p: p, tip: tip, kind: objects.Kind{GroupResource: r}}
+	record, found := tip.Policies.InForce(revision)
+	if !found {
+		return l, nil
+	}
+	law, err := p.lawOf(ctx, tip, record)
+	if err != nil {
+		return nil, err
+	}
+	l.digest = record.Digest
+	if l.policy = kindOf(law.policy, r); l.policy != nil {
+		l.kind, l.stored = commit.KindOf(l.policy), shown.Stored(l.policy)
+	}
+	return l, nil
+}
+
+// kindOf is the kind that has the objects of a resource.
+func kindOf(p *policy.Policy, r schema.GroupResource) *policy.Kind {
+	for _, k := range p.Kinds() {
+		if k.Of == nil && k.GroupResource() == r {
+			return k
+		}
+	}
+	return nil
+}
+
+// of is the payload of a change as it is shown.
+func (l *look) of(ctx context.Context, c *history.Change) ([]byte, error) {
+	if c.Payload == nil {
+		return nil, apierrors.NewResourceExpired(fmt.Sprintf("what %s %q was at revision %d is not in the log any more", c.Object.GetResource(), c.Object.GetName(), c.Revision))
+	}
+	same, err := l.sameForm(ctx, c.Revision)
+	if err != nil || same {
+		return c.Payload, err
+	}
+	payload, err := l.stored(c.Payload)
+	if err != nil { // as when the policy came in force
+		l.p.logger.Error("a stored object cannot be shown as its schema wants it", "kind", l.policy.Resource(), "error", err)
+		return c.Payload, nil
+	}
+	return payload, nil
+}
+
+// sameForm tells whether what was written at a revision is shown as it was written.
+func (l *look) sameForm(ctx context.Context, written uint64) (bool, error) {
+	record, found := l.tip.Policies.InForce(written)
+	if l.policy == nil || !found || record.Digest == l.digest {
+		return true, nil
+	}
+	pair := formPair{record.Digest, l.digest, l.kind.GroupResource}
+	if same, found := l.p.forms.get(pair); found {
+		return same, nil
+	}
+	law, err := l.p.lawOf(ctx, l.tip, record)
+	if err != nil {
+		return false, err
+	}
+	was := kindOf(law.policy, l.kind.GroupResource)
+	same := was != nil && was.SameForm(l.policy.Kind)
+	l.p.forms.add(pair, same, 1)
+	return same, nil
+}

@@ -1,0 +1,126 @@
+package core
+
+import (
+	"context"
+	"slices"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"stele.dev/stele/eventlog/logpb"
+	"stele.dev/stele/policy"
+	"stele.dev/stele/projections/history"
+)
+
+// sight decides which changes a request gets to see: those about objects on which its user
+// may do today what the request does with changes (get, list, watch), as far back as that
+// reaches. It belongs to one request, and to one policy.
+type sight struct {
+	r       *Request
+	windows *windows
+	decided map[sightKey]bool
+}
+
+// sightKey is what a decision depends on; name only where the policy has names.
+type sightKey struct{ group, resource, namespace, name string }
+
+func (p *Pipeline) sight(r *Request) *sight {
+	return &sight{r: r, windows: p.windows(r), decided: map[sightKey]bool{}}
+}
+
+// access is what the user would have to be allowed to read the object of a change.
+func (s *sight) access(h *history.Change) policy.Request {
+	o := h.Object
+	return policy.Request{
+		User: s.r.user.GetName(), UID: s.r.user.GetUID(), Groups: s.r.user.GetGroups(), Extra: s.r.user.GetExtra(),
+		Verb: s.r.info.Verb, IsResource: true, Group: o.GetGroup(), Version: o.GetVersion(), Resource: o.GetResource(), Namespace: o.GetNamespace(), Name: o.GetName(),
+	}
+}
+
+// reads tells whether the user may read the object of a change, if it is about one.
+func (s *sight) reads(h *history.Change) bool {
+	if h.Object == nil {
+		return true // the log's own
+	}
+	access := s.access(h)
+	k := sightKey{access.Group, access.Resource, access.Namespace, ""}
+	if s.byName(&access) {
+		k.name = access.Name
+	}
+	allowed, known := s.decided[k]
+	if !known {
+		allowed = s.r.tip.Policy.Authorize(&access).Allowed
+		s.decided[k] = allowed
+	}
+	return allowed
+}
+
+func (s *sight) byName(access *policy.Request) bool {
+	k := sightKey{access.Group, access.Resource, "*", "*"} // which are no names
+	byName, known := s.decided[k]
+	if !known {
+		byName = s.r.tip.Policy.ByName(access)
+		s.decided[k] = byName
+	}
+	return byName
+}
+
+// sees tells whether a change is to be shown. What is beyond a window is left out, but of who
+// asks for the changes of one kind: that is refused.
+func (s *sight) sees(ctx context.Context, q *changesQuery, h *history.Change) (bool, error) {
+	if !s.reads(h) {
+		return false, nil
+	}
+	if h.Object == nil {
+		return true, nil
+	}
+	kind := s.kind(h)
+	if kind == nil {
+		return s.readsLost(h), nil
+	}
+	if _, one := q.Exactly("object.resource"); one {
+		err := s.reach(ctx, h)
+		return err == nil, err
+	}
+	return s.windows.allowed(ctx, kind, s.access(h), shows(h))
+}
+
+// reach is the answer to who asks for a change of an object that they may read today, but
+// not as far back.
+func (s *sight) reach(ctx context.Context, h *history.Change) error {
+	if h.Object == nil {
+		return nil
+	}
+	kind := s.kind(h)
+	if kind == nil {
+		if !s.readsLost(h) {
+			return apierrors.NewNotFound(s.r.resource(), s.r.info.Name)
+		}
+		return nil
+	}
+	return s.windows.reach(ctx, kind, s.access(h), shows(h))
+}
+
+// shows is the earliest revision of which a change shows something: that before it, for it has
+// what was replaced or deleted, which nobody could read since.
+func shows(h *history.Change) uint64 {
+	if h.Previous == 0 && !h.Deleted {
+		return h.Revision
+	}
+	return h.Revision - 1
+}
+
+func (s *sight) kind(h *history.Change) *policy.Kind {
+	return s.r.tip.Policy.Kind(resourceOf(h))
+}
+
+// readsLost is for kinds that are no more, and so have no window: where they held secrets, it
+// takes the verb history.
+func (s *sight) readsLost(h *history.Change) bool {
+	secret := slices.ContainsFunc(h.Meta.GetPayloads(), func(p *logpb.Payload) bool { return p.GetClass().GetSensitive() })
+	return !secret || s.windows.authorize(s.access(h)).Allowed
+}
+
+// resourceOf is the resource of the object of a change.
+func resourceOf(h *history.Change) schema.GroupResource {
+	return schema.GroupResource{Group: h.Object.GetGroup(), Resource: h.Object.GetResource()}
+}

@@ -1,0 +1,31 @@
+package policy
+
+import "slices"
+
+// ByName tells whether what [Policy.Authorize] decides on a request for a resource may depend
+// on the name of the object. If not, one decision is that for all names.
+func (p *Policy) ByName(r *Request) bool {
+	return p.access.denies.byName(r) || !slices.Contains(r.Groups, mastersGroup) && p.access.byName(r)
+}
+
+func (s *subjects) byName(r *Request) bool {
+	return s.users[r.User].byName(r) || slices.ContainsFunc(r.Groups, func(g string) bool { return s.groups[g].byName(r) })
+}
+
+// byName looks at what is about the resource, whatever the verb and the namespace. The
+// receiver may be nil.
+func (g *grants) byName(r *Request) bool {
+	if g == nil {
+		return false
+	}
+	resource := r.Resource
+	if r.Subresource != "" {
+		resource += "/" + r.Subresource
+	}
+	for _, k := range [...]resourceKey{{r.Group, resource}, {r.Group, "*"}, {"*", resource}, {"*", "*"}, {r.Group, "*/" + r.Subresource}, {"*", "*/" + r.Subresource}} {
+		if p := g.byResource[k]; p != nil && (p.named || p.conditional) {
+			return true
+		}
+	}
+	return false
+}
