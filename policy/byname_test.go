@@ -20,7 +20,6 @@ func TestByName(t *testing.T) {
 		status: {clusterRole: "status", subjects: [{user: "status"}], namespaces: ["prod"]}
 		when: {clusterRole: "all", subjects: [{user: "when"}], namespaces: ["*"], when: "request.name == 'x'"}
 	}
-	denies: d: {subjects: [{user: "denied"}], rules: r: {apiGroups: [""], resources: ["secrets"], resourceNames: ["x"], verbs: ["*"]}, reason: "no"}
 }`)
 	for _, tc := range []struct {
 		user, group, resource, subresource string
@@ -34,8 +33,6 @@ func TestByName(t *testing.T) {
 		{"status", "", "pods", "status", true},
 		{"status", "", "pods", "", false},
 		{"when", "", "configmaps", "", true},
-		{"denied", "system:masters", "secrets", "", true},
-		{"denied", "system:masters", "configmaps", "", false},
 	} {
 		if got := p.ByName(&policy.Request{User: tc.user, Groups: []string{tc.group}, Verb: "get", IsResource: true, Resource: tc.resource, Subresource: tc.subresource, Namespace: "prod"}); got != tc.want {
 			t.Errorf("%+v: %v", tc, got)
