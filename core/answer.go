@@ -23,6 +23,9 @@ func (p *Pipeline) answer(ctx context.Context, r *Request) error {
 		if _, err := r.format(); err != nil {
 			return err // before anything is looked at
 		}
+		if err := p.warnPast(ctx, r); err != nil {
+			return err
+		}
 	}
 	switch {
 	case !r.info.IsResourceRequest:
@@ -35,6 +38,8 @@ func (p *Pipeline) answer(ctx context.Context, r *Request) error {
 		return p.answerExplanation(ctx, r)
 	case r.review != nil:
 		return p.answerReview(ctx, r)
+	case r.blames:
+		return p.answerBlame(ctx, r)
 	case r.rendered != nil && r.info.Verb == "get":
 		return p.getRendered(ctx, r)
 	case r.rendered != nil && r.info.Verb == "list":
@@ -140,8 +145,11 @@ func (p *Pipeline) get(ctx context.Context, r *Request) error {
 	if err != nil {
 		return err
 	}
+	if r.sent {
+		return nil
+	}
 	if o == nil {
-		return apierrors.NewNotFound(r.resource(), r.key.Name)
+		return p.notFound(ctx, r)
 	}
 	return p.answerObject(r, 200, o.JSON)
 }

@@ -22,7 +22,13 @@ func (p *Pipeline) authorization(ctx context.Context, r *Request) error {
 	if err := p.authorized(ctx, r); err != nil || r.tip.Policy == nil {
 		return err
 	}
+	if err := p.enter(ctx, r); err != nil {
+		return err
+	}
 	if err := r.find(); err != nil {
+		return p.absent(ctx, r, err)
+	}
+	if err := p.read(ctx, r); err != nil {
 		return err
 	}
 	// What depends on the object is decided once that is known: by a write of an object.
@@ -63,13 +69,16 @@ func (p *Pipeline) authorized(_ context.Context, r *Request) error {
 // find tells what is at the request's path.
 func (r *Request) find() error {
 	i := r.info
-	r.kind, r.wanted, r.review, r.rendered, r.law, r.explains = nil, nil, nil, nil, false, false
+	r.kind, r.wanted, r.review, r.rendered, r.law, r.explains, r.blames = nil, nil, nil, nil, false, false, false
 	if !i.IsResourceRequest {
 		return nil
 	}
 	gvr := schema.GroupVersionResource{Group: i.APIGroup, Version: i.APIVersion, Resource: i.Resource}
 	if r.isChanges() {
 		return r.allowedChanges()
+	}
+	if isBlames(gvr) {
+		return r.allowedBlames()
 	}
 	if isPolicies(gvr) {
 		return r.allowedPolicies()
@@ -83,7 +92,7 @@ func (r *Request) find() error {
 	if kind := findRendered(gvr); kind != nil {
 		return r.allowedRendered(kind)
 	}
-	kind := r.tip.Policy.Version(gvr)
+	kind := r.versionThen(gvr)
 	if kind != nil && !kind.Kind.Builtin && i.Name != "" && kind.Kind.Namespaced == (i.Namespace != "") && !kind.Serves(i.Subresource) {
 		r.warnings = nil
 		if kind.Deprecated != "" {

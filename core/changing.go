@@ -240,15 +240,15 @@ func (p *Pipeline) getChange(ctx context.Context, r *Request, q *changesQuery) e
 	if err := p.see(ctx, r, ""); err != nil {
 		return err
 	}
-	if err := p.history.Wait(ctx, r.tip.Revision()); err != nil {
+	if err := p.history.Wait(ctx, r.world().Revision()); err != nil {
 		return err
 	}
-	if err := p.resolve(ctx, q, r.tip.Revision()); err != nil {
+	if err := p.resolve(ctx, q, r.world().Revision()); err != nil {
 		return err
 	}
 	notFound := apierrors.NewNotFound(r.resource(), r.info.Name)
 	revision, err := strconv.ParseUint(r.info.Name, 10, 64)
-	if err != nil || revision > r.tip.Revision() || strconv.FormatUint(revision, 10) != r.info.Name {
+	if err != nil || revision > r.world().Revision() || strconv.FormatUint(revision, 10) != r.info.Name {
 		return notFound
 	}
 	h, err := p.history.At(ctx, revision)
@@ -321,7 +321,7 @@ func (p *Pipeline) changesPageOf(ctx context.Context, r *Request, o *internalver
 	if err := p.see(ctx, r, o.ResourceVersion); err != nil {
 		return pg, err
 	}
-	pg.revision = r.tip.Revision()
+	pg.revision = r.world().Revision()
 	if exactly(o) {
 		if pg.revision, err = queryRevision(o.ResourceVersion); err != nil {
 			return pg, err
@@ -345,10 +345,10 @@ func (p *Pipeline) listChanges(ctx context.Context, r *Request, q *changesQuery)
 	if err != nil {
 		return err
 	}
-	if err := p.history.Wait(ctx, r.tip.Revision()); err != nil {
+	if err := p.history.Wait(ctx, r.world().Revision()); err != nil {
 		return err
 	}
-	if err := p.resolve(ctx, q, r.tip.Revision()); err != nil {
+	if err := p.resolve(ctx, q, r.world().Revision()); err != nil {
 		return err
 	}
 	texts, next, err := p.changesBack(ctx, r, q, min(pg.from, q.until))

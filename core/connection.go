@@ -25,6 +25,9 @@ const (
 // connection finds out what is asked for. TLS and HTTP/2 have been dealt with by the
 // server; here are the limits of the single request.
 func (p *Pipeline) connection(_ context.Context, r *Request) error {
+	if err := r.cutMoment(); err != nil {
+		return err
+	}
 	info, err := p.requestInfo.NewRequestInfo(r.http)
 	if err != nil {
 		return apierrors.NewBadRequest(err.Error())

@@ -15,3 +15,6 @@ func (p *Pipeline) TakeAllTurns(ctx context.Context) (done func(), err error) {
 		}
 	}, nil
 }
+
+// Replaying is how many bytes of history watches hold that are being sent.
+func (p *Pipeline) Replaying() int64 { return p.replays.held.Load() }

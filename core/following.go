@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"math"
 	"math/rand/v2"
 	"strconv"
 	"time"
@@ -21,6 +22,7 @@ type following struct {
 	query *changesQuery
 	sight *sight
 	at    uint64 // all up to here has been sent
+	last  uint64 // nothing is behind this one
 }
 
 // followAtOnce is for how many revisions a policy is asked at a time.
@@ -40,7 +42,10 @@ func (p *Pipeline) watchChanges(ctx context.Context, r *Request, q *changesQuery
 	if err := p.see(ctx, r, version); err != nil {
 		return err
 	}
-	f := &following{stream: s, query: q, at: r.tip.Revision()}
+	f := &following{stream: s, query: q, at: r.world().Revision(), last: math.MaxUint64}
+	if r.past != nil {
+		f.last = f.at
+	}
 	if version != "" {
 		if f.at, err = queryRevision(version); err != nil {
 			return err
@@ -49,10 +54,10 @@ func (p *Pipeline) watchChanges(ctx context.Context, r *Request, q *changesQuery
 			return err
 		}
 	}
-	if err := p.history.Wait(ctx, r.tip.Revision()); err != nil {
+	if err := p.history.Wait(ctx, r.world().Revision()); err != nil {
 		return err
 	}
-	if err := p.resolve(ctx, q, r.tip.Revision()); err != nil {
+	if err := p.resolve(ctx, q, r.world().Revision()); err != nil {
 		return err
 	}
 	timeout := minWatch + time.Duration(rand.Int64N(int64(minWatch)))
@@ -83,7 +88,7 @@ func (p *Pipeline) watchChanges(ctx context.Context, r *Request, q *changesQuery
 func (f *following) run(ctx context.Context) error {
 	quiet := time.Now().Add(jitter(bookmarkEvery))
 	for {
-		upto := min(f.p.history.Revision(), f.at+followAtOnce)
+		upto := min(f.p.history.Revision(), f.at+followAtOnce, f.last)
 		if upto > f.at {
 			if err := f.send(ctx, upto); err != nil {
 				if ctx.Err() != nil && !errors.Is(err, errGone) {
@@ -91,7 +96,7 @@ func (f *following) run(ctx context.Context) error {
 				}
 				return err
 			}
-			if f.p.history.Revision() > f.at {
+			if min(f.p.history.Revision(), f.last) > f.at {
 				continue
 			}
 		}
@@ -104,7 +109,11 @@ func (f *following) run(ctx context.Context) error {
 			return err
 		}
 		waiting, stop := context.WithDeadline(ctx, quiet)
-		err := f.p.history.Wait(waiting, f.at+1)
+		next := f.at + 1
+		if next > f.last {
+			next = math.MaxUint64 // which never is
+		}
+		err := f.p.history.Wait(waiting, next)
 		stop()
 		if ctx.Err() != nil {
 			return f.bookmark()

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"stele.dev/stele/core/activation"
+	"stele.dev/stele/core/blame"
 	"stele.dev/stele/core/changes"
 	"stele.dev/stele/core/commit"
 	"stele.dev/stele/core/definitions"
@@ -25,7 +26,6 @@ import (
 	"stele.dev/stele/core/reviews"
 	"stele.dev/stele/core/status"
 	"stele.dev/stele/policy"
-	"stele.dev/stele/projections/objects"
 	"stele.dev/stele/schemas"
 )
 
@@ -60,6 +60,7 @@ func renderedVersions() (all []openapi.Resource) {
 func servedBesides() []openapi.Resource {
 	all := []openapi.Resource{
 		describe(changes.Resource(), changes.Change{}, false),
+		describe(blame.Resource(), blame.Blame{}, false),
 		describe(activation.Resource(), activation.Policy{}, false),
 	}
 	for _, r := range reviews.Resources() {
@@ -95,12 +96,6 @@ func (r *Request) allowedRendered(kind *rendered.Kind) error {
 	return nil
 }
 
-// rendering is the objects of the tip's policy, in the namespaces of a state that it is in
-// force for.
-func (r *Request) rendering(in *objects.State) *rendered.State {
-	return rendered.At(r.rendered, r.tip, in)
-}
-
 func (p *Pipeline) getRendered(ctx context.Context, r *Request) error {
 	version, exact, err := r.getVersion()
 	if err != nil {
@@ -109,6 +104,9 @@ func (p *Pipeline) getRendered(ctx context.Context, r *Request) error {
 	world, _, err := p.worldAt(ctx, r, version, exact)
 	if err != nil {
 		return err
+	}
+	if r.sent {
+		return nil
 	}
 	o := rendered.At(r.rendered, world, world.Objects).Get(r.key.Namespace, r.key.Name)
 	if o == nil {
@@ -134,6 +132,9 @@ func (p *Pipeline) listRendered(ctx context.Context, r *Request) error {
 	world, revision, err := p.worldAt(ctx, r, o.ResourceVersion, exactly(o))
 	if err != nil {
 		return err
+	}
+	if r.sent {
+		return nil
 	}
 	found := slices.Collect(rendered.At(r.rendered, world, world.Objects).List(&sel))
 	return p.answerList(r, f, metav1.ListMeta{ResourceVersion: strconv.FormatUint(revision, 10)}, found)

@@ -98,12 +98,12 @@ func (r *Request) selectable(field string) bool {
 
 // page is a part of a list: what state it is of, where it begins, how much it holds.
 type page struct {
-	state          *objects.State
-	revision       uint64 // as the answer gives it
+	state          *objects.State // nil as long as that has to be found
+	revision       uint64         // as the answer gives it
 	afterNamespace string
 	afterName      string
 	limit          int
-	past           bool // it is of a revision that was asked for
+	past           bool // it is of a revision that stays what it is
 }
 
 // list answers with objects at one revision.
@@ -121,6 +121,12 @@ func (p *Pipeline) list(ctx context.Context, r *Request) error {
 		return err
 	}
 	if pg.past {
+		if fresh, err := p.fix(ctx, r, pg.revision); fresh || err != nil {
+			return err
+		}
+		if pg.state, err = p.objectsAt(ctx, r, r.resource(), r.key.Namespace, pg.revision); err != nil {
+			return err
+		}
 		sel = sel.As(commit.KindOf(r.kind.Kind.Stored()))
 	}
 	meta, found, err := p.found(r, &pg, &sel)
@@ -197,41 +203,41 @@ func (p *Pipeline) page(ctx context.Context, r *Request, o *internalversion.List
 		}
 		pg.goOnBehind(r, key)
 		if revision < 0 { // inconsistent: from the same key on, but now
-			if err := p.see(ctx, r, ""); err != nil {
-				return pg, err
-			}
-			pg.state, pg.revision = r.tip.Objects, r.tip.Revision()
-			return pg, nil
+			return pg, p.newest(ctx, r, "", &pg)
 		}
 		if err := p.see(ctx, r, strconv.FormatInt(revision, 10)); apierrors.IsResourceExpired(err) {
 			return pg, expiredContinue(key)
 		} else if err != nil {
 			return pg, err
 		}
-		pg.revision, pg.past = uint64(revision), true
-		if err := p.reaches(ctx, r, pg.revision); err != nil {
+		if err := p.reaches(ctx, r, uint64(revision)); err != nil {
 			return pg, goOnNow(err, key)
 		}
-		pg.state, err = p.objectsAt(ctx, r, r.resource(), r.key.Namespace, pg.revision)
-		if apierrors.IsResourceExpired(err) { // not kept any more
+		pg.revision, pg.past = uint64(revision), true
+		if err := p.past.Kept(pg.revision); err != nil {
 			return pg, expiredContinue(key)
 		}
-		return pg, err
+		return pg, nil
 	case exactly(o):
 		var err error
+		pg.revision, err = p.exact(ctx, r, o.ResourceVersion)
 		pg.past = true
-		if pg.revision, err = p.exact(ctx, r, o.ResourceVersion); err != nil {
-			return pg, err
-		}
-		pg.state, err = p.objectsAt(ctx, r, r.resource(), r.key.Namespace, pg.revision)
 		return pg, err
 	default:
-		if err := p.see(ctx, r, o.ResourceVersion); err != nil {
-			return pg, err
-		}
-		pg.state, pg.revision = r.tip.Objects, r.tip.Revision()
-		return pg, nil
+		return pg, p.newest(ctx, r, o.ResourceVersion, &pg)
 	}
+}
+
+// newest makes the page one of the newest state that there is.
+func (p *Pipeline) newest(ctx context.Context, r *Request, resourceVersion string, pg *page) error {
+	if err := p.see(ctx, r, resourceVersion); err != nil {
+		return err
+	}
+	pg.revision, pg.past = r.world().Revision(), r.past != nil
+	if !pg.past {
+		pg.state = r.tip.Objects
+	}
+	return nil
 }
 
 // exactly tells whether a list is to be of the very resourceVersion that it names.

@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"stele.dev/stele/core/activation"
+	"stele.dev/stele/core/blame"
 	"stele.dev/stele/core/changes"
 	"stele.dev/stele/core/discovery"
 	"stele.dev/stele/core/explain"
@@ -34,13 +35,17 @@ func (p *Pipeline) answerPath(r *Request) error {
 		return p.answerHealth(r, "/"+kind, name)
 	case path == "/version" || path == "/version/":
 		return p.answerRaw(r, http.StatusOK, p.version)
-	case path == "/metrics":
+	case path == "/metrics" && r.moment == nil: // which are of this process
 		r.sent = true
 		p.metrics.handler.ServeHTTP(r.w, r.http)
 		return nil
 	case path == "/openapi/v2" || path == "/openapi/v3" || strings.HasPrefix(path, "/openapi/v3/"):
 		r.sent = true
-		p.surfaceOf(r).openapi.ServeHTTP(r.w, r.http)
+		var w http.ResponseWriter = r.w
+		if r.past != nil {
+			w = below{r.w, atPrefix + "/" + strconv.FormatUint(r.past.Revision(), 10)}
+		}
+		p.surfaceOf(r).openapi.ServeHTTP(w, r.http)
 		return nil
 	case path == "/" || path == "":
 		return p.answerRaw(r, http.StatusOK, map[string][]string{"paths": {
@@ -91,26 +96,35 @@ type surface struct {
 
 // surfaceOf returns the surface of the policy that the request sees.
 func (p *Pipeline) surfaceOf(r *Request) *surface {
-	if s := p.surface.Load(); s != nil && s.policy == r.tip.Policy {
+	of := r.world().Policy
+	if s := p.surface.Load(); s != nil && s.policy == of {
 		return s
 	}
 	p.surfaceMu.Lock()
 	defer p.surfaceMu.Unlock()
 	before := p.surface.Load()
-	if before != nil && before.policy == r.tip.Policy {
+	if before != nil && before.policy == of {
 		return before
+	}
+	if of != r.tip.Policy {
+		return p.surfaceThen(of)
 	}
 	var documents *openapi.Service
 	if before != nil {
 		documents = before.openapi
 	}
-	s := &surface{
-		policy:    r.tip.Policy,
-		discovery: discovery.New(slices.Concat(discovery.FromPolicy(r.tip.Policy), []discovery.Resource{activation.Resource(), explain.Resource(), changes.Resource()}, reviews.Resources(), renderedResources())),
-		openapi:   openapi.New(r.tip.Policy, p.version.GitVersion, documents, append(renderedVersions(), servedBesides()...)...),
-	}
+	s := p.newSurface(of, documents)
 	p.surface.Store(s)
 	return s
+}
+
+// newSurface makes the surface of a policy. It takes documents over from before.
+func (p *Pipeline) newSurface(of *policy.Policy, before *openapi.Service) *surface {
+	return &surface{
+		policy:    of,
+		discovery: discovery.New(slices.Concat(discovery.FromPolicy(of), []discovery.Resource{activation.Resource(), explain.Resource(), changes.Resource(), blame.Resource()}, reviews.Resources(), renderedResources())),
+		openapi:   openapi.New(of, p.version.GitVersion, before, append(renderedVersions(), servedBesides()...)...),
+	}
 }
 
 func (p *Pipeline) printer(r *Request) *table.Printer {

@@ -170,11 +170,13 @@ type Pipeline struct {
 	metrics       *metrics
 	surface       atomic.Pointer[surface]
 	surfaceMu     sync.Mutex // held to make another
+	surfacesThen  []*surface // of policies that are not in force, what was used last first; guarded by surfaceMu
 	turns         turns
 	notReady      atomic.Bool
 	draining      chan struct{}
 	drained       atomic.Bool
 	largeWrites   chan struct{} // turns of theirs, see takeTurn
+	replays       *replays
 }
 
 // Options for [New].
@@ -208,7 +210,7 @@ func New(o Options) *Pipeline {
 		committer: o.Committer, log: o.Log, history: o.History, authenticator: o.Authenticator, logger: o.Logger, version: o.Version, checks: o.Checks, compile: o.Compile,
 		requestInfo: &request.RequestInfoFactory{APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api")},
 		refusals:    explain.NewJournal(remembered),
-		metrics:     newMetrics(o.Committer, o.Evaluators), draining: make(chan struct{}), largeWrites: newLargeWrites(),
+		metrics:     newMetrics(o.Committer, o.Evaluators), draining: make(chan struct{}), largeWrites: newLargeWrites(), replays: newReplays(),
 	}
 	p.take = p.runFrom
 	if p.logger == nil {

@@ -64,7 +64,7 @@ func (p *Pipeline) answerPolicies(ctx context.Context, r *Request) error {
 	var items []*activation.Policy
 	list := r.info.Verb == "list"
 	if list {
-		items = activation.List(r.tip)
+		items = activation.List(r.world())
 		q := r.http.URL.Query()
 		if r.info.Name != "" { // by a field selector: what was authorized is this one
 			items = slices.DeleteFunc(items, func(p *activation.Policy) bool { return p.Name != r.info.Name })
@@ -75,7 +75,7 @@ func (p *Pipeline) answerPolicies(ctx context.Context, r *Request) error {
 			return apierrors.NewBadRequest("policies have no labels to select by")
 		}
 	} else {
-		one, err := activation.Get(ctx, p.log, r.tip, r.info.Name)
+		one, err := activation.Get(ctx, p.log, r.world(), r.info.Name)
 		if err != nil {
 			return err
 		}
@@ -90,7 +90,7 @@ func (p *Pipeline) answerPolicies(ctx context.Context, r *Request) error {
 			return err
 		}
 	}
-	body, err := policiesForm.as(r, f, metav1.ListMeta{ResourceVersion: fmt.Sprint(r.tip.Revision())}, texts, list)
+	body, err := policiesForm.as(r, f, metav1.ListMeta{ResourceVersion: fmt.Sprint(r.world().Revision())}, texts, list)
 	if err != nil {
 		return err
 	}

@@ -13,6 +13,7 @@ import (
 	"stele.dev/stele/core/activation"
 	"stele.dev/stele/core/commit"
 	"stele.dev/stele/core/negotiate"
+	"stele.dev/stele/core/past"
 	"stele.dev/stele/core/rendered"
 	"stele.dev/stele/core/reviews"
 	"stele.dev/stele/core/shown"
@@ -43,8 +44,11 @@ type Request struct {
 	confirmed bool        // tip was the log's at some moment after the request came
 	user      user.Info   // in whose name; requester unless that impersonates
 
-	// authorization, of a read of the past: what there was then, but for the objects
-	past *commit.Tip
+	// of a read of the past
+	moment    *past.Moment // connection: the one below which it asks
+	past      *commit.Tip  // authorization: what there was then, but for the objects; nil if it is about the present
+	converted bool         // authorization: the version was not served then
+	asOf      time.Time    // what ages are relative to; zero for now
 
 	// authorization
 	access     policy.Request
@@ -54,6 +58,7 @@ type Request struct {
 	review     *reviews.Kind    // that it creates, if it does
 	law        bool             // it is about policies
 	explains   bool             // it is about what other requests come to
+	blames     bool             // it asks who gave an object its fields
 	rendered   *rendered.Kind   // of what the policy says that it is about, if it is
 	kind       *policy.Version
 	key        commit.Key

@@ -94,7 +94,15 @@ func tableOptions(r *Request, f negotiate.Format) (table.Options, error) {
 	if errs := metav1validation.ValidateTableOptions(&o); len(errs) > 0 {
 		return table.Options{}, apierrors.NewBadRequest("Unable to convert to Table as requested: " + errs[0].Error())
 	}
-	return table.Options{Version: f.AsVersion, Include: o.IncludeObject, Now: time.Now()}, nil
+	return table.Options{Version: f.AsVersion, Include: o.IncludeObject, Now: r.now()}, nil
+}
+
+// now is what ages are relative to.
+func (r *Request) now() time.Time {
+	if r.asOf.IsZero() {
+		return time.Now()
+	}
+	return r.asOf
 }
 
 // answerDryRun answers with what would have come of the write.
@@ -181,7 +189,9 @@ func (p *Pipeline) open(r *Request, contentType string, code, length int) io.Wri
 	compressed := (length < 0 || length > negotiate.CompressFrom) && negotiate.Gzip(r.http)
 	if compressed {
 		h.Set("Content-Encoding", "gzip")
-		h.Add("Vary", "Accept-Encoding")
+		if h.Get("Vary") == "" {
+			h.Set("Vary", "Accept-Encoding")
+		}
 	} else if length >= 0 {
 		h.Set("Content-Length", strconv.Itoa(length))
 	}
@@ -247,6 +257,7 @@ func (p *Pipeline) fail(r *Request, err error) {
 	}
 	h := r.w.Header()
 	h.Del("Content-Length")
+	h.Del("ETag")
 	h.Set(stageHeader, r.stage)
 	if s.Code == http.StatusForbidden && (r.stage == "impersonation" || r.stage == "authorization") {
 		h.Set("X-Content-Type-Options", "nosniff") // there, as upstream

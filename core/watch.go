@@ -101,7 +101,7 @@ func (p *Pipeline) watch(ctx context.Context, r *Request) error {
 	} else if err != nil {
 		return err // upstream would wait in silence until the future is there, or for ever
 	}
-	from, resumed := r.tip.Revision(), false
+	from, resumed := r.world().Revision(), false
 	if !initial && o.ResourceVersion != "" && o.ResourceVersion != "0" {
 		if from, err = queryRevision(o.ResourceVersion); err != nil {
 			return err
@@ -128,7 +128,11 @@ func (p *Pipeline) watch(ctx context.Context, r *Request) error {
 	defer w.Stop()
 	defer p.metrics.watching(r)()
 	if initial {
-		for x := range r.present(&sel) {
+		present, err := p.present(ctx, r, &sel)
+		if err != nil {
+			return s.fail(err, from)
+		}
+		for x := range present {
 			if err := s.event(objects.Event{Type: objects.Added, Object: x}); err != nil {
 				return s.fail(err, from)
 			}
@@ -152,18 +156,28 @@ type source interface {
 // source registers for what follows a revision. resumed: the client may have been cut off
 // within what the revision brought.
 func (p *Pipeline) source(ctx context.Context, r *Request, sel objects.Selection, from uint64, resumed bool) (source, error) {
-	if r.rendered != nil {
-		return rendered.Watch(ctx, p.committer, r.tip, r.rendered, sel, from, resumed)
+	if r.past != nil {
+		return p.sourceThen(ctx, r, sel, from)
 	}
-	return p.committer.Objects().Watch(r.resource(), sel, from)
+	if r.rendered != nil {
+		then, err := p.lawAt(ctx, r.tip, from)
+		if err != nil {
+			return nil, err
+		}
+		return rendered.Watch(ctx, p.committer, then, r.rendered, sel, resumed)
+	}
+	return p.join(ctx, r.resource(), sel, from)
 }
 
-// present are the objects that there are at the tip.
-func (r *Request) present(sel *objects.Selection) iter.Seq[*objects.Object] {
-	if r.rendered != nil {
-		return r.rendering(r.tip.Objects).List(sel)
+// present are the objects that there are in the request's world.
+func (p *Pipeline) present(ctx context.Context, r *Request, sel *objects.Selection) (iter.Seq[*objects.Object], error) {
+	if r.past != nil {
+		return p.presentThen(ctx, r, sel)
 	}
-	return r.tip.Objects.List(r.resource(), sel, "", "")
+	if r.rendered != nil {
+		return rendered.At(r.rendered, r.tip, r.tip.Objects).List(sel), nil
+	}
+	return r.tip.Objects.List(r.resource(), sel, "", ""), nil
 }
 
 // stillAllowed asks a policy that came in force during a stream, if another one did,
@@ -194,7 +208,7 @@ func watchTimeout(o *internalversion.ListOptions) (time.Duration, bool) {
 func (s *stream) follow(ctx context.Context, w source, o *internalversion.ListOptions) error {
 	timer := time.NewTimer(jitter(bookmarkEvery))
 	defer timer.Stop()
-	bookmark, last := false, false
+	bookmark, last := s.r.past != nil, false // nothing comes that would tell how far it is
 	position := uint64(0)
 	for {
 		changed := s.p.committer.PolicyChanged()
@@ -217,7 +231,12 @@ func (s *stream) follow(ctx context.Context, w source, o *internalversion.ListOp
 			bookmark = bookmark || e.Rendered
 		}
 		if more {
-			continue
+			select {
+			case <-s.p.draining:
+			case <-ctx.Done():
+			default:
+				continue
+			}
 		}
 		if (bookmark || last) && o.AllowWatchBookmarks {
 			err = s.bookmark(position, false)
@@ -259,7 +278,7 @@ func (s *stream) setEncoder() error {
 		printer, first := s.p.printer(s.r), true
 		s.encode = func(object []byte, revision uint64) ([]byte, error) {
 			o.NoHeaders, first = !first, false
-			o.Now = time.Now()
+			o.Now = s.r.now()
 			return printer.Table(o, metav1.ListMeta{ResourceVersion: strconv.FormatUint(revision, 10)}, [][]byte{object})
 		}
 	case negotiate.Metadata:

@@ -91,10 +91,15 @@ func (o *clientOptions) config() (*rest.Config, clientcmd.ClientConfig, error) {
 // namespaceFor is where objects of a kind are meant: "" for all, and for kinds that have
 // none.
 func (o *clientOptions) namespaceFor(mapping *meta.RESTMapping, loader clientcmd.ClientConfig) (string, error) {
-	switch {
-	case mapping.Scope.Name() != meta.RESTScopeNameNamespace || o.everywhere:
+	if mapping.Scope.Name() != meta.RESTScopeNameNamespace {
 		return "", nil
-	case o.namespace != "":
+	}
+	return o.namespaceOrDefault(loader)
+}
+
+// namespaceOrDefault is the namespace that the flags mean, else the context's; "" for all.
+func (o *clientOptions) namespaceOrDefault(loader clientcmd.ClientConfig) (string, error) {
+	if o.everywhere || o.namespace != "" {
 		return o.namespace, nil
 	}
 	namespace, _, err := loader.Namespace()

@@ -7,6 +7,7 @@ import (
 
 	"github.com/pmezard/go-difflib/difflib"
 	"sigs.k8s.io/yaml"
+	"stele.dev/stele/core/difference"
 )
 
 // fieldDifference is what became of a field.
@@ -18,6 +19,27 @@ type fieldDifference struct {
 	// Rule that set the field, and where it stands, if nobody sent it.
 	Rule   string `json:"rule,omitempty"`
 	Source string `json:"source,omitempty"`
+}
+
+// fieldDifferences are those of a comparison, as they are shown.
+func fieldDifferences(entries []difference.Entry) []fieldDifference {
+	all := make([]fieldDifference, len(entries))
+	for i, e := range entries {
+		all[i] = fieldDifference{Path: e.Path, Op: e.Op, From: raw(e.From), To: raw(e.To)}
+	}
+	return all
+}
+
+// raw is a decoded value as JSON; nil for none.
+func raw(value any) json.RawMessage {
+	if value == nil {
+		return nil
+	}
+	text, err := json.Marshal(value)
+	if err != nil { // decoded JSON always encodes
+		return nil
+	}
+	return text
 }
 
 // differences shows fields that differ, one or more lines for each, indented.

@@ -150,7 +150,7 @@ func (c *policyClient) commits(ctx context.Context) func(*changes.Change) string
 	}
 }
 
-// select adds what the flags say to a query. Of what may be given several times one is for
+// selectBy adds what the flags say to a query. Of what may be given several times one is for
 // the server to choose by, more are for the client.
 func (o *logOptions) selectBy(ctx context.Context, config *rest.Config, q *changesQuery) error {
 	if q.fields == nil {
@@ -185,7 +185,7 @@ func (o *logOptions) selectBy(ctx context.Context, config *rest.Config, q *chang
 		})
 	}
 	if o.auditID != "" {
-		q.only(func(c *changes.Change) bool { return c.Request != nil && c.Request.AuditID == o.auditID })
+		q.fields["request.auditID"] = o.auditID
 	}
 	m, err := newMoments(config)
 	if err != nil {
@@ -202,6 +202,7 @@ func (o *logOptions) selectBy(ctx context.Context, config *rest.Config, q *chang
 		switch {
 		case at.revision > 0:
 			q.fields[bound.field] = fmt.Sprint(at.revision)
+		case at.isNow() && bound.field == "until":
 		case at.isNow():
 			q.fields[bound.field] = m.now.UTC().Format(time.RFC3339Nano)
 		default:

@@ -107,7 +107,7 @@ func what(c *changes.Change) string {
 		if text == "" {
 			text = c.Type
 		}
-		if strings.HasSuffix(text, " policy") {
+		if strings.HasSuffix(text, " policy") && c.Policy != "" {
 			text += " " + c.Policy[:min(12, len(c.Policy))]
 		}
 		return text

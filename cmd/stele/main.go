@@ -29,6 +29,10 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		if text := err.Error(); text != "" {
 			fmt.Fprintln(stderr, "stele: "+text)
 		}
+		var exit exitError
+		if errors.As(err, &exit) {
+			return exit.code
+		}
 		var planned *plannedOnly
 		if errors.As(err, &planned) {
 			return 2
@@ -37,6 +41,17 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	}
 	return 0
 }
+
+// exitError makes the program end with a code of its own.
+type exitError struct {
+	code int
+	error
+}
+
+func (e exitError) Unwrap() error { return e.error }
+
+// errSaid is of what has been said.
+var errSaid = errors.New("")
 
 func newCommand() *cobra.Command {
 	root := &cobra.Command{
@@ -59,7 +74,7 @@ Every flag can also be set by the environment: --data-dir by STELE_DATA_DIR.`,
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return fmt.Errorf("%w (see `%s --help`)", err, cmd.CommandPath())
 	})
-	root.AddCommand(logCommand(), historyCommand(), revertCommand(), undeleteCommand(), policyCommand(), versionCommand())
+	root.AddCommand(logCommand(), historyCommand(), diffCommand(), blameCommand(), atCommand(), revertCommand(), undeleteCommand(), policyCommand(), versionCommand())
 	if !isPlugin() {
 		root.AddCommand(serveCommand(), kubeconfigCommand())
 	}

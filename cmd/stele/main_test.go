@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	gocmp "github.com/google/go-cmp/cmp"
 	"github.com/rogpeppe/go-internal/testscript"
 	"k8s.io/component-base/cli"
 	"k8s.io/kubectl/pkg/cmd"
@@ -151,6 +152,7 @@ type serverKey struct{}
 //	                wait until the server says it, after what was last waited for
 //	end             end it by SIGTERM; it must exit with 0 (not stop, which is testscript's: it would end the script)
 //	crash           end it by SIGKILL
+//	shows FILE      what the last program printed is what the file has, but for what no two runs have in common
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir:                 filepath.Join("testdata", "script"),
@@ -175,6 +177,7 @@ func TestScripts(t *testing.T) {
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"serve": scriptServe,
 			"hear":  scriptHear,
+			"shows": scriptShows,
 			"end":   func(ts *testscript.TestScript, neg bool, args []string) { scriptEnd(ts, syscall.SIGTERM) },
 			"crash": func(ts *testscript.TestScript, neg bool, args []string) { scriptEnd(ts, syscall.SIGKILL) },
 		},
@@ -206,6 +209,16 @@ func scriptHear(ts *testscript.TestScript, neg bool, args []string) {
 	pattern, err := regexp.Compile("(?m)" + args[1])
 	ts.Check(err)
 	ts.Check(p.hear(in, pattern))
+}
+
+func scriptShows(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: shows FILE")
+	}
+	got, want := ts.ReadFile("stdout"), ts.ReadFile(args[0])
+	if diff := gocmp.Diff(constant(want), constant(got)); diff != "" {
+		ts.Fatalf("(-%s +stdout):\n%s\nIt is all of\n%s", args[0], diff, got)
+	}
 }
 
 func scriptEnd(ts *testscript.TestScript, signal syscall.Signal) {

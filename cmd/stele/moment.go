@@ -154,6 +154,7 @@ func newMoments(config *rest.Config) (*moments, error) {
 	if err != nil {
 		return nil, err
 	}
+	server.Path = presentOf(server.Path)
 	return &moments{client: client, server: server}, nil
 }
 
@@ -209,21 +210,35 @@ func (m *moments) resolve(ctx context.Context, text string) (uint64, error) {
 	case at.isNow():
 		return m.newest(ctx)
 	}
-	header, _, err := m.get(ctx, "", "at", at.at.UTC().Format(time.RFC3339Nano), "version")
+	return m.show(ctx, at.at.UTC().Format(time.RFC3339Nano))
+}
+
+// reaches finds out whether the server can show a revision.
+func (m *moments) reaches(ctx context.Context, revision uint64) error {
+	_, err := m.show(ctx, strconv.FormatUint(revision, 10))
+	return err
+}
+
+// show asks for a moment as it stands in URLs, and returns its revision.
+func (m *moments) show(ctx context.Context, at string) (uint64, error) {
+	header, _, err := m.get(ctx, "", "at", at, "version")
 	if err != nil {
 		return 0, err
 	}
 	revision, err := strconv.ParseUint(header.Get(revisionHeader), 10, 64)
 	if err != nil {
-		return 0, fmt.Errorf("the server does not say which revision %s is: is it stele, and new enough?", text)
+		return 0, fmt.Errorf("the server at %s does not show the past: it is not stele, or an older one", m.server.Host)
 	}
 	return revision, nil
 }
 
-// newest is the log's revision.
+// newest is the log's revision; who may not list changes gets that of a moment ago.
 func (m *moments) newest(ctx context.Context) (uint64, error) {
 	_, body, err := m.get(ctx, "limit=1", "apis", changes.Group, changes.Version, changes.Plural)
 	if err != nil {
+		if at, err2 := m.show(ctx, m.now.UTC().Format(time.RFC3339)); err2 == nil {
+			return at, nil
+		}
 		return 0, err
 	}
 	var list struct {

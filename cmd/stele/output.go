@@ -187,7 +187,7 @@ func (c *columns) flush() error {
 			default:
 				b.WriteString(c.out.paint(x.style, x.text) + padding)
 			}
-			if i < last {
+			if i < last && c.widths[i] > 0 {
 				b.WriteString("  ")
 			}
 		}

@@ -187,10 +187,12 @@ var varying = []struct {
 	word    string
 }{
 	{regexp.MustCompile(`\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d[.0-9]*(Z|[-+]\d\d:\d\d)?`), "TIME"},
+	{regexp.MustCompile(`\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b`), "UID"},
 	{regexp.MustCompile(`\b[0-9a-f]{12,}\b`), "DIGEST"},
 	{regexp.MustCompile(`(?m)\b\d+m?s *$`), "AGE"},
 	// Controllers write when they come to it.
-	{regexp.MustCompile(`\brevision \d+\b`), "revision REVISION"},
+	{regexp.MustCompile(`\brevision \d+( to \d+)?\b`), "revision REVISION"},
+	{regexp.MustCompile(`(?m)^(---|\+\+\+) (.*) at \d+$`), "$1 $2 at REVISION"},
 	{regexp.MustCompile(`(?m)^ *\d+  TIME`), "REVISION  TIME"},
 	{regexp.MustCompile(`(?m)^\d+ `), "REVISION "},
 }

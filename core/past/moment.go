@@ -90,10 +90,23 @@ func (p *Past) retained(ctx context.Context, revision uint64) error {
 	if err := p.NotLost(ctx, revision); err != nil {
 		return err
 	}
+	return p.Kept(revision)
+}
+
+// Kept refuses a revision that is not kept any more.
+func (p *Past) Kept(revision uint64) error {
 	if oldest := p.history.Oldest(); revision < oldest {
 		return apierrors.NewResourceExpired(fmt.Sprintf("revision %d is not kept any more: the oldest that is kept is %d", revision, oldest))
 	}
 	return nil
+}
+
+// Time is the log time of a revision.
+func (p *Past) Time(ctx context.Context, revision uint64) (time.Time, error) {
+	if err := p.history.Wait(ctx, revision); err != nil {
+		return time.Time{}, err
+	}
+	return p.history.Time(ctx, revision)
 }
 
 // NotLost refuses a revision that was issued before a restore and is in no history any more: what its

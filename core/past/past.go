@@ -197,3 +197,45 @@ func (p *Past) Objects(ctx context.Context, tip *commit.Tip, r schema.GroupResou
 		return m.state, nil
 	})
 }
+
+// Introduced is the revision behind another one at which the first policy that has a resource came in
+// force, 0 if none did, or none of the next few.
+func (p *Past) Introduced(ctx context.Context, tip *commit.Tip, r schema.GroupResource, after uint64) (uint64, error) {
+	const few = 16
+	tried := 0
+	for _, record := range tip.Policies.History {
+		if record.Revision <= after {
+			continue
+		}
+		if tried++; tried > few {
+			break
+		}
+		l, err := p.lawOf(ctx, tip, record)
+		if err != nil {
+			return 0, err
+		}
+		if l.policy.Kind(r) != nil {
+			return record.Revision, nil
+		}
+	}
+	return 0, nil
+}
+
+// Around tells, of an object that was not there at a revision, at which revisions it was deleted before
+// and created after that, up to another one; 0 if it was not.
+func (p *Past) Around(ctx context.Context, r schema.GroupResource, namespace, name string, at, upto uint64) (went, came uint64, err error) {
+	if err := p.history.Wait(ctx, upto); err != nil {
+		return 0, 0, err
+	}
+	for c, err := range p.history.Versions(ctx, r, namespace, name, upto) {
+		if err != nil {
+			return 0, 0, err
+		}
+		if c.Revision <= at {
+			went = c.Revision
+			break
+		}
+		came = c.Revision
+	}
+	return went, came, nil
+}

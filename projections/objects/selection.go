@@ -60,6 +60,9 @@ func (s *Selection) Everything() bool {
 	return s.Name == "" && s.labels == nil && s.fields == nil
 }
 
+// ByKey tells whether objects are meant by their namespace and name alone.
+func (s *Selection) ByKey() bool { return s.labels == nil && s.fields == nil }
+
 // Matches tells whether an object is meant.
 func (s *Selection) Matches(o *Object) bool {
 	return (s.Namespace == "" || s.Namespace == o.Namespace) &&

@@ -71,6 +71,17 @@ type Watcher struct {
 	// follows it has returned so many changes already, which are of one revision.
 	lagging bool
 	part    int
+	last    key // of the object of the last of these, if part is not 0
+}
+
+// Place is how far a watch has come.
+type Place struct {
+	// Revision up to which all changes have been taken.
+	Revision uint64
+	// Partly: and of those of the revision behind it, which an activation has made in the order
+	// of their objects, those up to this object.
+	Partly          bool
+	Namespace, Name string
 }
 
 // Watch registers a watcher for what follows a revision, which is at most the
@@ -179,6 +190,16 @@ func (w *Watcher) poke() {
 	}
 }
 
+// Place is how far Take has come, also once that has failed. It belongs to the goroutine of Take.
+func (w *Watcher) Place() Place {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.part == 0 {
+		return Place{Revision: w.seen}
+	}
+	return Place{w.seen, true, w.last.namespace, w.last.name}
+}
+
 // Ready is sent a value when Take may have something to return.
 func (w *Watcher) Ready() <-chan struct{} { return w.wake }
 
@@ -209,7 +230,7 @@ func (w *Watcher) Take() (events []Event, bookmark uint64, more bool, err error)
 		}
 	}
 	for _, c := range changes {
-		if e, ok := c.event(&w.sel); ok {
+		if e, ok := c.Event(&w.sel); ok {
 			events = append(events, e)
 		}
 	}
@@ -262,6 +283,7 @@ func (w *Watcher) catchUp() (changes []*Change, bookmark uint64, more bool, err 
 			w.part++
 		}
 	}
+	w.last = last.Object.key()
 	return changes, w.seen, more, nil
 }
 
@@ -287,9 +309,9 @@ type Event struct {
 // rendered tells whether nobody wrote the object, but it looks otherwise.
 func (c *Change) rendered() bool { return c.Object.Revision != c.Revision }
 
-// event is the change as seen through a selection: what was out and is in was
-// added, what was in and is out was deleted.
-func (c *Change) event(sel *Selection) (Event, bool) {
+// Event is the change as seen through a selection, if it is to be seen: what was out and is in
+// was added, what was in and is out was deleted.
+func (c *Change) Event(sel *Selection) (Event, bool) {
 	is := !c.Deleted && sel.Matches(c.Object)
 	was := c.Before != nil && sel.Matches(c.Before)
 	rendered := c.rendered()

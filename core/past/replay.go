@@ -1,0 +1,181 @@
+package past
+
+import (
+	"context"
+	"fmt"
+	"sort"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"stele.dev/stele/core/commit"
+	"stele.dev/stele/projections/history"
+	"stele.dev/stele/projections/objects"
+)
+
+const (
+	// changesAtOnce bounds how many changes one chunk is made of.
+	changesAtOnce = 256
+	// revisionsAtOnce bounds the part of the log that is searched for them.
+	revisionsAtOnce = 1 << 15
+)
+
+// Replay is what a watch is told of what was: the changes of a resource behind a place up to
+// a revision, as a selection sees them.
+type Replay struct {
+	Resource  schema.GroupResource
+	Selection objects.Selection
+	From      objects.Place
+	// UpTo is not above the revision of the tip.
+	UpTo uint64
+	// Bytes are about how much a chunk may hold. It has at least one change.
+	Bytes int
+}
+
+// Chunk is a part of a replay.
+type Chunk struct {
+	Events []objects.Event
+	// Place is how far it goes.
+	Place objects.Place
+	// Bytes are about what the events take in memory.
+	Bytes int
+
+	looked int // at so many changes
+}
+
+func (c *Chunk) full(r *Replay) bool { return c.looked >= changesAtOnce || c.Bytes >= r.Bytes }
+
+func (c *Chunk) add(change *objects.Change, r *Replay) {
+	c.looked++
+	if e, ok := change.Event(&r.Selection); ok {
+		c.Events = append(c.Events, e)
+		c.Bytes += len(e.Object.JSON) + overhead
+	}
+}
+
+// Chunk reads what comes next of a replay: the events that a watch got when they happened, in
+// the same order. It may have none although there is more to come behind its place.
+func (p *Past) Chunk(ctx context.Context, tip *commit.Tip, r Replay) (*Chunk, error) {
+	if err := p.history.Wait(ctx, r.UpTo); err != nil {
+		return nil, err
+	}
+	c := &Chunk{Place: r.From}
+	upto := min(r.UpTo, r.From.Revision+revisionsAtOnce)
+	if gap, lost := p.history.Lost(upto); lost {
+		upto = gap.Next // nobody is told to go on from what was lost
+	}
+	activations := tip.Policies.History
+	activations = activations[sort.Search(len(activations), func(i int) bool { return activations[i].Revision > r.From.Revision }):]
+	for c.Place.Revision < upto && !c.full(&r) {
+		if len(activations) == 0 || activations[0].Revision > upto {
+			return c, p.replayWrites(ctx, tip, &r, c, upto)
+		}
+		at := activations[0].Revision
+		activations = activations[1:]
+		if err := p.replayWrites(ctx, tip, &r, c, at-1); err != nil || c.full(&r) {
+			return c, err
+		}
+		if err := p.replayActivation(ctx, tip, &r, c, at); err != nil {
+			return c, err
+		}
+	}
+	return c, nil
+}
+
+// replayWrites goes on through revisions at which no policy came in force.
+func (p *Past) replayWrites(ctx context.Context, tip *commit.Tip, r *Replay, c *Chunk, upto uint64) error {
+	if c.Place.Revision >= upto {
+		return nil
+	}
+	look, err := p.look(ctx, tip, r.Resource, upto)
+	if err != nil {
+		return err
+	}
+	parse := look.kind.Parser()
+	in := history.Filter{Resource: r.Resource, Namespace: r.Selection.Namespace, Name: r.Selection.Name}
+	for event, err := range p.history.After(ctx, in, c.Place.Revision, upto) {
+		if err != nil {
+			return err
+		}
+		change, err := p.change(ctx, look, parse, r, event)
+		if err != nil {
+			return err
+		}
+		c.add(change, r)
+		if c.Place = (objects.Place{Revision: event.Revision}); c.full(r) {
+			return nil
+		}
+	}
+	c.Place = objects.Place{Revision: upto}
+	return nil
+}
+
+// change is what an event did to the objects that there were.
+func (p *Past) change(ctx context.Context, look *look, parse func([]byte, uint64) (*objects.Object, error), r *Replay, event *history.Change) (*objects.Change, error) {
+	change := &objects.Change{Revision: event.Revision, Deleted: event.Deleted}
+	bulk := event.Meta.GetBulk() != nil // which has no payloads: objects go as they were
+	if event.Previous != 0 && (bulk || !r.Selection.ByKey()) {
+		was, err := p.history.Get(ctx, r.Resource, event.Object.GetNamespace(), event.Object.GetName(), event.Revision-1)
+		if err != nil {
+			return nil, err
+		}
+		if was == nil || was.Revision != event.Previous {
+			return nil, fmt.Errorf("past: what %s %q was before revision %d is missing", event.Object.GetResource(), event.Object.GetName(), event.Revision)
+		}
+		payload, err := look.of(ctx, was)
+		if err != nil {
+			return nil, err
+		}
+		if change.Before, err = parse(payload, was.Revision); err != nil {
+			return nil, err
+		}
+	}
+	if bulk {
+		change.Object = change.Before.At(event.Revision)
+		return change, nil
+	}
+	payload, err := look.of(ctx, event)
+	if err != nil {
+		return nil, err
+	}
+	if change.Object, err = parse(payload, event.Revision); err != nil {
+		return nil, err
+	}
+	if event.Previous != 0 && change.Before == nil {
+		change.Before = change.Object // of the same key, and more is not asked
+	}
+	return change, nil
+}
+
+// replayActivation goes on through a revision at which a policy came in force: objects that it
+// shows otherwise than the one before changed with it, in their order.
+func (p *Past) replayActivation(ctx context.Context, tip *commit.Tip, r *Replay, c *Chunk, at uint64) error {
+	look, err := p.look(ctx, tip, r.Resource, at)
+	if err != nil {
+		return err
+	}
+	same, err := look.sameForm(ctx, at-1)
+	if err != nil {
+		return err
+	}
+	if !same {
+		before, err := p.Objects(ctx, tip, r.Resource, r.Selection.Namespace, at-1)
+		if err != nil {
+			return err
+		}
+		after, err := p.Objects(ctx, tip, r.Resource, r.Selection.Namespace, at)
+		if err != nil {
+			return err
+		}
+		in := objects.Selection{Namespace: r.Selection.Namespace, Name: r.Selection.Name}
+		for is := range after.List(r.Resource, &in, c.Place.Namespace, c.Place.Name) {
+			if c.full(r) {
+				return nil
+			}
+			if was := before.Get(r.Resource, is.Namespace, is.Name); was != nil && !was.SameJSON(is) {
+				c.add(&objects.Change{Revision: at, Object: is, Before: was}, r)
+			}
+			c.Place = objects.Place{Revision: at - 1, Partly: true, Namespace: is.Namespace, Name: is.Name}
+		}
+	}
+	c.Place = objects.Place{Revision: at}
+	return nil
+}

@@ -1,0 +1,357 @@
+package core_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic/dynamicinformer"
+	"k8s.io/client-go/tools/cache"
+	"stele.dev/stele/core/bootstrap"
+	"stele.dev/stele/core/expiry"
+	"stele.dev/stele/eventlog/memlog"
+	"stele.dev/stele/projections/objects"
+)
+
+const eventsPath = "/api/v1/namespaces/default/events"
+
+var eventsResource = schema.GroupResource{Resource: "events"}
+
+// pair is a log with two replicas: one remembers everything, the other as good as nothing.
+type pair struct {
+	*replica // remembers
+	forgets  *replica
+}
+
+func newPair(t testing.TB) *pair {
+	t.Helper()
+	var store memlog.Store
+	p := &pair{replica: start(t, store.Open(nil), 0)}
+	p.bootstrap(t, bundle)
+	p.forgets = start(t, store.Open(nil), 1)
+	return p
+}
+
+// agree waits until the replica that forgets knows what the other does.
+func (p *pair) agree(t testing.TB) {
+	t.Helper()
+	if _, err := p.forgets.committer.Confirm(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// remembered tells whether a watch from a revision can do without history.
+func (r *replica) remembered(t testing.TB, resource schema.GroupResource, revision uint64) bool {
+	t.Helper()
+	w, err := r.committer.Objects().Watch(resource, objects.Selection{}, revision)
+	if err == nil {
+		w.Stop()
+	} else if !errors.Is(err, objects.ErrExpired) {
+		t.Fatal(err)
+	}
+	return err == nil
+}
+
+// written does something at random to one of a few objects. Some of it is refused.
+func (p *pair) written(t testing.TB, rng *rand.Rand, bundles []string) {
+	t.Helper()
+	namespace, name := pick(rng, "default", "kube-system"), pick(rng, "a", "b", "c", "d")
+	path := "/apis/example.com/v1/namespaces/" + namespace + "/widgets"
+	merge := func(path, patch string) {
+		p.do("PATCH", path, patch, "Content-Type", "application/merge-patch+json")
+	}
+	event := fmt.Sprintf(`{"apiVersion":"v1","kind":"Event","metadata":{"name":%q,"namespace":"default","labels":{"env":%q}},"involvedObject":{"kind":"Pod","namespace":"default","name":%q},"reason":%q,"type":"Normal"}`,
+		name, pick(rng, "dev", "prod"), name, pick(rng, "Started", "Stopped"))
+	switch rng.IntN(14) {
+	case 0, 1, 2:
+		p.do("POST", path, fmt.Sprintf(`{"metadata":{"name":%q,"labels":{"env":%q}},"spec":{"size":%d,"color":%q}}`, name, pick(rng, "dev", "prod"), 1+rng.IntN(9), pick(rng, "red", "blue")))
+	case 3, 4:
+		merge(path+"/"+name, fmt.Sprintf(`{"spec":{"size":%d,"color":%q,"grade":%q}}`, 1+rng.IntN(9), pick(rng, "red", "blue"), pick(rng, "a", "b")))
+	case 5, 6:
+		merge(path+"/"+name, fmt.Sprintf(`{"metadata":{"labels":{"env":%s}}}`, pick(rng, `"dev"`, `"prod"`, "null")))
+	case 7, 8:
+		p.do("DELETE", path+"/"+name, "")
+	case 9, 10:
+		p.do("POST", eventsPath, event)
+	case 11:
+		later := func() time.Time { return time.Now().Add(time.Hour) }
+		if rng.IntN(3) > 0 {
+			return
+		}
+		if _, err := expiry.New(expiry.Options{Committer: p.committer, Log: p.log, TTL: time.Minute, Now: later}).Expire(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	default:
+		if _, err := bootstrap.Activate(t.Context(), p.committer, compile(t, pick(rng, bundles...)), "test"); err != nil && !strings.Contains(err.Error(), "in force already") {
+			t.Fatal(err)
+		}
+	}
+}
+
+// A watch from any revision tells what a watch that remembers everything tells: the same
+// events with the same objects in the same order, whatever it selects by.
+func TestWatchesFromHistoryTellWhatLiveOnesTold(t *testing.T) {
+	bundles := []string{bundle, graded, regraded, colorless}
+	fromHistory := 0
+	for seed := range uint64(12) {
+		rng := rand.New(rand.NewPCG(seed, 7))
+		p := newPair(t)
+		first := p.committer.Tip().Revision()
+		for range 120 {
+			p.written(t, rng, bundles)
+		}
+		p.do("DELETE", widgetsPath+"/a", "")
+		p.do("DELETE", eventsPath+"/a", "")
+		before := p.committer.Tip().Revision()
+		if _, err := bootstrap.Activate(t.Context(), p.committer, compile(t, graded), "test"); err != nil && !strings.Contains(err.Error(), "in force already") {
+			t.Fatal(err)
+		}
+		// What all the watches below select is where they end.
+		lastWidget := revision(t, p.must(t, 201, "POST", widgetsPath, `{"metadata":{"name":"a","labels":{"env":"dev"}},"spec":{"size":1,"color":"red"}}`))
+		lastEvent := revision(t, p.must(t, 201, "POST", eventsPath, `{"apiVersion":"v1","kind":"Event","metadata":{"name":"a","namespace":"default","labels":{"env":"dev"}},"involvedObject":{"kind":"Pod","namespace":"default","name":"a"},"reason":"Started","type":"Normal"}`))
+		p.agree(t)
+		for range 10 {
+			path, resource, last := pick(rng, widgetsPath, "/apis/example.com/v1/widgets"), widgetsResource, lastWidget
+			query := url.Values{"watch": {"1"}}
+			switch rng.IntN(6) {
+			case 0:
+				query.Set("labelSelector", "env=dev")
+			case 1:
+				query.Set("fieldSelector", pick(rng, "spec.color=red", "spec.grade=a", "spec.color!=blue", "spec.grade!=b,spec.color=red"))
+			case 2:
+				query.Set("fieldSelector", "metadata.name=a")
+			case 3:
+				path, resource, last = pick(rng, "/api/v1/events", "/apis/events.k8s.io/v1/namespaces/default/events"), eventsResource, lastEvent
+				if rng.IntN(2) == 0 {
+					query.Set(pick(rng, "labelSelector", "fieldSelector"), "")
+					query.Set("labelSelector", "env=dev")
+				}
+			}
+			if rng.IntN(2) == 0 {
+				query.Set("allowWatchBookmarks", "true")
+			}
+			from := first + uint64(rng.IntN(int(before-first)))
+			query.Set("resourceVersion", fmt.Sprint(from))
+			if p.remembered(t, resource, from); !p.forgets.remembered(t, resource, from) {
+				fromHistory++
+			}
+			told := func(r *replica) (events []watchEvent) {
+				w := r.watch(t, path+"?"+query.Encode())
+				defer w.stop()
+				for _, e := range w.until(t, fmt.Sprint(last)) {
+					if e.Type != "BOOKMARK" {
+						events = append(events, e)
+					}
+				}
+				return events
+			}
+			if diff := cmp.Diff(told(p.replica), told(p.forgets)); diff != "" {
+				t.Fatalf("seed %d, %s?%s (-remembered +from history):\n%s", seed, path, query.Encode(), diff)
+			}
+		}
+		p.forgets.close()
+		p.close()
+	}
+	if fromHistory < 60 {
+		t.Errorf("only %d watches had to read history", fromHistory)
+	}
+}
+
+// What an activation shows otherwise is more than is read at once, and comes once each, in
+// order, with a bookmark behind it and none within.
+func TestActivationsComeFromHistoryInParts(t *testing.T) {
+	p := newPair(t)
+	const n = 700
+	for i := range n {
+		p.must(t, 201, "POST", widgetsPath, widget(fmt.Sprintf("w%03d", i), 1))
+	}
+	from := p.committer.Tip().Revision()
+	p.activate(t, graded)
+	activated := p.committer.Tip().Revision()
+	p.must(t, 200, "DELETE", widgetsPath+"/w000", "")
+	p.must(t, 201, "POST", "/api/v1/namespaces/default/configmaps", `{"metadata":{"name":"churn"}}`)
+	p.agree(t)
+	waitFor(t, func() bool { return !p.forgets.remembered(t, widgetsResource, activated) })
+	w := p.forgets.watch(t, fmt.Sprintf("%s?watch=1&allowWatchBookmarks=true&resourceVersion=%d", widgetsPath, from))
+	for i := range n {
+		e := w.next(t)
+		if got, want := what([]watchEvent{e}), fmt.Sprintf("MODIFIED w%03d", i); got != want {
+			t.Fatalf("%s, want %s", got, want)
+		}
+		if grade := e.Object["spec"].(map[string]any)["grade"]; grade != "a" {
+			t.Fatalf("%v", e)
+		}
+	}
+	if got := what([]watchEvent{w.next(t)}); got != "DELETED w000" {
+		t.Errorf("then %s", got)
+	}
+	if e := w.next(t); e.Type != "BOOKMARK" || e.String() < fmt.Sprint("BOOKMARK <nil>@", activated) {
+		t.Errorf("then %v", e)
+	}
+}
+
+// Who does not read is waited for: all that happened meanwhile comes once, in order, however
+// much more that is than memory holds, and what waits for such clients is bounded.
+func TestSlowWatchersMissNothing(t *testing.T) {
+	var store memlog.Store
+	p := start(t, store.Open(nil), 64<<10)
+	p.bootstrap(t, bundle)
+	for i := range 300 {
+		p.must(t, 201, "POST", widgetsPath, widget(fmt.Sprintf("w%03d", i), 1))
+	}
+	const slow, changes = 4, 4000
+	from := fmt.Sprint(p.committer.Tip().Revision())
+	watches := make([]*watching, slow)
+	for i := range watches {
+		watches[i] = p.watch(t, widgetsPath+"?watch=1&allowWatchBookmarks=true&resourceVersion="+from)
+	}
+	var want []string
+	for i := range changes {
+		if i == changes/2 { // in the middle, all objects look otherwise
+			p.activate(t, graded)
+			at := p.list(t)
+			want = append(want, at...)
+		}
+		a := p.patch(fmt.Sprintf("w%03d", i%300), "merge", fmt.Sprintf(`{"spec":{"size":%d,"limits":{"n":%d}}}`, 1+i%900, i))
+		if a.code != 200 {
+			t.Fatal(a)
+		}
+		want = append(want, fmt.Sprintf("MODIFIED w%03d@%d", i%300, revision(t, a)))
+	}
+	for n, w := range watches {
+		for i := range want {
+			e := w.next(t)
+			for e.Type == "BOOKMARK" {
+				e = w.next(t)
+			}
+			if e.String() != want[i] {
+				t.Fatalf("watch %d, event %d: %s, want %s", n, i, e, want[i])
+			}
+		}
+		w.stop()
+	}
+}
+
+// list is what an activation tells of all widgets that there are.
+func (r *replica) list(t testing.TB) (events []string) {
+	t.Helper()
+	for _, item := range r.must(t, 200, "GET", widgetsPath, "").field("items").([]any) {
+		meta := item.(map[string]any)["metadata"].(map[string]any)
+		events = append(events, fmt.Sprintf("MODIFIED %v@%v", meta["name"], meta["resourceVersion"]))
+	}
+	return events
+}
+
+// Chunks of history that clients do not take share a bound.
+func TestWhatSlowWatchersHoldIsBounded(t *testing.T) {
+	p := newPair(t)
+	from := p.committer.Tip().Revision()
+	pad := strings.Repeat("x", 60<<10)
+	for i := range 150 {
+		p.must(t, 201, "POST", "/api/v1/namespaces/default/configmaps", fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"c%03d"},"data":{"pad":%q}}`, i, pad))
+	}
+	p.agree(t)
+	const clients = 40
+	var stopped sync.WaitGroup
+	ctx, cancel := context.WithCancel(t.Context())
+	responses := make([]*pipeResponse, clients)
+	for i := range clients {
+		r, w := io.Pipe()
+		responses[i] = &pipeResponse{header: http.Header{}, code: make(chan int, 1), w: w}
+		stopped.Go(func() {
+			defer w.Close()
+			q := request("GET", fmt.Sprintf("/api/v1/configmaps?watch=1&resourceVersion=%d", from), "").WithContext(ctx)
+			p.forgets.ServeHTTP(responses[i], q)
+		})
+		first := make([]byte, 1)
+		if _, err := r.Read(first); err != nil { // it has its chunk, and cannot get rid of it
+			t.Fatal(err)
+		}
+		defer r.Close()
+	}
+	if held, most := p.forgets.Replaying(), int64(36<<20); held == 0 || held > most {
+		t.Errorf("%d clients that do not read hold %d bytes, want at most %d", clients, held, most)
+	}
+	cancel()
+	for _, r := range responses {
+		r.w.CloseWithError(io.ErrClosedPipe)
+	}
+	stopped.Wait()
+	if held := p.forgets.Replaying(); held != 0 {
+		t.Errorf("once they are gone %d bytes are held", held)
+	}
+}
+
+// An informer that was cut off for longer than memory goes back goes on, without a list.
+func TestInformersResumeFromHistory(t *testing.T) {
+	var store memlog.Store
+	p := start(t, store.Open(nil), 4<<10)
+	p.bootstrap(t, bundle)
+	fill(t, p, 5)
+	var gate sync.RWMutex // held while no watch gets through
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+		if q.URL.Query().Get("watch") != "" {
+			gate.RLock()
+			gate.RUnlock() //nolint:staticcheck // it is a gate
+		}
+		p.ServeHTTP(w, q)
+	}))
+	t.Cleanup(server.Close)
+	asked := &requests{}
+	client := dynamicClient(t, server.URL, asked)
+	gvr := schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "widgets"}
+	informer := dynamicinformer.NewDynamicSharedInformerFactory(client, 0).ForResource(gvr).Informer()
+	added := make(chan string, 100)
+	if _, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: func(o any) { added <- o.(metav1.Object).GetName() }}); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { informer.RunWithContext(ctx) })
+	defer running.Wait()
+	defer server.CloseClientConnections()
+	defer cancel()
+	cache.WaitForCacheSync(ctx.Done(), informer.HasSynced)
+	until := func(want string) {
+		for name := ""; name != want; {
+			name = <-added
+		}
+	}
+	p.must(t, 201, "POST", widgetsPath, widget("first", 1)) // a watch that ends with nothing makes it list
+	until("first")
+	lists, from := asked.lists.Load(), informer.LastSyncResourceVersion()
+
+	gate.Lock()
+	server.CloseClientConnections()
+	p.must(t, 200, "DELETE", widgetsPath+"/w01", "")
+	for i := range 300 {
+		p.patch("w00", "merge", fmt.Sprintf(`{"spec":{"size":%d}}`, 1+i))
+	}
+	at, err := strconv.ParseUint(from, 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, func() bool { return !p.remembered(t, widgetsResource, at) })
+	p.must(t, 201, "POST", widgetsPath, widget("last", 1))
+	gate.Unlock()
+	until("last")
+	if diff := cmp.Diff((&site{replica: p, t: t}).listed(widgetsPath), contents(t, informer.GetStore())); diff != "" {
+		t.Errorf("(-server +informer):\n%s", diff)
+	}
+	if n := asked.lists.Load(); n != lists {
+		t.Errorf("it has listed %d times more", n-lists)
+	}
+}
