@@ -33,6 +33,7 @@ func (o *restoreOptions) addFlags(cmd *cobra.Command) {
 	o.addIdentity(cmd)
 	o.outputOptions.addFlags(cmd, "json", "yaml", "name")
 	f := cmd.Flags()
+	_ = f.MarkHidden("utc") // there are no times in plans
 	f.BoolVarP(&o.yes, "yes", "y", false, "carry out the plan without asking")
 	f.BoolVar(&o.dryRun, "dry-run", false, "show the plan, and do not ask")
 	f.BoolVar(&o.status, "status", true, "put back status as well where it is a subresource, which takes a second write")
