@@ -35,8 +35,8 @@ func diffCommand() *cobra.Command {
 have been created, deleted or changed, and which of their fields were added (+), removed
 (-) or replaced (~). Without a KIND it compares all kinds of the namespace, with -A those
 of all namespaces, and those that are in none. What the server keeps for itself does not
-count: metadata's managedFields, resourceVersion, generation, and the uid unless it is
-that of another object of the same name.
+count: metadata's managedFields, resourceVersion, generation and creationTimestamp, and the uid
+unless it is that of another object of the same name.
 
 A MOMENT is ` + momentUsage + `.`,
 		Example: `  stele diff --from 1h
@@ -127,7 +127,7 @@ func (o *diffOptions) run(cmd *cobra.Command, args []string) (err error) {
 	if from, err = m.resolve(ctx, o.from); err != nil {
 		return fmt.Errorf("--from: %w", err)
 	}
-	if o.to != "now" { // else it is the revision of the first answer
+	if o.to != "now" { // or else it is the revision of the first answer
 		if to, err = m.resolve(ctx, o.to); err != nil {
 			return fmt.Errorf("--to: %w", err)
 		}
@@ -155,14 +155,9 @@ func (o *diffOptions) run(cmd *cobra.Command, args []string) (err error) {
 		if err != nil {
 			return err
 		}
-		if o.to == "now" && from > to {
-			return fmt.Errorf("--from: revision %d has not come yet: the newest is %d", from, to)
-		}
 		different := o.compare(r, before, after, seen)
-		if r.asked || len(different) > 0 {
-			for _, note := range r.notes {
-				fmt.Fprintln(cmd.ErrOrStderr(), note)
-			}
+		if r.note != "" && (r.asked || len(different) > 0) {
+			fmt.Fprintln(cmd.ErrOrStderr(), r.note)
 		}
 		for _, d := range different {
 			d.From, d.To = from, to
@@ -233,7 +228,7 @@ func (o *diffOptions) content(object *unstructured.Unstructured) map[string]any 
 		return nil
 	}
 	if !o.allFields {
-		for _, name := range []string{"managedFields", "resourceVersion", "generation"} {
+		for _, name := range []string{"managedFields", "resourceVersion", "generation", "creationTimestamp"} {
 			unstructured.RemoveNestedField(object.Object, "metadata", name)
 		}
 	}
