@@ -69,13 +69,16 @@ func (p *Pipeline) authorized(_ context.Context, r *Request) error {
 // find tells what is at the request's path.
 func (r *Request) find() error {
 	i := r.info
-	r.kind, r.wanted, r.review, r.rendered, r.law, r.explains = nil, nil, nil, nil, false, false
+	r.kind, r.wanted, r.review, r.rendered, r.law, r.explains, r.blames = nil, nil, nil, nil, false, false, false
 	if !i.IsResourceRequest {
 		return nil
 	}
 	gvr := schema.GroupVersionResource{Group: i.APIGroup, Version: i.APIVersion, Resource: i.Resource}
 	if r.isChanges() {
 		return r.allowedChanges()
+	}
+	if isBlames(gvr) {
+		return r.allowedBlames()
 	}
 	if isPolicies(gvr) {
 		return r.allowedPolicies()

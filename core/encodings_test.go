@@ -2,7 +2,6 @@ package core_test
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -32,8 +31,6 @@ import (
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/yaml"
-	"stele.dev/stele/eventlog/memlog"
-	"stele.dev/stele/projections/objects"
 )
 
 // onlyIn fails the test when an answer is in another media type.
@@ -220,27 +217,14 @@ func TestInitialEventsAsProtobuf(t *testing.T) {
 	}
 }
 
-// What goes wrong later is an event as well.
+// What goes wrong is an event as well.
 func TestWatchesEndWithAnErrorAsProtobuf(t *testing.T) {
-	var store memlog.Store
-	p := start(t, store.Open(nil), 2<<10)
-	p.bootstrap(t, bundle)
-	const path = "/api/v1/namespaces/default/configmaps"
-	from := p.committer.Tip().Revision()
-	at := fmt.Sprint(from)
-	p.must(t, 201, "POST", path, `{"metadata":{"name":"a"}}`)
-	for i := range 50 {
-		p.must(t, 200, "PATCH", path+"/a", fmt.Sprintf(`{"data":{"x":"%d"}}`, i), "Content-Type", "application/merge-patch+json")
-	}
-	waitFor(t, func() bool {
-		_, err := p.committer.Objects().At(schema.GroupResource{Resource: "configmaps"}, from)
-		return errors.Is(err, objects.ErrExpired)
-	})
-	client, err := kubernetes.NewForConfig(clientConfig(t, p, protobufType, 1))
+	p := newRestored(t)
+	client, err := kubernetes.NewForConfig(clientConfig(t, p.replica, protobufType, 1))
 	if err != nil {
 		t.Fatal(err)
 	}
-	w, err := client.CoreV1().ConfigMaps("default").Watch(t.Context(), metav1.ListOptions{ResourceVersion: at})
+	w, err := client.CoreV1().ConfigMaps("default").Watch(t.Context(), metav1.ListOptions{ResourceVersion: fmt.Sprint(p.lost)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"stele.dev/stele/core/activation"
+	"stele.dev/stele/core/blame"
 	"stele.dev/stele/core/changes"
 	"stele.dev/stele/core/commit"
 	"stele.dev/stele/core/definitions"
@@ -59,6 +60,7 @@ func renderedVersions() (all []openapi.Resource) {
 func servedBesides() []openapi.Resource {
 	all := []openapi.Resource{
 		describe(changes.Resource(), changes.Change{}, false),
+		describe(blame.Resource(), blame.Blame{}, false),
 		describe(activation.Resource(), activation.Policy{}, false),
 	}
 	for _, r := range reviews.Resources() {

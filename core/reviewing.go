@@ -38,8 +38,25 @@ func (p *Pipeline) answerReview(ctx context.Context, r *Request) error {
 	if err != nil {
 		return err
 	}
+	review := r.review.New()
+	if err := p.readReview(ctx, r, r.review.GroupVersionKind, review); err != nil {
+		return err
+	}
+	if err := r.review.Answer(r.tip.Policy, r.user, r.key.Namespace, review); err != nil {
+		return err
+	}
+	text, err := json.Marshal(review)
+	if err != nil {
+		return err
+	}
+	return p.writeBody(r, f, http.StatusCreated, text)
+}
+
+// readReview decodes the body, which is to be of a kind that is created and not stored, and
+// sees to it that what is asked is asked of the present.
+func (p *Pipeline) readReview(ctx context.Context, r *Request, kind schema.GroupVersionKind, into interface{ GetObjectKind() schema.ObjectKind }) error {
 	if r.body == nil {
-		b, err := r.readJSON(r.review.GroupVersionKind)
+		b, err := r.readJSON(kind)
 		if err != nil {
 			return err
 		}
@@ -51,29 +68,18 @@ func (p *Pipeline) answerReview(ctx context.Context, r *Request) error {
 	if err := p.see(ctx, r, ""); err != nil {
 		return err
 	}
-	review := r.review.New()
-	strict, err := kjson.UnmarshalStrict(r.body.raw, review)
+	strict, err := kjson.UnmarshalStrict(r.body.raw, into)
 	if err != nil {
-		return unfit(r.review.GroupVersionKind, err)
+		return unfit(kind, err)
 	}
-	in := review.GetObjectKind().GroupVersionKind()
-	if in.Version != "" && in.GroupVersion() != r.review.GroupVersion() {
-		return otherVersion(in.GroupVersion().String(), r.review.GroupVersion())
+	in := into.GetObjectKind().GroupVersionKind()
+	if in.Version != "" && in.GroupVersion() != kind.GroupVersion() {
+		return otherVersion(in.GroupVersion().String(), kind.GroupVersion())
 	}
-	if in.Kind != "" && in.Kind != r.review.Kind {
-		return unfit(r.review.GroupVersionKind, errors.New("it is a "+in.String()))
+	if in.Kind != "" && in.Kind != kind.Kind {
+		return unfit(kind, errors.New("it is a "+in.String()))
 	}
-	if err := r.heed(strict, func(err error) error { return unfit(r.review.GroupVersionKind, err) }); err != nil {
-		return err
-	}
-	if err := r.review.Answer(r.tip.Policy, r.user, r.key.Namespace, review); err != nil {
-		return err
-	}
-	text, err := json.Marshal(review)
-	if err != nil {
-		return err
-	}
-	return p.writeBody(r, f, http.StatusCreated, text)
+	return r.heed(strict, func(err error) error { return unfit(kind, err) })
 }
 
 // readJSON reads the body, which is to be of a kind, as JSON.

@@ -81,7 +81,7 @@ func (s *sight) sees(ctx context.Context, q *changesQuery, h *history.Change) (b
 		err := s.reach(ctx, h)
 		return err == nil, err
 	}
-	return s.windows.allowed(ctx, kind, s.access(h), h.Revision)
+	return s.windows.allowed(ctx, kind, s.access(h), shows(h))
 }
 
 // reach is the answer to who asks for a change of an object that they may read today, but
@@ -97,7 +97,16 @@ func (s *sight) reach(ctx context.Context, h *history.Change) error {
 		}
 		return nil
 	}
-	return s.windows.reach(ctx, kind, s.access(h), h.Revision)
+	return s.windows.reach(ctx, kind, s.access(h), shows(h))
+}
+
+// shows is the earliest revision of which a change shows something: that before it, for it has
+// what was replaced or deleted, which nobody could read since.
+func shows(h *history.Change) uint64 {
+	if h.Previous == 0 && !h.Deleted {
+		return h.Revision
+	}
+	return h.Revision - 1
 }
 
 func (s *sight) kind(h *history.Change) *policy.Kind {

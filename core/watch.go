@@ -160,7 +160,11 @@ func (p *Pipeline) source(ctx context.Context, r *Request, sel objects.Selection
 		return p.sourceThen(ctx, r, sel, from)
 	}
 	if r.rendered != nil {
-		return rendered.Watch(ctx, p.committer, r.tip, r.rendered, sel, from, resumed)
+		then, err := p.lawAt(ctx, r.tip, from)
+		if err != nil {
+			return nil, err
+		}
+		return rendered.Watch(ctx, p.committer, then, r.rendered, sel, resumed)
 	}
 	return p.join(ctx, r.resource(), sel, from)
 }

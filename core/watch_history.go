@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sync/semaphore"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"stele.dev/stele/core/commit"
 	"stele.dev/stele/core/past"
 	"stele.dev/stele/projections/objects"
 )
@@ -148,4 +149,24 @@ func (j *joined) leave() {
 		j.live.Stop()
 		j.live = nil
 	}
+}
+
+// lawAt is what a tip was at a revision that is not above it, with no objects but namespaces:
+// all that is needed to render what the policy said.
+func (p *Pipeline) lawAt(ctx context.Context, tip *commit.Tip, revision uint64) (*commit.Tip, error) {
+	if revision == tip.Revision() {
+		return tip, nil
+	}
+	then := *tip // as long as the policy is the same, nothing is asked of history
+	then.Head.Revision = revision
+	if revision < tip.PolicyRevision() {
+		was, err := p.past.Tip(ctx, tip, revision)
+		if err != nil {
+			return nil, err
+		}
+		then = *was
+	}
+	var err error
+	then.Objects, err = p.past.Objects(ctx, tip, commit.Namespaces, "", revision)
+	return &then, err
 }

@@ -75,20 +75,18 @@ func (r *replica) write(t *testing.T, path, name string) string {
 	return r.must(t, 201, "POST", path, fmt.Sprintf(`{"apiVersion":%q,"kind":%q,"metadata":{"name":%q}%s}`, version, kind, name, spec)).field("metadata", "resourceVersion").(string)
 }
 
-// The ways to a revision of the past. Each gives the code of its answer, and the text of a
-// refusal.
+// waysBack are the ways to a revision of the past, at which there was an object named a. Each gives
+// the code of its answer, and the text of a refusal.
 func waysBack(p *replica, path, revision string) map[string]func(t *testing.T, user string) (float64, string) {
-	plain := func(query string) func(*testing.T, string) (float64, string) {
+	plain := func(path string) func(*testing.T, string) (float64, string) {
 		return func(_ *testing.T, user string) (float64, string) {
-			a := p.do("GET", path+query, "", as(user)...)
+			a := p.do("GET", path, "", as(user)...)
 			return float64(a.code), fmt.Sprint(a.field("message"))
 		}
 	}
-	return map[string]func(t *testing.T, user string) (float64, string){
-		"a list":            plain("?resourceVersionMatch=Exact&resourceVersion=" + revision),
-		"the first of many": plain("?limit=1&resourceVersion=" + revision),
-		"a watch": func(t *testing.T, user string) (float64, string) {
-			w, refused := p.tryWatch(t, path+"?watch=true&timeoutSeconds=1&resourceVersion="+revision, as(user)...)
+	watch := func(path string) func(*testing.T, string) (float64, string) {
+		return func(t *testing.T, user string) (float64, string) {
+			w, refused := p.tryWatch(t, path, as(user)...)
 			if w == nil {
 				return float64(refused.code), fmt.Sprint(refused.field("message"))
 			}
@@ -97,7 +95,17 @@ func waysBack(p *replica, path, revision string) map[string]func(t *testing.T, u
 				return e.Object["code"].(float64), fmt.Sprint(e.Object["message"])
 			}
 			return 200, ""
-		},
+		}
+	}
+	then := "/at/" + revision + path
+	return map[string]func(t *testing.T, user string) (float64, string){
+		"a list":            plain(path + "?resourceVersionMatch=Exact&resourceVersion=" + revision),
+		"the first of many": plain(path + "?limit=1&resourceVersion=" + revision),
+		"a get":             plain(path + "/a?resourceVersionMatch=Exact&resourceVersion=" + revision),
+		"a watch":           watch(path + "?watch=true&timeoutSeconds=1&resourceVersion=" + revision),
+		"a list of then":    plain(then),
+		"a get of then":     plain(then + "/a"),
+		"a watch of then":   watch(then + "?watch=true&timeoutSeconds=1"),
 	}
 }
 
@@ -265,4 +273,50 @@ func TestWhetherSomebodyMayLookBackCanBeAsked(t *testing.T) {
 	if !strings.Contains(string(rules.body), `"history"`) {
 		t.Errorf("the rules of historian: %s", rules)
 	}
+}
+
+// A change has what was there before: that may be beyond the window where the change itself,
+// on a quiet log the newest revision, is not.
+func TestAChangeShowsWhatItReplacedNoLongerThanTheWindow(t *testing.T) {
+	for name, change := range map[string]func(t *testing.T, p *replica){
+		"a replacement": func(t *testing.T, p *replica) {
+			p.must(t, 200, "PATCH", secretsPath+"/a", `{"stringData":{"password":"new"}}`, "Content-Type", "application/merge-patch+json")
+		},
+		"a deletion": func(t *testing.T, p *replica) { p.must(t, 200, "DELETE", secretsPath+"/a", "") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			policy := strings.Replace(windowed(""), `resources: ["secrets", "vaults"], verbs: ["get"`, `resources: ["secrets", "vaults", "changes"], verbs: ["get"`, 1)
+			policy = strings.Replace(policy, `now: {apiGroups: ["", "example.com"]`, `now: {apiGroups: ["", "example.com", "log.stele.dev"]`, 1)
+			inTime(t, policy, func(t *testing.T, p *replica) {
+				p.must(t, 201, "POST", secretsPath, `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"a"},"stringData":{"password":"old"}}`)
+				time.Sleep(time.Hour)
+				change(t, p)
+				path := fmt.Sprintf("/apis/log.stele.dev/v1/namespaces/default/changes/%d", p.committer.Tip().Revision())
+				time.Sleep(4 * time.Minute)
+				p.must(t, 200, "GET", path, "", as("reader")...)
+				time.Sleep(2 * time.Minute)
+				p.must(t, 410, "GET", path, "", as("reader")...)
+				p.must(t, 200, "GET", path, "", as("historian")...)
+			})
+		})
+	}
+}
+
+func TestAKindThatIsNoMoreKeepsTheWindowThatItHad(t *testing.T) {
+	without := strings.Replace(windowed(""), "vaults.example.com", "others.example.com", 1)
+	without = strings.Replace(without, `{kind: "Vault", plural: "vaults"}`, `{kind: "Other", plural: "others"}`, 1)
+	without = strings.ReplaceAll(without, `resources: ["secrets", "vaults"]`, `resources: ["secrets", "*"]`)
+	compile(t, without)
+	inTime(t, windowed(""), func(t *testing.T, p *replica) {
+		then := "/at/" + p.write(t, vaultsPath, "a") + vaultsPath + "/a"
+		p.must(t, 200, "DELETE", vaultsPath+"/a", "")
+		if _, err := bootstrap.Activate(t.Context(), p.committer, compile(t, without), "test"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(4 * time.Minute)
+		p.must(t, 200, "GET", then, "", as("reader")...)
+		time.Sleep(2 * time.Minute)
+		p.must(t, 410, "GET", then, "", as("reader")...)
+		p.must(t, 200, "GET", then, "", as("historian")...)
+	})
 }

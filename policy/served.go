@@ -16,7 +16,7 @@ var own = map[string][]string{
 	"apiextensions.k8s.io":      {"customresourcedefinitions"},
 	"authentication.k8s.io":     {"selfsubjectreviews", "uids", "userextras"},
 	"authorization.k8s.io":      {"localsubjectaccessreviews", "selfsubjectaccessreviews", "selfsubjectrulesreviews", "subjectaccessreviews"},
-	"log.stele.dev":             {"changes"},
+	"log.stele.dev":             {"blames", "changes"},
 	"policy.stele.dev":          {"explanations", "policies"},
 	"rbac.authorization.k8s.io": {"clusterrolebindings", "clusterroles", "rolebindings", "roles"},
 }

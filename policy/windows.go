@@ -61,10 +61,18 @@ func (k *Kind) Reach() *Window {
 	return &Window{ID: defaultWindowID, Resource: k.Resource(), Reach: defaultWindow}
 }
 
-// holdsSecrets reports whether objects of a kind hold secrets, in whatever version.
-func holdsSecrets(k *schemas.Kind) bool {
-	return k.Builtin && k.Resource() == "secrets" || slices.ContainsFunc(k.Versions, func(v schemas.Version) bool { return v.Schema.HasSensitive() })
+// sensitive reports whether objects of the kind hold secrets, in whatever version.
+func (k *Kind) sensitive() bool {
+	return isSecrets(k.Kind) || slices.ContainsFunc(k.Versions, func(v *Version) bool { return v.Program.Sensitive() })
 }
+
+// holdsSecrets is the same of a kind that has no programs yet.
+func holdsSecrets(k *schemas.Kind) bool {
+	return isSecrets(k) || slices.ContainsFunc(k.Versions, func(v schemas.Version) bool { return v.Schema.HasSensitive() })
+}
+
+// isSecrets: their schema is Kubernetes', which does not say it.
+func isSecrets(k *schemas.Kind) bool { return k.Builtin && k.Resource() == "secrets" }
 
 // Kind returns the kind of a resource, or nil.
 func (p *Policy) Kind(r schema.GroupResource) *Kind { return p.byResource[r] }
@@ -84,7 +92,7 @@ func (p *Policy) openWindows() error {
 	}
 	for _, k := range p.kinds {
 		p.byResource[k.GroupResource()] = k
-		if k.window = said[k.Resource()]; k.window == nil && holdsSecrets(k.Kind) {
+		if k.window = said[k.Resource()]; k.window == nil && k.sensitive() {
 			d, err := parseReach(defaultSensitiveWindow)
 			if err != nil {
 				return err

@@ -321,7 +321,7 @@ func (r *restoring) showOutcome(p *restore.Plan, revision uint64) error {
 	if err != nil {
 		return err
 	}
-	written, failed := 0, 0
+	written, failed, refused := 0, 0, 0
 	var first, last uint64
 	for _, i := range p.Items {
 		if i.Written() {
@@ -334,6 +334,9 @@ func (r *restoring) showOutcome(p *restore.Plan, revision uint64) error {
 				}
 				last = max(last, revision)
 			}
+		}
+		if i.Refused != "" {
+			refused++
 		}
 		if i.Failed != "" {
 			failed++
@@ -350,8 +353,8 @@ func (r *restoring) showOutcome(p *restore.Plan, revision uint64) error {
 	if failed > 0 {
 		text += fmt.Sprintf("; %d failed", failed)
 	}
-	if n := p.Count(restore.Refuse); n > 0 {
-		text += fmt.Sprintf("; %d could not be put back", n)
+	if refused > 0 {
+		text += fmt.Sprintf("; %d could not be put back", refused)
 	}
 	_, err = fmt.Fprintln(out, out.paint(bold, text+"."))
 	return cmp.Or(err, out.Close())

@@ -91,7 +91,7 @@ func (o *undeleteOptions) run(ctx context.Context, cmd *cobra.Command, args []st
 	}
 	options := restore.Options{Status: o.status}
 	title := fmt.Sprintf("What was deleted, as it was at revision %d:", before)
-	if kind.Group == "" && kind.Kind == "Namespace" {
+	if kind.IsNamespace() {
 		p, err := r.namespace(ctx, log, name, before, options)
 		if err != nil {
 			return err
@@ -126,7 +126,10 @@ func (o *undeleteOptions) beforeDeletion(ctx context.Context, client *restore.Cl
 			return 0, err
 		}
 	}
-	return began.Revision - 1, nil
+	if what.Kind.IsNamespace() {
+		return began.Revision - 1, nil // with the last that happened in it
+	}
+	return began.PreviousRevision, nil
 }
 
 // get reads the change of a revision.

@@ -15,7 +15,8 @@ type Leaf struct {
 	// Then is where it stood in the state that it was attributed to.
 	Then  difference.Path
 	Value any
-	order int
+	// Order among the leaves of the object, from 0 on.
+	Order int
 }
 
 // Fold attributes the leaves of an object to its states. It belongs to one goroutine.
@@ -187,7 +188,7 @@ func same(leaf, older any) bool {
 func (f *Fold) attribute(p *pending) {
 	if p.leaf {
 		f.pending--
-		f.found = append(f.found, Leaf{Path: p.path, Then: p.then(), Value: p.value, order: p.order})
+		f.found = append(f.found, Leaf{Path: p.path, Then: p.then(), Value: p.value, Order: p.order})
 		return
 	}
 	for _, c := range p.parts {

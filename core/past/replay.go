@@ -59,6 +59,9 @@ func (p *Past) Chunk(ctx context.Context, tip *commit.Tip, r Replay) (*Chunk, er
 	}
 	c := &Chunk{Place: r.From}
 	upto := min(r.UpTo, r.From.Revision+revisionsAtOnce)
+	if gap, lost := p.history.Lost(upto); lost {
+		upto = gap.Next // nobody is told to go on from what was lost
+	}
 	activations := tip.Policies.History
 	activations = activations[sort.Search(len(activations), func(i int) bool { return activations[i].Revision > r.From.Revision }):]
 	for c.Place.Revision < upto && !c.full(&r) {

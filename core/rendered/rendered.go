@@ -6,8 +6,7 @@
 //
 // An object has the revision from which it is as it is: that of the activation of its
 // policy, or of the last change of its namespace if that came later. Every activation is
-// a new version of every object. Nothing is known of those of former policies: who asks
-// for them gets objects.ErrExpired, and lists anew.
+// a new version of every object. Those of former policies are rendered from those again.
 //
 // Unlike objects that are stored, several share one revision. [Watcher] says what follows
 // from that.

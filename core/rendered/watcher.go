@@ -3,6 +3,7 @@ package rendered
 import (
 	"cmp"
 	"context"
+	"errors"
 	"slices"
 
 	"stele.dev/stele/core/commit"
@@ -29,31 +30,29 @@ type Watcher struct {
 	again uint64
 }
 
-// Watch registers a watcher for what follows a revision of the tip's policy, which is at
-// most the tip's own. resumed tells that whoever watches may have seen only a part of what
-// the revision brought. [objects.ExpiredError] if the policy was not in force there, or if
-// the namespaces of then are not known any more. The caller MUST call [Watcher.Stop]; the
-// context bounds how long Take waits.
-func Watch(ctx context.Context, c *commit.Committer, tip *commit.Tip, k *Kind, sel objects.Selection, after uint64, resumed bool) (*Watcher, error) {
-	if after < tip.PolicyRevision() {
-		return nil, &objects.ExpiredError{Oldest: tip.PolicyRevision()}
-	}
-	then, err := c.Objects().At(commit.Namespaces, after)
-	if err != nil {
-		return nil, err
-	}
-	namespaces, err := c.Objects().Watch(commit.Namespaces, objects.Selection{Name: sel.Namespace}, after)
-	if err != nil {
-		return nil, err
-	}
-	w := &Watcher{
-		ctx: ctx, committer: c, namespaces: namespaces, sel: sel,
-		last: At(k, tip, then), seen: after,
-	}
+// Watch registers a watcher for what follows a moment, given as the world of then: its policy
+// and its namespaces. resumed tells that whoever watches may have seen only a part of what
+// the revision brought. The caller MUST call [Watcher.Stop]; the context bounds how long Take
+// waits.
+func Watch(ctx context.Context, c *commit.Committer, then *commit.Tip, k *Kind, sel objects.Selection, resumed bool) (*Watcher, error) {
+	w := &Watcher{ctx: ctx, committer: c, sel: sel, last: At(k, then, then.Objects), seen: then.Revision()}
 	if resumed {
-		w.again = after
+		w.again = w.seen
 	}
-	return w, nil
+	return w, w.follow(w.seen)
+}
+
+// follow has the watcher woken by what becomes of namespaces. It need not be told of each
+// change: that something happened is enough, for states are compared.
+func (w *Watcher) follow(after uint64) (err error) {
+	for {
+		w.namespaces, err = w.committer.Objects().Watch(commit.Namespaces, objects.Selection{Name: w.sel.Namespace}, after)
+		var expired *objects.ExpiredError
+		if !errors.As(err, &expired) {
+			return err
+		}
+		after = expired.Oldest
+	}
 }
 
 // Stop ends the watcher.
@@ -65,9 +64,16 @@ func (w *Watcher) Ready() <-chan struct{} { return w.namespaces.Ready() }
 
 // Take returns the events since the last call, and the revision up to which nothing is
 // missing. more tells to call again rather than wait. Its errors are those of
-// [objects.Watcher.Take] and [commit.Committer.Settle].
+// [commit.Committer.Settle].
 func (w *Watcher) Take() (events []objects.Event, bookmark uint64, more bool, err error) {
 	_, changed, more, err := w.namespaces.Take()
+	for errors.Is(err, objects.ErrExpired) {
+		w.namespaces.Stop()
+		if err := w.follow(w.seen); err != nil {
+			return nil, 0, false, err
+		}
+		_, changed, more, err = w.namespaces.Take()
+	}
 	if err != nil {
 		return nil, 0, false, err
 	}

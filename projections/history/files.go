@@ -60,8 +60,9 @@ type cursor struct {
 	Revision uint64 `json:"revision"`
 	Hash     string `json:"hash"`
 	Changes  seq    `json:"changes"`
-	// What is in the files, which may be more than that.
+	// What is in the files, which may be more than that: then it is of the batch with hash Partial.
 	Written seq    `json:"written"`
+	Partial string `json:"partial,omitempty"`
 	Blocks  uint32 `json:"blocks"`
 	Records int64  `json:"records"`
 	// Checksums of the other two files.
@@ -84,8 +85,9 @@ type kept struct {
 
 	// What follows is the writer's.
 	head    eventlog.Head
-	changes seq // up to head
-	last    seq // the newest change, of a batch that has not been seen to its end
+	changes seq           // up to head
+	last    seq           // the newest change, of a batch that may not have been seen to its end
+	folding eventlog.Hash // of that batch
 	tail    block
 	runs    []run
 	epochs  []Epoch
@@ -270,12 +272,25 @@ func (k *kept) flush() error {
 	}
 	k.written = cursor{
 		Format: format, Log: k.head.Log.String(), Epoch: k.head.Epoch, Revision: k.head.Revision, Hash: k.head.Hash.String(), Changes: k.changes,
-		Written: k.last, Blocks: c.Blocks + 1, Records: c.Records + int64(len(packed)), Epochs: k.epochs,
+		Written: k.last, Partial: k.partial(), Blocks: c.Blocks + 1, Records: c.Records + int64(len(packed)), Epochs: k.epochs,
 		EntriesSum: crc32.Update(c.EntriesSum, castagnoli, entries), BlocksSum: crc32.Update(c.BlocksSum, castagnoli, ref),
 	}
-	k.tail = block{first: k.last + 1}
+	k.tail = newBlock(k.last + 1)
 	*k.blocks.place(k.written.Blocks) = refOf(k.tail.first, k.written.Records)
 	return nil
+}
+
+// partial is the hash of a batch of which there is only the beginning.
+func (k *kept) partial() string {
+	if k.last == k.changes {
+		return ""
+	}
+	return k.folding.String()
+}
+
+// continuedBy tells whether a batch, which follows head, may be what has been written of it.
+func (k *kept) continuedBy(b *eventlog.Batch) bool {
+	return k.last == k.changes || b.Hash.String() == k.written.Partial
 }
 
 // unsaved is how much has been written since the cursor was.

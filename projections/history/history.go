@@ -60,7 +60,8 @@ type Store struct {
 
 	// Both are Run's.
 	kept     *kept
-	followed bool // the log has continued what was found in the folder
+	asked    bool // the log whether it has the position that was found in the folder
+	followed bool // and it has continued it
 
 	mu    sync.Mutex
 	grown chan struct{} // closed, and replaced, when there is more
@@ -139,7 +140,7 @@ func (s *Store) Run(ctx context.Context) error {
 		case err == nil:
 			s.retry(ctx, func() error { return s.fold(ctx, batches) })
 		case errors.Is(err, context.DeadlineExceeded):
-		case errors.Is(err, eventlog.ErrDiverged) && !s.followed && s.kept.head != s.o.Start:
+		case errors.Is(err, eventlog.ErrDiverged) && !s.followed && s.kept.written.Written > 0:
 			s.o.Logger.Warn("the history is made again from the log", "folder", s.o.Dir, "reason", err)
 			s.retry(ctx, s.startAgain)
 		case eventlog.IsFatal(err):
@@ -155,17 +156,22 @@ func (s *Store) Run(ctx context.Context) error {
 }
 
 // next waits for batches, or until the cursor should be saved. At first it does not wait: the
-// log says whether it continues what was found in the folder.
-func (s *Store) next(ctx context.Context, saved time.Time) ([]*eventlog.Batch, error) {
-	if !s.followed {
-		return s.o.Log.CatchUp(ctx, s.kept.head)
+// log says whether it has the position that was found in the folder.
+func (s *Store) next(ctx context.Context, saved time.Time) (batches []*eventlog.Batch, err error) {
+	switch {
+	case !s.asked:
+		batches, err = s.o.Log.CatchUp(ctx, s.kept.head)
+	case s.kept.unsaved() > 0:
+		until, cancel := context.WithDeadline(ctx, saved.Add(saveEvery))
+		batches, err = s.o.Log.Next(until, s.kept.head)
+		cancel()
+	default:
+		batches, err = s.o.Log.Next(ctx, s.kept.head)
 	}
-	if s.kept.unsaved() > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithDeadline(ctx, saved.Add(saveEvery))
-		defer cancel()
+	if err == nil && len(batches) > 0 && !s.kept.continuedBy(batches[0]) {
+		return nil, fmt.Errorf("%w: after %v there was something else", eventlog.ErrDiverged, s.kept.head)
 	}
-	return s.o.Log.Next(ctx, s.kept.head)
+	return batches, err
 }
 
 // retry does something until it succeeds or the context ends.
@@ -213,6 +219,7 @@ func (s *Store) startAgain() error {
 		return err
 	}
 	s.use(k)
+	s.publish()
 	return nil
 }
 
@@ -228,11 +235,12 @@ func (s *Store) publish() {
 // fold adds what batches have that is not there yet. It may be called again after an error.
 func (s *Store) fold(ctx context.Context, batches []*eventlog.Batch) error {
 	defer s.publish()
-	s.followed = true
+	s.asked = true
 	for _, b := range batches {
 		if b.Last() <= s.kept.head.Revision { // done before the error
 			continue
 		}
+		s.followed, s.kept.folding = true, b.Hash
 		at := s.kept.changes
 		for e, i := range eachChange(b.Events) {
 			if at++; at <= s.kept.last {
@@ -257,18 +265,20 @@ func (s *Store) add(ctx context.Context, e *eventlog.Event, i int) error {
 		}
 	}
 	if k.last == maxChanges {
-		return fmt.Errorf("history: more than %d changes", maxChanges)
+		return fmt.Errorf("more than %d changes", maxChanges)
 	}
 	added, err := s.entry(ctx, e, i)
 	if err != nil {
 		return err
 	}
-	if err := k.tail.add(e, i); err != nil {
+	tail := k.tail
+	if err := tail.add(e, i); err != nil {
 		return err
 	}
 	if !k.index.add(k.last+1, added) {
-		return fmt.Errorf("history: revision %d follows no newest version", revision)
+		return fmt.Errorf("revision %d follows no newest version", revision)
 	}
+	k.tail = tail
 	k.last++
 	k.runs = follow(k.runs, k.last, revision)
 	if started := e.Meta.GetEpochStarted(); started != nil {
@@ -291,19 +301,17 @@ func (s *Store) entry(ctx context.Context, e *eventlog.Event, i int) (entry, err
 	p := s.kept.prints.object(resourceOf(object), object.GetNamespace(), object.GetName())
 	added.bits |= p.resource
 	added.space, added.name = p.space, p.name
-	v := s.kept.view(s.kept.last)
 	if previous != 0 {
-		hint, _ := v.seq(previous)
 		for c := range s.kept.candidates(p) {
-			if c == hint {
+			if revisionOf(s.kept.runs, c) == previous {
 				added.prev = c
 				return added, nil
 			}
 		}
 	}
 	// A new object: there may have been another one of that name.
-	r := reader{s: s, view: v, ctx: ctx}
 	for c := range s.kept.candidates(p) {
+		r := reader{s: s, ctx: ctx, view: s.kept.view(s.kept.last)}
 		earlier, err := r.object(c)
 		if err != nil {
 			return entry{}, err

@@ -101,6 +101,11 @@ type block struct {
 	starts []uint32 // of each record in data
 }
 
+// newBlock is an empty one, with room for what it will probably have.
+func newBlock(first seq) block {
+	return block{first: first, data: make([]byte, 0, blockBytes+blockBytes/4), starts: make([]uint32, 0, 32)}
+}
+
 // parseBlock finds the records in data.
 func parseBlock(first seq, data []byte) (block, error) {
 	b := block{first: first, data: data}

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 
 	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -36,14 +35,6 @@ type Client struct {
 	writable  []Kind // in their preferred versions
 	// Progress is told how many of how many steps are done; may be nil.
 	Progress func(what string, done, of int)
-
-	mu     sync.Mutex
-	owners map[string]owner
-}
-
-type owner struct {
-	uid types.UID
-	err error
 }
 
 // NewClient finds out which kinds are served.
@@ -54,7 +45,6 @@ func NewClient(d discovery.DiscoveryInterface, client dynamic.Interface) (*Clien
 	}
 	c := &Client{
 		dynamic: client, kinds: map[schema.GroupVersionKind]Kind{}, preferred: map[schema.GroupKind]schema.GroupVersionKind{},
-		owners: map[string]owner{},
 	}
 	for _, g := range groups {
 		for version, resources := range g.VersionedResources {
@@ -259,8 +249,13 @@ func (c *Client) progress(what string, done, of int) {
 	}
 }
 
-// Owners asks the server; it is an [Owners].
+// Owners asks the server, once for each. What it returns is not safe for concurrent use.
 func (c *Client) Owners(ctx context.Context) Owners {
+	type owner struct {
+		uid types.UID
+		err error
+	}
+	known := map[string]owner{}
 	return func(namespace string, ref metav1.OwnerReference) (types.UID, error) {
 		gv, err := schema.ParseGroupVersion(ref.APIVersion)
 		if err != nil {
@@ -271,12 +266,10 @@ func (c *Client) Owners(ctx context.Context) Owners {
 			return "", nil // nothing is of a kind that is not served
 		}
 		key := k.String() + "/" + namespace + "/" + ref.Name
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		if known, ok := c.owners[key]; ok {
-			return known.uid, known.err
+		o, ok := known[key]
+		if ok {
+			return o.uid, o.err
 		}
-		var o owner
 		found, err := c.resource(k, namespace).Get(ctx, ref.Name, metav1.GetOptions{})
 		switch {
 		case err == nil:
@@ -284,7 +277,7 @@ func (c *Client) Owners(ctx context.Context) Owners {
 		case !apierrors.IsNotFound(err):
 			o.err = err
 		}
-		c.owners[key] = o
+		known[key] = o
 		return o.uid, o.err
 	}
 }
@@ -296,25 +289,33 @@ const atOnce = 8
 // cannot be put back. What is in a namespace that is not there yet cannot be tried before it
 // is.
 func (c *Client) Try(ctx context.Context, p *Plan) error {
-	coming := map[string]bool{}
+	coming := map[string]*Item{} // namespaces
 	for _, i := range p.Items {
-		if i.Kind.isNamespace() && i.Action == Create {
-			coming[i.Name] = true
+		if i.Kind.IsNamespace() && i.Action == Create {
+			coming[i.Name] = i
 		}
 	}
 	var tried []*Item
 	for _, i := range p.Items {
 		switch {
 		case !i.Writes():
-		case i.Namespace != "" && coming[i.Namespace]:
+		case i.Namespace != "" && coming[i.Namespace] != nil:
 			i.untried = true
 		default:
 			tried = append(tried, i)
 		}
 	}
-	err := c.try(ctx, tried)
+	if err := c.try(ctx, tried); err != nil {
+		return err
+	}
+	for _, i := range p.Items {
+		if namespace := coming[i.Namespace]; i.untried && namespace.Action == Refuse {
+			i.untried = false
+			i.refuse("its namespace cannot be put back")
+		}
+	}
 	p.refuseOwned()
-	return err
+	return nil
 }
 
 // Untried is the number of writes that could not be tried.
@@ -331,9 +332,8 @@ func (p *Plan) Untried() int {
 func (c *Client) try(ctx context.Context, items []*Item) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(atOnce)
-	var mu sync.Mutex
-	done := 0
-	for _, i := range items {
+	for n, i := range items {
+		c.progress("tried", n, len(items))
 		group.Go(func() error {
 			err := c.write(ctx, i, true)
 			if ctx.Err() != nil {
@@ -342,14 +342,12 @@ func (c *Client) try(ctx context.Context, items []*Item) error {
 			if err != nil {
 				i.refuse(text(err))
 			}
-			mu.Lock()
-			defer mu.Unlock()
-			done++
-			c.progress("tried", done, len(items))
 			return nil
 		})
 	}
-	return group.Wait()
+	err := group.Wait()
+	c.progress("tried", len(items), len(items))
+	return err
 }
 
 // Apply carries out a plan, one write after the other, and each with what the plan saw as its
@@ -370,6 +368,9 @@ func (c *Client) Apply(ctx context.Context, p *Plan) error {
 				return err
 			}
 			p.refuseOwned()
+			for _, later := range rest { // the plan has been shown
+				later.Failed, later.Refused = later.Refused, ""
+			}
 		}
 		if !i.Writes() {
 			continue

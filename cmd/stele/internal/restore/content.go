@@ -30,7 +30,7 @@ func (k Kind) content(o *unstructured.Unstructured) map[string]any {
 	if k.StatusSubresource {
 		delete(content, "status")
 	}
-	if k.isNamespace() { // the rest of it is its life cycle
+	if k.IsNamespace() { // the rest of it is its life cycle
 		delete(content, "spec")
 		delete(content, "status")
 	}
@@ -39,13 +39,14 @@ func (k Kind) content(o *unstructured.Unstructured) map[string]any {
 
 // status of an object, where that is written apart from the rest.
 func (k Kind) status(o *unstructured.Unstructured) any {
-	if o == nil || !k.StatusSubresource || k.isNamespace() {
+	if o == nil || !k.StatusSubresource || k.IsNamespace() {
 		return nil
 	}
 	return o.Object["status"]
 }
 
-func (k Kind) isNamespace() bool { return k.Group == "" && k.Kind == "Namespace" }
+// IsNamespace tells whether its objects are namespaces.
+func (k Kind) IsNamespace() bool { return k.Group == "" && k.Kind == "Namespace" }
 
 // withoutCollector are the finalizers that outlive a deletion: those of the garbage collector
 // say how an object is being deleted, and go with that.

@@ -337,7 +337,7 @@ func (p *Plan) order() {
 			return 3
 		case i.Action == Delete:
 			return 2
-		case i.Kind.isNamespace():
+		case i.Kind.IsNamespace():
 			return 0
 		}
 		return 1

@@ -1,0 +1,402 @@
+package core
+
+import (
+	"context"
+	"encoding/hex"
+	"net/http"
+	"slices"
+	"sort"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/storage"
+	"stele.dev/stele/core/blame"
+	"stele.dev/stele/core/difference"
+	"stele.dev/stele/core/negotiate"
+	"stele.dev/stele/core/past"
+	"stele.dev/stele/core/status"
+	"stele.dev/stele/policy"
+	"stele.dev/stele/projections/history"
+	"stele.dev/stele/projections/objects"
+	"stele.dev/stele/projections/policies"
+)
+
+var blameKind = schema.GroupVersionKind{Group: blame.Group, Version: blame.Version, Kind: blame.Kind}
+
+func isBlames(r schema.GroupVersionResource) bool {
+	return r.GroupVersion() == blameKind.GroupVersion() && r.Resource == blame.Plural
+}
+
+// allowedBlames tells whether there is something at the request's path, and whether it takes the
+// method. To create one is to read.
+func (r *Request) allowedBlames() error {
+	r.key.Group, r.key.Resource, r.key.Namespace, r.key.Name = blame.Group, blame.Plural, "", r.info.Name
+	if r.info.Subresource != "" || r.info.Name != "" || r.info.Namespace != "" {
+		return status.NotServed(r.info.Verb, r.resource())
+	}
+	if r.info.Verb != "create" {
+		return apierrors.NewMethodNotSupported(r.resource(), r.info.Verb)
+	}
+	r.write, r.blames = false, true
+	return nil
+}
+
+// answerBlame tells of each field of an object who gave it its value.
+func (p *Pipeline) answerBlame(ctx context.Context, r *Request) error {
+	f, err := negotiate.Plain(r.http)
+	if err != nil {
+		return err
+	}
+	b := &blame.Blame{}
+	if err := p.readReview(ctx, r, blameKind, b); err != nil {
+		return err
+	}
+	b.APIVersion, b.Kind = blameKind.ToAPIVersionAndKind()
+	x, err := p.blamed(ctx, r, &b.Spec)
+	if err != nil {
+		return err
+	}
+	b.Status = blame.Status{UID: x.object.UID, Revision: x.revision, ObjectRevision: x.object.Revision}
+	if b.Status.Fields, err = x.fields(ctx); err != nil {
+		return err
+	}
+	return p.writeJSON(r, f, http.StatusCreated, b)
+}
+
+// blamed is an object whose fields are to be attributed, and how far that is done so far. It
+// belongs to one request.
+type blamed struct {
+	p        *Pipeline
+	r        *Request
+	revision uint64
+	resource schema.GroupResource // that has the objects
+	name     string
+	in       string // namespace
+	kind     *policy.Kind
+	access   policy.Request // to get it
+	windows  *windows
+	object   *objects.Object
+
+	found []blame.Field
+	asked *blame.Asked // by the request of the state that is looked at; nil if that is not known yet
+}
+
+// blamed finds what a blame is about: an object that the user may get, as it was.
+func (p *Pipeline) blamed(ctx context.Context, r *Request, spec *blame.Spec) (*blamed, error) {
+	var errs field.ErrorList
+	at := field.NewPath("spec")
+	for _, required := range []struct{ name, value string }{{"resource", spec.Resource}, {"name", spec.Name}} {
+		if required.value == "" {
+			errs = append(errs, field.Required(at.Child(required.name), ""))
+		}
+	}
+	if spec.Revision != 0 && spec.Time != "" {
+		errs = append(errs, field.Forbidden(at.Child("time"), "may not be given together with a revision"))
+	}
+	if len(errs) > 0 {
+		return nil, apierrors.NewInvalid(blameKind.GroupKind(), "", errs)
+	}
+	x := &blamed{p: p, r: r, name: spec.Name, in: spec.Namespace, windows: p.windows(r)}
+	if err := x.moment(ctx, spec); err != nil {
+		return nil, err
+	}
+	x.access = policy.Request{
+		User: r.user.GetName(), UID: r.user.GetUID(), Groups: r.user.GetGroups(), Extra: r.user.GetExtra(),
+		Verb: "get", IsResource: true, Group: spec.Group, Version: spec.Version, Resource: spec.Resource, Namespace: spec.Namespace, Name: spec.Name,
+	}
+	if spec.Group == "" && spec.Resource == "namespaces" && spec.Namespace == "" {
+		x.access.Namespace = spec.Name // as of a request to get it
+	}
+	if d := r.tip.Policy.Authorize(&x.access); !d.Allowed {
+		return nil, status.Forbidden(&x.access, d)
+	}
+	asked := schema.GroupResource{Group: spec.Group, Resource: spec.Resource}
+	law, err := x.lawAt(ctx, x.revision)
+	if err != nil {
+		return nil, err
+	}
+	if x.kind = law.Kind(asked); x.kind == nil {
+		x.kind = r.tip.Policy.Kind(asked)
+	}
+	if x.kind == nil || spec.Version != "" && !slices.ContainsFunc(x.kind.Versions, func(v *policy.Version) bool { return v.Name == spec.Version }) {
+		return nil, status.NotServed("get", asked)
+	}
+	if x.kind.Namespaced != (spec.Namespace != "") {
+		wrong := field.Required(at.Child("namespace"), x.kind.Resource()+" are in namespaces")
+		if !x.kind.Namespaced {
+			wrong = field.Forbidden(at.Child("namespace"), x.kind.Resource()+" are in no namespace")
+		}
+		return nil, apierrors.NewInvalid(blameKind.GroupKind(), "", field.ErrorList{wrong})
+	}
+	if err := x.windows.reach(ctx, x.kind, x.access, x.revision); err != nil {
+		return nil, err
+	}
+	x.kind = x.kind.Stored()
+	x.resource = x.kind.GroupResource()
+	x.object, err = p.past.Object(ctx, r.tip, x.resource, x.in, x.name, x.revision)
+	if err == nil && x.object == nil {
+		err = apierrors.NewNotFound(asked, x.name)
+	}
+	return x, err
+}
+
+// moment finds the revision that is asked about.
+func (x *blamed) moment(ctx context.Context, spec *blame.Spec) error {
+	x.revision = x.r.world().Revision()
+	switch {
+	case spec.Revision != 0:
+		if x.revision = spec.Revision; x.r.past == nil {
+			return x.p.past.Check(ctx, x.r.tip, x.revision)
+		}
+	case spec.Time != "":
+		m, err := past.Parse(spec.Time)
+		if err != nil {
+			return err
+		}
+		// The tip stays: what is newer does not change what was.
+		if x.revision, _, err = x.p.past.Resolve(ctx, x.r.tip, m); err != nil {
+			return err
+		}
+		x.revision = min(x.revision, x.r.tip.Revision())
+	}
+	if end := x.r.world().Revision(); x.revision > end { // of a world that has ended
+		return storage.NewTooLargeResourceVersionError(x.revision, end, retryFuture)
+	}
+	return x.p.past.Check(ctx, x.r.tip, x.revision)
+}
+
+// lawAt is the policy that was in force at a revision.
+func (x *blamed) lawAt(ctx context.Context, revision uint64) (*policy.Policy, error) {
+	tip := x.r.tip
+	if in, found := tip.Policies.InForce(revision); found && in.Digest == tip.Policies.Active.Digest {
+		return tip.Policy, nil
+	}
+	then, err := x.p.past.Tip(ctx, tip, revision)
+	if err != nil {
+		return nil, err
+	}
+	return then.Policy, nil
+}
+
+// kindAt is the kind as it was at a revision.
+func (x *blamed) kindAt(ctx context.Context, revision uint64) (*policy.Kind, error) {
+	law, err := x.lawAt(ctx, revision)
+	if err != nil {
+		return nil, err
+	}
+	if kind := law.Kind(x.resource); kind != nil {
+		return kind, nil
+	}
+	return x.kind, nil
+}
+
+// cause is what led to a state of the object: a change of it, or a policy under which it was
+// shown otherwise.
+type cause struct {
+	*history.Change
+	activation *policies.Record
+	state      map[string]any
+}
+
+func (c *cause) revision() uint64 {
+	if c.activation != nil {
+		return c.activation.Revision
+	}
+	return c.Revision
+}
+
+// fields attributes all fields, from the newest state of the object back.
+func (x *blamed) fields(ctx context.Context) ([]blame.Field, error) {
+	shown, err := decodePayload(x.object.JSON)
+	if err != nil {
+		return nil, err
+	}
+	fold := blame.NewFold(shown, x.kind.Storage().Schema)
+	x.found = make([]blame.Field, fold.Left())
+	if err := x.p.history.Wait(ctx, x.revision); err != nil {
+		return nil, err
+	}
+	var newer *cause
+	for c, err := range x.causes(ctx) {
+		if err != nil {
+			return nil, err
+		}
+		if c.state == nil { // it is not kept any more
+			newer = nil
+			break
+		}
+		if newer != nil {
+			if err := x.attribute(ctx, fold.Older(c.state), newer); err != nil {
+				return nil, err
+			}
+		}
+		if newer = c; fold.Left() == 0 {
+			return x.found, nil
+		}
+		// A state that is beyond the window says what was older than the next, and no more.
+		allowed, err := x.windows.allowed(ctx, x.kind, x.access, c.revision())
+		if err != nil {
+			return nil, err
+		}
+		if !allowed {
+			newer = nil
+			break
+		}
+	}
+	return x.found, x.attribute(ctx, fold.Older(nil), newer)
+}
+
+// causes yields what led to the states of the object, the newest first, back to its creation.
+func (x *blamed) causes(ctx context.Context) func(func(*cause, error) bool) {
+	return func(yield func(*cause, error) bool) {
+		end := x.revision
+		for h, err := range x.p.history.Versions(ctx, x.resource, x.in, x.name, x.revision) {
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			written, err := decodePayload(h.Payload)
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			for c, err := range x.renderings(ctx, h, end) {
+				if !yield(c, err) || err != nil {
+					return
+				}
+			}
+			if !yield(&cause{Change: h, state: written}, nil) || h.Previous == 0 {
+				return
+			}
+			end = h.Revision - 1
+		}
+	}
+}
+
+// renderings yields the activations under which a version was shown otherwise than it was
+// written, up to a revision, the newest first: none, if in the end it was shown as it was written.
+func (x *blamed) renderings(ctx context.Context, h *history.Change, end uint64) func(func(*cause, error) bool) {
+	return func(yield func(*cause, error) bool) {
+		activations := x.activations(h.Revision, end)
+		if len(activations) == 0 {
+			return
+		}
+		last, err := x.shownAt(ctx, end)
+		if err != nil {
+			yield(nil, err)
+			return
+		}
+		if written, err := decodePayload(h.Payload); err == nil && len(difference.Between(written, last, difference.Options{})) == 0 {
+			return
+		}
+		for i := range slices.Backward(activations) {
+			state, err := x.shownAt(ctx, activations[i].Revision)
+			if !yield(&cause{Change: h, activation: &activations[i], state: state}, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// shownAt is what was shown of the object at a revision, nil if it was not there.
+func (x *blamed) shownAt(ctx context.Context, revision uint64) (map[string]any, error) {
+	o, err := x.p.past.Object(ctx, x.r.tip, x.resource, x.in, x.name, revision)
+	if err != nil || o == nil {
+		return nil, err
+	}
+	return decodePayload(o.JSON)
+}
+
+// activations are those behind a revision, up to another one.
+func (x *blamed) activations(after, upto uint64) []policies.Record {
+	all := x.r.tip.Policies.History
+	upTo := func(revision uint64) int {
+		return sort.Search(len(all), func(i int) bool { return all[i].Revision > revision })
+	}
+	from, to := upTo(after), upTo(upto)
+	return all[from:max(from, to)]
+}
+
+// attribute notes who gave leaves their values: nil if that was before the window.
+func (x *blamed) attribute(ctx context.Context, leaves []blame.Leaf, by *cause) error {
+	if len(leaves) == 0 {
+		return nil
+	}
+	x.asked = nil
+	for _, leaf := range leaves {
+		f := &x.found[leaf.Order]
+		f.Path, f.Value = leaf.Path.String(), leaf.Value
+		var err error
+		switch {
+		case by == nil:
+			f.Type, f.Note = blame.Earlier, blame.BeforeWindow
+		case by.activation != nil:
+			err = x.rendered(ctx, f, &leaf, by)
+		default:
+			err = x.written(ctx, f, &leaf, by)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// byServer are the fields that no request can set.
+var byServer = []string{"metadata.uid", "metadata.creationTimestamp", "metadata.generation"}
+
+// written attributes a field to a change.
+func (x *blamed) written(ctx context.Context, f *blame.Field, leaf *blame.Leaf, by *cause) error {
+	f.Revision, f.Time = by.Revision, by.Time.Format(time.RFC3339Nano)
+	f.Policy = hex.EncodeToString(by.Meta.GetPolicyDigest())
+	if slices.Contains(byServer, f.Path) {
+		f.Type, f.Note = blame.Server, blame.ByServer
+		return nil
+	}
+	f.Type = blame.Updated
+	if by.Previous == 0 {
+		f.Type = blame.Created
+	}
+	request := by.Meta.GetRequest()
+	f.Actor, f.Impersonator = by.Meta.GetActor().GetUser(), by.Meta.GetActor().GetImpersonator().GetUser()
+	f.FieldManager, f.Verb, f.Subresource = request.GetFieldManager(), request.GetVerb(), request.GetSubresource()
+	if by.Request == nil || leaf.Then[0].Field == "metadata" {
+		return nil // it is what was asked for
+	}
+	kind, err := x.kindAt(ctx, by.Revision)
+	if err != nil {
+		return err
+	}
+	if x.asked == nil {
+		x.asked = blame.ReadAsked(request.GetMediaType(), by.Change.Request)
+	}
+	content := kind.Storage().Schema
+	if x.asked.For(leaf.Then, by.state, content) {
+		return nil
+	}
+	if source, found := blame.Default(content, leaf.Then, leaf.Value); found {
+		f.Type, f.Rule, f.Source = blame.Defaulted, kind.Resource(), source.String()
+	}
+	return nil
+}
+
+// rendered attributes a field to an activation.
+func (x *blamed) rendered(ctx context.Context, f *blame.Field, leaf *blame.Leaf, by *cause) error {
+	a := by.activation
+	at, err := x.p.history.Time(ctx, a.Revision)
+	if err != nil {
+		return err
+	}
+	f.Type, f.Revision, f.Time, f.Actor, f.Policy = blame.Rendered, a.Revision, at.Format(time.RFC3339Nano), a.Actor, a.Digest.String()
+	kind, err := x.kindAt(ctx, a.Revision)
+	if err != nil {
+		return err
+	}
+	f.Rule = kind.Resource()
+	if source, found := blame.Default(kind.Storage().Schema, leaf.Then, leaf.Value); found {
+		f.Source = source.String()
+	}
+	return nil
+}
