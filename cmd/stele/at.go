@@ -43,7 +43,7 @@ revision.
 A MOMENT is ` + momentUsage + `.`,
 		Example: `  stele at 10m -- kubectl get configmaps -A
   stele at "yesterday 14:00" -- k9s
-  stele at 1
+  stele at 1h
   stele at --list
   stele at --remove`,
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -9,12 +9,12 @@ import (
 	"os"
 	"os/signal"
 	"slices"
-	"strings"
 	"syscall"
 
 	"github.com/pmezard/go-difflib/difflib"
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/yaml"
 	"stele.dev/stele/core/difference"
 )
@@ -42,7 +42,7 @@ A MOMENT is ` + momentUsage + `.`,
 		Example: `  stele diff --from 1h
   stele diff --from "yesterday 14:00" --to 14:00 -A -o name
   stele diff --from 10m db orders --unified
-  stele diff --from 1 --exit-code configmaps -l app=shop`,
+  stele diff --from 10m --exit-code configmaps -l app=shop`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			err := o.run(cmd, args)
 			if err != nil && o.exitCode && !errors.Is(err, errSaid) && !errors.Is(err, syscall.EPIPE) {
@@ -251,11 +251,7 @@ func (p *diffPrinter) object(d *objectDifference) error {
 	}
 	switch {
 	case p.o.format == "name":
-		group, kind := "", strings.ToLower(d.Object.Kind)
-		if g, _, ok := strings.Cut(d.Object.APIVersion, "/"); ok {
-			group = "." + g
-		}
-		text = kind + group + "/" + d.Object.Name + "\n"
+		text = resourceName(schema.FromAPIVersionAndKind(d.Object.APIVersion, d.Object.Kind), d.Object.Name) + "\n"
 	case p.o.format != "":
 		return p.add(d)
 	case p.o.unified:
