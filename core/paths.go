@@ -48,8 +48,11 @@ func (p *Pipeline) answerPath(r *Request) error {
 		p.surfaceOf(r).openapi.ServeHTTP(w, r.http)
 		return nil
 	case path == "/" || path == "":
-		return p.answerRaw(r, http.StatusOK, map[string][]string{"paths": {
-			"/api", "/apis", "/healthz", "/livez", "/metrics", "/openapi/v2", "/openapi/v3", "/readyz", "/version"}})
+		paths := []string{"/api", "/apis", "/healthz", "/livez", "/metrics", "/openapi/v2", "/openapi/v3", "/readyz", "/version"}
+		if r.moment != nil {
+			paths = slices.DeleteFunc(paths, func(path string) bool { return path == "/metrics" })
+		}
+		return p.answerRaw(r, http.StatusOK, map[string][]string{"paths": paths})
 	}
 	return p.answerDiscovery(r)
 }

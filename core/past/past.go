@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime/debug"
 	"time"
 
 	"golang.org/x/sync/singleflight"
@@ -85,7 +86,12 @@ func New(o Options) *Past {
 // once makes something for all who ask for it at the same time. Who does not wait any longer
 // takes nothing from the others.
 func once[V any](ctx context.Context, p *Past, key string, make func(context.Context) (V, error)) (value V, err error) {
-	made := p.making.DoChan(key, func() (any, error) {
+	made := p.making.DoChan(key, func() (_ any, err error) {
+		defer func() { // nobody else does, in a goroutine that is nobody's
+			if v := recover(); v != nil {
+				err = fmt.Errorf("past: panic: %v\n%s", v, debug.Stack())
+			}
+		}()
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), longest)
 		defer cancel()
 		return make(ctx)
