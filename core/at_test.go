@@ -333,3 +333,14 @@ func TestClientsBelowAt(t *testing.T) {
 		t.Error("what came later is there")
 	}
 }
+
+// Clients of client-go try again by themselves where they are told when; a moment that has not come
+// is none that is about to.
+func TestMomentsThatHaveNotComeAreNotWaitedFor(t *testing.T) {
+	p := newPlane(t)
+	future := p.committer.Tip().Revision() + 1
+	a := p.must(t, 504, "GET", fmt.Sprintf("/at/%d%s", future, widgetsPath), "")
+	if retry, said := a.header["Retry-After"]; said || a.field("details", "retryAfterSeconds") != nil {
+		t.Errorf("Retry-After %v: %s", retry, a)
+	}
+}

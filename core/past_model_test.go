@@ -233,7 +233,7 @@ func (s *story) keep() {
 		for between := last + 1; between < tip.Revision(); between++ {
 			m := &kept{revision: between, time: tip.Time, step: len(s.steps), objects: map[asking]said{}, documents: s.documents()}
 			for _, q := range asks {
-				if list := exactly(q, between); !q.isObject() && q.accept == "" {
+				if list := q.exactly(between); !q.isObject() && q.accept == "" {
 					if m.objects[q] = s.ask(list); m.objects[q].code != 200 && m.objects[q].code != 400 {
 						delete(m.objects, q)
 					}
@@ -261,7 +261,7 @@ func (q asking) isObject() bool {
 }
 
 // exactly asks for a revision by the parameters of a read.
-func exactly(q asking, revision uint64) asking {
+func (q asking) exactly(revision uint64) asking {
 	return q.with(fmt.Sprintf("resourceVersion=%d&resourceVersionMatch=Exact", revision))
 }
 
@@ -279,7 +279,7 @@ func (q asking) continues() bool {
 }
 
 // at asks for a moment by the path.
-func at(q asking, moment string) asking {
+func (q asking) at(moment string) asking {
 	return asking{"/at/" + url.PathEscape(moment) + q.path, q.accept}
 }
 

@@ -71,6 +71,9 @@ func TestMistakesInWindows(t *testing.T) {
 		"a team, of a kind that the bundle has said it of": {
 			"{\n" + widgets(widgetNames+", "+secretive+`, history: §window: "all"`) + "\nhistory: windows: \"widgets.a.example.com\": \"10m\"\n}",
 			`a/kinds/widgets.a.example.com/history: the window of widgets.a.example.com is "10m" for this bundle, not "all"; that stands at bundle.cue:13: leave it out here`},
+		"a condition on the object of the verb": {
+			"{\n" + role(`apiGroups: [""], resources: ["secrets"], verbs: ["history"]`) + "\n" + binding(`clusterRole: "r", subjects: [{user: "x"}], namespaces: ["a-1"], §when: "object.metadata.name == 'x'"`) + "\n}",
+			`bundle.teams.a.rbac.bindings.b.when: a condition on the object cannot be decided for the verb "history" of rule a/clusterRoles/r/x (bundle.cue:12): there is no object that is written; grant create, update, patch, delete and deletecollection under this condition, and the rest without`},
 		"a team, of a built-in kind": {`teams: a: §history: windows: secrets: "all"`, `bundle.teams.a.history: field not allowed; allowed here are "admission", "contact", "crds", "groups", "kinds", "name", "namespaces", "rbac", "views"`},
 	} {
 		t.Run(name, func(t *testing.T) { expect(t, tc.bundle, tc.want) })

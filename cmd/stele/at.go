@@ -17,7 +17,6 @@ import (
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
-	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
@@ -44,7 +43,7 @@ revision.
 A MOMENT is ` + momentUsage + `.`,
 		Example: `  stele at 10m -- kubectl get configmaps -A
   stele at "yesterday 14:00" -- k9s
-  stele at 1
+  stele at 1h
   stele at --list
   stele at --remove`,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -130,7 +129,11 @@ func (o *atOptions) resolve(ctx context.Context, text string) (*clientcmdapi.Con
 	if current == nil || raw.Clusters[current.Cluster] == nil {
 		return nil, nil, fmt.Errorf("the kubeconfig has no context %q with a cluster; `kubectl config get-contexts` lists those it has", name)
 	}
-	revision, err := revisionShown(ctx, config, text)
+	m, err := newMoments(config)
+	if err != nil {
+		return nil, nil, err
+	}
+	revision, err := m.resolve(ctx, text)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -148,19 +151,6 @@ func (o *atOptions) resolve(ctx context.Context, text string) (*clientcmdapi.Con
 		at.context.Namespace = o.namespace
 	}
 	return &raw, at, nil
-}
-
-// revisionShown finds the revision of a moment, and that the server can show it.
-func revisionShown(ctx context.Context, config *rest.Config, text string) (uint64, error) {
-	m, err := newMoments(config)
-	if err != nil {
-		return 0, err
-	}
-	revision, err := m.resolve(ctx, text)
-	if err != nil {
-		return 0, err
-	}
-	return revision, m.reaches(ctx, revision)
 }
 
 // exec runs a command at a moment.

@@ -95,7 +95,7 @@ func (o *blameOptions) run(cmd *cobra.Command, args []string) (err error) {
 	case "":
 		return showBlame(out, mapping, answer)
 	case "name":
-		_, err := fmt.Fprintf(out, "%s/%s\n", mapping.Resource.GroupResource(), name)
+		_, err := fmt.Fprintln(out, resourceName(mapping.GroupVersionKind, name))
 		return err
 	}
 	return out.document(o.format, text)

@@ -9,12 +9,12 @@ import (
 	"os"
 	"os/signal"
 	"slices"
-	"strings"
 	"syscall"
 
 	"github.com/pmezard/go-difflib/difflib"
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/yaml"
 	"stele.dev/stele/core/difference"
 )
@@ -35,14 +35,14 @@ func diffCommand() *cobra.Command {
 have been created, deleted or changed, and which of their fields were added (+), removed
 (-) or replaced (~). Without a KIND it compares all kinds of the namespace, with -A those
 of all namespaces, and those that are in none. What the server keeps for itself does not
-count: metadata's managedFields, resourceVersion, generation, and the uid unless it is
-that of another object of the same name.
+count: metadata's managedFields, resourceVersion, generation and creationTimestamp, and the uid
+unless it is that of another object of the same name.
 
 A MOMENT is ` + momentUsage + `.`,
 		Example: `  stele diff --from 1h
   stele diff --from "yesterday 14:00" --to 14:00 -A -o name
   stele diff --from 10m db orders --unified
-  stele diff --from 1 --exit-code configmaps -l app=shop`,
+  stele diff --from 10m --exit-code configmaps -l app=shop`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			err := o.run(cmd, args)
 			if err != nil && o.exitCode && !errors.Is(err, errSaid) && !errors.Is(err, syscall.EPIPE) {
@@ -127,7 +127,7 @@ func (o *diffOptions) run(cmd *cobra.Command, args []string) (err error) {
 	if from, err = m.resolve(ctx, o.from); err != nil {
 		return fmt.Errorf("--from: %w", err)
 	}
-	if o.to != "now" { // else it is the revision of the first answer
+	if o.to != "now" { // or else it is the revision of the first answer
 		if to, err = m.resolve(ctx, o.to); err != nil {
 			return fmt.Errorf("--to: %w", err)
 		}
@@ -155,14 +155,9 @@ func (o *diffOptions) run(cmd *cobra.Command, args []string) (err error) {
 		if err != nil {
 			return err
 		}
-		if o.to == "now" && from > to {
-			return fmt.Errorf("--from: revision %d has not come yet: the newest is %d", from, to)
-		}
 		different := o.compare(r, before, after, seen)
-		if r.asked || len(different) > 0 {
-			for _, note := range r.notes {
-				fmt.Fprintln(cmd.ErrOrStderr(), note)
-			}
+		if r.note != "" && (r.asked || len(different) > 0) {
+			fmt.Fprintln(cmd.ErrOrStderr(), r.note)
 		}
 		for _, d := range different {
 			d.From, d.To = from, to
@@ -233,7 +228,7 @@ func (o *diffOptions) content(object *unstructured.Unstructured) map[string]any 
 		return nil
 	}
 	if !o.allFields {
-		for _, name := range []string{"managedFields", "resourceVersion", "generation"} {
+		for _, name := range []string{"managedFields", "resourceVersion", "generation", "creationTimestamp"} {
 			unstructured.RemoveNestedField(object.Object, "metadata", name)
 		}
 	}
@@ -256,11 +251,7 @@ func (p *diffPrinter) object(d *objectDifference) error {
 	}
 	switch {
 	case p.o.format == "name":
-		group, kind := "", strings.ToLower(d.Object.Kind)
-		if g, _, ok := strings.Cut(d.Object.APIVersion, "/"); ok {
-			group = "." + g
-		}
-		text = kind + group + "/" + d.Object.Name + "\n"
+		text = resourceName(schema.FromAPIVersionAndKind(d.Object.APIVersion, d.Object.Kind), d.Object.Name) + "\n"
 	case p.o.format != "":
 		return p.add(d)
 	case p.o.unified:

@@ -160,6 +160,7 @@ func TestScripts(t *testing.T) {
 		UpdateScripts:       *update,
 		Setup: func(e *testscript.Env) error {
 			e.Setenv("HOME", filepath.Join(e.WorkDir, "home")) // kubectl's caches
+			e.Setenv("TZ", "UTC")                              // times are as wide everywhere
 			root, err := filepath.Abs(filepath.Join("..", ".."))
 			if err != nil {
 				return err

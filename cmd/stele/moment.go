@@ -199,24 +199,19 @@ func (m *moments) parse(ctx context.Context, text string) (moment, error) {
 	return parseMoment(text, m.now)
 }
 
-// resolve finds the revision that a moment means.
+// resolve finds the revision that a moment means. Its error is the server's, if that has no such
+// moment, or not any more.
 func (m *moments) resolve(ctx context.Context, text string) (uint64, error) {
 	at, err := m.parse(ctx, text)
 	switch {
 	case err != nil:
 		return 0, err
 	case at.revision > 0:
-		return at.revision, nil
+		return m.show(ctx, strconv.FormatUint(at.revision, 10)) // or hear what the server has
 	case at.isNow():
 		return m.newest(ctx)
 	}
 	return m.show(ctx, at.at.UTC().Format(time.RFC3339Nano))
-}
-
-// reaches finds out whether the server can show a revision.
-func (m *moments) reaches(ctx context.Context, revision uint64) error {
-	_, err := m.show(ctx, strconv.FormatUint(revision, 10))
-	return err
 }
 
 // show asks for a moment as it stands in URLs, and returns its revision.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/yaml"
 )
 
@@ -212,6 +213,11 @@ func (o *output) document(format string, value any) error {
 	}
 	_, err = o.Write(text)
 	return err
+}
+
+// resourceName is an object's as kubectl prints it for -o name.
+func resourceName(kind schema.GroupVersionKind, name string) string {
+	return strings.ToLower(schema.GroupKind{Group: kind.Group, Kind: kind.Kind}.String()) + "/" + name
 }
 
 // documents writes many for programs, as one (json, yaml: a List, as kubectl has it) or, if

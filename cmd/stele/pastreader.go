@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -33,7 +34,7 @@ type pastResource struct {
 	names     []string // none for all
 	asked     bool     // for by name
 	gone      bool     // it is not served today
-	notes     []string // what is to be said of it
+	note      string   // what is to be said of it
 }
 
 func (r *pastResource) name() string { return r.GroupResource().String() }
@@ -163,16 +164,34 @@ func atRevision(config *rest.Config, revision uint64) *rest.Config {
 	return then
 }
 
-// both reads the objects of a kind at two revisions, by namespace and name. If the second one
-// is 0, it becomes that of the answer.
+// both reads the objects of a kind at two revisions, by namespace and name: those that are
+// selected at one of them. If the second revision is 0, it becomes that of the answer.
 func (p *pastReader) both(ctx context.Context, r *pastResource, from uint64, to *uint64) (before, after map[string]*unstructured.Unstructured, err error) {
-	if after, err = p.at(ctx, r, to); err == nil {
-		before, err = p.at(ctx, r, &from)
+	if after, err = p.at(ctx, r, to, p.selector); err != nil {
+		return nil, nil, err
+	}
+	if before, err = p.at(ctx, r, &from, p.selector); err != nil || p.selector == "" {
+		return before, after, err
+	}
+	if before, err = p.others(ctx, r, from, before, after); err == nil {
+		after, err = p.others(ctx, r, *to, after, before)
 	}
 	return before, after, err
 }
 
-func (p *pastReader) at(ctx context.Context, r *pastResource, revision *uint64) (map[string]*unstructured.Unstructured, error) {
+// others adds to those found at a revision the ones that were found at another, whatever their
+// labels are here.
+func (p *pastReader) others(ctx context.Context, r *pastResource, revision uint64, found, there map[string]*unstructured.Unstructured) (map[string]*unstructured.Unstructured, error) {
+	missing := func(key string) bool { return found[key] == nil && there[key] != nil }
+	if !slices.ContainsFunc(slices.Collect(maps.Keys(there)), missing) {
+		return found, nil
+	}
+	all, err := p.at(ctx, r, &revision, "")
+	maps.DeleteFunc(all, func(key string, _ *unstructured.Unstructured) bool { return there[key] == nil && found[key] == nil })
+	return all, err
+}
+
+func (p *pastReader) at(ctx context.Context, r *pastResource, revision *uint64, selector string) (map[string]*unstructured.Unstructured, error) {
 	config := p.config
 	if *revision > 0 {
 		kinds, err := p.served(*revision)
@@ -180,14 +199,14 @@ func (p *pastReader) at(ctx context.Context, r *pastResource, revision *uint64) 
 			return nil, err
 		}
 		if _, ok := kinds[r.GroupResource()]; !ok {
-			r.notes = append(r.notes, fmt.Sprintf("%s: there was no such kind at revision %d.", r.name(), *revision))
+			r.note = fmt.Sprintf("%s: there was no such kind at revision %d.", r.name(), *revision)
 			return nil, nil
 		}
 		if r.gone {
 			config = atRevision(config, *revision)
 		}
 	} else if r.gone {
-		r.notes = append(r.notes, fmt.Sprintf("%s: there is no such kind any more.", r.name()))
+		r.note = fmt.Sprintf("%s: there is no such kind any more.", r.name())
 		return nil, nil
 	}
 	client, err := dynamic.NewForConfig(config)
@@ -200,7 +219,7 @@ func (p *pastReader) at(ctx context.Context, r *pastResource, revision *uint64) 
 		names = []string{""}
 	}
 	for _, name := range names {
-		o := metav1.ListOptions{LabelSelector: p.selector, Limit: 500}
+		o := metav1.ListOptions{LabelSelector: selector, Limit: 500}
 		if name != "" {
 			o.FieldSelector = fields.OneTermEqualSelector("metadata.name", name).String()
 		}

@@ -47,6 +47,9 @@ func (p *Past) Resolve(ctx context.Context, tip *commit.Tip, m Moment) (uint64, 
 			if tip, err = p.committer.Confirm(ctx); err != nil {
 				return 0, nil, err
 			}
+			if m.revision > tip.Revision() { // without a time to try again: clients would do so, for long, with every request
+				return 0, nil, storage.NewTooLargeResourceVersionError(m.revision, tip.Revision(), 0)
+			}
 		}
 		return m.revision, tip, p.Check(ctx, tip, m.revision)
 	}
