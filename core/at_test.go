@@ -41,24 +41,24 @@ func TestWhatIsServedBelowAtIsOfThen(t *testing.T) {
 	then := ask("")
 	p.activate(t, versioned("v1beta1", "v1"))
 	after := p.committer.Tip().Revision()
-	if diff := cmp.Diff(then, ask(at(before, ""))); diff != "" {
+	if diff := cmp.Diff(then, ask(belowAt(before, ""))); diff != "" {
 		t.Errorf("before the activation (-then +now):\n%s", diff)
 	}
-	if diff := cmp.Diff(ask(""), ask(at(after, ""))); diff != "" {
+	if diff := cmp.Diff(ask(""), ask(belowAt(after, ""))); diff != "" {
 		t.Errorf("at the activation (-now +there):\n%s", diff)
 	}
 	if text := p.must(t, 200, "GET", "/apis/example.com/v1", ""); !strings.Contains(string(text.body), "widgets") {
 		t.Errorf("today: %s", text)
 	}
-	if text := p.must(t, 200, "GET", at(before, "/apis/example.com/v1"), ""); strings.Contains(string(text.body), "widgets") {
+	if text := p.must(t, 200, "GET", belowAt(before, "/apis/example.com/v1"), ""); strings.Contains(string(text.body), "widgets") {
 		t.Errorf("then: %s", text)
 	}
-	if got, want := p.must(t, 200, "GET", at(before, "/version"), ""), p.must(t, 200, "GET", "/version", ""); string(got.body) != string(want.body) {
+	if got, want := p.must(t, 200, "GET", belowAt(before, "/version"), ""), p.must(t, 200, "GET", "/version", ""); string(got.body) != string(want.body) {
 		t.Errorf("version %s", got)
 	}
-	p.must(t, 404, "GET", at(before, "/metrics"), "")
-	moved := p.must(t, 301, "GET", at(before, "/openapi/v3/apis/example.com/v1beta1?hash=other"), "")
-	if to := moved.header.Get("Location"); !strings.HasPrefix(to, at(before, "/openapi/v3/apis/example.com/v1beta1?hash=")) {
+	p.must(t, 404, "GET", belowAt(before, "/metrics"), "")
+	moved := p.must(t, 301, "GET", belowAt(before, "/openapi/v3/apis/example.com/v1beta1?hash=other"), "")
+	if to := moved.header.Get("Location"); !strings.HasPrefix(to, belowAt(before, "/openapi/v3/apis/example.com/v1beta1?hash=")) {
 		t.Errorf("another hash leads to %s", to)
 	}
 }
@@ -70,11 +70,11 @@ func TestVersionsAndKindsThatWereNotServed(t *testing.T) {
 	p.bootstrap(t, versioned("v1beta1"))
 	p.must(t, 201, "POST", betaPath, `{"metadata":{"name":"w"},"spec":{"size":1}}`)
 	before := p.committer.Tip().Revision()
-	p.must(t, 200, "GET", at(before, betaPath+"/w"), "")
+	p.must(t, 200, "GET", belowAt(before, betaPath+"/w"), "")
 	p.activate(t, both)
 	p.must(t, 200, "PATCH", betaPath+"/w", `{"spec":{"size":2}}`, "Content-Type", "application/merge-patch+json")
 
-	a := p.must(t, 200, "GET", at(before, widgetsPath+"/w"), "")
+	a := p.must(t, 200, "GET", belowAt(before, widgetsPath+"/w"), "")
 	if a.field("apiVersion") != "example.com/v1" || a.field("spec", "size") != 1.0 || !strings.Contains(strings.Join(a.header.Values("Warning"), ""), "converted now") {
 		t.Errorf("in a version of today: %v %s", a.header.Values("Warning"), a)
 	}
@@ -83,7 +83,7 @@ func TestVersionsAndKindsThatWereNotServed(t *testing.T) {
 		"/apis/example.com/v2/namespaces/default/widgets/w": "its versions were v1beta1",
 		"/apis/none.example.com/v1/gizmos":                  "was not served at revision",
 	} {
-		if a := p.must(t, 404, "GET", at(before, path), ""); !strings.Contains(fmt.Sprint(a.field("message")), want) {
+		if a := p.must(t, 404, "GET", belowAt(before, path), ""); !strings.Contains(fmt.Sprint(a.field("message")), want) {
 			t.Errorf("%s: %s", path, a)
 		}
 	}
@@ -99,7 +99,7 @@ func TestAKindThatCameLater(t *testing.T) {
 	before := p.committer.Tip().Revision()
 	p.activate(t, bundle)
 	since := p.committer.Tip().Revision()
-	a := p.must(t, 404, "GET", at(before, "/apis/example.com/v1/plains"), "")
+	a := p.must(t, 404, "GET", belowAt(before, "/apis/example.com/v1/plains"), "")
 	if want := fmt.Sprintf("the kind is there since revision %d", since); !strings.Contains(fmt.Sprint(a.field("message")), want) {
 		t.Errorf("%s, want %q", a, want)
 	}
@@ -117,15 +117,15 @@ func TestNamespacesThatWereNotThere(t *testing.T) {
 	went := p.committer.Tip().Revision()
 	const path = "/apis/example.com/v1/namespaces/team/widgets"
 	for revision, want := range map[uint64]string{before: fmt.Sprintf("created at revision %d", came), went: fmt.Sprintf("deleted at revision %d", went)} {
-		if a := p.must(t, 404, "GET", at(revision, path+"/w"), ""); !strings.Contains(fmt.Sprint(a.field("message")), want) {
+		if a := p.must(t, 404, "GET", belowAt(revision, path+"/w"), ""); !strings.Contains(fmt.Sprint(a.field("message")), want) {
 			t.Errorf("%s, want %q", a, want)
 		}
-		a := p.must(t, 200, "GET", at(revision, path), "")
+		a := p.must(t, 200, "GET", belowAt(revision, path), "")
 		if warning := strings.Join(a.header.Values("Warning"), ""); !strings.Contains(warning, want) || len(a.names()) > 0 {
 			t.Errorf("warning %q, want %q", warning, want)
 		}
 	}
-	if a := p.must(t, 200, "GET", at(came, path), ""); a.header.Get("Warning") != "" {
+	if a := p.must(t, 200, "GET", belowAt(came, path), ""); a.header.Get("Warning") != "" {
 		t.Errorf("while it was there: %v", a.header)
 	}
 }
@@ -139,11 +139,11 @@ func TestThePastIsReadOnly(t *testing.T) {
 		{"DELETE", widgetsPath + "/w00", ""}, {"DELETE", widgetsPath, ""}, {"POST", policiesPath, `{}`}, {"DELETE", rolesPath + "/view", ""},
 		{"PUT", widgetsPath + "/w00/status", widget("w00", 1)}, {"POST", "/api/v1/namespaces", `{"metadata":{"name":"x"}}`},
 	} {
-		a := p.must(t, 405, tc.method, at(m, tc.path), tc.body)
+		a := p.must(t, 405, tc.method, belowAt(m, tc.path), tc.body)
 		if a.field("reason") != "MethodNotAllowed" || !strings.Contains(fmt.Sprint(a.field("message")), fmt.Sprintf("as of revision %d, and read-only", m)) {
 			t.Errorf("%s %s: %s", tc.method, tc.path, a)
 		}
-		p.must(t, 403, tc.method, at(m, tc.path), tc.body, "Authorization", "Bearer nobody-token")
+		p.must(t, 403, tc.method, belowAt(m, tc.path), tc.body, "Authorization", "Bearer nobody-token")
 	}
 	if now := p.committer.Tip().Revision(); now != tip {
 		t.Errorf("the log went on from %d to %d", tip, now)
@@ -157,8 +157,8 @@ func TestAccessBelowAtIsTodays(t *testing.T) {
 	before := p.committer.Tip().Revision()
 	const review = `{"apiVersion":"authorization.k8s.io/v1","kind":"SelfSubjectAccessReview","spec":{"resourceAttributes":{"group":"example.com","resource":"widgets","verb":"get","namespace":"default"}}}`
 	may := func() (int, any) {
-		a := p.must(t, 201, "POST", at(before, "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"), review, "Authorization", "Bearer reader-token")
-		return p.do("GET", at(before, widgetsPath), "", "Authorization", "Bearer reader-token").code, a.field("status", "allowed")
+		a := p.must(t, 201, "POST", belowAt(before, "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"), review, "Authorization", "Bearer reader-token")
+		return p.do("GET", belowAt(before, widgetsPath), "", "Authorization", "Bearer reader-token").code, a.field("status", "allowed")
 	}
 	if code, allowed := may(); code != 200 || allowed != true {
 		t.Errorf("%d, allowed %v", code, allowed)
@@ -167,8 +167,8 @@ func TestAccessBelowAtIsTodays(t *testing.T) {
 	if code, allowed := may(); code != 403 || allowed != false {
 		t.Errorf("when it is taken away: %d, allowed %v", code, allowed)
 	}
-	p.must(t, 401, "GET", at(before, widgetsPath), "", "Authorization", "")
-	p.must(t, 200, "GET", at(before, "/version"), "", "Authorization", "")
+	p.must(t, 401, "GET", belowAt(before, widgetsPath), "", "Authorization", "")
+	p.must(t, 200, "GET", belowAt(before, "/version"), "", "Authorization", "")
 }
 
 // Moments that are none are refused with what would be one.
@@ -191,14 +191,14 @@ func TestMomentsThatAreNone(t *testing.T) {
 		fmt.Sprint(p.lost):     fmt.Sprintf("410 was lost when the log was restored: the nearest are %d before it, and those from %d on", p.lost-1, p.next),
 		"1":                    "410 no policy was in force at revision 1",
 	} {
-		a := p.do("GET", at(moment, widgetsPath), "")
+		a := p.do("GET", belowAt(moment, widgetsPath), "")
 		code, text, _ := strings.Cut(want, " ")
 		if fmt.Sprint(a.code) != code || !strings.Contains(fmt.Sprint(a.field("message")), text) || a.field("kind") != "Status" {
 			t.Errorf("%q: %s, want %s", moment, a, want)
 		}
 	}
 	for _, query := range []string{"resourceVersion=%d", "resourceVersionMatch=Exact&resourceVersion=%d", "watch=1&resourceVersion=%d"} {
-		a := p.must(t, 504, "GET", at(tip-1, widgetsPath+"?"+fmt.Sprintf(query, tip)), "")
+		a := p.must(t, 504, "GET", belowAt(tip-1, widgetsPath+"?"+fmt.Sprintf(query, tip)), "")
 		if want := fmt.Sprintf("Too large resource version: %d, current: %d", tip, tip-1); !strings.Contains(fmt.Sprint(a.field("message")), want) {
 			t.Errorf("%s, want %q", a, want)
 		}
@@ -209,13 +209,13 @@ func TestMomentsThatAreNone(t *testing.T) {
 func TestChangesBelowAt(t *testing.T) {
 	p, moments := lived(t, 1)
 	m := moments[0].revision
-	list := p.must(t, 200, "GET", at(m, changesPath+"?limit=1"), "")
+	list := p.must(t, 200, "GET", belowAt(m, changesPath+"?limit=1"), "")
 	if got := list.names(); !slices.Equal(got, []string{fmt.Sprint(m)}) || revision(t, list) != m {
 		t.Errorf("the newest is %s", list)
 	}
-	p.must(t, 200, "GET", at(m, fmt.Sprintf("%s/%d", changesPath, m)), "")
-	p.must(t, 404, "GET", at(m, fmt.Sprintf("%s/%d", changesPath, m+1)), "")
-	w := p.watch(t, at(m, fmt.Sprintf("%s?watch=1&resourceVersion=%d&timeoutSeconds=1&allowWatchBookmarks=true", changesPath, m-1)))
+	p.must(t, 200, "GET", belowAt(m, fmt.Sprintf("%s/%d", changesPath, m)), "")
+	p.must(t, 404, "GET", belowAt(m, fmt.Sprintf("%s/%d", changesPath, m+1)), "")
+	w := p.watch(t, belowAt(m, fmt.Sprintf("%s?watch=1&resourceVersion=%d&timeoutSeconds=1&allowWatchBookmarks=true", changesPath, m-1)))
 	if e := w.next(t); e.Type != "ADDED" || e.Object["metadata"].(map[string]any)["name"] != fmt.Sprint(m) {
 		t.Errorf("%v", e)
 	}
@@ -250,7 +250,7 @@ func TestWatchesBelowAtEndInSilence(t *testing.T) {
 			fmt.Sprintf("&resourceVersion=%d", from):                    {"MODIFIED w00", "MODIFIED w01", "MODIFIED w00", "DELETED w01"},
 		} {
 			began := time.Now()
-			w := p.watch(t, at(m, widgetsPath+"?watch=1&allowWatchBookmarks=true&timeoutSeconds=150"+query))
+			w := p.watch(t, belowAt(m, widgetsPath+"?watch=1&allowWatchBookmarks=true&timeoutSeconds=150"+query))
 			var got []string
 			bookmarks := 0
 			for open := true; open; {
@@ -272,7 +272,7 @@ func TestWatchesBelowAtEndInSilence(t *testing.T) {
 				t.Errorf("%q: %d bookmarks in %v (-want +got):\n%s", query, bookmarks, time.Since(began), diff)
 			}
 		}
-		w := p.watch(t, at(m, bindingsPath+fmt.Sprintf("?watch=1&resourceVersion=%d", from)))
+		w := p.watch(t, belowAt(m, bindingsPath+fmt.Sprintf("?watch=1&resourceVersion=%d", from)))
 		if e := w.next(t); e.Type != "MODIFIED" || e.Object["metadata"].(map[string]any)["name"] != "t:editors" {
 			t.Errorf("what the policy says: %v", e)
 		}
@@ -284,7 +284,7 @@ func TestWatchesBelowAtEndInSilence(t *testing.T) {
 func TestAWatchBelowAtEndsWithItsPermission(t *testing.T) {
 	p := newPlane(t)
 	fill(t, p, 1)
-	w := p.watch(t, at(p.committer.Tip().Revision(), widgetsPath+"?watch=1"), "Authorization", "Bearer reader-token")
+	w := p.watch(t, belowAt(p.committer.Tip().Revision(), widgetsPath+"?watch=1"), "Authorization", "Bearer reader-token")
 	w.next(t)
 	p.activate(t, strings.Replace(bundle, `{user: "reader"}`, `{user: "another"}`, 1))
 	if e := w.next(t); e.Type != "ERROR" || e.Object["code"] != 403.0 {
@@ -298,7 +298,7 @@ func TestClientsBelowAt(t *testing.T) {
 	p, moments := lived(t, 1)
 	server := httptest.NewServer(p)
 	t.Cleanup(server.Close)
-	config := &rest.Config{Host: server.URL + at(moments[2].revision, ""), BearerToken: "admin-token", QPS: -1}
+	config := &rest.Config{Host: server.URL + belowAt(moments[2].revision, ""), BearerToken: "admin-token", QPS: -1}
 	resources, err := discovery.NewDiscoveryClientForConfigOrDie(config).ServerResourcesForGroupVersion("example.com/v1")
 	if err != nil || len(resources.APIResources) == 0 {
 		t.Fatalf("%v %v", resources, err)

@@ -150,6 +150,18 @@ func TestBlameEndsWhereTheObjectWasCreated(t *testing.T) {
 	expectLines(t, about(p.must(t, 201, "POST", blamesPath, blameOf("a", fmt.Sprintf(`,"revision":%d`, gone))).blamed(gone)), `spec.color "blue" Defaulted +0`, `spec.size 1 Created +0`)
 }
 
+// Below /at a blame is of that moment.
+func TestBlameOfThePast(t *testing.T) {
+	p := newPlane(t)
+	p.must(t, 201, "POST", widgetsPath, widget("a", 1))
+	then := p.committer.Tip().Revision()
+	p.patch("a", "merge", `{"spec":{"size":2}}`)
+	at := fmt.Sprintf("/at/%d", then)
+	expectLines(t, about(p.must(t, 201, "POST", at+blamesPath, blameOf("a", "")).blamed(then)), `spec.color "blue" Defaulted +0`, `spec.size 1 Created +0`)
+	p.must(t, 504, "POST", at+blamesPath, blameOf("a", fmt.Sprintf(`,"revision":%d`, then+1)))
+	p.must(t, 405, "GET", at+blamesPath, "")
+}
+
 func TestBlameBeyondAWindow(t *testing.T) {
 	var store memlog.Store
 	p := start(t, store.Open(nil), 0)

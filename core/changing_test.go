@@ -381,3 +381,47 @@ func TestAWatchOfChangesEndsWithABookmark(t *testing.T) {
 	}
 	<-w.ended
 }
+
+// Below /at the log ends at that moment.
+func TestChangesOfThePast(t *testing.T) {
+	p := newPlane(t)
+	first := p.committer.Tip().Revision()
+	p.must(t, 201, "POST", widgetsPath, widget("a", 1))
+	p.must(t, 201, "POST", widgetsPath, widget("b", 1))
+	at := fmt.Sprintf("/at/%d", first+1) + changesPath
+	if got := p.must(t, 200, "GET", at+"?limit=1", "").revisions()[0]; got != fmt.Sprintf("%d Created", first+1) {
+		t.Error(got)
+	}
+	p.must(t, 200, "GET", fmt.Sprintf("%s/%d", at, first+1), "")
+	p.must(t, 404, "GET", fmt.Sprintf("%s/%d", at, first+2), "")
+	w := p.watch(t, fmt.Sprintf("%s?watch=1&allowWatchBookmarks=1&resourceVersion=%d", at, first))
+	if e := w.next(t); e.Object["revision"] != float64(first+1) {
+		t.Errorf("%v", e)
+	}
+	if e := w.next(t); e.Type != "BOOKMARK" {
+		t.Errorf("%v", e)
+	}
+}
+
+// Whatever is asked for gets an answer.
+func FuzzChanges(f *testing.F) {
+	for _, query := range []string{
+		"fieldSelector=since%3D1%2Cuntil%3D2026-01-01T00:00:00Z", "fieldSelector=actor.user!%3Dx", "difference=maybe", "limit=-1", "limit=9223372036854775807",
+		"continue=eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6Mywic3RhcnQiOiI0In0", "resourceVersion=3&resourceVersionMatch=Exact", "fieldSelector=metadata.name%3D18446744073709551616",
+		"fieldSelector=since%3D0000-01-01T00:00:00Z", "fieldSelector=until%3D9999-12-31T23:59:59.999999999Z", "resourceVersion=18446744073709551615",
+		"fieldSelector=object.group%3D,object.resource%3Dconfigmaps,object.name%3D",
+	} {
+		f.Add(query)
+	}
+	p := newPlane(f)
+	p.must(f, 201, "POST", widgetsPath, widget("a", 1))
+	f.Fuzz(func(t *testing.T, query string) {
+		if !strings.Contains(query, "watch") {
+			q := request("GET", changesPath, "")
+			q.URL.RawQuery = query
+			if a := p.serve(q); a.code >= 500 && a.code != 504 {
+				t.Errorf("%q: %s", query, a)
+			}
+		}
+	})
+}

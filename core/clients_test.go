@@ -334,6 +334,11 @@ func TestInformersFallBackToLists(t *testing.T) {
 	if _, found, _ := informer.GetStore().GetByKey("default/" + last); !found {
 		t.Errorf("change %s is not there, but %v", last, informer.GetStore().ListKeys())
 	}
+	s.must(t, 201, "POST", widgetsPath, widget("live", 1))
+	waitFor(t, func() bool {
+		_, found, _ := informer.GetStore().GetByKey("default/" + fmt.Sprint(s.committer.Tip().Revision()))
+		return found
+	})
 	if !s.asked("changes", "sendInitialEvents=true") || !s.asked("changes", "limit=500") {
 		t.Errorf("asked for %q", s.seen)
 	}

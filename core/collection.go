@@ -54,7 +54,7 @@ func (p *Pipeline) deleteCollection(ctx context.Context, r *Request) error {
 	if err != nil {
 		return err
 	}
-	meta, found, err := p.found(r, &pg, &sel)
+	meta, found, err := p.found(ctx, r, &pg, &sel)
 	if err != nil {
 		return err
 	}

@@ -86,7 +86,10 @@ func (p *Pipeline) watchChanges(ctx context.Context, r *Request, q *changesQuery
 // run sends until the watch ends, by its timeout, by its client, or because the server is about
 // to stop; in peace it says how far it came.
 func (f *following) run(ctx context.Context) error {
-	quiet := time.Now().Add(jitter(bookmarkEvery))
+	quiet := time.Now()
+	if f.last == math.MaxUint64 { // else nothing comes that would tell how far it is
+		quiet = quiet.Add(jitter(bookmarkEvery))
+	}
 	for {
 		upto := min(f.p.history.Revision(), f.at+followAtOnce, f.last)
 		if upto > f.at {

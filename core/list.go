@@ -98,7 +98,7 @@ func (r *Request) selectable(field string) bool {
 
 // page is a part of a list: what state it is of, where it begins, how much it holds.
 type page struct {
-	state          *objects.State // nil as long as that has to be found
+	state          *objects.State // nil if it has to be found, see past
 	revision       uint64         // as the answer gives it
 	afterNamespace string
 	afterName      string
@@ -124,12 +124,8 @@ func (p *Pipeline) list(ctx context.Context, r *Request) error {
 		if fresh, err := p.fix(ctx, r, pg.revision); fresh || err != nil {
 			return err
 		}
-		if pg.state, err = p.objectsAt(ctx, r, r.resource(), r.key.Namespace, pg.revision); err != nil {
-			return err
-		}
-		sel = sel.As(commit.KindOf(r.kind.Kind.Stored()))
 	}
-	meta, found, err := p.found(r, &pg, &sel)
+	meta, found, err := p.found(ctx, r, &pg, &sel)
 	if err != nil {
 		return err
 	}
@@ -137,7 +133,14 @@ func (p *Pipeline) list(ctx context.Context, r *Request) error {
 }
 
 // found is what is on a page.
-func (p *Pipeline) found(r *Request, pg *page, sel *objects.Selection) (meta metav1.ListMeta, found []*objects.Object, err error) {
+func (p *Pipeline) found(ctx context.Context, r *Request, pg *page, sel *objects.Selection) (meta metav1.ListMeta, found []*objects.Object, err error) {
+	if pg.past {
+		if pg.state, err = p.objectsAt(ctx, r, r.resource(), r.key.Namespace, pg.revision); err != nil {
+			return meta, nil, err
+		}
+		as := sel.As(commit.KindOf(r.kind.Kind.Stored()))
+		sel = &as
+	}
 	found = make([]*objects.Object, 0, min(pg.limit, 1024))
 	more := false
 	for x := range pg.state.List(r.resource(), sel, pg.afterNamespace, pg.afterName) {

@@ -233,7 +233,7 @@ func (s *story) keep() {
 		for between := last + 1; between < tip.Revision(); between++ {
 			m := &kept{revision: between, time: tip.Time, step: len(s.steps), objects: map[asking]said{}, documents: s.documents()}
 			for _, q := range asks {
-				if list := exactly(q, between); !q.isObject() && q.accept == "" {
+				if list := askExactly(q, between); !q.isObject() && q.accept == "" {
 					if m.objects[q] = s.ask(list); m.objects[q].code != 200 && m.objects[q].code != 400 {
 						delete(m.objects, q)
 					}
@@ -260,8 +260,8 @@ func (q asking) isObject() bool {
 	return false
 }
 
-// exactly asks for a revision by the parameters of a read.
-func exactly(q asking, revision uint64) asking {
+// askExactly asks for a revision by the parameters of a read.
+func askExactly(q asking, revision uint64) asking {
 	return q.with(fmt.Sprintf("resourceVersion=%d&resourceVersionMatch=Exact", revision))
 }
 
@@ -278,8 +278,8 @@ func (q asking) continues() bool {
 	return !strings.Contains(q.path, "rbac.authorization.k8s.io") && !strings.Contains(q.path, "apiextensions.k8s.io")
 }
 
-// at asks for a moment by the path.
-func at(q asking, moment string) asking {
+// askAt asks for a moment by the path.
+func askAt(q asking, moment string) asking {
 	return asking{"/at/" + url.PathEscape(moment) + q.path, q.accept}
 }
 

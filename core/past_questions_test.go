@@ -54,29 +54,29 @@ func (s *story) askFor(name string, r *replica, i int, now []asking) {
 	last := i+1 == len(s.moments) || s.moments[i+1].time.After(m.time) // of those that have its time
 	for _, q := range sorted(m.objects) {
 		then := m.objects[q]
-		s.same(name, m, at(q, byRevision), then, r)
+		s.same(name, m, askAt(q, byRevision), then, r)
 		if last && s.rng.IntN(4) == 0 {
-			s.same(name, m, at(q, byTime), then, r)
+			s.same(name, m, askAt(q, byTime), then, r)
 		}
 		list := q.accept == "" && then.code == 200 && !q.isObject()
 		if list && q.continues() && s.rng.IntN(4) == 0 {
-			s.pages(name, m, at(q, byRevision), at(q, byRevision), then, r)
+			s.pages(name, m, askAt(q, byRevision), askAt(q, byRevision), then, r)
 		}
 		// By the parameters of a read, it is asked under today's policy.
 		if then.code == 400 || !slices.Contains(now, q) {
 			continue
 		}
 		if q.accept == tableOnly {
-			s.sameTable(name, m, exactly(q, m.revision), then, r)
+			s.sameTable(name, m, askExactly(q, m.revision), then, r)
 		} else if !strings.Contains(q.path, "spec.") { // today other fields may be selected by
-			s.same(name, m, exactly(q, m.revision), then, r)
+			s.same(name, m, askExactly(q, m.revision), then, r)
 			if list && q.continues() && s.rng.IntN(4) == 0 {
-				s.pages(name, m, exactly(q, m.revision), q, then, r)
+				s.pages(name, m, askExactly(q, m.revision), q, then, r)
 			}
 		}
 	}
 	for _, q := range sorted(m.documents) {
-		s.same(name, m, at(q, byRevision), m.documents[q], r)
+		s.same(name, m, askAt(q, byRevision), m.documents[q], r)
 	}
 }
 
@@ -184,7 +184,7 @@ func (s *story) pages(name string, m *kept, first, more asking, then said, r *re
 func (s *story) askForLost(name string, r *replica) {
 	for _, lost := range s.lost {
 		q := asking{path: "/apis/example.com/v1/namespaces/default/widgets"}
-		for _, q := range []asking{exactly(q, lost), at(q, fmt.Sprint(lost)), at(asking{path: "/apis"}, fmt.Sprint(lost))} {
+		for _, q := range []asking{askExactly(q, lost), askAt(q, fmt.Sprint(lost)), askAt(asking{path: "/apis"}, fmt.Sprint(lost))} {
 			if a := r.ask(q); a.code != 410 {
 				s.wrong("%s, asked for %s, which was lost: %v", name, q.path, a)
 			}
@@ -200,7 +200,7 @@ func (s *story) watchFor(name string, r *replica, m *kept) {
 		s.t.Fatal(err)
 	}
 	began := time.Now()
-	a := r.do("GET", at(q, fmt.Sprint(m.revision)).path+"?watch=1&allowWatchBookmarks=true&timeoutSeconds=90", "")
+	a := r.do("GET", askAt(q, fmt.Sprint(m.revision)).path+"?watch=1&allowWatchBookmarks=true&timeoutSeconds=90", "")
 	if took := time.Since(began); a.code != 200 || took != 90*time.Second {
 		s.wrong("%s, watching %d: it took %v: %s", name, m.revision, took, a)
 		return

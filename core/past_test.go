@@ -63,7 +63,7 @@ func lived(t testing.TB, historyBytes int) (*replica, []served) {
 	return p, moments
 }
 
-func exactly(path string, revision uint64) string {
+func exactAt(path string, revision uint64) string {
 	join := "?"
 	if strings.Contains(path, "?") {
 		join = "&"
@@ -71,7 +71,7 @@ func exactly(path string, revision uint64) string {
 	return fmt.Sprintf("%s%sresourceVersion=%d&resourceVersionMatch=Exact", path, join, revision)
 }
 
-func at(moment any, path string) string { return fmt.Sprintf("/at/%v%s", moment, path) }
+func belowAt(moment any, path string) string { return fmt.Sprintf("/at/%v%s", moment, path) }
 
 // What was served is served for ever, in the same bytes: from memory, and from history where that
 // does not go back so far; of one revision on the ordinary root, and below /at.
@@ -82,11 +82,11 @@ func TestWhatWasServedIsServedForEver(t *testing.T) {
 			for _, m := range moments {
 				for path, want := range m.bodies {
 					if !strings.Contains(path, "fieldSelector") { // today's policy may know no such field
-						if a := p.must(t, 200, "GET", exactly(path, m.revision), ""); string(a.body) != want {
+						if a := p.must(t, 200, "GET", exactAt(path, m.revision), ""); string(a.body) != want {
 							t.Errorf("%s at %d:\n%s\nwas\n%s", path, m.revision, a.body, want)
 						}
 					}
-					a := p.must(t, 200, "GET", at(m.revision, path), "")
+					a := p.must(t, 200, "GET", belowAt(m.revision, path), "")
 					if string(a.body) != want {
 						t.Errorf("%s below /at/%d:\n%s\nwas\n%s", path, m.revision, a.body, want)
 					}
@@ -103,7 +103,7 @@ func TestWhatWasServedIsServedForEver(t *testing.T) {
 func TestPagesOfThePastAddUp(t *testing.T) {
 	p, moments := lived(t, 1)
 	for _, m := range moments {
-		for _, root := range []string{"", at(m.revision, "")} {
+		for _, root := range []string{"", belowAt(m.revision, "")} {
 			query := "limit=1"
 			if root == "" {
 				query += fmt.Sprintf("&resourceVersionMatch=Exact&resourceVersion=%d", m.revision)
@@ -121,7 +121,7 @@ func TestPagesOfThePastAddUp(t *testing.T) {
 				}
 				query = "limit=1&continue=" + url.QueryEscape(next)
 			}
-			if want := p.must(t, 200, "GET", exactly(widgetsPath, m.revision), "").names(); strings.Join(names, " ") != strings.Join(want, " ") {
+			if want := p.must(t, 200, "GET", exactAt(widgetsPath, m.revision), "").names(); strings.Join(names, " ") != strings.Join(want, " ") {
 				t.Errorf("%s: pages have %v, want %v", root, names, want)
 			}
 		}
@@ -153,8 +153,8 @@ func TestAnswersOfOneRevisionHaveAnETag(t *testing.T) {
 	m := moments[1].revision
 	tags := map[string]string{}
 	for _, path := range []string{
-		exactly(widgetsPath, m), exactly(widgetsPath, m+1), exactly(widgetsPath+"/w00", m), exactly(rolesPath, m),
-		at(m, widgetsPath), at(m, widgetsPath+"?limit=2"), at(m, widgetsPath+"/w00"), at(m, bindingsPath), at(m, "/apis"),
+		exactAt(widgetsPath, m), exactAt(widgetsPath, m+1), exactAt(widgetsPath+"/w00", m), exactAt(rolesPath, m),
+		belowAt(m, widgetsPath), belowAt(m, widgetsPath+"?limit=2"), belowAt(m, widgetsPath+"/w00"), belowAt(m, bindingsPath), belowAt(m, "/apis"),
 	} {
 		for _, accept := range []string{"application/json", tableForm, "application/yaml"} {
 			if strings.HasSuffix(path, "/apis") && accept != "application/json" {
@@ -176,13 +176,13 @@ func TestAnswersOfOneRevisionHaveAnETag(t *testing.T) {
 	if a := p.must(t, 200, "GET", widgetsPath, ""); a.header.Get("ETag") != "" {
 		t.Error("what may change has an ETag")
 	}
-	if a := p.must(t, 404, "GET", at(m, widgetsPath+"/none"), ""); a.header.Get("ETag") != "" {
+	if a := p.must(t, 404, "GET", belowAt(m, widgetsPath+"/none"), ""); a.header.Get("ETag") != "" {
 		t.Error("an error has an ETag")
 	}
 	// Where today's policy decides how the past looks, another one makes it another answer.
-	before := p.must(t, 200, "GET", exactly(widgetsPath, m), "").header.Get("ETag")
+	before := p.must(t, 200, "GET", exactAt(widgetsPath, m), "").header.Get("ETag")
 	p.activate(t, graded)
-	p.must(t, 200, "GET", exactly(widgetsPath, m), "", "If-None-Match", before)
+	p.must(t, 200, "GET", exactAt(widgetsPath, m), "", "If-None-Match", before)
 	for tag, what := range tags {
 		if path, accept, _ := strings.Cut(what, " "); strings.HasPrefix(path, "/at/") {
 			p.must(t, 304, "GET", path, "", "Accept", accept, "If-None-Match", tag)
@@ -205,12 +205,12 @@ func TestAgesAreRelativeToTheRevision(t *testing.T) {
 		before := p.must(t, 200, "GET", configMapsPath, "", "Accept", tableForm)
 		time.Sleep(100 * time.Hour)
 		p.must(t, 201, "POST", configMapsPath, `{"metadata":{"name":"c"}}`)
-		for _, path := range []string{exactly(configMapsPath, then), at(then, configMapsPath)} {
+		for _, path := range []string{exactAt(configMapsPath, then), belowAt(then, configMapsPath)} {
 			if got := p.must(t, 200, "GET", path, "", "Accept", tableForm); string(got.body) != string(before.body) {
 				t.Errorf("%s prints\n%s\nand it was\n%s", path, got, before)
 			}
 		}
-		one := p.must(t, 200, "GET", exactly(configMapsPath+"/a", then), "", "Accept", tableForm)
+		one := p.must(t, 200, "GET", exactAt(configMapsPath+"/a", then), "", "Accept", tableForm)
 		if row := one.field("rows").([]any)[0].(map[string]any)["cells"].([]any); row[len(row)-1] != "90s" {
 			t.Errorf("a is %v old", row)
 		}
@@ -232,7 +232,7 @@ func TestTimesAreMoments(t *testing.T) {
 		then, written := p.committer.Tip().Revision(), time.Now()
 		time.Sleep(time.Hour)
 		ask := func(when time.Time) string {
-			a := p.must(t, 200, "GET", at(when.Format(time.RFC3339Nano), configMapsPath), "")
+			a := p.must(t, 200, "GET", belowAt(when.Format(time.RFC3339Nano), configMapsPath), "")
 			return a.header.Get("Stele-Revision")
 		}
 		recent := time.Now().Add(-time.Minute)
@@ -256,7 +256,7 @@ func TestTimesAreMoments(t *testing.T) {
 			if when.After(time.Now()) {
 				code = 400
 			}
-			a := p.must(t, code, "GET", at(when.Format(time.RFC3339), configMapsPath), "")
+			a := p.must(t, code, "GET", belowAt(when.Format(time.RFC3339), configMapsPath), "")
 			if text := fmt.Sprint(a.field("message")); !strings.Contains(text, want) {
 				t.Errorf("%s: %q does not say %q", when, text, want)
 			}

@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -301,11 +302,11 @@ func TestInformersResumeFromHistory(t *testing.T) {
 	p := start(t, store.Open(nil), 4<<10)
 	p.bootstrap(t, bundle)
 	fill(t, p, 5)
-	var gate sync.RWMutex // held while no watch gets through
+	var shut atomic.Bool // no watch gets through
+	opened := make(chan struct{})
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
-		if q.URL.Query().Get("watch") != "" {
-			gate.RLock()
-			gate.RUnlock() //nolint:staticcheck // it is a gate
+		if q.URL.Query().Get("watch") != "" && shut.Load() {
+			<-opened
 		}
 		p.ServeHTTP(w, q)
 	}))
@@ -334,7 +335,7 @@ func TestInformersResumeFromHistory(t *testing.T) {
 	until("first")
 	lists, from := asked.lists.Load(), informer.LastSyncResourceVersion()
 
-	gate.Lock()
+	shut.Store(true)
 	server.CloseClientConnections()
 	p.must(t, 200, "DELETE", widgetsPath+"/w01", "")
 	for i := range 300 {
@@ -346,7 +347,7 @@ func TestInformersResumeFromHistory(t *testing.T) {
 	}
 	waitFor(t, func() bool { return !p.remembered(t, widgetsResource, at) })
 	p.must(t, 201, "POST", widgetsPath, widget("last", 1))
-	gate.Unlock()
+	close(opened)
 	until("last")
 	if diff := cmp.Diff((&site{replica: p, t: t}).listed(widgetsPath), contents(t, informer.GetStore())); diff != "" {
 		t.Errorf("(-server +informer):\n%s", diff)

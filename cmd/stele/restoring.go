@@ -33,6 +33,7 @@ func (o *restoreOptions) addFlags(cmd *cobra.Command) {
 	o.addIdentity(cmd)
 	o.outputOptions.addFlags(cmd, "json", "yaml", "name")
 	f := cmd.Flags()
+	_ = f.MarkHidden("utc") // there are no times in plans
 	f.BoolVarP(&o.yes, "yes", "y", false, "carry out the plan without asking")
 	f.BoolVar(&o.dryRun, "dry-run", false, "show the plan, and do not ask")
 	f.BoolVar(&o.status, "status", true, "put back status as well where it is a subresource, which takes a second write")
@@ -158,7 +159,7 @@ func (r *restoring) carryOut(ctx context.Context, p *restore.Plan, title string,
 
 // incomplete is an error, of which all has been said, if not all could be put back.
 func incomplete(p *restore.Plan) error {
-	if p.Count(restore.Refuse) > 0 || len(p.Unread) > 0 || slices.ContainsFunc(p.Items, func(i *restore.Item) bool { return i.Failed != "" }) {
+	if len(p.Unread) > 0 || slices.ContainsFunc(p.Items, func(i *restore.Item) bool { return !i.Complete() }) {
 		return errors.New("")
 	}
 	return nil
@@ -281,6 +282,9 @@ func (o *output) below(i *restore.Item) string {
 	for _, note := range i.Notes {
 		b.WriteString("    " + o.paint(faint, note) + "\n")
 	}
+	for _, text := range i.Missing {
+		b.WriteString("    " + o.paint(removed, "not put back: "+text) + "\n")
+	}
 	if i.Refused != "" {
 		b.WriteString("    " + o.paint(removed, "cannot be put back: "+strings.ReplaceAll(i.Refused, "\n", "\n      ")) + "\n")
 	}
@@ -321,7 +325,7 @@ func (r *restoring) showOutcome(p *restore.Plan, revision uint64) error {
 	if err != nil {
 		return err
 	}
-	written, failed, refused := 0, 0, 0
+	written, failed, refused, missing := 0, 0, 0, 0
 	var first, last uint64
 	for _, i := range p.Items {
 		if i.Written() {
@@ -337,6 +341,8 @@ func (r *restoring) showOutcome(p *restore.Plan, revision uint64) error {
 		}
 		if i.Refused != "" {
 			refused++
+		} else if len(i.Missing) > 0 && i.Failed == "" {
+			missing++
 		}
 		if i.Failed != "" {
 			failed++
@@ -355,6 +361,9 @@ func (r *restoring) showOutcome(p *restore.Plan, revision uint64) error {
 	}
 	if refused > 0 {
 		text += fmt.Sprintf("; %d could not be put back", refused)
+	}
+	if missing > 0 {
+		text += fmt.Sprintf("; %d not in every field", missing)
 	}
 	_, err = fmt.Fprintln(out, out.paint(bold, text+"."))
 	return cmp.Or(err, out.Close())

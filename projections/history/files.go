@@ -31,7 +31,7 @@ const (
 const (
 	format = 1
 	// blockBytes is the size before compression from which on a block is complete.
-	blockBytes = 16 << 10
+	blockBytes = 8 << 10
 	blockSize  = 8 + 8 + 4 // on disk: offset, first revision, first seq
 	// A block in the file: its checksum, its first seq, and the records compressed by S2.
 	blockHeader = 4 + 4

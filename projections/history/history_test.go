@@ -178,17 +178,17 @@ func (a *author) askTimes(t *testing.T, s *history.Store, at uint64) {
 }
 
 func TestAnswersAreThoseOfAModelThatKeepsEverything(t *testing.T) {
-	for seed := range uint64(4) {
+	for seed := range uint64(3) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
 			a := newAuthor(newTape(1), seed)
-			for range 6 { // each is a start of the process
+			for range 4 { // each is a start of the process
 				s := run(t, dir, a.tape, a.start())
 				for range 3 {
 					a.writes(60)
 					s.reach(t, a.tip.Revision)
-					a.ask(t, s.Store, 15)
+					a.ask(t, s.Store, 6)
 				}
 				s.stop()
 				if said := s.logs.count("level="); said != 0 {
@@ -241,7 +241,7 @@ func TestReadersSeeAPrefixWhileItGrows(t *testing.T) {
 	s.reach(t, a.tip.Revision)
 	close(done)
 	readers.Wait()
-	a.ask(t, s.Store, 30)
+	a.ask(t, s.Store, 5)
 }
 
 func TestARebuiltHistoryHasTheSameFiles(t *testing.T) {
@@ -292,7 +292,7 @@ func TestNamesOfOneFingerprintAreToldApart(t *testing.T) {
 	}
 	a.writes(300)
 	s := follow(t, t.TempDir(), log)
-	a.ask(t, s.Store, 60)
+	a.ask(t, s.Store, 20)
 }
 
 // alike are two strings with the same fingerprint.

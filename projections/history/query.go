@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"stele.dev/stele/eventlog/logpb"
 )
 
 // ErrNone reports a moment before the first event.
@@ -32,23 +33,17 @@ func (s *Store) Versions(ctx context.Context, r schema.GroupResource, namespace,
 	return func(yield func(*Change, error) bool) {
 		reader := s.reader(ctx)
 		upto := reader.upTo(from)
-		f := Filter{Resource: r, Namespace: namespace, Name: name}
-		for newest := range reader.candidates(reader.prints.object(r, namespace, name)) {
-			at := reader.index.upTo(newest, upto)
-			for ; at != 0; at = reader.at(at).prev {
-				c, err := reader.change(at)
-				if err != nil {
-					yield(nil, err)
-					return
-				}
-				if c.Object.GetNamespace() != namespace || !f.matches(c) {
-					break // another name of that fingerprint
-				}
-				if !yield(c, nil) {
-					return
+		reader.changes(func(yield func(seq) bool) {
+			for newest := range reader.candidates(reader.prints.object(r, namespace, name)) {
+				for at := reader.index.upTo(newest, upto); at != 0; at = reader.at(at).prev {
+					if !yield(at) {
+						return
+					}
 				}
 			}
-		}
+		}, func(o *logpb.Object) bool {
+			return resourceOf(o) == r && o.GetNamespace() == namespace && o.GetName() == name
+		}, yield)
 	}
 }
 
@@ -61,11 +56,13 @@ func (s *Store) List(ctx context.Context, r schema.GroupResource, namespace stri
 		upto := reader.upTo(at)
 		f := Filter{Resource: r, Namespace: namespace}
 		want := reader.sieve(f)
-		for at := seq(1); at <= upto; at++ {
-			if e := reader.at(at); want.passes(e) && e.alive(upto) && !reader.yield(at, &f, yield) {
-				return
+		reader.changes(func(yield func(seq) bool) {
+			for at := seq(1); at <= upto; at++ {
+				if e := reader.at(at); want.passes(e) && e.alive(upto) && !yield(at) {
+					return
+				}
 			}
-		}
+		}, f.matches, yield)
 	}
 }
 
@@ -77,8 +74,7 @@ type Filter struct {
 	Namespace, Name string
 }
 
-func (f *Filter) matches(c *Change) bool {
-	o := c.Object
+func (f *Filter) matches(o *logpb.Object) bool {
 	if *f == (Filter{}) {
 		return true
 	}
@@ -110,27 +106,20 @@ func (s *sieve) passes(e *entry) bool {
 	return e.bits&s.of.bits == s.want.bits && e.space&s.of.space == s.want.space && e.name&s.of.name == s.want.name
 }
 
-// yield yields a change if it matches, or why it cannot be read. It reports whether to go on.
-func (r *reader) yield(at seq, f *Filter, yield func(*Change, error) bool) bool {
-	c, err := r.change(at)
-	if err != nil {
-		yield(nil, err)
-		return false
-	}
-	return !f.matches(c) || yield(c, nil)
-}
-
 // After yields the changes behind a revision up to another one, that included, the oldest
 // first. It ends with an error if there is one.
 func (s *Store) After(ctx context.Context, f Filter, after, upto uint64) iter.Seq2[*Change, error] {
 	return func(yield func(*Change, error) bool) {
 		reader := s.reader(ctx)
-		want, last := reader.sieve(f), reader.upTo(upto)
-		for at := reader.upTo(after) + 1; at <= last; at++ {
-			if want.passes(reader.at(at)) && !reader.yield(at, &f, yield) {
-				return
+		want := reader.sieve(f)
+		first, last := reader.upTo(after)+1, reader.upTo(upto)
+		reader.changes(func(yield func(seq) bool) {
+			for at := first; at <= last; at++ {
+				if want.passes(reader.at(at)) && !yield(at) {
+					return
+				}
 			}
-		}
+		}, f.matches, yield)
 	}
 }
 
@@ -140,11 +129,13 @@ func (s *Store) Before(ctx context.Context, f Filter, from uint64) iter.Seq2[*Ch
 	return func(yield func(*Change, error) bool) {
 		reader := s.reader(ctx)
 		want := reader.sieve(f)
-		for at := reader.upTo(from); at > 0; at-- {
-			if want.passes(reader.at(at)) && !reader.yield(at, &f, yield) {
-				return
+		reader.changes(func(yield func(seq) bool) {
+			for at := reader.upTo(from); at > 0; at-- {
+				if want.passes(reader.at(at)) && !yield(at) {
+					return
+				}
 			}
-		}
+		}, f.matches, yield)
 	}
 }
 

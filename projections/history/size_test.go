@@ -3,28 +3,22 @@ package history_test
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
-	"path/filepath"
 	"runtime"
-	"strconv"
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"stele.dev/stele/eventlog"
 	"stele.dev/stele/eventlog/logpb"
 	"stele.dev/stele/projections/history"
 )
 
 // factory is a log whose batches are made when they are asked for, and not kept. Change n is
-// of object n % objects.
+// of object n % objects; one in every is a widget, or all.
 type factory struct {
-	events, objects uint64
-	payload         int
+	events, objects, every uint64
+	payload                int
 }
 
 const perBatch = 50
@@ -57,6 +51,9 @@ func (f *factory) event(r uint64, t time.Time) *eventlog.Event {
 		Decisions:    &logpb.Decisions{Authorizer: "rbac", Rule: "platform/bindings/controllers", Source: "bindings.cue:7"},
 		PolicyDigest: make([]byte, 32),
 	}}
+	if f.every > 0 && n%f.every != 0 {
+		e.Meta.Object.Resource = "gadgets"
+	}
 	if r > f.objects {
 		e.Meta.Type, e.Meta.PreviousRevision = logpb.Type_TYPE_UPDATED, r-f.objects
 	}
@@ -131,7 +128,7 @@ func TestMemoryOfAnEvent(t *testing.T) {
 
 // What has been read does not stay in memory.
 func TestMemoryOfReading(t *testing.T) {
-	f := &factory{events: 40_000, objects: 40_000, payload: 2000}
+	f := &factory{events: 20_000, objects: 20_000, payload: 2000}
 	s := run(t, t.TempDir(), f, f.head(0))
 	s.reach(t, f.events)
 	before := heap()
@@ -141,169 +138,7 @@ func TestMemoryOfReading(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if grown := int64(heap()) - int64(before); n != 40_000 || grown > 10<<20 {
+	if grown := int64(heap()) - int64(before); n != 20_000 || grown > 10<<20 {
 		t.Errorf("%d changes were read, and %d bytes stay in memory", n, grown)
-	}
-}
-
-// events of the benchmarks: STELE_HISTORY_EVENTS, or 100,000.
-func events(b *testing.B) uint64 {
-	n, err := strconv.ParseUint(os.Getenv("STELE_HISTORY_EVENTS"), 10, 64)
-	if os.Getenv("STELE_HISTORY_EVENTS") == "" {
-		return 100_000
-	}
-	if err != nil {
-		b.Fatal(err)
-	}
-	return n
-}
-
-var widgets = schema.GroupResource{Group: "example.com", Resource: "widgets"}
-
-// filled is a store of so many events about some objects, and its folder.
-func filled(b *testing.B, objects uint64) (*running, *factory, string) {
-	f := &factory{events: events(b), objects: objects, payload: 1000}
-	dir := b.TempDir()
-	s := run(b, dir, f, f.head(0))
-	if err := s.Wait(b.Context(), f.events); err != nil {
-		b.Fatal(err)
-	}
-	return s, f, dir
-}
-
-func BenchmarkAppend(b *testing.B) {
-	f := &factory{events: events(b), objects: 10_000, payload: 1000}
-	var batches []*eventlog.Batch
-	for r := uint64(1); r <= f.events; r += perBatch {
-		batches = append(batches, f.batch(r))
-	}
-	before := cpu()
-	for b.Loop() {
-		log := &given{factory: f, batches: batches}
-		s := run(b, b.TempDir(), log, f.head(0))
-		if err := s.Wait(b.Context(), f.events); err != nil {
-			b.Fatal(err)
-		}
-		s.stop()
-	}
-	b.ReportMetric(float64((cpu()-before).Microseconds())/float64(b.N)/float64(f.events), "µs-cpu/event")
-}
-
-// cpu is what the process has taken of the processors.
-func cpu() time.Duration {
-	var u unix.Rusage
-	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
-		panic(err)
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
-}
-
-// given are a factory's batches that are made already.
-type given struct {
-	*factory
-	batches []*eventlog.Batch
-}
-
-func (g *given) Next(ctx context.Context, after eventlog.Head) ([]*eventlog.Batch, error) {
-	if after.Revision < g.events {
-		i := after.Revision / perBatch
-		return g.batches[i : i+1], nil
-	}
-	return g.factory.Next(ctx, after)
-}
-
-func BenchmarkOpen(b *testing.B) {
-	s, f, dir := filled(b, 10_000)
-	s.stop()
-	for b.Loop() {
-		s, err := history.Open(history.Options{Dir: dir, Log: f, Start: f.head(0)})
-		if err != nil {
-			b.Fatal(err)
-		}
-		s.Close()
-	}
-	b.ReportMetric(float64(b.Elapsed().Milliseconds())/float64(b.N)/float64(f.events)*1e6, "ms/million")
-}
-
-func BenchmarkGet(b *testing.B) {
-	s, f, _ := filled(b, 10_000)
-	random := rand.New(rand.NewPCG(1, 1))
-	for b.Loop() {
-		n := random.Uint64N(f.objects)
-		c, err := s.Get(b.Context(), widgets, fmt.Sprint("namespace-", n%100), fmt.Sprint("widget-", n), f.objects+random.Uint64N(f.events-f.objects))
-		if err != nil || c == nil {
-			b.Fatal(c, err)
-		}
-	}
-}
-
-func BenchmarkList(b *testing.B) {
-	s, f, dir := filled(b, 10_000)
-	s.stop()
-	for _, cold := range []bool{true, false} {
-		b.Run(fmt.Sprintf("cold=%v", cold), func(b *testing.B) {
-			random := rand.New(rand.NewPCG(1, 1))
-			s := run(b, dir, f, f.head(0))
-			for b.Loop() {
-				b.StopTimer()
-				if cold { // neither the store nor the system has any of it in memory
-					s.stop()
-					forget(b, dir)
-					s = run(b, dir, f, f.head(0))
-				}
-				s.reach(b, f.events)
-				b.StartTimer()
-				n := 0
-				for _, err := range s.List(b.Context(), widgets, "", f.objects+random.Uint64N(f.events-f.objects)) {
-					if n++; err != nil {
-						b.Fatal(err)
-					}
-				}
-				if n != 10_000 {
-					b.Fatal(n)
-				}
-			}
-			s.stop()
-		})
-	}
-}
-
-func BenchmarkVersions(b *testing.B) {
-	s, f, _ := filled(b, events(b)/1000)
-	random := rand.New(rand.NewPCG(1, 1))
-	for b.Loop() {
-		o := random.Uint64N(f.objects)
-		n := 0
-		for _, err := range s.Versions(b.Context(), widgets, fmt.Sprint("namespace-", o%100), fmt.Sprint("widget-", o), f.events) {
-			if n++; err != nil {
-				b.Fatal(err)
-			}
-		}
-		if n != 1000 {
-			b.Fatal(n)
-		}
-	}
-}
-
-func BenchmarkRevisionAt(b *testing.B) {
-	s, f, _ := filled(b, 10_000)
-	random := rand.New(rand.NewPCG(1, 1))
-	for b.Loop() {
-		if _, err := s.RevisionAt(b.Context(), time.Unix(1+random.Int64N(int64(f.events)), 0)); err != nil {
-			b.Fatal(err)
-		}
-	}
-}
-
-// forget asks the system to drop what it keeps of the files in a folder.
-func forget(b *testing.B, dir string) {
-	for _, name := range files {
-		f, err := os.Open(filepath.Join(dir, name))
-		if err != nil {
-			b.Fatal(err)
-		}
-		if err := errors.Join(f.Sync(), unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED), f.Close()); err != nil {
-			b.Fatal(err)
-		}
 	}
 }

@@ -8,10 +8,7 @@ import (
 	"slices"
 	"sort"
 
-	"google.golang.org/protobuf/proto"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"stele.dev/stele/eventlog"
-	"stele.dev/stele/eventlog/logpb"
 )
 
 // view is the history up to a change. It never changes.
@@ -122,98 +119,4 @@ func (s *Store) recall(ctx context.Context, v *view, first, last seq) (block, er
 		return block{}, fmt.Errorf("the log has %d of %d changes of revisions %d-%d", len(b.starts), last-first+1, from, to)
 	}
 	return b, nil
-}
-
-// reader makes changes of what a view has. It remembers what the next one may need, and
-// belongs to one goroutine.
-type reader struct {
-	s   *Store
-	ctx context.Context
-	*view
-	block    block
-	metadata *logpb.Metadata
-	of       seq // the record that has the metadata
-}
-
-func (r *reader) record(s seq) (record, error) {
-	if !r.block.has(s) {
-		number := r.view.blocks
-		if s < r.tail.first {
-			number = r.blockOf(s)
-		}
-		var err error
-		if r.block, err = r.s.block(r.ctx, r.view, number); err != nil {
-			return record{}, err
-		}
-	}
-	return r.block.record(s)
-}
-
-// meta is the metadata of the event of s, whose record is given.
-func (r *reader) meta(s seq, of record) (*logpb.Metadata, error) {
-	at := s - of.back
-	if r.metadata != nil && r.of == at {
-		return r.metadata, nil
-	}
-	if of.back > 0 {
-		within := r.block
-		var err error
-		if of, err = r.record(at); err != nil {
-			return nil, err
-		}
-		r.block = within
-	}
-	m := new(logpb.Metadata)
-	if err := proto.Unmarshal(of.metadata, m); err != nil {
-		return nil, err
-	}
-	r.metadata, r.of = m, at
-	return m, nil
-}
-
-// object that a change was about.
-func (r *reader) object(s seq) (*logpb.Object, error) {
-	record, err := r.record(s)
-	if err != nil {
-		return nil, err
-	}
-	m, err := r.meta(s, record)
-	if err != nil {
-		return nil, err
-	}
-	object, _ := about(m, int(record.back))
-	return object, nil
-}
-
-func (r *reader) change(s seq) (*Change, error) {
-	record, err := r.record(s)
-	if err != nil {
-		return nil, err
-	}
-	m, err := r.meta(s, record)
-	if err != nil {
-		return nil, err
-	}
-	c := &Change{Revision: r.revision(s), Time: record.time, Meta: m, Deleted: r.index.at(s).bits&deleted != 0, Request: slices.Clone(record.request)}
-	c.Object, c.Previous = about(m, int(record.back))
-	within := r.block
-	for at := s; record.inherited; {
-		if at = r.index.at(at).prev; at == 0 {
-			break
-		}
-		if record, err = r.record(at); err != nil {
-			return nil, err
-		}
-	}
-	c.Payload = slices.Clone(record.payload)
-	r.block = within
-	return c, nil
-}
-
-func resourceOf(o *logpb.Object) schema.GroupResource {
-	return schema.GroupResource{Group: o.GetGroup(), Resource: o.GetResource()}
-}
-
-func samePlace(a, b *logpb.Object) bool {
-	return resourceOf(a) == resourceOf(b) && a.GetNamespace() == b.GetNamespace() && a.GetName() == b.GetName()
 }

@@ -33,5 +33,6 @@
 // its key, or one of its selectable fields, may concern; [Store.Run] does that in a
 // goroutine of its own, so that writers do not wait for watchers. A watcher that is
 // slow loses its queue, not its place: it goes on from the shared changes, and
-// ends with ErrExpired only when those have been dropped too.
+// ends with ErrExpired only when those have been dropped too, and [Watcher.Place] tells how
+// far it had come.
 package objects

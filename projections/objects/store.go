@@ -28,8 +28,9 @@ func (e *ExpiredError) Error() string {
 // Is tells errors.Is that it is ErrExpired.
 func (e *ExpiredError) Is(target error) bool { return target == ErrExpired }
 
-// DefaultHistoryBytes bounds the recent changes in memory.
-const DefaultHistoryBytes = 64 << 20
+// DefaultHistoryBytes bounds the recent changes in memory: enough that live watches and pages
+// rarely need what is before, and no more, for that is in the log.
+const DefaultHistoryBytes = 24 << 20
 
 // Store holds the current state and the recent changes. Begin, what is done to a Tx,
 // and Publish belong to one goroutine; all else is safe for concurrent use.

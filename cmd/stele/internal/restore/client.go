@@ -414,64 +414,98 @@ func (c *Client) write(ctx context.Context, i *Item, dry bool) error {
 	var err error
 	switch {
 	case i.Action == Create:
-		if is, err = resource.Create(ctx, want, metav1.CreateOptions{DryRun: dryRun, FieldManager: FieldManager}); err != nil {
-			return err
-		}
+		is, err = resource.Create(ctx, want, metav1.CreateOptions{DryRun: dryRun, FieldManager: FieldManager})
 	case i.main:
 		want.SetUID(i.Now.GetUID())
 		want.SetResourceVersion(i.Now.GetResourceVersion())
-		if is, err = resource.Update(ctx, want, metav1.UpdateOptions{DryRun: dryRun, FieldManager: FieldManager}); err != nil {
-			return err
-		}
+		is, err = resource.Update(ctx, want, metav1.UpdateOptions{DryRun: dryRun, FieldManager: FieldManager})
 	}
-	i.wrote(is, dry)
-	if i.Action == Refuse {
+	switch {
+	case err != nil:
+		return err
+	case dry:
+		return c.tried(ctx, i, is)
+	case i.main:
+		i.wrote(is)
+	}
+	if !i.withStatus || len(differencesOfStatus(is.Object["status"], i.wantStatus)) == 0 {
 		return nil
 	}
-	if !i.withStatus || len(differencesOfStatus(is.Object["status"], i.wantStatus)) == 0 || dry && i.Action == Create {
-		return nil // the status of what is not there yet cannot be tried
-	}
-	withStatus := is.DeepCopy()
-	if dry {
-		withStatus = i.Now.DeepCopy() // nothing has been written that it could follow
-	}
-	if withStatus.Object["status"] = i.wantStatus; i.wantStatus == nil {
-		delete(withStatus.Object, "status")
-	}
-	is, err = resource.UpdateStatus(ctx, withStatus, metav1.UpdateOptions{DryRun: dryRun, FieldManager: FieldManager})
-	if err != nil {
+	if is, err = resource.UpdateStatus(ctx, i.statusOn(is), metav1.UpdateOptions{FieldManager: FieldManager}); err != nil {
 		return fmt.Errorf("its status: %w", err)
 	}
-	if !dry {
-		i.wrote(is, false)
+	i.wrote(is)
+	return nil
+}
+
+// wrote notes what a write has made.
+func (i *Item) wrote(is *unstructured.Unstructured) {
+	i.uid, i.written = is.GetUID(), true
+	if version := is.GetResourceVersion(); (i.Now == nil || version != i.Now.GetResourceVersion()) && !slices.Contains(i.Revisions, version) {
+		i.Revisions = append(i.Revisions, version)
+	}
+}
+
+// statusOn is the object with the status that it is to have.
+func (i *Item) statusOn(is *unstructured.Unstructured) *unstructured.Unstructured {
+	is = is.DeepCopy()
+	if is.Object["status"] = i.wantStatus; i.wantStatus == nil {
+		delete(is.Object, "status")
+	}
+	return is
+}
+
+// tried finds out what would not be as it was, of what the server would make of a write.
+func (c *Client) tried(ctx context.Context, i *Item, is *unstructured.Unstructured) error {
+	if i.main {
+		for _, d := range difference.Between(i.want, i.Kind.content(is), difference.Options{}) {
+			if d.Op == difference.Remove {
+				i.Missing = append(i.Missing, d.Path+": the server leaves it out today")
+			} else {
+				i.Missing = append(i.Missing, fmt.Sprintf("%s: the server makes it %s today", d.Path, i.show(d.Path, d.To)))
+			}
+		}
+	}
+	changes := i.Action == Create || !reflect.DeepEqual(i.Kind.content(is), i.Kind.content(i.Now))
+	if i.withStatus {
+		if err := c.tryStatus(ctx, i); err == nil {
+			changes = true
+		} else if !changes {
+			return err
+		} else {
+			i.withStatus, i.Missing = false, append(i.Missing, "status: "+text(err))
+		}
+	}
+	if !changes {
+		return errors.New("what the server would make of it is what it is already")
 	}
 	return nil
 }
 
-// wrote notes what came of a write: of a trial, what would not be as it was; else its revision.
-func (i *Item) wrote(is *unstructured.Unstructured, dry bool) {
-	if !dry {
-		i.uid, i.written = is.GetUID(), true
-		if version := is.GetResourceVersion(); (i.Now == nil || version != i.Now.GetResourceVersion()) && !slices.Contains(i.Revisions, version) {
-			i.Revisions = append(i.Revisions, version)
-		}
-		return
+// tryStatus tries the write of a status. That of what is not there yet cannot be; whether the user
+// may write it can be asked.
+func (c *Client) tryStatus(ctx context.Context, i *Item) error {
+	if i.Action == Update {
+		_, err := c.resource(i.Kind, i.Namespace).UpdateStatus(ctx, i.statusOn(i.Now), metav1.UpdateOptions{DryRun: []string{metav1.DryRunAll}, FieldManager: FieldManager})
+		return err
 	}
-	if !i.main {
-		return
+	review, err := c.dynamic.Resource(accessReviews).Create(ctx, &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",
+		"spec": map[string]any{"resourceAttributes": map[string]any{
+			"verb": "update", "group": i.Kind.Group, "version": i.Kind.Version, "resource": i.Kind.Resource, "subresource": "status",
+			"namespace": i.Namespace, "name": i.Name,
+		}},
+	}}, metav1.CreateOptions{})
+	if err != nil {
+		return nil // the write will tell
 	}
-	for _, d := range difference.Between(i.want, i.Kind.content(is), difference.Options{}) {
-		switch d.Op {
-		case difference.Remove:
-			i.note("%s does not come back: the server leaves it out today", d.Path)
-		default:
-			i.note("%s is %s: the server sets it today", d.Path, i.show(d.Path, d.To))
-		}
+	if allowed, _, _ := unstructured.NestedBool(review.Object, "status", "allowed"); !allowed {
+		return fmt.Errorf("you may not update %s/status", i.Kind.gvr().GroupResource())
 	}
-	if i.Action == Update && !i.withStatus && reflect.DeepEqual(i.Kind.content(is), i.Kind.content(i.Now)) {
-		i.refuse("the server makes of it what it is already")
-	}
+	return nil
 }
+
+var accessReviews = schema.GroupVersionResource{Group: "authorization.k8s.io", Version: "v1", Resource: "selfsubjectaccessreviews"}
 
 // nameOwners puts in the uids of owners that this plan has created.
 func (i *Item) nameOwners(want *unstructured.Unstructured) error {

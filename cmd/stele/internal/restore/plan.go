@@ -63,6 +63,8 @@ type Item struct {
 	Differences []difference.Entry
 	// Notes are what people should know of the action.
 	Notes []string
+	// Missing is what will not be as it was although the server takes the write.
+	Missing []string
 	// Refused says why it cannot be put back.
 	Refused string
 
@@ -90,6 +92,9 @@ func (i *Item) Writes() bool {
 func (i *Item) Written() bool { return i.written }
 
 func (i *Item) refuse(why string) { i.Action, i.Refused = Refuse, why }
+
+// Complete tells whether the object is what it was, once the plan is carried out.
+func (i *Item) Complete() bool { return i.Action != Refuse && i.Failed == "" && len(i.Missing) == 0 }
 
 func (i *Item) note(format string, args ...any) {
 	i.Notes = append(i.Notes, fmt.Sprintf(format, args...))

@@ -19,6 +19,7 @@ type View struct {
 	Name        string             `json:"name"`
 	Differences []difference.Entry `json:"differences,omitempty"`
 	Notes       []string           `json:"notes,omitempty"`
+	Missing     []string           `json:"missing,omitempty"`
 	Refused     string             `json:"refused,omitempty"`
 	Revisions   []string           `json:"revisions,omitempty"`
 	Failed      string             `json:"failed,omitempty"`
@@ -28,7 +29,7 @@ type View struct {
 func (i *Item) View() View {
 	v := View{
 		Action: i.Action, Group: i.Kind.Group, Version: i.Kind.Version, Kind: i.Kind.Kind, Resource: i.Kind.Resource,
-		Namespace: i.Namespace, Name: i.Name, Notes: i.Notes, Refused: i.Refused, Revisions: i.Revisions, Failed: i.Failed,
+		Namespace: i.Namespace, Name: i.Name, Notes: i.Notes, Missing: i.Missing, Refused: i.Refused, Revisions: i.Revisions, Failed: i.Failed,
 	}
 	if i.Action != Update {
 		return v

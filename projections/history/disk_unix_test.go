@@ -1,0 +1,49 @@
+//go:build unix
+
+package history_test
+
+import (
+	"context"
+	"os/signal"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// A limit on the size of files stands for a disk that is full.
+func TestAFullDiskOnlyDelays(t *testing.T) {
+	signal.Ignore(syscall.SIGXFSZ)
+	defer signal.Reset(syscall.SIGXFSZ)
+	a := newAuthor(newTape(1), 19)
+	s := follow(t, t.TempDir(), a.tape)
+	known := a.tip.Revision
+	var before syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_FSIZE, &before); err != nil {
+		t.Fatal(err)
+	}
+	limit := before
+	limit.Cur = 40_000
+	if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	defer syscall.Setrlimit(syscall.RLIMIT_FSIZE, &before)
+	a.writes(400)
+	for s.Health() == nil {
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+		err := s.Wait(ctx, a.tip.Revision)
+		if cancel(); err == nil {
+			t.Fatal("all was written")
+		}
+	}
+	if c, err := s.At(t.Context(), known); err != nil || !same(c, a.model.at(known)) {
+		t.Errorf("what was known: %v, %v", c, err)
+	}
+	if err := syscall.Setrlimit(syscall.RLIMIT_FSIZE, &before); err != nil {
+		t.Fatal(err)
+	}
+	s.reach(t, a.tip.Revision)
+	if err := s.Health(); err != nil {
+		t.Errorf("it is over, but: %v", err)
+	}
+	a.ask(t, s.Store, 5)
+}

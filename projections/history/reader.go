@@ -1,0 +1,187 @@
+package history
+
+import (
+	"context"
+	"iter"
+	"slices"
+	"sync"
+
+	"google.golang.org/protobuf/proto"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"stele.dev/stele/eventlog/logpb"
+)
+
+// reader makes changes of what a view has. It remembers what the next one may need, and
+// belongs to one goroutine.
+type reader struct {
+	s   *Store
+	ctx context.Context
+	*view
+	block    block
+	metadata *logpb.Metadata
+	of       seq              // the record that has the metadata
+	ready    map[uint32]block // that were read ahead
+}
+
+const (
+	// So many changes, and blocks of so many bytes in the file, are read ahead at most, so many
+	// at a time.
+	aheadChanges = 256
+	aheadBytes   = 2 << 20
+	atATime      = 8
+)
+
+// changes yields the changes with some numbers that are about what matches. What they need is
+// read ahead: of one at first, then of two, and so on, for few may be wanted.
+func (r *reader) changes(numbers iter.Seq[seq], matches func(*logpb.Object) bool, yield func(*Change, error) bool) {
+	var next []seq
+	most := 1
+	read := func() bool {
+		r.readAhead(next)
+		for _, at := range next {
+			c, err := r.change(at)
+			if err != nil {
+				yield(nil, err)
+				return false
+			}
+			if matches(c.Object) && !yield(c, nil) {
+				return false
+			}
+		}
+		next, most = next[:0], min(2*most, aheadChanges)
+		return true
+	}
+	for at := range numbers {
+		if next = append(next, at); len(next) == most && !read() {
+			return
+		}
+	}
+	read()
+}
+
+// readAhead makes the blocks of changes ready. What fails is tried, and told, when it is asked
+// for.
+func (r *reader) readAhead(changes []seq) {
+	var numbers []uint32
+	room := int64(aheadBytes)
+	for _, at := range changes {
+		if at >= r.tail.first || r.block.has(at) {
+			continue
+		}
+		i := r.blockOf(at)
+		if n := len(numbers); n > 0 && numbers[n-1] == i {
+			continue
+		}
+		if room -= r.kept.blocks.at(i+1).offset() - r.kept.blocks.at(i).offset(); room < 0 {
+			break
+		}
+		numbers = append(numbers, i)
+	}
+	r.ready = nil
+	if len(numbers) < 2 {
+		return
+	}
+	blocks := make([]block, len(numbers))
+	var readers sync.WaitGroup
+	for first := range min(atATime, len(numbers)) {
+		readers.Go(func() {
+			for i := first; i < len(numbers); i += atATime {
+				blocks[i], _ = r.s.block(r.ctx, r.view, numbers[i])
+			}
+		})
+	}
+	readers.Wait()
+	r.ready = make(map[uint32]block, len(numbers))
+	for i, b := range blocks {
+		if len(b.starts) > 0 {
+			r.ready[numbers[i]] = b
+		}
+	}
+}
+
+func (r *reader) record(s seq) (record, error) {
+	if !r.block.has(s) {
+		number := r.view.blocks
+		if s < r.tail.first {
+			number = r.blockOf(s)
+		}
+		b, ok := r.ready[number]
+		if !ok {
+			var err error
+			if b, err = r.s.block(r.ctx, r.view, number); err != nil {
+				return record{}, err
+			}
+		}
+		r.block = b
+	}
+	return r.block.record(s)
+}
+
+// meta is the metadata of the event of s, whose record is given.
+func (r *reader) meta(s seq, of record) (*logpb.Metadata, error) {
+	at := s - of.back
+	if r.metadata != nil && r.of == at {
+		return r.metadata, nil
+	}
+	if of.back > 0 {
+		within := r.block
+		var err error
+		if of, err = r.record(at); err != nil {
+			return nil, err
+		}
+		r.block = within
+	}
+	m := new(logpb.Metadata)
+	if err := proto.Unmarshal(of.metadata, m); err != nil {
+		return nil, err
+	}
+	r.metadata, r.of = m, at
+	return m, nil
+}
+
+// object that a change was about.
+func (r *reader) object(s seq) (*logpb.Object, error) {
+	record, err := r.record(s)
+	if err != nil {
+		return nil, err
+	}
+	m, err := r.meta(s, record)
+	if err != nil {
+		return nil, err
+	}
+	object, _ := about(m, int(record.back))
+	return object, nil
+}
+
+func (r *reader) change(s seq) (*Change, error) {
+	record, err := r.record(s)
+	if err != nil {
+		return nil, err
+	}
+	m, err := r.meta(s, record)
+	if err != nil {
+		return nil, err
+	}
+	c := &Change{Revision: r.revision(s), Time: record.time, Meta: m, Deleted: r.index.at(s).bits&deleted != 0, Request: slices.Clone(record.request)}
+	c.Object, c.Previous = about(m, int(record.back))
+	within := r.block
+	for at := s; record.inherited; {
+		if at = r.index.at(at).prev; at == 0 {
+			break
+		}
+		if record, err = r.record(at); err != nil {
+			return nil, err
+		}
+	}
+	c.Payload = slices.Clone(record.payload)
+	r.block = within
+	return c, nil
+}
+
+func resourceOf(o *logpb.Object) schema.GroupResource {
+	return schema.GroupResource{Group: o.GetGroup(), Resource: o.GetResource()}
+}
+
+func samePlace(a, b *logpb.Object) bool {
+	return resourceOf(a) == resourceOf(b) && a.GetNamespace() == b.GetNamespace() && a.GetName() == b.GetName()
+}
