@@ -215,7 +215,7 @@ func (x *blamed) fields(ctx context.Context) ([]blame.Field, error) {
 	}
 	fold := blame.NewFold(shown, x.kind.Storage().Schema)
 	x.found = make([]blame.Field, fold.Left())
-	if err := x.p.history.Wait(ctx, x.revision); err != nil {
+	if err := x.p.history.Reach(ctx, x.revision); err != nil {
 		return nil, err
 	}
 	var newer *cause

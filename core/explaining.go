@@ -439,7 +439,7 @@ func (p *Pipeline) explained(ctx context.Context, r *Request) (*explain.Explanat
 	if err := p.see(ctx, r, ""); err != nil {
 		return nil, err
 	}
-	if err := p.history.Wait(ctx, r.tip.Revision()); err != nil {
+	if err := p.history.Reach(ctx, r.tip.Revision()); err != nil {
 		return nil, err
 	}
 	refusal, looked := p.refusals.Find(r.info.Name), 0

@@ -54,7 +54,7 @@ func (p *Pipeline) watchChanges(ctx context.Context, r *Request, q *changesQuery
 			return err
 		}
 	}
-	if err := p.history.Wait(ctx, r.world().Revision()); err != nil {
+	if err := p.history.Reach(ctx, r.world().Revision()); err != nil {
 		return err
 	}
 	if err := p.resolve(ctx, q, r.world().Revision()); err != nil {
