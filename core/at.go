@@ -2,6 +2,7 @@ package core
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -30,21 +31,33 @@ const (
 )
 
 // cutMoment takes the prefix off the path.
-func (r *Request) cutMoment() error {
+func (p *Pipeline) cutMoment(r *Request) error {
 	below, found := strings.CutPrefix(r.http.URL.Path, atPrefix)
 	if !found || below != "" && below[0] != '/' {
 		return nil
 	}
 	text, rest, _ := strings.Cut(strings.TrimPrefix(below, "/"), "/")
-	m, err := past.Parse(text)
-	if err != nil {
-		return err
-	}
 	h, u := *r.http, *r.http.URL
 	u.Path, u.RawPath = "/"+rest, ""
 	h.URL = &u
-	r.http, r.moment = &h, &m
+	r.http = &h
+	m, err := past.Parse(text)
+	if err != nil {
+		return p.noMoment(r, err)
+	}
+	r.moment = &m
 	return nil
+}
+
+// noMoment is the error of a request below /at/<moment> where there is nothing. Where it asks for
+// what is served, and not for a resource, its text is a warning, too: client-go keeps of an error of
+// discovery the code alone, and shows warnings.
+func (p *Pipeline) noMoment(r *Request, err error) error {
+	info, asked := p.requestInfo.NewRequestInfo(r.http)
+	if status := apierrors.APIStatus(nil); asked == nil && !info.IsResourceRequest && errors.As(err, &status) {
+		r.warn(status.Status().Message)
+	}
+	return err
 }
 
 // enter finds out which revision the moment is, and what there was then. It is the same
@@ -55,13 +68,13 @@ func (p *Pipeline) enter(ctx context.Context, r *Request) error {
 	}
 	revision, tip, err := p.past.Resolve(ctx, r.tip, *r.moment)
 	if err != nil {
-		return err
+		return p.noMoment(r, err)
 	}
 	if err := r.pin(tip); err != nil {
 		return err
 	}
 	if r.past, err = p.past.Tip(ctx, tip, revision); err != nil {
-		return err
+		return p.noMoment(r, err)
 	}
 	r.asOf = r.past.Time
 	r.w.Header().Set(revisionHeader, strconv.FormatUint(revision, 10))

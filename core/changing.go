@@ -240,7 +240,7 @@ func (p *Pipeline) getChange(ctx context.Context, r *Request, q *changesQuery) e
 	if err := p.see(ctx, r, ""); err != nil {
 		return err
 	}
-	if err := p.history.Wait(ctx, r.world().Revision()); err != nil {
+	if err := p.history.Reach(ctx, r.world().Revision()); err != nil {
 		return err
 	}
 	if err := p.resolve(ctx, q, r.world().Revision()); err != nil {
@@ -345,7 +345,7 @@ func (p *Pipeline) listChanges(ctx context.Context, r *Request, q *changesQuery)
 	if err != nil {
 		return err
 	}
-	if err := p.history.Wait(ctx, r.world().Revision()); err != nil {
+	if err := p.history.Reach(ctx, r.world().Revision()); err != nil {
 		return err
 	}
 	if err := p.resolve(ctx, q, r.world().Revision()); err != nil {

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"math"
-	"math/rand/v2"
 	"strconv"
 	"time"
 
@@ -54,17 +53,13 @@ func (p *Pipeline) watchChanges(ctx context.Context, r *Request, q *changesQuery
 			return err
 		}
 	}
-	if err := p.history.Wait(ctx, r.world().Revision()); err != nil {
+	if err := p.history.Reach(ctx, r.world().Revision()); err != nil {
 		return err
 	}
 	if err := p.resolve(ctx, q, r.world().Revision()); err != nil {
 		return err
 	}
-	timeout := minWatch + time.Duration(rand.Int64N(int64(minWatch)))
-	if asked, ok := watchTimeout(q.options); ok {
-		timeout = asked
-	}
-	ctx, cancel := context.WithTimeout(ctx, timeout)
+	ctx, cancel := context.WithTimeout(ctx, watchTimeout(q.options))
 	defer cancel()
 	stop := make(chan struct{})
 	defer close(stop)

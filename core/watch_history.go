@@ -121,7 +121,7 @@ func (j *joined) read() ([]objects.Event, error) {
 			return nil, err
 		}
 	}
-	if err := j.p.history.Wait(j.ctx, upto); err != nil {
+	if err := j.p.history.Reach(j.ctx, upto); err != nil {
 		return nil, err
 	}
 	if err := j.p.replays.turns.Acquire(j.ctx, 1); err != nil {

@@ -355,3 +355,33 @@ func TestInformersResumeFromHistory(t *testing.T) {
 		t.Errorf("it has listed %d times more", n-lists)
 	}
 }
+
+// A watch by a field that became selectable on the way goes on from a list by that field of
+// before: what that has is told to have gone, also where it was nothing to be selected by yet.
+func TestFieldsThatBecomeSelectable(t *testing.T) {
+	var store memlog.Store
+	p := &pair{replica: start(t, store.Open(nil), 0)}
+	p.bootstrap(t, strings.Replace(bundle, `[".spec.color"]`, `[]`, 1))
+	p.forgets = start(t, store.Open(nil), 1)
+	color := func(name, color string) string {
+		return fmt.Sprintf(`{"metadata":{"name":%q},"spec":{"size":1,"color":%q}}`, name, color)
+	}
+	p.must(t, 201, "POST", widgetsPath, color("a", "red"))
+	from := p.must(t, 201, "POST", widgetsPath, color("b", "blue")).field("metadata", "resourceVersion").(string)
+	p.must(t, 200, "PATCH", widgetsPath+"/a", `{"spec":{"color":"blue"}}`, "Content-Type", "application/merge-patch+json")
+	p.must(t, 200, "PATCH", widgetsPath+"/b", `{"spec":{"color":"red"}}`, "Content-Type", "application/merge-patch+json")
+	p.must(t, 200, "DELETE", widgetsPath+"/b", "")
+	p.activate(t, bundle)
+	last := p.must(t, 201, "POST", widgetsPath, color("c", "red")).field("metadata", "resourceVersion").(string)
+	p.agree(t)
+	for name, r := range map[string]*replica{"remembered": p.replica, "from history": p.forgets} {
+		if names := r.must(t, 200, "GET", widgetsPath+"?fieldSelector=spec.color%3Dred&resourceVersionMatch=Exact&resourceVersion="+from, "").names(); len(names) != 1 || names[0] != "a" {
+			t.Fatalf("%s: the list has %v", name, names)
+		}
+		w := r.watch(t, widgetsPath+"?watch=1&fieldSelector=spec.color%3Dred&resourceVersion="+from)
+		if got, want := what(w.until(t, last)), "DELETED a, ADDED b, DELETED b"; got != want {
+			t.Errorf("%s: %s, want %s", name, got, want)
+		}
+		w.stop()
+	}
+}

@@ -36,15 +36,22 @@ func align(from, to []any) (pairs [][2]int) {
 }
 
 // gap pairs items of which none is the same as another: one for one if they are as many, else
-// those that are alike.
+// those that are alike. Where it would take too long to find out which are, they correspond by
+// their indexes.
 func gap(from, to []any, i, endI, j, endJ int) (pairs [][2]int) {
-	if endI-i == endJ-j {
-		for k := range endI - i {
+	n, m := endI-i, endJ-j
+	fields := 0 // that are compared with those of each of the others
+	for _, item := range from[i:endI] {
+		o, _ := item.(map[string]any)
+		fields += len(o)
+	}
+	if n == m || fields*m > 4*alignAtMost {
+		for k := range min(n, m) {
 			pairs = append(pairs, [2]int{i + k, j + k})
 		}
 		return pairs
 	}
-	for _, pair := range longest(endI-i, endJ-j, func(x, y int) bool { return alike(from[i+x], to[j+y]) }) {
+	for _, pair := range longest(n, m, func(x, y int) bool { return alike(from[i+x], to[j+y]) }) {
 		pairs = append(pairs, [2]int{i + pair[0], j + pair[1]})
 	}
 	return pairs

@@ -132,7 +132,7 @@ func (p *Past) lawOf(ctx context.Context, tip *commit.Tip, r policies.Record) (*
 // Tip is what a tip with a policy was at a revision that is not above it, but for its objects: see
 // [Past.Objects]. Its error is a Status if no policy was in force yet.
 func (p *Past) Tip(ctx context.Context, tip *commit.Tip, revision uint64) (*commit.Tip, error) {
-	if err := p.history.Wait(ctx, revision); err != nil {
+	if err := p.history.Reach(ctx, revision); err != nil {
 		return nil, err
 	}
 	at, err := p.history.Time(ctx, revision)
@@ -230,7 +230,7 @@ func (p *Past) Introduced(ctx context.Context, tip *commit.Tip, r schema.GroupRe
 // Around tells, of an object that was not there at a revision, at which revisions it was deleted before
 // and created after that, up to another one; 0 if it was not.
 func (p *Past) Around(ctx context.Context, r schema.GroupResource, namespace, name string, at, upto uint64) (went, came uint64, err error) {
-	if err := p.history.Wait(ctx, upto); err != nil {
+	if err := p.history.Reach(ctx, upto); err != nil {
 		return 0, 0, err
 	}
 	for c, err := range p.history.Versions(ctx, r, namespace, name, upto) {
