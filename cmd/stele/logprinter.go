@@ -88,7 +88,11 @@ func (p *lines) print(page []*logged) error {
 			}
 			p.uid = c.Object.UID
 		}
-		p.add(p.out.differences("        ", c.Difference),
+		differences := c.Difference
+		if c.Object != nil && c.Object.Group == "" && c.Object.Resource == "secrets" {
+			differences = hideSecrets(differences)
+		}
+		p.add(p.out.differences("        ", differences),
 			cell{text: c.Name, style: altered, right: true}, cell{text: p.out.time(at)}, cell{text: actor}, cell{text: text, style: look})
 	}
 	return p.flush()
