@@ -16,7 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/yaml"
-	"stele.dev/stele/cmd/stele/internal/restore"
 	"stele.dev/stele/core/difference"
 )
 
@@ -37,8 +36,7 @@ have been created, deleted or changed, and which of their fields were added (+),
 (-) or replaced (~). Without a KIND it compares all kinds of the namespace, with -A those
 of all namespaces, and those that are in none. What the server keeps for itself does not
 count: metadata's managedFields, resourceVersion, generation and creationTimestamp, and the uid
-unless it is that of another object of the same name. What Secrets hold is hidden; -o json
-and -o yaml have it.
+unless it is that of another object of the same name.
 
 ` + momentHelp,
 		Example: `  stele diff --from 1h
@@ -247,9 +245,6 @@ type diffPrinter struct {
 
 func (p *diffPrinter) object(d *objectDifference) error {
 	p.count++
-	if p.o.format == "" && d.Object.Resource == "secrets" {
-		hideContents(d)
-	}
 	text, look := "", map[string]style{"created": added, "deleted": removed}[d.Change]
 	if look == plain {
 		look = altered
@@ -284,29 +279,6 @@ func (p *diffPrinter) end() error {
 		return p.documents.end()
 	}
 	return nil
-}
-
-// hideContents leaves of a Secret what may be seen on a screen.
-func hideContents(d *objectDifference) {
-	d.Difference = hideSecrets(d.Difference)
-	for _, fields := range [][]string{{"data"}, {"metadata", "annotations"}} {
-		before, _, _ := unstructured.NestedMap(d.before, fields...)
-		after, _, _ := unstructured.NestedMap(d.after, fields...)
-		for key, value := range after {
-			if after[key] = restore.Hidden; before[key] != value {
-				after[key] = restore.Hidden + " and different"
-			}
-		}
-		for key := range before {
-			before[key] = restore.Hidden
-		}
-		if len(before) > 0 {
-			_ = unstructured.SetNestedMap(d.before, before, fields...) // it was there
-		}
-		if len(after) > 0 {
-			_ = unstructured.SetNestedMap(d.after, after, fields...)
-		}
-	}
 }
 
 // unifiedDifference is that of two objects as YAML.

@@ -3,12 +3,10 @@ package main
 import (
 	"encoding/json"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/pmezard/go-difflib/difflib"
 	"sigs.k8s.io/yaml"
-	"stele.dev/stele/cmd/stele/internal/restore"
 	"stele.dev/stele/core/difference"
 )
 
@@ -27,24 +25,6 @@ func fieldDifferences(entries []difference.Entry) []fieldDifference {
 		all[i] = fieldDifference{Path: e.Path, Op: e.Op, From: raw(e.From), To: raw(e.To)}
 	}
 	return all
-}
-
-// hideSecrets leaves of the fields of a Secret what people may see on a screen that others
-// look at, too: that they differ.
-func hideSecrets(all []fieldDifference) []fieldDifference {
-	shown := slices.Clone(all)
-	for i, d := range all {
-		if !restore.SecretPath(d.Path) {
-			continue
-		}
-		if d.From != nil {
-			shown[i].From = raw(restore.Hidden)
-		}
-		if d.To != nil {
-			shown[i].To = raw(restore.Hidden)
-		}
-	}
-	return shown
 }
 
 // raw is a decoded value as JSON; nil for none.

@@ -88,11 +88,7 @@ func (p *lines) print(page []*logged) error {
 			}
 			p.uid = c.Object.UID
 		}
-		differences := c.Difference
-		if c.Object != nil && c.Object.Group == "" && c.Object.Resource == "secrets" {
-			differences = hideSecrets(differences)
-		}
-		p.add(p.out.differences("        ", differences),
+		p.add(p.out.differences("        ", c.Difference),
 			cell{text: c.Name, style: altered, right: true}, cell{text: p.out.time(at)}, cell{text: actor}, cell{text: text, style: look})
 	}
 	return p.flush()

@@ -43,30 +43,27 @@ func (i *Item) View() View {
 	return v
 }
 
+// secret tells whether what is at a path is not to be shown on a screen: what a Secret holds,
+// also where kubectl has noted it down.
 func (i *Item) secret(path string) bool {
-	return i.Kind.Group == "" && i.Kind.Kind == "Secret" && SecretPath(path)
+	return i.Kind.Group == "" && i.Kind.Kind == "Secret" &&
+		(path == "data" || strings.HasPrefix(path, "data.") || strings.HasPrefix(path, "data[") || strings.HasPrefix(path, "metadata.annotations"))
 }
 
-// SecretPath tells whether what is at a path of a Secret is not to be shown on a screen: what
-// it holds, also where kubectl has noted it down.
-func SecretPath(path string) bool {
-	return path == "data" || strings.HasPrefix(path, "data.") || strings.HasPrefix(path, "data[") || strings.HasPrefix(path, "metadata.annotations")
-}
-
-// Hidden stands for what is not shown.
-const Hidden = "(hidden)"
+// hidden stands for what is not shown.
+const hidden = "(hidden)"
 
 func hide(value any) any {
 	if value == nil {
 		return nil
 	}
-	return Hidden
+	return hidden
 }
 
 // show is a value at a path, on a line.
 func (i *Item) show(path string, value any) string {
 	if i.secret(path) {
-		return Hidden
+		return hidden
 	}
 	return Show(value)
 }
