@@ -273,7 +273,7 @@ func (p *Pipeline) explainedRequest(ctx context.Context, s *explain.Spec, t *tra
 // ofResource tells whether a path is that of a resource, now or below /at.
 func (p *Pipeline) ofResource(path string) bool {
 	r := &Request{http: &http.Request{Method: http.MethodGet, URL: &url.URL{Path: path}}}
-	if r.cutMoment() != nil {
+	if p.cutMoment(r) != nil {
 		return false // it is of nothing, and that is explained
 	}
 	info, err := p.requestInfo.NewRequestInfo(r.http)
