@@ -38,7 +38,7 @@ of all namespaces, and those that are in none. What the server keeps for itself 
 count: metadata's managedFields, resourceVersion, generation and creationTimestamp, and the uid
 unless it is that of another object of the same name.
 
-A MOMENT is ` + momentUsage + `.`,
+` + momentHelp,
 		Example: `  stele diff --from 1h
   stele diff --from "yesterday 14:00" --to 14:00 -A -o name
   stele diff --from 10m db orders --unified
@@ -57,8 +57,8 @@ A MOMENT is ` + momentUsage + `.`,
 	o.addIdentity(cmd)
 	o.outputOptions.addFlags(cmd, "json", "yaml", "name")
 	f := cmd.Flags()
-	f.StringVar(&o.from, "from", "", "moment to compare with")
-	f.StringVar(&o.to, "to", "now", "moment that is compared")
+	f.StringVar(&o.from, "from", "", "`MOMENT` to compare with")
+	f.StringVar(&o.to, "to", "now", "`MOMENT` that is compared")
 	f.StringVarP(&o.selector, "selector", "l", "", "only objects with these labels, at either moment")
 	f.BoolVar(&o.allFields, "all-fields", false, "compare also what the server keeps for itself")
 	f.BoolVarP(&o.unified, "unified", "u", false, "show the objects as YAML, by the lines that differ")
