@@ -103,6 +103,19 @@ func (p *Past) lawOf(ctx context.Context, tip *commit.Tip, r policies.Record) (*
 	})
 }
 
+// Policy is the one that was in force at a revision that is not above a tip's; nil if there was none.
+func (p *Past) Policy(ctx context.Context, tip *commit.Tip, revision uint64) (*policy.Policy, error) {
+	r, found := tip.Policies.InForce(revision)
+	if !found {
+		return nil, nil
+	}
+	l, err := p.lawOf(ctx, tip, r)
+	if err != nil {
+		return nil, err
+	}
+	return l.policy, nil
+}
+
 // Tip is what a tip with a policy was at a revision that is not above it, but for its objects: see
 // [Past.Objects]. Its error is a Status if no policy was in force yet.
 func (p *Past) Tip(ctx context.Context, tip *commit.Tip, revision uint64) (*commit.Tip, error) {
