@@ -102,3 +102,49 @@ func TestPathsBelowAtAreExplainedAsWhatTheyAre(t *testing.T) {
 		}
 	}
 }
+
+// A page of changes ends when many bytes of objects were compared for it, however little differs.
+func TestAPageOfChangesEndsWhenMuchWasRead(t *testing.T) {
+	p := newPlane(t)
+	const writes = 40
+	path := "/api/v1/namespaces/default/configmaps"
+	p.must(t, 201, "POST", path, fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"},"data":{"pad":%q}}`, strings.Repeat("x", 1_000_000)))
+	for i := range writes - 1 {
+		p.must(t, 200, "PATCH", path+"/a", fmt.Sprintf(`{"data":{"n":"%d"}}`, i), "Content-Type", "application/merge-patch+json")
+	}
+	list := changesPath + "?fieldSelector=object.resource%3Dconfigmaps%2Cobject.name%3Da"
+	for query, want := range map[string]bool{"": true, "&difference=false": false} {
+		total, pages := 0, 0
+		for token := ""; pages == 0 || token != ""; pages++ {
+			page := p.must(t, 200, "GET", list+query+"&continue="+token, "")
+			total += len(page.names())
+			token, _ = page.field("metadata", "continue").(string)
+		}
+		if total != writes || pages > 1 != want {
+			t.Errorf("%q: %d changes on %d pages", query, total, pages)
+		}
+	}
+}
+
+// Whether an object held secrets is asked of what a change has replaced as well: the kind may have
+// lost the mark before it was lost itself.
+func TestWhatAKindHeldThatIsNoMoreStaysSecret(t *testing.T) {
+	reads := strings.Replace(windowed(""), `resources: ["secrets", "vaults"], verbs: ["get"`, `resources: ["secrets", "vaults", "changes"], verbs: ["get"`, 1)
+	reads = strings.Replace(reads, `now: {apiGroups: ["", "example.com"]`, `now: {apiGroups: ["", "example.com", "log.stele.dev"]`, 1)
+	plain := strings.Replace(reads, " @stele(sensitive)", "", 1)
+	without, _, _ := strings.Cut(reads, `bundle: teams: t: kinds: "vaults.example.com"`)
+	without = strings.ReplaceAll(without, `"vaults"`, `"*"`)
+	var store memlog.Store
+	p := start(t, store.Open(nil), 0)
+	p.bootstrap(t, reads)
+	p.must(t, 201, "POST", vaultsPath, `{"apiVersion":"example.com/v1","kind":"Vault","metadata":{"name":"a"},"spec":{"key":"the old one"}}`)
+	p.activate(t, plain)
+	p.must(t, 200, "PATCH", vaultsPath+"/a", `{"spec":{"key":"none"}}`, "Content-Type", "application/merge-patch+json")
+	change := fmt.Sprintf("/apis/log.stele.dev/v1/namespaces/default/changes/%d", p.committer.Tip().Revision())
+	p.must(t, 200, "DELETE", vaultsPath+"/a", "")
+	p.activate(t, without)
+	if a := p.must(t, 200, "GET", change, "", as("historian")...); !strings.Contains(a.String(), "the old one") {
+		t.Errorf("to who may look back: %s", a)
+	}
+	p.must(t, 404, "GET", change, "", as("reader")...)
+}

@@ -443,7 +443,7 @@ func (p *Pipeline) explained(ctx context.Context, r *Request) (*explain.Explanat
 		return nil, err
 	}
 	refusal, looked := p.refusals.Find(r.info.Name), 0
-	for h, err := range p.history.Before(ctx, history.Filter{}, r.tip.Revision()) {
+	for h, err := range p.replays.inTurns(ctx, p.history.Before(ctx, history.Filter{}, r.tip.Revision())) {
 		if err != nil {
 			return nil, err
 		}

@@ -68,7 +68,11 @@ func (p *Pipeline) exact(ctx context.Context, r *Request, resourceVersion string
 	if err := p.past.Check(ctx, r.tip, revision); err != nil {
 		return 0, err
 	}
-	return revision, p.reaches(ctx, r, revision)
+	if err := p.reaches(ctx, r, revision); err != nil {
+		return 0, err
+	}
+	r.exactly = revision
+	return revision, p.warnExact(ctx, r)
 }
 
 // objectsAt is what there was of a resource at a revision, which is at most the world's; of what
@@ -98,7 +102,7 @@ func (p *Pipeline) objectAt(ctx context.Context, r *Request, resourceVersion str
 // notFound is the answer to a get of an object that is not there, or was not.
 func (p *Pipeline) notFound(ctx context.Context, r *Request) error {
 	err := apierrors.NewNotFound(r.resource(), r.key.Name)
-	why, failed := p.noNamespace(ctx, r)
+	why, failed := p.noNamespace(ctx, r, r.then())
 	if failed != nil {
 		return failed
 	}

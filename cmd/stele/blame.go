@@ -35,7 +35,6 @@ it as a default, and the file and line where that stands.
 		Example: `  stele blame database orders
   stele blame cm/settings --at 10m
   stele blame db orders -o json`,
-		Args:              cobra.RangeArgs(1, 2),
 		RunE:              func(cmd *cobra.Command, args []string) error { return o.run(cmd, args) },
 		ValidArgsFunction: o.completeObjects(1),
 	}

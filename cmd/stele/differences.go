@@ -3,10 +3,14 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
+	"unicode"
 
 	"github.com/pmezard/go-difflib/difflib"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/yaml"
+	"stele.dev/stele/cmd/stele/internal/restore"
 	"stele.dev/stele/core/difference"
 )
 
@@ -37,6 +41,27 @@ func raw(value any) json.RawMessage {
 		return nil
 	}
 	return text
+}
+
+// withoutSecrets are the differences of an object of a kind, to be shown on a screen. Who wants to
+// see what a Secret holds asks for it in a form for programs, as of kubectl.
+func withoutSecrets(kind schema.GroupKind, all []fieldDifference) []fieldDifference {
+	shown := slices.Clone(all)
+	for i := range shown {
+		d := &shown[i]
+		if restore.IsSecret(kind, d.Path) {
+			d.From, d.To = hide(d.From), hide(d.To)
+		}
+	}
+	return shown
+}
+
+// hide puts what can be shown in the place of a value.
+func hide(value json.RawMessage) json.RawMessage {
+	if value == nil {
+		return nil
+	}
+	return raw(restore.Hidden)
 }
 
 // differences shows fields that differ, one or more lines for each, indented.
@@ -70,7 +95,7 @@ func (o *output) differences(indent string, all []fieldDifference) string {
 // they are.
 func shortValue(raw json.RawMessage) (string, bool) {
 	var text string
-	if json.Unmarshal(raw, &text) == nil && strings.Contains(strings.TrimSuffix(text, "\n"), "\n") {
+	if json.Unmarshal(raw, &text) == nil && strings.Contains(strings.TrimSuffix(text, "\n"), "\n") && !strings.ContainsFunc(text, commands) {
 		return text, false
 	}
 	shown, err := yaml.JSONToYAML(raw)
@@ -84,6 +109,9 @@ func shortValue(raw json.RawMessage) (string, bool) {
 	}
 	return value, !strings.Contains(value, "\n")
 }
+
+// commands tells of a character that terminals do not show, but do as it says.
+func commands(c rune) bool { return unicode.IsControl(c) && c != '\n' && c != '\t' }
 
 // block shows the lines of a value.
 func (o *output) block(indent, text string, s style) string {

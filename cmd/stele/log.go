@@ -28,6 +28,7 @@ type logOptions struct {
 	actors, verbs         []string
 	since, until, auditID string
 	none                  string                       // what is said if there is nothing to show
+	never                 error                        // what that is, if it is an error
 	note                  func(*changes.Change) string // of a line; may be nil
 	lives                 bool                         // of one name: say where one object ends and another begins
 }
@@ -258,6 +259,9 @@ func (o *logOptions) run(cmd *cobra.Command, q changesQuery) (err error) {
 		}
 		return p.print(page)
 	})
+	if err == nil && !shown && !o.follow && o.never != nil {
+		return cmp.Or(p.end(), o.never)
+	}
 	if err == nil && !shown && !o.follow && o.format == "" {
 		fmt.Fprintln(cmd.ErrOrStderr(), cmp.Or(o.none, "No changes found."))
 	}

@@ -26,15 +26,18 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root.SetOut(stdout)
 	root.SetErr(stderr)
 	if err := root.ExecuteContext(ctx); err != nil && !errors.Is(err, syscall.EPIPE) { // who has read enough is no failure
-		if text := err.Error(); text != "" {
+		var planned *plannedOnly
+		if errors.As(err, &planned) {
+			planned.args = args
+		}
+		if text := wordsOf(err); text != "" {
 			fmt.Fprintln(stderr, "stele: "+text)
 		}
 		var exit exitError
 		if errors.As(err, &exit) {
 			return exit.code
 		}
-		var planned *plannedOnly
-		if errors.As(err, &planned) {
+		if planned != nil {
 			return 2
 		}
 		return 1
@@ -115,8 +118,11 @@ kubeconfig's current context what was, who changed it, and what differs, and put
 
   kubectl stele log --since 1h                   what was written, and by whom
   kubectl stele history database orders -p       what happened to one object
-  kubectl stele at 1h -- kubectl get databases   what it was like
-  kubectl stele revert --to 1h database orders   make it so again, after a look at the plan
+  kubectl stele blame database orders            who gave each of its fields its value
+  kubectl stele diff --from 1h -A                what differs
+  kubectl stele at 1h -- kubectl get databases   what was there
+  kubectl stele revert --to 1h database orders   put it back
+  kubectl stele undelete database orders         bring it back
 
 Every flag can also be set by the environment: --no-pager by STELE_NO_PAGER=true.`
 

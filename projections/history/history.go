@@ -141,7 +141,7 @@ func (s *Store) Run(ctx context.Context) (err error) {
 		case err == nil:
 			s.retry(ctx, func() error { return s.fold(ctx, batches) })
 		case errors.Is(err, context.DeadlineExceeded):
-		case errors.Is(err, eventlog.ErrDiverged) && !s.followed && s.kept.written.Written > 0:
+		case eventlog.IsFatal(err) && !s.followed && s.kept.written.Written > 0: // if the log is at fault it says so again
 			s.o.Logger.Warn("the history is made again from the log", "folder", s.o.Dir, "reason", err)
 			s.retry(ctx, s.startAgain)
 		case eventlog.IsFatal(err):
