@@ -2,7 +2,10 @@ package core_test
 
 import (
 	"encoding/base64"
+	"encoding/json"
 	"fmt"
+	"io"
+	"net/http"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -147,4 +150,57 @@ func TestWhatAKindHeldThatIsNoMoreStaysSecret(t *testing.T) {
 		t.Errorf("to who may look back: %s", a)
 	}
 	p.must(t, 404, "GET", change, "", as("reader")...)
+}
+
+// Who may delete what there is, and not list it, is not told what there was.
+func TestACollectionOfThePastIsForWhoMayListIt(t *testing.T) {
+	var store memlog.Store
+	p := start(t, store.Open(nil), 0)
+	p.bootstrap(t, strings.Replace(bundle, "bindings: editors:", `
+			clusterRoles: cleaner: rules: r: {apiGroups: ["example.com"], resources: ["widgets"], verbs: ["deletecollection"]}
+			bindings: cleaners: {clusterRole: "cleaner", subjects: [{user: "helper"}], namespaces: ["default"]}
+			bindings: editors:`, 1))
+	helper := []string{"Authorization", "Bearer helper-token"}
+	p.must(t, 201, "POST", widgetsPath, widget("gone", 1))
+	then := p.committer.Tip().Revision()
+	p.must(t, 200, "DELETE", widgetsPath+"/gone", "")
+	p.must(t, 403, "DELETE", exactAt(widgetsPath, then)+"&dryRun=All", "", helper...)
+	p.must(t, 200, "DELETE", widgetsPath, "", helper...)
+	if a := p.must(t, 200, "DELETE", exactAt(widgetsPath, then)+"&dryRun=All", ""); len(a.names()) != 1 {
+		t.Errorf("to who may list: %s", a)
+	}
+}
+
+// A window that becomes narrower holds for a watch that is still being told what was.
+func TestAWatchOfThePastEndsWithItsWindow(t *testing.T) {
+	var store memlog.Store
+	p := start(t, store.Open(nil), 1)
+	p.bootstrap(t, windowed(`bundle: history: windows: secrets: "all"`))
+	from := p.write(t, secretsPath, "first")
+	pad := strings.Repeat("x", 1000)
+	for i := range 400 {
+		p.must(t, 201, "POST", secretsPath, fmt.Sprintf(`{"apiVersion":"v1","kind":"Secret","metadata":{"name":"s%03d"},"stringData":{"pad":%q}}`, i, pad))
+	}
+	p.do("GET", exactAt(secretsPath, p.committer.Tip().Revision()), "")
+	body, writer := io.Pipe()
+	response := &pipeResponse{header: http.Header{}, code: make(chan int, 1), w: writer}
+	go func() {
+		defer writer.Close()
+		p.ServeHTTP(response, request("GET", fmt.Sprintf("%s?watch=1&timeoutSeconds=5&resourceVersion=%s", secretsPath, from), "", as("reader")...).WithContext(t.Context()))
+	}()
+	events := json.NewDecoder(body)
+	var e watchEvent
+	if err := events.Decode(&e); err != nil || e.Type != "ADDED" {
+		t.Fatal(e, err)
+	}
+	p.activate(t, windowed(`bundle: history: windows: secrets: "0s"`))
+	n := 1
+	for ; e.Type == "ADDED"; n++ {
+		if err := events.Decode(&e); err != nil {
+			t.Fatalf("after %d events: %v", n, err)
+		}
+	}
+	if e.Type != "ERROR" || e.Object["code"] != 410.0 || n > 300 {
+		t.Errorf("after %d events: %v", n, e)
+	}
 }
