@@ -29,7 +29,8 @@ func blameCommand() *cobra.Command {
 		Short: "Show of every field of an object since when it has its value, and who gave it that",
 		Long: `Blame shows an object as YAML, and left of each field the revision at which it got its
 value, the time, and who sent that. For what nobody sent it names the kind whose schema has
-it as a default, and the file and line where that stands.
+it as a default, and the file and line where that stands. What a Secret holds is shown by -o
+json and yaml alone.
 
 ` + momentHelp,
 		Example: `  stele blame database orders

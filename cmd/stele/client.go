@@ -52,6 +52,9 @@ func (o *clientOptions) addAllNamespaces(cmd *cobra.Command) {
 func (o *clientOptions) addIdentity(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&o.user, "as", "", "user in whose name to ask (default: one's own)")
 	cmd.Flags().StringArrayVar(&o.groups, "as-group", nil, "group of that user; may be given several times")
+	for _, flag := range []string{"as", "as-group"} {
+		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.NoFileCompletions)
+	}
 }
 
 // loadingRules say where the kubeconfig is.

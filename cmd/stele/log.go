@@ -55,6 +55,9 @@ func (o *logOptions) addFilters(cmd *cobra.Command) {
 	f.StringSliceVar(&o.actors, "actor", nil, "only what this user wrote; may be given several times")
 	f.StringSliceVar(&o.verbs, "verb", nil, "only requests of this verb (create, update, patch, delete, …); may be given several times")
 	f.StringVar(&o.auditID, "audit-id", "", "only the request that had this audit id")
+	for _, flag := range []string{"actor", "audit-id"} {
+		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.NoFileCompletions)
+	}
 	_ = cmd.RegisterFlagCompletionFunc("verb", cobra.FixedCompletions([]string{"create", "update", "patch", "delete", "deletecollection"}, noFiles))
 }
 
@@ -66,6 +69,7 @@ func logCommand() *cobra.Command {
 		Short: "Show what was written, by whom, newest first",
 		Long: `Log shows the events of the log, one line each, newest first: revision, time, who, what.
 With -p the fields that a write added (+), removed (-) or replaced (~) are below its line.
+What Secrets hold is shown by -o json, jsonl and yaml alone.
 
 It asks the server, as the user of the kubeconfig, who needs the permission to list
 changes.log.stele.dev; to see fields, the permission to read the objects. Changes of objects
@@ -104,6 +108,7 @@ that the user may not read are left out.
 	cmd.Flags().StringSliceVar(&kindNames, "kind", nil, "only changes of objects of this kind, by any name that it has; may be given several times")
 	cmd.Flags().Lookup("namespace").Usage = "only changes of objects in this namespace (default: all)"
 	_ = cmd.RegisterFlagCompletionFunc("kind", o.completeKinds)
+	cmd.ValidArgsFunction = cobra.NoFileCompletions
 	return cmd
 }
 

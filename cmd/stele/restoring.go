@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
@@ -158,7 +159,7 @@ func (r *restoring) carryOut(ctx context.Context, p *restore.Plan, title string,
 	case !r.yes:
 		agreed, err := r.ask(ctx, p)
 		if err != nil || !agreed {
-			return cmp.Or(err, errors.New("nothing has been written"))
+			return cmp.Or(err, errNothingWritten)
 		}
 	}
 	err := r.client.Apply(ctx, p)
@@ -179,11 +180,17 @@ func incomplete(p *restore.Plan) error {
 	return nil
 }
 
+var errNothingWritten = errors.New("nothing has been written")
+
+// ask has the user agree, who may also interrupt.
 func (r *restoring) ask(ctx context.Context, p *restore.Plan) (bool, error) {
 	fmt.Fprintf(r.cmd.ErrOrStderr(), "Go on with %s? [y/N] ", counted(p.Writes(), "object"))
 	answer := make(chan string, 1)
 	go func() {
-		line, _ := bufio.NewReader(r.cmd.InOrStdin()).ReadString('\n')
+		line, err := bufio.NewReader(r.cmd.InOrStdin()).ReadString('\n')
+		if err != nil { // nobody has ended the line
+			fmt.Fprintln(r.cmd.ErrOrStderr())
+		}
 		answer <- strings.ToLower(strings.TrimSpace(line))
 	}()
 	select {
@@ -191,7 +198,7 @@ func (r *restoring) ask(ctx context.Context, p *restore.Plan) (bool, error) {
 		return a == "y" || a == "yes", nil
 	case <-ctx.Done():
 		fmt.Fprintln(r.cmd.ErrOrStderr())
-		return false, context.Cause(ctx)
+		return false, exitError{128 + int(syscall.SIGINT), errNothingWritten}
 	}
 }
 
