@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/dynamic/dynamicinformer"
@@ -196,6 +197,15 @@ func TestMomentsThatAreNone(t *testing.T) {
 		code, text, _ := strings.Cut(want, " ")
 		if fmt.Sprint(a.code) != code || !strings.Contains(fmt.Sprint(a.field("message")), text) || a.field("kind") != "Status" {
 			t.Errorf("%q: %s, want %s", moment, a, want)
+		}
+		// Of errors of discovery client-go shows nothing but warnings.
+		if got := a.header.Values("Warning"); len(got) > 0 {
+			t.Errorf("%q: a resource, and the warnings %q", moment, got)
+		}
+		a = p.do("GET", belowAt(moment, "/api"), "")
+		warnings, errs := utilnet.ParseWarningHeaders(a.header.Values("Warning"))
+		if fmt.Sprint(a.code) != code || len(errs) > 0 || len(warnings) != 1 || warnings[0].Text != a.field("message") {
+			t.Errorf("%q: discovery: %s, with the warnings %q", moment, a, a.header.Values("Warning"))
 		}
 	}
 	for _, query := range []string{"resourceVersion=%d", "resourceVersionMatch=Exact&resourceVersion=%d", "watch=1&resourceVersion=%d"} {

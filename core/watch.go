@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/storage"
+	"stele.dev/stele/core/commit"
 	"stele.dev/stele/core/negotiate"
 	"stele.dev/stele/core/rendered"
 	"stele.dev/stele/core/shown"
@@ -162,7 +163,7 @@ func (p *Pipeline) source(ctx context.Context, r *Request, sel objects.Selection
 		}
 		return rendered.Watch(ctx, p.committer, then, r.rendered, sel, resumed)
 	}
-	return p.join(ctx, r.resource(), sel, from)
+	return p.join(ctx, r.resource(), sel.As(commit.KindOf(r.kind.Kind.Stored())), from)
 }
 
 // present are the objects that there are in the request's world.

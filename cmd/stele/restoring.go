@@ -40,10 +40,21 @@ func (o *restoreOptions) addFlags(cmd *cobra.Command) {
 }
 
 // plannedOnly is the end of a command that has shown a plan which nobody could agree to.
-type plannedOnly struct{ again string }
+type plannedOnly struct {
+	program string
+	args    []string
+}
 
 func (p *plannedOnly) Error() string {
-	return "nothing has been written, for there is no terminal to ask on: " + p.again + " --yes carries the plan out"
+	words := []string{p.program}
+	for _, arg := range p.args {
+		words = append(words, quoted(arg))
+	}
+	end := len(words)
+	if i := slices.Index(words, "--"); i > 0 {
+		end = i
+	}
+	return "nothing has been written, for there is no terminal to ask on; to carry the plan out: " + strings.Join(slices.Insert(words, end, "--yes"), " ")
 }
 
 // restoring is a command under way.
@@ -55,6 +66,9 @@ type restoring struct {
 }
 
 func (o *restoreOptions) begin(cmd *cobra.Command, config *rest.Config) (*restoring, error) {
+	if present := presentOf(config.Host); present != strings.TrimSuffix(config.Host, "/") {
+		return nil, fmt.Errorf("the kubeconfig's context is at a moment, %s, where nothing is written: choose one that is at the present by --context", config.Host)
+	}
 	kinds, err := newKinds(config)
 	if err != nil {
 		return nil, err
@@ -138,7 +152,7 @@ func (r *restoring) carryOut(ctx context.Context, p *restore.Plan, title string,
 	}
 	switch {
 	case p.Writes() > 0 && !r.dryRun && !going:
-		return &plannedOnly{r.cmd.CommandPath() + " …"}
+		return &plannedOnly{program: r.cmd.Root().DisplayName()}
 	case !going:
 		return incomplete(p)
 	case !r.yes:
@@ -183,6 +197,8 @@ func (r *restoring) ask(ctx context.Context, p *restore.Plan) (bool, error) {
 
 // planDocument is a plan, or what came of it, for programs.
 type planDocument struct {
+	APIVersion string         `json:"apiVersion"`
+	Kind       string         `json:"kind"`
 	To         uint64         `json:"to"`
 	CarriedOut bool           `json:"carriedOut"`
 	Items      []restore.View `json:"items"`
@@ -194,7 +210,7 @@ type planDocument struct {
 func (r *restoring) forPrograms(p *restore.Plan, revision uint64, done bool) error {
 	out := &output{Writer: r.cmd.OutOrStdout()}
 	if r.format != "name" {
-		document := planDocument{To: revision, CarriedOut: done, Items: []restore.View{}, LeftOut: p.LeftOut, Unread: p.Unread}
+		document := planDocument{APIVersion: clientVersion, Kind: "Plan", To: revision, CarriedOut: done, Items: []restore.View{}, LeftOut: p.LeftOut, Unread: p.Unread}
 		for _, i := range p.Items {
 			document.Items = append(document.Items, i.View())
 		}
@@ -269,16 +285,7 @@ var styles = map[restore.Action]style{
 // below are the lines under an item: what differs, and what is to be known.
 func (o *output) below(i *restore.Item) string {
 	var b strings.Builder
-	for _, d := range i.View().Differences {
-		switch d.Op {
-		case "add":
-			b.WriteString("    " + o.paint(added, "+ "+d.Path+": "+restore.Show(d.To)) + "\n")
-		case "remove":
-			b.WriteString("    " + o.paint(removed, "- "+d.Path+": "+restore.Show(d.From)) + "\n")
-		default:
-			b.WriteString("    " + o.paint(altered, "~ "+d.Path+": "+restore.Show(d.From)+" → "+restore.Show(d.To)) + "\n")
-		}
-	}
+	b.WriteString(o.differences("    ", fieldDifferences(i.View().Differences)))
 	for _, note := range i.Notes {
 		b.WriteString("    " + o.paint(faint, note) + "\n")
 	}

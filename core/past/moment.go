@@ -64,7 +64,7 @@ func (p *Past) Resolve(ctx context.Context, tip *commit.Tip, m Moment) (uint64, 
 			return 0, nil, apierrors.NewBadRequest(fmt.Sprintf("%s has not come yet: the newest revision is %d, of %s", stamp(m.Time), tip.Revision(), stamp(tip.Time)))
 		}
 	}
-	if err := p.history.Wait(ctx, tip.Revision()); err != nil {
+	if err := p.history.Reach(ctx, tip.Revision()); err != nil {
 		return 0, nil, err
 	}
 	revision, err := p.history.RevisionAt(ctx, m.Time)
@@ -106,7 +106,7 @@ func (p *Past) Kept(revision uint64) error {
 
 // Time is the log time of a revision.
 func (p *Past) Time(ctx context.Context, revision uint64) (time.Time, error) {
-	if err := p.history.Wait(ctx, revision); err != nil {
+	if err := p.history.Reach(ctx, revision); err != nil {
 		return time.Time{}, err
 	}
 	return p.history.Time(ctx, revision)
@@ -116,7 +116,7 @@ func (p *Past) Time(ctx context.Context, revision uint64) (time.Time, error) {
 // client has seen then, nobody can go on from. The revision is not above that of the log.
 func (p *Past) NotLost(ctx context.Context, revision uint64) error {
 	// What follows a gap is in the history once that has come to any revision in it.
-	if err := p.history.Wait(ctx, revision); err != nil {
+	if err := p.history.Reach(ctx, revision); err != nil {
 		return err
 	}
 	if gap, lost := p.history.Lost(revision); lost {
