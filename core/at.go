@@ -2,6 +2,7 @@ package core
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -30,21 +31,33 @@ const (
 )
 
 // cutMoment takes the prefix off the path.
-func (r *Request) cutMoment() error {
+func (p *Pipeline) cutMoment(r *Request) error {
 	below, found := strings.CutPrefix(r.http.URL.Path, atPrefix)
 	if !found || below != "" && below[0] != '/' {
 		return nil
 	}
 	text, rest, _ := strings.Cut(strings.TrimPrefix(below, "/"), "/")
-	m, err := past.Parse(text)
-	if err != nil {
-		return err
-	}
 	h, u := *r.http, *r.http.URL
 	u.Path, u.RawPath = "/"+rest, ""
 	h.URL = &u
-	r.http, r.moment = &h, &m
+	r.http = &h
+	m, err := past.Parse(text)
+	if err != nil {
+		return p.noMoment(r, err)
+	}
+	r.moment = &m
 	return nil
+}
+
+// noMoment is the error of a request below /at/<moment> where there is nothing. Where it asks for
+// what is served, and not for a resource, its text is a warning, too: client-go keeps of an error of
+// discovery the code alone, and shows warnings.
+func (p *Pipeline) noMoment(r *Request, err error) error {
+	info, asked := p.requestInfo.NewRequestInfo(r.http)
+	if status := apierrors.APIStatus(nil); asked == nil && !info.IsResourceRequest && errors.As(err, &status) {
+		r.warn(status.Status().Message)
+	}
+	return err
 }
 
 // enter finds out which revision the moment is, and what there was then. It is the same
@@ -55,13 +68,13 @@ func (p *Pipeline) enter(ctx context.Context, r *Request) error {
 	}
 	revision, tip, err := p.past.Resolve(ctx, r.tip, *r.moment)
 	if err != nil {
-		return err
+		return p.noMoment(r, err)
 	}
 	if err := r.pin(tip); err != nil {
 		return err
 	}
 	if r.past, err = p.past.Tip(ctx, tip, revision); err != nil {
-		return err
+		return p.noMoment(r, err)
 	}
 	r.asOf = r.past.Time
 	r.w.Header().Set(revisionHeader, strconv.FormatUint(revision, 10))
@@ -130,6 +143,17 @@ func (p *Pipeline) absent(ctx context.Context, r *Request, err error) error {
 	return refused
 }
 
+// then is the revision of the past that a request is answered from; 0 if it is the present.
+func (r *Request) then() uint64 {
+	switch {
+	case r.exactly > 0 && r.exactly < r.world().Revision():
+		return r.exactly
+	case r.past != nil:
+		return r.past.Revision()
+	}
+	return 0
+}
+
 // warnPast tells what a client below /at would not expect.
 func (p *Pipeline) warnPast(ctx context.Context, r *Request) error {
 	if r.past == nil {
@@ -138,27 +162,52 @@ func (p *Pipeline) warnPast(ctx context.Context, r *Request) error {
 	if r.converted {
 		r.warn(fmt.Sprintf("%s was not served at revision %d: converted now", r.kind.GroupVersionKind().GroupVersion(), r.past.Revision()))
 	}
-	if r.key.Namespace == "" || r.info.Verb == "get" {
+	if r.info.Verb == "get" {
 		return nil
 	}
-	why, err := p.noNamespace(ctx, r)
+	return p.warnNamespace(ctx, r)
+}
+
+// warnExact is warnPast for a read of one revision without the prefix. It is asked in terms of
+// today, its selectors too: what was not served then is converted, what was not there is empty.
+func (p *Pipeline) warnExact(ctx context.Context, r *Request) error {
+	if r.kind == nil || r.past != nil || r.then() == 0 {
+		return nil
+	}
+	law, err := p.past.Policy(ctx, r.tip, r.exactly)
+	if err != nil {
+		return err
+	}
+	gvr := schema.GroupVersionResource{Group: r.info.APIGroup, Version: r.info.APIVersion, Resource: r.info.Resource}
+	switch {
+	case law == nil || law.Kind(r.kind.Kind.Stored().GroupResource()) == nil:
+		r.warn(fmt.Sprintf("%s was not served at revision %d: there was none", gvr.GroupResource(), r.exactly))
+	case law.Version(gvr) == nil:
+		r.warn(fmt.Sprintf("%s was not served at revision %d: converted now", gvr.GroupVersion(), r.exactly))
+	}
+	return nil
+}
+
+// warnNamespace tells who lists in a namespace that it was not there.
+func (p *Pipeline) warnNamespace(ctx context.Context, r *Request) error {
+	why, err := p.noNamespace(ctx, r, r.then())
 	if why != "" {
 		r.warn(why)
 	}
 	return err
 }
 
-// noNamespace says when the namespace of a request below /at came or went, if it was not there.
-func (p *Pipeline) noNamespace(ctx context.Context, r *Request) (string, error) {
-	if r.past == nil || r.key.Namespace == "" {
+// noNamespace says when the namespace of a request came or went, if it was not there at a revision.
+func (p *Pipeline) noNamespace(ctx context.Context, r *Request, then uint64) (string, error) {
+	if then == 0 || r.key.Namespace == "" {
 		return "", nil
 	}
-	ns, err := p.past.Object(ctx, r.tip, commit.Namespaces, "", r.key.Namespace, r.past.Revision())
+	ns, err := p.past.Object(ctx, r.tip, commit.Namespaces, "", r.key.Namespace, then)
 	if ns != nil || err != nil {
 		return "", err
 	}
-	went, came, err := p.past.Around(ctx, commit.Namespaces, "", r.key.Namespace, r.past.Revision(), r.tip.Revision())
-	text := fmt.Sprintf("there was no namespace %q at revision %d", r.key.Namespace, r.past.Revision())
+	went, came, err := p.past.Around(ctx, commit.Namespaces, "", r.key.Namespace, then, r.tip.Revision())
+	text := fmt.Sprintf("there was no namespace %q at revision %d", r.key.Namespace, then)
 	if went > 0 {
 		text += fmt.Sprintf(": it was deleted at revision %d", went)
 	}

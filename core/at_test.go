@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/dynamic/dynamicinformer"
@@ -187,6 +188,7 @@ func TestMomentsThatAreNone(t *testing.T) {
 		"99999999999999999999": "400 is not a moment",
 		fmt.Sprint(tip + 1):    fmt.Sprintf("504 Too large resource version: %d, current: %d", tip+1, tip),
 		"2999-01-01T00:00:00Z": fmt.Sprintf("400 has not come yet: the newest revision is %d, of ", tip),
+		"0001-01-01T00:00:00Z": "410 is before all that is known: the first revision is 1, of ",
 		"1999-01-01T00:00:00Z": "410 is before all that is known: the first revision is 1, of ",
 		fmt.Sprint(p.lost):     fmt.Sprintf("410 was lost when the log was restored: the nearest are %d before it, and those from %d on", p.lost-1, p.next),
 		"1":                    "410 no policy was in force at revision 1",
@@ -195,6 +197,15 @@ func TestMomentsThatAreNone(t *testing.T) {
 		code, text, _ := strings.Cut(want, " ")
 		if fmt.Sprint(a.code) != code || !strings.Contains(fmt.Sprint(a.field("message")), text) || a.field("kind") != "Status" {
 			t.Errorf("%q: %s, want %s", moment, a, want)
+		}
+		// Of errors of discovery client-go shows nothing but warnings.
+		if got := a.header.Values("Warning"); len(got) > 0 {
+			t.Errorf("%q: a resource, and the warnings %q", moment, got)
+		}
+		a = p.do("GET", belowAt(moment, "/api"), "")
+		warnings, errs := utilnet.ParseWarningHeaders(a.header.Values("Warning"))
+		if fmt.Sprint(a.code) != code || len(errs) > 0 || len(warnings) != 1 || warnings[0].Text != a.field("message") {
+			t.Errorf("%q: discovery: %s, with the warnings %q", moment, a, a.header.Values("Warning"))
 		}
 	}
 	for _, query := range []string{"resourceVersion=%d", "resourceVersionMatch=Exact&resourceVersion=%d", "watch=1&resourceVersion=%d"} {

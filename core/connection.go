@@ -25,7 +25,7 @@ const (
 // connection finds out what is asked for. TLS and HTTP/2 have been dealt with by the
 // server; here are the limits of the single request.
 func (p *Pipeline) connection(_ context.Context, r *Request) error {
-	if err := r.cutMoment(); err != nil {
+	if err := p.cutMoment(r); err != nil {
 		return err
 	}
 	info, err := p.requestInfo.NewRequestInfo(r.http)

@@ -264,34 +264,38 @@ func TestWhatSlowWatchersHoldIsBounded(t *testing.T) {
 		p.must(t, 201, "POST", "/api/v1/namespaces/default/configmaps", fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"c%03d"},"data":{"pad":%q}}`, i, pad))
 	}
 	p.agree(t)
-	const clients = 40
-	var stopped sync.WaitGroup
-	ctx, cancel := context.WithCancel(t.Context())
-	responses := make([]*pipeResponse, clients)
-	for i := range clients {
-		r, w := io.Pipe()
-		responses[i] = &pipeResponse{header: http.Header{}, code: make(chan int, 1), w: w}
-		stopped.Go(func() {
-			defer w.Close()
-			q := request("GET", fmt.Sprintf("/api/v1/configmaps?watch=1&resourceVersion=%d", from), "").WithContext(ctx)
-			p.forgets.ServeHTTP(responses[i], q)
+	for name, path := range map[string]string{"of objects": "/api/v1/configmaps", "of changes": changesPath} {
+		t.Run(name, func(t *testing.T) {
+			const clients = 40
+			var stopped sync.WaitGroup
+			ctx, cancel := context.WithCancel(t.Context())
+			responses := make([]*pipeResponse, clients)
+			for i := range clients {
+				r, w := io.Pipe()
+				responses[i] = &pipeResponse{header: http.Header{}, code: make(chan int, 1), w: w}
+				stopped.Go(func() {
+					defer w.Close()
+					q := request("GET", fmt.Sprintf("%s?watch=1&resourceVersion=%d", path, from), "").WithContext(ctx)
+					p.forgets.ServeHTTP(responses[i], q)
+				})
+				first := make([]byte, 1)
+				if _, err := r.Read(first); err != nil { // it has its chunk, and cannot get rid of it
+					t.Fatal(err)
+				}
+				defer r.Close()
+			}
+			if held, most := p.forgets.Replaying(), int64(36<<20); held == 0 || held > most {
+				t.Errorf("%d clients that do not read hold %d bytes, want at most %d", clients, held, most)
+			}
+			cancel()
+			for _, r := range responses {
+				r.w.CloseWithError(io.ErrClosedPipe)
+			}
+			stopped.Wait()
+			if held := p.forgets.Replaying(); held != 0 {
+				t.Errorf("once they are gone %d bytes are held", held)
+			}
 		})
-		first := make([]byte, 1)
-		if _, err := r.Read(first); err != nil { // it has its chunk, and cannot get rid of it
-			t.Fatal(err)
-		}
-		defer r.Close()
-	}
-	if held, most := p.forgets.Replaying(), int64(36<<20); held == 0 || held > most {
-		t.Errorf("%d clients that do not read hold %d bytes, want at most %d", clients, held, most)
-	}
-	cancel()
-	for _, r := range responses {
-		r.w.CloseWithError(io.ErrClosedPipe)
-	}
-	stopped.Wait()
-	if held := p.forgets.Replaying(); held != 0 {
-		t.Errorf("once they are gone %d bytes are held", held)
 	}
 }
 

@@ -40,7 +40,7 @@ a context that is like the current one, and named like it with @ and the revisio
 there until --remove takes it away. A MOMENT is resolved once: the context stays at its
 revision.
 
-A MOMENT is ` + momentUsage + `.`,
+` + momentHelp,
 		Example: `  stele at 10m -- kubectl get configmaps -A
   stele at "yesterday 14:00" -- k9s
   stele at 1h
@@ -52,7 +52,7 @@ A MOMENT is ` + momentUsage + `.`,
 				return o.show(cmd)
 			case o.remove:
 				return o.forget(cmd, args)
-			case o.list || len(args) == 0 || cmd.ArgsLenAtDash() == 0:
+			case o.list || len(args) == 0 || cmd.ArgsLenAtDash() == 0 || cmd.ArgsLenAtDash() == len(args):
 				return errors.New("name a MOMENT, as in `" + cmd.CommandPath() + " 10m`; what follows -- is a command")
 			case len(args) == 1:
 				return o.keep(cmd, args[0])
@@ -96,9 +96,12 @@ func quoted(word string) string {
 // atMoment is how the URL of a server ends that is at one.
 var atMoment = regexp.MustCompile(`/at/([0-9]+)/?$`)
 
+// anyMoment is how it ends if somebody wrote it.
+var anyMoment = regexp.MustCompile(`/at/[0-9][^/]*/?$`)
+
 // presentOf is the URL of a server as it is now.
 func presentOf(server string) string {
-	return atMoment.ReplaceAllString(strings.TrimSuffix(server, "/"), "")
+	return anyMoment.ReplaceAllString(strings.TrimSuffix(server, "/"), "")
 }
 
 // at is a kubeconfig's context at a revision.

@@ -8,6 +8,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"sigs.k8s.io/yaml"
+	"stele.dev/stele/cmd/stele/internal/restore"
 	"stele.dev/stele/core/blame"
 	"stele.dev/stele/core/difference"
 )
@@ -102,6 +103,9 @@ func showBlame(out *output, mapping *meta.RESTMapping, b *blame.Blame) error {
 	root := &part{}
 	for i := range b.Status.Fields {
 		f := &b.Status.Fields[i]
+		if restore.IsSecret(mapping.GroupVersionKind.GroupKind(), f.Path) {
+			f.Value = restore.Hidden
+		}
 		path, err := difference.Parse(f.Path)
 		if err != nil {
 			return err

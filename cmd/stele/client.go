@@ -3,13 +3,21 @@ package main
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/klog/v2"
 )
 
 // clientOptions are the flags of commands that talk to a server.
@@ -44,6 +52,9 @@ func (o *clientOptions) addAllNamespaces(cmd *cobra.Command) {
 func (o *clientOptions) addIdentity(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&o.user, "as", "", "user in whose name to ask (default: one's own)")
 	cmd.Flags().StringArrayVar(&o.groups, "as-group", nil, "group of that user; may be given several times")
+	for _, flag := range []string{"as", "as-group"} {
+		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.NoFileCompletions)
+	}
 }
 
 // loadingRules say where the kubeconfig is.
@@ -72,6 +83,9 @@ func (o *clientOptions) config() (*rest.Config, clientcmd.ClientConfig, error) {
 	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(o.loadingRules(), &clientcmd.ConfigOverrides{CurrentContext: o.context})
 	config, err := loader.ClientConfig()
 	if clientcmd.IsEmptyConfig(err) {
+		if files := os.Getenv(clientcmd.RecommendedConfigPathEnvVar); files != "" && o.kubeconfig == "" {
+			return nil, nil, fmt.Errorf("no server is configured: $%s is %s, which does not exist or says nothing", clientcmd.RecommendedConfigPathEnvVar, files)
+		}
 		if isPlugin() {
 			return nil, nil, errors.New("no server is configured: set KUBECONFIG, give --kubeconfig, or choose a context by `kubectl config use-context`")
 		}
@@ -80,6 +94,8 @@ func (o *clientOptions) config() (*rest.Config, clientcmd.ClientConfig, error) {
 	if err != nil {
 		return nil, nil, err
 	}
+	klog.SetSlogLogger(slog.New(slog.DiscardHandler)) // what it says of errors, they say
+	config.WarningHandler = rest.NewWarningWriter(os.Stderr, rest.WarningWriterOptions{Deduplicate: true})
 	config.UserAgent = "stele/" + Version
 	config.QPS = -1
 	if o.user != "" {
@@ -110,9 +126,33 @@ func (o *clientOptions) namespaceOrDefault(loader clientcmd.ClientConfig) (strin
 func readable(err error, body []byte) error {
 	var status struct {
 		Message string `json:"message"`
+		Code    int    `json:"code"`
 	}
-	if json.Unmarshal(body, &status) == nil && status.Message != "" {
-		return errors.New(status.Message)
+	if json.Unmarshal(body, &status) != nil || status.Message == "" {
+		return err
 	}
-	return err
+	if future := tooLarge.FindStringSubmatch(status.Message); future != nil {
+		return fmt.Errorf("revision %s has not come yet: the newest is %s", future[1], future[2])
+	}
+	if status.Code == http.StatusUnauthorized {
+		return fmt.Errorf("the server does not accept the kubeconfig's credentials (%s)", status.Message)
+	}
+	return errors.New(status.Message)
+}
+
+// tooLarge is Kubernetes' message about a revision that there is not yet.
+var tooLarge = regexp.MustCompile(`Too large resource version: (\d+), current: (\d+)$`)
+
+// wordsOf is the text of an error; that a server was not reached it says without the request.
+func wordsOf(err error) string {
+	text := err.Error()
+	var asking *url.Error
+	if !errors.As(err, &asking) || !errors.Is(err, syscall.ECONNREFUSED) {
+		return text
+	}
+	server, parseErr := url.Parse(asking.URL)
+	if parseErr != nil {
+		return text
+	}
+	return strings.Replace(text, asking.Error(), "the connection to the server "+server.Host+" was refused: does it run, and is that its address?", 1)
 }

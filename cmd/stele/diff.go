@@ -9,13 +9,16 @@ import (
 	"os"
 	"os/signal"
 	"slices"
+	"strings"
 	"syscall"
 
 	"github.com/pmezard/go-difflib/difflib"
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/yaml"
+	"stele.dev/stele/cmd/stele/internal/restore"
 	"stele.dev/stele/core/difference"
 )
 
@@ -36,9 +39,15 @@ have been created, deleted or changed, and which of their fields were added (+),
 (-) or replaced (~). Without a KIND it compares all kinds of the namespace, with -A those
 of all namespaces, and those that are in none. What the server keeps for itself does not
 count: metadata's managedFields, resourceVersion, generation and creationTimestamp, and the uid
-unless it is that of another object of the same name.
+unless it is that of another object of the same name. Items of lists are named by their keys, if
+the kind says that they have some; else they are counted.
 
-A MOMENT is ` + momentUsage + `.`,
+With -o json or yaml it prints a List of client.stele.dev/v1, kind Difference: the object; the
+change (created, deleted, changed, or replaced by another of the same name); the revisions, from
+and to; and as difference of each field the path, op (add, remove, replace), from and to. What
+Secrets hold is only in there, and not on the screen.
+
+` + momentHelp,
 		Example: `  stele diff --from 1h
   stele diff --from "yesterday 14:00" --to 14:00 -A -o name
   stele diff --from 10m db orders --unified
@@ -57,8 +66,8 @@ A MOMENT is ` + momentUsage + `.`,
 	o.addIdentity(cmd)
 	o.outputOptions.addFlags(cmd, "json", "yaml", "name")
 	f := cmd.Flags()
-	f.StringVar(&o.from, "from", "", "moment to compare with")
-	f.StringVar(&o.to, "to", "now", "moment that is compared")
+	f.StringVar(&o.from, "from", "", "`MOMENT` to compare with")
+	f.StringVar(&o.to, "to", "now", "`MOMENT` that is compared")
 	f.StringVarP(&o.selector, "selector", "l", "", "only objects with these labels, at either moment")
 	f.BoolVar(&o.allFields, "all-fields", false, "compare also what the server keeps for itself")
 	f.BoolVarP(&o.unified, "unified", "u", false, "show the objects as YAML, by the lines that differ")
@@ -68,6 +77,9 @@ A MOMENT is ` + momentUsage + `.`,
 	_ = cmd.RegisterFlagCompletionFunc("to", completeMoments)
 	return cmd
 }
+
+// clientVersion is of what commands themselves say to programs.
+const clientVersion = "client.stele.dev/v1"
 
 // errDiffers is an exit code; what differs has been printed.
 var errDiffers = exitError{1, errSaid}
@@ -83,6 +95,10 @@ type objectDifference struct {
 	Difference []fieldDifference `json:"difference"`
 
 	before, after map[string]any
+}
+
+func (d *objectDifference) kind() schema.GroupVersionKind {
+	return schema.FromAPIVersionAndKind(d.Object.APIVersion, d.Object.Kind)
 }
 
 type objectReference struct {
@@ -144,6 +160,7 @@ func (o *diffOptions) run(cmd *cobra.Command, args []string) (err error) {
 	show := &diffPrinter{out: out, o: o, documents: documents{out: out, format: o.format}}
 	seen := map[string]bool{}
 	unknown := 0
+	today, then := &shapes{config: config}, &shapes{config: atRevision(config, from)}
 	for _, r := range resources {
 		before, after, err := past.both(ctx, r, from, &to)
 		var left *leftOutError
@@ -155,7 +172,16 @@ func (o *diffOptions) run(cmd *cobra.Command, args []string) (err error) {
 		if err != nil {
 			return err
 		}
-		different := o.compare(r, before, after, seen)
+		for _, name := range r.names {
+			if key := r.namespace + "/" + name; before[key] == nil && after[key] == nil && r.note == "" {
+				fmt.Fprintf(cmd.ErrOrStderr(), "%s %s: there was none at revision %d, nor at %d.\n", r.name(), strings.TrimPrefix(key, "/"), from, to)
+			}
+		}
+		shape := today
+		if r.gone {
+			shape = then
+		}
+		different := o.compare(r, before, after, shape, seen)
 		if r.note != "" && (r.asked || len(different) > 0) {
 			fmt.Fprintln(cmd.ErrOrStderr(), r.note)
 		}
@@ -169,7 +195,13 @@ func (o *diffOptions) run(cmd *cobra.Command, args []string) (err error) {
 	if err := show.end(); err != nil {
 		return err
 	}
-	if show.count == 0 && o.format == "" {
+	switch {
+	case unknown > 0 && unknown == len(resources):
+		return errors.New("nothing could be compared")
+	case show.count > 0 || o.format != "":
+	case unknown > 0:
+		fmt.Fprintf(cmd.ErrOrStderr(), "Of what could be compared nothing differs between the revisions %d and %d.\n", from, to)
+	default:
 		fmt.Fprintf(cmd.ErrOrStderr(), "Nothing differs between the revisions %d and %d.\n", from, to)
 	}
 	switch {
@@ -183,7 +215,7 @@ func (o *diffOptions) run(cmd *cobra.Command, args []string) (err error) {
 
 // compare pairs the objects of a kind by their names. Objects that have been seen as another
 // kind's are left out.
-func (o *diffOptions) compare(r *pastResource, before, after map[string]*unstructured.Unstructured, seen map[string]bool) []*objectDifference {
+func (o *diffOptions) compare(r *pastResource, before, after map[string]*unstructured.Unstructured, shape *shapes, seen map[string]bool) []*objectDifference {
 	var all []*objectDifference
 	keys := maps.Clone(before)
 	maps.Copy(keys, after)
@@ -194,7 +226,7 @@ func (o *diffOptions) compare(r *pastResource, before, after map[string]*unstruc
 			continue
 		}
 		seen[uid] = true
-		d := &objectDifference{APIVersion: "client.stele.dev/v1", Kind: "Difference", Object: objectReference{
+		d := &objectDifference{APIVersion: clientVersion, Kind: "Difference", Object: objectReference{
 			APIVersion: object.GetAPIVersion(), Kind: object.GetKind(), Resource: r.name(), Namespace: object.GetNamespace(), Name: object.GetName(), UID: uid,
 		}}
 		x, y := before[key], after[key]
@@ -214,7 +246,7 @@ func (o *diffOptions) compare(r *pastResource, before, after map[string]*unstruc
 				unstructured.RemoveNestedField(content, "metadata", "uid") // it is the same
 			}
 		}
-		d.Difference = fieldDifferences(difference.Between(d.before, d.after, difference.Options{Everything: o.allFields}))
+		d.Difference = fieldDifferences(difference.Between(d.before, d.after, difference.Options{Schema: shape.of(object.GroupVersionKind()), Everything: o.allFields}))
 		if d.Change != "changed" || len(d.Difference) > 0 {
 			all = append(all, d)
 		}
@@ -251,7 +283,7 @@ func (p *diffPrinter) object(d *objectDifference) error {
 	}
 	switch {
 	case p.o.format == "name":
-		text = resourceName(schema.FromAPIVersionAndKind(d.Object.APIVersion, d.Object.Kind), d.Object.Name) + "\n"
+		text = resourceName(d.kind(), d.Object.Name) + "\n"
 	case p.o.format != "":
 		return p.add(d)
 	case p.o.unified:
@@ -268,7 +300,7 @@ func (p *diffPrinter) object(d *objectDifference) error {
 		if d.Change == "replaced" {
 			note = " by another of the same name"
 		}
-		text += p.out.paint(look, d.Change+" "+d.Object.String()+note) + "\n" + p.out.differences("    ", d.Difference)
+		text += p.out.paint(look, d.Change+" "+d.Object.String()+note) + "\n" + p.out.differences("    ", withoutSecrets(d.kind().GroupKind(), d.Difference))
 	}
 	_, err := io.WriteString(p.out, text)
 	return err
@@ -289,11 +321,17 @@ func unifiedDifference(d *objectDifference) (string, error) {
 		lines    *[]string
 		content  map[string]any
 		revision uint64
-	}{{&u.FromFile, &u.A, d.before, d.From}, {&u.ToFile, &u.B, d.after, d.To}} {
+		other    map[string]any
+		when     string
+	}{{&u.FromFile, &u.A, d.before, d.From, d.after, "before"}, {&u.ToFile, &u.B, d.after, d.To, d.before, "after"}} {
 		if *side.name = "/dev/null"; side.content == nil {
 			continue
 		}
-		text, err := yaml.Marshal(side.content)
+		content := side.content
+		if restore.IsSecret(d.kind().GroupKind(), "data") {
+			content = hidden(content, side.other, side.when)
+		}
+		text, err := yaml.Marshal(content)
 		if err != nil {
 			return "", err
 		}
@@ -301,4 +339,24 @@ func unifiedDifference(d *objectDifference) (string, error) {
 		*side.lines = splitLines(string(text))
 	}
 	return difflib.GetUnifiedDiffString(u)
+}
+
+// hidden is a Secret without what it holds; of what is otherwise in another it says so.
+func hidden(content, other map[string]any, when string) map[string]any {
+	content = runtime.DeepCopyJSON(content)
+	for _, path := range [][]string{{"data"}, {"metadata", "annotations"}} {
+		fields, ok, err := unstructured.NestedMap(content, path...)
+		if err != nil || !ok {
+			continue
+		}
+		others, _, _ := unstructured.NestedMap(other, path...) // none, if there is none
+		for name, value := range fields {
+			fields[name] = restore.Hidden
+			if there, ok := others[name]; ok && there != value {
+				fields[name] = restore.Hidden + ", " + when
+			}
+		}
+		_ = unstructured.SetNestedMap(content, fields, path...) // they were there
+	}
+	return content
 }

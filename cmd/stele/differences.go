@@ -3,10 +3,14 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
+	"unicode"
 
 	"github.com/pmezard/go-difflib/difflib"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/yaml"
+	"stele.dev/stele/cmd/stele/internal/restore"
 	"stele.dev/stele/core/difference"
 )
 
@@ -16,9 +20,6 @@ type fieldDifference struct {
 	Op   string          `json:"op"` // add, remove or replace
 	From json.RawMessage `json:"from,omitempty"`
 	To   json.RawMessage `json:"to,omitempty"`
-	// Rule that set the field, and where it stands, if nobody sent it.
-	Rule   string `json:"rule,omitempty"`
-	Source string `json:"source,omitempty"`
 }
 
 // fieldDifferences are those of a comparison, as they are shown.
@@ -42,35 +43,48 @@ func raw(value any) json.RawMessage {
 	return text
 }
 
+// withoutSecrets are the differences of an object of a kind, to be shown on a screen. Who wants to
+// see what a Secret holds asks for it in a form for programs, as of kubectl.
+func withoutSecrets(kind schema.GroupKind, all []fieldDifference) []fieldDifference {
+	shown := slices.Clone(all)
+	for i := range shown {
+		d := &shown[i]
+		if restore.IsSecret(kind, d.Path) {
+			d.From, d.To = hide(d.From), hide(d.To)
+		}
+	}
+	return shown
+}
+
+// hide puts what can be shown in the place of a value.
+func hide(value json.RawMessage) json.RawMessage {
+	if value == nil {
+		return nil
+	}
+	return raw(restore.Hidden)
+}
+
 // differences shows fields that differ, one or more lines for each, indented.
 func (o *output) differences(indent string, all []fieldDifference) string {
 	var b strings.Builder
 	for _, d := range all {
-		rule := ""
-		if d.Rule != "" {
-			rule = "  (by " + d.Rule
-			if d.Source != "" {
-				rule += ", " + d.Source
-			}
-			rule = o.paint(subtle, rule+")")
-		}
 		from, fromShort := shortValue(d.From)
 		to, toShort := shortValue(d.To)
 		switch {
 		case d.Op == "replace" && fromShort && toShort:
-			fmt.Fprintf(&b, "%s%s%s\n", indent, o.paint(altered, "~ "+d.Path+": "+from+" → "+to), rule)
+			fmt.Fprintf(&b, "%s%s\n", indent, o.paint(altered, "~ "+d.Path+": "+from+" → "+to))
 		case d.Op == "replace":
-			fmt.Fprintf(&b, "%s%s%s\n", indent, o.paint(altered, "~ "+d.Path+":"), rule)
+			fmt.Fprintf(&b, "%s%s\n", indent, o.paint(altered, "~ "+d.Path+":"))
 			b.WriteString(o.lineDifference(indent+"    ", from, to))
 		case d.Op == "add" && toShort:
-			fmt.Fprintf(&b, "%s%s%s\n", indent, o.paint(added, "+ "+d.Path+": "+to), rule)
+			fmt.Fprintf(&b, "%s%s\n", indent, o.paint(added, "+ "+d.Path+": "+to))
 		case d.Op == "add":
-			fmt.Fprintf(&b, "%s%s%s\n", indent, o.paint(added, "+ "+d.Path+":"), rule)
+			fmt.Fprintf(&b, "%s%s\n", indent, o.paint(added, "+ "+d.Path+":"))
 			b.WriteString(o.block(indent+"    ", to, added))
 		case d.Op == "remove" && fromShort:
-			fmt.Fprintf(&b, "%s%s%s\n", indent, o.paint(removed, "- "+d.Path+": "+from), rule)
+			fmt.Fprintf(&b, "%s%s\n", indent, o.paint(removed, "- "+d.Path+": "+from))
 		default:
-			fmt.Fprintf(&b, "%s%s%s\n", indent, o.paint(removed, "- "+d.Path+":"), rule)
+			fmt.Fprintf(&b, "%s%s\n", indent, o.paint(removed, "- "+d.Path+":"))
 			b.WriteString(o.block(indent+"    ", from, removed))
 		}
 	}
@@ -81,7 +95,7 @@ func (o *output) differences(indent string, all []fieldDifference) string {
 // they are.
 func shortValue(raw json.RawMessage) (string, bool) {
 	var text string
-	if json.Unmarshal(raw, &text) == nil && strings.Contains(strings.TrimSuffix(text, "\n"), "\n") {
+	if json.Unmarshal(raw, &text) == nil && strings.Contains(strings.TrimSuffix(text, "\n"), "\n") && !strings.ContainsFunc(text, commands) {
 		return text, false
 	}
 	shown, err := yaml.JSONToYAML(raw)
@@ -95,6 +109,9 @@ func shortValue(raw json.RawMessage) (string, bool) {
 	}
 	return value, !strings.Contains(value, "\n")
 }
+
+// commands tells of a character that terminals do not show, but do as it says.
+func commands(c rune) bool { return unicode.IsControl(c) && c != '\n' && c != '\t' }
 
 // block shows the lines of a value.
 func (o *output) block(indent, text string, s style) string {

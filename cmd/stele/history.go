@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"stele.dev/stele/cmd/stele/internal/restore"
 )
 
 func historyCommand() *cobra.Command {
@@ -17,11 +18,13 @@ func historyCommand() *cobra.Command {
 		Long: `History shows every change of one object: revision, time, who, what. Earlier objects of
 the same name, deleted since, are part of it: a line tells where one ends and another
 begins, and --uid chooses one. With -p the fields that a write added (+), removed (-) or
-replaced (~) are below its line, and of those that nobody sent the rule that did it.`,
+replaced (~) are below its line; stele blame tells which of them nobody sent. What Secrets
+hold is shown by -o json, jsonl and yaml alone.
+
+` + momentHelp,
 		Example: `  stele history database orders
   stele history db/orders -p --since 1d
   stele history cm settings -n kube-system -o json`,
-		Args: cobra.RangeArgs(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			kind, name, err := parseObject(args)
 			if err != nil {
@@ -46,12 +49,10 @@ replaced (~) are below its line, and of those that nobody sent the rule that did
 			if uid != "" {
 				set["object.uid"] = uid
 			}
-			o.none = fmt.Sprintf("There never was a %s named %s", mapping.Resource.GroupResource(), name)
-			if namespace != "" {
-				o.none += " in the namespace " + namespace
-			}
-			if o.none += "."; o.chooses() || uid != "" {
-				o.none = "No changes of that object are as asked for; without flags all are shown."
+			o.none = "No changes of that object are as asked for; without flags all are shown."
+			if !o.chooses() && uid == "" {
+				subject := restore.Subject{Kind: restore.Kind{GroupVersionKind: mapping.GroupVersionKind}, Namespace: namespace, Name: name}
+				o.never = fmt.Errorf("there never was a %s", subject.Key())
 			}
 			return o.run(cmd, changesQuery{namespace: namespace, fields: set, resources: []schema.GroupResource{mapping.Resource.GroupResource()}})
 		},

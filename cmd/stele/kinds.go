@@ -39,8 +39,12 @@ func (k *kinds) resource(name string) (*meta.RESTMapping, error) {
 		candidates = append(candidates, *full)
 	}
 	for _, gvr := range candidates {
-		if kind, err := k.mapper.KindFor(gvr); err == nil {
+		kind, err := k.mapper.KindFor(gvr)
+		if err == nil {
 			return k.mapper.RESTMapping(kind.GroupKind(), kind.Version)
+		}
+		if !meta.IsNoMatchError(err) { // nobody knows which kinds there are
+			return nil, err
 		}
 	}
 	kind := schema.ParseGroupKind(name)

@@ -28,6 +28,7 @@ type logOptions struct {
 	actors, verbs         []string
 	since, until, auditID string
 	none                  string                       // what is said if there is nothing to show
+	never                 error                        // what that is, if it is an error
 	note                  func(*changes.Change) string // of a line; may be nil
 	lives                 bool                         // of one name: say where one object ends and another begins
 }
@@ -37,10 +38,10 @@ func (o *logOptions) addFlags(cmd *cobra.Command) {
 	o.clientOptions.addFlags(cmd)
 	o.outputOptions.addFlags(cmd, "json", "jsonl", "yaml", "name")
 	f := cmd.Flags()
-	f.BoolVarP(&o.follow, "follow", "f", false, "show the last 10, or those since --since, the oldest first, then go on with what is written from now on")
+	f.BoolVarP(&o.follow, "follow", "f", false, "show the last 10, or all from --since on, the oldest first, and go on with what is written from now on")
 	f.IntVar(&o.limit, "limit", 0, "show only so many, the newest (default: all)")
-	f.StringVar(&o.since, "since", "", "only what was written at a moment or later: "+momentUsage)
-	f.StringVar(&o.until, "until", "", "only what was written at a moment or before")
+	f.StringVar(&o.since, "since", "", "only what was written at a `MOMENT` or later")
+	f.StringVar(&o.until, "until", "", "only what was written at a `MOMENT` or before")
 	cmd.MarkFlagsMutuallyExclusive("follow", "until")
 	_ = cmd.RegisterFlagCompletionFunc("since", completeMoments)
 	_ = cmd.RegisterFlagCompletionFunc("until", completeMoments)
@@ -54,6 +55,9 @@ func (o *logOptions) addFilters(cmd *cobra.Command) {
 	f.StringSliceVar(&o.actors, "actor", nil, "only what this user wrote; may be given several times")
 	f.StringSliceVar(&o.verbs, "verb", nil, "only requests of this verb (create, update, patch, delete, …); may be given several times")
 	f.StringVar(&o.auditID, "audit-id", "", "only the request that had this audit id")
+	for _, flag := range []string{"actor", "audit-id"} {
+		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.NoFileCompletions)
+	}
 	_ = cmd.RegisterFlagCompletionFunc("verb", cobra.FixedCompletions([]string{"create", "update", "patch", "delete", "deletecollection"}, noFiles))
 }
 
@@ -64,11 +68,14 @@ func logCommand() *cobra.Command {
 		Use:   "log",
 		Short: "Show what was written, by whom, newest first",
 		Long: `Log shows the events of the log, one line each, newest first: revision, time, who, what.
-With -p the fields that a write added (+), removed (-) or replaced (~) are below its line,
-and of those that nobody sent the rule that did it.
+With -p the fields that a write added (+), removed (-) or replaced (~) are below its line.
+What Secrets hold is shown by -o json, jsonl and yaml alone.
 
 It asks the server, as the user of the kubeconfig, who needs the permission to list
-changes.log.stele.dev; to see fields, the permission to read the objects.`,
+changes.log.stele.dev; to see fields, the permission to read the objects. Changes of objects
+that the user may not read are left out.
+
+` + momentHelp,
 		Example: `  stele log --limit 10
   stele log --since 1h -n default -p
   stele log --kind configmaps,db --actor admin --verb delete
@@ -101,6 +108,7 @@ changes.log.stele.dev; to see fields, the permission to read the objects.`,
 	cmd.Flags().StringSliceVar(&kindNames, "kind", nil, "only changes of objects of this kind, by any name that it has; may be given several times")
 	cmd.Flags().Lookup("namespace").Usage = "only changes of objects in this namespace (default: all)"
 	_ = cmd.RegisterFlagCompletionFunc("kind", o.completeKinds)
+	cmd.ValidArgsFunction = cobra.NoFileCompletions
 	return cmd
 }
 
@@ -110,7 +118,9 @@ func policyLogCommand() *cobra.Command {
 		Use:   "log",
 		Short: "Show which policies were in force, since when, and who put them there",
 		Long: `Log shows the activations of policies, newest first, as they are in the log. To see them
-takes the permission to list changes.log.stele.dev.`,
+takes the permission to list changes.log.stele.dev.
+
+` + momentHelp,
 		Example: `  stele policy log`,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -254,6 +264,9 @@ func (o *logOptions) run(cmd *cobra.Command, q changesQuery) (err error) {
 		}
 		return p.print(page)
 	})
+	if err == nil && !shown && !o.follow && o.never != nil {
+		return cmp.Or(p.end(), o.never)
+	}
 	if err == nil && !shown && !o.follow && o.format == "" {
 		fmt.Fprintln(cmd.ErrOrStderr(), cmp.Or(o.none, "No changes found."))
 	}

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"stele.dev/stele/core/changes"
 )
 
@@ -88,7 +89,11 @@ func (p *lines) print(page []*logged) error {
 			}
 			p.uid = c.Object.UID
 		}
-		p.add(p.out.differences("        ", c.Difference),
+		differences := c.Difference
+		if c.Object != nil {
+			differences = withoutSecrets(schema.GroupKind{Group: c.Object.Group, Kind: c.Object.Kind}, differences)
+		}
+		p.add(p.out.differences("        ", differences),
 			cell{text: c.Name, style: altered, right: true}, cell{text: p.out.time(at)}, cell{text: actor}, cell{text: text, style: look})
 	}
 	return p.flush()

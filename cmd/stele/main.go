@@ -26,15 +26,18 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root.SetOut(stdout)
 	root.SetErr(stderr)
 	if err := root.ExecuteContext(ctx); err != nil && !errors.Is(err, syscall.EPIPE) { // who has read enough is no failure
-		if text := err.Error(); text != "" {
+		var planned *plannedOnly
+		if errors.As(err, &planned) {
+			planned.args = args
+		}
+		if text := wordsOf(err); text != "" {
 			fmt.Fprintln(stderr, "stele: "+text)
 		}
 		var exit exitError
 		if errors.As(err, &exit) {
 			return exit.code
 		}
-		var planned *plannedOnly
-		if errors.As(err, &planned) {
+		if planned != nil {
 			return 2
 		}
 		return 1
@@ -64,6 +67,8 @@ cluster under it. What it enforces is written in CUE; every write is an event in
   stele serve                     start a control plane here and now
   export KUBECONFIG=$PWD/stele-data/admin.kubeconfig
   kubectl api-resources           look around
+  stele log --since 1h            what was written, and by whom
+  stele at 1h -- kubectl get ns   and what it was like before
 
 Every flag can also be set by the environment: --data-dir by STELE_DATA_DIR.`,
 		SilenceErrors:     true,
@@ -74,9 +79,11 @@ Every flag can also be set by the environment: --data-dir by STELE_DATA_DIR.`,
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return fmt.Errorf("%w (see `%s --help`)", err, cmd.CommandPath())
 	})
-	root.AddCommand(logCommand(), historyCommand(), diffCommand(), blameCommand(), atCommand(), revertCommand(), undeleteCommand(), policyCommand(), versionCommand())
+	addGroup(root, "past", "The past:", logCommand(), historyCommand(), diffCommand(), blameCommand(), atCommand(), revertCommand(), undeleteCommand())
+	addGroup(root, "server", "The control plane:", policyCommand())
+	root.AddCommand(versionCommand())
 	if !isPlugin() {
-		root.AddCommand(serveCommand(), kubeconfigCommand())
+		addGroup(root, "server", "", serveCommand(), kubeconfigCommand())
 	}
 	root.InitDefaultCompletionCmd()
 	for _, cmd := range root.Commands() {
@@ -95,11 +102,27 @@ Every flag can also be set by the environment: --data-dir by STELE_DATA_DIR.`,
 	return root
 }
 
+// addGroup adds commands that help shows together; a group without a title is there already.
+func addGroup(root *cobra.Command, id, title string, commands ...*cobra.Command) {
+	if title != "" {
+		root.AddGroup(&cobra.Group{ID: id, Title: title})
+	}
+	for _, cmd := range commands {
+		cmd.GroupID = id
+	}
+	root.AddCommand(commands...)
+}
+
 const pluginHelp = `Stele keeps every write as an event in a log. These commands ask the control plane of the
-kubeconfig's current context what was, who changed it, and what differs.
+kubeconfig's current context what was, who changed it, and what differs, and put it back.
 
   kubectl stele log --since 1h                   what was written, and by whom
   kubectl stele history database orders -p       what happened to one object
+  kubectl stele blame database orders            who gave each of its fields its value
+  kubectl stele diff --from 1h -A                what differs
+  kubectl stele at 1h -- kubectl get databases   what was there
+  kubectl stele revert --to 1h database orders   put it back
+  kubectl stele undelete database orders         bring it back
 
 Every flag can also be set by the environment: --no-pager by STELE_NO_PAGER=true.`
 

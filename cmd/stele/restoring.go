@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
@@ -40,10 +41,21 @@ func (o *restoreOptions) addFlags(cmd *cobra.Command) {
 }
 
 // plannedOnly is the end of a command that has shown a plan which nobody could agree to.
-type plannedOnly struct{ again string }
+type plannedOnly struct {
+	program string
+	args    []string
+}
 
 func (p *plannedOnly) Error() string {
-	return "nothing has been written, for there is no terminal to ask on: " + p.again + " --yes carries the plan out"
+	words := []string{p.program}
+	for _, arg := range p.args {
+		words = append(words, quoted(arg))
+	}
+	end := len(words)
+	if i := slices.Index(words, "--"); i > 0 {
+		end = i
+	}
+	return "nothing has been written, for there is no terminal to ask on; to carry the plan out: " + strings.Join(slices.Insert(words, end, "--yes"), " ")
 }
 
 // restoring is a command under way.
@@ -55,6 +67,9 @@ type restoring struct {
 }
 
 func (o *restoreOptions) begin(cmd *cobra.Command, config *rest.Config) (*restoring, error) {
+	if present := presentOf(config.Host); present != strings.TrimSuffix(config.Host, "/") {
+		return nil, fmt.Errorf("the kubeconfig's context is at a moment, %s, where nothing is written: choose one that is at the present by --context", config.Host)
+	}
 	kinds, err := newKinds(config)
 	if err != nil {
 		return nil, err
@@ -138,13 +153,13 @@ func (r *restoring) carryOut(ctx context.Context, p *restore.Plan, title string,
 	}
 	switch {
 	case p.Writes() > 0 && !r.dryRun && !going:
-		return &plannedOnly{r.cmd.CommandPath() + " …"}
+		return &plannedOnly{program: r.cmd.Root().DisplayName()}
 	case !going:
 		return incomplete(p)
 	case !r.yes:
 		agreed, err := r.ask(ctx, p)
 		if err != nil || !agreed {
-			return cmp.Or(err, errors.New("nothing has been written"))
+			return cmp.Or(err, errNothingWritten)
 		}
 	}
 	err := r.client.Apply(ctx, p)
@@ -165,11 +180,17 @@ func incomplete(p *restore.Plan) error {
 	return nil
 }
 
+var errNothingWritten = errors.New("nothing has been written")
+
+// ask has the user agree, who may also interrupt.
 func (r *restoring) ask(ctx context.Context, p *restore.Plan) (bool, error) {
 	fmt.Fprintf(r.cmd.ErrOrStderr(), "Go on with %s? [y/N] ", counted(p.Writes(), "object"))
 	answer := make(chan string, 1)
 	go func() {
-		line, _ := bufio.NewReader(r.cmd.InOrStdin()).ReadString('\n')
+		line, err := bufio.NewReader(r.cmd.InOrStdin()).ReadString('\n')
+		if err != nil { // nobody has ended the line
+			fmt.Fprintln(r.cmd.ErrOrStderr())
+		}
 		answer <- strings.ToLower(strings.TrimSpace(line))
 	}()
 	select {
@@ -177,12 +198,14 @@ func (r *restoring) ask(ctx context.Context, p *restore.Plan) (bool, error) {
 		return a == "y" || a == "yes", nil
 	case <-ctx.Done():
 		fmt.Fprintln(r.cmd.ErrOrStderr())
-		return false, context.Cause(ctx)
+		return false, exitError{128 + int(syscall.SIGINT), errNothingWritten}
 	}
 }
 
 // planDocument is a plan, or what came of it, for programs.
 type planDocument struct {
+	APIVersion string         `json:"apiVersion"`
+	Kind       string         `json:"kind"`
 	To         uint64         `json:"to"`
 	CarriedOut bool           `json:"carriedOut"`
 	Items      []restore.View `json:"items"`
@@ -194,7 +217,7 @@ type planDocument struct {
 func (r *restoring) forPrograms(p *restore.Plan, revision uint64, done bool) error {
 	out := &output{Writer: r.cmd.OutOrStdout()}
 	if r.format != "name" {
-		document := planDocument{To: revision, CarriedOut: done, Items: []restore.View{}, LeftOut: p.LeftOut, Unread: p.Unread}
+		document := planDocument{APIVersion: clientVersion, Kind: "Plan", To: revision, CarriedOut: done, Items: []restore.View{}, LeftOut: p.LeftOut, Unread: p.Unread}
 		for _, i := range p.Items {
 			document.Items = append(document.Items, i.View())
 		}
@@ -269,16 +292,7 @@ var styles = map[restore.Action]style{
 // below are the lines under an item: what differs, and what is to be known.
 func (o *output) below(i *restore.Item) string {
 	var b strings.Builder
-	for _, d := range i.View().Differences {
-		switch d.Op {
-		case "add":
-			b.WriteString("    " + o.paint(added, "+ "+d.Path+": "+restore.Show(d.To)) + "\n")
-		case "remove":
-			b.WriteString("    " + o.paint(removed, "- "+d.Path+": "+restore.Show(d.From)) + "\n")
-		default:
-			b.WriteString("    " + o.paint(altered, "~ "+d.Path+": "+restore.Show(d.From)+" → "+restore.Show(d.To)) + "\n")
-		}
-	}
+	b.WriteString(o.differences("    ", fieldDifferences(i.View().Differences)))
 	for _, note := range i.Notes {
 		b.WriteString("    " + o.paint(faint, note) + "\n")
 	}

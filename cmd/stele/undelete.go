@@ -9,6 +9,7 @@ import (
 	"os/signal"
 	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -178,15 +179,24 @@ func (o *undeleteOptions) deletion(ctx context.Context, log *changesClient, what
 
 // completeDeleted offers kinds, and the names of what was deleted lately.
 func (o *undeleteOptions) completeDeleted(cmd *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
-	if len(args) == 0 {
+	kind, _, slashed := strings.Cut(word, "/")
+	prefix := ""
+	switch {
+	case len(args) == 0 && slashed:
+		prefix = kind + "/"
+	case len(args) == 0:
 		return o.completeKinds(cmd, args, word)
-	}
-	if len(args) > 1 {
+	case len(args) > 1 || strings.Contains(args[0], "/"):
 		return nil, noFiles
+	default:
+		kind = args[0]
 	}
-	names, err := o.deletedNames(cmd, args[0])
+	names, err := o.deletedNames(cmd, kind)
 	if err != nil {
 		return nil, noFiles
+	}
+	for i, name := range names {
+		names[i] = prefix + name
 	}
 	return names, noFiles
 }

@@ -70,7 +70,8 @@ func equal(a, b any) bool {
 }
 
 // gap pairs items of which none is the same as another: one for one if they are as many, else
-// those that are alike.
+// those that are alike. Where it would take too long to find out which are, they correspond by
+// their indexes.
 func gap(from, to []any, i, endI, j, endJ int) (pairs [][2]int) {
 	n, m := endI-i, endJ-j
 	if n == m {

@@ -171,7 +171,7 @@ func TestAFolderOfAnotherLogIsMadeAgain(t *testing.T) {
 
 // The log may have been cut at any batch, also one of which the folder has the beginning.
 func TestALogThatWasRestoredFromABackup(t *testing.T) {
-	for seed := range uint64(3) {
+	for seed := range seeds() {
 		a := newAuthor(newTape(1), 19+seed)
 		a.writes(300)
 		saved := settled(t, a)

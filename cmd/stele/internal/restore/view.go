@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"stele.dev/stele/core/difference"
 )
 
@@ -43,27 +44,29 @@ func (i *Item) View() View {
 	return v
 }
 
-// secret tells whether what is at a path is not to be shown on a screen: what a Secret holds,
-// also where kubectl has noted it down.
-func (i *Item) secret(path string) bool {
-	return i.Kind.Group == "" && i.Kind.Kind == "Secret" &&
+func (i *Item) secret(path string) bool { return IsSecret(i.Kind.GroupKind(), path) }
+
+// IsSecret tells whether what is at a path of an object is not to be shown on a screen: what a
+// Secret holds, also where kubectl has noted it down.
+func IsSecret(kind schema.GroupKind, path string) bool {
+	return kind.Group == "" && kind.Kind == "Secret" &&
 		(path == "data" || strings.HasPrefix(path, "data.") || strings.HasPrefix(path, "data[") || strings.HasPrefix(path, "metadata.annotations"))
 }
 
-// hidden stands for what is not shown.
-const hidden = "(hidden)"
+// Hidden stands for what is not shown.
+const Hidden = "(hidden)"
 
 func hide(value any) any {
 	if value == nil {
 		return nil
 	}
-	return hidden
+	return Hidden
 }
 
 // show is a value at a path, on a line.
 func (i *Item) show(path string, value any) string {
 	if i.secret(path) {
-		return hidden
+		return Hidden
 	}
 	return Show(value)
 }

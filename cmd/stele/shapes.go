@@ -1,0 +1,131 @@
+package main
+
+import (
+	"encoding/json"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/rest"
+	"k8s.io/kube-openapi/pkg/spec3"
+	"k8s.io/kube-openapi/pkg/validation/spec"
+	"stele.dev/stele/schemas"
+)
+
+// shapes tell which lists of a kind have items with keys, as the server's OpenAPI v3 does. Not safe for
+// concurrent use.
+type shapes struct {
+	config    *rest.Config
+	documents map[schema.GroupVersion]*document
+}
+
+// document is what the server says of the kinds of a group and version.
+type document struct {
+	schemas map[string]*spec.Schema
+	nodes   map[string]*schemas.Node // of schemas that have a name
+}
+
+// of is the shape of a kind; nil if the server does not tell. That is no error: without a shape
+// items are counted.
+func (s *shapes) of(kind schema.GroupVersionKind) *schemas.Node {
+	gv := kind.GroupVersion()
+	d, ok := s.documents[gv]
+	if !ok {
+		d = s.read(gv)
+		if s.documents == nil {
+			s.documents = map[schema.GroupVersion]*document{}
+		}
+		s.documents[gv] = d
+	}
+	for name, x := range d.schemas {
+		var kinds []schema.GroupVersionKind
+		if err := x.Extensions.GetObject("x-kubernetes-group-version-kind", &kinds); err == nil && slices.Contains(kinds, kind) {
+			return d.named(name)
+		}
+	}
+	return nil
+}
+
+func (s *shapes) read(gv schema.GroupVersion) *document {
+	d := &document{nodes: map[string]*schemas.Node{}}
+	client, err := discovery.NewDiscoveryClientForConfig(s.config)
+	if err != nil {
+		return d
+	}
+	paths, err := client.OpenAPIV3().Paths()
+	if err != nil {
+		return d
+	}
+	path := "apis/" + gv.String()
+	if gv.Group == "" {
+		path = "api/" + gv.String()
+	}
+	found, ok := paths[path]
+	if !ok {
+		return d
+	}
+	text, err := found.Schema(runtime.ContentTypeJSON)
+	if err != nil {
+		return d
+	}
+	var all spec3.OpenAPI
+	if json.Unmarshal(text, &all) == nil && all.Components != nil {
+		d.schemas = all.Components.Schemas
+	}
+	return d
+}
+
+// named is the shape of a schema that others refer to, perhaps itself.
+func (d *document) named(name string) *schemas.Node {
+	n, ok := d.nodes[name]
+	if x := d.schemas[name]; !ok && x != nil {
+		n = &schemas.Node{}
+		d.nodes[name] = n
+		d.fill(n, x)
+	}
+	return n
+}
+
+// fill says of a shape what a schema does of fields and items.
+func (d *document) fill(n *schemas.Node, x *spec.Schema) {
+	node := func(x *spec.Schema) *schemas.Node {
+		if name := refersTo(x); name != "" {
+			return d.named(name) // which may not be full yet
+		}
+		n := &schemas.Node{}
+		d.fill(n, x)
+		return n
+	}
+	if x.Items != nil && x.Items.Schema != nil {
+		n.List = &schemas.List{Items: node(x.Items.Schema)}
+		n.List.Type, _ = x.Extensions.GetString("x-kubernetes-list-type")
+		n.List.MapKeys, _ = x.Extensions.GetStringSlice("x-kubernetes-list-map-keys")
+	}
+	if len(x.Properties) > 0 {
+		n.Struct = &schemas.Struct{}
+		for name := range x.Properties {
+			field := x.Properties[name]
+			n.Struct.Fields = append(n.Struct.Fields, schemas.Field{Name: name, Schema: node(&field)})
+		}
+	}
+	if x.AdditionalProperties != nil && x.AdditionalProperties.Schema != nil {
+		if n.Struct == nil {
+			n.Struct = &schemas.Struct{}
+		}
+		n.Struct.Patterns = append(n.Struct.Patterns, schemas.KeyPattern{Value: node(x.AdditionalProperties.Schema)})
+	}
+}
+
+// refersTo is the name of the schema that one stands for; built-in kinds have it in an allOf, to say
+// more beside it.
+func refersTo(x *spec.Schema) string {
+	if len(x.AllOf) == 1 && x.Ref.String() == "" {
+		x = &x.AllOf[0]
+	}
+	tokens := x.Ref.GetPointer().DecodedTokens()
+	if len(tokens) == 0 {
+		return ""
+	}
+	return tokens[len(tokens)-1]
+}
