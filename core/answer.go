@@ -68,7 +68,7 @@ const retryFuture = 1
 // is in force there, the request goes back to be authorized by it.
 func (p *Pipeline) see(ctx context.Context, r *Request, resourceVersion string) error {
 	if r.past != nil {
-		return r.seePast(resourceVersion)
+		return p.seePast(ctx, r, resourceVersion)
 	}
 	tip := r.tip
 	var err error

@@ -143,6 +143,17 @@ func (p *Pipeline) absent(ctx context.Context, r *Request, err error) error {
 	return refused
 }
 
+// then is the revision of the past that a request is answered from; 0 if it is the present.
+func (r *Request) then() uint64 {
+	switch {
+	case r.exactly > 0 && r.exactly < r.world().Revision():
+		return r.exactly
+	case r.past != nil:
+		return r.past.Revision()
+	}
+	return 0
+}
+
 // warnPast tells what a client below /at would not expect.
 func (p *Pipeline) warnPast(ctx context.Context, r *Request) error {
 	if r.past == nil {
@@ -151,27 +162,52 @@ func (p *Pipeline) warnPast(ctx context.Context, r *Request) error {
 	if r.converted {
 		r.warn(fmt.Sprintf("%s was not served at revision %d: converted now", r.kind.GroupVersionKind().GroupVersion(), r.past.Revision()))
 	}
-	if r.key.Namespace == "" || r.info.Verb == "get" {
+	if r.info.Verb == "get" {
 		return nil
 	}
-	why, err := p.noNamespace(ctx, r)
+	return p.warnNamespace(ctx, r)
+}
+
+// warnExact is warnPast for a read of one revision without the prefix. It is asked in terms of
+// today, its selectors too: what was not served then is converted, what was not there is empty.
+func (p *Pipeline) warnExact(ctx context.Context, r *Request) error {
+	if r.kind == nil || r.past != nil || r.then() == 0 {
+		return nil
+	}
+	law, err := p.past.Policy(ctx, r.tip, r.exactly)
+	if err != nil {
+		return err
+	}
+	gvr := schema.GroupVersionResource{Group: r.info.APIGroup, Version: r.info.APIVersion, Resource: r.info.Resource}
+	switch {
+	case law == nil || law.Kind(r.kind.Kind.Stored().GroupResource()) == nil:
+		r.warn(fmt.Sprintf("%s was not served at revision %d: there was none", gvr.GroupResource(), r.exactly))
+	case law.Version(gvr) == nil:
+		r.warn(fmt.Sprintf("%s was not served at revision %d: converted now", gvr.GroupVersion(), r.exactly))
+	}
+	return nil
+}
+
+// warnNamespace tells who lists in a namespace that it was not there.
+func (p *Pipeline) warnNamespace(ctx context.Context, r *Request) error {
+	why, err := p.noNamespace(ctx, r, r.then())
 	if why != "" {
 		r.warn(why)
 	}
 	return err
 }
 
-// noNamespace says when the namespace of a request below /at came or went, if it was not there.
-func (p *Pipeline) noNamespace(ctx context.Context, r *Request) (string, error) {
-	if r.past == nil || r.key.Namespace == "" {
+// noNamespace says when the namespace of a request came or went, if it was not there at a revision.
+func (p *Pipeline) noNamespace(ctx context.Context, r *Request, then uint64) (string, error) {
+	if then == 0 || r.key.Namespace == "" {
 		return "", nil
 	}
-	ns, err := p.past.Object(ctx, r.tip, commit.Namespaces, "", r.key.Namespace, r.past.Revision())
+	ns, err := p.past.Object(ctx, r.tip, commit.Namespaces, "", r.key.Namespace, then)
 	if ns != nil || err != nil {
 		return "", err
 	}
-	went, came, err := p.past.Around(ctx, commit.Namespaces, "", r.key.Namespace, r.past.Revision(), r.tip.Revision())
-	text := fmt.Sprintf("there was no namespace %q at revision %d", r.key.Namespace, r.past.Revision())
+	went, came, err := p.past.Around(ctx, commit.Namespaces, "", r.key.Namespace, then, r.tip.Revision())
+	text := fmt.Sprintf("there was no namespace %q at revision %d", r.key.Namespace, then)
 	if went > 0 {
 		text += fmt.Sprintf(": it was deleted at revision %d", went)
 	}

@@ -188,6 +188,7 @@ func TestMomentsThatAreNone(t *testing.T) {
 		"99999999999999999999": "400 is not a moment",
 		fmt.Sprint(tip + 1):    fmt.Sprintf("504 Too large resource version: %d, current: %d", tip+1, tip),
 		"2999-01-01T00:00:00Z": fmt.Sprintf("400 has not come yet: the newest revision is %d, of ", tip),
+		"0001-01-01T00:00:00Z": "410 is before all that is known: the first revision is 1, of ",
 		"1999-01-01T00:00:00Z": "410 is before all that is known: the first revision is 1, of ",
 		fmt.Sprint(p.lost):     fmt.Sprintf("410 was lost when the log was restored: the nearest are %d before it, and those from %d on", p.lost-1, p.next),
 		"1":                    "410 no policy was in force at revision 1",

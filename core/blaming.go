@@ -215,7 +215,7 @@ func (x *blamed) fields(ctx context.Context) ([]blame.Field, error) {
 	}
 	fold := blame.NewFold(shown, x.kind.Storage().Schema)
 	x.found = make([]blame.Field, fold.Left())
-	if err := x.p.history.Wait(ctx, x.revision); err != nil {
+	if err := x.p.history.Reach(ctx, x.revision); err != nil {
 		return nil, err
 	}
 	var newer *cause
@@ -252,7 +252,7 @@ func (x *blamed) fields(ctx context.Context) ([]blame.Field, error) {
 func (x *blamed) causes(ctx context.Context) func(func(*cause, error) bool) {
 	return func(yield func(*cause, error) bool) {
 		end := x.revision
-		for h, err := range x.p.history.Versions(ctx, x.resource, x.in, x.name, x.revision) {
+		for h, err := range x.p.replays.inTurns(ctx, x.p.history.Versions(ctx, x.resource, x.in, x.name, x.revision)) {
 			if err != nil {
 				yield(nil, err)
 				return
@@ -327,7 +327,7 @@ func (x *blamed) attribute(ctx context.Context, leaves []blame.Leaf, by *cause) 
 	x.asked = nil
 	for _, leaf := range leaves {
 		f := &x.found[leaf.Order]
-		f.Path, f.Value = leaf.Path.String(), leaf.Value
+		f.Path, f.Value = leaf.Path().String(), leaf.Value
 		var err error
 		switch {
 		case by == nil:
@@ -362,7 +362,8 @@ func (x *blamed) written(ctx context.Context, f *blame.Field, leaf *blame.Leaf, 
 	request := by.Meta.GetRequest()
 	f.Actor, f.Impersonator = by.Meta.GetActor().GetUser(), by.Meta.GetActor().GetImpersonator().GetUser()
 	f.FieldManager, f.Verb, f.Subresource = request.GetFieldManager(), request.GetVerb(), request.GetSubresource()
-	if by.Request == nil || leaf.Then[0].Field == "metadata" {
+	then := leaf.Then()
+	if by.Request == nil || then[0].Field == "metadata" {
 		return nil // it is what was asked for
 	}
 	kind, err := x.kindAt(ctx, by.Revision)
@@ -373,10 +374,10 @@ func (x *blamed) written(ctx context.Context, f *blame.Field, leaf *blame.Leaf, 
 		x.asked = blame.ReadAsked(request.GetMediaType(), by.Change.Request)
 	}
 	content := kind.Storage().Schema
-	if x.asked.For(leaf.Then, by.state, content) {
+	if x.asked.For(then, by.state, content) {
 		return nil
 	}
-	if source, found := blame.Default(content, leaf.Then, leaf.Value); found {
+	if source, found := blame.Default(content, then, leaf.Value); found {
 		f.Type, f.Rule, f.Source = blame.Defaulted, kind.Resource(), source.String()
 	}
 	return nil
@@ -395,7 +396,7 @@ func (x *blamed) rendered(ctx context.Context, f *blame.Field, leaf *blame.Leaf,
 		return err
 	}
 	f.Rule = kind.Resource()
-	if source, found := blame.Default(kind.Storage().Schema, leaf.Then, leaf.Value); found {
+	if source, found := blame.Default(kind.Storage().Schema, leaf.Then(), leaf.Value); found {
 		f.Source = source.String()
 	}
 	return nil

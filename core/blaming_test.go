@@ -215,10 +215,7 @@ func TestBlamesThatCannotBeAnswered(t *testing.T) {
 	p.must(t, 405, "GET", blamesPath, "")
 	p.must(t, 404, "POST", blamesPath+"/a/status", "{}")
 	p.must(t, 404, "POST", "/apis/log.stele.dev/v1/namespaces/default/blames", "{}")
-	// Whoever asks must be allowed to ask, and to get the object.
-	if a := p.must(t, 403, "POST", blamesPath, blameOf("a", ""), "Authorization", "Bearer editor-token"); !strings.Contains(a.String(), `cannot create resource \"blames\"`) {
-		t.Errorf("%s", a)
-	}
+	// Everybody may ask; whoever does must be allowed to get the object.
 	var store memlog.Store
 	q := start(t, store.Open(nil), 0)
 	q.bootstrap(t, sighted)

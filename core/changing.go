@@ -240,7 +240,7 @@ func (p *Pipeline) getChange(ctx context.Context, r *Request, q *changesQuery) e
 	if err := p.see(ctx, r, ""); err != nil {
 		return err
 	}
-	if err := p.history.Wait(ctx, r.world().Revision()); err != nil {
+	if err := p.history.Reach(ctx, r.world().Revision()); err != nil {
 		return err
 	}
 	if err := p.resolve(ctx, q, r.world().Revision()); err != nil {
@@ -292,9 +292,10 @@ const (
 	// changesAtOnce is how many changes a list holds that names no limit, and a tenth of the
 	// most.
 	changesAtOnce = 500
-	// A page ends, with a token to go on, when so many changes were looked at for it, or it
-	// has come to so many bytes.
+	// A page ends, with a token to go on, when so many changes were looked at for it, or so
+	// many bytes of objects, or it has come to so many bytes.
 	changesLookedAt = 20_000
+	changesRead     = 32 << 20
 	changesBytes    = 8 << 20
 )
 
@@ -345,7 +346,7 @@ func (p *Pipeline) listChanges(ctx context.Context, r *Request, q *changesQuery)
 	if err != nil {
 		return err
 	}
-	if err := p.history.Wait(ctx, r.world().Revision()); err != nil {
+	if err := p.history.Reach(ctx, r.world().Revision()); err != nil {
 		return err
 	}
 	if err := p.resolve(ctx, q, r.world().Revision()); err != nil {
@@ -374,15 +375,15 @@ func (p *Pipeline) changesBack(ctx context.Context, r *Request, q *changesQuery,
 	if q.options.Limit > 0 {
 		limit = int(min(q.options.Limit, 10*changesAtOnce))
 	}
-	s, looked, bytes := p.sight(r), 0, 0
-	for h, err := range p.back(ctx, r, q, from) {
+	s, looked, read, bytes := p.sight(r), 0, 0, 0
+	for h, err := range p.replays.inTurns(ctx, p.back(ctx, r, q, from)) {
 		if err != nil {
 			return nil, 0, err
 		}
 		if h.Revision < q.since {
 			break
 		}
-		if looked++; looked > changesLookedAt || bytes > changesBytes {
+		if looked++; looked > changesLookedAt || read > changesRead || bytes > changesBytes {
 			return texts, h.Revision, nil
 		}
 		if q.late(h) || !q.Matches(changes.From(h)) {
@@ -405,6 +406,9 @@ func (p *Pipeline) changesBack(ctx context.Context, r *Request, q *changesQuery,
 			return nil, 0, err
 		}
 		texts, bytes = append(texts, text), bytes+len(text)
+		if q.difference {
+			read += len(h.Payload)
+		}
 	}
 	return texts, 0, nil
 }

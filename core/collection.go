@@ -28,18 +28,18 @@ func (r *Request) ofCollection() bool {
 // undone for another one that fails. What is gone already is not missed.
 //
 // Under a grant on conditions only those may delete a collection who may list it: which
-// object it is that meets no condition, and whether there is one, would else be told.
+// object it is that meets no condition, and whether there is one, would else be told. So it is
+// with a collection of the past, which has what is not there to be deleted any more.
 func (p *Pipeline) deleteCollection(ctx context.Context, r *Request) error {
 	f, err := r.format()
 	if err != nil {
 		return err
 	}
-	if r.decision.Pending != nil {
-		list := r.access
-		list.Verb = "list"
-		if !r.tip.Policy.Authorize(&list).Allowed {
-			return status.Forbidden(&r.access, r.decision)
-		}
+	list := r.access
+	list.Verb = "list"
+	lists := r.tip.Policy.Authorize(&list)
+	if r.decision.Pending != nil && !lists.Allowed {
+		return status.Forbidden(&r.access, r.decision)
 	}
 	o, sel, err := p.listOptions(r)
 	if err != nil {
@@ -53,6 +53,9 @@ func (p *Pipeline) deleteCollection(ctx context.Context, r *Request) error {
 	pg, err := p.page(ctx, r, o)
 	if err != nil {
 		return err
+	}
+	if pg.past && !lists.Allowed {
+		return status.Forbidden(&list, lists)
 	}
 	meta, found, err := p.found(ctx, r, &pg, &sel)
 	if err != nil {

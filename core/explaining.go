@@ -152,7 +152,7 @@ func (p *Pipeline) explainedRequest(ctx context.Context, s *explain.Spec, t *tra
 	if s.Path != "" && !strings.HasPrefix(s.Path, "/") {
 		errs = append(errs, field.Invalid(at.Child("path"), s.Path, "must begin with /"))
 	}
-	if info, err := p.requestInfo.NewRequestInfo(&http.Request{Method: http.MethodGet, URL: &url.URL{Path: s.Path}}); s.Path != "" && (err != nil || info.IsResourceRequest) {
+	if s.Path != "" && p.ofResource(s.Path) {
 		errs = append(errs, field.Invalid(at.Child("path"), s.Path, "is that of a resource: name it as one"))
 	}
 	if s.Path != "" && !slices.Contains([]string{"get", "head", "post", "put", "patch", "delete"}, s.Verb) {
@@ -268,6 +268,16 @@ func (p *Pipeline) explainedRequest(ctx context.Context, s *explain.Spec, t *tra
 		}
 	}
 	return q, nil
+}
+
+// ofResource tells whether a path is that of a resource, now or below /at.
+func (p *Pipeline) ofResource(path string) bool {
+	r := &Request{http: &http.Request{Method: http.MethodGet, URL: &url.URL{Path: path}}}
+	if p.cutMoment(r) != nil {
+		return false // it is of nothing, and that is explained
+	}
+	info, err := p.requestInfo.NewRequestInfo(r.http)
+	return err != nil || info.IsResourceRequest
 }
 
 // asks tells whether a request is taken for what a spec says. Some paths are not: those below
@@ -429,11 +439,11 @@ func (p *Pipeline) explained(ctx context.Context, r *Request) (*explain.Explanat
 	if err := p.see(ctx, r, ""); err != nil {
 		return nil, err
 	}
-	if err := p.history.Wait(ctx, r.tip.Revision()); err != nil {
+	if err := p.history.Reach(ctx, r.tip.Revision()); err != nil {
 		return nil, err
 	}
 	refusal, looked := p.refusals.Find(r.info.Name), 0
-	for h, err := range p.history.Before(ctx, history.Filter{}, r.tip.Revision()) {
+	for h, err := range p.replays.inTurns(ctx, p.history.Before(ctx, history.Filter{}, r.tip.Revision())) {
 		if err != nil {
 			return nil, err
 		}

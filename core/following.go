@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"math"
-	"math/rand/v2"
 	"strconv"
 	"time"
 
@@ -54,17 +53,13 @@ func (p *Pipeline) watchChanges(ctx context.Context, r *Request, q *changesQuery
 			return err
 		}
 	}
-	if err := p.history.Wait(ctx, r.world().Revision()); err != nil {
+	if err := p.history.Reach(ctx, r.world().Revision()); err != nil {
 		return err
 	}
 	if err := p.resolve(ctx, q, r.world().Revision()); err != nil {
 		return err
 	}
-	timeout := minWatch + time.Duration(rand.Int64N(int64(minWatch)))
-	if asked, ok := watchTimeout(q.options); ok {
-		timeout = asked
-	}
-	ctx, cancel := context.WithTimeout(ctx, timeout)
+	ctx, cancel := context.WithTimeout(ctx, watchTimeout(q.options))
 	defer cancel()
 	stop := make(chan struct{})
 	defer close(stop)
@@ -127,8 +122,8 @@ func (f *following) run(ctx context.Context) error {
 	}
 }
 
-// send sends the changes up to a revision, to whom the policy lets see them that is in force
-// there or later.
+// send sends the next of the changes up to a revision, to whom the policy lets see them that is in
+// force there or later.
 func (f *following) send(ctx context.Context, upto uint64) error {
 	// Who hears of a change finds it in the objects, too.
 	if f.p.committer.Tip().Revision() < upto {
@@ -142,34 +137,60 @@ func (f *following) send(ctx context.Context, upto uint64) error {
 		f.sight = f.p.sight(f.r)
 	}
 	f.sight.windows = f.p.windows(f.r) // which move on
-	for h, err := range f.p.history.After(ctx, f.query.filter(), f.at, upto) {
-		if err != nil {
+	found, to, err := f.read(ctx, upto)
+	defer func() { // it has been sent, or nobody wants it
+		for _, c := range found {
+			f.p.replays.held.Add(-int64(len(c.text)))
+		}
+	}()
+	for _, c := range found {
+		if err := f.event("ADDED", strconv.FormatUint(c.revision, 10), c.text); err != nil {
 			return err
 		}
-		f.at = h.Revision - 1
+		f.at = c.revision
+	}
+	f.at = to
+	return err
+}
+
+// told is a change as it is shown.
+type told struct {
+	revision uint64
+	text     []byte
+}
+
+// read reads what is to be sent next of the changes up to a revision, and how far that goes, which
+// may be less far.
+func (f *following) read(ctx context.Context, upto uint64) (found []told, to uint64, err error) {
+	room := f.p.replays.share()
+	to = f.at
+	for h, err := range f.p.replays.inTurns(ctx, f.p.history.After(ctx, f.query.filter(), f.at, upto)) {
+		if err != nil {
+			return found, to, err
+		}
+		if to = h.Revision - 1; room <= 0 {
+			return found, to, nil
+		}
 		if h.Revision < f.query.since || f.query.late(h) || !f.query.Matches(changes.From(h)) {
 			continue
 		}
 		if sees, err := f.sight.sees(ctx, f.query, h); err != nil {
-			return err
+			return found, to, err
 		} else if !sees {
 			continue
 		}
 		c, err := f.p.change(ctx, f.r, f.query, h)
 		if err != nil {
-			return err
+			return found, to, err
 		}
 		text, err := json.Marshal(c)
 		if err != nil {
-			return err
+			return found, to, err
 		}
-		if err := f.event("ADDED", c.ResourceVersion, text); err != nil {
-			return err
-		}
-		f.at = h.Revision
+		found, to, room = append(found, told{h.Revision, text}), h.Revision, room-len(text)-len(h.Payload)
+		f.p.replays.held.Add(int64(len(text)))
 	}
-	f.at = upto
-	return nil
+	return found, upto, nil
 }
 
 func (f *following) event(kind, version string, object []byte) error {

@@ -129,6 +129,11 @@ func (p *Pipeline) list(ctx context.Context, r *Request) error {
 	if err != nil {
 		return err
 	}
+	if len(found) == 0 && r.past == nil {
+		if err := p.warnNamespace(ctx, r); err != nil {
+			return err
+		}
+	}
 	return p.answerList(r, f, meta, found)
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"stele.dev/stele/core/commit"
+	"stele.dev/stele/projections/history"
 	"stele.dev/stele/schemas/workers"
 )
 
@@ -34,7 +35,7 @@ type instruments struct {
 	duration prometheus.Observer
 }
 
-func newMetrics(c *commit.Committer, evaluators *workers.Pool) *metrics {
+func newMetrics(c *commit.Committer, past *history.Store, evaluators *workers.Pool) *metrics {
 	registry := prometheus.NewRegistry()
 	m := &metrics{
 		handler: promhttp.HandlerFor(registry, promhttp.HandlerOpts{}),
@@ -63,6 +64,13 @@ func newMetrics(c *commit.Committer, evaluators *workers.Pool) *metrics {
 	registry.MustRegister(m.requests, m.duration, m.watchers, stages,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		gauge("stele_log_revision", "Revision of the log's tip, as far as it is known here.", func() float64 { return float64(c.Tip().Revision()) }),
+		gauge("stele_history_revision", "Revision that the history has come to; what it lacks to stele_log_revision is how far it is behind.", func() float64 { return float64(past.Revision()) }),
+		gauge("stele_history_stuck", "1 if something keeps the history from following the log, as a disk that is full: the server's log says what.", func() float64 {
+			if past.Health() != nil {
+				return 1
+			}
+			return 0
+		}),
 		gauge("stele_policy_revision", "Revision at which the policy in force was activated.", func() float64 { return float64(c.Tip().PolicyRevision()) }),
 		gauge("stele_log_unconfirmed_seconds", "For how long the tip has not been known to be the log's.", func() float64 { return c.Unconfirmed().Seconds() }),
 	)

@@ -17,21 +17,48 @@ import (
 	"stele.dev/stele/projections/objects"
 )
 
-// seePast is see for a request whose world has ended: nothing becomes newer.
-func (r *Request) seePast(resourceVersion string) error {
-	if resourceVersion == "" || resourceVersion == "0" {
-		return nil
+// seePast is see for a request whose world has ended: nothing becomes newer but the policy that
+// says who may read it.
+func (p *Pipeline) seePast(ctx context.Context, r *Request, resourceVersion string) error {
+	if resourceVersion == "" && !r.confirmed {
+		tip, err := p.committer.Confirm(ctx)
+		if err != nil {
+			return err
+		}
+		return r.pin(tip)
+	}
+	if err := p.heard(ctx, r); err != nil || resourceVersion == "" || resourceVersion == "0" {
+		return err
 	}
 	revision, err := queryRevision(resourceVersion)
-	if err == nil && revision > r.past.Revision() {
-		err = storage.NewTooLargeResourceVersionError(revision, r.past.Revision(), retryFuture)
+	if err != nil {
+		return err
 	}
-	return err
+	if end := r.past.Revision(); revision > end {
+		return storage.NewTooLargeResourceVersionError(revision, end, retryFuture)
+	}
+	return p.checkLost(ctx, r.tip, revision)
+}
+
+// heard makes sure that what was is not read for long by whom a policy lets do so that is not in
+// force any more: a replica that has not heard from the log asks it.
+func (p *Pipeline) heard(ctx context.Context, r *Request) error {
+	if p.committer.Unconfirmed() <= maxUnconfirmed {
+		return nil
+	}
+	tip, err := p.committer.Confirm(ctx)
+	if err != nil {
+		return err
+	}
+	return r.pin(tip)
 }
 
 // exact is the very revision that a read asks for, if it can have that.
 func (p *Pipeline) exact(ctx context.Context, r *Request, resourceVersion string) (uint64, error) {
 	if err := p.see(ctx, r, resourceVersion); err != nil {
+		return 0, err
+	}
+	if err := p.heard(ctx, r); err != nil {
 		return 0, err
 	}
 	revision, err := queryRevision(resourceVersion)
@@ -41,7 +68,11 @@ func (p *Pipeline) exact(ctx context.Context, r *Request, resourceVersion string
 	if err := p.past.Check(ctx, r.tip, revision); err != nil {
 		return 0, err
 	}
-	return revision, p.reaches(ctx, r, revision)
+	if err := p.reaches(ctx, r, revision); err != nil {
+		return 0, err
+	}
+	r.exactly = revision
+	return revision, p.warnExact(ctx, r)
 }
 
 // objectsAt is what there was of a resource at a revision, which is at most the world's; of what
@@ -71,7 +102,7 @@ func (p *Pipeline) objectAt(ctx context.Context, r *Request, resourceVersion str
 // notFound is the answer to a get of an object that is not there, or was not.
 func (p *Pipeline) notFound(ctx context.Context, r *Request) error {
 	err := apierrors.NewNotFound(r.resource(), r.key.Name)
-	why, failed := p.noNamespace(ctx, r)
+	why, failed := p.noNamespace(ctx, r, r.then())
 	if failed != nil {
 		return failed
 	}

@@ -125,24 +125,24 @@ func (p *Pipeline) decodePolicy(r *Request) error {
 	return nil
 }
 
-// compilePolicy is the stage schema of a policy: does it compile. That is done once,
-// however often the request is sent back.
+// compilePolicy is the stage schema of a policy: does it compile, and what would it open. The
+// first is done once, however often the request is sent back.
 func (p *Pipeline) compilePolicy(ctx context.Context, r *Request) error {
-	if r.compiled != nil {
-		return nil
+	if r.compiled == nil {
+		compiled, diags, err := p.compile(ctx, r.asked.Spec.Source())
+		if err != nil {
+			return err
+		}
+		if len(diags) > 0 {
+			return invalidPolicy(diags)
+		}
+		r.compiled = compiled
 	}
-	compiled, diags, err := p.compile(ctx, r.asked.Spec.Source())
-	if err != nil {
-		return err
-	}
-	if len(diags) > 0 {
-		return invalidPolicy(diags)
-	}
-	r.compiled = compiled
-	for _, w := range compiled.Warnings {
+	r.warnings = nil
+	for _, w := range r.compiled.Warnings {
 		r.warn(w.String())
 	}
-	return nil
+	return p.warnOpened(ctx, r)
 }
 
 // commitPolicy is the stage commit of a policy: it comes in force in place of the one

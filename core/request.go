@@ -47,6 +47,7 @@ type Request struct {
 	// of a read of the past
 	moment    *past.Moment // connection: the one below which it asks
 	past      *commit.Tip  // authorization: what there was then, but for the objects; nil if it is about the present
+	exactly   uint64       // the very revision that a read without the prefix /at asks for; 0 if it does not
 	converted bool         // authorization: the version was not served then
 	asOf      time.Time    // what ages are relative to; zero for now
 

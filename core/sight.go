@@ -75,7 +75,7 @@ func (s *sight) sees(ctx context.Context, q *changesQuery, h *history.Change) (b
 	}
 	kind := s.kind(h)
 	if kind == nil {
-		return s.readsLost(h), nil
+		return s.readsLost(ctx, h)
 	}
 	if _, one := q.Exactly("object.resource"); one {
 		err := s.reach(ctx, h)
@@ -92,10 +92,10 @@ func (s *sight) reach(ctx context.Context, h *history.Change) error {
 	}
 	kind := s.kind(h)
 	if kind == nil {
-		if !s.readsLost(h) {
-			return apierrors.NewNotFound(s.r.resource(), s.r.info.Name)
+		if reads, err := s.readsLost(ctx, h); err != nil || reads {
+			return err
 		}
-		return nil
+		return apierrors.NewNotFound(s.r.resource(), s.r.info.Name)
 	}
 	return s.windows.reach(ctx, kind, s.access(h), shows(h))
 }
@@ -113,11 +113,23 @@ func (s *sight) kind(h *history.Change) *policy.Kind {
 	return s.r.tip.Policy.Kind(resourceOf(h))
 }
 
-// readsLost is for kinds that are no more, and so have no window: where they held secrets, it
-// takes the verb history.
-func (s *sight) readsLost(h *history.Change) bool {
-	secret := slices.ContainsFunc(h.Meta.GetPayloads(), func(p *logpb.Payload) bool { return p.GetClass().GetSensitive() })
-	return !secret || s.windows.authorize(s.access(h)).Allowed
+// readsLost is for kinds that are no more, and so have no window: where they held secrets, before
+// the change or after it, it takes the verb history.
+func (s *sight) readsLost(ctx context.Context, h *history.Change) (bool, error) {
+	secret := holdsSecret(h)
+	if !secret && h.Previous > 0 {
+		before, err := s.windows.history.Get(ctx, resourceOf(h), h.Object.GetNamespace(), h.Object.GetName(), h.Revision-1)
+		if err != nil {
+			return false, err
+		}
+		secret = before == nil || holdsSecret(before)
+	}
+	return !secret || s.windows.authorize(s.access(h)).Allowed, nil
+}
+
+// holdsSecret tells whether an object was kept as one with secrets.
+func holdsSecret(h *history.Change) bool {
+	return slices.ContainsFunc(h.Meta.GetPayloads(), func(p *logpb.Payload) bool { return p.GetClass().GetSensitive() })
 }
 
 // resourceOf is the resource of the object of a change.

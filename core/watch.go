@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/storage"
+	"stele.dev/stele/core/commit"
 	"stele.dev/stele/core/negotiate"
 	"stele.dev/stele/core/rendered"
 	"stele.dev/stele/core/shown"
@@ -108,11 +109,7 @@ func (p *Pipeline) watch(ctx context.Context, r *Request) error {
 		}
 		resumed = o.AllowWatchBookmarks // as those do who go on where they were cut off
 	}
-	timeout := minWatch + time.Duration(rand.Int64N(int64(minWatch)))
-	if asked, ok := watchTimeout(o); ok {
-		timeout = asked
-	}
-	ctx, cancel := context.WithTimeout(ctx, timeout)
+	ctx, cancel := context.WithTimeout(ctx, watchTimeout(o))
 	defer cancel()
 
 	if err := p.reaches(ctx, r, from); err != nil {
@@ -143,7 +140,7 @@ func (p *Pipeline) watch(ctx context.Context, r *Request) error {
 			}
 		}
 	}
-	return s.follow(ctx, w, o)
+	return s.follow(ctx, w, from, o)
 }
 
 // source is where a watch has its events from: see [objects.Watcher].
@@ -166,7 +163,7 @@ func (p *Pipeline) source(ctx context.Context, r *Request, sel objects.Selection
 		}
 		return rendered.Watch(ctx, p.committer, then, r.rendered, sel, resumed)
 	}
-	return p.join(ctx, r.resource(), sel, from)
+	return p.join(ctx, r.resource(), sel.As(commit.KindOf(r.kind.Kind.Stored())), from)
 }
 
 // present are the objects that there are in the request's world.
@@ -194,22 +191,22 @@ func (p *Pipeline) stillAllowed(ctx context.Context, r *Request) (other bool, er
 	return true, p.authorization(ctx, r)
 }
 
-// watchTimeout is how long the client wants to watch, if it says so.
-func watchTimeout(o *internalversion.ListOptions) (time.Duration, bool) {
+// watchTimeout is how long a watch lasts: as the client wants it, if it says so.
+func watchTimeout(o *internalversion.ListOptions) time.Duration {
 	if o.TimeoutSeconds == nil || *o.TimeoutSeconds == 0 {
-		return 0, false
+		return minWatch + time.Duration(rand.Int64N(int64(minWatch)))
 	}
 	const longest = 24 * time.Hour
-	return time.Duration(max(0, min(*o.TimeoutSeconds, int64(longest/time.Second)))) * time.Second, true
+	return time.Duration(max(0, min(*o.TimeoutSeconds, int64(longest/time.Second)))) * time.Second
 }
 
-// follow streams until the watch ends: by its timeout, by its client, or because the
+// follow streams what comes behind a revision until the watch ends: by its timeout, by its client, or because the
 // server is about to stop. A watch that ends in peace says how far it came.
-func (s *stream) follow(ctx context.Context, w source, o *internalversion.ListOptions) error {
+func (s *stream) follow(ctx context.Context, w source, from uint64, o *internalversion.ListOptions) error {
 	timer := time.NewTimer(jitter(bookmarkEvery))
 	defer timer.Stop()
 	bookmark, last := s.r.past != nil, false // nothing comes that would tell how far it is
-	position := uint64(0)
+	position := from
 	for {
 		changed := s.p.committer.PolicyChanged()
 		events, upTo, more, err := w.Take()
@@ -221,6 +218,10 @@ func (s *stream) follow(ctx context.Context, w source, o *internalversion.ListOp
 			return s.fail(err, position)
 		} else if other && s.r.checkFields(o.FieldSelector) != nil {
 			return s.fail(objects.ErrExpired, position) // a list says what is the matter
+		} else if j, ok := w.(*joined); other && ok && j.live == nil { // its window may be another one
+			if err := s.p.reaches(ctx, s.r, position); err != nil {
+				return s.fail(err, position)
+			}
 		}
 		position = upTo
 		for _, e := range events {

@@ -3,13 +3,16 @@ package core
 import (
 	"context"
 	"errors"
+	"iter"
 	"runtime"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/sync/semaphore"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"stele.dev/stele/core/commit"
 	"stele.dev/stele/core/past"
+	"stele.dev/stele/projections/history"
 	"stele.dev/stele/projections/objects"
 )
 
@@ -34,6 +37,46 @@ func newReplays() *replays {
 // share is how large a chunk may be: the fuller it is, the less. A client that does not read
 // holds its chunk for long, and must not keep others from theirs.
 func (s *replays) share() int { return max(leastChunk, int(replayBytes-s.held.Load())/8) }
+
+// atOnce is how long a turn lasts that is not over by itself.
+const atOnce = 10 * time.Millisecond
+
+// inTurns yields what is read of history, and leaves what is done with it to who has a turn: with
+// others who do the same, and watches, for a while each. Nothing may be sent meanwhile: clients are
+// slow.
+func (s *replays) inTurns(ctx context.Context, changes iter.Seq2[*history.Change, error]) iter.Seq2[*history.Change, error] {
+	return func(yield func(*history.Change, error) bool) {
+		if err := s.turns.Acquire(ctx, 1); err != nil {
+			yield(nil, err)
+			return
+		}
+		since, held := time.Now(), true
+		defer func() {
+			if held {
+				s.turns.Release(1)
+			}
+		}()
+		for c, err := range changes {
+			if !yield(c, err) {
+				return
+			}
+			if time.Since(since) < atOnce {
+				continue
+			}
+			s.turns.Release(1)
+			held = false
+			err := ctx.Err()
+			if err == nil {
+				err = s.turns.Acquire(ctx, 1)
+			}
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			since, held = time.Now(), true
+		}
+	}
+}
 
 // joined is the source of a watch of stored objects. It reads history as long as the recent
 // changes in memory do not go back far enough, and then goes on with those; if that loses its
@@ -121,7 +164,7 @@ func (j *joined) read() ([]objects.Event, error) {
 			return nil, err
 		}
 	}
-	if err := j.p.history.Wait(j.ctx, upto); err != nil {
+	if err := j.p.history.Reach(j.ctx, upto); err != nil {
 		return nil, err
 	}
 	if err := j.p.replays.turns.Acquire(j.ctx, 1); err != nil {

@@ -105,7 +105,7 @@ func (p *pair) written(t testing.TB, rng *rand.Rand, bundles []string) {
 // A watch from any revision tells what a watch that remembers everything tells: the same
 // events with the same objects in the same order, whatever it selects by.
 func TestWatchesFromHistoryTellWhatLiveOnesTold(t *testing.T) {
-	bundles := []string{bundle, graded, regraded, colorless}
+	bundles := []string{bundle, graded, regraded, colorless, strings.Replace(bundle, `[".spec.color"]`, `[]`, 1)}
 	fromHistory := 0
 	for seed := range uint64(12) {
 		rng := rand.New(rand.NewPCG(seed, 7))
@@ -264,34 +264,38 @@ func TestWhatSlowWatchersHoldIsBounded(t *testing.T) {
 		p.must(t, 201, "POST", "/api/v1/namespaces/default/configmaps", fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"c%03d"},"data":{"pad":%q}}`, i, pad))
 	}
 	p.agree(t)
-	const clients = 40
-	var stopped sync.WaitGroup
-	ctx, cancel := context.WithCancel(t.Context())
-	responses := make([]*pipeResponse, clients)
-	for i := range clients {
-		r, w := io.Pipe()
-		responses[i] = &pipeResponse{header: http.Header{}, code: make(chan int, 1), w: w}
-		stopped.Go(func() {
-			defer w.Close()
-			q := request("GET", fmt.Sprintf("/api/v1/configmaps?watch=1&resourceVersion=%d", from), "").WithContext(ctx)
-			p.forgets.ServeHTTP(responses[i], q)
+	for name, path := range map[string]string{"of objects": "/api/v1/configmaps", "of changes": changesPath} {
+		t.Run(name, func(t *testing.T) {
+			const clients = 40
+			var stopped sync.WaitGroup
+			ctx, cancel := context.WithCancel(t.Context())
+			responses := make([]*pipeResponse, clients)
+			for i := range clients {
+				r, w := io.Pipe()
+				responses[i] = &pipeResponse{header: http.Header{}, code: make(chan int, 1), w: w}
+				stopped.Go(func() {
+					defer w.Close()
+					q := request("GET", fmt.Sprintf("%s?watch=1&resourceVersion=%d", path, from), "").WithContext(ctx)
+					p.forgets.ServeHTTP(responses[i], q)
+				})
+				first := make([]byte, 1)
+				if _, err := r.Read(first); err != nil { // it has its chunk, and cannot get rid of it
+					t.Fatal(err)
+				}
+				defer r.Close()
+			}
+			if held, most := p.forgets.Replaying(), int64(36<<20); held == 0 || held > most {
+				t.Errorf("%d clients that do not read hold %d bytes, want at most %d", clients, held, most)
+			}
+			cancel()
+			for _, r := range responses {
+				r.w.CloseWithError(io.ErrClosedPipe)
+			}
+			stopped.Wait()
+			if held := p.forgets.Replaying(); held != 0 {
+				t.Errorf("once they are gone %d bytes are held", held)
+			}
 		})
-		first := make([]byte, 1)
-		if _, err := r.Read(first); err != nil { // it has its chunk, and cannot get rid of it
-			t.Fatal(err)
-		}
-		defer r.Close()
-	}
-	if held, most := p.forgets.Replaying(), int64(36<<20); held == 0 || held > most {
-		t.Errorf("%d clients that do not read hold %d bytes, want at most %d", clients, held, most)
-	}
-	cancel()
-	for _, r := range responses {
-		r.w.CloseWithError(io.ErrClosedPipe)
-	}
-	stopped.Wait()
-	if held := p.forgets.Replaying(); held != 0 {
-		t.Errorf("once they are gone %d bytes are held", held)
 	}
 }
 
@@ -353,5 +357,35 @@ func TestInformersResumeFromHistory(t *testing.T) {
 	}
 	if n := asked.lists.Load(); n != lists {
 		t.Errorf("it has listed %d times more", n-lists)
+	}
+}
+
+// A watch by a field that became selectable on the way goes on from a list by that field of
+// before: what that has is told to have gone, also where it was nothing to be selected by yet.
+func TestFieldsThatBecomeSelectable(t *testing.T) {
+	var store memlog.Store
+	p := &pair{replica: start(t, store.Open(nil), 0)}
+	p.bootstrap(t, strings.Replace(bundle, `[".spec.color"]`, `[]`, 1))
+	p.forgets = start(t, store.Open(nil), 1)
+	color := func(name, color string) string {
+		return fmt.Sprintf(`{"metadata":{"name":%q},"spec":{"size":1,"color":%q}}`, name, color)
+	}
+	p.must(t, 201, "POST", widgetsPath, color("a", "red"))
+	from := p.must(t, 201, "POST", widgetsPath, color("b", "blue")).field("metadata", "resourceVersion").(string)
+	p.must(t, 200, "PATCH", widgetsPath+"/a", `{"spec":{"color":"blue"}}`, "Content-Type", "application/merge-patch+json")
+	p.must(t, 200, "PATCH", widgetsPath+"/b", `{"spec":{"color":"red"}}`, "Content-Type", "application/merge-patch+json")
+	p.must(t, 200, "DELETE", widgetsPath+"/b", "")
+	p.activate(t, bundle)
+	last := p.must(t, 201, "POST", widgetsPath, color("c", "red")).field("metadata", "resourceVersion").(string)
+	p.agree(t)
+	for name, r := range map[string]*replica{"remembered": p.replica, "from history": p.forgets} {
+		if names := r.must(t, 200, "GET", widgetsPath+"?fieldSelector=spec.color%3Dred&resourceVersionMatch=Exact&resourceVersion="+from, "").names(); len(names) != 1 || names[0] != "a" {
+			t.Fatalf("%s: the list has %v", name, names)
+		}
+		w := r.watch(t, widgetsPath+"?watch=1&fieldSelector=spec.color%3Dred&resourceVersion="+from)
+		if got, want := what(w.until(t, last)), "DELETED a, ADDED b, DELETED b"; got != want {
+			t.Errorf("%s: %s, want %s", name, got, want)
+		}
+		w.stop()
 	}
 }

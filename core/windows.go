@@ -61,7 +61,7 @@ func (w *windows) within(ctx context.Context, kind *policy.Kind, revision uint64
 	oldest, known := w.oldest[window]
 	if !known {
 		// As long as the store is behind, moments seem to be of earlier revisions than they were.
-		if err := w.history.Wait(ctx, w.tip.Revision()); err != nil {
+		if err := w.history.Reach(ctx, w.tip.Revision()); err != nil {
 			return false, err
 		}
 		var err error

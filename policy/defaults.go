@@ -39,7 +39,9 @@ func builtinRoles() []Role {
 			Rule{ID: "secrets", Verbs: readVerbs, APIGroups: core, Resources: []string{"secrets"}},
 			Rule{ID: "leases", Verbs: append(readVerbs[:len(readVerbs):len(readVerbs)], writeVerbs...), APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}}),
 		builtinRole("system:aggregate-to-view", label("view"), nil,
-			Rule{ID: "core", Verbs: readVerbs, APIGroups: core, Resources: []string{"configmaps", "events", "namespaces", "serviceaccounts"}}),
+			Rule{ID: "core", Verbs: readVerbs, APIGroups: core, Resources: []string{"configmaps", "events", "namespaces", "serviceaccounts"}},
+			// Of changes everybody gets only those of what they may read.
+			Rule{ID: "changes", Verbs: readVerbs, APIGroups: []string{"log.stele.dev"}, Resources: []string{"changes"}}),
 		// Who answers for a namespace may look at what its secrets were. Not who edits there, though they read and
 		// write the current ones: a secret is mostly replaced because somebody is not to know it any more.
 		builtinRole("system:aggregate-to-admin", label("admin"), nil,
@@ -50,7 +52,9 @@ func builtinRoles() []Role {
 				"/api", "/api/*", "/apis", "/apis/*", "/healthz", "/livez", "/openapi", "/openapi/*", "/readyz", "/version", "/version/"}}),
 		builtinRole("system:basic-user", nil, nil,
 			Rule{ID: "access", Verbs: []string{"create"}, APIGroups: []string{"authorization.k8s.io"}, Resources: []string{"selfsubjectaccessreviews", "selfsubjectrulesreviews"}},
-			Rule{ID: "identity", Verbs: []string{"create"}, APIGroups: []string{"authentication.k8s.io"}, Resources: []string{"selfsubjectreviews"}}),
+			Rule{ID: "identity", Verbs: []string{"create"}, APIGroups: []string{"authentication.k8s.io"}, Resources: []string{"selfsubjectreviews"}},
+			// To blame takes to get the object as well.
+			Rule{ID: "blames", Verbs: []string{"create"}, APIGroups: []string{"log.stele.dev"}, Resources: []string{"blames"}}),
 		builtinRole("system:public-info-viewer", nil, nil,
 			Rule{ID: "paths", Verbs: []string{"get"}, NonResourceURLs: []string{"/healthz", "/livez", "/readyz", "/version", "/version/"}}),
 	}

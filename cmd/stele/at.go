@@ -40,7 +40,7 @@ a context that is like the current one, and named like it with @ and the revisio
 there until --remove takes it away. A MOMENT is resolved once: the context stays at its
 revision.
 
-A MOMENT is ` + momentUsage + `.`,
+` + momentHelp,
 		Example: `  stele at 10m -- kubectl get configmaps -A
   stele at "yesterday 14:00" -- k9s
   stele at 1h

@@ -30,7 +30,9 @@ func blameCommand() *cobra.Command {
 		Long: `Blame shows an object as YAML, and left of each field the revision at which it got its
 value, the time, and who sent that. For what nobody sent it names the kind whose schema has
 it as a default, and the file and line where that stands. What a Secret holds is shown by -o
-json and yaml alone.`,
+json and yaml alone.
+
+` + momentHelp,
 		Example: `  stele blame database orders
   stele blame cm/settings --at 10m
   stele blame db orders -o json`,
@@ -40,7 +42,7 @@ json and yaml alone.`,
 	o.clientOptions.addFlags(cmd)
 	o.addIdentity(cmd)
 	o.outputOptions.addFlags(cmd, "json", "yaml", "name")
-	cmd.Flags().StringVar(&o.at, "at", "now", "moment at which to look at the object: "+momentUsage)
+	cmd.Flags().StringVar(&o.at, "at", "now", "`MOMENT` at which to look at the object")
 	_ = cmd.RegisterFlagCompletionFunc("at", completeMoments)
 	return cmd
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"unicode"
 
@@ -25,6 +26,23 @@ func errDiagnostics(out io.Writer, source *policy.Source, diags schemas.Diagnost
 func warn(out io.Writer, compiled *policy.Compiled) {
 	for _, d := range compiled.Warnings {
 		fmt.Fprintln(out, "warning:", d)
+	}
+}
+
+// unprinted prints what a server warns of besides what was printed already. It implements
+// [rest.WarningHandler].
+type unprinted struct {
+	out     io.Writer
+	printed schemas.Diagnostics
+}
+
+// HandleWarningHeader implements [rest.WarningHandler].
+func (w *unprinted) HandleWarningHeader(_ int, _, text string) {
+	said := strings.Join(strings.Fields(strings.TrimSuffix(text, "…")), " ") // it may be cut off
+	if !slices.ContainsFunc(w.printed, func(d schemas.Diagnostic) bool {
+		return strings.HasPrefix(strings.Join(strings.Fields(d.String()), " "), said)
+	}) {
+		fmt.Fprintln(w.out, "warning:", text)
 	}
 }
 

@@ -47,7 +47,7 @@ change (created, deleted, changed, or replaced by another of the same name); the
 and to; and as difference of each field the path, op (add, remove, replace), from and to. What
 Secrets hold is only in there, and not on the screen.
 
-A MOMENT is ` + momentUsage + `.`,
+` + momentHelp,
 		Example: `  stele diff --from 1h
   stele diff --from "yesterday 14:00" --to 14:00 -A -o name
   stele diff --from 10m db orders --unified
@@ -66,8 +66,8 @@ A MOMENT is ` + momentUsage + `.`,
 	o.addIdentity(cmd)
 	o.outputOptions.addFlags(cmd, "json", "yaml", "name")
 	f := cmd.Flags()
-	f.StringVar(&o.from, "from", "", "moment to compare with")
-	f.StringVar(&o.to, "to", "now", "moment that is compared")
+	f.StringVar(&o.from, "from", "", "`MOMENT` to compare with")
+	f.StringVar(&o.to, "to", "now", "`MOMENT` that is compared")
 	f.StringVarP(&o.selector, "selector", "l", "", "only objects with these labels, at either moment")
 	f.BoolVar(&o.allFields, "all-fields", false, "compare also what the server keeps for itself")
 	f.BoolVarP(&o.unified, "unified", "u", false, "show the objects as YAML, by the lines that differ")

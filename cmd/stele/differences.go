@@ -20,9 +20,6 @@ type fieldDifference struct {
 	Op   string          `json:"op"` // add, remove or replace
 	From json.RawMessage `json:"from,omitempty"`
 	To   json.RawMessage `json:"to,omitempty"`
-	// Rule that set the field, and where it stands, if nobody sent it.
-	Rule   string `json:"rule,omitempty"`
-	Source string `json:"source,omitempty"`
 }
 
 // fieldDifferences are those of a comparison, as they are shown.
@@ -71,31 +68,23 @@ func hide(value json.RawMessage) json.RawMessage {
 func (o *output) differences(indent string, all []fieldDifference) string {
 	var b strings.Builder
 	for _, d := range all {
-		rule := ""
-		if d.Rule != "" {
-			rule = "  (by " + d.Rule
-			if d.Source != "" {
-				rule += ", " + d.Source
-			}
-			rule = o.paint(subtle, rule+")")
-		}
 		from, fromShort := shortValue(d.From)
 		to, toShort := shortValue(d.To)
 		switch {
 		case d.Op == "replace" && fromShort && toShort:
-			fmt.Fprintf(&b, "%s%s%s\n", indent, o.paint(altered, "~ "+d.Path+": "+from+" → "+to), rule)
+			fmt.Fprintf(&b, "%s%s\n", indent, o.paint(altered, "~ "+d.Path+": "+from+" → "+to))
 		case d.Op == "replace":
-			fmt.Fprintf(&b, "%s%s%s\n", indent, o.paint(altered, "~ "+d.Path+":"), rule)
+			fmt.Fprintf(&b, "%s%s\n", indent, o.paint(altered, "~ "+d.Path+":"))
 			b.WriteString(o.lineDifference(indent+"    ", from, to))
 		case d.Op == "add" && toShort:
-			fmt.Fprintf(&b, "%s%s%s\n", indent, o.paint(added, "+ "+d.Path+": "+to), rule)
+			fmt.Fprintf(&b, "%s%s\n", indent, o.paint(added, "+ "+d.Path+": "+to))
 		case d.Op == "add":
-			fmt.Fprintf(&b, "%s%s%s\n", indent, o.paint(added, "+ "+d.Path+":"), rule)
+			fmt.Fprintf(&b, "%s%s\n", indent, o.paint(added, "+ "+d.Path+":"))
 			b.WriteString(o.block(indent+"    ", to, added))
 		case d.Op == "remove" && fromShort:
-			fmt.Fprintf(&b, "%s%s%s\n", indent, o.paint(removed, "- "+d.Path+": "+from), rule)
+			fmt.Fprintf(&b, "%s%s\n", indent, o.paint(removed, "- "+d.Path+": "+from))
 		default:
-			fmt.Fprintf(&b, "%s%s%s\n", indent, o.paint(removed, "- "+d.Path+":"), rule)
+			fmt.Fprintf(&b, "%s%s\n", indent, o.paint(removed, "- "+d.Path+":"))
 			b.WriteString(o.block(indent+"    ", from, removed))
 		}
 	}

@@ -38,10 +38,10 @@ func (o *logOptions) addFlags(cmd *cobra.Command) {
 	o.clientOptions.addFlags(cmd)
 	o.outputOptions.addFlags(cmd, "json", "jsonl", "yaml", "name")
 	f := cmd.Flags()
-	f.BoolVarP(&o.follow, "follow", "f", false, "show the last 10, or those since --since, the oldest first, then go on with what is written from now on")
+	f.BoolVarP(&o.follow, "follow", "f", false, "show the last 10, or all from --since on, the oldest first, and go on with what is written from now on")
 	f.IntVar(&o.limit, "limit", 0, "show only so many, the newest (default: all)")
-	f.StringVar(&o.since, "since", "", "only what was written at a moment or later: "+momentUsage)
-	f.StringVar(&o.until, "until", "", "only what was written at a moment or before")
+	f.StringVar(&o.since, "since", "", "only what was written at a `MOMENT` or later")
+	f.StringVar(&o.until, "until", "", "only what was written at a `MOMENT` or before")
 	cmd.MarkFlagsMutuallyExclusive("follow", "until")
 	_ = cmd.RegisterFlagCompletionFunc("since", completeMoments)
 	_ = cmd.RegisterFlagCompletionFunc("until", completeMoments)
@@ -68,12 +68,14 @@ func logCommand() *cobra.Command {
 		Use:   "log",
 		Short: "Show what was written, by whom, newest first",
 		Long: `Log shows the events of the log, one line each, newest first: revision, time, who, what.
-With -p the fields that a write added (+), removed (-) or replaced (~) are below its line,
-and of those that nobody sent the rule that did it. What Secrets hold is shown by -o json,
-jsonl and yaml alone.
+With -p the fields that a write added (+), removed (-) or replaced (~) are below its line. What
+Secrets hold is shown by -o json, jsonl and yaml alone.
 
 It asks the server, as the user of the kubeconfig, who needs the permission to list
-changes.log.stele.dev; to see fields, the permission to read the objects.`,
+changes.log.stele.dev; to see fields, the permission to read the objects. Changes of objects
+that the user may not read are left out.
+
+` + momentHelp,
 		Example: `  stele log --limit 10
   stele log --since 1h -n default -p
   stele log --kind configmaps,db --actor admin --verb delete
@@ -116,7 +118,9 @@ func policyLogCommand() *cobra.Command {
 		Use:   "log",
 		Short: "Show which policies were in force, since when, and who put them there",
 		Long: `Log shows the activations of policies, newest first, as they are in the log. To see them
-takes the permission to list changes.log.stele.dev.`,
+takes the permission to list changes.log.stele.dev.
+
+` + momentHelp,
 		Example: `  stele policy log`,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

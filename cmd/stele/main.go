@@ -67,6 +67,8 @@ cluster under it. What it enforces is written in CUE; every write is an event in
   stele serve                     start a control plane here and now
   export KUBECONFIG=$PWD/stele-data/admin.kubeconfig
   kubectl api-resources           look around
+  stele log --since 1h            what was written, and by whom
+  stele at 1h -- kubectl get ns   and what it was like before
 
 Every flag can also be set by the environment: --data-dir by STELE_DATA_DIR.`,
 		SilenceErrors:     true,
@@ -77,9 +79,11 @@ Every flag can also be set by the environment: --data-dir by STELE_DATA_DIR.`,
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return fmt.Errorf("%w (see `%s --help`)", err, cmd.CommandPath())
 	})
-	root.AddCommand(logCommand(), historyCommand(), diffCommand(), blameCommand(), atCommand(), revertCommand(), undeleteCommand(), policyCommand(), versionCommand())
+	addGroup(root, "past", "The past:", logCommand(), historyCommand(), diffCommand(), blameCommand(), atCommand(), revertCommand(), undeleteCommand())
+	addGroup(root, "server", "The control plane:", policyCommand())
+	root.AddCommand(versionCommand())
 	if !isPlugin() {
-		root.AddCommand(serveCommand(), kubeconfigCommand())
+		addGroup(root, "server", "", serveCommand(), kubeconfigCommand())
 	}
 	root.InitDefaultCompletionCmd()
 	for _, cmd := range root.Commands() {
@@ -96,6 +100,17 @@ Every flag can also be set by the environment: --data-dir by STELE_DATA_DIR.`,
 		asPlugin(root)
 	}
 	return root
+}
+
+// addGroup adds commands that help shows together; a group without a title is there already.
+func addGroup(root *cobra.Command, id, title string, commands ...*cobra.Command) {
+	if title != "" {
+		root.AddGroup(&cobra.Group{ID: id, Title: title})
+	}
+	for _, cmd := range commands {
+		cmd.GroupID = id
+	}
+	root.AddCommand(commands...)
 }
 
 const pluginHelp = `Stele keeps every write as an event in a log. These commands ask the control plane of the

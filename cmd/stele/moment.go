@@ -17,7 +17,10 @@ import (
 	"stele.dev/stele/core/changes"
 )
 
-// momentUsage is what help says of flags and arguments that are moments.
+// momentHelp is what help says of moments, and momentUsage what an error says.
+const momentHelp = `A MOMENT is a revision (1200), a time (2026-11-20T14:00:00Z, or local: "2026-11-20 14:00",
+14:00, "yesterday 14:00"), how long ago (10m, 2h30m, 3d), or now.`
+
 const momentUsage = "a revision (1200), a time (2026-11-20T14:00:00Z, or local: \"2026-11-20 14:00\", 14:00, \"yesterday 14:00\"), how long ago (10m, 2h30m, 3d), or now"
 
 // A moment is a point in the past as a person means it: a revision, or a time.

@@ -68,7 +68,7 @@ func (o *pushOptions) run(cmd *cobra.Command, dir string) error {
 		return errDiagnostics(cmd.ErrOrStderr(), source, diags, dir)
 	}
 	warn(cmd.ErrOrStderr(), compiled)
-	client, err := newPolicyClient(&o.clientOptions, rest.NoWarnings{}) // they have been printed
+	client, err := newPolicyClient(&o.clientOptions, &unprinted{cmd.ErrOrStderr(), compiled.Warnings})
 	if err != nil {
 		return err
 	}
@@ -336,7 +336,7 @@ func (c *policyClient) create(ctx context.Context, p *activation.Policy, dryRun 
 	if dryRun {
 		q = q.Param("dryRun", metav1.DryRunAll)
 	}
-	if text, err = q.DoRaw(ctx); err != nil {
+	if text, err = q.Do(ctx).Raw(); err != nil { // DoRaw hears no warnings
 		return nil, readable(err, text)
 	}
 	after := new(activation.Policy)

@@ -20,7 +20,7 @@ var update = flag.Bool("update", false, "write into the READMEs and the scripts 
 // The READMEs' console blocks run as printed, from the root of a fresh checkout, one
 // shell and one server per README. Compared is what does not differ from run to run.
 func TestREADMEs(t *testing.T) {
-	for _, file := range []string{"README.md", "examples/quickstart/README.md", "examples/platform/README.md", "examples/controller/README.md"} {
+	for _, file := range []string{"README.md", "examples/quickstart/README.md", "examples/platform/README.md", "examples/controller/README.md", "docs/HISTORY.md"} {
 		t.Run(file, func(t *testing.T) {
 			path := filepath.Join("..", "..", file)
 			text, err := os.ReadFile(path)
@@ -126,6 +126,7 @@ const (
 // built are the programs that the READMEs have Go build, which the test binary is.
 var built = strings.NewReplacer(
 	program, "stele",
+	"go build -o bin/stele ./cmd/stele", `ln -s "$(command -v stele)" bin/stele`,
 	"go build -o controller ./examples/controller", `ln -s "$(command -v controller)" controller`,
 )
 
@@ -187,11 +188,12 @@ var varying = []struct {
 	word    string
 }{
 	{regexp.MustCompile(`\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d[.0-9]*(Z|[-+]\d\d:\d\d)?`), "TIME"},
-	{regexp.MustCompile(`\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b`), "UID"},
+	{regexp.MustCompile(`"?\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b"?`), "UID"},
 	{regexp.MustCompile(`\b[0-9a-f]{12,}\b`), "DIGEST"},
 	{regexp.MustCompile(`(?m)\b\d+m?s *$`), "AGE"},
+	{regexp.MustCompile(`\(linux/\w+\)`), "(PLATFORM)"},
 	// Controllers write when they come to it.
-	{regexp.MustCompile(`\brevision \d+( to \d+)?\b`), "revision REVISION"},
+	{regexp.MustCompile(`\b(revisions?|stele@|current:|name":|[rR]evision":|resourceVersion":)( ?"?)\d+(( to | and )\d+)?\b`), "$1${2}REVISION"},
 	{regexp.MustCompile(`(?m)^(---|\+\+\+) (.*) at \d+$`), "$1 $2 at REVISION"},
 	{regexp.MustCompile(`(?m)^ *\d+  TIME`), "REVISION  TIME"},
 	{regexp.MustCompile(`(?m)^\d+ `), "REVISION "},

@@ -46,7 +46,9 @@ An object that changes between the plan and its write is left alone, and named.
 
 Of a namespace, events, leases, the service account default and what the policy says itself
 are left out. The command exits with 1 if something could not be put back, and with 2 if
-it has shown a plan but there is no terminal to ask on, and no --yes.`,
+it has shown a plan but there is no terminal to ask on, and no --yes.
+
+` + momentHelp,
 		Example: `  stele revert --to 1200 database orders
   stele revert --to 10m configmaps -l app=web --dry-run
   stele revert --to "yesterday 14:00" -n shop --prune
@@ -61,8 +63,8 @@ it has shown a plan but there is no terminal to ask on, and no --yes.`,
 	o.addFlags(cmd)
 	o.addAllNamespaces(cmd)
 	f := cmd.Flags()
-	f.StringVar(&o.to, "to", "", momentUsage)
-	f.StringVarP(&o.selector, "selector", "l", "", "label selector")
+	f.StringVar(&o.to, "to", "", "`MOMENT` to go back to")
+	f.StringVarP(&o.selector, "selector", "l", "", "only objects with these labels, at either moment")
 	f.BoolVar(&o.prune, "prune", false, "delete what came since")
 	_ = cmd.MarkFlagRequired("to")
 	_ = cmd.RegisterFlagCompletionFunc("to", completeMoments)

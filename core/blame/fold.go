@@ -2,21 +2,30 @@ package blame
 
 import (
 	"maps"
+	"reflect"
 	"slices"
 
 	"stele.dev/stele/core/difference"
 	"stele.dev/stele/schemas"
 )
 
-// Leaf is a scalar of the object, or a list or struct without anything in it.
+// Leaf is a scalar of the object, a list or struct without anything in it, or what is taken as a
+// whole. Its paths are to be asked for before the fold goes on.
 type Leaf struct {
-	// Path in the object as it is shown.
-	Path difference.Path
-	// Then is where it stood in the state that it was attributed to.
-	Then  difference.Path
 	Value any
 	// Order among the leaves of the object, from 0 on.
 	Order int
+	part  *pending
+}
+
+// Path in the object as it is shown.
+func (l *Leaf) Path() difference.Path {
+	return l.part.path(func(p *pending) difference.Step { return p.shown })
+}
+
+// Then is where it stood in the state that it was attributed to.
+func (l *Leaf) Then() difference.Path {
+	return l.part.path(func(p *pending) difference.Step { return p.step })
 }
 
 // Fold attributes the leaves of an object to its states. It belongs to one goroutine.
@@ -31,7 +40,7 @@ type Fold struct {
 // pending is a part of the object with leaves that are not attributed yet.
 type pending struct {
 	parent *pending
-	path   difference.Path // in the object as it is shown
+	shown  difference.Step // in the object as it is shown
 	step   difference.Step // in the state that was added last
 	parts  []*pending
 	leaf   bool
@@ -49,22 +58,29 @@ func NewFold(object map[string]any, schema *schemas.Node) *Fold {
 	f := &Fold{schema: schema, state: object, root: &pending{}}
 	for _, name := range slices.Sorted(maps.Keys(object)) {
 		if !slices.Contains(left[""], name) {
-			f.grow(f.root, difference.Step{Field: name}, difference.Step{Field: name}, object[name], difference.Top(schema, name))
+			f.grow(f.root, nil, difference.Step{Field: name}, difference.Step{Field: name}, object[name], difference.Top(schema, name))
 		}
 	}
 	return f
 }
 
-// grow adds a part. shown is the step as paths are written: to an item of a list of type map by
-// its keys.
-func (f *Fold) grow(parent *pending, shown, step difference.Step, value any, n *schemas.Node) {
-	p := &pending{parent: parent, path: parent.path.Join(shown), step: step}
+// grow adds a part to one that is at a path. shown is the step as paths are written: to an item of
+// a list of type map by its keys.
+func (f *Fold) grow(parent *pending, at difference.Path, shown, step difference.Step, value any, n *schemas.Node) {
+	p := &pending{parent: parent, shown: shown, step: step}
 	parent.parts = append(parent.parts, p)
-	switch v := value.(type) {
+	parts := value
+	switch value.(type) {
+	case map[string]any, []any:
+		if at = at.Join(shown); at.Whole() {
+			parts = nil
+		}
+	}
+	switch v := parts.(type) {
 	case map[string]any:
 		for _, name := range slices.Sorted(maps.Keys(v)) {
-			if len(p.path) > 1 || !slices.Contains(left[p.path[0].Field], name) {
-				f.grow(p, difference.Step{Field: name}, difference.Step{Field: name}, v[name], difference.Field(n, name))
+			if len(at) > 1 || !slices.Contains(left[at[0].Field], name) {
+				f.grow(p, at, difference.Step{Field: name}, difference.Step{Field: name}, v[name], difference.Field(n, name))
 			}
 		}
 	case []any:
@@ -75,13 +91,13 @@ func (f *Fold) grow(parent *pending, shown, step difference.Step, value any, n *
 			if keyed {
 				shown = steps[i]
 			}
-			f.grow(p, shown, step, item, difference.Items(n))
+			f.grow(p, at, shown, step, item, difference.Items(n))
 		}
 	}
 	if len(p.parts) > 0 {
 		return
 	}
-	if m, ok := value.(map[string]any); ok && len(m) > 0 { // nothing but what is left out
+	if m, ok := parts.(map[string]any); ok && len(m) > 0 { // nothing but what is left out
 		parent.parts = parent.parts[:len(parent.parts)-1]
 		return
 	}
@@ -169,13 +185,9 @@ func (f *Fold) items(p *pending, newer, older []any, n *schemas.Node) {
 
 // same compares a leaf.
 func same(leaf, older any) bool {
-	switch v := leaf.(type) {
-	case map[string]any:
-		o, ok := older.(map[string]any)
-		return ok && len(o) == 0
-	case []any:
-		o, ok := older.([]any)
-		return ok && len(o) == 0 && len(v) == 0
+	switch leaf.(type) {
+	case map[string]any, []any:
+		return reflect.DeepEqual(leaf, older)
 	}
 	switch older.(type) {
 	case map[string]any, []any: // which cannot be compared by ==
@@ -188,7 +200,7 @@ func same(leaf, older any) bool {
 func (f *Fold) attribute(p *pending) {
 	if p.leaf {
 		f.pending--
-		f.found = append(f.found, Leaf{Path: p.path, Then: p.then(), Value: p.value, Order: p.order})
+		f.found = append(f.found, Leaf{Value: p.value, Order: p.order, part: p})
 		return
 	}
 	for _, c := range p.parts {
@@ -196,9 +208,10 @@ func (f *Fold) attribute(p *pending) {
 	}
 }
 
-func (p *pending) then() difference.Path {
+// path leads to the part by a step for each that it is in.
+func (p *pending) path(step func(*pending) difference.Step) difference.Path {
 	if p.parent == nil {
 		return nil
 	}
-	return append(p.parent.then(), p.step)
+	return append(p.parent.path(step), step(p))
 }

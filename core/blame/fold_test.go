@@ -5,6 +5,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 
 	"stele.dev/stele/core/blame"
@@ -42,7 +43,7 @@ func TestALeafIsAttributedToTheStateThatBroughtItsValue(t *testing.T) {
 		got := map[string]int{}
 		note := func(leaves []blame.Leaf, by int) {
 			for _, l := range leaves {
-				got[l.Path.String()] = by
+				got[l.Path().String()] = by
 			}
 		}
 		fold := blame.NewFold(all[last], nil)
@@ -83,11 +84,38 @@ func TestItemsAreFollowed(t *testing.T) {
 	var got []string
 	for i, older := range []map[string]any{list("a", "b"), list("gone", "a", "b"), list("gone", "a"), nil} {
 		for _, l := range fold.Older(older) {
-			got = append(got, fmt.Sprintf("%s %v, then at %s, by %d", l.Path, l.Value, l.Then, i))
+			got = append(got, fmt.Sprintf("%s %v, then at %s, by %d", l.Path(), l.Value, l.Then(), i))
 		}
 	}
 	want := []string{"l[0] new, then at l[0], by 0", "l[2] b, then at l[2], by 2", "l[1] a, then at l[1], by 3"}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// What lies deep, or behind a long name, is one leaf: else the paths of the leaves could be many
+// times as long as the object.
+func TestALeafIsNoDeeperThanItsPathMayBeLong(t *testing.T) {
+	for name, steps := range map[string][]string{"deep": make([]string, 1000), "behind a long name": {strings.Repeat("x", 10_000)}} {
+		around := func(inside map[string]any) map[string]any {
+			for _, step := range steps {
+				inside = map[string]any{"a" + step: inside}
+			}
+			return inside
+		}
+		newest, middle, oldest := map[string]any{}, map[string]any{}, map[string]any{}
+		for i := range 100 {
+			newest[fmt.Sprint("l", i)], middle[fmt.Sprint("l", i)], oldest[fmt.Sprint("l", i)] = int64(1), int64(1), int64(2)
+		}
+		fold := blame.NewFold(around(newest), nil)
+		if n := fold.Left(); n != 1 {
+			t.Fatalf("%s: %d leaves", name, n)
+		}
+		if leaves := fold.Older(around(middle)); len(leaves) > 0 {
+			t.Errorf("%s: by the newest: %v", name, leaves)
+		}
+		if leaves := fold.Older(around(oldest)); len(leaves) != 1 || len(leaves[0].Path().String()) > 20_000 {
+			t.Errorf("%s: by the one before: %v", name, leaves)
+		}
 	}
 }

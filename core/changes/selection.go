@@ -4,19 +4,18 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
-	"time"
 
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/selection"
+	"stele.dev/stele/core/past"
 )
 
 // Selection says which changes are meant.
 type Selection struct {
 	Namespace string // "" for all, and for those in none
 	// Since and Until bound them, both included; nil where they do not.
-	Since, Until *Moment
+	Since, Until *past.Moment
 	terms        []fields.Requirement
 }
 
@@ -91,11 +90,11 @@ func (s *Selection) bound(q fields.Requirement) error {
 	if *end != nil {
 		return fmt.Errorf("%s is given twice", q.Field)
 	}
-	m, err := parseMoment(q.Value)
+	m, err := past.Parse(q.Value)
 	if err != nil {
 		return fmt.Errorf("%s: %w", q.Field, err)
 	}
-	*end = m
+	*end = &m
 	return nil
 }
 
@@ -117,20 +116,4 @@ func (s *Selection) Matches(c *Change) bool {
 	return !slices.ContainsFunc(s.terms, func(q fields.Requirement) bool {
 		return (selectable[q.Field](c) == q.Value) == (q.Operator == selection.NotEquals)
 	})
-}
-
-// Moment is a revision, or a time if that is 0.
-type Moment struct {
-	Revision uint64
-	Time     time.Time
-}
-
-func parseMoment(text string) (*Moment, error) {
-	if n, err := strconv.ParseUint(text, 10, 64); err == nil && n > 0 {
-		return &Moment{Revision: n}, nil
-	}
-	if t, err := time.Parse(time.RFC3339, text); err == nil {
-		return &Moment{Time: t}, nil
-	}
-	return nil, fmt.Errorf("%q is neither a revision, as 1200, nor a time of RFC 3339, as 2026-03-01T09:30:00Z", text)
 }

@@ -1,27 +1,36 @@
 package difference
 
-import "encoding/json"
+import (
+	"encoding/json"
+	"slices"
+)
 
 // alignAtMost bounds the table that alignment is found by; longer lists, once what they
 // begin and end with alike is taken off, correspond by their indexes.
 const alignAtMost = 1 << 18
 
+// alikeAtMost bounds the work of finding out which items are alike, in scalars compared.
+const alikeAtMost = 1 << 25
+
 // align pairs the items of two lists that correspond, in ascending order on both sides: those
 // that are the same, as many as can be, and in the gaps between them those that are alike.
 func align(from, to []any) (pairs [][2]int) {
-	a, b := interned(from, to)
 	head := 0
-	for head < len(a) && head < len(b) && a[head] == b[head] {
+	for head < len(from) && head < len(to) && equal(from[head], to[head]) {
 		pairs = append(pairs, [2]int{head, head})
 		head++
 	}
 	tail := 0
-	for tail < len(a)-head && tail < len(b)-head && a[len(a)-1-tail] == b[len(b)-1-tail] {
+	for tail < len(from)-head && tail < len(to)-head && equal(from[len(from)-1-tail], to[len(to)-1-tail]) {
 		tail++
 	}
-	endA, endB := len(a)-tail, len(b)-tail
+	endA, endB := len(from)-tail, len(to)-tail
+	var same [][2]int
+	if endA-head > 1 || endB-head > 1 { // else nothing is to be found
+		a, b := interned(from[head:endA], to[head:endB])
+		same = longest(len(a), len(b), func(i, j int) bool { return a[i] == b[j] })
+	}
 	i, j := head, head
-	same := longest(endA-head, endB-head, func(i, j int) bool { return a[head+i] == b[head+j] })
 	for _, pair := range append(same, [2]int{endA - head, endB - head}) {
 		pairs = append(pairs, gap(from, to, i, head+pair[0], j, head+pair[1])...)
 		if i, j = head+pair[0], head+pair[1]; i < endA && j < endB {
@@ -35,54 +44,112 @@ func align(from, to []any) (pairs [][2]int) {
 	return pairs
 }
 
+// equal compares decoded JSON. An integer is no float.
+func equal(a, b any) bool {
+	switch x := a.(type) {
+	case map[string]any:
+		y, ok := b.(map[string]any)
+		if !ok || len(x) != len(y) {
+			return false
+		}
+		for name, value := range x {
+			if other, ok := y[name]; !ok || !equal(value, other) {
+				return false
+			}
+		}
+		return true
+	case []any:
+		y, ok := b.([]any)
+		return ok && slices.EqualFunc(x, y, equal)
+	}
+	switch b.(type) {
+	case map[string]any, []any: // which cannot be compared by ==
+		return false
+	}
+	return a == b
+}
+
 // gap pairs items of which none is the same as another: one for one if they are as many, else
-// those that are alike.
+// those that are alike. Where it would take too long to find out which are, they correspond by
+// their indexes.
 func gap(from, to []any, i, endI, j, endJ int) (pairs [][2]int) {
-	if endI-i == endJ-j {
-		for k := range endI - i {
+	n, m := endI-i, endJ-j
+	if n == m {
+		for k := range n {
 			pairs = append(pairs, [2]int{i + k, j + k})
 		}
 		return pairs
 	}
-	for _, pair := range longest(endI-i, endJ-j, func(x, y int) bool { return alike(from[i+x], to[j+y]) }) {
+	if n == 0 || m == 0 {
+		return nil
+	}
+	numbers := map[scalar]int{}
+	a, most := scalars(from[i:endI], numbers)
+	b, mostOfOthers := scalars(to[j:endJ], numbers)
+	likeness := func(x, y int) bool { return alike(a[x], b[y]) }
+	if n*m*max(1, most, mostOfOthers) > alikeAtMost {
+		likeness = nil
+	}
+	for _, pair := range longest(n, m, likeness) {
 		pairs = append(pairs, [2]int{i + pair[0], j + pair[1]})
 	}
 	return pairs
 }
 
-// alike tells whether two values can be taken for the same thing, changed: objects that have
-// at least half of their scalars in common.
-func alike(a, b any) bool {
-	x, ok1 := a.(map[string]any)
-	y, ok2 := b.(map[string]any)
-	if !ok1 || !ok2 {
-		return false
-	}
-	scalars, common := 0, 0
-	for name, value := range x {
-		switch value.(type) {
-		case map[string]any, []any:
-			continue
-		}
-		scalars++
-		switch other := y[name].(type) {
-		case map[string]any, []any:
-		default:
-			if _, ok := y[name]; ok && other == value {
-				common++
+// scalar is a field of an object with its value.
+type scalar struct {
+	name  string
+	value any
+}
+
+// scalars are those of each of some items, as numbers that ascend, and how many one has at most.
+func scalars(items []any, numbers map[scalar]int) (all [][]int, most int) {
+	all = make([][]int, len(items))
+	for i, item := range items {
+		fields, _ := item.(map[string]any)
+		for name, value := range fields {
+			switch value.(type) {
+			case map[string]any, []any:
+				continue
 			}
+			n, ok := numbers[scalar{name, value}]
+			if !ok {
+				n = len(numbers)
+				numbers[scalar{name, value}] = n
+			}
+			all[i] = append(all[i], n)
+		}
+		slices.Sort(all[i])
+		most = max(most, len(all[i]))
+	}
+	return all, most
+}
+
+// alike tells whether two values can be taken for the same thing, changed: objects that have
+// at least half of the first one's scalars in common.
+func alike(a, b []int) bool {
+	common := 0
+	for i, j := 0, 0; i < len(a) && j < len(b); {
+		switch {
+		case a[i] == b[j]:
+			common, i, j = common+1, i+1, j+1
+		case a[i] < b[j]:
+			i++
+		default:
+			j++
 		}
 	}
-	return scalars > 0 && 2*common >= scalars
+	return len(a) > 0 && 2*common >= len(a)
 }
 
 // longest is the longest common subsequence, by dynamic programming: the pairs of indexes
-// below n and m of which same holds.
+// below n and m of which same holds. Indexes that are the same, if that is too much to find out
+// or there is no same.
 func longest(n, m int, same func(i, j int) bool) (pairs [][2]int) {
 	if n == 0 || m == 0 {
 		return nil
 	}
-	if n*m > alignAtMost {
+	if same == nil || n*m > alignAtMost {
 		for k := range min(n, m) {
 			pairs = append(pairs, [2]int{k, k})
 		}

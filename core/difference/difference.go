@@ -2,6 +2,7 @@ package difference
 
 import (
 	"maps"
+	"reflect"
 	"slices"
 
 	kjson "sigs.k8s.io/json"
@@ -199,6 +200,12 @@ func (c *comparison) field(p Path, name string, from, to map[string]any, n *sche
 }
 
 func (c *comparison) value(p Path, from, to any, n *schemas.Node) {
+	if p.Whole() {
+		if !reflect.DeepEqual(from, to) {
+			c.add(p, Replace, from, to)
+		}
+		return
+	}
 	switch before := from.(type) {
 	case map[string]any:
 		if after, ok := to.(map[string]any); ok {

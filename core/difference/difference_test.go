@@ -260,3 +260,24 @@ func FuzzBetween(f *testing.F) {
 		}
 	})
 }
+
+// In long lists of large items, of which each has changed and one has gone, what has gone is
+// found without comparing every field of each with every other's by name.
+func BenchmarkListsInWhichAllHasChanged(b *testing.B) {
+	items := func(version int64) (list []any) {
+		for i := range int64(500) {
+			item := map[string]any{"version": version}
+			for f := range int64(100) {
+				item[fmt.Sprint("field-", f)] = 1000*i + f
+			}
+			list = append(list, item)
+		}
+		return list
+	}
+	from, to := map[string]any{"items": items(1)}, map[string]any{"items": items(2)[1:]}
+	for b.Loop() {
+		if n := len(difference.Between(from, to, difference.Options{})); n != 500 {
+			b.Fatal(n)
+		}
+	}
+}

@@ -31,6 +31,28 @@ type Path []Step
 // Join is the path with a step more. It shares nothing with p.
 func (p Path) Join(s Step) Path { return append(p[:len(p):len(p)], s) }
 
+const (
+	// LongPath and deepPath are how long a path is, as text, or in steps, whose value is taken as a whole.
+	LongPath = 256
+	deepPath = 32
+)
+
+// Whole tells whether what is at the path is one thing, with no parts of its own. Somebody could
+// else make objects of which every part has a path that is as long as the object.
+func (p Path) Whole() bool {
+	size := 0
+	for _, s := range p {
+		size += len(s.Field) + 2
+		for _, k := range s.Key {
+			size += len(k.Name) + 2
+			if text, ok := k.Value.(string); ok {
+				size += len(text)
+			}
+		}
+	}
+	return len(p) >= deepPath || size >= LongPath
+}
+
 // String is the inverse of [Parse].
 func (p Path) String() string {
 	var b strings.Builder

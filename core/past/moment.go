@@ -17,18 +17,18 @@ import (
 // Moment is what a client calls a moment: a revision, or a time of RFC 3339 that means the last
 // revision up to then.
 type Moment struct {
-	revision uint64
-	time     time.Time // zero if it is a revision
+	Revision uint64
+	Time     time.Time // if Revision is 0
 }
 
 // Parse reads a moment. Its error is a Status.
 func Parse(text string) (Moment, error) {
 	if strings.Trim(text, "0123456789") == "" {
 		if n, err := strconv.ParseUint(text, 10, 64); err == nil && n > 0 {
-			return Moment{revision: n}, nil
+			return Moment{Revision: n}, nil
 		}
 	} else if t, err := time.Parse(time.RFC3339, text); err == nil {
-		return Moment{time: t}, nil
+		return Moment{Time: t}, nil
 	}
 	return Moment{}, apierrors.NewBadRequest(fmt.Sprintf("%q is not a moment: want a revision that is above 0, as 1200, or a time of RFC 3339, as 2026-03-01T12:00:00Z or 2026-03-01T13:00:00.5+01:00", text))
 }
@@ -41,39 +41,39 @@ const retryFuture = 1
 // the revision. What a time in the past means never changes again. Errors are those of [Past.Check], or a
 // Status that says which moments there are.
 func (p *Past) Resolve(ctx context.Context, tip *commit.Tip, m Moment) (uint64, *commit.Tip, error) {
-	if m.time.IsZero() {
-		if m.revision > tip.Revision() {
+	if m.Revision > 0 {
+		if m.Revision > tip.Revision() {
 			var err error
 			if tip, err = p.committer.Confirm(ctx); err != nil {
 				return 0, nil, err
 			}
-			if m.revision > tip.Revision() { // without a time to try again: clients would do so, for long, with every request
-				return 0, nil, storage.NewTooLargeResourceVersionError(m.revision, tip.Revision(), 0)
+			if m.Revision > tip.Revision() { // without a time to try again: clients would do so, for long, with every request
+				return 0, nil, storage.NewTooLargeResourceVersionError(m.Revision, tip.Revision(), 0)
 			}
 		}
-		return m.revision, tip, p.Check(ctx, tip, m.revision)
+		return m.Revision, tip, p.Check(ctx, tip, m.Revision)
 	}
-	if !m.time.Before(tip.Time) {
+	if !m.Time.Before(tip.Time) {
 		// Once the tip is settled, what follows has a log time that is not before now.
 		now := time.Now()
 		var err error
 		if tip, err = p.committer.Settle(ctx); err != nil {
 			return 0, nil, err
 		}
-		if !m.time.Before(now) && !m.time.Before(tip.Time) {
-			return 0, nil, apierrors.NewBadRequest(fmt.Sprintf("%s has not come yet: the newest revision is %d, of %s", stamp(m.time), tip.Revision(), stamp(tip.Time)))
+		if !m.Time.Before(now) && !m.Time.Before(tip.Time) {
+			return 0, nil, apierrors.NewBadRequest(fmt.Sprintf("%s has not come yet: the newest revision is %d, of %s", stamp(m.Time), tip.Revision(), stamp(tip.Time)))
 		}
 	}
-	if err := p.history.Wait(ctx, tip.Revision()); err != nil {
+	if err := p.history.Reach(ctx, tip.Revision()); err != nil {
 		return 0, nil, err
 	}
-	revision, err := p.history.RevisionAt(ctx, m.time)
+	revision, err := p.history.RevisionAt(ctx, m.Time)
 	if oldest := p.history.Oldest(); errors.Is(err, history.ErrNone) || err == nil && revision < oldest {
 		first, err := p.history.Time(ctx, oldest)
 		if err != nil {
 			return 0, nil, err
 		}
-		return 0, nil, apierrors.NewResourceExpired(fmt.Sprintf("%s is before all that is known: the first revision is %d, of %s", stamp(m.time), oldest, stamp(first)))
+		return 0, nil, apierrors.NewResourceExpired(fmt.Sprintf("%s is before all that is known: the first revision is %d, of %s", stamp(m.Time), oldest, stamp(first)))
 	}
 	return revision, tip, err
 }
@@ -106,7 +106,7 @@ func (p *Past) Kept(revision uint64) error {
 
 // Time is the log time of a revision.
 func (p *Past) Time(ctx context.Context, revision uint64) (time.Time, error) {
-	if err := p.history.Wait(ctx, revision); err != nil {
+	if err := p.history.Reach(ctx, revision); err != nil {
 		return time.Time{}, err
 	}
 	return p.history.Time(ctx, revision)
@@ -116,7 +116,7 @@ func (p *Past) Time(ctx context.Context, revision uint64) (time.Time, error) {
 // client has seen then, nobody can go on from. The revision is not above that of the log.
 func (p *Past) NotLost(ctx context.Context, revision uint64) error {
 	// What follows a gap is in the history once that has come to any revision in it.
-	if err := p.history.Wait(ctx, revision); err != nil {
+	if err := p.history.Reach(ctx, revision); err != nil {
 		return err
 	}
 	if gap, lost := p.history.Lost(revision); lost {

@@ -12,10 +12,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"runtime/debug"
-	"time"
+	"runtime"
 
-	"golang.org/x/sync/singleflight"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"stele.dev/stele/core/commit"
@@ -31,8 +29,6 @@ const (
 	policiesKept = 4
 	// bytesKept bounds the objects in memory that were made from history.
 	bytesKept = 64 << 20
-	// longest bounds what is done for several who wait for the same.
-	longest = time.Minute
 )
 
 // Past is safe for concurrent use.
@@ -42,10 +38,11 @@ type Past struct {
 	history   *history.Store
 	logger    *slog.Logger
 
-	making singleflight.Group
-	laws   *cache[policies.Digest, *law]
-	forms  *cache[formPair, bool]
-	states *cache[place, *objects.State]
+	loading *sharing // policies
+	making  *sharing // states, which are large
+	laws    *cache[policies.Digest, *law]
+	forms   *cache[formPair, bool]
+	states  *cache[place, *objects.State]
 }
 
 // law is a policy with what it was proposed with.
@@ -79,31 +76,8 @@ type Options struct {
 func New(o Options) *Past {
 	return &Past{
 		committer: o.Committer, log: o.Log, history: o.History, logger: o.Logger,
+		loading: newSharing(runtime.GOMAXPROCS(0)), making: newSharing(runtime.GOMAXPROCS(0)),
 		laws: newCache[policies.Digest, *law](policiesKept), forms: newCache[formPair, bool](4096), states: newCache[place, *objects.State](bytesKept),
-	}
-}
-
-// once makes something for all who ask for it at the same time. Who does not wait any longer
-// takes nothing from the others.
-func once[V any](ctx context.Context, p *Past, key string, make func(context.Context) (V, error)) (value V, err error) {
-	made := p.making.DoChan(key, func() (_ any, err error) {
-		defer func() { // nobody else does, in a goroutine that is nobody's
-			if v := recover(); v != nil {
-				err = fmt.Errorf("past: panic: %v\n%s", v, debug.Stack())
-			}
-		}()
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), longest)
-		defer cancel()
-		return make(ctx)
-	})
-	select {
-	case r := <-made:
-		if r.Err != nil {
-			return value, r.Err
-		}
-		return r.Val.(V), nil
-	case <-ctx.Done():
-		return value, context.Cause(ctx)
 	}
 }
 
@@ -115,7 +89,7 @@ func (p *Past) lawOf(ctx context.Context, tip *commit.Tip, r policies.Record) (*
 	if l, found := p.laws.get(r.Digest); found {
 		return l, nil
 	}
-	return once(ctx, p, "policy "+r.Digest.String(), func(ctx context.Context) (*law, error) {
+	return once(ctx, p.loading, r.Digest.String(), func(ctx context.Context) (*law, error) {
 		proposal, err := tip.Policies.Recall(ctx, p.log, r)
 		if err != nil {
 			return nil, err
@@ -129,10 +103,23 @@ func (p *Past) lawOf(ctx context.Context, tip *commit.Tip, r policies.Record) (*
 	})
 }
 
+// Policy is the one that was in force at a revision that is not above a tip's; nil if there was none.
+func (p *Past) Policy(ctx context.Context, tip *commit.Tip, revision uint64) (*policy.Policy, error) {
+	r, found := tip.Policies.InForce(revision)
+	if !found {
+		return nil, nil
+	}
+	l, err := p.lawOf(ctx, tip, r)
+	if err != nil {
+		return nil, err
+	}
+	return l.policy, nil
+}
+
 // Tip is what a tip with a policy was at a revision that is not above it, but for its objects: see
 // [Past.Objects]. Its error is a Status if no policy was in force yet.
 func (p *Past) Tip(ctx context.Context, tip *commit.Tip, revision uint64) (*commit.Tip, error) {
-	if err := p.history.Wait(ctx, revision); err != nil {
+	if err := p.history.Reach(ctx, revision); err != nil {
 		return nil, err
 	}
 	at, err := p.history.Time(ctx, revision)
@@ -194,7 +181,7 @@ func (p *Past) Objects(ctx context.Context, tip *commit.Tip, r schema.GroupResou
 		return nil, err
 	}
 	at := place{r, namespace, revision}
-	return once(ctx, p, at.String(), func(ctx context.Context) (*objects.State, error) {
+	return once(ctx, p.making, at.String(), func(ctx context.Context) (*objects.State, error) {
 		m, err := p.made(ctx, tip, r, revision, p.history.List(ctx, r, namespace, revision))
 		if err != nil {
 			return nil, err
@@ -230,7 +217,7 @@ func (p *Past) Introduced(ctx context.Context, tip *commit.Tip, r schema.GroupRe
 // Around tells, of an object that was not there at a revision, at which revisions it was deleted before
 // and created after that, up to another one; 0 if it was not.
 func (p *Past) Around(ctx context.Context, r schema.GroupResource, namespace, name string, at, upto uint64) (went, came uint64, err error) {
-	if err := p.history.Wait(ctx, upto); err != nil {
+	if err := p.history.Reach(ctx, upto); err != nil {
 		return 0, 0, err
 	}
 	for c, err := range p.history.Versions(ctx, r, namespace, name, upto) {

@@ -37,6 +37,9 @@ func (p *Past) made(ctx context.Context, tip *commit.Tip, r schema.GroupResource
 	m := &made{bytes: overhead}
 	var versions []objects.Version
 	for c, err := range changes {
+		if err == nil {
+			err = ctx.Err()
+		}
 		if err != nil {
 			return nil, err
 		}

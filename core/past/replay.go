@@ -54,7 +54,7 @@ func (c *Chunk) add(change *objects.Change, r *Replay) {
 // Chunk reads what comes next of a replay: the events that a watch got when they happened, in
 // the same order. It may have none although there is more to come behind its place.
 func (p *Past) Chunk(ctx context.Context, tip *commit.Tip, r Replay) (*Chunk, error) {
-	if err := p.history.Wait(ctx, r.UpTo); err != nil {
+	if err := p.history.Reach(ctx, r.UpTo); err != nil {
 		return nil, err
 	}
 	c := &Chunk{Place: r.From}

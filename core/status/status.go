@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"syscall"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -14,6 +15,7 @@ import (
 	"stele.dev/stele/core/commit"
 	"stele.dev/stele/eventlog"
 	"stele.dev/stele/policy"
+	"stele.dev/stele/projections/history"
 	"stele.dev/stele/projections/objects"
 )
 
@@ -30,6 +32,8 @@ func From(err error) (s *metav1.Status, internal bool) {
 		s = &apierrors.NewRequestEntityTooLargeError(cause(err)).ErrStatus
 	case errors.Is(err, eventlog.ErrFull):
 		s = of(http.StatusInsufficientStorage, "InsufficientStorage", "the write was refused, nothing has changed: "+cause(err))
+	case errors.Is(err, history.ErrBehind):
+		s = unavailable(behind(err) + "; try again")
 	case errors.Is(err, commit.ErrUndecided):
 		s = &apierrors.NewTimeoutError("it is not known yet whether the write took effect; its audit record will tell. Read the object before trying again", 0).ErrStatus
 	case errors.Is(err, commit.ErrNotSent), errors.Is(err, commit.ErrStopped), eventlog.Refused(err):
@@ -43,6 +47,15 @@ func From(err error) (s *metav1.Status, internal bool) {
 	}
 	s.Kind, s.APIVersion = "Status", "v1"
 	return s, internal
+}
+
+// behind is why it cannot be told what was. Where the server has its files is its own affair.
+func behind(err error) string {
+	var system syscall.Errno
+	if errors.As(err, &system) {
+		return history.ErrBehind.Error() + ": " + system.Error()
+	}
+	return err.Error()
 }
 
 // cause is the text without the sentinel's own.

@@ -6,6 +6,9 @@ import (
 	"path/filepath"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"stele.dev/stele/eventlog"
+	"stele.dev/stele/eventlog/logpb"
 	"stele.dev/stele/projections/history"
 )
 
@@ -168,7 +171,7 @@ func TestAFolderOfAnotherLogIsMadeAgain(t *testing.T) {
 
 // The log may have been cut at any batch, also one of which the folder has the beginning.
 func TestALogThatWasRestoredFromABackup(t *testing.T) {
-	for seed := range uint64(3) {
+	for seed := range seeds() {
 		a := newAuthor(newTape(1), 19+seed)
 		a.writes(300)
 		saved := settled(t, a)
@@ -186,4 +189,25 @@ func TestALogThatWasRestoredFromABackup(t *testing.T) {
 			}
 		}
 	}
+}
+
+// The position that the folder knows is in the middle of a batch now.
+func TestALogThatWasRestoredAndGoesOnWithALargeBatch(t *testing.T) {
+	a := newAuthor(newTape(1), 31)
+	a.writes(300)
+	saved := settled(t, a)
+	restored := &author{Rand: a.Rand, tape: a.tape.cut(len(a.batches) - 30), living: map[place]uint64{}, places: a.places}
+	for _, b := range restored.batches {
+		restored.know(b)
+	}
+	var events []*eventlog.Event
+	for i := range 500 {
+		p := place{schema.GroupResource{Resource: "pods"}, "ns", fmt.Sprint("new-", i)}
+		e := &eventlog.Event{Meta: &logpb.Metadata{Type: logpb.Type_TYPE_CREATED, Object: restored.object(p)}}
+		e.AddContent(&logpb.Payload{Role: logpb.Role_ROLE_OBJECT}, restored.bytes(100))
+		events = append(events, e)
+	}
+	restored.commit(events...)
+	s := follow(t, saved, restored.tape)
+	mustBeSame(t, "After", collect(t, s.After(t.Context(), history.Filter{}, 0, 1<<62)), restored.model.changes)
 }

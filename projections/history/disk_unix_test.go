@@ -4,10 +4,13 @@ package history_test
 
 import (
 	"context"
+	"errors"
 	"os/signal"
 	"syscall"
 	"testing"
 	"time"
+
+	"stele.dev/stele/projections/history"
 )
 
 // A limit on the size of files stands for a disk that is full.
@@ -35,6 +38,12 @@ func TestAFullDiskOnlyDelays(t *testing.T) {
 			t.Fatal("all was written")
 		}
 	}
+	if err := s.Reach(t.Context(), a.tip.Revision); !errors.Is(err, history.ErrBehind) || !errors.Is(err, syscall.EFBIG) {
+		t.Errorf("who asks about what is missing hears %v", err)
+	}
+	if err := s.Reach(t.Context(), s.Revision()); err != nil {
+		t.Errorf("who asks about what is there hears %v", err)
+	}
 	if c, err := s.At(t.Context(), known); err != nil || !same(c, a.model.at(known)) {
 		t.Errorf("what was known: %v, %v", c, err)
 	}
@@ -44,6 +53,9 @@ func TestAFullDiskOnlyDelays(t *testing.T) {
 	s.reach(t, a.tip.Revision)
 	if err := s.Health(); err != nil {
 		t.Errorf("it is over, but: %v", err)
+	}
+	if cannot, can := s.logs.count("cannot go on"), s.logs.count("goes on"); cannot != 1 || can != 1 {
+		t.Errorf("the log says %d times that it cannot go on, and %d times that it does", cannot, can)
 	}
 	a.ask(t, s.Store, 5)
 }

@@ -127,7 +127,8 @@ const (
 
 // Run follows the log until the context ends, or the log cannot be followed any further.
 // Trouble with the disk is tried again, see [Store.Health].
-func (s *Store) Run(ctx context.Context) error {
+func (s *Store) Run(ctx context.Context) (err error) {
+	defer func() { s.trouble(fmt.Errorf("the log is not followed any more: %w", err)) }()
 	saved := time.Now()
 	for {
 		batches, err := s.next(ctx, saved)
@@ -140,7 +141,7 @@ func (s *Store) Run(ctx context.Context) error {
 		case err == nil:
 			s.retry(ctx, func() error { return s.fold(ctx, batches) })
 		case errors.Is(err, context.DeadlineExceeded):
-		case errors.Is(err, eventlog.ErrDiverged) && !s.followed && s.kept.written.Written > 0:
+		case eventlog.IsFatal(err) && !s.followed && s.kept.written.Written > 0: // if the log is at fault it says so again
 			s.o.Logger.Warn("the history is made again from the log", "folder", s.o.Dir, "reason", err)
 			s.retry(ctx, s.startAgain)
 		case eventlog.IsFatal(err):
@@ -179,14 +180,24 @@ func (s *Store) retry(ctx context.Context, do func() error) {
 	for ctx.Err() == nil {
 		err := do()
 		if err == nil {
-			s.problem.Store(nil)
+			if s.problem.Swap(nil) != nil {
+				s.o.Logger.Info("the history goes on")
+			}
 			return
 		}
-		if s.problem.Swap(&err) == nil {
-			s.o.Logger.Error("the history cannot go on", "error", err)
+		if s.trouble(err) {
+			s.o.Logger.Error("the history cannot go on", "revision", s.Revision(), "error", err)
 		}
 		s.wait(ctx)
 	}
+}
+
+// trouble is from now on what keeps the store from following the log; it reports whether nothing
+// did before.
+func (s *Store) trouble(err error) (first bool) {
+	first = s.problem.Swap(&err) == nil
+	s.wake()
+	return first
 }
 
 func (s *Store) wait(ctx context.Context) {
@@ -196,8 +207,8 @@ func (s *Store) wait(ctx context.Context) {
 	}
 }
 
-// Health is the trouble that there is with the disk, if any. Until it is over the store does
-// not follow the log.
+// Health is what keeps the store from following the log, if anything does: trouble with the
+// disk, until that is over, or that Run has ended.
 func (s *Store) Health() error {
 	if err := s.problem.Load(); err != nil {
 		return fmt.Errorf("history: %w", *err)
@@ -226,6 +237,11 @@ func (s *Store) startAgain() error {
 // publish shows readers what there is up to the last whole batch.
 func (s *Store) publish() {
 	s.view.Store(s.kept.view(s.kept.changes))
+	s.wake()
+}
+
+// wake lets those look again who wait.
+func (s *Store) wake() {
 	s.mu.Lock()
 	close(s.grown)
 	s.grown = make(chan struct{})
@@ -327,12 +343,46 @@ func (s *Store) entry(ctx context.Context, e *eventlog.Event, i int) (entry, err
 // Revision that the store has come to. Questions about later ones are for after [Store.Wait].
 func (s *Store) Revision() uint64 { return s.view.Load().head.Revision }
 
-// Wait returns when the store has come to a revision, or the context ends.
+// ErrBehind reports that the store has not come to a revision of the log, and that it is not
+// worth to wait for that. The error says why.
+var ErrBehind = errors.New("the history is behind the log")
+
+// patience is how long [Store.Reach] waits for a store that is on its way.
+const patience = 10 * time.Second
+
+// Reach returns when the store has come to a revision that the log has. [ErrBehind] at once if
+// something keeps it from following the log, and soon if it is far behind, as while it is made
+// again; else the error is that of the context.
+func (s *Store) Reach(ctx context.Context, revision uint64) error {
+	if s.Revision() >= revision {
+		return nil
+	}
+	late := time.NewTimer(patience)
+	defer late.Stop()
+	for {
+		grown := s.more()
+		at, trouble := s.Revision(), s.problem.Load()
+		if at >= revision {
+			return nil
+		}
+		if trouble != nil {
+			return fmt.Errorf("%w: it has come to revision %d, not yet to %d: %w", ErrBehind, at, revision, *trouble)
+		}
+		select {
+		case <-grown:
+		case <-late.C:
+			return fmt.Errorf("%w: it is on its way from revision %d to %d", ErrBehind, at, revision)
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// Wait returns when the store has come to a revision, which need not be there yet, or the
+// context ends.
 func (s *Store) Wait(ctx context.Context, revision uint64) error {
 	for {
-		s.mu.Lock()
-		grown := s.grown
-		s.mu.Unlock()
+		grown := s.more()
 		if s.Revision() >= revision {
 			return nil
 		}
@@ -342,4 +392,11 @@ func (s *Store) Wait(ctx context.Context, revision uint64) error {
 			return context.Cause(ctx)
 		}
 	}
+}
+
+// more is closed when there may be something new.
+func (s *Store) more() <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.grown
 }

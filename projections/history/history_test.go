@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -177,8 +178,16 @@ func (a *author) askTimes(t *testing.T, s *history.Store, at uint64) {
 	}
 }
 
+// seeds is with how many seeds a test writes at random.
+func seeds() uint64 {
+	if testing.Short() {
+		return 1
+	}
+	return 3
+}
+
 func TestAnswersAreThoseOfAModelThatKeepsEverything(t *testing.T) {
-	for seed := range uint64(3) {
+	for seed := range seeds() {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
@@ -350,4 +359,42 @@ func TestALogOfTheRealKind(t *testing.T) {
 			t.Errorf("version %d is …%.10s", i, c.Payload[5000:])
 		}
 	}
+}
+
+// Who waits for a store that will not come hears so: at once if that has ended, and after a while
+// if it is on its way.
+func TestNobodyWaitsForWhatDoesNotCome(t *testing.T) {
+	a := newAuthor(newTape(1), 23)
+	dir := t.TempDir()
+	synctest.Test(t, func(t *testing.T) {
+		s, err := history.Open(history.Options{Dir: dir, Log: a.tape, Start: a.tape.start()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		began := time.Now()
+		if err := s.Reach(t.Context(), a.tip.Revision); !errors.Is(err, history.ErrBehind) || s.Health() != nil {
+			t.Errorf("of one that is on its way: %v; health: %v", err, s.Health())
+		}
+		if took := time.Since(began); took > 15*time.Second {
+			t.Errorf("that was told after %v", took)
+		}
+		waiting := make(chan error)
+		go func() { waiting <- s.Reach(t.Context(), a.tip.Revision) }()
+		synctest.Wait()
+		began = time.Now()
+		ended, end := context.WithCancel(t.Context())
+		end()
+		if err := s.Run(ended); !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+		for what, err := range map[string]error{"who waited": <-waiting, "who asks then": s.Reach(t.Context(), a.tip.Revision)} {
+			if !errors.Is(err, history.ErrBehind) {
+				t.Errorf("%s hears %v", what, err)
+			}
+		}
+		if took := time.Since(began); took != 0 || s.Health() == nil {
+			t.Errorf("that was told after %v; health: %v", took, s.Health())
+		}
+	})
 }

@@ -91,6 +91,9 @@ func (t *tape) following(after eventlog.Head) ([]*eventlog.Batch, error) {
 	if i > 0 {
 		before = t.batches[i-1].Head()
 	}
+	if i == len(t.batches) && t.tip.Revision > after.Revision { // as [eventlog.Log] has it
+		return nil, &eventlog.CorruptError{Revision: after.Revision + 1, Reason: "it is missing"}
+	}
 	if before != after {
 		return nil, fmt.Errorf("%w: at %v", eventlog.ErrDiverged, after)
 	}

@@ -5,13 +5,10 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"runtime"
-	"testing"
 	"time"
 
 	"stele.dev/stele/eventlog"
 	"stele.dev/stele/eventlog/logpb"
-	"stele.dev/stele/projections/history"
 )
 
 // factory is a log whose batches are made when they are asked for, and not kept. Change n is
@@ -86,59 +83,4 @@ func (f *factory) CatchUp(ctx context.Context, after eventlog.Head) ([]*eventlog
 
 func (f *factory) Back(_ context.Context, from uint64, _ int) ([]*eventlog.Batch, error) {
 	return []*eventlog.Batch{f.batch((from-1)/perBatch*perBatch + 1)}, nil
-}
-
-func heap() uint64 {
-	runtime.GC()
-	runtime.GC()
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return m.HeapAlloc
-}
-
-// allowed is the memory that an event may take.
-const allowed = 48
-
-func TestMemoryOfAnEvent(t *testing.T) {
-	for _, c := range []struct {
-		name    string
-		events  uint64
-		payload int
-	}{
-		{"new objects, the table just grown", 420_000, 10},
-		{"new objects", 300_000, 10},
-		{"one in a block, the table just grown", 53_000, 17_000},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			f := &factory{events: c.events, objects: c.events, payload: c.payload}
-			before := heap()
-			s := run(t, t.TempDir(), f, f.head(0))
-			s.reach(t, f.events)
-			each := float64(heap()-before) / float64(f.events)
-			t.Logf("%.1f bytes of memory for each event", each)
-			if each > allowed {
-				t.Errorf("%.1f bytes of memory for each event, at most %d are allowed", each, allowed)
-			}
-			if c, err := s.At(t.Context(), f.events); err != nil || c == nil { // it is in use until here
-				t.Error(c, err)
-			}
-		})
-	}
-}
-
-// What has been read does not stay in memory.
-func TestMemoryOfReading(t *testing.T) {
-	f := &factory{events: 20_000, objects: 20_000, payload: 2000}
-	s := run(t, t.TempDir(), f, f.head(0))
-	s.reach(t, f.events)
-	before := heap()
-	n := 0
-	for _, err := range s.After(t.Context(), history.Filter{}, 0, f.events) {
-		if n++; err != nil {
-			t.Fatal(err)
-		}
-	}
-	if grown := int64(heap()) - int64(before); n != 20_000 || grown > 10<<20 {
-		t.Errorf("%d changes were read, and %d bytes stay in memory", n, grown)
-	}
 }

@@ -1,0 +1,99 @@
+package core_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// Whatever stands behind /at/, and whatever revision a read names: it is answered for what it is or
+// refused as what it is not, in the same way when it is asked again, and changes nothing.
+func FuzzMoments(f *testing.F) {
+	p := newRestored(f)
+	p.activate(f, graded)
+	p.must(f, 201, "POST", widgetsPath, widget("after", 1))
+	p.must(f, 200, "PATCH", widgetsPath+"/after", `{"spec":{"grade":"b"}}`, "Content-Type", mergePatch)
+	p.activate(f, bundle)
+	tip := p.committer.Tip().Revision()
+	now := time.Now().UTC()
+	methods := []string{"GET", "GET", "GET", "GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "FROB"}
+	for i, moment := range []string{
+		fmt.Sprint(tip), fmt.Sprint(tip - 1), fmt.Sprint(tip + 1), "1", "0", "-1", "", "+5", "007", "18446744073709551615", "18446744073709551616", "9223372036854775808", fmt.Sprint(p.lost), fmt.Sprint(p.next),
+		now.Format(time.RFC3339), now.Format(time.RFC3339Nano), now.Add(-time.Hour).Format(time.RFC3339), now.Add(time.Hour).Format(time.RFC3339), now.In(time.FixedZone("", 3600)).Format(time.RFC3339),
+		"0000-01-01T00:00:00Z", "9999-12-31T23:59:59.999999999Z", "2026-02-30T00:00:00Z", "2026-01-01T24:00:00Z", "2026-01-01t00:00:00z", "2026-01-01T00:00:00", "1969-12-31T23:59:59-23:59",
+		"yesterday", "10m", "now", "1e3", "0x10", "1_000", " 5", "5 ", "٣", "\x00", "\xff", "%31", "..", "5/..", "5/../6", "at/5", strings.Repeat("9", 4096),
+	} {
+		rest, query := widgetsPath, ""
+		switch i % 8 {
+		case 1:
+			rest = widgetsPath + "/after/status"
+		case 2:
+			rest, query = "/apis/example.com/v1/widgets", "limit=1&labelSelector=a"
+		case 3:
+			rest, query = "/apis/log.stele.dev/v1/changes", "fieldSelector=object.resource%3Dwidgets"
+		case 4:
+			rest = "/openapi/v3/apis/example.com/v1"
+		case 5:
+			rest, query = widgetsPath, "watch=1&allowWatchBookmarks=true"
+		case 6:
+			rest = "/at/5" + widgetsPath
+		case 7:
+			rest = "/apis/events.k8s.io/v1/watch/events"
+		}
+		f.Add(uint8(i), moment, rest, query)
+		f.Add(uint8(0), fmt.Sprint(tip-1), rest, "resourceVersionMatch=Exact&resourceVersion="+moment)
+		f.Add(uint8(0), "", strings.TrimPrefix(rest, "/"), "resourceVersionMatch=Exact&resourceVersion="+moment)
+		f.Add(uint8(0), "", strings.TrimPrefix(widgetsPath, "/")+"/after", "resourceVersionMatch=Exact&resourceVersion="+moment)
+	}
+	f.Fuzz(func(t *testing.T, method uint8, moment, rest, query string) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if values, _ := url.ParseQuery(query); values.Get("timeout") != "" {
+			return // it takes as long as it likes
+		}
+		verb, path := methods[int(method)%len(methods)], "/at/"+moment+rest
+		if moment == "" && !strings.HasPrefix(rest, "/") { // of the present, and read
+			verb, path = "GET", "/"+rest
+		}
+		before := p.committer.Tip().Revision()
+		ask := func() answer {
+			q := request(verb, "/", "")
+			q.URL.Path, q.URL.RawQuery = path, "timeoutSeconds=-1&"+query
+			a := p.serve(q.WithContext(ctx))
+			if ctx.Err() != nil {
+				t.Fatalf("%s has not ended", q.URL)
+			}
+			return a
+		}
+		a := ask()
+		switch {
+		case a.code == http.StatusGatewayTimeout:
+			if !strings.Contains(string(a.body), "Too large resource version") {
+				t.Fatalf("%s", a)
+			}
+		case a.code >= 400 && strings.HasPrefix(a.header.Get("Content-Type"), "application/json") && verb != "HEAD": // what is no resource says it in plain text
+			checkAnswer(t, a)
+		case a.code >= 500:
+			t.Fatalf("%s", a)
+		}
+		if after := p.committer.Tip().Revision(); after != before {
+			t.Fatalf("something was written: %s", a)
+		}
+		revision, err := strconv.ParseUint(a.header.Get("Stele-Revision"), 10, 64)
+		if err != nil || a.code != http.StatusOK {
+			return
+		}
+		if revision > before {
+			t.Fatalf("%d has not been: %s", revision, a)
+		}
+		if again := ask(); again.code != a.code || !bytes.Equal(again.body, a.body) {
+			t.Fatalf("it was answered with\n%s\nand then with\n%s", a, again)
+		}
+	})
+}
