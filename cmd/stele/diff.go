@@ -38,8 +38,8 @@ func diffCommand() *cobra.Command {
 have been created, deleted or changed, and which of their fields were added (+), removed
 (-) or replaced (~). Without a KIND it compares all kinds of the namespace, with -A those
 of all namespaces, and those that are in none. What the server keeps for itself does not
-count: metadata's managedFields, resourceVersion, generation and creationTimestamp, and the uid
-unless it is that of another object of the same name. Items of lists are named by their keys, if
+count: metadata's managedFields, resourceVersion, generation and creationTimestamp, and the uids of
+the object and its owners; --all-fields compares them as well. Items of lists are named by their keys, if
 the kind says that they have some; else they are counted.
 
 With -o json or yaml it prints a List of client.stele.dev/v1, kind Difference: the object; the
@@ -241,17 +241,28 @@ func (o *diffOptions) compare(r *pastResource, before, after map[string]*unstruc
 			d.Change = "changed"
 		}
 		d.before, d.after = o.content(x), o.content(y)
-		if d.Change == "changed" && !o.allFields {
-			for _, content := range []map[string]any{d.before, d.after} {
-				unstructured.RemoveNestedField(content, "metadata", "uid") // it is the same
-			}
+		if x != nil && y != nil && !o.allFields {
+			unidentified(d.before)
+			unidentified(d.after)
 		}
 		d.Difference = fieldDifferences(difference.Between(d.before, d.after, difference.Options{Schema: shape.of(object.GroupVersionKind()), Everything: o.allFields}))
-		if d.Change != "changed" || len(d.Difference) > 0 {
+		if x == nil || y == nil || len(d.Difference) > 0 {
 			all = append(all, d)
 		}
 	}
 	return all
+}
+
+// unidentified takes the uids of an object and of its owners off: what was put back has others.
+func unidentified(content map[string]any) {
+	unstructured.RemoveNestedField(content, "metadata", "uid")
+	owners, _, _ := unstructured.NestedFieldNoCopy(content, "metadata", "ownerReferences")
+	list, _ := owners.([]any)
+	for _, owner := range list {
+		if owner, ok := owner.(map[string]any); ok {
+			delete(owner, "uid")
+		}
+	}
 }
 
 // content is what counts of an object; nil for none.
