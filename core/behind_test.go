@@ -42,6 +42,7 @@ func TestAHistoryThatCannotGoOn(t *testing.T) {
 	}
 	stuck.must(t, 200, "GET", widgetsPath+"/a", "")
 	stuck.must(t, 200, "GET", widgetsPath, "")
+	stuck.must(t, 200, "GET", widgetsPath+"?limit=1&resourceVersion="+first, "") // which is in memory
 	stuck.must(t, 200, "PATCH", widgetsPath+"/a", `{"spec":{"size":3}}`, "Content-Type", "application/merge-patch+json")
 	stuck.must(t, 200, "GET", "/readyz", "")
 	metrics := string(stuck.must(t, 200, "GET", "/metrics", "").body)

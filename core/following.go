@@ -71,6 +71,7 @@ func (p *Pipeline) watchChanges(ctx context.Context, r *Request, q *changesQuery
 		}
 	}()
 	s.begin()
+	defer p.metrics.watching(r)()
 	f.sight = p.sight(r)
 	if err := f.run(ctx); err != nil {
 		return s.fail(err, f.at)

@@ -106,8 +106,11 @@ func (p *pair) written(t testing.TB, rng *rand.Rand, bundles []string) {
 // events with the same objects in the same order, whatever it selects by.
 func TestWatchesFromHistoryTellWhatLiveOnesTold(t *testing.T) {
 	bundles := []string{bundle, graded, regraded, colorless, strings.Replace(bundle, `[".spec.color"]`, `[]`, 1)}
-	fromHistory := 0
-	for seed := range uint64(12) {
+	fromHistory, seeds := 0, 12
+	if testing.Short() {
+		seeds = 3
+	}
+	for seed := range uint64(seeds) {
 		rng := rand.New(rand.NewPCG(seed, 7))
 		p := newPair(t)
 		first := p.committer.Tip().Revision()
@@ -165,7 +168,7 @@ func TestWatchesFromHistoryTellWhatLiveOnesTold(t *testing.T) {
 		p.forgets.close()
 		p.close()
 	}
-	if fromHistory < 60 {
+	if fromHistory < 5*seeds {
 		t.Errorf("only %d watches had to read history", fromHistory)
 	}
 }
@@ -212,7 +215,10 @@ func TestSlowWatchersMissNothing(t *testing.T) {
 	for i := range 300 {
 		p.must(t, 201, "POST", widgetsPath, widget(fmt.Sprintf("w%03d", i), 1))
 	}
-	const slow, changes = 4, 4000
+	slow, changes := 4, 4000
+	if testing.Short() {
+		changes = 1000
+	}
 	from := fmt.Sprint(p.committer.Tip().Revision())
 	watches := make([]*watching, slow)
 	for i := range watches {

@@ -71,12 +71,11 @@ func (o *blameOptions) run(cmd *cobra.Command, args []string) (err error) {
 			return fmt.Errorf("--at: %w", err)
 		}
 	}
-	mapping, err := resourceOf(config, kind)
-	if err != nil && b.Spec.Revision > 0 { // a kind that there was
-		if then, err2 := resourceOf(atRevision(config, b.Spec.Revision), kind); err2 == nil {
-			mapping, err = then, nil
-		}
+	today, err := newKinds(config)
+	if err != nil {
+		return err
 	}
+	mapping, _, err := today.resourceThen(kind, b.Spec.Revision)
 	if err != nil {
 		return err
 	}

@@ -16,6 +16,7 @@ import (
 // kinds resolves what people call kinds, as kubectl does. The server is asked once. Safe
 // for concurrent use.
 type kinds struct {
+	config    *rest.Config
 	discovery discovery.CachedDiscoveryInterface
 	mapper    meta.RESTMapper
 }
@@ -26,7 +27,7 @@ func newKinds(config *rest.Config) (*kinds, error) {
 		return nil, err
 	}
 	cached := memory.NewMemCacheClient(client)
-	return &kinds{cached, restmapper.NewShortcutExpander(restmapper.NewDeferredDiscoveryRESTMapper(cached), cached, nil)}, nil
+	return &kinds{config, cached, restmapper.NewShortcutExpander(restmapper.NewDeferredDiscoveryRESTMapper(cached), cached, nil)}, nil
 }
 
 // resource finds the resource that a person means: by its plural, its kind, or a short
@@ -61,6 +62,23 @@ func resourceOf(config *rest.Config, name string) (*meta.RESTMapping, error) {
 		return nil, err
 	}
 	return k.resource(name)
+}
+
+// resourceThen finds a resource that there is today or, if there is none, that there was at one of the
+// revisions (0 for today): then it is gone.
+func (k *kinds) resourceThen(name string, revisions ...uint64) (mapping *meta.RESTMapping, gone bool, err error) {
+	if mapping, err = k.resource(name); err == nil {
+		return mapping, false, nil
+	}
+	for _, revision := range revisions {
+		if revision == 0 {
+			continue
+		}
+		if was, err := resourceOf(atRevision(k.config, revision), name); err == nil {
+			return was, true, nil
+		}
+	}
+	return nil, false, err
 }
 
 // objectNames are the objects that arguments name: KIND NAME…, or KIND/NAME….

@@ -101,23 +101,11 @@ func (p *pastReader) resources(objects []objectNames, o *clientOptions, loader c
 	var all []*pastResource
 	for _, x := range objects {
 		r := &pastResource{names: x.names, asked: true}
-		mapping, err := today.resource(x.kind)
-		for _, revision := range revisions {
-			if err == nil || revision == 0 {
-				continue
-			}
-			then, err2 := newKinds(atRevision(p.config, revision))
-			if err2 != nil {
-				return nil, err2
-			}
-			if found, err2 := then.resource(x.kind); err2 == nil {
-				mapping, err, r.gone = found, nil, true
-			}
-		}
+		mapping, gone, err := today.resourceThen(x.kind, revisions...)
 		if err != nil {
 			return nil, err
 		}
-		r.GroupVersionResource = mapping.Resource
+		r.GroupVersionResource, r.gone = mapping.Resource, gone
 		if r.namespace, err = o.namespaceFor(mapping, loader); err != nil {
 			return nil, err
 		}

@@ -193,7 +193,7 @@ var varying = []struct {
 	{regexp.MustCompile(`(?m)\b\d+m?s *$`), "AGE"},
 	{regexp.MustCompile(`\(linux/\w+\)`), "(PLATFORM)"},
 	// Controllers write when they come to it.
-	{regexp.MustCompile(`\b(revisions?|stele@|current:|name":|[rR]evision":|resourceVersion":)( ?"?)\d+(( to | and )\d+)?\b`), "$1${2}REVISION"},
+	{regexp.MustCompile(`\b(revisions?|stele@|newest is|to|name":|[rR]evision":|resourceVersion":)( ?"?)\d+(( to | and )\d+)?\b`), "$1${2}REVISION"},
 	{regexp.MustCompile(`(?m)^(---|\+\+\+) (.*) at \d+$`), "$1 $2 at REVISION"},
 	{regexp.MustCompile(`(?m)^ *\d+  TIME`), "REVISION  TIME"},
 	{regexp.MustCompile(`(?m)^\d+ `), "REVISION "},

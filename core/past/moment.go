@@ -85,6 +85,9 @@ func (p *Past) Check(ctx context.Context, tip *commit.Tip, revision uint64) erro
 	if revision > tip.Revision() {
 		return storage.NewTooLargeResourceVersionError(revision, tip.Revision(), retryFuture)
 	}
+	if revision >= tip.EpochStart { // nobody waits for the history of what memory may answer
+		return p.Kept(revision)
+	}
 	return p.retained(ctx, revision)
 }
 

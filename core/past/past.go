@@ -4,7 +4,7 @@
 // What is shown of an object at a revision is the payload of its last event up to there,
 // rendered by the policy in force there if the form of its kind was another one than that under
 // which it was written. That is also what the recent changes in memory lead to, which are asked
-// first; both give the same bytes.
+// first where few of them are to be undone; both give the same bytes.
 package past
 
 import (
@@ -27,6 +27,9 @@ import (
 const (
 	// policiesKept is how many policies that are not in force any more are kept compiled.
 	policiesKept = 4
+	// So many of the recent changes in memory are undone for one object, or for all of a resource;
+	// from there on history is quicker, and what was made of it is kept.
+	undoneForOne, undoneForAll = 100, 2000
 	// bytesKept bounds the objects in memory that were made from history.
 	bytesKept = 64 << 20
 )
@@ -143,7 +146,7 @@ func (p *Past) Tip(ctx context.Context, tip *commit.Tip, revision uint64) (*comm
 // Object returns an object as it was at a revision that is not above the tip's; nil if it was
 // not there.
 func (p *Past) Object(ctx context.Context, tip *commit.Tip, r schema.GroupResource, namespace, name string, revision uint64) (*objects.Object, error) {
-	switch s, err := p.committer.Objects().At(r, revision); {
+	switch s, err := p.committer.Objects().AtHand(r, revision, undoneForOne); {
 	case err == nil:
 		return s.Get(r, namespace, name), nil
 	case !errors.Is(err, objects.ErrExpired):
@@ -166,7 +169,7 @@ func (p *Past) Object(ctx context.Context, tip *commit.Tip, r schema.GroupResour
 // Objects returns the state of a resource at a revision that is not above the tip's; of what is
 // in a namespace only, if that is not "". It may have more than that.
 func (p *Past) Objects(ctx context.Context, tip *commit.Tip, r schema.GroupResource, namespace string, revision uint64) (*objects.State, error) {
-	switch s, err := p.committer.Objects().At(r, revision); {
+	switch s, err := p.committer.Objects().AtHand(r, revision, undoneForAll); {
 	case err == nil:
 		return s, nil
 	case !errors.Is(err, objects.ErrExpired):

@@ -185,6 +185,9 @@ func (s *Store) retry(ctx context.Context, do func() error) {
 			}
 			return
 		}
+		if ctx.Err() != nil { // which is what it failed of
+			return
+		}
 		if s.trouble(err) {
 			s.o.Logger.Error("the history cannot go on", "revision", s.Revision(), "error", err)
 		}

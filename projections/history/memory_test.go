@@ -65,3 +65,25 @@ func TestMemoryOfReading(t *testing.T) {
 		t.Errorf("%d changes were read, and %d bytes stay in memory", n, grown)
 	}
 }
+
+// What is read ahead is bounded by what it takes in memory, not by what it takes in the file.
+func TestMemoryOfReadingAhead(t *testing.T) {
+	f := &factory{events: 300, objects: 1, payload: 1 << 20}
+	s := run(t, t.TempDir(), f, f.head(0))
+	s.reach(t, f.events)
+	before := heap()
+	n := 0
+	for _, err := range s.After(t.Context(), history.Filter{}, 0, f.events) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n++; n == 130 { // the first of the next many
+			if grown := int64(heap()) - int64(before); grown > 48<<20 {
+				t.Errorf("for the next change %d bytes were read", grown)
+			}
+		}
+	}
+	if n != 300 {
+		t.Errorf("%d changes were read", n)
+	}
+}

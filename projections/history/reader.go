@@ -5,6 +5,7 @@ import (
 	"iter"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"google.golang.org/protobuf/proto"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -25,10 +26,12 @@ type reader struct {
 
 const (
 	// So many changes, and blocks of so many bytes in the file, are read ahead at most, so many
-	// at a time.
+	// at a time; and no more once they take so much in memory, where a block may be a thousand
+	// times what it is in the file.
 	aheadChanges = 256
 	aheadBytes   = 2 << 20
 	atATime      = 8
+	aheadMemory  = 16 << 20
 )
 
 // changes yields the changes with some numbers that are about what matches. What they need is
@@ -83,10 +86,12 @@ func (r *reader) readAhead(changes []seq) {
 	}
 	blocks := make([]block, len(numbers))
 	var readers sync.WaitGroup
+	var size atomic.Int64
 	for first := range min(atATime, len(numbers)) {
 		readers.Go(func() {
-			for i := first; i < len(numbers); i += atATime {
+			for i := first; i < len(numbers) && size.Load() < aheadMemory; i += atATime {
 				blocks[i], _ = r.s.block(r.ctx, r.view, numbers[i])
+				size.Add(int64(blocks[i].size()))
 			}
 		})
 	}

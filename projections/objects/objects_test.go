@@ -692,6 +692,25 @@ func TestAPastStateIsOfItsResourceOnly(t *testing.T) {
 	}
 }
 
+// Who would have too much undone is told so, unless the state is there anyway.
+func TestAStateIsAtHandIfFewChangesAreToBeUndone(t *testing.T) {
+	s := newStore(0)
+	apply(t, s, 2, event(logpb.Type_TYPE_CREATED, thing{name: "a"}, 0))
+	begun := s.State()
+	for r := uint64(3); r <= 12; r++ {
+		apply(t, s, r, event(logpb.Type_TYPE_UPDATED, thing{name: "a", size: int(r)}, r-1))
+	}
+	for revision, want := range map[uint64]error{2: objects.ErrExpired, 8: objects.ErrExpired, 9: nil, 12: nil} {
+		if _, err := s.AtHand(widgets, revision, 3); !errors.Is(err, want) {
+			t.Errorf("AtHand(%d) = %v, want %v", revision, err, want)
+		}
+	}
+	s.Pin(begun)
+	if _, err := s.AtHand(widgets, 2, 3); err != nil {
+		t.Errorf("the state that a list was begun with: %v", err)
+	}
+}
+
 // However many lists are begun: states are kept for a bounded number of them, and for none
 // once the changes since are gone.
 func TestPinnedStatesAreBounded(t *testing.T) {

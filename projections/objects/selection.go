@@ -19,8 +19,7 @@ type Selection struct {
 }
 
 // As is the selection for objects of the past as well, whose kind may have had other selectable
-// fields than the one that the selection was made for. A watch with it MUST end when its kind
-// loses one of its fields: it is not offered what changes from then on.
+// fields than the one that the selection was made for.
 func (s Selection) As(k Kind) Selection {
 	if s.fields != nil {
 		s.as = newKind(k)

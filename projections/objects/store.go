@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -170,6 +171,12 @@ func (s *Store) searchPinned(revision uint64) (int, bool) {
 // At returns the state of one resource (others may lack) at a revision that is not
 // above the current one. [ErrExpired] if changes since have been dropped.
 func (s *Store) At(r schema.GroupResource, revision uint64) (*State, error) {
+	return s.AtHand(r, revision, math.MaxInt)
+}
+
+// AtHand is At for who would rather have [ErrExpired] than that more than so many changes are undone
+// for it.
+func (s *Store) AtHand(r schema.GroupResource, revision uint64, most int) (*State, error) {
 	s.mu.Lock()
 	current := s.state.Load()
 	if revision == current.Revision {
@@ -185,8 +192,11 @@ func (s *Store) At(r schema.GroupResource, revision uint64) (*State, error) {
 		s.mu.Unlock()
 		return nil, ErrExpired
 	}
-	undo := f.after(revision, 0, f.changes.len())
+	undo := f.after(revision, 0, min(most, f.changes.len())+1)
 	s.mu.Unlock()
+	if len(undo) > most {
+		return nil, ErrExpired
+	}
 
 	past := &State{Revision: revision, trees: map[schema.GroupResource]*tree{}, partial: true}
 	t := current.trees[r]

@@ -1,6 +1,7 @@
 package objects
 
 import (
+	"slices"
 	"sort"
 	"sync"
 
@@ -25,6 +26,7 @@ type feed struct {
 	byNamespace map[string]map[*Watcher]struct{}
 	byKey       map[key]map[*Watcher]struct{} // an empty namespace: in all of them
 	byField     map[fieldValue]map[*Watcher]struct{}
+	watched     []string // fields that byField has or had
 }
 
 type fieldValue struct{ field, value string }
@@ -117,6 +119,9 @@ func (f *feed) index(w *Watcher, change func(map[*Watcher]struct{})) {
 		changeSet(f.byKey, key{w.sel.Namespace, w.sel.Name}, change)
 	case w.sel.field != "":
 		changeSet(f.byField, fieldValue{w.sel.field, w.sel.value}, change)
+		if !slices.Contains(f.watched, w.sel.field) {
+			f.watched = append(f.watched, w.sel.field)
+		}
 	case w.sel.Namespace != "":
 		changeSet(f.byNamespace, w.sel.Namespace, change)
 	default:
@@ -147,6 +152,16 @@ func (f *feed) visit(c *Change, each func(*Watcher)) {
 	visitSet(f.byKey[o.key()], each)
 	if len(f.byField) == 0 {
 		return
+	}
+	for _, field := range f.watched {
+		if o.kind.fieldIndex(field) >= 0 {
+			continue
+		}
+		for of, set := range f.byField { // the kind has lost it, and may get it again
+			if of.field == field {
+				visitSet(set, each)
+			}
+		}
 	}
 	for i, field := range o.kind.Fields {
 		is := o.fields[i]
