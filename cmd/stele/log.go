@@ -68,8 +68,8 @@ func logCommand() *cobra.Command {
 		Use:   "log",
 		Short: "Show what was written, by whom, newest first",
 		Long: `Log shows the events of the log, one line each, newest first: revision, time, who, what.
-With -p the fields that a write added (+), removed (-) or replaced (~) are below its line.
-What Secrets hold is shown by -o json, jsonl and yaml alone.
+With -p the fields that a write added (+), removed (-) or replaced (~) are below its line. What
+Secrets hold is shown by -o json, jsonl and yaml alone.
 
 It asks the server, as the user of the kubeconfig, who needs the permission to list
 changes.log.stele.dev; to see fields, the permission to read the objects. Changes of objects
