@@ -35,7 +35,7 @@ func (p *Pipeline) warnOpened(ctx context.Context, r *Request) error {
 // lastKind is the kind of a resource that is not served, as it was when something was last written
 // of it; nil if nothing was.
 func (p *Pipeline) lastKind(ctx context.Context, r *Request, resource schema.GroupResource) (*policy.Kind, error) {
-	if err := p.history.Wait(ctx, r.tip.Revision()); err != nil {
+	if err := p.history.Reach(ctx, r.tip.Revision()); err != nil {
 		return nil, err
 	}
 	for last, err := range p.history.Before(ctx, history.Filter{Resource: resource}, r.tip.Revision()) {
