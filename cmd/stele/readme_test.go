@@ -137,7 +137,7 @@ func (t *tour) run(test *testing.T) {
 	if err := os.CopyFS(filepath.Join(dir, "examples"), os.DirFS(filepath.Join("..", "..", "examples"))); err != nil {
 		test.Fatal(err)
 	}
-	env := append(os.Environ(), "HOME="+filepath.Join(dir, "home"), "KUBECONFIG=")
+	env := append(os.Environ(), "HOME="+filepath.Join(dir, "home"), "KUBECONFIG=", "TZ=UTC") // as it stands in the READMEs
 	steps := t.steps()
 	start := slices.IndexFunc(steps, func(s *step) bool { return strings.HasPrefix(s.command, program+" serve") })
 	shell(test, dir, env, steps[:start])
