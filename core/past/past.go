@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -30,8 +31,13 @@ const (
 	// So many of the recent changes in memory are undone for one object, or for all of a resource;
 	// from there on history is quicker, and what was made of it is kept.
 	undoneForOne, undoneForAll = 100, 2000
-	// bytesKept bounds the objects in memory that were made from history.
+	// bytesKept bounds the objects in memory that were made from history, for as long as somebody asks.
 	bytesKept = 64 << 20
+	// statesKept are kept however large they are: a page of a list, or a part of what an activation
+	// changed, must not take the making of all there was.
+	statesKept = 2
+	// unasked is after how long they are dropped all the same.
+	unasked = time.Minute
 )
 
 // Past is safe for concurrent use.
@@ -77,11 +83,13 @@ type Options struct {
 
 // New makes a Past.
 func New(o Options) *Past {
-	return &Past{
+	p := &Past{
 		committer: o.Committer, log: o.Log, history: o.History, logger: o.Logger,
 		loading: newSharing(runtime.GOMAXPROCS(0)), making: newSharing(runtime.GOMAXPROCS(0)),
 		laws: newCache[policies.Digest, *law](policiesKept), forms: newCache[formPair, bool](4096), states: newCache[place, *objects.State](bytesKept),
 	}
+	p.states.always, p.states.idle = statesKept, unasked
+	return p
 }
 
 // lawOf is the policy of an activation that a tip knows of.
