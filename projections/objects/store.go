@@ -136,7 +136,7 @@ func (s *Store) clone(t *tree) *tree {
 }
 
 // maxPinned bounds the paged lists whose state is at hand as it was.
-const maxPinned = 64
+const maxPinned = 256
 
 // Pin keeps a state at hand for [Store.At], until the changes since it are dropped. One
 // that came from there is made anew instead.
