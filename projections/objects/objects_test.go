@@ -735,13 +735,13 @@ func TestPinnedStatesAreBounded(t *testing.T) {
 		}
 		return n
 	}
-	for range 100 {
+	for range 400 {
 		change()
 		states = append(states, weak.Make(s.State()))
 		s.Pin(s.State())
 	}
-	if n := kept(); n == 0 || n > 64 {
-		t.Errorf("%d of 100 pinned states are kept", n)
+	if n := kept(); n == 0 || n > 256 {
+		t.Errorf("%d of 400 pinned states are kept", n)
 	}
 	for range 1000 {
 		change()

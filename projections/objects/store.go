@@ -52,7 +52,9 @@ type Store struct {
 	// floor is the revision of the newest change that was dropped.
 	floor    uint64
 	watchers int
-	pinned   []*State // see Pin; ascending by revision
+	pinned   []pin // ascending by revision
+	// spent is what all changes cost that ever were.
+	spent uint64
 
 	// offered: watchers have been offered all changes up to here. Written under mu,
 	// after the fact.
@@ -94,6 +96,7 @@ func (s *Store) Publish(tx *Tx, revision uint64) *State {
 		f.changes.push(c)
 		s.history.push(c)
 		s.bytes += cost(c)
+		s.spent += uint64(cost(c))
 	}
 	s.drop()
 	if len(s.work) == 0 {
@@ -124,9 +127,8 @@ func (s *Store) drop() {
 		f.floor, s.floor = c.Revision, c.Revision
 		s.bytes -= cost(c)
 	}
-	// What a pinned state holds on to is in the changes since; without them it
-	// would be an unbounded cost.
-	s.pinned = slices.DeleteFunc(s.pinned, func(p *State) bool { return p.Revision < s.floor })
+	// What a pinned state holds on to is no more than the changes since, which all that are pinned share.
+	s.pinned = slices.DeleteFunc(s.pinned, func(p pin) bool { return s.spent-p.spent > uint64(pinnedFor*s.historyBytes) })
 }
 
 func (s *Store) clone(t *tree) *tree {
@@ -135,11 +137,22 @@ func (s *Store) clone(t *tree) *tree {
 	return t.Copy()
 }
 
-// maxPinned bounds the paged lists whose state is at hand as it was.
-const maxPinned = 256
+const (
+	// maxPinned bounds the paged lists whose state is at hand as it was.
+	maxPinned = 256
+	// pinnedFor bounds what they hold on to, in what the recent changes may cost: to make the state
+	// of a large resource from what is on disk, for each page, would cost far more.
+	pinnedFor = 4
+)
 
-// Pin keeps a state at hand for [Store.At], until the changes since it are dropped. One
-// that came from there is made anew instead.
+// pin is a state that is at hand, and what all changes up to it cost.
+type pin struct {
+	*State
+	spent uint64
+}
+
+// Pin keeps a state at hand for [Store.At], until much has changed since. It must have been
+// current a moment ago; one that came from there is made anew instead.
 func (s *Store) Pin(state *State) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -150,14 +163,14 @@ func (s *Store) Pin(state *State) {
 	if found {
 		return
 	}
-	s.pinned = slices.Insert(s.pinned, i, state)
+	s.pinned = slices.Insert(s.pinned, i, pin{state, s.spent})
 	if len(s.pinned) > maxPinned {
 		s.pinned = slices.Delete(s.pinned, 0, 1)
 	}
 }
 
 func (s *Store) searchPinned(revision uint64) (int, bool) {
-	return slices.BinarySearchFunc(s.pinned, revision, func(p *State, r uint64) int {
+	return slices.BinarySearchFunc(s.pinned, revision, func(p pin, r uint64) int {
 		switch {
 		case p.Revision < r:
 			return -1
@@ -185,7 +198,7 @@ func (s *Store) AtHand(r schema.GroupResource, revision uint64, most int) (*Stat
 	}
 	if i, found := s.searchPinned(revision); found {
 		defer s.mu.Unlock()
-		return s.pinned[i], nil
+		return s.pinned[i].State, nil
 	}
 	f := s.feed(r)
 	if revision < f.floor {
