@@ -142,7 +142,7 @@ const (
 	maxPinned = 256
 	// pinnedFor bounds what they hold on to, in what the recent changes may cost: to make the state
 	// of a large resource from what is on disk, for each page, would cost far more.
-	pinnedFor = 4
+	pinnedFor = 3
 )
 
 // pin is a state that is at hand, and what all changes up to it cost.
