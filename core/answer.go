@@ -11,8 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apiserver/pkg/storage"
 	"stele.dev/stele/core/commit"
+	"stele.dev/stele/core/past"
 	"stele.dev/stele/projections/objects"
 )
 
@@ -59,10 +59,6 @@ func (p *Pipeline) answer(ctx context.Context, r *Request) error {
 // the log.
 const maxUnconfirmed = 30 * time.Second
 
-// retryFuture is after how many seconds a resourceVersion that has not been issued may be
-// asked for again.
-const retryFuture = 1
-
 // see pins the tip that a read is answered from: for no resourceVersion one that is
 // confirmed to be current, for "0" any, else one that is not older. If another policy
 // is in force there, the request goes back to be authorized by it.
@@ -88,7 +84,7 @@ func (p *Pipeline) see(ctx context.Context, r *Request, resourceVersion string) 
 		}
 		if revision > tip.Revision() {
 			if tip, err = p.committer.Confirm(ctx); err == nil && revision > tip.Revision() {
-				return storage.NewTooLargeResourceVersionError(revision, tip.Revision(), retryFuture)
+				return past.NotYet(revision, tip.Revision())
 			}
 		}
 		if err == nil {

@@ -11,7 +11,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-	"k8s.io/apiserver/pkg/storage"
 	"stele.dev/stele/core/blame"
 	"stele.dev/stele/core/difference"
 	"stele.dev/stele/core/negotiate"
@@ -162,7 +161,7 @@ func (x *blamed) moment(ctx context.Context, spec *blame.Spec) error {
 		x.revision = min(x.revision, x.r.tip.Revision())
 	}
 	if end := x.r.world().Revision(); x.revision > end { // of a world that has ended
-		return storage.NewTooLargeResourceVersionError(x.revision, end, retryFuture)
+		return past.NotYet(x.revision, end)
 	}
 	return x.p.past.Check(ctx, x.r.tip, x.revision)
 }
@@ -262,7 +261,7 @@ func (x *blamed) causes(ctx context.Context) func(func(*cause, error) bool) {
 				yield(nil, err)
 				return
 			}
-			for c, err := range x.renderings(ctx, h, end) {
+			for c, err := range x.renderings(ctx, h, written, end) {
 				if !yield(c, err) || err != nil {
 					return
 				}
@@ -277,7 +276,7 @@ func (x *blamed) causes(ctx context.Context) func(func(*cause, error) bool) {
 
 // renderings yields the activations under which a version was shown otherwise than it was
 // written, up to a revision, the newest first: none, if in the end it was shown as it was written.
-func (x *blamed) renderings(ctx context.Context, h *history.Change, end uint64) func(func(*cause, error) bool) {
+func (x *blamed) renderings(ctx context.Context, h *history.Change, written map[string]any, end uint64) func(func(*cause, error) bool) {
 	return func(yield func(*cause, error) bool) {
 		activations := x.activations(h.Revision, end)
 		if len(activations) == 0 {
@@ -288,7 +287,7 @@ func (x *blamed) renderings(ctx context.Context, h *history.Change, end uint64) 
 			yield(nil, err)
 			return
 		}
-		if written, err := decodePayload(h.Payload); err == nil && len(difference.Between(written, last, difference.Options{})) == 0 {
+		if len(difference.Between(written, last, difference.Options{})) == 0 {
 			return
 		}
 		for i := range slices.Backward(activations) {

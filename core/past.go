@@ -11,9 +11,9 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apiserver/pkg/storage"
 	"stele.dev/stele/core/commit"
 	"stele.dev/stele/core/negotiate"
+	"stele.dev/stele/core/past"
 	"stele.dev/stele/projections/objects"
 )
 
@@ -35,7 +35,7 @@ func (p *Pipeline) seePast(ctx context.Context, r *Request, resourceVersion stri
 		return err
 	}
 	if end := r.past.Revision(); revision > end {
-		return storage.NewTooLargeResourceVersionError(revision, end, retryFuture)
+		return past.NotYet(revision, end)
 	}
 	return p.checkLost(ctx, r.tip, revision)
 }

@@ -33,9 +33,12 @@ func Parse(text string) (Moment, error) {
 	return Moment{}, apierrors.NewBadRequest(fmt.Sprintf("%q is not a moment: want a revision that is above 0, as 1200, or a time of RFC 3339, as 2026-03-01T12:00:00Z or 2026-03-01T13:00:00.5+01:00", text))
 }
 
-// retryFuture is after how many seconds a revision that has not been issued may be asked for
-// again.
-const retryFuture = 1
+// NotYet is the answer to who asks for a revision behind the newest one there is: after how many
+// seconds it may be asked for again is said, too.
+func NotYet(revision, newest uint64) error {
+	const retry = 1
+	return storage.NewTooLargeResourceVersionError(revision, newest, retry)
+}
 
 // Resolve finds the revision of a moment, and a tip that is not older than that one and than
 // the revision. What a time in the past means never changes again. Errors are those of [Past.Check], or a
@@ -83,7 +86,7 @@ func (p *Past) Resolve(ctx context.Context, tip *commit.Tip, m Moment) (uint64, 
 // one that a restore has lost or that is not kept any more has expired.
 func (p *Past) Check(ctx context.Context, tip *commit.Tip, revision uint64) error {
 	if revision > tip.Revision() {
-		return storage.NewTooLargeResourceVersionError(revision, tip.Revision(), retryFuture)
+		return NotYet(revision, tip.Revision())
 	}
 	if revision >= tip.EpochStart { // nobody waits for the history of what memory may answer
 		return p.Kept(revision)

@@ -29,7 +29,7 @@ const (
 	// policiesKept is how many policies that are not in force any more are kept compiled.
 	policiesKept = 4
 	// So many of the recent changes in memory are undone for one object, or for all of a resource, for
-	// which it is twice as many as it has objects if these are more; from there on history is
+	// which it is twice as many as there are objects if these are more; from there on history is
 	// quicker, and what was made of it is kept.
 	undoneForOne, undoneForAll = 100, 2000
 	// bytesKept bounds the objects in memory that were made from history, for as long as somebody asks.
@@ -178,7 +178,7 @@ func (p *Past) Object(ctx context.Context, tip *commit.Tip, r schema.GroupResour
 // Objects returns the state of a resource at a revision that is not above the tip's; of what is
 // in a namespace only, if that is not "". It may have more than that.
 func (p *Past) Objects(ctx context.Context, tip *commit.Tip, r schema.GroupResource, namespace string, revision uint64) (*objects.State, error) {
-	switch s, err := p.committer.Objects().AtHand(r, revision, max(undoneForAll, 2*tip.Objects.Len(r))); {
+	switch s, err := p.committer.Objects().AtHand(r, revision, max(undoneForAll, 2*tip.Objects.CountAfter(r, namespace, "", ""))); {
 	case err == nil:
 		return s, nil
 	case !errors.Is(err, objects.ErrExpired):

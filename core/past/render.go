@@ -75,20 +75,10 @@ func (p *Past) look(ctx context.Context, tip *commit.Tip, r schema.GroupResource
 		return nil, err
 	}
 	l.digest = record.Digest
-	if l.policy = kindOf(law.policy, r); l.policy != nil {
+	if l.policy = law.policy.Kind(r); l.policy != nil {
 		l.kind, l.stored = commit.KindOf(l.policy), shown.Stored(l.policy)
 	}
 	return l, nil
-}
-
-// kindOf is the kind that has the objects of a resource.
-func kindOf(p *policy.Policy, r schema.GroupResource) *policy.Kind {
-	for _, k := range p.Kinds() {
-		if k.Of == nil && k.GroupResource() == r {
-			return k
-		}
-	}
-	return nil
 }
 
 // of is the payload of a change as it is shown.
@@ -122,7 +112,7 @@ func (l *look) sameForm(ctx context.Context, written uint64) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	was := kindOf(law.policy, l.kind.GroupResource)
+	was := law.policy.Kind(l.kind.GroupResource)
 	same := was != nil && was.SameForm(l.policy.Kind)
 	l.p.forms.add(pair, same, 1)
 	return same, nil

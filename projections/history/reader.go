@@ -144,13 +144,19 @@ func (r *reader) meta(s seq, of record) (*logpb.Metadata, error) {
 	return m, nil
 }
 
+// read is the record of s, and the metadata of its event.
+func (r *reader) read(s seq) (record, *logpb.Metadata, error) {
+	of, err := r.record(s)
+	if err != nil {
+		return record{}, nil, err
+	}
+	m, err := r.meta(s, of)
+	return of, m, err
+}
+
 // object that a change was about.
 func (r *reader) object(s seq) (*logpb.Object, error) {
-	record, err := r.record(s)
-	if err != nil {
-		return nil, err
-	}
-	m, err := r.meta(s, record)
+	record, m, err := r.read(s)
 	if err != nil {
 		return nil, err
 	}
@@ -159,11 +165,7 @@ func (r *reader) object(s seq) (*logpb.Object, error) {
 }
 
 func (r *reader) change(s seq) (*Change, error) {
-	record, err := r.record(s)
-	if err != nil {
-		return nil, err
-	}
-	m, err := r.meta(s, record)
+	record, m, err := r.read(s)
 	if err != nil {
 		return nil, err
 	}

@@ -29,7 +29,8 @@
 // Published changes stay in memory up to a number of bytes, in revision order: a
 // watch starts from any revision behind which nothing has been dropped
 // ([ErrExpired] otherwise), and the state at a recent revision is the current one
-// with the changes since undone. A change is offered to those watchers only that
+// with the changes since undone; one that a list is being paged of is at hand for longer
+// ([Store.Pin]). A change is offered to those watchers only that
 // its key, or one of its selectable fields, may concern; [Store.Run] does that in a
 // goroutine of its own, so that writers do not wait for watchers. A watcher that is
 // slow loses its queue, not its place: it goes on from the shared changes, and
