@@ -39,7 +39,7 @@ func (p *Pipeline) authorization(ctx context.Context, r *Request) error {
 }
 
 // authorized asks the tip's policy.
-func (p *Pipeline) authorized(_ context.Context, r *Request) error {
+func (p *Pipeline) authorized(ctx context.Context, r *Request) error {
 	if r.tip.Policy == nil {
 		if public(r.http.URL.Path) {
 			return nil
@@ -52,12 +52,12 @@ func (p *Pipeline) authorized(_ context.Context, r *Request) error {
 		User: r.user.GetName(), UID: r.user.GetUID(), Groups: r.user.GetGroups(), Extra: r.user.GetExtra(),
 		Verb: i.Verb, IsResource: i.IsResourceRequest, Group: i.APIGroup, Version: i.APIVersion, Resource: i.Resource, Subresource: i.Subresource, Namespace: i.Namespace, Name: i.Name, Path: i.Path,
 	}
-	r.authorized = r.tip.Policy.Authorize(&r.access)
+	r.authorized = r.tip.Policy.Authorize(ctx, &r.access)
 	if r.item != "" && (r.authorized.Allowed || r.authorized.Pending != nil) {
 		// A deny may name what the collection holds.
 		named := r.access
 		named.Name = r.item
-		r.authorized = r.tip.Policy.Authorize(&named)
+		r.authorized = r.tip.Policy.Authorize(ctx, &named)
 	}
 	r.decision = r.authorized
 	if !r.decision.Allowed && r.decision.Pending == nil {

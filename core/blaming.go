@@ -108,7 +108,7 @@ func (p *Pipeline) blamed(ctx context.Context, r *Request, spec *blame.Spec) (*b
 	if spec.Group == "" && spec.Resource == "namespaces" && spec.Namespace == "" {
 		x.access.Namespace = spec.Name // as of a request to get it
 	}
-	if d := r.tip.Policy.Authorize(&x.access); !d.Allowed {
+	if d := r.tip.Policy.Authorize(ctx, &x.access); !d.Allowed {
 		return nil, status.Forbidden(&x.access, d)
 	}
 	asked := schema.GroupResource{Group: spec.Group, Resource: spec.Resource}

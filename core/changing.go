@@ -260,7 +260,7 @@ func (p *Pipeline) getChange(ctx context.Context, r *Request, q *changesQuery) e
 		return notFound
 	}
 	s := p.sight(r)
-	if !s.reads(h) {
+	if !s.reads(ctx, h) {
 		return notFound
 	}
 	if err := s.reach(ctx, h); err != nil {

@@ -37,7 +37,7 @@ func (p *Pipeline) deleteCollection(ctx context.Context, r *Request) error {
 	}
 	list := r.access
 	list.Verb = "list"
-	lists := r.tip.Policy.Authorize(&list)
+	lists := r.tip.Policy.Authorize(ctx, &list)
 	if r.decision.Pending != nil && !lists.Allowed {
 		return status.Forbidden(&r.access, r.decision)
 	}

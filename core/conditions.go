@@ -36,7 +36,7 @@ func (r *Request) mayCreate(ctx context.Context) error {
 	}
 	access := r.access
 	access.Verb = "create"
-	d, err := r.settled(ctx, r.tip.Policy.Authorize(&access))
+	d, err := r.settled(ctx, r.tip.Policy.Authorize(ctx, &access))
 	if err != nil {
 		return err
 	}
@@ -63,7 +63,7 @@ func (r *Request) settled(ctx context.Context, d *policy.Decision) (*policy.Deci
 // known to hold, for those who may not read the object: what an error quotes, a warning
 // names, or the stage tells that it came from, would be something about an object that they
 // may neither read nor write, or about whether it is there.
-func (r *Request) discreet(err error) error {
+func (r *Request) discreet(ctx context.Context, err error) error {
 	if r.authorized == nil || r.authorized.Pending == nil || r.info.Verb == "create" {
 		return err
 	}
@@ -74,7 +74,7 @@ func (r *Request) discreet(err error) error {
 	}
 	read := r.access
 	read.Verb = "get"
-	if r.tip.Policy.Authorize(&read).Allowed {
+	if r.tip.Policy.Authorize(ctx, &read).Allowed {
 		return err
 	}
 	r.stage, r.warnings = "conditions", nil

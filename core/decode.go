@@ -66,7 +66,7 @@ func (p *Pipeline) decode(ctx context.Context, r *Request) error {
 		}
 		return r.decodePatch()
 	default:
-		return r.decodeDelete()
+		return r.decodeDelete(ctx)
 	}
 }
 
@@ -379,12 +379,12 @@ func decodeStored(text []byte) (*metav1.ObjectMeta, map[string]any, error) {
 	return meta, content, nil
 }
 
-func (r *Request) decodeDelete() error {
+func (r *Request) decodeDelete(ctx context.Context) error {
 	r.object = nil
 	if r.old == nil {
 		return apierrors.NewNotFound(r.resource(), r.key.Name)
 	}
-	if err := r.refuseUnsafe(); err != nil {
+	if err := r.refuseUnsafe(ctx); err != nil {
 		return err
 	}
 	if pre := r.body.delete.Preconditions; pre != nil {

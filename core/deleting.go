@@ -3,6 +3,7 @@
 package core
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -37,13 +38,13 @@ func unsafe(o *metav1.DeleteOptions) bool {
 // refuseUnsafe refuses to delete what can be read where only what cannot be is meant. It
 // always can: what does not decode never gets into the log. Who may not ask for that does
 // not hear of it (KEP-3926).
-func (r *Request) refuseUnsafe() error {
+func (r *Request) refuseUnsafe(ctx context.Context) error {
 	if !unsafe(r.body.delete) {
 		return nil
 	}
 	access := r.access
 	access.Verb = "unsafe-delete-ignore-read-errors"
-	if d := r.tip.Policy.Authorize(&access); !d.Allowed {
+	if d := r.tip.Policy.Authorize(ctx, &access); !d.Allowed {
 		return apierrors.NewForbidden(r.resource(), r.key.Name, fmt.Errorf("not permitted to do %q, reason: %s", access.Verb, d.Reason))
 	}
 	return apierrors.NewConflict(r.resource(), r.key.Name, errors.New("ignoreStoreReadErrorWithClusterBreakingPotential is for objects that cannot be read, and this one can be"))

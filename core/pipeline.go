@@ -110,7 +110,7 @@ func (p *Pipeline) runFrom(r *Request, stage string) error {
 			}
 			r.tip = back.tip
 		default:
-			err = r.discreet(err)
+			err = r.discreet(ctx, err)
 			tip, confirmErr := p.confirmRefusal(ctx, r)
 			if confirmErr != nil {
 				err = confirmErr

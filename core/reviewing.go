@@ -42,7 +42,7 @@ func (p *Pipeline) answerReview(ctx context.Context, r *Request) error {
 	if err := p.readReview(ctx, r, r.review.GroupVersionKind, review); err != nil {
 		return err
 	}
-	if err := r.review.Answer(r.tip.Policy, r.user, r.key.Namespace, review); err != nil {
+	if err := r.review.Answer(ctx, r.tip.Policy, r.user, r.key.Namespace, review); err != nil {
 		return err
 	}
 	text, err := json.Marshal(review)

@@ -37,7 +37,7 @@ func (s *sight) access(h *history.Change) policy.Request {
 }
 
 // reads tells whether the user may read the object of a change, if it is about one.
-func (s *sight) reads(h *history.Change) bool {
+func (s *sight) reads(ctx context.Context, h *history.Change) bool {
 	if h.Object == nil {
 		return true // the log's own
 	}
@@ -48,7 +48,7 @@ func (s *sight) reads(h *history.Change) bool {
 	}
 	allowed, known := s.decided[k]
 	if !known {
-		allowed = s.r.tip.Policy.Authorize(&access).Allowed
+		allowed = s.r.tip.Policy.Authorize(ctx, &access).Allowed
 		s.decided[k] = allowed
 	}
 	return allowed
@@ -67,7 +67,7 @@ func (s *sight) byName(access *policy.Request) bool {
 // sees tells whether a change is to be shown. What is beyond a window is left out, but of who
 // asks for the changes of one kind: that is refused.
 func (s *sight) sees(ctx context.Context, q *changesQuery, h *history.Change) (bool, error) {
-	if !s.reads(h) {
+	if !s.reads(ctx, h) {
 		return false, nil
 	}
 	if h.Object == nil {
@@ -124,7 +124,7 @@ func (s *sight) readsLost(ctx context.Context, h *history.Change) (bool, error) 
 		}
 		secret = before == nil || holdsSecret(before)
 	}
-	return !secret || s.windows.authorize(s.access(h)).Allowed, nil
+	return !secret || s.windows.authorize(ctx, s.access(h)).Allowed, nil
 }
 
 // holdsSecret tells whether an object was kept as one with secrets.

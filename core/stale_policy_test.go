@@ -247,7 +247,7 @@ func (s *lawgivers) judgeEvent(e *eventlog.Event, law *policy.Policy) {
 	if e.Meta.GetType() == logpb.Type_TYPE_CREATED {
 		access.Name = ""
 	}
-	d := law.Authorize(access)
+	d := law.Authorize(context.Background(), access)
 	if !d.Allowed {
 		s.t.Errorf("P3: the event at revision %d was not allowed by the policy in force: %+v", e.Revision, access)
 	}
@@ -279,7 +279,7 @@ func (s *lawgivers) judgeAnswer(m *model, q *question, inForce func(uint64) *pol
 	under := func(holds func(uint64) bool) bool {
 		return within(lo, hi, func(r uint64) bool { return inForce(r) == law && holds(r) })
 	}
-	switch d := law.Authorize(&q.access); {
+	switch d := law.Authorize(context.Background(), &q.access); {
 	case code == 403:
 		s.count("refused")
 		if d.Allowed {

@@ -77,14 +77,14 @@ func (w *windows) within(ctx context.Context, kind *policy.Kind, revision uint64
 // beyond the window too: access is that of a request to read it, or a collection of such.
 func (w *windows) allowed(ctx context.Context, kind *policy.Kind, access policy.Request, revision uint64) (bool, error) {
 	within, err := w.within(ctx, kind, revision)
-	return within || err == nil && w.authorize(access).Allowed, err
+	return within || err == nil && w.authorize(ctx, access).Allowed, err
 }
 
 // authorize asks for the verb. What depends on the object is not granted: that the object is
 // fine today says nothing of what it was.
-func (w *windows) authorize(access policy.Request) *policy.Decision {
+func (w *windows) authorize(ctx context.Context, access policy.Request) *policy.Decision {
 	access.Verb = policy.HistoryVerb
-	return w.tip.Policy.Authorize(&access)
+	return w.tip.Policy.Authorize(ctx, &access)
 }
 
 // reach is nil if allowed says so, else the answer to the client.
@@ -93,7 +93,7 @@ func (w *windows) reach(ctx context.Context, kind *policy.Kind, access policy.Re
 	if within || err != nil {
 		return err
 	}
-	d := w.authorize(access)
+	d := w.authorize(ctx, access)
 	if d.Allowed {
 		return nil
 	}

@@ -25,7 +25,8 @@ var mayImport = map[string][]string{
 	"schemas":     {"schemas/..."},
 	"policy":      {"policy/...", "schemas/...", "eventlog"},
 	"projections": {"schemas/...", "eventlog", "eventlog/logpb"}, // the log, not its backends; and no other projection
-	"core":        {"core/...", "policy/...", "projections/...", "schemas/...", "eventlog", "eventlog/logpb"},
+	"plugins":     {"plugins/..."}, // authors of plugins import it
+	"core":        {"core/...", "plugins/...", "policy/...", "projections/...", "schemas/...", "eventlog", "eventlog/logpb"},
 	"examples":    {"examples/..."},
 	"cmd":         {"..."}, // it wires
 	"docs":        {},
@@ -40,7 +41,8 @@ var home = []struct {
 	{"go.etcd.io/etcd", []string{"eventlog/etcdlog"}, "the log must not depend on where it is kept"},
 	{"cuelang.org/go", []string{"policy", "schemas"}, "CUE never runs on the request path"},
 	{"net/http", []string{"core", "cmd"}, "projections and the log know nothing of HTTP"},
-	{"google.golang.org/grpc", []string{"eventlog/etcdlog"}, "it is etcd's transport"},
+	{"google.golang.org/grpc", []string{"eventlog/etcdlog", "plugins", "examples/authorizer-plugin"}, "it is etcd's transport, and that of plugins"},
+	{"github.com/hashicorp/go-plugin", []string{"plugins"}, "the host and the SDK hide it"},
 	{"github.com/spf13/cobra", []string{"cmd"}, "only the program has flags"},
 	{"github.com/oklog/run", []string{"cmd"}, "packages have errgroups and contexts; the program has one group"},
 }

@@ -51,29 +51,6 @@ var masters = &Decision{
 
 var noOpinion = &Decision{}
 
-// Authorize decides a request. The decision is shared: it MUST NOT be changed.
-func (p *Policy) Authorize(r *Request) *Decision {
-	var denies, grants []*grant // that depend on the object
-	if d := p.access.denies.decide(r, &denies); d != nil {
-		return d
-	}
-	var d *Decision
-	if slices.Contains(r.Groups, mastersGroup) {
-		d = masters
-	} else {
-		d = p.access.decide(r, &grants)
-	}
-	switch {
-	case d == nil && len(grants) == 0:
-		return noOpinion
-	case d != nil && len(denies) == 0:
-		return d
-	}
-	pending := *r
-	left := &Pending{request: &pending, denies: denies, grants: grants, allowed: d}
-	return &Decision{Authorizer: left.authorizer(), Reason: left.Reason(), Pending: left}
-}
-
 // RulesOf lists the rules that are granted to a user in a namespace: those of the
 // user's bindings, then of each group's, in the order of the policy. What is granted on a
 // condition is not among them, see [Policy.Conditional]. The rules MUST NOT be changed.

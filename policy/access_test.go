@@ -1,6 +1,7 @@
 package policy_test
 
 import (
+	"context"
 	"testing"
 
 	"stele.dev/stele/policy"
@@ -99,7 +100,7 @@ func TestAuthorize(t *testing.T) {
 			tc.change(&r)
 		}
 		r.User, r.Groups = tc.user, tc.groups
-		d := p.Authorize(&r)
+		d := p.Authorize(context.Background(), &r)
 		if d.Allowed != (tc.want != "") || d.Rule != tc.want {
 			t.Errorf("%s: allowed %v by %q, want %q", tc.name, d.Allowed, d.Rule, tc.want)
 		}
@@ -136,13 +137,13 @@ func TestDeniesComeFirst(t *testing.T) {
 		r := widget
 		r.User, r.Groups = tc.user, tc.groups
 		tc.change(&r)
-		if d := p.Authorize(&r); d.Denied != tc.denied || d.Rule != tc.rule || d.Denied && d.Allowed {
+		if d := p.Authorize(context.Background(), &r); d.Denied != tc.denied || d.Rule != tc.rule || d.Denied && d.Allowed {
 			t.Errorf("%s: %+v", name, d)
 		}
 	}
 	r := widget
 	r.User, r.Groups, r.Verb = "alice", list{"devs"}, "delete"
-	if d := p.Authorize(&r); d.Reason != "ask first (rbac.cue:31)" || d.Source != "rbac.cue:31" || d.Authorizer != "deny" {
+	if d := p.Authorize(context.Background(), &r); d.Reason != "ask first (rbac.cue:31)" || d.Source != "rbac.cue:31" || d.Authorizer != "deny" {
 		t.Errorf("%+v", d)
 	}
 }

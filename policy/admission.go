@@ -434,8 +434,8 @@ func (p *Policy) Authorizer() authorizer.UnconditionalAuthorizer { return asAuth
 
 type asAuthorizer struct{ p *Policy }
 
-func (a asAuthorizer) Authorize(_ context.Context, at authorizer.Attributes) (authorizer.Decision, string, error) {
-	d := a.p.Authorize(&Request{
+func (a asAuthorizer) Authorize(ctx context.Context, at authorizer.Attributes) (authorizer.Decision, string, error) {
+	d := a.p.Authorize(ctx, &Request{
 		User: at.GetUser().GetName(), UID: at.GetUser().GetUID(), Groups: at.GetUser().GetGroups(), Extra: at.GetUser().GetExtra(),
 		Verb: at.GetVerb(), IsResource: at.IsResourceRequest(), Group: at.GetAPIGroup(), Version: at.GetAPIVersion(), Resource: at.GetResource(),
 		Subresource: at.GetSubresource(), Namespace: at.GetNamespace(), Name: at.GetName(), Path: at.GetPath(),

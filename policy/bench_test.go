@@ -1,6 +1,7 @@
 package policy_test
 
 import (
+	"context"
 	"fmt"
 	"runtime"
 	"strings"
@@ -66,12 +67,12 @@ func BenchmarkAuthorize(b *testing.B) {
 	} {
 		b.Run(bm.name, func(b *testing.B) {
 			r := &policy.Request{IsResource: true, User: "user1", Groups: groups, Verb: bm.verb, Group: "example.com", Resource: bm.kind, Namespace: bm.where, Name: "w"}
-			if d := p.Authorize(r); d.Allowed != bm.allowed || d.Denied != bm.denied {
+			if d := p.Authorize(context.Background(), r); d.Allowed != bm.allowed || d.Denied != bm.denied {
 				b.Fatalf("%+v", d)
 			}
 			b.ReportAllocs()
 			for b.Loop() {
-				p.Authorize(r)
+				p.Authorize(context.Background(), r)
 			}
 		})
 	}

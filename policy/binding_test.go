@@ -1,6 +1,7 @@
 package policy_test
 
 import (
+	"context"
 	"testing"
 
 	"stele.dev/stele/policy"
@@ -18,7 +19,7 @@ func TestWhereABindingGrants(t *testing.T) {
 			t.Fatal(err)
 		}
 		granted := func(namespace string) bool {
-			return p.Authorize(&policy.Request{User: "u", IsResource: true, Verb: "get", Resource: "x", Namespace: namespace}).Allowed
+			return p.Authorize(context.Background(), &policy.Request{User: "u", IsResource: true, Verb: "get", Resource: "x", Namespace: namespace}).Allowed
 		}
 		if got, want := binding.Everywhere(), granted(""); got != want {
 			t.Errorf("%q everywhere: %t, want %t", namespaces, got, want)

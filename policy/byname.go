@@ -5,7 +5,15 @@ import "slices"
 // ByName tells whether what [Policy.Authorize] decides on a request for a resource may depend
 // on the name of the object. If not, one decision is that for all names.
 func (p *Policy) ByName(r *Request) bool {
-	return p.access.denies.byName(r) || !slices.Contains(r.Groups, mastersGroup) && p.access.byName(r)
+	for i := range p.chain {
+		switch l := &p.chain[i]; {
+		case l.asked != nil && l.asked.ByName(r), l.name == denyAuthorizer && p.access.denies.byName(r), l.name == rbacAuthorizer && p.access.byName(r):
+			return true
+		case l.name == mastersAuthorizer && slices.Contains(r.Groups, mastersGroup):
+			return false
+		}
+	}
+	return false
 }
 
 func (s *subjects) byName(r *Request) bool {

@@ -173,8 +173,7 @@ func (c *compiler) bundle(v cue.Value) *Form {
 	f.Roles, f.Bindings = builtinRoles(), builtinBindings()
 	builtins := len(f.Kinds)
 
-	c.notYet(v, "plugins")
-	c.defaultOnly(v, "authorizers", `["deny","rbac"]`)
+	c.chain(f, v)
 	c.defaultOnly(v, "dynamic", `{"customresourcedefinitions":"Refuse","rbac":"Refuse","admissionregistration":"Refuse"}`)
 	for team, t := range c.fields(v, "teams") {
 		if team == BuiltinTeam {

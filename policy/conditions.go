@@ -99,25 +99,20 @@ func (r *Request) userFields() map[string]any {
 // Pending is what is left of a decision until the object is known.
 type Pending struct {
 	request *Request
-	denies  []*grant  // refuse it, if their exception does not hold
-	grants  []*grant  // allow it, if their condition does
-	allowed *Decision // what else allows it
+	steps   []*grant  // in the order of the chain: what denies it unless, or grants it if, its condition holds
+	end     *Decision // if none of them does; nil: nothing allows it
 }
 
-func (p *Pending) authorizer() string {
-	if len(p.denies) > 0 {
-		return p.denies[0].decision.Authorizer
-	}
-	return p.grants[0].decision.Authorizer
+func (p *Pending) decision() *Decision {
+	return &Decision{Authorizer: p.steps[0].decision.Authorizer, Reason: p.Reason(), Pending: p}
 }
 
 // Reason says on what the decision depends.
 func (p *Pending) Reason() string {
-	if len(p.denies) > 0 {
-		x := p.denies[0]
+	x := p.steps[0]
+	if x.decision.Denied {
 		return fmt.Sprintf("it depends on the object: %s, unless %s", x.decision.Reason, x.condition.Text)
 	}
-	x := p.grants[0]
 	return fmt.Sprintf("it depends on the object: %q%s allows it only when %s", x.decision.Rule, at(x.decision.Source), x.condition.Text)
 }
 
@@ -126,23 +121,18 @@ func (p *Pending) Reason() string {
 func (p *Pending) Decide(ctx context.Context, v *Version, object, old *Object) *Decision {
 	v = v.Seen(p.request.Subresource)
 	vars := &accessVars{request: p.request, object: v.value(object), before: v.value(old)}
-	for _, x := range p.denies {
-		if excepted, _ := x.condition.decide(ctx, vars); !excepted {
-			return x.decision
-		}
-	}
-	if p.allowed != nil {
-		return p.allowed
-	}
 	why := ""
-	for _, x := range p.grants {
+	for _, x := range p.steps {
 		holds, err := x.condition.decide(ctx, vars)
-		if holds {
+		if holds != x.decision.Denied {
 			return x.decision
 		}
-		if why == "" {
+		if why == "" && !x.decision.Denied {
 			why = fmt.Sprintf("%q%s would allow it, but %s", x.decision.Rule, at(x.decision.Source), unmet(x.condition.Text, err))
 		}
+	}
+	if p.end != nil {
+		return p.end
 	}
 	return &Decision{Reason: why}
 }

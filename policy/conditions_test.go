@@ -1,6 +1,7 @@
 package policy_test
 
 import (
+	"context"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -50,7 +51,7 @@ func TestWhyAConditionOnTheObjectGrantsNothing(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := loaded(t, conditional(tc.when, "true"))
-			d := p.Authorize(umaCreates())
+			d := p.Authorize(context.Background(), umaCreates())
 			if d.Pending == nil {
 				t.Fatalf("it was decided without the object: %+v", d)
 			}

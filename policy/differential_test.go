@@ -1,6 +1,7 @@
 package policy_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
@@ -94,7 +95,7 @@ func load(f *policy.Form) (*policy.Policy, *oracle, error) {
 
 // compare returns what a request comes to, and what is wrong with that.
 func compare(p *policy.Policy, o *oracle, r *policy.Request) (outcome, wrong string) {
-	d := p.Authorize(r)
+	d := p.Authorize(context.Background(), r)
 	denies, grants := o.matching(r)
 	masters := slices.Contains(r.Groups, "system:masters")
 	named := func(f fact) bool {

@@ -25,8 +25,12 @@ type Form struct {
 	Roles    []Role         `json:"roles,omitempty"`
 	Bindings []Binding      `json:"bindings,omitempty"`
 	Denies   []Deny         `json:"denies,omitempty"`
-	Flow     Flow           `json:"flow,omitzero"`
-	Audit    Audit          `json:"audit,omitzero"`
+	// Authorizers are the chain, unless it is the usual one.
+	Authorizers []string `json:"authorizers,omitempty"`
+	// Plugins are those that the chain may name, sorted by name.
+	Plugins []Plugin `json:"plugins,omitempty"`
+	Flow    Flow     `json:"flow,omitzero"`
+	Audit   Audit    `json:"audit,omitzero"`
 	// Validations are the rules of validating admission, sorted by id.
 	Validations []Validation `json:"validations,omitempty"`
 	// Windows are those of the kinds of which the bundle says one, sorted by resource.

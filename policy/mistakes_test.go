@@ -128,7 +128,7 @@ func TestAMistakeIsSaidOnceWhereItWasMade(t *testing.T) {
 			[]string{`bundle.flow.flowSchemas.s.priorityLevel: "onw" is not one of "catch-all", "exempt", "global-default", "leader-election", "node-high", "own", "system", "workload-high", "workload-low"; did you mean "own"?`},
 		},
 		"a level of the audit log": {`audit: rules: s: {order: 1, level: §"metdata"}`, []string{`bundle.audit.rules.s.level: "metdata" is not one of "Metadata", "None", "Request", "RequestResponse"; did you mean "Metadata"?`}},
-		"an authorizer":            {`authorizers: [§"denyy", "rbac"]`, []string{`bundle.authorizers.0: "denyy" is not one of "deny", "rbac", "webhook", =~"^plugin:"; did you mean "deny"?`}},
+		"an authorizer":            {`authorizers: [§"denyy", "rbac"]`, []string{`bundle.authorizers.0: "denyy" is not one of "abac", "deny", "rbac", "system:masters", "webhook", =~"^plugin:", =~"^webhook:"; did you mean "deny"?`}},
 		"a setting":                {`dynamic: rbac: §"allow"`, []string{`bundle.dynamic.rbac: "allow" is not one of "Allow", "Match", "Refuse"; did you mean "Allow"?`}},
 		"a value of another type":  {`dynamic: rbac: §true`, []string{`bundle.dynamic.rbac: true is not one of "Allow", "Match", "Refuse"`}},
 		"how long to keep":         {`teams: b: kinds: "widgets.b.example.com": {group: "b.example.com", ` + widgetNames + `, versions: v1: #schema: {}, retention: history: §"forever"}`, []string{`bundle.teams.b.kinds."widgets.b.example.com".retention.history: "forever" is not one of "all", "none", =~"^[0-9]+(h|d)$"`}},

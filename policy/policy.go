@@ -26,6 +26,7 @@ type Policy struct {
 	// byResource are all kinds, also those that no version of is served.
 	byResource map[schema.GroupResource]*Kind
 	access     *access
+	chain      []link
 	// namespaces is the kind that rules see as namespaceObject.
 	namespaces *Version
 }
@@ -132,6 +133,7 @@ func newPolicy(form *Form, options ...schemas.Option) (*Policy, error) {
 	if p.access, err = newAccess(form); err != nil {
 		return nil, err
 	}
+	p.chain = newChain(form.Authorizers, func(string) Authorizer { return nil })
 	if err = p.indexAdmission(form.Validations); err != nil {
 		return nil, err
 	}

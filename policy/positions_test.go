@@ -1,6 +1,7 @@
 package policy_test
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -157,7 +158,7 @@ func TestRulesPointAtTheirOwnLine(t *testing.T) {
 		t.Fatal(err)
 	}
 	decide := func(user, verb string) *policy.Decision {
-		return p.Authorize(&policy.Request{User: user, Verb: verb, IsResource: true, Group: "example.com", Resource: "widgets", Namespace: "widgets-a", Name: "w"})
+		return p.Authorize(context.Background(), &policy.Request{User: user, Verb: verb, IsResource: true, Group: "example.com", Resource: "widgets", Namespace: "widgets-a", Name: "w"})
 	}
 	kind := p.Version(schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "widgets"})
 	for _, where := range []string{"base", "team", "cluster"} {

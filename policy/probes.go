@@ -126,7 +126,7 @@ func (p *Policy) decision(probe *AccessProbe) string {
 	r := &Request{User: probe.User, Groups: probe.Groups, Verb: probe.Verb, Path: probe.Path, IsResource: probe.Resource != "", Version: "v1",
 		Group: probe.Group, Namespace: probe.Namespace, Name: probe.Name}
 	r.Resource, r.Subresource, _ = strings.Cut(probe.Resource, "/")
-	switch d := p.Authorize(r); {
+	switch d := p.authorizeInside(r); {
 	case d.Denied:
 		return "denied by " + d.Rule
 	case d.Allowed:

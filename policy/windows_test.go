@@ -2,6 +2,7 @@ package policy_test
 
 import (
 	"bytes"
+	"context"
 	"strings"
 	"testing"
 	"time"
@@ -127,7 +128,7 @@ func TestTheRolesThatMaySeeWhatSecretsWere(t *testing.T) {
 	c: {clusterRole: "cluster-admin", subjects: [{user: "cluster-admin"}], namespaces: ["*"]}
 }`)
 	for user, want := range map[string]bool{"view": false, "edit": false, "admin": true, "cluster-admin": true} {
-		d := p.Authorize(&policy.Request{User: user, Verb: policy.HistoryVerb, IsResource: true, Resource: "secrets", Namespace: "prod"})
+		d := p.Authorize(context.Background(), &policy.Request{User: user, Verb: policy.HistoryVerb, IsResource: true, Resource: "secrets", Namespace: "prod"})
 		if d.Allowed != want {
 			t.Errorf("%s: %v, want %v", user, d.Allowed, want)
 		}

@@ -5,6 +5,7 @@
 package reviews
 
 import (
+	"context"
 	"strings"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -32,6 +33,7 @@ type Kind struct {
 
 // question is who asks, under which policy, and where.
 type question struct {
+	ctx       context.Context // of the request
 	policy    *policy.Policy
 	asker     user.Info
 	namespace string // of the path
@@ -78,9 +80,9 @@ func Resources() []discovery.Resource {
 
 // Answer fills in the status of a review, which is one of [Kind.New]. Its errors are those
 // that clients get.
-func (k *Kind) Answer(p *policy.Policy, asker user.Info, namespace string, review runtime.Object) error {
+func (k *Kind) Answer(ctx context.Context, p *policy.Policy, asker user.Info, namespace string, review runtime.Object) error {
 	review.GetObjectKind().SetGroupVersionKind(k.GroupVersionKind)
-	return k.answer(&question{p, asker, namespace}, review)
+	return k.answer(&question{ctx, p, asker, namespace}, review)
 }
 
 func self(q *question, o runtime.Object) error {
@@ -174,7 +176,7 @@ func (q *question) decide(name, uid string, groups []string, extra map[string][]
 	} else {
 		r.Verb, r.Path = path.Verb, path.Path
 	}
-	d := q.policy.Authorize(r)
+	d := q.policy.Authorize(q.ctx, r)
 	return authorizationv1.SubjectAccessReviewStatus{Allowed: d.Allowed, Denied: d.Denied, Reason: d.Reason}
 }
 
