@@ -150,10 +150,11 @@ func (o *serveOptions) serve(cmd *cobra.Command) (err error) {
 	if err != nil {
 		return err
 	}
-	authenticator, err := authn.New(o.authentication.options(authorities))
+	authenticator, err := authn.New(o.authentication.options(authorities, logger))
 	if err != nil {
 		return err
 	}
+	defer authenticator.Close()
 
 	backend, err := etcdlog.Embed(ctx, etcdlog.EmbedOptions{Dir: dir.path("etcd"), Log: logger})
 	if err != nil {
@@ -252,6 +253,7 @@ func (o *serveOptions) serve(cmd *cobra.Command) (err error) {
 	if watch != nil {
 		actor("policy watch", oncePrepared(watch.run))
 	}
+	actor("authentication", authenticator.Run)
 	actor("watches", store.Run)
 	actor("committer", committer.Run)
 	actor("audit", auditLog.Run)
