@@ -27,6 +27,7 @@ type Issuer struct {
 	mu     sync.Mutex
 	keys   []*Key // published, the one that signs first
 	down   bool
+	asked  chan struct{} // closed when it is asked for something, nil if nobody waits for that
 }
 
 // New starts an issuer on this machine, which signs with RS256. It is to be closed.
@@ -60,6 +61,10 @@ func (i *Issuer) Close() { i.server.Close() }
 func (i *Issuer) answer(w http.ResponseWriter, v any) {
 	i.mu.Lock()
 	down := i.down
+	if i.asked != nil {
+		close(i.asked)
+		i.asked = nil
+	}
 	i.mu.Unlock()
 	if down {
 		http.Error(w, "down", http.StatusServiceUnavailable)
@@ -74,6 +79,16 @@ func (i *Issuer) Down(down bool) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.down = down
+}
+
+// Asked is closed when it is asked for something the next time.
+func (i *Issuer) Asked() <-chan struct{} {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.asked == nil {
+		i.asked = make(chan struct{})
+	}
+	return i.asked
 }
 
 // Publish puts other keys in the place of those it has. The first signs from now on.
