@@ -26,9 +26,9 @@ type FrontProxyOptions struct {
 	// Where a proxy says who asks. Of the first header with a value that is the user, and the uid; of groups
 	// and extra fields all count.
 	UsernameHeaders, UIDHeaders, GroupHeaders, ExtraHeaderPrefixes []string
-	// ClientCA are the authorities of clients' own certificates, as PEM; nil if there are none. With one in common
+	// ClientCA returns the authorities of clients' own certificates; nil if there are none. With one in common
 	// AllowedNames must say which of their certificates are proxies'.
-	ClientCA func() []byte
+	ClientCA func() []*x509.Certificate
 	Logger   *slog.Logger // nil for none
 }
 
@@ -88,10 +88,8 @@ func (p *FrontProxy) read() ([]byte, func() (*authority, error), error) {
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", p.options.ClientCAFile, err)
 		}
-		if len(p.options.AllowedNames) == 0 && p.options.ClientCA != nil {
-			if clients, err := cert.ParseCertsPEM(p.options.ClientCA()); err == nil && overlap(clients, certificates) {
-				return nil, errOverlap
-			}
+		if len(p.options.AllowedNames) == 0 && p.options.ClientCA != nil && overlap(p.options.ClientCA(), certificates) {
+			return nil, errOverlap
 		}
 		a := &authority{pem: text, verify: authx509.DefaultVerifyOptions()}
 		a.verify.Roots = x509.NewCertPool()
