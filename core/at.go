@@ -63,7 +63,7 @@ func (p *Pipeline) noMoment(r *Request, err error) error {
 // enter finds out which revision the moment is, and what there was then. It is the same
 // in all rounds.
 func (p *Pipeline) enter(ctx context.Context, r *Request) error {
-	if r.moment == nil || r.past != nil || r.requester == authn.Anonymous { // to whom the server's state is all there is
+	if r.moment == nil || r.past != nil || r.requester == authn.Anonymous && public(r.http.URL.Path) { // to whom the server's state is all there is
 		return nil
 	}
 	revision, tip, err := p.past.Resolve(ctx, r.tip, *r.moment)

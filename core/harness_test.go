@@ -134,7 +134,7 @@ var authenticator = sync.OnceValues(func() (*authn.Authenticator, error) {
 	if err := os.WriteFile(file, []byte(tokens), 0o600); err != nil {
 		return nil, err
 	}
-	return authn.New(nil, file)
+	return authn.New(authn.Options{TokenFile: file})
 })
 
 // compileHere is what the program does in another process.

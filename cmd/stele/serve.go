@@ -47,7 +47,6 @@ type serveOptions struct {
 	listen      string
 	policyDir   string
 	watch       bool
-	tokenFile   string
 	hosts       []string
 	logFormat   string
 	logLevel    string
@@ -55,6 +54,8 @@ type serveOptions struct {
 	controllers []string
 	eventTTL    time.Duration
 	origins     []string
+
+	authentication authenticationOptions
 }
 
 func serveCommand() *cobra.Command {
@@ -78,7 +79,6 @@ then on the policy is in the log; --policy is only compared with it, or with
 	f.StringVar(&o.listen, "listen", "127.0.0.1:6443", "address of the API")
 	f.StringVar(&o.policyDir, "policy", "", "folder of the policy bundle (default: the built-in quickstart)")
 	f.BoolVar(&o.watch, "policy-watch", false, "for development: put the folder of --policy in force at the start, and whenever it is saved")
-	f.StringVar(&o.tokenFile, "token-auth-file", "", "CSV file of static tokens: token,user,uid,\"group,group\"")
 	f.StringSliceVar(&o.hosts, "host", nil, "further names and addresses for the server's certificate")
 	f.StringSliceVar(&o.origins, "cors-allowed-origins", nil, "origins of pages whose scripts may use the API, as regular expressions that pin the host: //example\\.com(:|$)")
 	f.StringVar(&o.logFormat, "log-format", "text", "format of the program's own messages on standard error: text or json")
@@ -86,6 +86,7 @@ then on the policy is in the log; --policy is only compared with it, or with
 	f.DurationVar(&o.drainDelay, "drain-delay", 0, "how long to go on after the first SIGTERM, so that load balancers can see that /readyz fails")
 	f.StringSliceVar(&o.controllers, "controllers", []string{"*"}, "controllers to run, as kube-controller-manager's: '*' for all, 'foo' for the one named foo, '-foo' for all but that. There are "+strings.Join(controllers.Names(), ", "))
 	f.DurationVar(&o.eventTTL, "event-ttl", time.Hour, "how long events are kept; 0 for ever")
+	o.authentication.addFlags(f)
 	for _, name := range []string{"data-dir", "policy"} {
 		_ = cmd.MarkFlagDirname(name)
 	}
@@ -145,9 +146,13 @@ func (o *serveOptions) serve(cmd *cobra.Command) (err error) {
 	if err != nil {
 		return err
 	}
-	authenticator, err := authn.New(ca.Pool(), o.tokenFile)
+	authorities, err := o.authentication.authorities(ca)
 	if err != nil {
-		return fmt.Errorf("token file %s: %w", o.tokenFile, err)
+		return err
+	}
+	authenticator, err := authn.New(o.authentication.options(authorities))
+	if err != nil {
+		return err
 	}
 
 	backend, err := etcdlog.Embed(ctx, etcdlog.EmbedOptions{Dir: dir.path("etcd"), Log: logger})
@@ -184,7 +189,7 @@ func (o *serveOptions) serve(cmd *cobra.Command) (err error) {
 	if err != nil {
 		return err
 	}
-	srv := server.New(server.WithCORS(pipeline, origins), certificate.Get, ca.Pool(), logger)
+	srv := server.New(server.WithCORS(pipeline, origins), certificate.Get, authorities.Certificates, logger)
 	var watch *policyWatch
 	if o.watch {
 		if watch, err = watchPolicy(o.policyDir, source, committer, cmd.OutOrStdout(), cmd.ErrOrStderr()); err != nil {

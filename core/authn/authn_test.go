@@ -36,6 +36,15 @@ func client(t *testing.T) (*pki.Authority, *x509.Certificate) {
 	return ca, parsed.Leaf
 }
 
+func accepting(t *testing.T, ca *pki.Authority) authn.Options {
+	t.Helper()
+	authorities, err := authn.NewAuthorities("", ca.Cert)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return authn.Options{Authorities: authorities}
+}
+
 // request comes on a connection with a certificate.
 func request(certificate *x509.Certificate) *http.Request {
 	q := httptest.NewRequest("GET", "/", nil)
@@ -48,7 +57,7 @@ func request(certificate *x509.Certificate) *http.Request {
 
 func TestACertificateIsItsUser(t *testing.T) {
 	ca, certificate := client(t)
-	a, err := authn.New(ca.Pool(), "")
+	a, err := authn.New(accepting(t, ca))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,7 +76,7 @@ func TestACertificateIsItsUser(t *testing.T) {
 func TestACertificateOfAnotherAuthorityIsRefused(t *testing.T) {
 	ca, _ := client(t)
 	_, foreign := client(t)
-	a, err := authn.New(ca.Pool(), "")
+	a, err := authn.New(accepting(t, ca))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,7 +89,7 @@ func TestACertificateOfAnotherAuthorityIsRefused(t *testing.T) {
 func TestACertificateIsRefusedOnceItHasExpired(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ca, certificate := client(t)
-		a, err := authn.New(ca.Pool(), "")
+		a, err := authn.New(accepting(t, ca))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -101,7 +110,7 @@ func TestTokens(t *testing.T) {
 	if err := os.WriteFile(file, []byte("good,bob,b1,\"devs,ops\"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	a, err := authn.New(nil, file)
+	a, err := authn.New(authn.Options{TokenFile: file})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -119,7 +128,7 @@ func TestTokens(t *testing.T) {
 			t.Errorf("%q: got %v, %v", header, u, err)
 		}
 	}
-	if u, err := a.Authenticate(request(nil)); u != nil || err != nil {
+	if u, err := a.Authenticate(request(nil)); !errors.Is(err, authn.ErrUnauthorized) {
 		t.Errorf("without credentials: %v, %v", u, err)
 	}
 }
