@@ -162,7 +162,7 @@ func (o *serveOptions) serve(cmd *cobra.Command) (err error) {
 	if err != nil {
 		return err
 	}
-	ways := o.authentication.options(authorities)
+	ways := o.authentication.options(authorities, logger)
 	ways.ServiceAccounts, ways.Audiences = accounts, accounts.Audiences()
 	if o.serviceAccounts.bootstrap {
 		ways.BootstrapTokens = &tokens.Bootstrap{Objects: state}
@@ -171,6 +171,7 @@ func (o *serveOptions) serve(cmd *cobra.Command) (err error) {
 	if err != nil {
 		return err
 	}
+	defer authenticator.Close()
 
 	backend, err := etcdlog.Embed(ctx, etcdlog.EmbedOptions{Dir: dir.path("etcd"), Log: logger})
 	if err != nil {
@@ -270,6 +271,7 @@ func (o *serveOptions) serve(cmd *cobra.Command) (err error) {
 	if watch != nil {
 		actor("policy watch", oncePrepared(watch.run))
 	}
+	actor("authentication", authenticator.Run)
 	actor("watches", store.Run)
 	actor("committer", committer.Run)
 	actor("audit", auditLog.Run)
