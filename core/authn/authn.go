@@ -185,7 +185,7 @@ func (a *Authenticator) Token(ctx context.Context, token string, audiences authe
 	for _, t := range a.tokens {
 		resp, ok, err := t.AuthenticateToken(ctx, token)
 		if ok && err == nil && audible(audiences, resp) {
-			return resp, true, nil
+			return &authenticator.Response{Audiences: resp.Audiences, User: authenticated(resp.User)}, true, nil
 		}
 		wrong = appendError(wrong, err)
 	}
