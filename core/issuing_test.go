@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"math/big"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -28,7 +29,9 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"stele.dev/stele/core"
+	"stele.dev/stele/core/authn"
 	"stele.dev/stele/core/tokens"
+	"stele.dev/stele/projections/objects"
 )
 
 const (
@@ -530,5 +533,108 @@ func TestTokensAreWrittenDownNowhere(t *testing.T) {
 	parts := strings.Split(token, ".")
 	if slices.ContainsFunc(parts[1:], func(part string) bool { return strings.Contains(written.String(), part) }) {
 		t.Errorf("the token is:\n%s", written.String())
+	}
+}
+
+// issueAs is a control plane on the same log and keys, with other options.
+func (r *replica) issueAs(t testing.TB, o tokens.Options) *replica {
+	t.Helper()
+	o.Keys, o.Objects = r.keys, func() *objects.State { return r.committer.Tip().Objects }
+	accounts, err := tokens.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	static := filepath.Join(t.TempDir(), "tokens.csv")
+	if err := os.WriteFile(static, []byte(staticTokens), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	auth, err := authn.New(authn.Options{TokenFile: static, ServiceAccounts: accounts, Audiences: accounts.Audiences()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &replica{
+		Pipeline:  core.New(core.Options{Committer: r.committer, Log: r.log, History: r.history, Authenticator: auth, Tokens: accounts}),
+		committer: r.committer, keys: r.keys, keyFile: r.keyFile, accounts: accounts,
+	}
+}
+
+func TestTokensAreShortenedToTheMaximum(t *testing.T) {
+	p := newPlane(t).issueAs(t, tokens.Options{Issuers: []string{"https://a.example"}, MaxExpiration: 30 * time.Minute})
+	p.account(t, "robot")
+	a := p.must(t, 201, "POST", accountsPath+"/robot/token", `{"spec":{"expirationSeconds":7200}}`)
+	if a.field("spec", "expirationSeconds") != 1800.0 || a.header.Get("Warning") != `299 - "requested expiration of 7200 seconds shortened to 1800 seconds"` {
+		t.Errorf("%s, %v", a, a.header)
+	}
+	claims := says(t, a.field("status", "token").(string))
+	if claims["exp"].(float64)-claims["iat"].(float64) != 1800 {
+		t.Errorf("%v", claims)
+	}
+	if a := p.must(t, 201, "POST", accountsPath+"/robot/token", `{"spec":{"expirationSeconds":600}}`); a.field("spec", "expirationSeconds") != 600.0 || a.header.Get("Warning") != "" {
+		t.Errorf("shorter: %s, %v", a, a.header)
+	}
+}
+
+// An issuer is replaced by putting another one before it.
+func TestTokensOfAFormerIssuer(t *testing.T) {
+	before := newPlane(t)
+	before.account(t, "robot")
+	audience := `"audiences":["https://b.example"]`
+	old := before.token(t, "robot", audience)
+	both := before.issueAs(t, tokens.Options{Issuers: []string{"https://b.example", tokens.DefaultIssuer}})
+	next := both.token(t, "robot", audience)
+	if says(t, next)["iss"] != "https://b.example" {
+		t.Errorf("%v", says(t, next))
+	}
+	if both.known(t, old) == "" || both.known(t, next) == "" {
+		t.Error("one is dead where both issuers are known")
+	}
+	after := before.issueAs(t, tokens.Options{Issuers: []string{"https://b.example"}})
+	if who := after.known(t, old); who != "" {
+		t.Errorf("where the former is not known: %q", who)
+	}
+}
+
+func TestAudiencesOfTheAPI(t *testing.T) {
+	p := newPlane(t).issueAs(t, tokens.Options{Issuers: []string{"https://a.example"}, Audiences: []string{"api", "internal"}})
+	p.account(t, "robot")
+	token := p.token(t, "robot", "")
+	if got := fmt.Sprint(says(t, token)["aud"]); got != "[api internal]" {
+		t.Errorf("a token that asks for none is for %s", got)
+	}
+	for audience, known := range map[string]bool{"api": true, "internal": true, "https://a.example": false} {
+		if who := p.known(t, p.token(t, "robot", `"audiences":["`+audience+`"]`)); (who != "") != known {
+			t.Errorf("for %s: %q", audience, who)
+		}
+	}
+}
+
+func TestAnIssuerThatIsNoURLIsNotPublished(t *testing.T) {
+	p := newPlane(t).issueAs(t, tokens.Options{Issuers: []string{"kubernetes/serviceaccount"}})
+	p.must(t, 404, "GET", tokens.ConfigurationPath, "")
+	p.must(t, 404, "GET", tokens.KeySetPath, "")
+	p.account(t, "robot")
+	if p.known(t, p.token(t, "robot", "")) == "" {
+		t.Error("its tokens are dead")
+	}
+}
+
+// The role that edits gives out tokens in its namespace, and nowhere else.
+func TestWhoMayEditMayIssue(t *testing.T) {
+	p := newPlane(t)
+	p.activate(t, strings.Replace(bundle, "bindings: editors:", `bindings: issuers: {clusterRole: "edit", subjects: [{user: "nobody"}], namespaces: ["default"]}
+			bindings: editors:`, 1))
+	p.account(t, "robot")
+	p.must(t, 201, "POST", accountsPath+"/robot/token", `{}`, "Authorization", "Bearer nobody-token")
+	p.must(t, 403, "POST", "/api/v1/namespaces/kube-system/serviceaccounts/robot/token", `{}`, "Authorization", "Bearer nobody-token")
+}
+
+// To ask what would become of a request for a token gives out none.
+func TestAnExplanationGivesOutNoToken(t *testing.T) {
+	p := newPlane(t)
+	p.account(t, "robot")
+	a := p.must(t, 201, "POST", "/apis/policy.stele.dev/v1/explanations",
+		`{"kind":"Explanation","apiVersion":"policy.stele.dev/v1","spec":{"verb":"create","version":"v1","resource":"serviceaccounts","subresource":"token","namespace":"default","name":"robot","object":{}}}`)
+	if a.field("status", "code") != 201.0 || strings.Contains(string(a.body), "eyJ") {
+		t.Errorf("%s", a)
 	}
 }
