@@ -9,7 +9,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
-	"math/big"
 	"os"
 	"path/filepath"
 	"slices"
@@ -491,11 +490,15 @@ func publicKey(set answer, id any) (any, error) {
 		if k["kid"] != id {
 			continue
 		}
-		number := func(name string) *big.Int {
-			text, _ := base64.RawURLEncoding.DecodeString(k[name].(string))
-			return new(big.Int).SetBytes(text)
+		point := []byte{4} // uncompressed, as of SEC 1
+		for _, name := range []string{"x", "y"} {
+			text, err := base64.RawURLEncoding.DecodeString(k[name].(string))
+			if err != nil {
+				return nil, err
+			}
+			point = append(point, text...)
 		}
-		return &ecdsa.PublicKey{Curve: elliptic.P256(), X: number("x"), Y: number("y")}, nil
+		return ecdsa.ParseUncompressedPublicKey(elliptic.P256(), point)
 	}
 	return nil, fmt.Errorf("no key %v", id)
 }
