@@ -51,6 +51,7 @@ func (p *Pipeline) authorized(ctx context.Context, r *Request) error {
 	r.access = policy.Request{
 		User: r.user.GetName(), UID: r.user.GetUID(), Groups: r.user.GetGroups(), Extra: r.user.GetExtra(),
 		Verb: i.Verb, IsResource: i.IsResourceRequest, Group: i.APIGroup, Version: i.APIVersion, Resource: i.Resource, Subresource: i.Subresource, Namespace: i.Namespace, Name: i.Name, Path: i.Path,
+		Selectors: policy.ParseSelectors(i.FieldSelector, i.LabelSelector),
 	}
 	r.authorized = r.tip.Policy.Authorize(ctx, &r.access)
 	if r.item != "" && (r.authorized.Allowed || r.authorized.Pending != nil) {

@@ -142,6 +142,9 @@ func (p *Pipeline) compilePolicy(ctx context.Context, r *Request) error {
 	for _, w := range r.compiled.Warnings {
 		r.warn(w.String())
 	}
+	for _, w := range r.compiled.Form.Gained(r.tip.Policy) {
+		r.warn(w.String())
+	}
 	return p.warnOpened(ctx, r)
 }
 
@@ -249,6 +252,7 @@ func (r *Request) sign(m *logpb.Metadata) {
 	m.PolicyDigest = digest[:]
 	m.Actor = r.actor()
 	m.Decisions = &logpb.Decisions{Authorizer: r.decision.Authorizer, Rule: r.decision.Rule, Source: r.decision.Source}
+	r.decidedOutside(m.Decisions)
 	if m.GetType() != logpb.Type_TYPE_POLICY_ACTIVATED {
 		return // one request is one line of the audit log
 	}
