@@ -35,8 +35,10 @@ type instruments struct {
 	duration prometheus.Observer
 }
 
-func newMetrics(c *commit.Committer, past *history.Store, evaluators *workers.Pool) *metrics {
-	registry := prometheus.NewRegistry()
+func newMetrics(registry *prometheus.Registry, c *commit.Committer, past *history.Store, evaluators *workers.Pool) *metrics {
+	if registry == nil {
+		registry = prometheus.NewRegistry()
+	}
 	m := &metrics{
 		handler: promhttp.HandlerFor(registry, promhttp.HandlerOpts{}),
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
