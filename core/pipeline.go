@@ -20,6 +20,7 @@ import (
 	"stele.dev/stele/core/explain"
 	"stele.dev/stele/core/past"
 	"stele.dev/stele/core/status"
+	"stele.dev/stele/core/tokens"
 	"stele.dev/stele/eventlog"
 	"stele.dev/stele/projections/history"
 	"stele.dev/stele/schemas/workers"
@@ -161,6 +162,7 @@ type Pipeline struct {
 	history       *history.Store
 	past          *past.Past
 	authenticator *authn.Authenticator
+	tokens        *tokens.ServiceAccounts // nil: none are issued
 	logger        *slog.Logger
 	version       version.Info
 	checks        []Check
@@ -188,8 +190,10 @@ type Options struct {
 	// History answers for the past.
 	History       *history.Store
 	Authenticator *authn.Authenticator
-	Logger        *slog.Logger
-	Version       version.Info
+	// Tokens issues those of service accounts; nil if nobody does.
+	Tokens  *tokens.ServiceAccounts
+	Logger  *slog.Logger
+	Version version.Info
 	// Compile is for policies that clients push; nil if that is not served.
 	Compile Compile
 	// Enforceable tells why such a policy cannot be enforced here; nil if all can.
@@ -214,7 +218,7 @@ type Check struct {
 // New makes a pipeline.
 func New(o Options) *Pipeline {
 	p := &Pipeline{
-		committer: o.Committer, log: o.Log, history: o.History, authenticator: o.Authenticator, logger: o.Logger, version: o.Version, checks: o.Checks, compile: o.Compile, enforceable: o.Enforceable,
+		committer: o.Committer, log: o.Log, history: o.History, authenticator: o.Authenticator, tokens: o.Tokens, logger: o.Logger, version: o.Version, checks: o.Checks, compile: o.Compile, enforceable: o.Enforceable,
 		requestInfo: &request.RequestInfoFactory{APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api")},
 		refusals:    explain.NewJournal(remembered),
 		metrics:     newMetrics(o.Metrics, o.Committer, o.History, o.Evaluators), draining: make(chan struct{}), largeWrites: newLargeWrites(), replays: newReplays(),
