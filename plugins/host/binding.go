@@ -253,7 +253,7 @@ func (d *bound) ask(ctx context.Context, q *authorizerpb.AuthorizeRequest) (a An
 	case err == nil:
 		result = answered
 		return d.read(answer)
-	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+	case errors.Is(ctx.Err(), context.DeadlineExceeded) || code == codes.DeadlineExceeded: // the plugin's clock may be first
 		result = silent
 		return d.failed(failedTimeout, fmt.Sprintf("no answer within %s", d.spec.Timeout)), 0
 	case ctx.Err() != nil:
