@@ -90,7 +90,7 @@ func (p *Pipeline) read(ctx context.Context, r *Request) error {
 	case r.review != nil || r.explains:
 		r.past = nil
 		return nil
-	case r.write || r.ofCollection():
+	case r.write || r.issues || r.ofCollection():
 		return &apierrors.StatusError{ErrStatus: metav1.Status{
 			Status: metav1.StatusFailure, Code: http.StatusMethodNotAllowed, Reason: metav1.StatusReasonMethodNotAllowed,
 			Message: fmt.Sprintf("this is the past, as of revision %d, and read-only: %s at the present, without %s/<moment> before the path; stele revert and stele undelete bring back what was", r.past.Revision(), r.info.Verb, atPrefix),

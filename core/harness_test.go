@@ -21,6 +21,7 @@ import (
 	"stele.dev/stele/core/authn"
 	"stele.dev/stele/core/bootstrap"
 	"stele.dev/stele/core/commit"
+	"stele.dev/stele/core/tokens"
 	"stele.dev/stele/eventlog"
 	"stele.dev/stele/eventlog/memlog"
 	"stele.dev/stele/policy"
@@ -117,7 +118,7 @@ var (
 )
 
 // tokens of the users of these tests.
-const tokens = `admin-token,admin,1,"system:masters"
+const staticTokens = `admin-token,admin,1,"system:masters"
 editor-token,eddie,2,"editors"
 reader-token,reader,3,
 nobody-token,nobody,4,
@@ -131,7 +132,7 @@ var authenticator = sync.OnceValues(func() (*authn.Authenticator, error) {
 	}
 	defer os.RemoveAll(dir)
 	file := filepath.Join(dir, "tokens.csv")
-	if err := os.WriteFile(file, []byte(tokens), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte(staticTokens), 0o600); err != nil {
 		return nil, err
 	}
 	return authn.New(authn.Options{TokenFile: file})
@@ -151,6 +152,9 @@ type replica struct {
 	backend    eventlog.Backend
 	history    *history.Store
 	historyDir string
+	keyFile    string // of what signs the tokens of service accounts
+	keys       *tokens.Keys
+	accounts   *tokens.ServiceAccounts
 	stop       context.CancelFunc
 	stopped    sync.WaitGroup
 	err        error // of the committer
@@ -177,11 +181,12 @@ func tryStart(ctx context.Context, backend eventlog.Backend, historyBytes int) (
 	if err := c.Replay(ctx); err != nil {
 		return nil, err
 	}
-	auth, err := authenticator()
+	dir, err := os.MkdirTemp("", "history")
 	if err != nil {
 		return nil, err
 	}
-	dir, err := os.MkdirTemp("", "history")
+	r := &replica{committer: c, log: log, backend: backend, historyDir: dir}
+	auth, err := r.newAuthenticator()
 	if err != nil {
 		return nil, err
 	}
@@ -189,10 +194,8 @@ func tryStart(ctx context.Context, backend eventlog.Backend, historyBytes int) (
 	if err != nil {
 		return nil, err
 	}
-	r := &replica{
-		Pipeline:  core.New(core.Options{Committer: c, Log: log, History: past, Authenticator: auth, Version: version.Info{Major: "1", Minor: "37"}, Compile: compileHere}),
-		committer: c, log: log, backend: backend, history: past, historyDir: dir,
-	}
+	r.history = past
+	r.Pipeline = core.New(core.Options{Committer: c, Log: log, History: past, Authenticator: auth, Tokens: r.accounts, Version: version.Info{Major: "1", Minor: "37"}, Compile: compileHere})
 	ctx, r.stop = context.WithCancel(context.WithoutCancel(ctx))
 	r.stopped.Go(func() { store.Run(ctx) })
 	r.stopped.Go(func() { past.Run(ctx) })

@@ -19,6 +19,7 @@ import (
 	"stele.dev/stele/core/explain"
 	"stele.dev/stele/core/past"
 	"stele.dev/stele/core/status"
+	"stele.dev/stele/core/tokens"
 	"stele.dev/stele/eventlog"
 	"stele.dev/stele/projections/history"
 	"stele.dev/stele/schemas/workers"
@@ -160,6 +161,7 @@ type Pipeline struct {
 	history       *history.Store
 	past          *past.Past
 	authenticator *authn.Authenticator
+	tokens        *tokens.ServiceAccounts // nil: none are issued
 	logger        *slog.Logger
 	version       version.Info
 	checks        []Check
@@ -186,8 +188,10 @@ type Options struct {
 	// History answers for the past.
 	History       *history.Store
 	Authenticator *authn.Authenticator
-	Logger        *slog.Logger
-	Version       version.Info
+	// Tokens issues those of service accounts; nil if nobody does.
+	Tokens  *tokens.ServiceAccounts
+	Logger  *slog.Logger
+	Version version.Info
 	// Compile is for policies that clients push; nil if that is not served.
 	Compile Compile
 	// Evaluators are those of the policies in force, to be measured; nil if nothing is.
@@ -207,10 +211,10 @@ type Check struct {
 // New makes a pipeline.
 func New(o Options) *Pipeline {
 	p := &Pipeline{
-		committer: o.Committer, log: o.Log, history: o.History, authenticator: o.Authenticator, logger: o.Logger, version: o.Version, checks: o.Checks, compile: o.Compile,
+		committer: o.Committer, log: o.Log, history: o.History, authenticator: o.Authenticator, tokens: o.Tokens, logger: o.Logger, version: o.Version, checks: o.Checks, compile: o.Compile,
 		requestInfo: &request.RequestInfoFactory{APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api")},
 		refusals:    explain.NewJournal(remembered),
-		metrics:     newMetrics(o.Committer, o.History, o.Evaluators), draining: make(chan struct{}), largeWrites: newLargeWrites(), replays: newReplays(),
+		metrics:     newMetrics(o.Committer, o.History, o.Evaluators, o.Authenticator), draining: make(chan struct{}), largeWrites: newLargeWrites(), replays: newReplays(),
 	}
 	p.take = p.runFrom
 	if p.logger == nil {

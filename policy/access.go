@@ -99,7 +99,17 @@ func (p *Policy) RulesOf(user string, groups []string, namespace string) []Rule 
 			}
 		}
 	}
+	for i := range p.chain {
+		if lists, can := p.chain[i].asked.(ruleLister); can {
+			rules = append(rules, lists.RulesOf(user, groups, namespace)...)
+		}
+	}
 	return rules
+}
+
+// ruleLister is an [Authorizer] that can list what it allows.
+type ruleLister interface {
+	RulesOf(user string, groups []string, namespace string) []Rule
 }
 
 // Conditional lists what a user is granted on a condition, and what is denied to them:
@@ -115,6 +125,12 @@ func (p *Policy) Conditional(user string, groups []string) (list []string) {
 	for i := range p.form.Denies {
 		if d := &p.form.Denies[i]; named(d.Subjects, user, groups) {
 			list = append(list, fmt.Sprintf("%s%s denies some of it", d.ID, at(d.Source.String())))
+		}
+	}
+	for i := range p.chain {
+		l := &p.chain[i]
+		if _, can := l.asked.(ruleLister); l.asked != nil && !can {
+			list = append(list, l.name+" is asked as well, and cannot list what it allows or denies")
 		}
 	}
 	return list

@@ -109,6 +109,16 @@ func (f *Form) Outside() (names []string) {
 	return names
 }
 
+// Outside are the bound authorizers of the chain that the policy is not by itself, in their order.
+func (p *Policy) Outside() (list []Authorizer) {
+	for i := range p.chain {
+		if x := p.chain[i].asked; x != nil {
+			list = append(list, x)
+		}
+	}
+	return list
+}
+
 func inside(name string) bool {
 	return name == denyAuthorizer || name == mastersAuthorizer || name == rbacAuthorizer
 }

@@ -44,9 +44,6 @@ type PluginMatch struct {
 // pluginPrefix is what the chain writes before the name of a plugin.
 const pluginPrefix = "plugin:"
 
-// Plugins are those that the policy declares, sorted by name. They MUST NOT be changed.
-func (p *Policy) Plugins() []Plugin { return p.form.Plugins }
-
 // Plugin is the one that an authorizer of the chain is, or nil. It MUST NOT be changed.
 func (f *Form) Plugin(authorizer string) *Plugin {
 	name, is := strings.CutPrefix(authorizer, pluginPrefix)
@@ -55,6 +52,16 @@ func (f *Form) Plugin(authorizer string) *Plugin {
 		return nil
 	}
 	return &f.Plugins[i]
+}
+
+// Asked are the plugins that the chain names, in its order. They MUST NOT be changed.
+func (f *Form) Asked() (list []*Plugin) {
+	for _, name := range f.Authorizers {
+		if p := f.Plugin(name); p != nil {
+			list = append(list, p)
+		}
+	}
+	return list
 }
 
 // names tells whether a plugin is asked about a request. Groups, resources and verbs are read as in

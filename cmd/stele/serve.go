@@ -29,6 +29,7 @@ import (
 	"stele.dev/stele/core/expiry"
 	"stele.dev/stele/core/pki"
 	"stele.dev/stele/core/server"
+	"stele.dev/stele/core/tokens"
 	"stele.dev/stele/eventlog"
 	"stele.dev/stele/eventlog/etcdlog"
 	"stele.dev/stele/examples"
@@ -55,7 +56,8 @@ type serveOptions struct {
 	eventTTL    time.Duration
 	origins     []string
 
-	authentication authenticationOptions
+	authentication  authenticationOptions
+	serviceAccounts serviceAccountOptions
 }
 
 func serveCommand() *cobra.Command {
@@ -87,6 +89,7 @@ then on the policy is in the log; --policy is only compared with it, or with
 	f.StringSliceVar(&o.controllers, "controllers", []string{"*"}, "controllers to run, as kube-controller-manager's: '*' for all, 'foo' for the one named foo, '-foo' for all but that. There are "+strings.Join(controllers.Names(), ", "))
 	f.DurationVar(&o.eventTTL, "event-ttl", time.Hour, "how long events are kept; 0 for ever")
 	o.authentication.addFlags(f)
+	o.serviceAccounts.addFlags(f)
 	for _, name := range []string{"data-dir", "policy"} {
 		_ = cmd.MarkFlagDirname(name)
 	}
@@ -128,6 +131,9 @@ func (o *serveOptions) serve(cmd *cobra.Command) (err error) {
 	if o.eventTTL < 0 {
 		return fmt.Errorf("--event-ttl %s: want a duration that is not negative", o.eventTTL)
 	}
+	if err := o.serviceAccounts.check(); err != nil {
+		return err
+	}
 	source, err := o.source()
 	if err != nil {
 		return err
@@ -150,10 +156,22 @@ func (o *serveOptions) serve(cmd *cobra.Command) (err error) {
 	if err != nil {
 		return err
 	}
-	authenticator, err := authn.New(o.authentication.options(authorities))
+	var committer *commit.Committer
+	state := func() *objects.State { return committer.Tip().Objects }
+	keys, accounts, err := o.serviceAccounts.issuer(dir, reachable(listener.Addr()), state, logger)
 	if err != nil {
 		return err
 	}
+	ways := o.authentication.options(authorities, logger)
+	ways.ServiceAccounts, ways.Audiences = accounts, accounts.Audiences()
+	if o.serviceAccounts.bootstrap {
+		ways.BootstrapTokens = &tokens.Bootstrap{Objects: state}
+	}
+	authenticator, err := authn.New(ways)
+	if err != nil {
+		return err
+	}
+	defer authenticator.Close()
 
 	backend, err := etcdlog.Embed(ctx, etcdlog.EmbedOptions{Dir: dir.path("etcd"), Log: logger})
 	if err != nil {
@@ -167,7 +185,7 @@ func (o *serveOptions) serve(cmd *cobra.Command) (err error) {
 	store := objects.New(0)
 	evaluators := workers.New(workers.Options{Command: evaluateApart, Logger: logger})
 	defer evaluators.Close()
-	committer := commit.New(commit.Options{Log: log, Objects: store, Load: loadPolicy(evaluators), Logger: logger})
+	committer = commit.New(commit.Options{Log: log, Objects: store, Load: loadPolicy(evaluators), Logger: logger})
 	if err := committer.Replay(ctx); err != nil {
 		return o.explain(err)
 	}
@@ -181,7 +199,7 @@ func (o *serveOptions) serve(cmd *cobra.Command) (err error) {
 	}
 	defer past.Close()
 	pipeline := core.New(core.Options{
-		Committer: committer, Log: log, History: past, Authenticator: authenticator, Logger: logger, Version: apiVersion(),
+		Committer: committer, Log: log, History: past, Authenticator: authenticator, Tokens: accounts, Logger: logger, Version: apiVersion(),
 		Compile: compileApart, Evaluators: evaluators,
 		Checks: []core.Check{{Name: "audit", Check: auditLog.Health}},
 	})
@@ -232,6 +250,7 @@ func (o *serveOptions) serve(cmd *cobra.Command) (err error) {
 	}
 	actor("controllers", oncePrepared(func(ctx context.Context) error { return controllers.Run(ctx, selected, pipeline, logger) }))
 	actor("expiry of events", oncePrepared(expiry.New(expiry.Options{Committer: committer, Log: log, TTL: o.eventTTL, Logger: logger}).Run))
+	actor("keys of service accounts", keys.Run)
 	{ // the API: watches end with a bookmark, other requests are seen through
 		g.Add(func() error {
 			err := srv.ServeTLS(listener, "", "")
@@ -252,6 +271,7 @@ func (o *serveOptions) serve(cmd *cobra.Command) (err error) {
 	if watch != nil {
 		actor("policy watch", oncePrepared(watch.run))
 	}
+	actor("authentication", authenticator.Run)
 	actor("watches", store.Run)
 	actor("committer", committer.Run)
 	actor("audit", auditLog.Run)

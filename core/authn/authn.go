@@ -10,9 +10,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"slices"
 	"strings"
+	"sync/atomic"
+	"time"
 
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	"k8s.io/apiserver/pkg/apis/apiserver"
@@ -27,6 +30,15 @@ import (
 // ErrUnauthorized reports a request without credentials that are known here. What it
 // wraps is for operators: clients hear no more, on purpose.
 var ErrUnauthorized = errors.New("authn: no valid credentials")
+
+const (
+	// maxToken is how large a token may be: several times what any proxy lets through in a header. What is larger
+	// is not even parsed.
+	maxToken = 64 << 10
+	// maxUser is how large all that is said of a user may be. It stands in each event of theirs, and each
+	// decision goes through their groups.
+	maxUser = 64 << 10
+)
 
 // Anonymous is who asks without credentials.
 var Anonymous user.Info = &user.DefaultInfo{Name: user.Anonymous, Groups: []string{user.AllUnauthenticated}}
@@ -46,17 +58,26 @@ type Options struct {
 	// TokenFile is a CSV file of tokens as kube-apiserver's --token-auth-file takes it: token,
 	// user, uid, "group,group".
 	TokenFile string
+	// Configuration is a file with kube-apiserver's AuthenticationConfiguration (KEP-3331): issuers of
+	// JWTs, and what is open to nobody in particular.
+	Configuration string
+	// Disallowed are issuers that it must not name, for their tokens are verified otherwise: our own.
+	Disallowed []string
 	// ServiceAccounts and BootstrapTokens know tokens that this control plane has issued. They
 	// answer for themselves how long, no answer of theirs is kept here.
 	ServiceAccounts, BootstrapTokens authenticator.Token
 	// Webhook asks somebody else about tokens.
 	Webhook authenticator.Token
-	// Anonymous says which paths nobody in particular reaches, nil: [Public].
+	// Anonymous says which paths nobody in particular reaches; nil: what Configuration says, or [Public].
 	Anonymous *apiserver.AnonymousAuthConfig
 	// Audiences are the API's own. Tokens that name none are for these.
 	Audiences authenticator.Audiences
 	// Failures hears of refusals; nil if nobody does.
 	Failures Failures
+	// Logger is told of files that have changed, and of issuers that cannot be asked; nil for none.
+	Logger *slog.Logger
+	// ReloadEvery is how often files are looked at; 0: each second.
+	ReloadEvery time.Duration
 }
 
 // Failures hears of each request with credentials of which none was valid, and why. That is
@@ -69,31 +90,58 @@ type Failures interface {
 type Authenticator struct {
 	frontProxy   authenticator.Request
 	certificates *certificates // nil: none are accepted
+	static       atomic.Pointer[tokenfile.TokenAuthenticator]
+	issuers      atomic.Pointer[issuers]
 	tokens       []authenticator.Token
 	bearer       [2]authenticator.Request // of the Authorization header, of a subprotocol
 	anonymous    authenticator.Request    // nil: nobody in particular reaches nothing
 	audiences    authenticator.Audiences
 	failures     Failures
+	files        files
+	end          context.CancelFunc // what goes on in the background
 }
 
-// New makes an authenticator. It fails if a file cannot be read, or says something that is wrong.
+// New makes an authenticator, which is to be closed. It fails if a file cannot be read, or says
+// something that is wrong. It does not wait for issuers: until they can be asked, their tokens are refused.
 func New(o Options) (*Authenticator, error) {
-	a := &Authenticator{frontProxy: o.FrontProxy, audiences: o.Audiences, failures: o.Failures}
+	ctx, end := context.WithCancel(context.Background())
+	a := &Authenticator{frontProxy: o.FrontProxy, audiences: o.Audiences, failures: o.Failures, end: end}
+	a.files.init(&o)
+	if err := a.wire(ctx, &o); err != nil {
+		a.Close()
+		return nil, err
+	}
+	return a, nil
+}
+
+// wire puts the ways in that there are in their order.
+func (a *Authenticator) wire(ctx context.Context, o *Options) error {
 	if o.Authorities != nil {
 		a.certificates = newCertificates(o.Authorities)
+		a.followAuthorities(o.Authorities)
 	}
 	if o.TokenFile != "" {
-		static, err := tokenfile.NewCSV(o.TokenFile)
-		if err != nil {
-			return nil, fmt.Errorf("token file %s: %w", o.TokenFile, err)
+		if err := a.followTokens(o.TokenFile); err != nil {
+			return fmt.Errorf("token file %s: %w", o.TokenFile, err)
 		}
-		a.tokens = append(a.tokens, authenticator.WrapAudienceAgnosticToken(o.Audiences, static))
+		a.tokens = append(a.tokens, authenticator.WrapAudienceAgnosticToken(o.Audiences, authenticator.TokenFunc(
+			func(ctx context.Context, token string) (*authenticator.Response, bool, error) {
+				return a.static.Load().AuthenticateToken(ctx, token)
+			})))
 	}
 	if o.ServiceAccounts != nil {
 		a.tokens = append(a.tokens, o.ServiceAccounts)
 	}
 	if o.BootstrapTokens != nil {
 		a.tokens = append(a.tokens, authenticator.WrapAudienceAgnosticToken(o.Audiences, o.BootstrapTokens))
+	}
+	if o.Configuration != "" {
+		if err := a.followConfiguration(ctx, o); err != nil {
+			return fmt.Errorf("authentication configuration %s: %w", o.Configuration, err)
+		}
+		a.tokens = append(a.tokens, authenticator.TokenFunc(func(ctx context.Context, token string) (*authenticator.Response, bool, error) {
+			return a.issuers.Load().AuthenticateToken(ctx, token)
+		}))
 	}
 	if o.Webhook != nil {
 		a.tokens = append(a.tokens, o.Webhook)
@@ -108,8 +156,11 @@ func New(o Options) (*Authenticator, error) {
 	if o.Anonymous.Enabled {
 		a.anonymous = anonymous.NewAuthenticator(o.Anonymous.Conditions)
 	}
-	return a, nil
+	return nil
 }
+
+// Close ends what goes on in the background. The authenticator must not be used any more.
+func (a *Authenticator) Close() { a.end() }
 
 type userKey struct{}
 
@@ -128,7 +179,11 @@ func (a *Authenticator) Authenticate(r *http.Request) (user.Info, error) {
 	}
 	u, err := a.known(r)
 	r.Header.Del("Authorization")
-	removeProxied(r.Header)
+	if p, ok := a.frontProxy.(interface{ Forget(http.Header) }); ok {
+		p.Forget(r.Header)
+	} else {
+		removeProxied(r.Header)
+	}
 	switch {
 	case u != nil:
 		return authenticated(u), nil
@@ -152,7 +207,9 @@ func (a *Authenticator) known(r *http.Request) (user.Info, error) {
 	if a.frontProxy != nil {
 		resp, ok, err := a.frontProxy.AuthenticateRequest(r)
 		if ok && err == nil && audible(a.audiences, resp) {
-			return resp.User, nil
+			if err = bounded(resp.User); err == nil {
+				return resp.User, nil
+			}
 		}
 		wrong = appendError(wrong, err)
 	}
@@ -162,6 +219,10 @@ func (a *Authenticator) known(r *http.Request) (user.Info, error) {
 			return u, nil
 		}
 		wrong = appendError(wrong, err)
+	}
+	if len(r.Header["Authorization"]) > 1 {
+		// Which of them counts, others on the way may have seen otherwise.
+		return nil, utilerrors.NewAggregate(append(wrong, errors.New("more than one Authorization header")))
 	}
 	if len(r.Header["Authorization"]) > 0 || len(r.Header["Sec-Websocket-Protocol"]) > 0 {
 		for _, way := range a.bearer {
@@ -178,6 +239,9 @@ func (a *Authenticator) known(r *http.Request) (user.Info, error) {
 // Token returns whose token it is, for one of the audiences if there are any. What is wrong with it is
 // for operators.
 func (a *Authenticator) Token(ctx context.Context, token string, audiences authenticator.Audiences) (*authenticator.Response, bool, error) {
+	if len(token) > maxToken {
+		return nil, false, fmt.Errorf("a token of %d bytes, more than %d", len(token), maxToken)
+	}
 	if len(audiences) > 0 {
 		ctx = authenticator.WithAudiences(ctx, audiences)
 	}
@@ -185,7 +249,9 @@ func (a *Authenticator) Token(ctx context.Context, token string, audiences authe
 	for _, t := range a.tokens {
 		resp, ok, err := t.AuthenticateToken(ctx, token)
 		if ok && err == nil && audible(audiences, resp) {
-			return resp, true, nil
+			if err = bounded(resp.User); err == nil {
+				return resp, true, nil
+			}
 		}
 		wrong = appendError(wrong, err)
 	}
@@ -196,6 +262,24 @@ func (a *Authenticator) Token(ctx context.Context, token string, audiences authe
 // upstream.
 func audible(audiences authenticator.Audiences, resp *authenticator.Response) bool {
 	return len(audiences) == 0 || len(resp.Audiences) == 0 || len(audiences.Intersect(resp.Audiences)) > 0
+}
+
+// bounded tells whether a user is not too large.
+func bounded(u user.Info) error {
+	size := len(u.GetName()) + len(u.GetUID())
+	for _, g := range u.GetGroups() {
+		size += len(g)
+	}
+	for key, values := range u.GetExtra() {
+		size += len(key)
+		for _, v := range values {
+			size += len(v)
+		}
+	}
+	if size > maxUser {
+		return fmt.Errorf("the user %.256q has groups and extra fields of %d bytes, more than %d", u.GetName(), size, maxUser)
+	}
+	return nil
 }
 
 func appendError(errs []error, err error) []error {

@@ -49,7 +49,7 @@ type ServiceAccounts struct {
 
 // New makes what issues and verifies tokens.
 func New(o Options) (*ServiceAccounts, error) {
-	if err := checkIssuers(o.Issuers); err != nil {
+	if err := CheckIssuers(o.Issuers); err != nil {
 		return nil, err
 	}
 	s := &ServiceAccounts{
@@ -62,8 +62,8 @@ func New(o Options) (*ServiceAccounts, error) {
 	return s, nil
 }
 
-// checkIssuers holds issuers to what kube-apiserver asks of them.
-func checkIssuers(issuers []string) error {
+// CheckIssuers holds issuers to what kube-apiserver asks of them.
+func CheckIssuers(issuers []string) error {
 	if len(issuers) == 0 {
 		return errors.New("there is no issuer")
 	}
