@@ -70,7 +70,7 @@ func (p *Pipeline) authorized(ctx context.Context, r *Request) error {
 // find tells what is at the request's path.
 func (r *Request) find() error {
 	i := r.info
-	r.kind, r.wanted, r.review, r.rendered, r.law, r.explains, r.blames = nil, nil, nil, nil, false, false, false
+	r.kind, r.wanted, r.review, r.rendered, r.law, r.explains, r.blames, r.question = nil, nil, nil, nil, false, false, false, nil
 	if !i.IsResourceRequest {
 		return nil
 	}
@@ -86,6 +86,9 @@ func (r *Request) find() error {
 	}
 	if isExplanations(gvr) {
 		return r.allowedExplanations()
+	}
+	if question := findQuestion(gvr); question != nil {
+		return r.allowedQuestion(question)
 	}
 	if review := reviews.Find(gvr); review != nil {
 		return r.allowedReview(review)

@@ -60,6 +60,7 @@ type Request struct {
 	law        bool             // it is about policies
 	explains   bool             // it is about what other requests come to
 	blames     bool             // it asks who gave an object its fields
+	question   *question        // that it asks of the policy
 	rendered   *rendered.Kind   // of what the policy says that it is about, if it is
 	kind       *policy.Version
 	key        commit.Key

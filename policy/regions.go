@@ -231,6 +231,9 @@ func (g *globs) without(in string, but []string) (region, bool) {
 
 // join makes one region of two, where that is one.
 func (g *globs) join(a, b region) (region, bool) {
+	if a.key() == b.key() {
+		return a, true
+	}
 	if len(b.in) < len(a.in) && !g.contains(a.in, b.in) || g.contains(b.in, a.in) {
 		a, b = b, a
 	}
@@ -317,50 +320,40 @@ func (b *box) meets(by *box) bool {
 	return len(inside) > 0
 }
 
-// joined are boxes that are the same requests as some, in as few as is easily had.
+// joined are boxes that are the same requests as some, in as few as is easily had: those that differ
+// in one dimension only become one.
 func joined(boxes []box) []box {
-	for again := true; again; {
-		again = false
-		for i := 0; i < len(boxes); i++ {
-			for j := i + 1; j < len(boxes); j++ {
-				if one, ok := join(&boxes[i], &boxes[j]); ok {
-					boxes[i] = one
-					boxes = slices.Delete(boxes, j, j+1)
-					again = true
-					j = i
-				}
+	for {
+		n := len(boxes)
+		for d := range dimensions {
+			boxes = joinedIn(boxes, func(b box) string { b.sets[d] = anything; return b.key() }, func(a, b *box) bool {
+				a.sets[d] = a.sets[d].join(b.sets[d])
+				return true
+			})
+		}
+		boxes = joinedIn(boxes, func(b box) string { b.where = region{}; return b.key() }, func(a, b *box) bool {
+			where, ok := a.globs().join(a.where, b.where)
+			if ok {
+				a.where = where
 			}
+			return ok
+		})
+		if len(boxes) == n {
+			return boxes
 		}
 	}
-	return boxes
 }
 
-// join makes one box of two that differ in one dimension only.
-func join(a, b *box) (box, bool) {
-	if a.path != b.path {
-		return box{}, false
-	}
-	differs := -1
-	for i := range a.sets {
-		if a.sets[i].but != b.sets[i].but || !slices.Equal(a.sets[i].words, b.sets[i].words) {
-			if differs >= 0 {
-				return box{}, false
-			}
-			differs = i
+// joinedIn joins boxes that are the same but for one dimension, where they can be.
+func joinedIn(boxes []box, but func(box) string, join func(into, b *box) bool) []box {
+	var kept []box
+	same := map[string][]int{} // of kept
+	for i := range boxes {
+		k := but(boxes[i])
+		if !slices.ContainsFunc(same[k], func(j int) bool { return join(&kept[j], &boxes[i]) }) {
+			same[k] = append(same[k], len(kept))
+			kept = append(kept, boxes[i])
 		}
 	}
-	same := a.where.in == b.where.in && slices.Equal(a.where.but, b.where.but)
-	one := *a
-	switch {
-	case differs < 0 && same:
-		return one, true
-	case differs >= 0 && same:
-		one.sets[differs] = a.sets[differs].join(b.sets[differs])
-		return one, true
-	case differs < 0:
-		where, ok := a.globs().join(a.where, b.where)
-		one.where = where
-		return one, ok
-	}
-	return box{}, false
+	return kept
 }

@@ -324,3 +324,6 @@ func (r *Rights) denied(covering []*claim) string {
 	}
 	return "only when " + strings.Join(texts, " and ")
 }
+
+// Chain are the authorizers, in the order in which they are asked. It MUST NOT be changed.
+func (r *Rights) Chain() []string { return r.chain }

@@ -48,7 +48,8 @@ type Holder struct {
 	Binding Ground `json:"binding"`
 	Role    string `json:"role,omitempty"`
 	Rule    Ground `json:"rule,omitzero"`
-	// Namespaces are names, and patterns of them; "*" is everywhere.
+	// Namespaces of the binding, as far as they are asked about: names, and patterns of them; "*" is
+	// everywhere.
 	Namespaces []string `json:"namespaces,omitempty"`
 	// Names of the objects, if it is not any.
 	Names []string `json:"names,omitempty"`
@@ -142,14 +143,14 @@ func (r *Rights) granted(asked *box) (list []Holder) {
 				own = append(own, Holder{Subject: subject, Binding: c.ground, Role: c.role, Rule: Ground{c.rule.ID, c.rule.Source.String()}, When: c.condition})
 			}
 			own[i].boxes = append(own[i].boxes, inside...)
+			if !c.path {
+				own[i].Namespaces = append(own[i].Namespaces, c.where.in)
+			}
 		}
 		for i := range own {
 			h := &own[i]
 			h.boxes = joined(h.boxes)
 			for _, b := range h.boxes {
-				if !b.path {
-					h.Namespaces = append(h.Namespaces, b.where.in)
-				}
 				if names := b.sets[ofNames]; !names.but && asked.sets[ofNames].but {
 					h.Names = append(h.Names, names.words...)
 				}
