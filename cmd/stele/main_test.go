@@ -25,13 +25,15 @@ import (
 	"stele.dev/stele/examples/controller/provision"
 )
 
-// The test binary is also the program, kubectl and the example of a controller, when it
+// The test binary is also the program, kubectl, the example of a controller and plugins, when it
 // is called by their names.
 func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){
 		"stele":         main,
 		"kubectl-stele": main,
 		"controller":    provision.Main,
+		"curfew":        curfew,
+		"sloppy":        sloppy,
 		"kubectl": func() {
 			if err := cli.RunNoErrOutput(cmd.NewDefaultKubectlCommand()); err != nil {
 				util.CheckErr(err)

@@ -1,0 +1,330 @@
+package host
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"strings"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"stele.dev/stele/plugins/authorizerpb"
+)
+
+// reasonBytes is how long a reason may be; what is longer is cut.
+const reasonBytes = 1 << 10
+
+// Answer is what a plugin said, or what it comes to that it didn't: the failure policy and shadow mode are
+// applied.
+type Answer struct {
+	Decision authorizerpb.Decision
+	// Reason is for the caller: the plugin's own, or that it cannot be asked. Detail is for operators.
+	Reason, Detail string
+	// Failed answers are not the plugin's, Cached ones were given before.
+	Failed, Cached bool
+}
+
+// Binding is the plugins of one policy. What is kept of their answers is kept by binding, and so goes with the policy. It
+// is safe for concurrent use.
+type Binding struct {
+	host     *Host
+	plugins  map[string]*bound
+	inUse    bool // guarded by the host, as the next
+	released bool
+}
+
+// Use says that the policy is in force: Health tells of its plugins.
+func (b *Binding) Use() {
+	b.host.mu.Lock()
+	defer b.host.mu.Unlock()
+	b.inUse = !b.released
+}
+
+// Release says that the policy is not in force any more. What no other binding needs lingers, answers what is in
+// flight, and is killed.
+func (b *Binding) Release() {
+	h := b.host
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if b.released {
+		return
+	}
+	b.released, b.inUse = true, false
+	delete(h.bindings, b)
+	for name, d := range b.plugins {
+		h.release(d.plugin)
+		h.forget(name)
+	}
+}
+
+// Authorize asks a plugin, and returns within its timeout, or when ctx is done. A question that was answered lately or is being
+// answered is not asked again. The question must not be changed, also not afterwards.
+func (b *Binding) Authorize(ctx context.Context, name string, q *authorizerpb.AuthorizeRequest) (a Answer) {
+	d := b.plugins[name]
+	if d == nil {
+		return Answer{
+			Decision: authorizerpb.Decision_DECISION_DENY, Failed: true,
+			Reason: unavailable(name), Detail: "the policy has no such plugin",
+		}
+	}
+	defer func() {
+		if r := recover(); r != nil {
+			a = d.effect(d.panicked(r))
+		}
+	}()
+	return d.authorize(ctx, q)
+}
+
+func unavailable(name string) string { return fmt.Sprintf("authorizer plugin %q is unavailable", name) }
+
+// bound is a plugin as one policy has it.
+type bound struct {
+	spec    Spec
+	plugin  *plugin
+	fails   authorizerpb.Decision
+	metrics boundMetrics
+
+	mu      sync.Mutex
+	cache   cache
+	flights map[string]*flight
+}
+
+type boundMetrics struct {
+	decisions       [authorizerpb.Decision_DECISION_DENY + 1]prometheus.Counter
+	failures        *prometheus.CounterVec
+	hits, coalesced prometheus.Counter
+	inFlight        prometheus.Gauge
+	duration        prometheus.Observer
+}
+
+func newBound(spec Spec, p *plugin) *bound {
+	spec.Timeout = cmp.Or(max(spec.Timeout, 0), time.Second)
+	d := &bound{spec: spec, plugin: p, fails: authorizerpb.Decision_DECISION_DENY, flights: map[string]*flight{}}
+	if spec.FailurePolicy == "NoOpinion" {
+		d.fails = authorizerpb.Decision_DECISION_NO_OPINION
+	}
+	m, mode := p.host.metrics, "enforced"
+	if spec.Shadow {
+		mode = "shadow"
+	}
+	d.metrics = boundMetrics{
+		failures: m.failures.MustCurryWith(prometheus.Labels{"plugin": spec.Name}),
+		hits:     m.hits.WithLabelValues(spec.Name), coalesced: m.coalesced.WithLabelValues(spec.Name),
+		inFlight: m.inFlight.WithLabelValues(spec.Name), duration: m.duration.WithLabelValues(spec.Name),
+	}
+	for decision, label := range labels {
+		d.metrics.decisions[decision] = m.decisions.WithLabelValues(spec.Name, label, mode)
+	}
+	return d
+}
+
+// labels are the decisions that there are: every other number is a failure.
+var labels = map[authorizerpb.Decision]string{
+	authorizerpb.Decision_DECISION_ALLOW:      "allow",
+	authorizerpb.Decision_DECISION_DENY:       "deny",
+	authorizerpb.Decision_DECISION_NO_OPINION: "no-opinion",
+}
+
+// flight is a question that is being asked, once for all who ask it. It goes on as long as one of them waits.
+type flight struct {
+	key     string
+	waiting int // guarded by the bound
+	cancel  context.CancelFunc
+	done    chan struct{}
+	answer  Answer // after done
+}
+
+func (d *bound) authorize(ctx context.Context, q *authorizerpb.AuthorizeRequest) Answer {
+	buffer := keyBuffers.Get().(*[]byte)
+	known, f := d.join(makeKey(buffer, q), q)
+	keyBuffers.Put(buffer)
+	switch {
+	case known.Cached:
+		d.metrics.hits.Inc()
+		return d.effect(known)
+	case d.spec.Shadow && f == nil:
+		return d.effect(d.failed(failedBusy, "too many questions are in flight"))
+	case d.spec.Shadow:
+		return Answer{Decision: authorizerpb.Decision_DECISION_NO_OPINION, Detail: "shadow: the plugin is being asked, and has no say"}
+	}
+	select {
+	case <-f.done:
+		return d.effect(f.answer)
+	case <-ctx.Done():
+	}
+	d.leave(f)
+	return d.effect(d.failed(failedCanceled, "the request was given up: "+context.Cause(ctx).Error()))
+}
+
+// join returns the answer if it is kept, or else the flight of the question, which begins unless it has.
+func (d *bound) join(key []byte, q *authorizerpb.AuthorizeRequest) (Answer, *flight) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.spec.CacheTTL > 0 {
+		if known, hit := d.cache.get(key, time.Now()); hit {
+			return known, nil
+		}
+	}
+	f := d.flights[string(key)]
+	if f != nil {
+		f.waiting++
+		d.metrics.coalesced.Inc()
+		return Answer{}, f
+	}
+	if d.spec.Shadow && len(d.flights) >= d.plugin.host.options.MaxInFlight {
+		return Answer{}, nil // nobody waits for these, and so nothing else bounds them
+	}
+	f = &flight{key: string(key), waiting: 1, done: make(chan struct{})}
+	d.flights[f.key] = f
+	asking, cancel := context.WithTimeout(d.plugin.host.ctx, d.spec.Timeout)
+	f.cancel = cancel
+	go d.fly(asking, f, q)
+	return Answer{}, f
+}
+
+// leave ends the flight if nobody else waits for it. Who asks the same from then on asks anew.
+func (d *bound) leave(f *flight) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if f.waiting--; f.waiting > 0 {
+		return
+	}
+	f.cancel()
+	d.land(f)
+}
+
+// land ends that others may join. The caller holds the lock.
+func (d *bound) land(f *flight) {
+	if d.flights[f.key] == f {
+		delete(d.flights, f.key)
+	}
+}
+
+// fly asks, and hands the answer to all who wait.
+func (d *bound) fly(ctx context.Context, f *flight, q *authorizerpb.AuthorizeRequest) {
+	var keep time.Duration
+	defer func() {
+		if r := recover(); r != nil {
+			f.answer, keep = d.panicked(r), 0
+		}
+		f.cancel()
+		d.mu.Lock()
+		d.land(f)
+		if keep > 0 && !f.answer.Failed {
+			d.cache.put(f.key, kept{f.answer, time.Now().Add(keep)})
+		}
+		d.mu.Unlock()
+		if d.spec.Shadow {
+			d.log(f.answer)
+			d.effect(f.answer) // nobody waits, and it counts
+		}
+		close(f.done)
+	}()
+	f.answer, keep = d.ask(ctx, q)
+}
+
+// ask asks the plugin, and says for how long the answer may be kept.
+func (d *bound) ask(ctx context.Context, q *authorizerpb.AuthorizeRequest) (a Answer, keep time.Duration) {
+	p := d.plugin
+	i, err := p.ready(ctx)
+	if err != nil {
+		return d.failed(failedDown, err.Error()), 0
+	}
+	if !p.breaker.allow() {
+		return d.failed(failedCircuit, "it doesn't answer in time: questions are not asked for a while"), 0
+	}
+	result := abandoned
+	defer func() { p.breaker.done(result) }()
+	if err := p.room.Acquire(ctx, 1); err != nil {
+		return d.failed(failedBusy, "it is answering as many questions as it may"), 0
+	}
+	defer p.room.Release(1)
+	d.metrics.inFlight.Inc()
+	defer d.metrics.inFlight.Dec()
+	start := time.Now()
+	answer, err := i.client.Authorize(ctx, q)
+	d.metrics.duration.Observe(time.Since(start).Seconds())
+	switch code := status.Code(err); {
+	case err == nil:
+		result = answered
+		return d.read(answer)
+	case errors.Is(ctx.Err(), context.DeadlineExceeded) || code == codes.DeadlineExceeded: // the plugin's clock may be first
+		result = silent
+		return d.failed(failedTimeout, fmt.Sprintf("no answer within %s", d.spec.Timeout)), 0
+	case ctx.Err() != nil:
+		return Answer{Decision: d.fails, Reason: unavailable(d.spec.Name), Detail: "the question was given up", Failed: true}, 0
+	case code == codes.Unavailable:
+		result = silent
+		return d.failed(failedLost, message(err)), 0
+	default:
+		result = answered
+		return d.failed(failedError, fmt.Sprintf("%s: %s", code, message(err))), 0
+	}
+}
+
+// read takes the answer of a plugin for what it is worth.
+func (d *bound) read(r *authorizerpb.AuthorizeResponse) (Answer, time.Duration) {
+	if _, known := labels[r.GetDecision()]; !known {
+		return d.failed(failedAnswer, fmt.Sprintf("the decision %s is not known", r.GetDecision())), 0
+	}
+	keep := d.spec.CacheTTL
+	if ttl := r.GetCacheTtl(); ttl != nil {
+		if err := ttl.CheckValid(); err != nil || ttl.AsDuration() < 0 {
+			return d.failed(failedAnswer, fmt.Sprintf("the cache_ttl %s is no duration that there is", ttl)), 0
+		}
+		keep = min(keep, ttl.AsDuration())
+	}
+	return Answer{Decision: r.GetDecision(), Reason: cut(r.GetReason())}, keep
+}
+
+func cut(reason string) string {
+	if len(reason) <= reasonBytes {
+		return reason
+	}
+	end := reasonBytes - len("…")
+	for !utf8.RuneStart(reason[end]) {
+		end--
+	}
+	return strings.Clone(reason[:end]) + "…"
+}
+
+// failed is what a failure comes to, before shadow mode.
+func (d *bound) failed(why, detail string) Answer {
+	d.metrics.failures.WithLabelValues(why).Inc()
+	if dropped, ok := d.plugin.failures.take(); ok && why != failedCanceled {
+		d.plugin.log.Warn("a plugin has not decided", "reason", why, "err", detail, "dropped", dropped)
+	}
+	return Answer{Decision: d.fails, Reason: unavailable(d.spec.Name), Detail: detail, Failed: true}
+}
+
+func (d *bound) panicked(r any) Answer {
+	d.plugin.log.Error("asking a plugin panicked", "panic", r, "stack", string(debug.Stack()))
+	return d.failed(failedPanic, fmt.Sprintf("asking it panicked: %v", r))
+}
+
+// effect counts an answer and is what it comes to for the request.
+func (d *bound) effect(a Answer) Answer {
+	d.metrics.decisions[a.Decision].Inc()
+	if !d.spec.Shadow {
+		return a
+	}
+	a.Detail = strings.TrimSuffix(fmt.Sprintf("shadow: it would be %s: %s", labels[a.Decision], cmp.Or(a.Detail, a.Reason)), ": ")
+	a.Decision, a.Reason = authorizerpb.Decision_DECISION_NO_OPINION, ""
+	return a
+}
+
+// log says what a plugin in shadow mode would have done.
+func (d *bound) log(a Answer) {
+	if a.Failed || a.Decision == authorizerpb.Decision_DECISION_NO_OPINION {
+		return
+	}
+	if dropped, ok := d.plugin.failures.take(); ok {
+		d.plugin.log.Info("a plugin in shadow mode has decided", "decision", labels[a.Decision], "reason", a.Reason, "dropped", dropped)
+	}
+}

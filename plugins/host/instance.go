@@ -1,0 +1,271 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime/debug"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	goplugin "github.com/hashicorp/go-plugin"
+	"github.com/hashicorp/go-plugin/runner"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
+	"google.golang.org/protobuf/types/known/emptypb"
+	"stele.dev/stele/plugins/authorizerpb"
+)
+
+const (
+	answerBytes   = 64 << 10 // of a decision; what is longer is a failure
+	describeBytes = 4 << 20
+)
+
+// instance is a process that is configured, and the connection to it.
+type instance struct {
+	process *process
+	record  *record
+	conn    *grpc.ClientConn
+	client  authorizerpb.AuthorizerClient
+	health  grpc_health_v1.HealthClient
+	lost    chan struct{} // closed when the connection broke
+}
+
+// newInstance starts a plugin, and returns when it is configured. Its errors are for operators. It leaves nothing behind
+// if it fails.
+func (p *plugin) newInstance(ctx context.Context) (i *instance, err error) {
+	ctx, cancel := context.WithTimeout(ctx, p.host.options.StartTimeout)
+	defer cancel()
+	i = &instance{lost: make(chan struct{})}
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("starting it failed by a fault of the server's: %v\n%s", r, debug.Stack())
+		}
+		if err != nil {
+			i.end()
+			i = nil
+		}
+	}()
+	folder, err := p.host.newFolder()
+	if err != nil {
+		return i, err
+	}
+	i.record = p.host.newRecord(folder)
+	if err := i.record.write(); err != nil {
+		return i, err
+	}
+	path, err := copyProgram(p.host.options.Dir, &p.spec, folder)
+	if err != nil {
+		return i, err
+	}
+	secrets, err := readSecrets(p.host.options.SecretsDir, p.spec.Secrets)
+	if err != nil {
+		return i, err
+	}
+	i.process = p.newProcess(path, i.record)
+	defer context.AfterFunc(ctx, i.process.kill)() // which ends whatever is waited for below
+	address, config, err := i.greet(folder, p.output("go-plugin", -4), p.host.options.StartTimeout)
+	if err != nil {
+		return i, i.why(ctx, err)
+	}
+	if err := i.dial(address, config); err != nil {
+		return i, err
+	}
+	if err := i.configure(ctx, p, secrets); err != nil {
+		return i, i.why(ctx, err)
+	}
+	return i, nil
+}
+
+func (p *plugin) newProcess(path string, r *record) *process {
+	return &process{
+		path: path, name: p.spec.Name, folder: r.Folder, record: r, start: p.host.launch, done: make(chan struct{}),
+		stdout: p.output("stdout", 0), stderr: p.output("stderr", 0),
+	}
+}
+
+// greet starts the program and reads where it listens.
+func (i *instance) greet(folder string, log *lines, timeout time.Duration) (string, *goplugin.ClientConfig, error) {
+	config := &goplugin.ClientConfig{
+		HandshakeConfig:  authorizerpb.Handshake,
+		VersionedPlugins: map[int]goplugin.PluginSet{authorizerpb.ProtocolVersion: {}},
+		AllowedProtocols: []goplugin.Protocol{goplugin.ProtocolGRPC},
+		AutoMTLS:         true,
+		SkipHostEnv:      true,
+		StartTimeout:     timeout,
+		UnixSocketConfig: &goplugin.UnixSocketConfig{TempDir: folder},
+		Logger:           hclog.New(&hclog.LoggerOptions{Level: hclog.Debug, Output: log, JSONFormat: true}),
+	}
+	config.RunnerFunc = func(_ hclog.Logger, cmd *exec.Cmd, _ string) (runner.Runner, error) {
+		i.process.env = cmd.Env
+		return i.process, nil
+	}
+	// Of go-plugin's client this is all that is used: what it does next has no deadlines, and goes on when it fails.
+	address, err := goplugin.NewClient(config).Start()
+	if err != nil {
+		return "", nil, err
+	}
+	if address.Network() != "unix" || !strings.HasPrefix(address.String(), folder+string(filepath.Separator)) {
+		return "", nil, fmt.Errorf("it listens on %s %s: let it make a unix socket in the folder of the environment variable %s", address.Network(), address, goplugin.EnvUnixSocketDir)
+	}
+	if config.TLSConfig.RootCAs == nil {
+		return "", nil, errors.New("it greets without a certificate: let it serve TLS with AutoMTLS, for the client certificate in PLUGIN_CLIENT_CERT")
+	}
+	return address.String(), config, nil
+}
+
+func (i *instance) dial(address string, config *goplugin.ClientConfig) (err error) {
+	dialer := net.Dialer{}
+	i.conn, err = grpc.NewClient("passthrough:///plugin",
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+			return dialer.DialContext(ctx, "unix", address)
+		}),
+		grpc.WithTransportCredentials(credentials.NewTLS(config.TLSConfig)),
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 2, Jitter: 0.2, MaxDelay: time.Second}, MinConnectTimeout: time.Second}),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(answerBytes)),
+		grpc.WithMaxHeaderListSize(answerBytes),
+		grpc.WithDisableServiceConfig(),
+		grpc.WithIdleTimeout(0),
+	)
+	if err != nil {
+		return err
+	}
+	i.client, i.health = authorizerpb.NewAuthorizerClient(i.conn), grpc_health_v1.NewHealthClient(i.conn)
+	go i.readOutput()
+	return nil
+}
+
+// readOutput reads what a plugin prints after its greeting, which go-plugin's server sends over the connection
+// and, if nobody reads it, has the plugin wait for.
+func (i *instance) readOutput() {
+	lost := func(err error) bool {
+		return err != nil && status.Code(err) != codes.Unimplemented && !errors.Is(err, io.EOF)
+	}
+	message, err := protoregistry.GlobalTypes.FindMessageByName("plugin.StdioData")
+	if err != nil {
+		panic(err) // go-plugin registers it
+	}
+	fields := message.Descriptor().Fields()
+	channel, data := fields.ByName("channel"), fields.ByName("data")
+	stderr := message.Descriptor().Enums().ByName("Channel").Values().ByName("STDERR").Number()
+	stream, err := i.conn.NewStream(context.Background(), &grpc.StreamDesc{ServerStreams: true}, "/plugin.GRPCStdio/StreamStdio")
+	if err == nil {
+		if err = stream.SendMsg(&emptypb.Empty{}); err == nil {
+			err = stream.CloseSend()
+		}
+	}
+	for err == nil {
+		m := message.New()
+		if err = stream.RecvMsg(m.Interface()); err == nil {
+			i.printed(m.Get(channel).Enum() == stderr, m.Get(data))
+		}
+	}
+	if lost(err) {
+		close(i.lost)
+	}
+}
+
+func (i *instance) printed(stderr bool, data protoreflect.Value) {
+	into := i.process.stdout
+	if stderr {
+		into = i.process.stderr
+	}
+	_, _ = into.Write(data.Bytes())
+}
+
+func (i *instance) configure(ctx context.Context, p *plugin, secrets map[string][]byte) error {
+	large := grpc.MaxCallRecvMsgSize(describeBytes)
+	is, err := i.client.Describe(ctx, &authorizerpb.DescribeRequest{}, large, grpc.WaitForReady(true))
+	if err != nil {
+		return fmt.Errorf("it doesn't describe itself: %s", message(err))
+	}
+	for _, name := range is.GetSecrets() {
+		if _, given := secrets[name]; !given {
+			return fmt.Errorf("it needs the secret %q: add it to the plugin's secrets in the policy", name)
+		}
+	}
+	if _, err := i.client.Configure(ctx, &authorizerpb.ConfigureRequest{Config: p.spec.Config, Secrets: secrets}, large); err != nil {
+		return fmt.Errorf("it refuses its configuration: %s", message(err))
+	}
+	if err := i.healthy(ctx); err != nil {
+		return fmt.Errorf("it has no health: let it serve grpc.health.v1 for the service %q: %w", goplugin.GRPCServiceName, err)
+	}
+	p.log.Info("a plugin is ready", "program", is.GetName(), "version", is.GetVersion(), "pid", i.process.pid)
+	return nil
+}
+
+func (i *instance) healthy(ctx context.Context) error {
+	answer, err := i.health.Check(ctx, &grpc_health_v1.HealthCheckRequest{Service: goplugin.GRPCServiceName})
+	if err != nil {
+		return errors.New(message(err))
+	}
+	if s := answer.GetStatus(); s != grpc_health_v1.HealthCheckResponse_SERVING {
+		return fmt.Errorf("its status is %s", s)
+	}
+	return nil
+}
+
+// why says what an error while starting comes from, and what to do about it.
+func (i *instance) why(ctx context.Context, err error) error {
+	switch {
+	case errors.Is(err, syscall.EACCES):
+		return fmt.Errorf("%w: is %s on a file system that runs no programs? Give the server a folder for its state, or a TMPDIR, on another", err, i.process.folder)
+	case errors.Is(err, syscall.ENOEXEC):
+		return fmt.Errorf("%w: it is no program for %s", err, system)
+	case !i.process.started():
+		return err
+	}
+	greeting := i.process.greeting()
+	parts := strings.Split(greeting, "|")
+	late := ctx.Err() != nil || strings.Contains(err.Error(), "timeout while waiting")
+	switch {
+	case len(parts) < 4 && greeting != "":
+		return fmt.Errorf("it wrote %.100q to stdout before its greeting: let it write to stderr only", greeting)
+	case strings.Contains(err.Error(), "incompatible"):
+		return fmt.Errorf("it speaks version %.20q of the protocol, and this server speaks %d: use a build of it for this server", parts[1], authorizerpb.ProtocolVersion)
+	case late && greeting == "":
+		return errors.New("it has not greeted in time: let it serve before it does anything that takes long, see docs/PLUGINS.md")
+	case late:
+		return fmt.Errorf("it has not started in time: %w", err)
+	}
+	select { // where it exits by itself, that is the reason, and the error only how it was seen
+	case <-i.process.done:
+		if greeting == "" {
+			return fmt.Errorf("%w: it has to greet as a plugin does, see docs/PLUGINS.md", i.process.ended())
+		}
+		return fmt.Errorf("%w: %w", err, i.process.ended())
+	case <-time.After(100 * time.Millisecond):
+		return err
+	}
+}
+
+// end kills the process, and leaves nothing of it.
+func (i *instance) end() {
+	if i.process != nil {
+		i.process.end()
+	}
+	if i.conn != nil {
+		i.conn.Close()
+	}
+	if i.record != nil {
+		os.RemoveAll(i.record.Folder)
+		i.record.remove()
+	}
+}
+
+func message(err error) string {
+	return fmt.Sprintf("%.1000s", status.Convert(err).Message())
+}

@@ -1,0 +1,89 @@
+package host
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"slices"
+	"sync"
+
+	"stele.dev/stele/plugins/authorizerpb"
+)
+
+// longKey is the length from which a key is replaced by its hash, so that kept answers are small
+// whatever the requests are like.
+const longKey = 4 << 10
+
+// keyBuffers are those in which keys are made, so that one for which the answer is kept costs no memory.
+var keyBuffers = sync.Pool{New: func() any { b := make([]byte, 0, 1<<10); return &b }}
+
+// makeKey makes the key of a question in the buffer. Two questions have the same key if and only if they
+// differ in nothing but the time: short keys are the question itself, all of its fields with their lengths, and are compared
+// as a whole; long ones are SHA-256 of that. So there is no collision that somebody could choose. Lists keep their
+// order, which a plugin sees too; maps are sorted.
+func makeKey(buffer *[]byte, q *authorizerpb.AuthorizeRequest) []byte {
+	key := appendKey((*buffer)[:0], q)
+	if cap(key) <= 64<<10 {
+		*buffer = key // which may have grown
+	}
+	if len(key) < longKey {
+		return key
+	}
+	sum := sha256.Sum256(key)
+	return append(append(key[:0], 'h'), sum[:]...) // where the others have a q
+}
+
+func appendKey(k []byte, q *authorizerpb.AuthorizeRequest) []byte {
+	k = append(k, 'q')
+	u := q.GetUser()
+	k = appendText(k, u.GetName())
+	k = appendText(k, u.GetUid())
+	k = appendTexts(k, u.GetGroups())
+	k = binary.AppendUvarint(k, uint64(len(u.GetExtra())))
+	names := make([]string, 0, 8)
+	for name := range u.GetExtra() {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		k = appendText(k, name)
+		k = appendTexts(k, u.GetExtra()[name].GetValues())
+	}
+	k = appendText(k, q.GetVerb())
+	switch target := q.GetTarget().(type) {
+	case *authorizerpb.AuthorizeRequest_Resource:
+		r := target.Resource
+		k = append(k, 1)
+		for _, s := range [...]string{r.GetGroup(), r.GetVersion(), r.GetResource(), r.GetSubresource(), r.GetNamespace(), r.GetName()} {
+			k = appendText(k, s)
+		}
+		k = appendRequirements(k, r.GetFieldSelector())
+		k = appendRequirements(k, r.GetLabelSelector())
+	case *authorizerpb.AuthorizeRequest_Path:
+		k = appendText(append(k, 2), target.Path)
+	default:
+		k = append(k, 0)
+	}
+	return k
+}
+
+func appendText(k []byte, s string) []byte {
+	return append(binary.AppendUvarint(k, uint64(len(s))), s...)
+}
+
+func appendTexts(k []byte, list []string) []byte {
+	k = binary.AppendUvarint(k, uint64(len(list)))
+	for _, s := range list {
+		k = appendText(k, s)
+	}
+	return k
+}
+
+func appendRequirements(k []byte, list []*authorizerpb.Requirement) []byte {
+	k = binary.AppendUvarint(k, uint64(len(list)))
+	for _, r := range list {
+		k = appendText(k, r.GetKey())
+		k = appendText(k, r.GetOperator())
+		k = appendTexts(k, r.GetValues())
+	}
+	return k
+}

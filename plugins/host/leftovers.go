@@ -1,0 +1,93 @@
+package host
+
+import (
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/google/renameio/v2"
+	"golang.org/x/sys/unix"
+)
+
+// record is what a host leaves in its state folder of each process, while there is one: with its start
+// time an id names a process, and not whoever has the id by now.
+type record struct {
+	Host       int    `json:"host"`
+	HostStart  string `json:"hostStart"`
+	Pid        int    `json:"pid,omitempty"` // 0: about to be started
+	PidStart   string `json:"pidStart,omitempty"`
+	Folder     string `json:"folder"`
+	recordFile string
+}
+
+const recordPrefix = "plugin-"
+
+func (r *record) write() error {
+	if r.recordFile == "" {
+		return nil
+	}
+	text, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	return renameio.WriteFile(r.recordFile, text, 0o600)
+}
+
+func (r *record) started(pid int) error {
+	r.Pid = pid
+	r.PidStart, _ = startTime(pid) // if it is gone, there is none
+	return r.write()
+}
+
+func (r *record) remove() {
+	if r.recordFile != "" {
+		os.Remove(r.recordFile)
+	}
+}
+
+// endLeftovers ends the processes of hosts with this state folder that didn't live to do it.
+func endLeftovers(state string, log *slog.Logger) error {
+	files, err := filepath.Glob(filepath.Join(state, recordPrefix+"*.json"))
+	if err != nil {
+		return err
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return err
+		}
+		var r record
+		if err := json.Unmarshal(text, &r); err != nil {
+			return fmt.Errorf("%s: %w", file, err)
+		}
+		if is(r.Host, r.HostStart) {
+			continue // of a host that runs
+		}
+		var left []int
+		if is(r.Pid, r.PidStart) {
+			left = append(left, -r.Pid) // with its group
+		}
+		if filepath.IsAbs(r.Folder) && strings.HasPrefix(filepath.Base(filepath.Dir(r.Folder)), folderPrefix) {
+			left = append(left, strays(r.Folder)...)
+			os.RemoveAll(r.Folder)
+			os.Remove(filepath.Dir(r.Folder)) // unless there are others
+		}
+		for _, pid := range left {
+			log.Warn("ended a process that an earlier run left behind", "pid", max(pid, -pid))
+			_ = unix.Kill(pid, unix.SIGKILL)
+		}
+		os.Remove(file)
+	}
+	return nil
+}
+
+func is(pid int, started string) bool {
+	if pid <= 0 || started == "" {
+		return false
+	}
+	at, err := startTime(pid)
+	return err == nil && at == started
+}

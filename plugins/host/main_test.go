@@ -1,0 +1,368 @@
+package host_test
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/big"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	goplugin "github.com/hashicorp/go-plugin"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/health"
+	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"stele.dev/stele/plugins/authorizerpb"
+)
+
+// programs are what this test binary is under other names: the environment of plugins is scrubbed, and so
+// they know what to do from the name under which they lie in the operator's folder.
+var programs = map[string]func(){
+	"plugin":       func() { serve(authorizerpb.ProtocolVersion) },
+	"plugin-old":   func() { serve(7) },
+	"plugin-raw":   serveRaw,
+	"plugin-exits": func() { os.Exit(3) },
+	"plugin-panics": func() {
+		panic("out of order")
+	},
+	"plugin-silent":  func() { select {} },
+	"plugin-chatty":  func() { fmt.Println("Hello, I am a plugin."); serve(authorizerpb.ProtocolVersion) },
+	"plugin-endless": func() { _, _ = io.Copy(os.Stdout, zeros{}) },
+	"plugin-tcp": func() {
+		fmt.Printf("1|%d|tcp|127.0.0.1:1|grpc|\n", authorizerpb.ProtocolVersion)
+		select {}
+	},
+	"plugin-plain": func() {
+		fmt.Printf("1|%d|unix|%s/s|grpc|\n", authorizerpb.ProtocolVersion, os.Getenv(goplugin.EnvUnixSocketDir))
+		select {}
+	},
+	"plugin-deaf": func() { // greets, and never accepts
+		l, cert, _ := listen()
+		greet(l, cert)
+		select {}
+	},
+	"child":     func() { select {} },
+	"test-host": hostProcess,
+}
+
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
+
+func TestMain(m *testing.M) {
+	if program := programs[filepath.Base(os.Args[0])]; program != nil {
+		program()
+		return
+	}
+	os.Exit(m.Run())
+}
+
+func serve(version int) {
+	goplugin.Serve(&goplugin.ServeConfig{
+		HandshakeConfig:  authorizerpb.Handshake,
+		VersionedPlugins: map[int]goplugin.PluginSet{version: {authorizerpb.PluginName: served{}}},
+		GRPCServer:       goplugin.DefaultGRPCServer,
+		Logger:           hclog.NewNullLogger(),
+	})
+}
+
+type served struct {
+	goplugin.NetRPCUnsupportedPlugin
+}
+
+func (served) GRPCServer(_ *goplugin.GRPCBroker, s *grpc.Server) error {
+	authorizerpb.RegisterAuthorizerServer(s, &authorizer{})
+	return nil
+}
+
+func (served) GRPCClient(_ context.Context, _ *goplugin.GRPCBroker, c *grpc.ClientConn) (any, error) {
+	return authorizerpb.NewAuthorizerClient(c), nil
+}
+
+// authorizer denies mallory, allows alice, and has no opinion of others, unless the verb has it misbehave.
+type authorizer struct {
+	authorizerpb.UnimplementedAuthorizerServer
+	secrets map[string][]byte
+	config  config
+	calls   atomic.Int64
+	garbage func(level string)
+}
+
+type config struct {
+	Generation string   `json:"generation,omitempty"`
+	Refuse     string   `json:"refuse,omitempty"`
+	Needs      []string `json:"needs,omitempty"`
+}
+
+func (a *authorizer) Describe(context.Context, *authorizerpb.DescribeRequest) (*authorizerpb.DescribeResponse, error) {
+	r := &authorizerpb.DescribeResponse{Name: "test", Version: "1"}
+	if filepath.Base(os.Args[0]) == "plugin-raw" {
+		r.Secrets = []string{"token"}
+	}
+	return r, nil
+}
+
+func (a *authorizer) Configure(_ context.Context, q *authorizerpb.ConfigureRequest) (*authorizerpb.ConfigureResponse, error) {
+	if len(q.Config) > 0 {
+		if err := json.Unmarshal(q.Config, &a.config); err != nil {
+			return nil, err
+		}
+	}
+	if a.config.Refuse != "" {
+		return nil, status.Error(codes.InvalidArgument, a.config.Refuse)
+	}
+	a.secrets = q.Secrets
+	return &authorizerpb.ConfigureResponse{}, nil
+}
+
+func (a *authorizer) Authorize(ctx context.Context, q *authorizerpb.AuthorizeRequest) (*authorizerpb.AuthorizeResponse, error) {
+	r := &authorizerpb.AuthorizeResponse{Decision: authorizerpb.Decision_DECISION_NO_OPINION}
+	switch q.User.Name {
+	case "alice":
+		r.Decision = authorizerpb.Decision_DECISION_ALLOW
+	case "mallory":
+		r.Decision, r.Reason = authorizerpb.Decision_DECISION_DENY, "not you"
+	}
+	if misbehave := verbs[q.Verb]; misbehave != nil {
+		return misbehave(ctx, a, q, r)
+	}
+	return r, nil
+}
+
+// verbs are what tests ask for.
+var verbs = map[string]func(context.Context, *authorizer, *authorizerpb.AuthorizeRequest, *authorizerpb.AuthorizeResponse) (*authorizerpb.AuthorizeResponse, error){
+	"pid": func(_ context.Context, _ *authorizer, _ *authorizerpb.AuthorizeRequest, r *authorizerpb.AuthorizeResponse) (*authorizerpb.AuthorizeResponse, error) {
+		r.Reason = fmt.Sprint(os.Getpid())
+		return r, nil
+	},
+	"generation": func(_ context.Context, a *authorizer, _ *authorizerpb.AuthorizeRequest, r *authorizerpb.AuthorizeResponse) (*authorizerpb.AuthorizeResponse, error) {
+		r.Reason = a.config.Generation
+		return r, nil
+	},
+	"environment": func(_ context.Context, _ *authorizer, _ *authorizerpb.AuthorizeRequest, r *authorizerpb.AuthorizeResponse) (*authorizerpb.AuthorizeResponse, error) {
+		var names []string
+		for _, v := range os.Environ() {
+			name, _, _ := strings.Cut(v, "=")
+			names = append(names, name)
+		}
+		r.Reason = strings.Join(names, " ")
+		return r, nil
+	},
+	"secret": func(_ context.Context, a *authorizer, _ *authorizerpb.AuthorizeRequest, r *authorizerpb.AuthorizeResponse) (*authorizerpb.AuthorizeResponse, error) {
+		r.Reason = string(a.secrets["token"])
+		return r, nil
+	},
+	"count": func(_ context.Context, a *authorizer, _ *authorizerpb.AuthorizeRequest, r *authorizerpb.AuthorizeResponse) (*authorizerpb.AuthorizeResponse, error) {
+		r.Reason = fmt.Sprint(a.calls.Add(1))
+		return r, nil
+	},
+	"count-uncached": func(_ context.Context, a *authorizer, _ *authorizerpb.AuthorizeRequest, r *authorizerpb.AuthorizeResponse) (*authorizerpb.AuthorizeResponse, error) {
+		r.Reason, r.CacheTtl = fmt.Sprint(a.calls.Add(1)), &durationpb.Duration{}
+		return r, nil
+	},
+	"hang": func(ctx context.Context, _ *authorizer, _ *authorizerpb.AuthorizeRequest, _ *authorizerpb.AuthorizeResponse) (*authorizerpb.AuthorizeResponse, error) {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	},
+	"slow": func(ctx context.Context, a *authorizer, q *authorizerpb.AuthorizeRequest, r *authorizerpb.AuthorizeResponse) (*authorizerpb.AuthorizeResponse, error) {
+		select {
+		case <-ctx.Done():
+		case <-time.After(100 * time.Millisecond):
+		}
+		r.Reason = fmt.Sprint(a.calls.Add(1))
+		return r, nil
+	},
+	"stop": func(_ context.Context, _ *authorizer, _ *authorizerpb.AuthorizeRequest, r *authorizerpb.AuthorizeResponse) (*authorizerpb.AuthorizeResponse, error) {
+		return r, syscall.Kill(os.Getpid(), syscall.SIGSTOP)
+	},
+	"panic": func(_ context.Context, _ *authorizer, _ *authorizerpb.AuthorizeRequest, _ *authorizerpb.AuthorizeResponse) (*authorizerpb.AuthorizeResponse, error) {
+		panic("of a plugin")
+	},
+	"error": func(_ context.Context, _ *authorizer, _ *authorizerpb.AuthorizeRequest, r *authorizerpb.AuthorizeResponse) (*authorizerpb.AuthorizeResponse, error) {
+		return r, errors.New("the ticket system is down")
+	},
+	"unspecified": func(_ context.Context, _ *authorizer, _ *authorizerpb.AuthorizeRequest, _ *authorizerpb.AuthorizeResponse) (*authorizerpb.AuthorizeResponse, error) {
+		return &authorizerpb.AuthorizeResponse{}, nil
+	},
+	"unknown": func(_ context.Context, _ *authorizer, _ *authorizerpb.AuthorizeRequest, r *authorizerpb.AuthorizeResponse) (*authorizerpb.AuthorizeResponse, error) {
+		r.Decision = 17
+		return r, nil
+	},
+	"invalid-utf8": func(_ context.Context, _ *authorizer, _ *authorizerpb.AuthorizeRequest, r *authorizerpb.AuthorizeResponse) (*authorizerpb.AuthorizeResponse, error) {
+		r.ProtoReflect().SetUnknown([]byte{2<<3 | 2, 2, 0xff, 0xfe}) // the reason, again
+		return r, nil
+	},
+	"oversized": func(_ context.Context, _ *authorizer, _ *authorizerpb.AuthorizeRequest, r *authorizerpb.AuthorizeResponse) (*authorizerpb.AuthorizeResponse, error) {
+		r.Reason = strings.Repeat("x", 3<<20)
+		return r, nil
+	},
+	"long-header": func(ctx context.Context, _ *authorizer, _ *authorizerpb.AuthorizeRequest, r *authorizerpb.AuthorizeResponse) (*authorizerpb.AuthorizeResponse, error) {
+		return r, grpc.SetTrailer(ctx, metadata.Pairs("x", strings.Repeat("x", 1<<20)))
+	},
+	"long-reason": func(_ context.Context, _ *authorizer, _ *authorizerpb.AuthorizeRequest, r *authorizerpb.AuthorizeResponse) (*authorizerpb.AuthorizeResponse, error) {
+		r.Reason = strings.Repeat("ä", 5000)
+		return r, nil
+	},
+	"negative-ttl": func(_ context.Context, _ *authorizer, _ *authorizerpb.AuthorizeRequest, r *authorizerpb.AuthorizeResponse) (*authorizerpb.AuthorizeResponse, error) {
+		r.CacheTtl = durationpb.New(-time.Second)
+		return r, nil
+	},
+	"print": func(_ context.Context, _ *authorizer, q *authorizerpb.AuthorizeRequest, r *authorizerpb.AuthorizeResponse) (*authorizerpb.AuthorizeResponse, error) {
+		fmt.Fprintln(os.Stderr, q.GetPath())
+		return r, nil
+	},
+	"flood": func(_ context.Context, _ *authorizer, _ *authorizerpb.AuthorizeRequest, r *authorizerpb.AuthorizeResponse) (*authorizerpb.AuthorizeResponse, error) {
+		go func() {
+			line := strings.Repeat("x", 1<<20) // a line that never ends, and then very many
+			for range 50 {
+				fmt.Print(line)
+			}
+			line = strings.Repeat("x\n", 1<<19)
+			for range 50 {
+				fmt.Print(line)
+			}
+		}()
+		return r, nil
+	},
+	"flood-raw": func(_ context.Context, _ *authorizer, _ *authorizerpb.AuthorizeRequest, r *authorizerpb.AuthorizeResponse) (*authorizerpb.AuthorizeResponse, error) {
+		go func() { // past go-plugin's own redirection
+			_, _ = io.Copy(os.NewFile(1, "stdout"), io.LimitReader(zeros{}, 100<<20))
+			_, _ = io.Copy(os.NewFile(2, "stderr"), io.LimitReader(zeros{}, 100<<20))
+		}()
+		return r, nil
+	},
+	"leak": func(_ context.Context, _ *authorizer, _ *authorizerpb.AuthorizeRequest, r *authorizerpb.AuthorizeResponse) (*authorizerpb.AuthorizeResponse, error) {
+		return leak(r, false)
+	},
+	"leak-session": func(_ context.Context, _ *authorizer, _ *authorizerpb.AuthorizeRequest, r *authorizerpb.AuthorizeResponse) (*authorizerpb.AuthorizeResponse, error) {
+		return leak(r, true)
+	},
+	"garbage-tls": func(_ context.Context, a *authorizer, _ *authorizerpb.AuthorizeRequest, r *authorizerpb.AuthorizeResponse) (*authorizerpb.AuthorizeResponse, error) {
+		a.garbage("tls")
+		return r, nil
+	},
+	"garbage-http": func(_ context.Context, a *authorizer, _ *authorizerpb.AuthorizeRequest, r *authorizerpb.AuthorizeResponse) (*authorizerpb.AuthorizeResponse, error) {
+		a.garbage("http")
+		return r, nil
+	},
+}
+
+// leak starts a child that keeps the plugin's output open, and says which.
+func leak(r *authorizerpb.AuthorizeResponse, session bool) (*authorizerpb.AuthorizeResponse, error) {
+	child := exec.Command("/proc/self/exe")
+	child.Args = []string{"child"}
+	child.Stdout, child.Stderr = os.NewFile(1, "stdout"), os.NewFile(2, "stderr")
+	child.SysProcAttr = &syscall.SysProcAttr{Setsid: session}
+	if err := child.Start(); err != nil {
+		return nil, err
+	}
+	r.Reason = fmt.Sprint(child.Process.Pid)
+	return r, nil
+}
+
+// serveRaw is a plugin without go-plugin, so that it can write on the wire what it likes.
+func serveRaw() {
+	l, cert, clients := listen()
+	conns := &recorder{Listener: l}
+	secure := &recorder{Listener: tls.NewListener(conns, &tls.Config{
+		Certificates: []tls.Certificate{cert}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: clients, NextProtos: []string{"h2"},
+	})}
+	s := grpc.NewServer()
+	authorizerpb.RegisterAuthorizerServer(s, &authorizer{garbage: func(level string) {
+		on := secure
+		if level == "tls" {
+			on = conns
+		}
+		c := *on.last.Load()
+		_, _ = io.CopyN(c, rand.Reader, 100_000)
+	}})
+	healthy := health.NewServer()
+	healthy.SetServingStatus(goplugin.GRPCServiceName, grpc_health_v1.HealthCheckResponse_SERVING)
+	grpc_health_v1.RegisterHealthServer(s, healthy)
+	greet(l, cert)
+	_ = s.Serve(secure)
+}
+
+type recorder struct {
+	net.Listener
+	last atomic.Pointer[net.Conn]
+}
+
+func (r *recorder) Accept() (net.Conn, error) {
+	c, err := r.Listener.Accept()
+	if err == nil {
+		r.last.Store(&c)
+	}
+	return c, err
+}
+
+func listen() (net.Listener, tls.Certificate, *x509.CertPool) {
+	l, err := net.Listen("unix", filepath.Join(os.Getenv(goplugin.EnvUnixSocketDir), "s"))
+	exitOn(err)
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	exitOn(err)
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "localhost"}, DNSNames: []string{"localhost"},
+		NotBefore: time.Now().Add(-time.Minute), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true,
+		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	exitOn(err)
+	clients := x509.NewCertPool()
+	clients.AppendCertsFromPEM([]byte(os.Getenv("PLUGIN_CLIENT_CERT")))
+	return l, tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, clients
+}
+
+func greet(l net.Listener, cert tls.Certificate) {
+	fmt.Printf("1|%d|unix|%s|grpc|%s\n", authorizerpb.ProtocolVersion, l.Addr(), base64.RawStdEncoding.EncodeToString(cert.Certificate[0]))
+}
+
+func exitOn(err error) {
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+// thisBinary is the checksum of the test binary.
+func thisBinary(t testing.TB) (path, sum string) {
+	t.Helper()
+	path, err := os.Executable()
+	must(t, err)
+	file, err := os.Open(path)
+	must(t, err)
+	defer file.Close()
+	hash := sha256.New()
+	_, err = io.Copy(hash, file)
+	must(t, err)
+	return path, fmt.Sprintf("%x", hash.Sum(nil))
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

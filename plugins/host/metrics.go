@@ -1,0 +1,72 @@
+package host
+
+import "github.com/prometheus/client_golang/prometheus"
+
+// Why a question failed.
+const (
+	failedTimeout  = "timeout"  // no answer in time
+	failedDown     = "down"     // it doesn't run
+	failedCircuit  = "circuit"  // the circuit is open
+	failedBusy     = "busy"     // no room for the question in time
+	failedLost     = "lost"     // it went away, or what came was no answer
+	failedError    = "error"    // it answered with an error
+	failedAnswer   = "answer"   // its answer is none
+	failedPanic    = "panic"    // this program's own fault
+	failedUnknown  = "unknown"  // the policy doesn't have it
+	failedCanceled = "canceled" // the caller didn't wait
+)
+
+type metrics struct {
+	decisions, failures       *prometheus.CounterVec
+	duration                  *prometheus.HistogramVec
+	inFlight, circuit, up     *prometheus.GaugeVec
+	hits, coalesced, restarts *prometheus.CounterVec
+}
+
+func newMetrics(r prometheus.Registerer) (*metrics, error) {
+	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "stele_plugin_" + name, Help: help}, append([]string{"plugin"}, labels...))
+	}
+	gauge := func(name, help string) *prometheus.GaugeVec {
+		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "stele_plugin_" + name, Help: help}, []string{"plugin"})
+	}
+	m := &metrics{
+		decisions: counter("decisions_total", "Decisions of plugins, failures included by what they came to; those of shadow mode had no effect.", "decision", "mode"),
+		failures:  counter("failures_total", "Questions that a plugin didn't decide, by why.", "reason"),
+		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "stele_plugin_duration_seconds", Help: "How long plugins took to answer.",
+			Buckets: prometheus.ExponentialBuckets(20e-6, 2.5, 13),
+		}, []string{"plugin"}),
+		inFlight:  gauge("in_flight", "Questions that plugins are answering."),
+		circuit:   gauge("circuit_state", "0 if questions are asked, 1 if one tries whether they are answered again, 2 if they fail at once."),
+		up:        gauge("up", "Processes of the plugin that can be asked: two while another generation takes over."),
+		hits:      counter("cache_hits_total", "Questions whose answer was kept."),
+		coalesced: counter("coalesced_total", "Questions that shared the answer to the same one."),
+		restarts:  counter("restarts_total", "Starts of a plugin after its first."),
+	}
+	if r == nil {
+		return m, nil
+	}
+	for _, c := range m.vectors() {
+		if err := r.Register(c); err != nil {
+			return nil, err
+		}
+	}
+	return m, nil
+}
+
+type vector interface {
+	prometheus.Collector
+	DeletePartialMatch(prometheus.Labels) int
+}
+
+func (m *metrics) vectors() []vector {
+	return []vector{m.decisions, m.failures, m.duration, m.inFlight, m.circuit, m.up, m.hits, m.coalesced, m.restarts}
+}
+
+// forget ends the series of a plugin that no policy has any more.
+func (m *metrics) forget(plugin string) {
+	for _, v := range m.vectors() {
+		v.DeletePartialMatch(prometheus.Labels{"plugin": plugin})
+	}
+}

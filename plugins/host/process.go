@@ -1,0 +1,211 @@
+package host
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// greetingBytes is how long the line may be with which a plugin says where it listens.
+const greetingBytes = 8 << 10
+
+// process is a program that runs as the leader of a process group of its own. It is the runner of a go-plugin
+// client, which sees of its output the first line and nothing more: all else is the log's, read as
+// long as it runs, so that it never waits for a reader.
+type process struct {
+	path, name string
+	env        []string
+	folder     string                   // of its own, and where it runs
+	start      func(func() error) error // on the thread whose end is the program's
+	record     *record
+	stdout     *lines
+	stderr     *lines
+
+	cmd     *exec.Cmd
+	hello   *io.PipeReader
+	mu      sync.Mutex
+	pid     int  // 0: not started
+	gone    bool // its id may be somebody else's
+	stopped bool // it must not be started any more
+	first   string
+	done    chan struct{} // closed when nothing is left of it
+	exit    error         // after done
+}
+
+func (p *process) Start(context.Context) (err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.stopped {
+		return context.Canceled
+	}
+	var ours, theirs []*os.File
+	defer func() {
+		for _, f := range theirs {
+			f.Close()
+		}
+		if err != nil {
+			for _, f := range ours {
+				f.Close()
+			}
+		}
+	}()
+	for _, output := range []bool{false, true, true} {
+		r, w, err := os.Pipe()
+		if err != nil {
+			return err
+		}
+		if !output {
+			r, w = w, r
+		}
+		ours, theirs = append(ours, r), append(theirs, w)
+	}
+	// The input is never written to: its end is how a plugin learns that the host is gone, on every system.
+	for range 20 {
+		p.cmd = &exec.Cmd{
+			Path: p.path, Args: []string{p.name}, Env: p.env, Dir: p.folder, SysProcAttr: attributes(),
+			Stdin: theirs[0], Stdout: theirs[1], Stderr: theirs[2],
+		}
+		if err = p.start(p.cmd.Start); !errors.Is(err, syscall.ETXTBSY) {
+			break
+		}
+		// A child that was forked while the copy of the program was written still has it open, for a moment.
+		time.Sleep(5 * time.Millisecond)
+	}
+	if err != nil {
+		return err
+	}
+	p.pid = p.cmd.Process.Pid
+	if err := p.record.started(p.pid); err != nil {
+		p.stderr.log.Warn("a process is not recorded", "pid", p.pid, "err", err)
+	}
+	hello, greet := io.Pipe()
+	p.hello = hello
+	var output sync.WaitGroup
+	output.Go(func() { p.listen(ours[1], greet) })
+	output.Go(func() { _, _ = io.Copy(p.stderr, ours[2]) })
+	go p.reap(ours, &output)
+	return nil
+}
+
+// listen hands on the first line, and logs the rest.
+func (p *process) listen(stdout io.Reader, greet *io.PipeWriter) {
+	r := bufio.NewReaderSize(stdout, greetingBytes)
+	line, err := r.ReadSlice('\n')
+	if len(line) > 0 {
+		p.mu.Lock()
+		p.first = strings.ToValidUTF8(strings.TrimSpace(string(line)), "\uFFFD")
+		p.mu.Unlock()
+		if err == nil || errors.Is(err, io.EOF) { // a longer line is no greeting
+			_, _ = greet.Write(append(line, '\n'))
+		}
+	}
+	greet.Close()
+	_, _ = io.Copy(p.stdout, r)
+}
+
+// reap waits for the program's end, and ends all that it has started.
+func (p *process) reap(ours []*os.File, output *sync.WaitGroup) {
+	awaitExit(p.pid)
+	p.mu.Lock()
+	_ = unix.Kill(-p.pid, unix.SIGKILL) // its children; the id is still its own
+	p.gone = true
+	p.mu.Unlock()
+	exit := p.cmd.Wait()
+	_ = unix.Kill(-p.pid, unix.SIGKILL) // where the exit cannot be awaited without reaping
+	for range 10 {
+		left := strays(p.folder)
+		for _, pid := range left {
+			_ = unix.Kill(pid, unix.SIGKILL)
+		}
+		if len(left) == 0 {
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
+	for { // as the first process of a container, this one inherits its grandchildren
+		if pid, err := unix.Wait4(-p.pid, nil, unix.WNOHANG, nil); pid <= 0 && !errors.Is(err, unix.EINTR) {
+			break
+		}
+	}
+	read := make(chan struct{})
+	go func() { output.Wait(); close(read) }()
+	select {
+	case <-read:
+	case <-time.After(time.Second): // whoever still holds the pipes
+	}
+	for _, f := range ours {
+		f.Close()
+	}
+	<-read
+	p.exit = exit
+	close(p.done)
+}
+
+// kill ends the program and its children; done says when. It may be called at any time, any number of times.
+func (p *process) kill() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.stopped = true
+	if p.pid != 0 && !p.gone {
+		_ = unix.Kill(-p.pid, unix.SIGKILL)
+	}
+}
+
+// end kills the program and waits until nothing is left of it.
+func (p *process) end() {
+	p.kill()
+	if p.started() {
+		<-p.done
+	}
+}
+
+func (p *process) started() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.pid != 0
+}
+
+// ended says how the program ended, if it did by itself.
+func (p *process) ended() error {
+	said := ""
+	if words := p.stderr.words(); words != "" {
+		said = fmt.Sprintf("; the last it wrote to stderr: %q", words)
+	}
+	if p.exit == nil {
+		return fmt.Errorf("it exited%s", said)
+	}
+	return fmt.Errorf("it exited (%w)%s", p.exit, said)
+}
+
+func (p *process) greeting() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.first
+}
+
+// The rest of go-plugin's runner.Runner.
+
+func (p *process) Wait(context.Context) error      { <-p.done; return p.exit }
+func (p *process) Kill(context.Context) error      { p.kill(); return nil }
+func (p *process) Stdout() io.ReadCloser           { return p.hello }
+func (p *process) Stderr() io.ReadCloser           { return io.NopCloser(strings.NewReader("")) }
+func (p *process) Name() string                    { return p.name }
+func (p *process) ID() string                      { return strconv.Itoa(p.pid) }
+func (p *process) Diagnose(context.Context) string { return "" }
+func (p *process) PluginToHost(network, address string) (string, string, error) {
+	return network, address, nil
+}
+func (p *process) HostToPlugin(network, address string) (string, string, error) {
+	return network, address, nil
+}

@@ -1,0 +1,56 @@
+package host
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"syscall"
+
+	goplugin "github.com/hashicorp/go-plugin"
+	"golang.org/x/sys/unix"
+)
+
+// attributes make a program the leader of a process group, and end it with the thread that starts it.
+func attributes() *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+}
+
+// awaitExit returns when the child has exited; it has still to be waited for, and so nobody else has its id.
+func awaitExit(pid int) {
+	for unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil) == unix.EINTR {
+	}
+}
+
+// startTime is when a process began, in ticks since the system did: with its id, it names the process.
+func startTime(pid int) (string, error) {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return "", err
+	}
+	// The second field is the name, which may hold blanks and parentheses.
+	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
+	if len(fields) < 20 {
+		return "", fmt.Errorf("/proc/%d/stat has %d fields", pid, len(fields)+2)
+	}
+	return string(fields[19]), nil
+}
+
+// strays are the processes that were started by the plugin of this folder, as their environment says: also
+// those that left its process group.
+func strays(folder string) []int {
+	mark := []byte(goplugin.EnvUnixSocketDir + "=" + folder + string(filepath.Separator))
+	environments, _ := filepath.Glob("/proc/[0-9]*/environ")
+	var found []int
+	for _, file := range environments {
+		env, err := os.ReadFile(file)
+		if err != nil || !bytes.HasPrefix(env, mark) && !bytes.Contains(env, append([]byte{0}, mark...)) {
+			continue
+		}
+		if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(file))); err == nil && pid != os.Getpid() {
+			found = append(found, pid)
+		}
+	}
+	return found
+}
