@@ -199,7 +199,7 @@ func (p *plugin) health() error {
 		return s.down
 	case s.up == nil:
 		return errors.New("it is being started")
-	case p.breaker.is() == open:
+	case p.breaker.shut():
 		return errors.New("it doesn't answer in time: questions are not asked for a while")
 	}
 	return nil
