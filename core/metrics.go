@@ -38,8 +38,10 @@ type instruments struct {
 	duration prometheus.Observer
 }
 
-func newMetrics(c *commit.Committer, past *history.Store, evaluators *workers.Pool, further ...prometheus.Collector) *metrics {
-	registry := prometheus.NewRegistry()
+func newMetrics(registry *prometheus.Registry, c *commit.Committer, past *history.Store, evaluators *workers.Pool, further ...prometheus.Collector) *metrics {
+	if registry == nil {
+		registry = prometheus.NewRegistry()
+	}
 	m := &metrics{
 		handler: promhttp.HandlerFor(prometheus.Gatherers{registry, prometheus.GathererFunc(ofAuthentication(legacyregistry.DefaultGatherer.Gather))}, promhttp.HandlerOpts{}),
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{

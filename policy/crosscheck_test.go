@@ -36,7 +36,7 @@ func TestRulesNameWhatIsServed(t *testing.T) {
 		"a subresource that is not enabled":   {`"a.example.com"`, `§"widgets/scale"`, []string{`.resources.0: "widgets/scale" is not served in the API group "a.example.com"; there are "widgets", "widgets/status"`}},
 		"a resource of another group":         {`"a.example.com"`, `§"secrets"`, []string{`.resources.0: "secrets" is not served in the API group "a.example.com"; it is in the API group ""`}},
 		"a resource of no group":              {`"*"`, `§"pods"`, []string{`.resources.0: "pods" is not served in any of these API groups`}},
-		"one of several resources":            {`"", "a.example.com"`, `"widgets", §"pods", "secrets"`, []string{`.resources.1: "pods" is not served in any of these API groups; there are "configmaps", "events", "groups", "namespaces", "namespaces/finalize", "namespaces/status", "secrets", "serviceaccounts" and 3 more`}},
+		"one of several resources":            {`"", "a.example.com"`, `"widgets", §"pods", "secrets"`, []string{`.resources.1: "pods" is not served in any of these API groups; there are "configmaps", "events", "groups", "namespaces", "namespaces/finalize", "namespaces/status", "secrets", "serviceaccounts" and 4 more`}},
 		"a group that has none of them":       {`§"", "a.example.com"`, `"widgets"`, []string{`.apiGroups.0: the API group "" has none of these resources; leave it out`}},
 		"a group and a resource":              {`§"a.exmple.com", "a.example.com"`, `"wigdets"`, []string{`.apiGroups.0: nothing is served in the API group "a.exmple.com"; did you mean "a.example.com"?`}},
 		"all subresources, which is no thing": {`"a.example.com"`, `§"widgets/*"`, []string{`.resources.0: "widgets/*" is not served in the API group "a.example.com"; did you mean "widgets"?`}},

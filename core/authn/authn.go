@@ -250,7 +250,7 @@ func (a *Authenticator) Token(ctx context.Context, token string, audiences authe
 		resp, ok, err := t.AuthenticateToken(ctx, token)
 		if ok && err == nil && audible(audiences, resp) {
 			if err = bounded(resp.User); err == nil {
-				return resp, true, nil
+				return &authenticator.Response{Audiences: resp.Audiences, User: authenticated(resp.User)}, true, nil
 			}
 		}
 		wrong = appendError(wrong, err)
