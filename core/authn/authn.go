@@ -13,10 +13,10 @@ import (
 	"log/slog"
 	"net/http"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	"k8s.io/apiserver/pkg/apis/apiserver"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
@@ -72,8 +72,9 @@ type Options struct {
 	Anonymous *apiserver.AnonymousAuthConfig
 	// Audiences are the API's own. Tokens that name none are for these.
 	Audiences authenticator.Audiences
-	// Failures hears of refusals; nil if nobody does.
+	// Failures hears of refusals, and Attempts of each request; nil if nobody does.
 	Failures Failures
+	Attempts Attempts
 	// Logger is told of files that have changed, and of issuers that cannot be asked; nil for none.
 	Logger *slog.Logger
 	// ReloadEvery is how often files are looked at; 0: each second.
@@ -84,6 +85,12 @@ type Options struct {
 // for operators; no token is in it. It must be safe for concurrent use, and quick.
 type Failures interface {
 	Failed(r *http.Request, err error)
+}
+
+// Attempts hears of each request who sent it, nil if that is not known, what was wrong with its credentials then, if it
+// had any, and how long it took to find out. It must be safe for concurrent use, and quick.
+type Attempts interface {
+	Attempted(u user.Info, err error, took time.Duration)
 }
 
 // Authenticator is safe for concurrent use.
@@ -97,15 +104,17 @@ type Authenticator struct {
 	anonymous    authenticator.Request    // nil: nobody in particular reaches nothing
 	audiences    authenticator.Audiences
 	failures     Failures
+	attempts     Attempts
 	files        files
-	end          context.CancelFunc // what goes on in the background
+	measured     []prometheus.Collector // parts that measure themselves
+	end          context.CancelFunc     // what goes on in the background
 }
 
 // New makes an authenticator, which is to be closed. It fails if a file cannot be read, or says
 // something that is wrong. It does not wait for issuers: until they can be asked, their tokens are refused.
 func New(o Options) (*Authenticator, error) {
 	ctx, end := context.WithCancel(context.Background())
-	a := &Authenticator{frontProxy: o.FrontProxy, audiences: o.Audiences, failures: o.Failures, end: end}
+	a := &Authenticator{frontProxy: o.FrontProxy, audiences: o.Audiences, failures: o.Failures, attempts: o.Attempts, end: end}
 	a.files.init(&o)
 	if err := a.wire(ctx, &o); err != nil {
 		a.Close()
@@ -124,27 +133,35 @@ func (a *Authenticator) wire(ctx context.Context, o *Options) error {
 		if err := a.followTokens(o.TokenFile); err != nil {
 			return fmt.Errorf("token file %s: %w", o.TokenFile, err)
 		}
-		a.tokens = append(a.tokens, authenticator.WrapAudienceAgnosticToken(o.Audiences, authenticator.TokenFunc(
+		a.tokens = append(a.tokens, by{ByStaticToken, authenticator.WrapAudienceAgnosticToken(o.Audiences, authenticator.TokenFunc(
 			func(ctx context.Context, token string) (*authenticator.Response, bool, error) {
 				return a.static.Load().AuthenticateToken(ctx, token)
-			})))
+			}))})
 	}
 	if o.ServiceAccounts != nil {
-		a.tokens = append(a.tokens, o.ServiceAccounts)
+		a.tokens = append(a.tokens, by{ByServiceAccount, o.ServiceAccounts})
 	}
 	if o.BootstrapTokens != nil {
-		a.tokens = append(a.tokens, authenticator.WrapAudienceAgnosticToken(o.Audiences, o.BootstrapTokens))
+		a.tokens = append(a.tokens, by{ByBootstrapToken, authenticator.WrapAudienceAgnosticToken(o.Audiences, o.BootstrapTokens)})
 	}
 	if o.Configuration != "" {
 		if err := a.followConfiguration(ctx, o); err != nil {
 			return fmt.Errorf("authentication configuration %s: %w", o.Configuration, err)
 		}
-		a.tokens = append(a.tokens, authenticator.TokenFunc(func(ctx context.Context, token string) (*authenticator.Response, bool, error) {
+		a.tokens = append(a.tokens, by{ByJWT, authenticator.TokenFunc(func(ctx context.Context, token string) (*authenticator.Response, bool, error) {
 			return a.issuers.Load().AuthenticateToken(ctx, token)
-		}))
+		})})
 	}
 	if o.Webhook != nil {
-		a.tokens = append(a.tokens, o.Webhook)
+		a.tokens = append(a.tokens, by{ByWebhook, o.Webhook})
+	}
+	for _, part := range []any{o.FrontProxy, o.Webhook, o.Failures} {
+		if f, ok := part.(followed); ok {
+			f.follow(&a.files)
+		}
+		if c, ok := part.(prometheus.Collector); ok {
+			a.measured = append(a.measured, c)
+		}
 	}
 	ours := authenticator.TokenFunc(func(ctx context.Context, token string) (*authenticator.Response, bool, error) {
 		return a.Token(ctx, token, a.audiences)
@@ -177,28 +194,39 @@ func (a *Authenticator) Authenticate(r *http.Request) (user.Info, error) {
 	if u, ok := r.Context().Value(userKey{}).(user.Info); ok {
 		return u, nil
 	}
+	start := time.Now()
 	u, err := a.known(r)
 	r.Header.Del("Authorization")
 	if p, ok := a.frontProxy.(interface{ Forget(http.Header) }); ok {
 		p.Forget(r.Header)
 	} else {
-		removeProxied(r.Header)
+		(*FrontProxy)(nil).Forget(r.Header)
 	}
-	switch {
-	case u != nil:
+	if u == nil && err == nil && a.anonymous != nil {
+		if _, ok, err := a.anonymous.AuthenticateRequest(r); ok && err == nil {
+			u = Anonymous
+		}
+	}
+	if a.attempts != nil {
+		a.attempts.Attempted(u, err, time.Since(start))
+	}
+	if u != nil {
 		return authenticated(u), nil
-	case err != nil:
+	}
+	if err == nil && a.certificates != nil && r.TLS != nil && len(r.TLS.PeerCertificates) > 0 {
+		err = errUnnamed
+	}
+	if err != nil {
 		if a.failures != nil {
 			a.failures.Failed(r, err)
 		}
 		return nil, fmt.Errorf("%w: %w", ErrUnauthorized, err)
-	case a.anonymous != nil:
-		if _, ok, err := a.anonymous.AuthenticateRequest(r); ok && err == nil {
-			return Anonymous, nil
-		}
 	}
 	return nil, ErrUnauthorized
 }
+
+// errUnnamed is what is wrong with a certificate that is valid and of nobody. As upstream it is no credential.
+var errUnnamed = &Rejection{Method: ByCertificate, Reason: WrongName, Err: errors.New("the certificate has no common name")}
 
 // known is who sent the request, nil without an error if nothing in it says. What is wrong with
 // one credential matters only if no other is right.
@@ -211,14 +239,14 @@ func (a *Authenticator) known(r *http.Request) (user.Info, error) {
 				return resp.User, nil
 			}
 		}
-		wrong = appendError(wrong, err)
+		wrong = appendError(wrong, ByFrontProxy.rejects(err))
 	}
 	if a.certificates != nil && r.TLS != nil && len(r.TLS.PeerCertificates) > 0 {
 		u, err := a.certificates.user(r)
 		if u != nil {
 			return u, nil
 		}
-		wrong = appendError(wrong, err)
+		wrong = appendError(wrong, ByCertificate.rejects(err))
 	}
 	if len(r.Header["Authorization"]) > 1 {
 		// Which of them counts, others on the way may have seen otherwise.
@@ -287,16 +315,6 @@ func appendError(errs []error, err error) []error {
 		return errs
 	}
 	return append(errs, err)
-}
-
-// removeProxied removes what only a front proxy may say: by now it has been heard, or it lies.
-func removeProxied(h http.Header) {
-	for name := range h {
-		if rest, ok := strings.CutPrefix(name, "X-Remote-"); ok &&
-			(rest == "User" || rest == "Uid" || rest == "Group" || strings.HasPrefix(rest, "Extra-")) {
-			delete(h, name)
-		}
-	}
 }
 
 // authenticated adds the group of those who are known, by upstream's rule.

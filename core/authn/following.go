@@ -38,10 +38,13 @@ func (f *files) init(o *Options) {
 	}, []string{"file", "status"})
 }
 
+// followed is a way in with files of its own.
+type followed interface{ follow(*files) }
+
 // follow has a file read again when it changes. What is it for: a flag's name.
-func (f *files) follow(what, path string, content []byte, load func(context.Context, []byte) error, said func(error)) {
+func (f *files) follow(what, path string, content []byte, load func(context.Context, []byte) error, said func(error)) *reload.File {
 	success, failure := f.reloads.WithLabelValues(what, "success"), f.reloads.WithLabelValues(what, "failure")
-	f.all = append(f.all, &reload.File{Path: path, Content: content, Load: load, Outcome: func(err error) {
+	file := &reload.File{Path: path, Content: content, Load: load, Outcome: func(err error) {
 		if said != nil {
 			said(err)
 		}
@@ -52,7 +55,9 @@ func (f *files) follow(what, path string, content []byte, load func(context.Cont
 		}
 		success.Inc()
 		f.logger.Info("a changed file is in use", "flag", "--"+what, "file", path)
-	}})
+	}}
+	f.all = append(f.all, file)
+	return file
 }
 
 func (a *Authenticator) followAuthorities(authorities *Authorities) {
@@ -120,7 +125,7 @@ func (a *Authenticator) followConfiguration(ctx context.Context, o *Options) err
 			next.end()
 			return fmt.Errorf("%w: %w", reload.ErrLater, err)
 		}
-		a.issuers.Swap(next).retire()
+		a.issuers.Swap(next).retire(&a.issuers)
 		return nil
 	}
 	a.files.follow("authentication-config", o.Configuration, content, load, func(err error) {
@@ -177,11 +182,17 @@ var issuerReady = prometheus.NewDesc("stele_authentication_issuer_ready", "1 if 
 func (a *Authenticator) Describe(to chan<- *prometheus.Desc) {
 	to <- issuerReady
 	a.files.reloads.Describe(to)
+	for _, part := range a.measured {
+		part.Describe(to)
+	}
 }
 
 // Collect implements prometheus.Collector.
 func (a *Authenticator) Collect(to chan<- prometheus.Metric) {
 	a.files.reloads.Collect(to)
+	for _, part := range a.measured {
+		part.Collect(to)
+	}
 	if s := a.issuers.Load(); s != nil {
 		for _, i := range s.all {
 			ready := 0.

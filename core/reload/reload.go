@@ -17,6 +17,8 @@ var ErrLater = errors.New("it is tried again")
 // File is one whose content is in use, and may change.
 type File struct {
 	Path string
+	// Read returns all that Load depends on; nil: what is in Path.
+	Read func() ([]byte, error)
 	// Content is what is in use from the beginning.
 	Content []byte
 	// Load puts another content in use. If it cannot be, what was in use must stay. The same content
@@ -37,6 +39,10 @@ type look struct {
 func (f *File) Run(ctx context.Context, every time.Duration) error {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
+	read := f.Read
+	if read == nil {
+		read = func() ([]byte, error) { return os.ReadFile(f.Path) }
+	}
 	tried := look{digest: sha256.Sum256(f.Content)}
 	seen := tried
 	for {
@@ -45,7 +51,7 @@ func (f *File) Run(ctx context.Context, every time.Duration) error {
 			return ctx.Err()
 		case <-tick.C:
 		}
-		content, err := os.ReadFile(f.Path)
+		content, err := read()
 		now := look{digest: sha256.Sum256(content)}
 		if err != nil {
 			now.err = err.Error()
