@@ -169,7 +169,7 @@ func (o *serveOptions) serve(cmd *cobra.Command) (err error) {
 		return err
 	}
 	ways := o.authentication.options(authorities, logger)
-	ways.ServiceAccounts, ways.Audiences = accounts, accounts.Audiences()
+	ways.ServiceAccounts, ways.Audiences, ways.Disallowed = accounts, accounts.Audiences(), o.serviceAccounts.issuers
 	if o.serviceAccounts.bootstrap {
 		ways.BootstrapTokens = &tokens.Bootstrap{Objects: state}
 	}
