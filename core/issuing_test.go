@@ -505,6 +505,17 @@ func publicKey(set answer, id any) (any, error) {
 
 func TestTokensAreDiscovered(t *testing.T) {
 	p := newPlane(t)
+	described := p.must(t, 200, "GET", "/openapi/v3/api/v1", "")
+	const path = "/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token"
+	if kind := described.field("paths", path, "post", "x-kubernetes-group-version-kind"); fmt.Sprint(kind) != "map[group:authentication.k8s.io kind:TokenRequest version:v1]" {
+		t.Errorf("described as %v", kind)
+	}
+	if described.field("components", "schemas", "io.k8s.api.authentication.v1.TokenRequest", "properties", "spec") == nil {
+		t.Error("a request is not described")
+	}
+	if p.must(t, 200, "GET", "/openapi/v2", "").field("paths", path, "post") == nil {
+		t.Error("they are not in version 2")
+	}
 	for _, r := range p.must(t, 200, "GET", "/api/v1", "").field("resources").([]any) {
 		if r := r.(map[string]any); r["name"] == "serviceaccounts/token" {
 			if r["kind"] != "TokenRequest" || r["group"] != "authentication.k8s.io" || r["version"] != "v1" || fmt.Sprint(r["verbs"]) != "[create]" || r["namespaced"] != true {

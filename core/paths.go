@@ -135,7 +135,7 @@ func (p *Pipeline) newSurface(of *policy.Policy, before *openapi.Service) *surfa
 	return &surface{
 		policy:    of,
 		discovery: discovery.New(slices.Concat(p.ofPolicy(of), []discovery.Resource{activation.Resource(), explain.Resource(), changes.Resource(), blame.Resource()}, access.Resources(), reviews.Resources(), renderedResources())),
-		openapi:   openapi.New(of, p.version.GitVersion, before, append(renderedVersions(), servedBesides()...)...),
+		openapi:   openapi.New(of, p.version.GitVersion, before, slices.Concat(renderedVersions(), servedBesides(), p.tokenRequests())...),
 	}
 }
 

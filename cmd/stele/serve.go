@@ -215,7 +215,6 @@ func (o *serveOptions) serve(cmd *cobra.Command) (err error) {
 	if err := committer.Replay(ctx); err != nil {
 		return o.explain(err)
 	}
-	authorizers.Follow(committer)
 	auditLog, err := audit.Open(audit.Options{File: dir.path("audit", "audit.log"), Log: log, Start: log.Start(), Logger: logger})
 	if err != nil {
 		return o.explain(err)
@@ -243,6 +242,7 @@ func (o *serveOptions) serve(cmd *cobra.Command) (err error) {
 		defer watch.close()
 	}
 
+	authorizers.Follow(committer)
 	var g run.Group
 	g.Add(func() error { <-ctx.Done(); return ctx.Err() }, func(error) { stop() }) // a second signal ends the process
 	{                                                                              // readiness: the first to go, so that nobody sends more
