@@ -147,17 +147,18 @@ func compileHere(_ context.Context, source *policy.Source) (*policy.Compiled, sc
 // replica is one process of a control plane, without sockets.
 type replica struct {
 	*core.Pipeline
-	committer  *commit.Committer
-	log        *eventlog.Log
-	backend    eventlog.Backend
-	history    *history.Store
-	historyDir string
-	keyFile    string // of what signs the tokens of service accounts
-	keys       *tokens.Keys
-	accounts   *tokens.ServiceAccounts
-	stop       context.CancelFunc
-	stopped    sync.WaitGroup
-	err        error // of the committer
+	committer     *commit.Committer
+	log           *eventlog.Log
+	backend       eventlog.Backend
+	history       *history.Store
+	historyDir    string
+	keyFile       string // of what signs the tokens of service accounts
+	keys          *tokens.Keys
+	accounts      *tokens.ServiceAccounts
+	authenticator *authn.Authenticator
+	stop          context.CancelFunc
+	stopped       sync.WaitGroup
+	err           error // of the committer
 }
 
 // start starts a replica on a log and takes it to the tip.
@@ -186,8 +187,7 @@ func tryStart(ctx context.Context, backend eventlog.Backend, historyBytes int) (
 		return nil, err
 	}
 	r := &replica{committer: c, log: log, backend: backend, historyDir: dir}
-	auth, err := r.newAuthenticator()
-	if err != nil {
+	if err := r.authenticate(); err != nil {
 		return nil, err
 	}
 	past, err := history.Open(history.Options{Dir: dir, Log: log, Start: log.Start()})
@@ -195,7 +195,7 @@ func tryStart(ctx context.Context, backend eventlog.Backend, historyBytes int) (
 		return nil, err
 	}
 	r.history = past
-	r.Pipeline = core.New(core.Options{Committer: c, Log: log, History: past, Authenticator: auth, Tokens: r.accounts, Version: version.Info{Major: "1", Minor: "37"}, Compile: compileHere})
+	r.Pipeline = core.New(core.Options{Committer: c, Log: log, History: past, Authenticator: r.authenticator, Tokens: r.accounts, Version: version.Info{Major: "1", Minor: "37"}, Compile: compileHere})
 	ctx, r.stop = context.WithCancel(context.WithoutCancel(ctx))
 	r.stopped.Go(func() { store.Run(ctx) })
 	r.stopped.Go(func() { past.Run(ctx) })

@@ -10,10 +10,12 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"stele.dev/stele/core/commit"
 	"stele.dev/stele/core/discovery"
 	"stele.dev/stele/core/negotiate"
+	"stele.dev/stele/core/openapi"
 	"stele.dev/stele/core/status"
 	"stele.dev/stele/core/tokens"
 	"stele.dev/stele/policy"
@@ -47,6 +49,18 @@ func (p *Pipeline) ofPolicy(of *policy.Policy) []discovery.Resource {
 		}
 	}
 	return resources
+}
+
+// tokenRequests are what OpenAPI says of the subresource.
+func (p *Pipeline) tokenRequests() []openapi.Resource {
+	if p.tokens == nil {
+		return nil
+	}
+	request := describe(discovery.Resource{Group: tokens.Kind.Group, Version: tokens.Kind.Version, APIResource: metav1.APIResource{
+		Name: tokenSubresource, Namespaced: true, Verbs: metav1.Verbs{"create"},
+	}}, authenticationv1.TokenRequest{}, true)
+	request.Of = schema.GroupVersionResource{Version: "v1", Resource: accountsResource}
+	return []openapi.Resource{request}
 }
 
 // allowedTokens tells whether there are tokens at the request's path, and whether it takes the

@@ -12,33 +12,35 @@ import (
 
 	"k8s.io/client-go/util/keyutil"
 	"stele.dev/stele/core/authn"
+	"stele.dev/stele/core/pki"
 	"stele.dev/stele/core/tokens"
 	"stele.dev/stele/projections/objects"
 )
 
-// newAuthenticator knows the static tokens, and those that the replica issues, with a key of
-// its own.
-func (r *replica) newAuthenticator() (*authn.Authenticator, error) {
+// authenticate lets the replica know the static tokens, and those that it issues, with a key
+// of its own.
+func (r *replica) authenticate() error {
 	state := func() *objects.State { return r.committer.Tip().Objects }
 	r.keyFile = filepath.Join(r.historyDir, "sa.key")
 	if _, err := writeKeys(r.keyFile); err != nil {
-		return nil, err
+		return err
 	}
 	var err error
 	if r.keys, err = tokens.OpenKeys(r.keyFile, nil, slog.New(slog.DiscardHandler)); err != nil {
-		return nil, err
+		return err
 	}
 	r.accounts, err = tokens.New(tokens.Options{Keys: r.keys, Issuers: []string{tokens.DefaultIssuer}, JWKSURI: "https://stele.example/openid/v1/jwks", Objects: state})
 	if err != nil {
-		return nil, err
+		return err
 	}
 	static := filepath.Join(r.historyDir, "tokens.csv")
 	if err := os.WriteFile(static, []byte(staticTokens), 0o600); err != nil {
-		return nil, err
+		return err
 	}
-	return authn.New(authn.Options{
+	r.authenticator, err = authn.New(authn.Options{
 		TokenFile: static, ServiceAccounts: r.accounts, BootstrapTokens: &tokens.Bootstrap{Objects: state}, Audiences: r.accounts.Audiences(),
 	})
+	return err
 }
 
 // writeKeys writes a new key, and others behind it, to a file, and returns it.
@@ -55,7 +57,7 @@ func writeKeys(file string, behind ...crypto.PrivateKey) (*ecdsa.PrivateKey, err
 		}
 		text = append(text, part...)
 	}
-	return key, os.WriteFile(file, text, 0o600)
+	return key, pki.WritePrivate(file, text)
 }
 
 // signingKey is the key that the replica signs with.

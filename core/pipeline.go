@@ -221,7 +221,7 @@ func New(o Options) *Pipeline {
 		committer: o.Committer, log: o.Log, history: o.History, authenticator: o.Authenticator, tokens: o.Tokens, logger: o.Logger, version: o.Version, checks: o.Checks, compile: o.Compile, enforceable: o.Enforceable,
 		requestInfo: &request.RequestInfoFactory{APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api")},
 		refusals:    explain.NewJournal(remembered),
-		metrics:     newMetrics(o.Metrics, o.Committer, o.History, o.Evaluators), draining: make(chan struct{}), largeWrites: newLargeWrites(), replays: newReplays(),
+		metrics:     newMetrics(o.Metrics, o.Committer, o.History, o.Evaluators, o.Authenticator), draining: make(chan struct{}), largeWrites: newLargeWrites(), replays: newReplays(),
 	}
 	p.take = p.runFrom
 	if p.logger == nil {

@@ -31,6 +31,7 @@ import (
 	"stele.dev/stele/core/pki"
 	"stele.dev/stele/core/server"
 	"stele.dev/stele/core/tokens"
+	"stele.dev/stele/core/trust"
 	"stele.dev/stele/eventlog"
 	"stele.dev/stele/eventlog/etcdlog"
 	"stele.dev/stele/examples"
@@ -58,6 +59,8 @@ type serveOptions struct {
 	authentication  authenticationOptions
 	serviceAccounts serviceAccountOptions
 	authorization   authorizationOptions
+	tokenWebhook    tokenWebhookOptions
+	frontProxy      frontProxyOptions
 }
 
 func serveCommand() *cobra.Command {
@@ -91,6 +94,8 @@ then on the policy is in the log; --policy is only compared with it, or with
 	o.authentication.addFlags(f)
 	o.serviceAccounts.addFlags(f)
 	o.authorization.addFlags(f)
+	o.tokenWebhook.addFlags(f)
+	o.frontProxy.addFlags(f)
 	for _, name := range []string{"data-dir", "policy", "plugin-dir", "plugin-secrets-dir"} {
 		_ = cmd.MarkFlagDirname(name)
 	}
@@ -163,15 +168,31 @@ func (o *serveOptions) serve(cmd *cobra.Command) (err error) {
 	if err != nil {
 		return err
 	}
-	ways := o.authentication.options(authorities)
+	ways := o.authentication.options(authorities, logger)
 	ways.ServiceAccounts, ways.Audiences = accounts, accounts.Audiences()
 	if o.serviceAccounts.bootstrap {
 		ways.BootstrapTokens = &tokens.Bootstrap{Objects: state}
 	}
+	if ways.Webhook, err = o.tokenWebhook.authenticator(ways.Audiences); err != nil {
+		return err
+	}
+	proxies, err := o.frontProxy.frontProxy(authorities)
+	if err != nil {
+		return err
+	}
+	if proxies != nil {
+		ways.FrontProxy = proxies
+	}
+	failures, err := authn.NewFailureLog(authn.FailureOptions{File: dir.path("audit", "authentication-failures.log"), Logger: logger})
+	if err != nil {
+		return err
+	}
+	ways.Failures, ways.Attempts = failures, failures
 	authenticator, err := authn.New(ways)
 	if err != nil {
 		return err
 	}
+	defer authenticator.Close()
 
 	backend, err := etcdlog.Embed(ctx, etcdlog.EmbedOptions{Dir: dir.path("etcd"), Log: logger})
 	if err != nil {
@@ -212,7 +233,7 @@ func (o *serveOptions) serve(cmd *cobra.Command) (err error) {
 	if err != nil {
 		return err
 	}
-	srv := server.New(server.WithCORS(pipeline, origins), certificate.Get, authorities.Certificates, logger)
+	srv := server.New(server.WithCORS(pipeline, origins), certificate.Get, acceptable(authorities, proxies), logger)
 	var watch *policyWatch
 	if o.watch {
 		if watch, err = watchPolicy(o.policyDir, source, committer, authorizers.Check, cmd.OutOrStdout(), cmd.ErrOrStderr()); err != nil {
@@ -257,6 +278,13 @@ func (o *serveOptions) serve(cmd *cobra.Command) (err error) {
 	actor("controllers", oncePrepared(func(ctx context.Context) error { return controllers.Run(ctx, selected, pipeline, logger) }))
 	actor("expiry of events", oncePrepared(expiry.New(expiry.Options{Committer: committer, Log: log, TTL: o.eventTTL, Logger: logger}).Run))
 	actor("keys of service accounts", keys.Run)
+	if o.authentication.clientCAFile != "" || proxies != nil { // whom nobody named, other servers need not trust
+		publisher, err := trust.New(trust.Options{API: pipeline, ClientCA: authorities.Certificates, FrontProxy: proxies, Logger: logger})
+		if err != nil {
+			return err
+		}
+		actor("published authorities", oncePrepared(publisher.Run))
+	}
 	{ // the API: watches end with a bookmark, other requests are seen through
 		g.Add(func() error {
 			err := srv.ServeTLS(listener, "", "")
@@ -277,6 +305,8 @@ func (o *serveOptions) serve(cmd *cobra.Command) (err error) {
 	if watch != nil {
 		actor("policy watch", oncePrepared(watch.run))
 	}
+	actor("authentication", authenticator.Run)
+	actor("failed authentications", failures.Run)
 	actor("watches", store.Run)
 	actor("committer", committer.Run)
 	actor("authorizers", authorizers.Run)

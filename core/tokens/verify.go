@@ -35,7 +35,6 @@ const (
 
 // What is wrong with a token is for operators. Callers hear that they are not authenticated.
 var (
-	errMalformed   = errors.New("the token of a service account is malformed")
 	errTooLong     = fmt.Errorf("the token of a service account has more than %d bytes", maxToken)
 	errSignature   = errors.New("the signature of a service account's token is not that of a key that is known here")
 	errClaims      = errors.New("the token of a service account does not say what all of them say")

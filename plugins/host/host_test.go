@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -81,11 +82,16 @@ func newHost(t testing.TB, with ...func(*host.Options)) *fixture {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- f.Run(ctx) }()
-	f.stop = sync.OnceFunc(func() {
+	stopped := false
+	f.stop = func() {
+		if stopped {
+			return
+		}
+		stopped = true
 		cancel()
 		must(t, <-done)
 		eventually(t, "no goroutine is left", func() bool { return runtime.NumGoroutine() <= before })
-	})
+	}
 	t.Cleanup(f.stop)
 	return f
 }
@@ -154,12 +160,13 @@ func (f *fixture) metric(name string, values ...string) float64 {
 		if family.GetName() != "stele_plugin_"+name {
 			continue
 		}
-	series:
 		for _, m := range family.Metric {
-			for _, v := range values {
-				if !strings.Contains(m.String(), strconv.Quote(v)) {
-					continue series
-				}
+			var has []string
+			for _, label := range m.Label {
+				has = append(has, label.GetValue())
+			}
+			if slices.ContainsFunc(values, func(v string) bool { return !slices.Contains(has, v) }) {
+				continue
 			}
 			sum += m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
 		}
