@@ -93,7 +93,7 @@ func newAskingPlane(t testing.TB, o *outside, enforceable core.Enforceable) *rep
 	return r
 }
 
-func says(v policy.Verdict, reason string) func(*policy.Request) policy.Opinion {
+func opines(v policy.Verdict, reason string) func(*policy.Request) policy.Opinion {
 	return func(*policy.Request) policy.Opinion {
 		return policy.Opinion{Verdict: v, Reason: reason, Detail: "10.0.0.1 said so"}
 	}
@@ -113,7 +113,7 @@ func (r *replica) client(t testing.TB, token string) dynamic.Interface {
 
 // An authorizer outside of the policy is asked what clients ask, with their selectors.
 func TestSelectorsReachAuthorizers(t *testing.T) {
-	o := &outside{answer: says(policy.Allows, "")}
+	o := &outside{answer: opines(policy.Allows, "")}
 	r := newAskingPlane(t, o, nil)
 	widgets := r.client(t, "nobody-token").Resource(widgetsResource.WithVersion("v1")).Namespace("default")
 	ask := func(verb string) {
@@ -144,13 +144,13 @@ func TestSelectorsReachAuthorizers(t *testing.T) {
 
 // Who is refused reads the authorizer's reason, and no detail; who is allowed is in the log with it.
 func TestWhatAnAuthorizerSaid(t *testing.T) {
-	o := &outside{answer: says(policy.Denies, "outside of the change window")}
+	o := &outside{answer: opines(policy.Denies, "outside of the change window")}
 	r := newAskingPlane(t, o, nil)
 	a := r.must(t, http.StatusForbidden, "POST", widgetsPath, widget("w", 1), "Authorization", "Bearer nobody-token")
 	if text := string(a.body); !strings.Contains(text, "outside of the change window") || strings.Contains(text, "10.0.0.1") {
 		t.Errorf("the caller reads %s", text)
 	}
-	o.answer = says(policy.Allows, "ticket 5")
+	o.answer = opines(policy.Allows, "ticket 5")
 	r.must(t, http.StatusCreated, "POST", widgetsPath, widget("w", 1), "Authorization", "Bearer nobody-token", "Audit-ID", "the-write")
 	e := r.must(t, http.StatusOK, "GET", "/apis/policy.stele.dev/v1/explanations/the-write", "")
 	if text := string(e.body); !strings.Contains(text, `"rule":"webhook"`) || !strings.Contains(text, "ticket 5") {
@@ -191,7 +191,7 @@ func TestWhatWasAllowedOutsideIsDecidedAgainUnderTheNextPolicy(t *testing.T) {
 
 // Reviews have selectors, with upstream's rules for what is wrong with them.
 func TestReviewsOfSelections(t *testing.T) {
-	o := &outside{answer: says(policy.Allows, "")}
+	o := &outside{answer: opines(policy.Allows, "")}
 	r := newAskingPlane(t, o, nil)
 	for name, tc := range map[string]struct {
 		selectors string
@@ -233,7 +233,7 @@ func TestReviewsOfSelections(t *testing.T) {
 // A policy that this replica cannot enforce does not come in force: the answer says why, and where it stands.
 func TestAPolicyThatCannotBeEnforcedHereIsRefused(t *testing.T) {
 	wrong := schemas.Diagnostic{Pos: schemas.Position{File: "bundle.cue", Line: 7, Column: 2}, Path: "bundle.plugins.p", Message: "the plugin cannot be used here: there is no such program", Hint: "put it there"}
-	r := newAskingPlane(t, &outside{answer: says(policy.SaysNothing, "")}, func(_ context.Context, f *policy.Form) schemas.Diagnostics {
+	r := newAskingPlane(t, &outside{answer: opines(policy.SaysNothing, "")}, func(_ context.Context, f *policy.Form) schemas.Diagnostics {
 		if len(f.Authorizers) == 0 {
 			return schemas.Diagnostics{wrong}
 		}
@@ -255,7 +255,7 @@ func TestAPolicyThatCannotBeEnforcedHereIsRefused(t *testing.T) {
 
 // Who proposes a chain with one more authorizer is told what that means.
 func TestAnAuthorizerThatJoinsTheChainIsSaid(t *testing.T) {
-	r := newAskingPlane(t, &outside{answer: says(policy.SaysNothing, "")}, nil)
+	r := newAskingPlane(t, &outside{answer: opines(policy.SaysNothing, "")}, nil)
 	more := strings.Replace(askingBundle, `"webhook"]`, `"webhook", "abac"]`, 1)
 	a := r.must(t, http.StatusCreated, "POST", "/apis/policy.stele.dev/v1/policies?dryRun=All", policyBody(t, more, nil))
 	if got := strings.Join(a.header.Values("Warning"), "\n"); !strings.Contains(got, "abac joins the chain") || strings.Contains(got, "webhook joins") {
