@@ -70,7 +70,7 @@ func (p *Pipeline) authorized(ctx context.Context, r *Request) error {
 // find tells what is at the request's path.
 func (r *Request) find() error {
 	i := r.info
-	r.kind, r.wanted, r.review, r.rendered, r.law, r.explains, r.blames, r.issues = nil, nil, nil, nil, false, false, false, false
+	r.kind, r.wanted, r.review, r.rendered, r.law, r.explains, r.blames, r.issues, r.question = nil, nil, nil, nil, false, false, false, false, nil
 	if !i.IsResourceRequest {
 		return nil
 	}
@@ -89,6 +89,9 @@ func (r *Request) find() error {
 	}
 	if isTokens(i) {
 		return r.allowedTokens()
+	}
+	if question := findQuestion(gvr); question != nil {
+		return r.allowedQuestion(question)
 	}
 	if review := reviews.Find(gvr); review != nil {
 		return r.allowedReview(review)

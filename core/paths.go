@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 
+	"stele.dev/stele/core/access"
 	"stele.dev/stele/core/activation"
 	"stele.dev/stele/core/blame"
 	"stele.dev/stele/core/changes"
@@ -133,7 +134,7 @@ func (p *Pipeline) surfaceOf(r *Request) *surface {
 func (p *Pipeline) newSurface(of *policy.Policy, before *openapi.Service) *surface {
 	return &surface{
 		policy:    of,
-		discovery: discovery.New(slices.Concat(p.ofPolicy(of), []discovery.Resource{activation.Resource(), explain.Resource(), changes.Resource(), blame.Resource()}, reviews.Resources(), renderedResources())),
+		discovery: discovery.New(slices.Concat(p.ofPolicy(of), []discovery.Resource{activation.Resource(), explain.Resource(), changes.Resource(), blame.Resource()}, access.Resources(), reviews.Resources(), renderedResources())),
 		openapi:   openapi.New(of, p.version.GitVersion, before, slices.Concat(renderedVersions(), servedBesides(), p.tokenRequests())...),
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/version"
 	"k8s.io/apiserver/pkg/endpoints/request"
@@ -166,6 +167,7 @@ type Pipeline struct {
 	version       version.Info
 	checks        []Check
 	compile       Compile
+	enforceable   Enforceable
 	take          func(r *Request, from string) error // runFrom, for stages that take requests of their own
 	refusals      *explain.Journal
 	requestInfo   *request.RequestInfoFactory
@@ -194,6 +196,11 @@ type Options struct {
 	Version version.Info
 	// Compile is for policies that clients push; nil if that is not served.
 	Compile Compile
+	// Enforceable tells why such a policy cannot be enforced here; nil if all can.
+	Enforceable Enforceable
+	// Metrics is where the pipeline's own are registered and served from, with those of others; nil
+	// for a registry of its own.
+	Metrics *prometheus.Registry
 	// Evaluators are those of the policies in force, to be measured; nil if nothing is.
 	Evaluators *workers.Pool
 	// Checks are what /readyz and /livez ask, beside the pipeline's own.
@@ -211,10 +218,10 @@ type Check struct {
 // New makes a pipeline.
 func New(o Options) *Pipeline {
 	p := &Pipeline{
-		committer: o.Committer, log: o.Log, history: o.History, authenticator: o.Authenticator, tokens: o.Tokens, logger: o.Logger, version: o.Version, checks: o.Checks, compile: o.Compile,
+		committer: o.Committer, log: o.Log, history: o.History, authenticator: o.Authenticator, tokens: o.Tokens, logger: o.Logger, version: o.Version, checks: o.Checks, compile: o.Compile, enforceable: o.Enforceable,
 		requestInfo: &request.RequestInfoFactory{APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api")},
 		refusals:    explain.NewJournal(remembered),
-		metrics:     newMetrics(o.Committer, o.History, o.Evaluators), draining: make(chan struct{}), largeWrites: newLargeWrites(), replays: newReplays(),
+		metrics:     newMetrics(o.Metrics, o.Committer, o.History, o.Evaluators, o.Authenticator), draining: make(chan struct{}), largeWrites: newLargeWrites(), replays: newReplays(),
 	}
 	p.take = p.runFrom
 	if p.logger == nil {

@@ -27,6 +27,10 @@ import (
 // bundle; an error is what kept it from being compiled at all.
 type Compile func(context.Context, *policy.Source) (*policy.Compiled, schemas.Diagnostics, error)
 
+// Enforceable tells why a policy cannot be enforced by this replica, each reason with its place in the bundle:
+// what it names is not here, or does not want what the policy gives it.
+type Enforceable func(context.Context, *policy.Form) schemas.Diagnostics
+
 func isPolicies(r schema.GroupVersionResource) bool {
 	return r.Group == activation.Group && r.Version == activation.Version && r.Resource == activation.Plural
 }
@@ -135,6 +139,11 @@ func (p *Pipeline) compilePolicy(ctx context.Context, r *Request) error {
 		}
 		if len(diags) > 0 {
 			return invalidPolicy(diags)
+		}
+		if p.enforceable != nil {
+			if diags := p.enforceable(ctx, compiled.Form); len(diags) > 0 {
+				return invalidPolicy(diags)
+			}
 		}
 		r.compiled = compiled
 	}

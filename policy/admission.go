@@ -429,7 +429,8 @@ func (r requestResource) GetNamespace() string   { return r.Namespace }
 func (r requestResource) GetSubresource() string { return r.Subresource }
 
 // Authorizer is the policy as Kubernetes' libraries ask it. What depends on the object is
-// not allowed.
+// not allowed. Each check of an expression asks the whole chain: one that ends in a webhook or a plugin
+// takes what that takes, out of the time that expressions have.
 func (p *Policy) Authorizer() authorizer.UnconditionalAuthorizer { return asAuthorizer{p} }
 
 type asAuthorizer struct{ p *Policy }

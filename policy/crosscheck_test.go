@@ -23,7 +23,7 @@ func TestRulesNameWhatIsServed(t *testing.T) {
 		"everything of a group":               {`"a.example.com"`, `"*"`, nil},
 		"a subresource of everything":         {`"a.example.com"`, `"*/scale"`, nil},
 		"a resource of any group":             {`"*"`, `"widgets"`, nil},
-		"policies and what explains them":     {`"policy.stele.dev"`, `"policies", "explanations"`, nil},
+		"policies and what explains them":     {`"policy.stele.dev"`, `"policies", "explanations", "resourceaccessreviews", "accessdifferences"`, nil},
 		"the log":                             {`"log.stele.dev"`, `"changes"`, nil},
 		"reviews":                             {`"authorization.k8s.io"`, `"selfsubjectaccessreviews"`, nil},
 		"roles":                               {`"rbac.authorization.k8s.io"`, `"clusterroles", "roles"`, nil},

@@ -66,6 +66,10 @@ func builtinRoles() []Role {
 			Rule{ID: "access", Verbs: []string{"create"}, APIGroups: []string{"authorization.k8s.io"}, Resources: []string{"subjectaccessreviews"}}),
 		builtinRole("system:public-info-viewer", nil, nil,
 			Rule{ID: "paths", Verbs: []string{"get"}, NonResourceURLs: []string{"/healthz", "/livez", "/readyz", "/version", "/version/"}}),
+		// Upstream's is a Role of kube-system. Here whoever runs a server that trusts whom this one trusts binds it to that
+		// server, in that namespace; what upstream binds it to there is none of here.
+		builtinRole("extension-apiserver-authentication-reader", nil, nil,
+			Rule{ID: "trust", Verbs: readVerbs, APIGroups: core, Resources: []string{"configmaps"}, ResourceNames: []string{"extension-apiserver-authentication"}}),
 	}
 }
 

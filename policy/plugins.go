@@ -115,7 +115,7 @@ func (c *compiler) chain(f *Form, v cue.Value) {
 func (c *compiler) order(names []string, v cue.Value) {
 	at := func(i int) (schemas.Position, string) {
 		x := v.LookupPath(cue.MakePath(cue.Index(i)))
-		return position(x), x.Path().String()
+		return position(x), fmt.Sprintf("%s.%d", v.Path(), i)
 	}
 	for i, name := range names {
 		pos, path := at(i)

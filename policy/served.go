@@ -17,7 +17,7 @@ var own = map[string][]string{
 	"authentication.k8s.io":     {"selfsubjectreviews", "tokenreviews", "uids", "userextras"},
 	"authorization.k8s.io":      {"localsubjectaccessreviews", "selfsubjectaccessreviews", "selfsubjectrulesreviews", "subjectaccessreviews"},
 	"log.stele.dev":             {"blames", "changes"},
-	"policy.stele.dev":          {"explanations", "policies"},
+	"policy.stele.dev":          {"accessdifferences", "explanations", "policies", "resourceaccessreviews"},
 	"rbac.authorization.k8s.io": {"clusterrolebindings", "clusterroles", "rolebindings", "roles"},
 }
 

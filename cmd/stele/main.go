@@ -83,7 +83,7 @@ Every flag can also be set by the environment: --data-dir by STELE_DATA_DIR.`,
 	addGroup(root, "server", "The control plane:", policyCommand())
 	root.AddCommand(versionCommand())
 	if !isPlugin() {
-		addGroup(root, "server", "", serveCommand(), kubeconfigCommand())
+		addGroup(root, "server", "", serveCommand(), kubeconfigCommand(), pluginsCommand())
 	}
 	root.InitDefaultCompletionCmd()
 	for _, cmd := range root.Commands() {

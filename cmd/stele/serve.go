@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/oklog/run"
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 	"k8s.io/klog/v2"
 	"stele.dev/stele/core"
@@ -37,8 +38,6 @@ import (
 	"stele.dev/stele/projections/audit"
 	"stele.dev/stele/projections/history"
 	"stele.dev/stele/projections/objects"
-	"stele.dev/stele/projections/policies"
-	"stele.dev/stele/schemas"
 	"stele.dev/stele/schemas/workers"
 )
 
@@ -58,6 +57,7 @@ type serveOptions struct {
 
 	authentication  authenticationOptions
 	serviceAccounts serviceAccountOptions
+	authorization   authorizationOptions
 }
 
 func serveCommand() *cobra.Command {
@@ -90,7 +90,8 @@ then on the policy is in the log; --policy is only compared with it, or with
 	f.DurationVar(&o.eventTTL, "event-ttl", time.Hour, "how long events are kept; 0 for ever")
 	o.authentication.addFlags(f)
 	o.serviceAccounts.addFlags(f)
-	for _, name := range []string{"data-dir", "policy"} {
+	o.authorization.addFlags(f)
+	for _, name := range []string{"data-dir", "policy", "plugin-dir", "plugin-secrets-dir"} {
 		_ = cmd.MarkFlagDirname(name)
 	}
 	return cmd
@@ -162,7 +163,7 @@ func (o *serveOptions) serve(cmd *cobra.Command) (err error) {
 	if err != nil {
 		return err
 	}
-	ways := o.authentication.options(authorities)
+	ways := o.authentication.options(authorities, logger)
 	ways.ServiceAccounts, ways.Audiences = accounts, accounts.Audiences()
 	if o.serviceAccounts.bootstrap {
 		ways.BootstrapTokens = &tokens.Bootstrap{Objects: state}
@@ -171,6 +172,7 @@ func (o *serveOptions) serve(cmd *cobra.Command) (err error) {
 	if err != nil {
 		return err
 	}
+	defer authenticator.Close()
 
 	backend, err := etcdlog.Embed(ctx, etcdlog.EmbedOptions{Dir: dir.path("etcd"), Log: logger})
 	if err != nil {
@@ -184,10 +186,16 @@ func (o *serveOptions) serve(cmd *cobra.Command) (err error) {
 	store := objects.New(0)
 	evaluators := workers.New(workers.Options{Command: evaluateApart, Logger: logger})
 	defer evaluators.Close()
-	committer = commit.New(commit.Options{Log: log, Objects: store, Load: loadPolicy(evaluators), Logger: logger})
+	registry := prometheus.NewRegistry()
+	authorizers, plugins, err := o.authorization.new(dir, registry, logger)
+	if err != nil {
+		return err
+	}
+	committer = commit.New(commit.Options{Log: log, Objects: store, Load: loadPolicy(evaluators, authorizers), Logger: logger})
 	if err := committer.Replay(ctx); err != nil {
 		return o.explain(err)
 	}
+	authorizers.Follow(committer)
 	auditLog, err := audit.Open(audit.Options{File: dir.path("audit", "audit.log"), Log: log, Start: log.Start(), Logger: logger})
 	if err != nil {
 		return o.explain(err)
@@ -199,8 +207,8 @@ func (o *serveOptions) serve(cmd *cobra.Command) (err error) {
 	defer past.Close()
 	pipeline := core.New(core.Options{
 		Committer: committer, Log: log, History: past, Authenticator: authenticator, Tokens: accounts, Logger: logger, Version: apiVersion(),
-		Compile: compileApart, Evaluators: evaluators,
-		Checks: []core.Check{{Name: "audit", Check: auditLog.Health}},
+		Compile: compileApart, Enforceable: authorizers.Check, Evaluators: evaluators, Metrics: registry,
+		Checks: []core.Check{{Name: "audit", Check: auditLog.Health}, {Name: "authorizers", Check: authorizers.Health}},
 	})
 	certificate, kubeconfig, err := o.credentials(dir, ca, listener.Addr())
 	if err != nil {
@@ -209,7 +217,7 @@ func (o *serveOptions) serve(cmd *cobra.Command) (err error) {
 	srv := server.New(server.WithCORS(pipeline, origins), certificate.Get, authorities.Certificates, logger)
 	var watch *policyWatch
 	if o.watch {
-		if watch, err = watchPolicy(o.policyDir, source, committer, cmd.OutOrStdout(), cmd.ErrOrStderr()); err != nil {
+		if watch, err = watchPolicy(o.policyDir, source, committer, authorizers.Check, cmd.OutOrStdout(), cmd.ErrOrStderr()); err != nil {
 			return err
 		}
 		defer watch.close()
@@ -270,14 +278,17 @@ func (o *serveOptions) serve(cmd *cobra.Command) (err error) {
 	if watch != nil {
 		actor("policy watch", oncePrepared(watch.run))
 	}
+	actor("authentication", authenticator.Run)
 	actor("watches", store.Run)
 	actor("committer", committer.Run)
+	actor("authorizers", authorizers.Run)
+	actor("plugins", plugins.Run)
 	actor("audit", auditLog.Run)
 	actor("history", past.Run)
 	{ // what must be there before the first request; it ends when the server does
 		ctx, cancel := context.WithCancel(ctx)
 		g.Add(func() error {
-			if err := o.prepare(ctx, cmd, committer, source, watch); err != nil {
+			if err := o.prepare(ctx, cmd, committer, source, watch, authorizers.Check); err != nil {
 				return err
 			}
 			close(prepared)
@@ -303,7 +314,7 @@ func (o *serveOptions) source() (*policy.Source, error) {
 
 // prepare puts the bundle in force if the log is empty or the bundle is watched, else
 // compares it with what is in force, and creates the namespaces that always exist.
-func (o *serveOptions) prepare(ctx context.Context, cmd *cobra.Command, c *commit.Committer, source *policy.Source, watch *policyWatch) error {
+func (o *serveOptions) prepare(ctx context.Context, cmd *cobra.Command, c *commit.Committer, source *policy.Source, watch *policyWatch, enforceable core.Enforceable) error {
 	active := c.Tip().Policies.Active
 	switch {
 	case active == nil:
@@ -312,6 +323,9 @@ func (o *serveOptions) prepare(ctx context.Context, cmd *cobra.Command, c *commi
 			return errDiagnostics(cmd.ErrOrStderr(), source, diags, cmp.Or(o.policyDir, "the quickstart"))
 		}
 		warn(cmd.ErrOrStderr(), compiled)
+		if diags := enforceable(ctx, compiled.Form); len(diags) > 0 {
+			return errDiagnostics(cmd.ErrOrStderr(), source, diags, cmp.Or(o.policyDir, "the quickstart"))
+		}
 		if _, err := bootstrap.Activate(ctx, c, compiled, bootstrap.Actor); err != nil {
 			return err
 		}
@@ -335,13 +349,6 @@ func (o *serveOptions) prepare(ctx context.Context, cmd *cobra.Command, c *commi
 		}()
 	}
 	return bootstrap.Namespaces(ctx, c)
-}
-
-// loadPolicy is how a replica makes a policy of a form in the log.
-func loadPolicy(evaluators *workers.Pool) func(*policies.Proposal) (*policy.Policy, error) {
-	return func(p *policies.Proposal) (*policy.Policy, error) {
-		return policy.New(p.Form, schemas.EvaluateWith(evaluators))
-	}
 }
 
 // greet says where everything is, in three lines.

@@ -10,10 +10,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"slices"
-	"strings"
+	"sync/atomic"
+	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	"k8s.io/apiserver/pkg/apis/apiserver"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
@@ -27,6 +30,15 @@ import (
 // ErrUnauthorized reports a request without credentials that are known here. What it
 // wraps is for operators: clients hear no more, on purpose.
 var ErrUnauthorized = errors.New("authn: no valid credentials")
+
+const (
+	// maxToken is how large a token may be: several times what any proxy lets through in a header. What is larger
+	// is not even parsed.
+	maxToken = 64 << 10
+	// maxUser is how large all that is said of a user may be. It stands in each event of theirs, and each
+	// decision goes through their groups.
+	maxUser = 64 << 10
+)
 
 // Anonymous is who asks without credentials.
 var Anonymous user.Info = &user.DefaultInfo{Name: user.Anonymous, Groups: []string{user.AllUnauthenticated}}
@@ -46,17 +58,27 @@ type Options struct {
 	// TokenFile is a CSV file of tokens as kube-apiserver's --token-auth-file takes it: token,
 	// user, uid, "group,group".
 	TokenFile string
+	// Configuration is a file with kube-apiserver's AuthenticationConfiguration (KEP-3331): issuers of
+	// JWTs, and what is open to nobody in particular.
+	Configuration string
+	// Disallowed are issuers that it must not name, for their tokens are verified otherwise: our own.
+	Disallowed []string
 	// ServiceAccounts and BootstrapTokens know tokens that this control plane has issued. They
 	// answer for themselves how long, no answer of theirs is kept here.
 	ServiceAccounts, BootstrapTokens authenticator.Token
 	// Webhook asks somebody else about tokens.
 	Webhook authenticator.Token
-	// Anonymous says which paths nobody in particular reaches, nil: [Public].
+	// Anonymous says which paths nobody in particular reaches; nil: what Configuration says, or [Public].
 	Anonymous *apiserver.AnonymousAuthConfig
 	// Audiences are the API's own. Tokens that name none are for these.
 	Audiences authenticator.Audiences
-	// Failures hears of refusals; nil if nobody does.
+	// Failures hears of refusals, and Attempts of each request; nil if nobody does.
 	Failures Failures
+	Attempts Attempts
+	// Logger is told of files that have changed, and of issuers that cannot be asked; nil for none.
+	Logger *slog.Logger
+	// ReloadEvery is how often files are looked at; 0: each second.
+	ReloadEvery time.Duration
 }
 
 // Failures hears of each request with credentials of which none was valid, and why. That is
@@ -65,38 +87,81 @@ type Failures interface {
 	Failed(r *http.Request, err error)
 }
 
+// Attempts hears of each request who sent it, nil if that is not known, what was wrong with its credentials then, if it
+// had any, and how long it took to find out. It must be safe for concurrent use, and quick.
+type Attempts interface {
+	Attempted(u user.Info, err error, took time.Duration)
+}
+
 // Authenticator is safe for concurrent use.
 type Authenticator struct {
 	frontProxy   authenticator.Request
 	certificates *certificates // nil: none are accepted
+	static       atomic.Pointer[tokenfile.TokenAuthenticator]
+	issuers      atomic.Pointer[issuers]
 	tokens       []authenticator.Token
 	bearer       [2]authenticator.Request // of the Authorization header, of a subprotocol
 	anonymous    authenticator.Request    // nil: nobody in particular reaches nothing
 	audiences    authenticator.Audiences
 	failures     Failures
+	attempts     Attempts
+	files        files
+	measured     []prometheus.Collector // parts that measure themselves
+	end          context.CancelFunc     // what goes on in the background
 }
 
-// New makes an authenticator. It fails if a file cannot be read, or says something that is wrong.
+// New makes an authenticator, which is to be closed. It fails if a file cannot be read, or says
+// something that is wrong. It does not wait for issuers: until they can be asked, their tokens are refused.
 func New(o Options) (*Authenticator, error) {
-	a := &Authenticator{frontProxy: o.FrontProxy, audiences: o.Audiences, failures: o.Failures}
+	ctx, end := context.WithCancel(context.Background())
+	a := &Authenticator{frontProxy: o.FrontProxy, audiences: o.Audiences, failures: o.Failures, attempts: o.Attempts, end: end}
+	a.files.init(&o)
+	if err := a.wire(ctx, &o); err != nil {
+		a.Close()
+		return nil, err
+	}
+	return a, nil
+}
+
+// wire puts the ways in that there are in their order.
+func (a *Authenticator) wire(ctx context.Context, o *Options) error {
 	if o.Authorities != nil {
 		a.certificates = newCertificates(o.Authorities)
+		a.followAuthorities(o.Authorities)
 	}
 	if o.TokenFile != "" {
-		static, err := tokenfile.NewCSV(o.TokenFile)
-		if err != nil {
-			return nil, fmt.Errorf("token file %s: %w", o.TokenFile, err)
+		if err := a.followTokens(o.TokenFile); err != nil {
+			return fmt.Errorf("token file %s: %w", o.TokenFile, err)
 		}
-		a.tokens = append(a.tokens, authenticator.WrapAudienceAgnosticToken(o.Audiences, static))
+		a.tokens = append(a.tokens, by{ByStaticToken, authenticator.WrapAudienceAgnosticToken(o.Audiences, authenticator.TokenFunc(
+			func(ctx context.Context, token string) (*authenticator.Response, bool, error) {
+				return a.static.Load().AuthenticateToken(ctx, token)
+			}))})
 	}
 	if o.ServiceAccounts != nil {
-		a.tokens = append(a.tokens, o.ServiceAccounts)
+		a.tokens = append(a.tokens, by{ByServiceAccount, o.ServiceAccounts})
 	}
 	if o.BootstrapTokens != nil {
-		a.tokens = append(a.tokens, authenticator.WrapAudienceAgnosticToken(o.Audiences, o.BootstrapTokens))
+		a.tokens = append(a.tokens, by{ByBootstrapToken, authenticator.WrapAudienceAgnosticToken(o.Audiences, o.BootstrapTokens)})
+	}
+	if o.Configuration != "" {
+		if err := a.followConfiguration(ctx, o); err != nil {
+			return fmt.Errorf("authentication configuration %s: %w", o.Configuration, err)
+		}
+		a.tokens = append(a.tokens, by{ByJWT, authenticator.TokenFunc(func(ctx context.Context, token string) (*authenticator.Response, bool, error) {
+			return a.issuers.Load().AuthenticateToken(ctx, token)
+		})})
 	}
 	if o.Webhook != nil {
-		a.tokens = append(a.tokens, o.Webhook)
+		a.tokens = append(a.tokens, by{ByWebhook, o.Webhook})
+	}
+	for _, part := range []any{o.FrontProxy, o.Webhook, o.Failures} {
+		if f, ok := part.(followed); ok {
+			f.follow(&a.files)
+		}
+		if c, ok := part.(prometheus.Collector); ok {
+			a.measured = append(a.measured, c)
+		}
 	}
 	ours := authenticator.TokenFunc(func(ctx context.Context, token string) (*authenticator.Response, bool, error) {
 		return a.Token(ctx, token, a.audiences)
@@ -108,8 +173,11 @@ func New(o Options) (*Authenticator, error) {
 	if o.Anonymous.Enabled {
 		a.anonymous = anonymous.NewAuthenticator(o.Anonymous.Conditions)
 	}
-	return a, nil
+	return nil
 }
+
+// Close ends what goes on in the background. The authenticator must not be used any more.
+func (a *Authenticator) Close() { a.end() }
 
 type userKey struct{}
 
@@ -126,24 +194,39 @@ func (a *Authenticator) Authenticate(r *http.Request) (user.Info, error) {
 	if u, ok := r.Context().Value(userKey{}).(user.Info); ok {
 		return u, nil
 	}
+	start := time.Now()
 	u, err := a.known(r)
 	r.Header.Del("Authorization")
-	removeProxied(r.Header)
-	switch {
-	case u != nil:
+	if p, ok := a.frontProxy.(interface{ Forget(http.Header) }); ok {
+		p.Forget(r.Header)
+	} else {
+		(*FrontProxy)(nil).Forget(r.Header)
+	}
+	if u == nil && err == nil && a.anonymous != nil {
+		if _, ok, err := a.anonymous.AuthenticateRequest(r); ok && err == nil {
+			u = Anonymous
+		}
+	}
+	if a.attempts != nil {
+		a.attempts.Attempted(u, err, time.Since(start))
+	}
+	if u != nil {
 		return authenticated(u), nil
-	case err != nil:
+	}
+	if err == nil && a.certificates != nil && r.TLS != nil && len(r.TLS.PeerCertificates) > 0 {
+		err = errUnnamed
+	}
+	if err != nil {
 		if a.failures != nil {
 			a.failures.Failed(r, err)
 		}
 		return nil, fmt.Errorf("%w: %w", ErrUnauthorized, err)
-	case a.anonymous != nil:
-		if _, ok, err := a.anonymous.AuthenticateRequest(r); ok && err == nil {
-			return Anonymous, nil
-		}
 	}
 	return nil, ErrUnauthorized
 }
+
+// errUnnamed is what is wrong with a certificate that is valid and of nobody. As upstream it is no credential.
+var errUnnamed = &Rejection{Method: ByCertificate, Reason: WrongName, Err: errors.New("the certificate has no common name")}
 
 // known is who sent the request, nil without an error if nothing in it says. What is wrong with
 // one credential matters only if no other is right.
@@ -152,16 +235,22 @@ func (a *Authenticator) known(r *http.Request) (user.Info, error) {
 	if a.frontProxy != nil {
 		resp, ok, err := a.frontProxy.AuthenticateRequest(r)
 		if ok && err == nil && audible(a.audiences, resp) {
-			return resp.User, nil
+			if err = bounded(resp.User); err == nil {
+				return resp.User, nil
+			}
 		}
-		wrong = appendError(wrong, err)
+		wrong = appendError(wrong, ByFrontProxy.rejects(err))
 	}
 	if a.certificates != nil && r.TLS != nil && len(r.TLS.PeerCertificates) > 0 {
 		u, err := a.certificates.user(r)
 		if u != nil {
 			return u, nil
 		}
-		wrong = appendError(wrong, err)
+		wrong = appendError(wrong, ByCertificate.rejects(err))
+	}
+	if len(r.Header["Authorization"]) > 1 {
+		// Which of them counts, others on the way may have seen otherwise.
+		return nil, utilerrors.NewAggregate(append(wrong, errors.New("more than one Authorization header")))
 	}
 	if len(r.Header["Authorization"]) > 0 || len(r.Header["Sec-Websocket-Protocol"]) > 0 {
 		for _, way := range a.bearer {
@@ -178,6 +267,9 @@ func (a *Authenticator) known(r *http.Request) (user.Info, error) {
 // Token returns whose token it is, for one of the audiences if there are any. What is wrong with it is
 // for operators.
 func (a *Authenticator) Token(ctx context.Context, token string, audiences authenticator.Audiences) (*authenticator.Response, bool, error) {
+	if len(token) > maxToken {
+		return nil, false, fmt.Errorf("a token of %d bytes, more than %d", len(token), maxToken)
+	}
 	if len(audiences) > 0 {
 		ctx = authenticator.WithAudiences(ctx, audiences)
 	}
@@ -185,7 +277,9 @@ func (a *Authenticator) Token(ctx context.Context, token string, audiences authe
 	for _, t := range a.tokens {
 		resp, ok, err := t.AuthenticateToken(ctx, token)
 		if ok && err == nil && audible(audiences, resp) {
-			return &authenticator.Response{Audiences: resp.Audiences, User: authenticated(resp.User)}, true, nil
+			if err = bounded(resp.User); err == nil {
+				return &authenticator.Response{Audiences: resp.Audiences, User: authenticated(resp.User)}, true, nil
+			}
 		}
 		wrong = appendError(wrong, err)
 	}
@@ -198,21 +292,29 @@ func audible(audiences authenticator.Audiences, resp *authenticator.Response) bo
 	return len(audiences) == 0 || len(resp.Audiences) == 0 || len(audiences.Intersect(resp.Audiences)) > 0
 }
 
+// bounded tells whether a user is not too large.
+func bounded(u user.Info) error {
+	size := len(u.GetName()) + len(u.GetUID())
+	for _, g := range u.GetGroups() {
+		size += len(g)
+	}
+	for key, values := range u.GetExtra() {
+		size += len(key)
+		for _, v := range values {
+			size += len(v)
+		}
+	}
+	if size > maxUser {
+		return fmt.Errorf("the user %.256q has groups and extra fields of %d bytes, more than %d", u.GetName(), size, maxUser)
+	}
+	return nil
+}
+
 func appendError(errs []error, err error) []error {
 	if err == nil {
 		return errs
 	}
 	return append(errs, err)
-}
-
-// removeProxied removes what only a front proxy may say: by now it has been heard, or it lies.
-func removeProxied(h http.Header) {
-	for name := range h {
-		if rest, ok := strings.CutPrefix(name, "X-Remote-"); ok &&
-			(rest == "User" || rest == "Uid" || rest == "Group" || strings.HasPrefix(rest, "Extra-")) {
-			delete(h, name)
-		}
-	}
 }
 
 // authenticated adds the group of those who are known, by upstream's rule.

@@ -20,6 +20,7 @@ import (
 type Authorities struct {
 	given   []*x509.Certificate
 	file    string
+	content []byte // of the file, at the beginning
 	current atomic.Pointer[bundle]
 }
 
@@ -32,14 +33,13 @@ type bundle struct {
 // NewAuthorities reads the file, PEM, unless its name is empty.
 func NewAuthorities(file string, given ...*x509.Certificate) (*Authorities, error) {
 	a := &Authorities{given: given, file: file}
-	var content []byte
 	if file != "" {
 		var err error
-		if content, err = os.ReadFile(file); err != nil {
+		if a.content, err = os.ReadFile(file); err != nil {
 			return nil, err
 		}
 	}
-	return a, a.load(content)
+	return a, a.load(a.content)
 }
 
 func (a *Authorities) load(content []byte) error {
@@ -106,6 +106,9 @@ func (c *certificates) user(r *http.Request) (user.Info, error) {
 	}
 	resp, ok, err := c.verify.AuthenticateRequest(r)
 	if err != nil || !ok {
+		return nil, err
+	}
+	if err := bounded(resp.User); err != nil {
 		return nil, err
 	}
 	u := authenticated(resp.User)

@@ -46,7 +46,7 @@ const failureWindow = time.Minute
 // about one request.
 //
 // A failure costs a lookup in a small table, and all memory is fixed, however many there are and wherever they
-// come from. It implements [Failures] and prometheus.Collector, and is safe for concurrent use; Run belongs to one goroutine.
+// come from. It implements [Failures], [Attempts] and prometheus.Collector, and is safe for concurrent use; Run belongs to one goroutine.
 type FailureLog struct {
 	options  FailureOptions
 	totals   [methods][reasons]atomic.Uint64 // since the start
@@ -106,7 +106,7 @@ func (l *FailureLog) Failed(r *http.Request, err error) {
 	l.mu.Unlock()
 }
 
-// Attempted implements [Failures].
+// Attempted implements [Attempts].
 func (l *FailureLog) Attempted(u user.Info, err error, took time.Duration) {
 	switch {
 	case u != nil:

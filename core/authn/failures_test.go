@@ -96,7 +96,7 @@ func TestFailuresAreRecordedOncePerWindow(t *testing.T) {
 				t.Errorf("%d messages about one window", got)
 			}
 			time.Sleep(10 * time.Minute) // in which nothing happens
-			f.Failed(from("nowhere"), nil)
+			f.Failed(from("nowhere"), errors.New("invalid bearer token"))
 		})
 		at := func(d time.Duration) time.Time { return start.Add(d) }
 		last := at(11*time.Second + 11*time.Minute)
@@ -112,8 +112,8 @@ func TestFailuresAreRecordedOncePerWindow(t *testing.T) {
 			},
 		}, {
 			Kind: "AuthenticationFailures", First: last, Last: last, Count: 1,
-			Classes: []authn.FailureCount{{Method: "none", Reason: "missing", Count: 1, First: last, Last: last}},
-			Sources: []authn.FailureCount{{Source: "?", Method: "none", Reason: "missing", Count: 1, First: last, Last: last}},
+			Classes: []authn.FailureCount{{Method: "token", Reason: "unknown", Count: 1, First: last, Last: last}},
+			Sources: []authn.FailureCount{{Source: "?", Method: "token", Reason: "unknown", Count: 1, First: last, Last: last}},
 		}}
 		if diff := cmp.Diff(want, f.records(t, f.file)); diff != "" {
 			t.Errorf("records (-want +got):\n%s", diff)
@@ -216,7 +216,7 @@ func TestARecordThatWasCutOffGivesWayToTheNext(t *testing.T) {
 		if err := os.WriteFile(f.file, []byte("{\"kind\":\"AuthenticationFailures\",\"count\":7}\n{\"kind\":\"Auth"), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		f.during(t, func() { f.Failed(from("192.0.2.7:1"), nil) })
+		f.during(t, func() { f.Failed(from("192.0.2.7:1"), rejected(authn.ByJWT, authn.Expired)) })
 		records := f.records(t, f.file)
 		if len(records) != 2 || records[0].Count != 7 || records[1].Count != 1 {
 			t.Errorf("got %+v", records)
@@ -233,7 +233,7 @@ func TestAFileThatCannotBeWrittenIsSaid(t *testing.T) {
 		if err := errors.Join(os.Remove(f.file), os.Mkdir(f.file, 0o700)); err != nil {
 			t.Fatal(err)
 		}
-		f.during(t, func() { f.Failed(from("192.0.2.7:1"), nil) })
+		f.during(t, func() { f.Failed(from("192.0.2.7:1"), rejected(authn.ByJWT, authn.Expired)) })
 		if f.messages.count("could not be recorded") != 1 {
 			t.Error("nothing is said")
 		}
@@ -276,8 +276,8 @@ func TestWhatIsWrongIsClassified(t *testing.T) {
 		return &authn.Rejection{Method: m, Err: errors.New(text)}
 	}
 	cases := map[string]error{
-		"none missing":                 nil,
 		"token unknown":                errors.New("invalid bearer token"),
+		"token too-large":              errors.New("a token of 100000 bytes, more than 65536"),
 		"token malformed":              errors.New("invalid base64.bearer.authorization token encoding"),
 		"serviceaccount expired":       of(authn.ByServiceAccount, "service account token has expired"),
 		"serviceaccount not-yet-valid": of(authn.ByServiceAccount, "service account token is not valid yet"),

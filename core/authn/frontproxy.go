@@ -5,11 +5,11 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"os"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/request/headerrequest"
@@ -29,29 +29,27 @@ type FrontProxyOptions struct {
 	// ClientCA returns the authorities of clients' own certificates; nil if there are none. With one in common
 	// AllowedNames must say which of their certificates are proxies'.
 	ClientCA func() []*x509.Certificate
-	Logger   *slog.Logger // nil for none
 }
 
 // FrontProxy believes a proxy who asks. The proxy shows a certificate of an authority that signs for nothing
 // else, and names the user in headers. Without that certificate the headers mean nothing, and whoever has
-// another credential is who that says. It implements authenticator.Request, and is safe for concurrent use.
+// another credential is who that says. The [Authenticator] that it is part of reads the authorities anew when they
+// change, and removes the headers. It implements authenticator.Request, and is safe for concurrent use.
 type FrontProxy struct {
 	options FrontProxyOptions
-	ca      reloading[*authority]
+	content []byte // of the file, at the beginning
+	ca      atomic.Pointer[authority]
 	headers authenticator.Request // looks at the headers, of who has a certificate
 }
 
 // authority is a file of certificates.
 type authority struct {
-	pem    []byte
-	verify x509.VerifyOptions
+	certificates []*x509.Certificate
+	verify       x509.VerifyOptions
 }
 
 // NewFrontProxy reads the file of authorities. The error says what is wrong with the options.
 func NewFrontProxy(o FrontProxyOptions) (*FrontProxy, error) {
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
 	for flag, values := range map[string]*[]string{
 		"requestheader-username-headers": &o.UsernameHeaders, "requestheader-uid-headers": &o.UIDHeaders, "requestheader-group-headers": &o.GroupHeaders,
 		"requestheader-extra-headers-prefix": &o.ExtraHeaderPrefixes, "requestheader-allowed-names": &o.AllowedNames,
@@ -65,39 +63,42 @@ func NewFrontProxy(o FrontProxyOptions) (*FrontProxy, error) {
 		}
 	}
 	p := &FrontProxy{options: o}
-	p.ca = reloading[*authority]{what: "--requestheader-client-ca-file " + o.ClientCAFile, read: p.read, logger: o.Logger}
-	if err := p.ca.load(); err != nil {
-		return nil, fmt.Errorf("--requestheader-client-ca-file: %w", err)
+	var err error
+	if p.content, err = os.ReadFile(o.ClientCAFile); err == nil {
+		err = p.load(context.Background(), p.content)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("--requestheader-client-ca-file %s: %w", o.ClientCAFile, err)
 	}
 	p.headers = headerrequest.NewDynamicVerifyOptionsSecure(
-		func() (x509.VerifyOptions, bool) { return p.ca.get().verify, true },
+		func() (x509.VerifyOptions, bool) { return p.ca.Load().verify, true },
 		headerrequest.StaticStringSlice(o.AllowedNames), headerrequest.StaticStringSlice(o.UsernameHeaders), headerrequest.StaticStringSlice(o.UIDHeaders),
 		headerrequest.StaticStringSlice(o.GroupHeaders), headerrequest.StaticStringSlice(o.ExtraHeaderPrefixes),
 	)
 	return p, nil
 }
 
-// read reads the authorities. kube-apiserver compares them with those of clients only when it starts.
-func (p *FrontProxy) read() ([]byte, func() (*authority, error), error) {
-	text, err := os.ReadFile(p.options.ClientCAFile)
+// load takes other authorities. kube-apiserver compares them with those of clients only when it starts.
+func (p *FrontProxy) load(_ context.Context, content []byte) error {
+	certificates, err := cert.ParseCertsPEM(content)
 	if err != nil {
-		return nil, nil, err
+		return err
 	}
-	return text, func() (*authority, error) {
-		certificates, err := cert.ParseCertsPEM(text)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", p.options.ClientCAFile, err)
-		}
-		if len(p.options.AllowedNames) == 0 && p.options.ClientCA != nil && overlap(p.options.ClientCA(), certificates) {
-			return nil, errOverlap
-		}
-		a := &authority{pem: text, verify: authx509.DefaultVerifyOptions()}
-		a.verify.Roots = x509.NewCertPool()
-		for _, c := range certificates {
-			a.verify.Roots.AddCert(c)
-		}
-		return a, nil
-	}, nil
+	if len(p.options.AllowedNames) == 0 && p.options.ClientCA != nil && overlap(p.options.ClientCA(), certificates) {
+		return errOverlap
+	}
+	a := &authority{certificates: certificates, verify: authx509.DefaultVerifyOptions()}
+	a.verify.Roots = x509.NewCertPool()
+	for _, c := range certificates {
+		a.verify.Roots.AddCert(c)
+	}
+	p.ca.Store(a)
+	return nil
+}
+
+// follow implements followed.
+func (p *FrontProxy) follow(f *files) {
+	f.follow("requestheader-client-ca-file", p.options.ClientCAFile, p.content, p.load, nil)
 }
 
 var errOverlap = errors.New("it has a certificate that is an authority of clients as well: without --requestheader-allowed-names, each of them could say to be anybody")
@@ -106,18 +107,11 @@ func overlap(a, b []*x509.Certificate) bool {
 	return slices.ContainsFunc(a, func(c *x509.Certificate) bool { return slices.ContainsFunc(b, c.Equal) })
 }
 
-// CA are the authorities of proxies' certificates in use, as PEM.
-func (p *FrontProxy) CA() []byte { return p.ca.get().pem }
+// Certificates are those of the authorities of proxies, now. They must not be changed.
+func (p *FrontProxy) Certificates() []*x509.Certificate { return p.ca.Load().certificates }
 
 // Options are those that it was made with.
 func (p *FrontProxy) Options() FrontProxyOptions { return p.options }
-
-// Run reads the authorities anew when the file changes, until the context ends, and calls changed, which may be nil, after
-// that. A file that cannot be used leaves in place what there is.
-func (p *FrontProxy) Run(ctx context.Context, changed func()) error {
-	p.ca.changed = changed
-	return p.ca.run(ctx)
-}
 
 // AuthenticateRequest implements authenticator.Request. Who names no user says nothing about a proxy, and their certificate
 // is not looked at here.

@@ -1,7 +1,6 @@
 package authn_test
 
 import (
-	"context"
 	"crypto/x509"
 	"net/http"
 	"path/filepath"
@@ -22,7 +21,7 @@ func frontProxies(t testing.TB, ca *signer) authn.FrontProxyOptions {
 		UsernameHeaders: []string{"X-Remote-User"}, UIDHeaders: []string{"X-Remote-Uid"},
 		GroupHeaders: []string{"X-Remote-Group"}, ExtraHeaderPrefixes: []string{"X-Remote-Extra-"},
 	}
-	replace(t, o.ClientCAFile, ca.pem)
+	replace(t, o.ClientCAFile, string(ca.pem))
 	return o
 }
 
@@ -142,26 +141,24 @@ func TestHeadersOfProxiesAreForgottenInAnySpelling(t *testing.T) {
 func TestAuthoritiesOfProxiesAreReadAnew(t *testing.T) {
 	before, after := newSigner(t, "proxies"), newSigner(t, "proxies")
 	o := frontProxies(t, before)
-	log := newMessages()
-	o.Logger = log.logger()
 	p := newFrontProxy(t, o)
-	changed := make(chan struct{}, 1)
-	running(t, func(ctx context.Context) error { return p.Run(ctx, func() { changed <- struct{}{} }) })
+	log := newMessages()
+	running(t, authn.Options{FrontProxy: p, Logger: log.logger()})
 	old, young := before.issue(t, "front-proxy", nil), after.issue(t, "front-proxy", nil)
 	believed := func(c *x509.Certificate) bool { _, ok, _ := p.AuthenticateRequest(proxied(c)); return ok }
 
-	replace(t, o.ClientCAFile, []byte("no certificate"))
+	replace(t, o.ClientCAFile, "no certificate")
 	eventually(t, "it is said", func() bool { return log.count("stays in use") == 1 })
 	if !believed(old) || believed(young) {
 		t.Error("a file without certificates was used")
 	}
-	replace(t, o.ClientCAFile, after.pem)
-	<-changed
-	if believed(old) || !believed(young) {
-		t.Error("the new file is not used")
+	replace(t, o.ClientCAFile, string(after.pem))
+	eventually(t, "the new file is used", func() bool { return believed(young) })
+	if believed(old) {
+		t.Error("the old one is used as well")
 	}
-	if string(p.CA()) != string(after.pem) {
-		t.Errorf("the authorities are said to be\n%s", p.CA())
+	if !slices.EqualFunc(p.Certificates(), []*x509.Certificate{after.cert}, (*x509.Certificate).Equal) {
+		t.Errorf("the authorities are said to be %v", p.Certificates())
 	}
 }
 
@@ -180,7 +177,7 @@ func TestAnAuthorityOfClientsAndProxiesNeedsNamesOfProxies(t *testing.T) {
 		{"another without names", proxies.pem, nil, false},
 	} {
 		o := frontProxies(t, proxies)
-		replace(t, o.ClientCAFile, c.file)
+		replace(t, o.ClientCAFile, string(c.file))
 		o.AllowedNames = c.names
 		o.ClientCA = func() []*x509.Certificate { return []*x509.Certificate{clients.cert} }
 		_, err := authn.NewFrontProxy(o)

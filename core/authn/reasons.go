@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
 )
 
 // Method is a way to say who one is.
@@ -14,8 +15,7 @@ type Method uint8
 
 // The methods, in the order in which they are tried.
 const (
-	ByNothing Method = iota // there are no credentials
-	ByFrontProxy
+	ByFrontProxy Method = iota
 	ByCertificate
 	ByToken // a bearer token that no method claims
 	ByStaticToken
@@ -26,7 +26,7 @@ const (
 	methods
 )
 
-var methodNames = [methods]string{"none", "frontproxy", "certificate", "token", "static", "serviceaccount", "bootstrap", "jwt", "webhook"}
+var methodNames = [methods]string{"frontproxy", "certificate", "token", "static", "serviceaccount", "bootstrap", "jwt", "webhook"}
 
 func (m Method) String() string { return methodNames[m] }
 
@@ -36,7 +36,6 @@ type Reason uint8
 // The reasons.
 const (
 	Invalid Reason = iota // anything else
-	Missing
 	Unknown
 	Expired
 	NotYetValid
@@ -47,12 +46,13 @@ const (
 	Revoked
 	WrongUsage
 	WrongName
+	TooLarge
 	Unavailable
 	reasons
 )
 
 var reasonNames = [reasons]string{
-	"invalid", "missing", "unknown", "expired", "not-yet-valid", "signature", "audience", "issuer", "malformed", "revoked", "usage", "name", "unavailable",
+	"invalid", "unknown", "expired", "not-yet-valid", "signature", "audience", "issuer", "malformed", "revoked", "usage", "name", "too-large", "unavailable",
 }
 
 func (r Reason) String() string { return reasonNames[r] }
@@ -60,7 +60,6 @@ func (r Reason) String() string { return reasonNames[r] }
 // meanings say to operators what a reason means.
 var meanings = map[string]string{
 	"invalid":       "not valid",
-	"missing":       "no credentials",
 	"unknown":       "of nobody who is known here",
 	"expired":       "expired",
 	"not-yet-valid": "not valid yet",
@@ -71,6 +70,7 @@ var meanings = map[string]string{
 	"revoked":       "what it was bound to is gone, or it was revoked",
 	"usage":         "a certificate that is not for clients",
 	"name":          "a certificate with a name that is not allowed, or without one",
+	"too-large":     "too large, or of somebody of whom too much is said",
 	"unavailable":   "who knows of it did not answer",
 }
 
@@ -85,15 +85,31 @@ type Rejection struct {
 func (r *Rejection) Error() string { return r.Method.String() + ": " + r.Err.Error() }
 func (r *Rejection) Unwrap() error { return r.Err }
 
+// rejects makes an error one of a method.
+func (m Method) rejects(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &Rejection{Method: m, Err: err}
+}
+
+// by has errors say by which method they are.
+type by struct {
+	Method
+	authenticator.Token
+}
+
+func (b by) AuthenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
+	resp, ok, err := b.Token.AuthenticateToken(ctx, token)
+	return resp, ok, b.rejects(err)
+}
+
 // classify tells what was wrong with a request: with the first of its credentials that a method would have to
 // know. Where there is no such, it has a token of nobody.
 func classify(err error) (Method, Reason) {
-	if err == nil {
-		return ByNothing, Missing
-	}
 	var r *Rejection
 	if !errors.As(first(err), &r) && !errors.As(err, &r) {
-		if reason := reasonOf(err); reason == Malformed {
+		if reason := reasonOf(err); reason != Invalid {
 			return ByToken, reason
 		}
 		return ByToken, Unknown
@@ -153,14 +169,15 @@ var texts = []struct {
 	reason Reason
 	parts  []string
 }{
-	{WrongName, []string{"not in the allowed list", "names nobody"}},
+	{TooLarge, []string{"bytes, more than"}},
+	{WrongName, []string{"not in the allowed list"}},
 	{Unavailable, []string{"is not healthy", "not initialized", "connection refused", "failed to get keys", "fetching keys"}},
 	{NotYetValid, []string{"not valid yet", "before the nbf", "issued in the future", "in the future"}},
 	{Expired, []string{"expired"}},
 	{Revoked, []string{"invalidated", "has been deleted", "does not match claim", "does not match service account", "revoked"}},
 	{WrongAudience, []string{"audience"}},
 	{WrongIssuer, []string{"issuer"}},
-	{Malformed, []string{"malformed", "unmarshal", "decoding", "parse", "compact jwt", "token encoding", "oversized", "too large", "too long"}},
+	{Malformed, []string{"malformed", "unmarshal", "decoding", "parse", "compact jwt", "token encoding", "more than one", "tokens specified"}},
 	{BadSignature, []string{"signature", "signing alg", "no keys found"}},
 	{Unknown, []string{"unknown", "not found", "invalid bearer token"}},
 }

@@ -2,12 +2,11 @@ package authn
 
 import (
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net/url"
 	"os"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -29,7 +28,6 @@ type WebhookOptions struct {
 	CacheTTL time.Duration
 	// Audiences are this API's, for a server that says nothing of audiences.
 	Audiences authenticator.Audiences
-	Logger    *slog.Logger // nil for none
 }
 
 // longestRefusal bounds how long a token that the server does not know is taken to be unknown. Answers of
@@ -39,19 +37,18 @@ const longestRefusal = 10 * time.Second
 // Webhook asks a server outside whose a token is, by TokenReview as kube-apiserver does. Identical tokens
 // that come while one of them is asked about wait for that answer, each as long as its own request may
 // take; nothing is locked meanwhile. A server that cannot be asked makes its tokens invalid: that is an
-// error of AuthenticateToken. It implements authenticator.Token and prometheus.Collector, and is safe for concurrent use.
+// error of AuthenticateToken. The [Authenticator] that it is part of reads its file and certificates anew when they change. It
+// implements authenticator.Token and prometheus.Collector, and is safe for concurrent use.
 type Webhook struct {
 	options  WebhookOptions
-	client   reloading[authenticator.Token]
+	content  []byte // what it was made of at the beginning
+	client   atomic.Pointer[authenticator.Token]
 	requests *prometheus.CounterVec
 	duration *prometheus.HistogramVec
 }
 
 // NewWebhook reads the file, and the certificates that it names. The error says what is wrong with them.
 func NewWebhook(o WebhookOptions) (*Webhook, error) {
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
 	if o.Version == "" {
 		o.Version = "v1"
 	}
@@ -65,21 +62,24 @@ func NewWebhook(o WebhookOptions) (*Webhook, error) {
 			Buckets: prometheus.ExponentialBuckets(.001, 2, 15),
 		}, []string{"result"}),
 	}
-	w.client = reloading[authenticator.Token]{what: "the configuration of the token webhook " + o.File, read: w.read, logger: o.Logger}
-	if err := w.client.load(); err != nil {
-		return nil, fmt.Errorf("token webhook: %w", err)
+	var err error
+	if w.content, err = w.read(); err == nil {
+		err = w.load(context.Background(), nil)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("token webhook %s: %w", o.File, err)
 	}
 	return w, nil
 }
 
-// Run reads the file and its certificates anew when they change, until the context ends. What cannot be used
-// leaves in place what there is. With another configuration nothing of what was answered before is
-// remembered.
-func (w *Webhook) Run(ctx context.Context) error { return w.client.run(ctx) }
+// follow implements followed. With another configuration nothing of what was answered before is remembered.
+func (w *Webhook) follow(f *files) {
+	f.follow("authentication-token-webhook-config-file", w.options.File, w.content, w.load, nil).Read = w.read
+}
 
 // AuthenticateToken implements authenticator.Token.
 func (w *Webhook) AuthenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
-	return w.client.get().AuthenticateToken(ctx, token)
+	return (*w.client.Load()).AuthenticateToken(ctx, token)
 }
 
 // Describe implements prometheus.Collector.
@@ -88,31 +88,49 @@ func (w *Webhook) Describe(c chan<- *prometheus.Desc) { w.requests.Describe(c); 
 // Collect implements prometheus.Collector.
 func (w *Webhook) Collect(c chan<- prometheus.Metric) { w.requests.Collect(c); w.duration.Collect(c) }
 
-// read reads the kubeconfig and what it refers to.
-func (w *Webhook) read() ([]byte, func() (authenticator.Token, error), error) {
+// config reads the kubeconfig, and the certificates that it names.
+func (w *Webhook) config() (*rest.Config, error) {
+	config, err := webhookutil.LoadKubeconfig(w.options.File, nil)
+	if err == nil {
+		err = rest.LoadTLSFiles(config)
+	}
+	if err != nil {
+		return nil, err
+	}
+	config.CAFile, config.CertFile, config.KeyFile = "", "", "" // they are read here, not by the client
+	return config, nil
+}
+
+// read returns all that the client is made of.
+func (w *Webhook) read() ([]byte, error) {
 	text, err := os.ReadFile(w.options.File)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	config, err := webhookutil.LoadKubeconfig(w.options.File, nil)
+	config, err := w.config()
 	if err != nil {
-		return nil, nil, fmt.Errorf("%s: %w", w.options.File, err)
+		return nil, err
 	}
-	if err := rest.LoadTLSFiles(config); err != nil {
-		return nil, nil, fmt.Errorf("%s: %w", w.options.File, err)
-	}
-	config.CAFile, config.CertFile, config.KeyFile = "", "", "" // this reads them anew, not the client
-	content := sha256.New()
+	var content []byte
 	for _, part := range [][]byte{text, config.CAData, config.CertData, config.KeyData} {
-		fmt.Fprintf(content, "%d:%s", len(part), part)
+		content = fmt.Appendf(content, "%d:%s", len(part), part)
 	}
-	return content.Sum(nil), func() (authenticator.Token, error) {
-		asked, err := webhook.New(config, w.options.Version, w.options.Audiences, *webhook.DefaultRetryBackoff())
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", w.options.File, err)
-		}
-		return cache.New(&question{asked, w}, false, w.options.CacheTTL, min(w.options.CacheTTL, longestRefusal)), nil
-	}, nil
+	return content, nil
+}
+
+// load makes another client, which remembers nothing.
+func (w *Webhook) load(context.Context, []byte) error {
+	config, err := w.config()
+	if err != nil {
+		return err
+	}
+	asked, err := webhook.New(config, w.options.Version, w.options.Audiences, *webhook.DefaultRetryBackoff())
+	if err != nil {
+		return err
+	}
+	client := cache.New(&question{asked, w}, false, w.options.CacheTTL, min(w.options.CacheTTL, longestRefusal))
+	w.client.Store(&client)
+	return nil
 }
 
 // unanswered tells whether the server could not be asked, or gave another answer than a review. What a review says

@@ -72,17 +72,9 @@ func (r *reviewer) answers(review func(context.Context, authenticationv1.TokenRe
 func (r *reviewer) configure(t *testing.T, url string) {
 	t.Helper()
 	ca := filepath.Join(filepath.Dir(r.file), "ca.crt")
-	replace(t, ca, pemOf(r.Certificate().Raw))
-	replace(t, r.file, fmt.Appendf(nil, `{"apiVersion":"v1","kind":"Config","current-context":"c","contexts":[{"name":"c","context":{"cluster":"c","user":"u"}}],
+	replace(t, ca, string(pemOf(r.Certificate().Raw)))
+	replace(t, r.file, fmt.Sprintf(`{"apiVersion":"v1","kind":"Config","current-context":"c","contexts":[{"name":"c","context":{"cluster":"c","user":"u"}}],
 "clusters":[{"name":"c","cluster":{"server":%q,"certificate-authority":%q}}],"users":[{"name":"u","user":{}}]}`, url, ca))
-}
-
-// replace puts a file in the place of another in one step, as whoever configures servers does.
-func replace(t testing.TB, name string, data []byte) {
-	t.Helper()
-	if err := pki.WritePrivate(name, data); err != nil {
-		t.Fatal(err)
-	}
 }
 
 func newWebhook(t *testing.T, o authn.WebhookOptions) *authn.Webhook {
@@ -92,30 +84,6 @@ func newWebhook(t *testing.T, o authn.WebhookOptions) *authn.Webhook {
 		t.Fatal(err)
 	}
 	return w
-}
-
-// running keeps something current until the test ends.
-func running(t *testing.T, run func(context.Context) error) {
-	ctx, cancel := context.WithCancel(t.Context())
-	var done sync.WaitGroup
-	done.Go(func() { _ = run(ctx) })
-	t.Cleanup(func() { cancel(); done.Wait() })
-}
-
-// eventually waits for something that another goroutine brings about, for it follows files.
-func eventually(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for !holds() {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			t.Fatal("never: " + what)
-		}
-	}
 }
 
 // nameOf is whose a token is, "" if nobody's.
@@ -270,7 +238,7 @@ func TestAWebhookIsReadAnew(t *testing.T) {
 	first, second := newReviewer(t), newReviewer(t)
 	second.knows("good", "bob")
 	w := newWebhook(t, authn.WebhookOptions{File: first.file, CacheTTL: time.Hour})
-	running(t, w.Run)
+	running(t, authn.Options{Webhook: w})
 	if got := nameOf(w, "good"); got != "alice" {
 		t.Fatalf("it is %q", got)
 	}
@@ -281,9 +249,9 @@ func TestAWebhookIsReadAnew(t *testing.T) {
 func TestAWebhookThatIsNoneKeepsTheOldOne(t *testing.T) {
 	server := newReviewer(t)
 	log := newMessages()
-	w := newWebhook(t, authn.WebhookOptions{File: server.file, CacheTTL: time.Hour, Logger: log.logger()})
-	running(t, w.Run)
-	replace(t, server.file, []byte(`{"apiVersion":"v1","kind":"Config","current-context":"gone"}`))
+	w := newWebhook(t, authn.WebhookOptions{File: server.file, CacheTTL: time.Hour})
+	running(t, authn.Options{Webhook: w, Logger: log.logger()})
+	replace(t, server.file, `{"apiVersion":"v1","kind":"Config","current-context":"gone"}`)
 	eventually(t, "it is said", func() bool { return log.count("stays in use") > 0 })
 	if got := nameOf(w, "good"); got != "alice" {
 		t.Errorf("it is %q", got)
@@ -315,7 +283,7 @@ func TestAWebhookIsOnlyAskedOverTheCertificateOfItsKubeconfig(t *testing.T) {
 		t.Fatal(err)
 	}
 	server.configure(t, server.URL)
-	replace(t, filepath.Join(filepath.Dir(server.file), "ca.crt"), other.PEM)
+	replace(t, filepath.Join(filepath.Dir(server.file), "ca.crt"), string(other.PEM))
 	w := newWebhook(t, authn.WebhookOptions{File: server.file})
 	if _, ok, err := w.AuthenticateToken(t.Context(), "good"); ok || !errors.Is(err, authn.ErrUnavailable) {
 		t.Errorf("%v, %v", ok, err)

@@ -200,12 +200,15 @@ func (q *question) decide(name, uid string, groups []string, extra map[string][]
 	r := &policy.Request{User: name, UID: uid, Groups: groups, Extra: extra}
 	if resource != nil {
 		r.IsResource, r.Verb, r.Group, r.Version, r.Resource, r.Subresource = true, resource.Verb, resource.Group, resource.Version, resource.Resource, resource.Subresource
-		r.Namespace, r.Name = resource.Namespace, resource.Name
+		r.Namespace, r.Name, r.Selectors = resource.Namespace, resource.Name, selectors(resource)
+		if r.Version == "" {
+			r.Version = "*" // as upstream asks
+		}
 	} else {
 		r.Verb, r.Path = path.Verb, path.Path
 	}
 	d := q.policy.Authorize(q.ctx, r)
-	return authorizationv1.SubjectAccessReviewStatus{Allowed: d.Allowed, Denied: d.Denied, Reason: d.Reason}
+	return authorizationv1.SubjectAccessReviewStatus{Allowed: d.Allowed, Denied: d.Denied, Reason: d.Reason, EvaluationError: unread(r.Selectors)}
 }
 
 // The checks below, and their texts, are upstream's, from the validation of
@@ -225,6 +228,8 @@ func attributes(resource *authorizationv1.ResourceAttributes, path *authorizatio
 		return field.ErrorList{field.Invalid(field.NewPath("spec.nonResourceAttributes"), path, "cannot be specified in combination with resourceAttributes")}
 	case resource == nil && path == nil:
 		return field.ErrorList{field.Invalid(field.NewPath("spec.resourceAttributes"), resource, "exactly one of nonResourceAttributes or resourceAttributes must be specified")}
+	case resource != nil:
+		return validSelectors(resource, field.NewPath("spec.resourceAttributes"))
 	}
 	return nil
 }

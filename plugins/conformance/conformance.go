@@ -42,6 +42,8 @@ type Subject struct {
 // Check is one thing that must hold.
 type Check struct {
 	Name string
+	// Configured: the plugin has to take the configuration of the subject.
+	Configured bool
 	// Run returns what is wrong.
 	Run func(ctx context.Context, s *Subject) error
 }
@@ -49,16 +51,16 @@ type Check struct {
 // Checks are all of them, in an order in which the first that fails says the most.
 func Checks() []Check {
 	return []Check{
-		{"it says what it is, without configuration", describes},
-		{"it decides nothing before it is configured", waitsForConfiguration},
-		{"it refuses configurations that mean nothing to it", refusesConfigurations},
-		{"it has no opinion on what it does not know", hasNoOpinion},
-		{"requests that lack everything do not end it", outlives},
-		{"it answers requests of 1 MiB", takesLargeRequests},
-		{"it answers 64 callers at once", answersMany},
-		{"it decides the same request in the same way 100 times, if it says so", isDeterministic},
-		{"it goes on after calls whose deadlines have passed", outlivesDeadlines},
-		{"it goes on after calls that were canceled", outlivesCancellation},
+		{"it says what it is, without configuration", false, describes},
+		{"it decides nothing before it is configured", false, waitsForConfiguration},
+		{"it refuses configurations that mean nothing to it", false, refusesConfigurations},
+		{"it has no opinion on what it does not know", true, hasNoOpinion},
+		{"requests that lack everything do not end it", true, outlives},
+		{"it answers requests of 1 MiB", true, takesLargeRequests},
+		{"it answers 64 callers at once", true, answersMany},
+		{"it decides the same request in the same way 100 times, if it says so", true, isDeterministic},
+		{"it goes on after calls whose deadlines have passed", true, outlivesDeadlines},
+		{"it goes on after calls that were canceled", true, outlivesCancellation},
 	}
 }
 
@@ -180,7 +182,7 @@ func answersMany(ctx context.Context, s *Subject) error {
 		if err != nil {
 			return err
 		}
-		requests := s.requests()
+		requests := s.AllRequests()
 		alone := make([]*authorizerpb.AuthorizeResponse, len(requests))
 		for n, r := range requests {
 			if alone[n], err = i.decide(ctx, r); err != nil {
@@ -219,7 +221,7 @@ func isDeterministic(ctx context.Context, s *Subject) error {
 			if err != nil || !d.GetDeterministic() {
 				return err
 			}
-			for n, r := range s.requests() {
+			for n, r := range s.AllRequests() {
 				for range repeats {
 					answer, err := i.decide(ctx, r)
 					switch {
@@ -258,7 +260,7 @@ func outlivesCancellation(ctx context.Context, s *Subject) error {
 // abandoning makes calls that nobody waits for, and then one.
 func (s *Subject) abandoning(ctx context.Context, bound func(ctx context.Context, n int) (context.Context, context.CancelFunc)) error {
 	return s.configured(ctx, func(ctx context.Context, i *Instance) error {
-		requests := s.requests()
+		requests := s.AllRequests()
 		errs := make([]error, callers)
 		var wg sync.WaitGroup
 		for n := range callers {
@@ -301,16 +303,31 @@ func (s *Subject) started(ctx context.Context, ask func(context.Context, *Instan
 
 // configured runs what is asked of a new process that has its configuration.
 func (s *Subject) configured(ctx context.Context, ask func(context.Context, *Instance) error) error {
-	return s.started(ctx, func(ctx context.Context, i *Instance) error {
-		if _, err := i.Configure(ctx, &authorizerpb.ConfigureRequest{Config: s.Config, Secrets: s.Secrets}); err != nil {
-			return fmt.Errorf("it does not take its configuration: %w", err)
-		}
-		return ask(ctx, i)
-	})
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	i, err := s.Configured(ctx)
+	if err != nil {
+		return err
+	}
+	defer i.Close()
+	return ask(ctx, i)
 }
 
-// requests are those of the subject, and some that are likely to mean nothing.
-func (s *Subject) requests() []*authorizerpb.AuthorizeRequest {
+// Configured starts the plugin, and has it take its configuration.
+func (s *Subject) Configured(ctx context.Context) (*Instance, error) {
+	i, err := s.Start(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := i.Configure(ctx, &authorizerpb.ConfigureRequest{Config: s.Config, Secrets: s.Secrets}); err != nil {
+		i.Close()
+		return nil, fmt.Errorf("it does not take its configuration: %w", err)
+	}
+	return i, nil
+}
+
+// AllRequests are those of the subject, and some that are likely to mean nothing to it.
+func (s *Subject) AllRequests() []*authorizerpb.AuthorizeRequest {
 	requests := slices.Clone(s.Requests)
 	for _, verb := range []string{"get", "list", "create", "update", "delete"} {
 		requests = append(requests, nobody(verb))

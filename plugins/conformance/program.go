@@ -2,88 +2,61 @@ package conformance
 
 import (
 	"context"
-	"errors"
-	"fmt"
+	"crypto/sha256"
+	"encoding/hex"
 	"io"
+	"log/slog"
 	"os"
-	"os/exec"
 	"path/filepath"
+	"runtime"
 	"sync"
-	"time"
 
-	"github.com/hashicorp/go-hclog"
-	"github.com/hashicorp/go-plugin"
-	"google.golang.org/grpc"
-	"stele.dev/stele/plugins/authorizerpb"
+	"stele.dev/stele/plugins/host"
 )
 
-// startTimeout is how long a program may take to say where it listens.
-const startTimeout = 10 * time.Second
+// System is what this process runs on, as bundles name it.
+const System = runtime.GOOS + "/" + runtime.GOARCH
 
-// Program starts a plugin from a file, as stele does: with nothing of this process's
-// environment, and a folder of its own for the socket. What it prints goes to stderr, which
-// may be nil.
-func Program(file string, stderr io.Writer) func(ctx context.Context) (*Instance, error) {
+// Checksum is that of a program, as bundles have it.
+func Checksum(file string) (string, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	h := sha256.New()
+	if _, err := io.Copy(h, f); err != nil {
+		return "", err
+	}
+	return hex.EncodeToString(h.Sum(nil)), nil
+}
+
+// Program starts a plugin from a file as serve does, whichever checksum it has. What it prints
+// goes to the log, which may be nil.
+func Program(file string, log *slog.Logger) func(ctx context.Context) (*Instance, error) {
+	checksum := sync.OnceValues(func() (string, error) { return Checksum(file) })
 	return func(ctx context.Context) (*Instance, error) {
-		file, err := filepath.Abs(file)
+		sum, err := checksum()
 		if err != nil {
 			return nil, err
 		}
-		folder, err := os.MkdirTemp("", "stele-")
+		h, err := host.New(host.Options{Dir: filepath.Dir(file), Logger: log})
 		if err != nil {
 			return nil, err
 		}
-		cmd := exec.Command(file)
-		cmd.Env = []string{plugin.EnvUnixSocketDir + "=" + folder}
-		client := plugin.NewClient(&plugin.ClientConfig{
-			HandshakeConfig:  authorizerpb.Handshake,
-			VersionedPlugins: map[int]plugin.PluginSet{authorizerpb.ProtocolVersion: {authorizerpb.PluginName: dispensed{}}},
-			Cmd:              cmd,
-			SkipHostEnv:      true,
-			AutoMTLS:         true,
-			AllowedProtocols: []plugin.Protocol{plugin.ProtocolGRPC},
-			StartTimeout:     startTimeout,
-			Logger:           hclog.NewNullLogger(),
-			Stderr:           writer(stderr),
-			SyncStdout:       writer(stderr),
-			SyncStderr:       writer(stderr),
-		})
-		end := sync.OnceFunc(func() {
-			client.Kill()
-			_ = os.RemoveAll(folder)
-		})
-		connection, err := client.Client()
-		if err == nil {
-			err = connection.Ping()
+		end := func() {
+			done, cancel := context.WithCancel(context.Background())
+			cancel()
+			_ = h.Run(done) // only its folder is left
 		}
-		var asked any
-		if err == nil {
-			asked, err = connection.Dispense(authorizerpb.PluginName)
-		}
+		p, err := h.Open(ctx, host.Spec{Name: filepath.Base(file), SHA256: map[string]string{System: sum}})
 		if err != nil {
 			end()
-			return nil, fmt.Errorf("%s does not start as a plugin: %w", file, err)
+			return nil, err
 		}
-		return &Instance{AuthorizerClient: asked.(authorizerpb.AuthorizerClient), Close: end}, nil
+		return &Instance{AuthorizerClient: p, Close: func() {
+			p.Close()
+			end()
+		}}, nil
 	}
-}
-
-func writer(w io.Writer) io.Writer {
-	if w == nil {
-		return io.Discard
-	}
-	return w
-}
-
-// dispensed is the service, to go-plugin.
-type dispensed struct{ plugin.NetRPCUnsupportedPlugin }
-
-// GRPCServer implements [plugin.GRPCPlugin].
-func (dispensed) GRPCServer(*plugin.GRPCBroker, *grpc.Server) error {
-	return errors.New("this end asks")
-}
-
-// GRPCClient implements [plugin.GRPCPlugin].
-func (dispensed) GRPCClient(_ context.Context, _ *plugin.GRPCBroker, conn *grpc.ClientConn) (any, error) {
-	return authorizerpb.NewAuthorizerClient(conn), nil
 }

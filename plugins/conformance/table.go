@@ -7,8 +7,10 @@ import (
 	"fmt"
 	"os"
 	"regexp"
+	"strings"
 	"time"
 
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/timestamppb"
 	"sigs.k8s.io/yaml"
 	"stele.dev/stele/plugins/authorizerpb"
@@ -92,7 +94,7 @@ func ReadTable(file string) (*Table, error) {
 func ParseTable(text []byte) (*Table, error) {
 	var t Table
 	if err := yaml.UnmarshalStrict(text, &t); err != nil {
-		return nil, err
+		return nil, errors.New(strings.TrimPrefix(strings.TrimPrefix(err.Error(), "error unmarshaling JSON: while decoding JSON: "), "json: "))
 	}
 	if len(t.Cases) == 0 {
 		return nil, errors.New("there are no cases")
@@ -181,10 +183,12 @@ type Result struct {
 	Took    time.Duration `json:"nanoseconds"`
 }
 
-// Requests are those of all cases.
+// Requests are those of the cases that expect a decision.
 func (t *Table) Requests() (requests []*authorizerpb.AuthorizeRequest) {
 	for n := range t.Cases {
-		requests = append(requests, t.Cases[n].Request())
+		if t.Cases[n].Expect != Error {
+			requests = append(requests, t.Cases[n].Request())
+		}
 	}
 	return requests
 }
@@ -201,14 +205,11 @@ func (t *Table) Subject(start func(context.Context) (*Instance, error)) *Subject
 // Play asks a new process all of the table, one case after the other. The error is that of
 // a plugin that cannot be asked at all.
 func (t *Table) Play(ctx context.Context, s *Subject) (results []Result, err error) {
-	i, err := s.Start(ctx)
+	i, err := s.Configured(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer i.Close()
-	if _, err := i.Configure(ctx, &authorizerpb.ConfigureRequest{Config: s.Config, Secrets: s.Secrets}); err != nil {
-		return nil, fmt.Errorf("it does not take its configuration: %w", err)
-	}
 	for n := range t.Cases {
 		results = append(results, t.Cases[n].play(ctx, i))
 	}
@@ -223,7 +224,7 @@ func (c *Case) play(ctx context.Context, i *Instance) Result {
 	answer, err := i.decide(ctx, c.Request())
 	result.Took = time.Since(began)
 	if err != nil {
-		result.Verdict, result.Reason = Error, err.Error()
+		result.Verdict, result.Reason = Error, status.Convert(err).Message()
 	} else {
 		result.Verdict, result.Reason = verdicts[answer.GetDecision()], answer.GetReason()
 	}

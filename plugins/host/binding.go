@@ -96,7 +96,7 @@ type bound struct {
 }
 
 type boundMetrics struct {
-	decisions       map[authorizerpb.Decision]prometheus.Counter
+	decisions       [authorizerpb.Decision_DECISION_DENY + 1]prometheus.Counter
 	failures        *prometheus.CounterVec
 	hits, coalesced prometheus.Counter
 	inFlight        prometheus.Gauge
@@ -117,7 +117,6 @@ func newBound(spec Spec, p *plugin) *bound {
 		failures: m.failures.MustCurryWith(prometheus.Labels{"plugin": spec.Name}),
 		hits:     m.hits.WithLabelValues(spec.Name), coalesced: m.coalesced.WithLabelValues(spec.Name),
 		inFlight: m.inFlight.WithLabelValues(spec.Name), duration: m.duration.WithLabelValues(spec.Name),
-		decisions: map[authorizerpb.Decision]prometheus.Counter{},
 	}
 	for decision, label := range labels {
 		d.metrics.decisions[decision] = m.decisions.WithLabelValues(spec.Name, label, mode)
@@ -142,35 +141,11 @@ type flight struct {
 }
 
 func (d *bound) authorize(ctx context.Context, q *authorizerpb.AuthorizeRequest) Answer {
-	var (
-		known Answer
-		hit   bool
-		f     *flight
-	)
-	withKey(q, func(k []byte) {
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		if d.spec.CacheTTL > 0 {
-			if known, hit = d.cache.get(k, time.Now()); hit {
-				return
-			}
-		}
-		if f = d.flights[string(k)]; f != nil {
-			f.waiting++
-			d.metrics.coalesced.Inc()
-			return
-		}
-		if d.spec.Shadow && len(d.flights) >= d.plugin.host.options.MaxInFlight {
-			return // nobody waits for these, and so nothing else bounds them
-		}
-		f = &flight{key: string(k), waiting: 1, done: make(chan struct{})}
-		d.flights[f.key] = f
-		asking, cancel := context.WithTimeout(d.plugin.host.ctx, d.spec.Timeout)
-		f.cancel = cancel
-		go d.fly(asking, f, q)
-	})
+	buffer := keyBuffers.Get().(*[]byte)
+	known, f := d.join(makeKey(buffer, q), q)
+	keyBuffers.Put(buffer)
 	switch {
-	case hit:
+	case known.Cached:
 		d.metrics.hits.Inc()
 		return d.effect(known)
 	case d.spec.Shadow && f == nil:
@@ -185,6 +160,32 @@ func (d *bound) authorize(ctx context.Context, q *authorizerpb.AuthorizeRequest)
 	}
 	d.leave(f)
 	return d.effect(d.failed(failedCanceled, "the request was given up: "+context.Cause(ctx).Error()))
+}
+
+// join returns the answer if it is kept, or else the flight of the question, which begins unless it has.
+func (d *bound) join(key []byte, q *authorizerpb.AuthorizeRequest) (Answer, *flight) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.spec.CacheTTL > 0 {
+		if known, hit := d.cache.get(key, time.Now()); hit {
+			return known, nil
+		}
+	}
+	f := d.flights[string(key)]
+	if f != nil {
+		f.waiting++
+		d.metrics.coalesced.Inc()
+		return Answer{}, f
+	}
+	if d.spec.Shadow && len(d.flights) >= d.plugin.host.options.MaxInFlight {
+		return Answer{}, nil // nobody waits for these, and so nothing else bounds them
+	}
+	f = &flight{key: string(key), waiting: 1, done: make(chan struct{})}
+	d.flights[f.key] = f
+	asking, cancel := context.WithTimeout(d.plugin.host.ctx, d.spec.Timeout)
+	f.cancel = cancel
+	go d.fly(asking, f, q)
+	return Answer{}, f
 }
 
 // leave ends the flight if nobody else waits for it. Who asks the same from then on asks anew.
@@ -253,7 +254,7 @@ func (d *bound) ask(ctx context.Context, q *authorizerpb.AuthorizeRequest) (a An
 	case err == nil:
 		result = answered
 		return d.read(answer)
-	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+	case errors.Is(ctx.Err(), context.DeadlineExceeded) || code == codes.DeadlineExceeded: // the plugin's clock may be first
 		result = silent
 		return d.failed(failedTimeout, fmt.Sprintf("no answer within %s", d.spec.Timeout)), 0
 	case ctx.Err() != nil:

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -154,12 +155,13 @@ func (f *fixture) metric(name string, values ...string) float64 {
 		if family.GetName() != "stele_plugin_"+name {
 			continue
 		}
-	series:
 		for _, m := range family.Metric {
-			for _, v := range values {
-				if !strings.Contains(m.String(), strconv.Quote(v)) {
-					continue series
-				}
+			var has []string
+			for _, label := range m.Label {
+				has = append(has, label.GetValue())
+			}
+			if slices.ContainsFunc(values, func(v string) bool { return !slices.Contains(has, v) }) {
+				continue
 			}
 			sum += m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
 		}

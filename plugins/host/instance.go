@@ -228,30 +228,28 @@ func (i *instance) why(ctx context.Context, err error) error {
 	case !i.process.started():
 		return err
 	}
-	late := ctx.Err() != nil || strings.Contains(err.Error(), "timeout while waiting")
-	if !late { // where it exits by itself, that is the reason, and the error only how it was seen
-		select {
-		case <-i.process.done:
-			if i.process.greeting() == "" {
-				return fmt.Errorf("%w: it has to greet as a plugin does, see docs/PLUGINS.md", i.process.ended())
-			}
-			return fmt.Errorf("%w: %w", err, i.process.ended())
-		case <-time.After(100 * time.Millisecond):
-		}
-	}
 	greeting := i.process.greeting()
 	parts := strings.Split(greeting, "|")
+	late := ctx.Err() != nil || strings.Contains(err.Error(), "timeout while waiting")
 	switch {
-	case late && greeting == "":
-		return fmt.Errorf("it has not greeted in time: let it serve before it does anything that takes long, see docs/PLUGINS.md")
 	case len(parts) < 4 && greeting != "":
 		return fmt.Errorf("it wrote %.100q to stdout before its greeting: let it write to stderr only", greeting)
 	case strings.Contains(err.Error(), "incompatible"):
 		return fmt.Errorf("it speaks version %.20q of the protocol, and this server speaks %d: use a build of it for this server", parts[1], authorizerpb.ProtocolVersion)
+	case late && greeting == "":
+		return errors.New("it has not greeted in time: let it serve before it does anything that takes long, see docs/PLUGINS.md")
 	case late:
 		return fmt.Errorf("it has not started in time: %w", err)
 	}
-	return err
+	select { // where it exits by itself, that is the reason, and the error only how it was seen
+	case <-i.process.done:
+		if greeting == "" {
+			return fmt.Errorf("%w: it has to greet as a plugin does, see docs/PLUGINS.md", i.process.ended())
+		}
+		return fmt.Errorf("%w: %w", err, i.process.ended())
+	case <-time.After(100 * time.Millisecond):
+		return err
+	}
 }
 
 // end kills the process, and leaves nothing of it.

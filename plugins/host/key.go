@@ -3,7 +3,6 @@ package host
 import (
 	"crypto/sha256"
 	"encoding/binary"
-	"maps"
 	"slices"
 	"sync"
 
@@ -14,40 +13,40 @@ import (
 // whatever the requests are like.
 const longKey = 4 << 10
 
+// keyBuffers are those in which keys are made, so that one for which the answer is kept costs no memory.
 var keyBuffers = sync.Pool{New: func() any { b := make([]byte, 0, 1<<10); return &b }}
 
-// withKey calls f with the question's key, which is only valid during the call. Two questions have the
-// same key if and only if they differ in nothing but the time: short keys are the question itself, all of
-// its fields with their lengths, and are compared as a whole; long ones are SHA-256 of that. So there is no
-// collision to be chosen. Lists keep their order, which a plugin sees too; maps are sorted.
-func withKey(q *authorizerpb.AuthorizeRequest, f func(key []byte)) {
-	buffer := keyBuffers.Get().(*[]byte)
+// makeKey makes the key of a question in the buffer. Two questions have the same key if and only if they
+// differ in nothing but the time: short keys are the question itself, all of its fields with their lengths, and are compared
+// as a whole; long ones are SHA-256 of that. So there is no collision that somebody could choose. Lists keep their
+// order, which a plugin sees too; maps are sorted.
+func makeKey(buffer *[]byte, q *authorizerpb.AuthorizeRequest) []byte {
 	key := appendKey((*buffer)[:0], q)
-	whole := key
-	if len(key) >= longKey {
-		sum := sha256.Sum256(key)
-		key = append(key[:0], 'h')
-		key = append(key, sum[:]...)
+	if cap(key) <= 64<<10 {
+		*buffer = key // which may have grown
 	}
-	f(key)
-	if cap(whole) <= 64<<10 {
-		*buffer = whole
-		keyBuffers.Put(buffer)
+	if len(key) < longKey {
+		return key
 	}
+	sum := sha256.Sum256(key)
+	return append(append(key[:0], 'h'), sum[:]...) // where the others have a q
 }
 
 func appendKey(k []byte, q *authorizerpb.AuthorizeRequest) []byte {
-	k = append(k, 'q') // and a hash begins with h: the two kinds never meet
+	k = append(k, 'q')
 	u := q.GetUser()
 	k = appendText(k, u.GetName())
 	k = appendText(k, u.GetUid())
 	k = appendTexts(k, u.GetGroups())
 	k = binary.AppendUvarint(k, uint64(len(u.GetExtra())))
-	if len(u.GetExtra()) > 0 {
-		for _, name := range slices.Sorted(maps.Keys(u.GetExtra())) {
-			k = appendText(k, name)
-			k = appendTexts(k, u.GetExtra()[name].GetValues())
-		}
+	names := make([]string, 0, 8)
+	for name := range u.GetExtra() {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		k = appendText(k, name)
+		k = appendTexts(k, u.GetExtra()[name].GetValues())
 	}
 	k = appendText(k, q.GetVerb())
 	switch target := q.GetTarget().(type) {

@@ -182,9 +182,9 @@ var verbs = map[string]func(context.Context, *authorizer, *authorizerpb.Authoriz
 		r.Reason, r.CacheTtl = fmt.Sprint(a.calls.Add(1)), &durationpb.Duration{}
 		return r, nil
 	},
-	"hang": func(ctx context.Context, _ *authorizer, _ *authorizerpb.AuthorizeRequest, r *authorizerpb.AuthorizeResponse) (*authorizerpb.AuthorizeResponse, error) {
+	"hang": func(ctx context.Context, _ *authorizer, _ *authorizerpb.AuthorizeRequest, _ *authorizerpb.AuthorizeResponse) (*authorizerpb.AuthorizeResponse, error) {
 		<-ctx.Done()
-		return r, nil
+		return nil, ctx.Err()
 	},
 	"slow": func(ctx context.Context, a *authorizer, q *authorizerpb.AuthorizeRequest, r *authorizerpb.AuthorizeResponse) (*authorizerpb.AuthorizeResponse, error) {
 		select {

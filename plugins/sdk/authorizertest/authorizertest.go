@@ -12,7 +12,6 @@ package authorizertest
 
 import (
 	"context"
-	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -112,7 +111,7 @@ func InProcess(plugin interface{ Register(grpc.ServiceRegistrar) }) Start {
 }
 
 // Program is a plugin's binary, run as stele runs it. What it prints is discarded.
-func Program(file string) Start { return conformance.Program(file, io.Discard) }
+func Program(file string) Start { return conformance.Program(file, nil) }
 
 // Build builds the command in a folder, and returns the file.
 func Build(t testing.TB, folder string) string {

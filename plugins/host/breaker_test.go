@@ -1,0 +1,120 @@
+package host
+
+import (
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func tell(b *breaker, results string) {
+	for _, r := range results {
+		b.done(map[rune]outcome{'+': answered, '-': silent, '0': abandoned}[r])
+	}
+}
+
+func TestWhenTheCircuitOpens(t *testing.T) {
+	for results, want := range map[string]breakerState{
+		"":                             closed,
+		"----":                         closed,
+		"-----":                        open,
+		"----+----+----":               closed,
+		"00000000":                     closed,
+		"----0-":                       open, // who gives up says nothing
+		strings.Repeat("-+", 15):       closed,
+		strings.Repeat("-+", 16):       open,
+		strings.Repeat("-+++", 100):    closed,
+		strings.Repeat("+", 100) + "-": closed,
+	} {
+		b := &breaker{change: func(breakerState) {}}
+		tell(b, results)
+		if b.is() != want {
+			t.Errorf("%q: %d, want %d", results, b.is(), want)
+		}
+		if b.allow() != (want == closed) {
+			t.Errorf("%q: allowed %v", results, want != closed)
+		}
+	}
+}
+
+func TestTheCircuitTriesOneQuestionAtATime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &breaker{change: func(breakerState) {}}
+		tell(b, "-----")
+		for _, pause := range []time.Duration{1, 2, 4, 8, 16, 30, 30} {
+			time.Sleep(pause*time.Second - 1)
+			if b.allow() {
+				t.Fatalf("asked before %d s", pause)
+			}
+			time.Sleep(1)
+			if !b.allow() || b.allow() {
+				t.Fatalf("not one question after %d s", pause)
+			}
+			b.done(silent)
+		}
+		time.Sleep(30 * time.Second)
+		if !b.allow() {
+			t.Fatal("not asked")
+		}
+		b.done(abandoned)
+		if !b.allow() {
+			t.Fatal("a question that was given up is no try")
+		}
+		b.done(answered)
+		if b.is() != closed {
+			t.Fatal("not closed")
+		}
+		tell(b, strings.Repeat("+", 32)+"-----")
+		time.Sleep(time.Second)
+		if !b.allow() {
+			t.Fatal("the pause is as long as before, though it was well")
+		}
+		b.done(silent)
+		b.try()
+		if !b.allow() {
+			t.Fatal("a plugin that was started anew is not asked")
+		}
+	})
+}
+
+func TestLines(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log strings.Builder
+		handler := slog.NewTextHandler(&log, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+			if a.Key == slog.TimeKey {
+				return slog.Attr{}
+			}
+			return a
+		}})
+		l := &lines{log: slog.New(handler), stream: "stderr", limit: &limiter{}}
+		write := func(text string) string {
+			log.Reset()
+			_, _ = l.Write([]byte(text))
+			return log.String()
+		}
+		equal := func(got, want string) {
+			t.Helper()
+			if got != want {
+				t.Errorf("%.200q, want %.200q", got, want)
+			}
+		}
+		equal(write("one\ntw"), "level=INFO msg=one stream=stderr\n")
+		equal(write("o\n\n \n"), "level=INFO msg=two stream=stderr\n")
+		equal(write("\xff\n"), "level=INFO msg=\"\uFFFD\" stream=stderr\n")
+		write(strings.Repeat("x", 10<<20))
+		equal(write("\n"), "level=INFO msg="+strings.Repeat("x", lineBytes)+" stream=stderr cut=true\n")
+		if len(l.partial) > lineBytes {
+			t.Errorf("%d bytes are kept", len(l.partial))
+		}
+		time.Sleep(time.Second)
+		for i := range 1000 {
+			write(fmt.Sprint(i, "\n"))
+		}
+		time.Sleep(time.Second)
+		equal(write("again\n"), "level=INFO msg=again stream=stderr dropped=950\n")
+		equal(write("panic: oh\n\ngoroutine 1\n"), "level=ERROR msg=\"panic: oh\" stream=stderr\nlevel=ERROR msg=\"goroutine 1\" stream=stderr\n")
+		equal(l.words(), "panic: oh")
+	})
+}

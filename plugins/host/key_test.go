@@ -1,0 +1,183 @@
+package host
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/known/timestamppb"
+	"stele.dev/stele/plugins/authorizerpb"
+)
+
+func keyOf(q *authorizerpb.AuthorizeRequest) string {
+	var buffer []byte
+	return string(makeKey(&buffer, q))
+}
+
+// filled sets every field of a message, lists and maps with two entries, and of a oneof the field that is wanted.
+func filled(m protoreflect.Message, target protoreflect.Name) {
+	text := protoreflect.ValueOfString
+	fields := m.Descriptor().Fields()
+	for i := range fields.Len() {
+		field := fields.Get(i)
+		switch {
+		case field.ContainingOneof() != nil && field.Name() != target:
+		case field.IsMap():
+			for _, key := range []string{"a", "b"} {
+				v := m.NewField(field).Map().NewValue()
+				filled(v.Message(), target)
+				m.Mutable(field).Map().Set(text(key).MapKey(), v)
+			}
+		case field.IsList() && field.Kind() == protoreflect.MessageKind:
+			for range 2 {
+				filled(m.Mutable(field).List().AppendMutable().Message(), target)
+			}
+		case field.IsList():
+			m.Mutable(field).List().Append(text("a"))
+			m.Mutable(field).List().Append(text("b"))
+		case field.Kind() == protoreflect.MessageKind:
+			filled(m.Mutable(field).Message(), target)
+		case field.Kind() == protoreflect.StringKind:
+			m.Set(field, text(string(field.Name())))
+		}
+	}
+}
+
+// variants calls visit after each single change of a message, and undoes the change.
+func variants(m protoreflect.Message, path string, visit func(what string)) {
+	m.Range(func(field protoreflect.FieldDescriptor, v protoreflect.Value) bool {
+		here := path + "." + string(field.Name())
+		switch {
+		case field.IsMap():
+			v.Map().Range(func(key protoreflect.MapKey, x protoreflect.Value) bool {
+				variants(x.Message(), here+"."+key.String(), visit)
+				v.Map().Clear(key)
+				visit(here + " without " + key.String())
+				v.Map().Set(key, x)
+				return true
+			})
+		case field.IsList():
+			first := v.List().Get(0)
+			if field.Kind() == protoreflect.MessageKind {
+				variants(first.Message(), here, visit)
+			} else {
+				v.List().Set(0, protoreflect.ValueOfString("changed"))
+				visit(here)
+				v.List().Set(0, first)
+			}
+			second := v.List().Get(1)
+			v.List().Truncate(1)
+			visit(here + " shorter")
+			v.List().Append(second)
+		case field.Kind() == protoreflect.MessageKind:
+			variants(v.Message(), here, visit)
+		default:
+			if field.Kind() != protoreflect.StringKind {
+				visit(here + ": a kind of field that this test doesn't know")
+				return true
+			}
+			m.Set(field, protoreflect.ValueOfString(v.String()+"x"))
+			visit(here)
+			m.Set(field, v)
+		}
+		return true
+	})
+}
+
+// TestEveryFieldButTheTimeIsPartOfTheKey also of fields that the protocol doesn't have yet.
+func TestEveryFieldButTheTimeIsPartOfTheKey(t *testing.T) {
+	changes := 0
+	for _, target := range []protoreflect.Name{"resource", "path"} {
+		for _, padding := range []string{"", strings.Repeat("x", longKey)} {
+			q := &authorizerpb.AuthorizeRequest{}
+			filled(q.ProtoReflect(), target)
+			q.User.Uid += padding
+			q.Time = nil
+			key := keyOf(q)
+			seen := map[string]string{key: "unchanged"}
+			variants(q.ProtoReflect(), "", func(what string) {
+				changes++
+				if same, found := seen[keyOf(q)]; found {
+					t.Errorf("%s %s: has the key of %s", target, what, same)
+				}
+				seen[keyOf(q)] = what
+			})
+			q.Time = timestamppb.Now()
+			if keyOf(q) != key {
+				t.Error("the time is part of the key")
+			}
+			if len(key) > longKey {
+				t.Errorf("a key has %d bytes", len(key))
+			}
+		}
+	}
+	if changes < 60 {
+		t.Errorf("only %d changes", changes)
+	}
+}
+
+func TestFieldsDoNotRunIntoEachOther(t *testing.T) {
+	user := func(name, uid string, groups ...string) *authorizerpb.AuthorizeRequest {
+		return &authorizerpb.AuthorizeRequest{User: &authorizerpb.User{Name: name, Uid: uid, Groups: groups}}
+	}
+	keys := []string{
+		keyOf(user("ab", "c")), keyOf(user("a", "bc")), keyOf(user("", "abc")), keyOf(user("abc", "")),
+		keyOf(user("", "", "a", "b")), keyOf(user("", "", "ab")), keyOf(user("", "", "b", "a")), keyOf(user("", "", "", "ab")),
+		keyOf(&authorizerpb.AuthorizeRequest{Target: &authorizerpb.AuthorizeRequest_Path{}}),
+		keyOf(&authorizerpb.AuthorizeRequest{Target: &authorizerpb.AuthorizeRequest_Resource{}}),
+		keyOf(&authorizerpb.AuthorizeRequest{}),
+	}
+	slices.Sort(keys)
+	if n := len(slices.Compact(slices.Clone(keys))); n != len(keys) {
+		t.Errorf("%d keys of %d questions", n, len(keys))
+	}
+}
+
+func TestTheKeyDoesNotDependOnTheOrderOfAMap(t *testing.T) {
+	extra := map[string]*authorizerpb.Values{}
+	for i := range 20 {
+		extra[fmt.Sprint(i)] = &authorizerpb.Values{Values: []string{"x"}}
+	}
+	q := &authorizerpb.AuthorizeRequest{User: &authorizerpb.User{Extra: extra}}
+	key := keyOf(q)
+	for range 100 {
+		if keyOf(q) != key {
+			t.Fatal("it does")
+		}
+	}
+}
+
+func TestCache(t *testing.T) {
+	now := time.Now()
+	answer := func(reason string) kept { return kept{Answer{Reason: reason}, now.Add(time.Minute)} }
+	var c cache
+	c.put("a", answer("1"))
+	if got, ok := c.get([]byte("a"), now); !ok || got != (Answer{Reason: "1", Cached: true}) {
+		t.Errorf("%+v %v", got, ok)
+	}
+	if _, ok := c.get([]byte("a"), now.Add(time.Minute)); ok {
+		t.Error("it is kept for longer than it may")
+	}
+	for i := range 10 * halfEntries {
+		c.put(fmt.Sprint("new-", i), answer(""))
+		if _, ok := c.get([]byte("a"), now); !ok {
+			t.Fatalf("what is asked for all the time is forgotten after %d others", i)
+		}
+		if n := len(c.young) + len(c.old); n > 2*halfEntries {
+			t.Fatalf("%d are kept", n)
+		}
+	}
+	if _, ok := c.get([]byte("new-0"), now); ok {
+		t.Error("nothing is forgotten")
+	}
+	large := strings.Repeat("x", 1<<20)
+	for i := range 100 {
+		c.put(fmt.Sprint("large-", i), answer(large))
+	}
+	if bytes := (len(c.young) + len(c.old)) << 20; bytes > 3*halfBytes {
+		t.Errorf("%d bytes are kept", bytes)
+	}
+}
