@@ -207,6 +207,7 @@ func (r *replica) close() {
 	r.Drain()
 	r.stop()
 	r.stopped.Wait()
+	r.authenticator.Close()
 	r.history.Close()
 	os.RemoveAll(r.historyDir)
 	r.backend.Close()

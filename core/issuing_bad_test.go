@@ -9,12 +9,14 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"encoding/pem"
+	"errors"
 	"maps"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/golang-jwt/jwt/v5"
+	"stele.dev/stele/core/authn"
 )
 
 // forge signs claims with whatever key, by another library than the server's.
@@ -132,6 +134,31 @@ func TestBadTokensOfServiceAccounts(t *testing.T) {
 	elsewhere.account(t, "robot")
 	if who := elsewhere.known(t, good); who != "" {
 		t.Errorf("elsewhere: %q", who)
+	}
+}
+
+// Operators hear what is wrong with a token.
+func TestReasonsOfBadTokens(t *testing.T) {
+	p := newPlane(t)
+	p.account(t, "robot")
+	good := p.token(t, "robot", "")
+	key, kid, claims := p.signingKey(t), kidOf(t, good), says(t, good)
+	with := func(name string, value any) string {
+		c := maps.Clone(claims)
+		c[name] = value
+		return forge(t, jwt.SigningMethodES256, key, kid, c)
+	}
+	now := float64(time.Now().Unix())
+	for token, want := range map[string]authn.Reason{
+		with("exp", now-61): authn.Expired, with("nbf", now+90): authn.NotYetValid, with("aud", "bank"): authn.WrongAudience, with("kubernetes.io", map[string]any{}): authn.Malformed,
+		with("kubernetes.io", map[string]any{"namespace": "default", "serviceaccount": map[string]any{"name": "robot", "uid": "x"}}): authn.Revoked,
+		forge(t, jwt.SigningMethodES256, key, "other", claims):                                                                       authn.BadSignature, with("pad", strings.Repeat("a", 40<<10)): authn.TooLarge,
+	} {
+		_, _, err := p.accounts.AuthenticateToken(t.Context(), token)
+		var r *authn.Rejection
+		if !errors.As(err, &r) || r.Method != authn.ByServiceAccount || r.Reason != want {
+			t.Errorf("want %s: %v", want, err)
+		}
 	}
 }
 

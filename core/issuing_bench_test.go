@@ -38,6 +38,7 @@ func BenchmarkAuthenticate(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
+	b.Cleanup(authenticator.Close)
 	run := func(b *testing.B, q *http.Request, token string) {
 		b.ReportAllocs()
 		for b.Loop() {

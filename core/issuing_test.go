@@ -566,6 +566,7 @@ func (r *replica) issueAs(t testing.TB, o tokens.Options) *replica {
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(auth.Close)
 	return &replica{
 		Pipeline:  core.New(core.Options{Committer: r.committer, Log: r.log, History: r.history, Authenticator: auth, Tokens: accounts}),
 		committer: r.committer, keys: r.keys, keyFile: r.keyFile, accounts: accounts,

@@ -85,10 +85,10 @@ type Rejection struct {
 func (r *Rejection) Error() string { return r.Method.String() + ": " + r.Err.Error() }
 func (r *Rejection) Unwrap() error { return r.Err }
 
-// rejects makes an error one of a method.
+// rejects makes an error one of a method, if it is not that already.
 func (m Method) rejects(err error) error {
-	if err == nil {
-		return nil
+	if r := (*Rejection)(nil); err == nil || errors.As(err, &r) {
+		return err
 	}
 	return &Rejection{Method: m, Err: err}
 }

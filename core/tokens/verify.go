@@ -5,7 +5,6 @@ import (
 	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
-	"errors"
 	"fmt"
 	"hash"
 	"slices"
@@ -21,6 +20,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	tokenjwt "k8s.io/apiserver/pkg/authentication/token/jwt"
 	"k8s.io/apiserver/pkg/authentication/user"
+	"stele.dev/stele/core/authn"
 	"stele.dev/stele/projections/objects"
 )
 
@@ -35,13 +35,17 @@ const (
 
 // What is wrong with a token is for operators. Callers hear that they are not authenticated.
 var (
-	errTooLong     = fmt.Errorf("the token of a service account has more than %d bytes", maxToken)
-	errSignature   = errors.New("the signature of a service account's token is not that of a key that is known here")
-	errClaims      = errors.New("the token of a service account does not say what all of them say")
-	errExpired     = errors.New("the token of a service account has expired")
-	errNotYetValid = errors.New("the token of a service account is not valid yet")
-	errAudience    = errors.New("the token of a service account is for another audience")
+	errTooLong     = reject(authn.TooLarge, "it has more than %d bytes", maxToken)
+	errSignature   = reject(authn.BadSignature, "its signature is not that of a key that is known here")
+	errClaims      = reject(authn.Malformed, "it does not say what all of them say")
+	errExpired     = reject(authn.Expired, "it has expired")
+	errNotYetValid = reject(authn.NotYetValid, "it is not valid yet")
+	errAudience    = reject(authn.WrongAudience, "it is for another audience")
 )
+
+func reject(reason authn.Reason, format string, args ...any) error {
+	return &authn.Rejection{Method: authn.ByServiceAccount, Reason: reason, Err: fmt.Errorf(format, args...)}
+}
 
 // verified is a token whose signature was found to be that of a key.
 type verified struct {
@@ -104,7 +108,7 @@ func (s *ServiceAccounts) AuthenticateToken(ctx context.Context, token string) (
 func (n *needed) check(state *objects.State, now time.Time) error {
 	o := state.Get(n.GroupResource, n.namespace, n.Name)
 	if o == nil || o.UID != n.UID {
-		return fmt.Errorf("what the token of a service account depends on is gone: %s %s/%s", n.Resource, n.namespace, n.Name)
+		return reject(authn.Revoked, "what it depends on is gone: %s %s/%s", n.Resource, n.namespace, n.Name)
 	}
 	seen := n.seen.Load()
 	if seen == nil || seen.revision != o.Revision {
@@ -119,7 +123,7 @@ func (n *needed) check(state *objects.State, now time.Time) error {
 		n.seen.Store(seen)
 	}
 	if !seen.deleted.IsZero() && seen.deleted.Before(now.Add(-leeway)) {
-		return fmt.Errorf("what the token of a service account depends on is being deleted: %s %s/%s", n.Resource, n.namespace, n.Name)
+		return reject(authn.Revoked, "what it depends on is being deleted: %s %s/%s", n.Resource, n.namespace, n.Name)
 	}
 	return nil
 }
