@@ -38,6 +38,10 @@ func (p *Pipeline) answer(ctx context.Context, r *Request) error {
 		return p.answerExplanation(ctx, r)
 	case r.review != nil:
 		return p.answerReview(ctx, r)
+	case r.issues:
+		return p.issue(ctx, r)
+	case r.question != nil:
+		return p.answerQuestion(ctx, r)
 	case r.blames:
 		return p.answerBlame(ctx, r)
 	case r.rendered != nil && r.info.Verb == "get":

@@ -63,7 +63,7 @@ func (p *Pipeline) noMoment(r *Request, err error) error {
 // enter finds out which revision the moment is, and what there was then. It is the same
 // in all rounds.
 func (p *Pipeline) enter(ctx context.Context, r *Request) error {
-	if r.moment == nil || r.past != nil || r.requester == authn.Anonymous { // to whom the server's state is all there is
+	if r.moment == nil || r.past != nil || r.requester == authn.Anonymous && public(r.http.URL.Path) { // to whom the server's state is all there is
 		return nil
 	}
 	revision, tip, err := p.past.Resolve(ctx, r.tip, *r.moment)
@@ -90,7 +90,7 @@ func (p *Pipeline) read(ctx context.Context, r *Request) error {
 	case r.review != nil || r.explains:
 		r.past = nil
 		return nil
-	case r.write || r.ofCollection():
+	case r.write || r.issues || r.ofCollection():
 		return &apierrors.StatusError{ErrStatus: metav1.Status{
 			Status: metav1.StatusFailure, Code: http.StatusMethodNotAllowed, Reason: metav1.StatusReasonMethodNotAllowed,
 			Message: fmt.Sprintf("this is the past, as of revision %d, and read-only: %s at the present, without %s/<moment> before the path; stele revert and stele undelete bring back what was", r.past.Revision(), r.info.Verb, atPrefix),
@@ -121,7 +121,7 @@ func (p *Pipeline) absent(ctx context.Context, r *Request, err error) error {
 		return err
 	}
 	gvr := schema.GroupVersionResource{Group: r.info.APIGroup, Version: r.info.APIVersion, Resource: r.info.Resource}
-	if r.versionThen(gvr) != nil || r.isChanges() || isBlames(gvr) || isPolicies(gvr) || findRendered(gvr) != nil {
+	if r.versionThen(gvr) != nil || r.isChanges() || isBlames(gvr) || findQuestion(gvr) != nil || isPolicies(gvr) || findRendered(gvr) != nil {
 		return err // it is its path that is wrong
 	}
 	text := fmt.Sprintf("%s of version %s was not served at revision %d", gvr.GroupResource(), gvr.Version, r.past.Revision())

@@ -51,6 +51,7 @@ func (p *Pipeline) authorized(ctx context.Context, r *Request) error {
 	r.access = policy.Request{
 		User: r.user.GetName(), UID: r.user.GetUID(), Groups: r.user.GetGroups(), Extra: r.user.GetExtra(),
 		Verb: i.Verb, IsResource: i.IsResourceRequest, Group: i.APIGroup, Version: i.APIVersion, Resource: i.Resource, Subresource: i.Subresource, Namespace: i.Namespace, Name: i.Name, Path: i.Path,
+		Selectors: policy.ParseSelectors(i.FieldSelector, i.LabelSelector),
 	}
 	r.authorized = r.tip.Policy.Authorize(ctx, &r.access)
 	if r.item != "" && (r.authorized.Allowed || r.authorized.Pending != nil) {
@@ -69,7 +70,7 @@ func (p *Pipeline) authorized(ctx context.Context, r *Request) error {
 // find tells what is at the request's path.
 func (r *Request) find() error {
 	i := r.info
-	r.kind, r.wanted, r.review, r.rendered, r.law, r.explains, r.blames = nil, nil, nil, nil, false, false, false
+	r.kind, r.wanted, r.review, r.rendered, r.law, r.explains, r.blames, r.issues, r.question = nil, nil, nil, nil, false, false, false, false, nil
 	if !i.IsResourceRequest {
 		return nil
 	}
@@ -85,6 +86,12 @@ func (r *Request) find() error {
 	}
 	if isExplanations(gvr) {
 		return r.allowedExplanations()
+	}
+	if isTokens(i) {
+		return r.allowedTokens()
+	}
+	if question := findQuestion(gvr); question != nil {
+		return r.allowedQuestion(question)
 	}
 	if review := reviews.Find(gvr); review != nil {
 		return r.allowedReview(review)

@@ -142,28 +142,37 @@ func (p *Pipeline) blamed(ctx context.Context, r *Request, spec *blame.Spec) (*b
 }
 
 // moment finds the revision that is asked about.
-func (x *blamed) moment(ctx context.Context, spec *blame.Spec) error {
-	x.revision = x.r.world().Revision()
+func (x *blamed) moment(ctx context.Context, spec *blame.Spec) (err error) {
+	x.revision, err = x.p.askedMoment(ctx, x.r, spec.Revision, spec.Time)
+	return err
+}
+
+// askedMoment is the revision that a question is about: one, or the last up to a time; the world's if
+// it says neither.
+func (p *Pipeline) askedMoment(ctx context.Context, r *Request, revision uint64, at string) (uint64, error) {
+	end := r.world().Revision()
 	switch {
-	case spec.Revision != 0:
-		if x.revision = spec.Revision; x.r.past == nil {
-			return x.p.past.Check(ctx, x.r.tip, x.revision)
+	case revision != 0:
+		if r.past == nil {
+			return revision, p.past.Check(ctx, r.tip, revision)
 		}
-	case spec.Time != "":
-		m, err := past.Parse(spec.Time)
+	case at != "":
+		m, err := past.Parse(at)
 		if err != nil {
-			return err
+			return 0, err
 		}
 		// The tip stays: what is newer does not change what was.
-		if x.revision, _, err = x.p.past.Resolve(ctx, x.r.tip, m); err != nil {
-			return err
+		if revision, _, err = p.past.Resolve(ctx, r.tip, m); err != nil {
+			return 0, err
 		}
-		x.revision = min(x.revision, x.r.tip.Revision())
+		revision = min(revision, r.tip.Revision())
+	default:
+		revision = end
 	}
-	if end := x.r.world().Revision(); x.revision > end { // of a world that has ended
-		return past.NotYet(x.revision, end)
+	if revision > end { // of a world that has ended
+		return 0, past.NotYet(revision, end)
 	}
-	return x.p.past.Check(ctx, x.r.tip, x.revision)
+	return revision, p.past.Check(ctx, r.tip, revision)
 }
 
 // lawAt is the policy that was in force at a revision.

@@ -266,6 +266,7 @@ func (p *Pipeline) event(r *Request, w *write) *eventlog.Event {
 		},
 		PolicyDigest: digest[:],
 	}
+	r.decidedOutside(meta.Decisions)
 	if d := r.creating; d != nil {
 		meta.Decisions.CreateRule, meta.Decisions.CreateSource = d.Rule, d.Source
 	}
@@ -276,6 +277,13 @@ func (p *Pipeline) event(r *Request, w *write) *eventlog.Event {
 		e.AddContent(&logpb.Payload{Role: logpb.Role_ROLE_REQUEST, Class: class, MediaType: r.body.mediaType}, r.body.raw)
 	}
 	return e
+}
+
+// decidedOutside adds what an authorizer outside of the policy said, if it was one that decided.
+func (r *Request) decidedOutside(to *logpb.Decisions) {
+	if by := r.decision.By(); by != nil {
+		to.Reason, to.Program = utf8(by.Reason), by.Program
+	}
 }
 
 // classOf says how an object's content is to be kept.

@@ -339,7 +339,7 @@ func (r *Request) said(err error) {
 			}
 		}
 		if r.stage == "authorization" && r.tip.Policy != nil && !r.trace.brief {
-			r.trace.considered = r.tip.Policy.Consider(&r.access)
+			r.trace.considered = r.tip.Policy.Consider(&r.access, r.authorized)
 		}
 	case "commit":
 		if r.body != nil && r.body.options.dryRun {

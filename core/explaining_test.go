@@ -57,7 +57,7 @@ func TestExplanations(t *testing.T) {
 		t.Errorf("a deny: %+v", e.Status)
 	}
 	considered := fmt.Sprint(s.Considered)
-	for _, want := range []string{"{t/denies/keep-precious bundle.cue:", "denies it}", "{t/bindings/editors bundle.cue:", "grants it}"} {
+	for _, want := range []string{"{t/denies/keep-precious bundle.cue:", "denies it ", "{t/bindings/editors bundle.cue:", "grants it "} {
 		if !strings.Contains(considered, want) {
 			t.Errorf("considered %s, lacks %s", considered, want)
 		}
@@ -87,7 +87,7 @@ func TestExplanations(t *testing.T) {
 	}
 	spec = widgetSpec("list", "mia", "makers")
 	spec.Namespace = "kube-system"
-	if s = stage(t, p.explain(t, spec), "authorization"); !strings.Contains(fmt.Sprint(s.Considered), "{t/bindings/night bundle.cue:") || !strings.Contains(fmt.Sprint(s.Considered), "its condition does not hold}") {
+	if s = stage(t, p.explain(t, spec), "authorization"); !strings.Contains(fmt.Sprint(s.Considered), "{t/bindings/night bundle.cue:") || !strings.Contains(fmt.Sprint(s.Considered), "its condition does not hold ") {
 		t.Errorf("a condition that does not hold: %+v", s)
 	}
 	if e = p.explain(t, explain.Spec{Verb: "get", Path: "/metrics", User: "x"}); e.Status.Code != 403 {

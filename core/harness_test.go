@@ -21,6 +21,7 @@ import (
 	"stele.dev/stele/core/authn"
 	"stele.dev/stele/core/bootstrap"
 	"stele.dev/stele/core/commit"
+	"stele.dev/stele/core/tokens"
 	"stele.dev/stele/eventlog"
 	"stele.dev/stele/eventlog/memlog"
 	"stele.dev/stele/policy"
@@ -117,7 +118,7 @@ var (
 )
 
 // tokens of the users of these tests.
-const tokens = `admin-token,admin,1,"system:masters"
+const staticTokens = `admin-token,admin,1,"system:masters"
 editor-token,eddie,2,"editors"
 reader-token,reader,3,
 nobody-token,nobody,4,
@@ -131,10 +132,10 @@ var authenticator = sync.OnceValues(func() (*authn.Authenticator, error) {
 	}
 	defer os.RemoveAll(dir)
 	file := filepath.Join(dir, "tokens.csv")
-	if err := os.WriteFile(file, []byte(tokens), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte(staticTokens), 0o600); err != nil {
 		return nil, err
 	}
-	return authn.New(nil, file)
+	return authn.New(authn.Options{TokenFile: file})
 })
 
 // compileHere is what the program does in another process.
@@ -146,14 +147,18 @@ func compileHere(_ context.Context, source *policy.Source) (*policy.Compiled, sc
 // replica is one process of a control plane, without sockets.
 type replica struct {
 	*core.Pipeline
-	committer  *commit.Committer
-	log        *eventlog.Log
-	backend    eventlog.Backend
-	history    *history.Store
-	historyDir string
-	stop       context.CancelFunc
-	stopped    sync.WaitGroup
-	err        error // of the committer
+	committer     *commit.Committer
+	log           *eventlog.Log
+	backend       eventlog.Backend
+	history       *history.Store
+	historyDir    string
+	keyFile       string // of what signs the tokens of service accounts
+	keys          *tokens.Keys
+	accounts      *tokens.ServiceAccounts
+	authenticator *authn.Authenticator
+	stop          context.CancelFunc
+	stopped       sync.WaitGroup
+	err           error // of the committer
 }
 
 // start starts a replica on a log and takes it to the tip.
@@ -177,22 +182,20 @@ func tryStart(ctx context.Context, backend eventlog.Backend, historyBytes int) (
 	if err := c.Replay(ctx); err != nil {
 		return nil, err
 	}
-	auth, err := authenticator()
+	dir, err := os.MkdirTemp("", "history")
 	if err != nil {
 		return nil, err
 	}
-	dir, err := os.MkdirTemp("", "history")
-	if err != nil {
+	r := &replica{committer: c, log: log, backend: backend, historyDir: dir}
+	if err := r.authenticate(); err != nil {
 		return nil, err
 	}
 	past, err := history.Open(history.Options{Dir: dir, Log: log, Start: log.Start()})
 	if err != nil {
 		return nil, err
 	}
-	r := &replica{
-		Pipeline:  core.New(core.Options{Committer: c, Log: log, History: past, Authenticator: auth, Version: version.Info{Major: "1", Minor: "37"}, Compile: compileHere}),
-		committer: c, log: log, backend: backend, history: past, historyDir: dir,
-	}
+	r.history = past
+	r.Pipeline = core.New(core.Options{Committer: c, Log: log, History: past, Authenticator: r.authenticator, Tokens: r.accounts, Version: version.Info{Major: "1", Minor: "37"}, Compile: compileHere})
 	ctx, r.stop = context.WithCancel(context.WithoutCancel(ctx))
 	r.stopped.Go(func() { store.Run(ctx) })
 	r.stopped.Go(func() { past.Run(ctx) })

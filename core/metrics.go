@@ -2,13 +2,16 @@ package core
 
 import (
 	"net/http"
+	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"k8s.io/component-base/metrics/legacyregistry"
 	"stele.dev/stele/core/commit"
 	"stele.dev/stele/projections/history"
 	"stele.dev/stele/schemas/workers"
@@ -35,10 +38,12 @@ type instruments struct {
 	duration prometheus.Observer
 }
 
-func newMetrics(c *commit.Committer, past *history.Store, evaluators *workers.Pool) *metrics {
-	registry := prometheus.NewRegistry()
+func newMetrics(registry *prometheus.Registry, c *commit.Committer, past *history.Store, evaluators *workers.Pool, further ...prometheus.Collector) *metrics {
+	if registry == nil {
+		registry = prometheus.NewRegistry()
+	}
 	m := &metrics{
-		handler: promhttp.HandlerFor(registry, promhttp.HandlerOpts{}),
+		handler: promhttp.HandlerFor(prometheus.Gatherers{registry, prometheus.GathererFunc(ofAuthentication(legacyregistry.DefaultGatherer.Gather))}, promhttp.HandlerOpts{}),
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "apiserver_request_total", Help: "Requests by verb, resource and HTTP status.",
 		}, []string{"verb", "group", "version", "resource", "subresource", "scope", "code"}),
@@ -61,6 +66,7 @@ func newMetrics(c *commit.Committer, past *history.Store, evaluators *workers.Po
 	gauge := func(name, help string, value func() float64) prometheus.Collector {
 		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, value)
 	}
+	registry.MustRegister(further...)
 	registry.MustRegister(m.requests, m.duration, m.watchers, stages,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		gauge("stele_log_revision", "Revision of the log's tip, as far as it is known here.", func() float64 { return float64(c.Tip().Revision()) }),
@@ -86,6 +92,18 @@ func newMetrics(c *commit.Committer, past *history.Store, evaluators *workers.Po
 		)
 	}
 	return m
+}
+
+// ofAuthentication leaves of what Kubernetes' libraries measure what their authenticators do, under the names that
+// kube-apiserver has for it.
+func ofAuthentication[F interface{ GetName() string }](gather func() ([]F, error)) func() ([]F, error) {
+	prefixes := []string{"apiserver_authentication_", "authentication_", "apiserver_client_certificate_"}
+	return func() ([]F, error) {
+		all, err := gather()
+		return slices.DeleteFunc(all, func(f F) bool {
+			return !slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(f.GetName(), p) })
+		}), err
+	}
 }
 
 func (m *metrics) stage(name string, d time.Duration) { m.stages[name].Observe(d.Seconds()) }

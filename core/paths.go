@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 
+	"stele.dev/stele/core/access"
 	"stele.dev/stele/core/activation"
 	"stele.dev/stele/core/blame"
 	"stele.dev/stele/core/changes"
@@ -18,6 +19,7 @@ import (
 	"stele.dev/stele/core/reviews"
 	"stele.dev/stele/core/status"
 	"stele.dev/stele/core/table"
+	"stele.dev/stele/core/tokens"
 	"stele.dev/stele/policy"
 )
 
@@ -49,10 +51,17 @@ func (p *Pipeline) answerPath(r *Request) error {
 		return nil
 	case path == "/" || path == "":
 		paths := []string{"/api", "/apis", "/healthz", "/livez", "/metrics", "/openapi/v2", "/openapi/v3", "/readyz", "/version"}
+		if p.issuerKnown(r) {
+			paths = append(paths, tokens.ConfigurationPath, tokens.KeySetPath)
+			slices.Sort(paths)
+		}
 		if r.moment != nil {
 			paths = slices.DeleteFunc(paths, func(path string) bool { return path == "/metrics" })
 		}
 		return p.answerRaw(r, http.StatusOK, map[string][]string{"paths": paths})
+	}
+	if found, err := p.answerIssuer(r); found {
+		return err
 	}
 	return p.answerDiscovery(r)
 }
@@ -125,8 +134,8 @@ func (p *Pipeline) surfaceOf(r *Request) *surface {
 func (p *Pipeline) newSurface(of *policy.Policy, before *openapi.Service) *surface {
 	return &surface{
 		policy:    of,
-		discovery: discovery.New(slices.Concat(discovery.FromPolicy(of), []discovery.Resource{activation.Resource(), explain.Resource(), changes.Resource(), blame.Resource()}, reviews.Resources(), renderedResources())),
-		openapi:   openapi.New(of, p.version.GitVersion, before, append(renderedVersions(), servedBesides()...)...),
+		discovery: discovery.New(slices.Concat(p.ofPolicy(of), []discovery.Resource{activation.Resource(), explain.Resource(), changes.Resource(), blame.Resource()}, access.Resources(), reviews.Resources(), renderedResources())),
+		openapi:   openapi.New(of, p.version.GitVersion, before, slices.Concat(renderedVersions(), servedBesides(), p.tokenRequests())...),
 	}
 }
 

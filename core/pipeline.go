@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/version"
 	"k8s.io/apiserver/pkg/endpoints/request"
@@ -19,6 +20,7 @@ import (
 	"stele.dev/stele/core/explain"
 	"stele.dev/stele/core/past"
 	"stele.dev/stele/core/status"
+	"stele.dev/stele/core/tokens"
 	"stele.dev/stele/eventlog"
 	"stele.dev/stele/projections/history"
 	"stele.dev/stele/schemas/workers"
@@ -160,10 +162,12 @@ type Pipeline struct {
 	history       *history.Store
 	past          *past.Past
 	authenticator *authn.Authenticator
+	tokens        *tokens.ServiceAccounts // nil: none are issued
 	logger        *slog.Logger
 	version       version.Info
 	checks        []Check
 	compile       Compile
+	enforceable   Enforceable
 	take          func(r *Request, from string) error // runFrom, for stages that take requests of their own
 	refusals      *explain.Journal
 	requestInfo   *request.RequestInfoFactory
@@ -186,10 +190,17 @@ type Options struct {
 	// History answers for the past.
 	History       *history.Store
 	Authenticator *authn.Authenticator
-	Logger        *slog.Logger
-	Version       version.Info
+	// Tokens issues those of service accounts; nil if nobody does.
+	Tokens  *tokens.ServiceAccounts
+	Logger  *slog.Logger
+	Version version.Info
 	// Compile is for policies that clients push; nil if that is not served.
 	Compile Compile
+	// Enforceable tells why such a policy cannot be enforced here; nil if all can.
+	Enforceable Enforceable
+	// Metrics is where the pipeline's own are registered and served from, with those of others; nil
+	// for a registry of its own.
+	Metrics *prometheus.Registry
 	// Evaluators are those of the policies in force, to be measured; nil if nothing is.
 	Evaluators *workers.Pool
 	// Checks are what /readyz and /livez ask, beside the pipeline's own.
@@ -207,10 +218,10 @@ type Check struct {
 // New makes a pipeline.
 func New(o Options) *Pipeline {
 	p := &Pipeline{
-		committer: o.Committer, log: o.Log, history: o.History, authenticator: o.Authenticator, logger: o.Logger, version: o.Version, checks: o.Checks, compile: o.Compile,
+		committer: o.Committer, log: o.Log, history: o.History, authenticator: o.Authenticator, tokens: o.Tokens, logger: o.Logger, version: o.Version, checks: o.Checks, compile: o.Compile, enforceable: o.Enforceable,
 		requestInfo: &request.RequestInfoFactory{APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api")},
 		refusals:    explain.NewJournal(remembered),
-		metrics:     newMetrics(o.Committer, o.History, o.Evaluators), draining: make(chan struct{}), largeWrites: newLargeWrites(), replays: newReplays(),
+		metrics:     newMetrics(o.Metrics, o.Committer, o.History, o.Evaluators, o.Authenticator), draining: make(chan struct{}), largeWrites: newLargeWrites(), replays: newReplays(),
 	}
 	p.take = p.runFrom
 	if p.logger == nil {

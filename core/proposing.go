@@ -27,6 +27,10 @@ import (
 // bundle; an error is what kept it from being compiled at all.
 type Compile func(context.Context, *policy.Source) (*policy.Compiled, schemas.Diagnostics, error)
 
+// Enforceable tells why a policy cannot be enforced by this replica, each reason with its place in the bundle:
+// what it names is not here, or does not want what the policy gives it.
+type Enforceable func(context.Context, *policy.Form) schemas.Diagnostics
+
 func isPolicies(r schema.GroupVersionResource) bool {
 	return r.Group == activation.Group && r.Version == activation.Version && r.Resource == activation.Plural
 }
@@ -136,10 +140,18 @@ func (p *Pipeline) compilePolicy(ctx context.Context, r *Request) error {
 		if len(diags) > 0 {
 			return invalidPolicy(diags)
 		}
+		if p.enforceable != nil {
+			if diags := p.enforceable(ctx, compiled.Form); len(diags) > 0 {
+				return invalidPolicy(diags)
+			}
+		}
 		r.compiled = compiled
 	}
 	r.warnings = nil
 	for _, w := range r.compiled.Warnings {
+		r.warn(w.String())
+	}
+	for _, w := range r.compiled.Form.Gained(r.tip.Policy) {
 		r.warn(w.String())
 	}
 	return p.warnOpened(ctx, r)
@@ -249,6 +261,7 @@ func (r *Request) sign(m *logpb.Metadata) {
 	m.PolicyDigest = digest[:]
 	m.Actor = r.actor()
 	m.Decisions = &logpb.Decisions{Authorizer: r.decision.Authorizer, Rule: r.decision.Rule, Source: r.decision.Source}
+	r.decidedOutside(m.Decisions)
 	if m.GetType() != logpb.Type_TYPE_POLICY_ACTIVATED {
 		return // one request is one line of the audit log
 	}

@@ -59,7 +59,9 @@ type Request struct {
 	review     *reviews.Kind    // that it creates, if it does
 	law        bool             // it is about policies
 	explains   bool             // it is about what other requests come to
+	issues     bool             // it asks for a token of a service account
 	blames     bool             // it asks who gave an object its fields
+	question   *question        // that it asks of the policy
 	rendered   *rendered.Kind   // of what the policy says that it is about, if it is
 	kind       *policy.Version
 	key        commit.Key

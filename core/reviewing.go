@@ -8,6 +8,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
 	kjson "sigs.k8s.io/json"
 	"stele.dev/stele/core/commit"
 	"stele.dev/stele/core/negotiate"
@@ -42,7 +43,7 @@ func (p *Pipeline) answerReview(ctx context.Context, r *Request) error {
 	if err := p.readReview(ctx, r, r.review.GroupVersionKind, review); err != nil {
 		return err
 	}
-	if err := r.review.Answer(ctx, r.tip.Policy, r.user, r.key.Namespace, review); err != nil {
+	if err := r.review.Answer(ctx, r.tip.Policy, r.user, r.key.Namespace, p.whose, review); err != nil {
 		return err
 	}
 	text, err := json.Marshal(review)
@@ -50,6 +51,14 @@ func (p *Pipeline) answerReview(ctx context.Context, r *Request) error {
 		return err
 	}
 	return p.writeBody(r, f, http.StatusCreated, text)
+}
+
+// whose tells whose token it is, for one of the audiences, or for this API if there are none.
+func (p *Pipeline) whose(ctx context.Context, token string, audiences authenticator.Audiences) (*authenticator.Response, bool, error) {
+	if len(audiences) == 0 && p.tokens != nil {
+		audiences = p.tokens.Audiences()
+	}
+	return p.authenticator.Token(ctx, token, audiences)
 }
 
 // readReview decodes the body, which is to be of a kind that is created and not stored, and

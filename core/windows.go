@@ -81,7 +81,8 @@ func (w *windows) allowed(ctx context.Context, kind *policy.Kind, access policy.
 }
 
 // authorize asks for the verb. What depends on the object is not granted: that the object is
-// fine today says nothing of what it was.
+// fine today says nothing of what it was. Authorizers outside of the policy are asked for each object, within
+// the request's deadline.
 func (w *windows) authorize(ctx context.Context, access policy.Request) *policy.Decision {
 	access.Verb = policy.HistoryVerb
 	return w.tip.Policy.Authorize(ctx, &access)

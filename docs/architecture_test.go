@@ -25,9 +25,9 @@ var mayImport = map[string][]string{
 	"schemas":     {"schemas/..."},
 	"policy":      {"policy/...", "schemas/...", "eventlog"},
 	"projections": {"schemas/...", "eventlog", "eventlog/logpb"}, // the log, not its backends; and no other projection
-	"plugins":     {"plugins/..."}, // authors of plugins import it
+	"plugins":     {"plugins/..."},                               // authors of plugins import it
 	"core":        {"core/...", "plugins/...", "policy/...", "projections/...", "schemas/...", "eventlog", "eventlog/logpb"},
-	"examples":    {"examples/..."},
+	"examples":    {"examples/...", "plugins/..."},
 	"cmd":         {"..."}, // it wires
 	"docs":        {},
 }

@@ -22,6 +22,8 @@ type Request struct {
 	Namespace   string // "" if not namespaced, or in all namespaces
 	Name        string
 	Path        string // of requests for no resource
+	// Selectors of lists, watches and deletions of collections; nil if there are none.
+	Selectors *Selectors
 }
 
 // Decision is the answer to a request, and what made it.
@@ -29,9 +31,10 @@ type Decision struct {
 	Allowed bool
 	// Denied: a deny refuses it. Otherwise nothing allows it.
 	Denied bool
-	// Authorizer that decided: "deny", "rbac", or "system:masters".
+	// Authorizer that decided, by its name in the chain.
 	Authorizer string
 	// Rule is the id of the binding that granted it, or of the deny, and Source its place.
+	// Of an authorizer outside of the policy it is its name.
 	Rule   string
 	Source string
 	// Reason says the same to people.
@@ -39,6 +42,16 @@ type Decision struct {
 	// Pending is what it comes to if it depends on the object that is written; until that
 	// is known, it is not allowed.
 	Pending *Pending
+	// Said is what authorizers outside of the policy said, in the order in which they were asked.
+	Said []Said
+}
+
+// By is what the authorizer that decided said, if that is one outside of the policy; else nil.
+func (d *Decision) By() *Said {
+	if i := slices.IndexFunc(d.Said, func(s Said) bool { return s.Authorizer == d.Authorizer }); i >= 0 {
+		return &d.Said[i]
+	}
+	return nil
 }
 
 // mastersGroup may do everything, as in Kubernetes.
@@ -86,7 +99,17 @@ func (p *Policy) RulesOf(user string, groups []string, namespace string) []Rule 
 			}
 		}
 	}
+	for i := range p.chain {
+		if lists, can := p.chain[i].asked.(ruleLister); can {
+			rules = append(rules, lists.RulesOf(user, groups, namespace)...)
+		}
+	}
 	return rules
+}
+
+// ruleLister is an [Authorizer] that can list what it allows.
+type ruleLister interface {
+	RulesOf(user string, groups []string, namespace string) []Rule
 }
 
 // Conditional lists what a user is granted on a condition, and what is denied to them:
@@ -102,6 +125,12 @@ func (p *Policy) Conditional(user string, groups []string) (list []string) {
 	for i := range p.form.Denies {
 		if d := &p.form.Denies[i]; named(d.Subjects, user, groups) {
 			list = append(list, fmt.Sprintf("%s%s denies some of it", d.ID, at(d.Source.String())))
+		}
+	}
+	for i := range p.chain {
+		l := &p.chain[i]
+		if _, can := l.asked.(ruleLister); l.asked != nil && !can {
+			list = append(list, l.name+" is asked as well, and cannot list what it allows or denies")
 		}
 	}
 	return list

@@ -277,7 +277,7 @@ func (r *admissionRule) evaluate(vars *admissionVars, findings []Finding) []Find
 
 func (a *Admission) consider(rule, source, verdict string) {
 	if a.Considered != nil {
-		a.Considered(Considered{rule, source, verdict})
+		a.Considered(Considered{Rule: rule, Source: source, Verdict: verdict})
 	}
 }
 
@@ -429,17 +429,25 @@ func (r requestResource) GetNamespace() string   { return r.Namespace }
 func (r requestResource) GetSubresource() string { return r.Subresource }
 
 // Authorizer is the policy as Kubernetes' libraries ask it. What depends on the object is
-// not allowed.
+// not allowed. Each check of an expression asks the whole chain: one that ends in a webhook or a plugin
+// takes what that takes, out of the time that expressions have.
 func (p *Policy) Authorizer() authorizer.UnconditionalAuthorizer { return asAuthorizer{p} }
 
 type asAuthorizer struct{ p *Policy }
 
 func (a asAuthorizer) Authorize(ctx context.Context, at authorizer.Attributes) (authorizer.Decision, string, error) {
-	d := a.p.Authorize(ctx, &Request{
+	r := &Request{
 		User: at.GetUser().GetName(), UID: at.GetUser().GetUID(), Groups: at.GetUser().GetGroups(), Extra: at.GetUser().GetExtra(),
 		Verb: at.GetVerb(), IsResource: at.IsResourceRequest(), Group: at.GetAPIGroup(), Version: at.GetAPIVersion(), Resource: at.GetResource(),
 		Subresource: at.GetSubresource(), Namespace: at.GetNamespace(), Name: at.GetName(), Path: at.GetPath(),
-	})
+	}
+	s := &Selectors{}
+	s.Fields, s.FieldsError = at.GetFieldSelector()
+	s.Labels, s.LabelsError = at.GetLabelSelector()
+	if !s.empty() {
+		r.Selectors = s
+	}
+	d := a.p.Authorize(ctx, r)
 	switch {
 	case d.Denied:
 		return authorizer.DecisionDeny, d.Reason, nil

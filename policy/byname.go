@@ -7,7 +7,7 @@ import "slices"
 func (p *Policy) ByName(r *Request) bool {
 	for i := range p.chain {
 		switch l := &p.chain[i]; {
-		case l.asked != nil && l.asked.ByName(r), l.name == denyAuthorizer && p.access.denies.byName(r), l.name == rbacAuthorizer && p.access.byName(r):
+		case l.asked != nil && l.concerns(r) && l.asked.ByName(r), l.name == denyAuthorizer && p.access.denies.byName(r), l.name == rbacAuthorizer && p.access.byName(r):
 			return true
 		case l.name == mastersAuthorizer && slices.Contains(r.Groups, mastersGroup):
 			return false

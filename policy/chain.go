@@ -25,18 +25,35 @@ type Opinion struct {
 	Reason string
 	// Detail is for who may ask for explanations: what failed, what was not asked.
 	Detail string
+	// Source is the place of what decided, file:line, if it has one.
+	Source string
+	// Program is the checksum of the program that decided, if there is one.
+	Program string
 }
 
 // Verdict is what an opinion comes to. The zero value is none.
 type Verdict uint8
 
-// The verdicts. One that depends on conditions (KEP-5681) would be another one, with the
-// conditions in the [Opinion]: [Pending] is how the chain goes on after it.
+// The verdicts.
+//
+// A decision on conditions (KEP-5681; authorizer.ConditionsAwareDecision of k8s.io/apiserver)
+// fits here as one more: the opinion would bring the conditions, each of which allows or denies if
+// it holds for the object. In the chain they are steps of [Pending] like those of rules with a
+// `when` or an `unless`: what comes behind them is asked as well, a read that meets one is refused,
+// and a write is decided in the stage conditions, in the order of the chain. What is missing for it is
+// only whom to ask whether one holds: a step has a program of CEL, and would have to be able to ask its
+// authorizer.
 const (
 	SaysNothing Verdict = iota
 	Allows
 	Denies
 )
+
+// Said is what an authorizer outside of the policy said about a request.
+type Said struct {
+	Authorizer string
+	Opinion
+}
 
 // The authorizers that a policy is by itself.
 const (
@@ -65,22 +82,12 @@ func chainOf(names []string) []string {
 	return slices.Insert(slices.Clone(names), at, mastersAuthorizer)
 }
 
-// link is one authorizer of the chain.
+// link is one authorizer of the chain: one that the policy is by itself, by its name, or one that
+// is asked.
 type link struct {
 	name   string
-	inside func(p *Policy, r *Request, pending *[]*grant) *Decision
-	asked  Authorizer // where inside is nil
-}
-
-var insideAuthorizers = map[string]func(*Policy, *Request, *[]*grant) *Decision{
-	denyAuthorizer: func(p *Policy, r *Request, pending *[]*grant) *Decision { return p.access.denies.decide(r, pending) },
-	mastersAuthorizer: func(_ *Policy, r *Request, _ *[]*grant) *Decision {
-		if slices.Contains(r.Groups, mastersGroup) {
-			return masters
-		}
-		return nil
-	},
-	rbacAuthorizer: func(p *Policy, r *Request, pending *[]*grant) *Decision { return p.access.decide(r, pending) },
+	asked  Authorizer // nil if the policy is it
+	plugin *Plugin    // nil if it is none
 }
 
 // WithAuthorizers returns the policy with those authorizers that it names and is not by
@@ -88,18 +95,43 @@ var insideAuthorizers = map[string]func(*Policy, *Request, *[]*grant) *Decision{
 // cannot be enforced opens nothing.
 func (p *Policy) WithAuthorizers(find func(name string) Authorizer) *Policy {
 	bound := *p
-	bound.chain = newChain(p.form.Authorizers, find)
+	bound.chain = newChain(p.form, find)
 	return &bound
 }
 
-func newChain(names []string, find func(name string) Authorizer) []link {
+// Outside are the authorizers that the policy names and is not by itself, in their order.
+func (f *Form) Outside() (names []string) {
+	for _, name := range f.Authorizers {
+		if !inside(name) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// Outside are the bound authorizers of the chain that the policy is not by itself, in their order.
+func (p *Policy) Outside() (list []Authorizer) {
+	for i := range p.chain {
+		if x := p.chain[i].asked; x != nil {
+			list = append(list, x)
+		}
+	}
+	return list
+}
+
+func inside(name string) bool {
+	return name == denyAuthorizer || name == mastersAuthorizer || name == rbacAuthorizer
+}
+
+func newChain(f *Form, find func(name string) Authorizer) []link {
 	var chain []link
-	for _, name := range chainOf(names) {
-		l := link{name: name, inside: insideAuthorizers[name]}
-		if l.inside == nil {
+	for _, name := range chainOf(f.Authorizers) {
+		l := link{name: name}
+		if !inside(name) {
 			if l.asked = find(name); l.asked == nil {
 				l.asked = missing(name)
 			}
+			l.plugin = f.Plugin(name)
 		}
 		chain = append(chain, l)
 	}
@@ -119,53 +151,88 @@ func (missing) ByName(*Request) bool { return false }
 // Where one depends on the object that is written, those behind it are asked as well. The
 // decision is shared: it MUST NOT be changed.
 func (p *Policy) Authorize(ctx context.Context, r *Request) *Decision {
-	var left *Pending
-	var reasons []string
+	var d *Decision
+	var pending []*grant // of which only the object can tell whether they hold, in the order of the chain
+	var said []Said
 	for i := range p.chain {
-		var pending []*grant
-		d := p.chain[i].decide(ctx, p, r, &pending)
+		l := &p.chain[i]
 		switch {
-		case d == nil:
-		case !d.Allowed && !d.Denied:
-			reasons = append(reasons, d.Reason)
-			d = nil
-		case left == nil:
-			return d
-		default:
-			left.end = d
-			return left.decision()
-		}
-		if len(pending) > 0 {
-			if left == nil {
-				asked := *r
-				left = &Pending{request: &asked}
+		case l.asked != nil:
+			if !l.concerns(r) {
+				continue
 			}
-			left.steps = append(left.steps, pending...)
+			o := l.ask(ctx, r)
+			said = append(said, Said{l.name, o})
+			d = l.decision(&o)
+		case l.name == denyAuthorizer:
+			d = p.access.denies.decide(r, &pending)
+		case l.name == rbacAuthorizer:
+			d = p.access.decide(r, &pending)
+		case slices.Contains(r.Groups, mastersGroup):
+			d = masters
+		}
+		if d != nil {
+			break
 		}
 	}
-	switch {
-	case left != nil:
-		return left.decision()
-	case len(reasons) > 0:
-		return &Decision{Reason: strings.Join(reasons, ", ")}
+	if len(pending) > 0 || len(said) > 0 {
+		return conclude(r, d, pending, said)
 	}
-	return noOpinion
+	if d == nil {
+		return noOpinion
+	}
+	return d
 }
 
-func (l *link) decide(ctx context.Context, p *Policy, r *Request, pending *[]*grant) *Decision {
-	if l.inside != nil {
-		return l.inside(p, r, pending)
+// conclude is the decision of a chain that did not end in what the policy has at hand.
+func conclude(r *Request, d *Decision, pending []*grant, said []Said) *Decision {
+	var reasons []string
+	for i := range said {
+		if said[i].Verdict == SaysNothing && said[i].Reason != "" {
+			reasons = append(reasons, said[i].Reason)
+		}
 	}
-	o := l.asked.Authorize(ctx, r)
-	if o.Verdict == SaysNothing && o.Reason == "" {
+	c := Decision{Reason: strings.Join(reasons, ", ")}
+	switch {
+	case len(pending) > 0:
+		asked := *r
+		left := &Pending{request: &asked, steps: pending, end: d, reasons: reasons, said: said}
+		c = Decision{Authorizer: pending[0].decision.Authorizer, Reason: left.Reason(), Pending: left}
+	case d != nil:
+		c = *d
+	}
+	c.Said = said
+	return &c
+}
+
+// ask hands a copy over, so that requests of policies that ask nobody need not be on the heap.
+func (l *link) ask(ctx context.Context, r *Request) Opinion {
+	asked := *r
+	return l.asked.Authorize(ctx, &asked)
+}
+
+// decision is nil if the opinion is none.
+func (l *link) decision(o *Opinion) *Decision {
+	if o.Verdict == SaysNothing {
 		return nil
 	}
-	return &Decision{Allowed: o.Verdict == Allows, Denied: o.Verdict == Denies, Authorizer: l.name, Rule: l.name, Reason: o.Reason}
+	return &Decision{Allowed: o.Verdict == Allows, Denied: o.Verdict == Denies, Authorizer: l.name, Rule: l.name, Source: l.source(o), Reason: o.Reason}
 }
+
+// source is where what decided stands: what the authorizer says, or where the bundle has the plugin.
+func (l *link) source(o *Opinion) string {
+	if o.Source == "" && l.plugin != nil {
+		return l.plugin.Source.String()
+	}
+	return o.Source
+}
+
+// concerns tells whether an authorizer is asked about a request.
+func (l *link) concerns(r *Request) bool { return l.plugin == nil || l.plugin.Match.names(r) }
 
 // authorizeInside decides a request by what is in the policy alone.
 func (p *Policy) authorizeInside(r *Request) *Decision {
 	inside := *p
-	inside.chain = slices.DeleteFunc(slices.Clone(p.chain), func(l link) bool { return l.inside == nil })
+	inside.chain = slices.DeleteFunc(slices.Clone(p.chain), func(l link) bool { return l.asked != nil })
 	return inside.Authorize(context.Background(), r)
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/google/cel-go/interpreter"
 	"stele.dev/stele/policy/expr"
@@ -101,10 +103,8 @@ type Pending struct {
 	request *Request
 	steps   []*grant  // in the order of the chain: what denies it unless, or grants it if, its condition holds
 	end     *Decision // if none of them does; nil: nothing allows it
-}
-
-func (p *Pending) decision() *Decision {
-	return &Decision{Authorizer: p.steps[0].decision.Authorizer, Reason: p.Reason(), Pending: p}
+	said    []Said    // by authorizers outside of the policy
+	reasons []string  // of those of them that have no opinion
 }
 
 // Reason says on what the decision depends.
@@ -131,10 +131,19 @@ func (p *Pending) Decide(ctx context.Context, v *Version, object, old *Object) *
 			why = fmt.Sprintf("%q%s would allow it, but %s", x.decision.Rule, at(x.decision.Source), unmet(x.condition.Text, err))
 		}
 	}
-	if p.end != nil {
+	if p.end == nil {
+		reasons := p.reasons
+		if why != "" {
+			reasons = slices.Insert(slices.Clone(reasons), 0, why)
+		}
+		return &Decision{Reason: strings.Join(reasons, ", "), Said: p.said}
+	}
+	if len(p.said) == 0 {
 		return p.end
 	}
-	return &Decision{Reason: why}
+	end := *p.end
+	end.Said = p.said
+	return &end
 }
 
 // unmet says why a condition does not hold.

@@ -36,7 +36,7 @@ func TestWhatIsConsideredOfAConditionThatFails(t *testing.T) {
 		"what is not reached is fine": {"true || request.userInfo.groups[3] == 'x'", "true", "excepts it", "grants it"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			list := loaded(t, conditional(tc.when, tc.unless)).Consider(umaCreates())
+			list := loaded(t, conditional(tc.when, tc.unless)).Consider(umaCreates(), &policy.Decision{})
 			if len(list) != 2 || list[0].Verdict != tc.deny || list[1].Verdict != tc.grant {
 				t.Errorf("considered %+v\nwant %q and %q", list, tc.deny, tc.grant)
 			}

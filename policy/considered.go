@@ -1,19 +1,56 @@
 package policy
 
-import "context"
+import (
+	"context"
+	"slices"
+)
 
-// Considered is a rule that names a request, and what it makes of it.
+// Considered is a rule that names a request, or an authorizer of the chain, and what it makes of it.
 type Considered struct {
-	Rule    string
+	Rule    string // or the authorizer
 	Source  string
 	Verdict string
+	// Reason and Detail are what an authorizer outside of the policy said.
+	Reason, Detail string
 }
 
-// Consider lists the denies and grants that name the user, the verb and the resource of a
-// request, in the order of the policy, and what each makes of it. It is what people read
-// to understand a decision of [Policy.Authorize], and takes time in proportion to the
-// policy.
-func (p *Policy) Consider(r *Request) (list []Considered) {
+// Consider lists, in the order of the chain, the denies and grants that name the user, the verb
+// and the resource of a request, in the order of the policy, and what each makes of it; and of
+// the authorizers outside of the policy what they said when the request was decided, or why they were not
+// asked. It is what people read to understand a decision of [Policy.Authorize], and takes
+// time in proportion to the policy.
+func (p *Policy) Consider(r *Request, d *Decision) (list []Considered) {
+	for i := range p.chain {
+		l := &p.chain[i]
+		switch {
+		case l.asked != nil:
+			list = append(list, l.said(r, d))
+		case l.name == denyAuthorizer:
+			list = p.considerDenies(r, list)
+		case l.name == rbacAuthorizer:
+			list = p.considerBindings(r, list)
+		case slices.Contains(r.Groups, mastersGroup):
+			list = append(list, Considered{Rule: mastersGroup, Verdict: verdictGrants})
+		}
+	}
+	return list
+}
+
+// said is what an authorizer outside of the policy had to do with a decision.
+func (l *link) said(r *Request, d *Decision) Considered {
+	if !l.concerns(r) {
+		return Considered{Rule: l.name, Source: l.plugin.Source.String(), Verdict: "is not about this: its match names other requests"}
+	}
+	i := slices.IndexFunc(d.Said, func(s Said) bool { return s.Authorizer == l.name })
+	if i < 0 {
+		return Considered{Rule: l.name, Source: l.source(&Opinion{}), Verdict: "is not asked: the chain ended before it"}
+	}
+	o := &d.Said[i].Opinion
+	verdict := map[Verdict]string{SaysNothing: "has no opinion", Allows: "allows it", Denies: verdictDenies}[o.Verdict]
+	return Considered{l.name, l.source(o), verdict, o.Reason, o.Detail}
+}
+
+func (p *Policy) considerDenies(r *Request, list []Considered) []Considered {
 	for i := range p.form.Denies {
 		d := &p.form.Denies[i]
 		if !named(d.Subjects, r.User, r.Groups) {
@@ -24,11 +61,15 @@ func (p *Policy) Consider(r *Request) (list []Considered) {
 				if verdict == applies {
 					verdict = d.verdict(r)
 				}
-				list = append(list, Considered{d.ID, d.Source.String(), verdict})
+				list = append(list, Considered{Rule: d.ID, Source: d.Source.String(), Verdict: verdict})
 				break
 			}
 		}
 	}
+	return list
+}
+
+func (p *Policy) considerBindings(r *Request, list []Considered) []Considered {
 	for i := range p.form.Bindings {
 		b := &p.form.Bindings[i]
 		if !named(b.Subjects, r.User, r.Groups) {
@@ -37,7 +78,7 @@ func (p *Policy) Consider(r *Request) (list []Considered) {
 		for j := range p.form.Roles {
 			if p.form.Roles[j].Name == b.Role {
 				if verdict := b.verdict(&p.form.Roles[j], r); verdict != "" {
-					list = append(list, Considered{b.ID, b.Source.String(), verdict})
+					list = append(list, Considered{Rule: b.ID, Source: b.Source.String(), Verdict: verdict})
 				}
 			}
 		}

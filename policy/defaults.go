@@ -36,6 +36,8 @@ func builtinRoles() []Role {
 		builtinRole("view", label("edit"), label("view")),
 		builtinRole("system:aggregate-to-edit", label("edit"), nil,
 			Rule{ID: "core", Verbs: writeVerbs, APIGroups: core, Resources: []string{"configmaps", "events", "secrets", "serviceaccounts"}},
+			// Who edits a namespace can act as the accounts in it.
+			Rule{ID: "tokens", Verbs: []string{"create"}, APIGroups: core, Resources: []string{"serviceaccounts/token"}},
 			Rule{ID: "secrets", Verbs: readVerbs, APIGroups: core, Resources: []string{"secrets"}},
 			Rule{ID: "leases", Verbs: append(readVerbs[:len(readVerbs):len(readVerbs)], writeVerbs...), APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}}),
 		builtinRole("system:aggregate-to-view", label("view"), nil,
@@ -55,8 +57,19 @@ func builtinRoles() []Role {
 			Rule{ID: "identity", Verbs: []string{"create"}, APIGroups: []string{"authentication.k8s.io"}, Resources: []string{"selfsubjectreviews"}},
 			// To blame takes to get the object as well.
 			Rule{ID: "blames", Verbs: []string{"create"}, APIGroups: []string{"log.stele.dev"}, Resources: []string{"blames"}}),
+		builtinRole("system:service-account-issuer-discovery", nil, nil,
+			Rule{ID: "paths", Verbs: []string{"get"}, NonResourceURLs: []string{
+				"/.well-known/openid-configuration", "/.well-known/openid-configuration/", "/openid/v1/jwks", "/openid/v1/jwks/"}}),
+		// For servers that let this one say who asks them, and whether they may. Nobody is bound to it.
+		builtinRole("system:auth-delegator", nil, nil,
+			Rule{ID: "identity", Verbs: []string{"create"}, APIGroups: []string{"authentication.k8s.io"}, Resources: []string{"tokenreviews"}},
+			Rule{ID: "access", Verbs: []string{"create"}, APIGroups: []string{"authorization.k8s.io"}, Resources: []string{"subjectaccessreviews"}}),
 		builtinRole("system:public-info-viewer", nil, nil,
 			Rule{ID: "paths", Verbs: []string{"get"}, NonResourceURLs: []string{"/healthz", "/livez", "/readyz", "/version", "/version/"}}),
+		// Upstream's is a Role of kube-system. Here whoever runs a server that trusts whom this one trusts binds it to that
+		// server, in that namespace; what upstream binds it to there is none of here.
+		builtinRole("extension-apiserver-authentication-reader", nil, nil,
+			Rule{ID: "trust", Verbs: readVerbs, APIGroups: core, Resources: []string{"configmaps"}, ResourceNames: []string{"extension-apiserver-authentication"}}),
 	}
 }
 
@@ -66,6 +79,7 @@ func builtinBindings() []Binding {
 	return []Binding{
 		{ID: BuiltinTeam + "/bindings/system:basic-user", Role: "system:basic-user", Subjects: []Subject{authenticated}, Namespaces: everywhere},
 		{ID: BuiltinTeam + "/bindings/system:discovery", Role: "system:discovery", Subjects: []Subject{authenticated}, Namespaces: everywhere},
+		{ID: BuiltinTeam + "/bindings/system:service-account-issuer-discovery", Role: "system:service-account-issuer-discovery", Subjects: []Subject{{Group: "system:serviceaccounts"}}, Namespaces: everywhere},
 		{ID: BuiltinTeam + "/bindings/system:public-info-viewer", Role: "system:public-info-viewer", Subjects: []Subject{authenticated, unauthenticated}, Namespaces: everywhere},
 	}
 }

@@ -179,8 +179,11 @@ func (c *compiler) mistake(m *mistake) {
 			choice, allowed = x, append(allowed, x.allowed)
 		case format == outOfBound && names.MatchString(argument(e, 1)):
 			choice = &conflict{value: argument(e, 0), at: c.sourceOf(e)}
+			servers := c.words("#ServerRoles")
 			for name := range strings.SplitSeq(names.FindStringSubmatch(argument(e, 1))[1], "|") {
-				allowed = append(allowed, strconv.Quote(strings.ReplaceAll(name, "[.]", ".")))
+				if !slices.Contains(servers, name) {
+					allowed = append(allowed, strconv.Quote(strings.ReplaceAll(name, "[.]", ".")))
+				}
 			}
 		case alternatives && format == outOfBound:
 			choice, allowed = &conflict{value: argument(e, 0), at: c.sourceOf(e)}, append(allowed, argument(e, 1))

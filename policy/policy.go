@@ -133,7 +133,7 @@ func newPolicy(form *Form, options ...schemas.Option) (*Policy, error) {
 	if p.access, err = newAccess(form); err != nil {
 		return nil, err
 	}
-	p.chain = newChain(form.Authorizers, func(string) Authorizer { return nil })
+	p.chain = newChain(form, func(string) Authorizer { return nil })
 	if err = p.indexAdmission(form.Validations); err != nil {
 		return nil, err
 	}

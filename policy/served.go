@@ -12,12 +12,12 @@ import (
 // server serves by itself, and those that exist in rules only. What core serves has to
 // be here; a test in core holds it to that.
 var own = map[string][]string{
-	"":                          {"groups", "users", "namespaces/finalize"}, // the first to be impersonated, as are serviceaccounts, uids and userextras
+	"":                          {"groups", "users", "namespaces/finalize", "serviceaccounts/token"}, // the first to be impersonated, as are serviceaccounts, uids and userextras
 	"apiextensions.k8s.io":      {"customresourcedefinitions"},
-	"authentication.k8s.io":     {"selfsubjectreviews", "uids", "userextras"},
+	"authentication.k8s.io":     {"selfsubjectreviews", "tokenreviews", "uids", "userextras"},
 	"authorization.k8s.io":      {"localsubjectaccessreviews", "selfsubjectaccessreviews", "selfsubjectrulesreviews", "subjectaccessreviews"},
 	"log.stele.dev":             {"blames", "changes"},
-	"policy.stele.dev":          {"explanations", "policies"},
+	"policy.stele.dev":          {"accessdifferences", "explanations", "policies", "resourceaccessreviews"},
 	"rbac.authorization.k8s.io": {"clusterrolebindings", "clusterroles", "rolebindings", "roles"},
 }
 

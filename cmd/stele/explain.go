@@ -244,6 +244,7 @@ func printExplanation(out io.Writer, e *explain.Explanation) error {
 	fmt.Fprintln(out, sentence(e))
 	fmt.Fprintln(out)
 	rows := [][4]string{{"STAGE", "VERDICT", "RULE", "SOURCE"}}
+	notes := map[int]string{} // below a row
 	for _, s := range e.Status.Stages {
 		rows = append(rows, [4]string{s.Name, s.Verdict, s.Rule, s.Source})
 		if s.Verdict == explain.Passed && s.Rule == "" {
@@ -251,6 +252,11 @@ func printExplanation(out io.Writer, e *explain.Explanation) error {
 		}
 		for _, c := range s.Considered {
 			rows = append(rows, [4]string{"", "  " + c.Verdict, c.Rule, c.Source})
+			for _, said := range []string{c.Reason, c.Detail} {
+				if said != "" {
+					notes[len(rows)-1] += "      " + said + "\n"
+				}
+			}
 		}
 	}
 	var widths [4]int
@@ -259,12 +265,13 @@ func printExplanation(out io.Writer, e *explain.Explanation) error {
 			widths[i] = max(widths[i], len(cell))
 		}
 	}
-	for _, row := range rows {
+	for n, row := range rows {
 		line := ""
 		for i, cell := range row {
 			line += fmt.Sprintf("%-*s  ", widths[i], cell)
 		}
 		fmt.Fprintln(out, strings.TrimRight(line, " "))
+		fmt.Fprint(out, notes[n])
 	}
 	if e.Status.Message != "" {
 		fmt.Fprintf(out, "\n%s\n", e.Status.Message)

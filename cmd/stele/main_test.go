@@ -21,16 +21,19 @@ import (
 	"k8s.io/component-base/cli"
 	"k8s.io/kubectl/pkg/cmd"
 	"k8s.io/kubectl/pkg/cmd/util"
+	"stele.dev/stele/core/authn/authntest"
 	"stele.dev/stele/examples/controller/provision"
 )
 
-// The test binary is also the program, kubectl and the example of a controller, when it
+// The test binary is also the program, kubectl, the example of a controller and plugins, when it
 // is called by their names.
 func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){
 		"stele":         main,
 		"kubectl-stele": main,
 		"controller":    provision.Main,
+		"curfew":        curfew,
+		"sloppy":        sloppy,
 		"kubectl": func() {
 			if err := cli.RunNoErrOutput(cmd.NewDefaultKubectlCommand()); err != nil {
 				util.CheckErr(err)
@@ -168,6 +171,7 @@ func TestScripts(t *testing.T) {
 			e.Setenv("REPO", root)
 			server := new(*process)
 			e.Values[serverKey{}] = server
+			e.Values[issuerKey{}] = new(*authntest.Issuer)
 			e.Defer(func() {
 				if *server != nil {
 					_ = (*server).end(syscall.SIGKILL)
@@ -176,10 +180,11 @@ func TestScripts(t *testing.T) {
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"serve": scriptServe,
-			"hear":  scriptHear,
-			"shows": scriptShows,
-			"end":   func(ts *testscript.TestScript, neg bool, args []string) { scriptEnd(ts, syscall.SIGTERM) },
+			"serve":  scriptServe,
+			"hear":   scriptHear,
+			"shows":  scriptShows,
+			"end":    func(ts *testscript.TestScript, neg bool, args []string) { scriptEnd(ts, syscall.SIGTERM) },
+			"issuer": scriptIssuer, "certificate": scriptCertificate, // see there
 			"crash": func(ts *testscript.TestScript, neg bool, args []string) { scriptEnd(ts, syscall.SIGKILL) },
 		},
 	})

@@ -18,11 +18,15 @@ func policyCommand() *cobra.Command {
 }
 
 func vetCommand() *cobra.Command {
-	return &cobra.Command{
+	var pluginDir string
+	cmd := &cobra.Command{
 		Use:   "vet DIR",
 		Short: "Check a bundle: would it compile, and what would it enforce",
 		Long: `Vet compiles the bundle in a folder as the server would, and prints everything that is
-wrong with it, each with its line. It needs no server.`,
+wrong with it, each with its line. It needs no server.
+
+With --plugin-dir it starts the programs of the bundle's plugins, those with the checksums that
+the bundle has and no others, and holds what the bundle configures against what they take.`,
 		Example: `  stele policy vet examples/quickstart`,
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -31,6 +35,13 @@ wrong with it, each with its line. It needs no server.`,
 				return err
 			}
 			compiled, diags := policy.Compile(source)
+			if len(diags) > 0 {
+				return errDiagnostics(cmd.ErrOrStderr(), source, diags, args[0])
+			}
+			diags, err = vetPlugins(cmd.Context(), cmd.ErrOrStderr(), compiled, source, pluginDir)
+			if err != nil {
+				return err
+			}
 			if len(diags) > 0 {
 				return errDiagnostics(cmd.ErrOrStderr(), source, diags, args[0])
 			}
@@ -50,6 +61,9 @@ wrong with it, each with its line. It needs no server.`,
 			return nil
 		},
 	}
+	cmd.Flags().StringVar(&pluginDir, "plugin-dir", "", "folder with the programs of plugins")
+	_ = cmd.MarkFlagDirname("plugin-dir")
+	return cmd
 }
 
 func plural(n int, noun string) string {

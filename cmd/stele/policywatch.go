@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/fsnotify/fsnotify"
+	"stele.dev/stele/core"
 	"stele.dev/stele/core/activation"
 	"stele.dev/stele/core/bootstrap"
 	"stele.dev/stele/core/commit"
@@ -33,6 +34,7 @@ const (
 type policyWatch struct {
 	dir, root string
 	committer *commit.Committer
+	enforce   core.Enforceable
 	out, err  io.Writer
 	watcher   *fsnotify.Watcher
 	folders   map[string]bool   // that are, or were, watched
@@ -42,7 +44,7 @@ type policyWatch struct {
 
 // watchPolicy watches all folders of the module that a folder belongs to, of which source
 // has been read, and the one that the module is in: a checkout may replace all of it.
-func watchPolicy(dir string, source *policy.Source, c *commit.Committer, out, err io.Writer) (*policyWatch, error) {
+func watchPolicy(dir string, source *policy.Source, c *commit.Committer, enforceable core.Enforceable, out, err io.Writer) (*policyWatch, error) {
 	abs, absErr := filepath.Abs(dir)
 	if absErr != nil {
 		return nil, absErr
@@ -51,7 +53,7 @@ func watchPolicy(dir string, source *policy.Source, c *commit.Committer, out, er
 	if newErr != nil {
 		return nil, newErr
 	}
-	w := &policyWatch{dir: dir, root: abs, committer: c, out: out, err: err, watcher: watcher, folders: map[string]bool{}}
+	w := &policyWatch{dir: dir, root: abs, committer: c, enforce: enforceable, out: out, err: err, watcher: watcher, folders: map[string]bool{}}
 	if source.Package != "." {
 		w.root = strings.TrimSuffix(abs, filepath.FromSlash("/"+source.Package))
 	}
@@ -150,6 +152,9 @@ func (w *policyWatch) save(ctx context.Context) {
 	}
 	w.tried = digest
 	compiled, diags, err := compileApart(ctx, source)
+	if err == nil && len(diags) == 0 {
+		diags = w.enforce(ctx, compiled.Form)
+	}
 	if len(diags) > 0 {
 		err = errDiagnostics(w.err, source, diags, w.dir)
 	}

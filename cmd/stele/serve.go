@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/oklog/run"
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 	"k8s.io/klog/v2"
 	"stele.dev/stele/core"
@@ -29,6 +30,8 @@ import (
 	"stele.dev/stele/core/expiry"
 	"stele.dev/stele/core/pki"
 	"stele.dev/stele/core/server"
+	"stele.dev/stele/core/tokens"
+	"stele.dev/stele/core/trust"
 	"stele.dev/stele/eventlog"
 	"stele.dev/stele/eventlog/etcdlog"
 	"stele.dev/stele/examples"
@@ -36,8 +39,6 @@ import (
 	"stele.dev/stele/projections/audit"
 	"stele.dev/stele/projections/history"
 	"stele.dev/stele/projections/objects"
-	"stele.dev/stele/projections/policies"
-	"stele.dev/stele/schemas"
 	"stele.dev/stele/schemas/workers"
 )
 
@@ -47,7 +48,6 @@ type serveOptions struct {
 	listen      string
 	policyDir   string
 	watch       bool
-	tokenFile   string
 	hosts       []string
 	logFormat   string
 	logLevel    string
@@ -55,6 +55,12 @@ type serveOptions struct {
 	controllers []string
 	eventTTL    time.Duration
 	origins     []string
+
+	authentication  authenticationOptions
+	serviceAccounts serviceAccountOptions
+	authorization   authorizationOptions
+	tokenWebhook    tokenWebhookOptions
+	frontProxy      frontProxyOptions
 }
 
 func serveCommand() *cobra.Command {
@@ -78,7 +84,6 @@ then on the policy is in the log; --policy is only compared with it, or with
 	f.StringVar(&o.listen, "listen", "127.0.0.1:6443", "address of the API")
 	f.StringVar(&o.policyDir, "policy", "", "folder of the policy bundle (default: the built-in quickstart)")
 	f.BoolVar(&o.watch, "policy-watch", false, "for development: put the folder of --policy in force at the start, and whenever it is saved")
-	f.StringVar(&o.tokenFile, "token-auth-file", "", "CSV file of static tokens: token,user,uid,\"group,group\"")
 	f.StringSliceVar(&o.hosts, "host", nil, "further names and addresses for the server's certificate")
 	f.StringSliceVar(&o.origins, "cors-allowed-origins", nil, "origins of pages whose scripts may use the API, as regular expressions that pin the host: //example\\.com(:|$)")
 	f.StringVar(&o.logFormat, "log-format", "text", "format of the program's own messages on standard error: text or json")
@@ -86,7 +91,12 @@ then on the policy is in the log; --policy is only compared with it, or with
 	f.DurationVar(&o.drainDelay, "drain-delay", 0, "how long to go on after the first SIGTERM, so that load balancers can see that /readyz fails")
 	f.StringSliceVar(&o.controllers, "controllers", []string{"*"}, "controllers to run, as kube-controller-manager's: '*' for all, 'foo' for the one named foo, '-foo' for all but that. There are "+strings.Join(controllers.Names(), ", "))
 	f.DurationVar(&o.eventTTL, "event-ttl", time.Hour, "how long events are kept; 0 for ever")
-	for _, name := range []string{"data-dir", "policy"} {
+	o.authentication.addFlags(f)
+	o.serviceAccounts.addFlags(f)
+	o.authorization.addFlags(f)
+	o.tokenWebhook.addFlags(f)
+	o.frontProxy.addFlags(f)
+	for _, name := range []string{"data-dir", "policy", "plugin-dir", "plugin-secrets-dir"} {
 		_ = cmd.MarkFlagDirname(name)
 	}
 	return cmd
@@ -127,6 +137,9 @@ func (o *serveOptions) serve(cmd *cobra.Command) (err error) {
 	if o.eventTTL < 0 {
 		return fmt.Errorf("--event-ttl %s: want a duration that is not negative", o.eventTTL)
 	}
+	if err := o.serviceAccounts.check(); err != nil {
+		return err
+	}
 	source, err := o.source()
 	if err != nil {
 		return err
@@ -145,10 +158,41 @@ func (o *serveOptions) serve(cmd *cobra.Command) (err error) {
 	if err != nil {
 		return err
 	}
-	authenticator, err := authn.New(ca.Pool(), o.tokenFile)
+	authorities, err := o.authentication.authorities(ca)
 	if err != nil {
-		return fmt.Errorf("token file %s: %w", o.tokenFile, err)
+		return err
 	}
+	var committer *commit.Committer
+	state := func() *objects.State { return committer.Tip().Objects }
+	keys, accounts, err := o.serviceAccounts.issuer(dir, reachable(listener.Addr()), state, logger)
+	if err != nil {
+		return err
+	}
+	ways := o.authentication.options(authorities, logger)
+	ways.ServiceAccounts, ways.Audiences = accounts, accounts.Audiences()
+	if o.serviceAccounts.bootstrap {
+		ways.BootstrapTokens = &tokens.Bootstrap{Objects: state}
+	}
+	if ways.Webhook, err = o.tokenWebhook.authenticator(ways.Audiences); err != nil {
+		return err
+	}
+	proxies, err := o.frontProxy.frontProxy(authorities)
+	if err != nil {
+		return err
+	}
+	if proxies != nil {
+		ways.FrontProxy = proxies
+	}
+	failures, err := authn.NewFailureLog(authn.FailureOptions{File: dir.path("audit", "authentication-failures.log"), Logger: logger})
+	if err != nil {
+		return err
+	}
+	ways.Failures, ways.Attempts = failures, failures
+	authenticator, err := authn.New(ways)
+	if err != nil {
+		return err
+	}
+	defer authenticator.Close()
 
 	backend, err := etcdlog.Embed(ctx, etcdlog.EmbedOptions{Dir: dir.path("etcd"), Log: logger})
 	if err != nil {
@@ -162,7 +206,12 @@ func (o *serveOptions) serve(cmd *cobra.Command) (err error) {
 	store := objects.New(0)
 	evaluators := workers.New(workers.Options{Command: evaluateApart, Logger: logger})
 	defer evaluators.Close()
-	committer := commit.New(commit.Options{Log: log, Objects: store, Load: loadPolicy(evaluators), Logger: logger})
+	registry := prometheus.NewRegistry()
+	authorizers, plugins, err := o.authorization.new(dir, registry, logger)
+	if err != nil {
+		return err
+	}
+	committer = commit.New(commit.Options{Log: log, Objects: store, Load: loadPolicy(evaluators, authorizers), Logger: logger})
 	if err := committer.Replay(ctx); err != nil {
 		return o.explain(err)
 	}
@@ -176,23 +225,24 @@ func (o *serveOptions) serve(cmd *cobra.Command) (err error) {
 	}
 	defer past.Close()
 	pipeline := core.New(core.Options{
-		Committer: committer, Log: log, History: past, Authenticator: authenticator, Logger: logger, Version: apiVersion(),
-		Compile: compileApart, Evaluators: evaluators,
-		Checks: []core.Check{{Name: "audit", Check: auditLog.Health}},
+		Committer: committer, Log: log, History: past, Authenticator: authenticator, Tokens: accounts, Logger: logger, Version: apiVersion(),
+		Compile: compileApart, Enforceable: authorizers.Check, Evaluators: evaluators, Metrics: registry,
+		Checks: []core.Check{{Name: "audit", Check: auditLog.Health}, {Name: "authorizers", Check: authorizers.Health}},
 	})
 	certificate, kubeconfig, err := o.credentials(dir, ca, listener.Addr())
 	if err != nil {
 		return err
 	}
-	srv := server.New(server.WithCORS(pipeline, origins), certificate.Get, ca.Pool(), logger)
+	srv := server.New(server.WithCORS(pipeline, origins), certificate.Get, acceptable(authorities, proxies), logger)
 	var watch *policyWatch
 	if o.watch {
-		if watch, err = watchPolicy(o.policyDir, source, committer, cmd.OutOrStdout(), cmd.ErrOrStderr()); err != nil {
+		if watch, err = watchPolicy(o.policyDir, source, committer, authorizers.Check, cmd.OutOrStdout(), cmd.ErrOrStderr()); err != nil {
 			return err
 		}
 		defer watch.close()
 	}
 
+	authorizers.Follow(committer)
 	var g run.Group
 	g.Add(func() error { <-ctx.Done(); return ctx.Err() }, func(error) { stop() }) // a second signal ends the process
 	{                                                                              // readiness: the first to go, so that nobody sends more
@@ -227,6 +277,14 @@ func (o *serveOptions) serve(cmd *cobra.Command) (err error) {
 	}
 	actor("controllers", oncePrepared(func(ctx context.Context) error { return controllers.Run(ctx, selected, pipeline, logger) }))
 	actor("expiry of events", oncePrepared(expiry.New(expiry.Options{Committer: committer, Log: log, TTL: o.eventTTL, Logger: logger}).Run))
+	actor("keys of service accounts", keys.Run)
+	if o.authentication.clientCAFile != "" || proxies != nil { // whom nobody named, other servers need not trust
+		publisher, err := trust.New(trust.Options{API: pipeline, ClientCA: authorities.Certificates, FrontProxy: proxies, Logger: logger})
+		if err != nil {
+			return err
+		}
+		actor("published authorities", oncePrepared(publisher.Run))
+	}
 	{ // the API: watches end with a bookmark, other requests are seen through
 		g.Add(func() error {
 			err := srv.ServeTLS(listener, "", "")
@@ -247,14 +305,18 @@ func (o *serveOptions) serve(cmd *cobra.Command) (err error) {
 	if watch != nil {
 		actor("policy watch", oncePrepared(watch.run))
 	}
+	actor("authentication", authenticator.Run)
+	actor("failed authentications", failures.Run)
 	actor("watches", store.Run)
 	actor("committer", committer.Run)
+	actor("authorizers", authorizers.Run)
+	actor("plugins", plugins.Run)
 	actor("audit", auditLog.Run)
 	actor("history", past.Run)
 	{ // what must be there before the first request; it ends when the server does
 		ctx, cancel := context.WithCancel(ctx)
 		g.Add(func() error {
-			if err := o.prepare(ctx, cmd, committer, source, watch); err != nil {
+			if err := o.prepare(ctx, cmd, committer, source, watch, authorizers.Check); err != nil {
 				return err
 			}
 			close(prepared)
@@ -280,7 +342,7 @@ func (o *serveOptions) source() (*policy.Source, error) {
 
 // prepare puts the bundle in force if the log is empty or the bundle is watched, else
 // compares it with what is in force, and creates the namespaces that always exist.
-func (o *serveOptions) prepare(ctx context.Context, cmd *cobra.Command, c *commit.Committer, source *policy.Source, watch *policyWatch) error {
+func (o *serveOptions) prepare(ctx context.Context, cmd *cobra.Command, c *commit.Committer, source *policy.Source, watch *policyWatch, enforceable core.Enforceable) error {
 	active := c.Tip().Policies.Active
 	switch {
 	case active == nil:
@@ -289,6 +351,9 @@ func (o *serveOptions) prepare(ctx context.Context, cmd *cobra.Command, c *commi
 			return errDiagnostics(cmd.ErrOrStderr(), source, diags, cmp.Or(o.policyDir, "the quickstart"))
 		}
 		warn(cmd.ErrOrStderr(), compiled)
+		if diags := enforceable(ctx, compiled.Form); len(diags) > 0 {
+			return errDiagnostics(cmd.ErrOrStderr(), source, diags, cmp.Or(o.policyDir, "the quickstart"))
+		}
 		if _, err := bootstrap.Activate(ctx, c, compiled, bootstrap.Actor); err != nil {
 			return err
 		}
@@ -312,13 +377,6 @@ func (o *serveOptions) prepare(ctx context.Context, cmd *cobra.Command, c *commi
 		}()
 	}
 	return bootstrap.Namespaces(ctx, c)
-}
-
-// loadPolicy is how a replica makes a policy of a form in the log.
-func loadPolicy(evaluators *workers.Pool) func(*policies.Proposal) (*policy.Policy, error) {
-	return func(p *policies.Proposal) (*policy.Policy, error) {
-		return policy.New(p.Form, schemas.EvaluateWith(evaluators))
-	}
 }
 
 // greet says where everything is, in three lines.

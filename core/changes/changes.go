@@ -117,6 +117,10 @@ type Decision struct {
 	Authorizer string `json:"authorizer"`
 	Rule       string `json:"rule,omitempty"`
 	Source     string `json:"source,omitempty"`
+	// Reason is what an authorizer outside of the policy gave, and Program the checksum of the
+	// plugin that it was.
+	Reason  string `json:"reason,omitempty"`
+	Program string `json:"program,omitempty"`
 	// CreateRule and CreateSource are what allowed an update or a patch to create.
 	CreateRule   string `json:"createRule,omitempty"`
 	CreateSource string `json:"createSource,omitempty"`
@@ -161,7 +165,7 @@ func From(h *history.Change) *Change {
 		}
 	}
 	if d := m.GetDecisions(); d != nil {
-		c.Decision = &Decision{Authorizer: d.GetAuthorizer(), Rule: d.GetRule(), Source: d.GetSource(), CreateRule: d.GetCreateRule(), CreateSource: d.GetCreateSource()}
+		c.Decision = &Decision{Authorizer: d.GetAuthorizer(), Rule: d.GetRule(), Source: d.GetSource(), CreateRule: d.GetCreateRule(), CreateSource: d.GetCreateSource(), Reason: d.GetReason(), Program: d.GetProgram()}
 		for _, f := range d.GetAdmission() {
 			c.Decision.Findings = append(c.Decision.Findings, Finding{Rule: f.GetRule(), Source: f.GetSource(), Actions: f.GetAction(), Message: f.GetMessage()})
 		}

@@ -64,6 +64,8 @@ func (Decision) SwaggerDoc() map[string]string {
 		"authorizer":   "Authorizer that decided.",
 		"rule":         "Id of the binding that granted it.",
 		"source":       "File and line of that.",
+		"reason":       "What an authorizer outside of the policy gave as its reason.",
+		"program":      "Checksum of the plugin that decided.",
 		"createRule":   "Id of the binding that let an update or a patch create the object.",
 		"createSource": "File and line of that.",
 		"findings":     "What admission rules found that did not refuse it.",

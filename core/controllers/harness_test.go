@@ -95,7 +95,7 @@ func newPlane(t testing.TB) *plane {
 	if err := os.WriteFile(tokens, []byte("admin-token,admin,1,\"system:masters\"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	authenticator, err := authn.New(nil, tokens)
+	authenticator, err := authn.New(authn.Options{TokenFile: tokens})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -75,7 +75,7 @@ func story(t *testing.T, clock func() time.Time, tell func(*testing.T, *plane)) 
 		}
 		projection := objects.New(0)
 		p := &plane{log: log, committer: commit.New(commit.Options{Log: log, Objects: projection, Load: func(p *policies.Proposal) (*policy.Policy, error) { return policy.New(p.Form) }})}
-		authenticator, err := authn.New(nil, "")
+		authenticator, err := authn.New(authn.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}

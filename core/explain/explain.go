@@ -91,11 +91,15 @@ type Stage struct {
 	Considered []Considered `json:"considered,omitempty"`
 }
 
-// Considered is a rule, and what it made of the request.
+// Considered is a rule, or an authorizer of the chain, and what it made of the request.
 type Considered struct {
 	Rule    string `json:"rule"`
 	Source  string `json:"source,omitempty"`
 	Verdict string `json:"verdict"`
+	// Reason and Detail are what an authorizer outside of the policy said: to everybody, and to
+	// operators.
+	Reason string `json:"reason,omitempty"`
+	Detail string `json:"detail,omitempty"`
 }
 
 // Resource is for discovery.
@@ -196,10 +200,13 @@ func Written(c *changes.Change) *Explanation {
 	if d := c.Decision; d != nil {
 		s := stage("authorization", "by "+d.Authorizer)
 		s.Rule, s.Source = d.Rule, d.Source
+		if d.Reason != "" {
+			s.Message += ": " + d.Reason
+		}
 		if len(d.Findings) > 0 {
 			s := stage("validation", "")
 			for _, f := range d.Findings {
-				s.Considered = append(s.Considered, Considered{f.Rule, f.Source, "does not hold, " + f.Actions + ": " + f.Message})
+				s.Considered = append(s.Considered, Considered{Rule: f.Rule, Source: f.Source, Verdict: "does not hold, " + f.Actions + ": " + f.Message})
 			}
 		}
 	}

@@ -226,6 +226,14 @@ func gvkExtension(gvk schema.GroupVersionKind) map[string]any {
 }
 
 func (b *builder) addPaths(v Resource, gvk schema.GroupVersionKind, name, listName string) {
+	if v.Of.Resource != "" {
+		item := root(v.Of.GroupVersion()) + "/namespaces/{namespace}/" + v.Of.Resource + "/{name}"
+		b.paths[item+"/"+v.Kind.Plural] = &spec3.Path{PathProps: spec3.PathProps{
+			Parameters: []*spec3.Parameter{pathParameter("namespace", namespaceParameter), pathParameter("name", "name of the "+v.Kind.Kind.Kind)},
+			Post:       b.operation("post", gvk, name, name, writeParameters...),
+		}}
+		return
+	}
 	base := root(gvk.GroupVersion())
 	all := base + "/" + v.Kind.Plural
 	if v.Kind.Namespaced && v.takes("list") {
@@ -237,7 +245,7 @@ func (b *builder) addPaths(v Resource, gvk schema.GroupVersionKind, name, listNa
 	collection := base + "/" + v.Kind.Plural
 	var inPath []*spec3.Parameter
 	if v.Kind.Namespaced {
-		inPath = append(inPath, pathParameter("namespace", "object name and auth scope, such as for teams and projects"))
+		inPath = append(inPath, pathParameter("namespace", namespaceParameter))
 	}
 	b.paths[collection] = &spec3.Path{PathProps: spec3.PathProps{Parameters: inPath}}
 	if v.takes("list") {
@@ -332,6 +340,8 @@ func (b *builder) content(name string, mediaTypes ...string) map[string]*spec3.M
 	}
 	return c
 }
+
+const namespaceParameter = "object name and auth scope, such as for teams and projects"
 
 func pathParameter(name, description string) *spec3.Parameter {
 	p := parameter(name, "string", description)

@@ -19,6 +19,7 @@ import (
 	openapiv2 "github.com/google/gnostic-models/openapiv2"
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/protobuf/proto"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/kube-openapi/pkg/handler3"
 	"stele.dev/stele/policy"
 )
@@ -37,6 +38,9 @@ type Resource struct {
 	*policy.Version
 	// Verbs that it takes, as discovery has them; nil if all that its kind says.
 	Verbs []string
+	// Of is the resource that it is a subresource of, by its plural name, and is described with:
+	// one in namespaces, as whose subresource it is created, and no more.
+	Of schema.GroupVersionResource
 }
 
 // takes tells whether there is an operation of a name.
@@ -55,7 +59,11 @@ type group struct {
 func New(p *policy.Policy, program string, before *Service, besides ...Resource) *Service {
 	s := &Service{program: program, groups: map[string]*group{}}
 	add := func(v Resource) {
-		path := root(v.GroupVersionResource().GroupVersion())[1:]
+		at := v.GroupVersionResource()
+		if v.Of.Resource != "" {
+			at = v.Of
+		}
+		path := root(at.GroupVersion())[1:]
 		if s.groups[path] == nil {
 			s.groups[path] = &group{}
 		}
@@ -109,7 +117,7 @@ func sameToClients(a, b Resource) bool {
 	x, y := a.Kind, b.Kind
 	return x.Group == y.Group && x.Plural == y.Plural && x.Kind.Kind == y.Kind.Kind && x.ListKind == y.ListKind && x.Namespaced == y.Namespaced &&
 		x.Builtin == y.Builtin && a.Name == b.Name && a.Status == b.Status && (a.Scale == nil) == (b.Scale == nil) &&
-		a.NoDeleteCollection == b.NoDeleteCollection && slices.Equal(a.Verbs, b.Verbs) && reflect.DeepEqual(a.Schema, b.Schema)
+		a.NoDeleteCollection == b.NoDeleteCollection && slices.Equal(a.Verbs, b.Verbs) && a.Of == b.Of && reflect.DeepEqual(a.Schema, b.Schema)
 }
 
 // all are the versions of all groups, in order.

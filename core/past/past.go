@@ -52,6 +52,7 @@ type Past struct {
 	making  *sharing // states, which are large
 	laws    *cache[policies.Digest, *law]
 	forms   *cache[formPair, bool]
+	rights  *cache[policies.Digest, *Rights]
 	states  *cache[place, *objects.State]
 }
 
@@ -88,6 +89,7 @@ func New(o Options) *Past {
 		committer: o.Committer, log: o.Log, history: o.History, logger: o.Logger,
 		loading: newSharing(runtime.GOMAXPROCS(0)), making: newSharing(runtime.GOMAXPROCS(0)),
 		laws: newCache[policies.Digest, *law](policiesKept), forms: newCache[formPair, bool](4096), states: newCache[place, *objects.State](bytesKept),
+		rights: newCache[policies.Digest, *Rights](rightsKept),
 	}
 	p.states.always, p.states.idle = statesKept, unasked
 	return p

@@ -1,5 +1,5 @@
 // Package reviews answers what clients ask about access: may I, may somebody, what may
-// I, who am I. The kinds are those of authorization.k8s.io/v1 and authentication.k8s.io/v1;
+// I, who am I, whose token is this. The kinds are those of authorization.k8s.io/v1 and authentication.k8s.io/v1;
 // nothing is stored. An answer is the decision that a request would meet, from the same
 // code.
 package reviews
@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"stele.dev/stele/core/discovery"
 	"stele.dev/stele/policy"
@@ -37,7 +38,11 @@ type question struct {
 	policy    *policy.Policy
 	asker     user.Info
 	namespace string // of the path
+	token     Token
 }
+
+// Token tells whose token it is, for one of the audiences if there are any, else for this API.
+type Token func(ctx context.Context, token string, audiences authenticator.Audiences) (*authenticator.Response, bool, error)
 
 var (
 	authorization  = authorizationv1.SchemeGroupVersion
@@ -55,6 +60,8 @@ var kinds = []*Kind{
 		func() runtime.Object { return &authorizationv1.SubjectAccessReview{} }, anyone},
 	{authentication.WithKind("SelfSubjectReview"), "selfsubjectreviews", false,
 		func() runtime.Object { return &authenticationv1.SelfSubjectReview{} }, whoami},
+	{authentication.WithKind("TokenReview"), "tokenreviews", false,
+		func() runtime.Object { return &authenticationv1.TokenReview{} }, whose},
 }
 
 // Find returns the kind of review that is served as a resource, or nil.
@@ -80,9 +87,9 @@ func Resources() []discovery.Resource {
 
 // Answer fills in the status of a review, which is one of [Kind.New]. Its errors are those
 // that clients get.
-func (k *Kind) Answer(ctx context.Context, p *policy.Policy, asker user.Info, namespace string, review runtime.Object) error {
+func (k *Kind) Answer(ctx context.Context, p *policy.Policy, asker user.Info, namespace string, token Token, review runtime.Object) error {
 	review.GetObjectKind().SetGroupVersionKind(k.GroupVersionKind)
-	return k.answer(&question{ctx, p, asker, namespace}, review)
+	return k.answer(&question{ctx, p, asker, namespace, token}, review)
 }
 
 func self(q *question, o runtime.Object) error {
@@ -149,14 +156,35 @@ func rules(q *question, o runtime.Object) error {
 
 func whoami(q *question, o runtime.Object) error {
 	review := o.(*authenticationv1.SelfSubjectReview)
-	info := authenticationv1.UserInfo{Username: q.asker.GetName(), UID: q.asker.GetUID(), Groups: q.asker.GetGroups()}
-	for k, v := range q.asker.GetExtra() {
+	review.Status.UserInfo = infoOf(q.asker)
+	return nil
+}
+
+func infoOf(u user.Info) authenticationv1.UserInfo {
+	info := authenticationv1.UserInfo{Username: u.GetName(), UID: u.GetUID(), Groups: u.GetGroups()}
+	for k, v := range u.GetExtra() {
 		if info.Extra == nil {
 			info.Extra = map[string]authenticationv1.ExtraValue{}
 		}
 		info.Extra[k] = v
 	}
-	review.Status.UserInfo = info
+	return info
+}
+
+// whose says nothing of a token that is not valid but that: what is wrong with it would tell who
+// tries how to do better.
+func whose(q *question, o runtime.Object) error {
+	review := o.(*authenticationv1.TokenReview)
+	if review.Spec.Token == "" {
+		return apierrors.NewBadRequest("token is required for TokenReview in authentication")
+	}
+	review.Status = authenticationv1.TokenReviewStatus{}
+	resp, ok, err := q.token(q.ctx, review.Spec.Token, review.Spec.Audiences)
+	if err != nil || !ok {
+		review.Status.Error = "invalid bearer token"
+		return nil
+	}
+	review.Status.Authenticated, review.Status.User, review.Status.Audiences = true, infoOf(resp.User), resp.Audiences
 	return nil
 }
 
@@ -172,12 +200,15 @@ func (q *question) decide(name, uid string, groups []string, extra map[string][]
 	r := &policy.Request{User: name, UID: uid, Groups: groups, Extra: extra}
 	if resource != nil {
 		r.IsResource, r.Verb, r.Group, r.Version, r.Resource, r.Subresource = true, resource.Verb, resource.Group, resource.Version, resource.Resource, resource.Subresource
-		r.Namespace, r.Name = resource.Namespace, resource.Name
+		r.Namespace, r.Name, r.Selectors = resource.Namespace, resource.Name, selectors(resource)
+		if r.Version == "" {
+			r.Version = "*" // as upstream asks
+		}
 	} else {
 		r.Verb, r.Path = path.Verb, path.Path
 	}
 	d := q.policy.Authorize(q.ctx, r)
-	return authorizationv1.SubjectAccessReviewStatus{Allowed: d.Allowed, Denied: d.Denied, Reason: d.Reason}
+	return authorizationv1.SubjectAccessReviewStatus{Allowed: d.Allowed, Denied: d.Denied, Reason: d.Reason, EvaluationError: unread(r.Selectors)}
 }
 
 // The checks below, and their texts, are upstream's, from the validation of
@@ -197,6 +228,8 @@ func attributes(resource *authorizationv1.ResourceAttributes, path *authorizatio
 		return field.ErrorList{field.Invalid(field.NewPath("spec.nonResourceAttributes"), path, "cannot be specified in combination with resourceAttributes")}
 	case resource == nil && path == nil:
 		return field.ErrorList{field.Invalid(field.NewPath("spec.resourceAttributes"), resource, "exactly one of nonResourceAttributes or resourceAttributes must be specified")}
+	case resource != nil:
+		return validSelectors(resource, field.NewPath("spec.resourceAttributes"))
 	}
 	return nil
 }

@@ -8,26 +8,32 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"slices"
+	"sync/atomic"
 	"time"
 
 	"stele.dev/stele/core/authn"
 )
 
-// New makes a server with the certificate that is had for each handshake. clientCA, which
-// may be nil, is what clients are told to have certificates of; those are verified per
-// request, so that a bad one gets an answer.
-func New(handler http.Handler, certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error), clientCA *x509.CertPool, logger *slog.Logger) *http.Server {
+// New makes a server with the certificate that is had for each handshake. clientCAs, which
+// may be nil, is whose certificates clients are told to have, asked for each handshake as well;
+// those are verified per request, so that a bad one gets an answer.
+func New(handler http.Handler, certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error), clientCAs func() []*x509.Certificate, logger *slog.Logger) *http.Server {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
 	protocols.SetHTTP2(true)
+	config := &tls.Config{
+		GetCertificate: certificate,
+		MinVersion:     tls.VersionTLS12,
+		ClientAuth:     tls.RequestClientCert,
+		NextProtos:     []string{"h2", "http/1.1"},
+	}
+	if clientCAs != nil {
+		config.GetConfigForClient = acceptable(config.Clone(), clientCAs)
+	}
 	return &http.Server{
-		Handler: handler,
-		TLSConfig: &tls.Config{
-			GetCertificate: certificate,
-			MinVersion:     tls.VersionTLS12,
-			ClientAuth:     tls.RequestClientCert,
-			ClientCAs:      clientCA,
-		},
+		Handler:   handler,
+		TLSConfig: config,
 		Protocols: protocols,
 		HTTP2: &http.HTTP2Config{
 			MaxConcurrentStreams: 250,
@@ -44,5 +50,27 @@ func New(handler http.Handler, certificate func(*tls.ClientHelloInfo) (*tls.Cert
 		MaxHeaderBytes:    1 << 20,
 		ConnContext:       func(ctx context.Context, _ net.Conn) context.Context { return authn.WithConnection(ctx) },
 		ErrorLog:          slog.NewLogLogger(logger.Handler(), slog.LevelDebug),
+	}
+}
+
+// acceptable gives handshakes the configuration with those authorities that there are now.
+func acceptable(base *tls.Config, authorities func() []*x509.Certificate) func(*tls.ClientHelloInfo) (*tls.Config, error) {
+	type made struct {
+		of     []*x509.Certificate
+		config *tls.Config
+	}
+	var last atomic.Pointer[made]
+	return func(*tls.ClientHelloInfo) (*tls.Config, error) {
+		now := authorities()
+		m := last.Load()
+		if m == nil || !slices.Equal(m.of, now) {
+			m = &made{of: now, config: base.Clone()}
+			m.config.ClientCAs = x509.NewCertPool()
+			for _, c := range now {
+				m.config.ClientCAs.AddCert(c)
+			}
+			last.Store(m)
+		}
+		return m.config, nil
 	}
 }

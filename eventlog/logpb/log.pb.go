@@ -1196,8 +1196,12 @@ type Decisions struct {
 	Admission  []*Admission           `protobuf:"bytes,4,rep,name=admission,proto3" json:"admission,omitempty"`
 	Warnings   []string               `protobuf:"bytes,5,rep,name=warnings,proto3" json:"warnings,omitempty"`
 	// Of an update or a patch that created: what allowed that, which is asked besides.
-	CreateRule    string `protobuf:"bytes,6,opt,name=create_rule,json=createRule,proto3" json:"create_rule,omitempty"`
-	CreateSource  string `protobuf:"bytes,7,opt,name=create_source,json=createSource,proto3" json:"create_source,omitempty"`
+	CreateRule   string `protobuf:"bytes,6,opt,name=create_rule,json=createRule,proto3" json:"create_rule,omitempty"`
+	CreateSource string `protobuf:"bytes,7,opt,name=create_source,json=createSource,proto3" json:"create_source,omitempty"`
+	// Of an authorizer outside of the policy: what it gave as its reason, and of a plugin the
+	// SHA-256 of the program, in hexadecimal.
+	Reason        string `protobuf:"bytes,8,opt,name=reason,proto3" json:"reason,omitempty"`
+	Program       string `protobuf:"bytes,9,opt,name=program,proto3" json:"program,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1277,6 +1281,20 @@ func (x *Decisions) GetCreateRule() string {
 func (x *Decisions) GetCreateSource() string {
 	if x != nil {
 		return x.CreateSource
+	}
+	return ""
+}
+
+func (x *Decisions) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *Decisions) GetProgram() string {
+	if x != nil {
+		return x.Program
 	}
 	return ""
 }
@@ -2068,7 +2086,7 @@ const file_log_proto_rawDesc = "" +
 	"\x06status\x18\t \x01(\rR\x06status\x12\x1d\n" +
 	"\n" +
 	"media_type\x18\n" +
-	" \x01(\tR\tmediaType\"\xf5\x01\n" +
+	" \x01(\tR\tmediaType\"\xa7\x02\n" +
 	"\tDecisions\x12\x1e\n" +
 	"\n" +
 	"authorizer\x18\x01 \x01(\tR\n" +
@@ -2079,7 +2097,9 @@ const file_log_proto_rawDesc = "" +
 	"\bwarnings\x18\x05 \x03(\tR\bwarnings\x12\x1f\n" +
 	"\vcreate_rule\x18\x06 \x01(\tR\n" +
 	"createRule\x12#\n" +
-	"\rcreate_source\x18\a \x01(\tR\fcreateSource\"i\n" +
+	"\rcreate_source\x18\a \x01(\tR\fcreateSource\x12\x16\n" +
+	"\x06reason\x18\b \x01(\tR\x06reason\x12\x18\n" +
+	"\aprogram\x18\t \x01(\tR\aprogram\"i\n" +
 	"\tAdmission\x12\x12\n" +
 	"\x04rule\x18\x01 \x01(\tR\x04rule\x12\x16\n" +
 	"\x06source\x18\x02 \x01(\tR\x06source\x12\x16\n" +

@@ -201,7 +201,8 @@ func (x *DescribeResponse) GetDeterministic() bool {
 
 type ConfigureRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The configuration as JSON, with the defaults of the schema filled in; empty if the policy has none.
+	// The configuration as JSON, as it stands in the policy; empty if the policy has none. The schema
+	// only checks: its defaults are the plugin's to apply, as a replica that loads a policy has no CUE at hand.
 	Config []byte `protobuf:"bytes,1,opt,name=config,proto3" json:"config,omitempty"`
 	// Secrets by the plugin's own name for them.
 	Secrets       map[string][]byte `protobuf:"bytes,2,rep,name=secrets,proto3" json:"secrets,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`

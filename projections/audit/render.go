@@ -34,6 +34,10 @@ const (
 	// not refuse the write, as Kubernetes' validation_failure does.
 	FailureAnnotation = "stele.dev/validation_failure"
 
+	// ProgramAnnotation is the checksum of the plugin that allowed it.
+	ProgramAnnotation = "stele.dev/program"
+
+	reasonAnnotation   = "authorization.k8s.io/reason"
 	decisionAnnotation = "authorization.k8s.io/decision"
 )
 
@@ -102,7 +106,9 @@ func record(e *eventlog.Event, object *logpb.Object, revision uint64) *auditv1.E
 	if d.GetAuthorizer() != "" {
 		annotate(decisionAnnotation, "allow")
 	}
+	annotate(reasonAnnotation, d.GetReason())
 	annotate(RuleAnnotation, d.GetRule())
+	annotate(ProgramAnnotation, d.GetProgram())
 	annotate(SourceAnnotation, d.GetSource())
 	annotate(CreateRuleAnnotation, d.GetCreateRule())
 	annotate(CreateSourceAnnotation, d.GetCreateSource())

@@ -1,0 +1,62 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/spf13/pflag"
+	"stele.dev/stele/core/authz"
+	"stele.dev/stele/plugins/host"
+	"stele.dev/stele/policy"
+	"stele.dev/stele/projections/policies"
+	"stele.dev/stele/schemas"
+	"stele.dev/stele/schemas/workers"
+)
+
+// authorizationOptions are the flags about what is asked besides the policy. They have kube-apiserver's
+// names, but for those of plugins.
+type authorizationOptions struct {
+	policyFile string
+	configFile string
+	webhook    authz.Webhook
+	plugins    string
+	secrets    string
+}
+
+func (o *authorizationOptions) addFlags(f *pflag.FlagSet) {
+	f.StringVar(&o.policyFile, "authorization-policy-file", "", "file of what the policy calls abac: one JSON object per line, as kube-apiserver's; read again when it changes")
+	f.StringVar(&o.configFile, "authorization-config", "", "AuthorizationConfiguration whose webhooks the policy may name, as webhook:NAME; the order is the policy's; read again when it changes")
+	f.StringVar(&o.webhook.KubeconfigFile, "authorization-webhook-config-file", "", "kubeconfig of what the policy calls webhook, if there is no --authorization-config; when it fails it has no opinion")
+	f.StringVar(&o.webhook.Version, "authorization-webhook-version", "v1beta1", "version of the SubjectAccessReviews that this webhook gets")
+	f.DurationVar(&o.webhook.AuthorizedTTL, "authorization-webhook-cache-authorized-ttl", 5*time.Minute, "how long it is remembered that this webhook allowed something")
+	f.DurationVar(&o.webhook.UnauthorizedTTL, "authorization-webhook-cache-unauthorized-ttl", 30*time.Second, "how long it is remembered that it did not")
+	f.StringVar(&o.plugins, "plugin-dir", "", "folder of the programs that the policy may name as plugins, by their checksums")
+	f.StringVar(&o.secrets, "plugin-secrets-dir", "", "folder of the secrets that the policy may name for plugins, one file each")
+}
+
+// new makes the authorizers, and the host of the plugins among them.
+func (o *authorizationOptions) new(dir *dataDir, metrics prometheus.Registerer, logger *slog.Logger) (*authz.Authorizers, *host.Host, error) {
+	if o.configFile != "" && o.webhook.KubeconfigFile != "" {
+		return nil, nil, errors.New("--authorization-config and --authorization-webhook-config-file cannot be given together: the configuration names its webhooks' files")
+	}
+	plugins, err := host.New(host.Options{Dir: o.plugins, SecretsDir: o.secrets, StateDir: dir.path("plugins"), Logger: logger, Metrics: metrics})
+	if err != nil {
+		return nil, nil, fmt.Errorf("plugins: %w", err)
+	}
+	authorizers, err := authz.New(authz.Options{PolicyFile: o.policyFile, ConfigFile: o.configFile, Webhook: o.webhook, Plugins: plugins, Logger: logger})
+	return authorizers, plugins, err
+}
+
+// loadPolicy is how a replica makes a policy of a form in the log.
+func loadPolicy(evaluators *workers.Pool, authorizers *authz.Authorizers) func(*policies.Proposal) (*policy.Policy, error) {
+	return func(p *policies.Proposal) (*policy.Policy, error) {
+		loaded, err := policy.New(p.Form, schemas.EvaluateWith(evaluators))
+		if err != nil {
+			return nil, err
+		}
+		return authorizers.Bind(loaded), nil
+	}
+}

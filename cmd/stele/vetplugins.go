@@ -1,0 +1,50 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"stele.dev/stele/plugins/host"
+	"stele.dev/stele/policy"
+	"stele.dev/stele/schemas"
+)
+
+// vetPlugins tells what the programs in a folder say against the plugins of a bundle: how each
+// is configured, and which secrets it is given. Without a folder it says that nobody asked them.
+func vetPlugins(ctx context.Context, stderr io.Writer, compiled *policy.Compiled, source *policy.Source, folder string) (schemas.Diagnostics, error) {
+	plugins := compiled.Form.Plugins
+	if len(plugins) == 0 {
+		return nil, nil
+	}
+	if folder == "" {
+		fmt.Fprintf(stderr, "The configuration of %s was not checked: --plugin-dir says where the programs are.\n", plural(len(plugins), "plugin"))
+		return nil, nil
+	}
+	h, err := host.New(host.Options{Dir: folder})
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		done, cancel := context.WithCancel(context.Background())
+		cancel()
+		_ = h.Run(done) // only its folder is left
+	}()
+	var diags schemas.Diagnostics
+	configs := map[string]string{}
+	for _, p := range plugins {
+		is, err := h.Describe(ctx, host.Spec{Name: p.Name, SHA256: p.SHA256})
+		if err != nil {
+			diags = append(diags, schemas.Diagnostic{Pos: p.Source, Message: err.Error()})
+			continue
+		}
+		configs[p.Name] = is.GetConfigSchema()
+		for _, name := range is.GetSecrets() {
+			if _, given := p.Secrets[name]; !given {
+				diags = append(diags, schemas.Diagnostic{Pos: p.Source, Path: "bundle.plugins." + p.Name + ".secrets",
+					Message: fmt.Sprintf("the plugin needs the secret %q", name), Hint: "name the file in the operator's folder: " + name + ": secret: …"})
+			}
+		}
+	}
+	return append(diags, policy.CheckPluginConfigs(source, configs)...).Sorted(), nil
+}

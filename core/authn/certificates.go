@@ -1,0 +1,136 @@
+package authn
+
+import (
+	"context"
+	"crypto/x509"
+	"fmt"
+	"net/http"
+	"os"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	authx509 "k8s.io/apiserver/pkg/authentication/request/x509"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/client-go/util/cert"
+)
+
+// Authorities are certificate authorities: some that are given, and those of a file, which
+// may change. It is safe for concurrent use.
+type Authorities struct {
+	given   []*x509.Certificate
+	file    string
+	content []byte // of the file, at the beginning
+	current atomic.Pointer[bundle]
+}
+
+// bundle is what the authorities are at a time. That it is another one tells that they have changed.
+type bundle struct {
+	all    []*x509.Certificate
+	verify x509.VerifyOptions
+}
+
+// NewAuthorities reads the file, PEM, unless its name is empty.
+func NewAuthorities(file string, given ...*x509.Certificate) (*Authorities, error) {
+	a := &Authorities{given: given, file: file}
+	if file != "" {
+		var err error
+		if a.content, err = os.ReadFile(file); err != nil {
+			return nil, err
+		}
+	}
+	return a, a.load(a.content)
+}
+
+func (a *Authorities) load(content []byte) error {
+	b := &bundle{all: a.given[:len(a.given):len(a.given)], verify: authx509.DefaultVerifyOptions()}
+	if a.file != "" {
+		certificates, err := cert.ParseCertsPEM(content)
+		if err != nil {
+			return fmt.Errorf("%s: %w", a.file, err)
+		}
+		b.all = append(b.all, certificates...)
+	}
+	b.verify.Roots = x509.NewCertPool()
+	for _, c := range b.all {
+		b.verify.Roots.AddCert(c)
+	}
+	a.current.Store(b)
+	return nil
+}
+
+// Certificates are those of the authorities, now. They must not be changed.
+func (a *Authorities) Certificates() []*x509.Certificate { return a.current.Load().all }
+
+// VerifyOptions are for client certificates of the authorities, now.
+func (a *Authorities) VerifyOptions() (x509.VerifyOptions, bool) {
+	return a.current.Load().verify, true
+}
+
+// Connection remembers, for one TLS connection, who its certificate belongs to.
+type Connection struct{ verified atomic.Pointer[verified] }
+
+type verified struct {
+	user  user.Info
+	by    *bundle
+	until time.Time
+}
+
+type connectionKey struct{}
+
+// WithConnection is for http.Server.ConnContext.
+func WithConnection(ctx context.Context) context.Context {
+	return context.WithValue(ctx, connectionKey{}, &Connection{})
+}
+
+// certificates finds out whose certificate a connection has.
+type certificates struct {
+	authorities *Authorities
+	verify      authenticator.Request
+}
+
+func newCertificates(a *Authorities) *certificates {
+	return &certificates{authorities: a, verify: authx509.NewDynamic(a.VerifyOptions, authx509.UserConversionFunc(lasting))}
+}
+
+// lasting says with whose certificate a chain is until when the whole of it is valid.
+func lasting(chain []*x509.Certificate) (*authenticator.Response, bool, error) {
+	resp, ok, err := authx509.CommonNameUserConversion(chain)
+	if err != nil || !ok {
+		return nil, false, err
+	}
+	until := chain[0].NotAfter
+	for _, c := range chain[1:] {
+		if c.NotAfter.Before(until) {
+			until = c.NotAfter
+		}
+	}
+	resp.User = &expiringUser{resp.User, until}
+	return resp, true, nil
+}
+
+// user verifies the connection's certificate once, and from then on only that no certificate of
+// its chain has expired and the authorities are the same. It is nil without an error if the
+// certificate names nobody.
+func (c *certificates) user(r *http.Request) (user.Info, error) {
+	now := c.authorities.current.Load() // before it is verified: that may be by newer ones, and is then done again
+	conn, _ := r.Context().Value(connectionKey{}).(*Connection)
+	if conn != nil {
+		if v := conn.verified.Load(); v != nil && v.by == now && time.Now().Before(v.until) {
+			return v.user, nil
+		}
+	}
+	resp, ok, err := c.verify.AuthenticateRequest(r)
+	if err != nil || !ok {
+		return nil, err
+	}
+	known := resp.User.(*expiringUser)
+	if err := bounded(known); err != nil {
+		return nil, err
+	}
+	u := authenticated(known.Info)
+	if conn != nil {
+		conn.verified.Store(&verified{u, now, known.until})
+	}
+	return u, nil
+}

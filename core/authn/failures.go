@@ -1,0 +1,396 @@
+package authn
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"net/http"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apiserver/pkg/authentication/user"
+)
+
+// FailureOptions for [NewFailureLog].
+type FailureOptions struct {
+	// File that records are appended to, "" for none. When it is full it is renamed to File + ".1", in place of
+	// the one that was there.
+	File string
+	// Full is how large the file may be; 0 for 16 MiB.
+	Full   int64
+	Logger *slog.Logger // nil for none
+}
+
+// failureWindow is what one record is about.
+const failureWindow = time.Minute
+
+// FailureLog counts requests that nobody was found to have sent, and tells of them in aggregate: once for each
+// window in which there were some, as one message and as one line of JSON, a [FailureRecord], in a file. It never
+// has any part of a credential, nor anything else that a client can choose but its address.
+//
+// The record is a file of its own. The audit log is a projection: each of its lines is rendered from an event,
+// and made again it must be the same. A failed authentication changes nothing, so it is no event, and must be
+// none: whoever knows no credential could fill the log. Nor is there a form for it in audit.k8s.io, whose events are each
+// about one request.
+//
+// A failure costs a lookup in a small table, and all memory is fixed, however many there are and wherever they
+// come from. It implements [Failures], [Attempts] and prometheus.Collector, and is safe for concurrent use; Run belongs to one goroutine.
+type FailureLog struct {
+	options  FailureOptions
+	totals   [methods][reasons]atomic.Uint64 // since the start
+	attempts *prometheus.CounterVec
+	users    *prometheus.CounterVec
+	duration *prometheus.HistogramVec
+	// what happens every time, looked up once
+	succeeded, failed struct {
+		count prometheus.Counter
+		took  prometheus.Observer
+	}
+
+	mu     sync.Mutex
+	window window // guarded by mu, which nobody holds while writing
+}
+
+// NewFailureLog opens the file. The error says why it cannot be written.
+func NewFailureLog(o FailureOptions) (*FailureLog, error) {
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Full == 0 {
+		o.Full = 16 << 20
+	}
+	l := &FailureLog{
+		options: o,
+		attempts: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "authentication_attempts", Help: "Requests by whether it was found out who sent them: success, failure (they had no credentials) or error.",
+		}, []string{"result"}),
+		users: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "authenticated_user_requests", Help: "Requests whose senders are known, by kinds of usernames.",
+		}, []string{"username"}),
+		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "authentication_duration_seconds", Help: "Duration of authentication.", Buckets: prometheus.ExponentialBuckets(1e-6, 4, 14),
+		}, []string{"result"}),
+	}
+	l.succeeded.count, l.succeeded.took = l.attempts.WithLabelValues("success"), l.duration.WithLabelValues("success")
+	l.failed.count, l.failed.took = l.attempts.WithLabelValues("error"), l.duration.WithLabelValues("error")
+	if o.File != "" {
+		if err := os.MkdirAll(filepath.Dir(o.File), 0o700); err != nil {
+			return nil, err
+		}
+		if err := appendTo(o.File, nil); err != nil {
+			return nil, err
+		}
+	}
+	return l, nil
+}
+
+// Failed implements [Failures].
+func (l *FailureLog) Failed(r *http.Request, err error) {
+	method, reason := classify(err)
+	l.totals[method][reason].Add(1)
+	from, now := prefix(r.RemoteAddr), time.Now()
+	l.mu.Lock()
+	l.window.add(source{from, method, reason}, now)
+	l.mu.Unlock()
+}
+
+// Attempted implements [Attempts].
+func (l *FailureLog) Attempted(u user.Info, err error, took time.Duration) {
+	switch {
+	case u != nil:
+		l.succeeded.count.Inc()
+		l.succeeded.took.Observe(took.Seconds())
+		l.users.WithLabelValues(kindOfUser(u.GetName())).Inc()
+	case err != nil:
+		l.failed.count.Inc()
+		l.failed.took.Observe(took.Seconds())
+	default:
+		l.attempts.WithLabelValues("failure").Inc()
+		l.duration.WithLabelValues("failure").Observe(took.Seconds())
+	}
+}
+
+// kindOfUser is upstream's few kinds: names of users are unbounded, and nobody else's business.
+func kindOfUser(name string) string {
+	switch name {
+	case "admin", "client", "kube_proxy", "kubelet", "system:serviceaccount:kube-system:default":
+		return name
+	}
+	if strings.Contains(name, "@") {
+		return "email_id"
+	}
+	return "other"
+}
+
+var failuresDesc = prometheus.NewDesc("stele_authentication_failures_total",
+	"Requests with credentials of which none was valid, by the credential and what was wrong with it.", []string{"method", "reason"}, nil)
+
+// Describe implements prometheus.Collector.
+func (l *FailureLog) Describe(c chan<- *prometheus.Desc) {
+	c <- failuresDesc
+	l.attempts.Describe(c)
+	l.users.Describe(c)
+	l.duration.Describe(c)
+}
+
+// Collect implements prometheus.Collector.
+func (l *FailureLog) Collect(c chan<- prometheus.Metric) {
+	for m := range l.totals {
+		for r := range l.totals[m] {
+			if n := l.totals[m][r].Load(); n > 0 {
+				c <- prometheus.MustNewConstMetric(failuresDesc, prometheus.CounterValue, float64(n), Method(m).String(), Reason(r).String())
+			}
+		}
+	}
+	l.attempts.Collect(c)
+	l.users.Collect(c)
+	l.duration.Collect(c)
+}
+
+// prefix is the network that an address is in: all addresses of one are one source, for whoever has one of them mostly
+// has others.
+func prefix(remote string) netip.Prefix {
+	address, err := netip.ParseAddrPort(remote)
+	if err != nil {
+		return netip.Prefix{}
+	}
+	a := address.Addr().Unmap().WithZone("")
+	bits := 64
+	if a.Is4() {
+		bits = 24
+	}
+	p, _ := a.Prefix(bits)
+	return p
+}
+
+// source is where failures of a class come from.
+type source struct {
+	from   netip.Prefix
+	method Method
+	reason Reason
+}
+
+// mostSources is how many are told apart in a window.
+const mostSources = 64
+
+// window counts failures by their sources. There is room for the most frequent ones: a new one
+// takes the place of that with the fewest and starts from its count (the algorithm Space-Saving, by Metwally et al.),
+// so that whoever fails often stays, however many others there are. Of each count it is known by how much it may be too large.
+type window struct {
+	start   time.Time // of the first failure
+	last    time.Time
+	total   uint64
+	counts  [methods][reasons]tally
+	at      map[source]int
+	sources []counted
+}
+
+type tally struct {
+	count       uint64
+	first, last time.Time
+}
+
+type counted struct {
+	source
+	tally
+	inherited uint64 // of count, what may have been others'
+}
+
+func (w *window) add(s source, now time.Time) {
+	if w.total == 0 {
+		w.start = now
+	}
+	w.total, w.last = w.total+1, now
+	w.counts[s.method][s.reason].add(now)
+	i, ok := w.at[s]
+	switch {
+	case ok:
+	case len(w.sources) < mostSources:
+		if w.at == nil {
+			w.at = make(map[source]int, mostSources)
+		}
+		i = len(w.sources)
+		w.sources = append(w.sources, counted{source: s})
+		w.at[s] = i
+	default:
+		i = 0
+		for j := range w.sources {
+			if w.sources[j].count < w.sources[i].count {
+				i = j
+			}
+		}
+		few := w.sources[i].count
+		delete(w.at, w.sources[i].source)
+		w.sources[i] = counted{source: s, tally: tally{count: few}, inherited: few}
+		w.at[s] = i
+	}
+	w.sources[i].add(now)
+}
+
+func (t *tally) add(now time.Time) {
+	if t.first.IsZero() {
+		t.first = now
+	}
+	t.count, t.last = t.count+1, now
+}
+
+// FailureRecord is what is recorded of a window.
+type FailureRecord struct {
+	Kind string `json:"kind"` // AuthenticationFailures
+	// First and Last are when the first failure was, and the last.
+	First time.Time `json:"first"`
+	Last  time.Time `json:"last"`
+	Count uint64    `json:"count"`
+	// Classes are all failures by what was wrong, most first.
+	Classes []FailureCount `json:"classes"`
+	// Sources are those which failures came from most; each count is what surely came from there.
+	Sources []FailureCount `json:"sources"`
+	// Elsewhere is how many came from others.
+	Elsewhere uint64 `json:"elsewhere,omitempty"`
+}
+
+// FailureCount is how many failures of a class there were, and from where if that is told.
+type FailureCount struct {
+	Source string    `json:"source,omitempty"` // network, as 192.0.2.0/24; "?" if it is not known
+	Method string    `json:"method"`
+	Reason string    `json:"reason"`
+	Count  uint64    `json:"count"`
+	First  time.Time `json:"first"`
+	Last   time.Time `json:"last"`
+}
+
+// record is what is to be said of the window, nil if nothing happened.
+func (w *window) record() *FailureRecord {
+	if w.total == 0 {
+		return nil
+	}
+	r := &FailureRecord{Kind: "AuthenticationFailures", First: w.start.UTC(), Last: w.last.UTC(), Count: w.total, Elsewhere: w.total}
+	for m := range w.counts {
+		for n, t := range w.counts[m] {
+			if t.count > 0 {
+				r.Classes = append(r.Classes, count(Method(m), Reason(n), t))
+			}
+		}
+	}
+	for _, c := range w.sources {
+		c.count -= c.inherited
+		from := "?"
+		if c.from.IsValid() {
+			from = c.from.String()
+		}
+		counted := count(c.method, c.reason, c.tally)
+		counted.Source = from
+		r.Sources = append(r.Sources, counted)
+		r.Elsewhere -= c.count
+	}
+	most := func(a, b FailureCount) int {
+		return cmp.Or(cmp.Compare(b.Count, a.Count), a.First.Compare(b.First), cmp.Compare(a.Source, b.Source))
+	}
+	slices.SortFunc(r.Classes, most)
+	slices.SortFunc(r.Sources, most)
+	return r
+}
+
+func count(m Method, r Reason, t tally) FailureCount {
+	return FailureCount{Method: m.String(), Reason: r.String(), Count: t.count, First: t.first.UTC(), Last: t.last.UTC()}
+}
+
+// Run tells of each window until the context ends, and then of what there was since.
+func (l *FailureLog) Run(ctx context.Context) error {
+	tick := time.NewTicker(failureWindow)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			l.tell()
+		case <-ctx.Done():
+			l.tell()
+			return ctx.Err()
+		}
+	}
+}
+
+// toldInMessages bounds how many classes and sources a message names; the record has all.
+const toldInMessages = 5
+
+func (l *FailureLog) tell() {
+	l.mu.Lock()
+	w := l.window
+	l.window = window{}
+	l.mu.Unlock()
+	r := w.record()
+	if r == nil {
+		return
+	}
+	var classes, sources []string
+	for _, c := range r.Classes[:min(len(r.Classes), toldInMessages)] {
+		classes = append(classes, fmt.Sprintf("%d %s: %s", c.Count, c.Method, meanings[c.Reason]))
+	}
+	for _, c := range r.Sources[:min(len(r.Sources), toldInMessages)] {
+		sources = append(sources, fmt.Sprintf("%d from %s", c.Count, c.Source))
+	}
+	l.options.Logger.Warn("requests had no valid credentials", "count", r.Count, "since", r.First, "classes", strings.Join(classes, "; "), "sources", strings.Join(sources, ", "))
+	if l.options.File == "" {
+		return
+	}
+	line, err := json.Marshal(r)
+	if err == nil {
+		err = l.write(append(line, '\n'))
+	}
+	if err != nil {
+		l.options.Logger.Error("failed authentications could not be recorded", "file", l.options.File, "error", err)
+	}
+}
+
+// write appends a line, to a new file if the old one is full.
+func (l *FailureLog) write(line []byte) error {
+	info, err := os.Stat(l.options.File)
+	if err == nil && info.Size()+int64(len(line)) > l.options.Full {
+		err = os.Rename(l.options.File, l.options.File+".1")
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return appendTo(l.options.File, line)
+}
+
+// appendTo appends lines to a file, for its owner alone, and makes them durable. What is left of a line that
+// was being written when the machine stopped is cut off.
+func appendTo(name string, lines []byte) (err error) {
+	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	end, err := f.Seek(0, io.SeekEnd)
+	if err != nil {
+		return err
+	}
+	for last := make([]byte, 1); end > 0; end-- {
+		if _, err := f.ReadAt(last, end-1); err != nil {
+			return err
+		}
+		if last[0] == '\n' {
+			break
+		}
+	}
+	if err := f.Truncate(end); err != nil {
+		return err
+	}
+	if _, err := f.WriteAt(lines, end); err != nil {
+		return errors.Join(err, f.Truncate(end))
+	}
+	return f.Sync()
+}

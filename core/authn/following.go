@@ -1,0 +1,205 @@
+package authn
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	authenticationcel "k8s.io/apiserver/pkg/authentication/cel"
+	"k8s.io/apiserver/pkg/authentication/token/tokenfile"
+	configmetrics "k8s.io/apiserver/pkg/server/options/authenticationconfig/metrics"
+	"stele.dev/stele/core/reload"
+)
+
+// healthEvery is how often it is looked whether issuers can be asked, to say so.
+const healthEvery = 10 * time.Second
+
+// files are those that are in use, and followed.
+type files struct {
+	all     []*reload.File
+	every   time.Duration
+	logger  *slog.Logger
+	reloads *prometheus.CounterVec
+}
+
+func (f *files) init(o *Options) {
+	f.every = cmp.Or(o.ReloadEvery, time.Second)
+	if f.logger = o.Logger; f.logger == nil {
+		f.logger = slog.New(slog.DiscardHandler)
+	}
+	f.reloads = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "stele_authentication_file_reloads_total", Help: "How often files that authentication rests on were read again, and with which success.",
+	}, []string{"file", "status"})
+}
+
+// followed is a way in with files of its own.
+type followed interface{ follow(*files) }
+
+// follow has a file read again when it changes. What is it for: a flag's name.
+func (f *files) follow(what, path string, content []byte, load func(context.Context, []byte) error, said func(error)) *reload.File {
+	success, failure := f.reloads.WithLabelValues(what, "success"), f.reloads.WithLabelValues(what, "failure")
+	file := &reload.File{Path: path, Content: content, Load: load, Outcome: func(err error) {
+		if said != nil {
+			said(err)
+		}
+		if err != nil {
+			failure.Inc()
+			f.logger.Error("a changed file cannot be used; what it said before stays in use", "flag", "--"+what, "file", path, "error", err)
+			return
+		}
+		success.Inc()
+		f.logger.Info("a changed file is in use", "flag", "--"+what, "file", path)
+	}}
+	f.all = append(f.all, file)
+	return file
+}
+
+func (a *Authenticator) followAuthorities(authorities *Authorities) {
+	if authorities.file != "" {
+		a.files.follow("client-ca-file", authorities.file, authorities.content, func(_ context.Context, content []byte) error { return authorities.load(content) }, nil)
+	}
+}
+
+func (a *Authenticator) followTokens(path string) error {
+	content, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	load := func(context.Context, []byte) error {
+		static, err := tokenfile.NewCSV(path)
+		if err == nil {
+			a.static.Store(static)
+		}
+		return err
+	}
+	a.files.follow("token-auth-file", path, content, load, nil)
+	return load(nil, nil)
+}
+
+// followConfiguration puts the configuration in use, and each that comes in its place: once it was found valid and
+// all its issuers can be asked, so that none of their tokens is refused for that. Then it is for all requests at once.
+func (a *Authenticator) followConfiguration(ctx context.Context, o *Options) error {
+	content, err := os.ReadFile(o.Configuration)
+	if err != nil {
+		return err
+	}
+	compiler := authenticationcel.NewDefaultCompiler()
+	first, err := configuration(content, compiler, o.Disallowed)
+	if err != nil {
+		return err
+	}
+	if first.Anonymous != nil {
+		if o.Anonymous != nil {
+			return field.Forbidden(field.NewPath("anonymous"), "--anonymous-auth says already what is open to nobody in particular")
+		}
+		o.Anonymous = first.Anonymous
+	}
+	now, err := newIssuers(ctx, first, compiler, o.Audiences, o.Disallowed)
+	if err != nil {
+		return err
+	}
+	a.issuers.Store(now)
+	configmetrics.RegisterMetrics()
+	configmetrics.RecordAuthenticationConfigLastConfigInfo("", string(content))
+	var last string
+	load := func(stop context.Context, content []byte) error {
+		last = string(content)
+		c, err := configuration(content, compiler, o.Disallowed)
+		if err == nil {
+			err = unchanged(c.Anonymous, first.Anonymous)
+		}
+		if err != nil {
+			return err
+		}
+		next, err := newIssuers(ctx, c, compiler, o.Audiences, o.Disallowed)
+		if err != nil {
+			return err
+		}
+		if err := next.healthy(stop); err != nil {
+			next.end()
+			return fmt.Errorf("%w: %w", reload.ErrLater, err)
+		}
+		a.issuers.Swap(next).retire(&a.issuers)
+		return nil
+	}
+	a.files.follow("authentication-config", o.Configuration, content, load, func(err error) {
+		if err != nil {
+			configmetrics.RecordAuthenticationConfigAutomaticReloadFailure("")
+		} else {
+			configmetrics.RecordAuthenticationConfigAutomaticReloadSuccess("", last)
+		}
+	})
+	return nil
+}
+
+// Run reads the files again when they change, until the context ends. What cannot be used leaves in use what was, and
+// is said.
+func (a *Authenticator) Run(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	for _, f := range a.files.all {
+		g.Go(func() error { return f.Run(ctx, a.files.every) })
+	}
+	g.Go(func() error { return a.watchIssuers(ctx) })
+	return g.Wait()
+}
+
+// watchIssuers says which issuers cannot be asked, and when they can again.
+func (a *Authenticator) watchIssuers(ctx context.Context) error {
+	tick := time.NewTicker(healthEvery)
+	defer tick.Stop()
+	ill := map[string]bool{}
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+		}
+		s := a.issuers.Load()
+		if s == nil {
+			continue
+		}
+		for _, i := range s.all {
+			switch err := i.health(); {
+			case err != nil && !ill[i.url]:
+				a.files.logger.Warn("an issuer cannot be asked for its keys; its tokens are refused until it can", "issuer", i.url, "error", err)
+			case err == nil && ill[i.url]:
+				a.files.logger.Info("an issuer can be asked again", "issuer", i.url)
+			}
+			ill[i.url] = i.health() != nil
+		}
+	}
+}
+
+var issuerReady = prometheus.NewDesc("stele_authentication_issuer_ready", "1 if an issuer of JWTs could be asked for its keys, 0 if its tokens are refused because it could not.", []string{"issuer"}, nil)
+
+// Describe implements prometheus.Collector.
+func (a *Authenticator) Describe(to chan<- *prometheus.Desc) {
+	to <- issuerReady
+	a.files.reloads.Describe(to)
+	for _, part := range a.measured {
+		part.Describe(to)
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (a *Authenticator) Collect(to chan<- prometheus.Metric) {
+	a.files.reloads.Collect(to)
+	for _, part := range a.measured {
+		part.Collect(to)
+	}
+	if s := a.issuers.Load(); s != nil {
+		for _, i := range s.all {
+			ready := 0.
+			if i.health() == nil {
+				ready = 1
+			}
+			to <- prometheus.MustNewConstMetric(issuerReady, prometheus.GaugeValue, ready, i.url)
+		}
+	}
+}

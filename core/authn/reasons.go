@@ -1,0 +1,183 @@
+package authn
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"strings"
+
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+)
+
+// Method is a way to say who one is.
+type Method uint8
+
+// The methods, in the order in which they are tried.
+const (
+	ByFrontProxy Method = iota
+	ByCertificate
+	ByToken // a bearer token that no method claims
+	ByStaticToken
+	ByServiceAccount
+	ByBootstrapToken
+	ByJWT
+	ByWebhook
+	methods
+)
+
+var methodNames = [methods]string{"frontproxy", "certificate", "token", "static", "serviceaccount", "bootstrap", "jwt", "webhook"}
+
+func (m Method) String() string { return methodNames[m] }
+
+// Reason is a class of what can be wrong with a credential.
+type Reason uint8
+
+// The reasons.
+const (
+	Invalid Reason = iota // anything else
+	Unknown
+	Expired
+	NotYetValid
+	BadSignature
+	WrongAudience
+	WrongIssuer
+	Malformed
+	Revoked
+	WrongUsage
+	WrongName
+	TooLarge
+	Unavailable
+	reasons
+)
+
+var reasonNames = [reasons]string{
+	"invalid", "unknown", "expired", "not-yet-valid", "signature", "audience", "issuer", "malformed", "revoked", "usage", "name", "too-large", "unavailable",
+}
+
+func (r Reason) String() string { return reasonNames[r] }
+
+// meanings say to operators what a reason means.
+var meanings = map[string]string{
+	"invalid":       "not valid",
+	"unknown":       "of nobody who is known here",
+	"expired":       "expired",
+	"not-yet-valid": "not valid yet",
+	"signature":     "the signature is not that of a key or authority that is trusted here",
+	"audience":      "for another audience",
+	"issuer":        "of another issuer",
+	"malformed":     "not well-formed",
+	"revoked":       "what it was bound to is gone, or it was revoked",
+	"usage":         "a certificate that is not for clients",
+	"name":          "a certificate with a name that is not allowed, or without one",
+	"too-large":     "too large, or of somebody of whom too much is said",
+	"unavailable":   "who knows of it did not answer",
+}
+
+// Rejection is an error of a method about a credential that it would have to know.
+type Rejection struct {
+	Method Method
+	// Reason is the class of Err; Invalid if that is to be found out.
+	Reason Reason
+	Err    error
+}
+
+func (r *Rejection) Error() string { return r.Method.String() + ": " + r.Err.Error() }
+func (r *Rejection) Unwrap() error { return r.Err }
+
+// rejects makes an error one of a method.
+func (m Method) rejects(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &Rejection{Method: m, Err: err}
+}
+
+// by has errors say by which method they are.
+type by struct {
+	Method
+	authenticator.Token
+}
+
+func (b by) AuthenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
+	resp, ok, err := b.Token.AuthenticateToken(ctx, token)
+	return resp, ok, b.rejects(err)
+}
+
+// classify tells what was wrong with a request: with the first of its credentials that a method would have to
+// know. Where there is no such, it has a token of nobody.
+func classify(err error) (Method, Reason) {
+	var r *Rejection
+	if !errors.As(first(err), &r) && !errors.As(err, &r) {
+		if reason := reasonOf(err); reason != Invalid {
+			return ByToken, reason
+		}
+		return ByToken, Unknown
+	}
+	if r.Reason != Invalid {
+		return r.Method, r.Reason
+	}
+	return r.Method, reasonOf(r.Err)
+}
+
+// first is the first of several errors.
+func first(err error) error {
+	for {
+		all, ok := err.(utilerrors.Aggregate)
+		if !ok || len(all.Errors()) == 0 {
+			return err
+		}
+		err = all.Errors()[0]
+	}
+}
+
+// reasonOf is the class of an error. Those of Kubernetes' authenticators mostly have no type, so what they say is
+// looked at; one that is not recognized is Invalid.
+func reasonOf(err error) Reason {
+	var certificate x509.CertificateInvalidError
+	var authority x509.UnknownAuthorityError
+	switch {
+	case errors.Is(err, ErrUnavailable), errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
+		return Unavailable
+	case errors.As(err, &authority):
+		return BadSignature
+	case errors.As(err, &certificate):
+		switch certificate.Reason {
+		case x509.Expired:
+			if strings.Contains(certificate.Detail, "is before") {
+				return NotYetValid
+			}
+			return Expired
+		case x509.IncompatibleUsage:
+			return WrongUsage
+		}
+		return Invalid
+	}
+	text := strings.ToLower(err.Error())
+	for _, c := range texts {
+		for _, part := range c.parts {
+			if strings.Contains(text, part) {
+				return c.reason
+			}
+		}
+	}
+	return Invalid
+}
+
+// texts are parts of what errors say, the first of which counts.
+var texts = []struct {
+	reason Reason
+	parts  []string
+}{
+	{TooLarge, []string{"bytes, more than"}},
+	{WrongName, []string{"not in the allowed list"}},
+	{Unavailable, []string{"is not healthy", "not initialized", "connection refused", "failed to get keys", "fetching keys"}},
+	{NotYetValid, []string{"not valid yet", "before the nbf", "issued in the future", "in the future"}},
+	{Expired, []string{"expired"}},
+	{Revoked, []string{"invalidated", "has been deleted", "does not match claim", "does not match service account", "revoked"}},
+	{WrongAudience, []string{"audience"}},
+	{WrongIssuer, []string{"issuer"}},
+	{Malformed, []string{"malformed", "unmarshal", "decoding", "parse", "compact jwt", "token encoding", "more than one", "tokens specified"}},
+	{BadSignature, []string{"signature", "signing alg", "no keys found"}},
+	{Unknown, []string{"unknown", "not found", "invalid bearer token"}},
+}

@@ -1,0 +1,189 @@
+package authz
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/authentication/user"
+	kjson "sigs.k8s.io/json"
+	"sigs.k8s.io/yaml"
+	"stele.dev/stele/policy"
+)
+
+// The group of the policy files of kube-apiserver's ABAC.
+const abacGroup = "abac.authorization.kubernetes.io/"
+
+// abacLine is one line of a policy file: what it allows to whom. An empty user or group is any, but
+// not both.
+type abacLine struct {
+	User            string `json:"user"`
+	Group           string `json:"group"`
+	Readonly        bool   `json:"readonly"`
+	APIGroup        string `json:"apiGroup"`
+	Resource        string `json:"resource"`
+	Namespace       string `json:"namespace"`
+	NonResourcePath string `json:"nonResourcePath"`
+
+	source string
+}
+
+// abacPolicy is a policy file. It never changes.
+type abacPolicy struct{ lines []abacLine }
+
+// readABAC reads a file of one JSON object per line, with empty lines and comments that begin
+// with #: each an abac.authorization.kubernetes.io/v1beta1 Policy, or of the form without a
+// version that was before it. The first line that cannot be read is the error, with its
+// number. unknown are fields that mean nothing, which is allowed.
+func readABAC(file string) (p *abacPolicy, unknown []error, err error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, nil, err
+	}
+	p = &abacPolicy{}
+	for n, line := range bytes.Split(text, []byte("\n")) {
+		line = bytes.TrimSpace(line)
+		if len(line) == 0 || line[0] == '#' {
+			continue
+		}
+		source := fmt.Sprintf("%s:%d", file, n+1)
+		one, strict, err := readABACLine(line)
+		if err != nil {
+			return nil, nil, fmt.Errorf("%s: %w", source, err)
+		}
+		for _, err := range strict {
+			unknown = append(unknown, fmt.Errorf("%s: %w", source, err))
+		}
+		one.source = source
+		p.lines = append(p.lines, *one)
+	}
+	return p, unknown, nil
+}
+
+func readABACLine(line []byte) (*abacLine, []error, error) {
+	text, err := yaml.YAMLToJSON(line) // upstream takes that, too
+	if err != nil {
+		return nil, nil, err
+	}
+	var version metav1.TypeMeta
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(text, &version); err != nil {
+		return nil, nil, err
+	}
+	switch v := version; {
+	case v.APIVersion == abacGroup+"v1beta1" && v.Kind == "Policy":
+		var versioned struct {
+			metav1.TypeMeta `json:",inline"`
+			Spec            abacLine `json:"spec"`
+		}
+		strict, err := kjson.UnmarshalStrict(text, &versioned)
+		one := &versioned.Spec
+		if one.User == "*" || one.Group == "*" {
+			one.User, one.Group = "", user.AllAuthenticated
+		}
+		return one, strict, err
+	case (v.APIVersion == "" || v.APIVersion == abacGroup+"v0") && (v.Kind == "" || v.Kind == "Policy"):
+		var old struct {
+			metav1.TypeMeta `json:",inline"`
+			User            string `json:"user"`
+			Group           string `json:"group"`
+			Readonly        bool   `json:"readonly"`
+			Resource        string `json:"resource"`
+			Namespace       string `json:"namespace"`
+		}
+		strict, err := kjson.UnmarshalStrict(text, &old)
+		one := &abacLine{User: old.User, Group: old.Group, Readonly: old.Readonly, Resource: old.Resource, Namespace: old.Namespace, APIGroup: "*"}
+		if one.User == "" && one.Group == "" || one.User == "*" || one.Group == "*" {
+			one.User, one.Group = "", user.AllAuthenticated
+		}
+		if one.Namespace == "" && one.Resource == "" {
+			one.NonResourcePath = "*"
+		}
+		if one.Namespace == "" {
+			one.Namespace = "*"
+		}
+		if one.Resource == "" {
+			one.Resource = "*"
+		}
+		return one, strict, err
+	case v.Kind == "":
+		return nil, nil, errors.New("a line with an apiVersion needs kind: Policy")
+	default:
+		return nil, nil, fmt.Errorf("it is %s %s, not %sv1beta1 Policy", v.APIVersion, v.Kind, abacGroup)
+	}
+}
+
+// allows finds the first line that allows a request, or nil.
+func (p *abacPolicy) allows(r *policy.Request) *abacLine {
+	for i := range p.lines {
+		if l := &p.lines[i]; l.is(r.User, r.Groups) && (!l.Readonly || readOnly(r.Verb)) && l.about(r) {
+			return l
+		}
+	}
+	return nil
+}
+
+func readOnly(verb string) bool { return verb == "get" || verb == "list" || verb == "watch" }
+
+// is tells whether a line is about somebody: all that it says of them must be so.
+func (l *abacLine) is(name string, groups []string) bool {
+	if l.User != "" && l.User != name || l.Group != "" && !slices.Contains(groups, l.Group) {
+		return false
+	}
+	return l.User != "" || l.Group != ""
+}
+
+func (l *abacLine) about(r *policy.Request) bool {
+	if !r.IsResource {
+		path := l.NonResourcePath
+		return path == "*" || path == r.Path || strings.HasSuffix(path, "*") && strings.HasPrefix(r.Path, strings.TrimRight(path, "*"))
+	}
+	named := func(pattern, name string) bool { return pattern == "*" || pattern == name }
+	return named(l.Namespace, r.Namespace) && named(l.Resource, r.Resource) && named(l.APIGroup, r.Group)
+}
+
+// abac is the authorizer of the policy file, whatever that says at the moment.
+type abac struct{ of *Authorizers }
+
+func (a abac) Authorize(_ context.Context, r *policy.Request) policy.Opinion {
+	p := a.of.abac.Load()
+	if p == nil {
+		return cannot("abac", "this replica has no policy file: --authorization-policy-file names it")
+	}
+	if l := p.allows(r); l != nil {
+		return policy.Opinion{Verdict: policy.Allows, Reason: "ABAC: allowed by " + l.source, Source: l.source}
+	}
+	return policy.Opinion{Detail: "no line of the policy file allows it"}
+}
+
+// ByName implements policy.Authorizer: no line has names.
+func (abac) ByName(*policy.Request) bool { return false }
+
+// RulesOf lists what lines of the file allow somebody in a namespace.
+func (a abac) RulesOf(name string, groups []string, namespace string) (rules []policy.Rule) {
+	p := a.of.abac.Load()
+	if p == nil {
+		return nil
+	}
+	for i := range p.lines {
+		l := &p.lines[i]
+		if !l.is(name, groups) || l.Namespace != "*" && l.Namespace != namespace {
+			continue
+		}
+		verbs := []string{"*"}
+		if l.Readonly {
+			verbs = []string{"get", "list", "watch"}
+		}
+		if l.Resource != "" {
+			rules = append(rules, policy.Rule{ID: l.source, Verbs: verbs, APIGroups: []string{l.APIGroup}, Resources: []string{l.Resource}})
+		}
+		if l.NonResourcePath != "" {
+			rules = append(rules, policy.Rule{ID: l.source, Verbs: verbs, NonResourceURLs: []string{l.NonResourcePath}})
+		}
+	}
+	return rules
+}

@@ -1,0 +1,265 @@
+// Package authz has the authorizers that a policy names and is not by itself: the policy file of
+// kube-apiserver's ABAC mode, its webhooks, and plugins. The bundle says which of them are asked, about what, and
+// in which order; what is behind a name (files, endpoints, credentials, programs) is each replica's operator's to
+// say. What is remembered of answers belongs to one loaded policy, and to one reading of the
+// operator's files: an activation and a reload begin anew.
+package authz
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/apiserver/pkg/util/filesystem"
+	"stele.dev/stele/core/commit"
+	"stele.dev/stele/plugins/host"
+	"stele.dev/stele/policy"
+	"stele.dev/stele/schemas"
+)
+
+// Options are what the operator says.
+type Options struct {
+	// PolicyFile is that of ABAC; empty if there is none.
+	PolicyFile string
+	// ConfigFile is an AuthorizationConfiguration, of which the webhooks count. Without it there is the
+	// one of Webhook, or none.
+	ConfigFile string
+	Webhook    Webhook
+	// Plugins runs those of the policy in force; nil if this replica runs none.
+	Plugins *host.Host
+	Logger  *slog.Logger // may be nil
+}
+
+// Authorizers are those of a replica. They are safe for concurrent use.
+type Authorizers struct {
+	options  Options
+	logger   *slog.Logger
+	abac     atomic.Pointer[abacPolicy] // nil without a file
+	webhooks atomic.Pointer[webhooks]
+	reading  sync.Mutex // held by Reload
+	abacRead string     // what the policy file was made of, guarded by reading
+
+	law   Law         // set by Follow
+	mu    sync.Mutex  // guards bound; never held while an authorizer is asked
+	bound []*programs // that may have processes
+}
+
+// Law says which policy is in force: a [commit.Committer].
+type Law interface {
+	Tip() *commit.Tip
+	PolicyChanged() <-chan struct{}
+}
+
+// New reads the operator's files. A line or a field that is wrong is the error, with its place.
+func New(o Options) (*Authorizers, error) {
+	a := &Authorizers{options: o, logger: o.Logger}
+	if a.logger == nil {
+		a.logger = slog.New(slog.DiscardHandler)
+	}
+	if o.ConfigFile != "" && o.Webhook.KubeconfigFile != "" {
+		return nil, errors.New("the webhook is in the authorization configuration, or in a file of its own, not both")
+	}
+	return a, a.Reload()
+}
+
+// Reload reads the operator's files anew. What cannot be read stays as it was.
+func (a *Authorizers) Reload() error {
+	a.reading.Lock()
+	defer a.reading.Unlock()
+	return errors.Join(a.reloadABAC(), a.reloadWebhooks())
+}
+
+func (a *Authorizers) reloadABAC() error {
+	if a.options.PolicyFile == "" {
+		return nil
+	}
+	p, unknown, err := readABAC(a.options.PolicyFile)
+	if err != nil {
+		return fmt.Errorf("ABAC policy file: %w", err)
+	}
+	is := fmt.Sprint(p.lines)
+	if a.abac.Load() != nil && is == a.abacRead {
+		return nil
+	}
+	for _, err := range unknown {
+		a.logger.Warn("a field of the ABAC policy file means nothing", "error", err)
+	}
+	a.abacRead = is
+	a.abac.Store(p)
+	return nil
+}
+
+func (a *Authorizers) reloadWebhooks() error {
+	w, err := readWebhooks(a.options.ConfigFile, a.options.Webhook)
+	if err != nil {
+		return fmt.Errorf("authorization webhooks: %w", err)
+	}
+	if was := a.webhooks.Load(); was != nil && was.read == w.read {
+		return nil
+	}
+	if len(w.ignored) > 0 {
+		a.logger.Info("the order of authorizers is the bundle's: entries of the authorization configuration that are no webhooks are ignored", "types", w.ignored)
+	}
+	a.webhooks.Store(w)
+	return nil
+}
+
+// Bind returns a policy that has just been loaded, with its authorizers.
+func (a *Authorizers) Bind(p *policy.Policy) *policy.Policy {
+	programs := &programs{of: a}
+	for _, plugin := range p.Form().Asked() {
+		programs.specs = append(programs.specs, specOf(plugin))
+	}
+	programs.policy = p.WithAuthorizers(func(name string) policy.Authorizer {
+		switch found := p.Form().Plugin(name); {
+		case name == "abac":
+			return abac{a}
+		case name == "webhook" || strings.HasPrefix(name, "webhook:"):
+			return &hook{of: a, name: name}
+		case found != nil && a.options.Plugins != nil:
+			return &plugin{programs, found}
+		}
+		return nil
+	})
+	return programs.policy
+}
+
+// Follow says which policy is in force from now on. It is called once, before a plugin can be asked, and starts
+// those of the policy at the tip.
+func (a *Authorizers) Follow(law Law) {
+	a.law = law
+	a.enforce()
+}
+
+// enforce runs the plugins of the policy in force, and ends those that only older ones need.
+func (a *Authorizers) enforce() {
+	p := a.law.Tip().Policy
+	if p == nil {
+		return
+	}
+	var next *programs
+	for _, x := range p.Outside() {
+		if plugin, is := x.(*plugin); is {
+			next = plugin.programs
+		}
+	}
+	if next != nil {
+		if b := next.bind(); b != nil {
+			b.Use() // before others are released: what both need goes on
+		}
+	}
+	var old []*programs
+	a.mu.Lock()
+	if a.law.Tip().Policy == p { // else a newer one may be among the bound, and it is its turn next
+		a.bound = slices.DeleteFunc(a.bound, func(x *programs) bool {
+			if x != next {
+				old = append(old, x)
+			}
+			return x != next
+		})
+	}
+	a.mu.Unlock()
+	for _, x := range old {
+		x.binding.Release()
+	}
+}
+
+// Check tells why a policy cannot be enforced here, each reason with its place in the bundle. Plugins are
+// started for it, and given their configuration.
+func (a *Authorizers) Check(ctx context.Context, f *policy.Form) (list schemas.Diagnostics) {
+	for _, name := range f.Outside() {
+		d := schemas.Diagnostic{Path: "bundle.authorizers"}
+		switch found := f.Plugin(name); {
+		case found != nil && a.options.Plugins == nil:
+			d.Pos, d.Path, d.Message = found.Source, "bundle.plugins."+found.Name, "this replica runs no plugins"
+		case found != nil:
+			err := a.options.Plugins.Check(ctx, specOf(found))
+			if err == nil {
+				continue
+			}
+			d.Pos, d.Path, d.Message = found.Source, "bundle.plugins."+found.Name, "the plugin cannot be used here: "+err.Error()
+			d.Hint = "the program has to lie in the folder of --plugin-dir of each replica, with a checksum that stands here; `stele plugin check` tries it"
+		case name == "abac":
+			if a.abac.Load() != nil {
+				continue
+			}
+			d.Message, d.Hint = "abac is in the chain, and this replica has no policy file", "start it with --authorization-policy-file, or leave abac out"
+		default:
+			_, err := a.webhooks.Load().find(name)
+			if err == nil {
+				continue
+			}
+			d.Message = name + " is in the chain, and " + err.Error()
+		}
+		list = append(list, d)
+	}
+	return list
+}
+
+// Health tells why the policy in force cannot be enforced here as it is meant. Until that is
+// mended its failure policies apply, and what is missing refuses all that it is asked.
+func (a *Authorizers) Health() error {
+	p := a.law.Tip().Policy
+	if p == nil {
+		return nil
+	}
+	var errs []error
+	plugins := false
+	for _, name := range p.Form().Outside() {
+		switch {
+		case p.Form().Plugin(name) != nil:
+			plugins = true
+		case name == "abac":
+			if a.abac.Load() == nil {
+				errs = append(errs, errors.New("the policy in force has abac in its chain, and there is no --authorization-policy-file"))
+			}
+		default:
+			if _, err := a.webhooks.Load().find(name); err != nil {
+				errs = append(errs, fmt.Errorf("the policy in force has %s in its chain: %w", name, err))
+			}
+		}
+	}
+	switch {
+	case plugins && a.options.Plugins == nil:
+		errs = append(errs, errors.New("the policy in force has plugins in its chain, and this replica runs none"))
+	case plugins:
+		errs = append(errs, a.options.Plugins.Health())
+	}
+	return errors.Join(errs...)
+}
+
+// reloadEvery is how often the files are looked at, besides whenever the system says that they changed.
+const reloadEvery = time.Minute
+
+// Run follows the policy in force and the operator's files until the context ends.
+func (a *Authorizers) Run(ctx context.Context) error {
+	var watches sync.WaitGroup
+	defer watches.Wait()
+	for _, file := range []string{a.options.PolicyFile, a.options.ConfigFile, a.options.Webhook.KubeconfigFile} {
+		if file == "" {
+			continue
+		}
+		watches.Go(func() {
+			filesystem.WatchUntil(ctx, reloadEvery, file, func() {
+				if err := a.Reload(); err != nil {
+					a.logger.Error("authorization files could not be read again: what they said before holds", "error", err)
+				}
+			}, func(err error) { a.logger.Warn("an authorization file cannot be watched", "file", file, "error", err) })
+		})
+	}
+	for {
+		changed := a.law.PolicyChanged()
+		a.enforce()
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}

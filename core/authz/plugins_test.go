@@ -1,0 +1,3 @@
+package authz_test
+
+func servePlugin() {}

@@ -1,0 +1,244 @@
+package authz
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apiserver/pkg/apis/apiserver"
+	"k8s.io/apiserver/pkg/apis/apiserver/load"
+	"k8s.io/apiserver/pkg/apis/apiserver/validation"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/authorization/cel"
+	webhookutil "k8s.io/apiserver/pkg/util/webhook"
+	"k8s.io/apiserver/plugin/pkg/authorizer/webhook"
+	"k8s.io/apiserver/plugin/pkg/authorizer/webhook/metrics"
+	"k8s.io/client-go/rest"
+	"stele.dev/stele/policy"
+)
+
+// Webhook is the one webhook of who has no configuration file: kube-apiserver's flags of the
+// same names.
+type Webhook struct {
+	// KubeconfigFile says where it is and how it is reached; empty if there is none.
+	KubeconfigFile                 string
+	Version                        string // of the SubjectAccessReviews that it gets
+	AuthorizedTTL, UnauthorizedTTL time.Duration
+}
+
+// legacyWebhook is the name that kube-apiserver gives the webhook of flags.
+const legacyWebhook = "default"
+
+// webhooks are those that the operator has configured, as they were read. They never change.
+type webhooks struct {
+	endpoints map[string]*endpoint
+	// read is what all of it was made of, to tell whether it has changed.
+	read string
+	// ignored are the entries that are no webhooks.
+	ignored []string
+}
+
+type endpoint struct {
+	name   string
+	config apiserver.WebhookConfiguration
+	client *rest.Config
+}
+
+// compiler is for matchConditions.
+var compiler = sync.OnceValue(cel.NewDefaultCompiler)
+
+// the modes of kube-apiserver, of which an AuthorizationConfiguration may have entries.
+var modes = sets.New("Webhook", "RBAC", "ABAC", "Node", "AlwaysAllow", "AlwaysDeny")
+
+// readWebhooks reads an AuthorizationConfiguration, or the one webhook of the flags.
+func readWebhooks(file string, flags Webhook) (*webhooks, error) {
+	if file == "" {
+		return webhookOfFlags(flags)
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	c, err := load.LoadFromData(text)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	if errs := validation.ValidateAuthorizationConfiguration(compiler(), nil, c, modes, sets.New("Webhook")); len(errs) > 0 {
+		return nil, fmt.Errorf("%s: %w", file, errs.ToAggregate())
+	}
+	w := &webhooks{endpoints: map[string]*endpoint{}, read: string(text)}
+	for i := range c.Authorizers {
+		a := &c.Authorizers[i]
+		if a.Type != apiserver.TypeWebhook {
+			w.ignored = append(w.ignored, string(a.Type))
+			continue
+		}
+		if a.Webhook.ConnectionInfo.Type != apiserver.AuthorizationWebhookConnectionInfoTypeKubeConfigFile {
+			return nil, fmt.Errorf("%s: authorizers[%d].connectionInfo.type: a webhook is reached by a KubeConfigFile here", file, i)
+		}
+		if err := w.add(a.Name, *a.Webhook); err != nil {
+			return nil, fmt.Errorf("%s: authorizers[%d]: %w", file, i, err)
+		}
+	}
+	return w, nil
+}
+
+func webhookOfFlags(flags Webhook) (*webhooks, error) {
+	w := &webhooks{endpoints: map[string]*endpoint{}}
+	if flags.KubeconfigFile == "" {
+		return w, nil
+	}
+	return w, w.add(legacyWebhook, apiserver.WebhookConfiguration{
+		AuthorizedTTL: duration(flags.AuthorizedTTL), UnauthorizedTTL: duration(flags.UnauthorizedTTL),
+		CacheAuthorizedRequests: flags.AuthorizedTTL > 0, CacheUnauthorizedRequests: flags.UnauthorizedTTL > 0,
+		Timeout: duration(30 * time.Second), FailurePolicy: apiserver.FailurePolicyNoOpinion, // as upstream's
+		SubjectAccessReviewVersion: flags.Version,
+		ConnectionInfo:             apiserver.WebhookConnectionInfo{Type: apiserver.AuthorizationWebhookConnectionInfoTypeKubeConfigFile, KubeConfigFile: &flags.KubeconfigFile},
+	})
+}
+
+// add reads how a webhook is reached, and makes sure that a client can be made.
+func (w *webhooks) add(name string, c apiserver.WebhookConfiguration) error {
+	file := *c.ConnectionInfo.KubeConfigFile
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	client, err := webhookutil.LoadKubeconfig(file, nil)
+	if err != nil {
+		return fmt.Errorf("%s: %w", file, err)
+	}
+	client.Timeout = c.Timeout.Duration
+	e := &endpoint{name, c, client}
+	if _, err := e.authorizer(); err != nil {
+		return fmt.Errorf("%s: %w", file, err)
+	}
+	w.read += "\n" + name + "\n" + string(text)
+	w.endpoints[name] = e
+	return nil
+}
+
+// authorizer makes a client with an empty cache.
+func (e *endpoint) authorizer() (*webhook.WebhookAuthorizer, error) {
+	c := &e.config
+	onError := authorizer.DecisionDeny
+	if c.FailurePolicy == apiserver.FailurePolicyNoOpinion {
+		onError = authorizer.DecisionNoOpinion
+	}
+	ttl := func(d time.Duration, cached bool) time.Duration {
+		if !cached {
+			return 0
+		}
+		return d
+	}
+	return webhook.New(rest.CopyConfig(e.client), c.SubjectAccessReviewVersion,
+		ttl(c.AuthorizedTTL.Duration, c.CacheAuthorizedRequests), ttl(c.UnauthorizedTTL.Duration, c.CacheUnauthorizedRequests),
+		*webhook.DefaultRetryBackoff(), onError, c.MatchConditions, e.name, metrics.NoopAuthorizerMetrics{}, compiler())
+}
+
+// find is the webhook that an authorizer of a chain names: "webhook:NAME", or "webhook" for the only
+// one.
+func (w *webhooks) find(named string) (*endpoint, error) {
+	_, name, explicit := strings.Cut(named, ":")
+	if !explicit && len(w.endpoints) == 1 {
+		for _, e := range w.endpoints {
+			return e, nil
+		}
+	}
+	if e := w.endpoints[name]; e != nil && explicit {
+		return e, nil
+	}
+	var names []string
+	for n := range w.endpoints {
+		names = append(names, n)
+	}
+	slices.Sort(names)
+	switch {
+	case len(names) == 0:
+		return nil, errors.New("this replica has no webhook: --authorization-config or --authorization-webhook-config-file names it")
+	case !explicit:
+		return nil, fmt.Errorf("this replica has several webhooks (%s): name one as webhook:NAME", strings.Join(names, ", "))
+	}
+	return nil, fmt.Errorf("this replica's --authorization-config has no webhook %s, only %s", name, strings.Join(names, ", "))
+}
+
+// hook is a webhook as one loaded policy asks it: what it answered under another policy, or before it
+// was configured anew, is not remembered.
+type hook struct {
+	of     *Authorizers
+	name   string // in the chain
+	client atomic.Pointer[hookClient]
+	failed atomic.Int64 // when that was said last, in Unix nanoseconds
+}
+
+type hookClient struct {
+	of      *webhooks
+	timeout time.Duration
+	get     func() (*webhook.WebhookAuthorizer, error)
+}
+
+// current is the client for what is configured now.
+func (h *hook) current() (*hookClient, error) {
+	for {
+		now, is := h.of.webhooks.Load(), h.client.Load()
+		if is != nil && is.of == now {
+			return is, nil
+		}
+		e, err := now.find(h.name)
+		if err != nil {
+			return nil, err
+		}
+		h.client.CompareAndSwap(is, &hookClient{now, e.config.Timeout.Duration, sync.OnceValues(e.authorizer)})
+	}
+}
+
+// Authorize implements policy.Authorizer: it takes no longer than the configured timeout, with all
+// attempts.
+func (h *hook) Authorize(ctx context.Context, r *policy.Request) policy.Opinion {
+	c, err := h.current()
+	if err != nil {
+		return cannot(h.name, err.Error())
+	}
+	client, err := c.get()
+	if err != nil {
+		return cannot(h.name, err.Error())
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.timeout)
+	defer cancel()
+	decision, reason, err := client.Authorize(ctx, attributes(r))
+	o := policy.Opinion{Reason: brief(reason)}
+	switch decision {
+	case authorizer.DecisionAllow:
+		o.Verdict = policy.Allows
+	case authorizer.DecisionNoOpinion:
+	default:
+		o.Verdict = policy.Denies
+	}
+	if err != nil {
+		h.complain(err)
+		if o.Detail = err.Error(); o.Verdict == policy.Denies && reason == "" {
+			o.Reason = cannot(h.name, "").Reason
+		}
+	}
+	return o
+}
+
+// complainEvery is how often a webhook that fails all the time is worth a line.
+const complainEvery = 10 * time.Second
+
+func (h *hook) complain(err error) {
+	now, last := time.Now().UnixNano(), h.failed.Load()
+	if now-last >= int64(complainEvery) && h.failed.CompareAndSwap(last, now) {
+		h.of.logger.Warn("an authorization webhook failed: its failure policy applies", "authorizer", h.name, "error", err)
+	}
+}
+
+// ByName implements policy.Authorizer: nobody knows what it looks at.
+func (*hook) ByName(*policy.Request) bool { return true }

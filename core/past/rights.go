@@ -1,0 +1,49 @@
+package past
+
+import (
+	"context"
+
+	"stele.dev/stele/core/commit"
+	"stele.dev/stele/policy"
+	"stele.dev/stele/projections/policies"
+)
+
+// rightsKept is how many policies are kept as what they allow, which is little of them.
+const rightsKept = 16
+
+// Rights are what a policy allows, and what its rules can name.
+type Rights struct {
+	*policy.Rights
+	Served *policy.Resources
+}
+
+// Rights are those of an activation that a tip knows of. The policy is not compiled for that.
+func (p *Past) Rights(ctx context.Context, tip *commit.Tip, r policies.Record) (*Rights, error) {
+	if rights, found := p.rights.get(r.Digest); found {
+		return rights, nil
+	}
+	form, err := p.form(ctx, tip, r)
+	if err != nil {
+		return nil, err
+	}
+	rights := &Rights{Served: form.Served()}
+	if rights.Rights, err = policy.NewRights(form.Access()); err != nil {
+		return nil, err
+	}
+	p.rights.add(r.Digest, rights, 1)
+	return rights, nil
+}
+
+func (p *Past) form(ctx context.Context, tip *commit.Tip, r policies.Record) (*policy.Form, error) {
+	if in := tip.Policies.Active; in != nil && in.Digest == r.Digest {
+		return tip.Policy.Form(), nil
+	}
+	if l, found := p.laws.get(r.Digest); found {
+		return l.policy.Form(), nil
+	}
+	proposal, err := tip.Policies.Recall(ctx, p.log, r)
+	if err != nil {
+		return nil, err
+	}
+	return policy.DecodeForm(proposal.Form)
+}

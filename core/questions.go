@@ -1,0 +1,295 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"sort"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"stele.dev/stele/core/access"
+	"stele.dev/stele/core/negotiate"
+	"stele.dev/stele/core/past"
+	"stele.dev/stele/core/status"
+	"stele.dev/stele/policy"
+	"stele.dev/stele/projections/policies"
+)
+
+// question is a kind of package access.
+type question struct {
+	schema.GroupVersionKind
+	plural string
+	answer func(*Pipeline, context.Context, *Request, *question) (any, error)
+}
+
+var questionVersion = schema.GroupVersion{Group: access.Group, Version: access.Version}
+
+var questions = []question{
+	{questionVersion.WithKind(access.ReviewKind), access.ReviewPlural, (*Pipeline).answerWhoCan},
+	{questionVersion.WithKind(access.DifferenceKind), access.DifferencePlural, (*Pipeline).answerAccessDifference},
+}
+
+func findQuestion(r schema.GroupVersionResource) *question {
+	for i := range questions {
+		if q := &questions[i]; r == q.GroupVersion().WithResource(q.plural) {
+			return q
+		}
+	}
+	return nil
+}
+
+// allowedQuestion tells whether there is something at the request's path, and whether it takes the
+// method. To create one is to read.
+func (r *Request) allowedQuestion(q *question) error {
+	r.key.Group, r.key.Resource, r.key.Namespace, r.key.Name = q.Group, q.plural, "", r.info.Name
+	if r.info.Subresource != "" || r.info.Name != "" || r.info.Namespace != "" {
+		return status.NotServed(r.info.Verb, r.resource())
+	}
+	if r.info.Verb != "create" {
+		return apierrors.NewMethodNotSupported(r.resource(), r.info.Verb)
+	}
+	r.write, r.question = false, q
+	return nil
+}
+
+func (p *Pipeline) answerQuestion(ctx context.Context, r *Request) error {
+	f, err := negotiate.Plain(r.http)
+	if err != nil {
+		return err
+	}
+	answer, err := r.question.answer(p, ctx, r, r.question)
+	if err != nil {
+		return err
+	}
+	return p.writeJSON(r, f, http.StatusCreated, answer)
+}
+
+// invalid is the answer to a question that makes no sense.
+func (q *question) invalid(errs ...*field.Error) error {
+	return apierrors.NewInvalid(q.GroupKind(), "", errs)
+}
+
+// lawful is a policy that was in force, as what it allows.
+type lawful struct {
+	*past.Rights
+	access.State
+	// at is where its activation is in the history of the tip.
+	at int
+}
+
+// rightsAt are those that were in force at a revision, or a time.
+func (p *Pipeline) rightsAt(ctx context.Context, r *Request, revision uint64, at string) (*lawful, error) {
+	revision, err := p.askedMoment(ctx, r, revision, at)
+	if err != nil {
+		return nil, err
+	}
+	history := r.tip.Policies.History
+	n := sort.Search(len(history), func(i int) bool { return history[i].Revision > revision })
+	if n == 0 {
+		return nil, apierrors.NewResourceExpired(fmt.Sprintf("no policy was in force at revision %d: the first is since revision %d", revision, history[0].Revision))
+	}
+	l := &lawful{at: n - 1}
+	in := history[l.at]
+	l.State = access.State{Revision: revision, Policy: in.Digest.String(), PolicyRevision: in.Revision}
+	l.Rights, err = p.past.Rights(ctx, r.tip, in)
+	return l, err
+}
+
+// answerWhoCan lists whom the policy lets do something, and since when.
+func (p *Pipeline) answerWhoCan(ctx context.Context, r *Request, kind *question) (any, error) {
+	review := &access.Review{}
+	if err := p.readReview(ctx, r, kind.GroupVersionKind, review); err != nil {
+		return nil, err
+	}
+	review.APIVersion, review.Kind = kind.ToAPIVersionAndKind()
+	s := &review.Spec
+	if errs := checkWhoCan(s); len(errs) > 0 {
+		return nil, kind.invalid(errs...)
+	}
+	law, err := p.rightsAt(ctx, r, s.Revision, s.Time)
+	if err != nil {
+		return nil, err
+	}
+	if s.Path == "" {
+		resource := s.Resource
+		if s.Subresource != "" {
+			resource += "/" + s.Subresource
+		}
+		if has, hint := law.Served.Has(s.Group, resource); !has {
+			text := fmt.Sprintf("the policy in force at revision %d has no such resource in the group %q", law.Revision, s.Group)
+			if hint != "" {
+				text += ": " + hint
+			}
+			return nil, kind.invalid(field.Invalid(field.NewPath("spec", "resource"), resource, text))
+		}
+	}
+	q := policy.Question{Verb: s.Verb, Path: s.Path, Group: s.Group, Resource: s.Resource, Subresource: s.Subresource, Name: s.Name, Namespace: s.Namespace, AnyNamespace: s.AnyNamespace}
+	if q.Group == "" && q.Resource == "namespaces" && q.Namespace == "" && !q.AnyNamespace {
+		q.Namespace = q.Name // as of a request for it
+	}
+	found := law.WhoCan(&q)
+	review.Status = access.ReviewStatus{State: law.State, Authorizers: law.Chain(), Holders: []access.Holder{}, Denies: found.Denies, Outsiders: found.Outsiders}
+	for _, h := range found.Holders {
+		review.Status.Holders = append(review.Status.Holders, access.Holder{Holder: h})
+	}
+	return review, p.since(ctx, r, law, review.Status.Holders)
+}
+
+// checkWhoCan tells what is wrong with a question.
+func checkWhoCan(s *access.ReviewSpec) (errs field.ErrorList) {
+	at := field.NewPath("spec")
+	if s.Verb == "" {
+		errs = append(errs, field.Required(at.Child("verb"), ""))
+	}
+	if strings.ToLower(s.Verb) != s.Verb {
+		errs = append(errs, field.Invalid(at.Child("verb"), s.Verb, "must be in lower case"))
+	}
+	if (s.Resource == "") == (s.Path == "") {
+		errs = append(errs, field.Invalid(at.Child("resource"), s.Resource, "exactly one of resource or path must be specified"))
+	}
+	if s.Path != "" {
+		if !strings.HasPrefix(s.Path, "/") {
+			errs = append(errs, field.Invalid(at.Child("path"), s.Path, "must begin with /"))
+		}
+		for _, x := range []struct{ name, value string }{{"group", s.Group}, {"subresource", s.Subresource}, {"name", s.Name}, {"namespace", s.Namespace}} {
+			if x.value != "" {
+				errs = append(errs, field.Forbidden(at.Child(x.name), "a path has none"))
+			}
+		}
+	}
+	if s.AnyNamespace && s.Namespace != "" {
+		errs = append(errs, field.Forbidden(at.Child("namespace"), "may not be given together with anyNamespace"))
+	}
+	if strings.Contains(s.Resource, "/") {
+		errs = append(errs, field.Invalid(at.Child("resource"), s.Resource, "must be a segment of a path; a subresource has a field of its own"))
+	}
+	return append(errs, oneMoment(at, s.Revision, s.Time)...)
+}
+
+func oneMoment(at *field.Path, revision uint64, time string) (errs field.ErrorList) {
+	if revision != 0 && time != "" {
+		errs = append(errs, field.Forbidden(at.Child("time"), "may not be given together with a revision"))
+	}
+	return errs
+}
+
+// activationsAsked bounds how far back it is looked since when somebody has had something.
+const activationsAsked = 64
+
+// since finds since when holders have had what they have: it looks at one activation before the other, as
+// long as somebody had it.
+func (p *Pipeline) since(ctx context.Context, r *Request, law *lawful, holders []access.Holder) error {
+	history := r.tip.Policies.History[:law.at+1]
+	open := []int{}
+	for i := range holders {
+		if !holders[i].Denied {
+			open = append(open, i)
+		}
+	}
+	end := func(i int, at policies.Record, atLeast bool) error {
+		t, err := p.past.Time(ctx, at.Revision)
+		holders[i].Since = &access.Since{Revision: at.Revision, Time: t.UTC().Format(time.RFC3339Nano), Policy: at.Digest.String(), Actor: at.Actor, AtLeast: atLeast}
+		return err
+	}
+	at := law.at
+	stopped := false
+	for ; at > 0 && len(open) > 0; at-- {
+		if stopped = law.at-at >= activationsAsked; stopped {
+			break
+		}
+		then, err := p.past.Rights(ctx, r.tip, history[at-1])
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if stopped = err != nil; stopped { // what it was is not in the log any more
+			p.logger.Warn("a policy of the past cannot be read", "revision", history[at-1].Revision, "error", err)
+			break
+		}
+		still := open[:0]
+		for _, i := range open {
+			held, err := law.Held(&holders[i].Holder, then.Rights)
+			if err == nil && held {
+				still = append(still, i)
+				continue
+			}
+			if err := end(i, history[at], err != nil); err != nil {
+				return err
+			}
+		}
+		open = still
+	}
+	for _, i := range open {
+		if err := end(i, history[at], stopped); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// answerAccessDifference says who gained or lost what.
+func (p *Pipeline) answerAccessDifference(ctx context.Context, r *Request, kind *question) (any, error) {
+	d := &access.Difference{}
+	if err := p.readReview(ctx, r, kind.GroupVersionKind, d); err != nil {
+		return nil, err
+	}
+	d.APIVersion, d.Kind = kind.ToAPIVersionAndKind()
+	var errs field.ErrorList
+	at := field.NewPath("spec")
+	for i, s := range d.Spec.Subjects {
+		if (s.User == "") == (s.Group == "") {
+			errs = append(errs, field.Invalid(at.Child("subjects").Index(i), s, "exactly one of user or group must be specified"))
+		}
+	}
+	sides := []struct {
+		at    *field.Path
+		of    *access.Side
+		state *access.State
+	}{{at.Child("from"), &d.Spec.From, &d.Status.From}, {at.Child("to"), &d.Spec.To, &d.Status.To}}
+	var rights [2]*policy.Rights
+	for i, side := range sides {
+		errs = append(errs, oneMoment(side.at, side.of.Revision, side.of.Time)...)
+		if side.of.Access == nil {
+			continue
+		}
+		if side.of.Revision != 0 || side.of.Time != "" {
+			errs = append(errs, field.Forbidden(side.at.Child("access"), "may not be given together with a revision or a time"))
+		}
+		var err error
+		if rights[i], err = policy.NewRights(side.of.Access); err != nil {
+			errs = append(errs, field.Invalid(side.at.Child("access"), field.OmitValueType{}, err.Error()))
+		}
+		side.of.Access = nil // it need not come back
+	}
+	if len(errs) > 0 {
+		return nil, kind.invalid(errs...)
+	}
+	for i, side := range sides {
+		if rights[i] != nil {
+			continue
+		}
+		law, err := p.rightsAt(ctx, r, side.of.Revision, side.of.Time)
+		if err != nil {
+			return nil, err
+		}
+		rights[i], *side.state = law.Rights.Rights, law.State
+	}
+	of := policy.Selection{Subjects: d.Spec.Subjects, AnyNamespace: d.Spec.Namespace == nil}
+	if d.Spec.Namespace != nil {
+		of.Namespace = *d.Spec.Namespace
+	}
+	d.Status.Chain = policy.ChainDifference(rights[0], rights[1])
+	var err error
+	d.Status.Changes, err = policy.Difference(rights[0], rights[1], of)
+	if errors.Is(err, policy.ErrIntricate) {
+		return nil, kind.invalid(field.Invalid(at, field.OmitValueType{}, err.Error()))
+	}
+	if d.Status.Changes == nil {
+		d.Status.Changes = []policy.AccessChange{}
+	}
+	return d, err
+}

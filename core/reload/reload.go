@@ -1,0 +1,75 @@
+// Package reload reads files again while the program runs, so that what they say can change
+// without a start. It looks at them now and then instead of watching them: a name may be a link
+// into folders that are replaced as a whole, or on a file system that tells nothing.
+package reload
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"os"
+	"time"
+)
+
+// ErrLater is wrapped by what File.Load returns if the same content may be right at another time.
+var ErrLater = errors.New("it is tried again")
+
+// File is one whose content is in use, and may change.
+type File struct {
+	Path string
+	// Read returns all that Load depends on; nil: what is in Path.
+	Read func() ([]byte, error)
+	// Content is what is in use from the beginning.
+	Content []byte
+	// Load puts another content in use. If it cannot be, what was in use must stay. The same content
+	// is not tried twice in a row, unless the error wraps ErrLater.
+	Load func(ctx context.Context, content []byte) error
+	// Outcome hears what Load said, and, once, why the file cannot be read.
+	Outcome func(error)
+}
+
+// look is what was seen of a file: its content, or that there is none.
+type look struct {
+	digest [sha256.Size]byte
+	err    string
+}
+
+// Run looks at the file that often until the context ends. A content counts once it was seen twice
+// in a row: who writes in place has then finished.
+func (f *File) Run(ctx context.Context, every time.Duration) error {
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	read := f.Read
+	if read == nil {
+		read = func() ([]byte, error) { return os.ReadFile(f.Path) }
+	}
+	tried := look{digest: sha256.Sum256(f.Content)}
+	seen := tried
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+		}
+		content, err := read()
+		now := look{digest: sha256.Sum256(content)}
+		if err != nil {
+			now.err = err.Error()
+		}
+		before := seen
+		if seen = now; now != before || now == tried {
+			continue
+		}
+		tried = now
+		if err == nil {
+			err = f.Load(ctx, content)
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if errors.Is(err, ErrLater) {
+			tried = look{}
+		}
+		f.Outcome(err)
+	}
+}

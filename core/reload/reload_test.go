@@ -1,0 +1,151 @@
+package reload_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"stele.dev/stele/core/reload"
+)
+
+// followed is a file that is looked at each second, and what came of it.
+type followed struct {
+	t    *testing.T
+	path string
+	mu   sync.Mutex
+	err  error // what Load says
+	got  []string
+}
+
+func (f *followed) heard(s string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.got = append(f.got, s)
+	return f.err
+}
+
+// says is what Load says from now on.
+func (f *followed) says(err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.err = err
+}
+
+func follow(t *testing.T, content string) *followed {
+	f := &followed{t: t, path: filepath.Join(t.TempDir(), "file")}
+	f.write(content)
+	ctx, cancel := context.WithCancel(t.Context())
+	t.Cleanup(func() { cancel(); synctest.Wait() })
+	file := reload.File{
+		Path: f.path, Content: []byte(content),
+		Load:    func(_ context.Context, content []byte) error { return f.heard(string(content)) },
+		Outcome: func(err error) { _ = f.heard(fmt.Sprint(errors.Is(err, os.ErrNotExist), err == nil)) },
+	}
+	go file.Run(ctx, time.Second)
+	synctest.Wait()
+	time.Sleep(time.Millisecond) // between the looks
+	return f
+}
+
+func (f *followed) write(content string) {
+	f.t.Helper()
+	if err := os.WriteFile(f.path, []byte(content), 0o600); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+// look lets that many looks pass, and tells what came of them.
+func (f *followed) look(times int, want ...string) {
+	f.t.Helper()
+	time.Sleep(time.Duration(times) * time.Second)
+	synctest.Wait()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !slices.Equal(f.got, want) {
+		f.t.Errorf("got %q, want %q", f.got, want)
+	}
+	f.got = nil
+}
+
+const (
+	used   = "false true"
+	wrong  = "false false"
+	absent = "true false"
+)
+
+func TestAFileIsReadAgainWhenItHasChanged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := follow(t, "a")
+		f.look(3)
+		f.write("b")
+		f.look(3, "b", used)
+		f.write("a")
+		f.look(3, "a", used)
+	})
+}
+
+// What is still being written is not used.
+func TestAContentCountsOnceItStays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := follow(t, "a")
+		for _, part := range []string{"", "b", "bc"} {
+			f.write(part)
+			f.look(1)
+		}
+		f.look(1, "bc", used)
+	})
+}
+
+func TestAWrongContentIsTriedOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := follow(t, "a")
+		f.says(errors.New("wrong"))
+		f.write("b")
+		f.look(5, "b", wrong)
+		f.says(nil)
+		f.write("c")
+		f.look(5, "c", used)
+	})
+}
+
+func TestAContentThatMayBeRightLaterIsTriedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := follow(t, "a")
+		f.says(fmt.Errorf("too early: %w", reload.ErrLater))
+		f.write("b")
+		f.look(3, "b", wrong, "b", wrong)
+		f.says(nil)
+		f.look(3, "b", used)
+	})
+}
+
+func TestAFileThatIsGoneIsSaidOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := follow(t, "a")
+		if err := os.Remove(f.path); err != nil {
+			t.Fatal(err)
+		}
+		f.look(5, absent)
+		f.write("a")
+		f.look(5, "a", used)
+	})
+}
+
+// As Kubernetes mounts secrets: the folder is a link, and another takes its place.
+func TestAFileInAFolderThatIsReplaced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := follow(t, "a")
+		target := filepath.Join(t.TempDir(), "elsewhere")
+		if err := errors.Join(os.WriteFile(target, []byte("b"), 0o600), os.Remove(f.path), os.Symlink(target, f.path)); err != nil {
+			t.Fatal(err)
+		}
+		f.look(3, "b", used)
+	})
+}

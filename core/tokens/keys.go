@@ -1,0 +1,274 @@
+package tokens
+
+import (
+	"context"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+	"github.com/go-jose/go-jose/v4"
+	"k8s.io/client-go/util/keyutil"
+	"stele.dev/stele/core/pki"
+)
+
+// algorithms are those of signatures, one for each type of key.
+var algorithms = []jose.SignatureAlgorithm{jose.RS256, jose.ES256, jose.ES384, jose.ES512}
+
+// Keys are those that sign the tokens of service accounts, and those that verify them, as they
+// are in files now. They are safe for concurrent use.
+type Keys struct {
+	signing string
+	others  []string
+	logger  *slog.Logger
+	ring    atomic.Pointer[ring]
+	loading sync.Mutex
+}
+
+// ring is the keys at one moment. It never changes.
+type ring struct {
+	signer jose.Signer
+	first  *key // whose signatures signer makes
+	keys   []*key
+	byID   map[string]*key
+	read   [sha256.Size]byte // of the files
+}
+
+// key verifies signatures of one algorithm.
+type key struct {
+	id        string
+	algorithm jose.SignatureAlgorithm
+	public    crypto.PublicKey
+}
+
+// OpenKeys reads the key that signs, and others that only verify, from files of PEM. Where a
+// file has several keys the first of that which signs does so, and all verify: a key is
+// replaced by putting another one before it. Keys are RSA, or ECDSA on P-256, P-384 or
+// P-521.
+func OpenKeys(signing string, others []string, logger *slog.Logger) (*Keys, error) {
+	k := &Keys{signing: signing, others: others, logger: logger}
+	return k, k.Reload()
+}
+
+// MakeKey makes a key that signs, for its owner alone, unless the file is there.
+func MakeKey(file string) error {
+	if _, err := os.Lstat(file); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	// RS256 is the algorithm that every verifier of OpenID Connect has to know.
+	made, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		return err
+	}
+	text, err := keyutil.MarshalPrivateKeyToPEM(made)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+		return err
+	}
+	return pki.WritePrivate(file, text)
+}
+
+// Reload reads the files again. If one of them cannot be read, or has no key, all stays as it
+// was. From its return on, what was verified by keys that are not there any more is not
+// valid.
+func (k *Keys) Reload() error {
+	k.loading.Lock()
+	defer k.loading.Unlock()
+	var texts [][]byte
+	sum := sha256.New()
+	for _, file := range append([]string{k.signing}, k.others...) {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return err
+		}
+		part := sha256.Sum256(text)
+		sum.Write(part[:])
+		texts = append(texts, text)
+	}
+	before := k.ring.Load()
+	next := &ring{byID: map[string]*key{}}
+	if sum.Sum(next.read[:0]); before != nil && before.read == next.read {
+		return nil
+	}
+	private, err := keyutil.ParsePrivateKeyPEM(texts[0])
+	if err != nil {
+		return fmt.Errorf("%s has no private key: %w", k.signing, err)
+	}
+	signer, ok := private.(crypto.Signer)
+	if !ok {
+		return fmt.Errorf("%s: %T does not sign", k.signing, private)
+	}
+	if next.first, err = next.add(signer.Public()); err != nil {
+		return fmt.Errorf("%s: %w", k.signing, err)
+	}
+	for i, file := range append([]string{k.signing}, k.others...) {
+		public, err := keyutil.ParsePublicKeysPEM(texts[i])
+		if err != nil {
+			return fmt.Errorf("%s: %w", file, err)
+		}
+		for _, x := range public {
+			if _, err := next.add(x); err != nil {
+				return fmt.Errorf("%s: %w", file, err)
+			}
+		}
+	}
+	next.signer, err = jose.NewSigner(jose.SigningKey{
+		Algorithm: next.first.algorithm,
+		Key:       &jose.JSONWebKey{Key: private, KeyID: next.first.id, Algorithm: string(next.first.algorithm), Use: "sig"},
+	}, nil)
+	if err != nil {
+		return fmt.Errorf("%s: %w", k.signing, err)
+	}
+	k.ring.Store(next)
+	if before != nil {
+		k.logger.Info("the keys of service accounts' tokens were read again", "signing", next.first.id, "verifying", len(next.keys))
+	}
+	return nil
+}
+
+// add returns a public key of the ring, which has it only once.
+func (r *ring) add(public crypto.PublicKey) (*key, error) {
+	id, err := keyID(public)
+	if err != nil {
+		return nil, err
+	}
+	if has := r.byID[id]; has != nil {
+		return has, nil
+	}
+	algorithm, err := algorithmOf(public)
+	if err != nil {
+		return nil, err
+	}
+	added := &key{id, algorithm, public}
+	r.byID[id] = added
+	r.keys = append(r.keys, added)
+	return added, nil
+}
+
+// keyID is what Kubernetes calls a key: who verifies tokens finds keys by that.
+func keyID(public crypto.PublicKey) (string, error) {
+	der, err := x509.MarshalPKIXPublicKey(public)
+	if err != nil {
+		return "", err
+	}
+	sum := sha256.Sum256(der)
+	return base64.RawURLEncoding.EncodeToString(sum[:]), nil
+}
+
+func algorithmOf(public crypto.PublicKey) (jose.SignatureAlgorithm, error) {
+	switch public := public.(type) {
+	case *rsa.PublicKey:
+		return jose.RS256, nil
+	case *ecdsa.PublicKey:
+		switch public.Curve {
+		case elliptic.P256():
+			return jose.ES256, nil
+		case elliptic.P384():
+			return jose.ES384, nil
+		case elliptic.P521():
+			return jose.ES512, nil
+		}
+		return "", fmt.Errorf("an ECDSA key on %s: want P-256, P-384 or P-521", public.Curve.Params().Name)
+	}
+	return "", fmt.Errorf("a key of type %T: want RSA or ECDSA", public)
+}
+
+const (
+	// quiet is for how long the files must have been left alone: one is mostly written in
+	// several steps.
+	quiet = 100 * time.Millisecond
+	// lookAgain is how often they are read where nothing tells that they have changed.
+	lookAgain = time.Minute
+)
+
+// Run reads the files again whenever they change, until ctx ends.
+func (k *Keys) Run(ctx context.Context) error {
+	watcher, err := fsnotify.NewWatcher()
+	if err != nil {
+		return err
+	}
+	defer watcher.Close()
+	var folders []string // files are replaced by other files
+	for _, file := range append([]string{k.signing}, k.others...) {
+		folders = append(folders, filepath.Dir(file))
+	}
+	slices.Sort(folders)
+	for _, folder := range slices.Compact(folders) {
+		if err := watcher.Add(folder); err != nil {
+			return fmt.Errorf("watch %s: %w", folder, err)
+		}
+	}
+	changed, again := time.NewTimer(0), time.NewTicker(lookAgain) // they may have changed since they were opened
+	defer changed.Stop()
+	defer again.Stop()
+	complained := ""
+	for {
+		select {
+		case <-watcher.Events:
+			changed.Reset(quiet)
+			continue
+		case err := <-watcher.Errors:
+			k.logger.Warn("the folders of service accounts' keys cannot be watched", "error", err)
+			changed.Reset(quiet)
+			continue
+		case <-changed.C:
+		case <-again.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		switch err := k.Reload(); {
+		case err == nil:
+			complained = ""
+		case err.Error() != complained:
+			complained = err.Error()
+			k.logger.Error("the keys of service accounts' tokens cannot be read again; those that were read before stay in use", "error", err)
+		}
+	}
+}
+
+// public is the keys that verify, as others read them.
+func (r *ring) public() jose.JSONWebKeySet {
+	var set jose.JSONWebKeySet
+	for _, k := range r.keys {
+		set.Keys = append(set.Keys, jose.JSONWebKey{Key: k.public, KeyID: k.id, Algorithm: string(k.algorithm), Use: "sig"})
+	}
+	return set
+}
+
+// of returns the keys that may have made a signature: that which it names, or if it names none
+// all of its algorithm.
+func (r *ring) of(h jose.Header) []*key {
+	if h.KeyID != "" {
+		if k := r.byID[h.KeyID]; k != nil && h.Algorithm == string(k.algorithm) {
+			return []*key{k}
+		}
+		return nil
+	}
+	return slices.DeleteFunc(slices.Clone(r.keys), func(k *key) bool { return h.Algorithm != string(k.algorithm) })
+}
+
+// sign makes a token of claims.
+func (r *ring) sign(claims []byte) (string, error) {
+	signed, err := r.signer.Sign(claims)
+	if err != nil {
+		return "", err
+	}
+	return signed.CompactSerialize()
+}

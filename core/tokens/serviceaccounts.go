@@ -1,0 +1,124 @@
+package tokens
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/go-jose/go-jose/v4/jwt"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/utils/lru"
+	"stele.dev/stele/projections/objects"
+)
+
+// DefaultIssuer is who issues tokens where nobody says otherwise: the name of a Kubernetes API
+// within its cluster.
+const DefaultIssuer = "https://kubernetes.default.svc"
+
+// Options for [New].
+type Options struct {
+	Keys *Keys
+	// Issuers are those whose tokens are valid here; the first is who issues. At least one.
+	Issuers []string
+	// Audiences are the names of this API; nil for the issuers.
+	Audiences []string
+	// MaxExpiration is for how long a token may be issued; 0 for as long as its request says.
+	MaxExpiration time.Duration
+	// JWKSURI is where others get the keys.
+	JWKSURI string
+	// Objects is the state of the tip.
+	Objects func() *objects.State
+}
+
+// ServiceAccounts issues and verifies the tokens of service accounts. It implements
+// authenticator.Token, and is safe for concurrent use.
+type ServiceAccounts struct {
+	keys          *Keys
+	issuers       []string
+	audiences     authenticator.Audiences
+	maxExpiration time.Duration
+	jwksURI       string
+	objects       func() *objects.State
+	verified      *lru.Cache // hash of a token -> *verified
+	hashes        *hashes
+}
+
+// New makes what issues and verifies tokens.
+func New(o Options) (*ServiceAccounts, error) {
+	if err := CheckIssuers(o.Issuers); err != nil {
+		return nil, err
+	}
+	s := &ServiceAccounts{
+		keys: o.Keys, issuers: o.Issuers, audiences: o.Audiences, maxExpiration: o.MaxExpiration, jwksURI: o.JWKSURI, objects: o.Objects,
+		verified: lru.New(maxVerified), hashes: newHashes(),
+	}
+	if len(s.audiences) == 0 {
+		s.audiences = o.Issuers
+	}
+	return s, nil
+}
+
+// CheckIssuers holds issuers to what kube-apiserver asks of them.
+func CheckIssuers(issuers []string) error {
+	if len(issuers) == 0 {
+		return errors.New("there is no issuer")
+	}
+	for i, issuer := range issuers {
+		if issuer == "" {
+			return errors.New("an issuer is empty")
+		}
+		if _, err := url.Parse(issuer); strings.Contains(issuer, ":") && err != nil {
+			return fmt.Errorf("the issuer %q has a colon and is no URL: %w", issuer, err)
+		}
+		if slices.Contains(issuers[:i], issuer) {
+			return fmt.Errorf("the issuer %q is given twice", issuer)
+		}
+	}
+	return nil
+}
+
+// Audiences are the names of this API.
+func (s *ServiceAccounts) Audiences() authenticator.Audiences { return s.audiences }
+
+// claims are what a token says, as Kubernetes writes it.
+type claims struct {
+	Audience   audience         `json:"aud,omitempty"`
+	Expiry     *jwt.NumericDate `json:"exp,omitempty"`
+	IssuedAt   *jwt.NumericDate `json:"iat,omitempty"`
+	Issuer     string           `json:"iss,omitempty"`
+	ID         string           `json:"jti,omitempty"`
+	Kubernetes kubernetes       `json:"kubernetes.io"`
+	NotBefore  *jwt.NumericDate `json:"nbf,omitempty"`
+	Subject    string           `json:"sub,omitempty"`
+}
+
+type kubernetes struct {
+	Namespace      string           `json:"namespace,omitempty"`
+	Node           *named           `json:"node,omitempty"`
+	Pod            *named           `json:"pod,omitempty"`
+	Secret         *named           `json:"secret,omitempty"`
+	ServiceAccount named            `json:"serviceaccount"`
+	WarnAfter      *jwt.NumericDate `json:"warnafter,omitempty"`
+}
+
+type named struct {
+	Name string `json:"name,omitempty"`
+	UID  string `json:"uid,omitempty"`
+}
+
+// audience is always written as a list, and may be read as one string (RFC 7519).
+type audience []string
+
+func (a *audience) UnmarshalJSON(text []byte) error { return (*jwt.Audience)(a).UnmarshalJSON(text) }
+
+// The objects that tokens depend on.
+var (
+	serviceAccounts = schema.GroupResource{Resource: "serviceaccounts"}
+	secrets         = schema.GroupResource{Resource: "secrets"}
+	pods            = schema.GroupResource{Resource: "pods"}
+	nodes           = schema.GroupResource{Resource: "nodes"}
+)

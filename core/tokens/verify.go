@@ -1,0 +1,222 @@
+package tokens
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"hash"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-jose/go-jose/v4/jwt"
+	"github.com/tidwall/gjson"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authentication/serviceaccount"
+	tokenjwt "k8s.io/apiserver/pkg/authentication/token/jwt"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"stele.dev/stele/projections/objects"
+)
+
+const (
+	// maxToken bounds what is looked at; no token that is issued here is longer.
+	maxToken = 32 << 10
+	// maxVerified is how many tokens are remembered.
+	maxVerified = 8192
+	// leeway is for clocks that differ, and for who is still at work while an object goes.
+	leeway = jwt.DefaultLeeway
+)
+
+// What is wrong with a token is for operators. Callers hear that they are not authenticated.
+var (
+	errTooLong     = fmt.Errorf("the token of a service account has more than %d bytes", maxToken)
+	errSignature   = errors.New("the signature of a service account's token is not that of a key that is known here")
+	errClaims      = errors.New("the token of a service account does not say what all of them say")
+	errExpired     = errors.New("the token of a service account has expired")
+	errNotYetValid = errors.New("the token of a service account is not valid yet")
+	errAudience    = errors.New("the token of a service account is for another audience")
+)
+
+// verified is a token whose signature was found to be that of a key.
+type verified struct {
+	key       string // its id
+	audiences authenticator.Audiences
+	notBefore time.Time
+	issuedAt  time.Time
+	expiry    time.Time
+	user      user.Info
+	needs     []*needed
+}
+
+// needed is an object without which a token is nothing.
+type needed struct {
+	schema.GroupResource
+	namespace string
+	named
+	seen atomic.Pointer[sighting]
+}
+
+// sighting is what the object was like at a revision, which is not looked for twice: a Secret
+// may be large.
+type sighting struct {
+	revision uint64
+	deleted  time.Time // zero: it was not
+}
+
+// AuthenticateToken implements authenticator.Token. What cannot be a token of an issuer that
+// is accepted here is for others to judge.
+func (s *ServiceAccounts) AuthenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
+	v, err := s.verify(token)
+	if v == nil {
+		return nil, false, err
+	}
+	now := time.Now()
+	switch {
+	case now.Add(-leeway).After(v.expiry):
+		return nil, false, errExpired
+	case now.Add(leeway).Before(v.notBefore), now.Add(leeway).Before(v.issuedAt):
+		return nil, false, errNotYetValid
+	}
+	asked, ok := authenticator.AudiencesFrom(ctx)
+	if !ok {
+		asked = s.audiences
+	}
+	audiences := v.audiences.Intersect(asked)
+	if len(audiences) == 0 {
+		return nil, false, errAudience
+	}
+	state := s.objects()
+	for _, n := range v.needs {
+		if err := n.check(state, now); err != nil {
+			return nil, false, err
+		}
+	}
+	return &authenticator.Response{User: v.user, Audiences: audiences}, true, nil
+}
+
+// check tells whether the object is there, and has not been deleted for longer than the leeway.
+func (n *needed) check(state *objects.State, now time.Time) error {
+	o := state.Get(n.GroupResource, n.namespace, n.Name)
+	if o == nil || o.UID != n.UID {
+		return fmt.Errorf("what the token of a service account depends on is gone: %s %s/%s", n.Resource, n.namespace, n.Name)
+	}
+	seen := n.seen.Load()
+	if seen == nil || seen.revision != o.Revision {
+		seen = &sighting{revision: o.Revision}
+		if at := gjson.GetBytes(o.JSON, "metadata.deletionTimestamp"); at.Exists() {
+			deleted, err := time.Parse(time.RFC3339, at.String())
+			if err != nil {
+				return err
+			}
+			seen.deleted = deleted
+		}
+		n.seen.Store(seen)
+	}
+	if !seen.deleted.IsZero() && seen.deleted.Before(now.Add(-leeway)) {
+		return fmt.Errorf("what the token of a service account depends on is being deleted: %s %s/%s", n.Resource, n.namespace, n.Name)
+	}
+	return nil
+}
+
+// verify returns what a token says if its signature is good; nil without an error if the token
+// is not of an issuer that is accepted here.
+func (s *ServiceAccounts) verify(token string) (*verified, error) {
+	if len(token) > maxToken {
+		return nil, errTooLong
+	}
+	if strings.Count(token, ".") != 2 {
+		return nil, nil
+	}
+	r := s.keys.ring.Load()
+	hash := s.hashes.of(token)
+	if known, ok := s.verified.Get(hash); ok {
+		if v := known.(*verified); r.byID[v.key] != nil {
+			return v, nil
+		}
+		s.verified.Remove(hash)
+	}
+	parsed, err := jwt.ParseSigned(token, algorithms)
+	if err != nil {
+		return nil, nil
+	}
+	var says claims
+	if err := parsed.UnsafeClaimsWithoutVerification(&says); err != nil {
+		return nil, nil
+	}
+	if !slices.Contains(s.issuers, says.Issuer) {
+		return nil, nil
+	}
+	for _, k := range r.of(parsed.Headers[0]) {
+		says = claims{}
+		if err := parsed.Claims(k.public, &says); err != nil {
+			continue
+		}
+		v, err := says.verified(k.id)
+		if err != nil {
+			return nil, err
+		}
+		if time.Now().Before(v.expiry.Add(leeway)) {
+			s.verified.Add(hash, v)
+		}
+		return v, nil
+	}
+	return nil, errSignature
+}
+
+// verified is what can be known of claims by themselves.
+func (c *claims) verified(key string) (*verified, error) {
+	k := &c.Kubernetes
+	if len(c.Audience) == 0 || c.Expiry == nil || c.NotBefore == nil || c.IssuedAt == nil || k.Namespace == "" || k.ServiceAccount.Name == "" || k.ServiceAccount.UID == "" {
+		return nil, errClaims
+	}
+	v := &verified{key: key, audiences: authenticator.Audiences(c.Audience), notBefore: c.NotBefore.Time(), issuedAt: c.IssuedAt.Time(), expiry: c.Expiry.Time()}
+	is := serviceaccount.ServiceAccountInfo{
+		Namespace: k.Namespace, Name: k.ServiceAccount.Name, UID: k.ServiceAccount.UID, CredentialID: tokenjwt.CredentialIDForJTI(c.ID),
+	}
+	v.need(serviceAccounts, k.Namespace, &k.ServiceAccount)
+	v.need(secrets, k.Namespace, k.Secret)
+	if v.need(pods, k.Namespace, k.Pod) {
+		is.PodName, is.PodUID = k.Pod.Name, k.Pod.UID
+	} else {
+		v.need(nodes, "", k.Node) // where there is a Pod, the node is only what is said of that
+	}
+	if k.Node != nil {
+		is.NodeName, is.NodeUID = k.Node.Name, k.Node.UID
+	}
+	v.user = is.UserInfo()
+	return v, nil
+}
+
+func (v *verified) need(r schema.GroupResource, namespace string, n *named) bool {
+	if n == nil {
+		return false
+	}
+	v.needs = append(v.needs, &needed{GroupResource: r, namespace: namespace, named: *n})
+	return true
+}
+
+// hashes makes names of tokens, which nobody outside of this process can tell.
+type hashes struct{ pool sync.Pool }
+
+type tokenHash [sha256.Size]byte
+
+func newHashes() *hashes {
+	secret := make([]byte, sha256.Size)
+	_, _ = rand.Read(secret) // never fails
+	return &hashes{pool: sync.Pool{New: func() any { return hmac.New(sha256.New, secret) }}}
+}
+
+func (h *hashes) of(token string) (sum tokenHash) {
+	mac := h.pool.Get().(hash.Hash)
+	defer h.pool.Put(mac)
+	mac.Reset()
+	mac.Write([]byte(token))
+	mac.Sum(sum[:0])
+	return sum
+}

@@ -1,0 +1,62 @@
+package conformance
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"runtime"
+	"sync"
+
+	"stele.dev/stele/plugins/host"
+)
+
+// System is what this process runs on, as bundles name it.
+const System = runtime.GOOS + "/" + runtime.GOARCH
+
+// Checksum is that of a program, as bundles have it.
+func Checksum(file string) (string, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	h := sha256.New()
+	if _, err := io.Copy(h, f); err != nil {
+		return "", err
+	}
+	return hex.EncodeToString(h.Sum(nil)), nil
+}
+
+// Program starts a plugin from a file as serve does, whichever checksum it has. What it prints
+// goes to the log, which may be nil.
+func Program(file string, log *slog.Logger) func(ctx context.Context) (*Instance, error) {
+	checksum := sync.OnceValues(func() (string, error) { return Checksum(file) })
+	return func(ctx context.Context) (*Instance, error) {
+		sum, err := checksum()
+		if err != nil {
+			return nil, err
+		}
+		h, err := host.New(host.Options{Dir: filepath.Dir(file), Logger: log})
+		if err != nil {
+			return nil, err
+		}
+		end := func() {
+			done, cancel := context.WithCancel(context.Background())
+			cancel()
+			_ = h.Run(done) // only its folder is left
+		}
+		p, err := h.Open(ctx, host.Spec{Name: filepath.Base(file), SHA256: map[string]string{System: sum}})
+		if err != nil {
+			end()
+			return nil, err
+		}
+		return &Instance{AuthorizerClient: p, Close: func() {
+			p.Close()
+			end()
+		}}, nil
+	}
+}

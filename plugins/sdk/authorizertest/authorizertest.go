@@ -1,0 +1,126 @@
+// Package authorizertest tests authorizer plugins: that they keep what every plugin must,
+// and that they decide as a table says.
+//
+//	func TestPlugin(t *testing.T) {
+//		table := authorizertest.Table(t, "decisions.yaml")
+//		authorizertest.Run(t, authorizertest.InProcess(plugin), authorizertest.Options{Table: table})
+//		authorizertest.Run(t, authorizertest.Program(authorizertest.Build(t, ".")), authorizertest.Options{Table: table})
+//	}
+//
+// `stele plugin check` and `stele plugin test` do the same to programs whose source is not at hand.
+package authorizertest
+
+import (
+	"context"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/test/bufconn"
+	"stele.dev/stele/plugins/authorizerpb"
+	"stele.dev/stele/plugins/conformance"
+)
+
+// Start runs a plugin.
+type Start func(ctx context.Context) (*conformance.Instance, error)
+
+// Options are what a plugin needs for its tests.
+type Options struct {
+	// Config is a configuration that it takes, as JSON. Empty: that of the table.
+	Config string
+	// Secrets are those that it needs. nil: those of the table.
+	Secrets map[string]string
+	// BadConfigs are some that it must not take, besides those that no plugin takes.
+	BadConfigs []string
+	// Table is what it decides; nil: nothing is said of that.
+	Table *conformance.Table
+}
+
+// Table reads a table from a file of YAML or JSON.
+func Table(t testing.TB, file string) *conformance.Table {
+	t.Helper()
+	table, err := conformance.ReadTable(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return table
+}
+
+// Run runs all checks, and the table, as subtests.
+func Run(t *testing.T, start Start, o Options) {
+	table := o.Table
+	if table == nil {
+		table = new(conformance.Table)
+	}
+	subject := table.Subject(start)
+	if o.Config != "" {
+		subject.Config = []byte(o.Config)
+	}
+	for name, value := range o.Secrets {
+		subject.Secrets[name] = []byte(value)
+	}
+	for _, config := range o.BadConfigs {
+		subject.BadConfigs = append(subject.BadConfigs, []byte(config))
+	}
+	for _, check := range conformance.Checks() {
+		t.Run(check.Name, func(t *testing.T) {
+			if err := check.Run(t.Context(), subject); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	if o.Table == nil {
+		return
+	}
+	results, err := table.Play(t.Context(), subject)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range results {
+		t.Run(r.Name, func(t *testing.T) {
+			if !r.Passed {
+				t.Errorf("%s %q: %s", r.Verdict, r.Reason, r.Wrong)
+			}
+		})
+	}
+}
+
+// InProcess is an [sdk.Plugin], asked without a process around it: a debugger and the race
+// detector see its code.
+func InProcess(plugin interface{ Register(grpc.ServiceRegistrar) }) Start {
+	return func(context.Context) (*conformance.Instance, error) {
+		listener := bufconn.Listen(1 << 20)
+		server := grpc.NewServer(grpc.MaxRecvMsgSize(8 << 20))
+		plugin.Register(server)
+		go func() { _ = server.Serve(listener) }()
+		conn, err := grpc.NewClient("passthrough:plugin", grpc.WithTransportCredentials(insecure.NewCredentials()),
+			grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) }))
+		if err != nil {
+			server.Stop()
+			return nil, err
+		}
+		return &conformance.Instance{AuthorizerClient: authorizerpb.NewAuthorizerClient(conn), Close: func() {
+			_ = conn.Close()
+			server.Stop()
+		}}, nil
+	}
+}
+
+// Program is a plugin's binary, run as stele runs it. What it prints is discarded.
+func Program(file string) Start { return conformance.Program(file, nil) }
+
+// Build builds the command in a folder, and returns the file.
+func Build(t testing.TB, folder string) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "plugin")
+	cmd := exec.Command("go", "build", "-o", file, ".")
+	cmd.Dir, cmd.Stderr = folder, os.Stderr
+	if err := cmd.Run(); err != nil {
+		t.Fatalf("go build: %v", err)
+	}
+	return file
+}

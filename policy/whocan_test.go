@@ -1,0 +1,262 @@
+package policy_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"stele.dev/stele/policy"
+)
+
+// The requests that the policies of [randomForm] are asked about: for each word that occurs
+// there is one that a rule can name, and one that only patterns do.
+func everyRequest(yield func(policy.Request) bool) {
+	for _, verb := range []string{"get", "list", "delete", "approve", "create", "*"} {
+		for _, path := range []string{"/", "/api", "/api/", "/api/v1", "/apis", "/metrics", "/other"} {
+			if !yield(policy.Request{Verb: verb, Path: path}) {
+				return
+			}
+		}
+		for _, group := range []string{"", "example.com", "other.org"} {
+			for _, resource := range []string{"widgets", "gadgets", "others"} {
+				for _, sub := range []string{"", "status", "scale", "log"} {
+					for _, namespace := range []string{"", "dev", "dev-1", "dev-2", "drv-1", "prod-1", "other", "x"} {
+						for _, name := range []string{"", "one", "two", "three"} {
+							if !yield(policy.Request{Verb: verb, IsResource: true, Group: group, Resource: resource, Subresource: sub, Namespace: namespace, Name: name}) {
+								return
+							}
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
+// by is a request in the name of a subject alone.
+func by(s policy.Subject, r policy.Request) policy.Request {
+	r.User, r.Groups = s.User, nil
+	if s.Group != "" {
+		r.User, r.Groups = "somebody", []string{s.Group}
+	}
+	if s.Group != "system:authenticated" {
+		r.Groups = append(r.Groups, "system:authenticated")
+	}
+	return r
+}
+
+func rightsOf(t *testing.T, f *policy.Form) *policy.Rights {
+	t.Helper()
+	r, err := policy.NewRights(f.Access())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// someone are subjects of random policies, and some that are in none.
+var someone = []policy.Subject{{User: "alice"}, {User: "bob"}, {User: "devs"}, {User: "nobody"}, {Group: "devs"}, {Group: "ops"}, {Group: "alice"},
+	{Group: "system:authenticated"}, {Group: "system:masters"}}
+
+// someChains are orders in which policies are asked; what is outside of them decides nothing here.
+var someChains = [][]string{nil, nil, nil, {"rbac", "deny"}, {"deny"}, {"system:masters", "deny", "rbac"}, {"rbac"}, {"rbac", "deny", "system:masters"}}
+
+func TestWhoCanIsWhatIsAuthorized(t *testing.T) {
+	answers := map[bool]int{}
+	for seed := range uint64(60) {
+		rng := rand.New(rand.NewPCG(seed, 1))
+		f := randomForm(rng)
+		f.Authorizers = someChains[rng.IntN(len(someChains))]
+		p, _, err := load(&f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rights := rightsOf(t, &f)
+		for r := range everyRequest {
+			if rng.IntN(20) > 0 {
+				continue
+			}
+			q := policy.Question{Verb: r.Verb, Path: r.Path, Group: r.Group, Resource: r.Resource, Subresource: r.Subresource, Namespace: r.Namespace, Name: r.Name}
+			if r.IsResource && r.Name == "" && r.Verb != "create" {
+				continue // which asks about any name
+			}
+			answer := rights.WhoCan(&q)
+			for _, s := range someone {
+				asked := by(s, r)
+				listed := slices.ContainsFunc(answer.Holders, func(h policy.Holder) bool {
+					return !h.Denied && (h.Subject == s || slices.Contains(asked.Groups, h.Subject.Group) && h.Subject.Group != "")
+				}) && !slices.ContainsFunc(answer.Holders, func(h policy.Holder) bool { return h.Denied && h.Subject == s })
+				// A deny that meets a group of theirs is not a deny of that group's holders.
+				meets := func(o policy.Objection) bool {
+					return slices.ContainsFunc(o.Subjects, func(x policy.Subject) bool {
+						return x.User != "" && x.User == asked.User || x.Group != "" && slices.Contains(asked.Groups, x.Group)
+					})
+				}
+				listed = listed && !(len(f.Authorizers) == 0 && slices.ContainsFunc(answer.Denies, meets))
+				if allowed := p.Authorize(context.Background(), &asked).Allowed; len(f.Authorizers) == 0 && allowed != listed {
+					t.Fatalf("seed %d: %+v by %v: allowed %v, listed %v\n%+v", seed, r, s, allowed, listed, answer)
+				} else if len(f.Authorizers) == 0 {
+					answers[allowed]++
+				}
+				own := slices.ContainsFunc(answer.Holders, func(h policy.Holder) bool { return !h.Denied && h.Subject == s })
+				if allowed := p.Authorize(context.Background(), &asked).Allowed; own && !allowed {
+					t.Fatalf("seed %d, chain %v: %+v by %v is listed, and refused\n%+v", seed, f.Authorizers, r, s, answer)
+				}
+			}
+		}
+	}
+	if answers[true] < 1000 || answers[false] < 1000 {
+		t.Errorf("the answers are mostly the same: %v", answers)
+	}
+}
+
+// matches tells whether a scope has a request.
+func matches(s *policy.Scope, r *policy.Request) bool {
+	is := func(words, except []string, word string) bool {
+		return (slices.Contains(words, word) || slices.Contains(words, "*")) && !slices.Contains(except, word)
+	}
+	if !is(s.Verbs, s.ExceptVerbs, r.Verb) || r.IsResource == (len(s.Paths) > 0) {
+		return false
+	}
+	in := func(patterns []string, word string) bool {
+		return slices.ContainsFunc(patterns, func(p string) bool { return p == "*" || (p == "") == (word == "") && globbed(p, word) })
+	}
+	if !r.IsResource {
+		return in(s.Paths, r.Path) && !in(s.ExceptPaths, r.Path)
+	}
+	subs := s.Subresources
+	if len(subs) == 0 {
+		subs = []string{""}
+	}
+	return is(s.APIGroups, s.ExceptAPIGroups, r.Group) && is(s.Resources, s.ExceptResources, r.Resource) && is(subs, s.ExceptSubresources, r.Subresource) &&
+		(len(s.Names) == 0 || is(s.Names, s.ExceptNames, r.Name)) && in(s.Namespaces, r.Namespace) && !in(s.ExceptNamespaces, r.Namespace)
+}
+
+// globbed is what a pattern means, without any cleverness.
+func globbed(pattern, word string) bool {
+	switch {
+	case pattern == "":
+		return word == ""
+	case pattern[0] == '*':
+		return globbed(pattern[1:], word) || word != "" && globbed(pattern, word[1:])
+	}
+	return word != "" && word[0] == pattern[0] && globbed(pattern[1:], word[1:])
+}
+
+// A policy that is a little different from another one, and one that says the same otherwise.
+func altered(rng *rand.Rand, f policy.Form) policy.Form {
+	other := randomForm(rng)
+	g := f
+	g.Bindings, g.Denies, g.Roles = slices.Clone(f.Bindings), slices.Clone(f.Denies), slices.Clone(f.Roles)
+	for range 1 + rng.IntN(3) {
+		switch i := rng.IntN(len(g.Bindings)); rng.IntN(5) {
+		case 0:
+			g.Bindings[i].Subjects = other.Bindings[0].Subjects
+		case 1:
+			g.Bindings[i].Namespaces = other.Bindings[0].Namespaces
+		case 2:
+			g.Roles[rng.IntN(len(g.Roles))].Rules = other.Roles[0].Rules
+		case 3:
+			g.Denies = other.Denies
+		case 4:
+			g.Authorizers = someChains[rng.IntN(len(someChains))]
+		}
+	}
+	return g
+}
+
+func TestDifferenceIsThatOfAllDecisions(t *testing.T) {
+	types := map[string]int{}
+	for seed := range uint64(80) {
+		rng := rand.New(rand.NewPCG(seed, 2))
+		before := randomForm(rng)
+		before.Authorizers = someChains[rng.IntN(len(someChains))]
+		after := altered(rng, before)
+		p, _, err := load(&before)
+		if err != nil {
+			t.Fatal(err)
+		}
+		q, _, err := load(&after)
+		if err != nil {
+			t.Fatal(err)
+		}
+		from, to := rightsOf(t, &before), rightsOf(t, &after)
+		order := policy.ChainDifference(from, to)
+		changes, err := policy.Difference(from, to, policy.Selection{AnyNamespace: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range changes {
+			types[c.Type]++
+		}
+		for r := range everyRequest {
+			if rng.IntN(4) > 0 {
+				continue
+			}
+			// Of one subject: it is said if, and only if, the decisions differ.
+			said := map[policy.Subject]string{}
+			denied := map[policy.Subject]bool{}
+			for i := range changes {
+				c := &changes[i]
+				if !matches(&c.Scope, &r) {
+					continue
+				}
+				if c.Type == policy.Denied || c.Type == policy.NotDenied {
+					denied[c.Subject] = true
+					continue
+				}
+				if said[c.Subject] != "" {
+					t.Fatalf("seed %d: %v is said twice of %v: %+v", seed, r, c.Subject, changes)
+				}
+				said[c.Subject] = c.Type
+			}
+			for _, s := range someone {
+				asked := by(s, r)
+				was, is := p.Authorize(context.Background(), &asked).Allowed, q.Authorize(context.Background(), &asked).Allowed
+				want := ""
+				if is && !was {
+					want = policy.Gained
+				} else if was && !is {
+					want = policy.Lost
+				}
+				got := said[s]
+				if got == "" && s.Group != "system:authenticated" && want != "" {
+					got = said[policy.Subject{Group: "system:authenticated"}]
+				}
+				if got != want {
+					t.Fatalf("seed %d: %+v by %v: %v, then %v, and it is said %q\nof %v\n%s", seed, r, s, was, is, got, said, text(changes))
+				}
+			}
+			// Of several groups: nothing changes of which nothing is said. Where the chain has
+			// another order, that is.
+			if len(order) > 0 {
+				continue
+			}
+			asked := r
+			asked.User, asked.Groups = one(rng, someUsers), append(some(rng, list{"devs", "ops", "alice"}, 0, 3), "system:authenticated")
+			was, is := p.Authorize(context.Background(), &asked).Allowed, q.Authorize(context.Background(), &asked).Allowed
+			if was != is && said[policy.Subject{User: asked.User}] == "" && !denied[policy.Subject{User: asked.User}] &&
+				!slices.ContainsFunc(asked.Groups, func(g string) bool {
+					return said[policy.Subject{Group: g}] != "" || denied[policy.Subject{Group: g}]
+				}) {
+				t.Fatalf("seed %d: %+v: %v, then %v, and nothing is said\n%s", seed, asked, was, is, text(changes))
+			}
+		}
+	}
+	for _, want := range []string{policy.Gained, policy.Lost, policy.Denied, policy.NotDenied} {
+		if types[want] < 20 {
+			t.Errorf("there are few changes of the type %s: %v", want, types)
+		}
+	}
+}
+
+func text(changes []policy.AccessChange) string {
+	var b strings.Builder
+	for _, c := range changes {
+		fmt.Fprintf(&b, "%+v\n", c)
+	}
+	return b.String()
+}
