@@ -34,21 +34,31 @@ const (
 	describeBytes = 4 << 20
 )
 
-// instance is a process that is configured, and the connection to it.
+// instance is a process and the connection to it.
 type instance struct {
 	process *process
 	record  *record
 	conn    *grpc.ClientConn
 	client  authorizerpb.AuthorizerClient
 	health  grpc_health_v1.HealthClient
-	lost    chan struct{} // closed when the connection broke
+	is      *authorizerpb.DescribeResponse // what it says of itself
+	lost    chan struct{}                  // closed when the connection broke
 }
 
 // newInstance starts a plugin, and returns when it is configured. Its errors are for operators. It leaves nothing behind
 // if it fails.
-func (p *plugin) newInstance(ctx context.Context) (i *instance, err error) {
+func (p *plugin) newInstance(ctx context.Context) (*instance, error) {
 	ctx, cancel := context.WithTimeout(ctx, p.host.options.StartTimeout)
 	defer cancel()
+	secrets, err := readSecrets(p.host.options.SecretsDir, p.spec.Secrets)
+	if err != nil {
+		return nil, err
+	}
+	return p.open(ctx, func(i *instance) error { return i.configure(ctx, p, secrets) })
+}
+
+// open starts a plugin and has it described, and then what else there is to do.
+func (p *plugin) open(ctx context.Context, then func(*instance) error) (i *instance, err error) {
 	i = &instance{lost: make(chan struct{})}
 	defer func() {
 		if r := recover(); r != nil {
@@ -71,10 +81,6 @@ func (p *plugin) newInstance(ctx context.Context) (i *instance, err error) {
 	if err != nil {
 		return i, err
 	}
-	secrets, err := readSecrets(p.host.options.SecretsDir, p.spec.Secrets)
-	if err != nil {
-		return i, err
-	}
 	i.process = p.newProcess(path, i.record)
 	defer context.AfterFunc(ctx, i.process.kill)() // which ends whatever is waited for below
 	address, config, err := i.greet(folder, p.output("go-plugin", -4), p.host.options.StartTimeout)
@@ -84,7 +90,13 @@ func (p *plugin) newInstance(ctx context.Context) (i *instance, err error) {
 	if err := i.dial(address, config); err != nil {
 		return i, err
 	}
-	if err := i.configure(ctx, p, secrets); err != nil {
+	if i.is, err = i.client.Describe(ctx, &authorizerpb.DescribeRequest{}, grpc.MaxCallRecvMsgSize(describeBytes), grpc.WaitForReady(true)); err != nil {
+		return i, i.why(ctx, fmt.Errorf("it doesn't describe itself: %s", message(err)))
+	}
+	if err := i.healthy(ctx); err != nil {
+		return i, i.why(ctx, fmt.Errorf("it has no health: let it serve grpc.health.v1 for the service %q: %w", goplugin.GRPCServiceName, err))
+	}
+	if err := then(i); err != nil {
 		return i, i.why(ctx, err)
 	}
 	return i, nil
@@ -187,24 +199,15 @@ func (i *instance) printed(stderr bool, data protoreflect.Value) {
 }
 
 func (i *instance) configure(ctx context.Context, p *plugin, secrets map[string][]byte) error {
-	large := grpc.MaxCallRecvMsgSize(describeBytes)
-	is, err := i.client.Describe(ctx, &authorizerpb.DescribeRequest{}, large, grpc.WaitForReady(true))
-	if err != nil {
-		return fmt.Errorf("it doesn't describe itself: %s", message(err))
-	}
-	p.described.Store(is)
-	for _, name := range is.GetSecrets() {
+	for _, name := range i.is.GetSecrets() {
 		if _, given := secrets[name]; !given {
 			return fmt.Errorf("it needs the secret %q: add it to the plugin's secrets in the policy", name)
 		}
 	}
-	if _, err := i.client.Configure(ctx, &authorizerpb.ConfigureRequest{Config: p.spec.Config, Secrets: secrets}, large); err != nil {
+	if _, err := i.client.Configure(ctx, &authorizerpb.ConfigureRequest{Config: p.spec.Config, Secrets: secrets}); err != nil {
 		return fmt.Errorf("it refuses its configuration: %s", message(err))
 	}
-	if err := i.healthy(ctx); err != nil {
-		return fmt.Errorf("it has no health: let it serve grpc.health.v1 for the service %q: %w", goplugin.GRPCServiceName, err)
-	}
-	p.log.Info("a plugin is ready", "program", is.GetName(), "version", is.GetVersion(), "pid", i.process.pid)
+	p.log.Info("a plugin is ready", "program", i.is.GetName(), "version", i.is.GetVersion(), "pid", i.process.pid)
 	return nil
 }
 

@@ -237,7 +237,7 @@ var verbs = map[string]func(context.Context, *authorizer, *authorizerpb.Authoriz
 	"flood": func(_ context.Context, a *authorizer, _ *authorizerpb.AuthorizeRequest, r *authorizerpb.AuthorizeResponse) (*authorizerpb.AuthorizeResponse, error) {
 		go func() {
 			for _, text := range []string{strings.Repeat("x", 1<<20), strings.Repeat("x\n", 1<<19)} { // a line that never ends, and then very many
-				for range 50 {
+				for range 5 { // which go-plugin sends by the kilobyte
 					fmt.Print(text)
 				}
 			}
