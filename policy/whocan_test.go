@@ -2,6 +2,7 @@ package policy_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -259,4 +260,142 @@ func text(changes []policy.AccessChange) string {
 		fmt.Fprintf(&b, "%+v\n", c)
 	}
 	return b.String()
+}
+
+// accessOf is a policy by which devs may get secrets.
+func accessOf(chain []string, plugins []policy.Plugin, when string) *policy.Rights {
+	b := policy.Binding{ID: "b", Role: "r", Subjects: []policy.Subject{{Group: "devs"}}, Namespaces: []string{"*"}}
+	if when != "" {
+		b.When = &policy.Condition{Expression: policy.Expression{Text: when}}
+	}
+	r, err := policy.NewRights(&policy.Access{
+		Roles:       []policy.Role{{Name: "r", Rules: []policy.Rule{{ID: "r/x", Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{"secrets"}}}}},
+		Bindings:    []policy.Binding{b},
+		Authorizers: chain, Plugins: plugins,
+	})
+	if err != nil {
+		panic(err)
+	}
+	return r
+}
+
+func TestWhoCanNamesTheAuthorizersThatItDoesNotKnow(t *testing.T) {
+	plugin := policy.Plugin{Name: "window", FailurePolicy: "Deny", Match: policy.PluginMatch{Verbs: []string{"get"}}}
+	shadow := policy.Plugin{Name: "shadow", Shadow: true}
+	r := accessOf([]string{"abac", "plugin:window", "plugin:shadow", "deny", "rbac", "webhook"}, []policy.Plugin{plugin, shadow}, "")
+	secrets := policy.Question{Verb: "get", Resource: "secrets"}
+	want := []policy.Outsider{
+		{Authorizer: "abac", MayAllow: true},
+		{Authorizer: "plugin:window", MayAllow: true, MayDeny: true, FailurePolicy: "Deny"},
+		{Authorizer: "webhook", MayAllow: true},
+	}
+	if got := r.WhoCan(&secrets).Outsiders; !slices.Equal(got, want) {
+		t.Errorf("%+v", got)
+	}
+	// A plugin that is asked about something else has nothing to do with it.
+	secrets.Verb = "delete"
+	if got := r.WhoCan(&secrets).Outsiders; !slices.Equal(got, []policy.Outsider{want[0], want[2]}) {
+		t.Errorf("%+v", got)
+	}
+	// Where the chain has no rbac, no binding grants anything.
+	if got := accessOf([]string{"deny", "webhook"}, nil, "").WhoCan(&policy.Question{Verb: "get", Resource: "secrets"}).Holders; len(got) != 1 || got[0].Subject.Group != "system:masters" {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestConditionsAreComparedByTheirText(t *testing.T) {
+	for _, tc := range []struct{ before, after, want string }{
+		{"", "", ""},
+		{"a", "a", ""},
+		{"", "a", "Changed:  > when a"},
+		{"a", "", "Changed: when a > "},
+		{"a", "b", "Changed: when a > when b"},
+	} {
+		changes, err := policy.Difference(accessOf(nil, nil, tc.before), accessOf(nil, nil, tc.after), policy.Selection{AnyNamespace: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := ""
+		for _, c := range changes {
+			got += c.Type + ": " + c.Before + " > " + c.After
+		}
+		if got != tc.want {
+			t.Errorf("from %q to %q: %q, want %q", tc.before, tc.after, got, tc.want)
+		}
+	}
+}
+
+func TestTheChainIsCompared(t *testing.T) {
+	was := policy.Plugin{Name: "p", FailurePolicy: "Deny", SHA256: map[string]string{"linux/amd64": "1"}}
+	is := was
+	is.FailurePolicy, is.SHA256, is.Match.Verbs = "NoOpinion", map[string]string{"linux/amd64": "2"}, []string{"get"}
+	for _, tc := range []struct {
+		name          string
+		before, after []string
+		plugins       [2][]policy.Plugin
+		want          []string
+	}{
+		{"the same, said otherwise", nil, []string{"deny", "rbac"}, [2][]policy.Plugin{}, nil},
+		{"one more", nil, []string{"deny", "rbac", "webhook"}, [2][]policy.Plugin{}, []string{"webhook Added false: it is asked after rbac"}},
+		{"no denies", nil, []string{"system:masters", "rbac"}, [2][]policy.Plugin{}, []string{"deny Removed true: it was asked first"}},
+		{"moved", []string{"deny", "webhook", "rbac"}, []string{"deny", "rbac", "webhook"}, [2][]policy.Plugin{}, []string{"webhook Moved false: it was asked after system:masters, and is now after rbac"}},
+		{"a plugin", []string{"plugin:p", "rbac"}, []string{"plugin:p", "rbac"}, [2][]policy.Plugin{{was}, {is}}, []string{
+			"plugin:p Changed false: it is another program: the checksums differ", "plugin:p Changed true: failurePolicy was Deny, and is now NoOpinion",
+			`plugin:p Changed true: it was asked about everything, and is now about verbs "get"`,
+		}},
+	} {
+		var got []string
+		for _, c := range policy.ChainDifference(accessOf(tc.before, tc.plugins[0], ""), accessOf(tc.after, tc.plugins[1], "")) {
+			got = append(got, fmt.Sprintf("%s %s %v: %s", c.Authorizer, c.Type, c.Weaker, c.Message))
+		}
+		if !slices.Equal(got, tc.want) {
+			t.Errorf("%s: %q, want %q", tc.name, got, tc.want)
+		}
+	}
+}
+
+// Two large policies that differ in much are compared.
+func TestLargePoliciesAreCompared(t *testing.T) {
+	large := func(shift int) *policy.Rights {
+		a := &policy.Access{}
+		for i := range 100 {
+			role := policy.Role{Name: fmt.Sprint("r", i)}
+			for j := range 10 {
+				role.Rules = append(role.Rules, policy.Rule{ID: fmt.Sprint(i, j), Verbs: []string{"get", "list", "watch", fmt.Sprint("v", j)}, APIGroups: []string{fmt.Sprintf("g%d.example.com", (i+shift)%7)},
+					Resources: []string{fmt.Sprint("a", j), fmt.Sprint("b", (j+shift)%10)}})
+			}
+			a.Roles = append(a.Roles, role)
+			a.Bindings = append(a.Bindings, policy.Binding{ID: fmt.Sprint("b", i), Role: role.Name, Namespaces: []string{fmt.Sprintf("team-%d-*", i%20)},
+				Subjects: []policy.Subject{{Group: fmt.Sprint("g", i%30)}, {User: fmt.Sprint("u", i)}}})
+		}
+		r, err := policy.NewRights(a)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	changes, err := policy.Difference(large(0), large(1), policy.Selection{AnyNamespace: true})
+	if err != nil || len(changes) < 1000 {
+		t.Errorf("%d changes, %v", len(changes), err)
+	}
+}
+
+func TestRulesThatCutEachOtherIntoTooMuchAreRefused(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 3))
+	var words list
+	for i := range 40 {
+		words = append(words, fmt.Sprint("w", i))
+	}
+	half := func() list { return some(rng, words, 20, 20) }
+	role := policy.Role{Name: "r"}
+	for i := range 60 {
+		role.Rules = append(role.Rules, policy.Rule{ID: fmt.Sprint(i), Verbs: half(), APIGroups: half(), Resources: half(), ResourceNames: half()})
+	}
+	r, err := policy.NewRights(&policy.Access{Roles: []policy.Role{role}, Bindings: []policy.Binding{{ID: "b", Role: "r", Namespaces: half(), Subjects: []policy.Subject{{User: "u"}}}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := policy.Difference(accessOf(nil, nil, ""), r, policy.Selection{AnyNamespace: true}); !errors.Is(err, policy.ErrIntricate) {
+		t.Errorf("%v", err)
+	}
 }
