@@ -94,9 +94,6 @@ func (k *configCheck) check(text string, config cue.Value, otherwise schemas.Pos
 		return
 	}
 	ctx := cuecontext.New()
-	if config.Exists() {
-		ctx = config.Context()
-	}
 	said := ctx.CompileString(text, cue.Filename("the plugin's schema"))
 	definition := said.LookupPath(cue.ParsePath(configDefinition))
 	switch {

@@ -20,7 +20,7 @@ var update = flag.Bool("update", false, "write into the READMEs and the scripts 
 // The READMEs' console blocks run as printed, from the root of a fresh checkout, one
 // shell and one server per README. Compared is what does not differ from run to run.
 func TestREADMEs(t *testing.T) {
-	for _, file := range []string{"README.md", "examples/quickstart/README.md", "examples/platform/README.md", "examples/controller/README.md", "docs/HISTORY.md"} {
+	for _, file := range []string{"README.md", "examples/quickstart/README.md", "examples/platform/README.md", "examples/controller/README.md", "examples/authorizer-plugin/README.md", "docs/HISTORY.md"} {
 		t.Run(file, func(t *testing.T) {
 			path := filepath.Join("..", "..", file)
 			text, err := os.ReadFile(path)
@@ -128,6 +128,7 @@ var built = strings.NewReplacer(
 	program, "stele",
 	"go build -o bin/stele ./cmd/stele", `ln -s "$(command -v stele)" bin/stele`,
 	"go build -o controller ./examples/controller", `ln -s "$(command -v controller)" controller`,
+	"go build -o my-plugins/change-window", `go build -C "$REPO" -o "$PWD/my-plugins/change-window"`, // a program that serve starts
 )
 
 // run runs the steps up to the server's start in one shell, and those after it in
@@ -138,6 +139,7 @@ func (t *tour) run(test *testing.T) {
 		test.Fatal(err)
 	}
 	env := append(os.Environ(), "HOME="+filepath.Join(dir, "home"), "KUBECONFIG=", "TZ=UTC") // as it stands in the READMEs
+	env = append(env, forGo(test)...)
 	steps := t.steps()
 	start := slices.IndexFunc(steps, func(s *step) bool { return strings.HasPrefix(s.command, program+" serve") })
 	shell(test, dir, env, steps[:start])
@@ -161,6 +163,21 @@ func (t *tour) run(test *testing.T) {
 	steps[start].output = regexp.MustCompile(`127\.0\.0\.1:\d+`).ReplaceAllString(server.stdout.String(), "127.0.0.1:6443")
 	steps[start].output = strings.ReplaceAll(steps[start].output, dir, "~/stele")
 	shell(test, dir, env, steps[start+1:])
+}
+
+// forGo is what Go needs to build in a home that has nothing: the repository, and what was
+// built and fetched before.
+func forGo(t *testing.T) []string {
+	out, err := exec.Command("go", "env", "GOCACHE", "GOMODCACHE").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	root, err := filepath.Abs(filepath.Join("..", ".."))
+	if err != nil {
+		t.Fatal(err)
+	}
+	caches := strings.Split(strings.TrimSpace(string(out)), "\n")
+	return []string{"REPO=" + root, "GOCACHE=" + caches[0], "GOMODCACHE=" + caches[1]}
 }
 
 func shell(t *testing.T, dir string, env []string, steps []*step) {
@@ -191,7 +208,7 @@ var varying = []struct {
 	{regexp.MustCompile(`"?\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b"?`), "UID"},
 	{regexp.MustCompile(`\b[0-9a-f]{12,}\b`), "DIGEST"},
 	{regexp.MustCompile(`(?m)\b\d+m?s *$`), "AGE"},
-	{regexp.MustCompile(`\(linux/\w+\)`), "(PLATFORM)"},
+	{regexp.MustCompile(`([("])linux/\w+([)"])`), "${1}PLATFORM$2"},
 	// Controllers write when they come to it.
 	{regexp.MustCompile(`\b(revisions?|stele@|newest is|to|name":|[rR]evision":|resourceVersion":)( ?"?)\d+(( to | and )\d+)?\b`), "$1${2}REVISION"},
 	{regexp.MustCompile(`(?m)^(---|\+\+\+) (.*) at \d+$`), "$1 $2 at REVISION"},

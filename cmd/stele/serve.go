@@ -31,6 +31,7 @@ import (
 	"stele.dev/stele/core/pki"
 	"stele.dev/stele/core/server"
 	"stele.dev/stele/core/tokens"
+	"stele.dev/stele/core/trust"
 	"stele.dev/stele/eventlog"
 	"stele.dev/stele/eventlog/etcdlog"
 	"stele.dev/stele/examples"
@@ -58,6 +59,8 @@ type serveOptions struct {
 	authentication  authenticationOptions
 	serviceAccounts serviceAccountOptions
 	authorization   authorizationOptions
+	tokenWebhook    tokenWebhookOptions
+	frontProxy      frontProxyOptions
 }
 
 func serveCommand() *cobra.Command {
@@ -91,6 +94,8 @@ then on the policy is in the log; --policy is only compared with it, or with
 	o.authentication.addFlags(f)
 	o.serviceAccounts.addFlags(f)
 	o.authorization.addFlags(f)
+	o.tokenWebhook.addFlags(f)
+	o.frontProxy.addFlags(f)
 	for _, name := range []string{"data-dir", "policy", "plugin-dir", "plugin-secrets-dir"} {
 		_ = cmd.MarkFlagDirname(name)
 	}
@@ -164,10 +169,25 @@ func (o *serveOptions) serve(cmd *cobra.Command) (err error) {
 		return err
 	}
 	ways := o.authentication.options(authorities, logger)
-	ways.ServiceAccounts, ways.Audiences = accounts, accounts.Audiences()
+	ways.ServiceAccounts, ways.Audiences, ways.Disallowed = accounts, accounts.Audiences(), o.serviceAccounts.issuers
 	if o.serviceAccounts.bootstrap {
 		ways.BootstrapTokens = &tokens.Bootstrap{Objects: state}
 	}
+	if ways.Webhook, err = o.tokenWebhook.authenticator(ways.Audiences); err != nil {
+		return err
+	}
+	proxies, err := o.frontProxy.frontProxy(authorities)
+	if err != nil {
+		return err
+	}
+	if proxies != nil {
+		ways.FrontProxy = proxies
+	}
+	failures, err := authn.NewFailureLog(authn.FailureOptions{File: dir.path("audit", "authentication-failures.log"), Logger: logger})
+	if err != nil {
+		return err
+	}
+	ways.Failures, ways.Attempts = failures, failures
 	authenticator, err := authn.New(ways)
 	if err != nil {
 		return err
@@ -195,7 +215,6 @@ func (o *serveOptions) serve(cmd *cobra.Command) (err error) {
 	if err := committer.Replay(ctx); err != nil {
 		return o.explain(err)
 	}
-	authorizers.Follow(committer)
 	auditLog, err := audit.Open(audit.Options{File: dir.path("audit", "audit.log"), Log: log, Start: log.Start(), Logger: logger})
 	if err != nil {
 		return o.explain(err)
@@ -214,7 +233,7 @@ func (o *serveOptions) serve(cmd *cobra.Command) (err error) {
 	if err != nil {
 		return err
 	}
-	srv := server.New(server.WithCORS(pipeline, origins), certificate.Get, authorities.Certificates, logger)
+	srv := server.New(server.WithCORS(pipeline, origins), certificate.Get, acceptable(authorities, proxies), logger)
 	var watch *policyWatch
 	if o.watch {
 		if watch, err = watchPolicy(o.policyDir, source, committer, authorizers.Check, cmd.OutOrStdout(), cmd.ErrOrStderr()); err != nil {
@@ -223,6 +242,7 @@ func (o *serveOptions) serve(cmd *cobra.Command) (err error) {
 		defer watch.close()
 	}
 
+	authorizers.Follow(committer)
 	var g run.Group
 	g.Add(func() error { <-ctx.Done(); return ctx.Err() }, func(error) { stop() }) // a second signal ends the process
 	{                                                                              // readiness: the first to go, so that nobody sends more
@@ -258,6 +278,13 @@ func (o *serveOptions) serve(cmd *cobra.Command) (err error) {
 	actor("controllers", oncePrepared(func(ctx context.Context) error { return controllers.Run(ctx, selected, pipeline, logger) }))
 	actor("expiry of events", oncePrepared(expiry.New(expiry.Options{Committer: committer, Log: log, TTL: o.eventTTL, Logger: logger}).Run))
 	actor("keys of service accounts", keys.Run)
+	if o.authentication.clientCAFile != "" || proxies != nil { // whom nobody named, other servers need not trust
+		publisher, err := trust.New(trust.Options{API: pipeline, ClientCA: authorities.Certificates, FrontProxy: proxies, Logger: logger})
+		if err != nil {
+			return err
+		}
+		actor("published authorities", oncePrepared(publisher.Run))
+	}
 	{ // the API: watches end with a bookmark, other requests are seen through
 		g.Add(func() error {
 			err := srv.ServeTLS(listener, "", "")
@@ -279,6 +306,7 @@ func (o *serveOptions) serve(cmd *cobra.Command) (err error) {
 		actor("policy watch", oncePrepared(watch.run))
 	}
 	actor("authentication", authenticator.Run)
+	actor("failed authentications", failures.Run)
 	actor("watches", store.Run)
 	actor("committer", committer.Run)
 	actor("authorizers", authorizers.Run)

@@ -292,20 +292,21 @@ func audible(audiences authenticator.Audiences, resp *authenticator.Response) bo
 	return len(audiences) == 0 || len(resp.Audiences) == 0 || len(audiences.Intersect(resp.Audiences)) > 0
 }
 
-// bounded tells whether a user is not too large.
+// bounded tells whether a user is not too large. Values cost something even if they are empty.
 func bounded(u user.Info) error {
+	const each = 8
 	size := len(u.GetName()) + len(u.GetUID())
 	for _, g := range u.GetGroups() {
-		size += len(g)
+		size += each + len(g)
 	}
 	for key, values := range u.GetExtra() {
 		size += len(key)
 		for _, v := range values {
-			size += len(v)
+			size += each + len(v)
 		}
 	}
 	if size > maxUser {
-		return fmt.Errorf("the user %.256q has groups and extra fields of %d bytes, more than %d", u.GetName(), size, maxUser)
+		return fmt.Errorf("the user %.256q has groups and extra fields that are too large: %d bytes, more than %d", u.GetName(), size, maxUser)
 	}
 	return nil
 }

@@ -90,7 +90,23 @@ type certificates struct {
 }
 
 func newCertificates(a *Authorities) *certificates {
-	return &certificates{authorities: a, verify: authx509.NewDynamic(a.VerifyOptions, authx509.CommonNameUserConversion)}
+	return &certificates{authorities: a, verify: authx509.NewDynamic(a.VerifyOptions, authx509.UserConversionFunc(lasting))}
+}
+
+// lasting says with whose certificate a chain is until when the whole of it is valid.
+func lasting(chain []*x509.Certificate) (*authenticator.Response, bool, error) {
+	resp, ok, err := authx509.CommonNameUserConversion(chain)
+	if err != nil || !ok {
+		return nil, false, err
+	}
+	until := chain[0].NotAfter
+	for _, c := range chain[1:] {
+		if c.NotAfter.Before(until) {
+			until = c.NotAfter
+		}
+	}
+	resp.User = &expiringUser{resp.User, until}
+	return resp, true, nil
 }
 
 // user verifies the connection's certificate once, and from then on only that no certificate of
@@ -108,18 +124,13 @@ func (c *certificates) user(r *http.Request) (user.Info, error) {
 	if err != nil || !ok {
 		return nil, err
 	}
-	if err := bounded(resp.User); err != nil {
+	known := resp.User.(*expiringUser)
+	if err := bounded(known); err != nil {
 		return nil, err
 	}
-	u := authenticated(resp.User)
+	u := authenticated(known.Info)
 	if conn != nil {
-		until := r.TLS.PeerCertificates[0].NotAfter
-		for _, c := range r.TLS.PeerCertificates {
-			if c.NotAfter.Before(until) {
-				until = c.NotAfter
-			}
-		}
-		conn.verified.Store(&verified{u, now, until})
+		conn.verified.Store(&verified{u, now, known.until})
 	}
 	return u, nil
 }

@@ -222,6 +222,9 @@ func TestWhatIsTooLargeIsRefused(t *testing.T) {
 	if who(a, bearer(strings.Repeat("x", 64<<10))); asked != 1 {
 		t.Errorf("as large a token as may be: it was asked about %d times", asked)
 	}
+	if got := who(a, request(issued(t, ca, "carol", make([]string, 10000)...))); got != "" {
+		t.Errorf("a certificate with many empty groups: %q", got)
+	}
 	if got := who(a, request(issued(t, ca, "carol", groups...))); got != "carol" {
 		t.Errorf("a certificate with many groups: %q", got)
 	}

@@ -54,13 +54,22 @@ type FailureLog struct {
 	users    *prometheus.CounterVec
 	duration *prometheus.HistogramVec
 	// what happens every time, looked up once
-	succeeded, failed struct {
-		count prometheus.Counter
-		took  prometheus.Observer
-	}
+	known, unknown, wrong attempted
+	kinds                 map[string]prometheus.Counter // of users
 
 	mu     sync.Mutex
 	window window // guarded by mu, which nobody holds while writing
+}
+
+// attempted measures attempts with one result.
+type attempted struct {
+	count prometheus.Counter
+	took  prometheus.Observer
+}
+
+func (a attempted) add(took time.Duration) {
+	a.count.Inc()
+	a.took.Observe(took.Seconds())
 }
 
 // NewFailureLog opens the file. The error says why it cannot be written.
@@ -83,8 +92,14 @@ func NewFailureLog(o FailureOptions) (*FailureLog, error) {
 			Name: "authentication_duration_seconds", Help: "Duration of authentication.", Buckets: prometheus.ExponentialBuckets(1e-6, 4, 14),
 		}, []string{"result"}),
 	}
-	l.succeeded.count, l.succeeded.took = l.attempts.WithLabelValues("success"), l.duration.WithLabelValues("success")
-	l.failed.count, l.failed.took = l.attempts.WithLabelValues("error"), l.duration.WithLabelValues("error")
+	of := func(result string) attempted {
+		return attempted{l.attempts.WithLabelValues(result), l.duration.WithLabelValues(result)}
+	}
+	l.known, l.unknown, l.wrong = of("success"), of("failure"), of("error")
+	l.kinds = map[string]prometheus.Counter{}
+	for _, kind := range slices.Concat(namedUsers, []string{emailUsers, otherUsers}) {
+		l.kinds[kind] = l.users.WithLabelValues(kind)
+	}
 	if o.File != "" {
 		if err := os.MkdirAll(filepath.Dir(o.File), 0o700); err != nil {
 			return nil, err
@@ -110,28 +125,28 @@ func (l *FailureLog) Failed(r *http.Request, err error) {
 func (l *FailureLog) Attempted(u user.Info, err error, took time.Duration) {
 	switch {
 	case u != nil:
-		l.succeeded.count.Inc()
-		l.succeeded.took.Observe(took.Seconds())
-		l.users.WithLabelValues(kindOfUser(u.GetName())).Inc()
+		l.known.add(took)
+		l.kinds[kindOfUser(u.GetName())].Inc()
 	case err != nil:
-		l.failed.count.Inc()
-		l.failed.took.Observe(took.Seconds())
+		l.wrong.add(took)
 	default:
-		l.attempts.WithLabelValues("failure").Inc()
-		l.duration.WithLabelValues("failure").Observe(took.Seconds())
+		l.unknown.add(took)
 	}
 }
 
-// kindOfUser is upstream's few kinds: names of users are unbounded, and nobody else's business.
+// Kinds of users are upstream's few: names are unbounded, and nobody else's business.
+var namedUsers = []string{"admin", "client", "kube_proxy", "kubelet", "system:serviceaccount:kube-system:default"}
+
+const emailUsers, otherUsers = "email_id", "other"
+
 func kindOfUser(name string) string {
-	switch name {
-	case "admin", "client", "kube_proxy", "kubelet", "system:serviceaccount:kube-system:default":
+	switch {
+	case slices.Contains(namedUsers, name):
 		return name
+	case strings.Contains(name, "@"):
+		return emailUsers
 	}
-	if strings.Contains(name, "@") {
-		return "email_id"
-	}
-	return "other"
+	return otherUsers
 }
 
 var failuresDesc = prometheus.NewDesc("stele_authentication_failures_total",

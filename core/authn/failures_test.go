@@ -254,8 +254,13 @@ func TestFailuresAreMeasured(t *testing.T) {
 	want := `
 # HELP authenticated_user_requests Requests whose senders are known, by kinds of usernames.
 # TYPE authenticated_user_requests counter
+authenticated_user_requests{username="admin"} 0
+authenticated_user_requests{username="client"} 0
 authenticated_user_requests{username="email_id"} 1
+authenticated_user_requests{username="kube_proxy"} 0
+authenticated_user_requests{username="kubelet"} 0
 authenticated_user_requests{username="other"} 1
+authenticated_user_requests{username="system:serviceaccount:kube-system:default"} 0
 # HELP authentication_attempts Requests by whether it was found out who sent them: success, failure (they had no credentials) or error.
 # TYPE authentication_attempts counter
 authentication_attempts{result="error"} 1
@@ -305,5 +310,22 @@ func TestWhatIsWrongIsClassified(t *testing.T) {
 		if err := testutil.CollectAndCompare(f, strings.NewReader(expected), "stele_authentication_failures_total"); err != nil {
 			t.Errorf("%s: %v", want, err)
 		}
+	}
+}
+
+func BenchmarkAnAttempt(b *testing.B) {
+	f := newFailures(b, 0)
+	u := &user.DefaultInfo{Name: "system:serviceaccount:default:robot"}
+	b.ReportAllocs()
+	for b.Loop() {
+		f.Attempted(u, nil, time.Microsecond)
+	}
+}
+
+func BenchmarkForgettingHeadersOfProxies(b *testing.B) {
+	h := http.Header{"Accept": {"a"}, "Accept-Encoding": {"a"}, "User-Agent": {"a"}, "Content-Type": {"a"}, "Kubectl-Command": {"a"}, "Kubectl-Session": {"a"}}
+	b.ReportAllocs()
+	for b.Loop() {
+		(*authn.FrontProxy)(nil).Forget(h)
 	}
 }

@@ -125,7 +125,7 @@ func (a *Authenticator) followConfiguration(ctx context.Context, o *Options) err
 			next.end()
 			return fmt.Errorf("%w: %w", reload.ErrLater, err)
 		}
-		a.issuers.Swap(next).retire()
+		a.issuers.Swap(next).retire(&a.issuers)
 		return nil
 	}
 	a.files.follow("authentication-config", o.Configuration, content, load, func(err error) {

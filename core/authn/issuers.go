@@ -6,7 +6,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
@@ -108,8 +110,18 @@ func (s *issuers) healthy(ctx context.Context) error {
 	return errors.Join(s.health(), ctx.Err())
 }
 
-// retire ends them when nobody can be asking them any more.
-func (s *issuers) retire() { time.AfterFunc(lastRequests, s.end) }
+// retire ends them when nobody can be asking them any more, and what the library has measured of those that are not
+// among the current ones then.
+func (s *issuers) retire(current *atomic.Pointer[issuers]) {
+	time.AfterFunc(lastRequests, func() {
+		s.end()
+		for _, i := range s.all {
+			if !slices.ContainsFunc(current.Load().all, func(c issuer) bool { return c.url == i.url }) {
+				oidc.DeleteJWKSFetchMetrics(i.url, "")
+			}
+		}
+	})
+}
 
 // expiring says with who a token is until when that is so.
 type expiring struct{ tokens authenticator.Token }

@@ -54,7 +54,7 @@ func TestATokenIsRefusedOnceItHasExpired(t *testing.T) {
 	if early := time.Until(expiry); early > 0 {
 		t.Errorf("it was refused %v before its end", early)
 	}
-	if late := time.Since(expiry); late > 5*time.Second {
+	if late := time.Since(expiry); late > 8*time.Second { // the memory would have it for ten
 		t.Errorf("it was refused %v after its end", late)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/authentication/user"
 	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
@@ -69,16 +70,15 @@ func readABACLine(line []byte) (*abacLine, []error, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	var version struct{ APIVersion, Kind string }
+	var version metav1.TypeMeta
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(text, &version); err != nil {
 		return nil, nil, err
 	}
 	switch v := version; {
 	case v.APIVersion == abacGroup+"v1beta1" && v.Kind == "Policy":
 		var versioned struct {
-			APIVersion string   `json:"apiVersion"`
-			Kind       string   `json:"kind"`
-			Spec       abacLine `json:"spec"`
+			metav1.TypeMeta `json:",inline"`
+			Spec            abacLine `json:"spec"`
 		}
 		strict, err := kjson.UnmarshalStrict(text, &versioned)
 		one := &versioned.Spec
@@ -88,13 +88,12 @@ func readABACLine(line []byte) (*abacLine, []error, error) {
 		return one, strict, err
 	case (v.APIVersion == "" || v.APIVersion == abacGroup+"v0") && (v.Kind == "" || v.Kind == "Policy"):
 		var old struct {
-			APIVersion string `json:"apiVersion"`
-			Kind       string `json:"kind"`
-			User       string `json:"user"`
-			Group      string `json:"group"`
-			Readonly   bool   `json:"readonly"`
-			Resource   string `json:"resource"`
-			Namespace  string `json:"namespace"`
+			metav1.TypeMeta `json:",inline"`
+			User            string `json:"user"`
+			Group           string `json:"group"`
+			Readonly        bool   `json:"readonly"`
+			Resource        string `json:"resource"`
+			Namespace       string `json:"namespace"`
 		}
 		strict, err := kjson.UnmarshalStrict(text, &old)
 		one := &abacLine{User: old.User, Group: old.Group, Readonly: old.Readonly, Resource: old.Resource, Namespace: old.Namespace, APIGroup: "*"}

@@ -14,6 +14,7 @@ type Config struct {
 	Timezone string `json:"timezone"`
 	From     int    `json:"from"`
 	To       int    `json:"to"`
+	Freeze   bool   `json:"freeze"`
 	Ticket   string `json:"ticket"`
 }
 
@@ -30,4 +31,11 @@ func (c *Config) parse() (*time.Location, *regexp.Regexp, error) {
 	}
 	ticket, err := regexp.Compile("^(?:" + cmp.Or(c.Ticket, "CHG-[0-9]+") + ")$")
 	return zone, ticket, err
+}
+
+func (c *Config) refusal() string {
+	if c.Freeze {
+		return "there is a change freeze: deletes need a ticket"
+	}
+	return fmt.Sprintf("deletes wait until it is between %d:00 and %d:00 in %s, or need a ticket", c.From, c.To, c.Timezone)
 }

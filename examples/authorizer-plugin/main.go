@@ -4,7 +4,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"slices"
 
 	"stele.dev/stele/plugins/sdk"
@@ -21,7 +20,7 @@ func newAuthorizer(_ context.Context, config Config, _ map[string][]byte) (sdk.A
 	if err != nil {
 		return nil, err
 	}
-	refusal := fmt.Sprintf("deletes wait until it is between %d:00 and %d:00 in %s, or need a ticket", config.From, config.To, zone)
+	refusal := config.refusal()
 	return sdk.Func(func(_ context.Context, r *sdk.Request) (sdk.Decision, error) {
 		hour := r.Time.In(zone).Hour()
 		switch {
@@ -29,7 +28,7 @@ func newAuthorizer(_ context.Context, config Config, _ map[string][]byte) (sdk.A
 			return sdk.NoOpinion(), nil
 		case slices.ContainsFunc(r.User.Extra["example.com/ticket"], ticket.MatchString):
 			return sdk.NoOpinion(), nil
-		case config.From <= hour && hour < config.To:
+		case !config.Freeze && config.From <= hour && hour < config.To:
 			return sdk.NoOpinion().CacheFor(0), nil
 		}
 		return sdk.Deny(refusal).CacheFor(0), nil

@@ -64,8 +64,12 @@ func Checks() []Check {
 	}
 }
 
-// patience is how long a call may take. It is no measure of speed: a machine may be busy.
-const patience = 10 * time.Second
+// patience is how long a check may take, and for each request that there is so much more. It is no
+// measure of speed: a machine may be busy.
+const (
+	patience        = 10 * time.Second
+	patienceForEach = time.Second
+)
 
 const (
 	callers = 64
@@ -291,7 +295,7 @@ func firstOf(errs []error) error {
 
 // started runs what is asked of a new process.
 func (s *Subject) started(ctx context.Context, ask func(context.Context, *Instance) error) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, patience+time.Duration(len(s.Requests))*patienceForEach)
 	defer cancel()
 	i, err := s.Start(ctx)
 	if err != nil {
@@ -303,7 +307,7 @@ func (s *Subject) started(ctx context.Context, ask func(context.Context, *Instan
 
 // configured runs what is asked of a new process that has its configuration.
 func (s *Subject) configured(ctx context.Context, ask func(context.Context, *Instance) error) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, patience+time.Duration(len(s.Requests))*patienceForEach)
 	defer cancel()
 	i, err := s.Configured(ctx)
 	if err != nil {

@@ -98,10 +98,12 @@ func (b *breaker) try() {
 	b.until = time.Time{}
 }
 
-func (b *breaker) is() breakerState {
+// shut tells whether all questions fail at once. When the next one would try, it is not: who asks only servers that are
+// ready has to ask this one for it to find out.
+func (b *breaker) shut() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.state
+	return b.state == open && time.Now().Before(b.until)
 }
 
 func (b *breaker) set(s breakerState) {

@@ -119,6 +119,24 @@ func TestAHostThatPanicsDenies(t *testing.T) {
 	require.Equal(t, allow, ask(b, "alice", "get").Decision, "and goes on")
 }
 
+func TestAFloodOfOutputIsReadAndLeftOut(t *testing.T) {
+	for _, verb := range []string{"flood", "flood-raw"} {
+		t.Run(verb, func(t *testing.T) {
+			f := newHost(t)
+			b := f.bind(f.spec())
+			require.False(t, ask(b, "eve", verb).Failed)
+			eventually(t, "all of it is read", func() bool {
+				a := ask(b, "eve", "floods")
+				require.Empty(t, a.Detail, "and it answers meanwhile")
+				return a.Reason == "1"
+			})
+			require.Less(t, len(f.log.String()), 4<<20)
+			require.Equal(t, allow, ask(b, "alice", "get").Decision)
+			require.Zero(t, f.metric("restarts_total"))
+		})
+	}
+}
+
 func TestMemoryIsBounded(t *testing.T) {
 	f := newHost(t)
 	b := f.bind(f.spec(func(s *host.Spec) { s.CacheTTL = time.Hour }))
@@ -145,10 +163,16 @@ func TestMemoryIsBounded(t *testing.T) {
 		})
 	}
 	round(0)
-	before, goroutines := heap(), runtime.NumGoroutine()
+	files := func() int {
+		open, err := os.ReadDir("/proc/self/fd")
+		must(t, err)
+		return len(open)
+	}
+	before, goroutines, opened := heap(), runtime.NumGoroutine(), files()
 	for n := range 5 {
 		round(n + 1)
 	}
 	require.Less(t, heap(), before+16<<20)
 	eventually(t, "no more goroutines than before", func() bool { return runtime.NumGoroutine() <= goroutines })
+	eventually(t, "no more files than before", func() bool { return files() <= opened })
 }

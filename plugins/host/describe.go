@@ -60,19 +60,3 @@ func (h *Host) Open(ctx context.Context, spec Spec) (_ *Process, err error) {
 	}
 	return &Process{AuthorizerClient: i.client, instance: i}, nil
 }
-
-// Describe starts the program of a spec, and returns what it says of itself.
-func (h *Host) Describe(ctx context.Context, spec Spec) (*authorizerpb.DescribeResponse, error) {
-	p, err := h.Open(ctx, spec)
-	if err != nil {
-		return nil, err
-	}
-	defer p.Close()
-	ctx, cancel := context.WithTimeout(ctx, h.options.StartTimeout)
-	defer cancel()
-	is, err := p.AuthorizerClient.Describe(ctx, &authorizerpb.DescribeRequest{}, grpc.MaxCallRecvMsgSize(describeBytes))
-	if err != nil {
-		return nil, fmt.Errorf("plugin %s: it doesn't describe itself: %s", spec.Name, message(err))
-	}
-	return is, nil
-}

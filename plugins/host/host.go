@@ -20,6 +20,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/semaphore"
+	"stele.dev/stele/plugins/authorizerpb"
 )
 
 // Options are the operator's: no policy has a say in them.
@@ -147,6 +148,13 @@ func (h *Host) Bind(specs []Spec) *Binding {
 // Check tells whether a plugin starts here and takes its configuration. The process lingers for a
 // binding. Errors say what to do.
 func (h *Host) Check(ctx context.Context, spec Spec) error {
+	_, err := h.Describe(ctx, spec)
+	return err
+}
+
+// Describe is Check, and returns what the plugin says of itself: also if it refuses its configuration, and nil if it
+// came to nothing before.
+func (h *Host) Describe(ctx context.Context, spec Spec) (*authorizerpb.DescribeResponse, error) {
 	h.mu.Lock()
 	p := h.acquire(spec)
 	h.mu.Unlock()
@@ -156,9 +164,9 @@ func (h *Host) Check(ctx context.Context, spec Spec) error {
 		h.release(p)
 	}()
 	if err := p.attempt(ctx); err != nil {
-		return fmt.Errorf("plugin %s: %w", spec.Name, err)
+		return p.described.Load(), fmt.Errorf("plugin %s: %w", spec.Name, err)
 	}
-	return nil
+	return p.described.Load(), nil
 }
 
 // Health tells which plugins of the policies in force cannot be asked, and why. Those in shadow mode are not missed.

@@ -82,11 +82,16 @@ func newHost(t testing.TB, with ...func(*host.Options)) *fixture {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- f.Run(ctx) }()
-	f.stop = sync.OnceFunc(func() {
+	stopped := false
+	f.stop = func() {
+		if stopped {
+			return
+		}
+		stopped = true
 		cancel()
 		must(t, <-done)
 		eventually(t, "no goroutine is left", func() bool { return runtime.NumGoroutine() <= before })
-	})
+	}
 	t.Cleanup(f.stop)
 	return f
 }

@@ -192,6 +192,7 @@ func (i *instance) configure(ctx context.Context, p *plugin, secrets map[string]
 	if err != nil {
 		return fmt.Errorf("it doesn't describe itself: %s", message(err))
 	}
+	p.described.Store(is)
 	for _, name := range is.GetSecrets() {
 		if _, given := secrets[name]; !given {
 			return fmt.Errorf("it needs the secret %q: add it to the plugin's secrets in the policy", name)

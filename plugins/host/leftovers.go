@@ -2,7 +2,6 @@ package host
 
 import (
 	"encoding/json"
-	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -60,8 +59,10 @@ func endLeftovers(state string, log *slog.Logger) error {
 			return err
 		}
 		var r record
-		if err := json.Unmarshal(text, &r); err != nil {
-			return fmt.Errorf("%s: %w", file, err)
+		if err := json.Unmarshal(text, &r); err != nil { // nothing that a server should not start for
+			log.Warn("a record of a process cannot be read", "file", file, "err", err)
+			os.Remove(file)
+			continue
 		}
 		if is(r.Host, r.HostStart) {
 			continue // of a host that runs

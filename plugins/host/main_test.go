@@ -107,6 +107,7 @@ type authorizer struct {
 	secrets map[string][]byte
 	config  config
 	calls   atomic.Int64
+	floods  atomic.Int64 // that are over
 	garbage func(level string)
 }
 
@@ -233,24 +234,32 @@ var verbs = map[string]func(context.Context, *authorizer, *authorizerpb.Authoriz
 		fmt.Fprintln(os.Stderr, q.GetPath())
 		return r, nil
 	},
-	"flood": func(_ context.Context, _ *authorizer, _ *authorizerpb.AuthorizeRequest, r *authorizerpb.AuthorizeResponse) (*authorizerpb.AuthorizeResponse, error) {
+	"flood": func(_ context.Context, a *authorizer, _ *authorizerpb.AuthorizeRequest, r *authorizerpb.AuthorizeResponse) (*authorizerpb.AuthorizeResponse, error) {
 		go func() {
-			line := strings.Repeat("x", 1<<20) // a line that never ends, and then very many
-			for range 50 {
-				fmt.Print(line)
+			for _, text := range []string{strings.Repeat("x", 1<<20), strings.Repeat("x\n", 1<<19)} { // a line that never ends, and then very many
+				for range 50 {
+					fmt.Print(text)
+				}
 			}
-			line = strings.Repeat("x\n", 1<<19)
-			for range 50 {
-				fmt.Print(line)
-			}
+			a.floods.Add(1)
 		}()
 		return r, nil
 	},
-	"flood-raw": func(_ context.Context, _ *authorizer, _ *authorizerpb.AuthorizeRequest, r *authorizerpb.AuthorizeResponse) (*authorizerpb.AuthorizeResponse, error) {
+	"flood-raw": func(_ context.Context, a *authorizer, _ *authorizerpb.AuthorizeRequest, r *authorizerpb.AuthorizeResponse) (*authorizerpb.AuthorizeResponse, error) {
 		go func() { // past go-plugin's own redirection
-			_, _ = io.Copy(os.NewFile(1, "stdout"), io.LimitReader(zeros{}, 100<<20))
-			_, _ = io.Copy(os.NewFile(2, "stderr"), io.LimitReader(zeros{}, 100<<20))
+			for fd := range 2 {
+				n, err := io.Copy(os.NewFile(uintptr(fd+1), "output"), io.LimitReader(zeros{}, 100<<20))
+				exitOn(err)
+				if n != 100<<20 {
+					panic(n)
+				}
+			}
+			a.floods.Add(1)
 		}()
+		return r, nil
+	},
+	"floods": func(_ context.Context, a *authorizer, _ *authorizerpb.AuthorizeRequest, r *authorizerpb.AuthorizeResponse) (*authorizerpb.AuthorizeResponse, error) {
+		r.Reason = fmt.Sprint(a.floods.Load())
 		return r, nil
 	},
 	"leak": func(_ context.Context, _ *authorizer, _ *authorizerpb.AuthorizeRequest, r *authorizerpb.AuthorizeResponse) (*authorizerpb.AuthorizeResponse, error) {

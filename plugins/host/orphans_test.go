@@ -81,6 +81,7 @@ func TestARecordOfAnotherProcessEndsNobody(t *testing.T) {
 		must(t, err)
 		must(t, os.WriteFile(filepath.Join(state, fmt.Sprintf("plugin-%d.json", i)), text, 0o600))
 	}
+	must(t, os.WriteFile(filepath.Join(state, "plugin-torn.json"), []byte(`{"pid":`), 0o600))
 	_, err := host.New(host.Options{StateDir: state})
 	must(t, err)
 	require.True(t, alive(other.Process.Pid))

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"golang.org/x/sync/semaphore"
+	"stele.dev/stele/plugins/authorizerpb"
 )
 
 const (
@@ -26,18 +27,19 @@ var errStopped = errors.New("it has been stopped")
 // plugin is a program with a configuration, and keeps a process of it running. Bindings that mean the
 // same share it.
 type plugin struct {
-	host     *Host
-	key      string
-	spec     Spec // as for the process: timeouts and policies are the bindings' own
-	log      *slog.Logger
-	limit    *limiter // of what it prints, whichever of its processes
-	failures limiter  // of what is logged of its answers
-	state    atomic.Pointer[state]
-	kick     chan struct{} // a start is wanted without waiting
-	room     *semaphore.Weighted
-	breaker  breaker
-	cancel   context.CancelFunc
-	ended    chan struct{}
+	host      *Host
+	key       string
+	spec      Spec // as for the process: timeouts and policies are the bindings' own
+	log       *slog.Logger
+	limit     *limiter // of what it prints, whichever of its processes
+	failures  limiter  // of what is logged of its answers
+	state     atomic.Pointer[state]
+	described atomic.Pointer[authorizerpb.DescribeResponse] // by the process that was started last
+	kick      chan struct{}                                 // a start is wanted without waiting
+	room      *semaphore.Weighted
+	breaker   breaker
+	cancel    context.CancelFunc
+	ended     chan struct{}
 
 	// Guarded by the host.
 	users int
@@ -197,7 +199,7 @@ func (p *plugin) health() error {
 		return s.down
 	case s.up == nil:
 		return errors.New("it is being started")
-	case p.breaker.is() == open:
+	case p.breaker.shut():
 		return errors.New("it doesn't answer in time: questions are not asked for a while")
 	}
 	return nil

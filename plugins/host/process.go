@@ -133,11 +133,6 @@ func (p *process) reap(ours []*os.File, output *sync.WaitGroup) {
 		}
 		time.Sleep(time.Millisecond)
 	}
-	for { // as the first process of a container, this one inherits its grandchildren
-		if pid, err := unix.Wait4(-p.pid, nil, unix.WNOHANG, nil); pid <= 0 && !errors.Is(err, unix.EINTR) {
-			break
-		}
-	}
 	read := make(chan struct{})
 	go func() { output.Wait(); close(read) }()
 	select {
@@ -148,6 +143,11 @@ func (p *process) reap(ours []*os.File, output *sync.WaitGroup) {
 		f.Close()
 	}
 	<-read
+	for { // as the first process of a container, this one inherits its grandchildren
+		if pid, err := unix.Wait4(-p.pid, nil, unix.WNOHANG, nil); pid <= 0 && !errors.Is(err, unix.EINTR) {
+			break
+		}
+	}
 	p.exit = exit
 	close(p.done)
 }

@@ -128,3 +128,19 @@ func TestACheckEndsWithItsCaller(t *testing.T) {
 	defer cancel()
 	require.ErrorIs(t, f.Check(ctx, f.spec(func(s *host.Spec) { s.Name = "plugin-silent" })), context.DeadlineExceeded)
 }
+
+func TestAPluginDescribesItselfAlsoIfItRefusesItsConfiguration(t *testing.T) {
+	f := newHost(t)
+	for config, want := range map[string]string{`{}`: "", `{"refuse":"it"}`: "refuses"} {
+		is, err := f.Describe(context.Background(), f.spec(func(s *host.Spec) { s.Config = []byte(config) }))
+		require.Equal(t, "test", is.GetName())
+		if want != "" {
+			require.ErrorContains(t, err, want)
+		} else {
+			must(t, err)
+		}
+	}
+	is, err := f.Describe(context.Background(), f.spec(func(s *host.Spec) { s.Name = "plugin-exits" }))
+	require.Error(t, err)
+	require.Nil(t, is)
+}

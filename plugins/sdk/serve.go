@@ -56,6 +56,7 @@ func Serve[C any](p Plugin[C]) {
 		os.Exit(1)
 	}
 	go endWithParent()
+	go endWithInput()
 	said, err := sayOnly()
 	if err != nil {
 		fmt.Fprintln(stderr, err)
@@ -125,13 +126,27 @@ func printing() grpc.UnaryServerInterceptor {
 	}
 }
 
+// endWithInput ends the process when its standard input does: stele holds the other end, and
+// never writes to it. What is no pipe is nobody's promise.
+func endWithInput() {
+	if info, err := os.Stdin.Stat(); err != nil || info.Mode()&os.ModeNamedPipe == 0 {
+		return
+	}
+	_, _ = io.Copy(io.Discard, os.Stdin)
+	end()
+}
+
 // endWithParent ends the process when who started it has ended, however that came: nobody
 // would ask it any more, or end it.
 func endWithParent() {
 	for range time.Tick(orphaned) {
 		if os.Getppid() != parent {
-			fmt.Fprintln(stderr, "stele is gone")
-			os.Exit(1)
+			end()
 		}
 	}
+}
+
+func end() {
+	fmt.Fprintln(stderr, "stele is gone")
+	os.Exit(1)
 }

@@ -29,6 +29,7 @@ type window struct {
 	Timezone string `json:"timezone"`
 	From     int    `json:"from"`
 	To       int    `json:"to"`
+	Freeze   bool   `json:"freeze"`
 	Ticket   string `json:"ticket"`
 
 	zone   *time.Location
@@ -39,7 +40,7 @@ type window struct {
 func (*authorizer) Describe(context.Context, *authorizerpb.DescribeRequest) (*authorizerpb.DescribeResponse, error) {
 	return &authorizerpb.DescribeResponse{
 		Name: "change-window-by-hand", Version: "1.0.0", Deterministic: true,
-		ConfigSchema: "#Config: {timezone!: string, from!: int & >=0 & <24, to!: int & >from & <=24, ticket?: string & !=\"\"}\n",
+		ConfigSchema: "#Config: {timezone!: string, from!: int & >=0 & <24, to!: int & >from & <=24, freeze?: bool, ticket?: string & !=\"\"}\n",
 	}, nil
 }
 
@@ -76,11 +77,14 @@ func (a *authorizer) Authorize(_ context.Context, r *authorizerpb.AuthorizeReque
 	switch {
 	case r.GetResource().GetResource() == "" || r.GetVerb() != "delete" && r.GetVerb() != "deletecollection":
 	case slices.ContainsFunc(r.GetUser().GetExtra()["example.com/ticket"].GetValues(), w.ticket.MatchString):
-	case w.From <= hour && hour < w.To:
+	case !w.Freeze && w.From <= hour && hour < w.To:
 		answer.CacheTtl = durationpb.New(0)
 	default:
 		answer.Decision, answer.CacheTtl = authorizerpb.Decision_DECISION_DENY, durationpb.New(0)
 		answer.Reason = fmt.Sprintf("deletes wait until it is between %d:00 and %d:00 in %s, or need a ticket", w.From, w.To, w.zone)
+		if w.Freeze {
+			answer.Reason = "there is a change freeze: deletes need a ticket"
+		}
 	}
 	return answer, nil
 }

@@ -1,0 +1,178 @@
+package authz_test
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+
+	"stele.dev/stele/core/authz"
+	"stele.dev/stele/plugins/host"
+	"stele.dev/stele/plugins/sdk"
+	"stele.dev/stele/policy"
+)
+
+// curfew is what the plugin of these tests is configured with.
+type curfew struct {
+	Deny string `json:"deny"`
+}
+
+// servePlugin is a plugin that denies one user, and lets those whose selectors say so.
+func servePlugin() {
+	sdk.Serve(sdk.Plugin[curfew]{Name: "curfew", Version: "1", New: func(_ context.Context, c curfew, _ map[string][]byte) (sdk.Authorizer, error) {
+		if c.Deny == "" {
+			return nil, errors.New("deny has to name somebody")
+		}
+		return sdk.Func(func(_ context.Context, r *sdk.Request) (sdk.Decision, error) {
+			switch {
+			case r.User.Name == c.Deny:
+				return sdk.Deny("not " + c.Deny), nil
+			case len(r.LabelSelector) == 1 && r.LabelSelector[0].Key == "team":
+				return sdk.Allow("it is their team's"), nil
+			}
+			return sdk.NoOpinion(), nil
+		}), nil
+	}})
+}
+
+// newHost is a host whose folder has the plugin of these tests; sum is its checksum.
+func newHost(t *testing.T) (h *host.Host, sum string) {
+	t.Helper()
+	self, err := os.Open("/proc/self/exe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer self.Close()
+	dir := t.TempDir()
+	program, err := os.OpenFile(filepath.Join(dir, "curfew"), os.O_CREATE|os.O_WRONLY, 0o755)
+	if err != nil {
+		t.Fatal(err)
+	}
+	digest := sha256.New()
+	if _, err := io.Copy(io.MultiWriter(program, digest), self); err != nil {
+		t.Fatal(err)
+	}
+	if err := program.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if h, err = host.New(host.Options{Dir: dir}); err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- h.Run(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	return h, hex.EncodeToString(digest.Sum(nil))
+}
+
+// plugged is a chain of one plugin.
+func plugged(t *testing.T, sum, deny string) *policy.Form {
+	t.Helper()
+	return form(t, `authorizers: ["deny", "rbac", "plugin:curfew"]
+	plugins: curfew: {
+		sha256: "`+runtime.GOOS+"/"+runtime.GOARCH+`": "`+sum+`"
+		timeout: "10s"
+		config: deny: "`+deny+`"
+	}`)
+}
+
+func TestAPluginDecides(t *testing.T) {
+	h, sum := newHost(t)
+	a := newAuthorizers(t, authz.Options{Plugins: h})
+	f := plugged(t, sum, "mallory")
+	if diags := a.Check(t.Context(), f); len(diags) > 0 {
+		t.Fatal(diags)
+	}
+	p := load(t, a, f)
+	a.Follow(newLaw(p))
+	if err := a.Health(); err != nil {
+		t.Errorf("it is not healthy: %v", err)
+	}
+	d := p.Authorize(t.Context(), asksFor("mallory", "a"))
+	if got := verdict(d); got != "denied not mallory" || d.Rule != "plugin:curfew" || !strings.HasPrefix(d.Source, "bundle.cue:8") || d.By() == nil || d.By().Program != sum {
+		t.Errorf("%q by %s at %s, program %+v", got, d.Rule, d.Source, d.By())
+	}
+	if got := verdict(p.Authorize(t.Context(), asksFor("alice", "a"))); got != "nothing" {
+		t.Errorf("of others it says %q", got)
+	}
+	list := asksFor("alice", "")
+	list.Verb, list.Selectors = "list", policy.ParseSelectors("", "team=a")
+	if got := verdict(p.Authorize(t.Context(), list)); got != "allowed it is their team's" {
+		t.Errorf("of a selection it says %q", got)
+	}
+}
+
+// A policy is checked before it comes in force: what is wrong is said with its place in the bundle.
+func TestAPluginThatCannotBeUsedIsSaid(t *testing.T) {
+	h, sum := newHost(t)
+	a := newAuthorizers(t, authz.Options{Plugins: h})
+	none := newAuthorizers(t, authz.Options{})
+	for name, tc := range map[string]struct {
+		a    *authz.Authorizers
+		form *policy.Form
+		want string
+	}{
+		"another program":                  {a, plugged(t, strings.Repeat("0", 64), "mallory"), "checksum"},
+		"a configuration it does not take": {a, plugged(t, sum, ""), "deny has to name somebody"},
+		"no plugins here":                  {none, plugged(t, sum, "mallory"), "this replica runs no plugins"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := tc.a.Check(t.Context(), tc.form).Error()
+			if !strings.HasPrefix(got, "bundle.cue:8: bundle.plugins.curfew: ") || !strings.Contains(got, tc.want) {
+				t.Errorf("it says %q, want %q", got, tc.want)
+			}
+		})
+	}
+}
+
+// A replica that starts under a policy whose plugin cannot run serves, refuses by the failure policy, and is
+// not ready.
+func TestAPolicyInForceWhosePluginCannotRun(t *testing.T) {
+	h, _ := newHost(t)
+	a := newAuthorizers(t, authz.Options{Plugins: h})
+	p := load(t, a, plugged(t, strings.Repeat("0", 64), "mallory"))
+	a.Follow(newLaw(p))
+	if d := p.Authorize(t.Context(), asksFor("alice", "a")); !d.Denied || len(d.Said) != 1 || d.Said[0].Detail == "" {
+		t.Errorf("it is %q: %+v", verdict(d), d.Said)
+	}
+	if err := a.Health(); err == nil || !strings.Contains(err.Error(), "curfew") {
+		t.Errorf("its health is %v", err)
+	}
+}
+
+// Plugins run for the policy in force: not for one that is loaded only to look at the past, and not for one
+// that was replaced, whose late requests are refused.
+func TestPluginsRunForThePolicyInForce(t *testing.T) {
+	h, sum := newHost(t)
+	a := newAuthorizers(t, authz.Options{Plugins: h})
+	past, first := load(t, a, plugged(t, sum, "eve")), load(t, a, plugged(t, sum, "mallory"))
+	law := newLaw(first)
+	a.Follow(law)
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- a.Run(ctx) }()
+	t.Cleanup(func() { stop(); <-done })
+
+	if got := verdict(past.Authorize(t.Context(), asksFor("alice", "a"))); got != "denied the authorizer plugin:curfew cannot be asked" {
+		t.Errorf("a policy that is not in force says %q", got)
+	}
+	if got := verdict(first.Authorize(t.Context(), asksFor("mallory", "a"))); got != "denied not mallory" {
+		t.Errorf("that in force says %q", got)
+	}
+	next := load(t, a, plugged(t, sum, "alice"))
+	law.activate(next)
+	if got := verdict(next.Authorize(t.Context(), asksFor("alice", "a"))); got != "denied not alice" {
+		t.Errorf("the next one says %q", got)
+	}
+}
