@@ -25,7 +25,7 @@ func (o *frontProxyOptions) frontProxy(clients *authn.Authorities) (*authn.Front
 	if o.ClientCAFile == "" {
 		return nil, nil
 	}
-	o.ClientCA = clients.Certificates
+	o.Clients = clients
 	return authn.NewFrontProxy(o.FrontProxyOptions)
 }
 
