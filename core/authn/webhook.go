@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
-	"os"
 	"sync/atomic"
 	"time"
 
@@ -16,6 +15,7 @@ import (
 	webhookutil "k8s.io/apiserver/pkg/util/webhook"
 	"k8s.io/apiserver/plugin/pkg/authenticator/token/webhook"
 	"k8s.io/client-go/rest"
+	"stele.dev/stele/core/reload"
 )
 
 // WebhookOptions for [NewWebhook].
@@ -64,7 +64,7 @@ func NewWebhook(o WebhookOptions) (*Webhook, error) {
 	}
 	var err error
 	if w.content, err = w.read(); err == nil {
-		err = w.load(context.Background(), nil)
+		err = w.load(context.Background(), w.content)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("token webhook %s: %w", o.File, err)
@@ -103,7 +103,7 @@ func (w *Webhook) config() (*rest.Config, error) {
 
 // read returns all that the client is made of.
 func (w *Webhook) read() ([]byte, error) {
-	text, err := os.ReadFile(w.options.File)
+	text, err := reload.Read(w.options.File)
 	if err != nil {
 		return nil, err
 	}
@@ -119,8 +119,11 @@ func (w *Webhook) read() ([]byte, error) {
 }
 
 // load makes another client, which remembers nothing.
-func (w *Webhook) load(context.Context, []byte) error {
-	config, err := w.config()
+func (w *Webhook) load(_ context.Context, content []byte) error {
+	config, err := w.config() // which reads it once more
+	if err == nil {
+		err = reload.Unchanged(w.options.File, w.read, content)
+	}
 	if err != nil {
 		return err
 	}
