@@ -235,7 +235,7 @@ func (a *Authenticator) known(r *http.Request) (user.Info, error) {
 	if a.frontProxy != nil {
 		resp, ok, err := a.frontProxy.AuthenticateRequest(r)
 		if ok && err == nil && audible(a.audiences, resp) {
-			if err = bounded(resp.User); err == nil {
+			if err = Bounded(resp.User); err == nil {
 				return resp.User, nil
 			}
 		}
@@ -277,7 +277,7 @@ func (a *Authenticator) Token(ctx context.Context, token string, audiences authe
 	for _, t := range a.tokens {
 		resp, ok, err := t.AuthenticateToken(ctx, token)
 		if ok && err == nil && audible(audiences, resp) {
-			if err = bounded(resp.User); err == nil {
+			if err = Bounded(resp.User); err == nil {
 				return &authenticator.Response{Audiences: resp.Audiences, User: authenticated(resp.User)}, true, nil
 			}
 		}
@@ -292,8 +292,9 @@ func audible(audiences authenticator.Audiences, resp *authenticator.Response) bo
 	return len(audiences) == 0 || len(resp.Audiences) == 0 || len(audiences.Intersect(resp.Audiences)) > 0
 }
 
-// bounded tells whether a user is not too large. Values cost something even if they are empty.
-func bounded(u user.Info) error {
+// Bounded tells whether a user is not too large to be somebody here; the error says by how much. Values cost something even if they
+// are empty.
+func Bounded(u user.Info) error {
 	const each = 8
 	size := len(u.GetName()) + len(u.GetUID())
 	for _, g := range u.GetGroups() {

@@ -130,7 +130,7 @@ func (c *certificates) user(r *http.Request) (user.Info, error) {
 		return nil, err
 	}
 	known := resp.User.(*expiringUser)
-	if err := bounded(known); err != nil {
+	if err := Bounded(known); err != nil {
 		return nil, err
 	}
 	u := authenticated(known.Info)
