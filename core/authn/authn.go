@@ -13,6 +13,7 @@ import (
 	"log/slog"
 	"net/http"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -197,6 +198,7 @@ func (a *Authenticator) Authenticate(r *http.Request) (user.Info, error) {
 	start := time.Now()
 	u, err := a.known(r)
 	r.Header.Del("Authorization")
+	forgetProtocol(r.Header)
 	if p, ok := a.frontProxy.(interface{ Forget(http.Header) }); ok {
 		p.Forget(r.Header)
 	} else {
@@ -223,6 +225,27 @@ func (a *Authenticator) Authenticate(r *http.Request) (user.Info, error) {
 		return nil, fmt.Errorf("%w: %w", ErrUnauthorized, err)
 	}
 	return nil, ErrUnauthorized
+}
+
+// tokenProtocol begins the subprotocol of a WebSocket that is a token, as upstream has it.
+const tokenProtocol = "base64url.bearer.authorization.k8s.io."
+
+// forgetProtocol removes tokens from a WebSocket's subprotocols. Upstream does so only where it was such a token that told who asks;
+// left there, it would be among those that are answered with, or too many.
+func forgetProtocol(h http.Header) {
+	const name = "Sec-Websocket-Protocol"
+	if len(h[name]) == 0 || !slices.ContainsFunc(h[name], func(v string) bool { return strings.Contains(v, tokenProtocol) }) {
+		return
+	}
+	var others []string
+	for protocol := range strings.SplitSeq(strings.Join(h[name], ","), ",") {
+		if protocol = strings.TrimSpace(protocol); !strings.HasPrefix(protocol, tokenProtocol) {
+			others = append(others, protocol)
+		}
+	}
+	if h.Del(name); len(others) > 0 {
+		h.Set(name, strings.Join(others, ","))
+	}
 }
 
 // errUnnamed is what is wrong with a certificate that is valid and of nobody. As upstream it is no credential.
