@@ -85,7 +85,7 @@ func (a *Authenticator) followTokens(path string) error {
 }
 
 // followConfiguration puts the configuration in use, and each that comes in its place: once it was found valid and
-// all its issuers can be asked, so that none of their tokens is refused for that. Then it is for all requests at once.
+// its issuers can be asked, so that no token is refused for that which was not before. Then it is for all requests at once.
 func (a *Authenticator) followConfiguration(ctx context.Context, o *Options) error {
 	content, err := reload.Read(o.Configuration)
 	if err != nil {
@@ -123,7 +123,7 @@ func (a *Authenticator) followConfiguration(ctx context.Context, o *Options) err
 		if err != nil {
 			return err
 		}
-		if err := next.healthy(stop); err != nil {
+		if err := next.healthy(stop, a.issuers.Load()); err != nil {
 			next.end()
 			return fmt.Errorf("%w: %w", reload.ErrLater, err)
 		}
