@@ -21,10 +21,10 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/fsnotify/fsnotify"
 	"github.com/go-jose/go-jose/v4"
 	"k8s.io/client-go/util/keyutil"
 	"stele.dev/stele/core/pki"
+	"stele.dev/stele/core/reload"
 )
 
 // algorithms are those of signatures, one for each type of key.
@@ -89,22 +89,43 @@ func MakeKey(file string) error {
 // was. From its return on, what was verified by keys that are not there any more is not
 // valid.
 func (k *Keys) Reload() error {
-	k.loading.Lock()
-	defer k.loading.Unlock()
+	texts, err := k.read()
+	if err != nil {
+		return err
+	}
+	return k.use(texts)
+}
+
+// read returns what the files say, that of the key that signs first.
+func (k *Keys) read() ([][]byte, error) {
 	var texts [][]byte
-	sum := sha256.New()
 	for _, file := range append([]string{k.signing}, k.others...) {
-		text, err := os.ReadFile(file)
+		text, err := reload.Read(file)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		part := sha256.Sum256(text)
-		sum.Write(part[:])
 		texts = append(texts, text)
 	}
+	return texts, nil
+}
+
+// digest tells apart what was read.
+func digest(texts [][]byte) (sum [sha256.Size]byte) {
+	all := sha256.New()
+	for _, text := range texts {
+		part := sha256.Sum256(text)
+		all.Write(part[:])
+	}
+	all.Sum(sum[:0])
+	return sum
+}
+
+func (k *Keys) use(texts [][]byte) error {
+	k.loading.Lock()
+	defer k.loading.Unlock()
 	before := k.ring.Load()
-	next := &ring{byID: map[string]*key{}}
-	if sum.Sum(next.read[:0]); before != nil && before.read == next.read {
+	next := &ring{byID: map[string]*key{}, read: digest(texts)}
+	if before != nil && before.read == next.read {
 		return nil
 	}
 	private, err := keyutil.ParsePrivateKeyPEM(texts[0])
@@ -190,57 +211,29 @@ func algorithmOf(public crypto.PublicKey) (jose.SignatureAlgorithm, error) {
 	return "", fmt.Errorf("a key of type %T: want RSA or ECDSA", public)
 }
 
-const (
-	// quiet is for how long the files must have been left alone: one is mostly written in
-	// several steps.
-	quiet = 100 * time.Millisecond
-	// lookAgain is how often they are read where nothing tells that they have changed.
-	lookAgain = time.Minute
-)
+// lookEvery is how often it is looked whether the files have changed.
+const lookEvery = time.Second
 
 // Run reads the files again whenever they change, until ctx ends.
 func (k *Keys) Run(ctx context.Context) error {
-	watcher, err := fsnotify.NewWatcher()
-	if err != nil {
-		return err
+	var texts [][]byte
+	file := reload.File{
+		Path: k.signing,
+		Read: func() (_ []byte, err error) {
+			if texts, err = k.read(); err != nil {
+				return nil, err
+			}
+			sum := digest(texts)
+			return sum[:], nil
+		},
+		Load: func(context.Context, []byte) error { return k.use(texts) },
+		Outcome: func(err error) {
+			if err != nil {
+				k.logger.Error("the keys of service accounts' tokens cannot be read again; those that were read before stay in use", "error", err)
+			}
+		},
 	}
-	defer watcher.Close()
-	var folders []string // files are replaced by other files
-	for _, file := range append([]string{k.signing}, k.others...) {
-		folders = append(folders, filepath.Dir(file))
-	}
-	slices.Sort(folders)
-	for _, folder := range slices.Compact(folders) {
-		if err := watcher.Add(folder); err != nil {
-			return fmt.Errorf("watch %s: %w", folder, err)
-		}
-	}
-	changed, again := time.NewTimer(0), time.NewTicker(lookAgain) // they may have changed since they were opened
-	defer changed.Stop()
-	defer again.Stop()
-	complained := ""
-	for {
-		select {
-		case <-watcher.Events:
-			changed.Reset(quiet)
-			continue
-		case err := <-watcher.Errors:
-			k.logger.Warn("the folders of service accounts' keys cannot be watched", "error", err)
-			changed.Reset(quiet)
-			continue
-		case <-changed.C:
-		case <-again.C:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-		switch err := k.Reload(); {
-		case err == nil:
-			complained = ""
-		case err.Error() != complained:
-			complained = err.Error()
-			k.logger.Error("the keys of service accounts' tokens cannot be read again; those that were read before stay in use", "error", err)
-		}
-	}
+	return file.Run(ctx, lookEvery)
 }
 
 // public is the keys that verify, as others read them.
