@@ -12,7 +12,6 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -20,6 +19,7 @@ import (
 	"time"
 
 	"stele.dev/stele/core/commit"
+	"stele.dev/stele/core/reload"
 	"stele.dev/stele/plugins/host"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/schemas"
@@ -83,7 +83,7 @@ func (a *Authorizers) reloadABAC() error {
 	if a.options.PolicyFile == "" {
 		return nil
 	}
-	text, err := os.ReadFile(a.options.PolicyFile)
+	text, err := reload.Read(a.options.PolicyFile)
 	if err != nil {
 		return fmt.Errorf("ABAC policy file: %w", err)
 	}

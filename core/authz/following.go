@@ -2,7 +2,6 @@ package authz
 
 import (
 	"context"
-	"os"
 
 	"stele.dev/stele/core/reload"
 )
@@ -50,7 +49,7 @@ func (a *Authorizers) webhookFiles() (all []byte, err error) {
 		paths = nil
 	}
 	for _, path := range append(paths, a.webhooks.Load().files...) {
-		text, err := os.ReadFile(path)
+		text, err := reload.Read(path)
 		if err != nil {
 			return nil, err
 		}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -21,6 +20,7 @@ import (
 	"k8s.io/apiserver/plugin/pkg/authorizer/webhook"
 	"k8s.io/apiserver/plugin/pkg/authorizer/webhook/metrics"
 	"k8s.io/client-go/rest"
+	"stele.dev/stele/core/reload"
 	"stele.dev/stele/policy"
 )
 
@@ -64,7 +64,7 @@ func readWebhooks(file string, flags Webhook) (*webhooks, error) {
 	if file == "" {
 		return webhookOfFlags(flags)
 	}
-	text, err := os.ReadFile(file)
+	text, err := reload.Read(file)
 	if err != nil {
 		return nil, err
 	}
@@ -109,7 +109,7 @@ func webhookOfFlags(flags Webhook) (*webhooks, error) {
 // add reads how a webhook is reached, and makes sure that a client can be made.
 func (w *webhooks) add(name string, c apiserver.WebhookConfiguration) error {
 	file := *c.ConnectionInfo.KubeConfigFile
-	text, err := os.ReadFile(file)
+	text, err := reload.Read(file)
 	if err != nil {
 		return err
 	}

@@ -92,7 +92,7 @@ func MakeKey(file string) error {
 func (k *Keys) Reload() error {
 	next := &ring{byID: map[string]*key{}}
 	for i, file := range k.files {
-		text, err := os.ReadFile(file)
+		text, err := reload.Read(file)
 		if err != nil {
 			return err
 		}
