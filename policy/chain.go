@@ -29,6 +29,8 @@ type Opinion struct {
 	Source string
 	// Program is the checksum of the program that decided, if there is one.
 	Program string
+	// Failed opinions are what the failure policy says: the authorizer has none.
+	Failed bool
 }
 
 // Verdict is what an opinion comes to. The zero value is none.
@@ -142,7 +144,7 @@ func newChain(f *Form, find func(name string) Authorizer) []link {
 type missing string
 
 func (m missing) Authorize(context.Context, *Request) Opinion {
-	return Opinion{Verdict: Denies, Reason: "the authorizer " + string(m) + " cannot be asked", Detail: "this replica has no such authorizer"}
+	return Opinion{Verdict: Denies, Reason: "the authorizer " + string(m) + " cannot be asked", Detail: "this replica has no such authorizer", Failed: true}
 }
 
 func (missing) ByName(*Request) bool { return false }
