@@ -232,6 +232,12 @@ func (l *link) source(o *Opinion) string {
 // concerns tells whether an authorizer is asked about a request.
 func (l *link) concerns(r *Request) bool { return l.plugin == nil || l.plugin.Match.names(r) }
 
+// Undecided tells whether a decision of this policy refuses what it allows by itself, and an authorizer outside of it
+// could not be asked: that is no answer to what somebody may see.
+func (p *Policy) Undecided(r *Request, d *Decision) bool {
+	return !d.Allowed && slices.ContainsFunc(d.Said, func(s Said) bool { return s.Failed }) && p.authorizeInside(r).Allowed
+}
+
 // authorizeInside decides a request by what is in the policy alone.
 func (p *Policy) authorizeInside(r *Request) *Decision {
 	inside := *p
