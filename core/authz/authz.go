@@ -174,19 +174,21 @@ func (a *Authorizers) enforce() {
 			b.Use() // before others are released: what both need goes on
 		}
 	}
-	var old []*programs
+	var old []*host.Binding
 	a.mu.Lock()
 	if a.law.Tip().Policy == p { // else a newer one may be among the bound, and it is its turn next
 		a.bound = slices.DeleteFunc(a.bound, func(x *programs) bool {
-			if x != next {
-				old = append(old, x)
+			if x == next {
+				return false
 			}
-			return x != next
+			x.over = true
+			old = append(old, x.binding)
+			return true
 		})
 	}
 	a.mu.Unlock()
-	for _, x := range old {
-		x.binding.Release()
+	for _, b := range old {
+		b.Release()
 	}
 }
 

@@ -42,7 +42,7 @@ func servePlugin() {
 }
 
 // newHost is a host whose folder has the plugin of these tests; sum is its checksum.
-func newHost(t *testing.T) (h *host.Host, sum string) {
+func newHost(t *testing.T, with ...func(*host.Options)) (h *host.Host, sum string) {
 	t.Helper()
 	self, err := os.Open("/proc/self/exe")
 	if err != nil {
@@ -61,7 +61,11 @@ func newHost(t *testing.T) (h *host.Host, sum string) {
 	if err := program.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if h, err = host.New(host.Options{Dir: dir}); err != nil {
+	o := host.Options{Dir: dir}
+	for _, set := range with {
+		set(&o)
+	}
+	if h, err = host.New(o); err != nil {
 		t.Fatal(err)
 	}
 	ctx, stop := context.WithCancel(context.Background())
