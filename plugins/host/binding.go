@@ -298,7 +298,7 @@ func cut(reason string) string {
 func (d *bound) failed(why, detail string) Answer {
 	d.metrics.failures.WithLabelValues(why).Inc()
 	if dropped, ok := d.plugin.failures.take(); ok && why != failedCanceled {
-		d.plugin.log.Warn("a plugin has not decided", "reason", why, "err", detail, "dropped", dropped)
+		d.plugin.log.Warn("a plugin has not decided", "reason", why, "error", detail, "dropped", dropped)
 	}
 	return Answer{Decision: d.fails, Reason: unavailable(d.spec.Name), Detail: detail, Failed: true}
 }
