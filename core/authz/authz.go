@@ -205,8 +205,7 @@ func (a *Authorizers) Check(ctx context.Context, f *policy.Form) (list schemas.D
 			if err == nil {
 				continue
 			}
-			d.Pos, d.Path, d.Message = found.Source, "bundle.plugins."+found.Name, "the plugin cannot be used here: "+err.Error()
-			d.Hint = "the program has to lie in the folder of --plugin-dir of each replica, with a checksum that stands here; `stele plugin check` tries it"
+			d.Pos, d.Path, d.Message = found.Source, "bundle.plugins."+found.Name, "this replica cannot use "+err.Error()
 		case name == "abac":
 			if a.abac.Load() != nil {
 				continue
