@@ -4,25 +4,18 @@ import (
 	"context"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/version"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 	"stele.dev/stele/core"
 	"stele.dev/stele/core/bootstrap"
-	"stele.dev/stele/core/commit"
-	"stele.dev/stele/eventlog"
 	"stele.dev/stele/eventlog/memlog"
 	"stele.dev/stele/policy"
-	"stele.dev/stele/projections/history"
-	"stele.dev/stele/projections/objects"
-	"stele.dev/stele/projections/policies"
 	"stele.dev/stele/schemas"
 )
 
@@ -56,38 +49,10 @@ var askingBundle = strings.Replace(bundle, `cluster: "test"`, "cluster: \"test\"
 func newAskingPlane(t testing.TB, o *outside, enforceable core.Enforceable) *replica {
 	t.Helper()
 	var store memlog.Store
-	backend := store.Open(nil)
-	log, err := eventlog.Open(t.Context(), backend, eventlog.Options{})
+	r, err := tryStartAsking(t.Context(), store.Open(nil), 0, o, enforceable)
 	if err != nil {
 		t.Fatal(err)
 	}
-	projection := objects.New(0)
-	c := commit.New(commit.Options{Log: log, Objects: projection, Load: func(p *policies.Proposal) (*policy.Policy, error) {
-		loaded, err := policy.New(p.Form)
-		if err != nil {
-			return nil, err
-		}
-		return loaded.WithAuthorizers(func(string) policy.Authorizer { return o }), nil
-	}})
-	auth, err := authenticator()
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir, err := os.MkdirTemp("", "history")
-	if err != nil {
-		t.Fatal(err)
-	}
-	past, err := history.Open(history.Options{Dir: dir, Log: log, Start: log.Start()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	r := &replica{committer: c, log: log, backend: backend, history: past, historyDir: dir,
-		Pipeline: core.New(core.Options{Committer: c, Log: log, History: past, Authenticator: auth, Version: version.Info{Major: "1", Minor: "37"}, Compile: compileHere, Enforceable: enforceable})}
-	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
-	r.stop = stop
-	r.stopped.Go(func() { projection.Run(ctx) })
-	r.stopped.Go(func() { past.Run(ctx) })
-	r.stopped.Go(func() { r.err = c.Run(ctx) })
 	t.Cleanup(r.close)
 	r.bootstrap(t, askingBundle)
 	return r

@@ -39,8 +39,10 @@ const legacyWebhook = "default"
 // webhooks are those that the operator has configured, as they were read. They never change.
 type webhooks struct {
 	endpoints map[string]*endpoint
-	// read is what all of it was made of, to tell whether it has changed.
-	read string
+	// read is what all of it was made of, to tell whether it has changed; files are those that the
+	// configuration names.
+	read  string
+	files []string
 	// ignored are the entries that are no webhooks.
 	ignored []string
 }
@@ -120,6 +122,7 @@ func (w *webhooks) add(name string, c apiserver.WebhookConfiguration) error {
 	if _, err := e.authorizer(); err != nil {
 		return fmt.Errorf("%s: %w", file, err)
 	}
+	w.files = append(w.files, file)
 	w.read += "\n" + name + "\n" + string(text)
 	w.endpoints[name] = e
 	return nil
@@ -140,8 +143,17 @@ func (e *endpoint) authorizer() (*webhook.WebhookAuthorizer, error) {
 	}
 	return webhook.New(rest.CopyConfig(e.client), c.SubjectAccessReviewVersion,
 		ttl(c.AuthorizedTTL.Duration, c.CacheAuthorizedRequests), ttl(c.UnauthorizedTTL.Duration, c.CacheUnauthorizedRequests),
-		*webhook.DefaultRetryBackoff(), onError, c.MatchConditions, e.name, metrics.NoopAuthorizerMetrics{}, compiler())
+		*webhook.DefaultRetryBackoff(), onError, c.MatchConditions, e.name, measured(), compiler())
 }
+
+// measured counts what webhooks are asked, where the libraries register what kube-apiserver's does.
+var measured = sync.OnceValue(func() metrics.AuthorizerMetrics {
+	return struct {
+		metrics.NoopRequestMetrics // which only delegated authorization has
+		metrics.WebhookMetrics
+		cel.MatcherMetrics
+	}{metrics.NoopRequestMetrics{}, metrics.NewWebhookMetrics(), cel.NewMatcherMetrics()}
+})
 
 // find is the webhook that an authorizer of a chain names: "webhook:NAME", or "webhook" for the only
 // one.
