@@ -118,6 +118,7 @@ func newBound(spec Spec, p *plugin) *bound {
 		hits:     m.hits.WithLabelValues(spec.Name), coalesced: m.coalesced.WithLabelValues(spec.Name),
 		inFlight: m.inFlight.WithLabelValues(spec.Name), duration: m.duration.WithLabelValues(spec.Name),
 	}
+	m.up.WithLabelValues(spec.Name) // also of one that never starts
 	for decision, label := range labels {
 		d.metrics.decisions[decision] = m.decisions.WithLabelValues(spec.Name, label, mode)
 	}
