@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -39,9 +38,6 @@ func (o *authorizationOptions) addFlags(f *pflag.FlagSet) {
 
 // new makes the authorizers, and the host of the plugins among them.
 func (o *authorizationOptions) new(dir *dataDir, metrics prometheus.Registerer, logger *slog.Logger) (*authz.Authorizers, *host.Host, error) {
-	if o.configFile != "" && o.webhook.KubeconfigFile != "" {
-		return nil, nil, errors.New("--authorization-config and --authorization-webhook-config-file cannot be given together: the configuration names its webhooks' files")
-	}
 	plugins, err := host.New(host.Options{Dir: o.plugins, SecretsDir: o.secrets, StateDir: dir.path("plugins"), Logger: logger, Metrics: metrics})
 	if err != nil {
 		return nil, nil, fmt.Errorf("plugins: %w", err)

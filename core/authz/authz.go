@@ -6,6 +6,7 @@
 package authz
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -16,8 +17,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"k8s.io/apiserver/pkg/util/filesystem"
+	"golang.org/x/sync/errgroup"
 	"stele.dev/stele/core/commit"
+	"stele.dev/stele/core/reload"
 	"stele.dev/stele/plugins/host"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/schemas"
@@ -42,8 +44,7 @@ type Authorizers struct {
 	logger   *slog.Logger
 	abac     atomic.Pointer[abacPolicy] // nil without a file
 	webhooks atomic.Pointer[webhooks]
-	reading  sync.Mutex // held by Reload
-	abacRead string     // what the policy file was made of, guarded by reading
+	files    []*reload.File
 
 	law   Law         // set by Follow
 	mu    sync.Mutex  // guards bound; never held while an authorizer is asked
@@ -63,46 +64,73 @@ func New(o Options) (*Authorizers, error) {
 		a.logger = slog.New(slog.DiscardHandler)
 	}
 	if o.ConfigFile != "" && o.Webhook.KubeconfigFile != "" {
-		return nil, errors.New("the webhook is in the authorization configuration, or in a file of its own, not both")
+		return nil, errors.New("--authorization-config and --authorization-webhook-config-file cannot be given together: the configuration names its webhooks' files")
+	}
+	a.webhooks.Store(&webhooks{})
+	if o.PolicyFile != "" {
+		a.follow("ABAC policy file", a.loadABAC, func() ([]byte, error) { return reload.Files(o.PolicyFile) })
+	}
+	if o.ConfigFile != "" || o.Webhook.KubeconfigFile != "" {
+		a.follow("authorization webhooks", a.loadWebhooks, o.webhookContent)
 	}
 	return a, a.Reload()
 }
 
-// Reload reads the operator's files anew. What cannot be read stays as it was.
-func (a *Authorizers) Reload() error {
-	a.reading.Lock()
-	defer a.reading.Unlock()
-	return errors.Join(a.reloadABAC(), a.reloadWebhooks())
+// follow has files read again when what is read of them is another content.
+func (a *Authorizers) follow(what string, load func() error, read func() ([]byte, error)) {
+	content, _ := read() // what is wrong with it the first load says
+	a.files = append(a.files, &reload.File{
+		Read: read, Content: content,
+		Load: func(context.Context, []byte) error {
+			if err := load(); err != nil {
+				return fmt.Errorf("%s: %w", what, err)
+			}
+			return nil
+		},
+		Outcome: func(err error) {
+			if err != nil {
+				a.logger.Error("authorization files could not be read again: what they said before holds", "error", err)
+				return
+			}
+			a.logger.Info("authorization files were read again", "files", what)
+		},
+	})
 }
 
-func (a *Authorizers) reloadABAC() error {
-	if a.options.PolicyFile == "" {
-		return nil
+// Reload reads the operator's files anew. What cannot be read stays as it was.
+func (a *Authorizers) Reload() error {
+	var errs []error
+	for _, f := range a.files {
+		errs = append(errs, f.Load(context.Background(), nil))
 	}
+	return errors.Join(errs...)
+}
+
+func (a *Authorizers) loadABAC() error {
 	p, unknown, err := readABAC(a.options.PolicyFile)
 	if err != nil {
-		return fmt.Errorf("ABAC policy file: %w", err)
-	}
-	is := fmt.Sprint(p.lines)
-	if a.abac.Load() != nil && is == a.abacRead {
-		return nil
+		return err
 	}
 	for _, err := range unknown {
 		a.logger.Warn("a field of the ABAC policy file means nothing", "error", err)
 	}
-	a.abacRead = is
 	a.abac.Store(p)
 	return nil
 }
 
-func (a *Authorizers) reloadWebhooks() error {
+func (a *Authorizers) loadWebhooks() error {
+	content, err := a.options.webhookContent()
+	if err != nil {
+		return err
+	}
+	if bytes.Equal(a.webhooks.Load().content, content) {
+		return nil // what was answered is remembered
+	}
 	w, err := readWebhooks(a.options.ConfigFile, a.options.Webhook)
 	if err != nil {
-		return fmt.Errorf("authorization webhooks: %w", err)
+		return err
 	}
-	if was := a.webhooks.Load(); was != nil && was.read == w.read {
-		return nil
-	}
+	w.content = content
 	if len(w.ignored) > 0 {
 		a.logger.Info("the order of authorizers is the bundle's: entries of the authorization configuration that are no webhooks are ignored", "types", w.ignored)
 	}
@@ -234,32 +262,22 @@ func (a *Authorizers) Health() error {
 	return errors.Join(errs...)
 }
 
-// reloadEvery is how often the files are looked at, besides whenever the system says that they changed.
-const reloadEvery = time.Minute
-
 // Run follows the policy in force and the operator's files until the context ends.
 func (a *Authorizers) Run(ctx context.Context) error {
-	var watches sync.WaitGroup
-	defer watches.Wait()
-	for _, file := range []string{a.options.PolicyFile, a.options.ConfigFile, a.options.Webhook.KubeconfigFile} {
-		if file == "" {
-			continue
-		}
-		watches.Go(func() {
-			filesystem.WatchUntil(ctx, reloadEvery, file, func() {
-				if err := a.Reload(); err != nil {
-					a.logger.Error("authorization files could not be read again: what they said before holds", "error", err)
-				}
-			}, func(err error) { a.logger.Warn("an authorization file cannot be watched", "file", file, "error", err) })
-		})
+	g, ctx := errgroup.WithContext(ctx)
+	for _, f := range a.files {
+		g.Go(func() error { return f.Run(ctx, time.Second) })
 	}
-	for {
-		changed := a.law.PolicyChanged()
-		a.enforce()
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return ctx.Err()
+	g.Go(func() error {
+		for {
+			changed := a.law.PolicyChanged()
+			a.enforce()
+			select {
+			case <-changed:
+			case <-ctx.Done():
+				return ctx.Err()
+			}
 		}
-	}
+	})
+	return g.Wait()
 }

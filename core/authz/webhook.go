@@ -1,6 +1,7 @@
 package authz
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,10 +18,10 @@ import (
 	"k8s.io/apiserver/pkg/apis/apiserver/validation"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/authorization/cel"
-	webhookutil "k8s.io/apiserver/pkg/util/webhook"
 	"k8s.io/apiserver/plugin/pkg/authorizer/webhook"
 	"k8s.io/apiserver/plugin/pkg/authorizer/webhook/metrics"
 	"k8s.io/client-go/rest"
+	"stele.dev/stele/core/reload"
 	"stele.dev/stele/policy"
 )
 
@@ -39,8 +40,8 @@ const legacyWebhook = "default"
 // webhooks are those that the operator has configured, as they were read. They never change.
 type webhooks struct {
 	endpoints map[string]*endpoint
-	// read is what all of it was made of, to tell whether it has changed.
-	read string
+	// content is what all of it was made of.
+	content []byte
 	// ignored are the entries that are no webhooks.
 	ignored []string
 }
@@ -56,6 +57,33 @@ var compiler = sync.OnceValue(cel.NewDefaultCompiler)
 
 // the modes of kube-apiserver, of which an AuthorizationConfiguration may have entries.
 var modes = sets.New("Webhook", "RBAC", "ABAC", "Node", "AlwaysAllow", "AlwaysDeny")
+
+// webhookContent is what the webhooks are made of, as it is now: all that their kubeconfigs name is part of
+// it. Where one of these cannot be read, it is why.
+func (o *Options) webhookContent() ([]byte, error) {
+	content, err := os.ReadFile(cmp.Or(o.ConfigFile, o.Webhook.KubeconfigFile))
+	if err != nil {
+		return nil, err
+	}
+	files := []string{o.Webhook.KubeconfigFile}
+	if o.ConfigFile != "" {
+		c, err := load.LoadFromData(content)
+		if err != nil {
+			return content, nil // which is for who loads it to say
+		}
+		files = nil
+		for _, a := range c.Authorizers {
+			if a.Webhook != nil && a.Webhook.ConnectionInfo.KubeConfigFile != nil {
+				files = append(files, *a.Webhook.ConnectionInfo.KubeConfigFile)
+			}
+		}
+	}
+	for _, file := range files {
+		_, part, err := reload.Kubeconfig(file)
+		content = fmt.Appendf(content, "\n%d:%s%v", len(part), part, err)
+	}
+	return content, nil
+}
 
 // readWebhooks reads an AuthorizationConfiguration, or the one webhook of the flags.
 func readWebhooks(file string, flags Webhook) (*webhooks, error) {
@@ -73,7 +101,7 @@ func readWebhooks(file string, flags Webhook) (*webhooks, error) {
 	if errs := validation.ValidateAuthorizationConfiguration(compiler(), nil, c, modes, sets.New("Webhook")); len(errs) > 0 {
 		return nil, fmt.Errorf("%s: %w", file, errs.ToAggregate())
 	}
-	w := &webhooks{endpoints: map[string]*endpoint{}, read: string(text)}
+	w := &webhooks{endpoints: map[string]*endpoint{}}
 	for i := range c.Authorizers {
 		a := &c.Authorizers[i]
 		if a.Type != apiserver.TypeWebhook {
@@ -92,9 +120,6 @@ func readWebhooks(file string, flags Webhook) (*webhooks, error) {
 
 func webhookOfFlags(flags Webhook) (*webhooks, error) {
 	w := &webhooks{endpoints: map[string]*endpoint{}}
-	if flags.KubeconfigFile == "" {
-		return w, nil
-	}
 	return w, w.add(legacyWebhook, apiserver.WebhookConfiguration{
 		AuthorizedTTL: duration(flags.AuthorizedTTL), UnauthorizedTTL: duration(flags.UnauthorizedTTL),
 		CacheAuthorizedRequests: flags.AuthorizedTTL > 0, CacheUnauthorizedRequests: flags.UnauthorizedTTL > 0,
@@ -107,11 +132,7 @@ func webhookOfFlags(flags Webhook) (*webhooks, error) {
 // add reads how a webhook is reached, and makes sure that a client can be made.
 func (w *webhooks) add(name string, c apiserver.WebhookConfiguration) error {
 	file := *c.ConnectionInfo.KubeConfigFile
-	text, err := os.ReadFile(file)
-	if err != nil {
-		return err
-	}
-	client, err := webhookutil.LoadKubeconfig(file, nil)
+	client, _, err := reload.Kubeconfig(file)
 	if err != nil {
 		return fmt.Errorf("%s: %w", file, err)
 	}
@@ -120,7 +141,6 @@ func (w *webhooks) add(name string, c apiserver.WebhookConfiguration) error {
 	if _, err := e.authorizer(); err != nil {
 		return fmt.Errorf("%s: %w", file, err)
 	}
-	w.read += "\n" + name + "\n" + string(text)
 	w.endpoints[name] = e
 	return nil
 }
