@@ -1,8 +1,10 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -36,8 +38,30 @@ func (o *authorizationOptions) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.secrets, "plugin-secrets-dir", "", "folder of the secrets that the policy may name for plugins, one file each")
 }
 
+// check finds what is wrong with the flags by themselves.
+func (o *authorizationOptions) check() error {
+	return errors.Join(folder("--plugin-dir", o.plugins), folder("--plugin-secrets-dir", o.secrets))
+}
+
+// folder is the error of a flag whose folder is not there: what is in it may come later.
+func folder(flag, dir string) error {
+	if dir == "" {
+		return nil
+	}
+	switch info, err := os.Stat(dir); {
+	case err != nil:
+		return fmt.Errorf("%s: %w", flag, err)
+	case !info.IsDir():
+		return fmt.Errorf("%s: %s is no folder", flag, dir)
+	}
+	return nil
+}
+
 // new makes the authorizers, and the host of the plugins among them.
 func (o *authorizationOptions) new(dir *dataDir, metrics prometheus.Registerer, logger *slog.Logger) (*authz.Authorizers, *host.Host, error) {
+	if o.configFile != "" && o.webhook.KubeconfigFile != "" {
+		return nil, nil, errors.New("--authorization-config and --authorization-webhook-config-file cannot be given together: the configuration names its webhooks' files")
+	}
 	plugins, err := host.New(host.Options{Dir: o.plugins, SecretsDir: o.secrets, StateDir: dir.path("plugins"), Logger: logger, Metrics: metrics})
 	if err != nil {
 		return nil, nil, fmt.Errorf("plugins: %w", err)

@@ -22,6 +22,8 @@ type Authorities struct {
 	file    string
 	content []byte // of the file, at the beginning
 	current atomic.Pointer[bundle]
+	// changing, if not nil, makes the change to other certificates, or says why it must not be made.
+	changing func(next []*x509.Certificate, change func()) error
 }
 
 // bundle is what the authorities are at a time. That it is another one tells that they have changed.
@@ -54,6 +56,9 @@ func (a *Authorities) load(content []byte) error {
 	b.verify.Roots = x509.NewCertPool()
 	for _, c := range b.all {
 		b.verify.Roots.AddCert(c)
+	}
+	if a.changing != nil {
+		return a.changing(b.all, func() { a.current.Store(b) })
 	}
 	a.current.Store(b)
 	return nil

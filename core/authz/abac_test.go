@@ -1,11 +1,8 @@
 package authz_test
 
 import (
-	"context"
 	"strings"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"stele.dev/stele/core/authz"
@@ -128,27 +125,6 @@ func TestThePolicyFileIsReadAgain(t *testing.T) {
 	if !may("b") || may("c") {
 		t.Errorf("of a broken file b may be %t, c %t", may("b"), may("c"))
 	}
-}
-
-func TestThePolicyFileIsFollowed(t *testing.T) {
-	file := write(t, "abac.jsonl", `{"user": "a", "resource": "pods"}`)
-	a := newAuthorizers(t, authz.Options{PolicyFile: file})
-	p := chain(t, a, "abac")
-	synctest.Test(t, func(t *testing.T) {
-		a.Follow(newLaw(p))
-		ctx, stop := context.WithCancel(t.Context())
-		done := make(chan error)
-		go func() { done <- a.Run(ctx) }()
-		overwrite(t, file, `{"user": "b", "resource": "pods"}`)
-		time.Sleep(3 * time.Second) // of the bubble
-		if d := p.Authorize(ctx, &policy.Request{User: "b", Verb: "get", IsResource: true, Resource: "pods"}); !d.Allowed {
-			t.Errorf("whom it names since is %s", verdict(d))
-		}
-		stop()
-		if err := <-done; err != context.Canceled {
-			t.Error(err)
-		}
-	})
 }
 
 func TestWithoutAPolicyFileNothingIsAllowed(t *testing.T) {

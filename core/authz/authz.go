@@ -6,20 +6,20 @@
 package authz
 
 import (
-	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"os"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	"stele.dev/stele/core/commit"
-	"stele.dev/stele/core/reload"
 	"stele.dev/stele/plugins/host"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/schemas"
@@ -36,6 +36,8 @@ type Options struct {
 	// Plugins runs those of the policy in force; nil if this replica runs none.
 	Plugins *host.Host
 	Logger  *slog.Logger // may be nil
+	// ReloadEvery is how often files are looked at; 0: each second.
+	ReloadEvery time.Duration
 }
 
 // Authorizers are those of a replica. They are safe for concurrent use.
@@ -44,7 +46,8 @@ type Authorizers struct {
 	logger   *slog.Logger
 	abac     atomic.Pointer[abacPolicy] // nil without a file
 	webhooks atomic.Pointer[webhooks]
-	files    []*reload.File
+	reading  sync.Mutex // held by Reload
+	abacRead string     // what the policy file was made of, guarded by reading
 
 	law   Law         // set by Follow
 	mu    sync.Mutex  // guards bound; never held while an authorizer is asked
@@ -64,77 +67,66 @@ func New(o Options) (*Authorizers, error) {
 		a.logger = slog.New(slog.DiscardHandler)
 	}
 	if o.ConfigFile != "" && o.Webhook.KubeconfigFile != "" {
-		return nil, errors.New("--authorization-config and --authorization-webhook-config-file cannot be given together: the configuration names its webhooks' files")
-	}
-	a.webhooks.Store(&webhooks{})
-	if o.PolicyFile != "" {
-		a.follow("ABAC policy file", a.loadABAC, func() ([]byte, error) { return reload.Files(o.PolicyFile) })
-	}
-	if o.ConfigFile != "" || o.Webhook.KubeconfigFile != "" {
-		a.follow("authorization webhooks", a.loadWebhooks, o.webhookContent)
+		return nil, errors.New("the webhook is in the authorization configuration, or in a file of its own, not both")
 	}
 	return a, a.Reload()
 }
 
-// follow has files read again when what is read of them is another content.
-func (a *Authorizers) follow(what string, load func() error, read func() ([]byte, error)) {
-	content, _ := read() // what is wrong with it the first load says
-	a.files = append(a.files, &reload.File{
-		Read: read, Content: content,
-		Load: func(context.Context, []byte) error {
-			if err := load(); err != nil {
-				return fmt.Errorf("%s: %w", what, err)
-			}
-			return nil
-		},
-		Outcome: func(err error) {
-			if err != nil {
-				a.logger.Error("authorization files could not be read again: what they said before holds", "error", err)
-				return
-			}
-			a.logger.Info("authorization files were read again", "files", what)
-		},
-	})
-}
-
 // Reload reads the operator's files anew. What cannot be read stays as it was.
 func (a *Authorizers) Reload() error {
-	var errs []error
-	for _, f := range a.files {
-		errs = append(errs, f.Load(context.Background(), nil))
-	}
-	return errors.Join(errs...)
+	a.reading.Lock()
+	defer a.reading.Unlock()
+	return errors.Join(a.reloadABAC(), a.reloadWebhooks())
 }
 
-func (a *Authorizers) loadABAC() error {
-	p, unknown, err := readABAC(a.options.PolicyFile)
+func (a *Authorizers) reloadABAC() error {
+	if a.options.PolicyFile == "" {
+		return nil
+	}
+	text, err := os.ReadFile(a.options.PolicyFile)
 	if err != nil {
-		return err
+		return fmt.Errorf("ABAC policy file: %w", err)
+	}
+	return a.useABAC(text)
+}
+
+// useABAC puts what the policy file says in use.
+func (a *Authorizers) useABAC(text []byte) error {
+	p, unknown, err := readABAC(a.options.PolicyFile, text)
+	if err != nil {
+		return fmt.Errorf("ABAC policy file: %w", err)
+	}
+	is, was := fmt.Sprint(p.lines), a.abac.Load()
+	if was != nil && is == a.abacRead {
+		return nil
 	}
 	for _, err := range unknown {
 		a.logger.Warn("a field of the ABAC policy file means nothing", "error", err)
 	}
+	a.abacRead = is
 	a.abac.Store(p)
+	if was != nil {
+		a.logger.Info("a changed file is in use", "flag", "--authorization-policy-file", "file", a.options.PolicyFile)
+	}
 	return nil
 }
 
-func (a *Authorizers) loadWebhooks() error {
-	content, err := a.options.webhookContent()
-	if err != nil {
-		return err
-	}
-	if bytes.Equal(a.webhooks.Load().content, content) {
-		return nil // what was answered is remembered
-	}
+func (a *Authorizers) reloadWebhooks() error {
 	w, err := readWebhooks(a.options.ConfigFile, a.options.Webhook)
 	if err != nil {
-		return err
+		return fmt.Errorf("authorization webhooks: %w", err)
 	}
-	w.content = content
+	was := a.webhooks.Load()
+	if was != nil && was.read == w.read {
+		return nil
+	}
 	if len(w.ignored) > 0 {
 		a.logger.Info("the order of authorizers is the bundle's: entries of the authorization configuration that are no webhooks are ignored", "types", w.ignored)
 	}
 	a.webhooks.Store(w)
+	if was != nil {
+		a.logger.Info("changed authorization webhooks are in use", "webhooks", slices.Sorted(maps.Keys(w.endpoints)))
+	}
 	return nil
 }
 
@@ -264,20 +256,18 @@ func (a *Authorizers) Health() error {
 
 // Run follows the policy in force and the operator's files until the context ends.
 func (a *Authorizers) Run(ctx context.Context) error {
-	g, ctx := errgroup.WithContext(ctx)
-	for _, f := range a.files {
-		g.Go(func() error { return f.Run(ctx, time.Second) })
+	var watches sync.WaitGroup
+	defer watches.Wait()
+	for _, f := range a.files() {
+		watches.Go(func() { _ = f.Run(ctx, cmp.Or(a.options.ReloadEvery, time.Second)) })
 	}
-	g.Go(func() error {
-		for {
-			changed := a.law.PolicyChanged()
-			a.enforce()
-			select {
-			case <-changed:
-			case <-ctx.Done():
-				return ctx.Err()
-			}
+	for {
+		changed := a.law.PolicyChanged()
+		a.enforce()
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return ctx.Err()
 		}
-	})
-	return g.Wait()
+	}
 }

@@ -1,7 +1,6 @@
 package authz
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,10 +17,10 @@ import (
 	"k8s.io/apiserver/pkg/apis/apiserver/validation"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/authorization/cel"
+	webhookutil "k8s.io/apiserver/pkg/util/webhook"
 	"k8s.io/apiserver/plugin/pkg/authorizer/webhook"
 	"k8s.io/apiserver/plugin/pkg/authorizer/webhook/metrics"
 	"k8s.io/client-go/rest"
-	"stele.dev/stele/core/reload"
 	"stele.dev/stele/policy"
 )
 
@@ -40,8 +39,10 @@ const legacyWebhook = "default"
 // webhooks are those that the operator has configured, as they were read. They never change.
 type webhooks struct {
 	endpoints map[string]*endpoint
-	// content is what all of it was made of.
-	content []byte
+	// read is what all of it was made of, to tell whether it has changed; files are those that the
+	// configuration names.
+	read  string
+	files []string
 	// ignored are the entries that are no webhooks.
 	ignored []string
 }
@@ -57,33 +58,6 @@ var compiler = sync.OnceValue(cel.NewDefaultCompiler)
 
 // the modes of kube-apiserver, of which an AuthorizationConfiguration may have entries.
 var modes = sets.New("Webhook", "RBAC", "ABAC", "Node", "AlwaysAllow", "AlwaysDeny")
-
-// webhookContent is what the webhooks are made of, as it is now: all that their kubeconfigs name is part of
-// it. Where one of these cannot be read, it is why.
-func (o *Options) webhookContent() ([]byte, error) {
-	content, err := os.ReadFile(cmp.Or(o.ConfigFile, o.Webhook.KubeconfigFile))
-	if err != nil {
-		return nil, err
-	}
-	files := []string{o.Webhook.KubeconfigFile}
-	if o.ConfigFile != "" {
-		c, err := load.LoadFromData(content)
-		if err != nil {
-			return content, nil // which is for who loads it to say
-		}
-		files = nil
-		for _, a := range c.Authorizers {
-			if a.Webhook != nil && a.Webhook.ConnectionInfo.KubeConfigFile != nil {
-				files = append(files, *a.Webhook.ConnectionInfo.KubeConfigFile)
-			}
-		}
-	}
-	for _, file := range files {
-		_, part, err := reload.Kubeconfig(file)
-		content = fmt.Appendf(content, "\n%d:%s%v", len(part), part, err)
-	}
-	return content, nil
-}
 
 // readWebhooks reads an AuthorizationConfiguration, or the one webhook of the flags.
 func readWebhooks(file string, flags Webhook) (*webhooks, error) {
@@ -101,7 +75,7 @@ func readWebhooks(file string, flags Webhook) (*webhooks, error) {
 	if errs := validation.ValidateAuthorizationConfiguration(compiler(), nil, c, modes, sets.New("Webhook")); len(errs) > 0 {
 		return nil, fmt.Errorf("%s: %w", file, errs.ToAggregate())
 	}
-	w := &webhooks{endpoints: map[string]*endpoint{}}
+	w := &webhooks{endpoints: map[string]*endpoint{}, read: string(text)}
 	for i := range c.Authorizers {
 		a := &c.Authorizers[i]
 		if a.Type != apiserver.TypeWebhook {
@@ -120,6 +94,9 @@ func readWebhooks(file string, flags Webhook) (*webhooks, error) {
 
 func webhookOfFlags(flags Webhook) (*webhooks, error) {
 	w := &webhooks{endpoints: map[string]*endpoint{}}
+	if flags.KubeconfigFile == "" {
+		return w, nil
+	}
 	return w, w.add(legacyWebhook, apiserver.WebhookConfiguration{
 		AuthorizedTTL: duration(flags.AuthorizedTTL), UnauthorizedTTL: duration(flags.UnauthorizedTTL),
 		CacheAuthorizedRequests: flags.AuthorizedTTL > 0, CacheUnauthorizedRequests: flags.UnauthorizedTTL > 0,
@@ -132,7 +109,11 @@ func webhookOfFlags(flags Webhook) (*webhooks, error) {
 // add reads how a webhook is reached, and makes sure that a client can be made.
 func (w *webhooks) add(name string, c apiserver.WebhookConfiguration) error {
 	file := *c.ConnectionInfo.KubeConfigFile
-	client, _, err := reload.Kubeconfig(file)
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	client, err := webhookutil.LoadKubeconfig(file, nil)
 	if err != nil {
 		return fmt.Errorf("%s: %w", file, err)
 	}
@@ -141,6 +122,8 @@ func (w *webhooks) add(name string, c apiserver.WebhookConfiguration) error {
 	if _, err := e.authorizer(); err != nil {
 		return fmt.Errorf("%s: %w", file, err)
 	}
+	w.files = append(w.files, file)
+	w.read += "\n" + name + "\n" + string(text)
 	w.endpoints[name] = e
 	return nil
 }
@@ -160,8 +143,17 @@ func (e *endpoint) authorizer() (*webhook.WebhookAuthorizer, error) {
 	}
 	return webhook.New(rest.CopyConfig(e.client), c.SubjectAccessReviewVersion,
 		ttl(c.AuthorizedTTL.Duration, c.CacheAuthorizedRequests), ttl(c.UnauthorizedTTL.Duration, c.CacheUnauthorizedRequests),
-		*webhook.DefaultRetryBackoff(), onError, c.MatchConditions, e.name, metrics.NoopAuthorizerMetrics{}, compiler())
+		*webhook.DefaultRetryBackoff(), onError, c.MatchConditions, e.name, measured(), compiler())
 }
+
+// measured counts what webhooks are asked, where the libraries register what kube-apiserver's does.
+var measured = sync.OnceValue(func() metrics.AuthorizerMetrics {
+	return struct {
+		metrics.NoopRequestMetrics // which only delegated authorization has
+		metrics.WebhookMetrics
+		cel.MatcherMetrics
+	}{metrics.NoopRequestMetrics{}, metrics.NewWebhookMetrics(), cel.NewMatcherMetrics()}
+})
 
 // find is the webhook that an authorizer of a chain names: "webhook:NAME", or "webhook" for the only
 // one.

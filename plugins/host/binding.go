@@ -63,7 +63,7 @@ func (b *Binding) Release() {
 	}
 }
 
-// Authorize asks a plugin, and returns within its timeout, or when ctx is done. A question that was answered lately or is being
+// Authorize asks a plugin, and returns within its timeout, or denies when ctx is done. A question that was answered lately or is being
 // answered is not asked again. The question must not be changed, also not afterwards.
 func (b *Binding) Authorize(ctx context.Context, name string, q *authorizerpb.AuthorizeRequest) (a Answer) {
 	d := b.plugins[name]
@@ -159,7 +159,9 @@ func (d *bound) authorize(ctx context.Context, q *authorizerpb.AuthorizeRequest)
 	case <-ctx.Done():
 	}
 	d.leave(f)
-	return d.effect(d.failed(failedCanceled, "the request was given up: "+context.Cause(ctx).Error()))
+	a := d.failed(failedCanceled, "the request was given up: "+context.Cause(ctx).Error())
+	a.Decision = authorizerpb.Decision_DECISION_DENY // whose doing it is: nobody gets past a plugin by not waiting for it
+	return d.effect(a)
 }
 
 // join returns the answer if it is kept, or else the flight of the question, which begins unless it has.

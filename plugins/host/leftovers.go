@@ -71,10 +71,9 @@ func endLeftovers(state string, log *slog.Logger) error {
 		if is(r.Pid, r.PidStart) {
 			left = append(left, -r.Pid) // with its group
 		}
-		if filepath.IsAbs(r.Folder) && strings.HasPrefix(filepath.Base(filepath.Dir(r.Folder)), folderPrefix) {
+		if filepath.IsAbs(r.Folder) && strings.HasPrefix(filepath.Base(r.Folder), folderPrefix) {
 			left = append(left, strays(r.Folder)...)
 			os.RemoveAll(r.Folder)
-			os.Remove(filepath.Dir(r.Folder)) // unless there are others
 		}
 		for _, pid := range left {
 			log.Warn("ended a process that an earlier run left behind", "pid", max(pid, -pid))
