@@ -5,7 +5,6 @@ import (
 	"crypto/x509"
 	"fmt"
 	"net/http"
-	"os"
 	"sync/atomic"
 	"time"
 
@@ -13,6 +12,7 @@ import (
 	authx509 "k8s.io/apiserver/pkg/authentication/request/x509"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/client-go/util/cert"
+	"stele.dev/stele/core/reload"
 )
 
 // Authorities are certificate authorities: some that are given, and those of a file, which
@@ -37,7 +37,7 @@ func NewAuthorities(file string, given ...*x509.Certificate) (*Authorities, erro
 	a := &Authorities{given: given, file: file}
 	if file != "" {
 		var err error
-		if a.content, err = os.ReadFile(file); err != nil {
+		if a.content, err = reload.Read(file); err != nil {
 			return nil, err
 		}
 	}
@@ -130,7 +130,7 @@ func (c *certificates) user(r *http.Request) (user.Info, error) {
 		return nil, err
 	}
 	known := resp.User.(*expiringUser)
-	if err := bounded(known); err != nil {
+	if err := Bounded(known); err != nil {
 		return nil, err
 	}
 	u := authenticated(known.Info)

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -17,6 +16,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/request/headerrequest"
 	authx509 "k8s.io/apiserver/pkg/authentication/request/x509"
 	"k8s.io/client-go/util/cert"
+	"stele.dev/stele/core/reload"
 )
 
 // FrontProxyOptions for [NewFrontProxy]. The names are those of kube-apiserver's flags --requestheader-*.
@@ -67,7 +67,7 @@ func NewFrontProxy(o FrontProxyOptions) (*FrontProxy, error) {
 	}
 	p := &FrontProxy{options: o}
 	var err error
-	if p.content, err = os.ReadFile(o.ClientCAFile); err == nil {
+	if p.content, err = reload.Read(o.ClientCAFile); err == nil {
 		err = p.load(context.Background(), p.content)
 	}
 	if err != nil {
