@@ -64,15 +64,7 @@ func newHost(t *testing.T) (h *host.Host, sum string) {
 	if h, err = host.New(host.Options{Dir: dir}); err != nil {
 		t.Fatal(err)
 	}
-	ctx, stop := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- h.Run(ctx) }()
-	t.Cleanup(func() {
-		stop()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(h.Close)
 	return h, hex.EncodeToString(digest.Sum(nil))
 }
 
