@@ -94,7 +94,7 @@ func (w *Webhook) read() ([]byte, error) {
 
 // load makes another client, which remembers nothing.
 func (w *Webhook) load(_ context.Context, content []byte) error {
-	config, _, err := reload.Kubeconfig(w.options.File)
+	config, _, err := reload.Kubeconfig(w.options.File) // which reads it once more
 	if err == nil {
 		err = reload.Unchanged(w.options.File, w.read, content)
 	}

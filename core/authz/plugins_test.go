@@ -70,15 +70,7 @@ func newHost(t *testing.T, with ...func(*host.Options)) (h *host.Host, sum strin
 	if h, err = host.New(o); err != nil {
 		t.Fatal(err)
 	}
-	ctx, stop := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- h.Run(ctx) }()
-	t.Cleanup(func() {
-		stop()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(h.Close)
 	return h, hex.EncodeToString(digest.Sum(nil))
 }
 

@@ -89,7 +89,7 @@ func newHost(t testing.TB, with ...func(*host.Options)) *fixture {
 		}
 		stopped = true
 		cancel()
-		must(t, <-done)
+		require.ErrorIs(t, <-done, context.Canceled)
 		eventually(t, "no goroutine is left", func() bool { return runtime.NumGoroutine() <= before })
 	}
 	t.Cleanup(f.stop)

@@ -250,7 +250,7 @@ func (i *instance) why(ctx context.Context, err error) error {
 	case errors.Is(err, syscall.EACCES):
 		return fmt.Errorf("%w: is %s on a file system that runs no programs? Give the server a folder for its state, or a TMPDIR, on another", err, i.process.folder)
 	case errors.Is(err, syscall.ENOEXEC):
-		return fmt.Errorf("%w: it is no program for %s", err, system)
+		return fmt.Errorf("%w: it is no program for %s", err, System)
 	case !i.process.started():
 		return err
 	}
