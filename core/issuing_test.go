@@ -208,7 +208,6 @@ func TestATokenOutlivesOtherChanges(t *testing.T) {
 
 // As upstream: who is at work while their account is being deleted has a minute.
 func TestATokenOfAnAccountThatIsBeingDeletedLastsForAMinute(t *testing.T) {
-	authenticator()
 	compile(t, bundle)
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t)
@@ -230,7 +229,6 @@ func TestATokenOfAnAccountThatIsBeingDeletedLastsForAMinute(t *testing.T) {
 }
 
 func TestATokenExpires(t *testing.T) {
-	authenticator()
 	compile(t, bundle)
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t)

@@ -43,7 +43,7 @@ func newMetrics(registry *prometheus.Registry, c *commit.Committer, past *histor
 		registry = prometheus.NewRegistry()
 	}
 	m := &metrics{
-		handler: promhttp.HandlerFor(prometheus.Gatherers{registry, prometheus.GathererFunc(ofAuthentication(legacyregistry.DefaultGatherer.Gather))}, promhttp.HandlerOpts{}),
+		handler: promhttp.HandlerFor(prometheus.Gatherers{registry, prometheus.GathererFunc(ofAccess(legacyregistry.DefaultGatherer.Gather))}, promhttp.HandlerOpts{}),
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "apiserver_request_total", Help: "Requests by verb, resource and HTTP status.",
 		}, []string{"verb", "group", "version", "resource", "subresource", "scope", "code"}),
@@ -94,10 +94,10 @@ func newMetrics(registry *prometheus.Registry, c *commit.Committer, past *histor
 	return m
 }
 
-// ofAuthentication leaves of what Kubernetes' libraries measure what their authenticators do, under the names that
-// kube-apiserver has for it.
-func ofAuthentication[F interface{ GetName() string }](gather func() ([]F, error)) func() ([]F, error) {
-	prefixes := []string{"apiserver_authentication_", "authentication_", "apiserver_client_certificate_"}
+// ofAccess leaves of what Kubernetes' libraries measure what their authenticators and authorizers do, under the names
+// that kube-apiserver has for it.
+func ofAccess[F interface{ GetName() string }](gather func() ([]F, error)) func() ([]F, error) {
+	prefixes := []string{"apiserver_authentication_", "authentication_", "apiserver_client_certificate_", "apiserver_authorization_"}
 	return func() ([]F, error) {
 		all, err := gather()
 		return slices.DeleteFunc(all, func(f F) bool {

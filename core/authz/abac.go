@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 
@@ -36,15 +35,11 @@ type abacLine struct {
 // abacPolicy is a policy file. It never changes.
 type abacPolicy struct{ lines []abacLine }
 
-// readABAC reads a file of one JSON object per line, with empty lines and comments that begin
+// readABAC reads what is in a file of one JSON object per line, with empty lines and comments that begin
 // with #: each an abac.authorization.kubernetes.io/v1beta1 Policy, or of the form without a
 // version that was before it. The first line that cannot be read is the error, with its
 // number. unknown are fields that mean nothing, which is allowed.
-func readABAC(file string) (p *abacPolicy, unknown []error, err error) {
-	text, err := os.ReadFile(file)
-	if err != nil {
-		return nil, nil, err
-	}
+func readABAC(file string, text []byte) (p *abacPolicy, unknown []error, err error) {
 	p = &abacPolicy{}
 	for n, line := range bytes.Split(text, []byte("\n")) {
 		line = bytes.TrimSpace(line)

@@ -6,18 +6,20 @@
 package authz
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"k8s.io/apiserver/pkg/util/filesystem"
 	"stele.dev/stele/core/commit"
+	"stele.dev/stele/core/reload"
 	"stele.dev/stele/plugins/host"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/schemas"
@@ -34,6 +36,8 @@ type Options struct {
 	// Plugins runs those of the policy in force; nil if this replica runs none.
 	Plugins *host.Host
 	Logger  *slog.Logger // may be nil
+	// ReloadEvery is how often files are looked at; 0: each second.
+	ReloadEvery time.Duration
 }
 
 // Authorizers are those of a replica. They are safe for concurrent use.
@@ -79,12 +83,21 @@ func (a *Authorizers) reloadABAC() error {
 	if a.options.PolicyFile == "" {
 		return nil
 	}
-	p, unknown, err := readABAC(a.options.PolicyFile)
+	text, err := reload.Read(a.options.PolicyFile)
 	if err != nil {
 		return fmt.Errorf("ABAC policy file: %w", err)
 	}
-	is := fmt.Sprint(p.lines)
-	if a.abac.Load() != nil && is == a.abacRead {
+	return a.useABAC(text)
+}
+
+// useABAC puts what the policy file says in use.
+func (a *Authorizers) useABAC(text []byte) error {
+	p, unknown, err := readABAC(a.options.PolicyFile, text)
+	if err != nil {
+		return fmt.Errorf("ABAC policy file: %w", err)
+	}
+	is, was := fmt.Sprint(p.lines), a.abac.Load()
+	if was != nil && is == a.abacRead {
 		return nil
 	}
 	for _, err := range unknown {
@@ -92,6 +105,9 @@ func (a *Authorizers) reloadABAC() error {
 	}
 	a.abacRead = is
 	a.abac.Store(p)
+	if was != nil {
+		a.logger.Info("a changed file is in use", "flag", "--authorization-policy-file", "file", a.options.PolicyFile)
+	}
 	return nil
 }
 
@@ -100,13 +116,17 @@ func (a *Authorizers) reloadWebhooks() error {
 	if err != nil {
 		return fmt.Errorf("authorization webhooks: %w", err)
 	}
-	if was := a.webhooks.Load(); was != nil && was.read == w.read {
+	was := a.webhooks.Load()
+	if was != nil && was.read == w.read {
 		return nil
 	}
 	if len(w.ignored) > 0 {
 		a.logger.Info("the order of authorizers is the bundle's: entries of the authorization configuration that are no webhooks are ignored", "types", w.ignored)
 	}
 	a.webhooks.Store(w)
+	if was != nil {
+		a.logger.Info("changed authorization webhooks are in use", "webhooks", slices.Sorted(maps.Keys(w.endpoints)))
+	}
 	return nil
 }
 
@@ -154,19 +174,21 @@ func (a *Authorizers) enforce() {
 			b.Use() // before others are released: what both need goes on
 		}
 	}
-	var old []*programs
+	var old []*host.Binding
 	a.mu.Lock()
 	if a.law.Tip().Policy == p { // else a newer one may be among the bound, and it is its turn next
 		a.bound = slices.DeleteFunc(a.bound, func(x *programs) bool {
-			if x != next {
-				old = append(old, x)
+			if x == next {
+				return false
 			}
-			return x != next
+			x.over = true
+			old = append(old, x.binding)
+			return true
 		})
 	}
 	a.mu.Unlock()
-	for _, x := range old {
-		x.binding.Release()
+	for _, b := range old {
+		b.Release()
 	}
 }
 
@@ -183,8 +205,7 @@ func (a *Authorizers) Check(ctx context.Context, f *policy.Form) (list schemas.D
 			if err == nil {
 				continue
 			}
-			d.Pos, d.Path, d.Message = found.Source, "bundle.plugins."+found.Name, "the plugin cannot be used here: "+err.Error()
-			d.Hint = "the program has to lie in the folder of --plugin-dir of each replica, with a checksum that stands here; `stele plugin check` tries it"
+			d.Pos, d.Path, d.Message = found.Source, "bundle.plugins."+found.Name, "this replica cannot use "+err.Error()
 		case name == "abac":
 			if a.abac.Load() != nil {
 				continue
@@ -234,24 +255,12 @@ func (a *Authorizers) Health() error {
 	return errors.Join(errs...)
 }
 
-// reloadEvery is how often the files are looked at, besides whenever the system says that they changed.
-const reloadEvery = time.Minute
-
 // Run follows the policy in force and the operator's files until the context ends.
 func (a *Authorizers) Run(ctx context.Context) error {
 	var watches sync.WaitGroup
 	defer watches.Wait()
-	for _, file := range []string{a.options.PolicyFile, a.options.ConfigFile, a.options.Webhook.KubeconfigFile} {
-		if file == "" {
-			continue
-		}
-		watches.Go(func() {
-			filesystem.WatchUntil(ctx, reloadEvery, file, func() {
-				if err := a.Reload(); err != nil {
-					a.logger.Error("authorization files could not be read again: what they said before holds", "error", err)
-				}
-			}, func(err error) { a.logger.Warn("an authorization file cannot be watched", "file", file, "error", err) })
-		})
+	for _, f := range a.files() {
+		watches.Go(func() { _ = f.Run(ctx, cmp.Or(a.options.ReloadEvery, time.Second)) })
 	}
 	for {
 		changed := a.law.PolicyChanged()

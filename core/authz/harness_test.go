@@ -124,3 +124,21 @@ func verdict(d *policy.Decision) string {
 	}
 	return strings.TrimSpace(s + " " + d.Reason)
 }
+
+func read(t testing.TB, file string) string {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// replace puts a file in the place of another at once.
+func replace(t testing.TB, file, text string) {
+	t.Helper()
+	overwrite(t, file+".next", text)
+	if err := os.Rename(file+".next", file); err != nil {
+		t.Fatal(err)
+	}
+}

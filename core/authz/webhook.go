@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -21,6 +20,7 @@ import (
 	"k8s.io/apiserver/plugin/pkg/authorizer/webhook"
 	"k8s.io/apiserver/plugin/pkg/authorizer/webhook/metrics"
 	"k8s.io/client-go/rest"
+	"stele.dev/stele/core/reload"
 	"stele.dev/stele/policy"
 )
 
@@ -39,8 +39,10 @@ const legacyWebhook = "default"
 // webhooks are those that the operator has configured, as they were read. They never change.
 type webhooks struct {
 	endpoints map[string]*endpoint
-	// read is what all of it was made of, to tell whether it has changed.
-	read string
+	// read is what all of it was made of, to tell whether it has changed; files are those that the
+	// configuration names.
+	read  string
+	files []string
 	// ignored are the entries that are no webhooks.
 	ignored []string
 }
@@ -62,7 +64,7 @@ func readWebhooks(file string, flags Webhook) (*webhooks, error) {
 	if file == "" {
 		return webhookOfFlags(flags)
 	}
-	text, err := os.ReadFile(file)
+	text, err := reload.Read(file)
 	if err != nil {
 		return nil, err
 	}
@@ -107,7 +109,7 @@ func webhookOfFlags(flags Webhook) (*webhooks, error) {
 // add reads how a webhook is reached, and makes sure that a client can be made.
 func (w *webhooks) add(name string, c apiserver.WebhookConfiguration) error {
 	file := *c.ConnectionInfo.KubeConfigFile
-	text, err := os.ReadFile(file)
+	text, err := reload.Read(file)
 	if err != nil {
 		return err
 	}
@@ -120,6 +122,7 @@ func (w *webhooks) add(name string, c apiserver.WebhookConfiguration) error {
 	if _, err := e.authorizer(); err != nil {
 		return fmt.Errorf("%s: %w", file, err)
 	}
+	w.files = append(w.files, file)
 	w.read += "\n" + name + "\n" + string(text)
 	w.endpoints[name] = e
 	return nil
@@ -140,8 +143,17 @@ func (e *endpoint) authorizer() (*webhook.WebhookAuthorizer, error) {
 	}
 	return webhook.New(rest.CopyConfig(e.client), c.SubjectAccessReviewVersion,
 		ttl(c.AuthorizedTTL.Duration, c.CacheAuthorizedRequests), ttl(c.UnauthorizedTTL.Duration, c.CacheUnauthorizedRequests),
-		*webhook.DefaultRetryBackoff(), onError, c.MatchConditions, e.name, metrics.NoopAuthorizerMetrics{}, compiler())
+		*webhook.DefaultRetryBackoff(), onError, c.MatchConditions, e.name, measured(), compiler())
 }
+
+// measured counts what webhooks are asked, where the libraries register what kube-apiserver's does.
+var measured = sync.OnceValue(func() metrics.AuthorizerMetrics {
+	return struct {
+		metrics.NoopRequestMetrics // which only delegated authorization has
+		metrics.WebhookMetrics
+		cel.MatcherMetrics
+	}{metrics.NoopRequestMetrics{}, metrics.NewWebhookMetrics(), cel.NewMatcherMetrics()}
+})
 
 // find is the webhook that an authorizer of a chain names: "webhook:NAME", or "webhook" for the only
 // one.
@@ -210,10 +222,13 @@ func (h *hook) Authorize(ctx context.Context, r *policy.Request) policy.Opinion 
 	if err != nil {
 		return cannot(h.name, err.Error())
 	}
-	ctx, cancel := context.WithTimeout(ctx, c.timeout)
+	bounded, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
-	decision, reason, err := client.Authorize(ctx, attributes(r))
-	o := policy.Opinion{Reason: brief(reason)}
+	decision, reason, err := client.Authorize(bounded, attributes(r))
+	if err != nil && ctx.Err() != nil {
+		decision = authorizer.DecisionDeny // whose doing it is: nobody gets past a webhook by not waiting for it
+	}
+	o := policy.Opinion{Reason: brief(reason), Failed: err != nil}
 	switch decision {
 	case authorizer.DecisionAllow:
 		o.Verdict = policy.Allows
@@ -223,7 +238,7 @@ func (h *hook) Authorize(ctx context.Context, r *policy.Request) policy.Opinion 
 	}
 	if err != nil {
 		h.complain(err)
-		if o.Detail = err.Error(); o.Verdict == policy.Denies && reason == "" {
+		if o.Detail = brief(err.Error()); o.Verdict == policy.Denies && reason == "" {
 			o.Reason = cannot(h.name, "").Reason
 		}
 	}

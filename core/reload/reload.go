@@ -13,6 +13,9 @@ import (
 	"os"
 	"syscall"
 	"time"
+
+	webhookutil "k8s.io/apiserver/pkg/util/webhook"
+	"k8s.io/client-go/rest"
 )
 
 // ErrLater is wrapped by what File.Load returns if the same content may be right at another time.
@@ -118,3 +121,38 @@ func (f *File) Run(ctx context.Context, every time.Duration) error {
 		f.Outcome(err)
 	}
 }
+
+// Files is what is in several files, as one content: another one whenever one of them is.
+func Files(paths ...string) ([]byte, error) {
+	var content []byte
+	for _, path := range paths {
+		part, err := Read(path)
+		if err != nil {
+			return nil, err
+		}
+		content = appendPart(content, part)
+	}
+	return content, nil
+}
+
+// Kubeconfig reads how a server is reached from a kubeconfig and from the certificates and keys that it
+// names, so that clients need no file any more. The content is all of that.
+func Kubeconfig(path string) (config *rest.Config, content []byte, err error) {
+	if content, err = Files(path); err != nil {
+		return nil, nil, err
+	}
+	if config, err = webhookutil.LoadKubeconfig(path, nil); err == nil {
+		err = rest.LoadTLSFiles(config)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	config.CAFile, config.CertFile, config.KeyFile = "", "", ""
+	for _, part := range [][]byte{config.CAData, config.CertData, config.KeyData} {
+		content = appendPart(content, part)
+	}
+	return config, content, nil
+}
+
+// appendPart keeps parts apart: what goes over from one to the next is another content.
+func appendPart(content, part []byte) []byte { return fmt.Appendf(content, "%d:%s", len(part), part) }

@@ -17,7 +17,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -33,11 +32,10 @@ var algorithms = []jose.SignatureAlgorithm{jose.RS256, jose.ES256, jose.ES384, j
 // Keys are those that sign the tokens of service accounts, and those that verify them, as they
 // are in files now. They are safe for concurrent use.
 type Keys struct {
-	signing string
-	others  []string
+	files   []string // the first has the key that signs
+	content []byte   // of the files, at the beginning
 	logger  *slog.Logger
 	ring    atomic.Pointer[ring]
-	loading sync.Mutex
 }
 
 // ring is the keys at one moment. It never changes.
@@ -46,7 +44,6 @@ type ring struct {
 	first  *key // whose signatures signer makes
 	keys   []*key
 	byID   map[string]*key
-	read   [sha256.Size]byte // of the files
 }
 
 // key verifies signatures of one algorithm.
@@ -61,7 +58,11 @@ type key struct {
 // replaced by putting another one before it. Keys are RSA, or ECDSA on P-256, P-384 or
 // P-521.
 func OpenKeys(signing string, others []string, logger *slog.Logger) (*Keys, error) {
-	k := &Keys{signing: signing, others: others, logger: logger}
+	k := &Keys{files: append([]string{signing}, others...), logger: logger}
+	var err error
+	if k.content, err = reload.Files(k.files...); err != nil {
+		return nil, err
+	}
 	return k, k.Reload()
 }
 
@@ -89,77 +90,56 @@ func MakeKey(file string) error {
 // was. From its return on, what was verified by keys that are not there any more is not
 // valid.
 func (k *Keys) Reload() error {
-	texts, err := k.read()
-	if err != nil {
-		return err
-	}
-	return k.use(texts)
-}
-
-// read returns what the files say, that of the key that signs first.
-func (k *Keys) read() ([][]byte, error) {
-	var texts [][]byte
-	for _, file := range append([]string{k.signing}, k.others...) {
+	next := &ring{byID: map[string]*key{}}
+	for i, file := range k.files {
 		text, err := reload.Read(file)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		texts = append(texts, text)
-	}
-	return texts, nil
-}
-
-// digest tells apart what was read.
-func digest(texts [][]byte) (sum [sha256.Size]byte) {
-	all := sha256.New()
-	for _, text := range texts {
-		part := sha256.Sum256(text)
-		all.Write(part[:])
-	}
-	all.Sum(sum[:0])
-	return sum
-}
-
-func (k *Keys) use(texts [][]byte) error {
-	k.loading.Lock()
-	defer k.loading.Unlock()
-	before := k.ring.Load()
-	next := &ring{byID: map[string]*key{}, read: digest(texts)}
-	if before != nil && before.read == next.read {
-		return nil
-	}
-	private, err := keyutil.ParsePrivateKeyPEM(texts[0])
-	if err != nil {
-		return fmt.Errorf("%s has no private key: %w", k.signing, err)
-	}
-	signer, ok := private.(crypto.Signer)
-	if !ok {
-		return fmt.Errorf("%s: %T does not sign", k.signing, private)
-	}
-	if next.first, err = next.add(signer.Public()); err != nil {
-		return fmt.Errorf("%s: %w", k.signing, err)
-	}
-	for i, file := range append([]string{k.signing}, k.others...) {
-		public, err := keyutil.ParsePublicKeysPEM(texts[i])
+		if i == 0 {
+			err = next.signBy(text)
+		}
+		if err == nil {
+			err = next.verifyBy(text)
+		}
 		if err != nil {
 			return fmt.Errorf("%s: %w", file, err)
 		}
-		for _, x := range public {
-			if _, err := next.add(x); err != nil {
-				return fmt.Errorf("%s: %w", file, err)
-			}
-		}
-	}
-	next.signer, err = jose.NewSigner(jose.SigningKey{
-		Algorithm: next.first.algorithm,
-		Key:       &jose.JSONWebKey{Key: private, KeyID: next.first.id, Algorithm: string(next.first.algorithm), Use: "sig"},
-	}, nil)
-	if err != nil {
-		return fmt.Errorf("%s: %w", k.signing, err)
 	}
 	k.ring.Store(next)
-	if before != nil {
-		k.logger.Info("the keys of service accounts' tokens were read again", "signing", next.first.id, "verifying", len(next.keys))
+	return nil
+}
+
+// signBy takes the first private key of a file for the one that signs.
+func (r *ring) signBy(text []byte) error {
+	private, err := keyutil.ParsePrivateKeyPEM(text)
+	if err != nil {
+		return fmt.Errorf("it has no private key: %w", err)
+	}
+	signer, ok := private.(crypto.Signer)
+	if !ok {
+		return fmt.Errorf("%T does not sign", private)
+	}
+	if r.first, err = r.add(signer.Public()); err != nil {
+		return err
+	}
+	r.signer, err = jose.NewSigner(jose.SigningKey{
+		Algorithm: r.first.algorithm,
+		Key:       &jose.JSONWebKey{Key: private, KeyID: r.first.id, Algorithm: string(r.first.algorithm), Use: "sig"},
+	}, nil)
+	return err
+}
+
+// verifyBy adds all keys of a file, public or private.
+func (r *ring) verifyBy(text []byte) error {
+	public, err := keyutil.ParsePublicKeysPEM(text)
+	if err != nil {
+		return err
+	}
+	for _, x := range public {
+		if _, err := r.add(x); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -211,29 +191,21 @@ func algorithmOf(public crypto.PublicKey) (jose.SignatureAlgorithm, error) {
 	return "", fmt.Errorf("a key of type %T: want RSA or ECDSA", public)
 }
 
-// lookEvery is how often it is looked whether the files have changed.
-const lookEvery = time.Second
-
 // Run reads the files again whenever they change, until ctx ends.
 func (k *Keys) Run(ctx context.Context) error {
-	var texts [][]byte
-	file := reload.File{
-		Path: k.signing,
-		Read: func() (_ []byte, err error) {
-			if texts, err = k.read(); err != nil {
-				return nil, err
-			}
-			sum := digest(texts)
-			return sum[:], nil
-		},
-		Load: func(context.Context, []byte) error { return k.use(texts) },
+	files := reload.File{
+		Read: func() ([]byte, error) { return reload.Files(k.files...) }, Content: k.content,
+		Load: func(context.Context, []byte) error { return k.Reload() },
 		Outcome: func(err error) {
 			if err != nil {
 				k.logger.Error("the keys of service accounts' tokens cannot be read again; those that were read before stay in use", "error", err)
+				return
 			}
+			r := k.ring.Load()
+			k.logger.Info("the keys of service accounts' tokens were read again", "signing", r.first.id, "verifying", len(r.keys))
 		},
 	}
-	return file.Run(ctx, lookEvery)
+	return files.Run(ctx, time.Second)
 }
 
 // public is the keys that verify, as others read them.

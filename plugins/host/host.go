@@ -14,7 +14,6 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"strconv"
 	"sync"
 	"time"
 
@@ -76,8 +75,6 @@ type Host struct {
 	names    map[string]int // how many plugins and bindings have a name
 	bindings map[*Binding]struct{}
 	running  sync.WaitGroup
-	base     string // folder of this run; empty: nothing has been started
-	folders  int
 	starts   chan func()
 }
 
@@ -122,10 +119,7 @@ func (h *Host) Run(ctx context.Context) error {
 		close(h.starts)
 		h.starts = nil
 	}
-	if h.base == "" {
-		return nil
-	}
-	return os.RemoveAll(h.base)
+	return nil
 }
 
 // Bind returns the plugins of one policy, and starts in the background those that don't run yet. What another binding
@@ -149,16 +143,27 @@ func (h *Host) Bind(specs []Spec) *Binding {
 func (h *Host) Check(ctx context.Context, spec Spec) error {
 	h.mu.Lock()
 	p := h.acquire(spec)
+	p.checks++
 	h.mu.Unlock()
-	defer func() {
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		h.release(p)
-	}()
-	if err := p.attempt(ctx); err != nil {
+	err := p.attempt(ctx)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	p.checks--
+	h.release(p)
+	if err != nil && p.users == 0 && p.spare != nil { // no binding follows
+		p.spare.Reset(0)
+	}
+	if err != nil {
 		return fmt.Errorf("plugin %s: %w", spec.Name, err)
 	}
 	return nil
+}
+
+// binds tells whether there are bindings that need a plugin.
+func (h *Host) binds(p *plugin) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return p.users > p.checks
 }
 
 // Health tells which plugins of the policies in force cannot be asked, and why. Those in shadow mode are not missed.
@@ -257,28 +262,18 @@ func (h *Host) forget(name string) {
 const folderPrefix = "stele-"
 
 // newFolder makes a folder for a process: private, and short enough for the sockets in it, whose paths have
-// little more than a hundred bytes.
+// little more than a hundred bytes. Each has one to itself, made where temporary files are: what tidies up there may
+// take it, and the next process needs another.
 func (h *Host) newFolder() (string, error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.base == "" {
-		const longest = 40
-		in := "/tmp"
-		for _, folder := range []string{h.options.StateDir, os.TempDir()} {
-			if abs, err := filepath.Abs(folder); folder != "" && err == nil && len(abs) <= longest {
-				in = abs
-				break
-			}
+	const longest = 40
+	in := "/tmp"
+	for _, folder := range []string{h.options.StateDir, os.TempDir()} {
+		if abs, err := filepath.Abs(folder); folder != "" && err == nil && len(abs) <= longest {
+			in = abs
+			break
 		}
-		base, err := os.MkdirTemp(in, folderPrefix)
-		if err != nil {
-			return "", err
-		}
-		h.base = base
 	}
-	h.folders++
-	folder := filepath.Join(h.base, strconv.Itoa(h.folders))
-	return folder, os.Mkdir(folder, 0o700)
+	return os.MkdirTemp(in, folderPrefix)
 }
 
 func (h *Host) newRecord(folder string) *record {
@@ -286,7 +281,7 @@ func (h *Host) newRecord(folder string) *record {
 	started, err := startTime(r.Host)
 	if h.options.StateDir != "" && err == nil {
 		r.HostStart = started
-		r.recordFile = filepath.Join(h.options.StateDir, fmt.Sprintf("%s%s-%s.json", recordPrefix, filepath.Base(h.base), filepath.Base(folder)))
+		r.recordFile = filepath.Join(h.options.StateDir, recordPrefix+filepath.Base(folder)+".json")
 	}
 	return r
 }

@@ -87,7 +87,7 @@ func (p *process) Start(context.Context) (err error) {
 	}
 	p.pid = p.cmd.Process.Pid
 	if err := p.record.started(p.pid); err != nil {
-		p.stderr.log.Warn("a process is not recorded", "pid", p.pid, "err", err)
+		p.stderr.log.Warn("a process is not recorded", "pid", p.pid, "error", err)
 	}
 	hello, greet := io.Pipe()
 	p.hello = hello
