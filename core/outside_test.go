@@ -50,7 +50,10 @@ var askingBundle = strings.Replace(bundle, `cluster: "test"`, "cluster: \"test\"
 func newAskingPlane(t testing.TB, o *outside, enforceable core.Enforceable) *replica {
 	t.Helper()
 	var store memlog.Store
-	r, err := tryStartAsking(t.Context(), store.Open(nil), 0, o, enforceable)
+	bind := func(p *policy.Policy) *policy.Policy {
+		return p.WithAuthorizers(func(string) policy.Authorizer { return o })
+	}
+	r, err := tryStartAsking(t.Context(), store.Open(nil), 0, bind, enforceable)
 	if err != nil {
 		t.Fatal(err)
 	}
