@@ -141,7 +141,6 @@ func TestBothFacesOfEventsOfThen(t *testing.T) {
 // What is printed of them is relative to then.
 func TestTablesOfSubresourcesAndFacesOfThen(t *testing.T) {
 	compile(t, scaled)
-	authenticator()
 	synctest.Test(t, func(t *testing.T) {
 		var store memlog.Store
 		p := start(t, store.Open(nil), 1)

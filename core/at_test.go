@@ -241,7 +241,6 @@ func TestWatchesBelowAtEndInSilence(t *testing.T) {
 	for _, text := range []string{bundle, graded, regraded, colorless} {
 		compile(t, text)
 	}
-	authenticator()
 	synctest.Test(t, func(t *testing.T) {
 		var store memlog.Store
 		p := start(t, store.Open(nil), 1)

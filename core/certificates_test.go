@@ -113,7 +113,7 @@ func newGate(t *testing.T) *gate {
 	authorities := must[*authn.Authorities](t)(authn.NewAuthorities(g.clientsFile))
 	frontProxy := must[*authn.FrontProxy](t)(authn.NewFrontProxy(authn.FrontProxyOptions{
 		ClientCAFile: g.proxiesFile, AllowedNames: []string{"front-proxy"}, UsernameHeaders: []string{"X-Remote-User"}, UIDHeaders: []string{"X-Remote-Uid"},
-		GroupHeaders: []string{"X-Remote-Group"}, ExtraHeaderPrefixes: []string{"X-Remote-Extra-"}, ClientCA: authorities.Certificates,
+		GroupHeaders: []string{"X-Remote-Group"}, ExtraHeaderPrefixes: []string{"X-Remote-Extra-"}, Clients: authorities,
 	}))
 	g.failures = must[*authn.FailureLog](t)(authn.NewFailureLog(authn.FailureOptions{File: g.record, Logger: slog.New(slog.NewTextHandler(&g.messages, nil))}))
 	o := authn.Options{Authorities: authorities, FrontProxy: frontProxy, Failures: g.failures, Attempts: g.failures, ReloadEvery: 2 * time.Millisecond}

@@ -173,12 +173,23 @@ func start(t testing.TB, backend eventlog.Backend, historyBytes int) *replica {
 }
 
 func tryStart(ctx context.Context, backend eventlog.Backend, historyBytes int) (*replica, error) {
+	return tryStartAsking(ctx, backend, historyBytes, nil, nil)
+}
+
+// tryStartAsking starts a replica whose policies ask an authorizer outside of them, unless that is nil.
+func tryStartAsking(ctx context.Context, backend eventlog.Backend, historyBytes int, asked policy.Authorizer, enforceable core.Enforceable) (*replica, error) {
 	log, err := eventlog.Open(ctx, backend, eventlog.Options{})
 	if err != nil {
 		return nil, err
 	}
 	store := objects.New(historyBytes)
-	c := commit.New(commit.Options{Log: log, Objects: store, Load: func(p *policies.Proposal) (*policy.Policy, error) { return policy.New(p.Form) }})
+	c := commit.New(commit.Options{Log: log, Objects: store, Load: func(p *policies.Proposal) (*policy.Policy, error) {
+		loaded, err := policy.New(p.Form)
+		if err == nil && asked != nil {
+			loaded = loaded.WithAuthorizers(func(string) policy.Authorizer { return asked })
+		}
+		return loaded, err
+	}})
 	if err := c.Replay(ctx); err != nil {
 		return nil, err
 	}
@@ -195,7 +206,7 @@ func tryStart(ctx context.Context, backend eventlog.Backend, historyBytes int) (
 		return nil, err
 	}
 	r.history = past
-	r.Pipeline = core.New(core.Options{Committer: c, Log: log, History: past, Authenticator: r.authenticator, Tokens: r.accounts, Version: version.Info{Major: "1", Minor: "37"}, Compile: compileHere})
+	r.Pipeline = core.New(core.Options{Committer: c, Log: log, History: past, Authenticator: r.authenticator, Tokens: r.accounts, Version: version.Info{Major: "1", Minor: "37"}, Compile: compileHere, Enforceable: enforceable})
 	ctx, r.stop = context.WithCancel(context.WithoutCancel(ctx))
 	r.stopped.Go(func() { store.Run(ctx) })
 	r.stopped.Go(func() { past.Run(ctx) })

@@ -2,27 +2,21 @@ package core_test
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/version"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 	"stele.dev/stele/core"
 	"stele.dev/stele/core/bootstrap"
-	"stele.dev/stele/core/commit"
-	"stele.dev/stele/eventlog"
 	"stele.dev/stele/eventlog/memlog"
 	"stele.dev/stele/policy"
-	"stele.dev/stele/projections/history"
-	"stele.dev/stele/projections/objects"
-	"stele.dev/stele/projections/policies"
 	"stele.dev/stele/schemas"
 )
 
@@ -56,38 +50,10 @@ var askingBundle = strings.Replace(bundle, `cluster: "test"`, "cluster: \"test\"
 func newAskingPlane(t testing.TB, o *outside, enforceable core.Enforceable) *replica {
 	t.Helper()
 	var store memlog.Store
-	backend := store.Open(nil)
-	log, err := eventlog.Open(t.Context(), backend, eventlog.Options{})
+	r, err := tryStartAsking(t.Context(), store.Open(nil), 0, o, enforceable)
 	if err != nil {
 		t.Fatal(err)
 	}
-	projection := objects.New(0)
-	c := commit.New(commit.Options{Log: log, Objects: projection, Load: func(p *policies.Proposal) (*policy.Policy, error) {
-		loaded, err := policy.New(p.Form)
-		if err != nil {
-			return nil, err
-		}
-		return loaded.WithAuthorizers(func(string) policy.Authorizer { return o }), nil
-	}})
-	auth, err := authenticator()
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir, err := os.MkdirTemp("", "history")
-	if err != nil {
-		t.Fatal(err)
-	}
-	past, err := history.Open(history.Options{Dir: dir, Log: log, Start: log.Start()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	r := &replica{committer: c, log: log, backend: backend, history: past, historyDir: dir,
-		Pipeline: core.New(core.Options{Committer: c, Log: log, History: past, Authenticator: auth, Version: version.Info{Major: "1", Minor: "37"}, Compile: compileHere, Enforceable: enforceable})}
-	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
-	r.stop = stop
-	r.stopped.Go(func() { projection.Run(ctx) })
-	r.stopped.Go(func() { past.Run(ctx) })
-	r.stopped.Go(func() { r.err = c.Run(ctx) })
 	t.Cleanup(r.close)
 	r.bootstrap(t, askingBundle)
 	return r
@@ -264,5 +230,44 @@ func TestAnAuthorizerThatJoinsTheChainIsSaid(t *testing.T) {
 	a := r.must(t, http.StatusCreated, "POST", "/apis/policy.stele.dev/v1/policies?dryRun=All", policyBody(t, more, nil))
 	if got := strings.Join(a.header.Values("Warning"), "\n"); !strings.Contains(got, "abac joins the chain") || strings.Contains(got, "webhook joins") {
 		t.Errorf("it warns %s", got)
+	}
+}
+
+// What may be seen cannot be decided while an authorizer fails: who may see it by the policy itself is told so, where
+// else changes would be missing without a word. Others see nothing, and so do not learn what there is.
+func TestChangesAreNotLeftOutBecauseAnAuthorizerFails(t *testing.T) {
+	var failing atomic.Bool
+	o := &outside{answer: func(r *policy.Request) policy.Opinion {
+		switch {
+		case r.Resource == "changes":
+			return policy.Opinion{Verdict: policy.Allows}
+		case failing.Load():
+			return policy.Opinion{Verdict: policy.Denies, Reason: "it is unavailable", Failed: true}
+		}
+		return policy.Opinion{}
+	}}
+	r := newAskingPlane(t, o, nil)
+	r.bootstrap(t, strings.Replace(askingBundle, `"rbac", "webhook"`, `"webhook", "rbac"`, 1))
+	before := r.committer.Tip().Revision()
+	r.must(t, http.StatusCreated, "POST", widgetsPath, widget("w", 1))
+	all := fmt.Sprintf("%s?fieldSelector=since%%3D%d", changesPath, before+1)
+	one := fmt.Sprintf("%s/%d", changesPath, before+1)
+	reader, nobody := []string{"Authorization", "Bearer reader-token"}, []string{"Authorization", "Bearer nobody-token"}
+
+	failing.Store(true)
+	r.must(t, http.StatusServiceUnavailable, "GET", all, "", reader...)
+	r.must(t, http.StatusServiceUnavailable, "GET", one, "", reader...)
+	w := r.watch(t, fmt.Sprintf("%s?watch=1&resourceVersion=%d", changesPath, before), reader...)
+	if e := w.next(t); e.Type != "ERROR" || e.Object["code"] != float64(http.StatusServiceUnavailable) {
+		t.Errorf("who follows is sent %v", e)
+	}
+	if got := r.must(t, http.StatusOK, "GET", all, "", nobody...).revisions(); len(got) != 0 {
+		t.Errorf("who may not see it sees %v", got)
+	}
+	r.must(t, http.StatusNotFound, "GET", one, "", nobody...)
+
+	failing.Store(false)
+	if got := r.must(t, http.StatusOK, "GET", all, "", reader...).revisions(); len(got) != 1 {
+		t.Errorf("when it answers again they see %v", got)
 	}
 }

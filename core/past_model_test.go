@@ -57,9 +57,6 @@ func TestThePastIsAnsweredAsItWas(t *testing.T) {
 	for _, l := range laws {
 		compile(t, l.text)
 	}
-	if _, err := authenticator(); err != nil {
-		t.Fatal(err)
-	}
 	first, n := uint64(1), uint64(*pastSeeds)
 	if testing.Short() {
 		n = 1

@@ -383,7 +383,6 @@ func TestWatchAsTable(t *testing.T) {
 // end at their timeout, with a last one.
 func TestBookmarksAndTimeout(t *testing.T) {
 	compile(t, bundle)
-	authenticator()
 	synctest.Test(t, func(t *testing.T) {
 		var store memlog.Store
 		p := start(t, store.Open(nil), 0)

@@ -51,9 +51,6 @@ func inForce(written string, is bool) string {
 func TestSimulation(t *testing.T) {
 	compile(t, bundle)
 	compile(t, lockedOut)
-	if _, err := authenticator(); err != nil {
-		t.Fatal(err)
-	}
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // so that goroutines take turns the same way each time
 	if *simulationSeed != 0 {
 		simulate(t, *simulationSeed)
@@ -712,7 +709,6 @@ func (s *simulation) checkServed(m *model) {
 func TestActivationSendsWritesBack(t *testing.T) {
 	compile(t, bundle)
 	compile(t, lockedOut)
-	authenticator()
 	synctest.Test(t, func(t *testing.T) {
 		var store memlog.Store
 		other := start(t, store.Open(nil), 0)

@@ -52,9 +52,6 @@ func as(user string) []string {
 func inTime(t *testing.T, policy string, test func(t *testing.T, p *replica)) {
 	t.Helper()
 	compile(t, policy)
-	if _, err := authenticator(); err != nil {
-		t.Fatal(err)
-	}
 	synctest.Test(t, func(t *testing.T) {
 		var store memlog.Store
 		p := start(t, store.Open(nil), 0)

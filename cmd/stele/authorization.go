@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -35,6 +36,25 @@ func (o *authorizationOptions) addFlags(f *pflag.FlagSet) {
 	f.DurationVar(&o.webhook.UnauthorizedTTL, "authorization-webhook-cache-unauthorized-ttl", 30*time.Second, "how long it is remembered that it did not")
 	f.StringVar(&o.plugins, "plugin-dir", "", "folder of the programs that the policy may name as plugins, by their checksums")
 	f.StringVar(&o.secrets, "plugin-secrets-dir", "", "folder of the secrets that the policy may name for plugins, one file each")
+}
+
+// check finds what is wrong with the flags by themselves.
+func (o *authorizationOptions) check() error {
+	return errors.Join(folder("--plugin-dir", o.plugins), folder("--plugin-secrets-dir", o.secrets))
+}
+
+// folder is the error of a flag whose folder is not there: what is in it may come later.
+func folder(flag, dir string) error {
+	if dir == "" {
+		return nil
+	}
+	switch info, err := os.Stat(dir); {
+	case err != nil:
+		return fmt.Errorf("%s: %w", flag, err)
+	case !info.IsDir():
+		return fmt.Errorf("%s: %s is no folder", flag, dir)
+	}
+	return nil
 }
 
 // new makes the authorizers, and the host of the plugins among them.

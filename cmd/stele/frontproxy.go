@@ -2,6 +2,7 @@ package main
 
 import (
 	"crypto/x509"
+	"log/slog"
 	"slices"
 
 	"github.com/spf13/pflag"
@@ -20,12 +21,19 @@ func (o *frontProxyOptions) addFlags(f *pflag.FlagSet) {
 	f.StringSliceVar(&o.ExtraHeaderPrefixes, "requestheader-extra-headers-prefix", nil, "beginnings of headers in which a front proxy says more of the user, as X-Remote-Extra-")
 }
 
-// frontProxy is nil without an error if no proxy is believed.
-func (o *frontProxyOptions) frontProxy(clients *authn.Authorities) (*authn.FrontProxy, error) {
+// frontProxy is nil without an error if no proxy is believed. Flags that come to nothing by themselves are no
+// error, as in kube-apiserver, but hardly what somebody wanted.
+func (o *frontProxyOptions) frontProxy(clients *authn.Authorities, logger *slog.Logger) (*authn.FrontProxy, error) {
 	if o.ClientCAFile == "" {
+		if len(o.AllowedNames)+len(o.UsernameHeaders)+len(o.UIDHeaders)+len(o.GroupHeaders)+len(o.ExtraHeaderPrefixes) > 0 {
+			logger.Warn("no front proxy is believed: --requestheader-client-ca-file is missing beside the other flags on them")
+		}
 		return nil, nil
 	}
-	o.ClientCA = clients.Certificates
+	if len(o.UsernameHeaders) == 0 {
+		logger.Warn("no front proxy is believed: --requestheader-username-headers does not say in which header it names the user")
+	}
+	o.Clients = clients
 	return authn.NewFrontProxy(o.FrontProxyOptions)
 }
 

@@ -137,7 +137,7 @@ func (o *serveOptions) serve(cmd *cobra.Command) (err error) {
 	if o.eventTTL < 0 {
 		return fmt.Errorf("--event-ttl %s: want a duration that is not negative", o.eventTTL)
 	}
-	if err := o.serviceAccounts.check(); err != nil {
+	if err := errors.Join(o.serviceAccounts.check(), o.authorization.check()); err != nil {
 		return err
 	}
 	source, err := o.source()
@@ -176,7 +176,7 @@ func (o *serveOptions) serve(cmd *cobra.Command) (err error) {
 	if ways.Webhook, err = o.tokenWebhook.authenticator(ways.Audiences); err != nil {
 		return err
 	}
-	proxies, err := o.frontProxy.frontProxy(authorities)
+	proxies, err := o.frontProxy.frontProxy(authorities, logger)
 	if err != nil {
 		return err
 	}

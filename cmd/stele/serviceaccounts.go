@@ -30,14 +30,15 @@ func (o *serviceAccountOptions) addFlags(f *pflag.FlagSet) {
 	f.StringArrayVar(&o.issuers, "service-account-issuer", []string{tokens.DefaultIssuer}, "issuer of the tokens of service accounts; may be given more than once: the first issues, and tokens of all are valid")
 	f.StringVar(&o.jwksURI, "service-account-jwks-uri", "", "where others get the keys that verify the tokens of service accounts (default: this server)")
 	f.StringSliceVar(&o.audiences, "api-audiences", nil, "names of this API, one of which must be among the audiences of a service account's token (default: the issuers)")
-	f.DurationVar(&o.maxExpiration, "service-account-max-token-expiration", 0, "for how long the token of a service account is issued at most; 0 for as long as is asked for")
+	f.DurationVar(&o.maxExpiration, "service-account-max-token-expiration", 0, "for how long the token of a service account is issued at most, 1h or longer; 0 for as long as is asked for")
 	f.BoolVar(&o.bootstrap, "enable-bootstrap-token-auth", false, "accept bootstrap tokens: Secrets of type bootstrap.kubernetes.io/token in the namespace kube-system")
 }
 
 // check finds what is wrong with the flags by themselves.
 func (o *serviceAccountOptions) check() error {
-	if o.maxExpiration < 0 {
-		return fmt.Errorf("--service-account-max-token-expiration %s: want a duration that is not negative", o.maxExpiration)
+	// As kube-apiserver has it: what renews its token after some minutes shall not be too late.
+	if o.maxExpiration != 0 && (o.maxExpiration < time.Hour || o.maxExpiration > 1<<32*time.Second) {
+		return fmt.Errorf("--service-account-max-token-expiration %s: want 0, or between 1h and %s", o.maxExpiration, 1<<32*time.Second)
 	}
 	if o.jwksURI != "" {
 		if u, err := url.Parse(o.jwksURI); err != nil || u.Scheme != "https" {

@@ -5,7 +5,6 @@ import (
 	"crypto/x509"
 	"fmt"
 	"net/http"
-	"os"
 	"sync/atomic"
 	"time"
 
@@ -13,6 +12,7 @@ import (
 	authx509 "k8s.io/apiserver/pkg/authentication/request/x509"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/client-go/util/cert"
+	"stele.dev/stele/core/reload"
 )
 
 // Authorities are certificate authorities: some that are given, and those of a file, which
@@ -22,6 +22,8 @@ type Authorities struct {
 	file    string
 	content []byte // of the file, at the beginning
 	current atomic.Pointer[bundle]
+	// changing, if not nil, makes the change to other certificates, or says why it must not be made.
+	changing func(next []*x509.Certificate, change func()) error
 }
 
 // bundle is what the authorities are at a time. That it is another one tells that they have changed.
@@ -35,7 +37,7 @@ func NewAuthorities(file string, given ...*x509.Certificate) (*Authorities, erro
 	a := &Authorities{given: given, file: file}
 	if file != "" {
 		var err error
-		if a.content, err = os.ReadFile(file); err != nil {
+		if a.content, err = reload.Read(file); err != nil {
 			return nil, err
 		}
 	}
@@ -54,6 +56,9 @@ func (a *Authorities) load(content []byte) error {
 	b.verify.Roots = x509.NewCertPool()
 	for _, c := range b.all {
 		b.verify.Roots.AddCert(c)
+	}
+	if a.changing != nil {
+		return a.changing(b.all, func() { a.current.Store(b) })
 	}
 	a.current.Store(b)
 	return nil
@@ -125,7 +130,7 @@ func (c *certificates) user(r *http.Request) (user.Info, error) {
 		return nil, err
 	}
 	known := resp.User.(*expiringUser)
-	if err := bounded(known); err != nil {
+	if err := Bounded(known); err != nil {
 		return nil, err
 	}
 	u := authenticated(known.Info)

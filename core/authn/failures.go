@@ -318,6 +318,21 @@ func (w *window) record() *FailureRecord {
 	return r
 }
 
+// networks are the sources without what was wrong, most first.
+func (r *FailureRecord) networks() []FailureCount {
+	var networks []FailureCount
+	for _, s := range r.Sources {
+		i := slices.IndexFunc(networks, func(n FailureCount) bool { return n.Source == s.Source })
+		if i < 0 {
+			i = len(networks)
+			networks = append(networks, FailureCount{Source: s.Source})
+		}
+		networks[i].Count += s.Count
+	}
+	slices.SortStableFunc(networks, func(a, b FailureCount) int { return cmp.Compare(b.Count, a.Count) })
+	return networks
+}
+
 func count(m Method, r Reason, t tally) FailureCount {
 	return FailureCount{Method: m.String(), Reason: r.String(), Count: t.count, First: t.first.UTC(), Last: t.last.UTC()}
 }
@@ -353,7 +368,8 @@ func (l *FailureLog) tell() {
 	for _, c := range r.Classes[:min(len(r.Classes), toldInMessages)] {
 		classes = append(classes, fmt.Sprintf("%d %s: %s", c.Count, c.Method, meanings[c.Reason]))
 	}
-	for _, c := range r.Sources[:min(len(r.Sources), toldInMessages)] {
+	networks := r.networks()
+	for _, c := range networks[:min(len(networks), toldInMessages)] {
 		sources = append(sources, fmt.Sprintf("%d from %s", c.Count, c.Source))
 	}
 	l.options.Logger.Warn("requests had no valid credentials", "count", r.Count, "since", r.First, "classes", strings.Join(classes, "; "), "sources", strings.Join(sources, ", "))

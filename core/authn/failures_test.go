@@ -121,6 +121,23 @@ func TestFailuresAreRecordedOncePerWindow(t *testing.T) {
 	})
 }
 
+// The message names a network once, whatever was wrong with what came from there.
+func TestTheMessageNamesEachNetworkOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFailures(t, 0)
+		f.during(t, func() {
+			f.Failed(from("198.51.100.1:1"), rejected(authn.ByJWT, authn.Expired))
+			f.Failed(from("198.51.100.1:1"), rejected(authn.ByJWT, authn.Expired))
+			f.Failed(from("192.0.2.7:1"), rejected(authn.ByJWT, authn.Expired))
+			f.Failed(from("192.0.2.8:2"), rejected(authn.ByCertificate, authn.BadSignature))
+			f.Failed(from("192.0.2.9:2"), rejected(authn.ByToken, authn.Unknown))
+		})
+		if got := f.messages.count(`sources="3 from 192.0.2.0/24, 2 from 198.51.100.0/24"`); got != 1 {
+			t.Errorf("%d messages with the sums", got)
+		}
+	})
+}
+
 // Whoever fails from a million addresses takes no more memory than whoever fails from one, and does not hide the one.
 func TestAFloodOfFailuresIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -1,20 +1,22 @@
 package authn
 
 import (
+	"bytes"
 	"context"
 	"crypto/x509"
 	"errors"
 	"fmt"
 	"net/http"
-	"os"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/request/headerrequest"
 	authx509 "k8s.io/apiserver/pkg/authentication/request/x509"
 	"k8s.io/client-go/util/cert"
+	"stele.dev/stele/core/reload"
 )
 
 // FrontProxyOptions for [NewFrontProxy]. The names are those of kube-apiserver's flags --requestheader-*.
@@ -26,9 +28,9 @@ type FrontProxyOptions struct {
 	// Where a proxy says who asks. Of the first header with a value that is the user, and the uid; of groups
 	// and extra fields all count.
 	UsernameHeaders, UIDHeaders, GroupHeaders, ExtraHeaderPrefixes []string
-	// ClientCA returns the authorities of clients' own certificates; nil if there are none. With one in common
-	// AllowedNames must say which of their certificates are proxies'.
-	ClientCA func() []*x509.Certificate
+	// Clients are the authorities of clients' own certificates; nil if there are none. Where proxies' authorities
+	// answer for one of them AllowedNames must say whose certificates are proxies'. Neither file is changed otherwise.
+	Clients *Authorities
 }
 
 // FrontProxy believes a proxy who asks. The proxy shows a certificate of an authority that signs for nothing
@@ -40,6 +42,7 @@ type FrontProxy struct {
 	content []byte // of the file, at the beginning
 	ca      atomic.Pointer[authority]
 	headers authenticator.Request // looks at the headers, of who has a certificate
+	apart   sync.Mutex            // held to compare the authorities of proxies and clients, and to change either
 }
 
 // authority is a file of certificates.
@@ -64,11 +67,14 @@ func NewFrontProxy(o FrontProxyOptions) (*FrontProxy, error) {
 	}
 	p := &FrontProxy{options: o}
 	var err error
-	if p.content, err = os.ReadFile(o.ClientCAFile); err == nil {
+	if p.content, err = reload.Read(o.ClientCAFile); err == nil {
 		err = p.load(context.Background(), p.content)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("--requestheader-client-ca-file %s: %w", o.ClientCAFile, err)
+	}
+	if len(o.AllowedNames) == 0 && o.Clients != nil {
+		o.Clients.changing = p.changeClients
 	}
 	p.headers = headerrequest.NewDynamicVerifyOptionsSecure(
 		func() (x509.VerifyOptions, bool) { return p.ca.Load().verify, true },
@@ -78,21 +84,35 @@ func NewFrontProxy(o FrontProxyOptions) (*FrontProxy, error) {
 	return p, nil
 }
 
-// load takes other authorities. kube-apiserver compares them with those of clients only when it starts.
+// load takes other authorities. kube-apiserver compares them with those of clients only when it starts, and only by
+// whether they are the same.
 func (p *FrontProxy) load(_ context.Context, content []byte) error {
 	certificates, err := cert.ParseCertsPEM(content)
 	if err != nil {
 		return err
-	}
-	if len(p.options.AllowedNames) == 0 && p.options.ClientCA != nil && overlap(p.options.ClientCA(), certificates) {
-		return errOverlap
 	}
 	a := &authority{certificates: certificates, verify: authx509.DefaultVerifyOptions()}
 	a.verify.Roots = x509.NewCertPool()
 	for _, c := range certificates {
 		a.verify.Roots.AddCert(c)
 	}
+	p.apart.Lock()
+	defer p.apart.Unlock()
+	if len(p.options.AllowedNames) == 0 && p.options.Clients != nil && a.answersFor(p.options.Clients.Certificates()) {
+		return errOverlap
+	}
 	p.ca.Store(a)
+	return nil
+}
+
+// changeClients lets the authorities of clients change, unless one of those to come makes proxies of clients.
+func (p *FrontProxy) changeClients(next []*x509.Certificate, change func()) error {
+	p.apart.Lock()
+	defer p.apart.Unlock()
+	if p.ca.Load().answersFor(next) {
+		return errOverlap
+	}
+	change()
 	return nil
 }
 
@@ -101,10 +121,20 @@ func (p *FrontProxy) follow(f *files) {
 	f.follow("requestheader-client-ca-file", p.options.ClientCAFile, p.content, p.load, nil)
 }
 
-var errOverlap = errors.New("it has a certificate that is an authority of clients as well: without --requestheader-allowed-names, each of them could say to be anybody")
+var errOverlap = errors.New("an authority of front proxies is one of clients as well, or has signed one: without --requestheader-allowed-names, each client could say to be anybody")
 
-func overlap(a, b []*x509.Certificate) bool {
-	return slices.ContainsFunc(a, func(c *x509.Certificate) bool { return slices.ContainsFunc(b, c.Equal) })
+// answersFor tells whether what one of these authorities has signed is taken for what this one has: it is the same, has
+// the same key, or is below it.
+func (a *authority) answersFor(others []*x509.Certificate) bool {
+	return slices.ContainsFunc(others, func(c *x509.Certificate) bool {
+		if slices.ContainsFunc(a.certificates, func(own *x509.Certificate) bool {
+			return bytes.Equal(own.RawSubjectPublicKeyInfo, c.RawSubjectPublicKeyInfo)
+		}) {
+			return true
+		}
+		_, err := c.Verify(x509.VerifyOptions{Roots: a.verify.Roots, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}})
+		return err == nil
+	})
 }
 
 // Certificates are those of the authorities of proxies, now. They must not be changed.

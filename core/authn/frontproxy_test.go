@@ -165,26 +165,73 @@ func TestAuthoritiesOfProxiesAreReadAnew(t *testing.T) {
 // Otherwise every client could say to be anybody.
 func TestAnAuthorityOfClientsAndProxiesNeedsNamesOfProxies(t *testing.T) {
 	proxies, clients := newSigner(t, "proxies"), newSigner(t, "clients")
+	below := proxies.below(t, "clients below proxies")
 	for _, c := range []struct {
 		name    string
 		file    []byte
+		clients *signer
 		names   []string
 		refused bool
 	}{
-		{"the same without names", clients.pem, nil, true},
-		{"one in common without names", slices.Concat(proxies.pem, clients.pem), nil, true},
-		{"the same with names", clients.pem, []string{"front-proxy"}, false},
-		{"another without names", proxies.pem, nil, false},
+		{"the same without names", clients.pem, clients, nil, true},
+		{"one in common without names", slices.Concat(proxies.pem, clients.pem), clients, nil, true},
+		{"the same key without names", clients.renewed(t).pem, clients, nil, true},
+		{"one below without names", proxies.pem, below, nil, true},
+		{"the same with names", clients.pem, clients, []string{"front-proxy"}, false},
+		{"one below with names", proxies.pem, below, []string{"front-proxy"}, false},
+		{"another without names", proxies.pem, clients, nil, false},
+		{"one above without names", below.pem, proxies, nil, false},
 	} {
 		o := frontProxies(t, proxies)
 		replace(t, o.ClientCAFile, string(c.file))
-		o.AllowedNames = c.names
-		o.ClientCA = func() []*x509.Certificate { return []*x509.Certificate{clients.cert} }
+		o.AllowedNames, o.Clients = c.names, authorities(t, c.clients)
 		_, err := authn.NewFrontProxy(o)
 		if (err != nil) != c.refused || err != nil && !strings.Contains(err.Error(), "--requestheader-allowed-names") {
 			t.Errorf("%s: %v", c.name, err)
 		}
 	}
+}
+
+// authorities are those of a file with a signer's certificate.
+func authorities(t testing.TB, s *signer) *authn.Authorities {
+	t.Helper()
+	a, err := authn.NewAuthorities(file(t, string(s.pem)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+// Neither is that to come about while the program runs, whichever of the two files changes.
+func TestAuthoritiesOfClientsAndProxiesStayApart(t *testing.T) {
+	proxies, clients := newSigner(t, "proxies"), newSigner(t, "clients")
+	o := frontProxies(t, proxies)
+	o.AllowedNames = nil
+	bundle := file(t, string(clients.pem))
+	var err error
+	if o.Clients, err = authn.NewAuthorities(bundle); err != nil {
+		t.Fatal(err)
+	}
+	log := newMessages()
+	a := running(t, authn.Options{Authorities: o.Clients, FrontProxy: newFrontProxy(t, o), Logger: log.logger()})
+	proxy, client := proxies.issue(t, "front-proxy", nil), clients.issue(t, "carol", nil)
+	for n, change := range []func(){
+		func() { replace(t, bundle, string(clients.pem)+string(proxies.pem)) },
+		func() { replace(t, o.ClientCAFile, string(clients.pem)+string(proxies.pem)) },
+	} {
+		change()
+		eventually(t, "it is said", func() bool { return log.count("--requestheader-allowed-names") == n+1 })
+		if got := who(a, proxied(client)); got != "carol" {
+			t.Errorf("a client says to be %q", got)
+		}
+		if got := who(a, proxied(proxy)); got != "alice" {
+			t.Errorf("a proxy says to be %q", got)
+		}
+	}
+	further := newSigner(t, "further clients")
+	replace(t, bundle, string(clients.pem)+string(further.pem))
+	dora := further.issue(t, "dora", nil)
+	eventually(t, "other authorities of clients count", func() bool { return who(a, request(dora)) == "dora" })
 }
 
 func TestWhatIsWrongWithFlagsOfFrontProxiesIsSaid(t *testing.T) {

@@ -59,6 +59,29 @@ func newSigner(t testing.TB, name string) *signer {
 	return s
 }
 
+// below is an authority that this one has signed.
+func (s *signer) below(t testing.TB, name string) *signer {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert := sign(t, s, &x509.Certificate{
+		Subject: pkix.Name{CommonName: name}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+	}, key)
+	return &signer{cert, key, pemOf(cert.Raw)}
+}
+
+// renewed is the same authority with another certificate.
+func (s *signer) renewed(t testing.TB) *signer {
+	t.Helper()
+	cert := sign(t, nil, &x509.Certificate{
+		Subject: s.cert.Subject, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+		NotBefore: time.Now().Add(-time.Minute), NotAfter: time.Now().Add(24 * time.Hour),
+	}, s.key)
+	return &signer{cert, s.key, pemOf(cert.Raw)}
+}
+
 // issue makes a certificate for clients that lasts an hour, but for what change says.
 func (s *signer) issue(t testing.TB, name string, change func(*x509.Certificate)) *x509.Certificate {
 	t.Helper()

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
-	"os"
 	"sync/atomic"
 	"time"
 
@@ -13,9 +12,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/token/cache"
-	webhookutil "k8s.io/apiserver/pkg/util/webhook"
 	"k8s.io/apiserver/plugin/pkg/authenticator/token/webhook"
-	"k8s.io/client-go/rest"
+	"stele.dev/stele/core/reload"
 )
 
 // WebhookOptions for [NewWebhook].
@@ -64,7 +62,7 @@ func NewWebhook(o WebhookOptions) (*Webhook, error) {
 	}
 	var err error
 	if w.content, err = w.read(); err == nil {
-		err = w.load(context.Background(), nil)
+		err = w.load(context.Background(), w.content)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("token webhook %s: %w", o.File, err)
@@ -88,39 +86,18 @@ func (w *Webhook) Describe(c chan<- *prometheus.Desc) { w.requests.Describe(c); 
 // Collect implements prometheus.Collector.
 func (w *Webhook) Collect(c chan<- prometheus.Metric) { w.requests.Collect(c); w.duration.Collect(c) }
 
-// config reads the kubeconfig, and the certificates that it names.
-func (w *Webhook) config() (*rest.Config, error) {
-	config, err := webhookutil.LoadKubeconfig(w.options.File, nil)
-	if err == nil {
-		err = rest.LoadTLSFiles(config)
-	}
-	if err != nil {
-		return nil, err
-	}
-	config.CAFile, config.CertFile, config.KeyFile = "", "", "" // they are read here, not by the client
-	return config, nil
-}
-
 // read returns all that the client is made of.
 func (w *Webhook) read() ([]byte, error) {
-	text, err := os.ReadFile(w.options.File)
-	if err != nil {
-		return nil, err
-	}
-	config, err := w.config()
-	if err != nil {
-		return nil, err
-	}
-	var content []byte
-	for _, part := range [][]byte{text, config.CAData, config.CertData, config.KeyData} {
-		content = fmt.Appendf(content, "%d:%s", len(part), part)
-	}
-	return content, nil
+	_, content, err := reload.Kubeconfig(w.options.File)
+	return content, err
 }
 
 // load makes another client, which remembers nothing.
-func (w *Webhook) load(context.Context, []byte) error {
-	config, err := w.config()
+func (w *Webhook) load(_ context.Context, content []byte) error {
+	config, _, err := reload.Kubeconfig(w.options.File) // which reads it once more
+	if err == nil {
+		err = reload.Unchanged(w.options.File, w.read, content)
+	}
 	if err != nil {
 		return err
 	}

@@ -43,8 +43,8 @@ func servePlugin() {
 	}})
 }
 
-// newHost is a host whose folder has the plugin of these tests, which lingers for a while; sum is its checksum.
-func newHost(t *testing.T, linger time.Duration) (h *host.Host, sum string) {
+// newHost is a host whose folder has the plugin of these tests; sum is its checksum.
+func newHost(t *testing.T, with ...func(*host.Options)) (h *host.Host, sum string) {
 	t.Helper()
 	self, err := os.Open("/proc/self/exe")
 	if err != nil {
@@ -63,18 +63,14 @@ func newHost(t *testing.T, linger time.Duration) (h *host.Host, sum string) {
 	if err := program.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if h, err = host.New(host.Options{Dir: dir, Linger: linger}); err != nil {
+	o := host.Options{Dir: dir}
+	for _, set := range with {
+		set(&o)
+	}
+	if h, err = host.New(o); err != nil {
 		t.Fatal(err)
 	}
-	ctx, stop := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- h.Run(ctx) }()
-	t.Cleanup(func() {
-		stop()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(h.Close)
 	return h, hex.EncodeToString(digest.Sum(nil))
 }
 
@@ -90,7 +86,7 @@ func plugged(t *testing.T, sum, deny string) *policy.Form {
 }
 
 func TestAPluginDecides(t *testing.T) {
-	h, sum := newHost(t, 0)
+	h, sum := newHost(t)
 	a := newAuthorizers(t, authz.Options{Plugins: h})
 	f := plugged(t, sum, "mallory")
 	if diags := a.Check(t.Context(), f); len(diags) > 0 {
@@ -117,7 +113,7 @@ func TestAPluginDecides(t *testing.T) {
 
 // A policy is checked before it comes in force: what is wrong is said with its place in the bundle.
 func TestAPluginThatCannotBeUsedIsSaid(t *testing.T) {
-	h, sum := newHost(t, 0)
+	h, sum := newHost(t)
 	a := newAuthorizers(t, authz.Options{Plugins: h})
 	none := newAuthorizers(t, authz.Options{})
 	for name, tc := range map[string]struct {
@@ -141,7 +137,7 @@ func TestAPluginThatCannotBeUsedIsSaid(t *testing.T) {
 // A replica that starts under a policy whose plugin cannot run serves, refuses by the failure policy, and is
 // not ready.
 func TestAPolicyInForceWhosePluginCannotRun(t *testing.T) {
-	h, _ := newHost(t, 0)
+	h, _ := newHost(t)
 	a := newAuthorizers(t, authz.Options{Plugins: h})
 	p := load(t, a, plugged(t, strings.Repeat("0", 64), "mallory"))
 	a.Follow(newLaw(p))
@@ -156,7 +152,7 @@ func TestAPolicyInForceWhosePluginCannotRun(t *testing.T) {
 // Plugins run for the policy in force: not for one that is loaded only to look at the past, and not for one
 // that was replaced, whose late requests are refused.
 func TestPluginsRunForThePolicyInForce(t *testing.T) {
-	h, sum := newHost(t, time.Millisecond)
+	h, sum := newHost(t, func(o *host.Options) { o.Linger = time.Millisecond })
 	a := newAuthorizers(t, authz.Options{Plugins: h})
 	past, first := load(t, a, plugged(t, sum, "eve")), load(t, a, plugged(t, sum, "mallory"))
 	law := newLaw(first)

@@ -17,14 +17,13 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/fsnotify/fsnotify"
 	"github.com/go-jose/go-jose/v4"
 	"k8s.io/client-go/util/keyutil"
 	"stele.dev/stele/core/pki"
+	"stele.dev/stele/core/reload"
 )
 
 // algorithms are those of signatures, one for each type of key.
@@ -33,11 +32,9 @@ var algorithms = []jose.SignatureAlgorithm{jose.RS256, jose.ES256, jose.ES384, j
 // Keys are those that sign the tokens of service accounts, and those that verify them, as they
 // are in files now. They are safe for concurrent use.
 type Keys struct {
-	signing string
-	others  []string
-	logger  *slog.Logger
-	ring    atomic.Pointer[ring]
-	loading sync.Mutex
+	files  []string // the first has the key that signs
+	logger *slog.Logger
+	ring   atomic.Pointer[ring]
 }
 
 // ring is the keys at one moment. It never changes.
@@ -46,7 +43,8 @@ type ring struct {
 	first  *key // whose signatures signer makes
 	keys   []*key
 	byID   map[string]*key
-	read   [sha256.Size]byte // of the files
+	// content of the files that it is made of
+	content []byte
 }
 
 // key verifies signatures of one algorithm.
@@ -61,7 +59,7 @@ type key struct {
 // replaced by putting another one before it. Keys are RSA, or ECDSA on P-256, P-384 or
 // P-521.
 func OpenKeys(signing string, others []string, logger *slog.Logger) (*Keys, error) {
-	k := &Keys{signing: signing, others: others, logger: logger}
+	k := &Keys{files: append([]string{signing}, others...), logger: logger}
 	return k, k.Reload()
 }
 
@@ -89,56 +87,66 @@ func MakeKey(file string) error {
 // was. From its return on, what was verified by keys that are not there any more is not
 // valid.
 func (k *Keys) Reload() error {
-	k.loading.Lock()
-	defer k.loading.Unlock()
-	var texts [][]byte
-	sum := sha256.New()
-	for _, file := range append([]string{k.signing}, k.others...) {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			return err
-		}
-		part := sha256.Sum256(text)
-		sum.Write(part[:])
-		texts = append(texts, text)
-	}
-	before := k.ring.Load()
-	next := &ring{byID: map[string]*key{}}
-	if sum.Sum(next.read[:0]); before != nil && before.read == next.read {
-		return nil
-	}
-	private, err := keyutil.ParsePrivateKeyPEM(texts[0])
+	content, err := k.read()
 	if err != nil {
-		return fmt.Errorf("%s has no private key: %w", k.signing, err)
+		return err
 	}
-	signer, ok := private.(crypto.Signer)
-	if !ok {
-		return fmt.Errorf("%s: %T does not sign", k.signing, private)
-	}
-	if next.first, err = next.add(signer.Public()); err != nil {
-		return fmt.Errorf("%s: %w", k.signing, err)
-	}
-	for i, file := range append([]string{k.signing}, k.others...) {
-		public, err := keyutil.ParsePublicKeysPEM(texts[i])
+	return k.load(context.Background(), content)
+}
+
+func (k *Keys) read() ([]byte, error) { return reload.Files(k.files...) }
+
+func (k *Keys) load(_ context.Context, content []byte) error {
+	next := &ring{byID: map[string]*key{}, content: content}
+	for i, file := range k.files {
+		text, err := reload.Read(file)
+		if err == nil && i == 0 {
+			err = next.signBy(text)
+		}
+		if err == nil {
+			err = next.verifyBy(text)
+		}
 		if err != nil {
 			return fmt.Errorf("%s: %w", file, err)
 		}
-		for _, x := range public {
-			if _, err := next.add(x); err != nil {
-				return fmt.Errorf("%s: %w", file, err)
-			}
-		}
 	}
-	next.signer, err = jose.NewSigner(jose.SigningKey{
-		Algorithm: next.first.algorithm,
-		Key:       &jose.JSONWebKey{Key: private, KeyID: next.first.id, Algorithm: string(next.first.algorithm), Use: "sig"},
-	}, nil)
-	if err != nil {
-		return fmt.Errorf("%s: %w", k.signing, err)
+	if err := reload.Unchanged("", k.read, content); err != nil {
+		return err
 	}
 	k.ring.Store(next)
-	if before != nil {
-		k.logger.Info("the keys of service accounts' tokens were read again", "signing", next.first.id, "verifying", len(next.keys))
+	return nil
+}
+
+// signBy takes the first private key of a file for the one that signs.
+func (r *ring) signBy(text []byte) error {
+	private, err := keyutil.ParsePrivateKeyPEM(text)
+	if err != nil {
+		return fmt.Errorf("it has no private key: %w", err)
+	}
+	signer, ok := private.(crypto.Signer)
+	if !ok {
+		return fmt.Errorf("%T does not sign", private)
+	}
+	if r.first, err = r.add(signer.Public()); err != nil {
+		return err
+	}
+	r.signer, err = jose.NewSigner(jose.SigningKey{
+		Algorithm: r.first.algorithm,
+		Key:       &jose.JSONWebKey{Key: private, KeyID: r.first.id, Algorithm: string(r.first.algorithm), Use: "sig"},
+	}, nil)
+	return err
+}
+
+// verifyBy adds all keys of a file, public or private.
+func (r *ring) verifyBy(text []byte) error {
+	public, err := keyutil.ParsePublicKeysPEM(text)
+	if err != nil {
+		return err
+	}
+	for _, x := range public {
+		if _, err := r.add(x); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -190,57 +198,20 @@ func algorithmOf(public crypto.PublicKey) (jose.SignatureAlgorithm, error) {
 	return "", fmt.Errorf("a key of type %T: want RSA or ECDSA", public)
 }
 
-const (
-	// quiet is for how long the files must have been left alone: one is mostly written in
-	// several steps.
-	quiet = 100 * time.Millisecond
-	// lookAgain is how often they are read where nothing tells that they have changed.
-	lookAgain = time.Minute
-)
-
 // Run reads the files again whenever they change, until ctx ends.
 func (k *Keys) Run(ctx context.Context) error {
-	watcher, err := fsnotify.NewWatcher()
-	if err != nil {
-		return err
+	files := reload.File{
+		Read: k.read, Content: k.ring.Load().content, Load: k.load,
+		Outcome: func(err error) {
+			if err != nil {
+				k.logger.Error("the keys of service accounts' tokens cannot be read again; those that were read before stay in use", "error", err)
+				return
+			}
+			r := k.ring.Load()
+			k.logger.Info("the keys of service accounts' tokens were read again", "signing", r.first.id, "verifying", len(r.keys))
+		},
 	}
-	defer watcher.Close()
-	var folders []string // files are replaced by other files
-	for _, file := range append([]string{k.signing}, k.others...) {
-		folders = append(folders, filepath.Dir(file))
-	}
-	slices.Sort(folders)
-	for _, folder := range slices.Compact(folders) {
-		if err := watcher.Add(folder); err != nil {
-			return fmt.Errorf("watch %s: %w", folder, err)
-		}
-	}
-	changed, again := time.NewTimer(0), time.NewTicker(lookAgain) // they may have changed since they were opened
-	defer changed.Stop()
-	defer again.Stop()
-	complained := ""
-	for {
-		select {
-		case <-watcher.Events:
-			changed.Reset(quiet)
-			continue
-		case err := <-watcher.Errors:
-			k.logger.Warn("the folders of service accounts' keys cannot be watched", "error", err)
-			changed.Reset(quiet)
-			continue
-		case <-changed.C:
-		case <-again.C:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-		switch err := k.Reload(); {
-		case err == nil:
-			complained = ""
-		case err.Error() != complained:
-			complained = err.Error()
-			k.logger.Error("the keys of service accounts' tokens cannot be read again; those that were read before stay in use", "error", err)
-		}
-	}
+	return files.Run(ctx, time.Second)
 }
 
 // public is the keys that verify, as others read them.

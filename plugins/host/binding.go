@@ -63,7 +63,7 @@ func (b *Binding) Release() {
 	}
 }
 
-// Authorize asks a plugin, and returns within its timeout, or when ctx is done. A question that was answered lately or is being
+// Authorize asks a plugin, and returns within its timeout, or denies when ctx is done. A question that was answered lately or is being
 // answered is not asked again. The question must not be changed, also not afterwards.
 func (b *Binding) Authorize(ctx context.Context, name string, q *authorizerpb.AuthorizeRequest) (a Answer) {
 	d := b.plugins[name]
@@ -160,7 +160,9 @@ func (d *bound) authorize(ctx context.Context, q *authorizerpb.AuthorizeRequest)
 	case <-ctx.Done():
 	}
 	d.leave(f)
-	return d.effect(d.failed(failedCanceled, "the request was given up: "+context.Cause(ctx).Error()))
+	a := d.failed(failedCanceled, "the request was given up: "+context.Cause(ctx).Error())
+	a.Decision = authorizerpb.Decision_DECISION_DENY // whose doing it is: nobody gets past a plugin by not waiting for it
+	return d.effect(a)
 }
 
 // join returns the answer if it is kept, or else the flight of the question, which begins unless it has.
@@ -222,7 +224,7 @@ func (d *bound) fly(ctx context.Context, f *flight, q *authorizerpb.AuthorizeReq
 		}
 		d.mu.Unlock()
 		if d.spec.Shadow {
-			d.log(f.answer)
+			d.log(f.answer, q)
 			d.effect(f.answer) // nobody waits, and it counts
 		}
 		close(f.done)
@@ -299,7 +301,7 @@ func cut(reason string) string {
 func (d *bound) failed(why, detail string) Answer {
 	d.metrics.failures.WithLabelValues(why).Inc()
 	if dropped, ok := d.plugin.failures.take(); ok && why != failedCanceled {
-		d.plugin.log.Warn("a plugin has not decided", "reason", why, "err", detail, "dropped", dropped)
+		d.plugin.log.Warn("a plugin has not decided", withDropped(dropped, "reason", why, "error", detail)...)
 	}
 	return Answer{Decision: d.fails, Reason: unavailable(d.spec.Name), Detail: detail, Failed: true}
 }
@@ -320,12 +322,40 @@ func (d *bound) effect(a Answer) Answer {
 	return a
 }
 
-// log says what a plugin in shadow mode would have done.
-func (d *bound) log(a Answer) {
+// withDropped are attributes of a record before which others were left out.
+func withDropped(dropped int, attrs ...any) []any {
+	if dropped > 0 {
+		attrs = append(attrs, "dropped", dropped)
+	}
+	return attrs
+}
+
+// log says what a plugin in shadow mode would have done, and to whom.
+func (d *bound) log(a Answer, q *authorizerpb.AuthorizeRequest) {
 	if a.Failed || a.Decision == authorizerpb.Decision_DECISION_NO_OPINION {
 		return
 	}
 	if dropped, ok := d.plugin.failures.take(); ok {
-		d.plugin.log.Info("a plugin in shadow mode has decided", "decision", labels[a.Decision], "reason", a.Reason, "dropped", dropped)
+		d.plugin.log.Info("a plugin in shadow mode has decided", withDropped(dropped, "decision", labels[a.Decision], "reason", a.Reason,
+			"user", short(q.GetUser().GetName()), "verb", short(q.GetVerb()), "target", short(target(q)))...)
 	}
 }
+
+// target is what a question is about, as people write it: databases/status.example.com shop/orders.
+func target(q *authorizerpb.AuthorizeRequest) string {
+	r := q.GetResource()
+	if r == nil {
+		return q.GetPath()
+	}
+	named := func(sep, part string) string {
+		if part == "" {
+			return ""
+		}
+		return sep + part
+	}
+	on := r.GetResource() + named("/", r.GetSubresource()) + named(".", r.GetGroup())
+	return on + named(" ", strings.TrimPrefix(r.GetNamespace()+named("/", r.GetName()), "/"))
+}
+
+// short is for the log: a request can have names of any length.
+func short(text string) string { return fmt.Sprintf("%.256s", text) }

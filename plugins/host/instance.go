@@ -83,9 +83,9 @@ func (p *plugin) open(ctx context.Context, then func(*instance) error) (i *insta
 	}
 	i.process = p.newProcess(path, i.record)
 	defer context.AfterFunc(ctx, i.process.kill)() // which ends whatever is waited for below
-	address, config, err := i.greet(folder, p.output("go-plugin", -4), p.host.options.StartTimeout)
+	address, config, err := i.greet(folder, p.goPlugin(), p.host.options.StartTimeout)
 	if err != nil {
-		return i, i.why(ctx, err)
+		return i, i.why(ctx, i.misgreeted(err))
 	}
 	if err := i.dial(address, config); err != nil {
 		return i, err
@@ -105,7 +105,7 @@ func (p *plugin) open(ctx context.Context, then func(*instance) error) (i *insta
 func (p *plugin) newProcess(path string, r *record) *process {
 	return &process{
 		path: path, name: p.spec.Name, folder: r.Folder, record: r, start: p.host.launch, done: make(chan struct{}),
-		stdout: p.output("stdout", 0), stderr: p.output("stderr", 0),
+		stdout: p.output("stdout"), stderr: p.output("stderr"),
 	}
 }
 
@@ -222,24 +222,43 @@ func (i *instance) healthy(ctx context.Context) error {
 	return nil
 }
 
+// misgreeting is what is wrong with a greeting.
+type misgreeting string
+
+func (m misgreeting) Error() string { return string(m) }
+
+var errLate = errors.New("no greeting came")
+
+// misgreeted reads the texts that are all that go-plugin says of a greeting that it does not like.
+func (i *instance) misgreeted(err error) error {
+	greeting := i.process.greeting()
+	parts := strings.Split(greeting, "|")
+	switch {
+	case len(parts) < 4 && greeting != "":
+		return misgreeting(fmt.Sprintf("it wrote %.100q to stdout before its greeting: let it write to stderr only", greeting))
+	case len(parts) > 1 && strings.Contains(err.Error(), "incompatible"):
+		return misgreeting(fmt.Sprintf("it speaks version %.20q of the protocol, and this server speaks %d: use a build of it for this server", parts[1], authorizerpb.ProtocolVersion))
+	case strings.Contains(err.Error(), "timeout while waiting"):
+		return fmt.Errorf("%w: %w", errLate, err)
+	}
+	return err
+}
+
 // why says what an error while starting comes from, and what to do about it.
 func (i *instance) why(ctx context.Context, err error) error {
 	switch {
 	case errors.Is(err, syscall.EACCES):
 		return fmt.Errorf("%w: is %s on a file system that runs no programs? Give the server a folder for its state, or a TMPDIR, on another", err, i.process.folder)
 	case errors.Is(err, syscall.ENOEXEC):
-		return fmt.Errorf("%w: it is no program for %s", err, system)
+		return fmt.Errorf("%w: it is no program for %s", err, System)
 	case !i.process.started():
 		return err
 	}
 	greeting := i.process.greeting()
-	parts := strings.Split(greeting, "|")
-	late := ctx.Err() != nil || strings.Contains(err.Error(), "timeout while waiting")
+	late := ctx.Err() != nil || errors.Is(err, errLate)
 	switch {
-	case len(parts) < 4 && greeting != "":
-		return fmt.Errorf("it wrote %.100q to stdout before its greeting: let it write to stderr only", greeting)
-	case strings.Contains(err.Error(), "incompatible"):
-		return fmt.Errorf("it speaks version %.20q of the protocol, and this server speaks %d: use a build of it for this server", parts[1], authorizerpb.ProtocolVersion)
+	case errors.As(err, new(misgreeting)):
+		return err
 	case late && greeting == "":
 		return errors.New("it has not greeted in time: let it serve before it does anything that takes long, see docs/PLUGINS.md")
 	case late:

@@ -60,7 +60,7 @@ func endLeftovers(state string, log *slog.Logger) error {
 		}
 		var r record
 		if err := json.Unmarshal(text, &r); err != nil { // nothing that a server should not start for
-			log.Warn("a record of a process cannot be read", "file", file, "err", err)
+			log.Warn("a record of a process cannot be read", "file", file, "error", err)
 			os.Remove(file)
 			continue
 		}
@@ -71,10 +71,9 @@ func endLeftovers(state string, log *slog.Logger) error {
 		if is(r.Pid, r.PidStart) {
 			left = append(left, -r.Pid) // with its group
 		}
-		if filepath.IsAbs(r.Folder) && strings.HasPrefix(filepath.Base(filepath.Dir(r.Folder)), folderPrefix) {
+		if filepath.IsAbs(r.Folder) && strings.HasPrefix(filepath.Base(r.Folder), folderPrefix) {
 			left = append(left, strays(r.Folder)...)
 			os.RemoveAll(r.Folder)
-			os.Remove(filepath.Dir(r.Folder)) // unless there are others
 		}
 		for _, pid := range left {
 			log.Warn("ended a process that an earlier run left behind", "pid", max(pid, -pid))

@@ -1,0 +1,75 @@
+package host_test
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"stele.dev/stele/plugins/host"
+)
+
+// withTemp gives a host a folder of temporary files of its own, with a name that is short enough for sockets.
+func withTemp(t testing.TB) string {
+	t.Helper()
+	temp, err := os.MkdirTemp("/tmp", "")
+	must(t, err)
+	t.Cleanup(func() { os.RemoveAll(temp) })
+	t.Setenv("TMPDIR", temp)
+	return temp
+}
+
+// What tidies up folders of temporary files takes those of plugins that have run for long: they start again all the same,
+// and never in what somebody else has put there since.
+func TestAPluginStartsAgainWhenItsFolderIsGone(t *testing.T) {
+	for what, replace := range map[string]func(folder string) error{
+		"gone":        func(string) error { return nil },
+		"another one": func(folder string) error { return os.Mkdir(folder, 0o777) },
+		"a link":      func(folder string) error { return os.Symlink(filepath.Dir(folder), folder) },
+	} {
+		t.Run(what, func(t *testing.T) {
+			temp := withTemp(t)
+			f := newHost(t)
+			b := f.bind(f.spec())
+			first := pid(t, b)
+			folders, err := filepath.Glob(filepath.Join(temp, "stele-*"))
+			must(t, err)
+			require.Len(t, folders, 1)
+			must(t, os.RemoveAll(folders[0]))
+			must(t, replace(folders[0]))
+			kill(t, first)
+			eventually(t, "another process answers", func() bool {
+				a := ask(b, "alice", "get")
+				return a.Decision == allow && pid(t, b) != first
+			})
+			left, err := filepath.Glob(filepath.Join(folders[0], "[0-9]*"))
+			must(t, err)
+			require.Empty(t, left, "what is not the host's own is not used")
+			f.stop()
+		})
+	}
+}
+
+// A failure policy is about the plugin: who does not wait for the answer is not let through by it.
+func TestWhoGivesUpIsDenied(t *testing.T) {
+	f := newHost(t)
+	b := f.bind(f.spec(func(s *host.Spec) { s.FailurePolicy = "NoOpinion" }))
+	ctx, giveUp := context.WithTimeout(context.Background(), time.Millisecond)
+	defer giveUp()
+	a := b.Authorize(ctx, "plugin", question("mallory", "hang"))
+	require.Equal(t, deny, a.Decision)
+	require.True(t, a.Failed)
+}
+
+// What a plugin says of its configuration is not taken for what the handshake says.
+func TestWhyAConfigurationIsRefusedIsSaidInItsWords(t *testing.T) {
+	f := newHost(t)
+	for _, words := range []string{"incompatible settings: both a and b", "timeout while waiting for the directory"} {
+		err := f.Check(context.Background(), f.spec(func(s *host.Spec) { s.Config = []byte(`{"refuse":"` + words + `"}`) }))
+		require.ErrorContains(t, err, "it refuses its configuration: "+words)
+		require.NotContains(t, err.Error(), "protocol")
+		require.NotContains(t, err.Error(), "has not started in time")
+	}
+}
