@@ -260,7 +260,9 @@ func (p *Pipeline) getChange(ctx context.Context, r *Request, q *changesQuery) e
 		return notFound
 	}
 	s := p.sight(r)
-	if !s.reads(ctx, h) {
+	if reads, err := s.reads(ctx, h); err != nil {
+		return err
+	} else if !reads {
 		return notFound
 	}
 	if err := s.reach(ctx, h); err != nil {

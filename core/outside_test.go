@@ -2,6 +2,7 @@ package core_test
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -225,5 +226,44 @@ func TestAnAuthorizerThatJoinsTheChainIsSaid(t *testing.T) {
 	a := r.must(t, http.StatusCreated, "POST", "/apis/policy.stele.dev/v1/policies?dryRun=All", policyBody(t, more, nil))
 	if got := strings.Join(a.header.Values("Warning"), "\n"); !strings.Contains(got, "abac joins the chain") || strings.Contains(got, "webhook joins") {
 		t.Errorf("it warns %s", got)
+	}
+}
+
+// What may be seen cannot be decided while an authorizer fails: who may see it by the policy itself is told so, where
+// else changes would be missing without a word. Others see nothing, and so do not learn what there is.
+func TestChangesAreNotLeftOutBecauseAnAuthorizerFails(t *testing.T) {
+	var failing atomic.Bool
+	o := &outside{answer: func(r *policy.Request) policy.Opinion {
+		switch {
+		case r.Resource == "changes":
+			return policy.Opinion{Verdict: policy.Allows}
+		case failing.Load():
+			return policy.Opinion{Verdict: policy.Denies, Reason: "it is unavailable", Failed: true}
+		}
+		return policy.Opinion{}
+	}}
+	r := newAskingPlane(t, o, nil)
+	r.bootstrap(t, strings.Replace(askingBundle, `"rbac", "webhook"`, `"webhook", "rbac"`, 1))
+	before := r.committer.Tip().Revision()
+	r.must(t, http.StatusCreated, "POST", widgetsPath, widget("w", 1))
+	all := fmt.Sprintf("%s?fieldSelector=since%%3D%d", changesPath, before+1)
+	one := fmt.Sprintf("%s/%d", changesPath, before+1)
+	reader, nobody := []string{"Authorization", "Bearer reader-token"}, []string{"Authorization", "Bearer nobody-token"}
+
+	failing.Store(true)
+	r.must(t, http.StatusServiceUnavailable, "GET", all, "", reader...)
+	r.must(t, http.StatusServiceUnavailable, "GET", one, "", reader...)
+	w := r.watch(t, fmt.Sprintf("%s?watch=1&resourceVersion=%d", changesPath, before), reader...)
+	if e := w.next(t); e.Type != "ERROR" || e.Object["code"] != float64(http.StatusServiceUnavailable) {
+		t.Errorf("who follows is sent %v", e)
+	}
+	if got := r.must(t, http.StatusOK, "GET", all, "", nobody...).revisions(); len(got) != 0 {
+		t.Errorf("who may not see it sees %v", got)
+	}
+	r.must(t, http.StatusNotFound, "GET", one, "", nobody...)
+
+	failing.Store(false)
+	if got := r.must(t, http.StatusOK, "GET", all, "", reader...).revisions(); len(got) != 1 {
+		t.Errorf("when it answers again they see %v", got)
 	}
 }

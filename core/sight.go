@@ -1,11 +1,13 @@
 package core
 
 import (
+	"cmp"
 	"context"
 	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"stele.dev/stele/core/status"
 	"stele.dev/stele/eventlog/logpb"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/projections/history"
@@ -39,9 +41,12 @@ func (s *sight) access(h *history.Change) policy.Request {
 // reads tells whether the user may read the object of a change, if it is about one. Under a policy with a webhook
 // or a plugin in its chain each object is a question to that, at most once for a request, and as long as the
 // request's deadline allows; one of which the match names nothing here costs nothing.
-func (s *sight) reads(ctx context.Context, h *history.Change) bool {
+//
+// While one of those that are asked fails, who may read it by the policy itself gets an error: to leave changes
+// out would tell them that there are none.
+func (s *sight) reads(ctx context.Context, h *history.Change) (bool, error) {
 	if h.Object == nil {
-		return true // the log's own
+		return true, nil // the log's own
 	}
 	access := s.access(h)
 	k := sightKey{access.Group, access.Resource, access.Namespace, ""}
@@ -50,10 +55,22 @@ func (s *sight) reads(ctx context.Context, h *history.Change) bool {
 	}
 	allowed, known := s.decided[k]
 	if !known {
-		allowed = s.r.tip.Policy.Authorize(ctx, &access).Allowed
+		d := s.r.tip.Policy.Authorize(ctx, &access)
+		if err := decided(s.r.tip.Policy, &access, d); err != nil {
+			return false, err
+		}
+		allowed = d.Allowed
 		s.decided[k] = allowed
 	}
-	return allowed
+	return allowed, nil
+}
+
+// decided is the answer to a decision that is none.
+func decided(p *policy.Policy, access *policy.Request, d *policy.Decision) error {
+	if !p.Undecided(access, d) {
+		return nil
+	}
+	return status.Unavailable("what may be seen of this cannot be decided: " + d.Reason)
 }
 
 func (s *sight) byName(access *policy.Request) bool {
@@ -69,8 +86,8 @@ func (s *sight) byName(access *policy.Request) bool {
 // sees tells whether a change is to be shown. What is beyond a window is left out, but of who
 // asks for the changes of one kind: that is refused.
 func (s *sight) sees(ctx context.Context, q *changesQuery, h *history.Change) (bool, error) {
-	if !s.reads(ctx, h) {
-		return false, ctx.Err() // past the deadline nobody was asked: that is no answer
+	if reads, err := s.reads(ctx, h); err != nil || !reads {
+		return false, cmp.Or(ctx.Err(), err) // past the deadline nobody was asked: that is no answer
 	}
 	if h.Object == nil {
 		return true, nil
@@ -126,7 +143,10 @@ func (s *sight) readsLost(ctx context.Context, h *history.Change) (bool, error) 
 		}
 		secret = before == nil || holdsSecret(before)
 	}
-	return !secret || s.windows.authorize(ctx, s.access(h)).Allowed, nil
+	if !secret {
+		return true, nil
+	}
+	return s.windows.authorized(ctx, s.access(h))
 }
 
 // holdsSecret tells whether an object was kept as one with secrets.

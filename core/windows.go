@@ -77,7 +77,17 @@ func (w *windows) within(ctx context.Context, kind *policy.Kind, revision uint64
 // beyond the window too: access is that of a request to read it, or a collection of such.
 func (w *windows) allowed(ctx context.Context, kind *policy.Kind, access policy.Request, revision uint64) (bool, error) {
 	within, err := w.within(ctx, kind, revision)
-	return within || err == nil && w.authorize(ctx, access).Allowed, err
+	if within || err != nil {
+		return within, err
+	}
+	return w.authorized(ctx, access)
+}
+
+// authorized tells whether they may look beyond windows.
+func (w *windows) authorized(ctx context.Context, access policy.Request) (bool, error) {
+	d := w.authorize(ctx, access)
+	access.Verb = policy.HistoryVerb
+	return d.Allowed, decided(w.tip.Policy, &access, d)
 }
 
 // authorize asks for the verb. What depends on the object is not granted: that the object is

@@ -29,6 +29,8 @@ type Opinion struct {
 	Source string
 	// Program is the checksum of the program that decided, if there is one.
 	Program string
+	// Failed opinions are what the failure policy says: the authorizer has none.
+	Failed bool
 }
 
 // Verdict is what an opinion comes to. The zero value is none.
@@ -142,7 +144,7 @@ func newChain(f *Form, find func(name string) Authorizer) []link {
 type missing string
 
 func (m missing) Authorize(context.Context, *Request) Opinion {
-	return Opinion{Verdict: Denies, Reason: "the authorizer " + string(m) + " cannot be asked", Detail: "this replica has no such authorizer"}
+	return Opinion{Verdict: Denies, Reason: "the authorizer " + string(m) + " cannot be asked", Detail: "this replica has no such authorizer", Failed: true}
 }
 
 func (missing) ByName(*Request) bool { return false }
@@ -229,6 +231,12 @@ func (l *link) source(o *Opinion) string {
 
 // concerns tells whether an authorizer is asked about a request.
 func (l *link) concerns(r *Request) bool { return l.plugin == nil || l.plugin.Match.names(r) }
+
+// Undecided tells whether a decision of this policy refuses what it allows by itself, and an authorizer outside of it
+// could not be asked: that is no answer to what somebody may see.
+func (p *Policy) Undecided(r *Request, d *Decision) bool {
+	return !d.Allowed && slices.ContainsFunc(d.Said, func(s Said) bool { return s.Failed }) && p.authorizeInside(r).Allowed
+}
 
 // authorizeInside decides a request by what is in the policy alone.
 func (p *Policy) authorizeInside(r *Request) *Decision {

@@ -65,22 +65,18 @@ Audit-Id. To ask takes the permission to get explanations.policy.stele.dev.`,
 	f.StringArrayVar(&o.groups, "as-group", nil, "group of that user; may be given several times")
 	f.StringVarP(&o.file, "filename", "f", "", "file with the object of a write, YAML or JSON; - for standard input")
 	f.StringVar(&o.auditID, "audit-id", "", "explain the request that had this audit id")
-	f.StringVarP(&o.output, "output", "o", "", "json")
+	f.StringVarP(&o.output, "output", "o", "", "for programs: json, yaml")
 	_ = cmd.MarkFlagFilename("filename", "yaml", "yml", "json")
-	cmd.ValidArgsFunction = func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-		if len(args) == 0 {
-			return []string{"get", "list", "watch", "create", "update", "patch", "delete"}, cobra.ShellCompDirectiveNoFileComp
-		}
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
+	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"json", "yaml"}, noFiles))
+	cmd.ValidArgsFunction = o.completeRequest
 	return cmd
 }
 
 func (o *explainOptions) run(cmd *cobra.Command, args []string) error {
 	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if o.output != "" && o.output != "json" {
-		return fmt.Errorf("-o %s: want json", o.output)
+	if !slices.Contains([]string{"", "json", "yaml"}, o.output) {
+		return fmt.Errorf("-o %s: want json, yaml", o.output)
 	}
 	if o.user == "" && len(o.groups) > 0 {
 		return errors.New("--as-group needs --as")
@@ -103,8 +99,8 @@ func (o *explainOptions) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	if o.output == "json" {
-		err = json.NewEncoder(cmd.OutOrStdout()).Encode(e)
+	if o.output != "" {
+		err = (&output{Writer: cmd.OutOrStdout()}).document(o.output, e)
 	} else {
 		err = printExplanation(cmd.OutOrStdout(), e)
 	}

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -30,10 +31,14 @@ func attributes(r *policy.Request) authorizer.Attributes {
 }
 
 // Requirements as plugins get them are those of authorization.k8s.io/v1: what that has no words for is
-// left out, which makes the question a wider one.
+// left out, which makes the question a wider one. So is what is behind many others: a caller has room for
+// half a million of them, which take a plugin longer to read than it has to answer, and it would count as silent.
+
+// maxSelected is how many requirements of a selector, and values of them, plugins get to see.
+const maxSelected = 1000
 
 func fieldRequirements(list fields.Requirements) (out []*authorizerpb.Requirement) {
-	for _, r := range list {
+	for _, r := range list[:min(len(list), maxSelected/2)] { // each has a value
 		if operator := operatorOf(r.Operator); operator != "" {
 			out = append(out, &authorizerpb.Requirement{Key: r.Field, Operator: operator, Values: []string{r.Value}})
 		}
@@ -42,9 +47,15 @@ func fieldRequirements(list fields.Requirements) (out []*authorizerpb.Requiremen
 }
 
 func labelRequirements(list labels.Requirements) (out []*authorizerpb.Requirement) {
+	room := maxSelected
 	for i := range list {
-		if operator := operatorOf(list[i].Operator()); operator != "" {
-			values := slices.Clone(list[i].ValuesUnsorted())
+		if room <= 0 {
+			break
+		}
+		operator, values := operatorOf(list[i].Operator()), list[i].ValuesUnsorted()
+		if more := 1 + len(values); operator != "" && more <= room {
+			room -= more
+			values = slices.Clone(values)
 			slices.Sort(values) // the same question is always the same bytes
 			out = append(out, &authorizerpb.Requirement{Key: list[i].Key(), Operator: operator, Values: values})
 		}
@@ -69,18 +80,24 @@ func operatorOf(o selection.Operator) string {
 // maxReason is how much of a reason goes to clients and into the log.
 const maxReason = 1024
 
-// brief is a reason from outside, fit to be shown and kept.
-func brief(reason string) string {
-	if len(reason) > maxReason {
-		return strings.ToValidUTF8(reason[:maxReason], "") + "…"
+// brief is a text from outside, fit to be shown on a terminal and kept: on one line.
+func brief(text string) string {
+	more := ""
+	if len(text) > maxReason {
+		text, more = strings.ToValidUTF8(text[:maxReason], ""), "…"
 	}
-	return strings.ToValidUTF8(reason, "\uFFFD")
+	return strings.Map(func(r rune) rune {
+		if unicode.IsGraphic(r) {
+			return r
+		}
+		return ' '
+	}, strings.ToValidUTF8(text, "\uFFFD")) + more
 }
 
 // cannot is the opinion of an authorizer that this replica does not have: a policy that cannot be
 // enforced opens nothing.
 func cannot(name, why string) policy.Opinion {
-	return policy.Opinion{Verdict: policy.Denies, Reason: "the authorizer " + name + " cannot be asked", Detail: why}
+	return policy.Opinion{Verdict: policy.Denies, Reason: "the authorizer " + name + " cannot be asked", Detail: why, Failed: true}
 }
 
 func duration(d time.Duration) metav1.Duration { return metav1.Duration{Duration: d} }

@@ -119,19 +119,21 @@ func (a *Authorizers) enforce() {
 			b.Use() // before others are released: what both need goes on
 		}
 	}
-	var old []*programs
+	var old []*host.Binding
 	a.mu.Lock()
 	if a.law.Tip().Policy == p { // else a newer one may be among the bound, and it is its turn next
 		a.bound = slices.DeleteFunc(a.bound, func(x *programs) bool {
-			if x != next {
-				old = append(old, x)
+			if x == next {
+				return false
 			}
-			return x != next
+			x.over = true
+			old = append(old, x.binding)
+			return true
 		})
 	}
 	a.mu.Unlock()
-	for _, x := range old {
-		x.binding.Release()
+	for _, b := range old {
+		b.Release()
 	}
 }
 
@@ -148,8 +150,7 @@ func (a *Authorizers) Check(ctx context.Context, f *policy.Form) (list schemas.D
 			if err == nil {
 				continue
 			}
-			d.Pos, d.Path, d.Message = found.Source, "bundle.plugins."+found.Name, "the plugin cannot be used here: "+err.Error()
-			d.Hint = "the program has to lie in the folder of --plugin-dir of each replica, with a checksum that stands here; `stele plugin check` tries it"
+			d.Pos, d.Path, d.Message = found.Source, "bundle.plugins."+found.Name, "this replica cannot use "+err.Error()
 		case name == "abac":
 			if a.abac.Load() != nil {
 				continue

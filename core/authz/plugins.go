@@ -16,7 +16,8 @@ type programs struct {
 	of      *Authorizers
 	policy  *policy.Policy
 	specs   []host.Spec
-	binding *host.Binding // guarded by of.mu
+	binding *host.Binding // guarded by of.mu, as the next
+	over    bool          // the binding was released, or is about to be
 }
 
 func specOf(p *policy.Plugin) host.Spec {
@@ -32,8 +33,8 @@ func specOf(p *policy.Plugin) host.Spec {
 func (p *programs) bind() *host.Binding {
 	p.of.mu.Lock()
 	defer p.of.mu.Unlock()
-	if p.binding == nil && p.of.law != nil && p.of.law.Tip().Policy == p.policy {
-		p.binding = p.of.options.Plugins.Bind(p.specs)
+	if (p.binding == nil || p.over) && p.of.law != nil && p.of.law.Tip().Policy == p.policy {
+		p.binding, p.over = p.of.options.Plugins.Bind(p.specs), false
 		p.of.bound = append(p.of.bound, p)
 	}
 	return p.binding
@@ -48,11 +49,14 @@ type plugin struct {
 // Authorize implements policy.Authorizer: the host bounds the time, coalesces and remembers.
 func (p *plugin) Authorize(ctx context.Context, r *policy.Request) policy.Opinion {
 	b := p.bind()
+	if b == nil && p.Shadow {
+		return policy.Opinion{Detail: "shadow: the policy is not in force any more, and the plugin is not asked"}
+	}
 	if b == nil {
 		return cannot("plugin:"+p.Name, "the policy is not in force any more")
 	}
 	a := b.Authorize(ctx, p.Name, question(r))
-	o := policy.Opinion{Reason: brief(a.Reason), Detail: a.Detail, Program: p.SHA256[host.System]}
+	o := policy.Opinion{Reason: brief(a.Reason), Detail: brief(a.Detail), Failed: a.Failed, Program: p.SHA256[host.System]}
 	switch a.Decision {
 	case authorizerpb.Decision_DECISION_ALLOW:
 		o.Verdict = policy.Allows

@@ -259,10 +259,13 @@ func (h *hook) Authorize(ctx context.Context, r *policy.Request) policy.Opinion 
 	if err != nil {
 		return cannot(h.name, err.Error())
 	}
-	ctx, cancel := context.WithTimeout(ctx, c.timeout)
+	bounded, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
-	decision, reason, err := client.Authorize(ctx, attributes(r))
-	o := policy.Opinion{Reason: brief(reason)}
+	decision, reason, err := client.Authorize(bounded, attributes(r))
+	if err != nil && ctx.Err() != nil {
+		decision = authorizer.DecisionDeny // whose doing it is: nobody gets past a webhook by not waiting for it
+	}
+	o := policy.Opinion{Reason: brief(reason), Failed: err != nil}
 	switch decision {
 	case authorizer.DecisionAllow:
 		o.Verdict = policy.Allows
@@ -272,7 +275,7 @@ func (h *hook) Authorize(ctx context.Context, r *policy.Request) policy.Opinion 
 	}
 	if err != nil {
 		h.complain(err)
-		if o.Detail = err.Error(); o.Verdict == policy.Denies && reason == "" {
+		if o.Detail = brief(err.Error()); o.Verdict == policy.Denies && reason == "" {
 			o.Reason = cannot(h.name, "").Reason
 		}
 	}

@@ -148,16 +148,27 @@ func (h *Host) Bind(specs []Spec) *Binding {
 func (h *Host) Check(ctx context.Context, spec Spec) error {
 	h.mu.Lock()
 	p := h.acquire(spec)
+	p.checks++
 	h.mu.Unlock()
-	defer func() {
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		h.release(p)
-	}()
-	if err := p.attempt(ctx); err != nil {
+	err := p.attempt(ctx)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	p.checks--
+	h.release(p)
+	if err != nil && p.users == 0 && p.spare != nil { // no binding follows
+		p.spare.Reset(0)
+	}
+	if err != nil {
 		return fmt.Errorf("plugin %s: %w", spec.Name, err)
 	}
 	return nil
+}
+
+// binds tells whether there are bindings that need a plugin.
+func (h *Host) binds(p *plugin) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return p.users > p.checks
 }
 
 // Health tells which plugins of the policies in force cannot be asked, and why. Those in shadow mode are not missed.

@@ -86,7 +86,7 @@ func (p *process) Start(context.Context) (err error) {
 	}
 	p.mu.Unlock()
 	if err := p.record.started(p.pid); err != nil {
-		p.stderr.log.Warn("a process is not recorded", "pid", p.pid, "err", err)
+		p.stderr.log.Warn("a process is not recorded", "pid", p.pid, "error", err)
 	}
 	hello, greet := io.Pipe()
 	p.hello = hello
