@@ -50,7 +50,10 @@ var askingBundle = strings.Replace(bundle, `cluster: "test"`, "cluster: \"test\"
 func newAskingPlane(t testing.TB, o *outside, enforceable core.Enforceable) *replica {
 	t.Helper()
 	var store memlog.Store
-	r, err := tryStartAsking(t.Context(), store.Open(nil), 0, o, enforceable)
+	bind := func(p *policy.Policy) *policy.Policy {
+		return p.WithAuthorizers(func(string) policy.Authorizer { return o })
+	}
+	r, err := tryStartAsking(t.Context(), store.Open(nil), 0, bind, enforceable)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,6 +103,10 @@ func TestSelectorsReachAuthorizers(t *testing.T) {
 	}
 	watch.Stop()
 	ask("watch")
+	if err := widgets.DeleteCollection(t.Context(), metav1.DeleteOptions{}, selected); err != nil {
+		t.Fatal(err)
+	}
+	ask("deletecollection")
 	if _, err := widgets.Get(t.Context(), "x", metav1.GetOptions{}); err == nil {
 		t.Error("there is an object")
 	}
