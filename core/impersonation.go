@@ -15,12 +15,13 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/endpoints/filters/impersonation"
 	"k8s.io/apiserver/pkg/endpoints/request"
+	"stele.dev/stele/core/authn"
 )
 
 // impersonation pins the tip, unless the request was sent back with a newer one, and
 // puts those that the request's headers name in the place of who sent it, if the
 // tip's policy lets them: each of user, groups, uid and extra is authorized. The rules
-// are upstream's, from k8s.io/apiserver.
+// are upstream's, from k8s.io/apiserver; but nobody is larger that way than who says who they are.
 func (p *Pipeline) impersonation(_ context.Context, r *Request) error {
 	if r.tip == nil {
 		r.tip = p.committer.Tip()
@@ -40,6 +41,9 @@ func (p *Pipeline) impersonation(_ context.Context, r *Request) error {
 	filter.ServeHTTP(&refusal, q)
 	if as == nil {
 		return refusal.error()
+	}
+	if err := authn.Bounded(as); err != nil {
+		return apierrors.NewBadRequest(err.Error())
 	}
 	r.user = as
 	return nil

@@ -280,6 +280,11 @@ func TestReviewsOfTokens(t *testing.T) {
 	if a := p.must(t, 400, "POST", path, `{"spec":{}}`); !strings.Contains(fmt.Sprint(a.field("message")), "token is required") {
 		t.Errorf("of nothing: %s", a)
 	}
+	audiences := func(n int) string { return `["` + tokens.DefaultIssuer + `"` + strings.Repeat(`,"a"`, n-1) + `]` }
+	p.must(t, 201, "POST", path, `{"spec":{"token":"editor-token","audiences":`+audiences(1024)+`}}`)
+	if a := p.must(t, 422, "POST", path, `{"spec":{"token":"editor-token","audiences":`+audiences(1025)+`}}`); !strings.Contains(fmt.Sprint(a.field("message")), "spec.audiences: Too many: 1025") {
+		t.Errorf("for too many audiences: %s", a)
+	}
 	p.must(t, 403, "POST", path, `{"spec":{"token":"editor-token"}}`, "Authorization", "Bearer editor-token")
 }
 

@@ -104,6 +104,10 @@ func TestSelectorsReachAuthorizers(t *testing.T) {
 	}
 	watch.Stop()
 	ask("watch")
+	if err := widgets.DeleteCollection(t.Context(), metav1.DeleteOptions{}, selected); err != nil {
+		t.Fatal(err)
+	}
+	ask("deletecollection")
 	if _, err := widgets.Get(t.Context(), "x", metav1.GetOptions{}); err == nil {
 		t.Error("there is an object")
 	}

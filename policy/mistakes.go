@@ -264,6 +264,10 @@ func (c *compiler) choice(m *mistake, x *conflict, allowed []string) {
 	if x.at.IsZero() {
 		x.at = c.enclosing(m.path)
 	}
+	if name, ok := strings.CutPrefix(unquoted(x.value), pluginPrefix); ok && m.parent() == "bundle.authorizers" {
+		c.noPlugin(x.at, m.String(), name)
+		return
+	}
 	slices.Sort(allowed)
 	allowed = slices.Compact(allowed)
 	words := make([]string, len(allowed))
@@ -271,6 +275,20 @@ func (c *compiler) choice(m *mistake, x *conflict, allowed []string) {
 		words[i] = unquoted(a)
 	}
 	c.add(x.at, m.String(), shortened(x.value, maxValue)+" is not one of "+enumerate(allowed), didYouMean(unquoted(x.value), words, ""))
+}
+
+// noPlugin reports that the chain has a plugin of which nothing is said. Which plugins there are CUE does not tell: it
+// names patterns, and what they come to is not among what there is to choose from.
+func (c *compiler) noPlugin(at schemas.Position, path, name string) {
+	var known []string
+	for plugin := range c.fields(c.root, "bundle.plugins") {
+		known = append(known, pluginPrefix+plugin)
+	}
+	hint := didYouMean(pluginPrefix+name, known, "")
+	if hint == "" {
+		hint = fmt.Sprintf("say which program it is: plugins: %q: sha256: …", name)
+	}
+	c.add(at, path, fmt.Sprintf("there is no plugin %q in plugins", name), hint)
 }
 
 // missing reports a field that must be given, unless it is there by a wrong name.

@@ -59,6 +59,10 @@ func TestMistakesInPlugins(t *testing.T) {
 	}{
 		"an authorizer twice": {`authorizers: ["deny", "rbac", §"deny"]`,
 			[]string{`bundle.authorizers.2: "deny" is named twice; its first answer counts: leave out the second one`}},
+		"a plugin by a wrong name": {"{\nauthorizers: [\"deny\", \"rbac\", §\"plugin:curfw\"]\nplugins: curfew: {" + checksum + "}\n}",
+			[]string{`bundle.authorizers.2: there is no plugin "curfw" in plugins; did you mean "plugin:curfew"?`}},
+		"a plugin of which nothing is said": {`authorizers: ["deny", "rbac", §"plugin:p"]`,
+			[]string{`bundle.authorizers.2: there is no plugin "p" in plugins; say which program it is: plugins: "p": sha256: …`}},
 		"no time": {"{\nauthorizers: [\"deny\", \"rbac\", \"plugin:p\"]\nplugins: p: {" + checksum + "\n§timeout: \"0s\"}\n}",
 			[]string{`bundle.plugins.p.timeout: a plugin has more than 0s and at most 10s for a decision, not 0s`}},
 		"too much time": {"{\nauthorizers: [\"deny\", \"rbac\", \"plugin:p\"]\nplugins: p: {" + checksum + "\n§timeout: \"11s\"}\n}",

@@ -56,7 +56,12 @@ permission to create accessdifferences.policy.stele.dev.
   stele access diff --from 1200 --to 1250 --subject group:devs
   stele access diff --from yesterday -n shop -o json
   stele access diff --to ./policy --exit-code`,
-		Args: cobra.NoArgs,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return fmt.Errorf("%q is no flag: write --from MOMENT|DIR, --to MOMENT|DIR", args[0])
+			}
+			return nil
+		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			err := o.run(cmd)
 			if err != nil && o.exitCode && !errors.Is(err, errSaid) && !errors.Is(err, syscall.EPIPE) {
@@ -75,7 +80,6 @@ permission to create accessdifferences.policy.stele.dev.
 	f.StringArrayVar(&o.subjects, "subject", nil, "only what matters to user:NAME, group:NAME or serviceaccount:NAMESPACE/NAME; may be given several times")
 	f.BoolVar(&o.exitCode, "exit-code", false, "exit with 1 if something differs, and with 2 if it cannot be told")
 	f.Lookup("namespace").Usage = "only what matters in this namespace (default: all)"
-	cmd.MarkFlagsOneRequired("from", "to")
 	_ = cmd.RegisterFlagCompletionFunc("subject", cobra.FixedCompletions([]string{"user:", "group:", "serviceaccount:"}, noFiles|cobra.ShellCompDirectiveNoSpace))
 	return cmd
 }
@@ -85,6 +89,9 @@ func (o *accessDiffOptions) run(cmd *cobra.Command) (err error) {
 	defer stop()
 	if err := o.check(); err != nil {
 		return err
+	}
+	if !cmd.Flags().Changed("from") && !cmd.Flags().Changed("to") {
+		return errors.New("give --from or --to, or both: a moment, or the folder of a bundle")
 	}
 	if o.format == "table" {
 		o.format = ""

@@ -81,7 +81,7 @@ revision.
 	f.BoolVar(&o.use, "use", false, "make the new context the current one")
 	f.BoolVar(&o.list, "list", false, "list the contexts that are at a moment")
 	f.BoolVar(&o.remove, "remove", false, "remove the contexts that are named, or all that are at a moment")
-	cmd.MarkFlagsMutuallyExclusive("use", "list", "remove")
+	exclusive(cmd, "use", "list", "remove")
 	return cmd
 }
 

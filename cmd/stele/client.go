@@ -45,7 +45,7 @@ func (o *clientOptions) addFlags(cmd *cobra.Command) {
 // addAllNamespaces is for commands that can look at more than one namespace.
 func (o *clientOptions) addAllNamespaces(cmd *cobra.Command) {
 	cmd.Flags().BoolVarP(&o.everywhere, "all-namespaces", "A", false, "in all namespaces")
-	cmd.MarkFlagsMutuallyExclusive("namespace", "all-namespaces")
+	exclusive(cmd, "namespace", "all-namespaces")
 }
 
 // addIdentity is for commands that can be another user, who has the permission to impersonate.

@@ -65,22 +65,18 @@ Audit-Id. To ask takes the permission to get explanations.policy.stele.dev.`,
 	f.StringArrayVar(&o.groups, "as-group", nil, "group of that user; may be given several times")
 	f.StringVarP(&o.file, "filename", "f", "", "file with the object of a write, YAML or JSON; - for standard input")
 	f.StringVar(&o.auditID, "audit-id", "", "explain the request that had this audit id")
-	f.StringVarP(&o.output, "output", "o", "", "json")
+	f.StringVarP(&o.output, "output", "o", "", "for programs: json, yaml")
 	_ = cmd.MarkFlagFilename("filename", "yaml", "yml", "json")
-	cmd.ValidArgsFunction = func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-		if len(args) == 0 {
-			return []string{"get", "list", "watch", "create", "update", "patch", "delete"}, cobra.ShellCompDirectiveNoFileComp
-		}
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
+	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"json", "yaml"}, noFiles))
+	cmd.ValidArgsFunction = o.completeRequest
 	return cmd
 }
 
 func (o *explainOptions) run(cmd *cobra.Command, args []string) error {
 	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if o.output != "" && o.output != "json" {
-		return fmt.Errorf("-o %s: want json", o.output)
+	if !slices.Contains([]string{"", "json", "yaml"}, o.output) {
+		return fmt.Errorf("-o %s: want json, yaml", o.output)
 	}
 	if o.user == "" && len(o.groups) > 0 {
 		return errors.New("--as-group needs --as")
@@ -103,8 +99,8 @@ func (o *explainOptions) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	if o.output == "json" {
-		err = json.NewEncoder(cmd.OutOrStdout()).Encode(e)
+	if o.output != "" {
+		err = (&output{Writer: cmd.OutOrStdout()}).document(o.output, e)
 	} else {
 		err = printExplanation(cmd.OutOrStdout(), e)
 	}
@@ -241,7 +237,7 @@ func (c *policyClient) explained(ctx context.Context, auditID string) (*explain.
 // printExplanation shows the verdict, and then a line for each stage, with what it
 // considered below.
 func printExplanation(out io.Writer, e *explain.Explanation) error {
-	fmt.Fprintln(out, sentence(e))
+	fmt.Fprintln(out, harmless(sentence(e)))
 	fmt.Fprintln(out)
 	rows := [][4]string{{"STAGE", "VERDICT", "RULE", "SOURCE"}}
 	notes := map[int]string{} // below a row
@@ -253,16 +249,17 @@ func printExplanation(out io.Writer, e *explain.Explanation) error {
 		for _, c := range s.Considered {
 			rows = append(rows, [4]string{"", "  " + c.Verdict, c.Rule, c.Source})
 			for _, said := range []string{c.Reason, c.Detail} {
-				if said != "" {
-					notes[len(rows)-1] += "      " + said + "\n"
+				for line := range strings.Lines(said) {
+					notes[len(rows)-1] += "      " + harmless(strings.TrimSuffix(line, "\n")) + "\n"
 				}
 			}
 		}
 	}
 	var widths [4]int
-	for _, row := range rows {
-		for i, cell := range row {
-			widths[i] = max(widths[i], len(cell))
+	for n := range rows {
+		for i, cell := range rows[n] {
+			rows[n][i] = harmless(cell)
+			widths[i] = max(widths[i], len(rows[n][i]))
 		}
 	}
 	for n, row := range rows {
@@ -274,7 +271,10 @@ func printExplanation(out io.Writer, e *explain.Explanation) error {
 		fmt.Fprint(out, notes[n])
 	}
 	if e.Status.Message != "" {
-		fmt.Fprintf(out, "\n%s\n", e.Status.Message)
+		fmt.Fprintln(out)
+		for line := range strings.SplitSeq(e.Status.Message, "\n") {
+			fmt.Fprintln(out, harmless(line))
+		}
 	}
 	return nil
 }

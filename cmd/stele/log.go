@@ -42,7 +42,7 @@ func (o *logOptions) addFlags(cmd *cobra.Command) {
 	f.IntVar(&o.limit, "limit", 0, "show only so many, the newest (default: all)")
 	f.StringVar(&o.since, "since", "", "only what was written at a `MOMENT` or later")
 	f.StringVar(&o.until, "until", "", "only what was written at a `MOMENT` or before")
-	cmd.MarkFlagsMutuallyExclusive("follow", "until")
+	exclusive(cmd, "follow", "until")
 	_ = cmd.RegisterFlagCompletionFunc("since", completeMoments)
 	_ = cmd.RegisterFlagCompletionFunc("until", completeMoments)
 }

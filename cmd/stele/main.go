@@ -74,7 +74,12 @@ Every flag can also be set by the environment: --data-dir by STELE_DATA_DIR.`,
 		SilenceErrors:     true,
 		SilenceUsage:      true,
 		DisableAutoGenTag: true,
-		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return fromEnvironment(cmd.Flags()) },
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
+			if err := fromEnvironment(cmd.Flags()); err != nil {
+				return err
+			}
+			return checkExclusive(cmd)
+		},
 	}
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return fmt.Errorf("%w (see `%s --help`)", err, cmd.CommandPath())
@@ -126,6 +131,31 @@ kubeconfig's current context what was, who changed it, and what differs, and put
   kubectl stele who-can delete databases         who may do something, and since when
 
 Every flag can also be set by the environment: --no-pager by STELE_NO_PAGER=true.`
+
+const exclusiveFlags = "exclusive flags"
+
+// exclusive says of which flags no two may be given. cobra knows it for completion; what it says of them is
+// not for people.
+func exclusive(cmd *cobra.Command, flags ...string) {
+	cmd.MarkFlagsMutuallyExclusive(flags...)
+	if cmd.Annotations == nil {
+		cmd.Annotations = map[string]string{}
+	}
+	cmd.Annotations[exclusiveFlags] = strings.Join(flags, ",")
+}
+
+func checkExclusive(cmd *cobra.Command) error {
+	var given []string
+	for flag := range strings.SplitSeq(cmd.Annotations[exclusiveFlags], ",") {
+		if cmd.Flags().Changed(flag) {
+			given = append(given, "--"+flag)
+		}
+	}
+	if len(given) > 1 {
+		return fmt.Errorf("%s cannot be given together", strings.Join(given, " and "))
+	}
+	return nil
+}
 
 // parent lets a command that only has subcommands refuse words that are none of them, as
 // cobra does for the root: in a script, help is no success.

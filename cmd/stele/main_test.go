@@ -6,10 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -150,7 +152,7 @@ type serverKey struct{}
 // TestScripts runs the stories of testdata/script with the real program and the real
 // kubectl. Beside testscript's own commands they have
 //
-//	serve [flags]   start a server in the script's folder, and point KUBECONFIG at it; ADDRESS is where it listens
+//	serve [flags]   start a server in the script's folder, and point KUBECONFIG at it; ADDRESS is where it listens, PID its process
 //	hear stdout|stderr REGEXP
 //	                wait until the server says it, after what was last waited for
 //	end             end it by SIGTERM; it must exit with 0 (not stop, which is testscript's: it would end the script)
@@ -172,6 +174,7 @@ func TestScripts(t *testing.T) {
 			server := new(*process)
 			e.Values[serverKey{}] = server
 			e.Values[issuerKey{}] = new(*authntest.Issuer)
+			e.Values[hookKey{}] = new(*httptest.Server)
 			e.Defer(func() {
 				if *server != nil {
 					_ = (*server).end(syscall.SIGKILL)
@@ -184,7 +187,7 @@ func TestScripts(t *testing.T) {
 			"hear":   scriptHear,
 			"shows":  scriptShows,
 			"end":    func(ts *testscript.TestScript, neg bool, args []string) { scriptEnd(ts, syscall.SIGTERM) },
-			"issuer": scriptIssuer, "certificate": scriptCertificate, // see there
+			"issuer": scriptIssuer, "certificate": scriptCertificate, "webhook": scriptWebhook, "proxy": scriptProxy, // see there
 			"crash": func(ts *testscript.TestScript, neg bool, args []string) { scriptEnd(ts, syscall.SIGKILL) },
 		},
 	})
@@ -199,6 +202,7 @@ func scriptServe(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(p.await())
 	*ts.Value(serverKey{}).(**process) = p
 	ts.Setenv("KUBECONFIG", filepath.Join(ts.Getenv("WORK"), "stele-data", "admin.kubeconfig"))
+	ts.Setenv("PID", strconv.Itoa(p.Process.Pid))
 	ts.Setenv("ADDRESS", regexp.MustCompile(`127\.0\.0\.1:\d+`).FindString(p.stdout.String()))
 	ts.Check(os.WriteFile(ts.MkAbs("serve.out"), []byte(p.stdout.String()), 0o600))
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"stele.dev/stele/plugins/authorizerpb"
 	"stele.dev/stele/plugins/conformance"
+	"stele.dev/stele/plugins/host"
 	"stele.dev/stele/policy"
 )
 
@@ -50,7 +51,7 @@ With --cue it prints no more than a file of CUE that does that, for a package.`,
 			if !pluginName.MatchString(p.name) {
 				return fmt.Errorf("a bundle cannot name %q: call the file by lower-case letters, digits and dashes", p.name)
 			}
-			fmt.Fprintf(out, "bundle: plugins: %s: sha256: %q: %q\n", p.label(), conformance.System, p.sha256)
+			fmt.Fprintf(out, "bundle: plugins: %s: sha256: %q: %q\n", p.label(), host.System, p.sha256)
 			return nil
 		},
 	}

@@ -25,11 +25,7 @@ func vetPlugins(ctx context.Context, stderr io.Writer, compiled *policy.Compiled
 	if err != nil {
 		return nil, err
 	}
-	defer func() {
-		done, cancel := context.WithCancel(context.Background())
-		cancel()
-		_ = h.Run(done) // only its folder is left
-	}()
+	defer h.Close()
 	var diags schemas.Diagnostics
 	configs := map[string]string{}
 	for _, p := range plugins {

@@ -59,7 +59,7 @@ To ask takes the permission to create resourceaccessreviews.policy.stele.dev.
 			return nil
 		},
 		RunE:              func(cmd *cobra.Command, args []string) error { return o.run(cmd, args) },
-		ValidArgsFunction: o.complete,
+		ValidArgsFunction: o.completeRequest,
 	}
 	o.clientOptions.addFlags(cmd)
 	o.addAllNamespaces(cmd)
@@ -70,8 +70,8 @@ To ask takes the permission to create resourceaccessreviews.policy.stele.dev.
 	return cmd
 }
 
-// complete offers verbs, then kinds, then objects.
-func (o *whoCanOptions) complete(cmd *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
+// completeRequest offers verbs, then kinds, then objects.
+func (o *clientOptions) completeRequest(cmd *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
 	switch len(args) {
 	case 0:
 		return slices.DeleteFunc(slices.Clone(resourceVerbs), func(v string) bool { return v == "*" }), noFiles

@@ -13,6 +13,7 @@ import (
 	"log/slog"
 	"net/http"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -127,7 +128,7 @@ func New(o Options) (*Authenticator, error) {
 func (a *Authenticator) wire(ctx context.Context, o *Options) error {
 	if o.Authorities != nil {
 		a.certificates = newCertificates(o.Authorities)
-		a.followAuthorities(o.Authorities)
+		a.files.followAuthorities("client-ca-file", o.Authorities)
 	}
 	if o.TokenFile != "" {
 		if err := a.followTokens(o.TokenFile); err != nil {
@@ -197,6 +198,7 @@ func (a *Authenticator) Authenticate(r *http.Request) (user.Info, error) {
 	start := time.Now()
 	u, err := a.known(r)
 	r.Header.Del("Authorization")
+	forgetProtocol(r.Header)
 	if p, ok := a.frontProxy.(interface{ Forget(http.Header) }); ok {
 		p.Forget(r.Header)
 	} else {
@@ -225,6 +227,27 @@ func (a *Authenticator) Authenticate(r *http.Request) (user.Info, error) {
 	return nil, ErrUnauthorized
 }
 
+// tokenProtocol begins the subprotocol of a WebSocket that is a token, as upstream has it.
+const tokenProtocol = "base64url.bearer.authorization.k8s.io."
+
+// forgetProtocol removes tokens from a WebSocket's subprotocols. Upstream does so only where it was such a token that told who asks;
+// left there, it would be among those that are answered with, or too many.
+func forgetProtocol(h http.Header) {
+	const name = "Sec-Websocket-Protocol"
+	if len(h[name]) == 0 || !slices.ContainsFunc(h[name], func(v string) bool { return strings.Contains(v, tokenProtocol) }) {
+		return
+	}
+	var others []string
+	for protocol := range strings.SplitSeq(strings.Join(h[name], ","), ",") {
+		if protocol = strings.TrimSpace(protocol); !strings.HasPrefix(protocol, tokenProtocol) {
+			others = append(others, protocol)
+		}
+	}
+	if h.Del(name); len(others) > 0 {
+		h.Set(name, strings.Join(others, ","))
+	}
+}
+
 // errUnnamed is what is wrong with a certificate that is valid and of nobody. As upstream it is no credential.
 var errUnnamed = &Rejection{Method: ByCertificate, Reason: WrongName, Err: errors.New("the certificate has no common name")}
 
@@ -235,7 +258,7 @@ func (a *Authenticator) known(r *http.Request) (user.Info, error) {
 	if a.frontProxy != nil {
 		resp, ok, err := a.frontProxy.AuthenticateRequest(r)
 		if ok && err == nil && audible(a.audiences, resp) {
-			if err = bounded(resp.User); err == nil {
+			if err = Bounded(resp.User); err == nil {
 				return resp.User, nil
 			}
 		}
@@ -277,7 +300,7 @@ func (a *Authenticator) Token(ctx context.Context, token string, audiences authe
 	for _, t := range a.tokens {
 		resp, ok, err := t.AuthenticateToken(ctx, token)
 		if ok && err == nil && audible(audiences, resp) {
-			if err = bounded(resp.User); err == nil {
+			if err = Bounded(resp.User); err == nil {
 				return &authenticator.Response{Audiences: resp.Audiences, User: authenticated(resp.User)}, true, nil
 			}
 		}
@@ -292,8 +315,9 @@ func audible(audiences authenticator.Audiences, resp *authenticator.Response) bo
 	return len(audiences) == 0 || len(resp.Audiences) == 0 || len(audiences.Intersect(resp.Audiences)) > 0
 }
 
-// bounded tells whether a user is not too large. Values cost something even if they are empty.
-func bounded(u user.Info) error {
+// Bounded tells whether a user is not too large to be somebody here; the error says by how much. Values cost something even if they
+// are empty.
+func Bounded(u user.Info) error {
 	const each = 8
 	size := len(u.GetName()) + len(u.GetUID())
 	for _, g := range u.GetGroups() {

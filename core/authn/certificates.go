@@ -5,7 +5,6 @@ import (
 	"crypto/x509"
 	"fmt"
 	"net/http"
-	"os"
 	"sync/atomic"
 	"time"
 
@@ -13,6 +12,7 @@ import (
 	authx509 "k8s.io/apiserver/pkg/authentication/request/x509"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/client-go/util/cert"
+	"stele.dev/stele/core/reload"
 )
 
 // Authorities are certificate authorities: some that are given, and those of a file, which
@@ -35,16 +35,19 @@ type bundle struct {
 // NewAuthorities reads the file, PEM, unless its name is empty.
 func NewAuthorities(file string, given ...*x509.Certificate) (*Authorities, error) {
 	a := &Authorities{given: given, file: file}
-	if file != "" {
-		var err error
-		if a.content, err = os.ReadFile(file); err != nil {
-			return nil, err
-		}
-	}
-	return a, a.load(a.content)
+	return a, a.open()
 }
 
-func (a *Authorities) load(content []byte) error {
+func (a *Authorities) open() (err error) {
+	if a.file != "" {
+		if a.content, err = reload.Read(a.file); err != nil {
+			return err
+		}
+	}
+	return a.load(context.Background(), a.content)
+}
+
+func (a *Authorities) load(_ context.Context, content []byte) error {
 	b := &bundle{all: a.given[:len(a.given):len(a.given)], verify: authx509.DefaultVerifyOptions()}
 	if a.file != "" {
 		certificates, err := cert.ParseCertsPEM(content)
@@ -130,7 +133,7 @@ func (c *certificates) user(r *http.Request) (user.Info, error) {
 		return nil, err
 	}
 	known := resp.User.(*expiringUser)
-	if err := bounded(known); err != nil {
+	if err := Bounded(known); err != nil {
 		return nil, err
 	}
 	u := authenticated(known.Info)

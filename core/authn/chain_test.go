@@ -145,6 +145,36 @@ func TestCredentialsAreNotLeftInTheHeaders(t *testing.T) {
 	}
 }
 
+// Whatever it is that tells who asks: a token that is left there would be answered with.
+func TestATokenIsNotLeftAmongSubprotocols(t *testing.T) {
+	ca, alice := client(t)
+	o := accepting(t, ca)
+	o.TokenFile = file(t, "good,bob,b1\n")
+	a := newAuthenticator(t, o)
+	token := "base64url.bearer.authorization.k8s.io." + base64.RawURLEncoding.EncodeToString([]byte("good"))
+	for _, c := range []struct {
+		what      string
+		q         *http.Request
+		protocols []string
+		left      []string
+	}{
+		{"with a certificate", request(alice), []string{token + ", v5"}, []string{"v5"}},
+		{"with a certificate and nothing else", request(alice), []string{token}, nil},
+		{"with a token in the header as well", bearer("good"), []string{"v4", token, "v5"}, []string{"v4,v5"}},
+		{"with a wrong one", bearer("bad"), []string{token + "!, v5"}, []string{"v5"}},
+		{"by itself", request(nil), []string{token + ",v5"}, []string{"v5"}},
+		{"without one", request(alice), []string{"v4, v5"}, []string{"v4, v5"}},
+	} {
+		c.q.Header.Set("Connection", "Upgrade")
+		c.q.Header.Set("Upgrade", "websocket")
+		c.q.Header["Sec-Websocket-Protocol"] = c.protocols
+		who(a, c.q)
+		if got := c.q.Header["Sec-Websocket-Protocol"]; !slices.Equal(got, c.left) {
+			t.Errorf("%s: left is %q", c.what, got)
+		}
+	}
+}
+
 // A proxy's headers are nothing to who has no proxy.
 func TestHeadersOfAProxyAreNobodys(t *testing.T) {
 	a := newAuthenticator(t, authn.Options{TokenFile: file(t, "good,bob,b1\n")})

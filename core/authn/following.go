@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"os"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -60,32 +59,35 @@ func (f *files) follow(what, path string, content []byte, load func(context.Cont
 	return file
 }
 
-func (a *Authenticator) followAuthorities(authorities *Authorities) {
-	if authorities.file != "" {
-		a.files.follow("client-ca-file", authorities.file, authorities.content, func(_ context.Context, content []byte) error { return authorities.load(content) }, nil)
+func (f *files) followAuthorities(flag string, a *Authorities) {
+	if a.file != "" {
+		f.follow(flag, a.file, a.content, a.load, nil)
 	}
 }
 
 func (a *Authenticator) followTokens(path string) error {
-	content, err := os.ReadFile(path)
+	content, err := reload.Read(path)
 	if err != nil {
 		return err
 	}
-	load := func(context.Context, []byte) error {
-		static, err := tokenfile.NewCSV(path)
+	load := func(_ context.Context, content []byte) error {
+		static, err := tokenfile.NewCSV(path) // which reads it once more
+		if err == nil {
+			err = reload.Unchanged(path, nil, content)
+		}
 		if err == nil {
 			a.static.Store(static)
 		}
 		return err
 	}
 	a.files.follow("token-auth-file", path, content, load, nil)
-	return load(nil, nil)
+	return load(nil, content)
 }
 
 // followConfiguration puts the configuration in use, and each that comes in its place: once it was found valid and
-// all its issuers can be asked, so that none of their tokens is refused for that. Then it is for all requests at once.
+// its issuers can be asked, so that no token is refused for that which was not before. Then it is for all requests at once.
 func (a *Authenticator) followConfiguration(ctx context.Context, o *Options) error {
-	content, err := os.ReadFile(o.Configuration)
+	content, err := reload.Read(o.Configuration)
 	if err != nil {
 		return err
 	}
@@ -121,7 +123,7 @@ func (a *Authenticator) followConfiguration(ctx context.Context, o *Options) err
 		if err != nil {
 			return err
 		}
-		if err := next.healthy(stop); err != nil {
+		if err := next.healthy(stop, a.issuers.Load()); err != nil {
 			next.end()
 			return fmt.Errorf("%w: %w", reload.ErrLater, err)
 		}

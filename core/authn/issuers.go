@@ -92,22 +92,36 @@ func (s *issuers) AuthenticateToken(ctx context.Context, token string) (*authent
 	return &authenticator.Response{Audiences: resp.Audiences, User: u.Info}, true, nil
 }
 
-// health says which issuers cannot be asked.
-func (s *issuers) health() error {
+// health says which of them cannot be asked, but for some.
+func (s *issuers) health(except []string) error {
 	var errs []error
 	for _, i := range s.all {
-		errs = appendError(errs, i.health())
+		if !slices.Contains(except, i.url) {
+			errs = appendError(errs, i.health())
+		}
 	}
 	return utilerrors.NewAggregate(errs)
 }
 
-// healthy waits until all issuers can be asked.
-func (s *issuers) healthy(ctx context.Context) error {
-	err := wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, healthTimeout, true, func(context.Context) (bool, error) { return s.health() == nil, nil })
+// ill are those that cannot be asked.
+func (s *issuers) ill() (urls []string) {
+	for _, i := range s.all {
+		if i.health() != nil {
+			urls = append(urls, i.url)
+		}
+	}
+	return urls
+}
+
+// healthy waits until all issuers can be asked, but for those that cannot be asked as things are: their tokens are refused
+// already, and who is to be an issuer no more must not remain one for that.
+func (s *issuers) healthy(ctx context.Context, before *issuers) error {
+	except := before.ill()
+	err := wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, healthTimeout, true, func(context.Context) (bool, error) { return s.health(except) == nil, nil })
 	if err == nil {
 		return nil
 	}
-	return errors.Join(s.health(), ctx.Err())
+	return errors.Join(s.health(except), ctx.Err())
 }
 
 // retire ends them when nobody can be asking them any more, and what the library has measured of those that are not

@@ -153,6 +153,18 @@ func TestAConfigurationWaitsForItsIssuers(t *testing.T) {
 	}
 }
 
+// Another one that could not be asked before either is no reason to go on with one that is to be none any more.
+func TestAnIssuerThatIsIllDoesNotKeepAnother(t *testing.T) {
+	gone, down := issuer(t), issuer(t)
+	down.Down(true)
+	o := authn.Options{Configuration: file(t, authntest.Configuration(gone, down))}
+	a := running(t, o)
+	token := gone.Token("bob", nil)
+	eventually(t, "the issuer is known", func() bool { return who(a, bearer(token)) == "bob" })
+	replace(t, o.Configuration, authntest.Configuration(down))
+	eventually(t, "the issuer is none any more", func() bool { return who(a, bearer(token)) == "" })
+}
+
 // Who has a credential that counts all the time is never refused, whatever changes around it.
 func TestNobodyIsRefusedWhileFilesChange(t *testing.T) {
 	own, alice := client(t)

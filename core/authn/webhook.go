@@ -62,7 +62,7 @@ func NewWebhook(o WebhookOptions) (*Webhook, error) {
 	}
 	var err error
 	if w.content, err = w.read(); err == nil {
-		err = w.load(context.Background(), nil)
+		err = w.load(context.Background(), w.content)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("token webhook %s: %w", o.File, err)
@@ -93,8 +93,11 @@ func (w *Webhook) read() ([]byte, error) {
 }
 
 // load makes another client, which remembers nothing.
-func (w *Webhook) load(context.Context, []byte) error {
-	config, _, err := reload.Kubeconfig(w.options.File)
+func (w *Webhook) load(_ context.Context, content []byte) error {
+	config, _, err := reload.Kubeconfig(w.options.File) // which reads it once more
+	if err == nil {
+		err = reload.Unchanged(w.options.File, w.read, content)
+	}
 	if err != nil {
 		return err
 	}

@@ -60,6 +60,19 @@ func readABAC(file string, text []byte) (p *abacPolicy, unknown []error, err err
 	return p, unknown, nil
 }
 
+// loadABAC puts what a policy file says in use.
+func (a *Authorizers) loadABAC(text []byte) error {
+	p, unknown, err := readABAC(a.options.PolicyFile, text)
+	if err != nil {
+		return fmt.Errorf("ABAC policy file: %w", err)
+	}
+	for _, err := range unknown {
+		a.logger.Warn("a field of the ABAC policy file means nothing", "error", err)
+	}
+	a.abac.Store(p)
+	return nil
+}
+
 func readABACLine(line []byte) (*abacLine, []error, error) {
 	text, err := yaml.YAMLToJSON(line) // upstream takes that, too
 	if err != nil {

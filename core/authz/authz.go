@@ -11,15 +11,15 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
-	"os"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	"stele.dev/stele/core/commit"
+	"stele.dev/stele/core/reload"
 	"stele.dev/stele/plugins/host"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/schemas"
@@ -46,8 +46,7 @@ type Authorizers struct {
 	logger   *slog.Logger
 	abac     atomic.Pointer[abacPolicy] // nil without a file
 	webhooks atomic.Pointer[webhooks]
-	reading  sync.Mutex // held by Reload
-	abacRead string     // what the policy file was made of, guarded by reading
+	files    []*reload.File
 
 	law   Law         // set by Follow
 	mu    sync.Mutex  // guards bound; never held while an authorizer is asked
@@ -69,65 +68,11 @@ func New(o Options) (*Authorizers, error) {
 	if o.ConfigFile != "" && o.Webhook.KubeconfigFile != "" {
 		return nil, errors.New("the webhook is in the authorization configuration, or in a file of its own, not both")
 	}
+	a.webhooks.Store(&webhooks{})
+	a.follow("--authorization-policy-file", o.PolicyFile, func() ([]byte, error) { return reload.Read(o.PolicyFile) }, a.loadABAC)
+	a.follow("--authorization-config", o.ConfigFile, a.webhookContent, a.loadWebhooks)
+	a.follow("--authorization-webhook-config-file", o.Webhook.KubeconfigFile, a.webhookContent, a.loadWebhooks)
 	return a, a.Reload()
-}
-
-// Reload reads the operator's files anew. What cannot be read stays as it was.
-func (a *Authorizers) Reload() error {
-	a.reading.Lock()
-	defer a.reading.Unlock()
-	return errors.Join(a.reloadABAC(), a.reloadWebhooks())
-}
-
-func (a *Authorizers) reloadABAC() error {
-	if a.options.PolicyFile == "" {
-		return nil
-	}
-	text, err := os.ReadFile(a.options.PolicyFile)
-	if err != nil {
-		return fmt.Errorf("ABAC policy file: %w", err)
-	}
-	return a.useABAC(text)
-}
-
-// useABAC puts what the policy file says in use.
-func (a *Authorizers) useABAC(text []byte) error {
-	p, unknown, err := readABAC(a.options.PolicyFile, text)
-	if err != nil {
-		return fmt.Errorf("ABAC policy file: %w", err)
-	}
-	is, was := fmt.Sprint(p.lines), a.abac.Load()
-	if was != nil && is == a.abacRead {
-		return nil
-	}
-	for _, err := range unknown {
-		a.logger.Warn("a field of the ABAC policy file means nothing", "error", err)
-	}
-	a.abacRead = is
-	a.abac.Store(p)
-	if was != nil {
-		a.logger.Info("a changed file is in use", "flag", "--authorization-policy-file", "file", a.options.PolicyFile)
-	}
-	return nil
-}
-
-func (a *Authorizers) reloadWebhooks() error {
-	w, err := readWebhooks(a.options.ConfigFile, a.options.Webhook)
-	if err != nil {
-		return fmt.Errorf("authorization webhooks: %w", err)
-	}
-	was := a.webhooks.Load()
-	if was != nil && was.read == w.read {
-		return nil
-	}
-	if len(w.ignored) > 0 {
-		a.logger.Info("the order of authorizers is the bundle's: entries of the authorization configuration that are no webhooks are ignored", "types", w.ignored)
-	}
-	a.webhooks.Store(w)
-	if was != nil {
-		a.logger.Info("changed authorization webhooks are in use", "webhooks", slices.Sorted(maps.Keys(w.endpoints)))
-	}
-	return nil
 }
 
 // Bind returns a policy that has just been loaded, with its authorizers.
@@ -205,8 +150,7 @@ func (a *Authorizers) Check(ctx context.Context, f *policy.Form) (list schemas.D
 			if err == nil {
 				continue
 			}
-			d.Pos, d.Path, d.Message = found.Source, "bundle.plugins."+found.Name, "the plugin cannot be used here: "+err.Error()
-			d.Hint = "the program has to lie in the folder of --plugin-dir of each replica, with a checksum that stands here; `stele plugin check` tries it"
+			d.Pos, d.Path, d.Message = found.Source, "bundle.plugins."+found.Name, "this replica cannot use "+err.Error()
 		case name == "abac":
 			if a.abac.Load() != nil {
 				continue
@@ -258,18 +202,20 @@ func (a *Authorizers) Health() error {
 
 // Run follows the policy in force and the operator's files until the context ends.
 func (a *Authorizers) Run(ctx context.Context) error {
-	var watches sync.WaitGroup
-	defer watches.Wait()
-	for _, f := range a.files() {
-		watches.Go(func() { _ = f.Run(ctx, cmp.Or(a.options.ReloadEvery, time.Second)) })
+	g, ctx := errgroup.WithContext(ctx)
+	for _, f := range a.files {
+		g.Go(func() error { return f.Run(ctx, cmp.Or(a.options.ReloadEvery, time.Second)) })
 	}
-	for {
-		changed := a.law.PolicyChanged()
-		a.enforce()
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return ctx.Err()
+	g.Go(func() error {
+		for {
+			changed := a.law.PolicyChanged()
+			a.enforce()
+			select {
+			case <-changed:
+			case <-ctx.Done():
+				return ctx.Err()
+			}
 		}
-	}
+	})
+	return g.Wait()
 }

@@ -14,16 +14,6 @@ import (
 	"stele.dev/stele/policy"
 )
 
-// eventually waits for what comes by itself.
-func eventually(t *testing.T, what string, is func() bool) {
-	t.Helper()
-	for end := time.Now().Add(20 * time.Second); !is(); time.Sleep(2 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("not within 20 s: %s", what)
-		}
-	}
-}
-
 // A failure policy is about the webhook: who does not wait for the answer is not let through by it.
 func TestWhoDoesNotWaitForAWebhookIsDenied(t *testing.T) {
 	release := make(chan struct{})

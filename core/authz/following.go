@@ -2,59 +2,38 @@ package authz
 
 import (
 	"context"
-	"os"
+	"errors"
 
 	"stele.dev/stele/core/reload"
 )
 
-// files are the operator's, each of which is read again when it changes. What a file says while it is written is
-// not taken for what it says: a policy file that is still empty would refuse what the whole one allows.
-func (a *Authorizers) files() (list []*reload.File) {
-	follow := func(flag, path string, read func() ([]byte, error), load func([]byte) error) {
-		list = append(list, &reload.File{
-			Path: path, Read: read,
-			Load: func(_ context.Context, content []byte) error { return load(content) },
-			Outcome: func(err error) {
-				if err != nil {
-					a.logger.Error("a changed file cannot be used; what it said before stays in use", "flag", flag, "file", path, "error", err)
-				}
-			},
-		})
+// follow puts a file of the operator's in use, unless there is none, and again when what is read of it, and of
+// what it names, is another content.
+func (a *Authorizers) follow(flag, path string, read func() ([]byte, error), load func([]byte) error) {
+	if path == "" {
+		return
 	}
-	webhooks := func([]byte) error {
-		a.reading.Lock()
-		defer a.reading.Unlock()
-		return a.reloadWebhooks()
+	f := &reload.File{Path: path, Read: read, Load: func(_ context.Context, content []byte) error { return load(content) }}
+	f.Content, _ = read() // what is wrong with it is said when it is loaded
+	f.Outcome = func(err error) {
+		if err != nil {
+			a.logger.Error("a changed file cannot be used; what it said before stays in use", "flag", flag, "file", path, "error", err)
+			return
+		}
+		a.logger.Info("a changed file is in use", "flag", flag, "file", path)
 	}
-	o := &a.options
-	if o.PolicyFile != "" {
-		follow("--authorization-policy-file", o.PolicyFile, nil, func(content []byte) error {
-			a.reading.Lock()
-			defer a.reading.Unlock()
-			return a.useABAC(content)
-		})
-	}
-	if o.ConfigFile != "" {
-		follow("--authorization-config", o.ConfigFile, a.webhookFiles, webhooks)
-	}
-	if o.Webhook.KubeconfigFile != "" {
-		follow("--authorization-webhook-config-file", o.Webhook.KubeconfigFile, a.webhookFiles, webhooks)
-	}
-	return list
+	a.files = append(a.files, f)
 }
 
-// webhookFiles has the configuration of webhooks, and the files that it names.
-func (a *Authorizers) webhookFiles() (all []byte, err error) {
-	paths := []string{a.options.ConfigFile}
-	if paths[0] == "" {
-		paths = nil
-	}
-	for _, path := range append(paths, a.webhooks.Load().files...) {
-		text, err := os.ReadFile(path)
-		if err != nil {
-			return nil, err
+// Reload reads the operator's files anew. What cannot be read stays as it was.
+func (a *Authorizers) Reload() error {
+	var errs []error
+	for _, f := range a.files {
+		content, err := f.Read()
+		if err == nil {
+			err = f.Load(context.Background(), content)
 		}
-		all = append(append(all, text...), 0)
+		errs = append(errs, err)
 	}
-	return all, nil
+	return errors.Join(errs...)
 }

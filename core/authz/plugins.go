@@ -2,7 +2,6 @@ package authz
 
 import (
 	"context"
-	"runtime"
 
 	"google.golang.org/protobuf/types/known/timestamppb"
 	"stele.dev/stele/plugins/authorizerpb"
@@ -57,7 +56,7 @@ func (p *plugin) Authorize(ctx context.Context, r *policy.Request) policy.Opinio
 		return cannot("plugin:"+p.Name, "the policy is not in force any more")
 	}
 	a := b.Authorize(ctx, p.Name, question(r))
-	o := policy.Opinion{Reason: brief(a.Reason), Detail: brief(a.Detail), Failed: a.Failed, Program: p.SHA256[runtime.GOOS+"/"+runtime.GOARCH]}
+	o := policy.Opinion{Reason: brief(a.Reason), Detail: brief(a.Detail), Failed: a.Failed, Program: p.SHA256[host.System]}
 	switch a.Decision {
 	case authorizerpb.Decision_DECISION_ALLOW:
 		o.Verdict = policy.Allows

@@ -9,8 +9,10 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"stele.dev/stele/core/authz"
 	"stele.dev/stele/plugins/host"
@@ -68,15 +70,7 @@ func newHost(t *testing.T, with ...func(*host.Options)) (h *host.Host, sum strin
 	if h, err = host.New(o); err != nil {
 		t.Fatal(err)
 	}
-	ctx, stop := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- h.Run(ctx) }()
-	t.Cleanup(func() {
-		stop()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(h.Close)
 	return h, hex.EncodeToString(digest.Sum(nil))
 }
 
@@ -158,7 +152,7 @@ func TestAPolicyInForceWhosePluginCannotRun(t *testing.T) {
 // Plugins run for the policy in force: not for one that is loaded only to look at the past, and not for one
 // that was replaced, whose late requests are refused.
 func TestPluginsRunForThePolicyInForce(t *testing.T) {
-	h, sum := newHost(t)
+	h, sum := newHost(t, func(o *host.Options) { o.Linger = time.Millisecond })
 	a := newAuthorizers(t, authz.Options{Plugins: h})
 	past, first := load(t, a, plugged(t, sum, "eve")), load(t, a, plugged(t, sum, "mallory"))
 	law := newLaw(first)
@@ -174,9 +168,38 @@ func TestPluginsRunForThePolicyInForce(t *testing.T) {
 	if got := verdict(first.Authorize(t.Context(), asksFor("mallory", "a"))); got != "denied not mallory" {
 		t.Errorf("that in force says %q", got)
 	}
+	before := processes(t)
+	if len(before) != 1 {
+		t.Fatalf("processes %v run for it", before)
+	}
 	next := load(t, a, plugged(t, sum, "alice"))
 	law.activate(next)
 	if got := verdict(next.Authorize(t.Context(), asksFor("alice", "a"))); got != "denied not alice" {
 		t.Errorf("the next one says %q", got)
 	}
+	eventually(t, "the process of the policy before has ended", func() bool {
+		now := processes(t)
+		return len(now) == 1 && now[0] != before[0]
+	})
+	law.activate(load(t, a, form(t, `authorizers: ["deny", "rbac"]`)))
+	eventually(t, "no process is left for a policy without plugins", func() bool { return len(processes(t)) == 0 })
+}
+
+// processes are those of the plugin that this process runs.
+func processes(t *testing.T) (list []string) {
+	t.Helper()
+	stats, err := filepath.Glob("/proc/[0-9]*/stat")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range stats {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			continue // it has ended
+		}
+		if f := strings.Fields(string(text)); f[1] == "(curfew)" && f[3] == strconv.Itoa(os.Getpid()) && f[2] != "Z" {
+			list = append(list, f[0])
+		}
+	}
+	return list
 }

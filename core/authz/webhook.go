@@ -1,10 +1,10 @@
 package authz
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -17,10 +17,10 @@ import (
 	"k8s.io/apiserver/pkg/apis/apiserver/validation"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/authorization/cel"
-	webhookutil "k8s.io/apiserver/pkg/util/webhook"
 	"k8s.io/apiserver/plugin/pkg/authorizer/webhook"
 	"k8s.io/apiserver/plugin/pkg/authorizer/webhook/metrics"
 	"k8s.io/client-go/rest"
+	"stele.dev/stele/core/reload"
 	"stele.dev/stele/policy"
 )
 
@@ -39,10 +39,8 @@ const legacyWebhook = "default"
 // webhooks are those that the operator has configured, as they were read. They never change.
 type webhooks struct {
 	endpoints map[string]*endpoint
-	// read is what all of it was made of, to tell whether it has changed; files are those that the
-	// configuration names.
-	read  string
-	files []string
+	// content is what all of it was made of.
+	content []byte
 	// ignored are the entries that are no webhooks.
 	ignored []string
 }
@@ -59,12 +57,60 @@ var compiler = sync.OnceValue(cel.NewDefaultCompiler)
 // the modes of kube-apiserver, of which an AuthorizationConfiguration may have entries.
 var modes = sets.New("Webhook", "RBAC", "ABAC", "Node", "AlwaysAllow", "AlwaysDeny")
 
+// webhookContent is what the webhooks are made of, with the files that their kubeconfigs name. Where one of
+// these cannot be read, it is why.
+func (a *Authorizers) webhookContent() ([]byte, error) {
+	files := []string{a.options.Webhook.KubeconfigFile}
+	var content []byte
+	if file := a.options.ConfigFile; file != "" {
+		var err error
+		if content, err = reload.Read(file); err != nil {
+			return nil, err
+		}
+		c, err := load.LoadFromData(content)
+		if err != nil {
+			return content, nil // it is said when it is loaded
+		}
+		files = nil
+		for _, entry := range c.Authorizers {
+			if entry.Webhook != nil && entry.Webhook.ConnectionInfo.KubeConfigFile != nil {
+				files = append(files, *entry.Webhook.ConnectionInfo.KubeConfigFile)
+			}
+		}
+	}
+	for _, file := range files {
+		_, part, err := reload.Kubeconfig(file)
+		content = fmt.Appendf(content, "\n%d:%s%v", len(part), part, err)
+	}
+	return content, nil
+}
+
+// loadWebhooks puts them in use.
+func (a *Authorizers) loadWebhooks(content []byte) error {
+	if bytes.Equal(a.webhooks.Load().content, content) {
+		return nil // what was answered is remembered
+	}
+	w, err := readWebhooks(a.options.ConfigFile, a.options.Webhook)
+	if err == nil {
+		err = reload.Unchanged("", a.webhookContent, content)
+	}
+	if err != nil {
+		return fmt.Errorf("authorization webhooks: %w", err)
+	}
+	if len(w.ignored) > 0 {
+		a.logger.Info("the order of authorizers is the bundle's: entries of the authorization configuration that are no webhooks are ignored", "types", w.ignored)
+	}
+	w.content = content
+	a.webhooks.Store(w)
+	return nil
+}
+
 // readWebhooks reads an AuthorizationConfiguration, or the one webhook of the flags.
 func readWebhooks(file string, flags Webhook) (*webhooks, error) {
 	if file == "" {
 		return webhookOfFlags(flags)
 	}
-	text, err := os.ReadFile(file)
+	text, err := reload.Read(file)
 	if err != nil {
 		return nil, err
 	}
@@ -75,7 +121,7 @@ func readWebhooks(file string, flags Webhook) (*webhooks, error) {
 	if errs := validation.ValidateAuthorizationConfiguration(compiler(), nil, c, modes, sets.New("Webhook")); len(errs) > 0 {
 		return nil, fmt.Errorf("%s: %w", file, errs.ToAggregate())
 	}
-	w := &webhooks{endpoints: map[string]*endpoint{}, read: string(text)}
+	w := &webhooks{endpoints: map[string]*endpoint{}}
 	for i := range c.Authorizers {
 		a := &c.Authorizers[i]
 		if a.Type != apiserver.TypeWebhook {
@@ -94,9 +140,6 @@ func readWebhooks(file string, flags Webhook) (*webhooks, error) {
 
 func webhookOfFlags(flags Webhook) (*webhooks, error) {
 	w := &webhooks{endpoints: map[string]*endpoint{}}
-	if flags.KubeconfigFile == "" {
-		return w, nil
-	}
 	return w, w.add(legacyWebhook, apiserver.WebhookConfiguration{
 		AuthorizedTTL: duration(flags.AuthorizedTTL), UnauthorizedTTL: duration(flags.UnauthorizedTTL),
 		CacheAuthorizedRequests: flags.AuthorizedTTL > 0, CacheUnauthorizedRequests: flags.UnauthorizedTTL > 0,
@@ -109,11 +152,7 @@ func webhookOfFlags(flags Webhook) (*webhooks, error) {
 // add reads how a webhook is reached, and makes sure that a client can be made.
 func (w *webhooks) add(name string, c apiserver.WebhookConfiguration) error {
 	file := *c.ConnectionInfo.KubeConfigFile
-	text, err := os.ReadFile(file)
-	if err != nil {
-		return err
-	}
-	client, err := webhookutil.LoadKubeconfig(file, nil)
+	client, _, err := reload.Kubeconfig(file)
 	if err != nil {
 		return fmt.Errorf("%s: %w", file, err)
 	}
@@ -122,8 +161,6 @@ func (w *webhooks) add(name string, c apiserver.WebhookConfiguration) error {
 	if _, err := e.authorizer(); err != nil {
 		return fmt.Errorf("%s: %w", file, err)
 	}
-	w.files = append(w.files, file)
-	w.read += "\n" + name + "\n" + string(text)
 	w.endpoints[name] = e
 	return nil
 }

@@ -22,6 +22,7 @@ import (
 type webhook struct {
 	*httptest.Server
 	kubeconfig string
+	ca         string // a file that the kubeconfig names
 	mu         sync.Mutex
 	reviews    []authorizationv1.SubjectAccessReview
 	answer     func(http.ResponseWriter, *authorizationv1.SubjectAccessReview)
@@ -60,14 +61,14 @@ func newWebhook(t testing.TB, answer func(http.ResponseWriter, *authorizationv1.
 // configured is a kubeconfig by which it is reached.
 func (h *webhook) configured(t testing.TB) string {
 	t.Helper()
-	ca := write(t, "ca.pem", string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: h.Certificate().Raw})))
+	h.ca = write(t, "ca.pem", string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: h.Certificate().Raw})))
 	return write(t, "kubeconfig", fmt.Sprintf(`apiVersion: v1
 kind: Config
 clusters: [{name: c, cluster: {server: %q, certificate-authority: %q}}]
 users: [{name: u, user: {token: secret}}]
 contexts: [{name: x, context: {cluster: c, user: u}}]
 current-context: x
-`, h.URL, ca))
+`, h.URL, h.ca))
 }
 
 func (h *webhook) asked() int {
@@ -208,6 +209,11 @@ func TestWhatAWebhookSaidIsRemembered(t *testing.T) {
 		t.Fatal(err)
 	}
 	expect("after a reload of something else", p, asksFor("alice", "a"), 1)
+	overwrite(t, h.ca, read(t, h.ca)+"\n")
+	if err := a.Reload(); err != nil {
+		t.Fatal(err)
+	}
+	expect("after a reload of what its kubeconfig names", p, asksFor("alice", "a"), 1)
 	overwrite(t, file, configuration(h.entry("w", "cacheAuthorizedRequests: false")))
 	if err := a.Reload(); err != nil {
 		t.Fatal(err)

@@ -4,11 +4,14 @@
 package reload
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"io"
 	"os"
+	"syscall"
 	"time"
 
 	webhookutil "k8s.io/apiserver/pkg/util/webhook"
@@ -17,6 +20,47 @@ import (
 
 // ErrLater is wrapped by what File.Load returns if the same content may be right at another time.
 var ErrLater = errors.New("it is tried again")
+
+// most is how large a file may be. It is read each time that it is looked at.
+const most = 16 << 20
+
+// Read returns the content of a file. Anything but a file of a size that one looks through is an error: to read a
+// device or a pipe may not end.
+func Read(path string) ([]byte, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // of a pipe, it does not wait for who writes
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = fmt.Errorf("%s is no regular file", path)
+	}
+	if err != nil {
+		return nil, err
+	}
+	content, err := io.ReadAll(io.LimitReader(f, most+1))
+	if err == nil && len(content) > most {
+		err = fmt.Errorf("%s has more than %d MiB", path, most>>20)
+	}
+	return content, err
+}
+
+// Unchanged tells who loads by reading again whether that was the same content: what read, which may be nil, returns
+// now for the path. Otherwise the error wraps ErrLater.
+func Unchanged(path string, read func() ([]byte, error), content []byte) error {
+	if read == nil {
+		read = func() ([]byte, error) { return Read(path) }
+	}
+	now, err := read()
+	if err == nil && !bytes.Equal(now, content) {
+		err = errors.New("it was changed while it was read")
+	}
+	if err != nil {
+		return fmt.Errorf("%w: %w", err, ErrLater)
+	}
+	return nil
+}
 
 // File is one whose content is in use, and may change.
 type File struct {
@@ -45,7 +89,7 @@ func (f *File) Run(ctx context.Context, every time.Duration) error {
 	defer tick.Stop()
 	read := f.Read
 	if read == nil {
-		read = func() ([]byte, error) { return os.ReadFile(f.Path) }
+		read = func() ([]byte, error) { return Read(f.Path) }
 	}
 	tried := look{digest: sha256.Sum256(f.Content)}
 	seen := tried
@@ -82,7 +126,7 @@ func (f *File) Run(ctx context.Context, every time.Duration) error {
 func Files(paths ...string) ([]byte, error) {
 	var content []byte
 	for _, path := range paths {
-		part, err := os.ReadFile(path)
+		part, err := Read(path)
 		if err != nil {
 			return nil, err
 		}

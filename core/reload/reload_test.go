@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -148,4 +149,40 @@ func TestAFileInAFolderThatIsReplaced(t *testing.T) {
 		}
 		f.look(3, "b", used)
 	})
+}
+
+// Who cannot load from a content alone, but reads again, must not take another for it.
+func TestAFileThatChangesWhileItIsLoadedIsLoadedAgain(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "file")
+	for _, c := range []struct {
+		there string
+		later bool
+	}{{"a", false}, {"", true}, {"ab", true}} {
+		if err := os.WriteFile(path, []byte(c.there), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := reload.Unchanged(path, nil, []byte("a")); errors.Is(err, reload.ErrLater) != c.later {
+			t.Errorf("with %q there: %v", c.there, err)
+		}
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	if err := reload.Unchanged(path, nil, []byte("a")); !errors.Is(err, reload.ErrLater) || !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("with nothing there: %v", err)
+	}
+}
+
+// Nothing that comes in a file's place holds who looks at it.
+func TestOnlyFilesAreRead(t *testing.T) {
+	dir := t.TempDir()
+	pipe, large := filepath.Join(dir, "pipe"), filepath.Join(dir, "large")
+	if err := errors.Join(syscall.Mkfifo(pipe, 0o600), os.WriteFile(large, nil, 0o600), os.Truncate(large, 1<<40)); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{dir, pipe, "/dev/zero", large, filepath.Join(dir, "missing")} {
+		if content, err := reload.Read(path); err == nil {
+			t.Errorf("%s: %d bytes were read", path, len(content))
+		}
+	}
 }

@@ -171,6 +171,9 @@ func infoOf(u user.Info) authenticationv1.UserInfo {
 	return info
 }
 
+// maxAudiences is how many may be asked about. Each of them is compared with each of the token's, which can be thousands.
+const maxAudiences = 1024
+
 // whose says nothing of a token that is not valid but that: what is wrong with it would tell who
 // tries how to do better.
 func whose(q *question, o runtime.Object) error {
@@ -179,6 +182,9 @@ func whose(q *question, o runtime.Object) error {
 		return apierrors.NewBadRequest("token is required for TokenReview in authentication")
 	}
 	review.Status = authenticationv1.TokenReviewStatus{}
+	if n := len(review.Spec.Audiences); n > maxAudiences {
+		return invalid(review, field.ErrorList{field.TooMany(field.NewPath("spec", "audiences"), n, maxAudiences)})
+	}
 	resp, ok, err := q.token(q.ctx, review.Spec.Token, review.Spec.Audiences)
 	if err != nil || !ok {
 		review.Status.Error = "invalid bearer token"

@@ -32,10 +32,9 @@ var algorithms = []jose.SignatureAlgorithm{jose.RS256, jose.ES256, jose.ES384, j
 // Keys are those that sign the tokens of service accounts, and those that verify them, as they
 // are in files now. They are safe for concurrent use.
 type Keys struct {
-	files   []string // the first has the key that signs
-	content []byte   // of the files, at the beginning
-	logger  *slog.Logger
-	ring    atomic.Pointer[ring]
+	files  []string // the first has the key that signs
+	logger *slog.Logger
+	ring   atomic.Pointer[ring]
 }
 
 // ring is the keys at one moment. It never changes.
@@ -44,6 +43,8 @@ type ring struct {
 	first  *key // whose signatures signer makes
 	keys   []*key
 	byID   map[string]*key
+	// content of the files that it is made of
+	content []byte
 }
 
 // key verifies signatures of one algorithm.
@@ -59,10 +60,6 @@ type key struct {
 // P-521.
 func OpenKeys(signing string, others []string, logger *slog.Logger) (*Keys, error) {
 	k := &Keys{files: append([]string{signing}, others...), logger: logger}
-	var err error
-	if k.content, err = reload.Files(k.files...); err != nil {
-		return nil, err
-	}
 	return k, k.Reload()
 }
 
@@ -90,13 +87,20 @@ func MakeKey(file string) error {
 // was. From its return on, what was verified by keys that are not there any more is not
 // valid.
 func (k *Keys) Reload() error {
-	next := &ring{byID: map[string]*key{}}
+	content, err := k.read()
+	if err != nil {
+		return err
+	}
+	return k.load(context.Background(), content)
+}
+
+func (k *Keys) read() ([]byte, error) { return reload.Files(k.files...) }
+
+func (k *Keys) load(_ context.Context, content []byte) error {
+	next := &ring{byID: map[string]*key{}, content: content}
 	for i, file := range k.files {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			return err
-		}
-		if i == 0 {
+		text, err := reload.Read(file)
+		if err == nil && i == 0 {
 			err = next.signBy(text)
 		}
 		if err == nil {
@@ -105,6 +109,9 @@ func (k *Keys) Reload() error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", file, err)
 		}
+	}
+	if err := reload.Unchanged("", k.read, content); err != nil {
+		return err
 	}
 	k.ring.Store(next)
 	return nil
@@ -194,8 +201,7 @@ func algorithmOf(public crypto.PublicKey) (jose.SignatureAlgorithm, error) {
 // Run reads the files again whenever they change, until ctx ends.
 func (k *Keys) Run(ctx context.Context) error {
 	files := reload.File{
-		Read: func() ([]byte, error) { return reload.Files(k.files...) }, Content: k.content,
-		Load: func(context.Context, []byte) error { return k.Reload() },
+		Read: k.read, Content: k.ring.Load().content, Load: k.load,
 		Outcome: func(err error) {
 			if err != nil {
 				k.logger.Error("the keys of service accounts' tokens cannot be read again; those that were read before stay in use", "error", err)

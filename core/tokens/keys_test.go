@@ -11,9 +11,12 @@ import (
 	"crypto/x509"
 	"encoding/json"
 	"encoding/pem"
+	"errors"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -208,26 +211,52 @@ func TestAKeyIsMadeOnceAndForItsOwner(t *testing.T) {
 }
 
 func TestKeysAreReadAgainWhileTheServerRuns(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		old, added := ecdsaKey(t, elliptic.P256()), ecdsaKey(t, elliptic.P384())
-		file := write(t, "sa.key", old)
-		k, err := tokens.OpenKeys(file, nil, quiet)
+	old, added, other := ecdsaKey(t, elliptic.P256()), ecdsaKey(t, elliptic.P384()), ecdsaKey(t, elliptic.P521())
+	for what, c := range map[string]struct {
+		change func(folder, link string) error
+		want   []string
+	}{
+		"one is put before": {func(folder, _ string) error { write(t, filepath.Join(folder, "sa.key"), added, old); return nil }, []string{"ES256", "ES384"}},
+		"one is no more":    {func(folder, _ string) error { write(t, filepath.Join(folder, "sa.key"), other); return nil }, []string{"ES512"}},
+		"the file is gone":  {func(folder, _ string) error { return os.Remove(filepath.Join(folder, "sa.key")) }, []string{"ES256"}},
+		"it is cut off":     {func(folder, _ string) error { return os.Truncate(filepath.Join(folder, "sa.key"), 50) }, []string{"ES256"}},
+		"a folder in place": {func(folder, _ string) error {
+			p := filepath.Join(folder, "sa.key")
+			return errors.Join(os.Remove(p), os.Mkdir(p, 0o700))
+		}, []string{"ES256"}},
+		"as secrets mounted": {func(_, link string) error { // the folder is a link, and another takes its place
+			next := filepath.Dir(write(t, "sa.key", other))
+			return errors.Join(os.Symlink(next, link+".next"), os.Rename(link+".next", link))
+		}, []string{"ES512"}},
+	} {
+		folder := filepath.Dir(write(t, "sa.key", old))
+		link := filepath.Join(t.TempDir(), "current")
+		if err := os.Symlink(folder, link); err != nil {
+			t.Fatal(err)
+		}
+		k, err := tokens.OpenKeys(filepath.Join(link, "sa.key"), nil, quiet)
 		if err != nil {
 			t.Fatal(err)
 		}
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan error)
-		go func() { done <- k.Run(ctx) }()
-		write(t, file, added, old)
-		time.Sleep(3 * time.Second)
-		if n := len(published(t, k)); n != 2 {
-			t.Errorf("there are %d keys", n)
+		synctest.Test(t, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			done := make(chan error)
+			go func() { done <- k.Run(ctx) }()
+			if err := c.change(folder, link); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(3 * time.Second)
+			synctest.Wait()
+			cancel()
+			if err := <-done; err != context.Canceled {
+				t.Error(err)
+			}
+		})
+		got := slices.Sorted(maps.Values(published(t, k)))
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%s: the keys are %q, not %q", what, got, c.want)
 		}
-		cancel()
-		if err := <-done; err != context.Canceled {
-			t.Error(err)
-		}
-	})
+	}
 }
 
 func TestIssuersAreChecked(t *testing.T) {

@@ -8,14 +8,10 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"runtime"
 	"sync"
 
 	"stele.dev/stele/plugins/host"
 )
-
-// System is what this process runs on, as bundles name it.
-const System = runtime.GOOS + "/" + runtime.GOARCH
 
 // Checksum is that of a program, as bundles have it.
 func Checksum(file string) (string, error) {
@@ -44,19 +40,14 @@ func Program(file string, log *slog.Logger) func(ctx context.Context) (*Instance
 		if err != nil {
 			return nil, err
 		}
-		end := func() {
-			done, cancel := context.WithCancel(context.Background())
-			cancel()
-			_ = h.Run(done) // only its folder is left
-		}
-		p, err := h.Open(ctx, host.Spec{Name: filepath.Base(file), SHA256: map[string]string{System: sum}})
+		p, err := h.Open(ctx, host.Spec{Name: filepath.Base(file), SHA256: map[string]string{host.System: sum}})
 		if err != nil {
-			end()
+			h.Close()
 			return nil, err
 		}
 		return &Instance{AuthorizerClient: p, Close: func() {
 			p.Close()
-			end()
+			h.Close()
 		}}, nil
 	}
 }

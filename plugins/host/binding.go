@@ -118,6 +118,7 @@ func newBound(spec Spec, p *plugin) *bound {
 		hits:     m.hits.WithLabelValues(spec.Name), coalesced: m.coalesced.WithLabelValues(spec.Name),
 		inFlight: m.inFlight.WithLabelValues(spec.Name), duration: m.duration.WithLabelValues(spec.Name),
 	}
+	m.up.WithLabelValues(spec.Name) // also of one that never starts
 	for decision, label := range labels {
 		d.metrics.decisions[decision] = m.decisions.WithLabelValues(spec.Name, label, mode)
 	}
@@ -223,7 +224,7 @@ func (d *bound) fly(ctx context.Context, f *flight, q *authorizerpb.AuthorizeReq
 		}
 		d.mu.Unlock()
 		if d.spec.Shadow {
-			d.log(f.answer)
+			d.log(f.answer, q)
 			d.effect(f.answer) // nobody waits, and it counts
 		}
 		close(f.done)
@@ -300,7 +301,7 @@ func cut(reason string) string {
 func (d *bound) failed(why, detail string) Answer {
 	d.metrics.failures.WithLabelValues(why).Inc()
 	if dropped, ok := d.plugin.failures.take(); ok && why != failedCanceled {
-		d.plugin.log.Warn("a plugin has not decided", "reason", why, "err", detail, "dropped", dropped)
+		d.plugin.log.Warn("a plugin has not decided", withDropped(dropped, "reason", why, "error", detail)...)
 	}
 	return Answer{Decision: d.fails, Reason: unavailable(d.spec.Name), Detail: detail, Failed: true}
 }
@@ -321,12 +322,40 @@ func (d *bound) effect(a Answer) Answer {
 	return a
 }
 
-// log says what a plugin in shadow mode would have done.
-func (d *bound) log(a Answer) {
+// withDropped are attributes of a record before which others were left out.
+func withDropped(dropped int, attrs ...any) []any {
+	if dropped > 0 {
+		attrs = append(attrs, "dropped", dropped)
+	}
+	return attrs
+}
+
+// log says what a plugin in shadow mode would have done, and to whom.
+func (d *bound) log(a Answer, q *authorizerpb.AuthorizeRequest) {
 	if a.Failed || a.Decision == authorizerpb.Decision_DECISION_NO_OPINION {
 		return
 	}
 	if dropped, ok := d.plugin.failures.take(); ok {
-		d.plugin.log.Info("a plugin in shadow mode has decided", "decision", labels[a.Decision], "reason", a.Reason, "dropped", dropped)
+		d.plugin.log.Info("a plugin in shadow mode has decided", withDropped(dropped, "decision", labels[a.Decision], "reason", a.Reason,
+			"user", short(q.GetUser().GetName()), "verb", short(q.GetVerb()), "target", short(target(q)))...)
 	}
 }
+
+// target is what a question is about, as people write it: databases/status.example.com shop/orders.
+func target(q *authorizerpb.AuthorizeRequest) string {
+	r := q.GetResource()
+	if r == nil {
+		return q.GetPath()
+	}
+	named := func(sep, part string) string {
+		if part == "" {
+			return ""
+		}
+		return sep + part
+	}
+	on := r.GetResource() + named("/", r.GetSubresource()) + named(".", r.GetGroup())
+	return on + named(" ", strings.TrimPrefix(r.GetNamespace()+named("/", r.GetName()), "/"))
+}
+
+// short is for the log: a request can have names of any length.
+func short(text string) string { return fmt.Sprintf("%.256s", text) }

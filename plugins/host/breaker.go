@@ -16,9 +16,9 @@ type breaker struct {
 	failed  uint32 // of the last results, a bit each, the last one the lowest
 	results int    // since it closed
 	state   breakerState
-	until   time.Time     // open: when the next question tries
-	pause   time.Duration // of the last time that it opened
-	change  func(breakerState)
+	until   time.Time          // open: when the next question tries
+	pause   time.Duration      // of the last time that it opened
+	change  func(breakerState) // hears of another state; no lock is held meanwhile
 }
 
 type breakerState int
@@ -36,13 +36,12 @@ const (
 
 // allow tells whether a question may be asked; if so, done must be called.
 func (b *breaker) allow() bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
+	defer b.changing()()
 	switch {
 	case b.state == closed:
 		return true
 	case b.state == open && !time.Now().Before(b.until):
-		b.set(halfOpen) // and this question is the one that tries
+		b.state = halfOpen // and this question is the one that tries
 		return true
 	}
 	return false
@@ -57,18 +56,17 @@ const (
 )
 
 func (b *breaker) done(o outcome) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
+	defer b.changing()()
 	switch {
 	case b.state == open: // asked before it opened
 	case o == abandoned:
 		if b.state == halfOpen {
 			b.until = time.Time{} // the next one tries
-			b.set(open)
+			b.state = open
 		}
 	case b.state == halfOpen && o == answered:
 		b.failed, b.results = 0, 0
-		b.set(closed)
+		b.state = closed
 	case b.state == halfOpen:
 		b.open()
 	default:
@@ -88,7 +86,7 @@ func (b *breaker) done(o outcome) {
 func (b *breaker) open() {
 	b.pause = min(max(2*b.pause, firstPause), lastPause)
 	b.until = time.Now().Add(b.pause)
-	b.set(open)
+	b.state = open
 }
 
 // try lets the next question through: the plugin has been started anew.
@@ -106,9 +104,15 @@ func (b *breaker) shut() bool {
 	return b.state == open && time.Now().Before(b.until)
 }
 
-func (b *breaker) set(s breakerState) {
-	if b.state != s {
-		b.state = s
-		b.change(s)
+// changing takes the lock. What it returns gives it back, and then tells of another state.
+func (b *breaker) changing() func() {
+	b.mu.Lock()
+	was := b.state
+	return func() {
+		is := b.state
+		b.mu.Unlock()
+		if is != was {
+			b.change(is)
+		}
 	}
 }

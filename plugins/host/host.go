@@ -79,7 +79,7 @@ type Host struct {
 }
 
 // New returns a host that runs nothing yet, and ends what an earlier one with the same StateDir left behind.
-// Run has to be called for processes to end.
+// It has to be closed for processes to end.
 func New(o Options) (*Host, error) {
 	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	o.StartTimeout = cmp.Or(o.StartTimeout, 10*time.Second)
@@ -100,9 +100,15 @@ func New(o Options) (*Host, error) {
 	return h, nil
 }
 
-// Run returns when ctx is done and no process is left. It is called once.
+// Run closes the host when ctx is done.
 func (h *Host) Run(ctx context.Context) error {
 	<-ctx.Done()
+	h.Close()
+	return ctx.Err()
+}
+
+// Close ends all processes, and returns when none is left. It is called once.
+func (h *Host) Close() {
 	h.mu.Lock()
 	h.stopped = true
 	for _, p := range h.plugins {
@@ -119,7 +125,6 @@ func (h *Host) Run(ctx context.Context) error {
 		close(h.starts)
 		h.starts = nil
 	}
-	return nil
 }
 
 // Bind returns the plugins of one policy, and starts in the background those that don't run yet. What another binding
@@ -143,16 +148,27 @@ func (h *Host) Bind(specs []Spec) *Binding {
 func (h *Host) Check(ctx context.Context, spec Spec) error {
 	h.mu.Lock()
 	p := h.acquire(spec)
+	p.checks++
 	h.mu.Unlock()
-	defer func() {
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		h.release(p)
-	}()
-	if err := p.attempt(ctx); err != nil {
+	err := p.attempt(ctx)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	p.checks--
+	h.release(p)
+	if err != nil && p.users == 0 && p.spare != nil { // no binding follows
+		p.spare.Reset(0)
+	}
+	if err != nil {
 		return fmt.Errorf("plugin %s: %w", spec.Name, err)
 	}
 	return nil
+}
+
+// binds tells whether there are bindings that need a plugin.
+func (h *Host) binds(p *plugin) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return p.users > p.checks
 }
 
 // Health tells which plugins of the policies in force cannot be asked, and why. Those in shadow mode are not missed.
@@ -178,8 +194,8 @@ func (h *Host) Health() error {
 
 // acquire returns the plugin of a spec, and starts it if need be. The caller holds the lock, and releases it some time.
 func (h *Host) acquire(spec Spec) *plugin {
-	spec = Spec{Name: spec.Name, SHA256: map[string]string{system: spec.SHA256[system]}, Config: spec.Config, Secrets: spec.Secrets}
-	if spec.SHA256[system] == "" {
+	spec = Spec{Name: spec.Name, SHA256: map[string]string{System: spec.SHA256[System]}, Config: spec.Config, Secrets: spec.Secrets}
+	if spec.SHA256[System] == "" {
 		spec.SHA256 = nil
 	}
 	text, err := json.Marshal(spec)

@@ -83,7 +83,7 @@ func (p *plugin) open(ctx context.Context, then func(*instance) error) (i *insta
 	}
 	i.process = p.newProcess(path, i.record)
 	defer context.AfterFunc(ctx, i.process.kill)() // which ends whatever is waited for below
-	address, config, err := i.greet(folder, p.output("go-plugin", -4), p.host.options.StartTimeout)
+	address, config, err := i.greet(folder, p.goPlugin(), p.host.options.StartTimeout)
 	if err != nil {
 		return i, i.why(ctx, i.misgreeted(err))
 	}
@@ -105,7 +105,7 @@ func (p *plugin) open(ctx context.Context, then func(*instance) error) (i *insta
 func (p *plugin) newProcess(path string, r *record) *process {
 	return &process{
 		path: path, name: p.spec.Name, folder: r.Folder, record: r, start: p.host.launch, done: make(chan struct{}),
-		stdout: p.output("stdout", 0), stderr: p.output("stderr", 0),
+		stdout: p.output("stdout"), stderr: p.output("stderr"),
 	}
 }
 
@@ -250,7 +250,7 @@ func (i *instance) why(ctx context.Context, err error) error {
 	case errors.Is(err, syscall.EACCES):
 		return fmt.Errorf("%w: is %s on a file system that runs no programs? Give the server a folder for its state, or a TMPDIR, on another", err, i.process.folder)
 	case errors.Is(err, syscall.ENOEXEC):
-		return fmt.Errorf("%w: it is no program for %s", err, system)
+		return fmt.Errorf("%w: it is no program for %s", err, System)
 	case !i.process.started():
 		return err
 	}

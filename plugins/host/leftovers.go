@@ -60,7 +60,7 @@ func endLeftovers(state string, log *slog.Logger) error {
 		}
 		var r record
 		if err := json.Unmarshal(text, &r); err != nil { // nothing that a server should not start for
-			log.Warn("a record of a process cannot be read", "file", file, "err", err)
+			log.Warn("a record of a process cannot be read", "file", file, "error", err)
 			os.Remove(file)
 			continue
 		}

@@ -45,6 +45,7 @@ type lines struct {
 	log     *slog.Logger
 	stream  string
 	level   slog.Level // of lines that don't say
+	most    slog.Level // that lines may have
 	limit   *limiter
 	mu      sync.Mutex
 	partial []byte
@@ -85,6 +86,7 @@ func (l *lines) end() {
 		return
 	}
 	level, message, fields := parseLine(line, l.level)
+	level = min(level, l.most)
 	if l.panics {
 		level = slog.LevelError
 	}

@@ -12,7 +12,6 @@ const (
 	failedError    = "error"    // it answered with an error
 	failedAnswer   = "answer"   // its answer is none
 	failedPanic    = "panic"    // this program's own fault
-	failedUnknown  = "unknown"  // the policy doesn't have it
 	failedCanceled = "canceled" // the caller didn't wait
 )
 

@@ -40,8 +40,9 @@ type plugin struct {
 	ended    chan struct{}
 
 	// Guarded by the host.
-	users int
-	spare *time.Timer // until it ends, when it has no users
+	users  int
+	checks int         // those of the users that only want to know whether it starts
+	spare  *time.Timer // until it ends, when it has no users
 }
 
 // state says whether a plugin can be asked.
@@ -53,8 +54,13 @@ type state struct {
 	changed chan struct{} // closed by the next state
 }
 
-func (p *plugin) output(stream string, level slog.Level) *lines {
-	return &lines{log: p.log, stream: stream, level: level, limit: p.limit}
+func (p *plugin) output(stream string) *lines {
+	return &lines{log: p.log, stream: stream, most: slog.LevelError, limit: p.limit}
+}
+
+// goPlugin is where go-plugin says what it does. What came of that the host says itself: go-plugin takes every end of a process for an error.
+func (p *plugin) goPlugin() *lines {
+	return &lines{log: p.log, stream: "go-plugin", level: slog.LevelDebug, most: slog.LevelDebug, limit: p.limit}
 }
 
 // become sets the state. Only the plugin's own goroutine does.
@@ -82,23 +88,24 @@ func (p *plugin) ready(ctx context.Context) (*instance, error) {
 
 // attempt waits for a plugin that runs, or for a start to have failed since it was called.
 func (p *plugin) attempt(ctx context.Context) error {
-	since := -1
+	since, called := 0, true
 	for {
 		s := p.state.Load()
 		switch {
 		case s.up != nil:
 			return nil
-		case errors.Is(s.down, errStopped) || s.down != nil && since >= 0 && s.tries > since:
+		case errors.Is(s.down, errStopped) || s.down != nil && !called && s.tries > since:
 			return s.down
-		case since < 0 && s.down != nil:
+		case called && s.down != nil:
 			since = s.tries
 			select {
 			case p.kick <- struct{}{}:
 			default:
 			}
-		case since < 0:
+		case called:
 			since = s.tries - 1
 		}
+		called = false
 		select {
 		case <-s.changed:
 		case <-ctx.Done():
@@ -139,7 +146,11 @@ func (p *plugin) supervise(ctx context.Context) {
 		}
 		wait = min(max(2*wait, firstBackoff), lastBackoff)
 		jittered := wait/2 + rand.N(wait/2+1)
-		p.log.Error("a plugin cannot be asked", "err", err, "restart", jittered)
+		if p.host.binds(p) {
+			p.log.Error("a plugin cannot be asked", "error", err, "restart", jittered)
+		} else {
+			p.log.Info("a plugin cannot be used", "error", err)
+		}
 		select {
 		case <-time.After(jittered):
 		case <-p.kick:

@@ -37,18 +37,13 @@ type process struct {
 	mu      sync.Mutex
 	pid     int  // 0: not started
 	gone    bool // its id may be somebody else's
-	stopped bool // it must not be started any more
+	stopped bool // it must not run any more
 	first   string
 	done    chan struct{} // closed when nothing is left of it
 	exit    error         // after done
 }
 
 func (p *process) Start(context.Context) (err error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.stopped {
-		return context.Canceled
-	}
 	var ours, theirs []*os.File
 	defer func() {
 		for _, f := range theirs {
@@ -85,9 +80,13 @@ func (p *process) Start(context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	p.pid = p.cmd.Process.Pid
+	p.mu.Lock()
+	if p.pid = p.cmd.Process.Pid; p.stopped {
+		_ = unix.Kill(-p.pid, unix.SIGKILL)
+	}
+	p.mu.Unlock()
 	if err := p.record.started(p.pid); err != nil {
-		p.stderr.log.Warn("a process is not recorded", "pid", p.pid, "err", err)
+		p.stderr.log.Warn("a process is not recorded", "pid", p.pid, "error", err)
 	}
 	hello, greet := io.Pipe()
 	p.hello = hello

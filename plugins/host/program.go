@@ -57,21 +57,22 @@ func copyProgram(dir string, spec *Spec, folder string) (string, error) {
 	}
 	if sum := hash.Sum(nil); subtle.ConstantTimeCompare(sum, want) != 1 {
 		return "", fmt.Errorf("%s has the checksum %x, and the policy has %x for %s: install the program that the policy means, or push a policy with this checksum",
-			file.Name(), sum, want, system)
+			file.Name(), sum, want, System)
 	}
 	return path, nil
 }
 
-const system = runtime.GOOS + "/" + runtime.GOARCH
+// System is what this process runs on, as policies name it.
+const System = runtime.GOOS + "/" + runtime.GOARCH
 
 func checksum(spec *Spec) ([]byte, error) {
-	text, found := spec.SHA256[system]
+	text, found := spec.SHA256[System]
 	if !found {
-		return nil, fmt.Errorf("the policy has no checksum for %s: add it to sha256", system)
+		return nil, fmt.Errorf("the policy has no checksum for %s: add it to sha256", System)
 	}
 	sum, err := hex.DecodeString(text)
 	if err != nil || len(sum) != sha256.Size {
-		return nil, fmt.Errorf("the policy's checksum for %s is no SHA-256 in hexadecimal", system)
+		return nil, fmt.Errorf("the policy's checksum for %s is no SHA-256 in hexadecimal", System)
 	}
 	return sum, nil
 }

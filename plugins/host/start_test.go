@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/stretchr/testify/require"
 	"stele.dev/stele/plugins/host"
 )
@@ -120,6 +121,19 @@ func TestACheckOfAPluginThatIsDownTriesAgain(t *testing.T) {
 	}
 	must(t, os.Rename(file+"-away", file))
 	must(t, f.Check(context.Background(), f.spec()))
+}
+
+// Nobody needs what was refused: it is no failure of what is in force, and nothing goes on for it.
+func TestWhatACheckRefusesIsTriedOnce(t *testing.T) {
+	f := newHost(t, func(o *host.Options) { o.Linger = time.Minute })
+	refused := f.spec(func(s *host.Spec) { s.Config = []byte(`{"refuse":"no window is named"}`) })
+	require.ErrorContains(t, f.Check(context.Background(), refused), "no window is named")
+	eventually(t, "it is forgotten", func() bool {
+		n, err := testutil.GatherAndCount(f.metrics, "stele_plugin_circuit_state")
+		return err == nil && n == 0
+	})
+	require.Equal(t, 1, strings.Count(f.log.String(), "no window is named"), f.log)
+	require.NotContains(t, f.log.String(), "level=ERROR")
 }
 
 func TestACheckEndsWithItsCaller(t *testing.T) {

@@ -31,9 +31,9 @@ func (f Func) Authorize(ctx context.Context, r *Request) (Decision, error) { ret
 type Plugin[C any] struct {
 	// Name and Version of the program, for people.
 	Name, Version string
-	// Schema is CUE with a definition #Config, which configurations must fit: they are held
-	// against it before they are handed over, by `stele policy vet` and `stele plugin`. It
-	// says what is wrong where the configuration stands. Its defaults are not filled in.
+	// Schema is CUE with a definition #Config, which configurations must fit: `stele policy vet`
+	// and `stele plugin` hold them against it, and say what is wrong where the configuration
+	// stands. The server does not, nor are defaults filled in: New checks what it is given.
 	Schema string
 	// Secrets are the names of those that it needs.
 	Secrets []string

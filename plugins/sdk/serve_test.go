@@ -140,6 +140,9 @@ func TestAPanicIsToldWithItsStack(t *testing.T) {
 	if !strings.Contains(log.String(), "at the disco") || !strings.Contains(log.String(), "serve_test.go") {
 		t.Errorf("the stack is not in the log:\n%.2000s", &log)
 	}
+	if strings.Contains(log.String(), "level=ERROR") {
+		t.Errorf("it is taken for the end of the program, as all that it prints from then on:\n%.2000s", &log)
+	}
 }
 
 func TestRequestsOfFourMegabytesAreTaken(t *testing.T) {

@@ -111,7 +111,8 @@ var decisions = [...]authorizerpb.Decision{
 // the author's code must not be able to silence it for the rest.
 func recovered(err *error) {
 	if p := recover(); p != nil {
-		fmt.Fprintf(os.Stderr, "panic: %v\n%s", p, debug.Stack())
+		// Not as the runtime has it: who reads that takes it for the end of the program.
+		fmt.Fprintf(os.Stderr, "a call panicked: %v\n%s", p, debug.Stack())
 		*err = status.Errorf(codes.Internal, "panic: %v", p)
 	}
 }
