@@ -38,10 +38,13 @@ func (o *outside) Authorize(_ context.Context, r *policy.Request) policy.Opinion
 
 func (o *outside) ByName(*policy.Request) bool { return true }
 
-func (o *outside) last() policy.Request {
+func (o *outside) last() policy.Request { return o.before(0) }
+
+// before is what it was asked that many questions before the last one.
+func (o *outside) before(n int) policy.Request {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.asked[len(o.asked)-1]
+	return o.asked[len(o.asked)-1-n]
 }
 
 // askingBundle asks a webhook behind what it says itself.
@@ -86,11 +89,13 @@ func TestSelectorsReachAuthorizers(t *testing.T) {
 	o := &outside{answer: opines(policy.Allows, "")}
 	r := newAskingPlane(t, o, nil)
 	widgets := r.client(t, "nobody-token").Resource(widgetsResource.WithVersion("v1")).Namespace("default")
-	ask := func(verb string) {
+	ask := func(verbs ...string) { // the last of which is what it heard last
 		t.Helper()
-		if got := o.last(); got.Verb != verb || got.User != "nobody" || got.Resource != "widgets" || got.Namespace != "default" || got.Selectors == nil ||
-			len(got.Selectors.Labels) != 1 || got.Selectors.Labels[0].String() != "team=a" || len(got.Selectors.Fields) != 1 || got.Selectors.Fields[0].Field != "spec.color" {
-			t.Errorf("of a %s it heard %+v, %+v", verb, got, got.Selectors)
+		for n, verb := range verbs {
+			if got := o.before(len(verbs) - 1 - n); got.Verb != verb || got.User != "nobody" || got.Resource != "widgets" || got.Namespace != "default" || got.Selectors == nil ||
+				len(got.Selectors.Labels) != 1 || got.Selectors.Labels[0].String() != "team=a" || len(got.Selectors.Fields) != 1 || got.Selectors.Fields[0].Field != "spec.color" {
+				t.Errorf("of a %s it heard %+v, %+v", verb, got, got.Selectors)
+			}
 		}
 	}
 	selected := metav1.ListOptions{LabelSelector: "team=a", FieldSelector: "spec.color=red"}
@@ -107,7 +112,7 @@ func TestSelectorsReachAuthorizers(t *testing.T) {
 	if err := widgets.DeleteCollection(t.Context(), metav1.DeleteOptions{}, selected); err != nil {
 		t.Fatal(err)
 	}
-	ask("deletecollection")
+	ask("deletecollection", "list") // the answer shows what was there
 	if _, err := widgets.Get(t.Context(), "x", metav1.GetOptions{}); err == nil {
 		t.Error("there is an object")
 	}
