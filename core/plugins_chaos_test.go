@@ -134,11 +134,7 @@ func newGatedPlane(t *testing.T) *gatedPlane {
 	ctx, stop := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() { _ = authorizers.Run(ctx) })
-	running.Go(func() {
-		if err := plugins.Run(ctx); err != nil {
-			t.Error(err)
-		}
-	})
+	running.Go(func() { _ = plugins.Run(ctx) })
 	p.finish = sync.OnceFunc(func() { stop(); running.Wait() })
 	t.Cleanup(func() { p.finish(); p.close() })
 	p.bootstrap(t, gated(p.sum, `{generation: 1}`))
