@@ -19,6 +19,7 @@ func TestAProgramIsAskedWhatItIsBeforeItHasWhatItNeeds(t *testing.T) {
 
 // What a tool says of a program is what the server would.
 func TestAProgramThatDoesNotStartIsDescribedByTheSameError(t *testing.T) {
+	t.Parallel()
 	f := newHost(t)
 	for _, name := range []string{"nothing", "../plugin", "plugin-exits", "plugin-old", "plugin-chatty", "plugin-tcp", "plugin-plain"} {
 		t.Run(name, func(t *testing.T) {

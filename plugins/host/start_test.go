@@ -16,6 +16,7 @@ import (
 )
 
 func TestProgramsThatAreNotStarted(t *testing.T) {
+	t.Parallel()
 	f := newHost(t, func(o *host.Options) { o.StartTimeout = 5 * time.Second })
 	in := func(name string) string { return filepath.Join(f.options.Dir, name) }
 	must(t, os.Symlink(in("plugin"), in("link")))
@@ -72,6 +73,7 @@ func TestProgramsThatAreNotStarted(t *testing.T) {
 }
 
 func TestProgramsThatDoNotStartInTime(t *testing.T) {
+	t.Parallel()
 	f := newHost(t, func(o *host.Options) { o.StartTimeout = 500 * time.Millisecond })
 	for name, want := range map[string]string{"plugin-silent": "it has not greeted in time", "plugin-deaf": "it has not started in time"} {
 		start := time.Now()

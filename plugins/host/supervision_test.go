@@ -68,6 +68,7 @@ func TestAnAnswerTakesNoLongerThanTheTimeout(t *testing.T) {
 }
 
 func TestTheCircuitOpensWhenAPluginIsSilentAndClosesWhenItAnswers(t *testing.T) {
+	t.Parallel()
 	f := newHost(t)
 	b := f.bind(f.spec(func(s *host.Spec) { s.Timeout = 50 * time.Millisecond }))
 	for range 5 {
@@ -146,6 +147,7 @@ func TestBindingsShareAProcess(t *testing.T) {
 
 // TestUpgrade activates new generations of a plugin under load: nobody who should be allowed is refused.
 func TestUpgrade(t *testing.T) {
+	t.Parallel()
 	f := newHost(t, func(o *host.Options) { o.Linger = 100 * time.Millisecond })
 	generation := func(n int) *host.Binding {
 		spec := f.spec(func(s *host.Spec) { s.Config = fmt.Appendf(nil, `{"generation":"%d"}`, n) })
