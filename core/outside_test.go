@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -37,10 +38,13 @@ func (o *outside) Authorize(_ context.Context, r *policy.Request) policy.Opinion
 
 func (o *outside) ByName(*policy.Request) bool { return true }
 
-func (o *outside) last() policy.Request {
+func (o *outside) last() policy.Request { return o.before(0) }
+
+// before is what it was asked that many questions before the last one.
+func (o *outside) before(n int) policy.Request {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.asked[len(o.asked)-1]
+	return o.asked[len(o.asked)-1-n]
 }
 
 // askingBundle asks a webhook behind what it says itself.
@@ -50,7 +54,10 @@ var askingBundle = strings.Replace(bundle, `cluster: "test"`, "cluster: \"test\"
 func newAskingPlane(t testing.TB, o *outside, enforceable core.Enforceable) *replica {
 	t.Helper()
 	var store memlog.Store
-	r, err := tryStartAsking(t.Context(), store.Open(nil), 0, o, enforceable)
+	bind := func(p *policy.Policy) *policy.Policy {
+		return p.WithAuthorizers(func(string) policy.Authorizer { return o })
+	}
+	r, err := tryStartAsking(t.Context(), store.Open(nil), 0, bind, enforceable)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,11 +89,13 @@ func TestSelectorsReachAuthorizers(t *testing.T) {
 	o := &outside{answer: opines(policy.Allows, "")}
 	r := newAskingPlane(t, o, nil)
 	widgets := r.client(t, "nobody-token").Resource(widgetsResource.WithVersion("v1")).Namespace("default")
-	ask := func(verb string) {
+	ask := func(verbs ...string) { // the last of which is what it heard last
 		t.Helper()
-		if got := o.last(); got.Verb != verb || got.User != "nobody" || got.Resource != "widgets" || got.Namespace != "default" || got.Selectors == nil ||
-			len(got.Selectors.Labels) != 1 || got.Selectors.Labels[0].String() != "team=a" || len(got.Selectors.Fields) != 1 || got.Selectors.Fields[0].Field != "spec.color" {
-			t.Errorf("of a %s it heard %+v, %+v", verb, got, got.Selectors)
+		for n, verb := range verbs {
+			if got := o.before(len(verbs) - 1 - n); got.Verb != verb || got.User != "nobody" || got.Resource != "widgets" || got.Namespace != "default" || got.Selectors == nil ||
+				len(got.Selectors.Labels) != 1 || got.Selectors.Labels[0].String() != "team=a" || len(got.Selectors.Fields) != 1 || got.Selectors.Fields[0].Field != "spec.color" {
+				t.Errorf("of a %s it heard %+v, %+v", verb, got, got.Selectors)
+			}
 		}
 	}
 	selected := metav1.ListOptions{LabelSelector: "team=a", FieldSelector: "spec.color=red"}
@@ -100,6 +109,10 @@ func TestSelectorsReachAuthorizers(t *testing.T) {
 	}
 	watch.Stop()
 	ask("watch")
+	if err := widgets.DeleteCollection(t.Context(), metav1.DeleteOptions{}, selected); err != nil {
+		t.Fatal(err)
+	}
+	ask("deletecollection", "list") // the answer shows what was there
 	if _, err := widgets.Get(t.Context(), "x", metav1.GetOptions{}); err == nil {
 		t.Error("there is an object")
 	}
@@ -266,4 +279,28 @@ func TestChangesAreNotLeftOutBecauseAnAuthorizerFails(t *testing.T) {
 	if got := r.must(t, http.StatusOK, "GET", all, "", reader...).revisions(); len(got) != 1 {
 		t.Errorf("when it answers again they see %v", got)
 	}
+}
+
+// Who waits for an authorizer keeps nobody from reading history who does not.
+func TestAnAuthorizerThatIsSlowStallsNoOtherReader(t *testing.T) {
+	asked, answers := make(chan struct{}, 100), make(chan struct{})
+	o := &outside{answer: func(r *policy.Request) policy.Opinion {
+		if r.Resource == "widgets" {
+			asked <- struct{}{}
+			<-answers
+		}
+		return policy.Opinion{Verdict: policy.Allows}
+	}}
+	r := newAskingPlane(t, o, nil)
+	r.must(t, http.StatusCreated, "POST", widgetsPath, widget("w", 1))
+	var readers sync.WaitGroup
+	for range 2 * runtime.GOMAXPROCS(0) {
+		readers.Go(func() { r.do("GET", changesPath, "", "Authorization", "Bearer nobody-token") })
+	}
+	for range 2 * runtime.GOMAXPROCS(0) {
+		<-asked
+	}
+	r.must(t, http.StatusOK, "GET", changesPath, "")
+	close(answers)
+	readers.Wait()
 }

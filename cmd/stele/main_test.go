@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -173,6 +174,7 @@ func TestScripts(t *testing.T) {
 			server := new(*process)
 			e.Values[serverKey{}] = server
 			e.Values[issuerKey{}] = new(*authntest.Issuer)
+			e.Values[hookKey{}] = new(*httptest.Server)
 			e.Defer(func() {
 				if *server != nil {
 					_ = (*server).end(syscall.SIGKILL)
@@ -185,7 +187,7 @@ func TestScripts(t *testing.T) {
 			"hear":   scriptHear,
 			"shows":  scriptShows,
 			"end":    func(ts *testscript.TestScript, neg bool, args []string) { scriptEnd(ts, syscall.SIGTERM) },
-			"issuer": scriptIssuer, "certificate": scriptCertificate, // see there
+			"issuer": scriptIssuer, "certificate": scriptCertificate, "webhook": scriptWebhook, "proxy": scriptProxy, // see there
 			"crash": func(ts *testscript.TestScript, neg bool, args []string) { scriptEnd(ts, syscall.SIGKILL) },
 		},
 	})
