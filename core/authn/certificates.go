@@ -60,10 +60,11 @@ func (a *Authorities) load(_ context.Context, content []byte) error {
 	for _, c := range b.all {
 		b.verify.Roots.AddCert(c)
 	}
-	if a.changing != nil {
-		return a.changing(b.all, func() { a.current.Store(b) })
+	if a.changing == nil {
+		a.current.Store(b)
+	} else if err := a.changing(b.all, func() { a.current.Store(b) }); err != nil {
+		return fmt.Errorf("%s: %w", a.file, err)
 	}
-	a.current.Store(b)
 	return nil
 }
 
