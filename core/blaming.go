@@ -260,7 +260,8 @@ func (x *blamed) fields(ctx context.Context) ([]blame.Field, error) {
 func (x *blamed) causes(ctx context.Context) func(func(*cause, error) bool) {
 	return func(yield func(*cause, error) bool) {
 		end := x.revision
-		for h, err := range x.p.replays.inTurns(ctx, x.p.history.Versions(ctx, x.resource, x.in, x.name, x.revision)) {
+		x.windows.replay = x.p.replays.begin()
+		for h, err := range x.windows.replay.through(ctx, x.p.history.Versions(ctx, x.resource, x.in, x.name, x.revision)) {
 			if err != nil {
 				yield(nil, err)
 				return

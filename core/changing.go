@@ -378,7 +378,8 @@ func (p *Pipeline) changesBack(ctx context.Context, r *Request, q *changesQuery,
 		limit = int(min(q.options.Limit, 10*changesAtOnce))
 	}
 	s, looked, read, bytes := p.sight(r), 0, 0, 0
-	for h, err := range p.replays.inTurns(ctx, p.back(ctx, r, q, from)) {
+	s.windows.replay = p.replays.begin()
+	for h, err := range s.windows.replay.through(ctx, p.back(ctx, r, q, from)) {
 		if err != nil {
 			return nil, 0, err
 		}

@@ -165,7 +165,8 @@ type told struct {
 func (f *following) read(ctx context.Context, upto uint64) (found []told, to uint64, err error) {
 	room := f.p.replays.share()
 	to = f.at
-	for h, err := range f.p.replays.inTurns(ctx, f.p.history.After(ctx, f.query.filter(), f.at, upto)) {
+	f.sight.windows.replay = f.p.replays.begin()
+	for h, err := range f.sight.windows.replay.through(ctx, f.p.history.After(ctx, f.query.filter(), f.at, upto)) {
 		if err != nil {
 			return found, to, err
 		}

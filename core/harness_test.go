@@ -176,8 +176,8 @@ func tryStart(ctx context.Context, backend eventlog.Backend, historyBytes int) (
 	return tryStartAsking(ctx, backend, historyBytes, nil, nil)
 }
 
-// tryStartAsking starts a replica whose policies ask an authorizer outside of them, unless that is nil.
-func tryStartAsking(ctx context.Context, backend eventlog.Backend, historyBytes int, asked policy.Authorizer, enforceable core.Enforceable) (*replica, error) {
+// tryStartAsking starts a replica whose policies are bound to authorizers outside of them, unless bind is nil.
+func tryStartAsking(ctx context.Context, backend eventlog.Backend, historyBytes int, bind func(*policy.Policy) *policy.Policy, enforceable core.Enforceable) (*replica, error) {
 	log, err := eventlog.Open(ctx, backend, eventlog.Options{})
 	if err != nil {
 		return nil, err
@@ -185,8 +185,8 @@ func tryStartAsking(ctx context.Context, backend eventlog.Backend, historyBytes 
 	store := objects.New(historyBytes)
 	c := commit.New(commit.Options{Log: log, Objects: store, Load: func(p *policies.Proposal) (*policy.Policy, error) {
 		loaded, err := policy.New(p.Form)
-		if err == nil && asked != nil {
-			loaded = loaded.WithAuthorizers(func(string) policy.Authorizer { return asked })
+		if err == nil && bind != nil {
+			loaded = bind(loaded)
 		}
 		return loaded, err
 	}})

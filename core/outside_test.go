@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -53,7 +54,10 @@ var askingBundle = strings.Replace(bundle, `cluster: "test"`, "cluster: \"test\"
 func newAskingPlane(t testing.TB, o *outside, enforceable core.Enforceable) *replica {
 	t.Helper()
 	var store memlog.Store
-	r, err := tryStartAsking(t.Context(), store.Open(nil), 0, o, enforceable)
+	bind := func(p *policy.Policy) *policy.Policy {
+		return p.WithAuthorizers(func(string) policy.Authorizer { return o })
+	}
+	r, err := tryStartAsking(t.Context(), store.Open(nil), 0, bind, enforceable)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -275,4 +279,28 @@ func TestChangesAreNotLeftOutBecauseAnAuthorizerFails(t *testing.T) {
 	if got := r.must(t, http.StatusOK, "GET", all, "", reader...).revisions(); len(got) != 1 {
 		t.Errorf("when it answers again they see %v", got)
 	}
+}
+
+// Who waits for an authorizer keeps nobody from reading history who does not.
+func TestAnAuthorizerThatIsSlowStallsNoOtherReader(t *testing.T) {
+	asked, answers := make(chan struct{}, 100), make(chan struct{})
+	o := &outside{answer: func(r *policy.Request) policy.Opinion {
+		if r.Resource == "widgets" {
+			asked <- struct{}{}
+			<-answers
+		}
+		return policy.Opinion{Verdict: policy.Allows}
+	}}
+	r := newAskingPlane(t, o, nil)
+	r.must(t, http.StatusCreated, "POST", widgetsPath, widget("w", 1))
+	var readers sync.WaitGroup
+	for range 2 * runtime.GOMAXPROCS(0) {
+		readers.Go(func() { r.do("GET", changesPath, "", "Authorization", "Bearer nobody-token") })
+	}
+	for range 2 * runtime.GOMAXPROCS(0) {
+		<-asked
+	}
+	r.must(t, http.StatusOK, "GET", changesPath, "")
+	close(answers)
+	readers.Wait()
 }

@@ -55,7 +55,7 @@ func (s *sight) reads(ctx context.Context, h *history.Change) (bool, error) {
 	}
 	allowed, known := s.decided[k]
 	if !known {
-		d := s.r.tip.Policy.Authorize(ctx, &access)
+		d := s.windows.ask(ctx, &access)
 		if err := decided(s.r.tip.Policy, &access, d); err != nil {
 			return false, err
 		}

@@ -45,37 +45,68 @@ const atOnce = 10 * time.Millisecond
 // others who do the same, and watches, for a while each. Nothing may be sent meanwhile: clients are
 // slow.
 func (s *replays) inTurns(ctx context.Context, changes iter.Seq2[*history.Change, error]) iter.Seq2[*history.Change, error] {
+	return s.begin().through(ctx, changes)
+}
+
+// replay is what one request reads of history, and its turn at that. It belongs to one goroutine.
+type replay struct {
+	turns *semaphore.Weighted
+	since time.Time
+	held  bool
+}
+
+func (s *replays) begin() *replay { return &replay{turns: s.turns} }
+
+func (t *replay) take(ctx context.Context) error {
+	err := t.turns.Acquire(ctx, 1)
+	t.since, t.held = time.Now(), err == nil
+	return err
+}
+
+func (t *replay) end() {
+	if t.held {
+		t.turns.Release(1)
+		t.held = false
+	}
+}
+
+// through is inTurns, of this request.
+func (t *replay) through(ctx context.Context, changes iter.Seq2[*history.Change, error]) iter.Seq2[*history.Change, error] {
 	return func(yield func(*history.Change, error) bool) {
-		if err := s.turns.Acquire(ctx, 1); err != nil {
+		if err := t.take(ctx); err != nil {
 			yield(nil, err)
 			return
 		}
-		since, held := time.Now(), true
-		defer func() {
-			if held {
-				s.turns.Release(1)
-			}
-		}()
+		defer t.end()
 		for c, err := range changes {
 			if !yield(c, err) {
 				return
 			}
-			if time.Since(since) < atOnce {
+			if t.held && time.Since(t.since) < atOnce {
 				continue
 			}
-			s.turns.Release(1)
-			held = false
+			t.end()
 			err := ctx.Err()
 			if err == nil {
-				err = s.turns.Acquire(ctx, 1)
+				err = t.take(ctx)
 			}
 			if err != nil {
 				yield(nil, err)
 				return
 			}
-			since, held = time.Now(), true
 		}
 	}
+}
+
+// aside does what may take long and reads no history: others have the turn meanwhile. Without a replay, there is no turn.
+func (t *replay) aside(ctx context.Context, do func()) {
+	if t == nil || !t.held {
+		do()
+		return
+	}
+	t.end()
+	do()
+	_ = t.take(ctx) // without one, the next change is not read
 }
 
 // joined is the source of a watch of stored objects. It reads history as long as the recent

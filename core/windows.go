@@ -37,6 +37,7 @@ type windows struct {
 	tip     *commit.Tip
 	now     time.Time
 	oldest  map[time.Duration]uint64 // the first revision within
+	replay  *replay                  // that is going on, if one is
 }
 
 // windows of a request, under the policy of its tip.
@@ -95,7 +96,16 @@ func (w *windows) authorized(ctx context.Context, access policy.Request) (bool, 
 // the request's deadline.
 func (w *windows) authorize(ctx context.Context, access policy.Request) *policy.Decision {
 	access.Verb = policy.HistoryVerb
-	return w.tip.Policy.Authorize(ctx, &access)
+	return w.ask(ctx, &access)
+}
+
+// ask asks the policy. Nobody who reads history waits for whom that asks.
+func (w *windows) ask(ctx context.Context, access *policy.Request) (d *policy.Decision) {
+	if !w.tip.Policy.AsksOutside(access) {
+		return w.tip.Policy.Authorize(ctx, access)
+	}
+	w.replay.aside(ctx, func() { d = w.tip.Policy.Authorize(ctx, access) })
+	return d
 }
 
 // reach is nil if allowed says so, else the answer to the client.

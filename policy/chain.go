@@ -232,6 +232,12 @@ func (l *link) source(o *Opinion) string {
 // concerns tells whether an authorizer is asked about a request.
 func (l *link) concerns(r *Request) bool { return l.plugin == nil || l.plugin.Match.names(r) }
 
+// AsksOutside tells whether authorizers outside of the policy may be asked about a request, which takes the time that
+// they take.
+func (p *Policy) AsksOutside(r *Request) bool {
+	return slices.ContainsFunc(p.chain, func(l link) bool { return l.asked != nil && l.concerns(r) })
+}
+
 // Undecided tells whether a decision of this policy refuses what it allows by itself, and an authorizer outside of it
 // could not be asked: that is no answer to what somebody may see.
 func (p *Policy) Undecided(r *Request, d *Decision) bool {

@@ -237,7 +237,7 @@ func (c *policyClient) explained(ctx context.Context, auditID string) (*explain.
 // printExplanation shows the verdict, and then a line for each stage, with what it
 // considered below.
 func printExplanation(out io.Writer, e *explain.Explanation) error {
-	fmt.Fprintln(out, sentence(e))
+	fmt.Fprintln(out, harmless(sentence(e)))
 	fmt.Fprintln(out)
 	rows := [][4]string{{"STAGE", "VERDICT", "RULE", "SOURCE"}}
 	notes := map[int]string{} // below a row
@@ -249,16 +249,17 @@ func printExplanation(out io.Writer, e *explain.Explanation) error {
 		for _, c := range s.Considered {
 			rows = append(rows, [4]string{"", "  " + c.Verdict, c.Rule, c.Source})
 			for _, said := range []string{c.Reason, c.Detail} {
-				if said != "" {
-					notes[len(rows)-1] += "      " + said + "\n"
+				for line := range strings.Lines(said) {
+					notes[len(rows)-1] += "      " + harmless(strings.TrimSuffix(line, "\n")) + "\n"
 				}
 			}
 		}
 	}
 	var widths [4]int
-	for _, row := range rows {
-		for i, cell := range row {
-			widths[i] = max(widths[i], len(cell))
+	for n := range rows {
+		for i, cell := range rows[n] {
+			rows[n][i] = harmless(cell)
+			widths[i] = max(widths[i], len(rows[n][i]))
 		}
 	}
 	for n, row := range rows {
@@ -270,7 +271,10 @@ func printExplanation(out io.Writer, e *explain.Explanation) error {
 		fmt.Fprint(out, notes[n])
 	}
 	if e.Status.Message != "" {
-		fmt.Fprintf(out, "\n%s\n", e.Status.Message)
+		fmt.Fprintln(out)
+		for line := range strings.SplitSeq(e.Status.Message, "\n") {
+			fmt.Fprintln(out, harmless(line))
+		}
 	}
 	return nil
 }

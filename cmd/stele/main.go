@@ -132,6 +132,19 @@ kubeconfig's current context what was, who changed it, and what differs, and put
 
 Every flag can also be set by the environment: --no-pager by STELE_NO_PAGER=true.`
 
+// exactly is for commands that take these arguments: it says which, if they get others.
+func exactly(names ...string) cobra.PositionalArgs {
+	return func(_ *cobra.Command, args []string) error {
+		switch want := strings.Join(names, " "); {
+		case len(args) < len(names):
+			return errors.New("give " + want)
+		case len(args) > len(names):
+			return fmt.Errorf("give %s, and not %q", want, args[len(names)])
+		}
+		return nil
+	}
+}
+
 const exclusiveFlags = "exclusive flags"
 
 // exclusive says of which flags no two may be given. cobra knows it for completion; what it says of them is

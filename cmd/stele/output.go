@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
@@ -124,6 +125,17 @@ func (o *output) paint(s style, text string) string {
 	return "\x1b[" + string(s) + "m" + text + "\x1b[0m"
 }
 
+// harmless is a text as part of a line: names of users, and what others say of them, come from elsewhere, and must not
+// tell the terminal what to do, nor feign another line or another order of what stands in this one.
+func harmless(text string) string {
+	return strings.Map(func(r rune) rune {
+		if r == '\n' || commands(r) || unicode.Is(unicode.Bidi_Control, r) {
+			return unicode.ReplacementChar
+		}
+		return r
+	}, text)
+}
+
 // cell is one of a row in columns.
 type cell struct {
 	text  string
@@ -147,6 +159,9 @@ type row struct {
 
 // add takes a row; what is below it has its newlines and its indentation.
 func (c *columns) add(below string, cells ...cell) {
+	for i := range cells {
+		cells[i].text = harmless(cells[i].text)
+	}
 	c.rows = append(c.rows, row{cells, below})
 }
 

@@ -2,11 +2,13 @@ package main
 
 import (
 	"bytes"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"stele.dev/stele/core/explain"
 )
 
 func TestColumnsAreAlignedAndNeverBecomeNarrower(t *testing.T) {
@@ -26,6 +28,23 @@ func TestColumnsAreAlignedAndNeverBecomeNarrower(t *testing.T) {
        1  a       b
        1  a
 `, b.String())
+}
+
+// A user's name is what some issuer says.
+func TestANameDoesNothingToTheTerminal(t *testing.T) {
+	const name = "eve\x1b[2J\n 7  bob  \u202edeleted\u009b1m"
+	var b bytes.Buffer
+	c := &columns{out: &output{Writer: &b}}
+	c.add("", cell{text: "1"}, cell{text: name}, cell{text: "created"})
+	require.NoError(t, c.flush())
+	assert.Equal(t, "1  eve\ufffd[2J\ufffd 7  bob  \ufffddeleted\ufffd1m  created\n", b.String())
+
+	b.Reset()
+	e := &explain.Explanation{Spec: explain.Spec{User: name, Verb: "get", Path: "/"}, Status: explain.Status{Message: "User \"" + name + "\" cannot",
+		Stages: []explain.Stage{{Name: "authorization", Verdict: explain.Refused, Rule: name, Considered: []explain.Considered{{Verdict: "no", Rule: name, Reason: name}}}}}}
+	require.NoError(t, printExplanation(&b, e))
+	assert.False(t, strings.ContainsAny(b.String(), "\x1b\u202e\u009b"), b.String())
+	assert.True(t, strings.HasPrefix(b.String(), "Whether eve\ufffd[2J\ufffd 7  bob"), b.String())
 }
 
 func TestColoursDoNotMoveColumns(t *testing.T) {

@@ -24,7 +24,7 @@ func pluginBenchCommand() *cobra.Command {
 		Long: `Bench asks a plugin for decisions over the connection that serve has, and nothing else: what
 serve answers from its cache, and what it asks once for many, takes less.`,
 		Example: `  stele plugin bench ./change-window --table decisions.yaml`,
-		Args:    cobra.ExactArgs(1),
+		Args:    exactly("PROGRAM"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if lasting <= 0 || slices.ContainsFunc(callers, func(n int) bool { return n < 1 }) {
 				return errors.New("--duration and --callers are more than 0")

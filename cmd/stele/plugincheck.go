@@ -28,7 +28,7 @@ they pin the program to its checksum. Its name there is that of the file.
 With --cue it prints no more than a file of CUE that does that, for a package.`,
 		Example: `  stele plugin check ./change-window --config config.cue
   stele plugin check ./change-window --cue databases > policy/pin.cue`,
-		Args: cobra.ExactArgs(1),
+		Args: exactly("PROGRAM"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			p, err := o.openProgram(cmd, args[0])
 			if err != nil {

@@ -1,12 +1,14 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -104,6 +106,9 @@ func (o *pluginOptions) subject(cmd *cobra.Command, p *pluginProgram, table *con
 		name, file, ok := strings.Cut(secret, "=")
 		if !ok {
 			return nil, fmt.Errorf("--secret %s: want NAME=FILE", secret)
+		}
+		if !slices.Contains(p.GetSecrets(), name) {
+			return nil, fmt.Errorf("--secret %s: the plugin asks for %s", name, cmp.Or(strings.Join(p.GetSecrets(), ", "), "none"))
 		}
 		value, err := os.ReadFile(file)
 		if err != nil {

@@ -36,7 +36,7 @@ for no resource it is path, in place of all that describes one; and secrets besi
 The exit code is 1 if a case failed.`,
 		Example: `  stele plugin test ./change-window decisions.yaml
   stele plugin test ./change-window decisions.yaml -o json`,
-		Args: cobra.ExactArgs(2),
+		Args: exactly("PROGRAM", "TABLE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if output != "" && output != "json" {
 				return fmt.Errorf("-o %s: want json", output)

@@ -28,7 +28,7 @@ wrong with it, each with its line. It needs no server.
 With --plugin-dir it starts the programs of the bundle's plugins, those with the checksums that
 the bundle has and no others, and holds what the bundle configures against what they take.`,
 		Example: `  stele policy vet examples/quickstart`,
-		Args:    cobra.ExactArgs(1),
+		Args:    exactly("DIR"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			source, err := policy.ReadDir(args[0])
 			if err != nil {

@@ -44,7 +44,7 @@ force: it is meant for another control plane. Objects stay as they are: a rule o
 schema is kept from their next write on.`,
 		Example: `  stele policy push examples/quickstart
   stele policy push clusters/prod --dry-run`,
-		Args: cobra.ExactArgs(1),
+		Args: exactly("DIR"),
 		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd, args[0]) },
 	}
 	o.addFlags(cmd)

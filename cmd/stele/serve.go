@@ -23,14 +23,12 @@ import (
 	"k8s.io/klog/v2"
 	"stele.dev/stele/core"
 	"stele.dev/stele/core/activation"
-	"stele.dev/stele/core/authn"
 	"stele.dev/stele/core/bootstrap"
 	"stele.dev/stele/core/commit"
 	"stele.dev/stele/core/controllers"
 	"stele.dev/stele/core/expiry"
 	"stele.dev/stele/core/pki"
 	"stele.dev/stele/core/server"
-	"stele.dev/stele/core/tokens"
 	"stele.dev/stele/core/trust"
 	"stele.dev/stele/eventlog"
 	"stele.dev/stele/eventlog/etcdlog"
@@ -56,11 +54,8 @@ type serveOptions struct {
 	eventTTL    time.Duration
 	origins     []string
 
-	authentication  authenticationOptions
-	serviceAccounts serviceAccountOptions
-	authorization   authorizationOptions
-	tokenWebhook    tokenWebhookOptions
-	frontProxy      frontProxyOptions
+	authentication authenticationOptions
+	authorization  authorizationOptions
 }
 
 func serveCommand() *cobra.Command {
@@ -92,10 +87,7 @@ then on the policy is in the log; --policy is only compared with it, or with
 	f.StringSliceVar(&o.controllers, "controllers", []string{"*"}, "controllers to run, as kube-controller-manager's: '*' for all, 'foo' for the one named foo, '-foo' for all but that. There are "+strings.Join(controllers.Names(), ", "))
 	f.DurationVar(&o.eventTTL, "event-ttl", time.Hour, "how long events are kept; 0 for ever")
 	o.authentication.addFlags(f)
-	o.serviceAccounts.addFlags(f)
 	o.authorization.addFlags(f)
-	o.tokenWebhook.addFlags(f)
-	o.frontProxy.addFlags(f)
 	for _, name := range []string{"data-dir", "policy", "plugin-dir", "plugin-secrets-dir"} {
 		_ = cmd.MarkFlagDirname(name)
 	}
@@ -137,7 +129,7 @@ func (o *serveOptions) serve(cmd *cobra.Command) (err error) {
 	if o.eventTTL < 0 {
 		return fmt.Errorf("--event-ttl %s: want a duration that is not negative", o.eventTTL)
 	}
-	if err := errors.Join(o.serviceAccounts.check(), o.authorization.check()); err != nil {
+	if err := errors.Join(o.authentication.serviceAccounts.check(), o.authorization.check()); err != nil {
 		return err
 	}
 	source, err := o.source()
@@ -158,41 +150,12 @@ func (o *serveOptions) serve(cmd *cobra.Command) (err error) {
 	if err != nil {
 		return err
 	}
-	authorities, err := o.authentication.authorities(ca)
-	if err != nil {
-		return err
-	}
 	var committer *commit.Committer
-	state := func() *objects.State { return committer.Tip().Objects }
-	keys, accounts, err := o.serviceAccounts.issuer(dir, reachable(listener.Addr()), state, logger)
+	asking, err := o.authentication.new(dir, ca, reachable(listener.Addr()), func() *objects.State { return committer.Tip().Objects }, logger)
 	if err != nil {
 		return err
 	}
-	ways := o.authentication.options(authorities, logger)
-	ways.ServiceAccounts, ways.Audiences, ways.Disallowed = accounts, accounts.Audiences(), o.serviceAccounts.issuers
-	if o.serviceAccounts.bootstrap {
-		ways.BootstrapTokens = &tokens.Bootstrap{Objects: state}
-	}
-	if ways.Webhook, err = o.tokenWebhook.authenticator(ways.Audiences); err != nil {
-		return err
-	}
-	proxies, err := o.frontProxy.frontProxy(authorities, logger)
-	if err != nil {
-		return err
-	}
-	if proxies != nil {
-		ways.FrontProxy = proxies
-	}
-	failures, err := authn.NewFailureLog(authn.FailureOptions{File: dir.path("audit", "authentication-failures.log"), Logger: logger})
-	if err != nil {
-		return err
-	}
-	ways.Failures, ways.Attempts = failures, failures
-	authenticator, err := authn.New(ways)
-	if err != nil {
-		return err
-	}
-	defer authenticator.Close()
+	defer asking.Close()
 
 	backend, err := etcdlog.Embed(ctx, etcdlog.EmbedOptions{Dir: dir.path("etcd"), Log: logger})
 	if err != nil {
@@ -225,7 +188,7 @@ func (o *serveOptions) serve(cmd *cobra.Command) (err error) {
 	}
 	defer past.Close()
 	pipeline := core.New(core.Options{
-		Committer: committer, Log: log, History: past, Authenticator: authenticator, Tokens: accounts, Logger: logger, Version: apiVersion(),
+		Committer: committer, Log: log, History: past, Authenticator: asking.Authenticator, Tokens: asking.accounts, Logger: logger, Version: apiVersion(),
 		Compile: compileApart, Enforceable: authorizers.Check, Evaluators: evaluators, Metrics: registry,
 		Checks: []core.Check{{Name: "audit", Check: auditLog.Health}, {Name: "authorizers", Check: authorizers.Health}},
 	})
@@ -233,7 +196,7 @@ func (o *serveOptions) serve(cmd *cobra.Command) (err error) {
 	if err != nil {
 		return err
 	}
-	srv := server.New(server.WithCORS(pipeline, origins), certificate.Get, acceptable(authorities, proxies), logger)
+	srv := server.New(server.WithCORS(pipeline, origins), certificate.Get, asking.acceptable, logger)
 	var watch *policyWatch
 	if o.watch {
 		if watch, err = watchPolicy(o.policyDir, source, committer, authorizers.Check, cmd.OutOrStdout(), cmd.ErrOrStderr()); err != nil {
@@ -277,9 +240,9 @@ func (o *serveOptions) serve(cmd *cobra.Command) (err error) {
 	}
 	actor("controllers", oncePrepared(func(ctx context.Context) error { return controllers.Run(ctx, selected, pipeline, logger) }))
 	actor("expiry of events", oncePrepared(expiry.New(expiry.Options{Committer: committer, Log: log, TTL: o.eventTTL, Logger: logger}).Run))
-	actor("keys of service accounts", keys.Run)
-	if o.authentication.clientCAFile != "" || proxies != nil { // whom nobody named, other servers need not trust
-		publisher, err := trust.New(trust.Options{API: pipeline, ClientCA: authorities.Certificates, FrontProxy: proxies, Logger: logger})
+	actor("keys of service accounts", asking.keys.Run)
+	if o.authentication.clientCAFile != "" || asking.proxies != nil { // whom nobody named, other servers need not trust
+		publisher, err := trust.New(trust.Options{API: pipeline, ClientCA: asking.clients.Certificates, FrontProxy: asking.proxies, Logger: logger})
 		if err != nil {
 			return err
 		}
@@ -305,8 +268,8 @@ func (o *serveOptions) serve(cmd *cobra.Command) (err error) {
 	if watch != nil {
 		actor("policy watch", oncePrepared(watch.run))
 	}
-	actor("authentication", authenticator.Run)
-	actor("failed authentications", failures.Run)
+	actor("authentication", asking.Run)
+	actor("failed authentications", asking.failures.Run)
 	actor("watches", store.Run)
 	actor("committer", committer.Run)
 	actor("authorizers", authorizers.Run)

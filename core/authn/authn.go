@@ -128,7 +128,7 @@ func New(o Options) (*Authenticator, error) {
 func (a *Authenticator) wire(ctx context.Context, o *Options) error {
 	if o.Authorities != nil {
 		a.certificates = newCertificates(o.Authorities)
-		a.followAuthorities(o.Authorities)
+		a.files.followAuthorities("client-ca-file", o.Authorities)
 	}
 	if o.TokenFile != "" {
 		if err := a.followTokens(o.TokenFile); err != nil {

@@ -35,16 +35,19 @@ type bundle struct {
 // NewAuthorities reads the file, PEM, unless its name is empty.
 func NewAuthorities(file string, given ...*x509.Certificate) (*Authorities, error) {
 	a := &Authorities{given: given, file: file}
-	if file != "" {
-		var err error
-		if a.content, err = reload.Read(file); err != nil {
-			return nil, err
-		}
-	}
-	return a, a.load(a.content)
+	return a, a.open()
 }
 
-func (a *Authorities) load(content []byte) error {
+func (a *Authorities) open() (err error) {
+	if a.file != "" {
+		if a.content, err = reload.Read(a.file); err != nil {
+			return err
+		}
+	}
+	return a.load(context.Background(), a.content)
+}
+
+func (a *Authorities) load(_ context.Context, content []byte) error {
 	b := &bundle{all: a.given[:len(a.given):len(a.given)], verify: authx509.DefaultVerifyOptions()}
 	if a.file != "" {
 		certificates, err := cert.ParseCertsPEM(content)
@@ -57,10 +60,11 @@ func (a *Authorities) load(content []byte) error {
 	for _, c := range b.all {
 		b.verify.Roots.AddCert(c)
 	}
-	if a.changing != nil {
-		return a.changing(b.all, func() { a.current.Store(b) })
+	if a.changing == nil {
+		a.current.Store(b)
+	} else if err := a.changing(b.all, func() { a.current.Store(b) }); err != nil {
+		return fmt.Errorf("%s: %w", a.file, err)
 	}
-	a.current.Store(b)
 	return nil
 }
 

@@ -1,6 +1,7 @@
 package authn
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"reflect"
@@ -12,6 +13,7 @@ import (
 	"k8s.io/apiserver/pkg/apis/apiserver/install"
 	"k8s.io/apiserver/pkg/apis/apiserver/validation"
 	authenticationcel "k8s.io/apiserver/pkg/authentication/cel"
+	"sigs.k8s.io/yaml"
 )
 
 var configurations = func() runtime.Decoder {
@@ -26,6 +28,10 @@ var configurations = func() runtime.Decoder {
 func configuration(content []byte, compiler authenticationcel.Compiler, disallowed []string) (*apiserver.AuthenticationConfiguration, error) {
 	if len(content) == 0 {
 		return nil, errors.New("it is empty; want an AuthenticationConfiguration")
+	}
+	// What cannot be read at all the decoder refuses, with the line.
+	if text, err := yaml.YAMLToJSON(content); err == nil && !bytes.HasPrefix(text, []byte("{")) {
+		return nil, errors.New("it is no object; want an AuthenticationConfiguration")
 	}
 	decoded, err := runtime.Decode(configurations, content)
 	if err != nil {

@@ -26,6 +26,7 @@ func TestAWrongConfigurationIsNotStartedWith(t *testing.T) {
 		"no version":            {"kind: AuthenticationConfiguration", "apiVersion"},
 		"unknown version":       {"apiVersion: apiserver.config.k8s.io/v9\nkind: AuthenticationConfiguration", "v9"},
 		"another kind":          {"apiVersion: apiserver.config.k8s.io/v1\nkind: AuthorizationConfiguration\nauthorizers: []", "want an AuthenticationConfiguration"},
+		"no object":             {"-----BEGIN CERTIFICATE-----\n", "it is no object; want an AuthenticationConfiguration"},
 		"unknown field":         {head + "jwt:\n- issuer: {url: https://a.example.com, audiences: [a], port: 1}\n", `unknown field "jwt[0].issuer.port"`},
 		"field twice":           {head + "jwt: []\njwt: []\n", `"jwt" already set`},
 		"no issuer":             {head + "jwt:\n- claimMappings: {username: {claim: sub, prefix: ''}}\n", "jwt[0].issuer.url: Required value"},

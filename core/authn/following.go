@@ -59,9 +59,9 @@ func (f *files) follow(what, path string, content []byte, load func(context.Cont
 	return file
 }
 
-func (a *Authenticator) followAuthorities(authorities *Authorities) {
-	if authorities.file != "" {
-		a.files.follow("client-ca-file", authorities.file, authorities.content, func(_ context.Context, content []byte) error { return authorities.load(content) }, nil)
+func (f *files) followAuthorities(flag string, a *Authorities) {
+	if a.file != "" {
+		f.follow(flag, a.file, a.content, a.load, nil)
 	}
 }
 

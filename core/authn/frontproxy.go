@@ -2,7 +2,6 @@ package authn
 
 import (
 	"bytes"
-	"context"
 	"crypto/x509"
 	"errors"
 	"fmt"
@@ -10,13 +9,9 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/request/headerrequest"
-	authx509 "k8s.io/apiserver/pkg/authentication/request/x509"
-	"k8s.io/client-go/util/cert"
-	"stele.dev/stele/core/reload"
 )
 
 // FrontProxyOptions for [NewFrontProxy]. The names are those of kube-apiserver's flags --requestheader-*.
@@ -38,17 +33,9 @@ type FrontProxyOptions struct {
 // another credential is who that says. The [Authenticator] that it is part of reads the authorities anew when they
 // change, and removes the headers. It implements authenticator.Request, and is safe for concurrent use.
 type FrontProxy struct {
-	options FrontProxyOptions
-	content []byte // of the file, at the beginning
-	ca      atomic.Pointer[authority]
-	headers authenticator.Request // looks at the headers, of who has a certificate
-	apart   sync.Mutex            // held to compare the authorities of proxies and clients, and to change either
-}
-
-// authority is a file of certificates.
-type authority struct {
-	certificates []*x509.Certificate
-	verify       x509.VerifyOptions
+	options     FrontProxyOptions
+	authorities *Authorities
+	headers     authenticator.Request // looks at the headers, of who has a certificate
 }
 
 // NewFrontProxy reads the file of authorities. The error says what is wrong with the options.
@@ -65,80 +52,72 @@ func NewFrontProxy(o FrontProxyOptions) (*FrontProxy, error) {
 			return nil, fmt.Errorf("--%s: a value is empty", flag)
 		}
 	}
-	p := &FrontProxy{options: o}
-	var err error
-	if p.content, err = reload.Read(o.ClientCAFile); err == nil {
-		err = p.load(context.Background(), p.content)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("--requestheader-client-ca-file %s: %w", o.ClientCAFile, err)
-	}
-	if len(o.AllowedNames) == 0 && o.Clients != nil {
-		o.Clients.changing = p.changeClients
+	p := &FrontProxy{options: o, authorities: &Authorities{file: o.ClientCAFile}}
+	if err := p.open(); err != nil {
+		return nil, fmt.Errorf("--requestheader-client-ca-file: %w", err)
 	}
 	p.headers = headerrequest.NewDynamicVerifyOptionsSecure(
-		func() (x509.VerifyOptions, bool) { return p.ca.Load().verify, true },
+		p.authorities.VerifyOptions,
 		headerrequest.StaticStringSlice(o.AllowedNames), headerrequest.StaticStringSlice(o.UsernameHeaders), headerrequest.StaticStringSlice(o.UIDHeaders),
 		headerrequest.StaticStringSlice(o.GroupHeaders), headerrequest.StaticStringSlice(o.ExtraHeaderPrefixes),
 	)
 	return p, nil
 }
 
-// load takes other authorities. kube-apiserver compares them with those of clients only when it starts, and only by
-// whether they are the same.
-func (p *FrontProxy) load(_ context.Context, content []byte) error {
-	certificates, err := cert.ParseCertsPEM(content)
-	if err != nil {
+// open reads the authorities. Where nothing else tells proxies from clients, neither's authorities can become such that
+// a client's certificate is a proxy's. kube-apiserver compares them only when it starts, and only by whether they are the same.
+func (p *FrontProxy) open() error {
+	clients := p.options.Clients
+	if len(p.options.AllowedNames) > 0 || clients == nil {
+		return p.authorities.open()
+	}
+	var apart sync.Mutex // held to compare them, and to change either
+	unless := func(overlap func(next []*x509.Certificate) bool) func([]*x509.Certificate, func()) error {
+		return func(next []*x509.Certificate, change func()) error {
+			apart.Lock()
+			defer apart.Unlock()
+			if overlap(next) {
+				return errOverlap
+			}
+			change()
+			return nil
+		}
+	}
+	p.authorities.changing = unless(func(next []*x509.Certificate) bool { return answerFor(next, clients.Certificates()) })
+	if err := p.authorities.open(); err != nil {
 		return err
 	}
-	a := &authority{certificates: certificates, verify: authx509.DefaultVerifyOptions()}
-	a.verify.Roots = x509.NewCertPool()
-	for _, c := range certificates {
-		a.verify.Roots.AddCert(c)
-	}
-	p.apart.Lock()
-	defer p.apart.Unlock()
-	if len(p.options.AllowedNames) == 0 && p.options.Clients != nil && a.answersFor(p.options.Clients.Certificates()) {
-		return errOverlap
-	}
-	p.ca.Store(a)
-	return nil
-}
-
-// changeClients lets the authorities of clients change, unless one of those to come makes proxies of clients.
-func (p *FrontProxy) changeClients(next []*x509.Certificate, change func()) error {
-	p.apart.Lock()
-	defer p.apart.Unlock()
-	if p.ca.Load().answersFor(next) {
-		return errOverlap
-	}
-	change()
+	clients.changing = unless(func(next []*x509.Certificate) bool { return answerFor(p.Certificates(), next) })
 	return nil
 }
 
 // follow implements followed.
 func (p *FrontProxy) follow(f *files) {
-	f.follow("requestheader-client-ca-file", p.options.ClientCAFile, p.content, p.load, nil)
+	f.followAuthorities("requestheader-client-ca-file", p.authorities)
 }
 
 var errOverlap = errors.New("an authority of front proxies is one of clients as well, or has signed one: without --requestheader-allowed-names, each client could say to be anybody")
 
-// answersFor tells whether what one of these authorities has signed is taken for what this one has: it is the same, has
-// the same key, or is below it.
-func (a *authority) answersFor(others []*x509.Certificate) bool {
+// answerFor tells whether what some authorities have signed is taken for what others have: one is the same, has
+// the same key, or is below one of the others.
+func answerFor(authorities, others []*x509.Certificate) bool {
+	roots := x509.NewCertPool()
+	for _, own := range authorities {
+		roots.AddCert(own)
+	}
 	return slices.ContainsFunc(others, func(c *x509.Certificate) bool {
-		if slices.ContainsFunc(a.certificates, func(own *x509.Certificate) bool {
+		if slices.ContainsFunc(authorities, func(own *x509.Certificate) bool {
 			return bytes.Equal(own.RawSubjectPublicKeyInfo, c.RawSubjectPublicKeyInfo)
 		}) {
 			return true
 		}
-		_, err := c.Verify(x509.VerifyOptions{Roots: a.verify.Roots, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}})
+		_, err := c.Verify(x509.VerifyOptions{Roots: roots, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}})
 		return err == nil
 	})
 }
 
 // Certificates are those of the authorities of proxies, now. They must not be changed.
-func (p *FrontProxy) Certificates() []*x509.Certificate { return p.ca.Load().certificates }
+func (p *FrontProxy) Certificates() []*x509.Certificate { return p.authorities.Certificates() }
 
 // Options are those that it was made with.
 func (p *FrontProxy) Options() FrontProxyOptions { return p.options }

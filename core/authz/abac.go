@@ -78,6 +78,9 @@ func readABACLine(line []byte) (*abacLine, []error, error) {
 	if err != nil {
 		return nil, nil, err
 	}
+	if !bytes.HasPrefix(text, []byte("{")) {
+		return nil, nil, errors.New("it is no object: want a Policy, as one object of JSON on each line")
+	}
 	var version metav1.TypeMeta
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(text, &version); err != nil {
 		return nil, nil, err

@@ -83,7 +83,7 @@ func TestABAC(t *testing.T) {
 
 func TestALineThatCannotBeReadIsNamed(t *testing.T) {
 	for name, tc := range map[string]struct{ line, want string }{
-		"no object":           {`nonsense`, "cannot unmarshal"},
+		"no object":           {`nonsense`, "abac.jsonl:3: it is no object: want a Policy"},
 		"half an object":      {`{"user": "x"`, "did not find expected"},
 		"another version":     {`{"apiVersion": "abac.authorization.kubernetes.io/v2", "kind": "Policy"}`, "it is abac.authorization.kubernetes.io/v2 Policy"},
 		"another kind":        {`{"apiVersion": "v1", "kind": "Secret"}`, "it is v1 Secret"},

@@ -210,17 +210,26 @@ type hashes struct{ pool sync.Pool }
 
 type tokenHash [sha256.Size]byte
 
+// hasher is what it takes to hash a token without a copy of it each time.
+type hasher struct {
+	mac   hash.Hash
+	token []byte
+	sum   []byte
+}
+
 func newHashes() *hashes {
 	secret := make([]byte, sha256.Size)
 	_, _ = rand.Read(secret) // never fails
-	return &hashes{pool: sync.Pool{New: func() any { return hmac.New(sha256.New, secret) }}}
+	return &hashes{pool: sync.Pool{New: func() any { return &hasher{mac: hmac.New(sha256.New, secret)} }}}
 }
 
-func (h *hashes) of(token string) (sum tokenHash) {
-	mac := h.pool.Get().(hash.Hash)
-	defer h.pool.Put(mac)
-	mac.Reset()
-	mac.Write([]byte(token))
-	mac.Sum(sum[:0])
-	return sum
+func (h *hashes) of(token string) tokenHash {
+	w := h.pool.Get().(*hasher)
+	defer h.pool.Put(w)
+	w.mac.Reset()
+	w.token = append(w.token[:0], token...)
+	w.mac.Write(w.token)
+	clear(w.token)
+	w.sum = w.mac.Sum(w.sum[:0])
+	return tokenHash(w.sum)
 }

@@ -1,0 +1,395 @@
+package core_test
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"stele.dev/stele/core/activation"
+	"stele.dev/stele/core/authz"
+	"stele.dev/stele/eventlog/memlog"
+	"stele.dev/stele/plugins/host"
+	"stele.dev/stele/plugins/sdk"
+	"stele.dev/stele/policy"
+)
+
+func TestMain(m *testing.M) {
+	if filepath.Base(os.Args[0]) == "gate" { // this binary is the plugin of a test, too
+		serveGate()
+		return
+	}
+	os.Exit(m.Run())
+}
+
+type gateConfig struct {
+	Generation int    `json:"generation"`
+	Refuse     string `json:"refuse"`
+}
+
+// serveGate is a plugin that denies nobody, whatever roles say, and does what helper asks for by a name.
+func serveGate() {
+	sdk.Serve(sdk.Plugin[gateConfig]{Name: "gate", Version: "1", New: func(_ context.Context, c gateConfig, _ map[string][]byte) (sdk.Authorizer, error) {
+		if c.Refuse != "" {
+			return nil, errors.New(c.Refuse)
+		}
+		return sdk.Func(func(_ context.Context, r *sdk.Request) (sdk.Decision, error) {
+			switch {
+			case r.User.Name == "nobody":
+				return sdk.Deny("not nobody"), nil
+			case r.User.Name != "helper":
+			case r.Name == "garbage":
+				for fd := range 64 { // into every connection that there is
+					if at, _ := os.Readlink(fmt.Sprint("/proc/self/fd/", fd)); strings.HasPrefix(at, "socket:") {
+						_, _ = io.CopyN(descriptor(fd), rand.Reader, 10_000)
+					}
+				}
+			case r.Name == "panic":
+				go panic("of a plugin")
+			case r.Name == "error":
+				return sdk.NoOpinion(), errors.New("the ticket system is down")
+			case strings.HasPrefix(r.Name, "slow"):
+				time.Sleep(200 * time.Millisecond)
+			}
+			return sdk.NoOpinion(), nil
+		}), nil
+	}})
+}
+
+type descriptor int
+
+func (d descriptor) Write(p []byte) (int, error) { return syscall.Write(int(d), p) }
+
+// gated is a bundle in which nobody has the rights of editors, and only the plugin is in the way.
+func gated(sum, config string) string {
+	return strings.NewReplacer(
+		`cluster: "test"`, fmt.Sprintf(`cluster: "test"
+	authorizers: ["deny", "plugin:gate", "rbac"]
+	plugins: gate: {
+		sha256: "%s/%s": %q
+		match: {apiGroups: ["example.com"], resources: ["widgets"]}
+		timeout: "10s", cacheTTL: "10s"
+		config: %s
+	}`, runtime.GOOS, runtime.GOARCH, sum, config),
+		`subjects: [{group: "editors"}]`, `subjects: [{group: "editors"}, {user: "nobody"}, {user: "helper"}]`,
+	).Replace(bundle)
+}
+
+// gatedPlane is a control plane with a plugin, as a server has it.
+type gatedPlane struct {
+	*replica
+	sum    string
+	state  string // folder of the host's records of processes
+	seen   map[int]bool
+	finish func() // ends all processes
+}
+
+func newGatedPlane(t *testing.T) *gatedPlane {
+	t.Helper()
+	p := &gatedPlane{state: t.TempDir(), seen: map[int]bool{}}
+	dir, digest := t.TempDir(), sha256.New()
+	self, err := os.Open("/proc/self/exe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer self.Close()
+	program, err := os.OpenFile(filepath.Join(dir, "gate"), os.O_CREATE|os.O_WRONLY, 0o755)
+	if err == nil {
+		_, err = io.Copy(io.MultiWriter(program, digest), self)
+		err = errors.Join(err, program.Close())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.sum = hex.EncodeToString(digest.Sum(nil))
+	plugins, err := host.New(host.Options{Dir: dir, StateDir: p.state, HealthInterval: time.Hour, Linger: 100 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	authorizers, err := authz.New(authz.Options{Plugins: plugins})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var store memlog.Store
+	if p.replica, err = tryStartAsking(t.Context(), store.Open(nil), 0, authorizers.Bind, authorizers.Check); err != nil {
+		t.Fatal(err)
+	}
+	authorizers.Follow(p.committer)
+	ctx, stop := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { _ = authorizers.Run(ctx) })
+	running.Go(func() { _ = plugins.Run(ctx) })
+	p.finish = sync.OnceFunc(func() { stop(); running.Wait() })
+	t.Cleanup(func() { p.finish(); p.close() })
+	p.bootstrap(t, gated(p.sum, `{generation: 1}`))
+	return p
+}
+
+// processes are those of the plugin that run.
+func (p *gatedPlane) processes(t *testing.T) (pids []int) {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(p.state, "plugin-*.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if errors.Is(err, os.ErrNotExist) {
+			continue // it has just ended
+		}
+		var record struct{ Pid int }
+		if err = errors.Join(err, json.Unmarshal(text, &record)); err != nil {
+			t.Fatal(err)
+		}
+		if record.Pid != 0 {
+			p.seen[record.Pid] = true
+			pids = append(pids, record.Pid)
+		}
+	}
+	return pids
+}
+
+// signal sends a signal to all processes of the plugin.
+func (p *gatedPlane) signal(t *testing.T, s syscall.Signal) {
+	t.Helper()
+	for _, pid := range p.processes(t) {
+		_ = syscall.Kill(-pid, s) // which may have just ended
+	}
+}
+
+// runs tells whether there is such a process.
+func runs(pid int) bool { return !errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) }
+
+// eventually waits for what comes by itself.
+func eventually(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); !is(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("not within 20 s: %s", what)
+		}
+	}
+}
+
+// push pushes a bundle with a configuration of the plugin, and expects an answer.
+func (p *gatedPlane) push(t *testing.T, code int, sum, config string) {
+	t.Helper()
+	source, err := policy.ReadFS(fstest.MapFS{
+		"bundle.cue":         {Data: []byte(gated(sum, config))},
+		"cue.mod/module.cue": {Data: []byte("module: \"test.example\"\nlanguage: version: \"v0.17.0\"\n")},
+	}, ".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	asked := &activation.Policy{Spec: activation.SpecOf(source)}
+	asked.APIVersion, asked.Kind = activation.Group+"/"+activation.Version, activation.Kind
+	body, err := json.Marshal(asked)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.must(t, code, "POST", policiesPath, string(body))
+	p.processes(t)
+}
+
+// load has clients ask all the time.
+type load struct {
+	clients sync.WaitGroup
+	over    atomic.Bool
+	wrong   chan string
+	passed  atomic.Int64 // requests of who is allowed that were
+	asked   atomic.Int64
+}
+
+// client sends requests until the load is over; check tells what is wrong with an answer.
+func (l *load) client(p *gatedPlane, user string, send func(n int) *http.Request, check func(answer) string) {
+	l.clients.Go(func() {
+		for n := 0; !l.over.Load(); n++ {
+			time.Sleep(time.Millisecond) // there is to be something left for the plugin
+			q := send(n)
+			q.Header.Set("Authorization", "Bearer "+user+"-token")
+			a := p.serve(q)
+			l.asked.Add(1)
+			if text := check(a); text != "" {
+				select {
+				case l.wrong <- fmt.Sprintf("%s: %s %s: %s: %s", user, q.Method, q.URL, text, a):
+				default:
+				}
+			}
+		}
+	})
+}
+
+// A server whose plugin is killed, hangs, talks nonsense, is slow, is replaced, and is to be replaced by what does not start, while
+// clients ask: who the plugin denies is never let in, requests that it is not asked about never
+// fail, who is allowed is served again, and no process is left.
+func TestPluginsUnderChaos(t *testing.T) {
+	p := newGatedPlane(t)
+	p.must(t, http.StatusCreated, "POST", widgetsPath, widget("w", 1))
+	p.must(t, http.StatusCreated, "POST", "/api/v1/namespaces/default/configmaps", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"c"}}`)
+
+	l := &load{wrong: make(chan string, 10)}
+	denied := func(a answer) string {
+		if a.code != http.StatusForbidden {
+			return "is not refused"
+		}
+		return ""
+	}
+	served := func(a answer) string {
+		switch a.code {
+		case http.StatusOK, http.StatusNotFound:
+			l.passed.Add(1)
+		case http.StatusForbidden:
+		default:
+			return "is neither served nor refused"
+		}
+		return ""
+	}
+	unconcerned := func(a answer) string {
+		if a.code != http.StatusOK {
+			return "fails, and is none of the plugin's"
+		}
+		return ""
+	}
+	get := func(path string) func(int) *http.Request {
+		return func(int) *http.Request { return request("GET", path, "") }
+	}
+	some := func(i string) func(int) *http.Request { // so that each is asked
+		return func(n int) *http.Request { return request("GET", fmt.Sprintf("%s/%s-%d", widgetsPath, i, n), "") }
+	}
+	l.client(p, "nobody", get(widgetsPath+"/w"), denied)
+	l.client(p, "nobody", some("n"), denied)
+	l.client(p, "nobody", func(n int) *http.Request { return request("POST", widgetsPath, widget(fmt.Sprint("by-nobody-", n), 1)) }, denied)
+	l.client(p, "editor", get(widgetsPath+"/w"), served)
+	l.client(p, "editor", some("e"), served)
+	l.client(p, "editor", get(widgetsPath), served)
+	l.client(p, "reader", get("/api/v1/namespaces/default/configmaps/c"), unconcerned)
+	l.client(p, "reader", get("/api/v1/namespaces/default/configmaps"), unconcerned)
+
+	helps := func(name string) func() {
+		return func() { p.do("GET", widgetsPath+"/"+name, "", "Authorization", "Bearer helper-token") }
+	}
+	for i, fault := range []struct {
+		what string
+		ends bool // the processes that there are
+		do   func()
+	}{
+		{"nothing", false, func() {}},
+		{"it is killed", true, func() { p.signal(t, syscall.SIGKILL) }},
+		{"it hangs for a while", false, func() {
+			p.signal(t, syscall.SIGSTOP)
+			time.Sleep(300 * time.Millisecond)
+			p.signal(t, syscall.SIGCONT)
+		}},
+		{"another generation", true, func() { p.push(t, http.StatusCreated, p.sum, `{generation: 2}`) }},
+		{"garbage", true, helps("garbage")},
+		{"errors", false, helps("error")},
+		{"a program that is not there", false, func() { p.push(t, http.StatusUnprocessableEntity, strings.Repeat("0", 64), `{generation: 3}`) }},
+		{"a configuration that it refuses", false, func() { p.push(t, http.StatusUnprocessableEntity, p.sum, `{refuse: "no"}`) }},
+		{"it hangs and is killed", true, func() { p.signal(t, syscall.SIGSTOP); p.signal(t, syscall.SIGKILL) }},
+		{"it is slow", false, func() {
+			var slow sync.WaitGroup
+			for i := range 8 {
+				slow.Go(helps(fmt.Sprint("slow-", i)))
+			}
+			slow.Wait()
+		}},
+		{"another generation while the one before is killed", true, func() {
+			var killed sync.WaitGroup
+			killed.Go(func() { p.push(t, http.StatusCreated, p.sum, `{generation: 4}`) })
+			for _, pid := range p.processes(t) {
+				_ = syscall.Kill(-pid, syscall.SIGKILL)
+			}
+			killed.Wait()
+		}},
+		{"a panic", true, helps("panic")},
+	} {
+		before := p.processes(t)
+		fault.do()
+		if fault.ends {
+			eventually(t, fault.what+": it ends", func() bool { return !slices.ContainsFunc(before, runs) })
+		}
+		n := 0
+		eventually(t, fault.what+": who is allowed is served again", func() bool {
+			n++
+			return p.do("GET", fmt.Sprintf("%s/after-%d-%d", widgetsPath, i, n), "", "Authorization", "Bearer editor-token").code == http.StatusNotFound
+		})
+		p.processes(t)
+	}
+	l.over.Store(true)
+	l.clients.Wait()
+	close(l.wrong)
+	for text := range l.wrong {
+		t.Error(text)
+	}
+	if l.passed.Load() == 0 {
+		t.Error("nobody was served")
+	}
+	if text := string(p.must(t, http.StatusOK, "GET", widgetsPath, "").body); strings.Contains(text, "by-nobody") {
+		t.Errorf("there is %s", text)
+	}
+	if n := len(p.seen); n < 7 {
+		t.Errorf("there were %d processes only", n)
+	}
+	p.finish()
+	for pid := range p.seen {
+		if runs(pid) {
+			t.Errorf("process %d is left", pid)
+		}
+	}
+	if left := p.processes(t); len(left) > 0 {
+		t.Errorf("there are records of %v", left)
+	}
+	t.Logf("%d requests, %d processes", l.asked.Load(), len(p.seen))
+}
+
+// While a plugin hangs, who asks what it is to decide waits, and nobody else does: other requests, readiness, pushes,
+// and the end of the server.
+func TestAPluginThatHangsStallsNobodyElse(t *testing.T) {
+	p := newGatedPlane(t)
+	p.must(t, http.StatusCreated, "POST", "/api/v1/namespaces/default/configmaps", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"c"}}`)
+	editor := []string{"Authorization", "Bearer editor-token"}
+	p.must(t, http.StatusNotFound, "GET", widgetsPath+"/before", "", editor...)
+	p.signal(t, syscall.SIGSTOP)
+	waits := make(chan answer, 1)
+	go func() { waits <- p.do("GET", widgetsPath+"/meanwhile", "", editor...) }()
+
+	others := func() {
+		p.must(t, http.StatusOK, "GET", "/api/v1/namespaces/default/configmaps/c", "", "Authorization", "Bearer reader-token")
+		p.must(t, http.StatusCreated, "POST", widgetsPath, widget("of-admin", 1))
+		p.must(t, http.StatusOK, "DELETE", widgetsPath+"/of-admin", "")
+		p.do("GET", "/readyz", "")
+	}
+	others()
+	p.push(t, http.StatusUnprocessableEntity, strings.Repeat("0", 64), `{}`)
+	p.push(t, http.StatusCreated, p.sum, `{generation: 2}`)
+	others()
+	p.must(t, http.StatusNotFound, "GET", widgetsPath+"/after", "", editor...)
+	select {
+	case a := <-waits:
+		t.Errorf("it was answered: %s", a)
+	default:
+	}
+	p.signal(t, syscall.SIGSTOP)
+	p.finish()
+	if a := <-waits; a.code != http.StatusForbidden {
+		t.Errorf("in the end it is %s", a)
+	}
+	if left := p.processes(t); len(left) > 0 {
+		t.Errorf("there are records of %v", left)
+	}
+}
