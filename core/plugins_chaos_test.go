@@ -165,12 +165,28 @@ func (p *gatedPlane) processes(t *testing.T) (pids []int) {
 	return pids
 }
 
-// signal sends a signal to all processes of the plugin.
+// signal sends a signal to all processes of the plugin. Those that are to stop have stopped then: until the first
+// of its threads has heard of it, others go on answering.
 func (p *gatedPlane) signal(t *testing.T, s syscall.Signal) {
 	t.Helper()
 	for _, pid := range p.processes(t) {
 		_ = syscall.Kill(-pid, s) // which may have just ended
+		if s == syscall.SIGSTOP {
+			eventually(t, "the plugin stops", func() bool { return stopped(pid) })
+		}
 	}
+}
+
+// stopped tells whether no thread of a process runs any more.
+func stopped(pid int) bool {
+	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+	for _, thread := range threads {
+		stat, err := os.ReadFile(thread)
+		if _, state, found := strings.Cut(string(stat), ") "); err == nil && found && !strings.ContainsRune("TZX", rune(state[0])) {
+			return false
+		}
+	}
+	return true
 }
 
 // runs tells whether there is such a process.
@@ -381,7 +397,7 @@ func TestAPluginThatHangsStallsNobodyElse(t *testing.T) {
 	p.must(t, http.StatusNotFound, "GET", widgetsPath+"/after", "", editor...)
 	select {
 	case a := <-waits:
-		t.Errorf("it was answered: %s", a)
+		t.Fatalf("it was answered: %s", a)
 	default:
 	}
 	p.signal(t, syscall.SIGSTOP)
