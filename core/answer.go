@@ -42,8 +42,6 @@ func (p *Pipeline) answer(ctx context.Context, r *Request) error {
 		return p.issue(ctx, r)
 	case r.question != nil:
 		return p.answerQuestion(ctx, r)
-	case r.blames:
-		return p.answerBlame(ctx, r)
 	case r.rendered != nil && r.info.Verb == "get":
 		return p.getRendered(ctx, r)
 	case r.rendered != nil && r.info.Verb == "list":

@@ -70,16 +70,13 @@ func (p *Pipeline) authorized(ctx context.Context, r *Request) error {
 // find tells what is at the request's path.
 func (r *Request) find() error {
 	i := r.info
-	r.kind, r.wanted, r.review, r.rendered, r.law, r.explains, r.blames, r.issues, r.question = nil, nil, nil, nil, false, false, false, false, nil
+	r.kind, r.wanted, r.review, r.rendered, r.law, r.explains, r.issues, r.question = nil, nil, nil, nil, false, false, false, nil
 	if !i.IsResourceRequest {
 		return nil
 	}
 	gvr := schema.GroupVersionResource{Group: i.APIGroup, Version: i.APIVersion, Resource: i.Resource}
 	if r.isChanges() {
 		return r.allowedChanges()
-	}
-	if isBlames(gvr) {
-		return r.allowedBlames()
 	}
 	if isPolicies(gvr) {
 		return r.allowedPolicies()

@@ -3,7 +3,6 @@ package core
 import (
 	"context"
 	"encoding/hex"
-	"net/http"
 	"slices"
 	"sort"
 	"time"
@@ -13,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"stele.dev/stele/core/blame"
 	"stele.dev/stele/core/difference"
-	"stele.dev/stele/core/negotiate"
 	"stele.dev/stele/core/past"
 	"stele.dev/stele/core/status"
 	"stele.dev/stele/policy"
@@ -24,44 +22,20 @@ import (
 
 var blameKind = schema.GroupVersionKind{Group: blame.Group, Version: blame.Version, Kind: blame.Kind}
 
-func isBlames(r schema.GroupVersionResource) bool {
-	return r.GroupVersion() == blameKind.GroupVersion() && r.Resource == blame.Plural
-}
-
-// allowedBlames tells whether there is something at the request's path, and whether it takes the
-// method. To create one is to read.
-func (r *Request) allowedBlames() error {
-	r.key.Group, r.key.Resource, r.key.Namespace, r.key.Name = blame.Group, blame.Plural, "", r.info.Name
-	if r.info.Subresource != "" || r.info.Name != "" || r.info.Namespace != "" {
-		return status.NotServed(r.info.Verb, r.resource())
-	}
-	if r.info.Verb != "create" {
-		return apierrors.NewMethodNotSupported(r.resource(), r.info.Verb)
-	}
-	r.write, r.blames = false, true
-	return nil
-}
-
 // answerBlame tells of each field of an object who gave it its value.
-func (p *Pipeline) answerBlame(ctx context.Context, r *Request) error {
-	f, err := negotiate.Plain(r.http)
-	if err != nil {
-		return err
-	}
+func (p *Pipeline) answerBlame(ctx context.Context, r *Request, kind *question) (any, error) {
 	b := &blame.Blame{}
-	if err := p.readReview(ctx, r, blameKind, b); err != nil {
-		return err
+	if err := p.readReview(ctx, r, kind.GroupVersionKind, b); err != nil {
+		return nil, err
 	}
-	b.APIVersion, b.Kind = blameKind.ToAPIVersionAndKind()
+	b.APIVersion, b.Kind = kind.ToAPIVersionAndKind()
 	x, err := p.blamed(ctx, r, &b.Spec)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	b.Status = blame.Status{UID: x.object.UID, Revision: x.revision, ObjectRevision: x.object.Revision}
-	if b.Status.Fields, err = x.fields(ctx); err != nil {
-		return err
-	}
-	return p.writeJSON(r, f, http.StatusCreated, b)
+	b.Status.Fields, err = x.fields(ctx)
+	return b, err
 }
 
 // blamed is an object whose fields are to be attributed, and how far that is done so far. It

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"stele.dev/stele/core/access"
+	"stele.dev/stele/core/blame"
 	"stele.dev/stele/core/negotiate"
 	"stele.dev/stele/core/past"
 	"stele.dev/stele/core/status"
@@ -20,7 +21,7 @@ import (
 	"stele.dev/stele/projections/policies"
 )
 
-// question is a kind of package access.
+// question is a kind that is asked by creating it, and not stored: of package access, and blames.
 type question struct {
 	schema.GroupVersionKind
 	plural string
@@ -30,6 +31,7 @@ type question struct {
 var questionVersion = schema.GroupVersion{Group: access.Group, Version: access.Version}
 
 var questions = []question{
+	{blameKind, blame.Plural, (*Pipeline).answerBlame},
 	{questionVersion.WithKind(access.ReviewKind), access.ReviewPlural, (*Pipeline).answerWhoCan},
 	{questionVersion.WithKind(access.DifferenceKind), access.DifferencePlural, (*Pipeline).answerAccessDifference},
 }

@@ -93,9 +93,6 @@ func (o *accessDiffOptions) run(cmd *cobra.Command) (err error) {
 	if !cmd.Flags().Changed("from") && !cmd.Flags().Changed("to") {
 		return errors.New("give --from or --to, or both: a moment, or the folder of a bundle")
 	}
-	if o.format == "table" {
-		o.format = ""
-	}
 	d := &access.Difference{TypeMeta: metav1.TypeMeta{APIVersion: access.Group + "/" + access.Version, Kind: access.DifferenceKind}}
 	if o.namespace != "" {
 		d.Spec.Namespace = &o.namespace

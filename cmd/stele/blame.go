@@ -62,14 +62,8 @@ func (o *blameOptions) run(cmd *cobra.Command, args []string) (err error) {
 		return err
 	}
 	b := &blame.Blame{TypeMeta: metav1.TypeMeta{APIVersion: blame.Group + "/" + blame.Version, Kind: blame.Kind}}
-	if o.at != "now" {
-		m, err := newMoments(config)
-		if err != nil {
-			return err
-		}
-		if b.Spec.Revision, err = m.resolve(ctx, o.at); err != nil {
-			return fmt.Errorf("--at: %w", err)
-		}
+	if b.Spec.Revision, err = revisionAt(ctx, config, o.at); err != nil {
+		return err
 	}
 	today, err := newKinds(config)
 	if err != nil {

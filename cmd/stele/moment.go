@@ -161,6 +161,22 @@ func newMoments(config *rest.Config) (*moments, error) {
 	return &moments{client: client, server: server}, nil
 }
 
+// revisionAt is the revision that --at means; 0 for now, which is for the server to say.
+func revisionAt(ctx context.Context, config *rest.Config, at string) (uint64, error) {
+	if at == "now" {
+		return 0, nil
+	}
+	m, err := newMoments(config)
+	if err != nil {
+		return 0, err
+	}
+	revision, err := m.resolve(ctx, at)
+	if err != nil {
+		return 0, fmt.Errorf("--at: %w", err)
+	}
+	return revision, nil
+}
+
 // get asks the server for a path; an answer that is not a success is the error that it
 // says.
 func (m *moments) get(ctx context.Context, query string, path ...string) (http.Header, []byte, error) {

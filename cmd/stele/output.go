@@ -41,13 +41,16 @@ func (o *outputOptions) addFlags(cmd *cobra.Command, formats ...string) {
 }
 
 // check refuses values that flags do not have; it is for the beginning of a command, so
-// that nothing is done in vain.
+// that nothing is done in vain. A table is what is printed without a format.
 func (o *outputOptions) check() error {
 	if o.format != "" && !slices.Contains(o.formats, o.format) {
 		return fmt.Errorf("-o %s: want %s", o.format, strings.Join(o.formats, ", "))
 	}
 	if !slices.Contains([]string{"auto", "always", "never"}, o.color) {
 		return fmt.Errorf("--color %s: want auto, always or never", o.color)
+	}
+	if o.format == "table" {
+		o.format = ""
 	}
 	return nil
 }

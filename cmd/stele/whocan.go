@@ -89,22 +89,13 @@ func (o *whoCanOptions) run(cmd *cobra.Command, args []string) (err error) {
 	if err := o.check(); err != nil {
 		return err
 	}
-	if o.format == "table" {
-		o.format = ""
-	}
 	config, _, err := o.config()
 	if err != nil {
 		return err
 	}
 	review := &access.Review{TypeMeta: metav1.TypeMeta{APIVersion: access.Group + "/" + access.Version, Kind: access.ReviewKind}}
-	if o.at != "now" {
-		m, err := newMoments(config)
-		if err != nil {
-			return err
-		}
-		if review.Spec.Revision, err = m.resolve(ctx, o.at); err != nil {
-			return fmt.Errorf("--at: %w", err)
-		}
+	if review.Spec.Revision, err = revisionAt(ctx, config, o.at); err != nil {
+		return err
 	}
 	if err := o.ask(&review.Spec, args); err != nil {
 		return err
