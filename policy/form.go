@@ -27,6 +27,8 @@ type Form struct {
 	Denies   []Deny         `json:"denies,omitempty"`
 	// Authorizers are the chain, unless it is the usual one.
 	Authorizers []string `json:"authorizers,omitempty"`
+	// ChainSource is where the bundle says so.
+	ChainSource schemas.Position `json:"chainSource,omitzero"`
 	// Plugins are those that the chain may name, sorted by name.
 	Plugins []Plugin `json:"plugins,omitempty"`
 	Flow    Flow     `json:"flow,omitzero"`

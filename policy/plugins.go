@@ -102,7 +102,9 @@ func (c *compiler) chain(f *Form, v cue.Value) {
 	}
 	slices.SortFunc(f.Plugins, func(a, b Plugin) int { return cmp.Compare(a.Name, b.Name) })
 	if len(f.Authorizers) > 0 {
-		c.order(f.Authorizers, v.LookupPath(cue.ParsePath("authorizers")))
+		named := v.LookupPath(cue.ParsePath("authorizers"))
+		f.ChainSource = position(named)
+		c.order(f.Authorizers, named)
 	}
 	for i := range f.Plugins {
 		if p := &f.Plugins[i]; !slices.Contains(f.Authorizers, pluginPrefix+p.Name) {

@@ -141,7 +141,7 @@ func (a *Authorizers) enforce() {
 // started for it, and given their configuration.
 func (a *Authorizers) Check(ctx context.Context, f *policy.Form) (list schemas.Diagnostics) {
 	for _, name := range f.Outside() {
-		d := schemas.Diagnostic{Path: "bundle.authorizers"}
+		d := schemas.Diagnostic{Pos: f.ChainSource, Path: "bundle.authorizers"}
 		switch found := f.Plugin(name); {
 		case found != nil && a.options.Plugins == nil:
 			d.Pos, d.Path, d.Message = found.Source, "bundle.plugins."+found.Name, "this replica runs no plugins"
