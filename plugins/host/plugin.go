@@ -122,9 +122,9 @@ func (p *plugin) supervise(ctx context.Context) {
 		i, err := p.newInstance(ctx)
 		if err == nil {
 			p.breaker.try()
-			p.become(&state{up: i, tries: tries})
 			up := p.host.metrics.up.WithLabelValues(p.spec.Name)
-			up.Inc()
+			up.Inc() // before anybody learns of it, as they may read the metric
+			p.become(&state{up: i, tries: tries})
 			since := time.Now()
 			err = p.watch(ctx, i)
 			up.Dec()
