@@ -129,7 +129,7 @@ func (o *serveOptions) serve(cmd *cobra.Command) (err error) {
 	if o.eventTTL < 0 {
 		return fmt.Errorf("--event-ttl %s: want a duration that is not negative", o.eventTTL)
 	}
-	if err := errors.Join(o.authentication.serviceAccounts.check(), o.authorization.check()); err != nil {
+	if err := errors.Join(o.authentication.check(), o.authorization.check()); err != nil {
 		return err
 	}
 	source, err := o.source()
