@@ -30,11 +30,12 @@ func TestATokenInASecretIsItsAccountsIdentity(t *testing.T) {
 	p := newPlane(t)
 	uid := p.account(t, "robot")
 	token := p.inSecret(t, "robot", uid, "held")
+	claims := says(t, token)
 	if diff := cmp.Diff(map[string]any{
-		"iss": "kubernetes/serviceaccount", "sub": "system:serviceaccount:default:robot",
+		"iss": "kubernetes/serviceaccount", "jti": claims["jti"], "sub": "system:serviceaccount:default:robot",
 		"kubernetes.io/serviceaccount/namespace": "default", "kubernetes.io/serviceaccount/secret.name": "held",
 		"kubernetes.io/serviceaccount/service-account.name": "robot", "kubernetes.io/serviceaccount/service-account.uid": uid,
-	}, says(t, token)); diff != "" {
+	}, claims); diff != "" {
 		t.Errorf("claims (-want +got):\n%s", diff)
 	}
 	want := map[string]any{"username": "system:serviceaccount:default:robot", "uid": uid, "groups": []any{"system:serviceaccounts", "system:serviceaccounts:default", "system:authenticated"}}
@@ -117,6 +118,18 @@ func TestATokenInASecretOutlivesOtherChanges(t *testing.T) {
 	}
 	if p.known(t, token) == "" {
 		t.Error("it is dead")
+	}
+}
+
+// A token that was replaced by another one does not come back with a Secret of the same name, whatever key signs.
+func TestNoTwoTokensForASecretAreTheSame(t *testing.T) {
+	p := newPlane(t)
+	uid := p.account(t, "robot")
+	first := p.inSecret(t, "robot", uid, "held")
+	p.must(t, 200, "DELETE", secretsPath+"/held", "")
+	second := p.inSecret(t, "robot", uid, "held")
+	if who := p.known(t, first); who != "" || says(t, first)["jti"] == says(t, second)["jti"] {
+		t.Errorf("it is %q again", who)
 	}
 }
 

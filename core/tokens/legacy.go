@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 
+	"github.com/google/uuid"
 	"github.com/tidwall/gjson"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
@@ -23,6 +24,7 @@ const InvalidSince = "kubernetes.io/legacy-token-invalid-since"
 type legacyClaims struct {
 	Audience  audience `json:"aud,omitempty"`
 	Issuer    string   `json:"iss"`
+	ID        string   `json:"jti,omitempty"`
 	Namespace string   `json:"kubernetes.io/serviceaccount/namespace"`
 	Secret    string   `json:"kubernetes.io/serviceaccount/secret.name"`
 	Account   string   `json:"kubernetes.io/serviceaccount/service-account.name"`
@@ -31,10 +33,11 @@ type legacyClaims struct {
 }
 
 // InSecret makes the token of a service account that a Secret of its namespace is to hold. It is valid for as long as
-// that holds it, and the account with this uid is there.
+// that holds it, and the account with this uid is there. No two are the same, other than upstream's: what was
+// taken out of a Secret, or was in another one of its name, does not come back.
 func (s *ServiceAccounts) InSecret(namespace, account, uid, secret string) (string, error) {
 	text, err := json.Marshal(&legacyClaims{
-		Issuer: LegacyIssuer, Subject: serviceaccount.MakeUsername(namespace, account),
+		Issuer: LegacyIssuer, ID: uuid.NewString(), Subject: serviceaccount.MakeUsername(namespace, account),
 		Namespace: namespace, Secret: secret, Account: account, UID: uid,
 	})
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/validation/path"
+	"k8s.io/apimachinery/pkg/api/validate/content"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -154,7 +154,7 @@ func gone(err error, name string) error {
 // account is the one that a Secret is for, nil if it is not there, or has not the uid that the Secret names.
 func (c *controller) account(ctx context.Context, secret *corev1.Secret) (*unstructured.Unstructured, error) {
 	name, uid := secret.Annotations[corev1.ServiceAccountNameKey], secret.Annotations[corev1.ServiceAccountUIDKey]
-	if name == "" || len(path.IsValidPathSegmentName(name)) > 0 {
+	if name == "" || len(content.IsPathSegmentName(name)) > 0 {
 		return nil, nil
 	}
 	account, err := c.Objects.Resource(clients.ServiceAccounts).Namespace(secret.Namespace).Get(ctx, name, metav1.GetOptions{})
