@@ -10,7 +10,6 @@ import (
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/validate/content"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -116,8 +115,8 @@ func (c *controller) know(key types.NamespacedName, account string, isNew bool) 
 	names[key.Name] = account
 }
 
-// sync fills a Secret, or deletes it if there is no account for it. That is known before the account
-// is looked for: if it goes after that, the Secret is looked at again.
+// sync fills a Secret, or deletes it if there is no account for it. Whose it is is known before the account
+// is looked for: if that goes afterwards, the Secret is looked at again.
 func (c *controller) sync(ctx context.Context, key types.NamespacedName) error {
 	o, err := c.Objects.Resource(clients.Secrets).Namespace(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
 	if err != nil {
@@ -173,15 +172,19 @@ func (c *controller) fill(ctx context.Context, secret *corev1.Secret, account *u
 	if len(secret.Data[corev1.ServiceAccountNamespaceKey]) == 0 {
 		data[corev1.ServiceAccountNamespaceKey] = []byte(secret.Namespace)
 	}
-	if len(secret.Data[corev1.ServiceAccountTokenKey]) == 0 {
+	needsToken := len(secret.Data[corev1.ServiceAccountTokenKey]) == 0
+	switch immutable := secret.Immutable != nil && *secret.Immutable; {
+	case len(data) == 0 && !needsToken:
+		return nil
+	case immutable:
+		c.Logger.Warn("a Secret cannot be filled with a token, because it is immutable", "secret", secret.Namespace+"/"+secret.Name)
+		return nil
+	case needsToken:
 		token, err := c.Issuer.Token(secret.Namespace, account.GetName(), string(account.GetUID()), secret.Name)
 		if err != nil {
 			return err
 		}
 		data[corev1.ServiceAccountTokenKey] = []byte(token)
-	}
-	if len(data) == 0 {
-		return nil
 	}
 	change, err := json.Marshal(map[string]any{"data": data, "metadata": map[string]any{
 		"uid": secret.UID, "resourceVersion": secret.ResourceVersion, "annotations": map[string]string{corev1.ServiceAccountUIDKey: string(account.GetUID())},
@@ -190,9 +193,5 @@ func (c *controller) fill(ctx context.Context, secret *corev1.Secret, account *u
 		return err
 	}
 	_, err = c.Objects.Resource(clients.Secrets).Namespace(secret.Namespace).Patch(ctx, secret.Name, types.MergePatchType, change, metav1.PatchOptions{})
-	if apierrors.IsInvalid(err) { // as of one that is immutable: it is not tried again before it changes
-		c.Logger.Warn("a Secret cannot be filled with a token", "secret", secret.Namespace+"/"+secret.Name, "error", err)
-		return nil
-	}
 	return gone(err, secret.Name)
 }
