@@ -165,6 +165,9 @@ func (o *accessDiffOptions) side(ctx context.Context, cmd *cobra.Command, text s
 		return err
 	}
 	into.Revision, err = m.resolve(ctx, text)
+	if unread := new(noMomentError); errors.As(err, &unread) {
+		return fmt.Errorf("there is no folder %s, and %w", text, err)
+	}
 	return err
 }
 
