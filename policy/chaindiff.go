@@ -15,7 +15,7 @@ type ChainChange struct {
 	Type string `json:"type"`
 	// Message says what of it.
 	Message string `json:"message,omitempty"`
-	// Weaker: it refuses less than it did.
+	// Weaker: it refuses less than it did, or what it refuses may be allowed before it is asked.
 	Weaker bool `json:"weaker,omitempty"`
 }
 
@@ -24,7 +24,7 @@ func ChainDifference(from, to *Rights) (list []ChainChange) {
 	kept := inOrder(from.chain, to.chain)
 	for i, name := range from.chain {
 		if !slices.Contains(to.chain, name) {
-			list = append(list, ChainChange{Authorizer: name, Type: "Removed", Weaker: name != rbacAuthorizer && name != abacAuthorizer && name != mastersAuthorizer,
+			list = append(list, ChainChange{Authorizer: name, Type: "Removed", Weaker: mayDeny(name),
 				Message: fmt.Sprintf("it was asked %s", placeIn(from.chain, i))})
 		}
 	}
@@ -34,7 +34,7 @@ func ChainDifference(from, to *Rights) (list []ChainChange) {
 		case was < 0:
 			list = append(list, ChainChange{Authorizer: name, Type: "Added", Message: "it is asked " + placeIn(to.chain, i)})
 		case !slices.Contains(kept, name):
-			list = append(list, ChainChange{Authorizer: name, Type: "Moved", Message: fmt.Sprintf("it was asked %s, and is now %s", placeIn(from.chain, was), placeIn(to.chain, i))})
+			list = append(list, ChainChange{Authorizer: name, Type: "Moved", Weaker: overtaken(from.chain, to.chain, name), Message: fmt.Sprintf("it was asked %s, and is now %s", placeIn(from.chain, was), placeIn(to.chain, i))})
 		}
 	}
 	for i := range to.access.Plugins {
@@ -45,6 +45,22 @@ func ChainDifference(from, to *Rights) (list []ChainChange) {
 		}
 	}
 	return list
+}
+
+func mayDeny(name string) bool {
+	return name != rbacAuthorizer && name != abacAuthorizer && name != mastersAuthorizer
+}
+
+func mayAllow(name string) bool { return name != denyAuthorizer }
+
+// overtaken tells whether a move brings what may allow before what may deny, and one of them is name.
+func overtaken(from, to []string, name string) bool {
+	swapped := func(denies, allows string) bool {
+		a, b := slices.Index(from, denies), slices.Index(from, allows)
+		c, d := slices.Index(to, denies), slices.Index(to, allows)
+		return mayDeny(denies) && mayAllow(allows) && a < b && 0 <= d && d < c
+	}
+	return slices.ContainsFunc(from, func(other string) bool { return swapped(name, other) || swapped(other, name) })
 }
 
 // placeIn says where in a chain an authorizer is.
