@@ -24,7 +24,7 @@ func ChainDifference(from, to *Rights) (list []ChainChange) {
 	kept := inOrder(from.chain, to.chain)
 	for i, name := range from.chain {
 		if !slices.Contains(to.chain, name) {
-			list = append(list, ChainChange{Authorizer: name, Type: "Removed", Weaker: mayDeny(name),
+			list = append(list, ChainChange{Authorizer: name, Type: "Removed", Weaker: from.mayDeny(name),
 				Message: fmt.Sprintf("it was asked %s", placeIn(from.chain, i))})
 		}
 	}
@@ -34,7 +34,7 @@ func ChainDifference(from, to *Rights) (list []ChainChange) {
 		case was < 0:
 			list = append(list, ChainChange{Authorizer: name, Type: "Added", Message: "it is asked " + placeIn(to.chain, i)})
 		case !slices.Contains(kept, name):
-			list = append(list, ChainChange{Authorizer: name, Type: "Moved", Weaker: overtaken(from.chain, to.chain, name), Message: fmt.Sprintf("it was asked %s, and is now %s", placeIn(from.chain, was), placeIn(to.chain, i))})
+			list = append(list, ChainChange{Authorizer: name, Type: "Moved", Weaker: overtaken(from, to, name), Message: fmt.Sprintf("it was asked %s, and is now %s", placeIn(from.chain, was), placeIn(to.chain, i))})
 		}
 	}
 	for i := range to.access.Plugins {
@@ -47,20 +47,26 @@ func ChainDifference(from, to *Rights) (list []ChainChange) {
 	return list
 }
 
-func mayDeny(name string) bool {
-	return name != rbacAuthorizer && name != abacAuthorizer && name != mastersAuthorizer
+// mayDeny tells whether an authorizer can refuse something, mayAllow whether it can allow something; one in shadow
+// mode can do neither.
+func (r *Rights) mayDeny(name string) bool {
+	return name != rbacAuthorizer && name != abacAuthorizer && name != mastersAuthorizer && !r.shadows(name)
 }
 
-func mayAllow(name string) bool { return name != denyAuthorizer }
+func (r *Rights) mayAllow(name string) bool { return name != denyAuthorizer && !r.shadows(name) }
 
-// overtaken tells whether a move brings what may allow before what may deny, and one of them is name.
-func overtaken(from, to []string, name string) bool {
+func (r *Rights) shadows(name string) bool {
+	return slices.ContainsFunc(r.access.Plugins, func(p Plugin) bool { return p.Shadow && pluginPrefix+p.Name == name })
+}
+
+// overtaken tells whether a move brings what may allow before what could deny, and one of them is name.
+func overtaken(from, to *Rights, name string) bool {
 	swapped := func(denies, allows string) bool {
-		a, b := slices.Index(from, denies), slices.Index(from, allows)
-		c, d := slices.Index(to, denies), slices.Index(to, allows)
-		return mayDeny(denies) && mayAllow(allows) && a < b && 0 <= d && d < c
+		a, b := slices.Index(from.chain, denies), slices.Index(from.chain, allows)
+		c, d := slices.Index(to.chain, denies), slices.Index(to.chain, allows)
+		return from.mayDeny(denies) && to.mayAllow(allows) && a < b && 0 <= d && d < c
 	}
-	return slices.ContainsFunc(from, func(other string) bool { return swapped(name, other) || swapped(other, name) })
+	return slices.ContainsFunc(from.chain, func(other string) bool { return swapped(name, other) || swapped(other, name) })
 }
 
 // placeIn says where in a chain an authorizer is.
