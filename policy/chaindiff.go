@@ -32,7 +32,7 @@ func ChainDifference(from, to *Rights) (list []ChainChange) {
 		was := slices.Index(from.chain, name)
 		switch {
 		case was < 0:
-			list = append(list, ChainChange{Authorizer: name, Type: "Added", Message: "it is asked " + placeIn(to.chain, i)})
+			list = append(list, ChainChange{Authorizer: name, Type: "Added", Weaker: precedes(from, to, i), Message: "it is asked " + placeIn(to.chain, i)})
 		case !slices.Contains(kept, name):
 			list = append(list, ChainChange{Authorizer: name, Type: "Moved", Weaker: overtaken(from, to, name), Message: fmt.Sprintf("it was asked %s, and is now %s", placeIn(from.chain, was), placeIn(to.chain, i))})
 		}
@@ -57,6 +57,11 @@ func (r *Rights) mayAllow(name string) bool { return name != denyAuthorizer && !
 
 func (r *Rights) shadows(name string) bool {
 	return slices.ContainsFunc(r.access.Plugins, func(p Plugin) bool { return p.Shadow && pluginPrefix+p.Name == name })
+}
+
+// precedes tells whether an authorizer that joins may allow what one behind it could deny before.
+func precedes(from, to *Rights, i int) bool {
+	return to.mayAllow(to.chain[i]) && slices.ContainsFunc(to.chain[i+1:], func(other string) bool { return slices.Contains(from.chain, other) && from.mayDeny(other) })
 }
 
 // overtaken tells whether a move brings what may allow before what could deny, and one of them is name.

@@ -339,6 +339,8 @@ func TestTheChainIsCompared(t *testing.T) {
 	}{
 		{"the same, said otherwise", nil, []string{"deny", "rbac"}, [2][]policy.Plugin{}, nil},
 		{"one more", nil, []string{"deny", "rbac", "webhook"}, [2][]policy.Plugin{}, []string{"webhook Added false: it is asked after rbac"}},
+		{"one more, before denies", nil, []string{"webhook", "deny", "rbac"}, [2][]policy.Plugin{}, []string{
+			"webhook Added true: it is asked after system:masters", "deny Moved true: it was asked first, and is now after webhook"}},
 		{"no denies", nil, []string{"system:masters", "rbac"}, [2][]policy.Plugin{}, []string{"deny Removed true: it was asked first"}},
 		{"moved", []string{"deny", "webhook", "rbac"}, []string{"deny", "rbac", "webhook"}, [2][]policy.Plugin{}, []string{"webhook Moved true: it was asked after system:masters, and is now after rbac"}},
 		{"moved forward", []string{"deny", "rbac", "webhook"}, []string{"deny", "webhook", "rbac"}, [2][]policy.Plugin{}, []string{"rbac Moved false: it was asked after system:masters, and is now after webhook"}},
