@@ -48,8 +48,8 @@ func newAuthorizers(t testing.TB, o authz.Options) *authz.Authorizers {
 	return a
 }
 
-// form compiles what a bundle says of its chain.
-func form(t testing.TB, text string) *policy.Form {
+// compile compiles what a bundle says of its chain.
+func compile(t testing.TB, text string) *policy.Compiled {
 	t.Helper()
 	source, err := policy.ReadFS(fstest.MapFS{
 		"bundle.cue":         {Data: []byte("package test\n\nimport \"stele.dev/policy\"\n\nbundle: policy.#Bundle & {\n\tcluster: \"test\"\n" + text + "\n}\n")},
@@ -62,7 +62,12 @@ func form(t testing.TB, text string) *policy.Form {
 	if len(diags) > 0 {
 		t.Fatal(diags)
 	}
-	return c.Form
+	return c
+}
+
+func form(t testing.TB, text string) *policy.Form {
+	t.Helper()
+	return compile(t, text).Form
 }
 
 // load makes a policy of a form, as a replica does.

@@ -19,6 +19,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/semaphore"
+	"stele.dev/stele/plugins/authorizerpb"
 )
 
 // Options are the operator's: no policy has a say in them.
@@ -143,9 +144,9 @@ func (h *Host) Bind(specs []Spec) *Binding {
 	return b
 }
 
-// Check tells whether a plugin starts here and takes its configuration. The process lingers for a
-// binding. Errors say what to do.
-func (h *Host) Check(ctx context.Context, spec Spec) error {
+// Check tells whether a plugin starts here and takes its configuration, and what it says of itself: also one that
+// refuses its configuration, and nil of one that did not come so far. The process lingers for a binding. Errors say what to do.
+func (h *Host) Check(ctx context.Context, spec Spec) (*authorizerpb.DescribeResponse, error) {
 	h.mu.Lock()
 	p := h.acquire(spec)
 	p.checks++
@@ -159,9 +160,9 @@ func (h *Host) Check(ctx context.Context, spec Spec) error {
 		p.spare.Reset(0)
 	}
 	if err != nil {
-		return fmt.Errorf("plugin %s: %w", spec.Name, err)
+		err = fmt.Errorf("plugin %s: %w", spec.Name, err)
 	}
-	return nil
+	return p.says.Load(), err
 }
 
 // binds tells whether there are bindings that need a plugin.

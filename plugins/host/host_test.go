@@ -96,6 +96,12 @@ func newHost(t testing.TB, with ...func(*host.Options)) *fixture {
 	return f
 }
 
+// Check is the host's, of which most tests want the error alone.
+func (f *fixture) Check(ctx context.Context, s host.Spec) error {
+	_, err := f.Host.Check(ctx, s)
+	return err
+}
+
 func eventually(t testing.TB, what string, is func() bool) {
 	t.Helper()
 	for end := time.Now().Add(20 * time.Second); !is(); time.Sleep(2 * time.Millisecond) {

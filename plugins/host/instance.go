@@ -93,6 +93,7 @@ func (p *plugin) open(ctx context.Context, then func(*instance) error) (i *insta
 	if i.is, err = i.client.Describe(ctx, &authorizerpb.DescribeRequest{}, grpc.MaxCallRecvMsgSize(describeBytes), grpc.WaitForReady(true)); err != nil {
 		return i, i.why(ctx, fmt.Errorf("it doesn't describe itself: %s", message(err)))
 	}
+	p.says.Store(i.is)
 	if err := i.healthy(ctx); err != nil {
 		return i, i.why(ctx, fmt.Errorf("it has no health: let it serve grpc.health.v1 for the service %q: %w", goplugin.GRPCServiceName, err))
 	}

@@ -24,7 +24,8 @@ func hostProcess() {
 	exitOn(err)
 	s := host.Spec{Name: "plugin", SHA256: map[string]string{runtime.GOOS + "/" + runtime.GOARCH: os.Args[3]}, Timeout: 10 * time.Second}
 	b := h.Bind([]host.Spec{s})
-	exitOn(h.Check(context.Background(), s))
+	_, err = h.Check(context.Background(), s)
+	exitOn(err)
 	fmt.Println(ask(b, "eve", "pid").Reason, ask(b, "eve", "leak").Reason, ask(b, "eve", "leak-session").Reason)
 	select {}
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"golang.org/x/sync/semaphore"
+	"stele.dev/stele/plugins/authorizerpb"
 )
 
 const (
@@ -38,6 +39,7 @@ type plugin struct {
 	breaker  breaker
 	cancel   context.CancelFunc
 	ended    chan struct{}
+	says     atomic.Pointer[authorizerpb.DescribeResponse] // of itself, once a process of it did
 
 	// Guarded by the host.
 	users  int

@@ -150,6 +150,9 @@ func TestAPluginDescribesItselfWithoutItsConfiguration(t *testing.T) {
 	is, err := f.Describe(context.Background(), f.spec(func(s *host.Spec) { s.Name = "plugin-raw" }))
 	must(t, err)
 	require.Equal(t, []string{"token"}, is.GetSecrets())
+	is, err = f.Host.Check(context.Background(), f.spec(func(s *host.Spec) { s.Name = "plugin-raw" }))
+	require.ErrorContains(t, err, "it needs the secret", "and also if it is not configured then")
+	require.Equal(t, []string{"token"}, is.GetSecrets())
 	_, err = f.Describe(context.Background(), f.spec(func(s *host.Spec) { s.Name = "plugin-exits" }))
 	require.ErrorContains(t, err, "plugin plugin-exits: it exited (exit status 3)")
 }
