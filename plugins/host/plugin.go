@@ -9,7 +9,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sync/semaphore"
 	"stele.dev/stele/plugins/authorizerpb"
 )
 
@@ -35,7 +34,7 @@ type plugin struct {
 	failures limiter  // of what is logged of its answers
 	state    atomic.Pointer[state]
 	kick     chan struct{} // a start is wanted without waiting
-	room     *semaphore.Weighted
+	room     *room
 	breaker  breaker
 	cancel   context.CancelFunc
 	ended    chan struct{}
@@ -198,7 +197,7 @@ func (p *plugin) watch(ctx context.Context, i *instance) error {
 func (p *plugin) drain() {
 	ctx, cancel := context.WithTimeout(context.Background(), drainTimeout)
 	defer cancel()
-	_ = p.room.Acquire(ctx, int64(p.host.options.MaxInFlight))
+	p.room.left(ctx)
 	p.cancel()
 	<-p.ended
 }

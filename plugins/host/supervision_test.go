@@ -109,6 +109,30 @@ func TestMoreQuestionsThanThereIsRoomForWait(t *testing.T) {
 	require.Equal(t, allow, ask(b, "alice", "get").Decision)
 }
 
+// However many questions one user has, and however slow these are, another's is asked at once.
+func TestAUserWhoFloodsDoesNotKeepOthersFromBeingAnswered(t *testing.T) {
+	f := newHost(t, func(o *host.Options) { o.MaxInFlight = 8 })
+	b := f.bind(f.spec(func(s *host.Spec) { s.Timeout = time.Hour }))
+	ctx, giveUp := context.WithCancel(context.Background())
+	var flood sync.WaitGroup
+	for i := range 100 {
+		flood.Go(func() {
+			q := question("mallory", "hang")
+			q.GetResource().Name = fmt.Sprint(i)
+			b.Authorize(ctx, "plugin", q)
+		})
+	}
+	eventually(t, "the flood has all that it gets", func() bool { return f.metric("in_flight") == 4 })
+	late, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	for range 10 {
+		require.Equal(t, allow, b.Authorize(late, "plugin", question("alice", "get")).Decision)
+	}
+	require.Equal(t, 4.0, f.metric("in_flight"))
+	giveUp()
+	flood.Wait()
+}
+
 func TestAnswersAreKeptForTheShorterOfTwoTimes(t *testing.T) {
 	f := newHost(t)
 	spec := f.spec(func(s *host.Spec) { s.CacheTTL = time.Hour })
