@@ -177,18 +177,40 @@ func (p *Pipeline) present(ctx context.Context, r *Request, sel *objects.Selecti
 	return r.tip.Objects.List(r.resource(), sel, "", ""), nil
 }
 
+// asksAtOnce is how many streams may ask a policy that has come in force at a time: an activation has all of them
+// ask, and what that asks outside of itself must have room for requests.
+const asksAtOnce = 32
+
 // stillAllowed asks a policy that came in force during a stream, if another one did,
-// whether that may go on.
+// whether that may go on. Nothing may be sent before it has returned: it may have to wait. Where the stream ends
+// meanwhile, the error is errGone: nobody has decided then.
 func (p *Pipeline) stillAllowed(ctx context.Context, r *Request) (other bool, err error) {
-	tip := p.committer.Tip()
-	if tip.PolicyRevision() == r.tip.PolicyRevision() {
+	if p.committer.Tip().PolicyRevision() == r.tip.PolicyRevision() {
 		return false, nil
 	}
-	r.tip = tip
-	if err := p.impersonation(ctx, r); err != nil {
+	if err := p.askAgain(ctx, r); ctx.Err() != nil {
+		return true, errGone
+	} else if err != nil {
 		return true, err
 	}
-	return true, p.authorization(ctx, r)
+	return true, p.arrive(ctx, r)
+}
+
+// askAgain authorizes a stream under the policy in force when it is its turn.
+func (p *Pipeline) askAgain(ctx context.Context, r *Request) error {
+	select {
+	case p.asking <- struct{}{}:
+		defer func() { <-p.asking }()
+	case <-p.draining:
+		return errGone
+	case <-ctx.Done():
+		return errGone
+	}
+	r.tip = p.committer.Tip()
+	if err := p.impersonation(ctx, r); err != nil {
+		return err
+	}
+	return p.authorized(ctx, r)
 }
 
 // watchTimeout is how long a watch lasts: as the client wants it, if it says so.
