@@ -123,6 +123,7 @@ func TestACheckOfAPluginThatIsDownTriesAgain(t *testing.T) {
 	}
 	must(t, os.Rename(file+"-away", file))
 	must(t, f.Check(context.Background(), f.spec()))
+	require.Equal(t, 1, strings.Count(f.log.String(), "level=ERROR"), "the same is not said again and again: %s", f.log)
 }
 
 // Nobody needs what was refused: it is no failure of what is in force, and nothing goes on for it.
