@@ -44,13 +44,14 @@ type Options struct {
 	ReloadEvery time.Duration
 }
 
-// Authorizers are those of a replica. They are safe for concurrent use.
+// Authorizers are those of a replica. They are safe for concurrent use, and a collector of metrics about the operator's files.
 type Authorizers struct {
 	options  Options
 	logger   *slog.Logger
 	abac     atomic.Pointer[abacPolicy] // nil without a file
 	webhooks atomic.Pointer[webhooks]
 	files    []*reload.File
+	metrics  *reload.Metrics
 
 	law   Law         // set by Follow
 	mu    sync.Mutex  // guards bound; never held while an authorizer is asked
@@ -65,7 +66,7 @@ type Law interface {
 
 // New reads the operator's files. A line or a field that is wrong is the error, with its place.
 func New(o Options) (*Authorizers, error) {
-	a := &Authorizers{options: o, logger: o.Logger}
+	a := &Authorizers{options: o, logger: o.Logger, metrics: reload.NewMetrics("authorization")}
 	if a.logger == nil {
 		a.logger = slog.New(slog.DiscardHandler)
 	}
