@@ -31,6 +31,7 @@ func hostProcess() {
 }
 
 func TestAPluginEndsWithAHostThatIsKilledAndItsChildrenWithTheNext(t *testing.T) {
+	t.Parallel()
 	f := newHost(t)
 	state := filepath.Join(t.TempDir(), "state")
 	cmd := exec.Command(filepath.Join(f.options.Dir, "test-host"), f.options.Dir, state, f.sum)
@@ -68,6 +69,7 @@ func TestAPluginEndsWithAHostThatIsKilledAndItsChildrenWithTheNext(t *testing.T)
 }
 
 func TestARecordOfAnotherProcessEndsNobody(t *testing.T) {
+	t.Parallel()
 	state := t.TempDir()
 	other := exec.Command("/proc/self/exe")
 	other.Args = []string{"child"}
@@ -90,6 +92,7 @@ func TestARecordOfAnotherProcessEndsNobody(t *testing.T) {
 }
 
 func TestTheChildrenOfAPluginEndWithIt(t *testing.T) {
+	t.Parallel()
 	for _, verb := range []string{"leak", "leak-session"} {
 		t.Run(verb, func(t *testing.T) {
 			f := newHost(t)
@@ -108,6 +111,7 @@ func TestTheChildrenOfAPluginEndWithIt(t *testing.T) {
 }
 
 func TestNothingIsLeftOfAHostThatEnds(t *testing.T) {
+	t.Parallel()
 	state := t.TempDir()
 	f := newHost(t, func(o *host.Options) { o.StateDir = state })
 	f.bind(f.spec())

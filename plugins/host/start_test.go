@@ -83,11 +83,13 @@ func TestProgramsThatDoNotStartInTime(t *testing.T) {
 }
 
 func TestWithoutFoldersNothingStarts(t *testing.T) {
+	t.Parallel()
 	f := newHost(t, func(o *host.Options) { o.Dir, o.SecretsDir = "", "" })
 	require.ErrorContains(t, f.Check(context.Background(), f.spec()), "--plugin-dir")
 }
 
 func TestAProgramThatIsReplacedIsNotRun(t *testing.T) {
+	t.Parallel()
 	f := newHost(t)
 	b := f.bind(f.spec())
 	file := filepath.Join(f.options.Dir, "plugin")
@@ -102,6 +104,7 @@ func TestAProgramThatIsReplacedIsNotRun(t *testing.T) {
 }
 
 func TestACheckKeepsThePluginForThePush(t *testing.T) {
+	t.Parallel()
 	f := newHost(t, func(o *host.Options) { o.Linger = time.Minute })
 	must(t, f.Check(context.Background(), f.spec()))
 	require.Equal(t, 1.0, f.metric("up"))
@@ -113,6 +116,7 @@ func TestACheckKeepsThePluginForThePush(t *testing.T) {
 }
 
 func TestACheckOfAPluginThatIsDownTriesAgain(t *testing.T) {
+	t.Parallel()
 	f := newHost(t)
 	file := filepath.Join(f.options.Dir, "plugin")
 	must(t, os.Rename(file, file+"-away"))
@@ -128,6 +132,7 @@ func TestACheckOfAPluginThatIsDownTriesAgain(t *testing.T) {
 
 // Nobody needs what was refused: it is no failure of what is in force, and nothing goes on for it.
 func TestWhatACheckRefusesIsTriedOnce(t *testing.T) {
+	t.Parallel()
 	f := newHost(t, func(o *host.Options) { o.Linger = time.Minute })
 	refused := f.spec(func(s *host.Spec) { s.Config = []byte(`{"refuse":"no window is named"}`) })
 	require.ErrorContains(t, f.Check(context.Background(), refused), "no window is named")
@@ -140,6 +145,7 @@ func TestWhatACheckRefusesIsTriedOnce(t *testing.T) {
 }
 
 func TestACheckEndsWithItsCaller(t *testing.T) {
+	t.Parallel()
 	f := newHost(t)
 	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
 	defer cancel()
@@ -147,6 +153,7 @@ func TestACheckEndsWithItsCaller(t *testing.T) {
 }
 
 func TestAPluginDescribesItselfWithoutItsConfiguration(t *testing.T) {
+	t.Parallel()
 	f := newHost(t)
 	is, err := f.Describe(context.Background(), f.spec(func(s *host.Spec) { s.Name = "plugin-raw" }))
 	must(t, err)
