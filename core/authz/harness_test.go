@@ -21,7 +21,20 @@ func TestMain(m *testing.M) {
 		program()
 		return
 	}
-	os.Exit(m.Run())
+	os.Exit(run(m))
+}
+
+// run runs the tests in a folder of their own, short as sockets are in it, so that nothing is left of plugins.
+func run(m *testing.M) int {
+	dir, err := os.MkdirTemp("/tmp", "authz")
+	if err == nil {
+		defer os.RemoveAll(dir)
+		err = os.Setenv("TMPDIR", dir)
+	}
+	if err != nil {
+		panic(err)
+	}
+	return m.Run()
 }
 
 // write writes a file of a test's own.

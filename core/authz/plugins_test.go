@@ -11,6 +11,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -45,35 +46,46 @@ func servePlugin() {
 }
 
 // newHost is a host whose folder has the plugin of these tests; sum is its checksum.
-func newHost(t *testing.T, with ...func(*host.Options)) (h *host.Host, sum string) {
+func newHost(t *testing.T, with ...func(*host.Options)) (*host.Host, string) {
 	t.Helper()
-	self, err := os.Open("/proc/self/exe")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer self.Close()
-	dir := t.TempDir()
-	program, err := os.OpenFile(filepath.Join(dir, "curfew"), os.O_CREATE|os.O_WRONLY, 0o755)
-	if err != nil {
-		t.Fatal(err)
-	}
-	digest := sha256.New()
-	if _, err := io.Copy(io.MultiWriter(program, digest), self); err != nil {
-		t.Fatal(err)
-	}
-	if err := program.Close(); err != nil {
-		t.Fatal(err)
-	}
+	dir, sum := thisBinary()
 	o := host.Options{Dir: dir}
 	for _, set := range with {
 		set(&o)
 	}
-	if h, err = host.New(o); err != nil {
+	h, err := host.New(o)
+	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(h.Close)
-	return h, hex.EncodeToString(digest.Sum(nil))
+	return h, sum
 }
+
+// thisBinary is a folder in which it is the plugin, and its checksum.
+var thisBinary = sync.OnceValues(func() (dir, sum string) {
+	err := func() error {
+		self, err := os.Open("/proc/self/exe")
+		if err != nil {
+			return err
+		}
+		defer self.Close()
+		if dir, err = os.MkdirTemp("", ""); err != nil {
+			return err
+		}
+		program, err := os.OpenFile(filepath.Join(dir, "curfew"), os.O_CREATE|os.O_WRONLY, 0o755)
+		if err != nil {
+			return err
+		}
+		digest := sha256.New()
+		_, err = io.Copy(io.MultiWriter(program, digest), self)
+		sum = hex.EncodeToString(digest.Sum(nil))
+		return errors.Join(err, program.Close())
+	}()
+	if err != nil {
+		panic(err)
+	}
+	return dir, sum
+})
 
 // plugged is a chain of one plugin.
 func plugged(t *testing.T, sum, deny string) *policy.Compiled {

@@ -107,7 +107,7 @@ func TestChaos(t *testing.T) {
 			if c.dies {
 				require.GreaterOrEqual(t, f.metric("restarts_total", "plugin-raw"), float64(c.times))
 			}
-			require.Zero(t, f.metric("restarts_total", "plugin"))
+			require.Zero(t, f.metric("restarts_total", "plugin"), f.log)
 		})
 	}
 }

@@ -89,7 +89,7 @@ func run(m *testing.M) int {
 	defer os.RemoveAll(dir)
 	exitOn(os.Setenv("TMPDIR", dir))
 	flag.Parse()
-	exitOn(flag.Set("test.parallel", "8")) // they mostly wait
+	exitOn(flag.Set("test.parallel", "6")) // they mostly wait
 	return m.Run()
 }
 
