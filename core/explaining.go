@@ -167,6 +167,11 @@ func (p *Pipeline) explainedRequest(ctx context.Context, s *explain.Spec, t *tra
 			errs = append(errs, field.Required(at.Child("name"), ""))
 		}
 	}
+	for name, value := range map[string]string{"fieldSelector": s.FieldSelector, "labelSelector": s.LabelSelector} {
+		if value != "" && (s.Resource == "" || !slices.Contains([]string{"list", "watch", "deletecollection"}, s.Verb)) {
+			errs = append(errs, field.Invalid(at.Child(name), value, "only list, watch and deletecollection of a resource have selectors"))
+		}
+	}
 	for name, value := range map[string]string{"namespace": s.Namespace, "name": s.Name, "resource": s.Resource, "subresource": s.Subresource, "group": s.Group, "version": s.Version} {
 		if strings.ContainsAny(value, "/%") || value == "." || value == ".." {
 			errs = append(errs, field.Invalid(at.Child(name), value, "must be a segment of a path"))
@@ -200,8 +205,8 @@ func (p *Pipeline) explainedRequest(ctx context.Context, s *explain.Spec, t *tra
 		}
 		if target = join(target, s.Resource); s.Verb != "list" && s.Verb != "watch" && s.Verb != "deletecollection" {
 			target = join(target, s.Name, s.Subresource)
-		} else if s.Name != "" {
-			query.Set("fieldSelector", fields.OneTermEqualSelector("metadata.name", s.Name).String())
+		} else {
+			setSelectors(query, s)
 		}
 		switch s.Verb {
 		case "watch":
@@ -270,6 +275,23 @@ func (p *Pipeline) explainedRequest(ctx context.Context, s *explain.Spec, t *tra
 	return q, nil
 }
 
+// setSelectors adds those of a request for many: its name is one, too.
+func setSelectors(query url.Values, s *explain.Spec) {
+	var of []string
+	if s.Name != "" {
+		of = append(of, fields.OneTermEqualSelector("metadata.name", s.Name).String())
+	}
+	if s.FieldSelector != "" {
+		of = append(of, s.FieldSelector)
+	}
+	if len(of) > 0 {
+		query.Set("fieldSelector", strings.Join(of, ","))
+	}
+	if s.LabelSelector != "" {
+		query.Set("labelSelector", s.LabelSelector)
+	}
+}
+
 // ofResource tells whether a path is that of a resource, now or below /at.
 func (p *Pipeline) ofResource(path string) bool {
 	r := &Request{http: &http.Request{Method: http.MethodGet, URL: &url.URL{Path: path}}}
@@ -281,10 +303,13 @@ func (p *Pipeline) ofResource(path string) bool {
 }
 
 // asks tells whether a request is taken for what a spec says. Some paths are not: those below
-// namespaces, and below watch, mean something else.
+// namespaces, and below watch, mean something else. A selector may be of a name.
 func (p *Pipeline) asks(q *http.Request, s *explain.Spec) bool {
 	i, err := p.requestInfo.NewRequestInfo(q)
-	if err != nil || i.Verb != s.Verb || i.APIGroup != s.Group || i.APIVersion != s.Version || i.Resource != s.Resource || i.Subresource != s.Subresource || i.Name != s.Name {
+	if err != nil || i.Verb != s.Verb || i.APIGroup != s.Group || i.APIVersion != s.Version || i.Resource != s.Resource || i.Subresource != s.Subresource {
+		return false
+	}
+	if i.Name != s.Name && (s.Name != "" || s.FieldSelector == "") {
 		return false
 	}
 	return i.Namespace == s.Namespace || s.Namespace == "" && s.Group == "" && s.Resource == "namespaces" && i.Namespace == s.Name
@@ -413,6 +438,7 @@ func (p *Pipeline) remember(r *Request, err error) {
 	e.Spec = explain.Spec{Verb: i.Verb, User: u.GetName(), UID: u.GetUID(), Groups: u.GetGroups(), Extra: u.GetExtra()}
 	if i.IsResourceRequest {
 		e.Spec.Group, e.Spec.Version, e.Spec.Resource, e.Spec.Subresource, e.Spec.Namespace, e.Spec.Name = i.APIGroup, i.APIVersion, i.Resource, i.Subresource, i.Namespace, i.Name
+		e.Spec.FieldSelector, e.Spec.LabelSelector = i.FieldSelector, i.LabelSelector
 	} else {
 		e.Spec.Path = i.Path
 	}

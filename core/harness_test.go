@@ -117,6 +117,25 @@ var (
 	compiledBundles = map[string]*policy.Compiled{}
 )
 
+// loaded loads a policy once per test binary and text: replicas may share it, as it never changes.
+func loaded(form []byte) (*policy.Policy, error) {
+	loadedMu.Lock()
+	defer loadedMu.Unlock()
+	if p := loadedPolicies[string(form)]; p != nil {
+		return p, nil
+	}
+	p, err := policy.New(form)
+	if err == nil {
+		loadedPolicies[string(form)] = p
+	}
+	return p, err
+}
+
+var (
+	loadedMu       sync.Mutex
+	loadedPolicies = map[string]*policy.Policy{}
+)
+
 // tokens of the users of these tests.
 const staticTokens = `admin-token,admin,1,"system:masters"
 editor-token,eddie,2,"editors"
@@ -143,6 +162,16 @@ func compileHere(_ context.Context, source *policy.Source) (*policy.Compiled, sc
 	compiled, diags := policy.Compile(source)
 	return compiled, diags, nil
 }
+
+// inMemory is a folder on a file system in memory, if there is one: replicas crash here, the machine doesn't, and a
+// simulation would wait for its disk most of the time.
+var inMemory = func() string {
+	if dir, err := os.MkdirTemp("/dev/shm", ""); err == nil {
+		os.Remove(dir)
+		return "/dev/shm"
+	}
+	return ""
+}()
 
 // replica is one process of a control plane, without sockets.
 type replica struct {
@@ -183,17 +212,17 @@ func tryStartAsking(ctx context.Context, backend eventlog.Backend, historyBytes 
 		return nil, err
 	}
 	store := objects.New(historyBytes)
-	c := commit.New(commit.Options{Log: log, Objects: store, Load: func(p *policies.Proposal) (*policy.Policy, error) {
-		loaded, err := policy.New(p.Form)
+	c := commit.New(commit.Options{Log: log, Objects: store, Load: func(proposal *policies.Proposal) (*policy.Policy, error) {
+		p, err := loaded(proposal.Form)
 		if err == nil && bind != nil {
-			loaded = bind(loaded)
+			p = bind(p)
 		}
-		return loaded, err
+		return p, err
 	}})
 	if err := c.Replay(ctx); err != nil {
 		return nil, err
 	}
-	dir, err := os.MkdirTemp("", "history")
+	dir, err := os.MkdirTemp(inMemory, "history")
 	if err != nil {
 		return nil, err
 	}

@@ -162,6 +162,103 @@ func TestReasonsOfBadTokens(t *testing.T) {
 	}
 }
 
+// Each of these is in its Secret as it is, and its account is there: what the table changes is all that is wrong. They, too, get 401.
+func TestBadTokensInSecrets(t *testing.T) {
+	p := newPlane(t)
+	uid := p.account(t, "robot")
+	other := p.account(t, "other")
+	good := p.inSecret(t, "robot", uid, "held")
+	p.must(t, 201, "POST", secretsPath, `{"metadata":{"name":"empty"}}`)
+	key, kid, claims := p.signingKey(t), kidOf(t, good), says(t, good)
+	own := func(name string, value any) string {
+		c := maps.Clone(claims)
+		if c["kubernetes.io/serviceaccount/"+name] != nil {
+			name = "kubernetes.io/serviceaccount/" + name
+		}
+		if c[name] = value; value == nil {
+			delete(c, name)
+		}
+		return forge(t, jwt.SigningMethodES256, key, kid, c)
+	}
+	if token := own("jti", "more"); p.hold(t, "held", token) != 200 || p.known(t, token) == "" {
+		t.Fatal("nothing is wrong with it")
+	}
+	foreign, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	der, err := x509.MarshalPKIXPublicKey(&key.PublicKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	parts := strings.Split(good, ".")
+	for name, token := range map[string]string{
+		"without a namespace":           own("namespace", nil),
+		"in another namespace":          own("namespace", "kube-system"),
+		"without a Secret":              own("secret.name", nil),
+		"of a Secret that is not there": own("secret.name", "none"),
+		"of a Secret without a token":   own("secret.name", "empty"),
+		"of a Secret that is no name":   own("secret.name", 7),
+		"without an account":            own("service-account.name", nil),
+		"of another account":            own("service-account.name", "other"),
+		"without a uid":                 own("service-account.uid", nil),
+		"of another uid":                own("service-account.uid", other),
+		"without a subject":             own("sub", nil),
+		"with another subject":          own("sub", "system:serviceaccount:default:other"),
+		"with a subject that is none":   own("sub", "admin"),
+		"for others":                    own("aud", "bank"),
+		"of another issuer":             own("iss", "https://elsewhere.example"),
+		"of the other own issuer":       own("iss", "https://kubernetes.default.svc"),
+		"of no issuer":                  own("iss", nil),
+		"unsigned":                      forge(t, jwt.SigningMethodNone, jwt.UnsafeAllowNoneSignatureType, kid, claims),
+		"signed with the public key":    forge(t, jwt.SigningMethodHS256, der, kid, claims),
+		"of another key by that name":   forge(t, jwt.SigningMethodES256, foreign, kid, claims),
+		"of another key by no name":     forge(t, jwt.SigningMethodES256, foreign, "", claims),
+		"without its signature":         parts[0] + "." + parts[1] + ".",
+		"truncated":                     good[:len(good)-2],
+		"padded":                        parts[0] + "." + parts[1] + "." + parts[2] + "=",
+		"oversized":                     own("pad", strings.Repeat("a", 40<<10)),
+	} {
+		p.hold(t, "held", token)
+		for range 2 { // also if it is known already
+			if who := p.known(t, token); who != "" {
+				t.Errorf("%s: %q", name, who)
+			}
+		}
+	}
+	if p.hold(t, "held", good); p.known(t, good) == "" {
+		t.Error("the good one is dead")
+	}
+	// What is asked for is never of this issuer here, even where it says as much as it has to.
+	asked := says(t, p.token(t, "robot", ""))
+	asked["iss"] = "kubernetes/serviceaccount"
+	if who := p.known(t, forge(t, jwt.SigningMethodES256, key, kid, asked)); who != "" {
+		t.Errorf("bound, of the other issuer: %q", who)
+	}
+}
+
+// Operators hear what is wrong with a token.
+func TestReasonsOfBadTokensInSecrets(t *testing.T) {
+	p := newPlane(t)
+	good := p.inSecret(t, "robot", p.account(t, "robot"), "held")
+	key, kid, claims := p.signingKey(t), kidOf(t, good), says(t, good)
+	with := func(name string, value any) string {
+		c := maps.Clone(claims)
+		c[name] = value
+		return forge(t, jwt.SigningMethodES256, key, kid, c)
+	}
+	for token, want := range map[string]authn.Reason{
+		with("aud", "bank"): authn.WrongAudience, with("sub", "robot"): authn.Malformed, with("jti", "another"): authn.Revoked,
+		with("kubernetes.io/serviceaccount/secret.name", "none"): authn.Revoked, forge(t, jwt.SigningMethodES256, key, "other", claims): authn.BadSignature,
+	} {
+		_, _, err := p.accounts.AuthenticateToken(t.Context(), token)
+		var r *authn.Rejection
+		if !errors.As(err, &r) || r.Method != authn.ByServiceAccount || r.Reason != want {
+			t.Errorf("want %s: %v", want, err)
+		}
+	}
+}
+
 const bootstrapSecrets = "/api/v1/namespaces/kube-system/secrets"
 
 // bootstrapToken writes a Secret of a bootstrap token, with some of its data replaced.

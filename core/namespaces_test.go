@@ -46,3 +46,19 @@ func TestWhoManagesTheFinalizersOfANamespace(t *testing.T) {
 	p.must(t, 200, "PUT", path+"/plain/finalize?fieldManager=holder", `{"metadata":{"name":"plain"},"spec":{"finalizers":["kubernetes","example.com/hold"]}}`)
 	of("plain", `holder/finalize {"f:spec":{"f:finalizers":{}}}`, "maker/ "+label+"}")
 }
+
+// Its phase says whether it is being deleted, whoever writes it.
+func TestThePhaseOfANamespaceCannotDeny(t *testing.T) {
+	p := newPlane(t)
+	const path = "/api/v1/namespaces"
+	p.must(t, 201, "POST", path, `{"metadata":{"name":"shop","finalizers":["example.com/hold"]}}`)
+	phase := func(phase string, code int) {
+		t.Helper()
+		p.must(t, code, "PATCH", path+"/shop/status", `{"status":{"phase":"`+phase+`"}}`, "Content-Type", mergePatch)
+	}
+	phase("Terminating", 422)
+	phase("Active", 200)
+	p.must(t, 200, "DELETE", path+"/shop", "")
+	phase("Terminating", 200)
+	phase("Active", 422)
+}

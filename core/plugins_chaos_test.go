@@ -22,6 +22,7 @@ import (
 	"testing/fstest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"stele.dev/stele/core/activation"
 	"stele.dev/stele/core/authz"
 	"stele.dev/stele/eventlog/memlog"
@@ -94,15 +95,16 @@ func gated(sum, config string) string {
 // gatedPlane is a control plane with a plugin, as a server has it.
 type gatedPlane struct {
 	*replica
-	sum    string
-	state  string // folder of the host's records of processes
-	seen   map[int]bool
-	finish func() // ends all processes
+	sum     string
+	state   string // folder of the host's records of processes
+	metrics *prometheus.Registry
+	seen    map[int]bool
+	finish  func() // ends all processes
 }
 
 func newGatedPlane(t *testing.T) *gatedPlane {
 	t.Helper()
-	p := &gatedPlane{state: t.TempDir(), seen: map[int]bool{}}
+	p := &gatedPlane{state: t.TempDir(), metrics: prometheus.NewRegistry(), seen: map[int]bool{}}
 	dir, digest := t.TempDir(), sha256.New()
 	self, err := os.Open("/proc/self/exe")
 	if err != nil {
@@ -118,7 +120,7 @@ func newGatedPlane(t *testing.T) *gatedPlane {
 		t.Fatal(err)
 	}
 	p.sum = hex.EncodeToString(digest.Sum(nil))
-	plugins, err := host.New(host.Options{Dir: dir, StateDir: p.state, HealthInterval: time.Hour, Linger: 100 * time.Millisecond})
+	plugins, err := host.New(host.Options{Metrics: p.metrics, Dir: dir, StateDir: p.state, HealthInterval: time.Hour, Linger: 100 * time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -175,6 +177,23 @@ func (p *gatedPlane) signal(t *testing.T, s syscall.Signal) {
 			eventually(t, "the plugin stops", func() bool { return stopped(pid) })
 		}
 	}
+}
+
+// inFlight is how many questions the plugin has not answered.
+func (p *gatedPlane) inFlight(t *testing.T) (n float64) {
+	t.Helper()
+	families, err := p.metrics.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() == "stele_plugin_in_flight" {
+			for _, m := range f.GetMetric() {
+				n += m.GetGauge().GetValue()
+			}
+		}
+	}
+	return n
 }
 
 // stopped tells whether no thread of a process runs any more.
@@ -383,6 +402,7 @@ func TestAPluginThatHangsStallsNobodyElse(t *testing.T) {
 	p.signal(t, syscall.SIGSTOP)
 	waits := make(chan answer, 1)
 	go func() { waits <- p.do("GET", widgetsPath+"/meanwhile", "", editor...) }()
+	eventually(t, "the plugin is asked", func() bool { return p.inFlight(t) == 1 })
 
 	others := func() {
 		p.must(t, http.StatusOK, "GET", "/api/v1/namespaces/default/configmaps/c", "", "Authorization", "Bearer reader-token")

@@ -3,8 +3,10 @@ package core
 import (
 	"context"
 	"fmt"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"stele.dev/stele/core/canonical"
 	"stele.dev/stele/core/metadata"
@@ -46,7 +48,7 @@ func (p *Pipeline) schema(ctx context.Context, r *Request) error {
 				return err
 			}
 		}
-		o.content["metadata"] = map[string]any{"name": o.meta.Name, "namespace": o.meta.Namespace}
+		o.content["metadata"] = validated(o.meta)
 		if kind.Face != nil {
 			found = append(found, kind.Face.Validate(o.content, r.oldContent)...)
 		} else {
@@ -66,6 +68,22 @@ func (p *Pipeline) schema(ctx context.Context, r *Request) error {
 		}
 	}
 	return nil
+}
+
+// validated is what rules of built-in kinds look at of the metadata.
+func validated(meta *metav1.ObjectMeta) map[string]any {
+	m := map[string]any{"name": meta.Name, "namespace": meta.Namespace}
+	if len(meta.Annotations) > 0 {
+		annotations := make(map[string]any, len(meta.Annotations))
+		for k, v := range meta.Annotations {
+			annotations[k] = v
+		}
+		m["annotations"] = annotations
+	}
+	if at := meta.DeletionTimestamp; at != nil {
+		m["deletionTimestamp"] = at.UTC().Format(time.RFC3339)
+	}
+	return m
 }
 
 // maxErrors is how much of what is wrong with an object is said: a client may send an object

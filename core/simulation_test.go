@@ -11,6 +11,7 @@ import (
 	"math/rand/v2"
 	"net/http/httptest"
 	"runtime"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
@@ -49,8 +50,13 @@ func inForce(written string, is bool) string {
 // were told against the log. Time is simulated, and everything random comes from the
 // seed: a failure names the one that shows it again.
 func TestSimulation(t *testing.T) {
-	compile(t, bundle)
-	compile(t, lockedOut)
+	for _, text := range []string{bundle, lockedOut} { // outside of the simulations, which share them
+		form, _ := compile(t, text).Form.Encode()
+		if _, err := loaded(form); err != nil {
+			t.Fatal(err)
+		}
+	}
+	defer debug.SetGCPercent(debug.SetGCPercent(400))
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // so that goroutines take turns the same way each time
 	if *simulationSeed != 0 {
 		simulate(t, *simulationSeed)
@@ -102,6 +108,7 @@ type operation struct {
 	begin, end int64
 	batches    int // in the log at its end
 	answer     answer
+	told       uint64 // the revision of the object in the answer, 0 if there is none
 }
 
 // watchRecord is what one watch saw.
@@ -355,6 +362,8 @@ func (s *simulation) client(number int, rng *rand.Rand) {
 		r := s.replica(rng)
 		o.begin = s.clock.Add(1)
 		o.answer = r.do(method, path, body, header...)
+		version, _ := o.answer.field("metadata", "resourceVersion").(string)
+		o.told, _ = strconv.ParseUint(version, 10, 64)
 		o.batches = len(s.store.Batches())
 		o.end = s.clock.Add(1)
 		if o.answer.code < 300 && o.verb != "list" && o.verb != "delete" {
@@ -496,9 +505,7 @@ func (o *operation) acknowledged(m *model) uint64 {
 		}
 		return 0
 	}
-	v, _ := o.answer.field("metadata", "resourceVersion").(string)
-	n, _ := strconv.ParseUint(v, 10, 64)
-	return n
+	return o.told
 }
 
 // checkOperations: P1. Each acknowledged write is one event, at the revision that it was

@@ -15,7 +15,7 @@ type ChainChange struct {
 	Type string `json:"type"`
 	// Message says what of it.
 	Message string `json:"message,omitempty"`
-	// Weaker: it refuses less than it did.
+	// Weaker: it refuses less than it did, or what it refuses may be allowed before it is asked.
 	Weaker bool `json:"weaker,omitempty"`
 }
 
@@ -24,7 +24,7 @@ func ChainDifference(from, to *Rights) (list []ChainChange) {
 	kept := inOrder(from.chain, to.chain)
 	for i, name := range from.chain {
 		if !slices.Contains(to.chain, name) {
-			list = append(list, ChainChange{Authorizer: name, Type: "Removed", Weaker: name != rbacAuthorizer && name != abacAuthorizer && name != mastersAuthorizer,
+			list = append(list, ChainChange{Authorizer: name, Type: "Removed", Weaker: from.mayDeny(name),
 				Message: fmt.Sprintf("it was asked %s", placeIn(from.chain, i))})
 		}
 	}
@@ -32,9 +32,9 @@ func ChainDifference(from, to *Rights) (list []ChainChange) {
 		was := slices.Index(from.chain, name)
 		switch {
 		case was < 0:
-			list = append(list, ChainChange{Authorizer: name, Type: "Added", Message: "it is asked " + placeIn(to.chain, i)})
+			list = append(list, ChainChange{Authorizer: name, Type: "Added", Weaker: precedes(from, to, i), Message: "it is asked " + placeIn(to.chain, i)})
 		case !slices.Contains(kept, name):
-			list = append(list, ChainChange{Authorizer: name, Type: "Moved", Message: fmt.Sprintf("it was asked %s, and is now %s", placeIn(from.chain, was), placeIn(to.chain, i))})
+			list = append(list, ChainChange{Authorizer: name, Type: "Moved", Weaker: overtaken(from, to, name), Message: fmt.Sprintf("it was asked %s, and is now %s", placeIn(from.chain, was), placeIn(to.chain, i))})
 		}
 	}
 	for i := range to.access.Plugins {
@@ -45,6 +45,33 @@ func ChainDifference(from, to *Rights) (list []ChainChange) {
 		}
 	}
 	return list
+}
+
+// mayDeny tells whether an authorizer can refuse something, mayAllow whether it can allow something; one in shadow
+// mode can do neither.
+func (r *Rights) mayDeny(name string) bool {
+	return name != rbacAuthorizer && name != abacAuthorizer && name != mastersAuthorizer && !r.shadows(name)
+}
+
+func (r *Rights) mayAllow(name string) bool { return name != denyAuthorizer && !r.shadows(name) }
+
+func (r *Rights) shadows(name string) bool {
+	return slices.ContainsFunc(r.access.Plugins, func(p Plugin) bool { return p.Shadow && pluginPrefix+p.Name == name })
+}
+
+// precedes tells whether an authorizer that joins may allow what one behind it could deny before.
+func precedes(from, to *Rights, i int) bool {
+	return to.mayAllow(to.chain[i]) && slices.ContainsFunc(to.chain[i+1:], func(other string) bool { return slices.Contains(from.chain, other) && from.mayDeny(other) })
+}
+
+// overtaken tells whether a move brings what may allow before what could deny, and one of them is name.
+func overtaken(from, to *Rights, name string) bool {
+	swapped := func(denies, allows string) bool {
+		a, b := slices.Index(from.chain, denies), slices.Index(from.chain, allows)
+		c, d := slices.Index(to.chain, denies), slices.Index(to.chain, allows)
+		return from.mayDeny(denies) && to.mayAllow(allows) && a < b && 0 <= d && d < c
+	}
+	return slices.ContainsFunc(from.chain, func(other string) bool { return swapped(name, other) || swapped(other, name) })
 }
 
 // placeIn says where in a chain an authorizer is.

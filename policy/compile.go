@@ -38,7 +38,11 @@ func Compile(source *Source) (*Compiled, schemas.Diagnostics) {
 	}
 	instance, used, err := loadInstance(source)
 	if err != nil {
-		c.raw(err)
+		if source.empty() {
+			c.add(schemas.Position{}, "", "the folder has no CUE files", "name the one that `bundle` is in")
+		} else {
+			c.raw(err)
+		}
 		c.secrets(source.Files)
 		return nil, c.done()
 	}
@@ -110,6 +114,11 @@ func isUsed(i *build.Instance, file string, seen map[*build.Instance]bool) bool 
 }
 
 func relative(filename string) string { return strings.TrimPrefix(filename, virtualRoot+"/") }
+
+// empty tells whether there is nothing in the folder of the package; below it there may be.
+func (s *Source) empty() bool {
+	return !slices.ContainsFunc(s.Files, func(f File) bool { return path.Dir(f.Path) == s.Package && path.Ext(f.Path) == ".cue" })
+}
 
 func firstFile(s *Source) string {
 	for _, f := range s.Files {

@@ -482,4 +482,11 @@ func TestWhatIsNoPackageIsSaid(t *testing.T) {
 			expectAt(t, source, places, tc.want...)
 		})
 	}
+	t.Run("a folder of packages", func(t *testing.T) {
+		source, _ := module(t, "clusters", map[string]string{"clusters/dev/a.cue": "package test\nbundle: {}\n"})
+		_, diags := policy.Compile(source)
+		if len(diags) != 1 || diags[0].String() != "the folder has no CUE files; name the one that `bundle` is in" {
+			t.Errorf("%v", diags)
+		}
+	})
 }

@@ -329,6 +329,8 @@ func TestTheChainIsCompared(t *testing.T) {
 	was := policy.Plugin{Name: "p", FailurePolicy: "Deny", SHA256: map[string]string{"linux/amd64": "1"}}
 	is := was
 	is.FailurePolicy, is.SHA256, is.Match.Verbs = "NoOpinion", map[string]string{"linux/amd64": "2"}, []string{"get"}
+	shadow := was
+	shadow.Shadow = true
 	for _, tc := range []struct {
 		name          string
 		before, after []string
@@ -337,8 +339,15 @@ func TestTheChainIsCompared(t *testing.T) {
 	}{
 		{"the same, said otherwise", nil, []string{"deny", "rbac"}, [2][]policy.Plugin{}, nil},
 		{"one more", nil, []string{"deny", "rbac", "webhook"}, [2][]policy.Plugin{}, []string{"webhook Added false: it is asked after rbac"}},
+		{"one more, before denies", nil, []string{"webhook", "deny", "rbac"}, [2][]policy.Plugin{}, []string{
+			"webhook Added true: it is asked after system:masters", "deny Moved true: it was asked first, and is now after webhook"}},
 		{"no denies", nil, []string{"system:masters", "rbac"}, [2][]policy.Plugin{}, []string{"deny Removed true: it was asked first"}},
-		{"moved", []string{"deny", "webhook", "rbac"}, []string{"deny", "rbac", "webhook"}, [2][]policy.Plugin{}, []string{"webhook Moved false: it was asked after system:masters, and is now after rbac"}},
+		{"moved", []string{"deny", "webhook", "rbac"}, []string{"deny", "rbac", "webhook"}, [2][]policy.Plugin{}, []string{"webhook Moved true: it was asked after system:masters, and is now after rbac"}},
+		{"moved forward", []string{"deny", "rbac", "webhook"}, []string{"deny", "webhook", "rbac"}, [2][]policy.Plugin{}, []string{"rbac Moved false: it was asked after system:masters, and is now after webhook"}},
+		{"grants before what denies", []string{"deny", "webhook", "abac", "rbac"}, []string{"deny", "rbac", "webhook", "abac"}, [2][]policy.Plugin{}, []string{"rbac Moved true: it was asked after abac, and is now after system:masters"}},
+		{"grants among themselves", []string{"deny", "abac", "rbac"}, []string{"deny", "rbac", "abac"}, [2][]policy.Plugin{}, []string{"abac Moved false: it was asked after system:masters, and is now after rbac"}},
+		{"a shadow is gone", []string{"plugin:p", "rbac"}, []string{"rbac"}, [2][]policy.Plugin{{shadow}}, []string{"plugin:p Removed false: it was asked after system:masters"}},
+		{"a shadow moved", []string{"plugin:p", "rbac"}, []string{"rbac", "plugin:p"}, [2][]policy.Plugin{{shadow}, {shadow}}, []string{"plugin:p Moved false: it was asked after system:masters, and is now after rbac"}},
 		{"a plugin", []string{"plugin:p", "rbac"}, []string{"plugin:p", "rbac"}, [2][]policy.Plugin{{was}, {is}}, []string{
 			"plugin:p Changed false: it is another program: the checksums differ", "plugin:p Changed true: failurePolicy was Deny, and is now NoOpinion",
 			`plugin:p Changed true: it was asked about everything, and is now about verbs "get"`,

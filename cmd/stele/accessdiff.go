@@ -165,6 +165,9 @@ func (o *accessDiffOptions) side(ctx context.Context, cmd *cobra.Command, text s
 		return err
 	}
 	into.Revision, err = m.resolve(ctx, text)
+	if unread := new(noMomentError); errors.As(err, &unread) {
+		return fmt.Errorf("%q is neither a folder nor a moment; write the folder of a bundle, or %s", text, momentUsage)
+	}
 	return err
 }
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -27,6 +28,7 @@ type authenticationOptions struct {
 	serviceAccounts serviceAccountOptions
 	webhook         tokenWebhookOptions
 	frontProxy      frontProxyOptions
+	oidc            oidcOptions
 }
 
 func (o *authenticationOptions) addFlags(f *pflag.FlagSet) {
@@ -34,10 +36,16 @@ func (o *authenticationOptions) addFlags(f *pflag.FlagSet) {
 	o.serviceAccounts.addFlags(f)
 	o.webhook.addFlags(f)
 	o.frontProxy.addFlags(f)
+	o.oidc.addFlags(f)
 	f.StringVar(&o.clientCAFile, "client-ca-file", "", "PEM file of further authorities whose client certificates are accepted, beside the one in the data directory; read again when it changes")
 	f.StringVar(&o.tokenFile, "token-auth-file", "", "CSV file of static tokens: token,user,uid,\"group,group\"; read again when it changes")
 	f.StringVar(&o.configuration, "authentication-config", "", "file with kube-apiserver's AuthenticationConfiguration: issuers of JWTs, and what is open to nobody in particular; read again when it changes")
 	f.BoolVar(&o.anonymous, "anonymous-auth", false, "whether requests without credentials are those of system:anonymous; if it is not said, /healthz, /livez, /readyz and /version are")
+}
+
+// check finds what is wrong with the flags by themselves.
+func (o *authenticationOptions) check() error {
+	return errors.Join(o.serviceAccounts.check(), o.webhook.check(), o.oidc.check(o.configuration))
 }
 
 // authentication is all that finds out who is asking.
@@ -61,7 +69,7 @@ func (o *authenticationOptions) new(dir *dataDir, ca *pki.Authority, address str
 		return nil, err
 	}
 	ways := authn.Options{
-		Authorities: a.clients, TokenFile: o.tokenFile, Configuration: o.configuration, Logger: logger,
+		Authorities: a.clients, TokenFile: o.tokenFile, Configuration: o.configuration, OIDC: o.oidc.issuer(), Logger: logger,
 		ServiceAccounts: a.accounts, Audiences: a.accounts.Audiences(), Disallowed: o.serviceAccounts.issuers,
 	}
 	if o.flags.Changed("anonymous-auth") {
@@ -108,11 +116,19 @@ func (o *tokenWebhookOptions) addFlags(f *pflag.FlagSet) {
 	f.DurationVar(&o.cacheTTL, "authentication-token-webhook-cache-ttl", 2*time.Minute, "how long its answer that a token is valid is used again")
 }
 
+// check finds what is wrong with the flags by themselves.
+func (o *tokenWebhookOptions) check() error {
+	if o.cacheTTL < 0 {
+		return fmt.Errorf("--authentication-token-webhook-cache-ttl %s: want a duration that is not negative", o.cacheTTL)
+	}
+	if o.version != "v1" && o.version != "v1beta1" {
+		return fmt.Errorf("--authentication-token-webhook-version %q: want v1 or v1beta1", o.version)
+	}
+	return nil
+}
+
 // authenticator is nil without an error if nobody is to be asked.
 func (o *tokenWebhookOptions) authenticator(audiences authenticator.Audiences) (authenticator.Token, error) {
-	if o.cacheTTL < 0 {
-		return nil, fmt.Errorf("--authentication-token-webhook-cache-ttl %s: want a duration that is not negative", o.cacheTTL)
-	}
 	if o.file == "" {
 		return nil, nil
 	}

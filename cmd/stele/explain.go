@@ -23,8 +23,9 @@ import (
 
 type explainOptions struct {
 	clientOptions
-	user, auditID, file, output string
-	groups                      []string
+	user, uid, auditID, file, output string
+	groups, extra                    []string
+	fieldSelector, labelSelector     string
 }
 
 func explainCommand() *cobra.Command {
@@ -34,8 +35,8 @@ func explainCommand() *cobra.Command {
 		Short: "Say why a request is, or was, allowed or refused: by which rule, on which line",
 		Long: `Explain takes a request through the server as a dry run, and shows what each stage made
 of it: the rule that decided, where it stands, and the other rules that were considered.
-The request need not be one's own: --as and --as-group name in whose name it is, which
-takes the permission to impersonate them. RESOURCE can have a subresource, and be a path
+The request need not be one's own: --as, --as-group, --as-uid and --as-user-extra say in whose
+name it is, which takes the permission to impersonate them. RESOURCE can have a subresource, and be a path
 that begins with /. For writes -f has the object; without it, what depends on the object is
 left open.
 
@@ -47,6 +48,8 @@ log, or of a refusal that the server still remembers. Every answer has its id in
 Audit-Id. To ask takes the permission to get explanations.policy.stele.dev.`,
 		Example: `  stele policy explain --as alice --as-group team-data delete databases orders -n default
   stele policy explain --as alice create databases -n default -f orders.yaml
+  stele policy explain --as alice --as-user-extra example.com/ticket=CHG-1 delete databases orders
+  stele policy explain --as alice list databases --field-selector spec.owner=alice
   stele policy explain --audit-id 3c6d1a0e-5d0f-4f57-9d8e-6b1f0c2a4b11`,
 		Args: func(_ *cobra.Command, args []string) error {
 			switch {
@@ -63,6 +66,10 @@ Audit-Id. To ask takes the permission to get explanations.policy.stele.dev.`,
 	f := cmd.Flags()
 	f.StringVar(&o.user, "as", "", "user in whose name the request is (default: one's own)")
 	f.StringArrayVar(&o.groups, "as-group", nil, "group of that user; may be given several times")
+	f.StringVar(&o.uid, "as-uid", "", "uid of that user")
+	f.StringArrayVar(&o.extra, "as-user-extra", nil, "extra attribute of that user, as `KEY=VALUE`; may be given several times")
+	f.StringVar(&o.fieldSelector, "field-selector", "", "what the fields of what is listed, watched or deleted have to be")
+	f.StringVarP(&o.labelSelector, "selector", "l", "", "what its labels have to be")
 	f.StringVarP(&o.file, "filename", "f", "", "file with the object of a write, YAML or JSON; - for standard input")
 	f.StringVar(&o.auditID, "audit-id", "", "explain the request that had this audit id")
 	f.StringVarP(&o.output, "output", "o", "", "for programs: json, yaml")
@@ -78,8 +85,10 @@ func (o *explainOptions) run(cmd *cobra.Command, args []string) error {
 	if !slices.Contains([]string{"", "json", "yaml"}, o.output) {
 		return fmt.Errorf("-o %s: want json, yaml", o.output)
 	}
-	if o.user == "" && len(o.groups) > 0 {
-		return errors.New("--as-group needs --as")
+	for _, flag := range []string{"as-group", "as-uid", "as-user-extra"} {
+		if o.user == "" && cmd.Flags().Changed(flag) {
+			return fmt.Errorf("--%s needs --as", flag)
+		}
 	}
 	client, err := newPolicyClient(&o.clientOptions, rest.NewWarningWriter(cmd.ErrOrStderr(), rest.WarningWriterOptions{}))
 	if err != nil {
@@ -130,7 +139,17 @@ func warnOfVerb(out io.Writer, s *explain.Spec) {
 
 // spec is the request that the arguments describe.
 func (o *explainOptions) spec(cmd *cobra.Command, args []string) (*explain.Spec, error) {
-	s := &explain.Spec{Verb: args[0], User: o.user, Groups: o.groups}
+	s := &explain.Spec{Verb: args[0], User: o.user, UID: o.uid, Groups: o.groups, FieldSelector: o.fieldSelector, LabelSelector: o.labelSelector}
+	for _, text := range o.extra {
+		key, value, found := strings.Cut(text, "=")
+		if !found || key == "" {
+			return nil, fmt.Errorf("--as-user-extra %s: write KEY=VALUE", text)
+		}
+		if s.Extra == nil {
+			s.Extra = map[string][]string{}
+		}
+		s.Extra[key] = append(s.Extra[key], value)
+	}
 	if len(args) == 3 {
 		s.Name = args[2]
 	}

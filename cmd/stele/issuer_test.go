@@ -17,10 +17,11 @@ type issuerKey struct{}
 //
 //	issuer start [FILE]               start one, and make a file with the AuthenticationConfiguration that trusts it
 //	issuer token SUBJECT [GROUP...]   TOKEN is a token for the subject
+//	issuer ca FILE                    make a file of its authority
 //	issuer rotate                     it signs with another key, and publishes that alone
 func scriptIssuer(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) == 0 {
-		ts.Fatalf("usage: issuer start|token|rotate")
+		ts.Fatalf("usage: issuer start|token|ca|rotate")
 	}
 	i := ts.Value(issuerKey{}).(**authntest.Issuer)
 	switch args[0] {
@@ -33,10 +34,12 @@ func scriptIssuer(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Setenv("ISSUER", (*i).URL)
 	case "token":
 		ts.Setenv("TOKEN", (*i).Token(args[1], map[string]any{"groups": args[2:]}))
+	case "ca":
+		ts.Check(os.WriteFile(ts.MkAbs(args[1]), []byte((*i).CA), 0o600))
 	case "rotate":
 		(*i).Publish(authntest.NewKey("next", "ES256"))
 	default:
-		ts.Fatalf("issuer %s: want start, token or rotate", args[0])
+		ts.Fatalf("issuer %s: want start, token, ca or rotate", args[0])
 	}
 }
 

@@ -48,7 +48,7 @@ func parseMoment(text string, now time.Time) (moment, error) {
 	}
 	at, ok := parseTime(text, now)
 	if !ok {
-		return moment{}, fmt.Errorf("%q is no moment; write %s", text, momentUsage)
+		return moment{}, &noMomentError{text}
 	}
 	if at.After(now.Add(time.Second)) { // servers tell their time in whole seconds
 		hint := ""
@@ -58,6 +58,13 @@ func parseMoment(text string, now time.Time) (moment, error) {
 		return moment{}, fmt.Errorf("%q has not come yet: now is %s%s", text, now.Format(timeLayout), hint)
 	}
 	return moment{at: at}, nil
+}
+
+// noMomentError is what was written and is neither a revision nor a time.
+type noMomentError struct{ text string }
+
+func (e *noMomentError) Error() string {
+	return fmt.Sprintf("%q is no moment; write %s", e.text, momentUsage)
 }
 
 var (

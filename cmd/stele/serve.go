@@ -26,6 +26,7 @@ import (
 	"stele.dev/stele/core/bootstrap"
 	"stele.dev/stele/core/commit"
 	"stele.dev/stele/core/controllers"
+	"stele.dev/stele/core/controllers/clients"
 	"stele.dev/stele/core/expiry"
 	"stele.dev/stele/core/pki"
 	"stele.dev/stele/core/server"
@@ -129,7 +130,7 @@ func (o *serveOptions) serve(cmd *cobra.Command) (err error) {
 	if o.eventTTL < 0 {
 		return fmt.Errorf("--event-ttl %s: want a duration that is not negative", o.eventTTL)
 	}
-	if err := errors.Join(o.authentication.serviceAccounts.check(), o.authorization.check()); err != nil {
+	if err := errors.Join(o.authentication.check(), o.authorization.check()); err != nil {
 		return err
 	}
 	source, err := o.source()
@@ -238,7 +239,8 @@ func (o *serveOptions) serve(cmd *cobra.Command) (err error) {
 			}
 		}
 	}
-	actor("controllers", oncePrepared(func(ctx context.Context) error { return controllers.Run(ctx, selected, pipeline, logger) }))
+	issuer := &clients.Issuer{Token: asking.accounts.InSecret, RootCA: ca.PEM}
+	actor("controllers", oncePrepared(func(ctx context.Context) error { return controllers.Run(ctx, selected, pipeline, issuer, logger) }))
 	actor("expiry of events", oncePrepared(expiry.New(expiry.Options{Committer: committer, Log: log, TTL: o.eventTTL, Logger: logger}).Run))
 	actor("keys of service accounts", asking.keys.Run)
 	if o.authentication.clientCAFile != "" || asking.proxies != nil { // whom nobody named, other servers need not trust

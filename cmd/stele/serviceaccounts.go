@@ -63,7 +63,7 @@ func (o *serviceAccountOptions) issuer(dir *dataDir, address string, state func(
 	}
 	keys, err := tokens.OpenKeys(file, o.keyFiles, logger)
 	if err != nil {
-		return nil, nil, fmt.Errorf("keys of service accounts' tokens: %w", err)
+		return nil, nil, err
 	}
 	accounts, err := tokens.New(tokens.Options{
 		Keys: keys, Issuers: o.issuers, Audiences: o.audiences, MaxExpiration: o.maxExpiration, Objects: state,

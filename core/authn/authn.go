@@ -62,7 +62,9 @@ type Options struct {
 	// Configuration is a file with kube-apiserver's AuthenticationConfiguration (KEP-3331): issuers of
 	// JWTs, and what is open to nobody in particular.
 	Configuration string
-	// Disallowed are issuers that it must not name, for their tokens are verified otherwise: our own.
+	// OIDC is one issuer, as flags describe it, where there is no Configuration.
+	OIDC *OIDC
+	// Disallowed are issuers that these must not name, for their tokens are verified otherwise: our own.
 	Disallowed []string
 	// ServiceAccounts and BootstrapTokens know tokens that this control plane has issued. They
 	// answer for themselves how long, no answer of theirs is kept here.
@@ -132,7 +134,7 @@ func (a *Authenticator) wire(ctx context.Context, o *Options) error {
 	}
 	if o.TokenFile != "" {
 		if err := a.followTokens(o.TokenFile); err != nil {
-			return fmt.Errorf("token file %s: %w", o.TokenFile, err)
+			return fmt.Errorf("--token-auth-file %s: %w", o.TokenFile, err)
 		}
 		a.tokens = append(a.tokens, by{ByStaticToken, authenticator.WrapAudienceAgnosticToken(o.Audiences, authenticator.TokenFunc(
 			func(ctx context.Context, token string) (*authenticator.Response, bool, error) {
@@ -145,10 +147,19 @@ func (a *Authenticator) wire(ctx context.Context, o *Options) error {
 	if o.BootstrapTokens != nil {
 		a.tokens = append(a.tokens, by{ByBootstrapToken, authenticator.WrapAudienceAgnosticToken(o.Audiences, o.BootstrapTokens)})
 	}
-	if o.Configuration != "" {
+	switch {
+	case o.Configuration != "" && o.OIDC != nil:
+		return errors.New("--authentication-config and --oidc-* flags exclude each other")
+	case o.Configuration != "":
 		if err := a.followConfiguration(ctx, o); err != nil {
-			return fmt.Errorf("authentication configuration %s: %w", o.Configuration, err)
+			return fmt.Errorf("--authentication-config %s: %w", o.Configuration, err)
 		}
+	case o.OIDC != nil:
+		if err := a.followOIDC(ctx, o); err != nil {
+			return err
+		}
+	}
+	if a.issuers.Load() != nil {
 		a.tokens = append(a.tokens, by{ByJWT, authenticator.TokenFunc(func(ctx context.Context, token string) (*authenticator.Response, bool, error) {
 			return a.issuers.Load().AuthenticateToken(ctx, token)
 		})})

@@ -10,9 +10,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/apis/apiserver"
 	authenticationcel "k8s.io/apiserver/pkg/authentication/cel"
 	"k8s.io/apiserver/pkg/authentication/token/tokenfile"
 	configmetrics "k8s.io/apiserver/pkg/server/options/authenticationconfig/metrics"
+	"k8s.io/apiserver/plugin/pkg/authenticator/token/oidc"
 	"stele.dev/stele/core/reload"
 )
 
@@ -84,15 +86,50 @@ func (a *Authenticator) followTokens(path string) error {
 	return load(nil, content)
 }
 
-// followConfiguration puts the configuration in use, and each that comes in its place: once it was found valid and
-// its issuers can be asked, so that no token is refused for that which was not before. Then it is for all requests at once.
+// origin is what describes issuers: a flag, and the file that it names, if there is one.
+type origin struct {
+	flag, path string
+	// content is the file's at the beginning.
+	content []byte
+	// read makes a configuration, which is valid, of the file's content.
+	read func(content []byte, compiler authenticationcel.Compiler) (*apiserver.AuthenticationConfiguration, error)
+	// algorithms are those of signatures.
+	algorithms []string
+	// said, if not nil, hears what came of another content.
+	said func(content []byte, err error)
+}
+
+// followConfiguration puts the issuers of the configuration in use, and those of each that comes in its place.
 func (a *Authenticator) followConfiguration(ctx context.Context, o *Options) error {
 	content, err := reload.Read(o.Configuration)
 	if err != nil {
 		return err
 	}
+	err = a.followIssuers(ctx, o, origin{
+		flag: "authentication-config", path: o.Configuration, content: content, algorithms: oidc.AllValidSigningAlgorithms(),
+		read: func(content []byte, compiler authenticationcel.Compiler) (*apiserver.AuthenticationConfiguration, error) {
+			return configuration(content, compiler, o.Disallowed)
+		},
+		said: func(content []byte, err error) {
+			if err != nil {
+				configmetrics.RecordAuthenticationConfigAutomaticReloadFailure("")
+			} else {
+				configmetrics.RecordAuthenticationConfigAutomaticReloadSuccess("", string(content))
+			}
+		},
+	})
+	if err == nil {
+		configmetrics.RegisterMetrics()
+		configmetrics.RecordAuthenticationConfigLastConfigInfo("", string(content))
+	}
+	return err
+}
+
+// followIssuers puts issuers in use, and those that another content of their source says: once that was found valid and
+// they can be asked, so that no token is refused for that which was not before. Then it is for all requests at once.
+func (a *Authenticator) followIssuers(ctx context.Context, o *Options, from origin) error {
 	compiler := authenticationcel.NewDefaultCompiler()
-	first, err := configuration(content, compiler, o.Disallowed)
+	first, err := from.read(from.content, compiler)
 	if err != nil {
 		return err
 	}
@@ -102,24 +139,28 @@ func (a *Authenticator) followConfiguration(ctx context.Context, o *Options) err
 		}
 		o.Anonymous = first.Anonymous
 	}
-	now, err := newIssuers(ctx, first, compiler, o.Audiences, o.Disallowed)
+	issuersOf := func(c *apiserver.AuthenticationConfiguration) (*issuers, error) {
+		return newIssuers(ctx, c, compiler, from.algorithms, o.Audiences, o.Disallowed)
+	}
+	now, err := issuersOf(first)
 	if err != nil {
 		return err
 	}
 	a.issuers.Store(now)
-	configmetrics.RegisterMetrics()
-	configmetrics.RecordAuthenticationConfigLastConfigInfo("", string(content))
-	var last string
+	if from.path == "" {
+		return nil
+	}
+	var last []byte
 	load := func(stop context.Context, content []byte) error {
-		last = string(content)
-		c, err := configuration(content, compiler, o.Disallowed)
+		last = content
+		c, err := from.read(content, compiler)
 		if err == nil {
 			err = unchanged(c.Anonymous, first.Anonymous)
 		}
 		if err != nil {
 			return err
 		}
-		next, err := newIssuers(ctx, c, compiler, o.Audiences, o.Disallowed)
+		next, err := issuersOf(c)
 		if err != nil {
 			return err
 		}
@@ -130,11 +171,9 @@ func (a *Authenticator) followConfiguration(ctx context.Context, o *Options) err
 		a.issuers.Swap(next).retire(&a.issuers)
 		return nil
 	}
-	a.files.follow("authentication-config", o.Configuration, content, load, func(err error) {
-		if err != nil {
-			configmetrics.RecordAuthenticationConfigAutomaticReloadFailure("")
-		} else {
-			configmetrics.RecordAuthenticationConfigAutomaticReloadSuccess("", last)
+	a.files.follow(from.flag, from.path, from.content, load, func(err error) {
+		if from.said != nil {
+			from.said(last, err)
 		}
 	})
 	return nil

@@ -48,7 +48,7 @@ type issuer struct {
 
 // newIssuers makes those of a configuration that is valid. They live as long as the context, and begin
 // by asking for the keys, in the background.
-func newIssuers(ctx context.Context, c *apiserver.AuthenticationConfiguration, compiler authenticationcel.Compiler, audiences authenticator.Audiences, disallowed []string) (_ *issuers, err error) {
+func newIssuers(ctx context.Context, c *apiserver.AuthenticationConfiguration, compiler authenticationcel.Compiler, algorithms []string, audiences authenticator.Audiences, disallowed []string) (_ *issuers, err error) {
 	s := &issuers{}
 	ctx, s.end = context.WithCancel(ctx)
 	defer func() {
@@ -66,7 +66,7 @@ func newIssuers(ctx context.Context, c *apiserver.AuthenticationConfiguration, c
 		}
 		verifier, err := oidc.New(ctx, oidc.Options{
 			JWTAuthenticator: jwt, CAContentProvider: roots, Compiler: compiler,
-			SupportedSigningAlgs: oidc.AllValidSigningAlgorithms(), DisallowedIssuers: disallowed,
+			SupportedSigningAlgs: algorithms, DisallowedIssuers: disallowed,
 		})
 		if err != nil {
 			return nil, fmt.Errorf("jwt[%d]: %w", i, err)

@@ -27,6 +27,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
+	"stele.dev/stele/core/controllers/accounttokens"
 	"stele.dev/stele/core/controllers/clients"
 	"stele.dev/stele/core/controllers/garbage"
 	"stele.dev/stele/core/controllers/namespaces"
@@ -49,6 +50,7 @@ var All = []Controller{
 	{"garbage-collector-controller", []string{"garbage-collector", "garbagecollector"}, "generic-garbage-collector", garbage.Run},
 	{"namespace-controller", []string{"namespace"}, "namespace-controller", namespaces.Run},
 	{"serviceaccount-controller", []string{"serviceaccount"}, "service-account-controller", serviceaccounts.Run},
+	{"serviceaccount-token-controller", []string{"serviceaccount-token"}, "tokens-controller", accounttokens.Run},
 }
 
 // Names are the names of all.
@@ -93,14 +95,15 @@ func (c *Controller) user() user.Info {
 }
 
 // Run runs controllers, whose requests the handler serves, until the context ends. One that
-// fails or panics is started again.
-func Run(ctx context.Context, selected []Controller, api http.Handler, logger *slog.Logger) error {
+// fails or panics is started again. The issuer is nil if no tokens are issued.
+func Run(ctx context.Context, selected []Controller, api http.Handler, issuer *clients.Issuer, logger *slog.Logger) error {
 	var running sync.WaitGroup
 	for _, c := range selected {
 		set, err := newSet(inside.Config(api, c.user()), logger.With("controller", c.Name))
 		if err != nil {
 			return err
 		}
+		set.Issuer = issuer
 		running.Go(func() { c.keepRunning(ctx, set) })
 	}
 	running.Wait()

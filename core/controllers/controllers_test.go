@@ -13,17 +13,18 @@ import (
 )
 
 func TestControllersAreSelectedAsByKubeControllerManager(t *testing.T) {
-	const gc, ns, sa = "garbage-collector-controller", "namespace-controller", "serviceaccount-controller"
+	const gc, ns, sa, tokens = "garbage-collector-controller", "namespace-controller", "serviceaccount-controller", "serviceaccount-token-controller"
 	for list, want := range map[string]string{
-		"*":                         gc + " " + ns + " " + sa,
+		"*":                         gc + " " + ns + " " + sa + " " + tokens,
 		"namespace":                 ns,
 		"namespace-controller":      ns,
 		"-namespace":                "",
-		"*,-garbage-collector":      ns + " " + sa,
-		"-garbagecollector,*":       ns + " " + sa,
-		"*,-namespace,namespace":    gc + " " + sa,
-		"*,namespace,-namespace":    gc + " " + ns + " " + sa,
+		"*,-garbage-collector":      ns + " " + sa + " " + tokens,
+		"-garbagecollector,*":       ns + " " + sa + " " + tokens,
+		"*,-namespace,namespace":    gc + " " + sa + " " + tokens,
+		"*,namespace,-namespace":    gc + " " + ns + " " + sa + " " + tokens,
 		"serviceaccount,-namespace": sa,
+		"serviceaccount-token":      tokens,
 	} {
 		selected, err := controllers.Select(strings.Split(list, ","))
 		if err != nil {
@@ -66,7 +67,7 @@ func TestControllersOutlastAnAPIThatIsAway(t *testing.T) {
 	})
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
-	running.Go(func() { controllers.Run(ctx, selected, away, slog.New(slog.DiscardHandler)) })
+	running.Go(func() { controllers.Run(ctx, selected, away, nil, slog.New(slog.DiscardHandler)) })
 	t.Cleanup(func() { cancel(); running.Wait() })
 	p.create(t, namespaces, "", "shop")
 	p.awaitThere(t, accounts, "shop", "default")
@@ -102,7 +103,7 @@ func TestNothingIsCollectedForWrongAnswers(t *testing.T) {
 	})
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
-	running.Go(func() { controllers.Run(ctx, selected, wrong, slog.New(slog.DiscardHandler)) })
+	running.Go(func() { controllers.Run(ctx, selected, wrong, nil, slog.New(slog.DiscardHandler)) })
 	<-heard
 	cancel()
 	running.Wait()
@@ -127,7 +128,7 @@ func TestNothingIsCollectedForWrongAnswers(t *testing.T) {
 		p.ServeHTTP(w, r)
 	})
 	ctx, cancel = context.WithCancel(context.Background())
-	running.Go(func() { controllers.Run(ctx, selected, notServed, slog.New(slog.DiscardHandler)) })
+	running.Go(func() { controllers.Run(ctx, selected, notServed, nil, slog.New(slog.DiscardHandler)) })
 	p.awaitGone(t, configMaps, "default", "garbage")
 	<-heard
 	cancel()

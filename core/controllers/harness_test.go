@@ -138,7 +138,7 @@ func (p *plane) run(t testing.TB, list ...string) (stop func()) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
-	running.Go(func() { controllers.Run(ctx, selected, p, slog.New(slog.NewTextHandler(t.Output(), nil))) })
+	running.Go(func() { controllers.Run(ctx, selected, p, issuer, slog.New(slog.NewTextHandler(t.Output(), nil))) })
 	stop = func() { cancel(); running.Wait() }
 	t.Cleanup(stop)
 	return stop
@@ -147,6 +147,7 @@ func (p *plane) run(t testing.TB, list ...string) (stop func()) {
 var (
 	namespaces = schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}
 	accounts   = schema.GroupVersionResource{Version: "v1", Resource: "serviceaccounts"}
+	secrets    = schema.GroupVersionResource{Version: "v1", Resource: "secrets"}
 	configMaps = schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
 	events     = schema.GroupVersionResource{Version: "v1", Resource: "events"}
 	widgets    = schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "widgets"}
@@ -156,6 +157,7 @@ var (
 var typeOf = map[schema.GroupVersionResource]metav1.TypeMeta{
 	namespaces: {APIVersion: "v1", Kind: "Namespace"},
 	accounts:   {APIVersion: "v1", Kind: "ServiceAccount"},
+	secrets:    {APIVersion: "v1", Kind: "Secret"},
 	configMaps: {APIVersion: "v1", Kind: "ConfigMap"},
 	widgets:    {APIVersion: "example.com/v1", Kind: "Widget"},
 	plains:     {APIVersion: "example.com/v1", Kind: "Plain"},

@@ -44,6 +44,10 @@ type Spec struct {
 	Name        string `json:"name,omitempty"`
 	Path        string `json:"path,omitempty"`
 
+	// Selectors of lists, watches and deletions of collections, which authorizers are told.
+	FieldSelector string `json:"fieldSelector,omitempty"`
+	LabelSelector string `json:"labelSelector,omitempty"`
+
 	// User in whose name; who asks if empty. It takes the permission to impersonate them.
 	User   string              `json:"user,omitempty"`
 	UID    string              `json:"uid,omitempty"`

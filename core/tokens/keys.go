@@ -57,7 +57,7 @@ type key struct {
 // OpenKeys reads the key that signs, and others that only verify, from files of PEM. Where a
 // file has several keys the first of that which signs does so, and all verify: a key is
 // replaced by putting another one before it. Keys are RSA, or ECDSA on P-256, P-384 or
-// P-521.
+// P-521. Errors name the file, and its flag.
 func OpenKeys(signing string, others []string, logger *slog.Logger) (*Keys, error) {
 	k := &Keys{files: append([]string{signing}, others...), logger: logger}
 	return k, k.Reload()
@@ -94,7 +94,24 @@ func (k *Keys) Reload() error {
 	return k.load(context.Background(), content)
 }
 
-func (k *Keys) read() ([]byte, error) { return reload.Files(k.files...) }
+func (k *Keys) read() (content []byte, err error) {
+	for i, file := range k.files {
+		part, err := reload.Files(file)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", flagOf(i), err)
+		}
+		content = append(content, part...)
+	}
+	return content, nil
+}
+
+// flagOf is the flag that names a file of keys.
+func flagOf(i int) string {
+	if i == 0 {
+		return "--service-account-signing-key-file"
+	}
+	return "--service-account-key-file"
+}
 
 func (k *Keys) load(_ context.Context, content []byte) error {
 	next := &ring{byID: map[string]*key{}, content: content}
@@ -107,7 +124,7 @@ func (k *Keys) load(_ context.Context, content []byte) error {
 			err = next.verifyBy(text)
 		}
 		if err != nil {
-			return fmt.Errorf("%s: %w", file, err)
+			return fmt.Errorf("%s %s: %w", flagOf(i), file, err)
 		}
 	}
 	if err := reload.Unchanged("", k.read, content); err != nil {

@@ -12,6 +12,7 @@ import (
 	"encoding/json"
 	"encoding/pem"
 	"errors"
+	"io/fs"
 	"log/slog"
 	"maps"
 	"os"
@@ -149,7 +150,7 @@ func TestFilesOfKeys(t *testing.T) {
 		"on a curve that is not":    {[]any{ecdsaKey(t, elliptic.P224())}, nil, nil, "want P-256, P-384 or P-521"},
 		"of a type that is not":     {[]any{string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}))}, nil, nil, "want RSA or ECDSA"},
 		"nothing":                   {[]any{""}, nil, nil, "has no private key"},
-		"with others that are none": {[]any{signs}, []any{"text"}, nil, "old.pem"},
+		"with others that are none": {[]any{signs}, []any{"text"}, nil, "old.pem: "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var others []string
@@ -179,7 +180,7 @@ func TestFilesOfKeys(t *testing.T) {
 			}
 		})
 	}
-	if _, err := tokens.OpenKeys(filepath.Join(t.TempDir(), "none"), nil, quiet); !os.IsNotExist(err) {
+	if _, err := tokens.OpenKeys(filepath.Join(t.TempDir(), "none"), nil, quiet); !errors.Is(err, fs.ErrNotExist) || !strings.HasPrefix(err.Error(), "--service-account-signing-key-file: ") {
 		t.Errorf("a file that is not there: %v", err)
 	}
 }

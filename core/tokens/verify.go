@@ -54,6 +54,7 @@ type verified struct {
 	notBefore time.Time
 	issuedAt  time.Time
 	expiry    time.Time
+	endless   bool // it has no expiry
 	user      user.Info
 	needs     []*needed
 }
@@ -63,7 +64,9 @@ type needed struct {
 	schema.GroupResource
 	namespace string
 	named
-	seen atomic.Pointer[sighting]
+	whichever bool                                        // has the name: its uid is not said
+	also      func(o *objects.Object, token string) error // what else it must be; nil for nothing
+	seen      atomic.Pointer[sighting]
 }
 
 // sighting is what the object was like at a revision, which is not looked for twice: a Secret
@@ -71,6 +74,7 @@ type needed struct {
 type sighting struct {
 	revision uint64
 	deleted  time.Time // zero: it was not
+	wrong    error     // what it was not that it must be
 }
 
 // AuthenticateToken implements authenticator.Token. What cannot be a token of an issuer that
@@ -82,7 +86,7 @@ func (s *ServiceAccounts) AuthenticateToken(ctx context.Context, token string) (
 	}
 	now := time.Now()
 	switch {
-	case now.Add(-leeway).After(v.expiry):
+	case !v.endless && now.Add(-leeway).After(v.expiry):
 		return nil, false, errExpired
 	case now.Add(leeway).Before(v.notBefore), now.Add(leeway).Before(v.issuedAt):
 		return nil, false, errNotYetValid
@@ -97,17 +101,17 @@ func (s *ServiceAccounts) AuthenticateToken(ctx context.Context, token string) (
 	}
 	state := s.objects()
 	for _, n := range v.needs {
-		if err := n.check(state, now); err != nil {
+		if err := n.check(state, now, token); err != nil {
 			return nil, false, err
 		}
 	}
 	return &authenticator.Response{User: v.user, Audiences: audiences}, true, nil
 }
 
-// check tells whether the object is there, and has not been deleted for longer than the leeway.
-func (n *needed) check(state *objects.State, now time.Time) error {
+// check tells whether the object is there for the token, and has not been deleted for longer than the leeway.
+func (n *needed) check(state *objects.State, now time.Time, token string) error {
 	o := state.Get(n.GroupResource, n.namespace, n.Name)
-	if o == nil || o.UID != n.UID {
+	if o == nil || o.UID != n.UID && !n.whichever {
 		return reject(authn.Revoked, "what it depends on is gone: %s %s/%s", n.Resource, n.namespace, n.Name)
 	}
 	seen := n.seen.Load()
@@ -120,7 +124,13 @@ func (n *needed) check(state *objects.State, now time.Time) error {
 			}
 			seen.deleted = deleted
 		}
+		if n.also != nil {
+			seen.wrong = n.also(o, token)
+		}
 		n.seen.Store(seen)
+	}
+	if seen.wrong != nil {
+		return seen.wrong
 	}
 	if !seen.deleted.IsZero() && seen.deleted.Before(now.Add(-leeway)) {
 		return reject(authn.Revoked, "what it depends on is being deleted: %s %s/%s", n.Resource, n.namespace, n.Name)
@@ -153,7 +163,8 @@ func (s *ServiceAccounts) verify(token string) (*verified, error) {
 	if err := parsed.UnsafeClaimsWithoutVerification(&says); err != nil {
 		return nil, nil
 	}
-	if !slices.Contains(s.issuers, says.Issuer) {
+	bound := slices.Contains(s.issuers, says.Issuer)
+	if !bound && says.Issuer != LegacyIssuer {
 		return nil, nil
 	}
 	for _, k := range r.of(parsed.Headers[0]) {
@@ -161,16 +172,29 @@ func (s *ServiceAccounts) verify(token string) (*verified, error) {
 		if err := parsed.Claims(k.public, &says); err != nil {
 			continue
 		}
-		v, err := says.verified(k.id)
+		v, err := s.said(parsed, &says, bound, k.id)
 		if err != nil {
 			return nil, err
 		}
-		if time.Now().Before(v.expiry.Add(leeway)) {
+		if v.endless || time.Now().Before(v.expiry.Add(leeway)) {
 			s.verified.Add(hash, v)
 		}
 		return v, nil
 	}
 	return nil, errSignature
+}
+
+// said is what can be known by itself of a token whose signature is good: one that was asked for, or that is in a Secret.
+// Either may be of the issuer of the latter.
+func (s *ServiceAccounts) said(token *jwt.JSONWebToken, says *claims, bound bool, key string) (*verified, error) {
+	if bound && (says.Issuer != LegacyIssuer || says.Kubernetes.Namespace != "") {
+		return says.verified(key)
+	}
+	var legacy legacyClaims
+	if err := token.UnsafeClaimsWithoutVerification(&legacy); err != nil {
+		return nil, errClaims
+	}
+	return legacy.verified(key, s.audiences)
 }
 
 // verified is what can be known of claims by themselves.

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"bytes"
+	_ "embed"
 	"testing"
 
 	"stele.dev/stele/plugins/sdk/authorizertest"
@@ -27,4 +29,14 @@ func TestPlugin(t *testing.T) {
 		t.Parallel()
 		authorizertest.Run(t, authorizertest.Program(authorizertest.Build(t, "raw")), options)
 	})
+}
+
+//go:embed main.go
+var program []byte
+
+// An authorizer is short: that is what the SDK is for.
+func TestAllThatDecidesTakesFewerThanFortyLines(t *testing.T) {
+	if n := bytes.Count(program, []byte("\n")); n >= 40 {
+		t.Errorf("main.go has %d lines", n)
+	}
 }

@@ -30,14 +30,32 @@ type Set struct {
 	Objects  dynamic.Interface
 	Served   discovery.DiscoveryInterface
 	Logger   *slog.Logger
+	// Issuer is nil if no tokens are issued.
+	Issuer *Issuer
+}
+
+// Issuer makes the tokens of service accounts that Secrets hold. It is safe for concurrent use.
+type Issuer struct {
+	// Token makes the one of an account, with this uid, for a Secret of the same namespace.
+	Token func(namespace, account, uid, secret string) (string, error)
+	// RootCA is what the server's certificate is verified by, as PEM; nil if that is not to be published.
+	RootCA []byte
 }
 
 // Resources that controllers know by name.
 var (
 	Namespaces      = schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}
 	ServiceAccounts = schema.GroupVersionResource{Version: "v1", Resource: "serviceaccounts"}
+	Secrets         = schema.GroupVersionResource{Version: "v1", Resource: "secrets"}
 	Events          = schema.GroupVersionResource{Version: "v1", Resource: "events"}
 )
+
+// Absent tells whether an error says that an object of this name is not there, and not that its kind is not served.
+func Absent(err error, name string) bool {
+	var status apierrors.APIStatus
+	return apierrors.IsNotFound(err) && errors.As(err, &status) && status.Status().Details != nil && status.Status().Details.Name == name &&
+		!apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
+}
 
 // Follower hears what becomes of the objects of a resource, one thing after the other.
 type Follower interface {

@@ -3,12 +3,10 @@ package garbage
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -34,16 +32,10 @@ func (c *collector) at(r schema.GroupVersionResource, namespace string) metadata
 // this object, and not that it does not serve the kind.
 func (c *collector) get(ctx context.Context, r schema.GroupVersionResource, namespace, name string) (*metav1.PartialObjectMetadata, error) {
 	o, err := c.at(r, namespace).Get(ctx, name, metav1.GetOptions{})
-	if absent(err, name) {
+	if clients.Absent(err, name) {
 		return nil, nil
 	}
 	return o, err
-}
-
-func absent(err error, name string) bool {
-	var status apierrors.APIStatus
-	return apierrors.IsNotFound(err) && errors.As(err, &status) && status.Status().Details != nil && status.Status().Details.Name == name &&
-		!apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
 }
 
 // collect does what has to be done of an object.
@@ -174,7 +166,7 @@ func (c *collector) delete(ctx context.Context, o *object, is *metav1.PartialObj
 	err := c.at(o.resource, o.namespace).Delete(ctx, o.name, metav1.DeleteOptions{
 		PropagationPolicy: &policy, Preconditions: &metav1.Preconditions{UID: &is.UID, ResourceVersion: &is.ResourceVersion},
 	})
-	if absent(err, o.name) {
+	if clients.Absent(err, o.name) {
 		return nil
 	}
 	return err
@@ -193,7 +185,7 @@ func (c *collector) patch(ctx context.Context, o *object, is *metav1.PartialObje
 		return err
 	}
 	_, err = c.at(o.resource, o.namespace).Patch(ctx, o.name, types.MergePatchType, text, metav1.PatchOptions{})
-	if absent(err, o.name) {
+	if clients.Absent(err, o.name) {
 		return nil
 	}
 	return err

@@ -1,0 +1,197 @@
+// Package accounttokens is the controller that fills Secrets of type kubernetes.io/service-account-token
+// with a token of the service account that their annotation names, and deletes them when that
+// is not there. What a Secret holds already stays, but for the authorities of the server's certificate.
+package accounttokens
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/validate/content"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"stele.dev/stele/core/controllers/clients"
+)
+
+// Run runs the controller until the context ends.
+func Run(ctx context.Context, set *clients.Set) error {
+	if set.Issuer == nil {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	c := &controller{Set: set, queue: clients.NewQueue[types.NamespacedName](), secrets: map[string]map[string]string{}}
+	var following sync.WaitGroup
+	following.Go(func() {
+		set.Follow(ctx, clients.Secrets, "type="+string(corev1.SecretTypeServiceAccountToken), secrets{c})
+	})
+	following.Go(func() { set.Follow(ctx, clients.ServiceAccounts, "", accounts{c}) })
+	c.queue.Work(ctx, 1, set.Logger, c.sync)
+	following.Wait()
+	return ctx.Err()
+}
+
+type controller struct {
+	*clients.Set
+	queue clients.Queue[types.NamespacedName] // Secrets
+
+	mu sync.Mutex
+	// secrets are those that are known, by namespace and name, with the account that each is for; "" if that is not known.
+	secrets map[string]map[string]string
+}
+
+// secrets looks at each Secret that changes.
+type secrets struct{ *controller }
+
+func (s secrets) Changed(o *metav1.PartialObjectMetadata) {
+	key := types.NamespacedName{Namespace: o.Namespace, Name: o.Name}
+	s.know(key, "", true)
+	s.queue.Add(key)
+}
+
+func (s secrets) Gone(o *metav1.PartialObjectMetadata) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.secrets[o.Namespace], o.Name)
+	if len(s.secrets[o.Namespace]) == 0 {
+		delete(s.secrets, o.Namespace)
+	}
+}
+
+func (s secrets) Replace(there []*metav1.PartialObjectMetadata) {
+	s.mu.Lock()
+	clear(s.secrets)
+	s.mu.Unlock()
+	for _, o := range there {
+		s.Changed(o)
+	}
+}
+
+// accounts looks at the Secrets of each account that goes.
+type accounts struct{ *controller }
+
+func (a accounts) Changed(*metav1.PartialObjectMetadata) {}
+
+func (a accounts) Gone(o *metav1.PartialObjectMetadata) {
+	a.review(func(namespace, account string) bool {
+		return namespace == o.Namespace && (account == o.Name || account == "")
+	})
+}
+
+// Replace looks at all: which have gone since they were heard of, nobody says.
+func (a accounts) Replace([]*metav1.PartialObjectMetadata) {
+	a.review(func(string, string) bool { return true })
+}
+
+// review has those Secrets looked at again.
+func (c *controller) review(which func(namespace, account string) bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for namespace, names := range c.secrets {
+		for name, account := range names {
+			if which(namespace, account) {
+				c.queue.Add(types.NamespacedName{Namespace: namespace, Name: name})
+			}
+		}
+	}
+}
+
+// know keeps which account a Secret is for, of one that is not known yet only if it is new.
+func (c *controller) know(key types.NamespacedName, account string, isNew bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	names := c.secrets[key.Namespace]
+	if _, known := names[key.Name]; !known && !isNew {
+		return
+	}
+	if names == nil {
+		names = map[string]string{}
+		c.secrets[key.Namespace] = names
+	}
+	names[key.Name] = account
+}
+
+// sync fills a Secret, or deletes it if there is no account for it. Whose it is is known before the account
+// is looked for: if that goes afterwards, the Secret is looked at again.
+func (c *controller) sync(ctx context.Context, key types.NamespacedName) error {
+	o, err := c.Objects.Resource(clients.Secrets).Namespace(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
+	if err != nil {
+		return gone(err, key.Name)
+	}
+	secret := &corev1.Secret{}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, secret); err != nil {
+		return err
+	}
+	if secret.Type != corev1.SecretTypeServiceAccountToken {
+		return nil
+	}
+	c.know(key, secret.Annotations[corev1.ServiceAccountNameKey], false)
+	account, err := c.account(ctx, secret)
+	switch {
+	case err != nil:
+		return err
+	case account == nil:
+		return gone(c.Objects.Resource(clients.Secrets).Namespace(key.Namespace).Delete(ctx, key.Name, metav1.DeleteOptions{
+			Preconditions: &metav1.Preconditions{UID: &secret.UID, ResourceVersion: &secret.ResourceVersion},
+		}), key.Name)
+	}
+	return c.fill(ctx, secret, account)
+}
+
+// gone makes nothing of an error that says that the object is not there.
+func gone(err error, name string) error {
+	if clients.Absent(err, name) {
+		return nil
+	}
+	return err
+}
+
+// account is the one that a Secret is for, nil if it is not there, or has not the uid that the Secret names.
+func (c *controller) account(ctx context.Context, secret *corev1.Secret) (*unstructured.Unstructured, error) {
+	name, uid := secret.Annotations[corev1.ServiceAccountNameKey], secret.Annotations[corev1.ServiceAccountUIDKey]
+	if name == "" || len(content.IsPathSegmentName(name)) > 0 {
+		return nil, nil
+	}
+	account, err := c.Objects.Resource(clients.ServiceAccounts).Namespace(secret.Namespace).Get(ctx, name, metav1.GetOptions{})
+	if err != nil || uid != "" && uid != string(account.GetUID()) {
+		return nil, gone(err, name)
+	}
+	return account, nil
+}
+
+// fill puts into a Secret what is missing, if it still is as it was read.
+func (c *controller) fill(ctx context.Context, secret *corev1.Secret, account *unstructured.Unstructured) error {
+	data := map[string][]byte{}
+	if ca := c.Issuer.RootCA; len(ca) > 0 && !bytes.Equal(secret.Data[corev1.ServiceAccountRootCAKey], ca) {
+		data[corev1.ServiceAccountRootCAKey] = ca
+	}
+	if len(secret.Data[corev1.ServiceAccountNamespaceKey]) == 0 {
+		data[corev1.ServiceAccountNamespaceKey] = []byte(secret.Namespace)
+	}
+	needsToken := len(secret.Data[corev1.ServiceAccountTokenKey]) == 0
+	switch immutable := secret.Immutable != nil && *secret.Immutable; {
+	case len(data) == 0 && !needsToken:
+		return nil
+	case immutable:
+		c.Logger.Warn("a Secret cannot be filled with a token, because it is immutable", "secret", secret.Namespace+"/"+secret.Name)
+		return nil
+	case needsToken:
+		token, err := c.Issuer.Token(secret.Namespace, account.GetName(), string(account.GetUID()), secret.Name)
+		if err != nil {
+			return err
+		}
+		data[corev1.ServiceAccountTokenKey] = []byte(token)
+	}
+	change, err := json.Marshal(map[string]any{"data": data, "metadata": map[string]any{
+		"uid": secret.UID, "resourceVersion": secret.ResourceVersion, "annotations": map[string]string{corev1.ServiceAccountUIDKey: string(account.GetUID())},
+	}})
+	if err != nil {
+		return err
+	}
+	_, err = c.Objects.Resource(clients.Secrets).Namespace(secret.Namespace).Patch(ctx, secret.Name, types.MergePatchType, change, metav1.PatchOptions{})
+	return gone(err, secret.Name)
+}

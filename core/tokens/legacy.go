@@ -1,0 +1,88 @@
+package tokens
+
+import (
+	"crypto/subtle"
+	"encoding/base64"
+	"encoding/json"
+
+	"github.com/google/uuid"
+	"github.com/tidwall/gjson"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authentication/serviceaccount"
+	"stele.dev/stele/core/authn"
+	"stele.dev/stele/projections/objects"
+)
+
+// LegacyIssuer issues the tokens that are in Secrets. They have no end of their own.
+const LegacyIssuer = "kubernetes/serviceaccount"
+
+// InvalidSince is the label of a Secret whose token is not to be taken any more, until it is taken off.
+const InvalidSince = "kubernetes.io/legacy-token-invalid-since"
+
+// legacyClaims are what a token that is in a Secret says, as Kubernetes writes it.
+type legacyClaims struct {
+	Audience  audience `json:"aud,omitempty"`
+	Issuer    string   `json:"iss"`
+	ID        string   `json:"jti,omitempty"`
+	Namespace string   `json:"kubernetes.io/serviceaccount/namespace"`
+	Secret    string   `json:"kubernetes.io/serviceaccount/secret.name"`
+	Account   string   `json:"kubernetes.io/serviceaccount/service-account.name"`
+	UID       string   `json:"kubernetes.io/serviceaccount/service-account.uid"`
+	Subject   string   `json:"sub"`
+}
+
+// InSecret makes the token of a service account that a Secret of its namespace is to hold. It is valid for as long as
+// that holds it, and the account with this uid is there. No two are the same, other than upstream's: what was
+// taken out of a Secret, or was in another one of its name, does not come back.
+func (s *ServiceAccounts) InSecret(namespace, account, uid, secret string) (string, error) {
+	text, err := json.Marshal(&legacyClaims{
+		Issuer: LegacyIssuer, ID: uuid.NewString(), Subject: serviceaccount.MakeUsername(namespace, account),
+		Namespace: namespace, Secret: secret, Account: account, UID: uid,
+	})
+	if err != nil {
+		return "", err
+	}
+	return s.keys.ring.Load().sign(text)
+}
+
+// verified is what can be known of claims by themselves. Who names no audience is for the API.
+func (c *legacyClaims) verified(key string, api authenticator.Audiences) (*verified, error) {
+	if c.Namespace == "" || c.Secret == "" || c.Account == "" || c.UID == "" || c.Subject != serviceaccount.MakeUsername(c.Namespace, c.Account) {
+		return nil, errClaims
+	}
+	v := &verified{key: key, audiences: api, endless: true}
+	if len(c.Audience) > 0 {
+		v.audiences = authenticator.Audiences(c.Audience)
+	}
+	v.needs = []*needed{
+		{GroupResource: secrets, namespace: c.Namespace, named: named{Name: c.Secret}, whichever: true, also: holds},
+		{GroupResource: serviceAccounts, namespace: c.Namespace, named: named{c.Account, c.UID}, also: stays},
+	}
+	is := serviceaccount.ServiceAccountInfo{Namespace: c.Namespace, Name: c.Account, UID: c.UID}
+	v.user = is.UserInfo()
+	return v, nil
+}
+
+// stays tells whether an object is not being deleted: who has a token without an end has no minute to finish either, as upstream.
+func stays(o *objects.Object, _ string) error {
+	if gjson.GetBytes(o.JSON, "metadata.deletionTimestamp").Exists() {
+		return reject(authn.Revoked, "what it depends on is being deleted: %s/%s", o.Namespace, o.Name)
+	}
+	return nil
+}
+
+// holds tells whether a Secret holds the token, and lets it be used. As upstream, its type does not matter.
+func holds(o *objects.Object, token string) error {
+	if err := stays(o, token); err != nil {
+		return err
+	}
+	held, err := base64.StdEncoding.DecodeString(gjson.GetBytes(o.JSON, "data."+corev1.ServiceAccountTokenKey).String())
+	switch {
+	case err != nil || subtle.ConstantTimeCompare(held, []byte(token)) != 1:
+		return reject(authn.Revoked, "its Secret %s/%s holds another token, or none", o.Namespace, o.Name)
+	case gjson.GetBytes(o.JSON, `metadata.labels.kubernetes\.io/legacy-token-invalid-since`).String() != "":
+		return reject(authn.Revoked, "its Secret %s/%s has the label %s", o.Namespace, o.Name, InvalidSince)
+	}
+	return nil
+}
