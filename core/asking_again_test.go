@@ -19,6 +19,7 @@ type undecided struct {
 	asks   chan struct{} // one for each watch that asks
 	decide chan policy.Opinion
 	most   atomic.Int64 // who asked at once
+	byRole *watching    // by the policy itself
 }
 
 func newUndecided(t *testing.T, watches int) (*undecided, []*watching) {
@@ -43,6 +44,7 @@ func newUndecided(t *testing.T, watches int) (*undecided, []*watching) {
 	for i := range list {
 		list[i] = u.watch(t, widgetsPath+"?watch=true", "Authorization", "Bearer nobody-token")
 	}
+	u.byRole = u.watch(t, widgetsPath+"?watch=true", "Authorization", "Bearer reader-token")
 	held.Store(true)
 	u.activate(t, anotherPolicy)
 	t.Cleanup(sync.OnceFunc(func() { close(u.decide) }))
@@ -76,7 +78,8 @@ func TestAWatchHearsNothingUntilTheNextPolicyHasDecided(t *testing.T) {
 	}
 }
 
-// All watches have to be asked about when another policy comes in force; those who ask meanwhile do not wait for them.
+// All watches have to be asked about when another policy comes in force; those who ask meanwhile do not wait for
+// them, nor do watches about which nobody has to be asked.
 func TestFewWatchesAskAtOnceWhetherTheyGoOn(t *testing.T) {
 	const watches, atOnce = 80, 32
 	u, list := newUndecided(t, watches)
@@ -85,6 +88,9 @@ func TestFewWatchesAskAtOnceWhetherTheyGoOn(t *testing.T) {
 	}
 	u.must(t, 200, "GET", widgetsPath, "", "Authorization", "Bearer nobody-token")
 	u.must(t, 201, "POST", widgetsPath, widget("w", 1))
+	if e := u.byRole.next(t); e.Type != "ADDED" {
+		t.Errorf("a watch that a role allows hears %v", e)
+	}
 	for range watches {
 		u.decide <- policy.Opinion{Verdict: policy.Allows}
 	}

@@ -23,6 +23,7 @@ import (
 	"stele.dev/stele/core/table"
 	"stele.dev/stele/core/typed"
 	"stele.dev/stele/core/wire"
+	"stele.dev/stele/policy"
 	"stele.dev/stele/projections/objects"
 )
 
@@ -177,8 +178,8 @@ func (p *Pipeline) present(ctx context.Context, r *Request, sel *objects.Selecti
 	return r.tip.Objects.List(r.resource(), sel, "", ""), nil
 }
 
-// asksAtOnce is how many streams may ask a policy that has come in force at a time: an activation has all of them
-// ask, and what that asks outside of itself must have room for requests.
+// asksAtOnce is how many streams may ask outside of a policy that has come in force at a time: an activation has all of
+// them ask, and what is asked must have room for requests. What the policy decides by itself waits for nobody.
 const asksAtOnce = 32
 
 // stillAllowed asks a policy that came in force during a stream, if another one did,
@@ -196,21 +197,29 @@ func (p *Pipeline) stillAllowed(ctx context.Context, r *Request) (other bool, er
 	return true, p.arrive(ctx, r)
 }
 
-// askAgain authorizes a stream under the policy in force when it is its turn.
+// askAgain authorizes a stream under the policy in force.
 func (p *Pipeline) askAgain(ctx context.Context, r *Request) error {
-	select {
-	case p.asking <- struct{}{}:
-		defer func() { <-p.asking }()
-	case <-p.draining:
-		return errGone
-	case <-ctx.Done():
-		return errGone
-	}
+	stops := false
+	inTurn := policy.InTurn(ctx, func(ctx context.Context) (func(), error) {
+		select {
+		case p.asking <- struct{}{}:
+			return func() { <-p.asking }, nil
+		case <-p.draining:
+			stops = true
+			return nil, errGone
+		case <-ctx.Done():
+			return nil, errGone
+		}
+	})
 	r.tip = p.committer.Tip()
-	if err := p.impersonation(ctx, r); err != nil {
-		return err
+	err := p.impersonation(inTurn, r)
+	if err == nil {
+		err = p.authorized(inTurn, r)
 	}
-	return p.authorized(ctx, r)
+	if stops {
+		return errGone
+	}
+	return err
 }
 
 // watchTimeout is how long a watch lasts: as the client wants it, if it says so.
