@@ -128,6 +128,31 @@ func TestASecretWhoseAccountIsNotThereIsDeleted(t *testing.T) {
 	p.awaitThere(t, secrets, "default", "others")
 }
 
+// Whose it says that it is decides, and to say so does not make a token of one account another's.
+func TestASecretThatComesToNameAnotherAccount(t *testing.T) {
+	p := newPlane(t)
+	robot, other := p.create(t, accounts, "default", "robot"), p.create(t, accounts, "default", "other")
+	p.run(t, filler)
+	for _, name := range []string{"kept", "cleared", "moved", "renewed"} {
+		p.create(t, secrets, "default", name, forAccount("robot"))
+		p.awaitToken(t, name, robot)
+	}
+	const named, unknown = `"kubernetes.io/service-account.name":"other"`, `"kubernetes.io/service-account.uid":null`
+	// With the uid of the one before it is nobody's.
+	p.patch(t, secrets, "default", "moved", `{"metadata":{"annotations":{`+named+`}}}`)
+	p.awaitGone(t, secrets, "default", "moved")
+	// The token that is there is still that of the one before, and dies with it.
+	p.patch(t, secrets, "default", "kept", `{"metadata":{"annotations":{`+named+`,`+unknown+`}}}`)
+	p.patch(t, secrets, "default", "renewed", `{"metadata":{"annotations":{`+named+`,`+unknown+`}},"data":{"token":null}}`)
+	p.awaitToken(t, "renewed", other)
+	p.delete(t, accounts, "default", "robot")
+	p.awaitGone(t, secrets, "default", "cleared")
+	p.awaitToken(t, "kept", robot)
+	p.delete(t, accounts, "default", "other")
+	p.awaitGone(t, secrets, "default", "kept")
+	p.awaitGone(t, secrets, "default", "renewed")
+}
+
 // Nobody tells the controller afterwards of what has gone before it runs.
 func TestASecretWhoseAccountWentMeanwhileIsDeleted(t *testing.T) {
 	p := newPlane(t)
