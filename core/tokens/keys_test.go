@@ -19,6 +19,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -295,9 +296,12 @@ func TestEachFileOfKeysIsToldOf(t *testing.T) {
 		t.Fatal(err)
 	}
 	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
 		var told []string
 		file := k.Follow(func(flag, path string) func(error) {
 			return func(err error) {
+				mu.Lock()
+				defer mu.Unlock()
 				told = append(told, fmt.Sprint(flag, " ", filepath.Base(path), " ", err == nil))
 			}
 		})
@@ -319,13 +323,15 @@ func TestEachFileOfKeysIsToldOf(t *testing.T) {
 			step.change()
 			time.Sleep(3 * time.Second)
 			synctest.Wait()
+			mu.Lock()
 			if !slices.Equal(told, step.want) {
 				t.Errorf("%s: told was %q", step.what, told)
 			}
+			told = nil
+			mu.Unlock()
 			if n := len(published(t, k)); n != step.keys {
 				t.Errorf("%s: there are %d keys", step.what, n)
 			}
-			told = nil
 		}
 		cancel()
 		<-done
