@@ -153,11 +153,29 @@ func TestReasonsOfBadTokens(t *testing.T) {
 		with("exp", now-61): authn.Expired, with("nbf", now+90): authn.NotYetValid, with("aud", "bank"): authn.WrongAudience, with("kubernetes.io", map[string]any{}): authn.Malformed,
 		with("kubernetes.io", map[string]any{"namespace": "default", "serviceaccount": map[string]any{"name": "robot", "uid": "x"}}): authn.Revoked,
 		forge(t, jwt.SigningMethodES256, key, "other", claims):                                                                       authn.BadSignature, with("pad", strings.Repeat("a", 40<<10)): authn.TooLarge,
+		forge(t, jwt.SigningMethodNone, jwt.UnsafeAllowNoneSignatureType, kid, claims): authn.BadSignature, forge(t, jwt.SigningMethodHS256, []byte("x"), kid, claims): authn.BadSignature,
+		with("exp", "soon"): authn.Malformed,
 	} {
 		_, _, err := p.accounts.AuthenticateToken(t.Context(), token)
 		var r *authn.Rejection
 		if !errors.As(err, &r) || r.Method != authn.ByServiceAccount || r.Reason != want {
 			t.Errorf("want %s: %v", want, err)
+		}
+	}
+}
+
+// What does not claim to be of an issuer here is for others to judge, however it looks.
+func TestTokensOfOthersAreNotJudged(t *testing.T) {
+	p := newPlane(t)
+	p.account(t, "robot")
+	claims := says(t, p.token(t, "robot", ""))
+	claims["iss"], claims["pad"] = "https://elsewhere.example", strings.Repeat("a", 40<<10)
+	for what, token := range map[string]string{
+		"unsigned": forge(t, jwt.SigningMethodNone, jwt.UnsafeAllowNoneSignatureType, "", claims), "large, of another issuer": forge(t, jwt.SigningMethodES256, p.signingKey(t), "", claims),
+		"large": strings.Repeat("a", 60_000), "nothing": "..", "no JWT": "a.b.c",
+	} {
+		if _, ok, err := p.accounts.AuthenticateToken(t.Context(), token); ok || err != nil {
+			t.Errorf("%s: %v, %v", what, ok, err)
 		}
 	}
 }

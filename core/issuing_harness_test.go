@@ -5,7 +5,6 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"testing"
@@ -26,7 +25,7 @@ func (r *replica) authenticate() error {
 		return err
 	}
 	var err error
-	if r.keys, err = tokens.OpenKeys(r.keyFile, nil, slog.New(slog.DiscardHandler)); err != nil {
+	if r.keys, err = tokens.OpenKeys(r.keyFile, nil); err != nil {
 		return err
 	}
 	r.accounts, err = tokens.New(tokens.Options{Keys: r.keys, Issuers: []string{tokens.DefaultIssuer}, JWKSURI: "https://stele.example/openid/v1/jwks", Objects: state})

@@ -144,6 +144,27 @@ func TestTokensInSecretsBesideOthersOfTheirIssuer(t *testing.T) {
 	}
 }
 
+// Who writes Secrets can hold copies of a token, or say that it is another account's: it is what it was, for as long as its own Secret holds it.
+func TestATokenIsNobodyElsesInAnotherSecret(t *testing.T) {
+	p := newPlane(t)
+	token := p.inSecret(t, "robot", p.account(t, "robot"), "held")
+	other := p.inSecret(t, "other", p.account(t, "other"), "others")
+	p.hold(t, "others", token)
+	p.must(t, 200, "PATCH", secretsPath+"/held", `{"metadata":{"annotations":{"kubernetes.io/service-account.name":"other","kubernetes.io/service-account.uid":null}}}`, "Content-Type", mergePatch)
+	if who := p.known(t, token); who != "system:serviceaccount:default:robot" {
+		t.Errorf("it is %q", who)
+	}
+	if who := p.known(t, other); who != "" {
+		t.Errorf("that which gave way to the copy is %q", who)
+	}
+	p.hold(t, "held", other)
+	for what, token := range map[string]string{"the copied one": token, "the other one": other} {
+		if who := p.known(t, token); who != "" {
+			t.Errorf("where only another Secret has it, %s is %q", what, who)
+		}
+	}
+}
+
 // Validation sees the annotation: without it, nobody would know whose token to make.
 func TestASecretForATokenNamesItsAccount(t *testing.T) {
 	p := newPlane(t)
@@ -151,5 +172,22 @@ func TestASecretForATokenNamesItsAccount(t *testing.T) {
 	if got := fmt.Sprint(a.field("details", "causes")); got != "[map[field:metadata.annotations[kubernetes.io/service-account.name] message:Required value reason:FieldValueRequired]]" {
 		t.Errorf("%s", a)
 	}
-	p.must(t, 201, "POST", secretsPath, `{"metadata":{"name":"held","annotations":{"kubernetes.io/service-account.name":"robot"}},"type":"kubernetes.io/service-account-token"}`)
+	const named = `"metadata":{"name":"held","annotations":{"kubernetes.io/service-account.name":"robot"}}`
+	p.must(t, 201, "POST", secretsPath, `{`+named+`,"type":"kubernetes.io/service-account-token"}`)
+	for what, c := range map[string][4]string{
+		"an update":      {"PUT", "", `{"metadata":{"name":"held"},"type":"kubernetes.io/service-account-token"}`, "application/json"},
+		"a merge patch":  {"PATCH", "", `{"metadata":{"annotations":null}}`, mergePatch},
+		"a JSON patch":   {"PATCH", "", `[{"op":"remove","path":"/metadata/annotations"}]`, "application/json-patch+json"},
+		"an apply":       {"PATCH", "?fieldManager=m&force=true", `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"held","annotations":{"kubernetes.io/service-account.name":""}}}`, "application/apply-patch+yaml"},
+		"a new one":      {"PATCH", "er?fieldManager=m", `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"helder"},"type":"kubernetes.io/service-account-token"}`, "application/apply-patch+yaml"},
+		"another's type": {"PUT", "", `{` + named + `,"type":"Opaque"}`, "application/json"},
+	} {
+		if a := p.do(c[0], secretsPath+"/held"+c[1], c[2], "Content-Type", c[3]); a.code != 422 {
+			t.Errorf("%s: %s", what, a)
+		}
+	}
+	// What is not about that is as it is for others.
+	p.must(t, 200, "PATCH", secretsPath+"/held", `{"metadata":{"labels":{"a":"b"}}}`, "Content-Type", mergePatch)
+	p.must(t, 200, "PATCH", secretsPath+"/held?fieldManager=m", `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"held","labels":{"c":"d"}}}`, "Content-Type", "application/apply-patch+yaml")
+	p.must(t, 200, "PUT", secretsPath+"/held", `{`+named+`,"type":"kubernetes.io/service-account-token"}`)
 }

@@ -408,7 +408,9 @@ func TestRotationUnderLoad(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	watching, stop := context.WithCancel(t.Context())
 	var running, clients sync.WaitGroup
-	running.Go(func() { _ = s.keys.Run(watching) })
+	running.Go(func() {
+		_ = s.keys.Follow(func(string, string) func(error) { return func(error) {} }).Run(watching, time.Second)
+	})
 	var used [8]atomic.Int64
 	for i := range used {
 		clients.Go(func() {

@@ -53,7 +53,6 @@ type authentication struct {
 	*authn.Authenticator
 	clients  *authn.Authorities
 	proxies  *authn.FrontProxy // nil if none is believed
-	keys     *tokens.Keys
 	accounts *tokens.ServiceAccounts
 	failures *authn.FailureLog
 }
@@ -65,12 +64,13 @@ func (o *authenticationOptions) new(dir *dataDir, ca *pki.Authority, address str
 	if a.clients, err = authn.NewAuthorities(o.clientCAFile, ca.Cert); err != nil {
 		return nil, fmt.Errorf("--client-ca-file: %w", err)
 	}
-	if a.keys, a.accounts, err = o.serviceAccounts.issuer(dir, address, state, logger); err != nil {
+	var keys *tokens.Keys
+	if keys, a.accounts, err = o.serviceAccounts.issuer(dir, address, state, logger); err != nil {
 		return nil, err
 	}
 	ways := authn.Options{
 		Authorities: a.clients, TokenFile: o.tokenFile, Configuration: o.configuration, OIDC: o.oidc.issuer(), Logger: logger,
-		ServiceAccounts: a.accounts, Audiences: a.accounts.Audiences(), Disallowed: o.serviceAccounts.issuers,
+		ServiceAccounts: a.accounts, Keys: keys, Audiences: a.accounts.Audiences(), Disallowed: o.serviceAccounts.issuers,
 	}
 	if o.flags.Changed("anonymous-auth") {
 		ways.Anonymous = &apiserver.AnonymousAuthConfig{Enabled: o.anonymous}

@@ -257,7 +257,7 @@ func TestNoRequestFailsWhileFilesAreReplaced(t *testing.T) {
 		for late := time.After(time.Minute); ; {
 			said, missing := s.stderr.String()[from:], ""
 			for _, what := range []string{"--client-ca-file", "--requestheader-client-ca-file", "--token-auth-file", "--authentication-config",
-				"--authorization-policy-file", "--authorization-config"} {
+				"--authorization-policy-file", "--authorization-config", "--service-account-signing-key-file"} {
 				if !strings.Contains(said, what) {
 					missing = what
 				}

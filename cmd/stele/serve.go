@@ -242,7 +242,6 @@ func (o *serveOptions) serve(cmd *cobra.Command) (err error) {
 	issuer := &clients.Issuer{Token: asking.accounts.InSecret, RootCA: ca.PEM}
 	actor("controllers", oncePrepared(func(ctx context.Context) error { return controllers.Run(ctx, selected, pipeline, issuer, logger) }))
 	actor("expiry of events", oncePrepared(expiry.New(expiry.Options{Committer: committer, Log: log, TTL: o.eventTTL, Logger: logger}).Run))
-	actor("keys of service accounts", asking.keys.Run)
 	if o.authentication.clientCAFile != "" || asking.proxies != nil { // whom nobody named, other servers need not trust
 		publisher, err := trust.New(trust.Options{API: pipeline, ClientCA: asking.clients.Certificates, FrontProxy: asking.proxies, Logger: logger})
 		if err != nil {

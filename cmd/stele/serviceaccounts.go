@@ -61,7 +61,7 @@ func (o *serviceAccountOptions) issuer(dir *dataDir, address string, state func(
 			return nil, nil, err
 		}
 	}
-	keys, err := tokens.OpenKeys(file, o.keyFiles, logger)
+	keys, err := tokens.OpenKeys(file, o.keyFiles)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -26,6 +26,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/request/websocket"
 	"k8s.io/apiserver/pkg/authentication/token/tokenfile"
 	"k8s.io/apiserver/pkg/authentication/user"
+	"stele.dev/stele/core/reload"
 )
 
 // ErrUnauthorized reports a request without credentials that are known here. What it
@@ -69,6 +70,8 @@ type Options struct {
 	// ServiceAccounts and BootstrapTokens know tokens that this control plane has issued. They
 	// answer for themselves how long, no answer of theirs is kept here.
 	ServiceAccounts, BootstrapTokens authenticator.Token
+	// Keys are the files of those that ServiceAccounts' tokens are verified by; nil if they are not read again.
+	Keys Keys
 	// Webhook asks somebody else about tokens.
 	Webhook authenticator.Token
 	// Anonymous says which paths nobody in particular reaches; nil: what Configuration says, or [Public].
@@ -82,6 +85,12 @@ type Options struct {
 	Logger *slog.Logger
 	// ReloadEvery is how often files are looked at; 0: each second.
 	ReloadEvery time.Duration
+}
+
+// Keys are in files that are read again when they change, as a whole. What comes of each is told to what said returns for
+// its flag and path.
+type Keys interface {
+	Follow(said func(flag, path string) func(error)) *reload.File
 }
 
 // Failures hears of each request with credentials of which none was valid, and why. That is
@@ -143,6 +152,9 @@ func (a *Authenticator) wire(ctx context.Context, o *Options) error {
 	}
 	if o.ServiceAccounts != nil {
 		a.tokens = append(a.tokens, by{ByServiceAccount, o.ServiceAccounts})
+	}
+	if o.Keys != nil {
+		a.files.all = append(a.files.all, o.Keys.Follow(a.files.outcome))
 	}
 	if o.BootstrapTokens != nil {
 		a.tokens = append(a.tokens, by{ByBootstrapToken, authenticator.WrapAudienceAgnosticToken(o.Audiences, o.BootstrapTokens)})
@@ -316,6 +328,9 @@ func (a *Authenticator) Token(ctx context.Context, token string, audiences authe
 			}
 		}
 		wrong = appendError(wrong, err)
+	}
+	if len(wrong) == 0 && IssuerOf(token) != "" {
+		return nil, false, errIssuer
 	}
 	return nil, false, utilerrors.NewAggregate(wrong)
 }

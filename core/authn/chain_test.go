@@ -262,3 +262,30 @@ func TestWhatIsTooLargeIsRefused(t *testing.T) {
 		t.Errorf("a certificate with too many groups: %q", got)
 	}
 }
+
+// latest is the log that hears of failures now.
+type latest struct{ to *failures }
+
+func (l *latest) Failed(r *http.Request, err error) { l.to.Failed(r, err) }
+
+// A JWT that nobody claims points at an issuer that is missing, or mistyped.
+func TestWhatTokensThatNobodyClaimsAreCountedAs(t *testing.T) {
+	known, other := issuer(t), issuer(t)
+	log := latest{newFailures(t, 0)}
+	a := trusting(t, authn.Options{Failures: &log}, known)
+	jwt := other.Token("bob", nil)
+	for what, c := range map[string]struct{ token, class string }{
+		"of another issuer":           {jwt, "token issuer"},
+		"of the issuer, for others":   {known.Token("bob", map[string]any{"aud": "bank"}), "jwt audience"},
+		"with four parts":             {jwt + ".a", "token unknown"},
+		"with a payload that is none": {"a.b.c", "token unknown"},
+		"large, and no JWT":           {strings.Repeat("a", 60_000), "token unknown"},
+		"too large":                   {strings.Repeat("a", 64<<10+1), "token too-large"},
+	} {
+		log.to = newFailures(t, 0)
+		if got := who(a, bearer(c.token)); got != "" {
+			t.Errorf("%s: got in as %q", what, got)
+		}
+		log.to.counted(t, what, c.class)
+	}
+}

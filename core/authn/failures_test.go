@@ -322,11 +322,17 @@ func TestWhatIsWrongIsClassified(t *testing.T) {
 	for want, err := range cases {
 		f := newFailures(t, 0)
 		f.Failed(from("192.0.2.7:1"), err)
-		method, reason, _ := strings.Cut(want, " ")
-		expected := fmt.Sprintf("# HELP stele_authentication_failures_total Requests with credentials of which none was valid, by the credential and what was wrong with it.\n# TYPE stele_authentication_failures_total counter\nstele_authentication_failures_total{method=%q,reason=%q} 1\n", method, reason)
-		if err := testutil.CollectAndCompare(f, strings.NewReader(expected), "stele_authentication_failures_total"); err != nil {
-			t.Errorf("%s: %v", want, err)
-		}
+		f.counted(t, want, want)
+	}
+}
+
+// counted wants the only failure that there was to be of a class: method and reason.
+func (f *failures) counted(t *testing.T, what, class string) {
+	t.Helper()
+	method, reason, _ := strings.Cut(class, " ")
+	expected := fmt.Sprintf("# HELP stele_authentication_failures_total Requests with credentials of which none was valid, by the credential and what was wrong with it.\n# TYPE stele_authentication_failures_total counter\nstele_authentication_failures_total{method=%q,reason=%q} 1\n", method, reason)
+	if err := testutil.CollectAndCompare(f, strings.NewReader(expected), "stele_authentication_failures_total"); err != nil {
+		t.Errorf("%s: %v", what, err)
 	}
 }
 

@@ -42,13 +42,10 @@ func (f *files) init(o *Options) {
 // followed is a way in with files of its own.
 type followed interface{ follow(*files) }
 
-// follow has a file read again when it changes. What is it for: a flag's name.
-func (f *files) follow(what, path string, content []byte, load func(context.Context, []byte) error, said func(error)) *reload.File {
+// outcome counts and says what comes of reading a file again. What is it for: a flag's name.
+func (f *files) outcome(what, path string) func(error) {
 	success, failure := f.reloads.WithLabelValues(what, "success"), f.reloads.WithLabelValues(what, "failure")
-	file := &reload.File{Path: path, Content: content, Load: load, Outcome: func(err error) {
-		if said != nil {
-			said(err)
-		}
+	return func(err error) {
 		if err != nil {
 			failure.Inc()
 			f.logger.Error("a changed file cannot be used; what it said before stays in use", "flag", "--"+what, "file", path, "error", err)
@@ -56,7 +53,15 @@ func (f *files) follow(what, path string, content []byte, load func(context.Cont
 		}
 		success.Inc()
 		f.logger.Info("a changed file is in use", "flag", "--"+what, "file", path)
-	}}
+	}
+}
+
+// follow has a file read again when it changes; said, if not nil, hears what comes of it, too.
+func (f *files) follow(what, path string, content []byte, load func(context.Context, []byte) error, said func(error)) *reload.File {
+	file := &reload.File{Path: path, Content: content, Load: load, Outcome: f.outcome(what, path)}
+	if tell := file.Outcome; said != nil {
+		file.Outcome = func(err error) { said(err); tell(err) }
+	}
 	f.all = append(f.all, file)
 	return file
 }

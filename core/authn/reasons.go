@@ -3,6 +3,8 @@ package authn
 import (
 	"context"
 	"crypto/x509"
+	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"strings"
 
@@ -118,6 +120,26 @@ func classify(err error) (Method, Reason) {
 		return r.Method, r.Reason
 	}
 	return r.Method, reasonOf(r.Err)
+}
+
+// errIssuer is what is wrong with a JWT that nobody claims.
+var errIssuer = &Rejection{Method: ByToken, Reason: WrongIssuer, Err: errors.New("a JWT of an issuer that is not configured")}
+
+// IssuerOf is who a token says that it is of, if it is a JWT; "" otherwise. Nothing of it is verified: it is for
+// telling what was wrong.
+func IssuerOf(token string) string {
+	_, rest, _ := strings.Cut(token, ".")
+	payload, signature, ok := strings.Cut(rest, ".")
+	if !ok || strings.Contains(signature, ".") {
+		return ""
+	}
+	var claims struct {
+		Issuer string `json:"iss"`
+	}
+	if text, err := base64.RawURLEncoding.DecodeString(payload); err != nil || json.Unmarshal(text, &claims) != nil {
+		return ""
+	}
+	return claims.Issuer
 }
 
 // first is the first of several errors.

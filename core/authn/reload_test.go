@@ -2,6 +2,7 @@ package authn_test
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"log/slog"
 	"os"
@@ -12,6 +13,7 @@ import (
 
 	"stele.dev/stele/core/authn"
 	"stele.dev/stele/core/authn/authntest"
+	"stele.dev/stele/core/reload"
 )
 
 // said is a log.
@@ -222,5 +224,24 @@ func TestNobodyIsRefusedWhileFilesChange(t *testing.T) {
 	workers.Wait()
 	if failures := metric(t, a, "stele_authentication_file_reloads_total", "failure", "client-ca-file", "token-auth-file", "authentication-config"); failures != 0 {
 		t.Errorf("%v changes failed", failures)
+	}
+}
+
+// keys are in one file, and whatever that says is right.
+type keys string
+
+func (k keys) Follow(said func(flag, path string) func(error)) *reload.File {
+	return &reload.File{Path: string(k), Load: func(context.Context, []byte) error { return nil }, Outcome: said("service-account-key-file", string(k))}
+}
+
+func TestFilesOfKeysAreToldOfAsOthers(t *testing.T) {
+	var log said
+	path := file(t, "first")
+	a := running(t, authn.Options{Keys: keys(path), Logger: log.logger()})
+	eventually(t, "it is said", func() bool {
+		return log.contains(`msg="a changed file is in use" flag=--service-account-key-file file=` + path)
+	})
+	if n := metric(t, a, "stele_authentication_file_reloads_total", "service-account-key-file", "success"); n != 1 {
+		t.Errorf("it is counted %v times", n)
 	}
 }

@@ -128,6 +128,31 @@ func TestASecretWhoseAccountIsNotThereIsDeleted(t *testing.T) {
 	p.awaitThere(t, secrets, "default", "others")
 }
 
+// Whose it says that it is decides, and to say so does not make a token of one account another's.
+func TestASecretThatComesToNameAnotherAccount(t *testing.T) {
+	p := newPlane(t)
+	robot, other := p.create(t, accounts, "default", "robot"), p.create(t, accounts, "default", "other")
+	p.run(t, filler)
+	for _, name := range []string{"kept", "cleared", "moved", "renewed"} {
+		p.create(t, secrets, "default", name, forAccount("robot"))
+		p.awaitToken(t, name, robot)
+	}
+	const named, unknown = `"kubernetes.io/service-account.name":"other"`, `"kubernetes.io/service-account.uid":null`
+	// With the uid of the one before it is nobody's.
+	p.patch(t, secrets, "default", "moved", `{"metadata":{"annotations":{`+named+`}}}`)
+	p.awaitGone(t, secrets, "default", "moved")
+	// The token that is there is still that of the one before, and dies with it.
+	p.patch(t, secrets, "default", "kept", `{"metadata":{"annotations":{`+named+`,`+unknown+`}}}`)
+	p.patch(t, secrets, "default", "renewed", `{"metadata":{"annotations":{`+named+`,`+unknown+`}},"data":{"token":null}}`)
+	p.awaitToken(t, "renewed", other)
+	p.delete(t, accounts, "default", "robot")
+	p.awaitGone(t, secrets, "default", "cleared")
+	p.awaitToken(t, "kept", robot)
+	p.delete(t, accounts, "default", "other")
+	p.awaitGone(t, secrets, "default", "kept")
+	p.awaitGone(t, secrets, "default", "renewed")
+}
+
 // Nobody tells the controller afterwards of what has gone before it runs.
 func TestASecretWhoseAccountWentMeanwhileIsDeleted(t *testing.T) {
 	p := newPlane(t)
@@ -142,7 +167,7 @@ func TestASecretWhoseAccountWentMeanwhileIsDeleted(t *testing.T) {
 	p.awaitGone(t, secrets, "default", "robots")
 }
 
-// Not to be served is not to be absent.
+// Not to be served, or not to be shown, is not to be absent.
 func TestNoSecretIsDeletedForWrongAnswers(t *testing.T) {
 	p := newPlane(t)
 	robot := p.create(t, accounts, "default", "robot")
@@ -151,25 +176,34 @@ func TestNoSecretIsDeletedForWrongAnswers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	heard := make(chan struct{})
-	var asked atomic.Int32
-	notServed := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if strings.HasSuffix(r.URL.Path, "/serviceaccounts/robot") {
+	for what, answer := range map[string]http.HandlerFunc{
+		"not served": func(w http.ResponseWriter, r *http.Request) {
+			r.URL.Path = strings.Replace(r.URL.Path, "/serviceaccounts/", "/gizmos/", 1)
+			p.ServeHTTP(w, r)
+		},
+		"denied": func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no", http.StatusForbidden) },
+	} {
+		heard := make(chan struct{})
+		var asked atomic.Int32
+		wrong := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if !strings.HasSuffix(r.URL.Path, "/serviceaccounts/robot") {
+				p.ServeHTTP(w, r)
+				return
+			}
 			if asked.Add(1) == 2 { // by the one that works
 				close(heard)
 			}
-			r.URL.Path = strings.Replace(r.URL.Path, "/serviceaccounts/", "/gizmos/", 1)
+			answer(w, r)
+		})
+		ctx, cancel := context.WithCancel(context.Background())
+		var running sync.WaitGroup
+		running.Go(func() { controllers.Run(ctx, selected, wrong, issuer, slog.New(slog.DiscardHandler)) })
+		<-heard
+		cancel()
+		running.Wait()
+		if !p.there(t, secrets, "default", "robots") {
+			t.Fatalf("%s: it is deleted, while nobody knew of its account", what)
 		}
-		p.ServeHTTP(w, r)
-	})
-	ctx, cancel := context.WithCancel(context.Background())
-	var running sync.WaitGroup
-	running.Go(func() { controllers.Run(ctx, selected, notServed, issuer, slog.New(slog.DiscardHandler)) })
-	<-heard
-	cancel()
-	running.Wait()
-	if !p.there(t, secrets, "default", "robots") {
-		t.Fatal("it is deleted, while nobody knew of its account")
 	}
 	p.run(t, filler)
 	p.awaitToken(t, "robots", robot)

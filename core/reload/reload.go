@@ -14,8 +14,10 @@ import (
 	"syscall"
 	"time"
 
+	"k8s.io/apimachinery/pkg/runtime"
 	webhookutil "k8s.io/apiserver/pkg/util/webhook"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
 )
 
 // ErrLater is wrapped by what File.Load returns if the same content may be right at another time.
@@ -143,6 +145,10 @@ func Kubeconfig(path string) (config *rest.Config, content []byte, err error) {
 	}
 	if config, err = webhookutil.LoadKubeconfig(path, nil); err == nil {
 		err = rest.LoadTLSFiles(config)
+	} else if text, readErr := Read(path); readErr == nil {
+		if _, loadErr := clientcmd.Load(text); runtime.IsNotRegisteredError(loadErr) {
+			err = fmt.Errorf("%s is no kubeconfig: want one, of apiVersion v1 and kind Config", path)
+		}
 	}
 	if err != nil {
 		return nil, nil, err

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -183,6 +184,23 @@ func TestOnlyFilesAreRead(t *testing.T) {
 	for _, path := range []string{dir, pipe, "/dev/zero", large, filepath.Join(dir, "missing")} {
 		if content, err := reload.Read(path); err == nil {
 			t.Errorf("%s: %d bytes were read", path, len(content))
+		}
+	}
+}
+
+// Whoever names another of the files that there are hears which one is wanted.
+func TestWhatIsNoKubeconfigIsCalledThat(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "file")
+	for text, want := range map[string]string{
+		"apiVersion: apiserver.config.k8s.io/v1\nkind: AuthenticationConfiguration\n": "is no kubeconfig",
+		"apiVersion: v1\nkind: Secret\n":                                              "is no kubeconfig",
+		"clusters: 5":                                                                 "cannot unmarshal",
+	} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := reload.Kubeconfig(path); err == nil || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v", text, err)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package tokens
 
 import (
+	"bytes"
 	"context"
 	"crypto"
 	"crypto/ecdsa"
@@ -13,12 +14,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
 	"sync/atomic"
-	"time"
 
 	"github.com/go-jose/go-jose/v4"
 	"k8s.io/client-go/util/keyutil"
@@ -32,9 +31,8 @@ var algorithms = []jose.SignatureAlgorithm{jose.RS256, jose.ES256, jose.ES384, j
 // Keys are those that sign the tokens of service accounts, and those that verify them, as they
 // are in files now. They are safe for concurrent use.
 type Keys struct {
-	files  []string // the first has the key that signs
-	logger *slog.Logger
-	ring   atomic.Pointer[ring]
+	files []string // the first has the key that signs
+	ring  atomic.Pointer[ring]
 }
 
 // ring is the keys at one moment. It never changes.
@@ -43,7 +41,7 @@ type ring struct {
 	first  *key // whose signatures signer makes
 	keys   []*key
 	byID   map[string]*key
-	// content of the files that it is made of
+	// content is the digests of the files that it is made of
 	content []byte
 }
 
@@ -58,8 +56,8 @@ type key struct {
 // file has several keys the first of that which signs does so, and all verify: a key is
 // replaced by putting another one before it. Keys are RSA, or ECDSA on P-256, P-384 or
 // P-521. Errors name the file, and its flag.
-func OpenKeys(signing string, others []string, logger *slog.Logger) (*Keys, error) {
-	k := &Keys{files: append([]string{signing}, others...), logger: logger}
+func OpenKeys(signing string, others []string) (*Keys, error) {
+	k := &Keys{files: append([]string{signing}, others...)}
 	return k, k.Reload()
 }
 
@@ -87,48 +85,60 @@ func MakeKey(file string) error {
 // was. From its return on, what was verified by keys that are not there any more is not
 // valid.
 func (k *Keys) Reload() error {
-	content, err := k.read()
-	if err != nil {
-		return err
+	texts, content, err := k.read()
+	if err == nil {
+		err = k.load(texts, content)
 	}
-	return k.load(context.Background(), content)
+	if wrong := (*fileError)(nil); errors.As(err, &wrong) {
+		return fmt.Errorf("--%s %s: %w", flagOf(wrong.file), k.files[wrong.file], err)
+	}
+	return err
 }
 
-func (k *Keys) read() (content []byte, err error) {
+// read returns what is in each of the files, and the digests of that, one after the other.
+func (k *Keys) read() (texts [][]byte, content []byte, err error) {
 	for i, file := range k.files {
-		part, err := reload.Files(file)
+		text, err := reload.Read(file)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", flagOf(i), err)
+			return nil, nil, &fileError{i, err}
 		}
-		content = append(content, part...)
+		digest := sha256.Sum256(text)
+		texts, content = append(texts, text), append(content, digest[:]...)
 	}
-	return content, nil
+	return texts, content, nil
 }
 
 // flagOf is the flag that names a file of keys.
 func flagOf(i int) string {
 	if i == 0 {
-		return "--service-account-signing-key-file"
+		return "service-account-signing-key-file"
 	}
-	return "--service-account-key-file"
+	return "service-account-key-file"
 }
 
-func (k *Keys) load(_ context.Context, content []byte) error {
+// fileError is what is wrong with one of the files.
+type fileError struct {
+	file int
+	err  error
+}
+
+func (e *fileError) Error() string { return e.err.Error() }
+func (e *fileError) Unwrap() error { return e.err }
+
+// load puts the keys of texts in use, all at once.
+func (k *Keys) load(texts [][]byte, content []byte) error {
 	next := &ring{byID: map[string]*key{}, content: content}
-	for i, file := range k.files {
-		text, err := reload.Read(file)
-		if err == nil && i == 0 {
+	for i, text := range texts {
+		var err error
+		if i == 0 {
 			err = next.signBy(text)
 		}
 		if err == nil {
 			err = next.verifyBy(text)
 		}
 		if err != nil {
-			return fmt.Errorf("%s %s: %w", flagOf(i), file, err)
+			return &fileError{i, err}
 		}
-	}
-	if err := reload.Unchanged("", k.read, content); err != nil {
-		return err
 	}
 	k.ring.Store(next)
 	return nil
@@ -215,20 +225,43 @@ func algorithmOf(public crypto.PublicKey) (jose.SignatureAlgorithm, error) {
 	return "", fmt.Errorf("a key of type %T: want RSA or ECDSA", public)
 }
 
-// Run reads the files again whenever they change, until ctx ends.
-func (k *Keys) Run(ctx context.Context) error {
-	files := reload.File{
-		Read: k.read, Content: k.ring.Load().content, Load: k.load,
+// Follow is how the files are read again when they change, as one: where a key goes from one to another, it is in use all
+// the time. Of each file that has changed, or cannot be used, that is told to what said returns for its flag and path.
+func (k *Keys) Follow(said func(flag, path string) func(error)) *reload.File {
+	hear := make([]func(error), len(k.files))
+	for i, path := range k.files {
+		hear[i] = said(flagOf(i), path)
+	}
+	told := k.ring.Load().content // of which it was heard
+	var texts [][]byte            // that were read last, which are those to load
+	return &reload.File{
+		Content: told,
+		Read: func() (content []byte, err error) {
+			texts, content, err = k.read()
+			return content, err
+		},
+		Load: func(_ context.Context, content []byte) error { return k.load(texts, content) },
 		Outcome: func(err error) {
-			if err != nil {
-				k.logger.Error("the keys of service accounts' tokens cannot be read again; those that were read before stay in use", "error", err)
+			if wrong := (*fileError)(nil); errors.As(err, &wrong) {
+				told = bytes.Clone(told)
+				clear(digestOf(told, wrong.file)) // whatever is right there next is news
+				hear[wrong.file](err)
 				return
 			}
-			r := k.ring.Load()
-			k.logger.Info("the keys of service accounts' tokens were read again", "signing", r.first.id, "verifying", len(r.keys))
+			now := k.ring.Load().content
+			for i := range k.files {
+				if !bytes.Equal(digestOf(told, i), digestOf(now, i)) {
+					hear[i](nil)
+				}
+			}
+			told = now
 		},
 	}
-	return files.Run(ctx, time.Second)
+}
+
+// digestOf is that of one of the files.
+func digestOf(content []byte, file int) []byte {
+	return content[file*sha256.Size : (file+1)*sha256.Size]
 }
 
 // public is the keys that verify, as others read them.

@@ -12,13 +12,14 @@ import (
 	"encoding/json"
 	"encoding/pem"
 	"errors"
+	"fmt"
 	"io/fs"
-	"log/slog"
 	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -104,8 +105,6 @@ func public(t *testing.T, k any) string {
 	return string(pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der}))
 }
 
-var quiet = slog.New(slog.DiscardHandler)
-
 // A key has the id that Kubernetes gives it: others remember keys by that.
 func TestIDsOfKeysAreKubernetes(t *testing.T) {
 	const known = `-----BEGIN PUBLIC KEY-----
@@ -118,7 +117,7 @@ B4Ycr0PqfzZcvy8efTtFQ/Jnc4Bp1zUtFXt7+QeevePtQ2EcyELXE0i63T1CujRM
 WwIDAQAB
 -----END PUBLIC KEY-----
 `
-	k, err := tokens.OpenKeys(write(t, "sa.key", ecdsaKey(t, elliptic.P256())), []string{write(t, "old.pub", known)}, quiet)
+	k, err := tokens.OpenKeys(write(t, "sa.key", ecdsaKey(t, elliptic.P256())), []string{write(t, "old.pub", known)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -157,7 +156,7 @@ func TestFilesOfKeys(t *testing.T) {
 			if tc.others != nil {
 				others = []string{write(t, "old.pem", tc.others...)}
 			}
-			k, err := tokens.OpenKeys(write(t, "sa.key", tc.signing...), others, quiet)
+			k, err := tokens.OpenKeys(write(t, "sa.key", tc.signing...), others)
 			if tc.wrong != "" {
 				if err == nil || !strings.Contains(err.Error(), tc.wrong) {
 					t.Errorf("%v", err)
@@ -180,7 +179,7 @@ func TestFilesOfKeys(t *testing.T) {
 			}
 		})
 	}
-	if _, err := tokens.OpenKeys(filepath.Join(t.TempDir(), "none"), nil, quiet); !errors.Is(err, fs.ErrNotExist) || !strings.HasPrefix(err.Error(), "--service-account-signing-key-file: ") {
+	if _, err := tokens.OpenKeys(filepath.Join(t.TempDir(), "none"), nil); !errors.Is(err, fs.ErrNotExist) || !strings.HasPrefix(err.Error(), "--service-account-signing-key-file ") {
 		t.Errorf("a file that is not there: %v", err)
 	}
 }
@@ -206,7 +205,7 @@ func TestAKeyIsMadeOnceAndForItsOwner(t *testing.T) {
 			t.Errorf("%s: %v, %v", path, is.Mode(), err)
 		}
 	}
-	if _, err := tokens.OpenKeys(file, nil, quiet); err != nil {
+	if _, err := tokens.OpenKeys(file, nil); err != nil {
 		t.Error(err)
 	}
 }
@@ -235,14 +234,16 @@ func TestKeysAreReadAgainWhileTheServerRuns(t *testing.T) {
 		if err := os.Symlink(folder, link); err != nil {
 			t.Fatal(err)
 		}
-		k, err := tokens.OpenKeys(filepath.Join(link, "sa.key"), nil, quiet)
+		k, err := tokens.OpenKeys(filepath.Join(link, "sa.key"), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		synctest.Test(t, func(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			done := make(chan error)
-			go func() { done <- k.Run(ctx) }()
+			go func() {
+				done <- k.Follow(func(string, string) func(error) { return func(error) {} }).Run(ctx, time.Second)
+			}()
 			if err := c.change(folder, link); err != nil {
 				t.Fatal(err)
 			}
@@ -284,4 +285,55 @@ func TestIssuersAreChecked(t *testing.T) {
 			t.Errorf("%s: %v", issuer, err)
 		}
 	}
+}
+
+// A key that goes from one file to another is never gone, and of each file it is told what came of it.
+func TestEachFileOfKeysIsToldOf(t *testing.T) {
+	old, next := ecdsaKey(t, elliptic.P256()), ecdsaKey(t, elliptic.P384())
+	signing, other := write(t, "sa.key", old), write(t, "other.key", old)
+	k, err := tokens.OpenKeys(signing, []string{other})
+	if err != nil {
+		t.Fatal(err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		var told []string
+		file := k.Follow(func(flag, path string) func(error) {
+			return func(err error) {
+				mu.Lock()
+				defer mu.Unlock()
+				told = append(told, fmt.Sprint(flag, " ", filepath.Base(path), " ", err == nil))
+			}
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- file.Run(ctx, time.Second) }()
+		for _, step := range []struct {
+			what   string
+			change func()
+			want   []string
+			keys   int
+		}{
+			{"another one signs", func() { write(t, signing, next) }, []string{"service-account-signing-key-file sa.key true"}, 2},
+			{"the other file is broken", func() { write(t, other, "nothing") }, []string{"service-account-key-file other.key false"}, 2},
+			{"and is as it was", func() { write(t, other, old) }, []string{"service-account-key-file other.key true"}, 2},
+			{"both change", func() { write(t, signing, old); write(t, other, next) }, []string{"service-account-signing-key-file sa.key true", "service-account-key-file other.key true"}, 2},
+			{"one is gone", func() { _ = os.Remove(other) }, []string{"service-account-key-file other.key false"}, 2},
+		} {
+			step.change()
+			time.Sleep(3 * time.Second)
+			synctest.Wait()
+			mu.Lock()
+			if !slices.Equal(told, step.want) {
+				t.Errorf("%s: told was %q", step.what, told)
+			}
+			told = nil
+			mu.Unlock()
+			if n := len(published(t, k)); n != step.keys {
+				t.Errorf("%s: there are %d keys", step.what, n)
+			}
+		}
+		cancel()
+		<-done
+	})
 }

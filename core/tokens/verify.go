@@ -5,6 +5,7 @@ import (
 	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"hash"
 	"slices"
@@ -13,6 +14,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/go-jose/go-jose/v4"
 	"github.com/go-jose/go-jose/v4/jwt"
 	"github.com/tidwall/gjson"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -36,6 +38,7 @@ const (
 // What is wrong with a token is for operators. Callers hear that they are not authenticated.
 var (
 	errTooLong     = reject(authn.TooLarge, "it has more than %d bytes", maxToken)
+	errAlgorithm   = reject(authn.BadSignature, "its signature is of an algorithm that no key here has, or it has none")
 	errSignature   = reject(authn.BadSignature, "its signature is not that of a key that is known here")
 	errClaims      = reject(authn.Malformed, "it does not say what all of them say")
 	errExpired     = reject(authn.Expired, "it has expired")
@@ -141,11 +144,11 @@ func (n *needed) check(state *objects.State, now time.Time, token string) error 
 // verify returns what a token says if its signature is good; nil without an error if the token
 // is not of an issuer that is accepted here.
 func (s *ServiceAccounts) verify(token string) (*verified, error) {
-	if len(token) > maxToken {
-		return nil, errTooLong
-	}
 	if strings.Count(token, ".") != 2 {
 		return nil, nil
+	}
+	if len(token) > maxToken {
+		return nil, s.unreadable(token, errTooLong)
 	}
 	r := s.keys.ring.Load()
 	hash := s.hashes.of(token)
@@ -156,12 +159,15 @@ func (s *ServiceAccounts) verify(token string) (*verified, error) {
 		s.verified.Remove(hash)
 	}
 	parsed, err := jwt.ParseSigned(token, algorithms)
-	if err != nil {
-		return nil, nil
+	if wrong := (*jose.ErrUnexpectedSignatureAlgorithm)(nil); errors.As(err, &wrong) {
+		return nil, s.unreadable(token, errAlgorithm)
 	}
 	var says claims
-	if err := parsed.UnsafeClaimsWithoutVerification(&says); err != nil {
-		return nil, nil
+	if err == nil {
+		err = parsed.UnsafeClaimsWithoutVerification(&says)
+	}
+	if err != nil {
+		return nil, s.unreadable(token, errClaims)
 	}
 	bound := slices.Contains(s.issuers, says.Issuer)
 	if !bound && says.Issuer != LegacyIssuer {
@@ -182,6 +188,15 @@ func (s *ServiceAccounts) verify(token string) (*verified, error) {
 		return v, nil
 	}
 	return nil, errSignature
+}
+
+// unreadable is what is wrong with a token that cannot be read as one of those that are issued here; nil if
+// it does not even claim to be one.
+func (s *ServiceAccounts) unreadable(token string, wrong error) error {
+	if issuer := authn.IssuerOf(token); issuer == LegacyIssuer || slices.Contains(s.issuers, issuer) {
+		return wrong
+	}
+	return nil
 }
 
 // said is what can be known by itself of a token whose signature is good: one that was asked for, or that is in a Secret.

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"stele.dev/stele/core/controllers/clients"
 )
 
@@ -24,7 +25,7 @@ func Run(ctx context.Context, set *clients.Set) error {
 		<-ctx.Done()
 		return ctx.Err()
 	}
-	c := &controller{Set: set, queue: clients.NewQueue[types.NamespacedName](), secrets: map[string]map[string]string{}}
+	c := &controller{Set: set, queue: clients.NewQueue[types.NamespacedName](), known: map[types.NamespacedName]string{}, of: map[types.NamespacedName]sets.Set[string]{}}
 	var following sync.WaitGroup
 	following.Go(func() {
 		set.Follow(ctx, clients.Secrets, "type="+string(corev1.SecretTypeServiceAccountToken), secrets{c})
@@ -40,8 +41,10 @@ type controller struct {
 	queue clients.Queue[types.NamespacedName] // Secrets
 
 	mu sync.Mutex
-	// secrets are those that are known, by namespace and name, with the account that each is for; "" if that is not known.
-	secrets map[string]map[string]string
+	// known are the Secrets that there are, with the name of the account that each was for when it was looked at last; "" before
+	// that. of are the same by account.
+	known map[types.NamespacedName]string
+	of    map[types.NamespacedName]sets.Set[string]
 }
 
 // secrets looks at each Secret that changes.
@@ -49,22 +52,26 @@ type secrets struct{ *controller }
 
 func (s secrets) Changed(o *metav1.PartialObjectMetadata) {
 	key := types.NamespacedName{Namespace: o.Namespace, Name: o.Name}
-	s.know(key, "", true)
+	s.mu.Lock()
+	if _, ok := s.known[key]; !ok {
+		s.known[key] = ""
+	}
+	s.mu.Unlock()
 	s.queue.Add(key)
 }
 
 func (s secrets) Gone(o *metav1.PartialObjectMetadata) {
+	key := types.NamespacedName{Namespace: o.Namespace, Name: o.Name}
+	s.isFor(key, "")
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.secrets[o.Namespace], o.Name)
-	if len(s.secrets[o.Namespace]) == 0 {
-		delete(s.secrets, o.Namespace)
-	}
+	delete(s.known, key)
 }
 
 func (s secrets) Replace(there []*metav1.PartialObjectMetadata) {
 	s.mu.Lock()
-	clear(s.secrets)
+	clear(s.known)
+	clear(s.of)
 	s.mu.Unlock()
 	for _, o := range there {
 		s.Changed(o)
@@ -77,46 +84,47 @@ type accounts struct{ *controller }
 func (a accounts) Changed(*metav1.PartialObjectMetadata) {}
 
 func (a accounts) Gone(o *metav1.PartialObjectMetadata) {
-	a.review(func(namespace, account string) bool {
-		return namespace == o.Namespace && (account == o.Name || account == "")
-	})
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for name := range a.of[types.NamespacedName{Namespace: o.Namespace, Name: o.Name}] {
+		a.queue.Add(types.NamespacedName{Namespace: o.Namespace, Name: name})
+	}
 }
 
 // Replace looks at all: which have gone since they were heard of, nobody says.
 func (a accounts) Replace([]*metav1.PartialObjectMetadata) {
-	a.review(func(string, string) bool { return true })
-}
-
-// review has those Secrets looked at again.
-func (c *controller) review(which func(namespace, account string) bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for namespace, names := range c.secrets {
-		for name, account := range names {
-			if which(namespace, account) {
-				c.queue.Add(types.NamespacedName{Namespace: namespace, Name: name})
-			}
-		}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for key := range a.known {
+		a.queue.Add(key)
 	}
 }
 
-// know keeps which account a Secret is for, of one that is not known yet only if it is new.
-func (c *controller) know(key types.NamespacedName, account string, isNew bool) {
+// isFor keeps which account a Secret is for, if that is still there.
+func (c *controller) isFor(key types.NamespacedName, account string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	names := c.secrets[key.Namespace]
-	if _, known := names[key.Name]; !known && !isNew {
+	before, ok := c.known[key]
+	if !ok || before == account {
 		return
 	}
-	if names == nil {
-		names = map[string]string{}
-		c.secrets[key.Namespace] = names
+	c.known[key] = account
+	if by := (types.NamespacedName{Namespace: key.Namespace, Name: before}); before != "" {
+		if c.of[by].Delete(key.Name); len(c.of[by]) == 0 {
+			delete(c.of, by)
+		}
 	}
-	names[key.Name] = account
+	if by := (types.NamespacedName{Namespace: key.Namespace, Name: account}); account != "" {
+		if c.of[by] == nil {
+			c.of[by] = sets.Set[string]{}
+		}
+		c.of[by].Insert(key.Name)
+	}
 }
 
 // sync fills a Secret, or deletes it if there is no account for it. Whose it is is known before the account
-// is looked for: if that goes afterwards, the Secret is looked at again.
+// is looked for: if that goes afterwards, the Secret is looked at again. One that is still in the queue needs nobody to
+// know: it is looked at anyway.
 func (c *controller) sync(ctx context.Context, key types.NamespacedName) error {
 	o, err := c.Objects.Resource(clients.Secrets).Namespace(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
 	if err != nil {
@@ -129,7 +137,7 @@ func (c *controller) sync(ctx context.Context, key types.NamespacedName) error {
 	if secret.Type != corev1.SecretTypeServiceAccountToken {
 		return nil
 	}
-	c.know(key, secret.Annotations[corev1.ServiceAccountNameKey], false)
+	c.isFor(key, secret.Annotations[corev1.ServiceAccountNameKey])
 	account, err := c.account(ctx, secret)
 	switch {
 	case err != nil:

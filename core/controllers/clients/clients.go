@@ -113,20 +113,43 @@ func (s store) Transformer() cache.TransformFunc {
 }
 
 // Queue is what a controller still has to do, each thing once. What fails is tried again, after
-// a pause that doubles each time.
+// a pause that doubles each time. Where something is wrong that is so for many, as a policy that denies all of it,
+// they share the tries.
 type Queue[T comparable] struct {
 	workqueue.TypedRateLimitingInterface[T]
+	pauses workqueue.TypedRateLimiter[T]
+	shared *pace
 }
 
 // Pauses before something is tried again.
 const (
 	firstPause   = 20 * time.Millisecond
 	longestPause = 15 * time.Second
+	// sharedPause is that between any two tries of what went wrong before.
+	sharedPause = 20 * time.Millisecond
 )
 
 // NewQueue makes an empty queue. Shut it down.
 func NewQueue[T comparable]() Queue[T] {
-	return Queue[T]{workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[T](firstPause, longestPause))}
+	pauses := workqueue.NewTypedItemExponentialFailureRateLimiter[T](firstPause, longestPause)
+	return Queue[T]{workqueue.NewTypedRateLimitingQueue(pauses), pauses, &pace{}}
+}
+
+// pace gives each its turn, one after the other.
+type pace struct {
+	mu   sync.Mutex
+	last time.Time
+}
+
+// turn is in how long the next one is.
+func (p *pace) turn() time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := time.Now()
+	if p.last = p.last.Add(sharedPause); p.last.Before(now) {
+		p.last = now
+	}
+	return p.last.Sub(now)
 }
 
 // ErrLater reports that something is not done, and that nothing is wrong with that.
@@ -167,9 +190,12 @@ func (q Queue[T]) one(ctx context.Context, logger *slog.Logger, do func(context.
 	case ctx.Err() != nil:
 		return true
 	case errors.Is(err, ErrLater), apierrors.IsConflict(err), errors.Is(err, io.EOF): // as things go
+		q.AddRateLimited(x)
 	default:
-		logger.Warn("a controller could not do something, and will try again", "what", fmt.Sprint(x), "error", err)
+		if n := q.NumRequeues(x); n&(n-1) == 0 { // more and more seldom
+			logger.Warn("a controller could not do something, and will try again", "what", fmt.Sprint(x), "error", err)
+		}
+		q.AddAfter(x, max(q.pauses.When(x), q.shared.turn()))
 	}
-	q.AddRateLimited(x)
 	return true
 }
