@@ -1,4 +1,4 @@
-// Testplugins are the plugins of the program's own tests, of which it is the one by whose name it is called: small,
+// Command testplugins is the plugins of the program's own tests, and is the one by whose name it is called: small,
 // for a server hashes and copies each program that it starts.
 package main
 
