@@ -143,6 +143,7 @@ type serverKey struct{}
 //	                put a plugin of internal/testplugins into a folder
 //	shows FILE      what the last program printed is what the file has, but for what no two runs have in common
 func TestScripts(t *testing.T) {
+	withKubectl(t)
 	t.Parallel()
 	testscript.Run(t, testscript.Params{
 		Dir:                 filepath.Join("testdata", "script"),

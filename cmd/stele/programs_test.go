@@ -16,9 +16,6 @@ import (
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
-	"k8s.io/component-base/cli"
-	"k8s.io/kubectl/pkg/cmd"
-	"k8s.io/kubectl/pkg/cmd/util"
 	"stele.dev/stele/core/tokens"
 	"stele.dev/stele/examples/controller/provision"
 )
@@ -28,11 +25,6 @@ var programs = map[string]func(){
 	"stele":         main,
 	"kubectl-stele": main,
 	"controller":    provision.Main,
-	"kubectl": func() {
-		if err := cli.RunNoErrOutput(cmd.NewDefaultKubectlCommand()); err != nil {
-			util.CheckErr(err)
-		}
-	},
 }
 
 func TestMain(m *testing.M) {
@@ -104,13 +96,29 @@ func copyProgram(program, name string) error {
 	return errors.Join(err, to.Close())
 }
 
+// buildProgram makes one of the programs that the test binary is not, for what is in it all would start with. It is linked
+// where Go keeps what it has built, and so only once.
+func buildProgram(program, name string) error {
+	if out, err := exec.Command("go", "run", "-ldflags", "-s -w", "-exec", "cp", "./internal/"+program, name).CombinedOutput(); err != nil {
+		return fmt.Errorf("%s: %w\n%s", program, err, out)
+	}
+	return nil
+}
+
+// withKubectl has kubectl in the PATH.
+func withKubectl(t *testing.T) {
+	t.Helper()
+	if err := kubectl(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+var kubectl = sync.OnceValue(func() error { return buildProgram("kubectl", filepath.Join(os.TempDir(), "bin", "kubectl")) })
+
 // plugins is the program of internal/testplugins.
 var plugins = sync.OnceValues(func() (string, error) {
 	program := filepath.Join(os.TempDir(), "testplugins")
-	if out, err := exec.Command("go", "build", "-ldflags", "-s -w", "-o", program, "./internal/testplugins").CombinedOutput(); err != nil {
-		return "", fmt.Errorf("%w\n%s", err, out)
-	}
-	return program, nil
+	return program, buildProgram("testplugins", program)
 })
 
 func scriptPlugin(ts *testscript.TestScript, neg bool, args []string) {
