@@ -20,29 +20,8 @@ import (
 
 	gocmp "github.com/google/go-cmp/cmp"
 	"github.com/rogpeppe/go-internal/testscript"
-	"k8s.io/component-base/cli"
-	"k8s.io/kubectl/pkg/cmd"
-	"k8s.io/kubectl/pkg/cmd/util"
 	"stele.dev/stele/core/authn/authntest"
-	"stele.dev/stele/examples/controller/provision"
 )
-
-// The test binary is also the program, kubectl, the example of a controller and plugins, when it
-// is called by their names.
-func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){
-		"stele":         main,
-		"kubectl-stele": main,
-		"controller":    provision.Main,
-		"curfew":        curfew,
-		"sloppy":        sloppy,
-		"kubectl": func() {
-			if err := cli.RunNoErrOutput(cmd.NewDefaultKubectlCommand()); err != nil {
-				util.CheckErr(err)
-			}
-		},
-	})
-}
 
 // process is a running `stele serve`.
 type process struct {
@@ -74,6 +53,9 @@ func (b *syncBuffer) String() string {
 // serveProcess starts `stele serve` in a folder. It listens on a port that is free, unless
 // the arguments say otherwise.
 func serveProcess(program, dir string, env []string, args ...string) (*process, error) {
+	if err := provideKey(dir, args); err != nil {
+		return nil, err
+	}
 	p := &process{Cmd: exec.Command(program, append([]string{"serve", "--listen", "127.0.0.1:0"}, args...)...), heard: map[*syncBuffer]int{}, ready: make(chan struct{}), exited: make(chan struct{})}
 	p.Dir, p.Env = dir, env
 	stdout, err := p.StdoutPipe()
@@ -157,8 +139,12 @@ type serverKey struct{}
 //	                wait until the server says it, after what was last waited for
 //	end             end it by SIGTERM; it must exit with 0 (not stop, which is testscript's: it would end the script)
 //	crash           end it by SIGKILL
+//	plugin NAME FOLDER
+//	                put a plugin of internal/testplugins into a folder
 //	shows FILE      what the last program printed is what the file has, but for what no two runs have in common
 func TestScripts(t *testing.T) {
+	withKubectl(t)
+	t.Parallel()
 	testscript.Run(t, testscript.Params{
 		Dir:                 filepath.Join("testdata", "script"),
 		RequireExplicitExec: true,
@@ -171,6 +157,7 @@ func TestScripts(t *testing.T) {
 				return err
 			}
 			e.Setenv("REPO", root)
+			e.Setenv("GOGC", os.Getenv("GOGC"))
 			server := new(*process)
 			e.Values[serverKey{}] = server
 			e.Values[issuerKey{}] = new(*authntest.Issuer)
@@ -186,6 +173,7 @@ func TestScripts(t *testing.T) {
 			"serve":  scriptServe,
 			"hear":   scriptHear,
 			"shows":  scriptShows,
+			"plugin": scriptPlugin,
 			"end":    func(ts *testscript.TestScript, neg bool, args []string) { scriptEnd(ts, syscall.SIGTERM) },
 			"issuer": scriptIssuer, "certificate": scriptCertificate, "webhook": scriptWebhook, "proxy": scriptProxy, // see there
 			"crash": func(ts *testscript.TestScript, neg bool, args []string) { scriptEnd(ts, syscall.SIGKILL) },
@@ -197,7 +185,7 @@ func scriptServe(ts *testscript.TestScript, neg bool, args []string) {
 	program, err := exec.LookPath("stele")
 	ts.Check(err)
 	home, path := ts.Getenv("HOME"), ts.Getenv("PATH")
-	p, err := serveProcess(program, ts.Getenv("WORK"), []string{"HOME=" + home, "PATH=" + path}, args...)
+	p, err := serveProcess(program, ts.Getenv("WORK"), []string{"HOME=" + home, "PATH=" + path, "TMPDIR=" + os.TempDir(), "GOGC=" + os.Getenv("GOGC")}, args...)
 	ts.Check(err)
 	ts.Check(p.await())
 	*ts.Value(serverKey{}).(**process) = p

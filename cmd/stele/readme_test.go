@@ -20,8 +20,11 @@ var update = flag.Bool("update", false, "write into the READMEs and the scripts 
 // The READMEs' console blocks run as printed, from the root of a fresh checkout, one
 // shell and one server per README. Compared is what does not differ from run to run.
 func TestREADMEs(t *testing.T) {
+	withKubectl(t)
+	t.Parallel()
 	for _, file := range []string{"README.md", "examples/quickstart/README.md", "examples/platform/README.md", "examples/controller/README.md", "examples/authorizer-plugin/README.md", "docs/HISTORY.md", "docs/ACCESS.md", "docs/AUTHENTICATION.md", "docs/AUTHORIZATION.md"} {
 		t.Run(file, func(t *testing.T) {
+			t.Parallel()
 			path := filepath.Join("..", "..", file)
 			text, err := os.ReadFile(path)
 			if err != nil {

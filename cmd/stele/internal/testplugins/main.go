@@ -1,13 +1,28 @@
+// Command testplugins is the plugins of the program's own tests, and is the one by whose name it is called: small,
+// for a server hashes and copies each program that it starts.
 package main
 
 import (
 	"context"
 	"fmt"
 	"os"
+	"path/filepath"
 	"sync/atomic"
 
 	"stele.dev/stele/plugins/sdk"
 )
+
+func main() {
+	switch name := filepath.Base(os.Args[0]); name {
+	case "curfew":
+		curfew()
+	case "sloppy":
+		sloppy()
+	default:
+		fmt.Fprintf(os.Stderr, "%s: want to be called curfew or sloppy\n", name)
+		os.Exit(2)
+	}
+}
 
 // curfew is a plugin whose users go to bed. It prints where it should not, which is no harm.
 func curfew() {
