@@ -5,7 +5,7 @@ import "context"
 // TakeAllTurns takes the turns of large writes until done is called.
 func (p *Pipeline) TakeAllTurns(ctx context.Context) (done func(), err error) {
 	for range cap(p.largeWrites) {
-		if _, err := p.takeTurn(ctx); err != nil {
+		if _, err := p.largeWrites.take(ctx); err != nil {
 			return nil, err
 		}
 	}

@@ -179,7 +179,8 @@ type Pipeline struct {
 	notReady      atomic.Bool
 	draining      chan struct{}
 	drained       atomic.Bool
-	largeWrites   chan struct{} // turns of theirs, see takeTurn
+	largeWrites   workTurns
+	questions     workTurns // of access
 	replays       *replays
 }
 
@@ -221,7 +222,7 @@ func New(o Options) *Pipeline {
 		committer: o.Committer, log: o.Log, history: o.History, authenticator: o.Authenticator, tokens: o.Tokens, logger: o.Logger, version: o.Version, checks: o.Checks, compile: o.Compile, enforceable: o.Enforceable,
 		requestInfo: &request.RequestInfoFactory{APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api")},
 		refusals:    explain.NewJournal(remembered),
-		metrics:     newMetrics(o.Metrics, o.Committer, o.History, o.Evaluators, o.Authenticator), draining: make(chan struct{}), largeWrites: newLargeWrites(), replays: newReplays(),
+		metrics:     newMetrics(o.Metrics, o.Committer, o.History, o.Evaluators, o.Authenticator), draining: make(chan struct{}), largeWrites: newWorkTurns(), questions: newWorkTurns(), replays: newReplays(),
 	}
 	p.take = p.runFrom
 	if p.logger == nil {
