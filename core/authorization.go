@@ -22,6 +22,11 @@ func (p *Pipeline) authorization(ctx context.Context, r *Request) error {
 	if err := p.authorized(ctx, r); err != nil || r.tip.Policy == nil {
 		return err
 	}
+	return p.arrive(ctx, r)
+}
+
+// arrive finds what an authorized request is about.
+func (p *Pipeline) arrive(ctx context.Context, r *Request) error {
 	if err := p.enter(ctx, r); err != nil {
 		return err
 	}

@@ -22,7 +22,7 @@ import (
 // puts those that the request's headers name in the place of who sent it, if the
 // tip's policy lets them: each of user, groups, uid and extra is authorized. The rules
 // are upstream's, from k8s.io/apiserver; but nobody is larger that way than who says who they are.
-func (p *Pipeline) impersonation(_ context.Context, r *Request) error {
+func (p *Pipeline) impersonation(ctx context.Context, r *Request) error {
 	if r.tip == nil {
 		r.tip = p.committer.Tip()
 		r.confirmed = p.committer.Unconfirmed() == 0
@@ -35,8 +35,8 @@ func (p *Pipeline) impersonation(_ context.Context, r *Request) error {
 	filter := impersonation.WithImpersonation(http.HandlerFunc(func(_ http.ResponseWriter, q *http.Request) {
 		as, _ = request.UserFrom(q.Context())
 	}), r.tip.Policy.Authorizer(), statusCodecs)
-	q := r.http.Clone(request.WithUser(r.http.Context(), r.requester)) // the headers are needed again if it is sent back
-	q.Header.Del("Accept")                                             // what it says is read here
+	q := r.http.Clone(request.WithUser(ctx, r.requester)) // the headers are needed again if it is sent back
+	q.Header.Del("Accept")                                // what it says is read here
 	var refusal refusal
 	filter.ServeHTTP(&refusal, q)
 	if as == nil {

@@ -212,8 +212,8 @@ func TestReviewsOfSelections(t *testing.T) {
 // A policy that this replica cannot enforce does not come in force: the answer says why, and where it stands.
 func TestAPolicyThatCannotBeEnforcedHereIsRefused(t *testing.T) {
 	wrong := schemas.Diagnostic{Pos: schemas.Position{File: "bundle.cue", Line: 7, Column: 2}, Path: "bundle.plugins.p", Message: "the plugin cannot be used here: there is no such program", Hint: "put it there"}
-	r := newAskingPlane(t, &outside{answer: opines(policy.SaysNothing, "")}, func(_ context.Context, f *policy.Form) schemas.Diagnostics {
-		if len(f.Authorizers) == 0 {
+	r := newAskingPlane(t, &outside{answer: opines(policy.SaysNothing, "")}, func(_ context.Context, compiled *policy.Compiled) schemas.Diagnostics {
+		if len(compiled.Form.Authorizers) == 0 {
 			return schemas.Diagnostics{wrong}
 		}
 		return nil

@@ -29,7 +29,7 @@ type Compile func(context.Context, *policy.Source) (*policy.Compiled, schemas.Di
 
 // Enforceable tells why a policy cannot be enforced by this replica, each reason with its place in the bundle:
 // what it names is not here, or does not want what the policy gives it.
-type Enforceable func(context.Context, *policy.Form) schemas.Diagnostics
+type Enforceable func(context.Context, *policy.Compiled) schemas.Diagnostics
 
 func isPolicies(r schema.GroupVersionResource) bool {
 	return r.Group == activation.Group && r.Version == activation.Version && r.Resource == activation.Plural
@@ -141,7 +141,7 @@ func (p *Pipeline) compilePolicy(ctx context.Context, r *Request) error {
 			return invalidPolicy(diags)
 		}
 		if p.enforceable != nil {
-			if diags := p.enforceable(ctx, compiled.Form); len(diags) > 0 {
+			if diags := p.enforceable(ctx, compiled); len(diags) > 0 {
 				return invalidPolicy(diags)
 			}
 		}

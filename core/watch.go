@@ -23,6 +23,7 @@ import (
 	"stele.dev/stele/core/table"
 	"stele.dev/stele/core/typed"
 	"stele.dev/stele/core/wire"
+	"stele.dev/stele/policy"
 	"stele.dev/stele/projections/objects"
 )
 
@@ -177,18 +178,48 @@ func (p *Pipeline) present(ctx context.Context, r *Request, sel *objects.Selecti
 	return r.tip.Objects.List(r.resource(), sel, "", ""), nil
 }
 
+// asksAtOnce is how many streams may ask outside of a policy that has come in force at a time: an activation has all of
+// them ask, and what is asked must have room for requests. What the policy decides by itself waits for nobody.
+const asksAtOnce = 32
+
 // stillAllowed asks a policy that came in force during a stream, if another one did,
-// whether that may go on.
+// whether that may go on. Nothing may be sent before it has returned: it may have to wait. Where the stream ends
+// meanwhile, the error is errGone: nobody has decided then.
 func (p *Pipeline) stillAllowed(ctx context.Context, r *Request) (other bool, err error) {
-	tip := p.committer.Tip()
-	if tip.PolicyRevision() == r.tip.PolicyRevision() {
+	if p.committer.Tip().PolicyRevision() == r.tip.PolicyRevision() {
 		return false, nil
 	}
-	r.tip = tip
-	if err := p.impersonation(ctx, r); err != nil {
+	if err := p.askAgain(ctx, r); ctx.Err() != nil {
+		return true, errGone
+	} else if err != nil {
 		return true, err
 	}
-	return true, p.authorization(ctx, r)
+	return true, p.arrive(ctx, r)
+}
+
+// askAgain authorizes a stream under the policy in force.
+func (p *Pipeline) askAgain(ctx context.Context, r *Request) error {
+	stops := false
+	inTurn := policy.InTurn(ctx, func(ctx context.Context) (func(), error) {
+		select {
+		case p.asking <- struct{}{}:
+			return func() { <-p.asking }, nil
+		case <-p.draining:
+			stops = true
+			return nil, errGone
+		case <-ctx.Done():
+			return nil, errGone
+		}
+	})
+	r.tip = p.committer.Tip()
+	err := p.impersonation(inTurn, r)
+	if err == nil {
+		err = p.authorized(inTurn, r)
+	}
+	if stops {
+		return errGone
+	}
+	return err
 }
 
 // watchTimeout is how long a watch lasts: as the client wants it, if it says so.

@@ -207,8 +207,26 @@ func conclude(r *Request, d *Decision, pending []*grant, said []Said) *Decision 
 	return &c
 }
 
+// Turn is waited for before an authorizer outside of a policy is asked, and lasts until done is called.
+type Turn func(context.Context) (done func(), err error)
+
+type turnKey struct{}
+
+// InTurn returns a context in which authorizers outside of a policy are asked in turns, for decisions that can wait
+// where many come at once: who has no turn refuses.
+func InTurn(ctx context.Context, t Turn) context.Context {
+	return context.WithValue(ctx, turnKey{}, t)
+}
+
 // ask hands a copy over, so that requests of policies that ask nobody need not be on the heap.
 func (l *link) ask(ctx context.Context, r *Request) Opinion {
+	if take, is := ctx.Value(turnKey{}).(Turn); is {
+		done, err := take(ctx)
+		if err != nil {
+			return Opinion{Verdict: Denies, Reason: "the authorizer " + l.name + " cannot be asked", Detail: err.Error(), Failed: true}
+		}
+		defer done()
+	}
 	asked := *r
 	return l.asked.Authorize(ctx, &asked)
 }

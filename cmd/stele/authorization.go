@@ -66,7 +66,10 @@ func (o *authorizationOptions) new(dir *dataDir, metrics prometheus.Registerer, 
 	if err != nil {
 		return nil, nil, fmt.Errorf("plugins: %w", err)
 	}
-	authorizers, err := authz.New(authz.Options{PolicyFile: o.policyFile, ConfigFile: o.configFile, Webhook: o.webhook, Plugins: plugins, Logger: logger})
+	authorizers, err := authz.New(authz.Options{PolicyFile: o.policyFile, ConfigFile: o.configFile, Webhook: o.webhook, Plugins: plugins, CheckConfigs: checkConfigsApart, Logger: logger})
+	if err == nil {
+		err = metrics.Register(authorizers)
+	}
 	return authorizers, plugins, err
 }
 

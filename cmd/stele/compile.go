@@ -39,52 +39,15 @@ type compilation struct {
 // compileApart compiles in a process of its own: CUE is a language, and what a bundle
 // makes of it, endless recursion for one, must not take the server with it.
 func compileApart(ctx context.Context, source *policy.Source) (*policy.Compiled, schemas.Diagnostics, error) {
-	program, err := os.Executable()
-	if err != nil {
+	var c compilation
+	why, err := apart(ctx, compileWithin, "compile", activation.SpecOf(source), &c)
+	switch {
+	case err != nil:
 		return nil, nil, err
-	}
-	input, err := json.Marshal(activation.SpecOf(source))
-	if err != nil {
-		return nil, nil, err
-	}
-	select { // one at a time
-	case compiling <- struct{}{}:
-		defer func() { <-compiling }()
-	case <-ctx.Done():
-		return nil, nil, context.Cause(ctx)
-	}
-	limited, cancel := context.WithTimeout(ctx, compileWithin)
-	defer cancel()
-	cmd := exec.CommandContext(limited, program, "policy", "compile")
-	cmd.Args[0] = "stele" // whatever the file is called
-	cmd.Env = []string{"GOTRACEBACK=none"}
-	output, said := &bounded{left: compileOutput}, &bounded{left: 64 << 10, drop: true}
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(input), output, said
-	if err := cmd.Run(); err != nil {
-		var exit *exec.ExitError
-		why := err.Error()
-		switch {
-		case ctx.Err() != nil:
-			return nil, nil, context.Cause(ctx)
-		case output.left < 0:
-			why = fmt.Sprintf("what comes of it is larger than %d MiB", compileOutput>>20)
-		case limited.Err() != nil:
-			why = fmt.Sprintf("it did not end within %v", compileWithin)
-		case !errors.As(err, &exit):
-			return nil, nil, fmt.Errorf("compile: %w", err)
-		default:
-			if line, _, _ := strings.Cut(strings.TrimSpace(said.text.String()), "\n"); line != "" {
-				why = line
-			}
-		}
+	case why != "":
 		return nil, schemas.Diagnostics{{Message: "the bundle could not be compiled: " + why,
 			Hint: "see what it computes: it may recur without end, or be too large"}}, nil
-	}
-	var c compilation
-	if err := json.Unmarshal(output.text.Bytes(), &c); err != nil {
-		return nil, nil, fmt.Errorf("compile: %w", err)
-	}
-	if len(c.Diagnostics) > 0 {
+	case len(c.Diagnostics) > 0:
 		return nil, c.Diagnostics, nil
 	}
 	form, err := policy.DecodeForm(c.Form)
@@ -92,6 +55,59 @@ func compileApart(ctx context.Context, source *policy.Source) (*policy.Compiled,
 		return nil, nil, err
 	}
 	return &policy.Compiled{Form: form, Source: c.Spec.Source(), Warnings: c.Warnings}, nil, nil
+}
+
+// apart asks a process of this program, by the name of one of the hidden commands below `stele policy`, and
+// decodes its answer. If none came, and that is the doing of what was asked, it says why. One is asked at a time.
+func apart(ctx context.Context, within time.Duration, command string, question, answer any) (why string, err error) {
+	program, err := os.Executable()
+	if err != nil {
+		return "", err
+	}
+	input, err := json.Marshal(question)
+	if err != nil {
+		return "", err
+	}
+	select {
+	case compiling <- struct{}{}:
+		defer func() { <-compiling }()
+	case <-ctx.Done():
+		return "", context.Cause(ctx)
+	}
+	limited, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	cmd := exec.CommandContext(limited, program, "policy", command)
+	cmd.Args[0] = "stele" // whatever the file is called
+	cmd.Env = []string{"GOTRACEBACK=none"}
+	output, said := &bounded{left: compileOutput}, &bounded{left: 64 << 10, drop: true}
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(input), output, said
+	if err := cmd.Run(); err != nil {
+		var exit *exec.ExitError
+		switch {
+		case ctx.Err() != nil:
+			return "", context.Cause(ctx)
+		case output.left < 0:
+			return fmt.Sprintf("what comes of it is larger than %d MiB", compileOutput>>20), nil
+		case limited.Err() != nil:
+			return fmt.Sprintf("it did not end within %v", within), nil
+		case !errors.As(err, &exit):
+			return "", fmt.Errorf("%s: %w", command, err)
+		}
+		if line, _, _ := strings.Cut(strings.TrimSpace(said.text.String()), "\n"); line != "" {
+			return line, nil
+		}
+		return err.Error(), nil
+	}
+	if err := json.Unmarshal(output.text.Bytes(), answer); err != nil {
+		return "", fmt.Errorf("%s: %w", command, err)
+	}
+	return "", nil
+}
+
+// confine limits the process that apart has started, also if who started it is no more.
+func confine(within time.Duration) {
+	_ = unix.Setrlimit(unix.RLIMIT_AS, &unix.Rlimit{Cur: compileMemory, Max: compileMemory}) // where there is such a limit
+	time.AfterFunc(within+5*time.Second, func() { os.Exit(1) })
 }
 
 var compiling = make(chan struct{}, 1)
@@ -122,9 +138,7 @@ func compileCommand() *cobra.Command {
 		Hidden: true,
 		Args:   cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			_ = unix.Setrlimit(unix.RLIMIT_AS, &unix.Rlimit{Cur: compileMemory, Max: compileMemory}) // where there is such a limit
-			// Also if the server is no more.
-			time.AfterFunc(compileWithin+5*time.Second, func() { os.Exit(1) })
+			confine(compileWithin)
 			var spec activation.Spec
 			if err := json.NewDecoder(cmd.InOrStdin()).Decode(&spec); err != nil {
 				return err

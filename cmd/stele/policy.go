@@ -13,7 +13,7 @@ func policyCommand() *cobra.Command {
 		Short: "Work on policy bundles",
 		Args:  cobra.NoArgs,
 	}
-	cmd.AddCommand(vetCommand(), pushCommand(), showCommand(), explainCommand(), rollbackCommand(), policyLogCommand(), compileCommand(), evaluateCommand())
+	cmd.AddCommand(vetCommand(), pushCommand(), showCommand(), explainCommand(), rollbackCommand(), policyLogCommand(), compileCommand(), configsCommand(), evaluateCommand())
 	return cmd
 }
 

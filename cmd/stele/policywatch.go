@@ -153,7 +153,7 @@ func (w *policyWatch) save(ctx context.Context) {
 	w.tried = digest
 	compiled, diags, err := compileApart(ctx, source)
 	if err == nil && len(diags) == 0 {
-		diags = w.enforce(ctx, compiled.Form)
+		diags = w.enforce(ctx, compiled)
 	}
 	if len(diags) > 0 {
 		err = errDiagnostics(w.err, source, diags, w.dir)

@@ -316,7 +316,7 @@ func (o *serveOptions) prepare(ctx context.Context, cmd *cobra.Command, c *commi
 			return errDiagnostics(cmd.ErrOrStderr(), source, diags, cmp.Or(o.policyDir, "the quickstart"))
 		}
 		warn(cmd.ErrOrStderr(), compiled)
-		if diags := enforceable(ctx, compiled.Form); len(diags) > 0 {
+		if diags := enforceable(ctx, compiled); len(diags) > 0 {
 			return errDiagnostics(cmd.ErrOrStderr(), source, diags, cmp.Or(o.policyDir, "the quickstart"))
 		}
 		if _, err := bootstrap.Activate(ctx, c, compiled, bootstrap.Actor); err != nil {

@@ -70,6 +70,7 @@ func (a *Authorizers) loadABAC(text []byte) error {
 		a.logger.Warn("a field of the ABAC policy file means nothing", "error", err)
 	}
 	a.abac.Store(p)
+	a.metrics.InUse("authorization-policy-file", text)
 	return nil
 }
 

@@ -35,18 +35,23 @@ type Options struct {
 	Webhook    Webhook
 	// Plugins runs those of the policy in force; nil if this replica runs none.
 	Plugins *host.Host
-	Logger  *slog.Logger // may be nil
+	// CheckConfigs holds the configurations of a bundle's plugins against the schemas that their programs say,
+	// which are CUE, by the plugins' names: [policy.CheckPluginConfigs], where that can do no harm. Without it only the
+	// programs themselves are asked.
+	CheckConfigs func(context.Context, *policy.Source, map[string]string) (schemas.Diagnostics, error)
+	Logger       *slog.Logger // may be nil
 	// ReloadEvery is how often files are looked at; 0: each second.
 	ReloadEvery time.Duration
 }
 
-// Authorizers are those of a replica. They are safe for concurrent use.
+// Authorizers are those of a replica. They are safe for concurrent use, and a collector of metrics about the operator's files.
 type Authorizers struct {
 	options  Options
 	logger   *slog.Logger
 	abac     atomic.Pointer[abacPolicy] // nil without a file
 	webhooks atomic.Pointer[webhooks]
 	files    []*reload.File
+	metrics  *reload.Metrics
 
 	law   Law         // set by Follow
 	mu    sync.Mutex  // guards bound; never held while an authorizer is asked
@@ -61,7 +66,7 @@ type Law interface {
 
 // New reads the operator's files. A line or a field that is wrong is the error, with its place.
 func New(o Options) (*Authorizers, error) {
-	a := &Authorizers{options: o, logger: o.Logger}
+	a := &Authorizers{options: o, logger: o.Logger, metrics: reload.NewMetrics("authorization")}
 	if a.logger == nil {
 		a.logger = slog.New(slog.DiscardHandler)
 	}
@@ -138,15 +143,19 @@ func (a *Authorizers) enforce() {
 }
 
 // Check tells why a policy cannot be enforced here, each reason with its place in the bundle. Plugins are
-// started for it, and given their configuration.
-func (a *Authorizers) Check(ctx context.Context, f *policy.Form) (list schemas.Diagnostics) {
+// started for it, and given their configuration, which is also held against their schemas.
+func (a *Authorizers) Check(ctx context.Context, compiled *policy.Compiled) (list schemas.Diagnostics) {
+	f, configs := compiled.Form, map[string]string{}
 	for _, name := range f.Outside() {
 		d := schemas.Diagnostic{Pos: f.ChainSource, Path: "bundle.authorizers"}
 		switch found := f.Plugin(name); {
 		case found != nil && a.options.Plugins == nil:
 			d.Pos, d.Path, d.Message = found.Source, "bundle.plugins."+found.Name, "this replica runs no plugins"
 		case found != nil:
-			err := a.options.Plugins.Check(ctx, specOf(found))
+			says, err := a.options.Plugins.Check(ctx, specOf(found))
+			if says != nil {
+				configs[found.Name] = says.GetConfigSchema()
+			}
 			if err == nil {
 				continue
 			}
@@ -165,7 +174,14 @@ func (a *Authorizers) Check(ctx context.Context, f *policy.Form) (list schemas.D
 		}
 		list = append(list, d)
 	}
-	return list
+	if len(configs) == 0 || a.options.CheckConfigs == nil {
+		return list
+	}
+	wrong, err := a.options.CheckConfigs(ctx, compiled.Source, configs)
+	if err != nil {
+		wrong = schemas.Diagnostics{{Path: "bundle.plugins", Message: "the configurations cannot be checked here: " + err.Error()}}
+	}
+	return append(wrong, list...) // what a schema says has the line of the field, and so is read first
 }
 
 // Health tells why the policy in force cannot be enforced here as it is meant. Until that is

@@ -47,7 +47,7 @@ func TestReasonsAreLinesOfText(t *testing.T) {
 func TestAPluginIsNotAskedAboutSelectorsWithoutEnd(t *testing.T) {
 	h, sum := newHost(t)
 	a := newAuthorizers(t, authz.Options{Plugins: h})
-	p := load(t, a, plugged(t, sum, "mallory"))
+	p := load(t, a, plugged(t, sum, "mallory").Form)
 	a.Follow(newLaw(p))
 	values := make([]string, 2000)
 	for i := range values {
@@ -68,10 +68,10 @@ func TestAPluginIsNotAskedAboutSelectorsWithoutEnd(t *testing.T) {
 func TestAShadowOfAPolicyThatWasReplacedHasNoSay(t *testing.T) {
 	h, sum := newHost(t)
 	a := newAuthorizers(t, authz.Options{Plugins: h})
-	f := plugged(t, sum, "mallory")
+	f := plugged(t, sum, "mallory").Form
 	f.Plugins[0].Shadow = true
 	past := load(t, a, f)
-	a.Follow(newLaw(load(t, a, plugged(t, sum, "mallory"))))
+	a.Follow(newLaw(load(t, a, plugged(t, sum, "mallory").Form)))
 	if got := verdict(past.Authorize(t.Context(), asksFor("alice", "a"))); got != "nothing" {
 		t.Errorf("it says %q", got)
 	}
@@ -81,7 +81,7 @@ func TestAShadowOfAPolicyThatWasReplacedHasNoSay(t *testing.T) {
 func TestAPolicyThatComesInForceAgain(t *testing.T) {
 	h, sum := newHost(t, func(o *host.Options) { o.Linger = time.Millisecond })
 	a := newAuthorizers(t, authz.Options{Plugins: h})
-	first, next := load(t, a, plugged(t, sum, "mallory")), load(t, a, plugged(t, sum, "eve"))
+	first, next := load(t, a, plugged(t, sum, "mallory").Form), load(t, a, plugged(t, sum, "eve").Form)
 	law := newLaw(first)
 	a.Follow(law)
 	ctx, stop := context.WithCancel(t.Context())

@@ -3,7 +3,13 @@ package authz
 import (
 	"context"
 	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
 
+	"github.com/prometheus/client_golang/prometheus"
+	configmetrics "k8s.io/apiserver/pkg/server/options/authorizationconfig/metrics"
 	"stele.dev/stele/core/reload"
 )
 
@@ -13,9 +19,15 @@ func (a *Authorizers) follow(flag, path string, read func() ([]byte, error), loa
 	if path == "" {
 		return
 	}
+	name := strings.TrimPrefix(flag, "--")
+	a.metrics.Follow(name)
 	f := &reload.File{Path: path, Read: read, Load: func(_ context.Context, content []byte) error { return load(content) }}
 	f.Content, _ = read() // what is wrong with it is said when it is loaded
 	f.Outcome = func(err error) {
+		a.metrics.Outcome(name, err)
+		if path == a.options.ConfigFile {
+			a.recordReload(err)
+		}
 		if err != nil {
 			a.logger.Error("a changed file cannot be used; what it said before stays in use", "flag", flag, "file", path, "error", err)
 			return
@@ -37,3 +49,35 @@ func (a *Authorizers) Reload() error {
 	}
 	return errors.Join(errs...)
 }
+
+// record says which webhooks are in use: of kubeconfigs where the endpoints are and which authorities they have, not
+// by what this replica is known to them, which each has its own of.
+func (a *Authorizers) record(w *webhooks) {
+	flag := "authorization-webhook-config-file"
+	if a.options.ConfigFile != "" {
+		flag = "authorization-config"
+		configmetrics.RegisterMetrics()
+		configmetrics.RecordAuthorizationConfigLastConfigInfo("", string(w.text))
+	}
+	inUse := slices.Clone(w.text)
+	for _, name := range slices.Sorted(maps.Keys(w.endpoints)) {
+		client := w.endpoints[name].client
+		inUse = fmt.Appendf(inUse, "\n%q %q %q", name, client.Host, client.CAData)
+	}
+	a.metrics.InUse(flag, inUse)
+}
+
+// recordReload counts as kube-apiserver does what came of a change of the AuthorizationConfiguration.
+func (a *Authorizers) recordReload(err error) {
+	if err != nil {
+		configmetrics.RecordAuthorizationConfigAutomaticReloadFailure("")
+		return
+	}
+	configmetrics.RecordAuthorizationConfigAutomaticReloadSuccess("", string(a.webhooks.Load().text))
+}
+
+// Describe implements prometheus.Collector.
+func (a *Authorizers) Describe(to chan<- *prometheus.Desc) { a.metrics.Describe(to) }
+
+// Collect implements prometheus.Collector: what is in use of the operator's files.
+func (a *Authorizers) Collect(to chan<- prometheus.Metric) { a.metrics.Collect(to) }

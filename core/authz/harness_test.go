@@ -21,7 +21,20 @@ func TestMain(m *testing.M) {
 		program()
 		return
 	}
-	os.Exit(m.Run())
+	os.Exit(run(m))
+}
+
+// run runs the tests in a folder of their own, short as sockets are in it, so that nothing is left of plugins.
+func run(m *testing.M) int {
+	dir, err := os.MkdirTemp("/tmp", "authz")
+	if err == nil {
+		defer os.RemoveAll(dir)
+		err = os.Setenv("TMPDIR", dir)
+	}
+	if err != nil {
+		panic(err)
+	}
+	return m.Run()
 }
 
 // write writes a file of a test's own.
@@ -48,8 +61,8 @@ func newAuthorizers(t testing.TB, o authz.Options) *authz.Authorizers {
 	return a
 }
 
-// form compiles what a bundle says of its chain.
-func form(t testing.TB, text string) *policy.Form {
+// compile compiles what a bundle says of its chain.
+func compile(t testing.TB, text string) *policy.Compiled {
 	t.Helper()
 	source, err := policy.ReadFS(fstest.MapFS{
 		"bundle.cue":         {Data: []byte("package test\n\nimport \"stele.dev/policy\"\n\nbundle: policy.#Bundle & {\n\tcluster: \"test\"\n" + text + "\n}\n")},
@@ -62,7 +75,12 @@ func form(t testing.TB, text string) *policy.Form {
 	if len(diags) > 0 {
 		t.Fatal(diags)
 	}
-	return c.Form
+	return c
+}
+
+func form(t testing.TB, text string) *policy.Form {
+	t.Helper()
+	return compile(t, text).Form
 }
 
 // load makes a policy of a form, as a replica does.

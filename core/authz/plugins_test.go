@@ -11,6 +11,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -18,6 +19,7 @@ import (
 	"stele.dev/stele/plugins/host"
 	"stele.dev/stele/plugins/sdk"
 	"stele.dev/stele/policy"
+	"stele.dev/stele/schemas"
 )
 
 // curfew is what the plugin of these tests is configured with.
@@ -27,7 +29,7 @@ type curfew struct {
 
 // servePlugin is a plugin that denies one user, and lets those whose selectors say so.
 func servePlugin() {
-	sdk.Serve(sdk.Plugin[curfew]{Name: "curfew", Version: "1", New: func(_ context.Context, c curfew, _ map[string][]byte) (sdk.Authorizer, error) {
+	sdk.Serve(sdk.Plugin[curfew]{Name: "curfew", Version: "1", Schema: "#Config: deny!: string & !=\"root\"", New: func(_ context.Context, c curfew, _ map[string][]byte) (sdk.Authorizer, error) {
 		if c.Deny == "" {
 			return nil, errors.New("deny has to name somebody")
 		}
@@ -44,40 +46,51 @@ func servePlugin() {
 }
 
 // newHost is a host whose folder has the plugin of these tests; sum is its checksum.
-func newHost(t *testing.T, with ...func(*host.Options)) (h *host.Host, sum string) {
+func newHost(t *testing.T, with ...func(*host.Options)) (*host.Host, string) {
 	t.Helper()
-	self, err := os.Open("/proc/self/exe")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer self.Close()
-	dir := t.TempDir()
-	program, err := os.OpenFile(filepath.Join(dir, "curfew"), os.O_CREATE|os.O_WRONLY, 0o755)
-	if err != nil {
-		t.Fatal(err)
-	}
-	digest := sha256.New()
-	if _, err := io.Copy(io.MultiWriter(program, digest), self); err != nil {
-		t.Fatal(err)
-	}
-	if err := program.Close(); err != nil {
-		t.Fatal(err)
-	}
+	dir, sum := thisBinary()
 	o := host.Options{Dir: dir}
 	for _, set := range with {
 		set(&o)
 	}
-	if h, err = host.New(o); err != nil {
+	h, err := host.New(o)
+	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(h.Close)
-	return h, hex.EncodeToString(digest.Sum(nil))
+	return h, sum
 }
 
+// thisBinary is a folder in which it is the plugin, and its checksum.
+var thisBinary = sync.OnceValues(func() (dir, sum string) {
+	err := func() error {
+		self, err := os.Open("/proc/self/exe")
+		if err != nil {
+			return err
+		}
+		defer self.Close()
+		if dir, err = os.MkdirTemp("", ""); err != nil {
+			return err
+		}
+		program, err := os.OpenFile(filepath.Join(dir, "curfew"), os.O_CREATE|os.O_WRONLY, 0o755)
+		if err != nil {
+			return err
+		}
+		digest := sha256.New()
+		_, err = io.Copy(io.MultiWriter(program, digest), self)
+		sum = hex.EncodeToString(digest.Sum(nil))
+		return errors.Join(err, program.Close())
+	}()
+	if err != nil {
+		panic(err)
+	}
+	return dir, sum
+})
+
 // plugged is a chain of one plugin.
-func plugged(t *testing.T, sum, deny string) *policy.Form {
+func plugged(t *testing.T, sum, deny string) *policy.Compiled {
 	t.Helper()
-	return form(t, `authorizers: ["deny", "rbac", "plugin:curfew"]
+	return compile(t, `authorizers: ["deny", "rbac", "plugin:curfew"]
 	plugins: curfew: {
 		sha256: "`+runtime.GOOS+"/"+runtime.GOARCH+`": "`+sum+`"
 		timeout: "10s"
@@ -92,7 +105,7 @@ func TestAPluginDecides(t *testing.T) {
 	if diags := a.Check(t.Context(), f); len(diags) > 0 {
 		t.Fatal(diags)
 	}
-	p := load(t, a, f)
+	p := load(t, a, f.Form)
 	a.Follow(newLaw(p))
 	if err := a.Health(); err != nil {
 		t.Errorf("it is not healthy: %v", err)
@@ -117,20 +130,50 @@ func TestAPluginThatCannotBeUsedIsSaid(t *testing.T) {
 	a := newAuthorizers(t, authz.Options{Plugins: h})
 	none := newAuthorizers(t, authz.Options{})
 	for name, tc := range map[string]struct {
-		a    *authz.Authorizers
-		form *policy.Form
-		want string
+		a        *authz.Authorizers
+		compiled *policy.Compiled
+		want     string
 	}{
 		"another program":                  {a, plugged(t, strings.Repeat("0", 64), "mallory"), "checksum"},
 		"a configuration it does not take": {a, plugged(t, sum, ""), "deny has to name somebody"},
 		"no plugins here":                  {none, plugged(t, sum, "mallory"), "this replica runs no plugins"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := tc.a.Check(t.Context(), tc.form).Error()
+			got := tc.a.Check(t.Context(), tc.compiled).Error()
 			if !strings.HasPrefix(got, "bundle.cue:8: bundle.plugins.curfew: ") || !strings.Contains(got, tc.want) {
 				t.Errorf("it says %q, want %q", got, tc.want)
 			}
 		})
+	}
+}
+
+// What a program's schema does not allow is refused where it stands, also where the program would take it.
+func TestAConfigurationThatBreaksItsPluginsSchemaIsRefused(t *testing.T) {
+	h, sum := newHost(t)
+	a := newAuthorizers(t, authz.Options{Plugins: h, CheckConfigs: func(_ context.Context, source *policy.Source, configs map[string]string) (schemas.Diagnostics, error) {
+		return policy.CheckPluginConfigs(source, configs), nil
+	}})
+	if diags := a.Check(t.Context(), plugged(t, sum, "mallory")); len(diags) > 0 {
+		t.Errorf("a configuration that fits is refused: %v", diags)
+	}
+	got := a.Check(t.Context(), plugged(t, sum, "root"))
+	if want := "bundle.cue:11: bundle.plugins.curfew.config.deny: "; len(got) != 1 || !strings.HasPrefix(got[0].String(), want) {
+		t.Errorf("it says %v, want %s…", got, want)
+	}
+	got = a.Check(t.Context(), plugged(t, sum, "mallory\"\n\t\tconfig: when: \"night"))
+	if len(got) != 2 || got[0].Path != "bundle.plugins.curfew.config.when" || !strings.Contains(got[1].Message, "it refuses its configuration") {
+		t.Errorf("of what the program refuses as well it says %v", got)
+	}
+}
+
+// Nothing is let through because it could not be checked.
+func TestAConfigurationThatCannotBeCheckedIsRefused(t *testing.T) {
+	h, sum := newHost(t)
+	a := newAuthorizers(t, authz.Options{Plugins: h, CheckConfigs: func(context.Context, *policy.Source, map[string]string) (schemas.Diagnostics, error) {
+		return nil, errors.New("no memory")
+	}})
+	if got := a.Check(t.Context(), plugged(t, sum, "mallory")); len(got) != 1 || !strings.Contains(got[0].Message, "no memory") {
+		t.Errorf("it says %v", got)
 	}
 }
 
@@ -139,7 +182,7 @@ func TestAPluginThatCannotBeUsedIsSaid(t *testing.T) {
 func TestAPolicyInForceWhosePluginCannotRun(t *testing.T) {
 	h, _ := newHost(t)
 	a := newAuthorizers(t, authz.Options{Plugins: h})
-	p := load(t, a, plugged(t, strings.Repeat("0", 64), "mallory"))
+	p := load(t, a, plugged(t, strings.Repeat("0", 64), "mallory").Form)
 	a.Follow(newLaw(p))
 	if d := p.Authorize(t.Context(), asksFor("alice", "a")); !d.Denied || len(d.Said) != 1 || d.Said[0].Detail == "" {
 		t.Errorf("it is %q: %+v", verdict(d), d.Said)
@@ -154,7 +197,7 @@ func TestAPolicyInForceWhosePluginCannotRun(t *testing.T) {
 func TestPluginsRunForThePolicyInForce(t *testing.T) {
 	h, sum := newHost(t, func(o *host.Options) { o.Linger = time.Millisecond })
 	a := newAuthorizers(t, authz.Options{Plugins: h})
-	past, first := load(t, a, plugged(t, sum, "eve")), load(t, a, plugged(t, sum, "mallory"))
+	past, first := load(t, a, plugged(t, sum, "eve").Form), load(t, a, plugged(t, sum, "mallory").Form)
 	law := newLaw(first)
 	a.Follow(law)
 	ctx, stop := context.WithCancel(t.Context())
@@ -172,7 +215,7 @@ func TestPluginsRunForThePolicyInForce(t *testing.T) {
 	if len(before) != 1 {
 		t.Fatalf("processes %v run for it", before)
 	}
-	next := load(t, a, plugged(t, sum, "alice"))
+	next := load(t, a, plugged(t, sum, "alice").Form)
 	law.activate(next)
 	if got := verdict(next.Authorize(t.Context(), asksFor("alice", "a"))); got != "denied not alice" {
 		t.Errorf("the next one says %q", got)

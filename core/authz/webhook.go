@@ -39,8 +39,8 @@ const legacyWebhook = "default"
 // webhooks are those that the operator has configured, as they were read. They never change.
 type webhooks struct {
 	endpoints map[string]*endpoint
-	// content is what all of it was made of.
-	content []byte
+	// content is what all of it was made of, text what is in the configuration itself; empty if there is none.
+	content, text []byte
 	// ignored are the entries that are no webhooks.
 	ignored []string
 }
@@ -102,6 +102,7 @@ func (a *Authorizers) loadWebhooks(content []byte) error {
 	}
 	w.content = content
 	a.webhooks.Store(w)
+	a.record(w)
 	return nil
 }
 
@@ -121,7 +122,7 @@ func readWebhooks(file string, flags Webhook) (*webhooks, error) {
 	if errs := validation.ValidateAuthorizationConfiguration(compiler(), nil, c, modes, sets.New("Webhook")); len(errs) > 0 {
 		return nil, fmt.Errorf("%s: %w", file, errs.ToAggregate())
 	}
-	w := &webhooks{endpoints: map[string]*endpoint{}}
+	w := &webhooks{endpoints: map[string]*endpoint{}, text: text}
 	for i := range c.Authorizers {
 		a := &c.Authorizers[i]
 		if a.Type != apiserver.TypeWebhook {

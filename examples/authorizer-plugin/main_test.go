@@ -21,10 +21,12 @@ func TestPlugin(t *testing.T) {
 	}
 	t.Run("in process", func(t *testing.T) { authorizertest.Run(t, authorizertest.InProcess(plugin), options) })
 	t.Run("as a program", func(t *testing.T) {
+		t.Parallel()
 		authorizertest.Run(t, authorizertest.Program(authorizertest.Build(t, ".")), options)
 	})
 	// The same protocol, without the SDK and go-plugin.
 	t.Run("by hand", func(t *testing.T) {
+		t.Parallel()
 		authorizertest.Run(t, authorizertest.Program(authorizertest.Build(t, "raw")), options)
 	})
 }

@@ -116,7 +116,7 @@ func refusesConfigurations(ctx context.Context, s *Subject) error {
 			_, err := i.Configure(ctx, &authorizerpb.ConfigureRequest{Config: config, Secrets: s.Secrets})
 			switch {
 			case err == nil:
-				return fmt.Errorf("it took the configuration %s: the program itself has to refuse it, for stele holds nothing against its schema when it starts it", config)
+				return fmt.Errorf("it took the configuration %s: the program itself has to refuse it, for a server that starts under a policy holds nothing against its schema", config)
 			case panicked(err):
 				return fmt.Errorf("the configuration %s: %w", config, err)
 			}

@@ -244,10 +244,11 @@ func (d *bound) ask(ctx context.Context, q *authorizerpb.AuthorizeRequest) (a An
 	}
 	result := abandoned
 	defer func() { p.breaker.done(result) }()
-	if err := p.room.Acquire(ctx, 1); err != nil {
-		return d.failed(failedBusy, "it is answering as many questions as it may"), 0
+	place, err := p.room.enter(ctx, q.GetUser().GetName())
+	if err != nil {
+		return d.failed(failedBusy, "it is answering as many questions as it may, or as many of this user"), 0
 	}
-	defer p.room.Release(1)
+	defer p.room.leave(place)
 	d.metrics.inFlight.Inc()
 	defer d.metrics.inFlight.Dec()
 	start := time.Now()

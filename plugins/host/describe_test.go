@@ -11,6 +11,7 @@ import (
 )
 
 func TestAProgramIsAskedWhatItIsBeforeItHasWhatItNeeds(t *testing.T) {
+	t.Parallel()
 	f := newHost(t)
 	is, err := f.Describe(t.Context(), f.spec(func(s *host.Spec) { s.Name = "plugin-raw" }))
 	require.NoError(t, err)
@@ -32,6 +33,7 @@ func TestAProgramThatDoesNotStartIsDescribedByTheSameError(t *testing.T) {
 }
 
 func TestNothingIsLeftOfAProgramThatIsClosed(t *testing.T) {
+	t.Parallel()
 	f := newHost(t)
 	p, err := f.Open(t.Context(), f.spec())
 	require.NoError(t, err)

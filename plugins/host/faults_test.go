@@ -54,6 +54,7 @@ func TestAPluginStartsAgainWhenItsFolderIsGone(t *testing.T) {
 
 // A failure policy is about the plugin: who does not wait for the answer is not let through by it.
 func TestWhoGivesUpIsDenied(t *testing.T) {
+	t.Parallel()
 	f := newHost(t)
 	b := f.bind(f.spec(func(s *host.Spec) { s.FailurePolicy = "NoOpinion" }))
 	ctx, giveUp := context.WithTimeout(context.Background(), time.Millisecond)
@@ -65,6 +66,7 @@ func TestWhoGivesUpIsDenied(t *testing.T) {
 
 // What a plugin says of its configuration is not taken for what the handshake says.
 func TestWhyAConfigurationIsRefusedIsSaidInItsWords(t *testing.T) {
+	t.Parallel()
 	f := newHost(t)
 	for _, words := range []string{"incompatible settings: both a and b", "timeout while waiting for the directory"} {
 		err := f.Check(context.Background(), f.spec(func(s *host.Spec) { s.Config = []byte(`{"refuse":"` + words + `"}`) }))

@@ -18,7 +18,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"golang.org/x/sync/semaphore"
+	"stele.dev/stele/plugins/authorizerpb"
 )
 
 // Options are the operator's: no policy has a say in them.
@@ -34,7 +34,7 @@ type Options struct {
 	StartTimeout time.Duration
 	// HealthInterval is how often a plugin is asked for its health; 0 is 2 s.
 	HealthInterval time.Duration
-	// MaxInFlight is how many questions a plugin has to answer at once; 0 is 128.
+	// MaxInFlight is how many questions a plugin has to answer at once; 0 is 128. One user has at most half of them.
 	MaxInFlight int
 	// Linger is for how long a plugin runs on that no binding needs: requests in flight may still hold the
 	// policy before, and a policy that was checked is likely to be pushed. 0 is 10 s.
@@ -143,9 +143,9 @@ func (h *Host) Bind(specs []Spec) *Binding {
 	return b
 }
 
-// Check tells whether a plugin starts here and takes its configuration. The process lingers for a
-// binding. Errors say what to do.
-func (h *Host) Check(ctx context.Context, spec Spec) error {
+// Check tells whether a plugin starts here and takes its configuration, and what it says of itself: also one that
+// refuses its configuration, and nil of one that did not come so far. The process lingers for a binding. Errors say what to do.
+func (h *Host) Check(ctx context.Context, spec Spec) (*authorizerpb.DescribeResponse, error) {
 	h.mu.Lock()
 	p := h.acquire(spec)
 	p.checks++
@@ -159,9 +159,9 @@ func (h *Host) Check(ctx context.Context, spec Spec) error {
 		p.spare.Reset(0)
 	}
 	if err != nil {
-		return fmt.Errorf("plugin %s: %w", spec.Name, err)
+		err = fmt.Errorf("plugin %s: %w", spec.Name, err)
 	}
-	return nil
+	return p.says.Load(), err
 }
 
 // binds tells whether there are bindings that need a plugin.
@@ -208,7 +208,7 @@ func (h *Host) acquire(spec Spec) *plugin {
 	if p == nil {
 		p = &plugin{
 			host: h, key: key, spec: spec, limit: &limiter{}, log: h.options.Logger.With("plugin", spec.Name),
-			kick: make(chan struct{}, 1), room: semaphore.NewWeighted(int64(h.options.MaxInFlight)), ended: make(chan struct{}),
+			kick: make(chan struct{}, 1), room: newRoom(h.options.MaxInFlight), ended: make(chan struct{}),
 		}
 		circuit := h.metrics.circuit.WithLabelValues(spec.Name)
 		p.breaker.change = func(s breakerState) {

@@ -8,10 +8,12 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"runtime/pprof"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -56,11 +58,32 @@ func (b *buffer) String() string {
 	return b.text.String()
 }
 
+var hosts atomic.Int64
+
+// goroutines are how many have a label.
+func goroutines(t testing.TB, of string) (n int) {
+	t.Helper()
+	var all bytes.Buffer
+	must(t, pprof.Lookup("goroutine").WriteTo(&all, 1))
+	_, groups, _ := strings.Cut(all.String(), "\n") // behind their total
+	for group := range strings.SplitSeq(groups, "\n\n") {
+		if strings.Contains(group, fmt.Sprintf("%q:%q", "of", of)) {
+			same := 0
+			_, err := fmt.Sscan(group, &same)
+			must(t, err)
+			n += same
+		}
+	}
+	return n
+}
+
 // newHost runs a host, and holds it to leave neither goroutines nor files when the test ends.
 func newHost(t testing.TB, with ...func(*host.Options)) *fixture {
 	t.Helper()
-	before := runtime.NumGoroutine()
-	path, sum := thisBinary(t)
+	// Goroutines have the labels of those that start them.
+	name := fmt.Sprint("host-", hosts.Add(1))
+	pprof.SetGoroutineLabels(pprof.WithLabels(context.Background(), pprof.Labels("of", name)))
+	path, sum := thisBinary()
 	f := &fixture{TB: t, sum: sum, log: &buffer{}, metrics: prometheus.NewRegistry()}
 	f.options = host.Options{
 		Dir: t.TempDir(), SecretsDir: t.TempDir(), HealthInterval: 200 * time.Millisecond, Linger: time.Millisecond,
@@ -90,10 +113,16 @@ func newHost(t testing.TB, with ...func(*host.Options)) *fixture {
 		stopped = true
 		cancel()
 		require.ErrorIs(t, <-done, context.Canceled)
-		eventually(t, "no goroutine is left", func() bool { return runtime.NumGoroutine() <= before })
+		eventually(t, "no goroutine is left but the test's", func() bool { return goroutines(t, name) <= 1 })
 	}
 	t.Cleanup(f.stop)
 	return f
+}
+
+// Check is the host's, of which most tests want the error alone.
+func (f *fixture) Check(ctx context.Context, s host.Spec) error {
+	_, err := f.Host.Check(ctx, s)
+	return err
 }
 
 func eventually(t testing.TB, what string, is func() bool) {
@@ -175,6 +204,7 @@ func (f *fixture) metric(name string, values ...string) float64 {
 }
 
 func TestAnswers(t *testing.T) {
+	t.Parallel()
 	f := newHost(t)
 	b := f.bind(f.spec())
 	for _, c := range []struct {
@@ -209,6 +239,7 @@ func TestAnswers(t *testing.T) {
 }
 
 func TestAFailureMayBeNoOpinion(t *testing.T) {
+	t.Parallel()
 	f := newHost(t)
 	b := f.bind(f.spec(func(s *host.Spec) { s.FailurePolicy = "NoOpinion" }))
 	a := ask(b, "alice", "error")
@@ -218,6 +249,7 @@ func TestAFailureMayBeNoOpinion(t *testing.T) {
 }
 
 func TestAPluginThatThePolicyDoesNotHaveDenies(t *testing.T) {
+	t.Parallel()
 	f := newHost(t)
 	b := f.Bind(nil)
 	defer b.Release()
@@ -256,6 +288,7 @@ func TestTheEnvironmentIsScrubbed(t *testing.T) {
 }
 
 func TestSecretsAreFilesOfTheOperator(t *testing.T) {
+	t.Parallel()
 	f := newHost(t)
 	secret := func(name string) func(*host.Spec) {
 		return func(s *host.Spec) { s.Secrets = map[string]string{"token": name} }
@@ -279,6 +312,7 @@ func TestSecretsAreFilesOfTheOperator(t *testing.T) {
 }
 
 func TestWhatAPluginPrintsIsLogged(t *testing.T) {
+	t.Parallel()
 	f := newHost(t)
 	b := f.bind(f.spec())
 	for _, line := range []string{"plain words", `{"@level":"warn","@message":"from hclog","@timestamp":"x","ticket":7}`, `{"@message":5,"@level":{}}`, `{"level":"ERROR","msg":"from slog"}`} {

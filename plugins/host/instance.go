@@ -93,6 +93,7 @@ func (p *plugin) open(ctx context.Context, then func(*instance) error) (i *insta
 	if i.is, err = i.client.Describe(ctx, &authorizerpb.DescribeRequest{}, grpc.MaxCallRecvMsgSize(describeBytes), grpc.WaitForReady(true)); err != nil {
 		return i, i.why(ctx, fmt.Errorf("it doesn't describe itself: %s", message(err)))
 	}
+	p.says.Store(i.is)
 	if err := i.healthy(ctx); err != nil {
 		return i, i.why(ctx, fmt.Errorf("it has no health: let it serve grpc.health.v1 for the service %q: %w", goplugin.GRPCServiceName, err))
 	}
@@ -264,13 +265,19 @@ func (i *instance) why(ctx context.Context, err error) error {
 	case late:
 		return fmt.Errorf("it has not started in time: %w", err)
 	}
-	select { // where it exits by itself, that is the reason, and the error only how it was seen
+	// Where it exits by itself, that is the reason, and the error only how it was seen. Without a greeting its output
+	// has ended, and so it most likely does.
+	exits := 100 * time.Millisecond
+	if greeting == "" {
+		exits = time.Second
+	}
+	select {
 	case <-i.process.done:
 		if greeting == "" {
 			return fmt.Errorf("%w: it has to greet as a plugin does, see docs/PLUGINS.md", i.process.ended())
 		}
 		return fmt.Errorf("%w: %w", err, i.process.ended())
-	case <-time.After(100 * time.Millisecond):
+	case <-time.After(exits):
 		return err
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"math/big"
@@ -20,6 +21,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -76,7 +78,19 @@ func TestMain(m *testing.M) {
 		program()
 		return
 	}
-	os.Exit(m.Run())
+	os.Exit(run(m))
+}
+
+// run runs the tests in a folder of their own, so that nothing is left of hosts that are killed: short, as
+// sockets are in it.
+func run(m *testing.M) int {
+	dir, err := os.MkdirTemp("/tmp", "host")
+	exitOn(err)
+	defer os.RemoveAll(dir)
+	exitOn(os.Setenv("TMPDIR", dir))
+	flag.Parse()
+	exitOn(flag.Set("test.parallel", "6")) // they mostly wait
+	return m.Run()
 }
 
 func serve(version int) {
@@ -248,9 +262,9 @@ var verbs = map[string]func(context.Context, *authorizer, *authorizerpb.Authoriz
 	"flood-raw": func(_ context.Context, a *authorizer, _ *authorizerpb.AuthorizeRequest, r *authorizerpb.AuthorizeResponse) (*authorizerpb.AuthorizeResponse, error) {
 		go func() { // past go-plugin's own redirection
 			for fd := range 2 {
-				n, err := io.Copy(os.NewFile(uintptr(fd+1), "output"), io.LimitReader(zeros{}, 100<<20))
+				n, err := io.Copy(os.NewFile(uintptr(fd+1), "output"), io.LimitReader(zeros{}, 32<<20))
 				exitOn(err)
-				if n != 100<<20 {
+				if n != 32<<20 {
 					panic(n)
 				}
 			}
@@ -355,19 +369,18 @@ func exitOn(err error) {
 	}
 }
 
-// thisBinary is the checksum of the test binary.
-func thisBinary(t testing.TB) (path, sum string) {
-	t.Helper()
+// thisBinary is the checksum of the test binary, and where that is.
+var thisBinary = sync.OnceValues(func() (path, sum string) {
 	path, err := os.Executable()
-	must(t, err)
+	exitOn(err)
 	file, err := os.Open(path)
-	must(t, err)
+	exitOn(err)
 	defer file.Close()
 	hash := sha256.New()
 	_, err = io.Copy(hash, file)
-	must(t, err)
+	exitOn(err)
 	return path, fmt.Sprintf("%x", hash.Sum(nil))
-}
+})
 
 func must(t testing.TB, err error) {
 	t.Helper()

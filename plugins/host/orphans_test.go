@@ -24,12 +24,14 @@ func hostProcess() {
 	exitOn(err)
 	s := host.Spec{Name: "plugin", SHA256: map[string]string{runtime.GOOS + "/" + runtime.GOARCH: os.Args[3]}, Timeout: 10 * time.Second}
 	b := h.Bind([]host.Spec{s})
-	exitOn(h.Check(context.Background(), s))
+	_, err = h.Check(context.Background(), s)
+	exitOn(err)
 	fmt.Println(ask(b, "eve", "pid").Reason, ask(b, "eve", "leak").Reason, ask(b, "eve", "leak-session").Reason)
 	select {}
 }
 
 func TestAPluginEndsWithAHostThatIsKilledAndItsChildrenWithTheNext(t *testing.T) {
+	t.Parallel()
 	f := newHost(t)
 	state := filepath.Join(t.TempDir(), "state")
 	cmd := exec.Command(filepath.Join(f.options.Dir, "test-host"), f.options.Dir, state, f.sum)
@@ -67,6 +69,7 @@ func TestAPluginEndsWithAHostThatIsKilledAndItsChildrenWithTheNext(t *testing.T)
 }
 
 func TestARecordOfAnotherProcessEndsNobody(t *testing.T) {
+	t.Parallel()
 	state := t.TempDir()
 	other := exec.Command("/proc/self/exe")
 	other.Args = []string{"child"}
@@ -89,6 +92,7 @@ func TestARecordOfAnotherProcessEndsNobody(t *testing.T) {
 }
 
 func TestTheChildrenOfAPluginEndWithIt(t *testing.T) {
+	t.Parallel()
 	for _, verb := range []string{"leak", "leak-session"} {
 		t.Run(verb, func(t *testing.T) {
 			f := newHost(t)
@@ -107,6 +111,7 @@ func TestTheChildrenOfAPluginEndWithIt(t *testing.T) {
 }
 
 func TestNothingIsLeftOfAHostThatEnds(t *testing.T) {
+	t.Parallel()
 	state := t.TempDir()
 	f := newHost(t, func(o *host.Options) { o.StateDir = state })
 	f.bind(f.spec())

@@ -9,7 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sync/semaphore"
+	"stele.dev/stele/plugins/authorizerpb"
 )
 
 const (
@@ -34,10 +34,11 @@ type plugin struct {
 	failures limiter  // of what is logged of its answers
 	state    atomic.Pointer[state]
 	kick     chan struct{} // a start is wanted without waiting
-	room     *semaphore.Weighted
+	room     *room
 	breaker  breaker
 	cancel   context.CancelFunc
 	ended    chan struct{}
+	says     atomic.Pointer[authorizerpb.DescribeResponse] // of itself, once a process of it did
 
 	// Guarded by the host.
 	users  int
@@ -117,6 +118,7 @@ func (p *plugin) attempt(ctx context.Context) error {
 // supervise keeps a process running until ctx is done.
 func (p *plugin) supervise(ctx context.Context) {
 	defer close(p.ended)
+	var said complaints
 	wait := time.Duration(0)
 	for tries := 1; ; tries++ {
 		i, err := p.newInstance(ctx)
@@ -146,11 +148,7 @@ func (p *plugin) supervise(ctx context.Context) {
 		}
 		wait = min(max(2*wait, firstBackoff), lastBackoff)
 		jittered := wait/2 + rand.N(wait/2+1)
-		if p.host.binds(p) {
-			p.log.Error("a plugin cannot be asked", "error", err, "restart", jittered)
-		} else {
-			p.log.Info("a plugin cannot be used", "error", err)
-		}
+		p.complain(&said, err, jittered)
 		select {
 		case <-time.After(jittered):
 		case <-p.kick:
@@ -160,6 +158,23 @@ func (p *plugin) supervise(ctx context.Context) {
 		}
 		p.host.metrics.restarts.WithLabelValues(p.spec.Name).Inc()
 	}
+}
+
+// complain says why a plugin cannot be asked: it is for operators, unless nobody but a check wanted to know.
+func (p *plugin) complain(said *complaints, err error, restart time.Duration) {
+	level, message := slog.LevelInfo, "a plugin cannot be used"
+	if p.host.binds(p) {
+		level, message = slog.LevelError, "a plugin cannot be asked"
+	}
+	before, ok := said.worth(message+err.Error(), time.Now())
+	if !ok {
+		return
+	}
+	attrs := []any{"error", err, "restart", restart}
+	if before > 0 {
+		attrs = append(attrs, "before", before)
+	}
+	p.log.Log(context.Background(), level, message, attrs...)
 }
 
 // watch returns why a process cannot be used any more.
@@ -196,7 +211,7 @@ func (p *plugin) watch(ctx context.Context, i *instance) error {
 func (p *plugin) drain() {
 	ctx, cancel := context.WithTimeout(context.Background(), drainTimeout)
 	defer cancel()
-	_ = p.room.Acquire(ctx, int64(p.host.options.MaxInFlight))
+	p.room.left(ctx)
 	p.cancel()
 	<-p.ended
 }

@@ -51,7 +51,7 @@ func copyProgram(dir string, spec *Spec, folder string) (string, error) {
 		return "", err
 	}
 	hash := sha256.New()
-	_, err = io.Copy(io.MultiWriter(into, hash), io.LimitReader(file, programBytes))
+	_, err = io.CopyBuffer(io.MultiWriter(into, hash), io.LimitReader(file, programBytes), make([]byte, 256<<10))
 	if err = errors.Join(err, into.Close()); err != nil {
 		return "", err
 	}

@@ -13,6 +13,7 @@ import (
 )
 
 func TestTheSameQuestionInFlightIsAskedOnce(t *testing.T) {
+	t.Parallel()
 	f := newHost(t)
 	b := f.bind(f.spec())
 	answers := make([]host.Answer, 16)
@@ -32,6 +33,7 @@ func TestTheSameQuestionInFlightIsAskedOnce(t *testing.T) {
 }
 
 func TestWhoGivesUpDoesNotFailTheOthers(t *testing.T) {
+	t.Parallel()
 	f := newHost(t)
 	b := f.bind(f.spec())
 	ctx, giveUp := context.WithCancel(context.Background())
@@ -47,6 +49,7 @@ func TestWhoGivesUpDoesNotFailTheOthers(t *testing.T) {
 }
 
 func TestAQuestionThatNobodyWaitsForIsGivenUp(t *testing.T) {
+	t.Parallel()
 	f := newHost(t)
 	b := f.bind(f.spec(func(s *host.Spec) { s.Timeout = time.Hour }))
 	ctx, giveUp := context.WithCancel(context.Background())
@@ -59,6 +62,7 @@ func TestAQuestionThatNobodyWaitsForIsGivenUp(t *testing.T) {
 }
 
 func TestAnAnswerTakesNoLongerThanTheTimeout(t *testing.T) {
+	t.Parallel()
 	f := newHost(t)
 	b := f.bind(f.spec(func(s *host.Spec) { s.Timeout = 50 * time.Millisecond }))
 	a := ask(b, "alice", "hang")
@@ -70,9 +74,10 @@ func TestAnAnswerTakesNoLongerThanTheTimeout(t *testing.T) {
 func TestTheCircuitOpensWhenAPluginIsSilentAndClosesWhenItAnswers(t *testing.T) {
 	t.Parallel()
 	f := newHost(t)
-	b := f.bind(f.spec(func(s *host.Spec) { s.Timeout = 50 * time.Millisecond }))
+	b := f.bind(f.spec()) // of the same process
+	hasty := f.bind(f.spec(func(s *host.Spec) { s.Timeout = 50 * time.Millisecond }))
 	for range 5 {
-		ask(b, "alice", "hang")
+		ask(hasty, "alice", "hang")
 	}
 	require.Equal(t, 2.0, f.metric("circuit_state"))
 	require.ErrorContains(t, f.Health(), "plugin plugin: it doesn't answer in time")
@@ -86,6 +91,7 @@ func TestTheCircuitOpensWhenAPluginIsSilentAndClosesWhenItAnswers(t *testing.T) 
 }
 
 func TestErrorsOfAPluginDoNotOpenTheCircuit(t *testing.T) {
+	t.Parallel()
 	f := newHost(t)
 	b := f.bind(f.spec())
 	for range 40 {
@@ -95,21 +101,52 @@ func TestErrorsOfAPluginDoNotOpenTheCircuit(t *testing.T) {
 }
 
 func TestMoreQuestionsThanThereIsRoomForWait(t *testing.T) {
+	t.Parallel()
 	f := newHost(t, func(o *host.Options) { o.MaxInFlight = 2 })
-	b := f.bind(f.spec(func(s *host.Spec) { s.Timeout = 300 * time.Millisecond }))
+	b := f.bind(f.spec())
+	hasty := f.bind(f.spec(func(s *host.Spec) { s.Timeout = 50 * time.Millisecond }))
+	ctx, giveUp := context.WithCancel(context.Background())
 	var callers sync.WaitGroup
 	for i := range 2 {
-		callers.Go(func() { ask(b, fmt.Sprint("user-", i), "hang") })
+		callers.Go(func() { b.Authorize(ctx, "plugin", question(fmt.Sprint("user-", i), "hang")) })
 	}
 	eventually(t, "both are asked", func() bool { return f.metric("in_flight") == 2 })
-	a := ask(b, "alice", "hang")
+	a := ask(hasty, "alice", "get")
 	require.True(t, a.Failed)
-	require.LessOrEqual(t, f.metric("in_flight"), 2.0)
+	require.Equal(t, 1.0, f.metric("failures_total", "busy"))
+	require.Equal(t, 2.0, f.metric("in_flight"))
+	giveUp()
 	callers.Wait()
 	require.Equal(t, allow, ask(b, "alice", "get").Decision)
 }
 
+// However many questions one user has, and however slow these are, another's is asked at once.
+func TestAUserWhoFloodsDoesNotKeepOthersFromBeingAnswered(t *testing.T) {
+	t.Parallel()
+	f := newHost(t, func(o *host.Options) { o.MaxInFlight = 8 })
+	b := f.bind(f.spec(func(s *host.Spec) { s.Timeout = time.Hour }))
+	ctx, giveUp := context.WithCancel(context.Background())
+	var flood sync.WaitGroup
+	for i := range 100 {
+		flood.Go(func() {
+			q := question("mallory", "hang")
+			q.GetResource().Name = fmt.Sprint(i)
+			b.Authorize(ctx, "plugin", q)
+		})
+	}
+	eventually(t, "the flood has all that it gets", func() bool { return f.metric("in_flight") == 4 })
+	late, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	for range 10 {
+		require.Equal(t, allow, b.Authorize(late, "plugin", question("alice", "get")).Decision)
+	}
+	require.Equal(t, 4.0, f.metric("in_flight"))
+	giveUp()
+	flood.Wait()
+}
+
 func TestAnswersAreKeptForTheShorterOfTwoTimes(t *testing.T) {
+	t.Parallel()
 	f := newHost(t)
 	spec := f.spec(func(s *host.Spec) { s.CacheTTL = time.Hour })
 	b := f.bind(spec)
@@ -131,6 +168,7 @@ func TestAnswersAreKeptForTheShorterOfTwoTimes(t *testing.T) {
 }
 
 func TestBindingsShareAProcess(t *testing.T) {
+	t.Parallel()
 	f := newHost(t)
 	spec := f.spec(func(s *host.Spec) { s.Config = []byte(`{"generation":"1"}`) })
 	a := f.bind(spec)
@@ -196,6 +234,7 @@ func TestUpgrade(t *testing.T) {
 }
 
 func TestHealthIsThatOfThePolicyInForce(t *testing.T) {
+	t.Parallel()
 	f := newHost(t)
 	broken := f.spec(func(s *host.Spec) { s.Name = "plugin-exits" })
 	b := f.Bind([]host.Spec{broken})

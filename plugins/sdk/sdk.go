@@ -31,9 +31,10 @@ func (f Func) Authorize(ctx context.Context, r *Request) (Decision, error) { ret
 type Plugin[C any] struct {
 	// Name and Version of the program, for people.
 	Name, Version string
-	// Schema is CUE with a definition #Config, which configurations must fit: `stele policy vet`
-	// and `stele plugin` hold them against it, and say what is wrong where the configuration
-	// stands. The server does not, nor are defaults filled in: New checks what it is given.
+	// Schema is CUE with a definition #Config, which configurations must fit: a push of a policy,
+	// `stele policy vet` and `stele plugin` hold them against it, and say what is wrong where the
+	// configuration stands. Without one, no configuration is taken. A replica that loads a policy
+	// has no CUE at hand, and defaults are not filled in: New checks what it is given.
 	Schema string
 	// Secrets are the names of those that it needs.
 	Secrets []string

@@ -117,7 +117,7 @@ func Program(file string) Start { return conformance.Program(file, nil) }
 func Build(t testing.TB, folder string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "plugin")
-	cmd := exec.Command("go", "build", "-o", file, ".")
+	cmd := exec.Command("go", "build", "-ldflags=-s -w", "-o", file, ".") // nobody debugs it, and each start copies it
 	cmd.Dir, cmd.Stderr = folder, os.Stderr
 	if err := cmd.Run(); err != nil {
 		t.Fatalf("go build: %v", err)

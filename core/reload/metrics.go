@@ -1,0 +1,69 @@
+package reload
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Metrics tell of files that are followed: how often a change was put in use, or could not be, and what is in use, by
+// its hash, so that replicas can be compared. It is a collector, and safe for concurrent use.
+type Metrics struct {
+	reloads *prometheus.CounterVec
+	info    *prometheus.Desc
+	mu      sync.Mutex
+	inUse   map[string]string // hashes
+}
+
+// NewMetrics are those of a part of the program: stele_PART_file_reloads_total, stele_PART_file_info.
+func NewMetrics(part string) *Metrics {
+	return &Metrics{
+		reloads: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "stele_" + part + "_file_reloads_total", Help: "How often files that " + part + " rests on were read again, and with which success.",
+		}, []string{"file", "status"}),
+		info:  prometheus.NewDesc("stele_"+part+"_file_info", "What is in use of a file that "+part+" rests on, as a hash.", []string{"file", "hash"}, nil),
+		inUse: map[string]string{},
+	}
+}
+
+// Follow says that a file, by its flag's name, is read again when it changes.
+func (m *Metrics) Follow(file string) {
+	m.reloads.WithLabelValues(file, "success")
+	m.reloads.WithLabelValues(file, "failure")
+}
+
+// Outcome counts what came of a change, see File.Outcome.
+func (m *Metrics) Outcome(file string, err error) {
+	status := "success"
+	if err != nil {
+		status = "failure"
+	}
+	m.reloads.WithLabelValues(file, status).Inc()
+}
+
+// InUse says what of a file is in use from now on. It must not be a secret: metrics are read by many, and who
+// guesses it could tell from the hash.
+func (m *Metrics) InUse(file string, content []byte) {
+	hash := fmt.Sprintf("sha256:%x", sha256.Sum256(content))
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.inUse[file] = hash
+}
+
+// Describe implements prometheus.Collector.
+func (m *Metrics) Describe(to chan<- *prometheus.Desc) {
+	m.reloads.Describe(to)
+	to <- m.info
+}
+
+// Collect implements prometheus.Collector.
+func (m *Metrics) Collect(to chan<- prometheus.Metric) {
+	m.reloads.Collect(to)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for file, hash := range m.inUse {
+		to <- prometheus.MustNewConstMetric(m.info, prometheus.GaugeValue, 1, file, hash)
+	}
+}

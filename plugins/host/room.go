@@ -1,0 +1,136 @@
+package host
+
+import (
+	"container/list"
+	"context"
+	"sync"
+)
+
+// room is how many questions a plugin has to answer at once, shared among users: a question gets a place only while its
+// user holds fewer than are free. So one user who floods gets half of all places, n of them 1/(n+1) each, and the
+// rest stays free for others (dynamic thresholds, Choudhury and Hahne, IEEE/ACM ToN 6(2), 1998). Who holds none waits only if
+// none is free, which takes floods of about as many users as there are places, and then until as many places were
+// left as there are users before them: these wait in turns, and the questions of each in their order.
+// It is safe for concurrent use.
+type room struct {
+	places int
+
+	mu      sync.Mutex
+	free    int
+	guests  map[string]*guest
+	waiting list.List     // of guests, the next turn first; none of them may have a place
+	empty   chan struct{} // closed when all places are free; nil: nobody waits for that
+}
+
+// guest is a user who holds places or waits. It is guarded by the room.
+type guest struct {
+	user      string
+	held      int
+	turn      *list.Element // among those who wait; nil: they don't
+	questions list.List     // that wait: a channel each, closed when it has a place
+}
+
+func newRoom(places int) *room {
+	return &room{places: places, free: places, guests: map[string]*guest{}}
+}
+
+// enter waits for a place, which leave gives back. Its error is the context's.
+func (r *room) enter(ctx context.Context, user string) (*guest, error) {
+	r.mu.Lock()
+	g := r.guests[user]
+	if g == nil {
+		g = &guest{user: user}
+		r.guests[user] = g
+	}
+	if g.turn == nil && g.held < r.free {
+		r.take(g)
+		r.mu.Unlock()
+		return g, nil
+	}
+	has := make(chan struct{})
+	question := g.questions.PushBack(has)
+	if g.turn == nil {
+		g.turn = r.waiting.PushBack(g)
+	}
+	r.mu.Unlock()
+	select {
+	case <-has:
+		return g, nil
+	case <-ctx.Done():
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	select {
+	case <-has: // meanwhile
+		r.give(g)
+	default:
+		r.unqueue(g, question)
+	}
+	return nil, ctx.Err()
+}
+
+func (r *room) leave(g *guest) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.give(g)
+}
+
+// left waits until nobody holds a place. It is called once.
+func (r *room) left(ctx context.Context) {
+	r.mu.Lock()
+	empty := make(chan struct{})
+	if r.free == r.places {
+		close(empty)
+	} else {
+		r.empty = empty
+	}
+	r.mu.Unlock()
+	select {
+	case <-empty:
+	case <-ctx.Done():
+	}
+}
+
+// The rest is for who has the lock.
+
+func (r *room) take(g *guest) {
+	g.held++
+	r.free--
+}
+
+// give takes a place back, and gives it to who may have it. Who is passed over holds as many places as are free, so
+// that these are not many; one look at each is enough, as there are fewer free ones from look to look.
+func (r *room) give(g *guest) {
+	g.held--
+	r.free++
+	for turn, n := r.waiting.Front(), r.waiting.Len(); n > 0 && r.free > 0; n-- {
+		next, at := turn.Next(), turn.Value.(*guest)
+		if at.held < r.free {
+			r.take(at)
+			question := at.questions.Front()
+			close(question.Value.(chan struct{}))
+			r.waiting.MoveToBack(turn)
+			r.unqueue(at, question)
+		}
+		turn = next
+	}
+	r.forget(g)
+	if r.free == r.places && r.empty != nil {
+		close(r.empty)
+		r.empty = nil
+	}
+}
+
+func (r *room) unqueue(g *guest, question *list.Element) {
+	if g.questions.Remove(question); g.questions.Len() == 0 {
+		r.waiting.Remove(g.turn)
+		g.turn = nil
+	}
+	r.forget(g)
+}
+
+func (r *room) forget(g *guest) {
+	if g.held == 0 && g.turn == nil {
+		delete(r.guests, g.user)
+	}
+}
