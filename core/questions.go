@@ -73,7 +73,7 @@ func (p *Pipeline) answerQuestion(ctx context.Context, r *Request) error {
 
 // invalid is the answer to a question that makes no sense.
 func (q *question) invalid(errs ...*field.Error) error {
-	return apierrors.NewInvalid(q.GroupKind(), "", errs)
+	return status.Invalid(q.GroupKind(), "", errs)
 }
 
 // tooMuch is the answer to a question about rules that would take too long, where that is the error.

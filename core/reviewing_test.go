@@ -112,3 +112,13 @@ func TestWhoAmIAndWhatMayI(t *testing.T) {
 		t.Errorf("elsewhere: %s", got)
 	}
 }
+
+// What is wrong with a review is said up to a length: the text of 80,000 mistakes took minutes, which nothing interrupts.
+func TestManyMistakesOfAReviewAreNotAllSaid(t *testing.T) {
+	p := newPlane(t)
+	for name, path := range map[string]string{"SelfSubjectAccessReview": "selfsubjectaccessreviews", "SubjectAccessReview": "subjectaccessreviews"} {
+		requirements := strings.TrimSuffix(strings.Repeat(`{"key":"/","operator":"In"},`, 500), ",")
+		review := `{"kind":"` + name + `","apiVersion":"authorization.k8s.io/v1","spec":{"resourceAttributes":{"verb":"list","resource":"pods","labelSelector":{"requirements":[` + requirements + `]}}}}`
+		p.do("POST", "/apis/authorization.k8s.io/v1/"+path, review).refuses(t, 422, "requirements[0]", " more errors")
+	}
+}
