@@ -25,6 +25,9 @@ func (p *Pipeline) commit(ctx context.Context, r *Request) error {
 	if r.law {
 		return p.commitPolicy(ctx, r)
 	}
+	if err := p.yield(ctx, r); err != nil {
+		return err
+	}
 	w, err := r.decide()
 	if err != nil {
 		return err

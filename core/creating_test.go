@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	utilrand "k8s.io/apimachinery/pkg/util/rand"
@@ -168,6 +169,32 @@ func TestPatchesAtOnce(t *testing.T) {
 	// One that does is refused at once.
 	old := created.field("metadata", "resourceVersion").(string)
 	p.must(t, 409, "PATCH", widgetsPath+"/a", `{"metadata":{"resourceVersion":"`+old+`"}}`, "Content-Type", mergePatch)
+}
+
+// Whoever is quick doesn't keep those from writing who take longer to decide.
+func TestASlowPatchIsNotOvertakenForEver(t *testing.T) {
+	p := newPlane(t)
+	p.must(t, 201, "POST", widgetsPath, widget("a", 1))
+	slow := "[" + strings.Repeat(`{"op":"test","path":"/spec/color","value":"red"},`, 9000) + `{"op":"add","path":"/metadata/labels","value":{"slow":"true"}}]`
+	p.must(t, 200, "PATCH", widgetsPath+"/a", `{"spec":{"color":"red"}}`, "Content-Type", mergePatch)
+	var over atomic.Bool
+	var quick sync.WaitGroup
+	for range 2 {
+		quick.Go(func() {
+			for i := 0; !over.Load(); i++ {
+				if a := p.patch("a", "merge", fmt.Sprintf(`{"spec":{"size":%d}}`, 1+i%3)); a.code != 200 {
+					t.Errorf("quick: %s", a)
+					return
+				}
+			}
+		})
+	}
+	a := p.patch("a", "json", slow)
+	over.Store(true)
+	quick.Wait()
+	if a.code != 200 {
+		t.Errorf("slow: %s", a)
+	}
 }
 
 // An owner that is named twice is one, and who names it is warned.
