@@ -46,7 +46,7 @@ func (p *Pipeline) decode(ctx context.Context, r *Request) error {
 		}
 	}
 	if r.large() {
-		done, err := p.takeTurn(ctx)
+		done, err := p.largeWrites.take(ctx)
 		if err != nil {
 			return err
 		}

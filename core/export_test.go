@@ -5,7 +5,7 @@ import "context"
 // TakeAllTurns takes the turns of large writes until done is called.
 func (p *Pipeline) TakeAllTurns(ctx context.Context) (done func(), err error) {
 	for range cap(p.largeWrites) {
-		if _, err := p.takeTurn(ctx); err != nil {
+		if _, err := p.largeWrites.take(ctx); err != nil {
 			return nil, err
 		}
 	}
@@ -14,6 +14,11 @@ func (p *Pipeline) TakeAllTurns(ctx context.Context) (done func(), err error) {
 			<-p.largeWrites
 		}
 	}, nil
+}
+
+// TakeAllReviewTurns takes the turns of large reviews until done is called.
+func (p *Pipeline) TakeAllReviewTurns(ctx context.Context) (done func(), err error) {
+	return (&Pipeline{largeWrites: p.largeReviews}).TakeAllTurns(ctx)
 }
 
 // Replaying is how many bytes of history watches hold that are being sent.

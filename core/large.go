@@ -13,7 +13,13 @@ import (
 // as it is.
 const largeWrite = 256 << 10
 
-func newLargeWrites() chan struct{} { return make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2)) }
+// Questions of access take turns of their own: what they take grows with how many rules there are and how these
+// overlap.
+
+// workTurns are turns at what keeps a processor busy.
+type workTurns chan struct{}
+
+func newWorkTurns() workTurns { return make(workTurns, max(1, runtime.GOMAXPROCS(0)/2)) }
 
 // large tells whether the request is a write that takes a turn.
 func (r *Request) large() bool {
@@ -24,11 +30,11 @@ func (r *Request) large() bool {
 	return n > largeWrite
 }
 
-// takeTurn waits for a turn, which is over when done is called.
-func (p *Pipeline) takeTurn(ctx context.Context) (done func(), err error) {
+// take waits for a turn, which is over when done is called.
+func (t workTurns) take(ctx context.Context) (done func(), err error) {
 	select {
-	case p.largeWrites <- struct{}{}:
-		return func() { <-p.largeWrites }, nil
+	case t <- struct{}{}:
+		return func() { <-t }, nil
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}

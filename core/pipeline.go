@@ -180,7 +180,9 @@ type Pipeline struct {
 	draining      chan struct{}
 	asking        chan struct{} // full while as many streams as may ask a new policy whether they go on
 	drained       atomic.Bool
-	largeWrites   chan struct{} // turns of theirs, see takeTurn
+	largeWrites   workTurns
+	largeReviews  workTurns
+	questions     workTurns // of access
 	replays       *replays
 }
 
@@ -222,7 +224,7 @@ func New(o Options) *Pipeline {
 		committer: o.Committer, log: o.Log, history: o.History, authenticator: o.Authenticator, tokens: o.Tokens, logger: o.Logger, version: o.Version, checks: o.Checks, compile: o.Compile, enforceable: o.Enforceable,
 		requestInfo: &request.RequestInfoFactory{APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api")},
 		refusals:    explain.NewJournal(remembered),
-		metrics:     newMetrics(o.Metrics, o.Committer, o.History, o.Evaluators, o.Authenticator), draining: make(chan struct{}), asking: make(chan struct{}, asksAtOnce), largeWrites: newLargeWrites(), replays: newReplays(),
+		metrics:     newMetrics(o.Metrics, o.Committer, o.History, o.Evaluators, o.Authenticator), draining: make(chan struct{}), asking: make(chan struct{}, asksAtOnce), largeWrites: newWorkTurns(), largeReviews: newWorkTurns(), questions: newWorkTurns(), replays: newReplays(),
 	}
 	p.take = p.runFrom
 	if p.logger == nil {

@@ -232,7 +232,7 @@ func (r *Request) readPolicy() (*activation.Policy, error) {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("the object provided is unrecognized (must be of type %s): it is %s, %s", activation.Kind, asked.APIVersion, asked.Kind))
 	}
 	if errs := checkFiles(asked.Spec.Files); len(errs) > 0 {
-		return nil, apierrors.NewInvalid(schema.GroupKind{Group: activation.Group, Kind: activation.Kind}, "", errs)
+		return nil, status.Invalid(schema.GroupKind{Group: activation.Group, Kind: activation.Kind}, "", errs)
 	}
 	return asked, nil
 }

@@ -73,7 +73,15 @@ func (p *Pipeline) answerQuestion(ctx context.Context, r *Request) error {
 
 // invalid is the answer to a question that makes no sense.
 func (q *question) invalid(errs ...*field.Error) error {
-	return apierrors.NewInvalid(q.GroupKind(), "", errs)
+	return status.Invalid(q.GroupKind(), "", errs)
+}
+
+// tooMuch is the answer to a question about rules that would take too long, where that is the error.
+func (q *question) tooMuch(err error) error {
+	if errors.Is(err, policy.ErrIntricate) {
+		return q.invalid(field.Invalid(field.NewPath("spec"), field.OmitValueType{}, err.Error()))
+	}
+	return err
 }
 
 // lawful is a policy that was in force, as what it allows.
@@ -113,9 +121,14 @@ func (p *Pipeline) answerWhoCan(ctx context.Context, r *Request, kind *question)
 	if errs := checkWhoCan(s); len(errs) > 0 {
 		return nil, kind.invalid(errs...)
 	}
-	law, err := p.rightsAt(ctx, r, s.Revision, s.Time)
+	done, err := p.questions.take(ctx)
 	if err != nil {
 		return nil, err
+	}
+	defer done()
+	law, err := p.rightsAt(ctx, r, s.Revision, s.Time)
+	if err != nil {
+		return nil, kind.tooMuch(err)
 	}
 	if s.Path == "" {
 		resource := s.Resource
@@ -212,9 +225,12 @@ func (p *Pipeline) since(ctx context.Context, r *Request, law *lawful, holders [
 			p.logger.Warn("a policy of the past cannot be read", "revision", history[at-1].Revision, "error", err)
 			break
 		}
-		still := open[:0]
+		still, kept := open[:0], law.Rights.Against(then.Rights)
 		for _, i := range open {
-			held, err := law.Held(&holders[i].Holder, then.Rights)
+			held, err := kept.Held(ctx, &holders[i].Holder)
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
 			if err == nil && held {
 				still = append(still, i)
 				continue
@@ -252,6 +268,11 @@ func (p *Pipeline) answerAccessDifference(ctx context.Context, r *Request, kind 
 		of    *access.Side
 		state *access.State
 	}{{at.Child("from"), &d.Spec.From, &d.Status.From}, {at.Child("to"), &d.Spec.To, &d.Status.To}}
+	done, err := p.questions.take(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
 	var rights [2]*policy.Rights
 	for i, side := range sides {
 		errs = append(errs, oneMoment(side.at, side.of.Revision, side.of.Time)...)
@@ -276,7 +297,7 @@ func (p *Pipeline) answerAccessDifference(ctx context.Context, r *Request, kind 
 		}
 		law, err := p.rightsAt(ctx, r, side.of.Revision, side.of.Time)
 		if err != nil {
-			return nil, err
+			return nil, kind.tooMuch(err)
 		}
 		rights[i], *side.state = law.Rights.Rights, law.State
 	}
@@ -285,13 +306,11 @@ func (p *Pipeline) answerAccessDifference(ctx context.Context, r *Request, kind 
 		of.Namespace = *d.Spec.Namespace
 	}
 	d.Status.Chain = policy.ChainDifference(rights[0], rights[1])
-	var err error
-	d.Status.Changes, err = policy.Difference(rights[0], rights[1], of)
-	if errors.Is(err, policy.ErrIntricate) {
-		return nil, kind.invalid(field.Invalid(at, field.OmitValueType{}, err.Error()))
+	if d.Status.Changes, err = policy.Difference(ctx, rights[0], rights[1], of); err != nil {
+		return nil, kind.tooMuch(err)
 	}
 	if d.Status.Changes == nil {
 		d.Status.Changes = []policy.AccessChange{}
 	}
-	return d, err
+	return d, nil
 }

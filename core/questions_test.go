@@ -163,3 +163,22 @@ func TestQuestionsThatHaveNoAnswer(t *testing.T) {
 		p.do("GET", path+"/x", "").refuses(t, 404, "")
 	}
 }
+
+// A question of access ends with its request, whatever the rules that are compared: they come with it.
+func TestAQuestionEndsWithItsRequest(t *testing.T) {
+	p := newPlane(t)
+	type object = map[string]any
+	var bindings []object
+	for i := range 1000 {
+		bindings = append(bindings, object{"id": fmt.Sprint("b", i), "role": "r", "subjects": []object{{"group": "devs"}}, "namespaces": []string{fmt.Sprintf("*a%d*b*", i)}})
+	}
+	role := object{"name": "r", "rules": []object{{"id": "r", "verbs": []string{"get"}, "apiGroups": []string{"example.com"}, "resources": []string{"widgets"}}}}
+	spec, err := json.Marshal(object{"from": object{}, "to": object{"access": object{"roles": []object{role}, "bindings": bindings}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a := p.do("POST", differencePath+"?timeout=50ms", questionOf("AccessDifference", string(spec))); a.code != 504 {
+		t.Errorf("%.300s", a)
+	}
+	p.must(t, 201, "POST", whoCanPath, questionOf("ResourceAccessReview", `{"verb":"get","group":"example.com","resource":"widgets"}`)) // its turn is over
+}

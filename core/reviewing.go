@@ -39,18 +39,34 @@ func (p *Pipeline) answerReview(ctx context.Context, r *Request) error {
 	if err != nil {
 		return err
 	}
-	review := r.review.New()
-	if err := p.readReview(ctx, r, r.review.GroupVersionKind, review); err != nil {
-		return err
-	}
-	if err := r.review.Answer(ctx, r.tip.Policy, r.user, r.key.Namespace, p.whose, review); err != nil {
-		return err
-	}
-	text, err := json.Marshal(review)
+	text, err := p.reviewed(ctx, r)
 	if err != nil {
 		return err
 	}
 	return p.writeBody(r, f, http.StatusCreated, text)
+}
+
+// reviewed is a review with its answer. Anybody may ask, and a large one takes ten times its size: so these take turns,
+// of their own, as it may be somebody else who answers, and slowly.
+func (p *Pipeline) reviewed(ctx context.Context, r *Request) ([]byte, error) {
+	if err := r.readReviewBody(r.review.GroupVersionKind); err != nil {
+		return nil, err
+	}
+	if len(r.body.raw) > largeWrite {
+		done, err := p.largeReviews.take(ctx)
+		if err != nil {
+			return nil, err
+		}
+		defer done()
+	}
+	review := r.review.New()
+	if err := p.readReview(ctx, r, r.review.GroupVersionKind, review); err != nil {
+		return nil, err
+	}
+	if err := r.review.Answer(ctx, r.tip.Policy, r.user, r.key.Namespace, p.whose, review); err != nil {
+		return nil, err
+	}
+	return json.Marshal(review)
 }
 
 // whose tells whose token it is, for one of the audiences, or for this API if there are none.
@@ -64,15 +80,8 @@ func (p *Pipeline) whose(ctx context.Context, token string, audiences authentica
 // readReview decodes the body, which is to be of a kind that is created and not stored, and
 // sees to it that what is asked is asked of the present.
 func (p *Pipeline) readReview(ctx context.Context, r *Request, kind schema.GroupVersionKind, into interface{ GetObjectKind() schema.ObjectKind }) error {
-	if r.body == nil {
-		b, err := r.readJSON(kind)
-		if err != nil {
-			return err
-		}
-		if err := b.readOptions(r); err != nil {
-			return err
-		}
-		r.body = b
+	if err := r.readReviewBody(kind); err != nil {
+		return err
 	}
 	if err := p.see(ctx, r, ""); err != nil {
 		return err
@@ -89,6 +98,22 @@ func (p *Pipeline) readReview(ctx context.Context, r *Request, kind schema.Group
 		return unfit(kind, errors.New("it is a "+in.String()))
 	}
 	return r.heed(strict, func(err error) error { return unfit(kind, err) })
+}
+
+// readReviewBody reads the body and the options once.
+func (r *Request) readReviewBody(kind schema.GroupVersionKind) error {
+	if r.body != nil {
+		return nil
+	}
+	b, err := r.readJSON(kind)
+	if err != nil {
+		return err
+	}
+	if err := b.readOptions(r); err != nil {
+		return err
+	}
+	r.body = b
+	return nil
 }
 
 // readJSON reads the body, which is to be of a kind, as JSON.

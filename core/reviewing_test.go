@@ -112,3 +112,31 @@ func TestWhoAmIAndWhatMayI(t *testing.T) {
 		t.Errorf("elsewhere: %s", got)
 	}
 }
+
+// What is wrong with a review is said up to a length: the text of 80,000 mistakes took minutes, which nothing interrupts.
+func TestManyMistakesOfAReviewAreNotAllSaid(t *testing.T) {
+	p := newPlane(t)
+	for name, path := range map[string]string{"SelfSubjectAccessReview": "selfsubjectaccessreviews", "SubjectAccessReview": "subjectaccessreviews"} {
+		requirements := strings.TrimSuffix(strings.Repeat(`{"key":"/","operator":"In"},`, 500), ",")
+		review := `{"kind":"` + name + `","apiVersion":"authorization.k8s.io/v1","spec":{"resourceAttributes":{"verb":"list","resource":"pods","labelSelector":{"requirements":[` + requirements + `]}}}}`
+		p.do("POST", "/apis/authorization.k8s.io/v1/"+path, review).refuses(t, 422, "requirements[0]", " more errors")
+	}
+}
+
+// A large review takes a turn, and small ones do not wait for it.
+func TestLargeReviewsTakeTurns(t *testing.T) {
+	p := newPlane(t)
+	review := func(name string) string {
+		return `{"kind":"SelfSubjectAccessReview","apiVersion":"authorization.k8s.io/v1","spec":{"resourceAttributes":{"verb":"list","resource":"pods","name":"` + name + `"}}}`
+	}
+	const path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+	done, err := p.TakeAllReviewTurns(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.must(t, 201, "POST", path, review("x"))
+	large := review(strings.Repeat("x", 300<<10))
+	p.must(t, 504, "POST", path+"?timeout=20ms", large)
+	done()
+	p.must(t, 201, "POST", path, large)
+}

@@ -2,7 +2,6 @@ package core
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -10,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"stele.dev/stele/core/canonical"
 	"stele.dev/stele/core/metadata"
+	"stele.dev/stele/core/status"
 	"stele.dev/stele/core/typed"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/schemas/builtin"
@@ -59,8 +59,7 @@ func (p *Pipeline) schema(ctx context.Context, r *Request) error {
 	errs = append(errs, r.kind.Scale.Validate(o.content, r.info.Subresource == "status")...)
 	errs = append(errs, r.schemaRules(ctx, errs)...)
 	if len(errs) > 0 {
-		errs = atMost(errs)
-		return apierrors.NewInvalid(kind.Stored().Storage().GroupVersionKind().GroupKind(), r.key.Name, errs)
+		return status.Invalid(kind.Stored().Storage().GroupVersionKind().GroupKind(), r.key.Name, errs)
 	}
 	if !kind.Builtin {
 		for _, w := range metadata.Warnings(o.meta, r.oldMeta) {
@@ -84,20 +83,6 @@ func validated(meta *metav1.ObjectMeta) map[string]any {
 		m["deletionTimestamp"] = at.UTC().Format(time.RFC3339)
 	}
 	return m
-}
-
-// maxErrors is how much of what is wrong with an object is said: a client may send an object
-// with a mistake in each of a million items.
-const maxErrors = 100
-
-func atMost(errs field.ErrorList) field.ErrorList {
-	if more := len(errs) - maxErrors; more > 0 {
-		errs = errs[:maxErrors:maxErrors]
-		last := *errs[maxErrors-1]
-		last.Detail += fmt.Sprintf("; and %d more errors", more)
-		errs[maxErrors-1] = &last
-	}
-	return errs
 }
 
 // schemaRules holds the object against the rules in CEL of its schema, if it is sound

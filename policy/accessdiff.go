@@ -2,6 +2,7 @@ package policy
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"maps"
 	"slices"
@@ -68,8 +69,8 @@ type Selection struct {
 
 // Difference is who gained or lost what from one policy to another one, by subject: what each decides is
 // compared, and not how it says that. What subjects have as members of groups that the policies do not
-// put them in is said of these groups.
-func Difference(from, to *Rights, of Selection) ([]AccessChange, error) {
+// put them in is said of these groups. Its error is [ErrIntricate], or the context's.
+func Difference(ctx context.Context, from, to *Rights, of Selection) ([]AccessChange, error) {
 	subjects := of.Subjects
 	if len(subjects) == 0 {
 		known := map[Subject]bool{{Group: mastersGroup}: true}
@@ -87,7 +88,7 @@ func Difference(from, to *Rights, of Selection) ([]AccessChange, error) {
 	var changes []AccessChange
 	for _, s := range subjects {
 		d := &comparison{from: from, to: to, subject: s, selection: &of, found: map[string]*foundChange{}}
-		if err := d.find(&budget); err != nil {
+		if err := d.find(ctx, &budget); err != nil {
 			return nil, err
 		}
 		changes = append(changes, d.changes()...)
@@ -111,13 +112,13 @@ type foundChange struct {
 }
 
 // find compares what rules are about that are not the same in both: of all else the decisions are.
-func (d *comparison) find(budget *int) error {
+func (d *comparison) find(ctx context.Context, budget *int) error {
 	of := covering{d.from.all(d.subject), d.to.all(d.subject)}
 	var start []box
 	if slices.Equal(d.from.inside, d.to.inside) {
 		start = differing(of)
 	} else {
-		start = []box{{sets: everySet, where: region{in: "*"}}, {path: true, sets: everySet, where: region{in: "*"}}}
+		start = everything
 	}
 	p := newPartition(of)
 	p.left = *budget
@@ -125,16 +126,21 @@ func (d *comparison) find(budget *int) error {
 	for i := range start {
 		todo := d.selected(&start[i])
 		for j := range done {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
 			var rest []box
 			for k := range todo {
 				_, out := todo[k].split(&done[j])
 				rest = append(rest, out...)
 			}
-			todo = rest
+			if todo = rest; len(todo) > maxPieces {
+				return ErrIntricate
+			}
 		}
 		done = append(done, start[i])
 		for j := range todo {
-			if err := p.pieces(&todo[j], d.compare); err != nil {
+			if err := p.pieces(ctx, &todo[j], d.compare); err != nil {
 				return err
 			}
 		}
@@ -144,6 +150,9 @@ func (d *comparison) find(budget *int) error {
 }
 
 var everySet = [dimensions]set{anything, anything, anything, anything, anything}
+
+// everything is all requests. It MUST NOT be changed.
+var everything = []box{{sets: everySet, where: region{in: "*"}}, {path: true, sets: everySet, where: region{in: "*"}}}
 
 // selected is the part of a box that is wanted.
 func (d *comparison) selected(b *box) []box {

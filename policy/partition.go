@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"context"
 	"errors"
 	"slices"
 )
@@ -9,7 +10,7 @@ import (
 // about into too many parts.
 var ErrIntricate = errors.New("the rules overlap in too many ways; ask about less")
 
-// maxPieces bounds the parts that one question is cut into, about a second's work.
+// maxPieces bounds the parts that one question is cut into: with rules as people write them, about a second's work.
 const maxPieces = 200_000
 
 // partition cuts boxes until all requests of each piece are covered by the same claims, of one
@@ -46,22 +47,26 @@ func newPartition(of covering) *partition {
 	return p
 }
 
-// pieces calls a function for each piece of a box.
-func (p *partition) pieces(of *box, piece func(*box, *covering)) error {
+// pieces calls a function for each piece of a box. How long one takes depends on how many rules there are, and on
+// their patterns: so it also ends with the context.
+func (p *partition) pieces(ctx context.Context, of *box, piece func(*box, *covering)) error {
 	var cuts []*cut
 	for i := range p.cuts {
 		if p.cuts[i].box.meets(of) {
 			cuts = append(cuts, &p.cuts[i])
 		}
 	}
-	return p.walk(of, cuts, &covering{}, piece)
+	return p.walk(ctx, of, cuts, &covering{}, piece)
 }
 
-func (p *partition) walk(b *box, open []*cut, by *covering, piece func(*box, *covering)) error {
+func (p *partition) walk(ctx context.Context, b *box, open []*cut, by *covering, piece func(*box, *covering)) error {
 	if p.left--; p.left < 0 {
 		return ErrIntricate
 	}
 	for i, c := range open {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
 		inside, rest := b.split(&c.box)
 		if len(inside) == 0 {
 			continue
@@ -72,12 +77,12 @@ func (p *partition) walk(b *box, open []*cut, by *covering, piece func(*box, *co
 			continue
 		}
 		for j := range inside {
-			if err := p.walk(&inside[j], open[i+1:], more, piece); err != nil {
+			if err := p.walk(ctx, &inside[j], open[i+1:], more, piece); err != nil {
 				return err
 			}
 		}
 		for j := range rest {
-			if err := p.walk(&rest[j], open[i+1:], by, piece); err != nil {
+			if err := p.walk(ctx, &rest[j], open[i+1:], by, piece); err != nil {
 				return err
 			}
 		}

@@ -106,11 +106,16 @@ type Rights struct {
 	chain  []string
 	inside []string // of the chain, what the policy is by itself, each once
 	claims map[Subject][]*claim
+	left   int // of maxClaims
 }
 
-// NewRights makes them. Its error says what of the access does not fit together.
+// maxClaims bounds what rights are made of: a binding has as many claims as its role has rules, times its subjects,
+// times its namespaces, and a few lines of text can come to more than there is memory for.
+const maxClaims = 1 << 19
+
+// NewRights makes them. Its error says what of the access does not fit together, or is [ErrIntricate].
 func NewRights(a *Access) (*Rights, error) {
-	r := &Rights{access: a, chain: chainOf(a.Authorizers), claims: map[Subject][]*claim{}}
+	r := &Rights{access: a, chain: chainOf(a.Authorizers), claims: map[Subject][]*claim{}, left: maxClaims}
 	for _, name := range r.chain {
 		if inside(name) && !slices.Contains(r.inside, name) {
 			r.inside = append(r.inside, name)
@@ -126,7 +131,9 @@ func NewRights(a *Access) (*Rights, error) {
 		if d.Unless != nil {
 			c.condition = d.Unless.Text
 		}
-		r.add(c, d.Subjects, d.Rules, []string{"*"})
+		if err := r.add(c, d.Subjects, d.Rules, []string{"*"}); err != nil {
+			return nil, err
+		}
 	}
 	for i := range a.Bindings {
 		b := &a.Bindings[i]
@@ -138,14 +145,20 @@ func NewRights(a *Access) (*Rights, error) {
 		if b.When != nil {
 			c.condition = b.When.Text
 		}
-		r.add(c, b.Subjects, role.Rules, b.Namespaces)
+		if err := r.add(c, b.Subjects, role.Rules, b.Namespaces); err != nil {
+			return nil, err
+		}
 	}
 	return r, nil
 }
 
-func (r *Rights) add(c claim, subjects []Subject, rules []Rule, namespaces []string) {
+func (r *Rights) add(c claim, subjects []Subject, rules []Rule, namespaces []string) error {
 	for i := range rules {
 		c.rule = &rules[i]
+		boxes := len(c.rule.NonResourceURLs) + len(resourceBoxes(c.rule.Resources))*len(namespaces)
+		if r.left -= boxes * len(subjects); r.left < 0 {
+			return ErrIntricate
+		}
 		for _, b := range boxesOf(c.rule, namespaces) {
 			c.box = b
 			for _, s := range subjects {
@@ -155,6 +168,7 @@ func (r *Rights) add(c claim, subjects []Subject, rules []Rule, namespaces []str
 			}
 		}
 	}
+	return nil
 }
 
 // boxesOf is what a rule is about.

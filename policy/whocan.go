@@ -2,6 +2,7 @@ package policy
 
 import (
 	"cmp"
+	"context"
 	"slices"
 	"strings"
 )
@@ -289,14 +290,43 @@ func (r *Rights) outsiders(q *Question) (list []Outsider) {
 // abacAuthorizer is the operator's policy file.
 const abacAuthorizer = "abac"
 
-// Held tells whether under other rights a holder of these could do all the same, by whatever
-// rule: as a rule without a condition, or with the same one.
-func (r *Rights) Held(h *Holder, then *Rights) (bool, error) {
-	p := newPartition(covering{r.all(h.Subject), then.all(h.Subject)})
+// Keeping tells what holders of some rights had under other ones. It belongs to one goroutine.
+type Keeping struct {
+	is, was *Rights
+	of      map[Subject]*kept
+}
+
+// kept is what a subject's holders are compared by, made once for all of them.
+type kept struct {
+	*partition
+	differing []box // where rules differ: of all else the decisions are the same
+}
+
+// Against compares what there is now with what there was.
+func (r *Rights) Against(was *Rights) *Keeping {
+	return &Keeping{is: r, was: was, of: map[Subject]*kept{}}
+}
+
+// Held tells whether under the other rights a holder of these could do all the same, by whatever
+// rule: as a rule without a condition, or with the same one. Its error is [ErrIntricate], or the context's.
+func (k *Keeping) Held(ctx context.Context, h *Holder) (bool, error) {
+	p := k.of[h.Subject]
+	if p == nil {
+		both := covering{k.is.all(h.Subject), k.was.all(h.Subject)}
+		p = &kept{newPartition(both), differing(both)}
+		if !slices.Equal(k.is.inside, k.was.inside) {
+			p.differing = everything
+		}
+		k.of[h.Subject] = p
+	}
+	p.left = maxPieces
 	held := true
 	for i := range h.boxes {
-		err := p.pieces(&h.boxes[i], func(_ *box, by *covering) {
-			is, was := r.verdict(h.Subject, by[0]), then.verdict(h.Subject, by[1])
+		if !slices.ContainsFunc(p.differing, func(d box) bool { return d.meets(&h.boxes[i]) }) {
+			continue
+		}
+		err := p.pieces(ctx, &h.boxes[i], func(_ *box, by *covering) {
+			is, was := k.is.verdict(h.Subject, by[0]), k.was.verdict(h.Subject, by[1])
 			held = held && (is.never() || was.always() || is.key() == was.key())
 		})
 		if err != nil {

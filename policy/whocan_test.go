@@ -186,7 +186,7 @@ func TestDifferenceIsThatOfAllDecisions(t *testing.T) {
 		}
 		from, to := rightsOf(t, &before), rightsOf(t, &after)
 		order := policy.ChainDifference(from, to)
-		changes, err := policy.Difference(from, to, policy.Selection{AnyNamespace: true})
+		changes, err := policy.Difference(t.Context(), from, to, policy.Selection{AnyNamespace: true})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -311,7 +311,7 @@ func TestConditionsAreComparedByTheirText(t *testing.T) {
 		{"a", "", "Changed: when a > "},
 		{"a", "b", "Changed: when a > when b"},
 	} {
-		changes, err := policy.Difference(accessOf(nil, nil, tc.before), accessOf(nil, nil, tc.after), policy.Selection{AnyNamespace: true})
+		changes, err := policy.Difference(t.Context(), accessOf(nil, nil, tc.before), accessOf(nil, nil, tc.after), policy.Selection{AnyNamespace: true})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -383,7 +383,7 @@ func TestLargePoliciesAreCompared(t *testing.T) {
 		}
 		return r
 	}
-	changes, err := policy.Difference(large(0), large(1), policy.Selection{AnyNamespace: true})
+	changes, err := policy.Difference(t.Context(), large(0), large(1), policy.Selection{AnyNamespace: true})
 	if err != nil || len(changes) < 1000 {
 		t.Errorf("%d changes, %v", len(changes), err)
 	}
@@ -404,7 +404,7 @@ func TestRulesThatCutEachOtherIntoTooMuchAreRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := policy.Difference(accessOf(nil, nil, ""), r, policy.Selection{AnyNamespace: true}); !errors.Is(err, policy.ErrIntricate) {
+	if _, err := policy.Difference(t.Context(), accessOf(nil, nil, ""), r, policy.Selection{AnyNamespace: true}); !errors.Is(err, policy.ErrIntricate) {
 		t.Errorf("%v", err)
 	}
 }

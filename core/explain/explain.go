@@ -142,9 +142,10 @@ const (
 
 func (e *Explanation) bound() {
 	s := &e.Spec
-	for _, name := range []*string{&e.Name, &s.Verb, &s.Group, &s.Version, &s.Resource, &s.Subresource, &s.Namespace, &s.Name, &s.Path, &s.User, &s.UID, &s.ContentType} {
+	for _, name := range []*string{&e.Name, &s.Verb, &s.Group, &s.Version, &s.Resource, &s.Subresource, &s.Namespace, &s.Name, &s.Path, &s.User, &s.UID, &s.ContentType, &s.FieldManager} {
 		*name = cut(*name, maxName)
 	}
+	s.FieldSelector, s.LabelSelector = cut(s.FieldSelector, maxText), cut(s.LabelSelector, maxText)
 	groups := s.Groups[:min(len(s.Groups), maxNames)]
 	s.Groups = make([]string, len(groups))
 	for i, g := range groups {
@@ -153,7 +154,9 @@ func (e *Explanation) bound() {
 	s.Extra, s.Object = nil, nil
 	e.Status.Message = cut(e.Status.Message, maxText)
 	for i := range e.Status.Stages {
-		e.Status.Stages[i].Message = cut(e.Status.Stages[i].Message, maxText)
+		// Where validation refused something is a path in the object, with the keys that the client chose.
+		x := &e.Status.Stages[i]
+		x.Rule, x.Source, x.Message, x.Considered = cut(x.Rule, maxText), cut(x.Source, maxText), cut(x.Message, maxText), nil
 	}
 }
 

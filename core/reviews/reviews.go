@@ -19,6 +19,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"stele.dev/stele/core/discovery"
+	"stele.dev/stele/core/status"
 	"stele.dev/stele/policy"
 )
 
@@ -251,5 +252,5 @@ func noMetadata(meta *metav1.ObjectMeta) field.ErrorList {
 
 func invalid(review runtime.Object, errs field.ErrorList) error {
 	kind := review.GetObjectKind().GroupVersionKind().GroupKind()
-	return apierrors.NewInvalid(kind, "", errs)
+	return status.Invalid(kind, "", errs)
 }

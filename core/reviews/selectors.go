@@ -1,7 +1,7 @@
 package reviews
 
 import (
-	"errors"
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -16,7 +16,8 @@ import (
 )
 
 // Selectors of a review are read as upstream reads them (KEP-4601): what cannot be understood is left
-// out, which asks for more than was meant, and the answer says so.
+// out, which asks for more than was meant, and the answer says so. Of the errors the first is kept: there may be as many as
+// a body has room for.
 
 // selectors are nil if there are none.
 func selectors(a *authorizationv1.ResourceAttributes) *policy.Selectors {
@@ -48,7 +49,7 @@ func fieldRequirements(list []metav1.FieldSelectorRequirement) (out fields.Requi
 	for _, r := range list {
 		operator, known := operators[r.Operator]
 		if !known || len(r.Values) != 1 {
-			err = errors.Join(err, fmt.Errorf("%s %s with %d values is no selector of fields", r.Key, r.Operator, len(r.Values)))
+			err = cmp.Or(err, fmt.Errorf("%s %s with %d values is no selector of fields", r.Key, r.Operator, len(r.Values)))
 			continue
 		}
 		out = append(out, fields.Requirement{Field: r.Key, Operator: operator, Value: r.Values[0]})
@@ -64,12 +65,12 @@ func labelRequirements(list []metav1.LabelSelectorRequirement) (out labels.Requi
 	for _, r := range list {
 		operator, known := operators[r.Operator]
 		if !known {
-			err = errors.Join(err, fmt.Errorf("%q is no operator of label selectors", r.Operator))
+			err = cmp.Or(err, fmt.Errorf("%q is no operator of label selectors", r.Operator))
 			continue
 		}
 		requirement, invalid := labels.NewRequirement(r.Key, operator, r.Values)
 		if invalid != nil {
-			err = errors.Join(err, invalid)
+			err = cmp.Or(err, invalid)
 			continue
 		}
 		out = append(out, *requirement)

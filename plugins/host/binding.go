@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 	"stele.dev/stele/plugins/authorizerpb"
 )
 
@@ -160,9 +161,21 @@ func (d *bound) authorize(ctx context.Context, q *authorizerpb.AuthorizeRequest)
 	case <-ctx.Done():
 	}
 	d.leave(f)
-	a := d.failed(failedCanceled, "the request was given up: "+context.Cause(ctx).Error())
-	a.Decision = authorizerpb.Decision_DECISION_DENY // whose doing it is: nobody gets past a plugin by not waiting for it
-	return d.effect(a)
+	return d.effect(d.callers(d.failed(failedCanceled, "the request was given up: "+context.Cause(ctx).Error())))
+}
+
+// callers is a failure that is the caller's doing: nobody gets past a plugin by not waiting for it, by asking for
+// what it cannot be asked, or by keeping it busy themselves.
+func (*bound) callers(a Answer) Answer {
+	a.Decision = authorizerpb.Decision_DECISION_DENY
+	return a
+}
+
+// encodes tells whether a question can be sent. Where Kubernetes takes any bytes, as in paths and in the values of
+// field selectors, protobuf wants UTF-8.
+func encodes(q *authorizerpb.AuthorizeRequest) bool {
+	_, err := proto.Marshal(q)
+	return err == nil
 }
 
 // join returns the answer if it is kept, or else the flight of the question, which begins unless it has.
@@ -245,8 +258,11 @@ func (d *bound) ask(ctx context.Context, q *authorizerpb.AuthorizeRequest) (a An
 	result := abandoned
 	defer func() { p.breaker.done(result) }()
 	place, err := p.room.enter(ctx, q.GetUser().GetName())
-	if err != nil {
-		return d.failed(failedBusy, "it is answering as many questions as it may, or as many of this user"), 0
+	switch {
+	case errors.Is(err, errShare):
+		return d.callers(d.failed(failedBusy, err.Error())), 0
+	case err != nil:
+		return d.failed(failedBusy, "it is answering as many questions as it may"), 0
 	}
 	defer p.room.leave(place)
 	d.metrics.inFlight.Inc()
@@ -266,6 +282,8 @@ func (d *bound) ask(ctx context.Context, q *authorizerpb.AuthorizeRequest) (a An
 	case code == codes.Unavailable:
 		result = silent
 		return d.failed(failedLost, message(err)), 0
+	case code == codes.Internal && !encodes(q):
+		return d.callers(d.failed(failedError, "the question is not one that can be sent: some text in it is not UTF-8")), 0
 	default:
 		result = answered
 		return d.failed(failedError, fmt.Sprintf("%s: %s", code, message(err))), 0

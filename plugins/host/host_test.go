@@ -248,6 +248,41 @@ func TestAFailureMayBeNoOpinion(t *testing.T) {
 	require.Equal(t, deny, ask(b, "mallory", "get").Decision)
 }
 
+// What Kubernetes takes any bytes for, protobuf may not have: a path, the value of a field selector.
+func TestWhatAPluginCannotBeAskedIsDenied(t *testing.T) {
+	t.Parallel()
+	f := newHost(t)
+	b := f.bind(f.spec(func(s *host.Spec) { s.FailurePolicy = "NoOpinion" }))
+	q := question("mallory", "deletecollection")
+	q.GetResource().FieldSelector = []*authorizerpb.Requirement{{Key: "metadata.name", Operator: "NotIn", Values: []string{"\xff"}}}
+	a := b.Authorize(t.Context(), "plugin", q)
+	require.Equal(t, deny, a.Decision)
+	require.True(t, a.Failed)
+	require.Contains(t, a.Detail, "UTF-8")
+}
+
+// A user who keeps a plugin busy gets no further than one whom it denies.
+func TestWhoHasTheirShareOfAPluginIsDenied(t *testing.T) {
+	t.Parallel()
+	f := newHost(t, func(o *host.Options) { o.MaxInFlight = 4 })
+	b := f.bind(f.spec())
+	hasty := f.bind(f.spec(func(s *host.Spec) { s.Timeout, s.FailurePolicy = 50*time.Millisecond, "NoOpinion" }))
+	ctx, giveUp := context.WithCancel(context.Background())
+	var flood sync.WaitGroup
+	defer flood.Wait()
+	defer giveUp()
+	for i := range 2 {
+		flood.Go(func() {
+			q := question("mallory", "hang")
+			q.GetResource().Name = fmt.Sprint(i)
+			b.Authorize(ctx, "plugin", q)
+		})
+	}
+	eventually(t, "the flood has all that it gets", func() bool { return f.metric("in_flight") == 2 })
+	require.Equal(t, deny, ask(hasty, "mallory", "get").Decision)
+	require.Equal(t, 1.0, f.metric("failures_total", "busy"))
+}
+
 func TestAPluginThatThePolicyDoesNotHaveDenies(t *testing.T) {
 	t.Parallel()
 	f := newHost(t)

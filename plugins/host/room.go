@@ -3,6 +3,7 @@ package host
 import (
 	"container/list"
 	"context"
+	"errors"
 	"sync"
 )
 
@@ -34,7 +35,10 @@ func newRoom(places int) *room {
 	return &room{places: places, free: places, guests: map[string]*guest{}}
 }
 
-// enter waits for a place, which leave gives back. Its error is the context's.
+// errShare says that there is room, but for others: the user has as many places as one may have.
+var errShare = errors.New("it is answering as many questions of this user as it may")
+
+// enter waits for a place, which leave gives back. Its error is the context's, or errShare.
 func (r *room) enter(ctx context.Context, user string) (*guest, error) {
 	r.mu.Lock()
 	g := r.guests[user]
@@ -65,6 +69,9 @@ func (r *room) enter(ctx context.Context, user string) (*guest, error) {
 		r.give(g)
 	default:
 		r.unqueue(g, question)
+		if r.free > 0 {
+			return nil, errShare
+		}
 	}
 	return nil, ctx.Err()
 }
