@@ -243,7 +243,12 @@ func (d *bound) ask(ctx context.Context, q *authorizerpb.AuthorizeRequest) (a An
 		return d.failed(failedCircuit, "it doesn't answer in time: questions are not asked for a while"), 0
 	}
 	result := abandoned
-	defer func() { p.breaker.done(result) }()
+	defer func() {
+		if result == answered && !i.answered.Load() {
+			i.answered.Store(true)
+		}
+		p.breaker.done(result)
+	}()
 	place, err := p.room.enter(ctx, q.GetUser().GetName())
 	if err != nil {
 		return d.failed(failedBusy, "it is answering as many questions as it may, or as many of this user"), 0
