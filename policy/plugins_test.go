@@ -31,7 +31,7 @@ func TestPluginsAreInTheForm(t *testing.T) {
 			FailurePolicy: "NoOpinion", Timeout: 5 * time.Second, CacheTTL: time.Minute, Shadow: true,
 			Config: []byte(`{"b":1,"a":"x"}`), Secrets: map[string]string{"t": "tickets"}, Source: at[1],
 		},
-		{Name: "z", SHA256: map[string]string{"linux/amd64": sum}, FailurePolicy: "Deny", Timeout: 100 * time.Millisecond, Source: at[0]},
+		{Name: "z", SHA256: map[string]string{"linux/amd64": sum}, FailurePolicy: "Deny", Timeout: time.Second, Source: at[0]},
 	}
 	if diff := cmp.Diff(want, c.Form.Plugins); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

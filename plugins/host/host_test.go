@@ -276,7 +276,9 @@ func TestShadow(t *testing.T) {
 	require.Less(t, time.Since(start), time.Second, "nobody waits for a plugin in shadow mode")
 
 	b = f.bind(f.spec(func(s *host.Spec) { s.Shadow, s.Timeout = true, 50*time.Millisecond }))
-	explained := func(verb string) string { return b.Explain(context.Background(), "plugin", question("mallory", verb)).Detail }
+	explained := func(verb string) string {
+		return b.Explain(context.Background(), "plugin", question("mallory", verb)).Detail
+	}
 	require.Equal(t, "shadow: it would be deny: not you", explained("get"), "but who wants to know what it says does")
 	require.Equal(t, "shadow: it would be deny: no answer within 50ms", explained("hang"))
 }

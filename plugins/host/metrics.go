@@ -52,7 +52,7 @@ func newMetrics(r prometheus.Registerer, h *Host) (*metrics, error) {
 		return m, nil
 	}
 	collectors := []prometheus.Collector{circuits{h, prometheus.NewDesc("stele_plugin_circuit_state",
-		"0 if questions are asked, 1 if one tries whether they are answered again, 2 if they fail at once.", []string{"plugin"}, nil)}}
+		"0 if questions are asked, 1 if the next one tries whether they are answered again, 2 if they fail at once.", []string{"plugin"}, nil)}}
 	for _, v := range m.vectors() {
 		collectors = append(collectors, v)
 	}
