@@ -58,8 +58,9 @@ func ReadPluginConfig(schema, file string, text []byte) ([]byte, schemas.Diagnos
 	} else {
 		config = ctx.CompileBytes(text, cue.Filename(file))
 	}
-	if values, err := config.Fields(); err == nil && !values.Next() && config.LookupPath(cue.ParsePath(configDefinition)).Exists() {
-		k.add(schemas.Position{File: file}, nil, "it is a schema, with "+configDefinition+", and has no configuration", "give a file with values, as they would stand in the bundle")
+	schemaItself := config.LookupPath(cue.ParsePath(configDefinition))
+	if values, err := config.Fields(); err == nil && !values.Next() && schemaItself.Exists() {
+		k.add(schemas.PositionOf(schemaItself, k.mine), nil, "it is a schema, with "+configDefinition+", and has no configuration", "give a file with values, as they would stand in the bundle")
 		return nil, k.diags.Sorted()
 	}
 	if err := config.Validate(cue.Concrete(true)); err != nil {
