@@ -112,6 +112,7 @@ type trace struct {
 // writes down what each stage says: there is no second set of rules that could differ.
 func (p *Pipeline) explain(ctx context.Context, asker *Request, e *explain.Explanation) error {
 	t := &trace{}
+	ctx = policy.Explain(ctx)
 	q, err := p.explainedRequest(ctx, &e.Spec, t)
 	if err != nil {
 		return err

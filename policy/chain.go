@@ -218,6 +218,15 @@ func InTurn(ctx context.Context, t Turn) context.Context {
 	return context.WithValue(ctx, turnKey{}, t)
 }
 
+type explainKey struct{}
+
+// Explain returns a context for decisions that are made to be explained: nobody waits for what they allow, and so authorizers
+// outside of a policy that have no say are waited for, too.
+func Explain(ctx context.Context) context.Context { return context.WithValue(ctx, explainKey{}, true) }
+
+// Explains tells whether a decision is made to be explained.
+func Explains(ctx context.Context) bool { return ctx.Value(explainKey{}) != nil }
+
 // ask hands a copy over, so that requests of policies that ask nobody need not be on the heap.
 func (l *link) ask(ctx context.Context, r *Request) Opinion {
 	if take, is := ctx.Value(turnKey{}).(Turn); is {

@@ -301,6 +301,7 @@ func TestWhatIsConsideredIsInTheOrderOfTheChain(t *testing.T) {
 		"plugin:widgets|is not about this: its match names other requests||",
 		"plugin:a|has no opinion|not mine|shadow: would deny",
 		"system:masters|grants it||",
+		"rbac|is not asked: the chain ended before it||",
 		"plugin:b|is not asked: the chain ended before it||",
 		"abac|is not asked: the chain ended before it||",
 	}

@@ -17,7 +17,7 @@ type Considered struct {
 // Consider lists, in the order of the chain, the denies and grants that name the user, the verb
 // and the resource of a request, in the order of the policy, and what each makes of it; and of
 // the authorizers outside of the policy what they said when the request was decided, or why they were not
-// asked. It is what people read to understand a decision of [Policy.Authorize], and takes
+// asked; in such a chain also that no grant names it. It is what people read to understand a decision of [Policy.Authorize], and takes
 // time in proportion to the policy.
 func (p *Policy) Consider(r *Request, d *Decision) (list []Considered) {
 	for i := range p.chain {
@@ -28,7 +28,10 @@ func (p *Policy) Consider(r *Request, d *Decision) (list []Considered) {
 		case l.name == denyAuthorizer:
 			list = p.considerDenies(r, list)
 		case l.name == rbacAuthorizer:
-			list = p.considerBindings(r, list)
+			before := len(list)
+			if list = p.considerBindings(r, list); len(list) == before && len(p.Outside()) > 0 {
+				list = append(list, p.unnamed(i, d))
+			}
 		case slices.Contains(r.Groups, mastersGroup):
 			list = append(list, Considered{Rule: mastersGroup, Verdict: verdictGrants})
 		}
@@ -43,11 +46,22 @@ func (l *link) said(r *Request, d *Decision) Considered {
 	}
 	i := slices.IndexFunc(d.Said, func(s Said) bool { return s.Authorizer == l.name })
 	if i < 0 {
-		return Considered{Rule: l.name, Source: l.source(&Opinion{}), Verdict: "is not asked: the chain ended before it"}
+		return Considered{Rule: l.name, Source: l.source(&Opinion{}), Verdict: verdictUnasked}
 	}
 	o := &d.Said[i].Opinion
-	verdict := map[Verdict]string{SaysNothing: "has no opinion", Allows: "allows it", Denies: verdictDenies}[o.Verdict]
+	verdict := map[Verdict]string{SaysNothing: verdictNothing, Allows: "allows it", Denies: verdictDenies}[o.Verdict]
 	return Considered{l.name, l.source(o), verdict, o.Reason, o.Detail}
+}
+
+// unnamed is what an authorizer of the policy, which has a place in the chain, had to do with a request that no rule of
+// it names.
+func (p *Policy) unnamed(place int, d *Decision) Considered {
+	c := Considered{Rule: p.chain[place].name, Verdict: verdictNothing}
+	before := func(l link) bool { return l.name == d.Authorizer }
+	if (d.Allowed || d.Denied) && slices.ContainsFunc(p.chain[:place], before) {
+		c.Verdict = verdictUnasked
+	}
+	return c
 }
 
 func (p *Policy) considerDenies(r *Request, list []Considered) []Considered {
@@ -94,6 +108,8 @@ const (
 	verdictDepends  = "depends on the object"
 	verdictExcepted = "excepts it"
 	verdictUnmet    = "its condition does not hold"
+	verdictNothing  = "has no opinion"
+	verdictUnasked  = "is not asked: the chain ended before it"
 )
 
 // consider tells whether a rule names a request, and if it names all but the name or the

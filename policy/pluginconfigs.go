@@ -58,6 +58,11 @@ func ReadPluginConfig(schema, file string, text []byte) ([]byte, schemas.Diagnos
 	} else {
 		config = ctx.CompileBytes(text, cue.Filename(file))
 	}
+	schemaItself := config.LookupPath(cue.ParsePath(configDefinition))
+	if values, err := config.Fields(); err == nil && !values.Next() && schemaItself.Exists() {
+		k.add(schemas.PositionOf(schemaItself, k.mine), nil, "it is a schema, with "+configDefinition+", and has no configuration", "give a file with values, as they would stand in the bundle")
+		return nil, k.diags.Sorted()
+	}
 	if err := config.Validate(cue.Concrete(true)); err != nil {
 		k.report(err, schemas.Position{File: file})
 		return nil, k.diags.Sorted()

@@ -70,6 +70,7 @@ func TestAFileWithAConfigurationIsHeldAgainstWhatTheProgramSays(t *testing.T) {
 		{"out of bounds", "c.json", "{\n\"from\": 9,\n\"to\": 25}", "", "c.json:3: to: invalid value 25 (out of bound <=24)"},
 		{"no JSON", "c.json", "from: 9", "", `c.json:1: invalid JSON for file "c.json": invalid character 'r' in literal false (expecting 'a')`},
 		{"not concrete", "c.cue", "from: 9\nto: int", "", "c.cue:2: to: incomplete value int"},
+		{"the schema itself", "c.cue", "#Config: {\n\tfrom!: int\n}", "", "c.cue:1: it is a schema, with #Config, and has no configuration; give a file with values, as they would stand in the bundle"},
 		{"a field is missing", "c.cue", "from: 9", "", "c.cue:1: to: field is required but not present"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

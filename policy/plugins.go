@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"cuelang.org/go/cue"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"stele.dev/stele/schemas"
 )
 
@@ -41,8 +42,11 @@ type PluginMatch struct {
 	Verbs     []string `json:"verbs,omitempty"`
 }
 
-// pluginPrefix is what the chain writes before the name of a plugin.
-const pluginPrefix = "plugin:"
+// What the chain writes before the name of a plugin, and of a webhook.
+const (
+	pluginPrefix  = "plugin:"
+	webhookPrefix = "webhook:"
+)
 
 // Plugin is the one that an authorizer of the chain is, or nil. It MUST NOT be changed.
 func (f *Form) Plugin(authorizer string) *Plugin {
@@ -101,8 +105,11 @@ func (c *compiler) chain(f *Form, v cue.Value) {
 		f.Plugins = append(f.Plugins, c.plugin(name, x))
 	}
 	slices.SortFunc(f.Plugins, func(a, b Plugin) int { return cmp.Compare(a.Name, b.Name) })
+	named := v.LookupPath(cue.ParsePath("authorizers"))
+	if n, err := named.Len().Int64(); err == nil && n == 0 && !position(named).IsZero() {
+		c.add(position(named), named.Path().String(), "a chain of no authorizers would refuse everything", "leave authorizers out for the usual ones: deny, system:masters, rbac")
+	}
 	if len(f.Authorizers) > 0 {
-		named := v.LookupPath(cue.ParsePath("authorizers"))
 		f.ChainSource = position(named)
 		c.order(f.Authorizers, named)
 	}
@@ -121,6 +128,9 @@ func (c *compiler) order(names []string, v cue.Value) {
 	}
 	for i, name := range names {
 		pos, path := at(i)
+		if webhook, is := strings.CutPrefix(name, webhookPrefix); is && len(validation.IsDNS1123Subdomain(webhook)) > 0 {
+			c.add(pos, path, fmt.Sprintf("%q can be the name of no webhook", webhook), "name an entry of the operator's --authorization-config: lower-case letters, digits, dashes and dots")
+		}
 		if slices.Contains(names[:i], name) {
 			c.add(pos, path, fmt.Sprintf("%q is named twice", name), "its first answer counts: leave out the second one")
 		}
@@ -166,7 +176,7 @@ func (c *compiler) plugin(name string, v cue.Value) Plugin {
 		x := v.LookupPath(cue.ParsePath("timeout"))
 		c.add(position(x), x.Path().String(), fmt.Sprintf("a plugin has more than 0s and at most %s for a decision, not %s", maxPluginTimeout, p.Timeout), "")
 	}
-	if x := v.LookupPath(cue.ParsePath("sha256")); x.Exists() && len(p.SHA256) == 0 {
+	if x := v.LookupPath(cue.ParsePath("sha256")); x.Exists() && c.sound(x) && len(p.SHA256) == 0 {
 		c.add(position(x), x.Path().String(), "no program may run: there is no checksum", `name those of the plugin's releases by system: "linux/amd64": "..."`)
 	}
 	if m := p.Match; len(m.Resources) > 0 {

@@ -31,7 +31,7 @@ func TestPluginsAreInTheForm(t *testing.T) {
 			FailurePolicy: "NoOpinion", Timeout: 5 * time.Second, CacheTTL: time.Minute, Shadow: true,
 			Config: []byte(`{"b":1,"a":"x"}`), Secrets: map[string]string{"t": "tickets"}, Source: at[1],
 		},
-		{Name: "z", SHA256: map[string]string{"linux/amd64": sum}, FailurePolicy: "Deny", Timeout: 100 * time.Millisecond, Source: at[0]},
+		{Name: "z", SHA256: map[string]string{"linux/amd64": sum}, FailurePolicy: "Deny", Timeout: time.Second, Source: at[0]},
 	}
 	if diff := cmp.Diff(want, c.Form.Plugins); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -69,6 +69,13 @@ func TestMistakesInPlugins(t *testing.T) {
 			[]string{`bundle.plugins.p.timeout: a plugin has more than 0s and at most 10s for a decision, not 11s`}},
 		"no checksum": {"{\nauthorizers: [\"deny\", \"rbac\", \"plugin:p\"]\nplugins: p: §sha256: {}\n}",
 			[]string{`bundle.plugins.p.sha256: no program may run: there is no checksum; name those of the plugin's releases by system: "linux/amd64": "..."`}},
+		"a checksum that is none": {"{\nauthorizers: [\"deny\", \"rbac\", \"plugin:p\"]\nplugins: p: sha256: \"linux/amd64\": §\"abc\"\n}",
+			[]string{`bundle.plugins.p.sha256."linux/amd64": invalid value "abc" (out of bound =~"^[0-9a-f]{64}$")`}},
+		"a plugin that cannot be called so": {"{\nplugins: §\"../x\": {" + checksum + "}\n}", []string{`bundle.plugins."../x": "../x" cannot be a name here; it has to match =~"^[a-z0-9]([-a-z0-9.:]*[a-z0-9])?$"`}},
+		"a chain of nobody": {`§authorizers: []`,
+			[]string{`bundle.authorizers: a chain of no authorizers would refuse everything; leave authorizers out for the usual ones: deny, system:masters, rbac`}},
+		"a webhook without a name": {`authorizers: ["deny", §"webhook:", "rbac"]`,
+			[]string{`bundle.authorizers.1: "" can be the name of no webhook; name an entry of the operator's --authorization-config: lower-case letters, digits, dashes and dots`}},
 		"a match of nothing": {"{\nauthorizers: [\"deny\", \"rbac\", \"plugin:p\"]\nplugins: p: {" + checksum + "\nmatch: resources: [§\"secret\"]}\n}",
 			[]string{`bundle.plugins.p.match.resources.0: "secret" is not served in any of these API groups; did you mean "secrets"?`}},
 	} {

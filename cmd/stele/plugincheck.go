@@ -23,10 +23,11 @@ func pluginCheckCommand() *cobra.Command {
 		Short: "Check a plugin: does it start, what is it, does it keep what every plugin must",
 		Long: `Check starts a program as serve does, prints what it says of itself, holds the configuration
 against its schema, and tries what every plugin must keep. The last lines are for a bundle:
-they pin the program to its checksum. Its name there is that of the file.
+they pin the program to its checksum. Its name there is that of the file. A configuration
+is a file with what the bundle would say, {hour: 21}, not with its schema.
 
 With --cue it prints no more than a file of CUE that does that, for a package.`,
-		Example: `  stele plugin check ./change-window --config config.cue
+		Example: `  stele plugin check ./change-window --config values.cue
   stele plugin check ./change-window --cue databases > policy/pin.cue`,
 		Args: exactly("PROGRAM"),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -55,7 +55,11 @@ func (p *plugin) Authorize(ctx context.Context, r *policy.Request) policy.Opinio
 	if b == nil {
 		return cannot("plugin:"+p.Name, "the policy is not in force any more")
 	}
-	a := b.Authorize(ctx, p.Name, question(r))
+	ask := b.Authorize
+	if policy.Explains(ctx) {
+		ask = b.Explain
+	}
+	a := ask(ctx, p.Name, question(r))
 	o := policy.Opinion{Reason: brief(a.Reason), Detail: brief(a.Detail), Failed: a.Failed, Program: p.SHA256[host.System]}
 	switch a.Decision {
 	case authorizerpb.Decision_DECISION_ALLOW:

@@ -189,9 +189,21 @@ var measured = sync.OnceValue(func() metrics.AuthorizerMetrics {
 	return struct {
 		metrics.NoopRequestMetrics // which only delegated authorization has
 		metrics.WebhookMetrics
-		cel.MatcherMetrics
-	}{metrics.NoopRequestMetrics{}, metrics.NewWebhookMetrics(), cel.NewMatcherMetrics()}
+		matcherMetrics
+	}{metrics.NoopRequestMetrics{}, metrics.NewWebhookMetrics(), matcherMetrics{cel.NewMatcherMetrics()}}
 })
+
+type excludedKey struct{}
+
+// matcherMetrics also notes in the context that matchConditions were not met, which the library tells metrics alone.
+type matcherMetrics struct{ cel.MatcherMetrics }
+
+func (m matcherMetrics) RecordAuthorizationMatchConditionExclusion(ctx context.Context, authorizerType, authorizerName string) {
+	if excluded, is := ctx.Value(excludedKey{}).(*bool); is {
+		*excluded = true
+	}
+	m.MatcherMetrics.RecordAuthorizationMatchConditionExclusion(ctx, authorizerType, authorizerName)
+}
 
 // find is the webhook that an authorizer of a chain names: "webhook:NAME", or "webhook" for the only
 // one.
@@ -260,13 +272,17 @@ func (h *hook) Authorize(ctx context.Context, r *policy.Request) policy.Opinion 
 	if err != nil {
 		return cannot(h.name, err.Error())
 	}
-	bounded, cancel := context.WithTimeout(ctx, c.timeout)
+	excluded := false
+	bounded, cancel := context.WithTimeout(context.WithValue(ctx, excludedKey{}, &excluded), c.timeout)
 	defer cancel()
 	decision, reason, err := client.Authorize(bounded, attributes(r))
 	if err != nil && ctx.Err() != nil {
 		decision = authorizer.DecisionDeny // whose doing it is: nobody gets past a webhook by not waiting for it
 	}
 	o := policy.Opinion{Reason: brief(reason), Failed: err != nil}
+	if excluded {
+		o.Detail = "it is not asked: its matchConditions are not met"
+	}
 	switch decision {
 	case authorizer.DecisionAllow:
 		o.Verdict = policy.Allows

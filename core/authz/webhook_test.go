@@ -289,8 +289,13 @@ func TestMatchConditions(t *testing.T) {
 			a := newAuthorizers(t, authz.Options{ConfigFile: write(t, "authz.yaml", configuration(h.entry("w", tc.lines...)))})
 			r := asksFor("alice", "")
 			r.Verb, r.Selectors = "list", policy.ParseSelectors("", "x=1")
-			if got := verdict(chain(t, a, "webhook:w").Authorize(t.Context(), r)); got != tc.want || h.asked() != tc.asked {
+			d := chain(t, a, "webhook:w").Authorize(t.Context(), r)
+			if got := verdict(d); got != tc.want || h.asked() != tc.asked {
 				t.Errorf("%q, asked %d times; want %q, %d", got, h.asked(), tc.want, tc.asked)
+			}
+			excluded := len(d.Said) == 1 && d.Said[0].Detail == "it is not asked: its matchConditions are not met"
+			if want := tc.want == "nothing" && !d.Said[0].Failed; excluded != want {
+				t.Errorf("who asks why reads %q", d.Said[0].Detail)
 			}
 		})
 	}

@@ -66,7 +66,16 @@ func (b *Binding) Release() {
 
 // Authorize asks a plugin, and returns within its timeout, or denies when ctx is done. A question that was answered lately or is being
 // answered is not asked again. The question must not be changed, also not afterwards.
-func (b *Binding) Authorize(ctx context.Context, name string, q *authorizerpb.AuthorizeRequest) (a Answer) {
+func (b *Binding) Authorize(ctx context.Context, name string, q *authorizerpb.AuthorizeRequest) Answer {
+	return b.decide(ctx, name, q, false)
+}
+
+// Explain is Authorize that waits for plugins in shadow mode, too: its answer has in Detail what they would have decided.
+func (b *Binding) Explain(ctx context.Context, name string, q *authorizerpb.AuthorizeRequest) Answer {
+	return b.decide(ctx, name, q, true)
+}
+
+func (b *Binding) decide(ctx context.Context, name string, q *authorizerpb.AuthorizeRequest, shadows bool) (a Answer) {
 	d := b.plugins[name]
 	if d == nil {
 		return Answer{
@@ -79,7 +88,7 @@ func (b *Binding) Authorize(ctx context.Context, name string, q *authorizerpb.Au
 			a = d.effect(d.panicked(r))
 		}
 	}()
-	return d.authorize(ctx, q)
+	return d.authorize(ctx, q, shadows)
 }
 
 func unavailable(name string) string { return fmt.Sprintf("authorizer plugin %q is unavailable", name) }
@@ -142,7 +151,7 @@ type flight struct {
 	answer  Answer // after done
 }
 
-func (d *bound) authorize(ctx context.Context, q *authorizerpb.AuthorizeRequest) Answer {
+func (d *bound) authorize(ctx context.Context, q *authorizerpb.AuthorizeRequest, shadows bool) Answer {
 	buffer := keyBuffers.Get().(*[]byte)
 	known, f := d.join(makeKey(buffer, q), q)
 	keyBuffers.Put(buffer)
@@ -152,13 +161,19 @@ func (d *bound) authorize(ctx context.Context, q *authorizerpb.AuthorizeRequest)
 		return d.effect(known)
 	case d.spec.Shadow && f == nil:
 		return d.effect(d.failed(failedBusy, "too many questions are in flight"))
-	case d.spec.Shadow:
+	case d.spec.Shadow && !shadows:
 		return Answer{Decision: authorizerpb.Decision_DECISION_NO_OPINION, Detail: "shadow: the plugin is being asked, and has no say"}
 	}
 	select {
 	case <-f.done:
+		if d.spec.Shadow {
+			return d.shadowed(f.answer) // it was counted as it landed
+		}
 		return d.effect(f.answer)
 	case <-ctx.Done():
+	}
+	if d.spec.Shadow { // it goes on
+		return Answer{Decision: authorizerpb.Decision_DECISION_NO_OPINION, Detail: "shadow: it has not answered yet"}
 	}
 	d.leave(f)
 	return d.effect(d.callers(d.failed(failedCanceled, "the request was given up: "+context.Cause(ctx).Error())))
@@ -256,7 +271,12 @@ func (d *bound) ask(ctx context.Context, q *authorizerpb.AuthorizeRequest) (a An
 		return d.failed(failedCircuit, "it doesn't answer in time: questions are not asked for a while"), 0
 	}
 	result := abandoned
-	defer func() { p.breaker.done(result) }()
+	defer func() {
+		if result == answered && !i.answered.Load() {
+			i.answered.Store(true)
+		}
+		p.breaker.done(result)
+	}()
 	place, err := p.room.enter(ctx, q.GetUser().GetName())
 	switch {
 	case errors.Is(err, errShare):
@@ -336,6 +356,11 @@ func (d *bound) effect(a Answer) Answer {
 	if !d.spec.Shadow {
 		return a
 	}
+	return d.shadowed(a)
+}
+
+// shadowed is what an answer comes to that has no effect.
+func (d *bound) shadowed(a Answer) Answer {
 	a.Detail = strings.TrimSuffix(fmt.Sprintf("shadow: it would be %s: %s", labels[a.Decision], cmp.Or(a.Detail, a.Reason)), ": ")
 	a.Decision, a.Reason = authorizerpb.Decision_DECISION_NO_OPINION, ""
 	return a

@@ -98,10 +98,16 @@ func (b *breaker) try() {
 
 // shut tells whether all questions fail at once. When the next one would try, it is not: who asks only servers that are
 // ready has to ask this one for it to find out.
-func (b *breaker) shut() bool {
+func (b *breaker) shut() bool { return b.now() == open }
+
+// now is the state in which the next question would find it.
+func (b *breaker) now() breakerState {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.state == open && time.Now().Before(b.until)
+	if b.state == open && !time.Now().Before(b.until) {
+		return halfOpen
+	}
+	return b.state
 }
 
 // changing takes the lock. What it returns gives it back, and then tells of another state.

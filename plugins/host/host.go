@@ -34,6 +34,9 @@ type Options struct {
 	StartTimeout time.Duration
 	// HealthInterval is how often a plugin is asked for its health; 0 is 2 s.
 	HealthInterval time.Duration
+	// HealthTimeout is how long it may take to say so; 0 is 1 s. After three failures in a row it is started anew. One that
+	// has not said it in time, and has answered a question meanwhile, has not failed.
+	HealthTimeout time.Duration
 	// MaxInFlight is how many questions a plugin has to answer at once; 0 is 128. One user has at most half of them.
 	MaxInFlight int
 	// Linger is for how long a plugin runs on that no binding needs: requests in flight may still hold the
@@ -84,6 +87,7 @@ func New(o Options) (*Host, error) {
 	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	o.StartTimeout = cmp.Or(o.StartTimeout, 10*time.Second)
 	o.HealthInterval = cmp.Or(o.HealthInterval, 2*time.Second)
+	o.HealthTimeout = cmp.Or(o.HealthTimeout, time.Second)
 	o.MaxInFlight = cmp.Or(o.MaxInFlight, 128)
 	o.Linger = cmp.Or(o.Linger, 10*time.Second)
 	if o.StateDir != "" {
@@ -91,11 +95,11 @@ func New(o Options) (*Host, error) {
 			return nil, fmt.Errorf("the state of plugins: %w", err)
 		}
 	}
-	m, err := newMetrics(o.Metrics)
-	if err != nil {
+	h := &Host{options: o, plugins: map[string]*plugin{}, names: map[string]int{}, bindings: map[*Binding]struct{}{}}
+	var err error
+	if h.metrics, err = newMetrics(o.Metrics, h); err != nil {
 		return nil, err
 	}
-	h := &Host{options: o, metrics: m, plugins: map[string]*plugin{}, names: map[string]int{}, bindings: map[*Binding]struct{}{}}
 	h.ctx, h.cancel = context.WithCancel(context.Background())
 	return h, nil
 }
@@ -210,9 +214,7 @@ func (h *Host) acquire(spec Spec) *plugin {
 			host: h, key: key, spec: spec, limit: &limiter{}, log: h.options.Logger.With("plugin", spec.Name),
 			kick: make(chan struct{}, 1), room: newRoom(h.options.MaxInFlight), ended: make(chan struct{}),
 		}
-		circuit := h.metrics.circuit.WithLabelValues(spec.Name)
 		p.breaker.change = func(s breakerState) {
-			circuit.Set(float64(s))
 			if s != halfOpen {
 				p.log.Warn("the circuit of a plugin has changed", "open", s == open)
 			}

@@ -87,7 +87,8 @@ func newHost(t testing.TB, with ...func(*host.Options)) *fixture {
 	f := &fixture{TB: t, sum: sum, log: &buffer{}, metrics: prometheus.NewRegistry()}
 	f.options = host.Options{
 		Dir: t.TempDir(), SecretsDir: t.TempDir(), HealthInterval: 200 * time.Millisecond, Linger: time.Millisecond,
-		Logger: slog.New(slog.NewTextHandler(f.log, &slog.HandlerOptions{Level: slog.LevelDebug})), Metrics: f.metrics,
+		StartTimeout: time.Minute, // six start at once, on a machine that others use, and with the race detector
+		Logger:       slog.New(slog.NewTextHandler(f.log, &slog.HandlerOptions{Level: slog.LevelDebug})), Metrics: f.metrics,
 	}
 	for name := range programs {
 		if os.Link(path, filepath.Join(f.options.Dir, name)) != nil {
@@ -308,6 +309,13 @@ func TestShadow(t *testing.T) {
 	start := time.Now()
 	ask(b, "alice", "hang")
 	require.Less(t, time.Since(start), time.Second, "nobody waits for a plugin in shadow mode")
+
+	b = f.bind(f.spec(func(s *host.Spec) { s.Shadow, s.Timeout = true, 50*time.Millisecond }))
+	explained := func(verb string) string {
+		return b.Explain(context.Background(), "plugin", question("mallory", verb)).Detail
+	}
+	require.Equal(t, "shadow: it would be deny: not you", explained("get"), "but who wants to know what it says does")
+	require.Equal(t, "shadow: it would be deny: no answer within 50ms", explained("hang"))
 }
 
 func TestTheEnvironmentIsScrubbed(t *testing.T) {
@@ -339,7 +347,7 @@ func TestSecretsAreFilesOfTheOperator(t *testing.T) {
 	must(t, f.Check(context.Background(), f.spec(secret("projected"))))
 	for name, want := range map[string]string{
 		"none": "is missing", "../x": "a file of", "/etc/passwd": "a file of", "..": "a file of", "": "a file of",
-		"escapes": "escapes", "pipe": "no regular file", "large": "more than 1048576 bytes",
+		"escapes": "is a symbolic link in " + f.options.SecretsDir + " that leads out of it", "pipe": "no regular file", "large": "more than 1048576 bytes",
 	} {
 		err := f.Check(context.Background(), f.spec(secret(name)))
 		require.ErrorContains(t, err, want, name)

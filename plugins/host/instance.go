@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"runtime/debug"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -32,6 +33,8 @@ import (
 const (
 	answerBytes   = 64 << 10 // of a decision; what is longer is a failure
 	describeBytes = 4 << 20
+	// connectTimeout is for one attempt: on a busy machine, TLS alone can take longer than a second.
+	connectTimeout = 5 * time.Second
 )
 
 // instance is a process and the connection to it.
@@ -43,6 +46,8 @@ type instance struct {
 	health  grpc_health_v1.HealthClient
 	is      *authorizerpb.DescribeResponse // what it says of itself
 	lost    chan struct{}                  // closed when the connection broke
+	// answered says that a question was, since somebody looked.
+	answered atomic.Bool
 }
 
 // newInstance starts a plugin, and returns when it is configured. Its errors are for operators. It leaves nothing behind
@@ -147,7 +152,7 @@ func (i *instance) dial(address string, config *goplugin.ClientConfig) (err erro
 			return dialer.DialContext(ctx, "unix", address)
 		}),
 		grpc.WithTransportCredentials(credentials.NewTLS(config.TLSConfig)),
-		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 2, Jitter: 0.2, MaxDelay: time.Second}, MinConnectTimeout: time.Second}),
+		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 2, Jitter: 0.2, MaxDelay: time.Second}, MinConnectTimeout: connectTimeout}),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(answerBytes)),
 		grpc.WithMaxHeaderListSize(answerBytes),
 		grpc.WithDisableServiceConfig(),
@@ -174,7 +179,8 @@ func (i *instance) readOutput() {
 	fields := message.Descriptor().Fields()
 	channel, data := fields.ByName("channel"), fields.ByName("data")
 	stderr := message.Descriptor().Enums().ByName("Channel").Values().ByName("STDERR").Number()
-	stream, err := i.conn.NewStream(context.Background(), &grpc.StreamDesc{ServerStreams: true}, "/plugin.GRPCStdio/StreamStdio")
+	// It waits for the first connection, however many attempts that takes: what isn't there yet is not lost.
+	stream, err := i.conn.NewStream(context.Background(), &grpc.StreamDesc{ServerStreams: true}, "/plugin.GRPCStdio/StreamStdio", grpc.WaitForReady(true))
 	if err == nil {
 		if err = stream.SendMsg(&emptypb.Empty{}); err == nil {
 			err = stream.CloseSend()

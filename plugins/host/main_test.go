@@ -44,7 +44,9 @@ import (
 var programs = map[string]func(){
 	"plugin":       func() { serve(authorizerpb.ProtocolVersion) },
 	"plugin-old":   func() { serve(7) },
-	"plugin-raw":   serveRaw,
+	"plugin-raw":   func() { serveRaw(false, nil) },
+	"plugin-shy":   func() { serveRaw(true, nil) },
+	"plugin-busy":  func() { serveRaw(false, &busy{}) },
 	"plugin-exits": func() { os.Exit(3) },
 	"plugin-panics": func() {
 		panic("out of order")
@@ -189,6 +191,10 @@ var verbs = map[string]func(context.Context, *authorizer, *authorizerpb.Authoriz
 		r.Reason = string(a.secrets["token"])
 		return r, nil
 	},
+	"health-asked": func(_ context.Context, _ *authorizer, _ *authorizerpb.AuthorizeRequest, r *authorizerpb.AuthorizeResponse) (*authorizerpb.AuthorizeResponse, error) {
+		r.Reason = fmt.Sprint(healthAsked.Load())
+		return r, nil
+	},
 	"count": func(_ context.Context, a *authorizer, _ *authorizerpb.AuthorizeRequest, r *authorizerpb.AuthorizeResponse) (*authorizerpb.AuthorizeResponse, error) {
 		r.Reason = fmt.Sprint(a.calls.Add(1))
 		return r, nil
@@ -305,14 +311,21 @@ func leak(r *authorizerpb.AuthorizeResponse, session bool) (*authorizerpb.Author
 	return r, nil
 }
 
-// serveRaw is a plugin without go-plugin, so that it can write on the wire what it likes.
-func serveRaw() {
+// serveRaw is a plugin without go-plugin, so that it can write on the wire what it likes. A shy one hangs up once before
+// it talks.
+func serveRaw(shy bool, says grpc_health_v1.HealthServer) {
 	l, cert, clients := listen()
-	conns := &recorder{Listener: l}
+	conns := &recorder{Listener: l, shy: shy}
 	secure := &recorder{Listener: tls.NewListener(conns, &tls.Config{
 		Certificates: []tls.Certificate{cert}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: clients, NextProtos: []string{"h2"},
 	})}
-	s := grpc.NewServer()
+	s := grpc.NewServer(grpc.UnknownServiceHandler(func(_ any, stream grpc.ServerStream) error {
+		if !shy {
+			return status.Error(codes.Unimplemented, "no output is sent")
+		}
+		<-stream.Context().Done()
+		return nil
+	}))
 	authorizerpb.RegisterAuthorizerServer(s, &authorizer{garbage: func(level string) {
 		on := secure
 		if level == "tls" {
@@ -323,18 +336,42 @@ func serveRaw() {
 	}})
 	healthy := health.NewServer()
 	healthy.SetServingStatus(goplugin.GRPCServiceName, grpc_health_v1.HealthCheckResponse_SERVING)
-	grpc_health_v1.RegisterHealthServer(s, healthy)
+	if says == nil {
+		says = healthy
+	}
+	grpc_health_v1.RegisterHealthServer(s, says)
 	greet(l, cert)
 	_ = s.Serve(secure)
 }
 
+// busy answers the first question after its health only: the one with which a plugin is started.
+type busy struct {
+	grpc_health_v1.UnimplementedHealthServer
+}
+
+var healthAsked atomic.Int64
+
+func (*busy) Check(ctx context.Context, _ *grpc_health_v1.HealthCheckRequest) (*grpc_health_v1.HealthCheckResponse, error) {
+	if healthAsked.Add(1) > 1 {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	return &grpc_health_v1.HealthCheckResponse{Status: grpc_health_v1.HealthCheckResponse_SERVING}, nil
+}
+
 type recorder struct {
 	net.Listener
+	shy  bool
 	last atomic.Pointer[net.Conn]
 }
 
 func (r *recorder) Accept() (net.Conn, error) {
 	c, err := r.Listener.Accept()
+	if err == nil && r.shy {
+		r.shy = false
+		c.Close()
+		c, err = r.Listener.Accept()
+	}
 	if err == nil {
 		r.last.Store(&c)
 	}

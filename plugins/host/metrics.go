@@ -18,11 +18,17 @@ const (
 type metrics struct {
 	decisions, failures       *prometheus.CounterVec
 	duration                  *prometheus.HistogramVec
-	inFlight, circuit, up     *prometheus.GaugeVec
+	inFlight, up              *prometheus.GaugeVec
 	hits, coalesced, restarts *prometheus.CounterVec
 }
 
-func newMetrics(r prometheus.Registerer) (*metrics, error) {
+// circuits tells of the circuits as they are when somebody looks: time alone changes them, too.
+type circuits struct {
+	host *Host
+	desc *prometheus.Desc
+}
+
+func newMetrics(r prometheus.Registerer, h *Host) (*metrics, error) {
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "stele_plugin_" + name, Help: help}, append([]string{"plugin"}, labels...))
 	}
@@ -37,16 +43,20 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 			Buckets: prometheus.ExponentialBuckets(20e-6, 2.5, 13),
 		}, []string{"plugin"}),
 		inFlight:  gauge("in_flight", "Questions that plugins are answering."),
-		circuit:   gauge("circuit_state", "0 if questions are asked, 1 if one tries whether they are answered again, 2 if they fail at once."),
 		up:        gauge("up", "Processes of the plugin that can be asked: two while another generation takes over."),
 		hits:      counter("cache_hits_total", "Questions whose answer was kept."),
 		coalesced: counter("coalesced_total", "Questions that shared the answer to the same one."),
-		restarts:  counter("restarts_total", "Starts of a plugin after its first."),
+		restarts:  counter("restarts_total", "Attempts to start a plugin after its first, those included that came to nothing."),
 	}
 	if r == nil {
 		return m, nil
 	}
-	for _, c := range m.vectors() {
+	collectors := []prometheus.Collector{circuits{h, prometheus.NewDesc("stele_plugin_circuit_state",
+		"0 if questions are asked, 1 if the next one tries whether they are answered again, 2 if they fail at once.", []string{"plugin"}, nil)}}
+	for _, v := range m.vectors() {
+		collectors = append(collectors, v)
+	}
+	for _, c := range collectors {
 		if err := r.Register(c); err != nil {
 			return nil, err
 		}
@@ -60,12 +70,29 @@ type vector interface {
 }
 
 func (m *metrics) vectors() []vector {
-	return []vector{m.decisions, m.failures, m.duration, m.inFlight, m.circuit, m.up, m.hits, m.coalesced, m.restarts}
+	return []vector{m.decisions, m.failures, m.duration, m.inFlight, m.up, m.hits, m.coalesced, m.restarts}
 }
 
 // forget ends the series of a plugin that no policy has any more.
 func (m *metrics) forget(plugin string) {
 	for _, v := range m.vectors() {
 		v.DeletePartialMatch(prometheus.Labels{"plugin": plugin})
+	}
+}
+
+func (c circuits) Describe(to chan<- *prometheus.Desc) { to <- c.desc }
+
+// Collect tells of plugins that are in use; of two generations of one, of that which is worse off.
+func (c circuits) Collect(to chan<- prometheus.Metric) {
+	worst := map[string]breakerState{}
+	c.host.mu.Lock()
+	for _, p := range c.host.plugins {
+		if p.users > 0 {
+			worst[p.spec.Name] = max(worst[p.spec.Name], p.breaker.now())
+		}
+	}
+	c.host.mu.Unlock()
+	for name, state := range worst {
+		to <- prometheus.MustNewConstMetric(c.desc, prometheus.GaugeValue, float64(state), name)
 	}
 }

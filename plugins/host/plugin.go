@@ -13,12 +13,11 @@ import (
 )
 
 const (
-	firstBackoff  = 100 * time.Millisecond
-	lastBackoff   = 30 * time.Second
-	settled       = 30 * time.Second // after which a crash is no longer one of a row
-	healthTimeout = time.Second
-	unhealthy     = 3 // failures in a row after which a plugin is started anew
-	drainTimeout  = 10 * time.Second
+	firstBackoff = 100 * time.Millisecond
+	lastBackoff  = 30 * time.Second
+	settled      = 30 * time.Second // after which a crash is no longer one of a row
+	unhealthy    = 3                // failures in a row after which a plugin is started anew
+	drainTimeout = 10 * time.Second
 )
 
 var errStopped = errors.New("it has been stopped")
@@ -196,10 +195,12 @@ func (p *plugin) watch(ctx context.Context, i *instance) error {
 			}
 		case <-tick.C:
 		}
-		check, cancel := context.WithTimeout(ctx, healthTimeout)
+		check, cancel := context.WithTimeout(ctx, p.host.options.HealthTimeout)
 		err := i.healthy(check)
+		late := check.Err() != nil
 		cancel()
-		if err == nil {
+		// Who answers questions is only too busy to say that it is well. What it says is heeded.
+		if answered := i.answered.Swap(false); err == nil || late && answered {
 			failures = 0
 		} else if failures++; failures >= unhealthy {
 			return fmt.Errorf("its health could not be asked for %d times: %w", failures, err)

@@ -122,6 +122,9 @@ func openIn(dir, name, what string, noLink bool) (*os.File, fs.FileInfo, error) 
 		return nil, nil, fmt.Errorf("%s %s is a symbolic link in %s: install the file itself", what, name, dir)
 	}
 	file, err := root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0) // opening a pipe must not wait for a writer
+	if err != nil && named.Mode()&fs.ModeSymlink != 0 && !errors.Is(err, fs.ErrPermission) {
+		return nil, nil, fmt.Errorf("%s %s is a symbolic link in %s that leads out of it, or nowhere: install the file itself", what, name, dir)
+	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("%s %s in %s: %w", what, name, dir, err)
 	}
