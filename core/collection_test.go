@@ -259,7 +259,7 @@ func TestDeleteCollectionUnderANewPolicy(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer p.close()
+		defer p.closeInBubble()
 		p.bootstrap(t, bundle)
 		const all = 100
 		p.fill(t, all, 0)
@@ -300,7 +300,7 @@ func TestDeleteCollectionInAVersionThatEnds(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer p.close()
+		defer p.closeInBubble()
 		p.bootstrap(t, both)
 		p.fill(t, 100, 0)
 		var deleting sync.WaitGroup

@@ -14,6 +14,7 @@ import (
 	"sync"
 	"testing"
 	"testing/fstest"
+	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/version"
@@ -251,6 +252,12 @@ func (r *replica) close() {
 	r.history.Close()
 	os.RemoveAll(r.historyDir)
 	r.backend.Close()
+}
+
+// closeInBubble closes a replica on a slow log: what was on its way there has to arrive before the bubble ends.
+func (r *replica) closeInBubble() {
+	r.close()
+	time.Sleep(time.Second)
 }
 
 // newPlane starts a control plane of one replica with a policy in force.

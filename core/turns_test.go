@@ -23,11 +23,10 @@ func hot(t *testing.T, test func(t *testing.T, p *replica)) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer p.close()
+		defer p.closeInBubble()
 		p.bootstrap(t, bundle)
 		p.must(t, 201, "POST", strings.TrimSuffix(hotPath, "/hot"), `{"metadata":{"name":"hot"}}`)
 		test(t, p)
-		time.Sleep(time.Second) // for what was cut off, on its way to the log
 	})
 }
 
