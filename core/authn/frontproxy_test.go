@@ -192,6 +192,30 @@ func TestAnAuthorityOfClientsAndProxiesNeedsNamesOfProxies(t *testing.T) {
 	}
 }
 
+// Whom an event cannot name as they are called would be somebody else there.
+func TestWhomAnEventCannotNameIsNobody(t *testing.T) {
+	ca := newSigner(t, "proxies")
+	a := newAuthenticator(t, authn.Options{FrontProxy: newFrontProxy(t, frontProxies(t, ca))})
+	proxy := ca.issue(t, "front-proxy", nil)
+	for what, c := range map[string]struct{ header, value, want string }{
+		"as long a name as may be": {"X-Remote-User", strings.Repeat("a", 4096), strings.Repeat("a", 4096)},
+		"a longer name":            {"X-Remote-User", strings.Repeat("a", 4097), ""},
+		"a longer uid":             {"X-Remote-Uid", strings.Repeat("7", 4097), ""},
+		"a name in UTF-8":          {"X-Remote-User", "Zo\u00eb", "Zo\u00eb"},
+		"a name in Latin-1":        {"X-Remote-User", "Zo\xeb", ""},
+		"a uid in Latin-1":         {"X-Remote-Uid", "\xeb", ""},
+		"a group in Latin-1":       {"X-Remote-Group", "\xeb", ""},
+		"a value in Latin-1":       {"X-Remote-Extra-Scope", "\xeb", ""},
+		"a key that decodes to it": {"X-Remote-Extra-%eb", "x", ""},
+	} {
+		q := proxied(proxy)
+		q.Header.Set(c.header, c.value)
+		if got := who(a, q); got != c.want {
+			t.Errorf("%s: %q", what, got)
+		}
+	}
+}
+
 // authorities are those of a file with a signer's certificate.
 func authorities(t testing.TB, s *signer) *authn.Authorities {
 	t.Helper()
