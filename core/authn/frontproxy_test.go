@@ -166,6 +166,9 @@ func TestAuthoritiesOfProxiesAreReadAnew(t *testing.T) {
 func TestAnAuthorityOfClientsAndProxiesNeedsNamesOfProxies(t *testing.T) {
 	proxies, clients := newSigner(t, "proxies"), newSigner(t, "clients")
 	below := proxies.below(t, "clients below proxies")
+	soon := proxies.below(t, "clients below proxies, later", func(c *x509.Certificate) {
+		c.NotBefore, c.NotAfter = time.Now().Add(time.Minute), time.Now().Add(time.Hour)
+	})
 	for _, c := range []struct {
 		name    string
 		file    []byte
@@ -177,6 +180,7 @@ func TestAnAuthorityOfClientsAndProxiesNeedsNamesOfProxies(t *testing.T) {
 		{"one in common without names", slices.Concat(proxies.pem, clients.pem), clients, nil, true},
 		{"the same key without names", clients.renewed(t).pem, clients, nil, true},
 		{"one below without names", proxies.pem, below, nil, true},
+		{"one below that is not valid yet", proxies.pem, soon, nil, true},
 		{"the same with names", clients.pem, clients, []string{"front-proxy"}, false},
 		{"one below with names", proxies.pem, below, []string{"front-proxy"}, false},
 		{"another without names", proxies.pem, clients, nil, false},
