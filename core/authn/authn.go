@@ -345,10 +345,13 @@ func audible(audiences authenticator.Audiences, resp *authenticator.Response) bo
 }
 
 // Bounded tells whether a user is neither too large to be somebody here, nor called what an event cannot say, so that two would be the same
-// there; the error says what is wrong. Values cost something even if they are empty.
+// there, nor nothing at all, whom no policy could name; the error says what is wrong. Values cost something even if they are empty.
 func Bounded(u user.Info) error {
 	const each = 8
 	size := len(u.GetName()) + len(u.GetUID())
+	if u.GetName() == "" {
+		return &Rejection{Method: ByToken, Reason: WrongName, Err: errors.New("the credential is of a user without a name")}
+	}
 	if size > maxName && max(len(u.GetName()), len(u.GetUID())) > maxName {
 		return fmt.Errorf("the user %.256q has a name or uid of %d bytes, more than %d", u.GetName(), max(len(u.GetName()), len(u.GetUID())), maxName)
 	}
