@@ -195,6 +195,11 @@ func TestWhatIsNoKubeconfigIsCalledThat(t *testing.T) {
 		"apiVersion: apiserver.config.k8s.io/v1\nkind: AuthenticationConfiguration\n": "is no kubeconfig",
 		"apiVersion: v1\nkind: Secret\n":                                              "is no kubeconfig",
 		"clusters: 5":                                                                 "cannot unmarshal",
+		// Of an empty one it would be the cluster around this program that is asked, where there is one.
+		"":                               "names no server",
+		"apiVersion: v1\nkind: Config\n": "names no server",
+		"apiVersion: v1\nkind: Config\nclusters: [{name: c, cluster: {server: \"https://x\"}}]\n":                             "names no server",
+		"apiVersion: v1\nkind: Config\nclusters: [{name: c, cluster: {server: \"https://x\"}}]\ncurrent-context: elsewhere\n": "context was not found",
 	} {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
