@@ -209,3 +209,23 @@ func TestWhatIsNoKubeconfigIsCalledThat(t *testing.T) {
 		}
 	}
 }
+
+// As everywhere in Kubernetes: names in a kubeconfig are relative to it, not to where the program runs.
+func TestAKubeconfigNamesFilesBesideIt(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "file")
+	text := `{apiVersion: v1, kind: Config, current-context: x, contexts: [{name: x, context: {cluster: c, user: u}}],
+clusters: [{name: c, cluster: {server: "https://who.example.com", certificate-authority: ca.crt}}],
+users: [{name: u, user: {tokenFile: token}}]}`
+	if err := errors.Join(os.WriteFile(path, []byte(text), 0o600), os.WriteFile(filepath.Join(dir, "ca.crt"), []byte("authority"), 0o600),
+		os.WriteFile(filepath.Join(dir, "token"), []byte("secret"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	config, content, err := reload.Kubeconfig(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(config.CAData) != "authority" || config.BearerTokenFile != filepath.Join(dir, "token") || !strings.Contains(string(content), "authority") {
+		t.Errorf("it is %s of %s, with %q", config.CAData, config.BearerTokenFile, content)
+	}
+}
