@@ -123,6 +123,7 @@ func TestImpersonation(t *testing.T) {
 		"a helper with a uid":            {"helper", []string{"Impersonate-User", "eddie", "Impersonate-Uid", "7"}, 403, `uids.authentication.k8s.io "7" is forbidden`},
 		"a helper with extra":            {"helper", []string{"Impersonate-User", "eddie", "Impersonate-Extra-Scopes", "view"}, 403, `cannot impersonate resource "userextras/scopes" in API group "authentication.k8s.io"`},
 		"the administrator with extra":   {"admin", []string{"Impersonate-User", "x", "Impersonate-Group", "editors", "Impersonate-Extra-Scopes", "view", "Impersonate-Uid", "7"}, 201, ""},
+		"one whom no event can name":     {"admin", []string{"Impersonate-User", "\xff"}, 400, "not UTF-8"},
 		"one of whom too much is said":   {"admin", []string{"Impersonate-User", "x", "Impersonate-Group", "editors", "Impersonate-Extra-Scopes", strings.Repeat("v", 70<<10)}, 400, "too large"},
 		"the administrator as a robot":   {"admin", []string{"Impersonate-User", "system:serviceaccount:default:robot"}, 403, `User "system:serviceaccount:default:robot" cannot create`},
 	} {

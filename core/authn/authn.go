@@ -16,6 +16,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
+	"unicode/utf8"
 
 	"github.com/prometheus/client_golang/prometheus"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
@@ -40,6 +41,8 @@ const (
 	// maxUser is how large all that is said of a user may be. It stands in each event of theirs, and each
 	// decision goes through their groups.
 	maxUser = 64 << 10
+	// maxName is how long a name or a uid may be: an event has no longer ones.
+	maxName = 4096
 )
 
 // Anonymous is who asks without credentials.
@@ -341,11 +344,20 @@ func audible(audiences authenticator.Audiences, resp *authenticator.Response) bo
 	return len(audiences) == 0 || len(resp.Audiences) == 0 || len(audiences.Intersect(resp.Audiences)) > 0
 }
 
-// Bounded tells whether a user is not too large to be somebody here; the error says by how much. Values cost something even if they
-// are empty.
+// Bounded tells whether a user is neither too large to be somebody here, nor called what an event cannot say, so that two would be the same
+// there, nor nothing at all, whom no policy could name; the error says what is wrong. Values cost something even if they are empty.
 func Bounded(u user.Info) error {
 	const each = 8
 	size := len(u.GetName()) + len(u.GetUID())
+	if u.GetName() == "" {
+		return &Rejection{Method: ByToken, Reason: WrongName, Err: errors.New("the credential is of a user without a name")}
+	}
+	if size > maxName && max(len(u.GetName()), len(u.GetUID())) > maxName {
+		return fmt.Errorf("the user %.256q has a name or uid of %d bytes, more than %d", u.GetName(), max(len(u.GetName()), len(u.GetUID())), maxName)
+	}
+	if !sayable(u) {
+		return fmt.Errorf("the user %.256q is malformed: what is said of it is not UTF-8", u.GetName())
+	}
 	for _, g := range u.GetGroups() {
 		size += each + len(g)
 	}
@@ -359,6 +371,21 @@ func Bounded(u user.Info) error {
 		return fmt.Errorf("the user %.256q has groups and extra fields that are too large: %d bytes, more than %d", u.GetName(), size, maxUser)
 	}
 	return nil
+}
+
+// sayable tells whether all that is said of a user is UTF-8. Header fields need not be (RFC 9110, 5.5).
+func sayable(u user.Info) bool {
+	valid := utf8.ValidString(u.GetName()) && utf8.ValidString(u.GetUID())
+	for _, g := range u.GetGroups() {
+		valid = valid && utf8.ValidString(g)
+	}
+	for key, values := range u.GetExtra() {
+		valid = valid && utf8.ValidString(key)
+		for _, v := range values {
+			valid = valid && utf8.ValidString(v)
+		}
+	}
+	return valid
 }
 
 func appendError(errs []error, err error) []error {

@@ -108,6 +108,20 @@ func TestACertificateWithoutACommonNameIsNobody(t *testing.T) {
 	}
 }
 
+// Nor is a token: whom no policy can name must not be let in by their groups.
+func TestATokenWithoutANameIsNobodys(t *testing.T) {
+	i := issuer(t)
+	a := trusting(t, authn.Options{TokenFile: file(t, "nameless,,7,\"system:masters\"\n")}, i)
+	for what, token := range map[string]string{
+		"a static token": "nameless",
+		"a JWT":          i.Token("", map[string]any{"groups": []string{"system:masters"}}),
+	} {
+		if u, err := a.Authenticate(bearer(token)); err == nil || !strings.Contains(err.Error(), "without a name") {
+			t.Errorf("%s: %v, %v", what, u, err)
+		}
+	}
+}
+
 // Operators hear what was wrong with each credential, once a request, and never of who had none.
 func TestWhatIsWrongIsSaidTogether(t *testing.T) {
 	ca, _ := client(t)

@@ -145,7 +145,7 @@ func (a *Authenticator) followIssuers(ctx context.Context, o *Options, from orig
 		o.Anonymous = first.Anonymous
 	}
 	issuersOf := func(c *apiserver.AuthenticationConfiguration) (*issuers, error) {
-		return newIssuers(ctx, c, compiler, from.algorithms, o.Audiences, o.Disallowed)
+		return newIssuers(ctx, c, a.issuers.Load(), compiler, from.algorithms, o.Audiences, o.Disallowed)
 	}
 	now, err := issuersOf(first)
 	if err != nil {
@@ -212,12 +212,12 @@ func (a *Authenticator) watchIssuers(ctx context.Context) error {
 		}
 		for _, i := range s.all {
 			switch err := i.health(); {
-			case err != nil && !ill[i.url]:
-				a.files.logger.Warn("an issuer cannot be asked for its keys; its tokens are refused until it can", "issuer", i.url, "error", err)
-			case err == nil && ill[i.url]:
-				a.files.logger.Info("an issuer can be asked again", "issuer", i.url)
+			case err != nil && !ill[i.url()]:
+				a.files.logger.Warn("an issuer cannot be asked for its keys; its tokens are refused until it can", "issuer", i.url(), "error", err)
+			case err == nil && ill[i.url()]:
+				a.files.logger.Info("an issuer can be asked again", "issuer", i.url())
 			}
-			ill[i.url] = i.health() != nil
+			ill[i.url()] = i.health() != nil
 		}
 	}
 }
@@ -245,7 +245,7 @@ func (a *Authenticator) Collect(to chan<- prometheus.Metric) {
 			if i.health() == nil {
 				ready = 1
 			}
-			to <- prometheus.MustNewConstMetric(issuerReady, prometheus.GaugeValue, ready, i.url)
+			to <- prometheus.MustNewConstMetric(issuerReady, prometheus.GaugeValue, ready, i.url())
 		}
 	}
 }

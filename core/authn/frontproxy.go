@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/request/headerrequest"
@@ -98,7 +99,7 @@ func (p *FrontProxy) follow(f *files) {
 
 var errOverlap = errors.New("an authority of front proxies is one of clients as well, or has signed one: without --requestheader-allowed-names, each client could say to be anybody")
 
-// answerFor tells whether what some authorities have signed is taken for what others have: one is the same, has
+// answerFor tells whether what some authorities have signed is taken for what others have, now or later: one is the same, has
 // the same key, or is below one of the others.
 func answerFor(authorities, others []*x509.Certificate) bool {
 	roots := x509.NewCertPool()
@@ -111,8 +112,16 @@ func answerFor(authorities, others []*x509.Certificate) bool {
 		}) {
 			return true
 		}
-		_, err := c.Verify(x509.VerifyOptions{Roots: roots, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}})
-		return err == nil
+		return slices.ContainsFunc(authorities, func(own *x509.Certificate) bool {
+			at := time.Now()
+			for _, begins := range []time.Time{c.NotBefore, own.NotBefore} {
+				if begins.After(at) {
+					at = begins
+				}
+			}
+			_, err := c.Verify(x509.VerifyOptions{Roots: roots, CurrentTime: at, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}})
+			return err == nil
+		})
 	})
 }
 

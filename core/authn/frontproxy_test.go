@@ -166,6 +166,9 @@ func TestAuthoritiesOfProxiesAreReadAnew(t *testing.T) {
 func TestAnAuthorityOfClientsAndProxiesNeedsNamesOfProxies(t *testing.T) {
 	proxies, clients := newSigner(t, "proxies"), newSigner(t, "clients")
 	below := proxies.below(t, "clients below proxies")
+	soon := proxies.below(t, "clients below proxies, later", func(c *x509.Certificate) {
+		c.NotBefore, c.NotAfter = time.Now().Add(time.Minute), time.Now().Add(time.Hour)
+	})
 	for _, c := range []struct {
 		name    string
 		file    []byte
@@ -177,6 +180,7 @@ func TestAnAuthorityOfClientsAndProxiesNeedsNamesOfProxies(t *testing.T) {
 		{"one in common without names", slices.Concat(proxies.pem, clients.pem), clients, nil, true},
 		{"the same key without names", clients.renewed(t).pem, clients, nil, true},
 		{"one below without names", proxies.pem, below, nil, true},
+		{"one below that is not valid yet", proxies.pem, soon, nil, true},
 		{"the same with names", clients.pem, clients, []string{"front-proxy"}, false},
 		{"one below with names", proxies.pem, below, []string{"front-proxy"}, false},
 		{"another without names", proxies.pem, clients, nil, false},
@@ -188,6 +192,30 @@ func TestAnAuthorityOfClientsAndProxiesNeedsNamesOfProxies(t *testing.T) {
 		_, err := authn.NewFrontProxy(o)
 		if (err != nil) != c.refused || err != nil && !strings.Contains(err.Error(), "--requestheader-allowed-names") {
 			t.Errorf("%s: %v", c.name, err)
+		}
+	}
+}
+
+// Whom an event cannot name as they are called would be somebody else there.
+func TestWhomAnEventCannotNameIsNobody(t *testing.T) {
+	ca := newSigner(t, "proxies")
+	a := newAuthenticator(t, authn.Options{FrontProxy: newFrontProxy(t, frontProxies(t, ca))})
+	proxy := ca.issue(t, "front-proxy", nil)
+	for what, c := range map[string]struct{ header, value, want string }{
+		"as long a name as may be": {"X-Remote-User", strings.Repeat("a", 4096), strings.Repeat("a", 4096)},
+		"a longer name":            {"X-Remote-User", strings.Repeat("a", 4097), ""},
+		"a longer uid":             {"X-Remote-Uid", strings.Repeat("7", 4097), ""},
+		"a name in UTF-8":          {"X-Remote-User", "Zo\u00eb", "Zo\u00eb"},
+		"a name in Latin-1":        {"X-Remote-User", "Zo\xeb", ""},
+		"a uid in Latin-1":         {"X-Remote-Uid", "\xeb", ""},
+		"a group in Latin-1":       {"X-Remote-Group", "\xeb", ""},
+		"a value in Latin-1":       {"X-Remote-Extra-Scope", "\xeb", ""},
+		"a key that decodes to it": {"X-Remote-Extra-%eb", "x", ""},
+	} {
+		q := proxied(proxy)
+		q.Header.Set(c.header, c.value)
+		if got := who(a, q); got != c.want {
+			t.Errorf("%s: %q", what, got)
 		}
 	}
 }

@@ -60,15 +60,19 @@ func newSigner(t testing.TB, name string) *signer {
 }
 
 // below is an authority that this one has signed.
-func (s *signer) below(t testing.TB, name string) *signer {
+func (s *signer) below(t testing.TB, name string, change ...func(*x509.Certificate)) *signer {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
-	cert := sign(t, s, &x509.Certificate{
+	template := &x509.Certificate{
 		Subject: pkix.Name{CommonName: name}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
-	}, key)
+	}
+	for _, c := range change {
+		c(template)
+	}
+	cert := sign(t, s, template, key)
 	return &signer{cert, key, pemOf(cert.Raw)}
 }
 

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -37,18 +38,51 @@ const (
 // it goes with them.
 type issuers struct {
 	verified authenticator.Token
-	all      []issuer
+	all      []*issuer
 	end      context.CancelFunc
 }
 
+// issuer verifies the tokens of one, by one entry of a configuration.
 type issuer struct {
-	url    string
-	health func() error
+	entry apiserver.JWTAuthenticator
+	own   oidc.AuthenticatorTokenWithHealthCheck
+	// former is what the same entry came to before, and stands in until own could ask for the keys; nil if there
+	// is none that could. It goes on with the keys that it has, also when it was ended.
+	former oidc.AuthenticatorTokenWithHealthCheck
+}
+
+// current is who verifies.
+func (i *issuer) current() oidc.AuthenticatorTokenWithHealthCheck {
+	if i.former != nil && i.own.HealthCheck() != nil {
+		return i.former
+	}
+	return i.own
+}
+
+// AuthenticateToken implements authenticator.Token.
+func (i *issuer) AuthenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
+	return i.current().AuthenticateToken(ctx, token)
+}
+
+func (i *issuer) url() string   { return i.entry.Issuer.URL }
+func (i *issuer) health() error { return i.current().HealthCheck() }
+
+// working is who verifies by an entry, if its issuer could be asked; nil otherwise. s may be nil.
+func (s *issuers) working(entry *apiserver.JWTAuthenticator) oidc.AuthenticatorTokenWithHealthCheck {
+	if s == nil {
+		return nil
+	}
+	for _, i := range s.all {
+		if i.health() == nil && reflect.DeepEqual(&i.entry, entry) {
+			return i.current()
+		}
+	}
+	return nil
 }
 
 // newIssuers makes those of a configuration that is valid. They live as long as the context, and begin
-// by asking for the keys, in the background.
-func newIssuers(ctx context.Context, c *apiserver.AuthenticationConfiguration, compiler authenticationcel.Compiler, algorithms []string, audiences authenticator.Audiences, disallowed []string) (_ *issuers, err error) {
+// by asking for the keys, in the background. Until then those of before, which may be nil, verify what they did by the same entries.
+func newIssuers(ctx context.Context, c *apiserver.AuthenticationConfiguration, before *issuers, compiler authenticationcel.Compiler, algorithms []string, audiences authenticator.Audiences, disallowed []string) (_ *issuers, err error) {
 	s := &issuers{}
 	ctx, s.end = context.WithCancel(ctx)
 	defer func() {
@@ -71,8 +105,9 @@ func newIssuers(ctx context.Context, c *apiserver.AuthenticationConfiguration, c
 		if err != nil {
 			return nil, fmt.Errorf("jwt[%d]: %w", i, err)
 		}
-		tokens = append(tokens, verifier)
-		s.all = append(s.all, issuer{jwt.Issuer.URL, verifier.HealthCheck})
+		one := &issuer{jwt, verifier, before.working(&jwt)}
+		tokens = append(tokens, one)
+		s.all = append(s.all, one)
 	}
 	verify := authenticator.WrapAudienceAgnosticToken(audiences, expiring{tokenunion.NewFailOnError(tokens...)})
 	s.verified = cache.New(verify, false, verifiedTTL, 0)
@@ -96,7 +131,7 @@ func (s *issuers) AuthenticateToken(ctx context.Context, token string) (*authent
 func (s *issuers) health(except []string) error {
 	var errs []error
 	for _, i := range s.all {
-		if !slices.Contains(except, i.url) {
+		if !slices.Contains(except, i.url()) {
 			errs = appendError(errs, i.health())
 		}
 	}
@@ -107,14 +142,14 @@ func (s *issuers) health(except []string) error {
 func (s *issuers) ill() (urls []string) {
 	for _, i := range s.all {
 		if i.health() != nil {
-			urls = append(urls, i.url)
+			urls = append(urls, i.url())
 		}
 	}
 	return urls
 }
 
 // healthy waits until all issuers can be asked, but for those that cannot be asked as things are: their tokens are refused
-// already, and who is to be an issuer no more must not remain one for that.
+// already, and who is to be an issuer no more must not remain one for that. Nor for one whose entry has not changed.
 func (s *issuers) healthy(ctx context.Context, before *issuers) error {
 	except := before.ill()
 	err := wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, healthTimeout, true, func(context.Context) (bool, error) { return s.health(except) == nil, nil })
@@ -130,8 +165,8 @@ func (s *issuers) retire(current *atomic.Pointer[issuers]) {
 	time.AfterFunc(lastRequests, func() {
 		s.end()
 		for _, i := range s.all {
-			if !slices.ContainsFunc(current.Load().all, func(c issuer) bool { return c.url == i.url }) {
-				oidc.DeleteJWKSFetchMetrics(i.url, "")
+			if !slices.ContainsFunc(current.Load().all, func(c *issuer) bool { return c.url() == i.url() }) {
+				oidc.DeleteJWKSFetchMetrics(i.url(), "")
 			}
 		}
 	})

@@ -167,6 +167,28 @@ func TestAnIssuerThatIsIllDoesNotKeepAnother(t *testing.T) {
 	eventually(t, "the issuer is none any more", func() bool { return who(a, bearer(token)) == "" })
 }
 
+// Nor is one that answered before, and does not when the file changes: its tokens are verified by the keys that are known.
+func TestAnIssuerThatHasFallenIllDoesNotKeepAnother(t *testing.T) {
+	gone, down := issuer(t), issuer(t)
+	o := authn.Options{Configuration: file(t, authntest.Configuration(gone, down))}
+	a := running(t, o)
+	for _, i := range []*authntest.Issuer{gone, down} {
+		eventually(t, "the issuer is known", func() bool { return who(a, bearer(i.Token("bob", nil))) == "bob" })
+	}
+	down.Down(true)
+	for range 2 { // also when it has not been asked since
+		replace(t, o.Configuration, authntest.Configuration(down))
+		eventually(t, "the issuer is none any more", func() bool { return who(a, bearer(gone.Token("bob", nil))) == "" })
+		if got := who(a, bearer(down.Token("carol", nil))); got != "carol" {
+			t.Errorf("of the issuer that stays, and is down: %q", got)
+		}
+		next := issuer(t)
+		replace(t, o.Configuration, authntest.Configuration(down, next))
+		eventually(t, "another issuer is known", func() bool { return who(a, bearer(next.Token("dora", nil))) == "dora" })
+		gone = next
+	}
+}
+
 // Who has a credential that counts all the time is never refused, whatever changes around it.
 func TestNobodyIsRefusedWhileFilesChange(t *testing.T) {
 	own, alice := client(t)

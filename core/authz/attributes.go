@@ -24,10 +24,36 @@ func attributes(r *policy.Request) authorizer.Attributes {
 		Namespace: r.Namespace, Name: r.Name, ResourceRequest: r.IsResource, Path: r.Path,
 	}
 	if s := r.Selectors; s != nil {
-		a.FieldSelectorRequirements, a.FieldSelectorParsingErr = s.Fields, s.FieldsError
-		a.LabelSelectorRequirements, a.LabelSelectorParsingErr = s.Labels, s.LabelsError
+		a.FieldSelectorRequirements, a.LabelSelectorRequirements = asked(s)
+		a.FieldSelectorParsingErr, a.LabelSelectorParsingErr = s.FieldsError, s.LabelsError
 	}
 	return a
+}
+
+// maxAsked is how much of selectors webhooks get to see, as text: as much as the library lets a caller choose of the rest of a
+// question that it remembers. It does not look at selectors there, and a caller has room for a mebibyte of them, which
+// becomes sixteen in a question: too large for a webhook to read, it would be a failure of the caller's making.
+const maxAsked = 10_000
+
+// asked are the first requirements of selectors. What is left out makes the question a wider one.
+func asked(s *policy.Selectors) (fields.Requirements, labels.Requirements) {
+	const each = 16
+	room := maxAsked
+	takes := func(key string, values ...string) bool {
+		room -= each + len(key)
+		for _, v := range values {
+			room -= each + len(v)
+		}
+		return room >= 0
+	}
+	f, l := 0, 0
+	for f < len(s.Fields) && takes(s.Fields[f].Field, s.Fields[f].Value) {
+		f++
+	}
+	for l < len(s.Labels) && takes(s.Labels[l].Key(), s.Labels[l].ValuesUnsorted()...) {
+		l++
+	}
+	return s.Fields[:f], s.Labels[:l]
 }
 
 // Requirements as plugins get them are those of authorization.k8s.io/v1: what that has no words for is

@@ -270,6 +270,43 @@ func TestAWebhookThatFails(t *testing.T) {
 	}
 }
 
+// Nobody gets past a webhook by asking for more than it reads, nor has questions remembered that take a mebibyte each.
+func TestSelectorsAreAskedAboutInPart(t *testing.T) {
+	h := newWebhook(t, nil)
+	h.answer = func(w http.ResponseWriter, r *authorizationv1.SubjectAccessReview) {
+		if text, _ := json.Marshal(r); len(text) > 64<<10 {
+			http.Error(w, "too large", http.StatusRequestEntityTooLarge)
+			return
+		}
+		says(no)(w, r)
+	}
+	a := newAuthorizers(t, authz.Options{ConfigFile: write(t, "authz.yaml", configuration(h.entry("w", "failurePolicy: NoOpinion")))})
+	p := chain(t, a, "webhook:w")
+	var names []string
+	for i := range 20_000 {
+		names = append(names, fmt.Sprint("x", i))
+	}
+	many := strings.Join(names, ",")
+	for what, s := range map[string]*policy.Selectors{
+		"labels":      policy.ParseSelectors("", "a=b,"+many),
+		"values":      policy.ParseSelectors("", "a=b,z in ("+many+")"),
+		"fields":      policy.ParseSelectors("a=b"+strings.Repeat(",x=y", 20_000), ""),
+		"a long text": policy.ParseSelectors("a=b,x="+strings.Repeat("y", 100_000), ""),
+		"both":        policy.ParseSelectors("a=b"+strings.Repeat(",x=y", 20_000), many),
+	} {
+		r := asksFor("alice", "")
+		r.Verb, r.Selectors = "list", s
+		if got := verdict(p.Authorize(t.Context(), r)); got != "denied not now" {
+			t.Errorf("%s: %q", what, got)
+			continue
+		}
+		about := h.last().Spec.ResourceAttributes
+		if (about.FieldSelector == nil || about.FieldSelector.Requirements[0].Key != "a") && (about.LabelSelector == nil || about.LabelSelector.Requirements[0].Key != "a") {
+			t.Errorf("%s: it is asked nothing of them: %+v", what, about)
+		}
+	}
+}
+
 func TestMatchConditions(t *testing.T) {
 	for name, tc := range map[string]struct {
 		lines []string

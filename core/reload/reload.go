@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
-	webhookutil "k8s.io/apiserver/pkg/util/webhook"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 )
@@ -143,7 +142,7 @@ func Kubeconfig(path string) (config *rest.Config, content []byte, err error) {
 	if content, err = Files(path); err != nil {
 		return nil, nil, err
 	}
-	if config, err = webhookutil.LoadKubeconfig(path, nil); err == nil {
+	if config, err = client(path); err == nil {
 		err = rest.LoadTLSFiles(config)
 	} else if text, readErr := Read(path); readErr == nil {
 		if _, loadErr := clientcmd.Load(text); runtime.IsNotRegisteredError(loadErr) {
@@ -158,6 +157,28 @@ func Kubeconfig(path string) (config *rest.Config, content []byte, err error) {
 		content = appendPart(content, part)
 	}
 	return config, content, nil
+}
+
+// client is how the server of a kubeconfig is reached: of that alone, where Kubernetes' library would ask the cluster that this program
+// runs in, if what is there says nothing yet. The rest is as that has it for webhooks.
+func client(path string) (*rest.Config, error) {
+	says, err := clientcmd.LoadFromFile(path)
+	if err == nil {
+		err = clientcmd.ResolveLocalPaths(says)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	config, err := clientcmd.NewNonInteractiveClientConfig(*says, says.CurrentContext, &clientcmd.ConfigOverrides{}, nil).ClientConfig()
+	switch {
+	case clientcmd.IsEmptyConfig(err):
+		return nil, fmt.Errorf("%s names no server: want a kubeconfig with a current context", path)
+	case err != nil:
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	const noLimit = -1 // who is asked limits the requests
+	config.Timeout, config.QPS = 30*time.Second, noLimit
+	return config, nil
 }
 
 // appendPart keeps parts apart: what goes over from one to the next is another content.

@@ -195,6 +195,11 @@ func TestWhatIsNoKubeconfigIsCalledThat(t *testing.T) {
 		"apiVersion: apiserver.config.k8s.io/v1\nkind: AuthenticationConfiguration\n": "is no kubeconfig",
 		"apiVersion: v1\nkind: Secret\n":                                              "is no kubeconfig",
 		"clusters: 5":                                                                 "cannot unmarshal",
+		// Of an empty one it would be the cluster around this program that is asked, where there is one.
+		"":                               "names no server",
+		"apiVersion: v1\nkind: Config\n": "names no server",
+		"apiVersion: v1\nkind: Config\nclusters: [{name: c, cluster: {server: \"https://x\"}}]\n":                             "names no server",
+		"apiVersion: v1\nkind: Config\nclusters: [{name: c, cluster: {server: \"https://x\"}}]\ncurrent-context: elsewhere\n": "context was not found",
 	} {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
@@ -202,5 +207,25 @@ func TestWhatIsNoKubeconfigIsCalledThat(t *testing.T) {
 		if _, _, err := reload.Kubeconfig(path); err == nil || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v", text, err)
 		}
+	}
+}
+
+// As everywhere in Kubernetes: names in a kubeconfig are relative to it, not to where the program runs.
+func TestAKubeconfigNamesFilesBesideIt(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "file")
+	text := `{apiVersion: v1, kind: Config, current-context: x, contexts: [{name: x, context: {cluster: c, user: u}}],
+clusters: [{name: c, cluster: {server: "https://who.example.com", certificate-authority: ca.crt}}],
+users: [{name: u, user: {tokenFile: token}}]}`
+	if err := errors.Join(os.WriteFile(path, []byte(text), 0o600), os.WriteFile(filepath.Join(dir, "ca.crt"), []byte("authority"), 0o600),
+		os.WriteFile(filepath.Join(dir, "token"), []byte("secret"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	config, content, err := reload.Kubeconfig(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(config.CAData) != "authority" || config.BearerTokenFile != filepath.Join(dir, "token") || !strings.Contains(string(content), "authority") {
+		t.Errorf("it is %s of %s, with %q", config.CAData, config.BearerTokenFile, content)
 	}
 }
