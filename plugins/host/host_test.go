@@ -128,10 +128,10 @@ func (f *fixture) Check(ctx context.Context, s host.Spec) error {
 
 func eventually(t testing.TB, what string, is func() bool) {
 	t.Helper()
-	for end := time.Now().Add(20 * time.Second); !is(); time.Sleep(2 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); !is(); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(end) {
 			stacks := make([]byte, 1<<20)
-			t.Fatalf("not within 20 s: %s\n%s", what, stacks[:runtime.Stack(stacks, true)])
+			t.Fatalf("not within a minute: %s\n%s", what, stacks[:runtime.Stack(stacks, true)])
 		}
 	}
 }
@@ -308,7 +308,7 @@ func TestShadow(t *testing.T) {
 	require.Equal(t, host.Answer{Decision: noOpinion, Detail: "shadow: it would be deny: not you", Cached: true}, a)
 	start := time.Now()
 	ask(b, "alice", "hang")
-	require.Less(t, time.Since(start), time.Second, "nobody waits for a plugin in shadow mode")
+	require.Less(t, time.Since(start), 4*time.Second, "nobody waits for a plugin in shadow mode")
 
 	b = f.bind(f.spec(func(s *host.Spec) { s.Shadow, s.Timeout = true, 50*time.Millisecond }))
 	explained := func(verb string) string {
