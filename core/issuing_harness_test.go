@@ -59,6 +59,20 @@ func writeKeys(file string, behind ...crypto.PrivateKey) (*ecdsa.PrivateKey, err
 	return key, pki.WritePrivate(file, text)
 }
 
+// dies holds that a token of the account robot is valid, also when it was seen before, and is not any more as soon as it was killed.
+func (r *replica) dies(t *testing.T, token string, kill func(*testing.T, *replica)) {
+	t.Helper()
+	for range 2 {
+		if who := r.known(t, token); who != "system:serviceaccount:default:robot" {
+			t.Fatalf("before: %q", who)
+		}
+	}
+	kill(t, r)
+	if who := r.known(t, token); who != "" {
+		t.Errorf("after: %q", who)
+	}
+}
+
 // signingKey is the key that the replica signs with.
 func (r *replica) signingKey(t testing.TB) *ecdsa.PrivateKey {
 	t.Helper()

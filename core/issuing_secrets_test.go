@@ -87,15 +87,7 @@ func TestATokenInASecretDiesWithWhatItDependsOn(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := newPlane(t)
 			token := p.inSecret(t, "robot", p.account(t, "robot"), "held")
-			for range 2 {
-				if who := p.known(t, token); who != "system:serviceaccount:default:robot" {
-					t.Fatalf("before: %q", who)
-				}
-			}
-			kill(t, p)
-			if who := p.known(t, token); who != "" {
-				t.Errorf("after: %q", who)
-			}
+			p.dies(t, token, kill)
 		})
 	}
 }

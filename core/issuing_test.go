@@ -178,15 +178,7 @@ func TestATokenDiesWithWhatItDependsOn(t *testing.T) {
 			p.account(t, "robot")
 			p.must(t, 201, "POST", "/api/v1/namespaces/default/secrets", `{"metadata":{"name":"bound"}}`)
 			token := p.token(t, "robot", `"boundObjectRef":{"kind":"Secret","apiVersion":"v1","name":"bound"}`)
-			for range 2 {
-				if who := p.known(t, token); who != "system:serviceaccount:default:robot" {
-					t.Fatalf("before: %q", who)
-				}
-			}
-			kill(t, p)
-			if who := p.known(t, token); who != "" {
-				t.Errorf("after: %q", who)
-			}
+			p.dies(t, token, kill)
 		})
 	}
 }

@@ -26,7 +26,7 @@ type files struct {
 	all     []*reload.File
 	every   time.Duration
 	logger  *slog.Logger
-	reloads *prometheus.CounterVec
+	metrics *reload.Metrics
 }
 
 func (f *files) init(o *Options) {
@@ -34,26 +34,15 @@ func (f *files) init(o *Options) {
 	if f.logger = o.Logger; f.logger == nil {
 		f.logger = slog.New(slog.DiscardHandler)
 	}
-	f.reloads = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "stele_authentication_file_reloads_total", Help: "How often files that authentication rests on were read again, and with which success.",
-	}, []string{"file", "status"})
+	f.metrics = reload.NewMetrics("authentication")
 }
 
 // followed is a way in with files of its own.
 type followed interface{ follow(*files) }
 
-// outcome counts and says what comes of reading a file again. What is it for: a flag's name.
+// outcome hears what comes of reading a file again. What is it for: a flag's name.
 func (f *files) outcome(what, path string) func(error) {
-	success, failure := f.reloads.WithLabelValues(what, "success"), f.reloads.WithLabelValues(what, "failure")
-	return func(err error) {
-		if err != nil {
-			failure.Inc()
-			f.logger.Error("a changed file cannot be used; what it said before stays in use", "flag", "--"+what, "file", path, "error", err)
-			return
-		}
-		success.Inc()
-		f.logger.Info("a changed file is in use", "flag", "--"+what, "file", path)
-	}
+	return f.metrics.Outcome(f.logger, what, path)
 }
 
 // follow has a file read again when it changes; said, if not nil, hears what comes of it, too.
@@ -227,7 +216,7 @@ var issuerReady = prometheus.NewDesc("stele_authentication_issuer_ready", "1 if 
 // Describe implements prometheus.Collector.
 func (a *Authenticator) Describe(to chan<- *prometheus.Desc) {
 	to <- issuerReady
-	a.files.reloads.Describe(to)
+	a.files.metrics.Describe(to)
 	for _, part := range a.measured {
 		part.Describe(to)
 	}
@@ -235,7 +224,7 @@ func (a *Authenticator) Describe(to chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector.
 func (a *Authenticator) Collect(to chan<- prometheus.Metric) {
-	a.files.reloads.Collect(to)
+	a.files.metrics.Collect(to)
 	for _, part := range a.measured {
 		part.Collect(to)
 	}

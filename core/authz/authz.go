@@ -74,9 +74,9 @@ func New(o Options) (*Authorizers, error) {
 		return nil, errors.New("the webhook is in the authorization configuration, or in a file of its own, not both")
 	}
 	a.webhooks.Store(&webhooks{})
-	a.follow("--authorization-policy-file", o.PolicyFile, func() ([]byte, error) { return reload.Read(o.PolicyFile) }, a.loadABAC)
-	a.follow("--authorization-config", o.ConfigFile, a.webhookContent, a.loadWebhooks)
-	a.follow("--authorization-webhook-config-file", o.Webhook.KubeconfigFile, a.webhookContent, a.loadWebhooks)
+	a.follow("authorization-policy-file", o.PolicyFile, func() ([]byte, error) { return reload.Read(o.PolicyFile) }, a.loadABAC)
+	a.follow("authorization-config", o.ConfigFile, a.webhookContent, a.loadWebhooks)
+	a.follow("authorization-webhook-config-file", o.Webhook.KubeconfigFile, a.webhookContent, a.loadWebhooks)
 	return a, a.Reload()
 }
 

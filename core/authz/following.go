@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 	configmetrics "k8s.io/apiserver/pkg/server/options/authorizationconfig/metrics"
@@ -19,20 +18,11 @@ func (a *Authorizers) follow(flag, path string, read func() ([]byte, error), loa
 	if path == "" {
 		return
 	}
-	name := strings.TrimPrefix(flag, "--")
-	a.metrics.Follow(name)
 	f := &reload.File{Path: path, Read: read, Load: func(_ context.Context, content []byte) error { return load(content) }}
 	f.Content, _ = read() // what is wrong with it is said when it is loaded
-	f.Outcome = func(err error) {
-		a.metrics.Outcome(name, err)
-		if path == a.options.ConfigFile {
-			a.recordReload(err)
-		}
-		if err != nil {
-			a.logger.Error("a changed file cannot be used; what it said before stays in use", "flag", flag, "file", path, "error", err)
-			return
-		}
-		a.logger.Info("a changed file is in use", "flag", flag, "file", path)
+	f.Outcome = a.metrics.Outcome(a.logger, flag, path)
+	if tell := f.Outcome; path == a.options.ConfigFile {
+		f.Outcome = func(err error) { a.recordReload(err); tell(err) }
 	}
 	a.files = append(a.files, f)
 }

@@ -3,6 +3,7 @@ package reload
 import (
 	"crypto/sha256"
 	"fmt"
+	"log/slog"
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -28,19 +29,18 @@ func NewMetrics(part string) *Metrics {
 	}
 }
 
-// Follow says that a file, by its flag's name, is read again when it changes.
-func (m *Metrics) Follow(file string) {
-	m.reloads.WithLabelValues(file, "success")
-	m.reloads.WithLabelValues(file, "failure")
-}
-
-// Outcome counts what came of a change, see File.Outcome.
-func (m *Metrics) Outcome(file string, err error) {
-	status := "success"
-	if err != nil {
-		status = "failure"
+// Outcome is the File.Outcome of a file, by its flag's name: it counts what came of each change, and logs it.
+func (m *Metrics) Outcome(logger *slog.Logger, flag, path string) func(error) {
+	success, failure := m.reloads.WithLabelValues(flag, "success"), m.reloads.WithLabelValues(flag, "failure")
+	return func(err error) {
+		if err != nil {
+			failure.Inc()
+			logger.Error("a changed file cannot be used; what it said before stays in use", "flag", "--"+flag, "file", path, "error", err)
+			return
+		}
+		success.Inc()
+		logger.Info("a changed file is in use", "flag", "--"+flag, "file", path)
 	}
-	m.reloads.WithLabelValues(file, status).Inc()
 }
 
 // InUse says what of a file is in use from now on. It must not be a secret: metrics are read by many, and who
