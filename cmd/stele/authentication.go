@@ -70,7 +70,7 @@ func (o *authenticationOptions) new(dir *dataDir, ca *pki.Authority, address str
 	}
 	ways := authn.Options{
 		Authorities: a.clients, TokenFile: o.tokenFile, Configuration: o.configuration, OIDC: o.oidc.issuer(), Logger: logger,
-		ServiceAccounts: a.accounts, Keys: keys, Audiences: a.accounts.Audiences(), Disallowed: o.serviceAccounts.issuers,
+		ServiceAccounts: a.accounts, FollowKeys: keys.Follow, Audiences: a.accounts.Audiences(), Disallowed: o.serviceAccounts.issuers,
 	}
 	if o.flags.Changed("anonymous-auth") {
 		ways.Anonymous = &apiserver.AnonymousAuthConfig{Enabled: o.anonymous}

@@ -73,8 +73,9 @@ type Options struct {
 	// ServiceAccounts and BootstrapTokens know tokens that this control plane has issued. They
 	// answer for themselves how long, no answer of theirs is kept here.
 	ServiceAccounts, BootstrapTokens authenticator.Token
-	// Keys are the files of those that ServiceAccounts' tokens are verified by; nil if they are not read again.
-	Keys Keys
+	// FollowKeys is how the files of keys that ServiceAccounts' tokens are verified by are read again when they change, as a
+	// whole; what comes of each is told to what said returns for its flag and path. nil if they are not read again.
+	FollowKeys func(said func(flag, path string) func(error)) *reload.File
 	// Webhook asks somebody else about tokens.
 	Webhook authenticator.Token
 	// Anonymous says which paths nobody in particular reaches; nil: what Configuration says, or [Public].
@@ -88,12 +89,6 @@ type Options struct {
 	Logger *slog.Logger
 	// ReloadEvery is how often files are looked at; 0: each second.
 	ReloadEvery time.Duration
-}
-
-// Keys are in files that are read again when they change, as a whole. What comes of each is told to what said returns for
-// its flag and path.
-type Keys interface {
-	Follow(said func(flag, path string) func(error)) *reload.File
 }
 
 // Failures hears of each request with credentials of which none was valid, and why. That is
@@ -156,8 +151,8 @@ func (a *Authenticator) wire(ctx context.Context, o *Options) error {
 	if o.ServiceAccounts != nil {
 		a.tokens = append(a.tokens, by{ByServiceAccount, o.ServiceAccounts})
 	}
-	if o.Keys != nil {
-		a.files.all = append(a.files.all, o.Keys.Follow(a.files.outcome))
+	if o.FollowKeys != nil {
+		a.files.all = append(a.files.all, o.FollowKeys(a.files.outcome))
 	}
 	if o.BootstrapTokens != nil {
 		a.tokens = append(a.tokens, by{ByBootstrapToken, authenticator.WrapAudienceAgnosticToken(o.Audiences, o.BootstrapTokens)})
@@ -352,8 +347,8 @@ func Bounded(u user.Info) error {
 	if u.GetName() == "" {
 		return &Rejection{Method: ByToken, Reason: WrongName, Err: errors.New("the credential is of a user without a name")}
 	}
-	if size > maxName && max(len(u.GetName()), len(u.GetUID())) > maxName {
-		return fmt.Errorf("the user %.256q has a name or uid of %d bytes, more than %d", u.GetName(), max(len(u.GetName()), len(u.GetUID())), maxName)
+	if longest := max(len(u.GetName()), len(u.GetUID())); longest > maxName {
+		return fmt.Errorf("the user %.256q has a name or uid of %d bytes, more than %d", u.GetName(), longest, maxName)
 	}
 	if !sayable(u) {
 		return fmt.Errorf("the user %.256q is malformed: what is said of it is not UTF-8", u.GetName())

@@ -249,17 +249,12 @@ func TestNobodyIsRefusedWhileFilesChange(t *testing.T) {
 	}
 }
 
-// keys are in one file, and whatever that says is right.
-type keys string
-
-func (k keys) Follow(said func(flag, path string) func(error)) *reload.File {
-	return &reload.File{Path: string(k), Load: func(context.Context, []byte) error { return nil }, Outcome: said("service-account-key-file", string(k))}
-}
-
 func TestFilesOfKeysAreToldOfAsOthers(t *testing.T) {
 	var log said
 	path := file(t, "first")
-	a := running(t, authn.Options{Keys: keys(path), Logger: log.logger()})
+	a := running(t, authn.Options{Logger: log.logger(), FollowKeys: func(said func(flag, path string) func(error)) *reload.File {
+		return &reload.File{Path: path, Load: func(context.Context, []byte) error { return nil }, Outcome: said("service-account-key-file", path)}
+	}})
 	eventually(t, "it is said", func() bool {
 		return log.contains(`msg="a changed file is in use" flag=--service-account-key-file file=` + path)
 	})
