@@ -8,15 +8,9 @@ import (
 	"strings"
 	"sync"
 
-	"stele.dev/stele/core/access"
-	"stele.dev/stele/core/activation"
-	"stele.dev/stele/core/blame"
-	"stele.dev/stele/core/changes"
 	"stele.dev/stele/core/discovery"
-	"stele.dev/stele/core/explain"
 	"stele.dev/stele/core/negotiate"
 	"stele.dev/stele/core/openapi"
-	"stele.dev/stele/core/reviews"
 	"stele.dev/stele/core/status"
 	"stele.dev/stele/core/table"
 	"stele.dev/stele/core/tokens"
@@ -134,8 +128,8 @@ func (p *Pipeline) surfaceOf(r *Request) *surface {
 func (p *Pipeline) newSurface(of *policy.Policy, before *openapi.Service) *surface {
 	return &surface{
 		policy:    of,
-		discovery: discovery.New(slices.Concat(p.ofPolicy(of), []discovery.Resource{activation.Resource(), explain.Resource(), changes.Resource(), blame.Resource()}, access.Resources(), reviews.Resources(), renderedResources())),
-		openapi:   openapi.New(of, p.version.GitVersion, before, slices.Concat(renderedVersions(), servedBesides(), p.tokenRequests())...),
+		discovery: discovery.New(slices.Concat(p.ofPolicy(of), discoverVirtuals())),
+		openapi:   openapi.New(of, p.version.GitVersion, before, slices.Concat(describeVirtuals(), p.tokenRequests())...),
 	}
 }
 

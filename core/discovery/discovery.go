@@ -25,6 +25,9 @@ import (
 type Resource struct {
 	Group, Version string
 	metav1.APIResource
+	// Unlisted are verbs that it takes and that discovery does not name, so that clients which take all that can be
+	// listed and watched leave it alone.
+	Unlisted metav1.Verbs
 	// Subresources have their full names, "widgets/status".
 	Subresources []metav1.APIResource
 }
