@@ -200,10 +200,11 @@ func (o *serveOptions) serve(cmd *cobra.Command) (err error) {
 		return o.explain(err)
 	}
 	defer past.Close()
+	prepared := make(chan struct{}) // closed once there is all that must be before the first request
 	pipeline := core.New(core.Options{
 		Committer: committer, Log: log, History: past, Authenticator: asking.Authenticator, Tokens: asking.accounts, Logger: logger, Version: apiVersion(),
 		Compile: compileApart, Enforceable: authorizers.Check, Evaluators: evaluators, Metrics: registry,
-		Checks: []core.Check{{Name: "audit", Check: auditLog.Health}, {Name: "authorizers", Check: authorizers.Health}},
+		Checks: []core.Check{{Name: "bootstrap", Check: bootstrapped(prepared)}, {Name: "audit", Check: auditLog.Health}, {Name: "authorizers", Check: authorizers.Health}},
 	})
 	certificate, kubeconfig, err := o.credentials(dir, ca, listener.Addr())
 	if err != nil {
@@ -240,7 +241,6 @@ func (o *serveOptions) serve(cmd *cobra.Command) (err error) {
 			return nil
 		}, func(error) { cancel(); <-done })
 	}
-	prepared := make(chan struct{}) // closed once there is all that must be before the first request
 	oncePrepared := func(run func(context.Context) error) func(context.Context) error {
 		return func(ctx context.Context) error {
 			select {
