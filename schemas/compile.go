@@ -95,6 +95,7 @@ type place struct {
 
 	name        string          // of the field, if it is one
 	within      int             // how many disjunctions the survey is in
+	listing     int             // how many lists of alternatives it is in that do not depend on data
 	mixed       int             // how many of them have several alternatives besides null
 	attributes  []cue.Attribute // of the definitions that are referred to
 	comparisons []Comparison
@@ -540,6 +541,9 @@ func (c *compiler) excluded(v cue.Value) bool {
 // is it known whether the value is closed.
 func (c *compiler) pattern(s *Struct, within, key, value cue.Value, only bool, at *place) {
 	k := c.node(key, at.below("[key]", Required))
+	if k.Kinds == AnyKind && k.Fallback == nil {
+		k = &Node{Kinds: StringKind, Source: k.Source} // [_]: T
+	}
 	if k.Kinds != StringKind {
 		c.refuse(at, key.Source(), "a pattern that is not a string", "write [string]: T or [=~\"regexp\"]: T")
 		return

@@ -81,7 +81,11 @@ func (g *grammar) value(depth int) term {
 	case 0, 1, 2, 3, 4, 5:
 		return g.scalar()
 	case 6, 7, 8, 9:
-		return g.structure(depth, "a", "b", "c", "d", "x-y")
+		t := g.structure(depth, "a", "b", "c", "d", "x-y")
+		if g.chance(8) {
+			t.text = "close(" + t.text + ")"
+		}
+		return t
 	case 10, 11, 12:
 		return g.list(depth)
 	case 13:

@@ -123,14 +123,6 @@ import strings "struct"
 		message: "the builtin matchN",
 	},
 	{
-		name: "close",
-		left: true,
-		schema: `
-#schema: spec: a: close({b: int}) // <-
-`,
-		message: "the builtin close",
-	},
-	{
 		name: "an error literal",
 		schema: `
 #schema: spec: a?: _|_ // <-
@@ -477,7 +469,6 @@ import "list"
 	},
 	{
 		name: "a bound from a package that is not known",
-		left: true,
 		schema: `
 #schema: spec: a: <=#limit // <-
 #limit: int`,
