@@ -232,6 +232,7 @@ func (c *compiler) probed(v cue.Value, top *place) *Node {
 			c.agree(v, n, &at)
 		}
 		if len(c.diags) > 0 || len(c.forced) == before {
+			c.uniform(n, &at)
 			return n
 		}
 	}
@@ -265,6 +266,10 @@ func (c *compiler) checkDefaults(n *Node, path string) {
 	}
 	if n.List != nil {
 		c.checkDefaults(n.List.Items, path+"[]")
+		for _, item := range n.List.Prefix {
+			c.checkDefaults(item, path+"[]")
+		}
+		c.checkDefaults(n.List.Rest, path+"[]")
 	}
 	if n.Struct != nil {
 		for _, f := range n.Struct.Fields {
@@ -357,6 +362,11 @@ func (c *compiler) bottom(n *Node, v cue.Value, s shape, at *place, refused bool
 		}
 		return
 	}
+	if s.fixed {
+		n.Kinds = ListKind
+		c.leaveTo(at, at, nil, "a list with fixed items that must have more")
+		return
+	}
 	n.Kinds = ListKind
 	n.List = c.limits(s)
 	n.List.Items = c.items(v, item, s, at)
@@ -447,13 +457,12 @@ func (c *compiler) list(v cue.Value, s shape, at *place, refused bool) *List {
 	case refused:
 		return l
 	case fixedItems(v):
-		c.leaveTo(at, at, v.Source(), "a list with fixed items")
-		return nil
+		return c.tuple(v, s, at)
 	}
 	item := v.LookupPath(cue.MakePath(cue.AnyIndex))
-	if !item.Exists() {
-		c.leaveTo(at, at, v.Source(), "a list that can have no items")
-		return nil
+	if !item.Exists() { // []
+		l.MaxItems = &Limit{Source: at.source}
+		return l
 	}
 	l.Items = c.items(v, item, s, at)
 	return l

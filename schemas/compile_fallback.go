@@ -555,6 +555,10 @@ func weaken(n *Node) {
 	if n.List != nil {
 		n.List.MinItems, n.List.Unique = nil, false
 		weaken(n.List.Items)
+		for _, item := range n.List.Prefix {
+			weaken(item)
+		}
+		weaken(n.List.Rest)
 	}
 	if s := n.Struct; s != nil {
 		s.Fields = s.conditional(true)
