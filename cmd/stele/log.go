@@ -69,7 +69,7 @@ func logCommand() *cobra.Command {
 		Short: "Show what was written, by whom, newest first",
 		Long: `Log shows the events of the log, one line each, newest first: revision, time, who, what.
 With -p the fields that a write added (+), removed (-) or replaced (~) are below its line. What
-Secrets hold is shown by -o json, jsonl and yaml alone.
+Secrets hold and what a policy calls sensitive is shown by -o json, jsonl and yaml alone.
 
 It asks the server, as the user of the kubeconfig, who needs the permission to list
 changes.log.stele.dev; to see fields, the permission to read the objects. Changes of objects
@@ -250,7 +250,7 @@ func (o *logOptions) run(cmd *cobra.Command, q changesQuery) (err error) {
 		return err
 	}
 	defer func() { err = cmp.Or(err, out.Close()) }()
-	p := o.printer(out)
+	p := o.printer(out, config)
 	shown := false
 	var last []*logged // with --follow, until they can be shown from the oldest on
 	revision, err := client.list(ctx, q, func(page []*logged) error {

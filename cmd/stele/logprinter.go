@@ -6,7 +6,8 @@ import (
 	"strings"
 	"time"
 
-	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
+	"stele.dev/stele/cmd/stele/internal/secrets"
 	"stele.dev/stele/core/changes"
 )
 
@@ -16,10 +17,10 @@ type logPrinter interface {
 	end() error
 }
 
-func (o *logOptions) printer(out *output) logPrinter {
+func (o *logOptions) printer(out *output, config *rest.Config) logPrinter {
 	switch o.format {
 	case "":
-		return &lines{columns: columns{out: out}, note: o.note, lives: o.lives}
+		return &lines{columns: columns{out: out}, note: o.note, lives: o.lives, hidden: newHiding(config).of}
 	case "name":
 		return names{out}
 	}
@@ -55,9 +56,10 @@ func (p names) end() error { return nil }
 // lines are for people: one for each change, with the fields that differ below.
 type lines struct {
 	columns
-	note  func(*changes.Change) string
-	lives bool
-	uid   string // of the object that the last line was about
+	note   func(*changes.Change) string
+	hidden func(*changes.Change) secrets.Fields
+	lives  bool
+	uid    string // of the object that the last line was about
 }
 
 func (p *lines) print(page []*logged) error {
@@ -90,8 +92,8 @@ func (p *lines) print(page []*logged) error {
 			p.uid = c.Object.UID
 		}
 		differences := c.Difference
-		if c.Object != nil {
-			differences = withoutSecrets(schema.GroupKind{Group: c.Object.Group, Kind: c.Object.Kind}, differences)
+		if c.Object != nil && len(differences) > 0 {
+			differences = withoutSecrets(p.hidden(&c.Change), differences)
 		}
 		p.add(p.out.differences("        ", differences),
 			cell{text: c.Name, style: altered, right: true}, cell{text: p.out.time(at)}, cell{text: actor}, cell{text: text, style: look})
