@@ -210,7 +210,7 @@ func (o *serveOptions) serve(cmd *cobra.Command) (err error) {
 	prepared := make(chan struct{}) // closed once there is all that must be before the first request
 	pipeline := core.New(core.Options{
 		Committer: committer, Log: log, History: past, Authenticator: asking.Authenticator, Tokens: asking.accounts, Logger: logger, Version: apiVersion(),
-		Compile: compileApart, Enforceable: authorizers.Check, Evaluators: evaluators, Metrics: registry,
+		Compile: compileApart, Enforceable: authorizers.Check, Evaluators: evaluators, Metrics: registry, Memory: memoryLimit(logger),
 		Checks: []core.Check{{Name: "clock", Check: committer.ClockHealth}, {Name: "bootstrap", Check: bootstrapped(prepared)}, {Name: "audit", Check: auditLog.Health}, {Name: "authorizers", Check: authorizers.Health}},
 	})
 	certificate, kubeconfig, err := o.credentials(dir, ca, listener.Addr())
