@@ -371,7 +371,7 @@ func (o *serveOptions) explain(err error) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, audit.ErrForeignCursor):
-		return fmt.Errorf("%w; the audit folder and the log in %s do not belong together", err, o.dataDir)
+		return fmt.Errorf("%w; restore the audit folder that belongs to the log in %s, or move this one away: it is then written anew", err, o.dataDir)
 	case errors.Is(err, eventlog.ErrDiverged):
 		return fmt.Errorf("%w; was a backup restored into %s? What was written since is not in it", err, o.dataDir)
 	case eventlog.IsFatal(err):
