@@ -53,6 +53,7 @@ type serveOptions struct {
 	drainDelay  time.Duration
 	controllers []string
 	eventTTL    time.Duration
+	acceptClock bool
 	origins     []string
 
 	authentication authenticationOptions
@@ -87,6 +88,7 @@ then on the policy is in the log; --policy is only compared with it, or with
 	durationVar(f, &o.drainDelay, "drain-delay", 0, "how long to go on after the first SIGTERM, so that load balancers can see that /readyz fails")
 	f.StringSliceVar(&o.controllers, "controllers", []string{"*"}, "controllers to run, as kube-controller-manager's: '*' for all, 'foo' for the one named foo, '-foo' for all but that. There are "+strings.Join(controllers.Names(), ", "))
 	durationVar(f, &o.eventTTL, "event-ttl", time.Hour, "how long events are kept; 0 for ever")
+	f.BoolVar(&o.acceptClock, "accept-clock", false, "set the log's time back to the clock, if the newest events have times in the future and the clock is right now")
 	o.authentication.addFlags(f)
 	o.authorization.addFlags(f)
 	for _, name := range []string{"data-dir", "policy", "plugin-dir", "plugin-secrets-dir"} {
@@ -191,6 +193,11 @@ func (o *serveOptions) serve(cmd *cobra.Command) (err error) {
 	if err := committer.Replay(ctx); err != nil {
 		return o.explain(err)
 	}
+	if o.acceptClock {
+		if err := committer.AcceptClock(ctx); err != nil {
+			return o.explain(err)
+		}
+	}
 	auditLog, err := audit.Open(audit.Options{File: dir.path("audit", "audit.log"), Log: log, Start: log.Start(), Logger: logger})
 	if err != nil {
 		return o.explain(err)
@@ -204,7 +211,7 @@ func (o *serveOptions) serve(cmd *cobra.Command) (err error) {
 	pipeline := core.New(core.Options{
 		Committer: committer, Log: log, History: past, Authenticator: asking.Authenticator, Tokens: asking.accounts, Logger: logger, Version: apiVersion(),
 		Compile: compileApart, Enforceable: authorizers.Check, Evaluators: evaluators, Metrics: registry,
-		Checks: []core.Check{{Name: "bootstrap", Check: bootstrapped(prepared)}, {Name: "audit", Check: auditLog.Health}, {Name: "authorizers", Check: authorizers.Health}},
+		Checks: []core.Check{{Name: "clock", Check: committer.ClockHealth}, {Name: "bootstrap", Check: bootstrapped(prepared)}, {Name: "audit", Check: auditLog.Health}, {Name: "authorizers", Check: authorizers.Health}},
 	})
 	certificate, kubeconfig, err := o.credentials(dir, ca, listener.Addr())
 	if err != nil {
