@@ -9,6 +9,7 @@ import (
 
 	"cuelang.org/go/cue"
 	"cuelang.org/go/cue/ast"
+	"cuelang.org/go/cue/build"
 	"cuelang.org/go/cue/cuecontext"
 	"cuelang.org/go/cue/errors"
 	"cuelang.org/go/cue/token"
@@ -26,10 +27,14 @@ const (
 // bundle; for positions that are not in the bundle, such as those in stele's own
 // definitions, it returns false, and the next contribution to the value is taken.
 //
+// packages are those that v is made of; names that other files or packages declare are looked
+// up in them.
+//
 // The result is either a node or diagnostics: all that is wrong, not the first
 // of it.
-func FromCUE(v cue.Value, locate func(token.Pos) (Position, bool)) (*Node, Diagnostics) {
+func FromCUE(v cue.Value, locate func(token.Pos) (Position, bool), packages ...*build.Instance) (*Node, Diagnostics) {
 	c := newCompiler(locate)
+	c.packages = newPackages(packages)
 	n := c.schema(v, "")
 	if diags := c.diags.Sorted(); diags != nil {
 		return nil, diags
@@ -39,9 +44,10 @@ func FromCUE(v cue.Value, locate func(token.Pos) (Position, bool)) (*Node, Diagn
 
 // A compiler turns evaluated CUE into nodes.
 type compiler struct {
-	locate  func(token.Pos) (Position, bool)
-	builtin bool // whether the kind comes with the server
-	diags   Diagnostics
+	locate   func(token.Pos) (Position, bool)
+	packages packages
+	builtin  bool // whether the kind comes with the server
+	diags    Diagnostics
 
 	rootIsFile bool // the fields of a file are data
 	nodes      int
@@ -209,6 +215,9 @@ func (c *compiler) schema(v cue.Value, path string) *Node {
 	if c.checkPreserved(); len(c.diags) == 0 {
 		c.checkDefaults(n, path)
 	}
+	if len(c.diags) == 0 {
+		c.holdMarks(n, v, at)
+	}
 	return n
 }
 
@@ -232,6 +241,7 @@ func (c *compiler) probed(v cue.Value, top *place) *Node {
 			c.agree(v, n, &at)
 		}
 		if len(c.diags) > 0 || len(c.forced) == before {
+			c.uniform(n, &at)
 			return n
 		}
 	}
@@ -265,6 +275,10 @@ func (c *compiler) checkDefaults(n *Node, path string) {
 	}
 	if n.List != nil {
 		c.checkDefaults(n.List.Items, path+"[]")
+		for _, item := range n.List.Prefix {
+			c.checkDefaults(item, path+"[]")
+		}
+		c.checkDefaults(n.List.Rest, path+"[]")
 	}
 	if n.Struct != nil {
 		for _, f := range n.Struct.Fields {
@@ -298,7 +312,7 @@ func (c *compiler) node(v cue.Value, at *place) *Node {
 		n.Source = s.source
 	}
 	n.Doc = docOf(v)
-	if at.parent != nil && at.parent.unclear(at.name) {
+	if at.unclear() {
 		c.diags = c.diags[:before] // what v is without data is nothing to judge it by
 		c.attributes(n, v, at)
 		return n
@@ -355,6 +369,11 @@ func (c *compiler) bottom(n *Node, v cue.Value, s shape, at *place, refused bool
 		if !refused {
 			c.reported(filled.Err(), at)
 		}
+		return
+	}
+	if s.fixed {
+		n.Kinds = ListKind
+		c.leaveTo(at, at, nil, "a list with fixed items that must have more")
 		return
 	}
 	n.Kinds = ListKind
@@ -434,7 +453,8 @@ func (c *compiler) items(list, v cue.Value, s shape, at *place) *Node {
 				"give the items a definition of their own (#name) and refer to it, or drop the limit")
 		}
 	}
-	if n.Kinds == AnyKind && len(n.Scalars) == 0 && n.List == nil && n.Struct == nil && n.Fallback == nil {
+	if n.Kinds == AnyKind && len(n.Scalars) == 0 && n.List == nil && n.Struct == nil && n.Fallback == nil &&
+		!n.Sensitive && n.Immutable == nil && n.Format == "" && !n.Embedded {
 		return nil
 	}
 	return n
@@ -447,13 +467,12 @@ func (c *compiler) list(v cue.Value, s shape, at *place, refused bool) *List {
 	case refused:
 		return l
 	case fixedItems(v):
-		c.leaveTo(at, at, v.Source(), "a list with fixed items")
-		return nil
+		return c.tuple(v, s, at)
 	}
 	item := v.LookupPath(cue.MakePath(cue.AnyIndex))
-	if !item.Exists() {
-		c.leaveTo(at, at, v.Source(), "a list that can have no items")
-		return nil
+	if !item.Exists() { // []
+		l.MaxItems = &Limit{Source: at.source}
+		return l
 	}
 	l.Items = c.items(v, item, s, at)
 	return l

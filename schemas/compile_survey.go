@@ -29,6 +29,9 @@ type shape struct {
 	minItems, maxItems *Limit
 	unique             bool
 
+	// fixed reports a list literal with items.
+	fixed bool
+
 	// braced reports a struct literal that does nothing but embed a value.
 	braced bool
 
@@ -65,6 +68,7 @@ func (s shape) and(t shape) shape {
 	s.maxItems = tighter(s.maxItems, t.maxItems, func(a, b int) bool { return a < b })
 	s.unique = s.unique || t.unique
 	s.braced = s.braced || t.braced
+	s.fixed = s.fixed || t.fixed
 	s.split = s.split || t.split
 	return s
 }
@@ -282,6 +286,7 @@ func (c *compiler) disjunction(x ast.Expr, args []cue.Value, at *place) shape {
 		s.kinds |= t.kinds
 		s.split = s.split || t.split
 		s.braced = s.braced || t.braced
+		s.fixed = s.fixed || t.fixed
 		s.literals = max(s.literals, t.literals)
 		if !t.composite() || at.recursive {
 			continue
@@ -404,7 +409,8 @@ func (c *compiler) constant(v cue.Value, x ast.Expr, at *place) {
 		return
 	}
 	const message, hint = "a bound that is not a constant", "compare with a constant, or with a field of the object"
-	if x != nil && !slices.ContainsFunc(namesIn(x), func(id *ast.Ident) bool { return declared(at, id) }) {
+	d, _ := cue.Dereference(v).Default()
+	if x != nil && !isConstant(d) && !slices.ContainsFunc(namesIn(x), func(id *ast.Ident) bool { return declared(at, id) }) {
 		c.refuse(at, x, message, hint) // no data can make it one
 		return
 	}

@@ -228,6 +228,42 @@ var constructs = []struct {
 		accept: []string{`[[], [1]]`}, refuse: []string{`[1]`, `[["a"]]`},
 	},
 	{
+		name: "a list that begins with something", field: `f!: [string, ...string]`,
+		accept: []string{`["a"]`, `["a", "b"]`}, refuse: []string{`[]`, `[1]`, `["a", 1]`},
+	},
+	{
+		name: "a list that is not empty", decls: `#u: {name!: string}`, field: `f!: [_, ...] & [...#u]`,
+		accept: []string{`[{"name": "a"}]`}, refuse: []string{`[]`, `[1]`, `[{"name": "a"}, {}]`, `[{"name": "a", "x": 1}]`},
+	},
+	{
+		name: "a pair", field: `f!: [number, number]`,
+		accept: []string{`[1, 2.5]`}, refuse: []string{`[1]`, `[1, 2, 3]`, `[1, "a"]`},
+	},
+	{
+		name: "items that differ by their index", decls: `#u: {name!: string}`, field: `f!: ["sh", int, ...#u]`,
+		accept: []string{`["sh", 1]`, `["sh", 1, {"name": "a"}]`}, refuse: []string{`["sh"]`, `["bash", 1]`, `["sh", "a"]`, `["sh", 1, {}]`, `["sh", 1, {"name": "a", "x": 1}]`},
+	},
+	{
+		name: "items that differ in being open", field: `f!: [{a!: int}, {a!: int, ...}]`,
+		accept: []string{`[{"a": 1}, {"a": 1, "b": 1}]`}, refuse: []string{`[{"a": 1, "b": 1}, {"a": 1}]`, `[{"a": 1}]`},
+	},
+	{
+		name: "items with defaults by their index", field: `f!: [{a: *1 | int}, "x" | *"y", ...{b: *2 | int}]`,
+		accept: []string{`[{}, "x"]`, `[{"a": 2}, "y", {}]`}, refuse: []string{`[{}]`, `[{}, "z"]`, `[{}, "x", {"b": "c"}]`},
+	},
+	{
+		name: "a list that is its own default", field: `f: ["sh", "-c", ...string]`,
+		accept: []string{`["sh", "-c"]`, `["sh", "-c", "x"]`}, refuse: []string{`[]`, `["sh"]`, `["sh", "-x"]`},
+	},
+	{
+		name: "a list that begins with something, with a default", field: `f: [string, ...string] | *["a", "b"]`,
+		accept: []string{`["a", "b"]`, `["c"]`}, refuse: []string{`[]`, `[1]`},
+	},
+	{
+		name: "an empty list", field: `f!: []`,
+		accept: []string{`[]`}, refuse: []string{`[1]`, `null`},
+	},
+	{
 		name: "a struct", field: `f!: {a!: int, b?: string, c: *1 | int}`,
 		accept: []string{`{"a": 1}`, `{"a": 1, "b": "x", "c": 2}`},
 		refuse: []string{`{}`, `{"a": "1"}`, `{"a": 1, "d": 1}`, `{"a": 1, "b": null}`, `[]`},

@@ -20,30 +20,6 @@ var unsupported = []refusal{
 		message: "a union of a struct and a list",
 	},
 	{
-		name: "a tuple",
-		left: true,
-		schema: `
-#schema: spec: a: [string, int] // <-
-`,
-		message: "a list with fixed items",
-	},
-	{
-		name: "a list that begins with something",
-		left: true,
-		schema: `
-#schema: spec: a: [string, ...int] // <-
-`,
-		message: "a list with fixed items",
-	},
-	{
-		name: "an empty list",
-		left: true,
-		schema: `
-#schema: spec: a: [] // <-
-`,
-		message: "a list that can have no items",
-	},
-	{
 		name: "bytes",
 		schema: `
 #schema: spec: a: bytes // <-

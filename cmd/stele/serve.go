@@ -53,6 +53,7 @@ type serveOptions struct {
 	drainDelay  time.Duration
 	controllers []string
 	eventTTL    time.Duration
+	acceptClock bool
 	origins     []string
 
 	authentication authenticationOptions
@@ -72,7 +73,7 @@ then on the policy is in the log; --policy is only compared with it, or with
 --policy-watch put in force whenever it is saved.`,
 		Example: `  stele serve
   stele serve --policy ./policy --data-dir /var/lib/stele --listen 0.0.0.0:6443 --host api.example.com`,
-		Args: cobra.NoArgs,
+		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.serve(cmd) },
 	}
 	f := cmd.Flags()
@@ -83,10 +84,11 @@ then on the policy is in the log; --policy is only compared with it, or with
 	f.StringSliceVar(&o.hosts, "host", nil, "further names and addresses for the server's certificate")
 	f.StringSliceVar(&o.origins, "cors-allowed-origins", nil, "origins of pages whose scripts may use the API, as regular expressions that pin the host: //example\\.com(:|$)")
 	f.StringVar(&o.logFormat, "log-format", "text", "format of the program's own messages on standard error: text or json")
-	f.StringVar(&o.logLevel, "log-level", "warn", "least level of these messages: debug, info, warn or error")
-	f.DurationVar(&o.drainDelay, "drain-delay", 0, "how long to go on after the first SIGTERM, so that load balancers can see that /readyz fails")
+	f.StringVar(&o.logLevel, "log-level", "warn", "lowest level that is logged: debug, info, warn or error")
+	durationVar(f, &o.drainDelay, "drain-delay", 0, "how long to go on after the first SIGTERM, so that load balancers can see that /readyz fails")
 	f.StringSliceVar(&o.controllers, "controllers", []string{"*"}, "controllers to run, as kube-controller-manager's: '*' for all, 'foo' for the one named foo, '-foo' for all but that. There are "+strings.Join(controllers.Names(), ", "))
-	f.DurationVar(&o.eventTTL, "event-ttl", time.Hour, "how long events are kept; 0 for ever")
+	durationVar(f, &o.eventTTL, "event-ttl", time.Hour, "how long events are kept; 0 for ever")
+	f.BoolVar(&o.acceptClock, "accept-clock", false, "set the log's time back to the clock, if the newest events have times in the future and the clock is right now")
 	o.authentication.addFlags(f)
 	o.authorization.addFlags(f)
 	for _, name := range []string{"data-dir", "policy", "plugin-dir", "plugin-secrets-dir"} {
@@ -147,6 +149,13 @@ func (o *serveOptions) serve(cmd *cobra.Command) (err error) {
 		return err
 	}
 	defer dir.Close()
+	used, err := dir.used()
+	if err != nil {
+		return err
+	}
+	starting := newStartup(logger)
+	defer starting.over()
+	starting.does("reading keys and certificates")
 	ca, err := pki.LoadAuthority(dir.path("pki"))
 	if err != nil {
 		return err
@@ -158,14 +167,19 @@ func (o *serveOptions) serve(cmd *cobra.Command) (err error) {
 	}
 	defer asking.Close()
 
-	backend, err := etcdlog.Embed(ctx, etcdlog.EmbedOptions{Dir: dir.path("etcd"), Log: logger})
+	starting.does("opening etcd")
+	backend, err := etcdlog.Embed(ctx, etcdlog.EmbedOptions{Dir: dir.path("etcd"), Used: used, Check: checkDatabaseApart, Log: logger})
 	if err != nil {
 		return err
 	}
 	defer backend.Close()
+	starting.does("reading the log")
 	log, err := eventlog.Open(ctx, backend, eventlog.Options{Software: "stele " + Version})
 	if err != nil {
 		return o.explain(err)
+	}
+	if err := dir.claim(log.ID()); err != nil {
+		return err
 	}
 	store := objects.New(0)
 	evaluators := workers.New(workers.Options{Command: evaluateApart, Logger: logger})
@@ -179,6 +193,11 @@ func (o *serveOptions) serve(cmd *cobra.Command) (err error) {
 	if err := committer.Replay(ctx); err != nil {
 		return o.explain(err)
 	}
+	if o.acceptClock {
+		if err := committer.AcceptClock(ctx); err != nil {
+			return o.explain(err)
+		}
+	}
 	auditLog, err := audit.Open(audit.Options{File: dir.path("audit", "audit.log"), Log: log, Start: log.Start(), Logger: logger})
 	if err != nil {
 		return o.explain(err)
@@ -188,10 +207,11 @@ func (o *serveOptions) serve(cmd *cobra.Command) (err error) {
 		return o.explain(err)
 	}
 	defer past.Close()
+	prepared := make(chan struct{}) // closed once there is all that must be before the first request
 	pipeline := core.New(core.Options{
 		Committer: committer, Log: log, History: past, Authenticator: asking.Authenticator, Tokens: asking.accounts, Logger: logger, Version: apiVersion(),
 		Compile: compileApart, Enforceable: authorizers.Check, Evaluators: evaluators, Metrics: registry,
-		Checks: []core.Check{{Name: "audit", Check: auditLog.Health}, {Name: "authorizers", Check: authorizers.Health}},
+		Checks: []core.Check{{Name: "clock", Check: committer.ClockHealth}, {Name: "bootstrap", Check: bootstrapped(prepared)}, {Name: "audit", Check: auditLog.Health}, {Name: "authorizers", Check: authorizers.Health}},
 	})
 	certificate, kubeconfig, err := o.credentials(dir, ca, listener.Addr())
 	if err != nil {
@@ -228,7 +248,6 @@ func (o *serveOptions) serve(cmd *cobra.Command) (err error) {
 			return nil
 		}, func(error) { cancel(); <-done })
 	}
-	prepared := make(chan struct{}) // closed once there is all that must be before the first request
 	oncePrepared := func(run func(context.Context) error) func(context.Context) error {
 		return func(ctx context.Context) error {
 			select {
@@ -278,12 +297,14 @@ func (o *serveOptions) serve(cmd *cobra.Command) (err error) {
 	{ // what must be there before the first request; it ends when the server does
 		ctx, cancel := context.WithCancel(ctx)
 		g.Add(func() error {
+			starting.does("putting the policy in force")
 			if err := o.prepare(ctx, cmd, committer, source, watch, authorizers.Check); err != nil {
 				return err
 			}
 			if err := publisher.Publish(ctx); err != nil { // which is tried again
 				logger.Warn("the authorities that are trusted could not be published", "error", err)
 			}
+			starting.over()
 			close(prepared)
 			o.greet(cmd, dir, listener.Addr(), kubeconfig)
 			<-ctx.Done()
@@ -358,7 +379,7 @@ func (o *serveOptions) explain(err error) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, audit.ErrForeignCursor):
-		return fmt.Errorf("%w; the audit folder and the log in %s do not belong together", err, o.dataDir)
+		return fmt.Errorf("%w; restore the audit folder that belongs to the log in %s, or move this one away: it is then written anew", err, o.dataDir)
 	case errors.Is(err, eventlog.ErrDiverged):
 		return fmt.Errorf("%w; was a backup restored into %s? What was written since is not in it", err, o.dataDir)
 	case eventlog.IsFatal(err):
