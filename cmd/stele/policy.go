@@ -19,6 +19,7 @@ func policyCommand() *cobra.Command {
 
 func vetCommand() *cobra.Command {
 	var pluginDir string
+	compile := &compileOptions{}
 	cmd := &cobra.Command{
 		Use:   "vet DIR",
 		Short: "Check a bundle: would it compile, and what would it enforce",
@@ -34,7 +35,10 @@ the bundle has and no others, and holds what the bundle configures against what 
 			if err != nil {
 				return err
 			}
-			compiled, diags := policy.Compile(source)
+			compiled, diags, err := compile.compile(cmd.Context(), source)
+			if err != nil {
+				return err
+			}
 			if len(diags) > 0 {
 				return errDiagnostics(cmd.ErrOrStderr(), source, diags, args[0])
 			}
@@ -63,6 +67,7 @@ the bundle has and no others, and holds what the bundle configures against what 
 	}
 	cmd.Flags().StringVar(&pluginDir, "plugin-dir", "", "folder with the programs of plugins")
 	_ = cmd.MarkFlagDirname("plugin-dir")
+	compile.addFlags(cmd.Flags())
 	return cmd
 }
 

@@ -25,6 +25,7 @@ type pushOptions struct {
 	clientOptions
 	replaces, commit string
 	dryRun, rename   bool
+	compile          compileOptions
 }
 
 func pushCommand() *cobra.Command {
@@ -48,6 +49,7 @@ schema is kept from their next write on.`,
 		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd, args[0]) },
 	}
 	o.addFlags(cmd)
+	o.compile.addFlags(cmd.Flags())
 	_ = cmd.Flags().MarkHidden("namespace")
 	cmd.Flags().StringVar(&o.replaces, "replaces", "", "digest of the policy that it must replace (default: the one in force now)")
 	cmd.Flags().BoolVar(&o.rename, "rename", false, renameUsage)
@@ -63,7 +65,10 @@ func (o *pushOptions) run(cmd *cobra.Command, dir string) error {
 	if err != nil {
 		return err
 	}
-	compiled, diags := policy.Compile(source)
+	compiled, diags, err := o.compile.compile(ctx, source)
+	if err != nil {
+		return err
+	}
 	if len(diags) > 0 {
 		return errDiagnostics(cmd.ErrOrStderr(), source, diags, dir)
 	}
