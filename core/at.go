@@ -121,7 +121,7 @@ func (p *Pipeline) absent(ctx context.Context, r *Request, err error) error {
 		return err
 	}
 	gvr := schema.GroupVersionResource{Group: r.info.APIGroup, Version: r.info.APIVersion, Resource: r.info.Resource}
-	if r.versionThen(gvr) != nil || r.isChanges() || findQuestion(gvr) != nil || isPolicies(gvr) || findRendered(gvr) != nil {
+	if r.versionThen(gvr) != nil || isVirtual(gvr) {
 		return err // it is its path that is wrong
 	}
 	text := fmt.Sprintf("%s of version %s was not served at revision %d", gvr.GroupResource(), gvr.Version, r.past.Revision())

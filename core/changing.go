@@ -294,6 +294,8 @@ const (
 	// changesAtOnce is how many changes a list holds that names no limit, and a tenth of the
 	// most.
 	changesAtOnce = 500
+	// changesWindow is how many revisions a list covers that has no field selector, on all of its pages.
+	changesWindow = 1000
 	// A page ends, with a token to go on, when so many changes were looked at for it, or so
 	// many bytes of objects, or it has come to so many bytes.
 	changesLookedAt = 20_000
@@ -354,6 +356,7 @@ func (p *Pipeline) listChanges(ctx context.Context, r *Request, q *changesQuery)
 	if err := p.resolve(ctx, q, r.world().Revision()); err != nil {
 		return err
 	}
+	r.boundChanges(q, pg)
 	texts, next, err := p.changesBack(ctx, r, q, min(pg.from, q.until))
 	if err != nil {
 		return err
@@ -369,6 +372,17 @@ func (p *Pipeline) listChanges(ctx context.Context, r *Request, q *changesQuery)
 		return err
 	}
 	return p.writeBody(r, f, http.StatusOK, body)
+}
+
+// boundChanges leaves of a list that selects nothing the newest changes: the whole log is for those alone who say so.
+func (r *Request) boundChanges(q *changesQuery, pg changesPage) {
+	if q.Selects() || pg.revision <= changesWindow {
+		return
+	}
+	q.since = pg.revision - changesWindow + 1
+	if q.options.Continue == "" {
+		r.warn(fmt.Sprintf("the list begins at revision %d: select older changes by the field since=REVISION|TIME, and all by since=1", q.since))
+	}
 }
 
 // changesBack are the changes of a page, and the revision to go on from, 0 if there are no more.

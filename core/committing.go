@@ -69,7 +69,7 @@ func (p *Pipeline) commit(ctx context.Context, r *Request) error {
 		if r.object != nil { // an update that took the last finalizer
 			return p.answerObject(r, http.StatusOK, withRevision(w.after, revision))
 		}
-		return p.answerDeleted(r)
+		return p.answerDeleted(r, revision)
 	}
 	o := tip.Objects.Get(r.resource(), r.key.Namespace, r.key.Name)
 	if o == nil || o.Revision != revision {

@@ -14,19 +14,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"stele.dev/stele/core/activation"
-	"stele.dev/stele/core/blame"
-	"stele.dev/stele/core/changes"
 	"stele.dev/stele/core/commit"
 	"stele.dev/stele/core/definitions"
-	"stele.dev/stele/core/discovery"
-	"stele.dev/stele/core/openapi"
 	"stele.dev/stele/core/rbac"
 	"stele.dev/stele/core/rendered"
-	"stele.dev/stele/core/reviews"
 	"stele.dev/stele/core/status"
 	"stele.dev/stele/policy"
-	"stele.dev/stele/schemas"
 )
 
 // renderedKinds are those of what the policy says.
@@ -39,42 +32,6 @@ func findRendered(gvr schema.GroupVersionResource) *rendered.Kind {
 		return nil
 	}
 	return renderedKinds[i]
-}
-
-// renderedResources and renderedVersions are for discovery and OpenAPI.
-func renderedResources() (all []discovery.Resource) {
-	for _, k := range renderedKinds {
-		all = append(all, k.Resource())
-	}
-	return all
-}
-
-func renderedVersions() (all []openapi.Resource) {
-	for _, k := range renderedKinds {
-		all = append(all, openapi.Resource{Version: k.Version})
-	}
-	return all
-}
-
-// servedBesides are what is served that neither is rendered nor of a kind of the policy.
-func servedBesides() []openapi.Resource {
-	all := []openapi.Resource{
-		describe(changes.Resource(), changes.Change{}, false),
-		describe(blame.Resource(), blame.Blame{}, false),
-		describe(activation.Resource(), activation.Policy{}, false),
-	}
-	for _, r := range reviews.Resources() {
-		all = append(all, describe(r, reviews.Find(schema.GroupVersionResource{Group: r.Group, Version: r.Version, Resource: r.Name}).New(), true))
-	}
-	return all
-}
-
-// describe is what OpenAPI says of a resource, by its Go type.
-func describe(r discovery.Resource, object any, builtin bool) openapi.Resource {
-	kind, content := rendered.Describe(object)
-	v := rendered.NewVersion(schemas.Kind{Group: r.Group, Kind: kind, Plural: r.Name, Namespaced: r.Namespaced, StorageVersion: r.Version}, content)
-	v.Kind.Builtin = builtin
-	return openapi.Resource{Version: v, Verbs: r.Verbs}
 }
 
 // allowedRendered tells whether there is what the policy says at the request's path, and whether

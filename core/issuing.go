@@ -57,7 +57,7 @@ func (p *Pipeline) tokenRequests() []openapi.Resource {
 		return nil
 	}
 	request := describe(discovery.Resource{Group: tokens.Kind.Group, Version: tokens.Kind.Version, APIResource: metav1.APIResource{
-		Name: tokenSubresource, Namespaced: true, Verbs: metav1.Verbs{"create"},
+		Name: tokenSubresource, Namespaced: true, Kind: tokens.Kind.Kind, Verbs: metav1.Verbs{"create"},
 	}}, authenticationv1.TokenRequest{}, true)
 	request.Of = schema.GroupVersionResource{Version: "v1", Resource: accountsResource}
 	return []openapi.Resource{request}

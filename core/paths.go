@@ -2,21 +2,16 @@ package core
 
 import (
 	"fmt"
+	"net"
 	"net/http"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
 
-	"stele.dev/stele/core/access"
-	"stele.dev/stele/core/activation"
-	"stele.dev/stele/core/blame"
-	"stele.dev/stele/core/changes"
 	"stele.dev/stele/core/discovery"
-	"stele.dev/stele/core/explain"
 	"stele.dev/stele/core/negotiate"
 	"stele.dev/stele/core/openapi"
-	"stele.dev/stele/core/reviews"
 	"stele.dev/stele/core/status"
 	"stele.dev/stele/core/table"
 	"stele.dev/stele/core/tokens"
@@ -50,15 +45,7 @@ func (p *Pipeline) answerPath(r *Request) error {
 		p.surfaceOf(r).openapi.ServeHTTP(w, r.http)
 		return nil
 	case path == "/" || path == "":
-		paths := []string{"/api", "/apis", "/healthz", "/livez", "/metrics", "/openapi/v2", "/openapi/v3", "/readyz", "/version"}
-		if p.issuerKnown(r) {
-			paths = append(paths, tokens.ConfigurationPath, tokens.KeySetPath)
-			slices.Sort(paths)
-		}
-		if r.moment != nil {
-			paths = slices.DeleteFunc(paths, func(path string) bool { return path == "/metrics" })
-		}
-		return p.answerRaw(r, http.StatusOK, map[string][]string{"paths": paths})
+		return p.answerRaw(r, http.StatusOK, map[string][]string{"paths": p.servedPaths(r)})
 	}
 	if found, err := p.answerIssuer(r); found {
 		return err
@@ -66,12 +53,47 @@ func (p *Pipeline) answerPath(r *Request) error {
 	return p.answerDiscovery(r)
 }
 
+// servedPaths are all paths but those of resources.
+func (p *Pipeline) servedPaths(r *Request) []string {
+	paths := append(p.surfaceOf(r).discovery.Paths(), "/openapi/v2", "/openapi/v3", "/version")
+	for _, kind := range []string{"/healthz", "/livez", "/readyz"} {
+		paths = append(paths, kind)
+		for _, c := range p.allChecks() {
+			if kind == "/readyz" || c.Live {
+				paths = append(paths, kind+"/"+c.Name)
+			}
+		}
+	}
+	if p.issuerKnown(r) {
+		paths = append(paths, tokens.ConfigurationPath, tokens.KeySetPath)
+	}
+	if r.moment == nil {
+		paths = append(paths, "/metrics")
+	}
+	slices.Sort(paths)
+	return paths
+}
+
+// localAddress is where the connection of the request ends, "" if there is none.
+func (r *Request) localAddress() string {
+	if address, ok := r.http.Context().Value(http.LocalAddrContextKey).(net.Addr); ok {
+		return address.String()
+	}
+	return ""
+}
+
 func (p *Pipeline) answerDiscovery(r *Request) error {
-	f, aggregated, err := negotiate.Discovery(r.http)
+	path := r.http.URL.Path
+	f, aggregated, err := negotiate.Discovery(r.http, discovery.Aggregates(path))
 	if err != nil {
 		return err
 	}
-	doc := p.surfaceOf(r).discovery.Find(r.http.URL.Path, aggregated)
+	var doc *discovery.Document
+	if strings.Trim(path, "/") == "api" && !aggregated {
+		doc = discovery.Core(r.localAddress())
+	} else {
+		doc = p.surfaceOf(r).discovery.Find(path, aggregated)
+	}
 	if doc == nil {
 		return status.NotServed(r.info.Verb, r.resource())
 	}
@@ -134,8 +156,8 @@ func (p *Pipeline) surfaceOf(r *Request) *surface {
 func (p *Pipeline) newSurface(of *policy.Policy, before *openapi.Service) *surface {
 	return &surface{
 		policy:    of,
-		discovery: discovery.New(slices.Concat(p.ofPolicy(of), []discovery.Resource{activation.Resource(), explain.Resource(), changes.Resource(), blame.Resource()}, access.Resources(), reviews.Resources(), renderedResources())),
-		openapi:   openapi.New(of, p.version.GitVersion, before, slices.Concat(renderedVersions(), servedBesides(), p.tokenRequests())...),
+		discovery: discovery.New(slices.Concat(p.ofPolicy(of), discoverVirtuals())),
+		openapi:   openapi.New(of, p.version.GitVersion, before, slices.Concat(describeVirtuals(), p.tokenRequests())...),
 	}
 }
 
@@ -153,8 +175,7 @@ func (p *Pipeline) printer(r *Request) *table.Printer {
 // checks if ?verbose is given. Why one failed is said under its own path, which a policy grants, and not where
 // nobody in particular may ask: the error may be that of a plugin, with whatever it says.
 func (p *Pipeline) answerHealth(r *Request, kind, only string) error {
-	checks := append([]Check{{Name: "ping", Live: true, Check: func() error { return nil }}}, p.ownChecks()...)
-	checks = append(checks, p.checks...)
+	checks := p.allChecks()
 	excluded := r.http.URL.Query()["exclude"]
 	var text strings.Builder
 	var failed []string
@@ -199,6 +220,11 @@ func (p *Pipeline) answerHealth(r *Request, kind, only string) error {
 	}
 	fmt.Fprint(r.w, "ok")
 	return nil
+}
+
+// allChecks are those of the health paths, in their order.
+func (p *Pipeline) allChecks() []Check {
+	return slices.Concat([]Check{{Name: "ping", Live: true, Check: func() error { return nil }}}, p.ownChecks(), p.checks)
 }
 
 func (p *Pipeline) ownChecks() []Check {

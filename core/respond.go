@@ -108,7 +108,7 @@ func (r *Request) now() time.Time {
 // answerDryRun answers with what would have come of the write.
 func (p *Pipeline) answerDryRun(r *Request, w *write) error {
 	if w.kind == logpb.Type_TYPE_DELETED && r.object == nil {
-		return p.answerDeleted(r)
+		return p.answerDeleted(r, r.old.Revision)
 	}
 	object := w.payload
 	if w.after != nil {
@@ -120,8 +120,15 @@ func (p *Pipeline) answerDryRun(r *Request, w *write) error {
 	return p.answerObject(r, w.code, object)
 }
 
-// answerDeleted answers to a delete that is done.
-func (p *Pipeline) answerDeleted(r *Request) error {
+// returnsDeleted has the kinds of which a delete answers with the object, as upstream's stores have it
+// (ReturnDeletedObject).
+var returnsDeleted = map[schema.GroupResource]bool{commit.Namespaces: true, {Resource: accountsResource}: true}
+
+// answerDeleted answers to a delete that is done, at a revision.
+func (p *Pipeline) answerDeleted(r *Request, revision uint64) error {
+	if returnsDeleted[r.resource()] {
+		return p.answerObject(r, http.StatusOK, withRevision(r.old.Payload(), revision))
+	}
 	f, err := r.format()
 	if err != nil {
 		return err

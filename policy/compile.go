@@ -39,20 +39,20 @@ func Compile(source *Source) (*Compiled, schemas.Diagnostics) {
 	}
 	instance, used, err := loadInstance(source)
 	if err != nil {
-		if source.empty() {
-			c.add(schemas.Position{}, "", "the folder has no CUE files", "name the one that `bundle` is in")
-		} else {
-			c.raw(err)
-		}
+		c.unloadable(err)
 		c.secrets(source.Files)
 		return nil, c.done()
 	}
 	c.secrets(used.Files)
+	c.leftOut(instance)
 	c.strays()
 	form := c.evaluate(source, instance)
 	if form == nil && len(c.diags) == 0 {
 		c.add(schemas.Position{File: firstFile(used), Line: 1, Column: 1}, "", "the package has no field `bundle`",
 			"write `bundle: policy.#Bundle & {…}`, with import \"stele.dev/policy\"")
+	}
+	if len(c.diags) == 0 {
+		c.tests()
 	}
 	if len(c.diags) > 0 {
 		return nil, c.done()
@@ -74,17 +74,7 @@ const virtualRoot = "/.stele-bundle"
 // loadInstance loads the package, with the program's own definitions and nothing from
 // outside the source.
 func loadInstance(source *Source) (*build.Instance, *Source, error) {
-	files := map[string]load.Source{path.Join(virtualRoot, FormatFile): load.FromBytes(Definitions())}
-	for _, f := range source.Files {
-		files[path.Join(virtualRoot, f.Path)] = load.FromBytes(f.Data)
-	}
-	instances := load.Instances([]string{"."}, &load.Config{
-		Overlay:    files,
-		ModuleRoot: virtualRoot,
-		Dir:        path.Join(virtualRoot, source.Package),
-		Env:        []string{"CUE_REGISTRY=none"},
-	})
-	instance := instances[0]
+	instance := source.load(source.Package, false)
 	if instance.Err != nil {
 		return nil, nil, instance.Err
 	}
@@ -94,11 +84,26 @@ func loadInstance(source *Source) (*build.Instance, *Source, error) {
 	}
 	used := &Source{Package: source.Package}
 	for _, f := range source.Files {
-		if slices.Contains(embedded, f.Path) || isUsed(instance, f.Path, map[*build.Instance]bool{}) || f.Path == "cue.mod/module.cue" {
+		if slices.Contains(embedded, f.Path) || isUsed(instance, f.Path, map[*build.Instance]bool{}) || f.Path == moduleFile {
 			used.Files = append(used.Files, f)
 		}
 	}
 	return instance, used, nil
+}
+
+// load reads the package of a folder, with its tests or without.
+func (s *Source) load(dir string, tests bool) *build.Instance {
+	files := map[string]load.Source{path.Join(virtualRoot, FormatFile): load.FromBytes(Definitions())}
+	for _, f := range s.Files {
+		files[path.Join(virtualRoot, f.Path)] = load.FromBytes(f.Data)
+	}
+	return load.Instances([]string{"."}, &load.Config{
+		Overlay:    files,
+		ModuleRoot: virtualRoot,
+		Dir:        path.Join(virtualRoot, dir),
+		Env:        []string{"CUE_REGISTRY=none"},
+		Tests:      tests,
+	})[0]
 }
 
 func isUsed(i *build.Instance, file string, seen map[*build.Instance]bool) bool {

@@ -156,7 +156,7 @@ func (c *compiler) kind(id string, v cue.Value) (kind schemas.Kind, ok bool) {
 		var diags schemas.Diagnostics
 		kind, diags = schemas.KindFromCUE(id, v, locate)
 		c.addAll(diags)
-		ok = len(c.diags) == said
+		ok = len(c.diags) == said && len(diags) == 0 // what only follows from a name without meaning is not reported again
 	}
 	c.brokenKinds[id] = !ok
 	return kind, ok

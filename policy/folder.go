@@ -16,27 +16,27 @@ const (
 	maxSourceFiles = 20_000
 )
 
-// folder is the file system of a module. Who can write to a module need not be trusted: a
+// moduleFolder is the file system of a module. Who can write to a module need not be trusted: a
 // pull request can. So only regular files are read, and only what is in the folder: a link may
 // lead to another file of the folder, and to nothing else.
-type folder struct {
+type moduleFolder struct {
 	fs.FS // of root
 	root  *os.Root
 }
 
 // openFolder returns the file system of a folder. It is closed after use.
-func openFolder(path string) (*folder, error) {
+func openFolder(path string) (*moduleFolder, error) {
 	root, err := os.OpenRoot(path)
 	if err != nil {
 		return nil, err
 	}
-	return &folder{root.FS(), root}, nil
+	return &moduleFolder{root.FS(), root}, nil
 }
 
-func (f *folder) close() { f.root.Close() }
+func (f *moduleFolder) close() { f.root.Close() }
 
 // Open opens a folder or a regular file.
-func (f *folder) Open(name string) (fs.File, error) {
+func (f *moduleFolder) Open(name string) (fs.File, error) {
 	// Without O_NONBLOCK, a pipe that nobody writes to would be waited for.
 	file, err := f.root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
@@ -54,7 +54,7 @@ func (f *folder) Open(name string) (fs.File, error) {
 }
 
 // refused says why a file cannot be opened.
-func (f *folder) refused(name string, err error) error {
+func (f *moduleFolder) refused(name string, err error) error {
 	info, statErr := f.root.Lstat(name)
 	switch {
 	case statErr != nil:

@@ -121,11 +121,17 @@ func patterns(v cue.Value) (list []cue.Value) {
 // grammarAt follows a path in the definitions. It returns how many labels of it they
 // allow, and what they allow there: at the path, or where it leaves them.
 func (c *compiler) grammarAt(at []string) (grammar, int) {
-	bundle := c.definition("#Bundle")
-	if len(at) == 0 || at[0] != "bundle" || !bundle.Exists() {
+	var of cue.Value
+	switch {
+	case len(at) > 0 && at[0] == "bundle":
+		of = c.definition("#Bundle")
+	case len(at) > 0 && at[0] == "tests":
+		of = c.definition("#Tests")
+	}
+	if !of.Exists() {
 		return grammar{open: true}, len(at)
 	}
-	g := grammarOf(bundle)
+	g := grammarOf(of)
 	for i, label := range at {
 		if i == 0 {
 			continue

@@ -458,9 +458,9 @@ func TestWhatIsNoPackageIsSaid(t *testing.T) {
 		want  []string
 	}{
 		"syntax, in two files": {map[string]string{"a.cue": "package test\nbundle: {§,}\n", "b.cue": "package test\nx: §]\n"},
-			[]string{`expected operand, found ','`, `expected operand, found ']'`}},
+			[]string{`expected operand, found ','; a value is missing before it`, `expected operand, found ']'; a value is missing before it`}},
 		"an import that is not there": {map[string]string{"a.cue": "package test\nimport §\"example.com/test/x\"\nbundle: x.y\n"},
-			[]string{`import failed: cannot find package "example.com/test/x": cannot find module providing package example.com/test/x`}},
+			[]string{`there is no package "example.com/test/x" in the module; did you mean "example.com/test"?`}},
 		"imports that nobody uses": {map[string]string{"a.cue": "package test\n\nimport §\"list\"\nimport \"stele.dev/policy\"\nbundle: policy.#Bundle & {cluster: \"x\", §flows: {}}\n"},
 			[]string{`imported and not used: "list"`, `bundle.flows: field not allowed; did you mean "flow"?`}},
 		"names that mean nothing": {map[string]string{"a.cue": "package test\nimport (\n\t§\"list\"\n\t\"stele.dev/policy\"\n)\nbundle: policy.#Bundle & {cluster: §clustr, §flows: {}, teams: a: {contact: \"\\(§nobody)\", groups: §#Groups, namespaces: [], §kind: {}}}\n_cluster: \"x\"\n"},

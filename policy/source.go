@@ -23,6 +23,8 @@ type Source struct {
 	Files []File
 	// Strays are the paths of CustomResourceDefinitions in the module that nothing embeds.
 	Strays []string
+	// NearMisses are the paths of files whose names are almost those of CUE: access.cu.
+	NearMisses []string
 }
 
 // File is a source file. Path is relative to the module's root, with slashes.
@@ -96,6 +98,9 @@ func ReadFS(module fs.FS, pkg string) (*Source, error) {
 		switch {
 		case d.IsDir() && ignored:
 			return fs.SkipDir
+		case !d.IsDir() && !ignored && nearMiss(d.Name()):
+			s.NearMisses = append(s.NearMisses, p)
+			return nil
 		case d.IsDir(), ignored, !IsSource(p), p == FormatFile:
 			return nil
 		case path.Ext(p) != ".cue":

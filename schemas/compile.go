@@ -95,6 +95,7 @@ type place struct {
 
 	name        string          // of the field, if it is one
 	within      int             // how many disjunctions the survey is in
+	listing     int             // how many lists of alternatives it is in that do not depend on data
 	mixed       int             // how many of them have several alternatives besides null
 	attributes  []cue.Attribute // of the definitions that are referred to
 	comparisons []Comparison
@@ -231,6 +232,7 @@ func (c *compiler) probed(v cue.Value, top *place) *Node {
 			c.agree(v, n, &at)
 		}
 		if len(c.diags) > 0 || len(c.forced) == before {
+			c.uniform(n, &at)
 			return n
 		}
 	}
@@ -264,6 +266,10 @@ func (c *compiler) checkDefaults(n *Node, path string) {
 	}
 	if n.List != nil {
 		c.checkDefaults(n.List.Items, path+"[]")
+		for _, item := range n.List.Prefix {
+			c.checkDefaults(item, path+"[]")
+		}
+		c.checkDefaults(n.List.Rest, path+"[]")
 	}
 	if n.Struct != nil {
 		for _, f := range n.Struct.Fields {
@@ -356,6 +362,11 @@ func (c *compiler) bottom(n *Node, v cue.Value, s shape, at *place, refused bool
 		}
 		return
 	}
+	if s.fixed {
+		n.Kinds = ListKind
+		c.leaveTo(at, at, nil, "a list with fixed items that must have more")
+		return
+	}
 	n.Kinds = ListKind
 	n.List = c.limits(s)
 	n.List.Items = c.items(v, item, s, at)
@@ -446,13 +457,12 @@ func (c *compiler) list(v cue.Value, s shape, at *place, refused bool) *List {
 	case refused:
 		return l
 	case fixedItems(v):
-		c.leaveTo(at, at, v.Source(), "a list with fixed items")
-		return nil
+		return c.tuple(v, s, at)
 	}
 	item := v.LookupPath(cue.MakePath(cue.AnyIndex))
-	if !item.Exists() {
-		c.leaveTo(at, at, v.Source(), "a list that can have no items")
-		return nil
+	if !item.Exists() { // []
+		l.MaxItems = &Limit{Source: at.source}
+		return l
 	}
 	l.Items = c.items(v, item, s, at)
 	return l
@@ -540,6 +550,9 @@ func (c *compiler) excluded(v cue.Value) bool {
 // is it known whether the value is closed.
 func (c *compiler) pattern(s *Struct, within, key, value cue.Value, only bool, at *place) {
 	k := c.node(key, at.below("[key]", Required))
+	if k.Kinds == AnyKind && k.Fallback == nil {
+		k = &Node{Kinds: StringKind, Source: k.Source} // [_]: T
+	}
 	if k.Kinds != StringKind {
 		c.refuse(at, key.Source(), "a pattern that is not a string", "write [string]: T or [=~\"regexp\"]: T")
 		return

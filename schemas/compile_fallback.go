@@ -125,7 +125,7 @@ func (c *compiler) reaches(at, anchor *place, id *ast.Ident, seen map[ast.Node]b
 		}
 		return anchor
 	}
-	if m == isFixed {
+	if m == isFixed || m == isField && !at.encloses(id) {
 		return anchor // declared where no data can change it
 	}
 	return nil
@@ -145,6 +145,9 @@ func outer(a, b *place) *place {
 // to the place, and returns the value that it is given there, as far as that can be told.
 func (p *place) declares(id *ast.Ident) (value ast.Node, ok bool) {
 	for _, lit := range p.literals {
+		if alias, ok := id.Node.(*ast.Alias); ok && ast.Node(syntaxOf(alias.Expr)) == lit {
+			return nil, true // a name for the struct itself
+		}
 		if id.Scope != lit && !slices.ContainsFunc(declsOf(lit), func(d ast.Decl) bool {
 			return ast.Node(d) == id.Scope || holds(d, id.Node) // the first is a name for the key of a map
 		}) {
@@ -552,6 +555,10 @@ func weaken(n *Node) {
 	if n.List != nil {
 		n.List.MinItems, n.List.Unique = nil, false
 		weaken(n.List.Items)
+		for _, item := range n.List.Prefix {
+			weaken(item)
+		}
+		weaken(n.List.Rest)
 	}
 	if s := n.Struct; s != nil {
 		s.Fields = s.conditional(true)

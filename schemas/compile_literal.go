@@ -123,6 +123,15 @@ func (c *compiler) label(f *ast.Field, at *place) {
 	}
 }
 
+// item surveys an item of a list that has an index, which is no part of the value at the place.
+func (c *compiler) item(v cue.Value, at *place) {
+	within := &place{path: at.path, depth: at.depth + 1, parent: at, source: at.source, passing: true}
+	c.survey(v, within)
+	c.deep(v, within, false)
+	at.recursive = at.recursive || within.recursive
+	at.vague = at.vague || within.vague
+}
+
 // listLiteral surveys [...T], and lists of constants that serve as defaults.
 func (c *compiler) listLiteral(v cue.Value, x *ast.ListLit, at *place) shape {
 	for _, e := range x.Elts {
@@ -132,11 +141,11 @@ func (c *compiler) listLiteral(v cue.Value, x *ast.ListLit, at *place) shape {
 		}
 	}
 	items, err := v.List()
-	for err == nil && items.Next() {
-		c.survey(items.Value(), at)
-		c.deep(items.Value(), at, false)
-	}
 	s := shapeOf(cue.ListKind)
 	s.literals = 1
+	for err == nil && items.Next() {
+		s.fixed = true
+		c.item(items.Value(), at)
+	}
 	return s
 }

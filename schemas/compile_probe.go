@@ -127,7 +127,9 @@ func (n *Node) visitOuter(each func(*Node)) {
 		return
 	}
 	if n.List != nil {
-		n.List.Items.visitOuter(each)
+		for _, item := range n.List.each() {
+			item.visitOuter(each)
+		}
 	}
 	if n.Struct != nil {
 		for _, f := range n.Struct.Fields {
@@ -195,7 +197,9 @@ func eachStruct(n *Node, visit func(*Struct)) {
 		return
 	}
 	if n.List != nil {
-		eachStruct(n.List.Items, visit)
+		for _, item := range n.List.each() {
+			eachStruct(item, visit)
+		}
 	}
 	if n.Struct != nil {
 		visit(n.Struct)
@@ -304,6 +308,8 @@ func (e *exampler) node(n *Node) ast.Expr {
 		return nil // of one, nothing is claimed; the arms of the other are asked one by one
 	case n.Struct != nil:
 		return e.structOf(n.Struct)
+	case n.List != nil && len(n.List.Prefix) > 0:
+		return e.tuple(n.List)
 	case n.List != nil && n.List.Items != nil:
 		return e.list(n.List)
 	}
@@ -327,6 +333,30 @@ func (e *exampler) list(l *List) ast.Expr {
 	items[0] = item
 	for i := range items[1:] {
 		items[i+1] = top()
+	}
+	return ast.NewList(items...)
+}
+
+// tuple returns an example of a list whose items differ by their index: all of them, and one
+// more if there may be more.
+func (e *exampler) tuple(l *List) ast.Expr {
+	count := max(len(l.Prefix), l.MinItems.Count)
+	if l.open() {
+		count = max(count, len(l.Prefix)+1)
+	}
+	items := make([]ast.Expr, count)
+	for i := range items {
+		items[i] = top()
+		of := l.Rest
+		if i < len(l.Prefix) {
+			of = l.Prefix[i]
+		}
+		if of == nil || i > len(l.Prefix) {
+			continue
+		}
+		if x := e.below(strconv.Itoa(i), of); x != nil {
+			items[i] = x
+		}
 	}
 	return ast.NewList(items...)
 }

@@ -82,13 +82,20 @@ func (c *compiler) reference(v cue.Value, x ast.Expr, op cue.Op, args []cue.Valu
 			return c.member(v, x, name, at)
 		}
 	case isField:
-		if t, ok := target(v, args); ok && isConstant(t) && (!declared(at, base) || isWritten(t)) {
+		outside := !declared(at, base) && !at.encloses(base)
+		if t, ok := target(v, args); ok && isConstant(t) && (outside || isWritten(t)) {
 			return shapeOf(t.Kind())
+		}
+		if outside {
+			break // no data has it
 		}
 		c.leave(at, x, fmt.Sprintf("a reference to the field %s", base.Name),
 			"the field is not a part of the object; refer to a definition (#name), a hidden field (_name) or a constant")
 		return everything()
 	case isAlias:
+		if at.listing > 0 && isLoopVariable(base) {
+			return c.variable(v, x, at)
+		}
 		c.leave(at, x, fmt.Sprintf("a reference to the alias %s", base.Name),
 			"an alias may stand for data; refer to a definition (#name) or a hidden field (_name)")
 		return everything()
@@ -291,9 +298,12 @@ func (c *compiler) call(v cue.Value, x *ast.CallExpr, args []cue.Value, at *plac
 		}
 		s := everything()
 		for _, a := range args {
-			s = s.and(c.survey(a, at))
+			s = s.and(c.listed(a, at))
 		}
 		return s
+	}
+	if isBuiltin(x.Fun, "close") && len(args) == 2 {
+		return c.survey(args[1], at)
 	}
 	name, ok := builtinName(x.Fun)
 	if id, plain := x.Fun.(*ast.Ident); plain && meaningOf(id) == isPredeclared {
@@ -340,6 +350,36 @@ func (c *compiler) call(v cue.Value, x *ast.CallExpr, args []cue.Value, at *plac
 	return everything()
 }
 
+// listed surveys an item of the list that is the argument of or or and. The list does not
+// depend on data: neither do the variables of its comprehensions.
+func (c *compiler) listed(v cue.Value, at *place) shape {
+	at.listing++
+	defer func() { at.listing-- }()
+	return c.survey(v, at)
+}
+
+// variable surveys a reference to the variable of a comprehension in such a list.
+func (c *compiler) variable(v cue.Value, x ast.Expr, at *place) shape {
+	for _, a := range v.Attributes(cue.ValueAttr) {
+		at.attributes = append(at.attributes, a)
+	}
+	if isConstant(v) {
+		return shapeOf(v.Kind())
+	}
+	if t := cue.Dereference(v); t != v {
+		return c.follow(t, x, at)
+	}
+	c.leave(at, nil, "an alternative that is the variable of a comprehension", "")
+	return everything()
+}
+
+// isLoopVariable reports whether an identifier stands for the key or the value of a comprehension.
+func isLoopVariable(id *ast.Ident) bool {
+	_, scope := id.Scope.(*ast.ForClause)
+	_, node := id.Node.(*ast.ForClause)
+	return scope || node
+}
+
 // count surveys the argument of a limit.
 func (c *compiler) count(args []cue.Value, x ast.Node, at *place) *Limit {
 	if len(args) != 1 {
@@ -371,6 +411,29 @@ func (c *compiler) static(node ast.Node, at *place) {
 			return
 		}
 	}
+}
+
+// encloses reports whether an identifier is declared in a literal that stands within one that
+// contributes to the object, and does not contribute itself as far as is known.
+func (p *place) encloses(id *ast.Ident) bool {
+	scope := id.Scope
+	if scope == nil {
+		return false
+	}
+	for ; p != nil; p = p.parent {
+		for _, lit := range p.literals {
+			if _, file := lit.(*ast.File); !file && containsNode(lit, scope) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// containsNode reports whether a node is written within another.
+func containsNode(outer, inner ast.Node) bool {
+	a, b := outer.Pos(), inner.Pos()
+	return a.Filename() == b.Filename() && a.Offset() <= b.Offset() && inner.End().Offset() <= outer.End().Offset()
 }
 
 // declared reports whether an identifier is declared within the object.

@@ -29,6 +29,9 @@ type shape struct {
 	minItems, maxItems *Limit
 	unique             bool
 
+	// fixed reports a list literal with items.
+	fixed bool
+
 	// braced reports a struct literal that does nothing but embed a value.
 	braced bool
 
@@ -65,6 +68,7 @@ func (s shape) and(t shape) shape {
 	s.maxItems = tighter(s.maxItems, t.maxItems, func(a, b int) bool { return a < b })
 	s.unique = s.unique || t.unique
 	s.braced = s.braced || t.braced
+	s.fixed = s.fixed || t.fixed
 	s.split = s.split || t.split
 	return s
 }
@@ -273,11 +277,16 @@ func (c *compiler) disjunction(x ast.Expr, args []cue.Value, at *place) shape {
 		at.mixed++
 		defer func() { at.mixed-- }()
 	}
+	of := c.survey
+	if _, list := x.(*ast.CallExpr); list {
+		of = c.listed
+	}
 	for _, a := range args {
-		t := c.survey(a, at)
+		t := of(a, at)
 		s.kinds |= t.kinds
 		s.split = s.split || t.split
 		s.braced = s.braced || t.braced
+		s.fixed = s.fixed || t.fixed
 		s.literals = max(s.literals, t.literals)
 		if !t.composite() || at.recursive {
 			continue
@@ -396,9 +405,16 @@ func (c *compiler) operation(v cue.Value, x ast.Expr, args []cue.Value, at *plac
 func (c *compiler) constant(v cue.Value, x ast.Expr, at *place) {
 	before := len(c.diags)
 	c.survey(v, at)
-	if len(c.diags) == before && !at.vague && !isConstant(v) {
-		c.leave(at, x, "a bound that is not a constant", "compare with a constant, or with a field of the object")
+	if len(c.diags) > before || at.vague || isConstant(v) {
+		return
 	}
+	const message, hint = "a bound that is not a constant", "compare with a constant, or with a field of the object"
+	d, _ := cue.Dereference(v).Default()
+	if x != nil && !isConstant(d) && !slices.ContainsFunc(namesIn(x), func(id *ast.Ident) bool { return declared(at, id) }) {
+		c.refuse(at, x, message, hint) // no data can make it one
+		return
+	}
+	c.leave(at, x, message, hint)
 }
 
 // isConstant reports whether v is one scalar, defaults not counted.

@@ -173,7 +173,7 @@ func (v *inspection) fault(c *check, x any, f Fault, contradicted bool) {
 			}
 			v.push(step{index: i, kind: stepItem})
 			value = y[i]
-			c = c.item()
+			c = c.item(i)
 		case map[string]any:
 			v.push(step{name: label})
 			value = y[label]
@@ -211,11 +211,11 @@ func (v *inspection) fault(c *check, x any, f Fault, contradicted bool) {
 }
 
 // item and child return the check of a part, nil if there is none.
-func (c *check) item() *check {
+func (c *check) item(i int) *check {
 	if c == nil || c.list == nil {
 		return nil
 	}
-	return c.list.items
+	return c.list.at(i)
 }
 
 func (c *check) child(name string) *check {
@@ -237,8 +237,8 @@ func (c *check) child(name string) *check {
 // the path, for some data.
 func (c *check) knows(path []string) bool {
 	for _, name := range path[:len(path)-1] {
-		if _, err := strconv.Atoi(name); err == nil && c.item() != nil {
-			c = c.item()
+		if i, err := strconv.Atoi(name); err == nil && c.item(i) != nil {
+			c = c.item(i)
 			continue
 		}
 		if c = c.child(name); c == nil {
@@ -390,6 +390,10 @@ func (n *Node) visit(path string, each func(string, *Node)) {
 	each(path, n)
 	if n.List != nil {
 		n.List.Items.visit(path+"[]", each)
+		for _, item := range n.List.Prefix {
+			item.visit(path+"[]", each)
+		}
+		n.List.Rest.visit(path+"[]", each)
 	}
 	n.Struct.visit(path, each)
 	if n.Union != nil {

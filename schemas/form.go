@@ -302,6 +302,11 @@ type List struct {
 	MaxItems *Limit `json:"maxItems,omitempty"`
 	Unique   bool   `json:"unique,omitempty"`
 
+	// Prefix are the first items of a list whose items differ by their index; those after it
+	// are as Rest says, nil admits any. Items then admits what any of them may be.
+	Prefix []*Node `json:"prefix,omitempty"`
+	Rest   *Node   `json:"rest,omitempty"`
+
 	// Type is how Kubernetes merges the list (x-kubernetes-list-type): ListAtomic, ListSet
 	// or ListMap, atomic if empty. The items of a set are unique, those of a map by MapKeys.
 	Type    string   `json:"type,omitempty"`

@@ -1,6 +1,9 @@
 package schemas
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+)
 
 // regexp returns a regular expression and strings that match it.
 func (g *grammar) regexp() term {
@@ -24,7 +27,12 @@ func (g *grammar) scalar() term {
 	ints := num(0, 1, 2, 3, 5, 6, 10, 100, 1000, -1, 255, 256)
 	numbers := func() any { return []any{int64(1), 1.5, -0.5, int64(6), 5.5, 0.1}[g.IntN(6)] }
 	re := g.regexp()
-	switch g.IntN(31) {
+	switch g.IntN(32) {
+	case 31:
+		name := g.fresh(g.oneOf("#M", "_M", "M"))
+		g.decls = append(g.decls, name+`: {a: "x-y", b: "b", c: "abc"}`)
+		return term{strings.ReplaceAll(g.oneOf("or([for k, _ in M {k}])", "or([for _, v in M {v}])", "*M.a | M.b", "or([for k, _ in M {k}]) | *M.a",
+			`or([for k, v in M if v != "b" {v}])`, "string & or([for k, _ in M {k}])"), "M", name), words, "scalar"}
 	case 30:
 		name := g.oneOf("time.Time", "time.Duration", "net.IP", "net.IPv4", "net.IPv6", "net.IPCIDR", "net.FQDN", "net.URL", "net.AbsURL")
 		samples := formRules[name].samples

@@ -81,8 +81,15 @@ func (g *grammar) value(depth int) term {
 	case 0, 1, 2, 3, 4, 5:
 		return g.scalar()
 	case 6, 7, 8, 9:
-		return g.structure(depth, "a", "b", "c", "d", "x-y")
+		t := g.structure(depth, "a", "b", "c", "d", "x-y")
+		if g.chance(8) {
+			t.text = "close(" + t.text + ")"
+		}
+		return t
 	case 10, 11, 12:
+		if g.chance(20) {
+			return g.tuple(depth)
+		}
 		return g.list(depth)
 	case 13:
 		return g.nullable(g.value(depth - 1))
@@ -383,6 +390,52 @@ func (g *grammar) generic(depth int) term {
 
 func (g *grammar) limit() string {
 	return g.oneOf("list.MinItems(1)", "list.MaxItems(2)", "list.MinItems(2)", "list.MaxItems(3)")
+}
+
+// tuple returns a list that says something of its items by their index.
+func (g *grammar) tuple(depth int) term {
+	var items []term
+	for range 1 + g.IntN(3) {
+		if len(items) > 0 && g.chance(40) {
+			items = append(items, items[0])
+			continue
+		}
+		items = append(items, g.value(depth-1))
+	}
+	texts := make([]string, len(items))
+	for i, item := range items {
+		texts[i] = item.text
+	}
+	rest := items[0]
+	switch g.IntN(4) {
+	case 0:
+		texts = append(texts, "..."+rest.text)
+	case 1:
+		rest = g.value(depth - 1)
+		texts = append(texts, "..."+rest.text)
+	case 2:
+		texts = append(texts, "...")
+	}
+	text := "[" + strings.Join(texts, ", ") + "]"
+	if g.chance(10) {
+		text = "[_, ...] & [..." + rest.text + "]"
+	}
+	if g.chance(10) {
+		text += " & " + g.limit()
+	}
+	return term{text, func() any {
+		list := []any{}
+		for _, item := range items {
+			list = append(list, item.sample())
+		}
+		for range g.IntN(3) {
+			list = append(list, rest.sample())
+		}
+		if g.chance(10) {
+			list = list[1:]
+		}
+		return list
+	}, "list"}
 }
 
 func (g *grammar) list(depth int) term {

@@ -185,7 +185,7 @@ func (l *List) validation(v, within *spec.Schema) (exact bool) {
 	if l.MaxItems != nil {
 		v.MaxItems = ptr(int64(l.MaxItems.Count))
 	}
-	exact = !l.Unique && (l.Type == "" || l.Type == ListAtomic)
+	exact = !l.Unique && len(l.Prefix) == 0 && (l.Type == "" || l.Type == ListAtomic)
 	if l.Items == nil {
 		return exact
 	}

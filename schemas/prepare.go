@@ -87,8 +87,8 @@ func (p *preparation) parts(c *check, x any) any {
 			p.structure(c, x, c.node.Embedded)
 		}
 	case []any:
-		if c.list != nil && c.list.items != nil && c.kinds.Has(ListKind) {
-			p.list(c.list.items, x)
+		if c.list != nil && (c.list.items != nil || c.list.prefix != nil) && c.kinds.Has(ListKind) {
+			p.list(c.list, x)
 		}
 	case float64:
 		if n, ok := exactInt64(x); ok && c.narrows && p.fill {
@@ -256,8 +256,12 @@ func (p *preparation) patterns(o *objectCheck, m map[string]any, root bool) {
 	}
 }
 
-func (p *preparation) list(c *check, items []any) {
+func (p *preparation) list(l *listCheck, items []any) {
 	for i, x := range items {
+		c := l.at(i)
+		if c == nil {
+			continue
+		}
 		if x == nil && c.node.DropNull && c.fallback != nil {
 			items[i] = clone(c.fallback)
 			p.changed = true

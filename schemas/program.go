@@ -159,7 +159,9 @@ type numberCheck struct {
 }
 
 type listCheck struct {
-	items  *check // nil: any
+	items  *check   // nil: any
+	prefix []*check // of the first items; if there are any, rest is of those after them
+	rest   *check   // nil: any
 	min    int
 	max    int // < 0: none
 	unique bool
@@ -291,6 +293,9 @@ func (c *check) addList(l *List, b building) error {
 	default:
 		return fmt.Errorf("schemas: a list of type %q", l.Type)
 	}
+	if err := c.addPrefix(l, b); err != nil {
+		return err
+	}
 	if l.Items == nil {
 		return nil
 	}
@@ -304,6 +309,62 @@ func (c *check) addList(l *List, b building) error {
 	c.list.items = items
 	c.acts = c.acts || items.acts || items.node.DropNull && items.fallback != nil
 	return nil
+}
+
+// addPrefix adds what is said of items by their index.
+func (c *check) addPrefix(l *List, b building) error {
+	if len(l.Prefix) > 0 && l.MinItems == nil {
+		return errors.New("schemas: a list whose first items may be missing")
+	}
+	for i, n := range append(slices.Clip(l.Prefix), l.Rest) {
+		if i == len(l.Prefix) && n == nil {
+			break
+		}
+		item, err := b.below().check(n)
+		if err != nil {
+			return err
+		}
+		if l.Unique && item.kinds&(ListKind|StructKind) != 0 {
+			return errors.New("schemas: a unique list of items that are not scalars")
+		}
+		if i == len(l.Prefix) {
+			c.list.rest = item
+		} else {
+			c.list.prefix = append(c.list.prefix, item)
+		}
+		c.acts = c.acts || item.acts
+	}
+	return nil
+}
+
+// at returns the check of an item by its index, nil if it may be anything.
+func (l *listCheck) at(i int) *check {
+	switch {
+	case l.prefix == nil:
+		return l.items
+	case i < len(l.prefix):
+		return l.prefix[i]
+	}
+	return l.rest
+}
+
+// at returns the node of an item by its index, nil if it may be anything.
+func (l *List) at(i int) *Node {
+	switch {
+	case l.Prefix == nil:
+		return l.Items
+	case i < len(l.Prefix):
+		return l.Prefix[i]
+	}
+	return l.Rest
+}
+
+// each returns the nodes of which each item is one.
+func (l *List) each() []*Node {
+	if l.Prefix == nil {
+		return []*Node{l.Items}
+	}
+	return append(slices.Clip(l.Prefix), l.Rest)
 }
 
 func (c *check) addStruct(s *Struct, b building) error {

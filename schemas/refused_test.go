@@ -145,7 +145,7 @@ var dependent = []refusal{
 limit: int
 #schema: spec: a: <=limit // <-
 `,
-		message: "a reference to the field limit",
+		message: "a bound that is not a constant",
 	},
 	{
 		name: "a loop over fields",

@@ -70,7 +70,7 @@ func (g maker) witnessList(l *List) any {
 	}
 	items := []any{}
 	for range min(counts[g.IntN(len(counts))], 5) {
-		items = append(items, g.witness(l.Items))
+		items = append(items, g.witness(l.at(len(items))))
 	}
 	return items
 }

@@ -39,6 +39,16 @@ func (s *sampler) value(n *Node, depth int) any {
 		if n.List != nil && n.List.Items != nil && depth < sampleDepth && (s.all || n.List.MinItems != nil) {
 			list = append(list, s.value(n.List.Items, depth+1))
 		}
+		if n.List != nil && len(n.List.Prefix) > 0 {
+			list = list[:0]
+			for i := range n.List.MinItems.Count {
+				if of := n.List.at(i); of != nil {
+					list = append(list, s.value(of, depth+1))
+				} else {
+					list = append(list, "text")
+				}
+			}
+		}
 		return list
 	case s.wrong && n.Kinds&BoolKind == 0:
 		return true

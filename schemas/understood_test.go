@@ -71,6 +71,42 @@ var constructs = []struct {
 		accept: []string{`"a"`, `"b"`}, refuse: []string{`"c"`},
 	},
 	{
+		name: "or of the keys of a struct", decls: `#all: {a: 1, b: 2}`, field: `f!: or([for k, _ in #all {k}])`,
+		accept: []string{`"a"`, `"b"`}, refuse: []string{`"c"`, `1`},
+	},
+	{
+		name: "or of the values of a struct, with a default", decls: `#all: {a: "x", b: "y"}`, field: `f: or([for _, v in #all {v}]) | *"z"`,
+		accept: []string{`"x"`, `"y"`, `"z"`}, refuse: []string{`"a"`},
+	},
+	{
+		name: "or of some of a list", decls: `#all: [{n: "x", old: true}, {n: "y", old: false}]`, field: `f!: string & or([for o in #all if !o.old {o.n}])`,
+		accept: []string{`"y"`}, refuse: []string{`"x"`, `"z"`},
+	},
+	{
+		name: "constants by alias", decls: "let low = \"l\"\nhigh: \"h\"\nmore: {most: \"m\"}", field: `f: *more.most | low | high`,
+		accept: []string{`"l"`, `"h"`, `"m"`}, refuse: []string{`"x"`},
+	},
+	{
+		name: "a regular field of the package", decls: "Name: =~\"^[a-z]+$\"\nItem: {name!: Name, n?: <=top}\ntop: 9", field: `f!: [...Item]`,
+		accept: []string{`[{"name": "a", "n": 9}]`}, refuse: []string{`[{"name": "A"}]`, `[{"name": "a", "n": 10}]`, `[{"name": "a", "x": 1}]`, `[{}]`},
+	},
+	{
+		name: "close", field: `f!: close({a!: int, b?: close({c?: int})})`,
+		accept: []string{`{"a": 1}`, `{"a": 1, "b": {"c": 1}}`}, refuse: []string{`{}`, `{"a": 1, "x": 1}`, `{"a": 1, "b": {"x": 1}}`},
+	},
+	{
+		name: "close of an open struct", field: `f!: close({a!: int, ...})`,
+		accept: []string{`{"a": 1, "x": 1}`}, refuse: []string{`{"x": 1}`},
+	},
+	{
+		name: "close in an alternative and a list", decls: `#c: close({a!: int})`, field: `f!: string | [...#c]`,
+		accept: []string{`"x"`, `[{"a": 1}]`}, refuse: []string{`[{"a": 1, "b": 1}]`, `[{}]`},
+	},
+	{
+		name: "close beside definitions", field: "f!: {\n\tclose({a!: #n})\n\t#n: close({b!: int})\n}",
+		accept: []string{`{"a": {"b": 1}}`}, refuse: []string{`{"a": {"b": 1, "x": 1}}`, `{}`},
+	},
+	{
 		name: "bounds", field: `f!: int & >0 & <=10`,
 		accept: []string{`1`, `10`}, refuse: []string{`0`, `11`, `5.5`},
 	},
@@ -192,6 +228,42 @@ var constructs = []struct {
 		accept: []string{`[[], [1]]`}, refuse: []string{`[1]`, `[["a"]]`},
 	},
 	{
+		name: "a list that begins with something", field: `f!: [string, ...string]`,
+		accept: []string{`["a"]`, `["a", "b"]`}, refuse: []string{`[]`, `[1]`, `["a", 1]`},
+	},
+	{
+		name: "a list that is not empty", decls: `#u: {name!: string}`, field: `f!: [_, ...] & [...#u]`,
+		accept: []string{`[{"name": "a"}]`}, refuse: []string{`[]`, `[1]`, `[{"name": "a"}, {}]`, `[{"name": "a", "x": 1}]`},
+	},
+	{
+		name: "a pair", field: `f!: [number, number]`,
+		accept: []string{`[1, 2.5]`}, refuse: []string{`[1]`, `[1, 2, 3]`, `[1, "a"]`},
+	},
+	{
+		name: "items that differ by their index", decls: `#u: {name!: string}`, field: `f!: ["sh", int, ...#u]`,
+		accept: []string{`["sh", 1]`, `["sh", 1, {"name": "a"}]`}, refuse: []string{`["sh"]`, `["bash", 1]`, `["sh", "a"]`, `["sh", 1, {}]`, `["sh", 1, {"name": "a", "x": 1}]`},
+	},
+	{
+		name: "items that differ in being open", field: `f!: [{a!: int}, {a!: int, ...}]`,
+		accept: []string{`[{"a": 1}, {"a": 1, "b": 1}]`}, refuse: []string{`[{"a": 1, "b": 1}, {"a": 1}]`, `[{"a": 1}]`},
+	},
+	{
+		name: "items with defaults by their index", field: `f!: [{a: *1 | int}, "x" | *"y", ...{b: *2 | int}]`,
+		accept: []string{`[{}, "x"]`, `[{"a": 2}, "y", {}]`}, refuse: []string{`[{}]`, `[{}, "z"]`, `[{}, "x", {"b": "c"}]`},
+	},
+	{
+		name: "a list that is its own default", field: `f: ["sh", "-c", ...string]`,
+		accept: []string{`["sh", "-c"]`, `["sh", "-c", "x"]`}, refuse: []string{`[]`, `["sh"]`, `["sh", "-x"]`},
+	},
+	{
+		name: "a list that begins with something, with a default", field: `f: [string, ...string] | *["a", "b"]`,
+		accept: []string{`["a", "b"]`, `["c"]`}, refuse: []string{`[]`, `[1]`},
+	},
+	{
+		name: "an empty list", field: `f!: []`,
+		accept: []string{`[]`}, refuse: []string{`[1]`, `null`},
+	},
+	{
 		name: "a struct", field: `f!: {a!: int, b?: string, c: *1 | int}`,
 		accept: []string{`{"a": 1}`, `{"a": 1, "b": "x", "c": 2}`},
 		refuse: []string{`{}`, `{"a": "1"}`, `{"a": 1, "d": 1}`, `{"a": 1, "b": null}`, `[]`},
@@ -207,6 +279,10 @@ var constructs = []struct {
 	{
 		name: "a map", field: `f!: [string]: int`,
 		accept: []string{`{}`, `{"a": 1, "b c": 2}`}, refuse: []string{`{"a": "x"}`},
+	},
+	{
+		name: "a map whose keys may be anything", field: `f!: [_]: int`,
+		accept: []string{`{}`, `{"a": 1}`}, refuse: []string{`{"a": "x"}`},
 	},
 	{
 		name: "a map with keys by pattern", field: `f!: [=~"^[a-z]+$"]: int`,

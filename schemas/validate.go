@@ -300,11 +300,13 @@ func (v *inspection) list(c *check, items []any) {
 	if l.max >= 0 && len(items) > l.max {
 		v.tooMany(c, len(items))
 	}
-	if l.items != nil {
+	if l.items != nil || l.prefix != nil {
 		for i, x := range items {
-			v.push(step{index: i, kind: stepItem})
-			v.value(l.items, x)
-			v.pop()
+			if of := l.at(i); of != nil {
+				v.push(step{index: i, kind: stepItem})
+				v.value(of, x)
+				v.pop()
+			}
 		}
 	}
 	if l.unique {

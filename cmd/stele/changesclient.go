@@ -64,10 +64,11 @@ func (q *changesQuery) request(client *rest.RESTClient) *rest.Request {
 	if !q.differences {
 		request = request.Param("difference", "false")
 	}
-	if len(q.fields) > 0 {
-		request = request.Param("fieldSelector", q.fields.AsSelector().String())
+	selected := q.fields
+	if len(selected) == 0 {
+		selected = fields.Set{"since": "1"} // a list without a selector has the newest changes alone
 	}
-	return request
+	return request.Param("fieldSelector", selected.AsSelector().String())
 }
 
 // logged is a change, and what the server said of it.

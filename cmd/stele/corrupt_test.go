@@ -70,21 +70,54 @@ func TestLogsThatCannotBeReadAreRefused(t *testing.T) {
 			if err := os.WriteFile(filepath.Join(dir, "etcd", "member", "snap", "db"), []byte(strings.Repeat("no database ", 9000)), 0o600); err != nil {
 				t.Fatal(err)
 			}
-		}, "failed to open database: invalid database"},
+		}, "stele-data/etcd/member/snap/db is damaged: invalid database: restore the folder from a backup"},
+		{"a database that was cut off", false, func(t *testing.T, dir string) {
+			if err := os.Truncate(filepath.Join(dir, "etcd", "member", "snap", "db"), 40<<10); err != nil {
+				t.Fatal(err)
+			}
+		}, "stele-data/etcd/member/snap/db is damaged: it has 40960 bytes of "},
+		{"a page that is none", false, func(t *testing.T, dir string) {
+			overwrite(t, filepath.Join(dir, "etcd", "member", "snap", "db"), 2*os.Getpagesize(), 40*os.Getpagesize())
+		}, "stele-data/etcd/member/snap/db is damaged: "},
 		{"a write-ahead log that is none", false, func(t *testing.T, dir string) {
 			files, err := filepath.Glob(filepath.Join(dir, "etcd", "member", "wal", "*.wal"))
 			if err != nil || len(files) == 0 {
 				t.Fatal(files, err)
 			}
-			f, err := os.OpenFile(files[0], os.O_WRONLY, 0)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer f.Close()
-			if _, err := f.WriteAt([]byte(strings.Repeat("?", 100)), 600); err != nil {
-				t.Fatal(err)
-			}
+			overwrite(t, files[0], 600, 100)
 		}, "crc mismatch"},
+		{"a write-ahead log that was cut off", false, func(t *testing.T, dir string) {
+			files, err := filepath.Glob(filepath.Join(dir, "etcd", "member", "wal", "*.wal"))
+			if err != nil || len(files) == 0 {
+				t.Fatal(files, err)
+			}
+			if err := os.Truncate(files[0], 2<<10); err != nil {
+				t.Fatal(err)
+			}
+		}, "acknowledged writes are missing: the write-ahead log "},
+		{"a write-ahead log that was emptied", false, func(t *testing.T, dir string) {
+			files, err := filepath.Glob(filepath.Join(dir, "etcd", "member", "wal", "*.wal"))
+			if err != nil || len(files) == 0 {
+				t.Fatal(files, err)
+			}
+			if err := os.Truncate(files[0], 0); err != nil {
+				t.Fatal(err)
+			}
+		}, "has no committed entry: restore the folder from a backup"},
+		{"etcd's folder is gone", false, func(t *testing.T, dir string) {
+			if err := os.RemoveAll(filepath.Join(dir, "etcd")); err != nil {
+				t.Fatal(err)
+			}
+		}, "the write-ahead log is gone"},
+		{"another log", false, func(t *testing.T, dir string) {
+			if err := os.RemoveAll(filepath.Join(dir, "etcd")); err != nil {
+				t.Fatal(err)
+			}
+			store(t, dir, func(b eventlog.Backend) (eventlog.Answer, error) {
+				_, err := eventlog.Open(t.Context(), b, eventlog.Options{})
+				return eventlog.Answer{Applied: true}, err
+			})
+		}, "restore what belongs together"},
 		{"a write-ahead log that is gone", false, func(t *testing.T, dir string) {
 			if err := os.RemoveAll(filepath.Join(dir, "etcd", "member", "wal")); err != nil {
 				t.Fatal(err)
@@ -113,5 +146,18 @@ func TestLogsThatCannotBeReadAreRefused(t *testing.T) {
 				t.Errorf("exit code %d, said:\n%s\nwant one line with %q", p.ProcessState.ExitCode(), said, tc.want)
 			}
 		})
+	}
+}
+
+// overwrite puts question marks into a file.
+func overwrite(t *testing.T, file string, at, n int) {
+	t.Helper()
+	f, err := os.OpenFile(file, os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if _, err := f.WriteAt([]byte(strings.Repeat("?", n)), int64(at)); err != nil {
+		t.Fatal(err)
 	}
 }

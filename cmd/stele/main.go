@@ -89,6 +89,7 @@ Every flag can also be set by the environment: --data-dir by STELE_DATA_DIR.`,
 	root.AddCommand(versionCommand())
 	if !isPlugin() {
 		addGroup(root, "server", "", serveCommand(), kubeconfigCommand(), pluginsCommand())
+		root.AddCommand(checkDatabaseCommand())
 	}
 	root.InitDefaultCompletionCmd()
 	for _, cmd := range root.Commands() {

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"os/signal"
 	"strings"
 	"syscall"
@@ -23,9 +22,9 @@ const renameUsage = "put it in force although its cluster is another than that o
 
 type pushOptions struct {
 	clientOptions
-	replaces, commit string
-	dryRun, rename   bool
-	compile          compileOptions
+	replaces, commit      string
+	dryRun, rename, clean bool
+	compile               compileOptions
 }
 
 func pushCommand() *cobra.Command {
@@ -53,7 +52,9 @@ schema is kept from their next write on.`,
 	_ = cmd.Flags().MarkHidden("namespace")
 	cmd.Flags().StringVar(&o.replaces, "replaces", "", "digest of the policy that it must replace (default: the one in force now)")
 	cmd.Flags().BoolVar(&o.rename, "rename", false, renameUsage)
-	cmd.Flags().StringVar(&o.commit, "commit", "", "commit that the bundle is from (default: what git says of the folder)")
+	cmd.Flags().StringVar(&o.commit, "commit", "", "commit that the bundle is from (default: HEAD, with +changes if the module differs from it)")
+	cmd.Flags().BoolVar(&o.clean, "require-clean", false, "refuse to push a module that differs from its commit in git")
+	cmd.MarkFlagsMutuallyExclusive("commit", "require-clean")
 	cmd.Flags().BoolVar(&o.dryRun, "dry-run", false, "have the server check it, and change nothing")
 	return cmd
 }
@@ -72,6 +73,10 @@ func (o *pushOptions) run(cmd *cobra.Command, dir string) error {
 	if len(diags) > 0 {
 		return errDiagnostics(cmd.ErrOrStderr(), source, diags, dir)
 	}
+	commit, err := o.commitOf(ctx, dir, compiled.Source)
+	if err != nil {
+		return err
+	}
 	warn(cmd.ErrOrStderr(), compiled)
 	client, err := newPolicyClient(&o.clientOptions, &unprinted{cmd.ErrOrStderr(), compiled.Warnings})
 	if err != nil {
@@ -83,12 +88,9 @@ func (o *pushOptions) run(cmd *cobra.Command, dir string) error {
 	}
 	p := &activation.Policy{TypeMeta: metav1.TypeMeta{APIVersion: activation.Group + "/" + activation.Version, Kind: activation.Kind}}
 	p.Spec = activation.SpecOf(compiled.Source)
-	p.Spec.Replaces, p.Spec.Commit, p.Spec.Rename = o.replaces, o.commit, o.rename
+	p.Spec.Replaces, p.Spec.Commit, p.Spec.Rename = o.replaces, commit, o.rename
 	if p.Spec.Replaces == "" {
 		p.Spec.Replaces = before.Name
-	}
-	if p.Spec.Commit == "" {
-		p.Spec.Commit = commitOf(ctx, dir)
 	}
 	after, err := client.create(ctx, p, o.dryRun)
 	if err != nil {
@@ -109,23 +111,6 @@ func report(cmd *cobra.Command, before, after *activation.Policy, dryRun bool) {
 	default:
 		fmt.Fprintf(out, "Policy %.12s is in force since revision %d, in place of %.12s.\n", after.Name, after.Status.Revision, before.Name)
 	}
-}
-
-// commitOf asks git for the commit of a folder; "" if there is none. What is not in the
-// commit is said.
-func commitOf(ctx context.Context, dir string) string {
-	git := func(args ...string) (string, error) {
-		out, err := exec.CommandContext(ctx, "git", append([]string{"-C", dir}, args...)...).Output()
-		return strings.TrimSpace(string(out)), err
-	}
-	commit, err := git("rev-parse", "HEAD")
-	if err != nil {
-		return ""
-	}
-	if changed, err := git("status", "--porcelain", "--", "."); err != nil || changed != "" {
-		commit += "+changes"
-	}
-	return commit
 }
 
 func showCommand() *cobra.Command {

@@ -149,6 +149,13 @@ func (o *serveOptions) serve(cmd *cobra.Command) (err error) {
 		return err
 	}
 	defer dir.Close()
+	used, err := dir.used()
+	if err != nil {
+		return err
+	}
+	starting := newStartup(logger)
+	defer starting.over()
+	starting.does("reading keys and certificates")
 	ca, err := pki.LoadAuthority(dir.path("pki"))
 	if err != nil {
 		return err
@@ -160,14 +167,19 @@ func (o *serveOptions) serve(cmd *cobra.Command) (err error) {
 	}
 	defer asking.Close()
 
-	backend, err := etcdlog.Embed(ctx, etcdlog.EmbedOptions{Dir: dir.path("etcd"), Log: logger})
+	starting.does("opening etcd")
+	backend, err := etcdlog.Embed(ctx, etcdlog.EmbedOptions{Dir: dir.path("etcd"), Used: used, Check: checkDatabaseApart, Log: logger})
 	if err != nil {
 		return err
 	}
 	defer backend.Close()
+	starting.does("reading the log")
 	log, err := eventlog.Open(ctx, backend, eventlog.Options{Software: "stele " + Version})
 	if err != nil {
 		return o.explain(err)
+	}
+	if err := dir.claim(log.ID()); err != nil {
+		return err
 	}
 	store := objects.New(0)
 	evaluators := workers.New(workers.Options{Command: evaluateApart, Logger: logger})
@@ -282,9 +294,11 @@ func (o *serveOptions) serve(cmd *cobra.Command) (err error) {
 	{ // what must be there before the first request; it ends when the server does
 		ctx, cancel := context.WithCancel(ctx)
 		g.Add(func() error {
+			starting.does("putting the policy in force")
 			if err := o.prepare(ctx, cmd, committer, source, watch, authorizers.Check); err != nil {
 				return err
 			}
+			starting.over()
 			close(prepared)
 			o.greet(cmd, dir, listener.Addr(), kubeconfig)
 			<-ctx.Done()

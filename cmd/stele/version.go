@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"runtime"
 	"runtime/debug"
@@ -20,11 +21,14 @@ const kubernetesVersion = "1.37.2"
 func apiVersion() version.Info {
 	commit, state, date := build()
 	return version.Info{
-		Major: "1", Minor: "37", GitVersion: "v" + kubernetesVersion + "+stele-" + Version,
-		GitCommit: commit, GitTreeState: state, BuildDate: date,
+		Major: "1", Minor: "37", EmulationMajor: "1", EmulationMinor: "37", MinCompatibilityMajor: "1", MinCompatibilityMinor: "36", GitVersion: "v" + kubernetesVersion + "+stele-" + Version,
+		GitCommit: commit, GitTreeState: state, BuildDate: cmp.Or(date, unknownDate),
 		GoVersion: runtime.Version(), Compiler: runtime.Compiler, Platform: runtime.GOOS + "/" + runtime.GOARCH,
 	}
 }
+
+// unknownDate is what Kubernetes' own programs answer when their build has no date.
+const unknownDate = "1970-01-01T00:00:00Z"
 
 func build() (commit, state, date string) {
 	info, ok := debug.ReadBuildInfo()

@@ -21,12 +21,18 @@ const (
 	DifferenceKind   = "AccessDifference"
 )
 
-// Resources are for discovery.
-func Resources() []discovery.Resource {
-	return []discovery.Resource{
-		{Group: Group, Version: Version, APIResource: metav1.APIResource{Name: ReviewPlural, SingularName: "resourceaccessreview", Kind: ReviewKind, Verbs: metav1.Verbs{"create"}}},
-		{Group: Group, Version: Version, APIResource: metav1.APIResource{Name: DifferencePlural, SingularName: "accessdifference", Kind: DifferenceKind, Verbs: metav1.Verbs{"create"}}},
-	}
+// ReviewResource is for discovery.
+func ReviewResource() discovery.Resource {
+	return discovery.Resource{Group: Group, Version: Version, APIResource: metav1.APIResource{
+		Name: ReviewPlural, SingularName: "resourceaccessreview", Kind: ReviewKind, Verbs: metav1.Verbs{"create"},
+	}}
+}
+
+// DifferenceResource is for discovery.
+func DifferenceResource() discovery.Resource {
+	return discovery.Resource{Group: Group, Version: Version, APIResource: metav1.APIResource{
+		Name: DifferencePlural, SingularName: "accessdifference", Kind: DifferenceKind, Verbs: metav1.Verbs{"create"},
+	}}
 }
 
 // Review asks who can do something.

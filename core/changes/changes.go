@@ -32,11 +32,12 @@ const (
 )
 
 // Resource is for discovery. A change is in the namespace of its object; those of
-// objects without one, and of the policy, are in none.
+// objects without one, and of the policy, are in none. Discovery does not name list and watch: a client that
+// follows all that can be listed and watched would keep the whole log in memory.
 func Resource() discovery.Resource {
 	return discovery.Resource{Group: Group, Version: Version, APIResource: metav1.APIResource{
-		Name: Plural, SingularName: "change", Namespaced: true, Kind: Kind, Verbs: metav1.Verbs{"get", "list", "watch"},
-	}}
+		Name: Plural, SingularName: "change", Namespaced: true, Kind: Kind, Verbs: metav1.Verbs{"get"},
+	}, Unlisted: metav1.Verbs{"list", "watch"}}
 }
 
 // Columns of the table that kubectl prints, behind the name, which is the revision.

@@ -25,6 +25,9 @@ import (
 type Resource struct {
 	Group, Version string
 	metav1.APIResource
+	// Unlisted are verbs that it takes and that discovery does not name, so that clients which take all that can be
+	// listed and watched leave it alone.
+	Unlisted metav1.Verbs
 	// Subresources have their full names, "widgets/status".
 	Subresources []metav1.APIResource
 }
@@ -137,11 +140,41 @@ func New(resources []Resource) *Documents {
 	return d
 }
 
+// Aggregates reports whether the document at a path has an aggregated form: /api and /apis.
+func Aggregates(path string) bool { return !strings.Contains(strings.Trim(path, "/"), "/") }
+
+// Paths are those of all documents, as the path / lists them.
+func (d *Documents) Paths() []string {
+	paths := []string{"/api", "/apis"}
+	for name, g := range d.groups {
+		root := "/api"
+		if name != "" {
+			root = "/apis/" + name
+			paths = append(paths, root)
+		}
+		for _, v := range g.versions {
+			paths = append(paths, root+"/"+v.name)
+		}
+	}
+	return paths
+}
+
+// Core is the document at /api for a client that reaches the server at an address, host and port; "" if that is not
+// known.
+func Core(address string) *Document {
+	versions := &metav1.APIVersions{
+		TypeMeta: metav1.TypeMeta{Kind: "APIVersions"}, Versions: []string{"v1"}, ServerAddressByClientCIDRs: []metav1.ServerAddressByClientCIDR{},
+	}
+	if address != "" {
+		versions.ServerAddressByClientCIDRs = append(versions.ServerAddressByClientCIDRs, metav1.ServerAddressByClientCIDR{ClientCIDR: "0.0.0.0/0", ServerAddress: address})
+	}
+	return newDocument(versions)
+}
+
 // Find returns the document at a path, or nil: /api, /api/v1, /apis, /apis/{group} and
-// /apis/{group}/{version}. The first and the third have an aggregated form.
+// /apis/{group}/{version}. The first and the third have an aggregated form; the plain form of the first is [Core].
 func (d *Documents) Find(path string, aggregated bool) *Document {
 	parts := strings.Split(strings.Trim(path, "/"), "/")
-	aggregated = aggregated && len(parts) == 1
 	key := strings.Join(parts, "/")
 	if aggregated {
 		key += " aggregated"
@@ -155,14 +188,18 @@ func (d *Documents) Find(path string, aggregated bool) *Document {
 	if content == nil {
 		return nil
 	}
-	body, err := json.Marshal(content)
-	if err != nil {
-		return nil // plain data always encodes
-	}
-	sum := sha512.Sum512(body)
-	doc := &Document{Body: body, ETag: `"` + strings.ToUpper(hex.EncodeToString(sum[:])) + `"`}
+	doc := newDocument(content)
 	d.cache[key] = doc
 	return doc
+}
+
+func newDocument(content any) *Document {
+	body, err := json.Marshal(content)
+	if err != nil {
+		panic("discovery: " + err.Error()) // it is plain data
+	}
+	sum := sha512.Sum512(body)
+	return &Document{Body: body, ETag: `"` + strings.ToUpper(hex.EncodeToString(sum[:])) + `"`}
 }
 
 func (d *Documents) content(parts []string, aggregated bool) any {
@@ -173,12 +210,7 @@ func (d *Documents) content(parts []string, aggregated bool) any {
 	switch {
 	case len(parts) == 1 && aggregated:
 		return d.aggregated(core)
-	case len(parts) == 1 && core:
-		return &metav1.APIVersions{
-			TypeMeta: metav1.TypeMeta{Kind: "APIVersions"}, Versions: []string{"v1"},
-			ServerAddressByClientCIDRs: []metav1.ServerAddressByClientCIDR{},
-		}
-	case len(parts) == 1:
+	case len(parts) == 1 && !core:
 		list := &metav1.APIGroupList{TypeMeta: metav1.TypeMeta{Kind: "APIGroupList", APIVersion: "v1"}, Groups: []metav1.APIGroup{}}
 		for _, g := range d.named() {
 			list.Groups = append(list.Groups, g.api())

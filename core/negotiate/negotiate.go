@@ -125,10 +125,10 @@ func (f Format) Streams() error {
 	return nil
 }
 
-// Discovery negotiates an answer of discovery, in its plain or its aggregated form.
-func Discovery(r *http.Request) (f Format, aggregated bool, err error) {
+// Discovery negotiates an answer of discovery, in its plain form or, where there is one, its aggregated form.
+func Discovery(r *http.Request, aggregates bool) (f Format, aggregated bool, err error) {
 	header := r.Header.Get("Accept")
-	if strings.Contains(header, aggregatedKind) {
+	if aggregates && strings.Contains(header, aggregatedKind) {
 		o, ok := negotiation.NegotiateMediaTypeOptions(header, offered, discoveryEndpoint{})
 		if ok && o.Convert != nil {
 			f := Format{MediaType: o.Accepted.MediaType, suffix: ";g=" + o.Convert.Group + ";v=" + o.Convert.Version + ";as=" + o.Convert.Kind}

@@ -236,10 +236,12 @@ func (b *builder) addPaths(v Resource, gvk schema.GroupVersionKind, name, listNa
 	}
 	base := root(gvk.GroupVersion())
 	all := base + "/" + v.Kind.Plural
-	if v.Kind.Namespaced && v.takes("list") {
-		b.paths[all] = &spec3.Path{PathProps: spec3.PathProps{
-			Get: b.operation("list", gvk, listName, "", listParameters...),
-		}}
+	if v.Kind.Namespaced {
+		if v.takes("list") {
+			b.paths[all] = &spec3.Path{PathProps: spec3.PathProps{
+				Get: b.operation("list", gvk, listName, "", v.listParameters()...),
+			}}
+		}
 		base += "/namespaces/{namespace}"
 	}
 	collection := base + "/" + v.Kind.Plural
@@ -249,7 +251,7 @@ func (b *builder) addPaths(v Resource, gvk schema.GroupVersionKind, name, listNa
 	}
 	b.paths[collection] = &spec3.Path{PathProps: spec3.PathProps{Parameters: inPath}}
 	if v.takes("list") {
-		b.paths[collection].Get = b.operation("list", gvk, listName, "", listParameters...)
+		b.paths[collection].Get = b.operation("list", gvk, listName, "", v.listParameters()...)
 	}
 	if v.takes("create") {
 		b.paths[collection].Post = b.operation("post", gvk, name, name, writeParameters...)
@@ -292,6 +294,13 @@ func (b *builder) addPaths(v Resource, gvk schema.GroupVersionKind, name, listNa
 			Put:        b.operation("put", gvk, name, name, writeParameters...),
 		}}
 	}
+}
+
+func (r *Resource) listParameters() []*spec3.Parameter {
+	if r.takes("watch") {
+		return listParameters
+	}
+	return onlyListParameters
 }
 
 // operation describes an action: what it answers with and what it takes.
@@ -383,6 +392,10 @@ var (
 		parameter("timeoutSeconds", "integer", "When a watch ends."),
 		parameter("watch", "boolean", "Asks for changes instead of a list."),
 	}
+	// onlyListParameters are those of a list that cannot be watched.
+	onlyListParameters = slices.DeleteFunc(slices.Clone(listParameters), func(p *spec3.Parameter) bool {
+		return p.Name == "allowWatchBookmarks" || p.Name == "watch" || p.Name == "sendInitialEvents"
+	})
 	// collectionParameters say which objects are deleted, and how.
 	collectionParameters = slices.Concat(deleteParameters, slices.DeleteFunc(slices.Clone(listParameters), func(p *spec3.Parameter) bool {
 		return p.Name == "allowWatchBookmarks" || p.Name == "watch"

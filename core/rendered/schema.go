@@ -1,9 +1,11 @@
 package rendered
 
 import (
+	"encoding/json"
 	"reflect"
 	"strings"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"stele.dev/stele/schemas"
 )
 
@@ -18,15 +20,27 @@ func Describe(object any) (kind string, content *schemas.Node) {
 	return t.Name(), node(t)
 }
 
+var (
+	raw        = reflect.TypeFor[json.RawMessage]()
+	typeMeta   = reflect.TypeFor[metav1.TypeMeta]()
+	objectMeta = reflect.TypeFor[metav1.ObjectMeta]()
+)
+
 // node describes the Go types that occur in the kinds: scalars, and lists, maps and structs
-// of them, and any, which is any value.
+// of them, and any or raw JSON, which are any value.
 func node(t reflect.Type) *schemas.Node {
+	if t == raw {
+		return &schemas.Node{Kinds: schemas.AnyKind}
+	}
 	switch t.Kind() {
 	case reflect.Pointer:
 		return node(t.Elem())
 	case reflect.Interface:
 		return &schemas.Node{Kinds: schemas.AnyKind}
 	case reflect.Slice:
+		if t.Elem().Kind() == reflect.Uint8 {
+			return &schemas.Node{Kinds: schemas.StringKind} // in base64
+		}
 		return &schemas.Node{Kinds: schemas.ListKind, List: &schemas.List{Items: node(t.Elem())}}
 	case reflect.Map:
 		entries := schemas.KeyPattern{Key: &schemas.Node{Kinds: schemas.StringKind}, Value: node(t.Elem())}
@@ -39,10 +53,14 @@ func node(t reflect.Type) *schemas.Node {
 		n := &schemas.Node{Kinds: schemas.StructKind, Struct: &schemas.Struct{}, Doc: docs[""]}
 		for i := range t.NumField() {
 			f := t.Field(i)
-			if f.Anonymous {
-				continue // apiVersion and kind, and metadata
-			}
 			name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+			if f.Type == typeMeta || f.Type == objectMeta || name == "-" || !f.IsExported() {
+				continue // OpenAPI has what all objects have
+			}
+			if f.Anonymous && name == "" {
+				n.Struct.Fields = append(n.Struct.Fields, node(f.Type).Struct.Fields...)
+				continue
+			}
 			field := schemas.Field{Name: name, Presence: schemas.Optional, Schema: node(f.Type)}
 			field.Schema.Doc = docs[name]
 			n.Struct.Fields = append(n.Struct.Fields, field)

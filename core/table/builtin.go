@@ -57,10 +57,8 @@ var layouts = map[string]*layout{
 		},
 	},
 	"ServiceAccount": {
-		[]metav1.TableColumnDefinition{nameHeader, text("Secrets", corev1.ServiceAccount{}.SwaggerDoc()["secrets"]), ageHeader},
-		func(o gjson.Result, now time.Time) []any {
-			return []any{name(o), count(o.Get("secrets")), age(o, now)}
-		},
+		[]metav1.TableColumnDefinition{nameHeader, ageHeader},
+		func(o gjson.Result, now time.Time) []any { return []any{name(o), age(o, now)} },
 	},
 	"Lease": {
 		[]metav1.TableColumnDefinition{nameHeader, text("Holder", coordinationv1.LeaseSpec{}.SwaggerDoc()["holderIdentity"]), ageHeader},

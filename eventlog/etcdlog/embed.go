@@ -1,7 +1,6 @@
 package etcdlog
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -12,11 +11,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"go.etcd.io/bbolt"
+	"go.etcd.io/etcd/client/pkg/v3/fileutil"
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.etcd.io/etcd/server/v3/etcdserver/api/v3client"
-	"go.etcd.io/etcd/server/v3/storage/schema"
-	"go.etcd.io/etcd/server/v3/storage/wal"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 	"stele.dev/stele/eventlog"
@@ -33,6 +30,12 @@ type EmbedOptions struct {
 	// MinFree is how much of the disk's space stays unused, in bytes: below,
 	// appends are refused. 256 MiB if 0; a write-ahead log segment takes 64 MB.
 	MinFree uint64
+	// Used says that writes were acknowledged from this folder before. Then a folder that
+	// is empty, or has a log without entries, is an error and not a first start.
+	Used bool
+	// Check finds what is wrong with the pages of etcd's database, for example by
+	// [CheckDatabase] in a process of its own; nil if they are not checked.
+	Check func(ctx context.Context, file string) error
 	// Prefix of the log's keys; "/stele" if empty.
 	Prefix string
 	// Log gets etcd's errors; nil for none.
@@ -77,25 +80,10 @@ func Embed(ctx context.Context, o EmbedOptions) (*Backend, error) {
 	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
 		return nil, err
 	}
-	if err := complete(o.Dir); err != nil {
-		return nil, fmt.Errorf("start embedded etcd in %s: %w", o.Dir, err)
-	}
-	etcd, err := startEtcd(cfg, end)
+	etcd, err := start(ctx, o, cfg, end)
 	if err != nil {
 		return nil, fmt.Errorf("start embedded etcd in %s: %w", o.Dir, err)
 	}
-	select {
-	case err := <-end.said:
-		return nil, fmt.Errorf("start embedded etcd in %s: %w", o.Dir, err)
-	case <-etcd.Server.ReadyNotify():
-	case err := <-etcd.Err():
-		etcd.Close()
-		return nil, fmt.Errorf("start embedded etcd in %s: %w", o.Dir, err)
-	case <-ctx.Done():
-		etcd.Close()
-		return nil, fmt.Errorf("start embedded etcd in %s: %w", o.Dir, ctx.Err())
-	}
-	end.started.Store(true)
 	client := v3client.New(etcd.Server)
 	b := newBackend(client, o.Prefix, eventlog.Limits{Value: embeddedMaxRequest - 1<<10, Exclusive: true})
 	disk := diskRoom{dir: o.Dir, min: o.MinFree}
@@ -140,8 +128,32 @@ func (d *diskRoom) check() error {
 	return nil
 }
 
-// startEtcd starts etcd, or says why it would end the process.
-func startEtcd(cfg *embed.Config, end *lastWords) (*embed.Etcd, error) {
+// start inspects the folder, starts etcd, and waits until it can be written to.
+func start(ctx context.Context, o EmbedOptions, cfg *embed.Config, end *lastWords) (*embed.Etcd, error) {
+	if err := inspect(o); err != nil {
+		return nil, err
+	}
+	if file := filepath.Join(o.Dir, "member", "snap", "db"); o.Check != nil && fileutil.Exist(file) {
+		if err := o.Check(ctx, file); err != nil {
+			return nil, damagedDatabase(file, err)
+		}
+	}
+	etcd, err := startEtcd(ctx, o, cfg, end)
+	if err != nil {
+		return nil, err
+	}
+	if err := ready(ctx, o, etcd, end); err != nil {
+		if !errors.As(err, new(lastWord)) { // after which it could not be closed either
+			etcd.Close()
+		}
+		return nil, err
+	}
+	end.started.Store(true)
+	return etcd, nil
+}
+
+// startEtcd starts etcd, or returns why it would end the process.
+func startEtcd(ctx context.Context, o EmbedOptions, cfg *embed.Config, end *lastWords) (*embed.Etcd, error) {
 	type result struct {
 		etcd *embed.Etcd
 		err  error
@@ -151,11 +163,53 @@ func startEtcd(cfg *embed.Config, end *lastWords) (*embed.Etcd, error) {
 		etcd, err := embed.StartEtcd(cfg)
 		done <- result{etcd, err}
 	}()
-	select {
-	case r := <-done:
-		return r.etcd, r.err
-	case err := <-end.said:
-		return nil, err
+	begun := time.Now()
+	for {
+		select {
+		case r := <-done:
+			return r.etcd, r.err
+		case err := <-end.said:
+			return nil, err
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(waitingEvery):
+			o.Log.Warn("etcd is still opening its database", "folder", o.Dir, "for", time.Since(begun).Round(time.Second))
+		}
+	}
+}
+
+const (
+	// waitingEvery is how often a start says that it still waits.
+	waitingEvery = 10 * time.Second
+	// stalledAfter is for how long etcd may make no progress towards being ready. With
+	// nobody else to vote it needs some milliseconds.
+	stalledAfter = time.Minute
+)
+
+// ready waits until etcd has elected itself and has applied its log.
+func ready(ctx context.Context, o EmbedOptions, etcd *embed.Etcd, end *lastWords) error {
+	type progress struct{ term, committed, applied uint64 }
+	last, moved := progress{}, time.Now()
+	for {
+		select {
+		case <-etcd.Server.ReadyNotify():
+			return nil
+		case err := <-end.said:
+			return err
+		case err := <-etcd.Err():
+			return err
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(waitingEvery):
+		}
+		if now := (progress{etcd.Server.Term(), etcd.Server.CommittedIndex(), etcd.Server.AppliedIndex()}); now != last {
+			last, moved = now, time.Now()
+		}
+		stalled := time.Since(moved).Round(time.Second)
+		if stalled >= stalledAfter {
+			return fmt.Errorf("etcd made no progress for %v: it is in term %d, and has applied %d of %d entries", stalled, last.term, last.applied, last.committed)
+		}
+		o.Log.Warn("etcd is not ready yet", "folder", o.Dir, "term", last.term, "applied", last.applied, "committed", last.committed)
 	}
 }
 
@@ -167,6 +221,11 @@ type lastWords struct {
 	started atomic.Bool
 }
 
+// lastWord is what etcd said when it gave up.
+type lastWord string
+
+func (w lastWord) Error() string { return string(w) }
+
 // OnWrite implements [zapcore.CheckWriteHook].
 func (w *lastWords) OnWrite(entry *zapcore.CheckedEntry, fields []zapcore.Field) {
 	text := entry.Message
@@ -177,7 +236,7 @@ func (w *lastWords) OnWrite(entry *zapcore.CheckedEntry, fields []zapcore.Field)
 	}
 	if !w.started.Load() {
 		select {
-		case w.said <- errors.New(text):
+		case w.said <- lastWord(text):
 		default: // somebody else was first
 		}
 		select {}
@@ -186,27 +245,6 @@ func (w *lastWords) OnWrite(entry *zapcore.CheckedEntry, fields []zapcore.Field)
 		os.Exit(1)
 	}
 	panic("etcd: " + text)
-}
-
-// complete finds out whether the write-ahead log has been lost. etcd would begin a new
-// one, and then take what it appends for already applied. A database to which nothing
-// was ever applied comes from a first start that was cut off.
-func complete(dir string) error {
-	file := filepath.Join(dir, "member", "snap", "db")
-	if info, err := os.Stat(file); err != nil || info.Size() == 0 || wal.Exist(filepath.Join(dir, "member", "wal")) {
-		return nil
-	}
-	db, err := bbolt.Open(file, 0o400, &bbolt.Options{ReadOnly: true})
-	if err != nil {
-		return fmt.Errorf("%s: %w", file, err)
-	}
-	defer db.Close()
-	return db.View(func(tx *bbolt.Tx) error {
-		if meta := tx.Bucket(schema.Meta.Name()); meta != nil && len(bytes.Trim(meta.Get(schema.MetaConsistentIndexKeyName), "\x00")) > 0 {
-			return errors.New("the write-ahead log is gone: restore the folder member/wal, or all of it, from a backup")
-		}
-		return nil
-	})
 }
 
 // zapTo hands errors of etcd to slog. They are no more than information: what matters

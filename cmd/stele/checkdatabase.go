@@ -1,0 +1,48 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"stele.dev/stele/core/apart"
+	"stele.dev/stele/eventlog/etcdlog"
+)
+
+// checkDatabaseApart is [etcdlog.CheckDatabase] in a process of its own: a database is mapped
+// into memory, and following a damaged page of it can be the end of a process.
+func checkDatabaseApart(ctx context.Context, file string) error {
+	file, err := filepath.Abs(file)
+	if err != nil {
+		return err
+	}
+	err = apart.Run(ctx, databaseLimits, []string{"check-database", file}, func(io.Writer) error { return nil }, func(io.Reader) error { return nil })
+	var failure *apart.Failure
+	if errors.As(err, &failure) {
+		return errors.New(strings.TrimPrefix(failure.Why, "stele: "))
+	}
+	return err
+}
+
+// databaseLimits are far more than the largest database takes.
+var databaseLimits = apart.Limits{CPU: 10 * time.Minute, Wall: time.Hour, Memory: 64 << 30, Output: 1 << 20}
+
+// checkDatabaseCommand is the other end of checkDatabaseApart.
+func checkDatabaseCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:    "check-database FILE",
+		Short:  "Check the pages of etcd's database, for a server",
+		Hidden: true,
+		Args:   cobra.ExactArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			if err := apart.Confine(); err != nil {
+				return err
+			}
+			return etcdlog.CheckDatabase(args[0])
+		},
+	}
+}

@@ -1,0 +1,89 @@
+package schemas
+
+import (
+	"cuelang.org/go/cue"
+)
+
+// tuple compiles a list that says something about an item by its index: [T, U], [T, ...U].
+func (c *compiler) tuple(v cue.Value, s shape, at *place) *List {
+	l := c.limits(s)
+	items, err := v.List()
+	if err != nil {
+		c.reported(err, at)
+		return l
+	}
+	for items.Next() {
+		l.Prefix = append(l.Prefix, c.node(items.Value(), at.below("[]", Required)))
+	}
+	count := &Limit{Count: len(l.Prefix), Source: at.source}
+	l.MinItems = tighter(count, l.MinItems, func(a, b int) bool { return a > b })
+	if rest := v.LookupPath(cue.MakePath(cue.AnyIndex)); rest.Exists() {
+		l.Rest = c.node(rest, at.below("[]", Required))
+	} else {
+		l.MaxItems = tighter(count, l.MaxItems, func(a, b int) bool { return a < b })
+	}
+	l.describe()
+	if composite := l.Items == nil || l.Items.Kinds&(ListKind|StructKind) != 0; s.unique && composite {
+		c.leaveTo(at, at, v.Source(), "a list without duplicates whose items may be lists or structs")
+	}
+	if s.limited() && len(c.diags) == 0 {
+		for _, n := range append(l.Prefix, l.Rest) {
+			if n != nil && n.evaluated() {
+				c.leaveTo(at, at, v.Source(), "a list with fixed items and a limit")
+				break
+			}
+		}
+	}
+	return l
+}
+
+// describe makes Items of a list whose items differ by their index admit what any of them
+// may be.
+func (l *List) describe() {
+	if l.Items = nil; l.open() && (l.Rest == nil || l.Rest.free()) {
+		return // anything
+	}
+	all := l.Prefix
+	if l.open() {
+		all = append(all[:len(all):len(all)], l.Rest)
+	}
+	for i, n := range all {
+		if i == 0 {
+			l.Items = mergedNodes(n, n)
+			continue
+		}
+		l.Items = mergedNodes(l.Items, n)
+	}
+}
+
+// open reports whether there may be items after the prefix.
+func (l *List) open() bool { return l.MaxItems == nil || l.MaxItems.Count > len(l.Prefix) }
+
+// uniform makes of lists whose items turned out to be the same at each index lists of these
+// items, and completes what is said of the others.
+func (c *compiler) uniform(n *Node, at *place) {
+	n.visit(at.path, func(path string, n *Node) {
+		l := n.List
+		if l == nil || len(l.Prefix) == 0 {
+			return
+		}
+		rest := l.Rest
+		if rest == nil {
+			rest = &Node{Kinds: AnyKind}
+		}
+		alike := !l.open() || same(l.Prefix[0], rest)
+		for _, p := range l.Prefix[1:] {
+			alike = alike && same(l.Prefix[0], p)
+		}
+		if alike {
+			if l.Items = l.Prefix[0]; l.Items.free() {
+				l.Items = nil
+			}
+			l.Prefix, l.Rest = nil, nil
+			return
+		}
+		if l.describe(); l.Type == ListSet || l.Type == ListMap {
+			c.refuse(&place{path: path, source: n.Source}, nil, "a list of type "+l.Type+" whose items differ by their index", "make all items alike")
+		}
+	})
+}
