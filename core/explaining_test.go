@@ -57,7 +57,7 @@ func TestExplanations(t *testing.T) {
 		t.Errorf("a deny: %+v", e.Status)
 	}
 	considered := fmt.Sprint(s.Considered)
-	for _, want := range []string{"{t/denies/keep-precious bundle.cue:", "denies it ", "{t/bindings/editors bundle.cue:", "grants it "} {
+	for _, want := range []string{"{t/denies/keep-precious bundle.cue:", "denies ", "{t/bindings/editors bundle.cue:", "allows "} {
 		if !strings.Contains(considered, want) {
 			t.Errorf("considered %s, lacks %s", considered, want)
 		}

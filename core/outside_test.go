@@ -140,7 +140,7 @@ func TestWhatAnAuthorizerSaid(t *testing.T) {
 		t.Errorf("it was asked %d times, want 2: what the policy allows ends the chain", n)
 	}
 	var explained = r.must(t, http.StatusCreated, "POST", "/apis/policy.stele.dev/v1/explanations", `{"apiVersion":"policy.stele.dev/v1","kind":"Explanation","spec":{"verb":"get","group":"example.com","version":"v1","resource":"widgets","namespace":"default","name":"w","user":"zoe"}}`)
-	if text := string(explained.body); !strings.Contains(text, `"verdict":"allows it","reason":"ticket 5","detail":"10.0.0.1 said so"`) {
+	if text := string(explained.body); !strings.Contains(text, `"verdict":"allows","reason":"ticket 5","detail":"10.0.0.1 said so"`) {
 		t.Errorf("the explanation is %s", text)
 	}
 }

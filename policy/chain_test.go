@@ -299,8 +299,8 @@ func TestWhatIsConsideredIsInTheOrderOfTheChain(t *testing.T) {
 	}
 	want := []string{
 		"plugin:widgets|is not about this: its match names other requests||",
-		"plugin:a|has no opinion|not mine|shadow: would deny",
-		"system:masters|grants it||",
+		"plugin:a|no opinion|not mine|shadow: would deny",
+		"system:masters|allows||",
 		"rbac|is not asked: the chain ended before it||",
 		"plugin:b|is not asked: the chain ended before it||",
 		"abac|is not asked: the chain ended before it||",

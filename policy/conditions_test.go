@@ -28,12 +28,12 @@ func TestWhatIsConsideredOfAConditionThatFails(t *testing.T) {
 		when, unless string
 		deny, grant  string
 	}{
-		"both hold":                   {"true", "true", "excepts it", "grants it"},
-		"neither holds":               {"false", "false", "denies it", "its condition does not hold"},
-		"neither can be evaluated":    {"request.userInfo.extra['a'] == []", "request.userInfo.extra['b'] == []", "denies it, its exception cannot be evaluated: no such key: b", "its condition cannot be evaluated: no such key: a"},
+		"both hold":                   {"true", "true", "exempt", "allows"},
+		"neither holds":               {"false", "false", "denies", "its condition does not hold"},
+		"neither can be evaluated":    {"request.userInfo.extra['a'] == []", "request.userInfo.extra['b'] == []", "denies, its exception cannot be evaluated: no such key: b", "its condition cannot be evaluated: no such key: a"},
 		"only the object can tell":    {"object.spec.size < 5", "object.spec.size < 5", "depends on the object", "depends on the object"},
-		"an index that is not there":  {"request.userInfo.groups[3] == 'x'", "true", "excepts it", "its condition cannot be evaluated: index out of bounds: 3"},
-		"what is not reached is fine": {"true || request.userInfo.groups[3] == 'x'", "true", "excepts it", "grants it"},
+		"an index that is not there":  {"request.userInfo.groups[3] == 'x'", "true", "exempt", "its condition cannot be evaluated: index out of bounds: 3"},
+		"what is not reached is fine": {"true || request.userInfo.groups[3] == 'x'", "true", "exempt", "allows"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			list := loaded(t, conditional(tc.when, tc.unless)).Consider(umaCreates(), &policy.Decision{})

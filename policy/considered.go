@@ -49,7 +49,7 @@ func (l *link) said(r *Request, d *Decision) Considered {
 		return Considered{Rule: l.name, Source: l.source(&Opinion{}), Verdict: verdictUnasked}
 	}
 	o := &d.Said[i].Opinion
-	verdict := map[Verdict]string{SaysNothing: verdictNothing, Allows: "allows it", Denies: verdictDenies}[o.Verdict]
+	verdict := map[Verdict]string{SaysNothing: verdictNothing, Allows: verdictGrants, Denies: verdictDenies}[o.Verdict]
 	return Considered{l.name, l.source(o), verdict, o.Reason, o.Detail}
 }
 
@@ -103,12 +103,12 @@ func (p *Policy) considerBindings(r *Request, list []Considered) []Considered {
 // The verdicts on rules.
 const (
 	applies         = "applies"
-	verdictDenies   = "denies it"
-	verdictGrants   = "grants it"
+	verdictDenies   = "denies"
+	verdictGrants   = "allows"
 	verdictDepends  = "depends on the object"
-	verdictExcepted = "excepts it"
+	verdictExcepted = "exempt"
 	verdictUnmet    = "its condition does not hold"
-	verdictNothing  = "has no opinion"
+	verdictNothing  = "no opinion"
 	verdictUnasked  = "is not asked: the chain ended before it"
 )
 

@@ -29,6 +29,9 @@ func nearest(name string, candidates []string) string {
 	return found
 }
 
+// Nearest returns the candidate that a misspelled name is most likely meant to be, or "" if none is near.
+func Nearest(name string, candidates []string) string { return nearest(name, candidates) }
+
 // difference is two names without the words that both begin with, or end with: it is
 // "scale" and "status" of "widgets/scale" and "widgets/status".
 func difference(a, b string) (string, string) {

@@ -21,7 +21,7 @@ func accessCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "access",
 		Short: "Compare what policies allow",
-		Args:  cobra.NoArgs,
+		Args:  noArguments,
 	}
 	cmd.AddCommand(accessDiffCommand())
 	return cmd
@@ -59,14 +59,14 @@ permission to create accessdifferences.policy.stele.dev.
   stele access diff --to ./policy --exit-code`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return fmt.Errorf("%q is no flag: write --from MOMENT|DIR, --to MOMENT|DIR", args[0])
+				return usagef("unexpected argument %q; use --from MOMENT|DIR and --to MOMENT|DIR", args[0])
 			}
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			err := o.run(cmd)
 			if err != nil && o.exitCode && !errors.Is(err, errSaid) && !errors.Is(err, syscall.EPIPE) {
-				return exitError{2, err}
+				return exitError{exitUsage, err}
 			}
 			return err
 		},
@@ -75,11 +75,11 @@ permission to create accessdifferences.policy.stele.dev.
 	o.clientOptions.addFlags(cmd)
 	o.compile.addFlags(cmd.Flags())
 	o.addIdentity(cmd)
-	o.outputOptions.addFlags(cmd, "table", "json", "yaml")
+	o.outputOptions.addFlags(cmd, "json", "yaml")
 	f := cmd.Flags()
 	f.StringVar(&o.from, "from", "now", "`MOMENT` whose policy is compared with, or folder of a bundle")
 	f.StringVar(&o.to, "to", "now", "`MOMENT` whose policy is compared, or folder of a bundle")
-	f.StringArrayVar(&o.subjects, "subject", nil, "only what matters to user:NAME, group:NAME or serviceaccount:NAMESPACE/NAME; may be given several times")
+	f.StringArrayVar(&o.subjects, "subject", nil, "only what matters to user:NAME, group:NAME or serviceaccount:NAMESPACE/NAME; may be repeated")
 	f.BoolVar(&o.exitCode, "exit-code", false, "exit with 1 if something differs, and with 2 if it cannot be told")
 	f.Lookup("namespace").Usage = "only what matters in this namespace (default: all)"
 	_ = cmd.RegisterFlagCompletionFunc("subject", cobra.FixedCompletions([]string{"user:", "group:", "serviceaccount:"}, noFiles|cobra.ShellCompDirectiveNoSpace))
@@ -93,7 +93,7 @@ func (o *accessDiffOptions) run(cmd *cobra.Command) (err error) {
 		return err
 	}
 	if !cmd.Flags().Changed("from") && !cmd.Flags().Changed("to") {
-		return errors.New("give --from or --to, or both: a moment, or the folder of a bundle")
+		return missing(cmd, "--from or --to, each a MOMENT or the folder of a bundle")
 	}
 	d := &access.Difference{TypeMeta: metav1.TypeMeta{APIVersion: access.Group + "/" + access.Version, Kind: access.DifferenceKind}}
 	if o.namespace != "" {

@@ -23,6 +23,7 @@ import (
 
 type atOptions struct {
 	clientOptions
+	formatOptions
 	use, list, remove bool
 }
 
@@ -47,20 +48,23 @@ revision.
   stele at --list
   stele at --remove`,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := o.check(); err != nil {
+				return err
+			}
 			switch {
 			case o.list && len(args) == 0:
 				return o.show(cmd)
 			case o.remove:
 				return o.forget(cmd, args)
 			case o.list || len(args) == 0 || cmd.ArgsLenAtDash() == 0 || cmd.ArgsLenAtDash() == len(args):
-				return errors.New("name a MOMENT, as in `" + cmd.CommandPath() + " 10m`; what follows -- is a command")
+				return missing(cmd, "MOMENT; a command follows --")
 			case len(args) == 1:
 				return o.keep(cmd, args[0])
 			case cmd.ArgsLenAtDash() != 1:
-				return fmt.Errorf("one MOMENT, then -- and a command: `%s %s -- %s`", cmd.CommandPath(), quoted(args[0]), strings.Join(args[1:], " "))
+				return usagef("use one MOMENT, then -- and a command: `%s %s -- %s`", cmd.CommandPath(), quoted(args[0]), strings.Join(args[1:], " "))
 			}
 			if o.use {
-				return errors.New("--use is for a context that stays: give it, or a command")
+				return usagef("--use and a command cannot be given together: --use is for a context that stays")
 			}
 			return o.exec(cmd, args[0], args[1:])
 		},
@@ -76,7 +80,8 @@ revision.
 			return nil, noFiles
 		},
 	}
-	o.addFlags(cmd)
+	o.clientOptions.addFlags(cmd)
+	o.formatOptions.addFlags(cmd, "json", "yaml", "name")
 	f := cmd.Flags()
 	f.BoolVar(&o.use, "use", false, "make the new context the current one")
 	f.BoolVar(&o.list, "list", false, "list the contexts that are at a moment")
@@ -234,7 +239,9 @@ func (o *atOptions) keep(cmd *cobra.Command, text string) error {
 	if err := clientcmd.ModifyConfig(o.loadingRules(), *raw, true); err != nil {
 		return err
 	}
-	out := cmd.OutOrStdout()
+	if o.format != "" {
+		return o.contexts(cmd, raw, at)
+	}
 	kubectl := "kubectl"
 	if o.kubeconfig != "" || !isPlugin() && os.Getenv(clientcmd.RecommendedConfigPathEnvVar) == "" {
 		kubectl += " --kubeconfig " + quoted(o.loadingRules().GetDefaultFilename())
@@ -242,9 +249,9 @@ func (o *atOptions) keep(cmd *cobra.Command, text string) error {
 	if !o.use {
 		kubectl += " --context " + quoted(at.name)
 	}
-	fmt.Fprintf(out, "The context %s is at revision %d. Try\n\n  %s get configmaps\n\n", at.name, at.revision, kubectl)
+	o.say(cmd, "The context %s is at revision %d. Try\n\n  %s get configmaps\n", at.name, at.revision, kubectl)
 	if o.use {
-		fmt.Fprintf(out, "It is the current one now; `kubectl config use-context %s` goes back.\n", at.original)
+		o.say(cmd, "It is the current one now; `kubectl config use-context %s` goes back.", at.original)
 	}
 	return nil
 }
@@ -284,8 +291,11 @@ func (o *atOptions) show(cmd *cobra.Command) error {
 		return err
 	}
 	all := atContexts(raw)
+	if o.format != "" {
+		return o.contexts(cmd, raw, slices.SortedFunc(maps.Values(all), func(a, b *contextAt) int { return strings.Compare(a.name, b.name) })...)
+	}
 	if len(all) == 0 {
-		fmt.Fprintf(cmd.ErrOrStderr(), "No context is at a moment; `%s MOMENT` makes one.\n", cmd.CommandPath())
+		o.hint(cmd, "No context is at a moment; `%s MOMENT` makes one.", cmd.CommandPath())
 		return nil
 	}
 	c := &columns{out: &output{Writer: cmd.OutOrStdout()}}
@@ -298,6 +308,35 @@ func (o *atOptions) show(cmd *cobra.Command) error {
 		c.add("", cell{text: mark}, cell{text: name}, cell{text: fmt.Sprint(all[name].revision)}, cell{text: presentOf(all[name].cluster.Server)})
 	}
 	return c.flush()
+}
+
+// contextDocument is a context at a moment, for programs.
+type contextDocument struct {
+	APIVersion string `json:"apiVersion"`
+	Kind       string `json:"kind"`
+	Name       string `json:"name"`
+	Revision   uint64 `json:"revision"`
+	Server     string `json:"server"`
+	Current    bool   `json:"current"`
+}
+
+// contexts prints contexts for programs.
+func (o *atOptions) contexts(cmd *cobra.Command, raw *clientcmdapi.Config, all ...*contextAt) error {
+	out := &output{Writer: cmd.OutOrStdout()}
+	list := documents{out: out, format: o.format}
+	for _, at := range all {
+		if o.format == "name" {
+			fmt.Fprintln(out, at.name)
+			continue
+		}
+		if err := list.add(contextDocument{clientVersion, "Context", at.name, at.revision, at.cluster.Server, at.name == raw.CurrentContext}); err != nil {
+			return err
+		}
+	}
+	if o.format == "name" {
+		return nil
+	}
+	return list.end()
 }
 
 // forget removes contexts at moments, and their clusters.
@@ -331,10 +370,10 @@ func (o *atOptions) forget(cmd *cobra.Command, names []string) error {
 		return err
 	}
 	for _, name := range names {
-		fmt.Fprintf(cmd.OutOrStdout(), "The context %s is removed.\n", name)
+		o.say(cmd, "The context %s is removed.", name)
 	}
 	if len(names) == 0 {
-		fmt.Fprintln(cmd.ErrOrStderr(), "No context is at a moment; there is nothing to remove.")
+		o.hint(cmd, "No context is at a moment; there is nothing to remove.")
 	}
 	return nil
 }

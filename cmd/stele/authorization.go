@@ -32,8 +32,8 @@ func (o *authorizationOptions) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.configFile, "authorization-config", "", "AuthorizationConfiguration whose webhooks the policy may name, as webhook:NAME; the order is the policy's; read again when it changes")
 	f.StringVar(&o.webhook.KubeconfigFile, "authorization-webhook-config-file", "", "kubeconfig of what the policy calls webhook, if there is no --authorization-config; when it fails it has no opinion")
 	f.StringVar(&o.webhook.Version, "authorization-webhook-version", "v1beta1", "version of the SubjectAccessReviews that this webhook gets")
-	f.DurationVar(&o.webhook.AuthorizedTTL, "authorization-webhook-cache-authorized-ttl", 5*time.Minute, "how long it is remembered that this webhook allowed something")
-	f.DurationVar(&o.webhook.UnauthorizedTTL, "authorization-webhook-cache-unauthorized-ttl", 30*time.Second, "how long it is remembered that it did not")
+	durationVar(f, &o.webhook.AuthorizedTTL, "authorization-webhook-cache-authorized-ttl", 5*time.Minute, "how long an approval of this webhook is cached")
+	durationVar(f, &o.webhook.UnauthorizedTTL, "authorization-webhook-cache-unauthorized-ttl", 30*time.Second, "how long a refusal of this webhook is cached")
 	f.StringVar(&o.plugins, "plugin-dir", "", "folder of the programs that the policy may name as plugins, by their checksums")
 	f.StringVar(&o.secrets, "plugin-secrets-dir", "", "folder of the secrets that the policy may name for plugins, one file each")
 }

@@ -50,8 +50,8 @@ func (o *clientOptions) addAllNamespaces(cmd *cobra.Command) {
 
 // addIdentity is for commands that can be another user, who has the permission to impersonate.
 func (o *clientOptions) addIdentity(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&o.user, "as", "", "user in whose name to ask (default: one's own)")
-	cmd.Flags().StringArrayVar(&o.groups, "as-group", nil, "group of that user; may be given several times")
+	cmd.Flags().StringVar(&o.user, "as", "", "act as this user (default: yourself)")
+	cmd.Flags().StringArrayVar(&o.groups, "as-group", nil, "group of that user; may be repeated")
 	for _, flag := range []string{"as", "as-group"} {
 		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.NoFileCompletions)
 	}
@@ -78,7 +78,7 @@ func (o *clientOptions) loadingRules() *clientcmd.ClientConfigLoadingRules {
 // config finds the server. Commands go through the same authenticated API as everyone.
 func (o *clientOptions) config() (*rest.Config, clientcmd.ClientConfig, error) {
 	if o.user == "" && len(o.groups) > 0 {
-		return nil, nil, errors.New("--as-group needs --as")
+		return nil, nil, usagef("--as-group needs --as")
 	}
 	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(o.loadingRules(), &clientcmd.ConfigOverrides{CurrentContext: o.context})
 	config, err := loader.ClientConfig()
@@ -132,7 +132,7 @@ func readable(err error, body []byte) error {
 		return err
 	}
 	if future := tooLarge.FindStringSubmatch(status.Message); future != nil {
-		return fmt.Errorf("revision %s has not come yet: the newest is %s", future[1], future[2])
+		return fmt.Errorf("revision %s does not exist; the newest is %s", future[1], future[2])
 	}
 	if status.Code == http.StatusUnauthorized {
 		return fmt.Errorf("the server does not accept the kubeconfig's credentials (%s)", status.Message)

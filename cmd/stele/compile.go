@@ -41,7 +41,7 @@ type compileOptions struct {
 
 func (o *compileOptions) addFlags(f *pflag.FlagSet) {
 	o.memory.Quantity = *resource.NewQuantity(compileMemory, resource.BinarySI)
-	f.DurationVar(&o.cpu, "compile-cpu", 0, "processor time that compiling a bundle may take (default 1m, and 1s more for each MiB of its files)")
+	durationVar(f, &o.cpu, "compile-cpu", 0, "processor time that compiling a bundle may take (default 1m, and 1s more for each MiB of its files)")
 	f.Var(&o.memory, "compile-memory", "memory that compiling a bundle may take")
 }
 

@@ -144,7 +144,7 @@ func completionForKubectl() *cobra.Command {
 in $PATH by the name of kubectl_complete-stele, and let it be run.`,
 		Example: `  stele completion kubectl > kubectl_complete-stele
   chmod +x kubectl_complete-stele`,
-		Args: cobra.NoArgs,
+		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			_, err := fmt.Fprint(cmd.OutOrStdout(), pluginCompletion)
 			return err

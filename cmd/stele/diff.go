@@ -55,7 +55,7 @@ Secrets hold is only in there, and not on the screen.
 		RunE: func(cmd *cobra.Command, args []string) error {
 			err := o.run(cmd, args)
 			if err != nil && o.exitCode && !errors.Is(err, errSaid) && !errors.Is(err, syscall.EPIPE) {
-				return exitError{2, err}
+				return exitError{exitUsage, err}
 			}
 			return err
 		},
@@ -72,7 +72,7 @@ Secrets hold is only in there, and not on the screen.
 	f.BoolVar(&o.allFields, "all-fields", false, "compare also what the server keeps for itself")
 	f.BoolVarP(&o.unified, "unified", "u", false, "show the objects as YAML, by the lines that differ")
 	f.BoolVar(&o.exitCode, "exit-code", false, "exit with 1 if something differs, and with 2 if it cannot be told")
-	_ = cmd.MarkFlagRequired("from")
+	required(cmd, "from")
 	_ = cmd.RegisterFlagCompletionFunc("from", completeMoments)
 	_ = cmd.RegisterFlagCompletionFunc("to", completeMoments)
 	return cmd
@@ -124,7 +124,7 @@ func (o *diffOptions) run(cmd *cobra.Command, args []string) (err error) {
 		return err
 	}
 	if o.unified && o.format != "" {
-		return errors.New("--unified is for people, -o for programs: give one of them")
+		return usagef("--unified and -o %s cannot be given together", o.format)
 	}
 	objects, err := parseObjects(args)
 	if err != nil {
@@ -200,9 +200,9 @@ func (o *diffOptions) run(cmd *cobra.Command, args []string) (err error) {
 		return errors.New("nothing could be compared")
 	case show.count > 0 || o.format != "":
 	case unknown > 0:
-		fmt.Fprintf(cmd.ErrOrStderr(), "Of what could be compared nothing differs between the revisions %d and %d.\n", from, to)
+		o.hint(cmd, "Of what could be compared nothing differs between the revisions %d and %d.", from, to)
 	default:
-		fmt.Fprintf(cmd.ErrOrStderr(), "Nothing differs between the revisions %d and %d.\n", from, to)
+		o.hint(cmd, "Nothing differs between the revisions %d and %d.", from, to)
 	}
 	switch {
 	case o.exitCode && show.count > 0:

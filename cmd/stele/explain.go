@@ -23,9 +23,10 @@ import (
 
 type explainOptions struct {
 	clientOptions
-	user, uid, auditID, file, output string
-	groups, extra                    []string
-	fieldSelector, labelSelector     string
+	formatOptions
+	user, uid, auditID, file     string
+	groups, extra                []string
+	fieldSelector, labelSelector string
 }
 
 func explainCommand() *cobra.Command {
@@ -40,8 +41,8 @@ name it is, which takes the permission to impersonate them. RESOURCE can have a 
 that begins with /. For writes -f has the object; without it, what depends on the object is
 left open.
 
-It exits with 1 unless the request may be made as it is described, as kubectl auth can-i
-does. To ask takes the permission to create explanations.policy.stele.dev.
+It exits with 0 if the request may be made as it is described, with 1 if not, and with 2 if
+that could not be found out. To ask takes the permission to create explanations.policy.stele.dev.
 
 With --audit-id it says the same of a request that was: of a write, by its event in the
 log, or of a refusal that the server still remembers. Every answer has its id in the header
@@ -51,30 +52,35 @@ Audit-Id. To ask takes the permission to get explanations.policy.stele.dev.`,
   stele policy explain --as alice --as-user-extra example.com/ticket=CHG-1 delete databases orders
   stele policy explain --as alice list databases --field-selector spec.owner=alice
   stele policy explain --audit-id 3c6d1a0e-5d0f-4f57-9d8e-6b1f0c2a4b11`,
-		Args: func(_ *cobra.Command, args []string) error {
+		Args: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case o.auditID != "" && len(args) > 0:
-				return errors.New("give a request or --audit-id, not both")
+				return usagef("a request and --audit-id cannot be given together")
 			case o.auditID == "" && (len(args) < 2 || len(args) > 3):
-				return errors.New("give VERB RESOURCE [NAME], or --audit-id")
+				return missing(cmd, "arguments: VERB RESOURCE [NAME], or --audit-id ID")
 			}
 			return nil
 		},
-		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd, args) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			err := o.run(cmd, args)
+			if err != nil && !errors.Is(err, errSaid) && !errors.Is(err, syscall.EPIPE) {
+				return exitError{exitUsage, err}
+			}
+			return err
+		},
 	}
-	o.addFlags(cmd)
+	o.clientOptions.addFlags(cmd)
+	o.formatOptions.addFlags(cmd, "json", "yaml")
 	f := cmd.Flags()
-	f.StringVar(&o.user, "as", "", "user in whose name the request is (default: one's own)")
-	f.StringArrayVar(&o.groups, "as-group", nil, "group of that user; may be given several times")
+	f.StringVar(&o.user, "as", "", "explain a request of this user (default: yourself)")
+	f.StringArrayVar(&o.groups, "as-group", nil, "group of that user; may be repeated")
 	f.StringVar(&o.uid, "as-uid", "", "uid of that user")
-	f.StringArrayVar(&o.extra, "as-user-extra", nil, "extra attribute of that user, as `KEY=VALUE`; may be given several times")
+	f.StringArrayVar(&o.extra, "as-user-extra", nil, "extra attribute of that user, as `KEY=VALUE`; may be repeated")
 	f.StringVar(&o.fieldSelector, "field-selector", "", "what the fields of what is listed, watched or deleted have to be")
 	f.StringVarP(&o.labelSelector, "selector", "l", "", "what its labels have to be")
 	f.StringVarP(&o.file, "filename", "f", "", "file with the object of a write, YAML or JSON; - for standard input")
 	f.StringVar(&o.auditID, "audit-id", "", "explain the request that had this audit id")
-	f.StringVarP(&o.output, "output", "o", "", "for programs: json, yaml")
 	_ = cmd.MarkFlagFilename("filename", "yaml", "yml", "json")
-	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"json", "yaml"}, noFiles))
 	cmd.ValidArgsFunction = o.completeRequest
 	return cmd
 }
@@ -82,12 +88,12 @@ Audit-Id. To ask takes the permission to get explanations.policy.stele.dev.`,
 func (o *explainOptions) run(cmd *cobra.Command, args []string) error {
 	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if !slices.Contains([]string{"", "json", "yaml"}, o.output) {
-		return fmt.Errorf("-o %s: want json, yaml", o.output)
+	if err := o.check(); err != nil {
+		return err
 	}
 	for _, flag := range []string{"as-group", "as-uid", "as-user-extra"} {
 		if o.user == "" && cmd.Flags().Changed(flag) {
-			return fmt.Errorf("--%s needs --as", flag)
+			return usagef("--%s needs --as", flag)
 		}
 	}
 	client, err := newPolicyClient(&o.clientOptions, rest.NewWarningWriter(cmd.ErrOrStderr(), rest.WarningWriterOptions{}))
@@ -108,8 +114,8 @@ func (o *explainOptions) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	if o.output != "" {
-		err = (&output{Writer: cmd.OutOrStdout()}).document(o.output, e)
+	if o.format != "" {
+		err = (&output{Writer: cmd.OutOrStdout()}).document(o.format, e)
 	} else {
 		err = printExplanation(cmd.OutOrStdout(), e)
 	}
@@ -120,7 +126,7 @@ func (o *explainOptions) run(cmd *cobra.Command, args []string) error {
 }
 
 // errNotAllowed is an exit code; what there is to say has been printed.
-var errNotAllowed = errors.New("")
+var errNotAllowed = exitError{exitFailure, errSaid}
 
 // The verbs that rules can name of resources, and of paths. Others are not an error: a
 // rule may be looked for that nobody meets.
@@ -143,7 +149,7 @@ func (o *explainOptions) spec(cmd *cobra.Command, args []string) (*explain.Spec,
 	for _, text := range o.extra {
 		key, value, found := strings.Cut(text, "=")
 		if !found || key == "" {
-			return nil, fmt.Errorf("--as-user-extra %s: write KEY=VALUE", text)
+			return nil, usagef("--as-user-extra %s: use KEY=VALUE", text)
 		}
 		if s.Extra == nil {
 			s.Extra = map[string][]string{}
@@ -165,7 +171,7 @@ func (o *explainOptions) spec(cmd *cobra.Command, args []string) (*explain.Spec,
 	if strings.HasPrefix(args[1], "/") {
 		s.Verb = strings.ToLower(s.Verb) // people write GET
 		if s.Path = args[1]; s.Name != "" {
-			return nil, errors.New("a path has no NAME")
+			return nil, usagef("a path has no NAME")
 		}
 		return s, nil
 	}
@@ -331,11 +337,11 @@ func sentence(e *explain.Explanation) string {
 		if s.User == "" {
 			who = "you"
 		}
-		return fmt.Sprintf("Whether %s may %s %s %s. %s", who, s.Verb, what, depends, law)
+		return fmt.Sprintf("Whether %s may %s %s %s. %s", who, verbText(s.Verb), what, depends, law)
 	case st.Allowed && !given && st.Code == 0 && (s.Verb == "create" || s.Verb == "update"):
-		return fmt.Sprintf("%s may %s %s, as far as that does not depend on the object; give it with -f to have schema and rules asked, too. %s", who, s.Verb, what, law)
+		return fmt.Sprintf("%s may %s %s, as far as that does not depend on the object; give it with -f to have schema and rules asked, too. %s", who, verbText(s.Verb), what, law)
 	case st.Allowed:
-		return fmt.Sprintf("%s may %s %s. %s", who, s.Verb, what, law)
+		return fmt.Sprintf("%s may %s %s. %s", who, verbText(s.Verb), what, law)
 	}
 	verdict := "may not"
 	switch st.Stages[len(st.Stages)-1].Name {
@@ -343,5 +349,13 @@ func sentence(e *explain.Explanation) string {
 	default: // they may, but this one would not do
 		verdict = "cannot"
 	}
-	return fmt.Sprintf("%s %s %s %s: %d %s. %s", who, verdict, s.Verb, what, st.Code, st.Reason, law)
+	return fmt.Sprintf("%s %s %s %s: %d %s. %s", who, verdict, verbText(s.Verb), what, st.Code, st.Reason, law)
+}
+
+// verbText is a verb in a sentence: "history" is none.
+func verbText(verb string) string {
+	if verb == "history" {
+		return "read past versions of"
+	}
+	return verb
 }

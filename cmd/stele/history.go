@@ -52,7 +52,7 @@ is shown by -o json, jsonl and yaml alone.
 			o.none = "No changes of that object are as asked for; without flags all are shown."
 			if !o.chooses() && uid == "" {
 				subject := restore.Subject{Kind: restore.Kind{GroupVersionKind: mapping.GroupVersionKind}, Namespace: namespace, Name: name}
-				o.never = fmt.Errorf("there never was a %s", subject.Key())
+				o.never = fmt.Errorf("no %s, now or before", absent(&subject))
 			}
 			return o.run(cmd, changesQuery{namespace: namespace, fields: set, resources: []schema.GroupResource{mapping.Resource.GroupResource()}})
 		},

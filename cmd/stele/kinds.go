@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 
@@ -11,6 +10,7 @@ import (
 	"k8s.io/client-go/discovery/cached/memory"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/restmapper"
+	"stele.dev/stele/cmd/stele/internal/restore"
 )
 
 // kinds resolves what people call kinds, as kubectl does. The server is asked once. Safe
@@ -95,7 +95,7 @@ func parseObjects(args []string) ([]objectNames, error) {
 	if !strings.Contains(args[0], "/") {
 		for _, name := range args[1:] {
 			if name == "" || strings.Contains(name, "/") {
-				return nil, fmt.Errorf("%q is no name; write KIND NAME… or KIND/NAME…", name)
+				return nil, usagef("%q is not a name; use KIND NAME… or KIND/NAME…", name)
 			}
 		}
 		all := []objectNames{}
@@ -108,7 +108,7 @@ func parseObjects(args []string) ([]objectNames, error) {
 	for _, arg := range args {
 		kind, name, ok := strings.Cut(arg, "/")
 		if !ok || kind == "" || name == "" || strings.Contains(name, "/") {
-			return nil, fmt.Errorf("%q is not KIND/NAME, as %q is", arg, args[0])
+			return nil, usagef("%q is not KIND/NAME, as %q is", arg, args[0])
 		}
 		all = append(all, objectNames{kind, []string{name}})
 	}
@@ -122,7 +122,16 @@ func parseObject(args []string) (kind, name string, err error) {
 		return "", "", err
 	}
 	if len(all) != 1 || len(all[0].names) != 1 {
-		return "", "", errors.New("name one object: KIND NAME or KIND/NAME")
+		return "", "", usagef("missing one object: KIND NAME or KIND/NAME")
 	}
 	return all[0].kind, all[0].names[0], nil
+}
+
+// absent names an object that does not exist: database.example.com "orders" in namespace default.
+func absent(s *restore.Subject) string {
+	text := fmt.Sprintf("%s %q", s.Kind, s.Name)
+	if s.Namespace != "" {
+		text += " in namespace " + s.Namespace
+	}
+	return text
 }

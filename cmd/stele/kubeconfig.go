@@ -6,18 +6,21 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"sigs.k8s.io/yaml"
 	"stele.dev/stele/core/pki"
 )
 
 type kubeconfigOptions struct {
-	dataDir, user, server, output string
-	groups                        []string
-	valid                         time.Duration
+	formatOptions
+	dataDir, user, server, file string
+	groups                      []string
+	valid                       time.Duration
 }
 
 func kubeconfigCommand() *cobra.Command {
@@ -31,30 +34,37 @@ of the user and the groups: this is for trying roles, and for robots outside. Th
 certificate cannot be taken back; it is valid for as long as --valid says.
 
 It reads the data directory, so that only its owner can do this.`,
-		Example: `  stele kubeconfig --user alice --group team-data -o alice.kubeconfig
+		Example: `  stele kubeconfig --user alice --group team-data --file alice.kubeconfig
   kubectl --kubeconfig alice.kubeconfig auth whoami`,
-		Args: cobra.NoArgs,
+		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd) },
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.dataDir, "data-dir", "./stele-data", "folder of the control plane")
-	f.StringVar(&o.user, "user", "", "name of the user")
-	f.StringSliceVar(&o.groups, "group", nil, "a group that the user is in; may be repeated")
+	f.StringVar(&o.user, "user", "", "`NAME` of the user")
+	f.StringSliceVar(&o.groups, "group", nil, "group that the user is in; may be repeated")
 	f.StringVar(&o.server, "server", "", "URL of the server (default: that of the administrator's kubeconfig)")
-	f.DurationVar(&o.valid, "valid", 24*time.Hour, "how long the certificate is valid")
-	f.StringVarP(&o.output, "output", "o", "", "file to write, for its owner alone (default: standard output)")
-	_ = cmd.MarkFlagRequired("user")
+	durationVar(f, &o.valid, "valid", 24*time.Hour, "how long the certificate is valid: 12h, 7d")
+	f.StringVar(&o.file, "file", "", "file to write, for its owner alone (default: standard output)")
+	o.addFlags(cmd, "yaml", "json")
+	required(cmd, "user")
 	_ = cmd.MarkFlagDirname("data-dir")
-	_ = cmd.MarkFlagFilename("output")
+	_ = cmd.MarkFlagFilename("file")
 	return cmd
 }
 
 func (o *kubeconfigOptions) run(cmd *cobra.Command) error {
+	if strings.ContainsAny(o.format, "./") { // what was the file's flag
+		return usagef("-o %s: -o is the output format, yaml or json; to write a file, use --file %s", o.format, quoted(o.format))
+	}
+	if err := o.check(); err != nil {
+		return err
+	}
 	if o.user == "" {
-		return errors.New("--user: want a name")
+		return usagef("--user: the name is empty")
 	}
 	if o.valid < time.Minute {
-		return fmt.Errorf("--valid %v: want at least a minute", o.valid)
+		return usagef("--valid %v: use a minute or more", o.valid)
 	}
 	admin := filepath.Join(o.dataDir, "admin.kubeconfig")
 	if o.server == "" {
@@ -87,8 +97,14 @@ func (o *kubeconfigOptions) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	if o.output != "" {
-		return pki.WritePrivate(o.output, data)
+	if o.format == "json" {
+		if data, err = yaml.YAMLToJSON(data); err != nil {
+			return err
+		}
+		data = append(data, '\n')
+	}
+	if o.file != "" {
+		return pki.WritePrivate(o.file, data)
 	}
 	_, err = cmd.OutOrStdout().Write(data)
 	return err

@@ -52,8 +52,8 @@ func (o *logOptions) addFilters(cmd *cobra.Command) {
 	o.addIdentity(cmd)
 	f := cmd.Flags()
 	f.BoolVarP(&o.differences, "patch", "p", false, "show below each line which fields differ")
-	f.StringSliceVar(&o.actors, "actor", nil, "only what this user wrote; may be given several times")
-	f.StringSliceVar(&o.verbs, "verb", nil, "only requests of this verb (create, update, patch, delete, …); may be given several times")
+	f.StringSliceVar(&o.actors, "actor", nil, "only what this user wrote; may be repeated")
+	f.StringSliceVar(&o.verbs, "verb", nil, "only requests of this verb (create, update, patch, delete, …); may be repeated")
 	f.StringVar(&o.auditID, "audit-id", "", "only the request that had this audit id")
 	for _, flag := range []string{"actor", "audit-id"} {
 		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.NoFileCompletions)
@@ -80,7 +80,12 @@ that the user may not read are left out.
   stele log --since 1h -n default -p
   stele log --kind configmaps,db --actor admin --verb delete
   stele log -o jsonl | jq 'select(.actor.user == "alice")'`,
-		Args: cobra.NoArgs,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return usagef("unexpected argument %q; for the changes of one object: %s history %s", args[0], cmd.Root().DisplayName(), strings.Join(args, " "))
+			}
+			return nil
+		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			q := changesQuery{namespace: o.namespace}
 			if len(kindNames) > 0 {
@@ -105,7 +110,7 @@ that the user may not read are left out.
 	}
 	o.addFlags(cmd)
 	o.addFilters(cmd)
-	cmd.Flags().StringSliceVar(&kindNames, "kind", nil, "only changes of objects of this kind, by any name that it has; may be given several times")
+	cmd.Flags().StringSliceVar(&kindNames, "kind", nil, "only changes of objects of this kind, by any name that it has; may be repeated")
 	cmd.Flags().Lookup("namespace").Usage = "only changes of objects in this namespace (default: all)"
 	_ = cmd.RegisterFlagCompletionFunc("kind", o.completeKinds)
 	cmd.ValidArgsFunction = cobra.NoFileCompletions
@@ -122,7 +127,7 @@ takes the permission to list changes.log.stele.dev.
 
 ` + momentHelp,
 		Example: `  stele policy log`,
-		Args:    cobra.NoArgs,
+		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			policies, err := newPolicyClient(&o.clientOptions, rest.NoWarnings{})
 			if err != nil {
@@ -148,19 +153,11 @@ func (c *policyClient) commits(ctx context.Context) func(*changes.Change) string
 				known[p.Name] = p.Spec.Commit
 			}
 		}
-		if known[x.Policy] == "" {
-			return ""
-		}
-		commit, changed := strings.CutSuffix(known[x.Policy], "+changes")
-		text := " of commit " + commit[:min(12, len(commit))]
-		if changed {
-			text += ", with changes"
-		}
-		return text
+		return ofCommit(known[x.Policy])
 	}
 }
 
-// selectBy adds what the flags say to a query. Of what may be given several times one is for
+// selectBy adds what the flags say to a query. Of what may be repeated one is for
 // the server to choose by, more are for the client.
 func (o *logOptions) selectBy(ctx context.Context, config *rest.Config, q *changesQuery) error {
 	if q.fields == nil {
@@ -231,7 +228,7 @@ func (o *logOptions) run(cmd *cobra.Command, q changesQuery) (err error) {
 		return err
 	}
 	if o.limit < 0 {
-		return fmt.Errorf("--limit %d: want a number of changes, or 0 for all", o.limit)
+		return usagef("--limit %d: use a number of changes, or 0 for all", o.limit)
 	}
 	config, _, err := o.config()
 	if err != nil {
@@ -268,7 +265,7 @@ func (o *logOptions) run(cmd *cobra.Command, q changesQuery) (err error) {
 		return cmp.Or(p.end(), o.never)
 	}
 	if err == nil && !shown && !o.follow && o.format == "" {
-		fmt.Fprintln(cmd.ErrOrStderr(), cmp.Or(o.none, "No changes found."))
+		o.hint(cmd, "%s", cmp.Or(o.none, "No changes found."))
 	}
 	if err == nil && o.follow {
 		slices.Reverse(last)

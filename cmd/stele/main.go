@@ -33,14 +33,7 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		if text := wordsOf(err); text != "" {
 			fmt.Fprintln(stderr, "stele: "+text)
 		}
-		var exit exitError
-		if errors.As(err, &exit) {
-			return exit.code
-		}
-		if planned != nil {
-			return 2
-		}
-		return 1
+		return exitCode(err)
 	}
 	return 0
 }
@@ -76,14 +69,18 @@ Every flag can also be set by the environment: --data-dir by STELE_DATA_DIR.`,
 		DisableAutoGenTag: true,
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
 			if err := fromEnvironment(cmd.Flags()); err != nil {
+				return asUsage(err)
+			}
+			if err := checkRequired(cmd); err != nil {
 				return err
 			}
 			return checkExclusive(cmd)
 		},
 	}
-	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return fmt.Errorf("%w (see `%s --help`)", err, cmd.CommandPath())
-	})
+	root.SetFlagErrorFunc(flagError)
+	root.Version = Version
+	root.SetVersionTemplate(versionText())
+	root.SetHelpCommand(helpCommand())
 	addGroup(root, "past", "The past:", logCommand(), historyCommand(), diffCommand(), blameCommand(), atCommand(), revertCommand(), undeleteCommand())
 	addGroup(root, "server", "The control plane:", policyCommand(), whoCanCommand(), accessCommand())
 	root.AddCommand(versionCommand())
@@ -100,6 +97,8 @@ Every flag can also be set by the environment: --data-dir by STELE_DATA_DIR.`,
 			parent(cmd)
 		}
 	}
+	parent(root)
+	checkUsage(root)
 	if isPlugin() {
 		root.Short = "Look into the past of a control plane, and put it back"
 		root.Long = pluginHelp
@@ -133,62 +132,6 @@ kubeconfig's current context what was, who changed it, and what differs, and put
 
 Every flag can also be set by the environment: --no-pager by STELE_NO_PAGER=true.`
 
-// exactly is for commands that take these arguments: it says which, if they get others.
-func exactly(names ...string) cobra.PositionalArgs {
-	return func(_ *cobra.Command, args []string) error {
-		switch want := strings.Join(names, " "); {
-		case len(args) < len(names):
-			return errors.New("give " + want)
-		case len(args) > len(names):
-			return fmt.Errorf("give %s, and not %q", want, args[len(names)])
-		}
-		return nil
-	}
-}
-
-const exclusiveFlags = "exclusive flags"
-
-// exclusive says of which flags no two may be given. cobra knows it for completion; what it says of them is
-// not for people.
-func exclusive(cmd *cobra.Command, flags ...string) {
-	cmd.MarkFlagsMutuallyExclusive(flags...)
-	if cmd.Annotations == nil {
-		cmd.Annotations = map[string]string{}
-	}
-	cmd.Annotations[exclusiveFlags] = strings.Join(flags, ",")
-}
-
-func checkExclusive(cmd *cobra.Command) error {
-	var given []string
-	for flag := range strings.SplitSeq(cmd.Annotations[exclusiveFlags], ",") {
-		if cmd.Flags().Changed(flag) {
-			given = append(given, "--"+flag)
-		}
-	}
-	if len(given) > 1 {
-		return fmt.Errorf("%s cannot be given together", strings.Join(given, " and "))
-	}
-	return nil
-}
-
-// parent lets a command that only has subcommands refuse words that are none of them, as
-// cobra does for the root: in a script, help is no success.
-func parent(cmd *cobra.Command) {
-	cmd.SuggestionsMinimumDistance = 2 // cobra's, for the root
-	cmd.DisableFlagsInUseLine = true
-	cmd.Args = func(cmd *cobra.Command, args []string) error {
-		if len(args) == 0 {
-			return nil
-		}
-		text := fmt.Sprintf("unknown command %q for %q", args[0], cmd.CommandPath())
-		if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
-			text += "\n\nDid you mean this?\n\t" + strings.Join(near, "\n\t") + "\n"
-		}
-		return errors.New(text)
-	}
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
-}
-
 // environmentPrefix stands before the name of a flag, in capitals, with underscores.
 const environmentPrefix = "STELE_"
 
@@ -198,7 +141,7 @@ func fromEnvironment(flags *pflag.FlagSet) error {
 	flags.VisitAll(func(f *pflag.Flag) {
 		name := environmentPrefix + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
 		value, ok := os.LookupEnv(name)
-		if !ok || f.Changed || f.Name == "help" {
+		if !ok || f.Changed || f.Name == "help" || f.Name == "version" {
 			return
 		}
 		if err := flags.Set(f.Name, value); err != nil {

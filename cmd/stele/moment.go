@@ -42,20 +42,20 @@ func parseMoment(text string, now time.Time) (moment, error) {
 	if digits.MatchString(text) {
 		revision, err := strconv.ParseUint(text, 10, 63)
 		if err != nil || revision == 0 {
-			return moment{}, fmt.Errorf("%q is no revision: the first one is 1, and none is above %d", text, uint64(1)<<63-1)
+			return moment{}, usagef("%q is not a revision: revisions begin with 1, and end with %d", text, uint64(1)<<63-1)
 		}
 		return moment{revision: revision}, nil
 	}
 	at, ok := parseTime(text, now)
 	if !ok {
-		return moment{}, &noMomentError{text}
+		return moment{}, usageError{&noMomentError{text}}
 	}
 	if at.After(now.Add(time.Second)) { // servers tell their time in whole seconds
 		hint := ""
 		if clockTime.MatchString(text) {
 			hint = fmt.Sprintf("; write \"yesterday %s\" for the day before", text)
 		}
-		return moment{}, fmt.Errorf("%q has not come yet: now is %s%s", text, now.Format(timeLayout), hint)
+		return moment{}, fmt.Errorf("%q is in the future: now is %s%s", text, now.Format(timeLayout), hint)
 	}
 	return moment{at: at}, nil
 }
@@ -64,13 +64,12 @@ func parseMoment(text string, now time.Time) (moment, error) {
 type noMomentError struct{ text string }
 
 func (e *noMomentError) Error() string {
-	return fmt.Sprintf("%q is no moment; write %s", e.text, momentUsage)
+	return fmt.Sprintf("%q is not a revision or a time; use %s", e.text, momentUsage)
 }
 
 var (
 	digits    = regexp.MustCompile(`^[0-9]+$`)
 	clockTime = regexp.MustCompile(`^\d\d?:\d\d(:\d\d)?$`)
-	longAgo   = regexp.MustCompile(`^(?:(\d+)w)?(?:(\d+)d)?((?:\d+(?:\.\d+)?(?:h|ms|m|s))*)$`)
 )
 
 // Times with a zone are what they are, those without are local.
@@ -119,28 +118,9 @@ func parseTime(text string, now time.Time) (time.Time, bool) {
 // parseAgo reads a duration as time.ParseDuration does, with days and weeks before it.
 func parseAgo(text string, now time.Time) (time.Time, bool) {
 	text = strings.TrimSpace(strings.TrimSuffix(text, " ago"))
-	parts := longAgo.FindStringSubmatch(text)
-	if parts == nil || text == "" {
+	ago, ok := parseLongTime(text)
+	if !ok {
 		return time.Time{}, false
-	}
-	const day = 24 * time.Hour
-	var ago time.Duration
-	for i, unit := range []time.Duration{7 * day, day} {
-		if parts[i+1] == "" {
-			continue
-		}
-		n, err := strconv.Atoi(parts[i+1])
-		if err != nil || n > 100*366 { // nothing is a century old, and durations end at three
-			return time.Time{}, false
-		}
-		ago += time.Duration(n) * unit
-	}
-	if parts[3] != "" {
-		d, err := time.ParseDuration(parts[3])
-		if err != nil {
-			return time.Time{}, false
-		}
-		ago += d
 	}
 	return now.Add(-ago), true
 }

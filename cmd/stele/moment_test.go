@@ -51,7 +51,7 @@ func TestWhatIsNoMomentSaysWhatCanBeWritten(t *testing.T) {
 	for _, text := range []string{"", "tomorrow", "-10m", "m", "25:00", "yesterday 25:00", "2026-13-01", "1.5", "99999999d", "10m from now"} {
 		t.Run(text, func(t *testing.T) {
 			_, err := parseMoment(text, now)
-			assert.ErrorContains(t, err, `is no moment; write a revision (1200), a time (`)
+			assert.ErrorContains(t, err, `is not a revision or a time; use a revision (1200), a time (`)
 		})
 	}
 }
@@ -59,9 +59,9 @@ func TestWhatIsNoMomentSaysWhatCanBeWritten(t *testing.T) {
 func TestTheFutureIsNoMoment(t *testing.T) {
 	now := time.Date(2026, 11, 20, 15, 30, 0, 0, time.UTC)
 	_, err := parseMoment("16:00", now)
-	assert.EqualError(t, err, `"16:00" has not come yet: now is 2026-11-20 15:30:00Z; write "yesterday 16:00" for the day before`)
+	assert.EqualError(t, err, `"16:00" is in the future: now is 2026-11-20 15:30:00Z; write "yesterday 16:00" for the day before`)
 	_, err = parseMoment("2027-01-01", now)
-	assert.EqualError(t, err, `"2027-01-01" has not come yet: now is 2026-11-20 15:30:00Z`)
+	assert.EqualError(t, err, `"2027-01-01" is in the future: now is 2026-11-20 15:30:00Z`)
 }
 
 func TestRevisionsAreNumbersOfTheLog(t *testing.T) {

@@ -25,7 +25,7 @@ func (o *oidcOptions) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.GroupsClaim, "oidc-groups-claim", "", "claim that names the user's groups: a string, or a list of them")
 	f.StringVar(&o.GroupsPrefix, "oidc-groups-prefix", "", "what is put before groups")
 	f.StringSliceVar(&o.SigningAlgs, "oidc-signing-algs", []string{"RS256"}, "algorithms with which tokens of this issuer may be signed: RS256, RS384, RS512, ES256, ES384, ES512, PS256, PS384, PS512")
-	f.Var(cliflag.NewMapStringStringNoSplit(&o.RequiredClaims), "oidc-required-claim", "claim=value that a token of this issuer has to have; may be given more than once")
+	f.Var(cliflag.NewMapStringStringNoSplit(&o.RequiredClaims), "oidc-required-claim", "claim=value that a token of this issuer has to have; may be repeated")
 }
 
 // check finds what is wrong with which flags are given. A configuration file excludes them all.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -21,38 +20,81 @@ import (
 // timeLayout is how times are shown; moments can be written like it.
 const timeLayout = "2006-01-02 15:04:05Z07:00"
 
-// outputOptions are the flags of commands whose output is for people and for programs.
-type outputOptions struct {
-	format, color string
-	noPager, utc  bool
-	formats       []string
+// formatOptions are the flags -o and -q, which all commands have alike.
+type formatOptions struct {
+	format  string // "" for people, else one of those for programs
+	wide    bool   // for people, with all columns
+	quiet   bool
+	formats []string
 }
 
-// addFlags adds them, with the forms for programs that the command has.
-func (o *outputOptions) addFlags(cmd *cobra.Command, formats ...string) {
-	o.formats = formats
+// addFlags adds the flags, with the formats that the command has besides text: wide, json, jsonl, yaml, name.
+func (o *formatOptions) addFlags(cmd *cobra.Command, formats ...string) {
+	o.formats = append([]string{"text"}, formats...)
 	f := cmd.Flags()
-	f.StringVarP(&o.format, "output", "o", "", "for programs: "+strings.Join(formats, ", "))
-	f.StringVar(&o.color, "color", "auto", "auto, always or never; auto is on terminals, unless NO_COLOR is set")
-	f.BoolVar(&o.noPager, "no-pager", false, "do not page what is longer than the terminal (by $STELE_PAGER, $PAGER or less)")
-	f.BoolVar(&o.utc, "utc", false, "show times in UTC (default: in local time)")
-	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp))
-	_ = cmd.RegisterFlagCompletionFunc("color", cobra.FixedCompletions([]string{"auto", "always", "never"}, cobra.ShellCompDirectiveNoFileComp))
+	f.StringVarP(&o.format, "output", "o", "text", "output `FORMAT`: "+enumerated(o.formats))
+	f.BoolVarP(&o.quiet, "quiet", "q", false, "print results and errors only")
+	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(o.formats, cobra.ShellCompDirectiveNoFileComp))
 }
 
-// check refuses values that flags do not have; it is for the beginning of a command, so
-// that nothing is done in vain. A table is what is printed without a format.
-func (o *outputOptions) check() error {
-	if o.format != "" && !slices.Contains(o.formats, o.format) {
-		return fmt.Errorf("-o %s: want %s", o.format, strings.Join(o.formats, ", "))
-	}
-	if !slices.Contains([]string{"auto", "always", "never"}, o.color) {
-		return fmt.Errorf("--color %s: want auto, always or never", o.color)
-	}
-	if o.format == "table" {
+// check refuses a format that the command does not have; it is for the beginning of a command, so that nothing is done in
+// vain.
+func (o *formatOptions) check() error {
+	switch o.format {
+	case "":
+		return nil // has been checked
+	case "text":
 		o.format = ""
+		return nil
+	}
+	if err := oneOf("-o", o.format, o.formats); err != nil {
+		return err
+	}
+	if o.format == "wide" {
+		o.format, o.wide = "", true
 	}
 	return nil
+}
+
+// hint prints what is good to know, unless only results are wanted.
+func (o *formatOptions) hint(cmd *cobra.Command, format string, args ...any) {
+	if !o.quiet {
+		fmt.Fprintf(cmd.ErrOrStderr(), format+"\n", args...)
+	}
+}
+
+// say prints a sentence that is all that the command has to say for people.
+func (o *formatOptions) say(cmd *cobra.Command, format string, args ...any) {
+	if !o.quiet {
+		fmt.Fprintf(cmd.OutOrStdout(), format+"\n", args...)
+	}
+}
+
+// outputOptions are the flags of commands whose output may be long.
+type outputOptions struct {
+	formatOptions
+	color        string
+	noPager, utc bool
+}
+
+// addFlags adds them, with the formats that the command has besides text.
+func (o *outputOptions) addFlags(cmd *cobra.Command, formats ...string) {
+	o.formatOptions.addFlags(cmd, formats...)
+	f := cmd.Flags()
+	f.StringVar(&o.color, "color", "auto", "color the output: auto, always or never; auto is on terminals, unless NO_COLOR is set")
+	f.BoolVar(&o.noPager, "no-pager", false, "do not page what is longer than the terminal (by $STELE_PAGER, $PAGER or less)")
+	f.BoolVar(&o.utc, "utc", false, "show times in UTC (default: in local time)")
+	_ = cmd.RegisterFlagCompletionFunc("color", cobra.FixedCompletions(colorValues, cobra.ShellCompDirectiveNoFileComp))
+}
+
+var colorValues = []string{"auto", "always", "never"}
+
+// check refuses values that flags do not have.
+func (o *outputOptions) check() error {
+	if err := o.formatOptions.check(); err != nil {
+		return err
+	}
+	return oneOf("--color", o.color, colorValues)
 }
 
 // open begins the output: through a pager if it goes to a terminal and is finite. It must

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"sync"
 	"text/tabwriter"
@@ -20,14 +21,17 @@ func pluginBenchCommand() *cobra.Command {
 	callers, lasting := []int{1, 8, 64}, 3*time.Second
 	cmd := &cobra.Command{
 		Use:   "bench PROGRAM",
-		Short: "Measure a plugin: calls a second, and how long they take",
+		Short: "Measure a plugin: calls per second and latency",
 		Long: `Bench asks a plugin for decisions over the connection that serve has, and nothing else: what
 serve answers from its cache, and what it asks once for many, takes less.`,
 		Example: `  stele plugin bench ./change-window --table decisions.yaml`,
 		Args:    exactly("PROGRAM"),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := o.check(); err != nil {
+				return err
+			}
 			if lasting <= 0 || slices.ContainsFunc(callers, func(n int) bool { return n < 1 }) {
-				return errors.New("--duration and --callers are more than 0")
+				return usagef("--duration and --callers must be more than 0")
 			}
 			var table *conformance.Table
 			if tableFile != "" {
@@ -49,8 +53,7 @@ serve answers from its cache, and what it asks once for many, takes less.`,
 				return err
 			}
 			defer i.Close()
-			w := tabwriter.NewWriter(cmd.OutOrStdout(), 0, 0, 3, ' ', tabwriter.AlignRight)
-			fmt.Fprintln(w, "callers\tcalls/s\tp50\tp99\tmax\t")
+			var rows []benchRow
 			for _, n := range callers {
 				took, elapsed, err := measure(cmd.Context(), i, subject.AllRequests(), n, lasting)
 				if err != nil {
@@ -59,18 +62,44 @@ serve answers from its cache, and what it asks once for many, takes less.`,
 				at := func(percent int) time.Duration {
 					return took[(len(took)-1)*percent/100].Round(time.Microsecond)
 				}
-				fmt.Fprintf(w, "%d\t%.0f\t%v\t%v\t%v\t\n", n, float64(len(took))/elapsed.Seconds(), at(50), at(99), at(100))
+				rows = append(rows, benchRow{n, float64(len(took)) / elapsed.Seconds(), at(50).Seconds(), at(99).Seconds(), at(100).Seconds()})
 			}
-			return w.Flush()
+			if o.format != "" {
+				return (&output{Writer: cmd.OutOrStdout()}).document(o.format, map[string]any{"plugin": p.GetName(), "version": p.GetVersion(), "sha256": p.sha256, "measurements": rows})
+			}
+			return showBench(cmd.OutOrStdout(), rows)
 		},
 	}
 	o.addFlags(cmd)
+	o.formatOptions.addFlags(cmd, "json", "yaml")
 	f := cmd.Flags()
 	f.StringVar(&tableFile, "table", "", "decision table, with requests, configuration and secrets")
 	f.IntSliceVar(&callers, "callers", callers, "how many ask at once, one measurement after the other")
-	f.DurationVar(&lasting, "duration", lasting, "how long each measurement takes")
+	durationVar(f, &lasting, "duration", lasting, "how long each measurement takes")
 	_ = cmd.MarkFlagFilename("table", "yaml", "yml", "json")
 	return cmd
+}
+
+// benchRow is a measurement; latencies are in seconds.
+type benchRow struct {
+	Callers        int     `json:"callers"`
+	CallsPerSecond float64 `json:"callsPerSecond"`
+	P50            float64 `json:"p50"`
+	P99            float64 `json:"p99"`
+	Max            float64 `json:"max"`
+}
+
+// showBench prints measurements for people.
+func showBench(out io.Writer, rows []benchRow) error {
+	w := tabwriter.NewWriter(out, 0, 0, 3, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(w, "callers\tcalls/s\tp50\tp99\tmax\t")
+	latency := func(seconds float64) time.Duration {
+		return time.Duration(seconds * float64(time.Second)).Round(time.Microsecond)
+	}
+	for _, r := range rows {
+		fmt.Fprintf(w, "%d\t%.0f\t%v\t%v\t%v\t\n", r.Callers, r.CallsPerSecond, latency(r.P50), latency(r.P99), latency(r.Max))
+	}
+	return w.Flush()
 }
 
 // measure has callers ask one call after the other, and returns how long each took, sorted.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -31,6 +32,9 @@ With --cue it prints no more than a file of CUE that does that, for a package.`,
   stele plugin check ./change-window --cue databases > policy/pin.cue`,
 		Args: exactly("PROGRAM"),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := o.check(); err != nil {
+				return err
+			}
 			p, err := o.openProgram(cmd, args[0])
 			if err != nil {
 				return err
@@ -41,8 +45,18 @@ With --cue it prints no more than a file of CUE that does that, for a package.`,
 			}
 			out := cmd.OutOrStdout()
 			if pin == "" {
-				p.describe(out)
-				if err := p.conform(cmd, subject); err != nil {
+				r := p.conform(cmd.Context(), subject)
+				if o.format != "" {
+					if err := (&output{Writer: out}).document(o.format, r); err != nil {
+						return err
+					}
+					return r.failed()
+				}
+				if !o.quiet {
+					p.describe(out)
+				}
+				r.print(out, o.quiet)
+				if err := r.failed(); err != nil || o.quiet {
 					return err
 				}
 				fmt.Fprintln(out, "\nIn a bundle:")
@@ -57,6 +71,7 @@ With --cue it prints no more than a file of CUE that does that, for a package.`,
 		},
 	}
 	o.addFlags(cmd)
+	o.formatOptions.addFlags(cmd, "json", "yaml")
 	cmd.Flags().StringVar(&pin, "cue", "", "print a file of CUE for this package, which pins the program")
 	return cmd
 }
@@ -91,37 +106,81 @@ func (p *pluginProgram) describe(out io.Writer) {
 	fmt.Fprintln(out)
 }
 
-// conform runs the checks. Without what the plugin needs, those that configure it cannot
-// be run, which is said.
-func (p *pluginProgram) conform(cmd *cobra.Command, s *conformance.Subject) error {
-	var lacking []string
+// pluginReport is what the checks of a plugin found.
+type pluginReport struct {
+	Plugin        string        `json:"plugin"`
+	Version       string        `json:"version"`
+	SHA256        string        `json:"sha256"`
+	Deterministic bool          `json:"deterministic"`
+	Protocol      int           `json:"protocol"`
+	Secrets       []string      `json:"secrets,omitempty"`
+	ConfigSchema  string        `json:"configSchema,omitempty"`
+	Passed        bool          `json:"passed"`
+	Checks        []pluginCheck `json:"checks"`
+	// Lacking are the flags without which the other checks could not be run.
+	Lacking []string `json:"lacking,omitempty"`
+}
+
+type pluginCheck struct {
+	Name   string `json:"name"`
+	Passed bool   `json:"passed"`
+	Error  string `json:"error,omitempty"`
+}
+
+// conform runs the checks. Without what the plugin needs, those that configure it cannot be run.
+func (p *pluginProgram) conform(ctx context.Context, s *conformance.Subject) *pluginReport {
+	r := &pluginReport{
+		Plugin: p.GetName(), Version: p.GetVersion(), SHA256: p.sha256, Deterministic: p.GetDeterministic(), Protocol: authorizerpb.ProtocolVersion,
+		Secrets: p.GetSecrets(), ConfigSchema: strings.TrimSpace(p.GetConfigSchema()), Passed: true,
+	}
 	if len(s.Config) == 0 {
 		if _, diags := policy.ReadPluginConfig(p.GetConfigSchema(), "config.cue", nil); p.GetConfigSchema() != "" && len(diags) > 0 {
-			lacking = append(lacking, "--config")
+			r.Lacking = append(r.Lacking, "--config")
 		}
 	}
 	for _, name := range p.GetSecrets() {
 		if _, ok := s.Secrets[name]; !ok {
-			lacking = append(lacking, "--secret "+name+"=FILE")
+			r.Lacking = append(r.Lacking, "--secret "+name+"=FILE")
 		}
 	}
-	failed := 0
 	for _, c := range conformance.Checks() {
-		if c.Configured && len(lacking) > 0 {
+		if c.Configured && len(r.Lacking) > 0 {
 			continue
 		}
-		if err := c.Run(cmd.Context(), s); err != nil {
-			failed++
-			fmt.Fprintf(cmd.OutOrStdout(), "FAIL  %s\n      %v\n", c.Name, err)
-			continue
+		check := pluginCheck{Name: c.Name, Passed: true}
+		if err := c.Run(ctx, s); err != nil {
+			check.Passed, check.Error, r.Passed = false, err.Error(), false
 		}
-		fmt.Fprintf(cmd.OutOrStdout(), "ok    %s\n", c.Name)
+		r.Checks = append(r.Checks, check)
 	}
-	if len(lacking) > 0 {
-		fmt.Fprintf(cmd.OutOrStdout(), "The rest is checked with %s.\n", strings.Join(lacking, " and "))
+	return r
+}
+
+// print shows the checks to people; of those that passed nothing if it is to be quiet.
+func (r *pluginReport) print(out io.Writer, quiet bool) {
+	for _, c := range r.Checks {
+		switch {
+		case !c.Passed:
+			fmt.Fprintf(out, "FAIL  %s\n      %v\n", c.Name, c.Error)
+		case !quiet:
+			fmt.Fprintf(out, "ok    %s\n", c.Name)
+		}
 	}
-	if failed > 0 {
-		return errors.New(plural(failed, "check") + " failed")
+	if len(r.Lacking) > 0 && !quiet {
+		fmt.Fprintf(out, "The rest is checked with %s.\n", strings.Join(r.Lacking, " and "))
 	}
-	return nil
+}
+
+// failed is an error if a check failed.
+func (r *pluginReport) failed() error {
+	n := 0
+	for _, c := range r.Checks {
+		if !c.Passed {
+			n++
+		}
+	}
+	if n == 0 {
+		return nil
+	}
+	return errors.New(plural(n, "check") + " failed")
 }

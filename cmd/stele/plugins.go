@@ -24,7 +24,7 @@ func pluginsCommand() *cobra.Command {
 		Short: "Check, test and measure authorizer plugins",
 		Long: `Plugins are programs that authorize. They run as serve runs them: docs/PLUGINS.md says how
 they are written, and what they are told and may do.`,
-		Args: cobra.NoArgs,
+		Args: noArguments,
 	}
 	cmd.AddCommand(pluginCheckCommand(), pluginTestCommand(), pluginBenchCommand())
 	return cmd
@@ -35,12 +35,13 @@ type pluginOptions struct {
 	config  string   // a file
 	secrets []string // name=file
 	verbose bool
+	formatOptions
 }
 
 func (o *pluginOptions) addFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&o.config, "config", "", "file of JSON or CUE with the plugin's configuration")
-	f.StringArrayVar(&o.secrets, "secret", nil, "NAME=FILE: a secret that the plugin needs, may be repeated")
+	f.StringArrayVar(&o.secrets, "secret", nil, "`NAME=FILE`: a secret that the plugin needs; may be repeated")
 	f.BoolVarP(&o.verbose, "verbose", "v", false, "log what the plugin prints")
 	_ = cmd.MarkFlagFilename("config", "json", "cue")
 }
@@ -105,7 +106,7 @@ func (o *pluginOptions) subject(cmd *cobra.Command, p *pluginProgram, table *con
 	for _, secret := range o.secrets {
 		name, file, ok := strings.Cut(secret, "=")
 		if !ok {
-			return nil, fmt.Errorf("--secret %s: want NAME=FILE", secret)
+			return nil, usagef("--secret %s: use NAME=FILE", secret)
 		}
 		if !slices.Contains(p.GetSecrets(), name) {
 			return nil, fmt.Errorf("--secret %s: the plugin asks for %s", name, cmp.Or(strings.Join(p.GetSecrets(), ", "), "none"))

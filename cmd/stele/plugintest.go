@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -10,7 +9,6 @@ import (
 
 func pluginTestCommand() *cobra.Command {
 	var o pluginOptions
-	var output string
 	cmd := &cobra.Command{
 		Use:   "test PROGRAM TABLE",
 		Short: "Play a decision table: does a plugin decide as it should",
@@ -38,8 +36,8 @@ The exit code is 1 if a case failed.`,
   stele plugin test ./change-window decisions.yaml -o json`,
 		Args: exactly("PROGRAM", "TABLE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if output != "" && output != "json" {
-				return fmt.Errorf("-o %s: want json", output)
+			if err := o.check(); err != nil {
+				return err
 			}
 			table, err := conformance.ReadTable(args[1])
 			if err != nil {
@@ -57,12 +55,11 @@ The exit code is 1 if a case failed.`,
 			if err != nil {
 				return err
 			}
-			return p.print(cmd, results, output)
+			return p.print(cmd, results, &o.formatOptions)
 		},
 	}
 	o.addFlags(cmd)
-	cmd.Flags().StringVarP(&output, "output", "o", "", "for programs: json")
-	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"json"}, cobra.ShellCompDirectiveNoFileComp))
+	o.formatOptions.addFlags(cmd, "json", "yaml")
 	return cmd
 }
 
@@ -75,24 +72,22 @@ type played struct {
 	Cases   []conformance.Result `json:"cases"`
 }
 
-func (p *pluginProgram) print(cmd *cobra.Command, results []conformance.Result, output string) error {
+func (p *pluginProgram) print(cmd *cobra.Command, results []conformance.Result, o *formatOptions) error {
 	failed := 0
 	for _, r := range results {
 		if !r.Passed {
 			failed++
 		}
 	}
-	out := cmd.OutOrStdout()
-	if output == "json" {
-		e := json.NewEncoder(out)
-		e.SetIndent("", "  ")
-		if err := e.Encode(played{Plugin: p.GetName(), Version: p.GetVersion(), SHA256: p.sha256, Passed: failed == 0, Cases: results}); err != nil {
+	out := &output{Writer: cmd.OutOrStdout()}
+	if o.format != "" {
+		if err := out.document(o.format, played{Plugin: p.GetName(), Version: p.GetVersion(), SHA256: p.sha256, Passed: failed == 0, Cases: results}); err != nil {
 			return err
 		}
 	} else {
 		for _, r := range results {
 			if r.Passed {
-				fmt.Fprintf(out, "ok    %s\n", r.Name)
+				o.say(cmd, "ok    %s", r.Name)
 				continue
 			}
 			fmt.Fprintf(out, "FAIL  %s\n      %s, %s\n", r.Name, said(r), r.Wrong)
@@ -101,8 +96,8 @@ func (p *pluginProgram) print(cmd *cobra.Command, results []conformance.Result, 
 	if failed > 0 {
 		return fmt.Errorf("%d of %s failed", failed, plural(len(results), "case"))
 	}
-	if output == "" {
-		fmt.Fprintf(out, "%s: %s as expected\n", p.GetName(), plural(len(results), "case"))
+	if o.format == "" {
+		o.say(cmd, "%s: %s as expected", p.GetName(), plural(len(results), "case"))
 	}
 	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"strings"
@@ -22,6 +23,7 @@ const renameUsage = "put it in force although its cluster is another than that o
 
 type pushOptions struct {
 	clientOptions
+	formatOptions
 	replaces, commit      string
 	dryRun, rename, clean bool
 	compile               compileOptions
@@ -31,7 +33,7 @@ func pushCommand() *cobra.Command {
 	o := &pushOptions{}
 	cmd := &cobra.Command{
 		Use:   "push DIR",
-		Short: "Put the bundle in a folder in force",
+		Short: "Activate the bundle in a folder",
 		Long: `Push compiles the bundle in a folder, sends it to the server, and has it put in force:
 for every request from one revision on. It replaces the policy that was in force when
 push began, or that --replaces names; if another one is in force by then, nothing
@@ -44,10 +46,11 @@ force: it is meant for another control plane. Objects stay as they are: a rule o
 schema is kept from their next write on.`,
 		Example: `  stele policy push examples/quickstart
   stele policy push clusters/prod --dry-run`,
-		Args: exactly("DIR"),
+		Args: exactly("DIR, the folder of the bundle"),
 		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd, args[0]) },
 	}
-	o.addFlags(cmd)
+	o.clientOptions.addFlags(cmd)
+	o.formatOptions.addFlags(cmd, "json", "yaml", "name")
 	o.compile.addFlags(cmd.Flags())
 	_ = cmd.Flags().MarkHidden("namespace")
 	cmd.Flags().StringVar(&o.replaces, "replaces", "", "digest of the policy that it must replace (default: the one in force now)")
@@ -62,6 +65,9 @@ schema is kept from their next write on.`,
 func (o *pushOptions) run(cmd *cobra.Command, dir string) error {
 	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	if err := o.check(); err != nil {
+		return err
+	}
 	source, err := policy.ReadDir(dir)
 	if err != nil {
 		return err
@@ -96,87 +102,142 @@ func (o *pushOptions) run(cmd *cobra.Command, dir string) error {
 	if err != nil {
 		return err
 	}
-	report(cmd, before, after, o.dryRun)
+	return o.report(cmd, before, after, o.dryRun)
+}
+
+// report says what a push or a rollback has done.
+func (o *formatOptions) report(cmd *cobra.Command, before, after *activation.Policy, dryRun bool) error {
+	switch {
+	case o.format == "name":
+		_, err := fmt.Fprintln(cmd.OutOrStdout(), policyName(after))
+		return err
+	case o.format != "":
+		return (&output{Writer: cmd.OutOrStdout()}).document(o.format, after)
+	case after.Name == before.Name:
+		o.say(cmd, "Policy %.12s is in force already, since revision %d.", after.Name, after.Status.Revision)
+	case dryRun:
+		o.say(cmd, "Dry run: the server accepts policy %.12s%s in place of %.12s. Nothing was changed.", after.Name, ofCommit(after.Spec.Commit), before.Name)
+	default:
+		o.say(cmd, "Policy %.12s%s is in force since revision %d, in place of %.12s.", after.Name, ofCommit(after.Spec.Commit), after.Status.Revision, before.Name)
+	}
 	return nil
 }
 
-// report says what has become of a push.
-func report(cmd *cobra.Command, before, after *activation.Policy, dryRun bool) {
-	out := cmd.OutOrStdout()
-	switch {
-	case after.Name == before.Name:
-		fmt.Fprintf(out, "Policy %.12s is in force already, since revision %d.\n", after.Name, after.Status.Revision)
-	case dryRun:
-		fmt.Fprintf(out, "Policy %.12s could replace %.12s.\n", after.Name, before.Name)
-	default:
-		fmt.Fprintf(out, "Policy %.12s is in force since revision %d, in place of %.12s.\n", after.Name, after.Status.Revision, before.Name)
+// policyName is the name of a policy as kubectl prints it for -o name.
+func policyName(p *activation.Policy) string {
+	return resourceName(schema.GroupVersionKind{Group: activation.Group, Kind: activation.Kind}, p.Name)
+}
+
+// ofCommit is the commit of a policy, as the end of a phrase.
+func ofCommit(commit string) string {
+	if commit == "" {
+		return ""
 	}
+	commit, changed := strings.CutSuffix(commit, "+changes")
+	text := " of commit " + commit[:min(12, len(commit))]
+	if changed {
+		text += " with changes"
+	}
+	return text
+}
+
+type showOptions struct {
+	clientOptions
+	formatOptions
+	at string
 }
 
 func showCommand() *cobra.Command {
-	o := &clientOptions{}
-	output, at := "", uint64(0)
+	o := &showOptions{}
 	cmd := &cobra.Command{
 		Use:     "show [DIGEST]",
-		Short:   "Show the policy in force, or one that was",
-		Example: "  stele policy show\n  stele policy show --at 1200\n  stele policy show 6e9630c0 -o json",
-		Args:    cobra.MaximumNArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			client, err := newPolicyClient(o, rest.NewWarningWriter(cmd.ErrOrStderr(), rest.WarningWriterOptions{}))
-			if err != nil {
-				return err
-			}
-			list, err := client.list(cmd.Context())
-			if err != nil {
-				return err
-			}
-			p := list[0]
-			switch {
-			case len(args) > 0 && at > 0:
-				return errors.New("give a digest or --at, not both")
-			case len(args) > 0:
-				p, err = find(list, args[0])
-			case at > 0:
-				p, err = inForceAt(list, at)
-			}
-			if err != nil {
-				return err
-			}
-			if p, err = client.get(cmd.Context(), p.Name); err != nil {
-				return err
-			}
-			out := cmd.OutOrStdout()
-			switch output {
-			case "json":
-				return json.NewEncoder(out).Encode(p)
-			case "":
-			default:
-				return fmt.Errorf("-o %s: want json", output)
-			}
-			fmt.Fprintf(out, "Digest    %s\nCluster   %s\nRevision  %d\nActor     %s\n", p.Name, p.Status.Cluster, p.Status.Revision, p.Status.Actor)
-			if p.Spec.Commit != "" {
-				fmt.Fprintf(out, "Commit    %s\n", p.Spec.Commit)
-			}
-			if p.Status.InForce {
-				fmt.Fprintf(out, "Kinds     %d\n", p.Status.Kinds)
-			} else {
-				fmt.Fprintln(out, "In force  no")
-			}
-			for i, f := range p.Spec.Files {
-				label := ""
-				if i == 0 {
-					label = "Files"
-				}
-				fmt.Fprintf(out, "%-9s %s\n", label, f.Path)
-			}
-			return nil
-		},
+		Short:   "Show the policy in force, or an earlier one",
+		Long:    "Show prints the policy in force, that of a digest, or that at a moment. -o json and yaml have the contents of its files.\n\n" + momentHelp,
+		Example: "  stele policy show\n  stele policy show --at yesterday\n  stele policy show 6e9630c0 -o json",
+		Args:    atMost(1),
+		RunE:    o.run,
 	}
-	o.addFlags(cmd)
+	o.clientOptions.addFlags(cmd)
+	o.formatOptions.addFlags(cmd, "json", "yaml", "name")
 	_ = cmd.Flags().MarkHidden("namespace")
-	cmd.Flags().StringVarP(&output, "output", "o", "", "json, with the files' contents")
-	cmd.Flags().Uint64Var(&at, "at", 0, "the one that was in force at this revision")
+	cmd.Flags().StringVar(&o.at, "at", "now", "`MOMENT` whose policy is shown")
+	_ = cmd.RegisterFlagCompletionFunc("at", completeMoments)
+	cmd.ValidArgsFunction = o.completeDigests
 	return cmd
+}
+
+func (o *showOptions) run(cmd *cobra.Command, args []string) error {
+	if err := o.check(); err != nil {
+		return err
+	}
+	if len(args) > 0 && o.at != "now" {
+		return usagef("a digest and --at cannot be given together")
+	}
+	client, err := newPolicyClient(&o.clientOptions, rest.NewWarningWriter(cmd.ErrOrStderr(), rest.WarningWriterOptions{}))
+	if err != nil {
+		return err
+	}
+	list, err := client.list(cmd.Context())
+	if err != nil {
+		return err
+	}
+	p, err := o.choose(cmd, args, list)
+	if err != nil {
+		return err
+	}
+	if p, err = client.get(cmd.Context(), p.Name); err != nil {
+		return err
+	}
+	switch o.format {
+	case "":
+		return showPolicy(cmd, p)
+	case "name":
+		_, err := fmt.Fprintln(cmd.OutOrStdout(), policyName(p))
+		return err
+	}
+	return (&output{Writer: cmd.OutOrStdout()}).document(o.format, p)
+}
+
+// choose returns the policy that the arguments mean.
+func (o *showOptions) choose(cmd *cobra.Command, args []string, list []*activation.Policy) (*activation.Policy, error) {
+	switch {
+	case len(args) > 0:
+		return find(list, args[0])
+	case o.at == "now":
+		return list[0], nil
+	}
+	config, _, err := o.config()
+	if err != nil {
+		return nil, err
+	}
+	revision, err := revisionAt(cmd.Context(), config, o.at)
+	if err != nil {
+		return nil, err
+	}
+	return inForceAt(list, revision)
+}
+
+// showPolicy prints a policy for people.
+func showPolicy(cmd *cobra.Command, p *activation.Policy) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "Digest    %s\nCluster   %s\nRevision  %d\nActor     %s\n", p.Name, p.Status.Cluster, p.Status.Revision, p.Status.Actor)
+	if p.Spec.Commit != "" {
+		fmt.Fprintf(&b, "Commit    %s\n", p.Spec.Commit)
+	}
+	if p.Status.InForce {
+		fmt.Fprintf(&b, "Kinds     %d\n", p.Status.Kinds)
+	} else {
+		fmt.Fprintln(&b, "In force  no")
+	}
+	for i, f := range p.Spec.Files {
+		label := ""
+		if i == 0 {
+			label = "Files"
+		}
+		fmt.Fprintf(&b, "%-9s %s\n", label, f.Path)
+	}
+	_, err := io.WriteString(cmd.OutOrStdout(), b.String())
+	return err
 }
 
 // policyClient speaks policy.stele.dev/v1.
@@ -264,57 +325,6 @@ func inForceAt(list []*activation.Policy, revision uint64) (*activation.Policy, 
 		return nil, fmt.Errorf("no policy was in force at revision %d", revision)
 	}
 	return found, nil
-}
-
-func rollbackCommand() *cobra.Command {
-	o := &clientOptions{}
-	dryRun, rename := false, false
-	cmd := &cobra.Command{
-		Use:   "rollback [DIGEST]",
-		Short: "Put an earlier policy in force again: the one before, or that of a digest",
-		Long: `Rollback sends the files of a policy that was in force before to the server, which compiles
-them anew, as it would if they were pushed. Without a digest it is the policy before the
-one in force.`,
-		Example: "  stele policy rollback\n  stele policy rollback 6e9630c0 --dry-run",
-		Args:    cobra.MaximumNArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
-			defer stop()
-			client, err := newPolicyClient(o, rest.NewWarningWriter(cmd.ErrOrStderr(), rest.WarningWriterOptions{}))
-			if err != nil {
-				return err
-			}
-			list, err := client.list(ctx)
-			if err != nil {
-				return err
-			}
-			var to *activation.Policy
-			if len(args) == 1 {
-				to, err = find(list, args[0])
-			} else {
-				to, err = inForceAt(list, list[0].Status.Revision-1)
-			}
-			if err != nil {
-				return err
-			}
-			if to, err = client.get(ctx, to.Name); err != nil {
-				return err
-			}
-			p := &activation.Policy{TypeMeta: to.TypeMeta, Spec: to.Spec}
-			p.Spec.Replaces, p.Spec.Rename = list[0].Name, rename
-			after, err := client.create(ctx, p, dryRun)
-			if err != nil {
-				return err
-			}
-			report(cmd, list[0], after, dryRun)
-			return nil
-		},
-	}
-	o.addFlags(cmd)
-	_ = cmd.Flags().MarkHidden("namespace")
-	cmd.Flags().BoolVar(&rename, "rename", false, renameUsage)
-	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "have the server check it, and change nothing")
-	return cmd
 }
 
 func (c *policyClient) create(ctx context.Context, p *activation.Policy, dryRun bool) (*activation.Policy, error) {

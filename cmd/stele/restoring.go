@@ -55,7 +55,7 @@ func (p *plannedOnly) Error() string {
 	if i := slices.Index(words, "--"); i > 0 {
 		end = i
 	}
-	return "nothing has been written, for there is no terminal to ask on; to carry the plan out: " + strings.Join(slices.Insert(words, end, "--yes"), " ")
+	return "nothing has been written, because there is no terminal to ask on; to carry out the plan: " + strings.Join(slices.Insert(words, end, "--yes"), " ")
 }
 
 // restoring is a command under way.
@@ -85,7 +85,7 @@ func (o *restoreOptions) begin(cmd *cobra.Command, config *rest.Config) (*restor
 		return nil, err
 	}
 	r := &restoring{restoreOptions: o, cmd: cmd, client: client, kinds: kinds}
-	if stderr := cmd.ErrOrStderr(); isTerminal(stderr) {
+	if stderr := cmd.ErrOrStderr(); isTerminal(stderr) && !o.quiet {
 		client.Progress = progress(stderr)
 	}
 	return r, nil
@@ -238,6 +238,8 @@ func (r *restoring) forPrograms(p *restore.Plan, revision uint64, done bool) err
 // outcome, and whoever is asked reads the plan beside it.
 func (r *restoring) showPlan(p *restore.Plan, title string, revision uint64, going bool) error {
 	switch {
+	case r.quiet && r.format == "" && going && r.yes:
+		return nil
 	case r.format == "":
 		out, err := r.open(r.cmd, false)
 		if err != nil {
@@ -313,7 +315,7 @@ func summary(p *restore.Plan) string {
 		text   string
 	}{
 		{restore.Create, "to create"}, {restore.Update, "to update"}, {restore.Delete, "to delete"}, {restore.Refuse, "cannot be put back"},
-		{restore.Keep, "left that came since"}, {restore.Same, "as then"},
+		{restore.Keep, "left that came since"}, {restore.Same, "unchanged"},
 	} {
 		if n := p.Count(x.action); n > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", n, x.text))
@@ -379,7 +381,9 @@ func (r *restoring) showOutcome(p *restore.Plan, revision uint64) error {
 	if missing > 0 {
 		text += fmt.Sprintf("; %d not in every field", missing)
 	}
-	_, err = fmt.Fprintln(out, out.paint(bold, text+"."))
+	if !r.quiet {
+		_, err = fmt.Fprintln(out, out.paint(bold, text+"."))
+	}
 	return cmp.Or(err, out.Close())
 }
 

@@ -66,7 +66,7 @@ it has shown a plan but there is no terminal to ask on, and no --yes.
 	f.StringVar(&o.to, "to", "", "`MOMENT` to go back to")
 	f.StringVarP(&o.selector, "selector", "l", "", "only objects with these labels, at either moment")
 	f.BoolVar(&o.prune, "prune", false, "delete what came since")
-	_ = cmd.MarkFlagRequired("to")
+	required(cmd, "to")
 	_ = cmd.RegisterFlagCompletionFunc("to", completeMoments)
 	return cmd
 }
@@ -125,19 +125,19 @@ func (o *revertOptions) check(args []string) ([]objectNames, error) {
 	if len(named) == 0 {
 		switch {
 		case o.everywhere || o.selector != "":
-			return nil, errors.New("name a kind: -A and -l choose among its objects")
+			return nil, usagef("missing KIND: -A and -l choose among the objects of a kind")
 		case o.namespace == "":
-			return nil, errors.New("say what to put back: KIND NAME..., KIND/NAME..., KIND -l SELECTOR, -A KIND, or -n NAMESPACE for everything in it")
+			return nil, usagef("missing what to put back: KIND NAME..., KIND/NAME..., KIND --all, KIND -l SELECTOR, -A KIND, or -n NAMESPACE for everything in it")
 		}
 	}
 	for _, n := range named {
 		switch {
 		case len(n.names) > 0 && o.everywhere:
-			return nil, errors.New("a name is not enough in all namespaces: give -n, or no name")
+			return nil, usagef("names and -A cannot be given together: use -n NAMESPACE")
 		case len(n.names) > 0 && o.selector != "":
-			return nil, errors.New("give names or -l, not both")
+			return nil, usagef("names and -l cannot be given together")
 		case len(n.names) == 0 && !o.everywhere && o.selector == "":
-			return nil, fmt.Errorf("which %s? Name them, select them by -l, or give -A for all in all namespaces", n.kind)
+			return nil, usagef("missing which %s: names, -l SELECTOR, --all for all in the namespace, or -A for all in all namespaces", n.kind)
 		}
 	}
 	return named, nil

@@ -53,6 +53,7 @@ type serveOptions struct {
 	drainDelay  time.Duration
 	controllers []string
 	eventTTL    time.Duration
+	acceptClock bool
 	origins     []string
 
 	authentication authenticationOptions
@@ -73,7 +74,7 @@ then on the policy is in the log; --policy is only compared with it, or with
 --policy-watch put in force whenever it is saved.`,
 		Example: `  stele serve
   stele serve --policy ./policy --data-dir /var/lib/stele --listen 0.0.0.0:6443 --host api.example.com`,
-		Args: cobra.NoArgs,
+		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.serve(cmd) },
 	}
 	f := cmd.Flags()
@@ -84,10 +85,11 @@ then on the policy is in the log; --policy is only compared with it, or with
 	f.StringSliceVar(&o.hosts, "host", nil, "further names and addresses for the server's certificate")
 	f.StringSliceVar(&o.origins, "cors-allowed-origins", nil, "origins of pages whose scripts may use the API, as regular expressions that pin the host: //example\\.com(:|$)")
 	f.StringVar(&o.logFormat, "log-format", "text", "format of the program's own messages on standard error: text or json")
-	f.StringVar(&o.logLevel, "log-level", "warn", "least level of these messages: debug, info, warn or error")
-	f.DurationVar(&o.drainDelay, "drain-delay", 0, "how long to go on after the first SIGTERM, so that load balancers can see that /readyz fails")
+	f.StringVar(&o.logLevel, "log-level", "warn", "lowest level that is logged: debug, info, warn or error")
+	durationVar(f, &o.drainDelay, "drain-delay", 0, "how long to go on after the first SIGTERM, so that load balancers can see that /readyz fails")
 	f.StringSliceVar(&o.controllers, "controllers", []string{"*"}, "controllers to run, as kube-controller-manager's: '*' for all, 'foo' for the one named foo, '-foo' for all but that. There are "+strings.Join(controllers.Names(), ", "))
-	f.DurationVar(&o.eventTTL, "event-ttl", time.Hour, "how long events are kept; 0 for ever")
+	durationVar(f, &o.eventTTL, "event-ttl", time.Hour, "how long events are kept; 0 for ever")
+	f.BoolVar(&o.acceptClock, "accept-clock", false, "set the log's time back to the clock, if the newest events have times in the future and the clock is right now")
 	o.authentication.addFlags(f)
 	o.authorization.addFlags(f)
 	o.compile.addFlags(f)
@@ -193,6 +195,11 @@ func (o *serveOptions) serve(cmd *cobra.Command) (err error) {
 	if err := committer.Replay(ctx); err != nil {
 		return o.explain(err)
 	}
+	if o.acceptClock {
+		if err := committer.AcceptClock(ctx); err != nil {
+			return o.explain(err)
+		}
+	}
 	auditLog, err := audit.Open(audit.Options{File: dir.path("audit", "audit.log"), Log: log, Start: log.Start(), Logger: logger})
 	if err != nil {
 		return o.explain(err)
@@ -202,10 +209,11 @@ func (o *serveOptions) serve(cmd *cobra.Command) (err error) {
 		return o.explain(err)
 	}
 	defer past.Close()
+	prepared := make(chan struct{}) // closed once there is all that must be before the first request
 	pipeline := core.New(core.Options{
 		Committer: committer, Log: log, History: past, Authenticator: asking.Authenticator, Tokens: asking.accounts, Logger: logger, Version: apiVersion(),
 		Compile: o.compile.compile, Enforceable: authorizers.Check, Evaluators: evaluators, Metrics: registry,
-		Checks: []core.Check{{Name: "audit", Check: auditLog.Health}, {Name: "authorizers", Check: authorizers.Health}},
+		Checks: []core.Check{{Name: "clock", Check: committer.ClockHealth}, {Name: "bootstrap", Check: bootstrapped(prepared)}, {Name: "audit", Check: auditLog.Health}, {Name: "authorizers", Check: authorizers.Health}},
 	})
 	certificate, kubeconfig, err := o.credentials(dir, ca, listener.Addr())
 	if err != nil {
@@ -242,7 +250,6 @@ func (o *serveOptions) serve(cmd *cobra.Command) (err error) {
 			return nil
 		}, func(error) { cancel(); <-done })
 	}
-	prepared := make(chan struct{}) // closed once there is all that must be before the first request
 	oncePrepared := func(run func(context.Context) error) func(context.Context) error {
 		return func(ctx context.Context) error {
 			select {

@@ -26,11 +26,11 @@ type serviceAccountOptions struct {
 
 func (o *serviceAccountOptions) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.signingKeyFile, "service-account-signing-key-file", "", "PEM file of the private key that signs the tokens of service accounts; of several the first signs, and all verify. It is read again when it changes (default: one that is made in the data directory)")
-	f.StringArrayVar(&o.keyFiles, "service-account-key-file", nil, "PEM file of further keys, public or private, whose tokens of service accounts are valid; may be given more than once. It is read again when it changes")
-	f.StringArrayVar(&o.issuers, "service-account-issuer", []string{tokens.DefaultIssuer}, "issuer of the tokens of service accounts; may be given more than once: the first issues, and tokens of all are valid")
+	f.StringArrayVar(&o.keyFiles, "service-account-key-file", nil, "PEM file of further keys, public or private, whose tokens of service accounts are valid; may be repeated. It is read again when it changes")
+	f.StringArrayVar(&o.issuers, "service-account-issuer", []string{tokens.DefaultIssuer}, "issuer of the tokens of service accounts; may be repeated: the first issues, and tokens of all are valid")
 	f.StringVar(&o.jwksURI, "service-account-jwks-uri", "", "where others get the keys that verify the tokens of service accounts (default: this server)")
 	f.StringSliceVar(&o.audiences, "api-audiences", nil, "names of this API, one of which must be among the audiences of a service account's token (default: the issuers)")
-	f.DurationVar(&o.maxExpiration, "service-account-max-token-expiration", 0, "for how long the token of a service account is issued at most, 1h or longer; 0 for as long as is asked for")
+	durationVar(f, &o.maxExpiration, "service-account-max-token-expiration", 0, "for how long the token of a service account is issued at most, 1h or longer; 0 for as long as is asked for")
 	f.BoolVar(&o.bootstrap, "enable-bootstrap-token-auth", false, "accept bootstrap tokens: Secrets of type bootstrap.kubernetes.io/token in the namespace kube-system")
 }
 

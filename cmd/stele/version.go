@@ -51,19 +51,55 @@ func build() (commit, state, date string) {
 	return commit, state, date
 }
 
+// versionDocument is the version for programs.
+type versionDocument struct {
+	APIVersion        string `json:"apiVersion"`
+	Kind              string `json:"kind"`
+	Version           string `json:"version"`
+	Commit            string `json:"commit,omitempty"`
+	TreeState         string `json:"treeState,omitempty"`
+	BuildDate         string `json:"buildDate,omitempty"`
+	KubernetesVersion string `json:"kubernetesVersion"`
+	GoVersion         string `json:"goVersion"`
+	Platform          string `json:"platform"`
+}
+
+func newVersionDocument() versionDocument {
+	commit, state, date := build()
+	return versionDocument{
+		APIVersion: clientVersion, Kind: "Version", Version: Version, Commit: commit, TreeState: state, BuildDate: date,
+		KubernetesVersion: kubernetesVersion, GoVersion: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH,
+	}
+}
+
+// versionText is the version for people.
+func versionText() string {
+	v := newVersionDocument()
+	text := "stele " + v.Version + "\n"
+	if v.Commit != "" {
+		text += fmt.Sprintf("commit %s (%s)\n", v.Commit, v.TreeState)
+	}
+	return text + fmt.Sprintf("Kubernetes API %s, %s, %s\n", v.KubernetesVersion, v.GoVersion, v.Platform)
+}
+
 func versionCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:   "version",
-		Short: "Print the version",
-		Args:  cobra.NoArgs,
+	o := &formatOptions{}
+	cmd := &cobra.Command{
+		Use:     "version",
+		Short:   "Print the version of this program",
+		Example: "  stele version -o json",
+		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			out := cmd.OutOrStdout()
-			fmt.Fprintf(out, "stele %s\n", Version)
-			if commit, state, _ := build(); commit != "" {
-				fmt.Fprintf(out, "commit %s (%s)\n", commit, state)
+			if err := o.check(); err != nil {
+				return err
 			}
-			fmt.Fprintf(out, "Kubernetes API %s, %s, %s/%s\n", kubernetesVersion, runtime.Version(), runtime.GOOS, runtime.GOARCH)
-			return nil
+			if o.format != "" {
+				return (&output{Writer: cmd.OutOrStdout()}).document(o.format, newVersionDocument())
+			}
+			_, err := fmt.Fprint(cmd.OutOrStdout(), versionText())
+			return err
 		},
 	}
+	o.addFlags(cmd, "json", "yaml")
+	return cmd
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -52,9 +51,9 @@ To ask takes the permission to create resourceaccessreviews.policy.stele.dev.
   stele who-can get secrets -A --at "yesterday 14:00"
   stele who-can update databases/status orders -n shop -o name
   stele who-can get /metrics`,
-		Args: func(_ *cobra.Command, args []string) error {
+		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) < 2 || len(args) > 3 || len(args) == 3 && strings.HasPrefix(args[1], "/") {
-				return errors.New("give VERB RESOURCE [NAME], or VERB PATH")
+				return missing(cmd, "arguments: VERB RESOURCE [NAME], or VERB PATH")
 			}
 			return nil
 		},
@@ -64,7 +63,7 @@ To ask takes the permission to create resourceaccessreviews.policy.stele.dev.
 	o.clientOptions.addFlags(cmd)
 	o.addAllNamespaces(cmd)
 	o.addIdentity(cmd)
-	o.outputOptions.addFlags(cmd, "table", "json", "yaml", "name")
+	o.outputOptions.addFlags(cmd, "json", "yaml", "name")
 	cmd.Flags().StringVar(&o.at, "at", "now", "`MOMENT` whose policy is asked")
 	_ = cmd.RegisterFlagCompletionFunc("at", completeMoments)
 	return cmd
@@ -282,7 +281,7 @@ func showBesides(out *output, st *access.ReviewStatus) error {
 		}
 	}
 	if len(st.Outsiders) > 0 {
-		b.WriteString("\nThe list is not all: what these decide is not in the policy.\n")
+		b.WriteString("\nThis list may be incomplete. These also decide:\n")
 		for _, o := range st.Outsiders {
 			does := "may allow others"
 			if o.MayDeny {
@@ -357,7 +356,7 @@ func whatText(s *access.ReviewSpec) string {
 	if s.Subresource != "" {
 		resource += "/" + s.Subresource
 	}
-	text := s.Verb + " " + schema.GroupResource{Group: s.Group, Resource: resource}.String()
+	text := verbText(s.Verb) + " " + schema.GroupResource{Group: s.Group, Resource: resource}.String()
 	if s.Name != "" {
 		text += " " + s.Name
 	}

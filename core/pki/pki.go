@@ -55,10 +55,7 @@ func LoadAuthority(dir string) (*Authority, error) {
 	}
 	pair, err := load(dir, "ca")
 	if errors.Is(err, fs.ErrNotExist) && pair.Cert == nil {
-		pair, err = issue(nil, &x509.Certificate{
-			Subject: pkix.Name{CommonName: "stele-ca"}, IsCA: true, BasicConstraintsValid: true,
-			KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
-		}, caLife)
+		pair, err = issue(nil, authorityTemplate(), caLife)
 		if err == nil {
 			err = store(dir, "ca", pair)
 		}
@@ -74,7 +71,44 @@ func LoadAuthority(dir string) (*Authority, error) {
 	if !ok {
 		return nil, fmt.Errorf("%s: not an ECDSA key", filepath.Join(dir, "ca.key"))
 	}
-	return &Authority{Cert: parsed.Leaf, key: key, PEM: pair.Cert}, nil
+	a := &Authority{Cert: parsed.Leaf, key: key, PEM: pair.Cert}
+	if !begun(a.Cert) {
+		return a, a.restart(dir)
+	}
+	return a, nil
+}
+
+// begun reports whether the validity of a certificate has begun. It has not if the certificate was
+// made while the clock was ahead.
+func begun(c *x509.Certificate) bool { return !time.Now().Before(c.NotBefore) }
+
+// restart makes the authority's certificate again, valid from now on, with the key that it
+// has: what it has signed stays signed by it.
+func (a *Authority) restart(dir string) error {
+	template := authorityTemplate()
+	template.SubjectKeyId = a.Cert.SubjectKeyId
+	validFor(template, caLife)
+	serial, err := newSerial()
+	if err != nil {
+		return err
+	}
+	template.SerialNumber = serial
+	der, err := x509.CreateCertificate(rand.Reader, template, template, a.key.Public(), a.key)
+	if err != nil {
+		return err
+	}
+	if a.Cert, err = x509.ParseCertificate(der); err != nil {
+		return err
+	}
+	a.PEM = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+	return WritePrivate(filepath.Join(dir, "ca.crt"), a.PEM)
+}
+
+func authorityTemplate() *x509.Certificate {
+	return &x509.Certificate{
+		Subject: pkix.Name{CommonName: "stele-ca"}, IsCA: true, BasicConstraintsValid: true,
+		KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
+	}
 }
 
 // Pool holds the authority's certificate.
@@ -133,7 +167,7 @@ func (s *ServerCertificate) renew() error {
 // Get is for [tls.Config].GetCertificate. One handshake makes a new certificate where
 // that is due, while others go on with the old one; so do all if it cannot be made.
 func (s *ServerCertificate) Get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
-	if time.Until(s.current.Load().Leaf.NotAfter) < renewBefore && s.renewing.TryLock() {
+	if leaf := s.current.Load().Leaf; (time.Until(leaf.NotAfter) < renewBefore || !begun(leaf)) && s.renewing.TryLock() {
 		defer s.renewing.Unlock()
 		_ = s.renew() // the next handshake tries again
 	}
@@ -163,7 +197,7 @@ func clientTemplate(user string, groups []string) *x509.Certificate {
 func (a *Authority) loadOrIssue(dir, name string, template *x509.Certificate, fits func(*x509.Certificate) bool) (Pair, error) {
 	if pair, err := load(dir, name); err == nil {
 		if parsed, err := tls.X509KeyPair(pair.Cert, pair.Key); err == nil && parsed.Leaf.CheckSignatureFrom(a.Cert) == nil &&
-			time.Now().Add(renewBefore).Before(parsed.Leaf.NotAfter) && fits(parsed.Leaf) {
+			begun(parsed.Leaf) && time.Now().Add(renewBefore).Before(parsed.Leaf.NotAfter) && fits(parsed.Leaf) {
 			return pair, nil
 		}
 	}
@@ -180,13 +214,10 @@ func issue(a *Authority, template *x509.Certificate, life time.Duration) (Pair, 
 	if err != nil {
 		return Pair{}, err
 	}
-	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
-	if err != nil {
+	if template.SerialNumber, err = newSerial(); err != nil {
 		return Pair{}, err
 	}
-	now := time.Now()
-	template.SerialNumber = serial
-	template.NotBefore, template.NotAfter = now.Add(-backdate), now.Add(life)
+	validFor(template, life)
 	parent, signer := template, key
 	if a != nil {
 		parent, signer = a.Cert, a.key
@@ -206,6 +237,15 @@ func issue(a *Authority, template *x509.Certificate, life time.Duration) (Pair, 
 		Cert: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
 		Key:  pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER}),
 	}, nil
+}
+
+func newSerial() (*big.Int, error) {
+	return rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
+}
+
+func validFor(template *x509.Certificate, life time.Duration) {
+	now := time.Now()
+	template.NotBefore, template.NotAfter = now.Add(-backdate), now.Add(life)
 }
 
 func load(dir, name string) (p Pair, err error) {

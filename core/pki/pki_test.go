@@ -107,6 +107,47 @@ func TestAServerThatRunsOnHasACertificate(t *testing.T) {
 	})
 }
 
+// A clock that was ahead leaves certificates whose validity has not begun.
+func TestCertificatesOfTheFutureAreMadeAgain(t *testing.T) {
+	dir := t.TempDir()
+	ahead := server(t, dir, "localhost") // made outside of the bubble, in which it is the year 2000
+	key, err := os.ReadFile(filepath.Join(dir, "ca.key"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		now := server(t, dir, "localhost")
+		if bytes.Equal(ahead.Cert, now.Cert) {
+			t.Error("the server's certificate was kept")
+		}
+		a := authority(t, dir)
+		options := x509.VerifyOptions{Roots: a.Pool(), CurrentTime: time.Now(), DNSName: "localhost"}
+		if _, err := leaf(t, now).Verify(options); err != nil {
+			t.Errorf("the certificate cannot be used now: %v", err)
+		}
+		if err := leaf(t, ahead).CheckSignatureFrom(a.Cert); err != nil {
+			t.Errorf("what the authority signed before is not signed by it any more: %v", err)
+		}
+		if after, err := os.ReadFile(filepath.Join(dir, "ca.key")); err != nil || !bytes.Equal(key, after) {
+			t.Errorf("the authority has another key, %v", err)
+		}
+	})
+}
+
+func TestAServerWhoseClockWasAheadHasACertificate(t *testing.T) {
+	dir := t.TempDir()
+	a := authority(t, dir)
+	s, err := a.ServerCertificate(dir, []string{"localhost"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		if c, err := s.Get(nil); err != nil || time.Now().Before(c.Leaf.NotBefore) {
+			t.Errorf("valid from %v, %v", c.Leaf.NotBefore, err)
+		}
+	})
+}
+
 func TestAnAuthorityWithoutItsKeyIsRefused(t *testing.T) {
 	dir := t.TempDir()
 	authority(t, dir)

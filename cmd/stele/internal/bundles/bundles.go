@@ -1,0 +1,137 @@
+// Package bundles finds the bundles of a CUE module: the packages that have a field `bundle` and that no other package of
+// the module imports. A team's package or a base is no bundle, but a part of those that import it.
+package bundles
+
+import (
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	"cuelang.org/go/cue/ast"
+	"cuelang.org/go/cue/parser"
+	"cuelang.org/go/mod/modfile"
+	"stele.dev/stele/policy"
+)
+
+// Module has the packages of a module, by their folders.
+type Module struct {
+	packages  map[string]*folder
+	importers map[string][]string
+}
+
+type folder struct {
+	imports   []string // folders
+	hasBundle bool
+}
+
+// Read reads the packages of a source's module. Files with errors count as far as they can be read: what is wrong with
+// them is for who compiles them.
+func Read(source *policy.Source) *Module {
+	m := &Module{packages: map[string]*folder{}, importers: map[string][]string{}}
+	name := moduleName(source)
+	for _, f := range source.Files {
+		dir := path.Dir(f.Path)
+		if path.Ext(f.Path) != ".cue" || dir == "cue.mod" || strings.HasPrefix(dir, "cue.mod/") {
+			continue
+		}
+		file, _ := parser.ParseFile(f.Path, f.Data)
+		if file == nil {
+			continue
+		}
+		p := m.packages[dir]
+		if p == nil {
+			p = &folder{}
+			m.packages[dir] = p
+		}
+		p.hasBundle = p.hasBundle || slices.ContainsFunc(file.Decls, isBundle)
+		for spec := range file.ImportSpecs() {
+			if to := folderOf(spec, name); to != "" && to != dir && !slices.Contains(p.imports, to) {
+				p.imports = append(p.imports, to)
+				m.importers[to] = append(m.importers[to], dir)
+			}
+		}
+	}
+	return m
+}
+
+// moduleName is the path of the module without its major version.
+func moduleName(source *policy.Source) string {
+	for _, f := range source.Files {
+		if f.Path == "cue.mod/module.cue" {
+			if parsed, err := modfile.ParseNonStrict(f.Data, f.Path); err == nil {
+				name, _, _ := strings.Cut(parsed.QualifiedModule(), "@")
+				return name
+			}
+		}
+	}
+	return ""
+}
+
+// isBundle tells whether a declaration is the field `bundle`.
+func isBundle(decl ast.Decl) bool {
+	field, ok := decl.(*ast.Field)
+	if !ok {
+		return false
+	}
+	name, _, err := ast.LabelName(field.Label)
+	return err == nil && name == "bundle"
+}
+
+// folderOf is the folder of what is imported, "" if it is not of the module.
+func folderOf(spec *ast.ImportSpec, module string) string {
+	name, err := strconv.Unquote(spec.Path.Value)
+	if err != nil || module == "" {
+		return ""
+	}
+	name, _, _ = strings.Cut(name, ":")
+	name, _, _ = strings.Cut(name, "@")
+	if name == module {
+		return "."
+	}
+	below, ok := strings.CutPrefix(name, module+"/")
+	if !ok {
+		return ""
+	}
+	return below
+}
+
+// Of returns the bundles that a package is part of, sorted: itself, if no other package imports it.
+func (m *Module) Of(dir string) []string {
+	seen := map[string]bool{}
+	var found []string
+	var visit func(string)
+	visit = func(dir string) {
+		if seen[dir] {
+			return
+		}
+		seen[dir] = true
+		if len(m.importers[dir]) == 0 && m.packages[dir] != nil && m.packages[dir].hasBundle {
+			found = append(found, dir)
+		}
+		for _, by := range m.importers[dir] {
+			visit(by)
+		}
+	}
+	visit(dir)
+	slices.Sort(found)
+	return found
+}
+
+// Below returns the bundles that packages in a folder, or below it, are part of, sorted.
+func (m *Module) Below(dir string) []string {
+	found := map[string]bool{}
+	for p := range m.packages {
+		if dir == "." || p == dir || strings.HasPrefix(p, dir+"/") {
+			for _, b := range m.Of(p) {
+				found[b] = true
+			}
+		}
+	}
+	all := make([]string, 0, len(found))
+	for b := range found {
+		all = append(all, b)
+	}
+	slices.Sort(all)
+	return all
+}

@@ -1,0 +1,227 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"stele.dev/stele/cmd/stele/internal/bundles"
+	"stele.dev/stele/policy"
+	"stele.dev/stele/schemas"
+)
+
+type vetOptions struct {
+	formatOptions
+	pluginDir string
+	compile   compileOptions
+}
+
+func vetCommand() *cobra.Command {
+	o := &vetOptions{}
+	cmd := &cobra.Command{
+		Use:   "vet DIR...",
+		Short: "Check bundles: would they compile, and what would they enforce",
+		Long: `Vet compiles the bundle in a folder as the server would, and prints everything that is
+wrong with it, each with its line. It needs no server. It takes several folders, and
+patterns: ./clusters/... means all bundles in the folder and below it.
+
+A folder whose package is imported by bundles of the module, such as a team's, is checked as a
+part of each of them.
+
+With --plugin-dir it starts the programs of the bundle's plugins, those with the checksums that
+the bundle has and no others, and holds what the bundle configures against what they take.`,
+		Example: `  stele policy vet .
+  stele policy vet ./clusters/...
+  stele policy vet teams/data -o json`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return usagef("missing DIR, the folder of the bundle%s", forExample(cmd))
+			}
+			return nil
+		},
+		RunE: o.run,
+	}
+	o.addFlags(cmd, "json", "yaml")
+	cmd.Flags().StringVar(&o.pluginDir, "plugin-dir", "", "folder with the programs of plugins")
+	_ = cmd.MarkFlagDirname("plugin-dir")
+	o.compile.addFlags(cmd.Flags())
+	return cmd
+}
+
+func (o *vetOptions) run(cmd *cobra.Command, args []string) error {
+	if err := o.check(); err != nil {
+		return err
+	}
+	targets, err := vetTargets(args)
+	if err != nil {
+		return err
+	}
+	document := vetDocument{APIVersion: clientVersion, Kind: "BundleReport", Bundles: []*vetted{}}
+	failed, wrong := 0, 0
+	for _, t := range targets {
+		v, err := o.vet(cmd, t)
+		if err != nil {
+			return err
+		}
+		document.Bundles = append(document.Bundles, v)
+		if !v.Valid {
+			failed, wrong = failed+1, wrong+len(v.Errors)
+		}
+	}
+	if o.format != "" {
+		if err := (&output{Writer: cmd.OutOrStdout()}).document(o.format, document); err != nil {
+			return err
+		}
+	}
+	switch {
+	case failed == 0:
+		return nil
+	case len(targets) == 1:
+		return errors.New(plural(wrong, "error") + " in " + targets[0].name)
+	}
+	return fmt.Errorf("%s in %d of %s", plural(wrong, "error"), failed, plural(len(targets), "bundle"))
+}
+
+// vetDocument is what vet found, for programs.
+type vetDocument struct {
+	APIVersion string    `json:"apiVersion"`
+	Kind       string    `json:"kind"`
+	Bundles    []*vetted `json:"bundles"`
+}
+
+// vetted is what vet found about a bundle.
+type vetted struct {
+	Bundle   string    `json:"bundle"`
+	Valid    bool      `json:"valid"`
+	Policy   string    `json:"policy,omitempty"` // digest
+	Kinds    int       `json:"kinds"`
+	Errors   []finding `json:"errors,omitempty"`
+	Warnings []finding `json:"warnings,omitempty"`
+}
+
+// finding is an error or a warning about a bundle.
+type finding struct {
+	File    string `json:"file,omitempty"`
+	Line    int    `json:"line,omitempty"`
+	Column  int    `json:"column,omitempty"`
+	Path    string `json:"path,omitempty"`
+	Message string `json:"message"`
+	Hint    string `json:"hint,omitempty"`
+}
+
+func findings(diags schemas.Diagnostics) []finding {
+	all := make([]finding, len(diags))
+	for i, d := range diags {
+		all[i] = finding{File: d.Pos.File, Line: d.Pos.Line, Column: d.Pos.Column, Path: d.Path, Message: d.Message, Hint: d.Hint}
+	}
+	return all
+}
+
+// vetTarget is a bundle to be checked.
+type vetTarget struct {
+	name   string // as people know it
+	source *policy.Source
+}
+
+// vetTargets are the bundles that arguments mean, each once.
+func vetTargets(args []string) ([]vetTarget, error) {
+	var all []vetTarget
+	seen := map[string]bool{}
+	add := func(dir string, source *policy.Source, pkg string) {
+		folder := folderOf(dir, source.Package, pkg)
+		key, err := filepath.Abs(folder)
+		if err != nil || seen[key] {
+			return
+		}
+		seen[key] = true
+		of := *source
+		of.Package = pkg
+		all = append(all, vetTarget{folder, &of})
+	}
+	for _, arg := range args {
+		dir, pattern := strings.CutSuffix(arg, "...")
+		if dir = strings.TrimSuffix(dir, "/"); dir == "" && pattern {
+			dir = "."
+		} else if dir == "" {
+			dir = arg
+		}
+		source, err := policy.ReadDir(dir)
+		if err != nil {
+			return nil, err
+		}
+		module := bundles.Read(source)
+		packages := module.Of(source.Package)
+		if pattern {
+			if packages = module.Below(source.Package); len(packages) == 0 {
+				return nil, fmt.Errorf("%s matches no bundle: no package there has a field `bundle`, and none is part of one that does", arg)
+			}
+		}
+		if len(packages) == 0 || !pattern && slices.Contains(packages, source.Package) {
+			packages = []string{source.Package} // compiling it tells what is wrong
+		}
+		for _, pkg := range packages {
+			add(dir, source, pkg)
+		}
+	}
+	return all, nil
+}
+
+// folderOf is the path of a package's folder, as it is written from where the user is: dir is that of the package from.
+func folderOf(dir, from, pkg string) string {
+	if from == pkg {
+		return dir
+	}
+	way, err := filepath.Rel(filepath.FromSlash(from), filepath.FromSlash(pkg))
+	if err != nil {
+		return pkg
+	}
+	return filepath.Join(dir, way)
+}
+
+// vet checks a bundle, and says what it found.
+func (o *vetOptions) vet(cmd *cobra.Command, t vetTarget) (*vetted, error) {
+	v := &vetted{Bundle: t.name}
+	compiled, diags, err := o.compile.compile(cmd.Context(), t.source)
+	if err != nil {
+		return nil, err
+	}
+	if len(diags) == 0 {
+		v.Warnings = findings(compiled.Warnings)
+		if o.format == "" && !o.quiet {
+			warn(cmd.ErrOrStderr(), compiled)
+		}
+		stderr := cmd.ErrOrStderr()
+		if o.quiet {
+			stderr = io.Discard
+		}
+		if diags, err = vetPlugins(cmd.Context(), stderr, compiled, t.source, o.pluginDir); err != nil {
+			return nil, err
+		}
+	}
+	if len(diags) > 0 {
+		v.Errors = findings(diags)
+		if o.format == "" {
+			_ = errDiagnostics(cmd.ErrOrStderr(), t.source, diags, t.name) // which prints them
+		}
+		return v, nil
+	}
+	encoded, _ := compiled.Form.Encode()
+	p, err := policy.New(encoded)
+	if err != nil {
+		return nil, err
+	}
+	for _, k := range p.Kinds() {
+		if !k.Builtin {
+			v.Kinds++
+		}
+	}
+	v.Valid, v.Policy = true, p.DigestString()
+	if o.format == "" {
+		o.say(cmd, "%s is valid: %s, policy %.12s", t.name, plural(v.Kinds, "kind"), v.Policy)
+	}
+	return v, nil
+}
