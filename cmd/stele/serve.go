@@ -55,6 +55,8 @@ type serveOptions struct {
 	eventTTL    time.Duration
 	acceptClock bool
 	origins     []string
+	// replaceLostKeys makes keys again that are missing from a data directory in use.
+	replaceLostKeys bool
 
 	authentication authenticationOptions
 	authorization  authorizationOptions
@@ -81,6 +83,7 @@ then on the policy is in the log; --policy is only compared with it, or with
 	f.StringVar(&o.listen, "listen", "127.0.0.1:6443", "address of the API")
 	f.StringVar(&o.policyDir, "policy", "", "folder of the policy bundle (default: the built-in quickstart)")
 	f.BoolVar(&o.watch, "policy-watch", false, "for development: put the folder of --policy in force at the start, and whenever it is saved")
+	f.BoolVar(&o.replaceLostKeys, "replace-lost-keys", false, "make a certificate authority, or a key for the tokens of service accounts, in place of one that is missing from a data directory in use: what was signed by the lost one is refused from then on")
 	f.StringSliceVar(&o.hosts, "host", nil, "further names and addresses for the server's certificate")
 	f.StringSliceVar(&o.origins, "cors-allowed-origins", nil, "origins of pages whose scripts may use the API, as regular expressions that pin the host: //example\\.com(:|$)")
 	f.StringVar(&o.logFormat, "log-format", "text", "format of the program's own messages on standard error: text or json")
@@ -156,6 +159,9 @@ func (o *serveOptions) serve(cmd *cobra.Command) (err error) {
 	starting := newStartup(logger)
 	defer starting.over()
 	starting.does("reading keys and certificates")
+	if err := o.checkKeys(dir, logger); err != nil {
+		return err
+	}
 	ca, err := pki.LoadAuthority(dir.path("pki"))
 	if err != nil {
 		return err
