@@ -267,13 +267,11 @@ func (o *serveOptions) serve(cmd *cobra.Command) (err error) {
 	issuer := &clients.Issuer{Token: asking.accounts.InSecret, RootCA: ca.PEM}
 	actor("controllers", oncePrepared(func(ctx context.Context) error { return controllers.Run(ctx, selected, pipeline, issuer, logger) }))
 	actor("expiry of events", oncePrepared(expiry.New(expiry.Options{Committer: committer, Log: log, TTL: o.eventTTL, Logger: logger}).Run))
-	if o.authentication.clientCAFile != "" || asking.proxies != nil { // whom nobody named, other servers need not trust
-		publisher, err := trust.New(trust.Options{API: pipeline, ClientCA: asking.clients.Certificates, FrontProxy: asking.proxies, Logger: logger})
-		if err != nil {
-			return err
-		}
-		actor("published authorities", oncePrepared(publisher.Run))
+	publisher, err := trust.New(trust.Options{API: pipeline, ClientCA: asking.clients.Certificates, FrontProxy: asking.proxies, Logger: logger})
+	if err != nil {
+		return err
 	}
+	actor("published authorities", oncePrepared(publisher.Run))
 	{ // the API: watches end with a bookmark, other requests are seen through
 		g.Add(func() error {
 			err := srv.ServeTLS(listener, "", "")
@@ -308,6 +306,9 @@ func (o *serveOptions) serve(cmd *cobra.Command) (err error) {
 			starting.does("putting the policy in force")
 			if err := o.prepare(ctx, cmd, committer, source, watch, authorizers.Check); err != nil {
 				return err
+			}
+			if err := publisher.Publish(ctx); err != nil { // which is tried again
+				logger.Warn("the authorities that are trusted could not be published", "error", err)
 			}
 			starting.over()
 			close(prepared)
