@@ -52,6 +52,7 @@ func Compile(source *Source) (*Compiled, schemas.Diagnostics) {
 			"write `bundle: policy.#Bundle & {…}`, with import \"stele.dev/policy\"")
 	}
 	if len(c.diags) == 0 {
+		c.fieldDefaults()
 		c.tests()
 	}
 	if len(c.diags) > 0 {
@@ -149,6 +150,8 @@ type compiler struct {
 	evaluation
 	crossings
 	found           map[string]finding // by path
+	params          []param            // of rules of admission
+	paramsRead      *[][]string        // in CUE, once that is known
 	diags, warnings schemas.Diagnostics
 }
 
@@ -219,6 +222,7 @@ func (c *compiler) bundle(v cue.Value) *Form {
 	})
 	f.Flow, f.Audit = c.flow(v.LookupPath(cue.ParsePath("flow"))), c.audit(v.LookupPath(cue.ParsePath("audit")))
 	c.uniqueNames(f)
+	c.shortNames(f)
 	c.windows(v, f)
 	aggregate(f.Roles)
 	c.joining(v, f.Roles)
@@ -240,6 +244,8 @@ func (c *compiler) bundle(v cue.Value) *Form {
 	}
 	c.crosscheck(v, f)
 	c.replaceable(f)
+	c.unreadParams()
+	c.meetsControllers(f)
 	return f
 }
 

@@ -55,6 +55,8 @@ type serveOptions struct {
 	eventTTL    time.Duration
 	acceptClock bool
 	origins     []string
+	// replaceLostKeys makes keys again that are missing from a data directory in use.
+	replaceLostKeys bool
 
 	authentication authenticationOptions
 	authorization  authorizationOptions
@@ -82,6 +84,7 @@ then on the policy is in the log; --policy is only compared with it, or with
 	f.StringVar(&o.listen, "listen", "127.0.0.1:6443", "address of the API")
 	f.StringVar(&o.policyDir, "policy", "", "folder of the policy bundle (default: the built-in quickstart)")
 	f.BoolVar(&o.watch, "policy-watch", false, "for development: put the folder of --policy in force at the start, and whenever it is saved")
+	f.BoolVar(&o.replaceLostKeys, "replace-lost-keys", false, "make a certificate authority, or a key for the tokens of service accounts, in place of one that is missing from a data directory in use: what was signed by the lost one is refused from then on")
 	f.StringSliceVar(&o.hosts, "host", nil, "further names and addresses for the server's certificate")
 	f.StringSliceVar(&o.origins, "cors-allowed-origins", nil, "origins of pages whose scripts may use the API, as regular expressions that pin the host: //example\\.com(:|$)")
 	f.StringVar(&o.logFormat, "log-format", "text", "format of the program's own messages on standard error: text or json")
@@ -158,6 +161,9 @@ func (o *serveOptions) serve(cmd *cobra.Command) (err error) {
 	starting := newStartup(logger)
 	defer starting.over()
 	starting.does("reading keys and certificates")
+	if err := o.checkKeys(dir, logger); err != nil {
+		return err
+	}
 	ca, err := pki.LoadAuthority(dir.path("pki"))
 	if err != nil {
 		return err
@@ -263,13 +269,11 @@ func (o *serveOptions) serve(cmd *cobra.Command) (err error) {
 	issuer := &clients.Issuer{Token: asking.accounts.InSecret, RootCA: ca.PEM}
 	actor("controllers", oncePrepared(func(ctx context.Context) error { return controllers.Run(ctx, selected, pipeline, issuer, logger) }))
 	actor("expiry of events", oncePrepared(expiry.New(expiry.Options{Committer: committer, Log: log, TTL: o.eventTTL, Logger: logger}).Run))
-	if o.authentication.clientCAFile != "" || asking.proxies != nil { // whom nobody named, other servers need not trust
-		publisher, err := trust.New(trust.Options{API: pipeline, ClientCA: asking.clients.Certificates, FrontProxy: asking.proxies, Logger: logger})
-		if err != nil {
-			return err
-		}
-		actor("published authorities", oncePrepared(publisher.Run))
+	publisher, err := trust.New(trust.Options{API: pipeline, ClientCA: asking.clients.Certificates, FrontProxy: asking.proxies, Logger: logger})
+	if err != nil {
+		return err
 	}
+	actor("published authorities", oncePrepared(publisher.Run))
 	{ // the API: watches end with a bookmark, other requests are seen through
 		g.Add(func() error {
 			err := srv.ServeTLS(listener, "", "")
@@ -304,6 +308,9 @@ func (o *serveOptions) serve(cmd *cobra.Command) (err error) {
 			starting.does("putting the policy in force")
 			if err := o.prepare(ctx, cmd, committer, source, watch, authorizers.Check); err != nil {
 				return err
+			}
+			if err := publisher.Publish(ctx); err != nil { // which is tried again
+				logger.Warn("the authorities that are trusted could not be published", "error", err)
 			}
 			starting.over()
 			close(prepared)
@@ -387,7 +394,7 @@ func (o *serveOptions) explain(err error) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, audit.ErrForeignCursor):
-		return fmt.Errorf("%w; the audit folder and the log in %s do not belong together", err, o.dataDir)
+		return fmt.Errorf("%w; restore the audit folder that belongs to the log in %s, or move this one away: it is then written anew", err, o.dataDir)
 	case errors.Is(err, eventlog.ErrDiverged):
 		return fmt.Errorf("%w; was a backup restored into %s? What was written since is not in it", err, o.dataDir)
 	case eventlog.IsFatal(err):
