@@ -425,7 +425,7 @@ func (p *Pipeline) listChanges(ctx context.Context, r *Request, q *changesQuery)
 
 // boundChanges leaves of a list that selects nothing the newest changes: the whole log is for those alone who say so.
 func (r *Request) boundChanges(q *changesQuery, pg changesPage) {
-	if q.Selects() || pg.revision <= changesWindow {
+	if q.Selects() || q.labels() != nil || pg.revision <= changesWindow {
 		return
 	}
 	q.since = pg.revision - changesWindow + 1
