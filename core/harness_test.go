@@ -208,20 +208,38 @@ func tryStart(ctx context.Context, backend eventlog.Backend, historyBytes int) (
 
 // tryStartAsking starts a replica whose policies are bound to authorizers outside of them, unless bind is nil.
 func tryStartAsking(ctx context.Context, backend eventlog.Backend, historyBytes int, bind func(*policy.Policy) *policy.Policy, enforceable core.Enforceable) (*replica, error) {
-	log, err := eventlog.Open(ctx, backend, eventlog.Options{})
+	return tryStartWith(ctx, backend, replicaOptions{historyBytes: historyBytes, bind: bind, enforceable: enforceable})
+}
+
+// replicaOptions say how a replica differs from others.
+type replicaOptions struct {
+	historyBytes int
+	bind         func(*policy.Policy) *policy.Policy
+	enforceable  core.Enforceable
+	clock        func() time.Time
+	acceptClock  bool
+}
+
+func tryStartWith(ctx context.Context, backend eventlog.Backend, o replicaOptions) (*replica, error) {
+	log, err := eventlog.Open(ctx, backend, eventlog.Options{Clock: o.clock})
 	if err != nil {
 		return nil, err
 	}
-	store := objects.New(historyBytes)
+	store := objects.New(o.historyBytes)
 	c := commit.New(commit.Options{Log: log, Objects: store, Load: func(proposal *policies.Proposal) (*policy.Policy, error) {
 		p, err := loaded(proposal.Form)
-		if err == nil && bind != nil {
-			p = bind(p)
+		if err == nil && o.bind != nil {
+			p = o.bind(p)
 		}
 		return p, err
 	}})
 	if err := c.Replay(ctx); err != nil {
 		return nil, err
+	}
+	if o.acceptClock {
+		if err := c.AcceptClock(ctx); err != nil {
+			return nil, err
+		}
 	}
 	dir, err := os.MkdirTemp(inMemory, "history")
 	if err != nil {
@@ -236,7 +254,7 @@ func tryStartAsking(ctx context.Context, backend eventlog.Backend, historyBytes 
 		return nil, err
 	}
 	r.history = past
-	r.Pipeline = core.New(core.Options{Committer: c, Log: log, History: past, Authenticator: r.authenticator, Tokens: r.accounts, Version: version.Info{Major: "1", Minor: "37"}, Compile: compileHere, Enforceable: enforceable})
+	r.Pipeline = core.New(core.Options{Committer: c, Log: log, History: past, Authenticator: r.authenticator, Tokens: r.accounts, Version: version.Info{Major: "1", Minor: "37"}, Compile: compileHere, Enforceable: o.enforceable})
 	ctx, r.stop = context.WithCancel(context.WithoutCancel(ctx))
 	r.stopped.Go(func() { store.Run(ctx) })
 	r.stopped.Go(func() { past.Run(ctx) })

@@ -42,7 +42,7 @@ type windows struct {
 
 // windows of a request, under the policy of its tip.
 func (p *Pipeline) windows(r *Request) *windows {
-	return &windows{history: p.history, tip: r.tip, now: time.Now(), oldest: map[time.Duration]uint64{}}
+	return &windows{history: p.history, tip: r.tip, now: p.committer.Now(), oldest: map[time.Duration]uint64{}}
 }
 
 // kind is what a kind is today. One that is no more keeps the window that it had.

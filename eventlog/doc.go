@@ -25,6 +25,11 @@
 // anything else is appended [Log.StartEpoch] declares them lost, and goes on above them:
 // no revision ever means two things.
 //
+// Log time is the writer's clock, and never goes back but by an event that says so: a clock that
+// was ahead when the newest batches were written is set right by [Log.SetClock], and what was
+// written with later times counts as written at that moment ([ClockSets.Time]). The clock's own
+// readings stay in the headers.
+//
 // Any number of processes may write to one log. Nothing here elects a leader or
 // takes a lock: the backend's compare-and-append orders writers, and whoever
 // loses is handed what it missed.

@@ -32,10 +32,10 @@ func (l *Log) StartEpoch(ctx context.Context, after Head, lostFrom, next uint64)
 	if err != nil {
 		return nil, nil, err
 	}
-	draft, clock := NewDraft([]*Entry{entry}), l.clock()
+	draft := NewDraft([]*Entry{entry})
 	before := after
 	before.Epoch, before.Revision = after.Epoch+1, next-1
-	batch, value := draft.place(before, l.writer, newID(), l.logTime(clock), clock)
+	batch, value := draft.place(before, l.writer, newID(), l.logTime(), l.clock.read())
 	answer, err := l.settle(ctx, Proposal{From: after.Encode(), To: batch.Head().Encode(), At: next, Value: value})
 	if err != nil {
 		return nil, nil, err

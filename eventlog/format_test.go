@@ -44,7 +44,7 @@ func (g *golden) Wait(ctx context.Context, _ uint64) error                { <-ct
 func (g *golden) Limits() Limits                                          { return Limits{} }
 func (g *golden) Close() error                                            { return nil }
 
-// The golden log has every kind of event and payload that format level 1 knows.
+// The golden log has every kind of event and payload that format level 1 began with.
 // Every version, for ever, reads it to the same transcript.
 func TestGoldenLog(t *testing.T) {
 	dir := filepath.Join("testdata", "golden-v1")

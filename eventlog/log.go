@@ -22,8 +22,11 @@ type Options struct {
 	Software string
 	// BatchLimit of a new log; DefaultBatchLimit if 0. An existing log has its own.
 	BatchLimit int
-	// Clock is time.Now if nil. It may jump: log time never goes back.
+	// Clock is time.Now if nil. It may jump: log time never goes back, but by [Log.SetClock].
 	Clock func() time.Time
+	// Elapsed is a clock that cannot be set, by which jumps of Clock are noticed. If it is nil,
+	// time.Now has one, and any other Clock is believed.
+	Elapsed func() time.Duration
 	// RecentBytes bounds the newest batches kept in memory for followers; 4 MiB if
 	// 0.
 	RecentBytes int
@@ -35,12 +38,13 @@ type Log struct {
 	id         ID
 	writer     ID
 	batchLimit int
-	clock      func() time.Time
+	clock      *clock
 
 	mu sync.Mutex
-	// newest is the greatest log time seen. Whoever knows a log's tip has read it
-	// here, so newest is never before the tip's.
-	newest time.Time
+	// newest is the time of the newest batch seen, which ends at newestRevision. A tip has
+	// been read here, so newest is never that of a batch before the tip.
+	newest         time.Time
+	newestRevision uint64
 	// recent holds the newest batches known here, each continuing the one before.
 	recent      []*Batch
 	recentBytes int
@@ -68,16 +72,13 @@ var _ Reader = (*Log)(nil)
 // Open attaches to the log in the backend, or creates it by its first event. The
 // caller remains the owner of the backend.
 func Open(ctx context.Context, backend Backend, o Options) (*Log, error) {
-	if o.Clock == nil {
-		o.Clock = time.Now
-	}
 	if o.BatchLimit == 0 {
 		o.BatchLimit = DefaultBatchLimit
 	}
 	if o.RecentBytes == 0 {
 		o.RecentBytes = 4 << 20
 	}
-	l := &Log{backend: backend, writer: newID(), clock: o.Clock, recentMax: o.RecentBytes, grown: make(chan struct{})}
+	l := &Log{backend: backend, writer: newID(), clock: newClock(o.Clock, o.Elapsed), recentMax: o.RecentBytes, grown: make(chan struct{})}
 	first, err := l.first(ctx, o)
 	if err != nil {
 		return nil, fmt.Errorf("open log: %w", err)
@@ -86,7 +87,8 @@ func Open(ctx context.Context, backend Backend, o Options) (*Log, error) {
 	if created == nil || first.First != 1 || first.Previous != (Hash{}) {
 		return nil, fmt.Errorf("open log: %w", &CorruptError{Revision: first.First, Reason: "the first event does not create a log"})
 	}
-	l.id, l.batchLimit, l.newest = first.Log, int(created.GetBatchLimit()), first.Time
+	l.id, l.batchLimit = first.Log, int(created.GetBatchLimit())
+	l.saw(first)
 	return l, nil
 }
 
@@ -111,8 +113,7 @@ func (l *Log) first(ctx context.Context, o Options) (*Batch, error) {
 			return nil, err
 		}
 		draft := NewDraft([]*Entry{entry})
-		now := l.clock()
-		batch, value := draft.place(Head{Log: newID()}, l.writer, newID(), now, now)
+		batch, value := draft.place(Head{Log: newID()}, l.writer, newID(), l.Now(), l.clock.read())
 		answer, err = l.settle(ctx, Proposal{To: batch.Head().Encode(), At: 1, Value: value})
 		if err != nil {
 			return nil, err
@@ -151,8 +152,12 @@ func (l *Log) Append(ctx context.Context, after Head, d *Draft) (won *Batch, new
 	if d.size > maxEventsSize {
 		return nil, nil, fmt.Errorf("%w: %d bytes before compression, limit is %d", ErrTooLarge, d.size, maxEventsSize)
 	}
-	clock := l.clock()
-	batch, value := d.place(after, l.writer, newID(), l.logTime(clock), clock)
+	return l.append(ctx, after, d, l.logTime())
+}
+
+// append is Append with a log time.
+func (l *Log) append(ctx context.Context, after Head, d *Draft, logTime time.Time) (won *Batch, newer []*Batch, err error) {
+	batch, value := d.place(after, l.writer, newID(), logTime, l.clock.read())
 	if max := l.backend.Limits().Value; len(value) > max {
 		return nil, nil, fmt.Errorf("%w: %d bytes, limit is %d", ErrTooLarge, len(value), max)
 	}
@@ -320,9 +325,7 @@ func (l *Log) remember(after Head, batches []*Batch) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if last := batches[len(batches)-1].Time; last.After(l.newest) {
-		l.newest = last
-	}
+	l.saw(batches[len(batches)-1])
 	if n := len(l.recent); n > 0 {
 		tip := l.recent[n-1]
 		if batches[len(batches)-1].Last() <= tip.Last() {
@@ -363,16 +366,6 @@ func (l *Log) fromMemory(after Head) (batches []*Batch, atTip bool, grown <-chan
 		}
 	}
 	return nil, false, l.grown
-}
-
-// logTime is the writer's clock, but never before a batch that was seen.
-func (l *Log) logTime(clock time.Time) time.Time {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if clock.Before(l.newest) {
-		return l.newest
-	}
-	return clock
 }
 
 func newID() (id ID) {

@@ -148,14 +148,17 @@ func (c *compiler) kind(id string, v cue.Value) (kind schemas.Kind, ok bool) {
 				c.add(pos, at, fmt.Sprintf("the version %s has no schema", name), "add #schema: {spec: {…}}")
 			}
 		case !c.sound(v) && schema.Validate() == nil:
-			_, diags := schemas.FromCUE(schema, locate)
+			_, diags := schemas.FromCUE(schema, locate, c.packages()...)
 			c.addAll(diags)
 		}
 	}
 	if c.sound(v) {
 		var diags schemas.Diagnostics
-		kind, diags = schemas.KindFromCUE(id, v, locate)
+		kind, diags = schemas.KindFromCUE(id, v, locate, c.packages()...)
 		c.addAll(diags)
+		for _, version := range c.fields(v, "versions") {
+			c.lostDefaults(version.LookupPath(cue.MakePath(cue.Def("#schema"))), nil)
+		}
 		ok = len(c.diags) == said && len(diags) == 0 // what only follows from a name without meaning is not reported again
 	}
 	c.brokenKinds[id] = !ok

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -75,6 +76,9 @@ func (c *compiler) reach(i *build.Instance) {
 		}
 	}
 }
+
+// packages returns those that the bundle is made of.
+func (c *compiler) packages() []*build.Instance { return slices.Collect(maps.Values(c.instances)) }
 
 // definition is one of those of bundles.
 func (c *compiler) definition(name string) cue.Value {

@@ -9,6 +9,7 @@ import (
 
 	"cuelang.org/go/cue"
 	"cuelang.org/go/cue/ast"
+	"cuelang.org/go/cue/build"
 	"cuelang.org/go/cue/cuecontext"
 	"cuelang.org/go/cue/errors"
 	"cuelang.org/go/cue/token"
@@ -26,10 +27,14 @@ const (
 // bundle; for positions that are not in the bundle, such as those in stele's own
 // definitions, it returns false, and the next contribution to the value is taken.
 //
+// packages are those that v is made of; names that other files or packages declare are looked
+// up in them.
+//
 // The result is either a node or diagnostics: all that is wrong, not the first
 // of it.
-func FromCUE(v cue.Value, locate func(token.Pos) (Position, bool)) (*Node, Diagnostics) {
+func FromCUE(v cue.Value, locate func(token.Pos) (Position, bool), packages ...*build.Instance) (*Node, Diagnostics) {
 	c := newCompiler(locate)
+	c.packages = newPackages(packages)
 	n := c.schema(v, "")
 	if diags := c.diags.Sorted(); diags != nil {
 		return nil, diags
@@ -39,9 +44,10 @@ func FromCUE(v cue.Value, locate func(token.Pos) (Position, bool)) (*Node, Diagn
 
 // A compiler turns evaluated CUE into nodes.
 type compiler struct {
-	locate  func(token.Pos) (Position, bool)
-	builtin bool // whether the kind comes with the server
-	diags   Diagnostics
+	locate   func(token.Pos) (Position, bool)
+	packages packages
+	builtin  bool // whether the kind comes with the server
+	diags    Diagnostics
 
 	rootIsFile bool // the fields of a file are data
 	nodes      int
@@ -209,6 +215,9 @@ func (c *compiler) schema(v cue.Value, path string) *Node {
 	if c.checkPreserved(); len(c.diags) == 0 {
 		c.checkDefaults(n, path)
 	}
+	if len(c.diags) == 0 {
+		c.holdMarks(n, v, at)
+	}
 	return n
 }
 
@@ -303,7 +312,7 @@ func (c *compiler) node(v cue.Value, at *place) *Node {
 		n.Source = s.source
 	}
 	n.Doc = docOf(v)
-	if at.parent != nil && at.parent.unclear(at.name) {
+	if at.unclear() {
 		c.diags = c.diags[:before] // what v is without data is nothing to judge it by
 		c.attributes(n, v, at)
 		return n
@@ -444,7 +453,8 @@ func (c *compiler) items(list, v cue.Value, s shape, at *place) *Node {
 				"give the items a definition of their own (#name) and refer to it, or drop the limit")
 		}
 	}
-	if n.Kinds == AnyKind && len(n.Scalars) == 0 && n.List == nil && n.Struct == nil && n.Fallback == nil {
+	if n.Kinds == AnyKind && len(n.Scalars) == 0 && n.List == nil && n.Struct == nil && n.Fallback == nil &&
+		!n.Sensitive && n.Immutable == nil && n.Format == "" && !n.Embedded {
 		return nil
 	}
 	return n

@@ -36,7 +36,7 @@ func (c *compiler) attributes(n *Node, v cue.Value, at *place) {
 			c.attribute(n, name, key, value, at)
 		}
 	}
-	if n.List == nil || len(c.diags) > before {
+	if n.List == nil || len(c.diags) > before || at.unclear() {
 		return
 	}
 	for _, e := range checkList(nil, n.List) {
@@ -55,7 +55,7 @@ func (c *compiler) attribute(n *Node, name, key, value string, at *place) {
 	}
 	refuse := func(why, hint string) { c.refuse(at, nil, written+why, hint) }
 	of := func(kinds Kinds, what string) bool {
-		if n.Kinds&^NullKind == 0 || n.Kinds&^NullKind&^kinds != 0 {
+		if n.Kinds&^NullKind == 0 || n.Kinds&^NullKind&^kinds != 0 && !at.unclear() {
 			refuse(" on a field that is not "+what, "")
 			return false
 		}

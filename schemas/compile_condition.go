@@ -293,15 +293,18 @@ func (p *place) cloud(x *ast.Comprehension) {
 	}
 }
 
-// unclear reports whether a comprehension says something of a field.
-func (p *place) unclear(name string) bool {
+// unclear reports whether a comprehension says something of the field at the place.
+func (p *place) unclear() bool { return p.parent != nil && p.parent.clouds(p.name) }
+
+// clouds reports whether a comprehension says something of a field.
+func (p *place) clouds(name string) bool {
 	return name != "" && (slices.Contains(p.unsure, name) || slices.Contains(p.unsure, "*"))
 }
 
 // clouded makes of the fields of a struct about which nothing is sure what may be anything.
 func (p *place) clouded(s *Struct) {
 	for i := range s.Fields {
-		if p.unclear(s.Fields[i].Name) {
+		if p.clouds(s.Fields[i].Name) {
 			s.Fields[i].Schema = &Node{Kinds: AnyKind, Sensitive: s.Fields[i].Schema.HasSensitive(), Doc: s.Fields[i].Schema.Doc, Source: s.Fields[i].Schema.Source}
 			s.Fields[i].Presence = Optional
 		}

@@ -209,7 +209,10 @@ func (c *compiler) vague(n *Node, v cue.Value, s shape, at *place) {
 	}
 	a := armsOf(v)
 	if n.Kinds.Has(StructKind) {
-		if len(a.structs) == 0 && v.IncompleteKind() == cue.StructKind {
+		// Beside a validator such as matchN, CUE may not know the kind for want of data.
+		is := v.IncompleteKind()
+		unsure := (is == cue.BottomKind || is == cue.TopKind) && s.kinds == cue.StructKind && !s.split && !isError(v)
+		if len(a.structs) == 0 && (unsure || is == cue.StructKind) {
 			a.structs = append(a.structs, v)
 		}
 		n.Struct = &Struct{Open: true}
@@ -244,6 +247,7 @@ func (c *compiler) fallback(n *Node, v cue.Value, at *place) {
 	case err == nil:
 		weaken(n)
 		n.Fallback = newFallback(text, first.message, first.source)
+		c.carry(n, v, at, first.message)
 	case at.parent == nil:
 		c.diags = append(c.diags, Diagnostic{Pos: first.source, Path: at.path, Message: first.message,
 			Hint: fmt.Sprintf("only CUE itself can check that, and it cannot be evaluated apart from the rest: %v", err)})
@@ -548,7 +552,7 @@ func weaken(n *Node) {
 		return
 	}
 	n.Fallback, n.Union = nil, nil
-	if len(n.Default) > 0 && !isScalarJSON(n.Default) {
+	if len(n.Default) > 0 && !isScalarJSON(n.Default) && string(n.Default) != "[]" {
 		// What the default admits is nowhere else.
 		n.Default, n.List, n.Struct = nil, nil, nil
 	}

@@ -8,6 +8,7 @@ import (
 
 	"cuelang.org/go/cue"
 	"cuelang.org/go/cue/ast"
+	"cuelang.org/go/cue/build"
 	"cuelang.org/go/cue/token"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/util/jsonpath"
@@ -15,9 +16,10 @@ import (
 
 // KindFromCUE compiles a kind of a bundle: a value of the form policy.#Kind. Its
 // id is the key under which it stands, plural.group. The kind is of use only if
-// there are no diagnostics.
-func KindFromCUE(id string, v cue.Value, locate func(token.Pos) (Position, bool)) (Kind, Diagnostics) {
+// there are no diagnostics. packages are those of [FromCUE].
+func KindFromCUE(id string, v cue.Value, locate func(token.Pos) (Position, bool), packages ...*build.Instance) (Kind, Diagnostics) {
 	c := newCompiler(locate)
+	c.packages = newPackages(packages)
 	k := c.kind(id, v)
 	return k, c.diags.Sorted()
 }
@@ -25,8 +27,9 @@ func KindFromCUE(id string, v cue.Value, locate func(token.Pos) (Position, bool)
 // BuiltinFromCUE compiles a kind that comes with the server. Beyond what the
 // kinds of a bundle have, it may be in the core group, select and show any
 // field, and count entries in a column.
-func BuiltinFromCUE(id string, v cue.Value, locate func(token.Pos) (Position, bool)) (Kind, Diagnostics) {
+func BuiltinFromCUE(id string, v cue.Value, locate func(token.Pos) (Position, bool), packages ...*build.Instance) (Kind, Diagnostics) {
 	c := newCompiler(locate)
+	c.packages = newPackages(packages)
 	c.builtin = true
 	k := c.kind(id, v)
 	k.Builtin = true

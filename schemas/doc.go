@@ -64,6 +64,11 @@
 // they differ, the part around it is left to CUE; a difference that remains is an
 // error.
 //
+// CUE drops attributes where it gives no struct to see. So the attributes of a part that is
+// left to CUE are read from the syntax, with all references followed (compile_marks.go): the
+// node gets the secrets and the immutable fields that it lacks, and an attribute that nothing
+// would enforce is an error (compile_carry.go). The whole schema is held to the same.
+//
 // CUE can be neither interrupted nor bounded, and overflows the stack on some data:
 // whoever checks objects of others has an [Evaluator] do it in another process
 // (package workers). What cannot be evaluated is invalid.

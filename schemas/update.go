@@ -279,26 +279,11 @@ type frozenEntries struct {
 func newFrozen(n *Node, secret bool) *frozen {
 	secret = secret || n.Sensitive
 	f := &frozen{at: n.Immutable, secret: secret}
-	if n.Struct != nil {
-		f.addFields(n.Struct.Fields, secret)
-		for i := range n.Struct.Conditions {
-			f.addFields(n.Struct.Conditions[i].Fields, secret)
-		}
-		for _, p := range n.Struct.Patterns {
-			if values := newFrozen(p.Value, secret); values != nil {
-				if key, err := newCheck(p.Key, 0); err == nil {
-					f.entries = append(f.entries, frozenEntries{key, values})
-				}
-			}
-		}
+	for _, s := range n.structs() {
+		f.addStruct(s, secret)
 	}
 	if n.List != nil && n.List.Type == ListMap && n.List.Items != nil {
 		f.items, f.keys = newFrozen(n.List.Items, secret), n.List.MapKeys
-	}
-	if n.Union != nil {
-		for i := range n.Union.Arms {
-			f.addFields(n.Union.Arms[i].Struct.Fields, secret)
-		}
 	}
 	if f.at == nil && f.names == nil && f.entries == nil && f.items == nil {
 		return nil
@@ -306,17 +291,50 @@ func newFrozen(n *Node, secret bool) *frozen {
 	return f
 }
 
-func (f *frozen) addFields(fields []Field, secret bool) {
-	for _, field := range fields {
-		below := newFrozen(field.Schema, secret)
-		if below == nil || f.fields[field.Name] != nil {
-			continue
+// addStruct adds what s says. Of several alternatives, what any of them says holds.
+func (f *frozen) addStruct(s *Struct, secret bool) {
+	for _, field := range s.everyField() {
+		if below := newFrozen(field.Schema, secret); below != nil {
+			f.addField(field.Name, below)
 		}
-		if f.fields == nil {
-			f.fields = map[string]*frozen{}
+	}
+	for _, p := range s.Patterns {
+		if values := newFrozen(p.Value, secret); values != nil {
+			if key, err := newCheck(p.Key, 0); err == nil {
+				f.entries = append(f.entries, frozenEntries{key, values})
+			}
 		}
-		f.fields[field.Name] = below
-		f.names = append(f.names, field.Name)
+	}
+}
+
+func (f *frozen) addField(name string, below *frozen) {
+	if was := f.fields[name]; was != nil {
+		was.join(below)
+		return
+	}
+	if f.fields == nil {
+		f.fields = map[string]*frozen{}
+	}
+	f.fields[name] = below
+	f.names = append(f.names, name)
+}
+
+// join adds what another says of the same value.
+func (f *frozen) join(other *frozen) {
+	if f.at == nil {
+		f.at = other.at
+	}
+	f.secret = f.secret || other.secret
+	for _, name := range other.names {
+		f.addField(name, other.fields[name])
+	}
+	f.entries = append(f.entries, other.entries...)
+	switch {
+	case other.items == nil:
+	case f.items == nil:
+		f.items, f.keys = other.items, other.keys
+	case slices.Equal(f.keys, other.keys):
+		f.items.join(other.items)
 	}
 }
 

@@ -126,7 +126,7 @@ func what(c *changes.Change) string {
 	if c.Object == nil {
 		words := map[string]string{
 			"LogCreated": "created the log", "PolicyChunk": "stored a part of a policy", "PolicyProposed": "proposed policy",
-			"PolicyActivated": "activated policy", "EpochStarted": "started an epoch", "LevelRaised": "raised the format level",
+			"PolicyActivated": "activated policy", "EpochStarted": "started an epoch", "LevelRaised": "raised the format level", "ClockSet": "set log time back to the clock",
 		}
 		text := words[c.Type]
 		if text == "" {

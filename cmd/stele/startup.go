@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"log/slog"
 	"sync"
 	"time"
@@ -49,5 +50,18 @@ func (s *startup) over() {
 	if s.timer != nil {
 		s.timer.Stop()
 		s.timer = nil
+	}
+}
+
+// bootstrapped is the check of readiness for what clients rely on from their first request on: the policy
+// that the start puts in force, and the namespaces that always exist.
+func bootstrapped(prepared <-chan struct{}) func() error {
+	return func() error {
+		select {
+		case <-prepared:
+			return nil
+		default:
+			return errors.New("the start has not yet put the policy in force and created the namespaces default and kube-system")
+		}
 	}
 }

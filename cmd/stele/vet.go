@@ -17,6 +17,7 @@ import (
 type vetOptions struct {
 	formatOptions
 	pluginDir string
+	compile   compileOptions
 }
 
 func vetCommand() *cobra.Command {
@@ -47,6 +48,7 @@ the bundle has and no others, and holds what the bundle configures against what 
 	o.addFlags(cmd, "json", "yaml")
 	cmd.Flags().StringVar(&o.pluginDir, "plugin-dir", "", "folder with the programs of plugins")
 	_ = cmd.MarkFlagDirname("plugin-dir")
+	o.compile.addFlags(cmd.Flags())
 	return cmd
 }
 
@@ -183,7 +185,10 @@ func folderOf(dir, from, pkg string) string {
 // vet checks a bundle, and says what it found.
 func (o *vetOptions) vet(cmd *cobra.Command, t vetTarget) (*vetted, error) {
 	v := &vetted{Bundle: t.name}
-	compiled, diags := policy.Compile(t.source)
+	compiled, diags, err := o.compile.compile(cmd.Context(), t.source)
+	if err != nil {
+		return nil, err
+	}
 	if len(diags) == 0 {
 		v.Warnings = findings(compiled.Warnings)
 		if o.format == "" && !o.quiet {
@@ -193,7 +198,6 @@ func (o *vetOptions) vet(cmd *cobra.Command, t vetTarget) (*vetted, error) {
 		if o.quiet {
 			stderr = io.Discard
 		}
-		var err error
 		if diags, err = vetPlugins(cmd.Context(), stderr, compiled, t.source, o.pluginDir); err != nil {
 			return nil, err
 		}

@@ -65,7 +65,7 @@ type Change struct {
 	// Time of the log, with nanoseconds.
 	Time string `json:"time"`
 	// Type is Created, Updated, Deleted, or one of the log's own: LogCreated,
-	// PolicyChunk, PolicyProposed, PolicyActivated, EpochStarted, LevelRaised.
+	// PolicyChunk, PolicyProposed, PolicyActivated, EpochStarted, LevelRaised, ClockSet.
 	Type   string  `json:"type"`
 	Object *Object `json:"object,omitempty"`
 	// PreviousRevision at which the object was changed before.

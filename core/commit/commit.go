@@ -42,6 +42,8 @@ type Committer struct {
 	prepared atomic.Pointer[prepared]
 	// policyChanged is closed, and replaced, when another policy comes in force.
 	policyChanged atomic.Pointer[chan struct{}]
+	// clockTold is what was last logged of the clock.
+	clockTold string
 	// confirmed is when the tip was last known to be the log's, in Unix nanoseconds.
 	confirmed atomic.Int64
 
@@ -209,9 +211,18 @@ func (c *Committer) Run(ctx context.Context) (err error) {
 	if !c.log.Exclusive() {
 		followers.Go(func() { c.follow(ctx) })
 	}
+	clock := time.NewTicker(clockEvery)
+	defer clock.Stop()
+	if err := c.checkClock(ctx); err != nil {
+		return err
+	}
 	for {
 		select {
 		case <-c.wake:
+		case <-clock.C:
+			if err := c.checkClock(ctx); err != nil {
+				return err
+			}
 		case <-ctx.Done():
 			return ctx.Err()
 		}

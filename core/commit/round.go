@@ -84,6 +84,11 @@ func (r *round) run(ctx context.Context) error {
 // attempt evaluates the group against the tip and appends what passes. If others
 // have written meanwhile, it applies that, and leaves what is undecided in the group.
 func (r *round) attempt(ctx context.Context) error {
+	if r.clockTold == "" { // else Run looks again at intervals
+		if err := r.checkClock(ctx); err != nil {
+			return err
+		}
+	}
 	scratch := r.begin()
 	accepted, refused := r.evaluate(scratch)
 	var won *eventlog.Batch
@@ -238,7 +243,8 @@ func (s *scratch) apply(e *eventlog.Event, revision uint64) (err error) {
 // publish makes the scratch state the tip.
 func (c *Committer) publish(s *scratch, b *eventlog.Batch) {
 	state := c.objects.Publish(s.tx, b.Last())
-	before, after := c.tip.Load(), &Tip{Head: b.Head(), Time: b.Time, Objects: state, Policies: s.policies, Policy: s.policy}
+	before := c.tip.Load()
+	after := &Tip{Head: b.Head(), Time: b.Time, Objects: state, Policies: s.policies, Policy: s.policy, ClockSets: before.ClockSets.After(b)}
 	other := before.PolicyRevision() != after.PolicyRevision()
 	if after.Activated = before.Activated; other {
 		after.Activated = b.Time

@@ -26,6 +26,8 @@ type Tip struct {
 	// EpochStart is the revision at which the newest epoch began, 0 while there is only the
 	// first: all from there on is in this history.
 	EpochStart uint64
+	// ClockSets are all of the log.
+	ClockSets eventlog.ClockSets
 }
 
 // Revision of the tip.

@@ -5,15 +5,14 @@
 // # Time
 //
 // An Event is as old as its last write, by the time that the log has for that revision, and not
-// by what its author says in it. The time of the log never goes back: a clock that was wrong
-// may make Events go early or stay longer, as long as it was wrong for, but never in another
-// order than they were written. This package asks the clock; the fold only sees what it decided.
+// by what its author says in it. Log time never goes back, or says since when it does: a clock that
+// was wrong may make Events go early or stay longer, but never in another order than they were
+// written. This package asks the clock; the fold only sees what it decided.
 package expiry
 
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"time"
 
@@ -37,7 +36,7 @@ type Options struct {
 	Log       eventlog.Reader
 	// TTL is how long Events stay after they were last written; for ever if it is 0.
 	TTL time.Duration
-	// Now is the clock; time.Now if nil.
+	// Now is the clock; the committer's if nil.
 	Now    func() time.Time
 	Logger *slog.Logger
 }
@@ -48,7 +47,7 @@ type Expirer struct{ Options }
 // New makes one.
 func New(o Options) *Expirer {
 	if o.Now == nil {
-		o.Now = time.Now
+		o.Now = o.Committer.Now
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -123,7 +122,7 @@ func (e *Expirer) expired(ctx context.Context, tip *commit.Tip, limit time.Time)
 	if oldest == 0 {
 		return nil, nil
 	}
-	last, err := e.lastBefore(ctx, oldest, tip.Revision(), limit)
+	last, err := eventlog.LastBefore(ctx, e.Log, tip.ClockSets, oldest, tip.Revision(), limit)
 	if err != nil || last == 0 {
 		return nil, err
 	}
@@ -136,29 +135,6 @@ func (e *Expirer) expired(ctx context.Context, tip *commit.Tip, limit time.Time)
 		}
 	}
 	return expired, nil
-}
-
-// lastBefore returns the last revision, of those between two, that was written before a time;
-// 0 if that is none. Revisions are in the order of time.
-func (e *Expirer) lastBefore(ctx context.Context, from, to uint64, limit time.Time) (last uint64, err error) {
-	for at := from; from <= to; at = from + (to-from)/2 {
-		batches, err := e.Log.Back(ctx, at, 1)
-		if err != nil {
-			return 0, err
-		}
-		if len(batches) == 0 {
-			return 0, fmt.Errorf("expiry: the log has nothing at revision %d", at)
-		}
-		b := batches[0]
-		if b.Time.Before(limit) {
-			last, from = b.Last(), max(at, b.Last())+1 // an epoch may begin behind b
-		} else if b.First <= from {
-			break
-		} else {
-			to = b.First - 1
-		}
-	}
-	return last, nil
 }
 
 // delete deletes Events, if all are as they were.

@@ -130,7 +130,7 @@ func (p *plane) names() (names []string) {
 // expire deletes what was not written for an hour, and tells what is left.
 func (p *plane) expire(t *testing.T, log eventlog.Reader) []string {
 	t.Helper()
-	if _, err := expiry.New(expiry.Options{Committer: p.committer, Log: log, TTL: time.Hour}).Expire(t.Context()); err != nil {
+	if _, err := expiry.New(expiry.Options{Committer: p.committer, Log: log, TTL: time.Hour, Now: time.Now}).Expire(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	return p.names()
@@ -184,7 +184,7 @@ func TestManyEventsExpireByOneEventOfTheLog(t *testing.T) {
 				t.Errorf("watchers are told %s", line)
 			}
 		}
-		lines, err := audit.Render(nil, e, 0)
+		lines, err := audit.Render(nil, e)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -301,6 +301,31 @@ func TestAClockThatIsSetBackKeepsEventsForLonger(t *testing.T) {
 		time.Sleep(2 * time.Minute)
 		if names := p.expire(t, p.log); len(names) != 0 {
 			t.Errorf("there are %v", names)
+		}
+	})
+}
+
+// What is written with a clock that is ahead for a while expires like all else.
+func TestAClockThatWasAheadKeepsNoEvents(t *testing.T) {
+	var wrong time.Duration
+	story(t, func() time.Time { return time.Now().Add(wrong) }, func(t *testing.T, p *plane) {
+		p.event(t, "before")
+		time.Sleep(2 * time.Hour)
+		wrong = 365 * 24 * time.Hour
+		p.event(t, "ahead")
+		wrong = 0
+		time.Sleep(time.Minute) // the committer has noticed
+		p.event(t, "after")
+		if names := p.expire(t, p.log); !slices.Equal(names, []string{"after", "ahead"}) {
+			t.Errorf("there are %v", names)
+		}
+		time.Sleep(59*time.Minute + 30*time.Second)
+		if names := p.expire(t, p.log); !slices.Equal(names, []string{"after"}) {
+			t.Errorf("after an hour there are %v", names)
+		}
+		time.Sleep(time.Minute)
+		if names := p.expire(t, p.log); len(names) != 0 {
+			t.Errorf("at last there are %v", names)
 		}
 	})
 }

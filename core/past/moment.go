@@ -58,7 +58,7 @@ func (p *Past) Resolve(ctx context.Context, tip *commit.Tip, m Moment) (uint64, 
 	}
 	if !m.Time.Before(tip.Time) {
 		// Once the tip is settled, what follows has a log time that is not before now.
-		now := time.Now()
+		now := p.committer.Now()
 		var err error
 		if tip, err = p.committer.Settle(ctx); err != nil {
 			return 0, nil, err
@@ -71,6 +71,9 @@ func (p *Past) Resolve(ctx context.Context, tip *commit.Tip, m Moment) (uint64, 
 		return 0, nil, err
 	}
 	revision, err := p.history.RevisionAt(ctx, m.Time)
+	if err == nil {
+		err = p.certain(ctx, tip, revision)
+	}
 	if oldest := p.history.Oldest(); errors.Is(err, history.ErrNone) || err == nil && revision < oldest {
 		first, err := p.history.Time(ctx, oldest)
 		if err != nil {
@@ -79,6 +82,19 @@ func (p *Past) Resolve(ctx context.Context, tip *commit.Tip, m Moment) (uint64, 
 		return 0, nil, apierrors.NewResourceExpired(fmt.Sprintf("%s is before all that is known: the first revision is %d, of %s", stamp(m.Time), oldest, stamp(first)))
 	}
 	return revision, tip, err
+}
+
+// certain refuses a revision that was found for a time, while the clock is behind the log: which
+// revisions have been written by now is not known then.
+func (p *Past) certain(ctx context.Context, tip *commit.Tip, revision uint64) error {
+	health := p.committer.ClockHealth()
+	if health == nil || revision == tip.Revision() {
+		return nil
+	}
+	if next, err := p.history.Time(ctx, revision+1); err != nil || !next.After(p.committer.Now()) {
+		return err
+	}
+	return apierrors.NewServiceUnavailable("times cannot be looked up: " + health.Error() + "; a revision can be given instead")
 }
 
 // Check tells whether a revision can be asked for, of a tip that is confirmed if it is older. Its

@@ -36,6 +36,9 @@ const (
 	backdate = time.Hour
 )
 
+// commonName is that of an authority that was made here.
+const commonName = "stele-ca"
+
 // Authority is a certificate authority.
 type Authority struct {
 	Cert *x509.Certificate
@@ -47,34 +50,91 @@ type Authority struct {
 // Pair is a certificate with its private key, both as PEM.
 type Pair struct{ Cert, Key []byte }
 
-// LoadAuthority reads ca.crt and ca.key from the folder, or makes them. The folder and
-// its files are for the owner alone.
+// LoadAuthority reads ca.crt and ca.key from the folder, or makes them if there is no
+// ca.crt: that is written last, so that a key alone has signed nothing. The folder and its
+// files are for the owner alone.
 func LoadAuthority(dir string) (*Authority, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
-	pair, err := load(dir, "ca")
-	if errors.Is(err, fs.ErrNotExist) && pair.Cert == nil {
-		pair, err = issue(nil, &x509.Certificate{
-			Subject: pkix.Name{CommonName: "stele-ca"}, IsCA: true, BasicConstraintsValid: true,
-			KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
-		}, caLife)
-		if err == nil {
-			err = store(dir, "ca", pair)
-		}
+	if _, err := os.Lstat(filepath.Join(dir, "ca.crt")); !errors.Is(err, fs.ErrNotExist) {
+		return OpenAuthority(dir)
 	}
+	pair, err := issue(nil, authorityTemplate(), caLife)
 	if err != nil {
 		return nil, err
 	}
+	if err := store(dir, "ca", pair); err != nil {
+		return nil, err
+	}
+	return OpenAuthority(dir)
+}
+
+// OpenAuthority reads ca.crt and ca.key from the folder.
+func OpenAuthority(dir string) (*Authority, error) {
+	pair, err := load(dir, "ca")
+	if err != nil {
+		return nil, err
+	}
+	a, err := parseAuthority(pair)
+	if err != nil {
+		return nil, fmt.Errorf("%s and ca.key are not a certificate and its key: %w; restore both from a backup", filepath.Join(dir, "ca.crt"), err)
+	}
+	if !begun(a.Cert) {
+		return a, a.restart(dir)
+	}
+	return a, nil
+}
+
+func parseAuthority(pair Pair) (*Authority, error) {
 	parsed, err := tls.X509KeyPair(pair.Cert, pair.Key)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", filepath.Join(dir, "ca.crt"), err)
+		return nil, err
 	}
 	key, ok := parsed.PrivateKey.(*ecdsa.PrivateKey)
 	if !ok {
-		return nil, fmt.Errorf("%s: not an ECDSA key", filepath.Join(dir, "ca.key"))
+		return nil, errors.New("the key is not an ECDSA key")
 	}
-	return &Authority{Cert: parsed.Leaf, key: key, PEM: pair.Cert}, nil
+	c := parsed.Leaf
+	if c.Subject.CommonName == commonName || c.Issuer.CommonName == commonName { // it is not one that an operator put there
+		if err := c.CheckSignatureFrom(c); err != nil {
+			return nil, fmt.Errorf("the certificate has been changed: %w", err)
+		}
+	}
+	return &Authority{Cert: c, key: key, PEM: pair.Cert}, nil
+}
+
+// begun reports whether the validity of a certificate has begun. It has not if the certificate was
+// made while the clock was ahead.
+func begun(c *x509.Certificate) bool { return !time.Now().Before(c.NotBefore) }
+
+// restart makes the authority's certificate again, valid from now on, with the key that it
+// has: what it has signed stays signed by it.
+func (a *Authority) restart(dir string) error {
+	template := authorityTemplate()
+	template.SubjectKeyId = a.Cert.SubjectKeyId
+	validFor(template, caLife)
+	serial, err := newSerial()
+	if err != nil {
+		return err
+	}
+	template.SerialNumber = serial
+	der, err := x509.CreateCertificate(rand.Reader, template, template, a.key.Public(), a.key)
+	if err != nil {
+		return err
+	}
+	if a.Cert, err = x509.ParseCertificate(der); err != nil {
+		return err
+	}
+	a.PEM = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+	return WritePrivate(filepath.Join(dir, "ca.crt"), a.PEM)
+}
+
+func authorityTemplate() *x509.Certificate {
+	return &x509.Certificate{
+		Subject: pkix.Name{CommonName: commonName}, IsCA: true, BasicConstraintsValid: true,
+		KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
+	}
 }
 
 // Pool holds the authority's certificate.
@@ -133,7 +193,7 @@ func (s *ServerCertificate) renew() error {
 // Get is for [tls.Config].GetCertificate. One handshake makes a new certificate where
 // that is due, while others go on with the old one; so do all if it cannot be made.
 func (s *ServerCertificate) Get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
-	if time.Until(s.current.Load().Leaf.NotAfter) < renewBefore && s.renewing.TryLock() {
+	if leaf := s.current.Load().Leaf; (time.Until(leaf.NotAfter) < renewBefore || !begun(leaf)) && s.renewing.TryLock() {
 		defer s.renewing.Unlock()
 		_ = s.renew() // the next handshake tries again
 	}
@@ -163,7 +223,7 @@ func clientTemplate(user string, groups []string) *x509.Certificate {
 func (a *Authority) loadOrIssue(dir, name string, template *x509.Certificate, fits func(*x509.Certificate) bool) (Pair, error) {
 	if pair, err := load(dir, name); err == nil {
 		if parsed, err := tls.X509KeyPair(pair.Cert, pair.Key); err == nil && parsed.Leaf.CheckSignatureFrom(a.Cert) == nil &&
-			time.Now().Add(renewBefore).Before(parsed.Leaf.NotAfter) && fits(parsed.Leaf) {
+			begun(parsed.Leaf) && time.Now().Add(renewBefore).Before(parsed.Leaf.NotAfter) && fits(parsed.Leaf) {
 			return pair, nil
 		}
 	}
@@ -180,13 +240,10 @@ func issue(a *Authority, template *x509.Certificate, life time.Duration) (Pair, 
 	if err != nil {
 		return Pair{}, err
 	}
-	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
-	if err != nil {
+	if template.SerialNumber, err = newSerial(); err != nil {
 		return Pair{}, err
 	}
-	now := time.Now()
-	template.SerialNumber = serial
-	template.NotBefore, template.NotAfter = now.Add(-backdate), now.Add(life)
+	validFor(template, life)
 	parent, signer := template, key
 	if a != nil {
 		parent, signer = a.Cert, a.key
@@ -206,6 +263,15 @@ func issue(a *Authority, template *x509.Certificate, life time.Duration) (Pair, 
 		Cert: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
 		Key:  pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER}),
 	}, nil
+}
+
+func newSerial() (*big.Int, error) {
+	return rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
+}
+
+func validFor(template *x509.Certificate, life time.Duration) {
+	now := time.Now()
+	template.NotBefore, template.NotAfter = now.Add(-backdate), now.Add(life)
 }
 
 func load(dir, name string) (p Pair, err error) {

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"testing"
@@ -107,6 +109,47 @@ func TestAServerThatRunsOnHasACertificate(t *testing.T) {
 	})
 }
 
+// A clock that was ahead leaves certificates whose validity has not begun.
+func TestCertificatesOfTheFutureAreMadeAgain(t *testing.T) {
+	dir := t.TempDir()
+	ahead := server(t, dir, "localhost") // made outside of the bubble, in which it is the year 2000
+	key, err := os.ReadFile(filepath.Join(dir, "ca.key"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		now := server(t, dir, "localhost")
+		if bytes.Equal(ahead.Cert, now.Cert) {
+			t.Error("the server's certificate was kept")
+		}
+		a := authority(t, dir)
+		options := x509.VerifyOptions{Roots: a.Pool(), CurrentTime: time.Now(), DNSName: "localhost"}
+		if _, err := leaf(t, now).Verify(options); err != nil {
+			t.Errorf("the certificate cannot be used now: %v", err)
+		}
+		if err := leaf(t, ahead).CheckSignatureFrom(a.Cert); err != nil {
+			t.Errorf("what the authority signed before is not signed by it any more: %v", err)
+		}
+		if after, err := os.ReadFile(filepath.Join(dir, "ca.key")); err != nil || !bytes.Equal(key, after) {
+			t.Errorf("the authority has another key, %v", err)
+		}
+	})
+}
+
+func TestAServerWhoseClockWasAheadHasACertificate(t *testing.T) {
+	dir := t.TempDir()
+	a := authority(t, dir)
+	s, err := a.ServerCertificate(dir, []string{"localhost"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		if c, err := s.Get(nil); err != nil || time.Now().Before(c.Leaf.NotBefore) {
+			t.Errorf("valid from %v, %v", c.Leaf.NotBefore, err)
+		}
+	})
+}
+
 func TestAnAuthorityWithoutItsKeyIsRefused(t *testing.T) {
 	dir := t.TempDir()
 	authority(t, dir)
@@ -116,6 +159,53 @@ func TestAnAuthorityWithoutItsKeyIsRefused(t *testing.T) {
 	if _, err := pki.LoadAuthority(dir); err == nil {
 		t.Error("it was replaced, and with it all trust in it")
 	}
+}
+
+// Whatever bit of it changes, an authority is the one that was made, or is refused.
+func TestAnAuthorityThatWasChangedIsRefused(t *testing.T) {
+	dir := t.TempDir()
+	made := authority(t, dir)
+	for _, name := range []string{"ca.crt", "ca.key"} {
+		file := filepath.Join(dir, name)
+		whole, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for at := range whole {
+			changed := bytes.Clone(whole)
+			changed[at] ^= 1
+			if err := os.WriteFile(file, changed, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if a, err := pki.LoadAuthority(dir); err == nil && !a.Cert.Equal(made.Cert) {
+				t.Errorf("%s changed at %d is taken", name, at)
+			}
+		}
+		for size := range whole {
+			if err := os.WriteFile(file, whole[:size], 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if a, err := pki.LoadAuthority(dir); err == nil && !a.Cert.Equal(made.Cert) {
+				t.Errorf("%s cut to %d bytes is taken", name, size)
+			}
+		}
+		if err := os.WriteFile(file, whole, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// A first start may be killed between the two files.
+func TestAKeyWithoutAnAuthorityIsMadeAgain(t *testing.T) {
+	dir := t.TempDir()
+	authority(t, dir)
+	if err := os.Remove(filepath.Join(dir, "ca.crt")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := pki.OpenAuthority(dir); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("OpenAuthority = %v", err)
+	}
+	authority(t, dir)
 }
 
 func TestKeysAreForTheirOwnerAlone(t *testing.T) {

@@ -89,6 +89,7 @@ const (
 	Type_TYPE_LOG_CREATED   Type = 64
 	Type_TYPE_EPOCH_STARTED Type = 65
 	Type_TYPE_LEVEL_RAISED  Type = 66
+	Type_TYPE_CLOCK_SET     Type = 67
 )
 
 // Enum value maps for Type.
@@ -105,6 +106,7 @@ var (
 		64: "TYPE_LOG_CREATED",
 		65: "TYPE_EPOCH_STARTED",
 		66: "TYPE_LEVEL_RAISED",
+		67: "TYPE_CLOCK_SET",
 	}
 	Type_value = map[string]int32{
 		"TYPE_UNSPECIFIED":      0,
@@ -118,6 +120,7 @@ var (
 		"TYPE_LOG_CREATED":      64,
 		"TYPE_EPOCH_STARTED":    65,
 		"TYPE_LEVEL_RAISED":     66,
+		"TYPE_CLOCK_SET":        67,
 	}
 )
 
@@ -300,7 +303,7 @@ type Header struct {
 	Previous      []byte                 `protobuf:"bytes,7,opt,name=previous,proto3" json:"previous,omitempty"`                                    // hash of the previous batch; 32 zero bytes for the first
 	Writer        []byte                 `protobuf:"bytes,8,opt,name=writer,proto3" json:"writer,omitempty"`                                        // 16 bytes, drawn when the writing process started
 	Nonce         []byte                 `protobuf:"bytes,9,opt,name=nonce,proto3" json:"nonce,omitempty"`                                          // 16 bytes, drawn per append; settles an unknown outcome
-	TimeUnixNano  int64                  `protobuf:"varint,10,opt,name=time_unix_nano,json=timeUnixNano,proto3" json:"time_unix_nano,omitempty"`    // log time: never before the previous batch's
+	TimeUnixNano  int64                  `protobuf:"varint,10,opt,name=time_unix_nano,json=timeUnixNano,proto3" json:"time_unix_nano,omitempty"`    // log time: never before the previous batch's, but for a ClockSet
 	ClockUnixNano int64                  `protobuf:"varint,11,opt,name=clock_unix_nano,json=clockUnixNano,proto3" json:"clock_unix_nano,omitempty"` // what the writer's own clock said
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -623,6 +626,7 @@ type Metadata struct {
 	//	*Metadata_PolicyProposed
 	//	*Metadata_PolicyActivated
 	//	*Metadata_Bulk
+	//	*Metadata_ClockSet
 	Detail        isMetadata_Detail `protobuf_oneof:"detail"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -805,6 +809,15 @@ func (x *Metadata) GetBulk() *Bulk {
 	return nil
 }
 
+func (x *Metadata) GetClockSet() *ClockSet {
+	if x != nil {
+		if x, ok := x.Detail.(*Metadata_ClockSet); ok {
+			return x.ClockSet
+		}
+	}
+	return nil
+}
+
 type isMetadata_Detail interface {
 	isMetadata_Detail()
 }
@@ -837,6 +850,10 @@ type Metadata_Bulk struct {
 	Bulk *Bulk `protobuf:"bytes,70,opt,name=bulk,proto3,oneof"`
 }
 
+type Metadata_ClockSet struct {
+	ClockSet *ClockSet `protobuf:"bytes,71,opt,name=clock_set,json=clockSet,proto3,oneof"`
+}
+
 func (*Metadata_LogCreated) isMetadata_Detail() {}
 
 func (*Metadata_EpochStarted) isMetadata_Detail() {}
@@ -850,6 +867,8 @@ func (*Metadata_PolicyProposed) isMetadata_Detail() {}
 func (*Metadata_PolicyActivated) isMetadata_Detail() {}
 
 func (*Metadata_Bulk) isMetadata_Detail() {}
+
+func (*Metadata_ClockSet) isMetadata_Detail() {}
 
 type Object struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1543,6 +1562,53 @@ func (x *LogCreated) GetSoftware() string {
 	return ""
 }
 
+// ClockSet sets log time back, because a writer's clock was ahead. It stands alone in its
+// batch, whose time is where log time goes on. What was written before with a later time
+// counts as written at that time.
+type ClockSet struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	AheadNano     int64                  `protobuf:"varint,1,opt,name=ahead_nano,json=aheadNano,proto3" json:"ahead_nano,omitempty"` // by how much log time was ahead
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ClockSet) Reset() {
+	*x = ClockSet{}
+	mi := &file_log_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ClockSet) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ClockSet) ProtoMessage() {}
+
+func (x *ClockSet) ProtoReflect() protoreflect.Message {
+	mi := &file_log_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ClockSet.ProtoReflect.Descriptor instead.
+func (*ClockSet) Descriptor() ([]byte, []int) {
+	return file_log_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *ClockSet) GetAheadNano() int64 {
+	if x != nil {
+		return x.AheadNano
+	}
+	return 0
+}
+
 // EpochStarted opens a new history after a restore: `lost_from` is the first
 // revision that is no longer what clients may have seen, `next` the first one of
 // this epoch.
@@ -1556,7 +1622,7 @@ type EpochStarted struct {
 
 func (x *EpochStarted) Reset() {
 	*x = EpochStarted{}
-	mi := &file_log_proto_msgTypes[15]
+	mi := &file_log_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1568,7 +1634,7 @@ func (x *EpochStarted) String() string {
 func (*EpochStarted) ProtoMessage() {}
 
 func (x *EpochStarted) ProtoReflect() protoreflect.Message {
-	mi := &file_log_proto_msgTypes[15]
+	mi := &file_log_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1581,7 +1647,7 @@ func (x *EpochStarted) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EpochStarted.ProtoReflect.Descriptor instead.
 func (*EpochStarted) Descriptor() ([]byte, []int) {
-	return file_log_proto_rawDescGZIP(), []int{15}
+	return file_log_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *EpochStarted) GetLostFrom() uint64 {
@@ -1607,7 +1673,7 @@ type LevelRaised struct {
 
 func (x *LevelRaised) Reset() {
 	*x = LevelRaised{}
-	mi := &file_log_proto_msgTypes[16]
+	mi := &file_log_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1619,7 +1685,7 @@ func (x *LevelRaised) String() string {
 func (*LevelRaised) ProtoMessage() {}
 
 func (x *LevelRaised) ProtoReflect() protoreflect.Message {
-	mi := &file_log_proto_msgTypes[16]
+	mi := &file_log_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1632,7 +1698,7 @@ func (x *LevelRaised) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LevelRaised.ProtoReflect.Descriptor instead.
 func (*LevelRaised) Descriptor() ([]byte, []int) {
-	return file_log_proto_rawDescGZIP(), []int{16}
+	return file_log_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *LevelRaised) GetFormat() uint32 {
@@ -1652,7 +1718,7 @@ type PolicyChunk struct {
 
 func (x *PolicyChunk) Reset() {
 	*x = PolicyChunk{}
-	mi := &file_log_proto_msgTypes[17]
+	mi := &file_log_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1664,7 +1730,7 @@ func (x *PolicyChunk) String() string {
 func (*PolicyChunk) ProtoMessage() {}
 
 func (x *PolicyChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_log_proto_msgTypes[17]
+	mi := &file_log_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1677,7 +1743,7 @@ func (x *PolicyChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PolicyChunk.ProtoReflect.Descriptor instead.
 func (*PolicyChunk) Descriptor() ([]byte, []int) {
-	return file_log_proto_rawDescGZIP(), []int{17}
+	return file_log_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *PolicyChunk) GetDigest() []byte {
@@ -1704,7 +1770,7 @@ type PolicyProposed struct {
 
 func (x *PolicyProposed) Reset() {
 	*x = PolicyProposed{}
-	mi := &file_log_proto_msgTypes[18]
+	mi := &file_log_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1716,7 +1782,7 @@ func (x *PolicyProposed) String() string {
 func (*PolicyProposed) ProtoMessage() {}
 
 func (x *PolicyProposed) ProtoReflect() protoreflect.Message {
-	mi := &file_log_proto_msgTypes[18]
+	mi := &file_log_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1729,7 +1795,7 @@ func (x *PolicyProposed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PolicyProposed.ProtoReflect.Descriptor instead.
 func (*PolicyProposed) Descriptor() ([]byte, []int) {
-	return file_log_proto_rawDescGZIP(), []int{18}
+	return file_log_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *PolicyProposed) GetDigest() []byte {
@@ -1799,7 +1865,7 @@ type File struct {
 
 func (x *File) Reset() {
 	*x = File{}
-	mi := &file_log_proto_msgTypes[19]
+	mi := &file_log_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1811,7 +1877,7 @@ func (x *File) String() string {
 func (*File) ProtoMessage() {}
 
 func (x *File) ProtoReflect() protoreflect.Message {
-	mi := &file_log_proto_msgTypes[19]
+	mi := &file_log_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1824,7 +1890,7 @@ func (x *File) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use File.ProtoReflect.Descriptor instead.
 func (*File) Descriptor() ([]byte, []int) {
-	return file_log_proto_rawDescGZIP(), []int{19}
+	return file_log_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *File) GetPath() string {
@@ -1858,7 +1924,7 @@ type PolicyActivated struct {
 
 func (x *PolicyActivated) Reset() {
 	*x = PolicyActivated{}
-	mi := &file_log_proto_msgTypes[20]
+	mi := &file_log_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1870,7 +1936,7 @@ func (x *PolicyActivated) String() string {
 func (*PolicyActivated) ProtoMessage() {}
 
 func (x *PolicyActivated) ProtoReflect() protoreflect.Message {
-	mi := &file_log_proto_msgTypes[20]
+	mi := &file_log_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1883,7 +1949,7 @@ func (x *PolicyActivated) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PolicyActivated.ProtoReflect.Descriptor instead.
 func (*PolicyActivated) Descriptor() ([]byte, []int) {
-	return file_log_proto_rawDescGZIP(), []int{20}
+	return file_log_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *PolicyActivated) GetDigest() []byte {
@@ -1909,7 +1975,7 @@ type Bulk struct {
 
 func (x *Bulk) Reset() {
 	*x = Bulk{}
-	mi := &file_log_proto_msgTypes[21]
+	mi := &file_log_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1921,7 +1987,7 @@ func (x *Bulk) String() string {
 func (*Bulk) ProtoMessage() {}
 
 func (x *Bulk) ProtoReflect() protoreflect.Message {
-	mi := &file_log_proto_msgTypes[21]
+	mi := &file_log_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1934,7 +2000,7 @@ func (x *Bulk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Bulk.ProtoReflect.Descriptor instead.
 func (*Bulk) Descriptor() ([]byte, []int) {
-	return file_log_proto_rawDescGZIP(), []int{21}
+	return file_log_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Bulk) GetObjects() []*BulkObject {
@@ -1954,7 +2020,7 @@ type BulkObject struct {
 
 func (x *BulkObject) Reset() {
 	*x = BulkObject{}
-	mi := &file_log_proto_msgTypes[22]
+	mi := &file_log_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1966,7 +2032,7 @@ func (x *BulkObject) String() string {
 func (*BulkObject) ProtoMessage() {}
 
 func (x *BulkObject) ProtoReflect() protoreflect.Message {
-	mi := &file_log_proto_msgTypes[22]
+	mi := &file_log_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1979,7 +2045,7 @@ func (x *BulkObject) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BulkObject.ProtoReflect.Descriptor instead.
 func (*BulkObject) Descriptor() ([]byte, []int) {
-	return file_log_proto_rawDescGZIP(), []int{22}
+	return file_log_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *BulkObject) GetObject() *Object {
@@ -2031,7 +2097,7 @@ const file_log_proto_rawDesc = "" +
 	"\acontent\x18\x02 \x01(\fR\acontent\x12\x15\n" +
 	"\x06key_id\x18\x03 \x01(\tR\x05keyId\x12\x12\n" +
 	"\x04hash\x18\x04 \x01(\fR\x04hash\x12\x12\n" +
-	"\x04gone\x18\x05 \x01(\bR\x04gone\"\xd5\a\n" +
+	"\x04gone\x18\x05 \x01(\bR\x04gone\"\x91\b\n" +
 	"\bMetadata\x12+\n" +
 	"\x04type\x18\x01 \x01(\x0e2\x17.stele.eventlog.v1.TypeR\x04type\x12\x1c\n" +
 	"\tskippable\x18\x02 \x01(\bR\tskippable\x12\x12\n" +
@@ -2053,7 +2119,8 @@ const file_log_proto_rawDesc = "" +
 	"\fpolicy_chunk\x18C \x01(\v2\x1e.stele.eventlog.v1.PolicyChunkH\x00R\vpolicyChunk\x12L\n" +
 	"\x0fpolicy_proposed\x18D \x01(\v2!.stele.eventlog.v1.PolicyProposedH\x00R\x0epolicyProposed\x12O\n" +
 	"\x10policy_activated\x18E \x01(\v2\".stele.eventlog.v1.PolicyActivatedH\x00R\x0fpolicyActivated\x12-\n" +
-	"\x04bulk\x18F \x01(\v2\x17.stele.eventlog.v1.BulkH\x00R\x04bulkB\b\n" +
+	"\x04bulk\x18F \x01(\v2\x17.stele.eventlog.v1.BulkH\x00R\x04bulk\x12:\n" +
+	"\tclock_set\x18G \x01(\v2\x1b.stele.eventlog.v1.ClockSetH\x00R\bclockSetB\b\n" +
 	"\x06detail\"\xac\x01\n" +
 	"\x06Object\x12\x14\n" +
 	"\x05group\x18\x01 \x01(\tR\x05group\x12\x1a\n" +
@@ -2118,7 +2185,10 @@ const file_log_proto_rawDesc = "" +
 	"LogCreated\x12\x1f\n" +
 	"\vbatch_limit\x18\x01 \x01(\x04R\n" +
 	"batchLimit\x12\x1a\n" +
-	"\bsoftware\x18\x02 \x01(\tR\bsoftware\"?\n" +
+	"\bsoftware\x18\x02 \x01(\tR\bsoftware\")\n" +
+	"\bClockSet\x12\x1d\n" +
+	"\n" +
+	"ahead_nano\x18\x01 \x01(\x03R\taheadNano\"?\n" +
 	"\fEpochStarted\x12\x1b\n" +
 	"\tlost_from\x18\x01 \x01(\x04R\blostFrom\x12\x12\n" +
 	"\x04next\x18\x02 \x01(\x04R\x04next\"%\n" +
@@ -2150,7 +2220,7 @@ const file_log_proto_rawDesc = "" +
 	"\x11previous_revision\x18\x02 \x01(\x04R\x10previousRevision*9\n" +
 	"\vCompression\x12\x14\n" +
 	"\x10COMPRESSION_NONE\x10\x00\x12\x14\n" +
-	"\x10COMPRESSION_ZSTD\x10\x01*\xfa\x01\n" +
+	"\x10COMPRESSION_ZSTD\x10\x01*\x8e\x02\n" +
 	"\x04Type\x12\x14\n" +
 	"\x10TYPE_UNSPECIFIED\x10\x00\x12\x10\n" +
 	"\fTYPE_CREATED\x10\x01\x12\x10\n" +
@@ -2162,7 +2232,8 @@ const file_log_proto_rawDesc = "" +
 	"\x15TYPE_POLICY_ACTIVATED\x10\"\x12\x14\n" +
 	"\x10TYPE_LOG_CREATED\x10@\x12\x16\n" +
 	"\x12TYPE_EPOCH_STARTED\x10A\x12\x15\n" +
-	"\x11TYPE_LEVEL_RAISED\x10B*O\n" +
+	"\x11TYPE_LEVEL_RAISED\x10B\x12\x12\n" +
+	"\x0eTYPE_CLOCK_SET\x10C*O\n" +
 	"\x04Role\x12\x14\n" +
 	"\x10ROLE_UNSPECIFIED\x10\x00\x12\x0f\n" +
 	"\vROLE_OBJECT\x10\x01\x12\x10\n" +
@@ -2183,7 +2254,7 @@ func file_log_proto_rawDescGZIP() []byte {
 }
 
 var file_log_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_log_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
+var file_log_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
 var file_log_proto_goTypes = []any{
 	(Compression)(0),        // 0: stele.eventlog.v1.Compression
 	(Type)(0),               // 1: stele.eventlog.v1.Type
@@ -2203,14 +2274,15 @@ var file_log_proto_goTypes = []any{
 	(*Payload)(nil),         // 15: stele.eventlog.v1.Payload
 	(*Class)(nil),           // 16: stele.eventlog.v1.Class
 	(*LogCreated)(nil),      // 17: stele.eventlog.v1.LogCreated
-	(*EpochStarted)(nil),    // 18: stele.eventlog.v1.EpochStarted
-	(*LevelRaised)(nil),     // 19: stele.eventlog.v1.LevelRaised
-	(*PolicyChunk)(nil),     // 20: stele.eventlog.v1.PolicyChunk
-	(*PolicyProposed)(nil),  // 21: stele.eventlog.v1.PolicyProposed
-	(*File)(nil),            // 22: stele.eventlog.v1.File
-	(*PolicyActivated)(nil), // 23: stele.eventlog.v1.PolicyActivated
-	(*Bulk)(nil),            // 24: stele.eventlog.v1.Bulk
-	(*BulkObject)(nil),      // 25: stele.eventlog.v1.BulkObject
+	(*ClockSet)(nil),        // 18: stele.eventlog.v1.ClockSet
+	(*EpochStarted)(nil),    // 19: stele.eventlog.v1.EpochStarted
+	(*LevelRaised)(nil),     // 20: stele.eventlog.v1.LevelRaised
+	(*PolicyChunk)(nil),     // 21: stele.eventlog.v1.PolicyChunk
+	(*PolicyProposed)(nil),  // 22: stele.eventlog.v1.PolicyProposed
+	(*File)(nil),            // 23: stele.eventlog.v1.File
+	(*PolicyActivated)(nil), // 24: stele.eventlog.v1.PolicyActivated
+	(*Bulk)(nil),            // 25: stele.eventlog.v1.Bulk
+	(*BulkObject)(nil),      // 26: stele.eventlog.v1.BulkObject
 }
 var file_log_proto_depIdxs = []int32{
 	0,  // 0: stele.eventlog.v1.Batch.compression:type_name -> stele.eventlog.v1.Compression
@@ -2223,26 +2295,27 @@ var file_log_proto_depIdxs = []int32{
 	13, // 7: stele.eventlog.v1.Metadata.decisions:type_name -> stele.eventlog.v1.Decisions
 	15, // 8: stele.eventlog.v1.Metadata.payloads:type_name -> stele.eventlog.v1.Payload
 	17, // 9: stele.eventlog.v1.Metadata.log_created:type_name -> stele.eventlog.v1.LogCreated
-	18, // 10: stele.eventlog.v1.Metadata.epoch_started:type_name -> stele.eventlog.v1.EpochStarted
-	19, // 11: stele.eventlog.v1.Metadata.level_raised:type_name -> stele.eventlog.v1.LevelRaised
-	20, // 12: stele.eventlog.v1.Metadata.policy_chunk:type_name -> stele.eventlog.v1.PolicyChunk
-	21, // 13: stele.eventlog.v1.Metadata.policy_proposed:type_name -> stele.eventlog.v1.PolicyProposed
-	23, // 14: stele.eventlog.v1.Metadata.policy_activated:type_name -> stele.eventlog.v1.PolicyActivated
-	24, // 15: stele.eventlog.v1.Metadata.bulk:type_name -> stele.eventlog.v1.Bulk
-	11, // 16: stele.eventlog.v1.Actor.extra:type_name -> stele.eventlog.v1.Extra
-	10, // 17: stele.eventlog.v1.Actor.impersonator:type_name -> stele.eventlog.v1.Actor
-	14, // 18: stele.eventlog.v1.Decisions.admission:type_name -> stele.eventlog.v1.Admission
-	2,  // 19: stele.eventlog.v1.Payload.role:type_name -> stele.eventlog.v1.Role
-	16, // 20: stele.eventlog.v1.Payload.class:type_name -> stele.eventlog.v1.Class
-	22, // 21: stele.eventlog.v1.PolicyProposed.form:type_name -> stele.eventlog.v1.File
-	22, // 22: stele.eventlog.v1.PolicyProposed.sources:type_name -> stele.eventlog.v1.File
-	25, // 23: stele.eventlog.v1.Bulk.objects:type_name -> stele.eventlog.v1.BulkObject
-	9,  // 24: stele.eventlog.v1.BulkObject.object:type_name -> stele.eventlog.v1.Object
-	25, // [25:25] is the sub-list for method output_type
-	25, // [25:25] is the sub-list for method input_type
-	25, // [25:25] is the sub-list for extension type_name
-	25, // [25:25] is the sub-list for extension extendee
-	0,  // [0:25] is the sub-list for field type_name
+	19, // 10: stele.eventlog.v1.Metadata.epoch_started:type_name -> stele.eventlog.v1.EpochStarted
+	20, // 11: stele.eventlog.v1.Metadata.level_raised:type_name -> stele.eventlog.v1.LevelRaised
+	21, // 12: stele.eventlog.v1.Metadata.policy_chunk:type_name -> stele.eventlog.v1.PolicyChunk
+	22, // 13: stele.eventlog.v1.Metadata.policy_proposed:type_name -> stele.eventlog.v1.PolicyProposed
+	24, // 14: stele.eventlog.v1.Metadata.policy_activated:type_name -> stele.eventlog.v1.PolicyActivated
+	25, // 15: stele.eventlog.v1.Metadata.bulk:type_name -> stele.eventlog.v1.Bulk
+	18, // 16: stele.eventlog.v1.Metadata.clock_set:type_name -> stele.eventlog.v1.ClockSet
+	11, // 17: stele.eventlog.v1.Actor.extra:type_name -> stele.eventlog.v1.Extra
+	10, // 18: stele.eventlog.v1.Actor.impersonator:type_name -> stele.eventlog.v1.Actor
+	14, // 19: stele.eventlog.v1.Decisions.admission:type_name -> stele.eventlog.v1.Admission
+	2,  // 20: stele.eventlog.v1.Payload.role:type_name -> stele.eventlog.v1.Role
+	16, // 21: stele.eventlog.v1.Payload.class:type_name -> stele.eventlog.v1.Class
+	23, // 22: stele.eventlog.v1.PolicyProposed.form:type_name -> stele.eventlog.v1.File
+	23, // 23: stele.eventlog.v1.PolicyProposed.sources:type_name -> stele.eventlog.v1.File
+	26, // 24: stele.eventlog.v1.Bulk.objects:type_name -> stele.eventlog.v1.BulkObject
+	9,  // 25: stele.eventlog.v1.BulkObject.object:type_name -> stele.eventlog.v1.Object
+	26, // [26:26] is the sub-list for method output_type
+	26, // [26:26] is the sub-list for method input_type
+	26, // [26:26] is the sub-list for extension type_name
+	26, // [26:26] is the sub-list for extension extendee
+	0,  // [0:26] is the sub-list for field type_name
 }
 
 func init() { file_log_proto_init() }
@@ -2258,6 +2331,7 @@ func file_log_proto_init() {
 		(*Metadata_PolicyProposed)(nil),
 		(*Metadata_PolicyActivated)(nil),
 		(*Metadata_Bulk)(nil),
+		(*Metadata_ClockSet)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -2265,7 +2339,7 @@ func file_log_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_log_proto_rawDesc), len(file_log_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   23,
+			NumMessages:   24,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -69,6 +69,8 @@ type cursor struct {
 	EntriesSum uint32  `json:"entriesSum"`
 	BlocksSum  uint32  `json:"blocksSum"`
 	Epochs     []Epoch `json:"epochs,omitempty"`
+	// ClockSets up to there.
+	ClockSets eventlog.ClockSets `json:"clockSets,omitempty"`
 }
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -91,6 +93,7 @@ type kept struct {
 	tail    block
 	runs    []run
 	epochs  []Epoch
+	clocks  eventlog.ClockSets
 	written cursor // what the files hold
 	saved   cursor // what the cursor file says
 	buffer  []byte
@@ -145,7 +148,7 @@ func readCursor(file string) (c cursor, err error) {
 func checksum(b []byte) string { return fmt.Sprintf("%08x\n", crc32.Checksum(b, castagnoli)) }
 
 func openFiles(dir string, start eventlog.Head, c cursor) (_ *kept, err error) {
-	k := &kept{dir: dir, prints: printer{start.Log}, index: newIndex(), cache: newCache(cacheBytes), written: c, saved: c, epochs: c.Epochs}
+	k := &kept{dir: dir, prints: printer{start.Log}, index: newIndex(), cache: newCache(cacheBytes), written: c, saved: c, epochs: c.Epochs, clocks: c.ClockSets}
 	defer func() {
 		if err != nil {
 			k.close()
@@ -272,7 +275,7 @@ func (k *kept) flush() error {
 	}
 	k.written = cursor{
 		Format: format, Log: k.head.Log.String(), Epoch: k.head.Epoch, Revision: k.head.Revision, Hash: k.head.Hash.String(), Changes: k.changes,
-		Written: k.last, Partial: k.partial(), Blocks: c.Blocks + 1, Records: c.Records + int64(len(packed)), Epochs: k.epochs,
+		Written: k.last, Partial: k.partial(), Blocks: c.Blocks + 1, Records: c.Records + int64(len(packed)), Epochs: k.epochs, ClockSets: k.clocks,
 		EntriesSum: crc32.Update(c.EntriesSum, castagnoli, entries), BlocksSum: crc32.Update(c.BlocksSum, castagnoli, ref),
 	}
 	k.tail = newBlock(k.last + 1)

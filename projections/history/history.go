@@ -303,6 +303,9 @@ func (s *Store) add(ctx context.Context, e *eventlog.Event, i int) error {
 	if started := e.Meta.GetEpochStarted(); started != nil {
 		k.epochs = append(slices.Clip(k.epochs), Epoch{started.GetLostFrom(), started.GetNext()})
 	}
+	if e.Meta.GetClockSet() != nil {
+		k.clocks = append(slices.Clip(k.clocks), eventlog.ClockSet{Revision: revision, Time: e.Time})
+	}
 	return nil
 }
 

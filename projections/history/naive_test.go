@@ -35,6 +35,15 @@ func (n *naive) apply(b *eventlog.Batch) {
 		if started := m.GetEpochStarted(); started != nil {
 			n.epochs = append(n.epochs, history.Epoch{LostFrom: started.GetLostFrom(), Next: started.GetNext()})
 		}
+		if m.GetClockSet() != nil {
+			for i, c := range n.changes {
+				if c.Time.After(e.Time) {
+					earlier := *c
+					earlier.Time = e.Time
+					n.replace(i, &earlier)
+				}
+			}
+		}
 		for i, g := range m.GetBulk().GetObjects() {
 			c := &history.Change{Revision: e.Revision + uint64(i), Time: e.Time, Meta: m, Object: g.GetObject(), Previous: g.GetPreviousRevision(), Deleted: true}
 			if versions := n.keys[placeOf(c.Object)]; len(versions) > 0 {
@@ -49,6 +58,15 @@ func (n *naive) apply(b *eventlog.Batch) {
 			})
 		}
 	}
+}
+
+// replace puts another change in the place of the i-th.
+func (n *naive) replace(i int, c *history.Change) {
+	if c.Object != nil {
+		versions := n.keys[placeOf(c.Object)]
+		versions[slices.Index(versions, n.changes[i])] = c
+	}
+	n.changes[i] = c
 }
 
 func (n *naive) add(c *history.Change) {

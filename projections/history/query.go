@@ -156,7 +156,7 @@ func (s *Store) Time(ctx context.Context, revision uint64) (time.Time, error) {
 		return time.Time{}, ErrNone
 	}
 	record, err := reader.record(at)
-	return record.time, err
+	return reader.time(at, record.time), err
 }
 
 // RevisionAt is the last revision whose log time is not after a moment, among those that
@@ -170,7 +170,7 @@ func (s *Store) RevisionAt(ctx context.Context, t time.Time) (uint64, error) {
 		}
 		var r record
 		r, err = reader.record(at)
-		return err != nil || r.time.After(t)
+		return err != nil || reader.time(at, r.time).After(t)
 	}
 	// The block first, so that few are read.
 	number := sort.Search(int(reader.view.blocks)+1, func(i int) bool {

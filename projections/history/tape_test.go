@@ -192,6 +192,11 @@ func (a *author) writes(batches int) {
 			}})
 			continue
 		}
+		if a.IntN(80) == 0 { // a clock that was ahead for the last batches
+			a.tape.now = a.tape.now.Add(-time.Duration(a.IntN(5)) * time.Second)
+			a.commit(&eventlog.Event{Meta: &logpb.Metadata{Type: logpb.Type_TYPE_CLOCK_SET, Detail: &logpb.Metadata_ClockSet{ClockSet: &logpb.ClockSet{}}}})
+			continue
+		}
 		var events []*eventlog.Event
 		touched := map[place]bool{} // one change of an object in a batch: its previous revision is known
 		for range 1 + a.IntN(5) {

@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"sort"
+	"time"
 
 	"stele.dev/stele/eventlog"
 )
@@ -20,10 +21,19 @@ type view struct {
 	tail   block  // behind them; it may have more than last
 	runs   []run
 	epochs []Epoch
+	clocks eventlog.ClockSets
 }
 
 func (k *kept) view(last seq) *view {
-	return &view{kept: k, head: k.head, last: last, blocks: k.written.Blocks, tail: k.tail, runs: k.runs, epochs: k.epochs}
+	return &view{kept: k, head: k.head, last: last, blocks: k.written.Blocks, tail: k.tail, runs: k.runs, epochs: k.epochs, clocks: k.clocks}
+}
+
+// time is the log time of a change, given what its record has.
+func (v *view) time(s seq, written time.Time) time.Time {
+	if len(v.clocks) == 0 {
+		return written
+	}
+	return v.clocks.Time(v.revision(s), written)
 }
 
 // upTo is the last change at a revision or before; 0 if there is none.

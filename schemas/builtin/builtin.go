@@ -67,7 +67,7 @@ var compiled = sync.OnceValues(func() ([]schemas.Kind, error) {
 	var kinds []schemas.Kind
 	var diags schemas.Diagnostics
 	for declared.Next() {
-		k, d := schemas.BuiltinFromCUE(declared.Selector().Unquoted(), declared.Value(), locate)
+		k, d := schemas.BuiltinFromCUE(declared.Selector().Unquoted(), declared.Value(), locate, instance)
 		kinds = append(kinds, k)
 		diags = append(diags, d...)
 	}
