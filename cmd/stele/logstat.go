@@ -132,7 +132,9 @@ func (g *statGroup) fields(wide bool) string {
 	for name := range g.Fields {
 		names = append(names, name)
 	}
-	slices.SortFunc(names, func(a, b string) int { return cmp.Or(cmp.Compare(g.Fields[b], g.Fields[a]), importance(a)-importance(b), strings.Compare(a, b)) })
+	slices.SortFunc(names, func(a, b string) int {
+		return cmp.Or(cmp.Compare(g.Fields[b], g.Fields[a]), importance(a)-importance(b), strings.Compare(a, b))
+	})
 	if more := len(names) - statFields; more > 0 && !wide {
 		return strings.Join(names[:statFields], ", ") + fmt.Sprintf(" (+%d)", more)
 	}

@@ -115,7 +115,9 @@ func (s *Selection) bound(q fields.Requirement) error {
 }
 
 // Selects reports whether a field selector was given.
-func (s *Selection) Selects() bool { return len(s.terms) > 0 || s.Since != nil || s.Until != nil || s.Path != "" }
+func (s *Selection) Selects() bool {
+	return len(s.terms) > 0 || s.Since != nil || s.Until != nil || s.Path != ""
+}
 
 // Exactly is the value that a field must have, if the selection names one.
 func (s *Selection) Exactly(field string) (string, bool) {
