@@ -113,6 +113,7 @@ func (c *compiler) condition(v cue.Value, name string, rules []Rule) *Condition 
 	if condition.Object && c.onlyWrites(rules, path, at) {
 		c.neverDecided(condition, rules, path)
 	}
+	c.optionals([]Expression{condition.Expression}, nil, []string{path}, objectRoots(of))
 	return condition
 }
 
@@ -212,6 +213,8 @@ func (c *compiler) validation(team, name string, v cue.Value) Validation {
 	}
 	if len(c.diags) == said {
 		c.neverHolds(v, &r)
+		c.optionalsOf(&r, v.Path().String(), of)
+		c.paramsOf(v, &r)
 	}
 	return r
 }
@@ -344,6 +347,8 @@ func (c *compiler) schemaRule(k *schemas.Kind, v *schemas.Version, r *schemas.Ru
 		return
 	}
 	r.Checked = e.Checked
+	part := nodeAt(v.Schema, path)
+	c.optionals([]Expression{*e}, nil, []string{id + ".rule"}, map[string]*schemas.Node{varSelf: part, varOldSelf: part})
 	names := slices.Contains(checked[0].Names, varOldSelf)
 	if r.Transition = names; names && items {
 		c.add(r.RuleSource, id+".rule", "oldSelf cannot be used for the items of a list: nothing tells which item it was before", "put the rule on the list, or on what encloses it")

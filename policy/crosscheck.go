@@ -156,6 +156,9 @@ func (c *compiler) kind(id string, v cue.Value) (kind schemas.Kind, ok bool) {
 		var diags schemas.Diagnostics
 		kind, diags = schemas.KindFromCUE(id, v, locate, c.packages()...)
 		c.addAll(diags)
+		for _, version := range c.fields(v, "versions") {
+			c.lostDefaults(version.LookupPath(cue.MakePath(cue.Def("#schema"))), nil)
+		}
 		ok = len(c.diags) == said && len(diags) == 0 // what only follows from a name without meaning is not reported again
 	}
 	c.brokenKinds[id] = !ok

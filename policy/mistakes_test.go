@@ -331,7 +331,7 @@ func TestTheWholeFormatIsAllowedBesideAMistake(t *testing.T) {
 		}
 		admission: validate: v: {
 			match: {apiGroups: ["a.example.com"], resources: ["widgets"]}
-			params: any: 1, variables: v: "1", validationActions: ["Warn"]
+			params: any: 1, variables: v: "params.any", validationActions: ["Warn"]
 			validations: x: {expression: "true", message: "x", messageExpression: "'x'", reason: "Forbidden"}
 		}
 		kinds: "widgets.a.example.com": {

@@ -225,9 +225,11 @@ func (n *Node) openScalars(s *spec.Schema, kinds Kinds) (exact bool) {
 	case len(all) == 0:
 		return true
 	case len(all) == 1 && len(all[0].Enum) > 0 && kinds&^all[0].Kinds == 0:
-		s.Enum = enumOf(all[0])
-		if null {
-			s.Enum = append(s.Enum, nil)
+		if s.Enum = enumOf(all[0]); null {
+			// Kubernetes' validators never find null in an enumeration, and do not look at allOf
+			// for one.
+			s.AllOf = append(s.AllOf, spec.Schema{SchemaProps: spec.SchemaProps{Enum: append(s.Enum, nil)}})
+			s.Enum = nil
 		}
 		rest := *all[0]
 		rest.Enum = nil
