@@ -17,13 +17,14 @@ import (
 	"stele.dev/stele/schemas"
 )
 
-// Compiled is what became of a source.
+// Compiled is what became of a source. As JSON it is all but the form and the source, which a
+// process that compiles answers with as they are.
 type Compiled struct {
-	Form *Form
+	Form *Form `json:"-"`
 	// Source has only those files that the bundle consists of.
-	Source *Source
+	Source *Source `json:"-"`
 	// Warnings are about what is in the form and not enforced.
-	Warnings schemas.Diagnostics
+	Warnings schemas.Diagnostics `json:"warnings,omitempty"`
 }
 
 // Compile evaluates the bundle of a source. All that is wrong is reported at once,

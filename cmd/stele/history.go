@@ -63,8 +63,3 @@ is shown by -o json, jsonl and yaml alone.
 	cmd.Flags().StringVar(&uid, "uid", "", "only the object with this uid")
 	return cmd
 }
-
-// chooses tells whether flags leave out changes.
-func (o *logOptions) chooses() bool {
-	return len(o.actors)+len(o.verbs) > 0 || o.since+o.until+o.auditID != ""
-}

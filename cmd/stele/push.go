@@ -26,6 +26,7 @@ type pushOptions struct {
 	formatOptions
 	replaces, commit      string
 	dryRun, rename, clean bool
+	compile               compileOptions
 }
 
 func pushCommand() *cobra.Command {
@@ -50,6 +51,7 @@ schema is kept from their next write on.`,
 	}
 	o.clientOptions.addFlags(cmd)
 	o.formatOptions.addFlags(cmd, "json", "yaml", "name")
+	o.compile.addFlags(cmd.Flags())
 	_ = cmd.Flags().MarkHidden("namespace")
 	cmd.Flags().StringVar(&o.replaces, "replaces", "", "digest of the policy that it must replace (default: the one in force now)")
 	cmd.Flags().BoolVar(&o.rename, "rename", false, renameUsage)
@@ -70,7 +72,10 @@ func (o *pushOptions) run(cmd *cobra.Command, dir string) error {
 	if err != nil {
 		return err
 	}
-	compiled, diags := policy.Compile(source)
+	compiled, diags, err := o.compile.compile(ctx, source)
+	if err != nil {
+		return err
+	}
 	if len(diags) > 0 {
 		return errDiagnostics(cmd.ErrOrStderr(), source, diags, dir)
 	}
@@ -112,8 +117,10 @@ func (o *formatOptions) report(cmd *cobra.Command, before, after *activation.Pol
 		o.say(cmd, "Policy %.12s is in force already, since revision %d.", after.Name, after.Status.Revision)
 	case dryRun:
 		o.say(cmd, "Dry run: the server accepts policy %.12s%s in place of %.12s. Nothing was changed.", after.Name, ofCommit(after.Spec.Commit), before.Name)
+		o.contents(cmd, after)
 	default:
 		o.say(cmd, "Policy %.12s%s is in force since revision %d, in place of %.12s.", after.Name, ofCommit(after.Spec.Commit), after.Status.Revision, before.Name)
+		o.contents(cmd, after)
 	}
 	return nil
 }

@@ -60,6 +60,7 @@ type serveOptions struct {
 
 	authentication authenticationOptions
 	authorization  authorizationOptions
+	compile        compileOptions
 }
 
 func serveCommand() *cobra.Command {
@@ -94,6 +95,7 @@ then on the policy is in the log; --policy is only compared with it, or with
 	f.BoolVar(&o.acceptClock, "accept-clock", false, "set the log's time back to the clock, if the newest events have times in the future and the clock is right now")
 	o.authentication.addFlags(f)
 	o.authorization.addFlags(f)
+	o.compile.addFlags(f)
 	for _, name := range []string{"data-dir", "policy", "plugin-dir", "plugin-secrets-dir"} {
 		_ = cmd.MarkFlagDirname(name)
 	}
@@ -216,7 +218,7 @@ func (o *serveOptions) serve(cmd *cobra.Command) (err error) {
 	prepared := make(chan struct{}) // closed once there is all that must be before the first request
 	pipeline := core.New(core.Options{
 		Committer: committer, Log: log, History: past, Authenticator: asking.Authenticator, Tokens: asking.accounts, Logger: logger, Version: apiVersion(),
-		Compile: compileApart, Enforceable: authorizers.Check, Evaluators: evaluators, Metrics: registry,
+		Compile: o.compile.compile, Enforceable: authorizers.Check, Evaluators: evaluators, Metrics: registry, Memory: memoryLimit(logger),
 		Checks: []core.Check{{Name: "clock", Check: committer.ClockHealth}, {Name: "bootstrap", Check: bootstrapped(prepared)}, {Name: "audit", Check: auditLog.Health}, {Name: "authorizers", Check: authorizers.Health}},
 	})
 	certificate, kubeconfig, err := o.credentials(dir, ca, listener.Addr())
@@ -226,7 +228,7 @@ func (o *serveOptions) serve(cmd *cobra.Command) (err error) {
 	srv := server.New(server.WithCORS(pipeline, origins), certificate.Get, asking.acceptable, logger)
 	var watch *policyWatch
 	if o.watch {
-		if watch, err = watchPolicy(o.policyDir, source, committer, authorizers.Check, cmd.OutOrStdout(), cmd.ErrOrStderr()); err != nil {
+		if watch, err = watchPolicy(o.policyDir, source, committer, &o.compile, authorizers.Check, cmd.OutOrStdout(), cmd.ErrOrStderr()); err != nil {
 			return err
 		}
 		defer watch.close()
@@ -338,7 +340,10 @@ func (o *serveOptions) prepare(ctx context.Context, cmd *cobra.Command, c *commi
 	active := c.Tip().Policies.Active
 	switch {
 	case active == nil:
-		compiled, diags := policy.Compile(source)
+		compiled, diags, err := o.compile.compile(ctx, source)
+		if err != nil {
+			return err
+		}
 		if len(diags) > 0 {
 			return errDiagnostics(cmd.ErrOrStderr(), source, diags, cmp.Or(o.policyDir, "the quickstart"))
 		}
@@ -357,8 +362,12 @@ func (o *serveOptions) prepare(ctx context.Context, cmd *cobra.Command, c *commi
 	case o.policyDir != "":
 		// CUE is not needed to serve what is in force, so nobody waits for it.
 		go func() {
-			compiled, diags := policy.Compile(source)
+			compiled, diags, err := o.compile.compile(ctx, source)
 			switch {
+			case err != nil:
+				if ctx.Err() == nil {
+					fmt.Fprintf(cmd.ErrOrStderr(), "The policy in %s was not compared with the one in force, which was activated at revision %d: %v.\n", o.policyDir, active.Revision, err)
+				}
 			case len(diags) > 0:
 				fmt.Fprintf(cmd.ErrOrStderr(), "The policy in %s has errors, `stele policy vet %s` shows them; in force is what was activated at revision %d.\n",
 					o.policyDir, o.policyDir, active.Revision)
