@@ -160,6 +160,11 @@ func startEtcd(ctx context.Context, o EmbedOptions, cfg *embed.Config, end *last
 	}
 	done := make(chan result, 1)
 	go func() {
+		defer func() {
+			if v := recover(); v != nil {
+				done <- result{err: fmt.Errorf("etcd panicked: %v", v)}
+			}
+		}()
 		etcd, err := embed.StartEtcd(cfg)
 		done <- result{etcd, err}
 	}()
