@@ -70,10 +70,18 @@ func (c *check) differs(v cue.Value, x any) (text string, valid bool, how string
 		return "", false, ""
 	}
 	p := preparation{fill: true}
-	if prepared := p.value(c, x); len(p.unknown) > 0 || !reflect.DeepEqual(prepared, said.result) {
+	if prepared := p.value(c, x); len(p.unknown) > 0 || !reflect.DeepEqual(prepared, said.result) && !stays(v, prepared, said.result) {
 		return string(encoded), true, fmt.Sprintf("CUE completes it to %v, the program to %v", said.result, prepared)
 	}
 	return "", true, ""
+}
+
+// stays reports whether x, a part of what CUE makes of it, is valid, and the whole is not: some
+// defaults contradict what they are not defaults of.
+func stays(v cue.Value, x, whole any) bool {
+	part, err1 := json.Marshal(x)
+	all, err2 := json.Marshal(whole)
+	return err1 == nil && err2 == nil && partOf(x, whole) && ask(v, part).valid() && !ask(v, all).valid()
 }
 
 // passedForStruct reports whether nothing is wrong but that a struct is none. CUE lets

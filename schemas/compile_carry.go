@@ -113,8 +113,8 @@ func (n *Node) compiled(name, key, value string) bool {
 // partsAt returns the nodes that speak of a part, and whether there can be such a part.
 func (n *Node) partsAt(s step) (parts []*Node, possible bool) {
 	if s.kind == stepItem {
-		if n.List != nil && n.List.Items != nil {
-			parts = append(parts, n.List.Items)
+		if n.List != nil {
+			parts = n.List.parts()
 		}
 		return parts, n.Kinds.Has(ListKind)
 	}
@@ -205,7 +205,7 @@ func (c *compiler) checkImmutable(n *Node, at *place) {
 		return
 	}
 	if l := n.List; l != nil && l.Type != ListMap {
-		l.Items.visit("", func(_ string, item *Node) {
+		l.visitParts(func(item *Node) {
 			if item.Immutable != nil {
 				c.diags = append(c.diags, Diagnostic{Pos: *item.Immutable, Path: at.path,
 					Message: "the attribute @k8s(immutable) in the items of a list of which it cannot be told which item is which",
@@ -224,6 +224,23 @@ func (c *compiler) checkImmutable(n *Node, at *place) {
 		for _, p := range s.Patterns {
 			c.checkImmutable(p.Value, at)
 		}
+	}
+}
+
+// parts returns the nodes that speak of items: in general, and by their index.
+func (l *List) parts() (all []*Node) {
+	for _, n := range append([]*Node{l.Items, l.Rest}, l.Prefix...) {
+		if n != nil {
+			all = append(all, n)
+		}
+	}
+	return all
+}
+
+// visitParts calls each for the items and everything below them.
+func (l *List) visitParts(each func(*Node)) {
+	for _, part := range l.parts() {
+		part.visit("", func(_ string, n *Node) { each(n) })
 	}
 }
 

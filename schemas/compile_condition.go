@@ -32,10 +32,7 @@ func conditionOf(x *ast.Comprehension) (*pending, bool) {
 		if !ok {
 			return nil, false
 		}
-		g, ok := presenceGuard(test.Condition)
-		if !ok {
-			g, ok = guardOf(test.Condition)
-		}
+		g, ok := guardOf(test.Condition)
 		if !ok {
 			return nil, false
 		}
@@ -82,8 +79,11 @@ func presenceGuard(x ast.Expr) (*Guard, bool) {
 	return nil, false
 }
 
-// guardOf reads a test of fields against constants.
+// guardOf reads a test of fields: whether they are there, or what they are beside constants.
 func guardOf(x ast.Expr) (*Guard, bool) {
+	if g, ok := presenceGuard(x); ok {
+		return g, true
+	}
 	switch x := unparen(x).(type) {
 	case *ast.Ident:
 		if meaningOf(x) == isField {

@@ -316,7 +316,12 @@ func (c *compiler) written(v cue.Value, options ...cue.Option) (*writing, error)
 }
 
 // add writes out a value, but for its imports.
-func (w *writing) add(v cue.Value, options ...cue.Option) (string, error) {
+func (w *writing) add(v cue.Value, options ...cue.Option) (text string, err error) {
+	defer func() { // the exporter panics on some names in quotes
+		if p := recover(); p != nil {
+			err = fmt.Errorf("CUE cannot write it out: %v", p)
+		}
+	}()
 	var syntax ast.Node = v.Syntax(append([]cue.Option{cue.InlineImports(true), cue.Definitions(true), cue.Optional(true), cue.Hidden(true),
 		cue.Attributes(false), cue.Docs(false)}, options...)...)
 	ast.Walk(syntax, func(n ast.Node) bool {
@@ -325,6 +330,7 @@ func (w *writing) add(v cue.Value, options ...cue.Option) (string, error) {
 				w.keys = append(w.keys, name)
 			}
 		}
+		ast.SetComments(n, nil) // the exporter puts some where they hide what follows
 		return true
 	}, nil)
 	if file, ok := syntax.(*ast.File); ok {
@@ -349,8 +355,8 @@ func (w *writing) add(v cue.Value, options ...cue.Option) (string, error) {
 			syntax = e
 		}
 	}
-	text, err := format.Node(syntax, format.Simplify())
-	return string(text), err
+	formatted, err := format.Node(syntax, format.Simplify())
+	return string(formatted), err
 }
 
 // soleEmbedding returns the expression that is all that a struct embeds.

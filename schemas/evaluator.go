@@ -162,7 +162,11 @@ const (
 
 // expressed compiles an expression.
 func expressed(text string) (cue.Value, error) {
-	v := cuecontext.New().CompileString(text).LookupPath(cue.ParsePath("#expression"))
+	whole := cuecontext.New().CompileString(text)
+	v := whole.LookupPath(cue.ParsePath("#expression"))
+	if err := whole.Err(); err != nil && !v.Exists() {
+		return v, err
+	}
 	if !v.Exists() {
 		return v, errors.Newf(token.NoPos, "there is no expression")
 	}

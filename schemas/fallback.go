@@ -3,6 +3,7 @@ package schemas
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -265,7 +266,7 @@ func (p *preparation) fallback(c *check, x any) any {
 			if !p.fill {
 				return x
 			}
-			completed, changed := complete(x, said.result)
+			completed, changed := p.completed(c, x, said.result)
 			p.changed = p.changed || changed
 			return completed
 		}
@@ -289,6 +290,30 @@ func (p *preparation) fallback(c *check, x any) any {
 		}
 	}
 	return x
+}
+
+// completed returns x with what whole, which CUE has made of it, has beyond it. CUE goes by
+// a default only until data says otherwise: of {a: *1 | int, b: a} it makes {a: 1, b: 2} if b is
+// 2, and refuses that if it is written. Such a default is left out, so that the object stays
+// valid.
+func (p *preparation) completed(c *check, x, whole any) (any, bool) {
+	all, changed := complete(clone(x), whole)
+	if !changed || c.fallbackCheck.evaluate(all, &p.patience).valid() {
+		return all, changed
+	}
+	m, ok1 := x.(map[string]any)
+	w, ok2 := whole.(map[string]any)
+	if !ok1 || !ok2 {
+		return x, false
+	}
+	changed = false
+	for _, key := range slices.Sorted(maps.Keys(w)) {
+		next, more := complete(clone(m), map[string]any{key: w[key]})
+		if more && c.fallbackCheck.evaluate(next, &p.patience).valid() {
+			m, changed = next.(map[string]any), true
+		}
+	}
+	return m, changed
 }
 
 // remove deletes the field at a path below the current one.

@@ -88,7 +88,7 @@ func (g *grammar) related(depth int) term {
 	}
 	for range 1 + g.IntN(3) {
 		guard := g.oneOf(`k == "a"`, `k != "a"`, `k == "b" || on`, `k == "a" && n > 1`, "on", "!on", "n > 1", "n <= 1", "1 < n", "n == 1.5", "n != 1",
-			`k =~ "^a"`, `k !~ "b$"`, `k == "z"`, "k != _|_", "k == _|_", `k != _|_ if k == "a"`, "n != _|_ if n > 1 if on", "on == false", `k == n`, "n+1 > 2")
+			`k =~ "^a"`, `k !~ "b$"`, `k == "z"`, "k != _|_", "k == _|_", "k != _|_ && n != _|_", `k == _|_ || n > 1`, `!(on != _|_) && k != "a"`, `k != _|_ if k == "a"`, "n != _|_ if n > 1 if on", "on == false", `k == n`, "n+1 > 2")
 		name := g.oneOf("x", "y", "z", "x", "m2")
 		t := g.scalar()
 		for strings.Contains(t.text, "and(") || strings.Contains(t.text, "& L") { // CUE itself recurses without end

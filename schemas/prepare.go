@@ -114,7 +114,11 @@ func (p *preparation) structure(c *check, m map[string]any, root bool) {
 // whole has CUE prepare m, but for what of it is the server's.
 func (p *preparation) whole(c *check, m map[string]any, root bool) {
 	own := content(m, root)
-	p.fallback(c, own)
+	if completed, ok := p.fallback(c, own).(map[string]any); ok && root {
+		own = completed
+	} else if ok {
+		maps.Copy(own, completed)
+	}
 	if !root {
 		return
 	}

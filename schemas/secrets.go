@@ -27,7 +27,9 @@ func (n *Node) sensitive(path []string, each func([]string)) {
 		return
 	}
 	if n.List != nil {
-		n.List.Items.sensitive(append(path, Any), each)
+		for _, item := range n.List.parts() {
+			item.sensitive(append(path, Any), each)
+		}
 	}
 	for _, s := range n.structs() {
 		for _, f := range s.everyField() {
