@@ -64,6 +64,7 @@ type restoring struct {
 	cmd    *cobra.Command
 	client *restore.Client
 	kinds  *kinds
+	shapes *shapes
 }
 
 func (o *restoreOptions) begin(cmd *cobra.Command, config *rest.Config) (*restoring, error) {
@@ -84,7 +85,7 @@ func (o *restoreOptions) begin(cmd *cobra.Command, config *rest.Config) (*restor
 	if err != nil {
 		return nil, err
 	}
-	r := &restoring{restoreOptions: o, cmd: cmd, client: client, kinds: kinds}
+	r := &restoring{restoreOptions: o, cmd: cmd, client: client, kinds: kinds, shapes: &shapes{config: config}}
 	if stderr := cmd.ErrOrStderr(); isTerminal(stderr) && !o.quiet {
 		client.Progress = progress(stderr)
 	}
@@ -143,6 +144,9 @@ func progress(out io.Writer) func(string, int, int) {
 
 // carryOut tries a plan, shows it, asks, and does it.
 func (r *restoring) carryOut(ctx context.Context, p *restore.Plan, title string, revision uint64) error {
+	for _, i := range p.Items {
+		i.Secrets = r.shapes.secrets(i.Kind.GroupKind())
+	}
 	if err := r.client.Try(ctx, p); err != nil {
 		return err
 	}

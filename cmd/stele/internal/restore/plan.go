@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"stele.dev/stele/cmd/stele/internal/secrets"
 	"stele.dev/stele/core/difference"
 )
 
@@ -64,6 +65,8 @@ type Item struct {
 	Action Action
 	// Differences between what is and what is to be, of an update.
 	Differences []difference.Entry
+	// Secrets are the fields of the kind that its schema calls secret.
+	Secrets secrets.Fields
 	// Notes are what people should know of the action.
 	Notes []string
 	// Missing is what will not be as it was although the server takes the write.
