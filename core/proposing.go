@@ -46,7 +46,7 @@ func (r *Request) allowedPolicies() error {
 	}
 	switch {
 	case i.Verb == "get", i.Verb == "list":
-	case i.Verb == "create" && i.Name == "":
+	case i.Verb == "create" && (i.Name == "" || i.Name == activation.Parts):
 	default:
 		return apierrors.NewMethodNotSupported(r.resource(), i.Verb)
 	}
@@ -117,6 +117,12 @@ func (p *Pipeline) decodePolicy(r *Request) error {
 	if _, err := negotiate.Untyped(r.http); err != nil {
 		return err // 406 before anything is done
 	}
+	if r.takesParts() {
+		if p.parts == nil {
+			return status.Unavailable("this replica takes no parts of policies")
+		}
+		return nil
+	}
 	if r.asked == nil {
 		var err error
 		if r.asked, err = r.readPolicy(); err != nil {
@@ -132,8 +138,15 @@ func (p *Pipeline) decodePolicy(r *Request) error {
 // compilePolicy is the stage schema of a policy: does it compile, and what would it open. The
 // first is done once, however often the request is sent back.
 func (p *Pipeline) compilePolicy(ctx context.Context, r *Request) error {
+	if r.takesParts() {
+		return nil
+	}
 	if r.compiled == nil {
-		compiled, diags, err := p.compile(ctx, r.asked.Spec.Source())
+		source, err := p.sourceOf(ctx, r)
+		if err != nil {
+			return err
+		}
+		compiled, diags, err := p.compile(ctx, source)
 		if err != nil {
 			return err
 		}
@@ -160,6 +173,9 @@ func (p *Pipeline) compilePolicy(ctx context.Context, r *Request) error {
 // commitPolicy is the stage commit of a policy: it comes in force in place of the one
 // that authorized the request.
 func (p *Pipeline) commitPolicy(ctx context.Context, r *Request) error {
+	if r.takesParts() {
+		return p.takeParts(r)
+	}
 	f, err := negotiate.Untyped(r.http)
 	if err != nil {
 		return err
@@ -175,7 +191,7 @@ func (p *Pipeline) commitPolicy(ctx context.Context, r *Request) error {
 		var renamed *activation.Renamed
 		switch {
 		case errors.Is(err, activation.ErrInForce):
-			return p.writeJSON(r, f, http.StatusOK, activation.InForce(r.tip))
+			return p.answerPush(r, f, http.StatusOK, activation.InForce(r.tip))
 		case errors.As(err, &renamed):
 			return apierrors.NewConflict(r.resource(), proposal.Digest.String(), fmt.Errorf("%w; if that is meant, push it with --rename (spec.rename)", renamed))
 		case errors.As(err, &inUse):
@@ -186,7 +202,7 @@ func (p *Pipeline) commitPolicy(ctx context.Context, r *Request) error {
 		answer := *r.asked
 		answer.Name = proposal.Digest.String()
 		answer.Status.Digest = answer.Name
-		return p.writeJSON(r, f, http.StatusCreated, &answer)
+		return p.answerPush(r, f, http.StatusCreated, &answer)
 	}
 	tip, err := activation.Activate(ctx, p.committer, r.tip, proposal, r.compiled.Form, r.asked.Spec.Rename, r.sign)
 	var stale *commit.Stale
@@ -202,7 +218,8 @@ func (p *Pipeline) commitPolicy(ctx context.Context, r *Request) error {
 		return err
 	}
 	r.sent = true
-	return p.writeJSON(r, f, http.StatusCreated, activation.InForce(tip))
+	p.dropParts(r)
+	return p.answerPush(r, f, http.StatusCreated, activation.InForce(tip))
 }
 
 // readPolicy reads the body once.
@@ -251,6 +268,9 @@ func checkFiles(files []activation.File) (errs field.ErrorList) {
 			errs = append(errs, field.Duplicate(at.Index(i).Child("path"), f.Path))
 		}
 		seen[f.Path] = true
+		if f.Data != "" && len(f.Parts) > 0 {
+			errs = append(errs, field.Forbidden(at.Index(i).Child("parts"), "may not be set together with data"))
+		}
 	}
 	return errs
 }

@@ -98,7 +98,11 @@ func (o *pushOptions) run(cmd *cobra.Command, dir string) error {
 	if p.Spec.Replaces == "" {
 		p.Spec.Replaces = before.Name
 	}
+	if !o.quiet {
+		client.progress = onTerminal(cmd.ErrOrStderr())
+	}
 	after, err := client.create(ctx, p, o.dryRun)
+	client.show("")
 	if err != nil {
 		return err
 	}
@@ -241,7 +245,10 @@ func showPolicy(cmd *cobra.Command, p *activation.Policy) error {
 }
 
 // policyClient speaks policy.stele.dev/v1.
-type policyClient struct{ rest *rest.RESTClient }
+type policyClient struct {
+	rest     *rest.RESTClient
+	progress io.Writer // of pushes that take long; nil if nobody sees it
+}
 
 // newPolicyClient makes a client; warnings take what the server warns of.
 func newPolicyClient(o *clientOptions, warnings rest.WarningHandler) (*policyClient, error) {
@@ -255,7 +262,7 @@ func newPolicyClient(o *clientOptions, warnings rest.WarningHandler) (*policyCli
 	c.NegotiatedSerializer = rawSerializer
 	c.WarningHandler = warnings
 	client, err := rest.RESTClientFor(c)
-	return &policyClient{client}, err
+	return &policyClient{rest: client}, err
 }
 
 // list has the policies without their files, that in force first.
@@ -325,20 +332,4 @@ func inForceAt(list []*activation.Policy, revision uint64) (*activation.Policy, 
 		return nil, fmt.Errorf("no policy was in force at revision %d", revision)
 	}
 	return found, nil
-}
-
-func (c *policyClient) create(ctx context.Context, p *activation.Policy, dryRun bool) (*activation.Policy, error) {
-	text, err := json.Marshal(p)
-	if err != nil {
-		return nil, err
-	}
-	q := c.rest.Post().Resource(activation.Plural).SetHeader("Content-Type", "application/json").Body(text)
-	if dryRun {
-		q = q.Param("dryRun", metav1.DryRunAll)
-	}
-	if text, err = q.Do(ctx).Raw(); err != nil { // DoRaw hears no warnings
-		return nil, readable(err, text)
-	}
-	after := new(activation.Policy)
-	return after, json.Unmarshal(text, after)
 }
