@@ -202,6 +202,7 @@ func (p *Pipeline) commitPolicy(ctx context.Context, r *Request) error {
 		answer := *r.asked
 		answer.Name = proposal.Digest.String()
 		answer.Status.Digest = answer.Name
+		answer.Status.Contents = activation.ContentsOf(r.compiled.Form, r.tip.Policy.Form())
 		return p.answerPush(r, f, http.StatusCreated, &answer)
 	}
 	tip, err := activation.Activate(ctx, p.committer, r.tip, proposal, r.compiled.Form, r.asked.Spec.Rename, r.sign)
@@ -219,7 +220,9 @@ func (p *Pipeline) commitPolicy(ctx context.Context, r *Request) error {
 	}
 	r.sent = true
 	p.dropParts(r)
-	return p.answerPush(r, f, http.StatusCreated, activation.InForce(tip))
+	answer := activation.InForce(tip)
+	answer.Status.Contents = activation.ContentsOf(r.compiled.Form, r.tip.Policy.Form())
+	return p.answerPush(r, f, http.StatusCreated, answer)
 }
 
 // readPolicy reads the body once.

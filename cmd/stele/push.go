@@ -121,8 +121,10 @@ func (o *formatOptions) report(cmd *cobra.Command, before, after *activation.Pol
 		o.say(cmd, "Policy %.12s is in force already, since revision %d.", after.Name, after.Status.Revision)
 	case dryRun:
 		o.say(cmd, "Dry run: the server accepts policy %.12s%s in place of %.12s. Nothing was changed.", after.Name, ofCommit(after.Spec.Commit), before.Name)
+		o.contents(cmd, after)
 	default:
 		o.say(cmd, "Policy %.12s%s is in force since revision %d, in place of %.12s.", after.Name, ofCommit(after.Spec.Commit), after.Status.Revision, before.Name)
+		o.contents(cmd, after)
 	}
 	return nil
 }

@@ -211,6 +211,7 @@ func (o *serveOptions) serve(cmd *cobra.Command) (err error) {
 	if err != nil {
 		return o.explain(err)
 	}
+	starting.does("opening the history")
 	past, err := history.Open(history.Options{Dir: dir.path("history"), Log: log, Start: log.Start(), Logger: logger})
 	if err != nil {
 		return o.explain(err)
@@ -223,7 +224,7 @@ func (o *serveOptions) serve(cmd *cobra.Command) (err error) {
 	}
 	pipeline := core.New(core.Options{
 		Committer: committer, Log: log, History: past, Authenticator: asking.Authenticator, Tokens: asking.accounts, Logger: logger, Version: apiVersion(),
-		Compile: o.compile.compile, Parts: uploaded, Enforceable: authorizers.Check, Evaluators: evaluators, Metrics: registry,
+		Compile: o.compile.compile, Parts: uploaded, Enforceable: authorizers.Check, Evaluators: evaluators, Metrics: registry, Memory: memoryLimit(logger),
 		Checks: []core.Check{{Name: "clock", Check: committer.ClockHealth}, {Name: "bootstrap", Check: bootstrapped(prepared)}, {Name: "audit", Check: auditLog.Health}, {Name: "authorizers", Check: authorizers.Health}},
 	})
 	certificate, kubeconfig, err := o.credentials(dir, ca, listener.Addr())

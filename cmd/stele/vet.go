@@ -99,8 +99,15 @@ type vetted struct {
 	Valid    bool      `json:"valid"`
 	Policy   string    `json:"policy,omitempty"` // digest
 	Kinds    int       `json:"kinds"`
+	Contents []count   `json:"contents,omitempty"`
 	Errors   []finding `json:"errors,omitempty"`
 	Warnings []finding `json:"warnings,omitempty"`
+}
+
+// count is how many there are of a part of a bundle.
+type count struct {
+	Part  string `json:"part"`
+	Count int    `json:"count"`
 }
 
 // finding is an error or a warning about a bundle.
@@ -219,9 +226,12 @@ func (o *vetOptions) vet(cmd *cobra.Command, t vetTarget) (*vetted, error) {
 			v.Kinds++
 		}
 	}
+	for _, c := range compiled.Form.Contents(nil) {
+		v.Contents = append(v.Contents, count{c.Part, c.Count})
+	}
 	v.Valid, v.Policy = true, p.DigestString()
 	if o.format == "" {
-		o.say(cmd, "%s is valid: %s, policy %.12s", t.name, plural(v.Kinds, "kind"), v.Policy)
+		o.say(cmd, "%s is valid: %s, policy %.12s", t.name, countsOf(compiled.Form), v.Policy)
 	}
 	return v, nil
 }

@@ -84,6 +84,29 @@ type Status struct {
 	// Cluster is the control plane that the bundle is of. Lists have it of the one in force.
 	Cluster string `json:"cluster,omitempty"`
 	Kinds   int    `json:"kinds,omitempty"` // of the one in force
+	// Contents are what the bundle has of each part, and how that differs from the policy that it replaces. The answer to
+	// a create has them.
+	Contents []Content `json:"contents,omitempty"`
+}
+
+// Content is one part of a bundle, without what is built in, compared with the policy that it replaces.
+type Content struct {
+	// Part is kinds, roles, bindings, denies, rules or validations.
+	Part  string `json:"part"`
+	Count int    `json:"count"`
+	// Added, Removed and Changed are the ids of what differs.
+	Added   []string `json:"added,omitempty"`
+	Removed []string `json:"removed,omitempty"`
+	Changed []string `json:"changed,omitempty"`
+}
+
+// ContentsOf compares the contents of a form with those of the one before, which may be nil.
+func ContentsOf(form, before *policy.Form) []Content {
+	var contents []Content
+	for _, c := range form.Contents(before) {
+		contents = append(contents, Content(c))
+	}
+	return contents
 }
 
 // Resource is for discovery.

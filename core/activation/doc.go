@@ -30,5 +30,18 @@ func (Status) SwaggerDoc() map[string]string {
 		"inForce":   "Whether it is in force.",
 		"cluster":   "Control plane that the bundle is of. Lists have it of the one in force.",
 		"kinds":     "How many kinds there are. Lists have it of the one in force.",
+		"contents":  "What the bundle has of each part, and how that differs from the policy that it replaces. The answer to a create has it.",
+	}
+}
+
+// SwaggerDoc is that of [Policy.SwaggerDoc].
+func (Content) SwaggerDoc() map[string]string {
+	return map[string]string{
+		"":        "Content is one part of a bundle, without what is built in, compared with the policy that it replaces.",
+		"part":    "One of kinds, roles, bindings, denies, rules and validations.",
+		"count":   "How many there are.",
+		"added":   "Ids of those that the policy before did not have.",
+		"removed": "Ids of those that only the policy before had.",
+		"changed": "Ids of those that differ.",
 	}
 }
