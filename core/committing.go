@@ -119,12 +119,13 @@ func (r *Request) decide() (*write, error) {
 		if w.payload, err = r.encode(r.object.meta, r.object.content); err != nil {
 			return nil, err
 		}
+		if r.oldMeta.DeletionTimestamp != nil && !r.held() && !r.holdsContent() {
+			w.after = w.payload
+			r.remove(w)
+			return w, nil
+		}
 		if r.old.HasPayload(w.payload) {
 			return nil, nil
-		}
-		if r.oldMeta.DeletionTimestamp != nil && !r.held() {
-			w.after = w.payload
-			return w, r.remove(w)
 		}
 	}
 	return w, err
@@ -189,7 +190,8 @@ func (r *Request) decideDelete(w *write) (*write, error) {
 		}
 		return w, nil
 	}
-	return w, r.remove(w)
+	r.remove(w)
+	return w, nil
 }
 
 // confirmed makes sure that the pinned tip was the log's after the request came, or

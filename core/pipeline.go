@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/version"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"stele.dev/stele/core/authn"
+	"stele.dev/stele/core/bodies"
 	"stele.dev/stele/core/commit"
 	"stele.dev/stele/core/explain"
 	"stele.dev/stele/core/past"
@@ -180,6 +181,7 @@ type Pipeline struct {
 	draining      chan struct{}
 	asking        chan struct{} // full while as many streams as may ask a new policy whether they go on
 	drained       atomic.Bool
+	bodies        *bodies.Budget
 	largeWrites   workTurns
 	largeReviews  workTurns
 	questions     workTurns // of access
@@ -206,6 +208,9 @@ type Options struct {
 	Metrics *prometheus.Registry
 	// Evaluators are those of the policies in force, to be measured; nil if nothing is.
 	Evaluators *workers.Pool
+	// Memory is how many bytes this process may take, by which bodies of requests are bounded; 0 if
+	// there is no limit.
+	Memory int64
 	// Checks are what /readyz and /livez ask, beside the pipeline's own.
 	Checks []Check
 }
@@ -224,7 +229,7 @@ func New(o Options) *Pipeline {
 		committer: o.Committer, log: o.Log, history: o.History, authenticator: o.Authenticator, tokens: o.Tokens, logger: o.Logger, version: o.Version, checks: o.Checks, compile: o.Compile, enforceable: o.Enforceable,
 		requestInfo: &request.RequestInfoFactory{APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api")},
 		refusals:    explain.NewJournal(remembered),
-		metrics:     newMetrics(o.Metrics, o.Committer, o.History, o.Evaluators, o.Authenticator), draining: make(chan struct{}), asking: make(chan struct{}, asksAtOnce), largeWrites: newWorkTurns(), largeReviews: newWorkTurns(), questions: newWorkTurns(), replays: newReplays(),
+		metrics:     newMetrics(o.Metrics, o.Committer, o.History, o.Evaluators, o.Authenticator), draining: make(chan struct{}), asking: make(chan struct{}, asksAtOnce), largeWrites: newWorkTurns(), largeReviews: newWorkTurns(), questions: newWorkTurns(), replays: newReplays(), bodies: bodies.New(o.Memory, maxBody),
 	}
 	p.take = p.runFrom
 	if p.logger == nil {
