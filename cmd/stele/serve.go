@@ -210,6 +210,7 @@ func (o *serveOptions) serve(cmd *cobra.Command) (err error) {
 	if err != nil {
 		return o.explain(err)
 	}
+	starting.does("opening the history")
 	past, err := history.Open(history.Options{Dir: dir.path("history"), Log: log, Start: log.Start(), Logger: logger})
 	if err != nil {
 		return o.explain(err)
