@@ -20,6 +20,7 @@ import (
 	"stele.dev/stele/core/status"
 	"stele.dev/stele/eventlog/logpb"
 	"stele.dev/stele/policy"
+	"stele.dev/stele/projections/policies"
 	"stele.dev/stele/schemas"
 )
 
@@ -182,6 +183,9 @@ func (p *Pipeline) commitPolicy(ctx context.Context, r *Request) error {
 	}
 	proposal := activation.Proposal(r.compiled, r.asked.Spec.Commit)
 	err = activation.Check(r.tip, proposal, r.compiled.Form, r.asked.Spec.Rename)
+	if err == nil {
+		err = p.checkDropped(ctx, r, proposal)
+	}
 	if err != nil || r.dry() {
 		// Nothing is appended, so nothing confirms the tip by itself.
 		if err := p.confirmed(ctx, r); err != nil {
@@ -189,11 +193,14 @@ func (p *Pipeline) commitPolicy(ctx context.Context, r *Request) error {
 		}
 		var inUse *activation.KindInUse
 		var renamed *activation.Renamed
+		var dropped activation.DropsFields
 		switch {
 		case errors.Is(err, activation.ErrInForce):
 			return p.answerPush(r, f, http.StatusOK, activation.InForce(r.tip))
 		case errors.As(err, &renamed):
 			return apierrors.NewConflict(r.resource(), proposal.Digest.String(), fmt.Errorf("%w; if that is meant, push it with --rename (spec.rename)", renamed))
+		case errors.As(err, &dropped):
+			return conflictOfFields(proposal.Digest.String(), dropped)
 		case errors.As(err, &inUse):
 			return apierrors.NewConflict(r.resource(), proposal.Digest.String(), inUse)
 		case err != nil:
@@ -223,6 +230,32 @@ func (p *Pipeline) commitPolicy(ctx context.Context, r *Request) error {
 	answer := activation.InForce(tip)
 	answer.Status.Contents = activation.ContentsOf(r.compiled.Form, r.tip.Policy.Form())
 	return p.answerPush(r, f, http.StatusCreated, answer)
+}
+
+// checkDropped returns the fields that the policy drops from stored objects; with spec.dropFields it warns
+// of them instead.
+func (p *Pipeline) checkDropped(ctx context.Context, r *Request, proposal *policies.Proposal) error {
+	dropped, err := activation.FieldsDropped(ctx, r.tip, r.compiled.Form, func() (*policy.Policy, error) { return p.committer.Load(proposal) })
+	if err != nil || len(dropped) == 0 {
+		return err
+	}
+	if !r.asked.Spec.DropFields {
+		return dropped
+	}
+	for _, d := range dropped {
+		r.warn(d.String())
+	}
+	return nil
+}
+
+// conflictOfFields is the answer to a policy that drops fields, each of which is a cause.
+func conflictOfFields(digest string, dropped activation.DropsFields) error {
+	err := apierrors.NewConflict(schema.GroupResource{Group: activation.Group, Resource: activation.Plural}, digest,
+		fmt.Errorf("%w\nKeep them in the schema as optional fields, or push with --drop-fields (spec.dropFields)", dropped))
+	for _, d := range dropped {
+		err.ErrStatus.Details.Causes = append(err.ErrStatus.Details.Causes, metav1.StatusCause{Type: "FieldDropped", Message: d.String(), Field: d.Field})
+	}
+	return err
 }
 
 // readPolicy reads the body once.

@@ -48,6 +48,9 @@ type Spec struct {
 	// Rename allows the policy to be of another control plane, by its bundle's cluster,
 	// than the one in force; without it that is a conflict.
 	Rename bool `json:"rename,omitempty"`
+	// DropFields allows the policy to lack fields that stored objects have; without it that is a
+	// conflict.
+	DropFields bool `json:"dropFields,omitempty"`
 	// Commit of the repository that the files come from, where that is known.
 	Commit string `json:"commit,omitempty"`
 }
