@@ -87,6 +87,7 @@ type write struct {
 	kind    logpb.Type
 	payload []byte // of the event: the object after, or its last state
 	after   []byte // the object after, where the payload is the last state
+	kept    []byte // the object after as it is kept, see kept
 	code    int
 	checks  commit.Checks
 }
@@ -119,13 +120,15 @@ func (r *Request) decide() (*write, error) {
 		if w.payload, err = r.encode(r.object.meta, r.object.content); err != nil {
 			return nil, err
 		}
+		if r.oldMeta.DeletionTimestamp != nil && !r.held() && !r.holdsContent() {
+			w.after = w.payload
+			r.remove(w)
+			return w, nil
+		}
 		if r.old.HasPayload(w.payload) {
 			return nil, nil
 		}
-		if r.oldMeta.DeletionTimestamp != nil && !r.held() {
-			w.after = w.payload
-			return w, r.remove(w)
-		}
+		w.kept, err = r.kept(r.object.meta, r.object.content)
 	}
 	return w, err
 }
@@ -187,9 +190,11 @@ func (r *Request) decideDelete(w *write) (*write, error) {
 		if w.payload, err = r.encode(meta, content); err != nil || r.old.HasPayload(w.payload) {
 			return nil, err // already marked
 		}
-		return w, nil
+		w.kept, err = r.kept(meta, content)
+		return w, err
 	}
-	return w, r.remove(w)
+	r.remove(w)
+	return w, nil
 }
 
 // confirmed makes sure that the pinned tip was the log's after the request came, or
@@ -278,6 +283,9 @@ func (p *Pipeline) event(r *Request, w *write) *eventlog.Event {
 	e.AddContent(&logpb.Payload{Role: logpb.Role_ROLE_OBJECT, Class: class}, w.payload)
 	if r.object != nil && r.object.adapted {
 		e.AddContent(&logpb.Payload{Role: logpb.Role_ROLE_REQUEST, Class: class, MediaType: r.body.mediaType}, r.body.raw)
+	}
+	if w.kept != nil {
+		e.AddContent(&logpb.Payload{Role: logpb.Role_ROLE_KEPT, Class: class}, w.kept)
 	}
 	return e
 }

@@ -20,6 +20,8 @@ const (
 	stalled = 30 * time.Second
 	// requestTimeout bounds everything but watches.
 	requestTimeout = time.Minute
+	// policyTimeout bounds a push: a large bundle takes minutes to compile.
+	policyTimeout = 30 * time.Minute
 )
 
 // connection finds out what is asked for. TLS and HTTP/2 have been dealt with by the
@@ -55,6 +57,9 @@ func (p *Pipeline) connection(_ context.Context, r *Request) error {
 		}
 	}()
 	timeout := requestTimeout
+	if info.Verb == "create" && isPolicies(schema.GroupVersionResource{Group: info.APIGroup, Version: info.APIVersion, Resource: info.Resource}) {
+		timeout = policyTimeout
+	}
 	if asked := r.http.URL.Query().Get("timeout"); asked != "" {
 		d, err := time.ParseDuration(asked)
 		if err != nil {
@@ -66,6 +71,7 @@ func (p *Pipeline) connection(_ context.Context, r *Request) error {
 	}
 	ctx, cancel := context.WithDeadline(r.http.Context(), r.received.Add(timeout))
 	r.http, r.cancel = r.http.WithContext(ctx), cancel
+	r.http.Body = p.bodies.Limit(ctx, r.http.Body, r.http.ContentLength)
 	return nil
 }
 

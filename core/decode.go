@@ -21,6 +21,8 @@ import (
 	"stele.dev/stele/core/commit"
 	"stele.dev/stele/core/metadata"
 	"stele.dev/stele/core/patch"
+	"stele.dev/stele/core/status"
+	"stele.dev/stele/schemas"
 	"stele.dev/stele/schemas/builtin"
 )
 
@@ -86,7 +88,11 @@ func (r *Request) prepare(o *object, old map[string]any) error {
 	}
 	unknown, changed, err := prepare(o.content)
 	if err != nil {
-		return apierrors.NewInvalid(r.kind.GroupVersionKind().GroupKind(), o.meta.Name, field.ErrorList{err})
+		errs := field.ErrorList{err}
+		if schemas.Retryable(errs) {
+			return status.Unavailable(err.Error())
+		}
+		return apierrors.NewInvalid(r.kind.GroupVersionKind().GroupKind(), o.meta.Name, errs)
 	}
 	o.adapted = o.adapted || changed
 	if len(unknown) == 0 {

@@ -55,6 +55,21 @@ func operations(root string, r *metav1.APIResource, verb string) (path, method, 
 	return path, verb, verb
 }
 
+// describedKinds are the schemas of kinds of stele's own groups.
+func describedKinds(document answer) map[string]map[string]any {
+	all, _ := document.field("definitions").(map[string]any)
+	if all == nil {
+		all, _ = document.field("components", "schemas").(map[string]any)
+	}
+	kinds := map[string]map[string]any{}
+	for name, s := range all {
+		if schema := s.(map[string]any); strings.HasPrefix(name, "dev.stele.") && !strings.HasSuffix(name, "List") {
+			kinds[name] = schema
+		}
+	}
+	return kinds
+}
+
 // All that discovery names is in both versions of OpenAPI with its verbs and kind, and nothing else but what clients
 // that take everything are to leave alone.
 func TestOpenAPIHasWhatDiscoveryHas(t *testing.T) {
@@ -90,6 +105,11 @@ func TestOpenAPIHasWhatDiscoveryHas(t *testing.T) {
 					if operation["x-kubernetes-action"] != action || kind["kind"] != r.Kind || kind["group"] != r.Group || kind["version"] != r.Version {
 						t.Errorf("%s: %s %s: want %s %s, an action %q on %s, and it has %v on %v", version, verb, r.Name, method, path, action, r.Kind, operation["x-kubernetes-action"], kind)
 					}
+				}
+			}
+			for name, s := range describedKinds(document) {
+				if properties, _ := s["properties"].(map[string]any); s["x-kubernetes-preserve-unknown-fields"] != nil || len(properties) < 3 {
+					t.Errorf("%s: %s has no fields of its own: %v", version, name, s)
 				}
 			}
 			paths, _ := document.field("paths").(map[string]any)

@@ -3,9 +3,7 @@ package core
 import (
 	"net/http"
 	"slices"
-	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -17,25 +15,11 @@ import (
 	"stele.dev/stele/schemas/workers"
 )
 
-// metrics has kube-apiserver's names where it measures the same.
+// metrics are those of the pipeline.
 type metrics struct {
-	handler  http.Handler
-	requests *prometheus.CounterVec
-	duration *prometheus.HistogramVec
-	stages   map[string]prometheus.Observer
-	watchers *prometheus.GaugeVec
-	// by remembers the instruments of a combination of labels.
-	by sync.Map // labels -> *instruments
-}
-
-type labels struct {
-	verb, group, version, resource, subresource, scope string
-	code                                               int
-}
-
-type instruments struct {
-	requests prometheus.Counter
-	duration prometheus.Observer
+	*requestMetrics
+	handler http.Handler
+	stages  map[string]prometheus.Observer
 }
 
 func newMetrics(registry *prometheus.Registry, c *commit.Committer, past *history.Store, evaluators *workers.Pool, further ...prometheus.Collector) *metrics {
@@ -43,18 +27,9 @@ func newMetrics(registry *prometheus.Registry, c *commit.Committer, past *histor
 		registry = prometheus.NewRegistry()
 	}
 	m := &metrics{
-		handler: promhttp.HandlerFor(prometheus.Gatherers{registry, prometheus.GathererFunc(ofAccess(legacyregistry.DefaultGatherer.Gather))}, promhttp.HandlerOpts{}),
-		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "apiserver_request_total", Help: "Requests by verb, resource and HTTP status.",
-		}, []string{"verb", "group", "version", "resource", "subresource", "scope", "code"}),
-		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "apiserver_request_duration_seconds", Help: "Duration of requests but for watches.",
-			Buckets: []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60},
-		}, []string{"verb", "group", "version", "resource", "subresource", "scope"}),
-		watchers: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "apiserver_longrunning_requests", Help: "Watches that are open.",
-		}, []string{"group", "version", "resource"}),
-		stages: map[string]prometheus.Observer{},
+		requestMetrics: newRequestMetrics(),
+		handler:        promhttp.HandlerFor(prometheus.Gatherers{registry, prometheus.GathererFunc(ofAccess(legacyregistry.DefaultGatherer.Gather))}, promhttp.HandlerOpts{}),
+		stages:         map[string]prometheus.Observer{},
 	}
 	stages := prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name: "stele_stage_duration_seconds", Help: "Duration of the pipeline's stages.",
@@ -67,7 +42,7 @@ func newMetrics(registry *prometheus.Registry, c *commit.Committer, past *histor
 		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, value)
 	}
 	registry.MustRegister(further...)
-	registry.MustRegister(m.requests, m.duration, m.watchers, stages,
+	registry.MustRegister(m.total, m.duration, m.running, stages,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		gauge("stele_log_revision", "Revision of the log's tip, as far as it is known here.", func() float64 { return float64(c.Tip().Revision()) }),
 		gauge("stele_history_revision", "Revision that the history has come to; what it lacks to stele_log_revision is how far it is behind.", func() float64 { return float64(past.Revision()) }),
@@ -107,49 +82,3 @@ func ofAccess[F interface{ GetName() string }](gather func() ([]F, error)) func(
 }
 
 func (m *metrics) stage(name string, d time.Duration) { m.stages[name].Observe(d.Seconds()) }
-
-// request counts a request that has been answered.
-func (m *metrics) request(r *Request) {
-	l := labels{verb: r.http.Method, scope: "other", code: r.w.code}
-	if r.info != nil && r.info.IsResourceRequest && r.kind != nil { // only what is served: names from outside are unbounded
-		l.verb = r.info.Verb
-		l.group, l.version, l.resource, l.subresource = r.info.APIGroup, r.info.APIVersion, r.info.Resource, r.info.Subresource
-		switch {
-		case r.info.Name != "":
-			l.scope = "resource"
-		case r.info.Namespace != "":
-			l.scope = "namespace"
-		default:
-			l.scope = "cluster"
-		}
-	}
-	i := m.instruments(l)
-	i.requests.Inc()
-	if l.verb != "watch" {
-		i.duration.Observe(time.Since(r.received).Seconds())
-	}
-}
-
-func (m *metrics) instruments(l labels) *instruments {
-	if i, ok := m.by.Load(l); ok {
-		return i.(*instruments)
-	}
-	switch l.verb { // methods are unbounded as well
-	case "get", "list", "watch", "create", "update", "patch", "delete", "deletecollection", "GET", "HEAD", "POST", "PUT", "PATCH", "DELETE":
-	default:
-		l.verb = "other"
-	}
-	i := &instruments{
-		requests: m.requests.WithLabelValues(l.verb, l.group, l.version, l.resource, l.subresource, l.scope, strconv.Itoa(l.code)),
-		duration: m.duration.WithLabelValues(l.verb, l.group, l.version, l.resource, l.subresource, l.scope),
-	}
-	m.by.Store(l, i)
-	return i
-}
-
-// watching counts a watch; the result ends it.
-func (m *metrics) watching(r *Request) (done func()) {
-	g := m.watchers.WithLabelValues(r.info.APIGroup, r.info.APIVersion, r.info.Resource)
-	g.Inc()
-	return g.Dec
-}

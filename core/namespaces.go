@@ -2,7 +2,6 @@ package core
 
 import (
 	"errors"
-	"fmt"
 	"maps"
 	"time"
 
@@ -16,7 +15,8 @@ import (
 // only /finalize changes. It is deleted in two steps, as in Kubernetes: a delete marks it,
 // from when on it takes nothing new; whoever has emptied it takes their finalizers off,
 // and with the last one it is gone. Kubernetes trusts them to have emptied it. Here the
-// commit checks it (see [Request.remove]).
+// commit checks it (see [Request.remove]): a namespace without finalizers in which there is something stays until the
+// namespace controller has emptied it, or until it is empty and finalized or deleted once more.
 
 // finalize is the subresource that changes spec.finalizers.
 const finalize = "finalize"
@@ -66,7 +66,7 @@ func askedFinalizers(content map[string]any) any {
 }
 
 // deleteNamespace marks a namespace, or, if it is marked, removes it unless there are
-// finalizers. One that has none when it is marked gets that of the server, so that its
+// finalizers, or objects in it. One that has none when it is marked gets that of the server, so that its
 // content is deleted before it is: those of old logs have none.
 func (r *Request) deleteNamespace(w *write) (*write, error) {
 	meta, content, err := decodeStored(r.old.JSON)
@@ -74,10 +74,11 @@ func (r *Request) deleteNamespace(w *write) (*write, error) {
 		return nil, err
 	}
 	if meta.DeletionTimestamp != nil {
-		if len(meta.Finalizers) > 0 || !finalized(content) {
+		if len(meta.Finalizers) > 0 || !finalized(content) || r.holdsContent() {
 			return nil, nil
 		}
-		return w, r.remove(w)
+		r.remove(w)
+		return w, nil
 	}
 	if finalized(content) {
 		setFinalizers(content, []any{"kubernetes"})
@@ -96,17 +97,21 @@ func (r *Request) deleteNamespace(w *write) (*write, error) {
 	return w, err
 }
 
-// remove makes it a write that removes the object for good: of a namespace, if it is empty.
-func (r *Request) remove(w *write) error {
+// remove makes it a write that removes the object for good: of a namespace, if it still is empty then.
+func (r *Request) remove(w *write) {
 	if r.resource() == commit.Namespaces {
-		if kind, found := r.tip.Objects.FirstIn(r.key.Name); found {
-			return apierrors.NewConflict(r.resource(), r.key.Name,
-				fmt.Errorf("the namespace still has %s: delete what is in it first", kind))
-		}
 		w.checks.EmptyNamespace = r.key.Name
 	}
 	w.kind, w.payload = logpb.Type_TYPE_DELETED, r.old.Payload()
-	return nil
+}
+
+// holdsContent reports whether the object is a namespace in which there is something. It stays until that is gone.
+func (r *Request) holdsContent() bool {
+	if r.resource() != commit.Namespaces {
+		return false
+	}
+	_, found := r.tip.Objects.FirstIn(r.key.Name)
+	return found
 }
 
 // held tells whether finalizers keep an object that is being deleted, as it is to become.

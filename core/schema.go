@@ -12,6 +12,7 @@ import (
 	"stele.dev/stele/core/status"
 	"stele.dev/stele/core/typed"
 	"stele.dev/stele/policy"
+	"stele.dev/stele/schemas"
 	"stele.dev/stele/schemas/builtin"
 )
 
@@ -58,6 +59,9 @@ func (p *Pipeline) schema(ctx context.Context, r *Request) error {
 	errs = append(errs, found...)
 	errs = append(errs, r.kind.Scale.Validate(o.content, r.info.Subresource == "status")...)
 	errs = append(errs, r.schemaRules(ctx, errs)...)
+	if schemas.Retryable(errs) {
+		return status.Unavailable(errs.ToAggregate().Error())
+	}
 	if len(errs) > 0 {
 		return status.Invalid(kind.Stored().Storage().GroupVersionKind().GroupKind(), r.key.Name, errs)
 	}

@@ -220,10 +220,11 @@ func TestNamespaces(t *testing.T) {
 	if a := p.must(t, 403, "POST", inNew, widget("b", 1)); !strings.Contains(string(a.body), "NamespaceTerminating") {
 		t.Errorf("create in a namespace that is going: %s", a)
 	}
-	// It stays until it is finalized, and cannot be before it is empty.
-	if a := p.must(t, 409, "PUT", "/api/v1/namespaces/new/finalize", `{"metadata":{"name":"new"}}`); !strings.Contains(string(a.body), "widgets.example.com") {
+	// It stays until it is finalized and empty.
+	if a := p.must(t, 200, "PUT", "/api/v1/namespaces/new/finalize", `{"metadata":{"name":"new"}}`); a.field("spec", "finalizers") != nil || a.field("status", "phase") != "Terminating" {
 		t.Errorf("a namespace with content is finalized: %s", a)
 	}
+	p.must(t, 200, "GET", inNew+"/a", "")
 	p.must(t, 200, "DELETE", inNew+"/a", "")
 	p.must(t, 200, "GET", "/api/v1/namespaces/new", "")
 	p.must(t, 200, "PUT", "/api/v1/namespaces/new/finalize", `{"metadata":{"name":"new"}}`)

@@ -17,13 +17,14 @@ import (
 	"stele.dev/stele/schemas"
 )
 
-// Compiled is what became of a source.
+// Compiled is what became of a source. As JSON it is all but the form and the source, which a
+// process that compiles answers with as they are.
 type Compiled struct {
-	Form *Form
+	Form *Form `json:"-"`
 	// Source has only those files that the bundle consists of.
-	Source *Source
+	Source *Source `json:"-"`
 	// Warnings are about what is in the form and not enforced.
-	Warnings schemas.Diagnostics
+	Warnings schemas.Diagnostics `json:"warnings,omitempty"`
 }
 
 // Compile evaluates the bundle of a source. All that is wrong is reported at once,
@@ -51,6 +52,7 @@ func Compile(source *Source) (*Compiled, schemas.Diagnostics) {
 			"write `bundle: policy.#Bundle & {…}`, with import \"stele.dev/policy\"")
 	}
 	if len(c.diags) == 0 {
+		c.fieldDefaults()
 		c.tests()
 	}
 	if len(c.diags) > 0 {
@@ -148,6 +150,8 @@ type compiler struct {
 	evaluation
 	crossings
 	found           map[string]finding // by path
+	params          []param            // of rules of admission
+	paramsRead      *[][]string        // in CUE, once that is known
 	diags, warnings schemas.Diagnostics
 }
 
@@ -201,6 +205,7 @@ func (c *compiler) bundle(v cue.Value) *Form {
 				f.Kinds = append(f.Kinds, kind)
 			}
 		}
+		c.misnamedKinds(t)
 		for name, x := range c.fields(t, "crds") {
 			if kind, ok := c.definitionOf(name, x); ok {
 				c.schemaRules(&kind)
@@ -218,6 +223,7 @@ func (c *compiler) bundle(v cue.Value) *Form {
 	})
 	f.Flow, f.Audit = c.flow(v.LookupPath(cue.ParsePath("flow"))), c.audit(v.LookupPath(cue.ParsePath("audit")))
 	c.uniqueNames(f)
+	c.shortNames(f)
 	c.windows(v, f)
 	aggregate(f.Roles)
 	c.joining(v, f.Roles)
@@ -239,6 +245,8 @@ func (c *compiler) bundle(v cue.Value) *Form {
 	}
 	c.crosscheck(v, f)
 	c.replaceable(f)
+	c.unreadParams()
+	c.meetsControllers(f)
 	return f
 }
 
@@ -284,7 +292,10 @@ func (c *compiler) defaultOnly(v cue.Value, part, standard string) {
 // also where something is in error.
 func (c *compiler) fields(v cue.Value, part string) func(func(string, cue.Value) bool) {
 	return func(yield func(string, cue.Value) bool) {
-		x := v.LookupPath(cue.ParsePath(part))
+		x := v
+		if part != "" {
+			x = v.LookupPath(cue.ParsePath(part))
+		}
 		type named struct {
 			name  string
 			value cue.Value

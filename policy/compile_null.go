@@ -96,6 +96,20 @@ func (t *trial) fails(p *expr.Program) error {
 	return err
 }
 
+// never reports whether a condition cannot be true without the object, and could be with one.
+func (t *trial) never(e Expression) bool {
+	can := func(t *trial) bool {
+		holds, err := expr.CanHold(e.Checked, e.Text, func(p *expr.Program) bool {
+			v, err := t.eval(p)
+			return err == nil && v != types.False
+		})
+		return holds || err != nil
+	}
+	with := *t
+	with.null, with.known = "", map[string]any{}
+	return !can(t) && can(&with)
+}
+
 // absences are which object there is not, by the verbs of a request and by its operation.
 var absences = []struct {
 	verbs       []string
@@ -105,6 +119,9 @@ var absences = []struct {
 	{[]string{"create"}, varOldObject, varObject, Create},
 	{[]string{"delete", "deletecollection"}, varObject, varOldObject, Delete},
 }
+
+// errNeverHolds says that an expression is false, or cannot be evaluated, whatever the request.
+var errNeverHolds = errors.New("it can never hold")
 
 func (c *compiler) addNull(at schemas.Position, path, null, other, when string, err error) {
 	c.add(at, path, fmt.Sprintf("%s is null on %s, so this cannot be evaluated then: %v", null, when, err),
@@ -124,9 +141,15 @@ func (c *compiler) neverDecided(condition *Condition, rules []Rule, path string)
 			if !slices.ContainsFunc(rules, func(r Rule) bool { return slices.Contains(r.Verbs, verb) }) {
 				continue
 			}
-			if err := without(ctx, l.null, accessType, map[string]any{"verb": verb}).fails(ready.program); err != nil {
+			t := without(ctx, l.null, accessType, map[string]any{"verb": verb})
+			if err := t.fails(ready.program); err != nil {
 				c.addNull(condition.Source, path, l.null, l.other, verb, err)
 				break // it would be the same of the next
+			}
+			if t.never(condition.Expression) {
+				c.add(condition.Source, path, fmt.Sprintf("it can never hold for the verb %s: a %s has no %s", verb, verb, l.null),
+					fmt.Sprintf("use %s, or grant %s without this condition", l.other, verb))
+				break
 			}
 		}
 	}
@@ -166,8 +189,12 @@ func (c *compiler) neverHoldsOf(v cue.Value, rule *admissionRule, t *trial, say 
 		}
 	}
 	for i := range rule.checks {
-		if err := t.fails(rule.checks[i].program); err != nil {
-			check := &rule.checks[i]
+		check := &rule.checks[i]
+		err := t.fails(check.program)
+		if err == nil && t.never(check.Expression) {
+			err = errNeverHolds
+		}
+		if err != nil {
 			say(check.Expression.Source, path+".validations."+check.ID[len(rule.ID)+1:]+".expression", err)
 		}
 	}

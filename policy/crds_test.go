@@ -279,9 +279,9 @@ func TestWhatCannotBeEmbedded(t *testing.T) {
 	for name, test := range map[string]struct {
 		bundle, data, want string
 	}{
-		"too large":         {embed("x.yaml"), thing("") + strings.Repeat("# none\n", 500_000), "bundle.cue:13: x.yaml has more than 3 MiB"},
-		"several documents": {embed("x.yaml"), thing("") + "---\n" + thing(""), "bundle.cue:13: @embed: the file has several documents, and there is to be one for each"},
-		"no such file":      {embed("y.yaml"), thing(""), "bundle.cue:13: @embed: open y.yaml: no such file or directory"},
+		"too large":         {embed("x.yaml"), thing("") + strings.Repeat("# none\n", 5_000_000), "bundle.cue:13: x.yaml has more than 32 MiB"},
+		"several documents": {embed("x.yaml"), thing("") + "---\n" + thing(""), "bundle.cue:13: x.yaml has more than one document, and an embedded file has one; split it: csplit -z -f x- -b %02d.yaml x.yaml '/^---$/' '{*}'"},
+		"no such file":      {embed("y.yaml"), thing(""), "bundle.cue:13: there is no file y.yaml"},
 		"no YAML":           {embed("x.yaml"), "a: b: c\n", "bundle.cue:13: @embed: failed to decode file: x.yaml: mapping values are not allowed in this context"},
 		"another folder":    {embed(`"../x.yaml"`), thing(""), "bundle.cue:13: @embed: cannot refer to parent directory"},
 	} {
@@ -292,6 +292,17 @@ func TestWhatCannotBeEmbedded(t *testing.T) {
 				t.Errorf("it says %v, want %s", diags, test.want)
 			}
 		})
+	}
+}
+
+// What limits a definition is its size as JSON, which its comments are no part of; and a file may begin with a separator.
+func TestTheTextOfADefinitionMayBeLargerThanItsContent(t *testing.T) {
+	source, _ := module(t, ".", map[string]string{
+		"bundle.cue": "@extern(embed)\n\n" + bundleFile(`teams: a: crds: "things.a.example.com": {...} @embed(file=x.yaml)`),
+		"x.yaml":     "# A license.\n---\n" + thing("") + strings.Repeat("# none\n", 600_000) + "---\n",
+	})
+	if _, diags := policy.Compile(source); len(diags) > 0 {
+		t.Error(diags)
 	}
 }
 

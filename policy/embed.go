@@ -2,9 +2,11 @@ package policy
 
 import (
 	"bytes"
+	"fmt"
 	"io"
 	"io/fs"
 	"path"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -16,7 +18,6 @@ import (
 	"cuelang.org/go/cue/token"
 	"cuelang.org/go/encoding/json"
 	"cuelang.org/go/encoding/yaml"
-	"stele.dev/stele/schemas/crd"
 )
 
 // A file of data is a part of a bundle if a file of CUE in it embeds it:
@@ -48,8 +49,9 @@ func embedsOf(file string, syntax *ast.File) []*embed.Embed {
 	return embeds
 }
 
-// maxEmbedded bounds a file that is embedded, before anything is made of it.
-const maxEmbedded = crd.MaxBytes
+// maxEmbedded bounds a file that is embedded, before anything is made of it. What YAML says
+// in so many bytes may take less as JSON, which is what other limits count.
+const maxEmbedded = 32 << 20
 
 // embed puts the files that an instance embeds, and those that it imports, in their places.
 // It returns their paths. One that is too large is an error.
@@ -74,7 +76,11 @@ func (s *Source) embed(i *build.Instance, seen map[*build.Instance]bool) (paths 
 			if !ok {
 				continue
 			}
-			if value := s.embedded(e); value != nil {
+			value, err := s.embedded(e)
+			if err != nil {
+				return nil, err
+			}
+			if value != nil {
 				field.Value = ast.NewBinExpr(token.AND, field.Value, value)
 				field.Attrs = slices.DeleteFunc(field.Attrs, func(a *ast.Attribute) bool { return strings.HasPrefix(a.Text, "@embed(") })
 			}
@@ -91,9 +97,9 @@ func (s *Source) embed(i *build.Instance, seen map[*build.Instance]bool) (paths 
 }
 
 // embedded is what an attribute stands for; nil if that is for CUE to say.
-func (s *Source) embedded(e *embed.Embed) ast.Expr {
+func (s *Source) embedded(e *embed.Embed) (ast.Expr, error) {
 	if e.Type != "" {
-		return nil
+		return nil, nil
 	}
 	var all []any
 	for i := range s.Files {
@@ -101,64 +107,100 @@ func (s *Source) embedded(e *embed.Embed) ast.Expr {
 		if path.Ext(f.Path) == ".cue" || !e.Matches(f.Path) {
 			continue
 		}
-		value := f.decoded()
+		value, err := f.decoded()
+		if err != nil {
+			return nil, cueerrors.Newf(e.Attribute.Pos, "%v", err)
+		}
 		if value == nil || !e.IsGlob() {
-			return value
+			return value, nil
 		}
 		name := strings.TrimPrefix(f.Path, path.Dir(e.FilePath)+"/")
 		all = append(all, &ast.Field{Label: ast.NewString(name), Value: value})
 	}
 	if all == nil {
-		return nil
+		return nil, nil
 	}
-	return ast.NewStruct(all...)
+	return ast.NewStruct(all...), nil
 }
 
-// decoded is the one value that a file of data has; nil if it is not one.
-func (f *File) decoded() ast.Expr {
+// decoded is the one value that a file of data has; nil if what is wrong is for CUE to say.
+func (f *File) decoded() (ast.Expr, error) {
 	name := path.Join(virtualRoot, f.Path)
 	if path.Ext(f.Path) == ".json" {
 		value, err := json.Extract(name, f.Data)
 		if err != nil {
-			return nil
+			return nil, nil
 		}
-		return value
+		return value, nil
 	}
 	d := yaml.NewDecoder(name, bytes.NewReader(f.Data))
 	value, err := d.Extract()
 	if err != nil {
-		return nil
+		return nil, nil
 	}
 	for {
 		more, err := d.Extract()
 		if err == io.EOF {
-			return value
+			return value, nil
 		}
-		if null, ok := more.(*ast.BasicLit); err != nil || !ok || null.Kind != token.NULL { // which nothing after a separator is
-			return nil
+		if err != nil {
+			return nil, nil
+		}
+		if isNull(more) { // which nothing after a separator is
+			continue
+		}
+		if isNull(value) { // a file that begins with a comment and a separator
+			value = more
+			continue
+		}
+		return nil, fmt.Errorf("%s has more than one document, and an embedded file has one; split it: csplit -z -f %s- -b %%02d.yaml %s '/^---$/' '{*}'",
+			f.Path, strings.TrimSuffix(path.Base(f.Path), path.Ext(f.Path)), path.Base(f.Path))
+	}
+}
+
+// isNull reports whether an expression is null.
+func isNull(x ast.Expr) bool {
+	null, ok := x.(*ast.BasicLit)
+	return ok && null.Kind == token.NULL
+}
+
+// embedAttribute is an attribute by which a file of CUE embeds others.
+var embedAttribute = regexp.MustCompile(`@embed\((?:[^()"]|"(?:[^"\\\n]|\\.)*")*\)`)
+
+// maxEmbedAttribute is how long one may be.
+const maxEmbedAttribute = 4 << 10
+
+// embedsIn finds the attributes of a file without parsing the file, for which there may not be
+// enough stack. It finds those in comments as well.
+func (f *File) embedsIn() (embeds []*embed.Embed) {
+	if !bytes.Contains(f.Data, []byte("@extern(")) {
+		return nil
+	}
+	for _, text := range embedAttribute.FindAll(f.Data, -1) {
+		if len(text) > maxEmbedAttribute {
+			continue
+		}
+		if syntax, err := parser.ParseFile(f.Path, "@extern(embed)\npackage p\nx: _ "+string(text)); err == nil {
+			embeds = append(embeds, embedsOf(f.Path, syntax)...)
 		}
 	}
+	return embeds
 }
 
 // withData adds the files of data of a module that its files of CUE embed, and names the
 // definitions of kinds that none does.
-func (s *Source) withData(module fs.FS, data []string, read func(string) error) error {
+func (r *reading) withData(data []string) error {
 	var embeds []*embed.Embed
-	for _, f := range s.Files {
-		if !bytes.Contains(f.Data, []byte("@extern(")) {
-			continue
-		}
-		if syntax, err := parser.ParseFile(f.Path, f.Data); err == nil {
-			embeds = append(embeds, embedsOf(f.Path, syntax)...)
-		}
+	for i := range r.source.Files {
+		embeds = append(embeds, r.source.Files[i].embedsIn()...)
 	}
 	for _, file := range data {
 		if slices.ContainsFunc(embeds, func(e *embed.Embed) bool { return e.Matches(file) }) {
-			if err := read(file); err != nil {
+			if err := r.read(file); err != nil {
 				return err
 			}
-		} else if isDefinition(module, file) {
-			s.Strays = append(s.Strays, file)
+		} else if isDefinition(r.module, file) {
+			r.source.Strays = append(r.source.Strays, file)
 		}
 	}
 	return nil

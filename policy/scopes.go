@@ -59,14 +59,15 @@ func newScopes(kinds []schemas.Kind, broken map[string]bool) *scopes {
 
 // objectType is how objects of a version are typed, by what names it in errors.
 type objectType struct {
-	name string // "" for any object
-	t    *celtype.Type
+	name   string // "" for any object
+	t      *celtype.Type
+	schema *schemas.Node // nil if it is not known
 }
 
 var anyObject = objectType{t: celtype.Dynamic}
 
 func objectTypeOf(k *schemas.Kind, v *schemas.Version) objectType {
-	return objectType{name: schema.GroupVersionKind{Group: k.Group, Version: v.Name, Kind: k.Kind}.String(), t: resourceTypeOf(k, v)}
+	return objectType{name: schema.GroupVersionKind{Group: k.Group, Version: v.Name, Kind: k.Kind}.String(), t: resourceTypeOf(k, v), schema: v.Schema}
 }
 
 func resourceTypeOf(k *schemas.Kind, v *schemas.Version) *celtype.Type {

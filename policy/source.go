@@ -4,7 +4,6 @@ import (
 	"crypto/sha256"
 	"embed"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -50,10 +49,8 @@ func Definitions() []byte {
 	return data
 }
 
-// maxSourceBytes bounds what is read of a module.
-const maxSourceBytes = 64 << 20
-
-// ReadDir reads the module that the folder belongs to; the folder is its package.
+// ReadDir reads the module that the folder belongs to; the folder is its package. It reads
+// regular files within limits, and nothing that is outside of the module.
 func ReadDir(dir string) (*Source, error) {
 	abs, err := filepath.Abs(dir)
 	if err != nil {
@@ -79,24 +76,18 @@ func ReadDir(dir string) (*Source, error) {
 	if err != nil {
 		return nil, err
 	}
-	return ReadFS(os.DirFS(root), filepath.ToSlash(pkg))
+	module, err := openFolder(root)
+	if err != nil {
+		return nil, err
+	}
+	defer module.close()
+	return ReadFS(module, filepath.ToSlash(pkg))
 }
 
 // ReadFS reads the module whose root is the root of the file system.
 func ReadFS(module fs.FS, pkg string) (*Source, error) {
 	s := &Source{Package: path.Clean(pkg)}
-	size := 0
-	read := func(p string) error {
-		data, err := fs.ReadFile(module, p)
-		if err != nil {
-			return err
-		}
-		if size += len(data); size > maxSourceBytes {
-			return errors.New("the module has more than 64 MiB of CUE and data")
-		}
-		s.Files = append(s.Files, File{Path: p, Data: data})
-		return nil
-	}
+	r := &reading{module: module, source: s}
 	var data []string
 	err := fs.WalkDir(module, ".", func(p string, d fs.DirEntry, err error) error {
 		if err != nil {
@@ -116,10 +107,10 @@ func ReadFS(module fs.FS, pkg string) (*Source, error) {
 			data = append(data, p)
 			return nil
 		}
-		return read(p)
+		return r.read(p)
 	})
 	if err == nil {
-		err = s.withData(module, data, read)
+		err = r.withData(data)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read bundle: %w", err)
@@ -131,6 +122,25 @@ func ReadFS(module fs.FS, pkg string) (*Source, error) {
 // ValidPath tells whether a file of a source can have this path.
 func ValidPath(name string) bool {
 	return fs.ValidPath(name) && IsSource(name) && name != FormatFile
+}
+
+// Size is how many bytes the files have.
+func (s *Source) Size() (n int64) {
+	for _, f := range s.Files {
+		n += int64(len(f.Data))
+	}
+	return n
+}
+
+// Only returns the source with those files alone that have one of these paths.
+func (s *Source) Only(paths []string) *Source {
+	only := &Source{Package: s.Package}
+	for _, f := range s.Files {
+		if slices.Contains(paths, f.Path) {
+			only.Files = append(only.Files, f)
+		}
+	}
+	return only
 }
 
 // Digest identifies the files and the package, whatever they mean.

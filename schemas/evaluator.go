@@ -36,6 +36,8 @@ type Verdict struct {
 	Contradicted bool `json:"contradicted,omitempty"`
 	// Failed: CUE could not be asked. Then the value counts as invalid.
 	Failed string `json:"failed,omitempty"`
+	// Busy: it failed because the machine is busy, and may be tried again.
+	Busy bool `json:"busy,omitempty"`
 }
 
 // A Fault is one thing that is wrong with a value, at a path below it.
@@ -55,7 +57,7 @@ const (
 )
 
 func (v Verdict) decoded() verdict {
-	d := verdict{faults: v.Faults, contradicted: v.Contradicted, failed: v.Failed}
+	d := verdict{faults: v.Faults, contradicted: v.Contradicted, failed: v.Failed, busy: v.Busy}
 	if !d.valid() {
 		return d
 	}

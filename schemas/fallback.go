@@ -69,6 +69,7 @@ type verdict struct {
 	contradicted bool
 	// failed: CUE could not be asked. Then the value counts as invalid.
 	failed string
+	busy   bool // it failed because the machine is busy
 }
 
 func (v verdict) valid() bool { return len(v.faults) == 0 && v.failed == "" }
@@ -124,7 +125,7 @@ func (p *patience) ask() string {
 func (v *inspection) fallback(c *check, x any) {
 	said := c.fallbackCheck.evaluate(x, &v.patience)
 	if said.failed != "" {
-		v.fail(c.unchecked(said.failed))
+		v.fail(c.unchecked(said))
 		return
 	}
 	seen := map[string]bool{}
@@ -139,8 +140,21 @@ func (v *inspection) fallback(c *check, x any) {
 }
 
 // unchecked is the error of a value that CUE could not be asked about.
-func (c *check) unchecked(why string) *field.Error {
-	return &field.Error{Type: field.ErrorTypeInternal, BadValue: field.OmitValueType{}, Detail: at("could not be checked: "+why, c.fallbackCheck.form.Source)}
+func (c *check) unchecked(v verdict) *field.Error {
+	e := &field.Error{Type: field.ErrorTypeInternal, BadValue: field.OmitValueType{}, Detail: at("could not be checked: "+v.failed, c.fallbackCheck.form.Source)}
+	if v.busy {
+		e.Origin = originBusy
+	}
+	return e
+}
+
+// originBusy marks the errors of values that could not be checked because the machine is busy.
+const originBusy = "stele.dev/busy"
+
+// Retryable reports whether all errors are about values that could not be checked because the
+// machine is busy: the same object may be valid a moment later.
+func Retryable(errs field.ErrorList) bool {
+	return len(errs) > 0 && !slices.ContainsFunc(errs, func(e *field.Error) bool { return e.Origin != originBusy })
 }
 
 // fault reports what CUE says, at its path, with the line of the field if that is known.
@@ -257,7 +271,7 @@ func (p *preparation) fallback(c *check, x any) any {
 		}
 		if said.failed != "" {
 			if p.failed == nil {
-				p.failed = c.unchecked(said.failed)
+				p.failed = c.unchecked(said)
 				if len(p.path) > 0 {
 					p.failed.Field = fieldPath(p.path).String()
 				}

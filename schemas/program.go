@@ -106,6 +106,14 @@ func (p *Program) prepare(obj map[string]any, nulls bool) (unknown []string, cha
 // Sensitive reports whether objects of the kind hold secrets.
 func (p *Program) Sensitive() bool { return p.sensitive }
 
+// SensitivePaths returns those of the form that the program was made of.
+func (p *Program) SensitivePaths() [][]string {
+	if !p.sensitive {
+		return nil
+	}
+	return p.root.node.SensitivePaths()
+}
+
 // serverOwned reports whether a top-level field is the server's, not the
 // schema's.
 func serverOwned(name string) bool {

@@ -33,6 +33,7 @@ type accessDiffOptions struct {
 	from, to string
 	subjects []string
 	exitCode bool
+	compile  compileOptions
 }
 
 func accessDiffCommand() *cobra.Command {
@@ -72,6 +73,7 @@ permission to create accessdifferences.policy.stele.dev.
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
 	o.clientOptions.addFlags(cmd)
+	o.compile.addFlags(cmd.Flags())
 	o.addIdentity(cmd)
 	o.outputOptions.addFlags(cmd, "json", "yaml")
 	f := cmd.Flags()
@@ -146,7 +148,10 @@ func (o *accessDiffOptions) side(ctx context.Context, cmd *cobra.Command, text s
 		if err != nil {
 			return err
 		}
-		compiled, diags := policy.Compile(source)
+		compiled, diags, err := o.compile.compile(ctx, source)
+		if err != nil {
+			return err
+		}
 		if len(diags) > 0 {
 			return errDiagnostics(cmd.ErrOrStderr(), source, diags, text)
 		}

@@ -3,33 +3,37 @@ package main
 import (
 	"context"
 	"errors"
-	"os/exec"
+	"fmt"
+	"io"
+	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
+	"stele.dev/stele/core/apart"
 	"stele.dev/stele/eventlog/etcdlog"
 )
 
 // checkDatabaseApart is [etcdlog.CheckDatabase] in a process of its own: a database is mapped
 // into memory, and following a damaged page of it can be the end of a process.
 func checkDatabaseApart(ctx context.Context, file string) error {
-	self, err := evaluateApart() // this program, also after another version took its place
+	file, err := filepath.Abs(file)
 	if err != nil {
 		return err
 	}
-	cmd := exec.CommandContext(ctx, self.Path, "check-database", file)
-	cmd.Args[0] = "stele"
-	cmd.Env = []string{"GOTRACEBACK=none"}
-	said := &bounded{left: 64 << 10, drop: true}
-	cmd.Stderr = said
-	err = cmd.Run()
-	var exit *exec.ExitError
-	if !errors.As(err, &exit) || ctx.Err() != nil {
-		return err
+	err = apart.Run(ctx, databaseLimits, []string{"check-database", file}, func(io.Writer) error { return nil }, func(io.Reader) error { return nil })
+	var failure *apart.Failure
+	switch {
+	case errors.As(err, &failure) && failure.Limit == 0:
+		return etcdlog.Damaged(file, errors.New(strings.TrimPrefix(failure.Why, "stele: ")))
+	case err != nil:
+		return fmt.Errorf("the database %s could not be checked: %w", file, err)
 	}
-	line, _, _ := strings.Cut(strings.TrimSpace(said.text.String()), "\n")
-	return errors.New(strings.TrimPrefix(line, "stele: "))
+	return nil
 }
+
+// databaseLimits are far more than the largest database takes.
+var databaseLimits = apart.Limits{CPU: 10 * time.Minute, Wall: time.Hour, Memory: 64 << 30, Output: 1 << 20}
 
 // checkDatabaseCommand is the other end of checkDatabaseApart.
 func checkDatabaseCommand() *cobra.Command {
@@ -39,6 +43,9 @@ func checkDatabaseCommand() *cobra.Command {
 		Hidden: true,
 		Args:   cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
+			if err := apart.Confine(); err != nil {
+				return err
+			}
 			return etcdlog.CheckDatabase(args[0])
 		},
 	}

@@ -1,156 +1,226 @@
 package main
 
 import (
-	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
-	"os"
-	"os/exec"
-	"strings"
+	"io"
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
-	"stele.dev/stele/core/activation"
+	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"stele.dev/stele/core/apart"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/schemas"
 )
 
 const (
-	// compileWithin bounds how long a bundle may take to compile, and is less than a
-	// request may take.
-	compileWithin = 45 * time.Second
-	// compileOutput bounds what comes of it.
-	compileOutput = 32 << 20
-	// compileMemory bounds the address space of a compilation.
+	// compileCPU is how much processor time a bundle may take to compile, and compileCPUPerMiB
+	// how much more for each MiB of its source.
+	compileCPU       = time.Minute
+	compileCPUPerMiB = time.Second
+	// compileWall is how many times as long it may take on a busy machine, and compileStart how
+	// much longer than that.
+	compileWall  = 4
+	compileStart = 2 * time.Minute
+	// compileMemory is how much memory it may take.
 	compileMemory = 4 << 30
+	// compileOutput bounds the compiled policy.
+	compileOutput = 1 << 30
+	// compileQueue is how long a compilation waits for another one to end.
+	compileQueue = 30 * time.Second
 )
 
-// compilation is what a compiling process answers with.
-type compilation struct {
-	Form        []byte              `json:"form,omitempty"`
-	Spec        activation.Spec     `json:"spec,omitzero"`
-	Diagnostics schemas.Diagnostics `json:"diagnostics,omitempty"`
-	Warnings    schemas.Diagnostics `json:"warnings,omitempty"`
+// compileOptions are the limits of compilations.
+type compileOptions struct {
+	cpu    time.Duration
+	memory resource.QuantityValue
 }
 
-// compileApart compiles in a process of its own: CUE is a language, and what a bundle
-// makes of it, endless recursion for one, must not take the server with it.
-func compileApart(ctx context.Context, source *policy.Source) (*policy.Compiled, schemas.Diagnostics, error) {
+func (o *compileOptions) addFlags(f *pflag.FlagSet) {
+	o.memory.Quantity = *resource.NewQuantity(compileMemory, resource.BinarySI)
+	durationVar(f, &o.cpu, "compile-cpu", 0, "processor time that compiling a bundle may take (default 1m, and 1s more for each MiB of its files)")
+	f.Var(&o.memory, "compile-memory", "memory that compiling a bundle may take")
+}
+
+// limits are those of compiling a source.
+func (o *compileOptions) limits(source *policy.Source) apart.Limits {
+	cpu := cmp.Or(o.cpu, compileCPU+compileCPUPerMiB*time.Duration(source.Size()>>20))
+	return apart.Limits{CPU: cpu, Wall: compileWall*cpu + compileStart, Memory: cmp.Or(o.memory.Value(), compileMemory), Output: compileOutput}
+}
+
+// compilation is what a compiling process answers with, before the bytes of the form.
+type compilation struct {
+	// Compiled has all but the form and the source.
+	Compiled    *policy.Compiled    `json:"compiled,omitempty"`
+	Used        []string            `json:"used,omitempty"` // paths of the files that the bundle consists of
+	Size        int64               `json:"size,omitempty"` // of the form
+	Diagnostics schemas.Diagnostics `json:"diagnostics,omitempty"`
+}
+
+// compile compiles in a child process. Diagnostics are what is wrong with the bundle, and an
+// error is what kept it from being compiled.
+func (o *compileOptions) compile(ctx context.Context, source *policy.Source) (*policy.Compiled, schemas.Diagnostics, error) {
 	var c compilation
-	why, err := apart(ctx, compileWithin, "compile", activation.SpecOf(source), &c)
+	var form []byte
+	err := inTurn(ctx, o.limits(source), "compile", nil, source, func(d *json.Decoder, rest io.Reader) error {
+		if err := d.Decode(&c); err != nil {
+			return err
+		}
+		form = make([]byte, min(c.Size, compileOutput))
+		_, err := io.ReadFull(rest, form)
+		return err
+	})
+	var failure *apart.Failure
 	switch {
+	case errors.As(err, &failure):
+		return nil, schemas.Diagnostics{{Message: "the bundle could not be compiled: " + failure.Why, Hint: compileHint(failure.Limit)}}, nil
 	case err != nil:
 		return nil, nil, err
-	case why != "":
-		return nil, schemas.Diagnostics{{Message: "the bundle could not be compiled: " + why,
-			Hint: "see what it computes: it may recur without end, or be too large"}}, nil
 	case len(c.Diagnostics) > 0:
 		return nil, c.Diagnostics, nil
 	}
-	form, err := policy.DecodeForm(c.Form)
-	if err != nil {
+	if c.Compiled.Form, err = policy.DecodeForm(form); err != nil {
 		return nil, nil, err
 	}
-	return &policy.Compiled{Form: form, Source: c.Spec.Source(), Warnings: c.Warnings}, nil, nil
+	c.Compiled.Source = source.Only(c.Used)
+	return c.Compiled, nil, nil
 }
 
-// apart asks a process of this program, by the name of one of the hidden commands below `stele policy`, and
-// decodes its answer. If none came, and that is the doing of what was asked, it says why. One is asked at a time.
-func apart(ctx context.Context, within time.Duration, command string, question, answer any) (why string, err error) {
-	program, err := os.Executable()
-	if err != nil {
-		return "", err
+// compileHint tells what to do about a limit.
+func compileHint(l apart.Limit) string {
+	switch l {
+	case apart.CPU:
+		return "look for a definition that contains itself, for comprehensions over long lists and for large disjunctions; --compile-cpu raises the limit"
+	case apart.Memory:
+		return "look for a definition that contains itself, for comprehensions over long lists and for large disjunctions; --compile-memory raises the limit"
+	case apart.Stack:
+		return "look for a definition that contains itself, and for expressions that nest thousands of levels deep"
+	case apart.Output:
+		return "make it more than one control plane"
 	}
-	input, err := json.Marshal(question)
-	if err != nil {
-		return "", err
-	}
+	return ""
+}
+
+// sourceHead says what follows it on a child's input: the files of a source.
+type sourceHead struct {
+	Package string            `json:"package"`
+	Files   []sourceFile      `json:"files"`
+	Strays  []string          `json:"strays,omitempty"`
+	Configs map[string]string `json:"configs,omitempty"` // for the command configs
+}
+
+type sourceFile struct {
+	Path string `json:"path"`
+	Size int    `json:"size"`
+}
+
+// inTurn runs one of the hidden commands below `stele policy` on a source, when no other one
+// runs, and has read read its answer.
+func inTurn(ctx context.Context, l apart.Limits, command string, configs map[string]string, source *policy.Source, read func(*json.Decoder, io.Reader) error) error {
+	patience := time.NewTimer(compileQueue)
+	defer patience.Stop()
 	select {
 	case compiling <- struct{}{}:
 		defer func() { <-compiling }()
+	case <-patience.C:
+		return &apart.Starved{Why: "other bundles are being compiled"}
 	case <-ctx.Done():
-		return "", context.Cause(ctx)
+		return context.Cause(ctx)
 	}
-	limited, cancel := context.WithTimeout(ctx, within)
-	defer cancel()
-	cmd := exec.CommandContext(limited, program, "policy", command)
-	cmd.Args[0] = "stele" // whatever the file is called
-	cmd.Env = []string{"GOTRACEBACK=none"}
-	output, said := &bounded{left: compileOutput}, &bounded{left: 64 << 10, drop: true}
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(input), output, said
-	if err := cmd.Run(); err != nil {
-		var exit *exec.ExitError
-		switch {
-		case ctx.Err() != nil:
-			return "", context.Cause(ctx)
-		case output.left < 0:
-			return fmt.Sprintf("what comes of it is larger than %d MiB", compileOutput>>20), nil
-		case limited.Err() != nil:
-			return fmt.Sprintf("it did not end within %v", within), nil
-		case !errors.As(err, &exit):
-			return "", fmt.Errorf("%s: %w", command, err)
+	head := sourceHead{Package: source.Package, Strays: source.Strays, Configs: configs}
+	for _, f := range source.Files {
+		head.Files = append(head.Files, sourceFile{f.Path, len(f.Data)})
+	}
+	return apart.Run(ctx, l, []string{"policy", command}, func(w io.Writer) error {
+		if err := json.NewEncoder(w).Encode(head); err != nil {
+			return err
 		}
-		if line, _, _ := strings.Cut(strings.TrimSpace(said.text.String()), "\n"); line != "" {
-			return line, nil
+		for _, f := range source.Files {
+			if _, err := w.Write(f.Data); err != nil {
+				return err
+			}
 		}
-		return err.Error(), nil
-	}
-	if err := json.Unmarshal(output.text.Bytes(), answer); err != nil {
-		return "", fmt.Errorf("%s: %w", command, err)
-	}
-	return "", nil
-}
-
-// confine limits the process that apart has started, also if who started it is no more.
-func confine(within time.Duration) {
-	_ = unix.Setrlimit(unix.RLIMIT_AS, &unix.Rlimit{Cur: compileMemory, Max: compileMemory}) // where there is such a limit
-	time.AfterFunc(within+5*time.Second, func() { os.Exit(1) })
+		return nil
+	}, func(r io.Reader) error {
+		d := json.NewDecoder(r)
+		return read(d, behind(d, r))
+	})
 }
 
 var compiling = make(chan struct{}, 1)
 
-// bounded is a buffer that takes only so much: then it drops the rest, or fails.
-type bounded struct {
-	text bytes.Buffer // not embedded: io.Copy would find its ReadFrom
-	left int
-	drop bool
+// behind reads what follows the line that a decoder has read.
+func behind(d *json.Decoder, r io.Reader) io.Reader { return &lineBehind{d: d, r: r} }
+
+type lineBehind struct {
+	d    *json.Decoder
+	r    io.Reader
+	rest io.Reader // nil before the first read
 }
 
-func (b *bounded) Write(p []byte) (int, error) {
-	b.left -= len(p)
-	switch {
-	case b.left >= 0:
-		return b.text.Write(p)
-	case b.drop:
-		return len(p), nil
+func (l *lineBehind) Read(p []byte) (int, error) {
+	if l.rest == nil {
+		l.rest = io.MultiReader(l.d.Buffered(), l.r)
+		var newline [1]byte // that ends the line
+		if _, err := io.ReadFull(l.rest, newline[:]); err != nil {
+			return 0, err
+		}
 	}
-	return 0, errors.New("too much output")
+	return l.rest.Read(p)
 }
 
-// compileCommand is the other end of compileApart.
+// readSource is the other end of inTurn.
+func readSource(r io.Reader) (*policy.Source, map[string]string, error) {
+	if err := apart.Confine(); err != nil {
+		return nil, nil, err
+	}
+	d := json.NewDecoder(r)
+	var head sourceHead
+	if err := d.Decode(&head); err != nil {
+		return nil, nil, err
+	}
+	source := &policy.Source{Package: head.Package, Strays: head.Strays}
+	rest := behind(d, r)
+	for _, f := range head.Files {
+		data := make([]byte, f.Size)
+		if _, err := io.ReadFull(rest, data); err != nil {
+			return nil, nil, err
+		}
+		source.Files = append(source.Files, policy.File{Path: f.Path, Data: data})
+	}
+	return source, head.Configs, nil
+}
+
+// compileCommand is the child of compileOptions.compile.
 func compileCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:    "compile",
-		Short:  "Compile the bundle on standard input, for a server",
+		Short:  "Compile the bundle on standard input, for stele itself",
 		Hidden: true,
 		Args:   cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			confine(compileWithin)
-			var spec activation.Spec
-			if err := json.NewDecoder(cmd.InOrStdin()).Decode(&spec); err != nil {
+			source, _, err := readSource(cmd.InOrStdin())
+			if err != nil {
 				return err
 			}
 			var c compilation
-			compiled, diags := policy.Compile(spec.Source())
+			var form []byte
+			compiled, diags := policy.Compile(source)
 			if c.Diagnostics = diags; len(diags) == 0 {
-				c.Form, _ = compiled.Form.Encode()
-				c.Spec = activation.SpecOf(compiled.Source)
-				c.Warnings = compiled.Warnings
+				form, _ = compiled.Form.Encode()
+				c.Compiled, c.Size = compiled, int64(len(form))
+				for _, f := range compiled.Source.Files {
+					c.Used = append(c.Used, f.Path)
+				}
 			}
-			return json.NewEncoder(cmd.OutOrStdout()).Encode(c)
+			if err := json.NewEncoder(cmd.OutOrStdout()).Encode(c); err != nil {
+				return err
+			}
+			_, err = cmd.OutOrStdout().Write(form)
+			return err
 		},
 	}
 }

@@ -93,6 +93,18 @@ func (d *dataDir) used() (bool, error) {
 	return false, nil
 }
 
+// inUse reports whether a start came as far as etcd, which is after it has made all keys.
+func (d *dataDir) inUse() (bool, error) {
+	if used, err := d.used(); used || err != nil {
+		return used, err
+	}
+	_, err := os.Lstat(d.path("etcd", "member"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
 // claim makes the log that of this folder. It is an error if the folder has had another one.
 func (d *dataDir) claim(log eventlog.ID) error {
 	file := d.path(logIDFile)

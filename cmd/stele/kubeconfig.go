@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -82,10 +81,7 @@ func (o *kubeconfigOptions) run(cmd *cobra.Command) error {
 		o.server = cluster.Server
 	}
 	dir := filepath.Join(o.dataDir, "pki")
-	if _, err := os.Stat(filepath.Join(dir, "ca.key")); err != nil {
-		return err // or else an authority would be made that no server knows
-	}
-	ca, err := pki.LoadAuthority(dir)
+	ca, err := pki.OpenAuthority(dir) // a new one would be known to no server
 	if err != nil {
 		return err
 	}

@@ -34,6 +34,7 @@ const (
 type policyWatch struct {
 	dir, root string
 	committer *commit.Committer
+	compile   *compileOptions
 	enforce   core.Enforceable
 	out, err  io.Writer
 	watcher   *fsnotify.Watcher
@@ -44,7 +45,7 @@ type policyWatch struct {
 
 // watchPolicy watches all folders of the module that a folder belongs to, of which source
 // has been read, and the one that the module is in: a checkout may replace all of it.
-func watchPolicy(dir string, source *policy.Source, c *commit.Committer, enforceable core.Enforceable, out, err io.Writer) (*policyWatch, error) {
+func watchPolicy(dir string, source *policy.Source, c *commit.Committer, compile *compileOptions, enforceable core.Enforceable, out, err io.Writer) (*policyWatch, error) {
 	abs, absErr := filepath.Abs(dir)
 	if absErr != nil {
 		return nil, absErr
@@ -53,7 +54,7 @@ func watchPolicy(dir string, source *policy.Source, c *commit.Committer, enforce
 	if newErr != nil {
 		return nil, newErr
 	}
-	w := &policyWatch{dir: dir, root: abs, committer: c, enforce: enforceable, out: out, err: err, watcher: watcher, folders: map[string]bool{}}
+	w := &policyWatch{dir: dir, root: abs, committer: c, compile: compile, enforce: enforceable, out: out, err: err, watcher: watcher, folders: map[string]bool{}}
 	if source.Package != "." {
 		w.root = strings.TrimSuffix(abs, filepath.FromSlash("/"+source.Package))
 	}
@@ -151,7 +152,7 @@ func (w *policyWatch) save(ctx context.Context) {
 		return
 	}
 	w.tried = digest
-	compiled, diags, err := compileApart(ctx, source)
+	compiled, diags, err := w.compile.compile(ctx, source)
 	if err == nil && len(diags) == 0 {
 		diags = w.enforce(ctx, compiled)
 	}
@@ -163,6 +164,7 @@ func (w *policyWatch) save(ctx context.Context) {
 		return
 	}
 	warn(w.err, compiled)
+	w.warnDropped(ctx, compiled)
 	for {
 		digest := activation.Proposal(compiled, "").Digest
 		revision, err := bootstrap.Activate(ctx, w.committer, compiled, policyWatchActor)
@@ -181,6 +183,20 @@ func (w *policyWatch) save(ctx context.Context) {
 			fmt.Fprintf(w.out, "Policy %.12s is in force since revision %d.\n", digest, revision)
 		}
 		return
+	}
+}
+
+// warnDropped prints the fields of stored objects that the bundle does not show. While a bundle is being written they
+// come and go: objects keep them.
+func (w *policyWatch) warnDropped(ctx context.Context, compiled *policy.Compiled) {
+	dropped, err := activation.FieldsDropped(ctx, w.committer.Tip(), compiled.Form, func() (*policy.Policy, error) {
+		return w.committer.Load(activation.Proposal(compiled, ""))
+	})
+	if err != nil {
+		w.complain(err)
+	}
+	for _, d := range dropped {
+		fmt.Fprintf(w.err, "warning: %s\n", d)
 	}
 }
 

@@ -28,6 +28,7 @@ import (
 	"stele.dev/stele/core/controllers"
 	"stele.dev/stele/core/controllers/clients"
 	"stele.dev/stele/core/expiry"
+	"stele.dev/stele/core/parts"
 	"stele.dev/stele/core/pki"
 	"stele.dev/stele/core/server"
 	"stele.dev/stele/core/trust"
@@ -55,9 +56,12 @@ type serveOptions struct {
 	eventTTL    time.Duration
 	acceptClock bool
 	origins     []string
+	// replaceLostKeys makes keys again that are missing from a data directory in use.
+	replaceLostKeys bool
 
 	authentication authenticationOptions
 	authorization  authorizationOptions
+	compile        compileOptions
 }
 
 func serveCommand() *cobra.Command {
@@ -81,6 +85,7 @@ then on the policy is in the log; --policy is only compared with it, or with
 	f.StringVar(&o.listen, "listen", "127.0.0.1:6443", "address of the API")
 	f.StringVar(&o.policyDir, "policy", "", "folder of the policy bundle (default: the built-in quickstart)")
 	f.BoolVar(&o.watch, "policy-watch", false, "for development: put the folder of --policy in force at the start, and whenever it is saved")
+	f.BoolVar(&o.replaceLostKeys, "replace-lost-keys", false, "make a certificate authority, or a key for the tokens of service accounts, in place of one that is missing from a data directory in use: what was signed by the lost one is refused from then on")
 	f.StringSliceVar(&o.hosts, "host", nil, "further names and addresses for the server's certificate")
 	f.StringSliceVar(&o.origins, "cors-allowed-origins", nil, "origins of pages whose scripts may use the API, as regular expressions that pin the host: //example\\.com(:|$)")
 	f.StringVar(&o.logFormat, "log-format", "text", "format of the program's own messages on standard error: text or json")
@@ -91,6 +96,7 @@ then on the policy is in the log; --policy is only compared with it, or with
 	f.BoolVar(&o.acceptClock, "accept-clock", false, "set the log's time back to the clock, if the newest events have times in the future and the clock is right now")
 	o.authentication.addFlags(f)
 	o.authorization.addFlags(f)
+	o.compile.addFlags(f)
 	for _, name := range []string{"data-dir", "policy", "plugin-dir", "plugin-secrets-dir"} {
 		_ = cmd.MarkFlagDirname(name)
 	}
@@ -156,6 +162,9 @@ func (o *serveOptions) serve(cmd *cobra.Command) (err error) {
 	starting := newStartup(logger)
 	defer starting.over()
 	starting.does("reading keys and certificates")
+	if err := o.checkKeys(dir, logger); err != nil {
+		return err
+	}
 	ca, err := pki.LoadAuthority(dir.path("pki"))
 	if err != nil {
 		return err
@@ -202,15 +211,20 @@ func (o *serveOptions) serve(cmd *cobra.Command) (err error) {
 	if err != nil {
 		return o.explain(err)
 	}
+	starting.does("opening the history")
 	past, err := history.Open(history.Options{Dir: dir.path("history"), Log: log, Start: log.Start(), Logger: logger})
 	if err != nil {
 		return o.explain(err)
 	}
 	defer past.Close()
 	prepared := make(chan struct{}) // closed once there is all that must be before the first request
+	uploaded, err := parts.Open(dir.path("parts"))
+	if err != nil {
+		return err
+	}
 	pipeline := core.New(core.Options{
 		Committer: committer, Log: log, History: past, Authenticator: asking.Authenticator, Tokens: asking.accounts, Logger: logger, Version: apiVersion(),
-		Compile: compileApart, Enforceable: authorizers.Check, Evaluators: evaluators, Metrics: registry,
+		Compile: o.compile.compile, Parts: uploaded, Enforceable: authorizers.Check, Evaluators: evaluators, Metrics: registry, Memory: memoryLimit(logger),
 		Checks: []core.Check{{Name: "clock", Check: committer.ClockHealth}, {Name: "bootstrap", Check: bootstrapped(prepared)}, {Name: "audit", Check: auditLog.Health}, {Name: "authorizers", Check: authorizers.Health}},
 	})
 	certificate, kubeconfig, err := o.credentials(dir, ca, listener.Addr())
@@ -220,7 +234,7 @@ func (o *serveOptions) serve(cmd *cobra.Command) (err error) {
 	srv := server.New(server.WithCORS(pipeline, origins), certificate.Get, asking.acceptable, logger)
 	var watch *policyWatch
 	if o.watch {
-		if watch, err = watchPolicy(o.policyDir, source, committer, authorizers.Check, cmd.OutOrStdout(), cmd.ErrOrStderr()); err != nil {
+		if watch, err = watchPolicy(o.policyDir, source, committer, &o.compile, authorizers.Check, cmd.OutOrStdout(), cmd.ErrOrStderr()); err != nil {
 			return err
 		}
 		defer watch.close()
@@ -261,13 +275,11 @@ func (o *serveOptions) serve(cmd *cobra.Command) (err error) {
 	issuer := &clients.Issuer{Token: asking.accounts.InSecret, RootCA: ca.PEM}
 	actor("controllers", oncePrepared(func(ctx context.Context) error { return controllers.Run(ctx, selected, pipeline, issuer, logger) }))
 	actor("expiry of events", oncePrepared(expiry.New(expiry.Options{Committer: committer, Log: log, TTL: o.eventTTL, Logger: logger}).Run))
-	if o.authentication.clientCAFile != "" || asking.proxies != nil { // whom nobody named, other servers need not trust
-		publisher, err := trust.New(trust.Options{API: pipeline, ClientCA: asking.clients.Certificates, FrontProxy: asking.proxies, Logger: logger})
-		if err != nil {
-			return err
-		}
-		actor("published authorities", oncePrepared(publisher.Run))
+	publisher, err := trust.New(trust.Options{API: pipeline, ClientCA: asking.clients.Certificates, FrontProxy: asking.proxies, Logger: logger})
+	if err != nil {
+		return err
 	}
+	actor("published authorities", oncePrepared(publisher.Run))
 	{ // the API: watches end with a bookmark, other requests are seen through
 		g.Add(func() error {
 			err := srv.ServeTLS(listener, "", "")
@@ -303,6 +315,9 @@ func (o *serveOptions) serve(cmd *cobra.Command) (err error) {
 			if err := o.prepare(ctx, cmd, committer, source, watch, authorizers.Check); err != nil {
 				return err
 			}
+			if err := publisher.Publish(ctx); err != nil { // which is tried again
+				logger.Warn("the authorities that are trusted could not be published", "error", err)
+			}
 			starting.over()
 			close(prepared)
 			o.greet(cmd, dir, listener.Addr(), kubeconfig)
@@ -331,7 +346,10 @@ func (o *serveOptions) prepare(ctx context.Context, cmd *cobra.Command, c *commi
 	active := c.Tip().Policies.Active
 	switch {
 	case active == nil:
-		compiled, diags := policy.Compile(source)
+		compiled, diags, err := o.compile.compile(ctx, source)
+		if err != nil {
+			return err
+		}
 		if len(diags) > 0 {
 			return errDiagnostics(cmd.ErrOrStderr(), source, diags, cmp.Or(o.policyDir, "the quickstart"))
 		}
@@ -350,8 +368,12 @@ func (o *serveOptions) prepare(ctx context.Context, cmd *cobra.Command, c *commi
 	case o.policyDir != "":
 		// CUE is not needed to serve what is in force, so nobody waits for it.
 		go func() {
-			compiled, diags := policy.Compile(source)
+			compiled, diags, err := o.compile.compile(ctx, source)
 			switch {
+			case err != nil:
+				if ctx.Err() == nil {
+					fmt.Fprintf(cmd.ErrOrStderr(), "The policy in %s was not compared with the one in force, which was activated at revision %d: %v.\n", o.policyDir, active.Revision, err)
+				}
 			case len(diags) > 0:
 				fmt.Fprintf(cmd.ErrOrStderr(), "The policy in %s has errors, `stele policy vet %s` shows them; in force is what was activated at revision %d.\n",
 					o.policyDir, o.policyDir, active.Revision)
@@ -378,7 +400,7 @@ func (o *serveOptions) explain(err error) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, audit.ErrForeignCursor):
-		return fmt.Errorf("%w; the audit folder and the log in %s do not belong together", err, o.dataDir)
+		return fmt.Errorf("%w; restore the audit folder that belongs to the log in %s, or move this one away: it is then written anew", err, o.dataDir)
 	case errors.Is(err, eventlog.ErrDiverged):
 		return fmt.Errorf("%w; was a backup restored into %s? What was written since is not in it", err, o.dataDir)
 	case eventlog.IsFatal(err):

@@ -17,6 +17,7 @@ import (
 type vetOptions struct {
 	formatOptions
 	pluginDir string
+	compile   compileOptions
 }
 
 func vetCommand() *cobra.Command {
@@ -47,6 +48,7 @@ the bundle has and no others, and holds what the bundle configures against what 
 	o.addFlags(cmd, "json", "yaml")
 	cmd.Flags().StringVar(&o.pluginDir, "plugin-dir", "", "folder with the programs of plugins")
 	_ = cmd.MarkFlagDirname("plugin-dir")
+	o.compile.addFlags(cmd.Flags())
 	return cmd
 }
 
@@ -97,8 +99,15 @@ type vetted struct {
 	Valid    bool      `json:"valid"`
 	Policy   string    `json:"policy,omitempty"` // digest
 	Kinds    int       `json:"kinds"`
+	Contents []count   `json:"contents,omitempty"`
 	Errors   []finding `json:"errors,omitempty"`
 	Warnings []finding `json:"warnings,omitempty"`
+}
+
+// count is how many there are of a part of a bundle.
+type count struct {
+	Part  string `json:"part"`
+	Count int    `json:"count"`
 }
 
 // finding is an error or a warning about a bundle.
@@ -183,7 +192,10 @@ func folderOf(dir, from, pkg string) string {
 // vet checks a bundle, and says what it found.
 func (o *vetOptions) vet(cmd *cobra.Command, t vetTarget) (*vetted, error) {
 	v := &vetted{Bundle: t.name}
-	compiled, diags := policy.Compile(t.source)
+	compiled, diags, err := o.compile.compile(cmd.Context(), t.source)
+	if err != nil {
+		return nil, err
+	}
 	if len(diags) == 0 {
 		v.Warnings = findings(compiled.Warnings)
 		if o.format == "" && !o.quiet {
@@ -193,7 +205,6 @@ func (o *vetOptions) vet(cmd *cobra.Command, t vetTarget) (*vetted, error) {
 		if o.quiet {
 			stderr = io.Discard
 		}
-		var err error
 		if diags, err = vetPlugins(cmd.Context(), stderr, compiled, t.source, o.pluginDir); err != nil {
 			return nil, err
 		}
@@ -215,9 +226,12 @@ func (o *vetOptions) vet(cmd *cobra.Command, t vetTarget) (*vetted, error) {
 			v.Kinds++
 		}
 	}
+	for _, c := range compiled.Form.Contents(nil) {
+		v.Contents = append(v.Contents, count{c.Part, c.Count})
+	}
 	v.Valid, v.Policy = true, p.DigestString()
 	if o.format == "" {
-		o.say(cmd, "%s is valid: %s, policy %.12s", t.name, plural(v.Kinds, "kind"), v.Policy)
+		o.say(cmd, "%s is valid: %s, policy %.12s", t.name, countsOf(compiled.Form), v.Policy)
 	}
 	return v, nil
 }

@@ -12,11 +12,12 @@ func (Policy) SwaggerDoc() map[string]string {
 // SwaggerDoc is that of [Policy.SwaggerDoc].
 func (Spec) SwaggerDoc() map[string]string {
 	return map[string]string{
-		"package":  "Folder of the bundle's package in the module, \".\" for its root.",
-		"files":    "Files of the CUE module.",
-		"replaces": "Digest of the policy that this one is meant to replace; another one in force is a conflict. Not checked if empty.",
-		"rename":   "Allows the policy to be of another control plane, by its bundle's cluster, than the one in force.",
-		"commit":   "Commit of the repository that the files come from.",
+		"package":    "Folder of the bundle's package in the module, \".\" for its root.",
+		"files":      "Files of the CUE module.",
+		"replaces":   "Digest of the policy that this one is meant to replace; another one in force is a conflict. Not checked if empty.",
+		"rename":     "Allows the policy to be of another control plane, by its bundle's cluster, than the one in force.",
+		"dropFields": "Allows the policy to lack fields that stored objects have; without it that is a conflict.",
+		"commit":     "Commit of the repository that the files come from.",
 	}
 }
 
@@ -30,5 +31,18 @@ func (Status) SwaggerDoc() map[string]string {
 		"inForce":   "Whether it is in force.",
 		"cluster":   "Control plane that the bundle is of. Lists have it of the one in force.",
 		"kinds":     "How many kinds there are. Lists have it of the one in force.",
+		"contents":  "What the bundle has of each part, and how that differs from the policy that it replaces. The answer to a create has it.",
+	}
+}
+
+// SwaggerDoc is that of [Policy.SwaggerDoc].
+func (Content) SwaggerDoc() map[string]string {
+	return map[string]string{
+		"":        "Content is one part of a bundle, without what is built in, compared with the policy that it replaces.",
+		"part":    "One of kinds, roles, bindings, denies, rules and validations.",
+		"count":   "How many there are.",
+		"added":   "Ids of those that the policy before did not have.",
+		"removed": "Ids of those that only the policy before had.",
+		"changed": "Ids of those that differ.",
 	}
 }

@@ -89,7 +89,7 @@ func NewFailureLog(o FailureOptions) (*FailureLog, error) {
 			Name: "authenticated_user_requests", Help: "Requests whose senders are known, by kinds of usernames.",
 		}, []string{"username"}),
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "authentication_duration_seconds", Help: "Duration of authentication.", Buckets: prometheus.ExponentialBuckets(1e-6, 4, 14),
+			Name: "authentication_duration_seconds", Help: "Duration of authentication.", Buckets: prometheus.ExponentialBuckets(0.001, 2, 15),
 		}, []string{"result"}),
 	}
 	of := func(result string) attempted {

@@ -184,7 +184,7 @@ func TestManyEventsExpireByOneEventOfTheLog(t *testing.T) {
 				t.Errorf("watchers are told %s", line)
 			}
 		}
-		lines, err := audit.Render(nil, e, 0)
+		lines, err := audit.Render(nil, e)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -36,6 +36,9 @@ const (
 	backdate = time.Hour
 )
 
+// commonName is that of an authority that was made here.
+const commonName = "stele-ca"
+
 // Authority is a certificate authority.
 type Authority struct {
 	Cert *x509.Certificate
@@ -47,35 +50,58 @@ type Authority struct {
 // Pair is a certificate with its private key, both as PEM.
 type Pair struct{ Cert, Key []byte }
 
-// LoadAuthority reads ca.crt and ca.key from the folder, or makes them. The folder and
-// its files are for the owner alone.
+// LoadAuthority reads ca.crt and ca.key from the folder, or makes them if there is no
+// ca.crt: that is written last, so that a key alone has signed nothing. The folder and its
+// files are for the owner alone.
 func LoadAuthority(dir string) (*Authority, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
-	pair, err := load(dir, "ca")
-	if errors.Is(err, fs.ErrNotExist) && pair.Cert == nil {
-		pair, err = issue(nil, authorityTemplate(), caLife)
-		if err == nil {
-			err = store(dir, "ca", pair)
-		}
+	if _, err := os.Lstat(filepath.Join(dir, "ca.crt")); !errors.Is(err, fs.ErrNotExist) {
+		return OpenAuthority(dir)
 	}
+	pair, err := issue(nil, authorityTemplate(), caLife)
 	if err != nil {
 		return nil, err
 	}
-	parsed, err := tls.X509KeyPair(pair.Cert, pair.Key)
+	if err := store(dir, "ca", pair); err != nil {
+		return nil, err
+	}
+	return OpenAuthority(dir)
+}
+
+// OpenAuthority reads ca.crt and ca.key from the folder.
+func OpenAuthority(dir string) (*Authority, error) {
+	pair, err := load(dir, "ca")
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", filepath.Join(dir, "ca.crt"), err)
+		return nil, err
 	}
-	key, ok := parsed.PrivateKey.(*ecdsa.PrivateKey)
-	if !ok {
-		return nil, fmt.Errorf("%s: not an ECDSA key", filepath.Join(dir, "ca.key"))
+	a, err := parseAuthority(pair)
+	if err != nil {
+		return nil, fmt.Errorf("%s and %s are not a certificate and its key: %w; restore both from a backup", filepath.Join(dir, "ca.crt"), filepath.Join(dir, "ca.key"), err)
 	}
-	a := &Authority{Cert: parsed.Leaf, key: key, PEM: pair.Cert}
 	if !begun(a.Cert) {
 		return a, a.restart(dir)
 	}
 	return a, nil
+}
+
+func parseAuthority(pair Pair) (*Authority, error) {
+	parsed, err := tls.X509KeyPair(pair.Cert, pair.Key)
+	if err != nil {
+		return nil, err
+	}
+	key, ok := parsed.PrivateKey.(*ecdsa.PrivateKey)
+	if !ok {
+		return nil, errors.New("the key is not an ECDSA key")
+	}
+	c := parsed.Leaf
+	if c.Subject.CommonName == commonName || c.Issuer.CommonName == commonName { // it is not one that an operator put there
+		if err := c.CheckSignatureFrom(c); err != nil {
+			return nil, fmt.Errorf("the certificate has been changed: %w", err)
+		}
+	}
+	return &Authority{Cert: c, key: key, PEM: pair.Cert}, nil
 }
 
 // begun reports whether the validity of a certificate has begun. It has not if the certificate was
@@ -106,7 +132,7 @@ func (a *Authority) restart(dir string) error {
 
 func authorityTemplate() *x509.Certificate {
 	return &x509.Certificate{
-		Subject: pkix.Name{CommonName: "stele-ca"}, IsCA: true, BasicConstraintsValid: true,
+		Subject: pkix.Name{CommonName: commonName}, IsCA: true, BasicConstraintsValid: true,
 		KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
 	}
 }

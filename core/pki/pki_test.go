@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"testing"
@@ -157,6 +159,53 @@ func TestAnAuthorityWithoutItsKeyIsRefused(t *testing.T) {
 	if _, err := pki.LoadAuthority(dir); err == nil {
 		t.Error("it was replaced, and with it all trust in it")
 	}
+}
+
+// Whatever bit of it changes, an authority is the one that was made, or is refused.
+func TestAnAuthorityThatWasChangedIsRefused(t *testing.T) {
+	dir := t.TempDir()
+	made := authority(t, dir)
+	for _, name := range []string{"ca.crt", "ca.key"} {
+		file := filepath.Join(dir, name)
+		whole, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for at := range whole {
+			changed := bytes.Clone(whole)
+			changed[at] ^= 1
+			if err := os.WriteFile(file, changed, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if a, err := pki.LoadAuthority(dir); err == nil && !a.Cert.Equal(made.Cert) {
+				t.Errorf("%s changed at %d is taken", name, at)
+			}
+		}
+		for size := range whole {
+			if err := os.WriteFile(file, whole[:size], 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if a, err := pki.LoadAuthority(dir); err == nil && !a.Cert.Equal(made.Cert) {
+				t.Errorf("%s cut to %d bytes is taken", name, size)
+			}
+		}
+		if err := os.WriteFile(file, whole, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// A first start may be killed between the two files.
+func TestAKeyWithoutAnAuthorityIsMadeAgain(t *testing.T) {
+	dir := t.TempDir()
+	authority(t, dir)
+	if err := os.Remove(filepath.Join(dir, "ca.crt")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := pki.OpenAuthority(dir); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("OpenAuthority = %v", err)
+	}
+	authority(t, dir)
 }
 
 func TestKeysAreForTheirOwnerAlone(t *testing.T) {

@@ -1,6 +1,7 @@
 package rendered
 
 import (
+	"encoding"
 	"encoding/json"
 	"reflect"
 	"strings"
@@ -21,16 +22,20 @@ func Describe(object any) (kind string, content *schemas.Node) {
 }
 
 var (
-	raw        = reflect.TypeFor[json.RawMessage]()
-	typeMeta   = reflect.TypeFor[metav1.TypeMeta]()
-	objectMeta = reflect.TypeFor[metav1.ObjectMeta]()
+	raw           = reflect.TypeFor[json.RawMessage]()
+	typeMeta      = reflect.TypeFor[metav1.TypeMeta]()
+	textMarshaler = reflect.TypeFor[encoding.TextMarshaler]()
+	objectMeta    = reflect.TypeFor[metav1.ObjectMeta]()
 )
 
 // node describes the Go types that occur in the kinds: scalars, and lists, maps and structs
 // of them, and any or raw JSON, which are any value.
 func node(t reflect.Type) *schemas.Node {
-	if t == raw {
+	switch {
+	case t == raw:
 		return &schemas.Node{Kinds: schemas.AnyKind}
+	case t.Implements(textMarshaler):
+		return &schemas.Node{Kinds: schemas.StringKind}
 	}
 	switch t.Kind() {
 	case reflect.Pointer:
@@ -66,6 +71,9 @@ func node(t reflect.Type) *schemas.Node {
 			n.Struct.Fields = append(n.Struct.Fields, field)
 		}
 		return n
+	}
+	if scalarKinds[t.Kind()] == 0 {
+		panic("rendered: no schema says " + t.String())
 	}
 	return &schemas.Node{Kinds: scalarKinds[t.Kind()]}
 }

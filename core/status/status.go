@@ -12,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"stele.dev/stele/core/apart"
 	"stele.dev/stele/core/commit"
 	"stele.dev/stele/eventlog"
 	"stele.dev/stele/policy"
@@ -23,6 +24,7 @@ import (
 // whose text stays on the server: the second result tells to log it.
 func From(err error) (s *metav1.Status, internal bool) {
 	var api apierrors.APIStatus
+	var starved *apart.Starved
 	switch {
 	case errors.As(err, &api):
 		status := api.Status()
@@ -38,6 +40,8 @@ func From(err error) (s *metav1.Status, internal bool) {
 		s = &apierrors.NewTimeoutError("it is not known yet whether the write took effect; its audit record will tell. Read the object before trying again", 0).ErrStatus
 	case errors.Is(err, commit.ErrNotSent), errors.Is(err, commit.ErrStopped), eventlog.Refused(err):
 		s = unavailable("the write was not sent, nothing has changed; try again")
+	case errors.As(err, &starved):
+		s = unavailable("the policy could not be checked: " + starved.Why + "; try again")
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 		s = &apierrors.NewTimeoutError("request did not complete within the allotted timeout", 0).ErrStatus
 	case errors.Is(err, objects.ErrExpired):

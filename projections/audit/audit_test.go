@@ -6,8 +6,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/crc32"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -186,7 +189,7 @@ func TestImpersonationShowsBoth(t *testing.T) {
 	e := write("x")
 	e.Revision = 5
 	e.Meta.Actor = &logpb.Actor{User: "alice", Impersonator: &logpb.Actor{User: "root"}}
-	line, err := audit.Render(nil, e, 0)
+	line, err := audit.Render(nil, e)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -204,11 +207,11 @@ func TestABulkEventIsALinePerObject(t *testing.T) {
 	e.Revision = 10
 	e.Meta.Type, e.Meta.Object, e.Meta.Span = logpb.Type_TYPE_BULK_DELETED, nil, 3
 	e.Meta.Detail = &logpb.Metadata_Bulk{Bulk: &logpb.Bulk{Objects: []*logpb.BulkObject{{Object: &logpb.Object{Name: "a"}}, {Object: &logpb.Object{Name: "b"}}, {Object: &logpb.Object{Name: "c"}}}}}
-	lines, err := audit.Render(nil, e, 10) // the first is written already
+	lines, err := audit.Render(nil, e)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n := bytes.Count(lines, []byte("\n")); n != 2 || !bytes.Contains(lines, []byte(`"name":"b"`)) || !bytes.Contains(lines, []byte(`"stele.dev/revision":"12"`)) {
+	if n := bytes.Count(lines, []byte("\n")); n != 3 || !bytes.Contains(lines, []byte(`"name":"b"`)) || !bytes.Contains(lines, []byte(`"stele.dev/revision":"12"`)) {
 		t.Errorf("%d lines: %s", n, lines)
 	}
 }
@@ -256,15 +259,190 @@ func TestCrashesLeaveNoGapAndNoRepeat(t *testing.T) {
 	}
 }
 
-func TestALostFileIsWrittenAnew(t *testing.T) {
+// whole is the log, the file as it should be, and its cursor.
+func (f *fixture) whole() (file, cursor []byte) {
+	f.t.Helper()
+	f.check(f.run())
+	return f.read(f.file), f.read(f.file + ".cursor")
+}
+
+func (f *fixture) read(file string) []byte {
+	f.t.Helper()
+	data, err := os.ReadFile(file)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return data
+}
+
+// put writes a file, or deletes it if data is nil.
+func (f *fixture) put(file string, data []byte) {
+	f.t.Helper()
+	err := os.Remove(file)
+	if data != nil {
+		err = os.WriteFile(file, data, 0o600)
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		f.t.Fatal(err)
+	}
+}
+
+// aside lists the files that have what was replaced.
+func (f *fixture) aside() []string {
+	f.t.Helper()
+	files, err := filepath.Glob(f.file + ".replaced-*")
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return files
+}
+
+// cursors are the states in which the cursor may be found, by what was in it.
+func cursors(cursor []byte) map[string][]byte {
+	old, _, _ := bytes.Cut(cursor, []byte("\n"))
+	flipped := bytes.Clone(cursor)
+	flipped[len(flipped)/2] ^= 1
+	return map[string][]byte{
+		"as it was": cursor, "deleted": nil, "empty": {}, "cut": cursor[:len(cursor)/2], "without its checksum": cursor[:len(old)+1],
+		"changed": flipped, "of an earlier version": regexp.MustCompile(`,"size":.*}`).ReplaceAll(old, []byte("}")),
+	}
+}
+
+// ends are where a file may be cut: at its start, around the ends of its lines, and between.
+func ends(file []byte, many bool) (ends []int) {
+	step := 23
+	if !many {
+		step = 1 << 20
+	}
+	for end := 0; end <= len(file); end++ {
+		if end%step == 0 || end == len(file) || file[end] == '\n' || file[end-1] == '\n' {
+			ends = append(ends, end)
+		}
+	}
+	return ends
+}
+
+// The file is a function of the log: wherever it is cut while no server runs, and whatever
+// becomes of the cursor, it is the same file after the next start.
+func TestAFileThatWasCutIsWholeAgain(t *testing.T) {
 	f := newFixture(t)
 	f.append(3)
 	f.run()
+	f.append(4)
+	whole, cursor := f.whole()
+	for name, left := range cursors(cursor) {
+		for _, end := range ends(whole, name == "as it was") {
+			f.put(f.file, whole[:end])
+			f.put(f.file+".cursor", left)
+			f.run()
+			if got := f.read(f.file); !bytes.Equal(got, whole) {
+				t.Fatalf("cut to %d bytes, the cursor %s: it has %d of %d bytes\n%s", end, name, len(got), len(whole), got)
+			}
+			if now := f.read(f.file + ".cursor"); !bytes.Equal(now, cursor) {
+				t.Fatalf("cut to %d bytes, the cursor %s: the cursor is %s", end, name, now)
+			}
+		}
+	}
+	if aside := f.aside(); aside != nil {
+		t.Errorf("nothing was replaced, but there is %v", aside)
+	}
+}
+
+func TestADeletedFolderIsWrittenAgain(t *testing.T) {
+	f := newFixture(t)
+	f.append(3)
+	whole, cursor := f.whole()
 	if err := os.RemoveAll(filepath.Dir(f.file)); err != nil {
 		t.Fatal(err)
 	}
-	f.append(1)
-	f.check(f.run())
+	if again, c := f.whole(); !bytes.Equal(again, whole) || !bytes.Equal(c, cursor) {
+		t.Errorf("it is\n%s\nand the cursor %s", again, c)
+	}
+}
+
+// What the file has and the log has not is kept, for whoever looks into who changed it.
+func TestAFileThatWasChangedIsWholeAgain(t *testing.T) {
+	f := newFixture(t)
+	f.append(5)
+	whole, cursor := f.whole()
+	middle := bytes.IndexByte(whole[len(whole)/2:], '\n') + len(whole)/2 + 1
+	change := func(at int) []byte {
+		b := bytes.Clone(whole)
+		b[at] ^= 1
+		return b
+	}
+	for name, changed := range map[string][]byte{
+		"a bit at the start": change(0), "a bit in the middle": change(middle), "a bit at the end": change(len(whole) - 1),
+		"a line twice": append(bytes.Clone(whole[:middle]), whole...), "zeros": make([]byte, len(whole)), "another file": []byte("hello\n"),
+	} {
+		f.put(f.file, changed)
+		f.run()
+		if got := f.read(f.file); !bytes.Equal(got, whole) {
+			t.Errorf("%s: it is\n%s", name, got)
+		}
+		aside := f.aside()
+		if len(aside) != 1 {
+			t.Fatalf("%s: set aside are %v", name, aside)
+		}
+		if kept := f.read(aside[0]); !bytes.HasSuffix(changed, kept) {
+			t.Errorf("%s: set aside is\n%s", name, kept)
+		}
+		f.put(aside[0], nil)
+		if now := f.read(f.file + ".cursor"); !bytes.Equal(now, cursor) {
+			t.Errorf("%s: the cursor is %s", name, now)
+		}
+	}
+}
+
+// Lines behind the cursor are of a write that was not synced; they may be anything.
+func TestWhatIsBehindTheCursorIsWrittenAgain(t *testing.T) {
+	f := newFixture(t)
+	f.append(2)
+	_, cursor := f.whole()
+	f.append(2)
+	whole, _ := f.whole()
+	for _, garbage := range [][]byte{make([]byte, 4096), []byte("{}\n"), whole} {
+		f.put(f.file, append(bytes.Clone(whole), garbage...))
+		f.put(f.file+".cursor", cursor)
+		f.run()
+		if got := f.read(f.file); !bytes.Equal(got, whole) {
+			t.Errorf("with %.20q behind it, it is\n%s", garbage, got)
+		}
+	}
+}
+
+// An untouched file is not read a second time from the log.
+func TestAnUntouchedFileGoesOnFromItsCursor(t *testing.T) {
+	f := newFixture(t)
+	f.append(3)
+	f.whole()
+	log := &countingReader{Reader: f.log}
+	w, err := audit.Open(audit.Options{File: f.file, Log: log, Start: f.log.Start()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := w.Run(ctx); !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+	if log.lowest != f.tip.Revision {
+		t.Errorf("it was read from revision %d, not %d", log.lowest, f.tip.Revision)
+	}
+}
+
+// countingReader remembers the earliest position that was read from.
+type countingReader struct {
+	eventlog.Reader
+	read   bool
+	lowest uint64
+}
+
+func (r *countingReader) CatchUp(ctx context.Context, after eventlog.Head) ([]*eventlog.Batch, error) {
+	if !r.read || after.Revision < r.lowest {
+		r.read, r.lowest = true, after.Revision
+	}
+	return r.Reader.CatchUp(ctx, after)
 }
 
 func TestACursorOfAnotherLogIsRefused(t *testing.T) {
@@ -287,14 +465,11 @@ func TestALogThatWasRolledBackIsNoticed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cursor, err := os.ReadFile(f.file + ".cursor")
-	if err != nil {
-		t.Fatal(err)
-	}
 	// The same log, by its id, but shorter.
-	if err := os.WriteFile(f.file+".cursor", []byte(strings.Replace(string(cursor), f.log.ID().String(), log.ID().String(), 1)), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	text, _, _ := strings.Cut(string(f.read(f.file+".cursor")), "\n")
+	text = strings.Replace(text, f.log.ID().String(), log.ID().String(), 1)
+	sum := crc32.Checksum([]byte(text), crc32.MakeTable(crc32.Castagnoli))
+	f.put(f.file+".cursor", fmt.Appendf(nil, "%s\n%08x\n", text, sum))
 	w, err := audit.Open(audit.Options{File: f.file, Log: log, Start: log.Start()})
 	if err != nil {
 		t.Fatal(err)
@@ -339,7 +514,7 @@ func TestItSyncsUnderSteadyWrites(t *testing.T) {
 			t.Error(err)
 		}
 		var c struct{ Revision uint64 }
-		if err := json.Unmarshal(data, &c); err != nil || c.Revision+6 < f.tip.Revision {
+		if err := json.NewDecoder(bytes.NewReader(data)).Decode(&c); err != nil || c.Revision+6 < f.tip.Revision {
 			t.Errorf("the cursor is at %d of %d, %v", c.Revision, f.tip.Revision, err)
 		}
 		cancel()

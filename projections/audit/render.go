@@ -42,17 +42,14 @@ const (
 )
 
 // Render appends the records of an event to b, one line of JSON each: one per revision
-// that it takes, as far as that is above after. Events that no request led to have
-// none. It is a function of the event alone.
-func Render(b []byte, e *eventlog.Event, after uint64) ([]byte, error) {
+// that it takes. Events that no request led to have none. It is a function of the event
+// alone.
+func Render(b []byte, e *eventlog.Event) ([]byte, error) {
 	if e.Meta.GetRequest() == nil {
 		return b, nil
 	}
 	gone := e.Meta.GetBulk().GetObjects()
 	for i := range e.Span() {
-		if e.Revision+i <= after {
-			continue
-		}
 		object := e.Meta.GetObject()
 		if i < uint64(len(gone)) {
 			object = gone[i].GetObject()

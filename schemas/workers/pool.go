@@ -101,7 +101,7 @@ func (p *Pool) Evaluate(expression string, value []byte) schemas.Verdict {
 	case p.slots <- struct{}{}:
 		defer func() { <-p.slots }()
 	case <-patience.C:
-		return schemas.Verdict{Failed: "too many checks are going on"}
+		return schemas.Verdict{Failed: "too many checks are going on", Busy: true}
 	case <-p.closing:
 		return stopping
 	}
@@ -114,7 +114,7 @@ func refused(what string, wait time.Duration) schemas.Verdict {
 	return schemas.Verdict{Failed: fmt.Sprintf("checking %s failed before, and is tried again in %v", what, max(wait, time.Second).Round(time.Second))}
 }
 
-var stopping = schemas.Verdict{Failed: "the server is stopping"}
+var stopping = schemas.Verdict{Failed: "the server is stopping", Busy: true}
 
 // ask asks a worker, and another one if that has died since it was asked last.
 func (p *Pool) ask(q *question, deadline time.Time) (schemas.Verdict, outcome) {
@@ -125,19 +125,23 @@ func (p *Pool) ask(q *question, deadline time.Time) (schemas.Verdict, outcome) {
 			return stopping, untried
 		case err != nil:
 			p.options.Logger.Error("no worker for evaluations could be started", "error", err)
-			return schemas.Verdict{Failed: "what checks it could not be started"}, untried
+			return schemas.Verdict{Failed: "what checks it could not be started", Busy: true}, untried
 		}
 		a, err := w.ask(q, deadline)
 		if err == nil {
 			p.put(w, a.Heap)
 			return a.Verdict, succeeded
 		}
+		starved := errors.Is(err, errLate) && w.starved(p.options.Deadline)
 		w.kill()
 		switch {
 		case p.isClosed():
 			return stopping, untried
 		case errors.Is(err, errGone) && !fresh:
 			continue
+		case starved:
+			p.options.Logger.Warn("an evaluation took too long because the machine is busy, and its worker was killed", "pid", w.cmd.Process.Pid)
+			return schemas.Verdict{Failed: "the machine is too busy", Busy: true}, untried
 		case errors.Is(err, errLate):
 			p.overruns.Add(1)
 			p.options.Logger.Warn("an evaluation took too long, and its worker was killed", "pid", w.cmd.Process.Pid)

@@ -3,7 +3,9 @@ package workers
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -12,6 +14,20 @@ import (
 // foreground, and dies with the thread that has started it.
 func attributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+}
+
+// scheduled returns how long the threads of a process have run, and how long they have waited for
+// a processor.
+func scheduled(pid int) (ran, waited time.Duration) {
+	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
+	for _, thread := range threads {
+		var r, w time.Duration
+		if text, err := os.ReadFile(thread); err == nil {
+			_, _ = fmt.Sscan(string(text), &r, &w)
+		}
+		ran, waited = ran+r, waited+w
+	}
+	return ran, waited
 }
 
 // limit bounds the memory of this process: by how much it may grow, for Go reserves far more

@@ -33,7 +33,11 @@ type worker struct {
 	answers *bufio.Reader
 	stderr  head
 	asked   int
-	exited  chan struct{} // closed when it is; the files are closed then
+
+	// How long it had run, and waited for a processor, when it was asked.
+	ran, waited time.Duration
+
+	exited chan struct{} // closed when it is; the files are closed then
 }
 
 // launch starts a process. Its thread MUST live for as long as the process may.
@@ -81,6 +85,7 @@ func (w *worker) greet(deadline time.Time) error {
 
 // ask asks a question and waits for the answer. After an error the process is of no use.
 func (w *worker) ask(q *question, deadline time.Time) (*answer, error) {
+	w.ran, w.waited = scheduled(w.cmd.Process.Pid)
 	_ = w.to.SetWriteDeadline(deadline)
 	_ = w.from.SetReadDeadline(deadline)
 	switch err := write(w.to, q); {
@@ -108,6 +113,13 @@ func (w *worker) hear(id uint64, a *answer) error {
 		return fmt.Errorf("%w: it is for question %d, not %d", errGarbage, a.ID, id)
 	}
 	return nil
+}
+
+// starved reports whether a process that has not answered within a deadline has spent that waiting
+// for a processor: then the machine is busy, and the value need not be at fault.
+func (w *worker) starved(deadline time.Duration) bool {
+	ran, waited := scheduled(w.cmd.Process.Pid)
+	return waited-w.waited > deadline/2 && ran-w.ran < deadline/4
 }
 
 // said is what the process said of its end.

@@ -124,9 +124,15 @@ func (c *controller) finalize(ctx context.Context, ns *corev1.Namespace) error {
 	case len(others)+len(ns.Finalizers) > 0:
 		return nil // the rest is up to others
 	}
-	return gone(c.Objects.Resource(clients.Namespaces).Delete(ctx, ns.Name, metav1.DeleteOptions{
+	if err := c.Objects.Resource(clients.Namespaces).Delete(ctx, ns.Name, metav1.DeleteOptions{
 		Preconditions: &metav1.Preconditions{UID: &ns.UID, ResourceVersion: &ns.ResourceVersion},
-	}))
+	}); err != nil {
+		return gone(err)
+	}
+	if left, err := c.get(ctx, ns.Name); err != nil || left == nil || left.UID != ns.UID {
+		return err
+	}
+	return clients.ErrLater // something is in it after all
 }
 
 // left is what is left of a namespace after an attempt to empty it.

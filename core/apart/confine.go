@@ -1,0 +1,49 @@
+package apart
+
+import (
+	"fmt"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// environment is the variable that tells a child its limits.
+	environment = "STELE_LIMITS"
+	// exitCPU is the code of a child that has used its processor time.
+	exitCPU = 97
+	// maxStack bounds the stack of a child.
+	maxStack = 512 << 20
+	// grace is how long a child goes on after its parent should have ended it.
+	grace = 5 * time.Second
+)
+
+// variable is the child's environment variable.
+func (l Limits) variable() string {
+	return fmt.Sprintf("%s=%d %d %d", environment, l.CPU, l.Wall, l.Memory)
+}
+
+// Confine limits this process as its parent said. A child calls it before it reads its input.
+func Confine() error {
+	var l Limits
+	if _, err := fmt.Sscan(os.Getenv(environment), &l.CPU, &l.Wall, &l.Memory); err != nil {
+		return fmt.Errorf("%s: this command is for stele itself: %w", environment, err)
+	}
+	spent := make(chan os.Signal, 1)
+	signal.Notify(spent, unix.SIGXCPU)
+	go func() {
+		<-spent
+		os.Exit(exitCPU)
+	}()
+	seconds := uint64((l.CPU + time.Second - 1) / time.Second)
+	_ = unix.Setrlimit(unix.RLIMIT_CPU, &unix.Rlimit{Cur: seconds, Max: seconds + uint64(grace/time.Second)})
+	_ = unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{})
+	limitMemory(uint64(l.Memory))
+	debug.SetMemoryLimit(l.Memory / 4 * 3)
+	debug.SetMaxStack(maxStack)
+	time.AfterFunc(l.Wall+grace, func() { os.Exit(1) })
+	return nil
+}

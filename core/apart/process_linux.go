@@ -1,0 +1,27 @@
+package apart
+
+import (
+	"fmt"
+	"os"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// attributes are those of a child: it gets no signals that are meant for the program in the
+// foreground, and ends with the thread that has started it.
+func attributes() *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+}
+
+// limitMemory bounds by how much the address space of this process may grow: Go reserves more
+// than it uses. If the machine has no memory left, this process is ended before its parent.
+func limitMemory(bytes uint64) {
+	var pages uint64
+	if text, err := os.ReadFile("/proc/self/statm"); err == nil {
+		_, _ = fmt.Sscan(string(text), &pages)
+	}
+	most := pages*uint64(os.Getpagesize()) + bytes
+	_ = unix.Setrlimit(unix.RLIMIT_AS, &unix.Rlimit{Cur: most, Max: most})
+	_ = os.WriteFile("/proc/self/oom_score_adj", []byte("1000"), 0)
+}

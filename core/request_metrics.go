@@ -1,0 +1,158 @@
+package core
+
+import (
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	endpoints "k8s.io/apiserver/pkg/endpoints/metrics"
+)
+
+// requestMetrics are kube-apiserver's of requests: their names, labels, values of labels, and buckets, so that dashboards
+// and alerts made for it work. A test holds them to k8s.io/apiserver/pkg/endpoints/metrics.
+type requestMetrics struct {
+	total    *prometheus.CounterVec
+	duration *prometheus.HistogramVec
+	running  *prometheus.GaugeVec
+	// by remembers the instruments of a combination of labels.
+	by sync.Map // labels -> *instruments
+}
+
+// labels are kube-apiserver's, but for the component.
+type labels struct {
+	verb, dryRun, group, version, resource, subresource, scope string
+	code                                                       int
+}
+
+type instruments struct {
+	total    prometheus.Counter
+	duration prometheus.Observer
+}
+
+// requestBuckets are upstream's.
+var requestBuckets = []float64{0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 45, 60}
+
+func newRequestMetrics() *requestMetrics {
+	ofRequest := []string{"verb", "dry_run", "group", "version", "resource", "subresource", "scope", "component"}
+	return &requestMetrics{
+		total: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "apiserver_request_total", Help: "Counter of apiserver requests broken out for each verb, dry run value, group, version, resource, scope, component, and HTTP response code.",
+		}, append(ofRequest[:len(ofRequest):len(ofRequest)], "code")),
+		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "apiserver_request_duration_seconds", Help: "Response latency distribution in seconds for each verb, dry run value, group, version, resource, subresource, scope and component.",
+			Buckets: requestBuckets,
+		}, ofRequest),
+		running: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "apiserver_longrunning_requests", Help: "Gauge of all active long-running apiserver requests broken out by verb, group, version, resource, scope and component. Not all requests are tracked this way.",
+		}, []string{"verb", "group", "version", "resource", "subresource", "scope", "component"}),
+	}
+}
+
+// request counts a request that has been answered.
+func (m *requestMetrics) request(r *Request) {
+	i := m.instruments(labelsOf(r))
+	i.total.Inc()
+	i.duration.Observe(time.Since(r.received).Seconds())
+}
+
+func (m *requestMetrics) instruments(l labels) *instruments {
+	if i, ok := m.by.Load(l); ok {
+		return i.(*instruments)
+	}
+	values := []string{l.verb, l.dryRun, l.group, l.version, l.resource, l.subresource, l.scope, endpoints.APIServerComponent}
+	i := &instruments{
+		duration: m.duration.WithLabelValues(values...),
+		total:    m.total.WithLabelValues(append(values, strconv.Itoa(l.code))...),
+	}
+	m.by.Store(l, i)
+	return i
+}
+
+// watching counts a watch; the result ends it.
+func (m *requestMetrics) watching(r *Request) (done func()) {
+	l := labelsOf(r)
+	g := m.running.WithLabelValues(endpoints.MethodWatch, l.group, l.version, l.resource, l.subresource, l.scope, endpoints.APIServerComponent)
+	g.Inc()
+	return g.Dec
+}
+
+// labelsOf names only what is served: names from outside are unbounded.
+func labelsOf(r *Request) labels {
+	l := labels{verb: verbOfMethod(r.http.Method), dryRun: dryRunOf(r.http), code: r.w.code}
+	switch {
+	case r.info == nil:
+	case !r.info.IsResourceRequest:
+		if path := r.http.URL.Path; path == "/healthz" || path == "/livez" || path == "/readyz" {
+			l.subresource = path // as upstream
+		}
+	case r.kind != nil || r.issues || r.info.Subresource == "" && isVirtual(r.gvr()):
+		l.verb, l.scope = verbOf(r), scopeOf(r)
+		l.group, l.version, l.resource, l.subresource = r.info.APIGroup, r.info.APIVersion, r.info.Resource, r.info.Subresource
+	}
+	return l
+}
+
+// verbOf is what upstream calls the verb of a request for a resource.
+func verbOf(r *Request) string {
+	switch r.info.Verb {
+	case "get":
+		return endpoints.MethodGet
+	case "list":
+		return endpoints.MethodList
+	case "watch":
+		return endpoints.MethodWatch
+	case "create":
+		return endpoints.MethodPost
+	case "update":
+		return endpoints.MethodPut
+	case "patch":
+		if mediaType := r.http.Header.Get("Content-Type"); strings.HasPrefix(mediaType, "application/apply-patch+") {
+			return endpoints.MethodApply
+		}
+		return endpoints.MethodPatch
+	case "delete", "deletecollection":
+		return endpoints.MethodDelete
+	}
+	return verbOfMethod(r.http.Method)
+}
+
+func verbOfMethod(method string) string {
+	switch method {
+	case http.MethodGet, http.MethodHead:
+		return endpoints.MethodGet
+	case http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete:
+		return method
+	}
+	return endpoints.OtherRequestMethod // of which there are any number
+}
+
+// scopeOf is upstream's: one object, those of a namespace, or all.
+func scopeOf(r *Request) string {
+	switch verb := r.info.Verb; {
+	case verb == "create", r.info.Name != "" && verb != "list" && verb != "watch" && verb != "deletecollection":
+		return "resource"
+	case r.info.Namespace != "":
+		return "namespace"
+	}
+	return "cluster"
+}
+
+// dryRunOf is the value of the parameter.
+func dryRunOf(r *http.Request) string {
+	if !strings.Contains(r.URL.RawQuery, "dryRun") {
+		return ""
+	}
+	values := r.URL.Query()["dryRun"]
+	if len(values) == 0 {
+		return ""
+	}
+	for _, v := range values {
+		if v != "All" {
+			return "invalid"
+		}
+	}
+	return "All"
+}

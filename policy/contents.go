@@ -1,0 +1,116 @@
+package policy
+
+import (
+	"encoding/json"
+	"maps"
+	"regexp"
+	"slices"
+)
+
+// Content is one part of what a bundle says, and how it differs from that of another policy. What is built in does not
+// count.
+type Content struct {
+	// Part is "kinds", "roles", "bindings", "denies", "rules" of admission, or "validations": those of these rules, and of
+	// the kinds.
+	Part  string `json:"part"`
+	Count int    `json:"count"`
+	// Added, Removed and Changed are the ids of what differs, sorted. What only stands on another line has not changed.
+	Added   []string `json:"added,omitempty"`
+	Removed []string `json:"removed,omitempty"`
+	Changed []string `json:"changed,omitempty"`
+}
+
+// Contents returns what the bundle of a form has of each part, compared with the form before; that may be nil.
+func (f *Form) Contents(before *Form) []Content {
+	now, then := f.parts(), (&Form{}).parts()
+	if before != nil {
+		then = before.parts()
+	}
+	for i := range now {
+		now[i].compare(then[i].items)
+	}
+	contents := make([]Content, len(now))
+	for i := range now {
+		contents[i] = now[i].Content
+	}
+	return contents
+}
+
+// part is a content with its items, as JSON by their ids.
+type part struct {
+	Content
+	items map[string]string
+}
+
+func (f *Form) parts() []part {
+	names := []string{"kinds", "roles", "bindings", "denies", "rules", "validations"}
+	parts := make([]part, len(names))
+	for i, name := range names {
+		parts[i] = part{Content{Part: name}, map[string]string{}}
+	}
+	kinds, roles, bindings, denies, rules, validations := parts[0].items, parts[1].items, parts[2].items, parts[3].items, parts[4].items, parts[5].items
+	for i := range f.Kinds {
+		k := &f.Kinds[i]
+		if k.Builtin {
+			continue
+		}
+		kinds[k.Resource()] = encoded(k)
+		for _, v := range k.Versions {
+			for j := range v.Rules {
+				validations[k.Resource()+"/"+v.Name+"/"+v.Rules[j].Name] = encoded(&v.Rules[j])
+			}
+		}
+	}
+	for i := range f.Roles {
+		if owningTeam(f.Roles[i].ID) != BuiltinTeam {
+			roles[f.Roles[i].ID] = encoded(&f.Roles[i])
+		}
+	}
+	for i := range f.Bindings {
+		if owningTeam(f.Bindings[i].ID) != BuiltinTeam {
+			bindings[f.Bindings[i].ID] = encoded(&f.Bindings[i])
+		}
+	}
+	for i := range f.Denies {
+		denies[f.Denies[i].ID] = encoded(&f.Denies[i])
+	}
+	for i := range f.Validations {
+		r := &f.Validations[i]
+		rules[r.ID] = encoded(r)
+		for j := range r.Validations {
+			validations[r.Validations[j].ID] = encoded(&r.Validations[j])
+		}
+	}
+	for i := range parts {
+		parts[i].Count = len(parts[i].items)
+	}
+	return parts
+}
+
+// sourceInJSON is a position as a form has it.
+var sourceInJSON = regexp.MustCompile(`"(source|immutable)":"[^"]*:[0-9]+:[0-9]+"`)
+
+// encoded is an item without the lines that it stands on.
+func encoded(item any) string {
+	text, err := json.Marshal(item)
+	if err != nil {
+		panic(err) // it is plain data
+	}
+	return string(sourceInJSON.ReplaceAll(text, []byte(`"$1":""`)))
+}
+
+func (p *part) compare(before map[string]string) {
+	for _, id := range slices.Sorted(maps.Keys(p.items)) {
+		switch was, ok := before[id]; {
+		case !ok:
+			p.Added = append(p.Added, id)
+		case was != p.items[id]:
+			p.Changed = append(p.Changed, id)
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(before)) {
+		if _, ok := p.items[id]; !ok {
+			p.Removed = append(p.Removed, id)
+		}
+	}
+}

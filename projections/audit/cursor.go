@@ -1,0 +1,90 @@
+package audit
+
+import (
+	"bytes"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io/fs"
+	"os"
+
+	"github.com/google/renameio/v2"
+	"stele.dev/stele/eventlog"
+)
+
+// cursor is what the cursor file holds, in JSON with a checksum on a line of its own: a
+// position of the log, and what the file was when it had the lines up to there. Earlier
+// versions wrote neither the size nor the checksums.
+type cursor struct {
+	Log      string `json:"log"`
+	Epoch    uint64 `json:"epoch,omitempty"`
+	Revision uint64 `json:"revision"`
+	Hash     string `json:"hash"`
+	Size     int64  `json:"size"`
+	Sum      uint32 `json:"sum"`
+}
+
+// ErrForeignCursor reports a cursor that another log has left.
+var ErrForeignCursor = errors.New("audit: the cursor is of another log")
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// position is how far the file has been written: a position of the log, and the size and
+// the checksum of the lines up to there.
+type position struct {
+	head eventlog.Head
+	size int64
+	sum  uint32
+}
+
+// add moves the position behind lines.
+func (p *position) add(lines []byte) {
+	p.size, p.sum = p.size+int64(len(lines)), crc32.Update(p.sum, castagnoli, lines)
+}
+
+// errNoCursor says why there is no position to go on from. The file is then compared with
+// the log.
+type errNoCursor string
+
+func (e errNoCursor) Error() string { return string(e) }
+
+// readCursor reads the position of the cursor file. The error is an [errNoCursor] if it has none.
+func readCursor(file string, log eventlog.ID) (position, error) {
+	data, err := os.ReadFile(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return position{}, errNoCursor("there is no cursor")
+	}
+	if err != nil {
+		return position{}, err
+	}
+	text, sum, summed := bytes.Cut(data, []byte("\n"))
+	var c cursor
+	if summed && string(sum) != checksum(text) || json.Unmarshal(text, &c) != nil {
+		return position{}, errNoCursor("the cursor is damaged")
+	}
+	if c.Log != log.String() {
+		return position{}, fmt.Errorf("%w: %s says %s, this log is %s", ErrForeignCursor, file, c.Log, log)
+	}
+	p := position{head: eventlog.Head{Log: log, Epoch: c.Epoch, Revision: c.Revision}, size: c.Size, sum: c.Sum}
+	switch n, err := hex.Decode(p.head.Hash[:], []byte(c.Hash)); {
+	case !summed:
+		return position{}, errNoCursor("the cursor is of an earlier version")
+	case err != nil || n != len(p.head.Hash):
+		return position{}, errNoCursor("the cursor is damaged")
+	}
+	return p, nil
+}
+
+func (p position) save(file string) error {
+	text, err := json.Marshal(cursor{
+		Log: p.head.Log.String(), Epoch: p.head.Epoch, Revision: p.head.Revision, Hash: p.head.Hash.String(), Size: p.size, Sum: p.sum,
+	})
+	if err != nil {
+		return err
+	}
+	return renameio.WriteFile(file, append(append(text, '\n'), checksum(text)...), 0o600)
+}
+
+func checksum(b []byte) string { return fmt.Sprintf("%08x\n", crc32.Checksum(b, castagnoli)) }
