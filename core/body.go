@@ -1,6 +1,7 @@
 package core
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -110,8 +111,12 @@ func readLimited(h *http.Request) ([]byte, error) {
 		}
 		if err != nil {
 			var tooLong *http.MaxBytesError
-			if errors.As(err, &tooLong) {
+			var full apierrors.APIStatus
+			switch {
+			case errors.As(err, &tooLong):
 				return nil, tooLarge()
+			case errors.As(err, &full), errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
+				return nil, err
 			}
 			return nil, apierrors.NewBadRequest(fmt.Sprintf("the body could not be read: %v", err))
 		}

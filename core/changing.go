@@ -18,6 +18,7 @@ import (
 	internalvalidation "k8s.io/apimachinery/pkg/apis/meta/internalversion/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	labelselectors "k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/storage"
 	kjson "sigs.k8s.io/json"
@@ -84,9 +85,6 @@ func changesQueryOf(r *Request) (*changesQuery, error) {
 	// A watch does not begin with all that ever happened: clients that ask for it hear that, and list.
 	if errs := internalvalidation.ValidateListOptions(o, false); len(errs) > 0 {
 		return nil, apierrors.NewInvalid(schema.GroupKind{Group: metav1.GroupName, Kind: "ListOptions"}, "", errs)
-	}
-	if o.LabelSelector != nil && !o.LabelSelector.Empty() {
-		return nil, apierrors.NewBadRequest("changes have no labels to select by")
 	}
 	q := &changesQuery{options: o, difference: true}
 	if asked := parameters.Get("difference"); asked != "" {
@@ -191,6 +189,7 @@ func (p *Pipeline) change(ctx context.Context, r *Request, q *changesQuery, h *h
 	if err != nil {
 		return nil, err
 	}
+	c.Object.Sensitive = c.Object.Sensitive || before != nil && changes.HoldsSecrets(before)
 	isNew := !h.Deleted && h.Previous == 0
 	if isNew && before != nil {
 		c.Object.PreviousUID = before.Object.GetUid()
@@ -224,6 +223,54 @@ func (p *Pipeline) change(ctx context.Context, r *Request, q *changesQuery, h *h
 	}
 	c.Difference = difference.Between(from, to, o)
 	return c, nil
+}
+
+// labels are what the objects of the changes must have; nil if that does not matter.
+func (q *changesQuery) labels() labelselectors.Selector {
+	if s := q.options.LabelSelector; s != nil && !s.Empty() {
+		return s
+	}
+	return nil
+}
+
+// chosen is how a change that the user sees is shown; nil if the labels of its object or what differs are not those that
+// are meant.
+func (p *Pipeline) chosen(ctx context.Context, r *Request, q *changesQuery, h *history.Change) (*changes.Change, error) {
+	if has, err := p.hasLabels(ctx, q.labels(), h); err != nil || !has {
+		return nil, err
+	}
+	if q.Path == "" {
+		return p.change(ctx, r, q, h)
+	}
+	full := *q
+	full.difference = true
+	c, err := p.change(ctx, r, &full, h)
+	if err != nil || !q.MatchesDifference(c) {
+		return nil, err
+	}
+	if !q.difference {
+		c.Difference = nil
+	}
+	return c, nil
+}
+
+// hasLabels tells whether a selector selects the object of a change, as it was before or after that.
+func (p *Pipeline) hasLabels(ctx context.Context, selector labelselectors.Selector, h *history.Change) (bool, error) {
+	switch {
+	case selector == nil:
+		return true, nil
+	case h.Object == nil:
+		return false, nil
+	case h.Payload != nil && selector.Matches(metadata.Labels(h.Payload)):
+		return true, nil
+	case h.Previous == 0 || h.Deleted:
+		return false, nil
+	}
+	before, err := p.history.Get(ctx, resourceOf(h), h.Object.GetNamespace(), h.Object.GetName(), h.Revision-1)
+	if err != nil || before == nil || before.Payload == nil {
+		return false, err
+	}
+	return selector.Matches(metadata.Labels(before.Payload)), nil
 }
 
 // decodePayload decodes an object as it was written, but for its managedFields; nil if there is
@@ -268,9 +315,12 @@ func (p *Pipeline) getChange(ctx context.Context, r *Request, q *changesQuery) e
 	if err := s.reach(ctx, h); err != nil {
 		return err
 	}
-	c, err := p.change(ctx, r, q, h)
+	c, err := p.chosen(ctx, r, q, h)
 	if err != nil {
 		return err
+	}
+	if c == nil {
+		return notFound
 	}
 	return p.answerChange(r, c)
 }
@@ -376,7 +426,7 @@ func (p *Pipeline) listChanges(ctx context.Context, r *Request, q *changesQuery)
 
 // boundChanges leaves of a list that selects nothing the newest changes: the whole log is for those alone who say so.
 func (r *Request) boundChanges(q *changesQuery, pg changesPage) {
-	if q.Selects() || pg.revision <= changesWindow {
+	if q.Selects() || q.labels() != nil || pg.revision <= changesWindow {
 		return
 	}
 	q.since = pg.revision - changesWindow + 1
@@ -414,18 +464,21 @@ func (p *Pipeline) changesBack(ctx context.Context, r *Request, q *changesQuery,
 		if len(texts) == limit {
 			return texts, h.Revision, nil
 		}
-		c, err := p.change(ctx, r, q, h)
+		if q.difference || q.Path != "" || q.labels() != nil {
+			read += len(h.Payload)
+		}
+		c, err := p.chosen(ctx, r, q, h)
 		if err != nil {
 			return nil, 0, err
+		}
+		if c == nil {
+			continue
 		}
 		text, err := json.Marshal(c)
 		if err != nil {
 			return nil, 0, err
 		}
 		texts, bytes = append(texts, text), bytes+len(text)
-		if q.difference {
-			read += len(h.Payload)
-		}
 	}
 	return texts, 0, nil
 }

@@ -37,6 +37,10 @@ func TestChangesAreTheLog(t *testing.T) {
 		changesPath + "?limit=2":                                                                           {name(4, "Deleted"), name(3, "Created")},
 		changesPath + "?fieldSelector=" + url.QueryEscape("object.name=a,type=Updated"):                    {name(2, "Updated")},
 		changesPath + "?fieldSelector=" + url.QueryEscape("actor.user=eddie"):                              {name(3, "Created")},
+		changesPath + "?fieldSelector=" + url.QueryEscape("object.name=a,difference.path=spec.size"):       {name(4, "Deleted"), name(2, "Updated"), name(1, "Created")},
+		changesPath + "?fieldSelector=" + url.QueryEscape("type=Updated,difference.path=spec"):             {name(2, "Updated")},
+		changesPath + "?fieldSelector=" + url.QueryEscape("object.name=a,difference.path=spec.siz"):        nil,
+		changesPath + "?labelSelector=" + url.QueryEscape("tier=x"):                                        nil,
 		"/apis/log.stele.dev/v1/namespaces/kube-system/changes":                                            nil,
 		"/apis/log.stele.dev/v1/namespaces/default/changes?fieldSelector=" + url.QueryEscape("type!=Gone"): {name(4, "Deleted"), name(3, "Created"), name(2, "Updated"), name(1, "Created")},
 	} {
@@ -53,14 +57,16 @@ func TestChangesAreTheLog(t *testing.T) {
 		t.Errorf("%v", cells)
 	}
 	for query, code := range map[string]int{
-		fmt.Sprintf("%s/%d", changesPath, first+5):       404,
-		changesPath + "/x":                               404,
-		changesPath + "?fieldSelector=spec.size%3D1":     400,
-		changesPath + "?labelSelector=a%3Db":             400,
-		changesPath + "?continue=x":                      400,
-		changesPath + "/1/status":                        404,
-		"/apis/log.stele.dev/v1/namespaces/none/changes": 200,
-		"/apis/log.stele.dev/v1/changes?limit=-1":        200,
+		fmt.Sprintf("%s/%d", changesPath, first+5):               404,
+		changesPath + "/x":                                       404,
+		changesPath + "?fieldSelector=spec.size%3D1":             400,
+		changesPath + "?labelSelector=a%3Db":                     200,
+		changesPath + "?labelSelector=a%3D%3D%3Db":               400,
+		changesPath + "?fieldSelector=difference.path%21%3Dspec": 400,
+		changesPath + "?continue=x":                              400,
+		changesPath + "/1/status":                                404,
+		"/apis/log.stele.dev/v1/namespaces/none/changes":         200,
+		"/apis/log.stele.dev/v1/changes?limit=-1":                200,
 	} {
 		if a := p.do("GET", query, ""); a.code != code {
 			t.Errorf("%s: %s, want %d", query, a, code)
@@ -69,6 +75,46 @@ func TestChangesAreTheLog(t *testing.T) {
 	p.must(t, 405, "DELETE", fmt.Sprintf("%s/%d", changesPath, first+1), "")
 	p.must(t, 405, "POST", changesPath, `{}`)
 	p.must(t, 403, "GET", changesPath, "", "Authorization", "Bearer nobody-token")
+}
+
+// Labels are those of the object before a change or after it; user agents have a beginning that is enough.
+func TestChangesAreSelectedByLabelsAndClients(t *testing.T) {
+	p := newPlane(t)
+	first := p.committer.Tip().Revision()
+	p.must(t, 201, "POST", widgetsPath+"?fieldManager=maker", `{"metadata":{"name":"a","labels":{"app":"web"}},"spec":{"size":1}}`, "User-Agent", "cleanup.py/0.1 (x)")
+	p.must(t, 201, "POST", widgetsPath, widget("b", 1), "User-Agent", "cleanup")
+	p.patch("a", "merge", `{"metadata":{"labels":null}}`)
+	p.patch("a", "merge", `{"spec":{"size":2}}`)
+	p.must(t, 200, "DELETE", widgetsPath+"/b", "")
+	w := p.watch(t, fmt.Sprintf("%s?watch=1&resourceVersion=%d&labelSelector=app", changesPath, first+1))
+	if e := w.next(t); e.Object["metadata"].(map[string]any)["name"] != fmt.Sprint(first+3) {
+		t.Errorf("the watch has %v", e)
+	}
+	for query, want := range map[string][]uint64{
+		"labelSelector=" + url.QueryEscape("app in (web,api)"):                                           {3, 1},
+		"labelSelector=app&fieldSelector=" + url.QueryEscape("type=Created"):                             {1},
+		"difference=false&fieldSelector=" + url.QueryEscape("difference.path=metadata.labels.app"):       {3, 1},
+		"fieldSelector=" + url.QueryEscape("request.userAgent=cleanup*"):                                 {2, 1},
+		"fieldSelector=" + url.QueryEscape("request.userAgent=cleanup.py/*"):                             {1},
+		"fieldSelector=" + url.QueryEscape("request.userAgent=cleanup"):                                  {2},
+		"fieldSelector=" + url.QueryEscape("request.userAgent!=cleanup*,since="+fmt.Sprint(first+1)):     {5, 4, 3},
+		"fieldSelector=" + url.QueryEscape("request.fieldManager=maker"):                                 {1},
+		"limit=1&fieldSelector=" + url.QueryEscape("object.name=a,difference.path=spec,type!=Created"):   {4},
+		"fieldSelector=" + url.QueryEscape("difference.path=spec,type=Updated,since="+fmt.Sprint(first)): {4},
+	} {
+		var got []uint64
+		list := p.must(t, 200, "GET", changesPath+"?"+query, "")
+		for _, item := range list.field("items").([]any) {
+			c := item.(map[string]any)
+			got = append(got, uint64(c["revision"].(float64))-first)
+			if strings.HasPrefix(query, "difference=false") && c["difference"] != nil {
+				t.Errorf("%s: it has %v", query, c["difference"])
+			}
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: %v, want %v", query, got, want)
+		}
+	}
 }
 
 func TestChangesCanBeFollowed(t *testing.T) {

@@ -71,6 +71,7 @@ func (p *Pipeline) connection(_ context.Context, r *Request) error {
 	}
 	ctx, cancel := context.WithDeadline(r.http.Context(), r.received.Add(timeout))
 	r.http, r.cancel = r.http.WithContext(ctx), cancel
+	r.http.Body = p.bodies.Limit(ctx, r.http.Body, r.http.ContentLength)
 	return nil
 }
 

@@ -181,9 +181,15 @@ func (f *following) read(ctx context.Context, upto uint64) (found []told, to uin
 		} else if !sees {
 			continue
 		}
-		c, err := f.p.change(ctx, f.r, f.query, h)
+		c, err := f.p.chosen(ctx, f.r, f.query, h)
 		if err != nil {
 			return found, to, err
+		}
+		if c == nil {
+			if f.query.Path != "" {
+				room -= len(h.Payload)
+			}
+			continue
 		}
 		text, err := json.Marshal(c)
 		if err != nil {

@@ -218,6 +218,7 @@ type replicaOptions struct {
 	enforceable  core.Enforceable
 	clock        func() time.Time
 	acceptClock  bool
+	memory       int64
 }
 
 func tryStartWith(ctx context.Context, backend eventlog.Backend, o replicaOptions) (*replica, error) {
@@ -254,7 +255,7 @@ func tryStartWith(ctx context.Context, backend eventlog.Backend, o replicaOption
 		return nil, err
 	}
 	r.history = past
-	r.Pipeline = core.New(core.Options{Committer: c, Log: log, History: past, Authenticator: r.authenticator, Tokens: r.accounts, Version: version.Info{Major: "1", Minor: "37"}, Compile: compileHere, Enforceable: o.enforceable})
+	r.Pipeline = core.New(core.Options{Committer: c, Log: log, History: past, Authenticator: r.authenticator, Tokens: r.accounts, Version: version.Info{Major: "1", Minor: "37"}, Compile: compileHere, Enforceable: o.enforceable, Memory: o.memory})
 	ctx, r.stop = context.WithCancel(context.WithoutCancel(ctx))
 	r.stopped.Go(func() { store.Run(ctx) })
 	r.stopped.Go(func() { past.Run(ctx) })

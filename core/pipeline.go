@@ -16,8 +16,10 @@ import (
 	"k8s.io/apimachinery/pkg/version"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"stele.dev/stele/core/authn"
+	"stele.dev/stele/core/bodies"
 	"stele.dev/stele/core/commit"
 	"stele.dev/stele/core/explain"
+	"stele.dev/stele/core/parts"
 	"stele.dev/stele/core/past"
 	"stele.dev/stele/core/status"
 	"stele.dev/stele/core/tokens"
@@ -167,6 +169,7 @@ type Pipeline struct {
 	version       version.Info
 	checks        []Check
 	compile       Compile
+	parts         *parts.Store // nil: none are taken
 	enforceable   Enforceable
 	take          func(r *Request, from string) error // runFrom, for stages that take requests of their own
 	refusals      *explain.Journal
@@ -180,6 +183,7 @@ type Pipeline struct {
 	draining      chan struct{}
 	asking        chan struct{} // full while as many streams as may ask a new policy whether they go on
 	drained       atomic.Bool
+	bodies        *bodies.Budget
 	largeWrites   workTurns
 	largeReviews  workTurns
 	questions     workTurns // of access
@@ -199,6 +203,8 @@ type Options struct {
 	Version version.Info
 	// Compile is for policies that clients push; nil if that is not served.
 	Compile Compile
+	// Parts keeps what is uploaded of large policies; nil if nothing may be.
+	Parts *parts.Store
 	// Enforceable tells why such a policy cannot be enforced here; nil if all can.
 	Enforceable Enforceable
 	// Metrics is where the pipeline's own are registered and served from, with those of others; nil
@@ -206,6 +212,9 @@ type Options struct {
 	Metrics *prometheus.Registry
 	// Evaluators are those of the policies in force, to be measured; nil if nothing is.
 	Evaluators *workers.Pool
+	// Memory is how many bytes this process may take, by which bodies of requests are bounded; 0 if
+	// there is no limit.
+	Memory int64
 	// Checks are what /readyz and /livez ask, beside the pipeline's own.
 	Checks []Check
 }
@@ -221,10 +230,10 @@ type Check struct {
 // New makes a pipeline.
 func New(o Options) *Pipeline {
 	p := &Pipeline{
-		committer: o.Committer, log: o.Log, history: o.History, authenticator: o.Authenticator, tokens: o.Tokens, logger: o.Logger, version: o.Version, checks: o.Checks, compile: o.Compile, enforceable: o.Enforceable,
+		committer: o.Committer, log: o.Log, history: o.History, authenticator: o.Authenticator, tokens: o.Tokens, logger: o.Logger, version: o.Version, checks: o.Checks, compile: o.Compile, parts: o.Parts, enforceable: o.Enforceable,
 		requestInfo: &request.RequestInfoFactory{APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api")},
 		refusals:    explain.NewJournal(remembered),
-		metrics:     newMetrics(o.Metrics, o.Committer, o.History, o.Evaluators, o.Authenticator), draining: make(chan struct{}), asking: make(chan struct{}, asksAtOnce), largeWrites: newWorkTurns(), largeReviews: newWorkTurns(), questions: newWorkTurns(), replays: newReplays(),
+		metrics:     newMetrics(o.Metrics, o.Committer, o.History, o.Evaluators, o.Authenticator), draining: make(chan struct{}), asking: make(chan struct{}, asksAtOnce), largeWrites: newWorkTurns(), largeReviews: newWorkTurns(), questions: newWorkTurns(), replays: newReplays(), bodies: bodies.New(o.Memory, maxBody),
 	}
 	p.take = p.runFrom
 	if p.logger == nil {

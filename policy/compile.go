@@ -208,6 +208,7 @@ func (c *compiler) bundle(v cue.Value) *Form {
 				f.Kinds = append(f.Kinds, kind)
 			}
 		}
+		c.misnamedKinds(t)
 		for name, x := range c.fields(t, "crds") {
 			if kind, ok := c.definitionOf(name, x); ok {
 				c.schemaRules(&kind)
@@ -294,7 +295,10 @@ func (c *compiler) defaultOnly(v cue.Value, part, standard string) {
 // also where something is in error.
 func (c *compiler) fields(v cue.Value, part string) func(func(string, cue.Value) bool) {
 	return func(yield func(string, cue.Value) bool) {
-		x := v.LookupPath(cue.ParsePath(part))
+		x := v
+		if part != "" {
+			x = v.LookupPath(cue.ParsePath(part))
+		}
 		type named struct {
 			name  string
 			value cue.Value

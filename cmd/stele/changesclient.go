@@ -41,6 +41,8 @@ func newChangesClient(config *rest.Config) (*changesClient, error) {
 type changesQuery struct {
 	namespace   string // "" for all
 	fields      fields.Set
+	without     []fields.Selector // what the server leaves out
+	labels      string
 	resources   []schema.GroupResource // none for all
 	keep        []func(*changes.Change) bool
 	differences bool
@@ -68,7 +70,10 @@ func (q *changesQuery) request(client *rest.RESTClient) *rest.Request {
 	if len(selected) == 0 {
 		selected = fields.Set{"since": "1"} // a list without a selector has the newest changes alone
 	}
-	return request.Param("fieldSelector", selected.AsSelector().String())
+	if q.labels != "" {
+		request = request.Param("labelSelector", q.labels)
+	}
+	return request.Param("fieldSelector", fields.AndSelectors(append([]fields.Selector{selected.AsSelector()}, q.without...)...).String())
 }
 
 // logged is a change, and what the server said of it.

@@ -2,11 +2,14 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
+	"stele.dev/stele/cmd/stele/internal/secrets"
 	"stele.dev/stele/core/changes"
 )
 
@@ -16,11 +19,13 @@ type logPrinter interface {
 	end() error
 }
 
-func (o *logOptions) printer(out *output) logPrinter {
-	switch o.format {
-	case "":
-		return &lines{columns: columns{out: out}, note: o.note, lives: o.lives}
-	case "name":
+func (o *logOptions) printer(out *output, config *rest.Config) logPrinter {
+	switch {
+	case o.stat:
+		return &statPrinter{out: out, format: o.format, wide: o.wide}
+	case o.format == "":
+		return &lines{columns: columns{out: out}, note: o.note, hidden: newHiding(config).of, lives: o.lives, wide: o.wide, patch: o.differences, field: strings.TrimPrefix(o.field, ".")}
+	case o.format == "name":
 		return names{out}
 	}
 	return &rawChanges{documents: documents{out: out, format: o.format, endless: o.follow}}
@@ -55,20 +60,28 @@ func (p names) end() error { return nil }
 // lines are for people: one for each change, with the fields that differ below.
 type lines struct {
 	columns
-	note  func(*changes.Change) string
-	lives bool
-	uid   string // of the object that the last line was about
+	note   func(*changes.Change) string
+	hidden func(*changes.Change) secrets.Fields
+	lives  bool
+	wide   bool   // with the client
+	patch  bool   // with all fields, below the line
+	field  string // that is shown first
+	uid    string // of the object that the last line was about
+}
+
+// actorText is who made a change.
+func actorText(c *changes.Change) string {
+	switch {
+	case c.Actor == nil:
+		return "-"
+	case c.Actor.Impersonator != "":
+		return c.Actor.Impersonator + " as " + c.Actor.User
+	}
+	return c.Actor.User
 }
 
 func (p *lines) print(page []*logged) error {
 	for _, c := range page {
-		actor := "-"
-		if c.Actor != nil {
-			actor = c.Actor.User
-			if c.Actor.Impersonator != "" {
-				actor = c.Actor.Impersonator + " as " + actor
-			}
-		}
 		at, err := time.Parse(time.RFC3339Nano, c.Time)
 		if err != nil {
 			return err
@@ -90,11 +103,21 @@ func (p *lines) print(page []*logged) error {
 			p.uid = c.Object.UID
 		}
 		differences := c.Difference
-		if c.Object != nil {
-			differences = withoutSecrets(schema.GroupKind{Group: c.Object.Group, Kind: c.Object.Kind}, differences)
+		if c.Object != nil && len(differences) > 0 {
+			differences = withoutSecrets(p.hidden(&c.Change), differences)
 		}
-		p.add(p.out.differences("        ", differences),
-			cell{text: c.Name, style: altered, right: true}, cell{text: p.out.time(at)}, cell{text: actor}, cell{text: text, style: look})
+		below := ""
+		switch first := firstField(differences, p.field); {
+		case p.patch:
+			below = p.out.differences("        ", differences)
+		case c.Type == "Updated" && first != "":
+			text += "  " + first
+		}
+		cells := []cell{{text: c.Name, style: altered, right: true}, {text: p.out.logTime(at)}, {text: actorText(&c.Change)}}
+		if p.wide {
+			cells = append(cells, cell{text: cmp.Or(agentOf(&c.Change), "-"), style: faint})
+		}
+		p.add(below, append(cells, cell{text: text, style: look})...)
 	}
 	return p.flush()
 }
@@ -112,22 +135,31 @@ func what(c *changes.Change) string {
 		if text == "" {
 			text = c.Type
 		}
-		if strings.HasSuffix(text, " policy") && c.Policy != "" {
+		if c.Type != "PolicyChunk" && strings.HasSuffix(text, " policy") && c.Policy != "" { // a part names the policy in force
 			text += " " + c.Policy[:min(12, len(c.Policy))]
 		}
 		return text
-	}
-	resource := c.Object.Resource
-	if c.Object.Group != "" {
-		resource += "." + c.Object.Group
 	}
 	name := c.Object.Name
 	if c.Object.Namespace != "" {
 		name = c.Object.Namespace + "/" + name
 	}
-	text := strings.ToLower(c.Type) + " " + resource + " " + name
+	text := strings.ToLower(c.Type) + " " + groupResource(c) + " " + name
 	if c.Request != nil && c.Request.Subresource != "" {
 		text += " (" + c.Request.Subresource + ")"
 	}
 	return text
+}
+
+// groupResource is the resource of a change's object, with its group.
+func groupResource(c *changes.Change) string {
+	return schema.GroupResource{Group: c.Object.Group, Resource: c.Object.Resource}.String()
+}
+
+// resourceText is the same with the subresource that was written.
+func resourceText(c *changes.Change) string {
+	if c.Request != nil && c.Request.Subresource != "" {
+		return schema.GroupResource{Group: c.Object.Group, Resource: c.Object.Resource + "/" + c.Request.Subresource}.String()
+	}
+	return groupResource(c)
 }

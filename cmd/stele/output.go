@@ -149,6 +149,17 @@ func (o *output) time(t time.Time) string {
 	return t.Local().Format(timeLayout)
 }
 
+// logLayout is how times of changes are shown: many happen within a second.
+const logLayout = "2006-01-02 15:04:05.000Z07:00"
+
+// logTime shows the time of a change.
+func (o *output) logTime(t time.Time) string {
+	if o.utc {
+		return t.UTC().Format(logLayout)
+	}
+	return t.Local().Format(logLayout)
+}
+
 // style is how text looks on terminals: a number of ECMA-48's Select Graphic Rendition.
 type style string
 

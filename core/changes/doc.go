@@ -3,7 +3,7 @@ package changes
 // SwaggerDoc has what OpenAPI says of the fields, as of Kubernetes' own types.
 func (Change) SwaggerDoc() map[string]string {
 	return map[string]string{
-		"":                 "Change is one revision of the log. A list has the newest first, and without a field selector the last 1000 revisions; a watch goes on from any revision. Beside its fields, changes are selected by since=REVISION|TIME and until=REVISION|TIME, both included. Who may not read an object, as it was then, does not see its changes.",
+		"":                 "Change is one revision of the log. A list has the newest first, and without a field selector the last 1000 revisions; a watch goes on from any revision. Beside its fields, changes are selected by since=REVISION|TIME and until=REVISION|TIME, both included, and by difference.path=FIELD; labelSelector selects by the labels of the object, before the change or after it. Who may not read an object, as it was then, does not see its changes.",
 		"revision":         "Revision of the change, which is the name, too.",
 		"time":             "Time of the log, with nanoseconds.",
 		"type":             "Created, Updated, Deleted, or one of the log's own: LogCreated, PolicyChunk, PolicyProposed, PolicyActivated, EpochStarted, LevelRaised, ClockSet.",
@@ -29,6 +29,7 @@ func (Object) SwaggerDoc() map[string]string {
 		"name":        "Name of the object.",
 		"uid":         "UID of the object. Objects that had the name one after the other have different ones.",
 		"previousUID": "UID of the object that had the name before this one was created.",
+		"sensitive":   "Whether the object held secrets, before the change or after it.",
 	}
 }
 

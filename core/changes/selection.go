@@ -8,6 +8,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/selection"
+	"stele.dev/stele/core/difference"
 	"stele.dev/stele/core/past"
 )
 
@@ -16,27 +17,31 @@ type Selection struct {
 	Namespace string // "" for all, and for those in none
 	// Since and Until bound them, both included; nil where they do not.
 	Since, Until *past.Moment
-	terms        []fields.Requirement
+	// Path of a field, or of what it is in: only changes in which it differs. "" for all.
+	Path  string
+	terms []fields.Requirement
 }
 
 // selectable are the fields that can be selected by.
 var selectable = map[string]func(*Change) string{
-	"metadata.name":       func(c *Change) string { return c.Name },
-	"metadata.namespace":  func(c *Change) string { return c.ObjectMeta.Namespace },
-	"type":                func(c *Change) string { return c.Type },
-	"policy":              func(c *Change) string { return c.Policy },
-	"actor.user":          func(c *Change) string { return c.actor().User },
-	"actor.impersonator":  func(c *Change) string { return c.actor().Impersonator },
-	"request.verb":        func(c *Change) string { return c.request().Verb },
-	"request.subresource": func(c *Change) string { return c.request().Subresource },
-	"request.auditID":     func(c *Change) string { return c.request().AuditID },
-	"object.group":        func(c *Change) string { return c.object().Group },
-	"object.version":      func(c *Change) string { return c.object().Version },
-	"object.resource":     func(c *Change) string { return c.object().Resource },
-	"object.kind":         func(c *Change) string { return c.object().Kind },
-	"object.namespace":    func(c *Change) string { return c.object().Namespace },
-	"object.name":         func(c *Change) string { return c.object().Name },
-	"object.uid":          func(c *Change) string { return c.object().UID },
+	"metadata.name":        func(c *Change) string { return c.Name },
+	"metadata.namespace":   func(c *Change) string { return c.ObjectMeta.Namespace },
+	"type":                 func(c *Change) string { return c.Type },
+	"policy":               func(c *Change) string { return c.Policy },
+	"actor.user":           func(c *Change) string { return c.actor().User },
+	"actor.impersonator":   func(c *Change) string { return c.actor().Impersonator },
+	"request.verb":         func(c *Change) string { return c.request().Verb },
+	"request.subresource":  func(c *Change) string { return c.request().Subresource },
+	"request.auditID":      func(c *Change) string { return c.request().AuditID },
+	userAgent:              func(c *Change) string { return c.request().UserAgent },
+	"request.fieldManager": func(c *Change) string { return c.request().FieldManager },
+	"object.group":         func(c *Change) string { return c.object().Group },
+	"object.version":       func(c *Change) string { return c.object().Version },
+	"object.resource":      func(c *Change) string { return c.object().Resource },
+	"object.kind":          func(c *Change) string { return c.object().Kind },
+	"object.namespace":     func(c *Change) string { return c.object().Namespace },
+	"object.name":          func(c *Change) string { return c.object().Name },
+	"object.uid":           func(c *Change) string { return c.object().UID },
 }
 
 func orZero[T any](x *T) *T {
@@ -50,10 +55,14 @@ func (c *Change) actor() *Actor     { return orZero(c.Actor) }
 func (c *Change) request() *Request { return orZero(c.Request) }
 func (c *Change) object() *Object   { return orZero(c.Object) }
 
-// The fields that no change has, but a place in the log.
+// userAgent is the field whose values may end with *, for all that begin so: clients name themselves at length.
+const userAgent = "request.userAgent"
+
+// The fields that no change has: a place in the log, and the path of what differs.
 const (
 	since = "since"
 	until = "until"
+	path  = "difference.path"
 )
 
 // Select makes a selection, of a namespace or "" and by fields; the selector may be nil. Its
@@ -70,9 +79,16 @@ func Select(namespace string, selector fields.Selector) (*Selection, error) {
 			}
 			continue
 		}
+		if q.Field == path {
+			if q.Operator == selection.NotEquals || q.Value == "" || s.Path != "" {
+				return nil, fmt.Errorf("%s takes =, one path, and is given once", path)
+			}
+			s.Path = q.Value
+			continue
+		}
 		if selectable[q.Field] == nil {
-			return nil, fmt.Errorf("field label not supported: %s (changes have %s, %s and %s)",
-				q.Field, strings.Join(slices.Sorted(maps.Keys(selectable)), ", "), since, until)
+			return nil, fmt.Errorf("field label not supported: %s (changes have %s, %s, %s and %s)",
+				q.Field, strings.Join(slices.Sorted(maps.Keys(selectable)), ", "), path, since, until)
 		}
 		s.terms = append(s.terms, q)
 	}
@@ -99,7 +115,9 @@ func (s *Selection) bound(q fields.Requirement) error {
 }
 
 // Selects reports whether a field selector was given.
-func (s *Selection) Selects() bool { return len(s.terms) > 0 || s.Since != nil || s.Until != nil }
+func (s *Selection) Selects() bool {
+	return len(s.terms) > 0 || s.Since != nil || s.Until != nil || s.Path != ""
+}
 
 // Exactly is the value that a field must have, if the selection names one.
 func (s *Selection) Exactly(field string) (string, bool) {
@@ -117,6 +135,46 @@ func (s *Selection) Matches(c *Change) bool {
 		return false
 	}
 	return !slices.ContainsFunc(s.terms, func(q fields.Requirement) bool {
-		return (selectable[q.Field](c) == q.Value) == (q.Operator == selection.NotEquals)
+		return has(q.Field, selectable[q.Field](c), q.Value) == (q.Operator == selection.NotEquals)
 	})
+}
+
+func has(field, value, want string) bool {
+	if prefix, ok := strings.CutSuffix(want, "*"); ok && field == userAgent {
+		return strings.HasPrefix(value, prefix)
+	}
+	return value == want
+}
+
+// MatchesDifference tells whether a change, with what differs, is one of the field that is meant: of the field itself, of
+// something in it, or of what it is in.
+func (s *Selection) MatchesDifference(c *Change) bool {
+	return s.Path == "" || slices.ContainsFunc(c.Difference, func(d difference.Entry) bool {
+		return within(d.Path, s.Path) || within(s.Path, d.Path) && mentions(d, s.Path)
+	})
+}
+
+// within tells whether a path is another one, or leads into it.
+func within(path, other string) bool {
+	rest, ok := strings.CutPrefix(path, other)
+	return ok && (rest == "" || rest[0] == '.' || rest[0] == '[')
+}
+
+// mentions tells whether a value that came or went as a whole had a field. The path is that of a field in it, or its own.
+// Items of lists are not looked for.
+func mentions(d difference.Entry, path string) bool {
+	rest := strings.TrimPrefix(strings.TrimPrefix(path, d.Path), ".")
+	for _, value := range []any{d.From, d.To} {
+		for name := range strings.SplitSeq(rest, ".") {
+			if fields, ok := value.(map[string]any); ok {
+				value = fields[name]
+			} else if name != "" {
+				value = nil
+			}
+		}
+		if value != nil {
+			return true
+		}
+	}
+	return false
 }

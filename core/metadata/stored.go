@@ -9,6 +9,7 @@ import (
 
 	"github.com/tidwall/gjson"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	kjson "sigs.k8s.io/json"
 )
 
@@ -65,6 +66,16 @@ func Split(text []byte) (rest []byte, list string) {
 		to++
 	}
 	return slices.Concat(text[:from], text[to:]), found.Raw
+}
+
+// Labels are those of an object in canonical JSON.
+func Labels(text []byte) labels.Set {
+	set := labels.Set{}
+	gjson.GetBytes(text, "metadata.labels").ForEach(func(key, value gjson.Result) bool {
+		set[key.String()] = value.String()
+		return true
+	})
+	return set
 }
 
 func entries(list string) ([]metav1.ManagedFieldsEntry, error) {
