@@ -220,6 +220,14 @@ func TestAttributesThatWouldBeLostAreRefused(t *testing.T) {
 			"import \"list\"\n#schema: spec: t: [...] & list.MatchN(<=1, {\n p!: string @k8s(format=ipv4)})",
 			3, "the attribute @k8s(format=ipv4) would be lost: only CUE itself can check this part of the schema (the builtin list.MatchN)",
 		},
+		"a format in a union of lists": {
+			"#schema: spec: t: [...{\n p!: string @k8s(format=ipv4)}] | [...string]",
+			2, "the attribute @k8s(format=ipv4) would be lost: only CUE itself can check this part of the schema (a union of lists)",
+		},
+		"what is immutable in a tuple": {
+			"#schema: spec: t: [{\n p!: string @k8s(immutable)}, string]",
+			2, "the attribute @k8s(immutable) in the items of a list of which it cannot be told which item is which",
+		},
 		"a format in a comprehension over a definition": {
 			"#M: a: {\n p!: string @k8s(format=ipv4)}\n#schema: spec: {for k, v in #M {(k)?: v}}",
 			2, "the attribute @k8s(format=ipv4) would be lost: ",

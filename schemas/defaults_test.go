@@ -96,3 +96,23 @@ func TestNamesInQuotesInRecursion(t *testing.T) {
 		t.Error("what contradicts itself is accepted")
 	}
 }
+
+// TestWhatIsComputedFromData has expressions that CUE does not take apart.
+func TestWhatIsComputedFromData(t *testing.T) {
+	p := reloaded(t, mustCompile(t, `
+import "strings"
+#schema: spec: {
+	id: int
+	let p = strings.Split("\(id)", "")
+	let r = p[len(p)-2] + p[len(p)-1]
+	ref: *"refs/\(r)/\(id)" | string
+}`))
+	object := decoded(t, `{"spec": {"id": 1234}}`)
+	p.Prepare(object)
+	if errs := p.Validate(object); len(errs) > 0 {
+		t.Fatal(errs)
+	}
+	if got := object["spec"].(map[string]any)["ref"]; got != "refs/34/1234" {
+		t.Errorf("ref is %v", got)
+	}
+}
