@@ -189,6 +189,7 @@ func (p *Pipeline) change(ctx context.Context, r *Request, q *changesQuery, h *h
 	if err != nil {
 		return nil, err
 	}
+	c.Object.Sensitive = c.Object.Sensitive || before != nil && changes.HoldsSecrets(before)
 	isNew := !h.Deleted && h.Previous == 0
 	if isNew && before != nil {
 		c.Object.PreviousUID = before.Object.GetUid()

@@ -3,12 +3,11 @@ package core
 import (
 	"cmp"
 	"context"
-	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"stele.dev/stele/core/changes"
 	"stele.dev/stele/core/status"
-	"stele.dev/stele/eventlog/logpb"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/projections/history"
 )
@@ -135,23 +134,18 @@ func (s *sight) kind(h *history.Change) *policy.Kind {
 // readsLost is for kinds that are no more, and so have no window: where they held secrets, before
 // the change or after it, it takes the verb history.
 func (s *sight) readsLost(ctx context.Context, h *history.Change) (bool, error) {
-	secret := holdsSecret(h)
+	secret := changes.HoldsSecrets(h)
 	if !secret && h.Previous > 0 {
 		before, err := s.windows.history.Get(ctx, resourceOf(h), h.Object.GetNamespace(), h.Object.GetName(), h.Revision-1)
 		if err != nil {
 			return false, err
 		}
-		secret = before == nil || holdsSecret(before)
+		secret = before == nil || changes.HoldsSecrets(before)
 	}
 	if !secret {
 		return true, nil
 	}
 	return s.windows.authorized(ctx, s.access(h))
-}
-
-// holdsSecret tells whether an object was kept as one with secrets.
-func holdsSecret(h *history.Change) bool {
-	return slices.ContainsFunc(h.Meta.GetPayloads(), func(p *logpb.Payload) bool { return p.GetClass().GetSensitive() })
 }
 
 // resourceOf is the resource of the object of a change.

@@ -321,6 +321,7 @@ func (c *compiler) version(name string, s section) Version {
 			item.refuse(fmt.Sprintf("the field %s is listed twice", path), "")
 		default:
 			c.selectable(path, item, v.Schema)
+			item.checkSecret(path, "a selection by the value", v.Schema)
 			v.SelectableFields = append(v.SelectableFields, path)
 		}
 	}
@@ -401,6 +402,7 @@ func (c *compiler) columns(s section, schema *Node) []Column {
 		} else if _, unknown := lookup(schema, col.JSONPath); unknown != "" {
 			path.refuse(fmt.Sprintf("the schema has no field %s", unknown), "")
 		}
+		path.checkSecret(col.JSONPath, "a column", schema)
 		columns = append(columns, col)
 	}
 	return columns

@@ -99,6 +99,7 @@ func (c *compiler) scale(s section, schema *Node) *Scale {
 		}
 		path := s.text(p.name)
 		*p.into = path
+		at.checkSecret(path, "a Scale", schema)
 		n, unknown := lookup(schema, path)
 		switch {
 		case !hasAnyPrefix(path, p.under) || !plainPath.MatchString(path):

@@ -29,8 +29,8 @@ func blameCommand() *cobra.Command {
 		Short: "Show of every field of an object since when it has its value, and who gave it that",
 		Long: `Blame shows an object as YAML, and left of each field the revision at which it got its
 value, the time, and who sent that. For what nobody sent it names the kind whose schema has
-it as a default, and the file and line where that stands. What a Secret holds is shown by -o
-json and yaml alone.
+it as a default, and the file and line where that stands. What a Secret holds and what a
+policy calls sensitive is shown by -o json and yaml alone.
 
 ` + momentHelp,
 		Example: `  stele blame database orders
@@ -88,7 +88,12 @@ func (o *blameOptions) run(cmd *cobra.Command, args []string) (err error) {
 	defer func() { err = cmp.Or(err, out.Close()) }()
 	switch o.format {
 	case "":
-		return showBlame(out, mapping, answer)
+		kind := mapping.GroupVersionKind.GroupKind()
+		hidden := (&shapes{config: config}).secrets(kind)
+		if b.Spec.Revision > 0 {
+			hidden = hidden.With((&shapes{config: atRevision(config, b.Spec.Revision)}).secrets(kind))
+		}
+		return showBlame(out, mapping, hidden, answer)
 	case "name":
 		_, err := fmt.Fprintln(out, resourceName(mapping.GroupVersionKind, name))
 		return err

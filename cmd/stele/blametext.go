@@ -8,7 +8,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"sigs.k8s.io/yaml"
-	"stele.dev/stele/cmd/stele/internal/restore"
+	"stele.dev/stele/cmd/stele/internal/secrets"
 	"stele.dev/stele/core/blame"
 	"stele.dev/stele/core/difference"
 )
@@ -98,14 +98,12 @@ func (p *part) lines(indent string) ([]yamlLine, error) {
 }
 
 // showBlame shows an object as YAML, with the blame of each field left of it.
-func showBlame(out *output, mapping *meta.RESTMapping, b *blame.Blame) error {
+func showBlame(out *output, mapping *meta.RESTMapping, hidden secrets.Fields, b *blame.Blame) error {
 	version, kind := mapping.GroupVersionKind.ToAPIVersionAndKind()
 	root := &part{}
 	for i := range b.Status.Fields {
 		f := &b.Status.Fields[i]
-		if restore.IsSecret(mapping.GroupVersionKind.GroupKind(), f.Path) {
-			f.Value = restore.Hidden
-		}
+		f.Value, f.Path = hidden.Value(f.Path, f.Value), hidden.Path(f.Path)
 		path, err := difference.Parse(f.Path)
 		if err != nil {
 			return err

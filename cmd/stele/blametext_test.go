@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"stele.dev/stele/cmd/stele/internal/secrets"
 	"stele.dev/stele/core/blame"
 )
 
@@ -19,7 +20,7 @@ func TestBlameIsYAMLWithWhatIsKnownOfEachFieldLeftOfIt(t *testing.T) {
 	early := blame.Field{Path: `metadata.annotations["example.com/a b"]`, Value: "true", Type: blame.Earlier, Note: blame.BeforeWindow}
 	defaulted := at("spec.size", int64(1)<<60+1, 7)
 	defaulted.Rule, defaulted.Source = "widgets.example.com", "widgets.cue:3"
-	require.NoError(t, showBlame(&output{Writer: &b, utc: true}, &meta.RESTMapping{GroupVersionKind: schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Widget"}}, &blame.Blame{Status: blame.Status{Fields: []blame.Field{
+	require.NoError(t, showBlame(&output{Writer: &b, utc: true}, &meta.RESTMapping{GroupVersionKind: schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Widget"}}, secrets.Fields{}, &blame.Blame{Status: blame.Status{Fields: []blame.Field{
 		early, at("spec.args[0]", "a", 12), at("spec.args[1]", "two\nlines", 12), at("spec.limits", map[string]any{}, 12),
 		at("spec.ports[name=http].name", "http", 12), at("spec.ports[name=http].port", int64(80), 120), defaulted,
 	}}}))

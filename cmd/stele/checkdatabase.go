@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"path/filepath"
 	"strings"
@@ -22,10 +23,13 @@ func checkDatabaseApart(ctx context.Context, file string) error {
 	}
 	err = apart.Run(ctx, databaseLimits, []string{"check-database", file}, func(io.Writer) error { return nil }, func(io.Reader) error { return nil })
 	var failure *apart.Failure
-	if errors.As(err, &failure) {
-		return errors.New(strings.TrimPrefix(failure.Why, "stele: "))
+	switch {
+	case errors.As(err, &failure) && failure.Limit == 0:
+		return etcdlog.Damaged(file, errors.New(strings.TrimPrefix(failure.Why, "stele: ")))
+	case err != nil:
+		return fmt.Errorf("the database %s could not be checked: %w", file, err)
 	}
-	return err
+	return nil
 }
 
 // databaseLimits are far more than the largest database takes.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -45,7 +46,7 @@ func TestLogsThatCannotBeReadAreRefused(t *testing.T) {
 	}
 	for _, tc := range []struct {
 		name  string
-		empty bool // begin with nothing
+		empty bool // begin without a log
 		spoil func(t *testing.T, dir string)
 		want  string
 	}{
@@ -127,8 +128,11 @@ func TestLogsThatCannotBeReadAreRefused(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			dir := t.TempDir()
 			data := filepath.Join(dir, "stele-data")
-			if !tc.empty {
-				if err := os.CopyFS(data, os.DirFS(filepath.Join(good, "stele-data"))); err != nil {
+			if err := os.CopyFS(data, os.DirFS(filepath.Join(good, "stele-data"))); err != nil {
+				t.Fatal(err)
+			}
+			if tc.empty {
+				if err := errors.Join(os.RemoveAll(filepath.Join(data, "etcd")), os.Remove(filepath.Join(data, logIDFile))); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -15,10 +15,9 @@ import (
 	"github.com/pmezard/go-difflib/difflib"
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/yaml"
-	"stele.dev/stele/cmd/stele/internal/restore"
+	"stele.dev/stele/cmd/stele/internal/secrets"
 	"stele.dev/stele/core/difference"
 )
 
@@ -45,7 +44,7 @@ the kind says that they have some; else they are counted.
 With -o json or yaml it prints a List of client.stele.dev/v1, kind Difference: the object; the
 change (created, deleted, changed, or replaced by another of the same name); the revisions, from
 and to; and as difference of each field the path, op (add, remove, replace), from and to. What
-Secrets hold is only in there, and not on the screen.
+Secrets hold and what a policy calls sensitive is only in there, and not on the screen.
 
 ` + momentHelp,
 		Example: `  stele diff --from 1h
@@ -95,6 +94,7 @@ type objectDifference struct {
 	Difference []fieldDifference `json:"difference"`
 
 	before, after map[string]any
+	hidden        secrets.Fields
 }
 
 func (d *objectDifference) kind() schema.GroupVersionKind {
@@ -187,6 +187,10 @@ func (o *diffOptions) run(cmd *cobra.Command, args []string) (err error) {
 		}
 		for _, d := range different {
 			d.From, d.To = from, to
+			if o.format == "" {
+				kind := d.kind().GroupKind()
+				d.hidden = today.secrets(kind).With(then.secrets(kind))
+			}
 			if err := show.object(d); err != nil {
 				return err
 			}
@@ -311,7 +315,7 @@ func (p *diffPrinter) object(d *objectDifference) error {
 		if d.Change == "replaced" {
 			note = " by another of the same name"
 		}
-		text += p.out.paint(look, d.Change+" "+d.Object.String()+note) + "\n" + p.out.differences("    ", withoutSecrets(d.kind().GroupKind(), d.Difference))
+		text += p.out.paint(look, d.Change+" "+d.Object.String()+note) + "\n" + p.out.differences("    ", withoutSecrets(d.hidden, d.Difference))
 	}
 	_, err := io.WriteString(p.out, text)
 	return err
@@ -339,9 +343,7 @@ func unifiedDifference(d *objectDifference) (string, error) {
 			continue
 		}
 		content := side.content
-		if restore.IsSecret(d.kind().GroupKind(), "data") {
-			content = hidden(content, side.other, side.when)
-		}
+		content = d.hidden.Content(content, side.other, side.when)
 		text, err := yaml.Marshal(content)
 		if err != nil {
 			return "", err
@@ -350,24 +352,4 @@ func unifiedDifference(d *objectDifference) (string, error) {
 		*side.lines = splitLines(string(text))
 	}
 	return difflib.GetUnifiedDiffString(u)
-}
-
-// hidden is a Secret without what it holds; of what is otherwise in another it says so.
-func hidden(content, other map[string]any, when string) map[string]any {
-	content = runtime.DeepCopyJSON(content)
-	for _, path := range [][]string{{"data"}, {"metadata", "annotations"}} {
-		fields, ok, err := unstructured.NestedMap(content, path...)
-		if err != nil || !ok {
-			continue
-		}
-		others, _, _ := unstructured.NestedMap(other, path...) // none, if there is none
-		for name, value := range fields {
-			fields[name] = restore.Hidden
-			if there, ok := others[name]; ok && there != value {
-				fields[name] = restore.Hidden + ", " + when
-			}
-		}
-		_ = unstructured.SetNestedMap(content, fields, path...) // they were there
-	}
-	return content
 }

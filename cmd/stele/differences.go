@@ -8,9 +8,8 @@ import (
 	"unicode"
 
 	"github.com/pmezard/go-difflib/difflib"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/yaml"
-	"stele.dev/stele/cmd/stele/internal/restore"
+	"stele.dev/stele/cmd/stele/internal/secrets"
 	"stele.dev/stele/core/difference"
 )
 
@@ -43,25 +42,16 @@ func raw(value any) json.RawMessage {
 	return text
 }
 
-// withoutSecrets are the differences of an object of a kind, to be shown on a screen. Who wants to
-// see what a Secret holds asks for it in a form for programs, as of kubectl.
-func withoutSecrets(kind schema.GroupKind, all []fieldDifference) []fieldDifference {
+// withoutSecrets are the differences of an object, to be shown on a screen. Who wants to see what
+// is secret asks for it in a form for programs, as of kubectl.
+func withoutSecrets(hidden secrets.Fields, all []fieldDifference) []fieldDifference {
 	shown := slices.Clone(all)
 	for i := range shown {
 		d := &shown[i]
-		if restore.IsSecret(kind, d.Path) {
-			d.From, d.To = hide(d.From), hide(d.To)
-		}
+		d.From, d.To = hidden.Raw(d.Path, d.From), hidden.Raw(d.Path, d.To)
+		d.Path = hidden.Path(d.Path)
 	}
 	return shown
-}
-
-// hide puts what can be shown in the place of a value.
-func hide(value json.RawMessage) json.RawMessage {
-	if value == nil {
-		return nil
-	}
-	return raw(restore.Hidden)
 }
 
 // differences shows fields that differ, one or more lines for each, indented.

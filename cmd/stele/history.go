@@ -19,7 +19,7 @@ func historyCommand() *cobra.Command {
 the same name, deleted since, are part of it: a line tells where one ends and another
 begins, and --uid chooses one. With -p the fields that a write added (+), removed (-) or
 replaced (~) are below its line; stele blame tells which of them nobody sent. What Secrets hold
-is shown by -o json, jsonl and yaml alone.
+and what a policy calls sensitive is shown by -o json, jsonl and yaml alone.
 
 ` + momentHelp,
 		Example: `  stele history database orders

@@ -57,8 +57,9 @@ func logCommand() *cobra.Command {
 		Short: "Show what was written, by whom, newest first",
 		Long: `Log shows the events of the log, one line each, newest first: revision, time, who, what, and
 the first field that a write changed. With -p all fields that it added (+), removed (-) or
-replaced (~) are below its line; -o wide has the client as well. What Secrets hold is shown by
--o json, jsonl and yaml alone. The parts in which a policy is stored are shown with -v.
+replaced (~) are below its line; -o wide has the client as well. What Secrets hold and what a
+policy calls sensitive is shown by -o json, jsonl and yaml alone. The parts in which a policy is
+stored are shown with -v.
 
 With --stat it counts: who, by which client, wrote which kind how often, which fields, from when
 to when.
@@ -183,7 +184,7 @@ func (o *logOptions) run(cmd *cobra.Command, q changesQuery) (err error) {
 		return err
 	}
 	defer func() { err = cmp.Or(err, out.Close()) }()
-	p := o.printer(out)
+	p := o.printer(out, config)
 	shown := false
 	var last []*logged // with --follow, until they can be shown from the oldest on
 	revision, err := client.list(ctx, q, func(page []*logged) error {

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
+	"stele.dev/stele/cmd/stele/internal/secrets"
 	"stele.dev/stele/core/changes"
 )
 
@@ -17,12 +19,12 @@ type logPrinter interface {
 	end() error
 }
 
-func (o *logOptions) printer(out *output) logPrinter {
+func (o *logOptions) printer(out *output, config *rest.Config) logPrinter {
 	switch {
 	case o.stat:
 		return &statPrinter{out: out, format: o.format, wide: o.wide}
 	case o.format == "":
-		return &lines{columns: columns{out: out}, note: o.note, lives: o.lives, wide: o.wide, patch: o.differences, field: strings.TrimPrefix(o.field, ".")}
+		return &lines{columns: columns{out: out}, note: o.note, hidden: newHiding(config).of, lives: o.lives, wide: o.wide, patch: o.differences, field: strings.TrimPrefix(o.field, ".")}
 	case o.format == "name":
 		return names{out}
 	}
@@ -58,12 +60,13 @@ func (p names) end() error { return nil }
 // lines are for people: one for each change, with the fields that differ below.
 type lines struct {
 	columns
-	note  func(*changes.Change) string
-	lives bool
-	wide  bool   // with the client
-	patch bool   // with all fields, below the line
-	field string // that is shown first
-	uid   string // of the object that the last line was about
+	note   func(*changes.Change) string
+	hidden func(*changes.Change) secrets.Fields
+	lives  bool
+	wide   bool   // with the client
+	patch  bool   // with all fields, below the line
+	field  string // that is shown first
+	uid    string // of the object that the last line was about
 }
 
 // actorText is who made a change.
@@ -100,8 +103,8 @@ func (p *lines) print(page []*logged) error {
 			p.uid = c.Object.UID
 		}
 		differences := c.Difference
-		if c.Object != nil {
-			differences = withoutSecrets(schema.GroupKind{Group: c.Object.Group, Kind: c.Object.Kind}, differences)
+		if c.Object != nil && len(differences) > 0 {
+			differences = withoutSecrets(p.hidden(&c.Change), differences)
 		}
 		below := ""
 		switch first := firstField(differences, p.field); {

@@ -64,6 +64,7 @@ type restoring struct {
 	cmd    *cobra.Command
 	client *restore.Client
 	kinds  *kinds
+	shapes *shapes
 }
 
 func (o *restoreOptions) begin(cmd *cobra.Command, config *rest.Config) (*restoring, error) {
@@ -84,7 +85,7 @@ func (o *restoreOptions) begin(cmd *cobra.Command, config *rest.Config) (*restor
 	if err != nil {
 		return nil, err
 	}
-	r := &restoring{restoreOptions: o, cmd: cmd, client: client, kinds: kinds}
+	r := &restoring{restoreOptions: o, cmd: cmd, client: client, kinds: kinds, shapes: &shapes{config: config}}
 	if stderr := cmd.ErrOrStderr(); isTerminal(stderr) && !o.quiet {
 		client.Progress = progress(stderr)
 	}
@@ -143,6 +144,9 @@ func progress(out io.Writer) func(string, int, int) {
 
 // carryOut tries a plan, shows it, asks, and does it.
 func (r *restoring) carryOut(ctx context.Context, p *restore.Plan, title string, revision uint64) error {
+	for _, i := range p.Items {
+		i.Secrets = r.shapes.secrets(i.Kind.GroupKind())
+	}
 	if err := r.client.Try(ctx, p); err != nil {
 		return err
 	}
@@ -315,7 +319,7 @@ func summary(p *restore.Plan) string {
 		text   string
 	}{
 		{restore.Create, "to create"}, {restore.Update, "to update"}, {restore.Delete, "to delete"}, {restore.Refuse, "cannot be put back"},
-		{restore.Keep, "left that came since"}, {restore.Same, "unchanged"},
+		{restore.Keep, map[bool]string{true: "left as they are", false: "left that came since"}[p.Undo]}, {restore.Same, "unchanged"},
 	} {
 		if n := p.Count(x.action); n > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", n, x.text))
@@ -324,8 +328,12 @@ func summary(p *restore.Plan) string {
 	switch {
 	case len(parts) == 0 && len(p.Unread) > 0:
 		return "Nothing to do of what could be looked at."
+	case len(parts) == 0 && p.Undo:
+		return "Nothing to do: others have replaced or deleted all of it."
 	case len(parts) == 0:
 		return "There was nothing, and there is nothing."
+	case p.Undo && p.Count(restore.Same) == len(p.Items):
+		return "Nothing to do: nothing is left of these writes."
 	case p.Count(restore.Same) == len(p.Items):
 		return "Nothing to do: all is as it was then."
 	}

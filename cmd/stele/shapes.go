@@ -3,13 +3,17 @@ package main
 import (
 	"encoding/json"
 	"slices"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
+	clientopenapi "k8s.io/client-go/openapi"
 	"k8s.io/client-go/rest"
 	"k8s.io/kube-openapi/pkg/spec3"
 	"k8s.io/kube-openapi/pkg/validation/spec"
+	"stele.dev/stele/cmd/stele/internal/secrets"
+	"stele.dev/stele/core/openapi"
 	"stele.dev/stele/schemas"
 )
 
@@ -18,18 +22,90 @@ import (
 type shapes struct {
 	config    *rest.Config
 	documents map[schema.GroupVersion]*document
+	hidden    map[schema.GroupKind]secrets.Fields
 }
 
 // document is what the server says of the kinds of a group and version.
 type document struct {
 	schemas map[string]*spec.Schema
 	nodes   map[string]*schemas.Node // of schemas that have a name
+	failed  bool                     // the server could not be asked
 }
 
 // of is the shape of a kind; nil if the server does not tell. That is no error: without a shape
 // items are counted.
 func (s *shapes) of(kind schema.GroupVersionKind) *schemas.Node {
-	gv := kind.GroupVersion()
+	d := s.document(kind.GroupVersion())
+	if name, x := d.find(kind); x != nil {
+		return d.named(name)
+	}
+	return nil
+}
+
+// find returns the schema of a kind, nil if there is none.
+func (d *document) find(kind schema.GroupVersionKind) (string, *spec.Schema) {
+	for name, x := range d.schemas {
+		var kinds []schema.GroupVersionKind
+		if err := x.Extensions.GetObject("x-kubernetes-group-version-kind", &kinds); err == nil && slices.Contains(kinds, kind) {
+			return name, x
+		}
+	}
+	return "", nil
+}
+
+// secrets returns the fields of a kind that are secret in any version. If the server does not
+// tell, any may be.
+func (s *shapes) secrets(kind schema.GroupKind) secrets.Fields {
+	if kind.Group == "" {
+		return secrets.Of(kind, nil)
+	}
+	fields, ok := s.hidden[kind]
+	if !ok {
+		fields = s.readSecrets(kind)
+		if s.hidden == nil {
+			s.hidden = map[schema.GroupKind]secrets.Fields{}
+		}
+		s.hidden[kind] = fields
+	}
+	return fields
+}
+
+func (s *shapes) readSecrets(kind schema.GroupKind) (fields secrets.Fields) {
+	paths, err := s.paths()
+	if err != nil {
+		return secrets.Unknown()
+	}
+	for path := range paths {
+		group, version, ok := strings.Cut(strings.TrimPrefix(path, "apis/"), "/")
+		if !ok || group != kind.Group {
+			continue
+		}
+		gvk := kind.WithVersion(version)
+		d := s.document(gvk.GroupVersion())
+		if d.failed {
+			return secrets.Unknown()
+		}
+		if _, x := d.find(gvk); x != nil {
+			var hidden [][]string
+			if x.Extensions.GetObject(openapi.SecretsExtension, &hidden) != nil {
+				return secrets.Unknown()
+			}
+			fields = fields.With(secrets.Of(kind, hidden))
+		}
+	}
+	return fields
+}
+
+// paths are those under which the server describes its groups.
+func (s *shapes) paths() (map[string]clientopenapi.GroupVersion, error) {
+	client, err := discovery.NewDiscoveryClientForConfig(s.config)
+	if err != nil {
+		return nil, err
+	}
+	return client.OpenAPIV3().Paths()
+}
+
+func (s *shapes) document(gv schema.GroupVersion) *document {
 	d, ok := s.documents[gv]
 	if !ok {
 		d = s.read(gv)
@@ -38,22 +114,12 @@ func (s *shapes) of(kind schema.GroupVersionKind) *schemas.Node {
 		}
 		s.documents[gv] = d
 	}
-	for name, x := range d.schemas {
-		var kinds []schema.GroupVersionKind
-		if err := x.Extensions.GetObject("x-kubernetes-group-version-kind", &kinds); err == nil && slices.Contains(kinds, kind) {
-			return d.named(name)
-		}
-	}
-	return nil
+	return d
 }
 
 func (s *shapes) read(gv schema.GroupVersion) *document {
-	d := &document{nodes: map[string]*schemas.Node{}}
-	client, err := discovery.NewDiscoveryClientForConfig(s.config)
-	if err != nil {
-		return d
-	}
-	paths, err := client.OpenAPIV3().Paths()
+	d := &document{nodes: map[string]*schemas.Node{}, failed: true}
+	paths, err := s.paths()
 	if err != nil {
 		return d
 	}
@@ -63,6 +129,7 @@ func (s *shapes) read(gv schema.GroupVersion) *document {
 	}
 	found, ok := paths[path]
 	if !ok {
+		d.failed = false
 		return d
 	}
 	text, err := found.Schema(runtime.ContentTypeJSON)
@@ -71,7 +138,7 @@ func (s *shapes) read(gv schema.GroupVersion) *document {
 	}
 	var all spec3.OpenAPI
 	if json.Unmarshal(text, &all) == nil && all.Components != nil {
-		d.schemas = all.Components.Schemas
+		d.schemas, d.failed = all.Components.Schemas, false
 	}
 	return d
 }

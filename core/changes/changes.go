@@ -9,6 +9,7 @@ package changes
 
 import (
 	"encoding/hex"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -92,6 +93,8 @@ type Object struct {
 	UID       string `json:"uid,omitempty"`
 	// PreviousUID, of a new object, is that of the one that had its name before.
 	PreviousUID string `json:"previousUID,omitempty"`
+	// Sensitive: it held secrets, before the change or after it.
+	Sensitive bool `json:"sensitive,omitempty"`
 }
 
 // Actor is who made a change.
@@ -171,7 +174,16 @@ func From(h *history.Change) *Change {
 			c.Decision.Findings = append(c.Decision.Findings, Finding{Rule: f.GetRule(), Source: f.GetSource(), Actions: f.GetAction(), Message: f.GetMessage()})
 		}
 	}
-	return c.about(h.Object, h.Time)
+	c.about(h.Object, h.Time)
+	if c.Object != nil {
+		c.Object.Sensitive = HoldsSecrets(h)
+	}
+	return c
+}
+
+// HoldsSecrets reports whether an object was kept as one with secrets.
+func HoldsSecrets(h *history.Change) bool {
+	return slices.ContainsFunc(h.Meta.GetPayloads(), func(p *logpb.Payload) bool { return p.GetClass().GetSensitive() })
 }
 
 // about names the object, and so the change.

@@ -29,6 +29,7 @@ func (Object) SwaggerDoc() map[string]string {
 		"name":        "Name of the object.",
 		"uid":         "UID of the object. Objects that had the name one after the other have different ones.",
 		"previousUID": "UID of the object that had the name before this one was created.",
+		"sensitive":   "Whether the object held secrets, before the change or after it.",
 	}
 }
 

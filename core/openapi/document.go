@@ -136,6 +136,18 @@ func componentName(v *policy.Version) string {
 	return strings.Join(labels, ".") + "." + v.Name + "." + v.Kind.Kind.Kind
 }
 
+// SecretsExtension of the schema of a kind holds the paths to its fields that are secrets, each a
+// list of names of fields, with "*" for any item of a list or any entry of a map.
+const SecretsExtension = "x-stele-sensitive"
+
+// secrets returns the paths to the secrets in objects of the kind.
+func (v Resource) secrets() [][]string {
+	if v.Program != nil {
+		return v.Program.SensitivePaths()
+	}
+	return v.Schema.SensitivePaths()
+}
+
 func (b *builder) kind(v Resource) {
 	name := componentName(v.Version)
 	var s *spec.Schema
@@ -176,8 +188,14 @@ func (b *builder) kind(v Resource) {
 		s.Properties["metadata"] = b.refWith(b.define(metav1.ObjectMeta{}.OpenAPIModelName()), "Standard object's metadata.")
 	}
 	gvk := v.GroupVersionKind()
+	if v.Kind.Builtin && !known {
+		b.nameTypes(s, gvk)
+	}
 	s.AddExtension("x-kubernetes-group-version-kind", []any{gvkExtension(gvk)})
 	addSelectable(s, v)
+	if secrets := v.secrets(); len(secrets) > 0 && !b.v2 {
+		s.AddExtension(SecretsExtension, secrets)
+	}
 	b.schemas[name] = s
 
 	if !v.takes("list") {

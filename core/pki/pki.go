@@ -78,7 +78,7 @@ func OpenAuthority(dir string) (*Authority, error) {
 	}
 	a, err := parseAuthority(pair)
 	if err != nil {
-		return nil, fmt.Errorf("%s and ca.key are not a certificate and its key: %w; restore both from a backup", filepath.Join(dir, "ca.crt"), err)
+		return nil, fmt.Errorf("%s and %s are not a certificate and its key: %w; restore both from a backup", filepath.Join(dir, "ca.crt"), filepath.Join(dir, "ca.key"), err)
 	}
 	if !begun(a.Cert) {
 		return a, a.restart(dir)

@@ -44,7 +44,7 @@ func readDatabase(file string) (db database, err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true)) // of this goroutine alone
 	defer func() {
 		if v := recover(); v != nil {
-			db, err = database{}, damagedDatabase(file, fmt.Errorf("%v", v))
+			db, err = database{}, Damaged(file, fmt.Errorf("%v", v))
 		}
 	}()
 	bolt, err := bbolt.Open(file, 0, &bbolt.Options{ReadOnly: true, Timeout: lockedWithin})
@@ -54,13 +54,13 @@ func readDatabase(file string) (db database, err error) {
 	case err != nil && info.Size() <= int64(unfinishedPages*os.Getpagesize()):
 		return database{file: file, unreadable: err}, nil
 	case err != nil:
-		return database{}, damagedDatabase(file, err)
+		return database{}, Damaged(file, err)
 	}
 	defer bolt.Close()
 	db = database{file: file}
 	err = bolt.View(func(tx *bbolt.Tx) error {
 		if tx.Size() > info.Size() {
-			return damagedDatabase(file, fmt.Errorf("it has %d bytes of %d", info.Size(), tx.Size()))
+			return Damaged(file, fmt.Errorf("it has %d bytes of %d", info.Size(), tx.Size()))
 		}
 		db.read(tx)
 		return nil
@@ -68,7 +68,8 @@ func readDatabase(file string) (db database, err error) {
 	return db, err
 }
 
-func damagedDatabase(file string, err error) error {
+// Damaged is the error of a database with something wrong in it.
+func Damaged(file string, err error) error {
 	return fmt.Errorf("the database %s is damaged: %w: restore the folder from a backup", file, err)
 }
 

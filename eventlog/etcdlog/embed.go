@@ -33,8 +33,9 @@ type EmbedOptions struct {
 	// Used says that writes were acknowledged from this folder before. Then a folder that
 	// is empty, or has a log without entries, is an error and not a first start.
 	Used bool
-	// Check finds what is wrong with the pages of etcd's database, for example by
-	// [CheckDatabase] in a process of its own; nil if they are not checked.
+	// Check looks at the pages of etcd's database, for example by [CheckDatabase] in a
+	// process of its own, and returns [Damaged] if something is wrong with them; nil if they
+	// are not checked.
 	Check func(ctx context.Context, file string) error
 	// Prefix of the log's keys; "/stele" if empty.
 	Prefix string
@@ -135,14 +136,14 @@ func start(ctx context.Context, o EmbedOptions, cfg *embed.Config, end *lastWord
 	}
 	if file := filepath.Join(o.Dir, "member", "snap", "db"); o.Check != nil && fileutil.Exist(file) {
 		if err := o.Check(ctx, file); err != nil {
-			return nil, damagedDatabase(file, err)
+			return nil, err
 		}
 	}
 	etcd, err := startEtcd(ctx, o, cfg, end)
 	if err != nil {
 		return nil, err
 	}
-	if err := ready(ctx, o, etcd, end); err != nil {
+	if err := ready(ctx, o, etcd.Server, etcd.Err(), end.said); err != nil {
 		if !errors.As(err, new(lastWord)) { // after which it could not be closed either
 			etcd.Close()
 		}
@@ -160,6 +161,11 @@ func startEtcd(ctx context.Context, o EmbedOptions, cfg *embed.Config, end *last
 	}
 	done := make(chan result, 1)
 	go func() {
+		defer func() {
+			if v := recover(); v != nil {
+				done <- result{err: fmt.Errorf("etcd panicked: %v", v)}
+			}
+		}()
 		etcd, err := embed.StartEtcd(cfg)
 		done <- result{etcd, err}
 	}()
@@ -175,41 +181,6 @@ func startEtcd(ctx context.Context, o EmbedOptions, cfg *embed.Config, end *last
 		case <-time.After(waitingEvery):
 			o.Log.Warn("etcd is still opening its database", "folder", o.Dir, "for", time.Since(begun).Round(time.Second))
 		}
-	}
-}
-
-const (
-	// waitingEvery is how often a start says that it still waits.
-	waitingEvery = 10 * time.Second
-	// stalledAfter is for how long etcd may make no progress towards being ready. With
-	// nobody else to vote it needs some milliseconds.
-	stalledAfter = time.Minute
-)
-
-// ready waits until etcd has elected itself and has applied its log.
-func ready(ctx context.Context, o EmbedOptions, etcd *embed.Etcd, end *lastWords) error {
-	type progress struct{ term, committed, applied uint64 }
-	last, moved := progress{}, time.Now()
-	for {
-		select {
-		case <-etcd.Server.ReadyNotify():
-			return nil
-		case err := <-end.said:
-			return err
-		case err := <-etcd.Err():
-			return err
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(waitingEvery):
-		}
-		if now := (progress{etcd.Server.Term(), etcd.Server.CommittedIndex(), etcd.Server.AppliedIndex()}); now != last {
-			last, moved = now, time.Now()
-		}
-		stalled := time.Since(moved).Round(time.Second)
-		if stalled >= stalledAfter {
-			return fmt.Errorf("etcd made no progress for %v: it is in term %d, and has applied %d of %d entries", stalled, last.term, last.applied, last.committed)
-		}
-		o.Log.Warn("etcd is not ready yet", "folder", o.Dir, "term", last.term, "applied", last.applied, "committed", last.committed)
 	}
 }
 

@@ -39,7 +39,7 @@ func inspect(o EmbedOptions) error {
 	case log.committed == 0:
 		return fmt.Errorf("%w: the write-ahead log %s has no committed entry: restore the folder from a backup", ErrLost, log.file)
 	case db.unreadable != nil:
-		return damagedDatabase(db.file, db.unreadable)
+		return Damaged(db.file, db.unreadable)
 	case max(log.last, log.snapshot) < db.applied:
 		return fmt.Errorf("%w: the write-ahead log %s ends at entry %d, but the database has entry %d: restore the folder from a backup",
 			ErrLost, log.file, max(log.last, log.snapshot), db.applied)

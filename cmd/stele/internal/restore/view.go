@@ -3,9 +3,8 @@ package restore
 import (
 	"encoding/json"
 	"fmt"
-	"strings"
 
-	"k8s.io/apimachinery/pkg/runtime/schema"
+	"stele.dev/stele/cmd/stele/internal/secrets"
 	"stele.dev/stele/core/difference"
 )
 
@@ -35,40 +34,21 @@ func (i *Item) View() View {
 	if i.Action != Update {
 		return v
 	}
+	hidden := i.hidden()
 	for _, d := range i.Differences {
-		if i.secret(d.Path) {
-			d.From, d.To = hide(d.From), hide(d.To)
-		}
+		d.From, d.To = hidden.Value(d.Path, d.From), hidden.Value(d.Path, d.To)
+		d.Path = hidden.Path(d.Path)
 		v.Differences = append(v.Differences, d)
 	}
 	return v
 }
 
-func (i *Item) secret(path string) bool { return IsSecret(i.Kind.GroupKind(), path) }
-
-// IsSecret tells whether what is at a path of an object is not to be shown on a screen: what a
-// Secret holds, also where kubectl has noted it down.
-func IsSecret(kind schema.GroupKind, path string) bool {
-	return kind.Group == "" && kind.Kind == "Secret" &&
-		(path == "data" || strings.HasPrefix(path, "data.") || strings.HasPrefix(path, "data[") || strings.HasPrefix(path, "metadata.annotations"))
-}
-
-// Hidden stands for what is not shown.
-const Hidden = "(hidden)"
-
-func hide(value any) any {
-	if value == nil {
-		return nil
-	}
-	return Hidden
-}
+// hidden returns the fields that are not shown: what a Secret holds, too.
+func (i *Item) hidden() secrets.Fields { return i.Secrets.With(secrets.Of(i.Kind.GroupKind(), nil)) }
 
 // show is a value at a path, on a line.
 func (i *Item) show(path string, value any) string {
-	if i.secret(path) {
-		return Hidden
-	}
-	return Show(value)
+	return Show(i.hidden().Value(path, value))
 }
 
 // Show is a value on a line.

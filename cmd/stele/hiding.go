@@ -1,0 +1,38 @@
+package main
+
+import (
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
+	"stele.dev/stele/cmd/stele/internal/secrets"
+	"stele.dev/stele/core/changes"
+)
+
+// A hiding tells which fields of changed objects are secret: those of the schema of today, and
+// those of the policy that was in force at the change. Not safe for concurrent use.
+type hiding struct {
+	config *rest.Config
+	today  *shapes
+	then   map[string]*shapes // by the policy in force
+}
+
+func newHiding(config *rest.Config) *hiding {
+	return &hiding{config: config, today: &shapes{config: config}, then: map[string]*shapes{}}
+}
+
+// of returns the secret fields of the object of a change.
+func (h *hiding) of(c *changes.Change) secrets.Fields {
+	kind := schema.GroupKind{Group: c.Object.Group, Kind: c.Object.Kind}
+	fields := h.today.secrets(kind)
+	if !c.Object.Sensitive || kind.Group == "" {
+		return fields
+	}
+	then := h.then[c.Policy]
+	if then == nil {
+		then = &shapes{config: atRevision(h.config, c.Revision)}
+		h.then[c.Policy] = then
+	}
+	if fields = fields.With(then.secrets(kind)); fields.Any() {
+		return fields
+	}
+	return secrets.Unknown()
+}

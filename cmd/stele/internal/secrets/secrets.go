@@ -1,0 +1,240 @@
+// Package secrets hides, in what is shown on a screen, the values that objects keep secret: what
+// Secrets hold, and the fields that a policy calls @stele(sensitive).
+package secrets
+
+import (
+	"encoding/json"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	kjson "sigs.k8s.io/json"
+	"stele.dev/stele/core/difference"
+	"stele.dev/stele/schemas"
+)
+
+// Hidden stands for what is not shown.
+const Hidden = "(hidden)"
+
+// LastApplied is the annotation in which kubectl apply notes down a whole object.
+const LastApplied = "kubectl.kubernetes.io/last-applied-configuration"
+
+// Fields are the secret ones of a kind. The zero value has none.
+type Fields struct {
+	paths   [][]string
+	unknown bool // nobody said which they are: all but metadata may be
+}
+
+// Of returns the secret fields of a kind. paths are those that its schema has.
+func Of(kind schema.GroupKind, paths [][]string) Fields {
+	switch {
+	case kind == schema.GroupKind{Kind: "Secret"}:
+		return Fields{paths: [][]string{{"data"}, {"metadata", "annotations"}}}
+	case len(paths) == 0:
+		return Fields{}
+	}
+	// Keys and items of lists may be secret, and managedFields name them.
+	all := [][]string{{"metadata", "annotations", LastApplied}, {"metadata", "managedFields", schemas.Any, "fieldsV1"}}
+	return Fields{paths: append(all, paths...)}
+}
+
+// Unknown returns the fields of a kind with secrets of which it is not known where they are.
+func Unknown() Fields { return Fields{unknown: true} }
+
+// With returns the fields that are secret for either.
+func (f Fields) With(other Fields) Fields {
+	both := Fields{slices.Clone(f.paths), f.unknown || other.unknown}
+	for _, path := range other.paths {
+		if !slices.ContainsFunc(both.paths, func(p []string) bool { return slices.Equal(p, path) }) {
+			both.paths = append(both.paths, path)
+		}
+	}
+	return both
+}
+
+// Any reports whether there are any.
+func (f Fields) Any() bool { return f.unknown || len(f.paths) > 0 }
+
+// Value returns a decoded value at a path as it may be shown.
+func (f Fields) Value(path string, value any) any {
+	if value == nil || !f.Any() {
+		return value
+	}
+	p, err := difference.Parse(path)
+	if err != nil {
+		return Hidden
+	}
+	if f.unknown && (len(p) == 0 || p[0].Field != "metadata") {
+		return Hidden
+	}
+	copied := false
+	for _, secret := range f.paths {
+		rest, ok := below(p, secret)
+		switch {
+		case !ok:
+			continue
+		case len(rest) == 0:
+			return Hidden
+		case !copied:
+			value, copied = runtime.DeepCopyJSONValue(value), true
+		}
+		value = hide(value, rest)
+	}
+	return value
+}
+
+// Raw is Value of JSON; none stays none.
+func (f Fields) Raw(path string, value json.RawMessage) json.RawMessage {
+	var x any
+	if len(value) == 0 || !f.Any() {
+		return value
+	}
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(value, &x); err != nil {
+		x = Hidden
+	}
+	text, err := json.Marshal(f.Value(path, x))
+	if err != nil { // decoded JSON always encodes
+		return nil
+	}
+	return text
+}
+
+// Path returns a path as it may be shown: without the keys of items that are secret.
+func (f Fields) Path(path string) string {
+	p, err := difference.Parse(path)
+	if err != nil || len(f.paths) == 0 {
+		return path
+	}
+	changed := false
+	for i, step := range p {
+		for j, key := range step.Key {
+			at := append(p[:i+1:i+1], difference.Step{Field: key.Name})
+			if f.Value(at.String(), key.Value) == Hidden {
+				if !changed {
+					p, changed = clone(p), true
+				}
+				p[i].Key[j].Value = Hidden
+			}
+		}
+	}
+	return p.String()
+}
+
+func clone(p difference.Path) difference.Path {
+	copied := append(difference.Path{}, p...)
+	for i := range copied {
+		copied[i].Key = append([]difference.KeyValue(nil), copied[i].Key...)
+	}
+	return copied
+}
+
+// Content returns an object as it may be shown. Where another one has another secret, the text
+// says which of them this is.
+func (f Fields) Content(content, other map[string]any, when string) map[string]any {
+	if content == nil || !f.Any() {
+		return content
+	}
+	content = runtime.DeepCopyJSON(content)
+	if f.unknown {
+		for name := range content {
+			if name != "metadata" && name != "apiVersion" && name != "kind" {
+				content[name] = noted(content[name], other[name], when)
+			}
+		}
+	}
+	for _, secret := range f.paths {
+		noteIn(content, other, secret, when)
+	}
+	return content
+}
+
+// noteIn hides what is at a path in x. If all that it leads to is a map, its keys stay.
+func noteIn(x, other any, path []string, when string) {
+	switch x := x.(type) {
+	case map[string]any:
+		others, _ := other.(map[string]any)
+		for name, value := range x {
+			if path[0] != schemas.Any && path[0] != name {
+				continue
+			}
+			switch value := value.(type) {
+			case map[string]any:
+				if len(path) == 1 {
+					noteIn(value, others[name], []string{schemas.Any}, when)
+					continue
+				}
+			}
+			if len(path) == 1 {
+				x[name] = noted(value, others[name], when)
+				continue
+			}
+			noteIn(value, others[name], path[1:], when)
+		}
+	case []any:
+		if path[0] != schemas.Any {
+			return
+		}
+		others, _ := other.([]any)
+		for i := range x {
+			var there any
+			if i < len(others) {
+				there = others[i]
+			}
+			if len(path) == 1 {
+				x[i] = noted(x[i], there, when)
+			} else {
+				noteIn(x[i], there, path[1:], when)
+			}
+		}
+	}
+}
+
+// noted stands for a secret; it says when it was, if there is another one at its place.
+func noted(value, other any, when string) any {
+	if other == nil || same(value, other) {
+		return Hidden
+	}
+	return Hidden + ", " + when
+}
+
+func same(a, b any) bool {
+	x, err1 := json.Marshal(a)
+	y, err2 := json.Marshal(b)
+	return err1 == nil && err2 == nil && string(x) == string(y)
+}
+
+// below returns what of a secret's path is below p, none if p is the secret or a part of it. It
+// returns false if neither is in the other.
+func below(p difference.Path, secret []string) (rest []string, ok bool) {
+	for i, step := range p {
+		if i == len(secret) {
+			return nil, true
+		}
+		if secret[i] != schemas.Any && (step.Item || step.Key != nil || step.Field != secret[i]) {
+			return nil, false
+		}
+	}
+	return secret[len(p):], true
+}
+
+// hide returns x without what is at a path in it.
+func hide(x any, path []string) any {
+	if len(path) == 0 {
+		return Hidden
+	}
+	switch y := x.(type) {
+	case map[string]any:
+		for name := range y {
+			if path[0] == schemas.Any || path[0] == name {
+				y[name] = hide(y[name], path[1:])
+			}
+		}
+	case []any:
+		for i := range y {
+			if path[0] == schemas.Any {
+				y[i] = hide(y[i], path[1:])
+			}
+		}
+	}
+	return x
+}
