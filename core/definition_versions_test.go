@@ -1,6 +1,7 @@
 package core_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
@@ -140,7 +141,13 @@ func TestAnotherFormIsStored(t *testing.T) {
 	p.pushGadgets(t, twoForms("v1"))
 	p.must(t, 201, "POST", gadgetsPath, gadgetIn("v1", `{"mode": "fast"}`))
 	before := p.committer.Tip().Revision()
-	p.pushGadgets(t, twoForms("v1beta1"))
+	next := withGadgets(t, twoForms("v1beta1"))
+	next.Spec.DropFields = true
+	body, err := json.Marshal(next)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.push(t, string(body))
 	p.gadgetSpec(t, gadgetsBeta, map[string]any{"size": 1.0, "color": "blue"})
 	p.gadgetSpec(t, gadgetsPath, map[string]any{"size": 1.0})
 	again := start(t, store.Open(nil), 0)
