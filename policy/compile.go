@@ -94,7 +94,10 @@ func loadInstance(source *Source) (*build.Instance, *Source, error) {
 
 // load reads the package of a folder, with its tests or without.
 func (s *Source) load(dir string, tests bool) *build.Instance {
-	files := map[string]load.Source{path.Join(virtualRoot, FormatFile): load.FromBytes(Definitions())}
+	files := map[string]load.Source{}
+	for p, data := range Shipped() {
+		files[path.Join(virtualRoot, p)] = load.FromBytes(data)
+	}
 	for _, f := range s.Files {
 		files[path.Join(virtualRoot, f.Path)] = load.FromBytes(f.Data)
 	}
@@ -138,7 +141,7 @@ func firstFile(s *Source) string {
 
 // locate says where in the source a position is; not if it is in our definitions.
 func locate(p token.Pos) (schemas.Position, bool) {
-	if !p.IsValid() || p.Filename() == "" || relative(p.Filename()) == FormatFile {
+	if !p.IsValid() || p.Filename() == "" || isShipped(relative(p.Filename())) {
 		return schemas.Position{}, false
 	}
 	return schemas.Position{File: relative(p.Filename()), Line: p.Line(), Column: p.Column()}, true
@@ -205,6 +208,7 @@ func (c *compiler) bundle(v cue.Value) *Form {
 				f.Kinds = append(f.Kinds, kind)
 			}
 		}
+		c.misnamedKinds(t)
 		for name, x := range c.fields(t, "crds") {
 			if kind, ok := c.definitionOf(name, x); ok {
 				c.schemaRules(&kind)
@@ -291,7 +295,10 @@ func (c *compiler) defaultOnly(v cue.Value, part, standard string) {
 // also where something is in error.
 func (c *compiler) fields(v cue.Value, part string) func(func(string, cue.Value) bool) {
 	return func(yield func(string, cue.Value) bool) {
-		x := v.LookupPath(cue.ParsePath(part))
+		x := v
+		if part != "" {
+			x = v.LookupPath(cue.ParsePath(part))
+		}
 		type named struct {
 			name  string
 			value cue.Value
@@ -352,7 +359,7 @@ func (c *compiler) rules(v cue.Value, of string) (rules []Rule) {
 			c.add(rule.Source, x.Path().String(), "a rule needs apiGroups and resources, or nonResourceURLs", `the core group is ""`)
 		case len(rule.Verbs) == 0:
 			c.add(rule.Source, x.Path().String(), "a rule needs verbs", "")
-		case resources > 0:
+		case resources > 0 && !rule.Source.IsZero(): // what comes with the program is for more than one bundle serves
 			c.namings = append(c.namings, naming{rule.APIGroups, rule.Resources, x})
 		}
 		rules = append(rules, rule)

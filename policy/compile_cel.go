@@ -47,11 +47,15 @@ func all(of []objectType) []objectType {
 
 // fault reports what is wrong with an expression, at its place in the expression.
 func (c *compiler) fault(f *expr.Fault, text, path string, at schemas.Position, of objectType, several bool) {
-	message := "in CEL: " + f.Message
+	message, hint := explainCEL(f, text)
+	message = "in CEL: " + message
 	if several && of.name != "" {
 		message += " (objects may be " + of.name + ")"
+		if of == scaleType {
+			hint = "a Scale has spec.replicas only: name the subresource scale in a rule of its own, without this condition"
+		}
 	}
-	c.add(c.within(at, text, f.Line, f.Column), path, message, didYouMean(f.Name, f.Known, ""))
+	c.add(c.within(at, text, f.Line, f.Column), path, message, hint)
 }
 
 // within is the position of a place in a text that stands behind a label, as far as the
@@ -148,7 +152,7 @@ func (c *compiler) validation(team, name string, v cue.Value) Validation {
 	c.operations(v, &r)
 	of := c.scopes.objectTypes(r.Match.APIGroups, r.Match.APIVersions, r.Match.Resources)
 	if len(of) == 0 {
-		c.add(position(v.LookupPath(cue.ParsePath("match"))), v.Path().String()+".match", "no kind is matched", "its apiGroups, apiVersions and resources name none of the bundle's")
+		c.matchesNothing(v.LookupPath(cue.ParsePath("match")), &r)
 		return r
 	}
 	of = all(of)
@@ -217,6 +221,19 @@ func (c *compiler) validation(team, name string, v cue.Value) Validation {
 		c.paramsOf(v, &r)
 	}
 	return r
+}
+
+// matchesNothing refuses a rule whose match names no kind.
+func (c *compiler) matchesNothing(m cue.Value, r *Validation) {
+	s := newServed(c.scopes.kinds)
+	for i, name := range r.Match.Resources {
+		if !s.hasAny(r.Match.APIGroups, name) {
+			c.add(element(m, "resources", i), fmt.Sprintf("%s.resources.%d", m.Path(), i), fmt.Sprintf("no kind is matched: %q is not served in these apiGroups", name),
+				didYouMean(name, s.resources(r.Match.APIGroups), "there are"))
+			return
+		}
+	}
+	c.add(position(m), m.Path().String(), "no kind is matched", "its apiGroups, apiVersions and resources name none of the bundle's")
 }
 
 func (c *compiler) match(v cue.Value, r *Validation) {

@@ -152,7 +152,7 @@ func (c *compiler) kind(id string, v cue.Value) (kind schemas.Kind, ok bool) {
 			c.addAll(diags)
 		}
 	}
-	if c.sound(v) {
+	if c.sound(v) && !c.openAPI(v) {
 		var diags schemas.Diagnostics
 		kind, diags = schemas.KindFromCUE(id, v, locate, c.packages()...)
 		c.addAll(diags)
@@ -162,7 +162,43 @@ func (c *compiler) kind(id string, v cue.Value) (kind schemas.Kind, ok bool) {
 		ok = len(c.diags) == said && len(diags) == 0 // what only follows from a name without meaning is not reported again
 	}
 	c.brokenKinds[id] = !ok
+	if !ok { // rules that name it by its names, and not by its key, are right
+		plural, _ := v.LookupPath(cue.ParsePath("names.plural")).String()
+		group, _ := v.LookupPath(cue.ParsePath("group")).String()
+		if _, known := c.brokenKinds[plural+"."+group]; !known {
+			c.brokenKinds[plural+"."+group] = true
+		}
+	}
 	return kind, ok
+}
+
+// openAPI refuses a schema that is written as OpenAPI: in CUE these are fields of objects.
+func (c *compiler) openAPI(v cue.Value) bool {
+	for name, version := range c.fields(v, "versions") {
+		schema := version.LookupPath(cue.MakePath(cue.Def("#schema")))
+		if kind, _ := schema.LookupPath(cue.ParsePath("type")).String(); kind != "object" || !schema.LookupPath(cue.ParsePath("properties")).Exists() {
+			continue
+		}
+		c.add(position(schema), v.Path().String()+".versions."+name+".#schema", `a schema in the words of OpenAPI: "type" and "properties" would be fields of objects`,
+			"#schema is CUE: write #schema: spec: {…}, or put the definition into crds")
+		return true
+	}
+	return false
+}
+
+// misnamedKinds notes the kinds of a team that stand under a misspelt name: rules that name them are right.
+func (c *compiler) misnamedKinds(t cue.Value) {
+	for label, x := range fieldsOf(t) {
+		at := t.Path().String() + "." + label.String()
+		if c.found[at]&misnamed == 0 || !label.IsString() {
+			continue
+		}
+		if near := nearest(label.Unquoted(), []string{"kinds", "crds"}); near != "" {
+			for id := range c.fields(x, "") {
+				c.brokenKinds[id] = true
+			}
+		}
+	}
 }
 
 // An owner is a kind of a team, and the same kind of others.

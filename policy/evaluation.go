@@ -35,6 +35,7 @@ func (c *compiler) evaluate(source *Source, instance *build.Instance) (form *For
 			}
 		}
 	}
+	c.regexps()
 	bundle := c.root.LookupPath(cue.ParsePath("bundle"))
 	err := c.root.Validate(cue.Concrete(true))
 	if c.broken = err != nil; c.broken {
@@ -99,6 +100,8 @@ func (c *compiler) sound(v cue.Value) bool {
 // done is what was said, each thing once: of a value that is used at several places
 // CUE speaks at each.
 func (c *compiler) done() schemas.Diagnostics {
+	c.inEmbedded(c.diags)
+	c.diags = withoutFollowers(c.diags)
 	for i := range c.diags {
 		d := &c.diags[i]
 		d.Path, d.Message, d.Hint = masked(d.Path), masked(d.Message), masked(d.Hint)

@@ -82,7 +82,8 @@ func (g grammar) names() []string {
 func (g grammar) refuse(name string) (message, hint string) {
 	for _, v := range g.alternatives {
 		for _, p := range patterns(v) {
-			return fmt.Sprintf("%q cannot be a name here", name), fmt.Sprintf("it has to match %v", p)
+			words, _ := boundInWords(fmt.Sprint(p))
+			return fmt.Sprintf("%q cannot be a name here", name), "write " + words
 		}
 	}
 	return notAllowed, didYouMean(name, g.names(), "allowed here are")

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"cuelang.org/go/cue"
 	"cuelang.org/go/cue/ast"
 	cueerrors "cuelang.org/go/cue/errors"
 	"cuelang.org/go/cue/token"
@@ -201,12 +202,64 @@ func (c *compiler) mistake(m *mistake) {
 	case formatOf(first) == incomplete && c.sourceAt(m.path).IsZero():
 		c.unset(m, argument(first, 0))
 	case formatOf(first) == notFound:
-		c.add(c.sourceOf(first), m.String(), messageOf(first), didYouMean(argument(first, 0), c.inScope(first.Position().Filename()), ""))
+		c.add(c.sourceOf(first), m.String(), messageOf(first), c.toImport(first))
+	case formatOf(first) == outOfBound:
+		c.bounded(m, first)
+	case c.shouldBeList(m, first):
 	case nothingToChoose(first):
 		c.add(c.enclosing(m.path), m.String(), "nothing can stand here yet: there is nothing to choose from", "")
 	default:
 		c.add(c.sourceOf(first), m.String(), messageOf(first), "")
 	}
+}
+
+// toImport is the hint for a name that means nothing: a package of CUE's own to import, or what it may be meant to be.
+func (c *compiler) toImport(e cueerrors.Error) string {
+	name := argument(e, 0)
+	for _, pkg := range builtinPackages {
+		if path.Base(pkg) == name {
+			return fmt.Sprintf("write import %q", pkg)
+		}
+	}
+	return didYouMean(name, c.inScope(e.Position().Filename()), "")
+}
+
+// builtinPackages are those of CUE that schemas are written with, and that of the format.
+var builtinPackages = []string{"crypto/sha256", "encoding/base64", "encoding/hex", "encoding/json", "encoding/yaml", "html", "list", "math", "math/bits",
+	"net", "path", "regexp", "strconv", "strings", "struct", "text/tabwriter", "text/template", "time", "uuid", definitionsPath}
+
+// bounded reports a value that is outside of a bound.
+func (c *compiler) bounded(m *mistake, e cueerrors.Error) {
+	value, bound := argument(e, 0), argument(e, 1)
+	words, ok := boundInWords(bound)
+	switch {
+	case !ok:
+		c.add(c.sourceOf(e), m.String(), messageOf(e), "")
+	case isGlob(bound):
+		c.outsideNamespaces(c.sourceOf(e), m, value, []string{words})
+	default:
+		c.add(c.sourceOf(e), m.String(), shortened(value, maxValue)+" is not "+words, "")
+	}
+}
+
+// outsideNamespaces reports a pattern of namespaces that is not within those that the team rules over.
+func (c *compiler) outsideNamespaces(pos schemas.Position, m *mistake, value string, patterns []string) {
+	where := ""
+	if len(m.path) > 3 && m.path[1] == "teams" {
+		where = at(c.sourceAt(append(slices.Clone(m.path[:3]), "namespaces")).String())
+	}
+	c.add(pos, m.String(), fmt.Sprintf("%s is not within %s, which the team rules over%s", value, enumerate(patterns), where), "")
+}
+
+// shouldBeList reports a single value where a list belongs; false if the error is another one.
+func (c *compiler) shouldBeList(m *mistake, e cueerrors.Error) bool {
+	x := c.conflict(e)
+	if x == nil || !strings.HasSuffix(messageOf(e), " and list)") {
+		return false
+	}
+	value := shortened(x.value, maxValue)
+	c.add(c.sourceOf(e), m.String(), fmt.Sprintf("%s is not a list", value), fmt.Sprintf("write [%s]", value))
+	return true
 }
 
 // A conflict is of two values, of which one, or both, the user wrote at this place.
@@ -270,9 +323,16 @@ func (c *compiler) choice(m *mistake, x *conflict, allowed []string) {
 	}
 	slices.Sort(allowed)
 	allowed = slices.Compact(allowed)
+	globs := len(allowed) > 0
 	words := make([]string, len(allowed))
 	for i, a := range allowed {
+		globs = globs && isGlob(a)
 		words[i] = unquoted(a)
+		allowed[i], _ = boundInWords(a)
+	}
+	if globs {
+		c.outsideNamespaces(x.at, m, x.value, allowed)
+		return
 	}
 	c.add(x.at, m.String(), shortened(x.value, maxValue)+" is not one of "+enumerate(allowed), didYouMean(unquoted(x.value), words, ""))
 }
@@ -294,10 +354,48 @@ func (c *compiler) noPlugin(at schemas.Position, path, name string) {
 // missing reports a field that must be given, unless it is there by a wrong name.
 func (c *compiler) missing(at []string, hint string) {
 	m := &mistake{path: at}
+	if c.noTeam(at) {
+		return
+	}
 	c.found[m.parent()] |= lacking
 	if c.found[m.String()]&(reported|meant) == 0 {
 		c.add(c.enclosing(at), m.String(), fmt.Sprintf("%q is required", m.name()), hint)
 	}
+}
+
+// noTeam reports a team of which nothing is said but what a misspelt name brought there; false if a missing field is
+// not of such a team.
+func (c *compiler) noTeam(at []string) bool {
+	if len(at) != 4 || at[0] != "bundle" || at[1] != "teams" {
+		return false
+	}
+	team := strings.Join(at[:3], ".")
+	if c.found[team]&misnamed != 0 {
+		return true
+	}
+	var known []string
+	for label, t := range fieldsOf(c.root.LookupPath(cue.ParsePath("bundle.teams"))) {
+		lacks := 0
+		for field, x := range fieldsOf(t) {
+			if err := x.Err(); err != nil && formatOf(cueerrors.Errors(err)[0]) == notPresent && slices.Contains([]string{"contact", "groups", "namespaces"}, field.Unquoted()) {
+				lacks++
+			}
+		}
+		switch {
+		case label.Unquoted() == unquoted(at[2]) && lacks < 3:
+			return false
+		case lacks == 0:
+			known = append(known, label.Unquoted())
+		}
+	}
+	name := unquoted(at[2])
+	hint := didYouMean(name, known, "")
+	if hint == "" {
+		hint = "give it contact, groups and namespaces"
+	}
+	c.found[team] |= misnamed
+	c.add(c.enclosing(at[:3]), team, fmt.Sprintf("nothing says what the team %q is", name), hint)
+	return true
 }
 
 // unset reports a field without a value, unless that would follow from one that is

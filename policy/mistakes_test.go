@@ -128,10 +128,10 @@ func TestAMistakeIsSaidOnceWhereItWasMade(t *testing.T) {
 			[]string{`bundle.flow.flowSchemas.s.priorityLevel: "onw" is not one of "catch-all", "exempt", "global-default", "leader-election", "node-high", "own", "system", "workload-high", "workload-low"; did you mean "own"?`},
 		},
 		"a level of the audit log": {`audit: rules: s: {order: 1, level: §"metdata"}`, []string{`bundle.audit.rules.s.level: "metdata" is not one of "Metadata", "None", "Request", "RequestResponse"; did you mean "Metadata"?`}},
-		"an authorizer":            {`authorizers: [§"denyy", "rbac"]`, []string{`bundle.authorizers.0: "denyy" is not one of "abac", "deny", "rbac", "system:masters", "webhook", =~"^plugin:", =~"^webhook:"; did you mean "deny"?`}},
+		"an authorizer":            {`authorizers: [§"denyy", "rbac"]`, []string{`bundle.authorizers.0: "denyy" is not one of "abac", "deny", "rbac", "system:masters", "webhook", "plugin:NAME", "webhook:NAME"; did you mean "deny"?`}},
 		"a setting":                {`dynamic: rbac: §"allow"`, []string{`bundle.dynamic.rbac: "allow" is not one of "Allow", "Match", "Refuse"; did you mean "Allow"?`}},
 		"a value of another type":  {`dynamic: rbac: §true`, []string{`bundle.dynamic.rbac: true is not one of "Allow", "Match", "Refuse"`}},
-		"how long to keep":         {`teams: b: kinds: "widgets.b.example.com": {group: "b.example.com", ` + widgetNames + `, versions: v1: #schema: {}, retention: history: §"forever"}`, []string{`bundle.teams.b.kinds."widgets.b.example.com".retention.history: "forever" is not one of "all", "none", =~"^[0-9]+(h|d)$"`}},
+		"how long to keep":         {`teams: b: kinds: "widgets.b.example.com": {group: "b.example.com", ` + widgetNames + `, versions: v1: #schema: {}, retention: history: §"forever"}`, []string{`bundle.teams.b.kinds."widgets.b.example.com".retention.history: "forever" is not one of "all", "none", a duration such as 12h or 90d`}},
 		"a version to store":       {widgets(`names: {kind: "Widget", plural: "widgets"}, storageVersion: §"v2", versions: {v1: #schema: {}, v1beta1: #schema: {}}`), []string{widgetPath + `.storageVersion: "v2" is not one of "v1", "v1beta1"`}},
 		"a group that is not the team's": {
 			`teams: a: kinds: "widgets.c.org": {group: §"c.org", ` + widgetNames + `, ` + widgetSchema + `}`,
@@ -155,21 +155,21 @@ func TestAMistakeIsSaidOnceWhereItWasMade(t *testing.T) {
 		"a required field by a wrong name": {role(`apiGroups: [""], resources: ["secrets"], §verb: ["get"]`), []string{rulePath + `.verb: field not allowed; did you mean "verbs"?`}},
 		"a required field by a wrong name, beside another mistake": {
 			role(`apiGroups: §"", resources: ["secrets"], §verb: ["get"]`),
-			[]string{rulePath + `.apiGroups: conflicting values "" and [...string] (mismatched types string and list)`, rulePath + `.verb: field not allowed; did you mean "verbs"?`},
+			[]string{rulePath + `.apiGroups: "" is not a list; write [""]`, rulePath + `.verb: field not allowed; did you mean "verbs"?`},
 		},
 		"a subject":                                  {binding(view + `subjects: [{§usr: "x"}], ` + somewhere), []string{bindingPath + `.subjects.0.usr: field not allowed; did you mean "user"?`}},
 		"a subject beside another":                   {binding(view + `subjects: [{user: "x", §usr: "y"}], ` + somewhere), []string{bindingPath + `.subjects.0.usr: field not allowed; did you mean "user"?`}},
 		"two subjects in one":                        {binding(view + `subjects: [{user: "x", §group: "y"}], ` + somewhere), []string{bindingPath + `.subjects.0: "group" and "user" exclude each other; write one of "group", "serviceAccount", "user"`}},
 		"a field with a mistake in it":               {`teams: a: §roles: x: 5 & 6`, []string{`bundle.teams.a.roles: field not allowed; allowed here are ` + teamFields}},
 		"a field beside another mistake":             {"{\nteams: a: §roles: {}\n" + role(`apiGroups: [""], resources: ["secrets"], verbs: [§"gett"]`) + "\n}", []string{`bundle.teams.a.roles: field not allowed; allowed here are ` + teamFields, rulePath + `.verbs.0: "gett" is not one of ` + verbs + `; did you mean "get"?`}},
-		"a field of a struct where a list should be": {binding(view + `subjects: §{user: "x"}, ` + somewhere), []string{bindingPath + `.subjects: conflicting values {user:"x"} and list (mismatched types struct and list)`}},
+		"a field of a struct where a list should be": {binding(view + `subjects: §{user: "x"}, ` + somewhere), []string{bindingPath + `.subjects: {user:"x"} is not a list; write [{user:"x"}]`}},
 		"a field that a definition of one's own closes": {
 			"{\n" + role(`#r & {§verbs: ["get"]}`) + "\n}\n#r: {apiGroups: [\"\"], resources: [\"secrets\"]}",
 			[]string{rulePath + `.verbs: field not allowed`},
 		},
-		"a name of a role":    {`teams: a: rbac: clusterRoles: §"R X": rules: {}`, []string{`bundle.teams.a.rbac.clusterRoles."R X": "R X" cannot be a name here; it has to match =~"^[a-z0-9]([-a-z0-9.:]*[a-z0-9])?$"`}},
-		"a name of a team":    {`teams: §"A b": {groups: [], namespaces: []}`, []string{`bundle.teams."A b": "A b" cannot be a name here; it has to match =~"^[a-z0-9]([-a-z0-9.:]*[a-z0-9])?$"`}},
-		"a name of a version": {widgets(widgetNames + `, versions: {v1: #schema: {}, §one: #schema: {}}`), []string{widgetPath + `.versions.one: "one" cannot be a name here; it has to match =~"^v[1-9][0-9]*((alpha|beta)[1-9][0-9]*)?$"`}},
+		"a name of a role":    {`teams: a: rbac: clusterRoles: §"R X": rules: {}`, []string{`bundle.teams.a.rbac.clusterRoles."R X": "R X" cannot be a name here; write a name of lower-case letters, digits, '-', '.' and ':'`}},
+		"a name of a team":    {`teams: §"A b": {groups: [], namespaces: []}`, []string{`bundle.teams."A b": "A b" cannot be a name here; write a name of lower-case letters, digits, '-', '.' and ':'`}},
+		"a name of a version": {widgets(widgetNames + `, versions: {v1: #schema: {}, §one: #schema: {}}`), []string{widgetPath + `.versions.one: "one" cannot be a name here; write a version such as v1, v1beta1 or v1alpha1`}},
 
 		// What is missing.
 		"verbs":          {`teams: a: rbac: clusterRoles: r: rules: §x: {apiGroups: [""], resources: ["secrets"]}`, []string{rulePath + `.verbs: "verbs" is required`}},
@@ -177,7 +177,7 @@ func TestAMistakeIsSaidOnceWhereItWasMade(t *testing.T) {
 		"a role to bind": {`teams: a: rbac: bindings: §b: {` + somebody + somewhere + `}`, []string{bindingPath + `.clusterRole: "clusterRole" is required`}},
 		"verbs, beside another mistake": {
 			`teams: a: rbac: clusterRoles: r: rules: §x: {apiGroups: §"", resources: ["secrets"]}`,
-			[]string{rulePath + `.verbs: "verbs" is required`, rulePath + `.apiGroups: conflicting values "" and [...string] (mismatched types string and list)`},
+			[]string{rulePath + `.verbs: "verbs" is required`, rulePath + `.apiGroups: "" is not a list; write [""]`},
 		},
 		"versions":            {`teams: a: kinds: §"widgets.a.example.com": {group: "a.example.com", ` + widgetNames + `}`, []string{widgetPath + `.versions: "versions" is required`}},
 		"what a default uses": {widgets(`§names: {plural: "widgets"}, storageVersion: "v1", ` + widgetSchema), []string{widgetPath + `.names.kind: "kind" is required`}},
@@ -185,12 +185,12 @@ func TestAMistakeIsSaidOnceWhereItWasMade(t *testing.T) {
 		"a subject's kind":    {binding(view + `subjects: [§{}], ` + somewhere), []string{bindingPath + `.subjects.0: incomplete value {user!:string} | {group!:string} | {serviceAccount!:=~"^[^/]+/[^/]+$"}`}},
 
 		// Values.
-		"a kind's name":         {widgets(`names: {kind: §"widget", plural: "widgets"}, storageVersion: "v1", ` + widgetSchema), []string{widgetPath + `.names.kind: invalid value "widget" (out of bound =~"^[A-Z][A-Za-z0-9]*$")`}},
-		"a number":              {`flow: flowSchemas: s: {matchingPrecedence: §0, priorityLevel: "system", ` + somebody + `rules: {}}`, []string{`bundle.flow.flowSchemas.s.matchingPrecedence: invalid value 0 (out of bound >=1)`}},
-		"a namespace":           {binding(view + somebody + `namespaces: [§"prod"]`), []string{bindingPath + `.namespaces.0: invalid value "prod" (out of bound =~"^a-[-a-z0-9*]*$")`}},
-		"a service account":     {binding(view + `subjects: [{serviceAccount: §"x"}], ` + somewhere), []string{bindingPath + `.subjects.0.serviceAccount: invalid value "x" (out of bound =~"^[^/]+/[^/]+$")`}},
+		"a kind's name":         {widgets(`names: {kind: §"widget", plural: "widgets"}, storageVersion: "v1", ` + widgetSchema), []string{widgetPath + `.names.kind: "widget" is not a word that begins with a capital, such as WidgetSet`}},
+		"a number":              {`flow: flowSchemas: s: {matchingPrecedence: §0, priorityLevel: "system", ` + somebody + `rules: {}}`, []string{`bundle.flow.flowSchemas.s.matchingPrecedence: 0 is not at least 1`}},
+		"a namespace":           {binding(view + somebody + `namespaces: [§"prod"]`), []string{bindingPath + `.namespaces.0: "prod" is not within a-*, which the team rules over (bundle.cue:8)`}},
+		"a service account":     {binding(view + `subjects: [{serviceAccount: §"x"}], ` + somewhere), []string{bindingPath + `.subjects.0.serviceAccount: "x" is not NAMESPACE/NAME`}},
 		"a subject's type":      {binding(view + `subjects: [{group: §5}], ` + somewhere), []string{bindingPath + `.subjects.0.group: conflicting values 5 and string (mismatched types int and string)`}},
-		"a list's type":         {role(`apiGroups: §"", resources: ["secrets"], verbs: ["get"]`), []string{rulePath + `.apiGroups: conflicting values "" and [...string] (mismatched types string and list)`}},
+		"a list's type":         {role(`apiGroups: §"", resources: ["secrets"], verbs: ["get"]`), []string{rulePath + `.apiGroups: "" is not a list; write [""]`}},
 		"a list's elements":     {`teams: a: kinds: §["x"]`, []string{`bundle.teams.a.kinds: conflicting values ["x"] and struct (mismatched types list and struct)`}},
 		"a struct's type":       {`teams: a: kinds: §5`, []string{`bundle.teams.a.kinds: conflicting values 5 and struct (mismatched types int and struct)`}},
 		"two values":            {`cluster: §"other"`, []string{`bundle.cluster: conflicting values "other" and "test"; the other one is at bundle.cue:6`}},
@@ -198,7 +198,7 @@ func TestAMistakeIsSaidOnceWhereItWasMade(t *testing.T) {
 		"a schema's field":      {widgets(widgetNames + `, versions: v1: #schema: spec: a: int & §string`), []string{widgetPath + `.versions.v1.#schema.spec.a: conflicting values int and string (mismatched types int and string)`}},
 		"groups, which others use": {
 			`teams: c: {groups: §"c.org", namespaces: [], kinds: "widgets.c.org": {group: "c.org", ` + widgetNames + `, ` + widgetSchema + `}}`,
-			[]string{`bundle.teams.c.groups: conflicting values "c.org" and [...string] (mismatched types string and list)`},
+			[]string{`bundle.teams.c.groups: "c.org" is not a list; write ["c.org"]`},
 		},
 		"a role, which others choose from": {
 			"{\nteams: b: rbac: clusterRoles: q: rules: §5\n" + binding(view+somebody+somewhere) + "\n}",
@@ -288,7 +288,7 @@ func TestWhatIsBesideAMistakeIsCheckedAllTheSame(t *testing.T) {
 			"{\n" + widgets(`names: {kind: §"widget", plural: "widgets"}, storageVersion: "v1", `+widgetSchema) + "\n" +
 				role(`apiGroups: ["a.example.com"], resources: ["widgets", "widgets/status", §"gadgets"], verbs: ["get"]`) + "\n}",
 			[]string{
-				widgetPath + `.names.kind: invalid value "widget" (out of bound =~"^[A-Z][A-Za-z0-9]*$")`,
+				widgetPath + `.names.kind: "widget" is not a word that begins with a capital, such as WidgetSet`,
 				`bundle.teams.a.rbac.clusterRoles.r.rules.x.resources.2: "gadgets" is not served in the API group "a.example.com"; did you mean "widgets"?`,
 			},
 		},

@@ -81,7 +81,7 @@ Every flag can also be set by the environment: --data-dir by STELE_DATA_DIR.`,
 	root.Version = Version
 	root.SetVersionTemplate(versionText())
 	root.SetHelpCommand(helpCommand())
-	addGroup(root, "past", "The past:", logCommand(), historyCommand(), diffCommand(), blameCommand(), atCommand(), revertCommand(), undeleteCommand())
+	addGroup(root, "past", "The past:", logCommand(), historyCommand(), diffCommand(), blameCommand(), atCommand(), revertCommand(), undeleteCommand(), undoCommand())
 	addGroup(root, "server", "The control plane:", policyCommand(), whoCanCommand(), accessCommand())
 	root.AddCommand(versionCommand())
 	if !isPlugin() {
@@ -128,6 +128,7 @@ kubeconfig's current context what was, who changed it, and what differs, and put
   kubectl stele at 1h -- kubectl get databases   what was there
   kubectl stele revert --to 1h database orders   put it back
   kubectl stele undelete database orders         bring it back
+  kubectl stele undo --actor robot --since 1h    take back what somebody wrote
   kubectl stele who-can delete databases         who may do something, and since when
 
 Every flag can also be set by the environment: --no-pager by STELE_NO_PAGER=true.`

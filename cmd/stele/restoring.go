@@ -319,7 +319,7 @@ func summary(p *restore.Plan) string {
 		text   string
 	}{
 		{restore.Create, "to create"}, {restore.Update, "to update"}, {restore.Delete, "to delete"}, {restore.Refuse, "cannot be put back"},
-		{restore.Keep, "left that came since"}, {restore.Same, "unchanged"},
+		{restore.Keep, map[bool]string{true: "left as they are", false: "left that came since"}[p.Undo]}, {restore.Same, "unchanged"},
 	} {
 		if n := p.Count(x.action); n > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", n, x.text))
@@ -328,8 +328,12 @@ func summary(p *restore.Plan) string {
 	switch {
 	case len(parts) == 0 && len(p.Unread) > 0:
 		return "Nothing to do of what could be looked at."
+	case len(parts) == 0 && p.Undo:
+		return "Nothing to do: others have replaced or deleted all of it."
 	case len(parts) == 0:
 		return "There was nothing, and there is nothing."
+	case p.Undo && p.Count(restore.Same) == len(p.Items):
+		return "Nothing to do: nothing is left of these writes."
 	case p.Count(restore.Same) == len(p.Items):
 		return "Nothing to do: all is as it was then."
 	}

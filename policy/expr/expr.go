@@ -143,7 +143,7 @@ func (s *Scope) Compile(text string, want *cel.Type) (*Checked, *Fault) {
 		return nil, s.fault(issues.Errors()[0], text)
 	}
 	if out := ast.OutputType(); want != nil && !out.IsExactType(want) && !out.IsExactType(cel.DynType) {
-		return nil, &Fault{Message: fmt.Sprintf("it is a %s, and must be a %s", cel.FormatCELType(out), cel.FormatCELType(want))}
+		return nil, &Fault{Message: fmt.Sprintf("its value is of type %s, and must be of type %s", cel.FormatCELType(out), cel.FormatCELType(want))}
 	}
 	cost, err := s.env.EstimateCost(ast, &library.CostEstimator{SizeEstimator: sizes(s.vars)})
 	if err != nil {

@@ -94,6 +94,15 @@ func (c *Client) Kind(gvk schema.GroupVersionKind) (Kind, error) {
 	return k, nil
 }
 
+// KindOf is a kind in the version that the server prefers; false if it does not serve the kind.
+func (c *Client) KindOf(k schema.GroupKind) (Kind, bool) {
+	kind, ok := c.kinds[c.preferred[k]]
+	return kind, ok
+}
+
+// IsTransient tells whether objects of a kind say what happened, or who is alive: they are not put back.
+func IsTransient(k schema.GroupKind) bool { return slices.Contains(transient, k) }
+
 // Serves tells whether the server serves a kind in some version.
 func (c *Client) Serves(k schema.GroupKind) bool {
 	_, ok := c.preferred[k]

@@ -33,6 +33,9 @@ type Subject struct {
 	Kind            Kind
 	Namespace, Name string
 	Then, Now       *unstructured.Unstructured
+	// Notes are what people should know of Then, and Stays says why Now is left alone.
+	Notes []string
+	Stays string
 }
 
 // Key names the subject for people: configmap shop/settings.
@@ -110,6 +113,8 @@ type Plan struct {
 	LeftOut []string
 	// Unread are those of which that was not by choice.
 	Unread []string
+	// Undo tells that the plan takes writes back, and does not go back to a moment.
+	Undo bool
 }
 
 // Count is the number of items with one of the actions.
@@ -140,6 +145,8 @@ type Options struct {
 	Prune bool
 	// Status puts that back as well where it is a write of its own.
 	Status bool
+	// Undo tells that what is not in Then came by the writes that are taken back.
+	Undo bool
 }
 
 // Owners tells the uid of the object that an owner reference in a namespace names, "" if there
@@ -191,10 +198,19 @@ func (p *Plan) refuseOwned() {
 
 // decide what is to be done, as far as that does not depend on other subjects.
 func (i *Item) decide(o Options) {
+	i.Notes = slices.Clone(i.Subject.Notes)
 	switch {
+	case i.Stays != "":
+		i.Action = Keep
+		i.note("%s", i.Stays)
+		return
 	case i.Then == nil && i.Now.GetDeletionTimestamp() != nil:
 		i.Action = Keep
 		i.note("came since, and is being deleted")
+		return
+	case i.Then == nil && o.Undo:
+		i.Action = Delete
+		i.note("was created by these writes")
 		return
 	case i.Then == nil && o.Prune:
 		i.Action = Delete
@@ -321,6 +337,9 @@ func (i *Item) compare() {
 	}
 	if !i.main && !i.withStatus {
 		i.Action, i.Notes = Same, nil
+		if len(i.Subject.Notes) > 0 { // all of it is somebody else's by now
+			i.Action, i.Notes = Keep, i.Subject.Notes
+		}
 	}
 }
 

@@ -1,0 +1,291 @@
+package restore
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"stele.dev/stele/schemas"
+)
+
+// Version is an object after a write.
+type Version struct {
+	Object *unstructured.Unstructured // nil if there is none
+	// Undo tells whether the write is one of those that are taken back.
+	Undo     bool
+	By       string // who wrote it
+	Revision uint64
+}
+
+// Undo plans nothing: it finds out what an object is without some of its writes, as Then of the subject that it returns.
+// The first version is that before the first of these writes, the last one is what is there now. It compares field by
+// field: a field that somebody else changed since stays as it is, and a note says whose work that is. A created object
+// stays if somebody else changed it since. Shape, which may be nil, tells which lists have items with keys.
+func Undo(s Subject, versions []Version, shape *schemas.Node) Subject {
+	u := &undoing{versions: versions}
+	now := len(versions) - 1
+	s.Now = versions[now].Object
+	from, to := 0, now // the versions whose content counts
+	last := u.lastChange(now, u.exists)
+	switch {
+	case last < 0: // it was there all the time
+	case !versions[last].Undo && s.Now == nil:
+		return s // somebody else deleted it
+	case !versions[last].Undo:
+		from = last // somebody else's object has the name
+	case u.before(last, u.exists).Object == nil && s.Now == nil:
+		return s // created and deleted
+	case u.before(last, u.exists).Object == nil:
+		if other := u.touched(s.Kind, last); other != nil {
+			s.Then, s.Stays = s.Now, fmt.Sprintf("created by these writes, and changed since by %s at revision %d: stays", other.By, other.Revision)
+			return s
+		}
+		return s // created: it goes
+	case s.Now == nil:
+		to = last - 1
+	}
+	u.versions = versions[from : to+1]
+	s.Then = u.object(s.Kind, shape)
+	s.Notes = u.notes()
+	return s
+}
+
+// undoing takes writes out of the versions of an object.
+type undoing struct {
+	versions []Version
+	skipped  []skip
+}
+
+// skip is a field that stays.
+type skip struct {
+	path string
+	by   *Version
+}
+
+func (u *undoing) exists(i int) any { return u.versions[i].Object != nil }
+
+// lastChange is the last version, up to one, in which a value is another than before; -1 if it is the same in all.
+func (u *undoing) lastChange(upto int, value func(int) any) int {
+	for i := upto; i > 0; i-- {
+		if !reflect.DeepEqual(value(i), value(i-1)) {
+			return i
+		}
+	}
+	return -1
+}
+
+// before is the version before the writes that are taken back, of those that changed a value one after the other. The last of
+// them is known.
+func (u *undoing) before(last int, value func(int) any) *Version {
+	return &u.versions[u.firstOf(last, value)-1]
+}
+
+// firstOf is the first of these writes.
+func (u *undoing) firstOf(last int, value func(int) any) int {
+	for {
+		earlier := u.lastChange(last-1, value)
+		if earlier < 0 || !u.versions[earlier].Undo {
+			return last
+		}
+		last = earlier
+	}
+}
+
+// touched is the last write of somebody else behind a version that changed what users write; nil if there is none.
+func (u *undoing) touched(k Kind, behind int) *Version {
+	for i := len(u.versions) - 1; i > behind; i-- {
+		v := &u.versions[i]
+		if !v.Undo && !reflect.DeepEqual(k.content(v.Object), k.content(u.versions[i-1].Object)) {
+			return v
+		}
+	}
+	return nil
+}
+
+// object is what it is without the writes.
+func (u *undoing) object(k Kind, shape *schemas.Node) *unstructured.Unstructured {
+	values := make([]any, len(u.versions))
+	var identity *unstructured.Unstructured
+	for i, v := range u.versions {
+		if v.Object == nil {
+			values[i] = none
+			continue
+		}
+		identity = v.Object
+		content := k.content(v.Object)
+		if status := k.status(v.Object); status != nil {
+			content["status"] = status
+		}
+		values[i] = content
+	}
+	content, ok := u.value("", values, shape).(map[string]any)
+	if !ok {
+		return nil
+	}
+	o := (&unstructured.Unstructured{Object: content}).DeepCopy()
+	o.SetUID(identity.GetUID())
+	return o
+}
+
+// none stands for a value that is not there: null is one.
+var none any = absence{}
+
+type absence struct{}
+
+// value is a field without the writes, of what it was in each version.
+func (u *undoing) value(path string, values []any, shape *schemas.Node) any {
+	if all[map[string]any](values) {
+		return u.fields(path, values, shape)
+	}
+	if shape != nil && shape.List != nil && shape.List.Type == "map" && all[[]any](values) {
+		if keyed, order, ok := byKeys(values, shape.List.MapKeys); ok {
+			fields, ok := u.fields(path, keyed, &schemas.Node{Struct: &schemas.Struct{Patterns: []schemas.KeyPattern{{Value: shape.List.Items}}}}).(map[string]any)
+			if !ok {
+				return none
+			}
+			var items []any
+			for _, key := range order {
+				if item, ok := fields[key]; ok {
+					items = append(items, item)
+				}
+			}
+			return items
+		}
+	}
+	return u.leaf(path, values)
+}
+
+// all tells whether all values that are there are of a type, and there is one.
+func all[T any](values []any) bool {
+	found := false
+	for _, v := range values {
+		if v == none {
+			continue
+		}
+		if _, ok := v.(T); !ok {
+			return false
+		}
+		found = true
+	}
+	return found
+}
+
+// fields are those of a struct without the writes.
+func (u *undoing) fields(path string, values []any, shape *schemas.Node) any {
+	names := map[string]bool{}
+	for _, v := range values {
+		if fields, ok := v.(map[string]any); ok {
+			for name := range fields {
+				names[name] = true
+			}
+		}
+	}
+	result := map[string]any{}
+	for name := range names {
+		of := make([]any, len(values))
+		for i, v := range values {
+			of[i] = none
+			if fields, ok := v.(map[string]any); ok {
+				if value, ok := fields[name]; ok {
+					of[i] = value
+				}
+			}
+		}
+		if value := u.value(strings.TrimPrefix(path+"."+name, "."), of, within(shape, name)); value != none {
+			result[name] = value
+		}
+	}
+	if len(result) > 0 {
+		return result
+	}
+	there := make([]any, len(values))
+	for i, v := range values {
+		there[i] = v != none
+	}
+	if is, ok := u.leaf("", there).(bool); ok && is {
+		return result
+	}
+	return none
+}
+
+// within is the shape of a field; nil if that is not known.
+func within(shape *schemas.Node, name string) *schemas.Node {
+	if shape == nil || shape.Struct == nil {
+		return nil
+	}
+	for _, f := range shape.Struct.Fields {
+		if f.Name == name {
+			return f.Schema
+		}
+	}
+	if len(shape.Struct.Patterns) > 0 {
+		return shape.Struct.Patterns[0].Value
+	}
+	return nil
+}
+
+// byKeys makes structs of lists: the items by their keys. The order is that of the last list that has an item.
+func byKeys(lists []any, keys []string) (structs []any, order []string, ok bool) {
+	structs = make([]any, len(lists))
+	for i := len(lists) - 1; i >= 0; i-- {
+		structs[i] = none
+		list, there := lists[i].([]any)
+		if !there {
+			continue
+		}
+		items := map[string]any{}
+		for _, item := range list {
+			fields, is := item.(map[string]any)
+			if !is {
+				return nil, nil, false
+			}
+			var key strings.Builder
+			for _, k := range keys {
+				fmt.Fprintf(&key, "[%s=%v]", k, fields[k])
+			}
+			if _, twice := items[key.String()]; twice {
+				return nil, nil, false
+			}
+			items[key.String()] = item
+			if !slices.Contains(order, key.String()) {
+				order = append(order, key.String())
+			}
+		}
+		structs[i] = items
+	}
+	return structs, order, true
+}
+
+// leaf is a value that is taken as a whole, without the writes.
+func (u *undoing) leaf(path string, values []any) any {
+	at := func(i int) any { return values[i] }
+	now := len(values) - 1
+	last := u.lastChange(now, at)
+	if last < 0 {
+		return values[now]
+	}
+	if u.versions[last].Undo {
+		return values[u.firstOf(last, at)-1]
+	}
+	for i := u.lastChange(last-1, at); i > 0; i = u.lastChange(i-1, at) {
+		if u.versions[i].Undo {
+			if path != "" && !reflect.DeepEqual(values[u.firstOf(i, at)-1], values[now]) {
+				u.skipped = append(u.skipped, skip{path, &u.versions[last]})
+			}
+			break
+		}
+	}
+	return values[now]
+}
+
+// notes say of the fields that stay whose work they are.
+func (u *undoing) notes() []string {
+	slices.SortFunc(u.skipped, func(a, b skip) int { return strings.Compare(a.path, b.path) })
+	var notes []string
+	for _, s := range u.skipped {
+		notes = append(notes, fmt.Sprintf("%s stays: %s changed it since, at revision %d", s.path, s.by.By, s.by.Revision))
+	}
+	return notes
+}
