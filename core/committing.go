@@ -87,6 +87,7 @@ type write struct {
 	kind    logpb.Type
 	payload []byte // of the event: the object after, or its last state
 	after   []byte // the object after, where the payload is the last state
+	kept    []byte // the object after as it is kept, see kept
 	code    int
 	checks  commit.Checks
 }
@@ -127,6 +128,7 @@ func (r *Request) decide() (*write, error) {
 		if r.old.HasPayload(w.payload) {
 			return nil, nil
 		}
+		w.kept, err = r.kept(r.object.meta, r.object.content)
 	}
 	return w, err
 }
@@ -188,7 +190,8 @@ func (r *Request) decideDelete(w *write) (*write, error) {
 		if w.payload, err = r.encode(meta, content); err != nil || r.old.HasPayload(w.payload) {
 			return nil, err // already marked
 		}
-		return w, nil
+		w.kept, err = r.kept(meta, content)
+		return w, err
 	}
 	r.remove(w)
 	return w, nil
@@ -280,6 +283,9 @@ func (p *Pipeline) event(r *Request, w *write) *eventlog.Event {
 	e.AddContent(&logpb.Payload{Role: logpb.Role_ROLE_OBJECT, Class: class}, w.payload)
 	if r.object != nil && r.object.adapted {
 		e.AddContent(&logpb.Payload{Role: logpb.Role_ROLE_REQUEST, Class: class, MediaType: r.body.mediaType}, r.body.raw)
+	}
+	if w.kept != nil {
+		e.AddContent(&logpb.Payload{Role: logpb.Role_ROLE_KEPT, Class: class}, w.kept)
 	}
 	return e
 }

@@ -19,6 +19,7 @@ import (
 	"stele.dev/stele/core/bodies"
 	"stele.dev/stele/core/commit"
 	"stele.dev/stele/core/explain"
+	"stele.dev/stele/core/parts"
 	"stele.dev/stele/core/past"
 	"stele.dev/stele/core/status"
 	"stele.dev/stele/core/tokens"
@@ -168,6 +169,7 @@ type Pipeline struct {
 	version       version.Info
 	checks        []Check
 	compile       Compile
+	parts         *parts.Store // nil: none are taken
 	enforceable   Enforceable
 	take          func(r *Request, from string) error // runFrom, for stages that take requests of their own
 	refusals      *explain.Journal
@@ -201,6 +203,8 @@ type Options struct {
 	Version version.Info
 	// Compile is for policies that clients push; nil if that is not served.
 	Compile Compile
+	// Parts keeps what is uploaded of large policies; nil if nothing may be.
+	Parts *parts.Store
 	// Enforceable tells why such a policy cannot be enforced here; nil if all can.
 	Enforceable Enforceable
 	// Metrics is where the pipeline's own are registered and served from, with those of others; nil
@@ -226,7 +230,7 @@ type Check struct {
 // New makes a pipeline.
 func New(o Options) *Pipeline {
 	p := &Pipeline{
-		committer: o.Committer, log: o.Log, history: o.History, authenticator: o.Authenticator, tokens: o.Tokens, logger: o.Logger, version: o.Version, checks: o.Checks, compile: o.Compile, enforceable: o.Enforceable,
+		committer: o.Committer, log: o.Log, history: o.History, authenticator: o.Authenticator, tokens: o.Tokens, logger: o.Logger, version: o.Version, checks: o.Checks, compile: o.Compile, parts: o.Parts, enforceable: o.Enforceable,
 		requestInfo: &request.RequestInfoFactory{APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api")},
 		refusals:    explain.NewJournal(remembered),
 		metrics:     newMetrics(o.Metrics, o.Committer, o.History, o.Evaluators, o.Authenticator), draining: make(chan struct{}), asking: make(chan struct{}, asksAtOnce), largeWrites: newWorkTurns(), largeReviews: newWorkTurns(), questions: newWorkTurns(), replays: newReplays(), bodies: bodies.New(o.Memory, maxBody),

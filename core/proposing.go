@@ -20,6 +20,7 @@ import (
 	"stele.dev/stele/core/status"
 	"stele.dev/stele/eventlog/logpb"
 	"stele.dev/stele/policy"
+	"stele.dev/stele/projections/policies"
 	"stele.dev/stele/schemas"
 )
 
@@ -46,7 +47,7 @@ func (r *Request) allowedPolicies() error {
 	}
 	switch {
 	case i.Verb == "get", i.Verb == "list":
-	case i.Verb == "create" && i.Name == "":
+	case i.Verb == "create" && (i.Name == "" || i.Name == activation.Parts):
 	default:
 		return apierrors.NewMethodNotSupported(r.resource(), i.Verb)
 	}
@@ -117,6 +118,12 @@ func (p *Pipeline) decodePolicy(r *Request) error {
 	if _, err := negotiate.Untyped(r.http); err != nil {
 		return err // 406 before anything is done
 	}
+	if r.takesParts() {
+		if p.parts == nil {
+			return status.Unavailable("this replica takes no parts of policies")
+		}
+		return nil
+	}
 	if r.asked == nil {
 		var err error
 		if r.asked, err = r.readPolicy(); err != nil {
@@ -132,8 +139,15 @@ func (p *Pipeline) decodePolicy(r *Request) error {
 // compilePolicy is the stage schema of a policy: does it compile, and what would it open. The
 // first is done once, however often the request is sent back.
 func (p *Pipeline) compilePolicy(ctx context.Context, r *Request) error {
+	if r.takesParts() {
+		return nil
+	}
 	if r.compiled == nil {
-		compiled, diags, err := p.compile(ctx, r.asked.Spec.Source())
+		source, err := p.sourceOf(ctx, r)
+		if err != nil {
+			return err
+		}
+		compiled, diags, err := p.compile(ctx, source)
 		if err != nil {
 			return err
 		}
@@ -160,12 +174,18 @@ func (p *Pipeline) compilePolicy(ctx context.Context, r *Request) error {
 // commitPolicy is the stage commit of a policy: it comes in force in place of the one
 // that authorized the request.
 func (p *Pipeline) commitPolicy(ctx context.Context, r *Request) error {
+	if r.takesParts() {
+		return p.takeParts(r)
+	}
 	f, err := negotiate.Untyped(r.http)
 	if err != nil {
 		return err
 	}
 	proposal := activation.Proposal(r.compiled, r.asked.Spec.Commit)
 	err = activation.Check(r.tip, proposal, r.compiled.Form, r.asked.Spec.Rename)
+	if err == nil {
+		err = p.checkDropped(ctx, r, proposal)
+	}
 	if err != nil || r.dry() {
 		// Nothing is appended, so nothing confirms the tip by itself.
 		if err := p.confirmed(ctx, r); err != nil {
@@ -173,11 +193,14 @@ func (p *Pipeline) commitPolicy(ctx context.Context, r *Request) error {
 		}
 		var inUse *activation.KindInUse
 		var renamed *activation.Renamed
+		var dropped activation.DropsFields
 		switch {
 		case errors.Is(err, activation.ErrInForce):
-			return p.writeJSON(r, f, http.StatusOK, activation.InForce(r.tip))
+			return p.answerPush(r, f, http.StatusOK, activation.InForce(r.tip))
 		case errors.As(err, &renamed):
 			return apierrors.NewConflict(r.resource(), proposal.Digest.String(), fmt.Errorf("%w; if that is meant, push it with --rename (spec.rename)", renamed))
+		case errors.As(err, &dropped):
+			return conflictOfFields(proposal.Digest.String(), dropped)
 		case errors.As(err, &inUse):
 			return apierrors.NewConflict(r.resource(), proposal.Digest.String(), inUse)
 		case err != nil:
@@ -187,7 +210,7 @@ func (p *Pipeline) commitPolicy(ctx context.Context, r *Request) error {
 		answer.Name = proposal.Digest.String()
 		answer.Status.Digest = answer.Name
 		answer.Status.Contents = activation.ContentsOf(r.compiled.Form, r.tip.Policy.Form())
-		return p.writeJSON(r, f, http.StatusCreated, &answer)
+		return p.answerPush(r, f, http.StatusCreated, &answer)
 	}
 	tip, err := activation.Activate(ctx, p.committer, r.tip, proposal, r.compiled.Form, r.asked.Spec.Rename, r.sign)
 	var stale *commit.Stale
@@ -203,9 +226,36 @@ func (p *Pipeline) commitPolicy(ctx context.Context, r *Request) error {
 		return err
 	}
 	r.sent = true
+	p.dropParts(r)
 	answer := activation.InForce(tip)
 	answer.Status.Contents = activation.ContentsOf(r.compiled.Form, r.tip.Policy.Form())
-	return p.writeJSON(r, f, http.StatusCreated, answer)
+	return p.answerPush(r, f, http.StatusCreated, answer)
+}
+
+// checkDropped returns the fields that the policy drops from stored objects; with spec.dropFields it warns
+// of them instead.
+func (p *Pipeline) checkDropped(ctx context.Context, r *Request, proposal *policies.Proposal) error {
+	dropped, err := activation.FieldsDropped(ctx, r.tip, r.compiled.Form, func() (*policy.Policy, error) { return p.committer.Load(proposal) })
+	if err != nil || len(dropped) == 0 {
+		return err
+	}
+	if !r.asked.Spec.DropFields {
+		return dropped
+	}
+	for _, d := range dropped {
+		r.warn(d.String())
+	}
+	return nil
+}
+
+// conflictOfFields is the answer to a policy that drops fields, each of which is a cause.
+func conflictOfFields(digest string, dropped activation.DropsFields) error {
+	err := apierrors.NewConflict(schema.GroupResource{Group: activation.Group, Resource: activation.Plural}, digest,
+		fmt.Errorf("%w\nKeep them in the schema as optional fields, or push with --drop-fields (spec.dropFields)", dropped))
+	for _, d := range dropped {
+		err.ErrStatus.Details.Causes = append(err.ErrStatus.Details.Causes, metav1.StatusCause{Type: "FieldDropped", Message: d.String(), Field: d.Field})
+	}
+	return err
 }
 
 // readPolicy reads the body once.
@@ -254,6 +304,9 @@ func checkFiles(files []activation.File) (errs field.ErrorList) {
 			errs = append(errs, field.Duplicate(at.Index(i).Child("path"), f.Path))
 		}
 		seen[f.Path] = true
+		if f.Data != "" && len(f.Parts) > 0 {
+			errs = append(errs, field.Forbidden(at.Index(i).Child("parts"), "may not be set together with data"))
+		}
 	}
 	return errs
 }

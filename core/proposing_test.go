@@ -169,3 +169,40 @@ func TestWatchesEndWithTheirSelector(t *testing.T) {
 		t.Errorf("%v", e)
 	}
 }
+
+// A policy that lacks a field which objects have is refused, unless that is meant.
+func TestAPolicyThatDropsFieldsIsRefused(t *testing.T) {
+	p := newPlane(t)
+	p.must(t, 201, "POST", policiesPath+"?dryRun=All", policyBody(t, colorless, nil)) // nothing has the field
+	for _, name := range []string{"a", "b", "c"} {
+		p.must(t, 201, "POST", widgetsPath, widget(name, 1))
+	}
+	p.must(t, 200, "PATCH", widgetsPath+"/a", `{"spec":{"ports":[{"name":"x","port":1},{"name":"y","port":2}]}}`, "Content-Type", mergePatch)
+	dropping := func(p *activation.Policy) { p.Spec.DropFields = true }
+	without := strings.NewReplacer(`ports?: [...{name!: string, port!: int & >0}]`, `ports?: [...{name!: string}]`).Replace(colorless)
+	revision := p.committer.Tip().Revision()
+	for _, query := range []string{"", "?dryRun=All"} {
+		a := p.must(t, 409, "POST", policiesPath+query, policyBody(t, without, nil))
+		for _, want := range []string{
+			"widgets.example.com: spec.color is not in the new schema; 3 objects have it, for example default/a",
+			"widgets.example.com: spec.ports[].port is not in the new schema; 1 object has it, for example default/a",
+			"--drop-fields",
+		} {
+			if !strings.Contains(string(a.body), want) {
+				t.Errorf("%s does not say %q", a, want)
+			}
+		}
+	}
+	if p.committer.Tip().Revision() != revision {
+		t.Error("what was refused is in the log")
+	}
+	a := p.must(t, 201, "POST", policiesPath+"?dryRun=All", policyBody(t, without, dropping))
+	if warnings := strings.Join(a.header.Values("Warning"), "\n"); !strings.Contains(warnings, "3 objects have it") {
+		t.Errorf("warnings: %s", warnings)
+	}
+	p.must(t, 201, "POST", policiesPath, policyBody(t, without, dropping))
+	p.must(t, 201, "POST", policiesPath, policyBody(t, bundle, nil))
+	if got := p.must(t, 200, "GET", widgetsPath+"/b", "").field("spec", "color"); got != "blue" {
+		t.Errorf("the field is back as %v", got)
+	}
+}

@@ -96,7 +96,10 @@ func loadInstance(source *Source) (*build.Instance, *Source, error) {
 
 // load reads the package of a folder, with its tests or without.
 func (s *Source) load(dir string, tests bool) *build.Instance {
-	files := map[string]load.Source{path.Join(virtualRoot, FormatFile): load.FromBytes(Definitions())}
+	files := map[string]load.Source{}
+	for p, data := range Shipped() {
+		files[path.Join(virtualRoot, p)] = load.FromBytes(data)
+	}
 	for _, f := range s.Files {
 		files[path.Join(virtualRoot, f.Path)] = load.FromBytes(f.Data)
 	}
@@ -140,7 +143,7 @@ func firstFile(s *Source) string {
 
 // locate says where in the source a position is; not if it is in our definitions.
 func locate(p token.Pos) (schemas.Position, bool) {
-	if !p.IsValid() || p.Filename() == "" || relative(p.Filename()) == FormatFile {
+	if !p.IsValid() || p.Filename() == "" || isShipped(relative(p.Filename())) {
 		return schemas.Position{}, false
 	}
 	return schemas.Position{File: relative(p.Filename()), Line: p.Line(), Column: p.Column()}, true
@@ -360,7 +363,7 @@ func (c *compiler) rules(v cue.Value, of string) (rules []Rule) {
 			c.add(rule.Source, x.Path().String(), "a rule needs apiGroups and resources, or nonResourceURLs", `the core group is ""`)
 		case len(rule.Verbs) == 0:
 			c.add(rule.Source, x.Path().String(), "a rule needs verbs", "")
-		case resources > 0:
+		case resources > 0 && !rule.Source.IsZero(): // what comes with the program is for more than one bundle serves
 			c.namings = append(c.namings, naming{rule.APIGroups, rule.Resources, x})
 		}
 		rules = append(rules, rule)

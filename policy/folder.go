@@ -11,9 +11,9 @@ import (
 )
 
 const (
-	// maxSourceBytes bounds the files that are read of a module, and maxSourceFiles their number.
-	maxSourceBytes = 320 << 20
-	maxSourceFiles = 20_000
+	// MaxSourceBytes bounds the files that are read of a module, and maxSourceFiles their number.
+	MaxSourceBytes = 320 << 20
+	maxSourceFiles = 10_000
 )
 
 // moduleFolder is the file system of a module. Who can write to a module need not be trusted: a
@@ -109,11 +109,11 @@ func (r *reading) read(path string) error {
 		return fmt.Errorf("%s: it is a folder", path)
 	case len(r.source.Files) >= maxSourceFiles:
 		return fmt.Errorf("%s: the module has more than %d files of CUE and data", path, maxSourceFiles)
-	case r.bytes+info.Size() > maxSourceBytes:
+	case r.bytes+info.Size() > MaxSourceBytes:
 		return tooMuch(path)
 	}
 	data := make([]byte, 0, info.Size()+1)
-	for limited := io.LimitReader(f, maxSourceBytes-r.bytes+1); ; {
+	for limited := io.LimitReader(f, MaxSourceBytes-r.bytes+1); ; {
 		n, err := limited.Read(data[len(data):cap(data)])
 		data = data[:len(data)+n]
 		if err == io.EOF {
@@ -126,7 +126,7 @@ func (r *reading) read(path string) error {
 			data = append(data, 0)[:len(data)]
 		}
 	}
-	if r.bytes += int64(len(data)); r.bytes > maxSourceBytes {
+	if r.bytes += int64(len(data)); r.bytes > MaxSourceBytes {
 		return tooMuch(path)
 	}
 	r.source.Files = append(r.source.Files, File{Path: path, Data: data})
@@ -134,5 +134,5 @@ func (r *reading) read(path string) error {
 }
 
 func tooMuch(path string) error {
-	return fmt.Errorf("%s: the module has more than %d MiB of CUE and data", path, maxSourceBytes>>20)
+	return fmt.Errorf("%s: the module has more than %d MiB of CUE and data", path, MaxSourceBytes>>20)
 }

@@ -327,6 +327,7 @@ func (c *compiler) variantField(variant cue.Value, name string, at *place) (Fiel
 			presence = Optional
 		}
 		where := at.field(name, presence)
+		where.variant = true
 		n := c.node(fields.Value(), where)
 		return Field{Name: name, Presence: presence, Schema: n}, len(where.comparisons) == 0
 	}
@@ -346,7 +347,7 @@ func testable(t *Guard, f Field) bool {
 		return f.Presence == Optional
 	}
 	n := f.Schema
-	if n.Fallback != nil {
+	if n.Fallback != nil || n.From != nil {
 		return false
 	}
 	switch kindOfJSON(t.Value) {
@@ -574,7 +575,7 @@ func (c *compiler) relate(result *Struct, comparisons []Comparison, v cue.Value,
 		for _, name := range []string{cmp.Field, cmp.Other} {
 			f, ok := fieldNamed(result, name)
 			conditional := slices.ContainsFunc(at.pending, func(p *pending) bool { return slices.Contains(p.body, name) })
-			if !ok || cmp.Field == cmp.Other || f.Schema.Kinds&^(IntegerKind|NumberKind) != 0 || f.Schema.Fallback != nil || conditional {
+			if !ok || cmp.Field == cmp.Other || f.Schema.Kinds&^(IntegerKind|NumberKind) != 0 || f.Schema.Fallback != nil || f.Schema.From != nil || conditional {
 				return fmt.Sprintf("a bound on %s that is the field %s", cmp.Field, cmp.Other)
 			}
 		}
@@ -590,6 +591,9 @@ func (c *compiler) relate(result *Struct, comparisons []Comparison, v cue.Value,
 func (c *compiler) probeRelated() {
 	for _, s := range inOrder(c.related) {
 		claim := c.related[s]
+		if s.escapes(0) {
+			continue // what is around it is compared as a whole
+		}
 		for i := range s.Conditions {
 			for _, f := range s.Conditions[i].Fields {
 				f.Schema.visit("", func(_ string, n *Node) {

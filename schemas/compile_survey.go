@@ -228,6 +228,7 @@ func (c *compiler) conjunction(x ast.Expr, args []cue.Value, at *place) shape {
 			return everything()
 		}
 	}
+	defer c.jointly(args, at)()
 	s := everything()
 	shapes := make([]shape, len(args))
 	for i, a := range args {
@@ -252,6 +253,9 @@ func (c *compiler) disjunction(x ast.Expr, args []cue.Value, at *place) shape {
 	var terms []disjunct
 	switch x := x.(type) {
 	case *ast.BinaryExpr:
+		if c.takenByDefault(x, args, at) {
+			return c.others(x, args, at)
+		}
 		split = true
 		terms = disjuncts(x, false, nil)
 		for _, t := range terms {
@@ -304,6 +308,27 @@ func (c *compiler) disjunction(x ast.Expr, args []cue.Value, at *place) shape {
 			s.minItems = tighter(s.minItems, t.minItems, func(a, b int) bool { return a > b })
 			s.maxItems = tighter(s.maxItems, t.maxItems, func(a, b int) bool { return a < b })
 			s.unique = s.unique || t.unique
+		}
+	}
+	return s
+}
+
+// others surveys the alternatives of a disjunction whose default is taken from elsewhere.
+func (c *compiler) others(x *ast.BinaryExpr, args []cue.Value, at *place) shape {
+	at.within++
+	defer func() { at.within-- }()
+	s := shape{}
+	for _, t := range disjuncts(x, false, nil) {
+		if t.marked {
+			continue
+		}
+		for _, a := range args {
+			if a.Source() == t.expr {
+				s.kinds |= c.survey(a, at).kinds
+			}
+		}
+		if id, ok := t.expr.(*ast.Ident); ok {
+			s.kinds |= map[string]cue.Kind{"string": cue.StringKind, "int": cue.IntKind, "number": cue.NumberKind, "bool": cue.BoolKind}[id.Name]
 		}
 	}
 	return s
@@ -389,9 +414,14 @@ func (c *compiler) operation(v cue.Value, x ast.Expr, args []cue.Value, at *plac
 		return shapeOf(v.IncompleteKind())
 	}
 	before := len(c.diags)
+	if i, ok := x.(*ast.Interpolation); ok && c.equal(v, i, at) {
+		return shapeOf(cue.StringKind)
+	}
+	at.operand++
 	for _, a := range args {
 		c.survey(a, at)
 	}
+	at.operand--
 	if !isConstant(v) {
 		if len(c.diags) == before && !at.vague {
 			c.leave(at, x, nameOf(x)+" over values that are not constants", "a schema may compute with constants and with the object's own fields")
@@ -404,7 +434,9 @@ func (c *compiler) operation(v cue.Value, x ast.Expr, args []cue.Value, at *plac
 // constant surveys an operand, which must be a constant.
 func (c *compiler) constant(v cue.Value, x ast.Expr, at *place) {
 	before := len(c.diags)
+	at.operand++
 	c.survey(v, at)
+	at.operand--
 	if len(c.diags) > before || at.vague || isConstant(v) {
 		return
 	}

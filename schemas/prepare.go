@@ -12,6 +12,7 @@ import (
 // A preparation is one run of Prepare.
 type preparation struct {
 	path     []step
+	scopes   []scope // structs around, as far as references may lead to them
 	unknown  []string
 	changed  bool
 	fill     bool // whether to fill in defaults; else only prune
@@ -127,6 +128,10 @@ func (p *preparation) whole(c *check, m map[string]any, root bool) {
 }
 
 func (p *preparation) object(o *objectCheck, m map[string]any, root bool) {
+	if o.refers {
+		p.scopes = append(p.scopes, enter(o, m, p.path))
+		defer func() { p.scopes = p.scopes[:len(p.scopes)-1] }()
+	}
 	known := 0
 	for i := range o.fields {
 		if _, ok := m[o.fields[i].name]; ok {
@@ -182,6 +187,15 @@ func (p *preparation) field(f *fieldCheck, m map[string]any) (dropped bool) {
 	if p.fill && f.fills && (!ok || x == nil && f.check.fillsNull) {
 		m[f.name] = clone(f.absent)
 		p.changed = true
+		if f.check.refers {
+			p.push(step{name: f.name})
+			p.value(f.check, m[f.name])
+			p.pop()
+		}
+		return false
+	}
+	if p.fill && f.taken() && (!ok || x == nil && f.check.fillsNull) {
+		p.take(f, m)
 		return false
 	}
 	if ok && x == nil && f.check.node.DropNull && !p.nulls {

@@ -47,8 +47,9 @@ func fieldPath(steps []step) *field.Path {
 
 // An inspection is one run of Validate.
 type inspection struct {
-	path []step
-	errs field.ErrorList
+	path   []step
+	scopes []scope // structs around, as far as references may lead to them
+	errs   field.ErrorList
 
 	// quiet is above 0 while only the verdict counts; failed is what it was.
 	quiet int
@@ -153,6 +154,9 @@ func (v *inspection) value(c *check, x any) {
 			Detail:   fmt.Sprintf("a Go value of type %T is not decoded JSON", x),
 		})
 	}
+	if c.node.From != nil && len(v.errs) == before {
+		v.taken(c, x)
+	}
 	if c.fallbackCheck != nil {
 		v.askCUE(c, x, before)
 	}
@@ -210,6 +214,10 @@ func (v *inspection) integer(c *check, x int64) {
 // fields of every object are none of the schema's business.
 func (v *inspection) object(c *check, m map[string]any, root bool) {
 	o := c.object
+	if o.refers {
+		v.scopes = append(v.scopes, enter(o, m, v.path))
+		defer func() { v.scopes = v.scopes[:len(v.scopes)-1] }()
+	}
 	known := 0
 	var added map[string]bool
 	if o.conditions != nil {
@@ -227,6 +235,9 @@ func (v *inspection) object(c *check, m map[string]any, root bool) {
 			continue // a condition says what it is
 		}
 		if !ok {
+			if f.check.refers && v.absent(f) {
+				continue
+			}
 			if f.presence == Required || f.presence == Regular && !f.fills {
 				v.missing(f)
 			}

@@ -164,6 +164,7 @@ func (w *policyWatch) save(ctx context.Context) {
 		return
 	}
 	warn(w.err, compiled)
+	w.warnDropped(ctx, compiled)
 	for {
 		digest := activation.Proposal(compiled, "").Digest
 		revision, err := bootstrap.Activate(ctx, w.committer, compiled, policyWatchActor)
@@ -182,6 +183,20 @@ func (w *policyWatch) save(ctx context.Context) {
 			fmt.Fprintf(w.out, "Policy %.12s is in force since revision %d.\n", digest, revision)
 		}
 		return
+	}
+}
+
+// warnDropped prints the fields of stored objects that the bundle does not show. While a bundle is being written they
+// come and go: objects keep them.
+func (w *policyWatch) warnDropped(ctx context.Context, compiled *policy.Compiled) {
+	dropped, err := activation.FieldsDropped(ctx, w.committer.Tip(), compiled.Form, func() (*policy.Policy, error) {
+		return w.committer.Load(activation.Proposal(compiled, ""))
+	})
+	if err != nil {
+		w.complain(err)
+	}
+	for _, d := range dropped {
+		fmt.Fprintf(w.err, "warning: %s\n", d)
 	}
 }
 

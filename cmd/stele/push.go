@@ -19,14 +19,16 @@ import (
 	"stele.dev/stele/policy"
 )
 
+const dropFieldsUsage = "activate it although stored objects have fields that its schemas do not: these are not shown any more"
+
 const renameUsage = "put it in force although its cluster is another than that of the policy in force"
 
 type pushOptions struct {
 	clientOptions
 	formatOptions
-	replaces, commit      string
-	dryRun, rename, clean bool
-	compile               compileOptions
+	replaces, commit                  string
+	dryRun, rename, clean, dropFields bool
+	compile                           compileOptions
 }
 
 func pushCommand() *cobra.Command {
@@ -43,7 +45,11 @@ them.
 The server refuses a bundle with errors, one that lacks a kind of which there are
 objects, and, without --rename, one whose cluster is another than that of the policy in
 force: it is meant for another control plane. Objects stay as they are: a rule of a new
-schema is kept from their next write on.`,
+schema is kept from their next write on.
+
+Without --drop-fields the server also refuses a bundle whose schemas lack fields that
+stored objects have, and counts those objects. A field that is dropped is not shown any
+more. It is kept until the part of the object that has it, such as its spec, is written.`,
 		Example: `  stele policy push examples/quickstart
   stele policy push clusters/prod --dry-run`,
 		Args: exactly("DIR, the folder of the bundle"),
@@ -55,6 +61,7 @@ schema is kept from their next write on.`,
 	_ = cmd.Flags().MarkHidden("namespace")
 	cmd.Flags().StringVar(&o.replaces, "replaces", "", "digest of the policy that it must replace (default: the one in force now)")
 	cmd.Flags().BoolVar(&o.rename, "rename", false, renameUsage)
+	cmd.Flags().BoolVar(&o.dropFields, "drop-fields", false, dropFieldsUsage)
 	cmd.Flags().StringVar(&o.commit, "commit", "", "commit that the bundle is from (default: HEAD, with +changes if the module differs from it)")
 	cmd.Flags().BoolVar(&o.clean, "require-clean", false, "refuse to push a module that differs from its commit in git")
 	cmd.MarkFlagsMutuallyExclusive("commit", "require-clean")
@@ -94,11 +101,15 @@ func (o *pushOptions) run(cmd *cobra.Command, dir string) error {
 	}
 	p := &activation.Policy{TypeMeta: metav1.TypeMeta{APIVersion: activation.Group + "/" + activation.Version, Kind: activation.Kind}}
 	p.Spec = activation.SpecOf(compiled.Source)
-	p.Spec.Replaces, p.Spec.Commit, p.Spec.Rename = o.replaces, commit, o.rename
+	p.Spec.Replaces, p.Spec.Commit, p.Spec.Rename, p.Spec.DropFields = o.replaces, commit, o.rename, o.dropFields
 	if p.Spec.Replaces == "" {
 		p.Spec.Replaces = before.Name
 	}
+	if !o.quiet {
+		client.progress = onTerminal(cmd.ErrOrStderr())
+	}
 	after, err := client.create(ctx, p, o.dryRun)
+	client.show("")
 	if err != nil {
 		return err
 	}
@@ -243,7 +254,10 @@ func showPolicy(cmd *cobra.Command, p *activation.Policy) error {
 }
 
 // policyClient speaks policy.stele.dev/v1.
-type policyClient struct{ rest *rest.RESTClient }
+type policyClient struct {
+	rest     *rest.RESTClient
+	progress io.Writer // of pushes that take long; nil if nobody sees it
+}
 
 // newPolicyClient makes a client; warnings take what the server warns of.
 func newPolicyClient(o *clientOptions, warnings rest.WarningHandler) (*policyClient, error) {
@@ -257,7 +271,7 @@ func newPolicyClient(o *clientOptions, warnings rest.WarningHandler) (*policyCli
 	c.NegotiatedSerializer = rawSerializer
 	c.WarningHandler = warnings
 	client, err := rest.RESTClientFor(c)
-	return &policyClient{client}, err
+	return &policyClient{rest: client}, err
 }
 
 // list has the policies without their files, that in force first.
@@ -327,20 +341,4 @@ func inForceAt(list []*activation.Policy, revision uint64) (*activation.Policy, 
 		return nil, fmt.Errorf("no policy was in force at revision %d", revision)
 	}
 	return found, nil
-}
-
-func (c *policyClient) create(ctx context.Context, p *activation.Policy, dryRun bool) (*activation.Policy, error) {
-	text, err := json.Marshal(p)
-	if err != nil {
-		return nil, err
-	}
-	q := c.rest.Post().Resource(activation.Plural).SetHeader("Content-Type", "application/json").Body(text)
-	if dryRun {
-		q = q.Param("dryRun", metav1.DryRunAll)
-	}
-	if text, err = q.Do(ctx).Raw(); err != nil { // DoRaw hears no warnings
-		return nil, readable(err, text)
-	}
-	after := new(activation.Policy)
-	return after, json.Unmarshal(text, after)
 }

@@ -18,7 +18,7 @@ import (
 type rollbackOptions struct {
 	clientOptions
 	formatOptions
-	dryRun, rename bool
+	dryRun, rename, dropFields bool
 }
 
 func rollbackCommand() *cobra.Command {
@@ -38,6 +38,7 @@ before, rollback changes nothing, and lists the policies that have been in force
 	o.formatOptions.addFlags(cmd, "json", "yaml", "name")
 	_ = cmd.Flags().MarkHidden("namespace")
 	cmd.Flags().BoolVar(&o.rename, "rename", false, renameUsage)
+	cmd.Flags().BoolVar(&o.dropFields, "drop-fields", false, dropFieldsUsage)
 	cmd.Flags().BoolVar(&o.dryRun, "dry-run", false, "have the server check it, and change nothing")
 	cmd.ValidArgsFunction = o.completeDigests
 	return cmd
@@ -70,7 +71,7 @@ func (o *rollbackOptions) run(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	p := &activation.Policy{TypeMeta: to.TypeMeta, Spec: to.Spec}
-	p.Spec.Replaces, p.Spec.Rename = list[0].Name, o.rename
+	p.Spec.Replaces, p.Spec.Rename, p.Spec.DropFields = list[0].Name, o.rename, o.dropFields
 	after, err := client.create(ctx, p, o.dryRun)
 	if err != nil {
 		return err

@@ -28,6 +28,7 @@ import (
 	"stele.dev/stele/core/controllers"
 	"stele.dev/stele/core/controllers/clients"
 	"stele.dev/stele/core/expiry"
+	"stele.dev/stele/core/parts"
 	"stele.dev/stele/core/pki"
 	"stele.dev/stele/core/server"
 	"stele.dev/stele/core/trust"
@@ -217,9 +218,13 @@ func (o *serveOptions) serve(cmd *cobra.Command) (err error) {
 	}
 	defer past.Close()
 	prepared := make(chan struct{}) // closed once there is all that must be before the first request
+	uploaded, err := parts.Open(dir.path("parts"))
+	if err != nil {
+		return err
+	}
 	pipeline := core.New(core.Options{
 		Committer: committer, Log: log, History: past, Authenticator: asking.Authenticator, Tokens: asking.accounts, Logger: logger, Version: apiVersion(),
-		Compile: o.compile.compile, Enforceable: authorizers.Check, Evaluators: evaluators, Metrics: registry, Memory: memoryLimit(logger),
+		Compile: o.compile.compile, Parts: uploaded, Enforceable: authorizers.Check, Evaluators: evaluators, Metrics: registry, Memory: memoryLimit(logger),
 		Checks: []core.Check{{Name: "clock", Check: committer.ClockHealth}, {Name: "bootstrap", Check: bootstrapped(prepared)}, {Name: "audit", Check: auditLog.Health}, {Name: "authorizers", Check: authorizers.Health}},
 	})
 	certificate, kubeconfig, err := o.credentials(dir, ca, listener.Addr())

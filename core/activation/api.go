@@ -22,6 +22,9 @@ const (
 	Version = "v1"
 	Plural  = "policies"
 	Kind    = "Policy"
+	// Parts is the name below the policies that parts of large ones are uploaded to.
+	Parts      = "parts"
+	UploadKind = "PolicyParts"
 )
 
 // Policy is a policy as clients send and get it.
@@ -45,14 +48,29 @@ type Spec struct {
 	// Rename allows the policy to be of another control plane, by its bundle's cluster,
 	// than the one in force; without it that is a conflict.
 	Rename bool `json:"rename,omitempty"`
+	// DropFields allows the policy to lack fields that stored objects have; without it that is a
+	// conflict.
+	DropFields bool `json:"dropFields,omitempty"`
 	// Commit of the repository that the files come from, where that is known.
 	Commit string `json:"commit,omitempty"`
 }
 
-// File is a source file; its path is relative to the module's root.
+// File is a source file; its path is relative to the module's root. What is in it follows as
+// data, or as parts.
 type File struct {
 	Path string `json:"path"`
-	Data string `json:"data"`
+	Data string `json:"data,omitempty"`
+	// Parts are the SHA-256 digests, in hexadecimal, of the parts of a file that is not sent
+	// with the policy. The server has those of policies that were in force, and those that
+	// were uploaded.
+	Parts []string `json:"parts,omitempty"`
+}
+
+// Upload has parts of policies that are too large for one request, in Base64.
+type Upload struct {
+	metav1.TypeMeta `json:",inline"`
+
+	Parts [][]byte `json:"parts"`
 }
 
 // Status tells what became of it.
@@ -118,6 +136,22 @@ func (s *Spec) Source() *policy.Source {
 		source.Files = append(source.Files, policy.File{Path: f.Path, Data: []byte(f.Data)})
 	}
 	return source
+}
+
+// InParts returns the specification of a source whose files are to be uploaded, and the parts that
+// they consist of.
+func InParts(source *policy.Source) (Spec, map[policies.Digest][]byte) {
+	s, parts := Spec{Package: source.Package}, map[policies.Digest][]byte{}
+	for _, f := range source.Files {
+		file := File{Path: f.Path}
+		for _, c := range policies.Chunks(f.Data) {
+			d := policies.DigestOf(c)
+			parts[d] = c
+			file.Parts = append(file.Parts, d.String())
+		}
+		s.Files = append(s.Files, file)
+	}
+	return s, parts
 }
 
 // SpecOf is the other way round.

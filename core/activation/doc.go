@@ -12,11 +12,12 @@ func (Policy) SwaggerDoc() map[string]string {
 // SwaggerDoc is that of [Policy.SwaggerDoc].
 func (Spec) SwaggerDoc() map[string]string {
 	return map[string]string{
-		"package":  "Folder of the bundle's package in the module, \".\" for its root.",
-		"files":    "Files of the CUE module.",
-		"replaces": "Digest of the policy that this one is meant to replace; another one in force is a conflict. Not checked if empty.",
-		"rename":   "Allows the policy to be of another control plane, by its bundle's cluster, than the one in force.",
-		"commit":   "Commit of the repository that the files come from.",
+		"package":    "Folder of the bundle's package in the module, \".\" for its root.",
+		"files":      "Files of the CUE module.",
+		"replaces":   "Digest of the policy that this one is meant to replace; another one in force is a conflict. Not checked if empty.",
+		"rename":     "Allows the policy to be of another control plane, by its bundle's cluster, than the one in force.",
+		"dropFields": "Allows the policy to lack fields that stored objects have; without it that is a conflict.",
+		"commit":     "Commit of the repository that the files come from.",
 	}
 }
 

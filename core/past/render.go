@@ -90,7 +90,7 @@ func (l *look) of(ctx context.Context, c *history.Change) ([]byte, error) {
 	if err != nil || same {
 		return c.Payload, err
 	}
-	payload, err := l.stored(c.Payload)
+	payload, err := l.stored(c.Written())
 	if err != nil { // as when the policy came in force
 		l.p.logger.Error("a stored object cannot be shown as its schema wants it", "kind", l.policy.Resource(), "error", err)
 		return c.Payload, nil

@@ -163,6 +163,9 @@ const (
 	Role_ROLE_REQUEST Role = 2
 	// Bytes of a PolicyChunk.
 	Role_ROLE_CHUNK Role = 3
+	// The object as it is kept, where it has fields that the policy in force does not
+	// show: a write that left their part of the object alone did not drop them.
+	Role_ROLE_KEPT Role = 4
 )
 
 // Enum value maps for Role.
@@ -172,12 +175,14 @@ var (
 		1: "ROLE_OBJECT",
 		2: "ROLE_REQUEST",
 		3: "ROLE_CHUNK",
+		4: "ROLE_KEPT",
 	}
 	Role_value = map[string]int32{
 		"ROLE_UNSPECIFIED": 0,
 		"ROLE_OBJECT":      1,
 		"ROLE_REQUEST":     2,
 		"ROLE_CHUNK":       3,
+		"ROLE_KEPT":        4,
 	}
 )
 
@@ -2233,13 +2238,14 @@ const file_log_proto_rawDesc = "" +
 	"\x10TYPE_LOG_CREATED\x10@\x12\x16\n" +
 	"\x12TYPE_EPOCH_STARTED\x10A\x12\x15\n" +
 	"\x11TYPE_LEVEL_RAISED\x10B\x12\x12\n" +
-	"\x0eTYPE_CLOCK_SET\x10C*O\n" +
+	"\x0eTYPE_CLOCK_SET\x10C*^\n" +
 	"\x04Role\x12\x14\n" +
 	"\x10ROLE_UNSPECIFIED\x10\x00\x12\x0f\n" +
 	"\vROLE_OBJECT\x10\x01\x12\x10\n" +
 	"\fROLE_REQUEST\x10\x02\x12\x0e\n" +
 	"\n" +
-	"ROLE_CHUNK\x10\x03B Z\x1estele.dev/stele/eventlog/logpbb\x06proto3"
+	"ROLE_CHUNK\x10\x03\x12\r\n" +
+	"\tROLE_KEPT\x10\x04B Z\x1estele.dev/stele/eventlog/logpbb\x06proto3"
 
 var (
 	file_log_proto_rawDescOnce sync.Once

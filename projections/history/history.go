@@ -49,6 +49,16 @@ type Change struct {
 	Payload []byte
 	// Request is the body of the request, where the object is not what that asked for.
 	Request []byte
+	// Kept is the object after the change as it is kept, where it has fields that were not shown.
+	Kept []byte
+}
+
+// Written is the payload to make another representation of, under a policy that may show more.
+func (c *Change) Written() []byte {
+	if c.Kept != nil {
+		return c.Kept
+	}
+	return c.Payload
 }
 
 // Store answers for the past up to the revision that it has come to. All methods are safe

@@ -104,7 +104,7 @@ func same(a, b *history.Change) bool {
 		return a == b
 	}
 	return a.Revision == b.Revision && a.Time.Equal(b.Time) && a.Previous == b.Previous && a.Deleted == b.Deleted && proto.Equal(a.Meta, b.Meta) && proto.Equal(a.Object, b.Object) && (a.Object == nil) == (b.Object == nil) &&
-		bytes.Equal(a.Payload, b.Payload) && (a.Payload == nil) == (b.Payload == nil) && bytes.Equal(a.Request, b.Request) && (a.Request == nil) == (b.Request == nil)
+		bytes.Equal(a.Payload, b.Payload) && (a.Payload == nil) == (b.Payload == nil) && bytes.Equal(a.Request, b.Request) && (a.Request == nil) == (b.Request == nil) && bytes.Equal(a.Kept, b.Kept)
 }
 
 func mustBeSame(t *testing.T, what string, got, want []*history.Change) {

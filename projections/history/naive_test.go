@@ -54,7 +54,7 @@ func (n *naive) apply(b *eventlog.Batch) {
 		if m.GetBulk() == nil {
 			n.add(&history.Change{
 				Revision: e.Revision, Time: e.Time, Meta: m, Object: m.GetObject(), Previous: m.GetPreviousRevision(), Deleted: m.GetType() == logpb.Type_TYPE_DELETED,
-				Payload: e.Content(logpb.Role_ROLE_OBJECT), Request: e.Content(logpb.Role_ROLE_REQUEST),
+				Payload: e.Content(logpb.Role_ROLE_OBJECT), Request: e.Content(logpb.Role_ROLE_REQUEST), Kept: e.Content(logpb.Role_ROLE_KEPT),
 			})
 		}
 	}

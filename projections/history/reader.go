@@ -169,7 +169,7 @@ func (r *reader) change(s seq) (*Change, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Change{Revision: r.revision(s), Time: r.time(s, record.time), Meta: m, Deleted: r.index.at(s).bits&deleted != 0, Request: slices.Clone(record.request)}
+	c := &Change{Revision: r.revision(s), Time: r.time(s, record.time), Meta: m, Deleted: r.index.at(s).bits&deleted != 0, Request: slices.Clone(record.request), Kept: slices.Clone(record.kept)}
 	c.Object, c.Previous = about(m, int(record.back))
 	within := r.block
 	for at := s; record.inherited; {

@@ -14,17 +14,18 @@ import (
 // A record is what is kept on disk of a change: a pure function of the event, so that one
 // that cannot be read is made again from the log.
 //
-//	length (4 bytes) ‖ log time (8) ‖ back ‖ metadata ‖ payload ‖ request
+//	length (4 bytes) ‖ log time (8) ‖ back ‖ metadata ‖ payload ‖ request ‖ kept
 //
 // back, an uvarint, is how many records before stands the one that has the metadata, which a
-// bulk's changes share; metadata is only there if that is 0. Metadata, payload and request
-// follow an uvarint that tells their length and more.
+// bulk's changes share; metadata is only there if that is 0. kept is only there if the event has
+// one. Metadata, payload, request and kept follow an uvarint that tells their length and more.
 type record struct {
 	time     time.Time
 	back     seq
 	metadata []byte
 	content
 	request []byte
+	kept    []byte
 }
 
 // content of an object.
@@ -82,6 +83,9 @@ func appendRecord(b []byte, e *eventlog.Event, i int) ([]byte, error) {
 	} else {
 		b = appendBytes(b, e.Content(logpb.Role_ROLE_OBJECT))
 		b = appendBytes(b, e.Content(logpb.Role_ROLE_REQUEST))
+		if kept := e.Content(logpb.Role_ROLE_KEPT); kept != nil {
+			b = appendBytes(b, kept)
+		}
 	}
 	binary.LittleEndian.PutUint32(b[start:], uint32(len(b)-start))
 	return b, nil
@@ -166,8 +170,11 @@ func (b *block) record(s seq) (r record, err error) {
 	if r.content, data, err = decodeBytes(data); err != nil {
 		return record{}, err
 	}
-	request, _, err := decodeBytes(data)
-	r.request = request.payload
+	var request, kept content
+	if request, data, err = decodeBytes(data); err == nil && len(data) > 0 {
+		kept, _, err = decodeBytes(data)
+	}
+	r.request, r.kept = request.payload, kept.payload
 	return r, err
 }
 

@@ -251,6 +251,8 @@ func (a *author) event(touched map[place]bool) *eventlog.Event {
 		e.Contents[0] = nil
 	case 1, 2:
 		e.AddContent(&logpb.Payload{Role: logpb.Role_ROLE_REQUEST}, a.bytes(300))
+	case 3:
+		e.AddContent(&logpb.Payload{Role: logpb.Role_ROLE_KEPT}, a.bytes(300))
 	}
 	return e
 }

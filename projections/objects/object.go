@@ -169,6 +169,14 @@ func (o *Object) Payload() []byte {
 	return append(append(make([]byte, 0, len(o.JSON)-o.n), o.JSON[:o.at]...), o.JSON[o.at+o.n:]...)
 }
 
+// Kept returns the object as it is kept, without its resourceVersion, where it is shown otherwise; else nil.
+func (o *Object) Kept() []byte {
+	if o.written == nil {
+		return nil
+	}
+	return o.written.Payload()
+}
+
 // HasPayload tells whether the object is, but for its resourceVersion, this payload.
 func (o *Object) HasPayload(payload []byte) bool {
 	return len(payload) == len(o.JSON)-o.n &&

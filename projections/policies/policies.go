@@ -30,6 +30,15 @@ func DigestOf(b []byte) Digest { return sha256.Sum256(b) }
 
 func (d Digest) String() string { return hex.EncodeToString(d[:]) }
 
+// ParseDigest reads what [Digest.String] writes.
+func ParseDigest(text string) (d Digest, err error) {
+	b, err := hex.DecodeString(text)
+	if err != nil || len(b) != len(d) {
+		return d, fmt.Errorf("%q is no SHA-256 digest in hexadecimal", text)
+	}
+	return Digest(b), nil
+}
+
 // Proposal is a policy that can be put in force.
 type Proposal struct {
 	Revision     uint64
@@ -245,35 +254,51 @@ func (s *State) At(revision uint64, proposal *Proposal) *State {
 
 // Recall reads from the log what a policy was proposed with.
 func (s *State) Recall(ctx context.Context, log eventlog.Reader, r Record) (*Proposal, error) {
-	event := func(revision uint64) (*eventlog.Event, error) {
-		batches, err := log.Back(ctx, revision, 1)
-		if err != nil {
-			return nil, err
-		}
-		for _, b := range batches {
-			for _, e := range b.Events {
-				if e.Revision == revision {
-					return e, nil
-				}
-			}
-		}
-		return nil, fmt.Errorf("policies: there is no event at revision %d", revision)
-	}
-	proposed, err := event(r.Proposed)
+	proposed, err := eventAt(ctx, log, r.Proposed)
 	if err != nil {
 		return nil, err
 	}
-	return proposalOf(proposed, r.Proposed, func(d Digest) ([]byte, error) {
-		e, err := event(s.located[d])
-		if err != nil {
-			return nil, err
+	return proposalOf(proposed, r.Proposed, func(d Digest) ([]byte, error) { return s.recallChunk(ctx, log, d) })
+}
+
+// Chunk returns a chunk that the log has; nil if it does not.
+func (s *State) Chunk(ctx context.Context, log eventlog.Reader, d Digest) ([]byte, error) {
+	if chunk, ok := s.chunks[d]; ok {
+		return chunk, nil
+	}
+	if s.located[d] == 0 {
+		return nil, nil
+	}
+	return s.recallChunk(ctx, log, d)
+}
+
+// recallChunk reads a chunk from the log.
+func (s *State) recallChunk(ctx context.Context, log eventlog.Reader, d Digest) ([]byte, error) {
+	e, err := eventAt(ctx, log, s.located[d])
+	if err != nil {
+		return nil, err
+	}
+	content := e.Content(logpb.Role_ROLE_CHUNK)
+	if DigestOf(content) != d {
+		return nil, fmt.Errorf("chunk %v is not in the log any more", d)
+	}
+	return content, nil
+}
+
+// eventAt reads the event at a revision.
+func eventAt(ctx context.Context, log eventlog.Reader, revision uint64) (*eventlog.Event, error) {
+	batches, err := log.Back(ctx, revision, 1)
+	if err != nil {
+		return nil, err
+	}
+	for _, b := range batches {
+		for _, e := range b.Events {
+			if e.Revision == revision {
+				return e, nil
+			}
 		}
-		content := e.Content(logpb.Role_ROLE_CHUNK)
-		if DigestOf(content) != d {
-			return nil, fmt.Errorf("chunk %v is not in the log any more", d)
-		}
-		return content, nil
-	})
+	}
+	return nil, fmt.Errorf("policies: there is no event at revision %d", revision)
 }
 
 // ErrOtherInForce reports an activation that expects to replace another policy than
@@ -306,14 +331,14 @@ func digest(b []byte) (d Digest, err error) {
 	return Digest(b), nil
 }
 
-// chunkSize is well below the limit of a batch.
-const chunkSize = 256 << 10
+// ChunkSize is how large a piece of a file may be: well below the limit of a batch.
+const ChunkSize = 256 << 10
 
 // Chunks cuts a file into the pieces in which the log holds it.
 func Chunks(data []byte) [][]byte {
 	var chunks [][]byte
 	for len(data) > 0 {
-		n := min(len(data), chunkSize)
+		n := min(len(data), ChunkSize)
 		chunks = append(chunks, data[:n:n])
 		data = data[n:]
 	}
