@@ -183,6 +183,9 @@ func (b *builder) kind(v Resource) {
 		s.Properties["metadata"] = b.refWith(b.define(metav1.ObjectMeta{}.OpenAPIModelName()), "Standard object's metadata.")
 	}
 	gvk := v.GroupVersionKind()
+	if v.Kind.Builtin && !known {
+		b.nameTypes(s, gvk)
+	}
 	s.AddExtension("x-kubernetes-group-version-kind", []any{gvkExtension(gvk)})
 	if secrets := v.secrets(); len(secrets) > 0 && !b.v2 {
 		s.AddExtension(SecretsExtension, secrets)
