@@ -94,9 +94,6 @@ func guardOf(x ast.Expr) (*Guard, bool) {
 			return &Guard{Op: "not", Of: []*Guard{of}}, true
 		}
 	case *ast.BinaryExpr:
-		if g, ok := presenceGuard(x); ok {
-			return g, true
-		}
 		if x.Op == token.LAND || x.Op == token.LOR {
 			a, ok1 := guardOf(x.X)
 			b, ok2 := guardOf(x.Y)

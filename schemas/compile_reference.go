@@ -348,8 +348,6 @@ func (c *compiler) admits(t *taken, s *Struct, p *Part) bool {
 	switch {
 	case n.Kinds&^scalarKinds != 0:
 		return false
-	case !r.Joined && !r.Default && n.Default != nil:
-		return false // which the value may be other than
 	case r.Joined && n.Kinds != StringKind && n.Kinds != IntegerKind:
 		return false
 	case r.Joined && r.Default:

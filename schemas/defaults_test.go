@@ -10,12 +10,11 @@ import (
 // data that the default contradicts, as long as nobody writes the default.
 func TestDefaultsThatDataContradicts(t *testing.T) {
 	for _, test := range []struct{ schema, spec, want string }{
-		{`a: *1 | int, b: a`, `{"b": 2}`, `{"b": 2}`},
 		{`a: *1 | int, b: a`, `{}`, `{"a": 1, "b": 1}`},
 		{`a: *1 | int, b: a`, `{"a": 2}`, `{"a": 2, "b": 2}`},
 		{`a: *1 | int, b: a`, `{"a": 2, "b": 3}`, ""},
 		{`a: *1 | int, b: a`, `{"a": 1, "b": 2}`, ""},
-		{`a: *1 | int, b: a, c: *5 | int`, `{"b": 2}`, `{"b": 2, "c": 5}`},
+		{`r: {d: _ | *5}, l: r, c: *5 | int`, `{"l": {"d": 7}}`, `{"l": {"d": 7}, "c": 5}`},
 		{`r: {d: _ | *5}, l: r`, `{"l": {"d": 7}}`, `{"l": {"d": 7}}`},
 		{`r: {d: _ | *5}, l: r`, `{"r": {"d": 6}}`, `{"r": {"d": 6}, "l": {"d": 6}}`},
 		{`r: {d: _ | *5}, l: r`, `{"r": {"d": 6}, "l": {"d": 7}}`, ""},

@@ -293,8 +293,8 @@ func (p *preparation) fallback(c *check, x any) any {
 }
 
 // completed returns x with what whole, which CUE has made of it, has beyond it. CUE goes by
-// a default only until data says otherwise: of {a: *1 | int, b: a} it makes {a: 1, b: 2} if b is
-// 2, and refuses that if it is written. Such a default is left out, so that the object stays
+// a default only until data says otherwise: of {r: {d: *5 | int}, l: r} it makes r: d: 5 also
+// if l.d is 7, and refuses that if it is written. Such a default is left out, so that the object stays
 // valid.
 func (p *preparation) completed(c *check, x, whole any) (any, bool) {
 	all, changed := complete(clone(x), whole)
