@@ -123,10 +123,19 @@ type object struct {
 // shown is an object as it is stored, in the version that the request asks for.
 func (r *Request) shown(object []byte) []byte { return r.version().Of(object) }
 
+// eventTimes and faceTimes are null in an event that lacks them: in the core group, and in events.k8s.io.
+var (
+	eventTimes = shown.NullsOf("eventTime", "firstTimestamp", "lastTimestamp")
+	faceTimes  = shown.NullsOf("eventTime", "deprecatedFirstTimestamp", "deprecatedLastTimestamp")
+)
+
 func (r *Request) version() shown.Version {
 	v := shown.VersionOf(r.kind.GroupVersionKind().GroupVersion())
 	if face := r.kind.Kind.Face; face != nil {
-		v = v.Through(face)
+		return v.Through(face).WithNulls(faceTimes)
+	}
+	if r.kind.Kind.Builtin && r.key.Group == "" && r.key.Resource == "events" {
+		return v.WithNulls(eventTimes)
 	}
 	return v
 }

@@ -54,6 +54,7 @@ func Stored(k *policy.Kind) func(payload []byte) ([]byte, error) {
 type Version struct {
 	head []byte        // of canonical JSON, up to the end of apiVersion
 	face *builtin.Face // through which objects of another kind are shown; nil if they are not
+	null Nulls         // what is shown of fields that an object lacks
 }
 
 const before = `{"apiVersion":"`
@@ -63,8 +64,38 @@ func VersionOf(gv schema.GroupVersion) Version {
 	return Version{head: []byte(before + gv.String() + `"`)}
 }
 
+// Nulls are what is shown of fields that an object lacks, each as `,"eventTime":null`.
+type Nulls []string
+
+// NullsOf makes those of fields.
+func NullsOf(fields ...string) (n Nulls) {
+	for _, f := range fields {
+		n = append(n, `,"`+f+`":null`)
+	}
+	return n
+}
+
+// WithNulls shows fields that an object lacks as null, as Kubernetes does times of its own kinds which are not set.
+func (v Version) WithNulls(n Nulls) Version {
+	v.null = n
+	return v
+}
+
+// lacking appends the nulls that an object lacks. No string holds such a name between quotes, as it would be escaped.
+func (v Version) lacking(to []byte, from int) []byte {
+	for _, null := range v.null {
+		if name := null[1 : len(null)-len("null")]; !bytes.Contains(to[from:], []byte(name)) {
+			to = append(append(to[:len(to)-1], null...), '}')
+		}
+	}
+	return to
+}
+
 // Of returns an object, given as canonical JSON, in this version: itself if it is.
 func (v Version) Of(json []byte) []byte {
+	if len(v.null) > 0 {
+		return v.Append(make([]byte, 0, len(json)+128), json)
+	}
 	if v.has(json) {
 		return json
 	}
@@ -76,6 +107,11 @@ func (v Version) Of(json []byte) []byte {
 
 // Append appends Of(json).
 func (v Version) Append(to, json []byte) []byte {
+	if len(v.null) > 0 {
+		plain, from := v, len(to)
+		plain.null = nil
+		return v.lacking(plain.Append(to, json), from)
+	}
 	if v.has(json) {
 		return append(to, json...)
 	}
@@ -87,11 +123,11 @@ func (v Version) Append(to, json []byte) []byte {
 
 // Len is the length of Of(json).
 func (v Version) Len(json []byte) int {
-	if v.has(json) {
-		return len(json)
-	}
-	if v.face != nil {
+	switch {
+	case v.face != nil, len(v.null) > 0:
 		return len(v.Of(json))
+	case v.has(json):
+		return len(json)
 	}
 	return len(v.head) + len(rest(json))
 }
