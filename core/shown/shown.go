@@ -8,6 +8,7 @@ import (
 	"bytes"
 	"fmt"
 	"runtime/debug"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"stele.dev/stele/core/canonical"
@@ -24,7 +25,7 @@ import (
 func Stored(k *policy.Kind) func(payload []byte) ([]byte, error) {
 	v := k.Storage()
 	gvk, version := v.GroupVersionKind(), VersionOf(v.GroupVersionKind().GroupVersion())
-	if !v.Program.Adapts() {
+	if !v.Program.Adapts() && !k.Converts() {
 		return func(payload []byte) ([]byte, error) { return version.Of(payload), nil }
 	}
 	return func(payload []byte) (rendered []byte, err error) {
@@ -37,24 +38,44 @@ func Stored(k *policy.Kind) func(payload []byte) ([]byte, error) {
 		if err != nil {
 			return nil, fmt.Errorf("shown: %w", err)
 		}
+		written := writtenIn(k, payload)
+		if written != nil { // as it was read in that version before
+			written.Program.Prepare(content)
+		}
 		_, changed, unasked := v.Program.TryPrepare(content)
 		if unasked != nil {
 			return nil, fmt.Errorf("shown: %w", unasked)
 		}
-		if !changed {
+		if !changed && written == nil {
 			return version.Of(payload), nil
 		}
 		return canonical.Object(gvk.GroupVersion().String(), gvk.Kind, meta, content)
 	}
 }
 
-// Version shows objects in one version of their kind. As all versions of a kind have the
-// same form, they differ in their first field, apiVersion, alone; objects of another kind
-// that are shown through a face differ in the names of fields, too.
+// writtenIn is the version of the kind that a payload is in, if that has another form than
+// the storage version; else nil.
+func writtenIn(k *policy.Kind, payload []byte) *policy.Version {
+	if !k.Converts() {
+		return nil
+	}
+	name := versionOf(payload)
+	i := slices.IndexFunc(k.Versions, func(v *policy.Version) bool { return v.Name == name })
+	if i < 0 || !k.Storage().From(name) {
+		return nil
+	}
+	return k.Versions[i]
+}
+
+// Version shows objects in one version of their kind. Where all versions of a kind have the
+// same form, they differ in their first field, apiVersion, alone. Where they have not, what
+// the version does not know is left out. Objects of another kind that are shown through a
+// face differ in the names of fields, too.
 type Version struct {
-	head []byte        // of canonical JSON, up to the end of apiVersion
-	face *builtin.Face // through which objects of another kind are shown; nil if they are not
-	null Nulls         // what is shown of fields that an object lacks
+	head []byte          // of canonical JSON, up to the end of apiVersion
+	face *builtin.Face   // through which objects of another kind are shown; nil if they are not
+	of   *policy.Version // if the versions of the kind have different forms; else nil
+	null nulls           // what is shown of fields that an object lacks
 }
 
 const before = `{"apiVersion":"`
@@ -62,33 +83,6 @@ const before = `{"apiVersion":"`
 // VersionOf makes the Version for a group and version.
 func VersionOf(gv schema.GroupVersion) Version {
 	return Version{head: []byte(before + gv.String() + `"`)}
-}
-
-// Nulls are what is shown of fields that an object lacks, each as `,"eventTime":null`.
-type Nulls []string
-
-// NullsOf makes those of fields.
-func NullsOf(fields ...string) (n Nulls) {
-	for _, f := range fields {
-		n = append(n, `,"`+f+`":null`)
-	}
-	return n
-}
-
-// WithNulls shows fields that an object lacks as null, as Kubernetes does times of its own kinds which are not set.
-func (v Version) WithNulls(n Nulls) Version {
-	v.null = n
-	return v
-}
-
-// lacking appends the nulls that an object lacks. No string holds such a name between quotes, as it would be escaped.
-func (v Version) lacking(to []byte, from int) []byte {
-	for _, null := range v.null {
-		if name := null[1 : len(null)-len("null")]; !bytes.Contains(to[from:], []byte(name)) {
-			to = append(append(to[:len(to)-1], null...), '}')
-		}
-	}
-	return to
 }
 
 // Of returns an object, given as canonical JSON, in this version: itself if it is.
@@ -99,8 +93,8 @@ func (v Version) Of(json []byte) []byte {
 	if v.has(json) {
 		return json
 	}
-	if v.face != nil {
-		return v.rename(make([]byte, 0, len(json)+64), json)
+	if v.face != nil || v.Converts(json) {
+		return v.Append(make([]byte, 0, len(json)+64), json)
 	}
 	return v.Append(make([]byte, 0, v.Len(json)), json)
 }
@@ -110,7 +104,7 @@ func (v Version) Append(to, json []byte) []byte {
 	if len(v.null) > 0 {
 		plain, from := v, len(to)
 		plain.null = nil
-		return v.lacking(plain.Append(to, json), from)
+		return v.null.appendTo(plain.Append(to, json), from)
 	}
 	if v.has(json) {
 		return append(to, json...)
@@ -118,16 +112,21 @@ func (v Version) Append(to, json []byte) []byte {
 	if v.face != nil {
 		return v.rename(to, json)
 	}
+	if v.Converts(json) {
+		return v.convert(to, json)
+	}
 	return append(append(to, v.head...), rest(json)...)
 }
 
 // Len is the length of Of(json).
 func (v Version) Len(json []byte) int {
 	switch {
-	case v.face != nil, len(v.null) > 0:
+	case len(v.null) > 0:
 		return len(v.Of(json))
 	case v.has(json):
 		return len(json)
+	case v.face != nil || v.Converts(json):
+		return len(v.Of(json))
 	}
 	return len(v.head) + len(rest(json))
 }
