@@ -170,6 +170,9 @@ type Node struct {
 	// Logic are further nodes that the value must satisfy in some number.
 	Logic *Logic `json:"logic,omitempty"`
 
+	// Message is what the policy says of a value that is invalid.
+	Message string `json:"message,omitempty"`
+
 	// From is where in the object the value is taken from, if it is a field.
 	From *Reference `json:"from,omitempty"`
 
