@@ -142,6 +142,24 @@ func TestTakenMessages(t *testing.T) {
 	}
 }
 
+// TestMessagesOfThePolicy says what error(…) says, and no secret.
+func TestMessagesOfThePolicy(t *testing.T) {
+	p := mustProgram(t, mustCompile(t, `
+#schema: spec: {
+	level!: "debug" | "info" | error("level is debug or info")
+	pin?:   =~"^[0-9]+$" | error("a pin has digits only") @stele(sensitive)
+}`))
+	for spec, want := range map[string]string{
+		`{"level": "x"}`:                `spec.level: Invalid value: "x": level is debug or info (schema.cue:3)`,
+		`{"level": 1}`:                  `spec.level: Invalid value: 1: level is debug or info (schema.cue:3)`,
+		`{"level": "info", "pin": "x"}`: `spec.pin: Invalid value: a pin has digits only (schema.cue:4)`,
+	} {
+		if errs := p.Validate(decoded(t, `{"spec": `+spec+`}`)); len(errs) != 1 || errs[0].Error() != want {
+			t.Errorf("%s: %v", spec, errs)
+		}
+	}
+}
+
 // TestTakenInOpenAPI does not ask for fields that have a value without being given.
 func TestTakenInOpenAPI(t *testing.T) {
 	spec := mustCompile(t, `
