@@ -646,9 +646,9 @@ func TestRBACIsDiscovered(t *testing.T) {
 		return described.field(append([]string{"components", "schemas", "io.k8s.api.rbac.v1." + kind, "properties"}, path...)...)
 	}
 	for _, tc := range []struct{ got, want any }{
-		{schema("ClusterRole", "rules", "items", "properties", "verbs", "items", "type"), "string"},
-		{schema("ClusterRole", "aggregationRule", "properties", "clusterRoleSelectors", "items", "properties", "matchLabels", "additionalProperties", "type"), "string"},
-		{schema("RoleBinding", "roleRef", "properties", "name", "type"), "string"},
+		{schema("PolicyRule", "verbs", "items", "type"), "string"},
+		{described.field("components", "schemas", "io.k8s.apimachinery.pkg.apis.meta.v1.LabelSelector", "properties", "matchLabels", "additionalProperties", "type"), "string"},
+		{schema("RoleRef", "name", "type"), "string"},
 		{schema("RoleBinding", "subjects", "description"), "subjects holds references to the objects the role applies to."},
 	} {
 		if tc.got != tc.want {

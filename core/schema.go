@@ -36,6 +36,9 @@ func (p *Pipeline) schema(ctx context.Context, r *Request) error {
 	} else {
 		errs = metadata.ValidateUpdate(o.meta, r.oldMeta, kind.Namespaced, names)
 	}
+	if kind.Builtin && kind.Group == "" && kind.Plural != "events" {
+		errs = append(errs, metadata.ValidateCoreFinalizers(o.meta, r.oldMeta)...)
+	}
 	var found field.ErrorList
 	if r.oldMeta == nil || kind.Builtin { // of which upstream excuses nothing
 		found = r.kind.Program.Validate(o.content)

@@ -23,8 +23,10 @@ type Compiled struct {
 	Form *Form `json:"-"`
 	// Source has only those files that the bundle consists of.
 	Source *Source `json:"-"`
-	// Warnings are about what is in the form and not enforced.
+	// Warnings are about what compiles and may not be meant.
 	Warnings schemas.Diagnostics `json:"warnings,omitempty"`
+	// Costs are how long it took to check what only CUE itself can check: no two compilations have the same.
+	Costs schemas.Diagnostics `json:"costs,omitempty"`
 }
 
 // Compile evaluates the bundle of a source. All that is wrong is reported at once,
@@ -65,7 +67,7 @@ func Compile(source *Source) (*Compiled, schemas.Diagnostics) {
 		return nil, c.done()
 	}
 	form.Probes = p.probe()
-	return &Compiled{Form: form, Source: used, Warnings: c.warnings.Sorted()}, nil
+	return &Compiled{Form: form, Source: used, Warnings: c.warnings.Sorted(), Costs: c.costs.Sorted()}, nil
 }
 
 // virtualRoot is where the loader finds the source's files. They are laid over the
@@ -94,7 +96,10 @@ func loadInstance(source *Source) (*build.Instance, *Source, error) {
 
 // load reads the package of a folder, with its tests or without.
 func (s *Source) load(dir string, tests bool) *build.Instance {
-	files := map[string]load.Source{path.Join(virtualRoot, FormatFile): load.FromBytes(Definitions())}
+	files := map[string]load.Source{}
+	for p, data := range Shipped() {
+		files[path.Join(virtualRoot, p)] = load.FromBytes(data)
+	}
 	for _, f := range s.Files {
 		files[path.Join(virtualRoot, f.Path)] = load.FromBytes(f.Data)
 	}
@@ -138,7 +143,7 @@ func firstFile(s *Source) string {
 
 // locate says where in the source a position is; not if it is in our definitions.
 func locate(p token.Pos) (schemas.Position, bool) {
-	if !p.IsValid() || p.Filename() == "" || relative(p.Filename()) == FormatFile {
+	if !p.IsValid() || p.Filename() == "" || isShipped(relative(p.Filename())) {
 		return schemas.Position{}, false
 	}
 	return schemas.Position{File: relative(p.Filename()), Line: p.Line(), Column: p.Column()}, true
@@ -153,6 +158,7 @@ type compiler struct {
 	params          []param            // of rules of admission
 	paramsRead      *[][]string        // in CUE, once that is known
 	diags, warnings schemas.Diagnostics
+	costs           schemas.Diagnostics
 }
 
 func (c *compiler) add(pos schemas.Position, path, message, hint string) {
@@ -258,9 +264,10 @@ func (c *compiler) leftToCUE(k *schemas.Kind) {
 			if what == "" {
 				what = "the object"
 			}
-			c.warnings = append(c.warnings, schemas.Diagnostic{Pos: f.Source, Path: k.Resource() + " " + k.Versions[i].Name,
-				Message: fmt.Sprintf("%s: only CUE itself can check %s, which took %v for the worst of some examples", f.Reason, what, f.Cost().Round(time.Microsecond)),
-			})
+			warning := schemas.Diagnostic{Pos: f.Source, Path: k.Resource() + " " + k.Versions[i].Name, Message: fmt.Sprintf("%s: only CUE itself can check %s", f.Reason, what)}
+			c.warnings = append(c.warnings, warning)
+			warning.Message = fmt.Sprintf("CUE took %v to check %s in the worst of some examples", f.Cost().Round(time.Microsecond), what)
+			c.costs = append(c.costs, warning)
 		}
 	}
 }
@@ -356,7 +363,7 @@ func (c *compiler) rules(v cue.Value, of string) (rules []Rule) {
 			c.add(rule.Source, x.Path().String(), "a rule needs apiGroups and resources, or nonResourceURLs", `the core group is ""`)
 		case len(rule.Verbs) == 0:
 			c.add(rule.Source, x.Path().String(), "a rule needs verbs", "")
-		case resources > 0:
+		case resources > 0 && !rule.Source.IsZero(): // what comes with the program is for more than one bundle serves
 			c.namings = append(c.namings, naming{rule.APIGroups, rule.Resources, x})
 		}
 		rules = append(rules, rule)

@@ -86,12 +86,14 @@ func TestAFormLoadsAsItWasCompiled(t *testing.T) {
 // Repositories have a copy of the definitions for CUE's own tools.
 func TestCopiesOfTheDefinitions(t *testing.T) {
 	for _, module := range []string{"../examples/quickstart", "../examples/platform"} {
-		data, err := os.ReadFile(filepath.Join(module, policy.FormatFile))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if diff := cmp.Diff(string(policy.Definitions()), string(data)); diff != "" {
-			t.Errorf("%s has another copy (-program +copy):\n%s", module, diff)
+		for file, want := range policy.Shipped() {
+			data, err := os.ReadFile(filepath.Join(module, file))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(string(want), string(data)); diff != "" {
+				t.Errorf("%s has another copy of %s (-program +copy):\n%s", module, file, diff)
+			}
 		}
 	}
 }

@@ -33,21 +33,37 @@ type File struct {
 	Data []byte
 }
 
-//go:embed format/policy.cue
+//go:embed format
 var format embed.FS
 
-// FormatFile is where a repository holds its copy of the definitions behind bundles;
-// the program uses its own, [Definitions].
-const FormatFile = "cue.mod/pkg/stele.dev/policy/policy.cue"
+// formatFolder is where a repository holds its copy of what comes with the program: the definitions behind bundles, and
+// packages that bundles import. The program uses its own.
+const formatFolder = "cue.mod/pkg/stele.dev/policy/"
+
+// FormatFile is where a repository holds its copy of the definitions behind bundles, [Definitions].
+const FormatFile = formatFolder + "policy.cue"
 
 // Definitions returns the file that defines the format of bundles.
-func Definitions() []byte {
-	data, err := format.ReadFile("format/policy.cue")
+func Definitions() []byte { return Shipped()[FormatFile] }
+
+// Shipped returns the files that come with the program, by the paths of a repository's copies.
+func Shipped() map[string][]byte {
+	files := map[string][]byte{}
+	err := fs.WalkDir(format, "format", func(p string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		files[formatFolder+strings.TrimPrefix(p, "format/")], err = format.ReadFile(p)
+		return err
+	})
 	if err != nil {
-		panic(err) // it is embedded
+		panic(err) // they are embedded
 	}
-	return data
+	return files
 }
+
+// isShipped reports whether a path of a module is that of a copy.
+func isShipped(p string) bool { return strings.HasPrefix(p, formatFolder) }
 
 // ReadDir reads the module that the folder belongs to; the folder is its package. It reads
 // regular files within limits, and nothing that is outside of the module.
@@ -101,7 +117,7 @@ func ReadFS(module fs.FS, pkg string) (*Source, error) {
 		case !d.IsDir() && !ignored && nearMiss(d.Name()):
 			s.NearMisses = append(s.NearMisses, p)
 			return nil
-		case d.IsDir(), ignored, !IsSource(p), p == FormatFile:
+		case d.IsDir(), ignored, !IsSource(p), isShipped(p):
 			return nil
 		case path.Ext(p) != ".cue":
 			data = append(data, p)
@@ -121,7 +137,7 @@ func ReadFS(module fs.FS, pkg string) (*Source, error) {
 
 // ValidPath tells whether a file of a source can have this path.
 func ValidPath(name string) bool {
-	return fs.ValidPath(name) && IsSource(name) && name != FormatFile
+	return fs.ValidPath(name) && IsSource(name) && !isShipped(name)
 }
 
 // Size is how many bytes the files have.

@@ -216,9 +216,13 @@ func TestAttributesThatWouldBeLostAreRefused(t *testing.T) {
 			"#B: {p!: string @stele(sensitive),\n l?: [...{n!: string}] @k8s(listType=map,listMapKeys=n)}\n#schema: spec: matchN(1, [#B, {z!: int}])",
 			2, "the attribute @k8s(listType=map,listMapKeys=n) would be lost: only CUE itself can check this part of the schema (the builtin matchN)",
 		},
-		"a format in a tuple": {
-			"#schema: spec: t: [{\n p!: string @k8s(format=ipv4)}, string]",
-			2, "the attribute @k8s(format=ipv4) would be lost: only CUE itself can check this part of the schema (a list with fixed items)",
+		"a format in a union of lists": {
+			"#schema: spec: t: [...{\n p!: string @k8s(format=ipv4)}] | [...string]",
+			2, "the attribute @k8s(format=ipv4) would be lost: only CUE itself can check this part of the schema (a union of lists)",
+		},
+		"what is immutable in a tuple": {
+			"#schema: spec: t: [{\n p!: string @k8s(immutable)}, string]",
+			2, "the attribute @k8s(immutable) in the items of a list of which it cannot be told which item is which",
 		},
 		"a format in a comprehension over a definition": {
 			"#M: a: {\n p!: string @k8s(format=ipv4)}\n#schema: spec: {for k, v in #M {(k)?: v}}",

@@ -59,7 +59,9 @@ type compiler struct {
 	settled    map[*Struct]bool     // whether they are open, where only a variant tells
 	named      map[string]cue.Value // what identifiers refer to
 	preserved  []preserved
+	untaken    map[string]bool   // fields that are not to be taken from elsewhere, by their path
 	forced     map[string]reason // what has to be left to CUE, by its path
+	taken      []*taken          // fields whose value is taken from elsewhere
 	scratch    *cue.Context      // for values that the compiler makes up
 }
 
@@ -78,6 +80,7 @@ func newCompiler(locate func(token.Pos) (Position, bool)) *compiler {
 		settled:   make(map[*Struct]bool),
 		named:     make(map[string]cue.Value),
 		forced:    make(map[string]reason),
+		untaken:   make(map[string]bool),
 		scratch:   cuecontext.New(),
 	}
 }
@@ -104,8 +107,18 @@ type place struct {
 	listing     int             // how many lists of alternatives it is in that do not depend on data
 	mixed       int             // how many of them have several alternatives besides null
 	attributes  []cue.Attribute // of the definitions that are referred to
+	entry       bool            // of a map, under a key of a pattern
+	arms        bool            // its alternatives are being compiled
+	variant     bool            // it is seen in a variant of the struct
+	operand     int             // how many expressions the survey is in whose operands are no values of the place
+	joint       int             // how many conjunctions it is in
+	from        *Reference      // where the value is taken from
+	taken       *taken
+	loose       bool // nothing is said of the value but by from
 	comparisons []Comparison
-	dropped     []ast.Expr // what comparisons stand for
+	dropped     []ast.Expr // what comparisons, and matched, stand for
+	matched     *cue.Value // the choice that a call of matchN is
+	message     string     // of error(…), the last alternative
 	pending     []*pending // conditions
 	unsure      []string   // fields about which comprehensions say something; "*" for all
 }
@@ -226,14 +239,18 @@ func (c *compiler) schema(v cue.Value, path string) *Node {
 func (c *compiler) probed(v cue.Value, top *place) *Node {
 	for range maxRounds {
 		at := *top
-		before := len(c.forced)
+		before, untaken, said := len(c.forced), len(c.untaken), len(c.diags)
 		c.nodes, c.steps = 0, 0
 		clear(c.claims)
 		clear(c.unions)
 		clear(c.related)
 		clear(c.settled)
-		c.preserved = nil
+		c.preserved, c.taken = nil, nil
 		n := c.node(v, &at)
+		if len(c.untaken) > untaken {
+			c.diags = c.diags[:said]
+			continue
+		}
 		if len(c.diags) == 0 && n.Kinds == StructKind {
 			c.probe(v, n, &at)
 		}
@@ -319,12 +336,15 @@ func (c *compiler) node(v cue.Value, at *place) *Node {
 	}
 	refused := len(c.diags) > before
 	whole := v
-	if len(at.comparisons) > 0 && !at.vague {
+	if len(at.dropped) > 0 && !at.vague {
 		rest, ok := c.remaining(v, at)
 		if !ok {
 			c.leaveTo(at.parent, at, at.dropped[0], "a bound that is another field")
 		}
 		v = rest
+	}
+	if at.loose && !at.vague {
+		v = c.scratch.BuildExpr(ast.NewIdent("string"))
 	}
 	switch {
 	case at.vague, at.recursive && s.split: // CUE has dropped the alternatives that need themselves
@@ -337,6 +357,8 @@ func (c *compiler) node(v cue.Value, at *place) *Node {
 	default:
 		c.union(n, v, s, at, refused)
 	}
+	n.Message = at.message
+	c.settle(n, at)
 	c.attributes(n, whole, at)
 	if len(at.reasons) > 0 && len(c.diags) == before {
 		c.fallback(n, v, at)
@@ -410,7 +432,7 @@ func (s shape) limited() bool { return s.minItems != nil || s.maxItems != nil ||
 // evaluated reports whether there are parts of n that CUE evaluates, or alternatives.
 func (n *Node) evaluated() (found bool) {
 	n.visit("", func(_ string, n *Node) {
-		found = found || n.Fallback != nil || n.Union != nil || n.Struct != nil && len(n.Struct.Conditions) > 0
+		found = found || n.Fallback != nil || n.Union != nil || n.From != nil || n.Struct != nil && len(n.Struct.Conditions) > 0
 	})
 	return found
 }
@@ -502,9 +524,10 @@ func (c *compiler) structOf(v cue.Value, s shape, at *place) *Struct {
 			patterns = append(patterns, pattern{sel.Pattern(), fields.Value()})
 		case sel.LabelType() != cue.StringLabel:
 			// Definitions and hidden fields hold no data, but constrain it if
-			// they refer to it.
-			c.survey(fields.Value(), at)
-			c.deep(fields.Value(), at, false)
+			// they refer to it, and do more than that.
+			if !isAliasOfData(fields.Value()) {
+				c.item(fields.Value(), at)
+			}
 			if err := fields.Value().Validate(); err != nil {
 				c.reported(err, at.field(sel.String(), Regular))
 			}
@@ -538,6 +561,7 @@ func (c *compiler) structOf(v cue.Value, s shape, at *place) *Struct {
 		}
 		c.leaveTo(at, at, at.pending[0].node, why)
 	}
+	c.anchored(result, v, at)
 	at.clouded(result)
 	return result
 }
@@ -574,7 +598,9 @@ func (c *compiler) pattern(s *Struct, within, key, value cue.Value, only bool, a
 			}
 		}
 	}
-	v := c.node(value, at.below("[]", Required))
+	entry := at.below("[]", Required)
+	entry.entry = true
+	v := c.node(value, entry)
 	if !only && v.Kinds&(ListKind|StructKind) != 0 {
 		c.leaveTo(at, at, value.Source(), "several patterns whose values are lists or structs")
 		return

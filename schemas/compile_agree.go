@@ -129,7 +129,8 @@ func (c *compiler) agree(v cue.Value, n *Node, at *place) {
 	}
 	widened := false
 	n.visit("", func(path string, n *Node) {
-		related := n.Struct != nil && len(n.Struct.Conditions)+len(n.Struct.Comparisons) > 0
+		related := n.Struct != nil && (len(n.Struct.Conditions)+len(n.Struct.Comparisons) > 0 ||
+			slices.ContainsFunc(n.Struct.Fields, func(f Field) bool { return f.Schema.From != nil }))
 		if n.Fallback == nil && n.Union == nil && !related || path == "" {
 			return
 		}

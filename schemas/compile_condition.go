@@ -94,6 +94,9 @@ func guardOf(x ast.Expr) (*Guard, bool) {
 			return &Guard{Op: "not", Of: []*Guard{of}}, true
 		}
 	case *ast.BinaryExpr:
+		if g, ok := presenceGuard(x); ok {
+			return g, true
+		}
 		if x.Op == token.LAND || x.Op == token.LOR {
 			a, ok1 := guardOf(x.X)
 			b, ok2 := guardOf(x.Y)
@@ -327,6 +330,7 @@ func (c *compiler) variantField(variant cue.Value, name string, at *place) (Fiel
 			presence = Optional
 		}
 		where := at.field(name, presence)
+		where.variant = true
 		n := c.node(fields.Value(), where)
 		return Field{Name: name, Presence: presence, Schema: n}, len(where.comparisons) == 0
 	}
@@ -346,7 +350,7 @@ func testable(t *Guard, f Field) bool {
 		return f.Presence == Optional
 	}
 	n := f.Schema
-	if n.Fallback != nil {
+	if n.Fallback != nil || n.From != nil {
 		return false
 	}
 	switch kindOfJSON(t.Value) {
@@ -557,6 +561,9 @@ func (c *compiler) remaining(v cue.Value, at *place) (rest cue.Value, ok bool) {
 	if dropped < len(at.dropped) {
 		return v, false
 	}
+	if at.matched != nil {
+		kept = append(kept, *at.matched)
+	}
 	if len(kept) == 0 {
 		return c.scratch.BuildExpr(ast.NewIdent("number")), true
 	}
@@ -574,7 +581,7 @@ func (c *compiler) relate(result *Struct, comparisons []Comparison, v cue.Value,
 		for _, name := range []string{cmp.Field, cmp.Other} {
 			f, ok := fieldNamed(result, name)
 			conditional := slices.ContainsFunc(at.pending, func(p *pending) bool { return slices.Contains(p.body, name) })
-			if !ok || cmp.Field == cmp.Other || f.Schema.Kinds&^(IntegerKind|NumberKind) != 0 || f.Schema.Fallback != nil || conditional {
+			if !ok || cmp.Field == cmp.Other || f.Schema.Kinds&^(IntegerKind|NumberKind) != 0 || f.Schema.Fallback != nil || f.Schema.From != nil || conditional {
 				return fmt.Sprintf("a bound on %s that is the field %s", cmp.Field, cmp.Other)
 			}
 		}
@@ -590,6 +597,9 @@ func (c *compiler) relate(result *Struct, comparisons []Comparison, v cue.Value,
 func (c *compiler) probeRelated() {
 	for _, s := range inOrder(c.related) {
 		claim := c.related[s]
+		if s.escapes(0) {
+			continue // what is around it is compared as a whole
+		}
 		for i := range s.Conditions {
 			for _, f := range s.Conditions[i].Fields {
 				f.Schema.visit("", func(_ string, n *Node) {

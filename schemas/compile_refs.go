@@ -89,6 +89,9 @@ func (c *compiler) reference(v cue.Value, x ast.Expr, op cue.Op, args []cue.Valu
 		if outside {
 			break // no data has it
 		}
+		if c.equal(v, x, at) {
+			return shapeOf(v.IncompleteKind())
+		}
 		c.leave(at, x, fmt.Sprintf("a reference to the field %s", base.Name),
 			"the field is not a part of the object; refer to a definition (#name), a hidden field (_name) or a constant")
 		return everything()
@@ -96,13 +99,18 @@ func (c *compiler) reference(v cue.Value, x ast.Expr, op cue.Op, args []cue.Valu
 		if at.listing > 0 && isLoopVariable(base) {
 			return c.variable(v, x, at)
 		}
+		if c.equal(v, x, at) {
+			return shapeOf(v.IncompleteKind())
+		}
 		c.leave(at, x, fmt.Sprintf("a reference to the alias %s", base.Name),
 			"an alias may stand for data; refer to a definition (#name) or a hidden field (_name)")
 		return everything()
 	}
 	if _, whole := x.(*ast.Ident); !whole && len(args) > 0 && !selectsFromPackage(x) {
 		// What is selected from must not depend on data either.
+		at.operand++
 		c.survey(args[0], at)
+		at.operand--
 	}
 	t, ok := target(v, args)
 	switch {
@@ -314,6 +322,11 @@ func (c *compiler) call(v cue.Value, x *ast.CallExpr, args []cue.Value, at *plac
 		return everything()
 	}
 	args = args[1:]
+	if name == "matchN" {
+		if s, ok := c.matchesOne(x, args, at); ok {
+			return s
+		}
+	}
 	switch name {
 	case "time.Time", "time.Duration", "net.IP", "net.IPv4", "net.IPv6", "net.IPCIDR", "net.FQDN", "net.URL", "net.AbsURL":
 		if len(args) == 0 {
@@ -339,10 +352,12 @@ func (c *compiler) call(v cue.Value, x *ast.CallExpr, args []cue.Value, at *plac
 			return s
 		}
 	}
+	at.operand++
 	for _, a := range args {
 		c.survey(a, at)
 		c.deep(a, at, false)
 	}
+	at.operand--
 	if isConstant(v) && !at.vague {
 		return shapeOf(v.Kind())
 	}

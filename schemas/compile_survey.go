@@ -7,6 +7,7 @@ import (
 
 	"cuelang.org/go/cue"
 	"cuelang.org/go/cue/ast"
+	cueliteral "cuelang.org/go/cue/literal"
 	"cuelang.org/go/cue/token"
 )
 
@@ -228,6 +229,7 @@ func (c *compiler) conjunction(x ast.Expr, args []cue.Value, at *place) shape {
 			return everything()
 		}
 	}
+	defer c.jointly(args, at)()
 	s := everything()
 	shapes := make([]shape, len(args))
 	for i, a := range args {
@@ -250,8 +252,19 @@ func (c *compiler) conjunction(x ast.Expr, args []cue.Value, at *place) shape {
 func (c *compiler) disjunction(x ast.Expr, args []cue.Value, at *place) shape {
 	split := len(args) > 1
 	var terms []disjunct
+	if b, ok := x.(*ast.BinaryExpr); ok {
+		if rest, kept, ok := at.explained(b, args); ok {
+			x, args = rest, kept
+			if _, still := x.(*ast.BinaryExpr); !still {
+				return c.survey(args[0], at)
+			}
+		}
+	}
 	switch x := x.(type) {
 	case *ast.BinaryExpr:
+		if c.takenByDefault(x, args, at) {
+			return c.others(x, args, at)
+		}
 		split = true
 		terms = disjuncts(x, false, nil)
 		for _, t := range terms {
@@ -307,6 +320,60 @@ func (c *compiler) disjunction(x ast.Expr, args []cue.Value, at *place) shape {
 		}
 	}
 	return s
+}
+
+// others surveys the alternatives of a disjunction whose default is taken from elsewhere.
+func (c *compiler) others(x *ast.BinaryExpr, args []cue.Value, at *place) shape {
+	at.within++
+	defer func() { at.within-- }()
+	s := shape{}
+	for _, t := range disjuncts(x, false, nil) {
+		if t.marked {
+			continue
+		}
+		for _, a := range args {
+			if a.Source() == t.expr {
+				s.kinds |= c.survey(a, at).kinds
+			}
+		}
+		if id, ok := t.expr.(*ast.Ident); ok {
+			s.kinds |= map[string]cue.Kind{"string": cue.StringKind, "int": cue.IntKind, "number": cue.NumberKind, "bool": cue.BoolKind}[id.Name]
+		}
+	}
+	return s
+}
+
+// explained takes error("…") away as the last alternative, whose text is for who has chosen
+// none of the others.
+func (p *place) explained(x *ast.BinaryExpr, args []cue.Value) (rest ast.Expr, kept []cue.Value, ok bool) {
+	call, isCall := unparen(x.Y).(*ast.CallExpr)
+	if x.Op != token.OR || !isCall || !isBuiltin(call.Fun, "error") || len(call.Args) != 1 || p.message != "" {
+		return nil, nil, false
+	}
+	lit, isText := call.Args[0].(*ast.BasicLit)
+	if !isText {
+		return nil, nil, false
+	}
+	text, err := cueliteral.Unquote(lit.Value)
+	if err != nil {
+		return nil, nil, false
+	}
+	for _, a := range args {
+		if syntaxOf(a.Source()) == ast.Expr(call) {
+			continue
+		}
+		if a.IncompleteKind()&compositeKinds != 0 {
+			return nil, nil, false // what is wrong may be wrong with a part
+		}
+		kept = append(kept, a)
+	}
+	if rest = syntaxOf(x.X); len(kept) == 0 || len(kept) == len(args) {
+		return nil, nil, false
+	}
+	if p.within == 0 && !p.passing {
+		p.message = text
+	}
+	return rest, kept, true
 }
 
 // A disjunct is an alternative as it is written.
@@ -389,9 +456,14 @@ func (c *compiler) operation(v cue.Value, x ast.Expr, args []cue.Value, at *plac
 		return shapeOf(v.IncompleteKind())
 	}
 	before := len(c.diags)
+	if i, ok := x.(*ast.Interpolation); ok && c.equal(v, i, at) {
+		return shapeOf(cue.StringKind)
+	}
+	at.operand++
 	for _, a := range args {
 		c.survey(a, at)
 	}
+	at.operand--
 	if !isConstant(v) {
 		if len(c.diags) == before && !at.vague {
 			c.leave(at, x, nameOf(x)+" over values that are not constants", "a schema may compute with constants and with the object's own fields")
@@ -404,7 +476,9 @@ func (c *compiler) operation(v cue.Value, x ast.Expr, args []cue.Value, at *plac
 // constant surveys an operand, which must be a constant.
 func (c *compiler) constant(v cue.Value, x ast.Expr, at *place) {
 	before := len(c.diags)
+	at.operand++
 	c.survey(v, at)
+	at.operand--
 	if len(c.diags) > before || at.vague || isConstant(v) {
 		return
 	}

@@ -52,7 +52,10 @@ func (c *compiler) union(n *Node, v cue.Value, s shape, at *place, refused bool)
 	switch {
 	case len(structs) == 1:
 		n.Kinds |= StructKind
+		around := at.arms
+		at.arms = around || !a.alone
 		n.Struct = c.structOf(choose(a.alone, v, structs[0]), s, at)
+		at.arms = around
 	case len(structs) > 1:
 		n.Kinds |= StructKind
 		c.arms(n, v, structs, s, at)
@@ -459,6 +462,8 @@ const maxArms = 64
 // common is its struct.
 func (c *compiler) arms(n *Node, v cue.Value, structs []cue.Value, s shape, at *place) {
 	u := &Union{Source: at.source}
+	at.arms = true
+	defer func() { at.arms = false }()
 	for _, x := range structs {
 		arm := Arm{Struct: c.structOf(x, s, at), Source: c.position(x.Source(), at)}
 		arm.Struct.Open = x.Allows(cue.AnyString)

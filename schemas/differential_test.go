@@ -28,7 +28,7 @@ func FuzzClosuresAgreeWithCUE(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, seed uint64) {
-		differential(t, seed%tried, objects)
+		differential(t, seed%tried, objects, seed/tried%2 == 1)
 	})
 }
 
@@ -45,14 +45,16 @@ func TestClosuresAgreeWithCUE(t *testing.T) {
 		rounds /= 10
 	}
 	for seed := *from; seed < *from+rounds; seed++ {
-		outcome := differential(t, seed, objects)
-		if outcome == "" {
-			continue
-		}
-		outcomes[outcome]++
-		total++
-		if t.Failed() {
-			return
+		for _, idioms := range []bool{false, true} {
+			outcome := differential(t, seed, objects, idioms)
+			if outcome == "" {
+				continue
+			}
+			outcomes[outcome]++
+			total++
+			if t.Failed() {
+				return
+			}
 		}
 	}
 	t.Logf("%d schemas: %v %v", total, outcomes, verdicts)
@@ -110,8 +112,8 @@ var expectedRefusals = []string{
 
 // differential runs one schema against CUE, with objects as many. It returns
 // what became of the schema: "" if CUE itself refuses it.
-func differential(t *testing.T, seed uint64, objects int) string {
-	g := &grammar{maker: maker{rand.New(rand.NewPCG(seed, 0)), 3, nil, 0}}
+func differential(t *testing.T, seed uint64, objects int, idioms bool) string {
+	g := &grammar{maker: maker{rand.New(rand.NewPCG(seed, 0)), 3, nil, 0}, idioms: idioms}
 	generated := g.schema()
 	text := generated.text
 	ctx := cuecontext.New()

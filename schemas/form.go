@@ -170,6 +170,12 @@ type Node struct {
 	// Logic are further nodes that the value must satisfy in some number.
 	Logic *Logic `json:"logic,omitempty"`
 
+	// Message is what the policy says of a value that is invalid.
+	Message string `json:"message,omitempty"`
+
+	// From is where in the object the value is taken from, if it is a field.
+	From *Reference `json:"from,omitempty"`
+
 	// Fallback is what the rest of the node cannot say: CUE that is evaluated with the
 	// value. The rest then admits more than the CUE does, never less.
 	Fallback *Fallback `json:"fallback,omitempty"`
@@ -188,6 +194,9 @@ type Node struct {
 	// DropNull: a null counts as absent, in a field or under a key of a map, and is removed
 	// or replaced by the default. In a list it is replaced by the default, and else stays.
 	DropNull bool `json:"dropNull,omitempty"`
+
+	// Keeps: unknown fields are kept in what is of another kind than the node admits, too.
+	Keeps bool `json:"keeps,omitempty"`
 
 	// Bare: structs in the value lose all that they have, at any depth of lists.
 	Bare bool `json:"bare,omitempty"`
@@ -403,6 +412,25 @@ type Logic struct {
 	AnyOf []*Node `json:"anyOf,omitempty"`
 	OneOf []*Node `json:"oneOf,omitempty"`
 	Not   *Node   `json:"not,omitempty"`
+}
+
+// A Reference stands for another part of the object: a field, the key under which a struct
+// stands, or a text made of such. A regular field that is missing gets its value, and another
+// value must be the same, or else is free if the reference is for the default only.
+type Reference struct {
+	Parts   []Part   `json:"parts"`
+	Joined  bool     `json:"joined,omitempty"`  // to a text
+	Default bool     `json:"default,omitempty"` // it is the default
+	Source  Position `json:"source,omitzero"`
+}
+
+// A Part of a reference is a text, or a value that is found from the struct that is so many
+// structs outward from the field: 0 is the one that has it.
+type Part struct {
+	Text string   `json:"text,omitempty"`
+	Up   int      `json:"up,omitempty"`
+	Path []string `json:"path,omitempty"`
+	Key  bool     `json:"key,omitempty"` // the key of that struct
 }
 
 // A Fallback is an expression in CUE that needs nothing from outside itself.

@@ -2,6 +2,8 @@ package schemas
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 )
 
@@ -82,7 +84,7 @@ func (g *grammar) related(depth int) term {
 	} else {
 		field("on", "*true | bool", func() any { return g.chance(50) })
 	}
-	if g.chance(60) {
+	if !g.idioms && g.chance(60) {
 		bound := g.oneOf(">n", ">=n", "<n", "<=n", "!=n", "int & >n", "int & >=n & <100", "number & <=n", "*3 | int & >n", "(*3 | int) & >n", "int & >k", ">n & <n")
 		field("m"+mark(), bound, numbers)
 	}
@@ -108,6 +110,11 @@ func (g *grammar) related(depth int) term {
 	if g.chance(10) {
 		decls = append(decls, "...")
 	}
+	if g.idioms && g.chance(60) {
+		for range 1 + g.IntN(2) {
+			g.taken(&decls, samples)
+		}
+	}
 	if g.chance(15) {
 		decls = append(decls, g.oneOf("tags: [...string]\n_tags: {for t in tags {(t): true}}", "sum: n + 1", "q: *(n * 2) | int", `label: "\(k)-x"`, "let K = k\nkk?: K"))
 	}
@@ -121,7 +128,13 @@ func (g *grammar) related(depth int) term {
 	}
 	return term{text, func() any {
 		m := map[string]any{}
-		for _, name := range []string{"k", "n", "on", "m", "x", "y", "z", "m2"} {
+		names := []string{"k", "n", "on", "m", "x", "y", "z", "m2"}
+		for _, name := range slices.Sorted(maps.Keys(samples)) {
+			if g.idioms && strings.HasPrefix(name, "t") && g.chance(50) {
+				names = append(names, name)
+			}
+		}
+		for _, name := range names {
 			if sample := samples[name]; sample != nil && g.chance(65) {
 				m[name] = sample()
 			}
@@ -131,6 +144,39 @@ func (g *grammar) related(depth int) term {
 		}
 		return m
 	}, "struct"}
+}
+
+// taken writes a field that takes its value from others, in the ways that are compiled and in
+// others.
+func (g *grammar) taken(decls *[]string, samples map[string]func() any) {
+	name, from := g.fresh("t"), g.oneOf("k", "n", "on")
+	*decls = append(*decls, strings.NewReplacer("NAME", name, "FROM", from, "HIDDEN", g.fresh("_from"), "LET", g.fresh("From"), "KEY", g.fresh("Key")).Replace(g.oneOf(
+		"NAME: FROM", "NAME?: FROM", "NAME!: FROM", "NAME: *FROM | string", "NAME: *FROM | int | string | bool", "NAME: *FROM | number",
+		`NAME: "\(FROM)-x"`, `NAME: *"a/\(FROM)" | string`, "NAME: FROM & string", "NAME: FROM & (*1 | int)", "NAME: FROM | *1",
+		"HIDDEN: FROM\nNAME: HIDDEN", "let LET = FROM\nNAME: *LET | string", "NAME: {a: FROM, b: *FROM | string}", "NAME?: {a!: FROM}",
+		"NAME: [...{a: FROM, c: *a | string}]", "NAME: [KEY=string]: {a: KEY, b: *KEY | string, c: FROM}", "NAME: [KEY=string]: {a?: *KEY | string, d: *\"\\(KEY)/\\(FROM)\" | string}",
+		"NAME: null | FROM", "NAME: {FROM, x?: int}", "NAME: *FROM | >5", "NAME: [FROM, ...string]", "NAME: {a: *{b: FROM}.b | string}",
+	)))
+	scalar := func() any { return []any{"a", "b", "a-x", "a/b", int64(1), int64(2), true}[g.IntN(7)] }
+	object := func() any {
+		m := map[string]any{}
+		for _, field := range []string{"a", "b", "c", "d"} {
+			if g.chance(35) {
+				m[field] = scalar()
+			}
+		}
+		return m
+	}
+	samples[name] = g.either(scalar, scalar, object, func() any { return map[string]any{"a": object(), "k": object()} }, func() any { return []any{object()} })
+}
+
+// matched writes matchN over types of which a value is one at most, and others.
+func (g *grammar) matched() term {
+	text := "matchN(" + g.oneOf("1", ">=1", ">0", "1", "<=1") + ", [" + g.oneOf(`int, string`, `string, [...string]`, `string, number, bool`, `int & >=0 & <=5, "a"`,
+		`int, number`, `"a" | "b", [...(int | bool)], null`, `string, {a?: int}`, `{a!: int}, [...{a!: int}]`) + "])" + g.oneOf("", "", " & (int | string)", " & !=\"b\"")
+	return term{text, func() any {
+		return []any{"a", "b", "", int64(1), int64(7), 1.5, true, nil, []any{}, []any{"a"}, []any{int64(1), true}, map[string]any{"a": int64(1)}}[g.IntN(12)]
+	}, "union"}
 }
 
 // odd writes what only CUE can check.
@@ -150,6 +196,9 @@ func (g *grammar) odd() term {
 			}
 		}
 		return m
+	}
+	if g.idioms && g.chance(50) {
+		return g.matched()
 	}
 	if g.chance(50) {
 		return term{g.oneOf("[string, int]", "[string, ...int]", "[...int] | [...string]", "[]", "[...{a: int}] & list.UniqueItems()", "[...] & list.Contains(1)", "[_, ...]"), list, "list"}

@@ -16,6 +16,10 @@ type grammar struct {
 	defs  []term   // #D0, #D1, ...
 	decls []string // declarations at the top of the file
 	names int
+
+	// idioms: also the forms that came later, and not those in which CUE itself recurses without
+	// end beside them. Without, a seed makes the schema that it has always made.
+	idioms bool
 }
 
 // A term is a piece of CUE and a way to make data that may satisfy it.
@@ -82,12 +86,12 @@ func (g *grammar) value(depth int) term {
 		return g.scalar()
 	case 6, 7, 8, 9:
 		t := g.structure(depth, "a", "b", "c", "d", "x-y")
-		if g.chance(8) {
+		if g.idioms && g.chance(8) {
 			t.text = "close(" + t.text + ")"
 		}
 		return t
 	case 10, 11, 12:
-		if g.chance(20) {
+		if g.idioms && g.chance(25) {
 			return g.tuple(depth)
 		}
 		return g.list(depth)

@@ -155,7 +155,7 @@ func (c *check) openObject(s *spec.Schema, root bool) {
 		f := &o.fields[i]
 		property := f.check.openAPI(false)
 		property.Default = f.whenAbsent()
-		if !f.fills && f.presence != Optional {
+		if !f.fills && !f.taken() && f.presence != Optional {
 			s.Required = append(s.Required, f.name)
 		}
 		s.Properties[f.name] = *property

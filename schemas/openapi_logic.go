@@ -67,7 +67,7 @@ func (a *Arm) required() []string {
 		if f.Presence == Regular {
 			if c, err := newCheck(f.Schema, 0); err != nil {
 				continue
-			} else if _, fills := c.absent(); fills {
+			} else if _, fills := c.absent(); fills || f.Schema.From != nil {
 				continue
 			}
 		}

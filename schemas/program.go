@@ -59,7 +59,7 @@ func (p *Program) Validate(obj map[string]any) field.ErrorList {
 	}
 	v.parts(p.root, obj, true)
 	errs := v.errs
-	v.errs, v.patience, v.repeats = nil, nil, false
+	v.errs, v.patience, v.repeats, v.scopes = nil, nil, false, v.scopes[:0]
 	return errs
 }
 
@@ -90,13 +90,26 @@ func (p *Program) TryPrepareApplied(obj map[string]any) (unknown []string, chang
 	return p.prepare(obj, true)
 }
 
+// Prune makes of an object of another version one of this, in place, as Kubernetes does
+// without a conversion: it removes fields that the schema does not know, and nulls where
+// there must be none. It fills in no defaults. It reports whether the object is different now.
+func (p *Program) Prune(obj map[string]any) (changed bool) {
+	_, changed, _ = p.run(obj, preparation{converts: true})
+	return changed
+}
+
 func (p *Program) prepare(obj map[string]any, nulls bool) (unknown []string, changed bool, err *field.Error) {
-	if obj == nil || !p.root.acts {
+	return p.run(obj, preparation{fill: true, nulls: nulls})
+}
+
+func (p *Program) run(obj map[string]any, as preparation) (unknown []string, changed bool, err *field.Error) {
+	if obj == nil || !p.root.acts && !p.root.sheds {
 		return nil, false, nil
 	}
 	s := preparations.Get().(*preparation)
 	defer preparations.Put(s)
-	*s = preparation{path: s.path[:0], fill: true, nulls: nulls}
+	as.path, as.scopes = s.path[:0], s.scopes[:0]
+	*s = as
 	s.structure(p.root, obj, true)
 	unknown, changed, err = s.unknown, s.changed, s.failed
 	s.unknown = nil
@@ -141,6 +154,8 @@ type check struct {
 	fillsNull bool // a null is absent where there is a default
 	narrows   bool // floats without a fraction become integers
 	acts      bool // Prepare has something to do here or below
+	sheds     bool // what is of another kind than the node admits is pruned, see shed
+	refers    bool // there are references here or below
 }
 
 // A textCheck is an alternative for strings.
@@ -183,6 +198,7 @@ type objectCheck struct {
 	patterns []patternCheck
 	open     bool
 
+	refers      bool // there are references in fields or below
 	comparisons []comparisonCheck
 	conditions  []conditionCheck
 	min, max    int // max < 0: none
@@ -214,7 +230,10 @@ func (b building) check(n *Node) (*check, error) {
 	if n.Kinds == 0 {
 		return nil, errors.New("schemas: a node that admits nothing")
 	}
-	c := &check{node: n, kinds: n.Kinds}
+	c := &check{node: n, kinds: n.Kinds, refers: n.From != nil}
+	if n.From != nil && (len(n.From.Parts) == 0 || n.Kinds&^scalarKinds != 0) {
+		return nil, errors.New("schemas: a reference to nothing, or in a value that is not a scalar")
+	}
 	for i := range n.Scalars {
 		if err := c.addScalar(&n.Scalars[i]); err != nil {
 			return nil, err
@@ -252,6 +271,7 @@ func (b building) check(n *Node) (*check, error) {
 	}
 	c.narrows = c.kinds&(IntegerKind|NumberKind) == IntegerKind
 	c.acts = c.acts || c.narrows || n.Bare || n.Embedded
+	c.sheds = n.Plain && !n.Keeps && c.kinds != AnyKind
 	if len(n.Default) > 0 {
 		return c, c.addDefault(n.Default)
 	}
@@ -315,6 +335,7 @@ func (c *check) addList(l *List, b building) error {
 		return errors.New("schemas: a unique list of items that are not scalars")
 	}
 	c.list.items = items
+	c.refers = c.refers || items.refers
 	c.acts = c.acts || items.acts || items.node.DropNull && items.fallback != nil
 	return nil
 }
@@ -341,6 +362,7 @@ func (c *check) addPrefix(l *List, b building) error {
 			c.list.prefix = append(c.list.prefix, item)
 		}
 		c.acts = c.acts || item.acts
+		c.refers = c.refers || item.refers
 	}
 	return nil
 }
@@ -394,7 +416,8 @@ func (c *check) addStruct(s *Struct, b building) error {
 		}
 		o.index[f.Name] = i
 		o.fields = append(o.fields, fc)
-		c.acts = c.acts || fc.check.acts || fc.fills || fc.check.node.DropNull
+		c.acts = c.acts || fc.check.acts || fc.fills || fc.check.node.DropNull || fc.check.node.From != nil
+		c.refers = c.refers || fc.check.refers
 	}
 	if err := o.addRelations(s, b); err != nil {
 		return err
@@ -416,12 +439,14 @@ func (c *check) addStruct(s *Struct, b building) error {
 		if len(s.Patterns) > 1 && value.kinds&(ListKind|StructKind) != 0 {
 			return errors.New("schemas: several patterns whose values are not scalars")
 		}
+		c.refers = c.refers || value.refers
 		o.patterns = append(o.patterns, patternCheck{key: key, value: value})
 		c.acts = c.acts || value.acts || value.node.DropNull
 	}
 	if !o.open && len(o.patterns) == 0 {
 		c.acts = true // prunes
 	}
+	o.refers = c.refers
 	return nil
 }
 
@@ -456,6 +481,7 @@ func (c *check) absent() (any, bool) {
 		switch {
 		case f.fills:
 			value[f.name] = f.absent
+		case f.taken(): // when the struct is there
 		case f.presence != Optional:
 			return nil, false
 		}
@@ -470,6 +496,9 @@ func (c *check) absent() (any, bool) {
 	run.object(c, value, false)
 	return value, len(run.errs) == 0
 }
+
+// taken reports whether a field that is missing gets its value from elsewhere in the object.
+func (f *fieldCheck) taken() bool { return f.presence == Regular && f.check.node.From != nil }
 
 func (c *check) addScalar(s *Scalar) error {
 	if s.Kinds == 0 || s.Kinds&^scalarKinds != 0 {

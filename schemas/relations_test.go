@@ -9,17 +9,22 @@ import (
 	"cuelang.org/go/cue/cuecontext"
 )
 
-// relations are schemas in which parts of an object depend on each other, or that have
-// alternatives: spec, and what it must accept and refuse. Each verdict is CUE's as well, and so
-// is what comes of the accepted ones. left is what only CUE evaluates: paths.
-var relations = []struct {
+// A relation is a schema in which parts of an object depend on each other, or that has
+// alternatives.
+type relation struct {
 	name   string
 	decls  string
+	top    string // before the struct of spec
 	spec   string
 	left   string
 	accept []string
 	refuse []string
-}{
+}
+
+// relations are schemas in which parts of an object depend on each other, or that have
+// alternatives: spec, and what it must accept and refuse. Each verdict is CUE's as well, and so
+// is what comes of the accepted ones. left is what only CUE evaluates: paths.
+var relations = []relation{
 	{
 		name:   "a union told apart by a constant",
 		spec:   `u!: {t: "a", x: int} | {t: "b", y: *3 | int}`,
@@ -124,13 +129,30 @@ var relations = []struct {
 		refuse: []string{`{"c": 1, "a": 1}`, `{"c": 1, "b": "x"}`, `{}`},
 	},
 	{
-		name: "a tuple", left: "spec.a", spec: `a!: [string, int, ...bool]`,
+		name: "a tuple", spec: `a!: [string, int, ...bool]`,
 		accept: []string{`{"a": ["x", 1]}`, `{"a": ["x", 1, true]}`},
 		refuse: []string{`{"a": []}`, `{"a": [1, 1]}`, `{"a": ["x", 1, 2]}`},
 	},
 	{
 		name: "lists of different things", left: "spec.a", spec: `a!: [...int] | [...string]`,
 		accept: []string{`{"a": [1, 2]}`, `{"a": ["x"]}`}, refuse: []string{`{"a": [1, "x"]}`, `{"a": 1}`},
+	},
+	{
+		name: "matchN over types", spec: "a!: matchN(1, [string, [...string]])\nb?: matchN(>=1, [int, string]) & (int | =~\"^[0-9]+%$\")\nc?: matchN(>0, [int & >=0 & <=10, \"auto\"])\nd?: [string]: matchN(1, [string, number, bool])",
+		accept: []string{`{"a": "x"}`, `{"a": [], "b": 1, "c": "auto", "d": {"x": true, "y": 1.5}}`, `{"a": ["x"], "b": "5%", "c": 10}`},
+		refuse: []string{`{}`, `{"a": 1}`, `{"a": [1]}`, `{"a": "x", "b": "5"}`, `{"a": "x", "c": 11}`, `{"a": "x", "c": "x"}`, `{"a": "x", "d": {"x": null}}`},
+	},
+	{
+		name: "matchN over types that overlap", left: "spec.a spec.b", spec: "a!: matchN(1, [int, number])\nb?: matchN(<=1, [int, string])",
+		accept: []string{`{"a": 1.5}`, `{"a": 1.5, "b": true}`}, refuse: []string{`{"a": 1}`, `{"a": "x"}`},
+	},
+	{
+		name: "if several fields are there", spec: "a?: int\nb?: int\nif a != _|_ && b != _|_ {c: *1 | int}\nif a != _|_ || b != _|_ {d?: int}",
+		accept: []string{`{}`, `{"a": 1}`, `{"a": 1, "b": 2}`, `{"a": 1, "b": 2, "c": 3}`, `{"b": 1, "d": 2}`}, refuse: []string{`{"c": 1}`, `{"a": 1, "c": 1}`, `{"d": 1}`},
+	},
+	{
+		name: "what an error says", spec: "level!: \"debug\" | \"info\" | error(\"level is debug or info\")\nport?: (int & >0) | error(\"port is above 0\")",
+		accept: []string{`{"level": "info"}`, `{"level": "debug", "port": 1}`}, refuse: []string{`{"level": "x"}`, `{}`, `{"level": "info", "port": 0}`, `{"level": "info", "port": "x"}`},
 	},
 	{
 		name: "matchN", left: "spec.a", spec: `a!: matchN(1, [{x!: int}, {y!: int}])`,
@@ -157,7 +179,7 @@ var relations = []struct {
 		refuse: []string{`{"items": [{"lo": 1, "hi": 3}]}`},
 	},
 	{
-		name: "each value by itself", left: "spec.m[]", spec: `m: [string]: {n: int, text?: "\(n)"}`,
+		name: "each value by itself", spec: `m: [string]: {n: int, text?: "\(n)"}`,
 		accept: []string{`{"m": {"a": {"n": 1, "text": "1"}}}`}, refuse: []string{`{"m": {"a": {"n": 1, "text": "2"}}}`},
 	},
 	{
@@ -172,10 +194,10 @@ var relations = []struct {
 }
 
 func TestRelations(t *testing.T) {
-	for _, test := range relations {
+	for _, test := range append(relations, references...) {
 		t.Run(test.name, func(t *testing.T) {
 			text := "import (\n\t\"list\"\n\t\"strings\"\n)\n_use: [list.MinItems(0), strings.MinRunes(0)]\n" +
-				test.decls + "\n#schema: spec!: {\n" + test.spec + "\n}\n"
+				test.decls + "\n#schema: spec!: " + test.top + "{\n" + test.spec + "\n}\n"
 			ctx := cuecontext.New()
 			schema := ctx.CompileString(text, cue.Filename("schema.cue")).LookupPath(cue.ParsePath("#schema"))
 			node, diags := FromCUE(schema, locateIn("schema.cue"))

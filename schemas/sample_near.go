@@ -85,6 +85,7 @@ func (g maker) witnessStruct(s *Struct) any {
 			m[f.Name] = g.witness(f.Schema)
 		}
 	}
+	g.agree(s, m)
 	for _, condition := range s.Conditions {
 		for _, f := range condition.Fields {
 			if g.chance(max(50, g.full/2)) {
@@ -101,6 +102,23 @@ func (g maker) witnessStruct(s *Struct) any {
 		m[g.oneOf(append(slices.Clip(g.keys), "open", "x-open", "0open")...)] = g.noise(1)
 	}
 	return m
+}
+
+// agree makes most fields of m that are taken from elsewhere what they must be, or leaves
+// them out.
+func (g maker) agree(s *Struct, m map[string]any) {
+	for _, f := range s.Fields {
+		r := f.Schema.From
+		if r == nil || r.Default || !g.chance(75) {
+			continue
+		}
+		delete(m, f.Name)
+		if p := r.Parts[0]; !r.Joined && !p.Key && p.Up == 0 && len(p.Path) == 1 && g.chance(50) {
+			if x, ok := m[p.Path[0]]; ok {
+				m[f.Name] = x
+			}
+		}
+	}
 }
 
 func (g maker) witnessScalar(n *Node, kind Kinds) any {

@@ -39,6 +39,7 @@ func (c *check) addUnion(u *Union, b building) error {
 		c.union.arms = append(c.union.arms, arm)
 		c.union.values = append(c.union.values, values)
 		c.acts = c.acts || arm.acts
+		c.refers = c.refers || arm.refers
 	}
 	if u.Ambiguous != nil {
 		ask, err := b.fallback(u.Ambiguous)
@@ -69,9 +70,9 @@ func (u *unionCheck) chosen(m map[string]any) (arm *check, ok bool) {
 
 // remaining returns the arms that nothing in m contradicts: not those that m only lacks
 // something for.
-func (u *unionCheck) remaining(m map[string]any, root bool, p **patience) (arms []*check) {
+func (u *unionCheck) remaining(m map[string]any, root bool, scopes []scope, p **patience) (arms []*check) {
 	for _, arm := range u.arms {
-		if !contradicts(arm, m, root, p) {
+		if !contradicts(arm, m, root, scopes, p) {
 			arms = append(arms, arm)
 		}
 	}
@@ -79,10 +80,11 @@ func (u *unionCheck) remaining(m map[string]any, root bool, p **patience) (arms 
 }
 
 // contradicts reports whether m cannot become valid by what is added to it.
-func contradicts(c *check, m map[string]any, root bool, p **patience) bool {
+func contradicts(c *check, m map[string]any, root bool, scopes []scope, p **patience) bool {
 	v := inspections.Get().(*inspection)
 	defer inspections.Put(v)
 	v.path, v.quiet, v.lenient, v.failed, v.patience = v.path[:0], 1, true, false, *p
+	v.scopes = append(v.scopes[:0], scopes...)
 	v.object(c, m, root)
 	contradicted := v.failed
 	*p = v.patience
@@ -104,7 +106,7 @@ func (v *inspection) choose(c *check, m map[string]any, root bool) {
 		v.object(arm, m, root)
 		return
 	}
-	arms := u.remaining(m, root, &v.patience)
+	arms := u.remaining(m, root, v.scopes, &v.patience)
 	switch len(arms) {
 	case 0:
 		v.noArm(c, m, root)
@@ -141,7 +143,7 @@ func (v *inspection) noArm(c *check, m map[string]any, root bool) {
 	var nearest field.ErrorList
 	var which Position
 	for i, arm := range c.union.arms {
-		run := inspection{path: slices.Clone(v.path), secret: v.secret, patience: v.patience}
+		run := inspection{path: slices.Clone(v.path), scopes: slices.Clone(v.scopes), secret: v.secret, patience: v.patience}
 		run.object(arm, m, root)
 		v.patience = run.patience
 		if i == 0 || len(run.errs) < len(nearest) {
@@ -194,7 +196,7 @@ func (p *preparation) choose(c *check, m map[string]any, root bool) {
 	}
 	arm, ok := c.union.chosen(m)
 	if !ok {
-		switch arms := c.union.remaining(m, root, &p.patience); {
+		switch arms := c.union.remaining(m, root, p.scopes, &p.patience); {
 		case len(arms) == 1:
 			arm = arms[0]
 		case len(arms) > 1 && c.union.ambiguous != nil:

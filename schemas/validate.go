@@ -47,8 +47,9 @@ func fieldPath(steps []step) *field.Path {
 
 // An inspection is one run of Validate.
 type inspection struct {
-	path []step
-	errs field.ErrorList
+	path   []step
+	scopes []scope // structs around, as far as references may lead to them
+	errs   field.ErrorList
 
 	// quiet is above 0 while only the verdict counts; failed is what it was.
 	quiet int
@@ -88,6 +89,9 @@ func (v *inspection) value(c *check, x any) {
 		defer func() { v.secret-- }()
 	}
 	before := len(v.errs)
+	if c.node.Message != "" {
+		defer func() { v.explain(c, x, before) }()
+	}
 	switch x := x.(type) {
 	case string:
 		if !c.kinds.Has(StringKind) {
@@ -153,9 +157,26 @@ func (v *inspection) value(c *check, x any) {
 			Detail:   fmt.Sprintf("a Go value of type %T is not decoded JSON", x),
 		})
 	}
+	if c.node.From != nil && len(v.errs) == before {
+		v.taken(c, x)
+	}
 	if c.fallbackCheck != nil {
 		v.askCUE(c, x, before)
 	}
+}
+
+// explain says in the words of the policy that a value is invalid.
+func (v *inspection) explain(c *check, x any, before int) {
+	if len(v.errs) == before {
+		return
+	}
+	e := v.errs[before]
+	v.errs = v.errs[:before]
+	if v.secret == 0 {
+		e.BadValue = shown(x)
+	}
+	e.Type, e.Detail = field.ErrorTypeInvalid, at(c.node.Message, c.node.Source)
+	v.errs = append(v.errs, e)
 }
 
 // parts checks the fields of m, whichever alternative it is.
@@ -210,6 +231,10 @@ func (v *inspection) integer(c *check, x int64) {
 // fields of every object are none of the schema's business.
 func (v *inspection) object(c *check, m map[string]any, root bool) {
 	o := c.object
+	if o.refers {
+		v.scopes = append(v.scopes, enter(o, m, v.path))
+		defer func() { v.scopes = v.scopes[:len(v.scopes)-1] }()
+	}
 	known := 0
 	var added map[string]bool
 	if o.conditions != nil {
@@ -227,6 +252,9 @@ func (v *inspection) object(c *check, m map[string]any, root bool) {
 			continue // a condition says what it is
 		}
 		if !ok {
+			if f.check.refers && v.absent(f) {
+				continue
+			}
 			if f.presence == Required || f.presence == Regular && !f.fills {
 				v.missing(f)
 			}

@@ -129,10 +129,11 @@ func compileHint(l apart.Limit) string {
 
 // sourceHead says what follows it on a child's input: the files of a source.
 type sourceHead struct {
-	Package string            `json:"package"`
-	Files   []sourceFile      `json:"files"`
-	Strays  []string          `json:"strays,omitempty"`
-	Configs map[string]string `json:"configs,omitempty"` // for the command configs
+	Package    string            `json:"package"`
+	Files      []sourceFile      `json:"files"`
+	Strays     []string          `json:"strays,omitempty"`
+	NearMisses []string          `json:"nearMisses,omitempty"`
+	Configs    map[string]string `json:"configs,omitempty"` // for the command configs
 }
 
 type sourceFile struct {
@@ -153,7 +154,7 @@ func inTurn(ctx context.Context, l apart.Limits, command string, configs map[str
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	head := sourceHead{Package: source.Package, Strays: source.Strays, Configs: configs}
+	head := sourceHead{Package: source.Package, Strays: source.Strays, NearMisses: source.NearMisses, Configs: configs}
 	for _, f := range source.Files {
 		head.Files = append(head.Files, sourceFile{f.Path, len(f.Data)})
 	}
@@ -205,7 +206,7 @@ func readSource(r io.Reader) (*policy.Source, map[string]string, error) {
 	if err := d.Decode(&head); err != nil {
 		return nil, nil, err
 	}
-	source := &policy.Source{Package: head.Package, Strays: head.Strays}
+	source := &policy.Source{Package: head.Package, Strays: head.Strays, NearMisses: head.NearMisses}
 	rest := behind(d, r)
 	for _, f := range head.Files {
 		data := make([]byte, f.Size)

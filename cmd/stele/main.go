@@ -59,6 +59,7 @@ cluster under it. What it enforces is written in CUE; every write is an event in
 
   stele serve                     start a control plane here and now
   export KUBECONFIG=$PWD/stele-data/admin.kubeconfig
+  stele status                    what runs, and how it is
   kubectl api-resources           look around
   stele log --since 1h            what was written, and by whom
   stele at 1h -- kubectl get ns   and what it was like before
@@ -82,7 +83,7 @@ Every flag can also be set by the environment: --data-dir by STELE_DATA_DIR.`,
 	root.SetVersionTemplate(versionText())
 	root.SetHelpCommand(helpCommand())
 	addGroup(root, "past", "The past:", logCommand(), historyCommand(), diffCommand(), blameCommand(), atCommand(), revertCommand(), undeleteCommand(), undoCommand())
-	addGroup(root, "server", "The control plane:", policyCommand(), whoCanCommand(), accessCommand())
+	addGroup(root, "server", "The control plane:", statusCommand(), policyCommand(), whoCanCommand(), accessCommand())
 	root.AddCommand(versionCommand())
 	if !isPlugin() {
 		addGroup(root, "server", "", serveCommand(), kubeconfigCommand(), pluginsCommand())

@@ -6,28 +6,34 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/tools/clientcmd"
 	"stele.dev/stele/cmd/stele/internal/restore"
+	"stele.dev/stele/core/changes"
 )
 
 type revertOptions struct {
 	restoreOptions
 	to, selector string
+	all          bool
 }
 
 func revertCommand() *cobra.Command {
 	o := &revertOptions{}
 	cmd := &cobra.Command{
-		Use:   "revert --to MOMENT (KIND NAME... | KIND/NAME... | KIND -l SELECTOR | -A KIND | -n NAMESPACE)",
+		Use:   "revert --to MOMENT (KIND NAME... | KIND/NAME... | KIND -l SELECTOR | KIND --all | -A KIND | -n NAMESPACE)",
 		Short: "Put objects back to what they were at a moment",
 		Long: `Revert makes objects what they were at a moment: named ones, those that a selector selected
-then or selects now, those of a kind in all namespaces, or with -n alone everything in a
-namespace. It shows a plan, and asks.
+then or selects now, those of a kind in a namespace (--all) or in all namespaces (-A), or with
+-n alone everything in a namespace. It shows a plan, with who changed an object since, and asks.
 
 What it does is ordinary creates, updates and deletes, in the name of the user and under the
 policy of today; the server tries each before anything is written, and what it refuses is
@@ -52,6 +58,7 @@ it has shown a plan but there is no terminal to ask on, and no --yes.
 		Example: `  stele revert --to 1200 database orders
   stele revert --to 10m configmaps -l app=web --dry-run
   stele revert --to "yesterday 14:00" -n shop --prune
+  stele revert --to 1h databases -n shop --all
   stele revert --to 1200 -A databases --yes`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
@@ -65,6 +72,7 @@ it has shown a plan but there is no terminal to ask on, and no --yes.
 	f := cmd.Flags()
 	f.StringVar(&o.to, "to", "", "`MOMENT` to go back to")
 	f.StringVarP(&o.selector, "selector", "l", "", "only objects with these labels, at either moment")
+	f.BoolVar(&o.all, "all", false, "all objects of the kind in the namespace")
 	f.BoolVar(&o.prune, "prune", false, "delete what came since")
 	required(cmd, "to")
 	_ = cmd.RegisterFlagCompletionFunc("to", completeMoments)
@@ -93,15 +101,16 @@ func (o *revertOptions) run(ctx context.Context, cmd *cobra.Command, args []stri
 		return err
 	}
 	options := restore.Options{Prune: o.prune, Status: o.status}
+	log, err := newChangesClient(config)
+	if err != nil {
+		return err
+	}
 	if len(named) == 0 {
-		log, err := newChangesClient(config)
-		if err != nil {
-			return err
-		}
 		p, err := r.namespace(ctx, log, o.namespace, revision, options)
 		if err != nil {
 			return err
 		}
+		r.sayWhoChanged(ctx, log, p, revision)
 		return r.carryOut(ctx, p, fmt.Sprintf("The namespace %s, back to revision %d:", o.namespace, revision), revision)
 	}
 	subjects, unread, err := o.subjects(ctx, r, loader, named, revision)
@@ -110,6 +119,7 @@ func (o *revertOptions) run(ctx context.Context, cmd *cobra.Command, args []stri
 	}
 	p := restore.Make(subjects, r.client.Owners(ctx), options)
 	p.Unread = unread
+	r.sayWhoChanged(ctx, log, p, revision)
 	return r.carryOut(ctx, p, fmt.Sprintf("Back to revision %d:", revision), revision)
 }
 
@@ -124,8 +134,8 @@ func (o *revertOptions) check(args []string) ([]objectNames, error) {
 	}
 	if len(named) == 0 {
 		switch {
-		case o.everywhere || o.selector != "":
-			return nil, usagef("missing KIND: -A and -l choose among the objects of a kind")
+		case o.everywhere || o.selector != "" || o.all:
+			return nil, usagef("missing KIND: -A, -l and --all choose among the objects of a kind")
 		case o.namespace == "":
 			return nil, usagef("missing what to put back: KIND NAME..., KIND/NAME..., KIND --all, KIND -l SELECTOR, -A KIND, or -n NAMESPACE for everything in it")
 		}
@@ -136,7 +146,9 @@ func (o *revertOptions) check(args []string) ([]objectNames, error) {
 			return nil, usagef("names and -A cannot be given together: use -n NAMESPACE")
 		case len(n.names) > 0 && o.selector != "":
 			return nil, usagef("names and -l cannot be given together")
-		case len(n.names) == 0 && !o.everywhere && o.selector == "":
+		case len(n.names) > 0 && o.all:
+			return nil, usagef("names and --all cannot be given together")
+		case len(n.names) == 0 && !o.everywhere && !o.all && o.selector == "":
 			return nil, usagef("missing which %s: names, -l SELECTOR, --all for all in the namespace, or -A for all in all namespaces", n.kind)
 		}
 	}
@@ -196,4 +208,43 @@ func (r *restoring) named(ctx context.Context, kind restore.Kind, namespace stri
 		subjects = append(subjects, s)
 	}
 	return subjects, nil
+}
+
+// sayWhoChanged notes of objects that are to be updated how often they changed since, and who did that: it is their work that
+// goes. Who may not list changes is not told.
+func (r *restoring) sayWhoChanged(ctx context.Context, log *changesClient, p *restore.Plan, revision uint64) {
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(undoAtOnce)
+	for _, i := range p.Items {
+		if i.Action != restore.Update {
+			continue
+		}
+		group.Go(func() error {
+			since, err := log.some(ctx, changesQuery{namespace: i.Namespace, fields: fields.Set{
+				"object.group": i.Kind.Group, "object.resource": i.Kind.Resource, "object.namespace": i.Namespace, "object.name": i.Name,
+				"since": strconv.FormatUint(revision+1, 10),
+			}})
+			if err == nil && len(since) > 0 {
+				i.Notes = append([]string{changedSince(since)}, i.Notes...)
+			}
+			return err
+		})
+	}
+	_ = group.Wait() // the first error ends it: it is that of all
+}
+
+// changedSince says how often an object changed, and by whom.
+func changedSince(since []*changes.Change) string {
+	var who []string
+	for _, c := range since {
+		if actor := actorText(c); !slices.Contains(who, actor) {
+			who = append(who, actor)
+		}
+	}
+	slices.Sort(who)
+	times := "once"
+	if len(since) > 1 {
+		times = fmt.Sprintf("%d times", len(since))
+	}
+	return "changed " + times + " since, by " + strings.Join(who, ", ")
 }

@@ -193,6 +193,7 @@ func (o *serveOptions) serve(cmd *cobra.Command) (err error) {
 	evaluators := workers.New(workers.Options{Command: evaluateApart, Logger: logger})
 	defer evaluators.Close()
 	registry := prometheus.NewRegistry()
+	registry.MustRegister(diskMetrics(dir.root)...)
 	authorizers, plugins, err := o.authorization.new(dir, registry, logger)
 	if err != nil {
 		return err

@@ -14,28 +14,38 @@ import (
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
 	"stele.dev/stele/cmd/stele/internal/restore"
 	"stele.dev/stele/core/changes"
 )
 
 type undeleteOptions struct {
 	restoreOptions
-	uid string
+	uid, selector, since string
 }
 
 func undeleteCommand() *cobra.Command {
 	o := &undeleteOptions{}
 	cmd := &cobra.Command{
-		Use:   "undelete (KIND NAME | KIND/NAME)",
-		Short: "Bring back an object that was deleted, or a namespace with all that was in it",
-		Long: `Undelete finds out when the object was deleted, and creates it anew as it was before its
+		Use:   "undelete (KIND NAME... | KIND/NAME... | KIND -l SELECTOR | KIND --since MOMENT)",
+		Short: "Bring back objects that were deleted, or a namespace with all that was in it",
+		Long: `Undelete finds out when an object was deleted, and creates it anew as it was before its
 deletion began. Of several that had the name one after the other it is the last; --uid
 names another. A namespace comes back with what was in it.
 
+With -l it brings back those of a kind that had the labels when they were deleted, with --since
+those that were deleted at a moment or later; what exists again is left alone.
+
 It shows a plan, and asks. What becomes of uids, owner references, finalizers and status is
 as for stele revert. To find the deletion takes the permission to list
-changes.log.stele.dev.`,
+changes.log.stele.dev.
+
+` + momentHelp,
 		Example: `  stele undelete database orders
+  stele undelete databases orders billing
+  stele undelete pipelines -n shop --since 14:00
   stele undelete cm/settings -n shop --uid 0ca24a37-1b1f-44cb-a2ad-6a5ee6e7b1bd
   stele undelete namespace shop --yes`,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -45,16 +55,44 @@ changes.log.stele.dev.`,
 		},
 	}
 	o.addFlags(cmd)
-	cmd.Flags().StringVar(&o.uid, "uid", "", "uid of the object that is meant, where several had the name")
+	f := cmd.Flags()
+	f.StringVar(&o.uid, "uid", "", "uid of the object that is meant, where several had the name")
+	f.StringVarP(&o.selector, "selector", "l", "", "objects of the kind that had these labels")
+	f.StringVar(&o.since, "since", "", "objects of the kind that were deleted at a `MOMENT` or later")
+	_ = cmd.RegisterFlagCompletionFunc("since", completeMoments)
 	cmd.ValidArgsFunction = o.completeDeleted
 	return cmd
 }
 
-func (o *undeleteOptions) run(ctx context.Context, cmd *cobra.Command, args []string) error {
-	if err := o.check(); err != nil {
-		return err
+// check refuses arguments that mean nothing, or too much.
+func (o *undeleteOptions) check(cmd *cobra.Command, args []string) ([]objectNames, error) {
+	if err := o.outputOptions.check(); err != nil {
+		return nil, err
 	}
-	kindName, name, err := parseObject(args)
+	named, err := parseObjects(args)
+	if err != nil {
+		return nil, err
+	}
+	if len(named) == 0 {
+		return nil, missing(cmd, "KIND and NAME of what was deleted")
+	}
+	chosen := o.selector != "" || o.since != ""
+	for _, n := range named {
+		switch {
+		case len(n.names) > 0 && chosen:
+			return nil, usagef("names cannot be given together with -l or --since")
+		case len(n.names) == 0 && !chosen:
+			return nil, missing(cmd, fmt.Sprintf("which %s: names, -l SELECTOR or --since MOMENT", n.kind))
+		}
+	}
+	if o.uid != "" && (chosen || len(named) > 1 || len(named[0].names) > 1) {
+		return nil, usagef("--uid is for one object")
+	}
+	return named, nil
+}
+
+func (o *undeleteOptions) run(ctx context.Context, cmd *cobra.Command, args []string) error {
+	named, err := o.check(cmd, args)
 	if err != nil {
 		return err
 	}
@@ -66,44 +104,107 @@ func (o *undeleteOptions) run(ctx context.Context, cmd *cobra.Command, args []st
 	if err != nil {
 		return err
 	}
-	mapping, err := r.kinds.resource(kindName)
-	if err != nil {
-		return err
-	}
-	kind, err := r.client.Kind(mapping.GroupVersionKind)
-	if err != nil {
-		return err
-	}
-	namespace, err := o.namespaceFor(mapping, loader)
-	if err != nil {
-		return err
-	}
 	log, err := newChangesClient(config)
 	if err != nil {
 		return err
 	}
-	what := restore.Subject{Kind: kind, Namespace: namespace, Name: name}
-	if now, err := r.client.Get(ctx, kind, namespace, name, 0); err == nil && now != nil && now.GetDeletionTimestamp() != nil && o.uid == "" {
-		return fmt.Errorf("%s is being deleted, and not gone yet: it can come back once it is", what.Key())
-	}
-	before, err := o.beforeDeletion(ctx, r.client, log, &what)
-	if err != nil {
-		return err
-	}
-	options := restore.Options{Status: o.status}
-	title := fmt.Sprintf("What was deleted, as it was at revision %d:", before)
-	if kind.IsNamespace() {
-		p, err := r.namespace(ctx, log, name, before, options)
+	var wanted []restore.Subject
+	for _, n := range named {
+		found, err := o.subjects(ctx, r, loader, log, config, n)
 		if err != nil {
 			return err
 		}
-		return r.carryOut(ctx, p, title, before)
+		wanted = append(wanted, found...)
 	}
-	s, err := r.client.Named(ctx, kind, namespace, name, before)
+	if len(wanted) == 0 {
+		o.hint(cmd, "No such objects were deleted, or all of them exist again.")
+		return nil
+	}
+	return o.bringBack(ctx, r, log, wanted)
+}
+
+// subjects are the objects that arguments mean, by their names.
+func (o *undeleteOptions) subjects(ctx context.Context, r *restoring, loader clientcmd.ClientConfig, log *changesClient, config *rest.Config, n objectNames) ([]restore.Subject, error) {
+	mapping, err := r.kinds.resource(n.kind)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return r.carryOut(ctx, restore.Make([]restore.Subject{s}, r.client.Owners(ctx), options), title, before)
+	kind, err := r.client.Kind(mapping.GroupVersionKind)
+	if err != nil {
+		return nil, err
+	}
+	namespace, err := o.namespaceFor(mapping, loader)
+	if err != nil {
+		return nil, err
+	}
+	var all []restore.Subject
+	for _, name := range n.names {
+		all = append(all, restore.Subject{Kind: kind, Namespace: namespace, Name: name})
+	}
+	if len(n.names) > 0 {
+		return all, nil
+	}
+	q := changesQuery{namespace: namespace, resources: []schema.GroupResource{mapping.Resource.GroupResource()}, fields: fields.Set{"type": "Deleted"}}
+	if err := (&changeFilters{selector: o.selector, since: o.since}).selectBy(ctx, config, &q); err != nil {
+		return nil, err
+	}
+	deletions, err := log.some(ctx, q)
+	if err != nil {
+		return nil, err
+	}
+	seen := map[string]bool{}
+	for _, c := range deletions {
+		if c.Object == nil || seen[c.Object.Name] {
+			continue
+		}
+		seen[c.Object.Name] = true
+		now, err := r.client.Get(ctx, kind, namespace, c.Object.Name, 0)
+		if err != nil {
+			return nil, err
+		}
+		if now == nil {
+			all = append(all, restore.Subject{Kind: kind, Namespace: namespace, Name: c.Object.Name})
+		}
+	}
+	return all, nil
+}
+
+// bringBack plans, and carries that out.
+func (o *undeleteOptions) bringBack(ctx context.Context, r *restoring, log *changesClient, wanted []restore.Subject) error {
+	options := restore.Options{Status: o.status}
+	var subjects []restore.Subject
+	latest := uint64(0)
+	for i := range wanted {
+		what := &wanted[i]
+		if now, err := r.client.Get(ctx, what.Kind, what.Namespace, what.Name, 0); err == nil && now != nil && now.GetDeletionTimestamp() != nil && o.uid == "" {
+			return fmt.Errorf("%s is being deleted, and not gone yet: it can come back once it is", what.Key())
+		}
+		before, err := o.beforeDeletion(ctx, r.client, log, what)
+		if err != nil {
+			return err
+		}
+		latest = max(latest, before)
+		if what.Kind.IsNamespace() {
+			if len(wanted) > 1 {
+				return usagef("bring namespaces back one by one: each comes with all that was in it")
+			}
+			p, err := r.namespace(ctx, log, what.Name, before, options)
+			if err != nil {
+				return err
+			}
+			return r.carryOut(ctx, p, fmt.Sprintf("What was deleted, as it was at revision %d:", before), before)
+		}
+		s, err := r.client.Named(ctx, what.Kind, what.Namespace, what.Name, before)
+		if err != nil {
+			return err
+		}
+		subjects = append(subjects, s)
+	}
+	title := fmt.Sprintf("What was deleted, as it was at revision %d:", latest)
+	if len(subjects) > 1 {
+		title = "What was deleted, each as it was before:"
+	}
+	return r.carryOut(ctx, restore.Make(subjects, r.client.Owners(ctx), options), title, latest)
 }
 
 // beforeDeletion is the last revision before the deletion of an object began: of the last one
@@ -186,7 +287,7 @@ func (o *undeleteOptions) completeDeleted(cmd *cobra.Command, args []string, wor
 		prefix = kind + "/"
 	case len(args) == 0:
 		return o.completeKinds(cmd, args, word)
-	case len(args) > 1 || strings.Contains(args[0], "/"):
+	case strings.Contains(args[0], "/"):
 		return nil, noFiles
 	default:
 		kind = args[0]

@@ -18,6 +18,7 @@ type vetOptions struct {
 	formatOptions
 	pluginDir string
 	compile   compileOptions
+	verbose   bool
 }
 
 func vetCommand() *cobra.Command {
@@ -48,6 +49,7 @@ the bundle has and no others, and holds what the bundle configures against what 
 	o.addFlags(cmd, "json", "yaml")
 	cmd.Flags().StringVar(&o.pluginDir, "plugin-dir", "", "folder with the programs of plugins")
 	_ = cmd.MarkFlagDirname("plugin-dir")
+	cmd.Flags().BoolVarP(&o.verbose, "verbose", "v", false, "print how long CUE takes for what only CUE itself can check")
 	o.compile.addFlags(cmd.Flags())
 	return cmd
 }
@@ -200,6 +202,11 @@ func (o *vetOptions) vet(cmd *cobra.Command, t vetTarget) (*vetted, error) {
 		v.Warnings = findings(compiled.Warnings)
 		if o.format == "" && !o.quiet {
 			warn(cmd.ErrOrStderr(), compiled)
+			for _, d := range compiled.Costs {
+				if o.verbose {
+					fmt.Fprintln(cmd.ErrOrStderr(), d)
+				}
+			}
 		}
 		stderr := cmd.ErrOrStderr()
 		if o.quiet {

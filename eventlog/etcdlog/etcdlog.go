@@ -4,6 +4,12 @@
 // An append is one etcd transaction and so one Raft entry, whatever the size of the
 // batch. etcd's own history is never needed: only the head key is written more
 // than once.
+//
+// Embed looks at the member's files before etcd does. What a first start left behind that
+// was killed before its first entry is cleared, as nothing can have been acknowledged. A
+// write-ahead log or a database with less than was acknowledged, or with damaged pages, is
+// an error that names the file: etcd itself would wait for ever, go on without a word, or end
+// the process.
 package etcdlog
 
 import (

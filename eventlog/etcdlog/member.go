@@ -35,7 +35,10 @@ func inspect(o EmbedOptions) error {
 	case log.files == 0 && used:
 		return fmt.Errorf("%w: the write-ahead log is gone: restore the folder member/wal, or all of it, from a backup", ErrLost)
 	case log.committed == 0 && !used:
-		return clear(member)
+		if log.files > 0 {
+			o.Log.Info("a first start ended before anything could be acknowledged; this one begins again", "folder", o.Dir)
+		}
+		return beginAgain(member)
 	case log.committed == 0:
 		return fmt.Errorf("%w: the write-ahead log %s has no committed entry: restore the folder from a backup", ErrLost, log.file)
 	case db.unreadable != nil:
@@ -50,7 +53,7 @@ func inspect(o EmbedOptions) error {
 	return nil
 }
 
-// clear removes what a first start writes before its first entry.
-func clear(member string) error {
+// beginAgain removes what a first start writes before its first entry.
+func beginAgain(member string) error {
 	return errors.Join(os.RemoveAll(filepath.Join(member, "wal")), os.RemoveAll(filepath.Join(member, "snap", "db")))
 }

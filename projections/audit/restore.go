@@ -74,8 +74,11 @@ func (w *Writer) compare(ctx context.Context, reason string) error {
 			return err
 		}
 		if len(batches) == 0 {
-			if w.at.size < info.Size() && same {
-				return w.replace(nil)
+			if same {
+				err = w.replace(nil)
+			}
+			if err != nil {
+				return err
 			}
 			break
 		}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"math/big"
 	"reflect"
 	"slices"
 	"strconv"
@@ -109,6 +110,7 @@ func (t *translator) node(s *apiextensions.JSONSchemaProps, p position) *schemas
 	}
 	t.scalars(n, s, p)
 	preserves := s.XPreserveUnknownFields != nil && *s.XPreserveUnknownFields || p.preserves
+	n.Keeps = (preserves || p.metadata) && !n.Kinds.Has(schemas.StructKind)
 	if n.Kinds.Has(schemas.ListKind) {
 		t.list(n, s, p, preserves)
 	}
@@ -241,8 +243,17 @@ func within(x *schemas.Scalar, low, high schemas.Bound) {
 	}
 }
 
+// beyondExact is the least number from which on not all integers are floats.
+const beyondExact = 1 << 53
+
+// bound is a bound of a float, which stands for the shortest number that reads as it, but
+// for itself where integers next to it are other floats.
 func (t *translator) bound(x float64, exclusive bool, at path) *schemas.Bound {
-	return &schemas.Bound{Value: strconv.FormatFloat(x, 'f', -1, 64), Exclusive: exclusive, Source: t.locate(at)}
+	text := strconv.FormatFloat(x, 'f', -1, 64)
+	if math.Abs(x) >= beyondExact {
+		text = new(big.Float).SetFloat64(x).Text('f', 0)
+	}
+	return &schemas.Bound{Value: text, Exclusive: exclusive, Source: t.locate(at)}
 }
 
 func (t *translator) limit(n *int64, at path) *schemas.Limit {

@@ -1,0 +1,228 @@
+package schemas
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// A scope is a struct that a preparation or an inspection is in, for references from within.
+type scope struct {
+	object *objectCheck
+	m      map[string]any
+	key    string // under which it stands, if it has one
+	depth  int    // of the path to it
+}
+
+// enter returns the scope of m at a path.
+func enter(o *objectCheck, m map[string]any, path []step) scope {
+	s := scope{object: o, m: m, depth: len(path)}
+	if n := len(path); n > 0 && path[n-1].kind != stepItem {
+		s.key = path[n-1].name
+	}
+	return s
+}
+
+// maxReferences bounds how many references that lead to references are followed.
+const maxReferences = 16
+
+// resolve returns what a reference stands for, as it will be once defaults are filled in.
+// given: it is in the data, and not a default.
+func (r *Reference) resolve(scopes []scope, depth int) (x any, given, ok bool) {
+	if !r.Joined {
+		return r.Parts[0].resolve(scopes, depth)
+	}
+	var b strings.Builder
+	for i := range r.Parts {
+		p := &r.Parts[i]
+		if p.Path == nil && !p.Key {
+			b.WriteString(p.Text)
+			continue
+		}
+		x, _, ok := p.resolve(scopes, depth)
+		if !ok {
+			return nil, false, false
+		}
+		switch x := x.(type) {
+		case string:
+			b.WriteString(x)
+		case int64:
+			b.WriteString(strconv.FormatInt(x, 10))
+		default:
+			return nil, false, false
+		}
+	}
+	return b.String(), true, true
+}
+
+func (p *Part) resolve(scopes []scope, depth int) (x any, given, ok bool) {
+	at := len(scopes) - 1 - p.Up
+	if at < 0 || depth > maxReferences {
+		return nil, false, false
+	}
+	if s := scopes[at]; p.Key {
+		return s.key, true, true
+	}
+	scopes = scopes[:at+1]
+	for i, name := range p.Path {
+		s := scopes[len(scopes)-1]
+		var of *check
+		if x, of, given, ok = s.field(name, scopes, depth); !ok || i == len(p.Path)-1 {
+			break
+		}
+		m, isStruct := x.(map[string]any)
+		if !isStruct || of == nil || of.object == nil {
+			return nil, false, false
+		}
+		scopes = append(scopes[:len(scopes):len(scopes)], scope{object: of.object, m: m, key: name})
+	}
+	return x, given, ok
+}
+
+// field returns a field of the struct.
+func (s *scope) field(name string, scopes []scope, depth int) (x any, of *check, given, ok bool) {
+	i, known := s.object.index[name]
+	if !known || i < 0 {
+		return nil, nil, false, false
+	}
+	f := &s.object.fields[i]
+	x, ok = s.m[name]
+	if ok && !(x == nil && f.check.fillsNull) {
+		return x, f.check, true, true
+	}
+	switch from := f.check.node.From; {
+	case f.presence != Regular:
+	case from != nil:
+		x, given, ok = from.resolve(scopes, depth+1)
+		return x, f.check, given && !from.Default, ok
+	case f.fills:
+		return f.absent, f.check, false, true
+	}
+	return nil, f.check, false, false
+}
+
+// taken checks x, the value of a field that must be what its reference stands for.
+func (v *inspection) taken(c *check, x any) {
+	r := c.node.From
+	if r.Default {
+		return
+	}
+	y, given, ok := r.resolve(v.scopes, 0)
+	switch {
+	case !ok: // what is missing is said where it is missing
+		if v.quiet > 0 {
+			v.failed = v.failed || !v.lenient
+		}
+	case (given || r.Joined) && !sameScalar(x, y):
+		if v.hush() {
+			return
+		}
+		detail := fmt.Sprintf("must be %s, which is %s", r, asText(y))
+		if c.node.Sensitive {
+			detail = "must be " + r.String()
+		}
+		if v.secret > 0 || c.node.Sensitive {
+			x = field.OmitValueType{}
+		}
+		before := v.whole
+		if depth := v.anchor(r) + 1; v.whole == 0 || v.whole > depth {
+			v.whole = depth
+		}
+		v.invalid(x, detail, r.Source)
+		v.whole = before
+	}
+}
+
+// anchor returns the depth of the path to the outermost struct that the reference leads to.
+func (v *inspection) anchor(r *Reference) int {
+	depth := len(v.path)
+	for i := range r.Parts {
+		if at := len(v.scopes) - 1 - r.Parts[i].Up; at >= 0 && (r.Parts[i].Path != nil || r.Parts[i].Key) {
+			depth = min(depth, v.scopes[at].depth)
+		}
+	}
+	return depth
+}
+
+// absent checks a field that is missing and that gets what a reference stands for, or in which
+// something does. It reports whether the field is one.
+func (v *inspection) absent(f *fieldCheck) bool {
+	switch {
+	case f.presence != Regular:
+		return false
+	case f.check.node.From != nil:
+		y, _, ok := f.check.node.From.resolve(v.scopes, 0)
+		if !ok {
+			return false
+		}
+		v.push(step{name: f.name})
+		v.value(f.check, y)
+		v.pop()
+	case f.fills && f.check.refers && f.check.kinds == StructKind && len(f.check.node.Default) == 0:
+		v.push(step{name: f.name})
+		v.value(f.check, map[string]any{})
+		v.pop()
+	default:
+		return false
+	}
+	return true
+}
+
+// take gives a field that is missing what its reference stands for.
+func (p *preparation) take(f *fieldCheck, m map[string]any) {
+	y, _, ok := f.check.node.From.resolve(p.scopes, 0)
+	if ok {
+		m[f.name] = y
+		p.changed = true
+	}
+}
+
+// escapes reports whether a reference in s leads to a struct around it, of so many that are
+// known.
+func (s *Struct) escapes(known int) bool {
+	return slices.ContainsFunc(s.Fields, func(f Field) bool { return f.Schema.escapes(known) }) ||
+		slices.ContainsFunc(s.Patterns, func(p KeyPattern) bool { return p.Value.escapes(known) })
+}
+
+func (n *Node) escapes(known int) bool {
+	switch {
+	case n == nil:
+		return false
+	case n.From != nil:
+		return slices.ContainsFunc(n.From.Parts, func(p Part) bool { return p.Up > known })
+	case n.List != nil && slices.ContainsFunc(n.List.each(), func(item *Node) bool { return item.escapes(known) }):
+		return true
+	}
+	return n.Struct != nil && n.Struct.escapes(known+1)
+}
+
+// String writes a reference as people read it.
+func (r *Reference) String() string {
+	var b strings.Builder
+	for i := range r.Parts {
+		p := &r.Parts[i]
+		name := strings.Join(p.Path, ".")
+		if p.Key {
+			name = "the key"
+		}
+		switch {
+		case !r.Joined:
+			return name
+		case p.Path == nil && !p.Key:
+			b.WriteString(p.Text)
+		default:
+			b.WriteString(`\(` + name + `)`)
+		}
+	}
+	return `"` + b.String() + `"`
+}
+
+func asText(x any) string {
+	if s, ok := x.(string); ok {
+		return strconv.Quote(s)
+	}
+	return fmt.Sprint(x)
+}
