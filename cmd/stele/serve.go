@@ -315,7 +315,7 @@ func (o *serveOptions) serve(cmd *cobra.Command) (err error) {
 			if err := o.prepare(ctx, cmd, committer, source, watch, authorizers.Check); err != nil {
 				return err
 			}
-			source = nil // it may be large
+			source = nil                                   // it may be large
 			if err := publisher.Publish(ctx); err != nil { // which is tried again
 				logger.Warn("the authorities that are trusted could not be published", "error", err)
 			}
