@@ -195,6 +195,9 @@ type Node struct {
 	// or replaced by the default. In a list it is replaced by the default, and else stays.
 	DropNull bool `json:"dropNull,omitempty"`
 
+	// Keeps: unknown fields are kept in what is of another kind than the node admits, too.
+	Keeps bool `json:"keeps,omitempty"`
+
 	// Bare: structs in the value lose all that they have, at any depth of lists.
 	Bare bool `json:"bare,omitempty"`
 
