@@ -19,7 +19,7 @@ import (
 // answer is the last stage of all that does not write.
 func (p *Pipeline) answer(ctx context.Context, r *Request) error {
 	if r.warnings = nil; r.kind != nil {
-		r.warnDeprecated()
+		r.warnDeprecated(r.kind)
 		if _, err := r.format(); err != nil {
 			return err // before anything is looked at
 		}

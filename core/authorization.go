@@ -103,10 +103,7 @@ func (r *Request) find() error {
 	}
 	kind := r.versionThen(gvr)
 	if kind != nil && !kind.Kind.Builtin && i.Name != "" && kind.Kind.Namespaced == (i.Namespace != "") && !kind.Serves(i.Subresource) {
-		r.warnings = nil
-		if kind.Deprecated != "" {
-			r.warn(kind.Deprecated)
-		}
+		r.warnDeprecated(kind)
 		return apierrors.NewNotFound(gvr.GroupResource(), i.Name) // as upstream, which does not look for it
 	}
 	if kind == nil || !served(i, kind) {
@@ -116,6 +113,7 @@ func (r *Request) find() error {
 		return methodNotAllowed(i.Verb) // as upstream, which has no handler there that says more
 	}
 	if !allowed(i, kind) {
+		r.warnDeprecated(kind)
 		return apierrors.NewMethodNotSupported(gvr.GroupResource(), i.Verb)
 	}
 	r.kind = kind

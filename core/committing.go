@@ -161,6 +161,15 @@ func (r *Request) encode(meta *metav1.ObjectMeta, content map[string]any) ([]byt
 	if face := r.kind.Kind.Face; face != nil {
 		content = face.Store(content)
 	}
+	if r.applies() && len(r.kind.Kind.Definition) > 0 && r.object != nil {
+		r.kind.Program.Prune(content) // nulls that are applied and have been let through
+	}
+	if r.kind.Kind.Converts() {
+		stored, changed := r.kind.Store(content)
+		if content = stored; changed && r.object != nil {
+			r.object.adapted = true
+		}
+	}
 	text, err := canonical.Object(gvk.GroupVersion().String(), gvk.Kind, meta, content)
 	if err == nil && len(text) > maxObject && len(meta.ManagedFields) > 0 && !r.applies() {
 		// Who set what is given up before what they set, as upstream does.

@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	kjson "sigs.k8s.io/json"
+	"stele.dev/stele/core/canonical"
 	"stele.dev/stele/core/commit"
 	"stele.dev/stele/core/metadata"
 	"stele.dev/stele/core/patch"
@@ -40,8 +41,8 @@ func (p *Pipeline) decode(ctx context.Context, r *Request) error {
 		return r.refuseRendered()
 	}
 	r.old = r.tip.Objects.Get(r.resource(), r.key.Namespace, r.key.Name)
-	r.oldMeta, r.oldContent, r.warnings = nil, nil, nil
-	r.warnDeprecated()
+	r.oldMeta, r.oldContent = nil, nil
+	r.warnDeprecated(r.kind)
 	if r.body == nil {
 		if err := r.readBody(); err != nil {
 			return err
@@ -183,10 +184,17 @@ func (r *Request) createsOnUpdate() bool {
 func (r *Request) becomeNew(o *object) error {
 	r.oldMeta, r.oldContent = nil, nil // it may have been there in an earlier round
 	r.dropDuplicateOwners(o.meta)
+	asked := askedFinalizers(o.content)
+	content := o.content // as the client has it
 	if r.kind.Status {
+		if _, sent := content["status"]; sent && !r.kind.Kind.Builtin {
+			if err := r.prepare(o, nil); err != nil { // what it does not know is told
+				return err
+			}
+			content = maps.Clone(o.content)
+		}
 		delete(o.content, "status") // it has its own place and permission
 	}
-	asked := askedFinalizers(o.content)
 	if err := r.prepare(o, nil); err != nil {
 		return err
 	}
@@ -198,9 +206,9 @@ func (r *Request) becomeNew(o *object) error {
 	if err := r.fillNew(o.meta, generation); err != nil {
 		return err
 	}
-	byClient := o
+	byClient := &object{meta: o.meta, content: content}
 	if r.resource() == commit.Namespaces {
-		byClient = &object{meta: o.meta, content: withFinalizers(o.content, asked)}
+		byClient.content = withFinalizers(o.content, asked)
 	}
 	r.manage(byClient, sent)
 	r.object = o
@@ -336,36 +344,52 @@ func (r *Request) become(o *object) error {
 	}
 	oldMeta.ResourceVersion = ""
 	sent := o.meta.ManagedFields
-	if r.info.Subresource == "status" {
-		// Nothing but the status is taken; of a kind that is not built in all has been decoded.
-		if !r.kind.Kind.Builtin {
-			if err := r.prepare(o, oldContent); err != nil {
-				return err
-			}
-		}
-		status, has := o.content["status"]
-		o.content, o.meta = maps.Clone(oldContent), oldMeta.DeepCopy()
-		setOrDelete(o.content, "status", status, has)
-	} else {
-		if r.kind.Status {
-			status, has := oldContent["status"]
-			setOrDelete(o.content, "status", status, has)
-		}
-		r.dropDuplicateOwners(o.meta)
-		metadata.FillUpdate(o.meta, oldMeta)
-		r.labelNamespace(o.meta)
-	}
 	asked := askedFinalizers(o.content)
-	if err := r.prepare(o, oldContent); err != nil {
+	byClient, err := r.keepApart(o, oldMeta, oldContent)
+	if err != nil {
 		return err
+	}
+	if byClient == o || len(r.kind.Kind.Definition) == 0 { // else all of it has been prepared
+		if err := r.prepare(o, oldContent); err != nil {
+			return err
+		}
 	}
 	if r.info.Subresource == finalize {
 		setFinalizers(o.content, asked)
 	}
 	r.object = o
 	r.oldMeta, r.oldContent = oldMeta, oldContent
-	r.manage(o, sent)
+	r.manage(byClient, sent)
+	o.meta.ManagedFields = byClient.meta.ManagedFields
 	return nil
+}
+
+// keepApart takes from o what is not to be written through its place: its status, or all but
+// that. It returns the object as the client has it, by which managedFields go: of a kind that
+// is not built in that is o as it was, prepared, so that what the schema does not know is told
+// of all that was sent.
+func (r *Request) keepApart(o *object, oldMeta *metav1.ObjectMeta, oldContent map[string]any) (byClient *object, err error) {
+	byClient = o
+	if !r.kind.Kind.Builtin && (r.info.Subresource == "status" || r.kind.Status && !canonical.Equal(o.content["status"], oldContent["status"])) {
+		if err := r.prepare(o, oldContent); err != nil {
+			return nil, err
+		}
+		byClient = &object{meta: o.meta, content: maps.Clone(o.content)}
+	}
+	if r.info.Subresource == "status" {
+		status, has := o.content["status"]
+		o.content, o.meta = maps.Clone(oldContent), oldMeta.DeepCopy()
+		setOrDelete(o.content, "status", status, has)
+		return byClient, nil
+	}
+	if r.kind.Status {
+		status, has := oldContent["status"]
+		setOrDelete(o.content, "status", status, has)
+	}
+	r.dropDuplicateOwners(o.meta)
+	metadata.FillUpdate(o.meta, oldMeta)
+	r.labelNamespace(o.meta)
+	return byClient, nil
 }
 
 func setOrDelete(m map[string]any, key string, value any, has bool) {

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -18,6 +19,7 @@ import (
 	"sigs.k8s.io/yaml"
 	"stele.dev/stele/core/metadata"
 	"stele.dev/stele/core/negotiate"
+	"stele.dev/stele/policy"
 )
 
 // parse decodes a body or a patched object. Duplicate fields, and those that strict
@@ -53,7 +55,7 @@ func (r *Request) parse(text []byte, strict []error) (*object, error) {
 	for _, u := range unknown {
 		strict = append(strict, errors.New(u))
 	}
-	return &object{meta: meta, content: content, text: text}, r.strict(strict)
+	return &object{meta: meta, content: content, text: text}, r.strict(r.unknownToo(strict, content))
 }
 
 // uninterpretable is what upstream says of a text in which it looks for apiVersion and kind.
@@ -198,6 +200,20 @@ func (r *Request) strict(found []error) error {
 	return r.heed(found, func(err error) error { return r.undecodable(r.seen().Kind.Kind.Kind, err) })
 }
 
+// unknownToo adds the unknown fields of an object to what strict decoding found before, where
+// that alone would be refused.
+func (r *Request) unknownToo(found []error, content map[string]any) []error {
+	if len(found) == 0 || r.kind.Kind.Builtin || r.mistyped != nil || r.body.options.validation != metav1.FieldValidationStrict {
+		return found
+	}
+	unknown, _ := r.kind.Program.Prepare(runtime.DeepCopyJSON(content))
+	slices.Sort(unknown)
+	for _, u := range unknown {
+		found = append(found, fmt.Errorf("unknown field %q", u))
+	}
+	return found
+}
+
 // heed does with what strict decoding found as fieldValidation asks; refuse makes the answer.
 func (r *Request) heed(found []error, refuse func(error) error) error {
 	if len(found) == 0 {
@@ -248,9 +264,11 @@ func (r *Request) warn(text string) {
 	r.warnings = append(r.warnings, text)
 }
 
-// warnDeprecated warns of a version that is deprecated, whatever is done with it.
-func (r *Request) warnDeprecated() {
-	if text := r.kind.Deprecated; text != "" {
+// warnDeprecated warns of a version that is deprecated, whatever is done with it, and forgets
+// the warnings of the round before.
+func (r *Request) warnDeprecated(kind *policy.Version) {
+	r.warnings = nil
+	if text := kind.Deprecated; text != "" {
 		r.warn(text)
 	}
 }

@@ -123,19 +123,16 @@ type object struct {
 // shown is an object as it is stored, in the version that the request asks for.
 func (r *Request) shown(object []byte) []byte { return r.version().Of(object) }
 
-func (r *Request) version() shown.Version {
-	v := shown.VersionOf(r.kind.GroupVersionKind().GroupVersion())
-	if face := r.kind.Kind.Face; face != nil {
-		v = v.Through(face)
-	}
-	return v
-}
+func (r *Request) version() shown.Version { return shown.As(r.kind) }
 
 // decodeStored decodes an object of the request's kind, as that has it.
 func (r *Request) decodeStored(text []byte) (*metav1.ObjectMeta, map[string]any, error) {
 	meta, content, err := decodeStored(text)
 	if face := r.kind.Kind.Face; face != nil {
 		content = face.Show(content)
+	}
+	if r.version().Converts(text) {
+		r.kind.Program.Prune(content)
 	}
 	return meta, content, err
 }

@@ -54,7 +54,7 @@ func (r *Request) view(object []byte) ([]byte, error) {
 	if !r.scales() {
 		return r.shown(object), nil
 	}
-	meta, content, err := decodeStored(object)
+	meta, content, err := r.decodeStored(object)
 	if err != nil {
 		return nil, err
 	}
@@ -132,7 +132,7 @@ func (r *Request) decodeScale() error {
 			return err
 		}
 	}
-	meta, content, err := decodeStored(r.old.JSON)
+	meta, content, err := r.decodeStored(r.old.JSON)
 	if err != nil {
 		return err
 	}

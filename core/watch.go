@@ -25,6 +25,7 @@ import (
 	"stele.dev/stele/core/wire"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/projections/objects"
+	"stele.dev/stele/schemas"
 )
 
 const (
@@ -245,9 +246,14 @@ func (s *stream) follow(ctx context.Context, w source, from uint64, o *internalv
 			return s.fail(err, position)
 		}
 		// What was taken from behind an activation is from behind its publication.
-		if other, err := s.p.stillAllowed(ctx, s.r); err != nil {
+		kind := s.r.kind
+		other, err := s.p.stillAllowed(ctx, s.r)
+		if other && err == nil && kind != nil {
+			s.version = s.r.version()
+		}
+		if err != nil {
 			return s.fail(err, position)
-		} else if other && s.r.checkFields(o.FieldSelector) != nil {
+		} else if other && (s.r.checkFields(o.FieldSelector) != nil || s.otherForm(kind)) {
 			return s.fail(objects.ErrExpired, position) // a list says what is the matter
 		} else if j, ok := w.(*joined); other && ok && j.live == nil { // its window may be another one
 			if err := s.p.reaches(ctx, s.r, position); err != nil {
@@ -317,6 +323,17 @@ func (s *stream) setEncoder() error {
 		s.encode = func(object []byte, _ uint64) ([]byte, error) { return table.Metadata(object, s.format.AsVersion), nil }
 	}
 	return nil
+}
+
+// otherForm reports whether a policy that came in force gives the version that is watched
+// another form than before, where objects are converted to that: these are not rendered anew,
+// so that a watch would not tell of them.
+func (s *stream) otherForm(before *policy.Version) bool {
+	if before == nil || !before.Kind.Converts() && !s.r.kind.Kind.Converts() {
+		return false
+	}
+	_, differ := schemas.Difference(before.Schema, s.r.kind.Schema)
+	return differ
 }
 
 // begin sends the header at once: clients wait for it. Or it makes a socket of the connection.

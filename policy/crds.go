@@ -42,7 +42,7 @@ func (c *compiler) definitionOf(name string, v cue.Value) (kind schemas.Kind, ok
 		}
 	}
 	if len(diags) == 0 {
-		diags = c.together(&kind, v)
+		diags = someServed(&kind, v)
 	}
 	c.addAll(diags)
 	c.warnings = append(c.warnings, warnings...)
@@ -50,25 +50,11 @@ func (c *compiler) definitionOf(name string, v cue.Value) (kind schemas.Kind, ok
 	return kind, len(diags) == 0
 }
 
-// together refuses versions that do not go together: one must be served, and as long as there
-// is no conversion, an object of one must be an object of each.
-func (c *compiler) together(k *schemas.Kind, v cue.Value) (diags schemas.Diagnostics) {
+// someServed refuses a definition of which no version is served.
+func someServed(k *schemas.Kind, v cue.Value) (diags schemas.Diagnostics) {
 	at := v.LookupPath(cue.ParsePath("spec.versions"))
 	if !slices.ContainsFunc(k.Versions, func(v schemas.Version) bool { return v.Served }) {
 		diags = append(diags, schemas.Diagnostic{Pos: position(at), Path: at.Path().String(), Message: "no version is served", Hint: "set served: true"})
-	}
-	for i := range k.Versions {
-		first, other := &k.Versions[0], &k.Versions[i]
-		path, differ := schemas.Difference(first.Schema, other.Schema)
-		if !differ {
-			continue
-		}
-		if path != "" {
-			path = " at " + path
-		}
-		diags = append(diags, schemas.Diagnostic{Pos: other.Schema.Source, Path: at.Path().String(),
-			Message: fmt.Sprintf("the schemas of %s and %s differ%s: converting objects is not supported yet", first.Name, other.Name, path),
-			Hint:    "give all versions the same schema"})
 	}
 	return diags
 }

@@ -120,21 +120,57 @@ func TestWhatIsWrongWithADefinition(t *testing.T) {
 	spec := `bundle.teams.a.crds."things.a.example.com".spec`
 	of := spec + ".versions[0].schema.openAPIV3Schema.properties[spec]"
 	for name, test := range map[string]struct{ definition, want string }{
-		"unknown field":       {thing("            §minimun: 1"), of + ".minimun: unknown field"},
-		"in items":            {thing("            properties: {a: {type: array, items: {type: string, §maxLenght: 1}}}"), of + ".properties[a].items.maxLenght: unknown field"},
-		"no type":             {thing("            properties: {§a: {}}"), of + `.properties[a].type: Required value: must not be empty for specified object fields`},
-		"a rule":              {thing("            properties: {a: {type: integer, x-kubernetes-validations: [{§rule: self == 'x'}]}}"), of + `.properties[a].x-kubernetes-validations[0].rule: Invalid value: compilation failed: ERROR: <input>:1:6: found no matching overload for '_==_' applied to '(int, string)'`},
-		"another's group":     {strings.Replace(thing(""), "group: a.", "group: §c.", 1), spec + `.group: "c.example.com" is not one of "a.example.com"`},
-		"several versions":    {strings.NewReplacer("  versions:\n", "  versions:\n  - {name: v2, served: true, storage: false, schema: {openAPIV3Schema: {type: object}}}\n", "      openAPIV3Schema:", "      §openAPIV3Schema:").Replace(thing("")), spec + ".versions: the schemas of v2 and v1 differ at spec: converting objects is not supported yet; give all versions the same schema"},
-		"webhooks":            {strings.Replace(thing(""), "  versions:\n", "  §conversion: {strategy: Webhook, webhook: {conversionReviewVersions: [v1], clientConfig: {url: 'https://x.example.com'}}}\n  versions:\n", 1), spec + ".conversion: versions are not converted by webhooks; leave it out, if the versions differ in name only"},
+		"unknown field":   {thing("            §minimun: 1"), of + ".minimun: unknown field"},
+		"in items":        {thing("            properties: {a: {type: array, items: {type: string, §maxLenght: 1}}}"), of + ".properties[a].items.maxLenght: unknown field"},
+		"no type":         {thing("            properties: {§a: {}}"), of + `.properties[a].type: Required value: must not be empty for specified object fields`},
+		"a rule":          {thing("            properties: {a: {type: integer, x-kubernetes-validations: [{§rule: self == 'x'}]}}"), of + `.properties[a].x-kubernetes-validations[0].rule: Invalid value: compilation failed: ERROR: <input>:1:6: found no matching overload for '_==_' applied to '(int, string)'`},
+		"another's group": {strings.Replace(thing(""), "group: a.", "group: §c.", 1), spec + `.group: "c.example.com" is not one of "a.example.com"`},
+		"webhooks": {strings.NewReplacer("  versions:\n", "  §conversion: "+webhook+"\n  versions:\n  - {name: v2, served: true, storage: false, schema: {openAPIV3Schema: {type: object}}}\n").Replace(thing("")),
+			spec + ".conversion: the schemas of v2 and v1 differ at spec, and conversion by webhook is not supported; serve one version only, or use the strategy None if pruning is all that it takes to convert objects"},
+		// Upstream names the wrong field. It says nothing of the port, which has a default.
+		"webhook without a port": {strings.Replace(thing(""), "  versions:\n", "  conversion: {strategy: Webhook, webhook: {conversionReviewVersions: [v1], clientConfig: {service: {§name: x}}}}\n  versions:\n", 1),
+			spec + ".conversion.webhook.clientConfig.service.name: Required value"},
 		"objects in an enum":  {thing("            §enum: [{a: 1}]"), of + ".enum: an enumeration of lists or objects is not supported; say with rules what they must be"},
 		"status in a version": {strings.Replace(thing(""), "    schema:\n", "    §subresource: {}\n    schema:\n", 1), spec + ".versions[0].subresource: unknown field"},
-		"metadata":            {strings.Replace(thing(""), "          spec:\n", "          metadata: {type: object, properties: {§name: {type: string, format: uuid}}}\n          spec:\n", 1), spec + ".versions[0].schema.openAPIV3Schema.properties[metadata].properties[name]: what it says of name is not enforced; leave it out"},
+		"metadata":            {strings.Replace(thing(""), "          spec:\n", "          metadata: {type: object, properties: {§name: {type: string, format: email}}}\n          spec:\n", 1), spec + ".versions[0].schema.openAPIV3Schema.properties[metadata].properties[name]: what it says of name is not enforced; leave it out"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			source, places := withThing(t, test.definition)
 			expectAt(t, source, places, test.want)
 		})
+	}
+}
+
+const webhook = "{strategy: Webhook, webhook: {conversionReviewVersions: [v1], clientConfig: {service: {name: x, namespace: y}}}}"
+
+// A webhook that has nothing to convert does no harm: it is warned of.
+func TestAWebhookThatIsNeverCalled(t *testing.T) {
+	for name, other := range map[string]string{
+		"one version":          "",
+		"one served version":   "  - {name: v2, served: false, storage: false, schema: {openAPIV3Schema: {type: object}}}\n",
+		"versions of one form": "  - {name: v2, served: true, storage: false, schema: {openAPIV3Schema: {type: object, description: other, properties: {spec: {type: object}}}}}\n",
+	} {
+		source, _ := withThing(t, strings.Replace(thing(""), "  versions:\n", "  conversion: "+webhook+"\n  versions:\n"+other, 1))
+		compiled, diags := policy.Compile(source)
+		if len(diags) > 0 {
+			t.Errorf("%s: %v", name, diags)
+			continue
+		}
+		if len(compiled.Warnings) != 1 || compiled.Warnings[0].Message != "the webhook is never called: no version in use has another schema" {
+			t.Errorf("%s: it warns %v", name, compiled.Warnings)
+		}
+	}
+}
+
+// A version that is not served and says what is not enforced is left out, with a warning.
+func TestAVersionThatIsNotServedIsLeftOut(t *testing.T) {
+	source, _ := withThing(t, strings.Replace(thing(""), "  versions:\n", "  versions:\n  - {name: v0, served: false, storage: false, schema: {openAPIV3Schema: {type: object, properties: {spec: {type: object, enum: [{a: 1}]}}}}}\n", 1))
+	compiled, diags := policy.Compile(source)
+	if len(diags) > 0 {
+		t.Fatal(diags)
+	}
+	if len(compiled.Warnings) != 1 || !strings.HasPrefix(compiled.Warnings[0].Message, "the version v0 is not served and is left out: ") {
+		t.Errorf("it warns %v", compiled.Warnings)
 	}
 }
 
@@ -321,5 +357,77 @@ func TestEmbeddedByAPattern(t *testing.T) {
 	kind := compiled.Form.Kinds[len(compiled.Form.Kinds)-1]
 	if got := kind.Resource() + " " + kind.Source.String(); got != "things.a.example.com crds/a.json:1" {
 		t.Errorf("the last kind is %s", got)
+	}
+}
+
+// What is wrong in alternatives, formats of numbers and values of maps is said once, in
+// upstream's words, with the place of the rule.
+func TestWordsForAlternatives(t *testing.T) {
+	v := compileThing(t, `
+            properties:
+              a: {type: object, properties: {x: {type: string}, y: {type: string}}, oneOf: [{required: [x]}, {required: [y]}]}
+              b: {type: object, properties: {x: {type: string}, y: {type: string}}, anyOf: [{required: [x]}, {required: [y]}]}
+              c: {type: string, not: {pattern: "^z"}}
+              i: {type: integer, format: int32}
+              l: {type: array, items: {type: object, properties: {k: {type: string}}, anyOf: [{required: [k]}]}}
+              m: {type: object, additionalProperties: {type: object, required: [k], properties: {k: {type: string}}}}`)
+	object := map[string]any{"spec": map[string]any{"a": map[string]any{}, "b": map[string]any{}, "c": "zz", "i": int64(1 << 40),
+		"l": []any{map[string]any{}}, "m": map[string]any{"80": map[string]any{}}}}
+	var got []string
+	for _, e := range v.Reword(t.Context(), v.Program.Validate(object), object, nil, false) {
+		got = append(got, e.Error())
+	}
+	want := []string{
+		`<nil>: Invalid value: "": "spec.a" must validate one and only one schema (oneOf). Found none valid (teams/a/crds/thing.yaml:22)`,
+		`spec.a.x: Required value: (teams/a/crds/thing.yaml:22)`,
+		`<nil>: Invalid value: "": "spec.b" must validate at least one schema (anyOf) (teams/a/crds/thing.yaml:23)`,
+		`spec.b.x: Required value: (teams/a/crds/thing.yaml:23)`,
+		`<nil>: Invalid value: "": "spec.c" must not validate the schema (not) (teams/a/crds/thing.yaml:24)`,
+		`<nil>: Invalid value: "": Checked value must be of type integer with format int32 in spec.i (teams/a/crds/thing.yaml:25)`,
+		`<nil>: Invalid value: "": "spec.l[0]" must validate at least one schema (anyOf) (teams/a/crds/thing.yaml:26)`,
+		`spec.l[0].k: Required value: (teams/a/crds/thing.yaml:26)`,
+		`spec.m.80.k: Required value: (teams/a/crds/thing.yaml:27)`,
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// Bounds beyond the integers that floats can tell apart are what the float is.
+func TestBoundsBeyondExactFloats(t *testing.T) {
+	v := compileThing(t, `
+            properties: {n: {type: integer, maximum: 9223372036854774807}}`)
+	for n, admitted := range map[int64]bool{9223372036854774784: true, 9223372036854774785: false, 9223372036854774999: false} {
+		if errs := v.Program.Validate(map[string]any{"spec": map[string]any{"n": n}}); (len(errs) == 0) != admitted {
+			t.Errorf("%d: %v", n, errs)
+		}
+	}
+}
+
+// What a definition says of metadata.name is a rule, and nothing is an alternative that only
+// null would fit.
+func TestWhatADefinitionSaysOfNames(t *testing.T) {
+	source, _ := withThing(t, strings.Replace(thing("            properties: {a: {type: string, anyOf: [{enum: [null]}, {minLength: 2}]}}"), "          spec:\n",
+		"          metadata: {type: object, properties: {name: {type: string, format: k8s-short-name, anyOf: [{enum: [cluster]}, {pattern: '^b', not: {maxLength: 2}}]}}}\n          spec:\n", 1))
+	compiled, diags := policy.Compile(source)
+	if len(diags) > 0 {
+		t.Fatal(diags)
+	}
+	encoded, _ := compiled.Form.Encode()
+	p, err := policy.New(encoded)
+	if err != nil {
+		t.Fatal(err)
+	}
+	v := p.Version(schema.GroupVersionResource{Group: "a.example.com", Version: "v1", Resource: "things"})
+	for name, wrong := range map[string]int{"cluster": 0, "box": 0, "bo": 1, "other": 1, "Big.": 2} {
+		found, _ := v.ValidateRules(t.Context(), &policy.Object{Meta: &metav1.ObjectMeta{Name: name}, Content: map[string]any{}}, nil)
+		if len(found) != wrong {
+			t.Errorf("%s: %v", name, found)
+		}
+	}
+	for a, valid := range map[string]bool{"x": false, "xx": true} {
+		if errs := v.Program.Validate(map[string]any{"spec": map[string]any{"a": a}}); (len(errs) == 0) != valid {
+			t.Errorf("%q: %v", a, errs)
+		}
 	}
 }

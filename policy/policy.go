@@ -44,6 +44,10 @@ type Kind struct {
 	Equivalent []*Kind
 
 	window *Window
+
+	// forms tells the versions apart by their forms: those that have the same form have the
+	// same number. It is nil if all have.
+	forms map[string]int
 }
 
 // Stored is the kind that has the objects: Of, or the kind itself.
@@ -60,7 +64,7 @@ type Version struct {
 	Kind    *Kind
 	Program *schemas.Program
 
-	object    *celtype.Type // of its objects, in CEL
+	object    func() *celtype.Type // of its objects, in CEL; made when a rule is first about one
 	rules     []*schemaRule
 	admission map[admissionKey][]matchedRule
 
@@ -96,21 +100,15 @@ func newPolicy(form *Form, options ...schemas.Option) (*Policy, error) {
 	p := &Policy{form: form, byGVR: map[schema.GroupVersionResource]*Version{}, byResource: map[schema.GroupResource]*Kind{}}
 	for i := range form.Kinds {
 		k := &Kind{Kind: &form.Kinds[i]}
-		stored, ok := k.Version(k.StorageVersion)
-		if !ok {
+		if _, ok := k.Version(k.StorageVersion); !ok {
 			return nil, fmt.Errorf("policy: %s has no version %q to store", k.Resource(), k.StorageVersion)
 		}
 		for j := range k.Kind.Versions {
 			v := &Version{Version: &k.Kind.Versions[j], Kind: k, admission: map[admissionKey][]matchedRule{}}
-			if v.Version != stored {
-				if path, differ := schemas.Difference(stored.Schema, v.Schema); differ {
-					return nil, fmt.Errorf("policy: %s: the versions %s and %s differ in %q", k.Resource(), stored.Name, v.Name, path)
-				}
-			}
 			if v.Program, err = schemas.NewProgram(v.Schema, options...); err != nil {
 				return nil, fmt.Errorf("policy: %s %s: %w", k.Resource(), v.Name, err)
 			}
-			v.object = resourceTypeOf(k.Kind, v.Version)
+			v.object = sync.OnceValue(func() *celtype.Type { return resourceTypeOf(v.Kind.Kind, v.Version) })
 			if v.rules, err = newSchemaRules(k.Kind, v.Version); err != nil {
 				return nil, fmt.Errorf("policy: %s %s: %w", k.Resource(), v.Name, err)
 			}
@@ -121,6 +119,9 @@ func newPolicy(form *Form, options ...schemas.Option) (*Policy, error) {
 			if v.Served {
 				p.byGVR[v.GroupVersionResource()] = v
 			}
+		}
+		if err := k.compareForms(); err != nil {
+			return nil, err
 		}
 		p.kinds = append(p.kinds, k)
 	}

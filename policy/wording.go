@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 
@@ -44,13 +45,12 @@ func (v *Version) Reword(ctx context.Context, found field.ErrorList, object, old
 	// Upstream says it in the order of a map; here it is that of the schema.
 	words := map[string]field.ErrorList{}
 	for _, e := range said {
-		at := plainField(e)
+		at := placeOf(e)
 		words[at] = append(words[at], e)
 	}
 	out := make(field.ErrorList, 0, len(found))
 	for _, e := range found {
-		at := plainField(e)
-		in, ok := words[at]
+		in, ok := words[placeOf(e)]
 		if !ok {
 			out = append(out, e)
 			continue
@@ -59,17 +59,46 @@ func (v *Version) Reword(ctx context.Context, found field.ErrorList, object, old
 			worded.Detail = strings.TrimSpace(worded.Detail + schemas.Place(e))
 			out = append(out, worded)
 		}
-		words[at] = nil // several rules of one part are all said at once
+		words[placeOf(e)] = nil // several rules of one part are all said at once
 	}
-	return append(out, words[""]...) // of values that are no numbers of their format it does not say where they are
+	return append(out, below(found, words)...)
 }
 
-// plainField is the field of an error, with keys of maps as upstream's validation writes them.
-func plainField(e *field.Error) string {
-	return mapKey.ReplaceAllString(strings.TrimPrefix(e.Field, "<nil>"), ".$1")
+// below are the words that are left for what is in parts that something was found in: of
+// several alternatives upstream says as well why one of them does not fit.
+func below(found field.ErrorList, words map[string]field.ErrorList) (left field.ErrorList) {
+	for _, at := range slices.Sorted(maps.Keys(words)) {
+		within := func(e *field.Error) bool {
+			part := placeOf(e)
+			return part == "" || strings.HasPrefix(at, part+".")
+		}
+		if slices.ContainsFunc(found, within) {
+			left = append(left, words[at]...)
+		}
+	}
+	return left
 }
 
-var mapKey = regexp.MustCompile(`\[([^\]]*[^0-9\]][^\]]*)\]`)
+// placeOf is where an error is, with indexes and keys of maps as names. Of alternatives and
+// of numbers that are not of their format upstream says it in the text alone.
+func placeOf(e *field.Error) string {
+	at := strings.TrimPrefix(e.Field, "<nil>")
+	if at == "" {
+		for _, in := range []*regexp.Regexp{quotedPlace, lastPlace} {
+			if m := in.FindStringSubmatch(e.Detail); m != nil {
+				at = m[1]
+				break
+			}
+		}
+	}
+	return inBrackets.ReplaceAllString(at, ".$1")
+}
+
+var (
+	inBrackets  = regexp.MustCompile(`\[([^\]]*)\]`)
+	quotedPlace = regexp.MustCompile(`^"([^"]*)" must (?:not )?validate `)
+	lastPlace   = regexp.MustCompile(`^Checked value must be of type .* in (\S+)$`)
+)
 
 // whole is an object with what schemas may ask for beside its content.
 func (v *Version) whole(content map[string]any) map[string]any {

@@ -116,7 +116,9 @@ type place struct {
 	taken       *taken
 	loose       bool // nothing is said of the value but by from
 	comparisons []Comparison
-	dropped     []ast.Expr // what comparisons stand for
+	dropped     []ast.Expr // what comparisons, and matched, stand for
+	matched     *cue.Value // the choice that a call of matchN is
+	message     string     // of error(…), the last alternative
 	pending     []*pending // conditions
 	unsure      []string   // fields about which comprehensions say something; "*" for all
 }
@@ -334,7 +336,7 @@ func (c *compiler) node(v cue.Value, at *place) *Node {
 	}
 	refused := len(c.diags) > before
 	whole := v
-	if len(at.comparisons) > 0 && !at.vague {
+	if len(at.dropped) > 0 && !at.vague {
 		rest, ok := c.remaining(v, at)
 		if !ok {
 			c.leaveTo(at.parent, at, at.dropped[0], "a bound that is another field")
@@ -355,6 +357,7 @@ func (c *compiler) node(v cue.Value, at *place) *Node {
 	default:
 		c.union(n, v, s, at, refused)
 	}
+	n.Message = at.message
 	c.settle(n, at)
 	c.attributes(n, whole, at)
 	if len(at.reasons) > 0 && len(c.diags) == before {

@@ -94,6 +94,9 @@ func guardOf(x ast.Expr) (*Guard, bool) {
 			return &Guard{Op: "not", Of: []*Guard{of}}, true
 		}
 	case *ast.BinaryExpr:
+		if g, ok := presenceGuard(x); ok {
+			return g, true
+		}
 		if x.Op == token.LAND || x.Op == token.LOR {
 			a, ok1 := guardOf(x.X)
 			b, ok2 := guardOf(x.Y)
@@ -557,6 +560,9 @@ func (c *compiler) remaining(v cue.Value, at *place) (rest cue.Value, ok bool) {
 	flatten(v)
 	if dropped < len(at.dropped) {
 		return v, false
+	}
+	if at.matched != nil {
+		kept = append(kept, *at.matched)
 	}
 	if len(kept) == 0 {
 		return c.scratch.BuildExpr(ast.NewIdent("number")), true

@@ -551,7 +551,7 @@ func weaken(n *Node) {
 	if n == nil {
 		return
 	}
-	n.Fallback, n.Union, n.From = nil, nil, nil
+	n.Fallback, n.Union, n.From, n.Message = nil, nil, nil, ""
 	if len(n.Default) > 0 && !isScalarJSON(n.Default) && string(n.Default) != "[]" {
 		// What the default admits is nowhere else.
 		n.Default, n.List, n.Struct = nil, nil, nil

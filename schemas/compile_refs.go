@@ -322,6 +322,11 @@ func (c *compiler) call(v cue.Value, x *ast.CallExpr, args []cue.Value, at *plac
 		return everything()
 	}
 	args = args[1:]
+	if name == "matchN" {
+		if s, ok := c.matchesOne(x, args, at); ok {
+			return s
+		}
+	}
 	switch name {
 	case "time.Time", "time.Duration", "net.IP", "net.IPv4", "net.IPv6", "net.IPCIDR", "net.FQDN", "net.URL", "net.AbsURL":
 		if len(args) == 0 {

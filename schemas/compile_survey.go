@@ -7,6 +7,7 @@ import (
 
 	"cuelang.org/go/cue"
 	"cuelang.org/go/cue/ast"
+	cueliteral "cuelang.org/go/cue/literal"
 	"cuelang.org/go/cue/token"
 )
 
@@ -251,6 +252,14 @@ func (c *compiler) conjunction(x ast.Expr, args []cue.Value, at *place) shape {
 func (c *compiler) disjunction(x ast.Expr, args []cue.Value, at *place) shape {
 	split := len(args) > 1
 	var terms []disjunct
+	if b, ok := x.(*ast.BinaryExpr); ok {
+		if rest, kept, ok := at.explained(b, args); ok {
+			x, args = rest, kept
+			if _, still := x.(*ast.BinaryExpr); !still {
+				return c.survey(args[0], at)
+			}
+		}
+	}
 	switch x := x.(type) {
 	case *ast.BinaryExpr:
 		if c.takenByDefault(x, args, at) {
@@ -332,6 +341,39 @@ func (c *compiler) others(x *ast.BinaryExpr, args []cue.Value, at *place) shape 
 		}
 	}
 	return s
+}
+
+// explained takes error("…") away as the last alternative, whose text is for who has chosen
+// none of the others.
+func (p *place) explained(x *ast.BinaryExpr, args []cue.Value) (rest ast.Expr, kept []cue.Value, ok bool) {
+	call, isCall := unparen(x.Y).(*ast.CallExpr)
+	if x.Op != token.OR || !isCall || !isBuiltin(call.Fun, "error") || len(call.Args) != 1 || p.message != "" {
+		return nil, nil, false
+	}
+	lit, isText := call.Args[0].(*ast.BasicLit)
+	if !isText {
+		return nil, nil, false
+	}
+	text, err := cueliteral.Unquote(lit.Value)
+	if err != nil {
+		return nil, nil, false
+	}
+	for _, a := range args {
+		if syntaxOf(a.Source()) == ast.Expr(call) {
+			continue
+		}
+		if a.IncompleteKind()&compositeKinds != 0 {
+			return nil, nil, false // what is wrong may be wrong with a part
+		}
+		kept = append(kept, a)
+	}
+	if rest = syntaxOf(x.X); len(kept) == 0 || len(kept) == len(args) {
+		return nil, nil, false
+	}
+	if p.within == 0 && !p.passing {
+		p.message = text
+	}
+	return rest, kept, true
 }
 
 // A disjunct is an alternative as it is written.

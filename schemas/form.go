@@ -170,6 +170,9 @@ type Node struct {
 	// Logic are further nodes that the value must satisfy in some number.
 	Logic *Logic `json:"logic,omitempty"`
 
+	// Message is what the policy says of a value that is invalid.
+	Message string `json:"message,omitempty"`
+
 	// From is where in the object the value is taken from, if it is a field.
 	From *Reference `json:"from,omitempty"`
 
@@ -191,6 +194,9 @@ type Node struct {
 	// DropNull: a null counts as absent, in a field or under a key of a map, and is removed
 	// or replaced by the default. In a list it is replaced by the default, and else stays.
 	DropNull bool `json:"dropNull,omitempty"`
+
+	// Keeps: unknown fields are kept in what is of another kind than the node admits, too.
+	Keeps bool `json:"keeps,omitempty"`
 
 	// Bare: structs in the value lose all that they have, at any depth of lists.
 	Bare bool `json:"bare,omitempty"`

@@ -170,6 +170,15 @@ func (g *grammar) taken(decls *[]string, samples map[string]func() any) {
 	samples[name] = g.either(scalar, scalar, object, func() any { return map[string]any{"a": object(), "k": object()} }, func() any { return []any{object()} })
 }
 
+// matched writes matchN over types of which a value is one at most, and others.
+func (g *grammar) matched() term {
+	text := "matchN(" + g.oneOf("1", ">=1", ">0", "1", "<=1") + ", [" + g.oneOf(`int, string`, `string, [...string]`, `string, number, bool`, `int & >=0 & <=5, "a"`,
+		`int, number`, `"a" | "b", [...(int | bool)], null`, `string, {a?: int}`, `{a!: int}, [...{a!: int}]`) + "])" + g.oneOf("", "", " & (int | string)", " & !=\"b\"")
+	return term{text, func() any {
+		return []any{"a", "b", "", int64(1), int64(7), 1.5, true, nil, []any{}, []any{"a"}, []any{int64(1), true}, map[string]any{"a": int64(1)}}[g.IntN(12)]
+	}, "union"}
+}
+
 // odd writes what only CUE can check.
 func (g *grammar) odd() term {
 	list := func() any {
@@ -187,6 +196,9 @@ func (g *grammar) odd() term {
 			}
 		}
 		return m
+	}
+	if g.idioms && g.chance(50) {
+		return g.matched()
 	}
 	if g.chance(50) {
 		return term{g.oneOf("[string, int]", "[string, ...int]", "[...int] | [...string]", "[]", "[...{a: int}] & list.UniqueItems()", "[...] & list.Contains(1)", "[_, ...]"), list, "list"}

@@ -16,6 +16,7 @@ type preparation struct {
 	unknown  []string
 	changed  bool
 	fill     bool // whether to fill in defaults; else only prune
+	converts bool // whether the object comes from another version, of which defaults have been filled in
 	nulls    bool // whether nulls stay where they count as absent
 	failed   *field.Error
 	patience *patience // with CUE; nil until it is asked
@@ -50,6 +51,9 @@ func (p *preparation) drop(key string) {
 // value prepares x, and returns what stands in its place.
 func (p *preparation) value(c *check, x any) any {
 	if !c.acts {
+		if hasParts(x) {
+			p.shed(c, x)
+		}
 		return x
 	}
 	if c.fallbackCheck != nil {
@@ -81,15 +85,19 @@ func (p *preparation) value(c *check, x any) any {
 func (p *preparation) parts(c *check, x any) any {
 	switch x := x.(type) {
 	case map[string]any:
-		if c.node.Embedded && p.fill {
+		if c.node.Embedded && (p.fill || p.converts) {
 			p.embedded(x)
 		}
 		if c.object != nil && c.kinds.Has(StructKind) {
 			p.structure(c, x, c.node.Embedded)
+		} else if c.sheds && !c.kinds.Has(StructKind) {
+			p.strip(x)
 		}
 	case []any:
 		if c.list != nil && (c.list.items != nil || c.list.prefix != nil) && c.kinds.Has(ListKind) {
 			p.list(c.list, x)
+		} else if c.sheds && (c.object == nil || !c.object.open) {
+			p.strip(x)
 		}
 	case float64:
 		if n, ok := exactInt64(x); ok && c.narrows && p.fill {
@@ -198,18 +206,55 @@ func (p *preparation) field(f *fieldCheck, m map[string]any) (dropped bool) {
 		p.take(f, m)
 		return false
 	}
-	if ok && x == nil && f.check.node.DropNull && !p.nulls {
+	if ok && x == nil && f.check.node.DropNull && !p.nulls && !(p.converts && f.fills) {
 		delete(m, f.name)
 		p.changed = true
 		return true
 	}
-	if !ok || !f.check.acts {
-		return false
+	if ok && (f.check.acts || f.check.sheds && hasParts(x)) {
+		p.push(step{name: f.name})
+		p.assign(m, f.name, x, f.check)
+		p.pop()
 	}
-	p.push(step{name: f.name})
-	p.assign(m, f.name, x, f.check)
-	p.pop()
 	return false
+}
+
+// hasParts reports whether x is a list or a struct.
+func hasParts(x any) bool {
+	switch x.(type) {
+	case map[string]any, []any:
+		return true
+	}
+	return false
+}
+
+// shed prunes what is of another kind than c admits, in x and below, where there is nothing
+// else to do. As in Kubernetes a struct loses all its fields where there must be none, before
+// it is refused.
+func (p *preparation) shed(c *check, x any) {
+	if !c.sheds {
+		return
+	}
+	switch x := x.(type) {
+	case map[string]any:
+		if !c.kinds.Has(StructKind) {
+			p.strip(x)
+		} else if c.object != nil {
+			p.shedFields(c.object, x)
+		}
+	case []any:
+		if c.list == nil || c.list.items == nil {
+			p.parts(c, x)
+			return
+		}
+		for i, item := range x {
+			if hasParts(item) {
+				p.push(step{index: i, kind: stepItem})
+				p.value(c.list.items, item)
+				p.pop()
+			}
+		}
+	}
 }
 
 // assign puts the prepared x into m under key, if it is another value.
@@ -223,6 +268,13 @@ func (p *preparation) assign(m map[string]any, key string, x any, c *check) {
 			m[key] = y
 		}
 	}
+}
+
+func (p *preparation) shedFields(o *objectCheck, m map[string]any) {
+	for i := range o.fields {
+		p.field(&o.fields[i], m)
+	}
+	p.patterns(o, m, false)
 }
 
 // prune removes the keys of m that are not fields.
@@ -244,7 +296,7 @@ func (p *preparation) prune(o *objectCheck, m map[string]any, root bool) {
 func (p *preparation) patterns(o *objectCheck, m map[string]any, root bool) {
 	for i := range o.patterns {
 		pattern := &o.patterns[i]
-		if !pattern.value.acts && !pattern.value.node.DropNull {
+		if !pattern.value.acts && !pattern.value.node.DropNull && !pattern.value.sheds {
 			continue
 		}
 		for _, key := range slices.Sorted(maps.Keys(m)) {
@@ -253,6 +305,8 @@ func (p *preparation) patterns(o *objectCheck, m map[string]any, root bool) {
 			}
 			if m[key] == nil && pattern.value.node.DropNull {
 				switch {
+				case pattern.value.fallback != nil && p.converts:
+					continue
 				case pattern.value.fallback != nil:
 					m[key] = clone(pattern.value.fallback)
 				case p.nulls:
@@ -276,7 +330,7 @@ func (p *preparation) list(l *listCheck, items []any) {
 		if c == nil {
 			continue
 		}
-		if x == nil && c.node.DropNull && c.fallback != nil {
+		if x == nil && c.node.DropNull && c.fallback != nil && !p.converts {
 			items[i] = clone(c.fallback)
 			p.changed = true
 			continue

@@ -90,13 +90,26 @@ func (p *Program) TryPrepareApplied(obj map[string]any) (unknown []string, chang
 	return p.prepare(obj, true)
 }
 
+// Prune makes of an object of another version one of this, in place, as Kubernetes does
+// without a conversion: it removes fields that the schema does not know, and nulls where
+// there must be none. It fills in no defaults. It reports whether the object is different now.
+func (p *Program) Prune(obj map[string]any) (changed bool) {
+	_, changed, _ = p.run(obj, preparation{converts: true})
+	return changed
+}
+
 func (p *Program) prepare(obj map[string]any, nulls bool) (unknown []string, changed bool, err *field.Error) {
-	if obj == nil || !p.root.acts {
+	return p.run(obj, preparation{fill: true, nulls: nulls})
+}
+
+func (p *Program) run(obj map[string]any, as preparation) (unknown []string, changed bool, err *field.Error) {
+	if obj == nil || !p.root.acts && !p.root.sheds {
 		return nil, false, nil
 	}
 	s := preparations.Get().(*preparation)
 	defer preparations.Put(s)
-	*s = preparation{path: s.path[:0], scopes: s.scopes[:0], fill: true, nulls: nulls}
+	as.path, as.scopes = s.path[:0], s.scopes[:0]
+	*s = as
 	s.structure(p.root, obj, true)
 	unknown, changed, err = s.unknown, s.changed, s.failed
 	s.unknown = nil
@@ -141,6 +154,7 @@ type check struct {
 	fillsNull bool // a null is absent where there is a default
 	narrows   bool // floats without a fraction become integers
 	acts      bool // Prepare has something to do here or below
+	sheds     bool // what is of another kind than the node admits is pruned, see shed
 	refers    bool // there are references here or below
 }
 
@@ -257,6 +271,7 @@ func (b building) check(n *Node) (*check, error) {
 	}
 	c.narrows = c.kinds&(IntegerKind|NumberKind) == IntegerKind
 	c.acts = c.acts || c.narrows || n.Bare || n.Embedded
+	c.sheds = n.Plain && !n.Keeps && c.kinds != AnyKind
 	if len(n.Default) > 0 {
 		return c, c.addDefault(n.Default)
 	}

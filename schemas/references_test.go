@@ -98,6 +98,7 @@ func TestTakenSecrets(t *testing.T) {
 	copy:   token
 	header: *"Bearer \(token)" | string
 	nested: {again: *token | string}
+	pair?: {a: string, b: a} @stele(sensitive)
 }`)
 	if left := n.Fallbacks(); len(left) > 0 {
 		t.Fatal(left[0].Reason)
@@ -108,8 +109,8 @@ func TestTakenSecrets(t *testing.T) {
 			t.Errorf("%s is no secret", name)
 		}
 	}
-	errs := mustProgram(t, n).Validate(decoded(t, `{"spec": {"token": "hunter2", "copy": "hunter3"}}`))
-	if len(errs) != 1 || strings.Contains(errs.ToAggregate().Error(), "hunter") {
+	errs := mustProgram(t, n).Validate(decoded(t, `{"spec": {"token": "hunter2", "copy": "hunter3", "pair": {"a": "hunter4", "b": "hunter5"}}}`))
+	if len(errs) != 2 || strings.Contains(errs.ToAggregate().Error(), "hunter") {
 		t.Errorf("%v", errs)
 	}
 }
@@ -139,6 +140,24 @@ func TestTakenMessages(t *testing.T) {
 	}
 	if errs := p.ValidateUpdate(changed, old); len(errs) != 1 {
 		t.Errorf("the name was changed and the app is still another: %v", errs)
+	}
+}
+
+// TestMessagesOfThePolicy says what error(…) says, and no secret.
+func TestMessagesOfThePolicy(t *testing.T) {
+	p := mustProgram(t, mustCompile(t, `
+#schema: spec: {
+	level!: "debug" | "info" | error("level is debug or info")
+	pin?:   =~"^[0-9]+$" | error("a pin has digits only") @stele(sensitive)
+}`))
+	for spec, want := range map[string]string{
+		`{"level": "x"}`:                `spec.level: Invalid value: "x": level is debug or info (schema.cue:3)`,
+		`{"level": 1}`:                  `spec.level: Invalid value: 1: level is debug or info (schema.cue:3)`,
+		`{"level": "info", "pin": "x"}`: `spec.pin: Invalid value: a pin has digits only (schema.cue:4)`,
+	} {
+		if errs := p.Validate(decoded(t, `{"spec": `+spec+`}`)); len(errs) != 1 || errs[0].Error() != want {
+			t.Errorf("%s: %v", spec, errs)
+		}
 	}
 }
 

@@ -138,6 +138,23 @@ var relations = []relation{
 		accept: []string{`{"a": [1, 2]}`, `{"a": ["x"]}`}, refuse: []string{`{"a": [1, "x"]}`, `{"a": 1}`},
 	},
 	{
+		name: "matchN over types", spec: "a!: matchN(1, [string, [...string]])\nb?: matchN(>=1, [int, string]) & (int | =~\"^[0-9]+%$\")\nc?: matchN(>0, [int & >=0 & <=10, \"auto\"])\nd?: [string]: matchN(1, [string, number, bool])",
+		accept: []string{`{"a": "x"}`, `{"a": [], "b": 1, "c": "auto", "d": {"x": true, "y": 1.5}}`, `{"a": ["x"], "b": "5%", "c": 10}`},
+		refuse: []string{`{}`, `{"a": 1}`, `{"a": [1]}`, `{"a": "x", "b": "5"}`, `{"a": "x", "c": 11}`, `{"a": "x", "c": "x"}`, `{"a": "x", "d": {"x": null}}`},
+	},
+	{
+		name: "matchN over types that overlap", left: "spec.a spec.b", spec: "a!: matchN(1, [int, number])\nb?: matchN(<=1, [int, string])",
+		accept: []string{`{"a": 1.5}`, `{"a": 1.5, "b": true}`}, refuse: []string{`{"a": 1}`, `{"a": "x"}`},
+	},
+	{
+		name: "if several fields are there", spec: "a?: int\nb?: int\nif a != _|_ && b != _|_ {c: *1 | int}\nif a != _|_ || b != _|_ {d?: int}",
+		accept: []string{`{}`, `{"a": 1}`, `{"a": 1, "b": 2}`, `{"a": 1, "b": 2, "c": 3}`, `{"b": 1, "d": 2}`}, refuse: []string{`{"c": 1}`, `{"a": 1, "c": 1}`, `{"d": 1}`},
+	},
+	{
+		name: "what an error says", spec: "level!: \"debug\" | \"info\" | error(\"level is debug or info\")\nport?: (int & >0) | error(\"port is above 0\")",
+		accept: []string{`{"level": "info"}`, `{"level": "debug", "port": 1}`}, refuse: []string{`{"level": "x"}`, `{}`, `{"level": "info", "port": 0}`, `{"level": "info", "port": "x"}`},
+	},
+	{
 		name: "matchN", left: "spec.a", spec: `a!: matchN(1, [{x!: int}, {y!: int}])`,
 		accept: []string{`{"a": {"x": 1}}`}, refuse: []string{`{"a": {"x": "s"}}`},
 	},

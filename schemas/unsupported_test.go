@@ -94,7 +94,7 @@ import strings "struct"
 		name: "matchN",
 		left: true,
 		schema: `
-#schema: spec: a: matchN(1, [int, string]) // <-
+#schema: spec: a: matchN(1, [int, number]) // <-
 `,
 		message: "the builtin matchN",
 	},

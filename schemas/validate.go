@@ -89,6 +89,9 @@ func (v *inspection) value(c *check, x any) {
 		defer func() { v.secret-- }()
 	}
 	before := len(v.errs)
+	if c.node.Message != "" {
+		defer func() { v.explain(c, x, before) }()
+	}
 	switch x := x.(type) {
 	case string:
 		if !c.kinds.Has(StringKind) {
@@ -160,6 +163,20 @@ func (v *inspection) value(c *check, x any) {
 	if c.fallbackCheck != nil {
 		v.askCUE(c, x, before)
 	}
+}
+
+// explain says in the words of the policy that a value is invalid.
+func (v *inspection) explain(c *check, x any, before int) {
+	if len(v.errs) == before {
+		return
+	}
+	e := v.errs[before]
+	v.errs = v.errs[:before]
+	if v.secret == 0 {
+		e.BadValue = shown(x)
+	}
+	e.Type, e.Detail = field.ErrorTypeInvalid, at(c.node.Message, c.node.Source)
+	v.errs = append(v.errs, e)
 }
 
 // parts checks the fields of m, whichever alternative it is.

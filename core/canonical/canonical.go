@@ -30,6 +30,16 @@ func Object(apiVersion, kind string, meta *metav1.ObjectMeta, content map[string
 	if err != nil {
 		return nil, fmt.Errorf("encode metadata: %w", err)
 	}
+	if b, err = Append(b, content); err != nil {
+		return nil, err
+	}
+	return append(b, '}'), nil
+}
+
+// Append appends the content of an object to what is before it, see [Object]: with a comma
+// before each field.
+func Append(b []byte, content map[string]any) ([]byte, error) {
+	var err error
 	for _, k := range sortedKeys(content) {
 		if k == "apiVersion" || k == "kind" || k == "metadata" {
 			continue
@@ -41,7 +51,7 @@ func Object(apiVersion, kind string, meta *metav1.ObjectMeta, content map[string
 			return nil, err
 		}
 	}
-	return append(b, '}'), nil
+	return b, nil
 }
 
 // appendMetadata writes metadata as its type is encoded. What managedFields hold is canonical

@@ -23,7 +23,11 @@ var kinds = []kind{
 	{"Widget", "widgets", []string{"v1", "v1beta1"}, true, true, true},
 	{"Gadget", "gadgets", []string{"v1", "v1alpha1", "v1alpha2"}, false, false, false},
 	{"Plain", "plains", []string{"v1"}, true, false, false},
+	engines,
 }
+
+// engines have versions with different schemas.
+var engines = kind{"Engine", "engines", []string{"v1", "v1beta1", "v1alpha1"}, true, true, true}
 
 // path is that of a collection; of all namespaces if none is given.
 func (k kind) path(version, namespace string) string {
@@ -59,12 +63,17 @@ type stream struct {
 	*rand.Rand
 	judge *peer // by whose answers it knows which objects there are
 	names []string
+	most  kind // that most requests are about
 
 	created int
 }
 
 func newStream(seed uint64, judge *peer) *stream {
-	return &stream{Rand: rand.New(rand.NewPCG(seed, 0)), judge: judge, names: []string{"a", "b", "c", "d"}}
+	s := &stream{Rand: rand.New(rand.NewPCG(seed, 0)), judge: judge, names: []string{"a", "b", "c", "d"}, most: kinds[0]}
+	if seed%3 == 0 {
+		s.most = engines
+	}
+	return s
 }
 
 func pick[T any](s *rand.Rand, of ...T) T { return of[s.IntN(len(of))] }
@@ -81,12 +90,12 @@ type target struct {
 }
 
 func (s *stream) target() target {
-	t := target{kind: kinds[0]}
+	t := target{kind: s.most}
 	if s.one(3) {
 		t.kind = pick(s.Rand, kinds...)
 	}
 	t.version = t.kind.versions[0]
-	if s.one(4) {
+	if s.one(4) || t.kind.kind == engines.kind {
 		t.version = pick(s.Rand, t.kind.versions...)
 	}
 	if t.kind.namespaced {
@@ -264,6 +273,11 @@ func object(r *rand.Rand, t target) map[string]any {
 		if r.IntN(5) == 0 {
 			o["status"] = status(r)
 		}
+	case "Engine":
+		o["spec"] = engine(r)
+		if r.IntN(5) == 0 {
+			o["status"] = map[string]any{"replicas": r.IntN(4), pick(r, "hot", "cold"): true}
+		}
 	case "Gadget":
 		o["spec"] = map[string]any{"size": r.IntN(10), "extra": map[string]any{"deep": []any{1, "two", nil, 3.5, true}}}
 		if r.IntN(3) == 0 {
@@ -279,6 +293,28 @@ func object(r *rand.Rand, t target) map[string]any {
 		spoil(r, t, o)
 	}
 	return o
+}
+
+// engine is the spec of an Engine, of whatever version: each knows some of its fields.
+func engine(r *rand.Rand) map[string]any {
+	out := map[string]any{}
+	add := func(name string, value any) {
+		if r.IntN(3) > 0 {
+			out[name] = value
+		}
+	}
+	add("fuel", pick(r, "gas", "oil", "wind"))
+	add("power", pick[any](r, 1, 20, 100, 499))
+	add("name", pick(r, "one", "two"))
+	add("replicas", r.IntN(4))
+	add("parts", pick(r, []any{map[string]any{"name": "valve", "size": r.IntN(3), "weight": 2}}, []any{map[string]any{"name": "valve"}, map[string]any{"name": "belt", "size": 1}}, []any{}))
+	add("extra", pick(r, map[string]any{"known": 1, "unknown": map[string]any{"deep": true}}, map[string]any{}))
+	add("only", pick(r, map[string]any{"a": "x"}, map[string]any{}))
+	for r.IntN(8) == 0 {
+		name := pick(r, "fuel", "power", "name", "replicas", "parts", "extra", "only", "more")
+		out[name] = pick[any](r, "coal", nil, 5000, map[string]any{"a": 1}, []any{map[string]any{"size": 1}}, []any{"x"})
+	}
+	return out
 }
 
 func spec(r *rand.Rand) map[string]any {
@@ -422,7 +458,7 @@ func (s *stream) update(q *request, t target) {
 		case 1:
 			meta["labels"] = map[string]any{"app": pick(r, "x", "y", "z")}
 		case 2:
-			if t.kind.kind == "Widget" {
+			if t.kind.kind == "Widget" || t.kind.kind == "Engine" {
 				o["status"] = status(r)
 			}
 		case 3: // nothing
@@ -580,7 +616,7 @@ func (s *stream) selectors(query url.Values) {
 		query.Set("labelSelector", pick(s.Rand, "app=x", "app!=x", "app in (x,y),tier", "!app", "tier=", "a b c", "app in (", "app=x,app=y", "app>3"))
 	}
 	if s.one(3) {
-		query.Set("fieldSelector", pick(s.Rand, "metadata.name=a", "metadata.namespace=default", "spec.color=red", "spec.color!=blue", "spec.replicas=1", "spec.owner=x", "metadata.name", "a=b=c", "metadata.name=a,spec.color=red"))
+		query.Set("fieldSelector", pick(s.Rand, "metadata.name=a", "metadata.namespace=default", "spec.color=red", "spec.color!=blue", "spec.replicas=1", "spec.owner=x", "spec.fuel=oil", "spec.fuel!=gas", "spec.name=one", "metadata.name", "a=b=c", "metadata.name=a,spec.color=red"))
 	}
 }
 

@@ -34,6 +34,9 @@ func watches() (list []observed) {
 		list = append(list, observed{path: widgets.path("v1", "") + "?" + query.Encode()})
 	}
 	return append(list,
+		observed{path: engines.path("v1beta1", "") + "?"},
+		observed{path: engines.path("v1alpha1", "") + "?"},
+		observed{path: engines.path("v1beta1", "default") + "?fieldSelector=spec.fuel%3Doil"},
 		observed{path: widgets.path("v1beta1", "other") + "?"},
 		observed{path: widgets.path("v1", "default") + "?", accept: "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"},
 		observed{path: widgets.path("v1", "default") + "?", accept: "application/json;as=Table;v=v1;g=meta.k8s.io", table: true},
@@ -111,7 +114,7 @@ func (p *peer) end(t testing.TB) {
 		}
 		for _, namespace := range in {
 			for _, name := range []string{"a", last} { // one watch knows only the former
-				o := map[string]any{"apiVersion": "example.com/v1", "kind": k.kind, "spec": map[string]any{"color": "red"},
+				o := map[string]any{"apiVersion": "example.com/v1", "kind": k.kind, "spec": map[string]any{"color": "red", "fuel": "oil"},
 					"metadata": map[string]any{"name": name, "labels": map[string]any{"app": "x"}, "annotations": map[string]any{"last": "yes"}}}
 				path := k.path("v1", namespace)
 				p.must(t, http.StatusCreated, "POST", path, encode(o))

@@ -186,7 +186,8 @@ func (w *writer) document(b []byte, root *smd.Map, f *Fields, applied map[string
 		if b, ok = field(b, name); !ok {
 			return nil, false
 		}
-		if b, ok = w.value(b, of, applied[name], false); !ok {
+		_, declared := root.FindField(name)
+		if b, ok = w.value(b, of, applied[name], !declared); !ok {
 			return nil, false
 		}
 	}

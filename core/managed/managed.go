@@ -13,6 +13,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/objectmeta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/validation"
@@ -34,6 +35,7 @@ type Fields struct {
 	forms       map[string]form // of the objects, by apiVersion
 	merge       typed.ParseableType
 	reset       []string       // top-level fields that a write through this place leaves alone
+	resets      []string       // apiVersions of managers who are not given these fields
 	zero        map[string]any // what an object is before it is anything
 	manager     *managedfields.FieldManager
 	known       sets
@@ -47,8 +49,7 @@ func Of(v *policy.Version, subresource string) *Fields {
 
 type kept string
 
-// form is how objects look in one of the versions in which their fields may be managed. All
-// versions of a kind have one type.
+// form is how objects look in one of the versions in which their fields may be managed.
 type form struct {
 	of    *policy.Kind
 	merge typed.ParseableType
@@ -59,8 +60,11 @@ func newFields(v *policy.Version, subresource string) *Fields {
 	for _, k := range append([]*policy.Kind{v.Kind}, v.Kind.Equivalent...) {
 		for _, other := range k.Versions {
 			f.forms[other.GroupVersionKind().GroupVersion().String()] = form{k, f.merge}
-			if k != v.Kind {
+			if k != v.Kind || v.From(other.Name) {
 				f.forms[other.GroupVersionKind().GroupVersion().String()] = form{k, mergeType(other)}
+			}
+			if f.leaves(v, other) {
+				f.resets = append(f.resets, other.GroupVersionKind().GroupVersion().String())
 			}
 		}
 	}
@@ -75,6 +79,19 @@ func newFields(v *policy.Version, subresource string) *Fields {
 	return f.ready()
 }
 
+// leaves reports whether what a write through this place leaves alone is taken from managers
+// in another version as well. Of custom kinds it is upstream's: through the status, in each
+// version that has one; of the objects themselves, in the version that is written.
+func (f *Fields) leaves(v, other *policy.Version) bool {
+	switch {
+	case v.Kind.Builtin:
+		return true
+	case f.subresource != "":
+		return other.Status
+	}
+	return other == v
+}
+
 // ready makes the library's part of it.
 func (f *Fields) ready() *Fields {
 	f.apiVersion = f.kind.GroupVersion().String()
@@ -83,7 +100,7 @@ func (f *Fields) ready() *Fields {
 		excluded.Insert(fieldpath.MakePathOrDie(name))
 	}
 	reset := map[fieldpath.APIVersion]*fieldpath.Set{}
-	for apiVersion := range f.forms {
+	for _, apiVersion := range f.resets {
 		if len(f.reset) > 0 {
 			reset[fieldpath.APIVersion(apiVersion)] = excluded
 		}
@@ -314,8 +331,16 @@ func (c converter) TypedToObject(v *typed.TypedValue) (runtime.Object, error) {
 			o.kind, _ = value.(string)
 		case "metadata":
 			fields, _ := value.(map[string]any)
-			if err := runtime.DefaultUnstructuredConverter.FromUnstructured(fields, o.meta); err != nil {
+			if runtime.DefaultUnstructuredConverter.FromUnstructured(fields, o.meta) == nil {
+				continue
+			}
+			// A time that is none is ignored, as upstream does.
+			meta, found, _, err := objectmeta.GetObjectMetaWithOptions(whole, objectmeta.ObjectMetaOptions{DropMalformedFields: true})
+			if err != nil {
 				return nil, err
+			}
+			if found {
+				o.meta = meta
 			}
 		default:
 			o.content[name] = value

@@ -19,6 +19,7 @@ import (
 	"stele.dev/stele/core/patch"
 	"stele.dev/stele/core/typed"
 	"stele.dev/stele/policy"
+	"stele.dev/stele/schemas/crd"
 )
 
 // builder describes versions of kinds.
@@ -157,6 +158,10 @@ func (b *builder) kind(v Resource) {
 		described := own.Schema
 		described.Properties, described.Extensions = maps.Clone(own.Schema.Properties), maps.Clone(own.Schema.Extensions)
 		s = &described
+	case !b.v2 && len(v.Kind.Definition) > 0:
+		if s = crd.OpenAPI(v.Kind.Kind, v.Name); s == nil {
+			s = v.Schema.OpenAPI()
+		}
 	case v.Program != nil:
 		s = v.Program.OpenAPI()
 	default:
@@ -187,6 +192,7 @@ func (b *builder) kind(v Resource) {
 		b.nameTypes(s, gvk)
 	}
 	s.AddExtension("x-kubernetes-group-version-kind", []any{gvkExtension(gvk)})
+	addSelectable(s, v)
 	if secrets := v.secrets(); len(secrets) > 0 && !b.v2 {
 		s.AddExtension(SecretsExtension, secrets)
 	}
@@ -210,8 +216,21 @@ func (b *builder) kind(v Resource) {
 		},
 	}}
 	list.AddExtension("x-kubernetes-group-version-kind", []any{gvkExtension(listKind)})
+	addSelectable(list, v)
 	b.schemas[listName] = list
 	b.addPaths(v, gvk, name, listName)
+}
+
+// addSelectable names the fields that lists of a custom kind can be selected by.
+func addSelectable(s *spec.Schema, v Resource) {
+	if v.Kind.Builtin || len(v.SelectableFields) == 0 {
+		return
+	}
+	fields := make([]any, len(v.SelectableFields))
+	for i, path := range v.SelectableFields {
+		fields[i] = map[string]any{"fieldPath": strings.TrimPrefix(path, ".")}
+	}
+	s.AddExtension("x-kubernetes-selectable-fields", fields)
 }
 
 // addEmbedded gives embedded objects the fields of all objects, as upstream does.

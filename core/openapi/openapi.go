@@ -6,6 +6,7 @@
 package openapi
 
 import (
+	"bytes"
 	"cmp"
 	"fmt"
 	"maps"
@@ -117,7 +118,8 @@ func sameToClients(a, b Resource) bool {
 	x, y := a.Kind, b.Kind
 	return x.Group == y.Group && x.Plural == y.Plural && x.Kind.Kind == y.Kind.Kind && x.ListKind == y.ListKind && x.Namespaced == y.Namespaced &&
 		x.Builtin == y.Builtin && a.Name == b.Name && a.Status == b.Status && (a.Scale == nil) == (b.Scale == nil) &&
-		a.NoDeleteCollection == b.NoDeleteCollection && slices.Equal(a.Verbs, b.Verbs) && a.Of == b.Of && reflect.DeepEqual(a.Schema, b.Schema)
+		a.NoDeleteCollection == b.NoDeleteCollection && slices.Equal(a.Verbs, b.Verbs) && a.Of == b.Of &&
+		slices.Equal(a.SelectableFields, b.SelectableFields) && bytes.Equal(x.Definition, y.Definition) && reflect.DeepEqual(a.Schema, b.Schema)
 }
 
 // all are the versions of all groups, in order.

@@ -1,15 +1,6 @@
 package shown
 
-import (
-	"github.com/tidwall/gjson"
-	"stele.dev/stele/schemas/builtin"
-)
-
-// Through shows objects of the kind that a face is of, in this version of the face.
-func (v Version) Through(face *builtin.Face) Version {
-	v.face = face
-	return v
-}
+import "github.com/tidwall/gjson"
 
 // rename appends an object with the names that the face has for its fields. Strings that are
 // empty are left out, as by the Go types of faces.

@@ -8,6 +8,7 @@ import (
 	"bytes"
 	"fmt"
 	"runtime/debug"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"stele.dev/stele/core/canonical"
@@ -24,7 +25,7 @@ import (
 func Stored(k *policy.Kind) func(payload []byte) ([]byte, error) {
 	v := k.Storage()
 	gvk, version := v.GroupVersionKind(), VersionOf(v.GroupVersionKind().GroupVersion())
-	if !v.Program.Adapts() {
+	if !v.Program.Adapts() && !k.Converts() {
 		return func(payload []byte) ([]byte, error) { return version.Of(payload), nil }
 	}
 	return func(payload []byte) (rendered []byte, err error) {
@@ -37,23 +38,43 @@ func Stored(k *policy.Kind) func(payload []byte) ([]byte, error) {
 		if err != nil {
 			return nil, fmt.Errorf("shown: %w", err)
 		}
+		written := writtenIn(k, payload)
+		if written != nil { // as it was read in that version before
+			written.Program.Prepare(content)
+		}
 		_, changed, unasked := v.Program.TryPrepare(content)
 		if unasked != nil {
 			return nil, fmt.Errorf("shown: %w", unasked)
 		}
-		if !changed {
+		if !changed && written == nil {
 			return version.Of(payload), nil
 		}
 		return canonical.Object(gvk.GroupVersion().String(), gvk.Kind, meta, content)
 	}
 }
 
-// Version shows objects in one version of their kind. As all versions of a kind have the
-// same form, they differ in their first field, apiVersion, alone; objects of another kind
-// that are shown through a face differ in the names of fields, too.
+// writtenIn is the version of the kind that a payload is in, if that has another form than
+// the storage version; else nil.
+func writtenIn(k *policy.Kind, payload []byte) *policy.Version {
+	if !k.Converts() {
+		return nil
+	}
+	name := versionOf(payload)
+	i := slices.IndexFunc(k.Versions, func(v *policy.Version) bool { return v.Name == name })
+	if i < 0 || !k.Storage().From(name) {
+		return nil
+	}
+	return k.Versions[i]
+}
+
+// Version shows objects in one version of their kind. Where all versions of a kind have the
+// same form, they differ in their first field, apiVersion, alone. Where they have not, what
+// the version does not know is left out. Objects of another kind that are shown through a
+// face differ in the names of fields, too.
 type Version struct {
-	head []byte        // of canonical JSON, up to the end of apiVersion
-	face *builtin.Face // through which objects of another kind are shown; nil if they are not
+	head []byte          // of canonical JSON, up to the end of apiVersion
+	face *builtin.Face   // through which objects of another kind are shown; nil if they are not
+	of   *policy.Version // if the versions of the kind have different forms; else nil
 }
 
 const before = `{"apiVersion":"`
@@ -68,8 +89,8 @@ func (v Version) Of(json []byte) []byte {
 	if v.has(json) {
 		return json
 	}
-	if v.face != nil {
-		return v.rename(make([]byte, 0, len(json)+64), json)
+	if v.face != nil || v.Converts(json) {
+		return v.Append(make([]byte, 0, len(json)+64), json)
 	}
 	return v.Append(make([]byte, 0, v.Len(json)), json)
 }
@@ -82,6 +103,9 @@ func (v Version) Append(to, json []byte) []byte {
 	if v.face != nil {
 		return v.rename(to, json)
 	}
+	if v.Converts(json) {
+		return v.convert(to, json)
+	}
 	return append(append(to, v.head...), rest(json)...)
 }
 
@@ -90,7 +114,7 @@ func (v Version) Len(json []byte) int {
 	if v.has(json) {
 		return len(json)
 	}
-	if v.face != nil {
+	if v.face != nil || v.Converts(json) {
 		return len(v.Of(json))
 	}
 	return len(v.head) + len(rest(json))

@@ -96,7 +96,7 @@ func (t *translator) definition(data []byte) (k schemas.Kind) {
 	}
 	// As Kubernetes does for one that is created.
 	crd.Status = apiextensionsv1.CustomResourceDefinitionStatus{}
-	apiextensionsv1.SetDefaults_CustomResourceDefinition(&crd)
+	scheme.Default(&crd)
 	var internal apiextensions.CustomResourceDefinition
 	if err := scheme.Convert(&crd, &internal, nil); err != nil {
 		t.refuse(nil, err.Error(), "")
@@ -108,14 +108,14 @@ func (t *translator) definition(data []byte) (k schemas.Kind) {
 		}
 		t.refuse(t.written(e.Field, &internal.Spec), message(e), "")
 	}
-	if crd.Spec.Conversion != nil && crd.Spec.Conversion.Strategy != apiextensionsv1.NoneConverter {
-		t.refuse(path{"spec", "conversion"}, "versions are not converted by webhooks", "leave it out, if the versions differ in name only")
-	}
 	if len(t.errs) > 0 {
 		return k
 	}
 	k = t.kind(&crd)
 	if len(t.errs) > 0 {
+		return k
+	}
+	if t.conversion(&crd, &k); len(t.errs) > 0 {
 		return k
 	}
 	if k.Definition, err = json.Marshal(&definition{crd.Labels, crd.Annotations, crd.Spec}); err != nil {
@@ -146,6 +146,8 @@ func (t *translator) written(name string, spec *apiextensions.CustomResourceDefi
 		return append(append(first, "schema"), at[2:]...)
 	case at[1] == "subresources", at[1] == "additionalPrinterColumns", at[1] == "selectableFields":
 		return append(first, at[1:]...)
+	case at[1] == "conversion" && len(at) > 2 && at[2] == "webhookClientConfig":
+		return append(path{"spec", "conversion", "webhook", "clientConfig"}, at[3:]...)
 	}
 	return at
 }
@@ -181,9 +183,47 @@ func (t *translator) kind(crd *apiextensionsv1.CustomResourceDefinition) schemas
 		if v.Storage {
 			k.StorageVersion = v.Name
 		}
-		k.Versions = append(k.Versions, t.version(&k, v, crd.Spec.Versions, path{"spec", "versions", strconv.Itoa(i)}))
+		at := path{"spec", "versions", strconv.Itoa(i)}
+		before := t.errs
+		version := t.version(&k, v, crd.Spec.Versions, at)
+		if !v.Served && !v.Storage && len(t.errs) > len(before) {
+			// Nobody meets it but in what is stored in it still.
+			first := t.errs[len(before)]
+			t.errs = before
+			t.warn(at, fmt.Sprintf("the version %s is not served and is left out: %s: %s", v.Name, first.Path, first.Message))
+			continue
+		}
+		k.Versions = append(k.Versions, version)
 	}
 	return k
+}
+
+// conversion refuses a webhook that would have something to convert, and warns of one that
+// would not: if one version is in use, or those that are have the same form.
+func (t *translator) conversion(crd *apiextensionsv1.CustomResourceDefinition, k *schemas.Kind) {
+	if crd.Spec.Conversion == nil || crd.Spec.Conversion.Strategy == apiextensionsv1.NoneConverter {
+		return
+	}
+	at := path{"spec", "conversion"}
+	var first *schemas.Version
+	for i := range k.Versions {
+		v := &k.Versions[i]
+		switch {
+		case !v.Served && v.Name != k.StorageVersion:
+		case first == nil:
+			first = v
+		default:
+			if where, differ := schemas.Difference(first.Schema, v.Schema); differ {
+				if where != "" {
+					where = " at " + where
+				}
+				t.refuse(at, fmt.Sprintf("the schemas of %s and %s differ%s, and conversion by webhook is not supported", first.Name, v.Name, where),
+					"serve one version only, or use the strategy None if pruning is all that it takes to convert objects")
+				return
+			}
+		}
+	}
+	t.warn(at, "the webhook is never called: no version in use has another schema")
 }
 
 func (t *translator) version(k *schemas.Kind, v *apiextensionsv1.CustomResourceDefinitionVersion, versions []apiextensionsv1.CustomResourceDefinitionVersion, at path) schemas.Version {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"math/big"
 	"reflect"
 	"slices"
 	"strconv"
@@ -58,39 +59,13 @@ func (t *translator) root(s *apiextensions.JSONSchemaProps, at path) *schemas.No
 func (t *translator) nothingElse(s apiextensions.JSONSchemaProps, p position, without func(*apiextensions.JSONSchemaProps)) {
 	without(&s)
 	s.Description, s.Title, s.Example, s.ExternalDocs = "", "", nil, nil
-	if !reflect.DeepEqual(s, apiextensions.JSONSchemaProps{}) {
+	if !saysNothing(&s) {
 		t.refuse(p.at, "what it says of "+p.at[len(p.at)-1]+" is not enforced", "leave it out")
 	}
 }
 
-// names translates what a schema says of the names of objects to rules.
-func (t *translator) names(s apiextensions.JSONSchemaProps, p position) {
-	for _, name := range []string{"name", "generateName"} {
-		of, ok := s.Properties[name]
-		if !ok {
-			continue
-		}
-		at := p.in("properties", name)
-		rule := func(text, message string) {
-			id := fmt.Sprintf("metadata.%s#%d", name, len(t.rules))
-			pos := t.locate(at.at)
-			t.rules = append(t.rules, schemas.Rule{
-				Name: id, Rule: "!has(self.metadata." + name + ") || self.metadata." + name + text, Message: "metadata." + name + " " + message,
-				FieldPath: ".metadata." + name, Source: pos, RuleSource: pos, PathSource: pos, MessageSource: pos,
-			})
-		}
-		if of.Pattern != "" {
-			rule(".matches("+strconv.Quote(of.Pattern)+")", "must match "+of.Pattern)
-		}
-		if of.MinLength != nil {
-			rule(fmt.Sprintf(".size() >= %d", *of.MinLength), fmt.Sprintf("must have at least %d characters", *of.MinLength))
-		}
-		if of.MaxLength != nil {
-			rule(fmt.Sprintf(".size() <= %d", *of.MaxLength), fmt.Sprintf("must have at most %d characters", *of.MaxLength))
-		}
-		t.nothingElse(of, at, func(x *apiextensions.JSONSchemaProps) { x.Type, x.Pattern, x.MinLength, x.MaxLength = "", "", nil, nil })
-	}
-	t.nothingElse(s, p, func(x *apiextensions.JSONSchemaProps) { x.Type, x.Properties = "", nil })
+func saysNothing(s *apiextensions.JSONSchemaProps) bool {
+	return reflect.DeepEqual(*s, apiextensions.JSONSchemaProps{})
 }
 
 // anything admits all, and keeps all.
@@ -109,6 +84,7 @@ func (t *translator) node(s *apiextensions.JSONSchemaProps, p position) *schemas
 	}
 	t.scalars(n, s, p)
 	preserves := s.XPreserveUnknownFields != nil && *s.XPreserveUnknownFields || p.preserves
+	n.Keeps = (preserves || p.metadata) && !n.Kinds.Has(schemas.StructKind)
 	if n.Kinds.Has(schemas.ListKind) {
 		t.list(n, s, p, preserves)
 	}
@@ -241,8 +217,17 @@ func within(x *schemas.Scalar, low, high schemas.Bound) {
 	}
 }
 
+// beyondExact is the least number from which on not all integers are floats.
+const beyondExact = 1 << 53
+
+// bound is a bound of a float, which stands for the shortest number that reads as it, but
+// for itself where integers next to it are other floats.
 func (t *translator) bound(x float64, exclusive bool, at path) *schemas.Bound {
-	return &schemas.Bound{Value: strconv.FormatFloat(x, 'f', -1, 64), Exclusive: exclusive, Source: t.locate(at)}
+	text := strconv.FormatFloat(x, 'f', -1, 64)
+	if math.Abs(x) >= beyondExact {
+		text = new(big.Float).SetFloat64(x).Text('f', 0)
+	}
+	return &schemas.Bound{Value: text, Exclusive: exclusive, Source: t.locate(at)}
 }
 
 func (t *translator) limit(n *int64, at path) *schemas.Limit {
@@ -305,7 +290,11 @@ func (t *translator) enumKinds(n *schemas.Node, s *apiextensions.JSONSchemaProps
 	if of&number != 0 && n.Kinds.Has(schemas.NumberKind) {
 		of |= number
 	}
-	if n.Kinds &= of; n.Kinds == 0 {
+	if n.Kinds &= of; n.Kinds == 0 && p.nested {
+		// An alternative that nothing fits.
+		n.Kinds = schemas.StringKind
+		n.Scalars = append(n.Scalars, schemas.Scalar{Kinds: schemas.StringKind, MinRunes: &schemas.Limit{Count: 1}, MaxRunes: &schemas.Limit{}})
+	} else if n.Kinds == 0 {
 		t.refuse(p.at.with("enum"), "no element is of the type, so that nothing is valid", "")
 		n.Kinds = schemas.StringKind
 	}

@@ -31,6 +31,15 @@ func NewWording(k *schemas.Kind, version string) (*Wording, error) {
 	if len(k.Definition) == 0 {
 		return nil, nil
 	}
+	schema, err := schemaOf(k, version)
+	if err != nil {
+		return nil, err
+	}
+	return newWording(schema)
+}
+
+// schemaOf is the schema of a version as the definition of its kind has it.
+func schemaOf(k *schemas.Kind, version string) (*apiextensionsv1.JSONSchemaProps, error) {
 	var written struct {
 		Spec apiextensionsv1.CustomResourceDefinitionSpec
 	}
@@ -39,7 +48,7 @@ func NewWording(k *schemas.Kind, version string) (*Wording, error) {
 	}
 	for i := range written.Spec.Versions {
 		if v := &written.Spec.Versions[i]; v.Name == version && v.Schema != nil {
-			return newWording(v.Schema.OpenAPIV3Schema)
+			return v.Schema.OpenAPIV3Schema, nil
 		}
 	}
 	return nil, fmt.Errorf("crd: the definition of %s has no version %q", k.Resource(), version)

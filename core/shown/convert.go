@@ -1,0 +1,71 @@
+package shown
+
+import (
+	"bytes"
+
+	"github.com/tidwall/gjson"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	kjson "sigs.k8s.io/json"
+	"stele.dev/stele/core/canonical"
+	"stele.dev/stele/policy"
+)
+
+// As makes the Version that shows objects as clients of a version of their kind see them.
+func As(v *policy.Version) Version {
+	shown := VersionOf(v.GroupVersionKind().GroupVersion())
+	shown.face = v.Kind.Face
+	if v.Kind.Converts() {
+		shown.of = v
+	}
+	return shown
+}
+
+// Converts reports whether an object, given as canonical JSON, has another form in this
+// version than it has there.
+func (v Version) Converts(json []byte) bool {
+	return v.of != nil && !v.has(json) && v.of.From(versionOf(json))
+}
+
+// versionOf is the version that an object is in, given as canonical JSON.
+func versionOf(json []byte) string {
+	text, found := bytes.CutPrefix(json, []byte(before))
+	end := bytes.IndexByte(text, '"')
+	if !found || end < 0 {
+		return ""
+	}
+	gv, err := schema.ParseGroupVersion(string(text[:end]))
+	if err != nil {
+		return ""
+	}
+	return gv.Version
+}
+
+// convert appends an object in this version, without what the version does not know. What
+// cannot be decoded is appended as it is, under the name of this version.
+func (v Version) convert(to, json []byte) []byte {
+	start := len(to)
+	to = append(to, v.head...)
+	content, changed := map[string]any{}, false
+	failed := false
+	gjson.ParseBytes(json).ForEach(func(key, value gjson.Result) bool {
+		switch key.Str {
+		case "apiVersion":
+		case "kind", "metadata": // these come first
+			to = append(append(append(append(to, ',', '"'), key.Str...), '"', ':'), value.Raw...)
+		default:
+			var decoded any
+			failed = failed || kjson.UnmarshalCaseSensitivePreserveInts([]byte(value.Raw), &decoded) != nil
+			content[key.String()] = decoded
+		}
+		return !failed
+	})
+	if !failed {
+		changed = v.of.Program.Prune(content)
+	}
+	if changed {
+		if all, err := canonical.Append(to, content); err == nil {
+			return append(all, '}')
+		}
+	}
+	return append(append(to[:start], v.head...), rest(json)...)
+}

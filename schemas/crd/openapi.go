@@ -1,0 +1,30 @@
+package crd
+
+import (
+	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
+	structural "k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
+	"k8s.io/kube-openapi/pkg/validation/spec"
+	"stele.dev/stele/schemas"
+)
+
+// OpenAPI returns the schema of a version as upstream publishes it: all that the definition
+// says, without what every object has. It returns nil if the kind was not written as a
+// definition.
+func OpenAPI(k *schemas.Kind, version string) *spec.Schema {
+	if len(k.Definition) == 0 {
+		return nil
+	}
+	written, err := schemaOf(k, version)
+	if err != nil {
+		return nil // what is in force has been compiled from a definition that has it
+	}
+	var props apiextensions.JSONSchemaProps
+	if err := scheme.Converter().Convert(written, &props, nil); err != nil {
+		return nil
+	}
+	s, err := structural.NewStructural(&props)
+	if err != nil {
+		return nil
+	}
+	return s.Unfold().ToKubeOpenAPI()
+}
