@@ -161,7 +161,7 @@ func (r *Request) encode(meta *metav1.ObjectMeta, content map[string]any) ([]byt
 	if face := r.kind.Kind.Face; face != nil {
 		content = face.Store(content)
 	}
-	if r.applies() && !r.kind.Kind.Builtin && r.object != nil {
+	if r.applies() && len(r.kind.Kind.Definition) > 0 && r.object != nil {
 		r.kind.Program.Prune(content) // nulls that are applied and have been let through
 	}
 	if r.kind.Kind.Converts() {

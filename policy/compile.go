@@ -157,6 +157,7 @@ type compiler struct {
 	found           map[string]finding // by path
 	params          []param            // of rules of admission
 	paramsRead      *[][]string        // in CUE, once that is known
+	fieldsSeen      int                // of a kind, see lostDefaults
 	diags, warnings schemas.Diagnostics
 	costs           schemas.Diagnostics
 }

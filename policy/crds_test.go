@@ -132,7 +132,7 @@ func TestWhatIsWrongWithADefinition(t *testing.T) {
 			spec + ".conversion.webhook.clientConfig.service.name: Required value"},
 		"objects in an enum":  {thing("            §enum: [{a: 1}]"), of + ".enum: an enumeration of lists or objects is not supported; say with rules what they must be"},
 		"status in a version": {strings.Replace(thing(""), "    schema:\n", "    §subresource: {}\n    schema:\n", 1), spec + ".versions[0].subresource: unknown field"},
-		"metadata":            {strings.Replace(thing(""), "          spec:\n", "          metadata: {type: object, properties: {§name: {type: string, format: uuid}}}\n          spec:\n", 1), spec + ".versions[0].schema.openAPIV3Schema.properties[metadata].properties[name]: what it says of name is not enforced; leave it out"},
+		"metadata":            {strings.Replace(thing(""), "          spec:\n", "          metadata: {type: object, properties: {§name: {type: string, format: email}}}\n          spec:\n", 1), spec + ".versions[0].schema.openAPIV3Schema.properties[metadata].properties[name]: what it says of name is not enforced; leave it out"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			source, places := withThing(t, test.definition)
@@ -400,6 +400,34 @@ func TestBoundsBeyondExactFloats(t *testing.T) {
 	for n, admitted := range map[int64]bool{9223372036854774784: true, 9223372036854774785: false, 9223372036854774999: false} {
 		if errs := v.Program.Validate(map[string]any{"spec": map[string]any{"n": n}}); (len(errs) == 0) != admitted {
 			t.Errorf("%d: %v", n, errs)
+		}
+	}
+}
+
+// What a definition says of metadata.name is a rule, and nothing is an alternative that only
+// null would fit.
+func TestWhatADefinitionSaysOfNames(t *testing.T) {
+	source, _ := withThing(t, strings.Replace(thing("            properties: {a: {type: string, anyOf: [{enum: [null]}, {minLength: 2}]}}"), "          spec:\n",
+		"          metadata: {type: object, properties: {name: {type: string, format: k8s-short-name, anyOf: [{enum: [cluster]}, {pattern: '^b', not: {maxLength: 2}}]}}}\n          spec:\n", 1))
+	compiled, diags := policy.Compile(source)
+	if len(diags) > 0 {
+		t.Fatal(diags)
+	}
+	encoded, _ := compiled.Form.Encode()
+	p, err := policy.New(encoded)
+	if err != nil {
+		t.Fatal(err)
+	}
+	v := p.Version(schema.GroupVersionResource{Group: "a.example.com", Version: "v1", Resource: "things"})
+	for name, wrong := range map[string]int{"cluster": 0, "box": 0, "bo": 1, "other": 1, "Big.": 2} {
+		found, _ := v.ValidateRules(t.Context(), &policy.Object{Meta: &metav1.ObjectMeta{Name: name}, Content: map[string]any{}}, nil)
+		if len(found) != wrong {
+			t.Errorf("%s: %v", name, found)
+		}
+	}
+	for a, valid := range map[string]bool{"x": false, "xx": true} {
+		if errs := v.Program.Validate(map[string]any{"spec": map[string]any{"a": a}}); (len(errs) == 0) != valid {
+			t.Errorf("%q: %v", a, errs)
 		}
 	}
 }

@@ -156,6 +156,7 @@ func (c *compiler) kind(id string, v cue.Value) (kind schemas.Kind, ok bool) {
 		var diags schemas.Diagnostics
 		kind, diags = schemas.KindFromCUE(id, v, locate, c.packages()...)
 		c.addAll(diags)
+		c.fieldsSeen = 0
 		for _, version := range c.fields(v, "versions") {
 			c.lostDefaults(version.LookupPath(cue.MakePath(cue.Def("#schema"))), nil)
 		}

@@ -197,8 +197,12 @@ func (d *defaultsOf) warn(f *ast.Field, at []string, message, hint string) {
 	d.c.warnings = append(d.c.warnings, schemas.Diagnostic{Pos: pos, Path: strings.Join(at, "."), Message: message, Hint: hint})
 }
 
-// maxFieldDepth bounds how deep fields are looked for that lose their defaults.
-const maxFieldDepth = 16
+// maxFieldDepth and maxFieldsSeen bound how deep fields are looked for that lose their defaults, and how many: a
+// definition may refer to itself.
+const (
+	maxFieldDepth = 16
+	maxFieldsSeen = 5000
+)
 
 // lostDefaults warns of fields of a schema that several parts give defaults, so that none applies.
 func (c *compiler) lostDefaults(v cue.Value, at []string) {
@@ -206,7 +210,8 @@ func (c *compiler) lostDefaults(v cue.Value, at []string) {
 	if err != nil || len(at) > maxFieldDepth {
 		return
 	}
-	for fields.Next() {
+	for fields.Next() && c.fieldsSeen < maxFieldsSeen {
+		c.fieldsSeen++
 		x, path := fields.Value(), append(slices.Clip(at), fields.Selector().Unquoted())
 		if x.IncompleteKind() == cue.StructKind {
 			c.lostDefaults(x, path)

@@ -63,6 +63,7 @@ func (c *compiler) meetsControllers(f *Form) {
 
 // deniedBy returns something that denies keep from a controller; nil if there is nothing.
 func (s *ServerController) deniedBy(denies *subjects, kinds []schemas.Kind, namespaces []string) (verb string, kind *schemas.Kind) {
+	left := maxTried
 	for i := range kinds {
 		k := &kinds[i]
 		if s.Resources != nil && (k.Group != "" || !slices.Contains(s.Resources, k.Plural)) || !k.Namespaced {
@@ -73,6 +74,9 @@ func (s *ServerController) deniedBy(denies *subjects, kinds []schemas.Kind, name
 				r := Request{User: s.User, Groups: controllerGroups, Verb: verb, IsResource: true,
 					Group: k.Group, Version: k.StorageVersion, Resource: k.Plural, Namespace: namespace, Name: "x"}
 				var pending []*grant
+				if left--; left < 0 {
+					return "", nil
+				}
 				if denies.decide(&r, &pending) != nil {
 					return verb, k
 				}
@@ -82,8 +86,11 @@ func (s *ServerController) deniedBy(denies *subjects, kinds []schemas.Kind, name
 	return "", nil
 }
 
-// maxNamespaces bounds how many namespaces a deny is tried in.
-const maxNamespaces = 16
+// maxNamespaces bounds how many namespaces a deny is tried in, and maxTried how many requests it is tried with.
+const (
+	maxNamespaces = 16
+	maxTried      = 10_000
+)
 
 // someNamespaces are names that the bundle's patterns match: an exception may be about a namespace.
 func someNamespaces(f *Form) []string {

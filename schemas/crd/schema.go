@@ -59,39 +59,13 @@ func (t *translator) root(s *apiextensions.JSONSchemaProps, at path) *schemas.No
 func (t *translator) nothingElse(s apiextensions.JSONSchemaProps, p position, without func(*apiextensions.JSONSchemaProps)) {
 	without(&s)
 	s.Description, s.Title, s.Example, s.ExternalDocs = "", "", nil, nil
-	if !reflect.DeepEqual(s, apiextensions.JSONSchemaProps{}) {
+	if !saysNothing(&s) {
 		t.refuse(p.at, "what it says of "+p.at[len(p.at)-1]+" is not enforced", "leave it out")
 	}
 }
 
-// names translates what a schema says of the names of objects to rules.
-func (t *translator) names(s apiextensions.JSONSchemaProps, p position) {
-	for _, name := range []string{"name", "generateName"} {
-		of, ok := s.Properties[name]
-		if !ok {
-			continue
-		}
-		at := p.in("properties", name)
-		rule := func(text, message string) {
-			id := fmt.Sprintf("metadata.%s#%d", name, len(t.rules))
-			pos := t.locate(at.at)
-			t.rules = append(t.rules, schemas.Rule{
-				Name: id, Rule: "!has(self.metadata." + name + ") || self.metadata." + name + text, Message: "metadata." + name + " " + message,
-				FieldPath: ".metadata." + name, Source: pos, RuleSource: pos, PathSource: pos, MessageSource: pos,
-			})
-		}
-		if of.Pattern != "" {
-			rule(".matches("+strconv.Quote(of.Pattern)+")", "must match "+of.Pattern)
-		}
-		if of.MinLength != nil {
-			rule(fmt.Sprintf(".size() >= %d", *of.MinLength), fmt.Sprintf("must have at least %d characters", *of.MinLength))
-		}
-		if of.MaxLength != nil {
-			rule(fmt.Sprintf(".size() <= %d", *of.MaxLength), fmt.Sprintf("must have at most %d characters", *of.MaxLength))
-		}
-		t.nothingElse(of, at, func(x *apiextensions.JSONSchemaProps) { x.Type, x.Pattern, x.MinLength, x.MaxLength = "", "", nil, nil })
-	}
-	t.nothingElse(s, p, func(x *apiextensions.JSONSchemaProps) { x.Type, x.Properties = "", nil })
+func saysNothing(s *apiextensions.JSONSchemaProps) bool {
+	return reflect.DeepEqual(*s, apiextensions.JSONSchemaProps{})
 }
 
 // anything admits all, and keeps all.
@@ -316,7 +290,11 @@ func (t *translator) enumKinds(n *schemas.Node, s *apiextensions.JSONSchemaProps
 	if of&number != 0 && n.Kinds.Has(schemas.NumberKind) {
 		of |= number
 	}
-	if n.Kinds &= of; n.Kinds == 0 {
+	if n.Kinds &= of; n.Kinds == 0 && p.nested {
+		// An alternative that nothing fits.
+		n.Kinds = schemas.StringKind
+		n.Scalars = append(n.Scalars, schemas.Scalar{Kinds: schemas.StringKind, MinRunes: &schemas.Limit{Count: 1}, MaxRunes: &schemas.Limit{}})
+	} else if n.Kinds == 0 {
 		t.refuse(p.at.with("enum"), "no element is of the type, so that nothing is valid", "")
 		n.Kinds = schemas.StringKind
 	}
