@@ -83,9 +83,9 @@ func TestAPolicyIsReplaced(t *testing.T) {
 		contains string
 	}{
 		"in place of another":            {policyBody(t, bundle, func(p *activation.Policy) { p.Spec.Replaces = before }), "admin", 409, "is in force, activated at revision"},
-		"without a kind that is used":    {policyBody(t, confined, nil), "admin", 409, "there are objects of widgets.example.com"},
-		"with a kind under another name": {policyBody(t, strings.NewReplacer(`kind: "Widget"`, `kind: "Gizmo"`).Replace(bundle), nil), "admin", 409, "there are objects of widgets.example.com"},
-		"with another version":           {policyBody(t, strings.NewReplacer(`storageVersion: "v1"`, `storageVersion: "v2"`, "versions: v1: {\n\t\t\t\t#schema: #Widget", "versions: v2: {\n\t\t\t\t#schema: #Widget", "versions: v1: #schema: {spec?", "versions: v2: #schema: {spec?").Replace(bundle), nil), "admin", 409, "there are objects of widgets.example.com"},
+		"without a kind that is used":    {policyBody(t, confined, nil), "admin", 409, "of widgets.example.com exist"},
+		"with a kind under another name": {policyBody(t, strings.NewReplacer(`kind: "Widget"`, `kind: "Gizmo"`).Replace(bundle), nil), "admin", 409, "of widgets.example.com exist"},
+		"with another version":           {policyBody(t, strings.NewReplacer(`storageVersion: "v1"`, `storageVersion: "v2"`, "versions: v1: {\n\t\t\t\t#schema: #Widget", "versions: v2: {\n\t\t\t\t#schema: #Widget", "versions: v1: #schema: {spec?", "versions: v2: #schema: {spec?").Replace(bundle), nil), "admin", 409, "of widgets.example.com exist"},
 		"by somebody who may not":        {policyBody(t, bundle, nil), "editor", 403, `cannot create resource "policies" in API group "policy.stele.dev"`},
 		"with errors": {policyBody(t, bundle, func(p *activation.Policy) {
 			for i, f := range p.Spec.Files {

@@ -209,7 +209,7 @@ func TestAVersionWithAnotherFormIsNotStored(t *testing.T) {
 	p.must(t, 201, "POST", widgetsPath, widget("w", 1))
 	renamed := strings.NewReplacer(`storageVersion: "v1"`, `storageVersion: "v2"`, "versions: v1:", "versions: v2:")
 	changed := renamed.Replace(graded)
-	if a := p.must(t, 409, "POST", policiesPath, policyBody(t, changed, nil)); !strings.Contains(string(a.body), "there are objects of widgets.example.com") {
+	if a := p.must(t, 409, "POST", policiesPath, policyBody(t, changed, nil)); !strings.Contains(string(a.body), "of widgets.example.com exist") {
 		t.Errorf("%s", a)
 	}
 	p.must(t, 201, "POST", policiesPath, policyBody(t, renamed.Replace(bundle), nil))

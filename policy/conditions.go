@@ -160,5 +160,5 @@ func (v *Version) value(o *Object) any {
 		return celtype.Dynamic.Value(nil)
 	}
 	gvk := v.GroupVersionKind()
-	return v.object.Object(gvk.GroupVersion().String(), gvk.Kind, o.Meta, o.Content)
+	return v.object().Object(gvk.GroupVersion().String(), gvk.Kind, o.Meta, o.Content)
 }

@@ -64,7 +64,7 @@ type Version struct {
 	Kind    *Kind
 	Program *schemas.Program
 
-	object    *celtype.Type // of its objects, in CEL
+	object    func() *celtype.Type // of its objects, in CEL; made when a rule is first about one
 	rules     []*schemaRule
 	admission map[admissionKey][]matchedRule
 
@@ -108,7 +108,7 @@ func newPolicy(form *Form, options ...schemas.Option) (*Policy, error) {
 			if v.Program, err = schemas.NewProgram(v.Schema, options...); err != nil {
 				return nil, fmt.Errorf("policy: %s %s: %w", k.Resource(), v.Name, err)
 			}
-			v.object = resourceTypeOf(k.Kind, v.Version)
+			v.object = sync.OnceValue(func() *celtype.Type { return resourceTypeOf(v.Kind.Kind, v.Version) })
 			if v.rules, err = newSchemaRules(k.Kind, v.Version); err != nil {
 				return nil, fmt.Errorf("policy: %s %s: %w", k.Resource(), v.Name, err)
 			}

@@ -4,6 +4,7 @@ import (
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"stele.dev/stele/schemas"
+	"stele.dev/stele/schemas/celtype"
 )
 
 // Seen is the version as which requests for a subresource see objects: [Scale] for the
@@ -31,7 +32,7 @@ func (v *Version) Serves(subresource string) bool {
 // Scale is autoscaling/v1's kind of that name. It has no program, for nothing of the kind
 // is stored: an object of it is a view of another one, see [schemas.Scale].
 var Scale = func() *Version {
-	v := &Version{Version: &scaleKind.Versions[0], Kind: &Kind{Kind: &scaleKind}, object: scaleType.t}
+	v := &Version{Version: &scaleKind.Versions[0], Kind: &Kind{Kind: &scaleKind}, object: func() *celtype.Type { return scaleType.t }}
 	v.Kind.Versions = []*Version{v}
 	return v
 }()

@@ -52,7 +52,13 @@
 // is there contradicts it, and one must be left. A bound that is a sibling
 // (max: >min) becomes a [Comparison], fields under an `if` over siblings a
 // [Condition]; what they add is seen in variants of the struct in which the
-// siblings have values (compile_condition.go).
+// siblings have values (compile_condition.go). A field that is another scalar of the object,
+// the key of a map, or a text made of them has a [Reference], which says how many structs
+// outward that is found (compile_reference.go, reference.go); what is sensitive there is so
+// here.
+//
+// Lists whose items differ by their index have a node for each (compile_tuple.go). A call of
+// matchN over types of which a value is one at most is a choice (compile_matchn.go).
 //
 // Everything else that depends on data becomes a [Fallback]: the smallest part of
 // the object that holds all it refers to, written out as an expression that needs

@@ -121,11 +121,8 @@ func (v *inspection) taken(c *check, x any) {
 			return
 		}
 		detail := fmt.Sprintf("must be %s, which is %s", r, asText(y))
-		if c.node.Sensitive {
-			detail = "must be " + r.String()
-		}
-		if v.secret > 0 || c.node.Sensitive {
-			x = field.OmitValueType{}
+		if v.secret > 0 {
+			detail, x = "must be "+r.String(), field.OmitValueType{}
 		}
 		before := v.whole
 		if depth := v.anchor(r) + 1; v.whole == 0 || v.whole > depth {

@@ -98,6 +98,7 @@ func TestTakenSecrets(t *testing.T) {
 	copy:   token
 	header: *"Bearer \(token)" | string
 	nested: {again: *token | string}
+	pair?: {a: string, b: a} @stele(sensitive)
 }`)
 	if left := n.Fallbacks(); len(left) > 0 {
 		t.Fatal(left[0].Reason)
@@ -108,8 +109,8 @@ func TestTakenSecrets(t *testing.T) {
 			t.Errorf("%s is no secret", name)
 		}
 	}
-	errs := mustProgram(t, n).Validate(decoded(t, `{"spec": {"token": "hunter2", "copy": "hunter3"}}`))
-	if len(errs) != 1 || strings.Contains(errs.ToAggregate().Error(), "hunter") {
+	errs := mustProgram(t, n).Validate(decoded(t, `{"spec": {"token": "hunter2", "copy": "hunter3", "pair": {"a": "hunter4", "b": "hunter5"}}}`))
+	if len(errs) != 2 || strings.Contains(errs.ToAggregate().Error(), "hunter") {
 		t.Errorf("%v", errs)
 	}
 }

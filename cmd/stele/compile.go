@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"io"
@@ -13,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"stele.dev/stele/core/apart"
 	"stele.dev/stele/policy"
+	"stele.dev/stele/projections/policies"
 	"stele.dev/stele/schemas"
 )
 
@@ -63,15 +65,42 @@ type compilation struct {
 // compile compiles in a child process. Diagnostics are what is wrong with the bundle, and an
 // error is what kept it from being compiled.
 func (o *compileOptions) compile(ctx context.Context, source *policy.Source) (*policy.Compiled, schemas.Diagnostics, error) {
-	var c compilation
 	var form []byte
+	c, diags, err := o.read(ctx, source, func(r io.Reader, size int64) error {
+		form = make([]byte, size)
+		_, err := io.ReadFull(r, form)
+		return err
+	})
+	if err != nil || len(diags) > 0 {
+		return nil, diags, err
+	}
+	if c.Compiled.Form, err = policy.DecodeForm(form); err != nil {
+		return nil, nil, err
+	}
+	c.Compiled.Source = source.Only(c.Used)
+	return c.Compiled, nil, nil
+}
+
+// digest compiles in a child process, and returns only the digest of the policy: it takes no
+// memory of this process.
+func (o *compileOptions) digest(ctx context.Context, source *policy.Source) (d policies.Digest, diags schemas.Diagnostics, err error) {
+	_, diags, err = o.read(ctx, source, func(r io.Reader, size int64) error {
+		h := sha256.New()
+		_, err := io.CopyN(h, r, size)
+		d = policies.Digest(h.Sum(nil))
+		return err
+	})
+	return d, diags, err
+}
+
+// read compiles in a child process, and has form read the form.
+func (o *compileOptions) read(ctx context.Context, source *policy.Source, form func(r io.Reader, size int64) error) (*compilation, schemas.Diagnostics, error) {
+	var c compilation
 	err := inTurn(ctx, o.limits(source), "compile", nil, source, func(d *json.Decoder, rest io.Reader) error {
 		if err := d.Decode(&c); err != nil {
 			return err
 		}
-		form = make([]byte, min(c.Size, compileOutput))
-		_, err := io.ReadFull(rest, form)
-		return err
+		return form(rest, min(c.Size, compileOutput))
 	})
 	var failure *apart.Failure
 	switch {
@@ -79,14 +108,8 @@ func (o *compileOptions) compile(ctx context.Context, source *policy.Source) (*p
 		return nil, schemas.Diagnostics{{Message: "the bundle could not be compiled: " + failure.Why, Hint: compileHint(failure.Limit)}}, nil
 	case err != nil:
 		return nil, nil, err
-	case len(c.Diagnostics) > 0:
-		return nil, c.Diagnostics, nil
 	}
-	if c.Compiled.Form, err = policy.DecodeForm(form); err != nil {
-		return nil, nil, err
-	}
-	c.Compiled.Source = source.Only(c.Used)
-	return c.Compiled, nil, nil
+	return &c, c.Diagnostics, nil
 }
 
 // compileHint tells what to do about a limit.

@@ -35,8 +35,8 @@ func (o *logOptions) addFlags(cmd *cobra.Command) {
 	o.clientOptions.addFlags(cmd)
 	o.outputOptions.addFlags(cmd, "wide", "json", "jsonl", "yaml", "name")
 	f := cmd.Flags()
-	f.BoolVarP(&o.follow, "follow", "f", false, "show the last 10, or all from --since on, the oldest first, and go on with what is written from now on")
-	f.IntVar(&o.limit, "limit", 0, "show only so many, the newest (default: all)")
+	f.BoolVarP(&o.follow, "follow", "f", false, "show the last 10 changes, or all since --since, the oldest first, and follow new ones")
+	f.IntVar(&o.limit, "limit", 0, "show at most so many, the newest (default: all)")
 	o.addTimes(cmd)
 	exclusive(cmd, "follow", "until")
 }

@@ -21,7 +21,7 @@ import (
 
 const dropFieldsUsage = "activate it although stored objects have fields that its schemas do not: these are not shown any more"
 
-const renameUsage = "put it in force although its cluster is another than that of the policy in force"
+const renameUsage = "activate the bundle although it names another cluster than the policy in force"
 
 type pushOptions struct {
 	clientOptions

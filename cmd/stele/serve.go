@@ -22,7 +22,6 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/klog/v2"
 	"stele.dev/stele/core"
-	"stele.dev/stele/core/activation"
 	"stele.dev/stele/core/bootstrap"
 	"stele.dev/stele/core/commit"
 	"stele.dev/stele/core/controllers"
@@ -316,6 +315,7 @@ func (o *serveOptions) serve(cmd *cobra.Command) (err error) {
 			if err := o.prepare(ctx, cmd, committer, source, watch, authorizers.Check); err != nil {
 				return err
 			}
+			source = nil                                   // it may be large
 			if err := publisher.Publish(ctx); err != nil { // which is tried again
 				logger.Warn("the authorities that are trusted could not be published", "error", err)
 			}
@@ -369,7 +369,7 @@ func (o *serveOptions) prepare(ctx context.Context, cmd *cobra.Command, c *commi
 	case o.policyDir != "":
 		// CUE is not needed to serve what is in force, so nobody waits for it.
 		go func() {
-			compiled, diags, err := o.compile.compile(ctx, source)
+			digest, diags, err := o.compile.digest(ctx, source)
 			switch {
 			case err != nil:
 				if ctx.Err() == nil {
@@ -378,7 +378,7 @@ func (o *serveOptions) prepare(ctx context.Context, cmd *cobra.Command, c *commi
 			case len(diags) > 0:
 				fmt.Fprintf(cmd.ErrOrStderr(), "The policy in %s has errors, `stele policy vet %s` shows them; in force is what was activated at revision %d.\n",
 					o.policyDir, o.policyDir, active.Revision)
-			case activation.Proposal(compiled, "").Digest != active.Digest:
+			case digest != active.Digest:
 				fmt.Fprintf(cmd.ErrOrStderr(), "The policy in %s differs from the one in force, which was activated at revision %d; `stele policy push %s` puts it in force.\n",
 					o.policyDir, active.Revision, o.policyDir)
 			}

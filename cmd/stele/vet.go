@@ -9,8 +9,8 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"stele.dev/stele/cmd/stele/internal/bundles"
 	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/bundles"
 	"stele.dev/stele/schemas"
 )
 

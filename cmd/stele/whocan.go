@@ -270,7 +270,7 @@ func showHolders(out *output, answer *access.Review) error {
 func showBesides(out *output, st *access.ReviewStatus) error {
 	var b strings.Builder
 	if len(st.Denies) > 0 {
-		b.WriteString("\nWhoever is among these is refused, whatever grants it:\n")
+		b.WriteString("\nThese are refused, whatever grants it:\n")
 		for i := range st.Denies {
 			d := &st.Denies[i]
 			var names []string

@@ -22,10 +22,17 @@ var ErrInForce = errors.New("activation: the policy is in force already")
 // KindInUse reports that a policy lacks a kind of which there are objects, or has it in
 // another scope, under another name or in another version: they could not be read, or not
 // written, any more.
-type KindInUse struct{ Resource schema.GroupResource }
+type KindInUse struct {
+	Resource schema.GroupResource
+	Objects  int
+}
 
 func (e *KindInUse) Error() string {
-	return fmt.Sprintf("there are objects of %s, which the policy does not serve as it was: delete them first", e.Resource)
+	exist := fmt.Sprintf("%d objects of %s exist", e.Objects, e.Resource)
+	if e.Objects == 1 {
+		exist = fmt.Sprintf("1 object of %s exists", e.Resource)
+	}
+	return exist + ", and the new policy has no such kind in the same scope, name and version. Delete what exists, or keep the kind."
 }
 
 // Renamed reports that a policy is of another control plane than the one in force: it is
@@ -60,8 +67,8 @@ func Check(tip *commit.Tip, p *policies.Proposal, form *policy.Form, rename bool
 		return &Renamed{tip.Policy.Form().Cluster, form.Cluster}
 	}
 	for _, r := range withdrawn(tip, form) {
-		if tip.Objects.Len(r) > 0 {
-			return &KindInUse{r}
+		if n := tip.Objects.Len(r); n > 0 {
+			return &KindInUse{r, n}
 		}
 	}
 	return nil

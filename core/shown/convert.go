@@ -13,7 +13,7 @@ import (
 // As makes the Version that shows objects as clients of a version of their kind see them.
 func As(v *policy.Version) Version {
 	shown := VersionOf(v.GroupVersionKind().GroupVersion())
-	shown.face = v.Kind.Face
+	shown.face, shown.null = v.Kind.Face, nullsIn(v.Kind)
 	if v.Kind.Converts() {
 		shown.of = v
 	}

@@ -75,6 +75,7 @@ type Version struct {
 	head []byte          // of canonical JSON, up to the end of apiVersion
 	face *builtin.Face   // through which objects of another kind are shown; nil if they are not
 	of   *policy.Version // if the versions of the kind have different forms; else nil
+	null nulls           // what is shown of fields that an object lacks
 }
 
 const before = `{"apiVersion":"`
@@ -86,6 +87,9 @@ func VersionOf(gv schema.GroupVersion) Version {
 
 // Of returns an object, given as canonical JSON, in this version: itself if it is.
 func (v Version) Of(json []byte) []byte {
+	if len(v.null) > 0 {
+		return v.Append(make([]byte, 0, len(json)+128), json)
+	}
 	if v.has(json) {
 		return json
 	}
@@ -97,6 +101,11 @@ func (v Version) Of(json []byte) []byte {
 
 // Append appends Of(json).
 func (v Version) Append(to, json []byte) []byte {
+	if len(v.null) > 0 {
+		plain, from := v, len(to)
+		plain.null = nil
+		return v.null.appendTo(plain.Append(to, json), from)
+	}
 	if v.has(json) {
 		return append(to, json...)
 	}
@@ -111,10 +120,12 @@ func (v Version) Append(to, json []byte) []byte {
 
 // Len is the length of Of(json).
 func (v Version) Len(json []byte) int {
-	if v.has(json) {
+	switch {
+	case len(v.null) > 0:
+		return len(v.Of(json))
+	case v.has(json):
 		return len(json)
-	}
-	if v.face != nil || v.Converts(json) {
+	case v.face != nil || v.Converts(json):
 		return len(v.Of(json))
 	}
 	return len(v.head) + len(rest(json))

@@ -7,8 +7,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"stele.dev/stele/cmd/stele/internal/bundles"
 	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/bundles"
 )
 
 func TestBundlesOfAModule(t *testing.T) {
