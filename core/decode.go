@@ -170,7 +170,7 @@ func (r *Request) decodeNew() error {
 		return apierrors.NewBadRequest("resourceVersion should not be set on objects to be created")
 	}
 	if err := metadata.CheckNamespace(o.meta, r.key.Namespace); err != nil {
-		return apierrors.NewBadRequest(err.Error())
+		return r.decoded(o, apierrors.NewBadRequest(err.Error()))
 	}
 	return r.becomeNew(o)
 }

@@ -170,6 +170,10 @@ func TestUnknownFieldsAreToldWhereverTheyAre(t *testing.T) {
 	if a := p.must(t, 400, "POST", gadgetsPath+"?fieldValidation=Strict", body("")); !strings.Contains(a.String(), `unknown field \"status.odd\"`) {
 		t.Errorf("%s", a)
 	}
+	elsewhere := p.must(t, 400, "POST", gadgetsPath, strings.Replace(body(""), `"name": "a"`, `"name": "a", "namespace": "other"`, 1))
+	if got := elsewhere.header.Get("Warning"); got != want {
+		t.Errorf("a create in another namespace warns %s, want %s", got, want)
+	}
 	a := p.must(t, 201, "POST", gadgetsPath, body(""))
 	if got := a.header.Get("Warning"); got != want || a.field("status") != nil {
 		t.Errorf("a create warns %s, want %s; %s", got, want, a)
