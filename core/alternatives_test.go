@@ -42,3 +42,20 @@ func TestPatchesShowNoSecrets(t *testing.T) {
 		t.Errorf("it says %s", text)
 	}
 }
+
+// An object that contradicts a default is stored without it, and can be read and written back.
+func TestContradictedDefaultsAreLeftOut(t *testing.T) {
+	p := newPlane(t)
+	p.push(t, policyBody(t, strings.Replace(bundle, "owner?:", "least: *1 | int\n\t\tmost: least\n\t\towner?:", 1), nil))
+	a := p.must(t, 201, "POST", widgetsPath, `{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"w"},"spec":{"size":1,"most":2}}`)
+	if a.field("spec", "least") != nil || a.field("spec", "most") != 2.0 {
+		t.Errorf("it became %s", a)
+	}
+	p.must(t, 200, "PUT", widgetsPath+"/w", string(p.must(t, 200, "GET", widgetsPath+"/w", "").body))
+	p.must(t, 200, "PATCH", widgetsPath+"/w", `{"spec":{"most":3}}`, "Content-Type", "application/merge-patch+json")
+	p.must(t, 422, "PATCH", widgetsPath+"/w", `{"spec":{"least":1}}`, "Content-Type", "application/merge-patch+json")
+	a = p.must(t, 201, "POST", widgetsPath, `{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"v"},"spec":{"size":1}}`)
+	if a.field("spec", "least") != 1.0 || a.field("spec", "most") != 1.0 {
+		t.Errorf("it became %s", a)
+	}
+}

@@ -202,6 +202,9 @@ func compare(p *Program, ctx *cue.Context, schema cue.Value, object map[string]a
 		if unknown != nil {
 			return fmt.Sprintf("unknown fields %v in an object that CUE accepts", unknown)
 		}
+		if errs := p.Validate(prepared); len(errs) > 0 {
+			return fmt.Sprintf("CUE accepts it, and of the prepared %s the program says %v", asJSON(prepared), errs.ToAggregate())
+		}
 		if again, _, _ := evaluate(ctx, schema, result); !again && partOf(prepared, result) {
 			result = prepared // CUE refuses what it makes of it: a default contradicts the object
 		}

@@ -20,6 +20,7 @@ type preparation struct {
 	nulls    bool // whether nulls stay where they count as absent
 	failed   *field.Error
 	patience *patience // with CUE; nil until it is asked
+	omitted  []omission
 }
 
 func (p *preparation) push(s step) { p.path = append(p.path, s) }
@@ -197,7 +198,11 @@ func (p *preparation) inactive(o *objectCheck, m map[string]any, added []*fieldC
 func (p *preparation) field(f *fieldCheck, m map[string]any) (dropped bool) {
 	x, ok := m[f.name]
 	if p.fill && f.fills && (!ok || x == nil && f.check.fillsNull) {
+		if p.omits(m, f.name) {
+			return false
+		}
 		m[f.name] = clone(f.absent)
+		p.withdraw(m, f.name)
 		p.changed = true
 		if f.check.refers {
 			p.push(step{name: f.name})

@@ -24,6 +24,7 @@ type Program struct {
 	root      *check
 	frozen    *frozen // what must not change; nil if everything may
 	sensitive bool
+	equates   bool // a field must be equal to another
 }
 
 // NewProgram compiles a form. It fails if the form is not one that a compiler
@@ -44,7 +45,7 @@ func NewProgram(n *Node, options ...Option) (*Program, error) {
 	if root.object == nil {
 		root.object = &objectCheck{open: true, max: -1}
 	}
-	return &Program{root: root, sensitive: n.HasSensitive(), frozen: newFrozen(n, false)}, nil
+	return &Program{root: root, sensitive: n.HasSensitive(), frozen: newFrozen(n, false), equates: n.equates()}, nil
 }
 
 // Validate returns every way in which the object violates the schema, in a
@@ -110,9 +111,12 @@ func (p *Program) run(obj map[string]any, as preparation) (unknown []string, cha
 	defer preparations.Put(s)
 	as.path, as.scopes = s.path[:0], s.scopes[:0]
 	*s = as
+	if p.equates && as.fill {
+		s.omit(p.root, obj)
+	}
 	s.structure(p.root, obj, true)
 	unknown, changed, err = s.unknown, s.changed, s.failed
-	s.unknown = nil
+	s.unknown, s.omitted = nil, nil
 	return unknown, changed, err
 }
 

@@ -2,6 +2,7 @@ package schemas
 
 import (
 	"fmt"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,6 +16,16 @@ type scope struct {
 	m      map[string]any
 	key    string // under which it stands, if it has one
 	depth  int    // of the path to it
+
+	// in, below: if it is a default and not in the data, the struct of the data in which it would
+	// be, and the path to it from there.
+	in    map[string]any
+	below []string
+}
+
+// sameMap reports whether x and y are one map.
+func sameMap(x, y map[string]any) bool {
+	return reflect.ValueOf(x).UnsafePointer() == reflect.ValueOf(y).UnsafePointer()
 }
 
 // enter returns the scope of m at a path.
@@ -32,8 +43,13 @@ const maxReferences = 16
 // resolve returns what a reference stands for, as it will be once defaults are filled in.
 // given: it is in the data, and not a default.
 func (r *Reference) resolve(scopes []scope, depth int) (x any, given, ok bool) {
+	return r.follow(scopes, depth, nil)
+}
+
+// follow is resolve, and adds the fields to passed of which a default was taken.
+func (r *Reference) follow(scopes []scope, depth int, passed *[]omission) (x any, given, ok bool) {
 	if !r.Joined {
-		return r.Parts[0].resolve(scopes, depth)
+		return r.Parts[0].follow(scopes, depth, passed)
 	}
 	var b strings.Builder
 	for i := range r.Parts {
@@ -42,7 +58,7 @@ func (r *Reference) resolve(scopes []scope, depth int) (x any, given, ok bool) {
 			b.WriteString(p.Text)
 			continue
 		}
-		x, _, ok := p.resolve(scopes, depth)
+		x, _, ok := p.follow(scopes, depth, nil)
 		if !ok {
 			return nil, false, false
 		}
@@ -58,7 +74,7 @@ func (r *Reference) resolve(scopes []scope, depth int) (x any, given, ok bool) {
 	return b.String(), true, true
 }
 
-func (p *Part) resolve(scopes []scope, depth int) (x any, given, ok bool) {
+func (p *Part) follow(scopes []scope, depth int, passed *[]omission) (x any, given, ok bool) {
 	at := len(scopes) - 1 - p.Up
 	if at < 0 || depth > maxReferences {
 		return nil, false, false
@@ -69,21 +85,38 @@ func (p *Part) resolve(scopes []scope, depth int) (x any, given, ok bool) {
 	scopes = scopes[:at+1]
 	for i, name := range p.Path {
 		s := scopes[len(scopes)-1]
+		if i == len(p.Path)-1 {
+			x, _, given, ok = s.field(name, scopes, depth, passed)
+			break
+		}
 		var of *check
-		if x, of, given, ok = s.field(name, scopes, depth); !ok || i == len(p.Path)-1 {
+		if x, of, given, ok = s.field(name, scopes, depth, nil); !ok {
 			break
 		}
 		m, isStruct := x.(map[string]any)
 		if !isStruct || of == nil || of.object == nil {
 			return nil, false, false
 		}
-		scopes = append(scopes[:len(scopes):len(scopes)], scope{object: of.object, m: m, key: name})
+		next := scope{object: of.object, m: m, key: name}
+		if !given {
+			next.in, next.below = s.at(name)
+		}
+		scopes = append(scopes[:len(scopes):len(scopes)], next)
 	}
 	return x, given, ok
 }
 
+// at returns the struct of the data in which a field of s is or would be, and the path to it from
+// there.
+func (s *scope) at(name string) (in map[string]any, path []string) {
+	if s.in == nil {
+		return s.m, []string{name}
+	}
+	return s.in, append(slices.Clip(s.below), name)
+}
+
 // field returns a field of the struct.
-func (s *scope) field(name string, scopes []scope, depth int) (x any, of *check, given, ok bool) {
+func (s *scope) field(name string, scopes []scope, depth int, passed *[]omission) (x any, of *check, given, ok bool) {
 	i, known := s.object.index[name]
 	if !known || i < 0 {
 		return nil, nil, false, false
@@ -91,17 +124,27 @@ func (s *scope) field(name string, scopes []scope, depth int) (x any, of *check,
 	f := &s.object.fields[i]
 	x, ok = s.m[name]
 	if ok && !(x == nil && f.check.fillsNull) {
-		return x, f.check, true, true
+		s.pass(name, s.in != nil, passed)
+		return x, f.check, s.in == nil, true
 	}
+	s.pass(name, true, passed)
 	switch from := f.check.node.From; {
 	case f.presence != Regular:
 	case from != nil:
-		x, given, ok = from.resolve(scopes, depth+1)
+		x, given, ok = from.follow(scopes, depth+1, passed)
 		return x, f.check, given && !from.Default, ok
 	case f.fills:
 		return f.absent, f.check, false, true
 	}
 	return nil, f.check, false, false
+}
+
+// pass notes that a field is missing, if it is.
+func (s *scope) pass(name string, missing bool, passed *[]omission) {
+	if missing && passed != nil {
+		in, path := s.at(name)
+		*passed = append(*passed, omission{in, path})
+	}
 }
 
 // taken checks x, the value of a field that must be what its reference stands for.
@@ -170,6 +213,9 @@ func (v *inspection) absent(f *fieldCheck) bool {
 
 // take gives a field that is missing what its reference stands for.
 func (p *preparation) take(f *fieldCheck, m map[string]any) {
+	if p.omits(m, f.name) {
+		return
+	}
 	y, _, ok := f.check.node.From.resolve(p.scopes, 0)
 	if ok {
 		m[f.name] = y

@@ -16,6 +16,16 @@ var references = []relation{
 		accept: []string{`{}`, `{"b": 2}`, `{"c": 2}`, `{"a": 3}`, `{"a": 3, "c": 3}`}, refuse: []string{`{"a": 1, "b": 2}`, `{"b": 2, "c": 3}`, `{"b": "x"}`},
 	},
 	{
+		name: "a field equal to one in a struct with a default", spec: "image: {tag: *\"latest\" | string, name: *\"x\" | string}\nversion: image.tag",
+		accept: []string{`{}`, `{"version": "2"}`, `{"image": {}, "version": "2"}`, `{"image": {"tag": "2"}}`, `{"image": {"name": "y"}, "version": "2"}`},
+		refuse: []string{`{"image": {"tag": "1"}, "version": "2"}`},
+	},
+	{
+		name: "fields equal to a default around", spec: "zone: *\"a\" | string\nhosts: [...{zone: Z, again: zone}]\nracks: [string]: {zone: Z}\nlet Z = zone",
+		accept: []string{`{"hosts": [{"zone": "b"}, {}], "racks": {"x": {}, "y": {"zone": "b"}}}`, `{"hosts": [{"again": "b"}]}`},
+		refuse: []string{`{"zone": "a", "hosts": [{"zone": "b"}]}`},
+	},
+	{
 		name: "a field equal to another, and more", spec: "a: string\nb: a & =~\"^x\"",
 		accept: []string{`{"a": "xa"}`}, refuse: []string{`{"a": "a"}`, `{"a": "a", "b": "xa"}`},
 	},
@@ -171,5 +181,36 @@ func TestTakenInOpenAPI(t *testing.T) {
 }`).OpenAPI().Properties["spec"]
 	if got := strings.Join(spec.Required, " "); got != "name" {
 		t.Errorf("required: %s", got)
+	}
+}
+
+// TestContradictedDefaults holds that an object that CUE accepts is accepted on create, and when it is
+// read and written back, although it contradicts a default.
+func TestContradictedDefaults(t *testing.T) {
+	for _, test := range []struct{ schema, spec, want string }{
+		{`{a: *1 | int, b: a}`, `{"b": 2}`, `{"b": 2}`},
+		{`{b: a, a: *1 | int}`, `{"b": 2}`, `{"b": 2}`},
+		{`{a: *1 | int, b: a, c: b, d: a}`, `{"c": 2}`, `{"c": 2, "d": 1}`},
+		{`{image: {tag: *"latest" | string, name: *"x" | string}, version: image.tag}`, `{"version": "2"}`, `{"image": {"name": "x"}, "version": "2"}`},
+		{`{zone: *"a" | string, hosts: [...{zone: Z}]}, let Z = #schema.spec.zone`, `{"hosts": [{}]}`, `{"zone": "a", "hosts": [{"zone": "a"}]}`},
+		{`{r: {d: _ | *5}, l: r}`, `{"l": {"d": 7}}`, `{"l": {"d": 7}}`},
+		{`{defaults: {cpu: *1 | int}, pools: [string]: defaults & {n!: int}}`, `{"pools": {"a": {"n": 1, "cpu": 3}}}`, `{"pools": {"a": {"n": 1, "cpu": 3}}}`},
+	} {
+		p := mustProgram(t, mustCompile(t, "#schema: {spec: "+test.schema+"}"))
+		object := decoded(t, `{"spec": `+test.spec+`}`)
+		p.Prepare(object)
+		if errs := p.Validate(object); len(errs) > 0 {
+			t.Errorf("%s: create of %s: %v", test.schema, test.spec, errs)
+		}
+		if got, want := asJSON(object), asJSON(decoded(t, `{"spec": `+test.want+`}`)); got != want {
+			t.Errorf("%s: of %s it makes %s, want %s", test.schema, test.spec, got, want)
+		}
+		again := clone(object).(map[string]any)
+		if _, changed := p.Prepare(again); changed {
+			t.Errorf("%s: written back, %s is changed to %s", test.schema, asJSON(object), asJSON(again))
+		}
+		if errs := p.ValidateUpdate(again, object); len(errs) > 0 {
+			t.Errorf("%s: update of %s: %v", test.schema, asJSON(object), errs)
+		}
 	}
 }
