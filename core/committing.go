@@ -294,6 +294,9 @@ func (p *Pipeline) event(r *Request, w *write) *eventlog.Event {
 		e.AddContent(&logpb.Payload{Role: logpb.Role_ROLE_REQUEST, Class: class, MediaType: r.body.mediaType}, r.body.raw)
 	}
 	if w.kept != nil {
+		if r.old.Secret() { // what is not shown may be what was secret
+			class = &logpb.Class{Sensitive: true}
+		}
 		e.AddContent(&logpb.Payload{Role: logpb.Role_ROLE_KEPT, Class: class}, w.kept)
 	}
 	return e

@@ -22,6 +22,7 @@ import (
 	"stele.dev/stele/core/authn"
 	"stele.dev/stele/core/bootstrap"
 	"stele.dev/stele/core/commit"
+	"stele.dev/stele/core/parts"
 	"stele.dev/stele/core/tokens"
 	"stele.dev/stele/eventlog"
 	"stele.dev/stele/eventlog/memlog"
@@ -219,6 +220,7 @@ type replicaOptions struct {
 	clock        func() time.Time
 	acceptClock  bool
 	memory       int64
+	parts        *parts.Store
 }
 
 func tryStartWith(ctx context.Context, backend eventlog.Backend, o replicaOptions) (*replica, error) {
@@ -255,7 +257,7 @@ func tryStartWith(ctx context.Context, backend eventlog.Backend, o replicaOption
 		return nil, err
 	}
 	r.history = past
-	r.Pipeline = core.New(core.Options{Committer: c, Log: log, History: past, Authenticator: r.authenticator, Tokens: r.accounts, Version: version.Info{Major: "1", Minor: "37"}, Compile: compileHere, Enforceable: o.enforceable, Memory: o.memory})
+	r.Pipeline = core.New(core.Options{Committer: c, Log: log, History: past, Authenticator: r.authenticator, Tokens: r.accounts, Version: version.Info{Major: "1", Minor: "37"}, Compile: compileHere, Enforceable: o.enforceable, Memory: o.memory, Parts: o.parts})
 	ctx, r.stop = context.WithCancel(context.WithoutCancel(ctx))
 	r.stopped.Go(func() { store.Run(ctx) })
 	r.stopped.Go(func() { past.Run(ctx) })

@@ -2,6 +2,7 @@ package core_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"stele.dev/stele/eventlog/memlog"
@@ -72,5 +73,37 @@ func TestAWriteOfAnotherPartKeepsFieldsThatTheSchemaLost(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// What is kept of a field that was secret is one with secrets, although the schema in force has none.
+func TestWhatIsKeptOfASecretIsSensitive(t *testing.T) {
+	p := newPlane(t)
+	p.activate(t, strings.Replace(bundle, "owner?:", "token?: string @stele(sensitive)\n\t\towner?:", 1))
+	p.must(t, 201, "POST", widgetsPath, `{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"w"},"spec":{"size":1,"token":"hunter2"}}`)
+	p.activate(t, bundle)
+	begin := p.committer.Tip().Head
+	for _, label := range []string{"a", "b"} {
+		p.must(t, 200, "PATCH", widgetsPath+"/w", fmt.Sprintf(`{"metadata":{"labels":{%q:"b"}}}`, label), "Content-Type", mergePatch)
+	}
+	batches, err := p.log.CatchUp(t.Context(), begin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	kept := 0
+	for _, b := range batches {
+		for _, e := range b.Events {
+			for i, payload := range e.Meta.GetPayloads() {
+				if strings.Contains(string(e.Contents[i]), "hunter2") {
+					kept++
+					if !payload.GetClass().GetSensitive() {
+						t.Errorf("%v of revision %d is not sensitive", payload.GetRole(), e.Revision)
+					}
+				}
+			}
+		}
+	}
+	if kept != 2 {
+		t.Errorf("the token was kept %d times, want 2", kept)
 	}
 }

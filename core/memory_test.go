@@ -1,6 +1,7 @@
 package core_test
 
 import (
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -47,5 +48,39 @@ func TestBodiesThatHaveNoRoomAreTooMany(t *testing.T) {
 		time.Sleep(5 * time.Minute)
 		slow = false
 		r.must(t, 201, "POST", widgetsPath, widget("later", 1)+padding)
+	})
+}
+
+// An explanation has a share of the memory, and does not wait with it for another one: many of them would wait
+// for each other.
+func TestExplanationsDoNotWaitForMemoryTwice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var store memlog.Store
+		slow := false
+		r, err := tryStartWith(t.Context(), store.Open(func(op memlog.Op) memlog.Fault {
+			if slow && op == memlog.Append {
+				return memlog.Fault{Request: 2 * time.Minute}
+			}
+			return memlog.Fault{}
+		}), replicaOptions{memory: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer r.closeInBubble()
+		r.bootstrap(t, bundle)
+		slow = true
+		var requests sync.WaitGroup
+		requests.Go(func() { r.do("POST", widgetsPath, widget("a", 1)+strings.Repeat(" ", 3060<<10)) }) // half of it
+		synctest.Wait()
+		large := strings.Replace(widget("b", 1), `"metadata":{`, `"metadata":{"annotations":{"a":"`+strings.Repeat("x", 200<<10)+`"},`, 1)
+		began := time.Now()
+		e := r.must(t, 201, "POST", explanationsPath, `{"apiVersion":"policy.stele.dev/v1","kind":"Explanation","spec":{"verb":"create","group":"example.com","version":"v1","resource":"widgets","namespace":"default","object":`+
+			large+`}}`+strings.Repeat(" ", 2850<<10))
+		if took := time.Since(began); took > 0 || fmt.Sprint(e.field("status", "code")) != "201" {
+			t.Errorf("after %v: %v", took, e.field("status"))
+		}
+		requests.Wait()
+		slow = false
+		time.Sleep(5 * time.Minute)
 	})
 }

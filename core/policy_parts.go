@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -63,27 +64,32 @@ func (p *Pipeline) takeParts(r *Request) error {
 func (p *Pipeline) sourceOf(ctx context.Context, r *Request) (*policy.Source, error) {
 	source := &policy.Source{Package: r.asked.Spec.Package}
 	var missing []metav1.StatusCause
-	size := int64(0)
+	have, size := map[string][]byte{}, 0
 	for i, f := range r.asked.Spec.Files {
-		data := []byte(f.Data)
+		contents := [][]byte{[]byte(f.Data)}
+		size += len(f.Data)
 		for j, digest := range f.Parts {
-			part, err := p.part(ctx, r, digest)
-			if err != nil {
-				return nil, err
+			part, known := have[digest]
+			if !known {
+				var err error
+				if part, err = p.part(ctx, r, digest); err != nil {
+					return nil, err
+				}
+				have[digest] = part
 			}
 			if part == nil {
 				at := field.NewPath("spec", "files").Index(i).Child("parts").Index(j)
 				missing = append(missing, metav1.StatusCause{Type: metav1.CauseTypeFieldValueNotFound, Field: at.String(), Message: digest})
 			}
-			if len(missing) > 0 {
-				continue // there is no use for the others
+			// Before anything is copied: a small request can name one part many times.
+			if size += len(part); size > policy.MaxSourceBytes {
+				return nil, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("the files have more than %d MiB", policy.MaxSourceBytes>>20))
 			}
-			data = append(data, part...)
+			contents = append(contents, part)
 		}
-		if size += int64(len(data)); size > policy.MaxSourceBytes {
-			return nil, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("the files have more than %d MiB", policy.MaxSourceBytes>>20))
+		if len(missing) == 0 { // else there is no use for it
+			source.Files = append(source.Files, policy.File{Path: f.Path, Data: slices.Concat(contents...)})
 		}
-		source.Files = append(source.Files, policy.File{Path: f.Path, Data: data})
 	}
 	if len(missing) > 0 {
 		return nil, lacksParts(missing)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"cuelang.org/go/cue"
 	"github.com/google/cel-go/common/types"
@@ -161,6 +162,9 @@ func (c *compiler) neverHolds(v cue.Value, r *Validation) {
 	rule, err := newValidation(r)
 	if err != nil {
 		return
+	}
+	if !slices.ContainsFunc(r.Match.Resources, func(resource string) bool { return !strings.Contains(resource, "/") }) {
+		return // subresources are updated, and not created or deleted
 	}
 	ctx, cancel := expr.Limited(context.Background())
 	defer cancel()

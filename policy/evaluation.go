@@ -16,6 +16,7 @@ import (
 type evaluation struct {
 	folder      string                     // of the package that is compiled
 	instances   map[string]*build.Instance // it, and what it imports, by path
+	context     *cue.Context
 	root        cue.Value
 	definitions cue.Value // of bundles, if the source uses them
 	broken      bool      // something in it is in error
@@ -60,12 +61,12 @@ func (c *compiler) evaluate(source *Source, instance *build.Instance) (form *For
 // build evaluates a package in a context of its own: contexts grow with what is compiled
 // in them.
 func (c *compiler) build(instance *build.Instance) {
-	ctx := cuecontext.New()
-	c.root = ctx.BuildInstance(instance)
+	c.context = cuecontext.New()
+	c.root = c.context.BuildInstance(instance)
 	c.instances = map[string]*build.Instance{}
 	c.reach(instance)
 	if d := c.instances[definitionsPath]; d != nil {
-		c.definitions = ctx.BuildInstance(d)
+		c.definitions = c.context.BuildInstance(d)
 	}
 }
 

@@ -156,10 +156,10 @@ func (d *defaultsOf) value(e ast.Expr) cue.Value {
 	if !d.scope.Exists() {
 		d.scope = d.c.root
 		if d.instance != d.c.instances[d.instance.ImportPath] || d.instance.Dir != "" {
-			d.scope = d.c.root.Context().BuildInstance(d.instance)
+			d.scope = d.c.context.BuildInstance(d.instance)
 		}
 	}
-	return d.c.root.Context().BuildExpr(e, cue.Scope(d.scope), cue.InferBuiltins(true))
+	return d.c.context.BuildExpr(e, cue.Scope(d.scope), cue.InferBuiltins(true))
 }
 
 // same reports whether all defaults are one value: then it applies.

@@ -25,7 +25,6 @@ const (
 type planted struct {
 	name, file, old, new string
 	said, todo           string
-	warns                bool
 }
 
 func TestWhatPeopleMistype(t *testing.T) {

@@ -41,7 +41,7 @@ func (c *compiler) testsIn(f folder) {
 		return
 	}
 	if d := c.instances[definitionsPath]; !t.definitions.Exists() && d != nil { // tests need not import what they are checked against
-		t.definitions = t.root.Context().BuildInstance(d)
+		t.definitions = t.context.BuildInstance(d)
 	}
 	definition := t.definition("#Tests")
 	t.root = t.root.FillPath(cue.ParsePath("tests"), definition)

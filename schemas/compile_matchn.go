@@ -3,6 +3,7 @@ package schemas
 import (
 	"cuelang.org/go/cue"
 	"cuelang.org/go/cue/ast"
+	"cuelang.org/go/cue/cuecontext"
 	"cuelang.org/go/cue/token"
 )
 
@@ -42,7 +43,7 @@ func (c *compiler) matchesOne(x *ast.CallExpr, args []cue.Value, at *place) (s s
 
 // admitsCount reports whether the first argument of matchN is satisfied by a number.
 func admitsCount(v cue.Value, n int) bool {
-	return v.Unify(v.Context().Encode(n)).Validate() == nil
+	return v.Unify(cuecontext.New().Encode(n)).Validate() == nil
 }
 
 // isPlainType reports whether an expression consists of predeclared types, constants and bounds,

@@ -375,9 +375,7 @@ func (c *compiler) listed(v cue.Value, at *place) shape {
 
 // variable surveys a reference to the variable of a comprehension in such a list.
 func (c *compiler) variable(v cue.Value, x ast.Expr, at *place) shape {
-	for _, a := range v.Attributes(cue.ValueAttr) {
-		at.attributes = append(at.attributes, a)
-	}
+	at.attributes = append(at.attributes, v.Attributes(cue.ValueAttr)...)
 	if isConstant(v) {
 		return shapeOf(v.Kind())
 	}

@@ -67,7 +67,7 @@ func TestTheFutureIsNoMoment(t *testing.T) {
 func TestRevisionsAreNumbersOfTheLog(t *testing.T) {
 	for _, text := range []string{"0", "99999999999999999999"} {
 		_, err := parseMoment(text, time.Now())
-		assert.ErrorContains(t, err, "is no revision: the first one is 1")
+		assert.ErrorContains(t, err, "is not a revision: revisions begin with 1")
 	}
 }
 

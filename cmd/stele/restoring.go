@@ -142,11 +142,25 @@ func progress(out io.Writer) func(string, int, int) {
 	}
 }
 
+// hide says of a plan's items what is secret: by the schemas of today, and by those of the revision
+// whose values come back.
+func (r *restoring) hide(p *restore.Plan, revision uint64) {
+	then := r.shapes
+	if revision > 0 {
+		then = &shapes{config: atRevision(r.shapes.config, revision)}
+	}
+	for _, i := range p.Items {
+		kind := i.Kind.GroupKind()
+		i.Secrets = r.shapes.secrets(kind)
+		if i.Action == restore.Update { // no value of others is shown
+			i.Secrets = i.Secrets.With(then.secrets(kind))
+		}
+	}
+}
+
 // carryOut tries a plan, shows it, asks, and does it.
 func (r *restoring) carryOut(ctx context.Context, p *restore.Plan, title string, revision uint64) error {
-	for _, i := range p.Items {
-		i.Secrets = r.shapes.secrets(i.Kind.GroupKind())
-	}
+	r.hide(p, revision)
 	if err := r.client.Try(ctx, p); err != nil {
 		return err
 	}

@@ -275,6 +275,20 @@ func TestADatabaseOfGarbageIsRefused(t *testing.T) {
 	}
 }
 
+// A folder's name is no pattern: were its log not found, a start would begin again.
+func TestAFolderWithBracketsInItsName(t *testing.T) {
+	smallSegments(t)
+	whole, tip := filled(t, 3)
+	dir := filepath.Join(t.TempDir(), `data [1]*\?`)
+	if err := os.CopyFS(dir, os.DirFS(whole)); err != nil {
+		t.Fatal(err)
+	}
+	now, err := reopened(t, etcdlog.EmbedOptions{Dir: dir})
+	if err != nil || now != tip {
+		t.Errorf("the log is at %v, not at %v: %v", now, tip, err)
+	}
+}
+
 // Two processes on one log would each believe that they are alone.
 func TestAFolderInUseIsRefused(t *testing.T) {
 	dir := t.TempDir()

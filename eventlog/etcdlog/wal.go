@@ -28,8 +28,8 @@ type writeAhead struct {
 // readWAL reads the newest files of the write-ahead log, back to one that has an entry, or
 // all. It reads on to the first record that is not whole, as etcd does: a crash may leave one.
 func readWAL(dir string, all bool) (writeAhead, error) {
-	files, err := filepath.Glob(filepath.Join(dir, "*.wal"))
-	if err != nil || len(files) == 0 {
+	files, err := walFiles(dir)
+	if err != nil {
 		return writeAhead{}, err
 	}
 	w := writeAhead{files: len(files)}
@@ -42,6 +42,21 @@ func readWAL(dir string, all bool) (writeAhead, error) {
 		}
 	}
 	return w, nil
+}
+
+// walFiles returns the files of a write-ahead log in their order; none if there is no such folder. The
+// folder's path is no pattern: it may have brackets in it.
+func walFiles(dir string) (files []string, err error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	for _, e := range entries { // sorted by name
+		if filepath.Ext(e.Name()) == ".wal" {
+			files = append(files, filepath.Join(dir, e.Name()))
+		}
+	}
+	return files, nil
 }
 
 func (w *writeAhead) read() error {

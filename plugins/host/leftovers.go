@@ -2,6 +2,8 @@ package host
 
 import (
 	"encoding/json"
+	"errors"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -49,11 +51,15 @@ func (r *record) remove() {
 
 // endLeftovers ends the processes of hosts with this state folder that didn't live to do it.
 func endLeftovers(state string, log *slog.Logger) error {
-	files, err := filepath.Glob(filepath.Join(state, recordPrefix+"*.json"))
-	if err != nil {
+	entries, err := os.ReadDir(state)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	for _, file := range files {
+	for _, e := range entries {
+		if !strings.HasPrefix(e.Name(), recordPrefix) || filepath.Ext(e.Name()) != ".json" {
+			continue
+		}
+		file := filepath.Join(state, e.Name())
 		text, err := os.ReadFile(file)
 		if err != nil {
 			return err

@@ -106,6 +106,7 @@ func (tx *Tx) change(e *eventlog.Event, revision uint64) (*Change, error) {
 	if o.Namespace != ref.GetNamespace() || o.Name != ref.GetName() || o.UID != ref.GetUid() {
 		return nil, fmt.Errorf("%s with uid %q has a payload of %s/%s with uid %q", name(ref), ref.GetUid(), o.Namespace, o.Name, o.UID)
 	}
+	o.secret = slices.ContainsFunc(meta.GetPayloads(), func(p *logpb.Payload) bool { return p.GetClass().GetSensitive() })
 	if kept := e.Content(logpb.Role_ROLE_KEPT); kept != nil {
 		if o.written, err = newObject(o.kind, kept, revision); err != nil {
 			return nil, fmt.Errorf("%s, as it is kept: %w", name(ref), err)
@@ -113,6 +114,7 @@ func (tx *Tx) change(e *eventlog.Event, revision uint64) (*Change, error) {
 		if o.written.key() != o.key() || o.written.UID != o.UID {
 			return nil, fmt.Errorf("%s is kept as another object", name(ref))
 		}
+		o.written.secret = o.secret
 	}
 	return &Change{Revision: revision, Object: o, Before: before, Deleted: meta.GetType() == logpb.Type_TYPE_DELETED}, nil
 }

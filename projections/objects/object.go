@@ -31,6 +31,8 @@ type Object struct {
 	kind   *Kind
 	// written is the object as its event has it, where it is shown otherwise; see Render.
 	written *Object
+	// secret says that the event's content is of an object with secrets.
+	secret bool
 }
 
 // Kind is what the projection must know of a resource.
@@ -145,7 +147,7 @@ func (o *Object) rendered(kind *Kind, render func([]byte) []byte) *Object {
 	if err != nil || next.key() != o.key() || next.UID != o.UID {
 		panic(fmt.Sprintf("objects: %v was rendered as another object: %v", o.key(), err))
 	}
-	next.written = written
+	next.written, next.secret = written, o.secret
 	return next
 }
 
@@ -176,6 +178,10 @@ func (o *Object) Kept() []byte {
 	}
 	return o.written.Payload()
 }
+
+// Secret reports whether the object was kept as one with secrets when it was written last, whatever
+// the policy in force calls secret.
+func (o *Object) Secret() bool { return o.secret }
 
 // HasPayload tells whether the object is, but for its resourceVersion, this payload.
 func (o *Object) HasPayload(payload []byte) bool {

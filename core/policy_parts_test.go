@@ -1,0 +1,54 @@
+package core_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"runtime"
+	"testing"
+
+	"stele.dev/stele/core/activation"
+	"stele.dev/stele/core/parts"
+	"stele.dev/stele/eventlog/memlog"
+	"stele.dev/stele/projections/policies"
+)
+
+// A request of a few hundred kilobytes can name one part so often that its file has gigabytes. It is refused
+// before the file is put together.
+func TestAPartThatIsNamedManyTimesTakesNoMemory(t *testing.T) {
+	uploaded, err := parts.Open(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var store memlog.Store
+	p, err := tryStartWith(t.Context(), store.Open(nil), replicaOptions{parts: uploaded})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.close)
+	p.bootstrap(t, bundle)
+	part := bytes.Repeat([]byte("// x\n"), policies.ChunkSize/5)
+	encoded := func(v any) string {
+		text, err := json.Marshal(v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	upload := &activation.Upload{Parts: [][]byte{part}}
+	upload.APIVersion, upload.Kind = "policy.stele.dev/v1", activation.UploadKind
+	p.must(t, 201, "POST", policiesPath+"/"+activation.Parts, encoded(upload))
+	digests := make([]string, 5000)
+	for i := range digests {
+		digests[i] = policies.DigestOf(part).String()
+	}
+	push := &activation.Policy{Spec: activation.Spec{Package: ".", Files: []activation.File{{Path: "bundle.cue", Parts: digests}}}}
+	push.APIVersion, push.Kind = "policy.stele.dev/v1", activation.Kind
+	body := encoded(push)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	p.must(t, 413, "POST", policiesPath, body)
+	runtime.ReadMemStats(&after)
+	if took := (after.TotalAlloc - before.TotalAlloc) >> 20; took > 64 {
+		t.Errorf("the answer took %d MiB", took)
+	}
+}
