@@ -236,24 +236,37 @@ func judge(unified cue.Value) (v Verdict) {
 	return v
 }
 
+func unquoted(label string) string {
+	if s, err := strconv.Unquote(label); err == nil {
+		return s
+	}
+	return label
+}
+
 func faultOf(e errors.Error) Fault {
 	msg, args := e.Msg()
-	f := Fault{Message: fmt.Sprintf(msg, args...)}
+	said := fmt.Sprintf(msg, args...)
+	f := Fault{Message: messageOf(e)}
+	hidden := ""
 	for _, label := range e.Path() {
+		if hidden != "" || strings.HasPrefix(label, "_") && !strings.HasPrefix(label, "_#") {
+			hidden += "." + plainName(label)
+			continue
+		}
 		if strings.HasPrefix(label, "_#") || strings.HasPrefix(label, "#") {
 			continue // a definition around the value, of the exporter's
 		}
-		if s, err := strconv.Unquote(label); err == nil {
-			label = s
-		}
-		f.Path = append(f.Path, label)
+		f.Path = append(f.Path, unquoted(label))
+	}
+	if hidden != "" { // the object has no such field: what is wrong is the struct that holds it
+		f.Message = "the hidden field " + hidden[1:] + ": " + f.Message
 	}
 	switch {
-	case msg == notAllowed:
+	case msg == notAllowed && hidden == "":
 		f.Kind = NotAllowed
-	case strings.HasPrefix(f.Message, "incomplete value"), strings.HasPrefix(f.Message, "field is required"),
-		strings.HasPrefix(f.Message, "required field missing"),
-		strings.HasPrefix(f.Message, "cannot reference optional field"):
+	case strings.HasPrefix(said, "incomplete value"), strings.HasPrefix(said, "field is required"),
+		strings.HasPrefix(said, "required field missing"),
+		strings.HasPrefix(said, "cannot reference optional field"):
 		f.Kind = Incomplete
 	}
 	return f

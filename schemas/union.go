@@ -168,6 +168,10 @@ func (v *inspection) ambiguous(c *check, m map[string]any, root bool) {
 			return
 		}
 	}
+	if v.quiet > 0 { // what is added to it may decide
+		v.failed = v.failed || !v.lenient
+		return
+	}
 	if u.Discriminator != "" {
 		var values []json.RawMessage
 		for i := range u.Arms {
@@ -182,7 +186,7 @@ func (v *inspection) ambiguous(c *check, m map[string]any, root bool) {
 	for i := range u.Arms {
 		said = append(said, u.Arms[i].Source.String())
 	}
-	v.fail(&field.Error{Type: field.ErrorTypeRequired, BadValue: "",
+	v.fail(&field.Error{Type: field.ErrorTypeInvalid, BadValue: field.OmitValueType{},
 		Detail: at("fits more than one alternative: "+strings.Join(slices.Compact(said), ", "), u.Source)})
 }
 
