@@ -64,8 +64,14 @@ func (c *compiler) attribute(n *Node, name, key, value string, at *place) {
 	switch {
 	case name == "stele" && key == "sensitive" && value == "":
 		n.Sensitive = true
+	case name == "stele" && key == "message" && value != "":
+		if n.Kinds&^scalarKinds&^NullKind != 0 && n.Kinds != AnyKind { // CUE may have to say which it is: then the message is refused there
+			refuse(" on a field that is not a scalar", "")
+		} else {
+			n.Message = value
+		}
 	case name == "stele":
-		refuse("", "the only one is @stele(sensitive)")
+		refuse("", "known are sensitive and message=\"...\"")
 	case key == "immutable" && value == "":
 		source := at.source
 		n.Immutable = &source

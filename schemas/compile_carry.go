@@ -67,7 +67,7 @@ func (c *compiler) parsed(a *ast.Attribute) (cue.Attribute, bool) {
 
 // carried reports whether n says of a part what an attribute does, or can have no such part.
 func carried(n *Node, path []step, name, key, value string, flat bool) bool {
-	if name == "stele" && n.Sensitive || key == "immutable" && n.Immutable != nil {
+	if name == "stele" && key == "sensitive" && n.Sensitive || key == "immutable" && n.Immutable != nil {
 		return true
 	}
 	if len(path) == 0 {
@@ -94,6 +94,8 @@ func (n *Node) compiled(name, key, value string) bool {
 	switch {
 	case name == "stele" && key == "sensitive":
 		return n.Sensitive
+	case name == "stele" && key == "message":
+		return n.Message == value
 	case key == "immutable":
 		return n.Immutable != nil
 	case key == "format":

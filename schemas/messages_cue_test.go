@@ -1,6 +1,9 @@
 package schemas
 
-import "testing"
+import (
+	"strings"
+	"testing"
+)
 
 // TestMessagesOfCUE has what only CUE can check said in terms of the object.
 func TestMessagesOfCUE(t *testing.T) {
@@ -29,5 +32,35 @@ func TestMoreThanOneAlternative(t *testing.T) {
 	const want = "spec.x: Invalid value: fits more than one alternative: schema.cue:2 (schema.cue:2)"
 	if errs := p.Validate(decoded(t, `{"spec": {"x": {}}}`)); len(errs) != 1 || errs[0].Error() != want {
 		t.Errorf("it says %v, want %s", errs, want)
+	}
+}
+
+// TestMessageAttribute has the policy say what is wrong with a scalar, and refuses messages that would be lost.
+func TestMessageAttribute(t *testing.T) {
+	p := mustProgram(t, mustCompile(t, `import "strings"
+#schema: spec: {
+	name!: =~"^[a-z]+$" & strings.MaxRunes(8) @stele(message="a name has up to 8 letters, a to z")
+	pin?:  =~"^[0-9]+$" @stele(message="a pin has digits only", sensitive)
+}
+`))
+	for spec, want := range map[string]string{
+		`{"name": "X"}`:               `spec.name: Invalid value: "X": a name has up to 8 letters, a to z (schema.cue:3)`,
+		`{"name": 1}`:                 `spec.name: Invalid value: 1: a name has up to 8 letters, a to z (schema.cue:3)`,
+		`{}`:                          `spec.name: Required value: must be a string (schema.cue:3)`,
+		`{"name": "x", "pin": "12x"}`: `spec.pin: Invalid value: a pin has digits only (schema.cue:4)`,
+	} {
+		if errs := p.Validate(decoded(t, `{"spec": `+spec+`}`)); len(errs) != 1 || errs[0].Error() != want {
+			t.Errorf("%s: %v, want %s", spec, errs, want)
+		}
+	}
+	for spec, why := range map[string]string{
+		`l?: [...int] @stele(message="x")`:                               "not a scalar",
+		`a: int, b: a + 1 @stele(message="x")`:                           "would be lost",
+		`a?: string @stele(message)`:                                     "known are",
+		`a?: matchN(1, [=~"^x", =~"y$"]) @stele(message="x", sensitive)`: "would be lost",
+	} {
+		if _, diags := compileText(t, "#schema: spec: {"+spec+"}"); diags == nil || !strings.Contains(diags.Error(), why) {
+			t.Errorf("%s: %v, want %s", spec, diags, why)
+		}
 	}
 }
