@@ -13,6 +13,7 @@ import (
 	"stele.dev/stele/core/activation"
 	"stele.dev/stele/core/commit"
 	"stele.dev/stele/core/negotiate"
+	"stele.dev/stele/core/numbers"
 	"stele.dev/stele/core/past"
 	"stele.dev/stele/core/rendered"
 	"stele.dev/stele/core/reviews"
@@ -101,6 +102,8 @@ type body struct {
 	delete    *metav1.DeleteOptions // of deletes
 	applied   map[string]any        // of server-side apply
 	strict    error                 // what strict decoding says of that
+	numbers   []numbers.Number      // that would be stored as others; see changedNumbers
+	counted   bool                  // numbers is known
 }
 
 type writeOptions struct {

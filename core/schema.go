@@ -60,6 +60,7 @@ func (p *Pipeline) schema(ctx context.Context, r *Request) error {
 		}
 	}
 	errs = append(errs, found...)
+	errs = append(errs, r.changedNumbers()...)
 	errs = append(errs, r.kind.Scale.Validate(o.content, r.info.Subresource == "status")...)
 	errs = append(errs, r.schemaRules(ctx, errs)...)
 	if schemas.Retryable(errs) {
