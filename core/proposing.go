@@ -252,7 +252,7 @@ func (p *Pipeline) checkDropped(ctx context.Context, r *Request, proposal *polic
 func conflictOfFields(digest string, dropped activation.DropsFields) error {
 	err := apierrors.NewConflict(schema.GroupResource{Group: activation.Group, Resource: activation.Plural}, digest,
 		fmt.Errorf("%w\nKeep them in the schema as optional fields, or push with --drop-fields (spec.dropFields)", dropped))
-	for _, d := range dropped {
+	for _, d := range dropped.First() {
 		err.ErrStatus.Details.Causes = append(err.ErrStatus.Details.Causes, metav1.StatusCause{Type: "FieldDropped", Message: d.String(), Field: d.Field})
 	}
 	return err

@@ -206,3 +206,24 @@ func TestAPolicyThatDropsFieldsIsRefused(t *testing.T) {
 		t.Errorf("the field is back as %v", got)
 	}
 }
+
+// A schema may lose many fields at once: an answer tells the first of them.
+func TestAnAnswerTellsSomeOfTheFieldsThatAreDropped(t *testing.T) {
+	p := newPlane(t)
+	var fields strings.Builder
+	spec := map[string]int{"size": 1}
+	for i := range 100 {
+		fmt.Fprintf(&fields, "f%d?: int\n\t\t", i)
+		spec[fmt.Sprint("f", i)] = i
+	}
+	p.must(t, 201, "POST", policiesPath, policyBody(t, strings.Replace(bundle, "owner?:", fields.String()+"owner?:", 1), nil))
+	text, err := json.Marshal(spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.must(t, 201, "POST", widgetsPath, `{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"w"},"spec":`+string(text)+`}`)
+	a := p.must(t, 409, "POST", policiesPath, policyBody(t, bundle, nil))
+	if n := len(a.field("details", "causes").([]any)); n != 20 || !strings.Contains(string(a.body), "80 more fields") {
+		t.Errorf("%d causes: %.2000s", n, a)
+	}
+}

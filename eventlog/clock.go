@@ -142,8 +142,8 @@ func newClock(read func() time.Time, elapsed func() time.Duration) *clock {
 	if read == nil {
 		read = time.Now
 		if elapsed == nil {
-			start := time.Now()
-			elapsed = func() time.Duration { return time.Since(start) } // monotonic
+			start, booted := time.Now(), sinceBoot()
+			elapsed = withSleep(func() time.Duration { return time.Since(start) }, func() time.Duration { return sinceBoot() - booted })
 		}
 	}
 	c := &clock{read: read, elapsed: elapsed}
@@ -152,6 +152,12 @@ func newClock(read func() time.Time, elapsed func() time.Duration) *clock {
 		c.at = elapsed()
 	}
 	return c
+}
+
+// withSleep returns the time that has elapsed, with what the machine slept. Go's monotonic clock stands still
+// meanwhile: after a night the clock would seem to have jumped. The other clock may not be known.
+func withSleep(awake, all func() time.Duration) func() time.Duration {
+	return func() time.Duration { return max(awake(), all()) }
 }
 
 func (c *clock) now() time.Time {

@@ -195,8 +195,11 @@ func (w *policyWatch) warnDropped(ctx context.Context, compiled *policy.Compiled
 	if err != nil {
 		w.complain(err)
 	}
-	for _, d := range dropped {
+	for _, d := range dropped.First() {
 		fmt.Fprintf(w.err, "warning: %s\n", d)
+	}
+	if n := len(dropped) - len(dropped.First()); n > 0 {
+		fmt.Fprintf(w.err, "warning: %d more fields are not in the new schema\n", n)
 	}
 }
 

@@ -39,13 +39,18 @@ func (d Dropped) String() string {
 // any more, and a write of the part of an object that has them loses them.
 type DropsFields []Dropped
 
-func (e DropsFields) Error() string {
+// First returns those that an answer tells: a schema may lose hundreds.
+func (e DropsFields) First() DropsFields {
 	const most = 20
-	lines := make([]string, 0, most+1)
-	for _, d := range e[:min(len(e), most)] {
+	return e[:min(len(e), most)]
+}
+
+func (e DropsFields) Error() string {
+	var lines []string
+	for _, d := range e.First() {
 		lines = append(lines, d.String())
 	}
-	if n := len(e) - most; n > 0 {
+	if n := len(e) - len(e.First()); n > 0 {
 		lines = append(lines, fmt.Sprintf("%d more fields", n))
 	}
 	return "fields of stored objects would be dropped:\n" + strings.Join(lines, "\n")
