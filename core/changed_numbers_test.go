@@ -81,3 +81,13 @@ func TestChangedNumbersOfSecrets(t *testing.T) {
 		t.Error(text)
 	}
 }
+
+// Kinds of a CustomResourceDefinition round numbers, as upstream does.
+func TestDefinitionsRoundNumbers(t *testing.T) {
+	p := newPlane(t)
+	p.pushGadgets(t, strings.Replace(gadgets, "mode: {", "share: {type: number}\n              mode: {", 1))
+	a := p.must(t, 201, "POST", gadgetsPath, `{"apiVersion": "example.com/v1", "kind": "Gadget", "metadata": {"name": "a"}, "spec": {"size": 1, "share": 0.30000000000000001}}`)
+	if a.field("spec", "share") != 0.3 {
+		t.Errorf("it became %s", a)
+	}
+}
