@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,9 +13,9 @@ import (
 )
 
 // startAt starts a replica on a machine whose clock is off by so much.
-func startAt(t *testing.T, store *memlog.Store, off *time.Duration) *replica {
+func startAt(t *testing.T, store *memlog.Store, off *atomic.Int64) *replica {
 	t.Helper()
-	r, err := tryStartWith(t.Context(), store.Open(nil), replicaOptions{clock: func() time.Time { return time.Now().Add(*off) }})
+	r, err := tryStartWith(t.Context(), store.Open(nil), replicaOptions{clock: func() time.Time { return time.Now().Add(time.Duration(off.Load())) }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -31,16 +32,16 @@ func TestLogTimeIsRightAgainOnceTheClockIs(t *testing.T) {
 		t.Run(fmt.Sprintf("restarted=%v", restarted), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var store memlog.Store
-				off := time.Duration(0)
+				var off atomic.Int64
 				r := startAt(t, &store, &off)
 				r.bootstrap(t, bundle)
 				time.Sleep(time.Hour)
 				r.must(t, 201, "POST", widgetsPath, widget("before", 1))
 				time.Sleep(time.Hour)
 				between := time.Now()
-				off = year
+				off.Store(int64(year))
 				ahead := r.must(t, 201, "POST", widgetsPath, widget("ahead", 1))
-				off = 0
+				off.Store(0)
 				if restarted {
 					r.close()
 					r = startAt(t, &store, &off)
@@ -70,21 +71,21 @@ func TestLogTimeIsRightAgainOnceTheClockIs(t *testing.T) {
 func TestAClockThatIsBehindIsTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var store memlog.Store
-		off := time.Duration(0)
+		var off atomic.Int64
 		r := startAt(t, &store, &off)
 		defer func() { r.close() }()
 		r.bootstrap(t, bundle)
 		time.Sleep(time.Hour)
-		off = -year
+		off.Store(int64(-year))
 		time.Sleep(time.Minute)
 		r.must(t, 201, "POST", widgetsPath, widget("a", 1))
 		if err := r.committer.ClockHealth(); err == nil {
 			t.Error("the clock is healthy")
 		}
-		if a := r.do("GET", below(time.Now().Add(off))+widgetsPath, ""); a.code != http.StatusGone && a.code != http.StatusServiceUnavailable {
+		if a := r.do("GET", below(time.Now().Add(time.Duration(off.Load())))+widgetsPath, ""); a.code != http.StatusGone && a.code != http.StatusServiceUnavailable {
 			t.Errorf("a year ago: %s", a)
 		}
-		off = 0
+		off.Store(0)
 		time.Sleep(time.Minute)
 		if err := r.committer.ClockHealth(); err != nil {
 			t.Error(err)
@@ -100,12 +101,13 @@ func TestAClockThatIsBehindIsTold(t *testing.T) {
 func TestAnOperatorAcceptsTheClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var store memlog.Store
-		off := year
+		var off atomic.Int64
+		off.Store(int64(year))
 		r := startAt(t, &store, &off)
 		r.bootstrap(t, bundle)
 		r.must(t, 201, "POST", widgetsPath, widget("a", 1))
 		r.close()
-		off = 0
+		off.Store(0)
 		r = startAt(t, &store, &off)
 		defer func() { r.close() }()
 		time.Sleep(time.Minute)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,9 +17,9 @@ import (
 func TestBodiesThatHaveNoRoomAreTooMany(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var store memlog.Store
-		slow := false
+		var slow atomic.Bool
 		r, err := tryStartWith(t.Context(), store.Open(func(op memlog.Op) memlog.Fault {
-			if slow && op == memlog.Append {
+			if slow.Load() && op == memlog.Append {
 				return memlog.Fault{Request: 2 * time.Minute}
 			}
 			return memlog.Fault{}
@@ -28,7 +29,7 @@ func TestBodiesThatHaveNoRoomAreTooMany(t *testing.T) {
 		}
 		defer r.closeInBubble()
 		r.bootstrap(t, bundle)
-		slow = true
+		slow.Store(true)
 		padding := strings.Repeat(" ", 2900<<10)
 		codes := map[int]int{}
 		var mu sync.Mutex
@@ -46,7 +47,7 @@ func TestBodiesThatHaveNoRoomAreTooMany(t *testing.T) {
 			t.Errorf("answers by code: %v, want two that the log has not answered, and two without room", codes)
 		}
 		time.Sleep(5 * time.Minute)
-		slow = false
+		slow.Store(false)
 		r.must(t, 201, "POST", widgetsPath, widget("later", 1)+padding)
 	})
 }
@@ -56,9 +57,9 @@ func TestBodiesThatHaveNoRoomAreTooMany(t *testing.T) {
 func TestExplanationsDoNotWaitForMemoryTwice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var store memlog.Store
-		slow := false
+		var slow atomic.Bool
 		r, err := tryStartWith(t.Context(), store.Open(func(op memlog.Op) memlog.Fault {
-			if slow && op == memlog.Append {
+			if slow.Load() && op == memlog.Append {
 				return memlog.Fault{Request: 2 * time.Minute}
 			}
 			return memlog.Fault{}
@@ -68,7 +69,7 @@ func TestExplanationsDoNotWaitForMemoryTwice(t *testing.T) {
 		}
 		defer r.closeInBubble()
 		r.bootstrap(t, bundle)
-		slow = true
+		slow.Store(true)
 		var requests sync.WaitGroup
 		requests.Go(func() { r.do("POST", widgetsPath, widget("a", 1)+strings.Repeat(" ", 3060<<10)) }) // half of it
 		synctest.Wait()
@@ -80,7 +81,7 @@ func TestExplanationsDoNotWaitForMemoryTwice(t *testing.T) {
 			t.Errorf("after %v: %v", took, e.field("status"))
 		}
 		requests.Wait()
-		slow = false
+		slow.Store(false)
 		time.Sleep(5 * time.Minute)
 	})
 }

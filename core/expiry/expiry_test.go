@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/fstest"
 	"testing/synctest"
@@ -289,10 +290,10 @@ func TestEventsExpireByNoPolicyButThatInForce(t *testing.T) {
 
 // The time of the log stands still while the clock is behind it.
 func TestAClockThatIsSetBackKeepsEventsForLonger(t *testing.T) {
-	var wrong time.Duration
-	story(t, func() time.Time { return time.Now().Add(wrong) }, func(t *testing.T, p *plane) {
+	var wrong atomic.Int64
+	story(t, func() time.Time { return time.Now().Add(time.Duration(wrong.Load())) }, func(t *testing.T, p *plane) {
 		p.event(t, "before")
-		wrong = -24 * time.Hour
+		wrong.Store(int64(-24 * time.Hour))
 		p.event(t, "after")
 		time.Sleep(59 * time.Minute)
 		if names := p.expire(t, p.log); !slices.Equal(names, []string{"after", "before"}) {
@@ -307,13 +308,13 @@ func TestAClockThatIsSetBackKeepsEventsForLonger(t *testing.T) {
 
 // What is written with a clock that is ahead for a while expires like all else.
 func TestAClockThatWasAheadKeepsNoEvents(t *testing.T) {
-	var wrong time.Duration
-	story(t, func() time.Time { return time.Now().Add(wrong) }, func(t *testing.T, p *plane) {
+	var wrong atomic.Int64
+	story(t, func() time.Time { return time.Now().Add(time.Duration(wrong.Load())) }, func(t *testing.T, p *plane) {
 		p.event(t, "before")
 		time.Sleep(2 * time.Hour)
-		wrong = 365 * 24 * time.Hour
+		wrong.Store(int64(365 * 24 * time.Hour))
 		p.event(t, "ahead")
-		wrong = 0
+		wrong.Store(0)
 		time.Sleep(time.Minute) // the committer has noticed
 		p.event(t, "after")
 		if names := p.expire(t, p.log); !slices.Equal(names, []string{"after", "ahead"}) {
