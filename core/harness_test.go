@@ -220,10 +220,14 @@ type replicaOptions struct {
 	clock        func() time.Time
 	acceptClock  bool
 	memory       int64
+	compile      core.Compile // compileHere if nil
 	parts        *parts.Store
 }
 
 func tryStartWith(ctx context.Context, backend eventlog.Backend, o replicaOptions) (*replica, error) {
+	if o.compile == nil {
+		o.compile = compileHere
+	}
 	log, err := eventlog.Open(ctx, backend, eventlog.Options{Clock: o.clock})
 	if err != nil {
 		return nil, err
@@ -257,7 +261,7 @@ func tryStartWith(ctx context.Context, backend eventlog.Backend, o replicaOption
 		return nil, err
 	}
 	r.history = past
-	r.Pipeline = core.New(core.Options{Committer: c, Log: log, History: past, Authenticator: r.authenticator, Tokens: r.accounts, Version: version.Info{Major: "1", Minor: "37"}, Compile: compileHere, Enforceable: o.enforceable, Memory: o.memory, Parts: o.parts})
+	r.Pipeline = core.New(core.Options{Committer: c, Log: log, History: past, Authenticator: r.authenticator, Tokens: r.accounts, Version: version.Info{Major: "1", Minor: "37"}, Compile: o.compile, Enforceable: o.enforceable, Memory: o.memory, Parts: o.parts})
 	ctx, r.stop = context.WithCancel(context.WithoutCancel(ctx))
 	r.stopped.Go(func() { store.Run(ctx) })
 	r.stopped.Go(func() { past.Run(ctx) })

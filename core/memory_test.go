@@ -1,6 +1,7 @@
 package core_test
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"sync"
@@ -10,6 +11,8 @@ import (
 	"time"
 
 	"stele.dev/stele/eventlog/memlog"
+	"stele.dev/stele/policy"
+	"stele.dev/stele/schemas"
 )
 
 // Large writes wait for the memory that their bodies take, and are told to come again if there is
@@ -83,5 +86,38 @@ func TestExplanationsDoNotWaitForMemoryTwice(t *testing.T) {
 		requests.Wait()
 		slow.Store(false)
 		time.Sleep(5 * time.Minute)
+	})
+}
+
+// The files of one policy may take as much memory as all else: of several that are pushed, those of one are put
+// together at a time.
+func TestPushesTakeTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var store memlog.Store
+		var now, most atomic.Int32
+		r, err := tryStartWith(t.Context(), store.Open(nil), replicaOptions{compile: func(ctx context.Context, source *policy.Source) (*policy.Compiled, schemas.Diagnostics, error) {
+			most.Store(max(most.Load(), now.Add(1)))
+			defer now.Add(-1)
+			time.Sleep(time.Second)
+			return compileHere(ctx, source)
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer r.close()
+		r.bootstrap(t, bundle)
+		body := policyBody(t, narrower, nil)
+		var requests sync.WaitGroup
+		for range 4 {
+			requests.Go(func() {
+				if a := r.do("POST", policiesPath+"?dryRun=All", body); a.code != 201 {
+					t.Errorf("%s", a)
+				}
+			})
+		}
+		requests.Wait()
+		if most.Load() != 1 {
+			t.Errorf("%d policies were compiled at once", most.Load())
+		}
 	})
 }

@@ -186,6 +186,7 @@ type Pipeline struct {
 	bodies        *bodies.Budget
 	largeWrites   workTurns
 	largeReviews  workTurns
+	compiling     workTurns // at policies that are pushed
 	questions     workTurns // of access
 	replays       *replays
 }
@@ -233,7 +234,7 @@ func New(o Options) *Pipeline {
 		committer: o.Committer, log: o.Log, history: o.History, authenticator: o.Authenticator, tokens: o.Tokens, logger: o.Logger, version: o.Version, checks: o.Checks, compile: o.Compile, parts: o.Parts, enforceable: o.Enforceable,
 		requestInfo: &request.RequestInfoFactory{APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api")},
 		refusals:    explain.NewJournal(remembered),
-		metrics:     newMetrics(o.Metrics, o.Committer, o.History, o.Evaluators, o.Authenticator), draining: make(chan struct{}), asking: make(chan struct{}, asksAtOnce), largeWrites: newWorkTurns(), largeReviews: newWorkTurns(), questions: newWorkTurns(), replays: newReplays(), bodies: bodies.New(o.Memory, maxBody),
+		metrics:     newMetrics(o.Metrics, o.Committer, o.History, o.Evaluators, o.Authenticator), draining: make(chan struct{}), asking: make(chan struct{}, asksAtOnce), largeWrites: newWorkTurns(), largeReviews: newWorkTurns(), compiling: make(workTurns, 1), questions: newWorkTurns(), replays: newReplays(), bodies: bodies.New(o.Memory, maxBody),
 	}
 	p.take = p.runFrom
 	if p.logger == nil {

@@ -143,23 +143,10 @@ func (p *Pipeline) compilePolicy(ctx context.Context, r *Request) error {
 		return nil
 	}
 	if r.compiled == nil {
-		source, err := p.sourceOf(ctx, r)
-		if err != nil {
+		var err error
+		if r.compiled, err = p.compileAsked(ctx, r); err != nil {
 			return err
 		}
-		compiled, diags, err := p.compile(ctx, source)
-		if err != nil {
-			return err
-		}
-		if len(diags) > 0 {
-			return invalidPolicy(diags)
-		}
-		if p.enforceable != nil {
-			if diags := p.enforceable(ctx, compiled); len(diags) > 0 {
-				return invalidPolicy(diags)
-			}
-		}
-		r.compiled = compiled
 	}
 	r.warnings = nil
 	for _, w := range r.compiled.Warnings {
@@ -169,6 +156,31 @@ func (p *Pipeline) compilePolicy(ctx context.Context, r *Request) error {
 		r.warn(w.String())
 	}
 	return p.warnOpened(ctx, r)
+}
+
+// compileAsked compiles what was pushed. Pushes take turns: the files of one may have hundreds of megabytes, of which
+// the request itself has only the digests.
+func (p *Pipeline) compileAsked(ctx context.Context, r *Request) (*policy.Compiled, error) {
+	done, err := p.compiling.take(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	source, err := p.sourceOf(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	compiled, diags, err := p.compile(ctx, source)
+	if err == nil && len(diags) == 0 && p.enforceable != nil {
+		diags = p.enforceable(ctx, compiled)
+	}
+	switch {
+	case err != nil:
+		return nil, err
+	case len(diags) > 0:
+		return nil, invalidPolicy(diags)
+	}
+	return compiled, nil
 }
 
 // commitPolicy is the stage commit of a policy: it comes in force in place of the one
