@@ -294,7 +294,7 @@ func (p *Pipeline) event(r *Request, w *write) *eventlog.Event {
 		e.AddContent(&logpb.Payload{Role: logpb.Role_ROLE_REQUEST, Class: class, MediaType: r.body.mediaType}, r.body.raw)
 	}
 	if w.kept != nil {
-		if r.old.Secret() { // what is not shown may be what was secret
+		if r.old.Secret() { // a field that the schema in force lacks may have been secret
 			class = &logpb.Class{Sensitive: true}
 		}
 		e.AddContent(&logpb.Payload{Role: logpb.Role_ROLE_KEPT, Class: class}, w.kept)

@@ -15,23 +15,30 @@ import (
 	"stele.dev/stele/schemas"
 )
 
+// tightReplica is a replica with memory for two large bodies, whose log can be slow. It runs in a bubble.
+func tightReplica(t *testing.T) (r *replica, slow *atomic.Bool) {
+	t.Helper()
+	var store memlog.Store
+	slow = new(atomic.Bool)
+	r, err := tryStartWith(t.Context(), store.Open(func(op memlog.Op) memlog.Fault {
+		if slow.Load() && op == memlog.Append {
+			return memlog.Fault{Request: 2 * time.Minute}
+		}
+		return memlog.Fault{}
+	}), replicaOptions{memory: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.bootstrap(t, bundle)
+	return r, slow
+}
+
 // Large writes wait for the memory that their bodies take, and are told to come again if there is
 // none for long.
 func TestBodiesThatHaveNoRoomAreTooMany(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var store memlog.Store
-		var slow atomic.Bool
-		r, err := tryStartWith(t.Context(), store.Open(func(op memlog.Op) memlog.Fault {
-			if slow.Load() && op == memlog.Append {
-				return memlog.Fault{Request: 2 * time.Minute}
-			}
-			return memlog.Fault{}
-		}), replicaOptions{memory: 1})
-		if err != nil {
-			t.Fatal(err)
-		}
+		r, slow := tightReplica(t)
 		defer r.closeInBubble()
-		r.bootstrap(t, bundle)
 		slow.Store(true)
 		padding := strings.Repeat(" ", 2900<<10)
 		codes := map[int]int{}
@@ -59,19 +66,8 @@ func TestBodiesThatHaveNoRoomAreTooMany(t *testing.T) {
 // for each other.
 func TestExplanationsDoNotWaitForMemoryTwice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var store memlog.Store
-		var slow atomic.Bool
-		r, err := tryStartWith(t.Context(), store.Open(func(op memlog.Op) memlog.Fault {
-			if slow.Load() && op == memlog.Append {
-				return memlog.Fault{Request: 2 * time.Minute}
-			}
-			return memlog.Fault{}
-		}), replicaOptions{memory: 1})
-		if err != nil {
-			t.Fatal(err)
-		}
+		r, slow := tightReplica(t)
 		defer r.closeInBubble()
-		r.bootstrap(t, bundle)
 		slow.Store(true)
 		var requests sync.WaitGroup
 		requests.Go(func() { r.do("POST", widgetsPath, widget("a", 1)+strings.Repeat(" ", 3060<<10)) }) // half of it

@@ -85,8 +85,8 @@ func (l *Log) Ahead() time.Duration {
 	return max(0, newest.Sub(l.Now()))
 }
 
-// SetClock sets log time back to the clock, by an event of its own, if log time is ahead of the
-// clock. Like [Log.Append] it is conditional on `after` being the tip; if it is not, the batch is nil
+// SetClock sets log time to the clock, which the caller has found behind it ([Log.Ahead]), by an event of
+// its own. Like [Log.Append] it is conditional on `after` being the tip; if it is not, the batch is nil
 // and newer holds what follows. The caller MUST know that the clock is right now. Errors are those of
 // Append. It is safe for concurrent use.
 func (l *Log) SetClock(ctx context.Context, after Head) (set *Batch, newer []*Batch, err error) {

@@ -101,7 +101,7 @@ func (o *changeFilters) resources(config *rest.Config) ([]schema.GroupResource, 
 	return all, nil
 }
 
-// userOf is the user who made a change.
+// userOf returns the user who made a change.
 func userOf(c *changes.Change) string {
 	if c.Actor == nil {
 		return ""

@@ -61,8 +61,8 @@ replaced (~) are below its line; -o wide has the client as well. What Secrets ho
 policy calls sensitive is shown by -o json, jsonl and yaml alone. The parts in which a policy is
 stored are shown with -v.
 
-With --stat it counts: who, by which client, wrote which kind how often, which fields, from when
-to when.
+With --stat it counts the writes of each user and client by kind and verb, with the fields that
+were changed and the times of the first and the last write.
 
 It asks the server, as the user of the kubeconfig, who needs the permission to list
 changes.log.stele.dev; to see fields, the permission to read the objects. Changes of objects

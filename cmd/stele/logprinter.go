@@ -22,7 +22,7 @@ type logPrinter interface {
 func (o *logOptions) printer(out *output, config *rest.Config) logPrinter {
 	switch {
 	case o.stat:
-		return &statPrinter{out: out, format: o.format, wide: o.wide}
+		return &statPrinter{out: out, format: o.format, wide: o.wide, hidden: newHiding(config).of}
 	case o.format == "":
 		return &lines{columns: columns{out: out}, note: o.note, hidden: newHiding(config).of, lives: o.lives, wide: o.wide, patch: o.differences, field: strings.TrimPrefix(o.field, ".")}
 	case o.format == "name":

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"stele.dev/stele/cmd/stele/internal/secrets"
 	"stele.dev/stele/core/changes"
 )
 
@@ -15,6 +16,7 @@ type statPrinter struct {
 	out    *output
 	format string
 	wide   bool
+	hidden func(*changes.Change) secrets.Fields // the secret fields of a changed object
 	groups map[statKey]*statGroup
 }
 
@@ -62,7 +64,7 @@ func (p *statPrinter) print(page []*logged) error {
 		}
 		if c.Type == "Updated" {
 			for _, d := range c.Difference {
-				g.Fields[d.Path]++
+				g.Fields[p.hidden(&c.Change).Path(d.Path)]++
 			}
 		}
 	}

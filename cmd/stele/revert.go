@@ -210,8 +210,8 @@ func (r *restoring) named(ctx context.Context, kind restore.Kind, namespace stri
 	return subjects, nil
 }
 
-// sayWhoChanged notes of objects that are to be updated how often they changed since, and who did that: it is their work that
-// goes. Who may not list changes is not told.
+// sayWhoChanged notes how often each object that is to be updated changed since, and which users did that: the revert
+// overwrites their work. It notes nothing if the user may not list changes.
 func (r *restoring) sayWhoChanged(ctx context.Context, log *changesClient, p *restore.Plan, revision uint64) {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(undoAtOnce)

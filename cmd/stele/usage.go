@@ -155,7 +155,7 @@ func checkExclusive(cmd *cobra.Command) error {
 	return nil
 }
 
-// parent lets a command that only has subcommands refuse words that are none of them: in a script, help is no success.
+// parent makes a command that only has subcommands refuse an unknown one. It used to print its help and exit with 0.
 func parent(cmd *cobra.Command) {
 	cmd.SuggestionsMinimumDistance = 2
 	cmd.DisableFlagsInUseLine = true

@@ -287,7 +287,7 @@ func (f *fixture) put(file string, data []byte) {
 	}
 }
 
-// aside lists the files that have what was replaced.
+// aside lists the files with the lines that were set aside.
 func (f *fixture) aside() []string {
 	f.t.Helper()
 	files, err := filepath.Glob(f.file + ".replaced-*")

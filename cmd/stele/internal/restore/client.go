@@ -100,7 +100,7 @@ func (c *Client) KindOf(k schema.GroupKind) (Kind, bool) {
 	return kind, ok
 }
 
-// IsTransient tells whether objects of a kind say what happened, or who is alive: they are not put back.
+// IsTransient reports whether a kind is Event or Lease, which are not put back.
 func IsTransient(k schema.GroupKind) bool { return slices.Contains(transient, k) }
 
 // Serves tells whether the server serves a kind in some version.

@@ -102,7 +102,7 @@ func (f Fields) Raw(path string, value json.RawMessage) json.RawMessage {
 // Path returns a path as it may be shown: without the keys of items that are secret.
 func (f Fields) Path(path string) string {
 	p, err := difference.Parse(path)
-	if err != nil || len(f.paths) == 0 {
+	if err != nil || !f.Any() {
 		return path
 	}
 	changed := false
