@@ -11,11 +11,11 @@ func (p *Pipeline) authentication(_ context.Context, r *Request) error {
 	if r.trace != nil {
 		return nil // it is who asks to have it explained
 	}
-	u, err := p.authenticator.Authenticate(r.http)
+	u, err := p.authenticator.Authenticate(r.HTTP)
 	if err != nil {
 		return apierrors.NewUnauthorized("Unauthorized")
 	}
-	r.requester = u
+	r.Requester = u
 	return nil
 }
 

@@ -19,7 +19,7 @@ const policyHeader = "Stele-Policy"
 // authorization asks the tip's policy. What is not served is only said to those who may
 // ask for it.
 func (p *Pipeline) authorization(ctx context.Context, r *Request) error {
-	if err := p.authorized(ctx, r); err != nil || r.tip.Policy == nil {
+	if err := p.authorized(ctx, r); err != nil || r.Tip.Policy == nil {
 		return err
 	}
 	return p.arrive(ctx, r)
@@ -27,55 +27,55 @@ func (p *Pipeline) authorization(ctx context.Context, r *Request) error {
 
 // arrive finds what an authorized request is about.
 func (p *Pipeline) arrive(ctx context.Context, r *Request) error {
-	if err := p.enter(ctx, r); err != nil {
+	if err := p.Enter(ctx, r); err != nil {
 		return err
 	}
 	if err := r.find(); err != nil {
-		return p.absent(ctx, r, err)
+		return p.Absent(ctx, r, err)
 	}
 	if err := p.read(ctx, r); err != nil {
 		return err
 	}
 	// What depends on the object is decided once that is known: by a write of an object.
-	if (r.kind == nil || !r.write) && r.decision.Pending != nil && !r.ofCollection() {
-		return status.Forbidden(&r.access, r.decision)
+	if (r.Kind == nil || !r.Write) && r.Decision.Pending != nil && !r.ofCollection() {
+		return status.Forbidden(&r.Access, r.Decision)
 	}
 	return nil
 }
 
 // authorized asks the tip's policy.
 func (p *Pipeline) authorized(ctx context.Context, r *Request) error {
-	if r.tip.Policy == nil {
-		if public(r.http.URL.Path) {
+	if r.Tip.Policy == nil {
+		if public(r.HTTP.URL.Path) {
 			return nil
 		}
 		return status.Unavailable("no policy is in force yet")
 	}
-	r.w.Header().Set(policyHeader, r.tip.Policy.DigestString())
-	i := r.info
-	r.access = policy.Request{
-		User: r.user.GetName(), UID: r.user.GetUID(), Groups: r.user.GetGroups(), Extra: r.user.GetExtra(),
+	r.W.Header().Set(policyHeader, r.Tip.Policy.DigestString())
+	i := r.Info
+	r.Access = policy.Request{
+		User: r.User.GetName(), UID: r.User.GetUID(), Groups: r.User.GetGroups(), Extra: r.User.GetExtra(),
 		Verb: i.Verb, IsResource: i.IsResourceRequest, Group: i.APIGroup, Version: i.APIVersion, Resource: i.Resource, Subresource: i.Subresource, Namespace: i.Namespace, Name: i.Name, Path: i.Path,
 		Selectors: policy.ParseSelectors(i.FieldSelector, i.LabelSelector),
 	}
-	r.authorized = r.tip.Policy.Authorize(ctx, &r.access)
+	r.authorized = r.Tip.Policy.Authorize(ctx, &r.Access)
 	if r.item != "" && (r.authorized.Allowed || r.authorized.Pending != nil) {
 		// A deny may name what the collection holds.
-		named := r.access
+		named := r.Access
 		named.Name = r.item
-		r.authorized = r.tip.Policy.Authorize(ctx, &named)
+		r.authorized = r.Tip.Policy.Authorize(ctx, &named)
 	}
-	r.decision = r.authorized
-	if !r.decision.Allowed && r.decision.Pending == nil {
-		return status.Forbidden(&r.access, r.decision)
+	r.Decision = r.authorized
+	if !r.Decision.Allowed && r.Decision.Pending == nil {
+		return status.Forbidden(&r.Access, r.Decision)
 	}
 	return nil
 }
 
 // find tells what is at the request's path.
 func (r *Request) find() error {
-	i := r.info
-	r.kind, r.wanted, r.review, r.rendered, r.law, r.explains, r.issues, r.question = nil, nil, nil, nil, false, false, false, nil
+	i := r.Info
+	r.Kind, r.wanted, r.review, r.rendered, r.law, r.explains, r.issues, r.question = nil, nil, nil, nil, false, false, false, nil
 	if !i.IsResourceRequest {
 		return nil
 	}
@@ -101,70 +101,29 @@ func (r *Request) find() error {
 	if kind := findRendered(gvr); kind != nil {
 		return r.allowedRendered(kind)
 	}
-	kind := r.versionThen(gvr)
+	kind := r.VersionOfPath(gvr)
 	if kind != nil && !kind.Kind.Builtin && i.Name != "" && kind.Kind.Namespaced == (i.Namespace != "") && !kind.Serves(i.Subresource) {
-		r.warnDeprecated(kind)
+		r.WarnDeprecated(kind)
 		return apierrors.NewNotFound(gvr.GroupResource(), i.Name) // as upstream, which does not look for it
 	}
-	if kind == nil || !served(i, kind) {
+	if kind == nil || !call.Serves(i, kind) {
 		return status.NotServed(i.Verb, gvr.GroupResource())
 	}
-	if kind.Kind.Builtin && (!allowed(i, kind) || r.http.Method == http.MethodHead) {
-		return methodNotAllowed(i.Verb) // as upstream, which has no handler there that says more
+	if kind.Kind.Builtin && (!call.Allows(i, kind) || r.HTTP.Method == http.MethodHead) {
+		return status.MethodNotAllowed(i.Verb) // as upstream, which has no handler there that says more
 	}
-	if !allowed(i, kind) {
-		r.warnDeprecated(kind)
+	if !call.Allows(i, kind) {
+		r.WarnDeprecated(kind)
 		return apierrors.NewMethodNotSupported(gvr.GroupResource(), i.Verb)
 	}
-	r.kind = kind
-	r.key = commit.Key{GroupResource: kind.Kind.Stored().GroupResource(), Namespace: i.Namespace, Name: i.Name}
+	r.Kind = kind
+	r.Key = commit.Key{GroupResource: kind.Kind.Stored().GroupResource(), Namespace: i.Namespace, Name: i.Name}
 	if r.item != "" {
-		r.key.Name = r.item
+		r.Key.Name = r.item
 	}
-	if !r.kind.Kind.Namespaced {
-		r.key.Namespace = "" // of a namespace, it is the name once more
+	if !r.Kind.Kind.Namespaced {
+		r.Key.Namespace = "" // of a namespace, it is the name once more
 	}
 	return nil
 }
 
-// served tells whether the kind has a place at the request's path. What a request was
-// authorized in a namespace for must not reach out of it: for a namespace itself, that
-// is its own name.
-func served(i *request.RequestInfo, kind *policy.Version) bool {
-	switch {
-	case len(i.Parts) > 3:
-		return false
-	case kind.Serves(i.Subresource):
-	case i.Subresource == finalize && i.APIGroup == "" && i.Resource == commit.Namespaces.Resource:
-	default:
-		return false
-	}
-	if !kind.Kind.Namespaced {
-		return i.Namespace == "" || i.APIGroup == "" && i.Resource == "namespaces" && i.Namespace == i.Name
-	}
-	// Across all namespaces there are lists and watches; a field selector can have
-	// given them a name.
-	return i.Namespace != "" || i.Verb == "list" || i.Verb == "watch" || (i.Verb == "create" || i.Verb == "deletecollection") && kind.Kind.Builtin
-}
-
-// allowed tells whether what is at the request's path takes its method.
-func allowed(i *request.RequestInfo, kind *policy.Version) bool {
-	if i.Subresource == finalize {
-		return i.Verb == "update"
-	}
-	switch i.Verb {
-	case "get":
-		return i.Name != ""
-	case "list", "watch":
-		return i.Subresource == ""
-	case "deletecollection":
-		return i.Subresource == "" && !kind.NoDeleteCollection && (i.Namespace != "" || !kind.Kind.Namespaced)
-	case "create":
-		return i.Name == "" && (i.Namespace != "" || !kind.Kind.Namespaced)
-	case "update", "patch":
-		return i.Name != ""
-	case "delete":
-		return i.Name != "" && i.Subresource == ""
-	}
-	return false
-}

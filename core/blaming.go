@@ -25,7 +25,7 @@ var blameKind = schema.GroupVersionKind{Group: blame.Group, Version: blame.Versi
 // answerBlame tells of each field of an object who gave it its value.
 func (p *Pipeline) answerBlame(ctx context.Context, r *Request, kind *question) (any, error) {
 	b := &blame.Blame{}
-	if err := p.readReview(ctx, r, kind.GroupVersionKind, b); err != nil {
+	if err := p.DecodeBody(ctx, r, kind.GroupVersionKind, b); err != nil {
 		return nil, err
 	}
 	b.APIVersion, b.Kind = kind.ToAPIVersionAndKind()
@@ -49,7 +49,7 @@ type blamed struct {
 	in       string // namespace
 	kind     *policy.Kind
 	access   policy.Request // to get it
-	windows  *windows
+	windows  *read.Windows
 	object   *objects.Object
 
 	found []blame.Field
@@ -71,18 +71,18 @@ func (p *Pipeline) blamed(ctx context.Context, r *Request, spec *blame.Spec) (*b
 	if len(errs) > 0 {
 		return nil, apierrors.NewInvalid(blameKind.GroupKind(), "", errs)
 	}
-	x := &blamed{p: p, r: r, name: spec.Name, in: spec.Namespace, windows: p.windows(r)}
+	x := &blamed{p: p, r: r, name: spec.Name, in: spec.Namespace, windows: p.Windows(r)}
 	if err := x.moment(ctx, spec); err != nil {
 		return nil, err
 	}
 	x.access = policy.Request{
-		User: r.user.GetName(), UID: r.user.GetUID(), Groups: r.user.GetGroups(), Extra: r.user.GetExtra(),
+		User: r.User.GetName(), UID: r.User.GetUID(), Groups: r.User.GetGroups(), Extra: r.User.GetExtra(),
 		Verb: "get", IsResource: true, Group: spec.Group, Version: spec.Version, Resource: spec.Resource, Namespace: spec.Namespace, Name: spec.Name,
 	}
 	if spec.Group == "" && spec.Resource == "namespaces" && spec.Namespace == "" {
 		x.access.Namespace = spec.Name // as of a request to get it
 	}
-	if d := r.tip.Policy.Authorize(ctx, &x.access); !d.Allowed {
+	if d := r.Tip.Policy.Authorize(ctx, &x.access); !d.Allowed {
 		return nil, status.Forbidden(&x.access, d)
 	}
 	asked := schema.GroupResource{Group: spec.Group, Resource: spec.Resource}
@@ -91,7 +91,7 @@ func (p *Pipeline) blamed(ctx context.Context, r *Request, spec *blame.Spec) (*b
 		return nil, err
 	}
 	if x.kind = law.Kind(asked); x.kind == nil {
-		x.kind = r.tip.Policy.Kind(asked)
+		x.kind = r.Tip.Policy.Kind(asked)
 	}
 	if x.kind == nil || spec.Version != "" && !slices.ContainsFunc(x.kind.Versions, func(v *policy.Version) bool { return v.Name == spec.Version }) {
 		return nil, status.NotServed("get", asked)
@@ -103,12 +103,12 @@ func (p *Pipeline) blamed(ctx context.Context, r *Request, spec *blame.Spec) (*b
 		}
 		return nil, apierrors.NewInvalid(blameKind.GroupKind(), "", field.ErrorList{wrong})
 	}
-	if err := x.windows.reach(ctx, x.kind, x.access, x.revision); err != nil {
+	if err := x.windows.Reach(ctx, x.kind, x.access, x.revision); err != nil {
 		return nil, err
 	}
 	x.kind = x.kind.Stored()
 	x.resource = x.kind.GroupResource()
-	x.object, err = p.past.Object(ctx, r.tip, x.resource, x.in, x.name, x.revision)
+	x.object, err = p.past.Object(ctx, r.Tip, x.resource, x.in, x.name, x.revision)
 	if err == nil && x.object == nil {
 		err = apierrors.NewNotFound(asked, x.name)
 	}
@@ -117,41 +117,13 @@ func (p *Pipeline) blamed(ctx context.Context, r *Request, spec *blame.Spec) (*b
 
 // moment finds the revision that is asked about.
 func (x *blamed) moment(ctx context.Context, spec *blame.Spec) (err error) {
-	x.revision, err = x.p.askedMoment(ctx, x.r, spec.Revision, spec.Time)
+	x.revision, err = x.p.AskedMoment(ctx, x.r, spec.Revision, spec.Time)
 	return err
-}
-
-// askedMoment is the revision that a question is about: one, or the last up to a time; the world's if
-// it says neither.
-func (p *Pipeline) askedMoment(ctx context.Context, r *Request, revision uint64, at string) (uint64, error) {
-	end := r.world().Revision()
-	switch {
-	case revision != 0:
-		if r.past == nil {
-			return revision, p.past.Check(ctx, r.tip, revision)
-		}
-	case at != "":
-		m, err := past.Parse(at)
-		if err != nil {
-			return 0, err
-		}
-		// The tip stays: what is newer does not change what was.
-		if revision, _, err = p.past.Resolve(ctx, r.tip, m); err != nil {
-			return 0, err
-		}
-		revision = min(revision, r.tip.Revision())
-	default:
-		revision = end
-	}
-	if revision > end { // of a world that has ended
-		return 0, past.NotYet(revision, end)
-	}
-	return revision, p.past.Check(ctx, r.tip, revision)
 }
 
 // lawAt is the policy that was in force at a revision.
 func (x *blamed) lawAt(ctx context.Context, revision uint64) (*policy.Policy, error) {
-	tip := x.r.tip
+	tip := x.r.Tip
 	if in, found := tip.Policies.InForce(revision); found && in.Digest == tip.Policies.Active.Digest {
 		return tip.Policy, nil
 	}
@@ -191,7 +163,7 @@ func (c *cause) revision() uint64 {
 
 // fields attributes all fields, from the newest state of the object back.
 func (x *blamed) fields(ctx context.Context) ([]blame.Field, error) {
-	shown, err := decodePayload(x.object.JSON)
+	shown, err := read.DecodePayload(x.object.JSON)
 	if err != nil {
 		return nil, err
 	}
@@ -218,7 +190,7 @@ func (x *blamed) fields(ctx context.Context) ([]blame.Field, error) {
 			return x.found, nil
 		}
 		// A state that is beyond the window says what was older than the next, and no more.
-		allowed, err := x.windows.allowed(ctx, x.kind, x.access, c.revision())
+		allowed, err := x.windows.Allowed(ctx, x.kind, x.access, c.revision())
 		if err != nil {
 			return nil, err
 		}
@@ -234,13 +206,13 @@ func (x *blamed) fields(ctx context.Context) ([]blame.Field, error) {
 func (x *blamed) causes(ctx context.Context) func(func(*cause, error) bool) {
 	return func(yield func(*cause, error) bool) {
 		end := x.revision
-		x.windows.replay = x.p.replays.begin()
-		for h, err := range x.windows.replay.through(ctx, x.p.history.Versions(ctx, x.resource, x.in, x.name, x.revision)) {
+		x.windows.Replay = x.p.replays.Begin()
+		for h, err := range x.windows.Replay.Through(ctx, x.p.history.Versions(ctx, x.resource, x.in, x.name, x.revision)) {
 			if err != nil {
 				yield(nil, err)
 				return
 			}
-			written, err := decodePayload(h.Payload)
+			written, err := read.DecodePayload(h.Payload)
 			if err != nil {
 				yield(nil, err)
 				return
@@ -285,16 +257,16 @@ func (x *blamed) renderings(ctx context.Context, h *history.Change, written map[
 
 // shownAt is what was shown of the object at a revision, nil if it was not there.
 func (x *blamed) shownAt(ctx context.Context, revision uint64) (map[string]any, error) {
-	o, err := x.p.past.Object(ctx, x.r.tip, x.resource, x.in, x.name, revision)
+	o, err := x.p.past.Object(ctx, x.r.Tip, x.resource, x.in, x.name, revision)
 	if err != nil || o == nil {
 		return nil, err
 	}
-	return decodePayload(o.JSON)
+	return read.DecodePayload(o.JSON)
 }
 
 // activations are those behind a revision, up to another one.
 func (x *blamed) activations(after, upto uint64) []policies.Record {
-	all := x.r.tip.Policies.History
+	all := x.r.Tip.Policies.History
 	upTo := func(revision uint64) int {
 		return sort.Search(len(all), func(i int) bool { return all[i].Revision > revision })
 	}

@@ -34,21 +34,21 @@ import (
 )
 
 func (r *Request) isChanges() bool {
-	return r.info.APIGroup == changes.Group && r.info.APIVersion == changes.Version && r.info.Resource == changes.Plural
+	return r.Info.APIGroup == changes.Group && r.Info.APIVersion == changes.Version && r.Info.Resource == changes.Plural
 }
 
 // allowedChanges tells whether there is something at the request's path, and whether
 // it takes the method: changes are only read.
 func (r *Request) allowedChanges() error {
-	r.key.Group, r.key.Resource, r.key.Name = changes.Group, changes.Plural, r.info.Name
-	if r.info.Subresource != "" {
-		return status.NotServed(r.info.Verb, r.resource())
+	r.Key.Group, r.Key.Resource, r.Key.Name = changes.Group, changes.Plural, r.Info.Name
+	if r.Info.Subresource != "" {
+		return status.NotServed(r.Info.Verb, r.Resource())
 	}
-	switch r.info.Verb {
+	switch r.Info.Verb {
 	case "get", "list", "watch":
 		return nil
 	}
-	return apierrors.NewMethodNotSupported(r.resource(), r.info.Verb)
+	return apierrors.NewMethodNotSupported(r.Resource(), r.Info.Verb)
 }
 
 // changesQuery is which changes a request asks for.
@@ -67,7 +67,7 @@ func (p *Pipeline) answerChanges(ctx context.Context, r *Request) error {
 	if err != nil {
 		return err
 	}
-	switch r.info.Verb {
+	switch r.Info.Verb {
 	case "get":
 		return p.getChange(ctx, r, q)
 	case "list":
@@ -78,7 +78,7 @@ func (p *Pipeline) answerChanges(ctx context.Context, r *Request) error {
 }
 
 func changesQueryOf(r *Request) (*changesQuery, error) {
-	o, parameters := &internalversion.ListOptions{}, r.http.URL.Query()
+	o, parameters := &internalversion.ListOptions{}, r.HTTP.URL.Query()
 	if err := internalscheme.ParameterCodec.DecodeParameters(parameters, metav1.SchemeGroupVersion, o); err != nil {
 		return nil, apierrors.NewBadRequest(err.Error())
 	}
@@ -94,14 +94,14 @@ func changesQueryOf(r *Request) (*changesQuery, error) {
 		}
 	}
 	selector := o.FieldSelector
-	if r.info.Name != "" { // what was authorized is this one
-		selector = fields.OneTermEqualSelector("metadata.name", r.info.Name)
+	if r.Info.Name != "" { // what was authorized is this one
+		selector = fields.OneTermEqualSelector("metadata.name", r.Info.Name)
 		if o.FieldSelector != nil {
 			selector = fields.AndSelectors(o.FieldSelector, selector)
 		}
 	}
 	var err error
-	if q.Selection, err = changes.Select(r.info.Namespace, selector); err != nil {
+	if q.Selection, err = changes.Select(r.Info.Namespace, selector); err != nil {
 		return nil, apierrors.NewBadRequest(err.Error())
 	}
 	return q, nil
@@ -171,7 +171,7 @@ func (p *Pipeline) back(ctx context.Context, r *Request, q *changesQuery, from u
 		return p.history.Before(ctx, f, from)
 	}
 	_, inNone := q.Exactly("object.namespace")
-	if kind := r.tip.Policy.Kind(f.Resource); f.Namespace != "" || inNone || kind != nil && !kind.Namespaced {
+	if kind := r.Tip.Policy.Kind(f.Resource); f.Namespace != "" || inNone || kind != nil && !kind.Namespaced {
 		return p.history.Versions(ctx, f.Resource, f.Namespace, f.Name, from)
 	}
 	return p.history.Before(ctx, f, from)
@@ -209,16 +209,16 @@ func (p *Pipeline) change(ctx context.Context, r *Request, q *changesQuery, h *h
 	if was == nil && !isNew || is == nil && !h.Deleted {
 		return c, nil // one of them is not kept any more
 	}
-	from, err := decodePayload(was)
+	from, err := read.DecodePayload(was)
 	if err != nil {
 		return nil, err
 	}
-	to, err := decodePayload(is)
+	to, err := read.DecodePayload(is)
 	if err != nil {
 		return nil, err
 	}
 	o := difference.Options{}
-	if kind := r.tip.Policy.Kind(resource); kind != nil {
+	if kind := r.Tip.Policy.Kind(resource); kind != nil {
 		o.Schema = kind.Storage().Schema
 	}
 	c.Difference = difference.Between(from, to, o)
@@ -273,29 +273,19 @@ func (p *Pipeline) hasLabels(ctx context.Context, selector labelselectors.Select
 	return selector.Matches(metadata.Labels(before.Payload)), nil
 }
 
-// decodePayload decodes an object as it was written, but for its managedFields; nil if there is
-// none.
-func decodePayload(payload []byte) (content map[string]any, err error) {
-	if payload == nil {
-		return nil, nil
-	}
-	text, _ := metadata.Split(payload)
-	return content, kjson.UnmarshalCaseSensitivePreserveInts(text, &content)
-}
-
 func (p *Pipeline) getChange(ctx context.Context, r *Request, q *changesQuery) error {
-	if err := p.see(ctx, r, ""); err != nil {
+	if err := p.See(ctx, r, ""); err != nil {
 		return err
 	}
-	if err := p.history.Reach(ctx, r.world().Revision()); err != nil {
+	if err := p.history.Reach(ctx, r.World().Revision()); err != nil {
 		return err
 	}
-	if err := p.resolve(ctx, q, r.world().Revision()); err != nil {
+	if err := p.resolve(ctx, q, r.World().Revision()); err != nil {
 		return err
 	}
-	notFound := apierrors.NewNotFound(r.resource(), r.info.Name)
-	revision, err := strconv.ParseUint(r.info.Name, 10, 64)
-	if err != nil || revision > r.world().Revision() || strconv.FormatUint(revision, 10) != r.info.Name {
+	notFound := apierrors.NewNotFound(r.Resource(), r.Info.Name)
+	revision, err := strconv.ParseUint(r.Info.Name, 10, 64)
+	if err != nil || revision > r.World().Revision() || strconv.FormatUint(revision, 10) != r.Info.Name {
 		return notFound
 	}
 	h, err := p.history.At(ctx, revision)
@@ -326,7 +316,7 @@ func (p *Pipeline) getChange(ctx context.Context, r *Request, q *changesQuery) e
 }
 
 func (p *Pipeline) answerChange(r *Request, c *changes.Change) error {
-	f, err := r.format()
+	f, err := r.Format()
 	if err != nil {
 		return err
 	}
@@ -334,10 +324,10 @@ func (p *Pipeline) answerChange(r *Request, c *changes.Change) error {
 	if err != nil {
 		return err
 	}
-	if text, err = changesForm.as(r, f, metav1.ListMeta{ResourceVersion: c.ResourceVersion}, [][]byte{text}, false); err != nil {
+	if text, err = changesForm.As(r, f, metav1.ListMeta{ResourceVersion: c.ResourceVersion}, [][]byte{text}, false); err != nil {
 		return err
 	}
-	return p.writeBody(r, f, http.StatusOK, text)
+	return r.WriteBody(f, http.StatusOK, text)
 }
 
 const (
@@ -359,26 +349,26 @@ type changesPage struct{ from, revision uint64 }
 // changesPageOf finds out what a list is of. The tip is not older than that.
 func (p *Pipeline) changesPageOf(ctx context.Context, r *Request, o *internalversion.ListOptions) (pg changesPage, err error) {
 	if o.Continue != "" {
-		key, revision, err := storage.DecodeContinue(o.Continue, keyPrefix)
+		key, revision, err := storage.DecodeContinue(o.Continue, read.KeyPrefix)
 		if err != nil {
 			return pg, apierrors.NewBadRequest(fmt.Sprintf("invalid continue token: %v", err))
 		}
 		if o.ResourceVersion != "" && o.ResourceVersion != "0" {
 			return pg, apierrors.NewBadRequest("specifying resource version is not allowed when using continue")
 		}
-		pg.from, err = strconv.ParseUint(strings.TrimPrefix(key, keyPrefix), 10, 64)
+		pg.from, err = strconv.ParseUint(strings.TrimPrefix(key, read.KeyPrefix), 10, 64)
 		if err != nil || revision < 1 || pg.from < 1 || pg.from > uint64(revision) {
 			return pg, apierrors.NewBadRequest("invalid continue token: continue key is not valid")
 		}
 		pg.revision = uint64(revision)
-		return pg, p.see(ctx, r, strconv.FormatUint(pg.revision, 10))
+		return pg, p.See(ctx, r, strconv.FormatUint(pg.revision, 10))
 	}
-	if err := p.see(ctx, r, o.ResourceVersion); err != nil {
+	if err := p.See(ctx, r, o.ResourceVersion); err != nil {
 		return pg, err
 	}
-	pg.revision = r.world().Revision()
-	if exactly(o) {
-		if pg.revision, err = queryRevision(o.ResourceVersion); err != nil {
+	pg.revision = r.World().Revision()
+	if read.Exactly(o) {
+		if pg.revision, err = call.QueryRevision(o.ResourceVersion); err != nil {
 			return pg, err
 		}
 		if err := p.past.NotLost(ctx, pg.revision); err != nil {
@@ -392,7 +382,7 @@ func (p *Pipeline) changesPageOf(ctx context.Context, r *Request, o *internalver
 // listChanges answers with the newest changes first. Its continue token has the revision to go
 // on from, so that no change that comes meanwhile is in its way.
 func (p *Pipeline) listChanges(ctx context.Context, r *Request, q *changesQuery) error {
-	f, err := r.format()
+	f, err := r.Format()
 	if err != nil {
 		return err
 	}
@@ -400,10 +390,10 @@ func (p *Pipeline) listChanges(ctx context.Context, r *Request, q *changesQuery)
 	if err != nil {
 		return err
 	}
-	if err := p.history.Reach(ctx, r.world().Revision()); err != nil {
+	if err := p.history.Reach(ctx, r.World().Revision()); err != nil {
 		return err
 	}
-	if err := p.resolve(ctx, q, r.world().Revision()); err != nil {
+	if err := p.resolve(ctx, q, r.World().Revision()); err != nil {
 		return err
 	}
 	r.boundChanges(q, pg)
@@ -413,15 +403,15 @@ func (p *Pipeline) listChanges(ctx context.Context, r *Request, q *changesQuery)
 	}
 	meta := metav1.ListMeta{ResourceVersion: strconv.FormatUint(pg.revision, 10)}
 	if next > 0 {
-		if meta.Continue, err = storage.EncodeContinue(keyPrefix+strconv.FormatUint(next, 10), keyPrefix, int64(pg.revision)); err != nil {
+		if meta.Continue, err = storage.EncodeContinue(read.KeyPrefix+strconv.FormatUint(next, 10), read.KeyPrefix, int64(pg.revision)); err != nil {
 			return err
 		}
 	}
-	body, err := changesForm.as(r, f, meta, texts, true)
+	body, err := changesForm.As(r, f, meta, texts, true)
 	if err != nil {
 		return err
 	}
-	return p.writeBody(r, f, http.StatusOK, body)
+	return r.WriteBody(f, http.StatusOK, body)
 }
 
 // boundChanges leaves of a list that selects nothing the newest changes: the whole log is for those alone who say so.
@@ -431,7 +421,7 @@ func (r *Request) boundChanges(q *changesQuery, pg changesPage) {
 	}
 	q.since = pg.revision - changesWindow + 1
 	if q.options.Continue == "" {
-		r.warn(fmt.Sprintf("the list begins at revision %d: select older changes by the field since=REVISION|TIME, and all by since=1", q.since))
+		r.Warn(fmt.Sprintf("the list begins at revision %d: select older changes by the field since=REVISION|TIME, and all by since=1", q.since))
 	}
 }
 
@@ -442,8 +432,8 @@ func (p *Pipeline) changesBack(ctx context.Context, r *Request, q *changesQuery,
 		limit = int(min(q.options.Limit, 10*changesAtOnce))
 	}
 	s, looked, read, bytes := p.sight(r), 0, 0, 0
-	s.windows.replay = p.replays.begin()
-	for h, err := range s.windows.replay.through(ctx, p.back(ctx, r, q, from)) {
+	s.windows.Replay = p.replays.Begin()
+	for h, err := range s.windows.Replay.Through(ctx, p.back(ctx, r, q, from)) {
 		if err != nil {
 			return nil, 0, err
 		}
@@ -483,47 +473,5 @@ func (p *Pipeline) changesBack(ctx context.Context, r *Request, q *changesQuery,
 	return texts, 0, nil
 }
 
-// A form is how resources are shown that no kind of the policy describes.
-type form struct {
-	listKind, version string
-	printer           func() *table.Printer
-}
+var changesForm = call.NewForm(changes.ListKind, changes.Group+"/"+changes.Version, changes.Columns)
 
-func newForm(listKind, version string, columns func() []schemas.Column) *form {
-	return &form{listKind, version, sync.OnceValue(func() *table.Printer {
-		return table.New(&policy.Version{Version: &schemas.Version{Columns: columns()}})
-	})}
-}
-
-var changesForm = newForm(changes.ListKind, changes.Group+"/"+changes.Version, changes.Columns)
-
-// as encodes objects, a list of them or one, in the form that is wanted.
-func (x *form) as(r *Request, f negotiate.Format, meta metav1.ListMeta, texts [][]byte, list bool) ([]byte, error) {
-	if f.As == negotiate.Table {
-		o, err := tableOptions(r, f)
-		if err != nil {
-			return nil, err
-		}
-		return x.printer().Table(o, meta, texts)
-	}
-	kind, version := x.listKind, x.version
-	if f.As == negotiate.Metadata {
-		kind, version = "PartialObjectMetadataList", "meta.k8s.io/"+f.AsVersion
-		for i, t := range texts {
-			texts[i] = table.Metadata(t, f.AsVersion)
-		}
-	}
-	if !list {
-		return texts[0], nil
-	}
-	items := make([]json.RawMessage, len(texts))
-	for i, t := range texts {
-		items[i] = t
-	}
-	return json.Marshal(struct {
-		Kind       string            `json:"kind"`
-		APIVersion string            `json:"apiVersion"`
-		Metadata   metav1.ListMeta   `json:"metadata"`
-		Items      []json.RawMessage `json:"items"`
-	}{kind, version, meta, items})
-}

@@ -20,7 +20,7 @@ const deletesAtOnce = 16
 // ofCollection tells whether the request deletes a collection: as one, and not an object
 // of it.
 func (r *Request) ofCollection() bool {
-	return r.kind != nil && r.rendered == nil && r.info.Verb == "deletecollection" && r.item == ""
+	return r.Kind != nil && r.rendered == nil && r.Info.Verb == "deletecollection" && r.item == ""
 }
 
 // deleteCollection deletes what a list would answer with, and answers with that, as upstream
@@ -31,22 +31,22 @@ func (r *Request) ofCollection() bool {
 // object it is that meets no condition, and whether there is one, would else be told. So it is
 // with a collection of the past, which has what is not there to be deleted any more.
 func (p *Pipeline) deleteCollection(ctx context.Context, r *Request) error {
-	f, err := r.format()
+	f, err := r.Format()
 	if err != nil {
 		return err
 	}
-	list := r.access
+	list := r.Access
 	list.Verb = "list"
-	lists := r.tip.Policy.Authorize(ctx, &list)
-	if r.decision.Pending != nil && !lists.Allowed {
-		return status.Forbidden(&r.access, r.decision)
+	lists := r.Tip.Policy.Authorize(ctx, &list)
+	if r.Decision.Pending != nil && !lists.Allowed {
+		return status.Forbidden(&r.Access, r.Decision)
 	}
-	o, sel, err := p.listOptions(r)
+	o, sel, err := p.ListOptions(r)
 	if err != nil {
 		return err
 	}
-	if r.body == nil {
-		if err := r.readBody(); err != nil {
+	if r.Body == nil {
+		if err := r.ReadBody(); err != nil {
 			return err
 		}
 	}
@@ -62,10 +62,10 @@ func (p *Pipeline) deleteCollection(ctx context.Context, r *Request) error {
 		return err
 	}
 	if err := p.deleteAll(r, found); err != nil {
-		r.sent = true // some may be deleted: it is not to be done again
+		r.Sent = true // some may be deleted: it is not to be done again
 		return err
 	}
-	return p.answerList(r, f, meta, found)
+	return p.AnswerList(r, f, meta, found)
 }
 
 // deleteAll deletes objects. One that cannot be keeps others from being begun.
@@ -87,15 +87,15 @@ func (p *Pipeline) deleteAll(r *Request, all []*objects.Object) error {
 			defer mu.Unlock()
 			for _, w := range one.warnings {
 				if !slices.Contains(r.warnings, w) {
-					r.warn(w)
+					r.Warn(w)
 				}
 			}
-			if err == nil || apierrors.IsNotFound(err) && one.stage == "decode" { // elsewhere it is the kind that is not there
+			if err == nil || apierrors.IsNotFound(err) && one.Stage == "decode" { // elsewhere it is the kind that is not there
 				return nil
 			}
 			if !failed.Swap(true) {
-				r.stage, r.write = one.stage, true
-				r.w.Header().Set(policyHeader, one.w.Header().Get(policyHeader)) // another one may have come in force
+				r.Stage, r.Write = one.Stage, true
+				r.W.Header().Set(policyHeader, one.W.Header().Get(policyHeader)) // another one may have come in force
 			}
 			return err
 		})
@@ -105,13 +105,13 @@ func (p *Pipeline) deleteAll(r *Request, all []*objects.Object) error {
 
 // partOf is the request that deletes one object of a collection.
 func (p *Pipeline) partOf(r *Request, name string) *Request {
-	info := *r.info
-	b := *r.body
-	b.options.dryRun = r.dry()
-	b.delete = b.delete.DeepCopy()
+	info := *r.Info
+	b := *r.Body
+	b.Options.DryRun = r.Dry()
+	b.Delete = b.Delete.DeepCopy()
 	return &Request{
-		http: r.http, w: &response{ResponseWriter: &unread{header: http.Header{}}}, auditID: r.auditID, received: r.received,
-		info: &info, write: true, requester: r.requester, tip: r.tip, confirmed: r.confirmed, user: r.user, item: name, body: &b,
+		HTTP: r.HTTP, W: &call.Response{ResponseWriter: &call.Discard{header: http.Header{}}}, AuditID: r.AuditID, Received: r.Received,
+		Info: &info, Write: true, Requester: r.Requester, Tip: r.Tip, Confirmed: r.Confirmed, User: r.User, item: name, Body: &b,
 	}
 }
 

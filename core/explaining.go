@@ -42,49 +42,49 @@ func isExplanations(r schema.GroupVersionResource) bool {
 // allowedExplanations tells whether there is an explanation at the request's path, and
 // whether it takes the method. To create one is to read.
 func (r *Request) allowedExplanations() error {
-	i := r.info
-	r.key.Group, r.key.Resource, r.key.Name = explain.Group, explain.Plural, i.Name
+	i := r.Info
+	r.Key.Group, r.Key.Resource, r.Key.Name = explain.Group, explain.Plural, i.Name
 	if i.Subresource != "" || i.Namespace != "" {
-		return status.NotServed(i.Verb, r.resource())
+		return status.NotServed(i.Verb, r.Resource())
 	}
 	if i.Verb != "get" && (i.Verb != "create" || i.Name != "") {
-		return apierrors.NewMethodNotSupported(r.resource(), i.Verb)
+		return apierrors.NewMethodNotSupported(r.Resource(), i.Verb)
 	}
-	r.write, r.explains = false, true
+	r.Write, r.explains = false, true
 	return nil
 }
 
 // answerExplanation says what would become of a request, or what became of one.
 func (p *Pipeline) answerExplanation(ctx context.Context, r *Request) error {
-	f, err := negotiate.Untyped(r.http)
+	f, err := negotiate.Untyped(r.HTTP)
 	if err != nil {
 		return err
 	}
-	if r.info.Verb == "get" {
+	if r.Info.Verb == "get" {
 		e, err := p.explained(ctx, r)
 		if err != nil {
 			return err
 		}
-		return p.writeJSON(r, f, http.StatusOK, e)
+		return r.WriteJSON(f, http.StatusOK, e)
 	}
 	if r.trace != nil {
 		return apierrors.NewBadRequest("an explanation of an explanation is not to be had")
 	}
-	if r.body == nil {
-		mediaType, err := negotiate.Body(r.http, negotiate.JSON)
+	if r.Body == nil {
+		mediaType, err := negotiate.Body(r.HTTP, negotiate.JSON)
 		if err != nil {
 			return err
 		}
-		r.body = &body{mediaType: mediaType}
-		if r.body.raw, err = readLimited(r.http); err != nil {
+		r.Body = &call.Body{MediaType: mediaType}
+		if r.Body.Raw, err = call.ReadLimited(r.HTTP); err != nil {
 			return err
 		}
 	}
-	if err := p.see(ctx, r, ""); err != nil {
+	if err := p.See(ctx, r, ""); err != nil {
 		return err
 	}
 	e := new(explain.Explanation)
-	strict, err := kjson.UnmarshalStrict(r.body.raw, e)
+	strict, err := kjson.UnmarshalStrict(r.Body.Raw, e)
 	if err == nil && len(strict) > 0 {
 		err = strict[0]
 	}
@@ -97,7 +97,7 @@ func (p *Pipeline) answerExplanation(ctx context.Context, r *Request) error {
 	if err := p.explain(ctx, r, e); err != nil {
 		return err
 	}
-	return p.writeJSON(r, f, http.StatusCreated, e)
+	return r.WriteJSON(f, http.StatusCreated, e)
 }
 
 // trace is what the stages of an explained request said.
@@ -117,21 +117,21 @@ func (p *Pipeline) explain(ctx context.Context, asker *Request, e *explain.Expla
 	if err != nil {
 		return err
 	}
-	w := &unread{header: http.Header{}}
-	inner := &Request{http: q, w: &response{ResponseWriter: w}, auditID: asker.auditID, received: asker.received, requester: asker.user, tip: asker.tip, confirmed: asker.confirmed, trace: t}
+	w := &call.Discard{header: http.Header{}}
+	inner := &Request{HTTP: q, W: &call.Response{ResponseWriter: w}, AuditID: asker.AuditID, Received: asker.Received, Requester: asker.User, Tip: asker.Tip, Confirmed: asker.Confirmed, trace: t}
 	if q.URL.Path == "" {
 		err = p.onlyAuthorize(ctx, inner, &e.Spec)
 	} else {
 		err = p.take(inner, "connection")
 	}
-	if inner.cancel != nil {
-		inner.cancel()
+	if inner.Cancel != nil {
+		inner.Cancel()
 	}
 	e.Status = p.verdict(inner, err)
 	if e.Status.Stages = t.stages; err == nil && t.until != "" {
 		e.Status.Code = 0
 	} else if err == nil {
-		e.Status.Code = inner.w.code
+		e.Status.Code = inner.W.Code
 	}
 	return nil
 }
@@ -295,11 +295,11 @@ func setSelectors(query url.Values, s *explain.Spec) {
 
 // ofResource tells whether a path is that of a resource, now or below /at.
 func (p *Pipeline) ofResource(path string) bool {
-	r := &Request{http: &http.Request{Method: http.MethodGet, URL: &url.URL{Path: path}}}
+	r := &Request{HTTP: &http.Request{Method: http.MethodGet, URL: &url.URL{Path: path}}}
 	if p.cutMoment(r) != nil {
 		return false // it is of nothing, and that is explained
 	}
-	info, err := p.requestInfo.NewRequestInfo(r.http)
+	info, err := p.requestInfo.NewRequestInfo(r.HTTP)
 	return err != nil || info.IsResourceRequest
 }
 
@@ -328,11 +328,11 @@ func join(to string, segments ...string) string {
 
 // onlyAuthorize explains what no request can ask for: verbs that other rules look at.
 func (p *Pipeline) onlyAuthorize(ctx context.Context, r *Request, s *explain.Spec) error {
-	r.info = &request.RequestInfo{IsResourceRequest: s.Resource != "", Path: s.Path, Verb: s.Verb, APIGroup: s.Group, APIVersion: s.Version,
+	r.Info = &request.RequestInfo{IsResourceRequest: s.Resource != "", Path: s.Path, Verb: s.Verb, APIGroup: s.Group, APIVersion: s.Version,
 		Resource: s.Resource, Subresource: s.Subresource, Namespace: s.Namespace, Name: s.Name}
 	r.trace.until = "authorization"
 	for _, s := range []stage{{"authentication", always, (*Pipeline).authentication}, {"impersonation", always, (*Pipeline).impersonation}, {"authorization", always, (*Pipeline).authorized}} {
-		r.stage = s.name
+		r.Stage = s.name
 		err := s.run(p, ctx, r)
 		r.said(err)
 		if err != nil {
@@ -347,39 +347,39 @@ func (r *Request) said(err error) {
 	if r.trace == nil {
 		return
 	}
-	s := explain.Stage{Name: r.stage, Verdict: explain.Passed}
-	switch r.stage {
+	s := explain.Stage{Name: r.Stage, Verdict: explain.Passed}
+	switch r.Stage {
 	case "connection":
-		s.Message = r.http.Method + " " + r.http.URL.Path
+		s.Message = r.HTTP.Method + " " + r.HTTP.URL.Path
 	case "authentication":
-		s.Message = userText(r.requester)
+		s.Message = userText(r.Requester)
 	case "impersonation":
-		if s.Message = "as oneself"; r.user != r.requester {
-			s.Message = "as " + userText(r.user)
+		if s.Message = "as oneself"; r.User != r.Requester {
+			s.Message = "as " + userText(r.User)
 		}
 	case "authorization", "conditions":
-		if d := r.decision; d != nil && (r.stage == "authorization" || r.authorized.Pending != nil) {
+		if d := r.Decision; d != nil && (r.Stage == "authorization" || r.authorized.Pending != nil) {
 			s.Rule, s.Source, s.Message = d.Rule, d.Source, d.Reason
 			if d.Pending != nil {
 				s.Verdict = explain.Open
 			}
 		}
-		if r.stage == "authorization" && r.tip.Policy != nil && !r.trace.brief {
-			r.trace.considered = r.tip.Policy.Consider(&r.access, r.authorized)
+		if r.Stage == "authorization" && r.Tip.Policy != nil && !r.trace.brief {
+			r.trace.considered = r.Tip.Policy.Consider(&r.Access, r.authorized)
 		}
 	case "commit":
-		if r.body != nil && r.body.options.dryRun {
+		if r.Body != nil && r.Body.Options.DryRun {
 			s.Message = "a dry run: nothing is written"
 		}
 	}
 	if err != nil {
 		st, _ := status.From(err)
 		s.Verdict, s.Message = explain.Refused, st.Message
-		if r.stage == "validation" && st.Details != nil && len(st.Details.Causes) > 0 {
+		if r.Stage == "validation" && st.Details != nil && len(st.Details.Causes) > 0 {
 			s.Rule, s.Source = string(st.Details.Causes[0].Type), st.Details.Causes[0].Field
 		}
-		if beyond := new(beyondError); errors.As(err, &beyond) {
-			s.Rule, s.Source = beyond.decision.Rule, beyond.decision.Source
+		if beyond := new(read.BeyondError); errors.As(err, &beyond) {
+			s.Rule, s.Source = beyond.Decision.Rule, beyond.Decision.Source
 		}
 	}
 	for _, c := range r.trace.considered {
@@ -398,7 +398,7 @@ func (t *trace) forget(stage string) {
 }
 
 // ends tells whether nothing more is asked about an explained request.
-func (r *Request) ends() bool { return r.trace != nil && r.trace.until == r.stage }
+func (r *Request) ends() bool { return r.trace != nil && r.trace.until == r.Stage }
 
 func userText(u user.Info) string {
 	if u == nil {
@@ -410,31 +410,31 @@ func userText(u user.Info) string {
 // verdict sums up a request that has come to its end.
 func (p *Pipeline) verdict(r *Request, err error) explain.Status {
 	s := explain.Status{Allowed: err == nil}
-	if r.tip != nil {
-		s.Revision = r.tip.Revision()
-		if r.tip.Policy != nil {
-			s.Policy = r.tip.Policy.DigestString()
+	if r.Tip != nil {
+		s.Revision = r.Tip.Revision()
+		if r.Tip.Policy != nil {
+			s.Policy = r.Tip.Policy.DigestString()
 		}
 	}
 	if err != nil {
 		st, _ := status.From(err)
 		s.Code, s.Reason, s.Message = int(st.Code), string(st.Reason), st.Message
-	} else if r.decision != nil && r.decision.Pending != nil {
-		s.Allowed, s.Message = false, r.decision.Reason
+	} else if r.Decision != nil && r.Decision.Pending != nil {
+		s.Allowed, s.Message = false, r.Decision.Reason
 	}
 	return s
 }
 
 // remember keeps why a request was refused.
 func (p *Pipeline) remember(r *Request, err error) {
-	if r.info == nil || r.requester == nil {
+	if r.Info == nil || r.Requester == nil {
 		return // it has no name, or nobody asked in particular
 	}
 	e := &explain.Explanation{TypeMeta: metav1.TypeMeta{APIVersion: explain.Group + "/" + explain.Version, Kind: explain.Kind}}
-	e.Name, e.CreationTimestamp = r.auditID, metav1.NewTime(r.received)
-	i, u := r.info, r.user
+	e.Name, e.CreationTimestamp = r.AuditID, metav1.NewTime(r.Received)
+	i, u := r.Info, r.User
 	if u == nil {
-		u = r.requester
+		u = r.Requester
 	}
 	e.Spec = explain.Spec{Verb: i.Verb, User: u.GetName(), UID: u.GetUID(), Groups: u.GetGroups(), Extra: u.GetExtra()}
 	if i.IsResourceRequest {
@@ -444,11 +444,11 @@ func (p *Pipeline) remember(r *Request, err error) {
 		e.Spec.Path = i.Path
 	}
 	e.Status = p.verdict(r, err)
-	last := index(r.stage)
+	last := index(r.Stage)
 	r.trace = &trace{brief: true}
 	for n := range last + 1 {
-		if s := path[n]; s.when == always || (s.when == writes) == r.write {
-			if r.stage = s.name; n < last {
+		if s := path[n]; s.when == always || (s.when == writes) == r.Write {
+			if r.Stage = s.name; n < last {
 				r.said(nil)
 			} else {
 				r.said(err)
@@ -463,35 +463,29 @@ func (p *Pipeline) remember(r *Request, err error) {
 // from the log if it was a write. Clients choose these ids, so both may be there: then it is
 // the write that is told of.
 func (p *Pipeline) explained(ctx context.Context, r *Request) (*explain.Explanation, error) {
-	if err := p.see(ctx, r, ""); err != nil {
+	if err := p.See(ctx, r, ""); err != nil {
 		return nil, err
 	}
-	if err := p.history.Reach(ctx, r.tip.Revision()); err != nil {
+	if err := p.history.Reach(ctx, r.Tip.Revision()); err != nil {
 		return nil, err
 	}
-	refusal, looked := p.refusals.Find(r.info.Name), 0
-	for h, err := range p.replays.inTurns(ctx, p.history.Before(ctx, history.Filter{}, r.tip.Revision())) {
+	refusal, looked := p.refusals.Find(r.Info.Name), 0
+	for h, err := range p.replays.InTurns(ctx, p.history.Before(ctx, history.Filter{}, r.Tip.Revision())) {
 		if err != nil {
 			return nil, err
 		}
 		if looked++; looked > changesLookedAt && refusal != nil {
 			break
 		}
-		if h.Meta.GetRequest().GetAuditId() == r.info.Name {
+		if h.Meta.GetRequest().GetAuditId() == r.Info.Name {
 			return explain.Written(changes.From(h)), nil
 		}
 	}
 	if refusal != nil {
 		return refusal, nil
 	}
-	err := apierrors.NewNotFound(r.resource(), r.info.Name)
-	err.ErrStatus.Message = fmt.Sprintf("no write in the log has the audit id %q, and none of the last %d refusals of this replica; reads that were answered are not kept", r.info.Name, remembered)
+	err := apierrors.NewNotFound(r.Resource(), r.Info.Name)
+	err.ErrStatus.Message = fmt.Sprintf("no write in the log has the audit id %q, and none of the last %d refusals of this replica; reads that were answered are not kept", r.Info.Name, remembered)
 	return nil, err
 }
 
-// unread is a response that nobody reads.
-type unread struct{ header http.Header }
-
-func (w *unread) Header() http.Header         { return w.header }
-func (w *unread) Write(b []byte) (int, error) { return len(b), nil }
-func (w *unread) WriteHeader(int)             {}

@@ -17,7 +17,7 @@ import (
 // following is a watch of changes: all of them from a revision on, each once and in order,
 // whatever kinds they are of.
 type following struct {
-	*stream
+	*read.Stream
 	query *changesQuery
 	sight *sight
 	at    uint64 // all up to here has been sent
@@ -30,7 +30,7 @@ const followAtOnce = 1000
 // watchChanges follows the log from behind a revision, or from its tip. What is there and what
 // comes is read from the same history, so that there is no seam.
 func (p *Pipeline) watchChanges(ctx context.Context, r *Request, q *changesQuery) error {
-	s, ctx, err := p.newStream(ctx, r)
+	s, ctx, err := p.NewStream(ctx, r)
 	if err != nil {
 		return err
 	}
@@ -38,28 +38,28 @@ func (p *Pipeline) watchChanges(ctx context.Context, r *Request, q *changesQuery
 	if version == "0" {
 		version = ""
 	}
-	if err := p.see(ctx, r, version); err != nil {
+	if err := p.See(ctx, r, version); err != nil {
 		return err
 	}
-	f := &following{stream: s, query: q, at: r.world().Revision(), last: math.MaxUint64}
-	if r.past != nil {
+	f := &following{stream: s, query: q, at: r.World().Revision(), last: math.MaxUint64}
+	if r.Past.Tip != nil {
 		f.last = f.at
 	}
 	if version != "" {
-		if f.at, err = queryRevision(version); err != nil {
+		if f.at, err = call.QueryRevision(version); err != nil {
 			return err
 		}
 		if err := p.past.NotLost(ctx, f.at); err != nil {
 			return err
 		}
 	}
-	if err := p.history.Reach(ctx, r.world().Revision()); err != nil {
+	if err := p.history.Reach(ctx, r.World().Revision()); err != nil {
 		return err
 	}
-	if err := p.resolve(ctx, q, r.world().Revision()); err != nil {
+	if err := p.resolve(ctx, q, r.World().Revision()); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, watchTimeout(q.options))
+	ctx, cancel := context.WithTimeout(ctx, read.WatchTimeout(q.options))
 	defer cancel()
 	stop := make(chan struct{})
 	defer close(stop)
@@ -70,11 +70,11 @@ func (p *Pipeline) watchChanges(ctx context.Context, r *Request, q *changesQuery
 		case <-stop:
 		}
 	}()
-	s.begin()
+	s.Begin()
 	defer p.metrics.watching(r)()
 	f.sight = p.sight(r)
 	if err := f.run(ctx); err != nil {
-		return s.fail(err, f.at)
+		return s.Fail(err, f.at)
 	}
 	return nil
 }
@@ -84,13 +84,13 @@ func (p *Pipeline) watchChanges(ctx context.Context, r *Request, q *changesQuery
 func (f *following) run(ctx context.Context) error {
 	quiet := time.Now()
 	if f.last == math.MaxUint64 { // else nothing comes that would tell how far it is
-		quiet = quiet.Add(jitter(bookmarkEvery))
+		quiet = quiet.Add(read.Jitter(read.BookmarkEvery))
 	}
 	for {
 		upto := min(f.p.history.Revision(), f.at+followAtOnce, f.last)
 		if upto > f.at {
 			if err := f.send(ctx, upto); err != nil {
-				if ctx.Err() != nil && !errors.Is(err, errGone) {
+				if ctx.Err() != nil && !errors.Is(err, read.ErrGone) {
 					return f.bookmark() // a part of it: what was sent is not told of
 				}
 				return err
@@ -100,11 +100,11 @@ func (f *following) run(ctx context.Context) error {
 			}
 		}
 		if !time.Now().Before(quiet) {
-			quiet = time.Now().Add(jitter(bookmarkEvery))
+			quiet = time.Now().Add(read.Jitter(read.BookmarkEvery))
 			if err := f.bookmark(); err != nil {
 				return err
 			}
-		} else if err := f.flush(); err != nil {
+		} else if err := f.Flush(); err != nil {
 			return err
 		}
 		waiting, stop := context.WithDeadline(ctx, quiet)
@@ -132,12 +132,12 @@ func (f *following) send(ctx context.Context, upto uint64) error {
 			return err
 		}
 	}
-	if other, err := f.p.stillAllowed(ctx, f.r); err != nil {
+	if other, err := f.p.StillAllowed(ctx, f.r); err != nil {
 		return err
 	} else if other {
 		f.sight = f.p.sight(f.r)
 	}
-	f.sight.windows = f.p.windows(f.r) // which move on
+	f.sight.windows = f.p.Windows(f.r) // which move on
 	found, to, err := f.read(ctx, upto)
 	defer func() { // it has been sent, or nobody wants it
 		for _, c := range found {
@@ -163,10 +163,10 @@ type told struct {
 // read reads what is to be sent next of the changes up to a revision, and how far that goes, which
 // may be less far.
 func (f *following) read(ctx context.Context, upto uint64) (found []told, to uint64, err error) {
-	room := f.p.replays.share()
+	room := f.p.replays.Share()
 	to = f.at
-	f.sight.windows.replay = f.p.replays.begin()
-	for h, err := range f.sight.windows.replay.through(ctx, f.p.history.After(ctx, f.query.filter(), f.at, upto)) {
+	f.sight.windows.Replay = f.p.replays.Begin()
+	for h, err := range f.sight.windows.Replay.Through(ctx, f.p.history.After(ctx, f.query.filter(), f.at, upto)) {
 		if err != nil {
 			return found, to, err
 		}
@@ -202,11 +202,11 @@ func (f *following) read(ctx context.Context, upto uint64) (found []told, to uin
 }
 
 func (f *following) event(kind, version string, object []byte) error {
-	text, err := changesForm.as(f.r, f.format, metav1.ListMeta{ResourceVersion: version}, [][]byte{object}, false)
+	text, err := changesForm.As(f.r, f.Format, metav1.ListMeta{ResourceVersion: version}, [][]byte{object}, false)
 	if err != nil {
 		return err
 	}
-	return f.frame(kind, text)
+	return f.Frame(kind, text)
 }
 
 // bookmark tells those who want to know it that everything up to a revision has been sent.
@@ -221,5 +221,5 @@ func (f *following) bookmark() error {
 			return err
 		}
 	}
-	return f.flush()
+	return f.Flush()
 }

@@ -66,82 +66,53 @@ func (p *Pipeline) tokenRequests() []openapi.Resource {
 // allowedTokens tells whether there are tokens at the request's path, and whether it takes the
 // method. To create one changes nothing that is kept.
 func (r *Request) allowedTokens() error {
-	i := r.info
-	r.key = commit.Key{Namespace: i.Namespace, Name: i.Name}
-	r.key.Resource = accountsResource
+	i := r.Info
+	r.Key = commit.Key{Namespace: i.Namespace, Name: i.Name}
+	r.Key.Resource = accountsResource
 	if i.Namespace == "" || i.Name == "" || len(i.Parts) > 3 {
-		return status.NotServed(i.Verb, r.resource())
+		return status.NotServed(i.Verb, r.Resource())
 	}
 	if i.Verb != "create" {
-		return methodNotAllowed(i.Verb)
+		return status.MethodNotAllowed(i.Verb)
 	}
-	r.write, r.issues = false, true
+	r.Write, r.issues = false, true
 	return nil
 }
 
 // issue answers with a token of a service account.
 func (p *Pipeline) issue(ctx context.Context, r *Request) error {
 	if p.tokens == nil {
-		return status.NotServed(r.info.Verb, r.resource())
+		return status.NotServed(r.Info.Verb, r.Resource())
 	}
-	f, err := negotiate.Plain(r.http)
+	f, err := negotiate.Plain(r.HTTP)
 	if err != nil {
 		return err
 	}
 	asked := &authenticationv1.TokenRequest{}
-	if err := p.readReview(ctx, r, tokens.Kind, asked); err != nil {
+	if err := p.DecodeBody(ctx, r, tokens.Kind, asked); err != nil {
 		return err
 	}
-	if asked.Namespace != "" && asked.Namespace != r.key.Namespace {
+	if asked.Namespace != "" && asked.Namespace != r.Key.Namespace {
 		return apierrors.NewBadRequest("the namespace of the provided object does not match the namespace sent on the request")
 	}
-	if err := r.namespaceTakesNew(); err != nil {
+	if err := r.RequireActiveNamespace(); err != nil {
 		return err
 	}
-	issued, err := p.tokens.Issue(r.tip.Objects, r.key.Namespace, r.key.Name, asked, r.dry())
+	issued, err := p.tokens.Issue(r.Tip.Objects, r.Key.Namespace, r.Key.Name, asked, r.Dry())
 	if err != nil {
 		return err
 	}
 	for _, w := range issued.Warnings {
-		r.warn(w)
+		r.Warn(w)
 	}
 	text, err := json.Marshal(asked)
 	if err != nil {
 		return err
 	}
-	if !r.dry() {
-		p.logger.Info("a token was issued", "auditID", r.auditID, "user", r.user.GetName(), "serviceAccount", r.key.Namespace+"/"+r.key.Name,
+	if !r.Dry() {
+		p.logger.Info("a token was issued", "auditID", r.AuditID, "user", r.User.GetName(), "serviceAccount", r.Key.Namespace+"/"+r.Key.Name,
 			"authentication.kubernetes.io/issued-credential-id", issued.CredentialID)
 	}
-	return p.writeBody(r, f, http.StatusCreated, text)
+	return r.WriteBody(f, http.StatusCreated, text)
 }
 
-// issuerKnown tells whether the request can find out who issues tokens. The keys are those of
-// now.
-func (p *Pipeline) issuerKnown(r *Request) bool {
-	return p.tokens != nil && r.moment == nil && p.tokens.Discoverable() == nil
-}
-
-// answerIssuer answers who wants to verify tokens: who issues them, and with which keys. It
-// tells whether the path is about that.
-func (p *Pipeline) answerIssuer(r *Request) (bool, error) {
-	if !p.issuerKnown(r) {
-		return false, nil
-	}
-	var document func() ([]byte, error)
-	contentType := tokens.ConfigurationType
-	switch strings.TrimSuffix(r.http.URL.Path, "/") {
-	case tokens.ConfigurationPath:
-		document = p.tokens.Configuration
-	case tokens.KeySetPath:
-		document, contentType = p.tokens.KeySet, tokens.KeySetType
-	default:
-		return false, nil
-	}
-	text, err := document()
-	if err != nil {
-		return true, err
-	}
-	r.w.Header().Set("Cache-Control", fmt.Sprintf("public, max-age=%d", tokens.MaxAge))
-	return true, p.send(r, contentType, http.StatusOK, text)
-}

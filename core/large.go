@@ -22,10 +22,10 @@ type workTurns chan struct{}
 func newWorkTurns() workTurns { return make(workTurns, max(1, runtime.GOMAXPROCS(0)/2)) }
 
 // large tells whether the request is a write that takes a turn.
-func (r *Request) large() bool {
-	n := len(r.body.raw)
-	if r.old != nil && r.body.delete == nil {
-		n += len(r.old.JSON)
+func (r *Request) Large() bool {
+	n := len(r.Body.Raw)
+	if r.Old != nil && r.Body.Delete == nil {
+		n += len(r.Old.JSON)
 	}
 	return n > largeWrite
 }

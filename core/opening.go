@@ -15,7 +15,7 @@ func (p *Pipeline) warnOpened(ctx context.Context, r *Request) error {
 	for i := range form.Kinds {
 		kind := &form.Kinds[i]
 		resource := schema.GroupResource{Group: kind.Group, Resource: kind.Plural}
-		was := r.tip.Policy.Kind(resource)
+		was := r.Tip.Policy.Kind(resource)
 		if was == nil {
 			var err error
 			if was, err = p.lastKind(ctx, r, resource); err != nil {
@@ -26,7 +26,7 @@ func (p *Pipeline) warnOpened(ctx context.Context, r *Request) error {
 			continue
 		}
 		if d := form.Opened(kind, was); d != nil {
-			r.warn(d.String())
+			r.Warn(d.String())
 		}
 	}
 	return nil
@@ -35,14 +35,14 @@ func (p *Pipeline) warnOpened(ctx context.Context, r *Request) error {
 // lastKind is the kind of a resource that is not served, as it was when something was last written
 // of it; nil if nothing was.
 func (p *Pipeline) lastKind(ctx context.Context, r *Request, resource schema.GroupResource) (*policy.Kind, error) {
-	if err := p.history.Reach(ctx, r.tip.Revision()); err != nil {
+	if err := p.history.Reach(ctx, r.Tip.Revision()); err != nil {
 		return nil, err
 	}
-	for last, err := range p.history.Before(ctx, history.Filter{Resource: resource}, r.tip.Revision()) {
+	for last, err := range p.history.Before(ctx, history.Filter{Resource: resource}, r.Tip.Revision()) {
 		if err != nil {
 			return nil, err
 		}
-		then, err := p.past.Tip(ctx, r.tip, last.Revision)
+		then, err := p.past.Tip(ctx, r.Tip, last.Revision)
 		if err != nil {
 			return nil, err
 		}

@@ -57,14 +57,6 @@ const (
 	reads
 )
 
-// again sends a request back to an earlier stage, with a newer tip.
-type again struct {
-	stage string
-	tip   *commit.Tip
-}
-
-func (a *again) Error() string { return "again from " + a.stage }
-
 // maxRounds bounds how often a request is sent back. Each time, another write got in
 // between.
 const maxRounds = 32
@@ -82,19 +74,19 @@ func (p *Pipeline) runFrom(r *Request, stage string) error {
 	defer r.endTurn()
 	for i := index(stage); i < len(path); {
 		s := &path[i]
-		if s.when == writes && !r.write || s.when == reads && r.write {
+		if s.when == writes && !r.Write || s.when == reads && r.Write {
 			i++
 			continue
 		}
-		r.stage = s.name
+		r.Stage = s.name
 		start := time.Now()
-		ctx := r.http.Context() // the connection stage bounds it
+		ctx := r.HTTP.Context() // the connection stage bounds it
 		err := ctx.Err()
 		if err == nil {
 			err = s.run(p, ctx, r)
 		}
 		p.metrics.stage(s.name, time.Since(start))
-		var back *again
+		var back *call.Again
 		switch {
 		case err == nil:
 			if r.said(nil); r.ends() {
@@ -104,15 +96,15 @@ func (p *Pipeline) runFrom(r *Request, stage string) error {
 			continue
 		case errors.As(err, &back):
 			if rounds++; rounds > maxRounds {
-				return r.contended()
+				return r.Contended()
 			}
-			if r.turn == nil && r.stage == "commit" && !r.law {
-				if r.turn, err = p.turns.take(ctx, r.key); err != nil {
+			if r.turn == nil && r.Stage == "commit" && !r.law {
+				if r.turn, err = p.turns.take(ctx, r.Key); err != nil {
 					return err
 				}
 				back = p.sendBackNow(r, back)
 			}
-			r.tip = back.tip
+			r.Tip = back.Tip
 		default:
 			err = r.discreet(ctx, err)
 			tip, confirmErr := p.confirmRefusal(ctx, r)
@@ -123,10 +115,10 @@ func (p *Pipeline) runFrom(r *Request, stage string) error {
 				r.said(err)
 				return err
 			}
-			back = &again{stage: "impersonation", tip: tip}
-			r.tip = tip
+			back = &call.Again{Stage: "impersonation", Tip: tip}
+			r.Tip = tip
 		}
-		i = index(back.stage)
+		i = index(back.Stage)
 	}
 	return nil
 }
@@ -134,15 +126,15 @@ func (p *Pipeline) runFrom(r *Request, stage string) error {
 // confirmRefusal returns a newer tip on which a refused request is to be decided
 // again, or nil if the one that it was refused on will do.
 func (p *Pipeline) confirmRefusal(ctx context.Context, r *Request) (*commit.Tip, error) {
-	if r.tip == nil || r.confirmed || r.stage == "answer" || r.sent {
+	if r.Tip == nil || r.Confirmed || r.Stage == "answer" || r.Sent {
 		return nil, nil
 	}
 	tip, err := p.committer.Confirm(ctx)
 	if err != nil {
 		return nil, err
 	}
-	r.confirmed = true
-	if tip.Revision() == r.tip.Revision() {
+	r.Confirmed = true
+	if tip.Revision() == r.Tip.Revision() {
 		return nil, nil
 	}
 	return tip, nil
@@ -188,7 +180,7 @@ type Pipeline struct {
 	largeReviews  workTurns
 	compiling     workTurns // at policies that are pushed
 	questions     workTurns // of access
-	replays       *replays
+	replays       *read.Replays
 }
 
 // Options for [New].
@@ -220,21 +212,13 @@ type Options struct {
 	Checks []Check
 }
 
-// Check is a named condition of health.
-type Check struct {
-	Name string
-	// Live: without it the process is beyond help. All checks count for readiness.
-	Live  bool
-	Check func() error
-}
-
 // New makes a pipeline.
 func New(o Options) *Pipeline {
 	p := &Pipeline{
 		committer: o.Committer, log: o.Log, history: o.History, authenticator: o.Authenticator, tokens: o.Tokens, logger: o.Logger, version: o.Version, checks: o.Checks, compile: o.Compile, parts: o.Parts, enforceable: o.Enforceable,
 		requestInfo: &request.RequestInfoFactory{APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api")},
 		refusals:    explain.NewJournal(remembered),
-		metrics:     newMetrics(o.Metrics, o.Committer, o.History, o.Evaluators, o.Authenticator), draining: make(chan struct{}), asking: make(chan struct{}, asksAtOnce), largeWrites: newWorkTurns(), largeReviews: newWorkTurns(), compiling: make(workTurns, 1), questions: newWorkTurns(), replays: newReplays(), bodies: bodies.New(o.Memory, maxBody),
+		metrics:     newMetrics(o.Metrics, o.Committer, o.History, o.Evaluators, o.Authenticator), draining: make(chan struct{}), asking: make(chan struct{}, asksAtOnce), largeWrites: newWorkTurns(), largeReviews: newWorkTurns(), compiling: make(workTurns, 1), questions: newWorkTurns(), replays: newReplays(), bodies: bodies.New(o.Memory, call.MaxBody),
 	}
 	p.take = p.runFrom
 	if p.logger == nil {
@@ -257,12 +241,12 @@ func (p *Pipeline) Drain() {
 
 // ServeHTTP implements http.Handler.
 func (p *Pipeline) ServeHTTP(w http.ResponseWriter, h *http.Request) {
-	r := &Request{http: h, w: &response{ResponseWriter: w}, received: time.Now()}
+	r := &Request{HTTP: h, W: &call.Response{ResponseWriter: w}, Received: time.Now()}
 	said := h.Header.Get("Audit-ID")
 	if said == "" {
 		said = uuid.NewString()
 	}
-	r.auditID = said[:min(len(said), 64)] // what is kept is bounded, as upstream
+	r.AuditID = said[:min(len(said), 64)] // what is kept is bounded, as upstream
 	header := w.Header()
 	header.Set("Audit-Id", said)
 	header.Set("Cache-Control", "no-cache, private")
@@ -276,8 +260,8 @@ func (p *Pipeline) ServeHTTP(w http.ResponseWriter, h *http.Request) {
 		}
 	}()
 	defer func() {
-		if r.cancel != nil {
-			r.cancel()
+		if r.Cancel != nil {
+			r.Cancel()
 		}
 	}()
 	if err := p.run(r); err != nil {
@@ -288,6 +272,6 @@ func (p *Pipeline) ServeHTTP(w http.ResponseWriter, h *http.Request) {
 
 // panicked is the answer to a request that panicked, to be asked for where that is recovered.
 func (p *Pipeline) panicked(r *Request, v any) error {
-	p.logger.Error("a request panicked", "auditID", r.auditID, "stage", r.stage, "method", r.http.Method, "path", r.http.URL.Path, "panic", v, "stack", string(debug.Stack()))
+	p.logger.Error("a request panicked", "auditID", r.AuditID, "stage", r.Stage, "method", r.HTTP.Method, "path", r.HTTP.URL.Path, "panic", v, "stack", string(debug.Stack()))
 	return status.PanicStatus()
 }

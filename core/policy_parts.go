@@ -21,16 +21,16 @@ import (
 )
 
 // takesParts reports whether the request uploads parts of a policy.
-func (r *Request) takesParts() bool { return r.law && r.info.Name == activation.Parts }
+func (r *Request) takesParts() bool { return r.law && r.Info.Name == activation.Parts }
 
 // takeParts keeps the parts that a request uploads, until a policy is pushed that consists of
 // them.
 func (p *Pipeline) takeParts(r *Request) error {
-	f, err := negotiate.Untyped(r.http)
+	f, err := negotiate.Untyped(r.HTTP)
 	if err != nil {
 		return err
 	}
-	raw, err := readLimited(r.http)
+	raw, err := call.ReadLimited(r.HTTP)
 	if err != nil {
 		return err
 	}
@@ -55,8 +55,8 @@ func (p *Pipeline) takeParts(r *Request) error {
 			return err
 		}
 	}
-	r.sent = true
-	return p.writeJSON(r, f, http.StatusCreated, &metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusSuccess, Code: http.StatusCreated})
+	r.Sent = true
+	return r.WriteJSON(f, http.StatusCreated, &metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusSuccess, Code: http.StatusCreated})
 }
 
 // sourceOf puts together the source of a policy that is pushed. Parts are looked for in the log
@@ -108,7 +108,7 @@ func (p *Pipeline) part(ctx context.Context, r *Request, digest string) ([]byte,
 			return data, nil
 		}
 	}
-	return r.tip.Policies.Chunk(ctx, p.log, d)
+	return r.Tip.Policies.Chunk(ctx, p.log, d)
 }
 
 // lacksParts is the answer to a push whose parts have to be uploaded first.
@@ -151,5 +151,5 @@ func (p *Pipeline) answerPush(r *Request, f negotiate.Format, code int, answer *
 	if err != nil {
 		return err
 	}
-	return p.writeBody(r, f, code, text)
+	return r.WriteBody(f, code, text)
 }

@@ -39,40 +39,40 @@ func isPolicies(r schema.GroupVersionResource) bool {
 // allowedPolicies tells whether there is a policy at the request's path, and whether it
 // takes the method.
 func (r *Request) allowedPolicies() error {
-	i := r.info
-	r.key = commit.Key{Name: i.Name}
-	r.key.Group, r.key.Resource = activation.Group, activation.Plural
+	i := r.Info
+	r.Key = commit.Key{Name: i.Name}
+	r.Key.Group, r.Key.Resource = activation.Group, activation.Plural
 	if i.Subresource != "" || i.Namespace != "" {
-		return status.NotServed(i.Verb, r.resource())
+		return status.NotServed(i.Verb, r.Resource())
 	}
 	switch {
 	case i.Verb == "get", i.Verb == "list":
 	case i.Verb == "create" && (i.Name == "" || i.Name == activation.Parts):
 	default:
-		return apierrors.NewMethodNotSupported(r.resource(), i.Verb)
+		return apierrors.NewMethodNotSupported(r.Resource(), i.Verb)
 	}
 	r.law = true
 	return nil
 }
 
-var policiesForm = newForm(activation.Kind+"List", activation.Group+"/"+activation.Version, activation.Columns)
+var policiesForm = call.NewForm(activation.Kind+"List", activation.Group+"/"+activation.Version, activation.Columns)
 
 // answerPolicies reads policies that are or were in force.
 func (p *Pipeline) answerPolicies(ctx context.Context, r *Request) error {
-	f, err := r.format()
+	f, err := r.Format()
 	if err != nil {
 		return err
 	}
-	if err := p.see(ctx, r, ""); err != nil {
+	if err := p.See(ctx, r, ""); err != nil {
 		return err
 	}
 	var items []*activation.Policy
-	list := r.info.Verb == "list"
+	list := r.Info.Verb == "list"
 	if list {
-		items = activation.List(r.world())
-		q := r.http.URL.Query()
-		if r.info.Name != "" { // by a field selector: what was authorized is this one
-			items = slices.DeleteFunc(items, func(p *activation.Policy) bool { return p.Name != r.info.Name })
+		items = activation.List(r.World())
+		q := r.HTTP.URL.Query()
+		if r.Info.Name != "" { // by a field selector: what was authorized is this one
+			items = slices.DeleteFunc(items, func(p *activation.Policy) bool { return p.Name != r.Info.Name })
 		} else if q.Get("fieldSelector") != "" {
 			return apierrors.NewBadRequest("field label not supported: policies have metadata.name")
 		}
@@ -80,12 +80,12 @@ func (p *Pipeline) answerPolicies(ctx context.Context, r *Request) error {
 			return apierrors.NewBadRequest("policies have no labels to select by")
 		}
 	} else {
-		one, err := activation.Get(ctx, p.log, r.world(), r.info.Name)
+		one, err := activation.Get(ctx, p.log, r.World(), r.Info.Name)
 		if err != nil {
 			return err
 		}
 		if one == nil {
-			return apierrors.NewNotFound(r.resource(), r.info.Name)
+			return apierrors.NewNotFound(r.Resource(), r.Info.Name)
 		}
 		items = append(items, one)
 	}
@@ -95,19 +95,11 @@ func (p *Pipeline) answerPolicies(ctx context.Context, r *Request) error {
 			return err
 		}
 	}
-	body, err := policiesForm.as(r, f, metav1.ListMeta{ResourceVersion: fmt.Sprint(r.world().Revision())}, texts, list)
+	body, err := policiesForm.As(r, f, metav1.ListMeta{ResourceVersion: fmt.Sprint(r.World().Revision())}, texts, list)
 	if err != nil {
 		return err
 	}
-	return p.writeBody(r, f, http.StatusOK, body)
-}
-
-func (p *Pipeline) writeJSON(r *Request, f negotiate.Format, code int, v any) error {
-	text, err := json.Marshal(v)
-	if err != nil {
-		return err
-	}
-	return p.writeBody(r, f, code, text)
+	return r.WriteBody(f, http.StatusOK, body)
 }
 
 // decodePolicy is the stage decode of a policy: what was sent, and in place of what.
@@ -115,7 +107,7 @@ func (p *Pipeline) decodePolicy(r *Request) error {
 	if p.compile == nil {
 		return status.Unavailable("this replica does not compile policies")
 	}
-	if _, err := negotiate.Untyped(r.http); err != nil {
+	if _, err := negotiate.Untyped(r.HTTP); err != nil {
 		return err // 406 before anything is done
 	}
 	if r.takesParts() {
@@ -130,8 +122,8 @@ func (p *Pipeline) decodePolicy(r *Request) error {
 			return err
 		}
 	}
-	if in := r.tip.Policies.Active.Digest.String(); r.asked.Spec.Replaces != "" && r.asked.Spec.Replaces != in {
-		return apierrors.NewConflict(r.resource(), r.asked.Spec.Replaces, fmt.Errorf("policy %.12s is in force, activated at revision %d", in, r.tip.PolicyRevision()))
+	if in := r.Tip.Policies.Active.Digest.String(); r.asked.Spec.Replaces != "" && r.asked.Spec.Replaces != in {
+		return apierrors.NewConflict(r.Resource(), r.asked.Spec.Replaces, fmt.Errorf("policy %.12s is in force, activated at revision %d", in, r.Tip.PolicyRevision()))
 	}
 	return nil
 }
@@ -150,10 +142,10 @@ func (p *Pipeline) compilePolicy(ctx context.Context, r *Request) error {
 	}
 	r.warnings = nil
 	for _, w := range r.compiled.Warnings {
-		r.warn(w.String())
+		r.Warn(w.String())
 	}
-	for _, w := range r.compiled.Form.Gained(r.tip.Policy) {
-		r.warn(w.String())
+	for _, w := range r.compiled.Form.Gained(r.Tip.Policy) {
+		r.Warn(w.String())
 	}
 	return p.warnOpened(ctx, r)
 }
@@ -189,16 +181,16 @@ func (p *Pipeline) commitPolicy(ctx context.Context, r *Request) error {
 	if r.takesParts() {
 		return p.takeParts(r)
 	}
-	f, err := negotiate.Untyped(r.http)
+	f, err := negotiate.Untyped(r.HTTP)
 	if err != nil {
 		return err
 	}
 	proposal := activation.Proposal(r.compiled, r.asked.Spec.Commit)
-	err = activation.Check(r.tip, proposal, r.compiled.Form, r.asked.Spec.Rename)
+	err = activation.Check(r.Tip, proposal, r.compiled.Form, r.asked.Spec.Rename)
 	if err == nil {
 		err = p.checkDropped(ctx, r, proposal)
 	}
-	if err != nil || r.dry() {
+	if err != nil || r.Dry() {
 		// Nothing is appended, so nothing confirms the tip by itself.
 		if err := p.confirmed(ctx, r); err != nil {
 			return err
@@ -208,46 +200,46 @@ func (p *Pipeline) commitPolicy(ctx context.Context, r *Request) error {
 		var dropped activation.DropsFields
 		switch {
 		case errors.Is(err, activation.ErrInForce):
-			return p.answerPush(r, f, http.StatusOK, activation.InForce(r.tip))
+			return p.answerPush(r, f, http.StatusOK, activation.InForce(r.Tip))
 		case errors.As(err, &renamed):
-			return apierrors.NewConflict(r.resource(), proposal.Digest.String(), fmt.Errorf("%w; if that is meant, push it with --rename (spec.rename)", renamed))
+			return apierrors.NewConflict(r.Resource(), proposal.Digest.String(), fmt.Errorf("%w; if that is meant, push it with --rename (spec.rename)", renamed))
 		case errors.As(err, &dropped):
 			return conflictOfFields(proposal.Digest.String(), dropped)
 		case errors.As(err, &inUse):
-			return apierrors.NewConflict(r.resource(), proposal.Digest.String(), inUse)
+			return apierrors.NewConflict(r.Resource(), proposal.Digest.String(), inUse)
 		case err != nil:
 			return err
 		}
 		answer := *r.asked
 		answer.Name = proposal.Digest.String()
 		answer.Status.Digest = answer.Name
-		answer.Status.Contents = activation.ContentsOf(r.compiled.Form, r.tip.Policy.Form())
+		answer.Status.Contents = activation.ContentsOf(r.compiled.Form, r.Tip.Policy.Form())
 		return p.answerPush(r, f, http.StatusCreated, &answer)
 	}
-	tip, err := activation.Activate(ctx, p.committer, r.tip, proposal, r.compiled.Form, r.asked.Spec.Rename, r.sign)
+	tip, err := activation.Activate(ctx, p.committer, r.Tip, proposal, r.compiled.Form, r.asked.Spec.Rename, r.sign)
 	var stale *commit.Stale
 	switch {
 	case errors.As(err, &stale):
-		if tip := p.committer.Tip(); tip.Revision() != r.tip.Revision() {
-			r.confirmed = true
+		if tip := p.committer.Tip(); tip.Revision() != r.Tip.Revision() {
+			r.Confirmed = true
 			return sendBack(r, tip) // if the policy is another: may they still
 		}
-		return apierrors.NewConflict(r.resource(), proposal.Digest.String(), errors.New(stale.Reason))
+		return apierrors.NewConflict(r.Resource(), proposal.Digest.String(), errors.New(stale.Reason))
 	case err != nil:
-		r.sent = true
+		r.Sent = true
 		return err
 	}
-	r.sent = true
+	r.Sent = true
 	p.dropParts(r)
 	answer := activation.InForce(tip)
-	answer.Status.Contents = activation.ContentsOf(r.compiled.Form, r.tip.Policy.Form())
+	answer.Status.Contents = activation.ContentsOf(r.compiled.Form, r.Tip.Policy.Form())
 	return p.answerPush(r, f, http.StatusCreated, answer)
 }
 
 // checkDropped returns the fields that the policy drops from stored objects; with spec.dropFields it warns
 // of them instead.
 func (p *Pipeline) checkDropped(ctx context.Context, r *Request, proposal *policies.Proposal) error {
-	dropped, err := activation.FieldsDropped(ctx, r.tip, r.compiled.Form, func() (*policy.Policy, error) { return p.committer.Load(proposal) })
+	dropped, err := activation.FieldsDropped(ctx, r.Tip, r.compiled.Form, func() (*policy.Policy, error) { return p.committer.Load(proposal) })
 	if err != nil || len(dropped) == 0 {
 		return err
 	}
@@ -255,7 +247,7 @@ func (p *Pipeline) checkDropped(ctx context.Context, r *Request, proposal *polic
 		return dropped
 	}
 	for _, d := range dropped {
-		r.warn(d.String())
+		r.Warn(d.String())
 	}
 	return nil
 }
@@ -272,24 +264,24 @@ func conflictOfFields(digest string, dropped activation.DropsFields) error {
 
 // readPolicy reads the body once.
 func (r *Request) readPolicy() (*activation.Policy, error) {
-	if r.body == nil {
-		mediaType, err := negotiate.Body(r.http, negotiate.JSON)
+	if r.Body == nil {
+		mediaType, err := negotiate.Body(r.HTTP, negotiate.JSON)
 		if err != nil {
 			return nil, err
 		}
-		b := &body{mediaType: mediaType}
-		if b.raw, err = readLimited(r.http); err != nil {
+		b := &call.Body{MediaType: mediaType}
+		if b.Raw, err = call.ReadLimited(r.HTTP); err != nil {
 			return nil, err
 		}
-		dryRun := r.http.URL.Query()["dryRun"]
+		dryRun := r.HTTP.URL.Query()["dryRun"]
 		if errs := metav1validation.ValidateDryRun(field.NewPath("dryRun"), dryRun); len(errs) > 0 {
 			return nil, apierrors.NewInvalid(schema.GroupKind{Group: metav1.GroupName, Kind: "CreateOptions"}, "", errs)
 		}
-		b.options.dryRun = len(dryRun) > 0
-		r.body = b
+		b.Options.DryRun = len(dryRun) > 0
+		r.Body = b
 	}
 	asked := new(activation.Policy)
-	strict, err := kjson.UnmarshalStrict(r.body.raw, asked)
+	strict, err := kjson.UnmarshalStrict(r.Body.Raw, asked)
 	if err = errors.Join(append([]error{err}, strict...)...); err != nil {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: %v", activation.Kind, activation.Version, activation.Kind, err))
 	}
@@ -325,17 +317,17 @@ func checkFiles(files []activation.File) (errs field.ErrorList) {
 
 // sign says who writes the events of an activation, and why they may.
 func (r *Request) sign(m *logpb.Metadata) {
-	digest := r.tip.Policy.Digest()
+	digest := r.Tip.Policy.Digest()
 	m.PolicyDigest = digest[:]
-	m.Actor = r.actor()
-	m.Decisions = &logpb.Decisions{Authorizer: r.decision.Authorizer, Rule: r.decision.Rule, Source: r.decision.Source}
-	r.decidedOutside(m.Decisions)
+	m.Actor = r.Actor()
+	m.Decisions = &logpb.Decisions{Authorizer: r.Decision.Authorizer, Rule: r.Decision.Rule, Source: r.Decision.Source}
+	r.AddProgram(m.Decisions)
 	if m.GetType() != logpb.Type_TYPE_POLICY_ACTIVATED {
 		return // one request is one line of the audit log
 	}
 	m.Request = &logpb.Request{
-		Verb: r.info.Verb, UserAgent: utf8(r.http.UserAgent()), SourceIps: sourceIPs(r.http), AuditId: utf8(r.auditID),
-		Uri: utf8(r.http.URL.RequestURI()), ReceivedUnixNano: r.received.UnixNano(), Status: http.StatusCreated, MediaType: r.body.mediaType,
+		Verb: r.Info.Verb, UserAgent: call.UTF8(r.HTTP.UserAgent()), SourceIps: call.SourceIPs(r.HTTP), AuditId: call.UTF8(r.AuditID),
+		Uri: call.UTF8(r.HTTP.URL.RequestURI()), ReceivedUnixNano: r.Received.UnixNano(), Status: http.StatusCreated, MediaType: r.Body.MediaType,
 	}
 }
 

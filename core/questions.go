@@ -48,19 +48,19 @@ func findQuestion(r schema.GroupVersionResource) *question {
 // allowedQuestion tells whether there is something at the request's path, and whether it takes the
 // method. To create one is to read.
 func (r *Request) allowedQuestion(q *question) error {
-	r.key.Group, r.key.Resource, r.key.Namespace, r.key.Name = q.Group, q.plural, "", r.info.Name
-	if r.info.Subresource != "" || r.info.Name != "" || r.info.Namespace != "" {
-		return status.NotServed(r.info.Verb, r.resource())
+	r.Key.Group, r.Key.Resource, r.Key.Namespace, r.Key.Name = q.Group, q.plural, "", r.Info.Name
+	if r.Info.Subresource != "" || r.Info.Name != "" || r.Info.Namespace != "" {
+		return status.NotServed(r.Info.Verb, r.Resource())
 	}
-	if r.info.Verb != "create" {
-		return apierrors.NewMethodNotSupported(r.resource(), r.info.Verb)
+	if r.Info.Verb != "create" {
+		return apierrors.NewMethodNotSupported(r.Resource(), r.Info.Verb)
 	}
-	r.write, r.question = false, q
+	r.Write, r.question = false, q
 	return nil
 }
 
 func (p *Pipeline) answerQuestion(ctx context.Context, r *Request) error {
-	f, err := negotiate.Plain(r.http)
+	f, err := negotiate.Plain(r.HTTP)
 	if err != nil {
 		return err
 	}
@@ -68,7 +68,7 @@ func (p *Pipeline) answerQuestion(ctx context.Context, r *Request) error {
 	if err != nil {
 		return err
 	}
-	return p.writeJSON(r, f, http.StatusCreated, answer)
+	return r.WriteJSON(f, http.StatusCreated, answer)
 }
 
 // invalid is the answer to a question that makes no sense.
@@ -94,11 +94,11 @@ type lawful struct {
 
 // rightsAt are those that were in force at a revision, or a time.
 func (p *Pipeline) rightsAt(ctx context.Context, r *Request, revision uint64, at string) (*lawful, error) {
-	revision, err := p.askedMoment(ctx, r, revision, at)
+	revision, err := p.AskedMoment(ctx, r, revision, at)
 	if err != nil {
 		return nil, err
 	}
-	history := r.tip.Policies.History
+	history := r.Tip.Policies.History
 	n := sort.Search(len(history), func(i int) bool { return history[i].Revision > revision })
 	if n == 0 {
 		return nil, apierrors.NewResourceExpired(fmt.Sprintf("no policy was in force at revision %d: the first is since revision %d", revision, history[0].Revision))
@@ -106,14 +106,14 @@ func (p *Pipeline) rightsAt(ctx context.Context, r *Request, revision uint64, at
 	l := &lawful{at: n - 1}
 	in := history[l.at]
 	l.State = access.State{Revision: revision, Policy: in.Digest.String(), PolicyRevision: in.Revision}
-	l.Rights, err = p.past.Rights(ctx, r.tip, in)
+	l.Rights, err = p.past.Rights(ctx, r.Tip, in)
 	return l, err
 }
 
 // answerWhoCan lists whom the policy lets do something, and since when.
 func (p *Pipeline) answerWhoCan(ctx context.Context, r *Request, kind *question) (any, error) {
 	review := &access.Review{}
-	if err := p.readReview(ctx, r, kind.GroupVersionKind, review); err != nil {
+	if err := p.DecodeBody(ctx, r, kind.GroupVersionKind, review); err != nil {
 		return nil, err
 	}
 	review.APIVersion, review.Kind = kind.ToAPIVersionAndKind()
@@ -199,7 +199,7 @@ const activationsAsked = 64
 // since finds since when holders have had what they have: it looks at one activation before the other, as
 // long as somebody had it.
 func (p *Pipeline) since(ctx context.Context, r *Request, law *lawful, holders []access.Holder) error {
-	history := r.tip.Policies.History[:law.at+1]
+	history := r.Tip.Policies.History[:law.at+1]
 	open := []int{}
 	for i := range holders {
 		if !holders[i].Denied {
@@ -217,7 +217,7 @@ func (p *Pipeline) since(ctx context.Context, r *Request, law *lawful, holders [
 		if stopped = law.at-at >= activationsAsked; stopped {
 			break
 		}
-		then, err := p.past.Rights(ctx, r.tip, history[at-1])
+		then, err := p.past.Rights(ctx, r.Tip, history[at-1])
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
@@ -252,7 +252,7 @@ func (p *Pipeline) since(ctx context.Context, r *Request, law *lawful, holders [
 // answerAccessDifference says who gained or lost what.
 func (p *Pipeline) answerAccessDifference(ctx context.Context, r *Request, kind *question) (any, error) {
 	d := &access.Difference{}
-	if err := p.readReview(ctx, r, kind.GroupVersionKind, d); err != nil {
+	if err := p.DecodeBody(ctx, r, kind.GroupVersionKind, d); err != nil {
 		return nil, err
 	}
 	d.APIVersion, d.Kind = kind.ToAPIVersionAndKind()

@@ -55,7 +55,7 @@ func newRequestMetrics() *requestMetrics {
 func (m *requestMetrics) request(r *Request) {
 	i := m.instruments(labelsOf(r))
 	i.total.Inc()
-	i.duration.Observe(time.Since(r.received).Seconds())
+	i.duration.Observe(time.Since(r.Received).Seconds())
 }
 
 func (m *requestMetrics) instruments(l labels) *instruments {
@@ -81,23 +81,23 @@ func (m *requestMetrics) watching(r *Request) (done func()) {
 
 // labelsOf names only what is served: names from outside are unbounded.
 func labelsOf(r *Request) labels {
-	l := labels{verb: verbOfMethod(r.http.Method), dryRun: dryRunOf(r.http), code: r.w.code}
+	l := labels{verb: verbOfMethod(r.HTTP.Method), dryRun: dryRunOf(r.HTTP), code: r.W.Code}
 	switch {
-	case r.info == nil:
-	case !r.info.IsResourceRequest:
-		if path := r.http.URL.Path; path == "/healthz" || path == "/livez" || path == "/readyz" {
+	case r.Info == nil:
+	case !r.Info.IsResourceRequest:
+		if path := r.HTTP.URL.Path; path == "/healthz" || path == "/livez" || path == "/readyz" {
 			l.subresource = path // as upstream
 		}
-	case r.kind != nil || r.issues || r.info.Subresource == "" && isVirtual(r.gvr()):
+	case r.Kind != nil || r.issues || r.Info.Subresource == "" && isVirtual(r.GVR()):
 		l.verb, l.scope = verbOf(r), scopeOf(r)
-		l.group, l.version, l.resource, l.subresource = r.info.APIGroup, r.info.APIVersion, r.info.Resource, r.info.Subresource
+		l.group, l.version, l.resource, l.subresource = r.Info.APIGroup, r.Info.APIVersion, r.Info.Resource, r.Info.Subresource
 	}
 	return l
 }
 
 // verbOf is what upstream calls the verb of a request for a resource.
 func verbOf(r *Request) string {
-	switch r.info.Verb {
+	switch r.Info.Verb {
 	case "get":
 		return endpoints.MethodGet
 	case "list":
@@ -109,14 +109,14 @@ func verbOf(r *Request) string {
 	case "update":
 		return endpoints.MethodPut
 	case "patch":
-		if mediaType := r.http.Header.Get("Content-Type"); strings.HasPrefix(mediaType, "application/apply-patch+") {
+		if mediaType := r.HTTP.Header.Get("Content-Type"); strings.HasPrefix(mediaType, "application/apply-patch+") {
 			return endpoints.MethodApply
 		}
 		return endpoints.MethodPatch
 	case "delete", "deletecollection":
 		return endpoints.MethodDelete
 	}
-	return verbOfMethod(r.http.Method)
+	return verbOfMethod(r.HTTP.Method)
 }
 
 func verbOfMethod(method string) string {
@@ -131,10 +131,10 @@ func verbOfMethod(method string) string {
 
 // scopeOf is upstream's: one object, those of a namespace, or all.
 func scopeOf(r *Request) string {
-	switch verb := r.info.Verb; {
-	case verb == "create", r.info.Name != "" && verb != "list" && verb != "watch" && verb != "deletecollection":
+	switch verb := r.Info.Verb; {
+	case verb == "create", r.Info.Name != "" && verb != "list" && verb != "watch" && verb != "deletecollection":
 		return "resource"
-	case r.info.Namespace != "":
+	case r.Info.Namespace != "":
 		return "namespace"
 	}
 	return "cluster"

@@ -17,7 +17,7 @@ import (
 // reaches. It belongs to one request, and to one policy.
 type sight struct {
 	r       *Request
-	windows *windows
+	windows *read.Windows
 	decided map[sightKey]bool
 }
 
@@ -25,15 +25,15 @@ type sight struct {
 type sightKey struct{ group, resource, namespace, name string }
 
 func (p *Pipeline) sight(r *Request) *sight {
-	return &sight{r: r, windows: p.windows(r), decided: map[sightKey]bool{}}
+	return &sight{r: r, windows: p.Windows(r), decided: map[sightKey]bool{}}
 }
 
 // access is what the user would have to be allowed to read the object of a change.
 func (s *sight) access(h *history.Change) policy.Request {
 	o := h.Object
 	return policy.Request{
-		User: s.r.user.GetName(), UID: s.r.user.GetUID(), Groups: s.r.user.GetGroups(), Extra: s.r.user.GetExtra(),
-		Verb: s.r.info.Verb, IsResource: true, Group: o.GetGroup(), Version: o.GetVersion(), Resource: o.GetResource(), Namespace: o.GetNamespace(), Name: o.GetName(),
+		User: s.r.User.GetName(), UID: s.r.User.GetUID(), Groups: s.r.User.GetGroups(), Extra: s.r.User.GetExtra(),
+		Verb: s.r.Info.Verb, IsResource: true, Group: o.GetGroup(), Version: o.GetVersion(), Resource: o.GetResource(), Namespace: o.GetNamespace(), Name: o.GetName(),
 	}
 }
 
@@ -54,8 +54,8 @@ func (s *sight) reads(ctx context.Context, h *history.Change) (bool, error) {
 	}
 	allowed, known := s.decided[k]
 	if !known {
-		d := s.windows.ask(ctx, &access)
-		if err := decided(s.r.tip.Policy, &access, d); err != nil {
+		d := s.windows.Ask(ctx, &access)
+		if err := read.Undecided(s.r.Tip.Policy, &access, d); err != nil {
 			return false, err
 		}
 		allowed = d.Allowed
@@ -64,19 +64,11 @@ func (s *sight) reads(ctx context.Context, h *history.Change) (bool, error) {
 	return allowed, nil
 }
 
-// decided is the answer to a decision that is none.
-func decided(p *policy.Policy, access *policy.Request, d *policy.Decision) error {
-	if !p.Undecided(access, d) {
-		return nil
-	}
-	return status.Unavailable("what may be seen of this cannot be decided: " + d.Reason)
-}
-
 func (s *sight) byName(access *policy.Request) bool {
 	k := sightKey{access.Group, access.Resource, "*", "*"} // which are no names
 	byName, known := s.decided[k]
 	if !known {
-		byName = s.r.tip.Policy.ByName(access)
+		byName = s.r.Tip.Policy.ByName(access)
 		s.decided[k] = byName
 	}
 	return byName
@@ -99,7 +91,7 @@ func (s *sight) sees(ctx context.Context, q *changesQuery, h *history.Change) (b
 		err := s.reach(ctx, h)
 		return err == nil, err
 	}
-	return s.windows.allowed(ctx, kind, s.access(h), shows(h))
+	return s.windows.Allowed(ctx, kind, s.access(h), shows(h))
 }
 
 // reach is the answer to who asks for a change of an object that they may read today, but
@@ -113,9 +105,9 @@ func (s *sight) reach(ctx context.Context, h *history.Change) error {
 		if reads, err := s.readsLost(ctx, h); err != nil || reads {
 			return err
 		}
-		return apierrors.NewNotFound(s.r.resource(), s.r.info.Name)
+		return apierrors.NewNotFound(s.r.Resource(), s.r.Info.Name)
 	}
-	return s.windows.reach(ctx, kind, s.access(h), shows(h))
+	return s.windows.Reach(ctx, kind, s.access(h), shows(h))
 }
 
 // shows is the earliest revision of which a change shows something: that before it, for it has
@@ -128,7 +120,7 @@ func shows(h *history.Change) uint64 {
 }
 
 func (s *sight) kind(h *history.Change) *policy.Kind {
-	return s.r.tip.Policy.Kind(resourceOf(h))
+	return s.r.Tip.Policy.Kind(resourceOf(h))
 }
 
 // readsLost is for kinds that are no more, and so have no window: where they held secrets, before
@@ -145,7 +137,7 @@ func (s *sight) readsLost(ctx context.Context, h *history.Change) (bool, error) 
 	if !secret {
 		return true, nil
 	}
-	return s.windows.authorized(ctx, s.access(h))
+	return s.windows.Authorized(ctx, s.access(h))
 }
 
 // resourceOf is the resource of the object of a change.

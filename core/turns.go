@@ -62,13 +62,13 @@ func (t *turns) awaited(k commit.Key) bool {
 // yield lets those go first that have lost at the object, if there are any. What has changed since the request was
 // decided sends it back, as if it had lost.
 func (p *Pipeline) yield(ctx context.Context, r *Request) (err error) {
-	if r.turn != nil || !p.turns.awaited(r.key) {
+	if r.turn != nil || !p.turns.awaited(r.Key) {
 		return nil
 	}
-	if r.turn, err = p.turns.take(ctx, r.key); err != nil {
+	if r.turn, err = p.turns.take(ctx, r.Key); err != nil {
 		return err
 	}
-	if tip := p.committer.Tip(); tip.Revision() > r.tip.Revision() {
+	if tip := p.committer.Tip(); tip.Revision() > r.Tip.Revision() {
 		return sendBack(r, tip)
 	}
 	return nil

@@ -58,11 +58,6 @@ func gvrOf(r *discovery.Resource) schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: r.Group, Version: r.Version, Resource: r.Name}
 }
 
-// gvr is the resource of the request, in the version of its path.
-func (r *Request) gvr() schema.GroupVersionResource {
-	return schema.GroupVersionResource{Group: r.info.APIGroup, Version: r.info.APIVersion, Resource: r.info.Resource}
-}
-
 // isVirtual reports whether a resource is one that is answered and not stored.
 func isVirtual(gvr schema.GroupVersionResource) bool {
 	return slices.ContainsFunc(virtuals, func(v virtual) bool { return gvrOf(&v.Resource) == gvr })

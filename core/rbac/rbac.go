@@ -10,6 +10,7 @@ package rbac
 
 import (
 	rbacv1 "k8s.io/api/rbac/v1"
+	"stele.dev/stele/core/openapi"
 	"stele.dev/stele/core/rendered"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/schemas"
@@ -26,8 +27,8 @@ var Kinds = []*rendered.Kind{
 
 // kind describes one, given by its Go type.
 func kind(object any, plural string, namespaced bool, entries func(*policy.Form) []*rendered.Entry, find func(*policy.Form, string) *rendered.Entry, part string) *rendered.Kind {
-	name, content := rendered.Describe(object)
-	v := rendered.NewVersion(schemas.Kind{
+	name, content := openapi.Describe(object)
+	v := openapi.NewVersion(schemas.Kind{
 		Group: rbacv1.GroupName, Kind: name, Plural: plural, Namespaced: namespaced, StorageVersion: rbacv1.SchemeGroupVersion.Version,
 	}, content)
 	v.AllowCreateOnUpdate = true // as upstream's strategies have it: who would create hears where

@@ -101,14 +101,3 @@ func (k *Kind) Resource() discovery.Resource {
 		Categories: kind.Categories, Verbs: metav1.Verbs{"get", "list", "watch"},
 	}}
 }
-
-// NewVersion describes a kind with one version as the kinds of policies are.
-func NewVersion(k schemas.Kind, content *schemas.Node) *policy.Version {
-	k.ListKind, k.Singular, k.Builtin = k.Kind+"List", strings.ToLower(k.Kind), true
-	v := &policy.Version{
-		Version: &schemas.Version{Name: k.StorageVersion, Served: true, Schema: content},
-		Kind:    &policy.Kind{Kind: &k},
-	}
-	v.Kind.Versions = []*policy.Version{v}
-	return v
-}

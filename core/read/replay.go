@@ -1,4 +1,4 @@
-package core
+package read
 
 import (
 	"context"
@@ -25,18 +25,18 @@ const (
 )
 
 // replays is what watches share that read history. It is safe for concurrent use.
-type replays struct {
+type Replays struct {
 	turns *semaphore.Weighted // at reading a chunk, in the order in which they were asked for
 	held  atomic.Int64        // bytes of chunks that are being sent
 }
 
-func newReplays() *replays {
-	return &replays{turns: semaphore.NewWeighted(int64(runtime.GOMAXPROCS(0)))}
+func newReplays() *Replays {
+	return &Replays{turns: semaphore.NewWeighted(int64(runtime.GOMAXPROCS(0)))}
 }
 
 // share is how large a chunk may be: the fuller it is, the less. A client that does not read
 // holds its chunk for long, and must not keep others from theirs.
-func (s *replays) share() int { return max(leastChunk, int(replayBytes-s.held.Load())/8) }
+func (s *Replays) Share() int { return max(leastChunk, int(replayBytes-s.held.Load())/8) }
 
 // atOnce is how long a turn lasts that is not over by itself.
 const atOnce = 10 * time.Millisecond
@@ -44,26 +44,26 @@ const atOnce = 10 * time.Millisecond
 // inTurns yields what is read of history, and leaves what is done with it to who has a turn: with
 // others who do the same, and watches, for a while each. Nothing may be sent meanwhile: clients are
 // slow.
-func (s *replays) inTurns(ctx context.Context, changes iter.Seq2[*history.Change, error]) iter.Seq2[*history.Change, error] {
-	return s.begin().through(ctx, changes)
+func (s *Replays) InTurns(ctx context.Context, changes iter.Seq2[*history.Change, error]) iter.Seq2[*history.Change, error] {
+	return s.Begin().Through(ctx, changes)
 }
 
 // replay is what one request reads of history, and its turn at that. It belongs to one goroutine.
-type replay struct {
+type Replay struct {
 	turns *semaphore.Weighted
 	since time.Time
 	held  bool
 }
 
-func (s *replays) begin() *replay { return &replay{turns: s.turns} }
+func (s *Replays) Begin() *Replay { return &Replay{turns: s.turns} }
 
-func (t *replay) take(ctx context.Context) error {
+func (t *Replay) take(ctx context.Context) error {
 	err := t.turns.Acquire(ctx, 1)
 	t.since, t.held = time.Now(), err == nil
 	return err
 }
 
-func (t *replay) end() {
+func (t *Replay) end() {
 	if t.held {
 		t.turns.Release(1)
 		t.held = false
@@ -71,7 +71,7 @@ func (t *replay) end() {
 }
 
 // through is inTurns, of this request.
-func (t *replay) through(ctx context.Context, changes iter.Seq2[*history.Change, error]) iter.Seq2[*history.Change, error] {
+func (t *Replay) Through(ctx context.Context, changes iter.Seq2[*history.Change, error]) iter.Seq2[*history.Change, error] {
 	return func(yield func(*history.Change, error) bool) {
 		if err := t.take(ctx); err != nil {
 			yield(nil, err)
@@ -99,7 +99,7 @@ func (t *replay) through(ctx context.Context, changes iter.Seq2[*history.Change,
 }
 
 // aside does what may take long and reads no history: others have the turn meanwhile. Without a replay, there is no turn.
-func (t *replay) aside(ctx context.Context, do func()) {
+func (t *Replay) Aside(ctx context.Context, do func()) {
 	if t == nil || !t.held {
 		do()
 		return
@@ -116,7 +116,7 @@ func (t *replay) aside(ctx context.Context, do func()) {
 // Invariant: everything up to place has been taken, and nothing behind it.
 type joined struct {
 	ctx      context.Context // of the watch
-	p        *Pipeline
+	rd       *Reader
 	resource schema.GroupResource
 	sel      objects.Selection
 	place    objects.Place    // while live is nil
@@ -125,8 +125,8 @@ type joined struct {
 }
 
 // join begins a watch of what follows a revision of this history, which is not above the tip.
-func (p *Pipeline) join(ctx context.Context, r schema.GroupResource, sel objects.Selection, after uint64) (*joined, error) {
-	j := &joined{ctx: ctx, p: p, resource: r, sel: sel, place: objects.Place{Revision: after}}
+func (rd *Reader) join(ctx context.Context, r schema.GroupResource, sel objects.Selection, after uint64) (*joined, error) {
+	j := &joined{ctx: ctx, rd: rd, resource: r, sel: sel, place: objects.Place{Revision: after}}
 	_, err := j.goLive()
 	return j, err
 }
@@ -134,7 +134,7 @@ func (p *Pipeline) join(ctx context.Context, r schema.GroupResource, sel objects
 // goLive goes over to memory, if that goes back far enough; else it returns from which revision
 // on it does.
 func (j *joined) goLive() (from uint64, err error) {
-	live, err := j.p.committer.Objects().Watch(j.resource, j.sel, j.place.Revision)
+	live, err := j.rd.Committer.Objects().Watch(j.resource, j.sel, j.place.Revision)
 	var expired *objects.ExpiredError
 	if errors.As(err, &expired) {
 		return expired.Oldest, nil
@@ -185,35 +185,35 @@ func (j *joined) read() ([]objects.Event, error) {
 			return nil, err
 		}
 	}
-	if oldest := j.p.history.Oldest(); j.place.Revision < oldest {
+	if oldest := j.rd.History.Oldest(); j.place.Revision < oldest {
 		return nil, &objects.ExpiredError{Oldest: oldest}
 	}
-	tip := j.p.committer.Tip()
+	tip := j.rd.Committer.Tip()
 	if tip.Revision() < upto { // it is about to be published
 		var err error
-		if tip, err = j.p.committer.Settle(j.ctx); err != nil {
+		if tip, err = j.rd.Committer.Settle(j.ctx); err != nil {
 			return nil, err
 		}
 	}
-	if err := j.p.history.Reach(j.ctx, upto); err != nil {
+	if err := j.rd.History.Reach(j.ctx, upto); err != nil {
 		return nil, err
 	}
-	if err := j.p.replays.turns.Acquire(j.ctx, 1); err != nil {
+	if err := j.rd.Replays.turns.Acquire(j.ctx, 1); err != nil {
 		return nil, err
 	}
-	defer j.p.replays.turns.Release(1)
-	chunk, err := j.p.past.Chunk(j.ctx, tip, past.Replay{Resource: j.resource, Selection: j.sel, From: j.place, UpTo: upto, Bytes: j.p.replays.share()})
+	defer j.rd.Replays.turns.Release(1)
+	chunk, err := j.rd.Past.Chunk(j.ctx, tip, past.Replay{Resource: j.resource, Selection: j.sel, From: j.place, UpTo: upto, Bytes: j.rd.Replays.Share()})
 	if err != nil {
 		return nil, err
 	}
 	j.place, j.held = chunk.Place, chunk.Bytes
-	j.p.replays.held.Add(int64(j.held))
+	j.rd.Replays.held.Add(int64(j.held))
 	return chunk.Events, nil
 }
 
 // release: the chunk that was taken last has been sent.
 func (j *joined) release() {
-	j.p.replays.held.Add(-int64(j.held))
+	j.rd.Replays.held.Add(-int64(j.held))
 	j.held = 0
 }
 
@@ -227,20 +227,20 @@ func (j *joined) leave() {
 
 // lawAt is what a tip was at a revision that is not above it, with no objects but namespaces:
 // all that is needed to render what the policy said.
-func (p *Pipeline) lawAt(ctx context.Context, tip *commit.Tip, revision uint64) (*commit.Tip, error) {
+func (rd *Reader) lawAt(ctx context.Context, tip *commit.Tip, revision uint64) (*commit.Tip, error) {
 	if revision == tip.Revision() {
 		return tip, nil
 	}
 	then := *tip // as long as the policy is the same, nothing is asked of history
 	then.Head.Revision = revision
 	if revision < tip.PolicyRevision() {
-		was, err := p.past.Tip(ctx, tip, revision)
+		was, err := rd.Past.Tip(ctx, tip, revision)
 		if err != nil {
 			return nil, err
 		}
 		then = *was
 	}
 	var err error
-	then.Objects, err = p.past.Objects(ctx, tip, commit.Namespaces, "", revision)
+	then.Objects, err = rd.Past.Objects(ctx, tip, commit.Namespaces, "", revision)
 	return &then, err
 }

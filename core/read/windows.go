@@ -1,4 +1,4 @@
-package core
+package read
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"stele.dev/stele/core/call"
 	"stele.dev/stele/core/commit"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/projections/history"
@@ -22,31 +23,31 @@ import (
 // reaches tells whether a request may look at a revision: nil, or that it is Expired, with
 // what is missing. It belongs before anything is read of that revision. Current reads, and
 // kinds whose window is not bounded, ask nothing of the history.
-func (p *Pipeline) reaches(ctx context.Context, r *Request, revision uint64) error {
-	if r.kind == nil {
+func (rd *Reader) CheckWindow(ctx context.Context, c *call.Call, revision uint64) error {
+	if c.Kind == nil {
 		return nil // what the policy or the server says by itself
 	}
-	return p.windows(r).reach(ctx, r.kind.Kind, r.access, revision)
+	return rd.Windows(c).Reach(ctx, c.Kind.Kind, c.Access, revision)
 }
 
 // windows answers for one request, which may be about many objects, how far back it may look
 // at each. What the windows come to is found once for each length. It belongs to one
 // goroutine.
-type windows struct {
+type Windows struct {
 	history *history.Store
 	tip     *commit.Tip
 	now     time.Time
 	oldest  map[time.Duration]uint64 // the first revision within
-	replay  *replay                  // that is going on, if one is
+	Replay  *Replay                  // that is going on, if one is
 }
 
 // windows of a request, under the policy of its tip.
-func (p *Pipeline) windows(r *Request) *windows {
-	return &windows{history: p.history, tip: r.tip, now: p.committer.Now(), oldest: map[time.Duration]uint64{}}
+func (rd *Reader) Windows(c *call.Call) *Windows {
+	return &Windows{history: rd.History, tip: c.Tip, now: rd.Committer.Now(), oldest: map[time.Duration]uint64{}}
 }
 
 // kind is what a kind is today. One that is no more keeps the window that it had.
-func (w *windows) kind(then *policy.Kind) *policy.Kind {
+func (w *Windows) kind(then *policy.Kind) *policy.Kind {
 	if today := w.tip.Policy.Kind(then.GroupResource()); today != nil {
 		return today
 	}
@@ -54,7 +55,7 @@ func (w *windows) kind(then *policy.Kind) *policy.Kind {
 }
 
 // within tells whether a revision is within the window of a kind.
-func (w *windows) within(ctx context.Context, kind *policy.Kind, revision uint64) (bool, error) {
+func (w *Windows) within(ctx context.Context, kind *policy.Kind, revision uint64) (bool, error) {
 	window, bounded := w.kind(kind).Window()
 	if !bounded || revision >= w.tip.Revision() {
 		return true, nil
@@ -76,40 +77,40 @@ func (w *windows) within(ctx context.Context, kind *policy.Kind, revision uint64
 
 // allowed tells whether somebody may look at an object of a kind as it was at a revision,
 // beyond the window too: access is that of a request to read it, or a collection of such.
-func (w *windows) allowed(ctx context.Context, kind *policy.Kind, access policy.Request, revision uint64) (bool, error) {
+func (w *Windows) Allowed(ctx context.Context, kind *policy.Kind, access policy.Request, revision uint64) (bool, error) {
 	within, err := w.within(ctx, kind, revision)
 	if within || err != nil {
 		return within, err
 	}
-	return w.authorized(ctx, access)
+	return w.Authorized(ctx, access)
 }
 
 // authorized tells whether they may look beyond windows.
-func (w *windows) authorized(ctx context.Context, access policy.Request) (bool, error) {
+func (w *Windows) Authorized(ctx context.Context, access policy.Request) (bool, error) {
 	d := w.authorize(ctx, access)
 	access.Verb = policy.HistoryVerb
-	return d.Allowed, decided(w.tip.Policy, &access, d)
+	return d.Allowed, Undecided(w.tip.Policy, &access, d)
 }
 
 // authorize asks for the verb. What depends on the object is not granted: that the object is
 // fine today says nothing of what it was. Authorizers outside of the policy are asked for each object, within
 // the request's deadline.
-func (w *windows) authorize(ctx context.Context, access policy.Request) *policy.Decision {
+func (w *Windows) authorize(ctx context.Context, access policy.Request) *policy.Decision {
 	access.Verb = policy.HistoryVerb
-	return w.ask(ctx, &access)
+	return w.Ask(ctx, &access)
 }
 
 // ask asks the policy. Nobody who reads history waits for whom that asks.
-func (w *windows) ask(ctx context.Context, access *policy.Request) (d *policy.Decision) {
+func (w *Windows) Ask(ctx context.Context, access *policy.Request) (d *policy.Decision) {
 	if !w.tip.Policy.AsksOutside(access) {
 		return w.tip.Policy.Authorize(ctx, access)
 	}
-	w.replay.aside(ctx, func() { d = w.tip.Policy.Authorize(ctx, access) })
+	w.Replay.Aside(ctx, func() { d = w.tip.Policy.Authorize(ctx, access) })
 	return d
 }
 
 // reach is nil if allowed says so, else the answer to the client.
-func (w *windows) reach(ctx context.Context, kind *policy.Kind, access policy.Request, revision uint64) error {
+func (w *Windows) Reach(ctx context.Context, kind *policy.Kind, access policy.Request, revision uint64) error {
 	within, err := w.within(ctx, kind, revision)
 	if within || err != nil {
 		return err
@@ -126,12 +127,12 @@ func (w *windows) reach(ctx context.Context, kind *policy.Kind, access policy.Re
 }
 
 // beyondError is a refusal by a window, which the decision names.
-type beyondError struct {
+type BeyondError struct {
 	*apierrors.StatusError
-	decision *policy.Decision
+	Decision *policy.Decision
 }
 
-func (e *beyondError) Unwrap() error { return e.StatusError }
+func (e *BeyondError) Unwrap() error { return e.StatusError }
 
 // beyond is the answer to who asks for more than a window shows and may not.
 func beyond(w *policy.Window, access *policy.Request, d *policy.Decision, revision uint64, at time.Time) error {
@@ -159,7 +160,7 @@ func beyond(w *policy.Window, access *policy.Request, d *policy.Decision, revisi
 	err := apierrors.NewResourceExpired(text)
 	err.ErrStatus.Details = &metav1.StatusDetails{Group: access.Group, Kind: access.Resource, Name: access.Name,
 		Causes: []metav1.StatusCause{{Type: "BeyondWindow", Message: decision.Rule, Field: decision.Source}}}
-	return &beyondError{err, decision}
+	return &BeyondError{err, decision}
 }
 
 func position(source string) string {

@@ -1,4 +1,4 @@
-package core
+package read
 
 import (
 	"context"
@@ -20,9 +20,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/storage"
+	"stele.dev/stele/core/call"
 	"stele.dev/stele/core/commit"
 	"stele.dev/stele/core/negotiate"
 	"stele.dev/stele/core/shown"
+	"stele.dev/stele/core/status"
 	"stele.dev/stele/core/table"
 	"stele.dev/stele/core/wire"
 	"stele.dev/stele/projections/objects"
@@ -30,35 +32,35 @@ import (
 
 // listOptions reads and validates the query of a list or watch, and makes the
 // selection that it asks for.
-func (p *Pipeline) listOptions(r *Request) (*internalversion.ListOptions, objects.Selection, error) {
+func (rd *Reader) ListOptions(c *call.Call) (*internalversion.ListOptions, objects.Selection, error) {
 	o := &internalversion.ListOptions{}
-	if err := internalscheme.ParameterCodec.DecodeParameters(r.http.URL.Query(), metav1.SchemeGroupVersion, o); err != nil {
+	if err := internalscheme.ParameterCodec.DecodeParameters(c.HTTP.URL.Query(), metav1.SchemeGroupVersion, o); err != nil {
 		return nil, objects.Selection{}, apierrors.NewBadRequest(err.Error())
 	}
 	internalversion.SetListOptionsDefaults(o, true)
 	if errs := internalvalidation.ValidateListOptions(o, true); len(errs) > 0 {
 		return nil, objects.Selection{}, apierrors.NewInvalid(schema.GroupKind{Group: metav1.GroupName, Kind: "ListOptions"}, "", errs)
 	}
-	if err := r.checkFields(o.FieldSelector); err != nil {
+	if err := checkFields(c, o.FieldSelector); err != nil {
 		return nil, objects.Selection{}, err
 	}
-	if name := r.info.Name; name != "" { // of the path of a watch, or of the selector itself
+	if name := c.Info.Name; name != "" { // of the path of a watch, or of the selector itself
 		if o.FieldSelector == nil || o.FieldSelector.Empty() {
 			o.FieldSelector = fields.OneTermEqualSelector("metadata.name", name)
 		} else if selected, ok := o.FieldSelector.RequiresExactMatch("metadata.name"); !ok || selected != name {
 			return nil, objects.Selection{}, apierrors.NewBadRequest("fieldSelector metadata.name doesn't match requested name")
 		}
 	}
-	selector, err := r.storedFields(o.FieldSelector)
+	selector, err := storedFields(c, o.FieldSelector)
 	if err != nil {
 		return nil, objects.Selection{}, err
 	}
-	return o, objects.Select(r.key.Namespace, o.LabelSelector, selector), nil
+	return o, objects.Select(c.Key.Namespace, o.LabelSelector, selector), nil
 }
 
 // storedFields is a selector with the fields as stored objects have them.
-func (r *Request) storedFields(selector fields.Selector) (fields.Selector, error) {
-	face := r.kind.Kind.Face
+func storedFields(c *call.Call, selector fields.Selector) (fields.Selector, error) {
+	face := c.Kind.Kind.Face
 	if face == nil || selector == nil {
 		return selector, nil
 	}
@@ -66,11 +68,11 @@ func (r *Request) storedFields(selector fields.Selector) (fields.Selector, error
 }
 
 // checkFields refuses fields that cannot be selected by.
-func (r *Request) checkFields(selector fields.Selector) error {
+func checkFields(c *call.Call, selector fields.Selector) error {
 	if selector == nil {
 		return nil
 	}
-	plain := r.kind.Kind.Builtin && len(r.kind.SelectableFields) == 0
+	plain := c.Kind.Kind.Builtin && len(c.Kind.SelectableFields) == 0
 	for _, q := range selector.Requirements() {
 		switch {
 		case plain: // upstream has another function for these, and another text
@@ -78,8 +80,8 @@ func (r *Request) checkFields(selector fields.Selector) error {
 				return apierrors.NewBadRequest(err.Error())
 			}
 		case q.Field == "metadata.name":
-		case q.Field == "metadata.namespace" && r.kind.Kind.Namespaced:
-		case r.selectable(q.Field):
+		case q.Field == "metadata.namespace" && c.Kind.Kind.Namespaced:
+		case selectable(c, q.Field):
 		default:
 			return apierrors.NewBadRequest("field label not supported: " + q.Field)
 		}
@@ -87,8 +89,8 @@ func (r *Request) checkFields(selector fields.Selector) error {
 	return nil
 }
 
-func (r *Request) selectable(field string) bool {
-	for _, f := range r.kind.SelectableFields {
+func selectable(c *call.Call, field string) bool {
+	for _, f := range c.Kind.SelectableFields {
 		if strings.TrimPrefix(f, ".") == field {
 			return true
 		}
@@ -107,48 +109,48 @@ type page struct {
 }
 
 // list answers with objects at one revision.
-func (p *Pipeline) list(ctx context.Context, r *Request) error {
-	f, err := r.format()
+func (rd *Reader) List(ctx context.Context, c *call.Call) error {
+	f, err := c.Format()
 	if err != nil {
 		return err
 	}
-	o, sel, err := p.listOptions(r)
+	o, sel, err := rd.ListOptions(c)
 	if err != nil {
 		return err
 	}
-	pg, err := p.page(ctx, r, o)
+	pg, err := rd.page(ctx, c, o)
 	if err != nil {
 		return err
 	}
 	if pg.past {
-		if fresh, err := p.fix(ctx, r, pg.revision); fresh || err != nil {
+		if fresh, err := rd.Fix(ctx, c, pg.revision); fresh || err != nil {
 			return err
 		}
 	}
-	meta, found, err := p.found(ctx, r, &pg, &sel)
+	meta, found, err := rd.found(ctx, c, &pg, &sel)
 	if err != nil {
 		return err
 	}
-	if len(found) == 0 && r.past == nil {
-		if err := p.warnNamespace(ctx, r); err != nil {
+	if len(found) == 0 && c.Past.Tip == nil {
+		if err := rd.warnNamespace(ctx, c); err != nil {
 			return err
 		}
 	}
-	return p.answerList(r, f, meta, found)
+	return rd.AnswerList(c, f, meta, found)
 }
 
 // found is what is on a page.
-func (p *Pipeline) found(ctx context.Context, r *Request, pg *page, sel *objects.Selection) (meta metav1.ListMeta, found []*objects.Object, err error) {
+func (rd *Reader) found(ctx context.Context, c *call.Call, pg *page, sel *objects.Selection) (meta metav1.ListMeta, found []*objects.Object, err error) {
 	if pg.past {
-		if pg.state, err = p.objectsAt(ctx, r, r.resource(), r.key.Namespace, pg.revision); err != nil {
+		if pg.state, err = rd.ObjectsAt(ctx, c, c.Resource(), c.Key.Namespace, pg.revision); err != nil {
 			return meta, nil, err
 		}
-		as := sel.As(commit.KindOf(r.kind.Kind.Stored()))
+		as := sel.As(commit.KindOf(c.Kind.Kind.Stored()))
 		sel = &as
 	}
 	found = make([]*objects.Object, 0, min(pg.limit, 1024))
 	more := false
-	for x := range pg.state.List(r.resource(), sel, pg.afterNamespace, pg.afterName) {
+	for x := range pg.state.List(c.Resource(), sel, pg.afterNamespace, pg.afterName) {
 		if len(found) == pg.limit {
 			more = true
 			break
@@ -158,98 +160,98 @@ func (p *Pipeline) found(ctx context.Context, r *Request, pg *page, sel *objects
 	meta.ResourceVersion = strconv.FormatUint(pg.revision, 10)
 	if more {
 		last := found[len(found)-1]
-		if meta.Continue, err = storage.EncodeContinue(keyPrefix+key(r, last), keyPrefix, int64(pg.revision)); err != nil {
+		if meta.Continue, err = storage.EncodeContinue(KeyPrefix+key(c, last), KeyPrefix, int64(pg.revision)); err != nil {
 			return meta, nil, err
 		}
 		if sel.Everything() {
-			remaining := int64(pg.state.CountAfter(r.resource(), sel.Namespace, last.Namespace, last.Name))
+			remaining := int64(pg.state.CountAfter(c.Resource(), sel.Namespace, last.Namespace, last.Name))
 			meta.RemainingItemCount = &remaining
 		}
-		p.committer.Objects().Pin(pg.state)
+		rd.Committer.Objects().Pin(pg.state)
 	}
 	return meta, found, nil
 }
 
 // keyPrefix stands before the key in a continue token.
-const keyPrefix = "/"
+const KeyPrefix = "/"
 
 // key is what a continue token has of the last object of a page: the first key behind it,
 // below the path of the list. So every token means something for every list, as upstream.
-func key(r *Request, last *objects.Object) string {
-	if r.acrossNamespaces() {
+func key(c *call.Call, last *objects.Object) string {
+	if acrossNamespaces(c) {
 		return last.Namespace + "/" + last.Name + "\x00"
 	}
 	return last.Name + "\x00"
 }
 
 // goOnBehind is where the page begins that a token's key asks for.
-func (pg *page) goOnBehind(r *Request, key string) {
-	key = strings.TrimPrefix(key, keyPrefix)
-	if r.acrossNamespaces() {
+func (pg *page) goOnBehind(c *call.Call, key string) {
+	key = strings.TrimPrefix(key, KeyPrefix)
+	if acrossNamespaces(c) {
 		pg.afterNamespace, pg.afterName, _ = strings.Cut(key, "/")
 	} else {
-		pg.afterNamespace, pg.afterName = r.key.Namespace, key
+		pg.afterNamespace, pg.afterName = c.Key.Namespace, key
 	}
 }
 
-func (r *Request) acrossNamespaces() bool { return r.kind.Kind.Namespaced && r.key.Namespace == "" }
+func acrossNamespaces(c *call.Call) bool { return c.Kind.Kind.Namespaced && c.Key.Namespace == "" }
 
 // page finds the state that a list is of.
-func (p *Pipeline) page(ctx context.Context, r *Request, o *internalversion.ListOptions) (page, error) {
+func (rd *Reader) page(ctx context.Context, c *call.Call, o *internalversion.ListOptions) (page, error) {
 	pg := page{limit: maxInt}
 	if o.Limit > 0 && o.ResourceVersion != "0" { // upstream answers "0" from its cache, with all
 		pg.limit = int(o.Limit)
 	}
 	switch {
 	case o.Continue != "":
-		key, revision, err := storage.DecodeContinue(o.Continue, keyPrefix)
+		key, revision, err := storage.DecodeContinue(o.Continue, KeyPrefix)
 		if err != nil {
 			return pg, apierrors.NewBadRequest(fmt.Sprintf("invalid continue token: %v", err))
 		}
 		if o.ResourceVersion != "" && o.ResourceVersion != "0" {
 			return pg, apierrors.NewBadRequest("specifying resource version is not allowed when using continue")
 		}
-		pg.goOnBehind(r, key)
+		pg.goOnBehind(c, key)
 		if revision < 0 { // inconsistent: from the same key on, but now
-			return pg, p.newest(ctx, r, "", &pg)
+			return pg, rd.newest(ctx, c, "", &pg)
 		}
-		if err := p.see(ctx, r, strconv.FormatInt(revision, 10)); apierrors.IsResourceExpired(err) {
+		if err := rd.See(ctx, c, strconv.FormatInt(revision, 10)); apierrors.IsResourceExpired(err) {
 			return pg, expiredContinue(key)
 		} else if err != nil {
 			return pg, err
 		}
-		if err := p.reaches(ctx, r, uint64(revision)); err != nil {
+		if err := rd.CheckWindow(ctx, c, uint64(revision)); err != nil {
 			return pg, goOnNow(err, key)
 		}
 		pg.revision, pg.past = uint64(revision), true
-		if err := p.past.Kept(pg.revision); err != nil {
+		if err := rd.Past.Kept(pg.revision); err != nil {
 			return pg, expiredContinue(key)
 		}
 		return pg, nil
-	case exactly(o):
+	case Exactly(o):
 		var err error
-		pg.revision, err = p.exact(ctx, r, o.ResourceVersion)
+		pg.revision, err = rd.Exact(ctx, c, o.ResourceVersion)
 		pg.past = true
 		return pg, err
 	default:
-		return pg, p.newest(ctx, r, o.ResourceVersion, &pg)
+		return pg, rd.newest(ctx, c, o.ResourceVersion, &pg)
 	}
 }
 
 // newest makes the page one of the newest state that there is.
-func (p *Pipeline) newest(ctx context.Context, r *Request, resourceVersion string, pg *page) error {
-	if err := p.see(ctx, r, resourceVersion); err != nil {
+func (rd *Reader) newest(ctx context.Context, c *call.Call, resourceVersion string, pg *page) error {
+	if err := rd.See(ctx, c, resourceVersion); err != nil {
 		return err
 	}
-	pg.revision, pg.past = r.world().Revision(), r.past != nil
+	pg.revision, pg.past = c.World().Revision(), c.Past.Tip != nil
 	if !pg.past {
-		pg.state = r.tip.Objects
+		pg.state = c.Tip.Objects
 	}
 	return nil
 }
 
 // exactly tells whether a list is to be of the very resourceVersion that it names.
-func exactly(o *internalversion.ListOptions) bool {
+func Exactly(o *internalversion.ListOptions) bool {
 	return o.ResourceVersionMatch == metav1.ResourceVersionMatchExact ||
 		o.ResourceVersionMatch == "" && o.Limit > 0 && o.ResourceVersion != "" && o.ResourceVersion != "0" // as upstream
 }
@@ -265,7 +267,7 @@ func expiredContinue(key string) error {
 // goOnNow adds the token to go on with to what says that a revision is Expired.
 func goOnNow(err error, key string) error {
 	expired := (*apierrors.StatusError)(nil)
-	if token, encodeErr := storage.EncodeContinue(key, keyPrefix, -1); encodeErr == nil && errors.As(err, &expired) && apierrors.IsResourceExpired(err) {
+	if token, encodeErr := storage.EncodeContinue(key, KeyPrefix, -1); encodeErr == nil && errors.As(err, &expired) && apierrors.IsResourceExpired(err) {
 		expired.ErrStatus.ListMeta.Continue = token
 	}
 	return err
@@ -282,10 +284,10 @@ var listBuffers = sync.Pool{New: func() any {
 }}
 
 // answerList joins the objects' bytes; nothing is encoded but the list's own header.
-func (p *Pipeline) answerList(r *Request, f negotiate.Format, meta metav1.ListMeta, found []*objects.Object) error {
-	in := shown.Items{Version: r.version(), Untyped: r.kind.Kind.Builtin && f.As == negotiate.Whole && f.MediaType != negotiate.Protobuf}
+func (rd *Reader) AnswerList(c *call.Call, f negotiate.Format, meta metav1.ListMeta, found []*objects.Object) error {
+	in := shown.Items{Version: c.ShownVersion(), Untyped: c.Kind.Kind.Builtin && f.As == negotiate.Whole && f.MediaType != negotiate.Protobuf}
 	if f.As == negotiate.Table {
-		o, err := tableOptions(r, f)
+		o, err := call.TableOptions(c, f)
 		if err != nil {
 			return err
 		}
@@ -293,30 +295,30 @@ func (p *Pipeline) answerList(r *Request, f negotiate.Format, meta metav1.ListMe
 		for i, x := range found {
 			texts[i] = in.Of(x.JSON)
 		}
-		body, err := p.printer(r).Table(o, meta, texts)
+		body, err := rd.Surface.Printer(c).Table(o, meta, texts)
 		if err != nil {
 			return err
 		}
-		return p.writeBody(r, f, http.StatusOK, body)
+		return c.WriteBody(f, http.StatusOK, body)
 	}
-	kind, version := r.kind.Kind.ListKind, r.kind.GroupVersionKind().GroupVersion().String()
+	kind, version := c.Kind.Kind.ListKind, c.Kind.GroupVersionKind().GroupVersion().String()
 	item := func(to []byte, x *objects.Object) []byte { return in.Append(to, x.JSON) }
 	if f.As == negotiate.Metadata {
 		if !f.List {
-			return notAcceptable("you requested PartialObjectMetadata, but the requested object is a list (%s)", r.goType("List"))
+			return status.NotAcceptable("you requested PartialObjectMetadata, but the requested object is a list (%s)", c.GoType("List"))
 		}
 		kind, version = "PartialObjectMetadataList", "meta.k8s.io/"+f.AsVersion
 		item = func(to []byte, x *objects.Object) []byte { return append(to, table.Metadata(x.JSON, f.AsVersion)...) }
 	}
 	if f.MediaType == negotiate.Protobuf || f.MediaType == negotiate.CBOR {
-		return p.answerConverted(r, f, kind, version, meta, found, item)
+		return rd.answerConverted(c, f, kind, version, meta, found, item)
 	}
 	metaText, err := json.Marshal(meta)
 	if err != nil {
 		return err
 	}
 	head := fmt.Appendf(nil, `{"kind":%q,"apiVersion":%q,"metadata":%s,"items":[`, kind, version, metaText)
-	if f.MediaType != negotiate.JSON || f.Pretty || r.http.Method == http.MethodHead {
+	if f.MediaType != negotiate.JSON || f.Pretty || c.HTTP.Method == http.MethodHead {
 		whole := head
 		for i, x := range found {
 			if i > 0 {
@@ -324,7 +326,7 @@ func (p *Pipeline) answerList(r *Request, f negotiate.Format, meta metav1.ListMe
 			}
 			whole = item(whole, x)
 		}
-		return p.writeBody(r, f, http.StatusOK, append(whole, "]}"...))
+		return c.WriteBody(f, http.StatusOK, append(whole, "]}"...))
 	}
 	var to io.WriteCloser
 	if f.As == negotiate.Whole {
@@ -332,7 +334,7 @@ func (p *Pipeline) answerList(r *Request, f negotiate.Format, meta metav1.ListMe
 		for _, x := range found {
 			length += in.Len(x.JSON)
 		}
-		to = p.open(r, f.MediaType, http.StatusOK, length)
+		to = c.Open(f.MediaType, http.StatusOK, length)
 	}
 	pooled := listBuffers.Get().(*[]byte)
 	buffer := append((*pooled)[:0], head...)
@@ -346,7 +348,7 @@ func (p *Pipeline) answerList(r *Request, f negotiate.Format, meta metav1.ListMe
 		}
 		if buffer = item(buffer, x); len(buffer) >= writeAtOnce {
 			if to == nil {
-				to = p.open(r, f.MediaType, http.StatusOK, -1)
+				to = c.Open(f.MediaType, http.StatusOK, -1)
 			}
 			if _, err := to.Write(buffer); err != nil {
 				break // the client is gone
@@ -356,7 +358,7 @@ func (p *Pipeline) answerList(r *Request, f negotiate.Format, meta metav1.ListMe
 	}
 	buffer = append(buffer, listEnd...)
 	if to == nil {
-		to = p.open(r, f.MediaType, http.StatusOK, len(buffer))
+		to = c.Open(f.MediaType, http.StatusOK, len(buffer))
 	}
 	_, _ = to.Write(buffer)
 	_ = to.Close()
@@ -366,7 +368,7 @@ func (p *Pipeline) answerList(r *Request, f negotiate.Format, meta metav1.ListMe
 const listEnd = "]}\n"
 
 // answerConverted answers with a list in another form than JSON, made of its items one after the other.
-func (p *Pipeline) answerConverted(r *Request, f negotiate.Format, kind, version string, meta metav1.ListMeta, found []*objects.Object, item func([]byte, *objects.Object) []byte) error {
+func (rd *Reader) answerConverted(c *call.Call, f negotiate.Format, kind, version string, meta metav1.ListMeta, found []*objects.Object, item func([]byte, *objects.Object) []byte) error {
 	l, err := wire.NewList(f.MediaType, kind, version, meta)
 	if err != nil {
 		return err
@@ -382,7 +384,7 @@ func (p *Pipeline) answerConverted(r *Request, f negotiate.Format, kind, version
 	if err != nil {
 		return err
 	}
-	to := p.open(r, f.MediaType, http.StatusOK, length)
+	to := c.Open(f.MediaType, http.StatusOK, length)
 	_ = write(to) // who is gone needs no answer
 	_ = to.Close()
 	return nil

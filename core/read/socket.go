@@ -1,4 +1,4 @@
-package core
+package read
 
 import (
 	"bufio"
@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"golang.org/x/net/websocket"
+	"stele.dev/stele/core/call"
 )
 
 // socket is a watch over WebSocket (RFC 6455), for clients that have no other way to read a stream:
@@ -79,12 +80,12 @@ func (s *socket) write(message []byte, kind byte) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.conn == nil {
-		return errGone
+		return ErrGone
 	}
-	_ = s.conn.SetWriteDeadline(time.Now().Add(stalled))
+	_ = s.conn.SetWriteDeadline(time.Now().Add(call.Stalled))
 	frame := websocket.Codec{Marshal: func(any) ([]byte, byte, error) { return message, kind, nil }}
 	if err := frame.Send(s.conn, nil); err != nil {
-		return errGone
+		return ErrGone
 	}
 	_ = s.conn.SetWriteDeadline(time.Time{}) // answers to the client's pings have none
 	return nil

@@ -1,4 +1,4 @@
-package core
+package read
 
 import (
 	"context"
@@ -8,9 +8,9 @@ import (
 
 // checkLost refuses a revision that was issued before a restore and is in no history any
 // more: what its client has seen then, nobody can go on from. The tip is not below it.
-func (p *Pipeline) checkLost(ctx context.Context, tip *commit.Tip, revision uint64) error {
+func (rd *Reader) checkLost(ctx context.Context, tip *commit.Tip, revision uint64) error {
 	if revision >= tip.EpochStart {
 		return nil
 	}
-	return p.past.NotLost(ctx, revision)
+	return rd.Past.NotLost(ctx, revision)
 }

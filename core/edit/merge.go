@@ -1,4 +1,4 @@
-package core
+package edit
 
 import (
 	"bytes"
@@ -13,21 +13,21 @@ import (
 // merged is what a merge patch makes of the object as it is, which is decoded for that anyway.
 // It is nil for built-in kinds, and where something would have to be said of the patch or the
 // metadata: then the patch is applied to JSON, as upstream does, and that is decoded.
-func (r *Request) merged() *object {
-	if !r.merges() || r.kind.Kind.Builtin || r.kind.Kind.Face != nil || bytes.Contains(r.body.raw, []byte("managedFields")) {
+func (d *Draft) merged() *Object {
+	if !d.merges() || d.Kind.Kind.Builtin || d.Kind.Kind.Face != nil || bytes.Contains(d.Body.Raw, []byte("managedFields")) {
 		return nil
 	}
 	var asked map[string]any
-	if twice, err := kjson.UnmarshalStrict(r.body.raw, &asked); err != nil || len(twice) > 0 || asked == nil {
+	if twice, err := kjson.UnmarshalStrict(d.Body.Raw, &asked); err != nil || len(twice) > 0 || asked == nil {
 		return nil
 	}
-	version, kind := r.kind.GroupVersionKind().ToAPIVersionAndKind()
+	version, kind := d.Kind.GroupVersionKind().ToAPIVersionAndKind()
 	for name, is := range map[string]string{"apiVersion": version, "kind": kind} {
 		if said, ok := asked[name]; ok && said != is {
 			return nil
 		}
 	}
-	oldMeta, oldContent, err := r.decodeStored(r.old.JSON)
+	oldMeta, oldContent, err := d.DecodeStored(d.Old.JSON)
 	if err != nil {
 		return nil
 	}
@@ -38,20 +38,20 @@ func (r *Request) merged() *object {
 		return nil
 	}
 	content["apiVersion"], content["kind"] = version, kind
-	r.oldMeta, r.oldContent = oldMeta, oldContent // decoded once
-	r.mistyped, r.body.patched = nil, nil
-	return &object{meta: meta, content: content}
+	d.OldMeta, d.OldContent = oldMeta, oldContent // decoded once
+	d.Mistyped, d.patchedBody = nil, nil
+	return &Object{Meta: meta, Content: content}
 }
 
 // merges tells whether the request is a merge patch.
-func (r *Request) merges() bool {
-	return r.info.Verb == "patch" && types.PatchType(r.body.mediaType) == types.MergePatchType
+func (d *Draft) merges() bool {
+	return d.Info.Verb == "patch" && types.PatchType(d.Body.MediaType) == types.MergePatchType
 }
 
 // patchedText is the JSON that a patch comes to, for errors to show.
-func (r *Request) patchedText() []byte {
-	if r.body.patched == nil && r.old != nil && r.merges() {
-		r.body.patched, _, _ = patch.Apply(r.kind.GroupVersionKind(), types.MergePatchType, r.patched(), r.body.raw)
+func (d *Draft) patchedText() []byte {
+	if d.patchedBody == nil && d.Old != nil && d.merges() {
+		d.patchedBody, _, _ = patch.Apply(d.Kind.GroupVersionKind(), types.MergePatchType, d.patchTarget(), d.Body.Raw)
 	}
-	return r.body.patched
+	return d.patchedBody
 }

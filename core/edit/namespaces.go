@@ -1,4 +1,4 @@
-package core
+package edit
 
 import (
 	"errors"
@@ -7,6 +7,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"stele.dev/stele/core/call"
 	"stele.dev/stele/core/commit"
 	"stele.dev/stele/eventlog/logpb"
 )
@@ -18,16 +19,13 @@ import (
 // commit checks it (see [Request.remove]): a namespace without finalizers in which there is something stays until the
 // namespace controller has emptied it, or until it is empty and finalized or deleted once more.
 
-// finalize is the subresource that changes spec.finalizers.
-const finalize = "finalize"
-
 // immortal are the namespaces that the server makes, and keeps.
 var immortal = map[string]bool{"default": true, "kube-system": true}
 
 // checkMortal refuses to delete what is immortal.
-func (r *Request) checkMortal() error {
-	if r.resource() == commit.Namespaces && immortal[r.key.Name] {
-		return apierrors.NewForbidden(r.resource(), r.key.Name, errors.New("this namespace may not be deleted"))
+func (d *Draft) checkMortal() error {
+	if d.Resource() == commit.Namespaces && immortal[d.Key.Name] {
+		return apierrors.NewForbidden(d.Resource(), d.Key.Name, errors.New("this namespace may not be deleted"))
 	}
 	return nil
 }
@@ -68,16 +66,16 @@ func askedFinalizers(content map[string]any) any {
 // deleteNamespace marks a namespace, or, if it is marked, removes it unless there are
 // finalizers, or objects in it. One that has none when it is marked gets that of the server, so that its
 // content is deleted before it is: those of old logs have none.
-func (r *Request) deleteNamespace(w *write) (*write, error) {
-	meta, content, err := decodeStored(r.old.JSON)
+func (d *Draft) deleteNamespace(w *Write) (*Write, error) {
+	meta, content, err := call.DecodeStored(d.Old.JSON)
 	if err != nil {
 		return nil, err
 	}
 	if meta.DeletionTimestamp != nil {
-		if len(meta.Finalizers) > 0 || !finalized(content) || r.holdsContent() {
+		if len(meta.Finalizers) > 0 || !finalized(content) || d.holdsContent() {
 			return nil, nil
 		}
-		r.remove(w)
+		d.remove(w)
 		return w, nil
 	}
 	if finalized(content) {
@@ -89,32 +87,32 @@ func (r *Request) deleteNamespace(w *write) (*write, error) {
 		content["status"] = status
 	}
 	status["phase"] = "Terminating"
-	now := metav1.NewTime(r.received.Truncate(time.Second).UTC())
+	now := metav1.NewTime(d.Received.Truncate(time.Second).UTC())
 	meta.DeletionTimestamp, meta.ResourceVersion = &now, "" // without a grace period, as upstream
-	meta.Finalizers = r.finalizersOfDelete()
-	w.kind = logpb.Type_TYPE_UPDATED
-	w.payload, err = r.encode(meta, content)
+	meta.Finalizers = d.finalizersOfDelete()
+	w.Type = logpb.Type_TYPE_UPDATED
+	w.Payload, err = d.encode(meta, content)
 	return w, err
 }
 
 // remove makes it a write that removes the object for good: of a namespace, if it still is empty then.
-func (r *Request) remove(w *write) {
-	if r.resource() == commit.Namespaces {
-		w.checks.EmptyNamespace = r.key.Name
+func (d *Draft) remove(w *Write) {
+	if d.Resource() == commit.Namespaces {
+		w.Checks.EmptyNamespace = d.Key.Name
 	}
-	w.kind, w.payload = logpb.Type_TYPE_DELETED, r.old.Payload()
+	w.Type, w.Payload = logpb.Type_TYPE_DELETED, d.Old.Payload()
 }
 
 // holdsContent reports whether the object is a namespace in which there is something. It stays until that is gone.
-func (r *Request) holdsContent() bool {
-	if r.resource() != commit.Namespaces {
+func (d *Draft) holdsContent() bool {
+	if d.Resource() != commit.Namespaces {
 		return false
 	}
-	_, found := r.tip.Objects.FirstIn(r.key.Name)
+	_, found := d.Tip.Objects.FirstIn(d.Key.Name)
 	return found
 }
 
 // held tells whether finalizers keep an object that is being deleted, as it is to become.
-func (r *Request) held() bool {
-	return len(r.object.meta.Finalizers) > 0 || r.resource() == commit.Namespaces && !finalized(r.object.content)
+func (d *Draft) held() bool {
+	return len(d.Object.Meta.Finalizers) > 0 || d.Resource() == commit.Namespaces && !finalized(d.Object.Content)
 }

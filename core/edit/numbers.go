@@ -1,4 +1,4 @@
-package core
+package edit
 
 import (
 	"bytes"
@@ -14,17 +14,17 @@ import (
 
 // changedNumbers returns an error for each number that was sent and would be stored as another one.
 // Built-in kinds and those of a CustomResourceDefinition round numbers, as upstream does.
-func (r *Request) changedNumbers() (errs field.ErrorList) {
-	if r.kind.Kind.Builtin || len(r.kind.Kind.Definition) > 0 || r.scales() {
+func (d *Draft) ChangedNumbers() (errs field.ErrorList) {
+	if d.Kind.Kind.Builtin || len(d.Kind.Kind.Definition) > 0 || d.Scales() {
 		return nil
 	}
-	for _, n := range r.body.changedNumbers() {
-		path, kept := placeOf(n.Path, r.object.content)
-		if !kept && types.PatchType(r.body.mediaType) != types.JSONPatchType {
+	for _, n := range d.changedNumbers() {
+		path, kept := placeOf(n.Path, d.Object.Content)
+		if !kept && types.PatchType(d.Body.MediaType) != types.JSONPatchType {
 			continue
 		}
 		e := field.Invalid(path, shortened(n.Sent), fmt.Sprintf("would be stored as %s: a number that is no integer of at most 64 bits keeps about 16 digits", n.Stored()))
-		if r.sensitive() {
+		if d.Sensitive() {
 			e.BadValue, e.Detail = field.OmitValueType{}, "would be stored as another number: one that is no integer of at most 64 bits keeps about 16 digits"
 		}
 		errs = append(errs, e)
@@ -33,19 +33,19 @@ func (r *Request) changedNumbers() (errs field.ErrorList) {
 }
 
 // changedNumbers returns the numbers of the body that would be stored as others.
-func (b *body) changedNumbers() []numbers.Number {
-	if b.counted {
-		return b.numbers
+func (d *Draft) changedNumbers() []numbers.Number {
+	if d.counted {
+		return d.numbers
 	}
 	find := numbers.InJSON
 	switch {
-	case types.PatchType(b.mediaType) == types.JSONPatchType:
+	case types.PatchType(d.Body.MediaType) == types.JSONPatchType:
 		find = numbers.InPatch
-	case b.mediaType == negotiate.YAML, types.PatchType(b.mediaType) == types.ApplyYAMLPatchType && !bytes.HasPrefix(b.raw, []byte("{")):
+	case d.Body.MediaType == negotiate.YAML, types.PatchType(d.Body.MediaType) == types.ApplyYAMLPatchType && !bytes.HasPrefix(d.Body.Raw, []byte("{")):
 		find = numbers.InYAML
 	}
-	b.numbers, b.counted = find(b.raw), true
-	return b.numbers
+	d.numbers, d.counted = find(d.Body.Raw), true
+	return d.numbers
 }
 
 // placeOf returns where a path leads in the content of an object, and whether there is a number. The steps of a

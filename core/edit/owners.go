@@ -1,4 +1,4 @@
-package core
+package edit
 
 import (
 	"strconv"
@@ -9,7 +9,7 @@ import (
 
 // dropDuplicateOwners leaves each owner of an object there once, and warns of it in
 // upstream's words, which differ for a patch.
-func (r *Request) dropDuplicateOwners(meta *metav1.ObjectMeta) {
+func (d *Draft) dropDuplicateOwners(meta *metav1.ObjectMeta) {
 	if len(meta.OwnerReferences) < 2 {
 		return
 	}
@@ -34,11 +34,11 @@ func (r *Request) dropDuplicateOwners(meta *metav1.ObjectMeta) {
 		return
 	}
 	when := ""
-	if r.info.Verb == "patch" {
+	if d.Info.Verb == "patch" {
 		when = " after mutating admission happens"
 	}
 	meta.OwnerReferences = once
-	r.warn(".metadata.ownerReferences contains duplicate entries" + when +
+	d.Warn(".metadata.ownerReferences contains duplicate entries" + when +
 		"; API server dedups owner references in 1.20+, and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: " + strings.Join(twice, ", "))
 }
 

@@ -1,4 +1,4 @@
-package rendered
+package openapi
 
 import (
 	"encoding"
@@ -7,8 +7,20 @@ import (
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"stele.dev/stele/policy"
 	"stele.dev/stele/schemas"
 )
+
+// NewVersion describes a kind with one version as the kinds of policies are.
+func NewVersion(k schemas.Kind, content *schemas.Node) *policy.Version {
+	k.ListKind, k.Singular, k.Builtin = k.Kind+"List", strings.ToLower(k.Kind), true
+	v := &policy.Version{
+		Version: &schemas.Version{Name: k.StorageVersion, Served: true, Schema: content},
+		Kind:    &policy.Kind{Kind: &k},
+	}
+	v.Kind.Versions = []*policy.Version{v}
+	return v
+}
 
 // Describe returns the name of a kind, given by its Go type, and the schema of its
 // content: all but apiVersion, kind and metadata. It is for OpenAPI, with the texts that the
@@ -20,13 +32,6 @@ func Describe(object any) (kind string, content *schemas.Node) {
 	}
 	return t.Name(), node(t)
 }
-
-var (
-	raw           = reflect.TypeFor[json.RawMessage]()
-	typeMeta      = reflect.TypeFor[metav1.TypeMeta]()
-	textMarshaler = reflect.TypeFor[encoding.TextMarshaler]()
-	objectMeta    = reflect.TypeFor[metav1.ObjectMeta]()
-)
 
 // node describes the Go types that occur in the kinds: scalars, and lists, maps and structs
 // of them, and any or raw JSON, which are any value.
@@ -73,10 +78,17 @@ func node(t reflect.Type) *schemas.Node {
 		return n
 	}
 	if scalarKinds[t.Kind()] == 0 {
-		panic("rendered: no schema says " + t.String())
+		panic("openapi: no schema describes " + t.String())
 	}
 	return &schemas.Node{Kinds: scalarKinds[t.Kind()]}
 }
+
+var (
+	raw           = reflect.TypeFor[json.RawMessage]()
+	typeMeta      = reflect.TypeFor[metav1.TypeMeta]()
+	textMarshaler = reflect.TypeFor[encoding.TextMarshaler]()
+	objectMeta    = reflect.TypeFor[metav1.ObjectMeta]()
+)
 
 var scalarKinds = map[reflect.Kind]schemas.Kinds{
 	reflect.String: schemas.StringKind, reflect.Bool: schemas.BoolKind, reflect.Int: schemas.IntegerKind, reflect.Int64: schemas.IntegerKind, reflect.Uint64: schemas.IntegerKind,

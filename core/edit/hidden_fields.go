@@ -1,4 +1,4 @@
-package core
+package edit
 
 import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -13,9 +13,9 @@ import (
 
 // kept returns the object as it is to be kept, where the stored one has fields that the policy in force
 // does not show, in parts that the write leaves as they were shown; else nil.
-func (r *Request) kept(meta *metav1.ObjectMeta, content map[string]any) ([]byte, error) {
-	stored := r.old.Kept()
-	if stored == nil || r.kind.Kind.Face != nil {
+func (d *Draft) keepHidden(meta *metav1.ObjectMeta, content map[string]any) ([]byte, error) {
+	stored := d.Old.Kept()
+	if stored == nil || d.Kind.Kind.Face != nil {
 		return nil, nil
 	}
 	_, was, err := metadata.DecodeStored(stored)
@@ -26,10 +26,10 @@ func (r *Request) kept(meta *metav1.ObjectMeta, content map[string]any) ([]byte,
 	if err != nil {
 		return nil, err
 	}
-	if unknown, _, _ := r.kind.Kind.Stored().Storage().Program.TryPrepare(pruned); len(unknown) == 0 {
+	if unknown, _, _ := d.Kind.Kind.Stored().Storage().Program.TryPrepare(pruned); len(unknown) == 0 {
 		return nil, nil // it differs by defaults, which are written with the rest
 	}
-	_, shown, err := metadata.DecodeStored(r.old.JSON)
+	_, shown, err := metadata.DecodeStored(d.Old.JSON)
 	if err != nil {
 		return nil, err
 	}
@@ -49,5 +49,5 @@ func (r *Request) kept(meta *metav1.ObjectMeta, content map[string]any) ([]byte,
 	if !keeps {
 		return nil, nil
 	}
-	return r.encode(meta, next)
+	return d.encode(meta, next)
 }
