@@ -30,7 +30,7 @@ func ReadLimited(h *http.Request) ([]byte, error) {
 	}
 	if h.ContentLength > MaxBody {
 		_, _ = io.CopyN(io.Discard, h.Body, MaxBody+1) // a client that still writes may not hear the answer
-		return nil, status.TooLarge()
+		return nil, status.BodyTooLarge()
 	}
 	// One allocation where the length is known.
 	raw := make([]byte, 0, max(512, min(h.ContentLength+1, MaxBody+1)))
@@ -39,7 +39,7 @@ func ReadLimited(h *http.Request) ([]byte, error) {
 		n, err := limited.Read(raw[len(raw):cap(raw)])
 		raw = raw[:len(raw)+n]
 		if len(raw) > MaxBody {
-			return nil, status.TooLarge()
+			return nil, status.BodyTooLarge()
 		}
 		if err == io.EOF {
 			return raw, nil
@@ -49,7 +49,7 @@ func ReadLimited(h *http.Request) ([]byte, error) {
 			var full apierrors.APIStatus
 			switch {
 			case errors.As(err, &tooLong):
-				return nil, status.TooLarge()
+				return nil, status.BodyTooLarge()
 			case errors.As(err, &full), errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 				return nil, err
 			}

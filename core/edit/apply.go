@@ -83,7 +83,7 @@ func (d *Draft) decodeApplied() error {
 		return fmt.Errorf("error encoding patch: %w", err)
 	}
 	if len(text) > call.MaxBody {
-		return status.TooLarge()
+		return status.BodyTooLarge()
 	}
 	applied := map[string]any{}
 	if err := utilyaml.Unmarshal(d.Body.Raw, &applied); err != nil {

@@ -65,7 +65,7 @@ func (d *Draft) convertBody() error {
 	}
 	if len(text) > 2*call.MaxBody { // Base64 and escaped text take more room
 		d.Body = nil
-		return status.TooLarge()
+		return status.BodyTooLarge()
 	}
 	d.Body.Raw, d.Body.MediaType = text, negotiate.JSON
 	return nil

@@ -81,7 +81,7 @@ func (d *Draft) toJSON(text []byte, strict []error) ([]byte, []error, error) {
 		}
 	}
 	if len(converted) > call.MaxBody {
-		return nil, nil, status.TooLarge()
+		return nil, nil, status.BodyTooLarge()
 	}
 	return converted, strict, nil
 }

@@ -34,6 +34,12 @@ func newReplays() *Replays {
 	return &Replays{turns: semaphore.NewWeighted(int64(runtime.GOMAXPROCS(0)))}
 }
 
+// Hold counts n bytes of history that are being sent, or, if n is negative, that have been.
+func (s *Replays) Hold(n int) { s.held.Add(int64(n)) }
+
+// Held returns how many bytes of history are being sent.
+func (s *Replays) Held() int64 { return s.held.Load() }
+
 // share is how large a chunk may be: the fuller it is, the less. A client that does not read
 // holds its chunk for long, and must not keep others from theirs.
 func (s *Replays) Share() int { return max(leastChunk, int(replayBytes-s.held.Load())/8) }
@@ -207,13 +213,13 @@ func (j *joined) read() ([]objects.Event, error) {
 		return nil, err
 	}
 	j.place, j.held = chunk.Place, chunk.Bytes
-	j.rd.Replays.held.Add(int64(j.held))
+	j.rd.Replays.Hold(j.held)
 	return chunk.Events, nil
 }
 
 // release: the chunk that was taken last has been sent.
 func (j *joined) release() {
-	j.rd.Replays.held.Add(-int64(j.held))
+	j.rd.Replays.Hold(-j.held)
 	j.held = 0
 }
 

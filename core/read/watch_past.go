@@ -86,7 +86,7 @@ func (e *ended) Take() (events []objects.Event, bookmark uint64, more bool, err 
 		return nil, e.replay.From.Revision, false, err
 	}
 	e.replay.From, e.held = chunk.Place, chunk.Bytes
-	e.rd.Replays.held.Add(int64(e.held))
+	e.rd.Replays.Hold(e.held)
 	return chunk.Events, chunk.Place.Revision, chunk.Place.Revision < e.replay.UpTo, nil
 }
 
@@ -95,6 +95,6 @@ func (e *ended) Ready() <-chan struct{} { return nil }
 
 // Stop implements source: what was taken last has been sent.
 func (e *ended) Stop() {
-	e.rd.Replays.held.Add(-int64(e.held))
+	e.rd.Replays.Hold(-e.held)
 	e.held = 0
 }

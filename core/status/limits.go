@@ -23,7 +23,7 @@ func MethodNotAllowed(method string) error {
 	return apierrors.NewGenericServerResponse(http.StatusMethodNotAllowed, method, schema.GroupResource{}, "", "", 0, false)
 }
 
-func TooLarge() error {
+func BodyTooLarge() error {
 	return apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("limit is %d", MaxBody))
 }
 
@@ -32,4 +32,9 @@ func NotAcceptable(format string, args ...any) error {
 	return &apierrors.StatusError{ErrStatus: metav1.Status{
 		Status: metav1.StatusFailure, Code: http.StatusNotAcceptable, Reason: metav1.StatusReasonNotAcceptable, Message: fmt.Sprintf(format, args...),
 	}}
+}
+
+// OtherNamespace returns the error of an object whose namespace is not that of its path (400).
+func OtherNamespace() error {
+	return apierrors.NewBadRequest("the namespace of the provided object does not match the namespace sent on the request")
 }

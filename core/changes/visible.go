@@ -1,4 +1,4 @@
-package core
+package changes
 
 import (
 	"cmp"
@@ -6,8 +6,8 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"stele.dev/stele/core/changes"
-	"stele.dev/stele/core/status"
+	"stele.dev/stele/core/call"
+	"stele.dev/stele/core/read"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/projections/history"
 )
@@ -16,7 +16,8 @@ import (
 // may do today what the request does with changes (get, list, watch), as far back as that
 // reaches. It belongs to one request, and to one policy.
 type sight struct {
-	r       *Request
+	r       *call.Call
+	history *history.Store
 	windows *read.Windows
 	decided map[sightKey]bool
 }
@@ -24,8 +25,8 @@ type sight struct {
 // sightKey is what a decision depends on; name only where the policy has names.
 type sightKey struct{ group, resource, namespace, name string }
 
-func (p *Pipeline) sight(r *Request) *sight {
-	return &sight{r: r, windows: p.Windows(r), decided: map[sightKey]bool{}}
+func (v *service) newSight(r *call.Call) *sight {
+	return &sight{r: r, history: v.History, windows: v.Windows(r), decided: map[sightKey]bool{}}
 }
 
 // access is what the user would have to be allowed to read the object of a change.
@@ -76,7 +77,7 @@ func (s *sight) byName(access *policy.Request) bool {
 
 // sees tells whether a change is to be shown. What is beyond a window is left out, but of who
 // asks for the changes of one kind: that is refused.
-func (s *sight) sees(ctx context.Context, q *changesQuery, h *history.Change) (bool, error) {
+func (s *sight) sees(ctx context.Context, q *query, h *history.Change) (bool, error) {
 	if reads, err := s.reads(ctx, h); err != nil || !reads {
 		return false, cmp.Or(ctx.Err(), err) // past the deadline nobody was asked: that is no answer
 	}
@@ -126,13 +127,13 @@ func (s *sight) kind(h *history.Change) *policy.Kind {
 // readsLost is for kinds that are no more, and so have no window: where they held secrets, before
 // the change or after it, it takes the verb history.
 func (s *sight) readsLost(ctx context.Context, h *history.Change) (bool, error) {
-	secret := changes.HoldsSecrets(h)
+	secret := HoldsSecrets(h)
 	if !secret && h.Previous > 0 {
-		before, err := s.windows.history.Get(ctx, resourceOf(h), h.Object.GetNamespace(), h.Object.GetName(), h.Revision-1)
+		before, err := s.history.Get(ctx, resourceOf(h), h.Object.GetNamespace(), h.Object.GetName(), h.Revision-1)
 		if err != nil {
 			return false, err
 		}
-		secret = before == nil || changes.HoldsSecrets(before)
+		secret = before == nil || HoldsSecrets(before)
 	}
 	if !secret {
 		return true, nil

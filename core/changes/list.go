@@ -1,4 +1,4 @@
-package core
+package changes
 
 import (
 	"context"
@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
-	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
@@ -21,39 +20,25 @@ import (
 	labelselectors "k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/storage"
-	kjson "sigs.k8s.io/json"
-	"stele.dev/stele/core/changes"
+	"stele.dev/stele/core/call"
 	"stele.dev/stele/core/difference"
 	"stele.dev/stele/core/metadata"
-	"stele.dev/stele/core/negotiate"
-	"stele.dev/stele/core/status"
-	"stele.dev/stele/core/table"
-	"stele.dev/stele/policy"
+	"stele.dev/stele/core/read"
+	"stele.dev/stele/core/virtual"
 	"stele.dev/stele/projections/history"
-	"stele.dev/stele/schemas"
 )
 
-func (r *Request) isChanges() bool {
-	return r.Info.APIGroup == changes.Group && r.Info.APIVersion == changes.Version && r.Info.Resource == changes.Plural
+// service answers calls about changes.
+type service struct{ *read.Reader }
+
+// New returns the row of changes.
+func New(rd *read.Reader) *virtual.Resource {
+	return &virtual.Resource{Resource: Resource(), Object: func() any { return Change{} }, Serve: (&service{rd}).serve}
 }
 
-// allowedChanges tells whether there is something at the request's path, and whether
-// it takes the method: changes are only read.
-func (r *Request) allowedChanges() error {
-	r.Key.Group, r.Key.Resource, r.Key.Name = changes.Group, changes.Plural, r.Info.Name
-	if r.Info.Subresource != "" {
-		return status.NotServed(r.Info.Verb, r.Resource())
-	}
-	switch r.Info.Verb {
-	case "get", "list", "watch":
-		return nil
-	}
-	return apierrors.NewMethodNotSupported(r.Resource(), r.Info.Verb)
-}
-
-// changesQuery is which changes a request asks for.
-type changesQuery struct {
-	*changes.Selection
+// query is which changes a request asks for.
+type query struct {
+	*Selection
 	options *internalversion.ListOptions
 	// difference: whether it is told, too.
 	difference bool
@@ -61,23 +46,23 @@ type changesQuery struct {
 	since, until uint64
 }
 
-// answerChanges reads the log for a client, by the history that is made of it.
-func (p *Pipeline) answerChanges(ctx context.Context, r *Request) error {
-	q, err := changesQueryOf(r)
+// serve reads the log for a client, by the history that is made of it.
+func (v *service) serve(ctx context.Context, r *call.Call) error {
+	q, err := newQuery(r)
 	if err != nil {
 		return err
 	}
 	switch r.Info.Verb {
 	case "get":
-		return p.getChange(ctx, r, q)
+		return v.get(ctx, r, q)
 	case "list":
-		return p.listChanges(ctx, r, q)
+		return v.list(ctx, r, q)
 	default:
-		return p.watchChanges(ctx, r, q)
+		return v.watch(ctx, r, q)
 	}
 }
 
-func changesQueryOf(r *Request) (*changesQuery, error) {
+func newQuery(r *call.Call) (*query, error) {
 	o, parameters := &internalversion.ListOptions{}, r.HTTP.URL.Query()
 	if err := internalscheme.ParameterCodec.DecodeParameters(parameters, metav1.SchemeGroupVersion, o); err != nil {
 		return nil, apierrors.NewBadRequest(err.Error())
@@ -86,7 +71,7 @@ func changesQueryOf(r *Request) (*changesQuery, error) {
 	if errs := internalvalidation.ValidateListOptions(o, false); len(errs) > 0 {
 		return nil, apierrors.NewInvalid(schema.GroupKind{Group: metav1.GroupName, Kind: "ListOptions"}, "", errs)
 	}
-	q := &changesQuery{options: o, difference: true}
+	q := &query{options: o, difference: true}
 	if asked := parameters.Get("difference"); asked != "" {
 		var err error
 		if q.difference, err = strconv.ParseBool(asked); err != nil {
@@ -101,7 +86,7 @@ func changesQueryOf(r *Request) (*changesQuery, error) {
 		}
 	}
 	var err error
-	if q.Selection, err = changes.Select(r.Info.Namespace, selector); err != nil {
+	if q.Selection, err = Select(r.Info.Namespace, selector); err != nil {
 		return nil, apierrors.NewBadRequest(err.Error())
 	}
 	return q, nil
@@ -109,11 +94,11 @@ func changesQueryOf(r *Request) (*changesQuery, error) {
 
 // resolve finds the revisions that bound the changes, among those up to one to which the
 // history has come.
-func (p *Pipeline) resolve(ctx context.Context, q *changesQuery, upto uint64) error {
+func (v *service) resolve(ctx context.Context, q *query, upto uint64) error {
 	q.since, q.until = 1, math.MaxUint64
 	if m := q.Since; m != nil {
 		if q.since = m.Revision; m.Revision == 0 {
-			before, err := p.history.RevisionAt(ctx, m.Time.Add(-1))
+			before, err := v.History.RevisionAt(ctx, m.Time.Add(-1))
 			if err != nil && !errors.Is(err, history.ErrNone) {
 				return err
 			}
@@ -123,7 +108,7 @@ func (p *Pipeline) resolve(ctx context.Context, q *changesQuery, upto uint64) er
 	if m := q.Until; m != nil {
 		// What is still to come has a time that is not known yet: see late.
 		if q.until = m.Revision; m.Revision == 0 {
-			last, err := p.history.RevisionAt(ctx, m.Time)
+			last, err := v.History.RevisionAt(ctx, m.Time)
 			if err != nil && !errors.Is(err, history.ErrNone) {
 				return err
 			}
@@ -144,12 +129,12 @@ func (p *Pipeline) resolve(ctx context.Context, q *changesQuery, upto uint64) er
 }
 
 // late tells whether a change is behind the bounds.
-func (q *changesQuery) late(h *history.Change) bool {
+func (q *query) late(h *history.Change) bool {
 	return h.Revision > q.until || q.Until != nil && q.Until.Revision == 0 && h.Time.After(q.Until.Time)
 }
 
 // filter is what the history needs not to yield other changes than those that are asked for.
-func (q *changesQuery) filter() history.Filter {
+func (q *query) filter() history.Filter {
 	f := history.Filter{Namespace: q.Namespace}
 	for _, field := range [...]string{"metadata.namespace", "object.namespace"} {
 		if namespace, ok := q.Exactly(field); ok && f.Namespace == "" {
@@ -165,31 +150,31 @@ func (q *changesQuery) filter() history.Filter {
 }
 
 // back yields the changes at a revision or before that may be meant, the newest first.
-func (p *Pipeline) back(ctx context.Context, r *Request, q *changesQuery, from uint64) iter.Seq2[*history.Change, error] {
+func (v *service) back(ctx context.Context, r *call.Call, q *query, from uint64) iter.Seq2[*history.Change, error] {
 	f := q.filter()
 	if f.Resource.Empty() || f.Name == "" {
-		return p.history.Before(ctx, f, from)
+		return v.History.Before(ctx, f, from)
 	}
 	_, inNone := q.Exactly("object.namespace")
 	if kind := r.Tip.Policy.Kind(f.Resource); f.Namespace != "" || inNone || kind != nil && !kind.Namespaced {
-		return p.history.Versions(ctx, f.Resource, f.Namespace, f.Name, from)
+		return v.History.Versions(ctx, f.Resource, f.Namespace, f.Name, from)
 	}
-	return p.history.Before(ctx, f, from)
+	return v.History.Before(ctx, f, from)
 }
 
 // change is how a change is shown: with what differs from the version before, if that is
 // wanted.
-func (p *Pipeline) change(ctx context.Context, r *Request, q *changesQuery, h *history.Change) (*changes.Change, error) {
-	c := changes.From(h)
+func (v *service) change(ctx context.Context, r *call.Call, q *query, h *history.Change) (*Change, error) {
+	c := From(h)
 	if h.Object == nil || !q.difference && h.Previous > 0 {
 		return c, nil
 	}
 	resource := resourceOf(h)
-	before, err := p.history.Get(ctx, resource, h.Object.GetNamespace(), h.Object.GetName(), h.Revision-1)
+	before, err := v.History.Get(ctx, resource, h.Object.GetNamespace(), h.Object.GetName(), h.Revision-1)
 	if err != nil {
 		return nil, err
 	}
-	c.Object.Sensitive = c.Object.Sensitive || before != nil && changes.HoldsSecrets(before)
+	c.Object.Sensitive = c.Object.Sensitive || before != nil && HoldsSecrets(before)
 	isNew := !h.Deleted && h.Previous == 0
 	if isNew && before != nil {
 		c.Object.PreviousUID = before.Object.GetUid()
@@ -226,7 +211,7 @@ func (p *Pipeline) change(ctx context.Context, r *Request, q *changesQuery, h *h
 }
 
 // labels are what the objects of the changes must have; nil if that does not matter.
-func (q *changesQuery) labels() labelselectors.Selector {
+func (q *query) labels() labelselectors.Selector {
 	if s := q.options.LabelSelector; s != nil && !s.Empty() {
 		return s
 	}
@@ -235,16 +220,16 @@ func (q *changesQuery) labels() labelselectors.Selector {
 
 // chosen is how a change that the user sees is shown; nil if the labels of its object or what differs are not those that
 // are meant.
-func (p *Pipeline) chosen(ctx context.Context, r *Request, q *changesQuery, h *history.Change) (*changes.Change, error) {
-	if has, err := p.hasLabels(ctx, q.labels(), h); err != nil || !has {
+func (v *service) chosen(ctx context.Context, r *call.Call, q *query, h *history.Change) (*Change, error) {
+	if has, err := v.hasLabels(ctx, q.labels(), h); err != nil || !has {
 		return nil, err
 	}
 	if q.Path == "" {
-		return p.change(ctx, r, q, h)
+		return v.change(ctx, r, q, h)
 	}
 	full := *q
 	full.difference = true
-	c, err := p.change(ctx, r, &full, h)
+	c, err := v.change(ctx, r, &full, h)
 	if err != nil || !q.MatchesDifference(c) {
 		return nil, err
 	}
@@ -255,7 +240,7 @@ func (p *Pipeline) chosen(ctx context.Context, r *Request, q *changesQuery, h *h
 }
 
 // hasLabels tells whether a selector selects the object of a change, as it was before or after that.
-func (p *Pipeline) hasLabels(ctx context.Context, selector labelselectors.Selector, h *history.Change) (bool, error) {
+func (v *service) hasLabels(ctx context.Context, selector labelselectors.Selector, h *history.Change) (bool, error) {
 	switch {
 	case selector == nil:
 		return true, nil
@@ -266,21 +251,21 @@ func (p *Pipeline) hasLabels(ctx context.Context, selector labelselectors.Select
 	case h.Previous == 0 || h.Deleted:
 		return false, nil
 	}
-	before, err := p.history.Get(ctx, resourceOf(h), h.Object.GetNamespace(), h.Object.GetName(), h.Revision-1)
+	before, err := v.History.Get(ctx, resourceOf(h), h.Object.GetNamespace(), h.Object.GetName(), h.Revision-1)
 	if err != nil || before == nil || before.Payload == nil {
 		return false, err
 	}
 	return selector.Matches(metadata.Labels(before.Payload)), nil
 }
 
-func (p *Pipeline) getChange(ctx context.Context, r *Request, q *changesQuery) error {
-	if err := p.See(ctx, r, ""); err != nil {
+func (v *service) get(ctx context.Context, r *call.Call, q *query) error {
+	if err := v.See(ctx, r, ""); err != nil {
 		return err
 	}
-	if err := p.history.Reach(ctx, r.World().Revision()); err != nil {
+	if err := v.History.Reach(ctx, r.World().Revision()); err != nil {
 		return err
 	}
-	if err := p.resolve(ctx, q, r.World().Revision()); err != nil {
+	if err := v.resolve(ctx, q, r.World().Revision()); err != nil {
 		return err
 	}
 	notFound := apierrors.NewNotFound(r.Resource(), r.Info.Name)
@@ -288,15 +273,15 @@ func (p *Pipeline) getChange(ctx context.Context, r *Request, q *changesQuery) e
 	if err != nil || revision > r.World().Revision() || strconv.FormatUint(revision, 10) != r.Info.Name {
 		return notFound
 	}
-	h, err := p.history.At(ctx, revision)
+	h, err := v.History.At(ctx, revision)
 	if err != nil {
 		return err
 	}
 	// Whose object the user may not read, is not there: which one it is would be told otherwise.
-	if h == nil || revision < q.since || q.late(h) || !q.Matches(changes.From(h)) {
+	if h == nil || revision < q.since || q.late(h) || !q.Matches(From(h)) {
 		return notFound
 	}
-	s := p.sight(r)
+	s := v.newSight(r)
 	if reads, err := s.reads(ctx, h); err != nil {
 		return err
 	} else if !reads {
@@ -305,17 +290,17 @@ func (p *Pipeline) getChange(ctx context.Context, r *Request, q *changesQuery) e
 	if err := s.reach(ctx, h); err != nil {
 		return err
 	}
-	c, err := p.chosen(ctx, r, q, h)
+	c, err := v.chosen(ctx, r, q, h)
 	if err != nil {
 		return err
 	}
 	if c == nil {
 		return notFound
 	}
-	return p.answerChange(r, c)
+	return v.answer(r, c)
 }
 
-func (p *Pipeline) answerChange(r *Request, c *changes.Change) error {
+func (v *service) answer(r *call.Call, c *Change) error {
 	f, err := r.Format()
 	if err != nil {
 		return err
@@ -324,30 +309,30 @@ func (p *Pipeline) answerChange(r *Request, c *changes.Change) error {
 	if err != nil {
 		return err
 	}
-	if text, err = changesForm.As(r, f, metav1.ListMeta{ResourceVersion: c.ResourceVersion}, [][]byte{text}, false); err != nil {
+	if text, err = form.As(r, f, metav1.ListMeta{ResourceVersion: c.ResourceVersion}, [][]byte{text}, false); err != nil {
 		return err
 	}
 	return r.WriteBody(f, http.StatusOK, text)
 }
 
 const (
-	// changesAtOnce is how many changes a list holds that names no limit, and a tenth of the
+	// defaultLimit is how many changes a list holds that names no limit, and a tenth of the
 	// most.
-	changesAtOnce = 500
-	// changesWindow is how many revisions a list covers that has no field selector, on all of its pages.
-	changesWindow = 1000
+	defaultLimit = 500
+	// defaultWindow is how many revisions a list covers that has no field selector, on all of its pages.
+	defaultWindow = 1000
 	// A page ends, with a token to go on, when so many changes were looked at for it, or so
 	// many bytes of objects, or it has come to so many bytes.
-	changesLookedAt = 20_000
-	changesRead     = 32 << 20
-	changesBytes    = 8 << 20
+	maxExamined = 20_000
+	maxRead     = 32 << 20
+	maxAnswer   = 8 << 20
 )
 
-// changesPage is where a page of a list begins, and of which revision the list is.
-type changesPage struct{ from, revision uint64 }
+// page is where a page of a list begins, and of which revision the list is.
+type page struct{ from, revision uint64 }
 
-// changesPageOf finds out what a list is of. The tip is not older than that.
-func (p *Pipeline) changesPageOf(ctx context.Context, r *Request, o *internalversion.ListOptions) (pg changesPage, err error) {
+// pageOf finds out what a list is of. The tip is not older than that.
+func (v *service) pageOf(ctx context.Context, r *call.Call, o *internalversion.ListOptions) (pg page, err error) {
 	if o.Continue != "" {
 		key, revision, err := storage.DecodeContinue(o.Continue, read.KeyPrefix)
 		if err != nil {
@@ -361,9 +346,9 @@ func (p *Pipeline) changesPageOf(ctx context.Context, r *Request, o *internalver
 			return pg, apierrors.NewBadRequest("invalid continue token: continue key is not valid")
 		}
 		pg.revision = uint64(revision)
-		return pg, p.See(ctx, r, strconv.FormatUint(pg.revision, 10))
+		return pg, v.See(ctx, r, strconv.FormatUint(pg.revision, 10))
 	}
-	if err := p.See(ctx, r, o.ResourceVersion); err != nil {
+	if err := v.See(ctx, r, o.ResourceVersion); err != nil {
 		return pg, err
 	}
 	pg.revision = r.World().Revision()
@@ -371,7 +356,7 @@ func (p *Pipeline) changesPageOf(ctx context.Context, r *Request, o *internalver
 		if pg.revision, err = call.QueryRevision(o.ResourceVersion); err != nil {
 			return pg, err
 		}
-		if err := p.past.NotLost(ctx, pg.revision); err != nil {
+		if err := v.Past.NotLost(ctx, pg.revision); err != nil {
 			return pg, err
 		}
 	}
@@ -379,25 +364,25 @@ func (p *Pipeline) changesPageOf(ctx context.Context, r *Request, o *internalver
 	return pg, nil
 }
 
-// listChanges answers with the newest changes first. Its continue token has the revision to go
+// list answers with the newest changes first. Its continue token has the revision to go
 // on from, so that no change that comes meanwhile is in its way.
-func (p *Pipeline) listChanges(ctx context.Context, r *Request, q *changesQuery) error {
+func (v *service) list(ctx context.Context, r *call.Call, q *query) error {
 	f, err := r.Format()
 	if err != nil {
 		return err
 	}
-	pg, err := p.changesPageOf(ctx, r, q.options)
+	pg, err := v.pageOf(ctx, r, q.options)
 	if err != nil {
 		return err
 	}
-	if err := p.history.Reach(ctx, r.World().Revision()); err != nil {
+	if err := v.History.Reach(ctx, r.World().Revision()); err != nil {
 		return err
 	}
-	if err := p.resolve(ctx, q, r.World().Revision()); err != nil {
+	if err := v.resolve(ctx, q, r.World().Revision()); err != nil {
 		return err
 	}
-	r.boundChanges(q, pg)
-	texts, next, err := p.changesBack(ctx, r, q, min(pg.from, q.until))
+	boundList(r, q, pg)
+	texts, next, err := v.backFrom(ctx, r, q, min(pg.from, q.until))
 	if err != nil {
 		return err
 	}
@@ -407,7 +392,7 @@ func (p *Pipeline) listChanges(ctx context.Context, r *Request, q *changesQuery)
 			return err
 		}
 	}
-	body, err := changesForm.As(r, f, meta, texts, true)
+	body, err := form.As(r, f, meta, texts, true)
 	if err != nil {
 		return err
 	}
@@ -415,35 +400,35 @@ func (p *Pipeline) listChanges(ctx context.Context, r *Request, q *changesQuery)
 }
 
 // boundChanges leaves of a list that selects nothing the newest changes: the whole log is for those alone who say so.
-func (r *Request) boundChanges(q *changesQuery, pg changesPage) {
-	if q.Selects() || q.labels() != nil || pg.revision <= changesWindow {
+func boundList(r *call.Call, q *query, pg page) {
+	if q.Selects() || q.labels() != nil || pg.revision <= defaultWindow {
 		return
 	}
-	q.since = pg.revision - changesWindow + 1
+	q.since = pg.revision - defaultWindow + 1
 	if q.options.Continue == "" {
 		r.Warn(fmt.Sprintf("the list begins at revision %d: select older changes by the field since=REVISION|TIME, and all by since=1", q.since))
 	}
 }
 
-// changesBack are the changes of a page, and the revision to go on from, 0 if there are no more.
-func (p *Pipeline) changesBack(ctx context.Context, r *Request, q *changesQuery, from uint64) (texts [][]byte, next uint64, err error) {
-	limit := changesAtOnce
+// backFrom are the changes of a page, and the revision to go on from, 0 if there are no more.
+func (v *service) backFrom(ctx context.Context, r *call.Call, q *query, from uint64) (texts [][]byte, next uint64, err error) {
+	limit := defaultLimit
 	if q.options.Limit > 0 {
-		limit = int(min(q.options.Limit, 10*changesAtOnce))
+		limit = int(min(q.options.Limit, 10*defaultLimit))
 	}
-	s, looked, read, bytes := p.sight(r), 0, 0, 0
-	s.windows.Replay = p.replays.Begin()
-	for h, err := range s.windows.Replay.Through(ctx, p.back(ctx, r, q, from)) {
+	s, looked, read, bytes := v.newSight(r), 0, 0, 0
+	s.windows.Replay = v.Replays.Begin()
+	for h, err := range s.windows.Replay.Through(ctx, v.back(ctx, r, q, from)) {
 		if err != nil {
 			return nil, 0, err
 		}
 		if h.Revision < q.since {
 			break
 		}
-		if looked++; looked > changesLookedAt || read > changesRead || bytes > changesBytes {
+		if looked++; looked > maxExamined || read > maxRead || bytes > maxAnswer {
 			return texts, h.Revision, nil
 		}
-		if q.late(h) || !q.Matches(changes.From(h)) {
+		if q.late(h) || !q.Matches(From(h)) {
 			continue
 		}
 		if sees, err := s.sees(ctx, q, h); err != nil {
@@ -457,7 +442,7 @@ func (p *Pipeline) changesBack(ctx context.Context, r *Request, q *changesQuery,
 		if q.difference || q.Path != "" || q.labels() != nil {
 			read += len(h.Payload)
 		}
-		c, err := p.chosen(ctx, r, q, h)
+		c, err := v.chosen(ctx, r, q, h)
 		if err != nil {
 			return nil, 0, err
 		}
@@ -473,5 +458,4 @@ func (p *Pipeline) changesBack(ctx context.Context, r *Request, q *changesQuery,
 	return texts, 0, nil
 }
 
-var changesForm = call.NewForm(changes.ListKind, changes.Group+"/"+changes.Version, changes.Columns)
-
+var form = call.NewForm(ListKind, Group+"/"+Version, Columns)

@@ -1,4 +1,4 @@
-package core
+package access
 
 import (
 	"context"
@@ -12,72 +12,60 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-	"stele.dev/stele/core/access"
-	"stele.dev/stele/core/blame"
+	"stele.dev/stele/core/call"
 	"stele.dev/stele/core/negotiate"
 	"stele.dev/stele/core/past"
+	"stele.dev/stele/core/read"
 	"stele.dev/stele/core/status"
+	"stele.dev/stele/core/turns"
+	"stele.dev/stele/core/virtual"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/projections/policies"
 )
 
-// question is a kind that is asked by creating it, and not stored: of package access, and blames.
-type question struct {
-	schema.GroupVersionKind
-	plural string
-	answer func(*Pipeline, context.Context, *Request, *question) (any, error)
+// service answers questions of
+type service struct {
+	*read.Reader
+	// turns are taken by questions: their cost grows with the number of rules, and with how these overlap.
+	turns turns.Turns
 }
 
-var questionVersion = schema.GroupVersion{Group: access.Group, Version: access.Version}
-
-var questions = []question{
-	{blameKind, blame.Plural, (*Pipeline).answerBlame},
-	{questionVersion.WithKind(access.ReviewKind), access.ReviewPlural, (*Pipeline).answerWhoCan},
-	{questionVersion.WithKind(access.DifferenceKind), access.DifferencePlural, (*Pipeline).answerAccessDifference},
+// New returns the rows of access reviews and access differences.
+func New(rd *read.Reader) []*virtual.Resource {
+	v := &service{rd, turns.New()}
+	return []*virtual.Resource{
+		{Resource: ReviewResource(), Object: func() any { return Review{} }, Serve: v.serve(question{version.WithKind(ReviewKind)}, v.whoCan)},
+		{Resource: DifferenceResource(), Object: func() any { return Difference{} }, Serve: v.serve(question{version.WithKind(DifferenceKind)}, v.difference)},
+	}
 }
 
-func findQuestion(r schema.GroupVersionResource) *question {
-	for i := range questions {
-		if q := &questions[i]; r == q.GroupVersion().WithResource(q.plural) {
-			return q
+var version = schema.GroupVersion{Group: Group, Version: Version}
+
+// question is a kind that is asked by creating it, and not stored.
+type question struct{ schema.GroupVersionKind }
+
+// serve answers a question with what answer returns.
+func (v *service) serve(q question, answer func(context.Context, *call.Call, question) (any, error)) func(context.Context, *call.Call) error {
+	return func(ctx context.Context, c *call.Call) error {
+		f, err := negotiate.Plain(c.HTTP)
+		if err != nil {
+			return err
 		}
+		x, err := answer(ctx, c, q)
+		if err != nil {
+			return err
+		}
+		return c.WriteJSON(f, http.StatusCreated, x)
 	}
-	return nil
-}
-
-// allowedQuestion tells whether there is something at the request's path, and whether it takes the
-// method. To create one is to read.
-func (r *Request) allowedQuestion(q *question) error {
-	r.Key.Group, r.Key.Resource, r.Key.Namespace, r.Key.Name = q.Group, q.plural, "", r.Info.Name
-	if r.Info.Subresource != "" || r.Info.Name != "" || r.Info.Namespace != "" {
-		return status.NotServed(r.Info.Verb, r.Resource())
-	}
-	if r.Info.Verb != "create" {
-		return apierrors.NewMethodNotSupported(r.Resource(), r.Info.Verb)
-	}
-	r.Write, r.question = false, q
-	return nil
-}
-
-func (p *Pipeline) answerQuestion(ctx context.Context, r *Request) error {
-	f, err := negotiate.Plain(r.HTTP)
-	if err != nil {
-		return err
-	}
-	answer, err := r.question.answer(p, ctx, r, r.question)
-	if err != nil {
-		return err
-	}
-	return r.WriteJSON(f, http.StatusCreated, answer)
 }
 
 // invalid is the answer to a question that makes no sense.
-func (q *question) invalid(errs ...*field.Error) error {
+func (q question) invalid(errs ...*field.Error) error {
 	return status.Invalid(q.GroupKind(), "", errs)
 }
 
 // tooMuch is the answer to a question about rules that would take too long, where that is the error.
-func (q *question) tooMuch(err error) error {
+func (q question) tooMuch(err error) error {
 	if errors.Is(err, policy.ErrIntricate) {
 		return q.invalid(field.Invalid(field.NewPath("spec"), field.OmitValueType{}, err.Error()))
 	}
@@ -87,33 +75,33 @@ func (q *question) tooMuch(err error) error {
 // lawful is a policy that was in force, as what it allows.
 type lawful struct {
 	*past.Rights
-	access.State
+	State
 	// at is where its activation is in the history of the tip.
 	at int
 }
 
 // rightsAt are those that were in force at a revision, or a time.
-func (p *Pipeline) rightsAt(ctx context.Context, r *Request, revision uint64, at string) (*lawful, error) {
-	revision, err := p.AskedMoment(ctx, r, revision, at)
+func (v *service) rightsAt(ctx context.Context, c *call.Call, revision uint64, at string) (*lawful, error) {
+	revision, err := v.AskedMoment(ctx, c, revision, at)
 	if err != nil {
 		return nil, err
 	}
-	history := r.Tip.Policies.History
+	history := c.Tip.Policies.History
 	n := sort.Search(len(history), func(i int) bool { return history[i].Revision > revision })
 	if n == 0 {
 		return nil, apierrors.NewResourceExpired(fmt.Sprintf("no policy was in force at revision %d: the first is since revision %d", revision, history[0].Revision))
 	}
 	l := &lawful{at: n - 1}
 	in := history[l.at]
-	l.State = access.State{Revision: revision, Policy: in.Digest.String(), PolicyRevision: in.Revision}
-	l.Rights, err = p.past.Rights(ctx, r.Tip, in)
+	l.State = State{Revision: revision, Policy: in.Digest.String(), PolicyRevision: in.Revision}
+	l.Rights, err = v.Past.Rights(ctx, c.Tip, in)
 	return l, err
 }
 
-// answerWhoCan lists whom the policy lets do something, and since when.
-func (p *Pipeline) answerWhoCan(ctx context.Context, r *Request, kind *question) (any, error) {
-	review := &access.Review{}
-	if err := p.DecodeBody(ctx, r, kind.GroupVersionKind, review); err != nil {
+// whoCan lists whom the policy lets do something, and since when.
+func (v *service) whoCan(ctx context.Context, c *call.Call, kind question) (any, error) {
+	review := &Review{}
+	if err := v.DecodeBody(ctx, c, kind.GroupVersionKind, review); err != nil {
 		return nil, err
 	}
 	review.APIVersion, review.Kind = kind.ToAPIVersionAndKind()
@@ -121,12 +109,12 @@ func (p *Pipeline) answerWhoCan(ctx context.Context, r *Request, kind *question)
 	if errs := checkWhoCan(s); len(errs) > 0 {
 		return nil, kind.invalid(errs...)
 	}
-	done, err := p.questions.take(ctx)
+	done, err := v.turns.Take(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer done()
-	law, err := p.rightsAt(ctx, r, s.Revision, s.Time)
+	law, err := v.rightsAt(ctx, c, s.Revision, s.Time)
 	if err != nil {
 		return nil, kind.tooMuch(err)
 	}
@@ -148,15 +136,15 @@ func (p *Pipeline) answerWhoCan(ctx context.Context, r *Request, kind *question)
 		q.Namespace = q.Name // as of a request for it
 	}
 	found := law.WhoCan(&q)
-	review.Status = access.ReviewStatus{State: law.State, Authorizers: law.Chain(), Holders: []access.Holder{}, Denies: found.Denies, Outsiders: found.Outsiders}
+	review.Status = ReviewStatus{State: law.State, Authorizers: law.Chain(), Holders: []Holder{}, Denies: found.Denies, Outsiders: found.Outsiders}
 	for _, h := range found.Holders {
-		review.Status.Holders = append(review.Status.Holders, access.Holder{Holder: h})
+		review.Status.Holders = append(review.Status.Holders, Holder{Holder: h})
 	}
-	return review, p.since(ctx, r, law, review.Status.Holders)
+	return review, v.since(ctx, c, law, review.Status.Holders)
 }
 
 // checkWhoCan tells what is wrong with a question.
-func checkWhoCan(s *access.ReviewSpec) (errs field.ErrorList) {
+func checkWhoCan(s *ReviewSpec) (errs field.ErrorList) {
 	at := field.NewPath("spec")
 	if s.Verb == "" {
 		errs = append(errs, field.Required(at.Child("verb"), ""))
@@ -198,8 +186,8 @@ const activationsAsked = 64
 
 // since finds since when holders have had what they have: it looks at one activation before the other, as
 // long as somebody had it.
-func (p *Pipeline) since(ctx context.Context, r *Request, law *lawful, holders []access.Holder) error {
-	history := r.Tip.Policies.History[:law.at+1]
+func (v *service) since(ctx context.Context, c *call.Call, law *lawful, holders []Holder) error {
+	history := c.Tip.Policies.History[:law.at+1]
 	open := []int{}
 	for i := range holders {
 		if !holders[i].Denied {
@@ -207,8 +195,8 @@ func (p *Pipeline) since(ctx context.Context, r *Request, law *lawful, holders [
 		}
 	}
 	end := func(i int, at policies.Record, atLeast bool) error {
-		t, err := p.past.Time(ctx, at.Revision)
-		holders[i].Since = &access.Since{Revision: at.Revision, Time: t.UTC().Format(time.RFC3339Nano), Policy: at.Digest.String(), Actor: at.Actor, AtLeast: atLeast}
+		t, err := v.Past.Time(ctx, at.Revision)
+		holders[i].Since = &Since{Revision: at.Revision, Time: t.UTC().Format(time.RFC3339Nano), Policy: at.Digest.String(), Actor: at.Actor, AtLeast: atLeast}
 		return err
 	}
 	at := law.at
@@ -217,12 +205,12 @@ func (p *Pipeline) since(ctx context.Context, r *Request, law *lawful, holders [
 		if stopped = law.at-at >= activationsAsked; stopped {
 			break
 		}
-		then, err := p.past.Rights(ctx, r.Tip, history[at-1])
+		then, err := v.Past.Rights(ctx, c.Tip, history[at-1])
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
 		if stopped = err != nil; stopped { // what it was is not in the log any more
-			p.logger.Warn("a policy of the past cannot be read", "revision", history[at-1].Revision, "error", err)
+			v.Logger.Warn("a policy of the past cannot be read", "revision", history[at-1].Revision, "error", err)
 			break
 		}
 		still, kept := open[:0], law.Rights.Against(then.Rights)
@@ -249,10 +237,10 @@ func (p *Pipeline) since(ctx context.Context, r *Request, law *lawful, holders [
 	return nil
 }
 
-// answerAccessDifference says who gained or lost what.
-func (p *Pipeline) answerAccessDifference(ctx context.Context, r *Request, kind *question) (any, error) {
-	d := &access.Difference{}
-	if err := p.DecodeBody(ctx, r, kind.GroupVersionKind, d); err != nil {
+// difference says who gained or lost what.
+func (v *service) difference(ctx context.Context, c *call.Call, kind question) (any, error) {
+	d := &Difference{}
+	if err := v.DecodeBody(ctx, c, kind.GroupVersionKind, d); err != nil {
 		return nil, err
 	}
 	d.APIVersion, d.Kind = kind.ToAPIVersionAndKind()
@@ -265,10 +253,10 @@ func (p *Pipeline) answerAccessDifference(ctx context.Context, r *Request, kind 
 	}
 	sides := []struct {
 		at    *field.Path
-		of    *access.Side
-		state *access.State
+		of    *Side
+		state *State
 	}{{at.Child("from"), &d.Spec.From, &d.Status.From}, {at.Child("to"), &d.Spec.To, &d.Status.To}}
-	done, err := p.questions.take(ctx)
+	done, err := v.turns.Take(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -295,7 +283,7 @@ func (p *Pipeline) answerAccessDifference(ctx context.Context, r *Request, kind 
 		if rights[i] != nil {
 			continue
 		}
-		law, err := p.rightsAt(ctx, r, side.of.Revision, side.of.Time)
+		law, err := v.rightsAt(ctx, c, side.of.Revision, side.of.Time)
 		if err != nil {
 			return nil, kind.tooMuch(err)
 		}

@@ -1,8 +1,9 @@
-package core
+package blame
 
 import (
 	"context"
 	"encoding/hex"
+	"net/http"
 	"slices"
 	"sort"
 	"time"
@@ -10,39 +11,55 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-	"stele.dev/stele/core/blame"
+	"stele.dev/stele/core/call"
 	"stele.dev/stele/core/difference"
-	"stele.dev/stele/core/past"
+	"stele.dev/stele/core/negotiate"
+	"stele.dev/stele/core/read"
 	"stele.dev/stele/core/status"
+	"stele.dev/stele/core/virtual"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/projections/history"
 	"stele.dev/stele/projections/objects"
 	"stele.dev/stele/projections/policies"
 )
 
-var blameKind = schema.GroupVersionKind{Group: blame.Group, Version: blame.Version, Kind: blame.Kind}
+var blameKind = schema.GroupVersionKind{Group: Group, Version: Version, Kind: "Blame"}
 
-// answerBlame tells of each field of an object who gave it its value.
-func (p *Pipeline) answerBlame(ctx context.Context, r *Request, kind *question) (any, error) {
-	b := &blame.Blame{}
-	if err := p.DecodeBody(ctx, r, kind.GroupVersionKind, b); err != nil {
-		return nil, err
-	}
-	b.APIVersion, b.Kind = kind.ToAPIVersionAndKind()
-	x, err := p.blamed(ctx, r, &b.Spec)
+// service answers questions of who gave an object's fields their values.
+type service struct{ *read.Reader }
+
+// New returns the row of blame.
+func New(rd *read.Reader) *virtual.Resource {
+	return &virtual.Resource{Resource: Resource(), Object: func() any { return Blame{} }, Serve: (&service{rd}).serve}
+}
+
+// serve answers with the origin of each field of an object.
+func (v *service) serve(ctx context.Context, r *call.Call) error {
+	f, err := negotiate.Plain(r.HTTP)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	b.Status = blame.Status{UID: x.object.UID, Revision: x.revision, ObjectRevision: x.object.Revision}
-	b.Status.Fields, err = x.fields(ctx)
-	return b, err
+	b := &Blame{}
+	if err := v.DecodeBody(ctx, r, blameKind, b); err != nil {
+		return err
+	}
+	b.APIVersion, b.Kind = blameKind.ToAPIVersionAndKind()
+	x, err := v.find(ctx, r, &b.Spec)
+	if err != nil {
+		return err
+	}
+	b.Status = Status{UID: x.object.UID, Revision: x.revision, ObjectRevision: x.object.Revision}
+	if b.Status.Fields, err = x.fields(ctx); err != nil {
+		return err
+	}
+	return r.WriteJSON(f, http.StatusCreated, b)
 }
 
 // blamed is an object whose fields are to be attributed, and how far that is done so far. It
 // belongs to one request.
 type blamed struct {
-	p        *Pipeline
-	r        *Request
+	*service
+	r        *call.Call
 	revision uint64
 	resource schema.GroupResource // that has the objects
 	name     string
@@ -52,12 +69,12 @@ type blamed struct {
 	windows  *read.Windows
 	object   *objects.Object
 
-	found []blame.Field
-	asked *blame.Asked // by the request of the state that is looked at; nil if that is not known yet
+	found []Field
+	asked *Asked // by the request of the state that is looked at; nil if that is not known yet
 }
 
 // blamed finds what a blame is about: an object that the user may get, as it was.
-func (p *Pipeline) blamed(ctx context.Context, r *Request, spec *blame.Spec) (*blamed, error) {
+func (v *service) find(ctx context.Context, r *call.Call, spec *Spec) (*blamed, error) {
 	var errs field.ErrorList
 	at := field.NewPath("spec")
 	for _, required := range []struct{ name, value string }{{"resource", spec.Resource}, {"name", spec.Name}} {
@@ -71,7 +88,7 @@ func (p *Pipeline) blamed(ctx context.Context, r *Request, spec *blame.Spec) (*b
 	if len(errs) > 0 {
 		return nil, apierrors.NewInvalid(blameKind.GroupKind(), "", errs)
 	}
-	x := &blamed{p: p, r: r, name: spec.Name, in: spec.Namespace, windows: p.Windows(r)}
+	x := &blamed{service: v, r: r, name: spec.Name, in: spec.Namespace, windows: v.Windows(r)}
 	if err := x.moment(ctx, spec); err != nil {
 		return nil, err
 	}
@@ -108,7 +125,7 @@ func (p *Pipeline) blamed(ctx context.Context, r *Request, spec *blame.Spec) (*b
 	}
 	x.kind = x.kind.Stored()
 	x.resource = x.kind.GroupResource()
-	x.object, err = p.past.Object(ctx, r.Tip, x.resource, x.in, x.name, x.revision)
+	x.object, err = v.Past.Object(ctx, r.Tip, x.resource, x.in, x.name, x.revision)
 	if err == nil && x.object == nil {
 		err = apierrors.NewNotFound(asked, x.name)
 	}
@@ -116,8 +133,8 @@ func (p *Pipeline) blamed(ctx context.Context, r *Request, spec *blame.Spec) (*b
 }
 
 // moment finds the revision that is asked about.
-func (x *blamed) moment(ctx context.Context, spec *blame.Spec) (err error) {
-	x.revision, err = x.p.AskedMoment(ctx, x.r, spec.Revision, spec.Time)
+func (x *blamed) moment(ctx context.Context, spec *Spec) (err error) {
+	x.revision, err = x.AskedMoment(ctx, x.r, spec.Revision, spec.Time)
 	return err
 }
 
@@ -127,7 +144,7 @@ func (x *blamed) lawAt(ctx context.Context, revision uint64) (*policy.Policy, er
 	if in, found := tip.Policies.InForce(revision); found && in.Digest == tip.Policies.Active.Digest {
 		return tip.Policy, nil
 	}
-	then, err := x.p.past.Tip(ctx, tip, revision)
+	then, err := x.Past.Tip(ctx, tip, revision)
 	if err != nil {
 		return nil, err
 	}
@@ -162,14 +179,14 @@ func (c *cause) revision() uint64 {
 }
 
 // fields attributes all fields, from the newest state of the object back.
-func (x *blamed) fields(ctx context.Context) ([]blame.Field, error) {
+func (x *blamed) fields(ctx context.Context) ([]Field, error) {
 	shown, err := read.DecodePayload(x.object.JSON)
 	if err != nil {
 		return nil, err
 	}
-	fold := blame.NewFold(shown, x.kind.Storage().Schema)
-	x.found = make([]blame.Field, fold.Left())
-	if err := x.p.history.Reach(ctx, x.revision); err != nil {
+	fold := NewFold(shown, x.kind.Storage().Schema)
+	x.found = make([]Field, fold.Left())
+	if err := x.History.Reach(ctx, x.revision); err != nil {
 		return nil, err
 	}
 	var newer *cause
@@ -206,8 +223,8 @@ func (x *blamed) fields(ctx context.Context) ([]blame.Field, error) {
 func (x *blamed) causes(ctx context.Context) func(func(*cause, error) bool) {
 	return func(yield func(*cause, error) bool) {
 		end := x.revision
-		x.windows.Replay = x.p.replays.Begin()
-		for h, err := range x.windows.Replay.Through(ctx, x.p.history.Versions(ctx, x.resource, x.in, x.name, x.revision)) {
+		x.windows.Replay = x.Replays.Begin()
+		for h, err := range x.windows.Replay.Through(ctx, x.History.Versions(ctx, x.resource, x.in, x.name, x.revision)) {
 			if err != nil {
 				yield(nil, err)
 				return
@@ -257,7 +274,7 @@ func (x *blamed) renderings(ctx context.Context, h *history.Change, written map[
 
 // shownAt is what was shown of the object at a revision, nil if it was not there.
 func (x *blamed) shownAt(ctx context.Context, revision uint64) (map[string]any, error) {
-	o, err := x.p.past.Object(ctx, x.r.Tip, x.resource, x.in, x.name, revision)
+	o, err := x.Past.Object(ctx, x.r.Tip, x.resource, x.in, x.name, revision)
 	if err != nil || o == nil {
 		return nil, err
 	}
@@ -275,7 +292,7 @@ func (x *blamed) activations(after, upto uint64) []policies.Record {
 }
 
 // attribute notes who gave leaves their values: nil if that was before the window.
-func (x *blamed) attribute(ctx context.Context, leaves []blame.Leaf, by *cause) error {
+func (x *blamed) attribute(ctx context.Context, leaves []Leaf, by *cause) error {
 	if len(leaves) == 0 {
 		return nil
 	}
@@ -286,7 +303,7 @@ func (x *blamed) attribute(ctx context.Context, leaves []blame.Leaf, by *cause) 
 		var err error
 		switch {
 		case by == nil:
-			f.Type, f.Note = blame.Earlier, blame.BeforeWindow
+			f.Type, f.Note = Earlier, BeforeWindow
 		case by.activation != nil:
 			err = x.rendered(ctx, f, &leaf, by)
 		default:
@@ -303,16 +320,16 @@ func (x *blamed) attribute(ctx context.Context, leaves []blame.Leaf, by *cause) 
 var byServer = []string{"metadata.uid", "metadata.creationTimestamp", "metadata.generation"}
 
 // written attributes a field to a change.
-func (x *blamed) written(ctx context.Context, f *blame.Field, leaf *blame.Leaf, by *cause) error {
+func (x *blamed) written(ctx context.Context, f *Field, leaf *Leaf, by *cause) error {
 	f.Revision, f.Time = by.Revision, by.Time.Format(time.RFC3339Nano)
 	f.Policy = hex.EncodeToString(by.Meta.GetPolicyDigest())
 	if slices.Contains(byServer, f.Path) {
-		f.Type, f.Note = blame.Server, blame.ByServer
+		f.Type, f.Note = Server, ByServer
 		return nil
 	}
-	f.Type = blame.Updated
+	f.Type = Updated
 	if by.Previous == 0 {
-		f.Type = blame.Created
+		f.Type = Created
 	}
 	request := by.Meta.GetRequest()
 	f.Actor, f.Impersonator = by.Meta.GetActor().GetUser(), by.Meta.GetActor().GetImpersonator().GetUser()
@@ -326,32 +343,32 @@ func (x *blamed) written(ctx context.Context, f *blame.Field, leaf *blame.Leaf, 
 		return err
 	}
 	if x.asked == nil {
-		x.asked = blame.ReadAsked(request.GetMediaType(), by.Change.Request)
+		x.asked = ReadAsked(request.GetMediaType(), by.Change.Request)
 	}
 	content := kind.Storage().Schema
 	if x.asked.For(then, by.state, content) {
 		return nil
 	}
-	if source, found := blame.Default(content, then, leaf.Value); found {
-		f.Type, f.Rule, f.Source = blame.Defaulted, kind.Resource(), source.String()
+	if source, found := Default(content, then, leaf.Value); found {
+		f.Type, f.Rule, f.Source = Defaulted, kind.Resource(), source.String()
 	}
 	return nil
 }
 
 // rendered attributes a field to an activation.
-func (x *blamed) rendered(ctx context.Context, f *blame.Field, leaf *blame.Leaf, by *cause) error {
+func (x *blamed) rendered(ctx context.Context, f *Field, leaf *Leaf, by *cause) error {
 	a := by.activation
-	at, err := x.p.history.Time(ctx, a.Revision)
+	at, err := x.History.Time(ctx, a.Revision)
 	if err != nil {
 		return err
 	}
-	f.Type, f.Revision, f.Time, f.Actor, f.Policy = blame.Rendered, a.Revision, at.Format(time.RFC3339Nano), a.Actor, a.Digest.String()
+	f.Type, f.Revision, f.Time, f.Actor, f.Policy = Rendered, a.Revision, at.Format(time.RFC3339Nano), a.Actor, a.Digest.String()
 	kind, err := x.kindAt(ctx, a.Revision)
 	if err != nil {
 		return err
 	}
 	f.Rule = kind.Resource()
-	if source, found := blame.Default(kind.Storage().Schema, leaf.Then(), leaf.Value); found {
+	if source, found := Default(kind.Storage().Schema, leaf.Then(), leaf.Value); found {
 		f.Source = source.String()
 	}
 	return nil

@@ -1,4 +1,4 @@
-package core
+package activation
 
 import (
 	"context"
@@ -21,26 +21,26 @@ import (
 )
 
 // takesParts reports whether the request uploads parts of a policy.
-func (r *Request) takesParts() bool { return r.law && r.Info.Name == activation.Parts }
+func takesParts(c *call.Call) bool { return c.law && c.Info.Name == Parts }
 
 // takeParts keeps the parts that a request uploads, until a policy is pushed that consists of
 // them.
-func (p *Pipeline) takeParts(r *Request) error {
-	f, err := negotiate.Untyped(r.HTTP)
+func (v *service) takeParts(c *call.Call) error {
+	f, err := negotiate.Untyped(c.HTTP)
 	if err != nil {
 		return err
 	}
-	raw, err := call.ReadLimited(r.HTTP)
+	raw, err := call.ReadLimited(c.HTTP)
 	if err != nil {
 		return err
 	}
-	var upload activation.Upload
+	var upload Upload
 	strict, err := kjson.UnmarshalStrict(raw, &upload)
 	if err = errors.Join(append([]error{err}, strict...)...); err != nil {
-		return apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: %v", activation.UploadKind, activation.Version, activation.UploadKind, err))
+		return apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: %v", UploadKind, Version, UploadKind, err))
 	}
-	if upload.Kind != activation.UploadKind || upload.APIVersion != activation.Group+"/"+activation.Version {
-		return apierrors.NewBadRequest(fmt.Sprintf("the object provided is unrecognized (must be of type %s): it is %s, %s", activation.UploadKind, upload.APIVersion, upload.Kind))
+	if upload.Kind != UploadKind || upload.APIVersion != Group+"/"+Version {
+		return apierrors.NewBadRequest(fmt.Sprintf("the object provided is unrecognized (must be of type %s): it is %s, %s", UploadKind, upload.APIVersion, upload.Kind))
 	}
 	for i, part := range upload.Parts {
 		if len(part) > parts.MaxSize {
@@ -48,31 +48,31 @@ func (p *Pipeline) takeParts(r *Request) error {
 		}
 	}
 	for _, part := range upload.Parts {
-		switch _, err := p.parts.Put(part); {
+		switch _, err := v.parts.Put(part); {
 		case errors.Is(err, parts.ErrFull):
 			return status.Unavailable(err.Error())
 		case err != nil:
 			return err
 		}
 	}
-	r.Sent = true
-	return r.WriteJSON(f, http.StatusCreated, &metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusSuccess, Code: http.StatusCreated})
+	c.Sent = true
+	return c.WriteJSON(f, http.StatusCreated, &metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusSuccess, Code: http.StatusCreated})
 }
 
 // sourceOf puts together the source of a policy that is pushed. Parts are looked for in the log
 // and among those that were uploaded; an error names those that are in neither.
-func (p *Pipeline) sourceOf(ctx context.Context, r *Request) (*policy.Source, error) {
-	source := &policy.Source{Package: r.asked.Spec.Package}
+func (v *service) sourceOf(ctx context.Context, c *call.Call) (*policy.Source, error) {
+	source := &policy.Source{Package: c.asked.Spec.Package}
 	var missing []metav1.StatusCause
 	have, size := map[string][]byte{}, 0
-	for i, f := range r.asked.Spec.Files {
+	for i, f := range c.asked.Spec.Files {
 		contents := [][]byte{[]byte(f.Data)}
 		size += len(f.Data)
 		for j, digest := range f.Parts {
 			part, known := have[digest]
 			if !known {
 				var err error
-				if part, err = p.part(ctx, r, digest); err != nil {
+				if part, err = v.part(ctx, c, digest); err != nil {
 					return nil, err
 				}
 				have[digest] = part
@@ -98,51 +98,51 @@ func (p *Pipeline) sourceOf(ctx context.Context, r *Request) (*policy.Source, er
 }
 
 // part returns a part of a policy by its digest; nil if the server does not have it.
-func (p *Pipeline) part(ctx context.Context, r *Request, digest string) ([]byte, error) {
+func (v *service) part(ctx context.Context, c *call.Call, digest string) ([]byte, error) {
 	d, err := policies.ParseDigest(digest)
 	if err != nil {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("spec.files: %v", err))
 	}
-	if p.parts != nil {
-		if data, ok := p.parts.Get(d); ok {
+	if v.parts != nil {
+		if data, ok := v.parts.Get(d); ok {
 			return data, nil
 		}
 	}
-	return r.Tip.Policies.Chunk(ctx, p.log, d)
+	return c.Tip.Policies.Chunk(ctx, v.Log, d)
 }
 
 // lacksParts is the answer to a push whose parts have to be uploaded first.
 func lacksParts(missing []metav1.StatusCause) error {
 	return &apierrors.StatusError{ErrStatus: metav1.Status{
 		Status: metav1.StatusFailure, Code: http.StatusUnprocessableEntity, Reason: metav1.StatusReasonInvalid,
-		Message: fmt.Sprintf("%d parts of the files are not here: upload them to /apis/%s/%s/%s/%s, and push again", len(missing), activation.Group, activation.Version, activation.Plural, activation.Parts),
-		Details: &metav1.StatusDetails{Group: activation.Group, Kind: activation.Kind, Causes: missing},
+		Message: fmt.Sprintf("%d parts of the files are not here: upload them to /apis/%s/%s/%s/%s, and push again", len(missing), Group, Version, Plural, Parts),
+		Details: &metav1.StatusDetails{Group: Group, Kind: Kind, Causes: missing},
 	}}
 }
 
 // dropParts forgets the uploaded parts of a policy that is in force: the log has them.
-func (p *Pipeline) dropParts(r *Request) {
-	if p.parts == nil {
+func (v *service) dropParts(c *call.Call) {
+	if v.parts == nil {
 		return
 	}
 	var all []policies.Digest
-	for _, f := range r.asked.Spec.Files {
+	for _, f := range c.asked.Spec.Files {
 		for _, part := range f.Parts {
 			if d, err := policies.ParseDigest(part); err == nil {
 				all = append(all, d)
 			}
 		}
 	}
-	p.parts.Drop(all)
+	v.parts.Drop(all)
 }
 
 // answerPush writes the policy that was pushed: its files as they were sent, for one that was sent in parts
 // may be larger than anybody wants to read.
-func (p *Pipeline) answerPush(r *Request, f negotiate.Format, code int, answer *activation.Policy) error {
-	for _, file := range r.asked.Spec.Files {
+func (v *service) answerPush(c *call.Call, f negotiate.Format, code int, answer *Policy) error {
+	for _, file := range c.asked.Spec.Files {
 		if len(file.Parts) > 0 {
 			brief := *answer
-			brief.Spec.Files = r.asked.Spec.Files
+			brief.Spec.Files = c.asked.Spec.Files
 			answer = &brief
 			break
 		}
@@ -151,5 +151,5 @@ func (p *Pipeline) answerPush(r *Request, f negotiate.Format, code int, answer *
 	if err != nil {
 		return err
 	}
-	return r.WriteBody(f, code, text)
+	return c.WriteBody(f, code, text)
 }

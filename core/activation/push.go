@@ -1,4 +1,4 @@
-package core
+package activation
 
 import (
 	"context"
@@ -33,46 +33,46 @@ type Compile func(context.Context, *policy.Source) (*policy.Compiled, schemas.Di
 type Enforceable func(context.Context, *policy.Compiled) schemas.Diagnostics
 
 func isPolicies(r schema.GroupVersionResource) bool {
-	return r.Group == activation.Group && r.Version == activation.Version && r.Resource == activation.Plural
+	return c.Group == Group && c.Version == Version && c.Resource == Plural
 }
 
 // allowedPolicies tells whether there is a policy at the request's path, and whether it
 // takes the method.
-func (r *Request) allowedPolicies() error {
-	i := r.Info
-	r.Key = commit.Key{Name: i.Name}
-	r.Key.Group, r.Key.Resource = activation.Group, activation.Plural
+func allowedPolicies(c *call.Call) error {
+	i := c.Info
+	c.Key = commit.Key{Name: i.Name}
+	c.Key.Group, c.Key.Resource = Group, Plural
 	if i.Subresource != "" || i.Namespace != "" {
-		return status.NotServed(i.Verb, r.Resource())
+		return status.NotServed(i.Verb, c.Resource())
 	}
 	switch {
 	case i.Verb == "get", i.Verb == "list":
-	case i.Verb == "create" && (i.Name == "" || i.Name == activation.Parts):
+	case i.Verb == "create" && (i.Name == "" || i.Name == Parts):
 	default:
-		return apierrors.NewMethodNotSupported(r.Resource(), i.Verb)
+		return apierrors.NewMethodNotSupported(c.Resource(), i.Verb)
 	}
-	r.law = true
+	c.law = true
 	return nil
 }
 
-var policiesForm = call.NewForm(activation.Kind+"List", activation.Group+"/"+activation.Version, activation.Columns)
+var policiesForm = call.NewForm(Kind+"List", Group+"/"+Version, Columns)
 
 // answerPolicies reads policies that are or were in force.
-func (p *Pipeline) answerPolicies(ctx context.Context, r *Request) error {
-	f, err := r.Format()
+func (v *service) answerPolicies(ctx context.Context, c *call.Call) error {
+	f, err := c.Format()
 	if err != nil {
 		return err
 	}
-	if err := p.See(ctx, r, ""); err != nil {
+	if err := v.See(ctx, c, ""); err != nil {
 		return err
 	}
-	var items []*activation.Policy
-	list := r.Info.Verb == "list"
+	var items []*Policy
+	list := c.Info.Verb == "list"
 	if list {
-		items = activation.List(r.World())
-		q := r.HTTP.URL.Query()
-		if r.Info.Name != "" { // by a field selector: what was authorized is this one
-			items = slices.DeleteFunc(items, func(p *activation.Policy) bool { return p.Name != r.Info.Name })
+		items = List(c.World())
+		q := c.HTTP.URL.Query()
+		if c.Info.Name != "" { // by a field selector: what was authorized is this one
+			items = slices.DeleteFunc(items, func(p *Policy) bool { return v.Name != c.Info.Name })
 		} else if q.Get("fieldSelector") != "" {
 			return apierrors.NewBadRequest("field label not supported: policies have metadata.name")
 		}
@@ -80,12 +80,12 @@ func (p *Pipeline) answerPolicies(ctx context.Context, r *Request) error {
 			return apierrors.NewBadRequest("policies have no labels to select by")
 		}
 	} else {
-		one, err := activation.Get(ctx, p.log, r.World(), r.Info.Name)
+		one, err := Get(ctx, v.Log, c.World(), c.Info.Name)
 		if err != nil {
 			return err
 		}
 		if one == nil {
-			return apierrors.NewNotFound(r.Resource(), r.Info.Name)
+			return apierrors.NewNotFound(c.Resource(), c.Info.Name)
 		}
 		items = append(items, one)
 	}
@@ -95,76 +95,76 @@ func (p *Pipeline) answerPolicies(ctx context.Context, r *Request) error {
 			return err
 		}
 	}
-	body, err := policiesForm.As(r, f, metav1.ListMeta{ResourceVersion: fmt.Sprint(r.World().Revision())}, texts, list)
+	body, err := policiesForm.As(c, f, metav1.ListMeta{ResourceVersion: fmt.Sprint(c.World().Revision())}, texts, list)
 	if err != nil {
 		return err
 	}
-	return r.WriteBody(f, http.StatusOK, body)
+	return c.WriteBody(f, http.StatusOK, body)
 }
 
 // decodePolicy is the stage decode of a policy: what was sent, and in place of what.
-func (p *Pipeline) decodePolicy(r *Request) error {
-	if p.compile == nil {
+func (v *service) decodePolicy(c *call.Call) error {
+	if v.compile == nil {
 		return status.Unavailable("this replica does not compile policies")
 	}
-	if _, err := negotiate.Untyped(r.HTTP); err != nil {
+	if _, err := negotiate.Untyped(c.HTTP); err != nil {
 		return err // 406 before anything is done
 	}
-	if r.takesParts() {
-		if p.parts == nil {
+	if c.takesParts() {
+		if v.parts == nil {
 			return status.Unavailable("this replica takes no parts of policies")
 		}
 		return nil
 	}
-	if r.asked == nil {
+	if c.asked == nil {
 		var err error
-		if r.asked, err = r.readPolicy(); err != nil {
+		if c.asked, err = c.readPolicy(); err != nil {
 			return err
 		}
 	}
-	if in := r.Tip.Policies.Active.Digest.String(); r.asked.Spec.Replaces != "" && r.asked.Spec.Replaces != in {
-		return apierrors.NewConflict(r.Resource(), r.asked.Spec.Replaces, fmt.Errorf("policy %.12s is in force, activated at revision %d", in, r.Tip.PolicyRevision()))
+	if in := c.Tip.Policies.Active.Digest.String(); c.asked.Spec.Replaces != "" && c.asked.Spec.Replaces != in {
+		return apierrors.NewConflict(c.Resource(), c.asked.Spec.Replaces, fmt.Errorf("policy %.12s is in force, activated at revision %d", in, c.Tip.PolicyRevision()))
 	}
 	return nil
 }
 
 // compilePolicy is the stage schema of a policy: does it compile, and what would it open. The
 // first is done once, however often the request is sent back.
-func (p *Pipeline) compilePolicy(ctx context.Context, r *Request) error {
-	if r.takesParts() {
+func (v *service) compilePolicy(ctx context.Context, c *call.Call) error {
+	if c.takesParts() {
 		return nil
 	}
-	if r.compiled == nil {
+	if c.compiled == nil {
 		var err error
-		if r.compiled, err = p.compileAsked(ctx, r); err != nil {
+		if c.compiled, err = v.compileAsked(ctx, c); err != nil {
 			return err
 		}
 	}
-	r.warnings = nil
-	for _, w := range r.compiled.Warnings {
-		r.Warn(w.String())
+	c.warnings = nil
+	for _, w := range c.compiled.Warnings {
+		c.Warn(w.String())
 	}
-	for _, w := range r.compiled.Form.Gained(r.Tip.Policy) {
-		r.Warn(w.String())
+	for _, w := range c.compiled.Form.Gained(c.Tip.Policy) {
+		c.Warn(w.String())
 	}
-	return p.warnOpened(ctx, r)
+	return v.warnOpened(ctx, c)
 }
 
 // compileAsked compiles what was pushed. Pushes take turns: the files of one may have hundreds of megabytes, of which
 // the request itself has only the digests.
-func (p *Pipeline) compileAsked(ctx context.Context, r *Request) (*policy.Compiled, error) {
-	done, err := p.compiling.take(ctx)
+func (v *service) compileAsked(ctx context.Context, c *call.Call) (*policy.Compiled, error) {
+	done, err := v.compiling.take(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer done()
-	source, err := p.sourceOf(ctx, r)
+	source, err := v.sourceOf(ctx, c)
 	if err != nil {
 		return nil, err
 	}
-	compiled, diags, err := p.compile(ctx, source)
-	if err == nil && len(diags) == 0 && p.enforceable != nil {
-		diags = p.enforceable(ctx, compiled)
+	compiled, diags, err := v.compile(ctx, source)
+	if err == nil && len(diags) == 0 && v.enforceable != nil {
+		diags = v.enforceable(ctx, compiled)
 	}
 	switch {
 	case err != nil:
@@ -177,84 +177,84 @@ func (p *Pipeline) compileAsked(ctx context.Context, r *Request) (*policy.Compil
 
 // commitPolicy is the stage commit of a policy: it comes in force in place of the one
 // that authorized the request.
-func (p *Pipeline) commitPolicy(ctx context.Context, r *Request) error {
-	if r.takesParts() {
-		return p.takeParts(r)
+func (v *service) commitPolicy(ctx context.Context, c *call.Call) error {
+	if c.takesParts() {
+		return v.takeParts(c)
 	}
-	f, err := negotiate.Untyped(r.HTTP)
+	f, err := negotiate.Untyped(c.HTTP)
 	if err != nil {
 		return err
 	}
-	proposal := activation.Proposal(r.compiled, r.asked.Spec.Commit)
-	err = activation.Check(r.Tip, proposal, r.compiled.Form, r.asked.Spec.Rename)
+	proposal := Proposal(c.compiled, c.asked.Spec.Commit)
+	err = Check(c.Tip, proposal, c.compiled.Form, c.asked.Spec.Rename)
 	if err == nil {
-		err = p.checkDropped(ctx, r, proposal)
+		err = v.checkDropped(ctx, c, proposal)
 	}
-	if err != nil || r.Dry() {
+	if err != nil || c.Dry() {
 		// Nothing is appended, so nothing confirms the tip by itself.
-		if err := p.confirmed(ctx, r); err != nil {
+		if err := v.confirmed(ctx, c); err != nil {
 			return err
 		}
-		var inUse *activation.KindInUse
-		var renamed *activation.Renamed
-		var dropped activation.DropsFields
+		var inUse *KindInUse
+		var renamed *Renamed
+		var dropped DropsFields
 		switch {
-		case errors.Is(err, activation.ErrInForce):
-			return p.answerPush(r, f, http.StatusOK, activation.InForce(r.Tip))
+		case errors.Is(err, ErrInForce):
+			return v.answerPush(c, f, http.StatusOK, InForce(c.Tip))
 		case errors.As(err, &renamed):
-			return apierrors.NewConflict(r.Resource(), proposal.Digest.String(), fmt.Errorf("%w; if that is meant, push it with --rename (spec.rename)", renamed))
+			return apierrors.NewConflict(c.Resource(), proposal.Digest.String(), fmt.Errorf("%w; if that is meant, push it with --rename (spec.rename)", renamed))
 		case errors.As(err, &dropped):
 			return conflictOfFields(proposal.Digest.String(), dropped)
 		case errors.As(err, &inUse):
-			return apierrors.NewConflict(r.Resource(), proposal.Digest.String(), inUse)
+			return apierrors.NewConflict(c.Resource(), proposal.Digest.String(), inUse)
 		case err != nil:
 			return err
 		}
-		answer := *r.asked
+		answer := *c.asked
 		answer.Name = proposal.Digest.String()
 		answer.Status.Digest = answer.Name
-		answer.Status.Contents = activation.ContentsOf(r.compiled.Form, r.Tip.Policy.Form())
-		return p.answerPush(r, f, http.StatusCreated, &answer)
+		answer.Status.Contents = ContentsOf(c.compiled.Form, c.Tip.Policy.Form())
+		return v.answerPush(c, f, http.StatusCreated, &answer)
 	}
-	tip, err := activation.Activate(ctx, p.committer, r.Tip, proposal, r.compiled.Form, r.asked.Spec.Rename, r.sign)
+	tip, err := Activate(ctx, v.Committer, c.Tip, proposal, c.compiled.Form, c.asked.Spec.Rename, c.sign)
 	var stale *commit.Stale
 	switch {
 	case errors.As(err, &stale):
-		if tip := p.committer.Tip(); tip.Revision() != r.Tip.Revision() {
-			r.Confirmed = true
-			return sendBack(r, tip) // if the policy is another: may they still
+		if tip := v.Committer.Tip(); tip.Revision() != c.Tip.Revision() {
+			c.Confirmed = true
+			return sendBack(c, tip) // if the policy is another: may they still
 		}
-		return apierrors.NewConflict(r.Resource(), proposal.Digest.String(), errors.New(stale.Reason))
+		return apierrors.NewConflict(c.Resource(), proposal.Digest.String(), errors.New(stale.Reason))
 	case err != nil:
-		r.Sent = true
+		c.Sent = true
 		return err
 	}
-	r.Sent = true
-	p.dropParts(r)
-	answer := activation.InForce(tip)
-	answer.Status.Contents = activation.ContentsOf(r.compiled.Form, r.Tip.Policy.Form())
-	return p.answerPush(r, f, http.StatusCreated, answer)
+	c.Sent = true
+	v.dropParts(c)
+	answer := InForce(tip)
+	answer.Status.Contents = ContentsOf(c.compiled.Form, c.Tip.Policy.Form())
+	return v.answerPush(c, f, http.StatusCreated, answer)
 }
 
 // checkDropped returns the fields that the policy drops from stored objects; with spec.dropFields it warns
 // of them instead.
-func (p *Pipeline) checkDropped(ctx context.Context, r *Request, proposal *policies.Proposal) error {
-	dropped, err := activation.FieldsDropped(ctx, r.Tip, r.compiled.Form, func() (*policy.Policy, error) { return p.committer.Load(proposal) })
+func (v *service) checkDropped(ctx context.Context, c *call.Call, proposal *policies.Proposal) error {
+	dropped, err := FieldsDropped(ctx, c.Tip, c.compiled.Form, func() (*policy.Policy, error) { return v.Committer.Load(proposal) })
 	if err != nil || len(dropped) == 0 {
 		return err
 	}
-	if !r.asked.Spec.DropFields {
+	if !c.asked.Spec.DropFields {
 		return dropped
 	}
 	for _, d := range dropped {
-		r.Warn(d.String())
+		c.Warn(d.String())
 	}
 	return nil
 }
 
 // conflictOfFields is the answer to a policy that drops fields, each of which is a cause.
-func conflictOfFields(digest string, dropped activation.DropsFields) error {
-	err := apierrors.NewConflict(schema.GroupResource{Group: activation.Group, Resource: activation.Plural}, digest,
+func conflictOfFields(digest string, dropped DropsFields) error {
+	err := apierrors.NewConflict(schema.GroupResource{Group: Group, Resource: Plural}, digest,
 		fmt.Errorf("%w\nKeep them in the schema as optional fields, or push with --drop-fields (spec.dropFields)", dropped))
 	for _, d := range dropped.First() {
 		err.ErrStatus.Details.Causes = append(err.ErrStatus.Details.Causes, metav1.StatusCause{Type: "FieldDropped", Message: d.String(), Field: d.Field})
@@ -263,38 +263,38 @@ func conflictOfFields(digest string, dropped activation.DropsFields) error {
 }
 
 // readPolicy reads the body once.
-func (r *Request) readPolicy() (*activation.Policy, error) {
-	if r.Body == nil {
-		mediaType, err := negotiate.Body(r.HTTP, negotiate.JSON)
+func readPolicy(c *call.Call) (*Policy, error) {
+	if c.Body == nil {
+		mediaType, err := negotiate.Body(c.HTTP, negotiate.JSON)
 		if err != nil {
 			return nil, err
 		}
 		b := &call.Body{MediaType: mediaType}
-		if b.Raw, err = call.ReadLimited(r.HTTP); err != nil {
+		if b.Raw, err = call.ReadLimited(c.HTTP); err != nil {
 			return nil, err
 		}
-		dryRun := r.HTTP.URL.Query()["dryRun"]
+		dryRun := c.HTTP.URL.Query()["dryRun"]
 		if errs := metav1validation.ValidateDryRun(field.NewPath("dryRun"), dryRun); len(errs) > 0 {
 			return nil, apierrors.NewInvalid(schema.GroupKind{Group: metav1.GroupName, Kind: "CreateOptions"}, "", errs)
 		}
 		b.Options.DryRun = len(dryRun) > 0
-		r.Body = b
+		c.Body = b
 	}
-	asked := new(activation.Policy)
-	strict, err := kjson.UnmarshalStrict(r.Body.Raw, asked)
+	asked := new(Policy)
+	strict, err := kjson.UnmarshalStrict(c.Body.Raw, asked)
 	if err = errors.Join(append([]error{err}, strict...)...); err != nil {
-		return nil, apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: %v", activation.Kind, activation.Version, activation.Kind, err))
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: %v", Kind, Version, Kind, err))
 	}
-	if asked.Kind != activation.Kind || asked.APIVersion != activation.Group+"/"+activation.Version {
-		return nil, apierrors.NewBadRequest(fmt.Sprintf("the object provided is unrecognized (must be of type %s): it is %s, %s", activation.Kind, asked.APIVersion, asked.Kind))
+	if asked.Kind != Kind || asked.APIVersion != Group+"/"+Version {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("the object provided is unrecognized (must be of type %s): it is %s, %s", Kind, asked.APIVersion, asked.Kind))
 	}
 	if errs := checkFiles(asked.Spec.Files); len(errs) > 0 {
-		return nil, status.Invalid(schema.GroupKind{Group: activation.Group, Kind: activation.Kind}, "", errs)
+		return nil, status.Invalid(schema.GroupKind{Group: Group, Kind: Kind}, "", errs)
 	}
 	return asked, nil
 }
 
-func checkFiles(files []activation.File) (errs field.ErrorList) {
+func checkFiles(files []File) (errs field.ErrorList) {
 	at := field.NewPath("spec", "files")
 	if len(files) == 0 {
 		errs = append(errs, field.Required(at, ""))
@@ -316,24 +316,24 @@ func checkFiles(files []activation.File) (errs field.ErrorList) {
 }
 
 // sign says who writes the events of an activation, and why they may.
-func (r *Request) sign(m *logpb.Metadata) {
-	digest := r.Tip.Policy.Digest()
+func sign(c *call.Call, m *logpb.Metadata) {
+	digest := c.Tip.Policy.Digest()
 	m.PolicyDigest = digest[:]
-	m.Actor = r.Actor()
-	m.Decisions = &logpb.Decisions{Authorizer: r.Decision.Authorizer, Rule: r.Decision.Rule, Source: r.Decision.Source}
-	r.AddProgram(m.Decisions)
+	m.Actor = c.Actor()
+	m.Decisions = &logpb.Decisions{Authorizer: c.Decision.Authorizer, Rule: c.Decision.Rule, Source: c.Decision.Source}
+	c.AddProgram(m.Decisions)
 	if m.GetType() != logpb.Type_TYPE_POLICY_ACTIVATED {
 		return // one request is one line of the audit log
 	}
 	m.Request = &logpb.Request{
-		Verb: r.Info.Verb, UserAgent: call.UTF8(r.HTTP.UserAgent()), SourceIps: call.SourceIPs(r.HTTP), AuditId: call.UTF8(r.AuditID),
-		Uri: call.UTF8(r.HTTP.URL.RequestURI()), ReceivedUnixNano: r.Received.UnixNano(), Status: http.StatusCreated, MediaType: r.Body.MediaType,
+		Verb: c.Info.Verb, UserAgent: call.UTF8(c.HTTP.UserAgent()), SourceIps: call.SourceIPs(c.HTTP), AuditId: call.UTF8(c.AuditID),
+		Uri: call.UTF8(c.HTTP.URL.RequestURI()), ReceivedUnixNano: c.Received.UnixNano(), Status: http.StatusCreated, MediaType: c.Body.MediaType,
 	}
 }
 
 // invalidPolicy is the answer to a bundle with errors: all of them, each with its line.
 func invalidPolicy(diags schemas.Diagnostics) error {
-	err := apierrors.NewInvalid(schema.GroupKind{Group: activation.Group, Kind: activation.Kind}, "", nil)
+	err := apierrors.NewInvalid(schema.GroupKind{Group: Group, Kind: Kind}, "", nil)
 	err.ErrStatus.Message = "the policy has errors:\n" + diags.Error()
 	for _, d := range diags {
 		at := d.Pos.String()

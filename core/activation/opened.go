@@ -1,4 +1,4 @@
-package core
+package activation
 
 import (
 	"context"
@@ -10,15 +10,15 @@ import (
 
 // warnOpened tells who proposes a policy of the kinds that would show more of their past than
 // they do, or did when there last was one of their name: their events are still in the log.
-func (p *Pipeline) warnOpened(ctx context.Context, r *Request) error {
-	form := r.compiled.Form
+func (v *service) warnOpened(ctx context.Context, c *call.Call) error {
+	form := c.compiled.Form
 	for i := range form.Kinds {
 		kind := &form.Kinds[i]
 		resource := schema.GroupResource{Group: kind.Group, Resource: kind.Plural}
-		was := r.Tip.Policy.Kind(resource)
+		was := c.Tip.Policy.Kind(resource)
 		if was == nil {
 			var err error
-			if was, err = p.lastKind(ctx, r, resource); err != nil {
+			if was, err = v.lastKind(ctx, c, resource); err != nil {
 				return err
 			}
 		}
@@ -26,7 +26,7 @@ func (p *Pipeline) warnOpened(ctx context.Context, r *Request) error {
 			continue
 		}
 		if d := form.Opened(kind, was); d != nil {
-			r.Warn(d.String())
+			c.Warn(d.String())
 		}
 	}
 	return nil
@@ -34,15 +34,15 @@ func (p *Pipeline) warnOpened(ctx context.Context, r *Request) error {
 
 // lastKind is the kind of a resource that is not served, as it was when something was last written
 // of it; nil if nothing was.
-func (p *Pipeline) lastKind(ctx context.Context, r *Request, resource schema.GroupResource) (*policy.Kind, error) {
-	if err := p.history.Reach(ctx, r.Tip.Revision()); err != nil {
+func (v *service) lastKind(ctx context.Context, c *call.Call, resource schema.GroupResource) (*policy.Kind, error) {
+	if err := v.History.Reach(ctx, c.Tip.Revision()); err != nil {
 		return nil, err
 	}
-	for last, err := range p.history.Before(ctx, history.Filter{Resource: resource}, r.Tip.Revision()) {
+	for last, err := range v.History.Before(ctx, history.Filter{Resource: resource}, c.Tip.Revision()) {
 		if err != nil {
 			return nil, err
 		}
-		then, err := p.past.Tip(ctx, r.Tip, last.Revision)
+		then, err := v.Past.Tip(ctx, c.Tip, last.Revision)
 		if err != nil {
 			return nil, err
 		}

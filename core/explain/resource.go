@@ -1,4 +1,4 @@
-package core
+package explain
 
 import (
 	"bytes"
@@ -36,73 +36,73 @@ const remembered = 1024
 const explainer = "stele-explain"
 
 func isExplanations(r schema.GroupVersionResource) bool {
-	return r.Group == explain.Group && r.Version == explain.Version && r.Resource == explain.Plural
+	return c.Group == Group && c.Version == Version && c.Resource == Plural
 }
 
 // allowedExplanations tells whether there is an explanation at the request's path, and
 // whether it takes the method. To create one is to read.
-func (r *Request) allowedExplanations() error {
-	i := r.Info
-	r.Key.Group, r.Key.Resource, r.Key.Name = explain.Group, explain.Plural, i.Name
+func allowedExplanations(c *call.Call) error {
+	i := c.Info
+	c.Key.Group, c.Key.Resource, c.Key.Name = Group, Plural, i.Name
 	if i.Subresource != "" || i.Namespace != "" {
-		return status.NotServed(i.Verb, r.Resource())
+		return status.NotServed(i.Verb, c.Resource())
 	}
 	if i.Verb != "get" && (i.Verb != "create" || i.Name != "") {
-		return apierrors.NewMethodNotSupported(r.Resource(), i.Verb)
+		return apierrors.NewMethodNotSupported(c.Resource(), i.Verb)
 	}
-	r.Write, r.explains = false, true
+	c.Write, c.explains = false, true
 	return nil
 }
 
 // answerExplanation says what would become of a request, or what became of one.
-func (p *Pipeline) answerExplanation(ctx context.Context, r *Request) error {
-	f, err := negotiate.Untyped(r.HTTP)
+func (v *service) answerExplanation(ctx context.Context, c *call.Call) error {
+	f, err := negotiate.Untyped(c.HTTP)
 	if err != nil {
 		return err
 	}
-	if r.Info.Verb == "get" {
-		e, err := p.explained(ctx, r)
+	if c.Info.Verb == "get" {
+		e, err := v.explained(ctx, c)
 		if err != nil {
 			return err
 		}
-		return r.WriteJSON(f, http.StatusOK, e)
+		return c.WriteJSON(f, http.StatusOK, e)
 	}
-	if r.trace != nil {
+	if c.trace != nil {
 		return apierrors.NewBadRequest("an explanation of an explanation is not to be had")
 	}
-	if r.Body == nil {
-		mediaType, err := negotiate.Body(r.HTTP, negotiate.JSON)
+	if c.Body == nil {
+		mediaType, err := negotiate.Body(c.HTTP, negotiate.JSON)
 		if err != nil {
 			return err
 		}
-		r.Body = &call.Body{MediaType: mediaType}
-		if r.Body.Raw, err = call.ReadLimited(r.HTTP); err != nil {
+		c.Body = &call.Body{MediaType: mediaType}
+		if c.Body.Raw, err = call.ReadLimited(c.HTTP); err != nil {
 			return err
 		}
 	}
-	if err := p.See(ctx, r, ""); err != nil {
+	if err := v.See(ctx, c, ""); err != nil {
 		return err
 	}
-	e := new(explain.Explanation)
-	strict, err := kjson.UnmarshalStrict(r.Body.Raw, e)
+	e := new(Explanation)
+	strict, err := kjson.UnmarshalStrict(c.Body.Raw, e)
 	if err == nil && len(strict) > 0 {
 		err = strict[0]
 	}
 	if err != nil {
-		return apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: %v", explain.Kind, explain.Version, explain.Kind, err))
+		return apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: %v", Kind, Version, Kind, err))
 	}
-	if e.Kind != explain.Kind || e.APIVersion != explain.Group+"/"+explain.Version {
-		return apierrors.NewBadRequest(fmt.Sprintf("the object provided is unrecognized (must be of type %s): it is %s, %s", explain.Kind, e.APIVersion, e.Kind))
+	if e.Kind != Kind || e.APIVersion != Group+"/"+Version {
+		return apierrors.NewBadRequest(fmt.Sprintf("the object provided is unrecognized (must be of type %s): it is %s, %s", Kind, e.APIVersion, e.Kind))
 	}
-	if err := p.explain(ctx, r, e); err != nil {
+	if err := v.explain(ctx, c, e); err != nil {
 		return err
 	}
-	return r.WriteJSON(f, http.StatusCreated, e)
+	return c.WriteJSON(f, http.StatusCreated, e)
 }
 
 // trace is what the stages of an explained request said.
 type trace struct {
-	stages     []explain.Stage
+	stages     []Stage
 	considered []policy.Considered // by the stage that is running
 	until      string              // the last stage that is run; "" for all
 	brief      bool                // without what was considered
@@ -110,24 +110,24 @@ type trace struct {
 
 // explain takes the request that is asked about through the pipeline, as a dry run, and
 // writes down what each stage says: there is no second set of rules that could differ.
-func (p *Pipeline) explain(ctx context.Context, asker *Request, e *explain.Explanation) error {
+func (v *service) explain(ctx context.Context, asker *Request, e *Explanation) error {
 	t := &trace{}
 	ctx = policy.Explain(ctx)
-	q, err := p.explainedRequest(ctx, &e.Spec, t)
+	q, err := v.explainedRequest(ctx, &e.Spec, t)
 	if err != nil {
 		return err
 	}
 	w := &call.Discard{header: http.Header{}}
 	inner := &Request{HTTP: q, W: &call.Response{ResponseWriter: w}, AuditID: asker.AuditID, Received: asker.Received, Requester: asker.User, Tip: asker.Tip, Confirmed: asker.Confirmed, trace: t}
 	if q.URL.Path == "" {
-		err = p.onlyAuthorize(ctx, inner, &e.Spec)
+		err = v.onlyAuthorize(ctx, inner, &e.Spec)
 	} else {
-		err = p.take(inner, "connection")
+		err = v.take(inner, "connection")
 	}
 	if inner.Cancel != nil {
 		inner.Cancel()
 	}
-	e.Status = p.verdict(inner, err)
+	e.Status = v.verdict(inner, err)
 	if e.Status.Stages = t.stages; err == nil && t.until != "" {
 		e.Status.Code = 0
 	} else if err == nil {
@@ -138,7 +138,7 @@ func (p *Pipeline) explain(ctx context.Context, asker *Request, e *explain.Expla
 
 // explainedRequest is the request that is asked about. One with a verb that is none of
 // HTTP's has no path.
-func (p *Pipeline) explainedRequest(ctx context.Context, s *explain.Spec, t *trace) (*http.Request, error) {
+func (v *service) explainedRequest(ctx context.Context, s *Spec, t *trace) (*http.Request, error) {
 	var errs field.ErrorList
 	at := field.NewPath("spec")
 	if s.Verb == "" {
@@ -153,7 +153,7 @@ func (p *Pipeline) explainedRequest(ctx context.Context, s *explain.Spec, t *tra
 	if s.Path != "" && !strings.HasPrefix(s.Path, "/") {
 		errs = append(errs, field.Invalid(at.Child("path"), s.Path, "must begin with /"))
 	}
-	if s.Path != "" && p.ofResource(s.Path) {
+	if s.Path != "" && v.ofResource(s.Path) {
 		errs = append(errs, field.Invalid(at.Child("path"), s.Path, "is that of a resource: name it as one"))
 	}
 	if s.Path != "" && !slices.Contains([]string{"get", "head", "post", "put", "patch", "delete"}, s.Verb) {
@@ -179,7 +179,7 @@ func (p *Pipeline) explainedRequest(ctx context.Context, s *explain.Spec, t *tra
 		}
 	}
 	if len(errs) > 0 {
-		return nil, apierrors.NewInvalid(schema.GroupKind{Group: explain.Group, Kind: explain.Kind}, "", errs)
+		return nil, apierrors.NewInvalid(schema.GroupKind{Group: Group, Kind: Kind}, "", errs)
 	}
 	query := url.Values{}
 	method := ""
@@ -244,8 +244,8 @@ func (p *Pipeline) explainedRequest(ctx context.Context, s *explain.Spec, t *tra
 		return nil, apierrors.NewBadRequest(err.Error())
 	}
 	q.URL = &url.URL{Path: target, RawQuery: query.Encode()}
-	if target != "" && s.Resource != "" && !p.asks(q, s) {
-		return nil, apierrors.NewInvalid(schema.GroupKind{Group: explain.Group, Kind: explain.Kind}, "", field.ErrorList{
+	if target != "" && s.Resource != "" && !v.asks(q, s) {
+		return nil, apierrors.NewInvalid(schema.GroupKind{Group: Group, Kind: Kind}, "", field.ErrorList{
 			field.Invalid(at, s.Verb+" "+target, "no request asks for this: its path is that of another one")})
 	}
 	q.Header.Set("Accept", "application/json")
@@ -277,7 +277,7 @@ func (p *Pipeline) explainedRequest(ctx context.Context, s *explain.Spec, t *tra
 }
 
 // setSelectors adds those of a request for many: its name is one, too.
-func setSelectors(query url.Values, s *explain.Spec) {
+func setSelectors(query url.Values, s *Spec) {
 	var of []string
 	if s.Name != "" {
 		of = append(of, fields.OneTermEqualSelector("metadata.name", s.Name).String())
@@ -294,19 +294,19 @@ func setSelectors(query url.Values, s *explain.Spec) {
 }
 
 // ofResource tells whether a path is that of a resource, now or below /at.
-func (p *Pipeline) ofResource(path string) bool {
+func (v *service) ofResource(path string) bool {
 	r := &Request{HTTP: &http.Request{Method: http.MethodGet, URL: &url.URL{Path: path}}}
-	if p.cutMoment(r) != nil {
+	if v.cutMoment(c) != nil {
 		return false // it is of nothing, and that is explained
 	}
-	info, err := p.requestInfo.NewRequestInfo(r.HTTP)
+	info, err := v.requestInfo.NewRequestInfo(c.HTTP)
 	return err != nil || info.IsResourceRequest
 }
 
 // asks tells whether a request is taken for what a spec says. Some paths are not: those below
 // namespaces, and below watch, mean something else. A selector may be of a name.
-func (p *Pipeline) asks(q *http.Request, s *explain.Spec) bool {
-	i, err := p.requestInfo.NewRequestInfo(q)
+func (v *service) asks(q *http.Request, s *Spec) bool {
+	i, err := v.requestInfo.NewRequestInfo(q)
 	if err != nil || i.Verb != s.Verb || i.APIGroup != s.Group || i.APIVersion != s.Version || i.Resource != s.Resource || i.Subresource != s.Subresource {
 		return false
 	}
@@ -327,14 +327,14 @@ func join(to string, segments ...string) string {
 }
 
 // onlyAuthorize explains what no request can ask for: verbs that other rules look at.
-func (p *Pipeline) onlyAuthorize(ctx context.Context, r *Request, s *explain.Spec) error {
-	r.Info = &request.RequestInfo{IsResourceRequest: s.Resource != "", Path: s.Path, Verb: s.Verb, APIGroup: s.Group, APIVersion: s.Version,
+func (v *service) onlyAuthorize(ctx context.Context, c *call.Call, s *Spec) error {
+	c.Info = &request.RequestInfo{IsResourceRequest: s.Resource != "", Path: s.Path, Verb: s.Verb, APIGroup: s.Group, APIVersion: s.Version,
 		Resource: s.Resource, Subresource: s.Subresource, Namespace: s.Namespace, Name: s.Name}
-	r.trace.until = "authorization"
+	c.trace.until = "authorization"
 	for _, s := range []stage{{"authentication", always, (*Pipeline).authentication}, {"impersonation", always, (*Pipeline).impersonation}, {"authorization", always, (*Pipeline).authorized}} {
-		r.Stage = s.name
+		c.Stage = s.name
 		err := s.run(p, ctx, r)
-		r.said(err)
+		c.said(err)
 		if err != nil {
 			return err
 		}
@@ -343,62 +343,62 @@ func (p *Pipeline) onlyAuthorize(ctx context.Context, r *Request, s *explain.Spe
 }
 
 // said writes down what a stage made of an explained request.
-func (r *Request) said(err error) {
-	if r.trace == nil {
+func said(c *call.Call, err error) {
+	if c.trace == nil {
 		return
 	}
-	s := explain.Stage{Name: r.Stage, Verdict: explain.Passed}
-	switch r.Stage {
+	s := Stage{Name: c.Stage, Verdict: Passed}
+	switch c.Stage {
 	case "connection":
-		s.Message = r.HTTP.Method + " " + r.HTTP.URL.Path
+		s.Message = c.HTTP.Method + " " + c.HTTP.URL.Path
 	case "authentication":
-		s.Message = userText(r.Requester)
+		s.Message = userText(c.Requester)
 	case "impersonation":
-		if s.Message = "as oneself"; r.User != r.Requester {
-			s.Message = "as " + userText(r.User)
+		if s.Message = "as oneself"; c.User != c.Requester {
+			s.Message = "as " + userText(c.User)
 		}
 	case "authorization", "conditions":
-		if d := r.Decision; d != nil && (r.Stage == "authorization" || r.authorized.Pending != nil) {
+		if d := c.Decision; d != nil && (c.Stage == "authorization" || c.authorized.Pending != nil) {
 			s.Rule, s.Source, s.Message = d.Rule, d.Source, d.Reason
 			if d.Pending != nil {
-				s.Verdict = explain.Open
+				s.Verdict = Open
 			}
 		}
-		if r.Stage == "authorization" && r.Tip.Policy != nil && !r.trace.brief {
-			r.trace.considered = r.Tip.Policy.Consider(&r.Access, r.authorized)
+		if c.Stage == "authorization" && c.Tip.Policy != nil && !c.trace.brief {
+			c.trace.considered = c.Tip.Policy.Consider(&c.Access, c.authorized)
 		}
 	case "commit":
-		if r.Body != nil && r.Body.Options.DryRun {
+		if c.Body != nil && c.Body.Options.DryRun {
 			s.Message = "a dry run: nothing is written"
 		}
 	}
 	if err != nil {
 		st, _ := status.From(err)
-		s.Verdict, s.Message = explain.Refused, st.Message
-		if r.Stage == "validation" && st.Details != nil && len(st.Details.Causes) > 0 {
+		s.Verdict, s.Message = Refused, st.Message
+		if c.Stage == "validation" && st.Details != nil && len(st.Details.Causes) > 0 {
 			s.Rule, s.Source = string(st.Details.Causes[0].Type), st.Details.Causes[0].Field
 		}
 		if beyond := new(read.BeyondError); errors.As(err, &beyond) {
 			s.Rule, s.Source = beyond.Decision.Rule, beyond.Decision.Source
 		}
 	}
-	for _, c := range r.trace.considered {
-		s.Considered = append(s.Considered, explain.Considered(c))
+	for _, c := range c.trace.considered {
+		s.Considered = append(s.Considered, Considered(c))
 	}
-	r.trace.considered = nil
-	r.trace.forget(s.Name) // one that is run again says it anew, and so do those behind it
-	r.trace.stages = append(r.trace.stages, s)
+	c.trace.considered = nil
+	c.trace.forget(s.Name) // one that is run again says it anew, and so do those behind it
+	c.trace.stages = append(c.trace.stages, s)
 }
 
 // forget drops what a stage said, and those behind it.
 func (t *trace) forget(stage string) {
-	if i := slices.IndexFunc(t.stages, func(x explain.Stage) bool { return x.Name == stage }); i >= 0 {
+	if i := slices.IndexFunc(t.stages, func(x Stage) bool { return x.Name == stage }); i >= 0 {
 		t.stages = t.stages[:i]
 	}
 }
 
 // ends tells whether nothing more is asked about an explained request.
-func (r *Request) ends() bool { return r.trace != nil && r.trace.until == r.Stage }
+func ends(c *call.Call) bool { return c.trace != nil && c.trace.until == c.Stage }
 
 func userText(u user.Info) string {
 	if u == nil {
@@ -408,84 +408,84 @@ func userText(u user.Info) string {
 }
 
 // verdict sums up a request that has come to its end.
-func (p *Pipeline) verdict(r *Request, err error) explain.Status {
-	s := explain.Status{Allowed: err == nil}
-	if r.Tip != nil {
-		s.Revision = r.Tip.Revision()
-		if r.Tip.Policy != nil {
-			s.Policy = r.Tip.Policy.DigestString()
+func (v *service) verdict(c *call.Call, err error) Status {
+	s := Status{Allowed: err == nil}
+	if c.Tip != nil {
+		s.Revision = c.Tip.Revision()
+		if c.Tip.Policy != nil {
+			s.Policy = c.Tip.Policy.DigestString()
 		}
 	}
 	if err != nil {
 		st, _ := status.From(err)
 		s.Code, s.Reason, s.Message = int(st.Code), string(st.Reason), st.Message
-	} else if r.Decision != nil && r.Decision.Pending != nil {
-		s.Allowed, s.Message = false, r.Decision.Reason
+	} else if c.Decision != nil && c.Decision.Pending != nil {
+		s.Allowed, s.Message = false, c.Decision.Reason
 	}
 	return s
 }
 
 // remember keeps why a request was refused.
-func (p *Pipeline) remember(r *Request, err error) {
-	if r.Info == nil || r.Requester == nil {
+func (v *service) remember(c *call.Call, err error) {
+	if c.Info == nil || c.Requester == nil {
 		return // it has no name, or nobody asked in particular
 	}
-	e := &explain.Explanation{TypeMeta: metav1.TypeMeta{APIVersion: explain.Group + "/" + explain.Version, Kind: explain.Kind}}
-	e.Name, e.CreationTimestamp = r.AuditID, metav1.NewTime(r.Received)
-	i, u := r.Info, r.User
+	e := &Explanation{TypeMeta: metav1.TypeMeta{APIVersion: Group + "/" + Version, Kind: Kind}}
+	e.Name, e.CreationTimestamp = c.AuditID, metav1.NewTime(c.Received)
+	i, u := c.Info, c.User
 	if u == nil {
-		u = r.Requester
+		u = c.Requester
 	}
-	e.Spec = explain.Spec{Verb: i.Verb, User: u.GetName(), UID: u.GetUID(), Groups: u.GetGroups(), Extra: u.GetExtra()}
+	e.Spec = Spec{Verb: i.Verb, User: u.GetName(), UID: u.GetUID(), Groups: u.GetGroups(), Extra: u.GetExtra()}
 	if i.IsResourceRequest {
 		e.Spec.Group, e.Spec.Version, e.Spec.Resource, e.Spec.Subresource, e.Spec.Namespace, e.Spec.Name = i.APIGroup, i.APIVersion, i.Resource, i.Subresource, i.Namespace, i.Name
 		e.Spec.FieldSelector, e.Spec.LabelSelector = i.FieldSelector, i.LabelSelector
 	} else {
 		e.Spec.Path = i.Path
 	}
-	e.Status = p.verdict(r, err)
-	last := index(r.Stage)
-	r.trace = &trace{brief: true}
+	e.Status = v.verdict(c, err)
+	last := index(c.Stage)
+	c.trace = &trace{brief: true}
 	for n := range last + 1 {
-		if s := path[n]; s.when == always || (s.when == writes) == r.Write {
-			if r.Stage = s.name; n < last {
-				r.said(nil)
+		if s := path[n]; s.when == always || (s.when == writes) == c.Write {
+			if c.Stage = s.name; n < last {
+				c.said(nil)
 			} else {
-				r.said(err)
+				c.said(err)
 			}
 		}
 	}
-	e.Status.Stages = r.trace.stages
-	p.refusals.Add(e)
+	e.Status.Stages = c.trace.stages
+	v.refusals.Add(e)
 }
 
 // explained says what became of a request, by its audit id: from memory if it was refused,
 // from the log if it was a write. Clients choose these ids, so both may be there: then it is
 // the write that is told of.
-func (p *Pipeline) explained(ctx context.Context, r *Request) (*explain.Explanation, error) {
-	if err := p.See(ctx, r, ""); err != nil {
+func (v *service) explained(ctx context.Context, c *call.Call) (*Explanation, error) {
+	if err := v.See(ctx, c, ""); err != nil {
 		return nil, err
 	}
-	if err := p.history.Reach(ctx, r.Tip.Revision()); err != nil {
+	if err := v.History.Reach(ctx, c.Tip.Revision()); err != nil {
 		return nil, err
 	}
-	refusal, looked := p.refusals.Find(r.Info.Name), 0
-	for h, err := range p.replays.InTurns(ctx, p.history.Before(ctx, history.Filter{}, r.Tip.Revision())) {
+	refusal, looked := v.refusals.Find(c.Info.Name), 0
+	for h, err := range v.Replays.InTurns(ctx, v.History.Before(ctx, history.Filter{}, c.Tip.Revision())) {
 		if err != nil {
 			return nil, err
 		}
 		if looked++; looked > changesLookedAt && refusal != nil {
 			break
 		}
-		if h.Meta.GetRequest().GetAuditId() == r.Info.Name {
-			return explain.Written(changes.From(h)), nil
+		if h.Meta.GetRequest().GetAuditId() == c.Info.Name {
+			return Written(changes.From(h)), nil
 		}
 	}
 	if refusal != nil {
 		return refusal, nil
 	}
-	err := apierrors.NewNotFound(r.Resource(), r.Info.Name)
-	err.ErrStatus.Message = fmt.Sprintf("no write in the log has the audit id %q, and none of the last %d refusals of this replica; reads that were answered are not kept", r.Info.Name, remembered)
+	err := apierrors.NewNotFound(c.Resource(), c.Info.Name)
+	err.ErrStatus.Message = fmt.Sprintf("no write in the log has the audit id %q, and none of the last %d refusals of this replica; reads that were answered are not kept", c.Info.Name, remembered)
 	return nil, err
 }
 

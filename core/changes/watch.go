@@ -1,4 +1,4 @@
-package core
+package changes
 
 import (
 	"context"
@@ -10,15 +10,18 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"stele.dev/stele/core/changes"
+	"stele.dev/stele/core/call"
+	"stele.dev/stele/core/read"
 	"stele.dev/stele/core/typed"
 )
 
 // following is a watch of changes: all of them from a revision on, each once and in order,
 // whatever kinds they are of.
 type following struct {
+	*service
 	*read.Stream
-	query *changesQuery
+	r     *call.Call
+	query *query
 	sight *sight
 	at    uint64 // all up to here has been sent
 	last  uint64 // nothing is behind this one
@@ -27,10 +30,10 @@ type following struct {
 // followAtOnce is for how many revisions a policy is asked at a time.
 const followAtOnce = 1000
 
-// watchChanges follows the log from behind a revision, or from its tip. What is there and what
+// watch follows the log from behind a revision, or from its tip. What is there and what
 // comes is read from the same history, so that there is no seam.
-func (p *Pipeline) watchChanges(ctx context.Context, r *Request, q *changesQuery) error {
-	s, ctx, err := p.NewStream(ctx, r)
+func (v *service) watch(ctx context.Context, r *call.Call, q *query) error {
+	s, ctx, err := v.NewStream(ctx, r)
 	if err != nil {
 		return err
 	}
@@ -38,10 +41,10 @@ func (p *Pipeline) watchChanges(ctx context.Context, r *Request, q *changesQuery
 	if version == "0" {
 		version = ""
 	}
-	if err := p.See(ctx, r, version); err != nil {
+	if err := v.See(ctx, r, version); err != nil {
 		return err
 	}
-	f := &following{stream: s, query: q, at: r.World().Revision(), last: math.MaxUint64}
+	f := &following{service: v, Stream: s, r: r, query: q, at: r.World().Revision(), last: math.MaxUint64}
 	if r.Past.Tip != nil {
 		f.last = f.at
 	}
@@ -49,14 +52,14 @@ func (p *Pipeline) watchChanges(ctx context.Context, r *Request, q *changesQuery
 		if f.at, err = call.QueryRevision(version); err != nil {
 			return err
 		}
-		if err := p.past.NotLost(ctx, f.at); err != nil {
+		if err := v.Past.NotLost(ctx, f.at); err != nil {
 			return err
 		}
 	}
-	if err := p.history.Reach(ctx, r.World().Revision()); err != nil {
+	if err := v.History.Reach(ctx, r.World().Revision()); err != nil {
 		return err
 	}
-	if err := p.resolve(ctx, q, r.World().Revision()); err != nil {
+	if err := v.resolve(ctx, q, r.World().Revision()); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, read.WatchTimeout(q.options))
@@ -65,14 +68,14 @@ func (p *Pipeline) watchChanges(ctx context.Context, r *Request, q *changesQuery
 	defer close(stop)
 	go func() {
 		select {
-		case <-p.draining:
+		case <-v.Draining():
 			cancel()
 		case <-stop:
 		}
 	}()
 	s.Begin()
-	defer p.metrics.watching(r)()
-	f.sight = p.sight(r)
+	defer v.Watching(r)()
+	f.sight = v.newSight(r)
 	if err := f.run(ctx); err != nil {
 		return s.Fail(err, f.at)
 	}
@@ -87,7 +90,7 @@ func (f *following) run(ctx context.Context) error {
 		quiet = quiet.Add(read.Jitter(read.BookmarkEvery))
 	}
 	for {
-		upto := min(f.p.history.Revision(), f.at+followAtOnce, f.last)
+		upto := min(f.History.Revision(), f.at+followAtOnce, f.last)
 		if upto > f.at {
 			if err := f.send(ctx, upto); err != nil {
 				if ctx.Err() != nil && !errors.Is(err, read.ErrGone) {
@@ -95,7 +98,7 @@ func (f *following) run(ctx context.Context) error {
 				}
 				return err
 			}
-			if min(f.p.history.Revision(), f.last) > f.at {
+			if min(f.History.Revision(), f.last) > f.at {
 				continue
 			}
 		}
@@ -112,7 +115,7 @@ func (f *following) run(ctx context.Context) error {
 		if next > f.last {
 			next = math.MaxUint64 // which never is
 		}
-		err := f.p.history.Wait(waiting, next)
+		err := f.History.Wait(waiting, next)
 		stop()
 		if ctx.Err() != nil {
 			return f.bookmark()
@@ -127,21 +130,21 @@ func (f *following) run(ctx context.Context) error {
 // force there or later.
 func (f *following) send(ctx context.Context, upto uint64) error {
 	// Who hears of a change finds it in the objects, too.
-	if f.p.committer.Tip().Revision() < upto {
-		if _, err := f.p.committer.Settle(ctx); err != nil {
+	if f.Committer.Tip().Revision() < upto {
+		if _, err := f.Committer.Settle(ctx); err != nil {
 			return err
 		}
 	}
-	if other, err := f.p.StillAllowed(ctx, f.r); err != nil {
+	if other, err := f.StillAllowed(ctx, f.r); err != nil {
 		return err
 	} else if other {
-		f.sight = f.p.sight(f.r)
+		f.sight = f.newSight(f.r)
 	}
-	f.sight.windows = f.p.Windows(f.r) // which move on
+	f.sight.windows = f.Windows(f.r) // which move on
 	found, to, err := f.read(ctx, upto)
 	defer func() { // it has been sent, or nobody wants it
 		for _, c := range found {
-			f.p.replays.held.Add(-int64(len(c.text)))
+			f.Replays.Hold(-len(c.text))
 		}
 	}()
 	for _, c := range found {
@@ -163,17 +166,17 @@ type told struct {
 // read reads what is to be sent next of the changes up to a revision, and how far that goes, which
 // may be less far.
 func (f *following) read(ctx context.Context, upto uint64) (found []told, to uint64, err error) {
-	room := f.p.replays.Share()
+	room := f.Replays.Share()
 	to = f.at
-	f.sight.windows.Replay = f.p.replays.Begin()
-	for h, err := range f.sight.windows.Replay.Through(ctx, f.p.history.After(ctx, f.query.filter(), f.at, upto)) {
+	f.sight.windows.Replay = f.Replays.Begin()
+	for h, err := range f.sight.windows.Replay.Through(ctx, f.History.After(ctx, f.query.filter(), f.at, upto)) {
 		if err != nil {
 			return found, to, err
 		}
 		if to = h.Revision - 1; room <= 0 {
 			return found, to, nil
 		}
-		if h.Revision < f.query.since || f.query.late(h) || !f.query.Matches(changes.From(h)) {
+		if h.Revision < f.query.since || f.query.late(h) || !f.query.Matches(From(h)) {
 			continue
 		}
 		if sees, err := f.sight.sees(ctx, f.query, h); err != nil {
@@ -181,7 +184,7 @@ func (f *following) read(ctx context.Context, upto uint64) (found []told, to uin
 		} else if !sees {
 			continue
 		}
-		c, err := f.p.chosen(ctx, f.r, f.query, h)
+		c, err := f.chosen(ctx, f.r, f.query, h)
 		if err != nil {
 			return found, to, err
 		}
@@ -196,13 +199,13 @@ func (f *following) read(ctx context.Context, upto uint64) (found []told, to uin
 			return found, to, err
 		}
 		found, to, room = append(found, told{h.Revision, text}), h.Revision, room-len(text)-len(h.Payload)
-		f.p.replays.held.Add(int64(len(text)))
+		f.Replays.Hold(len(text))
 	}
 	return found, upto, nil
 }
 
 func (f *following) event(kind, version string, object []byte) error {
-	text, err := changesForm.As(f.r, f.Format, metav1.ListMeta{ResourceVersion: version}, [][]byte{object}, false)
+	text, err := form.As(f.r, f.Format, metav1.ListMeta{ResourceVersion: version}, [][]byte{object}, false)
 	if err != nil {
 		return err
 	}
@@ -213,7 +216,7 @@ func (f *following) event(kind, version string, object []byte) error {
 func (f *following) bookmark() error {
 	if f.query.options.AllowWatchBookmarks {
 		version := strconv.FormatUint(f.at, 10)
-		object, err := typed.Empty(schema.GroupVersionKind{Group: changes.Group, Version: changes.Version, Kind: changes.Kind}, version, nil)
+		object, err := typed.Empty(schema.GroupVersionKind{Group: Group, Version: Version, Kind: Kind}, version, nil)
 		if err != nil {
 			return err
 		}
