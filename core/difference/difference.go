@@ -33,7 +33,7 @@ func (e *Entry) UnmarshalJSON(text []byte) error {
 	return kjson.UnmarshalCaseSensitivePreserveInts(text, (*plainEntry)(e))
 }
 
-// SwaggerDoc has what OpenAPI says of the fields, as of Kubernetes' own types.
+// SwaggerDoc returns the OpenAPI descriptions of the fields.
 func (Entry) SwaggerDoc() map[string]string {
 	return map[string]string{
 		"":     "Entry is one thing that differs.",

@@ -1,7 +1,7 @@
-// Package reviews answers what clients ask about access: may I, may somebody, what may
-// I, who am I, whose token is this. The kinds are those of authorization.k8s.io/v1 and authentication.k8s.io/v1;
-// nothing is stored. An answer is the decision that a request would meet, from the same
-// code.
+// Package reviews answers what clients ask about access: may I, may a user, what may I do, who am
+// I, who does this token belong to. The kinds are those of authorization.k8s.io/v1 and
+// authentication.k8s.io/v1. Nothing is stored. The same code answers reviews and authorizes
+// requests.
 package reviews
 
 import (
@@ -23,7 +23,7 @@ import (
 	"stele.dev/stele/policy"
 )
 
-// Kind is a kind of review. It can be created, and nothing else.
+// Kind is a kind of review. The only verb is create.
 type Kind struct {
 	schema.GroupVersionKind
 	Plural     string
@@ -33,16 +33,16 @@ type Kind struct {
 	answer func(*question, runtime.Object) error
 }
 
-// question is who asks, under which policy, and where.
+// question is the caller of a review, the policy to ask, and the namespace.
 type question struct {
 	ctx       context.Context // of the request
 	policy    *policy.Policy
 	asker     user.Info
-	namespace string // of the path
+	namespace string // from the path
 	token     Token
 }
 
-// Token tells whose token it is, for one of the audiences if there are any, else for this API.
+// Token authenticates a token. If audiences is empty, it must be valid for this API.
 type Token func(ctx context.Context, token string, audiences authenticator.Audiences) (*authenticator.Response, bool, error)
 
 var (
@@ -75,7 +75,7 @@ func Find(r schema.GroupVersionResource) *Kind {
 	return nil
 }
 
-// Resources are for discovery.
+// Resources returns the discovery entries of all reviews.
 func Resources() []discovery.Resource {
 	var list []discovery.Resource
 	for _, k := range kinds {
@@ -86,8 +86,7 @@ func Resources() []discovery.Resource {
 	return list
 }
 
-// Answer fills in the status of a review, which is one of [Kind.New]. Its errors are those
-// that clients get.
+// Answer fills in the status of a review, which [Kind.New] made. Clients see its errors.
 func (k *Kind) Answer(ctx context.Context, p *policy.Policy, asker user.Info, namespace string, token Token, review runtime.Object) error {
 	review.GetObjectKind().SetGroupVersionKind(k.GroupVersionKind)
 	return k.answer(&question{ctx, p, asker, namespace, token}, review)
@@ -172,11 +171,12 @@ func infoOf(u user.Info) authenticationv1.UserInfo {
 	return info
 }
 
-// maxAudiences is how many may be asked about. Each of them is compared with each of the token's, which can be thousands.
+// maxAudiences limits the audiences of a TokenReview. Each is compared with each audience of the
+// token, of which there can be thousands.
 const maxAudiences = 1024
 
-// whose says nothing of a token that is not valid but that: what is wrong with it would tell who
-// tries how to do better.
+// whose answers a TokenReview. If a token is not valid, the answer does not say why, because that
+// would help an attacker.
 func whose(q *question, o runtime.Object) error {
 	review := o.(*authenticationv1.TokenReview)
 	if review.Spec.Token == "" {
@@ -209,7 +209,7 @@ func (q *question) decide(name, uid string, groups []string, extra map[string][]
 		r.IsResource, r.Verb, r.Group, r.Version, r.Resource, r.Subresource = true, resource.Verb, resource.Group, resource.Version, resource.Resource, resource.Subresource
 		r.Namespace, r.Name, r.Selectors = resource.Namespace, resource.Name, selectors(resource)
 		if r.Version == "" {
-			r.Version = "*" // as upstream asks
+			r.Version = "*" // as kube-apiserver does
 		}
 	} else {
 		r.Verb, r.Path = path.Verb, path.Path
@@ -218,7 +218,7 @@ func (q *question) decide(name, uid string, groups []string, extra map[string][]
 	return authorizationv1.SubjectAccessReviewStatus{Allowed: d.Allowed, Denied: d.Denied, Reason: d.Reason, EvaluationError: unread(r.Selectors)}
 }
 
-// The checks below, and their texts, are upstream's, from the validation of
+// The checks below, and their messages, are those of Kubernetes' validation of
 // authorization.k8s.io.
 
 func subject(s *authorizationv1.SubjectAccessReviewSpec) field.ErrorList {

@@ -19,7 +19,7 @@ import (
 	"stele.dev/stele/projections/objects"
 )
 
-// Kind is that of requests for tokens.
+// Kind is the kind of token requests.
 var Kind = authenticationv1.SchemeGroupVersion.WithKind("TokenRequest")
 
 const (
@@ -28,15 +28,15 @@ const (
 	maxSeconds     = 1 << 32
 )
 
-// Issued is what came of a request for a token, beside what stands in the request.
+// Issued is the result of a token request that is not in the request itself.
 type Issued struct {
-	// CredentialID is how the token is called in what its bearer does; it is no secret.
+	// CredentialID identifies the token in logs of what its bearer does. It is not secret.
 	CredentialID string
 	Warnings     []string
 }
 
-// Issue fills in the status of a request for a token of a service account, and the rest as
-// kube-apiserver does. A dry run has all but the token. Errors are those that clients get.
+// Issue fills in the status of a token request for a service account, and defaults as
+// kube-apiserver does. With dryRun it fills in all but the token. Clients see its errors.
 func (s *ServiceAccounts) Issue(state *objects.State, namespace, name string, r *authenticationv1.TokenRequest, dryRun bool) (*Issued, error) {
 	if r.Name != "" && r.Name != name {
 		return nil, apierrors.NewInvalid(Kind.GroupKind(), name, field.ErrorList{field.Invalid(field.NewPath("metadata", "name"), r.Name, "must match the service account name if specified")})
@@ -104,7 +104,7 @@ func invalid(err *field.Error) error {
 	return apierrors.NewInvalid(Kind.GroupKind(), "", field.ErrorList{err})
 }
 
-// bind makes the token depend on an object beside its service account.
+// bind binds the token to another object beside its service account.
 func (c *claims) bind(state *objects.State, namespace, account string, ref *authenticationv1.BoundObjectReference) error {
 	if ref == nil {
 		return nil
