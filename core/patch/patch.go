@@ -1,6 +1,5 @@
-// Package patch applies JSON patches (RFC 6902), JSON merge patches (RFC 7386) and, to
-// built-in kinds, strategic merge patches to the JSON of an object, with the errors of
-// kube-apiserver.
+// Package patch applies JSON patches (RFC 6902), JSON merge patches (RFC 7386), and for built-in
+// kinds strategic merge patches. Patches and objects are JSON. Errors are those of kube-apiserver.
 package patch
 
 import (
@@ -20,16 +19,16 @@ import (
 	"stele.dev/stele/core/typed"
 )
 
-// maxOperations of a JSON patch, as upstream.
+// maxOperations limits the operations of a JSON patch, as in kube-apiserver.
 const maxOperations = 10000
 
-// maxCopied bounds what the copy operations of a JSON patch add up to.
+// maxCopied limits the total size of the copy operations of a JSON patch.
 const maxCopied = 3 << 20
 
 func init() { jsonpatch.AccumulatedCopySizeLimit = maxCopied }
 
-// Types are the media types of the patches that a kind takes, in kube-apiserver's order.
-// Strategic merge patches are for built-in kinds only.
+// Types returns the media types of patches that a kind accepts, in kube-apiserver's order. Only
+// built-in kinds accept strategic merge patches.
 func Types(gvk schema.GroupVersionKind) []string {
 	supported := []string{string(types.JSONPatchType), string(types.MergePatchType)}
 	if typed.Has(gvk) {
@@ -38,7 +37,7 @@ func Types(gvk schema.GroupVersionKind) []string {
 	return append(supported, string(types.ApplyYAMLPatchType))
 }
 
-// TypeOf reads the type of a patch from a request's Content-Type header.
+// TypeOf returns the patch type of a Content-Type header.
 func TypeOf(contentType string, gvk schema.GroupVersionKind) (types.PatchType, error) {
 	mediaType, _, err := mime.ParseMediaType(contentType)
 	if err != nil {
@@ -53,7 +52,7 @@ func TypeOf(contentType string, gvk schema.GroupVersionKind) (types.PatchType, e
 	return "", negotiation.NewUnsupportedMediaTypeError(supported)
 }
 
-// Apply returns the patched JSON, and what strict decoding has to say of the patch.
+// Apply returns the patched JSON, and the errors of strict decoding of the patch.
 func Apply(gvk schema.GroupVersionKind, t types.PatchType, object, patch []byte) (patched []byte, strict []error, err error) {
 	switch t {
 	case types.JSONPatchType:
