@@ -1,7 +1,7 @@
-// Package access defines the questions that users ask about the policy. A ResourceAccessReview asks
-// who can do something, and since when. An AccessDifference asks who gained or lost access between
-// two policies. Both are of policy.stele.dev/v1; clients create them to get an answer, and they are
-// never stored. Package policy computes the answers.
+// Package access defines the questions that users ask about the policy. A ResourceAccessReview asks who can do
+// something, and since when. An AccessDifference asks who gained or lost access between two policies. Both are of
+// policy.stele.dev/v1; clients create them to get an answer, and they are never stored. Package policy computes the
+// answers.
 package access
 
 import (
@@ -116,15 +116,15 @@ type Difference struct {
 type DifferenceSpec struct {
 	From Side `json:"from,omitzero"`
 	To   Side `json:"to,omitzero"`
-	// Subjects filters by subject; empty means all. Then access that members of groups such as
-	// system:authenticated gain or lose is listed for the group only.
+	// Subjects filters by subject; empty means all. Then access that members of groups such as system:authenticated
+	// gain or lose is listed for the group only.
 	Subjects []policy.Subject `json:"subjects,omitempty"`
 	// Namespace filters by namespace; nil means all.
 	Namespace *string `json:"namespace,omitempty"`
 }
 
-// Side is one of the two policies: the one in force at a revision or a time (the default is now),
-// or access rules that the request contains.
+// Side is one of the two policies: the one in force at a revision or a time (the default is now), or access rules that
+// the request contains.
 type Side struct {
 	Revision uint64         `json:"revision,omitempty"`
 	Time     string         `json:"time,omitempty"`

@@ -1,5 +1,5 @@
-// Package activation puts policies in force. A proposal and an activation are events of the log. An
-// activation names the policy that it replaces, and fails if another one is in force.
+// Package activation puts policies in force. A proposal and an activation are events of the log. An activation names
+// the policy that it replaces, and fails if another one is in force.
 package activation
 
 import (
@@ -19,8 +19,8 @@ import (
 // ErrInForce reports that the policy is already in force, so there is nothing to write.
 var ErrInForce = errors.New("activation: the policy is in force already")
 
-// KindInUse reports that the new policy lacks a kind of which objects exist, or has the kind with
-// another scope, name or version. These objects could no longer be read or written.
+// KindInUse reports that the new policy lacks a kind of which objects exist, or has the kind with another scope, name
+// or version. These objects could no longer be read or written.
 type KindInUse struct {
 	Resource schema.GroupResource
 	Objects  int
@@ -34,16 +34,16 @@ func (e *KindInUse) Error() string {
 	return exist + ", and the new policy has no such kind in the same scope, name and version. Delete what exists, or keep the kind."
 }
 
-// Renamed reports that the policy is for another control plane than the one in force. It was
-// probably pushed to the wrong server.
+// Renamed reports that the policy is for another control plane than the one in force. It was probably pushed to the
+// wrong server.
 type Renamed struct{ From, To string }
 
 func (e *Renamed) Error() string {
 	return fmt.Sprintf("the policy in force is of the control plane %q, this one is of %q", e.From, e.To)
 }
 
-// Proposal converts a compiled bundle to the form that the log stores. commit is the commit of the
-// bundle's repository, "" if unknown.
+// Proposal converts a compiled bundle to the form that the log stores. commit is the commit of the bundle's
+// repository, "" if unknown.
 func Proposal(compiled *policy.Compiled, commit string) *policies.Proposal {
 	form, digest := compiled.Form.Encode()
 	p := &policies.Proposal{
@@ -56,8 +56,8 @@ func Proposal(compiled *policy.Compiled, commit string) *policies.Proposal {
 	return p
 }
 
-// Check reports why a policy cannot be activated at the tip: [ErrInForce], a [*Renamed] unless
-// rename is set, or a [*KindInUse].
+// Check reports why a policy cannot be activated at the tip: [ErrInForce], a [*Renamed] unless rename is set, or a
+// [*KindInUse].
 func Check(tip *commit.Tip, p *policies.Proposal, form *policy.Form, rename bool) error {
 	if in := tip.Policies.Active; in != nil && in.Digest == p.Digest {
 		return ErrInForce
@@ -73,8 +73,7 @@ func Check(tip *commit.Tip, p *policies.Proposal, form *policy.Form, rename bool
 	return nil
 }
 
-// withdrawn returns the kinds of the policy in force that the form does not serve as they are
-// stored.
+// withdrawn returns the kinds of the policy in force that the form does not serve as they are stored.
 func withdrawn(tip *commit.Tip, form *policy.Form) (gone []schema.GroupResource) {
 	if tip.Policy == nil {
 		return nil
@@ -93,10 +92,9 @@ func withdrawn(tip *commit.Tip, form *policy.Form) (gone []schema.GroupResource)
 	return gone
 }
 
-// Activate writes the events that replace the policy at the tip, and returns the new tip. sign
-// completes the metadata of each event, such as its actor. If another policy was activated in the
-// meantime, that one stays, and the error is a [*commit.Stale]. Activate also returns the errors of
-// [Check].
+// Activate writes the events that replace the policy at the tip, and returns the new tip. sign completes the metadata
+// of each event, such as its actor. If another policy was activated in the meantime, that one stays, and the error is
+// a [*commit.Stale]. Activate also returns the errors of [Check].
 func Activate(ctx context.Context, c *commit.Committer, tip *commit.Tip, p *policies.Proposal, form *policy.Form, rename bool, sign func(*logpb.Metadata)) (*commit.Tip, error) {
 	if err := Check(tip, p, form, rename); err != nil {
 		return nil, err

@@ -15,9 +15,8 @@ import (
 	"stele.dev/stele/schemas"
 )
 
-// Group, Version, Plural and Kind name the API of policies. Creating a policy puts it in force.
-// Every policy that was ever in force can be read by its digest. A list has all policies without
-// their files; the one in force is first.
+// Group, Version, Plural and Kind name the API of policies. Creating a policy puts it in force. Every policy that was
+// ever in force can be read by its digest. A list has all policies without their files; the one in force is first.
 const (
 	Group   = "policy.stele.dev"
 	Version = "v1"
@@ -43,27 +42,23 @@ type Spec struct {
 	Package string `json:"package"`
 	// Files are the files of the CUE module.
 	Files []File `json:"files"`
-	// Replaces is the digest of the policy to replace. If another policy is in force, the request
-	// is a conflict. Empty means no check.
+	// Replaces is the digest of the policy to replace. If another policy is in force, the request is a conflict. Empty
+	// means no check.
 	Replaces string `json:"replaces,omitempty"`
-	// Rename allows the bundle to have another cluster name than the policy in force. Without it,
-	// that is a conflict.
+	// Rename allows the bundle to have another cluster name than the policy in force. Without it, that is a conflict.
 	Rename bool `json:"rename,omitempty"`
-	// DropFields allows the policy to lack fields that stored objects have. Without it, that is a
-	// conflict.
+	// DropFields allows the policy to lack fields that stored objects have. Without it, that is a conflict.
 	DropFields bool `json:"dropFields,omitempty"`
 	// Commit is the commit of the bundle's repository, if known.
 	Commit string `json:"commit,omitempty"`
 }
 
-// File is a source file. Its path is relative to the root of the module. Its content is in Data or
-// in Parts.
+// File is a source file. Its path is relative to the root of the module. Its content is in Data or in Parts.
 type File struct {
 	Path string `json:"path"`
 	Data string `json:"data,omitempty"`
-	// Parts are the SHA-256 digests, in hexadecimal, of the parts of a file that is not in the
-	// request. The server has the parts that were uploaded, and those of policies that were in
-	// force.
+	// Parts are the SHA-256 digests, in hexadecimal, of the parts of a file that is not in the request. The server has
+	// the parts that were uploaded, and those of policies that were in force.
 	Parts []string `json:"parts,omitempty"`
 }
 
@@ -85,17 +80,15 @@ type Status struct {
 	// Actor is the user who activated it.
 	Actor   string `json:"actor,omitempty"`
 	InForce bool   `json:"inForce"`
-	// Cluster is the control plane that the bundle is for. In a list, only the policy in force has
-	// it.
+	// Cluster is the control plane that the bundle is for. In a list, only the policy in force has it.
 	Cluster string `json:"cluster,omitempty"`
 	Kinds   int    `json:"kinds,omitempty"` // of the one in force
-	// Contents count what the bundle has of each part, and compare it with the policy that it
-	// replaces. Only the answer to a create has them.
+	// Contents count what the bundle has of each part, and compare it with the policy that it replaces. Only the
+	// answer to a create has them.
 	Contents []Content `json:"contents,omitempty"`
 }
 
-// Content counts one part of a bundle, without built-in rules, and compares it with the replaced
-// policy.
+// Content counts one part of a bundle, without built-in rules, and compares it with the replaced policy.
 type Content struct {
 	// Part is one of kinds, roles, bindings, denies, rules or validations.
 	Part  string `json:"part"`
@@ -165,8 +158,8 @@ func SpecOf(source *policy.Source) Spec {
 	return s
 }
 
-// List returns all policies that were in force up to the tip, each once and without its files. The
-// newest activation is first.
+// List returns all policies that were in force up to the tip, each once and without its files. The newest activation
+// is first.
 func List(tip *commit.Tip) []*Policy {
 	var list []*Policy
 	known := map[policies.Digest]*Policy{}
@@ -193,8 +186,8 @@ func List(tip *commit.Tip) []*Policy {
 	return list
 }
 
-// Get returns a policy of List with its files, or nil if there is none. The policy in force is in
-// memory; others are read from the log.
+// Get returns a policy of List with its files, or nil if there is none. The policy in force is in memory; others are
+// read from the log.
 func Get(ctx context.Context, log eventlog.Reader, tip *commit.Tip, name string) (*Policy, error) {
 	list := List(tip)
 	i := slices.IndexFunc(list, func(p *Policy) bool { return p.Name == name })

@@ -35,8 +35,8 @@ func (d Dropped) String() string {
 	return fmt.Sprintf("%s: %s is not in the new schema; %d %s it, for example %s", d.Resource, d.Field, d.Objects, have, d.Example)
 }
 
-// DropsFields reports that stored objects have fields that the new policy lacks. Clients no longer
-// see these fields, and the next write of the object removes them.
+// DropsFields reports that stored objects have fields that the new policy lacks. Clients no longer see these fields,
+// and the next write of the object removes them.
 type DropsFields []Dropped
 
 // First returns the fields that an answer shows. A schema may drop hundreds.
@@ -56,9 +56,8 @@ func (e DropsFields) Error() string {
 	return "fields of stored objects would be dropped:\n" + strings.Join(lines, "\n")
 }
 
-// FieldsDropped returns the fields of stored objects that the policy in force serves and the next
-// policy drops. It calls load to load the next policy, only if the schema of a kind with objects
-// differs.
+// FieldsDropped returns the fields of stored objects that the policy in force serves and the next policy drops. It
+// calls load to load the next policy, only if the schema of a kind with objects differs.
 func FieldsDropped(ctx context.Context, tip *commit.Tip, form *policy.Form, load func() (*policy.Policy, error)) (DropsFields, error) {
 	if tip.Policy == nil {
 		return nil, nil

@@ -1,9 +1,8 @@
-// Package authn authenticates requests. It supports the authentication methods of Kubernetes, in
-// the same order: a front proxy, a client certificate, then bearer tokens (a static file, service
-// accounts, bootstrap tokens, issuers of JWTs, a webhook), and at last anonymous requests where
-// configured. A token may be in the Authorization header or in a WebSocket subprotocol. The package
-// wires k8s.io/apiserver's authenticators, reloads its files while it runs, and verifies a client
-// certificate once per connection.
+// Package authn authenticates requests. It supports the authentication methods of Kubernetes, in the same order: a
+// front proxy, a client certificate, then bearer tokens (a static file, service accounts, bootstrap tokens, issuers of
+// JWTs, a webhook), and at last anonymous requests where configured. A token may be in the Authorization header or in
+// a WebSocket subprotocol. The package wires k8s.io/apiserver's authenticators, reloads its files while it runs, and
+// verifies a client certificate once per connection.
 package authn
 
 import (
@@ -30,16 +29,15 @@ import (
 	"stele.dev/stele/core/reload"
 )
 
-// ErrUnauthorized reports a request without valid credentials. The error that it wraps is for
-// operators; clients are not told why.
+// ErrUnauthorized reports a request without valid credentials. The error that it wraps is for operators; clients are
+// not told why.
 var ErrUnauthorized = errors.New("authn: no valid credentials")
 
 const (
-	// maxToken limits the size of a token. Proxies allow much less in a header. A larger token is
-	// not even parsed.
+	// maxToken limits the size of a token. Proxies allow much less in a header. A larger token is not even parsed.
 	maxToken = 64 << 10
-	// maxUser limits the total size of a user's attributes. They are in every event of the user,
-	// and every decision goes through the groups.
+	// maxUser limits the total size of a user's attributes. They are in every event of the user, and every decision
+	// goes through the groups.
 	maxUser = 64 << 10
 	// maxName limits the length of a name or a UID. Events have the same limit.
 	maxName = 4096
@@ -55,32 +53,30 @@ var Public = apiserver.AnonymousAuthConfig{Enabled: true, Conditions: []apiserve
 
 // Options are the options of [New]. A method whose option is nil or empty is off.
 type Options struct {
-	// FrontProxy authenticates the users that a proxy names in headers. It always removes these
-	// headers from the request.
+	// FrontProxy authenticates the users that a proxy names in headers. It always removes these headers from the
+	// request.
 	FrontProxy authenticator.Request
 	// Authorities are the certificate authorities of client certificates.
 	Authorities *Authorities
-	// TokenFile is a CSV file of tokens, as for kube-apiserver's --token-auth-file: token, user,
-	// uid, "group,group".
+	// TokenFile is a CSV file of tokens, as for kube-apiserver's --token-auth-file: token, user, uid, "group,group".
 	TokenFile string
-	// Configuration is a file with kube-apiserver's AuthenticationConfiguration (KEP-3331): issuers
-	// of JWTs, and what anonymous users may reach.
+	// Configuration is a file with kube-apiserver's AuthenticationConfiguration (KEP-3331): issuers of JWTs, and what
+	// anonymous users may reach.
 	Configuration string
 	// OIDC is a single issuer, configured by flags. It excludes Configuration.
 	OIDC *OIDC
-	// Disallowed are issuers that the configuration must not name, because their tokens are
-	// verified elsewhere: our own.
+	// Disallowed are issuers that the configuration must not name, because their tokens are verified elsewhere: our
+	// own.
 	Disallowed []string
-	// ServiceAccounts and BootstrapTokens verify tokens that this control plane issued. They cache
-	// for themselves; their answers are not cached here.
+	// ServiceAccounts and BootstrapTokens verify tokens that this control plane issued. They cache for themselves;
+	// their answers are not cached here.
 	ServiceAccounts, BootstrapTokens authenticator.Token
-	// FollowKeys returns the reload.File of the key files of ServiceAccounts. said returns the
-	// function that receives the outcome of a reload, for a flag and path. nil: no reload.
+	// FollowKeys returns the reload.File of the key files of ServiceAccounts. said returns the function that receives
+	// the outcome of a reload, for a flag and path. nil: no reload.
 	FollowKeys func(said func(flag, path string) func(error)) *reload.File
 	// Webhook asks a remote server about tokens.
 	Webhook authenticator.Token
-	// Anonymous lists the paths that anonymous users may reach. nil: as in Configuration, or
-	// [Public].
+	// Anonymous lists the paths that anonymous users may reach. nil: as in Configuration, or [Public].
 	Anonymous *apiserver.AnonymousAuthConfig
 	// Audiences are the audiences of this API. A token without audiences is valid for them.
 	Audiences authenticator.Audiences
@@ -93,15 +89,14 @@ type Options struct {
 	ReloadEvery time.Duration
 }
 
-// Failures receives each request whose credentials are all invalid, and why. This is for operators;
-// it never contains a token. Implementations must be fast and safe for concurrent use.
+// Failures receives each request whose credentials are all invalid, and why. This is for operators; it never contains
+// a token. Implementations must be fast and safe for concurrent use.
 type Failures interface {
 	Failed(r *http.Request, err error)
 }
 
-// Attempts receives each request with its user (nil if unknown), the error of its credentials (nil
-// if none), and the time that authentication took. Implementations must be fast and safe for
-// concurrent use.
+// Attempts receives each request with its user (nil if unknown), the error of its credentials (nil if none), and the
+// time that authentication took. Implementations must be fast and safe for concurrent use.
 type Attempts interface {
 	Attempted(u user.Info, err error, took time.Duration)
 }
@@ -123,8 +118,8 @@ type Authenticator struct {
 	end          context.CancelFunc     // stops background work
 }
 
-// New returns an authenticator; call Close at the end. It fails if a file cannot be read or is
-// invalid. It does not wait for issuers: until their keys are fetched, their tokens are refused.
+// New returns an authenticator; call Close at the end. It fails if a file cannot be read or is invalid. It does not
+// wait for issuers: until their keys are fetched, their tokens are refused.
 func New(o Options) (*Authenticator, error) {
 	ctx, end := context.WithCancel(context.Background())
 	a := &Authenticator{frontProxy: o.FrontProxy, audiences: o.Audiences, failures: o.Failures, attempts: o.Attempts, end: end}
@@ -206,15 +201,15 @@ func (a *Authenticator) Close() { a.end() }
 
 type userKey struct{}
 
-// WithUser is for requests that this program makes itself: it authenticates them as the user.
-// Requests from the network cannot set a context value.
+// WithUser is for requests that this program makes itself: it authenticates them as the user. Requests from the
+// network cannot set a context value.
 func WithUser(ctx context.Context, u user.Info) context.Context {
 	return context.WithValue(ctx, userKey{}, authenticated(u))
 }
 
-// Authenticate returns the user of a request: the first user whom a credential proves, or
-// [Anonymous] if there are no credentials and anonymous requests are allowed. Otherwise it returns
-// ErrUnauthorized. It removes all credentials from the headers.
+// Authenticate returns the user of a request: the first user whom a credential proves, or [Anonymous] if there are no
+// credentials and anonymous requests are allowed. Otherwise it returns ErrUnauthorized. It removes all credentials
+// from the headers.
 func (a *Authenticator) Authenticate(r *http.Request) (user.Info, error) {
 	if u, ok := r.Context().Value(userKey{}).(user.Info); ok {
 		return u, nil
@@ -251,13 +246,11 @@ func (a *Authenticator) Authenticate(r *http.Request) (user.Info, error) {
 	return nil, ErrUnauthorized
 }
 
-// tokenProtocol is the prefix of a WebSocket subprotocol that contains a token, as in
-// kube-apiserver.
+// tokenProtocol is the prefix of a WebSocket subprotocol that contains a token, as in kube-apiserver.
 const tokenProtocol = "base64url.bearer.authorization.k8s.io."
 
-// forgetProtocol removes tokens from a WebSocket's subprotocols. kube-apiserver removes only a
-// token that was valid. Another one would be echoed in the answer, or would be one protocol too
-// many.
+// forgetProtocol removes tokens from a WebSocket's subprotocols. kube-apiserver removes only a token that was valid.
+// Another one would be echoed in the answer, or would be one protocol too many.
 func forgetProtocol(h http.Header) {
 	const name = "Sec-Websocket-Protocol"
 	if len(h[name]) == 0 || !slices.ContainsFunc(h[name], func(v string) bool { return strings.Contains(v, tokenProtocol) }) {
@@ -274,12 +267,11 @@ func forgetProtocol(h http.Header) {
 	}
 }
 
-// errUnnamed reports a valid certificate without a user name. As in kube-apiserver, it is not a
-// credential.
+// errUnnamed reports a valid certificate without a user name. As in kube-apiserver, it is not a credential.
 var errUnnamed = &Rejection{Method: ByCertificate, Reason: WrongName, Err: errors.New("the certificate has no common name")}
 
-// known returns the user of the request, or nil if it has no credentials. A failed credential is an
-// error only if no other one is valid.
+// known returns the user of the request, or nil if it has no credentials. A failed credential is an error only if no
+// other one is valid.
 func (a *Authenticator) known(r *http.Request) (user.Info, error) {
 	var wrong []error
 	if a.frontProxy != nil {
@@ -314,8 +306,7 @@ func (a *Authenticator) known(r *http.Request) (user.Info, error) {
 	return nil, utilerrors.NewAggregate(wrong)
 }
 
-// Token authenticates a token, for one of the audiences if there are any. Its error is for
-// operators.
+// Token authenticates a token, for one of the audiences if there are any. Its error is for operators.
 func (a *Authenticator) Token(ctx context.Context, token string, audiences authenticator.Audiences) (*authenticator.Response, bool, error) {
 	if len(token) > maxToken {
 		return nil, false, fmt.Errorf("a token of %d bytes, more than %d", len(token), maxToken)
@@ -339,14 +330,14 @@ func (a *Authenticator) Token(ctx context.Context, token string, audiences authe
 	return nil, false, utilerrors.NewAggregate(wrong)
 }
 
-// audible reports whether an answer is for one of the audiences. As in kube-apiserver, an answer
-// without audiences is for all.
+// audible reports whether an answer is for one of the audiences. As in kube-apiserver, an answer without audiences is
+// for all.
 func audible(audiences authenticator.Audiences, resp *authenticator.Response) bool {
 	return len(audiences) == 0 || len(resp.Audiences) == 0 || len(audiences.Intersect(resp.Audiences)) > 0
 }
 
-// Bounded returns an error if a user is too large, has no name, or has text that an event cannot
-// store as it is, so that two users would look the same. Empty values count as well.
+// Bounded returns an error if a user is too large, has no name, or has text that an event cannot store as it is, so
+// that two users would look the same. Empty values count as well.
 func Bounded(u user.Info) error {
 	const each = 8
 	size := len(u.GetName()) + len(u.GetUID())
@@ -374,8 +365,7 @@ func Bounded(u user.Info) error {
 	return nil
 }
 
-// sayable reports whether all text of a user is UTF-8. HTTP header fields need not be (RFC 9110,
-// 5.5).
+// sayable reports whether all text of a user is UTF-8. HTTP header fields need not be (RFC 9110, 5.5).
 func sayable(u user.Info) bool {
 	valid := utf8.ValidString(u.GetName()) && utf8.ValidString(u.GetUID())
 	for _, g := range u.GetGroups() {

@@ -15,15 +15,14 @@ import (
 	"stele.dev/stele/core/reload"
 )
 
-// Authorities are certificate authorities: fixed ones, and those of a file that may change. It is
-// safe for concurrent use.
+// Authorities are certificate authorities: fixed ones, and those of a file that may change. It is safe for concurrent
+// use.
 type Authorities struct {
 	given   []*x509.Certificate
 	file    string
 	content []byte // of the file, when it was first read
 	current atomic.Pointer[bundle]
-	// changing, if not nil, calls change to install the next certificates, or returns why they are
-	// not allowed.
+	// changing, if not nil, calls change to install the next certificates, or returns why they are not allowed.
 	changing func(next []*x509.Certificate, change func()) error
 }
 
@@ -103,8 +102,7 @@ func newCertificates(a *Authorities) *certificates {
 	return &certificates{authorities: a, verify: authx509.NewDynamic(a.VerifyOptions, authx509.UserConversionFunc(lasting))}
 }
 
-// lasting returns the user of a certificate chain, and the time until which all of the chain is
-// valid.
+// lasting returns the user of a certificate chain, and the time until which all of the chain is valid.
 func lasting(chain []*x509.Certificate) (*authenticator.Response, bool, error) {
 	resp, ok, err := authx509.CommonNameUserConversion(chain)
 	if err != nil || !ok {
@@ -120,9 +118,8 @@ func lasting(chain []*x509.Certificate) (*authenticator.Response, bool, error) {
 	return resp, true, nil
 }
 
-// user returns the user of the connection's certificate. It verifies the certificate once. After
-// that it only checks that the chain has not expired and the authorities are the same. It returns
-// nil if the certificate names no user.
+// user returns the user of the connection's certificate. It verifies the certificate once. After that it only checks
+// that the chain has not expired and the authorities are the same. It returns nil if the certificate names no user.
 func (c *certificates) user(r *http.Request) (user.Info, error) {
 	now := c.authorities.current.Load() // load first: newer authorities only cause another verification
 	conn, _ := r.Context().Value(connectionKey{}).(*Connection)

@@ -22,9 +22,8 @@ var configurations = func() runtime.Decoder {
 	return serializer.NewCodecFactory(scheme, serializer.EnableStrict).UniversalDecoder()
 }()
 
-// configuration parses an AuthenticationConfiguration (KEP-3331) of any version, strictly, as
-// kube-apiserver does. Its error names the fields. The configuration must not name a disallowed
-// issuer.
+// configuration parses an AuthenticationConfiguration (KEP-3331) of any version, strictly, as kube-apiserver does. Its
+// error names the fields. The configuration must not name a disallowed issuer.
 func configuration(content []byte, compiler authenticationcel.Compiler, disallowed []string) (*apiserver.AuthenticationConfiguration, error) {
 	if len(content) == 0 {
 		return nil, errors.New("it is empty; want an AuthenticationConfiguration")
@@ -44,8 +43,7 @@ func configuration(content []byte, compiler authenticationcel.Compiler, disallow
 	return c, validation.ValidateAuthenticationConfiguration(compiler, c, disallowed).ToAggregate()
 }
 
-// unchanged checks that a new configuration does not change what requires a restart, as in
-// kube-apiserver.
+// unchanged checks that a new configuration does not change what requires a restart, as in kube-apiserver.
 func unchanged(now, before *apiserver.AnonymousAuthConfig) error {
 	if reflect.DeepEqual(now, before) {
 		return nil

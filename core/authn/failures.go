@@ -25,8 +25,8 @@ import (
 
 // FailureOptions are the options of [NewFailureLog].
 type FailureOptions struct {
-	// File is the file to append records to, "" for none. When it is full, it is renamed to File +
-	// ".1", which replaces an older one.
+	// File is the file to append records to, "" for none. When it is full, it is renamed to File + ".1", which
+	// replaces an older one.
 	File string
 	// Full is the maximal size of the file; 0 means 16 MiB.
 	Full   int64
@@ -36,18 +36,17 @@ type FailureOptions struct {
 // failureWindow is the time that one record covers.
 const failureWindow = time.Minute
 
-// FailureLog counts failed authentications and reports them in sum: for each window with a failure,
-// one log message and one line of JSON, a [FailureRecord], in a file. It contains no part of a
-// credential, and nothing that a client can choose, except its address.
+// FailureLog counts failed authentications and reports them in sum: for each window with a failure, one log message
+// and one line of JSON, a [FailureRecord], in a file. It contains no part of a credential, and nothing that a client
+// can choose, except its address.
 //
-// The records have their own file. The audit log contains one line for each event, and is rebuilt
-// from events. A failed authentication changes nothing, so it is not an event; otherwise, anyone
-// without a credential could fill the log. The format audit.k8s.io does not fit either, because its
-// entries are about single requests.
+// The records have their own file. The audit log contains one line for each event, and is rebuilt from events. A
+// failed authentication changes nothing, so it is not an event; otherwise, anyone without a credential could fill the
+// log. The format audit.k8s.io does not fit either, because its entries are about single requests.
 //
-// A failure costs a lookup in a small table. The memory is fixed, regardless of the number of
-// failures and addresses. FailureLog implements [Failures], [Attempts] and prometheus.Collector,
-// and is safe for concurrent use; Run is for one goroutine.
+// A failure costs a lookup in a small table. The memory is fixed, regardless of the number of failures and addresses.
+// FailureLog implements [Failures], [Attempts] and prometheus.Collector, and is safe for concurrent use; Run is for
+// one goroutine.
 type FailureLog struct {
 	options  FailureOptions
 	totals   [methods][reasons]atomic.Uint64 // since the start
@@ -135,8 +134,8 @@ func (l *FailureLog) Attempted(u user.Info, err error, took time.Duration) {
 	}
 }
 
-// namedUsers are the user names that get a metric label of their own, as in kube-apiserver. All
-// other names are unbounded, and private.
+// namedUsers are the user names that get a metric label of their own, as in kube-apiserver. All other names are
+// unbounded, and private.
 var namedUsers = []string{"admin", "client", "kube_proxy", "kubelet", "system:serviceaccount:kube-system:default"}
 
 const emailUsers, otherUsers = "email_id", "other"
@@ -176,8 +175,8 @@ func (l *FailureLog) Collect(c chan<- prometheus.Metric) {
 	l.duration.Collect(c)
 }
 
-// prefix returns the network of an address. All addresses of a network count as one source, because
-// a client that has one of them can mostly use others.
+// prefix returns the network of an address. All addresses of a network count as one source, because a client that has
+// one of them can mostly use others.
 func prefix(remote string) netip.Prefix {
 	address, err := netip.ParseAddrPort(remote)
 	if err != nil {
@@ -202,10 +201,9 @@ type source struct {
 // mostSources is the number of sources that a window tells apart.
 const mostSources = 64
 
-// window counts failures by source. It keeps the most frequent sources: a new source replaces the
-// one with the fewest failures and starts from its count (the Space-Saving algorithm of Metwally et
-// al.). So a frequent source stays, regardless of how many others there are. For each count, window
-// knows by how much it may be too high.
+// window counts failures by source. It keeps the most frequent sources: a new source replaces the one with the fewest
+// failures and starts from its count (the Space-Saving algorithm of Metwally et al.). So a frequent source stays,
+// regardless of how many others there are. For each count, window knows by how much it may be too high.
 type window struct {
 	start   time.Time // time of the first failure
 	last    time.Time
@@ -400,8 +398,8 @@ func (l *FailureLog) write(line []byte) error {
 	return appendTo(l.options.File, line)
 }
 
-// appendTo appends lines to a file that only its owner can read, and syncs it. It first removes an
-// incomplete last line, which a crash may have left.
+// appendTo appends lines to a file that only its owner can read, and syncs it. It first removes an incomplete last
+// line, which a crash may have left.
 func appendTo(name string, lines []byte) (err error) {
 	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {

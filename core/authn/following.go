@@ -93,8 +93,7 @@ type origin struct {
 	said func(content []byte, err error)
 }
 
-// followConfiguration loads the issuers of the configuration file, and reloads them when it
-// changes.
+// followConfiguration loads the issuers of the configuration file, and reloads them when it changes.
 func (a *Authenticator) followConfiguration(ctx context.Context, o *Options) error {
 	content, err := reload.Read(o.Configuration)
 	if err != nil {
@@ -120,9 +119,8 @@ func (a *Authenticator) followConfiguration(ctx context.Context, o *Options) err
 	return err
 }
 
-// followIssuers loads issuers, and reloads them when their source changes. New issuers replace the
-// old ones, for all requests at once, only after they are valid and reachable, so that no valid
-// token is refused meanwhile.
+// followIssuers loads issuers, and reloads them when their source changes. New issuers replace the old ones, for all
+// requests at once, only after they are valid and reachable, so that no valid token is refused meanwhile.
 func (a *Authenticator) followIssuers(ctx context.Context, o *Options, from origin) error {
 	compiler := authenticationcel.NewDefaultCompiler()
 	first, err := from.read(from.content, compiler)
@@ -175,8 +173,8 @@ func (a *Authenticator) followIssuers(ctx context.Context, o *Options, from orig
 	return nil
 }
 
-// Run reloads the files when they change, until the context ends. If a file becomes invalid, the
-// old content stays in use, and the error is logged.
+// Run reloads the files when they change, until the context ends. If a file becomes invalid, the old content stays in
+// use, and the error is logged.
 func (a *Authenticator) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	for _, f := range a.files.all {

@@ -15,27 +15,24 @@ import (
 	"k8s.io/apiserver/pkg/authentication/request/headerrequest"
 )
 
-// FrontProxyOptions are the options of [NewFrontProxy], named like kube-apiserver's flags
-// --requestheader-*.
+// FrontProxyOptions are the options of [NewFrontProxy], named like kube-apiserver's flags --requestheader-*.
 type FrontProxyOptions struct {
 	// ClientCAFile is a PEM file with the certificate authorities of proxies.
 	ClientCAFile string
 	// AllowedNames are the allowed common names of proxy certificates; empty allows all.
 	AllowedNames []string
-	// These headers name the user. The first header with a value gives the user, and the UID;
-	// groups and extra fields are collected from all headers.
+	// These headers name the user. The first header with a value gives the user, and the UID; groups and extra fields
+	// are collected from all headers.
 	UsernameHeaders, UIDHeaders, GroupHeaders, ExtraHeaderPrefixes []string
-	// Clients are the certificate authorities of client certificates; nil if there are none. If an
-	// authority is in both, AllowedNames must tell which certificates are proxies'. A reload that
-	// breaks this rule is refused.
+	// Clients are the certificate authorities of client certificates; nil if there are none. If an authority is in
+	// both, AllowedNames must tell which certificates are proxies'. A reload that breaks this rule is refused.
 	Clients *Authorities
 }
 
-// FrontProxy authenticates requests through a proxy. The proxy presents a certificate of its own
-// certificate authority, and names the user in headers. Without that certificate the headers are
-// ignored, and other credentials count. The [Authenticator] reloads the authorities when they
-// change, and removes the headers. FrontProxy implements authenticator.Request, and is safe for
-// concurrent use.
+// FrontProxy authenticates requests through a proxy. The proxy presents a certificate of its own certificate
+// authority, and names the user in headers. Without that certificate the headers are ignored, and other credentials
+// count. The [Authenticator] reloads the authorities when they change, and removes the headers. FrontProxy implements
+// authenticator.Request, and is safe for concurrent use.
 type FrontProxy struct {
 	options     FrontProxyOptions
 	authorities *Authorities
@@ -68,9 +65,9 @@ func NewFrontProxy(o FrontProxyOptions) (*FrontProxy, error) {
 	return p, nil
 }
 
-// open reads the authorities. Without AllowedNames, it also prevents a reload of either authorities
-// after which a client certificate would pass as a proxy certificate. kube-apiserver compares them
-// only at its start, and only for equality.
+// open reads the authorities. Without AllowedNames, it also prevents a reload of either authorities after which a
+// client certificate would pass as a proxy certificate. kube-apiserver compares them only at its start, and only for
+// equality.
 func (p *FrontProxy) open() error {
 	clients := p.options.Clients
 	if len(p.options.AllowedNames) > 0 || clients == nil {
@@ -103,8 +100,8 @@ func (p *FrontProxy) follow(f *files) {
 
 var errOverlap = errors.New("an authority of front proxies is one of clients as well, or has signed one: without --requestheader-allowed-names, each client could say to be anybody")
 
-// answerFor reports whether a certificate of some authorities may verify with the others, now or
-// later: an authority is the same, has the same key, or is signed by one of the others.
+// answerFor reports whether a certificate of some authorities may verify with the others, now or later: an authority
+// is the same, has the same key, or is signed by one of the others.
 func answerFor(authorities, others []*x509.Certificate) bool {
 	roots := x509.NewCertPool()
 	for _, own := range authorities {
@@ -129,15 +126,14 @@ func answerFor(authorities, others []*x509.Certificate) bool {
 	})
 }
 
-// Certificates returns the current certificates of the authorities of proxies. Callers must not
-// change them.
+// Certificates returns the current certificates of the authorities of proxies. Callers must not change them.
 func (p *FrontProxy) Certificates() []*x509.Certificate { return p.authorities.Certificates() }
 
 // Options returns the options of the proxy.
 func (p *FrontProxy) Options() FrontProxyOptions { return p.options }
 
-// AuthenticateRequest implements authenticator.Request. A request that names no user is not from a
-// proxy, and its certificate is not checked here.
+// AuthenticateRequest implements authenticator.Request. A request that names no user is not from a proxy, and its
+// certificate is not checked here.
 func (p *FrontProxy) AuthenticateRequest(r *http.Request) (*authenticator.Response, bool, error) {
 	if !slices.ContainsFunc(p.options.UsernameHeaders, func(name string) bool { return r.Header.Get(name) != "" }) {
 		return nil, false, nil
@@ -145,15 +141,13 @@ func (p *FrontProxy) AuthenticateRequest(r *http.Request) (*authenticator.Respon
 	return p.headers.AuthenticateRequest(r)
 }
 
-// usualHeaders are the usual headers. They are removed from the request even if the options do not
-// name them.
+// usualHeaders are the usual headers. They are removed from the request even if the options do not name them.
 var usualHeaders = FrontProxyOptions{
 	UsernameHeaders: []string{"X-Remote-User"}, UIDHeaders: []string{"X-Remote-Uid"}, GroupHeaders: []string{"X-Remote-Group"}, ExtraHeaderPrefixes: []string{"X-Remote-Extra-"},
 }
 
-// Forget removes the headers that name a user, and the usual ones, in any spelling: some servers
-// treat X_Remote_User as X-Remote-User. So nothing after authentication can rely on them. p may be
-// nil.
+// Forget removes the headers that name a user, and the usual ones, in any spelling: some servers treat X_Remote_User
+// as X-Remote-User. So nothing after authentication can rely on them. p may be nil.
 func (p *FrontProxy) Forget(h http.Header) {
 	for name := range h {
 		if usualHeaders.says(name) || p != nil && p.options.says(name) {

@@ -29,8 +29,8 @@ const (
 	verifiedTTL = 10 * time.Second
 	// healthTimeout is how long a new configuration waits for its issuers, as in kube-apiserver.
 	healthTimeout = time.Minute
-	// lastRequests is how long old issuers stay for requests that still use them: longer than the
-	// library waits for an issuer.
+	// lastRequests is how long old issuers stay for requests that still use them: longer than the library waits for an
+	// issuer.
 	lastRequests = time.Minute
 )
 
@@ -45,8 +45,8 @@ type issuers struct {
 type issuer struct {
 	entry apiserver.JWTAuthenticator
 	own   oidc.AuthenticatorTokenWithHealthCheck
-	// former is the verifier of the same entry before a reload. It is used until own has fetched
-	// its keys. It is nil if there was no working one. It keeps its keys even after it was stopped.
+	// former is the verifier of the same entry before a reload. It is used until own has fetched its keys. It is nil
+	// if there was no working one. It keeps its keys even after it was stopped.
 	former oidc.AuthenticatorTokenWithHealthCheck
 }
 
@@ -79,9 +79,9 @@ func (s *issuers) working(entry *apiserver.JWTAuthenticator) oidc.AuthenticatorT
 	return nil
 }
 
-// newIssuers returns the issuers of a valid configuration. They live as long as the context, and
-// fetch their keys in the background. Until then, the issuers of before, which may be nil, verify
-// the tokens of the entries that have not changed.
+// newIssuers returns the issuers of a valid configuration. They live as long as the context, and fetch their keys in
+// the background. Until then, the issuers of before, which may be nil, verify the tokens of the entries that have not
+// changed.
 func newIssuers(ctx context.Context, c *apiserver.AuthenticationConfiguration, before *issuers, compiler authenticationcel.Compiler, algorithms []string, audiences authenticator.Audiences, disallowed []string) (_ *issuers, err error) {
 	s := &issuers{}
 	ctx, s.end = context.WithCancel(ctx)
@@ -148,9 +148,8 @@ func (s *issuers) ill() (urls []string) {
 	return urls
 }
 
-// healthy waits until all issuers are reachable, except those that are unreachable already and
-// those whose entry has not changed: their tokens are refused already, and they must not delay the
-// removal of another issuer.
+// healthy waits until all issuers are reachable, except those that are unreachable already and those whose entry has
+// not changed: their tokens are refused already, and they must not delay the removal of another issuer.
 func (s *issuers) healthy(ctx context.Context, before *issuers) error {
 	except := before.ill()
 	err := wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, healthTimeout, true, func(context.Context) (bool, error) { return s.health(except) == nil, nil })
@@ -160,8 +159,8 @@ func (s *issuers) healthy(ctx context.Context, before *issuers) error {
 	return errors.Join(s.health(except), ctx.Err())
 }
 
-// retire stops the issuers after their last request, and deletes the library's metrics of issuers
-// that are no longer in use.
+// retire stops the issuers after their last request, and deletes the library's metrics of issuers that are no longer
+// in use.
 func (s *issuers) retire(current *atomic.Pointer[issuers]) {
 	time.AfterFunc(lastRequests, func() {
 		s.end()

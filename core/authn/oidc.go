@@ -16,15 +16,13 @@ import (
 	"stele.dev/stele/core/reload"
 )
 
-// OIDC configures one issuer of JWTs by the options of kube-apiserver's flags --oidc-*. It is
-// converted to an AuthenticationConfiguration, except for the algorithms, which that does not
-// limit.
+// OIDC configures one issuer of JWTs by the options of kube-apiserver's flags --oidc-*. It is converted to an
+// AuthenticationConfiguration, except for the algorithms, which that does not limit.
 type OIDC struct {
 	IssuerURL, ClientID string
 	// CAFile is a PEM file with the authorities of the issuer's certificate; "" means the system's.
 	CAFile string
-	// UsernamePrefix is "-" for no prefix. "" means the issuer's URL and #, and no prefix for the
-	// claim email.
+	// UsernamePrefix is "-" for no prefix. "" means the issuer's URL and #, and no prefix for the claim email.
 	UsernameClaim, UsernamePrefix string
 	// GroupsClaim is "" for no groups.
 	GroupsClaim, GroupsPrefix string
@@ -54,8 +52,8 @@ func (a *Authenticator) followOIDC(ctx context.Context, o *Options) error {
 	})
 }
 
-// configuration converts the flags to a valid configuration. ca is the content of the file of
-// authorities. Errors name flags.
+// configuration converts the flags to a valid configuration. ca is the content of the file of authorities. Errors name
+// flags.
 func (o *OIDC) configuration(ca []byte, compiler authenticationcel.Compiler, disallowed []string) (*apiserver.AuthenticationConfiguration, error) {
 	if o.CAFile != "" && len(ca) == 0 { // otherwise the system's authorities would be used
 		return nil, errors.New("--oidc-ca-file: it is empty")

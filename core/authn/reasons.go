@@ -106,8 +106,8 @@ func (b by) AuthenticateToken(ctx context.Context, token string) (*authenticator
 	return resp, ok, b.rejects(err)
 }
 
-// classify returns the method and the reason of a failure: those of the first refused credential.
-// If no method recognized the token, the method is ByToken.
+// classify returns the method and the reason of a failure: those of the first refused credential. If no method
+// recognized the token, the method is ByToken.
 func classify(err error) (Method, Reason) {
 	var r *Rejection
 	if !errors.As(first(err), &r) && !errors.As(err, &r) {
@@ -125,8 +125,8 @@ func classify(err error) (Method, Reason) {
 // errIssuer reports a JWT whose issuer no method knows.
 var errIssuer = &Rejection{Method: ByToken, Reason: WrongIssuer, Err: errors.New("a JWT of an issuer that is not configured")}
 
-// IssuerOf returns the issuer that a JWT names, "" if the token is not a JWT. The token is not
-// verified: use it in error messages only.
+// IssuerOf returns the issuer that a JWT names, "" if the token is not a JWT. The token is not verified: use it in
+// error messages only.
 func IssuerOf(token string) string {
 	_, rest, _ := strings.Cut(token, ".")
 	payload, signature, ok := strings.Cut(rest, ".")
@@ -153,8 +153,8 @@ func first(err error) error {
 	}
 }
 
-// reasonOf returns the class of an error. Most errors of Kubernetes' authenticators have no type,
-// so it compares their text. Unknown errors are Invalid.
+// reasonOf returns the class of an error. Most errors of Kubernetes' authenticators have no type, so it compares their
+// text. Unknown errors are Invalid.
 func reasonOf(err error) Reason {
 	var certificate x509.CertificateInvalidError
 	var authority x509.UnknownAuthorityError

@@ -28,15 +28,14 @@ type WebhookOptions struct {
 	Audiences authenticator.Audiences
 }
 
-// longestRefusal limits how long a negative answer is cached. That cache is limited by time only,
-// and a client can fill it with invented tokens.
+// longestRefusal limits how long a negative answer is cached. That cache is limited by time only, and a client can
+// fill it with invented tokens.
 const longestRefusal = 10 * time.Second
 
-// Webhook authenticates tokens by asking a remote server with a TokenReview, as kube-apiserver
-// does. Concurrent requests with the same token share one question, and each waits for at most its
-// own timeout. If the server cannot be reached, AuthenticateToken returns an error. The
-// [Authenticator] reloads the file and its certificates when they change. Webhook implements
-// authenticator.Token and prometheus.Collector, and is safe for concurrent use.
+// Webhook authenticates tokens by asking a remote server with a TokenReview, as kube-apiserver does. Concurrent
+// requests with the same token share one question, and each waits for at most its own timeout. If the server cannot be
+// reached, AuthenticateToken returns an error. The [Authenticator] reloads the file and its certificates when they
+// change. Webhook implements authenticator.Token and prometheus.Collector, and is safe for concurrent use.
 type Webhook struct {
 	options  WebhookOptions
 	content  []byte // the content at the start
@@ -45,8 +44,7 @@ type Webhook struct {
 	duration *prometheus.HistogramVec
 }
 
-// NewWebhook reads the file, and the certificates that it names. Its error tells what is wrong with
-// them.
+// NewWebhook reads the file, and the certificates that it names. Its error tells what is wrong with them.
 func NewWebhook(o WebhookOptions) (*Webhook, error) {
 	if o.Version == "" {
 		o.Version = "v1"
@@ -111,8 +109,8 @@ func (w *Webhook) load(_ context.Context, content []byte) error {
 	return nil
 }
 
-// unanswered reports whether the server did not answer, or did not answer with a review. An error
-// in the review's status is an answer: the token is invalid.
+// unanswered reports whether the server did not answer, or did not answer with a review. An error in the review's
+// status is an answer: the token is invalid.
 func unanswered(err error) bool {
 	var transport *url.Error
 	var status apierrors.APIStatus
@@ -125,8 +123,7 @@ type question struct {
 	*Webhook
 }
 
-// ErrUnavailable reports that a credential could not be checked, because the server that knows it
-// did not answer.
+// ErrUnavailable reports that a credential could not be checked, because the server that knows it did not answer.
 var ErrUnavailable = errors.New("authn: who knows of the credential does not answer")
 
 func (q *question) AuthenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {

@@ -18,8 +18,7 @@ import (
 // abacGroup is the prefix of the apiVersion of kube-apiserver's ABAC policy files.
 const abacGroup = "abac.authorization.kubernetes.io/"
 
-// abacLine is one line of a policy file. An empty user or group matches any, but not both may be
-// empty.
+// abacLine is one line of a policy file. An empty user or group matches any, but not both may be empty.
 type abacLine struct {
 	User            string `json:"user"`
 	Group           string `json:"group"`
@@ -35,10 +34,9 @@ type abacLine struct {
 // abacPolicy is a policy file. It is immutable.
 type abacPolicy struct{ lines []abacLine }
 
-// readABAC parses an ABAC policy file: one JSON object per line, each an
-// abac.authorization.kubernetes.io/v1beta1 Policy, or in the older form without a version. Empty
-// lines and lines that begin with # are skipped. The error is that of the first invalid line, with
-// its number. unknown lists unknown fields, which are allowed.
+// readABAC parses an ABAC policy file: one JSON object per line, each an abac.authorization.kubernetes.io/v1beta1
+// Policy, or in the older form without a version. Empty lines and lines that begin with # are skipped. The error is
+// that of the first invalid line, with its number. unknown lists unknown fields, which are allowed.
 func readABAC(file string, text []byte) (p *abacPolicy, unknown []error, err error) {
 	p = &abacPolicy{}
 	for n, line := range bytes.Split(text, []byte("\n")) {

@@ -30,10 +30,9 @@ func attributes(r *policy.Request) authorizer.Attributes {
 	return a
 }
 
-// maxAsked limits the text of selectors that webhooks receive. The library limits everything else
-// of a question that it caches to as much, but does not look at selectors. A client can send a
-// mebibyte of them, which becomes sixteen in a question. A webhook cannot read that, and the
-// failure would be the client's choice.
+// maxAsked limits the text of selectors that webhooks receive. The library limits everything else of a question that
+// it caches to as much, but does not look at selectors. A client can send a mebibyte of them, which becomes sixteen in
+// a question. A webhook cannot read that, and the failure would be the client's choice.
 const maxAsked = 10_000
 
 // asked returns the first requirements of selectors. Leaving some out makes the question wider.
@@ -57,10 +56,9 @@ func asked(s *policy.Selectors) (fields.Requirements, labels.Requirements) {
 	return s.Fields[:f], s.Labels[:l]
 }
 
-// Plugins get requirements in the form of authorization.k8s.io/v1. Requirements that have no such
-// form are left out, which makes the question wider. So are those after the first many: a client
-// can send half a million of them, which a plugin cannot read in time, and it would count as
-// silent.
+// Plugins get requirements in the form of authorization.k8s.io/v1. Requirements that have no such form are left out,
+// which makes the question wider. So are those after the first many: a client can send half a million of them, which a
+// plugin cannot read in time, and it would count as silent.
 
 // maxSelected limits the requirements of a selector, and their values, that plugins receive.
 const maxSelected = 1000
@@ -122,8 +120,8 @@ func brief(text string) string {
 	}, strings.ToValidUTF8(text, "\uFFFD")) + more
 }
 
-// cannot returns the opinion of an authorizer that this replica lacks: it denies, because a policy
-// that cannot be enforced must not grant access.
+// cannot returns the opinion of an authorizer that this replica lacks: it denies, because a policy that cannot be
+// enforced must not grant access.
 func cannot(name, why string) policy.Opinion {
 	return policy.Opinion{Verdict: policy.Denies, Reason: "the authorizer " + name + " cannot be asked", Detail: why, Failed: true}
 }

@@ -1,8 +1,7 @@
-// Package authz has the external authorizers that a policy names: the policy file of
-// kube-apiserver's ABAC mode, webhooks, and plugins. The bundle decides which authorizers are
-// asked, about what, and in which order. The operator of each replica decides what is behind a
-// name: files, endpoints, credentials, programs. Cached answers belong to one loaded policy and one
-// version of the operator's files, so an activation or a reload starts with an empty cache.
+// Package authz has the external authorizers that a policy names: the policy file of kube-apiserver's ABAC mode,
+// webhooks, and plugins. The bundle decides which authorizers are asked, about what, and in which order. The operator
+// of each replica decides what is behind a name: files, endpoints, credentials, programs. Cached answers belong to one
+// loaded policy and one version of the operator's files, so an activation or a reload starts with an empty cache.
 package authz
 
 import (
@@ -29,23 +28,23 @@ import (
 type Options struct {
 	// PolicyFile is the ABAC policy file; "" for none.
 	PolicyFile string
-	// ConfigFile is an AuthorizationConfiguration, of which only the webhooks are used. Without it,
-	// Webhook may configure one.
+	// ConfigFile is an AuthorizationConfiguration, of which only the webhooks are used. Without it, Webhook may
+	// configure one.
 	ConfigFile string
 	Webhook    Webhook
 	// Plugins runs the plugins of the policy in force; nil if this replica runs none.
 	Plugins *host.Host
-	// CheckConfigs validates the configurations of a bundle's plugins against the CUE schemas that
-	// the programs return, by plugin name: it is [policy.CheckPluginConfigs] in a safe process. If
-	// it is nil, only the programs check their configuration.
+	// CheckConfigs validates the configurations of a bundle's plugins against the CUE schemas that the programs
+	// return, by plugin name: it is [policy.CheckPluginConfigs] in a safe process. If it is nil, only the programs
+	// check their configuration.
 	CheckConfigs func(context.Context, *policy.Source, map[string]string) (schemas.Diagnostics, error)
 	Logger       *slog.Logger // may be nil
 	// ReloadEvery is how often files are checked for changes; 0 means every second.
 	ReloadEvery time.Duration
 }
 
-// Authorizers are the external authorizers of a replica. They are safe for concurrent use, and
-// collect metrics about the operator's files.
+// Authorizers are the external authorizers of a replica. They are safe for concurrent use, and collect metrics about
+// the operator's files.
 type Authorizers struct {
 	options  Options
 	logger   *slog.Logger
@@ -101,8 +100,8 @@ func (a *Authorizers) Bind(p *policy.Policy) *policy.Policy {
 	return programs.policy
 }
 
-// Follow sets the source of the policy in force. It must be called once, before a plugin is asked.
-// It starts the plugins of the policy at the tip.
+// Follow sets the source of the policy in force. It must be called once, before a plugin is asked. It starts the
+// plugins of the policy at the tip.
 func (a *Authorizers) Follow(law Law) {
 	a.law = law
 	a.enforce()
@@ -143,9 +142,8 @@ func (a *Authorizers) enforce() {
 	}
 }
 
-// Check returns the reasons why this replica cannot enforce a policy, each with its place in the
-// bundle. It starts the plugins, passes them their configuration, and checks it against their
-// schemas.
+// Check returns the reasons why this replica cannot enforce a policy, each with its place in the bundle. It starts the
+// plugins, passes them their configuration, and checks it against their schemas.
 func (a *Authorizers) Check(ctx context.Context, compiled *policy.Compiled) (list schemas.Diagnostics) {
 	f, configs := compiled.Form, map[string]string{}
 	for _, name := range f.Outside() {
@@ -186,8 +184,8 @@ func (a *Authorizers) Check(ctx context.Context, compiled *policy.Compiled) (lis
 	return append(wrong, list...) // schema errors first: they have the line of the field
 }
 
-// Health returns why this replica cannot fully enforce the policy in force. Until that is repaired,
-// the failure policies apply, and a missing authorizer denies every request.
+// Health returns why this replica cannot fully enforce the policy in force. Until that is repaired, the failure
+// policies apply, and a missing authorizer denies every request.
 func (a *Authorizers) Health() error {
 	p := a.law.Tip().Policy
 	if p == nil {

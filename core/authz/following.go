@@ -12,8 +12,8 @@ import (
 	"stele.dev/stele/core/reload"
 )
 
-// follow loads a file of the operator, unless there is none, and loads it again when it or a file
-// that it names changes.
+// follow loads a file of the operator, unless there is none, and loads it again when it or a file that it names
+// changes.
 func (a *Authorizers) follow(flag, path string, read func() ([]byte, error), load func([]byte) error) {
 	if path == "" {
 		return
@@ -40,8 +40,8 @@ func (a *Authorizers) Reload() error {
 	return errors.Join(errs...)
 }
 
-// record sets the metrics of the webhooks in use. The hash of a kubeconfig covers endpoints and
-// authorities, but not the credentials, which differ between replicas.
+// record sets the metrics of the webhooks in use. The hash of a kubeconfig covers endpoints and authorities, but not
+// the credentials, which differ between replicas.
 func (a *Authorizers) record(w *webhooks) {
 	flag := "authorization-webhook-config-file"
 	if a.options.ConfigFile != "" {
@@ -57,8 +57,7 @@ func (a *Authorizers) record(w *webhooks) {
 	a.metrics.InUse(flag, inUse)
 }
 
-// recordReload counts the outcome of a reload of the AuthorizationConfiguration, as kube-apiserver
-// does.
+// recordReload counts the outcome of a reload of the AuthorizationConfiguration, as kube-apiserver does.
 func (a *Authorizers) recordReload(err error) {
 	if err != nil {
 		configmetrics.RecordAuthorizationConfigAutomaticReloadFailure("")

@@ -9,9 +9,9 @@ import (
 	"stele.dev/stele/policy"
 )
 
-// programs are the plugins of one loaded policy. Many loaded policies are never asked: past ones,
-// and at the start every policy that was ever in force. So plugins are only started when they are
-// asked, or when their policy comes in force.
+// programs are the plugins of one loaded policy. Many loaded policies are never asked: past ones, and at the start
+// every policy that was ever in force. So plugins are only started when they are asked, or when their policy comes in
+// force.
 type programs struct {
 	of      *Authorizers
 	policy  *policy.Policy
@@ -27,9 +27,8 @@ func specOf(p *policy.Plugin) host.Spec {
 	}
 }
 
-// bind returns the binding to ask, or nil if it was released. Requests that began under a replaced
-// policy may still get a released binding. With nil they are refused, and then decided again under
-// the new policy.
+// bind returns the binding to ask, or nil if it was released. Requests that began under a replaced policy may still
+// get a released binding. With nil they are refused, and then decided again under the new policy.
 func (p *programs) bind() *host.Binding {
 	p.of.mu.Lock()
 	defer p.of.mu.Unlock()
@@ -46,8 +45,7 @@ type plugin struct {
 	*policy.Plugin
 }
 
-// Authorize implements policy.Authorizer. The host limits the time, shares concurrent questions,
-// and caches answers.
+// Authorize implements policy.Authorizer. The host limits the time, shares concurrent questions, and caches answers.
 func (p *plugin) Authorize(ctx context.Context, r *policy.Request) policy.Opinion {
 	b := p.bind()
 	if b == nil && p.Shadow {

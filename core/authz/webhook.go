@@ -24,8 +24,7 @@ import (
 	"stele.dev/stele/policy"
 )
 
-// Webhook configures one webhook without a configuration file, by kube-apiserver's flags of the
-// same names.
+// Webhook configures one webhook without a configuration file, by kube-apiserver's flags of the same names.
 type Webhook struct {
 	// KubeconfigFile is a kubeconfig with the server to ask; "" for none.
 	KubeconfigFile                 string
@@ -57,8 +56,8 @@ var compiler = sync.OnceValue(cel.NewDefaultCompiler)
 // modes are the authorizer types that an AuthorizationConfiguration may have.
 var modes = sets.New("Webhook", "RBAC", "ABAC", "Node", "AlwaysAllow", "AlwaysDeny")
 
-// webhookContent returns the content of the configuration and of the kubeconfigs that it names. In
-// place of a file that cannot be read it has the error.
+// webhookContent returns the content of the configuration and of the kubeconfigs that it names. In place of a file
+// that cannot be read it has the error.
 func (a *Authorizers) webhookContent() ([]byte, error) {
 	files := []string{a.options.Webhook.KubeconfigFile}
 	var content []byte
@@ -195,8 +194,8 @@ var measured = sync.OnceValue(func() metrics.AuthorizerMetrics {
 
 type excludedKey struct{}
 
-// matcherMetrics also records in the context that the matchConditions did not match. The library
-// reports that to metrics only.
+// matcherMetrics also records in the context that the matchConditions did not match. The library reports that to
+// metrics only.
 type matcherMetrics struct{ cel.MatcherMetrics }
 
 func (m matcherMetrics) RecordAuthorizationMatchConditionExclusion(ctx context.Context, authorizerType, authorizerName string) {
@@ -206,8 +205,7 @@ func (m matcherMetrics) RecordAuthorizationMatchConditionExclusion(ctx context.C
 	m.MatcherMetrics.RecordAuthorizationMatchConditionExclusion(ctx, authorizerType, authorizerName)
 }
 
-// find returns the webhook that an authorizer of the chain names: "webhook:NAME", or "webhook" for
-// the only one.
+// find returns the webhook that an authorizer of the chain names: "webhook:NAME", or "webhook" for the only one.
 func (w *webhooks) find(named string) (*endpoint, error) {
 	_, name, explicit := strings.Cut(named, ":")
 	if !explicit && len(w.endpoints) == 1 {
@@ -232,8 +230,7 @@ func (w *webhooks) find(named string) (*endpoint, error) {
 	return nil, fmt.Errorf("this replica's --authorization-config has no webhook %s, only %s", name, strings.Join(names, ", "))
 }
 
-// hook is a webhook of one loaded policy. Answers under another policy or another configuration are
-// not cached here.
+// hook is a webhook of one loaded policy. Answers under another policy or another configuration are not cached here.
 type hook struct {
 	of     *Authorizers
 	name   string // in the chain
@@ -262,8 +259,7 @@ func (h *hook) current() (*hookClient, error) {
 	}
 }
 
-// Authorize implements policy.Authorizer. All attempts together take at most the configured
-// timeout.
+// Authorize implements policy.Authorizer. All attempts together take at most the configured timeout.
 func (h *hook) Authorize(ctx context.Context, r *policy.Request) policy.Opinion {
 	c, err := h.current()
 	if err != nil {

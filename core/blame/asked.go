@@ -14,8 +14,7 @@ import (
 	"stele.dev/stele/schemas"
 )
 
-// Asked is what the body of a request set: an object, a part of an object, or JSON patch
-// operations.
+// Asked is what the body of a request set: an object, a part of an object, or JSON patch operations.
 type Asked struct {
 	content    any
 	operations []operation
@@ -61,8 +60,7 @@ func (a *Asked) For(p difference.Path, object map[string]any, schema *schemas.No
 	})
 }
 
-// behind returns the rest of a path after a JSON pointer, if the pointer leads to a part of the
-// path.
+// behind returns the rest of a path after a JSON pointer, if the pointer leads to a part of the path.
 func behind(pointer string, p difference.Path) (difference.Path, bool) {
 	if pointer == "" {
 		return p, true
@@ -109,8 +107,8 @@ func follow(x any, p difference.Path, n *schemas.Node) (any, *schemas.Node) {
 	return x, n
 }
 
-// says reports whether the body has a value at a path. List items are matched by their keys, or by
-// index if they have none.
+// says reports whether the body has a value at a path. List items are matched by their keys, or by index if they have
+// none.
 func says(asked any, p difference.Path, object any, n *schemas.Node, top bool) bool {
 	for _, s := range p {
 		switch x := asked.(type) {
@@ -152,8 +150,8 @@ func itemOf(asked, list []any, i int, n *schemas.Node) int {
 	return len(asked)
 }
 
-// Default returns the position of the default in the schema that gave a field its value. It is the
-// innermost default that equals the value or contains it.
+// Default returns the position of the default in the schema that gave a field its value. It is the innermost default
+// that equals the value or contains it.
 func Default(schema *schemas.Node, p difference.Path, value any) (source schemas.Position, found bool) {
 	n := schema
 	for i, s := range p {

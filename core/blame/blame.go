@@ -72,8 +72,7 @@ type Field struct {
 	Value any    `json:"value"`
 	Type  string `json:"type"`
 	Note  string `json:"note,omitempty"`
-	// Revision and Time tell since when the field has the value. They are empty if that is before
-	// the kept history.
+	// Revision and Time tell since when the field has the value. They are empty if that is before the kept history.
 	Revision     uint64 `json:"revision,omitempty"`
 	Time         string `json:"time,omitempty"`
 	Actor        string `json:"actor,omitempty"`
@@ -83,8 +82,8 @@ type Field struct {
 	Subresource  string `json:"subresource,omitempty"`
 	// Policy is the digest of the policy in force.
 	Policy string `json:"policy,omitempty"`
-	// Rule and Source name the default that gave the value: the id of the kind in the bundle, and
-	// the file and line of the default.
+	// Rule and Source name the default that gave the value: the id of the kind in the bundle, and the file and line of
+	// the default.
 	Rule   string `json:"rule,omitempty"`
 	Source string `json:"source,omitempty"`
 }

@@ -9,8 +9,8 @@ import (
 	"stele.dev/stele/schemas"
 )
 
-// Leaf is a scalar of the object, an empty list or struct, or a value that is compared as a whole.
-// Its paths are only valid until the fold takes the next version.
+// Leaf is a scalar of the object, an empty list or struct, or a value that is compared as a whole. Its paths are only
+// valid until the fold takes the next version.
 type Leaf struct {
 	Value any
 	// Order is the position among the leaves of the object, from 0.
@@ -48,12 +48,12 @@ type pending struct {
 	order  int
 }
 
-// left maps a parent field to the fields that are left out: those that identify the object, and
-// those that the server maintains.
+// left maps a parent field to the fields that are left out: those that identify the object, and those that the server
+// maintains.
 var left = map[string][]string{"": {"apiVersion", "kind"}, "metadata": {"managedFields", "resourceVersion", "selfLink"}}
 
-// NewFold returns a fold of an object as it is shown. The schema is that of the object's content,
-// or nil if it is not known.
+// NewFold returns a fold of an object as it is shown. The schema is that of the object's content, or nil if it is not
+// known.
 func NewFold(object map[string]any, schema *schemas.Node) *Fold {
 	f := &Fold{schema: schema, state: object, root: &pending{}}
 	for _, name := range slices.Sorted(maps.Keys(object)) {
@@ -64,8 +64,8 @@ func NewFold(object map[string]any, schema *schemas.Node) *Fold {
 	return f
 }
 
-// grow adds a part at a path to its parent. shown is the step as clients see it: items of a list of
-// type map are shown by their keys.
+// grow adds a part at a path to its parent. shown is the step as clients see it: items of a list of type map are shown
+// by their keys.
 func (f *Fold) grow(parent *pending, at difference.Path, shown, step difference.Step, value any, n *schemas.Node) {
 	p := &pending{parent: parent, shown: shown, step: step}
 	parent.parts = append(parent.parts, p)
@@ -108,8 +108,8 @@ func (f *Fold) grow(parent *pending, at difference.Path, shown, step difference.
 // Left returns the number of leaves whose version is not known yet.
 func (f *Fold) Left() int { return f.pending }
 
-// Older adds the previous version, nil if the object did not exist. It returns the leaves that the
-// version added before this one has set.
+// Older adds the previous version, nil if the object did not exist. It returns the leaves that the version added
+// before this one has set.
 func (f *Fold) Older(state map[string]any) []Leaf {
 	f.found = nil
 	if state == nil {

@@ -1,11 +1,10 @@
-// Package bodies limits the memory of all request bodies together, so that many large writes at
-// once wait for each other instead of ending the process.
+// Package bodies limits the memory of all request bodies together, so that many large writes at once wait for each
+// other instead of ending the process.
 //
-// A body takes memory twice: its bytes while they are read, and about ten times as much when it is
-// decoded. Each has a budget. A request holds its share of both until it ends. It takes the first
-// share before it reads a byte, for the length that the client announced, and the second share when
-// all bytes are read. A request that waits for the second share holds the first, and one that holds
-// both does not wait, so there is no deadlock.
+// A body takes memory twice: its bytes while they are read, and about ten times as much when it is decoded. Each has a
+// budget. A request holds its share of both until it ends. It takes the first share before it reads a byte, for the
+// length that the client announced, and the second share when all bytes are read. A request that waits for the second
+// share holds the first, and one that holds both does not wait, so there is no deadlock.
 package bodies
 
 import (
@@ -14,7 +13,7 @@ import (
 	"time"
 
 	"golang.org/x/sync/semaphore"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"stele.dev/stele/core/status"
 )
 
 const (
@@ -40,8 +39,8 @@ type share struct {
 
 func newShare(size int64) *share { return &share{semaphore.NewWeighted(size), size} }
 
-// New returns a budget for a process with a memory limit in bytes; 0 means [DefaultMemory]. maxBody
-// is the limit of a body; the budget always has room for a few of these.
+// New returns a budget for a process with a memory limit in bytes; 0 means [DefaultMemory]. maxBody is the limit of a
+// body; the budget always has room for a few of these.
 func New(memory, maxBody int64) *Budget {
 	if memory == 0 {
 		memory = DefaultMemory
@@ -49,8 +48,8 @@ func New(memory, maxBody int64) *Budget {
 	return &Budget{max: maxBody, reading: newShare(max(memory/8, 4*maxBody)), decoded: newShare(max(memory/48, 2*maxBody))}
 }
 
-// Limit returns a body that counts against the budget until the context ends. length is the
-// announced length, or -1. Read returns an error with code 429 if there is no room for a long time.
+// Limit returns a body that counts against the budget until the context ends. length is the announced length, or -1.
+// Read returns an error with code 429 if there is no room for a long time.
 func (b *Budget) Limit(ctx context.Context, body io.ReadCloser, length int64) io.ReadCloser {
 	if body == nil || length >= 0 && length <= small {
 		return body
@@ -106,7 +105,7 @@ func (s *share) take(ctx context.Context, n int64) error {
 			}
 			return context.Cause(ctx)
 		case err != nil:
-			return apierrors.NewTooManyRequests("the server has no memory for more large requests now, please try again later", 1)
+			return status.TooManyRequests("the server has no memory for more large requests now, please try again later")
 		}
 	}
 	context.AfterFunc(ctx, func() { s.Release(n) })

@@ -1,5 +1,5 @@
-// Package bootstrap writes what a control plane needs before its first request: a policy in force,
-// and the namespaces that always exist.
+// Package bootstrap writes what a control plane needs before its first request: a policy in force, and the namespaces
+// that always exist.
 package bootstrap
 
 import (
@@ -24,10 +24,9 @@ import (
 // Actor is the user of writes by the server itself.
 const Actor = "system:stele"
 
-// Activate puts a compiled policy in force, in place of the one at the committer's tip, and returns
-// the revision of the activation. If another policy is activated in the meantime, that one stays,
-// and the error is a [*commit.Stale]. For a policy of another control plane, the error is an
-// [*activation.Renamed].
+// Activate puts a compiled policy in force, in place of the one at the committer's tip, and returns the revision of
+// the activation. If another policy is activated in the meantime, that one stays, and the error is a [*commit.Stale].
+// For a policy of another control plane, the error is an [*activation.Renamed].
 func Activate(ctx context.Context, c *commit.Committer, compiled *policy.Compiled, actor string) (uint64, error) {
 	tip, err := c.Confirm(ctx)
 	if err != nil {
@@ -107,8 +106,7 @@ func write(ctx context.Context, c *commit.Committer, tip *commit.Tip, e *eventlo
 	return revision, err
 }
 
-// sign sets the metadata of an event of the server itself. Without a verb, the event has no record
-// in the audit log.
+// sign sets the metadata of an event of the server itself. Without a verb, the event has no record in the audit log.
 func sign(tip *commit.Tip, m *logpb.Metadata, actor, verb string) {
 	m.Actor = &logpb.Actor{User: actor, Groups: []string{"system:masters"}}
 	if tip.Policy != nil {

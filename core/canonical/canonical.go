@@ -1,7 +1,6 @@
-// Package canonical encodes objects in the single form that the log stores and clients receive:
-// compact JSON; apiVersion, kind and metadata first, metadata in the order of metav1.ObjectMeta,
-// and all other keys in byte order. Equal objects have equal bytes, so comparing bytes shows
-// whether a write changes anything.
+// Package canonical encodes objects in the single form that the log stores and clients receive: compact JSON;
+// apiVersion, kind and metadata first, metadata in the order of metav1.ObjectMeta, and all other keys in byte order.
+// Equal objects have equal bytes, so comparing bytes shows whether a write changes anything.
 package canonical
 
 import (
@@ -15,9 +14,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Object encodes an object. content has all other fields; its apiVersion, kind and metadata are
-// ignored. Values are those of decoded JSON (nil, bool, int64, float64, string, []any,
-// map[string]any), or a json.RawMessage that is canonical.
+// Object encodes an object. content has all other fields; its apiVersion, kind and metadata are ignored. Values are
+// those of decoded JSON (nil, bool, int64, float64, string, []any, map[string]any), or a json.RawMessage that is
+// canonical.
 func Object(apiVersion, kind string, meta *metav1.ObjectMeta, content map[string]any) ([]byte, error) {
 	b := make([]byte, 0, 2048)
 	b = append(b, `{"apiVersion":`...)
@@ -35,8 +34,7 @@ func Object(apiVersion, kind string, meta *metav1.ObjectMeta, content map[string
 	return append(b, '}'), nil
 }
 
-// Append appends the content of an object to the text before it, see [Object]. A comma precedes
-// each field.
+// Append appends the content of an object to the text before it, see [Object]. A comma precedes each field.
 func Append(b []byte, content map[string]any) ([]byte, error) {
 	var err error
 	for _, k := range sortedKeys(content) {
@@ -53,8 +51,7 @@ func Append(b []byte, content map[string]any) ([]byte, error) {
 	return b, nil
 }
 
-// appendMetadata encodes metadata as its Go type does. The fields in managedFields must be
-// canonical JSON.
+// appendMetadata encodes metadata as its Go type does. The fields in managedFields must be canonical JSON.
 func appendMetadata(b []byte, meta *metav1.ObjectMeta) ([]byte, error) {
 	f := fields{b: append(b, '{')}
 	f.text("name", meta.Name)

@@ -1,10 +1,8 @@
-// Package changes shows the log as an API: log.stele.dev/v1, kind Change, one object per revision.
-// A Change tells what happened to which object, who did it, which rule allowed it, and which fields
-// of the object it changed.
+// Package changes shows the log as an API: log.stele.dev/v1, kind Change, one object per revision. A Change tells what
+// happened to which object, who did it, which rule allowed it, and which fields of the object it changed.
 //
-// The package describes changes and selects them. It does not check access. A difference contains
-// parts of the object, so the caller must check that the user may read the object as it was at that
-// revision.
+// The package describes changes and selects them. It does not check access. A difference contains parts of the object,
+// so the caller must check that the user may read the object as it was at that revision.
 package changes
 
 import (
@@ -32,10 +30,9 @@ const (
 	ListKind = "ChangeList"
 )
 
-// Resource returns the discovery entry of changes. A change is in the namespace of its object.
-// Changes of objects without a namespace, and of the policy, have none. Discovery does not list the
-// verbs list and watch: a client that follows every listable resource would hold the whole log in
-// memory.
+// Resource returns the discovery entry of changes. A change is in the namespace of its object. Changes of objects
+// without a namespace, and of the policy, have none. Discovery does not list the verbs list and watch: a client that
+// follows every listable resource would hold the whole log in memory.
 func Resource() discovery.Resource {
 	return discovery.Resource{Group: Group, Version: Version, APIResource: metav1.APIResource{
 		Name: Plural, SingularName: "change", Namespaced: true, Kind: Kind, Verbs: metav1.Verbs{"get"},
@@ -75,12 +72,12 @@ type Change struct {
 	Actor            *Actor    `json:"actor,omitempty"`
 	Request          *Request  `json:"request,omitempty"`
 	Decision         *Decision `json:"decision,omitempty"`
-	// Policy is the digest of the policy in force. For PolicyProposed and PolicyActivated, it is
-	// the digest of the policy that was proposed or activated.
+	// Policy is the digest of the policy in force. For PolicyProposed and PolicyActivated, it is the digest of the
+	// policy that was proposed or activated.
 	Policy string `json:"policy,omitempty"`
-	// Difference is the difference to the previous version. For a new object it has all fields that
-	// the request set; for a deleted one, all fields it had. It is empty if the client did not ask
-	// for it, or if the previous version is no longer kept.
+	// Difference is the difference to the previous version. For a new object it has all fields that the request set;
+	// for a deleted one, all fields it had. It is empty if the client did not ask for it, or if the previous version
+	// is no longer kept.
 	Difference []difference.Entry `json:"difference,omitempty"`
 }
 
@@ -123,8 +120,8 @@ type Decision struct {
 	Authorizer string `json:"authorizer"`
 	Rule       string `json:"rule,omitempty"`
 	Source     string `json:"source,omitempty"`
-	// Reason is the reason that an external authorizer gave. Program is the checksum of the plugin,
-	// if a plugin decided.
+	// Reason is the reason that an external authorizer gave. Program is the checksum of the plugin, if a plugin
+	// decided.
 	Reason  string `json:"reason,omitempty"`
 	Program string `json:"program,omitempty"`
 	// CreateRule and CreateSource tell what allowed an update or a patch to create the object.

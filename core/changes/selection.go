@@ -17,8 +17,7 @@ type Selection struct {
 	Namespace string // "" selects all changes, also those without a namespace
 	// Since and Until are the first and the last moment of the selection; nil means unbounded.
 	Since, Until *past.Moment
-	// Path selects changes in which this field, a part of it, or a field around it differs. ""
-	// selects all.
+	// Path selects changes in which this field, a part of it, or a field around it differs. "" selects all.
 	Path  string
 	terms []fields.Requirement
 }
@@ -56,20 +55,17 @@ func (c *Change) actor() *Actor     { return orZero(c.Actor) }
 func (c *Change) request() *Request { return orZero(c.Request) }
 func (c *Change) object() *Object   { return orZero(c.Object) }
 
-// userAgent is the only field whose selected value may end with *, which matches any ending: user
-// agents are long.
+// userAgent is the only field whose selected value may end with *, which matches any ending: user agents are long.
 const userAgent = "request.userAgent"
 
-// These fields are not fields of a Change. They select by the place in the log, and by the path of
-// a difference.
+// These fields are not fields of a Change. They select by the place in the log, and by the path of a difference.
 const (
 	since = "since"
 	until = "until"
 	path  = "difference.path"
 )
 
-// Select returns the selection of a namespace ("" for all) and a field selector (nil for none).
-// Clients see its error.
+// Select returns the selection of a namespace ("" for all) and a field selector (nil for none). Clients see its error.
 func Select(namespace string, selector fields.Selector) (*Selection, error) {
 	s := &Selection{Namespace: namespace}
 	if selector == nil {
@@ -149,8 +145,8 @@ func has(field, value, want string) bool {
 	return value == want
 }
 
-// MatchesDifference reports whether a change affects the selected field: the field itself, a part
-// of it, or a field around it.
+// MatchesDifference reports whether a change affects the selected field: the field itself, a part of it, or a field
+// around it.
 func (s *Selection) MatchesDifference(c *Change) bool {
 	return s.Path == "" || slices.ContainsFunc(c.Difference, func(d difference.Entry) bool {
 		return within(d.Path, s.Path) || within(s.Path, d.Path) && mentions(d, s.Path)
@@ -163,8 +159,8 @@ func within(path, other string) bool {
 	return ok && (rest == "" || rest[0] == '.' || rest[0] == '[')
 }
 
-// mentions reports whether a value that was added or removed as a whole contained a field. The path
-// is that of the value or of a field in it. mentions does not search items of lists.
+// mentions reports whether a value that was added or removed as a whole contained a field. The path is that of the
+// value or of a field in it. mentions does not search items of lists.
 func mentions(d difference.Entry, path string) bool {
 	rest := strings.TrimPrefix(strings.TrimPrefix(path, d.Path), ".")
 	for _, value := range []any{d.From, d.To} {

@@ -30,8 +30,7 @@ type Proposal struct {
 	Checks Checks
 }
 
-// Committer holds the tip of the log, and is the only way to move it. Its methods are safe for
-// concurrent use.
+// Committer holds the tip of the log, and is the only way to move it. Its methods are safe for concurrent use.
 type Committer struct {
 	log     *eventlog.Log
 	objects *objects.Store
@@ -63,8 +62,8 @@ type pending struct {
 	outcome chan outcome // with capacity 1
 }
 
-// These are the states of a pending proposal. The committer changes waiting to sent, and back if
-// the append lost. A proposer that gives up changes waiting to withdrawn, or sent to abandoned.
+// These are the states of a pending proposal. The committer changes waiting to sent, and back if the append lost. A
+// proposer that gives up changes waiting to withdrawn, or sent to abandoned.
 const (
 	waiting int32 = iota
 	sent
@@ -82,8 +81,8 @@ type outcome struct {
 type Options struct {
 	Log     *eventlog.Log
 	Objects *objects.Store
-	// Load compiles a policy from its form. It is called once per activation, and by Prepare. It
-	// must be safe for concurrent use.
+	// Load compiles a policy from its form. It is called once per activation, and by Prepare. It must be safe for
+	// concurrent use.
 	Load   func(*policies.Proposal) (*policy.Policy, error)
 	Logger *slog.Logger
 }
@@ -106,8 +105,8 @@ func New(o Options) *Committer {
 // Tip returns the newest state that this replica knows.
 func (c *Committer) Tip() *Tip { return c.tip.Load() }
 
-// PolicyChanged returns a channel that is closed when a policy comes in force that differs from
-// that of any tip read after the call.
+// PolicyChanged returns a channel that is closed when a policy comes in force that differs from that of any tip read
+// after the call.
 func (c *Committer) PolicyChanged() <-chan struct{} { return *c.policyChanged.Load() }
 
 // Objects returns the projection of objects, which the committer updates.
@@ -138,8 +137,8 @@ func (c *Committer) Replay(ctx context.Context) error {
 	}
 }
 
-// Commit proposes an event and waits for the outcome. It returns the tip with the event, and the
-// event's revision. The package comment lists its errors.
+// Commit proposes an event and waits for the outcome. It returns the tip with the event, and the event's revision. The
+// package comment lists its errors.
 func (c *Committer) Commit(ctx context.Context, p *Proposal) (*Tip, uint64, error) {
 	w := &pending{Proposal: p, outcome: make(chan outcome, 1)}
 	if err := c.enqueue(func() { c.queue = append(c.queue, w) }); err != nil {
@@ -168,8 +167,8 @@ func (c *Committer) Confirm(ctx context.Context) (*Tip, error) {
 	return c.Settle(ctx)
 }
 
-// Settle is like Confirm, but after all appends in progress at the time of the call. The tip
-// contains every event that the caller has read from the log.
+// Settle is like Confirm, but after all appends in progress at the time of the call. The tip contains every event that
+// the caller has read from the log.
 func (c *Committer) Settle(ctx context.Context) (*Tip, error) {
 	done := make(chan struct{})
 	if err := c.enqueue(func() { c.waiters = append(c.waiters, done) }); err != nil {
@@ -199,8 +198,8 @@ func (c *Committer) enqueue(add func()) error {
 	return nil
 }
 
-// Run commits proposals until the context ends or the log cannot be followed, which it returns as
-// an error. Proposals that still wait then are refused as not sent.
+// Run commits proposals until the context ends or the log cannot be followed, which it returns as an error. Proposals
+// that still wait then are refused as not sent.
 func (c *Committer) Run(ctx context.Context) (err error) {
 	var followers sync.WaitGroup
 	ctx, cancel := context.WithCancel(ctx)
@@ -251,8 +250,7 @@ func (c *Committer) stop(err error) {
 // confirmEvery is how often an idle replica confirms its tip.
 const confirmEvery = 10 * time.Second
 
-// follow confirms the tip whenever the log may have grown, so that watchers see the writes of other
-// replicas.
+// follow confirms the tip whenever the log may have grown, so that watchers see the writes of other replicas.
 func (c *Committer) follow(ctx context.Context) {
 	for ctx.Err() == nil {
 		wait, cancel := context.WithTimeout(ctx, confirmEvery)

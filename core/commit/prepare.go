@@ -11,18 +11,18 @@ import (
 	"stele.dev/stele/schemas/builtin"
 )
 
-// prepared is a policy that will soon be in force, and the objects as it renders them. Both follow
-// from the log, so a replica that has not prepared them computes the same.
+// prepared is a policy that will soon be in force, and the objects as it renders them. Both follow from the log, so a
+// replica that has not prepared them computes the same.
 type prepared struct {
 	digest  policies.Digest
 	policy  *policy.Policy
 	objects objects.Rendered
 }
 
-// Prepare does the slow part of an activation in advance: it loads the policy, and renders the
-// objects at the tip that the policy changes. An activation soon after that delays writes no more
-// than another write; without Prepare, it delays them until all this is done. The caller must call
-// release, which drops the prepared state. The error is that of loading the policy.
+// Prepare does the slow part of an activation in advance: it loads the policy, and renders the objects at the tip that
+// the policy changes. An activation soon after that delays writes no more than another write; without Prepare, it
+// delays them until all this is done. The caller must call release, which drops the prepared state. The error is that
+// of loading the policy.
 func (c *Committer) Prepare(ctx context.Context, proposal *policies.Proposal) (release func(), err error) {
 	next, err := c.load(proposal)
 	if err != nil {
@@ -43,8 +43,8 @@ func (c *Committer) ready(proposal *policies.Proposal) (*policy.Policy, objects.
 	return next, nil, err
 }
 
-// kinds returns the kinds of a new policy as the objects projection needs them. Objects of kinds
-// with an unchanged form stay as they are.
+// kinds returns the kinds of a new policy as the objects projection needs them. Objects of kinds with an unchanged
+// form stay as they are.
 func (c *Committer) kinds(before, next *policy.Policy) []objects.Kind {
 	were := map[string]*schemas.Kind{}
 	if before != nil {
@@ -80,8 +80,8 @@ func (c *Committer) Load(proposal *policies.Proposal) (*policy.Policy, error) {
 	return c.load(proposal)
 }
 
-// render returns the function that renders objects of a kind. An object that cannot be rendered is
-// shown as it was written, so that no object is lost.
+// render returns the function that renders objects of a kind. An object that cannot be rendered is shown as it was
+// written, so that no object is lost.
 func (c *Committer) render(k *policy.Kind) func([]byte) []byte {
 	stored := shown.Stored(k)
 	return func(payload []byte) []byte {

@@ -15,16 +15,14 @@ import (
 	"stele.dev/stele/projections/policies"
 )
 
-// round is a group of proposals and of callers that want a confirmation. It runs until all of them
-// have their outcome.
+// round is a group of proposals and of callers that want a confirmation. It runs until all of them have their outcome.
 type round struct {
 	*Committer
 	group   []*pending
 	waiters []chan struct{}
 }
 
-// next returns all callers that want a confirmation, and as many proposals as fit into a batch; nil
-// if there are none.
+// next returns all callers that want a confirmation, and as many proposals as fit into a batch; nil if there are none.
 func (c *Committer) next() *round {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -51,8 +49,8 @@ func (c *Committer) next() *round {
 	return r
 }
 
-// run repeats until every proposal has its outcome and every caller its confirmation. After an
-// error this replica must stop.
+// run repeats until every proposal has its outcome and every caller its confirmation. After an error this replica must
+// stop.
 func (r *round) run(ctx context.Context) error {
 	pause := time.Millisecond
 	for len(r.group)+len(r.waiters) > 0 {
@@ -81,8 +79,8 @@ func (r *round) run(ctx context.Context) error {
 	return nil
 }
 
-// attempt evaluates the group against the tip and appends what passes. If another replica has
-// written in the meantime, it applies those events, and undecided proposals stay in the group.
+// attempt evaluates the group against the tip and appends what passes. If another replica has written in the meantime,
+// it applies those events, and undecided proposals stay in the group.
 func (r *round) attempt(ctx context.Context) error {
 	if r.clockTold == "" { // otherwise Run checks at intervals
 		if err := r.checkClock(ctx); err != nil {
@@ -123,8 +121,8 @@ func (r *round) attempt(ctx context.Context) error {
 	case len(newer) == 0:
 		r.confirm(refused)
 	default:
-		// The decisions were made on an old state. These proposals are not in the log, and may be
-		// withdrawn until they are sent again.
+		// The decisions were made on an old state. These proposals are not in the log, and may be withdrawn until they
+		// are sent again.
 		r.group = append(slices.DeleteFunc(accepted, func(p *pending) bool {
 			gone := !p.state.CompareAndSwap(sent, waiting)
 			if gone {
@@ -160,8 +158,8 @@ func pendings(refused []refusal) (group []*pending) {
 	return group
 }
 
-// evaluate splits the group into proposals that can be appended together, which are marked as sent
-// and applied to the scratch state, and proposals that are refused.
+// evaluate splits the group into proposals that can be appended together, which are marked as sent and applied to the
+// scratch state, and proposals that are refused.
 func (r *round) evaluate(s *scratch) (accepted []*pending, refused []refusal) {
 	for _, p := range r.group {
 		if stale := p.Checks.Evaluate(s.tx.State(), s.policies); stale != nil {

@@ -12,8 +12,8 @@ import (
 	"stele.dev/stele/projections/policies"
 )
 
-// Tip is the state of the log at one revision: the objects, the policies, and the compiled policy
-// in force. They belong together and never change.
+// Tip is the state of the log at one revision: the objects, the policies, and the compiled policy in force. They
+// belong together and never change.
 type Tip struct {
 	Head     eventlog.Head
 	Time     time.Time // log time of the last batch
@@ -23,8 +23,8 @@ type Tip struct {
 	Policy *policy.Policy
 	// Activated is the log time of its activation.
 	Activated time.Time
-	// EpochStart is the revision at which the newest epoch began, 0 in the first epoch. This
-	// history has all revisions from there on.
+	// EpochStart is the revision at which the newest epoch began, 0 in the first epoch. This history has all revisions
+	// from there on.
 	EpochStart uint64
 	// ClockSets are all events that set log time back.
 	ClockSets eventlog.ClockSets
@@ -60,11 +60,10 @@ func (a *At) check(o *objects.State) *Stale {
 	return nil
 }
 
-// Checks are conditions on the state to which an event is appended. Zero fields check nothing,
-// except PolicyRevision.
+// Checks are conditions on the state to which an event is appended. Zero fields check nothing, except PolicyRevision.
 type Checks struct {
-	// PolicyRevision is the revision at which the policy in force must have been activated; 0 means
-	// no policy. It is always checked.
+	// PolicyRevision is the revision at which the policy in force must have been activated; 0 means no policy. It is
+	// always checked.
 	PolicyRevision uint64
 	// Object must be at Revision, or not exist if that is 0.
 	Object   *Key
@@ -132,8 +131,8 @@ func (c *Checks) Evaluate(o *objects.State, p *policies.State) *Stale {
 	return nil
 }
 
-// NamespaceState reports whether a namespace exists, and whether it accepts new objects, which it
-// does not while it is being deleted.
+// NamespaceState reports whether a namespace exists, and whether it accepts new objects, which it does not while it is
+// being deleted.
 func NamespaceState(o *objects.State, name string) (exists, active bool) {
 	ns := o.Get(Namespaces, "", name)
 	if ns == nil {

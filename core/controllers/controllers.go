@@ -1,11 +1,10 @@
-// Package controllers runs the controllers that Kubernetes users expect. Each controller is a
-// client of the API with a user of its own, which the log and the audit log show. A controller
-// learns everything from the API and stores nothing, so it may be killed at any time. Two of the
-// same at once do no harm, because they write on condition of what they have read.
+// Package controllers runs the controllers that Kubernetes users expect. Each controller is a client of the API with a
+// user of its own, which the log and the audit log show. A controller learns everything from the API and stores
+// nothing, so it may be killed at any time. Two of the same at once do no harm, because they write on condition of
+// what they have read.
 //
-// The users are those of Kubernetes' own controllers, in the group system:masters, because policies
-// written before there were controllers have no roles for them. A deny of the policy also applies
-// to them; they log it and try again.
+// The users are those of Kubernetes' own controllers, in the group system:masters, because policies written before
+// there were controllers have no roles for them. A deny of the policy also applies to them; they log it and try again.
 package controllers
 
 import (
@@ -61,9 +60,8 @@ func Names() []string {
 	return names
 }
 
-// Select returns the controllers that a list selects, like kube-controller-manager's --controllers:
-// "name" selects one, "-name" excludes one, "*" selects all others; the first match counts. The
-// error names an unknown controller.
+// Select returns the controllers that a list selects, like kube-controller-manager's --controllers: "name" selects
+// one, "-name" excludes one, "*" selects all others; the first match counts. The error names an unknown controller.
 func Select(list []string) ([]Controller, error) {
 	for _, x := range list {
 		if x == "*" {
@@ -93,8 +91,8 @@ func (c *Controller) user() user.Info {
 	}
 }
 
-// Run runs controllers until the context ends. The handler serves their requests. A controller that
-// fails or panics is restarted. The issuer is nil if no tokens are issued.
+// Run runs controllers until the context ends. The handler serves their requests. A controller that fails or panics is
+// restarted. The issuer is nil if no tokens are issued.
 func Run(ctx context.Context, selected []Controller, api http.Handler, issuer *clients.Issuer, logger *slog.Logger) error {
 	var running sync.WaitGroup
 	for _, c := range selected {
@@ -126,8 +124,8 @@ func newSet(config *rest.Config, logger *slog.Logger) (*clients.Set, error) {
 	return &clients.Set{Metadata: m, Objects: d, Served: served, Logger: logger}, nil
 }
 
-// A failed controller is restarted after a pause. The pause doubles until the controller has run
-// for as long as the longest pause.
+// A failed controller is restarted after a pause. The pause doubles until the controller has run for as long as the
+// longest pause.
 const (
 	firstPause   = 100 * time.Millisecond
 	longestPause = time.Minute

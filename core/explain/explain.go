@@ -1,10 +1,9 @@
-// Package explain tells why the server answers a request as it does: the verdict of each stage, the
-// rule that decided, and the rule's file and line. It is served as explanations of
-// policy.stele.dev/v1.
+// Package explain tells why the server answers a request as it does: the verdict of each stage, the rule that decided,
+// and the rule's file and line. It is served as explanations of policy.stele.dev/v1.
 //
-// Creating an explanation asks what would happen to a request. Getting one by its audit ID tells
-// what happened to a past request. A write is explained from its event in the log. A refused
-// request is explained from memory, which keeps only the newest.
+// Creating an explanation asks what would happen to a request. Getting one by its audit ID tells what happened to a
+// past request. A write is explained from its event in the log. A refused request is explained from memory, which
+// keeps only the newest.
 package explain
 
 import (
@@ -50,8 +49,8 @@ type Spec struct {
 	FieldSelector string `json:"fieldSelector,omitempty"`
 	LabelSelector string `json:"labelSelector,omitempty"`
 
-	// User is the user to make the request as; the caller if empty. Other users require the
-	// permission to impersonate them.
+	// User is the user to make the request as; the caller if empty. Other users require the permission to impersonate
+	// them.
 	User   string              `json:"user,omitempty"`
 	UID    string              `json:"uid,omitempty"`
 	Groups []string            `json:"groups,omitempty"`
@@ -103,8 +102,7 @@ type Considered struct {
 	Rule    string `json:"rule"`
 	Source  string `json:"source,omitempty"`
 	Verdict string `json:"verdict"`
-	// Reason and Detail are from an authorizer outside of the policy: Reason is for everyone,
-	// Detail for operators.
+	// Reason and Detail are from an authorizer outside of the policy: Reason is for everyone, Detail for operators.
 	Reason string `json:"reason,omitempty"`
 	Detail string `json:"detail,omitempty"`
 }
@@ -126,8 +124,7 @@ type Journal struct {
 // NewJournal returns a journal that keeps n explanations.
 func NewJournal(n int) *Journal { return &Journal{ring: make([]*Explanation, n)} }
 
-// Add adds an explanation and drops the oldest. It shortens long texts, so that clients cannot fill
-// the memory.
+// Add adds an explanation and drops the oldest. It shortens long texts, so that clients cannot fill the memory.
 func (j *Journal) Add(e *Explanation) {
 	e.bound()
 	j.mu.Lock()

@@ -1,6 +1,6 @@
-// Package inside lets parts of the program use its API as clients. Their requests pass through
-// every stage like others, without a network. The user is in the context of the request, so there
-// is no credential that could be stolen or expire.
+// Package inside lets parts of the program use its API as clients. Their requests pass through every stage like
+// others, without a network. The user is in the context of the request, so there is no credential that could be stolen
+// or expire.
 package inside
 
 import (
@@ -15,8 +15,8 @@ import (
 	"stele.dev/stele/core/authn"
 )
 
-// Config returns a client configuration for requests that a handler serves as a user. It has no
-// rate limit. It is safe for concurrent use.
+// Config returns a client configuration for requests that a handler serves as a user. It has no rate limit. It is safe
+// for concurrent use.
 func Config(handler http.Handler, as user.Info) *rest.Config {
 	return &rest.Config{
 		Host:      "http://inside",

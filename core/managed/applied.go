@@ -15,10 +15,10 @@ import (
 // lastApplied is the annotation that the library also updates, for kubectl.
 const lastApplied = "kubectl.kubernetes.io/last-applied-configuration"
 
-// quickApply is a fast path of Apply without the library. It handles a new object, and an apply
-// with at least all fields that the manager applied before, if no other manager owns a changed
-// field or the apply is forced. Then no field is removed. Everything else, such as conflicts, is
-// left to the library. It reports whether it handled the request.
+// quickApply is a fast path of Apply without the library. It handles a new object, and an apply with at least all
+// fields that the manager applied before, if no other manager owns a changed field or the apply is forced. Then no
+// field is removed. Everything else, such as conflicts, is left to the library. It reports whether it handled the
+// request.
 func (f *Fields) quickApply(old *policy.Object, applied map[string]any, manager string, force bool, at time.Time) (*policy.Object, bool) {
 	switch {
 	case applied["apiVersion"] != f.apiVersion || applied["kind"] != f.kind.Kind || manager == "":
@@ -74,8 +74,8 @@ func (f *Fields) quickApply(old *policy.Object, applied map[string]any, manager 
 	return merged, true
 }
 
-// overlaid returns the object with the applied values. It shares nothing with either input except
-// managedFields, which are ignored.
+// overlaid returns the object with the applied values. It shares nothing with either input except managedFields, which
+// are ignored.
 func (f *Fields) overlaid(root *smd.Map, old *policy.Object, applied map[string]any) (*policy.Object, bool) {
 	meta := *old.Meta
 	meta.ManagedFields = nil
@@ -158,8 +158,7 @@ func texts(v any) map[string]string {
 	return texts
 }
 
-// document writes the set of applied fields. Of metadata it accepts the required fields, labels and
-// annotations.
+// document writes the set of applied fields. Of metadata it accepts the required fields, labels and annotations.
 func (w *writer) document(b []byte, root *smd.Map, f *Fields, applied map[string]any, meta *metav1.ObjectMeta) ([]byte, bool) {
 	names := make([]string, 0, len(applied))
 	for name := range applied {
@@ -309,8 +308,8 @@ func (o overlay) items(t *smd.List, into, applied []any) bool {
 	return true
 }
 
-// leaf sets a value that is replaced as a whole. Numbers that are equal but of different types are
-// left to the library.
+// leaf sets a value that is replaced as a whole. Numbers that are equal but of different types are left to the
+// library.
 func (o overlay) leaf(was, is any, set func(any)) bool {
 	switch {
 	case reflect.DeepEqual(was, is):

@@ -11,9 +11,8 @@ import (
 	"stele.dev/stele/policy"
 )
 
-// zero returns an object of the kind before any field is set. For built-in kinds, it is the zero
-// value of the Go type: kube-apiserver compares new objects with it, and an empty struct has no
-// manager.
+// zero returns an object of the kind before any field is set. For built-in kinds, it is the zero value of the Go type:
+// kube-apiserver compares new objects with it, and an empty struct has no manager.
 func zero(v *policy.Version) map[string]any {
 	content := map[string]any{}
 	if !v.Kind.Builtin || !kinds.Has(v.GroupVersionKind()) {
@@ -38,15 +37,14 @@ func zero(v *policy.Version) map[string]any {
 func mergeType(v *policy.Version) typed.ParseableType {
 	t := v.MergeType()
 	if v.Kind.Builtin && v.Kind.Group == "" && v.Kind.Kind.Kind == "ServiceAccount" {
-		// This is the only list of a built-in kind whose items may lack their merge key, or share
-		// it. No schema of a CustomResourceDefinition can say that.
+		// This is the only list of a built-in kind whose items may lack their merge key, or share it. No schema of a
+		// CustomResourceDefinition can say that.
 		return byKeys(t, "secrets", "name")
 	}
 	return t
 }
 
-// byKeys returns a type in which the items of a list field are merged by keys, each item as a
-// whole.
+// byKeys returns a type in which the items of a list field are merged by keys, each item as a whole.
 func byKeys(t typed.ParseableType, list string, keys ...string) typed.ParseableType {
 	types := slices.Clone(t.Schema.Types)
 	root := slices.IndexFunc(types, func(d smd.TypeDef) bool { return d.Name == *t.TypeRef.NamedType })

@@ -9,13 +9,12 @@ import (
 	"stele.dev/stele/policy"
 )
 
-// change is what a write changes: the set of fields that it adds or modifies, and the set that it
-// removes, as FieldsV1, "" if empty. Equal changes have equal text, which may differ from the
-// library's.
+// change is what a write changes: the set of fields that it adds or modifies, and the set that it removes, as
+// FieldsV1, "" if empty. Equal changes have equal text, which may differ from the library's.
 type change struct{ set, removed string }
 
-// change compares two versions of an object. It ignores fields that this endpoint does not write.
-// It fails where a value changes to or from null, or changes its type.
+// change compares two versions of an object. It ignores fields that this endpoint does not write. It fails where a
+// value changes to or from null, or changes its type.
 func (f *Fields) change(old, updated *policy.Object) (change, bool) {
 	root, ok := f.merge.Schema.Resolve(f.merge.TypeRef)
 	if !ok || root.Map == nil {
@@ -252,8 +251,8 @@ func (d *differ) items(t *smd.List, a, b []any) bool {
 	return true
 }
 
-// members returns the items of a set, or of a list that is merged by keys. It fails if two are
-// equal, or if a key is not a string or an integer.
+// members returns the items of a set, or of a list that is merged by keys. It fails if two are equal, or if a key is
+// not a string or an integer.
 func members(t *smd.List, items []any) ([]keyed, bool) {
 	if len(t.Keys) > 0 {
 		return keysOf(t, items)
@@ -285,8 +284,8 @@ func (k keyed) name(t *smd.List) (string, bool) {
 	return string(b), ok
 }
 
-// fits reports whether content is valid for the type, so that the library would find no error. It
-// may return false for valid content.
+// fits reports whether content is valid for the type, so that the library would find no error. It may return false for
+// valid content.
 func (f *Fields) fits(content map[string]any) bool {
 	root, ok := f.merge.Schema.Resolve(f.merge.TypeRef)
 	if !ok || root.Map == nil {

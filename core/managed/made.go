@@ -10,13 +10,12 @@ import (
 	"stele.dev/stele/policy"
 )
 
-// writer writes the set of all fields of a value as FieldsV1, in the library's order. It fails
-// where a name or key needs escaping, and where the library does more: null, duplicates, missing
-// keys.
+// writer writes the set of all fields of a value as FieldsV1, in the library's order. It fails where a name or key
+// needs escaping, and where the library does more: null, duplicates, missing keys.
 type writer struct {
 	schema *smd.Schema
-	// applied means that the set is that of an apply. Then it contains the fields of a struct, but
-	// not the struct itself; otherwise it contains both.
+	// applied means that the set is that of an apply. Then it contains the fields of a struct, but not the struct
+	// itself; otherwise it contains both.
 	applied bool
 	keys    []string // of the structs that are being written, as a stack
 }
@@ -347,8 +346,8 @@ type keyed struct {
 	values []any
 }
 
-// keysOf returns the items of a list with their keys. It fails if an item lacks a key, if two items
-// have the same keys, or if a key is not a string or an integer.
+// keysOf returns the items of a list with their keys. It fails if an item lacks a key, if two items have the same
+// keys, or if a key is not a string or an integer.
 func keysOf(t *smd.List, items []any) ([]keyed, bool) {
 	if len(t.Keys) == 0 {
 		return nil, false

@@ -1,7 +1,6 @@
-// Package managed maintains metadata.managedFields, which records who set which field of an object
-// (KEP-555), and implements server-side apply. The rules are those of
-// k8s.io/apimachinery/pkg/util/managedfields, as kube-apiserver applies them to custom resources.
-// The common cases are computed here without that library, with the same result.
+// Package managed maintains metadata.managedFields, which records who set which field of an object (KEP-555), and
+// implements server-side apply. The rules are those of k8s.io/apimachinery/pkg/util/managedfields, as kube-apiserver
+// applies them to custom resources. The common cases are computed here without that library, with the same result.
 package managed
 
 import (
@@ -25,9 +24,8 @@ import (
 	"stele.dev/stele/policy"
 )
 
-// Fields maintains the managedFields of the objects of one version of a kind, for writes to the
-// object or to one of its subresources. It is safe for concurrent use. For the subresource scale,
-// see [Scale].
+// Fields maintains the managedFields of the objects of one version of a kind, for writes to the object or to one of
+// its subresources. It is safe for concurrent use. For the subresource scale, see [Scale].
 type Fields struct {
 	kind        schema.GroupVersionKind
 	apiVersion  string
@@ -41,8 +39,7 @@ type Fields struct {
 	known       sets
 }
 
-// Of returns the Fields of a version, for writes to a subresource, or to the objects if it is "".
-// It is made once.
+// Of returns the Fields of a version, for writes to a subresource, or to the objects if it is "". It is made once.
 func Of(v *policy.Version, subresource string) *Fields {
 	return v.Keep(kept(subresource), func() any { return newFields(v, subresource) }).(*Fields)
 }
@@ -79,9 +76,9 @@ func newFields(v *policy.Version, subresource string) *Fields {
 	return f.ready()
 }
 
-// leaves reports whether the ignored fields of this endpoint are also removed from managers of
-// another version. For custom kinds the rule is upstream's: on the status, in each version that has
-// one; on the object, only in the version of the write.
+// leaves reports whether the ignored fields of this endpoint are also removed from managers of another version. For
+// custom kinds the rule is upstream's: on the status, in each version that has one; on the object, only in the version
+// of the write.
 func (f *Fields) leaves(v, other *policy.Version) bool {
 	switch {
 	case v.Kind.Builtin:
@@ -113,9 +110,9 @@ func (f *Fields) ready() *Fields {
 	return f
 }
 
-// Update sets the managedFields of an object that a manager wrote. old is nil for a new object. The
-// managedFields in updated are those that the client sent; as in kube-apiserver, they count for
-// writes to the object itself. On an error they are reset to those of the old object.
+// Update sets the managedFields of an object that a manager wrote. old is nil for a new object. The managedFields in
+// updated are those that the client sent; as in kube-apiserver, they count for writes to the object itself. On an
+// error they are reset to those of the old object.
 func (f *Fields) Update(old, updated *policy.Object, manager string, at time.Time) error {
 	if f.quick(old, updated, manager, at) {
 		return nil
@@ -137,9 +134,9 @@ func (f *Fields) update(old, updated *policy.Object, manager string, at time.Tim
 	return nil
 }
 
-// Apply merges the fields that a manager applies into an object; old is nil if it does not exist.
-// The result shares nothing with either. The error is a conflict with other managers (409), unless
-// forced, or tells what is invalid (400).
+// Apply merges the fields that a manager applies into an object; old is nil if it does not exist. The result shares
+// nothing with either. The error is a conflict with other managers (409), unless forced, or tells what is invalid
+// (400).
 func (f *Fields) Apply(old *policy.Object, applied map[string]any, manager string, force bool, at time.Time) (*policy.Object, error) {
 	if o, ok := f.quickApply(old, applied, manager, force, at); ok {
 		return o, nil
@@ -188,8 +185,8 @@ func times(lists ...[]metav1.ManagedFieldsEntry) map[*metav1.Time]bool {
 	return known
 }
 
-// stamp replaces times that the library took from the clock by the time of the request. The result
-// of a request must not depend on when, and how often, it is computed.
+// stamp replaces times that the library took from the clock by the time of the request. The result of a request must
+// not depend on when, and how often, it is computed.
 func stamp(entries []metav1.ManagedFieldsEntry, known map[*metav1.Time]bool, at time.Time) []metav1.ManagedFieldsEntry {
 	now := second(at)
 	stamped := false

@@ -19,10 +19,9 @@ import (
 // maxUpdaters is how many update entries there may be before the library merges some.
 const maxUpdaters = 10
 
-// quick is a fast path of Update without the library. It caches the results of operations on sets
-// of fields. It leaves special cases to the library: other versions, entries that the library would
-// change, null, values of another or a wrong type, too many managers. It reports whether it handled
-// the update. A test compares it with the library.
+// quick is a fast path of Update without the library. It caches the results of operations on sets of fields. It leaves
+// special cases to the library: other versions, entries that the library would change, null, values of another or a
+// wrong type, too many managers. It reports whether it handled the update. A test compares it with the library.
 func (f *Fields) quick(old, updated *policy.Object, manager string, at time.Time) bool {
 	sent := updated.Meta.ManagedFields
 	if f.subresource != "" {
@@ -116,8 +115,8 @@ func (f *Fields) changed(old, updated *policy.Object, manager string, at time.Ti
 	return true
 }
 
-// own returns the index of the entry with the same manager, operation and subresource as mine, -1
-// if there is none. It fails if an entry has another version, or if two have the same name.
+// own returns the index of the entry with the same manager, operation and subresource as mine, -1 if there is none. It
+// fails if an entry has another version, or if two have the same name.
 func (f *Fields) own(live []metav1.ManagedFieldsEntry, mine *metav1.ManagedFieldsEntry) (own int, ok bool) {
 	named := func(a, b *metav1.ManagedFieldsEntry) bool {
 		return a.Manager == b.Manager && a.Operation == b.Operation && a.Subresource == b.Subresource
@@ -139,9 +138,8 @@ func (f *Fields) own(live []metav1.ManagedFieldsEntry, mine *metav1.ManagedField
 	return own, true
 }
 
-// after returns the entries after a change by the manager of entry own, or by a new manager if it
-// is -1. Set fields are removed from other managers, and removed fields from all. An entry without
-// fields is dropped.
+// after returns the entries after a change by the manager of entry own, or by a new manager if it is -1. Set fields
+// are removed from other managers, and removed fields from all. An entry without fields is dropped.
 func (f *Fields) after(live []metav1.ManagedFieldsEntry, own int, c change) ([]metav1.ManagedFieldsEntry, bool) {
 	entries := make([]metav1.ManagedFieldsEntry, len(live), len(live)+1)
 	for i := range live {
@@ -184,8 +182,8 @@ func (f *Fields) same(a, b []metav1.ManagedFieldsEntry) bool {
 	return true
 }
 
-// sets caches decoded sets of fields by their encoding, and the results of operations on them. A
-// kind has few sets at a time, and the same operations occur again and again.
+// sets caches decoded sets of fields by their encoding, and the results of operations on them. A kind has few sets at
+// a time, and the same operations occur again and again.
 type sets struct {
 	mu      sync.Mutex
 	m       map[string]*fieldpath.Set
@@ -193,8 +191,8 @@ type sets struct {
 	results map[operation]result
 }
 
-// operation is an operation on a set: a change by its manager, a change by another manager, or the
-// question whether it contains all removed fields.
+// operation is an operation on a set: a change by its manager, a change by another manager, or the question whether it
+// contains all removed fields.
 type operation struct {
 	what   string
 	change change
@@ -213,8 +211,8 @@ type result struct {
 	same   bool
 }
 
-// A cached set takes some ten times the memory of its encoding, and each kind has a cache, whose
-// content clients choose.
+// A cached set takes some ten times the memory of its encoding, and each kind has a cache, whose content clients
+// choose.
 const (
 	maxSets = 256 << 10 // bytes of all encodings in the cache
 	maxSet  = 16 << 10  // bytes of one
@@ -223,8 +221,7 @@ const (
 	maxResult  = 4 << 10 // bytes of the key of a result
 )
 
-// after returns the remaining fields of an entry, nil if there are none. It fails if the library
-// would do more.
+// after returns the remaining fields of an entry, nil if there are none. It fails if the library would do more.
 func (s *sets) after(f *Fields, e *metav1.ManagedFieldsEntry, c change, mine bool) (*metav1.FieldsV1, bool) {
 	if e.FieldsType != "FieldsV1" || e.FieldsV1 == nil {
 		return nil, false
@@ -350,8 +347,8 @@ var unmanaged = func() *fieldpath.Set {
 	return set
 }()
 
-// of returns the set of an entry. It returns nil if the library would change the set: it cannot be
-// decoded, is empty, or was made for another type.
+// of returns the set of an entry. It returns nil if the library would change the set: it cannot be decoded, is empty,
+// or was made for another type.
 func (s *sets) of(f *Fields, e *metav1.ManagedFieldsEntry) *fieldpath.Set {
 	if e.FieldsType != "FieldsV1" || e.FieldsV1 == nil {
 		return nil

@@ -11,9 +11,9 @@ import (
 	"stele.dev/stele/schemas"
 )
 
-// Scale maintains the managedFields of objects that are written through the subresource scale. A
-// manager that sets replicas there owns the replicas field of the object. The rules are those of
-// k8s.io/apiextensions-apiserver's ScaleREST. It is safe for concurrent use.
+// Scale maintains the managedFields of objects that are written through the subresource scale. A manager that sets
+// replicas there owns the replicas field of the object. The rules are those of k8s.io/apiextensions-apiserver's
+// ScaleREST. It is safe for concurrent use.
 type Scale struct {
 	fields *Fields // for Scale objects
 	parent *policy.Version
@@ -52,8 +52,8 @@ func scaleFields() *Fields {
 	return f.ready()
 }
 
-// Update returns the managedFields of an object after a manager wrote its Scale. entries are those
-// before the write; old and updated are its Scales. On an error it returns entries.
+// Update returns the managedFields of an object after a manager wrote its Scale. entries are those before the write;
+// old and updated are its Scales. On an error it returns entries.
 func (s *Scale) Update(entries []metav1.ManagedFieldsEntry, old, updated *policy.Object, manager string, at time.Time) ([]metav1.ManagedFieldsEntry, error) {
 	h, old, err := s.handler(entries, old)
 	if err != nil {
@@ -70,8 +70,8 @@ func (s *Scale) Update(entries []metav1.ManagedFieldsEntry, old, updated *policy
 	return after, nil
 }
 
-// Apply merges the fields that a manager applies into a Scale, see [Fields.Apply]. It returns the
-// Scale, and the managedFields of its object.
+// Apply merges the fields that a manager applies into a Scale, see [Fields.Apply]. It returns the Scale, and the
+// managedFields of its object.
 func (s *Scale) Apply(entries []metav1.ManagedFieldsEntry, old *policy.Object, applied map[string]any, manager string, force bool, at time.Time) (*policy.Object, []metav1.ManagedFieldsEntry, error) {
 	h, old, err := s.handler(entries, old)
 	if err != nil {
@@ -85,8 +85,8 @@ func (s *Scale) Apply(entries []metav1.ManagedFieldsEntry, old *policy.Object, a
 	return merged, after, err
 }
 
-// handler returns the mapping of entries between the object and its Scale, and gives the Scale the
-// entries of its replicas.
+// handler returns the mapping of entries between the object and its Scale, and gives the Scale the entries of its
+// replicas.
 func (s *Scale) handler(entries []metav1.ManagedFieldsEntry, scale *policy.Object) (*managedfields.ScaleHandler, *policy.Object, error) {
 	h := managedfields.NewScaleHandler(entries, s.parent.GroupVersionKind().GroupVersion(), s.paths)
 	meta := *scale.Meta

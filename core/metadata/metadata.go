@@ -18,8 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// Decode returns the metadata of a decoded object, and the names of unknown fields, as strict
-// decoding reports them.
+// Decode returns the metadata of a decoded object, and the names of unknown fields, as strict decoding reports them.
 func Decode(object map[string]any) (meta *metav1.ObjectMeta, unknown []string, err error) {
 	meta = &metav1.ObjectMeta{}
 	raw, ok := object["metadata"]
@@ -47,8 +46,7 @@ func Decode(object map[string]any) (meta *metav1.ObjectMeta, unknown []string, e
 	return meta, nil, nil
 }
 
-// plain decodes the common fields of metadata without reflection. It reports whether there were no
-// others.
+// plain decodes the common fields of metadata without reflection. It reports whether there were no others.
 func plain(fields map[string]any, meta *metav1.ObjectMeta) bool {
 	for name, value := range fields {
 		text, ok := value.(string)
@@ -114,8 +112,7 @@ func typeError(raw any) error {
 // Names validates the names of a kind's objects.
 type Names = validation.ValidateNameFunc
 
-// NamesOf returns the name validation of a kind: DNS labels for namespaces, DNS subdomains for all
-// others.
+// NamesOf returns the name validation of a kind: DNS labels for namespaces, DNS subdomains for all others.
 func NamesOf(group, resource string) Names {
 	if group == "" && resource == "namespaces" {
 		return validation.ValidateNamespaceName
@@ -123,8 +120,8 @@ func NamesOf(group, resource string) Names {
 	return validation.NameIsDNSSubdomain
 }
 
-// FillNew sets the fields that the server sets in a new object. It is called once per request, so
-// that retries keep them. It generates a name if there is a generateName.
+// FillNew sets the fields that the server sets in a new object. It is called once per request, so that retries keep
+// them. It generates a name if there is a generateName.
 func FillNew(meta *metav1.ObjectMeta, namespace string, generation int64, now time.Time) {
 	meta.Namespace = namespace
 	meta.UID = types.UID(uuid.NewString())
@@ -138,8 +135,8 @@ func FillNew(meta *metav1.ObjectMeta, namespace string, generation int64, now ti
 	}
 }
 
-// GenerateName appends five random characters to a base. It shortens the base so that the name has
-// at most 63 characters, as kube-apiserver's SimpleNameGenerator does.
+// GenerateName appends five random characters to a base. It shortens the base so that the name has at most 63
+// characters, as kube-apiserver's SimpleNameGenerator does.
 func GenerateName(base string) string {
 	const suffix, longest = 5, 63
 	if len(base) > longest-suffix {
@@ -176,8 +173,8 @@ func FillUpdate(meta, old *metav1.ObjectMeta) {
 func ValidateUpdate(meta, old *metav1.ObjectMeta, namespaced bool, names Names) field.ErrorList {
 	path := field.NewPath("metadata")
 	errs := validation.ValidateObjectMeta(meta, namespaced, names, path)
-	// kube-apiserver compares what clients send, which includes a resourceVersion. Here the object
-	// does not contain it.
+	// kube-apiserver compares what clients send, which includes a resourceVersion. Here the object does not contain
+	// it.
 	withVersion := *meta
 	withVersion.ResourceVersion = "1"
 	return append(errs, validation.ValidateObjectMetaUpdate(&withVersion, old, path)...)
@@ -186,8 +183,7 @@ func ValidateUpdate(meta, old *metav1.ObjectMeta, namespaced bool, names Names) 
 // ErrNamespaceMismatch reports an object whose namespace is not that of the request.
 var ErrNamespaceMismatch = errors.New("the namespace of the provided object does not match the namespace sent on the request")
 
-// CheckNamespace compares the namespace of an object with that of the request, which is "" for
-// cluster-scoped kinds.
+// CheckNamespace compares the namespace of an object with that of the request, which is "" for cluster-scoped kinds.
 func CheckNamespace(meta *metav1.ObjectMeta, namespace string) error {
 	if namespace == "" { // of a cluster-scoped object
 		meta.Namespace = ""

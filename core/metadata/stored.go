@@ -13,8 +13,8 @@ import (
 	kjson "sigs.k8s.io/json"
 )
 
-// DecodeStored decodes the canonical JSON of an object. It keeps the text of managedFields, because
-// decoding and encoding would reorder them.
+// DecodeStored decodes the canonical JSON of an object. It keeps the text of managedFields, because decoding and
+// encoding would reorder them.
 func DecodeStored(text []byte) (*metav1.ObjectMeta, map[string]any, error) {
 	rest, entries, err := cut(text)
 	if err != nil {
@@ -45,8 +45,8 @@ func cut(text []byte) ([]byte, []metav1.ManagedFieldsEntry, error) {
 	return rest, entries, err
 }
 
-// Split removes the managedFields from an object's JSON, and returns both. list is "" if the JSON
-// has none, or is not canonical.
+// Split removes the managedFields from an object's JSON, and returns both. list is "" if the JSON has none, or is not
+// canonical.
 func Split(text []byte) (rest []byte, list string) {
 	found := gjson.GetBytes(text, "metadata.managedFields")
 	if !found.Exists() || found.Index == 0 {

@@ -1,5 +1,5 @@
-// Package negotiate chooses the format of an answer from the Accept header, and reads the format of
-// a body from the Content-Type header, by k8s.io/apiserver's rules.
+// Package negotiate chooses the format of an answer from the Accept header, and reads the format of a body from the
+// Content-Type header, by k8s.io/apiserver's rules.
 package negotiate
 
 import (
@@ -51,8 +51,7 @@ type Format struct {
 // ContentType returns the Content-Type header of the answer.
 func (f Format) ContentType() string { return f.MediaType + f.suffix }
 
-// offered are the encodings, in the order in which clients see them. All except YAML can be
-// streamed.
+// offered are the encodings, in the order in which clients see them. All except YAML can be streamed.
 var offered = []runtime.SerializerInfo{
 	{MediaType: JSON, MediaTypeType: "application", MediaTypeSubType: "json", EncodesAsText: true, StreamSerializer: &runtime.StreamSerializerInfo{}},
 	{MediaType: YAML, MediaTypeType: "application", MediaTypeSubType: "yaml", EncodesAsText: true},
@@ -60,8 +59,8 @@ var offered = []runtime.SerializerInfo{
 	{MediaType: CBOR, MediaTypeType: "application", MediaTypeSubType: "cbor", StreamSerializer: &runtime.StreamSerializerInfo{}},
 }
 
-// Answers and Streams are the media types of answers and of watches, in the order in which errors
-// list them. Callers must not change them.
+// Answers and Streams are the media types of answers and of watches, in the order in which errors list them. Callers
+// must not change them.
 var (
 	Answers = []string{JSON, YAML, Protobuf, CBOR}
 	Streams = []string{JSON + watches, Protobuf + watches, runtime.ContentTypeCBORSequence}
@@ -111,8 +110,7 @@ func asOf(kind string) As {
 	return Whole
 }
 
-// Object negotiates the format of an answer with objects. protobuf tells whether their kind
-// supports Protocol Buffers.
+// Object negotiates the format of an answer with objects. protobuf tells whether their kind supports Protocol Buffers.
 func Object(r *http.Request, protobuf bool) (Format, error) {
 	return negotiate(r, endpoint{transforms: true, protobuf: protobuf})
 }
@@ -125,8 +123,7 @@ func (f Format) Streams() error {
 	return nil
 }
 
-// Discovery negotiates the format of a discovery document: plain, or aggregated if that is
-// available.
+// Discovery negotiates the format of a discovery document: plain, or aggregated if that is available.
 func Discovery(r *http.Request, aggregates bool) (f Format, aggregated bool, err error) {
 	header := r.Header.Get("Accept")
 	if aggregates && strings.Contains(header, aggregatedKind) {
@@ -188,8 +185,7 @@ func wantsPretty(r *http.Request) bool {
 	return strings.HasPrefix(agent, "curl") || strings.HasPrefix(agent, "Wget") || strings.HasPrefix(agent, "Mozilla/5.0")
 }
 
-// Body returns the media type of a request's body; the default is JSON. If supported is empty, all
-// media types are.
+// Body returns the media type of a request's body; the default is JSON. If supported is empty, all media types are.
 func Body(r *http.Request, supported ...string) (string, error) {
 	if len(supported) == 0 {
 		supported = Answers

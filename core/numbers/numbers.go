@@ -1,9 +1,7 @@
-// Package numbers finds numbers in a request body that would be stored with another value than the
-// client sent.
+// Package numbers finds numbers in a request body that would be stored with another value than the client sent.
 //
-// Numbers in JSON may have any number of digits. As in Kubernetes, integers of at most 64 bits are
-// exact, and other numbers become 64-bit floats with 15 to 17 digits: 9007199254740993.5 becomes
-// 9007199254740994.
+// Numbers in JSON may have any number of digits. As in Kubernetes, integers of at most 64 bits are exact, and other
+// numbers become 64-bit floats with 15 to 17 digits: 9007199254740993.5 becomes 9007199254740994.
 package numbers
 
 import (
@@ -28,12 +26,11 @@ func (n Number) Stored() string {
 	return string(text)
 }
 
-// kept is how many characters a number without an exponent may have so that a 64-bit float is
-// exact.
+// kept is how many characters a number without an exponent may have so that a 64-bit float is exact.
 const kept = 15
 
-// InJSON returns such numbers in JSON, in the order of their paths. It only scans the bytes, unless
-// a number is long or has an exponent.
+// InJSON returns such numbers in JSON, in the order of their paths. It only scans the bytes, unless a number is long
+// or has an exponent.
 func InJSON(text []byte) []Number {
 	if !suspicious(text) {
 		return nil
@@ -45,8 +42,8 @@ func InJSON(text []byte) []Number {
 	return collect(nil, nil, x)
 }
 
-// InPatch returns such numbers that a JSON patch sets, at the paths of its operations. Steps of a
-// path are always names, because only the object tells whether one is an index.
+// InPatch returns such numbers that a JSON patch sets, at the paths of its operations. Steps of a path are always
+// names, because only the object tells whether one is an index.
 func InPatch(text []byte) (found []Number) {
 	if !suspicious(text) {
 		return nil

@@ -25,8 +25,7 @@ func InYAML(text []byte) []Number {
 	return collect(nil, nil, plain(document.Content[0], &left))
 }
 
-// suspiciousYAML reports whether YAML has digits that may be a long number, or one with an
-// exponent.
+// suspiciousYAML reports whether YAML has digits that may be a long number, or one with an exponent.
 func suspiciousYAML(text []byte) bool {
 	run := 0
 	for _, c := range text {
@@ -45,8 +44,7 @@ func suspiciousYAML(text []byte) bool {
 	return false
 }
 
-// plain returns a node as decoded JSON: numbers as they are written, lists and structs, and nil for
-// everything else.
+// plain returns a node as decoded JSON: numbers as they are written, lists and structs, and nil for everything else.
 func plain(n *yaml.Node, left *int) any {
 	if *left--; *left < 0 {
 		return nil
@@ -111,8 +109,7 @@ func nameOf(key *yaml.Node) string {
 	return name
 }
 
-// number returns a decimal number as JSON writes it. It returns nil for other bases, which have at
-// most 64 bits.
+// number returns a decimal number as JSON writes it. It returns nil for other bases, which have at most 64 bits.
 func number(s string) any {
 	s = strings.TrimPrefix(strings.ReplaceAll(s, "_", ""), "+")
 	digits := strings.TrimPrefix(s, "-")

@@ -117,8 +117,8 @@ func (b *builder) refWith(name, description string) spec.Schema {
 	}}
 }
 
-// componentName returns the name of a component as kube-apiserver does: the labels of the group in
-// reverse, then version and kind. Built-in kinds have the names of their Go packages.
+// componentName returns the name of a component as kube-apiserver does: the labels of the group in reverse, then
+// version and kind. Built-in kinds have the names of their Go packages.
 func componentName(v *policy.Version) string {
 	if v.Kind.Group == apiextensionsv1.GroupName {
 		return definitionsPackage + v.Name + "." + v.Kind.Kind.Kind
@@ -136,8 +136,8 @@ func componentName(v *policy.Version) string {
 	return strings.Join(labels, ".") + "." + v.Name + "." + v.Kind.Kind.Kind
 }
 
-// SecretsExtension is the extension of a kind's schema with the paths to its secret fields. A path
-// is a list of field names, with "*" for any item of a list or any entry of a map.
+// SecretsExtension is the extension of a kind's schema with the paths to its secret fields. A path is a list of field
+// names, with "*" for any item of a list or any entry of a map.
 const SecretsExtension = "x-stele-sensitive"
 
 // secrets returns the paths to the secrets in objects of the kind.
@@ -359,8 +359,8 @@ func (b *builder) operation(action string, gvk schema.GroupVersionKind, answer, 
 	return op
 }
 
-// produced returns the media types of answers as kube-apiserver lists them: for custom kinds only
-// text, for others also those of watches, if lists can be watched.
+// produced returns the media types of answers as kube-apiserver lists them: for custom kinds only text, for others
+// also those of watches, if lists can be watched.
 func produced(action string, gvk schema.GroupVersionKind) []string {
 	switch {
 	case !typed.Has(gvk):
@@ -433,8 +433,7 @@ var (
 	onlyListParameters = slices.DeleteFunc(slices.Clone(listParameters), func(p *spec3.Parameter) bool {
 		return p.Name == "allowWatchBookmarks" || p.Name == "watch" || p.Name == "sendInitialEvents"
 	})
-	// collectionParameters are the parameters of a deletecollection: which objects to delete, and
-	// how.
+	// collectionParameters are the parameters of a deletecollection: which objects to delete, and how.
 	collectionParameters = slices.Concat(deleteParameters, slices.DeleteFunc(slices.Clone(listParameters), func(p *spec3.Parameter) bool {
 		return p.Name == "allowWatchBookmarks" || p.Name == "watch"
 	}))

@@ -1,7 +1,6 @@
-// Package openapi describes the served kinds: as OpenAPI v3 (KEP-2896), one document per group and
-// version, which kubectl uses to explain, complete and validate, and as one OpenAPI v2 document for
-// older clients. A document is built on first use, and kept compressed. If a new policy does not
-// change what a document describes, it is reused.
+// Package openapi describes the served kinds: as OpenAPI v3 (KEP-2896), one document per group and version, which
+// kubectl uses to explain, complete and validate, and as one OpenAPI v2 document for older clients. A document is
+// built on first use, and kept compressed. If a new policy does not change what a document describes, it is reused.
 package openapi
 
 import (
@@ -37,8 +36,8 @@ type Resource struct {
 	*policy.Version
 	// Verbs are the verbs, as in discovery; nil means all that the kind allows.
 	Verbs []string
-	// Of is set for a subresource: the resource that it belongs to. The subresource is namespaced,
-	// can only be created, and is described with that resource.
+	// Of is set for a subresource: the resource that it belongs to. The subresource is namespaced, can only be
+	// created, and is described with that resource.
 	Of schema.GroupVersionResource
 }
 
@@ -51,9 +50,9 @@ type group struct {
 	document *served
 }
 
-// New returns the service for a policy, and for other resources. program is the program's version,
-// which every document contains. Documents of the service before, which may be nil, are reused if
-// they describe the same. If it was in use, missing documents are built at once, in the background.
+// New returns the service for a policy, and for other resources. program is the program's version, which every
+// document contains. Documents of the service before, which may be nil, are reused if they describe the same. If it
+// was in use, missing documents are built at once, in the background.
 func New(p *policy.Policy, program string, before *Service, besides ...Resource) *Service {
 	s := &Service{program: program, groups: map[string]*group{}}
 	add := func(v Resource) {

@@ -16,8 +16,8 @@ import (
 	"stele.dev/stele/core/negotiate"
 )
 
-// served is a document for clients. It is built once, and kept compressed: as JSON, and as Protocol
-// Buffers after the first request for that. It is safe for concurrent use.
+// served is a document for clients. It is built once, and kept compressed: as JSON, and as Protocol Buffers after the
+// first request for that. It is safe for concurrent use.
 type served struct {
 	toProto func(json []byte) ([]byte, error)
 
@@ -42,8 +42,8 @@ func (d *served) made() bool {
 	return d.content == nil
 }
 
-// after returns the document before, if it was built and is the same. If it was built and differs,
-// it starts to build d, which will soon be requested.
+// after returns the document before, if it was built and is the same. If it was built and differs, it starts to build
+// d, which will soon be requested.
 func (d *served) after(before *served, same bool) *served {
 	switch {
 	case !before.made():
@@ -157,8 +157,8 @@ func negotiated(r *http.Request, offered []mediaType) (mediaType, bool) {
 	return mediaType{}, false
 }
 
-// serve answers as kube-apiserver does. A request with a hash, below /openapi/v3, gets the document
-// with that hash, which never changes, or a redirect to the current one.
+// serve answers as kube-apiserver does. A request with a hash, below /openapi/v3, gets the document with that hash,
+// which never changes, or a redirect to the current one.
 func (d *served) serve(w http.ResponseWriter, r *http.Request, offered []mediaType, path string) {
 	h := w.Header()
 	h.Set("Vary", "Accept, Accept-Encoding")

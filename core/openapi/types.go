@@ -9,8 +9,7 @@ import (
 	"stele.dev/stele/core/typed"
 )
 
-// goType is one of Kubernetes' own Go types. It has a name in OpenAPI, and descriptions of its
-// fields.
+// goType is one of Kubernetes' own Go types. It has a name in OpenAPI, and descriptions of its fields.
 type goType struct {
 	reflect.Type
 	name string
@@ -28,9 +27,8 @@ func goTypeOf(t reflect.Type) goType {
 	return g
 }
 
-// nameTypes gives the schema of a built-in kind the descriptions of Kubernetes' Go type, and makes
-// its parts separate definitions with the names that clients know: kubectl explain shows
-// <LeaseSpec> instead of <Object>.
+// nameTypes gives the schema of a built-in kind the descriptions of Kubernetes' Go type, and makes its parts separate
+// definitions with the names that clients know: kubectl explain shows <LeaseSpec> instead of <Object>.
 func (b *builder) nameTypes(s *spec.Schema, gvk schema.GroupVersionKind) {
 	object, err := typed.New(gvk)
 	if err != nil {
@@ -87,8 +85,8 @@ func isEmpty(value any) bool {
 	return value == nil || ok && len(fields) == 0
 }
 
-// named makes a schema a definition, and returns a reference to it. It returns the schema itself if
-// another definition has that name.
+// named makes a schema a definition, and returns a reference to it. It returns the schema itself if another definition
+// has that name.
 func (b *builder) named(s spec.Schema, t goType) spec.Schema {
 	description := s.Description
 	if _, own := b.meta()[t.name]; own {

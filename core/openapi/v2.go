@@ -61,8 +61,8 @@ func operation2(of *spec3.Operation) *spec.Operation {
 	return op
 }
 
-// downgrade converts a structural schema to OpenAPI v2 in a way that clients of v2 understand, like
-// apiextensions' ToStructuralOpenAPIV2 without defaults. It changes s.
+// downgrade converts a structural schema to OpenAPI v2 in a way that clients of v2 understand, like apiextensions'
+// ToStructuralOpenAPIV2 without defaults. It changes s.
 func downgrade(s *spec.Schema) *spec.Schema {
 	s.AllOf, s.AnyOf, s.OneOf, s.Not, s.Default = nil, nil, nil, nil, nil
 	keeps := s.Extensions["x-kubernetes-preserve-unknown-fields"] == true

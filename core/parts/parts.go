@@ -1,9 +1,8 @@
-// Package parts stores uploaded parts of policies until the policy is pushed. A bundle can be
-// larger than a request, so a client uploads the parts that the server lacks, and then pushes a
-// policy that names all parts by their digests.
+// Package parts stores uploaded parts of policies until the policy is pushed. A bundle can be larger than a request,
+// so a client uploads the parts that the server lacks, and then pushes a policy that names all parts by their digests.
 //
-// Parts are files in a folder. They are not in the log, which only has those of activated policies.
-// A part that is not pushed within an hour is deleted, and must be uploaded again.
+// Parts are files in a folder. They are not in the log, which only has those of activated policies. A part that is not
+// pushed within an hour is deleted, and must be uploaded again.
 package parts
 
 import (

@@ -3,14 +3,13 @@ package past
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strconv"
 	"strings"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apiserver/pkg/storage"
 	"stele.dev/stele/core/commit"
+	"stele.dev/stele/core/status"
 	"stele.dev/stele/projections/history"
 )
 
@@ -29,19 +28,17 @@ func Parse(text string) (Moment, error) {
 	} else if t, err := time.Parse(time.RFC3339, text); err == nil {
 		return Moment{Time: t}, nil
 	}
-	return Moment{}, apierrors.NewBadRequest(fmt.Sprintf("%q is not a moment: want a revision that is above 0, as 1200, or a time of RFC 3339, as 2026-03-01T12:00:00Z or 2026-03-01T13:00:00.5+01:00", text))
+	return Moment{}, status.BadRequestf("%q is not a moment: want a revision that is above 0, as 1200, or a time of RFC 3339, as 2026-03-01T12:00:00Z or 2026-03-01T13:00:00.5+01:00", text)
 }
 
-// NotYet returns the error for a revision after the newest one. It tells the client in how many
-// seconds to try again.
+// NotYet returns the error for a revision after the newest one. It tells the client in how many seconds to try again.
 func NotYet(revision, newest uint64) error {
 	const retry = 1
 	return storage.NewTooLargeResourceVersionError(revision, newest, retry)
 }
 
-// Resolve returns the revision of a moment, and a tip that is not older than it. The meaning of a
-// past time never changes. Its errors are those of [Past.Check], or a Status that names the moments
-// that can be read.
+// Resolve returns the revision of a moment, and a tip that is not older than it. The meaning of a past time never
+// changes. Its errors are those of [Past.Check], or a Status that names the moments that can be read.
 func (p *Past) Resolve(ctx context.Context, tip *commit.Tip, m Moment) (uint64, *commit.Tip, error) {
 	if m.Revision > 0 {
 		if m.Revision > tip.Revision() {
@@ -63,7 +60,7 @@ func (p *Past) Resolve(ctx context.Context, tip *commit.Tip, m Moment) (uint64, 
 			return 0, nil, err
 		}
 		if !m.Time.Before(now) && !m.Time.Before(tip.Time) {
-			return 0, nil, apierrors.NewBadRequest(fmt.Sprintf("%s has not come yet: the newest revision is %d, of %s", stamp(m.Time), tip.Revision(), stamp(tip.Time)))
+			return 0, nil, status.BadRequestf("%s has not come yet: the newest revision is %d, of %s", stamp(m.Time), tip.Revision(), stamp(tip.Time))
 		}
 	}
 	if err := p.history.Reach(ctx, tip.Revision()); err != nil {
@@ -78,13 +75,12 @@ func (p *Past) Resolve(ctx context.Context, tip *commit.Tip, m Moment) (uint64, 
 		if err != nil {
 			return 0, nil, err
 		}
-		return 0, nil, apierrors.NewResourceExpired(fmt.Sprintf("%s is before all that is known: the first revision is %d, of %s", stamp(m.Time), oldest, stamp(first)))
+		return 0, nil, status.Expired("%s is before all that is known: the first revision is %d, of %s", stamp(m.Time), oldest, stamp(first))
 	}
 	return revision, tip, err
 }
 
-// certain returns an error while the clock is behind the log: then the revision of a time may still
-// change.
+// certain returns an error while the clock is behind the log: then the revision of a time may still change.
 func (p *Past) certain(ctx context.Context, tip *commit.Tip, revision uint64) error {
 	health := p.committer.ClockHealth()
 	if health == nil || revision == tip.Revision() {
@@ -93,12 +89,12 @@ func (p *Past) certain(ctx context.Context, tip *commit.Tip, revision uint64) er
 	if next, err := p.history.Time(ctx, revision+1); err != nil || !next.After(p.committer.Now()) {
 		return err
 	}
-	return apierrors.NewServiceUnavailable("times cannot be looked up: " + health.Error() + "; a revision can be given instead")
+	return status.ClockBehind(health)
 }
 
-// Check returns an error if a revision cannot be read. The tip must be confirmed if the revision is
-// newer than it. The error is a Status that names the nearest readable revision: "too large" if it
-// was not issued yet, "expired" if it was lost in a restore or is no longer kept.
+// Check returns an error if a revision cannot be read. The tip must be confirmed if the revision is newer than it. The
+// error is a Status that names the nearest readable revision: "too large" if it was not issued yet, "expired" if it
+// was lost in a restore or is no longer kept.
 func (p *Past) Check(ctx context.Context, tip *commit.Tip, revision uint64) error {
 	if revision > tip.Revision() {
 		return NotYet(revision, tip.Revision())
@@ -120,7 +116,7 @@ func (p *Past) retained(ctx context.Context, revision uint64) error {
 // Kept returns an error if a revision is no longer kept.
 func (p *Past) Kept(revision uint64) error {
 	if oldest := p.history.Oldest(); revision < oldest {
-		return apierrors.NewResourceExpired(fmt.Sprintf("revision %d is not kept any more: the oldest that is kept is %d", revision, oldest))
+		return status.Expired("revision %d is not kept any more: the oldest that is kept is %d", revision, oldest)
 	}
 	return nil
 }
@@ -133,16 +129,15 @@ func (p *Past) Time(ctx context.Context, revision uint64) (time.Time, error) {
 	return p.history.Time(ctx, revision)
 }
 
-// NotLost returns an error if a revision was lost by a restore: the client may have seen changes
-// that no longer exist, and cannot continue from them. The revision must not be above that of the
-// log.
+// NotLost returns an error if a revision was lost by a restore: the client may have seen changes that no longer exist,
+// and cannot continue from them. The revision must not be above that of the log.
 func (p *Past) NotLost(ctx context.Context, revision uint64) error {
 	// Once the history has reached a revision in a gap, it knows what follows the gap.
 	if err := p.history.Reach(ctx, revision); err != nil {
 		return err
 	}
 	if gap, lost := p.history.Lost(revision); lost {
-		return apierrors.NewResourceExpired(fmt.Sprintf("revision %d was lost when the log was restored: the nearest are %d before it, and those from %d on", revision, gap.LostFrom-1, gap.Next))
+		return status.Expired("revision %d was lost when the log was restored: the nearest are %d before it, and those from %d on", revision, gap.LostFrom-1, gap.Next)
 	}
 	return nil
 }

@@ -1,24 +1,21 @@
-// Package past answers questions about past revisions: the revision of a moment, the policy in
-// force at it, and the objects of that time. It does not check access, which today's policy
-// decides.
+// Package past answers questions about past revisions: the revision of a moment, the policy in force at it, and the
+// objects of that time. It does not check access, which today's policy decides.
 //
-// An object at a revision is the payload of its last event up to that revision. If the policy in
-// force there has another form of the kind than the one that the object was written under, the
-// object is rendered by it. The recent changes in memory give the same bytes. They are used where
-// only a few of them need to be undone.
+// An object at a revision is the payload of its last event up to that revision. If the policy in force there has
+// another form of the kind than the one that the object was written under, the object is rendered by it. The recent
+// changes in memory give the same bytes. They are used where only a few of them need to be undone.
 package past
 
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"runtime"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"stele.dev/stele/core/commit"
+	"stele.dev/stele/core/status"
 	"stele.dev/stele/eventlog"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/projections/history"
@@ -29,14 +26,13 @@ import (
 const (
 	// policiesKept is how many policies of the past are kept compiled.
 	policiesKept = 4
-	// These are how many recent changes in memory are undone for one object, and for a whole
-	// resource. For a resource with more objects, it is twice their number. Beyond that, history is
-	// faster, and its result is cached.
+	// These are how many recent changes in memory are undone for one object, and for a whole resource. For a resource
+	// with more objects, it is twice their number. Beyond that, history is faster, and its result is cached.
 	undoneForOne, undoneForAll = 100, 2000
 	// bytesKept limits the memory of objects that were read from history.
 	bytesKept = 64 << 20
-	// statesKept is how many states are kept whatever their size. Otherwise every page of a list
-	// would read the whole state again.
+	// statesKept is how many states are kept whatever their size. Otherwise every page of a list would read the whole
+	// state again.
 	statesKept = 2
 	// unasked is how long an unused state is kept.
 	unasked = time.Minute
@@ -118,8 +114,7 @@ func (p *Past) lawOf(ctx context.Context, tip *commit.Tip, r policies.Record) (*
 	})
 }
 
-// Policy returns the policy in force at a revision, nil if there was none. The revision must not be
-// above the tip's.
+// Policy returns the policy in force at a revision, nil if there was none. The revision must not be above the tip's.
 func (p *Past) Policy(ctx context.Context, tip *commit.Tip, revision uint64) (*policy.Policy, error) {
 	r, found := tip.Policies.InForce(revision)
 	if !found {
@@ -132,9 +127,8 @@ func (p *Past) Policy(ctx context.Context, tip *commit.Tip, revision uint64) (*p
 	return l.policy, nil
 }
 
-// Tip returns a tip as it was at a revision, without its objects: see [Past.Objects]. The given tip
-// must have a policy, and the revision must not be above the tip's. Its error is a Status if no
-// policy was in force yet.
+// Tip returns a tip as it was at a revision, without its objects: see [Past.Objects]. The given tip must have a
+// policy, and the revision must not be above the tip's. Its error is a Status if no policy was in force yet.
 func (p *Past) Tip(ctx context.Context, tip *commit.Tip, revision uint64) (*commit.Tip, error) {
 	if err := p.history.Reach(ctx, revision); err != nil {
 		return nil, err
@@ -146,7 +140,7 @@ func (p *Past) Tip(ctx context.Context, tip *commit.Tip, revision uint64) (*comm
 	then := &commit.Tip{Head: eventlog.Head{Log: tip.Head.Log, Revision: revision}, Time: at}
 	r, found := tip.Policies.InForce(revision)
 	if !found {
-		return nil, apierrors.NewResourceExpired(fmt.Sprintf("no policy was in force at revision %d: the first is since revision %d", revision, tip.Policies.History[0].Revision))
+		return nil, status.Expired("no policy was in force at revision %d: the first is since revision %d", revision, tip.Policies.History[0].Revision)
 	}
 	l, err := p.lawOf(ctx, tip, r)
 	if err != nil {
@@ -157,8 +151,7 @@ func (p *Past) Tip(ctx context.Context, tip *commit.Tip, revision uint64) (*comm
 	return then, err
 }
 
-// Object returns an object as it was at a revision, nil if it did not exist. The revision must not
-// be above the tip's.
+// Object returns an object as it was at a revision, nil if it did not exist. The revision must not be above the tip's.
 func (p *Past) Object(ctx context.Context, tip *commit.Tip, r schema.GroupResource, namespace, name string, revision uint64) (*objects.Object, error) {
 	switch s, err := p.committer.Objects().AtHand(r, revision, undoneForOne); {
 	case err == nil:
@@ -180,8 +173,8 @@ func (p *Past) Object(ctx context.Context, tip *commit.Tip, r schema.GroupResour
 	return s.state.Get(r, namespace, name), nil
 }
 
-// Objects returns the state of a resource at a revision, of one namespace or of all if it is "".
-// The state may contain more. The revision must not be above the tip's.
+// Objects returns the state of a resource at a revision, of one namespace or of all if it is "". The state may contain
+// more. The revision must not be above the tip's.
 func (p *Past) Objects(ctx context.Context, tip *commit.Tip, r schema.GroupResource, namespace string, revision uint64) (*objects.State, error) {
 	switch s, err := p.committer.Objects().AtHand(r, revision, max(undoneForAll, 2*tip.Objects.CountAfter(r, namespace, "", ""))); {
 	case err == nil:
@@ -208,8 +201,8 @@ func (p *Past) Objects(ctx context.Context, tip *commit.Tip, r schema.GroupResou
 	})
 }
 
-// Introduced returns the revision after another one at which the first policy with a resource was
-// activated. It returns 0 if there is none among the next few activations.
+// Introduced returns the revision after another one at which the first policy with a resource was activated. It
+// returns 0 if there is none among the next few activations.
 func (p *Past) Introduced(ctx context.Context, tip *commit.Tip, r schema.GroupResource, after uint64) (uint64, error) {
 	const few = 16
 	tried := 0
@@ -231,8 +224,8 @@ func (p *Past) Introduced(ctx context.Context, tip *commit.Tip, r schema.GroupRe
 	return 0, nil
 }
 
-// Around returns when an object that did not exist at a revision was deleted before it, and created
-// after it, up to another revision; 0 if it was not.
+// Around returns when an object that did not exist at a revision was deleted before it, and created after it, up to
+// another revision; 0 if it was not.
 func (p *Past) Around(ctx context.Context, r schema.GroupResource, namespace, name string, at, upto uint64) (went, came uint64, err error) {
 	if err := p.history.Reach(ctx, upto); err != nil {
 		return 0, 0, err

@@ -5,10 +5,10 @@ import (
 	"fmt"
 	"iter"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"stele.dev/stele/core/commit"
 	"stele.dev/stele/core/shown"
+	"stele.dev/stele/core/status"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/projections/history"
 	"stele.dev/stele/projections/objects"
@@ -84,7 +84,7 @@ func (p *Past) look(ctx context.Context, tip *commit.Tip, r schema.GroupResource
 // of returns the payload of a change as rendered.
 func (l *look) of(ctx context.Context, c *history.Change) ([]byte, error) {
 	if c.Payload == nil {
-		return nil, apierrors.NewResourceExpired(fmt.Sprintf("what %s %q was at revision %d is not in the log any more", c.Object.GetResource(), c.Object.GetName(), c.Revision))
+		return nil, status.Expired("what %s %q was at revision %d is not in the log any more", c.Object.GetResource(), c.Object.GetName(), c.Revision)
 	}
 	same, err := l.sameForm(ctx, c.Revision)
 	if err != nil || same {

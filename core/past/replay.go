@@ -18,8 +18,8 @@ const (
 	revisionsAtOnce = 1 << 15
 )
 
-// Replay is what a watch of the past reads: the changes of a resource after a place, up to a
-// revision, that match a selection.
+// Replay is what a watch of the past reads: the changes of a resource after a place, up to a revision, that match a
+// selection.
 type Replay struct {
 	Resource  schema.GroupResource
 	Selection objects.Selection
@@ -51,8 +51,8 @@ func (c *Chunk) add(change *objects.Change, r *Replay) {
 	}
 }
 
-// Chunk reads the next part of a replay: the events that a watch received at that time, in the same
-// order. A chunk may be empty although more follow after its place.
+// Chunk reads the next part of a replay: the events that a watch received at that time, in the same order. A chunk may
+// be empty although more follow after its place.
 func (p *Past) Chunk(ctx context.Context, tip *commit.Tip, r Replay) (*Chunk, error) {
 	if err := p.history.Reach(ctx, r.UpTo); err != nil {
 		return nil, err
@@ -145,8 +145,8 @@ func (p *Past) change(ctx context.Context, look *look, parse func([]byte, uint64
 	return change, nil
 }
 
-// replayActivation reads the revision of an activation: objects that the new policy renders
-// differently changed at it, in their order.
+// replayActivation reads the revision of an activation: objects that the new policy renders differently changed at it,
+// in their order.
 func (p *Past) replayActivation(ctx context.Context, tip *commit.Tip, r *Replay, c *Chunk, at uint64) error {
 	look, err := p.look(ctx, tip, r.Resource, at)
 	if err != nil {

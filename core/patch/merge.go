@@ -1,7 +1,7 @@
 package patch
 
-// Merge applies a merge patch (RFC 7386) to a decoded object. The object then shares values with
-// the patch. The result is that of Apply with the same patch as JSON.
+// Merge applies a merge patch (RFC 7386) to a decoded object. The object then shares values with the patch. The result
+// is that of Apply with the same patch as JSON.
 func Merge(object, patch map[string]any) {
 	for name, value := range patch {
 		if value == nil {

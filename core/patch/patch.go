@@ -1,21 +1,20 @@
-// Package patch applies JSON patches (RFC 6902), JSON merge patches (RFC 7386), and for built-in
-// kinds strategic merge patches. Patches and objects are JSON. Errors are those of kube-apiserver.
+// Package patch applies JSON patches (RFC 6902), JSON merge patches (RFC 7386), and for built-in kinds strategic merge
+// patches. Patches and objects are JSON. Errors are those of kube-apiserver.
 package patch
 
 import (
 	"errors"
 	"fmt"
 	"mime"
-	"net/http"
 
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/mergepatch"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	"k8s.io/apiserver/pkg/endpoints/handlers/negotiation"
 	kjson "sigs.k8s.io/json"
+	"stele.dev/stele/core/status"
 	"stele.dev/stele/core/typed"
 )
 
@@ -27,8 +26,8 @@ const maxCopied = 3 << 20
 
 func init() { jsonpatch.AccumulatedCopySizeLimit = maxCopied }
 
-// Types returns the media types of patches that a kind accepts, in kube-apiserver's order. Only
-// built-in kinds accept strategic merge patches.
+// Types returns the media types of patches that a kind accepts, in kube-apiserver's order. Only built-in kinds accept
+// strategic merge patches.
 func Types(gvk schema.GroupVersionKind) []string {
 	supported := []string{string(types.JSONPatchType), string(types.MergePatchType)}
 	if typed.Has(gvk) {
@@ -80,15 +79,14 @@ func applyJSON(object, patch []byte) ([]byte, []error, error) {
 	}
 	p, err := jsonpatch.DecodePatch(patch)
 	if err != nil {
-		return nil, nil, apierrors.NewBadRequest(err.Error())
+		return nil, nil, status.BadRequest(err.Error())
 	}
 	if len(p) > maxOperations {
-		return nil, nil, apierrors.NewRequestEntityTooLargeError(
-			fmt.Sprintf("The allowed maximum operations in a JSON patch is %d, got %d", maxOperations, len(p)))
+		return nil, nil, status.TooLarge("The allowed maximum operations in a JSON patch is %d, got %d", maxOperations, len(p))
 	}
 	patched, err := p.Apply(object)
 	if err != nil {
-		return nil, nil, unprocessable(err)
+		return nil, nil, status.Unprocessable(err)
 	}
 	return patched, strict, nil
 }
@@ -101,7 +99,7 @@ func applyMerge(object, patch []byte) ([]byte, []error, error) {
 	}
 	patched, err := jsonpatch.MergePatch(object, patch)
 	if err != nil {
-		return nil, nil, apierrors.NewBadRequest(err.Error())
+		return nil, nil, status.BadRequest(err.Error())
 	}
 	return patched, strict, nil
 }
@@ -110,7 +108,7 @@ func applyStrategic(gvk schema.GroupVersionKind, object, patch []byte) ([]byte, 
 	var m map[string]any
 	strict, err := kjson.UnmarshalStrict(patch, &m)
 	if err != nil {
-		return nil, nil, apierrors.NewBadRequest(err.Error())
+		return nil, nil, status.BadRequest(err.Error())
 	}
 	into, err := typed.New(gvk)
 	if err != nil {
@@ -123,16 +121,12 @@ func applyStrategic(gvk schema.GroupVersionKind, object, patch []byte) ([]byte, 
 	case errors.Is(err, mergepatch.ErrBadJSONDoc), errors.Is(err, mergepatch.ErrBadPatchFormatForPrimitiveList),
 		errors.Is(err, mergepatch.ErrBadPatchFormatForRetainKeys), errors.Is(err, mergepatch.ErrBadPatchFormatForSetElementOrderList),
 		errors.Is(err, mergepatch.ErrUnsupportedStrategicMergePatchFormat):
-		return nil, nil, apierrors.NewBadRequest(err.Error())
+		return nil, nil, status.BadRequest(err.Error())
 	default:
-		return nil, nil, unprocessable(err)
+		return nil, nil, status.Unprocessable(err)
 	}
 }
 
 func badPatch(err error) error {
-	return apierrors.NewBadRequest(fmt.Sprintf("error decoding patch: %v", err))
-}
-
-func unprocessable(err error) error {
-	return apierrors.NewGenericServerResponse(http.StatusUnprocessableEntity, "", schema.GroupResource{}, "", err.Error(), 0, false)
+	return status.BadRequestf("error decoding patch: %v", err)
 }

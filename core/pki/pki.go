@@ -1,6 +1,6 @@
-// Package pki creates the certificates of a control plane that was given none: a certificate
-// authority, a server certificate, and the administrator's client certificate. They are stored in a
-// folder, and renewed before they expire or when they no longer fit.
+// Package pki creates the certificates of a control plane that was given none: a certificate authority, a server
+// certificate, and the administrator's client certificate. They are stored in a folder, and renewed before they expire
+// or when they no longer fit.
 package pki
 
 import (
@@ -49,9 +49,8 @@ type Authority struct {
 // Pair is a certificate and its private key, both as PEM.
 type Pair struct{ Cert, Key []byte }
 
-// LoadAuthority reads ca.crt and ca.key from the folder, or creates them if there is no ca.crt.
-// ca.crt is written last, so a key without it has not signed anything. Only the owner can read the
-// folder and its files.
+// LoadAuthority reads ca.crt and ca.key from the folder, or creates them if there is no ca.crt. ca.crt is written
+// last, so a key without it has not signed anything. Only the owner can read the folder and its files.
 func LoadAuthority(dir string) (*Authority, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
@@ -103,12 +102,11 @@ func parseAuthority(pair Pair) (*Authority, error) {
 	return &Authority{Cert: c, key: key, PEM: pair.Cert}, nil
 }
 
-// begun reports whether a certificate is already valid. It is not if it was created while the clock
-// was ahead.
+// begun reports whether a certificate is already valid. It is not if it was created while the clock was ahead.
 func begun(c *x509.Certificate) bool { return !time.Now().Before(c.NotBefore) }
 
-// restart renews the authority's certificate, valid from now, with the same key. So certificates
-// that it has signed stay valid.
+// restart renews the authority's certificate, valid from now, with the same key. So certificates that it has signed
+// stay valid.
 func (a *Authority) restart(dir string) error {
 	template := authorityTemplate()
 	template.SubjectKeyId = a.Cert.SubjectKeyId
@@ -161,8 +159,8 @@ func (a *Authority) Server(dir string, hosts []string) (Pair, error) {
 	})
 }
 
-// ServerCertificate is a server certificate that is renewed before it expires, also while the
-// server runs. It is safe for concurrent use.
+// ServerCertificate is a server certificate that is renewed before it expires, also while the server runs. It is safe
+// for concurrent use.
 type ServerCertificate struct {
 	authority *Authority
 	dir       string
@@ -189,8 +187,8 @@ func (s *ServerCertificate) renew() error {
 	return err
 }
 
-// Get is for [tls.Config].GetCertificate. When a renewal is due, one handshake makes it, and others
-// use the old certificate, as all do if it fails.
+// Get is for [tls.Config].GetCertificate. When a renewal is due, one handshake makes it, and others use the old
+// certificate, as all do if it fails.
 func (s *ServerCertificate) Get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	if leaf := s.current.Load().Leaf; (time.Until(leaf.NotAfter) < renewBefore || !begun(leaf)) && s.renewing.TryLock() {
 		defer s.renewing.Unlock()
@@ -218,8 +216,8 @@ func clientTemplate(user string, groups []string) *x509.Certificate {
 	}
 }
 
-// loadOrIssue reads a pair. It issues a new one unless the pair was issued by this authority, fits,
-// and is valid long enough.
+// loadOrIssue reads a pair. It issues a new one unless the pair was issued by this authority, fits, and is valid long
+// enough.
 func (a *Authority) loadOrIssue(dir, name string, template *x509.Certificate, fits func(*x509.Certificate) bool) (Pair, error) {
 	if pair, err := load(dir, name); err == nil {
 		if parsed, err := tls.X509KeyPair(pair.Cert, pair.Key); err == nil && parsed.Leaf.CheckSignatureFrom(a.Cert) == nil &&

@@ -1,10 +1,9 @@
-// Package rbac shows who may do what as objects of rbac.authorization.k8s.io/v1, so that Kubernetes
-// clients find it. They are rendered from the policy in force (package rendered).
+// Package rbac shows who may do what as objects of rbac.authorization.k8s.io/v1, so that Kubernetes clients find it.
+// They are rendered from the policy in force (package rendered).
 //
-// A role is a ClusterRole; there are no Roles. A binding in every namespace is a
-// ClusterRoleBinding. Any other binding is a RoleBinding in each existing namespace that its
-// patterns match. What RBAC cannot express is not shown: denies, so access that is shown may be
-// denied, and that system:masters may do everything.
+// A role is a ClusterRole; there are no Roles. A binding in every namespace is a ClusterRoleBinding. Any other binding
+// is a RoleBinding in each existing namespace that its patterns match. What RBAC cannot express is not shown: denies,
+// so access that is shown may be denied, and that system:masters may do everything.
 package rbac
 
 import (
@@ -14,8 +13,8 @@ import (
 	"stele.dev/stele/schemas"
 )
 
-// Kinds are the kinds of the group. OpenAPI describes them as writable: kubectl asks OpenAPI how to
-// validate a write before it sends it, and only then shows why it was refused.
+// Kinds are the kinds of the group. OpenAPI describes them as writable: kubectl asks OpenAPI how to validate a write
+// before it sends it, and only then shows why it was refused.
 var Kinds = []*rendered.Kind{
 	kind(rbacv1.ClusterRole{}, "clusterroles", false, roles, findRole, "rbac.clusterRoles"),
 	kind(rbacv1.ClusterRoleBinding{}, "clusterrolebindings", false, everywhere, findBinding, "rbac.bindings"),
@@ -58,8 +57,7 @@ func somewhere(f *policy.Form) (list []*rendered.Entry) {
 	return list
 }
 
-// grants returns the bindings that are shown: those that grant all that their role says, as
-// bindings do in Kubernetes.
+// grants returns the bindings that are shown: those that grant all that their role says, as bindings do in Kubernetes.
 func grants(f *policy.Form) (list []*policy.Binding) {
 	for i := range f.Bindings {
 		if b := &f.Bindings[i]; b.When == nil { // a conditional binding grants less than it would seem

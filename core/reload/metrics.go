@@ -9,8 +9,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Metrics count reloads of files and their failures, and show the hashes of the contents in use, so
-// that replicas can be compared. It is a collector, and safe for concurrent use.
+// Metrics count reloads of files and their failures, and show the hashes of the contents in use, so that replicas can
+// be compared. It is a collector, and safe for concurrent use.
 type Metrics struct {
 	reloads *prometheus.CounterVec
 	info    *prometheus.Desc
@@ -18,8 +18,7 @@ type Metrics struct {
 	inUse   map[string]string // hashes of contents
 }
 
-// NewMetrics returns the metrics of a part of the program: stele_PART_file_reloads_total and
-// stele_PART_file_info.
+// NewMetrics returns the metrics of a part of the program: stele_PART_file_reloads_total and stele_PART_file_info.
 func NewMetrics(part string) *Metrics {
 	return &Metrics{
 		reloads: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -44,8 +43,8 @@ func (m *Metrics) Outcome(logger *slog.Logger, flag, path string) func(error) {
 	}
 }
 
-// InUse records the content of a file that is now in use. The content must not be a secret: many
-// people can read metrics, and can test a guess against the hash.
+// InUse records the content of a file that is now in use. The content must not be a secret: many people can read
+// metrics, and can test a guess against the hash.
 func (m *Metrics) InUse(file string, content []byte) {
 	hash := fmt.Sprintf("sha256:%x", sha256.Sum256(content))
 	m.mu.Lock()

@@ -1,6 +1,6 @@
-// Package reload reads files again while the program runs, so that changes need no restart. It
-// reads the files at intervals instead of watching them: a path may lead through links to folders
-// that are replaced as a whole, or be on a file system that sends no notifications.
+// Package reload reads files again while the program runs, so that changes need no restart. It reads the files at
+// intervals instead of watching them: a path may lead through links to folders that are replaced as a whole, or be on
+// a file system that sends no notifications.
 package reload
 
 import (
@@ -25,8 +25,8 @@ var ErrLater = errors.New("it is tried again")
 // most limits the size of a file, because it is read at each interval.
 const most = 16 << 20
 
-// Read returns the content of a file. It returns an error for anything but a regular file of
-// reasonable size: reading a device or a pipe may never end.
+// Read returns the content of a file. It returns an error for anything but a regular file of reasonable size: reading
+// a device or a pipe may never end.
 func Read(path string) ([]byte, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // do not wait for the writer of a pipe
 	if err != nil {
@@ -47,8 +47,8 @@ func Read(path string) ([]byte, error) {
 	return content, err
 }
 
-// Unchanged is for a Load that reads the file again itself: it returns an error that wraps ErrLater
-// unless the content is still the same. read returns the content; nil means that of the path.
+// Unchanged is for a Load that reads the file again itself: it returns an error that wraps ErrLater unless the content
+// is still the same. read returns the content; nil means that of the path.
 func Unchanged(path string, read func() ([]byte, error), content []byte) error {
 	if read == nil {
 		read = func() ([]byte, error) { return Read(path) }
@@ -70,8 +70,8 @@ type File struct {
 	Read func() ([]byte, error)
 	// Content is the content in use at the start.
 	Content []byte
-	// Load puts new content in use. If it fails, it must keep the old content in use. The same
-	// content is not tried twice in a row, unless the error wraps ErrLater.
+	// Load puts new content in use. If it fails, it must keep the old content in use. The same content is not tried
+	// twice in a row, unless the error wraps ErrLater.
 	Load func(ctx context.Context, content []byte) error
 	// Outcome receives the result of Load, and, once, why the file cannot be read.
 	Outcome func(error)
@@ -83,8 +83,8 @@ type look struct {
 	err    string
 }
 
-// Run reads the file at intervals until the context ends. New content counts when it was read twice
-// in a row, so that a writer has finished.
+// Run reads the file at intervals until the context ends. New content counts when it was read twice in a row, so that
+// a writer has finished.
 func (f *File) Run(ctx context.Context, every time.Duration) error {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
@@ -136,8 +136,8 @@ func Files(paths ...string) ([]byte, error) {
 	return content, nil
 }
 
-// Kubeconfig returns the client configuration in a kubeconfig, with the certificates and keys that
-// it names, so that clients need no files. content is the content of all these files.
+// Kubeconfig returns the client configuration in a kubeconfig, with the certificates and keys that it names, so that
+// clients need no files. content is the content of all these files.
 func Kubeconfig(path string) (config *rest.Config, content []byte, err error) {
 	if content, err = Files(path); err != nil {
 		return nil, nil, err
@@ -159,8 +159,8 @@ func Kubeconfig(path string) (config *rest.Config, content []byte, err error) {
 	return config, content, nil
 }
 
-// client returns the client configuration in a kubeconfig. Unlike Kubernetes' library, it never
-// uses the cluster that this program runs in. All else is as for Kubernetes' webhooks.
+// client returns the client configuration in a kubeconfig. Unlike Kubernetes' library, it never uses the cluster that
+// this program runs in. All else is as for Kubernetes' webhooks.
 func client(path string) (*rest.Config, error) {
 	says, err := clientcmd.LoadFromFile(path)
 	if err == nil {

@@ -1,15 +1,13 @@
-// Package rendered shows what the policy in force says as objects of Kubernetes' own kinds, so that
-// Kubernetes clients find it. The objects are rendered on demand and never stored. To change them,
-// change the policy.
+// Package rendered shows what the policy in force says as objects of Kubernetes' own kinds, so that Kubernetes clients
+// find it. The objects are rendered on demand and never stored. To change them, change the policy.
 //
 // # Revisions
 //
-// The revision of an object is that of the activation of its policy, or of the last change of its
-// namespace if that is later. Every activation makes a new version of every object. Objects of past
-// policies are rendered again from those policies.
+// The revision of an object is that of the activation of its policy, or of the last change of its namespace if that is
+// later. Every activation makes a new version of every object. Objects of past policies are rendered again from those
+// policies.
 //
-// Unlike stored objects, several rendered objects share a revision. [Watcher] explains what
-// follows.
+// Unlike stored objects, several rendered objects share a revision. [Watcher] explains what follows.
 package rendered
 
 import (
@@ -27,8 +25,8 @@ import (
 	"stele.dev/stele/schemas"
 )
 
-// These annotations of every object give the ID of the rule that it shows, and the rule's file and
-// line. Built-in rules have no file.
+// These annotations of every object give the ID of the rule that it shows, and the rule's file and line. Built-in
+// rules have no file.
 const (
 	ruleAnnotation   = "stele.dev/rule"
 	sourceAnnotation = "stele.dev/source"
@@ -41,8 +39,8 @@ type Kind struct {
 	Entries func(*policy.Form) []*Entry
 	// Find returns the rule with the name of an object, even if the object is hidden, or nil.
 	Find func(f *policy.Form, name string) *Entry
-	// Says names what these objects define, such as "access is". Part is the part of a bundle that
-	// defines it. Both are for error messages that refuse writes.
+	// Says names what these objects define, such as "access is". Part is the part of a bundle that defines it. Both
+	// are for error messages that refuse writes.
 	Says, Part string
 }
 

@@ -10,9 +10,8 @@ import (
 	"stele.dev/stele/schemas"
 )
 
-// Describe returns the name of a Go type's kind, and the schema of its content: all fields except
-// apiVersion, kind and metadata. The schema is for OpenAPI only and validates nothing. It includes
-// the texts of SwaggerDoc.
+// Describe returns the name of a Go type's kind, and the schema of its content: all fields except apiVersion, kind and
+// metadata. The schema is for OpenAPI only and validates nothing. It includes the texts of SwaggerDoc.
 func Describe(object any) (kind string, content *schemas.Node) {
 	t := reflect.TypeOf(object)
 	if t.Kind() == reflect.Pointer {
@@ -28,8 +27,8 @@ var (
 	objectMeta    = reflect.TypeFor[metav1.ObjectMeta]()
 )
 
-// node returns the schema of a Go type. It knows the types that the kinds use: scalars, lists,
-// maps, structs, and raw JSON, which is any value.
+// node returns the schema of a Go type. It knows the types that the kinds use: scalars, lists, maps, structs, and raw
+// JSON, which is any value.
 func node(t reflect.Type) *schemas.Node {
 	switch {
 	case t == raw:

@@ -19,8 +19,7 @@ type State struct {
 	places  []place  // sorted by namespace
 }
 
-// place is a namespace, or "" for objects without a namespace, and the revision of the objects in
-// it.
+// place is a namespace, or "" for objects without a namespace, and the revision of the objects in it.
 type place struct {
 	namespace string
 	since     uint64
@@ -28,8 +27,8 @@ type place struct {
 	in        *objects.Object // the namespace; nil if there is none
 }
 
-// created returns the creation time of the objects in a place: the activation of their policy, or
-// the creation of their namespace if that is later.
+// created returns the creation time of the objects in a place: the activation of their policy, or the creation of
+// their namespace if that is later.
 func (p *place) created() metav1.Time {
 	at := metav1.NewTime(p.activated.Truncate(time.Second).UTC())
 	if p.in != nil {

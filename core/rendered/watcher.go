@@ -10,13 +10,13 @@ import (
 	"stele.dev/stele/projections/objects"
 )
 
-// Watcher receives the changes of a kind that match a selection, like objects.Watcher. Take and
-// Stop must be called by one goroutine.
+// Watcher receives the changes of a kind that match a selection, like objects.Watcher. Take and Stop must be called by
+// one goroutine.
 //
-// Watcher compares states, so it may report several changes at once. Several events may have the
-// same revision. A client that disconnects between two of them resumes from the last revision it
-// received, and must not miss the others. So deletions come first, and have the last revision that
-// the client saw completely. A resumed watch gets the objects of its first revision again.
+// Watcher compares states, so it may report several changes at once. Several events may have the same revision. A
+// client that disconnects between two of them resumes from the last revision it received, and must not miss the
+// others. So deletions come first, and have the last revision that the client saw completely. A resumed watch gets the
+// objects of its first revision again.
 type Watcher struct {
 	ctx        context.Context // of the watch
 	committer  *commit.Committer
@@ -29,9 +29,9 @@ type Watcher struct {
 	again uint64
 }
 
-// Watch registers a watcher for changes after a moment. then is the tip at that moment. resumed
-// tells that the client may have received only a part of that revision. The caller must call
-// [Watcher.Stop]. The context limits how long Take waits.
+// Watch registers a watcher for changes after a moment. then is the tip at that moment. resumed tells that the client
+// may have received only a part of that revision. The caller must call [Watcher.Stop]. The context limits how long
+// Take waits.
 func Watch(ctx context.Context, c *commit.Committer, then *commit.Tip, k *Kind, sel objects.Selection, resumed bool) (*Watcher, error) {
 	w := &Watcher{ctx: ctx, committer: c, sel: sel, last: At(k, then, then.Objects), seen: then.Revision()}
 	if resumed {
@@ -40,8 +40,8 @@ func Watch(ctx context.Context, c *commit.Committer, then *commit.Tip, k *Kind, 
 	return w, w.follow(w.seen)
 }
 
-// follow wakes the watcher when namespaces change. One notification for several changes is enough,
-// because the watcher compares states.
+// follow wakes the watcher when namespaces change. One notification for several changes is enough, because the watcher
+// compares states.
 func (w *Watcher) follow(after uint64) (err error) {
 	for {
 		w.namespaces, err = w.committer.Objects().Watch(commit.Namespaces, objects.Selection{Name: w.sel.Namespace}, after)
@@ -56,12 +56,11 @@ func (w *Watcher) follow(after uint64) (err error) {
 // Stop ends the watcher.
 func (w *Watcher) Stop() { w.namespaces.Stop() }
 
-// Ready returns a channel that receives a value when Take may have events, also after an
-// activation.
+// Ready returns a channel that receives a value when Take may have events, also after an activation.
 func (w *Watcher) Ready() <-chan struct{} { return w.namespaces.Ready() }
 
-// Take returns the events since the last call, and the revision up to which they are complete. If
-// more is true, call it again without waiting. Its errors are those of [commit.Committer.Settle].
+// Take returns the events since the last call, and the revision up to which they are complete. If more is true, call
+// it again without waiting. Its errors are those of [commit.Committer.Settle].
 func (w *Watcher) Take() (events []objects.Event, bookmark uint64, more bool, err error) {
 	_, changed, more, err := w.namespaces.Take()
 	for errors.Is(err, objects.ErrExpired) {
@@ -93,8 +92,8 @@ func (w *Watcher) events(next *State) []objects.Event {
 	})
 }
 
-// Changes returns the changes from one state to a later one that match a selection. Deletions have
-// the revision seen, up to which the client saw everything.
+// Changes returns the changes from one state to a later one that match a selection. Deletions have the revision seen,
+// up to which the client saw everything.
 func Changes(last, next *State, sel *objects.Selection, seen uint64) []objects.Event {
 	return changes(last, next, sel, seen, func(p place) bool { return last.since(p.namespace) != next.since(p.namespace) })
 }

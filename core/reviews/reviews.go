@@ -1,7 +1,6 @@
-// Package reviews answers what clients ask about access: may I, may a user, what may I do, who am
-// I, who does this token belong to. The kinds are those of authorization.k8s.io/v1 and
-// authentication.k8s.io/v1. Nothing is stored. The same code answers reviews and authorizes
-// requests.
+// Package reviews answers what clients ask about access: may I, may a user, what may I do, who am I, who does this
+// token belong to. The kinds are those of authorization.k8s.io/v1 and authentication.k8s.io/v1. Nothing is stored. The
+// same code answers reviews and authorizes requests.
 package reviews
 
 import (
@@ -11,7 +10,6 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -115,7 +113,7 @@ func local(q *question, o runtime.Object) error {
 	review := o.(*authorizationv1.LocalSubjectAccessReview)
 	meta := review.ObjectMeta
 	if meta.Namespace != "" && meta.Namespace != q.namespace {
-		return apierrors.NewBadRequest("the namespace of the provided object does not match the namespace sent on the request")
+		return status.BadRequest("the namespace of the provided object does not match the namespace sent on the request")
 	}
 	meta.Namespace = ""
 	errs := append(noMetadata(&meta), subject(&review.Spec)...)
@@ -136,21 +134,21 @@ func local(q *question, o runtime.Object) error {
 func rules(q *question, o runtime.Object) error {
 	review := o.(*authorizationv1.SelfSubjectRulesReview)
 	if review.Spec.Namespace == "" {
-		return apierrors.NewBadRequest("no namespace on request")
+		return status.BadRequest("no namespace on request")
 	}
-	status := authorizationv1.SubjectRulesReviewStatus{ResourceRules: []authorizationv1.ResourceRule{}, NonResourceRules: []authorizationv1.NonResourceRule{}}
+	answer := authorizationv1.SubjectRulesReviewStatus{ResourceRules: []authorizationv1.ResourceRule{}, NonResourceRules: []authorizationv1.NonResourceRule{}}
 	for _, r := range q.policy.RulesOf(q.asker.GetName(), q.asker.GetGroups(), review.Spec.Namespace) {
 		if len(r.NonResourceURLs) > 0 {
-			status.NonResourceRules = append(status.NonResourceRules, authorizationv1.NonResourceRule{Verbs: r.Verbs, NonResourceURLs: r.NonResourceURLs})
+			answer.NonResourceRules = append(answer.NonResourceRules, authorizationv1.NonResourceRule{Verbs: r.Verbs, NonResourceURLs: r.NonResourceURLs})
 			continue
 		}
-		status.ResourceRules = append(status.ResourceRules, authorizationv1.ResourceRule{
+		answer.ResourceRules = append(answer.ResourceRules, authorizationv1.ResourceRule{
 			Verbs: r.Verbs, APIGroups: r.APIGroups, Resources: r.Resources, ResourceNames: r.ResourceNames})
 	}
 	if conditional := q.policy.Conditional(q.asker.GetName(), q.asker.GetGroups()); len(conditional) > 0 {
-		status.Incomplete, status.EvaluationError = true, strings.Join(conditional, "; ")
+		answer.Incomplete, answer.EvaluationError = true, strings.Join(conditional, "; ")
 	}
-	review.Status = status
+	review.Status = answer
 	return nil
 }
 
@@ -171,16 +169,16 @@ func infoOf(u user.Info) authenticationv1.UserInfo {
 	return info
 }
 
-// maxAudiences limits the audiences of a TokenReview. Each is compared with each audience of the
-// token, of which there can be thousands.
+// maxAudiences limits the audiences of a TokenReview. Each is compared with each audience of the token, of which there
+// can be thousands.
 const maxAudiences = 1024
 
-// whose answers a TokenReview. If a token is not valid, the answer does not say why, because that
-// would help an attacker.
+// whose answers a TokenReview. If a token is not valid, the answer does not say why, because that would help an
+// attacker.
 func whose(q *question, o runtime.Object) error {
 	review := o.(*authenticationv1.TokenReview)
 	if review.Spec.Token == "" {
-		return apierrors.NewBadRequest("token is required for TokenReview in authentication")
+		return status.BadRequest("token is required for TokenReview in authentication")
 	}
 	review.Status = authenticationv1.TokenReviewStatus{}
 	if n := len(review.Spec.Audiences); n > maxAudiences {
@@ -218,8 +216,7 @@ func (q *question) decide(name, uid string, groups []string, extra map[string][]
 	return authorizationv1.SubjectAccessReviewStatus{Allowed: d.Allowed, Denied: d.Denied, Reason: d.Reason, EvaluationError: unread(r.Selectors)}
 }
 
-// The checks below, and their messages, are those of Kubernetes' validation of
-// authorization.k8s.io.
+// The checks below, and their messages, are those of Kubernetes' validation of authorization.k8s.io.
 
 func subject(s *authorizationv1.SubjectAccessReviewSpec) field.ErrorList {
 	errs := attributes(s.ResourceAttributes, s.NonResourceAttributes)

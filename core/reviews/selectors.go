@@ -15,9 +15,9 @@ import (
 	"stele.dev/stele/policy"
 )
 
-// Selectors of a review are read as kube-apiserver reads them (KEP-4601). A requirement that cannot
-// be parsed is left out, so that the review asks for more, and the answer says so. Only the first
-// error is kept, because a body can cause very many.
+// Selectors of a review are read as kube-apiserver reads them (KEP-4601). A requirement that cannot be parsed is left
+// out, so that the review asks for more, and the answer says so. Only the first error is kept, because a body can
+// cause very many.
 
 // selectors returns the selectors of a review, or nil if there are none.
 func selectors(a *authorizationv1.ResourceAttributes) *policy.Selectors {

@@ -15,9 +15,9 @@ import (
 	"stele.dev/stele/core/authn"
 )
 
-// New returns a server. certificate returns the server's certificate for each handshake. clientCAs,
-// which may be nil, returns the authorities of which clients are told to send a certificate. The
-// pipeline verifies client certificates per request, so that a bad one gets an answer.
+// New returns a server. certificate returns the server's certificate for each handshake. clientCAs, which may be nil,
+// returns the authorities of which clients are told to send a certificate. The pipeline verifies client certificates
+// per request, so that a bad one gets an answer.
 func New(handler http.Handler, certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error), clientCAs func() []*x509.Certificate, logger *slog.Logger) *http.Server {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)

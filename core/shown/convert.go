@@ -20,8 +20,7 @@ func As(v *policy.Version) Version {
 	return shown
 }
 
-// Converts reports whether this version has another form than the version of the object, which is
-// canonical JSON.
+// Converts reports whether this version has another form than the version of the object, which is canonical JSON.
 func (v Version) Converts(json []byte) bool {
 	return v.of != nil && !v.has(json) && v.of.From(versionOf(json))
 }
@@ -40,8 +39,8 @@ func versionOf(json []byte) string {
 	return gv.Version
 }
 
-// convert appends an object in this version, without fields that the version does not have. An
-// object that cannot be decoded is appended unchanged, except for its apiVersion.
+// convert appends an object in this version, without fields that the version does not have. An object that cannot be
+// decoded is appended unchanged, except for its apiVersion.
 func (v Version) convert(to, json []byte) []byte {
 	start := len(to)
 	to = append(to, v.head...)

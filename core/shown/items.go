@@ -5,8 +5,7 @@ import "bytes"
 // Items shows objects as items of a list.
 type Items struct {
 	Version
-	// Untyped omits apiVersion and kind, which the list has. kube-apiserver does so for its own
-	// kinds.
+	// Untyped omits apiVersion and kind, which the list has. kube-apiserver does so for its own kinds.
 	Untyped bool
 }
 

@@ -6,8 +6,8 @@ import (
 	"stele.dev/stele/policy"
 )
 
-// nulls are fields that Kubernetes shows as null if an object lacks them, each as
-// `,"eventTime":null`. They are times of built-in kinds.
+// nulls are fields that Kubernetes shows as null if an object lacks them, each as `,"eventTime":null`. They are times
+// of built-in kinds.
 type nulls []string
 
 func nullsOf(fields ...string) (n nulls) {
@@ -34,9 +34,8 @@ func nullsIn(k *policy.Kind) nulls {
 	return nil
 }
 
-// appendTo appends the nulls that an object lacks, and ends it. The object begins in text at from.
-// It searches for names between quotes, which cannot be inside a string, because there quotes are
-// escaped.
+// appendTo appends the nulls that an object lacks, and ends it. The object begins in text at from. It searches for
+// names between quotes, which cannot be inside a string, because there quotes are escaped.
 func (n nulls) appendTo(text []byte, from int) []byte {
 	for _, null := range n {
 		if name := null[1 : len(null)-len("null")]; !bytes.Contains(text[from:], []byte(name)) {

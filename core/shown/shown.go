@@ -1,6 +1,6 @@
-// Package shown renders stored objects as the policy in force defines them: with its fields and
-// defaults, in the requested version. kube-apiserver does that on every read. Here it is done once,
-// when the form changes; a read only replaces the version's name.
+// Package shown renders stored objects as the policy in force defines them: with its fields and defaults, in the
+// requested version. kube-apiserver does that on every read. Here it is done once, when the form changes; a read only
+// replaces the version's name.
 package shown
 
 import (
@@ -16,10 +16,10 @@ import (
 	"stele.dev/stele/schemas/builtin"
 )
 
-// Stored returns a function that renders the payload of an object, written under any policy: it
-// prunes, fills in defaults, and converts to the storage version. The result is the payload itself
-// if nothing changes. The function is pure and safe for concurrent use. An error means that this
-// server did not write the payload, or that CUE could not be evaluated.
+// Stored returns a function that renders the payload of an object, written under any policy: it prunes, fills in
+// defaults, and converts to the storage version. The result is the payload itself if nothing changes. The function is
+// pure and safe for concurrent use. An error means that this server did not write the payload, or that CUE could not
+// be evaluated.
 func Stored(k *policy.Kind) func(payload []byte) ([]byte, error) {
 	v := k.Storage()
 	gvk, version := v.GroupVersionKind(), VersionOf(v.GroupVersionKind().GroupVersion())
@@ -51,8 +51,7 @@ func Stored(k *policy.Kind) func(payload []byte) ([]byte, error) {
 	}
 }
 
-// writtenIn returns the version of a payload if it has another form than the storage version, else
-// nil.
+// writtenIn returns the version of a payload if it has another form than the storage version, else nil.
 func writtenIn(k *policy.Kind, payload []byte) *policy.Version {
 	if !k.Converts() {
 		return nil
@@ -65,9 +64,9 @@ func writtenIn(k *policy.Kind, payload []byte) *policy.Version {
 	return k.Versions[i]
 }
 
-// Version shows objects in one version of their kind. If all versions have the same form, they only
-// differ in the first field, apiVersion. Otherwise, fields that the version does not have are left
-// out. For a face, field names differ, too.
+// Version shows objects in one version of their kind. If all versions have the same form, they only differ in the
+// first field, apiVersion. Otherwise, fields that the version does not have are left out. For a face, field names
+// differ, too.
 type Version struct {
 	head []byte          // canonical JSON up to the end of apiVersion
 	face *builtin.Face   // if objects of another kind are shown; else nil
@@ -82,8 +81,8 @@ func VersionOf(gv schema.GroupVersion) Version {
 	return Version{head: []byte(before + gv.String() + `"`)}
 }
 
-// Of returns an object in this version. It returns the same bytes if the object has that version.
-// The object is canonical JSON.
+// Of returns an object in this version. It returns the same bytes if the object has that version. The object is
+// canonical JSON.
 func (v Version) Of(json []byte) []byte {
 	if len(v.null) > 0 {
 		return v.Append(make([]byte, 0, len(json)+128), json)

@@ -14,15 +14,15 @@ import (
 	"stele.dev/stele/policy"
 )
 
-// layout tells how kube-apiserver prints a built-in kind. The cells of these kinds are computed,
-// and often have another type than their column.
+// layout tells how kube-apiserver prints a built-in kind. The cells of these kinds are computed, and often have
+// another type than their column.
 type layout struct {
 	headers []metav1.TableColumnDefinition
 	row     func(object gjson.Result, now time.Time) []any
 }
 
-// layoutOf returns the layout of a kind, nil if its columns describe it. It looks at the kind's
-// name only: events are printed alike in both groups.
+// layoutOf returns the layout of a kind, nil if its columns describe it. It looks at the kind's name only: events are
+// printed alike in both groups.
 func layoutOf(v *policy.Version) *layout {
 	if v.Kind == nil || !v.Kind.Builtin {
 		return nil

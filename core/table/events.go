@@ -20,8 +20,8 @@ var eventHeaders = func() []metav1.TableColumnDefinition {
 	}
 }()
 
-// eventRow returns the row of an event. A newer event has the time of observation instead of the
-// time of recording. An event with a series was last seen when the series was.
+// eventRow returns the row of an event. A newer event has the time of observation instead of the time of recording. An
+// event with a series was last seen when the series was.
 func eventRow(event gjson.Result, now time.Time) []any {
 	get := func(path, inEventsGroup string) gjson.Result {
 		if v := event.Get(path); v.Exists() {

@@ -91,8 +91,8 @@ func (p *Printer) Table(o Options, list metav1.ListMeta, objects [][]byte) ([]by
 	return json.Marshal(t)
 }
 
-// endsInitialEvents reports whether an object is that of the bookmark after the initial events.
-// Only the row of the table can mark it.
+// endsInitialEvents reports whether an object is that of the bookmark after the initial events. Only the row of the
+// table can mark it.
 func endsInitialEvents(object []byte) bool {
 	return gjson.GetBytes(object, "metadata.annotations."+strings.ReplaceAll(metav1.InitialEventsAnnotationKey, ".", `\.`)).String() == "true"
 }
@@ -143,8 +143,8 @@ func (c *cell) value(object []byte, now time.Time) any {
 	}
 }
 
-// typed converts a value to the type of its column. As in kube-apiserver, a value of another type
-// is not shown, except in a string column.
+// typed converts a value to the type of its column. As in kube-apiserver, a value of another type is not shown, except
+// in a string column.
 func (c *cell) typed(value any, text string, now time.Time) any {
 	switch c.column.Type {
 	case "string":

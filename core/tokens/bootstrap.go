@@ -20,15 +20,14 @@ import (
 // errBootstrap does not say whether the token's ID is known. That must not be in a log either.
 var errBootstrap = errors.New("the bootstrap token is not valid")
 
-// Bootstrap verifies bootstrap tokens, which are Secrets in kube-system. It implements
-// authenticator.Token, and is safe for concurrent use.
+// Bootstrap verifies bootstrap tokens, which are Secrets in kube-system. It implements authenticator.Token, and is
+// safe for concurrent use.
 type Bootstrap struct {
 	// Objects returns the objects at the tip.
 	Objects func() *objects.State
 }
 
-// AuthenticateToken implements authenticator.Token. It ignores tokens that do not have the form of
-// a bootstrap token.
+// AuthenticateToken implements authenticator.Token. It ignores tokens that do not have the form of a bootstrap token.
 func (b *Bootstrap) AuthenticateToken(_ context.Context, token string) (*authenticator.Response, bool, error) {
 	id, secret, err := bootstraptokens.ParseToken(token)
 	if err != nil {

@@ -20,8 +20,8 @@ const (
 	MaxAge            = 3600 // seconds
 )
 
-// Discoverable returns an error if others cannot discover the issuer: it must be an https URL
-// without query and fragment (OpenID Connect Discovery 1.0).
+// Discoverable returns an error if others cannot discover the issuer: it must be an https URL without query and
+// fragment (OpenID Connect Discovery 1.0).
 func (s *ServiceAccounts) Discoverable() error {
 	issuer, err := url.Parse(s.issuers[0])
 	switch {

@@ -28,8 +28,8 @@ import (
 // algorithms are the signature algorithms, one for each type of key.
 var algorithms = []jose.SignatureAlgorithm{jose.RS256, jose.ES256, jose.ES384, jose.ES512}
 
-// Keys are the keys that sign and verify the tokens of service accounts. They are read from files
-// again when these change. Keys is safe for concurrent use.
+// Keys are the keys that sign and verify the tokens of service accounts. They are read from files again when these
+// change. Keys is safe for concurrent use.
 type Keys struct {
 	files []string // the first has the signing key
 	ring  atomic.Pointer[ring]
@@ -52,10 +52,9 @@ type key struct {
 	public    crypto.PublicKey
 }
 
-// OpenKeys reads the signing key, and other keys that only verify, from PEM files. If a file has
-// several keys, the first key of the signing file signs, and all keys verify. So a key is rotated
-// by putting a new one before it. Keys are RSA, or ECDSA on P-256, P-384 or P-521. Errors name the
-// file and its flag.
+// OpenKeys reads the signing key, and other keys that only verify, from PEM files. If a file has several keys, the
+// first key of the signing file signs, and all keys verify. So a key is rotated by putting a new one before it. Keys
+// are RSA, or ECDSA on P-256, P-384 or P-521. Errors name the file and its flag.
 func OpenKeys(signing string, others []string) (*Keys, error) {
 	k := &Keys{files: append([]string{signing}, others...)}
 	return k, k.Reload()
@@ -81,8 +80,8 @@ func MakeKey(file string) error {
 	return pki.WritePrivate(file, text)
 }
 
-// Reload reads the files again. If one of them cannot be read, or has no key, nothing changes.
-// After it returns, tokens that were signed by removed keys are refused.
+// Reload reads the files again. If one of them cannot be read, or has no key, nothing changes. After it returns,
+// tokens that were signed by removed keys are refused.
 func (k *Keys) Reload() error {
 	texts, content, err := k.read()
 	if err == nil {
@@ -224,9 +223,8 @@ func algorithmOf(public crypto.PublicKey) (jose.SignatureAlgorithm, error) {
 	return "", fmt.Errorf("a key of type %T: want RSA or ECDSA", public)
 }
 
-// Follow returns a reload.File that reads all files together when one changes, so that a key that
-// moves between files stays in use. said returns the function to call for a flag and path when that
-// file has changed or cannot be used.
+// Follow returns a reload.File that reads all files together when one changes, so that a key that moves between files
+// stays in use. said returns the function to call for a flag and path when that file has changed or cannot be used.
 func (k *Keys) Follow(said func(flag, path string) func(error)) *reload.File {
 	hear := make([]func(error), len(k.files))
 	for i, path := range k.files {
@@ -273,8 +271,8 @@ func (r *ring) public() jose.JSONWebKeySet {
 	return set
 }
 
-// of returns the keys that may have made a signature: the key that the header names, or every key
-// of its algorithm if it names none.
+// of returns the keys that may have made a signature: the key that the header names, or every key of its algorithm if
+// it names none.
 func (r *ring) of(h jose.Header) []*key {
 	if h.KeyID != "" {
 		if k := r.byID[h.KeyID]; k != nil && h.Algorithm == string(k.algorithm) {

@@ -32,9 +32,9 @@ type legacyClaims struct {
 	Subject   string   `json:"sub"`
 }
 
-// InSecret issues the token of a service account for a Secret in its namespace. The token is valid
-// as long as the Secret contains it and the account with this UID exists. Unlike kube-apiserver's,
-// every token is different, so a token that was removed from a Secret never becomes valid again.
+// InSecret issues the token of a service account for a Secret in its namespace. The token is valid as long as the
+// Secret contains it and the account with this UID exists. Unlike kube-apiserver's, every token is different, so a
+// token that was removed from a Secret never becomes valid again.
 func (s *ServiceAccounts) InSecret(namespace, account, uid, secret string) (string, error) {
 	text, err := json.Marshal(&legacyClaims{
 		Issuer: LegacyIssuer, ID: uuid.NewString(), Subject: serviceaccount.MakeUsername(namespace, account),
@@ -64,8 +64,8 @@ func (c *legacyClaims) verified(key string, api authenticator.Audiences) (*verif
 	return v, nil
 }
 
-// stays rejects an object that is being deleted. As in kube-apiserver, a token without expiry ends
-// at once, without a grace period.
+// stays rejects an object that is being deleted. As in kube-apiserver, a token without expiry ends at once, without a
+// grace period.
 func stays(o *objects.Object, _ string) error {
 	if gjson.GetBytes(o.JSON, "metadata.deletionTimestamp").Exists() {
 		return reject(authn.Revoked, "what it depends on is being deleted: %s/%s", o.Namespace, o.Name)
@@ -73,8 +73,8 @@ func stays(o *objects.Object, _ string) error {
 	return nil
 }
 
-// holds rejects a Secret that does not contain the token, or that is labeled as invalid. As in
-// kube-apiserver, the type of the Secret does not matter.
+// holds rejects a Secret that does not contain the token, or that is labeled as invalid. As in kube-apiserver, the
+// type of the Secret does not matter.
 func holds(o *objects.Object, token string) error {
 	if err := stays(o, token); err != nil {
 		return err

@@ -15,8 +15,7 @@ import (
 	"stele.dev/stele/projections/objects"
 )
 
-// DefaultIssuer is the issuer of tokens if none is configured: the name of a Kubernetes API within
-// its cluster.
+// DefaultIssuer is the issuer of tokens if none is configured: the name of a Kubernetes API within its cluster.
 const DefaultIssuer = "https://kubernetes.default.svc"
 
 // Options for [New].

@@ -72,16 +72,14 @@ type needed struct {
 	seen      atomic.Pointer[sighting]
 }
 
-// sighting caches the state of an object at a revision, because reading it may be slow: a Secret
-// can be large.
+// sighting caches the state of an object at a revision, because reading it may be slow: a Secret can be large.
 type sighting struct {
 	revision uint64
 	deleted  time.Time // zero if it is not being deleted
 	wrong    error     // why the further check failed
 }
 
-// AuthenticateToken implements authenticator.Token. It ignores tokens of issuers that are not
-// accepted here.
+// AuthenticateToken implements authenticator.Token. It ignores tokens of issuers that are not accepted here.
 func (s *ServiceAccounts) AuthenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
 	v, err := s.verify(token)
 	if v == nil {
@@ -141,8 +139,8 @@ func (n *needed) check(state *objects.State, now time.Time, token string) error 
 	return nil
 }
 
-// verify returns the content of a token if its signature is valid. It returns nil without an error
-// if the issuer is not accepted here.
+// verify returns the content of a token if its signature is valid. It returns nil without an error if the issuer is
+// not accepted here.
 func (s *ServiceAccounts) verify(token string) (*verified, error) {
 	if strings.Count(token, ".") != 2 {
 		return nil, nil
@@ -190,8 +188,8 @@ func (s *ServiceAccounts) verify(token string) (*verified, error) {
 	return nil, errSignature
 }
 
-// unreadable returns an error for a token that cannot be parsed, or nil if the token does not even
-// claim to be from here.
+// unreadable returns an error for a token that cannot be parsed, or nil if the token does not even claim to be from
+// here.
 func (s *ServiceAccounts) unreadable(token string, wrong error) error {
 	if issuer := authn.IssuerOf(token); issuer == LegacyIssuer || slices.Contains(s.issuers, issuer) {
 		return wrong
@@ -199,8 +197,8 @@ func (s *ServiceAccounts) unreadable(token string, wrong error) error {
 	return nil
 }
 
-// said checks what depends on the token alone. The token is one that a client requested, or one in
-// a Secret. Both may name the issuer of the latter.
+// said checks what depends on the token alone. The token is one that a client requested, or one in a Secret. Both may
+// name the issuer of the latter.
 func (s *ServiceAccounts) said(token *jwt.JSONWebToken, says *claims, bound bool, key string) (*verified, error) {
 	if bound && (says.Issuer != LegacyIssuer || says.Kubernetes.Namespace != "") {
 		return says.verified(key)

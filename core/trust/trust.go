@@ -1,11 +1,9 @@
-// Package trust tells other API servers which certificate authorities and front proxies this one
-// trusts, so that they can authenticate users in the same way. It writes the ConfigMap
-// extension-apiserver-authentication in kube-system, where they look for it. Its content is public:
-// certificates of authorities, and names.
+// Package trust tells other API servers which certificate authorities and front proxies this one trusts, so that they
+// can authenticate users in the same way. It writes the ConfigMap extension-apiserver-authentication in kube-system,
+// where they look for it. Its content is public: certificates of authorities, and names.
 //
-// As in Kubernetes, the ConfigMap contains what all replicas trust, and what they trusted before
-// until that expires. So servers that do not know a new authority yet keep working with the old
-// one.
+// As in Kubernetes, the ConfigMap contains what all replicas trust, and what they trusted before until that expires.
+// So servers that do not know a new authority yet keep working with the old one.
 package trust
 
 import (
@@ -92,8 +90,8 @@ func New(o Options) (*Publisher, error) {
 // lookEvery is how often the authorities are checked for changes.
 const lookEvery = time.Second
 
-// Run writes the ConfigMap when the authorities change, or when somebody else changes or deletes
-// it, until the context ends. It logs failures and tries again.
+// Run writes the ConfigMap when the authorities change, or when somebody else changes or deletes it, until the context
+// ends. It logs failures and tries again.
 func (p *Publisher) Run(ctx context.Context) error {
 	var running sync.WaitGroup
 	running.Go(func() {
@@ -174,8 +172,8 @@ func (p *Publisher) own() map[string]string {
 	return data
 }
 
-// union adds what this replica trusts to what is published. It drops published content that cannot
-// be parsed, because nobody can use it.
+// union adds what this replica trusts to what is published. It drops published content that cannot be parsed, because
+// nobody can use it.
 func union(there, own map[string]string, now time.Time) map[string]string {
 	data := map[string]string{}
 	for _, key := range []string{clientCA, proxyCA} {

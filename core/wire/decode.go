@@ -17,8 +17,8 @@ import (
 	"stele.dev/stele/core/typed"
 )
 
-// Decode converts a body to JSON. kind is used for a body that does not name its kind. said is the
-// kind that the body names, as far as it could be read.
+// Decode converts a body to JSON. kind is used for a body that does not name its kind. said is the kind that the body
+// names, as far as it could be read.
 func Decode(mediaType string, body []byte, kind schema.GroupVersionKind) (text []byte, said schema.GroupVersionKind, err error) {
 	switch mediaType {
 	case negotiate.YAML:
@@ -37,8 +37,8 @@ func Decode(mediaType string, body []byte, kind schema.GroupVersionKind) (text [
 	return body, said, nil
 }
 
-// decodeProtobuf decodes only the type of the kind, whatever the body names. Some other types can
-// be nested so deeply that decoding them would exhaust the stack.
+// decodeProtobuf decodes only the type of the kind, whatever the body names. Some other types can be nested so deeply
+// that decoding them would exhaust the stack.
 func decodeProtobuf(body []byte, kind schema.GroupVersionKind) ([]byte, schema.GroupVersionKind, error) {
 	whole := &runtime.Unknown{}
 	_, said, err := protobufs.Decode(body, &kind, whole)

@@ -28,8 +28,8 @@ var (
 	streamed = kcbor.NewSerializer(typed.Scheme, typed.Scheme, kcbor.Transcode(false))
 )
 
-// Encode converts an answer from JSON to a media type. Only kinds with a Go type can be Protocol
-// Buffers; for others the error is kube-apiserver's 406.
+// Encode converts an answer from JSON to a media type. Only kinds with a Go type can be Protocol Buffers; for others
+// the error is kube-apiserver's 406.
 func Encode(mediaType string, text []byte) ([]byte, error) {
 	var encoded bytes.Buffer
 	var err error
@@ -57,8 +57,8 @@ func Encode(mediaType string, text []byte) ([]byte, error) {
 	return encoded.Bytes(), err
 }
 
-// AppendEvent appends a watch event. kind is ADDED or another event type; object is JSON. delimited
-// means that the event is part of a stream; otherwise it is a message of its own.
+// AppendEvent appends a watch event. kind is ADDED or another event type; object is JSON. delimited means that the
+// event is part of a stream; otherwise it is a message of its own.
 func AppendEvent(to []byte, mediaType string, delimited bool, kind string, object []byte) ([]byte, error) {
 	if mediaType == negotiate.JSON {
 		to = append(append(append(to, `{"type":"`...), kind...), `","object":`...)
@@ -96,8 +96,8 @@ func appendMessage(to []byte, m message) ([]byte, error) {
 	return to[:len(to)+n], err
 }
 
-// List encodes a list item by item. It holds the encoded items, and only one decoded item at a
-// time. It is not safe for concurrent use.
+// List encodes a list item by item. It holds the encoded items, and only one decoded item at a time. It is not safe
+// for concurrent use.
 type List struct {
 	mediaType string
 	kind      runtime.TypeMeta
@@ -174,8 +174,8 @@ func (l *List) Encoded() (length int, write func(io.Writer) error, err error) {
 	}, nil
 }
 
-// selfDescribed is the tag at the start of CBOR (RFC 8949, 3.4.6). selfDescribedProtobuf is the
-// start of Kubernetes' Protocol Buffers.
+// selfDescribed is the tag at the start of CBOR (RFC 8949, 3.4.6). selfDescribedProtobuf is the start of Kubernetes'
+// Protocol Buffers.
 var (
 	selfDescribed         = []byte{0xd9, 0xd9, 0xf7}
 	selfDescribedProtobuf = []byte("k8s\x00")

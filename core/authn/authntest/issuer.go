@@ -1,5 +1,5 @@
-// Package authntest provides an issuer of JWTs for tests, with OpenID Connect discovery and keys
-// over HTTPS, and tokens that are valid, or invalid in many ways.
+// Package authntest provides an issuer of JWTs for tests, with OpenID Connect discovery and keys over HTTPS, and
+// tokens that are valid, or invalid in many ways.
 package authntest
 
 import (
@@ -105,8 +105,7 @@ func (i *Issuer) Key() *Key {
 	return i.keys[0]
 }
 
-// Claims returns the claims of a valid token for a subject, overridden by others; a nil value
-// removes a claim.
+// Claims returns the claims of a valid token for a subject, overridden by others; a nil value removes a claim.
 func (i *Issuer) Claims(subject string, others map[string]any) map[string]any {
 	now := time.Now()
 	claims := map[string]any{"iss": i.URL, "sub": subject, "aud": Audience, "iat": now.Unix(), "exp": now.Add(time.Hour).Unix()}
@@ -131,8 +130,8 @@ func Configuration(issuers ...*Issuer) string {
 	return b.String()
 }
 
-// Entry returns the beginning of an issuer's entry under jwt in an AuthenticationConfiguration.
-// Text after it is indented by two.
+// Entry returns the beginning of an issuer's entry under jwt in an AuthenticationConfiguration. Text after it is
+// indented by two.
 func (i *Issuer) Entry() string {
 	return "- issuer:\n    url: " + i.URL + "\n    audiences: [" + Audience + "]\n    certificateAuthority: |\n      " +
 		strings.ReplaceAll(strings.TrimSpace(i.CA), "\n", "\n      ") + "\n"

@@ -41,8 +41,7 @@ func NewKey(id, algorithm string) *Key {
 	return k
 }
 
-// Sign returns a token of the claims. The header has these fields over the usual ones; a nil value
-// removes a field.
+// Sign returns a token of the claims. The header has these fields over the usual ones; a nil value removes a field.
 func (k *Key) Sign(header, claims map[string]any) string {
 	h := map[string]any{"alg": k.Algorithm, "kid": k.ID, "typ": "JWT"}
 	maps.Copy(h, header)
@@ -85,8 +84,7 @@ func (k *Key) PEM() []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der})
 }
 
-// Bad returns invalid tokens for a subject, by the reason. The other issuer is also accepted by the
-// server.
+// Bad returns invalid tokens for a subject, by the reason. The other issuer is also accepted by the server.
 func Bad(i, other *Issuer, subject string) map[string]string {
 	key, now := i.Key(), time.Now()
 	claims := i.Claims(subject, nil)

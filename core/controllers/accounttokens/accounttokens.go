@@ -1,7 +1,6 @@
-// Package accounttokens is the controller that fills Secrets of type
-// kubernetes.io/service-account-token with a token of the service account that their annotation
-// names, and deletes them when the account is deleted. It does not change what a Secret already
-// contains, except the authorities of the server's certificate.
+// Package accounttokens is the controller that fills Secrets of type kubernetes.io/service-account-token with a token
+// of the service account that their annotation names, and deletes them when the account is deleted. It does not change
+// what a Secret already contains, except the authorities of the server's certificate.
 package accounttokens
 
 import (
@@ -42,8 +41,8 @@ type controller struct {
 	queue clients.Queue[types.NamespacedName] // of Secrets
 
 	mu sync.Mutex
-	// known maps the existing Secrets to the account of each when it was last checked, "" before
-	// that. of maps accounts to the same Secrets.
+	// known maps the existing Secrets to the account of each when it was last checked, "" before that. of maps
+	// accounts to the same Secrets.
 	known map[types.NamespacedName]string
 	of    map[types.NamespacedName]sets.Set[string]
 }
@@ -123,9 +122,9 @@ func (c *controller) isFor(key types.NamespacedName, account string) {
 	}
 }
 
-// sync fills a Secret, or deletes it if its account does not exist. It records the account before
-// it looks it up, so that a later deletion of the account queues the Secret again. A Secret that is
-// still in the queue needs no record: it will be synced anyway.
+// sync fills a Secret, or deletes it if its account does not exist. It records the account before it looks it up, so
+// that a later deletion of the account queues the Secret again. A Secret that is still in the queue needs no record:
+// it will be synced anyway.
 func (c *controller) sync(ctx context.Context, key types.NamespacedName) error {
 	o, err := c.Objects.Resource(clients.Secrets).Namespace(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
 	if err != nil {
@@ -159,8 +158,8 @@ func gone(err error, name string) error {
 	return err
 }
 
-// account returns the account of a Secret. It returns nil if there is none, or if its UID is not
-// the one that the Secret names.
+// account returns the account of a Secret. It returns nil if there is none, or if its UID is not the one that the
+// Secret names.
 func (c *controller) account(ctx context.Context, secret *corev1.Secret) (*unstructured.Unstructured, error) {
 	name, uid := secret.Annotations[corev1.ServiceAccountNameKey], secret.Annotations[corev1.ServiceAccountUIDKey]
 	if name == "" || len(content.IsPathSegmentName(name)) > 0 {

@@ -1,5 +1,4 @@
-// Package clients provides the clients of controllers, and a way to follow objects without keeping
-// copies of them.
+// Package clients provides the clients of controllers, and a way to follow objects without keeping copies of them.
 package clients
 
 import (
@@ -50,8 +49,7 @@ var (
 	Events          = schema.GroupVersionResource{Version: "v1", Resource: "events"}
 )
 
-// Absent reports whether an error says that an object does not exist, rather than that its kind is
-// not served.
+// Absent reports whether an error says that an object does not exist, rather than that its kind is not served.
 func Absent(err error, name string) bool {
 	var status apierrors.APIStatus
 	return apierrors.IsNotFound(err) && errors.As(err, &status) && status.Status().Details != nil && status.Status().Details.Name == name &&
@@ -68,8 +66,8 @@ type Follower interface {
 	Gone(*metav1.PartialObjectMetadata)
 }
 
-// Follow sends the objects of a resource that match a field selector, and their changes, to a
-// follower until the context ends. It may leave out labels, annotations and managed fields.
+// Follow sends the objects of a resource that match a field selector, and their changes, to a follower until the
+// context ends. It may leave out labels, annotations and managed fields.
 func (s *Set) Follow(ctx context.Context, r schema.GroupVersionResource, fields string, f Follower) {
 	resource := s.Metadata.Resource(r)
 	lw := cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
@@ -113,9 +111,8 @@ func (s store) Transformer() cache.TransformFunc {
 	}
 }
 
-// Queue is the work of a controller, each item once. A failed item is retried after a pause that
-// doubles each time. All failed items share a rate, because often many fail for one reason, such as
-// a deny.
+// Queue is the work of a controller, each item once. A failed item is retried after a pause that doubles each time.
+// All failed items share a rate, because often many fail for one reason, such as a deny.
 type Queue[T comparable] struct {
 	workqueue.TypedRateLimitingInterface[T]
 	pauses workqueue.TypedRateLimiter[T]
@@ -156,8 +153,7 @@ func (p *pace) turn() time.Duration {
 // ErrLater reports that an item is not done yet, without anything being wrong.
 var ErrLater = errors.New("not yet")
 
-// Work processes the queue with a number of workers until the context ends. Then it shuts down the
-// queue.
+// Work processes the queue with a number of workers until the context ends. Then it shuts down the queue.
 func (q Queue[T]) Work(ctx context.Context, workers int, logger *slog.Logger, do func(context.Context, T) error) {
 	defer context.AfterFunc(ctx, q.ShutDown)()
 	var working sync.WaitGroup

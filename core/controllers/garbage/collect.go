@@ -28,8 +28,7 @@ func (c *collector) at(r schema.GroupVersionResource, namespace string) metadata
 	return c.Metadata.Resource(r).Namespace(namespace)
 }
 
-// get returns the current object, nil if it does not exist. An answer that the kind is not served
-// is an error.
+// get returns the current object, nil if it does not exist. An answer that the kind is not served is an error.
 func (c *collector) get(ctx context.Context, r schema.GroupVersionResource, namespace, name string) (*metav1.PartialObjectMetadata, error) {
 	o, err := c.at(r, namespace).Get(ctx, name, metav1.GetOptions{})
 	if clients.Absent(err, name) {
@@ -105,8 +104,8 @@ func same(a, b metav1.OwnerReference) bool {
 	return a.UID == b.UID && a.Name == b.Name && a.Kind == b.Kind && a.APIVersion == b.APIVersion
 }
 
-// deleteForWaiting deletes an object whose owners wait for it, and which has dependents itself. It
-// waits for its dependents too. In a circle of owners, it does not block its owners.
+// deleteForWaiting deletes an object whose owners wait for it, and which has dependents itself. It waits for its
+// dependents too. In a circle of owners, it does not block its owners.
 func (c *collector) deleteForWaiting(ctx context.Context, o *object, is *metav1.PartialObjectMetadata, dependents []*object) error {
 	circle := slices.ContainsFunc(dependents, (*object).awaitsDependents)
 	blocking := func(r metav1.OwnerReference) bool { return r.BlockOwnerDeletion != nil && *r.BlockOwnerDeletion }
@@ -201,8 +200,7 @@ func (c *collector) release(ctx context.Context, o *object, finalizer string) er
 	return c.patch(ctx, o, is, map[string]any{"finalizers": left})
 }
 
-// awaitDependents removes the finalizer of an object if no dependent blocks it. Otherwise it queues
-// the dependents.
+// awaitDependents removes the finalizer of an object if no dependent blocks it. Otherwise it queues the dependents.
 func (c *collector) awaitDependents(ctx context.Context, o *object) error {
 	blocked := false
 	for _, d := range c.dependentsOf(o.uid) {
@@ -239,8 +237,8 @@ func (c *collector) orphan(ctx context.Context, o *object) error {
 	return c.release(ctx, o, metav1.FinalizerOrphanDependents)
 }
 
-// report writes one Event about an object whose owner reference cannot be valid, because the owner
-// is in another namespace.
+// report writes one Event about an object whose owner reference cannot be valid, because the owner is in another
+// namespace.
 func (c *collector) report(ctx context.Context, o *object, r metav1.OwnerReference) {
 	if !c.firstReport(o.uid) {
 		return

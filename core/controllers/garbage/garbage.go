@@ -1,6 +1,5 @@
-// Package garbage is the controller that deletes objects after all their owners, and handles
-// deletions that orphan dependents or wait for them. The rules are those of Kubernetes' garbage
-// collector:
+// Package garbage is the controller that deletes objects after all their owners, and handles deletions that orphan
+// dependents or wait for them. The rules are those of Kubernetes' garbage collector:
 //
 //   - An owner reference means the object with that kind, name and UID, in the namespace of the dependent
 //     or cluster-scoped. A reference to anything else, such as an object in another namespace, refers to
@@ -11,11 +10,10 @@
 //   - If an owner orphans its dependents (finalizer orphan), their references to it are removed, and then
 //     the owner is deleted.
 //
-// Watch events only tell where to look. Before a deletion, the controller reads the object and all
-// of its owners, and it deletes the object on condition that it is unchanged. A deleted UID never
-// returns. So no object is deleted whose owner exists, even if events arrive late. Until the
-// controller has received all objects (it has just started, a kind is new, the API does not
-// answer), it does nothing.
+// Watch events only tell where to look. Before a deletion, the controller reads the object and all of its owners, and
+// it deletes the object on condition that it is unchanged. A deleted UID never returns. So no object is deleted whose
+// owner exists, even if events arrive late. Until the controller has received all objects (it has just started, a kind
+// is new, the API does not answer), it does nothing.
 package garbage
 
 import (
@@ -34,8 +32,8 @@ import (
 const (
 	// workers is how many objects are processed at once.
 	workers = 4
-	// discoverEvery is how often the kinds are read, besides when definitions change. tryAgain is
-	// the pause after that has failed.
+	// discoverEvery is how often the kinds are read, besides when definitions change. tryAgain is the pause after that
+	// has failed.
 	discoverEvery = 30 * time.Second
 	tryAgain      = time.Second
 )
@@ -135,8 +133,8 @@ func (c *collector) discover(ctx context.Context, redefined <-chan struct{}) {
 	}
 }
 
-// served returns all kinds, and the resources whose objects can be deleted, each in the preferred
-// version of its group. With an error they may be incomplete.
+// served returns all kinds, and the resources whose objects can be deleted, each in the preferred version of its
+// group. With an error they may be incomplete.
 func (c *collector) served() (map[schema.GroupVersionKind]kind, map[schema.GroupResource]schema.GroupVersionResource, error) {
 	groups, lists, err := c.Served.ServerGroupsAndResources()
 	if err != nil {

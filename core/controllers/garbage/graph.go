@@ -17,8 +17,8 @@ type kind struct {
 	namespaced bool
 }
 
-// object is what the graph knows of an object. It is immutable: a change makes a new one. So it can
-// be read without the lock of the graph.
+// object is what the graph knows of an object. It is immutable: a change makes a new one. So it can be read without
+// the lock of the graph.
 type object struct {
 	resource        schema.GroupVersionResource
 	namespace, name string
@@ -43,8 +43,8 @@ func (o *object) awaitsDependents() bool { return o.deleting && o.foreground }
 // matters reports whether there may be work for the object.
 func (o *object) matters() bool { return len(o.owners) > 0 || o.deleting && (o.orphan || o.foreground) }
 
-// blocks reports whether the object blocks the deletion of an owner. A reference to an owner in a
-// wrong namespace does not count.
+// blocks reports whether the object blocks the deletion of an owner. A reference to an owner in a wrong namespace does
+// not count.
 func (o *object) blocks(owner *object) bool {
 	if o.uid == owner.uid || owner.namespace != "" && owner.namespace != o.namespace {
 		return false
@@ -54,9 +54,8 @@ func (o *object) blocks(owner *object) bool {
 	})
 }
 
-// graph is what watch events have told about objects and their owners. Events arrive late, so the
-// graph tells what may need work, and never that an object does not exist. It is safe for
-// concurrent use.
+// graph is what watch events have told about objects and their owners. Events arrive late, so the graph tells what may
+// need work, and never that an object does not exist. It is safe for concurrent use.
 type graph struct {
 	queue clients.Queue[types.UID] // objects that may need work
 
@@ -77,8 +76,8 @@ func newGraph() *graph {
 	}
 }
 
-// setKinds sets the kinds, and the resources that are followed. It drops objects of other
-// resources, and queues all objects that may need work.
+// setKinds sets the kinds, and the resources that are followed. It drops objects of other resources, and queues all
+// objects that may need work.
 func (g *graph) setKinds(kinds map[schema.GroupVersionKind]kind, followed map[schema.GroupResource]schema.GroupVersionResource, fresh []schema.GroupResource) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -181,8 +180,8 @@ func (g *graph) kindNamed(r schema.GroupVersionResource) schema.GroupVersionKind
 	return schema.GroupVersionKind{}
 }
 
-// kept reports whether every owner of an object is known, matches its reference, and does not wait
-// for its dependents. Then there is no work.
+// kept reports whether every owner of an object is known, matches its reference, and does not wait for its dependents.
+// Then there is no work.
 func (g *graph) kept(o *object) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -1,7 +1,6 @@
-// Package namespaces is the controller that completes deletions of namespaces: it deletes the
-// objects in a namespace, kind by kind, waits for their finalizers, writes into the status what it
-// waits for, and then removes the namespace's finalizer. The server itself keeps a namespace while
-// it has objects.
+// Package namespaces is the controller that completes deletions of namespaces: it deletes the objects in a namespace,
+// kind by kind, waits for their finalizers, writes into the status what it waits for, and then removes the namespace's
+// finalizer. The server itself keeps a namespace while it has objects.
 package namespaces
 
 import (
@@ -112,8 +111,8 @@ func (c *controller) write(ctx context.Context, ns *corev1.Namespace, subresourc
 	return typed(o)
 }
 
-// finalize removes the finalizer. If the finalizer was removed by somebody else before the
-// namespace was empty, it deletes the namespace once more.
+// finalize removes the finalizer. If the finalizer was removed by somebody else before the namespace was empty, it
+// deletes the namespace once more.
 func (c *controller) finalize(ctx context.Context, ns *corev1.Namespace) error {
 	others := slices.DeleteFunc(slices.Clone(ns.Spec.Finalizers), func(f corev1.FinalizerName) bool { return f == corev1.FinalizerKubernetes })
 	switch {
@@ -235,8 +234,7 @@ func (c *controller) report(ctx context.Context, ns *corev1.Namespace, l *left) 
 	return c.write(ctx, ns, "status")
 }
 
-// conditions returns the conditions of the status, as Kubernetes writes them, because clients read
-// them.
+// conditions returns the conditions of the status, as Kubernetes writes them, because clients read them.
 func (l *left) conditions() []corev1.NamespaceCondition {
 	condition := func(t corev1.NamespaceConditionType, bad bool, reason, message, okReason, okMessage string) corev1.NamespaceCondition {
 		if bad {

@@ -1,5 +1,4 @@
-// Package serviceaccounts is the controller that creates a service account named default in every
-// namespace.
+// Package serviceaccounts is the controller that creates a service account named default in every namespace.
 package serviceaccounts
 
 import (
@@ -30,8 +29,7 @@ type controller struct {
 	queue clients.Queue[string] // names of namespaces
 
 	mu sync.Mutex
-	// known are the states of namespaces by name. heard are the bits whose watches have sent all
-	// objects.
+	// known are the states of namespaces by name. heard are the bits whose watches have sent all objects.
 	known map[string]state
 	heard state
 }
