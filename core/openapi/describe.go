@@ -11,7 +11,7 @@ import (
 	"stele.dev/stele/schemas"
 )
 
-// NewVersion describes a kind with one version as the kinds of policies are.
+// NewVersion returns a version of a kind in the form that the policy's kinds have.
 func NewVersion(k schemas.Kind, content *schemas.Node) *policy.Version {
 	k.ListKind, k.Singular, k.Builtin = k.Kind+"List", strings.ToLower(k.Kind), true
 	v := &policy.Version{
@@ -22,9 +22,8 @@ func NewVersion(k schemas.Kind, content *schemas.Node) *policy.Version {
 	return v
 }
 
-// Describe returns the name of a kind, given by its Go type, and the schema of its
-// content: all but apiVersion, kind and metadata. It is for OpenAPI, with the texts that the
-// type has of itself; nothing is validated by it.
+// Describe returns the name of a Go type's kind, and the schema of its content: all fields except apiVersion, kind and
+// metadata. The schema is for OpenAPI only and validates nothing. It includes the texts of SwaggerDoc.
 func Describe(object any) (kind string, content *schemas.Node) {
 	t := reflect.TypeOf(object)
 	if t.Kind() == reflect.Pointer {
@@ -33,8 +32,8 @@ func Describe(object any) (kind string, content *schemas.Node) {
 	return t.Name(), node(t)
 }
 
-// node describes the Go types that occur in the kinds: scalars, and lists, maps and structs
-// of them, and any or raw JSON, which are any value.
+// node returns the schema of a Go type. It knows the types that the kinds use: scalars, lists, maps, structs, and raw
+// JSON, which is any value.
 func node(t reflect.Type) *schemas.Node {
 	switch {
 	case t == raw:
@@ -49,7 +48,7 @@ func node(t reflect.Type) *schemas.Node {
 		return &schemas.Node{Kinds: schemas.AnyKind}
 	case reflect.Slice:
 		if t.Elem().Kind() == reflect.Uint8 {
-			return &schemas.Node{Kinds: schemas.StringKind} // in base64
+			return &schemas.Node{Kinds: schemas.StringKind} // Base64
 		}
 		return &schemas.Node{Kinds: schemas.ListKind, List: &schemas.List{Items: node(t.Elem())}}
 	case reflect.Map:
@@ -65,7 +64,7 @@ func node(t reflect.Type) *schemas.Node {
 			f := t.Field(i)
 			name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 			if f.Type == typeMeta || f.Type == objectMeta || name == "-" || !f.IsExported() {
-				continue // OpenAPI has what all objects have
+				continue // OpenAPI adds these itself
 			}
 			if f.Anonymous && name == "" {
 				n.Struct.Fields = append(n.Struct.Fields, node(f.Type).Struct.Fields...)
