@@ -8,7 +8,7 @@ import (
 
 // authentication finds out who asks. Who does not get in learns no more than that.
 func (p *Pipeline) authentication(_ context.Context, r *Request) error {
-	if r.trace != nil {
+	if r.Explained {
 		return nil // it is who asks to have it explained
 	}
 	u, err := p.authenticator.Authenticate(r.HTTP)
@@ -17,13 +17,4 @@ func (p *Pipeline) authentication(_ context.Context, r *Request) error {
 	}
 	r.Requester = u
 	return nil
-}
-
-// public tells whether a path only says whether the server is there, whatever its state.
-func public(path string) bool {
-	switch path {
-	case "/healthz", "/livez", "/readyz", "/version":
-		return true
-	}
-	return false
 }

@@ -5,11 +5,11 @@ import (
 	"net/http"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apiserver/pkg/endpoints/request"
+	"stele.dev/stele/core/call"
 	"stele.dev/stele/core/commit"
-	"stele.dev/stele/core/reviews"
+	"stele.dev/stele/core/read"
 	"stele.dev/stele/core/status"
+	"stele.dev/stele/core/virtual"
 	"stele.dev/stele/policy"
 )
 
@@ -22,18 +22,37 @@ func (p *Pipeline) authorization(ctx context.Context, r *Request) error {
 	if err := p.authorized(ctx, r); err != nil || r.Tip.Policy == nil {
 		return err
 	}
+	if r.Info.Verb == "watch" {
+		r.Reauthorize = func(ctx context.Context, turn func(context.Context) (func(), error)) error {
+			return p.reauthorize(ctx, r, turn)
+		}
+	}
+	return p.arrive(ctx, r)
+}
+
+// reauthorize authorizes a watch again, under the policy now in force. Authorizers outside of the policy are asked in
+// turns.
+func (p *Pipeline) reauthorize(ctx context.Context, r *Request, turn func(context.Context) (func(), error)) error {
+	asking := policy.InTurn(ctx, turn)
+	r.Tip = p.committer.Tip()
+	if err := p.impersonation(asking, r); err != nil {
+		return err
+	}
+	if err := p.authorized(asking, r); err != nil {
+		return err
+	}
 	return p.arrive(ctx, r)
 }
 
 // arrive finds what an authorized request is about.
 func (p *Pipeline) arrive(ctx context.Context, r *Request) error {
-	if err := p.Enter(ctx, r); err != nil {
+	if err := p.reader.Enter(ctx, &r.Call); err != nil {
 		return err
 	}
-	if err := r.find(); err != nil {
-		return p.Absent(ctx, r, err)
+	if err := p.find(ctx, r); err != nil {
+		return err
 	}
-	if err := p.read(ctx, r); err != nil {
+	if err := p.checkPast(ctx, r); err != nil {
 		return err
 	}
 	// What depends on the object is decided once that is known: by a write of an object.
@@ -43,10 +62,24 @@ func (p *Pipeline) arrive(ctx context.Context, r *Request) error {
 	return nil
 }
 
+// checkPast refuses a request below /at that the past has no answer to: writes, and what is about the present alone.
+func (p *Pipeline) checkPast(ctx context.Context, r *Request) error {
+	switch {
+	case r.Past.Moment == nil || r.Past.Tip == nil:
+		return nil
+	case r.row != nil && r.row.Past == virtual.AsToday:
+		r.Past.Tip = nil
+		return nil
+	case r.Write || r.row != nil && r.row.Past == virtual.Refuses || r.ofCollection():
+		return read.RefusePast(&r.Call)
+	}
+	return p.reader.CheckWindow(ctx, &r.Call, r.Past.Tip.Revision())
+}
+
 // authorized asks the tip's policy.
 func (p *Pipeline) authorized(ctx context.Context, r *Request) error {
 	if r.Tip.Policy == nil {
-		if public(r.HTTP.URL.Path) {
+		if call.PublicPath(r.HTTP.URL.Path) {
 			return nil
 		}
 		return status.Unavailable("no policy is in force yet")
@@ -72,35 +105,25 @@ func (p *Pipeline) authorized(ctx context.Context, r *Request) error {
 	return nil
 }
 
-// find tells what is at the request's path.
-func (r *Request) find() error {
-	i := r.Info
-	r.Kind, r.wanted, r.review, r.rendered, r.law, r.explains, r.issues, r.question = nil, nil, nil, nil, false, false, false, nil
-	if !i.IsResourceRequest {
+// find finds what is at the request's path: a virtual resource, a kind of stored objects, or neither for other paths.
+func (p *Pipeline) find(ctx context.Context, r *Request) error {
+	r.Kind, r.row = nil, nil
+	r.ResetFormat()
+	if !r.Info.IsResourceRequest {
 		return nil
 	}
-	gvr := schema.GroupVersionResource{Group: i.APIGroup, Version: i.APIVersion, Resource: i.Resource}
-	if r.isChanges() {
-		return r.allowedChanges()
+	if row := p.table.Find(&r.Call); row != nil {
+		err := row.Find(&r.Call)
+		r.row, r.Write = row, r.Write && row.Write != nil
+		return err
 	}
-	if isPolicies(gvr) {
-		return r.allowedPolicies()
-	}
-	if isExplanations(gvr) {
-		return r.allowedExplanations()
-	}
-	if isTokens(i) {
-		return r.allowedTokens()
-	}
-	if question := findQuestion(gvr); question != nil {
-		return r.allowedQuestion(question)
-	}
-	if review := reviews.Find(gvr); review != nil {
-		return r.allowedReview(review)
-	}
-	if kind := findRendered(gvr); kind != nil {
-		return r.allowedRendered(kind)
-	}
+	return p.reader.Absent(ctx, &r.Call, r.findKind())
+}
+
+// findKind finds the kind of stored objects at the request's path. Its errors are those of upstream: 404 where
+// nothing is served, 405 where the path does not take the verb.
+func (r *Request) findKind() error {
+	i, gvr := r.Info, r.GVR()
 	kind := r.VersionOfPath(gvr)
 	if kind != nil && !kind.Kind.Builtin && i.Name != "" && kind.Kind.Namespaced == (i.Namespace != "") && !kind.Serves(i.Subresource) {
 		r.WarnDeprecated(kind)
@@ -126,4 +149,3 @@ func (r *Request) find() error {
 	}
 	return nil
 }
-

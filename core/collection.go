@@ -2,13 +2,13 @@ package core
 
 import (
 	"context"
-	"net/http"
 	"slices"
 	"sync"
 	"sync/atomic"
 
 	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"stele.dev/stele/core/call"
 	"stele.dev/stele/core/status"
 	"stele.dev/stele/projections/objects"
 )
@@ -20,7 +20,7 @@ const deletesAtOnce = 16
 // ofCollection tells whether the request deletes a collection: as one, and not an object
 // of it.
 func (r *Request) ofCollection() bool {
-	return r.Kind != nil && r.rendered == nil && r.Info.Verb == "deletecollection" && r.item == ""
+	return r.Kind != nil && r.row == nil && r.Info.Verb == "deletecollection" && r.item == ""
 }
 
 // deleteCollection deletes what a list would answer with, and answers with that, as upstream
@@ -41,7 +41,7 @@ func (p *Pipeline) deleteCollection(ctx context.Context, r *Request) error {
 	if r.Decision.Pending != nil && !lists.Allowed {
 		return status.Forbidden(&r.Access, r.Decision)
 	}
-	o, sel, err := p.ListOptions(r)
+	o, sel, err := p.reader.ListOptions(&r.Call)
 	if err != nil {
 		return err
 	}
@@ -50,14 +50,14 @@ func (p *Pipeline) deleteCollection(ctx context.Context, r *Request) error {
 			return err
 		}
 	}
-	pg, err := p.page(ctx, r, o)
+	pg, err := p.reader.PageOf(ctx, &r.Call, o)
 	if err != nil {
 		return err
 	}
-	if pg.past && !lists.Allowed {
+	if pg.OfPast && !lists.Allowed {
 		return status.Forbidden(&list, lists)
 	}
-	meta, found, err := p.found(ctx, r, &pg, &sel)
+	meta, found, err := p.reader.Found(ctx, &r.Call, &pg, &sel)
 	if err != nil {
 		return err
 	}
@@ -65,7 +65,7 @@ func (p *Pipeline) deleteCollection(ctx context.Context, r *Request) error {
 		r.Sent = true // some may be deleted: it is not to be done again
 		return err
 	}
-	return p.AnswerList(r, f, meta, found)
+	return p.reader.AnswerList(&r.Call, f, meta, found)
 }
 
 // deleteAll deletes objects. One that cannot be keeps others from being begun.
@@ -85,8 +85,8 @@ func (p *Pipeline) deleteAll(r *Request, all []*objects.Object) error {
 			err := p.takePart(one)
 			mu.Lock()
 			defer mu.Unlock()
-			for _, w := range one.warnings {
-				if !slices.Contains(r.warnings, w) {
+			for _, w := range one.Warnings() {
+				if !slices.Contains(r.Warnings(), w) {
 					r.Warn(w)
 				}
 			}
@@ -109,10 +109,12 @@ func (p *Pipeline) partOf(r *Request, name string) *Request {
 	b := *r.Body
 	b.Options.DryRun = r.Dry()
 	b.Delete = b.Delete.DeepCopy()
-	return &Request{
-		HTTP: r.HTTP, W: &call.Response{ResponseWriter: &call.Discard{header: http.Header{}}}, AuditID: r.AuditID, Received: r.Received,
-		Info: &info, Write: true, Requester: r.Requester, Tip: r.Tip, Confirmed: r.Confirmed, User: r.User, item: name, Body: &b,
-	}
+	one := newRequest(call.Call{
+		HTTP: r.HTTP, W: call.NewDiscard(), AuditID: r.AuditID, Received: r.Received, Explained: r.Explained,
+		Info: &info, Write: true, Requester: r.Requester, Tip: r.Tip, Confirmed: r.Confirmed, User: r.User, Body: &b,
+	})
+	one.item = name
+	return one
 }
 
 // takePart takes a part of a collection along. A panic is its error: in this goroutine nobody
@@ -123,5 +125,5 @@ func (p *Pipeline) takePart(r *Request) (err error) {
 			err = p.panicked(r, v)
 		}
 	}()
-	return p.take(r, "authorization")
+	return p.resume(r, "authorization")
 }

@@ -31,7 +31,7 @@ func (p *Pipeline) conditions(ctx context.Context, r *Request) error {
 // object is known to be valid.
 func (r *Request) mayCreate(ctx context.Context) error {
 	r.creating = nil
-	if r.law || r.Info.Verb == "create" || !r.Creates() {
+	if r.write != nil || r.Info.Verb == "create" || !r.Creates() {
 		return nil
 	}
 	access := r.Access
@@ -73,14 +73,14 @@ func (r *Request) discreet(ctx context.Context, err error) error {
 		return err
 	}
 	read := r.Access
-	Verb = "get"
+	read.Verb = "get"
 	if r.Tip.Policy.Authorize(ctx, &read).Allowed {
 		return err
 	}
-	r.Stage, r.warnings = "conditions", nil
+	r.Stage = "conditions"
+	r.ResetWarnings()
 	if r.trace != nil {
-		r.trace.forget("decode")
+		r.trace.Forget("decode")
 	}
 	return status.Forbidden(&r.Access, r.authorized)
 }
-

@@ -9,22 +9,20 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"stele.dev/stele/core/call"
+	"stele.dev/stele/core/read"
 )
 
-const (
-	// requestTimeout bounds everything but watches.
-	requestTimeout = time.Minute
-	// policyTimeout bounds a push: a large bundle takes minutes to compile.
-	policyTimeout = 30 * time.Minute
-)
+// requestTimeout bounds all requests but watches, and rows of the table that have another timeout.
+const requestTimeout = time.Minute
 
 // connection finds out what is asked for. TLS and HTTP/2 have been dealt with by the
 // server; here are the limits of the single request.
 func (p *Pipeline) connection(_ context.Context, r *Request) error {
-	if err := p.cutMoment(r); err != nil {
+	if err := read.CutMoment(&r.Call); err != nil {
 		return err
 	}
-	info, err := p.requestInfo.NewRequestInfo(r.HTTP)
+	info, err := call.RequestInfo(r.HTTP)
 	if err != nil {
 		return apierrors.NewBadRequest(err.Error())
 	}
@@ -51,8 +49,10 @@ func (p *Pipeline) connection(_ context.Context, r *Request) error {
 		}
 	}()
 	timeout := requestTimeout
-	if info.Verb == "create" && isPolicies(schema.GroupVersionResource{Group: info.APIGroup, Version: info.APIVersion, Resource: info.Resource}) {
-		timeout = policyTimeout
+	if info.Verb == "create" {
+		if row := p.table.Find(&r.Call); row != nil && row.Timeout > 0 {
+			timeout = row.Timeout
+		}
 	}
 	if asked := r.HTTP.URL.Query().Get("timeout"); asked != "" {
 		d, err := time.ParseDuration(asked)
@@ -65,9 +65,8 @@ func (p *Pipeline) connection(_ context.Context, r *Request) error {
 	}
 	ctx, cancel := context.WithDeadline(r.HTTP.Context(), r.Received.Add(timeout))
 	r.HTTP, r.Cancel = r.HTTP.WithContext(ctx), cancel
-	if r.trace == nil { // what is explained is a part of a body that has its share: to wait with that for more would not end
+	if !r.Explained { // what is explained is a part of a body that has its share: to wait with that for more would not end
 		r.HTTP.Body = p.bodies.Limit(ctx, r.HTTP.Body, r.HTTP.ContentLength)
 	}
 	return nil
 }
-

@@ -1,44 +1,27 @@
 package core
 
-// decode finds out which object is meant: it reads the body, applies a patch to what
-// the tip has, prunes and defaults. It runs again, on the same body, if the object has
-// changed before the commit.
+import (
+	"context"
+)
+
+// decode makes the object that a write asks for: it reads the body, applies a patch to what the tip has, prunes and fills
+// in defaults. It runs again, on the same body, if the object has changed before the commit.
 func (p *Pipeline) decode(ctx context.Context, r *Request) error {
-	if r.law {
-		return p.decodePolicy(r)
-	}
-	if r.rendered != nil {
-		return r.refuseRendered()
-	}
-	r.Old = r.Tip.Objects.Get(r.Resource(), r.Key.Namespace, r.Key.Name)
-	r.OldMeta, r.OldContent = nil, nil
-	r.WarnDeprecated(r.Kind)
-	if r.Body == nil {
-		if err := r.ReadBody(); err != nil {
-			return err
+	if r.row != nil {
+		if r.write == nil {
+			r.write = r.row.Write(&r.Call)
 		}
+		return r.write.Decode(ctx)
+	}
+	if err := r.Start(); err != nil {
+		return err
 	}
 	if r.Large() {
-		done, err := p.largeWrites.take(ctx)
+		done, err := p.largeWrites.Take(ctx)
 		if err != nil {
 			return err
 		}
 		defer done()
 	}
-	if r.Scales() {
-		return r.decodeScale()
-	}
-	switch r.Info.Verb {
-	case "create":
-		return r.decodeNew()
-	case "update":
-		return r.decodeUpdate()
-	case "patch":
-		if r.applies() {
-			return r.decodeApply()
-		}
-		return r.decodePatch()
-	default:
-		return r.decodeDelete(ctx)
-	}
+	return r.Draft.Decode(ctx)
 }

@@ -1,26 +1,12 @@
 package core
 
 import (
-	"context"
-	"net/http"
-	"time"
-
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apiserver/pkg/authentication/user"
-	"k8s.io/apiserver/pkg/endpoints/request"
-	"stele.dev/stele/core/activation"
-	"stele.dev/stele/core/commit"
-	"stele.dev/stele/core/negotiate"
-	"stele.dev/stele/core/numbers"
-	"stele.dev/stele/core/past"
-	"stele.dev/stele/core/rendered"
-	"stele.dev/stele/core/reviews"
-	"stele.dev/stele/core/shown"
+	"stele.dev/stele/core/call"
+	"stele.dev/stele/core/edit"
+	"stele.dev/stele/core/explain"
+	"stele.dev/stele/core/virtual"
 	"stele.dev/stele/eventlog/logpb"
 	"stele.dev/stele/policy"
-	"stele.dev/stele/projections/objects"
 )
 
 // Request is one request on its way through the pipeline. It belongs to the goroutine
@@ -35,10 +21,9 @@ type Request struct {
 	authorized *policy.Decision  // the policy's decision, which may depend on the object
 	creating   *policy.Decision  // of an update that creates: that it may create
 
-	write     virtual.Write // of a virtual resource that takes writes
+	write     virtual.Write      // of a virtual resource that takes writes
 	admission []*logpb.Admission // what validation found
 
 	turn  func()         // ends the request's turn at its object; nil if it has none
 	trace *explain.Trace // of a request that is explained
 }
-

@@ -19,8 +19,8 @@ import (
 // schema holds the object against its kind: metadata by upstream's rules, all else by
 // the policy's. Everything that is wrong is said at once.
 func (p *Pipeline) schema(ctx context.Context, r *Request) error {
-	if r.law {
-		return p.compilePolicy(ctx, r)
+	if r.write != nil {
+		return r.write.Validate(ctx)
 	}
 	if r.Object == nil {
 		return nil // a delete

@@ -9,6 +9,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"stele.dev/stele/core/call"
 	"stele.dev/stele/core/commit"
 	"stele.dev/stele/eventlog/logpb"
 	"stele.dev/stele/policy"
@@ -17,8 +18,8 @@ import (
 // validation holds the write against the rules of validating admission. What refuses it is
 // said all at once; what warns goes into the answer, and what audits into the event.
 func (p *Pipeline) validation(ctx context.Context, r *Request) error {
-	r.admission, r.sawNamespace = nil, nil
-	if r.law || !r.Kind.Admits(r.Info.Subresource, r.operation()) {
+	r.admission, r.SawNamespace = nil, nil
+	if r.write != nil || !r.Kind.Admits(r.Info.Subresource, r.operation()) {
 		return nil
 	}
 	object, old, err := r.Objects()
@@ -29,11 +30,11 @@ func (p *Pipeline) validation(ctx context.Context, r *Request) error {
 		Request: &r.Access, Operation: r.operation(), DryRun: r.Body.Options.DryRun, Object: object, Old: old, Namespace: r.namespaceObject,
 	}
 	if r.trace != nil {
-		admission.Considered = func(c policy.Considered) { r.trace.considered = append(r.trace.considered, c) }
+		admission.Considered = func(c policy.Considered) { r.trace.Consider(c) }
 	}
 	findings := r.Tip.Policy.Admit(ctx, r.Kind, admission)
 	if admission.AskedNamespace() {
-		r.sawNamespace = r.Tip.Objects.Get(commit.Namespaces, "", r.Key.Namespace)
+		r.SawNamespace = r.Tip.Objects.Get(commit.Namespaces, "", r.Key.Namespace)
 	}
 	var refused []*policy.Finding
 	for i := range findings {

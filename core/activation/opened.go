@@ -10,15 +10,15 @@ import (
 
 // warnOpened tells who proposes a policy of the kinds that would show more of their past than
 // they do, or did when there last was one of their name: their events are still in the log.
-func (v *service) warnOpened(ctx context.Context, c *call.Call) error {
-	form := c.compiled.Form
+func (w *push) warnOpened(ctx context.Context) error {
+	form := w.compiled.Form
 	for i := range form.Kinds {
 		kind := &form.Kinds[i]
 		resource := schema.GroupResource{Group: kind.Group, Resource: kind.Plural}
-		was := c.Tip.Policy.Kind(resource)
+		was := w.c.Tip.Policy.Kind(resource)
 		if was == nil {
 			var err error
-			if was, err = v.lastKind(ctx, c, resource); err != nil {
+			if was, err = w.lastKind(ctx, resource); err != nil {
 				return err
 			}
 		}
@@ -26,7 +26,7 @@ func (v *service) warnOpened(ctx context.Context, c *call.Call) error {
 			continue
 		}
 		if d := form.Opened(kind, was); d != nil {
-			c.Warn(d.String())
+			w.c.Warn(d.String())
 		}
 	}
 	return nil
@@ -34,15 +34,15 @@ func (v *service) warnOpened(ctx context.Context, c *call.Call) error {
 
 // lastKind is the kind of a resource that is not served, as it was when something was last written
 // of it; nil if nothing was.
-func (v *service) lastKind(ctx context.Context, c *call.Call, resource schema.GroupResource) (*policy.Kind, error) {
-	if err := v.History.Reach(ctx, c.Tip.Revision()); err != nil {
+func (w *push) lastKind(ctx context.Context, resource schema.GroupResource) (*policy.Kind, error) {
+	if err := w.Reader.History.Reach(ctx, w.c.Tip.Revision()); err != nil {
 		return nil, err
 	}
-	for last, err := range v.History.Before(ctx, history.Filter{Resource: resource}, c.Tip.Revision()) {
+	for last, err := range w.Reader.History.Before(ctx, history.Filter{Resource: resource}, w.c.Tip.Revision()) {
 		if err != nil {
 			return nil, err
 		}
-		then, err := v.Past.Tip(ctx, c.Tip, last.Revision)
+		then, err := w.Reader.Past.Tip(ctx, w.c.Tip, last.Revision)
 		if err != nil {
 			return nil, err
 		}

@@ -12,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	kjson "sigs.k8s.io/json"
-	"stele.dev/stele/core/activation"
+	"stele.dev/stele/core/call"
 	"stele.dev/stele/core/negotiate"
 	"stele.dev/stele/core/parts"
 	"stele.dev/stele/core/status"
@@ -21,16 +21,16 @@ import (
 )
 
 // takesParts reports whether the request uploads parts of a policy.
-func takesParts(c *call.Call) bool { return c.law && c.Info.Name == Parts }
+func (w *push) takesParts() bool { return w.c.Info.Name == Parts }
 
 // takeParts keeps the parts that a request uploads, until a policy is pushed that consists of
 // them.
-func (v *service) takeParts(c *call.Call) error {
-	f, err := negotiate.Untyped(c.HTTP)
+func (w *push) takeParts() error {
+	f, err := negotiate.Untyped(w.c.HTTP)
 	if err != nil {
 		return err
 	}
-	raw, err := call.ReadLimited(c.HTTP)
+	raw, err := call.ReadLimited(w.c.HTTP)
 	if err != nil {
 		return err
 	}
@@ -48,31 +48,31 @@ func (v *service) takeParts(c *call.Call) error {
 		}
 	}
 	for _, part := range upload.Parts {
-		switch _, err := v.parts.Put(part); {
+		switch _, err := w.Parts.Put(part); {
 		case errors.Is(err, parts.ErrFull):
 			return status.Unavailable(err.Error())
 		case err != nil:
 			return err
 		}
 	}
-	c.Sent = true
-	return c.WriteJSON(f, http.StatusCreated, &metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusSuccess, Code: http.StatusCreated})
+	w.c.Sent = true
+	return w.c.WriteJSON(f, http.StatusCreated, &metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusSuccess, Code: http.StatusCreated})
 }
 
 // sourceOf puts together the source of a policy that is pushed. Parts are looked for in the log
 // and among those that were uploaded; an error names those that are in neither.
-func (v *service) sourceOf(ctx context.Context, c *call.Call) (*policy.Source, error) {
-	source := &policy.Source{Package: c.asked.Spec.Package}
+func (w *push) sourceOf(ctx context.Context) (*policy.Source, error) {
+	source := &policy.Source{Package: w.asked.Spec.Package}
 	var missing []metav1.StatusCause
 	have, size := map[string][]byte{}, 0
-	for i, f := range c.asked.Spec.Files {
+	for i, f := range w.asked.Spec.Files {
 		contents := [][]byte{[]byte(f.Data)}
 		size += len(f.Data)
 		for j, digest := range f.Parts {
 			part, known := have[digest]
 			if !known {
 				var err error
-				if part, err = v.part(ctx, c, digest); err != nil {
+				if part, err = w.part(ctx, digest); err != nil {
 					return nil, err
 				}
 				have[digest] = part
@@ -98,17 +98,17 @@ func (v *service) sourceOf(ctx context.Context, c *call.Call) (*policy.Source, e
 }
 
 // part returns a part of a policy by its digest; nil if the server does not have it.
-func (v *service) part(ctx context.Context, c *call.Call, digest string) ([]byte, error) {
+func (w *push) part(ctx context.Context, digest string) ([]byte, error) {
 	d, err := policies.ParseDigest(digest)
 	if err != nil {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("spec.files: %v", err))
 	}
-	if v.parts != nil {
-		if data, ok := v.parts.Get(d); ok {
+	if w.Parts != nil {
+		if data, ok := w.Parts.Get(d); ok {
 			return data, nil
 		}
 	}
-	return c.Tip.Policies.Chunk(ctx, v.Log, d)
+	return w.c.Tip.Policies.Chunk(ctx, w.Log, d)
 }
 
 // lacksParts is the answer to a push whose parts have to be uploaded first.
@@ -121,28 +121,28 @@ func lacksParts(missing []metav1.StatusCause) error {
 }
 
 // dropParts forgets the uploaded parts of a policy that is in force: the log has them.
-func (v *service) dropParts(c *call.Call) {
-	if v.parts == nil {
+func (w *push) dropParts() {
+	if w.Parts == nil {
 		return
 	}
 	var all []policies.Digest
-	for _, f := range c.asked.Spec.Files {
+	for _, f := range w.asked.Spec.Files {
 		for _, part := range f.Parts {
 			if d, err := policies.ParseDigest(part); err == nil {
 				all = append(all, d)
 			}
 		}
 	}
-	v.parts.Drop(all)
+	w.Parts.Drop(all)
 }
 
 // answerPush writes the policy that was pushed: its files as they were sent, for one that was sent in parts
 // may be larger than anybody wants to read.
-func (v *service) answerPush(c *call.Call, f negotiate.Format, code int, answer *Policy) error {
-	for _, file := range c.asked.Spec.Files {
+func (w *push) answerPush(f negotiate.Format, code int, answer *Policy) error {
+	for _, file := range w.asked.Spec.Files {
 		if len(file.Parts) > 0 {
 			brief := *answer
-			brief.Spec.Files = c.asked.Spec.Files
+			brief.Spec.Files = w.asked.Spec.Files
 			answer = &brief
 			break
 		}
@@ -151,5 +151,5 @@ func (v *service) answerPush(c *call.Call, f negotiate.Format, code int, answer 
 	if err != nil {
 		return err
 	}
-	return c.WriteBody(f, code, text)
+	return w.c.WriteBody(f, code, text)
 }

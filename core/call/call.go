@@ -184,3 +184,27 @@ func (c *Call) World() *commit.Tip {
 func (c *Call) Contended() error {
 	return status.Modified(c.Resource(), c.Key.Name)
 }
+
+// SendBack returns the error that sends a write back to the stage where a newer tip matters first.
+func (c *Call) SendBack(tip *commit.Tip) *Again {
+	if tip.PolicyRevision() != c.Tip.PolicyRevision() {
+		return &Again{Stage: "impersonation", Tip: tip}
+	}
+	return &Again{Stage: "decode", Tip: tip}
+}
+
+// Confirm asks the log for its tip, unless the call's is confirmed. The call is sent back if there is a newer one.
+func (c *Call) Confirm(ctx context.Context, committer *commit.Committer) error {
+	if c.Confirmed {
+		return nil
+	}
+	tip, err := committer.Confirm(ctx)
+	if err != nil {
+		return err
+	}
+	c.Confirmed = true
+	if tip.Revision() == c.Tip.Revision() {
+		return nil
+	}
+	return c.SendBack(tip)
+}

@@ -172,3 +172,6 @@ func (c *Call) WriteHeader(contentType string) {
 		}
 	}
 }
+
+// ResetFormat forgets the negotiated format, because the call may be about another kind now.
+func (c *Call) ResetFormat() { c.format = nil }

@@ -4,20 +4,10 @@ import (
 	"net/http"
 )
 
-// unread is a response that nobody reads.
-type Discard struct{ header http.Header }
-
-func (w *Discard) Header() http.Header { return w.header }
-
-func (w *Discard) Write(b []byte) (int, error) { return len(b), nil }
-
-func (w *Discard) WriteHeader(int) {}
-
-// response remembers what was answered.
+// Response is the answer to a call, and remembers its code.
 type Response struct {
 	http.ResponseWriter
-	Code  int
-	bytes int64
+	Code int // 0 until the header is written
 }
 
 func (w *Response) WriteHeader(code int) {
@@ -31,10 +21,17 @@ func (w *Response) Write(b []byte) (int, error) {
 	if w.Code == 0 {
 		w.Code = http.StatusOK
 	}
-	n, err := w.ResponseWriter.Write(b)
-	w.bytes += int64(n)
-	return n, err
+	return w.ResponseWriter.Write(b)
 }
 
 // Unwrap is for http.ResponseController.
 func (w *Response) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// NewDiscard returns a response that nobody reads. Its header and its code are kept.
+func NewDiscard() *Response { return &Response{ResponseWriter: discard{}} }
+
+type discard http.Header
+
+func (d discard) Header() http.Header         { return http.Header(d) }
+func (d discard) Write(b []byte) (int, error) { return len(b), nil }
+func (d discard) WriteHeader(int)             {}

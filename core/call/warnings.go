@@ -36,3 +36,9 @@ func (c *Call) WarnDeprecated(kind *policy.Version) {
 		c.Warn(text)
 	}
 }
+
+// ResetWarnings forgets the warnings of an earlier round.
+func (c *Call) ResetWarnings() { c.warnings = nil }
+
+// Warnings returns the warnings that go into the answer.
+func (c *Call) Warnings() []string { return c.warnings }

@@ -99,13 +99,13 @@ func selectable(c *call.Call, field string) bool {
 }
 
 // page is a part of a list: what state it is of, where it begins, how much it holds.
-type page struct {
+type Page struct {
 	state          *objects.State // nil if it has to be found, see past
 	revision       uint64         // as the answer gives it
 	afterNamespace string
 	afterName      string
 	limit          int
-	past           bool // it is of a revision that stays what it is
+	OfPast         bool // it is of a revision that stays what it is
 }
 
 // list answers with objects at one revision.
@@ -118,16 +118,16 @@ func (rd *Reader) List(ctx context.Context, c *call.Call) error {
 	if err != nil {
 		return err
 	}
-	pg, err := rd.page(ctx, c, o)
+	pg, err := rd.PageOf(ctx, c, o)
 	if err != nil {
 		return err
 	}
-	if pg.past {
+	if pg.OfPast {
 		if fresh, err := rd.Fix(ctx, c, pg.revision); fresh || err != nil {
 			return err
 		}
 	}
-	meta, found, err := rd.found(ctx, c, &pg, &sel)
+	meta, found, err := rd.Found(ctx, c, &pg, &sel)
 	if err != nil {
 		return err
 	}
@@ -140,8 +140,8 @@ func (rd *Reader) List(ctx context.Context, c *call.Call) error {
 }
 
 // found is what is on a page.
-func (rd *Reader) found(ctx context.Context, c *call.Call, pg *page, sel *objects.Selection) (meta metav1.ListMeta, found []*objects.Object, err error) {
-	if pg.past {
+func (rd *Reader) Found(ctx context.Context, c *call.Call, pg *Page, sel *objects.Selection) (meta metav1.ListMeta, found []*objects.Object, err error) {
+	if pg.OfPast {
 		if pg.state, err = rd.ObjectsAt(ctx, c, c.Resource(), c.Key.Namespace, pg.revision); err != nil {
 			return meta, nil, err
 		}
@@ -185,7 +185,7 @@ func key(c *call.Call, last *objects.Object) string {
 }
 
 // goOnBehind is where the page begins that a token's key asks for.
-func (pg *page) goOnBehind(c *call.Call, key string) {
+func (pg *Page) goOnBehind(c *call.Call, key string) {
 	key = strings.TrimPrefix(key, KeyPrefix)
 	if acrossNamespaces(c) {
 		pg.afterNamespace, pg.afterName, _ = strings.Cut(key, "/")
@@ -197,8 +197,8 @@ func (pg *page) goOnBehind(c *call.Call, key string) {
 func acrossNamespaces(c *call.Call) bool { return c.Kind.Kind.Namespaced && c.Key.Namespace == "" }
 
 // page finds the state that a list is of.
-func (rd *Reader) page(ctx context.Context, c *call.Call, o *internalversion.ListOptions) (page, error) {
-	pg := page{limit: maxInt}
+func (rd *Reader) PageOf(ctx context.Context, c *call.Call, o *internalversion.ListOptions) (Page, error) {
+	pg := Page{limit: maxInt}
 	if o.Limit > 0 && o.ResourceVersion != "0" { // upstream answers "0" from its cache, with all
 		pg.limit = int(o.Limit)
 	}
@@ -223,7 +223,7 @@ func (rd *Reader) page(ctx context.Context, c *call.Call, o *internalversion.Lis
 		if err := rd.CheckWindow(ctx, c, uint64(revision)); err != nil {
 			return pg, goOnNow(err, key)
 		}
-		pg.revision, pg.past = uint64(revision), true
+		pg.revision, pg.OfPast = uint64(revision), true
 		if err := rd.Past.Kept(pg.revision); err != nil {
 			return pg, expiredContinue(key)
 		}
@@ -231,7 +231,7 @@ func (rd *Reader) page(ctx context.Context, c *call.Call, o *internalversion.Lis
 	case Exactly(o):
 		var err error
 		pg.revision, err = rd.Exact(ctx, c, o.ResourceVersion)
-		pg.past = true
+		pg.OfPast = true
 		return pg, err
 	default:
 		return pg, rd.newest(ctx, c, o.ResourceVersion, &pg)
@@ -239,12 +239,12 @@ func (rd *Reader) page(ctx context.Context, c *call.Call, o *internalversion.Lis
 }
 
 // newest makes the page one of the newest state that there is.
-func (rd *Reader) newest(ctx context.Context, c *call.Call, resourceVersion string, pg *page) error {
+func (rd *Reader) newest(ctx context.Context, c *call.Call, resourceVersion string, pg *Page) error {
 	if err := rd.See(ctx, c, resourceVersion); err != nil {
 		return err
 	}
-	pg.revision, pg.past = c.World().Revision(), c.Past.Tip != nil
-	if !pg.past {
+	pg.revision, pg.OfPast = c.World().Revision(), c.Past.Tip != nil
+	if !pg.OfPast {
 		pg.state = c.Tip.Objects
 	}
 	return nil

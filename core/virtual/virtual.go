@@ -6,9 +6,11 @@ package virtual
 import (
 	"context"
 	"slices"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/endpoints/request"
 	"stele.dev/stele/core/call"
 	"stele.dev/stele/core/commit"
 	"stele.dev/stele/core/discovery"
@@ -31,6 +33,8 @@ type Resource struct {
 	Described *policy.Version
 	// Past says how it behaves below /at.
 	Past Past
+	// Timeout bounds a create; zero for the timeout of all requests.
+	Timeout time.Duration
 	// Route checks whether the call's path is served, and takes its verb, in place of the rules by the verbs.
 	Route func(*call.Call) error
 	// Serve answers a call that only reads, or asks a question.
@@ -117,6 +121,11 @@ func (t *Table) Find(c *call.Call) *Resource {
 		return r
 	}
 	return t.by[place{i.APIGroup, i.APIVersion, i.Resource, ""}]
+}
+
+// Has reports whether a path is exactly that of a row's resource.
+func (t *Table) Has(i *request.RequestInfo) bool {
+	return t.by[place{i.APIGroup, i.APIVersion, i.Resource, i.Subresource}] != nil
 }
 
 // Rows returns the rows, in the order in which discovery lists them.

@@ -1,20 +1,18 @@
 package core
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
-	"slices"
-	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apiserver/pkg/authentication/user"
-	"stele.dev/stele/core/canonical"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"stele.dev/stele/core/call"
 	"stele.dev/stele/core/commit"
+	"stele.dev/stele/core/edit"
 	"stele.dev/stele/eventlog"
 	"stele.dev/stele/eventlog/logpb"
 )
@@ -22,8 +20,8 @@ import (
 // commit turns the object into an event, and sees that it gets into the log, under
 // the checks that make everything decided so far true at its revision.
 func (p *Pipeline) commit(ctx context.Context, r *Request) error {
-	if r.law {
-		return p.commitPolicy(ctx, r)
+	if r.write != nil {
+		return r.write.Commit(ctx)
 	}
 	if err := p.yield(ctx, r); err != nil {
 		return err
@@ -34,12 +32,12 @@ func (p *Pipeline) commit(ctx context.Context, r *Request) error {
 	}
 	if w == nil || r.Dry() {
 		// Nothing is appended, so nothing confirms the tip by itself.
-		if err := p.confirmed(ctx, r); err != nil {
+		if err := r.Confirm(ctx, p.committer); err != nil {
 			return err
 		}
 		r.endTurn()
 		if w == nil {
-			return p.AnswerObject(r, r.Unchanged(), r.Old.JSON)
+			return p.reader.AnswerObject(&r.Call, r.Unchanged(), r.Old.JSON)
 		}
 		if stale := w.Checks.Evaluate(r.Tip.Objects, r.Tip.Policies); stale != nil {
 			return r.refused(w, stale)
@@ -67,7 +65,7 @@ func (p *Pipeline) commit(ctx context.Context, r *Request) error {
 	r.endTurn()
 	if w.Type == logpb.Type_TYPE_DELETED {
 		if r.Object != nil { // an update that took the last finalizer
-			return p.AnswerObject(r, http.StatusOK, edit.WithRevision(w.After, revision))
+			return p.reader.AnswerObject(&r.Call, http.StatusOK, edit.WithRevision(w.After, revision))
 		}
 		return p.answerDeleted(r, revision)
 	}
@@ -75,24 +73,7 @@ func (p *Pipeline) commit(ctx context.Context, r *Request) error {
 	if o == nil || o.Revision != revision {
 		return fmt.Errorf("core: the object committed at revision %d is not in the state that it led to", revision)
 	}
-	return p.AnswerObject(r, w.Code, o.JSON)
-}
-
-// confirmed makes sure that the pinned tip was the log's after the request came, or
-// sends the request back with one that was.
-func (p *Pipeline) confirmed(ctx context.Context, r *Request) error {
-	if r.Confirmed {
-		return nil
-	}
-	tip, err := p.committer.Confirm(ctx)
-	if err != nil {
-		return err
-	}
-	r.Confirmed = true
-	if tip.Revision() == r.Tip.Revision() {
-		return nil
-	}
-	return sendBack(r, tip)
+	return p.reader.AnswerObject(&r.Call, w.Code, o.JSON)
 }
 
 // sendBackNow is where a request goes back to that has waited since it was to go back.
@@ -101,15 +82,7 @@ func (p *Pipeline) sendBackNow(r *Request, back *call.Again) *call.Again {
 	if tip.Revision() <= back.Tip.Revision() {
 		return back
 	}
-	return sendBack(r, tip)
-}
-
-// sendBack sends a request to where a newer tip matters first.
-func sendBack(r *Request, tip *commit.Tip) *call.Again {
-	if tip.PolicyRevision() != r.Tip.PolicyRevision() {
-		return &call.Again{Stage: "impersonation", Tip: tip}
-	}
-	return &call.Again{Stage: "decode", Tip: tip}
+	return r.SendBack(tip)
 }
 
 // stale handles a proposal that met another state than the one it was decided on: the
@@ -120,7 +93,7 @@ func (p *Pipeline) stale(r *Request, w *edit.Write, stale *commit.Stale) error {
 		return r.refused(w, stale)
 	}
 	r.Confirmed = true
-	return sendBack(r, tip)
+	return r.SendBack(tip)
 }
 
 // refused is for checks that fail on the very state that the write was decided on.
@@ -151,7 +124,7 @@ func (p *Pipeline) event(r *Request, w *edit.Write) *eventlog.Event {
 			FieldManager: call.UTF8(r.Body.Options.FieldManager), Status: uint32(w.Code), MediaType: r.Body.MediaType,
 		},
 		Decisions: &logpb.Decisions{
-			Authorizer: r.Decision.Authorizer, Rule: r.Decision.Rule, Source: r.Decision.Source, Admission: r.admission, Warnings: r.warnings,
+			Authorizer: r.Decision.Authorizer, Rule: r.Decision.Rule, Source: r.Decision.Source, Admission: r.admission, Warnings: r.Warnings(),
 		},
 		PolicyDigest: digest[:],
 	}
@@ -182,3 +155,63 @@ func classOf(r *Request) *logpb.Class {
 	return nil
 }
 
+// yield lets writes of the same object go first that lost before, if there are any. If the log has a newer tip
+// afterwards, the request is sent back, as if it had lost.
+func (p *Pipeline) yield(ctx context.Context, r *Request) (err error) {
+	if r.turn != nil || !p.turns.Wanted(r.Key) {
+		return nil
+	}
+	if r.turn, err = p.turns.Take(ctx, r.Key); err != nil {
+		return err
+	}
+	if tip := p.committer.Tip(); tip.Revision() > r.Tip.Revision() {
+		return r.SendBack(tip)
+	}
+	return nil
+}
+
+// endTurn ends the request's turn at its object, if it has one: when the outcome is known, and before the client is
+// told, which may read slowly.
+func (r *Request) endTurn() {
+	if r.turn != nil {
+		r.turn()
+		r.turn = nil
+	}
+}
+
+// answerDryRun answers with what would have come of the write.
+func (p *Pipeline) answerDryRun(r *Request, w *edit.Write) error {
+	if w.Type == logpb.Type_TYPE_DELETED && r.Object == nil {
+		return p.answerDeleted(r, r.Old.Revision)
+	}
+	object := w.Payload
+	if w.After != nil {
+		object = w.After
+	}
+	if r.Old != nil {
+		object = edit.WithRevision(object, r.Old.Revision)
+	}
+	return p.reader.AnswerObject(&r.Call, w.Code, object)
+}
+
+// returnsDeleted has the kinds of which a delete answers with the object, as upstream's stores have it
+// (ReturnDeletedObject).
+var returnsDeleted = map[schema.GroupResource]bool{commit.Namespaces: true, {Resource: "serviceaccounts"}: true}
+
+// answerDeleted answers to a delete that is done, at a revision.
+func (p *Pipeline) answerDeleted(r *Request, revision uint64) error {
+	if returnsDeleted[r.Resource()] {
+		return p.reader.AnswerObject(&r.Call, http.StatusOK, edit.WithRevision(r.Old.Payload(), revision))
+	}
+	f, err := r.Format()
+	if err != nil {
+		return err
+	}
+	return r.WriteJSON(f, http.StatusOK, &metav1.Status{
+		TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"},
+		Status:   metav1.StatusSuccess,
+		Details: &metav1.StatusDetails{
+			Name: r.Key.Name, Group: r.Key.Group, Kind: r.Key.Resource, UID: types.UID(r.Old.UID),
+		},
+	})
+}
