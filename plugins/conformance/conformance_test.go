@@ -85,7 +85,7 @@ func TestWhatIsBrokenIsFound(t *testing.T) {
 				return sdk.Deny("bad luck"), nil
 			}
 			return sdk.NoOpinion(), nil
-		})), "100 times", "and again by"},
+		})), "100 times", "and later with"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			got := failed(t, c.plugin)
