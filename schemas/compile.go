@@ -33,20 +33,18 @@ const (
 // The result is either a node or diagnostics: all that is wrong, not the first
 // of it.
 func FromCUE(v cue.Value, locate func(token.Pos) (Position, bool), packages ...*build.Instance) (*Node, Diagnostics) {
-	c := newCompiler(locate)
-	c.packages = newPackages(packages)
-	n := c.schema(v, "")
-	if diags := c.diags.Sorted(); diags != nil {
+	c := NewCompiler(locate, packages...)
+	n := c.Schema(v)
+	if diags := c.Diagnostics(); diags != nil {
 		return nil, diags
 	}
 	return n, nil
 }
 
-// A compiler turns evaluated CUE into nodes.
-type compiler struct {
+// A Compiler turns evaluated CUE into nodes, and collects what is wrong with it.
+type Compiler struct {
 	locate   func(token.Pos) (Position, bool)
 	packages packages
-	builtin  bool // whether the kind comes with the server
 	diags    Diagnostics
 
 	rootIsFile bool // the fields of a file are data
@@ -65,8 +63,11 @@ type compiler struct {
 	scratch    *cue.Context      // for values that the compiler makes up
 }
 
-func newCompiler(locate func(token.Pos) (Position, bool)) *compiler {
-	return &compiler{
+// NewCompiler returns a compiler of schemas that are made of packages. [FromCUE] says what its
+// arguments are.
+func NewCompiler(locate func(token.Pos) (Position, bool), packages ...*build.Instance) *Compiler {
+	return &Compiler{
+		packages: newPackages(packages),
 		locate: func(p token.Pos) (Position, bool) {
 			if !p.IsValid() {
 				return Position{}, false
@@ -83,6 +84,49 @@ func newCompiler(locate func(token.Pos) (Position, bool)) *compiler {
 		untaken:   make(map[string]bool),
 		scratch:   cuecontext.New(),
 	}
+}
+
+// Diagnostics returns all that is wrong with what was compiled, sorted; nil if nothing is.
+func (c *Compiler) Diagnostics() Diagnostics { return c.diags.Sorted() }
+
+// Refuse records that something at a path is wrong.
+func (c *Compiler) Refuse(path string, source Position, message, hint string) {
+	c.refuse(&place{path: path, source: source}, nil, message, hint)
+}
+
+// Report records CUE's own errors about the value at a path.
+func (c *Compiler) Report(err error, path string, source Position) {
+	c.reported(err, &place{path: path, source: source})
+}
+
+// PositionOf returns the position of the first contribution to v that locate
+// knows, the zero Position if it knows none.
+func PositionOf(v cue.Value, locate func(token.Pos) (Position, bool)) Position {
+	pos, _ := NewCompiler(locate).SourceOf(v)
+	return pos
+}
+
+// SourceOf returns the position of the first contribution to v that is in the
+// bundle.
+func (c *Compiler) SourceOf(v cue.Value) (Position, bool) {
+	if f, ok := v.Source().(*ast.Field); ok {
+		if pos, ok := c.locate(f.Pos()); ok {
+			return pos, true
+		}
+	}
+	if op, args := v.Expr(); op == cue.AndOp {
+		for _, a := range args {
+			if pos, ok := c.SourceOf(a); ok {
+				return pos, true
+			}
+		}
+	}
+	if node := v.Source(); node != nil {
+		if pos, ok := c.locate(node.Pos()); ok {
+			return pos, true
+		}
+	}
+	return c.locate(v.Pos())
 }
 
 // A place is where the compiler is: a path from the top of the schema.
@@ -143,16 +187,16 @@ func (p *place) field(name string, presence Presence) *place {
 }
 
 // refuse records that the schema cannot be compiled.
-func (c *compiler) refuse(at *place, node ast.Node, message, hint string) {
+func (c *Compiler) refuse(at *place, node ast.Node, message, hint string) {
 	c.diags = append(c.diags, Diagnostic{Pos: c.position(node, at), Path: at.path, Message: message, Hint: hint})
 }
 
-func (c *compiler) refuseDepth(at *place) {
+func (c *Compiler) refuseDepth(at *place) {
 	c.refuse(at, nil, fmt.Sprintf("nested deeper than %d levels", maxDepth), "leave the inner value open with {...}")
 }
 
 // position locates node, or else the field that it belongs to.
-func (c *compiler) position(node ast.Node, at *place) Position {
+func (c *Compiler) position(node ast.Node, at *place) Position {
 	if node != nil {
 		if pos, ok := c.locate(node.Pos()); ok {
 			return pos
@@ -163,7 +207,7 @@ func (c *compiler) position(node ast.Node, at *place) Position {
 
 // reported adds CUE's own errors. It adds something in any case: CUE can take a
 // value for impossible without saying why.
-func (c *compiler) reported(err error, at *place) {
+func (c *Compiler) reported(err error, at *place) {
 	if err == nil {
 		c.refuse(at, nil, "conflicting values", "see that some value satisfies every rule of the field")
 	}
@@ -196,9 +240,10 @@ const (
 	recursionHint = "unfold it to the depth that is needed, or leave the inner value open with {...}"
 )
 
-// schema compiles the value at the top of a schema.
-func (c *compiler) schema(v cue.Value, path string) *Node {
-	at := &place{path: path, presence: Required}
+// Schema compiles the value at the top of a schema. It returns nil if anything was refused,
+// now or before.
+func (c *Compiler) Schema(v cue.Value) *Node {
+	at := &place{presence: Required}
 	if !v.Exists() {
 		c.refuse(at, nil, "there is no schema", "")
 		return nil
@@ -226,7 +271,7 @@ func (c *compiler) schema(v cue.Value, path string) *Node {
 		}
 	}
 	if c.checkPreserved(); len(c.diags) == 0 {
-		c.checkDefaults(n, path)
+		c.checkDefaults(n, "")
 	}
 	if len(c.diags) == 0 {
 		c.holdMarks(n, v, at)
@@ -236,7 +281,7 @@ func (c *compiler) schema(v cue.Value, path string) *Node {
 
 // probed compiles v and compares the result with what CUE does. Where they differ in a way
 // that CUE itself can settle, that part is left to it.
-func (c *compiler) probed(v cue.Value, top *place) *Node {
+func (c *Compiler) probed(v cue.Value, top *place) *Node {
 	for range maxRounds {
 		at := *top
 		before, untaken, said := len(c.forced), len(c.untaken), len(c.diags)
@@ -280,12 +325,12 @@ func isFile(v cue.Value) bool {
 }
 
 // checkDefaults refuses defaults that are not values of their own field.
-func (c *compiler) checkDefaults(n *Node, path string) {
+func (c *Compiler) checkDefaults(n *Node, path string) {
 	if n == nil {
 		return
 	}
 	if n.Default != nil || path == "" {
-		if _, err := newCheck(n, 0); err != nil {
+		if _, err := NewChecker(n); err != nil {
 			c.refuse(&place{path: path, source: n.Source}, nil, strings.TrimPrefix(err.Error(), "schemas: "), "")
 			return
 		}
@@ -309,7 +354,7 @@ func (c *compiler) checkDefaults(n *Node, path string) {
 
 // node compiles one value. It always returns a node, so that the rest can be
 // compiled; what it could not compile is among the diagnostics.
-func (c *compiler) node(v cue.Value, at *place) *Node {
+func (c *Compiler) node(v cue.Value, at *place) *Node {
 	n := &Node{Kinds: AnyKind, Source: at.source}
 	if r, ok := c.forced[at.path]; ok {
 		at.reasons = append(at.reasons, r)
@@ -369,7 +414,7 @@ func (c *compiler) node(v cue.Value, at *place) *Node {
 // bottom compiles a value that CUE cannot evaluate without data. That is fine
 // for a list that must not be empty, which CUE tries to satisfy with the empty
 // list of the schema.
-func (c *compiler) bottom(n *Node, v cue.Value, s shape, at *place, refused bool) {
+func (c *Compiler) bottom(n *Node, v cue.Value, s shape, at *place, refused bool) {
 	if v.IsConcrete() || s.kinds != cue.ListKind || !s.hasMinItems() {
 		if isCycle(v.Err()) && at.parent != nil && !refused {
 			n.Kinds = AnyKind
@@ -423,7 +468,7 @@ func tops(n int) ast.Expr {
 	return ast.NewList(items...)
 }
 
-func (c *compiler) limits(s shape) *List {
+func (c *Compiler) limits(s shape) *List {
 	return &List{MinItems: s.minItems, MaxItems: s.maxItems, Unique: s.unique}
 }
 
@@ -439,7 +484,7 @@ func (n *Node) evaluated() (found bool) {
 
 // forgets reports whether CUE judges an item otherwise in its list than by itself: beside a
 // limit it can forget that items are closed.
-func (c *compiler) forgets(list, item cue.Value, n *Node, s shape) bool {
+func (c *Compiler) forgets(list, item cue.Value, n *Node, s shape) bool {
 	g := maker{rand.New(rand.NewPCG(9, 10)), 50, n.names(), 80}
 	count := 1
 	if s.minItems != nil {
@@ -464,7 +509,7 @@ func (c *compiler) forgets(list, item cue.Value, n *Node, s shape) bool {
 }
 
 // items compiles the value of the items of a list.
-func (c *compiler) items(list, v cue.Value, s shape, at *place) *Node {
+func (c *Compiler) items(list, v cue.Value, s shape, at *place) *Node {
 	n := c.node(v, at.below("[]", Required))
 	if s.unique && n.Kinds&(ListKind|StructKind) != 0 {
 		c.leaveTo(at, at, nil, "a list without duplicates whose items may be lists or structs")
@@ -483,7 +528,7 @@ func (c *compiler) items(list, v cue.Value, s shape, at *place) *Node {
 }
 
 // list compiles a list value, or an alternative that is one.
-func (c *compiler) list(v cue.Value, s shape, at *place, refused bool) *List {
+func (c *Compiler) list(v cue.Value, s shape, at *place, refused bool) *List {
 	l := c.limits(s)
 	switch {
 	case refused:
@@ -507,7 +552,7 @@ func fixedItems(v cue.Value) bool {
 }
 
 // structOf compiles a struct value, or an alternative that is one.
-func (c *compiler) structOf(v cue.Value, s shape, at *place) *Struct {
+func (c *Compiler) structOf(v cue.Value, s shape, at *place) *Struct {
 	result := &Struct{}
 	fields, err := v.Fields(cue.All(), cue.Patterns(true))
 	if err != nil {
@@ -569,8 +614,8 @@ func (c *compiler) structOf(v cue.Value, s shape, at *place) *Struct {
 // excluded reports whether v is a field that is declared only outside the bundle,
 // by a definition of the server's own, and to which the struct is closed by a
 // definition of the bundle. Such a field is as if it were not there.
-func (c *compiler) excluded(v cue.Value) bool {
-	if _, ok := c.sourceOf(v); ok {
+func (c *Compiler) excluded(v cue.Value) bool {
+	if _, ok := c.SourceOf(v); ok {
 		return false
 	}
 	return slices.ContainsFunc(errors.Errors(v.Err()), func(e errors.Error) bool {
@@ -582,7 +627,7 @@ func (c *compiler) excluded(v cue.Value) bool {
 // pattern compiles [key]: value in the struct within. If it is the only pattern,
 // the value is looked at where it applies, in a field that it admits: only there
 // is it known whether the value is closed.
-func (c *compiler) pattern(s *Struct, within, key, value cue.Value, only bool, at *place) {
+func (c *Compiler) pattern(s *Struct, within, key, value cue.Value, only bool, at *place) {
 	k := c.node(key, at.below("[key]", Required))
 	if k.Kinds == AnyKind && k.Fallback == nil {
 		k = &Node{Kinds: StringKind, Source: k.Source} // [_]: T

@@ -18,7 +18,7 @@ import (
 // field too many in each of its structs. It returns a value of which they make different
 // things, and how; "" if there is none.
 func disagreement(v cue.Value, n *Node, tries, unknown int) (value, how string) {
-	c, err := newCheck(asCUE(n), 0)
+	c, err := NewChecker(asCUE(n))
 	if err != nil {
 		return "", err.Error()
 	}
@@ -30,7 +30,7 @@ func disagreement(v cue.Value, n *Node, tries, unknown int) (value, how string) 
 		if i%2 == 0 {
 			x = g.witness(n)
 		}
-		text, ok, how := c.differs(v, x)
+		text, ok, how := differs(c, v, x)
 		if how != "" {
 			return text, how
 		}
@@ -38,7 +38,7 @@ func disagreement(v cue.Value, n *Node, tries, unknown int) (value, how string) 
 			continue
 		}
 		for _, more := range withUnknown(x, append(slices.Clip(names), "unknown field")) {
-			if text, _, how := c.differs(v, more); how != "" {
+			if text, _, how := differs(c, v, more); how != "" {
 				return text, how
 			}
 		}
@@ -47,7 +47,7 @@ func disagreement(v cue.Value, n *Node, tries, unknown int) (value, how string) 
 }
 
 // differs tells whether a value is valid, and how a program and CUE disagree about it.
-func (c *check) differs(v cue.Value, x any) (text string, valid bool, how string) {
+func differs(c *Checker, v cue.Value, x any) (text string, valid bool, how string) {
 	encoded, err := json.Marshal(x)
 	if err != nil {
 		return "", false, "" // a number that JSON cannot have
@@ -56,21 +56,19 @@ func (c *check) differs(v cue.Value, x any) (text string, valid bool, how string
 		return "", false, ""
 	}
 	said := ask(v, encoded)
-	var run inspection
-	run.value(c, x)
-	if said.valid() && passedForStruct(run.errs) {
+	errs := c.Validate(x)
+	if said.valid() && passedForStruct(errs) {
 		return "", true, ""
 	}
 	switch {
 	case said.failed != "":
 		return string(encoded), false, said.failed
-	case said.valid() != (len(run.errs) == 0):
-		return string(encoded), false, fmt.Sprintf("CUE says %v, the program %v", said.faults, run.errs)
+	case said.valid() != (len(errs) == 0):
+		return string(encoded), false, fmt.Sprintf("CUE says %v, the program %v", said.faults, errs)
 	case !said.valid():
 		return "", false, ""
 	}
-	p := preparation{fill: true}
-	if prepared := p.value(c, x); len(p.unknown) > 0 || !reflect.DeepEqual(prepared, said.result) && !stays(v, prepared, said.result) {
+	if prepared, unknown := c.Prepare(x); len(unknown) > 0 || !reflect.DeepEqual(prepared, said.result) && !stays(v, prepared, said.result) {
 		return string(encoded), true, fmt.Sprintf("CUE completes it to %v, the program to %v", said.result, prepared)
 	}
 	return "", true, ""
@@ -126,7 +124,7 @@ func (n *Node) names() (names []string) {
 // agree compares the whole of a schema with what CUE makes of it. If they disagree because a
 // part that CUE is to evaluate means something else by itself, the part around it is left to
 // CUE; else that is refused.
-func (c *compiler) agree(v cue.Value, n *Node, at *place) {
+func (c *Compiler) agree(v cue.Value, n *Node, at *place) {
 	tries, unknown := 8, 0
 	if n.evaluated() {
 		tries, unknown = 150, 20

@@ -18,7 +18,7 @@ var formatNames = sets.New("bsonobjectid", "byte", "cidr", "creditcard", "date",
 
 // attributes reads what the attributes of a field say of it beyond CUE: @k8s(...) and
 // @stele(...). They never admit what CUE does not.
-func (c *compiler) attributes(n *Node, v cue.Value, at *place) {
+func (c *Compiler) attributes(n *Node, v cue.Value, at *place) {
 	before := len(c.diags)
 	seen := map[string]bool{}
 	for _, a := range append(v.Attributes(cue.ValueAttr), at.attributes...) {
@@ -48,7 +48,7 @@ func (c *compiler) attributes(n *Node, v cue.Value, at *place) {
 	}
 }
 
-func (c *compiler) attribute(n *Node, name, key, value string, at *place) {
+func (c *Compiler) attribute(n *Node, name, key, value string, at *place) {
 	written := fmt.Sprintf("the attribute @%s(%s)", name, key)
 	if value != "" {
 		written = fmt.Sprintf("the attribute @%s(%s=%s)", name, key, value)
@@ -129,7 +129,7 @@ type preserved struct {
 	at *place
 }
 
-func (c *compiler) checkPreserved() {
+func (c *Compiler) checkPreserved() {
 	for _, p := range c.preserved {
 		if s := p.n.Struct; s != nil && !s.Open {
 			c.refuse(p.at, nil, "the attribute @k8s(preserveUnknownFields) on a struct that admits none", "write ... in the struct")
@@ -137,7 +137,7 @@ func (c *compiler) checkPreserved() {
 	}
 }
 
-func (c *compiler) listMapKeys(n *Node, value string) {
+func (c *Compiler) listMapKeys(n *Node, value string) {
 	if n.List == nil {
 		n.List = &List{}
 	}

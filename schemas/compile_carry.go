@@ -10,8 +10,8 @@ import (
 // carry makes sure that no attribute is lost of a value that is left to CUE, which forgets
 // them: n, what is known of the value v besides, gets the secrets and the immutable fields
 // that it does not have; other attributes that it does not have are refused.
-func (c *compiler) carry(n *Node, v cue.Value, at *place, why string) {
-	marks, ok := c.marksOf(v)
+func (c *Compiler) carry(n *Node, v cue.Value, at *place, why string) {
+	marks, ok := marksOf(v, c.packages, c.rootIsFile)
 	if !ok {
 		c.refuse(at, nil, "a part that only CUE can check and that is too large to be searched for attributes", "split the kind")
 		return
@@ -23,8 +23,8 @@ func (c *compiler) carry(n *Node, v cue.Value, at *place, why string) {
 
 // holdMarks makes sure of the same for a whole schema. An attribute in an alternative or in a
 // comprehension may be of what cannot be there: where that is compiled, its attributes are.
-func (c *compiler) holdMarks(n *Node, v cue.Value, at *place) {
-	marks, ok := c.marksOf(v)
+func (c *Compiler) holdMarks(n *Node, v cue.Value, at *place) {
+	marks, ok := marksOf(v, c.packages, c.rootIsFile)
 	if !ok {
 		c.refuse(at, nil, "a schema that is too large to be searched for attributes", "split the kind")
 		return
@@ -38,7 +38,7 @@ func (c *compiler) holdMarks(n *Node, v cue.Value, at *place) {
 }
 
 // carryMark gives n what a mark says of a part of it, if it does not have that.
-func (c *compiler) carryMark(n *Node, m mark, at *place, why string) {
+func (c *Compiler) carryMark(n *Node, m mark, at *place, why string) {
 	attribute, ok := c.parsed(m.attribute)
 	if !ok {
 		return // CUE has refused it
@@ -57,7 +57,7 @@ func (c *compiler) carryMark(n *Node, m mark, at *place, why string) {
 }
 
 // parsed returns an attribute as CUE reads it.
-func (c *compiler) parsed(a *ast.Attribute) (cue.Attribute, bool) {
+func (c *Compiler) parsed(a *ast.Attribute) (cue.Attribute, bool) {
 	of := c.scratch.CompileString("x: _ " + a.Text).LookupPath(cue.ParsePath("x")).Attributes(cue.FieldAttr)
 	if len(of) == 0 {
 		return cue.Attribute{}, false
@@ -66,7 +66,7 @@ func (c *compiler) parsed(a *ast.Attribute) (cue.Attribute, bool) {
 }
 
 // carried reports whether n says of a part what an attribute does, or can have no such part.
-func carried(n *Node, path []step, name, key, value string, flat bool) bool {
+func carried(n *Node, path []markStep, name, key, value string, flat bool) bool {
 	if name == "stele" && key == "sensitive" && n.Sensitive || key == "immutable" && n.Immutable != nil {
 		return true
 	}
@@ -113,8 +113,8 @@ func (n *Node) compiled(name, key, value string) bool {
 }
 
 // partsAt returns the nodes that speak of a part, and whether there can be such a part.
-func (n *Node) partsAt(s step) (parts []*Node, possible bool) {
-	if s.kind == stepItem {
+func (n *Node) partsAt(s markStep) (parts []*Node, possible bool) {
+	if s.kind == markItem {
 		if n.List != nil {
 			parts = n.List.parts()
 		}
@@ -132,8 +132,8 @@ func (n *Node) partsAt(s step) (parts []*Node, possible bool) {
 	return parts, possible
 }
 
-func (s *Struct) partsAt(of step) (parts []*Node) {
-	if of.kind == stepKey {
+func (s *Struct) partsAt(of markStep) (parts []*Node) {
+	if of.kind == markKey {
 		for i := range s.Patterns {
 			parts = append(parts, s.Patterns[i].Value)
 		}
@@ -149,7 +149,7 @@ func (s *Struct) partsAt(of step) (parts []*Node) {
 
 // give has a part of n be a secret or immutable, which a node says of any value. It reports
 // whether that could be done.
-func (n *Node) give(path []step, name, key string, source Position) bool {
+func (n *Node) give(path []markStep, name, key string, source Position) bool {
 	if len(path) == 0 {
 		switch {
 		case name == "stele" && key == "sensitive":
@@ -177,9 +177,9 @@ func (n *Node) give(path []step, name, key string, source Position) bool {
 }
 
 // addPart adds a part that may be anything; nil if n says something of it already.
-func (n *Node) addPart(s step) *Node {
+func (n *Node) addPart(s markStep) *Node {
 	part := &Node{Kinds: AnyKind}
-	if s.kind == stepItem {
+	if s.kind == markItem {
 		if n.List == nil {
 			n.List = &List{}
 		}
@@ -192,7 +192,7 @@ func (n *Node) addPart(s step) *Node {
 	switch {
 	case !n.Struct.Open || len(n.Struct.Patterns) > 0 || n.Union != nil:
 		return nil
-	case s.kind == stepKey:
+	case s.kind == markKey:
 		n.Struct.Patterns = append(n.Struct.Patterns, KeyPattern{Key: &Node{Kinds: StringKind}, Value: part})
 	default:
 		n.Struct.Fields = append(n.Struct.Fields, Field{Name: s.name, Presence: Optional, Schema: part})
@@ -202,7 +202,7 @@ func (n *Node) addPart(s step) *Node {
 
 // checkImmutable refuses what is immutable in the items of a list, unless they have keys: it
 // cannot be told which item is which.
-func (c *compiler) checkImmutable(n *Node, at *place) {
+func (c *Compiler) checkImmutable(n *Node, at *place) {
 	if n == nil || n.Immutable != nil {
 		return
 	}

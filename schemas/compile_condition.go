@@ -97,7 +97,10 @@ func guardOf(x ast.Expr) (*Guard, bool) {
 		if x.Op == token.LAND || x.Op == token.LOR {
 			a, ok1 := guardOf(x.X)
 			b, ok2 := guardOf(x.Y)
-			op := choose(x.Op == token.LAND, "and", "or")
+			op := "or"
+			if x.Op == token.LAND {
+				op = "and"
+			}
 			return &Guard{Op: op, Of: []*Guard{a, b}}, ok1 && ok2
 		}
 		return testOf(x)
@@ -175,7 +178,7 @@ const maxWitnesses = 4096
 // conditions compiles what a struct with the value v says by conditions. What they add is
 // seen in variants of v in which the fields that they test have values. It returns why that
 // cannot be done, "" if it could.
-func (c *compiler) conditions(result *Struct, v cue.Value, at *place) string {
+func (c *Compiler) conditions(result *Struct, v cue.Value, at *place) string {
 	if len(at.pending) == 0 {
 		return ""
 	}
@@ -242,7 +245,7 @@ func (c *compiler) conditions(result *Struct, v cue.Value, at *place) string {
 
 // withoutConditions leaves of the fields that conditions add those that are there without
 // them, as they are without them: if a default decides a test, v has what comes of it.
-func (c *compiler) withoutConditions(result *Struct, v cue.Value, guards []*guardCheck, variants []map[string]any, at *place) {
+func (c *Compiler) withoutConditions(result *Struct, v cue.Value, guards []*guardCheck, variants []map[string]any, at *place) {
 	seen := map[string]bool{}
 	for _, p := range at.pending {
 		for _, name := range p.body {
@@ -312,7 +315,7 @@ func (p *place) clouded(s *Struct) {
 }
 
 // variantField compiles a field that a variant of a struct has.
-func (c *compiler) variantField(variant cue.Value, name string, at *place) (Field, bool) {
+func (c *Compiler) variantField(variant cue.Value, name string, at *place) (Field, bool) {
 	fields, err := variant.Fields(cue.All())
 	for err == nil && fields.Next() {
 		sel := fields.Selector()
@@ -363,7 +366,7 @@ func testable(t *Guard, f Field) bool {
 
 // variants returns the combinations of values for the fields that conditions test. There is
 // none that is undecided but where a field may be missing.
-func (c *compiler) variants(conditions []*pending, fields map[string]Field) ([]map[string]any, bool) {
+func (c *Compiler) variants(conditions []*pending, fields map[string]Field) ([]map[string]any, bool) {
 	names := make([]string, 0, len(fields))
 	for name := range fields {
 		names = append(names, name)
@@ -403,13 +406,12 @@ type valueMark string
 
 // candidatesFor returns values of a field that decide the tests of it, one way or the other.
 func candidatesFor(name string, f Field, conditions []*pending) (values []any) {
-	admits, err := newCheck(asCUE(f.Schema), 0)
+	admits, err := NewChecker(asCUE(f.Schema))
 	if err != nil {
 		return nil
 	}
 	add := func(x any) {
-		var run inspection
-		if run.value(admits, x); len(run.errs) == 0 && !slices.ContainsFunc(values, func(y any) bool { return sameScalar(x, y) }) {
+		if len(admits.Validate(x)) == 0 && !slices.ContainsFunc(values, func(y any) bool { return sameScalar(x, y) }) {
 			values = append(values, x)
 		}
 	}
@@ -480,7 +482,7 @@ func addNear(add func(any), op string, x any) {
 }
 
 // data returns the fields of m as a value of CUE.
-func (c *compiler) data(m map[string]any) cue.Value {
+func (c *Compiler) data(m map[string]any) cue.Value {
 	s := &ast.StructLit{}
 	for name, x := range m {
 		value := top()
@@ -516,7 +518,7 @@ func literal(x any) ast.Expr {
 
 // comparison records a bound on a field that is the value of its sibling, if that is what x
 // is and where it stands it holds for every value of the field.
-func (c *compiler) comparison(x ast.Expr, at *place) bool {
+func (c *Compiler) comparison(x ast.Expr, at *place) bool {
 	u, ok := x.(*ast.UnaryExpr)
 	if !ok || at.passing || at.within > 0 || at.parent == nil || at.name == "" {
 		return false
@@ -535,7 +537,7 @@ func (c *compiler) comparison(x ast.Expr, at *place) bool {
 
 // remaining returns v without the bounds that comparisons stand for; not ok if it consists of
 // other things than a conjunction.
-func (c *compiler) remaining(v cue.Value, at *place) (rest cue.Value, ok bool) {
+func (c *Compiler) remaining(v cue.Value, at *place) (rest cue.Value, ok bool) {
 	var kept []cue.Value
 	var flatten func(v cue.Value) bool
 	dropped := 0
@@ -573,7 +575,7 @@ func (c *compiler) remaining(v cue.Value, at *place) (rest cue.Value, ok bool) {
 
 // relate adds the comparisons of its fields to a struct. It returns why that cannot be done,
 // "" if it could.
-func (c *compiler) relate(result *Struct, comparisons []Comparison, v cue.Value, at *place) string {
+func (c *Compiler) relate(result *Struct, comparisons []Comparison, v cue.Value, at *place) string {
 	for _, cmp := range comparisons {
 		for _, name := range []string{cmp.Field, cmp.Other} {
 			f, ok := fieldNamed(result, name)
@@ -591,7 +593,7 @@ func (c *compiler) relate(result *Struct, comparisons []Comparison, v cue.Value,
 
 // probeRelated compares structs whose fields depend on each other with what CUE makes of
 // them.
-func (c *compiler) probeRelated() {
+func (c *Compiler) probeRelated() {
 	for _, s := range inOrder(c.related) {
 		claim := c.related[s]
 		if s.escapes(0) {

@@ -22,7 +22,7 @@ const maxFallback = 256 << 10
 // leave records that the form cannot say what node means, which stands at a place: CUE
 // itself is to evaluate the smallest part of the object that holds all data that node
 // refers to. Data outside the object is refused.
-func (c *compiler) leave(at *place, node ast.Node, message, hint string) {
+func (c *Compiler) leave(at *place, node ast.Node, message, hint string) {
 	at.vague = true
 	anchor := at
 	if node != nil {
@@ -38,7 +38,7 @@ func (c *compiler) leave(at *place, node ast.Node, message, hint string) {
 }
 
 // leaveTo has CUE evaluate the part of the object at anchor.
-func (c *compiler) leaveTo(anchor, at *place, node ast.Node, message string) {
+func (c *Compiler) leaveTo(anchor, at *place, node ast.Node, message string) {
 	for anchor.passing {
 		anchor = anchor.parent
 	}
@@ -103,7 +103,7 @@ func namesIn(node ast.Node) (names []*ast.Ident) {
 
 // reaches widens anchor to the place that holds what an identifier stands for; nil if that
 // is data outside of the object. Declarations within the object are followed.
-func (c *compiler) reaches(at, anchor *place, id *ast.Ident, seen map[ast.Node]bool) *place {
+func (c *Compiler) reaches(at, anchor *place, id *ast.Ident, seen map[ast.Node]bool) *place {
 	if anchor == nil || seen[id] {
 		return anchor
 	}
@@ -194,7 +194,7 @@ func holds(d ast.Decl, node ast.Node) bool {
 
 // vague returns the node of a value that the form cannot describe: what can be said of it
 // without knowing the data.
-func (c *compiler) vague(n *Node, v cue.Value, s shape, at *place) {
+func (c *Compiler) vague(n *Node, v cue.Value, s shape, at *place) {
 	kind := v.IncompleteKind()
 	if kind == cue.BottomKind {
 		kind = s.kinds // without data CUE cannot say
@@ -240,7 +240,7 @@ func (c *compiler) vague(n *Node, v cue.Value, s shape, at *place) {
 // written out in full, so that it needs nothing from outside itself, and what else is said
 // of it becomes what holds whatever the data. What cannot be written out is left to the
 // place around it.
-func (c *compiler) fallback(n *Node, v cue.Value, at *place) {
+func (c *Compiler) fallback(n *Node, v cue.Value, at *place) {
 	first := at.reasons[0]
 	text, err := c.selfContained(v, n)
 	switch {
@@ -259,7 +259,7 @@ func (c *compiler) fallback(n *Node, v cue.Value, at *place) {
 
 // selfContained writes v, whose node is n, as an expression that needs nothing from outside
 // itself, and makes sure that it means the same.
-func (c *compiler) selfContained(v cue.Value, n *Node) (text string, err error) {
+func (c *Compiler) selfContained(v cue.Value, n *Node) (text string, err error) {
 	own := c.own(v)
 	// With definitions in place of the references to them, or else beside them: one may
 	// forget that they are closed, the other knows those of one package only.
@@ -291,7 +291,7 @@ func (w *writing) text() string { return w.imports + expressionLabel + ": " + w.
 
 // written writes v out, with the definitions that the exporter leaves out because they
 // refer to themselves.
-func (c *compiler) written(v cue.Value, options ...cue.Option) (*writing, error) {
+func (c *Compiler) written(v cue.Value, options ...cue.Option) (*writing, error) {
 	w := &writing{}
 	text, err := w.add(v, options...)
 	if err != nil {
@@ -391,7 +391,9 @@ func sameMeaning(v, again cue.Value, n *Node, keys []string) error {
 	g := maker{rand.New(rand.NewPCG(3, 4)), 30, keys, 85}
 	var seen coverage
 	for i := range exportTries {
-		g.full = choose(i%4 < 2, 85, 0)
+		if g.full = 0; i%4 < 2 {
+			g.full = 85
+		}
 		x := g.near(n)
 		if i%2 == 0 {
 			x = g.witness(n)
@@ -460,7 +462,6 @@ func (c *coverage) note(x any, path string) {
 // repair removes from x what v finds fault with, and reports whether anything was removed: what
 // fields have to be of each other, random data never is.
 func repair(v cue.Value, x any) (changed bool) {
-	var p preparation
 	for range maxPrunings {
 		value, err := json.Marshal(x)
 		if err != nil {
@@ -469,7 +470,7 @@ func repair(v cue.Value, x any) (changed bool) {
 		removed := false
 		for _, f := range ask(v, value).faults {
 			for n := len(f.Path); n > 0 && f.Kind != Incomplete; n-- {
-				if p.remove(x, f.Path[:n]) {
+				if Remove(x, f.Path[:n]) {
 					removed, changed = true, true
 					break
 				}
@@ -534,14 +535,14 @@ const exportTries = 150
 
 // own returns of a conjunction the part that the bundle has written, without what the
 // server's definitions say of every schema, which is nothing.
-func (c *compiler) own(v cue.Value) cue.Value {
+func (c *Compiler) own(v cue.Value) cue.Value {
 	op, args := v.Expr()
 	if op != cue.AndOp {
 		return v
 	}
 	var mine []cue.Value
 	for _, a := range args {
-		if _, ok := c.sourceOf(a); ok || !a.Pos().IsValid() { // fields beside an embedding have no position
+		if _, ok := c.SourceOf(a); ok || !a.Pos().IsValid() { // fields beside an embedding have no position
 			mine = append(mine, a)
 		}
 	}

@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"cuelang.org/go/cue"
-	"cuelang.org/go/cue/ast"
 	"cuelang.org/go/cue/build"
 	"cuelang.org/go/cue/token"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -18,87 +17,63 @@ import (
 // id is the key under which it stands, plural.group. The kind is of use only if
 // there are no diagnostics. packages are those of [FromCUE].
 func KindFromCUE(id string, v cue.Value, locate func(token.Pos) (Position, bool), packages ...*build.Instance) (Kind, Diagnostics) {
-	c := newCompiler(locate)
-	c.packages = newPackages(packages)
-	k := c.kind(id, v)
-	return k, c.diags.Sorted()
+	r := reader{c: NewCompiler(locate, packages...)}
+	k := r.kind(id, v)
+	return k, r.c.Diagnostics()
 }
 
 // BuiltinFromCUE compiles a kind that comes with the server. Beyond what the
 // kinds of a bundle have, it may be in the core group, select and show any
 // field, and count entries in a column.
 func BuiltinFromCUE(id string, v cue.Value, locate func(token.Pos) (Position, bool), packages ...*build.Instance) (Kind, Diagnostics) {
-	c := newCompiler(locate)
-	c.packages = newPackages(packages)
-	c.builtin = true
-	k := c.kind(id, v)
+	r := reader{c: NewCompiler(locate, packages...), builtin: true}
+	k := r.kind(id, v)
 	k.Builtin = true
-	return k, c.diags.Sorted()
+	return k, r.c.Diagnostics()
+}
+
+// A reader reads the declaration of one kind.
+type reader struct {
+	c       *Compiler
+	builtin bool // whether the kind comes with the server
 }
 
 // A section is a struct in the declaration of a kind.
 type section struct {
-	c  *compiler
-	v  cue.Value
-	at *place
+	r      reader
+	v      cue.Value
+	path   string
+	source Position
 }
 
-func (c *compiler) section(v cue.Value, path string, source Position) section {
-	at := &place{path: path, source: source}
-	if pos, ok := c.sourceOf(v); ok {
-		at.source = pos
+func (r reader) section(v cue.Value, path string, source Position) section {
+	if pos, ok := r.c.SourceOf(v); ok {
+		source = pos
 	}
-	return section{c: c, v: v, at: at}
-}
-
-// PositionOf returns the position of the first contribution to v that locate
-// knows, the zero Position if it knows none.
-func PositionOf(v cue.Value, locate func(token.Pos) (Position, bool)) Position {
-	pos, _ := newCompiler(locate).sourceOf(v)
-	return pos
-}
-
-// sourceOf returns the position of the first contribution to v that is in the
-// bundle.
-func (c *compiler) sourceOf(v cue.Value) (Position, bool) {
-	if f, ok := v.Source().(*ast.Field); ok {
-		if pos, ok := c.locate(f.Pos()); ok {
-			return pos, true
-		}
-	}
-	if op, args := v.Expr(); op == cue.AndOp {
-		for _, a := range args {
-			if pos, ok := c.sourceOf(a); ok {
-				return pos, true
-			}
-		}
-	}
-	if node := v.Source(); node != nil {
-		if pos, ok := c.locate(node.Pos()); ok {
-			return pos, true
-		}
-	}
-	return c.locate(v.Pos())
+	return section{r, v, path, source}
 }
 
 // get returns a regular field.
 func (s section) get(name string) (section, bool) {
 	v := s.v.LookupPath(cue.MakePath(cue.Str(name)))
 	path := name
-	if s.at.path != "" {
-		path = s.at.path + "." + name
+	if s.path != "" {
+		path = s.path + "." + name
 	}
-	return s.c.section(v, path, s.at.source), v.Exists()
+	return s.r.section(v, path, s.source), v.Exists()
 }
 
-func (s section) refuse(message, hint string) { s.c.refuse(s.at, nil, message, hint) }
+func (s section) refuse(message, hint string) { s.r.c.Refuse(s.path, s.source, message, hint) }
+
+// reported adds CUE's own errors.
+func (s section) reported(err error) { s.r.c.Report(err, s.path, s.source) }
 
 // only refuses fields with other names, and those that are planned by the reason
 // given.
 func (s section) only(names ...string) {
 	fields, err := s.v.Fields()
 	if err != nil {
-		s.c.reported(err, s.at)
+		s.reported(err)
 		return
 	}
 	for fields.Next() {
@@ -119,7 +94,7 @@ func (s section) text(name string) string {
 	}
 	text, err := f.v.String()
 	if err != nil {
-		s.c.reported(err, f.at)
+		f.reported(err)
 	}
 	return text
 }
@@ -131,7 +106,7 @@ func (s section) flag(name string) bool {
 	}
 	b, err := f.v.Bool()
 	if err != nil {
-		s.c.reported(err, f.at)
+		f.reported(err)
 	}
 	return b
 }
@@ -144,12 +119,12 @@ func (s section) items(name string) []section {
 	}
 	list, err := f.v.List()
 	if err != nil {
-		s.c.reported(err, f.at)
+		f.reported(err)
 		return nil
 	}
 	var items []section
 	for list.Next() {
-		items = append(items, s.c.section(list.Value(), fmt.Sprintf("%s[%d]", f.at.path, len(items)), f.at.source))
+		items = append(items, s.r.section(list.Value(), fmt.Sprintf("%s[%d]", f.path, len(items)), f.source))
 	}
 	return items
 }
@@ -159,7 +134,7 @@ func (s section) texts(name string) []string {
 	for _, item := range s.items(name) {
 		text, err := item.v.String()
 		if err != nil {
-			s.c.reported(err, item.at)
+			item.reported(err)
 			continue
 		}
 		texts = append(texts, text)
@@ -178,20 +153,20 @@ func (s section) check(name, value string, rule func(string) []string) {
 	}
 }
 
-func (c *compiler) kind(id string, v cue.Value) Kind {
-	s := c.section(v, "", Position{})
-	k := Kind{Source: s.at.source}
+func (r reader) kind(id string, v cue.Value) Kind {
+	s := r.section(v, "", Position{})
+	k := Kind{Source: s.source}
 	if !v.Exists() {
 		s.refuse("there is no kind", "")
 		return k
 	}
 	if err := v.Validate(); err != nil {
-		c.reported(err, s.at)
+		s.reported(err)
 		return k
 	}
 	s.only("group", "names", "scope", "storageVersion", "versions", "history") // the last is the policy's
 	k.Group = s.text("group")
-	if !c.builtin || k.Group != "" {
+	if !r.builtin || k.Group != "" {
 		s.check("group", k.Group, validation.IsDNS1123Subdomain)
 	}
 	names, ok := s.get("names")
@@ -199,7 +174,7 @@ func (c *compiler) kind(id string, v cue.Value) Kind {
 		s.refuse("a kind without names", "add names: {kind: ..., plural: ...}")
 		return k
 	}
-	c.names(&k, names)
+	r.names(&k, names)
 	if k.Resource() != id {
 		s.refuse(fmt.Sprintf("the kind %s stands under the key %s", k.Resource(), id), "the key is plural.group")
 	}
@@ -210,7 +185,7 @@ func (c *compiler) kind(id string, v cue.Value) Kind {
 	default:
 		s.refuse(fmt.Sprintf("scope %q", scope), "write Namespaced or Cluster")
 	}
-	c.versions(&k, s)
+	r.versions(&k, s)
 	k.StorageVersion = s.text("storageVersion")
 	if _, ok := k.Version(k.StorageVersion); !ok && len(k.Versions) > 0 {
 		s.refuse(fmt.Sprintf("storageVersion %q is not one of the versions", k.StorageVersion), "")
@@ -220,7 +195,7 @@ func (c *compiler) kind(id string, v cue.Value) Kind {
 
 var kindName = regexp.MustCompile(`^[A-Z][A-Za-z0-9]*$`)
 
-func (c *compiler) names(k *Kind, s section) {
+func (r reader) names(k *Kind, s section) {
 	s.only("kind", "plural", "singular", "shortNames", "categories")
 	k.Kind = s.text("kind")
 	s.check("kind", k.Kind, func(name string) []string {
@@ -247,7 +222,7 @@ func (c *compiler) names(k *Kind, s section) {
 	}
 }
 
-func (c *compiler) versions(k *Kind, s section) {
+func (r reader) versions(k *Kind, s section) {
 	versions, ok := s.get("versions")
 	if !ok {
 		s.refuse("a kind without versions", "add versions: v1: #schema: {...}")
@@ -255,13 +230,13 @@ func (c *compiler) versions(k *Kind, s section) {
 	}
 	fields, err := versions.v.Fields()
 	if err != nil {
-		c.reported(err, versions.at)
+		versions.reported(err)
 		return
 	}
 	for fields.Next() {
 		name := fields.Selector().Unquoted()
 		version, _ := versions.get(name)
-		v := c.version(name, version)
+		v := r.version(name, version)
 		if v.Deprecated != "" {
 			v.Deprecated = fmt.Sprintf("%s/%s %s is deprecated: %s", k.Group, name, k.Kind, v.Deprecated)
 		}
@@ -270,14 +245,14 @@ func (c *compiler) versions(k *Kind, s section) {
 	if len(k.Versions) == 0 {
 		versions.refuse("a kind without versions", "add versions: v1: #schema: {...}")
 	}
-	c.together(k, versions)
+	r.together(k, versions)
 }
 
 var versionName = regexp.MustCompile(`^v[1-9][0-9]*((alpha|beta)[1-9][0-9]*)?$`)
 
-func (c *compiler) version(name string, s section) Version {
+func (r reader) version(name string, s section) Version {
 	known := []string{"served", "deprecated", "subresources", "additionalPrinterColumns", "selectableFields", "validations"}
-	if c.builtin {
+	if r.builtin {
 		known = append(known, "allowUnconditionalUpdate", "allowCreateOnUpdate", "deleteCollection", "garbageCollection")
 	}
 	s.only(known...)
@@ -293,7 +268,7 @@ func (c *compiler) version(name string, s section) Version {
 		subresources.only("status", "scale")
 		_, v.Status = subresources.get("status")
 	}
-	if c.builtin {
+	if r.builtin {
 		v.AllowUnconditionalUpdate, v.AllowCreateOnUpdate = s.flag("allowUnconditionalUpdate"), s.flag("allowCreateOnUpdate")
 		v.NoDeleteCollection, v.NoGarbageCollection = !s.flag("deleteCollection"), !s.flag("garbageCollection")
 	}
@@ -303,24 +278,24 @@ func (c *compiler) version(name string, s section) Version {
 		s.refuse("a version without a schema", "add #schema: {spec: {...}}")
 		return v
 	}
-	v.Schema = c.schema(schema, "")
+	v.Schema = r.c.Schema(schema)
 	if v.Schema == nil {
 		return v
 	}
 	if scale, ok := subresources.get("scale"); ok {
-		v.Scale = c.scale(scale, v.Schema)
+		v.Scale = r.scale(scale, v.Schema)
 	}
-	v.Columns = c.columns(s, v.Schema)
-	v.Rules = c.celRules(s)
+	v.Columns = r.columns(s, v.Schema)
+	v.Rules = r.celRules(s)
 	for _, item := range s.items("selectableFields") {
 		path, err := item.v.String()
 		switch {
 		case err != nil:
-			c.reported(err, item.at)
+			item.reported(err)
 		case slices.Contains(v.SelectableFields, path):
 			item.refuse(fmt.Sprintf("the field %s is listed twice", path), "")
 		default:
-			c.selectable(path, item, v.Schema)
+			r.selectable(path, item, v.Schema)
 			item.checkSecret(path, "a selection by the value", v.Schema)
 			v.SelectableFields = append(v.SelectableFields, path)
 		}
@@ -329,37 +304,37 @@ func (c *compiler) version(name string, s section) Version {
 }
 
 // celRules reads the rules in CEL; what they say is for package policy to check.
-func (c *compiler) celRules(s section) (rules []Rule) {
+func (r reader) celRules(s section) (rules []Rule) {
 	all, ok := s.get("validations")
 	if !ok {
 		return nil
 	}
 	fields, err := all.v.Fields()
 	if err != nil {
-		c.reported(err, all.at)
+		all.reported(err)
 		return nil
 	}
 	for fields.Next() {
 		name := fields.Selector().Unquoted()
 		f, _ := all.get(name)
 		f.only("path", "rule", "message", "messageExpression", "reason")
-		r := Rule{Name: name, Path: f.text("path"), Rule: f.text("rule"), Message: f.text("message"), MessageExpression: f.text("messageExpression"), Reason: f.text("reason"), Source: f.at.source}
+		rule := Rule{Name: name, Path: f.text("path"), Rule: f.text("rule"), Message: f.text("message"), MessageExpression: f.text("messageExpression"), Reason: f.text("reason"), Source: f.source}
 		if path, ok := f.get("path"); ok {
-			r.PathSource = path.at.source
+			rule.PathSource = path.source
 		}
 		if m, ok := f.get("messageExpression"); ok {
-			r.MessageSource = m.at.source
+			rule.MessageSource = m.source
 		}
 		if text, ok := f.get("rule"); ok {
-			r.RuleSource = text.at.source
+			rule.RuleSource = text.source
 		}
-		switch r.Reason {
+		switch rule.Reason {
 		case "", "FieldValueInvalid", "FieldValueForbidden", "FieldValueRequired", "FieldValueDuplicate":
 		default:
 			reason, _ := f.get("reason")
-			reason.refuse(fmt.Sprintf("the reason %q", r.Reason), "write FieldValueInvalid, FieldValueForbidden, FieldValueRequired or FieldValueDuplicate")
+			reason.refuse(fmt.Sprintf("the reason %q", rule.Reason), "write FieldValueInvalid, FieldValueForbidden, FieldValueRequired or FieldValueDuplicate")
 		}
-		rules = append(rules, r)
+		rules = append(rules, rule)
 	}
 	slices.SortFunc(rules, func(a, b Rule) int { return strings.Compare(a.Name, b.Name) })
 	return rules
@@ -367,11 +342,11 @@ func (c *compiler) celRules(s section) (rules []Rule) {
 
 var columnTypes = []string{"string", "integer", "number", "boolean", "date"}
 
-func (c *compiler) columns(s section, schema *Node) []Column {
+func (r reader) columns(s section, schema *Node) []Column {
 	var columns []Column
 	for _, item := range s.items("additionalPrinterColumns") {
 		known := []string{"name", "type", "format", "description", "jsonPath", "priority"}
-		if c.builtin {
+		if r.builtin {
 			known = append(known, "count")
 		}
 		item.only(known...)
@@ -381,7 +356,7 @@ func (c *compiler) columns(s section, schema *Node) []Column {
 			Format:      item.text("format"),
 			Description: item.text("description"),
 			JSONPath:    item.text("jsonPath"),
-			Count:       c.builtin && item.flag("count"),
+			Count:       r.builtin && item.flag("count"),
 		}
 		if p, ok := item.get("priority"); ok {
 			n, err := p.v.Int64()
@@ -394,7 +369,7 @@ func (c *compiler) columns(s section, schema *Node) []Column {
 			item.refuse("a column without a name", "")
 		}
 		if !slices.Contains(columnTypes, col.Type) {
-			item.refuse(fmt.Sprintf("the column type %q", col.Type), "write "+orList(columnTypes))
+			item.refuse(fmt.Sprintf("the column type %q", col.Type), "write string, integer, number, boolean or date")
 		}
 		path, _ := item.get("jsonPath")
 		if err := jsonpath.New("").Parse(template(col.JSONPath)); err != nil {
@@ -417,12 +392,12 @@ func template(path string) string {
 }
 
 // selectable refuses a selectable field that is not a scalar of the schema.
-func (c *compiler) selectable(path string, item section, schema *Node) {
+func (r reader) selectable(path string, item section, schema *Node) {
 	n, unknown := lookup(schema, path)
 	switch {
 	case unknown != "":
 		item.refuse(fmt.Sprintf("the schema has no field %s", unknown), "")
-	case c.builtin:
+	case r.builtin:
 	case n == nil || n.Kinds&^NullKind&^(BoolKind|IntegerKind|StringKind) != 0:
 		item.refuse(fmt.Sprintf("the field %s cannot be selected by", path), "a selectable field is a string, an integer or a boolean, and not in a list or map")
 	}

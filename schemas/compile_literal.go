@@ -40,7 +40,7 @@ func isLiteral(v cue.Value) bool {
 // literal surveys a struct literal. What CUE returns for it depends on what it
 // embeds: itself; or what is embedded and the rest, as a conjunction; or, if one
 // expression is all there is, the parts of that expression.
-func (c *compiler) literal(v cue.Value, x ast.Node, decls []ast.Decl, op cue.Op, args []cue.Value, at *place) shape {
+func (c *Compiler) literal(v cue.Value, x ast.Node, decls []ast.Decl, op cue.Op, args []cue.Value, at *place) shape {
 	at.literals = append(at.literals, x)
 	embedded, fields := c.declarations(decls, at)
 	switch {
@@ -65,7 +65,7 @@ func (c *compiler) literal(v cue.Value, x ast.Node, decls []ast.Decl, op cue.Op,
 // declarations checks the declarations of a struct literal and returns what it
 // embeds, and how many other declarations there are. The values of fields are
 // surveyed where the fields are compiled.
-func (c *compiler) declarations(decls []ast.Decl, at *place) (embedded []ast.Expr, fields int) {
+func (c *Compiler) declarations(decls []ast.Decl, at *place) (embedded []ast.Expr, fields int) {
 	for _, d := range decls {
 		fields++
 		switch d := d.(type) {
@@ -104,7 +104,7 @@ func (c *compiler) declarations(decls []ast.Decl, at *place) (embedded []ast.Exp
 
 // label checks the label of a field. A label that is computed would have to be
 // known to be the same whatever the data.
-func (c *compiler) label(f *ast.Field, at *place) {
+func (c *Compiler) label(f *ast.Field, at *place) {
 	var node ast.Node = f.Label
 	if a, ok := node.(*ast.Alias); ok {
 		node = a.Expr
@@ -124,7 +124,7 @@ func (c *compiler) label(f *ast.Field, at *place) {
 }
 
 // item surveys an item of a list that has an index, which is no part of the value at the place.
-func (c *compiler) item(v cue.Value, at *place) {
+func (c *Compiler) item(v cue.Value, at *place) {
 	within := &place{path: at.path, depth: at.depth + 1, parent: at, source: at.source, passing: true}
 	c.survey(v, within)
 	c.deep(v, within, false)
@@ -133,7 +133,7 @@ func (c *compiler) item(v cue.Value, at *place) {
 }
 
 // listLiteral surveys [...T], and lists of constants that serve as defaults.
-func (c *compiler) listLiteral(v cue.Value, x *ast.ListLit, at *place) shape {
+func (c *Compiler) listLiteral(v cue.Value, x *ast.ListLit, at *place) shape {
 	for _, e := range x.Elts {
 		if _, ok := e.(*ast.Comprehension); ok {
 			c.leave(at, x, "a comprehension in a list", "write the items out")

@@ -14,11 +14,26 @@ import (
 // A mark is an attribute @k8s(...) or @stele(...) as it stands in the syntax of a value.
 type mark struct {
 	attribute *ast.Attribute
-	path      []step // from the value to what the attribute is of
-	loose     bool   // in an alternative, a comprehension or an argument: it may not apply
-	flat      bool   // of something below the path, at an unknown place
-	copied    bool   // of data that is referred to: what refers to it has its own attributes
+	path      []markStep // from the value to what the attribute is of
+	loose     bool       // in an alternative, a comprehension or an argument: it may not apply
+	flat      bool       // of something below the path, at an unknown place
+	copied    bool       // of data that is referred to: what refers to it has its own attributes
 }
+
+// A markStep is one element of the path to what an attribute is of: a field, or any item of a
+// list, or any key of a map.
+type markStep struct {
+	name string
+	kind markKind
+}
+
+type markKind uint8
+
+const (
+	markField markKind = iota
+	markItem
+	markKey
+)
 
 // A marker collects the marks of a value. It reads syntax alone, so that it finds attributes
 // in the parts of which CUE shows no values. All references are followed.
@@ -26,7 +41,7 @@ type marker struct {
 	packages packages
 	file     bool // the fields of a file are data
 	found    []mark
-	path     []step
+	path     []markStep
 	loose    int
 	flat     int
 	copied   int
@@ -42,11 +57,12 @@ type marker struct {
 // maxMarked bounds how many nodes of syntax are read for the marks of one value.
 const maxMarked = 500_000
 
-// marksOf returns the attributes in the syntax of v. It returns false if that is too large.
-func (c *compiler) marksOf(v cue.Value) ([]mark, bool) {
+// marksOf returns the attributes in the syntax of v. file: the fields of a file are data. It
+// returns false if the syntax is too large.
+func marksOf(v cue.Value, in packages, file bool) ([]mark, bool) {
 	var from []ast.Node
 	startsOf(v, &from, 0)
-	first := c.marker()
+	first := newMarker(in, file)
 	first.flat = 1
 	for _, node := range from {
 		first.walk(node)
@@ -54,15 +70,15 @@ func (c *compiler) marksOf(v cue.Value) ([]mark, bool) {
 	if len(first.found) == 0 && !first.exhausted {
 		return nil, true
 	}
-	m := c.marker()
+	m := newMarker(in, file)
 	for _, node := range from {
 		m.walk(node)
 	}
 	return m.found, !m.exhausted
 }
 
-func (c *compiler) marker() *marker {
-	return &marker{packages: c.packages, file: c.rootIsFile,
+func newMarker(in packages, file bool) *marker {
+	return &marker{packages: in, file: file,
 		flattened: map[ast.Node]bool{}, bare: map[ast.Node]bool{}, variables: map[string]ast.Expr{}}
 }
 
@@ -186,7 +202,7 @@ func (m *marker) attributes(all []*ast.Attribute) {
 	}
 }
 
-func (m *marker) below(s step, node ast.Node) {
+func (m *marker) below(s markStep, node ast.Node) {
 	if m.flat > 0 {
 		m.walk(node)
 		return
@@ -228,13 +244,13 @@ func (m *marker) field(f *ast.Field) {
 		if strings.HasPrefix(l.Name, "#") || strings.HasPrefix(l.Name, "_") {
 			return
 		}
-		m.below(step{name: l.Name}, f)
+		m.below(markStep{name: l.Name}, f)
 	case *ast.BasicLit:
 		if name, _, err := ast.LabelName(l); err == nil {
-			m.below(step{name: name}, f)
+			m.below(markStep{name: name}, f)
 		}
 	case *ast.ListLit:
-		m.below(step{kind: stepKey}, f)
+		m.below(markStep{kind: markKey}, f)
 	default: // computed
 		m.flatly(f)
 	}
@@ -245,7 +261,7 @@ func (m *marker) list(l *ast.ListLit) {
 		if len(l.Elts) > 1 {
 			m.loose++
 		}
-		m.below(step{kind: stepItem}, e)
+		m.below(markStep{kind: markItem}, e)
 		if len(l.Elts) > 1 {
 			m.loose--
 		}
@@ -313,7 +329,7 @@ func (m *marker) call(x *ast.CallExpr) {
 		lists(true)
 	case name == "list.MatchN" && len(x.Args) == 2:
 		m.loose++
-		m.below(step{kind: stepItem}, x.Args[1])
+		m.below(markStep{kind: markItem}, x.Args[1])
 		m.loose--
 	default:
 		m.operands(x.Args...)

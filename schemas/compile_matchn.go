@@ -10,7 +10,7 @@ import (
 // matchesOne surveys matchN over types of which a value can be one at most: matchN(1, [int,
 // string]), matchN(>=1, [string, [...string]]). That is a choice between them. It is not ok for
 // structs, which matchN neither closes nor completes, and for what is not written out.
-func (c *compiler) matchesOne(x *ast.CallExpr, args []cue.Value, at *place) (s shape, ok bool) {
+func (c *Compiler) matchesOne(x *ast.CallExpr, args []cue.Value, at *place) (s shape, ok bool) {
 	if at.within+at.operand > 0 || at.passing || at.matched != nil || len(args) != 2 || len(x.Args) != 2 {
 		return s, false
 	}

@@ -38,7 +38,7 @@ func inOrder(claims map[*Struct]claim) []*Struct {
 // within is invalid, and does not always say why an alternative fails. So the
 // structs that seem open are asked again without the others, until nothing is
 // refused any more; and one by one if that leads nowhere.
-func (c *compiler) probe(v cue.Value, n *Node, at *place) {
+func (c *Compiler) probe(v cue.Value, n *Node, at *place) {
 	before := len(c.forced)
 	if n.Fallback != nil {
 		return // CUE looks after it all
@@ -100,7 +100,7 @@ func (c *compiler) probe(v cue.Value, n *Node, at *place) {
 
 // probeArms finds out about the unions in n. An alternative by itself does not remember what
 // it is closed to; so what CUE tells of it is compared with what it does in place.
-func (c *compiler) probeArms(n *Node) {
+func (c *Compiler) probeArms(n *Node) {
 	n.visitOuter(func(u *Node) {
 		claim := c.unions[u]
 		for i := range u.Union.Arms {
@@ -152,7 +152,7 @@ func (s *Struct) visitStructs(each func(*Struct)) {
 }
 
 // force leaves the struct at a place to CUE, when it is compiled again.
-func (c *compiler) force(at *place, message string) {
+func (c *Compiler) force(at *place, message string) {
 	for at.passing {
 		at = at.parent
 	}
@@ -163,7 +163,7 @@ func (c *compiler) force(at *place, message string) {
 
 // probeUnknown returns the structs that accept an unknown field, and those that
 // no example can contain.
-func (c *compiler) probeUnknown(v cue.Value, n *Node) (open, skipped map[*Struct]bool) {
+func (c *Compiler) probeUnknown(v cue.Value, n *Node) (open, skipped map[*Struct]bool) {
 	open = make(map[*Struct]bool)
 	eachStruct(n, func(s *Struct) { open[s] = true })
 	for {
@@ -212,7 +212,7 @@ func eachStruct(n *Node, visit func(*Struct)) {
 	}
 }
 
-func (c *compiler) refusePatterns(at *place) {
+func (c *Compiler) refusePatterns(at *place) {
 	c.force(at, "a pattern in a closed struct that is made of several parts")
 }
 
@@ -222,7 +222,7 @@ func admitsAllKeys(s *Struct) bool {
 }
 
 // probeKnown refuses the fields that are declared and never admitted.
-func (c *compiler) probeKnown(v cue.Value, n *Node, at *place) {
+func (c *Compiler) probeKnown(v cue.Value, n *Node, at *place) {
 	e := exampler{c: c}
 	unified := v.Unify(c.scratch.BuildExpr(e.node(n)))
 	for _, err := range errors.Errors(unified.Validate()) {
@@ -265,7 +265,7 @@ func joined(path []string) string { return strings.Join(path, "\x00") }
 
 // An exampler builds examples of a schema as CUE syntax.
 type exampler struct {
-	c       *compiler
+	c       *Compiler
 	ask     map[*Struct]bool   // the structs into which to put an unknown field
 	path    []string           // to what is being built
 	unknown map[string]*Struct // structs by the path to their unknown field

@@ -23,7 +23,7 @@ type taken struct {
 
 // take has a field take its value from where x leads to: a reference, or an interpolation of
 // references. It reports whether it can.
-func (c *compiler) take(x ast.Expr, at *place, free Kinds, byDefault bool) bool {
+func (c *Compiler) take(x ast.Expr, at *place, free Kinds, byDefault bool) bool {
 	if at.from != nil || at.passing || at.operand > 0 || at.name == "" || at.parent == nil || at.variant || c.untaken[at.path] {
 		return false
 	}
@@ -192,7 +192,7 @@ func (p *place) declaration(id *ast.Ident) (name string, key, found bool) {
 
 // takenByDefault surveys a disjunction whose default is data and whose other alternatives
 // admit all that it can be. It reports whether it is one.
-func (c *compiler) takenByDefault(x *ast.BinaryExpr, args []cue.Value, at *place) bool {
+func (c *Compiler) takenByDefault(x *ast.BinaryExpr, args []cue.Value, at *place) bool {
 	var marked ast.Expr
 	terms := disjuncts(x, false, nil)
 	for _, t := range terms {
@@ -229,7 +229,7 @@ var basicKinds = map[string]Kinds{
 
 // equal surveys a reference to data that is all that is said of a field, or one of several
 // conjuncts. It reports whether the form can say so.
-func (c *compiler) equal(v cue.Value, x ast.Expr, at *place) bool {
+func (c *Compiler) equal(v cue.Value, x ast.Expr, at *place) bool {
 	if at.within > 0 || isError(v) || !c.take(x, at, 0, false) {
 		return false
 	}
@@ -245,7 +245,7 @@ func (c *compiler) equal(v cue.Value, x ast.Expr, at *place) bool {
 
 // joint surveys the parts of a conjunction, of which one may be a reference to data. Where
 // another has a default, the value is not that of the reference alone.
-func (c *compiler) jointly(args []cue.Value, at *place) (leave func()) {
+func (c *Compiler) jointly(args []cue.Value, at *place) (leave func()) {
 	operands, joint := 0, 0
 	for _, a := range args {
 		if a.Source() != args[0].Source() {
@@ -269,7 +269,7 @@ func (c *compiler) jointly(args []cue.Value, at *place) (leave func()) {
 }
 
 // settle completes the node of a field whose value is taken from elsewhere.
-func (c *compiler) settle(n *Node, at *place) {
+func (c *Compiler) settle(n *Node, at *place) {
 	if at.from == nil {
 		return
 	}
@@ -283,7 +283,7 @@ func (c *compiler) settle(n *Node, at *place) {
 
 // untake leaves a field whose value is taken from elsewhere to CUE, when the schema is compiled
 // again.
-func (c *compiler) untake(t *taken) {
+func (c *Compiler) untake(t *taken) {
 	t.n.From = nil
 	c.untaken[t.at.path] = true
 	anchor := t.at
@@ -292,11 +292,15 @@ func (c *compiler) untake(t *taken) {
 			anchor = outer(anchor, a)
 		}
 	}
-	c.leaveTo(anchor, t.at, t.node, "a reference to "+choose(t.at.from.Joined, "fields of the object", fmt.Sprintf("the field %s", t.at.from)))
+	to := "fields of the object"
+	if !t.at.from.Joined {
+		to = fmt.Sprintf("the field %s", t.at.from)
+	}
+	c.leaveTo(anchor, t.at, t.node, "a reference to "+to)
 }
 
 // anchored checks the references that are found from a struct, which has been compiled.
-func (c *compiler) anchored(result *Struct, v cue.Value, at *place) {
+func (c *Compiler) anchored(result *Struct, v cue.Value, at *place) {
 	for _, t := range c.taken {
 		for i, a := range t.anchors {
 			if a != at || t.n.From == nil {
@@ -315,7 +319,7 @@ func (c *compiler) anchored(result *Struct, v cue.Value, at *place) {
 
 // admits reports whether what a part of the reference leads to is a scalar that always has a
 // value, and can be what the field is.
-func (c *compiler) admits(t *taken, s *Struct, p *Part) bool {
+func (c *Compiler) admits(t *taken, s *Struct, p *Part) bool {
 	r := t.n.From
 	if p.Key {
 		return !r.Default || t.free.Has(StringKind)

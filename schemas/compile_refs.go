@@ -64,7 +64,7 @@ var predeclaredNames = []string{
 }
 
 // reference surveys an identifier, or a selection from one.
-func (c *compiler) reference(v cue.Value, x ast.Expr, op cue.Op, args []cue.Value, at *place) shape {
+func (c *Compiler) reference(v cue.Value, x ast.Expr, op cue.Op, args []cue.Value, at *place) shape {
 	base := baseOf(x)
 	if base == nil {
 		c.leave(at, x, "a selection from an expression", "name the value in a definition and select from that")
@@ -124,7 +124,7 @@ func (c *compiler) reference(v cue.Value, x ast.Expr, op cue.Op, args []cue.Valu
 }
 
 // follow surveys what the reference x refers to.
-func (c *compiler) follow(t cue.Value, x ast.Node, at *place) shape {
+func (c *Compiler) follow(t cue.Value, x ast.Node, at *place) shape {
 	if id, ok := x.(*ast.Ident); ok {
 		c.named[id.Name] = t
 	}
@@ -158,7 +158,7 @@ func (c *compiler) follow(t cue.Value, x ast.Node, at *place) shape {
 	return c.survey(t, at)
 }
 
-func (c *compiler) refuseRecursion(at *place, x ast.Node) {
+func (c *Compiler) refuseRecursion(at *place, x ast.Node) {
 	at.recursive = true
 	c.leaveTo(at, at, x, recursion)
 	at.vague = true
@@ -258,7 +258,7 @@ func isBuiltin(fun ast.Expr, name string) bool {
 }
 
 // basic surveys a predeclared type.
-func (c *compiler) basic(v cue.Value, x ast.Expr, id *ast.Ident, at *place) shape {
+func (c *Compiler) basic(v cue.Value, x ast.Expr, id *ast.Ident, at *place) shape {
 	if _, ok := x.(*ast.Ident); !ok {
 		c.refuse(at, x, "a selection from a predeclared name", "")
 		return everything()
@@ -279,7 +279,7 @@ func (c *compiler) basic(v cue.Value, x ast.Expr, id *ast.Ident, at *place) shap
 }
 
 // member surveys a member of one of CUE's own packages that is not called.
-func (c *compiler) member(v cue.Value, x ast.Expr, name string, at *place) shape {
+func (c *Compiler) member(v cue.Value, x ast.Expr, name string, at *place) shape {
 	switch {
 	case name == "list.UniqueItems":
 		s := shapeOf(cue.ListKind)
@@ -296,7 +296,7 @@ func (c *compiler) member(v cue.Value, x ast.Expr, name string, at *place) shape
 }
 
 // call surveys a call: of a validator, or of a function over constants.
-func (c *compiler) call(v cue.Value, x *ast.CallExpr, args []cue.Value, at *place) shape {
+func (c *Compiler) call(v cue.Value, x *ast.CallExpr, args []cue.Value, at *place) shape {
 	if isBuiltin(x.Fun, "or") || isBuiltin(x.Fun, "and") {
 		for _, a := range x.Args {
 			c.static(a, at)
@@ -367,14 +367,14 @@ func (c *compiler) call(v cue.Value, x *ast.CallExpr, args []cue.Value, at *plac
 
 // listed surveys an item of the list that is the argument of or or and. The list does not
 // depend on data: neither do the variables of its comprehensions.
-func (c *compiler) listed(v cue.Value, at *place) shape {
+func (c *Compiler) listed(v cue.Value, at *place) shape {
 	at.listing++
 	defer func() { at.listing-- }()
 	return c.survey(v, at)
 }
 
 // variable surveys a reference to the variable of a comprehension in such a list.
-func (c *compiler) variable(v cue.Value, x ast.Expr, at *place) shape {
+func (c *Compiler) variable(v cue.Value, x ast.Expr, at *place) shape {
 	at.attributes = append(at.attributes, v.Attributes(cue.ValueAttr)...)
 	if isConstant(v) {
 		return shapeOf(v.Kind())
@@ -394,7 +394,7 @@ func isLoopVariable(id *ast.Ident) bool {
 }
 
 // count surveys the argument of a limit.
-func (c *compiler) count(args []cue.Value, x ast.Node, at *place) *Limit {
+func (c *Compiler) count(args []cue.Value, x ast.Node, at *place) *Limit {
 	if len(args) != 1 {
 		c.refuse(at, x, "a limit without a number", "")
 		return nil
@@ -410,7 +410,7 @@ func (c *compiler) count(args []cue.Value, x ast.Node, at *place) *Limit {
 
 // static surveys syntax for which there is no value: if it refers to data, CUE has to
 // evaluate it.
-func (c *compiler) static(node ast.Node, at *place) {
+func (c *Compiler) static(node ast.Node, at *place) {
 	anchor := at
 	for _, id := range namesIn(node) {
 		wider := c.reaches(at, anchor, id, map[ast.Node]bool{})

@@ -91,14 +91,14 @@ func (s shape) hasMinItems() bool { return s.minItems != nil && s.minItems.Count
 
 // survey visits every expression that contributes to v, short of the fields of
 // structs and the items of lists, which are values of their own.
-func (c *compiler) survey(v cue.Value, at *place) shape {
+func (c *Compiler) survey(v cue.Value, at *place) shape {
 	op, args := v.Expr()
 	return c.expression(v, v.Source(), op, args, at)
 }
 
 // expression surveys v, whose syntax is node and which CUE takes apart into op
 // and args.
-func (c *compiler) expression(v cue.Value, node ast.Node, op cue.Op, args []cue.Value, at *place) shape {
+func (c *Compiler) expression(v cue.Value, node ast.Node, op cue.Op, args []cue.Value, at *place) shape {
 	if c.steps++; c.steps > maxSteps {
 		c.refuse(at, nil, "the schema is too large to compile", "split the kind")
 		return everything()
@@ -116,7 +116,7 @@ func (c *compiler) expression(v cue.Value, node ast.Node, op cue.Op, args []cue.
 
 // dispatch surveys v by its syntax, and by the operation where there is more than
 // one part: for a value of several conjuncts x is the syntax of any one of them.
-func (c *compiler) dispatch(v cue.Value, x ast.Expr, op cue.Op, args []cue.Value, at *place) shape {
+func (c *Compiler) dispatch(v cue.Value, x ast.Expr, op cue.Op, args []cue.Value, at *place) shape {
 	switch x := x.(type) {
 	case *ast.StructLit:
 		return c.literal(v, x, x.Elts, op, args, at)
@@ -196,7 +196,7 @@ func syntaxOf(node ast.Node) ast.Expr {
 // computed surveys a value without syntax of its own: the part of a struct
 // literal beside its embeddings, or a piece of a predeclared type. Their syntax
 // is surveyed as a part of the whole.
-func (c *compiler) computed(v cue.Value, op cue.Op, args []cue.Value, at *place) shape {
+func (c *Compiler) computed(v cue.Value, op cue.Op, args []cue.Value, at *place) shape {
 	kind := v.IncompleteKind()
 	switch {
 	case op == cue.NoOp && (kind == cue.StructKind || kind == cue.TopKind || v.IsConcrete()):
@@ -220,7 +220,7 @@ func isBound(op cue.Op) bool {
 	return false
 }
 
-func (c *compiler) conjunction(x ast.Expr, args []cue.Value, at *place) shape {
+func (c *Compiler) conjunction(x ast.Expr, args []cue.Value, at *place) shape {
 	if call, ok := x.(*ast.CallExpr); ok && isBuiltin(call.Fun, "and") {
 		for _, a := range call.Args {
 			c.static(a, at)
@@ -249,7 +249,7 @@ func (c *compiler) conjunction(x ast.Expr, args []cue.Value, at *place) shape {
 
 // disjunction surveys alternatives. CUE leaves out of args a default that
 // another alternative subsumes; that one is surveyed by its syntax.
-func (c *compiler) disjunction(x ast.Expr, args []cue.Value, at *place) shape {
+func (c *Compiler) disjunction(x ast.Expr, args []cue.Value, at *place) shape {
 	split := len(args) > 1
 	var terms []disjunct
 	if b, ok := x.(*ast.BinaryExpr); ok {
@@ -323,7 +323,7 @@ func (c *compiler) disjunction(x ast.Expr, args []cue.Value, at *place) shape {
 }
 
 // others surveys the alternatives of a disjunction whose default is taken from elsewhere.
-func (c *compiler) others(x *ast.BinaryExpr, args []cue.Value, at *place) shape {
+func (c *Compiler) others(x *ast.BinaryExpr, args []cue.Value, at *place) shape {
 	at.within++
 	defer func() { at.within-- }()
 	s := shape{}
@@ -400,7 +400,7 @@ func disjuncts(x ast.Expr, marked bool, terms []disjunct) []disjunct {
 
 // refuseMinItems refuses a list that must not be empty within an alternative:
 // CUE takes the schema's own list for an empty one, and drops the alternative.
-func (c *compiler) refuseMinItems(v cue.Value, at *place) {
+func (c *Compiler) refuseMinItems(v cue.Value, at *place) {
 	c.refuse(at, v.Source(), "list.MinItems in one of several alternatives, which CUE drops before it sees any data",
 		"make the field optional instead of an alternative, or drop list.MinItems")
 }
@@ -409,7 +409,7 @@ func (c *compiler) refuseMinItems(v cue.Value, at *place) {
 // empty is a certain part of it. Optional parts count if the caller says so:
 // another conjunct may make them certain. The alternatives of a disjunction are
 // surveyed by the survey of the disjunction.
-func (c *compiler) deep(v cue.Value, at *place, countOptional bool) bool {
+func (c *Compiler) deep(v cue.Value, at *place, countOptional bool) bool {
 	if at.depth >= maxDepth {
 		c.refuseDepth(at)
 		return false
@@ -444,7 +444,7 @@ func (c *compiler) deep(v cue.Value, at *place, countOptional bool) bool {
 
 // operation surveys an operator over constants: a bound, arithmetic, an
 // interpolation. The result of all but a bound must be a constant itself.
-func (c *compiler) operation(v cue.Value, x ast.Expr, args []cue.Value, at *place) shape {
+func (c *Compiler) operation(v cue.Value, x ast.Expr, args []cue.Value, at *place) shape {
 	op, _ := v.Expr()
 	if isBound(op) {
 		if c.comparison(x, at) {
@@ -478,7 +478,7 @@ func (c *compiler) operation(v cue.Value, x ast.Expr, args []cue.Value, at *plac
 }
 
 // constant surveys an operand, which must be a constant.
-func (c *compiler) constant(v cue.Value, x ast.Expr, at *place) {
+func (c *Compiler) constant(v cue.Value, x ast.Expr, at *place) {
 	before := len(c.diags)
 	at.operand++
 	c.survey(v, at)

@@ -5,7 +5,7 @@ import (
 )
 
 // tuple compiles a list that says something about an item by its index: [T, U], [T, ...U].
-func (c *compiler) tuple(v cue.Value, s shape, at *place) *List {
+func (c *Compiler) tuple(v cue.Value, s shape, at *place) *List {
 	l := c.limits(s)
 	items, err := v.List()
 	if err != nil {
@@ -61,7 +61,7 @@ func (l *List) open() bool { return l.MaxItems == nil || l.MaxItems.Count > len(
 
 // uniform makes of lists whose items turned out to be the same at each index lists of these
 // items, and completes what is said of the others.
-func (c *compiler) uniform(n *Node, at *place) {
+func (c *Compiler) uniform(n *Node, at *place) {
 	n.visit(at.path, func(path string, n *Node) {
 		l := n.List
 		if l == nil || len(l.Prefix) == 0 {

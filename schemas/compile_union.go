@@ -14,7 +14,7 @@ import (
 // union compiles a value into the union of its alternatives, as CUE has
 // evaluated them: at most one list and one struct, and any number of scalars.
 // refused says that the survey has found fault with the value already.
-func (c *compiler) union(n *Node, v cue.Value, s shape, at *place, refused bool) {
+func (c *Compiler) union(n *Node, v cue.Value, s shape, at *place, refused bool) {
 	if lost := s.kinds & compositeKinds &^ v.IncompleteKind(); lost != 0 && !refused {
 		c.refuse(at, nil, fmt.Sprintf("an alternative of type %s, which CUE drops before it sees any data", lost),
 			"write the field without alternatives")
@@ -54,7 +54,7 @@ func (c *compiler) union(n *Node, v cue.Value, s shape, at *place, refused bool)
 		n.Kinds |= StructKind
 		around := at.arms
 		at.arms = around || !a.alone
-		n.Struct = c.structOf(choose(a.alone, v, structs[0]), s, at)
+		n.Struct = c.structOf(a.only(v, structs), s, at)
 		at.arms = around
 	case len(structs) > 1:
 		n.Kinds |= StructKind
@@ -62,7 +62,7 @@ func (c *compiler) union(n *Node, v cue.Value, s shape, at *place, refused bool)
 	}
 	if len(lists) > 0 {
 		n.Kinds |= ListKind
-		n.List = c.list(choose(a.alone, v, lists[0]), s, at, refused)
+		n.List = c.list(a.only(v, lists), s, at, refused)
 	}
 	scalars := c.enum(n, a.constants, at)
 	for _, x := range a.scalars {
@@ -79,7 +79,7 @@ func (c *compiler) union(n *Node, v cue.Value, s shape, at *place, refused bool)
 
 // beyondUnion tells what of a value with alternatives is more than a choice between
 // structs, as CUE has kept them apart and the survey has counted them; "" if nothing is.
-func (c *compiler) beyondUnion(n *Node, a arms, s shape, structs, lists []cue.Value) string {
+func (c *Compiler) beyondUnion(n *Node, a arms, s shape, structs, lists []cue.Value) string {
 	composite := n.Default != nil && !isScalarJSON(n.Default)
 	switch {
 	case len(lists) > 1 || s.lists > 1:
@@ -107,6 +107,14 @@ type arms struct {
 	lists     []cue.Value
 	structs   []cue.Value
 	others    []cue.Value // of kinds that do not go together
+}
+
+// only returns the alternative of its kind: v itself if there are no others of any kind.
+func (a arms) only(v cue.Value, ofKind []cue.Value) cue.Value {
+	if a.alone {
+		return v
+	}
+	return ofKind[0]
 }
 
 // armsOf sorts the alternatives of v. CUE leaves out of them a default that, it
@@ -178,7 +186,7 @@ func isTop(v cue.Value) bool {
 }
 
 // setDefault sets the default of a value that has one and may use it.
-func (c *compiler) setDefault(n *Node, v cue.Value, a arms, s shape, at *place) {
+func (c *Compiler) setDefault(n *Node, v cue.Value, a arms, s shape, at *place) {
 	d, _ := v.Default()
 	kind := d.Kind()
 	complete := d.Validate(cue.Concrete(true), cue.Final()) == nil
@@ -282,7 +290,7 @@ func onlyDefault(n *Node, all []cue.Value) bool {
 
 // enum compiles constants into one alternative, in the order in which they are
 // written. A null is only a kind.
-func (c *compiler) enum(n *Node, constants []cue.Value, at *place) []Scalar {
+func (c *Compiler) enum(n *Node, constants []cue.Value, at *place) []Scalar {
 	slices.SortStableFunc(constants, func(a, b cue.Value) int {
 		p, q := c.position(a.Source(), at), c.position(b.Source(), at)
 		return cmp.Or(cmp.Compare(p.File, q.File), cmp.Compare(p.Line, q.Line), cmp.Compare(p.Column, q.Column))
@@ -309,7 +317,7 @@ func (c *compiler) enum(n *Node, constants []cue.Value, at *place) []Scalar {
 
 // literalOf returns a constant as canonical JSON. Decoded JSON does not tell 1.0
 // from 1, and has 64 bits for an integer; constants beyond that are refused.
-func (c *compiler) literalOf(v cue.Value, at *place) (json.RawMessage, bool) {
+func (c *Compiler) literalOf(v cue.Value, at *place) (json.RawMessage, bool) {
 	text, err := canonical(v)
 	if err != nil {
 		c.reported(err, at)
@@ -331,7 +339,7 @@ func (c *compiler) literalOf(v cue.Value, at *place) (json.RawMessage, bool) {
 
 // scalar compiles an alternative that is not a constant: a conjunction of a
 // basic type, bounds and validators.
-func (c *compiler) scalar(v cue.Value, at *place) Scalar {
+func (c *Compiler) scalar(v cue.Value, at *place) Scalar {
 	s := Scalar{Kinds: kindsOf(v.IncompleteKind())}
 	said := func(d Diagnostic) bool { return d.Path == at.path }
 	if v.IncompleteKind() == cue.FloatKind && !slices.ContainsFunc(c.diags, said) {
@@ -363,7 +371,7 @@ func kindsOf(k cue.Kind) Kinds {
 }
 
 // rules adds the rules of an evaluated conjunction to s.
-func (c *compiler) rules(s *Scalar, v cue.Value, at *place) {
+func (c *Compiler) rules(s *Scalar, v cue.Value, at *place) {
 	op, args := v.Expr()
 	switch op {
 	case cue.AndOp:
@@ -406,7 +414,7 @@ func isBasic(v cue.Value) bool {
 	return false
 }
 
-func (c *compiler) bound(s *Scalar, v cue.Value, op cue.Op, operand cue.Value, at *place) {
+func (c *Compiler) bound(s *Scalar, v cue.Value, op cue.Op, operand cue.Value, at *place) {
 	text, err := canonical(operand)
 	if err != nil || operand.Kind()&cue.NumberKind == 0 {
 		c.leaveTo(at, at, v.Source(), fmt.Sprintf("the bound %v, which is not a number", v))
@@ -428,7 +436,7 @@ func (c *compiler) bound(s *Scalar, v cue.Value, op cue.Op, operand cue.Value, a
 	*end = b
 }
 
-func (c *compiler) validator(s *Scalar, v cue.Value, args []cue.Value, at *place) {
+func (c *Compiler) validator(s *Scalar, v cue.Value, args []cue.Value, at *place) {
 	name := fmt.Sprint(args[0])
 	if _, ok := formRules[strings.TrimSuffix(name, "()")]; ok && len(args) == 1 {
 		if s.Kinds != StringKind {
@@ -460,7 +468,7 @@ const maxArms = 64
 
 // arms compiles alternatives that are structs into a union. What all of them have in
 // common is its struct.
-func (c *compiler) arms(n *Node, v cue.Value, structs []cue.Value, s shape, at *place) {
+func (c *Compiler) arms(n *Node, v cue.Value, structs []cue.Value, s shape, at *place) {
 	u := &Union{Source: at.source}
 	at.arms = true
 	defer func() { at.arms = false }()

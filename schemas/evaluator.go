@@ -211,6 +211,9 @@ func unified(schema cue.Value, value []byte) (v Verdict) {
 	return judge(schema.Unify(cuecontext.New().CompileBytes(value)))
 }
 
+// maxFaults bounds the faults of one verdict.
+const maxFaults = 16
+
 // judge returns the verdict on a value.
 func judge(unified cue.Value) (v Verdict) {
 	if err := unified.Validate(cue.Concrete(true), cue.Final()); err != nil {

@@ -12,11 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// Bounds of what CUE is asked and says.
-const (
-	maxEvaluated = 128 << 10 // bytes of JSON
-	maxFaults    = 16        // that are said of one value
-)
+// maxEvaluated bounds a value that CUE is asked about, in bytes of JSON.
+const maxEvaluated = 128 << 10
 
 // asking is how the fallbacks of one program ask CUE.
 type asking struct {

@@ -98,6 +98,16 @@ var kindNames = [...]struct {
 // Has reports whether k contains every kind of other.
 func (k Kinds) Has(other Kinds) bool { return k&other == other }
 
+// Split returns the kinds of the set one by one.
+func (k Kinds) Split() (kinds []Kinds) {
+	for _, n := range kindNames {
+		if k.Has(n.kind) {
+			kinds = append(kinds, n.kind)
+		}
+	}
+	return kinds
+}
+
 // String returns the names of the kinds separated by "|", or "any" for all of
 // them. "number" stands for integers as well.
 func (k Kinds) String() string {
@@ -451,6 +461,9 @@ type Field struct {
 	Presence Presence `json:"presence"`
 	Schema   *Node    `json:"schema"`
 }
+
+// taken reports whether the field gets its value from elsewhere in the object when it is missing.
+func (f *Field) taken() bool { return f.Presence == Regular && f.Schema.From != nil }
 
 // Presence says what it means that a field is missing from the data.
 type Presence string

@@ -373,13 +373,12 @@ func holdsScalar(n *Node, kind Kinds, x any) bool {
 	if n.Format == FormatByte || n.Format == FormatDateTime {
 		alone.Format = n.Format
 	}
-	c, err := newCheck(alone, 0)
+	c, err := NewChecker(alone)
 	if err != nil {
 		panic(err)
 	}
-	var run inspection
 	if kind&scalarKinds != 0 {
-		if run.value(c, x); len(run.errs) > 0 {
+		if len(c.Validate(x)) > 0 {
 			return false
 		}
 	}

@@ -26,17 +26,13 @@ const (
 // of several types must satisfy, that a struct is closed, how fields compare, what
 // only CUE can say.
 func (n *Node) OpenAPI() *spec.Schema {
-	c, err := newCheck(n, 0)
-	if err != nil || c.kinds != StructKind {
+	if _, err := NewChecker(n); err != nil || n.Kinds != StructKind {
 		s := anyValue()
 		s.Type, s.Nullable = spec.StringOrArray{"object"}, false
 		return s
 	}
-	return c.openAPI(true)
+	return n.openAPI(true)
 }
-
-// OpenAPI is that of the form that the program was made of.
-func (p *Program) OpenAPI() *spec.Schema { return p.root.openAPI(true) }
 
 func anyValue() *spec.Schema {
 	s := &spec.Schema{}
@@ -45,8 +41,7 @@ func anyValue() *spec.Schema {
 	return s
 }
 
-func (c *check) openAPI(root bool) *spec.Schema {
-	n := c.node
+func (n *Node) openAPI(root bool) *spec.Schema {
 	s := &spec.Schema{}
 	s.Description = n.description()
 	s.Nullable = n.Kinds.Has(NullKind)
@@ -62,10 +57,10 @@ func (c *check) openAPI(root bool) *spec.Schema {
 		s.Format = n.textFormat()
 	case ListKind:
 		s.Type = spec.StringOrArray{"array"}
-		c.openList(s)
+		n.openList(s)
 	case StructKind:
 		s.Type = spec.StringOrArray{"object"}
-		c.openObject(s, root)
+		n.openObject(s, root)
 		openUnion(s, n.Union)
 	case IntegerKind | StringKind:
 		s.AddExtension(intOrString, true)
@@ -113,21 +108,21 @@ var formats = map[string]string{
 	"net.IPCIDR": "cidr",
 }
 
-func (c *check) openList(s *spec.Schema) {
+func (n *Node) openList(s *spec.Schema) {
 	items := anyValue()
-	if l := c.list; l != nil {
-		if l.items != nil {
-			items = l.items.openAPI(false)
+	if l := n.List; l != nil {
+		if l.Items != nil {
+			items = l.Items.openAPI(false)
 		}
-		if l.min > 0 {
-			s.MinItems = ptr(int64(l.min))
+		if l.MinItems != nil && l.MinItems.Count > 0 {
+			s.MinItems = ptr(int64(l.MinItems.Count))
 		}
-		if l.max >= 0 {
-			s.MaxItems = ptr(int64(l.max))
+		if l.MaxItems != nil {
+			s.MaxItems = ptr(int64(l.MaxItems.Count))
 		}
 	}
 	s.Items = &spec.SchemaOrArray{Schema: items}
-	if l := c.node.List; l != nil && l.Type != "" && checkList(nil, l) == nil {
+	if l := n.List; l != nil && l.Type != "" && checkList(nil, l) == nil {
 		s.AddExtension(listTypeName, l.Type)
 		if l.Type == ListMap {
 			keys := make([]any, len(l.MapKeys)) // as it is in decoded JSON, which readers expect
@@ -139,44 +134,44 @@ func (c *check) openList(s *spec.Schema) {
 	}
 }
 
-func (c *check) openObject(s *spec.Schema, root bool) {
-	o := c.object
-	if o == nil || c.node.Struct == nil {
+func (n *Node) openObject(s *spec.Schema, root bool) {
+	o := n.Struct
+	if o == nil {
 		s.AddExtension(preserveUnknownFields, true)
-		if c.node.Embedded && !root {
+		if n.Embedded && !root {
 			s.AddExtension(embeddedResource, true)
 		}
 		return
 	}
-	if len(o.fields) > 0 {
-		s.Properties = make(map[string]spec.Schema, len(o.fields))
+	if len(o.Fields) > 0 {
+		s.Properties = make(map[string]spec.Schema, len(o.Fields))
 	}
-	for i := range o.fields {
-		f := &o.fields[i]
-		property := f.check.openAPI(false)
-		property.Default = f.whenAbsent()
-		if !f.fills && !f.taken() && f.presence != Optional {
-			s.Required = append(s.Required, f.name)
+	for i := range o.Fields {
+		f := &o.Fields[i]
+		absent, fills := Absent(f)
+		property := f.Schema.openAPI(false)
+		property.Default = f.openDefault(absent, fills)
+		if !fills && !f.taken() && f.Presence != Optional {
+			s.Required = append(s.Required, f.Name)
 		}
-		s.Properties[f.name] = *property
+		s.Properties[f.Name] = *property
 	}
-	c.openConditions(s)
-	n := c.node.Struct
-	if n.Type != "" {
-		s.AddExtension(mapType, n.Type)
+	o.openConditions(s)
+	if o.Type != "" {
+		s.AddExtension(mapType, o.Type)
 	}
 	if !root { // where apiVersion, kind and metadata count for others
-		if n.MinFields != nil {
-			s.MinProperties = ptr(int64(n.MinFields.Count))
+		if o.MinFields != nil {
+			s.MinProperties = ptr(int64(o.MinFields.Count))
 		}
-		if n.MaxFields != nil {
-			s.MaxProperties = ptr(int64(n.MaxFields.Count))
+		if o.MaxFields != nil {
+			s.MaxProperties = ptr(int64(o.MaxFields.Count))
 		}
 	}
-	if c.node.Embedded && !root {
+	if n.Embedded && !root {
 		s.AddExtension(embeddedResource, true)
 	}
-	entries, keeps := c.others(root)
+	entries, keeps := n.others(root)
 	if entries != nil {
 		s.AdditionalProperties = &spec.SchemaOrBool{Allows: true, Schema: entries.openAPI(false)}
 	}
@@ -187,27 +182,28 @@ func (c *check) openObject(s *spec.Schema, root bool) {
 
 // others tells what other fields than those with names OpenAPI is told of: entries of a
 // map, or any.
-func (c *check) others(root bool) (entries *check, keeps bool) {
-	o := c.object
-	named := len(o.fields) > 0 || len(c.node.Struct.Conditions) > 0
+func (n *Node) others(root bool) (entries *Node, keeps bool) {
+	o := n.Struct
+	named := len(o.Fields) > 0 || len(o.Conditions) > 0
 	switch {
-	case c.node.Embedded && !root:
-		return nil, o.open || len(o.patterns) > 0 || !named
-	case len(o.patterns) == 1 && !named && !root && (!o.open || len(o.patterns[0].key.node.Scalars) == 0):
-		return o.patterns[0].value, false
+	case n.Embedded && !root:
+		return nil, o.Open || len(o.Patterns) > 0 || !named
+	case len(o.Patterns) == 1 && !named && !root && (!o.Open || len(o.Patterns[0].Key.Scalars) == 0):
+		return o.Patterns[0].Value, false
 	}
-	return nil, o.open || len(o.patterns) > 0
+	return nil, o.Open || len(o.Patterns) > 0
 }
 
-// whenAbsent is the default that OpenAPI is told of, if there is one. A struct without one
-// is completed by the defaults within, if that makes it valid.
-func (f *fieldCheck) whenAbsent() any {
-	n := f.check.node
+// openDefault returns the default of a field in OpenAPI, or nil. absent is the value of the
+// missing field, if fills. A struct without a default is completed by the defaults within, if
+// that makes it valid.
+func (f *Field) openDefault(absent any, fills bool) any {
+	n := f.Schema
 	switch {
-	case !f.fills:
+	case !fills:
 		return nil
 	case len(n.Default) > 0:
-		return f.absent
+		return absent
 	case n.Logic == nil && n.Union == nil && (n.Struct == nil || n.Struct.MinFields == nil):
 		return map[string]any{}
 	}

@@ -15,14 +15,13 @@ import (
 // is safe; below not, and among oneOf, it would refuse what the program accepts.
 
 // openConditions adds the fields that conditions add.
-func (c *check) openConditions(s *spec.Schema) {
-	declared := c.node.Struct
-	for _, f := range declared.AllFields()[len(declared.Fields):] {
+func (o *Struct) openConditions(s *spec.Schema) {
+	for _, f := range o.AllFields()[len(o.Fields):] {
 		if s.Properties == nil {
 			s.Properties = map[string]spec.Schema{}
 		}
-		if checked, err := newCheck(f.Schema, 0); err == nil {
-			s.Properties[f.Name] = *checked.openAPI(false)
+		if _, err := NewChecker(f.Schema); err == nil {
+			s.Properties[f.Name] = *f.Schema.openAPI(false)
 		} else {
 			s.Properties[f.Name] = *anyValue()
 		}
@@ -60,16 +59,10 @@ func openUnion(s *spec.Schema, u *Union) {
 // required are the fields that an object must have to be of the arm.
 func (a *Arm) required() []string {
 	var names []string
-	for _, f := range a.Struct.Fields {
-		if f.Presence == Optional {
+	for i := range a.Struct.Fields {
+		f := &a.Struct.Fields[i]
+		if _, fills := Absent(f); f.Presence == Optional || fills || f.taken() {
 			continue
-		}
-		if f.Presence == Regular {
-			if c, err := newCheck(f.Schema, 0); err != nil {
-				continue
-			} else if _, fills := c.absent(); fills || f.Schema.From != nil {
-				continue
-			}
 		}
 		names = append(names, f.Name)
 	}

@@ -11,7 +11,7 @@ import (
 // s. For a pattern that admits every string the key is one that no other rule
 // is likely to admit, so that it stands for all keys.
 func sampleKey(key *Node, s *Struct) (string, bool) {
-	c, err := newCheck(key, 0)
+	c, err := NewChecker(key)
 	if err != nil {
 		return "", false
 	}
@@ -23,7 +23,7 @@ func sampleKey(key *Node, s *Struct) (string, bool) {
 		}
 		return false
 	}
-	if k := "any \u2020 key"; c.admitsKey(k) && !taken(k) {
+	if k := "any \u2020 key"; c.AdmitsKey(k) && !taken(k) {
 		return k, true
 	}
 	rng := rand.New(rand.NewPCG(1, 2))
@@ -36,7 +36,7 @@ func sampleKey(key *Node, s *Struct) (string, bool) {
 		}
 		for _, text := range key.Scalars[i].Enum {
 			if v, err := decode(text); err == nil {
-				if k, ok := v.(string); ok && c.admitsKey(k) && !taken(k) {
+				if k, ok := v.(string); ok && c.AdmitsKey(k) && !taken(k) {
 					return k, true
 				}
 			}
@@ -56,7 +56,7 @@ func sampleKey(key *Node, s *Struct) (string, bool) {
 				k += "x" + strconv.Itoa(i)
 			}
 		}
-		if c.admitsKey(k) && !taken(k) {
+		if c.AdmitsKey(k) && !taken(k) {
 			return k, true
 		}
 	}
@@ -65,9 +65,9 @@ func sampleKey(key *Node, s *Struct) (string, bool) {
 
 // unknownKey returns a key that is not a field of s and that no pattern admits.
 func unknownKey(s *Struct) (string, bool) {
-	var patterns []*check
+	var patterns []*Checker
 	for _, p := range s.Patterns {
-		c, err := newCheck(p.Key, 0)
+		c, err := NewChecker(p.Key)
 		if err != nil {
 			return "", false
 		}
@@ -80,7 +80,7 @@ func unknownKey(s *Struct) (string, bool) {
 next:
 	for _, key := range candidates {
 		for _, c := range patterns {
-			if c.admitsKey(key) {
+			if c.AdmitsKey(key) {
 				continue next
 			}
 		}

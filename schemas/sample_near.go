@@ -36,12 +36,7 @@ func (g maker) witness(n *Node) any {
 	if n == nil {
 		return g.noise(1)
 	}
-	var kinds []Kinds
-	for _, k := range kindNames {
-		if n.Kinds.Has(k.kind) {
-			kinds = append(kinds, k.kind)
-		}
-	}
+	kinds := n.Kinds.Split()
 	switch kind := kinds[g.IntN(len(kinds))]; kind {
 	case NullKind:
 		return nil

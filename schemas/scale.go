@@ -76,7 +76,7 @@ func fields(path string) []string { return strings.Split(strings.TrimPrefix(path
 
 // scale reads where a version has what a Scale shows, by the rules of apiextensions; and
 // the schema has to know the fields.
-func (c *compiler) scale(s section, schema *Node) *Scale {
+func (r reader) scale(s section, schema *Node) *Scale {
 	s.only("specReplicasPath", "statusReplicasPath", "labelSelectorPath")
 	out := &Scale{}
 	for _, p := range []struct {
@@ -103,7 +103,7 @@ func (c *compiler) scale(s section, schema *Node) *Scale {
 		n, unknown := lookup(schema, path)
 		switch {
 		case !hasAnyPrefix(path, p.under) || !plainPath.MatchString(path):
-			at.refuse(fmt.Sprintf("the path %q", path), "write names of fields under "+orList(p.under)+", with a dot before each")
+			at.refuse(fmt.Sprintf("the path %q", path), "write names of fields under "+strings.Join(p.under, " or ")+", with a dot before each")
 		case unknown != "":
 			at.refuse(fmt.Sprintf("the schema has no field %s", unknown), "")
 		case n == nil || n.Kinds != p.kinds:

@@ -72,7 +72,7 @@ func (s Scalar) withoutAdmitted(alternatives []Scalar) Scalar {
 	if rules.Kinds == 0 {
 		return s
 	}
-	admits, err := newCheck(&rules, 0)
+	admits, err := NewChecker(&rules)
 	if err != nil {
 		return s
 	}
@@ -80,8 +80,7 @@ func (s Scalar) withoutAdmitted(alternatives []Scalar) Scalar {
 	var kept []json.RawMessage
 	for _, text := range s.Enum {
 		v, err := decode(text)
-		var run inspection
-		if run.value(admits, v); err != nil || len(run.errs) > 0 {
+		if err != nil || len(admits.Validate(v)) > 0 {
 			kept = append(kept, text)
 			s.Kinds |= kindOfJSON(text)
 		}

@@ -16,9 +16,9 @@ import (
 // lists and maps are merged by their parts and which are replaced. It is that which
 // Kubernetes derives from the OpenAPI of the same form. It is made anew each time, and
 // safe for concurrent use.
-func (p *Program) MergeType() typed.ParseableType {
+func (n *Node) MergeType() typed.ParseableType {
 	const name = "object"
-	root := smd.Atom{Map: p.root.mergeMap(true, false)}
+	root := smd.Atom{Map: n.mergeMap(true, false)}
 	root.Map.Fields = append(root.Map.Fields, aboutObjects()...)
 	types := mergeTypesOfMetadata()
 	parser := typed.Parser{Schema: smd.Schema{Types: append(types[:len(types):len(types)], smd.TypeDef{Name: name, Atom: root})}}
@@ -67,25 +67,25 @@ func scalarAtom(s smd.Scalar) smd.Atom { return smd.Atom{Scalar: &s} }
 
 // merge is the type of a value. keeps: something above keeps what it does not know, and so
 // does all below.
-func (c *check) merge(keeps bool) smd.TypeRef {
-	return smd.TypeRef{Inlined: c.mergeAtom(keeps), Nullable: c.kinds.Has(NullKind)}
+func (n *Node) merge(keeps bool) smd.TypeRef {
+	return smd.TypeRef{Inlined: n.mergeAtom(keeps), Nullable: n.Kinds.Has(NullKind)}
 }
 
-func (c *check) mergeAtom(keeps bool) smd.Atom {
-	switch c.kinds &^ NullKind {
+func (n *Node) mergeAtom(keeps bool) smd.Atom {
+	switch n.Kinds &^ NullKind {
 	case BoolKind:
 		return scalarAtom(smd.Boolean)
 	case IntegerKind, IntegerKind | NumberKind:
 		return scalarAtom(smd.Numeric)
 	case StringKind:
-		if format := c.node.textFormat(); format != "" && format != FormatByte {
+		if format := n.textFormat(); format != "" && format != FormatByte {
 			return scalarAtom(smd.Untyped) // sic
 		}
 		return scalarAtom(smd.String)
 	case ListKind:
-		return smd.Atom{List: c.mergeList(keeps)}
+		return smd.Atom{List: n.mergeList(keeps)}
 	case StructKind:
-		return smd.Atom{Map: c.mergeMap(false, keeps)}
+		return smd.Atom{Map: n.mergeMap(false, keeps)}
 	}
 	return anything()
 }
@@ -98,15 +98,15 @@ func anything() smd.Atom {
 	return a
 }
 
-func (c *check) mergeList(keeps bool) *smd.List {
+func (n *Node) mergeList(keeps bool) *smd.List {
 	l := &smd.List{ElementRelationship: smd.Atomic, ElementType: smd.TypeRef{Inlined: anything(), Nullable: true}}
-	if c.list == nil {
+	if n.List == nil {
 		return l
 	}
-	if c.list.items != nil {
-		l.ElementType = c.list.items.merge(keeps)
+	if n.List.Items != nil {
+		l.ElementType = n.List.Items.merge(keeps)
 	}
-	switch of := c.node.List; {
+	switch of := n.List; {
 	case of.Type == "" || of.Type == ListAtomic || checkList(nil, of) != nil:
 	case of.Type == ListMap:
 		l.ElementRelationship, l.Keys = smd.Associative, of.MapKeys
@@ -116,28 +116,28 @@ func (c *check) mergeList(keeps bool) *smd.List {
 	return l
 }
 
-func (c *check) mergeMap(root, keeps bool) *smd.Map {
+func (n *Node) mergeMap(root, keeps bool) *smd.Map {
 	m := &smd.Map{}
-	if c.node.Embedded && !root {
+	if n.Embedded && !root {
 		m.Fields = aboutObjects()
 	}
-	if c.node.Struct == nil {
+	declared := n.Struct
+	if declared == nil {
 		m.ElementType.NamedType = &deduced
 		return m
 	}
-	entries, open := c.others(root)
+	entries, open := n.others(root)
 	keeps = keeps || open
-	for i := range c.object.fields {
-		f := &c.object.fields[i]
-		if c.node.Embedded && serverOwned(f.name) {
+	for i := range declared.Fields {
+		f := &declared.Fields[i]
+		if n.Embedded && serverOwned(f.Name) {
 			continue
 		}
-		m.Fields = append(m.Fields, smd.StructField{Name: f.name, Type: f.check.merge(keeps), Default: f.whenAbsent()})
+		m.Fields = append(m.Fields, smd.StructField{Name: f.Name, Type: f.Schema.merge(keeps), Default: f.openDefault(Absent(f))})
 	}
-	declared := c.node.Struct
 	for _, f := range declared.AllFields()[len(declared.Fields):] {
-		if added, err := newCheck(f.Schema, 0); err == nil {
-			m.Fields = append(m.Fields, smd.StructField{Name: f.Name, Type: added.merge(keeps)})
+		if _, err := NewChecker(f.Schema); err == nil {
+			m.Fields = append(m.Fields, smd.StructField{Name: f.Name, Type: f.Schema.merge(keeps)})
 		}
 	}
 	switch {

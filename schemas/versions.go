@@ -7,7 +7,7 @@ import (
 
 // together refuses versions that do not go together: one must be served, and until there is
 // conversion all must have the same form, so that an object of one is an object of each.
-func (c *compiler) together(k *Kind, versions section) {
+func (r reader) together(k *Kind, versions section) {
 	if len(k.Versions) > 0 && !slices.ContainsFunc(k.Versions, func(v Version) bool { return v.Served }) {
 		at, _ := versions.get(k.Versions[0].Name)
 		served, _ := at.get("served")
