@@ -20,6 +20,7 @@ import (
 	"stele.dev/stele/core/rendered"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/schemas"
+	"stele.dev/stele/schemas/openapi"
 )
 
 // Kind is that of the definitions.
@@ -160,7 +161,7 @@ func subresourcesOf(v *schemas.Version) *apiextensionsv1.CustomResourceSubresour
 
 // schemaOf is what OpenAPI can say of a node.
 func schemaOf(n *schemas.Node) *apiextensionsv1.JSONSchemaProps {
-	s := n.OpenAPI()
+	s := openapi.Of(n)
 	if s.Properties == nil {
 		s.Properties = map[string]spec.Schema{}
 	}
