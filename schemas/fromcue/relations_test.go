@@ -251,7 +251,7 @@ func judgeOf(t *testing.T, node *schemas.Node, ctx *cue.Context, schema cue.Valu
 
 // The example of docs/POLICY.md needs nothing but compiled code.
 func TestTheExampleOfTheDocumentation(t *testing.T) {
-	page, err := os.ReadFile("../docs/POLICY.md")
+	page, err := os.ReadFile("../../docs/POLICY.md")
 	if err != nil {
 		t.Fatal(err)
 	}
