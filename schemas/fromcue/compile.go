@@ -1,4 +1,3 @@
-// Package fromcue compiles schemas from CUE.
 package fromcue
 
 import (
@@ -16,6 +15,7 @@ import (
 	"cuelang.org/go/cue/token"
 	"stele.dev/stele/schemas"
 	"stele.dev/stele/schemas/fromcue/cuesyntax"
+	"stele.dev/stele/schemas/fromcue/cuevalue"
 	"stele.dev/stele/schemas/fromcue/verify"
 	"stele.dev/stele/schemas/interpreter"
 	"stele.dev/stele/schemas/program"
@@ -260,7 +260,7 @@ func (c *Compiler) Schema(v cue.Value) *schemas.Node {
 		c.reported(err, at)
 		return nil
 	}
-	c.rootIsFile = isFile(v)
+	c.rootIsFile = cuevalue.IsFile(v)
 	n := c.probed(v, at)
 	if len(c.diags) > 0 {
 		return nil
@@ -322,15 +322,6 @@ func (c *Compiler) probed(v cue.Value, top *place) *schemas.Node {
 // CUE.
 const maxRounds = 12
 
-// isFile reports whether v is a package: a file, or several joined.
-func isFile(v cue.Value) bool {
-	if op, args := v.Expr(); op == cue.AndOp && slices.ContainsFunc(args, isFile) {
-		return true
-	}
-	_, ok := v.Source().(*ast.File)
-	return ok
-}
-
 // checkDefaults refuses defaults that are not values of their own field.
 func (c *Compiler) checkDefaults(n *schemas.Node, path string) {
 	if n == nil {
@@ -380,7 +371,7 @@ func (c *Compiler) node(v cue.Value, at *place) *schemas.Node {
 		at.source = s.source
 		n.Source = s.source
 	}
-	n.Doc = docOf(v)
+	n.Doc = cuevalue.DocOf(v)
 	if at.unclear() {
 		c.diags = c.diags[:before] // what v is without data is nothing to judge it by
 		c.attributes(n, v, at)
@@ -401,7 +392,7 @@ func (c *Compiler) node(v cue.Value, at *place) *schemas.Node {
 	switch {
 	case at.vague, at.recursive && s.split: // CUE has dropped the alternatives that need themselves
 		c.vague(n, v, s, at)
-	case len(at.pending) > 0 && s.kinds == cue.StructKind && !isError(v):
+	case len(at.pending) > 0 && s.kinds == cue.StructKind && !cuevalue.IsError(v):
 		// Without data CUE may not know yet whether it is one.
 		n.Kinds, n.Struct = schemas.StructKind, c.structOf(v, s, at)
 	case v.IncompleteKind() == cue.BottomKind:
@@ -423,7 +414,7 @@ func (c *Compiler) node(v cue.Value, at *place) *schemas.Node {
 // list of the schema.
 func (c *Compiler) bottom(n *schemas.Node, v cue.Value, s shape, at *place, refused bool) {
 	if v.IsConcrete() || s.kinds != cue.ListKind || !s.hasMinItems() {
-		if isCycle(v.Err()) && at.parent != nil && !refused {
+		if cuevalue.IsCycle(v.Err()) && at.parent != nil && !refused {
 			n.Kinds = schemas.AnyKind
 			c.leaveTo(at.parent, at, nil, recursion)
 			return
@@ -439,7 +430,7 @@ func (c *Compiler) bottom(n *schemas.Node, v cue.Value, s shape, at *place, refu
 	}
 	filled := v.Unify(c.scratch.BuildExpr(tops(s.minItems.Count)))
 	item := filled.LookupPath(cue.MakePath(cue.Index(0)))
-	if !item.Exists() || isError(filled) {
+	if !item.Exists() || cuevalue.IsError(filled) {
 		if !refused {
 			c.reported(filled.Err(), at)
 		}
@@ -453,14 +444,6 @@ func (c *Compiler) bottom(n *schemas.Node, v cue.Value, s shape, at *place, refu
 	n.Kinds = schemas.ListKind
 	n.List = c.limits(s)
 	n.List.Items = c.items(v, item, s, at)
-}
-
-// isCycle reports whether CUE has given up on a definition that refers to itself.
-func isCycle(err error) bool {
-	return slices.ContainsFunc(errors.Errors(err), func(e errors.Error) bool {
-		format, _ := e.Msg()
-		return format == "structural cycle"
-	})
 }
 
 // maxMinItems bounds the lists that the compiler makes up to satisfy a schema.
@@ -540,7 +523,7 @@ func (c *Compiler) list(v cue.Value, s shape, at *place, refused bool) *schemas.
 	switch {
 	case refused:
 		return l
-	case fixedItems(v):
+	case cuevalue.FixedItems(v):
 		return c.tuple(v, s, at)
 	}
 	item := v.LookupPath(cue.MakePath(cue.AnyIndex))
@@ -550,12 +533,6 @@ func (c *Compiler) list(v cue.Value, s shape, at *place, refused bool) *schemas.
 	}
 	l.Items = c.items(v, item, s, at)
 	return l
-}
-
-// fixedItems reports whether a list says something about an item by its index.
-func fixedItems(v cue.Value) bool {
-	items, err := v.List()
-	return err != nil || items.Next()
 }
 
 // structOf compiles a struct value, or an alternative that is one.
@@ -658,14 +635,4 @@ func (c *Compiler) pattern(s *schemas.Struct, within, key, value cue.Value, only
 		return
 	}
 	s.Patterns = append(s.Patterns, schemas.KeyPattern{Key: k, Value: v})
-}
-
-func docOf(v cue.Value) string {
-	var docs []string
-	for _, d := range v.Doc() {
-		if text := strings.TrimSpace(d.Text()); text != "" && !slices.Contains(docs, text) {
-			docs = append(docs, text)
-		}
-	}
-	return strings.Join(docs, "\n\n")
 }

@@ -12,6 +12,7 @@ import (
 	"cuelang.org/go/cue/format"
 	"stele.dev/stele/schemas"
 	"stele.dev/stele/schemas/fromcue/cuesyntax"
+	"stele.dev/stele/schemas/fromcue/cuevalue"
 	"stele.dev/stele/schemas/fromcue/join"
 	"stele.dev/stele/schemas/fromcue/verify"
 	"stele.dev/stele/schemas/interpreter"
@@ -134,22 +135,22 @@ func (c *Compiler) vague(n *schemas.Node, v cue.Value, s shape, at *place) {
 	if s.split {
 		kind |= s.kinds // of the alternatives, CUE may have dropped some already
 	}
-	n.Kinds = kindsOf(kind)
+	n.Kinds = cuevalue.KindsOf(kind)
 	if n.Kinds == 0 || at.recursive {
 		n.Kinds = schemas.AnyKind
 		return
 	}
-	a := armsOf(v)
+	a := cuevalue.AlternativesOf(v)
 	if n.Kinds.Has(schemas.StructKind) {
 		// Beside a validator such as matchN, CUE may not know the kind for want of data.
 		is := v.IncompleteKind()
-		unsure := (is == cue.BottomKind || is == cue.TopKind) && s.kinds == cue.StructKind && !s.split && !isError(v)
-		if len(a.structs) == 0 && (unsure || is == cue.StructKind) {
-			a.structs = append(a.structs, v)
+		unsure := (is == cue.BottomKind || is == cue.TopKind) && s.kinds == cue.StructKind && !s.split && !cuevalue.IsError(v)
+		if len(a.Structs) == 0 && (unsure || is == cue.StructKind) {
+			a.Structs = append(a.Structs, v)
 		}
 		n.Struct = &schemas.Struct{Open: true}
-		if len(a.structs) == max(1, s.structs) { // none is lost
-			for i, x := range a.structs {
+		if len(a.Structs) == max(1, s.structs) { // none is lost
+			for i, x := range a.Structs {
 				arm := c.structOf(x, s, at)
 				arm.Open = x.Allows(cue.AnyString)
 				if i == 0 {
@@ -161,8 +162,8 @@ func (c *Compiler) vague(n *schemas.Node, v cue.Value, s shape, at *place) {
 		}
 		n.Struct.Open = true
 	}
-	if n.Kinds.Has(schemas.ListKind) && len(a.lists) == 1 && s.lists <= 1 && !fixedItems(a.lists[0]) {
-		if item := a.lists[0].LookupPath(cue.MakePath(cue.AnyIndex)); item.Exists() {
+	if n.Kinds.Has(schemas.ListKind) && len(a.Lists) == 1 && s.lists <= 1 && !cuevalue.FixedItems(a.Lists[0]) {
+		if item := a.Lists[0].LookupPath(cue.MakePath(cue.AnyIndex)); item.Exists() {
 			n.List = &schemas.List{Items: c.node(item, at.below("[]", schemas.Required))}
 		}
 	}

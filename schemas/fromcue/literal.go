@@ -8,36 +8,6 @@ import (
 	"stele.dev/stele/schemas/fromcue/cuesyntax"
 )
 
-// isLiteral reports whether v is written out in full: constants, and lists and
-// structs of nothing else.
-func isLiteral(v cue.Value) bool {
-	if op, args := v.Expr(); op == cue.OrOp || op == cue.NoOp && len(args) == 1 && args[0] != v {
-		return false // alternatives, which a default hides
-	}
-	switch v.IncompleteKind() {
-	case cue.StructKind:
-		fields, err := v.Fields(cue.All(), cue.Patterns(true))
-		for err == nil && fields.Next() {
-			if fields.FieldType() != cue.StringLabel || !isLiteral(fields.Value()) {
-				return false
-			}
-		}
-		return err == nil
-	case cue.ListKind:
-		if v.LookupPath(cue.MakePath(cue.AnyIndex)).Exists() {
-			return false
-		}
-		items, err := v.List()
-		for err == nil && items.Next() {
-			if !isLiteral(items.Value()) {
-				return false
-			}
-		}
-		return err == nil
-	}
-	return isConstant(v)
-}
-
 // literal surveys a struct literal. What CUE returns for it depends on what it
 // embeds: itself; or what is embedded and the rest, as a conjunction; or, if one
 // expression is all there is, the parts of that expression.

@@ -9,6 +9,7 @@ import (
 	"cuelang.org/go/cue/ast"
 	"stele.dev/stele/schemas"
 	"stele.dev/stele/schemas/fromcue/cuesyntax"
+	"stele.dev/stele/schemas/fromcue/cuevalue"
 	"stele.dev/stele/schemas/textforms"
 )
 
@@ -32,7 +33,7 @@ func (c *Compiler) reference(v cue.Value, x ast.Expr, op cue.Op, args []cue.Valu
 		}
 	case cuesyntax.IsField:
 		outside := !declared(at, base) && !at.encloses(base)
-		if t, ok := target(v, args); ok && isConstant(t) && (outside || isWritten(t)) {
+		if t, ok := cuevalue.Target(v, args); ok && cuevalue.IsConstant(t) && (outside || cuevalue.IsWritten(t)) {
 			return shapeOf(t.Kind())
 		}
 		if outside {
@@ -61,9 +62,9 @@ func (c *Compiler) reference(v cue.Value, x ast.Expr, op cue.Op, args []cue.Valu
 		c.survey(args[0], at)
 		at.operand--
 	}
-	t, ok := target(v, args)
+	t, ok := cuevalue.Target(v, args)
 	switch {
-	case ok && isError(t):
+	case ok && cuevalue.IsError(t):
 		return everything() // CUE reports it, or drops the alternative
 	case !ok || t.IncompleteKind() == cue.BottomKind && t.Source() == nil:
 		c.refuse(at, x, "a reference that cannot be followed", "repeat the value in place of the reference")
@@ -113,42 +114,6 @@ func (c *Compiler) refuseRecursion(at *place, x ast.Node) {
 	at.vague = true
 }
 
-// target returns the value that v refers to. For a reference that is all that a
-// struct literal embeds, CUE gives no such value; it is looked up by name in
-// what CUE says it selects from.
-func target(v cue.Value, args []cue.Value) (cue.Value, bool) {
-	if t := cue.Dereference(v); t != v {
-		return t, true
-	}
-	switch len(args) {
-	case 1: // a let
-		t := cue.Dereference(args[0])
-		return t, t != args[0]
-	case 2:
-		label, err := args[1].String()
-		fields, err2 := cue.Dereference(args[0]).Fields(cue.All())
-		for err == nil && err2 == nil && fields.Next() {
-			if fields.Selector().String() == label {
-				return fields.Value(), true
-			}
-		}
-	}
-	return cue.Value{}, false
-}
-
-// isWritten reports whether a constant is written where it stands. Another one may be what CUE
-// makes of defaults, without data.
-func isWritten(v cue.Value) bool {
-	op, args := v.Expr()
-	_, ok := cuesyntax.SyntaxOf(v.Source()).(*ast.BasicLit)
-	return ok && op == cue.NoOp && len(args) == 1
-}
-
-// isError reports whether v is an error that no data can cure.
-func isError(v cue.Value) bool {
-	return v.IncompleteKind() == cue.BottomKind && v.IsConcrete()
-}
-
 // basic surveys a predeclared type.
 func (c *Compiler) basic(v cue.Value, x ast.Expr, id *ast.Ident, at *place) shape {
 	if _, ok := x.(*ast.Ident); !ok {
@@ -177,7 +142,7 @@ func (c *Compiler) member(v cue.Value, x ast.Expr, name string, at *place) shape
 		s := shapeOf(cue.ListKind)
 		s.unique = true
 		return s
-	case isConstant(v):
+	case cuevalue.IsConstant(v):
 		return shapeOf(v.Kind())
 	}
 	if _, ok := textforms.ByName[name]; ok {
@@ -250,7 +215,7 @@ func (c *Compiler) call(v cue.Value, x *ast.CallExpr, args []cue.Value, at *plac
 		c.deep(a, at, false)
 	}
 	at.operand--
-	if isConstant(v) && !at.vague {
+	if cuevalue.IsConstant(v) && !at.vague {
 		return shapeOf(v.Kind())
 	}
 	c.leave(at, x, fmt.Sprintf("the builtin %s", name), "")
@@ -268,7 +233,7 @@ func (c *Compiler) listed(v cue.Value, at *place) shape {
 // variable surveys a reference to the variable of a comprehension in such a list.
 func (c *Compiler) variable(v cue.Value, x ast.Expr, at *place) shape {
 	at.attributes = append(at.attributes, v.Attributes(cue.ValueAttr)...)
-	if isConstant(v) {
+	if cuevalue.IsConstant(v) {
 		return shapeOf(v.Kind())
 	}
 	if t := cue.Dereference(v); t != v {

@@ -9,6 +9,7 @@ import (
 	"cuelang.org/go/cue/token"
 	"stele.dev/stele/schemas"
 	"stele.dev/stele/schemas/fromcue/cuesyntax"
+	"stele.dev/stele/schemas/fromcue/cuevalue"
 )
 
 // A shape is what the survey of a value has learned from its syntax: little, for
@@ -85,7 +86,7 @@ func tighter(a, b *schemas.Limit, better func(a, b int) bool) *schemas.Limit {
 }
 
 // composite reports whether the shape admits lists or structs.
-func (s shape) composite() bool { return s.kinds&compositeKinds != 0 }
+func (s shape) composite() bool { return s.kinds&cuevalue.CompositeKinds != 0 }
 
 func (s shape) hasMinItems() bool { return s.minItems != nil && s.minItems.Count > 0 }
 
@@ -169,7 +170,7 @@ func (c *Compiler) computed(v cue.Value, op cue.Op, args []cue.Value, at *place)
 	switch {
 	case op == cue.NoOp && (kind == cue.StructKind || kind == cue.TopKind || v.IsConcrete()):
 		return shapeOf(kind)
-	case isBound(op):
+	case cuevalue.IsBound(op):
 		for _, a := range args {
 			c.constant(a, nil, at)
 		}
@@ -177,15 +178,6 @@ func (c *Compiler) computed(v cue.Value, op cue.Op, args []cue.Value, at *place)
 	}
 	c.refuse(at, nil, "an expression that cannot be traced to its source", "write the type out")
 	return everything()
-}
-
-func isBound(op cue.Op) bool {
-	switch op {
-	case cue.GreaterThanOp, cue.GreaterThanEqualOp, cue.LessThanOp, cue.LessThanEqualOp,
-		cue.NotEqualOp, cue.RegexMatchOp, cue.NotRegexMatchOp:
-		return true
-	}
-	return false
 }
 
 func (c *Compiler) conjunction(x ast.Expr, args []cue.Value, at *place) shape {
@@ -277,7 +269,7 @@ func (c *Compiler) disjunction(x ast.Expr, args []cue.Value, at *place) shape {
 			c.refuseMinItems(a, at)
 		}
 		marked := slices.ContainsFunc(terms, func(t cuesyntax.Disjunct) bool { return t.Marked && t.Expr == a.Source() })
-		if !marked || !isLiteral(a) {
+		if !marked || !cuevalue.IsLiteral(a) {
 			s.lists += t.lists
 			s.structs += t.structs
 		}
@@ -330,7 +322,7 @@ func (p *place) explained(x *ast.BinaryExpr, args []cue.Value) (rest ast.Expr, k
 		if cuesyntax.SyntaxOf(a.Source()) == ast.Expr(call) {
 			continue
 		}
-		if a.IncompleteKind()&compositeKinds != 0 {
+		if a.IncompleteKind()&cuevalue.CompositeKinds != 0 {
 			return nil, nil, false // what is wrong may be wrong with a part
 		}
 		kept = append(kept, a)
@@ -392,7 +384,7 @@ func (c *Compiler) deep(v cue.Value, at *place, countOptional bool) bool {
 // interpolation. The result of all but a bound must be a constant itself.
 func (c *Compiler) operation(v cue.Value, x ast.Expr, args []cue.Value, at *place) shape {
 	op, _ := v.Expr()
-	if isBound(op) {
+	if cuevalue.IsBound(op) {
 		if c.comparison(x, at) {
 			return shapeOf(v.IncompleteKind())
 		}
@@ -414,7 +406,7 @@ func (c *Compiler) operation(v cue.Value, x ast.Expr, args []cue.Value, at *plac
 		c.survey(a, at)
 	}
 	at.operand--
-	if !isConstant(v) {
+	if !cuevalue.IsConstant(v) {
 		if len(c.diags) == before && !at.vague {
 			c.leave(at, x, cuesyntax.NameOf(x)+" over values that are not constants", "a schema may compute with constants and with the object's own fields")
 		}
@@ -429,20 +421,14 @@ func (c *Compiler) constant(v cue.Value, x ast.Expr, at *place) {
 	at.operand++
 	c.survey(v, at)
 	at.operand--
-	if len(c.diags) > before || at.vague || isConstant(v) {
+	if len(c.diags) > before || at.vague || cuevalue.IsConstant(v) {
 		return
 	}
 	const message, hint = "a bound that is not a constant", "compare with a constant, or with a field of the object"
 	d, _ := cue.Dereference(v).Default()
-	if x != nil && !isConstant(d) && !slices.ContainsFunc(cuesyntax.NamesIn(x), func(id *ast.Ident) bool { return declared(at, id) }) {
+	if x != nil && !cuevalue.IsConstant(d) && !slices.ContainsFunc(cuesyntax.NamesIn(x), func(id *ast.Ident) bool { return declared(at, id) }) {
 		c.refuse(at, x, message, hint) // no data can make it one
 		return
 	}
 	c.leave(at, x, message, hint)
-}
-
-// isConstant reports whether v is one scalar, defaults not counted.
-func isConstant(v cue.Value) bool {
-	const scalars = cue.NullKind | cue.BoolKind | cue.NumberKind | cue.StringKind
-	return v.IsConcrete() && v.Err() == nil && v.Kind()&scalars != 0
 }

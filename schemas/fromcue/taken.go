@@ -10,6 +10,7 @@ import (
 	cueliteral "cuelang.org/go/cue/literal"
 	"stele.dev/stele/schemas"
 	"stele.dev/stele/schemas/fromcue/cuesyntax"
+	"stele.dev/stele/schemas/fromcue/cuevalue"
 )
 
 // A taken is a field whose value is taken from elsewhere in the object, until the struct is
@@ -232,7 +233,7 @@ var basicKinds = map[string]schemas.Kinds{
 // equal surveys a reference to data that is all that is said of a field, or one of several
 // conjuncts. It reports whether the form can say so.
 func (c *Compiler) equal(v cue.Value, x ast.Expr, at *place) bool {
-	if at.within > 0 || isError(v) || !c.take(x, at, 0, false) {
+	if at.within > 0 || cuevalue.IsError(v) || !c.take(x, at, 0, false) {
 		return false
 	}
 	if v.IncompleteKind() == cue.BottomKind && !at.loose { // the field must be there, CUE says no more of it

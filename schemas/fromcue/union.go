@@ -11,6 +11,7 @@ import (
 	"cuelang.org/go/cue"
 	"stele.dev/stele/schemas"
 	"stele.dev/stele/schemas/fromcue/cuesyntax"
+	"stele.dev/stele/schemas/fromcue/cuevalue"
 	"stele.dev/stele/schemas/fromcue/join"
 	"stele.dev/stele/schemas/interpreter"
 	"stele.dev/stele/schemas/textforms"
@@ -20,31 +21,31 @@ import (
 // evaluated them: at most one list and one struct, and any number of scalars.
 // refused says that the survey has found fault with the value already.
 func (c *Compiler) union(n *schemas.Node, v cue.Value, s shape, at *place, refused bool) {
-	if lost := s.kinds & compositeKinds &^ v.IncompleteKind(); lost != 0 && !refused {
+	if lost := s.kinds & cuevalue.CompositeKinds &^ v.IncompleteKind(); lost != 0 && !refused {
 		c.refuse(at, nil, fmt.Sprintf("an alternative of type %s, which CUE drops before it sees any data", lost),
 			"write the field without alternatives")
 		return
 	}
-	a := armsOf(v)
-	if s.braced && (a.tops > 0 || len(a.lists) > 0) && !refused {
+	a := cuevalue.AlternativesOf(v)
+	if s.braced && (a.Tops > 0 || len(a.Lists) > 0) && !refused {
 		c.refuse(at, nil, "braces around a list or around _, which CUE then takes for closed", "write it without the braces")
 		return
 	}
-	if a.tops > 0 && len(a.lists)+len(a.structs)+len(a.others) == 0 {
+	if a.Tops > 0 && len(a.Lists)+len(a.Structs)+len(a.Others) == 0 {
 		n.Kinds = schemas.AnyKind // scalars add nothing to it
 		c.setDefault(n, v, a, s, at)
 		return
 	}
-	if a.tops > 0 || len(a.others) > 0 {
+	if a.Tops > 0 || len(a.Others) > 0 {
 		if !refused {
 			c.leaveTo(at, at, nil, fmt.Sprintf("%v, which may be of many kinds", v))
-			n.Kinds = kindsOf(v.IncompleteKind())
+			n.Kinds = cuevalue.KindsOf(v.IncompleteKind())
 		}
 		return
 	}
 	c.setDefault(n, v, a, s, at)
-	structs := apartFromDefault(n, a.structs)
-	lists := apartFromDefault(n, a.lists)
+	structs := cuevalue.ApartFromDefault(n, a.Structs)
+	lists := cuevalue.ApartFromDefault(n, a.Lists)
 	if !refused {
 		if reason := c.beyondUnion(n, a, s, structs, lists); reason != "" {
 			c.leaveTo(at, at, nil, reason)
@@ -58,8 +59,8 @@ func (c *Compiler) union(n *schemas.Node, v cue.Value, s shape, at *place, refus
 	case len(structs) == 1:
 		n.Kinds |= schemas.StructKind
 		around := at.arms
-		at.arms = around || !a.alone
-		n.Struct = c.structOf(a.only(v, structs), s, at)
+		at.arms = around || !a.Alone
+		n.Struct = c.structOf(a.Only(v, structs), s, at)
 		at.arms = around
 	case len(structs) > 1:
 		n.Kinds |= schemas.StructKind
@@ -67,10 +68,10 @@ func (c *Compiler) union(n *schemas.Node, v cue.Value, s shape, at *place, refus
 	}
 	if len(lists) > 0 {
 		n.Kinds |= schemas.ListKind
-		n.List = c.list(a.only(v, lists), s, at, refused)
+		n.List = c.list(a.Only(v, lists), s, at, refused)
 	}
-	scalars := c.enum(n, a.constants, at)
-	for _, x := range a.scalars {
+	scalars := c.enum(n, a.Constants, at)
+	for _, x := range a.Scalars {
 		scalars = append(scalars, c.scalar(x, at))
 	}
 	for _, x := range scalars {
@@ -84,7 +85,7 @@ func (c *Compiler) union(n *schemas.Node, v cue.Value, s shape, at *place, refus
 
 // beyondUnion tells what of a value with alternatives is more than a choice between
 // structs, as CUE has kept them apart and the survey has counted them; "" if nothing is.
-func (c *Compiler) beyondUnion(n *schemas.Node, a arms, s shape, structs, lists []cue.Value) string {
+func (c *Compiler) beyondUnion(n *schemas.Node, a cuevalue.Alternatives, s shape, structs, lists []cue.Value) string {
 	composite := n.Default != nil && !isScalarJSON(n.Default)
 	switch {
 	case len(lists) > 1 || s.lists > 1:
@@ -95,111 +96,22 @@ func (c *Compiler) beyondUnion(n *schemas.Node, a arms, s shape, structs, lists 
 		return fmt.Sprintf("a union of %d structs", len(structs))
 	case s.structs > 1 && s.structs != len(structs), len(structs) > 1 && composite:
 		return "a union of structs that CUE takes for equal, or with a default"
-	case !a.alone && (s.structs > 0 && onlyDefault(n, structs) || s.lists > 0 && onlyDefault(n, lists)):
+	case !a.Alone && (s.structs > 0 && cuevalue.OnlyDefault(n, structs) || s.lists > 0 && cuevalue.OnlyDefault(n, lists)):
 		return "an alternative that CUE takes for equal to the default"
 	}
 	return ""
 }
 
-const compositeKinds = cue.ListKind | cue.StructKind
-
-// arms are the alternatives of an evaluated value, sorted by what they are.
-type arms struct {
-	alone     bool // there is one, and CUE has left none out
-	tops      int  // alternatives that admit everything
-	constants []cue.Value
-	scalars   []cue.Value // with rules, or of a basic type
-	lists     []cue.Value
-	structs   []cue.Value
-	others    []cue.Value // of kinds that do not go together
-}
-
-// only returns the alternative of its kind: v itself if there are no others of any kind.
-func (a arms) only(v cue.Value, ofKind []cue.Value) cue.Value {
-	if a.alone {
-		return v
-	}
-	return ofKind[0]
-}
-
-// armsOf sorts the alternatives of v. CUE leaves out of them a default that, it
-// believes, another one subsumes, and it errs: `*1 | string & !=""` has lost the
-// 1. So the scalars among the defaults are added again; too many alternatives do
-// no harm. A list or a struct among them is kept by way of Node.Default.
-func armsOf(v cue.Value) arms {
-	all, dropped := alternatives(v.Eval(), nil)
-	a := arms{alone: len(all) == 1 && !dropped}
-	for _, d := range defaultsOf(v) {
-		if !a.alone && d.IncompleteKind()&compositeKinds == 0 {
-			all = append(all, d)
-		}
-	}
-	for _, x := range all {
-		switch kind := x.IncompleteKind(); {
-		case isTop(x):
-			a.tops++
-		case isConstant(x):
-			a.constants = append(a.constants, x)
-		case kind == cue.StructKind:
-			a.structs = append(a.structs, x)
-		case kind == cue.ListKind:
-			a.lists = append(a.lists, x)
-		case kind&^(cue.BoolKind|cue.NumberKind|cue.StringKind) == 0:
-			a.scalars = append(a.scalars, x)
-		default:
-			a.others = append(a.others, x)
-		}
-	}
-	return a
-}
-
-// alternatives appends the alternatives of an evaluated value, and reports
-// whether CUE left out any.
-func alternatives(v cue.Value, all []cue.Value) (_ []cue.Value, dropped bool) {
-	op, args := v.Expr()
-	switch {
-	case op == cue.OrOp:
-		for _, a := range args {
-			var d bool
-			all, d = alternatives(a, all)
-			dropped = dropped || d
-		}
-		// What is left may still be less than there was.
-		_, marked := v.Default()
-		return all, dropped || marked
-	case op == cue.NoOp && len(args) == 1 && args[0] != v:
-		all, _ = alternatives(args[0], all)
-		return all, true
-	}
-	return append(all, v), false
-}
-
-// defaultsOf returns the alternatives among which v takes its default: one, if
-// the default is not ambiguous, and none if there is no mark.
-func defaultsOf(v cue.Value) []cue.Value {
-	d, marked := v.Default()
-	if !marked {
-		return nil
-	}
-	all, _ := alternatives(d.Eval(), nil)
-	return all
-}
-
-func isTop(v cue.Value) bool {
-	op, _ := v.Expr()
-	return op == cue.NoOp && v.IncompleteKind() == cue.TopKind && fmt.Sprint(v) == "_"
-}
-
 // setDefault sets the default of a value that has one and may use it.
-func (c *Compiler) setDefault(n *schemas.Node, v cue.Value, a arms, s shape, at *place) {
+func (c *Compiler) setDefault(n *schemas.Node, v cue.Value, a cuevalue.Alternatives, s shape, at *place) {
 	d, _ := v.Default()
 	kind := d.Kind()
 	complete := d.Validate(cue.Concrete(true), cue.Final()) == nil
 	switch {
-	case a.alone && kind == cue.StructKind:
+	case a.Alone && kind == cue.StructKind:
 		return // created field by field
-	case a.alone || kind&compositeKinds == 0:
-		if marked := defaultsOf(v); !a.alone && len(marked) > 1 && slices.ContainsFunc(marked, isComposite) {
+	case a.Alone || kind&cuevalue.CompositeKinds == 0:
+		if marked := cuevalue.DefaultsOf(v); !a.Alone && len(marked) > 1 && slices.ContainsFunc(marked, cuevalue.IsComposite) {
 			c.leaveTo(at, at, marked[1].Source(), "several defaults")
 			return
 		}
@@ -208,7 +120,7 @@ func (c *Compiler) setDefault(n *schemas.Node, v cue.Value, a arms, s shape, at 
 		}
 	default:
 		// Joined with anything else, a default may be open after all.
-		if s.literals > 1 || a.rivals(d) && !(complete && isData(d)) {
+		if s.literals > 1 || a.Rivals(d) && !(complete && cuevalue.IsData(d)) {
 			c.leaveTo(at, at, d.Source(), "a default that is not plain data")
 			return
 		}
@@ -222,75 +134,6 @@ func (c *Compiler) setDefault(n *schemas.Node, v cue.Value, a arms, s shape, at 
 		return
 	}
 	n.Default = text
-}
-
-// rivals reports whether there are alternatives of the kind of the default d that
-// are not d.
-func (a arms) rivals(d cue.Value) bool {
-	of := a.structs
-	if d.Kind() == cue.ListKind {
-		of = a.lists
-	}
-	text, err := cuesyntax.Canonical(d)
-	return err != nil || len(of) != 1 || slices.ContainsFunc(of, func(x cue.Value) bool {
-		other, err := cuesyntax.Canonical(x)
-		return err != nil || !bytes.Equal(text, other)
-	})
-}
-
-func isComposite(v cue.Value) bool { return v.IncompleteKind()&compositeKinds != 0 }
-
-// isData reports whether v is the same whatever it is unified with: written out
-// in full, and closed.
-func isData(v cue.Value) bool {
-	switch v.IncompleteKind() {
-	case cue.StructKind:
-		if v.Allows(cue.AnyString) {
-			return false
-		}
-		fields, err := v.Fields()
-		for err == nil && fields.Next() {
-			if !isData(fields.Value()) {
-				return false
-			}
-		}
-	case cue.ListKind:
-		items, err := v.List()
-		for err == nil && items.Next() {
-			if !isData(items.Value()) {
-				return false
-			}
-		}
-	}
-	return isLiteral(v)
-}
-
-// apartFromDefault returns the alternatives that are not the default, unless
-// that is all there is. What the default admits, a program admits by completing
-// it (Node.Default).
-func apartFromDefault(n *schemas.Node, all []cue.Value) []cue.Value {
-	if n.Default == nil || len(all) < 2 {
-		return all
-	}
-	for i, a := range all {
-		if !isData(a) {
-			continue
-		}
-		if text, err := cuesyntax.Canonical(a); err == nil && bytes.Equal(text, n.Default) {
-			return slices.Delete(slices.Clone(all), i, i+1)
-		}
-	}
-	return all
-}
-
-// onlyDefault reports whether nothing but the default is left of the
-// alternatives.
-func onlyDefault(n *schemas.Node, all []cue.Value) bool {
-	if n.Default == nil || len(all) != 1 || !isLiteral(all[0]) {
-		return false
-	}
-	text, err := cuesyntax.Canonical(all[0])
-	return err == nil && bytes.Equal(text, n.Default)
 }
 
 // enum compiles constants into one alternative, in the order in which they are
@@ -345,34 +188,13 @@ func (c *Compiler) literalOf(v cue.Value, at *place) (json.RawMessage, bool) {
 // scalar compiles an alternative that is not a constant: a conjunction of a
 // basic type, bounds and validators.
 func (c *Compiler) scalar(v cue.Value, at *place) schemas.Scalar {
-	s := schemas.Scalar{Kinds: kindsOf(v.IncompleteKind())}
+	s := schemas.Scalar{Kinds: cuevalue.KindsOf(v.IncompleteKind())}
 	said := func(d schemas.Diagnostic) bool { return d.Path == at.path }
 	if v.IncompleteKind() == cue.FloatKind && !slices.ContainsFunc(c.diags, said) {
 		c.refuse(at, v.Source(), "the type float, which does not admit 1", "write number")
 	}
 	c.rules(&s, v, at)
 	return s
-}
-
-func kindsOf(k cue.Kind) schemas.Kinds {
-	var kinds schemas.Kinds
-	for _, m := range [...]struct {
-		cue  cue.Kind
-		json schemas.Kinds
-	}{
-		{cue.NullKind, schemas.NullKind},
-		{cue.BoolKind, schemas.BoolKind},
-		{cue.IntKind, schemas.IntegerKind},
-		{cue.FloatKind, schemas.NumberKind | schemas.IntegerKind},
-		{cue.StringKind, schemas.StringKind},
-		{cue.ListKind, schemas.ListKind},
-		{cue.StructKind, schemas.StructKind},
-	} {
-		if k&m.cue != 0 {
-			kinds |= m.json
-		}
-	}
-	return kinds
 }
 
 // rules adds the rules of an evaluated conjunction to s.
@@ -386,7 +208,7 @@ func (c *Compiler) rules(s *schemas.Scalar, v cue.Value, at *place) {
 	case cue.GreaterThanOp, cue.GreaterThanEqualOp, cue.LessThanOp, cue.LessThanEqualOp:
 		c.bound(s, v, op, args[0], at)
 	case cue.NotEqualOp:
-		if !isConstant(args[0]) {
+		if !cuevalue.IsConstant(args[0]) {
 			c.leaveTo(at, at, v.Source(), fmt.Sprintf("the rule %v", v))
 			return
 		}
@@ -405,18 +227,10 @@ func (c *Compiler) rules(s *schemas.Scalar, v cue.Value, at *place) {
 	case cue.CallOp:
 		c.validator(s, v, args, at)
 	default:
-		if !isBasic(v) {
+		if !cuevalue.IsBasic(v) {
 			c.leaveTo(at, at, v.Source(), fmt.Sprintf("the rule %v", v))
 		}
 	}
-}
-
-func isBasic(v cue.Value) bool {
-	switch fmt.Sprint(v) {
-	case "bool", "int", "number", "string":
-		return true
-	}
-	return false
 }
 
 func (c *Compiler) bound(s *schemas.Scalar, v cue.Value, op cue.Op, operand cue.Value, at *place) {

@@ -2,7 +2,6 @@ package program
 
 import (
 	"encoding/json"
-	"fmt"
 	"math"
 	"strconv"
 	"strings"
@@ -11,14 +10,13 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"stele.dev/stele/schemas"
 	"stele.dev/stele/schemas/jsonvalue"
+	"stele.dev/stele/schemas/numbers"
 	"stele.dev/stele/schemas/textforms"
+	"stele.dev/stele/schemas/wording"
 )
 
-// How much of a value and of an enumeration a message shows.
-const (
-	maxShownRunes  = 64
-	maxShownValues = 20
-)
+// maxShownRunes is how much of a value a message shows.
+const maxShownRunes = 64
 
 // fail records an error at the current path. Everything that a program has to
 // say goes through here.
@@ -170,7 +168,7 @@ func (v *inspection) bad(c *check, x any, kinds schemas.Kinds) *schemas.Scalar {
 		v.fail(&field.Error{
 			Type:     field.ErrorTypeNotSupported,
 			BadValue: shown(x),
-			Detail:   at("supported values: "+listOf(enum), c.node.Source),
+			Detail:   at("supported values: "+wording.Values(enum), c.node.Source),
 		})
 		return nil
 	case len(found) == 1:
@@ -178,9 +176,9 @@ func (v *inspection) bad(c *check, x any, kinds schemas.Kinds) *schemas.Scalar {
 	}
 	var said []string
 	for _, s := range found {
-		said = append(said, describeScalar(s))
+		said = append(said, wording.Scalar(s))
 	}
-	v.invalid(x, "must be "+orList(said), c.node.Source)
+	v.invalid(x, "must be "+wording.Or(said), c.node.Source)
 	return nil
 }
 
@@ -215,18 +213,18 @@ func (v *inspection) violations(t *textCheck, x string) {
 	if t.tooShort(x) {
 		v.fail(&field.Error{
 			Type: field.ErrorTypeTooShort, BadValue: shown(x),
-			Detail: at("must have "+lengthPhrase(s), s.MinRunes.Source),
+			Detail: at("must have "+wording.Length(s), s.MinRunes.Source),
 		})
 	}
 	if t.tooLong(x) {
 		v.fail(&field.Error{
 			Type: field.ErrorTypeTooLong, BadValue: "<value omitted>",
-			Detail: at("must have "+lengthPhrase(s), s.MaxRunes.Source),
+			Detail: at("must have "+wording.Length(s), s.MaxRunes.Source),
 		})
 	}
 	for i, re := range t.patterns {
 		if p := &s.Patterns[i]; re.MatchString(x) == p.Negated {
-			v.invalid(x, "must "+patternPhrase(p), p.Source)
+			v.invalid(x, "must "+wording.Pattern(p), p.Source)
 		}
 	}
 	for i, admits := range t.forms {
@@ -257,9 +255,9 @@ func (v *inspection) badNumber(c *check, x any) {
 	below, above := outside(s, x)
 	switch {
 	case below:
-		v.invalid(x, "must be "+boundsPhrase(s), s.Minimum.Source)
+		v.invalid(x, "must be "+wording.Bounds(s), s.Minimum.Source)
 	case above:
-		v.invalid(x, "must be "+boundsPhrase(s), s.Maximum.Source)
+		v.invalid(x, "must be "+wording.Bounds(s), s.Maximum.Source)
 	case !s.Kinds.Has(schemas.NumberKind):
 		if _, ok := x.(int64); !ok {
 			v.wrongKind(c, x)
@@ -267,7 +265,7 @@ func (v *inspection) badNumber(c *check, x any) {
 	}
 	v.forbidden(s, x)
 	for i := range c.numbers {
-		if n := &c.numbers[i]; n.rule == s && n.multiple != nil && !n.multiple.has(x) {
+		if n := &c.numbers[i]; n.rule == s && n.multiple != nil && !n.multiple.Has(x) {
 			v.invalid(x, "must be a multiple of "+s.MultipleOf.Value, s.MultipleOf.Source)
 		}
 	}
@@ -276,15 +274,15 @@ func (v *inspection) badNumber(c *check, x any) {
 // outside reports on which side of the interval x lies, if it does.
 func outside(s *schemas.Scalar, x any) (below, above bool) {
 	in := func(lower, upper *schemas.Bound) bool {
-		iv, err := newInterval(lower, upper)
+		iv, err := numbers.NewInterval(lower, upper)
 		if err != nil {
 			return false
 		}
 		switch x := x.(type) {
 		case int64:
-			return iv.hasInt(x)
+			return iv.HasInt(x)
 		case float64:
-			return iv.hasFloat(x)
+			return iv.HasFloat(x)
 		}
 		return false
 	}
@@ -297,7 +295,7 @@ func (v *inspection) unknown(c *check) {
 	}
 	var names []string
 	for _, f := range c.node.Struct.Fields {
-		if len(names) == maxShownValues {
+		if len(names) == wording.MaxShownValues {
 			names = append(names, "…")
 			break
 		}
@@ -318,10 +316,10 @@ func (v *inspection) badKey(c *check, key string) {
 	source := c.node.Source
 	for i := range c.object.patterns {
 		k := c.object.patterns[i].key.node
-		said = append(said, describeNode(k))
+		said = append(said, wording.Node(k))
 		source = k.Source
 	}
-	v.invalid(key, "a key must be "+orList(said), source)
+	v.invalid(key, "a key must be "+wording.Or(said), source)
 }
 
 func (v *inspection) tooFew(c *check, n int) {
@@ -330,7 +328,7 @@ func (v *inspection) tooFew(c *check, n int) {
 	}
 	v.fail(&field.Error{
 		Type: field.ErrorTypeTooFew, BadValue: n,
-		Detail: at("must have at least "+counted(c.list.min, "item"), c.node.List.MinItems.Source),
+		Detail: at("must have at least "+wording.Count(c.list.min, "item"), c.node.List.MinItems.Source),
 	})
 }
 
@@ -340,7 +338,7 @@ func (v *inspection) tooMany(c *check, n int) {
 	}
 	v.fail(&field.Error{
 		Type: field.ErrorTypeTooMany, BadValue: n,
-		Detail: at("must have at most "+counted(c.list.max, "item"), c.node.List.MaxItems.Source),
+		Detail: at("must have at most "+wording.Count(c.list.max, "item"), c.node.List.MaxItems.Source),
 	})
 }
 
@@ -355,146 +353,4 @@ func (v *inspection) duplicate(c *check, x any) {
 }
 
 // nounOf says what kinds of value a check admits: "a string or an integer".
-func nounOf(c *check) string { return noun(c.kinds) }
-
-func noun(k schemas.Kinds) string {
-	if k == schemas.AnyKind {
-		return "a value of any kind"
-	}
-	var nouns []string
-	for _, n := range [...]struct {
-		kind schemas.Kinds
-		noun string
-	}{
-		{schemas.StringKind, "a string"},
-		{schemas.IntegerKind, "an integer"},
-		{schemas.NumberKind, "a number"},
-		{schemas.BoolKind, "a boolean"},
-		{schemas.ListKind, "a list"},
-		{schemas.StructKind, "an object"},
-		{schemas.NullKind, "null"},
-	} {
-		if k.Has(n.kind) && !(n.kind == schemas.IntegerKind && k.Has(schemas.NumberKind)) {
-			nouns = append(nouns, n.noun)
-		}
-	}
-	return orList(nouns)
-}
-
-// describeNode says what a node admits, for nodes of scalars.
-func describeNode(n *schemas.Node) string {
-	said := make([]string, 0, len(n.Scalars))
-	spoken := schemas.Kinds(0)
-	for i := range n.Scalars {
-		said = append(said, describeScalar(&n.Scalars[i]))
-		spoken |= n.Scalars[i].Kinds
-	}
-	if rest := n.Kinds &^ spoken; rest != 0 {
-		said = append(said, noun(rest))
-	}
-	return orList(said)
-}
-
-// describeScalar says what an alternative admits: "an integer of at least 5".
-func describeScalar(s *schemas.Scalar) string {
-	if len(s.Enum) == 1 {
-		return string(s.Enum[0])
-	}
-	if len(s.Enum) > 1 {
-		return "one of " + listOf(s.Enum)
-	}
-	var rules []string
-	if b := boundsPhrase(s); b != "" {
-		rules = append(rules, "is "+b)
-	}
-	if l := lengthPhrase(s); l != "" {
-		rules = append(rules, "has "+l)
-	}
-	for _, p := range s.Patterns {
-		rules = append(rules, choose(p.Negated, "does not match ", "matches ")+p.Regexp)
-	}
-	for _, f := range s.Forms {
-		rules = append(rules, "is "+textforms.ByName[f.Name].Phrase)
-	}
-	for _, not := range s.Not {
-		rules = append(rules, "is not "+string(not.Value))
-	}
-	if s.MultipleOf != nil {
-		rules = append(rules, "is a multiple of "+s.MultipleOf.Value)
-	}
-	if len(rules) == 0 {
-		return noun(s.Kinds)
-	}
-	return noun(s.Kinds) + " that " + strings.Join(rules, " and ")
-}
-
-func patternPhrase(p *schemas.Pattern) string {
-	if p.Negated {
-		return "not match " + p.Regexp
-	}
-	return "match " + p.Regexp
-}
-
-// boundsPhrase says where a number must lie: "at least 1 and at most 1000".
-func boundsPhrase(s *schemas.Scalar) string {
-	var said []string
-	if b := s.Minimum; b != nil {
-		said = append(said, choose(b.Exclusive, "greater than ", "at least ")+b.Value)
-	}
-	if b := s.Maximum; b != nil {
-		said = append(said, choose(b.Exclusive, "less than ", "at most ")+b.Value)
-	}
-	return strings.Join(said, " and ")
-}
-
-// lengthPhrase says how long a string must be.
-func lengthPhrase(s *schemas.Scalar) string {
-	var said []string
-	if s.MinRunes != nil {
-		said = append(said, "at least "+counted(s.MinRunes.Count, "character"))
-	}
-	if s.MaxRunes != nil {
-		said = append(said, "at most "+counted(s.MaxRunes.Count, "character"))
-	}
-	return strings.Join(said, " and ")
-}
-
-func choose[T any](yes bool, a, b T) T {
-	if yes {
-		return a
-	}
-	return b
-}
-
-func counted(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return fmt.Sprintf("%d %ss", n, noun)
-}
-
-func listOf(values []json.RawMessage) string {
-	var b strings.Builder
-	for i, v := range values {
-		if i > 0 {
-			b.WriteString(", ")
-		}
-		if i == maxShownValues {
-			b.WriteString("…")
-			break
-		}
-		b.Write(v)
-	}
-	return b.String()
-}
-
-// orList joins alternatives as a sentence does.
-func orList(said []string) string {
-	switch len(said) {
-	case 0:
-		return "nothing"
-	case 1:
-		return said[0]
-	}
-	return strings.Join(said[:len(said)-1], ", ") + " or " + said[len(said)-1]
-}
+func nounOf(c *check) string { return wording.Kinds(c.kinds) }

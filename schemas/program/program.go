@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"stele.dev/stele/schemas"
 	"stele.dev/stele/schemas/jsonvalue"
+	"stele.dev/stele/schemas/numbers"
 	"stele.dev/stele/schemas/textforms"
 )
 
@@ -179,13 +180,13 @@ type textCheck struct {
 type numberCheck struct {
 	rule     *schemas.Scalar
 	integer  bool // admits integers only
-	bounds   interval
+	bounds   numbers.Interval
 	ints     []int64 // the enum, split by representation
 	floats   []float64
 	enum     bool
 	notInt   []int64
 	notFloat []float64
-	multiple *multiple // nil: any
+	multiple *numbers.Multiple // nil: any
 }
 
 type listCheck struct {
@@ -247,7 +248,7 @@ func (b building) check(n *schemas.Node) (*check, error) {
 		}
 	}
 	c.format = textforms.FormatOf(n)
-	c.fillsNull = choose(n.Plain, n.DropNull, !n.Kinds.Has(schemas.NullKind))
+	c.fillsNull = n.Plain && n.DropNull || !n.Plain && !n.Kinds.Has(schemas.NullKind)
 	if n.List != nil {
 		if err := c.addList(n.List, b); err != nil {
 			return nil, err
@@ -557,13 +558,13 @@ func (c *check) addText(s *schemas.Scalar, enum, not []any) error {
 }
 
 func (c *check) addNumber(s *schemas.Scalar, enum, not []any) error {
-	bounds, err := newInterval(s.Minimum, s.Maximum)
+	bounds, err := numbers.NewInterval(s.Minimum, s.Maximum)
 	if err != nil {
 		return err
 	}
-	var of *multiple
+	var of *numbers.Multiple
 	if s.MultipleOf != nil {
-		if of, err = newMultiple(s.MultipleOf); err != nil {
+		if of, err = numbers.NewMultiple(s.MultipleOf); err != nil {
 			return err
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"stele.dev/stele/schemas"
 	"stele.dev/stele/schemas/jsonvalue"
+	"stele.dev/stele/schemas/wording"
 )
 
 // count checks how many fields a struct has. Every object has the three that are the
@@ -25,13 +26,13 @@ func (v *inspection) count(c *check, m map[string]any, root bool) {
 	if n < c.object.min {
 		v.fail(&field.Error{
 			Type: field.ErrorTypeInvalid, BadValue: n,
-			Detail: at("must have at least "+counted(c.object.min, "field"), c.node.Struct.MinFields.Source),
+			Detail: at("must have at least "+wording.Count(c.object.min, "field"), c.node.Struct.MinFields.Source),
 		})
 	}
 	if c.object.max >= 0 && n > c.object.max {
 		v.fail(&field.Error{
 			Type: field.ErrorTypeTooMany, BadValue: n,
-			Detail: at("must have at most "+counted(c.object.max, "field"), c.node.Struct.MaxFields.Source),
+			Detail: at("must have at most "+wording.Count(c.object.max, "field"), c.node.Struct.MaxFields.Source),
 		})
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"stele.dev/stele/schemas"
 	"stele.dev/stele/schemas/jsonvalue"
+	"stele.dev/stele/schemas/wording"
 )
 
 // A unionCheck is a union made ready to run.
@@ -133,7 +134,7 @@ func (v *inspection) noSuchArm(c *check, x any) {
 	}
 	defer func() { v.secret = secret }()
 	v.push(step{name: c.union.form.Discriminator})
-	v.fail(&field.Error{Type: field.ErrorTypeNotSupported, BadValue: shown(x), Detail: at("supported values: "+listOf(values), c.union.form.Source)})
+	v.fail(&field.Error{Type: field.ErrorTypeNotSupported, BadValue: shown(x), Detail: at("supported values: "+wording.Values(values), c.union.form.Source)})
 	v.pop()
 }
 
@@ -180,7 +181,7 @@ func (v *inspection) ambiguous(c *check, m map[string]any, root bool) {
 			values = append(values, u.Arms[i].Values...)
 		}
 		v.push(step{name: u.Discriminator})
-		v.fail(&field.Error{Type: field.ErrorTypeRequired, BadValue: "", Detail: at("must be one of "+listOf(values), u.Source)})
+		v.fail(&field.Error{Type: field.ErrorTypeRequired, BadValue: "", Detail: at("must be one of "+wording.Values(values), u.Source)})
 		v.pop()
 		return
 	}

@@ -453,7 +453,7 @@ func (n *numberCheck) admitsInt(x int64) bool {
 	if n.enum && !slices.Contains(n.ints, x) && !slices.Contains(n.floats, float64(x)) {
 		return false
 	}
-	return n.bounds.hasInt(x) && !slices.Contains(n.notInt, x) && (n.multiple == nil || n.multiple.hasInt(x)) &&
+	return n.bounds.HasInt(x) && !slices.Contains(n.notInt, x) && (n.multiple == nil || n.multiple.HasInt(x)) &&
 		(len(n.notFloat) == 0 || !slices.Contains(n.notFloat, float64(x)))
 }
 
@@ -464,7 +464,7 @@ func (n *numberCheck) admitsFloat(x float64) bool {
 	if n.integer || n.enum && !slices.Contains(n.floats, x) {
 		return false
 	}
-	return n.bounds.hasFloat(x) && !slices.Contains(n.notFloat, x) && (n.multiple == nil || n.multiple.hasFloat(x))
+	return n.bounds.HasFloat(x) && !slices.Contains(n.notFloat, x) && (n.multiple == nil || n.multiple.HasFloat(x))
 }
 
 func b2i(b bool) int {

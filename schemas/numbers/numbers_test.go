@@ -1,10 +1,11 @@
-package program
+package numbers_test
 
 import (
 	"testing"
 
 	"stele.dev/stele/schemas"
 	"stele.dev/stele/schemas/jsonvalue"
+	"stele.dev/stele/schemas/numbers"
 )
 
 func TestInterval(t *testing.T) {
@@ -24,15 +25,15 @@ func TestInterval(t *testing.T) {
 		{"beyond all floats", nil, bound("1e400", false), []float64{0, 1e308}, nil},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			iv, err := newInterval(test.lower, test.upper)
+			iv, err := numbers.NewInterval(test.lower, test.upper)
 			if err != nil {
 				t.Fatal(err)
 			}
 			check := func(x float64, want bool) {
-				if got := iv.hasFloat(x); got != want {
+				if got := iv.HasFloat(x); got != want {
 					t.Errorf("float %v: %t", x, got)
 				}
-				if n, ok := jsonvalue.Int64(x); ok && iv.hasInt(n) != want {
+				if n, ok := jsonvalue.Int64(x); ok && iv.HasInt(n) != want {
 					t.Errorf("int %d: %t", n, !want)
 				}
 			}

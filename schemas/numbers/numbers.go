@@ -1,4 +1,5 @@
-package program
+// Package numbers checks numbers against exact bounds: intervals, and multiples.
+package numbers
 
 import (
 	"errors"
@@ -10,13 +11,13 @@ import (
 	"stele.dev/stele/schemas/jsonvalue"
 )
 
-// interval is a pair of bounds, made ready for both representations of numbers.
+// Interval is a pair of bounds, made ready for both representations of numbers.
 // An integer is in it iff minInt <= x <= maxInt and it is not empty; a float
 // iff it is on the right side of min and max.
 //
 // Data reaches a program as float64, so a bound is rounded as a number in the
 // data was: 0.1 in the data is the 0.1 of the policy.
-type interval struct {
+type Interval struct {
 	emptyInt         bool
 	minInt, maxInt   int64
 	min, max         float64
@@ -29,10 +30,10 @@ var (
 	one      = big.NewInt(1)
 )
 
-// newInterval returns the interval between two bounds, either of which may be
+// NewInterval returns the interval between two bounds, either of which may be
 // nil.
-func newInterval(lower, upper *schemas.Bound) (interval, error) {
-	iv := interval{
+func NewInterval(lower, upper *schemas.Bound) (Interval, error) {
+	iv := Interval{
 		minInt: math.MinInt64, maxInt: math.MaxInt64,
 		min: math.Inf(-1), max: math.Inf(1),
 	}
@@ -82,23 +83,23 @@ func floor(r *big.Rat) *big.Int {
 	return new(big.Int).Div(r.Num(), r.Denom())
 }
 
-func (iv *interval) hasInt(x int64) bool {
+func (iv *Interval) HasInt(x int64) bool {
 	return !iv.emptyInt && iv.minInt <= x && x <= iv.maxInt
 }
 
-func (iv *interval) hasFloat(x float64) bool {
+func (iv *Interval) HasFloat(x float64) bool {
 	return (x > iv.min || x == iv.min && !iv.openMin) &&
 		(x < iv.max || x == iv.max && !iv.openMax)
 }
 
-// A multiple is a number of which others must be multiples. It compares decimals: 0.3 is a
+// A Multiple is a number of which others must be multiples. It compares decimals: 0.3 is a
 // multiple of 0.1.
-type multiple struct {
+type Multiple struct {
 	of  *big.Rat
 	int int64 // of, if it is an integer that fits, or else 0
 }
 
-func newMultiple(b *schemas.Bound) (*multiple, error) {
+func NewMultiple(b *schemas.Bound) (*Multiple, error) {
 	r, err := jsonvalue.ParseDecimal(b.Value)
 	if err != nil {
 		return nil, err
@@ -106,24 +107,24 @@ func newMultiple(b *schemas.Bound) (*multiple, error) {
 	if r.Sign() <= 0 {
 		return nil, errors.New("schemas: a multiple of what is not above 0")
 	}
-	m := &multiple{of: r}
+	m := &Multiple{of: r}
 	if r.IsInt() && r.Num().IsInt64() {
 		m.int = r.Num().Int64()
 	}
 	return m, nil
 }
 
-func (m *multiple) has(x any) bool {
+func (m *Multiple) Has(x any) bool {
 	switch x := x.(type) {
 	case int64:
-		return m.hasInt(x)
+		return m.HasInt(x)
 	case float64:
-		return m.hasFloat(x)
+		return m.HasFloat(x)
 	}
 	return false
 }
 
-func (m *multiple) hasInt(x int64) bool {
+func (m *Multiple) HasInt(x int64) bool {
 	if m.int != 0 {
 		return x%m.int == 0
 	}
@@ -131,7 +132,7 @@ func (m *multiple) hasInt(x int64) bool {
 	return r.Quo(r, m.of).IsInt()
 }
 
-func (m *multiple) hasFloat(x float64) bool {
+func (m *Multiple) HasFloat(x float64) bool {
 	r, err := jsonvalue.ParseDecimal(strconv.FormatFloat(x, 'g', -1, 64))
 	return err == nil && r.Quo(r, m.of).IsInt()
 }
