@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"stele.dev/stele/limits/breaker"
 	"stele.dev/stele/plugins/authorizerpb"
 )
 
@@ -34,7 +35,7 @@ type plugin struct {
 	state    atomic.Pointer[state]
 	kick     chan struct{} // a start is wanted without waiting
 	room     *room
-	breaker  breaker
+	circuit  *circuit
 	cancel   context.CancelFunc
 	ended    chan struct{}
 	says     atomic.Pointer[authorizerpb.DescribeResponse] // of itself, once a process of it did
@@ -122,7 +123,7 @@ func (p *plugin) supervise(ctx context.Context) {
 	for tries := 1; ; tries++ {
 		i, err := p.newInstance(ctx)
 		if err == nil {
-			p.breaker.try()
+			p.circuit.retry()
 			up := p.host.metrics.up.WithLabelValues(p.spec.Name)
 			up.Inc() // before anybody learns of it, as they may read the metric
 			p.become(&state{up: i, tries: tries})
@@ -224,7 +225,7 @@ func (p *plugin) health() error {
 		return s.down
 	case s.up == nil:
 		return errors.New("it is being started")
-	case p.breaker.shut():
+	case p.circuit.state() == breaker.Open:
 		return errors.New("it doesn't answer in time: questions are not asked for a while")
 	}
 	return nil
