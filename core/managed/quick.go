@@ -426,8 +426,8 @@ func scalar(v any) bool {
 	return false
 }
 
-// valid reports whether a value is valid for a type. A plain value also has no null, no set, and no list that is merged
-// by keys, so that it needs nothing of the library.
+// valid reports whether a value is valid for a type. A plain value also has no null, no set, and no list that is
+// merged by keys, so that it needs nothing of the library.
 func valid(s *smd.Schema, of smd.TypeRef, v any, plain bool) bool {
 	atom, ok := s.Resolve(of)
 	if !ok {
