@@ -6,19 +6,20 @@ import (
 	"time"
 )
 
-// breaker keeps questions from a plugin that doesn't answer in time, so that they fail at once. It opens after
-// five failures in a row, or when half of the last 32 failed; after a while, one question at a time
-// tries whether the plugin answers again.
+// breaker is a circuit breaker: when a plugin does not answer in time, it makes questions fail at once. It opens after
+// five failures in a row, or when half of the last 32 questions failed. After a pause, one question at a time tries
+// whether the plugin answers again.
 //
-// Only silence counts: if errors did, who can provoke one could shut the plugin off for everybody.
+// Only questions without an answer count as failures. If errors did, a user who can provoke one could shut the plugin
+// off for everybody.
 type breaker struct {
 	mu      sync.Mutex
-	failed  uint32 // of the last results, a bit each, the last one the lowest
-	results int    // since it closed
+	failed  uint32 // the last results, one bit each: 1 for a failure; the newest is the lowest bit
+	results int    // number of results since it closed
 	state   breakerState
-	until   time.Time          // open: when the next question tries
-	pause   time.Duration      // of the last time that it opened
-	change  func(breakerState) // hears of another state; no lock is held meanwhile
+	until   time.Time          // when it is open: the time of the next try
+	pause   time.Duration      // the last pause
+	change  func(breakerState) // called when the state has changed, without the lock
 }
 
 type breakerState int
@@ -34,14 +35,14 @@ const (
 	lastPause  = 30 * time.Second
 )
 
-// allow tells whether a question may be asked; if so, done must be called.
+// allow reports whether a question may be asked. If so, the caller must call done.
 func (b *breaker) allow() bool {
 	defer b.changing()()
 	switch {
 	case b.state == closed:
 		return true
 	case b.state == open && !time.Now().Before(b.until):
-		b.state = halfOpen // and this question is the one that tries
+		b.state = halfOpen // this question is the try
 		return true
 	}
 	return false
@@ -52,16 +53,17 @@ type outcome int
 const (
 	answered outcome = iota
 	silent
-	abandoned // by the callers: says nothing of the plugin
+	abandoned // given up by the callers: says nothing about the plugin
 )
 
+// done records the outcome of a question.
 func (b *breaker) done(o outcome) {
 	defer b.changing()()
 	switch {
-	case b.state == open: // asked before it opened
+	case b.state == open: // the question was asked before the breaker opened
 	case o == abandoned:
 		if b.state == halfOpen {
-			b.until = time.Time{} // the next one tries
+			b.until = time.Time{} // the next question is another try
 			b.state = open
 		}
 	case b.state == halfOpen && o == answered:
@@ -89,18 +91,18 @@ func (b *breaker) open() {
 	b.state = open
 }
 
-// try lets the next question through: the plugin has been started anew.
+// try lets the next question through, after the plugin was restarted.
 func (b *breaker) try() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.until = time.Time{}
 }
 
-// shut tells whether all questions fail at once. When the next one would try, it is not: who asks only servers that are
-// ready has to ask this one for it to find out.
+// shut reports whether all questions fail at once. It is false when the next question would be a try: a load balancer
+// must send requests for that, and it sends them only to servers that are ready.
 func (b *breaker) shut() bool { return b.now() == open }
 
-// now is the state in which the next question would find it.
+// now returns the state that the next question will find.
 func (b *breaker) now() breakerState {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -110,7 +112,7 @@ func (b *breaker) now() breakerState {
 	return b.state
 }
 
-// changing takes the lock. What it returns gives it back, and then tells of another state.
+// changing takes the lock. The returned function releases it, and then calls change if the state is another one.
 func (b *breaker) changing() func() {
 	b.mu.Lock()
 	was := b.state

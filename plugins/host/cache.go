@@ -2,43 +2,44 @@ package host
 
 import "time"
 
-// cache keeps answers for as long as they may be kept. Its two halves are of equal size: when the younger is
-// full the older is forgotten, and what was asked for since has moved into the younger. It is guarded by who has it.
+// cache caches answers until they expire. It has two halves of equal size: when the young half is full it becomes the old
+// one, and the former old half is dropped. A hit in the old half moves the entry to the young one. The cache is not safe
+// for concurrent use.
 type cache struct {
-	young, old map[string]kept
-	bytes      int // of young
+	young, old map[string]entry
+	bytes      int // total size of young
 }
 
-type kept struct {
-	answer Answer
-	until  time.Time
+type entry struct {
+	answer  Answer
+	expires time.Time
 }
 
 const (
 	halfEntries = 4096
 	halfBytes   = 4 << 20
-	keptBytes   = 128 // of an entry, besides its texts
+	entryBytes  = 128 // size of an entry without its texts
 )
 
 func (c *cache) get(key []byte, now time.Time) (Answer, bool) {
-	k, found := c.young[string(key)]
+	e, found := c.young[string(key)]
 	if !found {
-		if k, found = c.old[string(key)]; found && now.Before(k.until) {
-			c.put(string(key), k)
+		if e, found = c.old[string(key)]; found && now.Before(e.expires) {
+			c.put(string(key), e)
 		}
 	}
-	if !found || !now.Before(k.until) {
+	if !found || !now.Before(e.expires) {
 		return Answer{}, false
 	}
-	k.answer.Cached = true
-	return k.answer, true
+	e.answer.Cached = true
+	return e.answer, true
 }
 
-func (c *cache) put(key string, k kept) {
-	size := len(key) + len(k.answer.Reason) + len(k.answer.Detail) + keptBytes
+func (c *cache) put(key string, e entry) {
+	size := len(key) + len(e.answer.Reason) + len(e.answer.Detail) + entryBytes
 	if c.young == nil || len(c.young) >= halfEntries || c.bytes+size > halfBytes {
-		c.old, c.young, c.bytes = c.young, map[string]kept{}, 0
+		c.old, c.young, c.bytes = c.young, map[string]entry{}, 0
 	}
 	c.bytes += size
-	c.young[key] = k
+	c.young[key] = e
 }

@@ -347,7 +347,7 @@ func TestSecretsAreFilesOfTheOperator(t *testing.T) {
 	must(t, f.Check(context.Background(), f.spec(secret("projected"))))
 	for name, want := range map[string]string{
 		"none": "is missing", "../x": "a file of", "/etc/passwd": "a file of", "..": "a file of", "": "a file of",
-		"escapes": "is a symbolic link in " + f.options.SecretsDir + " that leads out of it", "pipe": "no regular file", "large": "more than 1048576 bytes",
+		"escapes": "is a symbolic link in " + f.options.SecretsDir + " that leads out of it", "pipe": "not a regular file", "large": "more than 1048576 bytes",
 	} {
 		err := f.Check(context.Background(), f.spec(secret(name)))
 		require.ErrorContains(t, err, want, name)

@@ -9,27 +9,25 @@ import (
 	"stele.dev/stele/plugins/authorizerpb"
 )
 
-// longKey is the length from which a key is replaced by its hash, so that kept answers are small
-// whatever the requests are like.
+// longKey is the length from which on a key is replaced by its hash, so that cache entries are small.
 const longKey = 4 << 10
 
-// keyBuffers are those in which keys are made, so that one for which the answer is kept costs no memory.
+// keyBuffers are buffers for keys, so that a cache hit does not allocate.
 var keyBuffers = sync.Pool{New: func() any { b := make([]byte, 0, 1<<10); return &b }}
 
-// makeKey makes the key of a question in the buffer. Two questions have the same key if and only if they
-// differ in nothing but the time: short keys are the question itself, all of its fields with their lengths, and are compared
-// as a whole; long ones are SHA-256 of that. So there is no collision that somebody could choose. Lists keep their
-// order, which a plugin sees too; maps are sorted.
+// makeKey makes the cache key of a question, in the buffer. Two questions have the same key if and only if they are equal
+// except for the time. A short key is the question itself: all its fields with their lengths. A long key is the SHA-256
+// of that. So nobody can choose a collision. Lists keep their order, which the plugin sees too; maps are sorted.
 func makeKey(buffer *[]byte, q *authorizerpb.AuthorizeRequest) []byte {
 	key := appendKey((*buffer)[:0], q)
 	if cap(key) <= 64<<10 {
-		*buffer = key // which may have grown
+		*buffer = key // it may have grown
 	}
 	if len(key) < longKey {
 		return key
 	}
 	sum := sha256.Sum256(key)
-	return append(append(key[:0], 'h'), sum[:]...) // where the others have a q
+	return append(append(key[:0], 'h'), sum[:]...) // short keys begin with q
 }
 
 func appendKey(k []byte, q *authorizerpb.AuthorizeRequest) []byte {

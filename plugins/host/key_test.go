@@ -152,7 +152,7 @@ func TestTheKeyDoesNotDependOnTheOrderOfAMap(t *testing.T) {
 
 func TestCache(t *testing.T) {
 	now := time.Now()
-	answer := func(reason string) kept { return kept{Answer{Reason: reason}, now.Add(time.Minute)} }
+	answer := func(reason string) entry { return entry{Answer{Reason: reason}, now.Add(time.Minute)} }
 	var c cache
 	c.put("a", answer("1"))
 	if got, ok := c.get([]byte("a"), now); !ok || got != (Answer{Reason: "1", Cached: true}) {
