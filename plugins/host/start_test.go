@@ -45,7 +45,7 @@ func TestProgramsThatAreNotStarted(t *testing.T) {
 		{"the folder", f.spec(named("..")), `a file of `},
 		{"of another checksum", f.spec(named("other")), "install the program that the policy means, or push a policy with this checksum"},
 		{"without a checksum", f.spec(func(s *host.Spec) { s.SHA256 = map[string]string{"plan9/mips": f.sum} }), "the policy has no checksum for " + runtime.GOOS},
-		{"with half a checksum", f.spec(sum(f.sum[:32])), "no SHA-256 in hexadecimal"},
+		{"with half a checksum", f.spec(sum(f.sum[:32])), "is not a SHA-256 in hexadecimal"},
 		{"no program", f.spec(named("text"), sum("2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881")), "it is not a program for " + runtime.GOOS},
 		{"exits at once", f.spec(named("plugin-exits")), "it exited (exit status 3): it has to greet as a plugin does"},
 		{"panics at once", f.spec(named("plugin-panics")), `the last it wrote to stderr: "panic: out of order"`},
