@@ -124,6 +124,6 @@ func TestLines(t *testing.T) {
 		time.Sleep(time.Second)
 		equal(write("again\n"), "level=INFO msg=again stream=stderr dropped=950\n")
 		equal(write("panic: oh\n\ngoroutine 1\n"), "level=ERROR msg=\"panic: oh\" stream=stderr\nlevel=ERROR msg=\"goroutine 1\" stream=stderr\n")
-		equal(l.words(), "panic: oh")
+		equal(l.lastLine(), "panic: oh")
 	})
 }
