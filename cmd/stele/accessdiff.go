@@ -131,7 +131,7 @@ func (o *accessDiffOptions) run(cmd *cobra.Command) (err error) {
 	}
 	defer func() { err = cmp.Or(err, out.Close()) }()
 	if o.format == "" {
-		err = o.show(out, answer)
+		err = showAccessDifference(out, answer, o.from, o.to)
 	} else {
 		err = out.document(o.format, text)
 	}
@@ -198,7 +198,8 @@ var changeMarks = map[string]struct {
 	policy.Gained: {"+", added}, policy.Lost: {"-", removed}, policy.Changed: {"~", altered}, policy.Denied: {"!", removed}, policy.NotDenied: {".", added},
 }
 
-func (o *accessDiffOptions) show(out *output, answer *access.Difference) error {
+// showAccessDifference prints who gained or lost what; from and to are how the user named the two sides.
+func showAccessDifference(out *output, answer *access.Difference, fromText, toText string) error {
 	st := &answer.Status
 	name := func(s *access.State, text string) string {
 		if s.Policy == "" {
@@ -206,7 +207,7 @@ func (o *accessDiffOptions) show(out *output, answer *access.Difference) error {
 		}
 		return fmt.Sprintf("policy %.12s of revision %d", s.Policy, s.PolicyRevision)
 	}
-	from, to := name(&st.From, o.from), name(&st.To, o.to)
+	from, to := name(&st.From, fromText), name(&st.To, toText)
 	if len(st.Changes)+len(st.Chain) == 0 {
 		_, err := fmt.Fprintf(out, "Nobody gains or loses anything from %s to %s.\n", from, to)
 		return err

@@ -19,7 +19,7 @@ func errDiagnostics(out io.Writer, source *policy.Source, diags schemas.Diagnost
 	for _, d := range diags {
 		w.write(d)
 	}
-	return errors.New(plural(len(diags), "error") + " in " + where)
+	return errors.New(counted(len(diags), "error") + " in " + where)
 }
 
 // warn prints what is to be known of a bundle that compiles.

@@ -157,7 +157,7 @@ func (o *diffOptions) run(cmd *cobra.Command, args []string) (err error) {
 		return err
 	}
 	defer func() { err = cmp.Or(err, out.Close()) }()
-	show := &diffPrinter{out: out, o: o, documents: documents{out: out, format: o.format}}
+	printer := &diffPrinter{out: out, unified: o.unified, documents: documents{out: out, format: o.format}}
 	seen := map[string]bool{}
 	unknown := 0
 	today, then := &shapes{config: config}, &shapes{config: atRevision(config, from)}
@@ -191,28 +191,28 @@ func (o *diffOptions) run(cmd *cobra.Command, args []string) (err error) {
 				kind := d.kind().GroupKind()
 				d.hidden = today.secrets(kind).With(then.secrets(kind))
 			}
-			if err := show.object(d); err != nil {
+			if err := printer.object(d); err != nil {
 				return err
 			}
 		}
 	}
-	if err := show.end(); err != nil {
+	if err := printer.end(); err != nil {
 		return err
 	}
 	switch {
 	case unknown > 0 && unknown == len(resources):
 		return errors.New("nothing could be compared")
-	case show.count > 0 || o.format != "":
+	case printer.shown > 0 || o.format != "":
 	case unknown > 0:
 		o.hint(cmd, "Of what could be compared nothing differs between the revisions %d and %d.", from, to)
 	default:
 		o.hint(cmd, "Nothing differs between the revisions %d and %d.", from, to)
 	}
 	switch {
-	case o.exitCode && show.count > 0:
+	case o.exitCode && printer.shown > 0:
 		return errDiffers
 	case o.exitCode && unknown > 0:
-		return fmt.Errorf("%s could not be compared; name the kinds that should be", plural(unknown, "kind"))
+		return fmt.Errorf("%s could not be compared; name the kinds that should be", counted(unknown, "kind"))
 	}
 	return nil
 }
@@ -285,30 +285,30 @@ func (o *diffOptions) content(object *unstructured.Unstructured) map[string]any 
 // diffPrinter shows objects that differ.
 type diffPrinter struct {
 	documents
-	out   *output
-	o     *diffOptions
-	count int
+	out     *output
+	unified bool
+	shown   int
 }
 
 func (p *diffPrinter) object(d *objectDifference) error {
-	p.count++
+	p.shown++
 	text, look := "", map[string]style{"created": added, "deleted": removed}[d.Change]
 	if look == plain {
 		look = altered
 	}
 	switch {
-	case p.o.format == "name":
+	case p.format == "name":
 		text = resourceName(d.kind(), d.Object.Name) + "\n"
-	case p.o.format != "":
+	case p.format != "":
 		return p.add(d)
-	case p.o.unified:
+	case p.unified:
 		unified, err := unifiedDifference(d)
 		if err != nil {
 			return err
 		}
 		text = p.out.colorLines("", unified)
 	default:
-		if p.count == 1 {
+		if p.shown == 1 {
 			text = p.out.paint(faint, fmt.Sprintf("From revision %d to %d:", d.From, d.To)) + "\n"
 		}
 		note := ""
@@ -322,7 +322,7 @@ func (p *diffPrinter) object(d *objectDifference) error {
 }
 
 func (p *diffPrinter) end() error {
-	if p.o.format == "json" || p.o.format == "yaml" {
+	if p.format == "json" || p.format == "yaml" {
 		return p.documents.end()
 	}
 	return nil

@@ -96,20 +96,20 @@ func (o *explainOptions) run(cmd *cobra.Command, args []string) error {
 			return usagef("--%s needs --as", flag)
 		}
 	}
-	client, err := newPolicyClient(&o.clientOptions, rest.NewWarningWriter(cmd.ErrOrStderr(), rest.WarningWriterOptions{}))
+	policies, err := newPolicyClient(&o.clientOptions, rest.NewWarningWriter(cmd.ErrOrStderr(), rest.WarningWriterOptions{}))
 	if err != nil {
 		return err
 	}
 	var e *explain.Explanation
 	if o.auditID != "" {
-		e, err = client.explained(ctx, o.auditID)
+		e, err = policies.explained(ctx, o.auditID)
 	} else {
 		var spec *explain.Spec
 		if spec, err = o.spec(cmd, args); err != nil {
 			return err
 		}
 		warnOfVerb(cmd.ErrOrStderr(), spec)
-		e, err = client.explain(ctx, spec)
+		e, err = policies.explain(ctx, spec)
 	}
 	if err != nil {
 		return err
@@ -179,12 +179,7 @@ func (o *explainOptions) spec(cmd *cobra.Command, args []string) (*explain.Spec,
 	if err != nil {
 		return nil, err
 	}
-	resource, subresource, _ := strings.Cut(args[1], "/")
-	// Groups stand before the subresource or, as they are printed, behind it.
-	subresource, group, found := strings.Cut(subresource, ".")
-	if found {
-		resource += "." + group
-	}
+	resource, subresource := splitSubresource(args[1])
 	s.Subresource = subresource
 	namespaced := false
 	if mapping, err := resourceOf(config, resource); err == nil {

@@ -2,11 +2,11 @@ package main
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"stele.dev/stele/cmd/stele/internal/restore"
 )
 
 func historyCommand() *cobra.Command {
@@ -51,8 +51,11 @@ and what a policy calls sensitive is shown by -o json, jsonl and yaml alone.
 			}
 			o.none = "No changes of that object are as asked for; without flags all are shown."
 			if !o.chooses() && uid == "" {
-				subject := restore.Subject{Kind: restore.Kind{GroupVersionKind: mapping.GroupVersionKind}, Namespace: namespace, Name: name}
-				o.never = fmt.Errorf("no %s, now or before", absent(&subject))
+				where := ""
+				if namespace != "" {
+					where = " in namespace " + namespace
+				}
+				o.never = fmt.Errorf("no %s %q%s, now or before", strings.ToLower(mapping.GroupVersionKind.GroupKind().String()), name, where)
 			}
 			return o.run(cmd, changesQuery{namespace: namespace, fields: set, resources: []schema.GroupResource{mapping.Resource.GroupResource()}})
 		},

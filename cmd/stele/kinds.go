@@ -10,7 +10,6 @@ import (
 	"k8s.io/client-go/discovery/cached/memory"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/restmapper"
-	"stele.dev/stele/cmd/stele/internal/restore"
 )
 
 // kinds resolves what people call kinds, as kubectl does. The server is asked once. Safe
@@ -125,13 +124,4 @@ func parseObject(args []string) (kind, name string, err error) {
 		return "", "", usagef("missing one object: KIND NAME or KIND/NAME")
 	}
 	return all[0].kind, all[0].names[0], nil
-}
-
-// absent names an object that does not exist: database.example.com "orders" in namespace default.
-func absent(s *restore.Subject) string {
-	text := fmt.Sprintf("%s %q", s.Kind, s.Name)
-	if s.Namespace != "" {
-		text += " in namespace " + s.Namespace
-	}
-	return text
 }

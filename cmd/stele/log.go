@@ -175,7 +175,7 @@ func (o *logOptions) run(cmd *cobra.Command, q changesQuery) (err error) {
 	if q.limit = o.limit; o.follow && o.limit == 0 && o.since == "" {
 		q.limit = 10
 	}
-	client, err := newChangesClient(config)
+	log, err := newChangesClient(config)
 	if err != nil {
 		return err
 	}
@@ -187,7 +187,7 @@ func (o *logOptions) run(cmd *cobra.Command, q changesQuery) (err error) {
 	p := o.printer(out, config)
 	shown := false
 	var last []*logged // with --follow, until they can be shown from the oldest on
-	revision, err := client.list(ctx, q, func(page []*logged) error {
+	revision, err := log.list(ctx, q, func(page []*logged) error {
 		shown = shown || len(page) > 0
 		if o.follow {
 			last = append(last, page...)
@@ -199,12 +199,12 @@ func (o *logOptions) run(cmd *cobra.Command, q changesQuery) (err error) {
 		return cmp.Or(p.end(), o.never)
 	}
 	if err == nil && !shown && !o.follow && o.format == "" {
-		o.hint(cmd, "%s", cmp.Or(o.none, "No changes found.")+o.strangers(ctx, client))
+		o.hint(cmd, "%s", cmp.Or(o.none, "No changes found.")+o.strangers(ctx, log))
 	}
 	if err == nil && o.follow {
 		slices.Reverse(last)
 		if err = p.print(last); err == nil {
-			err = client.follow(ctx, q, revision, p.print)
+			err = log.follow(ctx, q, revision, p.print)
 		}
 	}
 	if err == nil {

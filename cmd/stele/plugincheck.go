@@ -182,5 +182,5 @@ func (r *pluginReport) failed() error {
 	if n == 0 {
 		return nil
 	}
-	return errors.New(plural(n, "check") + " failed")
+	return errors.New(counted(n, "check") + " failed")
 }

@@ -124,5 +124,5 @@ func errPluginConfig(cmd *cobra.Command, diags schemas.Diagnostics, where string
 	for _, d := range diags {
 		fmt.Fprintln(cmd.ErrOrStderr(), d)
 	}
-	return errors.New(plural(len(diags), "error") + " in " + where)
+	return errors.New(counted(len(diags), "error") + " in " + where)
 }

@@ -94,10 +94,10 @@ func (p *pluginProgram) print(cmd *cobra.Command, results []conformance.Result, 
 		}
 	}
 	if failed > 0 {
-		return fmt.Errorf("%d of %s failed", failed, plural(len(results), "case"))
+		return fmt.Errorf("%d of %s failed", failed, counted(len(results), "case"))
 	}
 	if o.format == "" {
-		o.say(cmd, "%s: %s as expected", p.GetName(), plural(len(results), "case"))
+		o.say(cmd, "%s: %s as expected", p.GetName(), counted(len(results), "case"))
 	}
 	return nil
 }

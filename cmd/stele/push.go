@@ -91,11 +91,11 @@ func (o *pushOptions) run(cmd *cobra.Command, dir string) error {
 		return err
 	}
 	warn(cmd.ErrOrStderr(), compiled)
-	client, err := newPolicyClient(&o.clientOptions, &unprinted{cmd.ErrOrStderr(), compiled.Warnings})
+	policies, err := newPolicyClient(&o.clientOptions, &unprinted{cmd.ErrOrStderr(), compiled.Warnings})
 	if err != nil {
 		return err
 	}
-	before, err := client.inForce(ctx)
+	before, err := policies.inForce(ctx)
 	if err != nil {
 		return err
 	}
@@ -106,10 +106,10 @@ func (o *pushOptions) run(cmd *cobra.Command, dir string) error {
 		p.Spec.Replaces = before.Name
 	}
 	if !o.quiet {
-		client.progress = onTerminal(cmd.ErrOrStderr())
+		policies.progress = onTerminal(cmd.ErrOrStderr())
 	}
-	after, err := client.create(ctx, p, o.dryRun)
-	client.show("")
+	after, err := policies.create(ctx, p, o.dryRun)
+	policies.show("")
 	if err != nil {
 		return err
 	}
@@ -186,11 +186,11 @@ func (o *showOptions) run(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 && o.at != "now" {
 		return usagef("a digest and --at cannot be given together")
 	}
-	client, err := newPolicyClient(&o.clientOptions, rest.NewWarningWriter(cmd.ErrOrStderr(), rest.WarningWriterOptions{}))
+	policies, err := newPolicyClient(&o.clientOptions, rest.NewWarningWriter(cmd.ErrOrStderr(), rest.WarningWriterOptions{}))
 	if err != nil {
 		return err
 	}
-	list, err := client.list(cmd.Context())
+	list, err := policies.list(cmd.Context())
 	if err != nil {
 		return err
 	}
@@ -198,7 +198,7 @@ func (o *showOptions) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	if p, err = client.get(cmd.Context(), p.Name); err != nil {
+	if p, err = policies.get(cmd.Context(), p.Name); err != nil {
 		return err
 	}
 	switch o.format {

@@ -81,13 +81,13 @@ func (o *restoreOptions) begin(cmd *cobra.Command, config *rest.Config) (*restor
 	if err != nil {
 		return nil, err
 	}
-	client, err := restore.NewClient(kinds.discovery, objects)
+	c, err := restore.NewClient(kinds.discovery, objects)
 	if err != nil {
 		return nil, err
 	}
-	r := &restoring{restoreOptions: o, cmd: cmd, client: client, kinds: kinds, shapes: &shapes{config: config}}
+	r := &restoring{restoreOptions: o, cmd: cmd, client: c, kinds: kinds, shapes: &shapes{config: config}}
 	if stderr := cmd.ErrOrStderr(); isTerminal(stderr) && !o.quiet {
-		client.Progress = progress(stderr)
+		c.Progress = progress(stderr)
 	}
 	return r, nil
 }
@@ -171,7 +171,7 @@ func (r *restoring) carryOut(ctx context.Context, p *restore.Plan, title string,
 	}
 	switch {
 	case p.Writes() > 0 && !r.dryRun && !going:
-		return &plannedOnly{program: r.cmd.Root().DisplayName()}
+		return exitError{exitUsage, &plannedOnly{program: r.cmd.Root().DisplayName()}}
 	case !going:
 		return incomplete(p)
 	case !r.yes:
@@ -283,7 +283,7 @@ func (r *restoring) describe(out *output, p *restore.Plan, title string) error {
 		if rows++; rows == 1 {
 			table.header("ACTION", "KIND", "NAMESPACE", "NAME")
 		}
-		table.add(out.below(i), cell{text: string(i.Action), style: styles[i.Action]}, cell{text: i.Kind.String()}, cell{text: cmp.Or(i.Namespace, "-")}, cell{text: i.Name})
+		table.add(linesBelow(out, i), cell{text: string(i.Action), style: styles[i.Action]}, cell{text: i.Kind.String()}, cell{text: cmp.Or(i.Namespace, "-")}, cell{text: i.Name})
 	}
 	if rows > 0 {
 		fmt.Fprintf(out, "%s\n\n", out.paint(bold, title))
@@ -309,8 +309,8 @@ var styles = map[restore.Action]style{
 	restore.Create: added, restore.Update: altered, restore.Delete: removed, restore.Refuse: bold, restore.Keep: faint,
 }
 
-// below are the lines under an item: what differs, and what is to be known.
-func (o *output) below(i *restore.Item) string {
+// linesBelow are the lines under an item: what differs, and what is to be known.
+func linesBelow(o *output, i *restore.Item) string {
 	var b strings.Builder
 	b.WriteString(o.differences("    ", fieldDifferences(i.View().Differences)))
 	for _, note := range i.Notes {
@@ -407,11 +407,4 @@ func (r *restoring) showOutcome(p *restore.Plan, revision uint64) error {
 		_, err = fmt.Fprintln(out, out.paint(bold, text+"."))
 	}
 	return cmp.Or(err, out.Close())
-}
-
-func counted(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
 }

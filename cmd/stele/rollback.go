@@ -50,11 +50,11 @@ func (o *rollbackOptions) run(cmd *cobra.Command, args []string) error {
 	if err := o.check(); err != nil {
 		return err
 	}
-	client, err := newPolicyClient(&o.clientOptions, rest.NewWarningWriter(cmd.ErrOrStderr(), rest.WarningWriterOptions{}))
+	policies, err := newPolicyClient(&o.clientOptions, rest.NewWarningWriter(cmd.ErrOrStderr(), rest.WarningWriterOptions{}))
 	if err != nil {
 		return err
 	}
-	list, err := client.list(ctx)
+	list, err := policies.list(ctx)
 	if err != nil {
 		return err
 	}
@@ -67,12 +67,12 @@ func (o *rollbackOptions) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	if to, err = client.get(ctx, to.Name); err != nil {
+	if to, err = policies.get(ctx, to.Name); err != nil {
 		return err
 	}
 	p := &activation.Policy{TypeMeta: to.TypeMeta, Spec: to.Spec}
 	p.Spec.Replaces, p.Spec.Rename, p.Spec.DropFields = list[0].Name, o.rename, o.dropFields
-	after, err := client.create(ctx, p, o.dryRun)
+	after, err := policies.create(ctx, p, o.dryRun)
 	if err != nil {
 		return err
 	}
@@ -122,13 +122,13 @@ func (o *clientOptions) completeDigests(cmd *cobra.Command, args []string, _ str
 	if len(args) > 0 || fromEnvironment(cmd.Flags()) != nil {
 		return nil, noFiles
 	}
-	client, err := newPolicyClient(o, rest.NoWarnings{})
+	policies, err := newPolicyClient(o, rest.NoWarnings{})
 	if err != nil {
 		return nil, noFiles
 	}
 	ctx, stop := context.WithTimeout(cmp.Or(cmd.Context(), context.Background()), completeWithin)
 	defer stop()
-	list, _ := client.list(ctx) // none, if it cannot be read
+	list, _ := policies.list(ctx) // none, if it cannot be read
 	for _, p := range list {
 		digests = append(digests, fmt.Sprintf("%.12s\tactivated at revision %d%s", p.Name, p.Status.Revision, ofCommit(p.Spec.Commit)))
 	}

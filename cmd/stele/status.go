@@ -116,7 +116,7 @@ func (o *statusOptions) run(cmd *cobra.Command) (err error) {
 	if err != nil {
 		return err
 	}
-	s, err := o.look(ctx, config)
+	s, err := readStatus(ctx, &o.clientOptions, config)
 	if err != nil {
 		return err
 	}
@@ -128,7 +128,7 @@ func (o *statusOptions) run(cmd *cobra.Command) (err error) {
 	if o.format != "" {
 		err = out.document(o.format, s)
 	} else {
-		err = s.show(out, o.wide)
+		err = showStatus(out, s, o.wide)
 	}
 	if err == nil && !s.Ready {
 		return exitError{exitFailure, errSaid}
@@ -136,8 +136,8 @@ func (o *statusOptions) run(cmd *cobra.Command) (err error) {
 	return err
 }
 
-// look asks the server for all of it. That it does not answer at all is an error.
-func (o *statusOptions) look(ctx context.Context, config *rest.Config) (*statusDocument, error) {
+// readStatus asks the server for all of it. That it does not answer at all is an error.
+func readStatus(ctx context.Context, o *clientOptions, config *rest.Config) (*statusDocument, error) {
 	s := &statusDocument{APIVersion: clientVersion, Kind: "Status", Server: strings.TrimSuffix(config.Host, "/"), Unknown: map[string]string{}}
 	m, err := newMoments(config)
 	if err != nil {
@@ -171,8 +171,8 @@ func (o *statusOptions) look(ctx context.Context, config *rest.Config) (*statusD
 }
 
 // policy reads the policy in force, and when it was activated.
-func (s *statusDocument) policy(ctx context.Context, o *statusOptions, config *rest.Config) error {
-	client, err := newPolicyClient(&o.clientOptions, rest.NoWarnings{})
+func (s *statusDocument) policy(ctx context.Context, o *clientOptions, config *rest.Config) error {
+	client, err := newPolicyClient(o, rest.NoWarnings{})
 	if err != nil {
 		return err
 	}
@@ -330,8 +330,8 @@ func (s *statusDocument) disk(ctx context.Context, m *moments) error {
 	return nil
 }
 
-// show prints it for people.
-func (s *statusDocument) show(out *output, wide bool) error {
+// showStatus prints a status for people.
+func showStatus(out *output, s *statusDocument, wide bool) error {
 	c := &columns{out: out}
 	line := func(name, format string, args ...any) {
 		c.add("", cell{text: name, style: bold}, cell{text: fmt.Sprintf(format, args...)})
@@ -349,7 +349,7 @@ func (s *statusDocument) show(out *output, wide bool) error {
 		line("Policy", "%.12s%s, since revision %d%s, by %s", p.Digest, ofCommit(p.Commit), p.Revision, since, p.Actor)
 		line("Cluster", "%s", p.Cluster)
 	}
-	s.showHealth(line)
+	showHealth(s, line)
 	for _, x := range s.Certificates {
 		line("Certificate", "%s ends %s", x.Name, out.time(x.Ends))
 	}
@@ -381,7 +381,7 @@ func (s *statusDocument) show(out *output, wide bool) error {
 }
 
 // showHealth prints the checks of /readyz: those that fail, or how many there are.
-func (s *statusDocument) showHealth(line func(string, string, ...any)) {
+func showHealth(s *statusDocument, line func(string, string, ...any)) {
 	var failed []string
 	for _, x := range s.Checks {
 		if !x.OK {

@@ -210,13 +210,12 @@ func helpCommand() *cobra.Command {
 func exitCode(err error) int {
 	var exit exitError
 	var usage usageError
-	var planned *plannedOnly
 	switch {
 	case err == nil:
 		return 0
 	case errors.As(err, &exit):
 		return exit.code
-	case errors.As(err, &usage), errors.As(err, &planned):
+	case errors.As(err, &usage):
 		return exitUsage
 	}
 	return exitFailure
@@ -240,4 +239,12 @@ func enumerated(words []string) string {
 		return strings.Join(words, "")
 	}
 	return strings.Join(words[:len(words)-1], ", ") + " or " + words[len(words)-1]
+}
+
+// counted is a number of things: 1 object, 2 objects.
+func counted(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
 }

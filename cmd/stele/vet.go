@@ -83,9 +83,9 @@ func (o *vetOptions) run(cmd *cobra.Command, args []string) error {
 	case failed == 0:
 		return nil
 	case len(targets) == 1:
-		return errors.New(plural(wrong, "error") + " in " + targets[0].name)
+		return errors.New(counted(wrong, "error") + " in " + targets[0].name)
 	}
-	return fmt.Errorf("%s in %d of %s", plural(wrong, "error"), failed, plural(len(targets), "bundle"))
+	return fmt.Errorf("%s in %d of %s", counted(wrong, "error"), failed, counted(len(targets), "bundle"))
 }
 
 // vetDocument is what vet found, for programs.

@@ -18,7 +18,7 @@ func vetPlugins(ctx context.Context, stderr io.Writer, compiled *policy.Compiled
 		return nil, nil
 	}
 	if folder == "" {
-		fmt.Fprintf(stderr, "The configuration of %s was not checked: --plugin-dir says where the programs are.\n", plural(len(plugins), "plugin"))
+		fmt.Fprintf(stderr, "The configuration of %s was not checked: --plugin-dir says where the programs are.\n", counted(len(plugins), "plugin"))
 		return nil, nil
 	}
 	h, err := host.New(host.Options{Dir: folder})
