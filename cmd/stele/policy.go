@@ -1,12 +1,15 @@
 package main
 
-import "github.com/spf13/cobra"
+import (
+	"github.com/spf13/cobra"
+	"stele.dev/stele/cmd/stele/internal/usage"
+)
 
 func policyCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "policy",
 		Short: "Check, activate and inspect policies",
-		Args:  noArguments,
+		Args:  usage.NoArguments,
 	}
 	cmd.AddCommand(vetCommand(), pushCommand(), showCommand(), explainCommand(), rollbackCommand(), policyLogCommand(), compileCommand(), configsCommand(), evaluateCommand())
 	return cmd
