@@ -189,7 +189,7 @@ func runChild(child *exec.Cmd) error {
 				return err
 			}
 			if status, ok := ended.Sys().(syscall.WaitStatus); ok && status.Signaled() {
-				return usage.Exit(128 + int(status.Signal()), usage.ErrPrinted)
+				return usage.Exit(128+int(status.Signal()), usage.ErrPrinted)
 			}
 			return usage.Exit(ended.ExitCode(), usage.ErrPrinted)
 		}

@@ -124,8 +124,7 @@ func (o *diffOptions) run(cmd *cobra.Command, args []string) (err error) {
 	today, then := &client.Shapes{Config: config}, &client.Shapes{Config: client.AtRevision(config, from)}
 	for _, r := range resources {
 		before, after, err := past.Both(ctx, r, from, &to)
-		var left *client.LeftOutError
-		if errors.As(err, &left) && len(objects) == 0 {
+		if client.Unreadable(err) && len(objects) == 0 {
 			fmt.Fprintf(cmd.ErrOrStderr(), "%s: not compared: %v\n", r.Name(), err)
 			unknown++
 			continue
@@ -210,7 +209,7 @@ func (o *diffOptions) compare(r *client.PastResource, before, after map[string]*
 			unidentified(d.Before)
 			unidentified(d.After)
 		}
-		d.Difference = client.FieldDifferences(difference.Between(d.Before, d.After, difference.Options{Schema: shape.Of(object.GroupVersionKind()), Everything: o.allFields}))
+		d.Difference = append([]difference.Entry{}, difference.Between(d.Before, d.After, difference.Options{Schema: shape.Of(object.GroupVersionKind()), Everything: o.allFields})...)
 		if x == nil || y == nil || len(d.Difference) > 0 {
 			all = append(all, d)
 		}

@@ -53,8 +53,7 @@ func nameOf(c *changes.Change) string {
 // Change is a change, and what the server said of it.
 type Change struct {
 	changes.Change
-	Difference []FieldDifference `json:"difference"`
-	Raw        json.RawMessage
+	Raw json.RawMessage
 }
 
 func (c *Change) UnmarshalJSON(text []byte) error {

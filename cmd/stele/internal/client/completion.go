@@ -10,7 +10,6 @@ import (
 
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 	"stele.dev/stele/cmd/stele/internal/usage"
@@ -69,24 +68,10 @@ func (o *Flags) CompleteKinds(cmd *cobra.Command, _ []string, _ string) ([]strin
 		return nil, usage.NoFiles
 	}
 	config.Timeout = CompleteWithin
-	client, err := discovery.NewDiscoveryClientForConfig(config)
-	if err != nil {
-		return nil, usage.NoFiles
-	}
-	lists, _ := client.ServerPreferredResources() // what there is, if some is missing
+	kinds, _ := ListableKinds(config) // none, if they cannot be read
 	names := []string{}
-	for _, list := range lists {
-		group, _, grouped := strings.Cut(list.GroupVersion, "/")
-		for _, r := range list.APIResources {
-			if !slices.Contains(r.Verbs, "list") || strings.Contains(r.Name, "/") {
-				continue
-			}
-			name := r.Name
-			if grouped {
-				name += "." + group
-			}
-			names = append(names, name)
-		}
+	for _, k := range kinds {
+		names = append(names, k.GVR().GroupResource().String())
 	}
 	slices.Sort(names)
 	return names, usage.NoFiles

@@ -8,13 +8,9 @@ import (
 	"strconv"
 	"strings"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -24,7 +20,7 @@ import (
 type Past struct {
 	Config   *rest.Config
 	Selector string // of labels
-	kinds    map[uint64]map[schema.GroupResource]servedKind
+	kinds    map[uint64][]ServedKind
 }
 
 // PastResource is a kind of which objects are to be read.
@@ -39,21 +35,8 @@ type PastResource struct {
 
 func (r *PastResource) Name() string { return r.GroupResource().String() }
 
-// LeftOutError is one that keeps a kind from being read, and not others.
-type LeftOutError struct{ err error }
-
-func (e *LeftOutError) Error() string { return e.err.Error() }
-
-func (e *LeftOutError) Unwrap() error { return e.err }
-
-// servedKind is a kind of a policy, in the version that it prefers.
-type servedKind struct {
-	schema.GroupVersionResource
-	namespaced, written bool
-}
-
-// served are the kinds that can be listed, of a revision or today (0).
-func (p *Past) served(revision uint64) (map[schema.GroupResource]servedKind, error) {
+// served returns the kinds that can be listed at a revision, or now if that is 0.
+func (p *Past) served(revision uint64) ([]ServedKind, error) {
 	if all, ok := p.kinds[revision]; ok {
 		return all, nil
 	}
@@ -61,29 +44,12 @@ func (p *Past) served(revision uint64) (map[schema.GroupResource]servedKind, err
 	if revision > 0 {
 		config = AtRevision(config, revision)
 	}
-	client, err := discovery.NewDiscoveryClientForConfig(config)
+	all, err := ListableKinds(config)
 	if err != nil {
 		return nil, err
-	}
-	lists, err := client.ServerPreferredResources()
-	if err != nil {
-		return nil, err
-	}
-	all := map[schema.GroupResource]servedKind{}
-	for _, list := range lists {
-		gv, err := schema.ParseGroupVersion(list.GroupVersion)
-		if err != nil {
-			return nil, err
-		}
-		for _, x := range list.APIResources {
-			if slices.Contains(x.Verbs, "list") {
-				k := servedKind{gv.WithResource(x.Name), x.Namespaced, slices.Contains(x.Verbs, "update") || slices.Contains(x.Verbs, "delete")}
-				all[k.GroupResource()] = k
-			}
-		}
 	}
 	if p.kinds == nil {
-		p.kinds = map[uint64]map[schema.GroupResource]servedKind{}
+		p.kinds = map[uint64][]ServedKind{}
 	}
 	p.kinds[revision] = all
 	return all, nil
@@ -130,13 +96,14 @@ func (p *Past) allResources(o *Flags, loader clientcmd.ClientConfig, revisions [
 		if err != nil {
 			return nil, err
 		}
-		for name, k := range kinds {
-			if known[name] || !k.written || !k.namespaced && !o.Everywhere {
+		for _, k := range kinds {
+			name := k.GVR().GroupResource()
+			if known[name] || !k.Can("update") && !k.Can("delete") || !k.Namespaced && !o.Everywhere {
 				continue
 			}
 			known[name] = true
-			r := &PastResource{GroupVersionResource: k.GroupVersionResource, Gone: revision > 0}
-			if k.namespaced {
+			r := &PastResource{GroupVersionResource: k.GVR(), Gone: revision > 0}
+			if k.Namespaced {
 				r.Namespace = namespace
 			}
 			all = append(all, r)
@@ -180,25 +147,28 @@ func (p *Past) others(ctx context.Context, r *PastResource, revision uint64, fou
 	return all, err
 }
 
+// at reads the selected objects of a kind at a revision, by namespace and name. If the revision is 0, it reads them now and
+// sets the revision.
 func (p *Past) at(ctx context.Context, r *PastResource, revision *uint64, selector string) (map[string]*unstructured.Unstructured, error) {
+	q := ObjectQuery{Resource: r.GroupVersionResource, Namespace: r.Namespace, Labels: selector, Revision: *revision}
 	config := p.Config
 	if *revision > 0 {
 		kinds, err := p.served(*revision)
 		if err != nil {
 			return nil, err
 		}
-		if _, ok := kinds[r.GroupResource()]; !ok {
+		if !slices.ContainsFunc(kinds, func(k ServedKind) bool { return k.GVR().GroupResource() == r.GroupResource() }) {
 			r.Note = fmt.Sprintf("%s: there was no such kind at revision %d.", r.Name(), *revision)
 			return nil, nil
 		}
 		if r.Gone {
-			config = AtRevision(config, *revision)
+			config, q.Revision = AtRevision(config, *revision), 0
 		}
 	} else if r.Gone {
 		r.Note = fmt.Sprintf("%s: there is no such kind any more.", r.Name())
 		return nil, nil
 	}
-	client, err := dynamic.NewForConfig(config)
+	objects, err := dynamic.NewForConfig(config)
 	if err != nil {
 		return nil, err
 	}
@@ -207,35 +177,16 @@ func (p *Past) at(ctx context.Context, r *PastResource, revision *uint64, select
 	if len(names) == 0 {
 		names = []string{""}
 	}
-	for _, name := range names {
-		o := metav1.ListOptions{LabelSelector: selector, Limit: 500}
-		if name != "" {
-			o.FieldSelector = fields.OneTermEqualSelector("metadata.name", name).String()
+	for _, q.Name = range names {
+		answered, err := q.List(ctx, objects, func(x *unstructured.Unstructured) { found[x.GetNamespace()+"/"+x.GetName()] = x })
+		if err != nil {
+			return nil, err
 		}
-		if *revision > 0 && !r.Gone {
-			o.ResourceVersion, o.ResourceVersionMatch = strconv.FormatUint(*revision, 10), metav1.ResourceVersionMatchExact
-		}
-		for {
-			page, err := client.Resource(r.GroupVersionResource).Namespace(r.Namespace).List(ctx, o)
-			switch {
-			case apierrors.IsForbidden(err), apierrors.IsResourceExpired(err), apierrors.IsGone(err), apierrors.IsMethodNotSupported(err):
-				return nil, &LeftOutError{err}
-			case err != nil:
-				return nil, err
+		if *revision == 0 {
+			if *revision, err = strconv.ParseUint(answered, 10, 64); err != nil {
+				return nil, fmt.Errorf("%s: the server's answer is of the revision %q", r.Name(), answered)
 			}
-			for i := range page.Items {
-				x := &page.Items[i]
-				found[x.GetNamespace()+"/"+x.GetName()] = x
-			}
-			if *revision == 0 {
-				if *revision, err = strconv.ParseUint(page.GetResourceVersion(), 10, 64); err != nil {
-					return nil, fmt.Errorf("%s: the server's answer is of the revision %q", r.Name(), page.GetResourceVersion())
-				}
-			}
-			if o.Continue = page.GetContinue(); o.Continue == "" {
-				break
-			}
-			o.ResourceVersion, o.ResourceVersionMatch = "", "" // the token has it
+			q.Revision = *revision
 		}
 	}
 	return found, nil

@@ -21,7 +21,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/version"
-	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 	"stele.dev/stele/core/access"
@@ -141,12 +140,8 @@ const countAtOnce = 8
 
 // count counts the objects of each kind that can be listed.
 func (s *Status) count(ctx context.Context, config *rest.Config) error {
-	d, err := discovery.NewDiscoveryClientForConfig(config)
+	kinds, err := ListableKinds(config)
 	if err != nil {
-		return err
-	}
-	lists, err := d.ServerPreferredResources()
-	if err != nil && len(lists) == 0 {
 		return err
 	}
 	client, err := metadata.NewForConfig(config)
@@ -154,15 +149,9 @@ func (s *Status) count(ctx context.Context, config *rest.Config) error {
 		return err
 	}
 	var all []schema.GroupVersionResource
-	for _, list := range lists {
-		gv, err := schema.ParseGroupVersion(list.GroupVersion)
-		if err != nil || gv.Group == changes.Group || gv.Group == access.Group {
-			continue
-		}
-		for _, r := range list.APIResources {
-			if slices.Contains(r.Verbs, "list") && !strings.Contains(r.Name, "/") {
-				all = append(all, gv.WithResource(r.Name))
-			}
+	for _, k := range kinds {
+		if k.Group != changes.Group && k.Group != access.Group {
+			all = append(all, k.GVR())
 		}
 	}
 	counts := make([]int64, len(all))

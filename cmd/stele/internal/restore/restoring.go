@@ -19,9 +19,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
 	"stele.dev/stele/cmd/stele/internal/client"
 	"stele.dev/stele/cmd/stele/internal/show"
 	"stele.dev/stele/cmd/stele/internal/usage"
+	"stele.dev/stele/core/changes"
 )
 
 // restoreOptions are the flags of commands that put back what was.
@@ -60,42 +62,71 @@ func (p *PlannedOnly) Error() string {
 	return "nothing has been written, because there is no terminal to ask on; to carry out the plan: " + strings.Join(slices.Insert(words, end, "--yes"), " ")
 }
 
-// restoring is a command under way.
+// restoring is a revert, undelete or undo that is running.
 type restoring struct {
 	*restoreOptions
 	cmd    *cobra.Command
+	config *rest.Config
+	loader clientcmd.ClientConfig
 	client *Client
 	kinds  *client.Kinds
 	shapes *client.Shapes
+	log    *client.Changes
 }
 
-func (o *restoreOptions) begin(cmd *cobra.Command, config *rest.Config) (*restoring, error) {
+// begin connects to the server and reads which kinds it serves.
+func (o *restoreOptions) begin(cmd *cobra.Command) (*restoring, error) {
+	config, loader, err := o.Config()
+	if err != nil {
+		return nil, err
+	}
 	if present := client.PresentURL(config.Host); present != strings.TrimSuffix(config.Host, "/") {
 		return nil, fmt.Errorf("the kubeconfig's context is at a moment, %s, where nothing is written: choose one that is at the present by --context", config.Host)
 	}
-	kinds, err := client.NewKinds(config)
+	r := &restoring{restoreOptions: o, cmd: cmd, config: config, loader: loader, shapes: &client.Shapes{Config: config}}
+	if r.kinds, err = client.NewKinds(config); err != nil {
+		return nil, err
+	}
+	if r.log, err = client.NewChanges(config); err != nil {
+		return nil, err
+	}
+	silent := rest.CopyConfig(config)
+	silent.WarningHandler = rest.NoWarnings{} // each write is made twice, and the plan has what the trial found
+	objects, err := dynamic.NewForConfig(silent)
 	if err != nil {
 		return nil, err
 	}
-	config = rest.CopyConfig(config)
-	config.WarningHandler = rest.NoWarnings{} // each write is made twice; what a trial makes of it is in the plan
-	objects, err := dynamic.NewForConfig(config)
-	if err != nil {
+	if r.client, err = NewClient(r.kinds.Discovery, objects); err != nil {
 		return nil, err
 	}
-	c, err := NewClient(kinds.Discovery, objects)
-	if err != nil {
-		return nil, err
-	}
-	r := &restoring{restoreOptions: o, cmd: cmd, client: c, kinds: kinds, shapes: &client.Shapes{Config: config}}
 	if stderr := cmd.ErrOrStderr(); show.IsTerminal(stderr) && !o.Quiet {
-		c.Progress = progressLine(stderr)
+		r.client.Progress = progressLine(stderr)
 	}
 	return r, nil
 }
 
+// kind returns the kind that the user named, and the namespace of its objects that the flags mean.
+func (r *restoring) kind(name string) (kind Kind, namespace string, err error) {
+	mapping, err := r.kinds.Resource(name)
+	if err != nil {
+		return kind, "", err
+	}
+	if kind, err = r.client.Kind(mapping.GroupVersionKind); err == nil {
+		namespace, err = r.NamespaceFor(mapping, r.loader)
+	}
+	return kind, namespace, err
+}
+
+// changesOf returns the changes of an object since a revision, the newest first.
+func (r *restoring) changesOf(ctx context.Context, s Subject, since uint64) ([]*changes.Change, error) {
+	return r.log.Some(ctx, client.ChangesQuery{Namespace: s.Namespace, Fields: fields.Set{
+		"object.group": s.Kind.Group, "object.resource": s.Kind.Resource, "object.namespace": s.Namespace, "object.name": s.Name,
+		"since": strconv.FormatUint(since, 10),
+	}})
+}
+
 // namespace plans to put back everything in a namespace.
-func (r *restoring) namespace(ctx context.Context, log *client.Changes, namespace string, revision uint64, options Options) (*Plan, error) {
+func (r *restoring) namespace(ctx context.Context, namespace string, revision uint64, options Options) (*Plan, error) {
 	subjects, leftOut, unread, err := r.client.Namespace(ctx, namespace, revision)
 	if err != nil {
 		return nil, err
@@ -103,7 +134,7 @@ func (r *restoring) namespace(ctx context.Context, log *client.Changes, namespac
 	p := Make(subjects, r.client.Owners(ctx), options)
 	p.LeftOut, p.Unread = leftOut, unread
 	// A kind leaves the policy only when all its objects have been deleted.
-	deletions, err := log.Some(ctx, client.ChangesQuery{Namespace: namespace, Fields: fields.Set{
+	deletions, err := r.log.Some(ctx, client.ChangesQuery{Namespace: namespace, Fields: fields.Set{
 		"type": "Deleted", "since": strconv.FormatUint(revision+1, 10),
 	}})
 	if err != nil {
@@ -114,7 +145,7 @@ func (r *restoring) namespace(ctx context.Context, log *client.Changes, namespac
 		if d.Object == nil || r.client.Serves(schema.GroupKind{Group: d.Object.Group, Kind: d.Object.Kind}) {
 			continue
 		}
-		before, err := log.Some(ctx, client.ChangesQuery{Namespace: namespace, Limit: 1, Fields: fields.Set{
+		before, err := r.log.Some(ctx, client.ChangesQuery{Namespace: namespace, Limit: 1, Fields: fields.Set{
 			"object.uid": d.Object.UID, "until": strconv.FormatUint(revision, 10),
 		}})
 		if err != nil {
@@ -149,7 +180,7 @@ func progressLine(out io.Writer) func(string, int, int) {
 func (r *restoring) hide(p *Plan, revision uint64) {
 	then := r.shapes
 	if revision > 0 {
-		then = &client.Shapes{Config: client.AtRevision(r.shapes.Config, revision)}
+		then = &client.Shapes{Config: client.AtRevision(r.config, revision)}
 	}
 	for _, i := range p.Items {
 		kind := i.Kind.GroupKind()
@@ -218,7 +249,7 @@ func (r *restoring) ask(ctx context.Context, p *Plan) (bool, error) {
 		return a == "y" || a == "yes", nil
 	case <-ctx.Done():
 		fmt.Fprintln(r.cmd.ErrOrStderr())
-		return false, usage.Exit(128 + int(syscall.SIGINT), errNothingWritten)
+		return false, usage.Exit(128+int(syscall.SIGINT), errNothingWritten)
 	}
 }
 
@@ -314,7 +345,7 @@ var styles = map[Action]show.Style{
 // linesBelow are the lines under an item: what differs, and what is to be known.
 func linesBelow(o *show.Output, i *Item) string {
 	var b strings.Builder
-	b.WriteString(o.Differences("    ", client.FieldDifferences(i.View().Differences)))
+	b.WriteString(o.Differences("    ", i.View().Differences))
 	for _, note := range i.Notes {
 		b.WriteString("    " + o.Paint(show.Faint, note) + "\n")
 	}

@@ -7,15 +7,12 @@ import (
 	"os"
 	"os/signal"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
-	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/client-go/tools/clientcmd"
 	"stele.dev/stele/cmd/stele/internal/client"
 	"stele.dev/stele/cmd/stele/internal/usage"
 	"stele.dev/stele/core/changes"
@@ -85,11 +82,11 @@ func (o *revertOptions) run(ctx context.Context, cmd *cobra.Command, args []stri
 	if err != nil {
 		return err
 	}
-	config, loader, err := o.Config()
+	r, err := o.begin(cmd)
 	if err != nil {
 		return err
 	}
-	moments, err := client.NewMoments(config)
+	moments, err := client.NewMoments(r.config)
 	if err != nil {
 		return err
 	}
@@ -97,30 +94,22 @@ func (o *revertOptions) run(ctx context.Context, cmd *cobra.Command, args []stri
 	if err != nil {
 		return err
 	}
-	r, err := o.begin(cmd, config)
-	if err != nil {
-		return err
-	}
 	options := Options{Prune: o.prune, Status: o.status}
-	log, err := client.NewChanges(config)
-	if err != nil {
-		return err
-	}
 	if len(named) == 0 {
-		p, err := r.namespace(ctx, log, o.Namespace, revision, options)
+		p, err := r.namespace(ctx, o.Namespace, revision, options)
 		if err != nil {
 			return err
 		}
-		r.sayWhoChanged(ctx, log, p, revision)
+		r.sayWhoChanged(ctx, p, revision)
 		return r.carryOut(ctx, p, fmt.Sprintf("The namespace %s, back to revision %d:", o.Namespace, revision), revision)
 	}
-	subjects, unread, err := o.subjects(ctx, r, loader, named, revision)
+	subjects, unread, err := o.subjects(ctx, r, named, revision)
 	if err != nil {
 		return err
 	}
 	p := Make(subjects, r.client.Owners(ctx), options)
 	p.Unread = unread
-	r.sayWhoChanged(ctx, log, p, revision)
+	r.sayWhoChanged(ctx, p, revision)
 	return r.carryOut(ctx, p, fmt.Sprintf("Back to revision %d:", revision), revision)
 }
 
@@ -157,21 +146,13 @@ func (o *revertOptions) check(args []string) ([]client.ObjectNames, error) {
 }
 
 // subjects are those that the arguments mean, and what kept the user from reading some.
-func (o *revertOptions) subjects(ctx context.Context, r *restoring, loader clientcmd.ClientConfig, named []client.ObjectNames, revision uint64) (subjects []Subject, unread []string, err error) {
+func (o *revertOptions) subjects(ctx context.Context, r *restoring, named []client.ObjectNames, revision uint64) (subjects []Subject, unread []string, err error) {
 	selector, err := labels.Parse(o.selector)
 	if err != nil {
 		return nil, nil, err
 	}
 	for _, n := range named {
-		mapping, err := r.kinds.Resource(n.Kind)
-		if err != nil {
-			return nil, nil, err
-		}
-		kind, err := r.client.Kind(mapping.GroupVersionKind)
-		if err != nil {
-			return nil, nil, err
-		}
-		namespace, err := o.NamespaceFor(mapping, loader)
+		kind, namespace, err := r.kind(n.Kind)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -182,7 +163,7 @@ func (o *revertOptions) subjects(ctx context.Context, r *restoring, loader clien
 			found, err = r.named(ctx, kind, namespace, n.Names, revision)
 		}
 		switch {
-		case NotForThem(err):
+		case client.Unreadable(err):
 			unread = append(unread, err.Error())
 		case err != nil:
 			return nil, nil, err
@@ -213,7 +194,7 @@ func (r *restoring) named(ctx context.Context, kind Kind, namespace string, name
 
 // sayWhoChanged notes how often each object that is to be updated changed since, and which users did that: the revert
 // overwrites their work. It notes nothing if the user may not list changes.
-func (r *restoring) sayWhoChanged(ctx context.Context, log *client.Changes, p *Plan, revision uint64) {
+func (r *restoring) sayWhoChanged(ctx context.Context, p *Plan, revision uint64) {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(undoAtOnce)
 	for _, i := range p.Items {
@@ -221,10 +202,7 @@ func (r *restoring) sayWhoChanged(ctx context.Context, log *client.Changes, p *P
 			continue
 		}
 		group.Go(func() error {
-			since, err := log.Some(ctx, client.ChangesQuery{Namespace: i.Namespace, Fields: fields.Set{
-				"object.group": i.Kind.Group, "object.resource": i.Kind.Resource, "object.namespace": i.Namespace, "object.name": i.Name,
-				"since": strconv.FormatUint(revision+1, 10),
-			}})
+			since, err := r.changesOf(ctx, i.Subject, revision+1)
 			if err == nil && len(since) > 0 {
 				i.Notes = append([]string{changedSince(since)}, i.Notes...)
 			}

@@ -13,8 +13,6 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 	"stele.dev/stele/cmd/stele/internal/client"
 	"stele.dev/stele/cmd/stele/internal/usage"
 	"stele.dev/stele/core/changes"
@@ -95,21 +93,13 @@ func (o *undeleteOptions) run(ctx context.Context, cmd *cobra.Command, args []st
 	if err != nil {
 		return err
 	}
-	config, loader, err := o.Config()
-	if err != nil {
-		return err
-	}
-	r, err := o.begin(cmd, config)
-	if err != nil {
-		return err
-	}
-	log, err := client.NewChanges(config)
+	r, err := o.begin(cmd)
 	if err != nil {
 		return err
 	}
 	var wanted []Subject
 	for _, n := range named {
-		found, err := o.subjects(ctx, r, loader, log, config, n)
+		found, err := o.subjects(ctx, r, n)
 		if err != nil {
 			return err
 		}
@@ -119,20 +109,12 @@ func (o *undeleteOptions) run(ctx context.Context, cmd *cobra.Command, args []st
 		o.Hint(cmd, "No such objects were deleted, or all of them exist again.")
 		return nil
 	}
-	return o.bringBack(ctx, r, log, wanted)
+	return o.bringBack(ctx, r, wanted)
 }
 
 // subjects are the objects that arguments mean, by their names.
-func (o *undeleteOptions) subjects(ctx context.Context, r *restoring, loader clientcmd.ClientConfig, log *client.Changes, config *rest.Config, n client.ObjectNames) ([]Subject, error) {
-	mapping, err := r.kinds.Resource(n.Kind)
-	if err != nil {
-		return nil, err
-	}
-	kind, err := r.client.Kind(mapping.GroupVersionKind)
-	if err != nil {
-		return nil, err
-	}
-	namespace, err := o.NamespaceFor(mapping, loader)
+func (o *undeleteOptions) subjects(ctx context.Context, r *restoring, n client.ObjectNames) ([]Subject, error) {
+	kind, namespace, err := r.kind(n.Kind)
 	if err != nil {
 		return nil, err
 	}
@@ -143,11 +125,11 @@ func (o *undeleteOptions) subjects(ctx context.Context, r *restoring, loader cli
 	if len(n.Names) > 0 {
 		return all, nil
 	}
-	q := client.ChangesQuery{Namespace: namespace, Resources: []schema.GroupResource{mapping.Resource.GroupResource()}, Fields: fields.Set{"type": "Deleted"}}
-	if err := (&client.ChangeFlags{Selector: o.selector, Since: o.since}).SelectBy(ctx, config, &q); err != nil {
+	q := client.ChangesQuery{Namespace: namespace, Resources: []schema.GroupResource{kind.gvr().GroupResource()}, Fields: fields.Set{"type": "Deleted"}}
+	if err := (&client.ChangeFlags{Selector: o.selector, Since: o.since}).SelectBy(ctx, r.config, &q); err != nil {
 		return nil, err
 	}
-	deletions, err := log.Some(ctx, q)
+	deletions, err := r.log.Some(ctx, q)
 	if err != nil {
 		return nil, err
 	}
@@ -169,7 +151,7 @@ func (o *undeleteOptions) subjects(ctx context.Context, r *restoring, loader cli
 }
 
 // bringBack plans, and carries that out.
-func (o *undeleteOptions) bringBack(ctx context.Context, r *restoring, log *client.Changes, wanted []Subject) error {
+func (o *undeleteOptions) bringBack(ctx context.Context, r *restoring, wanted []Subject) error {
 	options := Options{Status: o.status}
 	var subjects []Subject
 	latest := uint64(0)
@@ -178,7 +160,7 @@ func (o *undeleteOptions) bringBack(ctx context.Context, r *restoring, log *clie
 		if now, err := r.client.Get(ctx, what.Kind, what.Namespace, what.Name, 0); err == nil && now != nil && now.GetDeletionTimestamp() != nil && o.uid == "" {
 			return fmt.Errorf("%s is being deleted, and not gone yet: it can come back once it is", what.Key())
 		}
-		before, err := o.beforeDeletion(ctx, r.client, log, what)
+		before, err := o.beforeDeletion(ctx, r, what)
 		if err != nil {
 			return err
 		}
@@ -187,7 +169,7 @@ func (o *undeleteOptions) bringBack(ctx context.Context, r *restoring, log *clie
 			if len(wanted) > 1 {
 				return usage.Errorf("bring namespaces back one by one: each comes with all that was in it")
 			}
-			p, err := r.namespace(ctx, log, what.Name, before, options)
+			p, err := r.namespace(ctx, what.Name, before, options)
 			if err != nil {
 				return err
 			}
@@ -208,22 +190,22 @@ func (o *undeleteOptions) bringBack(ctx context.Context, r *restoring, log *clie
 
 // beforeDeletion is the last revision before the deletion of an object began: of the last one
 // that had its name, or of that with the uid.
-func (o *undeleteOptions) beforeDeletion(ctx context.Context, client *Client, log *client.Changes, what *Subject) (uint64, error) {
-	deletion, err := o.deletion(ctx, log, what)
+func (o *undeleteOptions) beforeDeletion(ctx context.Context, r *restoring, what *Subject) (uint64, error) {
+	deletion, err := o.deletion(ctx, r.log, what)
 	if err != nil {
 		return 0, err
 	}
 	// A deletion that waited for finalizers began with a write that is in the log, too.
 	began := deletion
 	for began.PreviousRevision > 0 {
-		was, err := client.Get(ctx, what.Kind, what.Namespace, what.Name, began.PreviousRevision)
+		was, err := r.client.Get(ctx, what.Kind, what.Namespace, what.Name, began.PreviousRevision)
 		if err != nil {
 			return 0, err
 		}
 		if was == nil || was.GetDeletionTimestamp() == nil {
 			break
 		}
-		if began, err = log.Get(ctx, what.Namespace, began.PreviousRevision); err != nil {
+		if began, err = r.log.Get(ctx, what.Namespace, began.PreviousRevision); err != nil {
 			return 0, err
 		}
 	}

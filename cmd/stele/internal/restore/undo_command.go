@@ -3,7 +3,6 @@ package restore
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"os"
 	"os/signal"
@@ -14,10 +13,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/rest"
 	"stele.dev/stele/cmd/stele/internal/client"
 	"stele.dev/stele/cmd/stele/internal/usage"
 	"stele.dev/stele/core/changes"
@@ -80,24 +77,16 @@ func (o *undoOptions) run(ctx context.Context, cmd *cobra.Command, args []string
 	for _, arg := range args {
 		o.KindNames = append(o.KindNames, strings.Split(arg, ",")...)
 	}
-	config, _, err := o.Config()
+	r, err := o.begin(cmd)
 	if err != nil {
 		return err
 	}
-	r, err := o.begin(cmd, config)
-	if err != nil {
-		return err
-	}
-	log, err := client.NewChanges(config)
-	if err != nil {
-		return err
-	}
-	u := &undoCommandRun{restoring: r, log: log, shapes: &client.Shapes{Config: config}, chosen: map[string]bool{}}
-	if err := u.find(ctx, config, &o.ChangeFlags); err != nil {
+	u := &undoCommandRun{restoring: r, chosen: map[string]bool{}}
+	if err := u.find(ctx, &o.ChangeFlags); err != nil {
 		return err
 	}
 	if len(u.chosen) == 0 {
-		o.Hint(cmd, "There are no such writes.%s", o.Strangers(ctx, log))
+		o.Hint(cmd, "There are no such writes.%s", o.Strangers(ctx, r.log))
 		return nil
 	}
 	p, err := u.plan(ctx)
@@ -123,8 +112,6 @@ func (o *undoOptions) whose() string {
 // undoCommandRun is an undo under way.
 type undoCommandRun struct {
 	*restoring
-	log    *client.Changes
-	shapes *client.Shapes
 	chosen map[string]bool // names of the changes that are taken back
 	// objects that they are about, by their first change
 	objects     map[changes.Object]uint64
@@ -150,13 +137,13 @@ func (u *undoCommandRun) choose(c *changes.Change) {
 }
 
 // find finds the writes, and the deletions that controllers made because of them.
-func (u *undoCommandRun) find(ctx context.Context, config *rest.Config, filters *client.ChangeFlags) error {
+func (u *undoCommandRun) find(ctx context.Context, filters *client.ChangeFlags) error {
 	q := client.ChangesQuery{Namespace: u.restoreOptions.Namespace}
 	var err error
-	if q.Resources, err = filters.Resources(config); err != nil {
+	if q.Resources, err = filters.Resources(u.config); err != nil {
 		return err
 	}
-	if err := filters.SelectBy(ctx, config, &q); err != nil {
+	if err := filters.SelectBy(ctx, u.config, &q); err != nil {
 		return err
 	}
 	found, err := u.log.Some(ctx, q)
@@ -192,10 +179,9 @@ const (
 // consequences chooses the deletions by controllers of what was owned by an object that is gone, or was in a namespace.
 func (u *undoCommandRun) consequences(ctx context.Context, gone, namespaces map[string]bool) error {
 	for _, controller := range []string{namespaceController, garbageCollector} {
-		var deletions []*client.Change
-		_, err := u.log.List(ctx, client.ChangesQuery{Differences: true, Fields: fields.Set{
+		deletions, err := u.log.Some(ctx, client.ChangesQuery{Differences: true, Fields: fields.Set{
 			"type": "Deleted", "actor.user": controller, "since": strconv.FormatUint(u.first, 10),
-		}}, func(page []*client.Change) error { deletions = append(deletions, page...); return nil })
+		}})
 		if err != nil {
 			return err
 		}
@@ -205,7 +191,7 @@ func (u *undoCommandRun) consequences(ctx context.Context, gone, namespaces map[
 			}
 			if namespaces[c.Object.Namespace] || slices.ContainsFunc(ownersOf(c), func(uid string) bool { return gone[uid] }) {
 				gone[c.Object.UID] = true
-				u.choose(&c.Change)
+				u.choose(c)
 			}
 		}
 	}
@@ -213,15 +199,15 @@ func (u *undoCommandRun) consequences(ctx context.Context, gone, namespaces map[
 }
 
 // ownersOf are the uids of the owners that a deleted object had.
-func ownersOf(c *client.Change) (uids []string) {
+func ownersOf(c *changes.Change) (uids []string) {
 	for _, d := range c.Difference {
 		if d.Path != "metadata.ownerReferences" {
 			continue
 		}
-		var refs []metav1.OwnerReference
-		if json.Unmarshal(d.From, &refs) == nil {
-			for _, r := range refs {
-				uids = append(uids, string(r.UID))
+		owners, _ := d.From.([]any)
+		for _, owner := range owners {
+			if ref, ok := owner.(map[string]any); ok {
+				uids = append(uids, fmt.Sprint(ref["uid"]))
 			}
 		}
 	}
@@ -254,7 +240,7 @@ func (u *undoCommandRun) plan(ctx context.Context) (*Plan, error) {
 		shape := u.shapes.Of(kind.GroupVersionKind)
 		group.Go(func() error {
 			versions, err := u.versions(reading, subject, u.objects[o])
-			if NotForThem(err) {
+			if client.Unreadable(err) {
 				problems[i] = err
 				return nil
 			}
@@ -289,10 +275,7 @@ func (u *undoCommandRun) plan(ctx context.Context) (*Plan, error) {
 
 // versions are those of an object from before a revision to now.
 func (u *undoCommandRun) versions(ctx context.Context, s Subject, first uint64) ([]Version, error) {
-	found, err := u.log.Some(ctx, client.ChangesQuery{Namespace: s.Namespace, Fields: fields.Set{
-		"object.group": s.Kind.Group, "object.resource": s.Kind.Resource, "object.namespace": s.Namespace, "object.name": s.Name,
-		"since": strconv.FormatUint(first, 10),
-	}})
+	found, err := u.changesOf(ctx, s, first)
 	if err != nil {
 		return nil, err
 	}

@@ -80,7 +80,7 @@ func (p *ChangeLines) Print(page []*client.Change) error {
 		}
 		differences := c.Difference
 		if c.Object != nil && len(differences) > 0 {
-			differences = withoutSecrets(p.Hidden(&c.Change), differences)
+			differences = p.Hidden(&c.Change).Differences(differences)
 		}
 		below := ""
 		switch first := firstField(differences, p.Field); {

@@ -8,19 +8,19 @@ import (
 	"github.com/pmezard/go-difflib/difflib"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/yaml"
-	"stele.dev/stele/cmd/stele/internal/client"
 	"stele.dev/stele/cmd/stele/internal/secrets"
+	"stele.dev/stele/core/difference"
 )
 
 // ObjectDifference is what became of an object between two revisions.
 type ObjectDifference struct {
-	APIVersion string                   `json:"apiVersion"`
-	Kind       string                   `json:"kind"`
-	From       uint64                   `json:"from"` // revisions
-	To         uint64                   `json:"to"`
-	Change     string                   `json:"change"` // created, deleted, changed, or replaced by another of the same name
-	Object     ObjectReference          `json:"object"`
-	Difference []client.FieldDifference `json:"difference"`
+	APIVersion string             `json:"apiVersion"`
+	Kind       string             `json:"kind"`
+	From       uint64             `json:"from"` // revisions
+	To         uint64             `json:"to"`
+	Change     string             `json:"change"` // created, deleted, changed, or replaced by another of the same name
+	Object     ObjectReference    `json:"object"`
+	Difference []difference.Entry `json:"difference"`
 
 	Before, After map[string]any
 	Hidden        secrets.Fields
@@ -79,7 +79,7 @@ func (p *DiffPrinter) Object(d *ObjectDifference) error {
 		if d.Change == "replaced" {
 			note = " by another of the same name"
 		}
-		text += p.Out.Paint(look, d.Change+" "+d.Object.String()+note) + "\n" + p.Out.Differences("    ", withoutSecrets(d.Hidden, d.Difference))
+		text += p.Out.Paint(look, d.Change+" "+d.Object.String()+note) + "\n" + p.Out.Differences("    ", d.Hidden.Differences(d.Difference))
 	}
 	_, err := io.WriteString(p.Out, text)
 	return err

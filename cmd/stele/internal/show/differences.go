@@ -1,32 +1,17 @@
 package show
 
 import (
-	"encoding/json"
 	"fmt"
-	"slices"
 	"strings"
 	"unicode"
 
 	"github.com/pmezard/go-difflib/difflib"
 	"sigs.k8s.io/yaml"
-	"stele.dev/stele/cmd/stele/internal/client"
-	"stele.dev/stele/cmd/stele/internal/secrets"
+	"stele.dev/stele/core/difference"
 )
 
-// withoutSecrets are the differences of an object, to be shown on a screen. Who wants to see what
-// is secret asks for it in a form for programs, as of kubectl.
-func withoutSecrets(hidden secrets.Fields, all []client.FieldDifference) []client.FieldDifference {
-	shown := slices.Clone(all)
-	for i := range shown {
-		d := &shown[i]
-		d.From, d.To = hidden.Raw(d.Path, d.From), hidden.Raw(d.Path, d.To)
-		d.Path = hidden.Path(d.Path)
-	}
-	return shown
-}
-
 // Differences shows fields that differ, one or more lines for each, indented.
-func (o *Output) Differences(indent string, all []client.FieldDifference) string {
+func (o *Output) Differences(indent string, all []difference.Entry) string {
 	var b strings.Builder
 	for _, d := range all {
 		from, fromShort := shortValue(d.From)
@@ -52,23 +37,24 @@ func (o *Output) Differences(indent string, all []client.FieldDifference) string
 	return b.String()
 }
 
-// shortValue is a value as YAML, and whether that is part of a line: lines of text stand as
-// they are.
-func shortValue(raw json.RawMessage) (string, bool) {
-	var text string
-	if json.Unmarshal(raw, &text) == nil && strings.Contains(strings.TrimSuffix(text, "\n"), "\n") && !strings.ContainsFunc(text, commands) {
+// shortValue returns a value as YAML, and whether it fits into a line. Text of several lines is returned as it is.
+func shortValue(value any) (text string, short bool) {
+	text, isText := value.(string)
+	if isText && strings.Contains(strings.TrimSuffix(text, "\n"), "\n") && !strings.ContainsFunc(text, commands) {
 		return text, false
 	}
-	shown, err := yaml.JSONToYAML(raw)
-	if len(raw) == 0 || err != nil {
+	shown, err := yaml.Marshal(value)
+	if err != nil { // decoded JSON always encodes
 		return "null", true
 	}
-	value := strings.TrimSuffix(string(shown), "\n")
-	switch raw[0] {
-	case '{', '[':
-		return value, len(raw) == 2 // {} or []
+	text = strings.TrimSuffix(string(shown), "\n")
+	switch value := value.(type) {
+	case map[string]any:
+		return text, len(value) == 0
+	case []any:
+		return text, len(value) == 0
 	}
-	return value, !strings.Contains(value, "\n")
+	return text, !strings.Contains(text, "\n")
 }
 
 // commands tells of a character that terminals do not show, but do as it says.

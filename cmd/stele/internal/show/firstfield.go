@@ -7,16 +7,16 @@ import (
 	"slices"
 	"strings"
 
-	"stele.dev/stele/cmd/stele/internal/client"
+	"stele.dev/stele/core/difference"
 )
 
 // firstField is the most important of the fields that a change changed, and how many others there are: "spec.tier small → large (+1)".
 // That of a field that was asked for comes first.
-func firstField(all []client.FieldDifference, asked string) string {
+func firstField(all []difference.Entry, asked string) string {
 	if len(all) == 0 {
 		return ""
 	}
-	d := slices.MinFunc(all, func(a, b client.FieldDifference) int {
+	d := slices.MinFunc(all, func(a, b difference.Entry) int {
 		return cmp.Or(-compareBool(isOf(a.Path, asked), isOf(b.Path, asked)), importance(a.Path)-importance(b.Path),
 			-compareBool(a.Op == "replace", b.Op == "replace"), strings.Compare(a.Path, b.Path)) // a default may be added beside what was sent
 	})
@@ -62,11 +62,13 @@ func importance(path string) int {
 }
 
 // inLine is a value in a few characters of a line.
-func inLine(raw json.RawMessage) string {
+func inLine(value any) string {
 	const most = 24
-	text := string(raw)
-	if value, short := shortValue(raw); short {
-		text = value
+	text, short := shortValue(value)
+	if !short {
+		if encoded, err := json.Marshal(value); err == nil {
+			text = string(encoded)
+		}
 	}
 	text = strings.Join(strings.Fields(text), " ")
 	if runes := []rune(text); len(runes) > most {

@@ -10,6 +10,7 @@ import (
 	"stele.dev/stele/cmd/stele/internal/client"
 	"stele.dev/stele/cmd/stele/internal/secrets"
 	"stele.dev/stele/core/changes"
+	"stele.dev/stele/core/difference"
 	"stele.dev/stele/schemas"
 )
 
@@ -19,7 +20,7 @@ func TestCountsShowNoSecretKeys(t *testing.T) {
 		var b strings.Builder
 		p := &Statistics{Out: &Output{Writer: &b, utc: true}, Wide: true, Hidden: func(*changes.Change) secrets.Fields { return hidden }}
 		c := &client.Change{Change: changes.Change{Type: "Updated", Time: "2026-11-21T11:29:58Z", Object: &changes.Object{Group: "example.com", Resource: "vaults", Kind: "Vault", Name: "v"}}}
-		c.Difference = []client.FieldDifference{{}}
+		c.Difference = []difference.Entry{{}}
 		c.Difference[0].Path = "spec.tokens[token=hunter2].uses"
 		require.NoError(t, p.Print([]*client.Change{c}))
 		require.NoError(t, p.End())
