@@ -110,7 +110,7 @@ func (o *kubeconfigOptions) run(cmd *cobra.Command) error {
 
 const kubeconfigName = "stele"
 
-// kubeconfig has one context, which is the current one.
+// kubeconfig returns a kubeconfig with one context.
 func kubeconfig(server string, ca []byte, user string, client pki.Pair) ([]byte, error) {
 	config := clientcmdapi.NewConfig()
 	config.Clusters[kubeconfigName] = &clientcmdapi.Cluster{Server: server, CertificateAuthorityData: ca}
