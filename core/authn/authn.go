@@ -330,8 +330,8 @@ func (a *Authenticator) Token(ctx context.Context, token string, audiences authe
 	return nil, false, utilerrors.NewAggregate(wrong)
 }
 
-// forAudience reports whether an answer is for one of the audiences. As in kube-apiserver, an answer without audiences is
-// for all.
+// forAudience reports whether an answer is for one of the audiences. As in kube-apiserver, an answer without audiences
+// is for all.
 func forAudience(audiences authenticator.Audiences, resp *authenticator.Response) bool {
 	return len(audiences) == 0 || len(resp.Audiences) == 0 || len(audiences.Intersect(resp.Audiences)) > 0
 }
