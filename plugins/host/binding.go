@@ -272,7 +272,7 @@ func (d *bound) ask(ctx context.Context, q *authorizerpb.AuthorizeRequest) (a An
 		return d.failed(failedDown, err.Error()), 0
 	}
 	if !p.breaker.allow() {
-		return d.failed(failedCircuit, "it doesn't answer in time: questions are not asked for a while"), 0
+		return d.failed(failedCircuit, "it does not answer in time; the circuit breaker is open"), 0
 	}
 	result := abandoned
 	defer func() {

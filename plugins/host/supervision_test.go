@@ -80,7 +80,7 @@ func TestTheCircuitOpensWhenAPluginIsSilentAndClosesWhenItAnswers(t *testing.T) 
 		ask(hasty, "alice", "hang")
 	}
 	require.Equal(t, 2.0, f.metric("circuit_state"))
-	require.ErrorContains(t, f.Health(), "plugin plugin: it doesn't answer in time")
+	require.ErrorContains(t, f.Health(), "plugin plugin: it does not answer in time")
 	a := ask(b, "alice", "get")
 	require.Equal(t, deny, a.Decision)
 	require.Equal(t, 1.0, f.metric("failures_total", "circuit"))
