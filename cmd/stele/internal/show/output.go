@@ -62,8 +62,8 @@ type Style string
 // The styles of text.
 const (
 	plain   Style = ""
-	Bold    Style = "1" // headers
-	Faint   Style = "2" // notes
+	Bold    Style = "1"  // headers
+	Faint   Style = "2"  // notes
 	Added   Style = "32" // green
 	Removed Style = "31" // red
 	Altered Style = "33" // yellow
