@@ -1,7 +1,52 @@
 package schemas
 
-// AllFields are the fields that the struct declares, and after them those that only its
-// conditions add, as optional ones, which admit what any of the conditions admits.
+import (
+	"slices"
+)
+
+// Parts returns the nodes of items that are not nil: Items, Rest and Prefix.
+func (l *List) Parts() (all []*Node) {
+	for _, n := range append([]*Node{l.Items, l.Rest}, l.Prefix...) {
+		if n != nil {
+			all = append(all, n)
+		}
+	}
+	return all
+}
+
+// Structs returns the struct of the node and those of the arms of its union.
+func (n *Node) Structs() (all []*Struct) {
+	if n.Struct != nil {
+		all = append(all, n.Struct)
+	}
+	if n.Union != nil {
+		for i := range n.Union.Arms {
+			all = append(all, n.Union.Arms[i].Struct)
+		}
+	}
+	return all
+}
+
+// EveryField returns the declared fields and those that conditions add. A name may occur twice.
+func (s *Struct) EveryField() []Field {
+	fields := s.Fields[:len(s.Fields):len(s.Fields)]
+	for _, condition := range s.Conditions {
+		fields = append(fields, condition.Fields...)
+	}
+	return fields
+}
+
+// FieldNamed returns the declared field with a name.
+func FieldNamed(s *Struct, name string) (Field, bool) {
+	i := slices.IndexFunc(s.Fields, func(f Field) bool { return f.Name == name })
+	if i < 0 {
+		return Field{}, false
+	}
+	return s.Fields[i], true
+}
+
+// AllFields returns the declared fields, then the fields that only conditions add. The latter are
+// optional, and admit what any of the conditions admits.
 func (s *Struct) AllFields() []Field {
 	if len(s.Conditions) == 0 {
 		return s.Fields
@@ -30,8 +75,8 @@ func (s *Struct) AllFields() []Field {
 	return all
 }
 
-// either returns a node that admits what any of the nodes admits, if not less than that.
-// It has no default. There must be at least one.
+// either returns a node without a default that admits at least what each of the nodes admits. There
+// must be one node or more.
 func either(nodes []*Node) *Node {
 	if len(nodes) == 1 {
 		one := *nodes[0]
@@ -48,7 +93,7 @@ func either(nodes []*Node) *Node {
 	free := Kinds(0) // of which one of the nodes says nothing
 	for _, n := range nodes {
 		for _, k := range [...]Kinds{BoolKind, IntegerKind, NumberKind, StringKind} {
-			if n.Kinds.Has(k) && len(n.alternatives(k)) == 0 {
+			if n.Kinds.Has(k) && len(n.Alternatives(k)) == 0 {
 				free |= k
 			}
 		}
@@ -63,4 +108,15 @@ func either(nodes []*Node) *Node {
 		}
 	}
 	return either
+}
+
+// Alternatives returns the scalars that constrain one of the kinds.
+func (n *Node) Alternatives(k Kinds) []*Scalar {
+	var found []*Scalar
+	for i := range n.Scalars {
+		if s := &n.Scalars[i]; s.Kinds&k != 0 {
+			found = append(found, s)
+		}
+	}
+	return found
 }

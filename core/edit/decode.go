@@ -23,7 +23,7 @@ import (
 	"stele.dev/stele/core/metadata"
 	"stele.dev/stele/core/patch"
 	"stele.dev/stele/core/status"
-	"stele.dev/stele/schemas"
+	"stele.dev/stele/schemas/program"
 	"stele.dev/stele/schemas/builtin"
 )
 
@@ -44,7 +44,7 @@ func (d *Draft) prepare(o *Object, old map[string]any) error {
 	unknown, changed, err := prepare(o.Content)
 	if err != nil {
 		errs := field.ErrorList{err}
-		if schemas.Retryable(errs) {
+		if program.Retryable(errs) {
 			return status.Unavailable(err.Error())
 		}
 		return apierrors.NewInvalid(d.Kind.GroupVersionKind().GroupKind(), o.Meta.Name, errs)

@@ -74,7 +74,7 @@ func (f *Fields) changed(old, updated *policy.Object, manager string, at time.Ti
 		return true
 	}
 	mine := f.entry(manager)
-	own, ok := f.own(live, &mine)
+	own, ok := f.ownEntry(live, &mine)
 	if !ok {
 		return false
 	}
@@ -115,9 +115,9 @@ func (f *Fields) changed(old, updated *policy.Object, manager string, at time.Ti
 	return true
 }
 
-// own returns the index of the entry with the same manager, operation and subresource as mine, -1 if there is none. It
-// fails if an entry has another version, or if two have the same name.
-func (f *Fields) own(live []metav1.ManagedFieldsEntry, mine *metav1.ManagedFieldsEntry) (own int, ok bool) {
+// ownEntry returns the index of the entry with the same manager, operation and subresource as mine, -1 if there is
+// none. It fails if an entry has another version, or if two have the same name.
+func (f *Fields) ownEntry(live []metav1.ManagedFieldsEntry, mine *metav1.ManagedFieldsEntry) (own int, ok bool) {
 	named := func(a, b *metav1.ManagedFieldsEntry) bool {
 		return a.Manager == b.Manager && a.Operation == b.Operation && a.Subresource == b.Subresource
 	}
@@ -426,30 +426,37 @@ func scalar(v any) bool {
 	return false
 }
 
-// valid reports whether a value is valid for a type, and needs nothing of the library.
-func valid(s *smd.Schema, of smd.TypeRef, v any) bool {
+// valid reports whether a value is valid for a type. A plain value also has no null, no set, and no list that is
+// merged by keys, so that it needs nothing of the library.
+func valid(s *smd.Schema, of smd.TypeRef, v any, plain bool) bool {
 	atom, ok := s.Resolve(of)
 	if !ok {
 		return false
 	}
 	switch v := v.(type) {
+	case nil:
+		return !plain && (atom.Map != nil || atom.List != nil || atom.Scalar != nil)
 	case map[string]any:
 		if atom.Map == nil {
 			return false
 		}
 		for name, value := range v {
 			of, ok := typeOf(atom.Map, name)
-			if !ok || !valid(s, of, value) {
+			if !ok || !valid(s, of, value, plain) {
 				return false
 			}
 		}
 		return true
 	case []any:
-		if atom.List == nil || atom.List.ElementRelationship == smd.Associative {
+		if atom.List == nil {
 			return false
 		}
-		for _, value := range v {
-			if !valid(s, atom.List.ElementType, value) {
+		merged := atom.List.ElementRelationship == smd.Associative
+		if merged && plain {
+			return false
+		}
+		for _, item := range v {
+			if merged && !member(atom.List, item) || !valid(s, atom.List.ElementType, item, plain) {
 				return false
 			}
 		}

@@ -1,18 +1,21 @@
 package host
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"github.com/prometheus/client_golang/prometheus"
+	"stele.dev/stele/limits/breaker"
+)
 
-// Why a question failed.
+// Reasons why a question failed.
 const (
-	failedTimeout  = "timeout"  // no answer in time
-	failedDown     = "down"     // it doesn't run
-	failedCircuit  = "circuit"  // the circuit is open
-	failedBusy     = "busy"     // no room for the question in time
-	failedLost     = "lost"     // it went away, or what came was no answer
-	failedError    = "error"    // it answered with an error
-	failedAnswer   = "answer"   // its answer is none
-	failedPanic    = "panic"    // this program's own fault
-	failedCanceled = "canceled" // the caller didn't wait
+	failedTimeout  = "timeout"  // the plugin did not answer in time
+	failedDown     = "down"     // the plugin does not run
+	failedCircuit  = "circuit"  // the circuit breaker is open
+	failedBusy     = "busy"     // the plugin answered too many other questions
+	failedLost     = "lost"     // the connection broke
+	failedError    = "error"    // the plugin answered with an error
+	failedAnswer   = "answer"   // the plugin's answer is invalid
+	failedPanic    = "panic"    // the host panicked
+	failedCanceled = "canceled" // the caller did not wait
 )
 
 type metrics struct {
@@ -22,7 +25,7 @@ type metrics struct {
 	hits, coalesced, restarts *prometheus.CounterVec
 }
 
-// circuits tells of the circuits as they are when somebody looks: time alone changes them, too.
+// circuits collects the states of the circuit breakers when metrics are scraped, as they also change with time.
 type circuits struct {
 	host *Host
 	desc *prometheus.Desc
@@ -36,23 +39,23 @@ func newMetrics(r prometheus.Registerer, h *Host) (*metrics, error) {
 		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "stele_plugin_" + name, Help: help}, []string{"plugin"})
 	}
 	m := &metrics{
-		decisions: counter("decisions_total", "Decisions of plugins, failures included by what they came to; those of shadow mode had no effect.", "decision", "mode"),
-		failures:  counter("failures_total", "Questions that a plugin didn't decide, by why.", "reason"),
+		decisions: counter("decisions_total", "Decisions of plugins, including those of failure policies. Decisions in shadow mode have no effect.", "decision", "mode"),
+		failures:  counter("failures_total", "Questions that a plugin did not decide, by reason.", "reason"),
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "stele_plugin_duration_seconds", Help: "How long plugins took to answer.",
+			Name: "stele_plugin_duration_seconds", Help: "Time that plugins took to answer.",
 			Buckets: prometheus.ExponentialBuckets(20e-6, 2.5, 13),
 		}, []string{"plugin"}),
 		inFlight:  gauge("in_flight", "Questions that plugins are answering."),
-		up:        gauge("up", "Processes of the plugin that can be asked: two while another generation takes over."),
-		hits:      counter("cache_hits_total", "Questions whose answer was kept."),
-		coalesced: counter("coalesced_total", "Questions that shared the answer to the same one."),
-		restarts:  counter("restarts_total", "Attempts to start a plugin after its first, those included that came to nothing."),
+		up:        gauge("up", "Running processes of the plugin: two while a new generation takes over."),
+		hits:      counter("cache_hits_total", "Questions that were answered from the cache."),
+		coalesced: counter("coalesced_total", "Questions that shared the answer to an identical one."),
+		restarts:  counter("restarts_total", "Attempts to start a plugin after the first one, including failed ones."),
 	}
 	if r == nil {
 		return m, nil
 	}
 	collectors := []prometheus.Collector{circuits{h, prometheus.NewDesc("stele_plugin_circuit_state",
-		"0 if questions are asked, 1 if the next one tries whether they are answered again, 2 if they fail at once.", []string{"plugin"}, nil)}}
+		"State of the circuit breaker: 0 is closed, 1 half open (the next question is a try), 2 open (questions fail at once).", []string{"plugin"}, nil)}}
 	for _, v := range m.vectors() {
 		collectors = append(collectors, v)
 	}
@@ -73,7 +76,7 @@ func (m *metrics) vectors() []vector {
 	return []vector{m.decisions, m.failures, m.duration, m.inFlight, m.up, m.hits, m.coalesced, m.restarts}
 }
 
-// forget ends the series of a plugin that no policy has any more.
+// forget deletes the series of a plugin that no policy has any more.
 func (m *metrics) forget(plugin string) {
 	for _, v := range m.vectors() {
 		v.DeletePartialMatch(prometheus.Labels{"plugin": plugin})
@@ -82,13 +85,13 @@ func (m *metrics) forget(plugin string) {
 
 func (c circuits) Describe(to chan<- *prometheus.Desc) { to <- c.desc }
 
-// Collect tells of plugins that are in use; of two generations of one, of that which is worse off.
+// Collect collects the state of each plugin in use; if two generations of a plugin run, the worse state.
 func (c circuits) Collect(to chan<- prometheus.Metric) {
-	worst := map[string]breakerState{}
+	worst := map[string]breaker.State{}
 	c.host.mu.Lock()
 	for _, p := range c.host.plugins {
 		if p.users > 0 {
-			worst[p.spec.Name] = max(worst[p.spec.Name], p.breaker.now())
+			worst[p.spec.Name] = max(worst[p.spec.Name], p.circuit.state())
 		}
 	}
 	c.host.mu.Unlock()

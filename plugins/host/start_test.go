@@ -37,16 +37,16 @@ func TestProgramsThatAreNotStarted(t *testing.T) {
 	}{
 		{"missing", f.spec(named("missing")), "the program missing is missing in "},
 		{"a symbolic link", f.spec(named("link")), "is a symbolic link"},
-		{"a folder", f.spec(named("folder")), "is no regular file"},
+		{"a folder", f.spec(named("folder")), "is not a regular file"},
 		{"not executable", f.spec(named("data")), "is not executable: chmod 0755"},
 		{"writable by everybody", f.spec(named("open")), "can be written by everybody: chmod o-w"},
-		{"outside of the folder", f.spec(named("../plugin")), `a file of `},
-		{"by its path", f.spec(named(in("plugin"))), `a file of `},
-		{"the folder", f.spec(named("..")), `a file of `},
+		{"outside of the folder", f.spec(named("../plugin")), `is not a file name`},
+		{"by its path", f.spec(named(in("plugin"))), `is not a file name`},
+		{"the folder", f.spec(named("..")), `is not a file name`},
 		{"of another checksum", f.spec(named("other")), "install the program that the policy means, or push a policy with this checksum"},
 		{"without a checksum", f.spec(func(s *host.Spec) { s.SHA256 = map[string]string{"plan9/mips": f.sum} }), "the policy has no checksum for " + runtime.GOOS},
-		{"with half a checksum", f.spec(sum(f.sum[:32])), "no SHA-256 in hexadecimal"},
-		{"no program", f.spec(named("text"), sum("2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881")), "it is no program for " + runtime.GOOS},
+		{"with half a checksum", f.spec(sum(f.sum[:32])), "is not a SHA-256 in hexadecimal"},
+		{"no program", f.spec(named("text"), sum("2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881")), "it is not a program for " + runtime.GOOS},
 		{"exits at once", f.spec(named("plugin-exits")), "it exited (exit status 3): it has to greet as a plugin does"},
 		{"panics at once", f.spec(named("plugin-panics")), `the last it wrote to stderr: "panic: out of order"`},
 		{"prints before its greeting", f.spec(named("plugin-chatty")), `it wrote "Hello, I am a plugin." to stdout before its greeting: let it write to stderr only`},
@@ -138,7 +138,7 @@ func TestACheckOfAPluginThatIsDownTriesAgain(t *testing.T) {
 	require.Equal(t, 1, strings.Count(f.log.String(), "level=ERROR"), "the same is not said again and again: %s", f.log)
 }
 
-// Nobody needs what was refused: it is no failure of what is in force, and nothing goes on for it.
+// A refused plugin is needed by nobody: it does not affect the health, and its process ends.
 func TestWhatACheckRefusesIsTriedOnce(t *testing.T) {
 	t.Parallel()
 	f := newHost(t, func(o *host.Options) { o.Linger = time.Minute })
