@@ -19,7 +19,7 @@ import (
 	"stele.dev/stele/core/rendered"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/schemas"
-	"stele.dev/stele/schemas/openapi"
+	schemaopenapi "stele.dev/stele/schemas/openapi"
 )
 
 // Kind is the kind of the definitions.
@@ -160,7 +160,7 @@ func subresourcesOf(v *schemas.Version) *apiextensionsv1.CustomResourceSubresour
 
 // schemaOf returns the part of a schema that OpenAPI can express.
 func schemaOf(n *schemas.Node) *apiextensionsv1.JSONSchemaProps {
-	s := openapi.Of(n)
+	s := schemaopenapi.Of(n)
 	if s.Properties == nil {
 		s.Properties = map[string]spec.Schema{}
 	}
