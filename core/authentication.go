@@ -8,22 +8,13 @@ import (
 
 // authentication finds out who asks. Who does not get in learns no more than that.
 func (p *Pipeline) authentication(_ context.Context, r *Request) error {
-	if r.trace != nil {
+	if r.Explained {
 		return nil // it is who asks to have it explained
 	}
-	u, err := p.authenticator.Authenticate(r.http)
+	u, err := p.authenticator.Authenticate(r.HTTP)
 	if err != nil {
 		return apierrors.NewUnauthorized("Unauthorized")
 	}
-	r.requester = u
+	r.Requester = u
 	return nil
-}
-
-// public tells whether a path only says whether the server is there, whatever its state.
-func public(path string) bool {
-	switch path {
-	case "/healthz", "/livez", "/readyz", "/version":
-		return true
-	}
-	return false
 }

@@ -5,11 +5,11 @@ import (
 	"net/http"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apiserver/pkg/endpoints/request"
+	"stele.dev/stele/core/call"
 	"stele.dev/stele/core/commit"
-	"stele.dev/stele/core/reviews"
+	"stele.dev/stele/core/read"
 	"stele.dev/stele/core/status"
+	"stele.dev/stele/core/virtual"
 	"stele.dev/stele/policy"
 )
 
@@ -19,7 +19,26 @@ const policyHeader = "Stele-Policy"
 // authorization asks the tip's policy. What is not served is only said to those who may
 // ask for it.
 func (p *Pipeline) authorization(ctx context.Context, r *Request) error {
-	if err := p.authorized(ctx, r); err != nil || r.tip.Policy == nil {
+	if err := p.authorized(ctx, r); err != nil || r.Tip.Policy == nil {
+		return err
+	}
+	if r.Info.Verb == "watch" {
+		r.Reauthorize = func(ctx context.Context, turn func(context.Context) (func(), error)) error {
+			return p.reauthorize(ctx, r, turn)
+		}
+	}
+	return p.arrive(ctx, r)
+}
+
+// reauthorize authorizes a watch again, under the policy now in force. Authorizers outside of the policy are asked in
+// turns.
+func (p *Pipeline) reauthorize(ctx context.Context, r *Request, turn func(context.Context) (func(), error)) error {
+	asking := policy.InTurn(ctx, turn)
+	r.Tip = p.committer.Tip()
+	if err := p.impersonation(asking, r); err != nil {
+		return err
+	}
+	if err := p.authorized(asking, r); err != nil {
 		return err
 	}
 	return p.arrive(ctx, r)
@@ -27,144 +46,106 @@ func (p *Pipeline) authorization(ctx context.Context, r *Request) error {
 
 // arrive finds what an authorized request is about.
 func (p *Pipeline) arrive(ctx context.Context, r *Request) error {
-	if err := p.enter(ctx, r); err != nil {
+	if err := p.reader.Enter(ctx, &r.Call); err != nil {
 		return err
 	}
-	if err := r.find(); err != nil {
-		return p.absent(ctx, r, err)
+	if err := p.find(ctx, r); err != nil {
+		return err
 	}
-	if err := p.read(ctx, r); err != nil {
+	if err := p.checkPast(ctx, r); err != nil {
 		return err
 	}
 	// What depends on the object is decided once that is known: by a write of an object.
-	if (r.kind == nil || !r.write) && r.decision.Pending != nil && !r.ofCollection() {
-		return status.Forbidden(&r.access, r.decision)
+	if (r.Kind == nil || !r.Write) && r.Decision.Pending != nil && !r.ofCollection() {
+		return status.Forbidden(&r.Access, r.Decision)
 	}
 	return nil
+}
+
+// checkPast refuses a request below /at that the past has no answer to: writes, and what is about the present alone.
+func (p *Pipeline) checkPast(ctx context.Context, r *Request) error {
+	switch {
+	case r.Past.Moment == nil || r.Past.Tip == nil:
+		return nil
+	case r.row != nil && r.row.Past == virtual.AsToday:
+		r.Past.Tip = nil
+		return nil
+	case r.Write || r.row != nil && r.row.Past == virtual.Refuses || r.ofCollection():
+		return read.RefusePast(&r.Call)
+	}
+	return p.reader.CheckWindow(ctx, &r.Call, r.Past.Tip.Revision())
 }
 
 // authorized asks the tip's policy.
 func (p *Pipeline) authorized(ctx context.Context, r *Request) error {
-	if r.tip.Policy == nil {
-		if public(r.http.URL.Path) {
+	if r.Tip.Policy == nil {
+		if call.PublicPath(r.HTTP.URL.Path) {
 			return nil
 		}
 		return status.Unavailable("no policy is in force yet")
 	}
-	r.w.Header().Set(policyHeader, r.tip.Policy.DigestString())
-	i := r.info
-	r.access = policy.Request{
-		User: r.user.GetName(), UID: r.user.GetUID(), Groups: r.user.GetGroups(), Extra: r.user.GetExtra(),
+	r.W.Header().Set(policyHeader, r.Tip.Policy.DigestString())
+	i := r.Info
+	r.Access = policy.Request{
+		User: r.User.GetName(), UID: r.User.GetUID(), Groups: r.User.GetGroups(), Extra: r.User.GetExtra(),
 		Verb: i.Verb, IsResource: i.IsResourceRequest, Group: i.APIGroup, Version: i.APIVersion, Resource: i.Resource, Subresource: i.Subresource, Namespace: i.Namespace, Name: i.Name, Path: i.Path,
 		Selectors: policy.ParseSelectors(i.FieldSelector, i.LabelSelector),
 	}
-	r.authorized = r.tip.Policy.Authorize(ctx, &r.access)
+	r.authorized = r.Tip.Policy.Authorize(ctx, &r.Access)
 	if r.item != "" && (r.authorized.Allowed || r.authorized.Pending != nil) {
 		// A deny may name what the collection holds.
-		named := r.access
+		named := r.Access
 		named.Name = r.item
-		r.authorized = r.tip.Policy.Authorize(ctx, &named)
+		r.authorized = r.Tip.Policy.Authorize(ctx, &named)
 	}
-	r.decision = r.authorized
-	if !r.decision.Allowed && r.decision.Pending == nil {
-		return status.Forbidden(&r.access, r.decision)
+	r.Decision = r.authorized
+	if !r.Decision.Allowed && r.Decision.Pending == nil {
+		return status.Forbidden(&r.Access, r.Decision)
 	}
 	return nil
 }
 
-// find tells what is at the request's path.
-func (r *Request) find() error {
-	i := r.info
-	r.kind, r.wanted, r.review, r.rendered, r.law, r.explains, r.issues, r.question = nil, nil, nil, nil, false, false, false, nil
-	if !i.IsResourceRequest {
+// find finds what is at the request's path: a virtual resource, a kind of stored objects, or neither for other paths.
+func (p *Pipeline) find(ctx context.Context, r *Request) error {
+	r.Kind, r.row = nil, nil
+	r.ResetFormat()
+	if !r.Info.IsResourceRequest {
 		return nil
 	}
-	gvr := schema.GroupVersionResource{Group: i.APIGroup, Version: i.APIVersion, Resource: i.Resource}
-	if r.isChanges() {
-		return r.allowedChanges()
+	if row := p.table.Find(&r.Call); row != nil {
+		err := row.Find(&r.Call)
+		r.row, r.Write = row, r.Write && row.Write != nil
+		return err
 	}
-	if isPolicies(gvr) {
-		return r.allowedPolicies()
-	}
-	if isExplanations(gvr) {
-		return r.allowedExplanations()
-	}
-	if isTokens(i) {
-		return r.allowedTokens()
-	}
-	if question := findQuestion(gvr); question != nil {
-		return r.allowedQuestion(question)
-	}
-	if review := reviews.Find(gvr); review != nil {
-		return r.allowedReview(review)
-	}
-	if kind := findRendered(gvr); kind != nil {
-		return r.allowedRendered(kind)
-	}
-	kind := r.versionThen(gvr)
+	return p.reader.Absent(ctx, &r.Call, r.findKind())
+}
+
+// findKind finds the kind of stored objects at the request's path. Its errors are those of upstream: 404 where
+// nothing is served, 405 where the path does not take the verb.
+func (r *Request) findKind() error {
+	i, gvr := r.Info, r.GVR()
+	kind := r.VersionOfPath(gvr)
 	if kind != nil && !kind.Kind.Builtin && i.Name != "" && kind.Kind.Namespaced == (i.Namespace != "") && !kind.Serves(i.Subresource) {
-		r.warnDeprecated(kind)
+		r.WarnDeprecated(kind)
 		return apierrors.NewNotFound(gvr.GroupResource(), i.Name) // as upstream, which does not look for it
 	}
-	if kind == nil || !served(i, kind) {
+	if kind == nil || !call.Serves(i, kind) {
 		return status.NotServed(i.Verb, gvr.GroupResource())
 	}
-	if kind.Kind.Builtin && (!allowed(i, kind) || r.http.Method == http.MethodHead) {
-		return methodNotAllowed(i.Verb) // as upstream, which has no handler there that says more
+	if kind.Kind.Builtin && (!call.Allows(i, kind) || r.HTTP.Method == http.MethodHead) {
+		return status.MethodNotAllowed(i.Verb) // as upstream, which has no handler there that says more
 	}
-	if !allowed(i, kind) {
-		r.warnDeprecated(kind)
+	if !call.Allows(i, kind) {
+		r.WarnDeprecated(kind)
 		return apierrors.NewMethodNotSupported(gvr.GroupResource(), i.Verb)
 	}
-	r.kind = kind
-	r.key = commit.Key{GroupResource: kind.Kind.Stored().GroupResource(), Namespace: i.Namespace, Name: i.Name}
+	r.Kind = kind
+	r.Key = commit.Key{GroupResource: kind.Kind.Stored().GroupResource(), Namespace: i.Namespace, Name: i.Name}
 	if r.item != "" {
-		r.key.Name = r.item
+		r.Key.Name = r.item
 	}
-	if !r.kind.Kind.Namespaced {
-		r.key.Namespace = "" // of a namespace, it is the name once more
+	if !r.Kind.Kind.Namespaced {
+		r.Key.Namespace = "" // of a namespace, it is the name once more
 	}
 	return nil
-}
-
-// served tells whether the kind has a place at the request's path. What a request was
-// authorized in a namespace for must not reach out of it: for a namespace itself, that
-// is its own name.
-func served(i *request.RequestInfo, kind *policy.Version) bool {
-	switch {
-	case len(i.Parts) > 3:
-		return false
-	case kind.Serves(i.Subresource):
-	case i.Subresource == finalize && i.APIGroup == "" && i.Resource == commit.Namespaces.Resource:
-	default:
-		return false
-	}
-	if !kind.Kind.Namespaced {
-		return i.Namespace == "" || i.APIGroup == "" && i.Resource == "namespaces" && i.Namespace == i.Name
-	}
-	// Across all namespaces there are lists and watches; a field selector can have
-	// given them a name.
-	return i.Namespace != "" || i.Verb == "list" || i.Verb == "watch" || (i.Verb == "create" || i.Verb == "deletecollection") && kind.Kind.Builtin
-}
-
-// allowed tells whether what is at the request's path takes its method.
-func allowed(i *request.RequestInfo, kind *policy.Version) bool {
-	if i.Subresource == finalize {
-		return i.Verb == "update"
-	}
-	switch i.Verb {
-	case "get":
-		return i.Name != ""
-	case "list", "watch":
-		return i.Subresource == ""
-	case "deletecollection":
-		return i.Subresource == "" && !kind.NoDeleteCollection && (i.Namespace != "" || !kind.Kind.Namespaced)
-	case "create":
-		return i.Name == "" && (i.Namespace != "" || !kind.Kind.Namespaced)
-	case "update", "patch":
-		return i.Name != ""
-	case "delete":
-		return i.Name != "" && i.Subresource == ""
-	}
-	return false
 }

@@ -2,13 +2,13 @@ package core
 
 import (
 	"context"
-	"net/http"
 	"slices"
 	"sync"
 	"sync/atomic"
 
 	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"stele.dev/stele/core/call"
 	"stele.dev/stele/core/status"
 	"stele.dev/stele/projections/objects"
 )
@@ -20,7 +20,7 @@ const deletesAtOnce = 16
 // ofCollection tells whether the request deletes a collection: as one, and not an object
 // of it.
 func (r *Request) ofCollection() bool {
-	return r.kind != nil && r.rendered == nil && r.info.Verb == "deletecollection" && r.item == ""
+	return r.Kind != nil && r.row == nil && r.Info.Verb == "deletecollection" && r.item == ""
 }
 
 // deleteCollection deletes what a list would answer with, and answers with that, as upstream
@@ -31,41 +31,41 @@ func (r *Request) ofCollection() bool {
 // object it is that meets no condition, and whether there is one, would else be told. So it is
 // with a collection of the past, which has what is not there to be deleted any more.
 func (p *Pipeline) deleteCollection(ctx context.Context, r *Request) error {
-	f, err := r.format()
+	f, err := r.Format()
 	if err != nil {
 		return err
 	}
-	list := r.access
+	list := r.Access
 	list.Verb = "list"
-	lists := r.tip.Policy.Authorize(ctx, &list)
-	if r.decision.Pending != nil && !lists.Allowed {
-		return status.Forbidden(&r.access, r.decision)
+	lists := r.Tip.Policy.Authorize(ctx, &list)
+	if r.Decision.Pending != nil && !lists.Allowed {
+		return status.Forbidden(&r.Access, r.Decision)
 	}
-	o, sel, err := p.listOptions(r)
+	o, sel, err := p.reader.ListOptions(&r.Call)
 	if err != nil {
 		return err
 	}
-	if r.body == nil {
-		if err := r.readBody(); err != nil {
+	if r.Body == nil {
+		if err := r.ReadBody(); err != nil {
 			return err
 		}
 	}
-	pg, err := p.page(ctx, r, o)
+	pg, err := p.reader.PageOf(ctx, &r.Call, o)
 	if err != nil {
 		return err
 	}
-	if pg.past && !lists.Allowed {
+	if pg.OfPast && !lists.Allowed {
 		return status.Forbidden(&list, lists)
 	}
-	meta, found, err := p.found(ctx, r, &pg, &sel)
+	meta, found, err := p.reader.Found(ctx, &r.Call, &pg, &sel)
 	if err != nil {
 		return err
 	}
 	if err := p.deleteAll(r, found); err != nil {
-		r.sent = true // some may be deleted: it is not to be done again
+		r.Sent = true // some may be deleted: it is not to be done again
 		return err
 	}
-	return p.answerList(r, f, meta, found)
+	return p.reader.AnswerList(&r.Call, f, meta, found)
 }
 
 // deleteAll deletes objects. One that cannot be keeps others from being begun.
@@ -85,17 +85,17 @@ func (p *Pipeline) deleteAll(r *Request, all []*objects.Object) error {
 			err := p.takePart(one)
 			mu.Lock()
 			defer mu.Unlock()
-			for _, w := range one.warnings {
-				if !slices.Contains(r.warnings, w) {
-					r.warn(w)
+			for _, w := range one.Warnings() {
+				if !slices.Contains(r.Warnings(), w) {
+					r.Warn(w)
 				}
 			}
-			if err == nil || apierrors.IsNotFound(err) && one.stage == "decode" { // elsewhere it is the kind that is not there
+			if err == nil || apierrors.IsNotFound(err) && one.Stage == "decode" { // elsewhere it is the kind that is not there
 				return nil
 			}
 			if !failed.Swap(true) {
-				r.stage, r.write = one.stage, true
-				r.w.Header().Set(policyHeader, one.w.Header().Get(policyHeader)) // another one may have come in force
+				r.Stage, r.Write = one.Stage, true
+				r.W.Header().Set(policyHeader, one.W.Header().Get(policyHeader)) // another one may have come in force
 			}
 			return err
 		})
@@ -105,14 +105,16 @@ func (p *Pipeline) deleteAll(r *Request, all []*objects.Object) error {
 
 // partOf is the request that deletes one object of a collection.
 func (p *Pipeline) partOf(r *Request, name string) *Request {
-	info := *r.info
-	b := *r.body
-	b.options.dryRun = r.dry()
-	b.delete = b.delete.DeepCopy()
-	return &Request{
-		http: r.http, w: &response{ResponseWriter: &unread{header: http.Header{}}}, auditID: r.auditID, received: r.received,
-		info: &info, write: true, requester: r.requester, tip: r.tip, confirmed: r.confirmed, user: r.user, item: name, body: &b,
-	}
+	info := *r.Info
+	b := *r.Body
+	b.Options.DryRun = r.Dry()
+	b.Delete = b.Delete.DeepCopy()
+	one := newRequest(call.Call{
+		HTTP: r.HTTP, W: call.NewDiscard(), AuditID: r.AuditID, Received: r.Received, Explained: r.Explained,
+		Info: &info, Write: true, Requester: r.Requester, Tip: r.Tip, Confirmed: r.Confirmed, User: r.User, Body: &b,
+	})
+	one.item = name
+	return one
 }
 
 // takePart takes a part of a collection along. A panic is its error: in this goroutine nobody
@@ -123,5 +125,5 @@ func (p *Pipeline) takePart(r *Request) (err error) {
 			err = p.panicked(r, v)
 		}
 	}()
-	return p.take(r, "authorization")
+	return p.resume(r, "authorization")
 }

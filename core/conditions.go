@@ -18,11 +18,11 @@ func (p *Pipeline) conditions(ctx context.Context, r *Request) error {
 	}
 	// Decided anew in each round: the object may be another one.
 	var err error
-	if r.decision, err = r.settled(ctx, r.authorized); err != nil {
+	if r.Decision, err = r.settled(ctx, r.authorized); err != nil {
 		return err
 	}
-	if !r.decision.Allowed {
-		return status.Forbidden(&r.access, r.decision)
+	if !r.Decision.Allowed {
+		return status.Forbidden(&r.Access, r.Decision)
 	}
 	return nil
 }
@@ -31,12 +31,12 @@ func (p *Pipeline) conditions(ctx context.Context, r *Request) error {
 // object is known to be valid.
 func (r *Request) mayCreate(ctx context.Context) error {
 	r.creating = nil
-	if r.law || r.info.Verb == "create" || !r.creates() {
+	if r.write != nil || r.Info.Verb == "create" || !r.Creates() {
 		return nil
 	}
-	access := r.access
+	access := r.Access
 	access.Verb = "create"
-	d, err := r.settled(ctx, r.tip.Policy.Authorize(ctx, &access))
+	d, err := r.settled(ctx, r.Tip.Policy.Authorize(ctx, &access))
 	if err != nil {
 		return err
 	}
@@ -52,11 +52,11 @@ func (r *Request) settled(ctx context.Context, d *policy.Decision) (*policy.Deci
 	if d.Pending == nil {
 		return d, nil
 	}
-	object, old, err := r.objects()
+	object, old, err := r.Objects()
 	if err != nil {
 		return nil, err
 	}
-	return d.Pending.Decide(ctx, r.kind, object, old), nil
+	return d.Pending.Decide(ctx, r.Kind, object, old), nil
 }
 
 // discreet makes one refusal of all that can become of a write before its conditions are
@@ -64,47 +64,23 @@ func (r *Request) settled(ctx context.Context, d *policy.Decision) (*policy.Deci
 // names, or the stage tells that it came from, would be something about an object that they
 // may neither read nor write, or about whether it is there.
 func (r *Request) discreet(ctx context.Context, err error) error {
-	if r.authorized == nil || r.authorized.Pending == nil || r.info.Verb == "create" {
+	if r.authorized == nil || r.authorized.Pending == nil || r.Info.Verb == "create" {
 		return err
 	}
-	switch r.stage {
+	switch r.Stage {
 	case "decode", "schema", "conditions":
 	default:
 		return err
 	}
-	read := r.access
+	read := r.Access
 	read.Verb = "get"
-	if r.tip.Policy.Authorize(ctx, &read).Allowed {
+	if r.Tip.Policy.Authorize(ctx, &read).Allowed {
 		return err
 	}
-	r.stage, r.warnings = "conditions", nil
+	r.Stage = "conditions"
+	r.ResetWarnings()
 	if r.trace != nil {
-		r.trace.forget("decode")
+		r.trace.Forget("decode")
 	}
-	return status.Forbidden(&r.access, r.authorized)
-}
-
-// objects are what the request writes, nil of a delete, and what is there, nil of a
-// create.
-func (r *Request) objects() (object, old *policy.Object, err error) {
-	if r.object != nil {
-		object = &policy.Object{Meta: r.object.meta, Content: r.object.content}
-	}
-	switch {
-	case r.creates():
-	case r.object != nil:
-		old = &policy.Object{Meta: r.oldMeta, Content: r.oldContent}
-	default:
-		meta, content, err := r.decodeStored(r.old.JSON)
-		if err != nil {
-			return nil, nil, err
-		}
-		old = &policy.Object{Meta: meta, Content: content}
-	}
-	if r.scales() {
-		if object, err = r.scaleObject(object); err == nil {
-			old, err = r.scaleObject(old)
-		}
-	}
-	return object, old, err
+	return status.Forbidden(&r.Access, r.authorized)
 }

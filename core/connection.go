@@ -9,39 +9,31 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"stele.dev/stele/core/call"
+	"stele.dev/stele/core/read"
 )
 
-const (
-	// maxBody is kube-apiserver's limit of a request's body.
-	maxBody = 3 << 20
-	// maxObject bounds an object as it is kept: a small body can have large defaults.
-	maxObject = 4 << 20
-	// stalled is how long a client may read nothing. Of HTTP/2 the server sees to it.
-	stalled = 30 * time.Second
-	// requestTimeout bounds everything but watches.
-	requestTimeout = time.Minute
-	// policyTimeout bounds a push: a large bundle takes minutes to compile.
-	policyTimeout = 30 * time.Minute
-)
+// requestTimeout bounds all requests but watches, and rows of the table that have another timeout.
+const requestTimeout = time.Minute
 
 // connection finds out what is asked for. TLS and HTTP/2 have been dealt with by the
 // server; here are the limits of the single request.
 func (p *Pipeline) connection(_ context.Context, r *Request) error {
-	if err := p.cutMoment(r); err != nil {
+	if err := read.CutMoment(&r.Call); err != nil {
 		return err
 	}
-	info, err := p.requestInfo.NewRequestInfo(r.http)
+	info, err := call.RequestInfo(r.HTTP)
 	if err != nil {
 		return apierrors.NewBadRequest(err.Error())
 	}
-	r.info = info
+	r.Info = info
 	if info.IsResourceRequest {
 		switch info.Verb {
 		case "create", "update", "patch", "delete":
-			r.write = true
+			r.Write = true
 		case "watch": // by its path, whatever the method
-			if r.http.Method != http.MethodGet && r.http.Method != http.MethodHead {
-				return apierrors.NewMethodNotSupported(schema.GroupResource{Group: info.APIGroup, Resource: info.Resource}, strings.ToLower(r.http.Method))
+			if r.HTTP.Method != http.MethodGet && r.HTTP.Method != http.MethodHead {
+				return apierrors.NewMethodNotSupported(schema.GroupResource{Group: info.APIGroup, Resource: info.Resource}, strings.ToLower(r.HTTP.Method))
 			}
 		}
 	}
@@ -50,17 +42,19 @@ func (p *Pipeline) connection(_ context.Context, r *Request) error {
 	}
 	defer func() {
 		// A client that stalls, sending or reading, must not hold on to the request.
-		if deadline, ok := r.http.Context().Deadline(); ok && r.http.ProtoMajor == 1 {
-			c := http.NewResponseController(r.w)
+		if deadline, ok := r.HTTP.Context().Deadline(); ok && r.HTTP.ProtoMajor == 1 {
+			c := http.NewResponseController(r.W)
 			_ = c.SetReadDeadline(deadline)
-			_ = c.SetWriteDeadline(deadline.Add(stalled))
+			_ = c.SetWriteDeadline(deadline.Add(call.Stalled))
 		}
 	}()
 	timeout := requestTimeout
-	if info.Verb == "create" && isPolicies(schema.GroupVersionResource{Group: info.APIGroup, Version: info.APIVersion, Resource: info.Resource}) {
-		timeout = policyTimeout
+	if info.Verb == "create" {
+		if row := p.table.Find(&r.Call); row != nil && row.Timeout > 0 {
+			timeout = row.Timeout
+		}
 	}
-	if asked := r.http.URL.Query().Get("timeout"); asked != "" {
+	if asked := r.HTTP.URL.Query().Get("timeout"); asked != "" {
 		d, err := time.ParseDuration(asked)
 		if err != nil {
 			return apierrors.NewBadRequest(fmt.Sprintf("invalid timeout specified in the request URL - %v", err))
@@ -69,19 +63,10 @@ func (p *Pipeline) connection(_ context.Context, r *Request) error {
 			timeout = d
 		}
 	}
-	ctx, cancel := context.WithDeadline(r.http.Context(), r.received.Add(timeout))
-	r.http, r.cancel = r.http.WithContext(ctx), cancel
-	if r.trace == nil { // what is explained is a part of a body that has its share: to wait with that for more would not end
-		r.http.Body = p.bodies.Limit(ctx, r.http.Body, r.http.ContentLength)
+	ctx, cancel := context.WithDeadline(r.HTTP.Context(), r.Received.Add(timeout))
+	r.HTTP, r.Cancel = r.HTTP.WithContext(ctx), cancel
+	if !r.Explained { // what is explained is a part of a body that has its share: to wait with that for more would not end
+		r.HTTP.Body = p.bodies.Limit(ctx, r.HTTP.Body, r.HTTP.ContentLength)
 	}
 	return nil
-}
-
-// methodNotAllowed is the answer where no kind's own words are to be had.
-func methodNotAllowed(method string) error {
-	return apierrors.NewGenericServerResponse(http.StatusMethodNotAllowed, method, schema.GroupResource{}, "", "", 0, false)
-}
-
-func tooLarge() error {
-	return apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("limit is %d", maxBody))
 }

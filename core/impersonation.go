@@ -23,19 +23,19 @@ import (
 // tip's policy lets them: each of user, groups, uid and extra is authorized. The rules
 // are upstream's, from k8s.io/apiserver; but nobody is larger that way than who says who they are.
 func (p *Pipeline) impersonation(ctx context.Context, r *Request) error {
-	if r.tip == nil {
-		r.tip = p.committer.Tip()
-		r.confirmed = p.committer.Unconfirmed() == 0
+	if r.Tip == nil {
+		r.Tip = p.committer.Tip()
+		r.Confirmed = p.committer.Unconfirmed() == 0
 	}
-	r.user = r.requester
-	if r.tip.Policy == nil || !impersonates(r.http.Header) {
+	r.User = r.Requester
+	if r.Tip.Policy == nil || !impersonates(r.HTTP.Header) {
 		return nil
 	}
 	var as user.Info
 	filter := impersonation.WithImpersonation(http.HandlerFunc(func(_ http.ResponseWriter, q *http.Request) {
 		as, _ = request.UserFrom(q.Context())
-	}), r.tip.Policy.Authorizer(), statusCodecs)
-	q := r.http.Clone(request.WithUser(ctx, r.requester)) // the headers are needed again if it is sent back
+	}), r.Tip.Policy.Authorizer(), statusCodecs)
+	q := r.HTTP.Clone(request.WithUser(ctx, r.Requester)) // the headers are needed again if it is sent back
 	q.Header.Del("Accept")                                // what it says is read here
 	var refusal refusal
 	filter.ServeHTTP(&refusal, q)
@@ -45,7 +45,7 @@ func (p *Pipeline) impersonation(ctx context.Context, r *Request) error {
 	if err := authn.Bounded(as); err != nil {
 		return apierrors.NewBadRequest(err.Error())
 	}
-	r.user = as
+	r.User = as
 	return nil
 }
 

@@ -6,23 +6,34 @@ import (
 	"log/slog"
 	"net/http"
 	"runtime/debug"
-	"sync"
-	"sync/atomic"
+	"slices"
+	"stele.dev/stele/core/access"
+	"stele.dev/stele/core/definitions"
+	"stele.dev/stele/core/tokenrequest"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
-	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/version"
-	"k8s.io/apiserver/pkg/endpoints/request"
+	"stele.dev/stele/core/activation"
 	"stele.dev/stele/core/authn"
+	"stele.dev/stele/core/blame"
 	"stele.dev/stele/core/bodies"
+	"stele.dev/stele/core/call"
+	"stele.dev/stele/core/changes"
 	"stele.dev/stele/core/commit"
 	"stele.dev/stele/core/explain"
 	"stele.dev/stele/core/parts"
 	"stele.dev/stele/core/past"
+	"stele.dev/stele/core/rbac"
+	"stele.dev/stele/core/read"
+	"stele.dev/stele/core/rendered"
+	"stele.dev/stele/core/reviews"
 	"stele.dev/stele/core/status"
+	"stele.dev/stele/core/surface"
 	"stele.dev/stele/core/tokens"
+	"stele.dev/stele/core/turns"
+	"stele.dev/stele/core/virtual"
 	"stele.dev/stele/eventlog"
 	"stele.dev/stele/projections/history"
 	"stele.dev/stele/schemas/workers"
@@ -57,14 +68,6 @@ const (
 	reads
 )
 
-// again sends a request back to an earlier stage, with a newer tip.
-type again struct {
-	stage string
-	tip   *commit.Tip
-}
-
-func (a *again) Error() string { return "again from " + a.stage }
-
 // maxRounds bounds how often a request is sent back. Each time, another write got in
 // between.
 const maxRounds = 32
@@ -82,37 +85,37 @@ func (p *Pipeline) runFrom(r *Request, stage string) error {
 	defer r.endTurn()
 	for i := index(stage); i < len(path); {
 		s := &path[i]
-		if s.when == writes && !r.write || s.when == reads && r.write {
+		if s.when == writes && !r.Write || s.when == reads && r.Write {
 			i++
 			continue
 		}
-		r.stage = s.name
+		r.Stage = s.name
 		start := time.Now()
-		ctx := r.http.Context() // the connection stage bounds it
+		ctx := r.HTTP.Context() // the connection stage bounds it
 		err := ctx.Err()
 		if err == nil {
 			err = s.run(p, ctx, r)
 		}
 		p.metrics.stage(s.name, time.Since(start))
-		var back *again
+		var back *call.Again
 		switch {
 		case err == nil:
-			if r.said(nil); r.ends() {
+			if r.note(nil); r.ends() {
 				return nil
 			}
 			i++
 			continue
 		case errors.As(err, &back):
 			if rounds++; rounds > maxRounds {
-				return r.contended()
+				return r.Contended()
 			}
-			if r.turn == nil && r.stage == "commit" && !r.law {
-				if r.turn, err = p.turns.take(ctx, r.key); err != nil {
+			if r.turn == nil && r.Stage == "commit" && r.write == nil {
+				if r.turn, err = p.turns.Take(ctx, r.Key); err != nil {
 					return err
 				}
 				back = p.sendBackNow(r, back)
 			}
-			r.tip = back.tip
+			r.Tip = back.Tip
 		default:
 			err = r.discreet(ctx, err)
 			tip, confirmErr := p.confirmRefusal(ctx, r)
@@ -120,13 +123,13 @@ func (p *Pipeline) runFrom(r *Request, stage string) error {
 				err = confirmErr
 			}
 			if tip == nil {
-				r.said(err)
+				r.note(err)
 				return err
 			}
-			back = &again{stage: "impersonation", tip: tip}
-			r.tip = tip
+			back = &call.Again{Stage: "impersonation", Tip: tip}
+			r.Tip = tip
 		}
-		i = index(back.stage)
+		i = index(back.Stage)
 	}
 	return nil
 }
@@ -134,15 +137,15 @@ func (p *Pipeline) runFrom(r *Request, stage string) error {
 // confirmRefusal returns a newer tip on which a refused request is to be decided
 // again, or nil if the one that it was refused on will do.
 func (p *Pipeline) confirmRefusal(ctx context.Context, r *Request) (*commit.Tip, error) {
-	if r.tip == nil || r.confirmed || r.stage == "answer" || r.sent {
+	if r.Tip == nil || r.Confirmed || r.Stage == "answer" || r.Sent {
 		return nil, nil
 	}
 	tip, err := p.committer.Confirm(ctx)
 	if err != nil {
 		return nil, err
 	}
-	r.confirmed = true
-	if tip.Revision() == r.tip.Revision() {
+	r.Confirmed = true
+	if tip.Revision() == r.Tip.Revision() {
 		return nil, nil
 	}
 	return tip, nil
@@ -160,35 +163,19 @@ func index(name string) int {
 // Pipeline answers requests. It is safe for concurrent use.
 type Pipeline struct {
 	committer     *commit.Committer
-	log           eventlog.Reader
-	history       *history.Store
-	past          *past.Past
 	authenticator *authn.Authenticator
-	tokens        *tokens.ServiceAccounts // nil: none are issued
 	logger        *slog.Logger
-	version       version.Info
-	checks        []Check
-	compile       Compile
-	parts         *parts.Store // nil: none are taken
-	enforceable   Enforceable
-	take          func(r *Request, from string) error // runFrom, for stages that take requests of their own
+	table         *virtual.Table
+	reader        *read.Reader
+	surface       *surface.Service
 	refusals      *explain.Journal
-	requestInfo   *request.RequestInfoFactory
 	metrics       *metrics
-	surface       atomic.Pointer[surface]
-	surfaceMu     sync.Mutex // held to make another
-	surfacesThen  []*surface // of policies that are not in force, what was used last first; guarded by surfaceMu
-	turns         turns
-	notReady      atomic.Bool
-	draining      chan struct{}
-	asking        chan struct{} // full while as many streams as may ask a new policy whether they go on
-	drained       atomic.Bool
 	bodies        *bodies.Budget
-	largeWrites   workTurns
-	largeReviews  workTurns
-	compiling     workTurns // at policies that are pushed
-	questions     workTurns // of access
-	replays       *replays
+	turns         turns.ByObject
+	largeWrites   turns.Turns
+	largeReviews  turns.Turns
+	// resume is runFrom, for stages that run requests of their own: Go would call a direct reference a cycle.
+	resume func(r *Request, from string) error
 }
 
 // Options for [New].
@@ -203,11 +190,11 @@ type Options struct {
 	Logger  *slog.Logger
 	Version version.Info
 	// Compile is for policies that clients push; nil if that is not served.
-	Compile Compile
+	Compile activation.Compile
 	// Parts keeps what is uploaded of large policies; nil if nothing may be.
 	Parts *parts.Store
 	// Enforceable tells why such a policy cannot be enforced here; nil if all can.
-	Enforceable Enforceable
+	Enforceable activation.Enforceable
 	// Metrics is where the pipeline's own are registered and served from, with those of others; nil
 	// for a registry of its own.
 	Metrics *prometheus.Registry
@@ -217,56 +204,76 @@ type Options struct {
 	// there is no limit.
 	Memory int64
 	// Checks are what /readyz and /livez ask, beside the pipeline's own.
-	Checks []Check
+	Checks []surface.Check
 }
 
-// Check is a named condition of health.
-type Check struct {
-	Name string
-	// Live: without it the process is beyond help. All checks count for readiness.
-	Live  bool
-	Check func() error
-}
-
-// New makes a pipeline.
+// New returns a pipeline.
 func New(o Options) *Pipeline {
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
 	p := &Pipeline{
-		committer: o.Committer, log: o.Log, history: o.History, authenticator: o.Authenticator, tokens: o.Tokens, logger: o.Logger, version: o.Version, checks: o.Checks, compile: o.Compile, parts: o.Parts, enforceable: o.Enforceable,
-		requestInfo: &request.RequestInfoFactory{APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api")},
-		refusals:    explain.NewJournal(remembered),
-		metrics:     newMetrics(o.Metrics, o.Committer, o.History, o.Evaluators, o.Authenticator), draining: make(chan struct{}), asking: make(chan struct{}, asksAtOnce), largeWrites: newWorkTurns(), largeReviews: newWorkTurns(), compiling: make(workTurns, 1), questions: newWorkTurns(), replays: newReplays(), bodies: bodies.New(o.Memory, maxBody),
+		committer: o.Committer, authenticator: o.Authenticator, logger: o.Logger,
+		refusals: explain.NewJournal(explain.Remembered), metrics: newMetrics(o.Metrics, o.Committer, o.History, o.Evaluators, o.Authenticator),
+		bodies: bodies.New(o.Memory, call.MaxBody), largeWrites: turns.New(), largeReviews: turns.New(),
 	}
-	p.take = p.runFrom
-	if p.logger == nil {
-		p.logger = slog.New(slog.DiscardHandler)
-	}
-	p.past = past.New(past.Options{Committer: o.Committer, Log: o.Log, History: o.History, Logger: p.logger})
+	p.resume = p.runFrom
+	p.surface = surface.New(surface.Options{
+		Committer: o.Committer, Tokens: o.Tokens, Version: o.Version, Metrics: p.metrics.handler, Checks: o.Checks, Logger: o.Logger,
+	})
+	p.reader = read.New(read.Options{
+		Committer: o.Committer, History: o.History, Surface: p.surface, Version: o.Version.GitVersion, Watching: p.metrics.watching, Logger: o.Logger,
+		Past: past.New(past.Options{Committer: o.Committer, Log: o.Log, History: o.History, Logger: o.Logger}),
+	})
+	p.table = p.newTable(o)
+	p.surface.Table = p.table
 	return p
 }
 
-// NotReady makes /readyz fail. Requests go on as before.
-func (p *Pipeline) NotReady() { p.notReady.Store(true) }
-
-// Drain ends all watches, each with a bookmark if its client takes any. Other requests
-// go on as before.
-func (p *Pipeline) Drain() {
-	if !p.drained.Swap(true) {
-		close(p.draining)
+// newTable returns the virtual resources. A new one is a row here.
+func (p *Pipeline) newTable(o Options) *virtual.Table {
+	rows := []*virtual.Resource{
+		activation.New(activation.Options{Reader: p.reader, Log: o.Log, Compile: o.Compile, Parts: o.Parts, Enforceable: o.Enforceable}),
+		explain.New(p.reader, p, p.refusals),
+		changes.New(p.reader),
+		blame.New(p.reader),
 	}
+	rows = append(rows, access.New(p.reader)...)
+	rows = append(rows, reviews.New(reviews.Options{Reader: p.reader, Authenticator: o.Authenticator, Tokens: o.Tokens, Turns: p.largeReviews})...)
+	for _, kind := range append(slices.Clone(rbac.Kinds), definitions.Kind) {
+		rows = append(rows, rendered.New(p.reader, kind))
+	}
+	if o.Tokens != nil {
+		rows = append(rows, tokenrequest.New(p.reader, o.Tokens, o.Logger))
+	}
+	return virtual.NewTable(rows...)
+}
+
+// NotReady makes /readyz fail. Requests go on as before.
+func (p *Pipeline) NotReady() { p.surface.NotReady() }
+
+// Drain ends all watches, each with a bookmark if its client takes any. Other requests go on as before.
+func (p *Pipeline) Drain() { p.reader.Drain() }
+
+// newRequest returns a request of a call.
+func newRequest(c call.Call) *Request {
+	r := &Request{Call: c}
+	r.Draft.Call = &r.Call
+	return r
 }
 
 // ServeHTTP implements http.Handler.
 func (p *Pipeline) ServeHTTP(w http.ResponseWriter, h *http.Request) {
-	r := &Request{http: h, w: &response{ResponseWriter: w}, received: time.Now()}
+	r := newRequest(call.Call{HTTP: h, W: &call.Response{ResponseWriter: w}, Received: time.Now()})
 	said := h.Header.Get("Audit-ID")
 	if said == "" {
 		said = uuid.NewString()
 	}
-	r.auditID = said[:min(len(said), 64)] // what is kept is bounded, as upstream
+	r.AuditID = said[:min(len(said), 64)] // what is kept is bounded, as upstream
 	header := w.Header()
 	header.Set("Audit-Id", said)
 	header.Set("Cache-Control", "no-cache, private")
-	defer p.metrics.request(r)
+	defer p.metrics.request(&r.Call, p.table)
 	defer func() {
 		if v := recover(); v != nil {
 			if v == http.ErrAbortHandler {
@@ -276,8 +283,8 @@ func (p *Pipeline) ServeHTTP(w http.ResponseWriter, h *http.Request) {
 		}
 	}()
 	defer func() {
-		if r.cancel != nil {
-			r.cancel()
+		if r.Cancel != nil {
+			r.Cancel()
 		}
 	}()
 	if err := p.run(r); err != nil {
@@ -288,6 +295,6 @@ func (p *Pipeline) ServeHTTP(w http.ResponseWriter, h *http.Request) {
 
 // panicked is the answer to a request that panicked, to be asked for where that is recovered.
 func (p *Pipeline) panicked(r *Request, v any) error {
-	p.logger.Error("a request panicked", "auditID", r.auditID, "stage", r.stage, "method", r.http.Method, "path", r.http.URL.Path, "panic", v, "stack", string(debug.Stack()))
+	p.logger.Error("a request panicked", "auditID", r.AuditID, "stage", r.Stage, "method", r.HTTP.Method, "path", r.HTTP.URL.Path, "panic", v, "stack", string(debug.Stack()))
 	return status.PanicStatus()
 }

@@ -9,6 +9,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	endpoints "k8s.io/apiserver/pkg/endpoints/metrics"
+	"stele.dev/stele/core/call"
+	"stele.dev/stele/core/virtual"
 )
 
 // requestMetrics are kube-apiserver's of requests: their names, labels, values of labels, and buckets, so that dashboards
@@ -52,10 +54,10 @@ func newRequestMetrics() *requestMetrics {
 }
 
 // request counts a request that has been answered.
-func (m *requestMetrics) request(r *Request) {
-	i := m.instruments(labelsOf(r))
+func (m *requestMetrics) request(c *call.Call, t *virtual.Table) {
+	i := m.instruments(labelsOf(c, t))
 	i.total.Inc()
-	i.duration.Observe(time.Since(r.received).Seconds())
+	i.duration.Observe(time.Since(c.Received).Seconds())
 }
 
 func (m *requestMetrics) instruments(l labels) *instruments {
@@ -72,32 +74,33 @@ func (m *requestMetrics) instruments(l labels) *instruments {
 }
 
 // watching counts a watch; the result ends it.
-func (m *requestMetrics) watching(r *Request) (done func()) {
-	l := labelsOf(r)
+func (m *requestMetrics) watching(c *call.Call) (done func()) {
+	l := labelsOf(c, nil)
 	g := m.running.WithLabelValues(endpoints.MethodWatch, l.group, l.version, l.resource, l.subresource, l.scope, endpoints.APIServerComponent)
 	g.Inc()
 	return g.Dec
 }
 
-// labelsOf names only what is served: names from outside are unbounded.
-func labelsOf(r *Request) labels {
-	l := labels{verb: verbOfMethod(r.http.Method), dryRun: dryRunOf(r.http), code: r.w.code}
+// labelsOf returns the labels of a call. It names only resources that are served, because clients can send any number
+// of names. Without a table the call is known to be of a resource.
+func labelsOf(c *call.Call, t *virtual.Table) labels {
+	l := labels{verb: verbOfMethod(c.HTTP.Method), dryRun: dryRunOf(c.HTTP), code: c.W.Code}
 	switch {
-	case r.info == nil:
-	case !r.info.IsResourceRequest:
-		if path := r.http.URL.Path; path == "/healthz" || path == "/livez" || path == "/readyz" {
+	case c.Info == nil:
+	case !c.Info.IsResourceRequest:
+		if path := c.HTTP.URL.Path; path == "/healthz" || path == "/livez" || path == "/readyz" {
 			l.subresource = path // as upstream
 		}
-	case r.kind != nil || r.issues || r.info.Subresource == "" && isVirtual(r.gvr()):
-		l.verb, l.scope = verbOf(r), scopeOf(r)
-		l.group, l.version, l.resource, l.subresource = r.info.APIGroup, r.info.APIVersion, r.info.Resource, r.info.Subresource
+	case c.Kind != nil || t == nil || t.Has(c.Info):
+		l.verb, l.scope = verbOf(c), scopeOf(c)
+		l.group, l.version, l.resource, l.subresource = c.Info.APIGroup, c.Info.APIVersion, c.Info.Resource, c.Info.Subresource
 	}
 	return l
 }
 
 // verbOf is what upstream calls the verb of a request for a resource.
-func verbOf(r *Request) string {
-	switch r.info.Verb {
+func verbOf(c *call.Call) string {
+	switch c.Info.Verb {
 	case "get":
 		return endpoints.MethodGet
 	case "list":
@@ -109,14 +112,14 @@ func verbOf(r *Request) string {
 	case "update":
 		return endpoints.MethodPut
 	case "patch":
-		if mediaType := r.http.Header.Get("Content-Type"); strings.HasPrefix(mediaType, "application/apply-patch+") {
+		if mediaType := c.HTTP.Header.Get("Content-Type"); strings.HasPrefix(mediaType, "application/apply-patch+") {
 			return endpoints.MethodApply
 		}
 		return endpoints.MethodPatch
 	case "delete", "deletecollection":
 		return endpoints.MethodDelete
 	}
-	return verbOfMethod(r.http.Method)
+	return verbOfMethod(c.HTTP.Method)
 }
 
 func verbOfMethod(method string) string {
@@ -130,11 +133,11 @@ func verbOfMethod(method string) string {
 }
 
 // scopeOf is upstream's: one object, those of a namespace, or all.
-func scopeOf(r *Request) string {
-	switch verb := r.info.Verb; {
-	case verb == "create", r.info.Name != "" && verb != "list" && verb != "watch" && verb != "deletecollection":
+func scopeOf(c *call.Call) string {
+	switch verb := c.Info.Verb; {
+	case verb == "create", c.Info.Name != "" && verb != "list" && verb != "watch" && verb != "deletecollection":
 		return "resource"
-	case r.info.Namespace != "":
+	case c.Info.Namespace != "":
 		return "namespace"
 	}
 	return "cluster"

@@ -19,59 +19,59 @@ import (
 // schema holds the object against its kind: metadata by upstream's rules, all else by
 // the policy's. Everything that is wrong is said at once.
 func (p *Pipeline) schema(ctx context.Context, r *Request) error {
-	if r.law {
-		return p.compilePolicy(ctx, r)
+	if r.write != nil {
+		return r.write.Validate(ctx)
 	}
-	if r.object == nil {
+	if r.Object == nil {
 		return nil // a delete
 	}
-	o, kind := r.object, r.kind.Kind
-	if m := r.mistyped; m != nil {
-		return apierrors.NewInvalid(m.kind, o.meta.Name, m.errs)
+	o, kind := r.Object, r.Kind.Kind
+	if m := r.Mistyped; m != nil {
+		return apierrors.NewInvalid(m.Kind, o.Meta.Name, m.Errs)
 	}
 	names := metadata.NamesOf(kind.Group, kind.Plural)
 	var errs field.ErrorList
-	if r.oldMeta == nil {
-		errs = metadata.ValidateNew(o.meta, kind.Namespaced, names)
+	if r.OldMeta == nil {
+		errs = metadata.ValidateNew(o.Meta, kind.Namespaced, names)
 	} else {
-		errs = metadata.ValidateUpdate(o.meta, r.oldMeta, kind.Namespaced, names)
+		errs = metadata.ValidateUpdate(o.Meta, r.OldMeta, kind.Namespaced, names)
 	}
 	if kind.Builtin && kind.Group == "" && kind.Plural != "events" {
-		errs = append(errs, metadata.ValidateCoreFinalizers(o.meta, r.oldMeta)...)
+		errs = append(errs, metadata.ValidateCoreFinalizers(o.Meta, r.OldMeta)...)
 	}
 	var found field.ErrorList
-	if r.oldMeta == nil || kind.Builtin { // of which upstream excuses nothing
-		found = r.kind.Program.Validate(o.content)
+	if r.OldMeta == nil || kind.Builtin { // of which upstream excuses nothing
+		found = r.Kind.Program.Validate(o.Content)
 	} else {
-		found = r.kind.Program.ValidateUpdate(o.content, r.oldContent)
+		found = r.Kind.Program.ValidateUpdate(o.Content, r.OldContent)
 	}
-	found = r.kind.Reword(ctx, found, o.content, r.oldContent, r.info.Subresource == "status")
+	found = r.Kind.Reword(ctx, found, o.Content, r.OldContent, r.Info.Subresource == "status")
 	if kind.Builtin {
 		if len(found) > 0 {
 			if err := r.typeError(); err != nil {
 				return err
 			}
 		}
-		o.content["metadata"] = validated(o.meta)
+		o.Content["metadata"] = validated(o.Meta)
 		if kind.Face != nil {
-			found = append(found, kind.Face.Validate(o.content, r.oldContent)...)
+			found = append(found, kind.Face.Validate(o.Content, r.OldContent)...)
 		} else {
-			found = append(found, builtin.Validate(kind.Kind.Kind, o.content, r.oldContent)...)
+			found = append(found, builtin.Validate(kind.Kind.Kind, o.Content, r.OldContent)...)
 		}
 	}
 	errs = append(errs, found...)
-	errs = append(errs, r.changedNumbers()...)
-	errs = append(errs, r.kind.Scale.Validate(o.content, r.info.Subresource == "status")...)
+	errs = append(errs, r.ChangedNumbers()...)
+	errs = append(errs, r.Kind.Scale.Validate(o.Content, r.Info.Subresource == "status")...)
 	errs = append(errs, r.schemaRules(ctx, errs)...)
 	if schemas.Retryable(errs) {
 		return status.Unavailable(errs.ToAggregate().Error())
 	}
 	if len(errs) > 0 {
-		return status.Invalid(kind.Stored().Storage().GroupVersionKind().GroupKind(), r.key.Name, errs)
+		return status.Invalid(kind.Stored().Storage().GroupVersionKind().GroupKind(), r.Key.Name, errs)
 	}
 	if !kind.Builtin {
-		for _, w := range metadata.Warnings(o.meta, r.oldMeta) {
-			r.warn(w)
+		for _, w := range metadata.Warnings(o.Meta, r.OldMeta) {
+			r.Warn(w)
 		}
 	}
 	return nil
@@ -99,18 +99,18 @@ func (r *Request) schemaRules(ctx context.Context, errs field.ErrorList) field.E
 	for _, e := range errs {
 		switch e.Type {
 		case field.ErrorTypeNotSupported, field.ErrorTypeRequired, field.ErrorTypeTooLong, field.ErrorTypeTooMany, field.ErrorTypeTypeInvalid:
-			if r.kind.HasRules() {
+			if r.Kind.HasRules() {
 				return field.ErrorList{field.Invalid(nil, nil, "some validation rules were not checked because the object was invalid; correct the existing errors to complete validation")}
 			}
 		}
 	}
 	var old *policy.Object
-	if r.oldMeta != nil {
-		old = &policy.Object{Meta: r.oldMeta, Content: r.oldContent}
+	if r.OldMeta != nil {
+		old = &policy.Object{Meta: r.OldMeta, Content: r.OldContent}
 	}
-	found, warnings := r.kind.ValidateRules(ctx, &policy.Object{Meta: r.object.meta, Content: r.object.content}, old)
+	found, warnings := r.Kind.ValidateRules(ctx, &policy.Object{Meta: r.Object.Meta, Content: r.Object.Content}, old)
 	for _, w := range warnings {
-		r.warn(w)
+		r.Warn(w)
 	}
 	return found
 }
@@ -118,13 +118,13 @@ func (r *Request) schemaRules(ctx context.Context, errs field.ErrorList) field.E
 // typeError is upstream's answer to a value in a built-in kind that it cannot even
 // decode: one of the wrong type, a time or base64 that is none. nil if it can.
 func (r *Request) typeError() error {
-	gvk := r.kind.GroupVersionKind()
-	text, err := canonical.Object(gvk.GroupVersion().String(), gvk.Kind, r.object.meta, r.object.content)
+	gvk := r.Kind.GroupVersionKind()
+	text, err := canonical.Object(gvk.GroupVersion().String(), gvk.Kind, r.Object.Meta, r.Object.Content)
 	if err != nil {
 		return err
 	}
 	if err := typed.TypeError(gvk, text); err != nil {
-		return r.undecodable(gvk.Kind, err)
+		return r.Undecodable(gvk.Kind, err)
 	}
 	return nil
 }

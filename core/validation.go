@@ -9,6 +9,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"stele.dev/stele/core/call"
 	"stele.dev/stele/core/commit"
 	"stele.dev/stele/eventlog/logpb"
 	"stele.dev/stele/policy"
@@ -17,23 +18,23 @@ import (
 // validation holds the write against the rules of validating admission. What refuses it is
 // said all at once; what warns goes into the answer, and what audits into the event.
 func (p *Pipeline) validation(ctx context.Context, r *Request) error {
-	r.admission, r.sawNamespace = nil, nil
-	if r.law || !r.kind.Admits(r.info.Subresource, r.operation()) {
+	r.admission, r.SawNamespace = nil, nil
+	if r.write != nil || !r.Kind.Admits(r.Info.Subresource, r.operation()) {
 		return nil
 	}
-	object, old, err := r.objects()
+	object, old, err := r.Objects()
 	if err != nil {
 		return err
 	}
 	admission := &policy.Admission{
-		Request: &r.access, Operation: r.operation(), DryRun: r.body.options.dryRun, Object: object, Old: old, Namespace: r.namespaceObject,
+		Request: &r.Access, Operation: r.operation(), DryRun: r.Body.Options.DryRun, Object: object, Old: old, Namespace: r.namespaceObject,
 	}
 	if r.trace != nil {
-		admission.Considered = func(c policy.Considered) { r.trace.considered = append(r.trace.considered, c) }
+		admission.Considered = func(c policy.Considered) { r.trace.Consider(c) }
 	}
-	findings := r.tip.Policy.Admit(ctx, r.kind, admission)
+	findings := r.Tip.Policy.Admit(ctx, r.Kind, admission)
 	if admission.AskedNamespace() {
-		r.sawNamespace = r.tip.Objects.Get(commit.Namespaces, "", r.key.Namespace)
+		r.SawNamespace = r.Tip.Objects.Get(commit.Namespaces, "", r.Key.Namespace)
 	}
 	var refused []*policy.Finding
 	for i := range findings {
@@ -42,9 +43,9 @@ func (p *Pipeline) validation(ctx context.Context, r *Request) error {
 			refused = append(refused, f)
 		}
 		if slices.Contains(f.Actions, "Warn") {
-			r.warn("validation failed for rule " + f.Rule + place(f.Source) + ": " + f.Message)
+			r.Warn("validation failed for rule " + f.Rule + place(f.Source) + ": " + f.Message)
 		}
-		r.admission = append(r.admission, &logpb.Admission{Rule: f.Rule, Source: f.Source, Action: strings.Join(f.Actions, ","), Message: utf8(f.Message)})
+		r.admission = append(r.admission, &logpb.Admission{Rule: f.Rule, Source: f.Source, Action: strings.Join(f.Actions, ","), Message: call.UTF8(f.Message)})
 	}
 	if len(refused) > 0 {
 		return r.notAdmitted(refused)
@@ -54,9 +55,9 @@ func (p *Pipeline) validation(ctx context.Context, r *Request) error {
 
 func (r *Request) operation() policy.Operation {
 	switch {
-	case r.creates():
+	case r.Creates():
 		return policy.Create
-	case r.object == nil:
+	case r.Object == nil:
 		return policy.Delete
 	}
 	return policy.Update
@@ -64,14 +65,14 @@ func (r *Request) operation() policy.Operation {
 
 // namespaceObject is the namespace that the request is in, nil if it is in none.
 func (r *Request) namespaceObject() *policy.Object {
-	if r.key.Namespace == "" {
+	if r.Key.Namespace == "" {
 		return nil
 	}
-	o := r.tip.Objects.Get(commit.Namespaces, "", r.key.Namespace)
+	o := r.Tip.Objects.Get(commit.Namespaces, "", r.Key.Namespace)
 	if o == nil {
 		return nil
 	}
-	meta, content, err := decodeStored(o.JSON)
+	meta, content, err := call.DecodeStored(o.JSON)
 	if err != nil {
 		panic(err) // the server wrote it
 	}
@@ -94,7 +95,7 @@ func (r *Request) notAdmitted(refused []*policy.Finding) error {
 		texts[i] = "rule " + f.Rule + place(f.Source) + " denied the request: " + f.Message
 		causes[i] = metav1.StatusCause{Type: metav1.CauseType(f.Rule), Message: f.Message + " (rule " + f.Rule + ")", Field: f.Source}
 	}
-	err := apierrors.NewForbidden(r.resource(), r.key.Name, errors.New(strings.Join(texts, "; ")))
+	err := apierrors.NewForbidden(r.Resource(), r.Key.Name, errors.New(strings.Join(texts, "; ")))
 	err.ErrStatus.Details.Causes = causes
 	err.ErrStatus.Reason = refused[0].Reason
 	switch refused[0].Reason {

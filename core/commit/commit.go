@@ -267,3 +267,6 @@ func (c *Committer) follow(ctx context.Context) {
 		}
 	}
 }
+
+// MaxUnconfirmed is how long a replica answers from memory without having heard from the log.
+const MaxUnconfirmed = 30 * time.Second

@@ -8,6 +8,7 @@ package rbac
 
 import (
 	rbacv1 "k8s.io/api/rbac/v1"
+	"stele.dev/stele/core/openapi"
 	"stele.dev/stele/core/rendered"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/schemas"
@@ -24,8 +25,8 @@ var Kinds = []*rendered.Kind{
 
 // kind returns the rendered kind of a Go type.
 func kind(object any, plural string, namespaced bool, entries func(*policy.Form) []*rendered.Entry, find func(*policy.Form, string) *rendered.Entry, part string) *rendered.Kind {
-	name, content := rendered.Describe(object)
-	v := rendered.NewVersion(schemas.Kind{
+	name, content := openapi.Describe(object)
+	v := openapi.NewVersion(schemas.Kind{
 		Group: rbacv1.GroupName, Kind: name, Plural: plural, Namespaced: namespaced, StorageVersion: rbacv1.SchemeGroupVersion.Version,
 	}, content)
 	v.AllowCreateOnUpdate = true // as in kube-apiserver; a refused create tells where to change the policy

@@ -97,14 +97,3 @@ func (k *Kind) Resource() discovery.Resource {
 		Categories: kind.Categories, Verbs: metav1.Verbs{"get", "list", "watch"},
 	}}
 }
-
-// NewVersion returns a version of a kind in the form that the policy's kinds have.
-func NewVersion(k schemas.Kind, content *schemas.Node) *policy.Version {
-	k.ListKind, k.Singular, k.Builtin = k.Kind+"List", strings.ToLower(k.Kind), true
-	v := &policy.Version{
-		Version: &schemas.Version{Name: k.StorageVersion, Served: true, Schema: content},
-		Kind:    &policy.Kind{Kind: &k},
-	}
-	v.Kind.Versions = []*policy.Version{v}
-	return v
-}

@@ -1,0 +1,304 @@
+package access
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"sort"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"stele.dev/stele/core/call"
+	"stele.dev/stele/core/negotiate"
+	"stele.dev/stele/core/past"
+	"stele.dev/stele/core/read"
+	"stele.dev/stele/core/status"
+	"stele.dev/stele/core/turns"
+	"stele.dev/stele/core/virtual"
+	"stele.dev/stele/policy"
+	"stele.dev/stele/projections/policies"
+)
+
+// service answers questions of
+type service struct {
+	*read.Reader
+	// turns are taken by questions: their cost grows with the number of rules, and with how these overlap.
+	turns turns.Turns
+}
+
+// New returns the rows of access reviews and access differences.
+func New(rd *read.Reader) []*virtual.Resource {
+	v := &service{rd, turns.New()}
+	return []*virtual.Resource{
+		{Resource: ReviewResource(), Object: func() any { return Review{} }, Serve: v.serve(question{version.WithKind(ReviewKind)}, v.whoCan)},
+		{Resource: DifferenceResource(), Object: func() any { return Difference{} }, Serve: v.serve(question{version.WithKind(DifferenceKind)}, v.difference)},
+	}
+}
+
+var version = schema.GroupVersion{Group: Group, Version: Version}
+
+// question is a kind that is asked by creating it, and not stored.
+type question struct{ schema.GroupVersionKind }
+
+// serve answers a question with what answer returns.
+func (v *service) serve(q question, answer func(context.Context, *call.Call, question) (any, error)) func(context.Context, *call.Call) error {
+	return func(ctx context.Context, c *call.Call) error {
+		f, err := negotiate.Plain(c.HTTP)
+		if err != nil {
+			return err
+		}
+		x, err := answer(ctx, c, q)
+		if err != nil {
+			return err
+		}
+		return c.WriteJSON(f, http.StatusCreated, x)
+	}
+}
+
+// invalid is the answer to a question that makes no sense.
+func (q question) invalid(errs ...*field.Error) error {
+	return status.Invalid(q.GroupKind(), "", errs)
+}
+
+// tooMuch is the answer to a question about rules that would take too long, where that is the error.
+func (q question) tooMuch(err error) error {
+	if errors.Is(err, policy.ErrIntricate) {
+		return q.invalid(field.Invalid(field.NewPath("spec"), field.OmitValueType{}, err.Error()))
+	}
+	return err
+}
+
+// lawful is a policy that was in force, as what it allows.
+type lawful struct {
+	*past.Rights
+	State
+	// at is where its activation is in the history of the tip.
+	at int
+}
+
+// rightsAt are those that were in force at a revision, or a time.
+func (v *service) rightsAt(ctx context.Context, c *call.Call, revision uint64, at string) (*lawful, error) {
+	revision, err := v.AskedMoment(ctx, c, revision, at)
+	if err != nil {
+		return nil, err
+	}
+	history := c.Tip.Policies.History
+	n := sort.Search(len(history), func(i int) bool { return history[i].Revision > revision })
+	if n == 0 {
+		return nil, apierrors.NewResourceExpired(fmt.Sprintf("no policy was in force at revision %d: the first is since revision %d", revision, history[0].Revision))
+	}
+	l := &lawful{at: n - 1}
+	in := history[l.at]
+	l.State = State{Revision: revision, Policy: in.Digest.String(), PolicyRevision: in.Revision}
+	l.Rights, err = v.Past.Rights(ctx, c.Tip, in)
+	return l, err
+}
+
+// whoCan lists whom the policy lets do something, and since when.
+func (v *service) whoCan(ctx context.Context, c *call.Call, kind question) (any, error) {
+	review := &Review{}
+	if err := v.DecodeBody(ctx, c, kind.GroupVersionKind, review); err != nil {
+		return nil, err
+	}
+	review.APIVersion, review.Kind = kind.ToAPIVersionAndKind()
+	s := &review.Spec
+	if errs := checkWhoCan(s); len(errs) > 0 {
+		return nil, kind.invalid(errs...)
+	}
+	done, err := v.turns.Take(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	law, err := v.rightsAt(ctx, c, s.Revision, s.Time)
+	if err != nil {
+		return nil, kind.tooMuch(err)
+	}
+	if s.Path == "" {
+		resource := s.Resource
+		if s.Subresource != "" {
+			resource += "/" + s.Subresource
+		}
+		if has, hint := law.Served.Has(s.Group, resource); !has {
+			text := fmt.Sprintf("the policy in force at revision %d has no such resource in the group %q", law.Revision, s.Group)
+			if hint != "" {
+				text += ": " + hint
+			}
+			return nil, kind.invalid(field.Invalid(field.NewPath("spec", "resource"), resource, text))
+		}
+	}
+	q := policy.Question{Verb: s.Verb, Path: s.Path, Group: s.Group, Resource: s.Resource, Subresource: s.Subresource, Name: s.Name, Namespace: s.Namespace, AnyNamespace: s.AnyNamespace}
+	if q.Group == "" && q.Resource == "namespaces" && q.Namespace == "" && !q.AnyNamespace {
+		q.Namespace = q.Name // as of a request for it
+	}
+	found := law.WhoCan(&q)
+	review.Status = ReviewStatus{State: law.State, Authorizers: law.Chain(), Holders: []Holder{}, Denies: found.Denies, Outsiders: found.Outsiders}
+	for _, h := range found.Holders {
+		review.Status.Holders = append(review.Status.Holders, Holder{Holder: h})
+	}
+	return review, v.since(ctx, c, law, review.Status.Holders)
+}
+
+// checkWhoCan tells what is wrong with a question.
+func checkWhoCan(s *ReviewSpec) (errs field.ErrorList) {
+	at := field.NewPath("spec")
+	if s.Verb == "" {
+		errs = append(errs, field.Required(at.Child("verb"), ""))
+	}
+	if strings.ToLower(s.Verb) != s.Verb {
+		errs = append(errs, field.Invalid(at.Child("verb"), s.Verb, "must be in lower case"))
+	}
+	if (s.Resource == "") == (s.Path == "") {
+		errs = append(errs, field.Invalid(at.Child("resource"), s.Resource, "exactly one of resource or path must be specified"))
+	}
+	if s.Path != "" {
+		if !strings.HasPrefix(s.Path, "/") {
+			errs = append(errs, field.Invalid(at.Child("path"), s.Path, "must begin with /"))
+		}
+		for _, x := range []struct{ name, value string }{{"group", s.Group}, {"subresource", s.Subresource}, {"name", s.Name}, {"namespace", s.Namespace}} {
+			if x.value != "" {
+				errs = append(errs, field.Forbidden(at.Child(x.name), "a path has none"))
+			}
+		}
+	}
+	if s.AnyNamespace && s.Namespace != "" {
+		errs = append(errs, field.Forbidden(at.Child("namespace"), "may not be given together with anyNamespace"))
+	}
+	if strings.Contains(s.Resource, "/") {
+		errs = append(errs, field.Invalid(at.Child("resource"), s.Resource, "must be a segment of a path; a subresource has a field of its own"))
+	}
+	return append(errs, oneMoment(at, s.Revision, s.Time)...)
+}
+
+func oneMoment(at *field.Path, revision uint64, time string) (errs field.ErrorList) {
+	if revision != 0 && time != "" {
+		errs = append(errs, field.Forbidden(at.Child("time"), "may not be given together with a revision"))
+	}
+	return errs
+}
+
+// activationsAsked bounds how far back it is looked since when somebody has had something.
+const activationsAsked = 64
+
+// since finds since when holders have had what they have: it looks at one activation before the other, as
+// long as somebody had it.
+func (v *service) since(ctx context.Context, c *call.Call, law *lawful, holders []Holder) error {
+	history := c.Tip.Policies.History[:law.at+1]
+	open := []int{}
+	for i := range holders {
+		if !holders[i].Denied {
+			open = append(open, i)
+		}
+	}
+	end := func(i int, at policies.Record, atLeast bool) error {
+		t, err := v.Past.Time(ctx, at.Revision)
+		holders[i].Since = &Since{Revision: at.Revision, Time: t.UTC().Format(time.RFC3339Nano), Policy: at.Digest.String(), Actor: at.Actor, AtLeast: atLeast}
+		return err
+	}
+	at := law.at
+	stopped := false
+	for ; at > 0 && len(open) > 0; at-- {
+		if stopped = law.at-at >= activationsAsked; stopped {
+			break
+		}
+		then, err := v.Past.Rights(ctx, c.Tip, history[at-1])
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if stopped = err != nil; stopped { // what it was is not in the log any more
+			v.Logger.Warn("a policy of the past cannot be read", "revision", history[at-1].Revision, "error", err)
+			break
+		}
+		still, kept := open[:0], law.Rights.Against(then.Rights)
+		for _, i := range open {
+			held, err := kept.Held(ctx, &holders[i].Holder)
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+			if err == nil && held {
+				still = append(still, i)
+				continue
+			}
+			if err := end(i, history[at], err != nil); err != nil {
+				return err
+			}
+		}
+		open = still
+	}
+	for _, i := range open {
+		if err := end(i, history[at], stopped); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// difference says who gained or lost what.
+func (v *service) difference(ctx context.Context, c *call.Call, kind question) (any, error) {
+	d := &Difference{}
+	if err := v.DecodeBody(ctx, c, kind.GroupVersionKind, d); err != nil {
+		return nil, err
+	}
+	d.APIVersion, d.Kind = kind.ToAPIVersionAndKind()
+	var errs field.ErrorList
+	at := field.NewPath("spec")
+	for i, s := range d.Spec.Subjects {
+		if (s.User == "") == (s.Group == "") {
+			errs = append(errs, field.Invalid(at.Child("subjects").Index(i), s, "exactly one of user or group must be specified"))
+		}
+	}
+	sides := []struct {
+		at    *field.Path
+		of    *Side
+		state *State
+	}{{at.Child("from"), &d.Spec.From, &d.Status.From}, {at.Child("to"), &d.Spec.To, &d.Status.To}}
+	done, err := v.turns.Take(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	var rights [2]*policy.Rights
+	for i, side := range sides {
+		errs = append(errs, oneMoment(side.at, side.of.Revision, side.of.Time)...)
+		if side.of.Access == nil {
+			continue
+		}
+		if side.of.Revision != 0 || side.of.Time != "" {
+			errs = append(errs, field.Forbidden(side.at.Child("access"), "may not be given together with a revision or a time"))
+		}
+		var err error
+		if rights[i], err = policy.NewRights(side.of.Access); err != nil {
+			errs = append(errs, field.Invalid(side.at.Child("access"), field.OmitValueType{}, err.Error()))
+		}
+		side.of.Access = nil // it need not come back
+	}
+	if len(errs) > 0 {
+		return nil, kind.invalid(errs...)
+	}
+	for i, side := range sides {
+		if rights[i] != nil {
+			continue
+		}
+		law, err := v.rightsAt(ctx, c, side.of.Revision, side.of.Time)
+		if err != nil {
+			return nil, kind.tooMuch(err)
+		}
+		rights[i], *side.state = law.Rights.Rights, law.State
+	}
+	of := policy.Selection{Subjects: d.Spec.Subjects, AnyNamespace: d.Spec.Namespace == nil}
+	if d.Spec.Namespace != nil {
+		of.Namespace = *d.Spec.Namespace
+	}
+	d.Status.Chain = policy.ChainDifference(rights[0], rights[1])
+	if d.Status.Changes, err = policy.Difference(ctx, rights[0], rights[1], of); err != nil {
+		return nil, kind.tooMuch(err)
+	}
+	if d.Status.Changes == nil {
+		d.Status.Changes = []policy.AccessChange{}
+	}
+	return d, nil
+}

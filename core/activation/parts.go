@@ -1,0 +1,155 @@
+package activation
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	kjson "sigs.k8s.io/json"
+	"stele.dev/stele/core/call"
+	"stele.dev/stele/core/negotiate"
+	"stele.dev/stele/core/parts"
+	"stele.dev/stele/core/status"
+	"stele.dev/stele/policy"
+	"stele.dev/stele/projections/policies"
+)
+
+// takesParts reports whether the request uploads parts of a policy.
+func (w *push) takesParts() bool { return w.c.Info.Name == Parts }
+
+// takeParts keeps the parts that a request uploads, until a policy is pushed that consists of
+// them.
+func (w *push) takeParts() error {
+	f, err := negotiate.Untyped(w.c.HTTP)
+	if err != nil {
+		return err
+	}
+	raw, err := call.ReadLimited(w.c.HTTP)
+	if err != nil {
+		return err
+	}
+	var upload Upload
+	strict, err := kjson.UnmarshalStrict(raw, &upload)
+	if err = errors.Join(append([]error{err}, strict...)...); err != nil {
+		return apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: %v", UploadKind, Version, UploadKind, err))
+	}
+	if upload.Kind != UploadKind || upload.APIVersion != Group+"/"+Version {
+		return apierrors.NewBadRequest(fmt.Sprintf("the object provided is unrecognized (must be of type %s): it is %s, %s", UploadKind, upload.APIVersion, upload.Kind))
+	}
+	for i, part := range upload.Parts {
+		if len(part) > parts.MaxSize {
+			return apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("parts[%d] has %d bytes, limit is %d", i, len(part), parts.MaxSize))
+		}
+	}
+	for _, part := range upload.Parts {
+		switch _, err := w.Parts.Put(part); {
+		case errors.Is(err, parts.ErrFull):
+			return status.Unavailable(err.Error())
+		case err != nil:
+			return err
+		}
+	}
+	w.c.Sent = true
+	return w.c.WriteJSON(f, http.StatusCreated, &metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusSuccess, Code: http.StatusCreated})
+}
+
+// sourceOf puts together the source of a policy that is pushed. Parts are looked for in the log
+// and among those that were uploaded; an error names those that are in neither.
+func (w *push) sourceOf(ctx context.Context) (*policy.Source, error) {
+	source := &policy.Source{Package: w.asked.Spec.Package}
+	var missing []metav1.StatusCause
+	have, size := map[string][]byte{}, 0
+	for i, f := range w.asked.Spec.Files {
+		contents := [][]byte{[]byte(f.Data)}
+		size += len(f.Data)
+		for j, digest := range f.Parts {
+			part, known := have[digest]
+			if !known {
+				var err error
+				if part, err = w.part(ctx, digest); err != nil {
+					return nil, err
+				}
+				have[digest] = part
+			}
+			if part == nil {
+				at := field.NewPath("spec", "files").Index(i).Child("parts").Index(j)
+				missing = append(missing, metav1.StatusCause{Type: metav1.CauseTypeFieldValueNotFound, Field: at.String(), Message: digest})
+			}
+			// Before anything is copied: a small request can name one part many times.
+			if size += len(part); size > policy.MaxSourceBytes {
+				return nil, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("the files have more than %d MiB", policy.MaxSourceBytes>>20))
+			}
+			contents = append(contents, part)
+		}
+		if len(missing) == 0 { // else there is no use for it
+			source.Files = append(source.Files, policy.File{Path: f.Path, Data: slices.Concat(contents...)})
+		}
+	}
+	if len(missing) > 0 {
+		return nil, lacksParts(missing)
+	}
+	return source, nil
+}
+
+// part returns a part of a policy by its digest; nil if the server does not have it.
+func (w *push) part(ctx context.Context, digest string) ([]byte, error) {
+	d, err := policies.ParseDigest(digest)
+	if err != nil {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("spec.files: %v", err))
+	}
+	if w.Parts != nil {
+		if data, ok := w.Parts.Get(d); ok {
+			return data, nil
+		}
+	}
+	return w.c.Tip.Policies.Chunk(ctx, w.Log, d)
+}
+
+// lacksParts is the answer to a push whose parts have to be uploaded first.
+func lacksParts(missing []metav1.StatusCause) error {
+	return &apierrors.StatusError{ErrStatus: metav1.Status{
+		Status: metav1.StatusFailure, Code: http.StatusUnprocessableEntity, Reason: metav1.StatusReasonInvalid,
+		Message: fmt.Sprintf("%d parts of the files are not here: upload them to /apis/%s/%s/%s/%s, and push again", len(missing), Group, Version, Plural, Parts),
+		Details: &metav1.StatusDetails{Group: Group, Kind: Kind, Causes: missing},
+	}}
+}
+
+// dropParts forgets the uploaded parts of a policy that is in force: the log has them.
+func (w *push) dropParts() {
+	if w.Parts == nil {
+		return
+	}
+	var all []policies.Digest
+	for _, f := range w.asked.Spec.Files {
+		for _, part := range f.Parts {
+			if d, err := policies.ParseDigest(part); err == nil {
+				all = append(all, d)
+			}
+		}
+	}
+	w.Parts.Drop(all)
+}
+
+// answerPush writes the policy that was pushed: its files as they were sent, for one that was sent in parts
+// may be larger than anybody wants to read.
+func (w *push) answerPush(f negotiate.Format, code int, answer *Policy) error {
+	for _, file := range w.asked.Spec.Files {
+		if len(file.Parts) > 0 {
+			brief := *answer
+			brief.Spec.Files = w.asked.Spec.Files
+			answer = &brief
+			break
+		}
+	}
+	text, err := json.Marshal(answer)
+	if err != nil {
+		return err
+	}
+	return w.c.WriteBody(f, code, text)
+}

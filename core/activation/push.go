@@ -1,0 +1,273 @@
+package activation
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	kjson "sigs.k8s.io/json"
+	"stele.dev/stele/core/call"
+	"stele.dev/stele/core/commit"
+	"stele.dev/stele/core/negotiate"
+	"stele.dev/stele/core/status"
+	"stele.dev/stele/eventlog/logpb"
+	"stele.dev/stele/policy"
+	"stele.dev/stele/projections/policies"
+	"stele.dev/stele/schemas"
+)
+
+// push is a policy that is pushed, or parts of one. It lives as long as its call.
+type push struct {
+	*service
+	c        *call.Call
+	asked    *Policy          // nil until it is decoded
+	compiled *policy.Compiled // nil until it compiles
+}
+
+// decodePolicy is the stage decode of a policy: what was sent, and in place of what.
+func (w *push) Decode(context.Context) error {
+	if w.Compile == nil {
+		return status.Unavailable("this replica does not compile policies")
+	}
+	if _, err := negotiate.Untyped(w.c.HTTP); err != nil {
+		return err // 406 before anything is done
+	}
+	if w.takesParts() {
+		if w.Parts == nil {
+			return status.Unavailable("this replica takes no parts of policies")
+		}
+		return nil
+	}
+	if w.asked == nil {
+		var err error
+		if w.asked, err = w.readPolicy(); err != nil {
+			return err
+		}
+	}
+	if in := w.c.Tip.Policies.Active.Digest.String(); w.asked.Spec.Replaces != "" && w.asked.Spec.Replaces != in {
+		return apierrors.NewConflict(w.c.Resource(), w.asked.Spec.Replaces, fmt.Errorf("policy %.12s is in force, activated at revision %d", in, w.c.Tip.PolicyRevision()))
+	}
+	return nil
+}
+
+// compilePolicy is the stage schema of a policy: does it compile, and what would it open. The
+// first is done once, however often the request is sent back.
+func (w *push) Validate(ctx context.Context) error {
+	if w.takesParts() {
+		return nil
+	}
+	if w.compiled == nil {
+		var err error
+		if w.compiled, err = w.compileAsked(ctx); err != nil {
+			return err
+		}
+	}
+	w.c.ResetWarnings()
+	for _, warning := range w.compiled.Warnings {
+		w.c.Warn(warning.String())
+	}
+	for _, warning := range w.compiled.Form.Gained(w.c.Tip.Policy) {
+		w.c.Warn(warning.String())
+	}
+	return w.warnOpened(ctx)
+}
+
+// compileAsked compiles what was pushed. Pushes take turns: the files of one may have hundreds of megabytes, of which
+// the request itself has only the digests.
+func (w *push) compileAsked(ctx context.Context) (*policy.Compiled, error) {
+	done, err := w.compiling.Take(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	source, err := w.sourceOf(ctx)
+	if err != nil {
+		return nil, err
+	}
+	compiled, diags, err := w.Compile(ctx, source)
+	if err == nil && len(diags) == 0 && w.Enforceable != nil {
+		diags = w.Enforceable(ctx, compiled)
+	}
+	switch {
+	case err != nil:
+		return nil, err
+	case len(diags) > 0:
+		return nil, invalidPolicy(diags)
+	}
+	return compiled, nil
+}
+
+// commitPolicy is the stage commit of a policy: it comes in force in place of the one
+// that authorized the request.
+func (w *push) Commit(ctx context.Context) error {
+	if w.takesParts() {
+		return w.takeParts()
+	}
+	f, err := negotiate.Untyped(w.c.HTTP)
+	if err != nil {
+		return err
+	}
+	proposal := Proposal(w.compiled, w.asked.Spec.Commit)
+	err = Check(w.c.Tip, proposal, w.compiled.Form, w.asked.Spec.Rename)
+	if err == nil {
+		err = w.checkDropped(ctx, proposal)
+	}
+	if err != nil || w.c.Dry() {
+		// Nothing is appended, so nothing confirms the tip by itself.
+		if err := w.c.Confirm(ctx, w.Reader.Committer); err != nil {
+			return err
+		}
+		var inUse *KindInUse
+		var renamed *Renamed
+		var dropped DropsFields
+		switch {
+		case errors.Is(err, ErrInForce):
+			return w.answerPush(f, http.StatusOK, InForce(w.c.Tip))
+		case errors.As(err, &renamed):
+			return apierrors.NewConflict(w.c.Resource(), proposal.Digest.String(), fmt.Errorf("%w; if that is meant, push it with --rename (spec.rename)", renamed))
+		case errors.As(err, &dropped):
+			return conflictOfFields(proposal.Digest.String(), dropped)
+		case errors.As(err, &inUse):
+			return apierrors.NewConflict(w.c.Resource(), proposal.Digest.String(), inUse)
+		case err != nil:
+			return err
+		}
+		answer := *w.asked
+		answer.Name = proposal.Digest.String()
+		answer.Status.Digest = answer.Name
+		answer.Status.Contents = ContentsOf(w.compiled.Form, w.c.Tip.Policy.Form())
+		return w.answerPush(f, http.StatusCreated, &answer)
+	}
+	tip, err := Activate(ctx, w.Reader.Committer, w.c.Tip, proposal, w.compiled.Form, w.asked.Spec.Rename, w.sign)
+	var stale *commit.Stale
+	switch {
+	case errors.As(err, &stale):
+		if tip := w.Reader.Committer.Tip(); tip.Revision() != w.c.Tip.Revision() {
+			w.c.Confirmed = true
+			return w.c.SendBack(tip) // if the policy is another: may they still
+		}
+		return apierrors.NewConflict(w.c.Resource(), proposal.Digest.String(), errors.New(stale.Reason))
+	case err != nil:
+		w.c.Sent = true
+		return err
+	}
+	w.c.Sent = true
+	w.dropParts()
+	answer := InForce(tip)
+	answer.Status.Contents = ContentsOf(w.compiled.Form, w.c.Tip.Policy.Form())
+	return w.answerPush(f, http.StatusCreated, answer)
+}
+
+// checkDropped returns the fields that the policy drops from stored objects; with spec.dropFields it warns
+// of them instead.
+func (w *push) checkDropped(ctx context.Context, proposal *policies.Proposal) error {
+	dropped, err := FieldsDropped(ctx, w.c.Tip, w.compiled.Form, func() (*policy.Policy, error) { return w.Reader.Committer.Load(proposal) })
+	if err != nil || len(dropped) == 0 {
+		return err
+	}
+	if !w.asked.Spec.DropFields {
+		return dropped
+	}
+	for _, d := range dropped {
+		w.c.Warn(d.String())
+	}
+	return nil
+}
+
+// conflictOfFields is the answer to a policy that drops fields, each of which is a cause.
+func conflictOfFields(digest string, dropped DropsFields) error {
+	err := apierrors.NewConflict(schema.GroupResource{Group: Group, Resource: Plural}, digest,
+		fmt.Errorf("%w\nKeep them in the schema as optional fields, or push with --drop-fields (spec.dropFields)", dropped))
+	for _, d := range dropped.First() {
+		err.ErrStatus.Details.Causes = append(err.ErrStatus.Details.Causes, metav1.StatusCause{Type: "FieldDropped", Message: d.String(), Field: d.Field})
+	}
+	return err
+}
+
+// readPolicy reads the body once.
+func (w *push) readPolicy() (*Policy, error) {
+	if w.c.Body == nil {
+		mediaType, err := negotiate.Body(w.c.HTTP, negotiate.JSON)
+		if err != nil {
+			return nil, err
+		}
+		b := &call.Body{MediaType: mediaType}
+		if b.Raw, err = call.ReadLimited(w.c.HTTP); err != nil {
+			return nil, err
+		}
+		dryRun := w.c.HTTP.URL.Query()["dryRun"]
+		if errs := metav1validation.ValidateDryRun(field.NewPath("dryRun"), dryRun); len(errs) > 0 {
+			return nil, apierrors.NewInvalid(schema.GroupKind{Group: metav1.GroupName, Kind: "CreateOptions"}, "", errs)
+		}
+		b.Options.DryRun = len(dryRun) > 0
+		w.c.Body = b
+	}
+	asked := new(Policy)
+	strict, err := kjson.UnmarshalStrict(w.c.Body.Raw, asked)
+	if err = errors.Join(append([]error{err}, strict...)...); err != nil {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: %v", Kind, Version, Kind, err))
+	}
+	if asked.Kind != Kind || asked.APIVersion != Group+"/"+Version {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("the object provided is unrecognized (must be of type %s): it is %s, %s", Kind, asked.APIVersion, asked.Kind))
+	}
+	if errs := checkFiles(asked.Spec.Files); len(errs) > 0 {
+		return nil, status.Invalid(schema.GroupKind{Group: Group, Kind: Kind}, "", errs)
+	}
+	return asked, nil
+}
+
+func checkFiles(files []File) (errs field.ErrorList) {
+	at := field.NewPath("spec", "files")
+	if len(files) == 0 {
+		errs = append(errs, field.Required(at, ""))
+	}
+	seen := map[string]bool{}
+	for i, f := range files {
+		if !policy.ValidPath(f.Path) {
+			errs = append(errs, field.Invalid(at.Index(i).Child("path"), f.Path, "must be the path of a file of CUE, YAML or JSON, relative to the module's root"))
+		}
+		if seen[f.Path] {
+			errs = append(errs, field.Duplicate(at.Index(i).Child("path"), f.Path))
+		}
+		seen[f.Path] = true
+		if f.Data != "" && len(f.Parts) > 0 {
+			errs = append(errs, field.Forbidden(at.Index(i).Child("parts"), "may not be set together with data"))
+		}
+	}
+	return errs
+}
+
+// sign says who writes the events of an activation, and why they may.
+func (w *push) sign(m *logpb.Metadata) {
+	digest := w.c.Tip.Policy.Digest()
+	m.PolicyDigest = digest[:]
+	m.Actor = w.c.Actor()
+	m.Decisions = &logpb.Decisions{Authorizer: w.c.Decision.Authorizer, Rule: w.c.Decision.Rule, Source: w.c.Decision.Source}
+	w.c.AddProgram(m.Decisions)
+	if m.GetType() != logpb.Type_TYPE_POLICY_ACTIVATED {
+		return // one request is one line of the audit log
+	}
+	m.Request = &logpb.Request{
+		Verb: w.c.Info.Verb, UserAgent: call.UTF8(w.c.HTTP.UserAgent()), SourceIps: call.SourceIPs(w.c.HTTP), AuditId: call.UTF8(w.c.AuditID),
+		Uri: call.UTF8(w.c.HTTP.URL.RequestURI()), ReceivedUnixNano: w.c.Received.UnixNano(), Status: http.StatusCreated, MediaType: w.c.Body.MediaType,
+	}
+}
+
+// invalidPolicy is the answer to a bundle with errors: all of them, each with its line.
+func invalidPolicy(diags schemas.Diagnostics) error {
+	err := apierrors.NewInvalid(schema.GroupKind{Group: Group, Kind: Kind}, "", nil)
+	err.ErrStatus.Message = "the policy has errors:\n" + diags.Error()
+	for _, d := range diags {
+		at := d.Pos.String()
+		d.Pos = schemas.Position{} // clients print the field before the message
+		err.ErrStatus.Details.Causes = append(err.ErrStatus.Details.Causes, metav1.StatusCause{
+			Type: metav1.CauseTypeFieldValueInvalid, Field: at, Message: d.String()})
+	}
+	return err
+}

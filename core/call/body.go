@@ -1,0 +1,229 @@
+package call
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	internalscheme "k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	serializer "k8s.io/apimachinery/pkg/runtime/serializer/json"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	kjson "sigs.k8s.io/json"
+	"stele.dev/stele/core/managed"
+	"stele.dev/stele/core/negotiate"
+	"stele.dev/stele/core/status"
+	"stele.dev/stele/core/wire"
+)
+
+func ReadLimited(h *http.Request) ([]byte, error) {
+	if h.Body == nil {
+		return nil, nil
+	}
+	if h.ContentLength > MaxBody {
+		_, _ = io.CopyN(io.Discard, h.Body, MaxBody+1) // a client that still writes may not hear the answer
+		return nil, status.BodyTooLarge()
+	}
+	// One allocation where the length is known.
+	raw := make([]byte, 0, max(512, min(h.ContentLength+1, MaxBody+1)))
+	limited := io.LimitReader(h.Body, MaxBody+1)
+	for {
+		n, err := limited.Read(raw[len(raw):cap(raw)])
+		raw = raw[:len(raw)+n]
+		if len(raw) > MaxBody {
+			return nil, status.BodyTooLarge()
+		}
+		if err == io.EOF {
+			return raw, nil
+		}
+		if err != nil {
+			var tooLong *http.MaxBytesError
+			var full apierrors.APIStatus
+			switch {
+			case errors.As(err, &tooLong):
+				return nil, status.BodyTooLarge()
+			case errors.As(err, &full), errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
+				return nil, err
+			}
+			return nil, apierrors.NewBadRequest(fmt.Sprintf("the body could not be read: %v", err))
+		}
+		if len(raw) == cap(raw) {
+			raw = append(raw, 0)[:len(raw)]
+		}
+	}
+}
+
+// ReadOptions reads the options of a write into b: from the query, and for a delete also from the body.
+func (c *Call) ReadOptions(b *Body) error {
+	o := &metav1.PatchOptions{} // has all that CreateOptions and UpdateOptions have
+	if err := DecodeQuery(c, o); err != nil {
+		return err
+	}
+	dryRun, manager, validation := o.DryRun, o.FieldManager, o.FieldValidation
+	var errs field.ErrorList
+	kind := "PatchOptions"
+	switch c.Info.Verb {
+	case "create":
+		kind, errs = "CreateOptions", metav1validation.ValidateCreateOptions(&metav1.CreateOptions{DryRun: dryRun, FieldManager: manager, FieldValidation: validation})
+	case "update":
+		kind, errs = "UpdateOptions", metav1validation.ValidateUpdateOptions(&metav1.UpdateOptions{DryRun: dryRun, FieldManager: manager, FieldValidation: validation})
+	case "patch":
+		errs = metav1validation.ValidatePatchOptions(o, types.PatchType(b.MediaType))
+	case "delete", "deletecollection":
+		o, err := b.deleteOptions(c)
+		if err != nil {
+			return err
+		}
+		b.Delete, dryRun = o, o.DryRun
+		kind, errs = "DeleteOptions", validateDelete(o, c.Info.Verb)
+	}
+	if len(errs) > 0 {
+		return apierrors.NewInvalid(schema.GroupKind{Group: metav1.GroupName, Kind: kind}, "", errs)
+	}
+	if validation == "" {
+		validation = metav1.FieldValidationWarn
+	}
+	if manager == "" {
+		manager = managed.Manager(c.HTTP.UserAgent())
+	}
+	b.Options = WriteOptions{DryRun: len(dryRun) > 0, FieldManager: manager, Validation: validation, Force: o.Force != nil && *o.Force}
+	return nil
+}
+
+func (b *Body) deleteOptions(c *Call) (*metav1.DeleteOptions, error) {
+	o := &metav1.DeleteOptions{}
+	if len(b.Raw) > 0 {
+		text, err := wire.DeleteOptions(b.MediaType, b.Raw)
+		if err != nil {
+			return nil, apierrors.NewBadRequest(err.Error())
+		}
+		b.Raw, b.MediaType = text, negotiate.JSON
+		as, err := serializer.DefaultMetaFactory.Interpret(text)
+		if err != nil {
+			return nil, apierrors.NewBadRequest(err.Error())
+		}
+		if as.Kind != "" && as.Kind != "DeleteOptions" {
+			return nil, apierrors.NewBadRequest("decoded object cannot be converted to DeleteOptions")
+		}
+		if err := kjson.UnmarshalCaseSensitivePreserveInts(text, o); err != nil {
+			return nil, apierrors.NewBadRequest(err.Error())
+		}
+		return o, nil
+	}
+	return o, DecodeQuery(c, o)
+}
+
+// decodeQuery reads options from the query.
+func DecodeQuery(c *Call, into runtime.Object) error {
+	if err := internalscheme.ParameterCodec.DecodeParameters(c.HTTP.URL.Query(), metav1.SchemeGroupVersion, into); err != nil {
+		return apierrors.NewBadRequest(err.Error())
+	}
+	return nil
+}
+
+// validateDelete checks the options of a delete.
+func validateDelete(o *metav1.DeleteOptions, verb string) field.ErrorList {
+	errs := metav1validation.ValidateDeleteOptions(o)
+	if len(errs) == 0 && IgnoresReadErrors(o) && verb == "deletecollection" {
+		errs = append(errs, field.Invalid(field.NewPath("ignoreStoreReadErrorWithClusterBreakingPotential"), true, "is not allowed with DELETECOLLECTION, try again after removing the option"))
+	}
+	return errs
+}
+
+// IgnoresReadErrors reports whether only objects that cannot be read are to be deleted (KEP-3926).
+func IgnoresReadErrors(o *metav1.DeleteOptions) bool {
+	return o.IgnoreStoreReadErrorWithClusterBreakingPotential != nil && *o.IgnoreStoreReadErrorWithClusterBreakingPotential
+}
+
+// otherVersion is the answer to a body that says it is of another version than its path.
+func OtherVersion(said string, want schema.GroupVersion) error {
+	return apierrors.NewBadRequest(fmt.Sprintf("the API version in the data (%s) does not match the expected API version (%s)", said, want))
+}
+
+// heed does with what strict decoding found as fieldValidation asks; refuse makes the answer.
+func (c *Call) Heed(found []error, refuse func(error) error) error {
+	if len(found) == 0 {
+		return nil
+	}
+	switch c.Body.Options.Validation {
+	case metav1.FieldValidationIgnore:
+	case metav1.FieldValidationWarn:
+		for _, e := range found {
+			// What is wrong with a YAML document comes as one error of several lines.
+			if lines, ok := strings.CutPrefix(e.Error(), "yaml: unmarshal errors:\n"); ok {
+				for line := range strings.Lines(lines) {
+					c.Warn(strings.TrimSpace(line))
+				}
+				continue
+			}
+			c.Warn(e.Error())
+		}
+	default:
+		texts := make([]string, len(found))
+		for i, e := range found {
+			texts[i] = e.Error()
+		}
+		return refuse(errors.New("strict decoding error: " + strings.Join(texts, ", ")))
+	}
+	return nil
+}
+
+type WriteOptions struct {
+	DryRun       bool
+	FieldManager string
+	Validation   string // metav1.FieldValidation...
+	Force        bool   // takes fields from other managers
+}
+
+// readReviewBody reads the body and the options once.
+func (c *Call) ReadOptionalBody(kind schema.GroupVersionKind) error {
+	if c.Body != nil {
+		return nil
+	}
+	b, err := c.ReadJSON(kind)
+	if err != nil {
+		return err
+	}
+	if err := c.ReadOptions(b); err != nil {
+		return err
+	}
+	c.Body = b
+	return nil
+}
+
+// readJSON reads the body, which is to be of a kind, as JSON.
+func (c *Call) ReadJSON(kind schema.GroupVersionKind) (*Body, error) {
+	mediaType, err := negotiate.Body(c.HTTP)
+	if err != nil {
+		return nil, err
+	}
+	b := &Body{MediaType: mediaType}
+	if b.Raw, err = ReadLimited(c.HTTP); err != nil {
+		return nil, err
+	}
+	if b.Raw, _, err = wire.Decode(mediaType, b.Raw, kind); err != nil {
+		return nil, Unfit(kind, err)
+	}
+	return b, nil
+}
+
+// unfit is the answer to a body that is not of a kind.
+func Unfit(kind schema.GroupVersionKind, err error) error {
+	return apierrors.NewBadRequest(kind.Kind + " in version \"" + kind.Version + "\" cannot be handled as a " + kind.Kind + ": " + err.Error())
+}
+
+// Body is the body of a write and its options, read once.
+type Body struct {
+	Raw       []byte
+	MediaType string
+	Options   WriteOptions
+	Delete    *metav1.DeleteOptions // of deletes; else nil
+}

@@ -1,0 +1,55 @@
+package call
+
+import (
+	"encoding/json"
+	"sync"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"stele.dev/stele/core/negotiate"
+	"stele.dev/stele/core/table"
+	"stele.dev/stele/policy"
+	"stele.dev/stele/schemas"
+)
+
+// A form is how resources are shown that no kind of the policy describes.
+type form struct {
+	listKind, version string
+	printer           func() *table.Printer
+}
+
+func NewForm(listKind, version string, columns func() []schemas.Column) *form {
+	return &form{listKind, version, sync.OnceValue(func() *table.Printer {
+		return table.New(&policy.Version{Version: &schemas.Version{Columns: columns()}})
+	})}
+}
+
+// as encodes objects, a list of them or one, in the form that is wanted.
+func (x *form) As(c *Call, f negotiate.Format, meta metav1.ListMeta, texts [][]byte, list bool) ([]byte, error) {
+	if f.As == negotiate.Table {
+		o, err := TableOptions(c, f)
+		if err != nil {
+			return nil, err
+		}
+		return x.printer().Table(o, meta, texts)
+	}
+	kind, version := x.listKind, x.version
+	if f.As == negotiate.Metadata {
+		kind, version = "PartialObjectMetadataList", "meta.k8s.io/"+f.AsVersion
+		for i, t := range texts {
+			texts[i] = table.Metadata(t, f.AsVersion)
+		}
+	}
+	if !list {
+		return texts[0], nil
+	}
+	items := make([]json.RawMessage, len(texts))
+	for i, t := range texts {
+		items[i] = t
+	}
+	return json.Marshal(struct {
+		Kind       string            `json:"kind"`
+		APIVersion string            `json:"apiVersion"`
+		Metadata   metav1.ListMeta   `json:"metadata"`
+		Items      []json.RawMessage `json:"items"`
+	}{kind, version, meta, items})
+}

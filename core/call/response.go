@@ -1,0 +1,37 @@
+package call
+
+import (
+	"net/http"
+)
+
+// Response is the answer to a call, and remembers its code.
+type Response struct {
+	http.ResponseWriter
+	Code int // 0 until the header is written
+}
+
+func (w *Response) WriteHeader(code int) {
+	if w.Code == 0 {
+		w.Code = code
+	}
+	w.ResponseWriter.WriteHeader(code)
+}
+
+func (w *Response) Write(b []byte) (int, error) {
+	if w.Code == 0 {
+		w.Code = http.StatusOK
+	}
+	return w.ResponseWriter.Write(b)
+}
+
+// Unwrap is for http.ResponseController.
+func (w *Response) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// NewDiscard returns a response that nobody reads. Its header and its code are kept.
+func NewDiscard() *Response { return &Response{ResponseWriter: discard{}} }
+
+type discard http.Header
+
+func (d discard) Header() http.Header         { return http.Header(d) }
+func (d discard) Write(b []byte) (int, error) { return len(b), nil }
+func (d discard) WriteHeader(int)             {}

@@ -1,0 +1,84 @@
+package call
+
+import (
+	"encoding/json"
+	"fmt"
+
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"stele.dev/stele/core/metadata"
+	"stele.dev/stele/core/shown"
+	"stele.dev/stele/policy"
+)
+
+// decodeStored decodes what the server itself has written.
+func DecodeStored(text []byte) (*metav1.ObjectMeta, map[string]any, error) {
+	meta, content, err := metadata.DecodeStored(text)
+	if err != nil {
+		return nil, nil, fmt.Errorf("core: stored object: %w", err)
+	}
+	return meta, content, nil
+}
+
+// shown is an object as it is stored, in the version that the request asks for.
+func (c *Call) Shown(object []byte) []byte { return c.ShownVersion().Of(object) }
+
+func (c *Call) ShownVersion() shown.Version { return shown.As(c.Kind) }
+
+// decodeStored decodes an object of the request's kind, as that has it.
+func (c *Call) DecodeStored(text []byte) (*metav1.ObjectMeta, map[string]any, error) {
+	meta, content, err := DecodeStored(text)
+	if face := c.Kind.Kind.Face; face != nil {
+		content = face.Show(content)
+	}
+	if c.ShownVersion().Converts(text) {
+		c.Kind.Program.Prune(content)
+	}
+	return meta, content, err
+}
+
+// scales tells whether the request is about the scale of an object.
+func (c *Call) Scales() bool { return c.Info.Subresource == "scale" }
+
+// seen is the version as which the request sees objects.
+func (c *Call) Seen() *policy.Version { return c.Kind.Seen(c.Info.Subresource) }
+
+// scaleOf shows an object as a Scale, and tells whether it has the number of replicas
+// that are wanted.
+func (c *Call) ScaleOf(meta *metav1.ObjectMeta, content map[string]any) (*autoscalingv1.Scale, bool, error) {
+	n, err := c.Kind.Scale.Of(content)
+	if err != nil {
+		return nil, false, err
+	}
+	as := policy.Scale.GroupVersionKind()
+	return &autoscalingv1.Scale{
+		TypeMeta: metav1.TypeMeta{APIVersion: as.GroupVersion().String(), Kind: as.Kind},
+		ObjectMeta: metav1.ObjectMeta{
+			Name: meta.Name, Namespace: meta.Namespace, UID: meta.UID, ResourceVersion: meta.ResourceVersion, CreationTimestamp: meta.CreationTimestamp,
+		},
+		Spec:   autoscalingv1.ScaleSpec{Replicas: int32(n.Spec)},
+		Status: autoscalingv1.ScaleStatus{Replicas: int32(n.Status), Selector: n.Selector},
+	}, n.HasSpec, nil
+}
+
+// view is an object as it is stored, as the request wants to see it.
+func (c *Call) View(object []byte) ([]byte, error) {
+	if !c.Scales() {
+		return c.Shown(object), nil
+	}
+	meta, content, err := c.DecodeStored(object)
+	if err != nil {
+		return nil, err
+	}
+	scale, has, err := c.ScaleOf(meta, content)
+	switch {
+	case err != nil && c.Write:
+		return nil, apierrors.NewBadRequest(err.Error())
+	case err != nil:
+		return nil, apierrors.NewInternalError(err)
+	case !has && !c.Write:
+		return nil, apierrors.NewInternalError(fmt.Errorf("the spec replicas field %q does not exist", c.Kind.Scale.SpecReplicasPath)) // as upstream
+	}
+	return json.Marshal(scale)
+}

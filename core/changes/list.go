@@ -1,0 +1,461 @@
+package changes
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"math"
+	"net/http"
+	"strconv"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
+	internalscheme "k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme"
+	internalvalidation "k8s.io/apimachinery/pkg/apis/meta/internalversion/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	labelselectors "k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/storage"
+	"stele.dev/stele/core/call"
+	"stele.dev/stele/core/difference"
+	"stele.dev/stele/core/metadata"
+	"stele.dev/stele/core/read"
+	"stele.dev/stele/core/virtual"
+	"stele.dev/stele/projections/history"
+)
+
+// service answers calls about changes.
+type service struct{ *read.Reader }
+
+// New returns the row of changes.
+func New(rd *read.Reader) *virtual.Resource {
+	return &virtual.Resource{Resource: Resource(), Object: func() any { return Change{} }, Serve: (&service{rd}).serve}
+}
+
+// query is which changes a request asks for.
+type query struct {
+	*Selection
+	options *internalversion.ListOptions
+	// difference: whether it is told, too.
+	difference bool
+	// since and until bound the revisions, both included.
+	since, until uint64
+}
+
+// serve reads the log for a client, by the history that is made of it.
+func (v *service) serve(ctx context.Context, r *call.Call) error {
+	q, err := newQuery(r)
+	if err != nil {
+		return err
+	}
+	switch r.Info.Verb {
+	case "get":
+		return v.get(ctx, r, q)
+	case "list":
+		return v.list(ctx, r, q)
+	default:
+		return v.watch(ctx, r, q)
+	}
+}
+
+func newQuery(r *call.Call) (*query, error) {
+	o, parameters := &internalversion.ListOptions{}, r.HTTP.URL.Query()
+	if err := internalscheme.ParameterCodec.DecodeParameters(parameters, metav1.SchemeGroupVersion, o); err != nil {
+		return nil, apierrors.NewBadRequest(err.Error())
+	}
+	// A watch does not begin with all that ever happened: clients that ask for it hear that, and list.
+	if errs := internalvalidation.ValidateListOptions(o, false); len(errs) > 0 {
+		return nil, apierrors.NewInvalid(schema.GroupKind{Group: metav1.GroupName, Kind: "ListOptions"}, "", errs)
+	}
+	q := &query{options: o, difference: true}
+	if asked := parameters.Get("difference"); asked != "" {
+		var err error
+		if q.difference, err = strconv.ParseBool(asked); err != nil {
+			return nil, apierrors.NewBadRequest(fmt.Sprintf("difference is true or false, not %q", asked))
+		}
+	}
+	selector := o.FieldSelector
+	if r.Info.Name != "" { // what was authorized is this one
+		selector = fields.OneTermEqualSelector("metadata.name", r.Info.Name)
+		if o.FieldSelector != nil {
+			selector = fields.AndSelectors(o.FieldSelector, selector)
+		}
+	}
+	var err error
+	if q.Selection, err = Select(r.Info.Namespace, selector); err != nil {
+		return nil, apierrors.NewBadRequest(err.Error())
+	}
+	return q, nil
+}
+
+// resolve finds the revisions that bound the changes, among those up to one to which the
+// history has come.
+func (v *service) resolve(ctx context.Context, q *query, upto uint64) error {
+	q.since, q.until = 1, math.MaxUint64
+	if m := q.Since; m != nil {
+		if q.since = m.Revision; m.Revision == 0 {
+			before, err := v.History.RevisionAt(ctx, m.Time.Add(-1))
+			if err != nil && !errors.Is(err, history.ErrNone) {
+				return err
+			}
+			q.since = before + 1
+		}
+	}
+	if m := q.Until; m != nil {
+		// What is still to come has a time that is not known yet: see late.
+		if q.until = m.Revision; m.Revision == 0 {
+			last, err := v.History.RevisionAt(ctx, m.Time)
+			if err != nil && !errors.Is(err, history.ErrNone) {
+				return err
+			}
+			if q.until = last; last >= upto {
+				q.until = math.MaxUint64
+			}
+		}
+	}
+	if name, ok := q.Exactly("metadata.name"); ok {
+		n, err := strconv.ParseUint(name, 10, 64)
+		if err != nil {
+			q.until = 0 // there is none
+			return nil
+		}
+		q.since, q.until = max(q.since, n), min(q.until, n)
+	}
+	return nil
+}
+
+// late tells whether a change is behind the bounds.
+func (q *query) late(h *history.Change) bool {
+	return h.Revision > q.until || q.Until != nil && q.Until.Revision == 0 && h.Time.After(q.Until.Time)
+}
+
+// filter is what the history needs not to yield other changes than those that are asked for.
+func (q *query) filter() history.Filter {
+	f := history.Filter{Namespace: q.Namespace}
+	for _, field := range [...]string{"metadata.namespace", "object.namespace"} {
+		if namespace, ok := q.Exactly(field); ok && f.Namespace == "" {
+			f.Namespace = namespace
+		}
+	}
+	group, ok := q.Exactly("object.group")
+	if resource, named := q.Exactly("object.resource"); ok && named {
+		f.Resource = schema.GroupResource{Group: group, Resource: resource}
+		f.Name, _ = q.Exactly("object.name")
+	}
+	return f
+}
+
+// back yields the changes at a revision or before that may be meant, the newest first.
+func (v *service) back(ctx context.Context, r *call.Call, q *query, from uint64) iter.Seq2[*history.Change, error] {
+	f := q.filter()
+	if f.Resource.Empty() || f.Name == "" {
+		return v.History.Before(ctx, f, from)
+	}
+	_, inNone := q.Exactly("object.namespace")
+	if kind := r.Tip.Policy.Kind(f.Resource); f.Namespace != "" || inNone || kind != nil && !kind.Namespaced {
+		return v.History.Versions(ctx, f.Resource, f.Namespace, f.Name, from)
+	}
+	return v.History.Before(ctx, f, from)
+}
+
+// change is how a change is shown: with what differs from the version before, if that is
+// wanted.
+func (v *service) change(ctx context.Context, r *call.Call, q *query, h *history.Change) (*Change, error) {
+	c := From(h)
+	if h.Object == nil || !q.difference && h.Previous > 0 {
+		return c, nil
+	}
+	resource := resourceOf(h)
+	before, err := v.History.Get(ctx, resource, h.Object.GetNamespace(), h.Object.GetName(), h.Revision-1)
+	if err != nil {
+		return nil, err
+	}
+	c.Object.Sensitive = c.Object.Sensitive || before != nil && HoldsSecrets(before)
+	isNew := !h.Deleted && h.Previous == 0
+	if isNew && before != nil {
+		c.Object.PreviousUID = before.Object.GetUid()
+	}
+	if !q.difference {
+		return c, nil
+	}
+	var was, is []byte
+	switch {
+	case h.Deleted:
+		was = h.Payload
+	case isNew:
+		is = h.Payload
+	case before != nil:
+		was, is = before.Payload, h.Payload
+	}
+	if was == nil && !isNew || is == nil && !h.Deleted {
+		return c, nil // one of them is not kept any more
+	}
+	from, err := read.DecodePayload(was)
+	if err != nil {
+		return nil, err
+	}
+	to, err := read.DecodePayload(is)
+	if err != nil {
+		return nil, err
+	}
+	o := difference.Options{}
+	if kind := r.Tip.Policy.Kind(resource); kind != nil {
+		o.Schema = kind.Storage().Schema
+	}
+	c.Difference = difference.Between(from, to, o)
+	return c, nil
+}
+
+// labels are what the objects of the changes must have; nil if that does not matter.
+func (q *query) labels() labelselectors.Selector {
+	if s := q.options.LabelSelector; s != nil && !s.Empty() {
+		return s
+	}
+	return nil
+}
+
+// chosen is how a change that the user sees is shown; nil if the labels of its object or what differs are not those that
+// are meant.
+func (v *service) chosen(ctx context.Context, r *call.Call, q *query, h *history.Change) (*Change, error) {
+	if has, err := v.hasLabels(ctx, q.labels(), h); err != nil || !has {
+		return nil, err
+	}
+	if q.Path == "" {
+		return v.change(ctx, r, q, h)
+	}
+	full := *q
+	full.difference = true
+	c, err := v.change(ctx, r, &full, h)
+	if err != nil || !q.MatchesDifference(c) {
+		return nil, err
+	}
+	if !q.difference {
+		c.Difference = nil
+	}
+	return c, nil
+}
+
+// hasLabels tells whether a selector selects the object of a change, as it was before or after that.
+func (v *service) hasLabels(ctx context.Context, selector labelselectors.Selector, h *history.Change) (bool, error) {
+	switch {
+	case selector == nil:
+		return true, nil
+	case h.Object == nil:
+		return false, nil
+	case h.Payload != nil && selector.Matches(metadata.Labels(h.Payload)):
+		return true, nil
+	case h.Previous == 0 || h.Deleted:
+		return false, nil
+	}
+	before, err := v.History.Get(ctx, resourceOf(h), h.Object.GetNamespace(), h.Object.GetName(), h.Revision-1)
+	if err != nil || before == nil || before.Payload == nil {
+		return false, err
+	}
+	return selector.Matches(metadata.Labels(before.Payload)), nil
+}
+
+func (v *service) get(ctx context.Context, r *call.Call, q *query) error {
+	if err := v.See(ctx, r, ""); err != nil {
+		return err
+	}
+	if err := v.History.Reach(ctx, r.World().Revision()); err != nil {
+		return err
+	}
+	if err := v.resolve(ctx, q, r.World().Revision()); err != nil {
+		return err
+	}
+	notFound := apierrors.NewNotFound(r.Resource(), r.Info.Name)
+	revision, err := strconv.ParseUint(r.Info.Name, 10, 64)
+	if err != nil || revision > r.World().Revision() || strconv.FormatUint(revision, 10) != r.Info.Name {
+		return notFound
+	}
+	h, err := v.History.At(ctx, revision)
+	if err != nil {
+		return err
+	}
+	// Whose object the user may not read, is not there: which one it is would be told otherwise.
+	if h == nil || revision < q.since || q.late(h) || !q.Matches(From(h)) {
+		return notFound
+	}
+	s := v.newSight(r)
+	if reads, err := s.reads(ctx, h); err != nil {
+		return err
+	} else if !reads {
+		return notFound
+	}
+	if err := s.reach(ctx, h); err != nil {
+		return err
+	}
+	c, err := v.chosen(ctx, r, q, h)
+	if err != nil {
+		return err
+	}
+	if c == nil {
+		return notFound
+	}
+	return v.answer(r, c)
+}
+
+func (v *service) answer(r *call.Call, c *Change) error {
+	f, err := r.Format()
+	if err != nil {
+		return err
+	}
+	text, err := json.Marshal(c)
+	if err != nil {
+		return err
+	}
+	if text, err = form.As(r, f, metav1.ListMeta{ResourceVersion: c.ResourceVersion}, [][]byte{text}, false); err != nil {
+		return err
+	}
+	return r.WriteBody(f, http.StatusOK, text)
+}
+
+const (
+	// defaultLimit is how many changes a list holds that names no limit, and a tenth of the
+	// most.
+	defaultLimit = 500
+	// defaultWindow is how many revisions a list covers that has no field selector, on all of its pages.
+	defaultWindow = 1000
+	// A page ends, with a token to go on, when so many changes were looked at for it, or so
+	// many bytes of objects, or it has come to so many bytes.
+	maxExamined = 20_000
+	maxRead     = 32 << 20
+	maxAnswer   = 8 << 20
+)
+
+// page is where a page of a list begins, and of which revision the list is.
+type page struct{ from, revision uint64 }
+
+// pageOf finds out what a list is of. The tip is not older than that.
+func (v *service) pageOf(ctx context.Context, r *call.Call, o *internalversion.ListOptions) (pg page, err error) {
+	if o.Continue != "" {
+		key, revision, err := storage.DecodeContinue(o.Continue, read.KeyPrefix)
+		if err != nil {
+			return pg, apierrors.NewBadRequest(fmt.Sprintf("invalid continue token: %v", err))
+		}
+		if o.ResourceVersion != "" && o.ResourceVersion != "0" {
+			return pg, apierrors.NewBadRequest("specifying resource version is not allowed when using continue")
+		}
+		pg.from, err = strconv.ParseUint(strings.TrimPrefix(key, read.KeyPrefix), 10, 64)
+		if err != nil || revision < 1 || pg.from < 1 || pg.from > uint64(revision) {
+			return pg, apierrors.NewBadRequest("invalid continue token: continue key is not valid")
+		}
+		pg.revision = uint64(revision)
+		return pg, v.See(ctx, r, strconv.FormatUint(pg.revision, 10))
+	}
+	if err := v.See(ctx, r, o.ResourceVersion); err != nil {
+		return pg, err
+	}
+	pg.revision = r.World().Revision()
+	if read.Exactly(o) {
+		if pg.revision, err = call.QueryRevision(o.ResourceVersion); err != nil {
+			return pg, err
+		}
+		if err := v.Past.NotLost(ctx, pg.revision); err != nil {
+			return pg, err
+		}
+	}
+	pg.from = pg.revision
+	return pg, nil
+}
+
+// list answers with the newest changes first. Its continue token has the revision to go
+// on from, so that no change that comes meanwhile is in its way.
+func (v *service) list(ctx context.Context, r *call.Call, q *query) error {
+	f, err := r.Format()
+	if err != nil {
+		return err
+	}
+	pg, err := v.pageOf(ctx, r, q.options)
+	if err != nil {
+		return err
+	}
+	if err := v.History.Reach(ctx, r.World().Revision()); err != nil {
+		return err
+	}
+	if err := v.resolve(ctx, q, r.World().Revision()); err != nil {
+		return err
+	}
+	boundList(r, q, pg)
+	texts, next, err := v.backFrom(ctx, r, q, min(pg.from, q.until))
+	if err != nil {
+		return err
+	}
+	meta := metav1.ListMeta{ResourceVersion: strconv.FormatUint(pg.revision, 10)}
+	if next > 0 {
+		if meta.Continue, err = storage.EncodeContinue(read.KeyPrefix+strconv.FormatUint(next, 10), read.KeyPrefix, int64(pg.revision)); err != nil {
+			return err
+		}
+	}
+	body, err := form.As(r, f, meta, texts, true)
+	if err != nil {
+		return err
+	}
+	return r.WriteBody(f, http.StatusOK, body)
+}
+
+// boundChanges leaves of a list that selects nothing the newest changes: the whole log is for those alone who say so.
+func boundList(r *call.Call, q *query, pg page) {
+	if q.Selects() || q.labels() != nil || pg.revision <= defaultWindow {
+		return
+	}
+	q.since = pg.revision - defaultWindow + 1
+	if q.options.Continue == "" {
+		r.Warn(fmt.Sprintf("the list begins at revision %d: select older changes by the field since=REVISION|TIME, and all by since=1", q.since))
+	}
+}
+
+// backFrom are the changes of a page, and the revision to go on from, 0 if there are no more.
+func (v *service) backFrom(ctx context.Context, r *call.Call, q *query, from uint64) (texts [][]byte, next uint64, err error) {
+	limit := defaultLimit
+	if q.options.Limit > 0 {
+		limit = int(min(q.options.Limit, 10*defaultLimit))
+	}
+	s, looked, read, bytes := v.newSight(r), 0, 0, 0
+	s.windows.Replay = v.Replays.Begin()
+	for h, err := range s.windows.Replay.Through(ctx, v.back(ctx, r, q, from)) {
+		if err != nil {
+			return nil, 0, err
+		}
+		if h.Revision < q.since {
+			break
+		}
+		if looked++; looked > maxExamined || read > maxRead || bytes > maxAnswer {
+			return texts, h.Revision, nil
+		}
+		if q.late(h) || !q.Matches(From(h)) {
+			continue
+		}
+		if sees, err := s.sees(ctx, q, h); err != nil {
+			return nil, 0, err
+		} else if !sees {
+			continue
+		}
+		if len(texts) == limit {
+			return texts, h.Revision, nil
+		}
+		if q.difference || q.Path != "" || q.labels() != nil {
+			read += len(h.Payload)
+		}
+		c, err := v.chosen(ctx, r, q, h)
+		if err != nil {
+			return nil, 0, err
+		}
+		if c == nil {
+			continue
+		}
+		text, err := json.Marshal(c)
+		if err != nil {
+			return nil, 0, err
+		}
+		texts, bytes = append(texts, text), bytes+len(text)
+	}
+	return texts, 0, nil
+}
+
+var form = call.NewForm(ListKind, Group+"/"+Version, Columns)

@@ -1,0 +1,217 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"stele.dev/stele/core/call"
+	"stele.dev/stele/core/commit"
+	"stele.dev/stele/core/edit"
+	"stele.dev/stele/eventlog"
+	"stele.dev/stele/eventlog/logpb"
+)
+
+// commit turns the object into an event, and sees that it gets into the log, under
+// the checks that make everything decided so far true at its revision.
+func (p *Pipeline) commit(ctx context.Context, r *Request) error {
+	if r.write != nil {
+		return r.write.Commit(ctx)
+	}
+	if err := p.yield(ctx, r); err != nil {
+		return err
+	}
+	w, err := r.Decide()
+	if err != nil {
+		return err
+	}
+	if w == nil || r.Dry() {
+		// Nothing is appended, so nothing confirms the tip by itself.
+		if err := r.Confirm(ctx, p.committer); err != nil {
+			return err
+		}
+		r.endTurn()
+		if w == nil {
+			return p.reader.AnswerObject(&r.Call, r.Unchanged(), r.Old.JSON)
+		}
+		if stale := w.Checks.Evaluate(r.Tip.Objects, r.Tip.Policies); stale != nil {
+			return r.refused(w, stale)
+		}
+		return p.answerDryRun(r, w)
+	}
+	event := p.event(r, w)
+	if r.Unmanaged != nil {
+		p.logger.Warn("managedFields could not be updated", "auditID", r.AuditID, "path", r.HTTP.URL.Path, "error", r.Unmanaged)
+	}
+	entry, err := eventlog.Encode(event)
+	if err != nil {
+		return err
+	}
+	tip, revision, err := p.committer.Commit(ctx, &commit.Proposal{Entry: entry, Checks: w.Checks})
+	var stale *commit.Stale
+	switch {
+	case errors.As(err, &stale):
+		return p.stale(r, w, stale)
+	case err != nil:
+		r.Sent = true
+		return err
+	}
+	r.Sent = true
+	r.endTurn()
+	if w.Type == logpb.Type_TYPE_DELETED {
+		if r.Object != nil { // an update that took the last finalizer
+			return p.reader.AnswerObject(&r.Call, http.StatusOK, edit.WithRevision(w.After, revision))
+		}
+		return p.answerDeleted(r, revision)
+	}
+	o := tip.Objects.Get(r.Resource(), r.Key.Namespace, r.Key.Name)
+	if o == nil || o.Revision != revision {
+		return fmt.Errorf("core: the object committed at revision %d is not in the state that it led to", revision)
+	}
+	return p.reader.AnswerObject(&r.Call, w.Code, o.JSON)
+}
+
+// sendBackNow is where a request goes back to that has waited since it was to go back.
+func (p *Pipeline) sendBackNow(r *Request, back *call.Again) *call.Again {
+	tip := p.committer.Tip()
+	if tip.Revision() <= back.Tip.Revision() {
+		return back
+	}
+	return r.SendBack(tip)
+}
+
+// stale handles a proposal that met another state than the one it was decided on: the
+// request goes back, with a state that is confirmed.
+func (p *Pipeline) stale(r *Request, w *edit.Write, stale *commit.Stale) error {
+	tip := p.committer.Tip()
+	if tip.Revision() == r.Tip.Revision() {
+		return r.refused(w, stale)
+	}
+	r.Confirmed = true
+	return r.SendBack(tip)
+}
+
+// refused is for checks that fail on the very state that the write was decided on.
+func (r *Request) refused(w *edit.Write, stale *commit.Stale) error {
+	return apierrors.NewConflict(r.Resource(), r.Key.Name, errors.New(stale.Reason))
+}
+
+// event describes the write: who, why, and under which policy.
+func (p *Pipeline) event(r *Request, w *edit.Write) *eventlog.Event {
+	uid := ""
+	if r.Old != nil {
+		uid = r.Old.UID
+	} else {
+		uid = string(r.Object.Meta.UID)
+	}
+	digest := r.Tip.Policy.Digest()
+	meta := &logpb.Metadata{
+		Type: w.Type,
+		Object: &logpb.Object{
+			Group: r.Key.Group, Resource: r.Key.Resource, Namespace: r.Key.Namespace, Name: r.Key.Name,
+			Uid: uid, Version: r.Kind.Kind.Stored().StorageVersion, Kind: r.Kind.Kind.Kind.Kind,
+		},
+		PreviousRevision: w.Checks.Revision,
+		Actor:            r.Actor(),
+		Request: &logpb.Request{
+			Verb: r.Info.Verb, Subresource: r.Info.Subresource, UserAgent: call.UTF8(r.HTTP.UserAgent()), SourceIps: call.SourceIPs(r.HTTP),
+			AuditId: call.UTF8(r.AuditID), Uri: call.UTF8(r.HTTP.URL.RequestURI()), ReceivedUnixNano: r.Received.UnixNano(),
+			FieldManager: call.UTF8(r.Body.Options.FieldManager), Status: uint32(w.Code), MediaType: r.Body.MediaType,
+		},
+		Decisions: &logpb.Decisions{
+			Authorizer: r.Decision.Authorizer, Rule: r.Decision.Rule, Source: r.Decision.Source, Admission: r.admission, Warnings: r.Warnings(),
+		},
+		PolicyDigest: digest[:],
+	}
+	r.AddProgram(meta.Decisions)
+	if d := r.creating; d != nil {
+		meta.Decisions.CreateRule, meta.Decisions.CreateSource = d.Rule, d.Source
+	}
+	e := &eventlog.Event{Meta: meta}
+	class := classOf(r)
+	e.AddContent(&logpb.Payload{Role: logpb.Role_ROLE_OBJECT, Class: class}, w.Payload)
+	if r.Object != nil && r.Object.Adapted {
+		e.AddContent(&logpb.Payload{Role: logpb.Role_ROLE_REQUEST, Class: class, MediaType: r.Body.MediaType}, r.Body.Raw)
+	}
+	if w.Kept != nil {
+		if r.Old.Secret() { // a field that the schema in force lacks may have been secret
+			class = &logpb.Class{Sensitive: true}
+		}
+		e.AddContent(&logpb.Payload{Role: logpb.Role_ROLE_KEPT, Class: class}, w.Kept)
+	}
+	return e
+}
+
+// classOf says how an object's content is to be kept.
+func classOf(r *Request) *logpb.Class {
+	if r.Sensitive() {
+		return &logpb.Class{Sensitive: true}
+	}
+	return nil
+}
+
+// yield lets writes of the same object go first that lost before, if there are any. If the log has a newer tip
+// afterwards, the request is sent back, as if it had lost.
+func (p *Pipeline) yield(ctx context.Context, r *Request) (err error) {
+	if r.turn != nil || !p.turns.Wanted(r.Key) {
+		return nil
+	}
+	if r.turn, err = p.turns.Take(ctx, r.Key); err != nil {
+		return err
+	}
+	if tip := p.committer.Tip(); tip.Revision() > r.Tip.Revision() {
+		return r.SendBack(tip)
+	}
+	return nil
+}
+
+// endTurn ends the request's turn at its object, if it has one: when the outcome is known, and before the client is
+// told, which may read slowly.
+func (r *Request) endTurn() {
+	if r.turn != nil {
+		r.turn()
+		r.turn = nil
+	}
+}
+
+// answerDryRun answers with what would have come of the write.
+func (p *Pipeline) answerDryRun(r *Request, w *edit.Write) error {
+	if w.Type == logpb.Type_TYPE_DELETED && r.Object == nil {
+		return p.answerDeleted(r, r.Old.Revision)
+	}
+	object := w.Payload
+	if w.After != nil {
+		object = w.After
+	}
+	if r.Old != nil {
+		object = edit.WithRevision(object, r.Old.Revision)
+	}
+	return p.reader.AnswerObject(&r.Call, w.Code, object)
+}
+
+// returnsDeleted has the kinds of which a delete answers with the object, as upstream's stores have it
+// (ReturnDeletedObject).
+var returnsDeleted = map[schema.GroupResource]bool{commit.Namespaces: true, {Resource: "serviceaccounts"}: true}
+
+// answerDeleted answers to a delete that is done, at a revision.
+func (p *Pipeline) answerDeleted(r *Request, revision uint64) error {
+	if returnsDeleted[r.Resource()] {
+		return p.reader.AnswerObject(&r.Call, http.StatusOK, edit.WithRevision(r.Old.Payload(), revision))
+	}
+	f, err := r.Format()
+	if err != nil {
+		return err
+	}
+	return r.WriteJSON(f, http.StatusOK, &metav1.Status{
+		TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"},
+		Status:   metav1.StatusSuccess,
+		Details: &metav1.StatusDetails{
+			Name: r.Key.Name, Group: r.Key.Group, Kind: r.Key.Resource, UID: types.UID(r.Old.UID),
+		},
+	})
+}

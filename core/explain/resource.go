@@ -1,0 +1,142 @@
+package explain
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	kjson "sigs.k8s.io/json"
+	"stele.dev/stele/core/call"
+	"stele.dev/stele/core/changes"
+	"stele.dev/stele/core/negotiate"
+	"stele.dev/stele/core/read"
+	"stele.dev/stele/core/status"
+	"stele.dev/stele/core/virtual"
+	"stele.dev/stele/policy"
+	"stele.dev/stele/projections/history"
+)
+
+// Remembered is how many refusals a replica can explain.
+const Remembered = 1024
+
+// explainer is the client name of requests that are explained.
+const explainer = "stele-explain"
+
+// Runner takes requests that are asked about through the pipeline.
+type Runner interface {
+	// Explain runs a request as a dry run in the name of the asker's user, and returns what became of it. With
+	// authorizeOnly, only its authentication, impersonation and authorization run, for what that says.
+	Explain(ctx context.Context, asker *call.Call, q *http.Request, authorizeOnly *request.RequestInfo, t *Trace) Status
+}
+
+type service struct {
+	*read.Reader
+	runner  Runner
+	refused *Journal
+}
+
+// New returns the row of explanations. refused has the requests that were refused.
+func New(rd *read.Reader, runner Runner, refused *Journal) *virtual.Resource {
+	v := &service{rd, runner, refused}
+	return &virtual.Resource{Resource: Resource(), Object: func() any { return Explanation{} }, Past: virtual.AsToday, Serve: v.serve}
+}
+
+// serve explains a request that could be sent (create), or one that was sent (get).
+func (v *service) serve(ctx context.Context, c *call.Call) error {
+	f, err := negotiate.Untyped(c.HTTP)
+	if err != nil {
+		return err
+	}
+	if c.Info.Verb == "get" {
+		e, err := v.find(ctx, c)
+		if err != nil {
+			return err
+		}
+		return c.WriteJSON(f, http.StatusOK, e)
+	}
+	if c.Explained {
+		return status.BadRequest("explanations cannot be explained")
+	}
+	if c.Body == nil {
+		mediaType, err := negotiate.Body(c.HTTP, negotiate.JSON)
+		if err != nil {
+			return err
+		}
+		c.Body = &call.Body{MediaType: mediaType}
+		if c.Body.Raw, err = call.ReadLimited(c.HTTP); err != nil {
+			return err
+		}
+	}
+	if err := v.See(ctx, c, ""); err != nil {
+		return err
+	}
+	e := new(Explanation)
+	strict, err := kjson.UnmarshalStrict(c.Body.Raw, e)
+	if err == nil && len(strict) > 0 {
+		err = strict[0]
+	}
+	if err != nil {
+		return status.BadRequestf("%s in version %q cannot be handled as a %s: %v", Kind, Version, Kind, err)
+	}
+	if e.Kind != Kind || e.APIVersion != Group+"/"+Version {
+		return status.BadRequestf("the object provided is unrecognized (must be of type %s): it is %s, %s", Kind, e.APIVersion, e.Kind)
+	}
+	if err := v.explain(ctx, c, e); err != nil {
+		return err
+	}
+	return c.WriteJSON(f, http.StatusCreated, e)
+}
+
+// explain runs the request that e asks about through the pipeline, as a dry run, and notes what each stage says. So no
+// second set of rules could differ.
+func (v *service) explain(ctx context.Context, asker *call.Call, e *Explanation) error {
+	t := &Trace{}
+	ctx = policy.Explain(ctx)
+	q, err := newRequest(ctx, &e.Spec, t)
+	if err != nil {
+		return err
+	}
+	var only *request.RequestInfo
+	if s := &e.Spec; q.URL.Path == "" { // a verb that no request has, which rules can name
+		t.until = "authorization"
+		only = &request.RequestInfo{IsResourceRequest: s.Resource != "", Path: s.Path, Verb: s.Verb, APIGroup: s.Group, APIVersion: s.Version,
+			Resource: s.Resource, Subresource: s.Subresource, Namespace: s.Namespace, Name: s.Name}
+	}
+	e.Status = v.runner.Explain(ctx, asker, q, only, t)
+	e.Status.Stages = t.Stages
+	return nil
+}
+
+// maxExamined is the number of changes that are examined for an audit id, if a refusal has that id too.
+const maxExamined = 20_000
+
+// find returns the explanation of a request by its audit id: from the log if it was a write, from memory if it
+// was refused. Clients choose audit ids, so both may exist; then the write is explained.
+func (v *service) find(ctx context.Context, c *call.Call) (*Explanation, error) {
+	if err := v.See(ctx, c, ""); err != nil {
+		return nil, err
+	}
+	if err := v.History.Reach(ctx, c.Tip.Revision()); err != nil {
+		return nil, err
+	}
+	refusal, looked := v.refused.Find(c.Info.Name), 0
+	for h, err := range v.Replays.InTurns(ctx, v.History.Before(ctx, history.Filter{}, c.Tip.Revision())) {
+		if err != nil {
+			return nil, err
+		}
+		if looked++; looked > maxExamined && refusal != nil {
+			break
+		}
+		if h.Meta.GetRequest().GetAuditId() == c.Info.Name {
+			return Written(changes.From(h)), nil
+		}
+	}
+	if refusal != nil {
+		return refusal, nil
+	}
+	err := apierrors.NewNotFound(c.Resource(), c.Info.Name)
+	err.ErrStatus.Message = fmt.Sprintf("no write in the log has the audit id %q, and none of the last %d refusals of this replica; reads that were answered are not kept", c.Info.Name, Remembered)
+	return nil, err
+}

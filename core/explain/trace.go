@@ -1,0 +1,139 @@
+package explain
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"stele.dev/stele/core/call"
+	"stele.dev/stele/core/read"
+	"stele.dev/stele/core/status"
+	"stele.dev/stele/policy"
+)
+
+// Trace is what the stages of an explained request say. It belongs to one goroutine.
+type Trace struct {
+	Stages     []Stage
+	considered []policy.Considered // by the stage that runs
+	until      string              // the last stage that runs; "" for all
+	brief      bool                // without what was considered
+}
+
+// NewRefusal returns the trace of a request that was refused: what was considered is left out.
+func NewRefusal() *Trace { return &Trace{brief: true} }
+
+// Partial reports whether the request does not run to its end.
+func (t *Trace) Partial() bool { return t.until != "" }
+
+// Ends reports whether a stage is the last one that runs.
+func (t *Trace) Ends(stage string) bool { return t.until == stage }
+
+// Consider notes a rule that the stage that runs has considered.
+func (t *Trace) Consider(c policy.Considered) { t.considered = append(t.considered, c) }
+
+// Forget drops what a stage and those behind it said.
+func (t *Trace) Forget(stage string) {
+	if i := slices.IndexFunc(t.Stages, func(x Stage) bool { return x.Name == stage }); i >= 0 {
+		t.Stages = t.Stages[:i]
+	}
+}
+
+// Note notes what the stage that ran said, and the error that it returned. authorized is the decision before
+// conditions were asked.
+func (t *Trace) Note(c *call.Call, authorized *policy.Decision, err error) {
+	s := Stage{Name: c.Stage, Verdict: Passed}
+	switch c.Stage {
+	case "connection":
+		s.Message = c.HTTP.Method + " " + c.HTTP.URL.Path
+	case "authentication":
+		s.Message = userText(c.Requester)
+	case "impersonation":
+		if s.Message = "as oneself"; c.User != c.Requester {
+			s.Message = "as " + userText(c.User)
+		}
+	case "authorization", "conditions":
+		if d := c.Decision; d != nil && (c.Stage == "authorization" || authorized.Pending != nil) {
+			s.Rule, s.Source, s.Message = d.Rule, d.Source, d.Reason
+			if d.Pending != nil {
+				s.Verdict = Open
+			}
+		}
+		if c.Stage == "authorization" && c.Tip.Policy != nil && !t.brief {
+			t.considered = c.Tip.Policy.Consider(&c.Access, authorized)
+		}
+	case "commit":
+		if c.Body != nil && c.Body.Options.DryRun {
+			s.Message = "a dry run: nothing is written"
+		}
+	}
+	if err != nil {
+		st, _ := status.From(err)
+		s.Verdict, s.Message = Refused, st.Message
+		if c.Stage == "validation" && st.Details != nil && len(st.Details.Causes) > 0 {
+			s.Rule, s.Source = string(st.Details.Causes[0].Type), st.Details.Causes[0].Field
+		}
+		if beyond := new(read.BeyondError); errors.As(err, &beyond) {
+			s.Rule, s.Source = beyond.Decision.Rule, beyond.Decision.Source
+		}
+	}
+	for _, c := range t.considered {
+		s.Considered = append(s.Considered, Considered(c))
+	}
+	t.considered = nil
+	t.Forget(s.Name) // one that is run again says it anew, and so do those behind it
+	t.Stages = append(t.Stages, s)
+}
+
+// forget drops what a stage said, and those behind it.
+func (t *Trace) forget(stage string) {
+	if i := slices.IndexFunc(t.Stages, func(x Stage) bool { return x.Name == stage }); i >= 0 {
+		t.Stages = t.Stages[:i]
+	}
+}
+
+func userText(u user.Info) string {
+	if u == nil {
+		return ""
+	}
+	return fmt.Sprintf("%s, in groups %s", u.GetName(), strings.Join(u.GetGroups(), ", "))
+}
+
+// Verdict sums up a call that has ended with err.
+func Verdict(c *call.Call, err error) Status {
+	s := Status{Allowed: err == nil}
+	if c.Tip != nil {
+		s.Revision = c.Tip.Revision()
+		if c.Tip.Policy != nil {
+			s.Policy = c.Tip.Policy.DigestString()
+		}
+	}
+	if err != nil {
+		st, _ := status.From(err)
+		s.Code, s.Reason, s.Message = int(st.Code), string(st.Reason), st.Message
+	} else if c.Decision != nil && c.Decision.Pending != nil {
+		s.Allowed, s.Message = false, c.Decision.Reason
+	}
+	return s
+}
+
+// OfRefusal returns the explanation of a call that was refused, without its stages.
+func OfRefusal(c *call.Call, err error) *Explanation {
+	e := &Explanation{TypeMeta: metav1.TypeMeta{APIVersion: Group + "/" + Version, Kind: Kind}}
+	e.Name, e.CreationTimestamp = c.AuditID, metav1.NewTime(c.Received)
+	i, u := c.Info, c.User
+	if u == nil {
+		u = c.Requester
+	}
+	e.Spec = Spec{Verb: i.Verb, User: u.GetName(), UID: u.GetUID(), Groups: u.GetGroups(), Extra: u.GetExtra()}
+	if i.IsResourceRequest {
+		e.Spec.Group, e.Spec.Version, e.Spec.Resource, e.Spec.Subresource, e.Spec.Namespace, e.Spec.Name = i.APIGroup, i.APIVersion, i.Resource, i.Subresource, i.Namespace, i.Name
+		e.Spec.FieldSelector, e.Spec.LabelSelector = i.FieldSelector, i.LabelSelector
+	} else {
+		e.Spec.Path = i.Path
+	}
+	e.Status = Verdict(c, err)
+	return e
+}

@@ -1,0 +1,176 @@
+package read
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"stele.dev/stele/core/authn"
+	"stele.dev/stele/core/call"
+	"stele.dev/stele/core/commit"
+	"stele.dev/stele/core/past"
+)
+
+// Below /at/<moment> is the API as it was at that moment, read-only. Who asks, and what they may
+// read, is decided today, as for the same request without the prefix; what there is at its path is
+// looked up in the policy of then. A server whose log ends at that revision would answer the same.
+
+// revisionHeader names the revision that an answer below /at is of.
+const revisionHeader = "Stele-Revision"
+
+// CutMoment takes the prefix off the path.
+func CutMoment(c *call.Call) error {
+	below, found := strings.CutPrefix(c.HTTP.URL.Path, call.AtPrefix)
+	if !found || below != "" && below[0] != '/' {
+		return nil
+	}
+	text, rest, _ := strings.Cut(strings.TrimPrefix(below, "/"), "/")
+	h, u := *c.HTTP, *c.HTTP.URL
+	u.Path, u.RawPath = "/"+rest, ""
+	h.URL = &u
+	c.HTTP = &h
+	m, err := past.Parse(text)
+	if err != nil {
+		return noMoment(c, err)
+	}
+	c.Past.Moment = &m
+	return nil
+}
+
+// noMoment is the error of a request below /at/<moment> where there is nothing. Where it asks for
+// what is served, and not for a resource, its text is a warning, too: client-go keeps of an error of
+// discovery the code alone, and shows warnings.
+func noMoment(c *call.Call, err error) error {
+	info, asked := call.RequestInfo(c.HTTP)
+	if status := apierrors.APIStatus(nil); asked == nil && !info.IsResourceRequest && errors.As(err, &status) {
+		c.Warn(status.Status().Message)
+	}
+	return err
+}
+
+// enter finds out which revision the moment is, and what there was then. It is the same
+// in all rounds.
+func (rd *Reader) Enter(ctx context.Context, c *call.Call) error {
+	if c.Past.Moment == nil || c.Past.Tip != nil || c.Requester == authn.Anonymous && call.PublicPath(c.HTTP.URL.Path) { // to whom the server's state is all there is
+		return nil
+	}
+	revision, tip, err := rd.Past.Resolve(ctx, c.Tip, *c.Past.Moment)
+	if err != nil {
+		return noMoment(c, err)
+	}
+	if err := c.Pin(tip); err != nil {
+		return err
+	}
+	if c.Past.Tip, err = rd.Past.Tip(ctx, tip, revision); err != nil {
+		return noMoment(c, err)
+	}
+	c.Past.AsOf = c.Past.Tip.Time
+	c.W.Header().Set(revisionHeader, strconv.FormatUint(revision, 10))
+	return nil
+}
+
+// RefusePast returns the error of a call below /at that is about the present alone (405).
+func RefusePast(c *call.Call) error {
+	return &apierrors.StatusError{ErrStatus: metav1.Status{
+		Status: metav1.StatusFailure, Code: http.StatusMethodNotAllowed, Reason: metav1.StatusReasonMethodNotAllowed,
+		Message: fmt.Sprintf("this is the past, as of revision %d, and read-only: %s at the present, without %s/<moment> before the path; stele revert and stele undelete bring back what was", c.Past.Tip.Revision(), c.Info.Verb, call.AtPrefix),
+		Details: &metav1.StatusDetails{Group: c.Info.APIGroup, Kind: c.Info.Resource, Name: c.Info.Name},
+	}}
+}
+
+// absent says of a resource that is not served below /at what there is in its place.
+func (rd *Reader) Absent(ctx context.Context, c *call.Call, err error) error {
+	if c.Past.Tip == nil || !c.Info.IsResourceRequest || !apierrors.IsNotFound(err) {
+		return err
+	}
+	gvr := schema.GroupVersionResource{Group: c.Info.APIGroup, Version: c.Info.APIVersion, Resource: c.Info.Resource}
+	if c.VersionOfPath(gvr) != nil {
+		return err // it is its path that is wrong
+	}
+	text := fmt.Sprintf("%s of version %s was not served at revision %d", gvr.GroupResource(), gvr.Version, c.Past.Tip.Revision())
+	if k := c.Past.Tip.Policy.Kind(gvr.GroupResource()); k != nil {
+		var versions []string
+		for _, v := range k.Versions {
+			if v.Served {
+				versions = append(versions, v.Name)
+			}
+		}
+		text += ": its versions were " + strings.Join(versions, ", ")
+	} else if since, findErr := rd.Past.Introduced(ctx, c.Tip, gvr.GroupResource(), c.Past.Tip.Revision()); findErr != nil {
+		return findErr
+	} else if since > 0 {
+		text += fmt.Sprintf(": the kind is there since revision %d", since)
+	}
+	refused := apierrors.NewGenericServerResponse(http.StatusNotFound, c.Info.Verb, gvr.GroupResource(), c.Info.Name, "", 0, false)
+	refused.ErrStatus.Message = text
+	return refused
+}
+
+// warnPast tells what a client below /at would not expect.
+func (rd *Reader) WarnPast(ctx context.Context, c *call.Call) error {
+	if c.Past.Tip == nil {
+		return nil
+	}
+	if c.Past.Converted {
+		c.Warn(fmt.Sprintf("%s was not served at revision %d: converted now", c.Kind.GroupVersionKind().GroupVersion(), c.Past.Tip.Revision()))
+	}
+	if c.Info.Verb == "get" {
+		return nil
+	}
+	return rd.warnNamespace(ctx, c)
+}
+
+// warnExact is warnPast for a read of one revision without the prefix. It is asked in terms of
+// today, its selectors too: what was not served then is converted, what was not there is empty.
+func (rd *Reader) warnExact(ctx context.Context, c *call.Call) error {
+	if c.Kind == nil || c.Past.Tip != nil || c.RevisionOfPast() == 0 {
+		return nil
+	}
+	law, err := rd.Past.Policy(ctx, c.Tip, c.Past.Exactly)
+	if err != nil {
+		return err
+	}
+	gvr := schema.GroupVersionResource{Group: c.Info.APIGroup, Version: c.Info.APIVersion, Resource: c.Info.Resource}
+	switch {
+	case law == nil || law.Kind(c.Kind.Kind.Stored().GroupResource()) == nil:
+		c.Warn(fmt.Sprintf("%s was not served at revision %d: there was none", gvr.GroupResource(), c.Past.Exactly))
+	case law.Version(gvr) == nil:
+		c.Warn(fmt.Sprintf("%s was not served at revision %d: converted now", gvr.GroupVersion(), c.Past.Exactly))
+	}
+	return nil
+}
+
+// warnNamespace tells who lists in a namespace that it was not there.
+func (rd *Reader) warnNamespace(ctx context.Context, c *call.Call) error {
+	why, err := rd.noNamespace(ctx, c, c.RevisionOfPast())
+	if why != "" {
+		c.Warn(why)
+	}
+	return err
+}
+
+// noNamespace says when the namespace of a request came or went, if it was not there at a revision.
+func (rd *Reader) noNamespace(ctx context.Context, c *call.Call, then uint64) (string, error) {
+	if then == 0 || c.Key.Namespace == "" {
+		return "", nil
+	}
+	ns, err := rd.Past.Object(ctx, c.Tip, commit.Namespaces, "", c.Key.Namespace, then)
+	if ns != nil || err != nil {
+		return "", err
+	}
+	went, came, err := rd.Past.Around(ctx, commit.Namespaces, "", c.Key.Namespace, then, c.Tip.Revision())
+	text := fmt.Sprintf("there was no namespace %q at revision %d", c.Key.Namespace, then)
+	if went > 0 {
+		text += fmt.Sprintf(": it was deleted at revision %d", went)
+	}
+	if came > 0 {
+		text += fmt.Sprintf(": it was created at revision %d", came)
+	}
+	return text, err
+}

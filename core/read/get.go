@@ -1,0 +1,131 @@
+package read
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/tidwall/gjson"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
+	internalvalidation "k8s.io/apimachinery/pkg/apis/meta/internalversion/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"stele.dev/stele/core/call"
+	"stele.dev/stele/core/commit"
+	"stele.dev/stele/core/negotiate"
+	"stele.dev/stele/core/past"
+	"stele.dev/stele/core/status"
+	"stele.dev/stele/core/table"
+	"stele.dev/stele/projections/objects"
+)
+
+// see pins the tip that a read is answered from: for no resourceVersion one that is
+// confirmed to be current, for "0" any, else one that is not older. If another policy
+// is in force there, the request goes back to be authorized by it.
+func (rd *Reader) See(ctx context.Context, c *call.Call, resourceVersion string) error {
+	if c.Past.Tip != nil {
+		return rd.seePast(ctx, c, resourceVersion)
+	}
+	tip := c.Tip
+	var err error
+	switch resourceVersion {
+	case "":
+		if !c.Confirmed {
+			tip, err = rd.Committer.Confirm(ctx)
+		}
+	case "0":
+		if rd.Committer.Unconfirmed() > commit.MaxUnconfirmed {
+			tip, err = rd.Committer.Confirm(ctx)
+		}
+	default:
+		var revision uint64
+		if revision, err = call.QueryRevision(resourceVersion); err != nil {
+			return err
+		}
+		if revision > tip.Revision() {
+			if tip, err = rd.Committer.Confirm(ctx); err == nil && revision > tip.Revision() {
+				return past.NotYet(revision, tip.Revision())
+			}
+		}
+		if err == nil {
+			err = rd.checkLost(ctx, tip, revision)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	return c.Pin(tip)
+}
+
+// getVersion is the resourceVersion that a get asks for, and whether it is to be of that very one,
+// which upstream knows of lists alone.
+func GetVersion(c *call.Call) (version string, exact bool, err error) {
+	if c.HTTP.URL.RawQuery == "" {
+		return "", false, nil
+	}
+	query := c.HTTP.URL.Query()
+	export, asked := false, query["export"]
+	if err := runtime.Convert_Slice_string_To_bool(&asked, &export, nil); err != nil {
+		return "", false, apierrors.NewBadRequest(fmt.Sprintf("the export parameter cannot be parsed: %v", err))
+	}
+	if export {
+		return "", false, apierrors.NewBadRequest("the export parameter, deprecated since v1.14, is no longer supported")
+	}
+	o := internalversion.ListOptions{ResourceVersion: query.Get("resourceVersion"), ResourceVersionMatch: metav1.ResourceVersionMatch(query.Get("resourceVersionMatch"))}
+	if errs := internalvalidation.ValidateListOptions(&o, true); len(errs) > 0 {
+		return "", false, apierrors.NewInvalid(schema.GroupKind{Group: metav1.GroupName, Kind: "GetOptions"}, "", errs)
+	}
+	return o.ResourceVersion, Exactly(&o), nil
+}
+
+func (rd *Reader) Get(ctx context.Context, c *call.Call) error {
+	version, exact, err := GetVersion(c)
+	if err != nil {
+		return err
+	}
+	var o *objects.Object
+	if exact || c.Past.Tip != nil {
+		o, err = rd.objectAt(ctx, c, version, exact)
+	} else if err = rd.See(ctx, c, version); err == nil {
+		o = c.Tip.Objects.Get(c.Resource(), c.Key.Namespace, c.Key.Name)
+	}
+	if err != nil {
+		return err
+	}
+	if c.Sent {
+		return nil
+	}
+	if o == nil {
+		return rd.notFound(ctx, c)
+	}
+	return rd.AnswerObject(c, 200, o.JSON)
+}
+
+// answerObject answers with one object, given as its JSON in any version.
+func (rd *Reader) AnswerObject(c *call.Call, code int, object []byte) error {
+	f, err := c.Format()
+	if err != nil {
+		return err
+	}
+	if object, err = c.View(object); err != nil {
+		return err
+	}
+	switch f.As {
+	case negotiate.Table:
+		o, err := call.TableOptions(c, f)
+		if err != nil {
+			return err
+		}
+		list := metav1.ListMeta{ResourceVersion: gjson.GetBytes(object, "metadata.resourceVersion").String()}
+		if object, err = rd.Surface.Printer(c).Table(o, list, [][]byte{object}); err != nil {
+			return err
+		}
+	case negotiate.Metadata:
+		if f.List {
+			return status.NotAcceptable("you requested PartialObjectMetadataList, but the requested object is not a list (%s)", c.GoType(""))
+		}
+		object = table.Metadata(object, f.AsVersion)
+	}
+	return c.WriteBody(f, code, object)
+}

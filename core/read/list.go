@@ -1,0 +1,391 @@
+package read
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
+	internalscheme "k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme"
+	internalvalidation "k8s.io/apimachinery/pkg/apis/meta/internalversion/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/storage"
+	"stele.dev/stele/core/call"
+	"stele.dev/stele/core/commit"
+	"stele.dev/stele/core/negotiate"
+	"stele.dev/stele/core/shown"
+	"stele.dev/stele/core/status"
+	"stele.dev/stele/core/table"
+	"stele.dev/stele/core/wire"
+	"stele.dev/stele/projections/objects"
+)
+
+// listOptions reads and validates the query of a list or watch, and makes the
+// selection that it asks for.
+func (rd *Reader) ListOptions(c *call.Call) (*internalversion.ListOptions, objects.Selection, error) {
+	o := &internalversion.ListOptions{}
+	if err := internalscheme.ParameterCodec.DecodeParameters(c.HTTP.URL.Query(), metav1.SchemeGroupVersion, o); err != nil {
+		return nil, objects.Selection{}, apierrors.NewBadRequest(err.Error())
+	}
+	internalversion.SetListOptionsDefaults(o, true)
+	if errs := internalvalidation.ValidateListOptions(o, true); len(errs) > 0 {
+		return nil, objects.Selection{}, apierrors.NewInvalid(schema.GroupKind{Group: metav1.GroupName, Kind: "ListOptions"}, "", errs)
+	}
+	if err := checkFields(c, o.FieldSelector); err != nil {
+		return nil, objects.Selection{}, err
+	}
+	if name := c.Info.Name; name != "" { // of the path of a watch, or of the selector itself
+		if o.FieldSelector == nil || o.FieldSelector.Empty() {
+			o.FieldSelector = fields.OneTermEqualSelector("metadata.name", name)
+		} else if selected, ok := o.FieldSelector.RequiresExactMatch("metadata.name"); !ok || selected != name {
+			return nil, objects.Selection{}, apierrors.NewBadRequest("fieldSelector metadata.name doesn't match requested name")
+		}
+	}
+	selector, err := storedFields(c, o.FieldSelector)
+	if err != nil {
+		return nil, objects.Selection{}, err
+	}
+	return o, objects.Select(c.Key.Namespace, o.LabelSelector, selector), nil
+}
+
+// storedFields is a selector with the fields as stored objects have them.
+func storedFields(c *call.Call, selector fields.Selector) (fields.Selector, error) {
+	face := c.Kind.Kind.Face
+	if face == nil || selector == nil {
+		return selector, nil
+	}
+	return selector.Transform(func(field, value string) (string, string, error) { return face.StoredPath(field), value, nil })
+}
+
+// checkFields refuses fields that cannot be selected by.
+func checkFields(c *call.Call, selector fields.Selector) error {
+	if selector == nil {
+		return nil
+	}
+	plain := c.Kind.Kind.Builtin && len(c.Kind.SelectableFields) == 0
+	for _, q := range selector.Requirements() {
+		switch {
+		case plain: // upstream has another function for these, and another text
+			if _, _, err := runtime.DefaultMetaV1FieldSelectorConversion(q.Field, q.Value); err != nil {
+				return apierrors.NewBadRequest(err.Error())
+			}
+		case q.Field == "metadata.name":
+		case q.Field == "metadata.namespace" && c.Kind.Kind.Namespaced:
+		case selectable(c, q.Field):
+		default:
+			return apierrors.NewBadRequest("field label not supported: " + q.Field)
+		}
+	}
+	return nil
+}
+
+func selectable(c *call.Call, field string) bool {
+	for _, f := range c.Kind.SelectableFields {
+		if strings.TrimPrefix(f, ".") == field {
+			return true
+		}
+	}
+	return false
+}
+
+// page is a part of a list: what state it is of, where it begins, how much it holds.
+type Page struct {
+	state          *objects.State // nil if it has to be found, see past
+	revision       uint64         // as the answer gives it
+	afterNamespace string
+	afterName      string
+	limit          int
+	OfPast         bool // it is of a revision that stays what it is
+}
+
+// list answers with objects at one revision.
+func (rd *Reader) List(ctx context.Context, c *call.Call) error {
+	f, err := c.Format()
+	if err != nil {
+		return err
+	}
+	o, sel, err := rd.ListOptions(c)
+	if err != nil {
+		return err
+	}
+	pg, err := rd.PageOf(ctx, c, o)
+	if err != nil {
+		return err
+	}
+	if pg.OfPast {
+		if fresh, err := rd.Fix(ctx, c, pg.revision); fresh || err != nil {
+			return err
+		}
+	}
+	meta, found, err := rd.Found(ctx, c, &pg, &sel)
+	if err != nil {
+		return err
+	}
+	if len(found) == 0 && c.Past.Tip == nil {
+		if err := rd.warnNamespace(ctx, c); err != nil {
+			return err
+		}
+	}
+	return rd.AnswerList(c, f, meta, found)
+}
+
+// found is what is on a page.
+func (rd *Reader) Found(ctx context.Context, c *call.Call, pg *Page, sel *objects.Selection) (meta metav1.ListMeta, found []*objects.Object, err error) {
+	if pg.OfPast {
+		if pg.state, err = rd.ObjectsAt(ctx, c, c.Resource(), c.Key.Namespace, pg.revision); err != nil {
+			return meta, nil, err
+		}
+		as := sel.As(commit.KindOf(c.Kind.Kind.Stored()))
+		sel = &as
+	}
+	found = make([]*objects.Object, 0, min(pg.limit, 1024))
+	more := false
+	for x := range pg.state.List(c.Resource(), sel, pg.afterNamespace, pg.afterName) {
+		if len(found) == pg.limit {
+			more = true
+			break
+		}
+		found = append(found, x)
+	}
+	meta.ResourceVersion = strconv.FormatUint(pg.revision, 10)
+	if more {
+		last := found[len(found)-1]
+		if meta.Continue, err = storage.EncodeContinue(KeyPrefix+key(c, last), KeyPrefix, int64(pg.revision)); err != nil {
+			return meta, nil, err
+		}
+		if sel.Everything() {
+			remaining := int64(pg.state.CountAfter(c.Resource(), sel.Namespace, last.Namespace, last.Name))
+			meta.RemainingItemCount = &remaining
+		}
+		rd.Committer.Objects().Pin(pg.state)
+	}
+	return meta, found, nil
+}
+
+// keyPrefix stands before the key in a continue token.
+const KeyPrefix = "/"
+
+// key is what a continue token has of the last object of a page: the first key behind it,
+// below the path of the list. So every token means something for every list, as upstream.
+func key(c *call.Call, last *objects.Object) string {
+	if acrossNamespaces(c) {
+		return last.Namespace + "/" + last.Name + "\x00"
+	}
+	return last.Name + "\x00"
+}
+
+// goOnBehind is where the page begins that a token's key asks for.
+func (pg *Page) goOnBehind(c *call.Call, key string) {
+	key = strings.TrimPrefix(key, KeyPrefix)
+	if acrossNamespaces(c) {
+		pg.afterNamespace, pg.afterName, _ = strings.Cut(key, "/")
+	} else {
+		pg.afterNamespace, pg.afterName = c.Key.Namespace, key
+	}
+}
+
+func acrossNamespaces(c *call.Call) bool { return c.Kind.Kind.Namespaced && c.Key.Namespace == "" }
+
+// page finds the state that a list is of.
+func (rd *Reader) PageOf(ctx context.Context, c *call.Call, o *internalversion.ListOptions) (Page, error) {
+	pg := Page{limit: maxInt}
+	if o.Limit > 0 && o.ResourceVersion != "0" { // upstream answers "0" from its cache, with all
+		pg.limit = int(o.Limit)
+	}
+	switch {
+	case o.Continue != "":
+		key, revision, err := storage.DecodeContinue(o.Continue, KeyPrefix)
+		if err != nil {
+			return pg, apierrors.NewBadRequest(fmt.Sprintf("invalid continue token: %v", err))
+		}
+		if o.ResourceVersion != "" && o.ResourceVersion != "0" {
+			return pg, apierrors.NewBadRequest("specifying resource version is not allowed when using continue")
+		}
+		pg.goOnBehind(c, key)
+		if revision < 0 { // inconsistent: from the same key on, but now
+			return pg, rd.newest(ctx, c, "", &pg)
+		}
+		if err := rd.See(ctx, c, strconv.FormatInt(revision, 10)); apierrors.IsResourceExpired(err) {
+			return pg, expiredContinue(key)
+		} else if err != nil {
+			return pg, err
+		}
+		if err := rd.CheckWindow(ctx, c, uint64(revision)); err != nil {
+			return pg, goOnNow(err, key)
+		}
+		pg.revision, pg.OfPast = uint64(revision), true
+		if err := rd.Past.Kept(pg.revision); err != nil {
+			return pg, expiredContinue(key)
+		}
+		return pg, nil
+	case Exactly(o):
+		var err error
+		pg.revision, err = rd.Exact(ctx, c, o.ResourceVersion)
+		pg.OfPast = true
+		return pg, err
+	default:
+		return pg, rd.newest(ctx, c, o.ResourceVersion, &pg)
+	}
+}
+
+// newest makes the page one of the newest state that there is.
+func (rd *Reader) newest(ctx context.Context, c *call.Call, resourceVersion string, pg *Page) error {
+	if err := rd.See(ctx, c, resourceVersion); err != nil {
+		return err
+	}
+	pg.revision, pg.OfPast = c.World().Revision(), c.Past.Tip != nil
+	if !pg.OfPast {
+		pg.state = c.Tip.Objects
+	}
+	return nil
+}
+
+// exactly tells whether a list is to be of the very resourceVersion that it names.
+func Exactly(o *internalversion.ListOptions) bool {
+	return o.ResourceVersionMatch == metav1.ResourceVersionMatchExact ||
+		o.ResourceVersionMatch == "" && o.Limit > 0 && o.ResourceVersion != "" && o.ResourceVersion != "0" // as upstream
+}
+
+const maxInt = int(^uint(0) >> 1)
+
+// expiredContinue is upstream's answer to a token whose revision is gone: 410, with a
+// token that goes on from the same key at whatever revision is current then.
+func expiredContinue(key string) error {
+	return goOnNow(apierrors.NewResourceExpired("The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue parameter, or use the continue token in this response to retrieve the remainder of the results. Continuing with the provided token results in an inconsistent list - objects that were created, modified, or deleted between the time the first chunk was returned and now may show up in the list."), key)
+}
+
+// goOnNow adds the token to go on with to what says that a revision is Expired.
+func goOnNow(err error, key string) error {
+	expired := (*apierrors.StatusError)(nil)
+	if token, encodeErr := storage.EncodeContinue(key, KeyPrefix, -1); encodeErr == nil && errors.As(err, &expired) && apierrors.IsResourceExpired(err) {
+		expired.ErrStatus.ListMeta.Continue = token
+	}
+	return err
+}
+
+// writeAtOnce is about how much of a list is given to the connection at a time.
+const writeAtOnce = 256 << 10
+
+// listBuffers are *[]byte; a connection has copied or sent what it was given when its
+// Write returns.
+var listBuffers = sync.Pool{New: func() any {
+	b := make([]byte, 0, writeAtOnce+4096)
+	return &b
+}}
+
+// answerList joins the objects' bytes; nothing is encoded but the list's own header.
+func (rd *Reader) AnswerList(c *call.Call, f negotiate.Format, meta metav1.ListMeta, found []*objects.Object) error {
+	in := shown.Items{Version: c.ShownVersion(), Untyped: c.Kind.Kind.Builtin && f.As == negotiate.Whole && f.MediaType != negotiate.Protobuf}
+	if f.As == negotiate.Table {
+		o, err := call.TableOptions(c, f)
+		if err != nil {
+			return err
+		}
+		texts := make([][]byte, len(found))
+		for i, x := range found {
+			texts[i] = in.Of(x.JSON)
+		}
+		body, err := rd.Surface.Printer(c).Table(o, meta, texts)
+		if err != nil {
+			return err
+		}
+		return c.WriteBody(f, http.StatusOK, body)
+	}
+	kind, version := c.Kind.Kind.ListKind, c.Kind.GroupVersionKind().GroupVersion().String()
+	item := func(to []byte, x *objects.Object) []byte { return in.Append(to, x.JSON) }
+	if f.As == negotiate.Metadata {
+		if !f.List {
+			return status.NotAcceptable("you requested PartialObjectMetadata, but the requested object is a list (%s)", c.GoType("List"))
+		}
+		kind, version = "PartialObjectMetadataList", "meta.k8s.io/"+f.AsVersion
+		item = func(to []byte, x *objects.Object) []byte { return append(to, table.Metadata(x.JSON, f.AsVersion)...) }
+	}
+	if f.MediaType == negotiate.Protobuf || f.MediaType == negotiate.CBOR {
+		return rd.answerConverted(c, f, kind, version, meta, found, item)
+	}
+	metaText, err := json.Marshal(meta)
+	if err != nil {
+		return err
+	}
+	head := fmt.Appendf(nil, `{"kind":%q,"apiVersion":%q,"metadata":%s,"items":[`, kind, version, metaText)
+	if f.MediaType != negotiate.JSON || f.Pretty || c.HTTP.Method == http.MethodHead {
+		whole := head
+		for i, x := range found {
+			if i > 0 {
+				whole = append(whole, ',')
+			}
+			whole = item(whole, x)
+		}
+		return c.WriteBody(f, http.StatusOK, append(whole, "]}"...))
+	}
+	var to io.WriteCloser
+	if f.As == negotiate.Whole {
+		length := len(head) + len(listEnd) + max(0, len(found)-1)
+		for _, x := range found {
+			length += in.Len(x.JSON)
+		}
+		to = c.Open(f.MediaType, http.StatusOK, length)
+	}
+	pooled := listBuffers.Get().(*[]byte)
+	buffer := append((*pooled)[:0], head...)
+	defer func() {
+		*pooled = buffer
+		listBuffers.Put(pooled)
+	}()
+	for i, x := range found {
+		if i > 0 {
+			buffer = append(buffer, ',')
+		}
+		if buffer = item(buffer, x); len(buffer) >= writeAtOnce {
+			if to == nil {
+				to = c.Open(f.MediaType, http.StatusOK, -1)
+			}
+			if _, err := to.Write(buffer); err != nil {
+				break // the client is gone
+			}
+			buffer = buffer[:0]
+		}
+	}
+	buffer = append(buffer, listEnd...)
+	if to == nil {
+		to = c.Open(f.MediaType, http.StatusOK, len(buffer))
+	}
+	_, _ = to.Write(buffer)
+	_ = to.Close()
+	return nil
+}
+
+const listEnd = "]}\n"
+
+// answerConverted answers with a list in another form than JSON, made of its items one after the other.
+func (rd *Reader) answerConverted(c *call.Call, f negotiate.Format, kind, version string, meta metav1.ListMeta, found []*objects.Object, item func([]byte, *objects.Object) []byte) error {
+	l, err := wire.NewList(f.MediaType, kind, version, meta)
+	if err != nil {
+		return err
+	}
+	var text []byte
+	for _, x := range found {
+		text = item(text[:0], x)
+		if err := l.Add(text); err != nil {
+			return err
+		}
+	}
+	length, write, err := l.Encoded()
+	if err != nil {
+		return err
+	}
+	to := c.Open(f.MediaType, http.StatusOK, length)
+	_ = write(to) // who is gone needs no answer
+	_ = to.Close()
+	return nil
+}

@@ -1,0 +1,160 @@
+package read
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"stele.dev/stele/core/call"
+	"stele.dev/stele/core/negotiate"
+	"stele.dev/stele/core/shown"
+	"stele.dev/stele/core/status"
+	"stele.dev/stele/core/wire"
+	"stele.dev/stele/projections/objects"
+)
+
+// stream writes watch events to one client. What waits is coalesced: it is given to
+// the connection when nothing more is at hand, or when it has become large.
+type Stream struct {
+	rd      *Reader
+	c       *call.Call
+	version shown.Version                                        // in which objects are shown
+	encode  func(object []byte, revision uint64) ([]byte, error) // nil: objects as they are
+	flusher *http.ResponseController
+	buffer  []byte
+	Format  negotiate.Format
+	socket  *socket // nil: the answer's body
+	ended   context.CancelFunc
+}
+
+// newStream negotiates how events are sent. The context that it returns ends with the client.
+func (rd *Reader) NewStream(ctx context.Context, c *call.Call) (*Stream, context.Context, error) {
+	f, err := c.Format()
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := f.Streams(); err != nil {
+		return nil, nil, err
+	}
+	s := &Stream{rd: rd, c: c, Format: f, flusher: http.NewResponseController(c.W)}
+	if c.Kind != nil {
+		s.version = c.ShownVersion()
+	}
+	if c.Cancel != nil {
+		c.Cancel() // of the round before this one
+	}
+	ctx, s.ended = context.WithCancel(ctx)
+	c.Cancel = s.end
+	return s, ctx, nil
+}
+
+// end is what is left to do when the request is done.
+func (s *Stream) end() {
+	s.ended()
+	if s.socket != nil {
+		s.socket.close()
+	}
+}
+
+func Jitter(d time.Duration) time.Duration {
+	return d - d/4 + time.Duration(rand.Int64N(int64(d/4)))
+}
+
+// begin sends the header at once: clients wait for it. Or it makes a socket of the connection.
+func (s *Stream) Begin() {
+	if asksForSocket(s.c.HTTP) {
+		text := s.Format.MediaType == negotiate.JSON
+		if s.socket = newSocket(s.c.W, s.c.HTTP, text, s.ended); s.socket != nil {
+			s.c.W.Code, s.c.Sent = http.StatusSwitchingProtocols, true
+			return
+		}
+	}
+	s.c.WriteHeader(s.Format.StreamType())
+	s.c.W.WriteHeader(http.StatusOK)
+	s.c.Sent = true
+	_ = s.flusher.Flush()
+}
+
+// bufferAtOnce is how much waits before it is given to the connection.
+const bufferAtOnce = 64 << 10
+
+// frame adds an event to what waits. A message of a socket does not wait for others.
+func (s *Stream) Frame(kind string, object []byte) error {
+	framed, err := wire.AppendEvent(s.buffer, s.Format.MediaType, s.socket == nil, kind, object)
+	if err != nil {
+		return err
+	}
+	if s.buffer = framed; s.socket == nil && len(s.buffer) < bufferAtOnce {
+		return nil
+	}
+	return s.write()
+}
+
+// errGone says that nobody reads any more.
+var ErrGone = errors.New("read: the client disconnected")
+
+func (s *Stream) write() error {
+	if len(s.buffer) == 0 {
+		return nil
+	}
+	var err error
+	if s.socket != nil {
+		err = s.socket.send(s.buffer)
+	} else {
+		if s.c.HTTP.ProtoMajor == 1 {
+			_ = s.flusher.SetWriteDeadline(time.Now().Add(call.Stalled))
+		}
+		_, err = s.c.W.Write(s.buffer)
+	}
+	if s.buffer = s.buffer[:0]; cap(s.buffer) > 4*bufferAtOnce {
+		s.buffer = nil
+	}
+	if err != nil {
+		return ErrGone
+	}
+	return nil
+}
+
+func (s *Stream) Flush() error {
+	if len(s.buffer) == 0 {
+		return nil
+	}
+	if err := s.write(); err != nil {
+		return err
+	}
+	if err := s.flusher.Flush(); err != nil {
+		return ErrGone
+	}
+	return nil
+}
+
+// fail ends the stream with an ERROR event.
+func (s *Stream) Fail(err error, position uint64) error {
+	if errors.Is(err, ErrGone) {
+		return nil
+	}
+	if errors.Is(err, objects.ErrExpired) {
+		oldest := s.rd.Committer.Tip().Revision()
+		if expired := (*objects.ExpiredError)(nil); errors.As(err, &expired) {
+			oldest = expired.Oldest
+		}
+		err = apierrors.NewResourceExpired(fmt.Sprintf("too old resource version: %d (%d)", position, oldest))
+	}
+	st, internal := status.From(err)
+	if internal {
+		s.rd.Logger.Error("a watch failed", "auditID", s.c.AuditID, "path", s.c.HTTP.URL.Path, "error", err)
+	}
+	text, err := json.Marshal(st)
+	if err != nil {
+		return err
+	}
+	if s.Frame("ERROR", text) == nil {
+		_ = s.Flush()
+	}
+	return nil
+}

@@ -1,0 +1,83 @@
+// Package tokenrequest answers requests for tokens of service accounts: the subresource token. A token is not stored: an
+// event with it would be a credential. Its id is in the program's log, and in all events that are written with it.
+package tokenrequest
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"net/http"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"stele.dev/stele/core/call"
+	"stele.dev/stele/core/discovery"
+	"stele.dev/stele/core/negotiate"
+	"stele.dev/stele/core/read"
+	"stele.dev/stele/core/status"
+	"stele.dev/stele/core/tokens"
+	"stele.dev/stele/core/virtual"
+)
+
+type service struct {
+	reader *read.Reader
+	tokens *tokens.ServiceAccounts
+	logger *slog.Logger
+}
+
+// New returns the row of token requests.
+func New(rd *read.Reader, t *tokens.ServiceAccounts, logger *slog.Logger) *virtual.Resource {
+	v := &service{rd, t, logger}
+	return &virtual.Resource{
+		Resource: discovery.Resource{Version: "v1", APIResource: metav1.APIResource{
+			Name: "serviceaccounts/token", Namespaced: true, Group: tokens.Kind.Group, Version: tokens.Kind.Version, Kind: tokens.Kind.Kind, Verbs: metav1.Verbs{"create"},
+		}},
+		Object: func() any { return authenticationv1.TokenRequest{} }, Builtin: true, Past: virtual.Refuses, Route: route, Serve: v.serve,
+	}
+}
+
+// route checks the path and the verb: a token is created, for an account.
+func route(c *call.Call) error {
+	i := c.Info
+	if i.Namespace == "" || i.Name == "" || len(i.Parts) > 3 {
+		return status.NotServed(i.Verb, c.Resource())
+	}
+	if i.Verb != "create" {
+		return status.MethodNotAllowed(i.Verb)
+	}
+	return nil
+}
+
+// serve answers with a token.
+func (v *service) serve(ctx context.Context, c *call.Call) error {
+	f, err := negotiate.Plain(c.HTTP)
+	if err != nil {
+		return err
+	}
+	asked := &authenticationv1.TokenRequest{}
+	if err := v.reader.DecodeBody(ctx, c, tokens.Kind, asked); err != nil {
+		return err
+	}
+	if asked.Namespace != "" && asked.Namespace != c.Key.Namespace {
+		return status.OtherNamespace()
+	}
+	if err := c.RequireActiveNamespace(); err != nil {
+		return err
+	}
+	issued, err := v.tokens.Issue(c.Tip.Objects, c.Key.Namespace, c.Key.Name, asked, c.Dry())
+	if err != nil {
+		return err
+	}
+	for _, w := range issued.Warnings {
+		c.Warn(w)
+	}
+	text, err := json.Marshal(asked)
+	if err != nil {
+		return err
+	}
+	if !c.Dry() {
+		v.logger.Info("a token was issued", "auditID", c.AuditID, "user", c.User.GetName(), "serviceAccount", c.Key.Namespace+"/"+c.Key.Name,
+			"authentication.kubernetes.io/issued-credential-id", issued.CredentialID)
+	}
+	return c.WriteBody(f, http.StatusCreated, text)
+}

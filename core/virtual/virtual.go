@@ -1,0 +1,175 @@
+// Package virtual has the table of resources that are answered and not stored: changes, blame, explanations, policies,
+// questions of access, reviews, token requests, and what the policy says as RBAC objects and
+// definitions. Routing, 404 and 405, the behaviour below /at, discovery, OpenAPI and metrics all follow from a row.
+package virtual
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	"stele.dev/stele/core/call"
+	"stele.dev/stele/core/commit"
+	"stele.dev/stele/core/discovery"
+	"stele.dev/stele/core/openapi"
+	"stele.dev/stele/core/status"
+	"stele.dev/stele/policy"
+	"stele.dev/stele/schemas"
+)
+
+// Resource is a row of the table. It is safe for concurrent use.
+type Resource struct {
+	// Resource has the names and verbs. A subresource of stored objects has the name "resource/subresource", and
+	// is listed by discovery beside the resource.
+	discovery.Resource
+	// Object returns an empty object of its Go type, which OpenAPI describes.
+	Object func() any
+	// Builtin is true for kinds of Kubernetes, which OpenAPI describes by Kubernetes' own documents.
+	Builtin bool
+	// Described has its schema, in place of Object, where objects have one.
+	Described *policy.Version
+	// Past says how it behaves below /at.
+	Past Past
+	// Timeout bounds a create; zero for the timeout of all requests.
+	Timeout time.Duration
+	// Route checks whether the call's path is served, and takes its verb, in place of the rules by the verbs.
+	Route func(*call.Call) error
+	// Serve answers a call that only reads, or asks a question.
+	Serve func(context.Context, *call.Call) error
+	// Write begins a call that changes something; nil if none does. The result belongs to the call, in all its rounds.
+	Write func(*call.Call) Write
+}
+
+// Past says how a resource behaves below /at.
+type Past uint8
+
+const (
+	// Answers with what there was at that moment.
+	Answers Past = iota
+	// AsToday answers as without the prefix.
+	AsToday
+	// Refuses with 405, because it is about the present alone.
+	Refuses
+)
+
+// Write changes something in the stages of the pipeline. Each round begins with Decode.
+type Write interface {
+	Decode(context.Context) error
+	Validate(context.Context) error
+	Commit(context.Context) error
+}
+
+// subresource returns the resource and the subresource that a row's name consists of.
+func (r *Resource) subresource() (resource, subresource string) {
+	for i := range r.Name {
+		if r.Name[i] == '/' {
+			return r.Name[:i], r.Name[i+1:]
+		}
+	}
+	return r.Name, ""
+}
+
+// verbs are those that the resource takes, also those that discovery does not name.
+func (r *Resource) verbs() []string { return slices.Concat(r.Verbs, r.Unlisted) }
+
+// Find sets the call's key, and returns an error if nothing is served at its path (404) or the path does not take
+// its verb (405).
+func (r *Resource) Find(c *call.Call) error {
+	i := c.Info
+	c.Key = commit.Key{GroupResource: schema.GroupResource{Group: i.APIGroup, Resource: i.Resource}, Namespace: i.Namespace, Name: i.Name}
+	if r.Route != nil {
+		return r.Route(c)
+	}
+	onlyCreated := slices.Equal(r.Verbs, []string{"create"})
+	if i.Subresource != "" || i.Namespace != "" && !r.Namespaced || onlyCreated && (i.Name != "" || r.Namespaced && i.Namespace == "") {
+		return status.NotServed(i.Verb, c.Resource())
+	}
+	if !slices.Contains(r.verbs(), i.Verb) || i.Verb == "create" && i.Name != "" {
+		return apierrors.NewMethodNotSupported(c.Resource(), i.Verb)
+	}
+	return nil
+}
+
+// Table is the rows. It does not change, and does not depend on the policy.
+type Table struct {
+	rows []*Resource
+	by   map[place]*Resource
+}
+
+type place struct{ group, version, resource, subresource string }
+
+// NewTable makes a table of rows.
+func NewTable(rows ...*Resource) *Table {
+	t := &Table{rows: rows, by: map[place]*Resource{}}
+	for _, r := range rows {
+		resource, subresource := r.subresource()
+		t.by[place{r.Group, r.Version, resource, subresource}] = r
+	}
+	return t
+}
+
+// Find returns the row that a call is about; nil if it is about stored objects or a path.
+func (t *Table) Find(c *call.Call) *Resource {
+	i := c.Info
+	if !i.IsResourceRequest {
+		return nil
+	}
+	if r := t.by[place{i.APIGroup, i.APIVersion, i.Resource, i.Subresource}]; r != nil || i.Subresource == "" {
+		return r
+	}
+	return t.by[place{i.APIGroup, i.APIVersion, i.Resource, ""}]
+}
+
+// Has reports whether a path is exactly that of a row's resource.
+func (t *Table) Has(i *request.RequestInfo) bool {
+	return t.by[place{i.APIGroup, i.APIVersion, i.Resource, i.Subresource}] != nil
+}
+
+// Rows returns the rows, in the order in which discovery lists them.
+func (t *Table) Rows() []*Resource { return t.rows }
+
+// Discovery adds the table to what discovery lists of stored resources.
+func (t *Table) Discovery(stored []discovery.Resource) []discovery.Resource {
+	all := slices.Clone(stored)
+	for _, r := range t.rows {
+		resource, subresource := r.subresource()
+		if subresource == "" {
+			all = append(all, r.Resource)
+			continue
+		}
+		for i := range all {
+			if all[i].Group == r.Group && all[i].Version == r.Version && all[i].Name == resource {
+				all[i].Subresources = append(slices.Clip(all[i].Subresources), r.APIResource)
+			}
+		}
+	}
+	return all
+}
+
+// OpenAPI returns what OpenAPI describes of the table.
+func (t *Table) OpenAPI() (all []openapi.Resource) {
+	for _, r := range t.rows {
+		all = append(all, r.openAPI())
+	}
+	return all
+}
+
+// openAPI returns what OpenAPI describes of a row.
+func (r *Resource) openAPI() openapi.Resource {
+	o := openapi.Resource{Version: r.Described, Verbs: r.verbs()}
+	if o.Version != nil {
+		return o
+	}
+	_, content := openapi.Describe(r.Object())
+	kind := schemas.Kind{Group: r.Group, Kind: r.Kind, Plural: r.Name, Namespaced: r.Namespaced, StorageVersion: r.Version}
+	if resource, subresource := r.subresource(); subresource != "" {
+		o.Of = schema.GroupVersionResource{Group: r.Group, Version: r.Version, Resource: resource}
+		kind.Group, kind.StorageVersion, kind.Plural = r.APIResource.Group, r.APIResource.Version, subresource
+	}
+	o.Version = openapi.NewVersion(kind, content)
+	o.Version.Kind.Builtin = r.Builtin
+	return o
+}
