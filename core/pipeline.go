@@ -178,6 +178,13 @@ type Pipeline struct {
 	resume func(r *Request, from string) error
 }
 
+// The types of [Options] that packages below define.
+type (
+	Check       = surface.Check
+	Compile     = activation.Compile
+	Enforceable = activation.Enforceable
+)
+
 // Options for [New].
 type Options struct {
 	Committer *commit.Committer
@@ -190,11 +197,11 @@ type Options struct {
 	Logger  *slog.Logger
 	Version version.Info
 	// Compile is for policies that clients push; nil if that is not served.
-	Compile activation.Compile
+	Compile Compile
 	// Parts keeps what is uploaded of large policies; nil if nothing may be.
 	Parts *parts.Store
 	// Enforceable tells why such a policy cannot be enforced here; nil if all can.
-	Enforceable activation.Enforceable
+	Enforceable Enforceable
 	// Metrics is where the pipeline's own are registered and served from, with those of others; nil
 	// for a registry of its own.
 	Metrics *prometheus.Registry
@@ -204,7 +211,7 @@ type Options struct {
 	// there is no limit.
 	Memory int64
 	// Checks are what /readyz and /livez ask, beside the pipeline's own.
-	Checks []surface.Check
+	Checks []Check
 }
 
 // New returns a pipeline.
