@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"stele.dev/stele/core/turns"
+	"stele.dev/stele/core/virtual"
 )
 
 // TakeAllTurns takes the turns of large writes until done is called.
@@ -31,3 +32,6 @@ func takeAll(ctx context.Context, t turns.Turns) (done func(), err error) {
 
 // Replaying is how many bytes of history watches hold that are being sent.
 func (p *Pipeline) Replaying() int64 { return p.reader.Replays.Held() }
+
+// Rows are the rows of the table of virtual resources.
+func (p *Pipeline) Rows() []*virtual.Resource { return p.table.Rows() }
