@@ -3,7 +3,7 @@ package core
 import (
 	"context"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"stele.dev/stele/core/status"
 )
 
 // authentication finds out who asks. Who does not get in learns no more than that.
@@ -13,7 +13,7 @@ func (p *Pipeline) authentication(_ context.Context, r *Request) error {
 	}
 	u, err := p.authenticator.Authenticate(r.HTTP)
 	if err != nil {
-		return apierrors.NewUnauthorized("Unauthorized")
+		return status.Unauthorized()
 	}
 	r.Requester = u
 	return nil

@@ -4,7 +4,6 @@ import (
 	"context"
 	"net/http"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"stele.dev/stele/core/call"
 	"stele.dev/stele/core/commit"
 	"stele.dev/stele/core/read"
@@ -127,7 +126,7 @@ func (r *Request) findKind() error {
 	kind := r.VersionOfPath(gvr)
 	if kind != nil && !kind.Kind.Builtin && i.Name != "" && kind.Kind.Namespaced == (i.Namespace != "") && !kind.Serves(i.Subresource) {
 		r.WarnDeprecated(kind)
-		return apierrors.NewNotFound(gvr.GroupResource(), i.Name) // as upstream, which does not look for it
+		return status.NotFound(gvr.GroupResource(), i.Name) // as upstream, which does not look for it
 	}
 	if kind == nil || !call.Serves(i, kind) {
 		return status.NotServed(i.Verb, gvr.GroupResource())
@@ -137,7 +136,7 @@ func (r *Request) findKind() error {
 	}
 	if !call.Allows(i, kind) {
 		r.WarnDeprecated(kind)
-		return apierrors.NewMethodNotSupported(gvr.GroupResource(), i.Verb)
+		return status.MethodNotSupported(gvr.GroupResource(), i.Verb)
 	}
 	r.Kind = kind
 	r.Key = commit.Key{GroupResource: kind.Kind.Stored().GroupResource(), Namespace: i.Namespace, Name: i.Name}

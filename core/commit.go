@@ -6,13 +6,13 @@ import (
 	"fmt"
 	"net/http"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"stele.dev/stele/core/call"
 	"stele.dev/stele/core/commit"
 	"stele.dev/stele/core/edit"
+	"stele.dev/stele/core/status"
 	"stele.dev/stele/eventlog"
 	"stele.dev/stele/eventlog/logpb"
 )
@@ -98,7 +98,7 @@ func (p *Pipeline) stale(r *Request, w *edit.Write, stale *commit.Stale) error {
 
 // refused is for checks that fail on the very state that the write was decided on.
 func (r *Request) refused(w *edit.Write, stale *commit.Stale) error {
-	return apierrors.NewConflict(r.Resource(), r.Key.Name, errors.New(stale.Reason))
+	return status.Conflict(r.Resource(), r.Key.Name, errors.New(stale.Reason))
 }
 
 // event describes the write: who, why, and under which policy.
@@ -207,11 +207,7 @@ func (p *Pipeline) answerDeleted(r *Request, revision uint64) error {
 	if err != nil {
 		return err
 	}
-	return r.WriteJSON(f, http.StatusOK, &metav1.Status{
-		TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"},
-		Status:   metav1.StatusSuccess,
-		Details: &metav1.StatusDetails{
-			Name: r.Key.Name, Group: r.Key.Group, Kind: r.Key.Resource, UID: types.UID(r.Old.UID),
-		},
-	})
+	return r.WriteJSON(f, http.StatusOK, status.Deleted(&metav1.StatusDetails{
+		Name: r.Key.Name, Group: r.Key.Group, Kind: r.Key.Resource, UID: types.UID(r.Old.UID),
+	}))
 }

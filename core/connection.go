@@ -2,15 +2,14 @@ package core
 
 import (
 	"context"
-	"fmt"
 	"net/http"
 	"strings"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"stele.dev/stele/core/call"
 	"stele.dev/stele/core/read"
+	"stele.dev/stele/core/status"
 )
 
 // requestTimeout bounds all requests but watches, and rows of the table that have another timeout.
@@ -24,7 +23,7 @@ func (p *Pipeline) connection(_ context.Context, r *Request) error {
 	}
 	info, err := call.RequestInfo(r.HTTP)
 	if err != nil {
-		return apierrors.NewBadRequest(err.Error())
+		return status.BadRequest(err.Error())
 	}
 	r.Info = info
 	if info.IsResourceRequest {
@@ -33,7 +32,7 @@ func (p *Pipeline) connection(_ context.Context, r *Request) error {
 			r.Write = true
 		case "watch": // by its path, whatever the method
 			if r.HTTP.Method != http.MethodGet && r.HTTP.Method != http.MethodHead {
-				return apierrors.NewMethodNotSupported(schema.GroupResource{Group: info.APIGroup, Resource: info.Resource}, strings.ToLower(r.HTTP.Method))
+				return status.MethodNotSupported(schema.GroupResource{Group: info.APIGroup, Resource: info.Resource}, strings.ToLower(r.HTTP.Method))
 			}
 		}
 	}
@@ -57,7 +56,7 @@ func (p *Pipeline) connection(_ context.Context, r *Request) error {
 	if asked := r.HTTP.URL.Query().Get("timeout"); asked != "" {
 		d, err := time.ParseDuration(asked)
 		if err != nil {
-			return apierrors.NewBadRequest(fmt.Sprintf("invalid timeout specified in the request URL - %v", err))
+			return status.BadRequestf("invalid timeout specified in the request URL - %v", err)
 		}
 		if d > 0 && d < timeout {
 			timeout = d

@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
@@ -16,6 +15,7 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/filters/impersonation"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"stele.dev/stele/core/authn"
+	"stele.dev/stele/core/status"
 )
 
 // impersonation pins the tip, unless the request was sent back with a newer one, and
@@ -43,7 +43,7 @@ func (p *Pipeline) impersonation(ctx context.Context, r *Request) error {
 		return refusal.error()
 	}
 	if err := authn.Bounded(as); err != nil {
-		return apierrors.NewBadRequest(err.Error())
+		return status.BadRequest(err.Error())
 	}
 	r.User = as
 	return nil
@@ -83,7 +83,7 @@ func (r *refusal) WriteHeader(int)                {}
 func (r *refusal) Write(text []byte) (int, error) { return r.body.Write(text) }
 
 func (r *refusal) error() error {
-	err := &apierrors.StatusError{}
+	err := &status.Error{}
 	if jsonErr := json.Unmarshal(r.body.Bytes(), &err.ErrStatus); jsonErr != nil {
 		return jsonErr
 	}

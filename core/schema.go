@@ -4,7 +4,6 @@ import (
 	"context"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"stele.dev/stele/core/canonical"
@@ -27,7 +26,7 @@ func (p *Pipeline) schema(ctx context.Context, r *Request) error {
 	}
 	o, kind := r.Object, r.Kind.Kind
 	if m := r.Mistyped; m != nil {
-		return apierrors.NewInvalid(m.Kind, o.Meta.Name, m.Errs)
+		return status.Invalid(m.Kind, o.Meta.Name, m.Errs)
 	}
 	names := metadata.NamesOf(kind.Group, kind.Plural)
 	var errs field.ErrorList

@@ -7,10 +7,10 @@ import (
 	"slices"
 	"strings"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"stele.dev/stele/core/call"
 	"stele.dev/stele/core/commit"
+	"stele.dev/stele/core/status"
 	"stele.dev/stele/eventlog/logpb"
 	"stele.dev/stele/policy"
 )
@@ -95,7 +95,7 @@ func (r *Request) notAdmitted(refused []*policy.Finding) error {
 		texts[i] = "rule " + f.Rule + place(f.Source) + " denied the request: " + f.Message
 		causes[i] = metav1.StatusCause{Type: metav1.CauseType(f.Rule), Message: f.Message + " (rule " + f.Rule + ")", Field: f.Source}
 	}
-	err := apierrors.NewForbidden(r.Resource(), r.Key.Name, errors.New(strings.Join(texts, "; ")))
+	err := status.Refused(r.Resource(), r.Key.Name, errors.New(strings.Join(texts, "; ")))
 	err.ErrStatus.Details.Causes = causes
 	err.ErrStatus.Reason = refused[0].Reason
 	switch refused[0].Reason {

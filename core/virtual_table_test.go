@@ -37,7 +37,7 @@ func requestsOf(r *virtual.Resource) []rowRequest {
 // is TestOpenAPIHasWhatDiscoveryHas.
 func TestEveryRowOfTheTableIsServedAsItSays(t *testing.T) {
 	s := newSite(t, 0)
-	rows := s.pipeline.Rows()
+	rows := s.Pipeline.Rows()
 	if len(rows) < 15 {
 		t.Fatalf("only %d rows", len(rows))
 	}

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"stele.dev/stele/core/call"
@@ -89,7 +88,7 @@ func (v *service) rightsAt(ctx context.Context, c *call.Call, revision uint64, a
 	history := c.Tip.Policies.History
 	n := sort.Search(len(history), func(i int) bool { return history[i].Revision > revision })
 	if n == 0 {
-		return nil, apierrors.NewResourceExpired(fmt.Sprintf("no policy was in force at revision %d: the first is since revision %d", revision, history[0].Revision))
+		return nil, status.Expired("no policy was in force at revision %d: the first is since revision %d", revision, history[0].Revision)
 	}
 	l := &lawful{at: n - 1}
 	in := history[l.at]

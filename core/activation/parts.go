@@ -8,8 +8,8 @@ import (
 	"net/http"
 	"slices"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	kjson "sigs.k8s.io/json"
 	"stele.dev/stele/core/call"
@@ -37,14 +37,14 @@ func (w *push) takeParts() error {
 	var upload Upload
 	strict, err := kjson.UnmarshalStrict(raw, &upload)
 	if err = errors.Join(append([]error{err}, strict...)...); err != nil {
-		return apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: %v", UploadKind, Version, UploadKind, err))
+		return status.BadRequestf("%s in version %q cannot be handled as a %s: %v", UploadKind, Version, UploadKind, err)
 	}
 	if upload.Kind != UploadKind || upload.APIVersion != Group+"/"+Version {
-		return apierrors.NewBadRequest(fmt.Sprintf("the object provided is unrecognized (must be of type %s): it is %s, %s", UploadKind, upload.APIVersion, upload.Kind))
+		return status.BadRequestf("the object provided is unrecognized (must be of type %s): it is %s, %s", UploadKind, upload.APIVersion, upload.Kind)
 	}
 	for i, part := range upload.Parts {
 		if len(part) > parts.MaxSize {
-			return apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("parts[%d] has %d bytes, limit is %d", i, len(part), parts.MaxSize))
+			return status.TooLarge("parts[%d] has %d bytes, limit is %d", i, len(part), parts.MaxSize)
 		}
 	}
 	for _, part := range upload.Parts {
@@ -56,7 +56,7 @@ func (w *push) takeParts() error {
 		}
 	}
 	w.c.Sent = true
-	return w.c.WriteJSON(f, http.StatusCreated, &metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusSuccess, Code: http.StatusCreated})
+	return w.c.WriteJSON(f, http.StatusCreated, status.Success(http.StatusCreated))
 }
 
 // sourceOf puts together the source of a policy that is pushed. Parts are looked for in the log
@@ -83,7 +83,7 @@ func (w *push) sourceOf(ctx context.Context) (*policy.Source, error) {
 			}
 			// Before anything is copied: a small request can name one part many times.
 			if size += len(part); size > policy.MaxSourceBytes {
-				return nil, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("the files have more than %d MiB", policy.MaxSourceBytes>>20))
+				return nil, status.TooLarge("the files have more than %d MiB", policy.MaxSourceBytes>>20)
 			}
 			contents = append(contents, part)
 		}
@@ -101,7 +101,7 @@ func (w *push) sourceOf(ctx context.Context) (*policy.Source, error) {
 func (w *push) part(ctx context.Context, digest string) ([]byte, error) {
 	d, err := policies.ParseDigest(digest)
 	if err != nil {
-		return nil, apierrors.NewBadRequest(fmt.Sprintf("spec.files: %v", err))
+		return nil, status.BadRequestf("spec.files: %v", err)
 	}
 	if w.Parts != nil {
 		if data, ok := w.Parts.Get(d); ok {
@@ -113,11 +113,8 @@ func (w *push) part(ctx context.Context, digest string) ([]byte, error) {
 
 // lacksParts is the answer to a push whose parts have to be uploaded first.
 func lacksParts(missing []metav1.StatusCause) error {
-	return &apierrors.StatusError{ErrStatus: metav1.Status{
-		Status: metav1.StatusFailure, Code: http.StatusUnprocessableEntity, Reason: metav1.StatusReasonInvalid,
-		Message: fmt.Sprintf("%d parts of the files are not here: upload them to /apis/%s/%s/%s/%s, and push again", len(missing), Group, Version, Plural, Parts),
-		Details: &metav1.StatusDetails{Group: Group, Kind: Kind, Causes: missing},
-	}}
+	return status.PartsMissing(schema.GroupKind{Group: Group, Kind: Kind}, missing, fmt.Sprintf(
+		"%d parts of the files are not here: upload them to /apis/%s/%s/%s/%s, and push again", len(missing), Group, Version, Plural, Parts))
 }
 
 // dropParts forgets the uploaded parts of a policy that is in force: the log has them.

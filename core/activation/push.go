@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -51,7 +50,7 @@ func (w *push) Decode(context.Context) error {
 		}
 	}
 	if in := w.c.Tip.Policies.Active.Digest.String(); w.asked.Spec.Replaces != "" && w.asked.Spec.Replaces != in {
-		return apierrors.NewConflict(w.c.Resource(), w.asked.Spec.Replaces, fmt.Errorf("policy %.12s is in force, activated at revision %d", in, w.c.Tip.PolicyRevision()))
+		return status.Conflict(w.c.Resource(), w.asked.Spec.Replaces, fmt.Errorf("policy %.12s is in force, activated at revision %d", in, w.c.Tip.PolicyRevision()))
 	}
 	return nil
 }
@@ -130,11 +129,11 @@ func (w *push) Commit(ctx context.Context) error {
 		case errors.Is(err, ErrInForce):
 			return w.answerPush(f, http.StatusOK, InForce(w.c.Tip))
 		case errors.As(err, &renamed):
-			return apierrors.NewConflict(w.c.Resource(), proposal.Digest.String(), fmt.Errorf("%w; if that is meant, push it with --rename (spec.rename)", renamed))
+			return status.Conflict(w.c.Resource(), proposal.Digest.String(), fmt.Errorf("%w; if that is meant, push it with --rename (spec.rename)", renamed))
 		case errors.As(err, &dropped):
 			return conflictOfFields(proposal.Digest.String(), dropped)
 		case errors.As(err, &inUse):
-			return apierrors.NewConflict(w.c.Resource(), proposal.Digest.String(), inUse)
+			return status.Conflict(w.c.Resource(), proposal.Digest.String(), inUse)
 		case err != nil:
 			return err
 		}
@@ -152,7 +151,7 @@ func (w *push) Commit(ctx context.Context) error {
 			w.c.Confirmed = true
 			return w.c.SendBack(tip) // if the policy is another: may they still
 		}
-		return apierrors.NewConflict(w.c.Resource(), proposal.Digest.String(), errors.New(stale.Reason))
+		return status.Conflict(w.c.Resource(), proposal.Digest.String(), errors.New(stale.Reason))
 	case err != nil:
 		w.c.Sent = true
 		return err
@@ -182,7 +181,7 @@ func (w *push) checkDropped(ctx context.Context, proposal *policies.Proposal) er
 
 // conflictOfFields is the answer to a policy that drops fields, each of which is a cause.
 func conflictOfFields(digest string, dropped DropsFields) error {
-	err := apierrors.NewConflict(schema.GroupResource{Group: Group, Resource: Plural}, digest,
+	err := status.Conflict(schema.GroupResource{Group: Group, Resource: Plural}, digest,
 		fmt.Errorf("%w\nKeep them in the schema as optional fields, or push with --drop-fields (spec.dropFields)", dropped))
 	for _, d := range dropped.First() {
 		err.ErrStatus.Details.Causes = append(err.ErrStatus.Details.Causes, metav1.StatusCause{Type: "FieldDropped", Message: d.String(), Field: d.Field})
@@ -203,7 +202,7 @@ func (w *push) readPolicy() (*Policy, error) {
 		}
 		dryRun := w.c.HTTP.URL.Query()["dryRun"]
 		if errs := metav1validation.ValidateDryRun(field.NewPath("dryRun"), dryRun); len(errs) > 0 {
-			return nil, apierrors.NewInvalid(schema.GroupKind{Group: metav1.GroupName, Kind: "CreateOptions"}, "", errs)
+			return nil, status.Invalid(schema.GroupKind{Group: metav1.GroupName, Kind: "CreateOptions"}, "", errs)
 		}
 		b.Options.DryRun = len(dryRun) > 0
 		w.c.Body = b
@@ -211,10 +210,10 @@ func (w *push) readPolicy() (*Policy, error) {
 	asked := new(Policy)
 	strict, err := kjson.UnmarshalStrict(w.c.Body.Raw, asked)
 	if err = errors.Join(append([]error{err}, strict...)...); err != nil {
-		return nil, apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: %v", Kind, Version, Kind, err))
+		return nil, status.BadRequestf("%s in version %q cannot be handled as a %s: %v", Kind, Version, Kind, err)
 	}
 	if asked.Kind != Kind || asked.APIVersion != Group+"/"+Version {
-		return nil, apierrors.NewBadRequest(fmt.Sprintf("the object provided is unrecognized (must be of type %s): it is %s, %s", Kind, asked.APIVersion, asked.Kind))
+		return nil, status.BadRequestf("the object provided is unrecognized (must be of type %s): it is %s, %s", Kind, asked.APIVersion, asked.Kind)
 	}
 	if errs := checkFiles(asked.Spec.Files); len(errs) > 0 {
 		return nil, status.Invalid(schema.GroupKind{Group: Group, Kind: Kind}, "", errs)
@@ -261,7 +260,7 @@ func (w *push) sign(m *logpb.Metadata) {
 
 // invalidPolicy is the answer to a bundle with errors: all of them, each with its line.
 func invalidPolicy(diags schemas.Diagnostics) error {
-	err := apierrors.NewInvalid(schema.GroupKind{Group: Group, Kind: Kind}, "", nil)
+	err := status.Invalid(schema.GroupKind{Group: Group, Kind: Kind}, "", nil)
 	err.ErrStatus.Message = "the policy has errors:\n" + diags.Error()
 	for _, d := range diags {
 		at := d.Pos.String()

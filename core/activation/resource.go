@@ -8,7 +8,6 @@ import (
 	"slices"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"stele.dev/stele/core/call"
 	"stele.dev/stele/core/parts"
@@ -93,10 +92,10 @@ func (v *service) serve(ctx context.Context, c *call.Call) error {
 		if c.Info.Name != "" { // by a field selector: what was authorized is this one
 			items = slices.DeleteFunc(items, func(p *Policy) bool { return p.Name != c.Info.Name })
 		} else if q.Get("fieldSelector") != "" {
-			return apierrors.NewBadRequest("field label not supported: policies have metadata.name")
+			return status.BadRequest("field label not supported: policies have metadata.name")
 		}
 		if q.Get("labelSelector") != "" {
-			return apierrors.NewBadRequest("policies have no labels to select by")
+			return status.BadRequest("policies have no labels to select by")
 		}
 	} else {
 		one, err := Get(ctx, v.Log, c.World(), c.Info.Name)
@@ -104,7 +103,7 @@ func (v *service) serve(ctx context.Context, c *call.Call) error {
 			return err
 		}
 		if one == nil {
-			return apierrors.NewNotFound(c.Resource(), c.Info.Name)
+			return status.NotFound(c.Resource(), c.Info.Name)
 		}
 		items = append(items, one)
 	}

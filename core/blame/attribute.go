@@ -8,7 +8,6 @@ import (
 	"sort"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"stele.dev/stele/core/call"
@@ -86,7 +85,7 @@ func (v *service) find(ctx context.Context, r *call.Call, spec *Spec) (*blamed, 
 		errs = append(errs, field.Forbidden(at.Child("time"), "may not be given together with a revision"))
 	}
 	if len(errs) > 0 {
-		return nil, apierrors.NewInvalid(blameKind.GroupKind(), "", errs)
+		return nil, status.Invalid(blameKind.GroupKind(), "", errs)
 	}
 	x := &blamed{service: v, r: r, name: spec.Name, in: spec.Namespace, windows: v.Windows(r)}
 	if err := x.moment(ctx, spec); err != nil {
@@ -118,7 +117,7 @@ func (v *service) find(ctx context.Context, r *call.Call, spec *Spec) (*blamed, 
 		if !x.kind.Namespaced {
 			wrong = field.Forbidden(at.Child("namespace"), x.kind.Resource()+" are in no namespace")
 		}
-		return nil, apierrors.NewInvalid(blameKind.GroupKind(), "", field.ErrorList{wrong})
+		return nil, status.Invalid(blameKind.GroupKind(), "", field.ErrorList{wrong})
 	}
 	if err := x.windows.Reach(ctx, x.kind, x.access, x.revision); err != nil {
 		return nil, err
@@ -127,7 +126,7 @@ func (v *service) find(ctx context.Context, r *call.Call, spec *Spec) (*blamed, 
 	x.resource = x.kind.GroupResource()
 	x.object, err = v.Past.Object(ctx, r.Tip, x.resource, x.in, x.name, x.revision)
 	if err == nil && x.object == nil {
-		err = apierrors.NewNotFound(asked, x.name)
+		err = status.NotFound(asked, x.name)
 	}
 	return x, err
 }

@@ -3,7 +3,6 @@ package call
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
 	"strings"
@@ -53,7 +52,7 @@ func ReadLimited(h *http.Request) ([]byte, error) {
 			case errors.As(err, &full), errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 				return nil, err
 			}
-			return nil, apierrors.NewBadRequest(fmt.Sprintf("the body could not be read: %v", err))
+			return nil, status.BadRequestf("the body could not be read: %v", err)
 		}
 		if len(raw) == cap(raw) {
 			raw = append(raw, 0)[:len(raw)]
@@ -86,7 +85,7 @@ func (c *Call) ReadOptions(b *Body) error {
 		kind, errs = "DeleteOptions", validateDelete(o, c.Info.Verb)
 	}
 	if len(errs) > 0 {
-		return apierrors.NewInvalid(schema.GroupKind{Group: metav1.GroupName, Kind: kind}, "", errs)
+		return status.Invalid(schema.GroupKind{Group: metav1.GroupName, Kind: kind}, "", errs)
 	}
 	if validation == "" {
 		validation = metav1.FieldValidationWarn
@@ -103,18 +102,18 @@ func (b *Body) deleteOptions(c *Call) (*metav1.DeleteOptions, error) {
 	if len(b.Raw) > 0 {
 		text, err := wire.DeleteOptions(b.MediaType, b.Raw)
 		if err != nil {
-			return nil, apierrors.NewBadRequest(err.Error())
+			return nil, status.BadRequest(err.Error())
 		}
 		b.Raw, b.MediaType = text, negotiate.JSON
 		as, err := serializer.DefaultMetaFactory.Interpret(text)
 		if err != nil {
-			return nil, apierrors.NewBadRequest(err.Error())
+			return nil, status.BadRequest(err.Error())
 		}
 		if as.Kind != "" && as.Kind != "DeleteOptions" {
-			return nil, apierrors.NewBadRequest("decoded object cannot be converted to DeleteOptions")
+			return nil, status.BadRequest("decoded object cannot be converted to DeleteOptions")
 		}
 		if err := kjson.UnmarshalCaseSensitivePreserveInts(text, o); err != nil {
-			return nil, apierrors.NewBadRequest(err.Error())
+			return nil, status.BadRequest(err.Error())
 		}
 		return o, nil
 	}
@@ -124,7 +123,7 @@ func (b *Body) deleteOptions(c *Call) (*metav1.DeleteOptions, error) {
 // decodeQuery reads options from the query.
 func DecodeQuery(c *Call, into runtime.Object) error {
 	if err := internalscheme.ParameterCodec.DecodeParameters(c.HTTP.URL.Query(), metav1.SchemeGroupVersion, into); err != nil {
-		return apierrors.NewBadRequest(err.Error())
+		return status.BadRequest(err.Error())
 	}
 	return nil
 }
@@ -145,7 +144,7 @@ func IgnoresReadErrors(o *metav1.DeleteOptions) bool {
 
 // otherVersion is the answer to a body that says it is of another version than its path.
 func OtherVersion(said string, want schema.GroupVersion) error {
-	return apierrors.NewBadRequest(fmt.Sprintf("the API version in the data (%s) does not match the expected API version (%s)", said, want))
+	return status.BadRequestf("the API version in the data (%s) does not match the expected API version (%s)", said, want)
 }
 
 // heed does with what strict decoding found as fieldValidation asks; refuse makes the answer.
@@ -217,7 +216,7 @@ func (c *Call) ReadJSON(kind schema.GroupVersionKind) (*Body, error) {
 
 // unfit is the answer to a body that is not of a kind.
 func Unfit(kind schema.GroupVersionKind, err error) error {
-	return apierrors.NewBadRequest(kind.Kind + " in version \"" + kind.Version + "\" cannot be handled as a " + kind.Kind + ": " + err.Error())
+	return status.BadRequest(kind.Kind + " in version \"" + kind.Version + "\" cannot be handled as a " + kind.Kind + ": " + err.Error())
 }
 
 // Body is the body of a write and its options, read once.

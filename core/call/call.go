@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authentication/user"
@@ -148,10 +147,10 @@ func (c *Call) RequireActiveNamespace() error {
 	}
 	exists, active := commit.NamespaceState(c.Tip.Objects, c.Key.Namespace)
 	if !exists {
-		return apierrors.NewNotFound(commit.Namespaces, c.Key.Namespace)
+		return status.NotFound(commit.Namespaces, c.Key.Namespace)
 	}
 	if !active {
-		err := apierrors.NewForbidden(c.Resource(), c.Key.Name,
+		err := status.Refused(c.Resource(), c.Key.Name,
 			fmt.Errorf("unable to create new content in namespace %s because it is being terminated", c.Key.Namespace))
 		err.ErrStatus.Details.Causes = append(err.ErrStatus.Details.Causes, metav1.StatusCause{
 			Type: "NamespaceTerminating", Message: fmt.Sprintf("namespace %s is being terminated", c.Key.Namespace), Field: "metadata.namespace",

@@ -12,11 +12,11 @@ import (
 	"sync"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"stele.dev/stele/core/negotiate"
+	"stele.dev/stele/core/status"
 	"stele.dev/stele/core/table"
 	"stele.dev/stele/core/typed"
 	"stele.dev/stele/core/wire"
@@ -55,7 +55,7 @@ func (c *Call) GoType(list string) string {
 func TableOptions(c *Call, f negotiate.Format) (table.Options, error) {
 	o := metav1.TableOptions{IncludeObject: metav1.IncludeObjectPolicy(c.HTTP.URL.Query().Get("includeObject"))}
 	if errs := metav1validation.ValidateTableOptions(&o); len(errs) > 0 {
-		return table.Options{}, apierrors.NewBadRequest("Unable to convert to Table as requested: " + errs[0].Error())
+		return table.Options{}, status.BadRequest("Unable to convert to Table as requested: " + errs[0].Error())
 	}
 	return table.Options{Version: f.AsVersion, Include: o.IncludeObject, Now: c.Now()}, nil
 }

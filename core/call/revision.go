@@ -1,14 +1,13 @@
 package call
 
 import (
-	"fmt"
 	"strconv"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/storage"
+	"stele.dev/stele/core/status"
 )
 
 // queryRevision reads the resourceVersion of a read. Where upstream's cache finds a bad one
@@ -16,7 +15,7 @@ import (
 func QueryRevision(v string) (uint64, error) {
 	n, err := storage.APIObjectVersioner{}.ParseResourceVersion(v)
 	if err != nil {
-		return 0, apierrors.NewBadRequest(fmt.Sprintf("invalid resource version: %v", err))
+		return 0, status.BadRequestf("invalid resource version: %v", err)
 	}
 	return n, nil
 }
@@ -25,7 +24,7 @@ func QueryRevision(v string) (uint64, error) {
 func ParseRevision(v string) (uint64, error) {
 	n, err := strconv.ParseUint(v, 10, 64)
 	if err != nil {
-		return 0, apierrors.NewInvalid(schema.GroupKind{Group: metav1.GroupName, Kind: "ObjectMeta"}, "", field.ErrorList{
+		return 0, status.Invalid(schema.GroupKind{Group: metav1.GroupName, Kind: "ObjectMeta"}, "", field.ErrorList{
 			field.Invalid(field.NewPath("resourceVersion"), v, err.Error())})
 	}
 	return n, nil

@@ -5,10 +5,10 @@ import (
 	"fmt"
 
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"stele.dev/stele/core/metadata"
 	"stele.dev/stele/core/shown"
+	"stele.dev/stele/core/status"
 	"stele.dev/stele/policy"
 )
 
@@ -74,11 +74,11 @@ func (c *Call) View(object []byte) ([]byte, error) {
 	scale, has, err := c.ScaleOf(meta, content)
 	switch {
 	case err != nil && c.Write:
-		return nil, apierrors.NewBadRequest(err.Error())
+		return nil, status.BadRequest(err.Error())
 	case err != nil:
-		return nil, apierrors.NewInternalError(err)
+		return nil, status.Internal(err)
 	case !has && !c.Write:
-		return nil, apierrors.NewInternalError(fmt.Errorf("the spec replicas field %q does not exist", c.Kind.Scale.SpecReplicasPath)) // as upstream
+		return nil, status.Internal(fmt.Errorf("the spec replicas field %q does not exist", c.Kind.Scale.SpecReplicasPath)) // as upstream
 	}
 	return json.Marshal(scale)
 }

@@ -11,7 +11,6 @@ import (
 	"strconv"
 	"strings"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	internalscheme "k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme"
 	internalvalidation "k8s.io/apimachinery/pkg/apis/meta/internalversion/validation"
@@ -24,6 +23,7 @@ import (
 	"stele.dev/stele/core/difference"
 	"stele.dev/stele/core/metadata"
 	"stele.dev/stele/core/read"
+	"stele.dev/stele/core/status"
 	"stele.dev/stele/core/virtual"
 	"stele.dev/stele/projections/history"
 )
@@ -65,17 +65,17 @@ func (v *service) serve(ctx context.Context, r *call.Call) error {
 func newQuery(r *call.Call) (*query, error) {
 	o, parameters := &internalversion.ListOptions{}, r.HTTP.URL.Query()
 	if err := internalscheme.ParameterCodec.DecodeParameters(parameters, metav1.SchemeGroupVersion, o); err != nil {
-		return nil, apierrors.NewBadRequest(err.Error())
+		return nil, status.BadRequest(err.Error())
 	}
 	// A watch does not begin with all that ever happened: clients that ask for it hear that, and list.
 	if errs := internalvalidation.ValidateListOptions(o, false); len(errs) > 0 {
-		return nil, apierrors.NewInvalid(schema.GroupKind{Group: metav1.GroupName, Kind: "ListOptions"}, "", errs)
+		return nil, status.Invalid(schema.GroupKind{Group: metav1.GroupName, Kind: "ListOptions"}, "", errs)
 	}
 	q := &query{options: o, difference: true}
 	if asked := parameters.Get("difference"); asked != "" {
 		var err error
 		if q.difference, err = strconv.ParseBool(asked); err != nil {
-			return nil, apierrors.NewBadRequest(fmt.Sprintf("difference is true or false, not %q", asked))
+			return nil, status.BadRequestf("difference is true or false, not %q", asked)
 		}
 	}
 	selector := o.FieldSelector
@@ -87,7 +87,7 @@ func newQuery(r *call.Call) (*query, error) {
 	}
 	var err error
 	if q.Selection, err = Select(r.Info.Namespace, selector); err != nil {
-		return nil, apierrors.NewBadRequest(err.Error())
+		return nil, status.BadRequest(err.Error())
 	}
 	return q, nil
 }
@@ -268,7 +268,7 @@ func (v *service) get(ctx context.Context, r *call.Call, q *query) error {
 	if err := v.resolve(ctx, q, r.World().Revision()); err != nil {
 		return err
 	}
-	notFound := apierrors.NewNotFound(r.Resource(), r.Info.Name)
+	notFound := status.NotFound(r.Resource(), r.Info.Name)
 	revision, err := strconv.ParseUint(r.Info.Name, 10, 64)
 	if err != nil || revision > r.World().Revision() || strconv.FormatUint(revision, 10) != r.Info.Name {
 		return notFound
@@ -336,14 +336,14 @@ func (v *service) pageOf(ctx context.Context, r *call.Call, o *internalversion.L
 	if o.Continue != "" {
 		key, revision, err := storage.DecodeContinue(o.Continue, read.KeyPrefix)
 		if err != nil {
-			return pg, apierrors.NewBadRequest(fmt.Sprintf("invalid continue token: %v", err))
+			return pg, status.BadRequestf("invalid continue token: %v", err)
 		}
 		if o.ResourceVersion != "" && o.ResourceVersion != "0" {
-			return pg, apierrors.NewBadRequest("specifying resource version is not allowed when using continue")
+			return pg, status.BadRequest("specifying resource version is not allowed when using continue")
 		}
 		pg.from, err = strconv.ParseUint(strings.TrimPrefix(key, read.KeyPrefix), 10, 64)
 		if err != nil || revision < 1 || pg.from < 1 || pg.from > uint64(revision) {
-			return pg, apierrors.NewBadRequest("invalid continue token: continue key is not valid")
+			return pg, status.BadRequest("invalid continue token: continue key is not valid")
 		}
 		pg.revision = uint64(revision)
 		return pg, v.See(ctx, r, strconv.FormatUint(pg.revision, 10))

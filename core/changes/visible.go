@@ -4,10 +4,10 @@ import (
 	"cmp"
 	"context"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"stele.dev/stele/core/call"
 	"stele.dev/stele/core/read"
+	"stele.dev/stele/core/status"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/projections/history"
 )
@@ -106,7 +106,7 @@ func (s *sight) reach(ctx context.Context, h *history.Change) error {
 		if reads, err := s.readsLost(ctx, h); err != nil || reads {
 			return err
 		}
-		return apierrors.NewNotFound(s.r.Resource(), s.r.Info.Name)
+		return status.NotFound(s.r.Resource(), s.r.Info.Name)
 	}
 	return s.windows.Reach(ctx, kind, s.access(h), shows(h))
 }

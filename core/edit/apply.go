@@ -28,7 +28,7 @@ func (d *Draft) applies() bool {
 // created.
 func (d *Draft) decodeApply() error {
 	if d.Old == nil && d.Info.Subresource != "" {
-		return apierrors.NewNotFound(d.Resource(), d.Key.Name)
+		return status.NotFound(d.Resource(), d.Key.Name)
 	}
 	if err := d.decodeApplied(); err != nil {
 		return d.unappliable(err)
@@ -49,16 +49,16 @@ func (d *Draft) decodeApply() error {
 		d.OldMeta, d.OldContent = old.Meta, old.Content // decoded once
 	}
 	if uid := o.Meta.UID; uid != "" && old == nil {
-		return apierrors.NewConflict(d.Resource(), d.Key.Name, fmt.Errorf("uid mismatch: the provided object specified uid %s, and no existing object was found", uid))
+		return status.Conflict(d.Resource(), d.Key.Name, fmt.Errorf("uid mismatch: the provided object specified uid %s, and no existing object was found", uid))
 	}
 	if err := metadata.CheckNamespace(o.Meta, d.Key.Namespace); err != nil {
-		return apierrors.NewBadRequest(err.Error())
+		return status.BadRequest(err.Error())
 	}
 	switch name := o.Meta.Name; {
 	case name == "":
-		return apierrors.NewBadRequest(fmt.Sprintf("the name of the object (%s based on URL) was undeterminable: name must be provided", d.Key.Name))
+		return status.BadRequestf("the name of the object (%s based on URL) was undeterminable: name must be provided", d.Key.Name)
 	case name != d.Key.Name:
-		return apierrors.NewBadRequest(fmt.Sprintf("the name of the object (%s) does not match the name on the URL (%s)", name, d.Key.Name))
+		return status.BadRequestf("the name of the object (%s) does not match the name on the URL (%s)", name, d.Key.Name)
 	}
 	if old == nil {
 		return d.becomeNew(o)
@@ -103,7 +103,7 @@ func (d *Draft) strictApplied() error {
 	}
 	switch d.Body.Options.Validation {
 	case metav1.FieldValidationStrict:
-		return apierrors.NewBadRequest(fmt.Sprintf("error strict decoding patch: %v", d.appliedTwice))
+		return status.BadRequestf("error strict decoding patch: %v", d.appliedTwice)
 	case metav1.FieldValidationWarn:
 		d.Warn(d.appliedTwice.Error())
 	}
@@ -118,9 +118,9 @@ func (d *Draft) unappliable(err error) error {
 	case errors.As(err, &answer):
 		return err
 	case d.Sensitive():
-		return apierrors.NewBadRequest("what is applied cannot be decoded, or does not fit the schema of the object")
+		return status.BadRequest("what is applied cannot be decoded, or does not fit the schema of the object")
 	}
-	return apierrors.NewBadRequest(err.Error())
+	return status.BadRequest(err.Error())
 }
 
 // fields keeps the managedFields of what the request writes.

@@ -3,7 +3,6 @@ package edit
 import (
 	"encoding/json"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"stele.dev/stele/core/call"
 	"stele.dev/stele/core/negotiate"
@@ -46,7 +45,7 @@ func (d *Draft) ReadBody() error {
 		}
 	}
 	if d.Info.Verb == "patch" && types.PatchType(b.MediaType) != types.ApplyYAMLPatchType && !json.Valid(b.Raw) {
-		return apierrors.NewBadRequest("invalid JSON patch") // before it is looked whether there is anything to patch
+		return status.BadRequest("invalid JSON patch") // before it is looked whether there is anything to patch
 	}
 	d.Body = b
 	if b.MediaType == negotiate.Protobuf || b.MediaType == negotiate.CBOR {

@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"strings"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -47,7 +46,7 @@ func (d *Draft) prepare(o *Object, old map[string]any) error {
 		if program.Retryable(errs) {
 			return status.Unavailable(err.Error())
 		}
-		return apierrors.NewInvalid(d.Kind.GroupVersionKind().GroupKind(), o.Meta.Name, errs)
+		return status.Invalid(d.Kind.GroupVersionKind().GroupKind(), o.Meta.Name, errs)
 	}
 	o.Adapted = o.Adapted || changed
 	if len(unknown) == 0 {
@@ -121,10 +120,10 @@ func (d *Draft) decodeNew() error {
 	}
 	// As upstream has it, what is no number is none.
 	if v, err := strconv.ParseUint(o.Meta.ResourceVersion, 10, 64); err == nil && v != 0 {
-		return apierrors.NewBadRequest("resourceVersion should not be set on objects to be created")
+		return status.BadRequest("resourceVersion should not be set on objects to be created")
 	}
 	if err := metadata.CheckNamespace(o.Meta, d.Key.Namespace); err != nil {
-		return d.decoded(o, apierrors.NewBadRequest(err.Error()))
+		return d.decoded(o, status.BadRequest(err.Error()))
 	}
 	return d.becomeNew(o)
 }
@@ -178,7 +177,7 @@ func (d *Draft) fillNew(meta *metav1.ObjectMeta, generation int64) error {
 	const tries = 8
 	for i := 0; generated && d.Tip.Objects.Get(d.Resource(), d.Key.Namespace, meta.Name) != nil; i++ {
 		if i == tries {
-			return apierrors.NewGenerateNameConflict(d.Resource(), meta.Name, 1)
+			return status.NameTaken(d.Resource(), meta.Name)
 		}
 		meta.Name = metadata.GenerateName(meta.GenerateName)
 	}
@@ -206,7 +205,7 @@ func (d *Draft) decodeUpdate() error {
 		return d.decoded(o, err)
 	}
 	if d.Old == nil && !d.CreatesOnUpdate() {
-		return d.decoded(o, apierrors.NewNotFound(d.Resource(), d.Key.Name))
+		return d.decoded(o, status.NotFound(d.Resource(), d.Key.Name))
 	}
 	if err := d.isIdentified(o.Meta.UID); err != nil {
 		return d.decoded(o, err)
@@ -219,7 +218,7 @@ func (d *Draft) decodeUpdate() error {
 
 func (d *Draft) decodePatch() error {
 	if d.Old == nil {
-		return apierrors.NewNotFound(d.Resource(), d.Key.Name)
+		return status.NotFound(d.Resource(), d.Key.Name)
 	}
 	o := d.merged()
 	if o == nil {
@@ -262,7 +261,7 @@ func (d *Draft) become(o *Object) error {
 	switch v := o.Meta.ResourceVersion; {
 	case v == "" || v == "0":
 		if !d.Kind.AllowUnconditionalUpdate {
-			return d.decoded(o, apierrors.NewInvalid(schema.GroupKind{Group: d.Key.Group, Kind: d.Key.Resource}, d.Key.Name, field.ErrorList{ // sic, as upstream
+			return d.decoded(o, status.Invalid(schema.GroupKind{Group: d.Key.Group, Kind: d.Key.Resource}, d.Key.Name, field.ErrorList{ // sic, as upstream
 				field.Invalid(field.NewPath("metadata", "resourceVersion"), uint64(0), "must be specified for an update")}))
 		}
 	case v != oldMeta.ResourceVersion:
@@ -332,7 +331,7 @@ func setOrDelete(m map[string]any, key string, value any, has bool) {
 func (d *Draft) decodeDelete(ctx context.Context) error {
 	d.Object = nil
 	if d.Old == nil {
-		return apierrors.NewNotFound(d.Resource(), d.Key.Name)
+		return status.NotFound(d.Resource(), d.Key.Name)
 	}
 	if err := d.refuseUnsafe(ctx); err != nil {
 		return err
@@ -340,11 +339,11 @@ func (d *Draft) decodeDelete(ctx context.Context) error {
 	if pre := d.Body.Delete.Preconditions; pre != nil {
 		kind := schema.GroupResource{Group: d.Kind.Kind.Group, Resource: d.Kind.Kind.Kind.Kind} // sic, as upstream
 		if pre.UID != nil && string(*pre.UID) != d.Old.UID {
-			return apierrors.NewConflict(kind, d.Key.Name, fmt.Errorf(
+			return status.Conflict(kind, d.Key.Name, fmt.Errorf(
 				"the UID in the precondition (%s) does not match the UID in record (%s). The object might have been deleted and then recreated", *pre.UID, d.Old.UID))
 		}
 		if now := fmt.Sprint(d.Old.Revision); pre.ResourceVersion != nil && *pre.ResourceVersion != now {
-			return apierrors.NewConflict(kind, d.Key.Name, fmt.Errorf(
+			return status.Conflict(kind, d.Key.Name, fmt.Errorf(
 				"the ResourceVersion in the precondition (%s) does not match the ResourceVersion in record (%s). The object might have been modified", *pre.ResourceVersion, now))
 		}
 	}

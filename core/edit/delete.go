@@ -11,9 +11,9 @@ import (
 	"time"
 
 	"github.com/tidwall/gjson"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"stele.dev/stele/core/call"
+	"stele.dev/stele/core/status"
 )
 
 // What a delete does to an object that something else has to be done about first is decided
@@ -30,9 +30,9 @@ func (d *Draft) refuseUnsafe(ctx context.Context) error {
 	access := d.Access
 	access.Verb = "unsafe-delete-ignore-read-errors"
 	if decision := d.Tip.Policy.Authorize(ctx, &access); !decision.Allowed {
-		return apierrors.NewForbidden(d.Resource(), d.Key.Name, fmt.Errorf("not permitted to do %q, reason: %s", access.Verb, decision.Reason))
+		return status.Refused(d.Resource(), d.Key.Name, fmt.Errorf("not permitted to do %q, reason: %s", access.Verb, decision.Reason))
 	}
-	return apierrors.NewConflict(d.Resource(), d.Key.Name, errors.New("ignoreStoreReadErrorWithClusterBreakingPotential is for objects that cannot be read, and this one can be"))
+	return status.Conflict(d.Resource(), d.Key.Name, errors.New("ignoreStoreReadErrorWithClusterBreakingPotential is for objects that cannot be read, and this one can be"))
 }
 
 // finalizersOfDelete are those that the object keeps when it is deleted: its own, and the
@@ -108,7 +108,7 @@ func (d *Draft) Unchanged() int {
 
 // alreadyExists is the answer to a create of what is there.
 func (d *Draft) alreadyExists() error {
-	err := apierrors.NewAlreadyExists(d.Resource(), d.Key.Name)
+	err := status.AlreadyExists(d.Resource(), d.Key.Name)
 	if gjson.GetBytes(d.Old.JSON, "metadata.deletionTimestamp").Exists() {
 		err.ErrStatus.Message = "object is being deleted: " + err.ErrStatus.Message
 	}

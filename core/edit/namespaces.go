@@ -5,10 +5,10 @@ import (
 	"maps"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"stele.dev/stele/core/call"
 	"stele.dev/stele/core/commit"
+	"stele.dev/stele/core/status"
 	"stele.dev/stele/eventlog/logpb"
 )
 
@@ -25,7 +25,7 @@ var immortal = map[string]bool{"default": true, "kube-system": true}
 // checkMortal refuses to delete what is immortal.
 func (d *Draft) checkMortal() error {
 	if d.Resource() == commit.Namespaces && immortal[d.Key.Name] {
-		return apierrors.NewForbidden(d.Resource(), d.Key.Name, errors.New("this namespace may not be deleted"))
+		return status.Refused(d.Resource(), d.Key.Name, errors.New("this namespace may not be deleted"))
 	}
 	return nil
 }

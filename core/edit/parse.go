@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -113,8 +112,8 @@ func (d *Draft) checkType(content map[string]any, text []byte) error {
 		return call.OtherVersion(v, want.GroupVersion())
 	}
 	if k != "" && k != want.Kind {
-		return apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: no kind %q is served at %s",
-			k, want.Version, want.Kind, k, d.Info.Path))
+		return status.BadRequestf("%s in version %q cannot be handled as a %s: no kind %q is served at %s",
+			k, want.Version, want.Kind, k, d.Info.Path)
 	}
 	return nil
 }
@@ -155,16 +154,16 @@ func (d *Draft) Undecodable(kind string, err error) error {
 				patched = fmt.Sprintf("%+v", asked)
 			}
 		}
-		return apierrors.NewInvalid(schema.GroupKind{}, "", field.ErrorList{field.Invalid(field.NewPath("patch"), patched, err.Error())})
+		return status.Invalid(schema.GroupKind{}, "", field.ErrorList{field.Invalid(field.NewPath("patch"), patched, err.Error())})
 	}
 	if kind != "" {
-		return apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: %v", kind, want.Version, want.Kind, err))
+		return status.BadRequestf("%s in version %q cannot be handled as a %s: %v", kind, want.Version, want.Kind, err)
 	}
 	shown := summary(d.Body.Raw)
 	if d.Sensitive() {
 		shown = fmt.Sprintf("%d bytes", len(d.Body.Raw))
 	}
-	return apierrors.NewBadRequest(fmt.Sprintf("the object provided is unrecognized (must be of type %s): %v (%s)", want.Kind, err, shown))
+	return status.BadRequestf("the object provided is unrecognized (must be of type %s): %v (%s)", want.Kind, err, shown)
 }
 
 // missingKind is what upstream says of a text that does not say its kind. Refusals are remembered,

@@ -6,7 +6,6 @@ import (
 	"math"
 
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -14,6 +13,7 @@ import (
 	"stele.dev/stele/core/managed"
 	"stele.dev/stele/core/metadata"
 	"stele.dev/stele/core/patch"
+	"stele.dev/stele/core/status"
 	"stele.dev/stele/policy"
 )
 
@@ -33,7 +33,7 @@ func (d *Draft) scaleObject(o *policy.Object) (*policy.Object, error) {
 	}
 	scale, _, err := d.ScaleOf(o.Meta, o.Content)
 	if err != nil {
-		return nil, apierrors.NewBadRequest(err.Error())
+		return nil, status.BadRequest(err.Error())
 	}
 	return untypedScale(scale)
 }
@@ -80,7 +80,7 @@ func (d *Draft) decodeScale() error {
 		}
 	}
 	if d.Old == nil {
-		return apierrors.NewNotFound(d.Resource(), d.Key.Name)
+		return status.NotFound(d.Resource(), d.Key.Name)
 	}
 	if scale != nil {
 		if err := d.isIdentified(scale.UID); err != nil {
@@ -93,7 +93,7 @@ func (d *Draft) decodeScale() error {
 	}
 	old, has, err := d.ScaleOf(meta, content)
 	if err != nil {
-		return apierrors.NewBadRequest(err.Error())
+		return status.BadRequest(err.Error())
 	}
 	if !has {
 		old.Spec.Replicas = noReplicas
@@ -114,10 +114,10 @@ func (d *Draft) decodeScale() error {
 		}
 	}
 	if scale.Spec.Replicas == noReplicas {
-		return apierrors.NewBadRequest(fmt.Sprintf("the spec replicas field %q cannot be empty", d.Kind.Scale.SpecReplicasPath))
+		return status.BadRequestf("the spec replicas field %q cannot be empty", d.Kind.Scale.SpecReplicasPath)
 	}
 	if err := d.Kind.Scale.Set(content, int64(scale.Spec.Replicas)); err != nil {
-		return apierrors.NewBadRequest(err.Error())
+		return status.BadRequest(err.Error())
 	}
 	if scale.ResourceVersion != "" {
 		meta.ResourceVersion = scale.ResourceVersion
@@ -194,7 +194,7 @@ func (d *Draft) isNamed(meta *metav1.ObjectMeta) error {
 		err = metadata.CheckName(meta, d.Key.Name)
 	}
 	if err != nil {
-		return apierrors.NewBadRequest(err.Error())
+		return status.BadRequest(err.Error())
 	}
 	return nil
 }
@@ -208,7 +208,7 @@ func (d *Draft) isIdentified(uid types.UID) error {
 	if uid == "" || string(uid) == is {
 		return nil
 	}
-	return apierrors.NewConflict(d.Resource(), d.Key.Name,
+	return status.Conflict(d.Resource(), d.Key.Name,
 		//lint:ignore ST1005 it is upstream's text
 		fmt.Errorf("Precondition failed: UID in precondition: %v, UID in object meta: %v", uid, is))
 }

@@ -6,10 +6,10 @@ import (
 	"net/http"
 	"slices"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"stele.dev/stele/core/canonical"
 	"stele.dev/stele/core/commit"
+	"stele.dev/stele/core/status"
 	"stele.dev/stele/eventlog/logpb"
 )
 
@@ -111,7 +111,7 @@ func (d *Draft) encode(meta *metav1.ObjectMeta, content map[string]any) ([]byte,
 		text, err = canonical.Object(gvk.GroupVersion().String(), gvk.Kind, meta, content)
 	}
 	if err == nil && len(text) > maxObject {
-		return nil, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("the object has %d bytes, with its defaults; limit is %d", len(text), maxObject))
+		return nil, status.TooLarge("the object has %d bytes, with its defaults; limit is %d", len(text), maxObject)
 	}
 	return text, err
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/http"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	kjson "sigs.k8s.io/json"
 	"stele.dev/stele/core/call"
@@ -136,7 +135,7 @@ func (v *service) find(ctx context.Context, c *call.Call) (*Explanation, error) 
 	if refusal != nil {
 		return refusal, nil
 	}
-	err := apierrors.NewNotFound(c.Resource(), c.Info.Name)
+	err := status.NotFound(c.Resource(), c.Info.Name)
 	err.ErrStatus.Message = fmt.Sprintf("no write in the log has the audit id %q, and none of the last %d refusals of this replica; reads that were answered are not kept", c.Info.Name, Remembered)
 	return nil, err
 }

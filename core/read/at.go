@@ -4,17 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"strconv"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"stele.dev/stele/core/authn"
 	"stele.dev/stele/core/call"
 	"stele.dev/stele/core/commit"
 	"stele.dev/stele/core/past"
+	"stele.dev/stele/core/status"
 )
 
 // Below /at/<moment> is the API as it was at that moment, read-only. Who asks, and what they may
@@ -77,11 +76,8 @@ func (rd *Reader) Enter(ctx context.Context, c *call.Call) error {
 
 // RefusePast returns the error of a call below /at that is about the present alone (405).
 func RefusePast(c *call.Call) error {
-	return &apierrors.StatusError{ErrStatus: metav1.Status{
-		Status: metav1.StatusFailure, Code: http.StatusMethodNotAllowed, Reason: metav1.StatusReasonMethodNotAllowed,
-		Message: fmt.Sprintf("this is the past, as of revision %d, and read-only: %s at the present, without %s/<moment> before the path; stele revert and stele undelete bring back what was", c.Past.Tip.Revision(), c.Info.Verb, call.AtPrefix),
-		Details: &metav1.StatusDetails{Group: c.Info.APIGroup, Kind: c.Info.Resource, Name: c.Info.Name},
-	}}
+	return status.ReadOnlyPast(schema.GroupResource{Group: c.Info.APIGroup, Resource: c.Info.Resource}, c.Info.Name, fmt.Sprintf(
+		"this is the past, as of revision %d, and read-only: %s at the present, without %s/<moment> before the path; stele revert and stele undelete bring back what was", c.Past.Tip.Revision(), c.Info.Verb, call.AtPrefix))
 }
 
 // absent says of a resource that is not served below /at what there is in its place.
@@ -107,7 +103,7 @@ func (rd *Reader) Absent(ctx context.Context, c *call.Call, err error) error {
 	} else if since > 0 {
 		text += fmt.Sprintf(": the kind is there since revision %d", since)
 	}
-	refused := apierrors.NewGenericServerResponse(http.StatusNotFound, c.Info.Verb, gvr.GroupResource(), c.Info.Name, "", 0, false)
+	refused := status.NotServedNamed(c.Info.Verb, gvr.GroupResource(), c.Info.Name)
 	refused.ErrStatus.Message = text
 	return refused
 }

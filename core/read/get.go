@@ -2,10 +2,8 @@ package read
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/tidwall/gjson"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	internalvalidation "k8s.io/apimachinery/pkg/apis/meta/internalversion/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -67,14 +65,14 @@ func GetVersion(c *call.Call) (version string, exact bool, err error) {
 	query := c.HTTP.URL.Query()
 	export, asked := false, query["export"]
 	if err := runtime.Convert_Slice_string_To_bool(&asked, &export, nil); err != nil {
-		return "", false, apierrors.NewBadRequest(fmt.Sprintf("the export parameter cannot be parsed: %v", err))
+		return "", false, status.BadRequestf("the export parameter cannot be parsed: %v", err)
 	}
 	if export {
-		return "", false, apierrors.NewBadRequest("the export parameter, deprecated since v1.14, is no longer supported")
+		return "", false, status.BadRequest("the export parameter, deprecated since v1.14, is no longer supported")
 	}
 	o := internalversion.ListOptions{ResourceVersion: query.Get("resourceVersion"), ResourceVersionMatch: metav1.ResourceVersionMatch(query.Get("resourceVersionMatch"))}
 	if errs := internalvalidation.ValidateListOptions(&o, true); len(errs) > 0 {
-		return "", false, apierrors.NewInvalid(schema.GroupKind{Group: metav1.GroupName, Kind: "GetOptions"}, "", errs)
+		return "", false, status.Invalid(schema.GroupKind{Group: metav1.GroupName, Kind: "GetOptions"}, "", errs)
 	}
 	return o.ResourceVersion, Exactly(&o), nil
 }

@@ -35,11 +35,11 @@ import (
 func (rd *Reader) ListOptions(c *call.Call) (*internalversion.ListOptions, objects.Selection, error) {
 	o := &internalversion.ListOptions{}
 	if err := internalscheme.ParameterCodec.DecodeParameters(c.HTTP.URL.Query(), metav1.SchemeGroupVersion, o); err != nil {
-		return nil, objects.Selection{}, apierrors.NewBadRequest(err.Error())
+		return nil, objects.Selection{}, status.BadRequest(err.Error())
 	}
 	internalversion.SetListOptionsDefaults(o, true)
 	if errs := internalvalidation.ValidateListOptions(o, true); len(errs) > 0 {
-		return nil, objects.Selection{}, apierrors.NewInvalid(schema.GroupKind{Group: metav1.GroupName, Kind: "ListOptions"}, "", errs)
+		return nil, objects.Selection{}, status.Invalid(schema.GroupKind{Group: metav1.GroupName, Kind: "ListOptions"}, "", errs)
 	}
 	if err := checkFields(c, o.FieldSelector); err != nil {
 		return nil, objects.Selection{}, err
@@ -48,7 +48,7 @@ func (rd *Reader) ListOptions(c *call.Call) (*internalversion.ListOptions, objec
 		if o.FieldSelector == nil || o.FieldSelector.Empty() {
 			o.FieldSelector = fields.OneTermEqualSelector("metadata.name", name)
 		} else if selected, ok := o.FieldSelector.RequiresExactMatch("metadata.name"); !ok || selected != name {
-			return nil, objects.Selection{}, apierrors.NewBadRequest("fieldSelector metadata.name doesn't match requested name")
+			return nil, objects.Selection{}, status.BadRequest("fieldSelector metadata.name doesn't match requested name")
 		}
 	}
 	selector, err := storedFields(c, o.FieldSelector)
@@ -77,13 +77,13 @@ func checkFields(c *call.Call, selector fields.Selector) error {
 		switch {
 		case plain: // upstream has another function for these, and another text
 			if _, _, err := runtime.DefaultMetaV1FieldSelectorConversion(q.Field, q.Value); err != nil {
-				return apierrors.NewBadRequest(err.Error())
+				return status.BadRequest(err.Error())
 			}
 		case q.Field == "metadata.name":
 		case q.Field == "metadata.namespace" && c.Kind.Kind.Namespaced:
 		case selectable(c, q.Field):
 		default:
-			return apierrors.NewBadRequest("field label not supported: " + q.Field)
+			return status.BadRequest("field label not supported: " + q.Field)
 		}
 	}
 	return nil
@@ -206,10 +206,10 @@ func (rd *Reader) PageOf(ctx context.Context, c *call.Call, o *internalversion.L
 	case o.Continue != "":
 		key, revision, err := storage.DecodeContinue(o.Continue, KeyPrefix)
 		if err != nil {
-			return pg, apierrors.NewBadRequest(fmt.Sprintf("invalid continue token: %v", err))
+			return pg, status.BadRequestf("invalid continue token: %v", err)
 		}
 		if o.ResourceVersion != "" && o.ResourceVersion != "0" {
-			return pg, apierrors.NewBadRequest("specifying resource version is not allowed when using continue")
+			return pg, status.BadRequest("specifying resource version is not allowed when using continue")
 		}
 		pg.goOnBehind(c, key)
 		if revision < 0 { // inconsistent: from the same key on, but now
@@ -261,12 +261,12 @@ const maxInt = int(^uint(0) >> 1)
 // expiredContinue is upstream's answer to a token whose revision is gone: 410, with a
 // token that goes on from the same key at whatever revision is current then.
 func expiredContinue(key string) error {
-	return goOnNow(apierrors.NewResourceExpired("The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue parameter, or use the continue token in this response to retrieve the remainder of the results. Continuing with the provided token results in an inconsistent list - objects that were created, modified, or deleted between the time the first chunk was returned and now may show up in the list."), key)
+	return goOnNow(status.Expired("The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue parameter, or use the continue token in this response to retrieve the remainder of the results. Continuing with the provided token results in an inconsistent list - objects that were created, modified, or deleted between the time the first chunk was returned and now may show up in the list."), key)
 }
 
 // goOnNow adds the token to go on with to what says that a revision is Expired.
 func goOnNow(err error, key string) error {
-	expired := (*apierrors.StatusError)(nil)
+	expired := (*status.Error)(nil)
 	if token, encodeErr := storage.EncodeContinue(key, KeyPrefix, -1); encodeErr == nil && errors.As(err, &expired) && apierrors.IsResourceExpired(err) {
 		expired.ErrStatus.ListMeta.Continue = token
 	}

@@ -9,12 +9,12 @@ import (
 	"slices"
 	"strings"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"stele.dev/stele/core/call"
 	"stele.dev/stele/core/commit"
 	"stele.dev/stele/core/negotiate"
 	"stele.dev/stele/core/past"
+	"stele.dev/stele/core/status"
 	"stele.dev/stele/projections/objects"
 )
 
@@ -102,7 +102,7 @@ func (rd *Reader) objectAt(ctx context.Context, c *call.Call, resourceVersion st
 
 // notFound is the answer to a get of an object that is not there, or was not.
 func (rd *Reader) notFound(ctx context.Context, c *call.Call) error {
-	err := apierrors.NewNotFound(c.Resource(), c.Key.Name)
+	err := status.NotFound(c.Resource(), c.Key.Name)
 	why, failed := rd.noNamespace(ctx, c, c.RevisionOfPast())
 	if failed != nil {
 		return failed

@@ -4,12 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"net/http"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"stele.dev/stele/core/call"
 	"stele.dev/stele/core/negotiate"
 	"stele.dev/stele/core/shown"
@@ -143,7 +141,7 @@ func (s *Stream) Fail(err error, position uint64) error {
 		if expired := (*objects.ExpiredError)(nil); errors.As(err, &expired) {
 			oldest = expired.Oldest
 		}
-		err = apierrors.NewResourceExpired(fmt.Sprintf("too old resource version: %d (%d)", position, oldest))
+		err = status.Expired("too old resource version: %d (%d)", position, oldest)
 	}
 	st, internal := status.From(err)
 	if internal {

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"stele.dev/stele/core/call"
 	"stele.dev/stele/core/commit"
+	"stele.dev/stele/core/status"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/projections/history"
 )
@@ -126,7 +127,7 @@ func (w *Windows) Reach(ctx context.Context, kind *policy.Kind, access policy.Re
 	return beyond(w.kind(kind).Reach(), &access, d, revision, at)
 }
 
-// beyondError is a refusal by a window, which the decision names.
+// BeyondError reports a revision outside of a history window. Decision names the window.
 type BeyondError struct {
 	*apierrors.StatusError
 	Decision *policy.Decision
@@ -157,7 +158,7 @@ func beyond(w *policy.Window, access *policy.Request, d *policy.Decision, revisi
 	if d.Reason != "" {
 		text += "; " + d.Reason
 	}
-	err := apierrors.NewResourceExpired(text)
+	err := status.Expired("%s", text)
 	err.ErrStatus.Details = &metav1.StatusDetails{Group: access.Group, Kind: access.Resource, Name: access.Name,
 		Causes: []metav1.StatusCause{{Type: "BeyondWindow", Message: decision.Rule, Field: decision.Source}}}
 	return &BeyondError{err, decision}

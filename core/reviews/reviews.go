@@ -113,7 +113,7 @@ func local(q *question, o runtime.Object) error {
 	review := o.(*authorizationv1.LocalSubjectAccessReview)
 	meta := review.ObjectMeta
 	if meta.Namespace != "" && meta.Namespace != q.namespace {
-		return status.BadRequest("the namespace of the provided object does not match the namespace sent on the request")
+		return status.OtherNamespace()
 	}
 	meta.Namespace = ""
 	errs := append(noMetadata(&meta), subject(&review.Spec)...)

@@ -1,6 +1,7 @@
 package status
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 
@@ -18,6 +19,11 @@ func BadRequest(message string) *Error { return apierrors.NewBadRequest(message)
 
 // BadRequestf is [BadRequest] with a format.
 func BadRequestf(format string, args ...any) *Error { return BadRequest(fmt.Sprintf(format, args...)) }
+
+// OtherNamespace returns the error for an object whose namespace is not that of the path (400).
+func OtherNamespace() *Error {
+	return BadRequest("the namespace of the provided object does not match the namespace sent on the request")
+}
 
 // NotFound returns the error for an object that does not exist (404).
 func NotFound(r schema.GroupResource, name string) *Error { return apierrors.NewNotFound(r, name) }
@@ -45,9 +51,24 @@ func MethodNotSupported(r schema.GroupResource, verb string) *Error {
 	return apierrors.NewMethodNotSupported(r, verb)
 }
 
+// MethodNotAllowed returns the error for a method that a path does not have (405).
+func MethodNotAllowed(method string) *Error {
+	return apierrors.NewGenericServerResponse(http.StatusMethodNotAllowed, method, schema.GroupResource{}, "", "", 0, false)
+}
+
+// NotAcceptable returns the error for a media type that an answer cannot have (406).
+func NotAcceptable(format string, args ...any) *Error {
+	return &Error{ErrStatus: *failure(http.StatusNotAcceptable, metav1.StatusReasonNotAcceptable, fmt.Sprintf(format, args...))}
+}
+
 // Conflict returns the error for a write that does not fit the current state (409).
 func Conflict(r schema.GroupResource, name string, why error) *Error {
 	return apierrors.NewConflict(r, name, why)
+}
+
+// Modified returns the error for a write that lost against another one (409).
+func Modified(r schema.GroupResource, name string) *Error {
+	return Conflict(r, name, errors.New("the object has been modified; please apply your changes to the latest version and try again"))
 }
 
 // Refused returns the error for a request that a rule other than authorization forbids (403).
@@ -64,6 +85,12 @@ func Expired(format string, args ...any) *Error {
 func TooLarge(format string, args ...any) *Error {
 	return apierrors.NewRequestEntityTooLargeError(fmt.Sprintf(format, args...))
 }
+
+// MaxBody is kube-apiserver's limit of a request's body, in bytes.
+const MaxBody = 3 << 20
+
+// BodyTooLarge returns the error for a body over [MaxBody] (413).
+func BodyTooLarge() *Error { return TooLarge("limit is %d", MaxBody) }
 
 // Unprocessable returns the error for a patch that does not fit its object (422).
 func Unprocessable(why error) *Error {
@@ -84,6 +111,27 @@ func ClockBehind(health error) *Error {
 // Success returns the Status of a request that has no object as its answer.
 func Success(code int32) *metav1.Status {
 	return &metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusSuccess, Code: code}
+}
+
+// Deleted returns the Status of a delete whose answer is not the object.
+func Deleted(what *metav1.StatusDetails) *metav1.Status {
+	s := Success(0)
+	s.Details = what
+	return s
+}
+
+// ReadOnlyPast returns the error for a write to a past revision (405).
+func ReadOnlyPast(r schema.GroupResource, name, message string) *Error {
+	s := failure(http.StatusMethodNotAllowed, metav1.StatusReasonMethodNotAllowed, message)
+	s.Details = &metav1.StatusDetails{Group: r.Group, Kind: r.Resource, Name: name}
+	return &Error{ErrStatus: *s}
+}
+
+// PartsMissing returns the error for a push whose parts must be uploaded first (422).
+func PartsMissing(kind schema.GroupKind, missing []metav1.StatusCause, message string) *Error {
+	s := failure(http.StatusUnprocessableEntity, metav1.StatusReasonInvalid, message)
+	s.Details = &metav1.StatusDetails{Group: kind.Group, Kind: kind.Kind, Causes: missing}
+	return &Error{ErrStatus: *s}
 }
 
 // maxErrors limits the errors in an answer. A body may have a mistake in each of a million items, and the time to

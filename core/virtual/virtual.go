@@ -8,7 +8,6 @@ import (
 	"slices"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"stele.dev/stele/core/call"
@@ -88,7 +87,7 @@ func (r *Resource) Find(c *call.Call) error {
 		return status.NotServed(i.Verb, c.Resource())
 	}
 	if !slices.Contains(r.verbs(), i.Verb) || i.Verb == "create" && i.Name != "" {
-		return apierrors.NewMethodNotSupported(c.Resource(), i.Verb)
+		return status.MethodNotSupported(c.Resource(), i.Verb)
 	}
 	return nil
 }
