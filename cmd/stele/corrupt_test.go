@@ -132,7 +132,7 @@ func TestLogsThatCannotBeReadAreRefused(t *testing.T) {
 				t.Fatal(err)
 			}
 			if tc.empty {
-				if err := errors.Join(os.RemoveAll(filepath.Join(data, "etcd")), os.Remove(filepath.Join(data, logIDFile))); err != nil {
+				if err := errors.Join(os.RemoveAll(filepath.Join(data, "etcd")), os.Remove(filepath.Join(data, "log.id"))); err != nil {
 					t.Fatal(err)
 				}
 			}

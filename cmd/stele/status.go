@@ -30,6 +30,7 @@ import (
 	"k8s.io/client-go/rest"
 	"stele.dev/stele/core/access"
 	"stele.dev/stele/core/changes"
+	"stele.dev/stele/core/plane/datadir"
 )
 
 type statusOptions struct {
@@ -326,7 +327,7 @@ func (s *statusDocument) disk(ctx context.Context, m *moments) error {
 		}
 		return 0
 	}
-	s.Disk = &diskStatus{Bytes: value(dataBytesMetric), Free: value(freeBytesMetric)}
+	s.Disk = &diskStatus{Bytes: value(datadir.BytesMetric), Free: value(datadir.FreeBytesMetric)}
 	return nil
 }
 
