@@ -9,10 +9,10 @@ import (
 )
 
 func TestTheSameIsSaidOnceAMinute(t *testing.T) {
-	var c complaints
+	var c repeats
 	now := time.Now()
 	says := func(text string, after time.Duration) string {
-		before, ok := c.worth(text, now.Add(after))
+		before, ok := c.allow(text, now.Add(after))
 		return fmt.Sprint(ok, before)
 	}
 	require.Equal(t, "true 0", says("it is missing", 0))
@@ -24,5 +24,5 @@ func TestTheSameIsSaidOnceAMinute(t *testing.T) {
 	for n := range 1000 {
 		require.Equal(t, "true 0", says(fmt.Sprint("it exited, at ", n), 2*time.Minute))
 	}
-	require.LessOrEqual(t, len(c.said), complaintsMax)
+	require.LessOrEqual(t, len(c.logged), repeatsMax)
 }
