@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/pflag"
 	"k8s.io/apiserver/pkg/apis/apiserver"
 	cliflag "k8s.io/component-base/cli/flag"
+	"stele.dev/stele/cmd/stele/internal/usage"
 	"stele.dev/stele/core/authn"
 	"stele.dev/stele/core/plane"
 	"stele.dev/stele/core/tokens"
@@ -32,7 +33,7 @@ func (o *authenticationOptions) addFlags(f *pflag.FlagSet) {
 	f.BoolVar(&o.anonymous, "anonymous-auth", false, "whether requests without credentials are those of system:anonymous; if it is not said, /healthz, /livez, /readyz and /version are")
 	f.StringVar(&o.Webhook.File, "authentication-token-webhook-config-file", "", "kubeconfig of a server that is asked by TokenReview whose bearer tokens are; read again when it changes, or its certificates do")
 	f.StringVar(&o.Webhook.Version, "authentication-token-webhook-version", "v1", "version of TokenReview that it is asked by: v1 or v1beta1")
-	durationVar(f, &o.Webhook.CacheTTL, "authentication-token-webhook-cache-ttl", 2*time.Minute, "how long its answer that a token is valid is used again")
+	usage.DurationVar(f, &o.Webhook.CacheTTL, "authentication-token-webhook-cache-ttl", 2*time.Minute, "how long its answer that a token is valid is used again")
 	addServiceAccountFlags(f, &o.ServiceAccounts)
 	f.BoolVar(&o.BootstrapTokens, "enable-bootstrap-token-auth", false, "accept bootstrap tokens: Secrets of type bootstrap.kubernetes.io/token in the namespace kube-system")
 	addFrontProxyFlags(f, &o.FrontProxy)
@@ -45,7 +46,7 @@ func addServiceAccountFlags(f *pflag.FlagSet, o *plane.ServiceAccounts) {
 	f.StringArrayVar(&o.Issuers, "service-account-issuer", []string{tokens.DefaultIssuer}, "issuer of the tokens of service accounts; may be repeated: the first issues, and tokens of all are valid")
 	f.StringVar(&o.JWKSURI, "service-account-jwks-uri", "", "where others get the keys that verify the tokens of service accounts (default: this server)")
 	f.StringSliceVar(&o.Audiences, "api-audiences", nil, "names of this API, one of which must be among the audiences of a service account's token (default: the issuers)")
-	durationVar(f, &o.MaxExpiration, "service-account-max-token-expiration", 0, "for how long the token of a service account is issued at most, 1h or longer; 0 for as long as is asked for")
+	usage.DurationVar(f, &o.MaxExpiration, "service-account-max-token-expiration", 0, "for how long the token of a service account is issued at most, 1h or longer; 0 for as long as is asked for")
 }
 
 func addFrontProxyFlags(f *pflag.FlagSet, o *authn.FrontProxyOptions) {

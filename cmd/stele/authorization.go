@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+	"stele.dev/stele/cmd/stele/internal/usage"
 	"stele.dev/stele/core/authz"
 	"stele.dev/stele/plugins/host"
 )
@@ -23,8 +24,8 @@ func (o *authorizationOptions) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.ConfigFile, "authorization-config", "", "AuthorizationConfiguration whose webhooks the policy may name, as webhook:NAME; the order is the policy's; read again when it changes")
 	f.StringVar(&o.Webhook.KubeconfigFile, "authorization-webhook-config-file", "", "kubeconfig of what the policy calls webhook, if there is no --authorization-config; when it fails it has no opinion")
 	f.StringVar(&o.Webhook.Version, "authorization-webhook-version", "v1beta1", "version of the SubjectAccessReviews that this webhook gets")
-	durationVar(f, &o.Webhook.AuthorizedTTL, "authorization-webhook-cache-authorized-ttl", 5*time.Minute, "how long an approval of this webhook is cached")
-	durationVar(f, &o.Webhook.UnauthorizedTTL, "authorization-webhook-cache-unauthorized-ttl", 30*time.Second, "how long a refusal of this webhook is cached")
+	usage.DurationVar(f, &o.Webhook.AuthorizedTTL, "authorization-webhook-cache-authorized-ttl", 5*time.Minute, "how long an approval of this webhook is cached")
+	usage.DurationVar(f, &o.Webhook.UnauthorizedTTL, "authorization-webhook-cache-unauthorized-ttl", 30*time.Second, "how long a refusal of this webhook is cached")
 	f.StringVar(&o.plugins.Dir, "plugin-dir", "", "folder of the programs that the policy may name as plugins, by their checksums")
 	f.StringVar(&o.plugins.SecretsDir, "plugin-secrets-dir", "", "folder of the secrets that the policy may name for plugins, one file each")
 }

@@ -8,11 +8,14 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
+	"stele.dev/stele/cmd/stele/internal/build"
+	"stele.dev/stele/cmd/stele/internal/client"
+	"stele.dev/stele/cmd/stele/internal/plugincheck"
+	"stele.dev/stele/cmd/stele/internal/restore"
+	"stele.dev/stele/cmd/stele/internal/usage"
 )
 
 func main() {
@@ -26,28 +29,17 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root.SetOut(stdout)
 	root.SetErr(stderr)
 	if err := root.ExecuteContext(ctx); err != nil && !errors.Is(err, syscall.EPIPE) { // who has read enough is no failure
-		var planned *plannedOnly
+		var planned *restore.PlannedOnly
 		if errors.As(err, &planned) {
-			planned.args = args
+			planned.Args = args
 		}
-		if text := wordsOf(err); text != "" {
+		if text := client.ErrorText(err); text != "" {
 			fmt.Fprintln(stderr, "stele: "+text)
 		}
-		return exitCode(err)
+		return usage.ExitCode(err)
 	}
 	return 0
 }
-
-// exitError makes the program end with a code of its own.
-type exitError struct {
-	code int
-	error
-}
-
-func (e exitError) Unwrap() error { return e.error }
-
-// errSaid is of what has been said.
-var errSaid = errors.New("")
 
 func newCommand() *cobra.Command {
 	root := &cobra.Command{
@@ -69,24 +61,24 @@ Every flag can also be set by the environment: --data-dir by STELE_DATA_DIR.`,
 		SilenceUsage:      true,
 		DisableAutoGenTag: true,
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
-			if err := fromEnvironment(cmd.Flags()); err != nil {
-				return asUsage(err)
+			if err := usage.FromEnvironment(cmd.Flags()); err != nil {
+				return usage.Mark(err)
 			}
-			if err := checkRequired(cmd); err != nil {
+			if err := usage.CheckRequired(cmd); err != nil {
 				return err
 			}
-			return checkExclusive(cmd)
+			return usage.CheckExclusive(cmd)
 		},
 	}
-	root.SetFlagErrorFunc(flagError)
-	root.Version = Version
+	root.SetFlagErrorFunc(usage.FlagError)
+	root.Version = build.Version
 	root.SetVersionTemplate(versionText())
-	root.SetHelpCommand(helpCommand())
-	addGroup(root, "past", "The past:", logCommand(), historyCommand(), diffCommand(), blameCommand(), atCommand(), revertCommand(), undeleteCommand(), undoCommand())
+	root.SetHelpCommand(usage.HelpCommand())
+	addGroup(root, "past", "The past:", logCommand(), historyCommand(), diffCommand(), blameCommand(), atCommand(), restore.RevertCommand(), restore.UndeleteCommand(), restore.UndoCommand())
 	addGroup(root, "server", "The control plane:", statusCommand(), policyCommand(), whoCanCommand(), accessCommand())
 	root.AddCommand(versionCommand())
-	if !isPlugin() {
-		addGroup(root, "server", "", serveCommand(), kubeconfigCommand(), pluginsCommand())
+	if !usage.IsPlugin() {
+		addGroup(root, "server", "", serveCommand(), kubeconfigCommand(), plugincheck.Command())
 		root.AddCommand(checkDatabaseCommand())
 	}
 	root.InitDefaultCompletionCmd()
@@ -95,15 +87,15 @@ Every flag can also be set by the environment: --data-dir by STELE_DATA_DIR.`,
 			cmd.AddCommand(completionForKubectl())
 		}
 		if cmd.HasSubCommands() {
-			parent(cmd)
+			usage.Parent(cmd)
 		}
 	}
-	parent(root)
-	checkUsage(root)
-	if isPlugin() {
+	usage.Parent(root)
+	usage.CheckUsage(root)
+	if usage.IsPlugin() {
 		root.Short = "Look into the past of a control plane, and put it back"
 		root.Long = pluginHelp
-		asPlugin(root)
+		usage.AsPlugin(root)
 	}
 	return root
 }
@@ -133,22 +125,3 @@ kubeconfig's current context what was, who changed it, and what differs, and put
   kubectl stele who-can delete databases         who may do something, and since when
 
 Every flag can also be set by the environment: --no-pager by STELE_NO_PAGER=true.`
-
-// environmentPrefix stands before the name of a flag, in capitals, with underscores.
-const environmentPrefix = "STELE_"
-
-// fromEnvironment sets flags that were not given from their twins in the environment.
-func fromEnvironment(flags *pflag.FlagSet) error {
-	var errs []error
-	flags.VisitAll(func(f *pflag.Flag) {
-		name := environmentPrefix + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
-		value, ok := os.LookupEnv(name)
-		if !ok || f.Changed || f.Name == "help" || f.Name == "version" {
-			return
-		}
-		if err := flags.Set(f.Name, value); err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", name, err))
-		}
-	})
-	return errors.Join(errs...)
-}

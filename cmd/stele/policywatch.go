@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/fsnotify/fsnotify"
+	"stele.dev/stele/cmd/stele/internal/show"
 	"stele.dev/stele/core/activation"
 	"stele.dev/stele/core/bootstrap"
 	"stele.dev/stele/core/commit"
@@ -72,7 +73,7 @@ func watchPolicy(dir string, source *policy.Source, compile *compileOptions, out
 func (w *policyWatch) begin(ctx context.Context, p *plane.Plane, source *policy.Source, activated *policy.Compiled) error {
 	w.plane = p
 	if activated != nil {
-		warn(w.err, activated)
+		show.Warn(w.err, activated)
 		w.tried = source.Digest()
 		return nil
 	}
@@ -167,13 +168,13 @@ func (w *policyWatch) save(ctx context.Context) {
 		diags = w.plane.Enforceable(ctx, compiled)
 	}
 	if len(diags) > 0 {
-		err = errDiagnostics(w.err, source, diags, w.dir)
+		err = show.ErrDiagnostics(w.err, source, diags, w.dir)
 	}
 	if err != nil {
 		w.stays(ctx, err)
 		return
 	}
-	warn(w.err, compiled)
+	show.Warn(w.err, compiled)
 	w.warnDropped(ctx, compiled)
 	for {
 		digest := activation.Proposal(compiled, "").Digest

@@ -19,6 +19,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 	"k8s.io/klog/v2"
+	"stele.dev/stele/cmd/stele/internal/build"
+	"stele.dev/stele/cmd/stele/internal/show"
+	"stele.dev/stele/cmd/stele/internal/usage"
 	"stele.dev/stele/core/controllers"
 	"stele.dev/stele/core/plane"
 	"stele.dev/stele/core/plane/datadir"
@@ -62,7 +65,7 @@ then on the policy is in the log; --policy is only compared with it, or with
 --policy-watch put in force whenever it is saved.`,
 		Example: `  stele serve
   stele serve --policy ./policy --data-dir /var/lib/stele --listen 0.0.0.0:6443 --host api.example.com`,
-		Args: noArguments,
+		Args: usage.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.serve(cmd) },
 	}
 	f := cmd.Flags()
@@ -75,9 +78,9 @@ then on the policy is in the log; --policy is only compared with it, or with
 	f.StringSliceVar(&o.origins, "cors-allowed-origins", nil, "origins of pages whose scripts may use the API, as regular expressions that pin the host: //example\\.com(:|$)")
 	f.StringVar(&o.logFormat, "log-format", "text", "format of the program's own messages on standard error: text or json")
 	f.StringVar(&o.logLevel, "log-level", "warn", "lowest level that is logged: debug, info, warn or error")
-	durationVar(f, &o.DrainDelay, "drain-delay", 0, "how long to go on after the first SIGTERM, so that load balancers can see that /readyz fails")
+	usage.DurationVar(f, &o.DrainDelay, "drain-delay", 0, "how long to go on after the first SIGTERM, so that load balancers can see that /readyz fails")
 	f.StringSliceVar(&o.controllers, "controllers", []string{"*"}, "controllers to run, as kube-controller-manager's: '*' for all, 'foo' for the one named foo, '-foo' for all but that. There are "+strings.Join(controllers.Names(), ", "))
-	durationVar(f, &o.EventTTL, "event-ttl", time.Hour, "how long events are kept; 0 for ever")
+	usage.DurationVar(f, &o.EventTTL, "event-ttl", time.Hour, "how long events are kept; 0 for ever")
 	f.BoolVar(&o.AcceptClock, "accept-clock", false, "set the log's time back to the clock, if the newest events have times in the future and the clock is right now")
 	o.authentication.addFlags(f)
 	o.authorization.addFlags(f)
@@ -107,7 +110,7 @@ func (o *serveOptions) serve(cmd *cobra.Command) error {
 		return err
 	}
 	defer config.Listener.Close()
-	dir, err := datadir.Open(o.dataDir, datadir.Options{Software: "stele " + Version, CheckDatabase: checkDatabaseApart, Logger: logger})
+	dir, err := datadir.Open(o.dataDir, datadir.Options{Software: "stele " + build.Version, CheckDatabase: checkDatabaseApart, Logger: logger})
 	if err != nil {
 		return err
 	}
@@ -157,11 +160,11 @@ func (o *serveOptions) config(cmd *cobra.Command, logger *slog.Logger) (c plane.
 	}
 	c.Authentication, c.Authorization, c.Plugins = o.authentication.Authentication, o.authorization.Options, o.authorization.plugins
 	c.Authorization.CheckConfigs, c.Worker, c.Compile = checkConfigsApart, evaluateApart, o.compile.compile
-	c.Logger, c.Metrics, c.Version, c.Memory = logger, prometheus.NewRegistry(), apiVersion(), memoryLimit(logger)
+	c.Logger, c.Metrics, c.Version, c.Memory = logger, prometheus.NewRegistry(), build.API(), memoryLimit(logger)
 	if !o.watch {
 		c.Prepare = func(ctx context.Context, p *plane.Plane, source *policy.Source, activated *policy.Compiled) error {
 			if activated != nil {
-				warn(cmd.ErrOrStderr(), activated)
+				show.Warn(cmd.ErrOrStderr(), activated)
 			} else if o.policyDir != "" {
 				go o.compare(ctx, cmd, source, p.Committer.Tip().Policies.Active) // nobody waits for CUE
 			}
@@ -184,7 +187,7 @@ func (o *serveOptions) ended(ctx context.Context, cmd *cobra.Command, err error)
 	case ctx.Err() != nil && errors.Is(err, context.Canceled):
 		return nil
 	case errors.As(err, &refused):
-		return errDiagnostics(cmd.ErrOrStderr(), refused.Source, refused.Diagnostics, cmp.Or(o.policyDir, "the quickstart"))
+		return show.ErrDiagnostics(cmd.ErrOrStderr(), refused.Source, refused.Diagnostics, cmp.Or(o.policyDir, "the quickstart"))
 	}
 	return o.explain(err)
 }

@@ -9,13 +9,16 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"stele.dev/stele/cmd/stele/internal/client"
+	"stele.dev/stele/cmd/stele/internal/show"
+	"stele.dev/stele/cmd/stele/internal/usage"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/policy/bundles"
 	"stele.dev/stele/schemas"
 )
 
 type vetOptions struct {
-	formatOptions
+	show.FormatFlags
 	pluginDir string
 	compile   compileOptions
 	verbose   bool
@@ -40,13 +43,13 @@ the bundle has and no others, and holds what the bundle configures against what 
   stele policy vet teams/data -o json`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return usagef("missing DIR, the folder of the bundle%s", forExample(cmd))
+				return usage.Errorf("missing DIR, the folder of the bundle%s", usage.ForExample(cmd))
 			}
 			return nil
 		},
 		RunE: o.run,
 	}
-	o.addFlags(cmd, "json", "yaml")
+	o.AddFlags(cmd, "json", "yaml")
 	cmd.Flags().StringVar(&o.pluginDir, "plugin-dir", "", "folder with the programs of plugins")
 	_ = cmd.MarkFlagDirname("plugin-dir")
 	cmd.Flags().BoolVarP(&o.verbose, "verbose", "v", false, "print how long CUE takes for what only CUE itself can check")
@@ -55,14 +58,14 @@ the bundle has and no others, and holds what the bundle configures against what 
 }
 
 func (o *vetOptions) run(cmd *cobra.Command, args []string) error {
-	if err := o.check(); err != nil {
+	if err := o.Check(); err != nil {
 		return err
 	}
 	targets, err := vetTargets(args)
 	if err != nil {
 		return err
 	}
-	document := vetDocument{APIVersion: clientVersion, Kind: "BundleReport", Bundles: []*vetted{}}
+	document := vetDocument{APIVersion: client.DocumentVersion, Kind: "BundleReport", Bundles: []*vetted{}}
 	failed, wrong := 0, 0
 	for _, t := range targets {
 		v, err := o.vet(cmd, t)
@@ -74,8 +77,8 @@ func (o *vetOptions) run(cmd *cobra.Command, args []string) error {
 			failed, wrong = failed+1, wrong+len(v.Errors)
 		}
 	}
-	if o.format != "" {
-		if err := (&output{Writer: cmd.OutOrStdout()}).document(o.format, document); err != nil {
+	if o.Format != "" {
+		if err := (&show.Output{Writer: cmd.OutOrStdout()}).Document(o.Format, document); err != nil {
 			return err
 		}
 	}
@@ -83,9 +86,9 @@ func (o *vetOptions) run(cmd *cobra.Command, args []string) error {
 	case failed == 0:
 		return nil
 	case len(targets) == 1:
-		return errors.New(plural(wrong, "error") + " in " + targets[0].name)
+		return errors.New(usage.Count(wrong, "error") + " in " + targets[0].name)
 	}
-	return fmt.Errorf("%s in %d of %s", plural(wrong, "error"), failed, plural(len(targets), "bundle"))
+	return fmt.Errorf("%s in %d of %s", usage.Count(wrong, "error"), failed, usage.Count(len(targets), "bundle"))
 }
 
 // vetDocument is what vet found, for programs.
@@ -200,8 +203,8 @@ func (o *vetOptions) vet(cmd *cobra.Command, t vetTarget) (*vetted, error) {
 	}
 	if len(diags) == 0 {
 		v.Warnings = findings(compiled.Warnings)
-		if o.format == "" && !o.quiet {
-			warn(cmd.ErrOrStderr(), compiled)
+		if o.Format == "" && !o.Quiet {
+			show.Warn(cmd.ErrOrStderr(), compiled)
 			for _, d := range compiled.Costs {
 				if o.verbose {
 					fmt.Fprintln(cmd.ErrOrStderr(), d)
@@ -209,7 +212,7 @@ func (o *vetOptions) vet(cmd *cobra.Command, t vetTarget) (*vetted, error) {
 			}
 		}
 		stderr := cmd.ErrOrStderr()
-		if o.quiet {
+		if o.Quiet {
 			stderr = io.Discard
 		}
 		if diags, err = vetPlugins(cmd.Context(), stderr, compiled, t.source, o.pluginDir); err != nil {
@@ -218,8 +221,8 @@ func (o *vetOptions) vet(cmd *cobra.Command, t vetTarget) (*vetted, error) {
 	}
 	if len(diags) > 0 {
 		v.Errors = findings(diags)
-		if o.format == "" {
-			_ = errDiagnostics(cmd.ErrOrStderr(), t.source, diags, t.name) // which prints them
+		if o.Format == "" {
+			_ = show.ErrDiagnostics(cmd.ErrOrStderr(), t.source, diags, t.name) // which prints them
 		}
 		return v, nil
 	}
@@ -237,8 +240,8 @@ func (o *vetOptions) vet(cmd *cobra.Command, t vetTarget) (*vetted, error) {
 		v.Contents = append(v.Contents, count{c.Part, c.Count})
 	}
 	v.Valid, v.Policy = true, p.DigestString()
-	if o.format == "" {
-		o.say(cmd, "%s is valid: %s, policy %.12s", t.name, countsOf(compiled.Form), v.Policy)
+	if o.Format == "" {
+		o.Say(cmd, "%s is valid: %s, policy %.12s", t.name, show.ContentsText(compiled.Form), v.Policy)
 	}
 	return v, nil
 }

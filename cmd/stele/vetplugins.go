@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 
+	"stele.dev/stele/cmd/stele/internal/usage"
 	"stele.dev/stele/plugins/host"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/schemas"
@@ -18,7 +19,7 @@ func vetPlugins(ctx context.Context, stderr io.Writer, compiled *policy.Compiled
 		return nil, nil
 	}
 	if folder == "" {
-		fmt.Fprintf(stderr, "The configuration of %s was not checked: --plugin-dir says where the programs are.\n", plural(len(plugins), "plugin"))
+		fmt.Fprintf(stderr, "The configuration of %s was not checked: --plugin-dir says where the programs are.\n", usage.Count(len(plugins), "plugin"))
 		return nil, nil
 	}
 	h, err := host.New(host.Options{Dir: folder})

@@ -6,20 +6,18 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
-	"strconv"
 	"strings"
 
 	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/restmapper"
+	"stele.dev/stele/cmd/stele/internal/client"
 	"stele.dev/stele/core/difference"
 )
 
@@ -38,51 +36,28 @@ type Client struct {
 }
 
 // NewClient finds out which kinds are served.
-func NewClient(d discovery.DiscoveryInterface, client dynamic.Interface) (*Client, error) {
-	groups, err := restmapper.GetAPIGroupResources(d)
+func NewClient(d discovery.DiscoveryInterface, objects dynamic.Interface) (*Client, error) {
+	served, err := client.ReadKinds(d)
 	if err != nil {
 		return nil, err
 	}
-	c := &Client{
-		dynamic: client, kinds: map[schema.GroupVersionKind]Kind{}, preferred: map[schema.GroupKind]schema.GroupVersionKind{},
-	}
-	for _, g := range groups {
-		for version, resources := range g.VersionedResources {
-			withStatus := map[string]bool{}
-			for _, r := range resources {
-				if resource, sub, _ := strings.Cut(r.Name, "/"); sub == "status" && slices.Contains(r.Verbs, "update") {
-					withStatus[resource] = true
-				}
-			}
-			for _, r := range resources {
-				if strings.Contains(r.Name, "/") {
-					continue
-				}
-				k := Kind{
-					GroupVersionKind: schema.GroupVersionKind{Group: g.Group.Name, Version: version, Kind: r.Kind},
-					Resource:         r.Name, Namespaced: r.Namespaced, StatusSubresource: withStatus[r.Name],
-				}
-				c.kinds[k.GroupVersionKind] = k
-				if _, ok := c.preferred[k.GroupKind()]; !ok || version == g.Group.PreferredVersion.Version {
-					c.preferred[k.GroupKind()] = k.GroupVersionKind
-				}
-				if version == g.Group.PreferredVersion.Version && writable(r.Verbs) {
-					c.writable = append(c.writable, k)
-				}
-			}
+	c := &Client{dynamic: objects, kinds: map[schema.GroupVersionKind]Kind{}, preferred: map[schema.GroupKind]schema.GroupVersionKind{}}
+	for i := range served {
+		s := &served[i]
+		k := Kind{GroupVersionKind: s.GroupVersionKind, Resource: s.Resource, Namespaced: s.Namespaced, StatusSubresource: s.StatusSubresource}
+		c.kinds[k.GroupVersionKind] = k
+		if !s.Preferred {
+			continue
+		}
+		if _, ok := c.preferred[k.GroupKind()]; !ok {
+			c.preferred[k.GroupKind()] = k.GroupVersionKind
+		}
+		if s.Can("list", "create", "update", "delete") {
+			c.writable = append(c.writable, k)
 		}
 	}
 	slices.SortFunc(c.writable, func(a, b Kind) int { return strings.Compare(a.String(), b.String()) })
 	return c, nil
-}
-
-func writable(verbs metav1.Verbs) bool {
-	for _, v := range []string{"list", "create", "update", "delete"} {
-		if !slices.Contains(verbs, v) {
-			return false
-		}
-	}
-	return true
 }
 
 // Kind that is served under a name.
@@ -116,41 +91,17 @@ func (c *Client) resource(k Kind, namespace string) dynamic.ResourceInterface {
 	return c.dynamic.Resource(k.gvr()).Namespace(namespace)
 }
 
-// NotForThem tells whether an error says that the user may not read something, or not as far
-// back as was asked: what can be read is worth putting back without it.
-func NotForThem(err error) bool {
-	return apierrors.IsForbidden(err) || apierrors.IsResourceExpired(err)
-}
-
-// pageSize of lists.
-const pageSize = 500
-
-// list calls each with the objects of a kind in a namespace ("" for all) at a revision, now if
-// it is 0. With a name only that one.
+// list calls each for the objects of a kind in a namespace ("" for all) at a revision, or now if it is 0. With a name it
+// reads that object alone. A kind that did not exist at the revision has no objects.
 func (c *Client) list(ctx context.Context, k Kind, namespace, name string, revision uint64, each func(*unstructured.Unstructured)) error {
-	o := metav1.ListOptions{Limit: pageSize}
-	if revision > 0 {
-		o.ResourceVersion, o.ResourceVersionMatch = strconv.FormatUint(revision, 10), metav1.ResourceVersionMatchExact
+	if !k.Namespaced {
+		namespace = ""
 	}
-	if name != "" {
-		o.FieldSelector = fields.OneTermEqualSelector("metadata.name", name).String()
+	_, err := client.ObjectQuery{Resource: k.gvr(), Namespace: namespace, Name: name, Revision: revision}.List(ctx, c.dynamic, each)
+	if revision > 0 && apierrors.IsNotFound(err) {
+		return nil
 	}
-	for {
-		list, err := c.resource(k, namespace).List(ctx, o)
-		if revision > 0 && apierrors.IsNotFound(err) { // there was no such kind
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		for i := range list.Items {
-			each(&list.Items[i])
-		}
-		if list.GetContinue() == "" {
-			return nil
-		}
-		o = metav1.ListOptions{Limit: pageSize, Continue: list.GetContinue(), FieldSelector: o.FieldSelector}
-	}
+	return err
 }
 
 // Get reads what had a name at a revision, or has it now if that is 0; nil if nothing.
@@ -215,7 +166,7 @@ func (c *Client) Namespace(ctx context.Context, namespace string, revision uint6
 	if k, ok := c.kinds[schema.GroupVersionKind{Version: "v1", Kind: "Namespace"}]; ok {
 		itself, err := c.Named(ctx, k, "", namespace, revision)
 		switch {
-		case NotForThem(err):
+		case client.Unreadable(err):
 			unread = append(unread, err.Error())
 		case err != nil:
 			return nil, nil, nil, err
@@ -233,7 +184,7 @@ func (c *Client) Namespace(ctx context.Context, namespace string, revision uint6
 		}
 		found, err := c.Selected(ctx, k, namespace, labels.Everything(), revision)
 		switch {
-		case NotForThem(err):
+		case client.Unreadable(err):
 			unread = append(unread, err.Error())
 		case err != nil:
 			return nil, nil, nil, fmt.Errorf("%s: %w", k, err)

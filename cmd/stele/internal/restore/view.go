@@ -31,14 +31,8 @@ func (i *Item) View() View {
 		Action: i.Action, Group: i.Kind.Group, Version: i.Kind.Version, Kind: i.Kind.Kind, Resource: i.Kind.Resource,
 		Namespace: i.Namespace, Name: i.Name, Notes: i.Notes, Missing: i.Missing, Refused: i.Refused, Revisions: i.Revisions, Failed: i.Failed,
 	}
-	if i.Action != Update {
-		return v
-	}
-	hidden := i.hidden()
-	for _, d := range i.Differences {
-		d.From, d.To = hidden.Value(d.Path, d.From), hidden.Value(d.Path, d.To)
-		d.Path = hidden.Path(d.Path)
-		v.Differences = append(v.Differences, d)
+	if i.Action == Update {
+		v.Differences = i.hidden().Differences(i.Differences)
 	}
 	return v
 }

@@ -8,7 +8,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	kjson "sigs.k8s.io/json"
 	"stele.dev/stele/core/difference"
 	"stele.dev/stele/schemas"
 )
@@ -83,20 +82,15 @@ func (f Fields) Value(path string, value any) any {
 	return value
 }
 
-// Raw is Value of JSON; none stays none.
-func (f Fields) Raw(path string, value json.RawMessage) json.RawMessage {
-	var x any
-	if len(value) == 0 || !f.Any() {
-		return value
+// Differences returns the differences of an object as they may be shown.
+func (f Fields) Differences(all []difference.Entry) []difference.Entry {
+	shown := slices.Clone(all)
+	for i := range shown {
+		d := &shown[i]
+		d.From, d.To = f.Value(d.Path, d.From), f.Value(d.Path, d.To)
+		d.Path = f.Path(d.Path)
 	}
-	if err := kjson.UnmarshalCaseSensitivePreserveInts(value, &x); err != nil {
-		x = Hidden
-	}
-	text, err := json.Marshal(f.Value(path, x))
-	if err != nil { // decoded JSON always encodes
-		return nil
-	}
-	return text
+	return shown
 }
 
 // Path returns a path as it may be shown: without the keys of items that are secret.

@@ -1,0 +1,87 @@
+package client
+
+import (
+	"cmp"
+	"encoding/json"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"stele.dev/stele/core/changes"
+)
+
+// UserOf returns the user who made a change.
+func UserOf(c *changes.Change) string {
+	if c.Actor == nil {
+		return ""
+	}
+	return c.Actor.User
+}
+
+// VerbOf is the verb of the request that made a change.
+func VerbOf(c *changes.Change) string {
+	if c.Request == nil {
+		return ""
+	}
+	return c.Request.Verb
+}
+
+// AgentOf is the user agent of a change's client.
+func AgentOf(c *changes.Change) string {
+	if c.Request == nil {
+		return ""
+	}
+	return c.Request.UserAgent
+}
+
+// managerOf is the field manager of a change. If the request named none it is the client's program, as in Kubernetes.
+func managerOf(c *changes.Change) string {
+	if c.Request == nil {
+		return ""
+	}
+	program, _, _ := strings.Cut(c.Request.UserAgent, "/")
+	return cmp.Or(c.Request.FieldManager, program)
+}
+
+// nameOf is the name of a change's object.
+func nameOf(c *changes.Change) string {
+	if c.Object == nil {
+		return ""
+	}
+	return c.Object.Name
+}
+
+// Change is a change, and what the server said of it.
+type Change struct {
+	changes.Change
+	Raw json.RawMessage
+}
+
+func (c *Change) UnmarshalJSON(text []byte) error {
+	type fields Change
+	c.Raw = append(c.Raw[:0], text...)
+	return json.Unmarshal(text, (*fields)(c))
+}
+
+// ActorText is who made a change.
+func ActorText(c *changes.Change) string {
+	switch {
+	case c.Actor == nil:
+		return "-"
+	case c.Actor.Impersonator != "":
+		return c.Actor.Impersonator + " as " + c.Actor.User
+	}
+	return c.Actor.User
+}
+
+// GroupResource is the resource of a change's object, with its group.
+func GroupResource(c *changes.Change) string {
+	return schema.GroupResource{Group: c.Object.Group, Resource: c.Object.Resource}.String()
+}
+
+// ResourceText is the same with the subresource that was written.
+func ResourceText(c *changes.Change) string {
+	if c.Request != nil && c.Request.Subresource != "" {
+		return schema.GroupResource{Group: c.Object.Group, Resource: c.Object.Resource + "/" + c.Request.Subresource}.String()
+	}
+	return GroupResource(c)
+}
