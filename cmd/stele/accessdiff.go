@@ -144,7 +144,7 @@ func (o *accessDiffOptions) run(cmd *cobra.Command) (err error) {
 	return err
 }
 
-// side reads what a flag says: a folder, or a moment.
+// side reads the bundle or the moment that a flag names.
 func (o *accessDiffOptions) side(ctx context.Context, cmd *cobra.Command, text string, into *access.Side) error {
 	if info, err := os.Stat(text); err == nil && info.IsDir() || strings.ContainsRune(text, os.PathSeparator) {
 		source, err := policy.ReadDir(text)
@@ -179,6 +179,7 @@ func (o *accessDiffOptions) side(ctx context.Context, cmd *cobra.Command, text s
 	return err
 }
 
+// parseSubject parses user:NAME, group:NAME or serviceaccount:NAMESPACE/NAME.
 func parseSubject(text string) (policy.Subject, error) {
 	kind, name, _ := strings.Cut(text, ":")
 	switch namespace, account, ok := strings.Cut(name, "/"); {

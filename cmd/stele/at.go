@@ -92,7 +92,7 @@ revision.
 	return cmd
 }
 
-// resolve makes the current context one at a moment, without keeping it.
+// resolve returns the kubeconfig, and its current context changed to show a moment.
 func (o *atOptions) resolve(ctx context.Context, text string) (*clientcmdapi.Config, *client.ContextAt, error) {
 	config, loader, err := o.Config()
 	if err != nil {
@@ -134,7 +134,7 @@ func (o *atOptions) resolve(ctx context.Context, text string) (*clientcmdapi.Con
 	return &raw, at, nil
 }
 
-// exec runs a command at a moment.
+// exec runs a command with a kubeconfig that shows a moment.
 func (o *atOptions) exec(cmd *cobra.Command, text string, command []string) error {
 	raw, at, err := o.resolve(cmd.Context(), text)
 	if err != nil {
@@ -160,8 +160,7 @@ func (o *atOptions) exec(cmd *cobra.Command, text string, command []string) erro
 	return runChild(child)
 }
 
-// runChild runs a program as if it were this one: signals go to it, and its exit code is
-// this one's.
+// runChild runs a program in place of this one: it forwards signals, and returns the program's exit code.
 func runChild(child *exec.Cmd) error {
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, os.Interrupt, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGHUP)
@@ -196,7 +195,7 @@ func runChild(child *exec.Cmd) error {
 	}
 }
 
-// keep adds a context at a moment to the kubeconfig.
+// keep adds a context that shows a moment to the kubeconfig.
 func (o *atOptions) keep(cmd *cobra.Command, text string) error {
 	raw, at, err := o.resolve(cmd.Context(), text)
 	if err != nil {
@@ -229,7 +228,7 @@ func (o *atOptions) keep(cmd *cobra.Command, text string) error {
 	return nil
 }
 
-// kept are their names, sorted.
+// kept returns the names of these contexts.
 func (o *atOptions) kept() []string {
 	raw, err := o.LoadingRules().Load()
 	if err != nil {
@@ -238,6 +237,7 @@ func (o *atOptions) kept() []string {
 	return slices.Sorted(maps.Keys(client.ContextsAt(raw)))
 }
 
+// show lists the contexts that show a moment.
 func (o *atOptions) show(cmd *cobra.Command) error {
 	raw, err := o.LoadingRules().Load()
 	if err != nil {
@@ -263,7 +263,7 @@ func (o *atOptions) show(cmd *cobra.Command) error {
 	return c.Flush()
 }
 
-// contextDocument is a context at a moment, for programs.
+// contextDocument is a context that shows a moment, as a document.
 type contextDocument struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
@@ -273,7 +273,7 @@ type contextDocument struct {
 	Current    bool   `json:"current"`
 }
 
-// contexts prints contexts for programs.
+// contexts prints contexts in the format of -o.
 func (o *atOptions) contexts(cmd *cobra.Command, raw *clientcmdapi.Config, all ...*client.ContextAt) error {
 	out := &show.Output{Writer: cmd.OutOrStdout()}
 	list := show.Documents{Out: out, Format: o.Format}
@@ -292,7 +292,7 @@ func (o *atOptions) contexts(cmd *cobra.Command, raw *clientcmdapi.Config, all .
 	return list.End()
 }
 
-// forget removes contexts at moments, and their clusters.
+// forget removes contexts that show a moment, and their clusters.
 func (o *atOptions) forget(cmd *cobra.Command, names []string) error {
 	rules := o.LoadingRules()
 	raw, err := rules.Load()

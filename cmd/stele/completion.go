@@ -7,12 +7,13 @@ import (
 	"stele.dev/stele/cmd/stele/internal/usage"
 )
 
-// pluginCompletion is the program by which kubectl completes `kubectl stele`.
+// pluginCompletion is the script that kubectl runs to complete `kubectl stele`.
 const pluginCompletion = `#!/bin/sh
 # kubectl runs this as kubectl_complete-stele, found in $PATH, to complete "kubectl stele".
 exec kubectl stele __complete "$@"
 `
 
+// completionForKubectl returns the command that prints this script.
 func completionForKubectl() *cobra.Command {
 	return &cobra.Command{
 		Use:   "kubectl",

@@ -75,9 +75,10 @@ Secrets hold and what a policy calls sensitive is only in there, and not on the 
 	return cmd
 }
 
-// errDiffers is an exit code; what differs has been printed.
+// errDiffers makes the program exit with 1 because something differs.
 var errDiffers = usage.Exit(1, usage.ErrPrinted)
 
+// run compares the selected objects and prints how they differ.
 func (o *diffOptions) run(cmd *cobra.Command, args []string) (err error) {
 	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -177,8 +178,7 @@ func (o *diffOptions) run(cmd *cobra.Command, args []string) (err error) {
 	return nil
 }
 
-// compare pairs the objects of a kind by their names. Objects that have been seen as another
-// kind's are left out.
+// compare compares the objects of a kind by name. It skips objects that it has seen as another kind.
 func (o *diffOptions) compare(r *client.PastResource, before, after map[string]*unstructured.Unstructured, shape *client.Shapes, seen map[string]bool) []*show.ObjectDifference {
 	var all []*show.ObjectDifference
 	keys := maps.Clone(before)
@@ -217,7 +217,7 @@ func (o *diffOptions) compare(r *client.PastResource, before, after map[string]*
 	return all
 }
 
-// unidentified takes the uids of an object and of its owners off: what was put back has others.
+// unidentified removes the uids of an object and its owners, because restored objects have others.
 func unidentified(content map[string]any) {
 	unstructured.RemoveNestedField(content, "metadata", "uid")
 	owners, _, _ := unstructured.NestedFieldNoCopy(content, "metadata", "ownerReferences")
@@ -229,7 +229,7 @@ func unidentified(content map[string]any) {
 	}
 }
 
-// content is what counts of an object; nil for none.
+// content returns the fields of an object that are compared.
 func (o *diffOptions) content(object *unstructured.Unstructured) map[string]any {
 	if object == nil {
 		return nil

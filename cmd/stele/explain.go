@@ -127,10 +127,10 @@ func (o *explainOptions) run(cmd *cobra.Command, args []string) error {
 	return err
 }
 
-// errNotAllowed is an exit code; what there is to say has been printed.
+// errNotAllowed makes the program exit with 1 because the request is not allowed.
 var errNotAllowed = usage.Exit(usage.ExitFailure, usage.ErrPrinted)
 
-// spec is the request that the arguments describe.
+// spec returns the request that the arguments describe.
 func (o *explainOptions) spec(cmd *cobra.Command, args []string) (*explain.Spec, error) {
 	s := &explain.Spec{Verb: args[0], User: o.user, UID: o.uid, Groups: o.groups, FieldSelector: o.fieldSelector, LabelSelector: o.labelSelector}
 	for _, text := range o.extra {
@@ -198,7 +198,7 @@ func (o *explainOptions) spec(cmd *cobra.Command, args []string) (*explain.Spec,
 	return s, nil
 }
 
-// fromObject takes from the object what was not said.
+// fromObject takes the name and the namespace from the object if the arguments have none.
 func (o *explainOptions) fromObject(s *explain.Spec) {
 	var object metav1.PartialObjectMetadata
 	if json.Unmarshal(s.Object, &object) != nil {
@@ -212,6 +212,7 @@ func (o *explainOptions) fromObject(s *explain.Spec) {
 	}
 }
 
+// readFile reads a file, or standard input for "-".
 func readFile(stdin io.Reader, name string) ([]byte, error) {
 	if name == "-" {
 		return io.ReadAll(stdin)

@@ -19,7 +19,7 @@ import (
 	"stele.dev/stele/core/changes"
 )
 
-// logOptions are the flags of commands that show changes.
+// logOptions are the flags of log, history and policy log.
 type logOptions struct {
 	client.Flags
 	show.OutputFlags
@@ -33,7 +33,7 @@ type logOptions struct {
 	lives               bool                         // of one name: say where one object ends and another begins
 }
 
-// addFlags adds what all of them have.
+// addFlags adds the flags that all of these commands have.
 func (o *logOptions) addFlags(cmd *cobra.Command) {
 	o.Flags.AddFlags(cmd)
 	o.OutputFlags.AddFlags(cmd, "wide", "json", "jsonl", "yaml", "name")
@@ -44,7 +44,7 @@ func (o *logOptions) addFlags(cmd *cobra.Command) {
 	usage.Exclusive(cmd, "follow", "until")
 }
 
-// addFilters adds what changes of objects can be chosen by, and -p.
+// addFilters adds the flags that select changes of objects, -p and --stat.
 func (o *logOptions) addFilters(cmd *cobra.Command) {
 	o.AddIdentity(cmd)
 	f := cmd.Flags()
@@ -138,8 +138,7 @@ takes the permission to list changes.log.stele.dev.
 	return cmd
 }
 
-// run shows the changes that a query and the flags ask for, and follows them if that is
-// asked.
+// run prints the selected changes. With --follow it goes on until it is interrupted.
 func (o *logOptions) run(cmd *cobra.Command, q client.ChangesQuery) (err error) {
 	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -204,6 +203,7 @@ func (o *logOptions) run(cmd *cobra.Command, q client.ChangesQuery) (err error) 
 	return err
 }
 
+// printer returns the printer that the flags ask for.
 func (o *logOptions) printer(out *show.Output, config *rest.Config) show.ChangePrinter {
 	switch {
 	case o.stat:

@@ -18,11 +18,12 @@ import (
 	"stele.dev/stele/cmd/stele/internal/usage"
 )
 
+// main runs the program.
 func main() {
 	os.Exit(execute(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
 }
 
-// execute is the program: it returns the exit code.
+// execute runs the command line and returns the exit code.
 func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root := newCommand()
 	root.SetArgs(args)
@@ -41,6 +42,7 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return 0
 }
 
+// newCommand returns the command `stele` with its subcommands.
 func newCommand() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "stele",
@@ -100,7 +102,7 @@ Every flag can also be set by the environment: --data-dir by STELE_DATA_DIR.`,
 	return root
 }
 
-// addGroup adds commands that help shows together; a group without a title is there already.
+// addGroup adds commands that help lists together. An empty title adds to an existing group.
 func addGroup(root *cobra.Command, id, title string, commands ...*cobra.Command) {
 	if title != "" {
 		root.AddGroup(&cobra.Group{ID: id, Title: title})
@@ -111,6 +113,7 @@ func addGroup(root *cobra.Command, id, title string, commands ...*cobra.Command)
 	root.AddCommand(commands...)
 }
 
+// pluginHelp is the help of `kubectl stele`.
 const pluginHelp = `Stele keeps every write as an event in a log. These commands ask the control plane of the
 kubeconfig's current context what was, who changed it, and what differs, and put it back.
 

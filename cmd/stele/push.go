@@ -18,7 +18,7 @@ import (
 	"stele.dev/stele/policy"
 )
 
-// commitOf is the commit that a push names: the one that was given, or else what git says.
+// commitOf returns the commit of --commit, or else the one that git reports.
 func (o *pushOptions) commitOf(ctx context.Context, dir string, source *policy.Source) (string, error) {
 	if o.commit != "" {
 		return o.commit, nil
@@ -184,7 +184,7 @@ func (o *showOptions) run(cmd *cobra.Command, args []string) error {
 	return (&show.Output{Writer: cmd.OutOrStdout()}).Document(o.Format, p)
 }
 
-// choose returns the policy that the arguments mean.
+// choose returns the policy that the arguments name.
 func (o *showOptions) choose(cmd *cobra.Command, args []string, list []*activation.Policy) (*activation.Policy, error) {
 	switch {
 	case len(args) > 0:

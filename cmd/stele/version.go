@@ -11,7 +11,7 @@ import (
 	"stele.dev/stele/cmd/stele/internal/usage"
 )
 
-// versionDocument is the version for programs.
+// versionDocument is the version as a document.
 type versionDocument struct {
 	APIVersion        string `json:"apiVersion"`
 	Kind              string `json:"kind"`
@@ -24,6 +24,7 @@ type versionDocument struct {
 	Platform          string `json:"platform"`
 }
 
+// newVersionDocument returns the version of this program.
 func newVersionDocument() versionDocument {
 	commit, state, date := build.Info()
 	return versionDocument{
@@ -32,7 +33,7 @@ func newVersionDocument() versionDocument {
 	}
 }
 
-// versionText is the version for people.
+// versionText returns the version for people.
 func versionText() string {
 	v := newVersionDocument()
 	text := "stele " + v.Version + "\n"

@@ -91,14 +91,14 @@ func (o *vetOptions) run(cmd *cobra.Command, args []string) error {
 	return fmt.Errorf("%s in %d of %s", usage.Count(wrong, "error"), failed, usage.Count(len(targets), "bundle"))
 }
 
-// vetDocument is what vet found, for programs.
+// vetDocument is the result of vet as a document.
 type vetDocument struct {
 	APIVersion string    `json:"apiVersion"`
 	Kind       string    `json:"kind"`
 	Bundles    []*vetted `json:"bundles"`
 }
 
-// vetted is what vet found about a bundle.
+// vetted is the result for a bundle.
 type vetted struct {
 	Bundle   string    `json:"bundle"`
 	Valid    bool      `json:"valid"`
@@ -109,7 +109,7 @@ type vetted struct {
 	Warnings []finding `json:"warnings,omitempty"`
 }
 
-// count is how many there are of a part of a bundle.
+// count is the number of entries of a part of a bundle.
 type count struct {
 	Part  string `json:"part"`
 	Count int    `json:"count"`
@@ -133,13 +133,13 @@ func findings(diags schemas.Diagnostics) []finding {
 	return all
 }
 
-// vetTarget is a bundle to be checked.
+// vetTarget is a bundle to check.
 type vetTarget struct {
 	name   string // as people know it
 	source *policy.Source
 }
 
-// vetTargets are the bundles that arguments mean, each once.
+// vetTargets returns the bundles that the arguments name, each once.
 func vetTargets(args []string) ([]vetTarget, error) {
 	var all []vetTarget
 	seen := map[string]bool{}
@@ -182,7 +182,8 @@ func vetTargets(args []string) ([]vetTarget, error) {
 	return all, nil
 }
 
-// folderOf is the path of a package's folder, as it is written from where the user is: dir is that of the package from.
+// folderOf returns the path of a package's folder, relative to the user's folder. dir is the folder of the package
+// from.
 func folderOf(dir, from, pkg string) string {
 	if from == pkg {
 		return dir
@@ -194,7 +195,7 @@ func folderOf(dir, from, pkg string) string {
 	return filepath.Join(dir, way)
 }
 
-// vet checks a bundle, and says what it found.
+// vet checks a bundle and prints the result.
 func (o *vetOptions) vet(cmd *cobra.Command, t vetTarget) (*vetted, error) {
 	v := &vetted{Bundle: t.name}
 	compiled, diags, err := o.compile.compile(cmd.Context(), t.source)

@@ -106,7 +106,7 @@ func (o *whoCanOptions) run(cmd *cobra.Command, args []string) (err error) {
 	return out.Document(o.Format, text)
 }
 
-// ask is the question that the arguments mean.
+// ask returns the permission that the arguments describe.
 func (o *whoCanOptions) ask(s *access.ReviewSpec, args []string) error {
 	s.Verb = args[0]
 	if strings.HasPrefix(args[1], "/") {

@@ -8,14 +8,13 @@ import (
 	"k8s.io/apimachinery/pkg/version"
 )
 
-// Version of stele.
+// Version is the version of stele.
 const Version = "0.1.0-dev"
 
-// KubernetesVersion is the version of the Kubernetes API that is followed.
+// KubernetesVersion is the version of Kubernetes whose API stele serves.
 const KubernetesVersion = "1.37.2"
 
-// API is what /version answers: to clients, the version of the API that they
-// talk to, and what serves it as build metadata.
+// API returns the answer of /version: the version of the Kubernetes API, with stele's own version as build metadata.
 func API() version.Info {
 	commit, state, date := Info()
 	return version.Info{
@@ -25,9 +24,11 @@ func API() version.Info {
 	}
 }
 
-// unknownDate is what Kubernetes' own programs answer when their build has no date.
+// unknownDate is the build date that Kubernetes' programs report if they have none.
 const unknownDate = "1970-01-01T00:00:00Z"
 
+// Info returns the commit from which the program was built, whether the working tree was clean or dirty, and the
+// commit's date.
 func Info() (commit, state, date string) {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {

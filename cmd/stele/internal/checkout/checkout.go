@@ -13,15 +13,14 @@ import (
 	"stele.dev/stele/policy"
 )
 
-// Checkout is what git knows of the files that a bundle was compiled from.
+// Checkout is the commit of a bundle's files.
 type Checkout struct {
 	commit  string // HEAD; empty outside of a repository
 	changed string // the first file that is not as in the commit; empty if there is none
 }
 
-// Of asks git about the module of a bundle. A file of the module that is not as in the commit makes the
-// checkout changed, wherever in the module it is; so does a file of the bundle that git does not track, because it is new
-// or ignored.
+// Of asks git about the module of a bundle. The checkout counts as changed if a tracked file of the module differs
+// from the commit, or if git does not track a file of the bundle.
 func Of(ctx context.Context, dir string, source *policy.Source) (Checkout, error) {
 	root, err := moduleRoot(dir, source.Package)
 	if err != nil {
@@ -61,7 +60,7 @@ func Of(ctx context.Context, dir string, source *policy.Source) (Checkout, error
 	return c, nil
 }
 
-// moduleRoot is the folder of the module whose package is in dir.
+// moduleRoot returns the folder of the module whose package is in dir.
 func moduleRoot(dir, pkg string) (string, error) {
 	abs, err := filepath.Abs(dir)
 	if err != nil || pkg == "." {
@@ -70,7 +69,7 @@ func moduleRoot(dir, pkg string) (string, error) {
 	return strings.TrimSuffix(abs, filepath.FromSlash("/"+pkg)), nil
 }
 
-// leaves reports whether a file is reached by a link to the outside of the module: the commit has the link, and not the file.
+// leaves reports whether a link leads from a file out of the module. The commit then has the link and not the file.
 func leaves(root, file string) bool {
 	real, err := filepath.EvalSymlinks(root)
 	if err != nil {
@@ -80,7 +79,7 @@ func leaves(root, file string) bool {
 	return err != nil || !strings.HasPrefix(target, strings.TrimSuffix(real, string(os.PathSeparator))+string(os.PathSeparator))
 }
 
-// String is how the log names the commit.
+// String returns the commit in the form in which policies name it.
 func (c Checkout) String() string {
 	if c.changed != "" {
 		return c.commit + "+changes"
@@ -88,7 +87,7 @@ func (c Checkout) String() string {
 	return c.commit
 }
 
-// Clean returns an error unless the bundle is what the commit has.
+// Clean returns an error if the bundle differs from the commit.
 func (c Checkout) Clean(dir string) error {
 	switch {
 	case c.commit == "":

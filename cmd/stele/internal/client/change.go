@@ -17,7 +17,7 @@ func UserOf(c *changes.Change) string {
 	return c.Actor.User
 }
 
-// VerbOf is the verb of the request that made a change.
+// VerbOf returns the verb of the request that made a change.
 func VerbOf(c *changes.Change) string {
 	if c.Request == nil {
 		return ""
@@ -25,7 +25,7 @@ func VerbOf(c *changes.Change) string {
 	return c.Request.Verb
 }
 
-// AgentOf is the user agent of a change's client.
+// AgentOf returns the user agent of the client that made a change.
 func AgentOf(c *changes.Change) string {
 	if c.Request == nil {
 		return ""
@@ -33,7 +33,8 @@ func AgentOf(c *changes.Change) string {
 	return c.Request.UserAgent
 }
 
-// managerOf is the field manager of a change. If the request named none it is the client's program, as in Kubernetes.
+// managerOf returns the field manager of a change. If the request has none, it returns the client's program, as
+// Kubernetes does.
 func managerOf(c *changes.Change) string {
 	if c.Request == nil {
 		return ""
@@ -42,7 +43,7 @@ func managerOf(c *changes.Change) string {
 	return cmp.Or(c.Request.FieldManager, program)
 }
 
-// nameOf is the name of a change's object.
+// nameOf returns the name of a change's object.
 func nameOf(c *changes.Change) string {
 	if c.Object == nil {
 		return ""
@@ -50,19 +51,20 @@ func nameOf(c *changes.Change) string {
 	return c.Object.Name
 }
 
-// Change is a change, and what the server said of it.
+// Change is a change, and its JSON as the server sent it.
 type Change struct {
 	changes.Change
 	Raw json.RawMessage
 }
 
+// UnmarshalJSON decodes a change and keeps the JSON.
 func (c *Change) UnmarshalJSON(text []byte) error {
 	type fields Change
 	c.Raw = append(c.Raw[:0], text...)
 	return json.Unmarshal(text, (*fields)(c))
 }
 
-// ActorText is who made a change.
+// ActorText returns the user who made a change, for people.
 func ActorText(c *changes.Change) string {
 	switch {
 	case c.Actor == nil:
@@ -73,12 +75,12 @@ func ActorText(c *changes.Change) string {
 	return c.Actor.User
 }
 
-// GroupResource is the resource of a change's object, with its group.
+// GroupResource returns the resource of a change's object, with its group.
 func GroupResource(c *changes.Change) string {
 	return schema.GroupResource{Group: c.Object.Group, Resource: c.Object.Resource}.String()
 }
 
-// ResourceText is the same with the subresource that was written.
+// ResourceText returns the resource of a change's object, with its subresource and group.
 func ResourceText(c *changes.Change) string {
 	if c.Request != nil && c.Request.Subresource != "" {
 		return schema.GroupResource{Group: c.Object.Group, Resource: c.Object.Resource + "/" + c.Request.Subresource}.String()

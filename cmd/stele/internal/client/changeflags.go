@@ -16,7 +16,7 @@ import (
 	"stele.dev/stele/core/changes"
 )
 
-// ChangeFlags are the flags by which changes are chosen.
+// ChangeFlags are the flags that select changes.
 type ChangeFlags struct {
 	Actors, verbs, Agents, Managers []string
 	Names, KindNames                []string
@@ -24,7 +24,7 @@ type ChangeFlags struct {
 	Since, until                    string
 }
 
-// changeVerbs are the verbs of requests that write.
+// changeVerbs are the verbs of write requests.
 var changeVerbs = []string{"create", "update", "patch", "delete", "deletecollection"}
 
 // AddTimes adds --since and --until.
@@ -36,7 +36,7 @@ func (o *ChangeFlags) AddTimes(cmd *cobra.Command) {
 	_ = cmd.RegisterFlagCompletionFunc("until", CompleteMoments)
 }
 
-// AddWriters adds the flags for who wrote.
+// AddWriters adds the flags that select changes by user, client and field manager.
 func (o *ChangeFlags) AddWriters(cmd *cobra.Command, c *Flags) {
 	f := cmd.Flags()
 	f.StringSliceVar(&o.Actors, "actor", nil, "only what this user wrote; may be repeated")
@@ -50,7 +50,7 @@ func (o *ChangeFlags) AddWriters(cmd *cobra.Command, c *Flags) {
 	_ = cmd.RegisterFlagCompletionFunc("manager", c.completeRecent(managerOf))
 }
 
-// AddFlags adds the flags that choose among changes of one object, or of many.
+// AddFlags adds the flags that select changes by user, client, verb, field and audit id.
 func (o *ChangeFlags) AddFlags(cmd *cobra.Command, c *Flags) {
 	o.AddWriters(cmd, c)
 	f := cmd.Flags()
@@ -63,7 +63,7 @@ func (o *ChangeFlags) AddFlags(cmd *cobra.Command, c *Flags) {
 	_ = cmd.RegisterFlagCompletionFunc("verb", cobra.FixedCompletions(changeVerbs, usage.NoFiles))
 }
 
-// AddObjects adds the flags that choose objects.
+// AddObjects adds the flags that select changes by kind, name and labels of the object.
 func (o *ChangeFlags) AddObjects(cmd *cobra.Command, c *Flags) {
 	f := cmd.Flags()
 	f.StringSliceVar(&o.KindNames, "kind", nil, "only changes of objects of this kind, by any name that it has; may be repeated")
@@ -75,12 +75,12 @@ func (o *ChangeFlags) AddObjects(cmd *cobra.Command, c *Flags) {
 	}
 }
 
-// Chooses tells whether flags leave out changes.
+// Chooses reports whether any flag excludes changes.
 func (o *ChangeFlags) Chooses() bool {
 	return len(o.Actors)+len(o.verbs)+len(o.Agents)+len(o.Managers) > 0 || o.Since+o.until+o.auditID+o.Field+o.Selector != ""
 }
 
-// Resources are those of --kind.
+// Resources returns the resources of the kinds that --kind names.
 func (o *ChangeFlags) Resources(config *rest.Config) ([]schema.GroupResource, error) {
 	if len(o.KindNames) == 0 {
 		return nil, nil
@@ -100,7 +100,8 @@ func (o *ChangeFlags) Resources(config *rest.Config) ([]schema.GroupResource, er
 	return all, nil
 }
 
-// SelectBy adds what the flags say to a query. Of a flag that is repeated the client chooses, else the server.
+// SelectBy adds the flags to a query. The server filters by a flag that is given once; this program filters by a flag
+// that is repeated.
 func (o *ChangeFlags) SelectBy(ctx context.Context, config *rest.Config, q *ChangesQuery) error {
 	if q.Fields == nil {
 		q.Fields = fields.Set{}
@@ -180,7 +181,8 @@ func (o *ChangeFlags) bound(ctx context.Context, config *rest.Config, q *Changes
 	return nil
 }
 
-// Strangers says which of the actors has not written lately: the name is most likely misspelt.
+// Strangers returns a hint if a user of --actor has made none of the newest changes, because the name may be
+// misspelled.
 func (o *ChangeFlags) Strangers(ctx context.Context, client *Changes) string {
 	if len(o.Actors) == 0 {
 		return ""

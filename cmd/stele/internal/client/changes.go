@@ -18,7 +18,7 @@ import (
 	"stele.dev/stele/core/changes"
 )
 
-// recent are the values that the newest changes have, sorted, and how many changes that were.
+// recent returns the sorted values of a property of the newest changes, and the number of these changes.
 func (c *Changes) recent(ctx context.Context, of func(*changes.Change) string) (values []string, looked int, err error) {
 	newest, err := c.Some(ctx, ChangesQuery{Limit: 500})
 	if err != nil {
@@ -38,11 +38,12 @@ var (
 	rawSerializer       = serializer.WithoutConversionCodecFactory{CodecFactory: scheme.Codecs}
 )
 
-// Changes reads log.stele.dev/v1.
+// Changes is a client of log.stele.dev/v1, the API of changes.
 type Changes struct {
 	rest *rest.RESTClient
 }
 
+// NewChanges returns a client of the API of changes.
 func NewChanges(config *rest.Config) (*Changes, error) {
 	c := rest.CopyConfig(config)
 	c.APIPath = "/apis"
@@ -55,7 +56,7 @@ func NewChanges(config *rest.Config) (*Changes, error) {
 	return &Changes{client}, nil
 }
 
-// ChangesQuery says which changes are meant.
+// ChangesQuery selects changes.
 type ChangesQuery struct {
 	Namespace   string // "" for all
 	Fields      fields.Set
@@ -67,9 +68,10 @@ type ChangesQuery struct {
 	Limit       int // 0 for all
 }
 
-// only adds what the client chooses by.
+// only adds a filter that this program applies.
 func (q *ChangesQuery) only(keep func(*changes.Change) bool) { q.keep = append(q.keep, keep) }
 
+// keeps reports whether a change passes the filters that this program applies.
 func (q *ChangesQuery) keeps(c *Change) bool {
 	for _, keep := range q.keep {
 		if !keep(&c.Change) {
@@ -79,6 +81,7 @@ func (q *ChangesQuery) keeps(c *Change) bool {
 	return true
 }
 
+// request returns the request for the selected changes.
 func (q *ChangesQuery) request(client *rest.RESTClient) *rest.Request {
 	request := client.Get().NamespaceIfScoped(q.Namespace, q.Namespace != "").Resource(changes.Plural)
 	if !q.Differences {
@@ -94,8 +97,7 @@ func (q *ChangesQuery) request(client *rest.RESTClient) *rest.Request {
 	return request.Param("fieldSelector", fields.AndSelectors(append([]fields.Selector{selected.AsSelector()}, q.Without...)...).String())
 }
 
-// List calls each with the changes, page by page, the newest first, and returns the log's
-// revision.
+// List calls each with every page of changes, the newest first, and returns the revision of the list.
 func (c *Changes) List(ctx context.Context, q ChangesQuery, each func([]*Change) error) (revision string, err error) {
 	const pageSize = 500
 	token, left := "", q.Limit
@@ -141,8 +143,8 @@ func (c *Changes) List(ctx context.Context, q ChangesQuery, each func([]*Change)
 	}
 }
 
-// Follow calls each with the changes behind a revision, as they come, until the context
-// ends.
+// Follow calls each with new changes after a revision until the context ends. It reconnects when the server ends the
+// watch.
 func (c *Changes) Follow(ctx context.Context, q ChangesQuery, revision string, each func([]*Change) error) error {
 	for ctx.Err() == nil {
 		request := q.request(c.rest).Param("watch", "true").Param("resourceVersion", revision)
@@ -185,7 +187,7 @@ func (c *Changes) Follow(ctx context.Context, q ChangesQuery, revision string, e
 	return nil
 }
 
-// Get reads the change of a revision.
+// Get returns the change that has a revision.
 func (c *Changes) Get(ctx context.Context, namespace string, revision uint64) (*changes.Change, error) {
 	body, err := c.rest.Get().NamespaceIfScoped(namespace, namespace != "").Resource(changes.Plural).Name(strconv.FormatUint(revision, 10)).DoRaw(ctx)
 	if err != nil {
@@ -195,7 +197,7 @@ func (c *Changes) Get(ctx context.Context, namespace string, revision uint64) (*
 	return change, json.Unmarshal(body, change)
 }
 
-// Some are the changes that a query asks for, the newest first.
+// Some returns the selected changes, the newest first.
 func (c *Changes) Some(ctx context.Context, q ChangesQuery) ([]*changes.Change, error) {
 	var all []*changes.Change
 	_, err := c.List(ctx, q, func(page []*Change) error {

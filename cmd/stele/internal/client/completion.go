@@ -16,7 +16,7 @@ import (
 	"stele.dev/stele/core/changes"
 )
 
-// completeRecent offers the values that the newest changes have.
+// completeRecent offers the values that a property of the newest changes has.
 func (o *Flags) completeRecent(of func(*changes.Change) string) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
 		if usage.FromEnvironment(cmd.Flags()) != nil {
@@ -38,9 +38,10 @@ func (o *Flags) completeRecent(of func(*changes.Change) string) cobra.Completion
 	}
 }
 
-// CompleteWithin bounds what a shell waits for a server.
+// CompleteWithin limits how long a shell completion waits for the server.
 const CompleteWithin = 3 * time.Second
 
+// completeContexts offers the contexts of the kubeconfig.
 func (o *Flags) completeContexts(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 	config, err := o.LoadingRules().Load()
 	if err != nil {
@@ -54,11 +55,12 @@ func (o *Flags) completeContexts(*cobra.Command, []string, string) ([]string, co
 	return names, usage.NoFiles
 }
 
+// completeNamespaces offers the namespaces.
 func (o *Flags) completeNamespaces(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
 	return o.completeNames(cmd, "namespaces"), usage.NoFiles
 }
 
-// CompleteKinds offers the kinds that can be read.
+// CompleteKinds offers the kinds that can be listed.
 func (o *Flags) CompleteKinds(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
 	if err := usage.FromEnvironment(cmd.Flags()); err != nil {
 		return nil, usage.NoFiles
@@ -77,7 +79,7 @@ func (o *Flags) CompleteKinds(cmd *cobra.Command, _ []string, _ string) ([]strin
 	return names, usage.NoFiles
 }
 
-// completeNames offers the objects of a kind.
+// completeNames returns the names of the objects of a kind.
 func (o *Flags) completeNames(cmd *cobra.Command, kind string) []string {
 	if err := usage.FromEnvironment(cmd.Flags()); err != nil {
 		return nil
@@ -112,8 +114,7 @@ func (o *Flags) completeNames(cmd *cobra.Command, kind string) []string {
 	return names
 }
 
-// CompleteObjects offers KIND, then names of it, as many as a command takes (0 for any
-// number); or KIND/NAME.
+// CompleteObjects offers a KIND and then at most so many names of it, or KIND/NAME. 0 means any number of names.
 func (o *Flags) CompleteObjects(atMost int) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
 		kind, _, slashed := strings.Cut(word, "/")
@@ -133,12 +134,12 @@ func (o *Flags) CompleteObjects(atMost int) cobra.CompletionFunc {
 	}
 }
 
-// CompleteMoments offers what moments look like.
+// CompleteMoments offers examples of moments.
 func CompleteMoments(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 	return []string{"10m\tten minutes ago", "1h\tan hour ago", "1d\ta day ago", "yesterday\tits beginning", "now\tthe newest revision"}, usage.NoFiles
 }
 
-// CompleteDigests offers the policies that have been in force.
+// CompleteDigests offers the digests of policies that have been in force.
 func (o *Flags) CompleteDigests(cmd *cobra.Command, args []string, _ string) (digests []string, _ cobra.ShellCompDirective) {
 	if len(args) > 0 || usage.FromEnvironment(cmd.Flags()) != nil {
 		return nil, usage.NoFiles

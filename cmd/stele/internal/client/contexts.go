@@ -8,18 +8,18 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// AtMoment is how the URL of a server ends that is at one.
+// AtMoment matches the end of a server's URL that shows a revision.
 var AtMoment = regexp.MustCompile(`/at/([0-9]+)/?$`)
 
-// anyMoment is how it ends if somebody wrote it.
+// anyMoment matches the end of a server's URL that shows a revision or a time.
 var anyMoment = regexp.MustCompile(`/at/[0-9][^/]*/?$`)
 
-// PresentURL is the URL of a server as it is now.
+// PresentURL returns the URL of a server without the moment that it shows.
 func PresentURL(server string) string {
 	return anyMoment.ReplaceAllString(strings.TrimSuffix(server, "/"), "")
 }
 
-// at is a kubeconfig's context at a revision.
+// ContextAt is a context of a kubeconfig whose server shows a revision.
 type ContextAt struct {
 	Name        string // of the context
 	ClusterName string
@@ -29,7 +29,7 @@ type ContextAt struct {
 	Original    string // name of the context that it is like
 }
 
-// moments are the contexts that are at one, by their names.
+// ContextsAt returns the contexts of a kubeconfig whose servers show a revision, by name.
 func ContextsAt(raw *clientcmdapi.Config) map[string]*ContextAt {
 	all := map[string]*ContextAt{}
 	for name, c := range raw.Contexts {

@@ -11,7 +11,7 @@ import (
 	"syscall"
 )
 
-// Readable prefers the message of a Status in the body.
+// Readable returns the message of a Status in the body as an error, or else err.
 func Readable(err error, body []byte) error {
 	var status struct {
 		Message string `json:"message"`
@@ -29,10 +29,10 @@ func Readable(err error, body []byte) error {
 	return errors.New(status.Message)
 }
 
-// tooLarge is Kubernetes' message about a revision that there is not yet.
+// tooLarge matches Kubernetes' message about a revision that does not exist yet.
 var tooLarge = regexp.MustCompile(`Too large resource version: (\d+), current: (\d+)$`)
 
-// ErrorText is the text of an error; that a server was not reached it says without the request.
+// ErrorText returns the message of an error. For a refused connection it names the server instead of the request.
 func ErrorText(err error) string {
 	text := err.Error()
 	var asking *url.Error

@@ -16,7 +16,7 @@ import (
 	"stele.dev/stele/cmd/stele/internal/usage"
 )
 
-// Flags are the flags of commands that talk to a server.
+// Flags are the flags of commands that talk to a server: the kubeconfig, the namespace and the user.
 type Flags struct {
 	Kubeconfig, Context, Namespace string
 	Everywhere                     bool // --all-namespaces
@@ -24,6 +24,7 @@ type Flags struct {
 	groups                         []string
 }
 
+// AddFlags adds --kubeconfig, --context and --namespace.
 func (o *Flags) AddFlags(cmd *cobra.Command) {
 	defaults := "$KUBECONFIG, then ./stele-data/admin.kubeconfig"
 	if usage.IsPlugin() {
@@ -38,13 +39,13 @@ func (o *Flags) AddFlags(cmd *cobra.Command) {
 	_ = cmd.RegisterFlagCompletionFunc("namespace", o.completeNamespaces)
 }
 
-// AddAllNamespaces is for commands that can look at more than one namespace.
+// AddAllNamespaces adds --all-namespaces.
 func (o *Flags) AddAllNamespaces(cmd *cobra.Command) {
 	cmd.Flags().BoolVarP(&o.Everywhere, "all-namespaces", "A", false, "in all namespaces")
 	usage.Exclusive(cmd, "namespace", "all-namespaces")
 }
 
-// AddIdentity is for commands that can be another user, who has the permission to impersonate.
+// AddIdentity adds --as and --as-group, which let a user act as another one. That needs permission to impersonate.
 func (o *Flags) AddIdentity(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&o.user, "as", "", "act as this user (default: yourself)")
 	cmd.Flags().StringArrayVar(&o.groups, "as-group", nil, "group of that user; may be repeated")
@@ -53,7 +54,7 @@ func (o *Flags) AddIdentity(cmd *cobra.Command) {
 	}
 }
 
-// LoadingRules say where the kubeconfig is.
+// LoadingRules returns the rules that find the kubeconfig.
 func (o *Flags) LoadingRules() *clientcmd.ClientConfigLoadingRules {
 	if usage.IsPlugin() {
 		rules := clientcmd.NewDefaultClientConfigLoadingRules() // kubectl's own
@@ -71,7 +72,7 @@ func (o *Flags) LoadingRules() *clientcmd.ClientConfigLoadingRules {
 	return rules
 }
 
-// Config finds the server. Commands go through the same authenticated API as everyone.
+// Config returns how to connect to the server of the kubeconfig.
 func (o *Flags) Config() (*rest.Config, clientcmd.ClientConfig, error) {
 	if o.user == "" && len(o.groups) > 0 {
 		return nil, nil, usage.Errorf("--as-group needs --as")
@@ -100,8 +101,8 @@ func (o *Flags) Config() (*rest.Config, clientcmd.ClientConfig, error) {
 	return config, loader, nil
 }
 
-// NamespaceFor is where objects of a kind are meant: "" for all, and for kinds that have
-// none.
+// NamespaceFor returns the namespace in which to look for objects of a kind. It is empty for all namespaces, and for
+// kinds without namespaces.
 func (o *Flags) NamespaceFor(mapping *meta.RESTMapping, loader clientcmd.ClientConfig) (string, error) {
 	if mapping.Scope.Name() != meta.RESTScopeNameNamespace {
 		return "", nil
@@ -109,7 +110,8 @@ func (o *Flags) NamespaceFor(mapping *meta.RESTMapping, loader clientcmd.ClientC
 	return o.namespaceOrDefault(loader)
 }
 
-// namespaceOrDefault is the namespace that the flags mean, else the context's; "" for all.
+// namespaceOrDefault returns the namespace of the flags, or else of the kubeconfig's context. It is empty for all
+// namespaces.
 func (o *Flags) namespaceOrDefault(loader clientcmd.ClientConfig) (string, error) {
 	if o.Everywhere || o.Namespace != "" {
 		return o.Namespace, nil

@@ -7,14 +7,15 @@ import (
 	"stele.dev/stele/core/changes"
 )
 
-// A hiding tells which fields of changed objects are secret: those of the schema of today, and
-// those of the policy that was in force at the change. Not safe for concurrent use.
+// hiding finds the secret fields of changed objects: those of today's schema, and those of the policy that was in
+// force at the change. It is not safe for concurrent use.
 type hiding struct {
 	config *rest.Config
 	today  *Shapes
 	then   map[string]*Shapes // by the policy in force
 }
 
+// NewHiding returns what finds the secret fields of changed objects.
 func NewHiding(config *rest.Config) *hiding {
 	return &hiding{config: config, today: &Shapes{Config: config}, then: map[string]*Shapes{}}
 }

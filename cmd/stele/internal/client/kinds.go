@@ -13,14 +13,14 @@ import (
 	"stele.dev/stele/cmd/stele/internal/usage"
 )
 
-// Kinds resolves what people call kinds, as kubectl does. The server is asked once. Safe
-// for concurrent use.
+// Kinds finds kinds by the names that kubectl accepts. It asks the server once. It is safe for concurrent use.
 type Kinds struct {
 	config    *rest.Config
 	Discovery discovery.CachedDiscoveryInterface
 	mapper    meta.RESTMapper
 }
 
+// NewKinds returns the kinds of a server.
 func NewKinds(config *rest.Config) (*Kinds, error) {
 	client, err := discovery.NewDiscoveryClientForConfig(config)
 	if err != nil {
@@ -30,8 +30,7 @@ func NewKinds(config *rest.Config) (*Kinds, error) {
 	return &Kinds{config, cached, restmapper.NewShortcutExpander(restmapper.NewDeferredDiscoveryRESTMapper(cached), cached, nil)}, nil
 }
 
-// Resource finds the resource that a person means: by its plural, its kind, or a short
-// name, with its group or without.
+// Resource finds a kind by its plural, its kind or a short name, with or without its group.
 func (k *Kinds) Resource(name string) (*meta.RESTMapping, error) {
 	// databases.v1.example.com or databases.example.com: the name does not tell which.
 	full, partial := schema.ParseResourceArg(name)
@@ -55,7 +54,7 @@ func (k *Kinds) Resource(name string) (*meta.RESTMapping, error) {
 	return nil, fmt.Errorf("the server has no kind %q; `kubectl api-resources` lists those it has", name)
 }
 
-// ResourceNamed is kinds.resource for who asks once.
+// ResourceNamed finds a kind as [Kinds.Resource] does, for a caller that asks once.
 func ResourceNamed(config *rest.Config, name string) (*meta.RESTMapping, error) {
 	k, err := NewKinds(config)
 	if err != nil {
@@ -64,8 +63,8 @@ func ResourceNamed(config *rest.Config, name string) (*meta.RESTMapping, error) 
 	return k.Resource(name)
 }
 
-// ResourceThen finds a resource that there is today or, if there is none, that there was at one of the
-// revisions (0 for today): then it is gone.
+// ResourceThen finds a kind as it is served now, or else as it was served at one of the revisions (0 for now). It
+// reports whether the kind is gone.
 func (k *Kinds) ResourceThen(name string, revisions ...uint64) (mapping *meta.RESTMapping, gone bool, err error) {
 	if mapping, err = k.Resource(name); err == nil {
 		return mapping, false, nil
@@ -81,7 +80,7 @@ func (k *Kinds) ResourceThen(name string, revisions ...uint64) (mapping *meta.RE
 	return nil, false, err
 }
 
-// ObjectNames are the objects that arguments name: KIND NAME…, or KIND/NAME….
+// ObjectNames are names of objects of one kind on the command line.
 type ObjectNames struct {
 	Kind  string
 	Names []string // none for all of the kind

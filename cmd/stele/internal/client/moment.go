@@ -18,23 +18,23 @@ import (
 	"stele.dev/stele/core/changes"
 )
 
-// MomentHelp is what help says of moments, and momentUsage what an error says.
+// MomentHelp is the part of help texts that explains moments.
 const MomentHelp = `A MOMENT is a revision (1200), a time (2026-11-20T14:00:00Z, or local: "2026-11-20 14:00",
 14:00, "yesterday 14:00"), how long ago (10m, 2h30m, 3d), or now.`
 
+// MomentUsage is the part of error messages that lists the forms of moments.
 const MomentUsage = "a revision (1200), a time (2026-11-20T14:00:00Z, or local: \"2026-11-20 14:00\", 14:00, \"yesterday 14:00\"), how long ago (10m, 2h30m, 3d), or now"
 
-// A moment is a point in the past as a person means it: a revision, or a time.
+// moment is a point in the past that a user wrote: a revision, or a time.
 type moment struct {
 	revision uint64    // 0 if it is a time
 	At       time.Time // the zero time if it is a revision, or now
 }
 
-// isNow tells whether it is whatever is newest.
+// isNow reports whether the moment is the newest revision.
 func (m moment) isNow() bool { return m.revision == 0 && m.At.IsZero() }
 
-// ParseMoment reads a moment. What is relative is so to now, and what is local to now's
-// location.
+// ParseMoment parses a moment. Relative times are relative to now, and local times are in the location of now.
 func ParseMoment(text string, now time.Time) (moment, error) {
 	text = strings.TrimSpace(text)
 	if text == "now" {
@@ -61,7 +61,7 @@ func ParseMoment(text string, now time.Time) (moment, error) {
 	return moment{At: at}, nil
 }
 
-// NoMomentError is what was written and is neither a revision nor a time.
+// NoMomentError is the error for a text that is neither a revision nor a time.
 type NoMomentError struct{ text string }
 
 func (e *NoMomentError) Error() string {
@@ -79,6 +79,7 @@ var (
 	localLayouts = []string{"2006-01-02T15:04:05.999999999", "2006-01-02 15:04:05.999999999", "2006-01-02T15:04", "2006-01-02 15:04", "2006-01-02"}
 )
 
+// parseTime parses an absolute time, a time of today or yesterday, or how long ago it was.
 func parseTime(text string, now time.Time) (time.Time, bool) {
 	for _, layout := range zonedLayouts {
 		if at, err := time.Parse(layout, text); err == nil {
@@ -116,7 +117,7 @@ func parseTime(text string, now time.Time) (time.Time, bool) {
 	return time.Date(now.Year(), now.Month(), now.Day()-back, hour, minute, second, 0, now.Location()), true
 }
 
-// parseAgo reads a duration as time.ParseDuration does, with days and weeks before it.
+// parseAgo parses how long ago a time was, such as 10m or 3d.
 func parseAgo(text string, now time.Time) (time.Time, bool) {
 	text = strings.TrimSpace(strings.TrimSuffix(text, " ago"))
 	ago, ok := usage.ParseDuration(text)
@@ -126,16 +127,17 @@ func parseAgo(text string, now time.Time) (time.Time, bool) {
 	return now.Add(-ago), true
 }
 
-// revisionHeader is in the server's answers below /at: the revision that they show.
+// revisionHeader is the header of answers below /at with the revision that they show.
 const revisionHeader = "Stele-Revision"
 
-// moments resolves moments against a server: its clock, its log.
+// moments resolves moments by the clock and the log of a server.
 type moments struct {
 	client *http.Client
 	server *url.URL
 	now    time.Time // of the server, once it has been asked
 }
 
+// NewMoments returns what resolves moments by the clock and the log of a server.
 func NewMoments(config *rest.Config) (*moments, error) {
 	client, err := rest.HTTPClientFor(config)
 	if err != nil {
@@ -149,7 +151,7 @@ func NewMoments(config *rest.Config) (*moments, error) {
 	return &moments{client: client, server: server}, nil
 }
 
-// RevisionAt is the revision that --at means; 0 for now, which is for the server to say.
+// RevisionAt returns the revision of --at. For now it returns 0, and the server decides.
 func RevisionAt(ctx context.Context, config *rest.Config, at string) (uint64, error) {
 	if at == "now" {
 		return 0, nil
@@ -165,8 +167,7 @@ func RevisionAt(ctx context.Context, config *rest.Config, at string) (uint64, er
 	return revision, nil
 }
 
-// get asks the server for a path; an answer that is not a success is the error that it
-// says.
+// get reads a path of the server. If the server does not answer 200, it returns the error in the answer.
 func (m *moments) get(ctx context.Context, query string, path ...string) (http.Header, []byte, error) {
 	target := m.server.JoinPath(path...)
 	target.RawQuery = query
@@ -190,7 +191,7 @@ func (m *moments) get(ctx context.Context, query string, path ...string) (http.H
 	return response.Header, body, nil
 }
 
-// parse reads a moment, relative to the server's clock, which is asked once.
+// parse parses a moment relative to the server's clock, which it reads once.
 func (m *moments) parse(ctx context.Context, text string) (moment, error) {
 	if m.now.IsZero() {
 		header, _, err := m.get(ctx, "", "version")
@@ -206,8 +207,8 @@ func (m *moments) parse(ctx context.Context, text string) (moment, error) {
 	return ParseMoment(text, m.now)
 }
 
-// Resolve finds the revision that a moment means. Its error is the server's, if that has no such
-// moment, or not any more.
+// Resolve returns the revision of a moment. It returns the server's error if that has no such revision, or has it no
+// more.
 func (m *moments) Resolve(ctx context.Context, text string) (uint64, error) {
 	at, err := m.parse(ctx, text)
 	switch {
@@ -221,7 +222,7 @@ func (m *moments) Resolve(ctx context.Context, text string) (uint64, error) {
 	return m.show(ctx, at.At.UTC().Format(time.RFC3339Nano))
 }
 
-// show asks for a moment as it stands in URLs, and returns its revision.
+// show returns the revision that the server shows below /at for a moment.
 func (m *moments) show(ctx context.Context, at string) (uint64, error) {
 	header, _, err := m.get(ctx, "", "at", at, "version")
 	if err != nil {
@@ -234,7 +235,8 @@ func (m *moments) show(ctx context.Context, at string) (uint64, error) {
 	return revision, nil
 }
 
-// newest is the log's revision; who may not list changes gets that of a moment ago.
+// newest returns the newest revision of the log. For a user who may not list changes it returns that of the current
+// second.
 func (m *moments) newest(ctx context.Context) (uint64, error) {
 	_, body, err := m.get(ctx, "limit=1", "apis", changes.Group, changes.Version, changes.Plural)
 	if err != nil {

@@ -16,14 +16,14 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// Past reads objects at revisions.
+// Past reads objects at past revisions.
 type Past struct {
 	Config   *rest.Config
 	Selector string // of labels
 	kinds    map[uint64][]ServedKind
 }
 
-// PastResource is a kind of which objects are to be read.
+// PastResource is a kind whose objects are to be read.
 type PastResource struct {
 	schema.GroupVersionResource
 	Namespace string   // "" for all
@@ -33,6 +33,7 @@ type PastResource struct {
 	Note      string   // what is to be said of it
 }
 
+// Name returns the resource, with its group.
 func (r *PastResource) Name() string { return r.GroupResource().String() }
 
 // served returns the kinds that can be listed at a revision, or now if that is 0.
@@ -55,8 +56,8 @@ func (p *Past) served(revision uint64) ([]ServedKind, error) {
 	return all, nil
 }
 
-// Resources are those that objects name; without any all that can be written, of today and
-// of the revisions (0 for today).
+// Resources returns the named kinds. Without names it returns all writable kinds of today and of the revisions (0 for
+// today).
 func (p *Past) Resources(objects []ObjectNames, o *Flags, loader clientcmd.ClientConfig, revisions ...uint64) ([]*PastResource, error) {
 	if len(objects) == 0 {
 		return p.allResources(o, loader, revisions)
@@ -84,6 +85,7 @@ func (p *Past) Resources(objects []ObjectNames, o *Flags, loader clientcmd.Clien
 	return all, nil
 }
 
+// allResources returns all writable kinds of today and of the revisions.
 func (p *Past) allResources(o *Flags, loader clientcmd.ClientConfig, revisions []uint64) ([]*PastResource, error) {
 	namespace, err := o.namespaceOrDefault(loader)
 	if err != nil {
@@ -113,15 +115,15 @@ func (p *Past) allResources(o *Flags, loader clientcmd.ClientConfig, revisions [
 	return all, nil
 }
 
-// AtRevision is a server as it was.
+// AtRevision returns a config for the server as it was at a revision.
 func AtRevision(config *rest.Config, revision uint64) *rest.Config {
 	then := rest.CopyConfig(config)
 	then.Host = PresentURL(then.Host) + "/at/" + strconv.FormatUint(revision, 10)
 	return then
 }
 
-// Both reads the objects of a kind at two revisions, by namespace and name: those that are
-// selected at one of them. If the second revision is 0, it becomes that of the answer.
+// Both reads the objects of a kind at two revisions, by namespace and name. An object is included if it is selected
+// at one of them. If the second revision is 0, it is set to the revision of the answer.
 func (p *Past) Both(ctx context.Context, r *PastResource, from uint64, to *uint64) (before, after map[string]*unstructured.Unstructured, err error) {
 	if after, err = p.at(ctx, r, to, p.Selector); err != nil {
 		return nil, nil, err
@@ -135,8 +137,7 @@ func (p *Past) Both(ctx context.Context, r *PastResource, from uint64, to *uint6
 	return before, after, err
 }
 
-// others adds to those found at a revision the ones that were found at another, whatever their
-// labels are here.
+// others adds to the objects found at a revision those that were found at the other one, whatever their labels.
 func (p *Past) others(ctx context.Context, r *PastResource, revision uint64, found, there map[string]*unstructured.Unstructured) (map[string]*unstructured.Unstructured, error) {
 	missing := func(key string) bool { return found[key] == nil && there[key] != nil }
 	if !slices.ContainsFunc(slices.Collect(maps.Keys(there)), missing) {

@@ -16,8 +16,7 @@ import (
 	"stele.dev/stele/core/changes"
 )
 
-// Commits tells from which commit a policy that was activated came, as far as that is known
-// and may be read.
+// Commits returns a function that names the commit of an activated policy, if the user may read it.
 func (c *Policies) Commits(ctx context.Context) func(*changes.Change) string {
 	known := map[string]string{}
 	return func(x *changes.Change) string {
@@ -31,7 +30,7 @@ func (c *Policies) Commits(ctx context.Context) func(*changes.Change) string {
 	}
 }
 
-// CommitText is the commit of a policy, as the end of a phrase.
+// CommitText returns the commit of a policy as the end of a phrase.
 func CommitText(commit string) string {
 	if commit == "" {
 		return ""
@@ -44,13 +43,13 @@ func CommitText(commit string) string {
 	return text
 }
 
-// Policies speaks policy.stele.dev/v1.
+// Policies is a client of policy.stele.dev/v1, the API of policies.
 type Policies struct {
 	rest     *rest.RESTClient
 	Progress io.Writer // of pushes that take long; nil if nobody sees it
 }
 
-// NewPolicies makes a client; warnings take what the server warns of.
+// NewPolicies returns a client of the API of policies. The handler gets the server's warnings.
 func NewPolicies(o *Flags, warnings rest.WarningHandler) (*Policies, error) {
 	config, _, err := o.Config()
 	if err != nil {
@@ -65,7 +64,7 @@ func NewPolicies(o *Flags, warnings rest.WarningHandler) (*Policies, error) {
 	return &Policies{rest: client}, err
 }
 
-// List has the policies without their files, that in force first.
+// List returns the policies without their files. The first one is in force.
 func (c *Policies) List(ctx context.Context) ([]*activation.Policy, error) {
 	text, err := c.rest.Get().Resource(activation.Plural).DoRaw(ctx)
 	if err != nil {
@@ -81,7 +80,7 @@ func (c *Policies) List(ctx context.Context) ([]*activation.Policy, error) {
 	return list.Items, nil
 }
 
-// InForce is the policy in force, without its files.
+// InForce returns the policy in force without its files.
 func (c *Policies) InForce(ctx context.Context) (*activation.Policy, error) {
 	list, err := c.List(ctx)
 	if err != nil {
@@ -90,6 +89,7 @@ func (c *Policies) InForce(ctx context.Context) (*activation.Policy, error) {
 	return list[0], nil
 }
 
+// Get returns a policy with its files.
 func (c *Policies) Get(ctx context.Context, name string) (*activation.Policy, error) {
 	text, err := c.rest.Get().Resource(activation.Plural).Name(name).DoRaw(ctx)
 	if err != nil {
@@ -99,7 +99,7 @@ func (c *Policies) Get(ctx context.Context, name string) (*activation.Policy, er
 	return p, json.Unmarshal(text, p)
 }
 
-// FindPolicy returns the policy whose digest begins so.
+// FindPolicy returns the policy whose digest begins with a text.
 func FindPolicy(list []*activation.Policy, digest string) (*activation.Policy, error) {
 	var found *activation.Policy
 	for _, p := range list {
@@ -134,13 +134,13 @@ func PolicyAt(list []*activation.Policy, revision uint64) (*activation.Policy, e
 	return found, nil
 }
 
-// activationAt is when a policy came in force.
+// activationAt is a revision at which a policy was activated.
 type activationAt struct {
 	revision uint64
 	policy   *activation.Policy
 }
 
-// activations of policies, the oldest first.
+// activations returns when policies were activated, the oldest activation first.
 func activations(list []*activation.Policy) []activationAt {
 	var all []activationAt
 	for _, p := range list {
@@ -152,8 +152,8 @@ func activations(list []*activation.Policy) []activationAt {
 	return all
 }
 
-// PolicyBefore returns the policy before the one in force. An activation of a policy that was in force earlier takes back what
-// came in between, so that a second rollback does not return to the policy that the first one left.
+// PolicyBefore returns the policy before the one in force. An activation of an earlier policy counts as a rollback:
+// the policies after that one are skipped, so that a second rollback goes further back.
 func PolicyBefore(list []*activation.Policy) (*activation.Policy, error) {
 	var stack []*activation.Policy
 	for _, a := range activations(list) {

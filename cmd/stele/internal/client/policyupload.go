@@ -22,8 +22,8 @@ const (
 	uploads = 3
 )
 
-// Create pushes a policy. If it is too large for one request, the server is sent what it lacks of
-// its files before.
+// Create pushes a policy. For a policy that is too large for one request it first uploads the files that the server
+// lacks.
 func (c *Policies) Create(ctx context.Context, p *activation.Policy, dryRun bool) (*activation.Policy, error) {
 	size := 0
 	for _, f := range p.Spec.Files {
@@ -59,7 +59,7 @@ func (c *Policies) Create(ctx context.Context, p *activation.Policy, dryRun bool
 	return nil, errors.New("the server forgot parts of the policy while it was pushed; push it again")
 }
 
-// post sends the JSON of a policy. Errors are those of the API.
+// post sends a policy as JSON.
 func (c *Policies) post(ctx context.Context, text []byte, dryRun bool) (*activation.Policy, error) {
 	q := c.rest.Post().Resource(activation.Plural).SetHeader("Content-Type", "application/json").Body(text)
 	if dryRun {
@@ -73,7 +73,7 @@ func (c *Policies) post(ctx context.Context, text []byte, dryRun bool) (*activat
 	return after, json.Unmarshal(text, after)
 }
 
-// unread is an error of the API as people read it.
+// unread is an error of the API with its message for people.
 type unread struct {
 	error
 	api  error
@@ -82,7 +82,7 @@ type unread struct {
 
 func (u *unread) Unwrap() error { return u.api }
 
-// missingParts returns those of the parts that the server has to be sent first, by its answer.
+// missingParts returns the parts that the server says it lacks.
 func missingParts(err error, parts map[policies.Digest][]byte) (missing [][]byte) {
 	var u *unread
 	var status metav1.Status
@@ -103,7 +103,7 @@ func missingParts(err error, parts map[policies.Digest][]byte) (missing [][]byte
 	return missing
 }
 
-// upload sends parts of policies.
+// upload sends parts of a policy.
 func (c *Policies) upload(ctx context.Context, parts [][]byte) error {
 	total, sent := 0, 0
 	for _, part := range parts {
@@ -131,7 +131,7 @@ func (c *Policies) upload(ctx context.Context, parts [][]byte) error {
 	return nil
 }
 
-// Show writes a line in place of the one before, if somebody is there to see it.
+// Show replaces the line that shows the progress, if output goes to a terminal.
 func (c *Policies) Show(format string, args ...any) {
 	if c.Progress == nil {
 		return
@@ -139,5 +139,5 @@ func (c *Policies) Show(format string, args ...any) {
 	fmt.Fprintf(c.Progress, "\r\x1b[K"+format, args...)
 }
 
-// mebibytes writes a size.
+// mebibytes formats a size.
 func mebibytes(n int) string { return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20)) }

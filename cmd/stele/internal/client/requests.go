@@ -15,7 +15,7 @@ import (
 	"stele.dev/stele/core/explain"
 )
 
-// AskBlame has the server answer a blame, which is returned as it came, too.
+// AskBlame asks the server who changed each field of an object. It returns the answer decoded and as JSON.
 func AskBlame(ctx context.Context, config *rest.Config, b *blame.Blame) (*blame.Blame, json.RawMessage, error) {
 	client, err := NewChanges(config) // of the same group
 	if err != nil {
@@ -41,13 +41,14 @@ var (
 	pathVerbs = []string{"get", "head", "post", "put", "patch", "delete", "options", "connect", "trace", "*"}
 )
 
-// WarnOfVerb says that a verb is most likely misspelt.
+// WarnOfVerb prints a warning if no Kubernetes client sends the verb, because it may be misspelled.
 func WarnOfVerb(out io.Writer, s *explain.Spec) {
 	if s.Path != "" && !slices.Contains(pathVerbs, strings.ToLower(s.Verb)) || s.Path == "" && !slices.Contains(resourceVerbs, s.Verb) {
 		fmt.Fprintf(out, "warning: no client of Kubernetes' sends the verb %q\n", s.Verb)
 	}
 }
 
+// Explain asks the server why it would allow or refuse a request.
 func (c *Policies) Explain(ctx context.Context, spec *explain.Spec) (*explain.Explanation, error) {
 	e := &explain.Explanation{TypeMeta: metav1.TypeMeta{APIVersion: explain.Group + "/" + explain.Version, Kind: explain.Kind}, Spec: *spec}
 	text, err := json.Marshal(e)
@@ -61,6 +62,7 @@ func (c *Policies) Explain(ctx context.Context, spec *explain.Spec) (*explain.Ex
 	return e, json.Unmarshal(text, e)
 }
 
+// Explained asks the server why it allowed or refused the request with an audit id.
 func (c *Policies) Explained(ctx context.Context, auditID string) (*explain.Explanation, error) {
 	text, err := c.rest.Get().Resource(explain.Plural).Name(auditID).DoRaw(ctx)
 	if err != nil {
@@ -70,8 +72,8 @@ func (c *Policies) Explained(ctx context.Context, auditID string) (*explain.Expl
 	return e, json.Unmarshal(text, e)
 }
 
-// SplitSubresource takes it from a resource, whose group stands before it or, as they are printed,
-// behind it.
+// SplitSubresource splits a resource such as databases/status.example.com or databases.example.com/status into the
+// resource with its group and the subresource.
 func SplitSubresource(text string) (resource, subresource string) {
 	resource, subresource, _ = strings.Cut(text, "/")
 	subresource, group, found := strings.Cut(subresource, ".")
@@ -81,7 +83,7 @@ func SplitSubresource(text string) (resource, subresource string) {
 	return resource, subresource
 }
 
-// AskAccess has the server answer a question about the policy.
+// AskAccess asks the server a question about the permissions of a policy.
 func AskAccess(ctx context.Context, o *Flags, warnings io.Writer, plural string, question any) (json.RawMessage, error) {
 	client, err := NewPolicies(o, rest.NewWarningWriter(warnings, rest.WarningWriterOptions{}))
 	if err != nil {

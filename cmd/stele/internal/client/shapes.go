@@ -17,23 +17,23 @@ import (
 	"stele.dev/stele/schemas"
 )
 
-// Shapes tell which lists of a kind have items with keys, as the server's OpenAPI v3 does. Not safe for
-// concurrent use.
+// Shapes reads from the server's OpenAPI v3 which lists of a kind have items with keys, and which fields are secret.
+// It is not safe for concurrent use.
 type Shapes struct {
 	Config    *rest.Config
 	documents map[schema.GroupVersion]*document
 	hidden    map[schema.GroupKind]secrets.Fields
 }
 
-// document is what the server says of the kinds of a group and version.
+// document is the OpenAPI document of a group and version.
 type document struct {
 	schemas map[string]*spec.Schema
 	nodes   map[string]*schemas.Node // of schemas that have a name
 	failed  bool                     // the server could not be asked
 }
 
-// Of is the shape of a kind; nil if the server does not tell. That is no error: without a shape
-// items are counted.
+// Of returns the shape of a kind, or nil if the server does not describe it. Without a shape, items of lists are
+// compared by position.
 func (s *Shapes) Of(kind schema.GroupVersionKind) *schemas.Node {
 	d := s.document(kind.GroupVersion())
 	if name, x := d.find(kind); x != nil {
@@ -53,8 +53,8 @@ func (d *document) find(kind schema.GroupVersionKind) (string, *spec.Schema) {
 	return "", nil
 }
 
-// Secrets returns the fields of a kind that are secret in any version. If the server does not
-// tell, any may be.
+// Secrets returns the secret fields of a kind in all its versions. If the server does not describe the kind, all
+// fields count as secret.
 func (s *Shapes) Secrets(kind schema.GroupKind) secrets.Fields {
 	if kind.Group == "" {
 		return secrets.Of(kind, nil)
@@ -70,6 +70,7 @@ func (s *Shapes) Secrets(kind schema.GroupKind) secrets.Fields {
 	return fields
 }
 
+// readSecrets reads the secret fields of a kind from all its versions.
 func (s *Shapes) readSecrets(kind schema.GroupKind) (fields secrets.Fields) {
 	paths, err := s.paths()
 	if err != nil {
@@ -96,7 +97,7 @@ func (s *Shapes) readSecrets(kind schema.GroupKind) (fields secrets.Fields) {
 	return fields
 }
 
-// paths are those under which the server describes its groups.
+// paths returns the paths of the server's OpenAPI documents.
 func (s *Shapes) paths() (map[string]clientopenapi.GroupVersion, error) {
 	client, err := discovery.NewDiscoveryClientForConfig(s.Config)
 	if err != nil {
@@ -105,6 +106,7 @@ func (s *Shapes) paths() (map[string]clientopenapi.GroupVersion, error) {
 	return client.OpenAPIV3().Paths()
 }
 
+// document returns the OpenAPI document of a group and version, and reads it the first time.
 func (s *Shapes) document(gv schema.GroupVersion) *document {
 	d, ok := s.documents[gv]
 	if !ok {
@@ -117,6 +119,7 @@ func (s *Shapes) document(gv schema.GroupVersion) *document {
 	return d
 }
 
+// read reads the OpenAPI document of a group and version.
 func (s *Shapes) read(gv schema.GroupVersion) *document {
 	d := &document{nodes: map[string]*schemas.Node{}, failed: true}
 	paths, err := s.paths()
@@ -143,7 +146,7 @@ func (s *Shapes) read(gv schema.GroupVersion) *document {
 	return d
 }
 
-// named is the shape of a schema that others refer to, perhaps itself.
+// named returns the shape of a named schema. A schema may refer to itself.
 func (d *document) named(name string) *schemas.Node {
 	n, ok := d.nodes[name]
 	if x := d.schemas[name]; !ok && x != nil {
@@ -154,7 +157,7 @@ func (d *document) named(name string) *schemas.Node {
 	return n
 }
 
-// fill says of a shape what a schema does of fields and items.
+// fill fills a shape from a schema.
 func (d *document) fill(n *schemas.Node, x *spec.Schema) {
 	node := func(x *spec.Schema) *schemas.Node {
 		if name := refersTo(x); name != "" {
@@ -184,8 +187,7 @@ func (d *document) fill(n *schemas.Node, x *spec.Schema) {
 	}
 }
 
-// refersTo is the name of the schema that one stands for; built-in kinds have it in an allOf, to say
-// more beside it.
+// refersTo returns the name of the schema that a schema refers to. Built-in kinds have the reference in an allOf.
 func refersTo(x *spec.Schema) string {
 	if len(x.AllOf) == 1 && x.Ref.String() == "" {
 		x = &x.AllOf[0]

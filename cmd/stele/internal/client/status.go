@@ -28,7 +28,7 @@ import (
 	"stele.dev/stele/core/plane/datadir"
 )
 
-// Status is what status found, for programs.
+// Status is the state of a control plane, as a document.
 type Status struct {
 	APIVersion   string            `json:"apiVersion"`
 	Kind         string            `json:"kind"`
@@ -44,6 +44,7 @@ type Status struct {
 	Unknown      map[string]string `json:"unknown,omitempty"` // what could not be found out, and why
 }
 
+// policyStatus is the policy in force.
 type policyStatus struct {
 	Digest   string     `json:"digest"`
 	Cluster  string     `json:"cluster,omitempty"`
@@ -53,27 +54,32 @@ type policyStatus struct {
 	Actor    string     `json:"actor,omitempty"`
 }
 
+// kindCount is the number of objects of a kind.
 type kindCount struct {
 	Resource string `json:"resource"` // with its group
 	Count    int64  `json:"count"`
 }
 
+// readyCheck is the result of a check of /readyz.
 type readyCheck struct {
 	Name string `json:"name"`
 	OK   bool   `json:"ok"`
 }
 
+// certificateEnd is when a certificate expires.
 type certificateEnd struct {
 	Name string    `json:"name"`
 	Ends time.Time `json:"ends"`
 }
 
+// diskStatus is the size of the data directory and the free space on its disk.
 type diskStatus struct {
 	Bytes uint64 `json:"bytes"`
 	Free  uint64 `json:"freeBytes"`
 }
 
-// ReadStatus asks the server for all of it. That it does not answer at all is an error.
+// ReadStatus reads the state of a control plane. It returns an error only if the server does not answer; parts that
+// cannot be read are named in Unknown.
 func ReadStatus(ctx context.Context, o *Flags, config *rest.Config) (*Status, error) {
 	s := &Status{APIVersion: DocumentVersion, Kind: "Status", Server: strings.TrimSuffix(config.Host, "/"), Unknown: map[string]string{}}
 	m, err := NewMoments(config)
@@ -130,7 +136,7 @@ func (s *Status) policy(ctx context.Context, o *Flags, config *rest.Config) erro
 	return nil
 }
 
-// countAtOnce bounds how many kinds are counted together.
+// countAtOnce limits how many kinds are counted at the same time.
 const countAtOnce = 8
 
 // count counts the objects of each kind that can be listed.
@@ -177,7 +183,7 @@ func (s *Status) count(ctx context.Context, config *rest.Config) error {
 	return errors.Join(errs...)
 }
 
-// readiness reads the checks of /readyz, which are there also if one fails.
+// readiness reads the checks of /readyz, also if one of them fails.
 func (s *Status) readiness(ctx context.Context, config *rest.Config) error {
 	c := rest.CopyConfig(config)
 	c.GroupVersion, c.NegotiatedSerializer = &schema.GroupVersion{}, rawSerializer
@@ -200,7 +206,7 @@ func (s *Status) readiness(ctx context.Context, config *rest.Config) error {
 	return err
 }
 
-// certificates finds out when those end that the user and the server show, and the authority's.
+// certificates reads when the certificates of the user, of the server and of the authority expire.
 func (s *Status) certificates(config *rest.Config) error {
 	settings, err := rest.TLSConfigFor(config)
 	if err != nil || settings == nil {
@@ -236,7 +242,7 @@ func (s *Status) certificates(config *rest.Config) error {
 	return nil
 }
 
-// disk reads the size of the server's data, which is in its metrics.
+// disk reads the size of the server's data from its metrics.
 func (s *Status) disk(ctx context.Context, m *moments) error {
 	_, text, err := m.get(ctx, "", "metrics")
 	if err != nil {

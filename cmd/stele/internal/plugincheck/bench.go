@@ -91,7 +91,7 @@ type benchRow struct {
 	Max            float64 `json:"max"`
 }
 
-// showBench prints measurements for people.
+// showBench prints measurements as a table.
 func showBench(out io.Writer, rows []benchRow) error {
 	w := tabwriter.NewWriter(out, 0, 0, 3, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(w, "callers\tcalls/s\tp50\tp99\tmax\t")
@@ -104,7 +104,7 @@ func showBench(out io.Writer, rows []benchRow) error {
 	return w.Flush()
 }
 
-// measure has callers ask one call after the other, and returns how long each took, sorted.
+// measure lets several callers call a plugin, and returns the sorted durations of the calls.
 func measure(ctx context.Context, i *conformance.Instance, requests []*authorizerpb.AuthorizeRequest, callers int, lasting time.Duration) (took []time.Duration, elapsed time.Duration, err error) {
 	each, errs := make([][]time.Duration, callers), make([]error, callers)
 	var wg sync.WaitGroup

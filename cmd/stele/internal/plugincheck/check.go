@@ -78,10 +78,10 @@ With --cue it prints no more than a file of CUE that does that, for a package.`,
 	return cmd
 }
 
-// pluginName is #Name of the format of bundles.
+// pluginName matches the names that plugins can have in a bundle.
 var pluginName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9.:]*[a-z0-9])?$`)
 
-// label is the name as a field of CUE.
+// label returns the name as a field of CUE.
 func (p *pluginProgram) label() string {
 	if plainLabel.MatchString(p.name) {
 		return p.name
@@ -89,8 +89,10 @@ func (p *pluginProgram) label() string {
 	return strconv.Quote(p.name)
 }
 
+// plainLabel matches names that CUE needs no quotes for.
 var plainLabel = regexp.MustCompile(`^[a-z][a-z0-9]*$`)
 
+// describe prints what a plugin says about itself.
 func (p *pluginProgram) describe(out io.Writer) {
 	kind := ""
 	if p.GetDeterministic() {
@@ -108,7 +110,7 @@ func (p *pluginProgram) describe(out io.Writer) {
 	fmt.Fprintln(out)
 }
 
-// pluginReport is what the checks of a plugin found.
+// pluginReport is the result of the checks of a plugin.
 type pluginReport struct {
 	Plugin        string        `json:"plugin"`
 	Version       string        `json:"version"`
@@ -123,13 +125,14 @@ type pluginReport struct {
 	Lacking []string `json:"lacking,omitempty"`
 }
 
+// pluginCheck is the result of a check.
 type pluginCheck struct {
 	Name   string `json:"name"`
 	Passed bool   `json:"passed"`
 	Error  string `json:"error,omitempty"`
 }
 
-// conform runs the checks. Without what the plugin needs, those that configure it cannot be run.
+// conform runs the checks. Checks that need a configuration or secrets are skipped if these are missing.
 func (p *pluginProgram) conform(ctx context.Context, s *conformance.Subject) *pluginReport {
 	r := &pluginReport{
 		Plugin: p.GetName(), Version: p.GetVersion(), SHA256: p.sha256, Deterministic: p.GetDeterministic(), Protocol: authorizerpb.ProtocolVersion,
@@ -158,7 +161,7 @@ func (p *pluginProgram) conform(ctx context.Context, s *conformance.Subject) *pl
 	return r
 }
 
-// print shows the checks to people; of those that passed nothing if it is to be quiet.
+// print prints the checks for people. With quiet it prints only those that failed.
 func (r *pluginReport) print(out io.Writer, quiet bool) {
 	for _, c := range r.Checks {
 		switch {
@@ -173,7 +176,7 @@ func (r *pluginReport) print(out io.Writer, quiet bool) {
 	}
 }
 
-// failed is an error if a check failed.
+// failed returns an error if a check failed.
 func (r *pluginReport) failed() error {
 	n := 0
 	for _, c := range r.Checks {

@@ -20,6 +20,7 @@ import (
 	"stele.dev/stele/schemas"
 )
 
+// Command returns the command `stele plugin` with its subcommands.
 func Command() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "plugin",
@@ -32,7 +33,7 @@ they are written, and what they are told and may do.`,
 	return cmd
 }
 
-// pluginOptions are what the commands on plugins have in common.
+// pluginOptions are the flags that the commands share.
 type pluginOptions struct {
 	config  string   // a file
 	secrets []string // name=file
@@ -40,6 +41,7 @@ type pluginOptions struct {
 	show.FormatFlags
 }
 
+// addFlags adds the flags.
 func (o *pluginOptions) addFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&o.config, "config", "", "file of JSON or CUE with the plugin's configuration")
@@ -48,7 +50,7 @@ func (o *pluginOptions) addFlags(cmd *cobra.Command) {
 	_ = cmd.MarkFlagFilename("config", "json", "cue")
 }
 
-// pluginProgram is a plugin's binary, and what it says of itself.
+// pluginProgram is a plugin's program, with what it says about itself.
 type pluginProgram struct {
 	// name that the plugin has in bundles.
 	name   string
@@ -57,7 +59,7 @@ type pluginProgram struct {
 	*authorizerpb.DescribeResponse
 }
 
-// openProgram starts a binary, to ask it what it is.
+// openProgram starts a plugin and asks it to describe itself.
 func (o *pluginOptions) openProgram(cmd *cobra.Command, file string) (*pluginProgram, error) {
 	p := &pluginProgram{name: filepath.Base(file)}
 	var err error
@@ -80,8 +82,7 @@ func (o *pluginOptions) openProgram(cmd *cobra.Command, file string) (*pluginPro
 	return p, nil
 }
 
-// subject is the plugin with the configuration and the secrets of the flags, or else those of
-// a table.
+// subject returns the plugin with the configuration and secrets of the flags, or else of a table.
 func (o *pluginOptions) subject(cmd *cobra.Command, p *pluginProgram, table *conformance.Table) (*conformance.Subject, error) {
 	if table == nil {
 		table = new(conformance.Table)
@@ -122,6 +123,7 @@ func (o *pluginOptions) subject(cmd *cobra.Command, p *pluginProgram, table *con
 	return s, nil
 }
 
+// errPluginConfig prints the errors of a configuration, and returns an error that counts them.
 func errPluginConfig(cmd *cobra.Command, diags schemas.Diagnostics, where string) error {
 	for _, d := range diags {
 		fmt.Fprintln(cmd.ErrOrStderr(), d)

@@ -65,7 +65,7 @@ The exit code is 1 if a case failed.`,
 	return cmd
 }
 
-// played is what programs are told of a table.
+// played is the result of a table as a document.
 type played struct {
 	Plugin  string               `json:"plugin"`
 	Version string               `json:"version"`
@@ -74,6 +74,7 @@ type played struct {
 	Cases   []conformance.Result `json:"cases"`
 }
 
+// print prints the results of a table.
 func (p *pluginProgram) print(cmd *cobra.Command, results []conformance.Result, o *show.FormatFlags) error {
 	failed := 0
 	for _, r := range results {
@@ -104,6 +105,7 @@ func (p *pluginProgram) print(cmd *cobra.Command, results []conformance.Result, 
 	return nil
 }
 
+// said returns the answer of a plugin.
 func said(r conformance.Result) string {
 	if r.Reason == "" {
 		return string(r.Verdict)

@@ -26,13 +26,14 @@ import (
 	"stele.dev/stele/core/changes"
 )
 
-// restoreOptions are the flags of commands that put back what was.
+// restoreOptions are the flags of revert, undelete and undo.
 type restoreOptions struct {
 	client.Flags
 	show.OutputFlags
 	yes, dryRun, prune, status bool
 }
 
+// addFlags adds the flags.
 func (o *restoreOptions) addFlags(cmd *cobra.Command) {
 	o.Flags.AddFlags(cmd)
 	o.AddIdentity(cmd)
@@ -44,12 +45,13 @@ func (o *restoreOptions) addFlags(cmd *cobra.Command) {
 	f.BoolVar(&o.status, "status", true, "put back status as well where it is a subresource, which takes a second write")
 }
 
-// PlannedOnly is the end of a command that has shown a plan which nobody could agree to.
+// PlannedOnly is the error of a command that has shown its plan, but has no terminal on which to ask the user.
 type PlannedOnly struct {
 	program string
 	Args    []string
 }
 
+// Error returns the command line that carries out the plan.
 func (p *PlannedOnly) Error() string {
 	words := []string{p.program}
 	for _, arg := range p.Args {
@@ -125,7 +127,7 @@ func (r *restoring) changesOf(ctx context.Context, s Subject, since uint64) ([]*
 	}})
 }
 
-// namespace plans to put back everything in a namespace.
+// namespace plans how to put back everything in a namespace.
 func (r *restoring) namespace(ctx context.Context, namespace string, revision uint64, options Options) (*Plan, error) {
 	subjects, leftOut, unread, err := r.client.Namespace(ctx, namespace, revision)
 	if err != nil {
@@ -161,7 +163,7 @@ func (r *restoring) namespace(ctx context.Context, namespace string, revision ui
 	return p, nil
 }
 
-// progressLine shows how far a command is, on one line that vanishes at the end.
+// progressLine returns a function that shows progress on one line, and removes the line at the end.
 func progressLine(out io.Writer) func(string, int, int) {
 	return func(what string, done, of int) {
 		const few = 50 // take no time
@@ -175,8 +177,8 @@ func progressLine(out io.Writer) func(string, int, int) {
 	}
 }
 
-// hide says of a plan's items what is secret: by the schemas of today, and by those of the revision
-// whose values come back.
+// hide sets the secret fields of the plan's objects: those of today's schemas, and those of the schemas at the
+// revision whose values come back.
 func (r *restoring) hide(p *Plan, revision uint64) {
 	then := r.shapes
 	if revision > 0 {
@@ -191,7 +193,7 @@ func (r *restoring) hide(p *Plan, revision uint64) {
 	}
 }
 
-// carryOut tries a plan, shows it, asks, and does it.
+// carryOut tries a plan, shows it, asks the user, and makes the writes.
 func (r *restoring) carryOut(ctx context.Context, p *Plan, title string, revision uint64) error {
 	r.hide(p, revision)
 	if err := r.client.Try(ctx, p); err != nil {
@@ -223,7 +225,7 @@ func (r *restoring) carryOut(ctx context.Context, p *Plan, title string, revisio
 	return err
 }
 
-// incomplete is an error, of which all has been said, if not all could be put back.
+// incomplete returns an error if something could not be put back. The reasons have been printed already.
 func incomplete(p *Plan) error {
 	if len(p.Unread) > 0 || slices.ContainsFunc(p.Items, func(i *Item) bool { return !i.Complete() }) {
 		return errors.New("")
@@ -231,9 +233,10 @@ func incomplete(p *Plan) error {
 	return nil
 }
 
+// errNothingWritten is the error of a command that has made no write.
 var errNothingWritten = errors.New("nothing has been written")
 
-// ask has the user agree, who may also interrupt.
+// ask asks the user to agree. The user may also interrupt.
 func (r *restoring) ask(ctx context.Context, p *Plan) (bool, error) {
 	fmt.Fprintf(r.cmd.ErrOrStderr(), "Go on with %s? [y/N] ", usage.Count(p.Writes(), "object"))
 	answer := make(chan string, 1)
@@ -253,7 +256,7 @@ func (r *restoring) ask(ctx context.Context, p *Plan) (bool, error) {
 	}
 }
 
-// planDocument is a plan, or what came of it, for programs.
+// planDocument is a plan or its outcome as a document.
 type planDocument struct {
 	APIVersion string   `json:"apiVersion"`
 	Kind       string   `json:"kind"`
@@ -264,7 +267,7 @@ type planDocument struct {
 	Unread     []string `json:"unread,omitempty"`
 }
 
-// forPrograms writes a plan, or what came of it, in the form that was asked for.
+// forPrograms prints a plan or its outcome in the format of -o.
 func (r *restoring) forPrograms(p *Plan, revision uint64, done bool) error {
 	out := &show.Output{Writer: r.cmd.OutOrStdout()}
 	if r.Format != "name" {
@@ -285,8 +288,8 @@ func (r *restoring) forPrograms(p *Plan, revision uint64, done bool) error {
 	return nil
 }
 
-// showPlan shows a plan. Where another form is wanted and the command goes on, that is for the
-// outcome, and whoever is asked reads the plan beside it.
+// showPlan prints a plan. If the command goes on and -o is given, -o is for the outcome, and the plan is printed for
+// the user on standard error.
 func (r *restoring) showPlan(p *Plan, title string, revision uint64, going bool) error {
 	switch {
 	case r.Quiet && r.Format == "" && going && r.yes:
@@ -305,7 +308,7 @@ func (r *restoring) showPlan(p *Plan, title string, revision uint64, going bool)
 	return r.describe(&show.Output{Writer: r.cmd.ErrOrStderr()}, p, title)
 }
 
-// describe tells people of a plan.
+// describe prints a plan for people.
 func (r *restoring) describe(out *show.Output, p *Plan, title string) error {
 	table := &show.Columns{Out: out}
 	rows := 0
@@ -338,11 +341,12 @@ func (r *restoring) describe(out *show.Output, p *Plan, title string) error {
 	return err
 }
 
+// styles are the styles of actions.
 var styles = map[Action]show.Style{
 	Create: show.Added, Update: show.Altered, Delete: show.Removed, Refuse: show.Bold, Keep: show.Faint,
 }
 
-// linesBelow are the lines under an item: what differs, and what is to be known.
+// linesBelow returns the lines below an item: its differences and notes.
 func linesBelow(o *show.Output, i *Item) string {
 	var b strings.Builder
 	b.WriteString(o.Differences("    ", i.View().Differences))
@@ -358,7 +362,7 @@ func linesBelow(o *show.Output, i *Item) string {
 	return b.String()
 }
 
-// summary says in a sentence what a plan would do.
+// summary returns what a plan does in one sentence.
 func summary(p *Plan) string {
 	var parts []string
 	for _, x := range []struct {
@@ -387,7 +391,7 @@ func summary(p *Plan) string {
 	return strings.Join(parts, ", ") + "."
 }
 
-// showOutcome says what was written, and what was not.
+// showOutcome prints which objects were written, and which were not.
 func (r *restoring) showOutcome(p *Plan, revision uint64) error {
 	if r.Format != "" {
 		return r.forPrograms(p, revision, true)

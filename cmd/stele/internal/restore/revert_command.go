@@ -24,6 +24,7 @@ type revertOptions struct {
 	all          bool
 }
 
+// RevertCommand returns the command that puts objects back to what they were at a moment.
 func RevertCommand() *cobra.Command {
 	o := &revertOptions{}
 	cmd := &cobra.Command{
@@ -77,6 +78,7 @@ it has shown a plan but there is no terminal to ask on, and no --yes.
 	return cmd
 }
 
+// run reads the objects, and plans and carries out their revert.
 func (o *revertOptions) run(ctx context.Context, cmd *cobra.Command, args []string) error {
 	named, err := o.check(args)
 	if err != nil {
@@ -113,7 +115,7 @@ func (o *revertOptions) run(ctx context.Context, cmd *cobra.Command, args []stri
 	return r.carryOut(ctx, p, fmt.Sprintf("Back to revision %d:", revision), revision)
 }
 
-// check refuses arguments that mean nothing, or too much.
+// check returns an error for arguments that are missing or contradict each other.
 func (o *revertOptions) check(args []string) ([]client.ObjectNames, error) {
 	if err := o.OutputFlags.Check(); err != nil {
 		return nil, err
@@ -145,7 +147,7 @@ func (o *revertOptions) check(args []string) ([]client.ObjectNames, error) {
 	return named, nil
 }
 
-// subjects are those that the arguments mean, and what kept the user from reading some.
+// subjects reads the objects that the arguments select. unread has the errors of kinds that the user may not read.
 func (o *revertOptions) subjects(ctx context.Context, r *restoring, named []client.ObjectNames, revision uint64) (subjects []Subject, unread []string, err error) {
 	selector, err := labels.Parse(o.selector)
 	if err != nil {
@@ -176,7 +178,7 @@ func (o *revertOptions) subjects(ctx context.Context, r *restoring, named []clie
 	return subjects, unread, nil
 }
 
-// named are the subjects of names, each of which there must have been, or be.
+// named reads the named objects. Each must exist now or have existed at the revision.
 func (r *restoring) named(ctx context.Context, kind Kind, namespace string, names []string, revision uint64) ([]Subject, error) {
 	var subjects []Subject
 	for _, name := range names {
@@ -192,8 +194,8 @@ func (r *restoring) named(ctx context.Context, kind Kind, namespace string, name
 	return subjects, nil
 }
 
-// sayWhoChanged notes how often each object that is to be updated changed since, and which users did that: the revert
-// overwrites their work. It notes nothing if the user may not list changes.
+// sayWhoChanged notes how often each object to be updated changed since the revision, and by whom, because a revert
+// overwrites that. It notes nothing if the user may not list changes.
 func (r *restoring) sayWhoChanged(ctx context.Context, p *Plan, revision uint64) {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(undoAtOnce)
@@ -212,7 +214,7 @@ func (r *restoring) sayWhoChanged(ctx context.Context, p *Plan, revision uint64)
 	_ = group.Wait() // the first error ends it: it is that of all
 }
 
-// changedSince says how often an object changed, and by whom.
+// changedSince returns how often an object changed, and by whom.
 func changedSince(since []*changes.Change) string {
 	var who []string
 	for _, c := range since {

@@ -23,6 +23,7 @@ type undeleteOptions struct {
 	uid, selector, since string
 }
 
+// UndeleteCommand returns the command that brings deleted objects back.
 func UndeleteCommand() *cobra.Command {
 	o := &undeleteOptions{}
 	cmd := &cobra.Command{
@@ -61,7 +62,7 @@ changes.log.stele.dev.
 	return cmd
 }
 
-// check refuses arguments that mean nothing, or too much.
+// check returns an error for arguments that are missing or contradict each other.
 func (o *undeleteOptions) check(cmd *cobra.Command, args []string) ([]client.ObjectNames, error) {
 	if err := o.OutputFlags.Check(); err != nil {
 		return nil, err
@@ -88,6 +89,7 @@ func (o *undeleteOptions) check(cmd *cobra.Command, args []string) ([]client.Obj
 	return named, nil
 }
 
+// run finds the deleted objects and brings them back.
 func (o *undeleteOptions) run(ctx context.Context, cmd *cobra.Command, args []string) error {
 	named, err := o.check(cmd, args)
 	if err != nil {
@@ -112,7 +114,7 @@ func (o *undeleteOptions) run(ctx context.Context, cmd *cobra.Command, args []st
 	return o.bringBack(ctx, r, wanted)
 }
 
-// subjects are the objects that arguments mean, by their names.
+// subjects returns the deleted objects that the arguments select. Only their names are known yet.
 func (o *undeleteOptions) subjects(ctx context.Context, r *restoring, n client.ObjectNames) ([]Subject, error) {
 	kind, namespace, err := r.kind(n.Kind)
 	if err != nil {
@@ -150,7 +152,7 @@ func (o *undeleteOptions) subjects(ctx context.Context, r *restoring, n client.O
 	return all, nil
 }
 
-// bringBack plans, and carries that out.
+// bringBack plans and carries out the return of objects.
 func (o *undeleteOptions) bringBack(ctx context.Context, r *restoring, wanted []Subject) error {
 	options := Options{Status: o.status}
 	var subjects []Subject
@@ -188,8 +190,8 @@ func (o *undeleteOptions) bringBack(ctx context.Context, r *restoring, wanted []
 	return r.carryOut(ctx, Make(subjects, r.client.Owners(ctx), options), title, latest)
 }
 
-// beforeDeletion is the last revision before the deletion of an object began: of the last one
-// that had its name, or of that with the uid.
+// beforeDeletion returns the last revision before the deletion of an object began. Without --uid it is the last
+// object of the name.
 func (o *undeleteOptions) beforeDeletion(ctx context.Context, r *restoring, what *Subject) (uint64, error) {
 	deletion, err := o.deletion(ctx, r.log, what)
 	if err != nil {
@@ -215,7 +217,7 @@ func (o *undeleteOptions) beforeDeletion(ctx context.Context, r *restoring, what
 	return began.PreviousRevision, nil
 }
 
-// deletion is the change by which an object went.
+// deletion returns the change that deleted an object.
 func (o *undeleteOptions) deletion(ctx context.Context, log *client.Changes, what *Subject) (*changes.Change, error) {
 	selected := fields.Set{
 		"type": "Deleted", "object.group": what.Kind.Group, "object.resource": what.Kind.Resource,
@@ -237,7 +239,7 @@ func (o *undeleteOptions) deletion(ctx context.Context, log *client.Changes, wha
 	return nil, fmt.Errorf("no %s was ever deleted", what.Key())
 }
 
-// completeDeleted offers kinds, and the names of what was deleted lately.
+// completeDeleted offers kinds, and the names of objects that were deleted recently.
 func (o *undeleteOptions) completeDeleted(cmd *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
 	kind, _, slashed := strings.Cut(word, "/")
 	prefix := ""
@@ -261,6 +263,7 @@ func (o *undeleteOptions) completeDeleted(cmd *cobra.Command, args []string, wor
 	return names, usage.NoFiles
 }
 
+// deletedNames returns the names of objects of a kind that were deleted recently.
 func (o *undeleteOptions) deletedNames(cmd *cobra.Command, kindName string) ([]string, error) {
 	if err := usage.FromEnvironment(cmd.Flags()); err != nil {
 		return nil, err

@@ -25,6 +25,7 @@ type undoOptions struct {
 	client.ChangeFlags
 }
 
+// UndoCommand returns the command that takes back the writes of a user or a client.
 func UndoCommand() *cobra.Command {
 	o := &undoOptions{}
 	cmd := &cobra.Command{
@@ -67,6 +68,7 @@ but there is no terminal to ask on, and no --yes.
 	return cmd
 }
 
+// run finds the writes, and plans and carries out that they are taken back.
 func (o *undoOptions) run(ctx context.Context, cmd *cobra.Command, args []string) error {
 	if err := o.Check(); err != nil {
 		return err
@@ -97,7 +99,7 @@ func (o *undoOptions) run(ctx context.Context, cmd *cobra.Command, args []string
 	return r.carryOut(ctx, p, title, u.first-1)
 }
 
-// whose says whose writes are meant.
+// whose returns whose writes are taken back.
 func (o *undoOptions) whose() string {
 	text := usage.Enumerate(o.Actors)
 	if len(o.Agents) > 0 {
@@ -109,7 +111,7 @@ func (o *undoOptions) whose() string {
 	return text
 }
 
-// undoCommandRun is an undo under way.
+// undoCommandRun is a running undo command.
 type undoCommandRun struct {
 	*restoring
 	chosen map[string]bool // names of the changes that are taken back
@@ -118,12 +120,12 @@ type undoCommandRun struct {
 	first, last uint64 // revisions
 }
 
-// ref is what a change's object is known by, whatever uid it has.
+// ref returns the object of a change without its uid.
 func ref(c *changes.Change) changes.Object {
 	return changes.Object{Group: c.Object.Group, Resource: c.Object.Resource, Kind: c.Object.Kind, Namespace: c.Object.Namespace, Name: c.Object.Name}
 }
 
-// choose adds a change to those that are taken back.
+// choose adds a change to the changes that are taken back.
 func (u *undoCommandRun) choose(c *changes.Change) {
 	u.chosen[c.Name] = true
 	o := ref(c)
@@ -136,7 +138,7 @@ func (u *undoCommandRun) choose(c *changes.Change) {
 	u.last = max(u.last, c.Revision)
 }
 
-// find finds the writes, and the deletions that controllers made because of them.
+// find finds the writes to take back, and the deletions that controllers made because of them.
 func (u *undoCommandRun) find(ctx context.Context, filters *client.ChangeFlags) error {
 	q := client.ChangesQuery{Namespace: u.restoreOptions.Namespace}
 	var err error
@@ -176,7 +178,7 @@ const (
 	namespaceController = "system:serviceaccount:kube-system:namespace-controller"
 )
 
-// consequences chooses the deletions by controllers of what was owned by an object that is gone, or was in a namespace.
+// consequences adds the deletions by controllers of objects whose owner or namespace was deleted.
 func (u *undoCommandRun) consequences(ctx context.Context, gone, namespaces map[string]bool) error {
 	for _, controller := range []string{namespaceController, garbageCollector} {
 		deletions, err := u.log.Some(ctx, client.ChangesQuery{Differences: true, Fields: fields.Set{
@@ -198,7 +200,7 @@ func (u *undoCommandRun) consequences(ctx context.Context, gone, namespaces map[
 	return nil
 }
 
-// ownersOf are the uids of the owners that a deleted object had.
+// ownersOf returns the uids of a deleted object's owners.
 func ownersOf(c *changes.Change) (uids []string) {
 	for _, d := range c.Difference {
 		if d.Path != "metadata.ownerReferences" {
@@ -214,10 +216,10 @@ func ownersOf(c *changes.Change) (uids []string) {
 	return uids
 }
 
-// undoAtOnce bounds how many objects are read together.
+// undoAtOnce limits how many objects are read at the same time.
 const undoAtOnce = 8
 
-// plan reads the versions of each object, and plans.
+// plan reads the versions of each object and makes the plan.
 func (u *undoCommandRun) plan(ctx context.Context) (*Plan, error) {
 	refs := make([]changes.Object, 0, len(u.objects))
 	for o := range u.objects {
@@ -273,7 +275,7 @@ func (u *undoCommandRun) plan(ctx context.Context) (*Plan, error) {
 	return p, nil
 }
 
-// versions are those of an object from before a revision to now.
+// versions reads the versions of an object from before a revision until now.
 func (u *undoCommandRun) versions(ctx context.Context, s Subject, first uint64) ([]Version, error) {
 	found, err := u.changesOf(ctx, s, first)
 	if err != nil {
@@ -306,7 +308,7 @@ func (u *undoCommandRun) versions(ctx context.Context, s Subject, first uint64) 
 	return append(all, Version{Object: now, By: "the policy in force", Revision: last.Revision}), nil // may show it otherwise
 }
 
-// deletionOf is the version by which the deletion of an object began that was waiting for finalizers; nil if it was not.
+// deletionOf returns the version in which the object's deletion began, if it waited for finalizers; else nil.
 func deletionOf(all []Version) *Version {
 	var began *Version
 	for i := len(all) - 1; i >= 0 && all[i].Object != nil && all[i].Object.GetDeletionTimestamp() != nil; i-- {

@@ -9,7 +9,7 @@ import (
 	"stele.dev/stele/policy"
 )
 
-// changeMarks are how types of changes are shown.
+// changeMarks are the marks and styles of types of changes.
 var changeMarks = map[string]struct {
 	mark  string
 	style Style
@@ -17,7 +17,7 @@ var changeMarks = map[string]struct {
 	policy.Gained: {"+", Added}, policy.Lost: {"-", Removed}, policy.Changed: {"~", Altered}, policy.Denied: {"!", Removed}, policy.NotDenied: {".", Added},
 }
 
-// AccessDifference prints who gained or lost what; from and to are how the user named the two sides.
+// AccessDifference prints who gained or lost permissions. from and to are the two sides as the user wrote them.
 func AccessDifference(out *Output, answer *access.Difference, fromText, toText string) error {
 	st := &answer.Status
 	name := func(s *access.State, text string) string {
@@ -75,7 +75,7 @@ func AccessDifference(out *Output, answer *access.Difference, fromText, toText s
 	return rows.Flush()
 }
 
-// butText is a list without some words.
+// butText joins words, followed by the exceptions.
 func butText(words, except []string) string {
 	shown := make([]string, len(words))
 	for i, w := range words {
@@ -90,7 +90,7 @@ func butText(words, except []string) string {
 	return text
 }
 
-// scopeText is the resources, or the paths.
+// scopeText returns the resources or paths of a scope.
 func scopeText(s *policy.Scope) string {
 	if len(s.Paths) > 0 {
 		return butText(s.Paths, s.ExceptPaths)

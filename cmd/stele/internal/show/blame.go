@@ -13,8 +13,7 @@ import (
 	"stele.dev/stele/core/difference"
 )
 
-// part is a part of an object: a field of it or an item, with the parts below it, or with
-// the blame of its value.
+// part is a field or a list item of an object. It has either parts of its own or the blame of its value.
 type part struct {
 	step  difference.Step
 	key   string // what distinguishes it from others beside it
@@ -22,7 +21,7 @@ type part struct {
 	field *blame.Field
 }
 
-// put adds a field where its path leads.
+// put adds the blame of a field at its path.
 func (p *part) put(path difference.Path, f *blame.Field) {
 	if len(path) == 0 {
 		p.field = f
@@ -37,13 +36,13 @@ func (p *part) put(path difference.Path, f *blame.Field) {
 	p.parts[at].put(path[1:], f)
 }
 
-// yamlLine is a line of YAML, and what is known of it.
+// yamlLine is a line of YAML with the blame of its field.
 type yamlLine struct {
 	text  string
 	field *blame.Field // nil where a line only leads to others, or goes on with one
 }
 
-// lines are those of the parts, as YAML, indented.
+// lines returns the parts as indented lines of YAML.
 func (p *part) lines(indent string) ([]yamlLine, error) {
 	var all []yamlLine
 	for _, x := range p.parts {
@@ -97,7 +96,7 @@ func (p *part) lines(indent string) ([]yamlLine, error) {
 	return all, nil
 }
 
-// Blame shows an object as YAML, with the blame of each field left of it.
+// Blame prints an object as YAML, with the blame of each field left of it.
 func Blame(out *Output, mapping *meta.RESTMapping, hidden secrets.Fields, b *blame.Blame) error {
 	version, kind := mapping.GroupVersionKind.ToAPIVersionAndKind()
 	root := &part{}
@@ -137,7 +136,7 @@ func Blame(out *Output, mapping *meta.RESTMapping, hidden secrets.Fields, b *bla
 	return c.Flush()
 }
 
-// byWhat says what gave a field its value, if nobody did.
+// byWhat returns the rule and source of a default, or a note, for a field that no user set.
 func byWhat(f *blame.Field) string {
 	if f.Source == "" && f.Rule == "" {
 		return f.Note

@@ -12,15 +12,16 @@ import (
 	"stele.dev/stele/core/changes"
 )
 
-// ChangePrinter shows changes, page by page.
+// ChangePrinter prints pages of changes.
 type ChangePrinter interface {
 	Print([]*client.Change) error
 	End() error
 }
 
-// RawChanges are for programs: what the server says.
+// RawChanges prints changes as JSON or YAML, as the server sent them.
 type RawChanges struct{ Documents }
 
+// Print implements [ChangePrinter].
 func (p *RawChanges) Print(page []*client.Change) error {
 	for _, c := range page {
 		if err := p.Add(c.Raw); err != nil {
@@ -30,9 +31,10 @@ func (p *RawChanges) Print(page []*client.Change) error {
 	return nil
 }
 
-// ChangeNames are the changes' own.
+// ChangeNames prints the names of changes.
 type ChangeNames struct{ Out *Output }
 
+// Print implements [ChangePrinter].
 func (p ChangeNames) Print(page []*client.Change) error {
 	var b bytes.Buffer
 	for _, c := range page {
@@ -42,9 +44,10 @@ func (p ChangeNames) Print(page []*client.Change) error {
 	return err
 }
 
+// End implements [ChangePrinter].
 func (p ChangeNames) End() error { return nil }
 
-// ChangeLines are for people: one for each change, with the fields that differ below.
+// ChangeLines prints changes for people: one line each, with the fields that differ below it.
 type ChangeLines struct {
 	Columns
 	Note   func(*changes.Change) string
@@ -56,6 +59,7 @@ type ChangeLines struct {
 	uid    string // of the object that the last line was about
 }
 
+// Print implements [ChangePrinter].
 func (p *ChangeLines) Print(page []*client.Change) error {
 	for _, c := range page {
 		at, err := time.Parse(time.RFC3339Nano, c.Time)
@@ -98,9 +102,10 @@ func (p *ChangeLines) Print(page []*client.Change) error {
 	return p.Flush()
 }
 
+// End implements [ChangePrinter].
 func (p *ChangeLines) End() error { return nil }
 
-// what says in words what happened.
+// what returns what a change did, in words.
 func what(c *changes.Change) string {
 	if c.Object == nil {
 		words := map[string]string{

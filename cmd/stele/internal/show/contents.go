@@ -9,7 +9,7 @@ import (
 	"stele.dev/stele/policy"
 )
 
-// contents prints what a policy has of each part, and how much of it the policy before had not.
+// contents prints how many kinds, roles and so on a policy has, and how they differ from the policy before.
 func (o *FormatFlags) contents(cmd *cobra.Command, p *activation.Policy) {
 	if len(p.Status.Contents) == 0 {
 		return
@@ -24,7 +24,7 @@ func (o *FormatFlags) contents(cmd *cobra.Command, p *activation.Policy) {
 	o.Say(cmd, "It has %s.", strings.Join(parts, ", "))
 }
 
-// differing is how many of a part are new, gone and changed: +1 -2, 3 changed.
+// differing returns how many entries of a part are new, gone and changed: "+1 -2, 3 changed".
 func differing(c activation.Content) string {
 	var counts, differs []string
 	if n := len(c.Added); n > 0 {
@@ -42,7 +42,7 @@ func differing(c activation.Content) string {
 	return strings.Join(differs, ", ")
 }
 
-// ContentsText is how many there are of each part of a policy, for people: 1 kind, 2 roles.
+// ContentsText returns how many entries each part of a policy has: "1 kind, 2 roles".
 func ContentsText(form *policy.Form) string {
 	var parts []string
 	for _, c := range form.Contents(nil) {

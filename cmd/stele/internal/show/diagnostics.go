@@ -13,8 +13,7 @@ import (
 	"stele.dev/stele/schemas"
 )
 
-// ErrDiagnostics prints what is wrong with a bundle, and returns the error that sums it
-// up.
+// ErrDiagnostics prints the errors of a bundle with their lines, and returns an error that counts them.
 func ErrDiagnostics(out io.Writer, source *policy.Source, diags schemas.Diagnostics, where string) error {
 	w := newDiagnosticWriter(out, source, diags)
 	for _, d := range diags {
@@ -23,14 +22,14 @@ func ErrDiagnostics(out io.Writer, source *policy.Source, diags schemas.Diagnost
 	return errors.New(usage.Count(len(diags), "error") + " in " + where)
 }
 
-// Warn prints what is to be known of a bundle that compiles.
+// Warn prints the warnings of a bundle.
 func Warn(out io.Writer, compiled *policy.Compiled) {
 	for _, d := range compiled.Warnings {
 		fmt.Fprintln(out, "warning:", d)
 	}
 }
 
-// Unprinted prints what a server warns of besides what was printed already. It implements
+// Unprinted prints the server's warnings except those that have been printed already. It implements
 // [rest.WarningHandler].
 type Unprinted struct {
 	Out     io.Writer
@@ -47,8 +46,7 @@ func (w *Unprinted) HandleWarningHeader(_ int, _, text string) {
 	}
 }
 
-// diagnosticWriter prints diagnostics in one line each, and under it the line of the
-// source with a caret.
+// diagnosticWriter prints diagnostics. Below each it prints the line of the source with a caret.
 type diagnosticWriter struct {
 	out    io.Writer
 	color  bool
@@ -56,6 +54,7 @@ type diagnosticWriter struct {
 	digits int // of the greatest line number
 }
 
+// newDiagnosticWriter returns a writer that aligns the line numbers of the diagnostics.
 func newDiagnosticWriter(out io.Writer, source *policy.Source, diags schemas.Diagnostics) *diagnosticWriter {
 	w := &diagnosticWriter{out: out, color: IsTerminal(out), source: source}
 	for _, d := range diags {
@@ -64,7 +63,7 @@ func newDiagnosticWriter(out io.Writer, source *policy.Source, diags schemas.Dia
 	return w
 }
 
-// paint is text in a color, which is only for terminals.
+// paint colors text on terminals.
 func (w *diagnosticWriter) paint(color, text string) string {
 	if !w.color {
 		return text
@@ -72,6 +71,7 @@ func (w *diagnosticWriter) paint(color, text string) string {
 	return "\x1b[" + color + "m" + text + "\x1b[0m"
 }
 
+// write prints a diagnostic with its line.
 func (w *diagnosticWriter) write(d schemas.Diagnostic) {
 	fmt.Fprintln(w.out, w.paint("1", d.String()))
 	line, caret := excerpt(w.source.Line(d.Pos), d.Pos.Column)
@@ -84,11 +84,11 @@ func (w *diagnosticWriter) write(d schemas.Diagnostic) {
 	}
 }
 
-// maxExcerpt is how many characters of a line are shown.
+// maxExcerpt limits how many characters of a line are printed.
 const maxExcerpt = 120
 
-// excerpt is a line as it can be printed, and the line with a caret under its column,
-// which counts bytes from 1. Of a long line it is what surrounds the column.
+// excerpt returns a line as it can be printed, and a line with a caret below the column, which counts bytes from 1. A
+// long line is cut around the column.
 func excerpt(text string, column int) (line, caret string) {
 	if strings.TrimSpace(text) == "" {
 		return "", ""

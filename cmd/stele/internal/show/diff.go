@@ -12,7 +12,7 @@ import (
 	"stele.dev/stele/core/difference"
 )
 
-// ObjectDifference is what became of an object between two revisions.
+// ObjectDifference is how an object differs between two revisions.
 type ObjectDifference struct {
 	APIVersion string             `json:"apiVersion"`
 	Kind       string             `json:"kind"`
@@ -26,10 +26,12 @@ type ObjectDifference struct {
 	Hidden        secrets.Fields
 }
 
+// GVK returns the kind of the object.
 func (d *ObjectDifference) GVK() schema.GroupVersionKind {
 	return schema.FromAPIVersionAndKind(d.Object.APIVersion, d.Object.Kind)
 }
 
+// ObjectReference names the object of an [ObjectDifference].
 type ObjectReference struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
@@ -39,6 +41,7 @@ type ObjectReference struct {
 	UID        string `json:"uid,omitempty"`
 }
 
+// String returns the object's resource, namespace and name.
 func (r *ObjectReference) String() string {
 	if r.Namespace == "" {
 		return r.Resource + " " + r.Name
@@ -46,7 +49,7 @@ func (r *ObjectReference) String() string {
 	return r.Resource + " " + r.Namespace + "/" + r.Name
 }
 
-// DiffPrinter shows objects that differ.
+// DiffPrinter prints objects that differ.
 type DiffPrinter struct {
 	Documents
 	Out     *Output
@@ -54,6 +57,7 @@ type DiffPrinter struct {
 	Shown   int
 }
 
+// Object prints how an object differs.
 func (p *DiffPrinter) Object(d *ObjectDifference) error {
 	p.Shown++
 	text, look := "", map[string]Style{"created": Added, "deleted": Removed}[d.Change]
@@ -85,6 +89,7 @@ func (p *DiffPrinter) Object(d *ObjectDifference) error {
 	return err
 }
 
+// End prints the end of a document.
 func (p *DiffPrinter) End() error {
 	if p.Format == "json" || p.Format == "yaml" {
 		return p.Documents.End()
@@ -92,7 +97,7 @@ func (p *DiffPrinter) End() error {
 	return nil
 }
 
-// unifiedDifference is that of two objects as YAML.
+// unifiedDifference compares two objects as YAML, line by line, in the format of diff -u.
 func unifiedDifference(d *ObjectDifference) (string, error) {
 	u := difflib.UnifiedDiff{Context: 3}
 	for _, side := range []struct {
@@ -118,7 +123,7 @@ func unifiedDifference(d *ObjectDifference) (string, error) {
 	return difflib.GetUnifiedDiffString(u)
 }
 
-// ResourceName is an object's as kubectl prints it for -o name.
+// ResourceName returns an object's name in the form of kubectl's -o name.
 func ResourceName(kind schema.GroupVersionKind, name string) string {
 	return strings.ToLower(schema.GroupKind{Group: kind.Group, Kind: kind.Kind}.String()) + "/" + name
 }

@@ -10,7 +10,7 @@ import (
 	"stele.dev/stele/core/difference"
 )
 
-// Differences shows fields that differ, one or more lines for each, indented.
+// Differences returns the indented lines that show how fields differ.
 func (o *Output) Differences(indent string, all []difference.Entry) string {
 	var b strings.Builder
 	for _, d := range all {
@@ -57,10 +57,10 @@ func shortValue(value any) (text string, short bool) {
 	return text, !strings.Contains(text, "\n")
 }
 
-// commands tells of a character that terminals do not show, but do as it says.
+// commands reports whether a terminal obeys a character instead of showing it.
 func commands(c rune) bool { return unicode.IsControl(c) && c != '\n' && c != '\t' }
 
-// block shows the lines of a value.
+// block returns the indented lines of a value.
 func (o *Output) block(indent, text string, s Style) string {
 	var b strings.Builder
 	for line := range strings.Lines(text) {
@@ -69,7 +69,7 @@ func (o *Output) block(indent, text string, s Style) string {
 	return b.String()
 }
 
-// lineDifference shows which lines of two values differ.
+// lineDifference returns which lines of two texts differ.
 func (o *Output) lineDifference(indent, from, to string) string {
 	text, err := difflib.GetUnifiedDiffString(difflib.UnifiedDiff{A: splitLines(from), B: splitLines(to), Context: 1})
 	if err != nil { // it writes to memory
@@ -78,7 +78,7 @@ func (o *Output) lineDifference(indent, from, to string) string {
 	return o.colorLines(indent, text)
 }
 
-// colorLines gives lines of a unified difference their colours.
+// colorLines colors the lines of a unified difference.
 func (o *Output) colorLines(indent, text string) string {
 	var b strings.Builder
 	for line := range strings.Lines(text) {
@@ -99,7 +99,7 @@ func (o *Output) colorLines(indent, text string) string {
 	return b.String()
 }
 
-// splitLines are the lines of a text, each ended.
+// splitLines returns the lines of a text, each with a newline.
 func splitLines(text string) []string {
 	var lines []string
 	for line := range strings.Lines(text) {

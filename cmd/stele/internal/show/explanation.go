@@ -9,8 +9,8 @@ import (
 	"stele.dev/stele/core/explain"
 )
 
-// Explanation shows the verdict, and then a line for each stage, with what it
-// considered below.
+// Explanation prints whether a request is allowed, and below it a line for each stage with the rules that the stage
+// considered.
 func Explanation(out io.Writer, e *explain.Explanation) error {
 	fmt.Fprintln(out, harmless(sentence(e)))
 	fmt.Fprintln(out)
@@ -54,7 +54,7 @@ func Explanation(out io.Writer, e *explain.Explanation) error {
 	return nil
 }
 
-// sentence says it in one line.
+// sentence returns the result of an explanation in one sentence.
 func sentence(e *explain.Explanation) string {
 	s, st := &e.Spec, &e.Status
 	who := s.User
@@ -102,7 +102,7 @@ func sentence(e *explain.Explanation) string {
 	return fmt.Sprintf("%s %s %s %s: %d %s. %s", who, verdict, verbText(s.Verb), what, st.Code, st.Reason, law)
 }
 
-// verbText is a verb in a sentence: "history" is none.
+// verbText returns a verb as part of a sentence. Only "history" is not one already.
 func verbText(verb string) string {
 	if verb == "history" {
 		return "read past versions of"

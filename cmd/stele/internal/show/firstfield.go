@@ -10,8 +10,8 @@ import (
 	"stele.dev/stele/core/difference"
 )
 
-// firstField is the most important of the fields that a change changed, and how many others there are: "spec.tier small → large (+1)".
-// That of a field that was asked for comes first.
+// firstField returns the most important field that a change changed and the number of the other ones: "spec.tier
+// small → large (+1)". A field that the user asked for comes first.
 func firstField(all []difference.Entry, asked string) string {
 	if len(all) == 0 {
 		return ""
@@ -35,11 +35,12 @@ func firstField(all []difference.Entry, asked string) string {
 	return text
 }
 
-// isOf tells whether a path has to do with a field that was asked for: one leads to the other.
+// isOf reports whether a path is the asked field, a part of it, or a field that contains it.
 func isOf(path, field string) bool {
 	return field != "" && (strings.HasPrefix(path, field) || strings.HasPrefix(field, path))
 }
 
+// compareBool sorts false before true.
 func compareBool(a, b bool) int {
 	switch {
 	case a == b:
@@ -50,7 +51,7 @@ func compareBool(a, b bool) int {
 	return -1
 }
 
-// importance of a field, 0 for the most: those of metadata and status say least.
+// importance ranks fields, 0 first. Fields of metadata come last, after those of status.
 func importance(path string) int {
 	switch first, _, _ := strings.Cut(path, "."); first {
 	case "metadata":
@@ -61,7 +62,7 @@ func importance(path string) int {
 	return 0
 }
 
-// inLine is a value in a few characters of a line.
+// inLine returns a value shortened to a few characters.
 func inLine(value any) string {
 	const most = 24
 	text, short := shortValue(value)

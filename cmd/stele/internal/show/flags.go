@@ -8,7 +8,7 @@ import (
 	"stele.dev/stele/cmd/stele/internal/usage"
 )
 
-// FormatFlags are the flags -o and -q, which all commands have alike.
+// FormatFlags are the flags -o and -q.
 type FormatFlags struct {
 	Format  string // "" for people, else one of those for programs
 	Wide    bool   // for people, with all columns
@@ -16,7 +16,7 @@ type FormatFlags struct {
 	formats []string
 }
 
-// AddFlags adds the flags, with the formats that the command has besides text: wide, json, jsonl, yaml, name.
+// AddFlags adds the flags. Besides text the command has some of the formats wide, json, jsonl, yaml and name.
 func (o *FormatFlags) AddFlags(cmd *cobra.Command, formats ...string) {
 	o.formats = append([]string{"text"}, formats...)
 	f := cmd.Flags()
@@ -25,8 +25,8 @@ func (o *FormatFlags) AddFlags(cmd *cobra.Command, formats ...string) {
 	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(o.formats, cobra.ShellCompDirectiveNoFileComp))
 }
 
-// Check refuses a format that the command does not have; it is for the beginning of a command, so that nothing is done in
-// vain.
+// Check returns an error for a format that the command does not have. Commands call it first, before they do
+// anything.
 func (o *FormatFlags) Check() error {
 	switch o.Format {
 	case "":
@@ -44,28 +44,28 @@ func (o *FormatFlags) Check() error {
 	return nil
 }
 
-// Hint prints what is good to know, unless only results are wanted.
+// Hint prints advice on standard error, unless -q is given.
 func (o *FormatFlags) Hint(cmd *cobra.Command, format string, args ...any) {
 	if !o.Quiet {
 		fmt.Fprintf(cmd.ErrOrStderr(), format+"\n", args...)
 	}
 }
 
-// Say prints a sentence that is all that the command has to say for people.
+// Say prints the result of a command as a sentence, unless -q is given.
 func (o *FormatFlags) Say(cmd *cobra.Command, format string, args ...any) {
 	if !o.Quiet {
 		fmt.Fprintf(cmd.OutOrStdout(), format+"\n", args...)
 	}
 }
 
-// OutputFlags are the flags of commands whose output may be long.
+// OutputFlags are the flags of commands whose output may be long: -o, -q, --color, --no-pager and --utc.
 type OutputFlags struct {
 	FormatFlags
 	color        string
 	noPager, utc bool
 }
 
-// AddFlags adds them, with the formats that the command has besides text.
+// AddFlags adds the flags. Besides text the command has the given formats.
 func (o *OutputFlags) AddFlags(cmd *cobra.Command, formats ...string) {
 	o.FormatFlags.AddFlags(cmd, formats...)
 	f := cmd.Flags()
@@ -75,9 +75,10 @@ func (o *OutputFlags) AddFlags(cmd *cobra.Command, formats ...string) {
 	_ = cmd.RegisterFlagCompletionFunc("color", cobra.FixedCompletions(colorValues, cobra.ShellCompDirectiveNoFileComp))
 }
 
+// colorValues are the values of --color.
 var colorValues = []string{"auto", "always", "never"}
 
-// Check refuses values that flags do not have.
+// Check returns an error for a value that a flag does not have.
 func (o *OutputFlags) Check() error {
 	if err := o.FormatFlags.Check(); err != nil {
 		return err
@@ -85,8 +86,8 @@ func (o *OutputFlags) Check() error {
 	return usage.OneOf("--color", o.color, colorValues)
 }
 
-// Open begins the output: through a pager if it goes to a terminal and is finite. It must
-// be closed, which waits for the pager.
+// Open starts the output of a command. Output that ends goes through a pager on a terminal. Close waits for the
+// pager.
 func (o *OutputFlags) Open(cmd *cobra.Command, endless bool) (*Output, error) {
 	if err := o.Check(); err != nil {
 		return nil, err

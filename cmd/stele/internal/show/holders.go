@@ -12,7 +12,7 @@ import (
 	"stele.dev/stele/policy"
 )
 
-// subjectWords are a subject's kind and name.
+// subjectWords returns the kind and the name of a subject.
 func subjectWords(s policy.Subject) (kind, name string) {
 	const accounts = "system:serviceaccount:"
 	if s.Group != "" {
@@ -24,12 +24,13 @@ func subjectWords(s policy.Subject) (kind, name string) {
 	return "User", s.User
 }
 
+// subjectText returns the kind and the name of a subject as text.
 func subjectText(s policy.Subject) string {
 	kind, name := subjectWords(s)
 	return kind + " " + name
 }
 
-// HolderNames prints whom it is not denied, each once.
+// HolderNames prints each subject that has a permission once. It skips subjects to whom the permission is denied.
 func HolderNames(out io.Writer, answer *access.Review) error {
 	seen := map[policy.Subject]bool{}
 	for _, h := range answer.Status.Holders {
@@ -45,7 +46,7 @@ func HolderNames(out io.Writer, answer *access.Review) error {
 	return nil
 }
 
-// Holders prints the list for people.
+// Holders prints who has a permission, as a table.
 func Holders(out *Output, answer *access.Review) error {
 	st := &answer.Status
 	if _, err := fmt.Fprintf(out, "Who can %s, by policy %.12s of revision %d:\n\n", whatText(&answer.Spec), st.Policy, st.PolicyRevision); err != nil {
@@ -87,7 +88,7 @@ func Holders(out *Output, answer *access.Review) error {
 	return showBesides(out, st)
 }
 
-// showBesides prints what the list does not say.
+// showBesides prints the denies that are not in the table, and the authorizers that may change the result.
 func showBesides(out *Output, st *access.ReviewStatus) error {
 	var b strings.Builder
 	if len(st.Denies) > 0 {
@@ -118,7 +119,7 @@ func showBesides(out *Output, st *access.ReviewStatus) error {
 	return err
 }
 
-// objectionText says what a deny takes away.
+// objectionText returns what a deny rule denies, and where it stands.
 func objectionText(d *policy.Objection) string {
 	text := "denied"
 	if len(d.Names) > 0 {
@@ -136,6 +137,7 @@ func objectionText(d *policy.Objection) string {
 	return text
 }
 
+// groundText returns a rule and where it stands.
 func groundText(g policy.Ground) string {
 	if g.Source == "" {
 		return g.ID
@@ -143,6 +145,7 @@ func groundText(g policy.Ground) string {
 	return g.ID + " (" + g.Source + ")"
 }
 
+// sinceText returns the revision since which a subject has a permission.
 func sinceText(h *access.Holder) string {
 	switch {
 	case h.Denied:
@@ -157,6 +160,7 @@ func sinceText(h *access.Holder) string {
 	return text
 }
 
+// sinceTime returns the time since which a subject has a permission.
 func sinceTime(out *Output, h *access.Holder) string {
 	if h.Since == nil {
 		return ""
@@ -168,7 +172,7 @@ func sinceTime(out *Output, h *access.Holder) string {
 	return out.time(at)
 }
 
-// whatText is what is asked about.
+// whatText returns the permission that a review is about.
 func whatText(s *access.ReviewSpec) string {
 	if s.Path != "" {
 		return s.Verb + " " + s.Path

@@ -15,12 +15,13 @@ import (
 	"stele.dev/stele/cmd/stele/internal/client"
 )
 
+// IsTerminal reports whether output goes to a terminal.
 func IsTerminal(w io.Writer) bool {
 	f, ok := w.(*os.File)
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// Output is where a command writes. Not safe for concurrent use.
+// Output is where a command writes. It is not safe for concurrent use.
 type Output struct {
 	io.Writer
 	colored bool
@@ -28,7 +29,7 @@ type Output struct {
 	pager   *pager
 }
 
-// Close ends the output, and waits until it has been read.
+// Close ends the output and waits for the pager.
 func (o *Output) Close() error {
 	if o.pager == nil {
 		return nil
@@ -36,7 +37,7 @@ func (o *Output) Close() error {
 	return o.pager.Close()
 }
 
-// time shows a time, with its offset.
+// time formats a time with its offset.
 func (o *Output) time(t time.Time) string {
 	if o.utc {
 		return t.UTC().Format(client.TimeLayout)
@@ -44,10 +45,10 @@ func (o *Output) time(t time.Time) string {
 	return t.Local().Format(client.TimeLayout)
 }
 
-// logLayout is how times of changes are shown: many happen within a second.
+// logLayout is the layout of times of changes. It has milliseconds because many changes may share a second.
 const logLayout = "2006-01-02 15:04:05.000Z07:00"
 
-// logTime shows the time of a change.
+// logTime formats the time of a change.
 func (o *Output) logTime(t time.Time) string {
 	if o.utc {
 		return t.UTC().Format(logLayout)
@@ -55,7 +56,7 @@ func (o *Output) logTime(t time.Time) string {
 	return t.Local().Format(logLayout)
 }
 
-// Style is how text looks on terminals: a number of ECMA-48's Select Graphic Rendition.
+// Style is how text looks on terminals, as a number of ECMA-48's Select Graphic Rendition.
 type Style string
 
 const (
@@ -68,7 +69,7 @@ const (
 	subtle  Style = "36" // cyan
 )
 
-// Paint styles text, if that is wanted.
+// Paint styles text if the output is colored.
 func (o *Output) Paint(s Style, text string) string {
 	if !o.colored || s == plain || text == "" {
 		return text
@@ -76,8 +77,8 @@ func (o *Output) Paint(s Style, text string) string {
 	return "\x1b[" + string(s) + "m" + text + "\x1b[0m"
 }
 
-// harmless is a text as part of a line: names of users, and what others say of them, come from elsewhere, and must not
-// tell the terminal what to do, nor feign another line or another order of what stands in this one.
+// harmless replaces characters that would move the cursor, start a line or change the direction of text. Names of
+// users come from outside and must not forge output.
 func harmless(text string) string {
 	return strings.Map(func(r rune) rune {
 		if r == '\n' || commands(r) || unicode.Is(unicode.Bidi_Control, r) {
@@ -87,7 +88,7 @@ func harmless(text string) string {
 	}, text)
 }
 
-// Cell is one of a row in columns.
+// Cell is a cell of a table.
 type Cell struct {
 	Text  string
 	Style Style
@@ -95,20 +96,21 @@ type Cell struct {
 	wide  bool // a line of its own: it does not widen the column
 }
 
-// Columns aligns rows. Those that are shown together are aligned together, and columns
-// never become narrower.
+// Columns prints tables. The rows of a table that are flushed together share their widths, and later rows are never
+// narrower.
 type Columns struct {
 	Out    *Output
 	widths []int
 	rows   []row
 }
 
+// row is a row of a table.
 type row struct {
 	cells []Cell
 	below string // lines after it, as they are
 }
 
-// Add takes a row; what is below it has its newlines and its indentation.
+// Add adds a row. The text below it is printed as it is.
 func (c *Columns) Add(below string, cells ...Cell) {
 	for i := range cells {
 		cells[i].Text = harmless(cells[i].Text)
@@ -116,7 +118,7 @@ func (c *Columns) Add(below string, cells ...Cell) {
 	c.rows = append(c.rows, row{cells, below})
 }
 
-// Header adds the names of the columns.
+// Header adds a row with the names of the columns.
 func (c *Columns) Header(names ...string) {
 	cells := make([]Cell, len(names))
 	for i, name := range names {
@@ -125,7 +127,7 @@ func (c *Columns) Header(names ...string) {
 	c.Add("", cells...)
 }
 
-// Flush shows what has been added.
+// Flush prints the rows that have been added.
 func (c *Columns) Flush() error {
 	for _, r := range c.rows {
 		for i, x := range r.cells {
@@ -165,7 +167,7 @@ func (c *Columns) Flush() error {
 	return err
 }
 
-// Document writes what a command has to say to programs as one document: json or yaml.
+// Document prints a value as a JSON or YAML document.
 func (o *Output) Document(format string, value any) error {
 	text, err := json.MarshalIndent(value, "", "    ")
 	if err != nil {
@@ -181,8 +183,8 @@ func (o *Output) Document(format string, value any) error {
 	return err
 }
 
-// Documents writes many for programs, as one (json, yaml: a List, as kubectl has it) or, if
-// they are endless or asked for as jsonl, one after the other. The zero count is none.
+// Documents prints several values as one JSON or YAML List, as kubectl does. For jsonl, and for values without end,
+// it prints one document after the other.
 type Documents struct {
 	Out     *Output
 	Format  string
@@ -190,6 +192,7 @@ type Documents struct {
 	count   int
 }
 
+// Add prints a value.
 func (d *Documents) Add(value any) error {
 	text, err := json.Marshal(value)
 	if err != nil {
@@ -224,7 +227,7 @@ func (d *Documents) Add(value any) error {
 	return err
 }
 
-// End ends the list.
+// End prints the end of the List.
 func (d *Documents) End() error {
 	var text string
 	switch {
@@ -243,7 +246,7 @@ func (d *Documents) End() error {
 	return err
 }
 
-// OnTerminal is where progress is written, nil if nobody sees it.
+// OnTerminal returns w if it is a terminal, else nil.
 func OnTerminal(w io.Writer) io.Writer {
 	if IsTerminal(w) {
 		return w

@@ -9,8 +9,7 @@ import (
 	"syscall"
 )
 
-// pagerCommand says what pages: $STELE_PAGER, else $PAGER, else less; "" for nothing,
-// which cat means, too.
+// pagerCommand returns the pager: $STELE_PAGER, else $PAGER, else less. It returns "" for no pager, also for cat.
 func pagerCommand(lookup func(string) (string, bool)) string {
 	command := ""
 	for _, name := range []string{"STELE_PAGER", "PAGER"} {
@@ -28,13 +27,13 @@ func pagerCommand(lookup func(string) (string, bool)) string {
 	return "less -FRX"
 }
 
-// pager is a running program that shows what is written to it.
+// pager is a running pager.
 type pager struct {
 	io.WriteCloser
 	command *exec.Cmd
 }
 
-// startPager runs it by the shell, as it may have arguments; nil for no command.
+// startPager runs a pager by the shell, because the command may have arguments. It returns nil for "".
 func startPager(command string, stdout, stderr io.Writer) (*pager, error) {
 	if command == "" {
 		return nil, nil
@@ -55,7 +54,7 @@ func startPager(command string, stdout, stderr io.Writer) (*pager, error) {
 	return p, nil
 }
 
-// Close says that there is no more, and waits until the reader has enough.
+// Close ends the input of the pager and waits until the user has left it.
 func (p *pager) Close() error {
 	if err := p.WriteCloser.Close(); err != nil && !errors.Is(err, os.ErrClosed) && !errors.Is(err, syscall.EPIPE) {
 		return err

@@ -11,7 +11,7 @@ import (
 	"stele.dev/stele/core/activation"
 )
 
-// Report says what a push or a rollback has done.
+// Report prints the result of a push or a rollback.
 func (o *FormatFlags) Report(cmd *cobra.Command, before, after *activation.Policy, dryRun bool) error {
 	switch {
 	case o.Format == "name":
@@ -31,7 +31,7 @@ func (o *FormatFlags) Report(cmd *cobra.Command, before, after *activation.Polic
 	return nil
 }
 
-// PolicyName is the name of a policy as kubectl prints it for -o name.
+// PolicyName returns the name of a policy in the form of kubectl's -o name.
 func PolicyName(p *activation.Policy) string {
 	return ResourceName(schema.GroupVersionKind{Group: activation.Group, Kind: activation.Kind}, p.Name)
 }

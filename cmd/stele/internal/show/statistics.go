@@ -12,7 +12,7 @@ import (
 	"stele.dev/stele/core/changes"
 )
 
-// Statistics counts changes.
+// Statistics counts changes by user, client, kind and verb.
 type Statistics struct {
 	Out    *Output
 	Format string
@@ -21,10 +21,10 @@ type Statistics struct {
 	groups map[statKey]*statGroup
 }
 
-// statKey is what changes have in common that are counted together.
+// statKey is what the changes of a group have in common.
 type statKey struct{ actor, agent, resource, verb string }
 
-// statGroup is a number of such changes, as programs read it.
+// statGroup is a number of changes with the same user, client, kind and verb.
 type statGroup struct {
 	Actor     string         `json:"actor"`
 	UserAgent string         `json:"userAgent,omitempty"`
@@ -39,13 +39,14 @@ type statGroup struct {
 	names map[string]bool
 }
 
-// statDocument is all of them, for programs.
+// statDocument is the document with all groups.
 type statDocument struct {
 	APIVersion string       `json:"apiVersion"`
 	Kind       string       `json:"kind"`
 	Items      []*statGroup `json:"items"`
 }
 
+// Print implements [ChangePrinter]. It counts the changes.
 func (p *Statistics) Print(page []*client.Change) error {
 	for _, c := range page {
 		at, err := time.Parse(time.RFC3339Nano, c.Time)
@@ -72,7 +73,7 @@ func (p *Statistics) Print(page []*client.Change) error {
 	return nil
 }
 
-// statKeyOf is that of a change.
+// statKeyOf returns the group of a change.
 func statKeyOf(c *changes.Change) statKey {
 	agent, _, _ := strings.Cut(client.AgentOf(c), " ")
 	k := statKey{actor: client.ActorText(c), agent: agent, verb: what(c)}
@@ -87,7 +88,7 @@ func statKeyOf(c *changes.Change) statKey {
 	return k
 }
 
-// group returns that of a change.
+// group returns the group of a change and adds it if it is new.
 func (p *Statistics) group(c *changes.Change) *statGroup {
 	k := statKeyOf(c)
 	g := p.groups[k]
@@ -101,7 +102,7 @@ func (p *Statistics) group(c *changes.Change) *statGroup {
 	return g
 }
 
-// End shows the groups, those with the most changes first.
+// End prints the groups, the largest first.
 func (p *Statistics) End() error {
 	all := make([]*statGroup, 0, len(p.groups))
 	for _, g := range p.groups {
@@ -126,10 +127,10 @@ func (p *Statistics) End() error {
 	return table.Flush()
 }
 
-// statFields is how many fields a line has.
+// statFields limits how many fields a row names.
 const statFields = 3
 
-// fields are those that changed most.
+// fields returns the fields that changed most often.
 func (g *statGroup) fields(wide bool) string {
 	var names []string
 	for name := range g.Fields {

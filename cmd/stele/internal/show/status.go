@@ -8,7 +8,7 @@ import (
 	"stele.dev/stele/cmd/stele/internal/usage"
 )
 
-// Status prints a status for people.
+// Status prints the state of a control plane for people.
 func Status(out *Output, s *client.Status, wide bool) error {
 	c := &Columns{Out: out}
 	line := func(name, format string, args ...any) {
@@ -58,7 +58,7 @@ func Status(out *Output, s *client.Status, wide bool) error {
 	return c.Flush()
 }
 
-// showHealth prints the checks of /readyz: those that fail, or how many there are.
+// showHealth prints the checks of /readyz that fail, or how many pass.
 func showHealth(s *client.Status, line func(string, string, ...any)) {
 	var failed []string
 	for _, x := range s.Checks {
@@ -76,7 +76,7 @@ func showHealth(s *client.Status, line func(string, string, ...any)) {
 	}
 }
 
-// bytesText is a number of bytes in the unit that people read.
+// bytesText formats a number of bytes.
 func bytesText(n uint64) string {
 	units := []string{"B", "KiB", "MiB", "GiB", "TiB", "PiB"}
 	value, unit := float64(n), 0

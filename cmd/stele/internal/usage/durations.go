@@ -10,10 +10,10 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// longTime is a duration with weeks and days before what Go reads.
+// longTime matches a duration of weeks and days, followed by what Go's durations have.
 var longTime = regexp.MustCompile(`^(?:(\d+)w)?(?:(\d+)d)?((?:\d+(?:\.\d+)?(?:h|ms|m|s))*)$`)
 
-// ParseDuration reads a duration as time.ParseDuration does, with days and weeks before it. A day has 24 hours.
+// ParseDuration parses a duration such as 1w2d12h. A day has 24 hours.
 func ParseDuration(text string) (time.Duration, bool) {
 	parts := longTime.FindStringSubmatch(text)
 	if parts == nil || text == "" {
@@ -41,7 +41,7 @@ func ParseDuration(text string) (time.Duration, bool) {
 	return sum, sum >= 0
 }
 
-// durationValue is a flag that takes what time.ParseDuration takes, and days and weeks.
+// durationValue is a flag for a duration, in the form of [ParseDuration] or [time.ParseDuration].
 type durationValue time.Duration
 
 // DurationVar adds a flag for a duration.
@@ -67,7 +67,7 @@ func (v *durationValue) Set(text string) error {
 // Type implements [pflag.Value].
 func (v *durationValue) Type() string { return "duration" }
 
-// String implements [pflag.Value]: 24h, and not 24h0m0s.
+// String implements [pflag.Value]. It returns 24h instead of 24h0m0s.
 func (v *durationValue) String() string {
 	text := time.Duration(*v).String()
 	if strings.HasSuffix(text, "m0s") {

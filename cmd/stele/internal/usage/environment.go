@@ -9,10 +9,10 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// environmentPrefix stands before the name of a flag, in capitals, with underscores.
+// environmentPrefix is the prefix of environment variables that set flags: STELE_DATA_DIR sets --data-dir.
 const environmentPrefix = "STELE_"
 
-// FromEnvironment sets flags that were not given from their twins in the environment.
+// FromEnvironment sets flags that are not on the command line from their environment variables.
 func FromEnvironment(flags *pflag.FlagSet) error {
 	var errs []error
 	flags.VisitAll(func(f *pflag.Flag) {

@@ -9,16 +9,16 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// IsPlugin tells whether the program has been called as `kubectl stele`: kubectl finds it by
-// the name kubectl-stele. Then only what a client does is there, and the kubeconfig is
-// kubectl's.
+// IsPlugin reports whether the program runs as `kubectl stele`, because its file is named kubectl-stele. It then has
+// only the client commands, and uses kubectl's kubeconfig.
 func IsPlugin() bool {
 	return strings.TrimSuffix(filepath.Base(os.Args[0]), ".exe") == "kubectl-stele"
 }
 
+// programInExample finds the program's name in examples.
 var programInExample = regexp.MustCompile(`(?m)(^ *|\$\(|\| *)stele `)
 
-// AsPlugin says "kubectl stele" wherever help says how the program is called.
+// AsPlugin makes the help of all commands say "kubectl stele" instead of "stele".
 func AsPlugin(root *cobra.Command) {
 	root.Annotations = map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl stele"}
 	var each func(*cobra.Command)

@@ -11,8 +11,8 @@ import (
 	"stele.dev/stele/policy"
 )
 
-// Exactly is for commands that take these arguments. If one is missing, the error has what it is and the command's first
-// example.
+// Exactly returns a check that a command gets exactly the named arguments. The error for a missing one has the
+// command's first example.
 func Exactly(names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		switch {
@@ -25,12 +25,12 @@ func Exactly(names ...string) cobra.PositionalArgs {
 	}
 }
 
-// Missing says which argument or flag of a command is missing, with an example.
+// Missing returns the error for a missing argument or flag, with an example.
 func Missing(cmd *cobra.Command, what string) error {
 	return Errorf("missing %s%s", what, ForExample(cmd))
 }
 
-// ForExample is the first example of a command, as the end of an error.
+// ForExample returns the first example of a command, as the end of an error message.
 func ForExample(cmd *cobra.Command) string {
 	line, _, _ := strings.Cut(strings.TrimSpace(cmd.Example), "\n")
 	if line == "" {
@@ -39,7 +39,7 @@ func ForExample(cmd *cobra.Command) string {
 	return "; for example: " + strings.TrimSpace(line)
 }
 
-// NoArguments is for commands that take flags alone.
+// NoArguments checks that a command gets flags only.
 func NoArguments(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		return Errorf("unexpected argument %q; `%s` takes flags only", args[0], cmd.CommandPath())
@@ -47,7 +47,7 @@ func NoArguments(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// AtMost is for commands that may take so many arguments.
+// AtMost returns a check that a command gets at most n arguments.
 func AtMost(n int) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) > n {
@@ -57,7 +57,7 @@ func AtMost(n int) cobra.PositionalArgs {
 	}
 }
 
-// CheckUsage makes mistakes in arguments and flags errors of usage, in a command and all below it.
+// CheckUsage makes the errors of argument checks usage errors, for a command and all its subcommands.
 func CheckUsage(cmd *cobra.Command) {
 	if validate := cmd.Args; validate != nil {
 		cmd.Args = func(cmd *cobra.Command, args []string) error { return Mark(validate(cmd, args)) }
@@ -67,10 +67,10 @@ func CheckUsage(cmd *cobra.Command) {
 	}
 }
 
-// requiredFlags has, as a command's annotation, what each required flag is for.
+// requiredFlags is the annotation of a command that lists its required flags.
 const requiredFlags = "required flags"
 
-// Required marks a flag that must be given.
+// Required marks a flag as required.
 func Required(cmd *cobra.Command, flag string) {
 	_ = cmd.MarkFlagRequired(flag) // for completion: cobra's message is not for people
 	if cmd.Annotations == nil {
@@ -79,7 +79,7 @@ func Required(cmd *cobra.Command, flag string) {
 	cmd.Annotations[requiredFlags] = strings.Trim(cmd.Annotations[requiredFlags]+","+flag, ",")
 }
 
-// CheckRequired says which flags are missing.
+// CheckRequired returns an error if a required flag is missing.
 func CheckRequired(cmd *cobra.Command) error {
 	for name := range strings.SplitSeq(cmd.Annotations[requiredFlags], ",") {
 		if f := cmd.Flags().Lookup(name); f != nil && !f.Changed {
@@ -90,7 +90,7 @@ func CheckRequired(cmd *cobra.Command) error {
 	return nil
 }
 
-// FlagError is what is wrong with the flags of a command, with the flag that was most likely meant.
+// FlagError returns the error for wrong flags of a command. For an unknown flag it names the most similar one.
 func FlagError(cmd *cobra.Command, err error) error {
 	text := err.Error()
 	var unknown *pflag.NotExistError
@@ -108,9 +108,10 @@ func FlagError(cmd *cobra.Command, err error) error {
 	return Errorf("%s (see `%s --help`)", text, cmd.CommandPath())
 }
 
+// exclusiveFlags is the annotation of a command that lists flags of which at most one may be given.
 const exclusiveFlags = "exclusive flags"
 
-// Exclusive says of which flags no two may be given. cobra knows it for completion; its message is not for people.
+// Exclusive marks flags of which at most one may be given.
 func Exclusive(cmd *cobra.Command, flags ...string) {
 	cmd.MarkFlagsMutuallyExclusive(flags...)
 	if cmd.Annotations == nil {
@@ -119,6 +120,7 @@ func Exclusive(cmd *cobra.Command, flags ...string) {
 	cmd.Annotations[exclusiveFlags] = strings.Join(flags, ",")
 }
 
+// CheckExclusive returns an error if several exclusive flags are given.
 func CheckExclusive(cmd *cobra.Command) error {
 	var given []string
 	for flag := range strings.SplitSeq(cmd.Annotations[exclusiveFlags], ",") {
@@ -132,7 +134,7 @@ func CheckExclusive(cmd *cobra.Command) error {
 	return nil
 }
 
-// Parent makes a command that only has subcommands refuse an unknown one. It used to print its help and exit with 0.
+// Parent makes a command that has only subcommands reject an unknown one.
 func Parent(cmd *cobra.Command) {
 	cmd.SuggestionsMinimumDistance = 2
 	cmd.DisableFlagsInUseLine = true
@@ -140,7 +142,7 @@ func Parent(cmd *cobra.Command) {
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 }
 
-// unknownCommand refuses a word that is no subcommand.
+// unknownCommand returns an error for an argument that is not a subcommand.
 func unknownCommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -152,7 +154,7 @@ func unknownCommand(cmd *cobra.Command, args []string) error {
 	return errors.New(text)
 }
 
-// HelpCommand is cobra's, but for a topic that does not exist: that is an error.
+// HelpCommand returns the help command. Unlike cobra's, it returns an error for an unknown topic.
 func HelpCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "help [COMMAND]",
@@ -183,7 +185,7 @@ func HelpCommand() *cobra.Command {
 	}
 }
 
-// OneOf refuses a value that is none of those that a flag has.
+// OneOf returns an error if a flag has none of its allowed values.
 func OneOf(flag, value string, values []string) error {
 	if slices.Contains(values, value) {
 		return nil

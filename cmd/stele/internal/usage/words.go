@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Quote is a word for a shell.
+// Quote returns a word quoted for a shell, if necessary.
 func Quote(word string) string {
 	if strings.ContainsAny(word, " \t\"'$") {
 		return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
@@ -13,7 +13,7 @@ func Quote(word string) string {
 	return word
 }
 
-// Enumerate is a list of words for a sentence: a, b or c.
+// Enumerate joins words for a sentence: "a, b or c".
 func Enumerate(words []string) string {
 	if len(words) < 2 {
 		return strings.Join(words, "")
@@ -21,7 +21,7 @@ func Enumerate(words []string) string {
 	return strings.Join(words[:len(words)-1], ", ") + " or " + words[len(words)-1]
 }
 
-// Count is a number of things: 1 object, 2 objects.
+// Count returns a number with its noun: "1 object", "2 objects".
 func Count(n int, noun string) string {
 	if n == 1 {
 		return "1 " + noun
