@@ -43,6 +43,7 @@ import (
 	"stele.dev/stele/projections/objects"
 	"stele.dev/stele/projections/policies"
 	"stele.dev/stele/schemas"
+	"stele.dev/stele/schemas/program"
 	"stele.dev/stele/schemas/workers"
 )
 
@@ -148,11 +149,11 @@ func (p *Plane) authorize(context.Context) (err error) {
 	if c.Load != nil {
 		return nil
 	}
-	var options []schemas.Option
+	var options []program.Option
 	if c.Worker != nil {
 		p.evaluators = workers.New(workers.Options{Command: c.Worker, Logger: c.Logger})
 		p.onClose(func() error { p.evaluators.Close(); return nil })
-		options = append(options, schemas.EvaluateWith(p.evaluators))
+		options = append(options, program.EvaluateWith(p.evaluators))
 	}
 	c.Plugins.StateDir, c.Plugins.Logger, c.Plugins.Metrics = p.path("plugins"), c.Logger, c.Metrics
 	if p.plugins, err = host.New(c.Plugins); err != nil {
