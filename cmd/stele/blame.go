@@ -3,14 +3,12 @@ package main
 import (
 	"cmp"
 	"fmt"
-	"os"
-	"os/signal"
-	"syscall"
 
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"stele.dev/stele/cmd/stele/internal/client"
 	"stele.dev/stele/cmd/stele/internal/show"
+	"stele.dev/stele/cmd/stele/internal/usage"
 	"stele.dev/stele/core/blame"
 )
 
@@ -46,7 +44,7 @@ policy calls sensitive is shown by -o json and yaml alone.
 }
 
 func (o *blameOptions) run(cmd *cobra.Command, args []string) (err error) {
-	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := usage.Interruptible(cmd)
 	defer stop()
 	kind, name, err := client.ParseObject(args)
 	if err != nil {

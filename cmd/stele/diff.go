@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"os"
-	"os/signal"
 	"slices"
 	"strings"
 	"syscall"
@@ -80,7 +78,7 @@ var errDiffers = usage.Exit(1, usage.ErrPrinted)
 
 // run compares the selected objects and prints how they differ.
 func (o *diffOptions) run(cmd *cobra.Command, args []string) (err error) {
-	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := usage.Interruptible(cmd)
 	defer stop()
 	if err := o.Check(); err != nil {
 		return err

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"slices"
 	"strings"
 	"syscall"
@@ -88,7 +87,7 @@ Audit-Id. To ask takes the permission to get explanations.policy.stele.dev.`,
 }
 
 func (o *explainOptions) run(cmd *cobra.Command, args []string) error {
-	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := usage.Interruptible(cmd)
 	defer stop()
 	if err := o.Check(); err != nil {
 		return err

@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"os"
-	"os/signal"
 	"slices"
 	"strings"
 	"syscall"
@@ -140,7 +138,7 @@ takes the permission to list changes.log.stele.dev.
 
 // run prints the selected changes. With --follow it goes on until it is interrupted.
 func (o *logOptions) run(cmd *cobra.Command, q client.ChangesQuery) (err error) {
-	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := usage.Interruptible(cmd)
 	defer stop()
 	if err := o.Check(); err != nil {
 		return err

@@ -3,9 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"os"
-	"os/signal"
-	"syscall"
 
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -81,7 +78,7 @@ more. It is kept until the part of the object that has it, such as its spec, is 
 }
 
 func (o *pushOptions) run(cmd *cobra.Command, dir string) error {
-	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := usage.Interruptible(cmd)
 	defer stop()
 	if err := o.Check(); err != nil {
 		return err

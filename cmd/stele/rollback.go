@@ -1,10 +1,6 @@
 package main
 
 import (
-	"os"
-	"os/signal"
-	"syscall"
-
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/rest"
 	"stele.dev/stele/cmd/stele/internal/client"
@@ -43,7 +39,7 @@ before, rollback changes nothing, and lists the policies that have been in force
 }
 
 func (o *rollbackOptions) run(cmd *cobra.Command, args []string) error {
-	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := usage.Interruptible(cmd)
 	defer stop()
 	if err := o.Check(); err != nil {
 		return err

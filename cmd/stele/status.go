@@ -2,9 +2,6 @@ package main
 
 import (
 	"cmp"
-	"os"
-	"os/signal"
-	"syscall"
 
 	"github.com/spf13/cobra"
 	"stele.dev/stele/cmd/stele/internal/client"
@@ -42,7 +39,7 @@ It exits with 1 if a check of /readyz fails.`,
 }
 
 func (o *statusOptions) run(cmd *cobra.Command) (err error) {
-	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := usage.Interruptible(cmd)
 	defer stop()
 	if err := o.Check(); err != nil {
 		return err

@@ -3,11 +3,8 @@ package main
 import (
 	"cmp"
 	"encoding/json"
-	"os"
-	"os/signal"
 	"slices"
 	"strings"
-	"syscall"
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -67,7 +64,7 @@ To ask takes the permission to create resourceaccessreviews.policy.stele.dev.
 }
 
 func (o *whoCanOptions) run(cmd *cobra.Command, args []string) (err error) {
-	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := usage.Interruptible(cmd)
 	defer stop()
 	if err := o.Check(); err != nil {
 		return err

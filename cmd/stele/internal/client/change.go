@@ -54,7 +54,7 @@ func nameOf(c *changes.Change) string {
 // Change is a change, and its JSON as the server sent it.
 type Change struct {
 	changes.Change
-	Raw json.RawMessage
+	Raw json.RawMessage `json:"-"`
 }
 
 // UnmarshalJSON decodes a change and keeps the JSON.

@@ -12,8 +12,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/runtime/serializer"
-	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"stele.dev/stele/core/changes"
 )
@@ -33,11 +31,6 @@ func (c *Changes) recent(ctx context.Context, of func(*changes.Change) string) (
 	return slices.Sorted(maps.Keys(found)), len(newest), nil
 }
 
-var (
-	changesGroupVersion = schema.GroupVersion{Group: changes.Group, Version: changes.Version}
-	rawSerializer       = serializer.WithoutConversionCodecFactory{CodecFactory: scheme.Codecs}
-)
-
 // Changes is a client of log.stele.dev/v1, the API of changes.
 type Changes struct {
 	rest *rest.RESTClient
@@ -45,15 +38,8 @@ type Changes struct {
 
 // NewChanges returns a client of the API of changes.
 func NewChanges(config *rest.Config) (*Changes, error) {
-	c := rest.CopyConfig(config)
-	c.APIPath = "/apis"
-	c.GroupVersion = &changesGroupVersion
-	c.NegotiatedSerializer = rawSerializer
-	client, err := rest.RESTClientFor(c)
-	if err != nil {
-		return nil, err
-	}
-	return &Changes{client}, nil
+	c, err := newRESTClient(config, changes.Group, changes.Version)
+	return &Changes{c}, err
 }
 
 // ChangesQuery selects changes.
@@ -110,10 +96,6 @@ func (c *Changes) List(ctx context.Context, q ChangesQuery, each func([]*Change)
 		if token != "" {
 			request = request.Param("continue", token)
 		}
-		body, err := request.DoRaw(ctx)
-		if err != nil {
-			return "", Readable(err, body)
-		}
 		var list struct {
 			Metadata struct {
 				ResourceVersion string `json:"resourceVersion"`
@@ -121,7 +103,7 @@ func (c *Changes) List(ctx context.Context, q ChangesQuery, each func([]*Change)
 			} `json:"metadata"`
 			Items []*Change `json:"items"`
 		}
-		if err := json.Unmarshal(body, &list); err != nil {
+		if err := get(ctx, request, &list); err != nil {
 			return "", err
 		}
 		if revision == "" {
@@ -189,12 +171,8 @@ func (c *Changes) Follow(ctx context.Context, q ChangesQuery, revision string, e
 
 // Get returns the change that has a revision.
 func (c *Changes) Get(ctx context.Context, namespace string, revision uint64) (*changes.Change, error) {
-	body, err := c.rest.Get().NamespaceIfScoped(namespace, namespace != "").Resource(changes.Plural).Name(strconv.FormatUint(revision, 10)).DoRaw(ctx)
-	if err != nil {
-		return nil, Readable(err, body)
-	}
 	change := new(changes.Change)
-	return change, json.Unmarshal(body, change)
+	return change, get(ctx, c.rest.Get().NamespaceIfScoped(namespace, namespace != "").Resource(changes.Plural).Name(strconv.FormatUint(revision, 10)), change)
 }
 
 // Some returns the selected changes, the newest first.

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
 	"stele.dev/stele/cmd/stele/internal/usage"
 	"stele.dev/stele/core/changes"
 )
@@ -19,27 +20,38 @@ import (
 // completeRecent offers the values that a property of the newest changes has.
 func (o *Flags) completeRecent(of func(*changes.Change) string) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
-		if usage.FromEnvironment(cmd.Flags()) != nil {
-			return nil, usage.NoFiles
-		}
-		config, _, err := o.Config()
-		if err != nil {
-			return nil, usage.NoFiles
-		}
-		config.Timeout = CompleteWithin
-		client, err := NewChanges(config)
-		if err != nil {
-			return nil, usage.NoFiles
-		}
-		ctx, stop := context.WithTimeout(cmp.Or(cmd.Context(), context.Background()), CompleteWithin)
-		defer stop()
-		values, _, _ := client.recent(ctx, of) // none, if they may not be read
-		return values, usage.NoFiles
+		return o.Complete(cmd, func(ctx context.Context, config *rest.Config, _ clientcmd.ClientConfig) ([]string, error) {
+			log, err := NewChanges(config)
+			if err != nil {
+				return nil, err
+			}
+			values, _, err := log.recent(ctx, of)
+			return values, err
+		}), usage.NoFiles
 	}
 }
 
-// CompleteWithin limits how long a shell completion waits for the server.
-const CompleteWithin = 3 * time.Second
+// completeWithin limits how long a shell completion waits for the server.
+const completeWithin = 3 * time.Second
+
+// Complete offers to a shell what read returns, or nothing if that fails or takes too long.
+func (o *Flags) Complete(cmd *cobra.Command, read func(context.Context, *rest.Config, clientcmd.ClientConfig) ([]string, error)) []string {
+	if usage.FromEnvironment(cmd.Flags()) != nil {
+		return nil
+	}
+	config, loader, err := o.Config()
+	if err != nil {
+		return nil
+	}
+	config.Timeout = completeWithin
+	ctx, stop := context.WithTimeout(cmp.Or(cmd.Context(), context.Background()), completeWithin)
+	defer stop()
+	names, err := read(ctx, config, loader)
+	if err != nil {
+		return nil
+	}
+	return names
+}
 
 // completeContexts offers the contexts of the kubeconfig.
 func (o *Flags) completeContexts(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
@@ -62,56 +74,41 @@ func (o *Flags) completeNamespaces(cmd *cobra.Command, _ []string, _ string) ([]
 
 // CompleteKinds offers the kinds that can be listed.
 func (o *Flags) CompleteKinds(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
-	if err := usage.FromEnvironment(cmd.Flags()); err != nil {
-		return nil, usage.NoFiles
-	}
-	config, _, err := o.Config()
-	if err != nil {
-		return nil, usage.NoFiles
-	}
-	config.Timeout = CompleteWithin
-	kinds, _ := ListableKinds(config) // none, if they cannot be read
-	names := []string{}
-	for _, k := range kinds {
-		names = append(names, k.GVR().GroupResource().String())
-	}
-	slices.Sort(names)
-	return names, usage.NoFiles
+	return o.Complete(cmd, func(_ context.Context, config *rest.Config, _ clientcmd.ClientConfig) (names []string, err error) {
+		kinds, err := ListableKinds(config)
+		for _, k := range kinds {
+			names = append(names, k.GVR().GroupResource().String())
+		}
+		slices.Sort(names)
+		return names, err
+	}), usage.NoFiles
 }
 
 // completeNames returns the names of the objects of a kind.
 func (o *Flags) completeNames(cmd *cobra.Command, kind string) []string {
-	if err := usage.FromEnvironment(cmd.Flags()); err != nil {
-		return nil
-	}
-	config, loader, err := o.Config()
-	if err != nil {
-		return nil
-	}
-	config.Timeout = CompleteWithin
-	mapping, err := ResourceNamed(config, kind)
-	if err != nil {
-		return nil
-	}
-	namespace, err := o.NamespaceFor(mapping, loader)
-	if err != nil {
-		return nil
-	}
-	client, err := metadata.NewForConfig(config)
-	if err != nil {
-		return nil
-	}
-	ctx, stop := context.WithTimeout(cmp.Or(cmd.Context(), context.Background()), CompleteWithin)
-	defer stop()
-	objects, err := client.Resource(mapping.Resource).Namespace(namespace).List(ctx, metav1.ListOptions{Limit: 500})
-	if err != nil {
-		return nil
-	}
-	names := make([]string, len(objects.Items))
-	for i := range objects.Items {
-		names[i] = objects.Items[i].Name
-	}
-	return names
+	return o.Complete(cmd, func(ctx context.Context, config *rest.Config, loader clientcmd.ClientConfig) ([]string, error) {
+		mapping, err := ResourceNamed(config, kind)
+		if err != nil {
+			return nil, err
+		}
+		namespace, err := o.NamespaceFor(mapping, loader)
+		if err != nil {
+			return nil, err
+		}
+		objects, err := metadata.NewForConfig(config)
+		if err != nil {
+			return nil, err
+		}
+		list, err := objects.Resource(mapping.Resource).Namespace(namespace).List(ctx, metav1.ListOptions{Limit: pageSize})
+		if err != nil {
+			return nil, err
+		}
+		names := make([]string, len(list.Items))
+		for i := range list.Items {
+			names[i] = list.Items[i].Name
+		}
+		return names, nil
+	})
 }
 
 // CompleteObjects offers a KIND and then at most so many names of it, or KIND/NAME. 0 means any number of names.
@@ -140,21 +137,21 @@ func CompleteMoments(*cobra.Command, []string, string) ([]string, cobra.ShellCom
 }
 
 // CompleteDigests offers the digests of policies that have been in force.
-func (o *Flags) CompleteDigests(cmd *cobra.Command, args []string, _ string) (digests []string, _ cobra.ShellCompDirective) {
-	if len(args) > 0 || usage.FromEnvironment(cmd.Flags()) != nil {
+func (o *Flags) CompleteDigests(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
 		return nil, usage.NoFiles
 	}
-	policies, err := NewPolicies(o, rest.NoWarnings{})
-	if err != nil {
-		return nil, usage.NoFiles
-	}
-	ctx, stop := context.WithTimeout(cmp.Or(cmd.Context(), context.Background()), CompleteWithin)
-	defer stop()
-	list, _ := policies.List(ctx) // none, if it cannot be read
-	for _, p := range list {
-		digests = append(digests, fmt.Sprintf("%.12s\tactivated at revision %d%s", p.Name, p.Status.Revision, CommitText(p.Spec.Commit)))
-	}
-	return digests, usage.NoFiles
+	return o.Complete(cmd, func(ctx context.Context, _ *rest.Config, _ clientcmd.ClientConfig) (digests []string, err error) {
+		policies, err := NewPolicies(o, rest.NoWarnings{})
+		if err != nil {
+			return nil, err
+		}
+		list, err := policies.List(ctx)
+		for _, p := range list {
+			digests = append(digests, fmt.Sprintf("%.12s\tactivated at revision %d%s", p.Name, p.Status.Revision, CommitText(p.Spec.Commit)))
+		}
+		return digests, err
+	}), usage.NoFiles
 }
 
 // CompleteRequest offers verbs, then kinds, then objects.

@@ -3,14 +3,12 @@ package client
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"slices"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 	"stele.dev/stele/core/activation"
 	"stele.dev/stele/core/changes"
@@ -55,23 +53,15 @@ func NewPolicies(o *Flags, warnings rest.WarningHandler) (*Policies, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := rest.CopyConfig(config)
-	c.APIPath = "/apis"
-	c.GroupVersion = &schema.GroupVersion{Group: activation.Group, Version: activation.Version}
-	c.NegotiatedSerializer = rawSerializer
-	c.WarningHandler = warnings
-	client, err := rest.RESTClientFor(c)
-	return &Policies{rest: client}, err
+	config.WarningHandler = warnings
+	c, err := newRESTClient(config, activation.Group, activation.Version)
+	return &Policies{rest: c}, err
 }
 
 // List returns the policies without their files. The first one is in force.
 func (c *Policies) List(ctx context.Context) ([]*activation.Policy, error) {
-	text, err := c.rest.Get().Resource(activation.Plural).DoRaw(ctx)
-	if err != nil {
-		return nil, Readable(err, text)
-	}
 	var list struct{ Items []*activation.Policy }
-	if err := json.Unmarshal(text, &list); err != nil {
+	if err := get(ctx, c.rest.Get().Resource(activation.Plural), &list); err != nil {
 		return nil, err
 	}
 	if len(list.Items) == 0 {
@@ -91,12 +81,8 @@ func (c *Policies) InForce(ctx context.Context) (*activation.Policy, error) {
 
 // Get returns a policy with its files.
 func (c *Policies) Get(ctx context.Context, name string) (*activation.Policy, error) {
-	text, err := c.rest.Get().Resource(activation.Plural).Name(name).DoRaw(ctx)
-	if err != nil {
-		return nil, Readable(err, text)
-	}
 	p := new(activation.Policy)
-	return p, json.Unmarshal(text, p)
+	return p, get(ctx, c.rest.Get().Resource(activation.Plural).Name(name), p)
 }
 
 // FindPolicy returns the policy whose digest begins with a text.

@@ -115,15 +115,10 @@ func (c *Policies) upload(ctx context.Context, parts [][]byte) error {
 		for len(parts) > 0 && (size == 0 || size+len(parts[0]) <= maxUpload) {
 			u.Parts, size, parts = append(u.Parts, parts[0]), size+len(parts[0]), parts[1:]
 		}
-		text, err := json.Marshal(u)
-		if err != nil {
-			return err
-		}
 		c.Show("Uploading %s of %s", mebibytes(sent), mebibytes(total))
-		text, err = c.rest.Post().Resource(activation.Plural).Name(activation.Parts).SetHeader("Content-Type", "application/json").Body(text).DoRaw(ctx)
-		if err != nil {
+		if _, err := post(ctx, c.rest, u, activation.Plural, activation.Parts); err != nil {
 			c.Show("")
-			return Readable(err, text)
+			return err
 		}
 		sent += size
 	}

@@ -4,11 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"os/signal"
 	"slices"
 	"strings"
-	"syscall"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
@@ -59,11 +56,7 @@ it has shown a plan but there is no terminal to ask on, and no --yes.
   stele revert --to "yesterday 14:00" -n shop --prune
   stele revert --to 1h databases -n shop --all
   stele revert --to 1200 -A databases --yes`,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
-			defer stop()
-			return o.run(ctx, cmd, args)
-		},
+		RunE:              o.run,
 		ValidArgsFunction: o.CompleteObjects(0),
 	}
 	o.addFlags(cmd)
@@ -79,7 +72,9 @@ it has shown a plan but there is no terminal to ask on, and no --yes.
 }
 
 // run reads the objects, and plans and carries out their revert.
-func (o *revertOptions) run(ctx context.Context, cmd *cobra.Command, args []string) error {
+func (o *revertOptions) run(cmd *cobra.Command, args []string) error {
+	ctx, stop := usage.Interruptible(cmd)
+	defer stop()
 	named, err := o.check(args)
 	if err != nil {
 		return err

@@ -1,18 +1,16 @@
 package restore
 
 import (
-	"cmp"
 	"context"
 	"fmt"
-	"os"
-	"os/signal"
 	"slices"
 	"strings"
-	"syscall"
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
 	"stele.dev/stele/cmd/stele/internal/client"
 	"stele.dev/stele/cmd/stele/internal/usage"
 	"stele.dev/stele/core/changes"
@@ -46,11 +44,7 @@ changes.log.stele.dev.
   stele undelete pipelines -n shop --since 14:00
   stele undelete cm/settings -n shop --uid 0ca24a37-1b1f-44cb-a2ad-6a5ee6e7b1bd
   stele undelete namespace shop --yes`,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
-			defer stop()
-			return o.run(ctx, cmd, args)
-		},
+		RunE: o.run,
 	}
 	o.addFlags(cmd)
 	f := cmd.Flags()
@@ -90,7 +84,9 @@ func (o *undeleteOptions) check(cmd *cobra.Command, args []string) ([]client.Obj
 }
 
 // run finds the deleted objects and brings them back.
-func (o *undeleteOptions) run(ctx context.Context, cmd *cobra.Command, args []string) error {
+func (o *undeleteOptions) run(cmd *cobra.Command, args []string) error {
+	ctx, stop := usage.Interruptible(cmd)
+	defer stop()
 	named, err := o.check(cmd, args)
 	if err != nil {
 		return err
@@ -253,10 +249,7 @@ func (o *undeleteOptions) completeDeleted(cmd *cobra.Command, args []string, wor
 	default:
 		kind = args[0]
 	}
-	names, err := o.deletedNames(cmd, kind)
-	if err != nil {
-		return nil, usage.NoFiles
-	}
+	names := o.deletedNames(cmd, kind)
 	for i, name := range names {
 		names[i] = prefix + name
 	}
@@ -264,40 +257,29 @@ func (o *undeleteOptions) completeDeleted(cmd *cobra.Command, args []string, wor
 }
 
 // deletedNames returns the names of objects of a kind that were deleted recently.
-func (o *undeleteOptions) deletedNames(cmd *cobra.Command, kindName string) ([]string, error) {
-	if err := usage.FromEnvironment(cmd.Flags()); err != nil {
-		return nil, err
-	}
-	config, loader, err := o.Config()
-	if err != nil {
-		return nil, err
-	}
-	config.Timeout = client.CompleteWithin
-	mapping, err := client.ResourceNamed(config, kindName)
-	if err != nil {
-		return nil, err
-	}
-	namespace, err := o.NamespaceFor(mapping, loader)
-	if err != nil {
-		return nil, err
-	}
-	log, err := client.NewChanges(config)
-	if err != nil {
-		return nil, err
-	}
-	ctx, stop := context.WithTimeout(cmp.Or(cmd.Context(), context.Background()), client.CompleteWithin)
-	defer stop()
-	deletions, err := log.Some(ctx, client.ChangesQuery{Namespace: namespace, Limit: 100, Fields: fields.Set{
-		"type": "Deleted", "object.group": mapping.Resource.Group, "object.resource": mapping.Resource.Resource,
-	}})
-	if err != nil {
-		return nil, err
-	}
-	names := []string{}
-	for _, c := range deletions {
-		if c.Object != nil && !slices.Contains(names, c.Object.Name) {
-			names = append(names, c.Object.Name)
+func (o *undeleteOptions) deletedNames(cmd *cobra.Command, kind string) []string {
+	return o.Complete(cmd, func(ctx context.Context, config *rest.Config, loader clientcmd.ClientConfig) ([]string, error) {
+		mapping, err := client.ResourceNamed(config, kind)
+		if err != nil {
+			return nil, err
 		}
-	}
-	return names, nil
+		namespace, err := o.NamespaceFor(mapping, loader)
+		if err != nil {
+			return nil, err
+		}
+		log, err := client.NewChanges(config)
+		if err != nil {
+			return nil, err
+		}
+		deletions, err := log.Some(ctx, client.ChangesQuery{Namespace: namespace, Limit: 100, Fields: fields.Set{
+			"type": "Deleted", "object.group": mapping.Resource.Group, "object.resource": mapping.Resource.Resource,
+		}})
+		names := []string{}
+		for _, c := range deletions {
+			if c.Object != nil && !slices.Contains(names, c.Object.Name) {
+				names = append(names, c.Object.Name)
+			}
+		}
+		return names, err
+	})
 }

@@ -4,12 +4,9 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"os"
-	"os/signal"
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
@@ -52,11 +49,7 @@ but there is no terminal to ask on, and no --yes.
 		Example: `  stele undo --actor della --user-agent cleanup.py --since 14:00 --dry-run
   stele undo --actor robot --since 1h -n shop databases
   stele undo --manager deploy-bot --since 1200 --until 1250 --yes`,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
-			defer stop()
-			return o.run(ctx, cmd, args)
-		},
+		RunE:              o.run,
 		ValidArgsFunction: o.CompleteKinds,
 	}
 	o.restoreOptions.addFlags(cmd)
@@ -69,7 +62,9 @@ but there is no terminal to ask on, and no --yes.
 }
 
 // run finds the writes, and plans and carries out that they are taken back.
-func (o *undoOptions) run(ctx context.Context, cmd *cobra.Command, args []string) error {
+func (o *undoOptions) run(cmd *cobra.Command, args []string) error {
+	ctx, stop := usage.Interruptible(cmd)
+	defer stop()
 	if err := o.Check(); err != nil {
 		return err
 	}

@@ -22,8 +22,9 @@ type ObjectDifference struct {
 	Object     ObjectReference    `json:"object"`
 	Difference []difference.Entry `json:"difference"`
 
-	Before, After map[string]any
-	Hidden        secrets.Fields
+	// Before and After are the object at the two revisions, and Hidden are its secret fields.
+	Before, After map[string]any `json:"-"`
+	Hidden        secrets.Fields `json:"-"`
 }
 
 // GVK returns the kind of the object.

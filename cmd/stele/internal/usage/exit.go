@@ -1,8 +1,14 @@
 package usage
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
 )
 
 // The exit codes of the program. A command that answers a question (policy explain, diff --exit-code) exits with
@@ -55,4 +61,9 @@ func ExitCode(err error) int {
 		return ExitUsage
 	}
 	return ExitFailure
+}
+
+// Interruptible returns a context of the command that ends when the user interrupts the program.
+func Interruptible(cmd *cobra.Command) (context.Context, context.CancelFunc) {
+	return signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 }
