@@ -117,9 +117,11 @@ func (d *Dir) OpenLog(ctx context.Context) (*eventlog.Log, error) {
 	if err != nil {
 		return nil, err
 	}
-	if d.backend, err = etcdlog.Embed(ctx, etcdlog.EmbedOptions{Dir: d.Path("etcd"), Used: used, Check: d.options.CheckDatabase, Log: d.options.Logger}); err != nil {
+	backend, err := etcdlog.Embed(ctx, etcdlog.EmbedOptions{Dir: d.Path("etcd"), Used: used, Check: d.options.CheckDatabase, Log: d.options.Logger})
+	if err != nil {
 		return nil, err
 	}
+	d.backend = backend
 	log, err := eventlog.Open(ctx, d.backend, eventlog.Options{Software: d.options.Software})
 	if err != nil {
 		return nil, err
