@@ -76,7 +76,7 @@ func TestLogsThatCannotBeReadAreRefused(t *testing.T) {
 			if err := os.Truncate(filepath.Join(dir, "etcd", "member", "snap", "db"), 40<<10); err != nil {
 				t.Fatal(err)
 			}
-		}, "stele-data/etcd/member/snap/db is damaged: it has 40960 bytes of "},
+		}, "stele-data/etcd/member/snap/db is damaged: it has 40960 of "},
 		{"a page that is none", false, func(t *testing.T, dir string) {
 			overwrite(t, filepath.Join(dir, "etcd", "member", "snap", "db"), 2*os.Getpagesize(), 40*os.Getpagesize())
 		}, "stele-data/etcd/member/snap/db is damaged: "},
