@@ -44,7 +44,7 @@ bundle: policy.#Bundle & {
 		{schemas.Verdict{Failed: "checking it crashed"}, http.StatusUnprocessableEntity, ""},
 	} {
 		var store memlog.Store
-		r, err := tryStartAsking(t.Context(), store.Open(nil), 0, func(p *policy.Policy) *policy.Policy {
+		r, err := tryStartAsking(t.Context(), store.Open(nil), func(p *policy.Policy) *policy.Policy {
 			encoded, _ := p.Form().Encode()
 			p, err := policy.New(encoded, program.EvaluateWith(busy{c.verdict}))
 			if err != nil {

@@ -9,13 +9,15 @@ import (
 	"testing/synctest"
 	"time"
 
+	"stele.dev/stele/core/plane"
+	"stele.dev/stele/core/plane/planetest"
 	"stele.dev/stele/eventlog/memlog"
 )
 
 // startAt starts a replica on a machine whose clock is off by so much.
 func startAt(t *testing.T, store *memlog.Store, off *atomic.Int64) *replica {
 	t.Helper()
-	r, err := tryStartWith(t.Context(), store.Open(nil), replicaOptions{clock: func() time.Time { return time.Now().Add(time.Duration(off.Load())) }})
+	r, err := tryStartWith(t.Context(), store.Open(nil), planetest.Options{Clock: func() time.Time { return time.Now().Add(time.Duration(off.Load())) }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,7 +120,7 @@ func TestAnOperatorAcceptsTheClock(t *testing.T) {
 			t.Errorf("now: %s", a)
 		}
 		r.close()
-		r, err := tryStartWith(t.Context(), store.Open(nil), replicaOptions{acceptClock: true})
+		r, err := tryStartWith(t.Context(), store.Open(nil), planetest.Options{Config: plane.Config{AcceptClock: true}})
 		if err != nil {
 			t.Fatal(err)
 		}

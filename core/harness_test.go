@@ -13,22 +13,19 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/fstest"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/version"
 	"stele.dev/stele/core"
 	"stele.dev/stele/core/authn"
-	"stele.dev/stele/core/bootstrap"
 	"stele.dev/stele/core/commit"
-	"stele.dev/stele/core/parts"
+	"stele.dev/stele/core/plane"
+	"stele.dev/stele/core/plane/planetest"
 	"stele.dev/stele/core/tokens"
 	"stele.dev/stele/eventlog"
 	"stele.dev/stele/eventlog/memlog"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/projections/history"
-	"stele.dev/stele/projections/objects"
 	"stele.dev/stele/projections/policies"
 	"stele.dev/stele/schemas"
 )
@@ -94,58 +91,10 @@ bundle: policy.#Bundle & {
 // compile compiles a bundle once per test binary and text.
 func compile(t testing.TB, text string) *policy.Compiled {
 	t.Helper()
-	compiledMu.Lock()
-	defer compiledMu.Unlock()
-	if c := compiledBundles[text]; c != nil {
-		return c
-	}
-	source, err := policy.ReadFS(fstest.MapFS{
-		"bundle.cue":         {Data: []byte(text)},
-		"cue.mod/module.cue": {Data: []byte("module: \"test.example\"\nlanguage: version: \"v0.17.0\"\n")},
-	}, ".")
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, diags := policy.Compile(source)
-	if len(diags) > 0 {
-		t.Fatal(diags)
-	}
-	compiledBundles[text] = c
-	return c
+	return planetest.Compile(t, text)
 }
 
-var (
-	compiledMu      sync.Mutex
-	compiledBundles = map[string]*policy.Compiled{}
-)
-
-// loaded loads a policy once per test binary and text: replicas may share it, as it never changes.
-func loaded(form []byte) (*policy.Policy, error) {
-	loadedMu.Lock()
-	defer loadedMu.Unlock()
-	if p := loadedPolicies[string(form)]; p != nil {
-		return p, nil
-	}
-	p, err := policy.New(form)
-	if err == nil {
-		loadedPolicies[string(form)] = p
-	}
-	return p, err
-}
-
-var (
-	loadedMu       sync.Mutex
-	loadedPolicies = map[string]*policy.Policy{}
-)
-
-// tokens of the users of these tests.
-const staticTokens = `admin-token,admin,1,"system:masters"
-editor-token,eddie,2,"editors"
-reader-token,reader,3,
-nobody-token,nobody,4,
-helper-token,helper,5,
-`
-
+// authenticator knows the static tokens, and no others.
 var authenticator = sync.OnceValues(func() (*authn.Authenticator, error) {
 	dir, err := os.MkdirTemp("", "")
 	if err != nil {
@@ -153,7 +102,7 @@ var authenticator = sync.OnceValues(func() (*authn.Authenticator, error) {
 	}
 	defer os.RemoveAll(dir)
 	file := filepath.Join(dir, "tokens.csv")
-	if err := os.WriteFile(file, []byte(staticTokens), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte(planetest.Tokens), 0o600); err != nil {
 		return nil, err
 	}
 	return authn.New(authn.Options{TokenFile: file})
@@ -165,31 +114,18 @@ func compileHere(_ context.Context, source *policy.Source) (*policy.Compiled, sc
 	return compiled, diags, nil
 }
 
-// inMemory is a folder on a file system in memory, if there is one: replicas crash here, the machine doesn't, and a
-// simulation would wait for its disk most of the time.
-var inMemory = func() string {
-	if dir, err := os.MkdirTemp("/dev/shm", ""); err == nil {
-		os.Remove(dir)
-		return "/dev/shm"
-	}
-	return ""
-}()
-
 // replica is one process of a control plane, without sockets.
 type replica struct {
 	*core.Pipeline
+	plane         *planetest.Plane
 	committer     *commit.Committer
 	log           *eventlog.Log
 	backend       eventlog.Backend
 	history       *history.Store
-	historyDir    string
-	keyFile       string // of what signs the tokens of service accounts
+	keyFile       string // of the key that signs tokens of service accounts
 	keys          *tokens.Keys
 	accounts      *tokens.ServiceAccounts
 	authenticator *authn.Authenticator
-	stop          context.CancelFunc
-	stopped       sync.WaitGroup
-	err           error // of the committer
 }
 
 // start starts a replica on a log and takes it to the tip.
@@ -204,79 +140,36 @@ func start(t testing.TB, backend eventlog.Backend, historyBytes int) *replica {
 }
 
 func tryStart(ctx context.Context, backend eventlog.Backend, historyBytes int) (*replica, error) {
-	return tryStartAsking(ctx, backend, historyBytes, nil, nil)
+	return tryStartWith(ctx, backend, planetest.Options{Config: plane.Config{WatchBytes: historyBytes}})
 }
 
-// tryStartAsking starts a replica whose policies are bound to authorizers outside of them, unless bind is nil.
-func tryStartAsking(ctx context.Context, backend eventlog.Backend, historyBytes int, bind func(*policy.Policy) *policy.Policy, enforceable core.Enforceable) (*replica, error) {
-	return tryStartWith(ctx, backend, replicaOptions{historyBytes: historyBytes, bind: bind, enforceable: enforceable})
-}
-
-// replicaOptions say how a replica differs from others.
-type replicaOptions struct {
-	historyBytes int
-	bind         func(*policy.Policy) *policy.Policy
-	enforceable  core.Enforceable
-	clock        func() time.Time
-	acceptClock  bool
-	memory       int64
-	compile      core.Compile // compileHere if nil
-	parts        *parts.Store
-}
-
-func tryStartWith(ctx context.Context, backend eventlog.Backend, o replicaOptions) (*replica, error) {
-	if o.compile == nil {
-		o.compile = compileHere
-	}
-	log, err := eventlog.Open(ctx, backend, eventlog.Options{Clock: o.clock})
-	if err != nil {
-		return nil, err
-	}
-	store := objects.New(o.historyBytes)
-	c := commit.New(commit.Options{Log: log, Objects: store, Load: func(proposal *policies.Proposal) (*policy.Policy, error) {
-		p, err := loaded(proposal.Form)
-		if err == nil && o.bind != nil {
-			p = o.bind(p)
-		}
-		return p, err
-	}})
-	if err := c.Replay(ctx); err != nil {
-		return nil, err
-	}
-	if o.acceptClock {
-		if err := c.AcceptClock(ctx); err != nil {
+// tryStartAsking starts a replica whose policies are bound to authorizers outside of them.
+func tryStartAsking(ctx context.Context, backend eventlog.Backend, bind func(*policy.Policy) *policy.Policy, enforceable core.Enforceable) (*replica, error) {
+	return tryStartWith(ctx, backend, planetest.Options{Config: plane.Config{Enforceable: enforceable, Load: func(proposal *policies.Proposal) (*policy.Policy, error) {
+		p, err := planetest.Load(proposal.Form)
+		if err != nil {
 			return nil, err
 		}
-	}
-	dir, err := os.MkdirTemp(inMemory, "history")
-	if err != nil {
-		return nil, err
-	}
-	r := &replica{committer: c, log: log, backend: backend, historyDir: dir}
-	if err := r.authenticate(); err != nil {
-		return nil, err
-	}
-	past, err := history.Open(history.Options{Dir: dir, Log: log, Start: log.Start()})
-	if err != nil {
-		return nil, err
-	}
-	r.history = past
-	r.Pipeline = core.New(core.Options{Committer: c, Log: log, History: past, Authenticator: r.authenticator, Tokens: r.accounts, Version: version.Info{Major: "1", Minor: "37"}, Compile: o.compile, Enforceable: o.enforceable, Memory: o.memory, Parts: o.parts})
-	ctx, r.stop = context.WithCancel(context.WithoutCancel(ctx))
-	r.stopped.Go(func() { store.Run(ctx) })
-	r.stopped.Go(func() { past.Run(ctx) })
-	r.stopped.Go(func() { r.err = c.Run(ctx) })
-	return r, nil
+		return bind(p), nil
+	}}})
 }
 
+func tryStartWith(ctx context.Context, backend eventlog.Backend, o planetest.Options) (*replica, error) {
+	o.Backend = backend
+	p, err := planetest.Open(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	return &replica{
+		Pipeline: p.Pipeline, plane: p, committer: p.Committer, log: p.Log, backend: backend, history: p.History,
+		keyFile: p.KeyFile, keys: p.Keys, accounts: p.Accounts, authenticator: p.Authenticator,
+	}, nil
+}
+
+// close stops the replica.
 func (r *replica) close() {
-	r.Drain()
-	r.stop()
-	r.stopped.Wait()
-	r.authenticator.Close()
-	r.history.Close()
-	os.RemoveAll(r.historyDir)
-	r.backend.Close()
+	r.Drain() // which may be the pipeline of a test
+	r.plane.Stop()
 }
 
 // closeInBubble closes a replica on a slow log: what was on its way there has to arrive before the bubble ends.
@@ -296,12 +189,7 @@ func newPlane(t testing.TB) *replica {
 
 func (r *replica) bootstrap(t testing.TB, text string) {
 	t.Helper()
-	if _, err := bootstrap.Activate(t.Context(), r.committer, compile(t, text), "test"); err != nil {
-		t.Fatal(err)
-	}
-	if err := bootstrap.Namespaces(t.Context(), r.committer); err != nil {
-		t.Fatal(err)
-	}
+	r.plane.Bootstrap(t, text)
 }
 
 // answer is what came back.

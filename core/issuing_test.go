@@ -29,6 +29,7 @@ import (
 	"k8s.io/client-go/rest"
 	"stele.dev/stele/core"
 	"stele.dev/stele/core/authn"
+	"stele.dev/stele/core/plane/planetest"
 	"stele.dev/stele/core/tokens"
 	"stele.dev/stele/projections/objects"
 )
@@ -352,7 +353,7 @@ func (r *replica) rotate(t testing.TB, keep ...*ecdsa.PrivateKey) *ecdsa.Private
 	for _, k := range keep {
 		behind = append(behind, k)
 	}
-	key, err := writeKeys(r.keyFile, behind...)
+	key, err := planetest.WriteKeys(r.keyFile, behind...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -556,7 +557,7 @@ func (r *replica) issueAs(t testing.TB, o tokens.Options) *replica {
 		t.Fatal(err)
 	}
 	static := filepath.Join(t.TempDir(), "tokens.csv")
-	if err := os.WriteFile(static, []byte(staticTokens), 0o600); err != nil {
+	if err := os.WriteFile(static, []byte(planetest.Tokens), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	auth, err := authn.New(authn.Options{TokenFile: static, ServiceAccounts: accounts, Audiences: accounts.Audiences()})

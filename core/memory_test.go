@@ -10,6 +10,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"stele.dev/stele/core/plane"
+	"stele.dev/stele/core/plane/planetest"
 	"stele.dev/stele/eventlog/memlog"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/schemas"
@@ -25,7 +27,7 @@ func tightReplica(t *testing.T) (r *replica, slow *atomic.Bool) {
 			return memlog.Fault{Request: 2 * time.Minute}
 		}
 		return memlog.Fault{}
-	}), replicaOptions{memory: 1})
+	}), planetest.Options{Config: plane.Config{Memory: 1}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,12 +93,12 @@ func TestPushesTakeTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var store memlog.Store
 		var now, most atomic.Int32
-		r, err := tryStartWith(t.Context(), store.Open(nil), replicaOptions{compile: func(ctx context.Context, source *policy.Source) (*policy.Compiled, schemas.Diagnostics, error) {
+		r, err := tryStartWith(t.Context(), store.Open(nil), planetest.Options{Config: plane.Config{Compile: func(ctx context.Context, source *policy.Source) (*policy.Compiled, schemas.Diagnostics, error) {
 			most.Store(max(most.Load(), now.Add(1)))
 			defer now.Add(-1)
 			time.Sleep(time.Second)
 			return compileHere(ctx, source)
-		}})
+		}}})
 		if err != nil {
 			t.Fatal(err)
 		}

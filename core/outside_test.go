@@ -57,7 +57,7 @@ func newAskingPlane(t testing.TB, o *outside, enforceable core.Enforceable) *rep
 	bind := func(p *policy.Policy) *policy.Policy {
 		return p.WithAuthorizers(func(string) policy.Authorizer { return o })
 	}
-	r, err := tryStartAsking(t.Context(), store.Open(nil), 0, bind, enforceable)
+	r, err := tryStartAsking(t.Context(), store.Open(nil), bind, enforceable)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -129,7 +129,7 @@ func newGatedPlane(t *testing.T) *gatedPlane {
 		t.Fatal(err)
 	}
 	var store memlog.Store
-	if p.replica, err = tryStartAsking(t.Context(), store.Open(nil), 0, authorizers.Bind, authorizers.Check); err != nil {
+	if p.replica, err = tryStartAsking(t.Context(), store.Open(nil), authorizers.Bind, authorizers.Check); err != nil {
 		t.Fatal(err)
 	}
 	authorizers.Follow(p.committer)

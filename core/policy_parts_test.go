@@ -7,25 +7,13 @@ import (
 	"testing"
 
 	"stele.dev/stele/core/activation"
-	"stele.dev/stele/core/parts"
-	"stele.dev/stele/eventlog/memlog"
 	"stele.dev/stele/projections/policies"
 )
 
 // A request of a few hundred kilobytes can name one part so often that its file has gigabytes. It is refused
 // before the file is put together.
 func TestAPartThatIsNamedManyTimesTakesNoMemory(t *testing.T) {
-	uploaded, err := parts.Open(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
-	var store memlog.Store
-	p, err := tryStartWith(t.Context(), store.Open(nil), replicaOptions{parts: uploaded})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(p.close)
-	p.bootstrap(t, bundle)
+	p := newPlane(t)
 	part := bytes.Repeat([]byte("// x\n"), policies.ChunkSize/5)
 	encoded := func(v any) string {
 		text, err := json.Marshal(v)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"flag"
 	"fmt"
 	"maps"
@@ -23,6 +22,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"stele.dev/stele/core/bootstrap"
+	"stele.dev/stele/core/plane/planetest"
 	"stele.dev/stele/eventlog"
 	"stele.dev/stele/eventlog/logpb"
 	"stele.dev/stele/eventlog/memlog"
@@ -52,7 +52,7 @@ func inForce(written string, is bool) string {
 func TestSimulation(t *testing.T) {
 	for _, text := range []string{bundle, lockedOut} { // outside of the simulations, which share them
 		form, _ := compile(t, text).Form.Encode()
-		if _, err := loaded(form); err != nil {
+		if _, err := planetest.Load(form); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -211,8 +211,8 @@ func (s *simulation) run() {
 	for _, r := range s.replicas {
 		if r != nil {
 			r.close()
-			if r.err != nil && !errors.Is(r.err, context.Canceled) {
-				s.t.Errorf("a committer stopped: %v", r.err)
+			if r.plane.Err != nil {
+				s.t.Errorf("a committer stopped: %v", r.plane.Err)
 			}
 		}
 	}

@@ -14,8 +14,8 @@ import (
 	"stele.dev/stele/eventlog/etcdlog"
 )
 
-// checkDatabaseApart runs [etcdlog.CheckDatabase] in a child process, because a damaged page of the memory-mapped
-// database can crash the process.
+// checkDatabaseApart runs [etcdlog.CheckDatabase] in a child process, because a damaged page of the
+// database, which is mapped into memory, can crash the process that reads it.
 func checkDatabaseApart(ctx context.Context, file string) error {
 	file, err := filepath.Abs(file)
 	if err != nil {
@@ -32,10 +32,10 @@ func checkDatabaseApart(ctx context.Context, file string) error {
 	return nil
 }
 
-// databaseLimits are far above what the largest database needs.
+// databaseLimits are far above what the largest database takes.
 var databaseLimits = apart.Limits{CPU: 10 * time.Minute, Wall: time.Hour, Memory: 64 << 30, Output: 1 << 20}
 
-// checkDatabaseCommand returns the command that runs in the child process of checkDatabaseApart.
+// checkDatabaseCommand is the child process of checkDatabaseApart.
 func checkDatabaseCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:    "check-database FILE",

@@ -20,19 +20,19 @@ import (
 )
 
 const (
-	// compileCPU is how much processor time a bundle may take to compile, and compileCPUPerMiB
+	// compileCPU is how much processor time compiling a bundle may take, and compileCPUPerMiB
 	// how much more for each MiB of its source.
 	compileCPU       = time.Minute
 	compileCPUPerMiB = time.Second
-	// compileWall is how many times as long it may take on a busy machine, and compileStart how
-	// much longer than that.
+	// compileWall is how many times its processor time a compilation may run, because the machine
+	// may be busy; compileStart is added to that.
 	compileWall  = 4
 	compileStart = 2 * time.Minute
-	// compileMemory is how much memory it may take.
+	// compileMemory is how much memory a compilation may use.
 	compileMemory = 4 << 30
 	// compileOutput bounds the compiled policy.
 	compileOutput = 1 << 30
-	// compileQueue is how long a compilation waits for another one to end.
+	// compileQueue is how long a compilation waits for another one.
 	compileQueue = 30 * time.Second
 )
 
@@ -48,23 +48,23 @@ func (o *compileOptions) addFlags(f *pflag.FlagSet) {
 	f.Var(&o.memory, "compile-memory", "memory that compiling a bundle may take")
 }
 
-// limits are those of compiling a source.
+// limits returns the limits of compiling a source.
 func (o *compileOptions) limits(source *policy.Source) apart.Limits {
 	cpu := cmp.Or(o.cpu, compileCPU+compileCPUPerMiB*time.Duration(source.Size()>>20))
 	return apart.Limits{CPU: cpu, Wall: compileWall*cpu + compileStart, Memory: cmp.Or(o.memory.Value(), compileMemory), Output: compileOutput}
 }
 
-// compilation is what a compiling process answers with, before the bytes of the form.
+// compilation is the answer of a compiling process; the bytes of the form follow it.
 type compilation struct {
-	// Compiled has all but the form and the source.
+	// Compiled lacks the form and the source.
 	Compiled    *policy.Compiled    `json:"compiled,omitempty"`
 	Used        []string            `json:"used,omitempty"` // paths of the files that the bundle consists of
 	Size        int64               `json:"size,omitempty"` // of the form
 	Diagnostics schemas.Diagnostics `json:"diagnostics,omitempty"`
 }
 
-// compile compiles in a child process. Diagnostics are what is wrong with the bundle, and an
-// error is what kept it from being compiled.
+// compile compiles a bundle in a child process. Diagnostics list what is wrong with the bundle. An
+// error says that it could not be compiled at all.
 func (o *compileOptions) compile(ctx context.Context, source *policy.Source) (*policy.Compiled, schemas.Diagnostics, error) {
 	var form []byte
 	c, diags, err := o.read(ctx, source, func(r io.Reader, size int64) error {
@@ -82,7 +82,7 @@ func (o *compileOptions) compile(ctx context.Context, source *policy.Source) (*p
 	return c.Compiled, nil, nil
 }
 
-// digest compiles in a child process, and returns only the digest of the policy: it takes no
+// digest compiles a bundle in a child process and returns the digest of its policy, which takes no
 // memory of this process.
 func (o *compileOptions) digest(ctx context.Context, source *policy.Source) (d policies.Digest, diags schemas.Diagnostics, err error) {
 	_, diags, err = o.read(ctx, source, func(r io.Reader, size int64) error {
@@ -94,10 +94,10 @@ func (o *compileOptions) digest(ctx context.Context, source *policy.Source) (d p
 	return d, diags, err
 }
 
-// read compiles in a child process, and has form read the form.
+// read compiles a bundle in a child process, and calls form to read the form.
 func (o *compileOptions) read(ctx context.Context, source *policy.Source, form func(r io.Reader, size int64) error) (*compilation, schemas.Diagnostics, error) {
 	var c compilation
-	err := inTurn(ctx, o.limits(source), "compile", nil, source, func(d *json.Decoder, rest io.Reader) error {
+	err := runOnSource(ctx, o.limits(source), "compile", nil, source, func(d *json.Decoder, rest io.Reader) error {
 		if err := d.Decode(&c); err != nil {
 			return err
 		}
@@ -113,7 +113,7 @@ func (o *compileOptions) read(ctx context.Context, source *policy.Source, form f
 	return &c, c.Diagnostics, nil
 }
 
-// compileHint tells what to do about a limit.
+// compileHint says what to do about a limit.
 func compileHint(l apart.Limit) string {
 	switch l {
 	case apart.CPU:
@@ -128,7 +128,7 @@ func compileHint(l apart.Limit) string {
 	return ""
 }
 
-// sourceHead says what follows it on a child's input: the files of a source.
+// sourceHead is the first line of a child's input; the contents of the files follow it.
 type sourceHead struct {
 	Package    string            `json:"package"`
 	Files      []sourceFile      `json:"files"`
@@ -142,9 +142,9 @@ type sourceFile struct {
 	Size int    `json:"size"`
 }
 
-// inTurn runs one of the hidden commands below `stele policy` on a source, when no other one
-// runs, and has read read its answer.
-func inTurn(ctx context.Context, l apart.Limits, command string, configs map[string]string, source *policy.Source, read func(*json.Decoder, io.Reader) error) error {
+// runOnSource runs a hidden command below `stele policy` with a source as its input, when no other
+// one runs, and calls read to read its answer.
+func runOnSource(ctx context.Context, l apart.Limits, command string, configs map[string]string, source *policy.Source, read func(*json.Decoder, io.Reader) error) error {
 	patience := time.NewTimer(compileQueue)
 	defer patience.Stop()
 	select {
@@ -171,22 +171,22 @@ func inTurn(ctx context.Context, l apart.Limits, command string, configs map[str
 		return nil
 	}, func(r io.Reader) error {
 		d := json.NewDecoder(r)
-		return read(d, behind(d, r))
+		return read(d, afterLine(d, r))
 	})
 }
 
 var compiling = make(chan struct{}, 1)
 
-// behind reads what follows the line that a decoder has read.
-func behind(d *json.Decoder, r io.Reader) io.Reader { return &lineBehind{d: d, r: r} }
+// afterLine returns a reader of what follows the line that a decoder has read.
+func afterLine(d *json.Decoder, r io.Reader) io.Reader { return &lineRest{d: d, r: r} }
 
-type lineBehind struct {
+type lineRest struct {
 	d    *json.Decoder
 	r    io.Reader
 	rest io.Reader // nil before the first read
 }
 
-func (l *lineBehind) Read(p []byte) (int, error) {
+func (l *lineRest) Read(p []byte) (int, error) {
 	if l.rest == nil {
 		l.rest = io.MultiReader(l.d.Buffered(), l.r)
 		var newline [1]byte // that ends the line
@@ -197,7 +197,7 @@ func (l *lineBehind) Read(p []byte) (int, error) {
 	return l.rest.Read(p)
 }
 
-// readSource is the other end of inTurn.
+// readSource reads the input that runOnSource writes.
 func readSource(r io.Reader) (*policy.Source, map[string]string, error) {
 	if err := apart.Confine(); err != nil {
 		return nil, nil, err
@@ -208,7 +208,7 @@ func readSource(r io.Reader) (*policy.Source, map[string]string, error) {
 		return nil, nil, err
 	}
 	source := &policy.Source{Package: head.Package, Strays: head.Strays, NearMisses: head.NearMisses}
-	rest := behind(d, r)
+	rest := afterLine(d, r)
 	for _, f := range head.Files {
 		data := make([]byte, f.Size)
 		if _, err := io.ReadFull(rest, data); err != nil {
@@ -219,7 +219,7 @@ func readSource(r io.Reader) (*policy.Source, map[string]string, error) {
 	return source, head.Configs, nil
 }
 
-// compileCommand is the child of compileOptions.compile.
+// compileCommand is the child process of compileOptions.read.
 func compileCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:    "compile",

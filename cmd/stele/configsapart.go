@@ -13,13 +13,13 @@ import (
 	"stele.dev/stele/schemas"
 )
 
-// configsLimits limit the check of the plugins' configurations.
+// configsLimits are the limits of checking the configurations of a bundle's plugins.
 var configsLimits = apart.Limits{CPU: 10 * time.Second, Wall: 40 * time.Second, Memory: compileMemory, Output: 32 << 20}
 
-// checkConfigsApart runs [policy.CheckPluginConfigs] in a child process, because the schemas come from plugins and
-// may compute without end.
+// checkConfigsApart runs [policy.CheckPluginConfigs] in a child process, because a schema is CUE from
+// a program that may have errors.
 func checkConfigsApart(ctx context.Context, source *policy.Source, configSchemas map[string]string) (diags schemas.Diagnostics, err error) {
-	err = inTurn(ctx, configsLimits, "configs", configSchemas, source, func(d *json.Decoder, _ io.Reader) error { return d.Decode(&diags) })
+	err = runOnSource(ctx, configsLimits, "configs", configSchemas, source, func(d *json.Decoder, _ io.Reader) error { return d.Decode(&diags) })
 	var failure *apart.Failure
 	if errors.As(err, &failure) {
 		return schemas.Diagnostics{{Path: "bundle.plugins", Message: "the configurations could not be held against the plugins' schemas: " + failure.Why,
@@ -28,7 +28,7 @@ func checkConfigsApart(ctx context.Context, source *policy.Source, configSchemas
 	return diags, err
 }
 
-// configsCommand returns the command that runs in the child process of checkConfigsApart.
+// configsCommand is the child process of checkConfigsApart.
 func configsCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:    "configs",

@@ -76,7 +76,7 @@ func TestLogsThatCannotBeReadAreRefused(t *testing.T) {
 			if err := os.Truncate(filepath.Join(dir, "etcd", "member", "snap", "db"), 40<<10); err != nil {
 				t.Fatal(err)
 			}
-		}, "stele-data/etcd/member/snap/db is damaged: it has 40960 bytes of "},
+		}, "stele-data/etcd/member/snap/db is damaged: it has 40960 of "},
 		{"a page that is none", false, func(t *testing.T, dir string) {
 			overwrite(t, filepath.Join(dir, "etcd", "member", "snap", "db"), 2*os.Getpagesize(), 40*os.Getpagesize())
 		}, "stele-data/etcd/member/snap/db is damaged: "},
@@ -132,7 +132,7 @@ func TestLogsThatCannotBeReadAreRefused(t *testing.T) {
 				t.Fatal(err)
 			}
 			if tc.empty {
-				if err := errors.Join(os.RemoveAll(filepath.Join(data, "etcd")), os.Remove(filepath.Join(data, logIDFile))); err != nil {
+				if err := errors.Join(os.RemoveAll(filepath.Join(data, "etcd")), os.Remove(filepath.Join(data, "log.id"))); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -8,10 +8,10 @@ import (
 	"stele.dev/stele/schemas/workers"
 )
 
-// evaluateApart is a worker that evaluates what only CUE can check.
+// evaluateApart returns a worker, which evaluates what only CUE can check.
 func evaluateApart() (*exec.Cmd, error) { return apart.Command("policy", "evaluate") }
 
-// evaluateCommand is the other end of evaluateApart.
+// evaluateCommand is the child process of evaluateApart.
 func evaluateCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:    "evaluate",

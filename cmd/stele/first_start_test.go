@@ -26,7 +26,7 @@ func TestAFirstStartMayBeKilled(t *testing.T) {
 		filepath.Join(member, "wal.tmp"),
 		filepath.Join(member, "wal"),
 		filepath.Join(member, "wal"), // where a file without an entry is most likely
-		filepath.Join("stele-data", logIDFile),
+		filepath.Join("stele-data", "log.id"),
 	} {
 		dir := t.TempDir()
 		p, err := serveProcess(program, dir, os.Environ())

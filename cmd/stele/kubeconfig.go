@@ -10,7 +10,6 @@ import (
 
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"sigs.k8s.io/yaml"
 	"stele.dev/stele/cmd/stele/internal/show"
 	"stele.dev/stele/cmd/stele/internal/usage"
@@ -76,7 +75,7 @@ func (o *kubeconfigOptions) run(cmd *cobra.Command) error {
 		if err != nil {
 			return err
 		}
-		cluster := config.Clusters[kubeconfigName]
+		cluster := config.Clusters[pki.ClusterName]
 		if cluster == nil {
 			return fmt.Errorf("%s does not say where the server is; give --server", admin)
 		}
@@ -91,7 +90,7 @@ func (o *kubeconfigOptions) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	data, err := kubeconfig(o.server, ca.PEM, o.user, client)
+	data, err := ca.Kubeconfig(o.server, o.user, client)
 	if err != nil {
 		return err
 	}
@@ -106,16 +105,4 @@ func (o *kubeconfigOptions) run(cmd *cobra.Command) error {
 	}
 	_, err = cmd.OutOrStdout().Write(data)
 	return err
-}
-
-const kubeconfigName = "stele"
-
-// kubeconfig returns a kubeconfig with one context.
-func kubeconfig(server string, ca []byte, user string, client pki.Pair) ([]byte, error) {
-	config := clientcmdapi.NewConfig()
-	config.Clusters[kubeconfigName] = &clientcmdapi.Cluster{Server: server, CertificateAuthorityData: ca}
-	config.AuthInfos[user] = &clientcmdapi.AuthInfo{ClientCertificateData: client.Cert, ClientKeyData: client.Key}
-	config.Contexts[kubeconfigName] = &clientcmdapi.Context{Cluster: kubeconfigName, AuthInfo: user, Namespace: "default"}
-	config.CurrentContext = kubeconfigName
-	return clientcmd.Write(*config)
 }

@@ -63,8 +63,8 @@ func TestFlagsOfAnIssuerAreThoseOfKubeAPIServer(t *testing.T) {
 		o, err := parsed(args)
 		if err != nil {
 			t.Errorf("%s: %v", args, err)
-		} else if got := o.oidc.issuer(); !reflect.DeepEqual(got, want) {
-			t.Errorf("%s: %+v, not %+v", args, got, want)
+		} else if err := o.check(); err != nil || !reflect.DeepEqual(o.OIDC, want) {
+			t.Errorf("%s: %+v, not %+v, %v", args, o.OIDC, want, err)
 		}
 	}
 	if _, err := parsed(least + " --oidc-required-claim=a"); err == nil || !strings.Contains(err.Error(), "--oidc-required-claim") {

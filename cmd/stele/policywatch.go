@@ -14,39 +14,38 @@ import (
 
 	"github.com/fsnotify/fsnotify"
 	"stele.dev/stele/cmd/stele/internal/show"
-	"stele.dev/stele/core"
 	"stele.dev/stele/core/activation"
 	"stele.dev/stele/core/bootstrap"
 	"stele.dev/stele/core/commit"
+	"stele.dev/stele/core/plane"
 	"stele.dev/stele/policy"
 )
 
 const (
-	// policyWatchActor is in whose name saved policies come in force.
+	// policyWatchActor is the user who puts saved policies in force, in the log.
 	policyWatchActor = bootstrap.Actor + ":policy-watch"
-	// policyWatchQuiet is for how long nothing must have changed: an editor writes more
-	// than once, and half of a checkout is no policy.
+	// policyWatchQuiet is for how long no file must have changed: editors write more than once,
+	// and half of a checkout is not a policy.
 	policyWatchQuiet = 300 * time.Millisecond
 )
 
-// policyWatch puts the bundle in a folder in force whenever its module is saved. It is for
-// development: whoever can write to the folder is the law. One goroutine at a time calls
-// its methods.
+// policyWatch puts the bundle in a folder in force whenever a file of its module is saved. It is
+// for development: whoever can write to the folder decides the policy. Its methods are for one
+// goroutine at a time.
 type policyWatch struct {
 	dir, root string
-	committer *commit.Committer
 	compile   *compileOptions
-	enforce   core.Enforceable
+	plane     *plane.Plane // set by begin
 	out, err  io.Writer
 	watcher   *fsnotify.Watcher
-	folders   map[string]bool   // that are, or were, watched
-	gone      bool              // the folder is, and that was said
-	tried     [sha256.Size]byte // the source that was read last, whatever came of it
+	folders   map[string]bool   // that are or were watched
+	gone      bool              // the folder does not exist, and a message said so
+	tried     [sha256.Size]byte // digest of the newest source that was read, whatever its outcome
 }
 
 // watchPolicy watches all folders of the module that a folder belongs to, of which source
-// has been read, and the one that the module is in: a checkout may replace all of it.
-func watchPolicy(dir string, source *policy.Source, c *commit.Committer, compile *compileOptions, enforceable core.Enforceable, out, err io.Writer) (*policyWatch, error) {
+// has been read, and the folder that contains the module: a checkout may replace all of it.
+func watchPolicy(dir string, source *policy.Source, compile *compileOptions, out, err io.Writer) (*policyWatch, error) {
 	abs, absErr := filepath.Abs(dir)
 	if absErr != nil {
 		return nil, absErr
@@ -55,7 +54,7 @@ func watchPolicy(dir string, source *policy.Source, c *commit.Committer, compile
 	if newErr != nil {
 		return nil, newErr
 	}
-	w := &policyWatch{dir: dir, root: abs, committer: c, compile: compile, enforce: enforceable, out: out, err: err, watcher: watcher, folders: map[string]bool{}}
+	w := &policyWatch{dir: dir, root: abs, compile: compile, out: out, err: err, watcher: watcher, folders: map[string]bool{}}
 	if source.Package != "." {
 		w.root = strings.TrimSuffix(abs, filepath.FromSlash("/"+source.Package))
 	}
@@ -70,10 +69,20 @@ func watchPolicy(dir string, source *policy.Source, c *commit.Committer, compile
 	return w, nil
 }
 
-func (w *policyWatch) close() { w.watcher.Close() }
+// begin puts the folder in force, unless the start has just done so.
+func (w *policyWatch) begin(ctx context.Context, p *plane.Plane, source *policy.Source, activated *policy.Compiled) error {
+	w.plane = p
+	if activated != nil {
+		show.Warn(w.err, activated)
+		w.tried = source.Digest()
+		return nil
+	}
+	w.save(ctx)
+	return nil
+}
 
-// add watches a folder and all that are in it, but for those that are no part of a module.
-// What is no folder, or is gone, needs no watch.
+// add watches a folder and the folders below it, except those that cannot be part of a module. It
+// ignores files, and folders that do not exist any more.
 func (w *policyWatch) add(folder string) error {
 	return filepath.WalkDir(folder, func(path string, d fs.DirEntry, err error) error {
 		switch {
@@ -86,7 +95,7 @@ func (w *policyWatch) add(folder string) error {
 		case path != w.root && strings.ContainsAny(d.Name()[:1], "._"):
 			return fs.SkipDir
 		}
-		// Watched before its entries are read: what comes later is an event.
+		// The watch begins before the entries are read, so that none is missed.
 		if err := w.watcher.Add(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("watch %s: %w", path, err)
 		}
@@ -95,27 +104,28 @@ func (w *policyWatch) add(folder string) error {
 	})
 }
 
-// run activates what is saved until the context ends.
-func (w *policyWatch) run(ctx context.Context) error {
+// run puts the folder in force whenever it is saved, until the context ends.
+func (w *policyWatch) run(ctx context.Context, _ *plane.Plane) error {
+	defer w.watcher.Close()
 	quiet := time.NewTimer(policyWatchQuiet)
 	defer quiet.Stop()
 	for {
 		select {
 		case e := <-w.watcher.Events:
 			if !w.within(e.Name) {
-				continue // it is beside the module
+				continue // it is not in the module
 			}
 			if e.Has(fsnotify.Create) {
 				if err := w.add(e.Name); err != nil {
 					w.complain(err)
 				}
 			}
-			// The data of a server that is in the module, too, changes all the time.
+			// A data directory in the module changes all the time.
 			if e.Op != fsnotify.Chmod && (policy.IsSource(e.Name) || w.folders[e.Name]) {
 				quiet.Reset(policyWatchQuiet)
 			}
 		case err := <-w.watcher.Errors:
-			// Events may have got lost, those of new folders among them.
+			// Events may have been lost, also those of new folders.
 			w.complain(errors.Join(err, w.add(w.root)))
 			quiet.Reset(policyWatchQuiet)
 		case <-quiet.C:
@@ -126,14 +136,14 @@ func (w *policyWatch) run(ctx context.Context) error {
 	}
 }
 
-// within tells whether a path is the module's folder, or in it.
+// within reports whether a path is the module's folder or in it.
 func (w *policyWatch) within(path string) bool {
 	rest, ok := strings.CutPrefix(path, strings.TrimSuffix(w.root, string(filepath.Separator)))
 	return ok && (rest == "" || rest[0] == filepath.Separator)
 }
 
-// save puts the folder in force as it is now, unless that has been tried. If it cannot be,
-// what is in force stays.
+// save puts the folder in force as it is now, unless that has been tried. If the bundle has errors,
+// the policy in force stays.
 func (w *policyWatch) save(ctx context.Context) {
 	if _, err := os.Stat(w.dir); errors.Is(err, fs.ErrNotExist) {
 		if !w.gone {
@@ -155,7 +165,7 @@ func (w *policyWatch) save(ctx context.Context) {
 	w.tried = digest
 	compiled, diags, err := w.compile.compile(ctx, source)
 	if err == nil && len(diags) == 0 {
-		diags = w.enforce(ctx, compiled)
+		diags = w.plane.Enforceable(ctx, compiled)
 	}
 	if len(diags) > 0 {
 		err = show.ErrDiagnostics(w.err, source, diags, w.dir)
@@ -168,14 +178,14 @@ func (w *policyWatch) save(ctx context.Context) {
 	w.warnDropped(ctx, compiled)
 	for {
 		digest := activation.Proposal(compiled, "").Digest
-		revision, err := bootstrap.Activate(ctx, w.committer, compiled, policyWatchActor)
+		revision, err := bootstrap.Activate(ctx, w.plane.Committer, compiled, policyWatchActor)
 		var stale *commit.Stale
 		var renamed *activation.Renamed
 		switch {
 		case errors.As(err, &stale):
-			continue // somebody else was quicker; the folder is to be in force all the same
+			continue // another policy was activated meanwhile
 		case errors.Is(err, activation.ErrInForce):
-			fmt.Fprintf(w.out, "Policy %.12s is in force already, since revision %d.\n", digest, w.committer.Tip().PolicyRevision())
+			fmt.Fprintf(w.out, "Policy %.12s is in force already, since revision %d.\n", digest, w.plane.Committer.Tip().PolicyRevision())
 		case errors.As(err, &renamed):
 			w.stays(ctx, fmt.Errorf("%w; if that is meant, `stele policy push --rename %s`", renamed, w.dir))
 		case err != nil:
@@ -187,11 +197,11 @@ func (w *policyWatch) save(ctx context.Context) {
 	}
 }
 
-// warnDropped prints the fields of stored objects that the bundle does not show. While a bundle is being written they
-// come and go: objects keep them.
+// warnDropped prints the fields of stored objects that the bundle's schemas do not have. Objects
+// keep these fields.
 func (w *policyWatch) warnDropped(ctx context.Context, compiled *policy.Compiled) {
-	dropped, err := activation.FieldsDropped(ctx, w.committer.Tip(), compiled.Form, func() (*policy.Policy, error) {
-		return w.committer.Load(activation.Proposal(compiled, ""))
+	dropped, err := activation.FieldsDropped(ctx, w.plane.Committer.Tip(), compiled.Form, func() (*policy.Policy, error) {
+		return w.plane.Committer.Load(activation.Proposal(compiled, ""))
 	})
 	if err != nil {
 		w.complain(err)
@@ -204,13 +214,13 @@ func (w *policyWatch) warnDropped(ctx context.Context, compiled *policy.Compiled
 	}
 }
 
-// stays says what kept a folder from coming in force.
+// stays prints why the folder was not put in force.
 func (w *policyWatch) stays(ctx context.Context, err error) {
 	if ctx.Err() != nil {
 		return // the server stops
 	}
-	active := w.committer.Tip().Policies.Active
-	w.complain(fmt.Errorf("%w; policy %.12s stays in force, since revision %d", err, active.Digest, w.committer.Tip().PolicyRevision()))
+	active := w.plane.Committer.Tip().Policies.Active
+	w.complain(fmt.Errorf("%w; policy %.12s stays in force, since revision %d", err, active.Digest, w.plane.Committer.Tip().PolicyRevision()))
 }
 
 func (w *policyWatch) complain(err error) { fmt.Fprintf(w.err, "stele: policy watch: %v\n", err) }

@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"log/slog"
 	"net"
-	"net/http"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -17,48 +16,35 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/oklog/run"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 	"k8s.io/klog/v2"
 	"stele.dev/stele/cmd/stele/internal/build"
 	"stele.dev/stele/cmd/stele/internal/show"
 	"stele.dev/stele/cmd/stele/internal/usage"
-	"stele.dev/stele/core"
-	"stele.dev/stele/core/bootstrap"
-	"stele.dev/stele/core/commit"
 	"stele.dev/stele/core/controllers"
-	"stele.dev/stele/core/controllers/clients"
-	"stele.dev/stele/core/expiry"
-	"stele.dev/stele/core/parts"
-	"stele.dev/stele/core/pki"
+	"stele.dev/stele/core/plane"
+	"stele.dev/stele/core/plane/datadir"
 	"stele.dev/stele/core/server"
-	"stele.dev/stele/core/trust"
 	"stele.dev/stele/eventlog"
-	"stele.dev/stele/eventlog/etcdlog"
 	"stele.dev/stele/examples"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/projections/audit"
-	"stele.dev/stele/projections/history"
-	"stele.dev/stele/projections/objects"
-	"stele.dev/stele/schemas/workers"
+	"stele.dev/stele/projections/policies"
 )
 
 // serveOptions are the flags of serve.
 type serveOptions struct {
+	plane.Config
 	dataDir     string
 	listen      string
 	policyDir   string
 	watch       bool
-	hosts       []string
 	logFormat   string
 	logLevel    string
-	drainDelay  time.Duration
 	controllers []string
-	eventTTL    time.Duration
-	acceptClock bool
 	origins     []string
-	// replaceLostKeys makes keys again that are missing from a data directory in use.
+	// replaceLostKeys creates new keys for those that are missing from a data directory in use.
 	replaceLostKeys bool
 
 	authentication authenticationOptions
@@ -88,14 +74,14 @@ then on the policy is in the log; --policy is only compared with it, or with
 	f.StringVar(&o.policyDir, "policy", "", "folder of the policy bundle (default: the built-in quickstart)")
 	f.BoolVar(&o.watch, "policy-watch", false, "for development: put the folder of --policy in force at the start, and whenever it is saved")
 	f.BoolVar(&o.replaceLostKeys, "replace-lost-keys", false, "make a certificate authority, or a key for the tokens of service accounts, in place of one that is missing from a data directory in use: what was signed by the lost one is refused from then on")
-	f.StringSliceVar(&o.hosts, "host", nil, "further names and addresses for the server's certificate")
+	f.StringSliceVar(&o.Hosts, "host", nil, "further names and addresses for the server's certificate")
 	f.StringSliceVar(&o.origins, "cors-allowed-origins", nil, "origins of pages whose scripts may use the API, as regular expressions that pin the host: //example\\.com(:|$)")
 	f.StringVar(&o.logFormat, "log-format", "text", "format of the program's own messages on standard error: text or json")
 	f.StringVar(&o.logLevel, "log-level", "warn", "lowest level that is logged: debug, info, warn or error")
-	usage.DurationVar(f, &o.drainDelay, "drain-delay", 0, "how long to go on after the first SIGTERM, so that load balancers can see that /readyz fails")
+	usage.DurationVar(f, &o.DrainDelay, "drain-delay", 0, "how long to go on after the first SIGTERM, so that load balancers can see that /readyz fails")
 	f.StringSliceVar(&o.controllers, "controllers", []string{"*"}, "controllers to run, as kube-controller-manager's: '*' for all, 'foo' for the one named foo, '-foo' for all but that. There are "+strings.Join(controllers.Names(), ", "))
-	usage.DurationVar(f, &o.eventTTL, "event-ttl", time.Hour, "how long events are kept; 0 for ever")
-	f.BoolVar(&o.acceptClock, "accept-clock", false, "set the log's time back to the clock, if the newest events have times in the future and the clock is right now")
+	usage.DurationVar(f, &o.EventTTL, "event-ttl", time.Hour, "how long events are kept; 0 for ever")
+	f.BoolVar(&o.AcceptClock, "accept-clock", false, "set the log's time back to the clock, if the newest events have times in the future and the clock is right now")
 	o.authentication.addFlags(f)
 	o.authorization.addFlags(f)
 	o.compile.addFlags(f)
@@ -105,231 +91,105 @@ then on the policy is in the log; --policy is only compared with it, or with
 	return cmd
 }
 
-// drainTimeout is how long requests may take to end once the server stops.
-const drainTimeout = 20 * time.Second
-
-// serve wires the control plane, and runs it until a signal or a failure. The actors of
-// the group stand in the order in which they are stopped.
-func (o *serveOptions) serve(cmd *cobra.Command) (err error) {
+// serve runs a control plane as the flags say, until a signal or a failure.
+func (o *serveOptions) serve(cmd *cobra.Command) error {
 	logger, err := o.logger(cmd)
 	if err != nil {
 		return err
 	}
 	klog.SetSlogLogger(slog.New(informational{logger.Handler()}))
-	// From here on a signal is a wish to stop, also while things are being started.
+	// From here on a signal stops the server, also while it starts. A second one ends the process.
 	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	defer func() {
-		if ctx.Err() != nil && errors.Is(err, context.Canceled) {
-			err = nil
-		}
-	}()
-
-	// What can be found wrong without touching anything comes first.
-	if o.watch && o.policyDir == "" {
-		return errors.New("--policy-watch needs --policy, the folder to watch")
-	}
-	origins, err := server.ParseOrigins(o.origins)
-	if err != nil {
-		return fmt.Errorf("--cors-allowed-origins: %w", err)
-	}
-	selected, err := controllers.Select(o.controllers)
-	if err != nil {
-		return fmt.Errorf("--controllers: %w", err)
-	}
-	if o.eventTTL < 0 {
-		return fmt.Errorf("--event-ttl %s: want a duration that is not negative", o.eventTTL)
-	}
-	if err := errors.Join(o.authentication.check(), o.authorization.check()); err != nil {
-		return err
-	}
-	source, err := o.source()
+	context.AfterFunc(ctx, stop)
+	config, err := o.config(cmd, logger)
 	if err != nil {
 		return err
 	}
-	listener, err := o.bind()
-	if err != nil {
+	if config.Listener, err = o.bind(); err != nil {
 		return err
 	}
-	defer listener.Close()
-	dir, err := lockDataDir(o.dataDir)
+	defer config.Listener.Close()
+	dir, err := datadir.Open(o.dataDir, datadir.Options{Software: "stele " + build.Version, CheckDatabase: checkDatabaseApart, Logger: logger})
 	if err != nil {
 		return err
 	}
 	defer dir.Close()
-	used, err := dir.used()
+	if err := dir.CheckKeys(config.Authentication.ServiceAccounts.SigningKeyFile == "", o.replaceLostKeys); err != nil {
+		return err
+	}
+	config.Dir, config.OpenLog, config.AuditFile = dir.Path(), dir.OpenLog, dir.Path("audit", "audit.log")
+	config.Authentication.FailuresFile = dir.Path("audit", "authentication-failures.log")
+	config.Metrics.MustRegister(dir.Metrics()...)
+	p, err := plane.New(ctx, config)
 	if err != nil {
-		return err
+		return o.ended(ctx, cmd, err)
 	}
-	starting := newStartup(logger)
-	defer starting.over()
-	starting.does("reading keys and certificates")
-	if err := o.checkKeys(dir, logger); err != nil {
-		return err
-	}
-	ca, err := pki.LoadAuthority(dir.path("pki"))
-	if err != nil {
-		return err
-	}
-	var committer *commit.Committer
-	asking, err := o.authentication.new(dir, ca, reachable(listener.Addr()), func() *objects.State { return committer.Tip().Objects }, logger)
-	if err != nil {
-		return err
-	}
-	defer asking.Close()
-
-	starting.does("opening etcd")
-	backend, err := etcdlog.Embed(ctx, etcdlog.EmbedOptions{Dir: dir.path("etcd"), Used: used, Check: checkDatabaseApart, Log: logger})
-	if err != nil {
-		return err
-	}
-	defer backend.Close()
-	starting.does("reading the log")
-	log, err := eventlog.Open(ctx, backend, eventlog.Options{Software: "stele " + build.Version})
-	if err != nil {
-		return o.explain(err)
-	}
-	if err := dir.claim(log.ID()); err != nil {
-		return err
-	}
-	store := objects.New(0)
-	evaluators := workers.New(workers.Options{Command: evaluateApart, Logger: logger})
-	defer evaluators.Close()
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(diskMetrics(dir.root)...)
-	authorizers, plugins, err := o.authorization.new(dir, registry, logger)
-	if err != nil {
-		return err
-	}
-	committer = commit.New(commit.Options{Log: log, Objects: store, Load: loadPolicy(evaluators, authorizers), Logger: logger})
-	if err := committer.Replay(ctx); err != nil {
-		return o.explain(err)
-	}
-	if o.acceptClock {
-		if err := committer.AcceptClock(ctx); err != nil {
-			return o.explain(err)
+	defer p.Close()
+	go func() {
+		select {
+		case <-p.Ready():
+			o.greet(cmd, p, dir.Path())
+		case <-ctx.Done():
 		}
-	}
-	auditLog, err := audit.Open(audit.Options{File: dir.path("audit", "audit.log"), Log: log, Start: log.Start(), Logger: logger})
-	if err != nil {
-		return o.explain(err)
-	}
-	starting.does("opening the history")
-	past, err := history.Open(history.Options{Dir: dir.path("history"), Log: log, Start: log.Start(), Logger: logger})
-	if err != nil {
-		return o.explain(err)
-	}
-	defer past.Close()
-	prepared := make(chan struct{}) // closed once there is all that must be before the first request
-	uploaded, err := parts.Open(dir.path("parts"))
-	if err != nil {
-		return err
-	}
-	pipeline := core.New(core.Options{
-		Committer: committer, Log: log, History: past, Authenticator: asking.Authenticator, Tokens: asking.accounts, Logger: logger, Version: build.API(),
-		Compile: o.compile.compile, Parts: uploaded, Enforceable: authorizers.Check, Evaluators: evaluators, Metrics: registry, Memory: memoryLimit(logger),
-		Checks: []core.Check{{Name: "clock", Check: committer.ClockHealth}, {Name: "bootstrap", Check: bootstrapped(prepared)}, {Name: "audit", Check: auditLog.Health}, {Name: "authorizers", Check: authorizers.Health}},
-	})
-	certificate, kubeconfig, err := o.credentials(dir, ca, listener.Addr())
-	if err != nil {
-		return err
-	}
-	srv := server.New(server.WithCORS(pipeline, origins), certificate.Get, asking.acceptable, logger)
-	var watch *policyWatch
-	if o.watch {
-		if watch, err = watchPolicy(o.policyDir, source, committer, &o.compile, authorizers.Check, cmd.OutOrStdout(), cmd.ErrOrStderr()); err != nil {
-			return err
-		}
-		defer watch.close()
-	}
+	}()
+	return o.ended(ctx, cmd, p.Run(ctx))
+}
 
-	authorizers.Follow(committer)
-	var g run.Group
-	g.Add(func() error { <-ctx.Done(); return ctx.Err() }, func(error) { stop() }) // a second signal ends the process
-	{                                                                              // readiness: the first to go, so that nobody sends more
-		done := make(chan struct{})
-		g.Add(func() error { <-done; return nil }, func(error) {
-			pipeline.NotReady()
-			time.Sleep(o.drainDelay)
-			close(done)
-		})
+// config returns what the flags say, except what is in the data directory. It finds what is wrong
+// with them before anything is written.
+func (o *serveOptions) config(cmd *cobra.Command, logger *slog.Logger) (c plane.Config, err error) {
+	c = o.Config
+	if o.watch && o.policyDir == "" {
+		return c, errors.New("--policy-watch needs --policy, the folder to watch")
 	}
-	actor := func(name string, run func(context.Context) error) {
-		ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
-		done := make(chan struct{})
-		g.Add(func() error {
-			defer close(done)
-			if err := run(ctx); !errors.Is(err, context.Canceled) {
-				return fmt.Errorf("%s: %w", name, err)
+	if c.Origins, err = server.ParseOrigins(o.origins); err != nil {
+		return c, fmt.Errorf("--cors-allowed-origins: %w", err)
+	}
+	if c.Controllers, err = controllers.Select(o.controllers); err != nil {
+		return c, fmt.Errorf("--controllers: %w", err)
+	}
+	if c.EventTTL < 0 {
+		return c, fmt.Errorf("--event-ttl %s: want a duration that is not negative", c.EventTTL)
+	}
+	if err := errors.Join(o.authentication.check(), o.authorization.check()); err != nil {
+		return c, err
+	}
+	if c.Policy, err = o.source(); err != nil {
+		return c, err
+	}
+	c.Authentication, c.Authorization, c.Plugins = o.authentication.Authentication, o.authorization.Options, o.authorization.plugins
+	c.Authorization.CheckConfigs, c.Worker, c.Compile = checkConfigsApart, evaluateApart, o.compile.compile
+	c.Logger, c.Metrics, c.Version, c.Memory = logger, prometheus.NewRegistry(), build.API(), memoryLimit(logger)
+	if !o.watch {
+		c.Prepare = func(ctx context.Context, p *plane.Plane, source *policy.Source, activated *policy.Compiled) error {
+			if activated != nil {
+				show.Warn(cmd.ErrOrStderr(), activated)
+			} else if o.policyDir != "" {
+				go o.compare(ctx, cmd, source, p.Committer.Tip().Policies.Active) // nobody waits for CUE
 			}
 			return nil
-		}, func(error) { cancel(); <-done })
-	}
-	oncePrepared := func(run func(context.Context) error) func(context.Context) error {
-		return func(ctx context.Context) error {
-			select {
-			case <-prepared:
-				return run(ctx)
-			case <-ctx.Done():
-				return ctx.Err()
-			}
 		}
+		return c, nil
 	}
-	issuer := &clients.Issuer{Token: asking.accounts.InSecret, RootCA: ca.PEM}
-	actor("controllers", oncePrepared(func(ctx context.Context) error { return controllers.Run(ctx, selected, pipeline, issuer, logger) }))
-	actor("expiry of events", oncePrepared(expiry.New(expiry.Options{Committer: committer, Log: log, TTL: o.eventTTL, Logger: logger}).Run))
-	publisher, err := trust.New(trust.Options{API: pipeline, ClientCA: asking.clients.Certificates, FrontProxy: asking.proxies, Logger: logger})
+	watch, err := watchPolicy(o.policyDir, c.Policy, &o.compile, cmd.OutOrStdout(), cmd.ErrOrStderr())
 	if err != nil {
-		return err
+		return c, err
 	}
-	actor("published authorities", oncePrepared(publisher.Run))
-	{ // the API: watches end with a bookmark, other requests are seen through
-		g.Add(func() error {
-			err := srv.ServeTLS(listener, "", "")
-			if errors.Is(err, http.ErrServerClosed) {
-				return nil
-			}
-			return err
-		}, func(error) {
-			ctx, cancel := context.WithTimeout(context.Background(), drainTimeout)
-			defer cancel()
-			pipeline.Drain()
-			if err := srv.Shutdown(ctx); err != nil {
-				logger.Warn("requests were cut off", "error", err)
-				srv.Close()
-			}
-		})
+	c.Prepare, c.Beside = watch.begin, watch.run
+	return c, nil
+}
+
+// ended returns the error of a server that has ended; nil if a signal ended it.
+func (o *serveOptions) ended(ctx context.Context, cmd *cobra.Command, err error) error {
+	var refused *plane.PolicyError
+	switch {
+	case ctx.Err() != nil && errors.Is(err, context.Canceled):
+		return nil
+	case errors.As(err, &refused):
+		return show.ErrDiagnostics(cmd.ErrOrStderr(), refused.Source, refused.Diagnostics, cmp.Or(o.policyDir, "the quickstart"))
 	}
-	if watch != nil {
-		actor("policy watch", oncePrepared(watch.run))
-	}
-	actor("authentication", asking.Run)
-	actor("failed authentications", asking.failures.Run)
-	actor("watches", store.Run)
-	actor("committer", committer.Run)
-	actor("authorizers", authorizers.Run)
-	actor("plugins", plugins.Run)
-	actor("audit", auditLog.Run)
-	actor("history", past.Run)
-	{ // what must be there before the first request; it ends when the server does
-		ctx, cancel := context.WithCancel(ctx)
-		g.Add(func() error {
-			starting.does("putting the policy in force")
-			if err := o.prepare(ctx, cmd, committer, source, watch, authorizers.Check); err != nil {
-				return err
-			}
-			source = nil                                   // it may be large
-			if err := publisher.Publish(ctx); err != nil { // which is tried again
-				logger.Warn("the authorities that are trusted could not be published", "error", err)
-			}
-			starting.over()
-			close(prepared)
-			o.greet(cmd, dir, listener.Addr(), kubeconfig)
-			<-ctx.Done()
-			return nil
-		}, func(error) { cancel() })
-	}
-	return o.explain(g.Run())
+	return o.explain(err)
 }
 
 // source reads the bundle: that of --policy, or the quickstart that is built in.
@@ -344,61 +204,32 @@ func (o *serveOptions) source() (*policy.Source, error) {
 	return policy.ReadDir(o.policyDir)
 }
 
-// prepare puts the bundle in force if the log is empty or the bundle is watched, else
-// compares it with what is in force, and creates the namespaces that always exist.
-func (o *serveOptions) prepare(ctx context.Context, cmd *cobra.Command, c *commit.Committer, source *policy.Source, watch *policyWatch, enforceable core.Enforceable) error {
-	active := c.Tip().Policies.Active
+// compare says whether the policy in the folder differs from the one in force.
+func (o *serveOptions) compare(ctx context.Context, cmd *cobra.Command, source *policy.Source, active *policies.Activation) {
+	digest, diags, err := o.compile.digest(ctx, source)
 	switch {
-	case active == nil:
-		compiled, diags, err := o.compile.compile(ctx, source)
-		if err != nil {
-			return err
+	case err != nil:
+		if ctx.Err() == nil {
+			fmt.Fprintf(cmd.ErrOrStderr(), "The policy in %s was not compared with the one in force, which was activated at revision %d: %v.\n", o.policyDir, active.Revision, err)
 		}
-		if len(diags) > 0 {
-			return show.ErrDiagnostics(cmd.ErrOrStderr(), source, diags, cmp.Or(o.policyDir, "the quickstart"))
-		}
-		show.Warn(cmd.ErrOrStderr(), compiled)
-		if diags := enforceable(ctx, compiled); len(diags) > 0 {
-			return show.ErrDiagnostics(cmd.ErrOrStderr(), source, diags, cmp.Or(o.policyDir, "the quickstart"))
-		}
-		if _, err := bootstrap.Activate(ctx, c, compiled, bootstrap.Actor); err != nil {
-			return err
-		}
-		if watch != nil {
-			watch.tried = source.Digest()
-		}
-	case watch != nil:
-		watch.save(ctx)
-	case o.policyDir != "":
-		// CUE is not needed to serve what is in force, so nobody waits for it.
-		go func() {
-			digest, diags, err := o.compile.digest(ctx, source)
-			switch {
-			case err != nil:
-				if ctx.Err() == nil {
-					fmt.Fprintf(cmd.ErrOrStderr(), "The policy in %s was not compared with the one in force, which was activated at revision %d: %v.\n", o.policyDir, active.Revision, err)
-				}
-			case len(diags) > 0:
-				fmt.Fprintf(cmd.ErrOrStderr(), "The policy in %s has errors, `stele policy vet %s` shows them; in force is what was activated at revision %d.\n",
-					o.policyDir, o.policyDir, active.Revision)
-			case digest != active.Digest:
-				fmt.Fprintf(cmd.ErrOrStderr(), "The policy in %s differs from the one in force, which was activated at revision %d; `stele policy push %s` puts it in force.\n",
-					o.policyDir, active.Revision, o.policyDir)
-			}
-		}()
+	case len(diags) > 0:
+		fmt.Fprintf(cmd.ErrOrStderr(), "The policy in %s has errors, `stele policy vet %s` shows them; in force is what was activated at revision %d.\n",
+			o.policyDir, o.policyDir, active.Revision)
+	case digest != active.Digest:
+		fmt.Fprintf(cmd.ErrOrStderr(), "The policy in %s differs from the one in force, which was activated at revision %d; `stele policy push %s` puts it in force.\n",
+			o.policyDir, active.Revision, o.policyDir)
 	}
-	return bootstrap.Namespaces(ctx, c)
 }
 
 // greet says where everything is, in three lines.
-func (o *serveOptions) greet(cmd *cobra.Command, dir *dataDir, addr net.Addr, kubeconfig string) {
+func (o *serveOptions) greet(cmd *cobra.Command, p *plane.Plane, dir string) {
 	out := cmd.OutOrStdout()
-	fmt.Fprintf(out, "Data    %s\n", dir.root)
-	fmt.Fprintf(out, "API     https://%s\n", reachable(addr))
-	fmt.Fprintf(out, "Try     kubectl --kubeconfig %s api-resources\n", kubeconfig)
+	fmt.Fprintf(out, "Data    %s\n", dir)
+	fmt.Fprintf(out, "API     https://%s\n", p.Address())
+	fmt.Fprintf(out, "Try     kubectl --kubeconfig %s api-resources\n", p.Kubeconfig())
 }
 
-// explain adds what to do to errors that people meet.
+// explain adds to errors of the log what to do.
 func (o *serveOptions) explain(err error) error {
 	switch {
 	case err == nil:
@@ -437,45 +268,7 @@ func (o *serveOptions) bind() (net.Listener, error) {
 	return nil, fmt.Errorf("%s is in use by another program; %s", o.listen, suggestion)
 }
 
-// reachable is the address as a client on this machine would write it.
-func reachable(addr net.Addr) string {
-	tcp, ok := addr.(*net.TCPAddr)
-	if !ok {
-		return addr.String()
-	}
-	host := tcp.IP.String()
-	if tcp.IP.IsUnspecified() {
-		host = "127.0.0.1"
-	}
-	return net.JoinHostPort(host, strconv.Itoa(tcp.Port))
-}
-
-// credentials makes, where they are missing, the server's certificate and the
-// administrator's kubeconfig, and returns the latter's path.
-func (o *serveOptions) credentials(dir *dataDir, ca *pki.Authority, addr net.Addr) (*pki.ServerCertificate, string, error) {
-	hosts := append([]string{"localhost", "127.0.0.1", "::1", "kubernetes", "kubernetes.default", "kubernetes.default.svc"}, o.hosts...)
-	if name, err := os.Hostname(); err == nil {
-		hosts = append(hosts, name)
-	}
-	if tcp, ok := addr.(*net.TCPAddr); ok && !tcp.IP.IsUnspecified() && !tcp.IP.IsLoopback() {
-		hosts = append(hosts, tcp.IP.String())
-	}
-	certificate, err := ca.ServerCertificate(dir.path("pki"), hosts)
-	if err != nil {
-		return nil, "", err
-	}
-	admin, err := ca.Client(dir.path("pki"), "admin", "admin", []string{"system:masters"})
-	if err != nil {
-		return nil, "", err
-	}
-	config, err := kubeconfig("https://"+reachable(addr), ca.PEM, "admin", admin)
-	if err != nil {
-		return nil, "", err
-	}
-	path := dir.path("admin.kubeconfig")
-	return certificate, path, pki.WritePrivate(path, config)
-}
-
+// logger returns the logger of the flags.
 func (o *serveOptions) logger(cmd *cobra.Command) (*slog.Logger, error) {
 	var level slog.Level
 	if err := level.UnmarshalText([]byte(o.logLevel)); err != nil {
@@ -491,9 +284,9 @@ func (o *serveOptions) logger(cmd *cobra.Command) (*slog.Logger, error) {
 	return nil, fmt.Errorf("--log-format %q: want text or json", o.logFormat)
 }
 
-// informational makes messages of the Kubernetes libraries no more than that: what
-// matters of them comes back as errors, and what a client did wrong is its own affair.
-// What is less than that stays so, for it has whole bodies of requests.
+// informational logs messages of the Kubernetes libraries at level info at most: what matters to
+// operators is returned as an error, and what a client did wrong concerns the client. Messages
+// below info are logged at level debug, because they contain whole request bodies.
 type informational struct{ slog.Handler }
 
 func (h informational) Enabled(ctx context.Context, level slog.Level) bool {

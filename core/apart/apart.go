@@ -1,14 +1,13 @@
-// Package apart runs this program as a limited child process.
+// Package apart runs this program as a child process with limits.
 //
-// CUE is a language: a bundle may compute without end, or more than there is memory for, and
-// CUE can be neither interrupted nor bounded. What evaluates it is therefore a process of its
-// own:
+// A bundle is CUE, which may compute without end or take more memory than there is, and CUE can
+// be neither interrupted nor bounded. It is therefore evaluated by a process of its own:
 //
 //	err := apart.Run(ctx, limits, []string{"policy", "compile"}, write, read)
 //
-// and the command that is run calls [Confine] before it reads its input. Whatever the child
-// does, Run returns: with nil, with a [*Failure] if the child's work was at fault, or with a
-// [*Starved] if the machine was, so that it may be tried again.
+// The command calls [Confine] before it reads its input. Run always returns: nil, a [*Failure] if
+// the child's work was at fault, or a [*Starved] if the machine was, so that a second try may
+// succeed.
 package apart
 
 import (
@@ -27,10 +26,10 @@ import (
 
 // Limits bound a child.
 type Limits struct {
-	// CPU is how much processor time it may use. On a busy machine that takes longer than on
-	// an idle one, and refuses nothing that is valid.
+	// CPU is how much processor time it may use. Unlike Wall it does not depend on how busy the
+	// machine is.
 	CPU time.Duration
-	// Wall is how long it may take altogether.
+	// Wall is how long it may run.
 	Wall time.Duration
 	// Memory is how many bytes it may use.
 	Memory int64
@@ -38,16 +37,16 @@ type Limits struct {
 	Output int64
 }
 
-// A Failure reports that a child did not answer because of what it was asked to do.
+// A Failure reports that a child failed because of its input.
 type Failure struct {
 	Why   string
-	Limit Limit // that it met; 0 if none
+	Limit Limit // the limit that it exceeded; 0 if none
 }
 
 // Limit is one of [Limits].
 type Limit int
 
-// The limits that a child may meet.
+// The limits that a child may exceed.
 const (
 	CPU Limit = iota + 1
 	Memory
@@ -55,15 +54,17 @@ const (
 	Output
 )
 
+// Error says why the child failed.
 func (f *Failure) Error() string { return f.Why }
 
 // Starved reports that a child could not be started, or did not get the processor time or the
-// memory that it may use. The same question may be answered later.
+// memory that it may use. The same input may succeed later.
 type Starved struct {
 	Why   string
 	Cause error // may be nil
 }
 
+// Error says what was missing, and its cause.
 func (s *Starved) Error() string {
 	if s.Cause != nil {
 		return s.Why + ": " + s.Cause.Error()
@@ -71,12 +72,13 @@ func (s *Starved) Error() string {
 	return s.Why
 }
 
+// Unwrap returns the cause.
 func (s *Starved) Unwrap() error { return s.Cause }
 
-// Command returns a command that runs this program.
+// Command returns a command that runs this program. On Linux it is the running program, also if
+// another version has been installed in its place: another version might compile a policy
+// differently. Elsewhere it is the program's file.
 func Command(args ...string) (*exec.Cmd, error) {
-	// On Linux this is the program that runs here, also after another version has been
-	// installed in its place: that might make something else of a policy.
 	program := "/proc/self/exe"
 	if _, err := os.Stat(program); err != nil {
 		if program, err = os.Executable(); err != nil {
@@ -97,11 +99,11 @@ func Run(ctx context.Context, l Limits, args []string, write func(io.Writer) err
 	}
 	limited, cancel := context.WithTimeout(ctx, l.Wall)
 	defer cancel()
-	c := &child{cmd: cmd, limits: l, said: &head{left: maxSaid}}
+	c := &child{cmd: cmd, limits: l, stderr: &head{left: maxStderr}}
 	cmd.Env = []string{"GOTRACEBACK=none", l.variable()}
 	cmd.Dir = "/"
 	cmd.SysProcAttr = attributes()
-	cmd.Stderr = c.said
+	cmd.Stderr = c.stderr
 	cmd.WaitDelay = time.Second
 	return c.run(ctx, limited, write, read)
 }
@@ -109,7 +111,7 @@ func Run(ctx context.Context, l Limits, args []string, write func(io.Writer) err
 type child struct {
 	cmd    *exec.Cmd
 	limits Limits
-	said   *head
+	stderr *head
 }
 
 // run starts the child and waits until it has ended.
@@ -125,7 +127,7 @@ func (c *child) run(ctx, limited context.Context, write func(io.Writer) error, r
 	started, ended := make(chan error), make(chan error, 1)
 	finished := make(chan struct{}) // all has been read
 	go func() {
-		// The kernel ends the child with the thread that started it.
+		// On Linux the kernel kills the child when the thread that started it ends.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		err := c.cmd.Start()
@@ -142,7 +144,7 @@ func (c *child) run(ctx, limited context.Context, write func(io.Writer) error, r
 	defer stop()
 	go func() {
 		defer stdin.Close()
-		_ = write(stdin) // an error is one of the child, which has ended
+		_ = write(stdin) // it fails if the child has ended, which verdict explains
 	}()
 	output := &bounded{from: stdout, left: c.limits.Output}
 	readErr := read(output)
@@ -154,7 +156,7 @@ func (c *child) run(ctx, limited context.Context, write func(io.Writer) error, r
 	return c.verdict(ctx, limited, <-ended, output, readErr)
 }
 
-// verdict tells why a child failed; nil if it did not.
+// verdict returns why a child failed; nil if it did not.
 func (c *child) verdict(ctx, limited context.Context, ended error, output *bounded, readErr error) error {
 	state := c.cmd.ProcessState
 	var used time.Duration
@@ -173,7 +175,7 @@ func (c *child) verdict(ctx, limited context.Context, ended error, output *bound
 	case limited.Err() != nil:
 		return &Starved{Why: fmt.Sprintf("the machine is too busy: in %v there were %v of processor time for it", c.limits.Wall, used)}
 	}
-	text := c.said.text.String()
+	text := c.stderr.text.String()
 	switch {
 	case strings.Contains(text, "out of memory"), strings.Contains(text, "cannot allocate memory"), strings.Contains(text, "failed to create new OS thread"):
 		return &Failure{fmt.Sprintf("it takes more than %s of memory", size(c.limits.Memory)), Memory}
@@ -197,7 +199,7 @@ func killed(state *os.ProcessState) bool {
 	return ok && status.Signaled() && status.Signal() == syscall.SIGKILL
 }
 
-// size writes a number of bytes.
+// size formats a number of bytes.
 func size(n int64) string {
 	if n >= 1<<30 && n%(1<<30) == 0 {
 		return fmt.Sprintf("%d GiB", n>>30)
@@ -205,7 +207,7 @@ func size(n int64) string {
 	return fmt.Sprintf("%d MiB", n>>20)
 }
 
-// bounded reads so many bytes and then fails.
+// bounded is a reader that fails after a number of bytes.
 type bounded struct {
 	from     io.Reader
 	left     int64
@@ -222,10 +224,10 @@ func (b *bounded) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// maxSaid is how much is kept of what a child writes on its standard error.
-const maxSaid = 64 << 10
+// maxStderr is how much is kept of a child's standard error.
+const maxStderr = 64 << 10
 
-// head keeps the beginning of what is written.
+// head is a writer that keeps the beginning of what is written.
 type head struct {
 	text bytes.Buffer
 	left int

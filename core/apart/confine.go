@@ -11,22 +11,23 @@ import (
 )
 
 const (
-	// environment is the variable that tells a child its limits.
+	// environment is the environment variable with the limits of a child.
 	environment = "STELE_LIMITS"
-	// exitCPU is the code of a child that has used its processor time.
+	// exitCPU is the exit code of a child that has used up its processor time.
 	exitCPU = 97
 	// maxStack bounds the stack of a child.
 	maxStack = 512 << 20
-	// grace is how long a child goes on after its parent should have ended it.
+	// grace is how long a child continues after its parent should have killed it.
 	grace = 5 * time.Second
 )
 
-// variable is the child's environment variable.
+// variable returns the environment variable with the limits.
 func (l Limits) variable() string {
 	return fmt.Sprintf("%s=%d %d %d", environment, l.CPU, l.Wall, l.Memory)
 }
 
-// Confine limits this process as its parent said. A child calls it before it reads its input.
+// Confine applies the limits that the parent has set to this process. A child calls it before it
+// reads its input.
 func Confine() error {
 	var l Limits
 	if _, err := fmt.Sscan(os.Getenv(environment), &l.CPU, &l.Wall, &l.Memory); err != nil {

@@ -8,14 +8,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// attributes are those of a child: it gets no signals that are meant for the program in the
-// foreground, and ends with the thread that has started it.
+// attributes returns the attributes of a child: it gets no signals from the terminal, and is killed
+// when the thread that started it ends.
 func attributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }
 
-// limitMemory bounds by how much the address space of this process may grow: Go reserves more
-// than it uses. If the machine has no memory left, this process is ended before its parent.
+// limitMemory limits by how much the address space of this process may grow, because Go reserves
+// more than it uses. If the machine runs out of memory, this process is killed before its parent.
 func limitMemory(bytes uint64) {
 	var pages uint64
 	if text, err := os.ReadFile("/proc/self/statm"); err == nil {

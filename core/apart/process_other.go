@@ -8,11 +8,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// attributes are those of a child: it gets no signals that are meant for the program in the
-// foreground.
+// attributes returns the attributes of a child: it gets no signals from the terminal.
 func attributes() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
 
-// limitMemory bounds the address space of this process, where there is such a limit.
+// limitMemory limits the address space of this process, if the system supports it.
 func limitMemory(bytes uint64) {
 	_ = unix.Setrlimit(unix.RLIMIT_AS, &unix.Rlimit{Cur: bytes, Max: bytes})
 }

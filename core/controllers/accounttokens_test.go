@@ -46,7 +46,7 @@ func held(o *unstructured.Unstructured, key string) string {
 }
 
 // awaitToken waits until a Secret holds the token of the account.
-func (p *plane) awaitToken(t testing.TB, secret string, account *unstructured.Unstructured) {
+func (p *testPlane) awaitToken(t testing.TB, secret string, account *unstructured.Unstructured) {
 	t.Helper()
 	want, _ := issuer.Token("default", account.GetName(), string(account.GetUID()), secret)
 	p.await(t, secrets, "default", secret, "filled", func(o *unstructured.Unstructured) bool { return o != nil && held(o, "token") == want })

@@ -41,7 +41,7 @@ func missing() metav1.OwnerReference {
 
 // settle waits until the collector has done what it had to do when it was called: garbage that
 // is made now is gone, of each resource.
-func (p *plane) settle(t *testing.T) {
+func (p *testPlane) settle(t *testing.T) {
 	t.Helper()
 	for _, r := range []schema.GroupVersionResource{configMaps, widgets} {
 		o := p.create(t, r, "default", "garbage", ownedBy(missing()))
@@ -49,7 +49,7 @@ func (p *plane) settle(t *testing.T) {
 	}
 }
 
-func (p *plane) there(t *testing.T, r schema.GroupVersionResource, namespace, name string) bool {
+func (p *testPlane) there(t *testing.T, r schema.GroupVersionResource, namespace, name string) bool {
 	t.Helper()
 	_, err := p.in(r, namespace).Get(t.Context(), name, metav1.GetOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
@@ -123,7 +123,7 @@ func TestWhatIsInNoNamespaceIsNeverOwnedByWhatIsInOne(t *testing.T) {
 	}
 }
 
-func (p *plane) awaitEvent(t *testing.T, namespace string, about *unstructured.Unstructured, message string) {
+func (p *testPlane) awaitEvent(t *testing.T, namespace string, about *unstructured.Unstructured, message string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
@@ -163,7 +163,7 @@ func TestWhatHasAnOwnerOfAnUnknownKindStays(t *testing.T) {
 		}
 	}
 	// Once there is the kind, it is known that there is no such object.
-	p.activate(t, strings.Replace(bundle, "//more", `kinds: "gadgets.example.com": {
+	p.Activate(t, strings.Replace(bundle, "//more", `kinds: "gadgets.example.com": {
 			group: "example.com"
 			names: {kind: "Gadget", plural: "gadgets"}
 			storageVersion: "v1"
@@ -178,7 +178,7 @@ func TestObjectsOfNewKindsAreCollected(t *testing.T) {
 	p.run(t, collector)
 	p.settle(t)
 	gadgets := schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "gadgets"}
-	p.activate(t, strings.Replace(bundle, "//more", `kinds: "gadgets.example.com": {
+	p.Activate(t, strings.Replace(bundle, "//more", `kinds: "gadgets.example.com": {
 			group: "example.com"
 			names: {kind: "Gadget", plural: "gadgets"}
 			storageVersion: "v1"
@@ -305,12 +305,12 @@ func TestTheLogTellsWhoCollected(t *testing.T) {
 }
 
 // history are the events of the log, the oldest first.
-func (p *plane) history(t *testing.T) func(func(*eventlog.Event) bool) {
+func (p *testPlane) history(t *testing.T) func(func(*eventlog.Event) bool) {
 	t.Helper()
 	return func(yield func(*eventlog.Event) bool) {
-		at := p.log.Start()
+		at := p.Log.Start()
 		for {
-			batches, err := p.log.CatchUp(t.Context(), at)
+			batches, err := p.Log.CatchUp(t.Context(), at)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -459,7 +459,7 @@ func survivors(there []*thing) []*thing {
 }
 
 // is waits until there is what there should be, with the owners that it should have.
-func (p *plane) is(t *testing.T, want []*thing) {
+func (p *testPlane) is(t *testing.T, want []*thing) {
 	t.Helper()
 	should := map[types.UID]*thing{}
 	for _, x := range want {
@@ -488,7 +488,7 @@ func (p *plane) is(t *testing.T, want []*thing) {
 
 // holdDeletions goes through the log: at no revision was something collected that had an
 // owner then which did not wait for it.
-func (p *plane) holdDeletions(t *testing.T) {
+func (p *testPlane) holdDeletions(t *testing.T) {
 	t.Helper()
 	there := map[types.UID]*metav1.PartialObjectMetadata{}
 	for e := range p.history(t) {
@@ -516,7 +516,7 @@ func (p *plane) holdDeletions(t *testing.T) {
 }
 
 // deleteAs deletes an object with a propagation policy.
-func (p *plane) deleteAs(t *testing.T, policy metav1.DeletionPropagation, r schema.GroupVersionResource, namespace, name string) {
+func (p *testPlane) deleteAs(t *testing.T, policy metav1.DeletionPropagation, r schema.GroupVersionResource, namespace, name string) {
 	t.Helper()
 	if err := p.in(r, namespace).Delete(t.Context(), name, metav1.DeleteOptions{PropagationPolicy: &policy}); err != nil {
 		t.Fatal(err)

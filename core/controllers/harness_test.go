@@ -4,11 +4,8 @@ import (
 	"context"
 	"log/slog"
 	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"sync"
 	"testing"
-	"testing/fstest"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -17,17 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
-	"stele.dev/stele/core"
-	"stele.dev/stele/core/authn"
-	"stele.dev/stele/core/bootstrap"
-	"stele.dev/stele/core/commit"
 	"stele.dev/stele/core/controllers"
-	"stele.dev/stele/eventlog"
-	"stele.dev/stele/eventlog/memlog"
-	"stele.dev/stele/policy"
-	"stele.dev/stele/projections/history"
-	"stele.dev/stele/projections/objects"
-	"stele.dev/stele/projections/policies"
+	"stele.dev/stele/core/plane/planetest"
 )
 
 const bundle = `
@@ -56,81 +44,27 @@ bundle: policy.#Bundle & {
 }
 `
 
-func compile(t testing.TB, text string) *policy.Compiled {
-	t.Helper()
-	source, err := policy.ReadFS(fstest.MapFS{
-		"bundle.cue":         {Data: []byte(text)},
-		"cue.mod/module.cue": {Data: []byte("module: \"test.example\"\nlanguage: version: \"v0.17.0\"\n")},
-	}, ".")
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, diags := policy.Compile(source)
-	if len(diags) > 0 {
-		t.Fatal(diags)
-	}
-	return c
-}
-
-// plane is a control plane with a client from outside, which is an administrator.
-type plane struct {
+// testPlane is a control plane with a client from outside, which is an administrator.
+type testPlane struct {
 	dynamic.Interface
-	*core.Pipeline
-	committer *commit.Committer
-	log       *eventlog.Log
+	*planetest.Plane
 }
 
 // newPlane starts one.
-func newPlane(t testing.TB) *plane {
+func newPlane(t testing.TB) *testPlane {
 	t.Helper()
-	var store memlog.Store
-	backend := store.Open(nil)
-	log, err := eventlog.Open(t.Context(), backend, eventlog.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	projection := objects.New(0)
-	p := &plane{log: log, committer: commit.New(commit.Options{Log: log, Objects: projection, Load: func(p *policies.Proposal) (*policy.Policy, error) { return policy.New(p.Form) }})}
-	tokens := filepath.Join(t.TempDir(), "tokens.csv")
-	if err := os.WriteFile(tokens, []byte("admin-token,admin,1,\"system:masters\"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	authenticator, err := authn.New(authn.Options{TokenFile: tokens})
-	if err != nil {
-		t.Fatal(err)
-	}
-	past, err := history.Open(history.Options{Dir: t.TempDir(), Log: log, Start: log.Start()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	p.Pipeline = core.New(core.Options{Committer: p.committer, Log: log, History: past, Authenticator: authenticator})
-	ctx, cancel := context.WithCancel(context.Background())
-	var running sync.WaitGroup
-	running.Go(func() { projection.Run(ctx) })
-	running.Go(func() { past.Run(ctx) })
-	running.Go(func() { p.committer.Run(ctx) })
-	t.Cleanup(func() { cancel(); running.Wait(); past.Close(); backend.Close() })
-	p.activate(t, bundle)
-	if err := bootstrap.Namespaces(t.Context(), p.committer); err != nil {
-		t.Fatal(err)
-	}
+	p := &testPlane{Plane: planetest.Start(t, planetest.Options{Bundle: bundle})}
 	server := httptest.NewServer(p)
 	t.Cleanup(func() { p.Drain(); server.Close() })
+	var err error
 	if p.Interface, err = dynamic.NewForConfig(&rest.Config{Host: server.URL, BearerToken: "admin-token", QPS: -1}); err != nil {
 		t.Fatal(err)
 	}
 	return p
 }
 
-func (p *plane) activate(t testing.TB, text string) {
-	t.Helper()
-	if _, err := bootstrap.Activate(t.Context(), p.committer, compile(t, text), "test"); err != nil {
-		t.Fatal(err)
-	}
-}
-
 // run runs controllers until the test ends, or stop is called.
-func (p *plane) run(t testing.TB, list ...string) (stop func()) {
+func (p *testPlane) run(t testing.TB, list ...string) (stop func()) {
 	t.Helper()
 	selected, err := controllers.Select(list)
 	if err != nil {
@@ -164,7 +98,7 @@ var typeOf = map[schema.GroupVersionResource]metav1.TypeMeta{
 }
 
 // in are the objects of a resource, in a namespace or of the cluster.
-func (p *plane) in(r schema.GroupVersionResource, namespace string) dynamic.ResourceInterface {
+func (p *testPlane) in(r schema.GroupVersionResource, namespace string) dynamic.ResourceInterface {
 	if namespace == "" {
 		return p.Resource(r)
 	}
@@ -172,7 +106,7 @@ func (p *plane) in(r schema.GroupVersionResource, namespace string) dynamic.Reso
 }
 
 // create creates an object; with changes it what it would else be.
-func (p *plane) create(t testing.TB, r schema.GroupVersionResource, namespace, name string, with ...func(*unstructured.Unstructured)) *unstructured.Unstructured {
+func (p *testPlane) create(t testing.TB, r schema.GroupVersionResource, namespace, name string, with ...func(*unstructured.Unstructured)) *unstructured.Unstructured {
 	t.Helper()
 	o := &unstructured.Unstructured{Object: map[string]any{"apiVersion": typeOf[r].APIVersion, "kind": typeOf[r].Kind}}
 	o.SetName(name)
@@ -190,14 +124,14 @@ func finalizers(list ...string) func(*unstructured.Unstructured) {
 	return func(o *unstructured.Unstructured) { o.SetFinalizers(list) }
 }
 
-func (p *plane) delete(t testing.TB, r schema.GroupVersionResource, namespace, name string) {
+func (p *testPlane) delete(t testing.TB, r schema.GroupVersionResource, namespace, name string) {
 	t.Helper()
 	if err := p.in(r, namespace).Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func (p *plane) patch(t testing.TB, r schema.GroupVersionResource, namespace, name, patch string) *unstructured.Unstructured {
+func (p *testPlane) patch(t testing.TB, r schema.GroupVersionResource, namespace, name, patch string) *unstructured.Unstructured {
 	t.Helper()
 	o, err := p.in(r, namespace).Patch(t.Context(), name, "application/merge-patch+json", []byte(patch), metav1.PatchOptions{})
 	if err != nil {
@@ -211,7 +145,7 @@ const patience = 30 * time.Second
 
 // await waits until an object is such that is holds; of one that is not there, is is asked
 // with nil.
-func (p *plane) await(t testing.TB, r schema.GroupVersionResource, namespace, name, what string, is func(*unstructured.Unstructured) bool) {
+func (p *testPlane) await(t testing.TB, r schema.GroupVersionResource, namespace, name, what string, is func(*unstructured.Unstructured) bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
@@ -245,12 +179,12 @@ func (p *plane) await(t testing.TB, r schema.GroupVersionResource, namespace, na
 	t.Fatalf("%s %s/%s: not %s, but %v", r.Resource, namespace, name, what, last)
 }
 
-func (p *plane) awaitGone(t testing.TB, r schema.GroupVersionResource, namespace, name string) {
+func (p *testPlane) awaitGone(t testing.TB, r schema.GroupVersionResource, namespace, name string) {
 	t.Helper()
 	p.await(t, r, namespace, name, "gone", func(o *unstructured.Unstructured) bool { return o == nil })
 }
 
-func (p *plane) awaitThere(t testing.TB, r schema.GroupVersionResource, namespace, name string) {
+func (p *testPlane) awaitThere(t testing.TB, r schema.GroupVersionResource, namespace, name string) {
 	t.Helper()
 	p.await(t, r, namespace, name, "there", func(o *unstructured.Unstructured) bool { return o != nil })
 }

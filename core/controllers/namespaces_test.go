@@ -164,14 +164,14 @@ func TestAPolicyCanKeepContent(t *testing.T) {
 	p.create(t, namespaces, "", "shop")
 	p.create(t, widgets, "shop", "a")
 	p.create(t, configMaps, "shop", "a")
-	p.activate(t, strings.Replace(bundle, "//more", deny, 1))
+	p.Activate(t, strings.Replace(bundle, "//more", deny, 1))
 	p.run(t, "namespace-controller")
 	p.delete(t, namespaces, "", "shop")
 	p.await(t, namespaces, "", "shop", "kept", func(o *unstructured.Unstructured) bool {
 		return strings.Contains(condition(o, "NamespaceDeletionContentFailure"), "widgets stay")
 	})
 	p.awaitGone(t, configMaps, "shop", "a")
-	p.activate(t, bundle)
+	p.Activate(t, bundle)
 	p.awaitGone(t, namespaces, "", "shop")
 }
 

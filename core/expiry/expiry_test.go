@@ -10,98 +10,54 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/fstest"
 	"testing/synctest"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 	"k8s.io/apiserver/pkg/authentication/user"
-	"stele.dev/stele/core"
 	"stele.dev/stele/core/authn"
 	"stele.dev/stele/core/bootstrap"
 	"stele.dev/stele/core/changes"
-	"stele.dev/stele/core/commit"
 	"stele.dev/stele/core/expiry"
+	"stele.dev/stele/core/plane/planetest"
 	"stele.dev/stele/eventlog"
 	"stele.dev/stele/eventlog/logpb"
-	"stele.dev/stele/eventlog/memlog"
-	"stele.dev/stele/policy"
 	"stele.dev/stele/projections/audit"
 	"stele.dev/stele/projections/history"
 	"stele.dev/stele/projections/objects"
-	"stele.dev/stele/projections/policies"
 )
 
-// law and another are two policies.
-var law, another = compiled(``), compiled(`teams: t: {contact: "#t", groups: ["*"], namespaces: ["*"], rbac: clusterRoles: reader: rules: r: {apiGroups: [""], resources: ["events"], verbs: ["get"]}}`)
+// bundle and another are two policies.
+var (
+	bundle  = withTeams("")
+	another = withTeams(`teams: t: {contact: "#t", groups: ["*"], namespaces: ["*"], rbac: clusterRoles: reader: rules: r: {apiGroups: [""], resources: ["events"], verbs: ["get"]}}`)
+)
 
-func compiled(more string) func() (*policy.Compiled, error) {
-	return sync.OnceValues(func() (*policy.Compiled, error) {
-		source, err := policy.ReadFS(fstest.MapFS{
-			"bundle.cue":         {Data: []byte("package test\nimport \"stele.dev/policy\"\nbundle: policy.#Bundle & {cluster: \"test\"\n" + more + "\n}\n")},
-			"cue.mod/module.cue": {Data: []byte("module: \"test.example\"\nlanguage: version: \"v0.17.0\"\n")},
-		}, ".")
-		if err != nil {
-			return nil, err
-		}
-		c, diags := policy.Compile(source)
-		if len(diags) > 0 {
-			return nil, fmt.Errorf("%v", diags)
-		}
-		return c, nil
-	})
+func withTeams(teams string) string {
+	return "package test\nimport \"stele.dev/policy\"\nbundle: policy.#Bundle & {cluster: \"test\"\n" + teams + "\n}\n"
 }
 
-type plane struct {
-	*core.Pipeline
-	committer *commit.Committer
-	log       *eventlog.Log
-}
+// testPlane is a control plane whose Events expire.
+type testPlane struct{ *planetest.Plane }
 
-// story is told in time that passes only when everybody sleeps. clock is the log's, if that is
-// another one.
-func story(t *testing.T, clock func() time.Time, tell func(*testing.T, *plane)) {
+// story runs a test in time that passes only when every goroutine sleeps. clock is the log's, if
+// that is another one.
+func story(t *testing.T, clock func() time.Time, tell func(*testing.T, *testPlane)) {
 	t.Helper()
-	first, err := law()
-	if err != nil {
-		t.Fatal(err)
-	}
+	planetest.Compile(t, bundle)
 	synctest.Test(t, func(t *testing.T) {
-		var store memlog.Store
-		backend := store.Open(nil)
-		log, err := eventlog.Open(t.Context(), backend, eventlog.Options{Clock: clock})
+		p, err := planetest.Open(t.Context(), planetest.Options{Clock: clock})
 		if err != nil {
 			t.Fatal(err)
 		}
-		projection := objects.New(0)
-		p := &plane{log: log, committer: commit.New(commit.Options{Log: log, Objects: projection, Load: func(p *policies.Proposal) (*policy.Policy, error) { return policy.New(p.Form) }})}
-		authenticator, err := authn.New(authn.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		past, err := history.Open(history.Options{Dir: t.TempDir(), Log: log, Start: log.Start()})
-		if err != nil {
-			t.Fatal(err)
-		}
-		p.Pipeline = core.New(core.Options{Committer: p.committer, Log: log, History: past, Authenticator: authenticator})
-		ctx, cancel := context.WithCancel(context.Background())
-		var running sync.WaitGroup
-		running.Go(func() { projection.Run(ctx) })
-		running.Go(func() { past.Run(ctx) })
-		running.Go(func() { p.committer.Run(ctx) })
-		defer func() { p.Drain(); cancel(); running.Wait(); past.Close(); backend.Close() }()
-		if _, err := bootstrap.Activate(t.Context(), p.committer, first, "test"); err != nil {
-			t.Fatal(err)
-		}
-		if err := bootstrap.Namespaces(t.Context(), p.committer); err != nil {
-			t.Fatal(err)
-		}
-		tell(t, p)
+		defer p.Stop()
+		p.Bootstrap(t, bundle)
+		tell(t, &testPlane{p})
 	})
 }
 
-func (p *plane) do(t *testing.T, code int, method, path, body string) string {
+func (p *testPlane) do(t *testing.T, code int, method, path, body string) string {
 	t.Helper()
 	q := httptest.NewRequest(method, "/api/v1/namespaces/default/"+path, strings.NewReader(body))
 	q = q.WithContext(authn.WithUser(t.Context(), &user.DefaultInfo{Name: "admin", Groups: []string{user.SystemPrivilegedGroup}}))
@@ -115,46 +71,46 @@ func (p *plane) do(t *testing.T, code int, method, path, body string) string {
 	return w.Body.String()
 }
 
-func (p *plane) event(t *testing.T, name string) {
+func (p *testPlane) event(t *testing.T, name string) {
 	t.Helper()
 	p.do(t, 201, "POST", "events", `{"metadata":{"name":"`+name+`"},"involvedObject":{"namespace":"default"}}`)
 }
 
 // names are those of the Events that are there.
-func (p *plane) names() (names []string) {
-	for o := range p.committer.Tip().Objects.List(schema.GroupResource{Resource: "events"}, &objects.Selection{}, "", "") {
+func (p *testPlane) names() (names []string) {
+	for o := range p.Committer.Tip().Objects.List(schema.GroupResource{Resource: "events"}, &objects.Selection{}, "", "") {
 		names = append(names, o.Name)
 	}
 	return names
 }
 
 // expire deletes what was not written for an hour, and tells what is left.
-func (p *plane) expire(t *testing.T, log eventlog.Reader) []string {
+func (p *testPlane) expire(t *testing.T, log eventlog.Reader) []string {
 	t.Helper()
-	if _, err := expiry.New(expiry.Options{Committer: p.committer, Log: log, TTL: time.Hour, Now: time.Now}).Expire(t.Context()); err != nil {
+	if _, err := expiry.New(expiry.Options{Committer: p.Committer, Log: log, TTL: time.Hour, Now: time.Now}).Expire(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	return p.names()
 }
 
 func TestAnEventExpiresOnceItHasNotBeenWrittenForLong(t *testing.T) {
-	story(t, nil, func(t *testing.T, p *plane) {
+	story(t, nil, func(t *testing.T, p *testPlane) {
 		p.event(t, "first")
 		p.event(t, "repeated")
 		p.do(t, 201, "POST", "configmaps", `{"metadata":{"name":"first"}}`)
 		time.Sleep(30 * time.Minute)
 		p.event(t, "second")
 		p.do(t, 200, "PATCH", "events/repeated", `{"count":2}`)
-		if names := p.expire(t, p.log); len(names) != 3 {
+		if names := p.expire(t, p.Log); len(names) != 3 {
 			t.Errorf("after half an hour there are %v", names)
 		}
 		time.Sleep(31 * time.Minute)
-		if names := p.expire(t, p.log); !slices.Equal(names, []string{"repeated", "second"}) {
+		if names := p.expire(t, p.Log); !slices.Equal(names, []string{"repeated", "second"}) {
 			t.Errorf("after an hour there are %v", names)
 		}
 		p.do(t, 404, "GET", "events/first", "")
 		time.Sleep(30 * time.Minute)
-		if names := p.expire(t, p.log); len(names) != 0 {
+		if names := p.expire(t, p.Log); len(names) != 0 {
 			t.Errorf("after an hour and a half there are %v", names)
 		}
 		p.do(t, 200, "GET", "configmaps/first", "")
@@ -162,19 +118,19 @@ func TestAnEventExpiresOnceItHasNotBeenWrittenForLong(t *testing.T) {
 }
 
 func TestManyEventsExpireByOneEventOfTheLog(t *testing.T) {
-	story(t, nil, func(t *testing.T, p *plane) {
+	story(t, nil, func(t *testing.T, p *testPlane) {
 		for _, name := range []string{"a", "b", "c"} {
 			p.event(t, name)
 		}
-		before := p.committer.Tip().Revision()
+		before := p.Committer.Tip().Revision()
 		time.Sleep(2 * time.Hour)
-		p.expire(t, p.log)
-		batches, err := p.log.Back(t.Context(), p.committer.Tip().Revision(), 1)
+		p.expire(t, p.Log)
+		batches, err := p.Log.Back(t.Context(), p.Committer.Tip().Revision(), 1)
 		if err != nil {
 			t.Fatal(err)
 		}
 		e := batches[0].Events[0]
-		if len(batches[0].Events) != 1 || e.Meta.GetType() != logpb.Type_TYPE_BULK_DELETED || e.Revision != before+1 || e.Last() != before+3 || p.committer.Tip().Revision() != before+3 {
+		if len(batches[0].Events) != 1 || e.Meta.GetType() != logpb.Type_TYPE_BULK_DELETED || e.Revision != before+1 || e.Last() != before+3 || p.Committer.Tip().Revision() != before+3 {
 			t.Fatalf("the log has %v", batches[0].Events)
 		}
 
@@ -213,16 +169,16 @@ func TestManyEventsExpireByOneEventOfTheLog(t *testing.T) {
 }
 
 func TestEventsExpireInBatchesThatAreBounded(t *testing.T) {
-	story(t, nil, func(t *testing.T, p *plane) {
+	story(t, nil, func(t *testing.T, p *testPlane) {
 		for i := range 1100 {
 			p.event(t, fmt.Sprint("e", i))
 		}
-		before := p.committer.Tip().Revision()
+		before := p.Committer.Tip().Revision()
 		time.Sleep(2 * time.Hour)
-		if names := p.expire(t, p.log); len(names) != 0 {
+		if names := p.expire(t, p.Log); len(names) != 0 {
 			t.Errorf("%d are left", len(names))
 		}
-		batches, err := p.log.Back(t.Context(), p.committer.Tip().Revision(), 10)
+		batches, err := p.Log.Back(t.Context(), p.Committer.Tip().Revision(), 10)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -249,11 +205,11 @@ func (i *interfering) Back(ctx context.Context, from uint64, n int) ([]*eventlog
 }
 
 func TestAnEventThatIsWrittenWhileItExpiresStays(t *testing.T) {
-	story(t, nil, func(t *testing.T, p *plane) {
+	story(t, nil, func(t *testing.T, p *testPlane) {
 		p.event(t, "a")
 		p.event(t, "b")
 		time.Sleep(2 * time.Hour)
-		log := &interfering{Reader: p.log, write: func() { p.do(t, 200, "PATCH", "events/a", `{"count":2}`) }}
+		log := &interfering{Reader: p.Log, write: func() { p.do(t, 200, "PATCH", "events/a", `{"count":2}`) }}
 		if names := p.expire(t, log); !slices.Equal(names, []string{"a"}) {
 			t.Errorf("there are %v", names)
 		}
@@ -261,27 +217,25 @@ func TestAnEventThatIsWrittenWhileItExpiresStays(t *testing.T) {
 }
 
 func TestEventsExpireByNoPolicyButThatInForce(t *testing.T) {
-	second, err := another()
-	if err != nil {
-		t.Fatal(err)
-	}
-	story(t, nil, func(t *testing.T, p *plane) {
+	second := planetest.Compile(t, another)
+	story(t, nil, func(t *testing.T, p *testPlane) {
 		p.event(t, "a")
 		time.Sleep(2 * time.Hour)
 		var activated uint64
-		log := &interfering{Reader: p.log, write: func() {
-			if activated, err = bootstrap.Activate(t.Context(), p.committer, second, "test"); err != nil {
+		log := &interfering{Reader: p.Log, write: func() {
+			var err error
+			if activated, err = bootstrap.Activate(t.Context(), p.Committer, second, "test"); err != nil {
 				t.Fatal(err)
 			}
 		}}
 		if names := p.expire(t, log); len(names) != 0 {
 			t.Errorf("there are %v", names)
 		}
-		batches, err := p.log.Back(t.Context(), p.committer.Tip().Revision(), 1)
+		batches, err := p.Log.Back(t.Context(), p.Committer.Tip().Revision(), 1)
 		if err != nil {
 			t.Fatal(err)
 		}
-		digest := p.committer.Tip().Policy.Digest()
+		digest := p.Committer.Tip().Policy.Digest()
 		if e := batches[0].Events[0]; e.Revision <= activated || string(e.Meta.GetPolicyDigest()) != string(digest[:]) {
 			t.Errorf("after the activation at %d the log has %v", activated, e)
 		}
@@ -291,16 +245,16 @@ func TestEventsExpireByNoPolicyButThatInForce(t *testing.T) {
 // The time of the log stands still while the clock is behind it.
 func TestAClockThatIsSetBackKeepsEventsForLonger(t *testing.T) {
 	var wrong atomic.Int64
-	story(t, func() time.Time { return time.Now().Add(time.Duration(wrong.Load())) }, func(t *testing.T, p *plane) {
+	story(t, func() time.Time { return time.Now().Add(time.Duration(wrong.Load())) }, func(t *testing.T, p *testPlane) {
 		p.event(t, "before")
 		wrong.Store(int64(-24 * time.Hour))
 		p.event(t, "after")
 		time.Sleep(59 * time.Minute)
-		if names := p.expire(t, p.log); !slices.Equal(names, []string{"after", "before"}) {
+		if names := p.expire(t, p.Log); !slices.Equal(names, []string{"after", "before"}) {
 			t.Errorf("there are %v", names)
 		}
 		time.Sleep(2 * time.Minute)
-		if names := p.expire(t, p.log); len(names) != 0 {
+		if names := p.expire(t, p.Log); len(names) != 0 {
 			t.Errorf("there are %v", names)
 		}
 	})
@@ -309,7 +263,7 @@ func TestAClockThatIsSetBackKeepsEventsForLonger(t *testing.T) {
 // What is written with a clock that is ahead for a while expires like all else.
 func TestAClockThatWasAheadKeepsNoEvents(t *testing.T) {
 	var wrong atomic.Int64
-	story(t, func() time.Time { return time.Now().Add(time.Duration(wrong.Load())) }, func(t *testing.T, p *plane) {
+	story(t, func() time.Time { return time.Now().Add(time.Duration(wrong.Load())) }, func(t *testing.T, p *testPlane) {
 		p.event(t, "before")
 		time.Sleep(2 * time.Hour)
 		wrong.Store(int64(365 * 24 * time.Hour))
@@ -317,27 +271,27 @@ func TestAClockThatWasAheadKeepsNoEvents(t *testing.T) {
 		wrong.Store(0)
 		time.Sleep(time.Minute) // the committer has noticed
 		p.event(t, "after")
-		if names := p.expire(t, p.log); !slices.Equal(names, []string{"after", "ahead"}) {
+		if names := p.expire(t, p.Log); !slices.Equal(names, []string{"after", "ahead"}) {
 			t.Errorf("there are %v", names)
 		}
 		time.Sleep(59*time.Minute + 30*time.Second)
-		if names := p.expire(t, p.log); !slices.Equal(names, []string{"after"}) {
+		if names := p.expire(t, p.Log); !slices.Equal(names, []string{"after"}) {
 			t.Errorf("after an hour there are %v", names)
 		}
 		time.Sleep(time.Minute)
-		if names := p.expire(t, p.log); len(names) != 0 {
+		if names := p.expire(t, p.Log); len(names) != 0 {
 			t.Errorf("at last there are %v", names)
 		}
 	})
 }
 
 func TestEventsExpireByThemselvesUnlessTheyAreKeptForEver(t *testing.T) {
-	story(t, nil, func(t *testing.T, p *plane) {
+	story(t, nil, func(t *testing.T, p *testPlane) {
 		for left, ttl := range []time.Duration{time.Hour, 0} {
 			p.event(t, "a")
 			ctx, stop := context.WithCancel(t.Context())
 			var running sync.WaitGroup
-			running.Go(func() { _ = expiry.New(expiry.Options{Committer: p.committer, Log: p.log, TTL: ttl}).Run(ctx) })
+			running.Go(func() { _ = expiry.New(expiry.Options{Committer: p.Committer, Log: p.Log, TTL: ttl}).Run(ctx) })
 			time.Sleep(62 * time.Minute)
 			if names := p.names(); len(names) != left {
 				t.Errorf("with a TTL of %v there are %v", ttl, names)
@@ -350,19 +304,19 @@ func TestEventsExpireByThemselvesUnlessTheyAreKeptForEver(t *testing.T) {
 
 // Revisions that were lost in a restore are passed over.
 func TestEventsExpireAcrossAnEpoch(t *testing.T) {
-	story(t, nil, func(t *testing.T, p *plane) {
+	story(t, nil, func(t *testing.T, p *testPlane) {
 		p.event(t, "first")
 		time.Sleep(2 * time.Hour)
-		tip := p.committer.Tip().Head
-		if started, _, err := p.log.StartEpoch(t.Context(), tip, tip.Revision+1, tip.Revision+1000); err != nil || started == nil {
+		tip := p.Committer.Tip().Head
+		if started, _, err := p.Log.StartEpoch(t.Context(), tip, tip.Revision+1, tip.Revision+1000); err != nil || started == nil {
 			t.Fatal(started, err)
 		}
 		p.event(t, "second")
-		if got := p.expire(t, p.log); !slices.Equal(got, []string{"second"}) {
+		if got := p.expire(t, p.Log); !slices.Equal(got, []string{"second"}) {
 			t.Errorf("what is left: %v, want second", got)
 		}
 		time.Sleep(2 * time.Hour)
-		if got := p.expire(t, p.log); len(got) > 0 {
+		if got := p.expire(t, p.Log); len(got) > 0 {
 			t.Errorf("what is left: %v, want nothing", got)
 		}
 	})

@@ -13,28 +13,17 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/fstest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apiserver/pkg/authentication/user"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
-	"stele.dev/stele/core"
 	"stele.dev/stele/core/authn"
-	"stele.dev/stele/core/bootstrap"
-	"stele.dev/stele/core/commit"
-	"stele.dev/stele/core/inside"
 	"stele.dev/stele/core/pki"
+	"stele.dev/stele/core/plane/planetest"
 	"stele.dev/stele/core/trust"
-	"stele.dev/stele/eventlog"
-	"stele.dev/stele/eventlog/memlog"
-	"stele.dev/stele/policy"
-	"stele.dev/stele/projections/history"
-	"stele.dev/stele/projections/objects"
-	"stele.dev/stele/projections/policies"
 )
 
 const bundle = `
@@ -49,78 +38,36 @@ bundle: policy.#Bundle & {
 }
 `
 
-// plane is a control plane, and a publisher's options for it.
-type plane struct {
-	*core.Pipeline
+// testPlane is a control plane, and a publisher's options for it.
+type testPlane struct {
+	*planetest.Plane
 	trust.Options
-	committer *commit.Committer
-	clients   atomic.Pointer[[]*x509.Certificate]
+	clients atomic.Pointer[[]*x509.Certificate]
 }
 
-func newPlane(t *testing.T) *plane {
+func newPlane(t *testing.T) *testPlane {
 	t.Helper()
-	var store memlog.Store
-	backend := store.Open(nil)
-	log, err := eventlog.Open(t.Context(), backend, eventlog.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	projection := objects.New(0)
-	p := &plane{committer: commit.New(commit.Options{Log: log, Objects: projection, Load: func(p *policies.Proposal) (*policy.Policy, error) { return policy.New(p.Form) }})}
-	past, err := history.Open(history.Options{Dir: t.TempDir(), Log: log, Start: log.Start()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	authenticator, err := authn.New(authn.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(authenticator.Close)
-	p.Pipeline = core.New(core.Options{Committer: p.committer, Log: log, History: past, Authenticator: authenticator})
-	ctx, cancel := context.WithCancel(context.Background())
-	var running sync.WaitGroup
-	running.Go(func() { projection.Run(ctx) })
-	running.Go(func() { past.Run(ctx) })
-	running.Go(func() { p.committer.Run(ctx) })
-	t.Cleanup(func() { p.Drain(); cancel(); running.Wait(); past.Close(); backend.Close() })
-
-	source, err := policy.ReadFS(fstest.MapFS{
-		"bundle.cue":         {Data: []byte(bundle)},
-		"cue.mod/module.cue": {Data: []byte("module: \"test.example\"\nlanguage: version: \"v0.17.0\"\n")},
-	}, ".")
-	if err != nil {
-		t.Fatal(err)
-	}
-	compiled, diags := policy.Compile(source)
-	if len(diags) > 0 {
-		t.Fatal(diags)
-	}
-	if _, err := bootstrap.Activate(t.Context(), p.committer, compiled, "test"); err != nil {
-		t.Fatal(err)
-	}
-	if err := bootstrap.Namespaces(t.Context(), p.committer); err != nil {
-		t.Fatal(err)
-	}
+	p := &testPlane{Plane: planetest.Start(t, planetest.Options{Bundle: bundle})}
 	p.Options = trust.Options{API: p.Pipeline, ClientCA: func() []*x509.Certificate { return *p.clients.Load() }}
 	return p
 }
 
-func (p *plane) maps(t *testing.T, name string, groups ...string) corev1client.ConfigMapInterface {
+func (p *testPlane) maps(t *testing.T, name string, groups ...string) corev1client.ConfigMapInterface {
 	t.Helper()
-	c, err := corev1client.NewForConfig(inside.Config(p, &user.DefaultInfo{Name: name, Groups: groups}))
+	c, err := corev1client.NewForConfig(p.Client(name, groups...))
 	if err != nil {
 		t.Fatal(err)
 	}
 	return c.ConfigMaps(trust.Namespace)
 }
 
-func (p *plane) admin(t *testing.T) corev1client.ConfigMapInterface {
+func (p *testPlane) admin(t *testing.T) corev1client.ConfigMapInterface {
 	return p.maps(t, "admin", "system:masters")
 }
 
-func (p *plane) trusts(authorities ...*x509.Certificate) { p.clients.Store(&authorities) }
+func (p *testPlane) trusts(authorities ...*x509.Certificate) { p.clients.Store(&authorities) }
 
-func (p *plane) publisher(t *testing.T) *trust.Publisher {
+func (p *testPlane) publisher(t *testing.T) *trust.Publisher {
 	t.Helper()
 	publisher, err := trust.New(p.Options)
 	if err != nil {
@@ -130,7 +77,7 @@ func (p *plane) publisher(t *testing.T) *trust.Publisher {
 }
 
 // published is what the ConfigMap says after a write of the publisher.
-func (p *plane) published(t *testing.T) map[string]string {
+func (p *testPlane) published(t *testing.T) map[string]string {
 	t.Helper()
 	if err := p.publisher(t).Publish(t.Context()); err != nil {
 		t.Fatal(err)
@@ -203,9 +150,9 @@ func TestWhatIsPublishedAlreadyIsNotWrittenAgain(t *testing.T) {
 	p.trusts(clients)
 	p.FrontProxy = frontProxy(t, proxies)
 	p.published(t)
-	before := p.committer.Tip().Revision()
+	before := p.Committer.Tip().Revision()
 	p.published(t)
-	if after := p.committer.Tip().Revision(); after != before {
+	if after := p.Committer.Tip().Revision(); after != before {
 		t.Errorf("from revision %d to %d", before, after)
 	}
 }

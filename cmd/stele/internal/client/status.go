@@ -25,12 +25,7 @@ import (
 	"k8s.io/client-go/rest"
 	"stele.dev/stele/core/access"
 	"stele.dev/stele/core/changes"
-)
-
-// The metrics of the data directory, which stele status reads.
-const (
-	DataBytesMetric = "stele_data_bytes"
-	FreeBytesMetric = "stele_data_free_bytes"
+	"stele.dev/stele/core/plane/datadir"
 )
 
 // Status is the state of a control plane, as a document.
@@ -264,6 +259,6 @@ func (s *Status) disk(ctx context.Context, m *moments) error {
 		}
 		return 0
 	}
-	s.Disk = &diskStatus{Bytes: value(DataBytesMetric), Free: value(FreeBytesMetric)}
+	s.Disk = &diskStatus{Bytes: value(datadir.BytesMetric), Free: value(datadir.FreeBytesMetric)}
 	return nil
 }

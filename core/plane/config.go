@@ -1,0 +1,163 @@
+package plane
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"os/exec"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/version"
+	"k8s.io/apiserver/pkg/apis/apiserver"
+	"stele.dev/stele/core"
+	"stele.dev/stele/core/authn"
+	"stele.dev/stele/core/authz"
+	"stele.dev/stele/core/controllers"
+	"stele.dev/stele/core/server"
+	"stele.dev/stele/core/tokens"
+	"stele.dev/stele/eventlog"
+	"stele.dev/stele/plugins/host"
+	"stele.dev/stele/policy"
+	"stele.dev/stele/projections/policies"
+	"stele.dev/stele/schemas"
+)
+
+// Config says what a control plane consists of. Dir and OpenLog are required. The zero value of
+// any other field leaves that part out, or has the default that its comment names.
+type Config struct {
+	// Dir is the folder for keys, the history and other files that do not belong to the log. It
+	// is created, and MUST belong to one plane at a time.
+	Dir string
+	// OpenLog opens the log. It is called once, after everything that is configured in files has
+	// been read. Its author closes the log's backend after the plane has been closed.
+	OpenLog func(context.Context) (*eventlog.Log, error)
+	// AcceptClock sets the log's time back to the clock, if the newest events have times in the
+	// future.
+	AcceptClock bool
+
+	// Policy is put in force by Run if the log has no policy yet. If it is nil, Run neither puts
+	// a policy in force nor creates the namespaces that every control plane has.
+	Policy *policy.Source
+	// Compile compiles bundles, for Policy and for clients that push policies. The default
+	// compiles in this process, which a malicious bundle can crash.
+	Compile core.Compile
+	// Prepare is called by Run when a policy is in force, before the plane is ready. activated is
+	// what Run compiled from the source and put in force, nil if the log had a policy.
+	Prepare func(ctx context.Context, p *Plane, source *policy.Source, activated *policy.Compiled) error
+	// Beside runs from when the plane is ready until it stops.
+	Beside func(context.Context, *Plane) error
+
+	Authentication Authentication
+	// Authorization configures the authorizers that policies may name; the plane sets Plugins.
+	Authorization authz.Options
+	// Plugins configures the plugins among them; the plane sets StateDir.
+	Plugins host.Options
+	// Worker returns a command that evaluates CUE for stored objects, see [workers.Work]. The
+	// default evaluates in this process, which a malicious object can crash.
+	Worker func() (*exec.Cmd, error)
+	// Load makes the policy of a proposal. The default makes it with the authorizers of
+	// Authorization and the workers of Worker, which do not run otherwise.
+	Load func(*policies.Proposal) (*policy.Policy, error)
+	// Enforceable tells why this plane cannot enforce a policy. The default asks the authorizers.
+	Enforceable core.Enforceable
+
+	// Listener is where the API is served, by TLS. The plane closes it, also if New fails.
+	// Without it only this process reaches the API: see [Plane.Client].
+	Listener net.Listener
+	// Hosts are names and addresses for the server's certificate, beside those of this machine.
+	Hosts []string
+	// Origins are those whose pages may use the API (CORS).
+	Origins server.Origins
+	// DrainDelay is how long the plane serves after it has begun to stop, so that load balancers
+	// can see that it is not ready.
+	DrainDelay time.Duration
+
+	// Controllers run in this process, see [controllers.Select].
+	Controllers []controllers.Controller
+	// EventTTL is how long Events are kept; 0 for ever.
+	EventTTL time.Duration
+	// AuditFile is the audit log.
+	AuditFile string
+	// WatchBytes bounds the recent changes in memory for watches; 0 for
+	// [objects.DefaultHistoryBytes].
+	WatchBytes int
+	// Memory is how many bytes this process may use, 0 for no limit. It bounds request bodies.
+	Memory int64
+	// Version is what /version answers.
+	Version version.Info
+	// Metrics is the registry that /metrics serves; nil for a new one.
+	Metrics *prometheus.Registry
+	// Logger gets messages for operators; nil for none.
+	Logger *slog.Logger
+}
+
+// Authentication says how users are authenticated. The methods, their order and their settings
+// are those of kube-apiserver. Files are read again when they change.
+type Authentication struct {
+	// ClientCAFile has authorities, in PEM, whose client certificates are accepted beside those
+	// of the plane's own authority.
+	ClientCAFile string
+	// TokenFile is a CSV file of static tokens.
+	TokenFile string
+	// Configuration is a file with an AuthenticationConfiguration.
+	Configuration string
+	// Anonymous says whether requests without credentials are accepted; nil for what
+	// Configuration says, or for [authn.Public].
+	Anonymous *apiserver.AnonymousAuthConfig
+	// OIDC is an issuer of JWTs, if there is no Configuration.
+	OIDC *authn.OIDC
+	// Webhook is asked about bearer tokens, if it names a file. The plane sets Audiences.
+	Webhook authn.WebhookOptions
+	// FrontProxy is trusted to name users, if it names a file. The plane sets Clients.
+	FrontProxy      authn.FrontProxyOptions
+	ServiceAccounts ServiceAccounts
+	// BootstrapTokens accepts bootstrap tokens.
+	BootstrapTokens bool
+	// FailuresFile gets a line for each minute in which authentications failed.
+	FailuresFile string
+	// ReloadEvery is how often files are checked for changes; 0 for every second.
+	ReloadEvery time.Duration
+}
+
+// ServiceAccounts says how tokens of service accounts are signed and verified.
+type ServiceAccounts struct {
+	// SigningKeyFile has the private key that signs; "" for pki/sa.key in the plane's Dir, which
+	// is created.
+	SigningKeyFile string
+	// KeyFiles have further keys that verify tokens.
+	KeyFiles []string
+	// Issuers are those whose tokens are valid; the first one issues. nil for
+	// [tokens.DefaultIssuer].
+	Issuers []string
+	// JWKSURI is where others get the keys; "" for this server.
+	JWKSURI string
+	// Audiences are the names of this API; nil for the issuers.
+	Audiences []string
+	// MaxExpiration bounds the lifetime of a token; 0 for no bound.
+	MaxExpiration time.Duration
+}
+
+// withDefaults returns the config with the defaults of its fields.
+func (c Config) withDefaults() (Config, error) {
+	if c.Dir == "" || c.OpenLog == nil {
+		return c, errors.New("the config of a plane lacks Dir or OpenLog; both are required")
+	}
+	if c.Compile == nil {
+		c.Compile = func(_ context.Context, source *policy.Source) (*policy.Compiled, schemas.Diagnostics, error) {
+			compiled, diags := policy.Compile(source)
+			return compiled, diags, nil
+		}
+	}
+	if c.Metrics == nil {
+		c.Metrics = prometheus.NewRegistry()
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if c.Authentication.ServiceAccounts.Issuers == nil {
+		c.Authentication.ServiceAccounts.Issuers = []string{tokens.DefaultIssuer}
+	}
+	return c, nil
+}

@@ -1,0 +1,158 @@
+// Package datadir manages the data directory of a control plane: the folder that holds its log,
+// its keys and everything derived from the log.
+//
+// Two servers on one data directory would each believe that they are alone, so [Open] locks it.
+// [Dir.OpenLog] opens the log in it, in an embedded etcd.
+package datadir
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+	"stele.dev/stele/core/pki"
+	"stele.dev/stele/eventlog"
+	"stele.dev/stele/eventlog/etcdlog"
+)
+
+// Options for [Open].
+type Options struct {
+	// Software is the name and version of the program, which a new log records.
+	Software string
+	// CheckDatabase looks for damage in etcd's database before etcd opens it, see
+	// [etcdlog.EmbedOptions.Check]; nil to skip the check.
+	CheckDatabase func(ctx context.Context, file string) error
+	// Logger gets etcd's errors and warnings about keys; nil for none.
+	Logger *slog.Logger
+}
+
+// Dir is a locked data directory. Its methods are for one goroutine, except Path.
+type Dir struct {
+	options Options
+	root    string // absolute
+	// The lock is on the folder itself, which cannot be deleted while it is locked, and on a
+	// file, for file systems that cannot lock folders.
+	folder, lock *os.File
+	backend      eventlog.Backend // nil before OpenLog
+}
+
+// Open creates the folder, for its owner alone, and locks it. Close unlocks it.
+func Open(path string, o Options) (*Dir, error) {
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	root, err := filepath.Abs(path)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(root, 0o700); err != nil {
+		return nil, fmt.Errorf("data directory: %w", err)
+	}
+	d := &Dir{options: o, root: root}
+	if err := d.acquire(); err != nil {
+		_ = d.Close()
+		return nil, err
+	}
+	return d, nil
+}
+
+func (d *Dir) acquire() (err error) {
+	if d.folder, err = os.Open(d.root); err != nil {
+		return fmt.Errorf("data directory: %w", err)
+	}
+	if d.lock, err = os.OpenFile(d.Path("lock"), os.O_RDWR|os.O_CREATE, 0o600); err != nil {
+		return fmt.Errorf("data directory: %w", err)
+	}
+	folder, file := unix.Flock(int(d.folder.Fd()), unix.LOCK_EX|unix.LOCK_NB), unix.Flock(int(d.lock.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	if errors.Is(folder, unix.EWOULDBLOCK) || errors.Is(file, unix.EWOULDBLOCK) {
+		by := "another process"
+		if holder, _ := os.ReadFile(d.lock.Name()); len(holder) > 0 {
+			by = "process " + strings.TrimSpace(string(holder))
+		}
+		return fmt.Errorf("%s is in use by %s; stop that, or give this one another --data-dir", d.root, by)
+	}
+	if file != nil {
+		return fmt.Errorf("lock %s: %w", d.lock.Name(), file)
+	}
+	if err := d.lock.Truncate(0); err == nil {
+		_, _ = d.lock.WriteAt(fmt.Appendf(nil, "%d\n", os.Getpid()), 0) // only for the message above
+	}
+	return nil
+}
+
+// Path returns the absolute path of a file or folder in the data directory, or of the directory
+// itself.
+func (d *Dir) Path(elem ...string) string {
+	return filepath.Join(append([]string{d.root}, elem...)...)
+}
+
+// Close closes the log and unlocks the folder.
+func (d *Dir) Close() error {
+	var errs []error
+	if d.backend != nil {
+		errs = append(errs, d.backend.Close())
+	}
+	for _, f := range []*os.File{d.folder, d.lock} {
+		if f != nil {
+			errs = append(errs, f.Close())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// logIDFile holds the id of the log in this folder. It is written when the log has been created,
+// before any other write is acknowledged.
+const logIDFile = "log.id"
+
+// OpenLog starts an embedded etcd in the folder and opens the log in it, or creates it. It fails
+// if the folder belongs to another log. It is called once.
+func (d *Dir) OpenLog(ctx context.Context) (*eventlog.Log, error) {
+	used, err := exists(d.Path(logIDFile))
+	if err != nil {
+		return nil, err
+	}
+	backend, err := etcdlog.Embed(ctx, etcdlog.EmbedOptions{Dir: d.Path("etcd"), Used: used, Check: d.options.CheckDatabase, Log: d.options.Logger})
+	if err != nil {
+		return nil, err
+	}
+	d.backend = backend
+	log, err := eventlog.Open(ctx, d.backend, eventlog.Options{Software: d.options.Software})
+	if err != nil {
+		return nil, err
+	}
+	return log, d.claim(log.ID())
+}
+
+// claim records the log's id in the folder, or compares it with the recorded one.
+func (d *Dir) claim(log eventlog.ID) error {
+	file := d.Path(logIDFile)
+	text, err := os.ReadFile(file)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		if err := pki.WritePrivate(file, []byte(log.String()+"\n")); err != nil {
+			return err
+		}
+		return d.folder.Sync()
+	case err != nil:
+		return err
+	case strings.TrimSpace(string(text)) != log.String():
+		return fmt.Errorf("%s names log %q, but the one in %s is %s: restore what belongs together, or delete %s if that is the log to go on with",
+			file, strings.TrimSpace(string(text)), d.Path("etcd"), log, file)
+	}
+	return nil
+}
+
+// exists reports whether there is a file or folder of this name.
+func exists(name string) (bool, error) {
+	_, err := os.Lstat(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil, err
+}

@@ -1,0 +1,282 @@
+// Package plane assembles a control plane and runs it. It is the way to embed stele in a program
+// or in a test; `stele serve` does nothing else:
+//
+//	p, err := plane.New(ctx, plane.Config{Dir: dir, OpenLog: openLog, Policy: bundle})
+//	...
+//	stop, err := p.Start(ctx)
+//	...
+//	defer stop()
+//	client, err := dynamic.NewForConfig(p.Client("admin", "system:masters"))
+//
+// [New] opens every part, in the order in which they need each other, and reads the log. [Plane.Run]
+// runs them, and stops them in the opposite order: first whatever sends requests, then the API,
+// then whatever stores. [Plane.Start] runs them in the background. A [Config] names the parts.
+// Package datadir has a log that survives a restart, and package planetest has planes for tests.
+package plane
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"path/filepath"
+	"slices"
+	"strconv"
+
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/client-go/rest"
+	"stele.dev/stele/core"
+	"stele.dev/stele/core/authn"
+	"stele.dev/stele/core/authz"
+	"stele.dev/stele/core/commit"
+	"stele.dev/stele/core/inside"
+	"stele.dev/stele/core/parts"
+	"stele.dev/stele/core/pki"
+	"stele.dev/stele/core/tokens"
+	"stele.dev/stele/core/trust"
+	"stele.dev/stele/eventlog"
+	"stele.dev/stele/plugins/host"
+	"stele.dev/stele/policy"
+	"stele.dev/stele/projections/audit"
+	"stele.dev/stele/projections/history"
+	"stele.dev/stele/projections/objects"
+	"stele.dev/stele/projections/policies"
+	"stele.dev/stele/schemas"
+	"stele.dev/stele/schemas/program"
+	"stele.dev/stele/schemas/workers"
+)
+
+// Plane is a control plane. It is an http.Handler that answers the requests of its API. Its
+// methods are safe for concurrent use, except Run and Close.
+type Plane struct {
+	*core.Pipeline
+	// Log is the log of record, and Committer writes to it.
+	Log       *eventlog.Log
+	Committer *commit.Committer
+	// History answers requests about past revisions.
+	History *history.Store
+	// Authenticator authenticates requests. Accounts issues tokens of service accounts, by Keys.
+	Authenticator *authn.Authenticator
+	Accounts      *tokens.ServiceAccounts
+	Keys          *tokens.Keys
+
+	config   Config
+	startup  *startup
+	prepared chan struct{} // closed when the plane is ready
+	objects  *objects.Store
+	closers  []func() error // in the order in which the parts were opened
+
+	authority   *pki.Authority     // nil without a listener
+	clients     *authn.Authorities // nil if no client certificates are accepted
+	frontProxy  *authn.FrontProxy  // nil if none is trusted
+	failures    *authn.FailureLog
+	evaluators  *workers.Pool      // nil: this process evaluates
+	authorizers *authz.Authorizers // nil if the config has a Load of its own
+	plugins     *host.Host         // nil without authorizers
+	audit       *audit.Writer      // nil without a file
+	server      *http.Server       // nil without a listener
+	publisher   *trust.Publisher   // nil without a listener
+}
+
+// New opens a control plane and reads its log. The API answers as soon as Run runs. Whoever
+// calls New closes the plane.
+func New(ctx context.Context, c Config) (*Plane, error) {
+	c, err := c.withDefaults()
+	p := &Plane{config: c, prepared: make(chan struct{}), objects: objects.New(c.WatchBytes)}
+	if c.Listener != nil {
+		p.onClose(func() error { c.Listener.Close(); return nil })
+	}
+	if err != nil {
+		return nil, errors.Join(err, p.Close())
+	}
+	p.startup = newStartup(c.Logger)
+	p.onClose(func() error { p.startup.done(); return nil })
+	for _, step := range []struct {
+		name string
+		do   func(context.Context) error
+	}{
+		{"reading keys and certificates", p.authenticate},
+		{"opening the log", p.openLog},
+		{"reading the files of authorizers", p.authorize},
+		{"reading the log", p.replay},
+		{"opening the history", p.openProjections},
+		{"opening the API", p.openAPI},
+	} {
+		p.startup.begin(step.name)
+		if err := step.do(ctx); err != nil {
+			return nil, errors.Join(err, p.Close())
+		}
+	}
+	return p, nil
+}
+
+// Run opens a control plane, runs it until the context ends, and closes it.
+func Run(ctx context.Context, c Config) error {
+	p, err := New(ctx, c)
+	if err != nil {
+		return err
+	}
+	return errors.Join(p.Run(ctx), p.Close())
+}
+
+// onClose adds a function that Close calls before those that were added earlier.
+func (p *Plane) onClose(f func() error) { p.closers = append(p.closers, f) }
+
+// Close frees what New has opened. Run must have returned.
+func (p *Plane) Close() error {
+	var errs []error
+	for _, f := range slices.Backward(p.closers) {
+		errs = append(errs, f())
+	}
+	p.closers = nil
+	return errors.Join(errs...)
+}
+
+// path returns the path of a file or folder in the plane's folder.
+func (p *Plane) path(elem ...string) string {
+	return filepath.Join(append([]string{p.config.Dir}, elem...)...)
+}
+
+func (p *Plane) openLog(ctx context.Context) (err error) {
+	p.Log, err = p.config.OpenLog(ctx)
+	return err
+}
+
+// authorize makes what loads policies: workers that evaluate CUE, authorizers and plugins.
+func (p *Plane) authorize(context.Context) (err error) {
+	c := &p.config
+	if c.Load != nil {
+		return nil
+	}
+	var options []program.Option
+	if c.Worker != nil {
+		p.evaluators = workers.New(workers.Options{Command: c.Worker, Logger: c.Logger})
+		p.onClose(func() error { p.evaluators.Close(); return nil })
+		options = append(options, program.EvaluateWith(p.evaluators))
+	}
+	c.Plugins.StateDir, c.Plugins.Logger, c.Plugins.Metrics = p.path("plugins"), c.Logger, c.Metrics
+	if p.plugins, err = host.New(c.Plugins); err != nil {
+		return fmt.Errorf("plugins: %w", err)
+	}
+	c.Authorization.Plugins, c.Authorization.Logger = p.plugins, c.Logger
+	if p.authorizers, err = authz.New(c.Authorization); err != nil {
+		return err
+	}
+	if c.Enforceable == nil {
+		c.Enforceable = p.authorizers.Check
+	}
+	c.Load = func(proposal *policies.Proposal) (*policy.Policy, error) {
+		loaded, err := policy.New(proposal.Form, options...)
+		if err != nil {
+			return nil, err
+		}
+		return p.authorizers.Bind(loaded), nil
+	}
+	return c.Metrics.Register(p.authorizers)
+}
+
+// replay takes the committer to the end of the log.
+func (p *Plane) replay(ctx context.Context) error {
+	p.Committer = commit.New(commit.Options{Log: p.Log, Objects: p.objects, Load: p.config.Load, Logger: p.config.Logger})
+	if err := p.Committer.Replay(ctx); err != nil || !p.config.AcceptClock {
+		return err
+	}
+	return p.Committer.AcceptClock(ctx)
+}
+
+// openProjections opens what follows the log into files.
+func (p *Plane) openProjections(context.Context) (err error) {
+	if file := p.config.AuditFile; file != "" {
+		if p.audit, err = audit.Open(audit.Options{File: file, Log: p.Log, Start: p.Log.Start(), Logger: p.config.Logger}); err != nil {
+			return err
+		}
+	}
+	if p.History, err = history.Open(history.Options{Dir: p.path("history"), Log: p.Log, Start: p.Log.Start(), Logger: p.config.Logger}); err != nil {
+		return err
+	}
+	p.onClose(p.History.Close)
+	return nil
+}
+
+// openAPI makes the pipeline, and the server in front of it if there is a listener.
+func (p *Plane) openAPI(context.Context) error {
+	c := &p.config
+	uploads, err := parts.Open(p.path("parts"))
+	if err != nil {
+		return err
+	}
+	p.Pipeline = core.New(core.Options{
+		Committer: p.Committer, Log: p.Log, History: p.History, Authenticator: p.Authenticator, Tokens: p.Accounts, Logger: c.Logger, Version: c.Version,
+		Compile: c.Compile, Parts: uploads, Enforceable: c.Enforceable, Evaluators: p.evaluators, Metrics: c.Metrics, Memory: c.Memory, Checks: p.checks(),
+	})
+	if c.Listener == nil {
+		return nil
+	}
+	return p.openServer()
+}
+
+// checks returns the conditions of health of the parts that this plane has.
+func (p *Plane) checks() []core.Check {
+	checks := []core.Check{{Name: "clock", Check: p.Committer.ClockHealth}}
+	if p.config.Policy != nil {
+		checks = append(checks, core.Check{Name: "bootstrap", Check: p.bootstrapped})
+	}
+	if p.audit != nil {
+		checks = append(checks, core.Check{Name: "audit", Check: p.audit.Health})
+	}
+	if p.authorizers != nil {
+		checks = append(checks, core.Check{Name: "authorizers", Check: p.authorizers.Health})
+	}
+	return checks
+}
+
+// bootstrapped returns an error until everything is there that clients rely on from their first
+// request on.
+func (p *Plane) bootstrapped() error {
+	select {
+	case <-p.prepared:
+		return nil
+	default:
+		return errors.New("the start has not yet put the policy in force and created the namespaces default and kube-system")
+	}
+}
+
+// Ready returns a channel that is closed when the policy of the config is in force and the
+// namespaces that every control plane has exist.
+func (p *Plane) Ready() <-chan struct{} { return p.prepared }
+
+// Enforceable tells why this plane cannot enforce a policy; nil if it can.
+func (p *Plane) Enforceable(ctx context.Context, compiled *policy.Compiled) schemas.Diagnostics {
+	if p.config.Enforceable == nil {
+		return nil
+	}
+	return p.config.Enforceable(ctx, compiled)
+}
+
+// Client returns a configuration for clients in this process, whose requests are those of a user.
+// They need neither a listener nor a credential, and take every stage of the pipeline.
+func (p *Plane) Client(name string, groups ...string) *rest.Config {
+	return inside.Config(p.Pipeline, &user.DefaultInfo{Name: name, Groups: groups})
+}
+
+// Address returns the host and port at which clients on this machine reach the listener; "" if
+// there is none.
+func (p *Plane) Address() string {
+	if p.config.Listener == nil {
+		return ""
+	}
+	tcp, ok := p.config.Listener.Addr().(*net.TCPAddr)
+	if !ok {
+		return p.config.Listener.Addr().String()
+	}
+	host := tcp.IP.String()
+	if tcp.IP.IsUnspecified() {
+		host = "127.0.0.1"
+	}
+	return net.JoinHostPort(host, strconv.Itoa(tcp.Port))
+}
+
+// Kubeconfig returns the path of a kubeconfig for an administrator, which New writes if there is
+// a listener.
+func (p *Plane) Kubeconfig() string { return p.path("admin.kubeconfig") }

@@ -1,0 +1,232 @@
+package plane
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/oklog/run"
+	"stele.dev/stele/core/bootstrap"
+	"stele.dev/stele/core/controllers"
+	"stele.dev/stele/core/controllers/clients"
+	"stele.dev/stele/core/expiry"
+	"stele.dev/stele/policy"
+	"stele.dev/stele/schemas"
+)
+
+// drainTimeout is how long requests may take to end when the plane stops.
+const drainTimeout = 20 * time.Second
+
+// Run runs the control plane until the context ends, then stops it and returns nil; or until a
+// part fails, which is the error. It is called once.
+func (p *Plane) Run(ctx context.Context) error {
+	c := &p.config
+	if p.authorizers != nil {
+		p.authorizers.Follow(p.Committer)
+	}
+	// The actors stand in the order in which they are stopped. The first one waits for ctx.
+	g := &group{ctx: context.WithoutCancel(ctx), prepared: p.prepared}
+	ended, end := context.WithCancel(ctx)
+	g.Add(func() error { <-ended.Done(); return ended.Err() }, func(error) { end() })
+	p.addReadiness(g)
+	if len(c.Controllers) > 0 {
+		g.oncePrepared("controllers", func(ctx context.Context) error {
+			issuer := &clients.Issuer{Token: p.Accounts.InSecret}
+			if p.authority != nil {
+				issuer.RootCA = p.authority.PEM
+			}
+			return controllers.Run(ctx, c.Controllers, p.Pipeline, issuer, c.Logger)
+		})
+	}
+	if c.EventTTL > 0 {
+		g.oncePrepared("expiry of events", expiry.New(expiry.Options{Committer: p.Committer, Log: p.Log, TTL: c.EventTTL, Logger: c.Logger}).Run)
+	}
+	if p.server != nil {
+		g.oncePrepared("published authorities", p.publisher.Run)
+	}
+	p.addAPI(g)
+	if c.Beside != nil {
+		g.oncePrepared("beside", func(ctx context.Context) error { return c.Beside(ctx, p) })
+	}
+	g.actor("authentication", p.Authenticator.Run)
+	g.actor("failed authentications", p.failures.Run)
+	g.actor("watches", p.objects.Run)
+	g.actor("committer", p.Committer.Run)
+	if p.authorizers != nil {
+		g.actor("authorizers", p.authorizers.Run)
+		g.actor("plugins", p.plugins.Run)
+	}
+	if p.audit != nil {
+		g.actor("audit", p.audit.Run)
+	}
+	g.actor("history", p.History.Run)
+	p.addPreparation(ctx, g)
+	if err := g.Run(); ctx.Err() == nil || !errors.Is(err, ctx.Err()) {
+		return err
+	}
+	return nil
+}
+
+// Start runs the control plane in the background and returns when it is ready. stop stops and
+// closes the plane, and returns the error of Run.
+func (p *Plane) Start(ctx context.Context) (stop func() error, err error) {
+	running, cancel := context.WithCancel(ctx)
+	ended := make(chan error, 1)
+	go func() { ended <- p.Run(running) }()
+	stop = sync.OnceValue(func() error {
+		cancel()
+		return errors.Join(<-ended, p.Close())
+	})
+	select {
+	case <-p.prepared:
+		return stop, nil
+	case err := <-ended:
+		ended <- err
+		return nil, errors.Join(stop(), ctx.Err())
+	}
+}
+
+// group is a run.Group whose actors stop in the order in which they were added.
+type group struct {
+	run.Group
+	ctx      context.Context
+	prepared <-chan struct{}
+}
+
+// actor adds a part that runs until its context ends.
+func (g *group) actor(name string, run func(context.Context) error) {
+	ctx, cancel := context.WithCancel(g.ctx)
+	done := make(chan struct{})
+	g.Add(func() error {
+		defer close(done)
+		if err := run(ctx); !errors.Is(err, context.Canceled) {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		return nil
+	}, func(error) { cancel(); <-done })
+}
+
+// oncePrepared adds a part that begins when the plane is ready.
+func (g *group) oncePrepared(name string, run func(context.Context) error) {
+	g.actor(name, func(ctx context.Context) error {
+		select {
+		case <-g.prepared:
+			return run(ctx)
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	})
+}
+
+// addReadiness adds what makes the plane report first, when it stops, that it is not ready, so
+// that load balancers send no more requests.
+func (p *Plane) addReadiness(g *group) {
+	done := make(chan struct{})
+	g.Add(func() error { <-done; return nil }, func(error) {
+		p.NotReady()
+		time.Sleep(p.config.DrainDelay)
+		close(done)
+	})
+}
+
+// addAPI adds what serves the API. When it stops, watches end with a bookmark, and other requests
+// have drainTimeout to end.
+func (p *Plane) addAPI(g *group) {
+	if p.server == nil {
+		done := make(chan struct{})
+		g.Add(func() error { <-done; return nil }, func(error) { p.Drain(); close(done) })
+		return
+	}
+	g.Add(func() error {
+		if err := p.server.ServeTLS(p.config.Listener, "", ""); !errors.Is(err, http.ErrServerClosed) {
+			return err
+		}
+		return nil
+	}, func(error) {
+		ctx, cancel := context.WithTimeout(context.Background(), drainTimeout)
+		defer cancel()
+		p.Drain()
+		if err := p.server.Shutdown(ctx); err != nil {
+			p.config.Logger.Warn("requests were cut off", "error", err)
+			p.server.Close()
+		}
+	})
+}
+
+// addPreparation adds what makes everything that must be there before the first request.
+func (p *Plane) addPreparation(ctx context.Context, g *group) {
+	ctx, cancel := context.WithCancel(ctx)
+	g.Add(func() error {
+		p.startup.begin("putting the policy in force")
+		if err := p.prepare(ctx); err != nil {
+			return err
+		}
+		p.startup.done()
+		close(p.prepared)
+		<-ctx.Done()
+		return nil
+	}, func(error) { cancel() })
+}
+
+// PolicyError reports that the policy of the config has errors, so that it cannot be put in force.
+type PolicyError struct {
+	Source      *policy.Source
+	Diagnostics schemas.Diagnostics
+}
+
+// Error lists the errors.
+func (e *PolicyError) Error() string {
+	return fmt.Sprintf("the policy cannot be put in force: %v", e.Diagnostics)
+}
+
+// prepare puts the policy of the config in force if there is none, and creates the namespaces
+// that every control plane has.
+func (p *Plane) prepare(ctx context.Context) error {
+	c := &p.config
+	if c.Policy == nil {
+		return nil
+	}
+	activated, err := p.activate(ctx)
+	if err != nil {
+		return err
+	}
+	if c.Prepare != nil {
+		if err := c.Prepare(ctx, p, c.Policy, activated); err != nil {
+			return err
+		}
+	}
+	c.Policy = nil // it may be large
+	if err := bootstrap.Namespaces(ctx, p.Committer); err != nil {
+		return err
+	}
+	if p.publisher != nil {
+		if err := p.publisher.Publish(ctx); err != nil { // the publisher tries again
+			c.Logger.Warn("the authorities that are trusted could not be published", "error", err)
+		}
+	}
+	return nil
+}
+
+// activate puts the policy of the config in force if the log has none, and returns what it
+// compiled; nil if the log has one.
+func (p *Plane) activate(ctx context.Context) (*policy.Compiled, error) {
+	source := p.config.Policy
+	if p.Committer.Tip().Policies.Active != nil {
+		return nil, nil
+	}
+	compiled, diags, err := p.config.Compile(ctx, source)
+	if err == nil && len(diags) == 0 {
+		diags = p.Enforceable(ctx, compiled)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if len(diags) > 0 {
+		return nil, &PolicyError{source, diags}
+	}
+	_, err = bootstrap.Activate(ctx, p.Committer, compiled, bootstrap.Actor)
+	return compiled, err
+}
