@@ -1,4 +1,4 @@
-// Package docs_test holds the documentation to be true of the code.
+// Package docs_test checks the documentation against the code.
 package docs_test
 
 import (
@@ -17,7 +17,7 @@ import (
 
 const module = "stele.dev/stele/"
 
-// mayImport says, for each folder, what of this module the packages below it may
+// mayImport lists, for each top folder, the packages of this module that its packages may
 // import: imports point one way, and siblings never meet. A trailing /... is everything
 // below.
 var mayImport = map[string][]string{
@@ -36,7 +36,7 @@ var mayImport = map[string][]string{
 	"docs":                 {},
 }
 
-// home says which folders may import a heavy dependency, and why it has no other home.
+// home lists the folders that may import a heavy dependency, and the reason.
 var home = []struct {
 	dependency string
 	folders    []string
@@ -51,7 +51,7 @@ var home = []struct {
 	{"github.com/oklog/run", []string{"core/plane"}, "packages have errgroups and contexts; a control plane has one group"},
 }
 
-// badNames are packages whose names promise nothing.
+// badNames matches names of packages that do not say what the package does.
 var badNames = regexp.MustCompile(`(^|/)(util|utils|common|helper|helpers|misc|base)$`)
 
 // sources calls visit for every Go file of the module, with its folder and its name
@@ -123,7 +123,7 @@ func TestImportsPointOneWay(t *testing.T) {
 	}
 }
 
-// below tells whether name is folder or lies in it.
+// below reports whether name is folder or lies in it.
 func below(folder, name string) bool {
 	return name == folder || strings.HasPrefix(name, folder+"/")
 }
