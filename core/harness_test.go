@@ -27,6 +27,7 @@ import (
 	"stele.dev/stele/eventlog"
 	"stele.dev/stele/eventlog/memlog"
 	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/bundles"
 	"stele.dev/stele/projections/history"
 	"stele.dev/stele/projections/objects"
 	"stele.dev/stele/projections/policies"
@@ -92,21 +93,21 @@ bundle: policy.#Bundle & {
 `
 
 // compile compiles a bundle once per test binary and text.
-func compile(t testing.TB, text string) *policy.Compiled {
+func compile(t testing.TB, text string) *compile.Result {
 	t.Helper()
 	compiledMu.Lock()
 	defer compiledMu.Unlock()
 	if c := compiledBundles[text]; c != nil {
 		return c
 	}
-	source, err := policy.ReadFS(fstest.MapFS{
+	source, err := bundles.ReadFS(fstest.MapFS{
 		"bundle.cue":         {Data: []byte(text)},
 		"cue.mod/module.cue": {Data: []byte("module: \"test.example\"\nlanguage: version: \"v0.17.0\"\n")},
 	}, ".")
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, diags := policy.Compile(source)
+	c, diags := compile.Bundle(source)
 	if len(diags) > 0 {
 		t.Fatal(diags)
 	}
@@ -116,7 +117,7 @@ func compile(t testing.TB, text string) *policy.Compiled {
 
 var (
 	compiledMu      sync.Mutex
-	compiledBundles = map[string]*policy.Compiled{}
+	compiledBundles = map[string]*compile.Result{}
 )
 
 // loaded loads a policy once per test binary and text: replicas may share it, as it never changes.
@@ -160,8 +161,8 @@ var authenticator = sync.OnceValues(func() (*authn.Authenticator, error) {
 })
 
 // compileHere is what the program does in another process.
-func compileHere(_ context.Context, source *policy.Source) (*policy.Compiled, schemas.Diagnostics, error) {
-	compiled, diags := policy.Compile(source)
+func compileHere(_ context.Context, source *bundles.Source) (*compile.Result, schemas.Diagnostics, error) {
+	compiled, diags := compile.Bundle(source)
 	return compiled, diags, nil
 }
 

@@ -11,7 +11,8 @@ import (
 	"time"
 
 	"stele.dev/stele/eventlog/memlog"
-	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/bundles"
+	"stele.dev/stele/policy/compile"
 	"stele.dev/stele/schemas"
 )
 
@@ -91,7 +92,7 @@ func TestPushesTakeTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var store memlog.Store
 		var now, most atomic.Int32
-		r, err := tryStartWith(t.Context(), store.Open(nil), replicaOptions{compile: func(ctx context.Context, source *policy.Source) (*policy.Compiled, schemas.Diagnostics, error) {
+		r, err := tryStartWith(t.Context(), store.Open(nil), replicaOptions{compile: func(ctx context.Context, source *bundles.Source) (*compile.Result, schemas.Diagnostics, error) {
 			most.Store(max(most.Load(), now.Add(1)))
 			defer now.Add(-1)
 			time.Sleep(time.Second)

@@ -20,17 +20,19 @@ import (
 	"stele.dev/stele/core/status"
 	"stele.dev/stele/eventlog/logpb"
 	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/bundles"
+	"stele.dev/stele/policy/compile"
 	"stele.dev/stele/projections/policies"
 	"stele.dev/stele/schemas"
 )
 
 // Compile makes a policy of a bundle's source. Diagnostics are what is wrong with the
 // bundle; an error is what kept it from being compiled at all.
-type Compile func(context.Context, *policy.Source) (*policy.Compiled, schemas.Diagnostics, error)
+type Compile func(context.Context, *bundles.Source) (*compile.Result, schemas.Diagnostics, error)
 
 // Enforceable tells why a policy cannot be enforced by this replica, each reason with its place in the bundle:
 // what it names is not here, or does not want what the policy gives it.
-type Enforceable func(context.Context, *policy.Compiled) schemas.Diagnostics
+type Enforceable func(context.Context, *compile.Result) schemas.Diagnostics
 
 func isPolicies(r schema.GroupVersionResource) bool {
 	return r.Group == activation.Group && r.Version == activation.Version && r.Resource == activation.Plural
@@ -160,7 +162,7 @@ func (p *Pipeline) compilePolicy(ctx context.Context, r *Request) error {
 
 // compileAsked compiles what was pushed. Pushes take turns: the files of one may have hundreds of megabytes, of which
 // the request itself has only the digests.
-func (p *Pipeline) compileAsked(ctx context.Context, r *Request) (*policy.Compiled, error) {
+func (p *Pipeline) compileAsked(ctx context.Context, r *Request) (*compile.Result, error) {
 	done, err := p.compiling.take(ctx)
 	if err != nil {
 		return nil, err
@@ -309,7 +311,7 @@ func checkFiles(files []activation.File) (errs field.ErrorList) {
 	}
 	seen := map[string]bool{}
 	for i, f := range files {
-		if !policy.ValidPath(f.Path) {
+		if !bundles.ValidPath(f.Path) {
 			errs = append(errs, field.Invalid(at.Index(i).Child("path"), f.Path, "must be the path of a file of CUE, YAML or JSON, relative to the module's root"))
 		}
 		if seen[f.Path] {

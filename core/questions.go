@@ -17,7 +17,7 @@ import (
 	"stele.dev/stele/core/negotiate"
 	"stele.dev/stele/core/past"
 	"stele.dev/stele/core/status"
-	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/rights"
 	"stele.dev/stele/projections/policies"
 )
 
@@ -78,7 +78,7 @@ func (q *question) invalid(errs ...*field.Error) error {
 
 // tooMuch is the answer to a question about rules that would take too long, where that is the error.
 func (q *question) tooMuch(err error) error {
-	if errors.Is(err, policy.ErrIntricate) {
+	if errors.Is(err, rights.ErrIntricate) {
 		return q.invalid(field.Invalid(field.NewPath("spec"), field.OmitValueType{}, err.Error()))
 	}
 	return err
@@ -135,7 +135,7 @@ func (p *Pipeline) answerWhoCan(ctx context.Context, r *Request, kind *question)
 		if s.Subresource != "" {
 			resource += "/" + s.Subresource
 		}
-		if has, hint := law.Served.Has(s.Group, resource); !has {
+		if has, hint := law.Served.Find(s.Group, resource); !has {
 			text := fmt.Sprintf("the policy in force at revision %d has no such resource in the group %q", law.Revision, s.Group)
 			if hint != "" {
 				text += ": " + hint
@@ -143,7 +143,7 @@ func (p *Pipeline) answerWhoCan(ctx context.Context, r *Request, kind *question)
 			return nil, kind.invalid(field.Invalid(field.NewPath("spec", "resource"), resource, text))
 		}
 	}
-	q := policy.Question{Verb: s.Verb, Path: s.Path, Group: s.Group, Resource: s.Resource, Subresource: s.Subresource, Name: s.Name, Namespace: s.Namespace, AnyNamespace: s.AnyNamespace}
+	q := rights.Question{Verb: s.Verb, Path: s.Path, Group: s.Group, Resource: s.Resource, Subresource: s.Subresource, Name: s.Name, Namespace: s.Namespace, AnyNamespace: s.AnyNamespace}
 	if q.Group == "" && q.Resource == "namespaces" && q.Namespace == "" && !q.AnyNamespace {
 		q.Namespace = q.Name // as of a request for it
 	}
@@ -273,7 +273,7 @@ func (p *Pipeline) answerAccessDifference(ctx context.Context, r *Request, kind 
 		return nil, err
 	}
 	defer done()
-	var rights [2]*policy.Rights
+	var both [2]*rights.Rights
 	for i, side := range sides {
 		errs = append(errs, oneMoment(side.at, side.of.Revision, side.of.Time)...)
 		if side.of.Access == nil {
@@ -283,7 +283,7 @@ func (p *Pipeline) answerAccessDifference(ctx context.Context, r *Request, kind 
 			errs = append(errs, field.Forbidden(side.at.Child("access"), "may not be given together with a revision or a time"))
 		}
 		var err error
-		if rights[i], err = policy.NewRights(side.of.Access); err != nil {
+		if both[i], err = rights.New(side.of.Access); err != nil {
 			errs = append(errs, field.Invalid(side.at.Child("access"), field.OmitValueType{}, err.Error()))
 		}
 		side.of.Access = nil // it need not come back
@@ -292,25 +292,25 @@ func (p *Pipeline) answerAccessDifference(ctx context.Context, r *Request, kind 
 		return nil, kind.invalid(errs...)
 	}
 	for i, side := range sides {
-		if rights[i] != nil {
+		if both[i] != nil {
 			continue
 		}
 		law, err := p.rightsAt(ctx, r, side.of.Revision, side.of.Time)
 		if err != nil {
 			return nil, kind.tooMuch(err)
 		}
-		rights[i], *side.state = law.Rights.Rights, law.State
+		both[i], *side.state = law.Rights.Rights, law.State
 	}
-	of := policy.Selection{Subjects: d.Spec.Subjects, AnyNamespace: d.Spec.Namespace == nil}
+	of := rights.Selection{Subjects: d.Spec.Subjects, AnyNamespace: d.Spec.Namespace == nil}
 	if d.Spec.Namespace != nil {
 		of.Namespace = *d.Spec.Namespace
 	}
-	d.Status.Chain = policy.ChainDifference(rights[0], rights[1])
-	if d.Status.Changes, err = policy.Difference(ctx, rights[0], rights[1], of); err != nil {
+	d.Status.Chain = rights.ChainDifference(both[0], both[1])
+	if d.Status.Changes, err = rights.Difference(ctx, both[0], both[1], of); err != nil {
 		return nil, kind.tooMuch(err)
 	}
 	if d.Status.Changes == nil {
-		d.Status.Changes = []policy.AccessChange{}
+		d.Status.Changes = []rights.AccessChange{}
 	}
 	return d, nil
 }

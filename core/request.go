@@ -20,6 +20,7 @@ import (
 	"stele.dev/stele/core/shown"
 	"stele.dev/stele/eventlog/logpb"
 	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/compile"
 	"stele.dev/stele/projections/objects"
 )
 
@@ -85,7 +86,7 @@ type Request struct {
 
 	// decode and schema, of a policy
 	asked    *activation.Policy
-	compiled *policy.Compiled
+	compiled *compile.Result
 
 	turn     func() // ends the request's turn at its object; nil if it has none
 	trace    *trace // of a request that is explained

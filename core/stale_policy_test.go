@@ -18,6 +18,7 @@ import (
 	"stele.dev/stele/eventlog"
 	"stele.dev/stele/eventlog/logpb"
 	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/compile"
 )
 
 // TestP3UnderLoad has many users write and read on replicas of one log while policies that grant
@@ -57,7 +58,7 @@ func TestP3UnderLoad(t *testing.T) {
 // lawgivers is a simulation in which policies change all the time.
 type lawgivers struct {
 	*simulation
-	compiled []*policy.Compiled
+	compiled []*compile.Result
 	laws     map[string]*policy.Policy // by digest
 	asked    []*question
 }
@@ -125,7 +126,7 @@ func (s *lawgivers) enact(rng *rand.Rand) {
 			Rules: []policy.Rule{{ID: "d/r", APIGroups: []string{"*"}, Resources: []string{"*"}, Verbs: []string{pick(rng, "get", "update", "delete", "create", "deletecollection")}}},
 		})
 		s.remember(&form)
-		s.compiled = append(s.compiled, &policy.Compiled{Form: &form, Source: base.Source})
+		s.compiled = append(s.compiled, &compile.Result{Form: &form, Source: base.Source})
 	}
 }
 

@@ -15,6 +15,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"stele.dev/stele/core/access"
 	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/bundles"
+	"stele.dev/stele/policy/rights"
 )
 
 func accessCommand() *cobra.Command {
@@ -144,7 +146,7 @@ func (o *accessDiffOptions) run(cmd *cobra.Command) (err error) {
 // side reads what a flag says: a folder, or a moment.
 func (o *accessDiffOptions) side(ctx context.Context, cmd *cobra.Command, text string, into *access.Side) error {
 	if info, err := os.Stat(text); err == nil && info.IsDir() || strings.ContainsRune(text, os.PathSeparator) {
-		source, err := policy.ReadDir(text)
+		source, err := bundles.ReadDir(text)
 		if err != nil {
 			return err
 		}
@@ -195,7 +197,7 @@ var changeMarks = map[string]struct {
 	mark  string
 	style style
 }{
-	policy.Gained: {"+", added}, policy.Lost: {"-", removed}, policy.Changed: {"~", altered}, policy.Denied: {"!", removed}, policy.NotDenied: {".", added},
+	rights.Gained: {"+", added}, rights.Lost: {"-", removed}, rights.Changed: {"~", altered}, rights.Denied: {"!", removed}, rights.NotDenied: {".", added},
 }
 
 func (o *accessDiffOptions) show(out *output, answer *access.Difference) error {
@@ -236,7 +238,7 @@ func (o *accessDiffOptions) show(out *output, answer *access.Difference) error {
 		m := changeMarks[c.Type]
 		below := ""
 		switch {
-		case c.Type == policy.Changed:
+		case c.Type == rights.Changed:
 			below = "   " + out.paint(m.style, "before: "+cmp.Or(c.Before, "always")) + "\n   " + out.paint(m.style, "now:    "+cmp.Or(c.After, "always")) + "\n"
 		case c.Before+c.After != "":
 			below = "   " + out.paint(m.style, cmp.Or(c.After, c.Before)) + "\n"
@@ -271,7 +273,7 @@ func butText(words, except []string) string {
 }
 
 // scopeText is the resources, or the paths.
-func scopeText(s *policy.Scope) string {
+func scopeText(s *rights.Scope) string {
 	if len(s.Paths) > 0 {
 		return butText(s.Paths, s.ExceptPaths)
 	}

@@ -9,11 +9,11 @@ import (
 	"path/filepath"
 	"strings"
 
-	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/bundles"
 )
 
 // commitOf is the commit that a push names: the one that was given, or else what git says.
-func (o *pushOptions) commitOf(ctx context.Context, dir string, source *policy.Source) (string, error) {
+func (o *pushOptions) commitOf(ctx context.Context, dir string, source *bundles.Source) (string, error) {
 	if o.commit != "" {
 		return o.commit, nil
 	}
@@ -33,7 +33,7 @@ type checkout struct {
 // checkoutOf asks git about the module of a bundle. A file of the module that is not as in the commit makes the
 // checkout changed, wherever in the module it is; so does a file of the bundle that git does not track, because it is new
 // or ignored.
-func checkoutOf(ctx context.Context, dir string, source *policy.Source) (checkout, error) {
+func checkoutOf(ctx context.Context, dir string, source *bundles.Source) (checkout, error) {
 	root, err := moduleRoot(dir, source.Package)
 	if err != nil {
 		return checkout{}, err

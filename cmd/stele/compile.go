@@ -14,6 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"stele.dev/stele/core/apart"
 	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/bundles"
+	"stele.dev/stele/policy/compile"
 	"stele.dev/stele/projections/policies"
 	"stele.dev/stele/schemas"
 )
@@ -48,7 +50,7 @@ func (o *compileOptions) addFlags(f *pflag.FlagSet) {
 }
 
 // limits are those of compiling a source.
-func (o *compileOptions) limits(source *policy.Source) apart.Limits {
+func (o *compileOptions) limits(source *bundles.Source) apart.Limits {
 	cpu := cmp.Or(o.cpu, compileCPU+compileCPUPerMiB*time.Duration(source.Size()>>20))
 	return apart.Limits{CPU: cpu, Wall: compileWall*cpu + compileStart, Memory: cmp.Or(o.memory.Value(), compileMemory), Output: compileOutput}
 }
@@ -56,7 +58,7 @@ func (o *compileOptions) limits(source *policy.Source) apart.Limits {
 // compilation is what a compiling process answers with, before the bytes of the form.
 type compilation struct {
 	// Compiled has all but the form and the source.
-	Compiled    *policy.Compiled    `json:"compiled,omitempty"`
+	Compiled    *compile.Result     `json:"compiled,omitempty"`
 	Used        []string            `json:"used,omitempty"` // paths of the files that the bundle consists of
 	Size        int64               `json:"size,omitempty"` // of the form
 	Diagnostics schemas.Diagnostics `json:"diagnostics,omitempty"`
@@ -64,7 +66,7 @@ type compilation struct {
 
 // compile compiles in a child process. Diagnostics are what is wrong with the bundle, and an
 // error is what kept it from being compiled.
-func (o *compileOptions) compile(ctx context.Context, source *policy.Source) (*policy.Compiled, schemas.Diagnostics, error) {
+func (o *compileOptions) compile(ctx context.Context, source *bundles.Source) (*compile.Result, schemas.Diagnostics, error) {
 	var form []byte
 	c, diags, err := o.read(ctx, source, func(r io.Reader, size int64) error {
 		form = make([]byte, size)
@@ -83,7 +85,7 @@ func (o *compileOptions) compile(ctx context.Context, source *policy.Source) (*p
 
 // digest compiles in a child process, and returns only the digest of the policy: it takes no
 // memory of this process.
-func (o *compileOptions) digest(ctx context.Context, source *policy.Source) (d policies.Digest, diags schemas.Diagnostics, err error) {
+func (o *compileOptions) digest(ctx context.Context, source *bundles.Source) (d policies.Digest, diags schemas.Diagnostics, err error) {
 	_, diags, err = o.read(ctx, source, func(r io.Reader, size int64) error {
 		h := sha256.New()
 		_, err := io.CopyN(h, r, size)
@@ -94,7 +96,7 @@ func (o *compileOptions) digest(ctx context.Context, source *policy.Source) (d p
 }
 
 // read compiles in a child process, and has form read the form.
-func (o *compileOptions) read(ctx context.Context, source *policy.Source, form func(r io.Reader, size int64) error) (*compilation, schemas.Diagnostics, error) {
+func (o *compileOptions) read(ctx context.Context, source *bundles.Source, form func(r io.Reader, size int64) error) (*compilation, schemas.Diagnostics, error) {
 	var c compilation
 	err := inTurn(ctx, o.limits(source), "compile", nil, source, func(d *json.Decoder, rest io.Reader) error {
 		if err := d.Decode(&c); err != nil {
@@ -143,7 +145,7 @@ type sourceFile struct {
 
 // inTurn runs one of the hidden commands below `stele policy` on a source, when no other one
 // runs, and has read read its answer.
-func inTurn(ctx context.Context, l apart.Limits, command string, configs map[string]string, source *policy.Source, read func(*json.Decoder, io.Reader) error) error {
+func inTurn(ctx context.Context, l apart.Limits, command string, configs map[string]string, source *bundles.Source, read func(*json.Decoder, io.Reader) error) error {
 	patience := time.NewTimer(compileQueue)
 	defer patience.Stop()
 	select {
@@ -197,7 +199,7 @@ func (l *lineBehind) Read(p []byte) (int, error) {
 }
 
 // readSource is the other end of inTurn.
-func readSource(r io.Reader) (*policy.Source, map[string]string, error) {
+func readSource(r io.Reader) (*bundles.Source, map[string]string, error) {
 	if err := apart.Confine(); err != nil {
 		return nil, nil, err
 	}
@@ -206,14 +208,14 @@ func readSource(r io.Reader) (*policy.Source, map[string]string, error) {
 	if err := d.Decode(&head); err != nil {
 		return nil, nil, err
 	}
-	source := &policy.Source{Package: head.Package, Strays: head.Strays, NearMisses: head.NearMisses}
+	source := &bundles.Source{Package: head.Package, Strays: head.Strays, NearMisses: head.NearMisses}
 	rest := behind(d, r)
 	for _, f := range head.Files {
 		data := make([]byte, f.Size)
 		if _, err := io.ReadFull(rest, data); err != nil {
 			return nil, nil, err
 		}
-		source.Files = append(source.Files, policy.File{Path: f.Path, Data: data})
+		source.Files = append(source.Files, bundles.File{Path: f.Path, Data: data})
 	}
 	return source, head.Configs, nil
 }
@@ -232,7 +234,7 @@ func compileCommand() *cobra.Command {
 			}
 			var c compilation
 			var form []byte
-			compiled, diags := policy.Compile(source)
+			compiled, diags := compile.Bundle(source)
 			if c.Diagnostics = diags; len(diags) == 0 {
 				form, _ = compiled.Form.Encode()
 				c.Compiled, c.Size = compiled, int64(len(form))

@@ -9,7 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"stele.dev/stele/core/apart"
-	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/bundles"
+	"stele.dev/stele/policy/pluginconfig"
 	"stele.dev/stele/schemas"
 )
 
@@ -18,7 +19,7 @@ var configsLimits = apart.Limits{CPU: 10 * time.Second, Wall: 40 * time.Second, 
 
 // checkConfigsApart is [policy.CheckPluginConfigs] in a child process: a schema is CUE, and comes
 // from a program that the operator trusts not to be harmful, and that may be wrong.
-func checkConfigsApart(ctx context.Context, source *policy.Source, configSchemas map[string]string) (diags schemas.Diagnostics, err error) {
+func checkConfigsApart(ctx context.Context, source *bundles.Source, configSchemas map[string]string) (diags schemas.Diagnostics, err error) {
 	err = inTurn(ctx, configsLimits, "configs", configSchemas, source, func(d *json.Decoder, _ io.Reader) error { return d.Decode(&diags) })
 	var failure *apart.Failure
 	if errors.As(err, &failure) {
@@ -40,7 +41,7 @@ func configsCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return json.NewEncoder(cmd.OutOrStdout()).Encode(policy.CheckPluginConfigs(source, configs))
+			return json.NewEncoder(cmd.OutOrStdout()).Encode(pluginconfig.Check(source, configs))
 		},
 	}
 }

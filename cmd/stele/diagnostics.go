@@ -8,13 +8,14 @@ import (
 	"strings"
 	"unicode"
 
-	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/bundles"
+	"stele.dev/stele/policy/compile"
 	"stele.dev/stele/schemas"
 )
 
 // errDiagnostics prints what is wrong with a bundle, and returns the error that sums it
 // up.
-func errDiagnostics(out io.Writer, source *policy.Source, diags schemas.Diagnostics, where string) error {
+func errDiagnostics(out io.Writer, source *bundles.Source, diags schemas.Diagnostics, where string) error {
 	w := newDiagnosticWriter(out, source, diags)
 	for _, d := range diags {
 		w.write(d)
@@ -23,7 +24,7 @@ func errDiagnostics(out io.Writer, source *policy.Source, diags schemas.Diagnost
 }
 
 // warn prints what is to be known of a bundle that compiles.
-func warn(out io.Writer, compiled *policy.Compiled) {
+func warn(out io.Writer, compiled *compile.Result) {
 	for _, d := range compiled.Warnings {
 		fmt.Fprintln(out, "warning:", d)
 	}
@@ -51,11 +52,11 @@ func (w *unprinted) HandleWarningHeader(_ int, _, text string) {
 type diagnosticWriter struct {
 	out    io.Writer
 	color  bool
-	source *policy.Source
+	source *bundles.Source
 	digits int // of the greatest line number
 }
 
-func newDiagnosticWriter(out io.Writer, source *policy.Source, diags schemas.Diagnostics) *diagnosticWriter {
+func newDiagnosticWriter(out io.Writer, source *bundles.Source, diags schemas.Diagnostics) *diagnosticWriter {
 	w := &diagnosticWriter{out: out, color: isTerminal(out), source: source}
 	for _, d := range diags {
 		w.digits = max(w.digits, len(fmt.Sprint(d.Pos.Line)))

@@ -18,6 +18,8 @@ import (
 	"stele.dev/stele/core/bootstrap"
 	"stele.dev/stele/core/commit"
 	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/bundles"
+	"stele.dev/stele/policy/compile"
 )
 
 const (
@@ -45,7 +47,7 @@ type policyWatch struct {
 
 // watchPolicy watches all folders of the module that a folder belongs to, of which source
 // has been read, and the one that the module is in: a checkout may replace all of it.
-func watchPolicy(dir string, source *policy.Source, c *commit.Committer, compile *compileOptions, enforceable core.Enforceable, out, err io.Writer) (*policyWatch, error) {
+func watchPolicy(dir string, source *bundles.Source, c *commit.Committer, compile *compileOptions, enforceable core.Enforceable, out, err io.Writer) (*policyWatch, error) {
 	abs, absErr := filepath.Abs(dir)
 	if absErr != nil {
 		return nil, absErr
@@ -110,7 +112,7 @@ func (w *policyWatch) run(ctx context.Context) error {
 				}
 			}
 			// The data of a server that is in the module, too, changes all the time.
-			if e.Op != fsnotify.Chmod && (policy.IsSource(e.Name) || w.folders[e.Name]) {
+			if e.Op != fsnotify.Chmod && (bundles.IsSource(e.Name) || w.folders[e.Name]) {
 				quiet.Reset(policyWatchQuiet)
 			}
 		case err := <-w.watcher.Errors:
@@ -142,7 +144,7 @@ func (w *policyWatch) save(ctx context.Context) {
 		return
 	}
 	w.gone = false
-	source, err := policy.ReadDir(w.dir)
+	source, err := bundles.ReadDir(w.dir)
 	if err != nil {
 		w.complain(err)
 		return
@@ -188,7 +190,7 @@ func (w *policyWatch) save(ctx context.Context) {
 
 // warnDropped prints the fields of stored objects that the bundle does not show. While a bundle is being written they
 // come and go: objects keep them.
-func (w *policyWatch) warnDropped(ctx context.Context, compiled *policy.Compiled) {
+func (w *policyWatch) warnDropped(ctx context.Context, compiled *compile.Result) {
 	dropped, err := activation.FieldsDropped(ctx, w.committer.Tip(), compiled.Form, func() (*policy.Policy, error) {
 		return w.committer.Load(activation.Proposal(compiled, ""))
 	})

@@ -16,7 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 	"stele.dev/stele/core/activation"
-	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/bundles"
 )
 
 const dropFieldsUsage = "activate it although stored objects have fields that its schemas do not: these are not shown any more"
@@ -75,7 +75,7 @@ func (o *pushOptions) run(cmd *cobra.Command, dir string) error {
 	if err := o.check(); err != nil {
 		return err
 	}
-	source, err := policy.ReadDir(dir)
+	source, err := bundles.ReadDir(dir)
 	if err != nil {
 		return err
 	}

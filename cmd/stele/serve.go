@@ -34,7 +34,7 @@ import (
 	"stele.dev/stele/eventlog"
 	"stele.dev/stele/eventlog/etcdlog"
 	"stele.dev/stele/examples"
-	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/bundles"
 	"stele.dev/stele/projections/audit"
 	"stele.dev/stele/projections/history"
 	"stele.dev/stele/projections/objects"
@@ -330,20 +330,20 @@ func (o *serveOptions) serve(cmd *cobra.Command) (err error) {
 }
 
 // source reads the bundle: that of --policy, or the quickstart that is built in.
-func (o *serveOptions) source() (*policy.Source, error) {
+func (o *serveOptions) source() (*bundles.Source, error) {
 	if o.policyDir == "" {
 		quickstart, err := fs.Sub(examples.Quickstart, "quickstart")
 		if err != nil {
 			return nil, err
 		}
-		return policy.ReadFS(quickstart, ".")
+		return bundles.ReadFS(quickstart, ".")
 	}
-	return policy.ReadDir(o.policyDir)
+	return bundles.ReadDir(o.policyDir)
 }
 
 // prepare puts the bundle in force if the log is empty or the bundle is watched, else
 // compares it with what is in force, and creates the namespaces that always exist.
-func (o *serveOptions) prepare(ctx context.Context, cmd *cobra.Command, c *commit.Committer, source *policy.Source, watch *policyWatch, enforceable core.Enforceable) error {
+func (o *serveOptions) prepare(ctx context.Context, cmd *cobra.Command, c *commit.Committer, source *bundles.Source, watch *policyWatch, enforceable core.Enforceable) error {
 	active := c.Tip().Policies.Active
 	switch {
 	case active == nil:

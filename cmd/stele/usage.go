@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/wording"
 )
 
 // The exit codes. A command that answers a question (policy explain, diff --exit-code) exits with 1 for "no", and with 2
@@ -124,7 +124,7 @@ func flagError(cmd *cobra.Command, err error) error {
 				names = append(names, f.Name)
 			}
 		})
-		if near := policy.Nearest(unknown.GetSpecifiedName(), names); near != "" {
+		if near := wording.Nearest(unknown.GetSpecifiedName(), names); near != "" {
 			text += "; did you mean --" + near + "?"
 		}
 	}
@@ -228,7 +228,7 @@ func oneOf(flag, value string, values []string) error {
 		return nil
 	}
 	hint := ""
-	if near := policy.Nearest(value, values); near != "" {
+	if near := wording.Nearest(value, values); near != "" {
 		hint = fmt.Sprintf("; did you mean %q?", near)
 	}
 	return usagef("%s %s: use %s%s", flag, value, enumerated(values), hint)

@@ -6,13 +6,15 @@ import (
 	"io"
 
 	"stele.dev/stele/plugins/host"
-	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/bundles"
+	"stele.dev/stele/policy/compile"
+	"stele.dev/stele/policy/pluginconfig"
 	"stele.dev/stele/schemas"
 )
 
 // vetPlugins tells what the programs in a folder say against the plugins of a bundle: how each
 // is configured, and which secrets it is given. Without a folder it says that nobody asked them.
-func vetPlugins(ctx context.Context, stderr io.Writer, compiled *policy.Compiled, source *policy.Source, folder string) (schemas.Diagnostics, error) {
+func vetPlugins(ctx context.Context, stderr io.Writer, compiled *compile.Result, source *bundles.Source, folder string) (schemas.Diagnostics, error) {
 	plugins := compiled.Form.Plugins
 	if len(plugins) == 0 {
 		return nil, nil
@@ -42,5 +44,5 @@ func vetPlugins(ctx context.Context, stderr io.Writer, compiled *policy.Compiled
 			}
 		}
 	}
-	return append(diags, policy.CheckPluginConfigs(source, configs)...).Sorted(), nil
+	return append(diags, pluginconfig.Check(source, configs)...).Sorted(), nil
 }

@@ -21,6 +21,7 @@ import (
 	"stele.dev/stele/core/access"
 	"stele.dev/stele/core/explain"
 	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/rights"
 )
 
 type whoCanOptions struct {
@@ -262,7 +263,7 @@ func showHolders(out *output, answer *access.Review) error {
 	if err := rows.flush(); err != nil {
 		return err
 	}
-	st.Denies = slices.DeleteFunc(st.Denies, func(d policy.Objection) bool { return shown[d.ID] })
+	st.Denies = slices.DeleteFunc(st.Denies, func(d rights.Objection) bool { return shown[d.ID] })
 	return showBesides(out, st)
 }
 
@@ -298,7 +299,7 @@ func showBesides(out *output, st *access.ReviewStatus) error {
 }
 
 // objectionText says what a deny takes away.
-func objectionText(d *policy.Objection) string {
+func objectionText(d *rights.Objection) string {
 	text := "denied"
 	if len(d.Names) > 0 {
 		text += " for " + strings.Join(d.Names, ", ")
@@ -315,7 +316,7 @@ func objectionText(d *policy.Objection) string {
 	return text
 }
 
-func groundText(g policy.Ground) string {
+func groundText(g rights.Ground) string {
 	if g.Source == "" {
 		return g.ID
 	}

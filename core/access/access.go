@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"stele.dev/stele/core/discovery"
 	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/rights"
 )
 
 // The API.
@@ -71,14 +72,14 @@ type ReviewStatus struct {
 	// Holders are whom the policy lets do it, also those to whom a deny takes it.
 	Holders []Holder `json:"holders"`
 	// Denies that are about it, whomever they meet.
-	Denies []policy.Objection `json:"denies,omitempty"`
+	Denies []rights.Objection `json:"denies,omitempty"`
 	// Outsiders are those of the chain who may add to the list, or take from it.
-	Outsiders []policy.Outsider `json:"outsiders,omitempty"`
+	Outsiders []rights.Outsider `json:"outsiders,omitempty"`
 }
 
 // Holder is a subject that may do it, by one rule.
 type Holder struct {
-	policy.Holder `json:",inline"`
+	rights.Holder `json:",inline"`
 	// Since when they have had it without interruption, by whatever rule.
 	Since *Since `json:"since,omitempty"`
 }
@@ -136,6 +137,6 @@ type DifferenceStatus struct {
 	From State `json:"from"`
 	To   State `json:"to"`
 	// Chain is how the authorizers differ.
-	Chain   []policy.ChainChange  `json:"chain,omitempty"`
-	Changes []policy.AccessChange `json:"changes"`
+	Chain   []rights.ChainChange  `json:"chain,omitempty"`
+	Changes []rights.AccessChange `json:"changes"`
 }

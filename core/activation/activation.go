@@ -12,6 +12,7 @@ import (
 	"stele.dev/stele/eventlog"
 	"stele.dev/stele/eventlog/logpb"
 	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/compile"
 	"stele.dev/stele/projections/policies"
 	"stele.dev/stele/schemas"
 )
@@ -45,7 +46,7 @@ func (e *Renamed) Error() string {
 
 // Proposal makes of a compiled bundle what the log holds. commit names the commit of the
 // repository that it comes from, "" if that is not known.
-func Proposal(compiled *policy.Compiled, commit string) *policies.Proposal {
+func Proposal(compiled *compile.Result, commit string) *policies.Proposal {
 	form, digest := compiled.Form.Encode()
 	p := &policies.Proposal{
 		Digest: digest, SourceDigest: compiled.Source.Digest(), Package: compiled.Source.Package, Commit: commit,

@@ -22,6 +22,8 @@ import (
 	"stele.dev/stele/core/reload"
 	"stele.dev/stele/plugins/host"
 	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/bundles"
+	"stele.dev/stele/policy/compile"
 	"stele.dev/stele/schemas"
 )
 
@@ -38,7 +40,7 @@ type Options struct {
 	// CheckConfigs holds the configurations of a bundle's plugins against the schemas that their programs say,
 	// which are CUE, by the plugins' names: [policy.CheckPluginConfigs], where that can do no harm. Without it only the
 	// programs themselves are asked.
-	CheckConfigs func(context.Context, *policy.Source, map[string]string) (schemas.Diagnostics, error)
+	CheckConfigs func(context.Context, *bundles.Source, map[string]string) (schemas.Diagnostics, error)
 	Logger       *slog.Logger // may be nil
 	// ReloadEvery is how often files are looked at; 0: each second.
 	ReloadEvery time.Duration
@@ -144,7 +146,7 @@ func (a *Authorizers) enforce() {
 
 // Check tells why a policy cannot be enforced here, each reason with its place in the bundle. Plugins are
 // started for it, and given their configuration, which is also held against their schemas.
-func (a *Authorizers) Check(ctx context.Context, compiled *policy.Compiled) (list schemas.Diagnostics) {
+func (a *Authorizers) Check(ctx context.Context, compiled *compile.Result) (list schemas.Diagnostics) {
 	f, configs := compiled.Form, map[string]string{}
 	for _, name := range f.Outside() {
 		d := schemas.Diagnostic{Pos: f.ChainSource, Path: "bundle.authorizers"}

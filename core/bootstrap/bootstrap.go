@@ -17,7 +17,7 @@ import (
 	"stele.dev/stele/core/metadata"
 	"stele.dev/stele/eventlog"
 	"stele.dev/stele/eventlog/logpb"
-	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/compile"
 	"stele.dev/stele/schemas/builtin"
 )
 
@@ -28,7 +28,7 @@ const Actor = "system:stele"
 // committer's tip. It returns the revision of the activation. If another policy is
 // activated meanwhile, that one stays and the error is a [*commit.Stale]; a policy of
 // another control plane is an [*activation.Renamed].
-func Activate(ctx context.Context, c *commit.Committer, compiled *policy.Compiled, actor string) (uint64, error) {
+func Activate(ctx context.Context, c *commit.Committer, compiled *compile.Result, actor string) (uint64, error) {
 	tip, err := c.Confirm(ctx)
 	if err != nil {
 		return 0, err

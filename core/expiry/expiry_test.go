@@ -27,6 +27,8 @@ import (
 	"stele.dev/stele/eventlog/logpb"
 	"stele.dev/stele/eventlog/memlog"
 	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/bundles"
+	"stele.dev/stele/policy/compile"
 	"stele.dev/stele/projections/audit"
 	"stele.dev/stele/projections/history"
 	"stele.dev/stele/projections/objects"
@@ -36,16 +38,16 @@ import (
 // law and another are two policies.
 var law, another = compiled(``), compiled(`teams: t: {contact: "#t", groups: ["*"], namespaces: ["*"], rbac: clusterRoles: reader: rules: r: {apiGroups: [""], resources: ["events"], verbs: ["get"]}}`)
 
-func compiled(more string) func() (*policy.Compiled, error) {
-	return sync.OnceValues(func() (*policy.Compiled, error) {
-		source, err := policy.ReadFS(fstest.MapFS{
+func compiled(more string) func() (*compile.Result, error) {
+	return sync.OnceValues(func() (*compile.Result, error) {
+		source, err := bundles.ReadFS(fstest.MapFS{
 			"bundle.cue":         {Data: []byte("package test\nimport \"stele.dev/policy\"\nbundle: policy.#Bundle & {cluster: \"test\"\n" + more + "\n}\n")},
 			"cue.mod/module.cue": {Data: []byte("module: \"test.example\"\nlanguage: version: \"v0.17.0\"\n")},
 		}, ".")
 		if err != nil {
 			return nil, err
 		}
-		c, diags := policy.Compile(source)
+		c, diags := compile.Bundle(source)
 		if len(diags) > 0 {
 			return nil, fmt.Errorf("%v", diags)
 		}

@@ -38,6 +38,7 @@ import (
 	own "stele.dev/stele/core/openapi"
 	"stele.dev/stele/core/rbac"
 	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/bundles"
 	"stele.dev/stele/schemas"
 )
 
@@ -97,7 +98,7 @@ func compile(t testing.TB, text string) *policy.Policy {
 	if p := compiled.of[text]; p != nil {
 		return p
 	}
-	source, err := policy.ReadFS(fstest.MapFS{
+	source, err := bundles.ReadFS(fstest.MapFS{
 		"bundle.cue":         {Data: []byte(text)},
 		"cue.mod/module.cue": {Data: []byte("module: \"test.example\"\nlanguage: version: \"v0.17.0\"\n")},
 	}, ".")
@@ -107,9 +108,9 @@ func compile(t testing.TB, text string) *policy.Policy {
 	return load(t, source, text)
 }
 
-func load(t testing.TB, source *policy.Source, name string) *policy.Policy {
+func load(t testing.TB, source *bundles.Source, name string) *policy.Policy {
 	t.Helper()
-	c, diags := policy.Compile(source)
+	c, diags := compile.Bundle(source)
 	if len(diags) > 0 {
 		t.Fatal(diags)
 	}
@@ -226,7 +227,7 @@ func policies(t *testing.T) map[string]*policy.Policy {
 		if err != nil {
 			t.Fatal(err)
 		}
-		source, err := policy.ReadFS(module, pkg)
+		source, err := bundles.ReadFS(module, pkg)
 		if err != nil {
 			t.Fatal(err)
 		}

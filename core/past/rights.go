@@ -5,6 +5,7 @@ import (
 
 	"stele.dev/stele/core/commit"
 	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/rights"
 	"stele.dev/stele/projections/policies"
 )
 
@@ -13,25 +14,26 @@ const rightsKept = 16
 
 // Rights are what a policy allows, and what its rules can name.
 type Rights struct {
-	*policy.Rights
-	Served *policy.Resources
+	*rights.Rights
+	Served policy.Resources
 }
 
 // Rights are those of an activation that a tip knows of. The policy is not compiled for that.
 func (p *Past) Rights(ctx context.Context, tip *commit.Tip, r policies.Record) (*Rights, error) {
-	if rights, found := p.rights.get(r.Digest); found {
-		return rights, nil
+	if kept, found := p.rights.get(r.Digest); found {
+		return kept, nil
 	}
 	form, err := p.form(ctx, tip, r)
 	if err != nil {
 		return nil, err
 	}
-	rights := &Rights{Served: form.Served()}
-	if rights.Rights, err = policy.NewRights(form.Access()); err != nil {
+	made, err := rights.New(form.Access())
+	if err != nil {
 		return nil, err
 	}
-	p.rights.add(r.Digest, rights, 1)
-	return rights, nil
+	found := &Rights{made, form.Served()}
+	p.rights.add(r.Digest, found, 1)
+	return found, nil
 }
 
 func (p *Past) form(ctx context.Context, tip *commit.Tip, r policies.Record) (*policy.Form, error) {

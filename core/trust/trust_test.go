@@ -32,6 +32,8 @@ import (
 	"stele.dev/stele/eventlog"
 	"stele.dev/stele/eventlog/memlog"
 	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/bundles"
+	"stele.dev/stele/policy/compile"
 	"stele.dev/stele/projections/history"
 	"stele.dev/stele/projections/objects"
 	"stele.dev/stele/projections/policies"
@@ -84,14 +86,14 @@ func newPlane(t *testing.T) *plane {
 	running.Go(func() { p.committer.Run(ctx) })
 	t.Cleanup(func() { p.Drain(); cancel(); running.Wait(); past.Close(); backend.Close() })
 
-	source, err := policy.ReadFS(fstest.MapFS{
+	source, err := bundles.ReadFS(fstest.MapFS{
 		"bundle.cue":         {Data: []byte(bundle)},
 		"cue.mod/module.cue": {Data: []byte("module: \"test.example\"\nlanguage: version: \"v0.17.0\"\n")},
 	}, ".")
 	if err != nil {
 		t.Fatal(err)
 	}
-	compiled, diags := policy.Compile(source)
+	compiled, diags := compile.Bundle(source)
 	if len(diags) > 0 {
 		t.Fatal(diags)
 	}
