@@ -2,38 +2,35 @@ package eventlog
 
 import "context"
 
-// Backend stores the batches and the head of one log, and nothing else: it does
-// not know what is in them. Implementations are tested by the conformance suite in
-// eventlog/logtest. All methods are safe for concurrent use, and several processes
-// may hold backends on the same store.
+// Backend stores the batches and the head of one log, without knowing what is in them. The suite in
+// eventlog/logtest tests implementations. All methods are safe for concurrent use, and several
+// processes may hold backends on the same store.
 type Backend interface {
-	// Append does one conditional transaction, see [Proposal]. Its answer says
-	// whether it was applied; if not, the answer has the head and the batches from
-	// Proposal.At on, as [Backend.Read] would.
+	// Append does one conditional transaction, see [Proposal]. The answer says whether it was applied.
+	// If it was not, the answer has the head and the batches from Proposal.At on, as [Backend.Read]
+	// would.
 	//
-	// An error for which [Refused] is true means that it was not applied and never
-	// will be. After any other error it may be applied already, or later, or never.
+	// An error for which [Refused] is true means that the proposal was not applied and never will be.
+	// After any other error it may have been applied, may be applied later, or never.
 	Append(ctx context.Context, p Proposal) (Answer, error)
 
-	// Read returns the head and batches from revision `from` on, in order, as many
-	// as the backend likes to return at once but at least one if there is one. It
-	// is linearizable: it sees every append that was acknowledged, to anyone,
-	// before the call.
+	// Read returns the head and the batches from revision `from` on, in order. The backend chooses how
+	// many it returns at once, but at least one if there is one. Read is linearizable: it sees every
+	// append that was acknowledged, to anyone, before the call.
 	Read(ctx context.Context, from uint64) (Answer, error)
 
 	// ReadBack returns up to max batches whose first revision is at most `from`,
 	// the newest first.
 	ReadBack(ctx context.Context, from uint64, max int) ([]Stored, error)
 
-	// Wait returns when there may be a batch at revision `from` or later, which
-	// was not there when it was called. It is a hint: it may return early, and
-	// after a lost connection it returns so that the caller reads again.
+	// Wait returns when there may be a new batch at revision `from` or later. It is a hint: it may
+	// return early, and it returns after a lost connection, so that the caller reads again.
 	Wait(ctx context.Context, from uint64) error
 
-	// Limits tells what the backend can take.
+	// Limits returns what the backend can store.
 	Limits() Limits
 
-	// Close frees what the backend holds. Calls under way end with an error.
+	// Close frees the backend's resources. Calls in flight end with an error.
 	Close() error
 }
 
@@ -43,30 +40,31 @@ type Proposal struct {
 	From, To []byte
 	At       uint64
 	Value    []byte
-	// Again: the outcome of an earlier try is unknown. The backend MUST NOT keep it
-	// back for reasons of its own, such as a lack of room: only the store can tell.
+	// Again is set if an earlier attempt has an unknown outcome. The backend MUST send the proposal to
+	// the store even if it would refuse a first attempt, for example for lack of space: only the store
+	// knows the outcome.
 	Again bool
 }
 
-// Answer is what a backend holds.
+// Answer is a backend's answer to an append or a read.
 type Answer struct {
-	// Applied: the proposal was applied; the rest is empty.
+	// Applied is set if the proposal was applied; the other fields are then empty.
 	Applied bool
 	Head    []byte
 	Batches []Stored
 }
 
-// Stored is the encoded batch under a key.
+// Stored is an encoded batch, as a backend keeps it.
 type Stored struct {
-	First uint64
+	First uint64 // the batch's first revision, which is its key
 	Value []byte
 }
 
-// Limits of a backend.
+// Limits are the limits of a backend.
 type Limits struct {
-	// Value is the largest number of bytes of one value.
+	// Value is the maximum size of one value in bytes.
 	Value int
-	// Exclusive says that nobody else can write to the store for as long as this
-	// backend is open, so that what its only writer has seen is all there is.
+	// Exclusive is set if nobody else can write to the store while this backend is open. The only
+	// writer then knows the whole log.
 	Exclusive bool
 }

@@ -13,7 +13,7 @@ import (
 	"stele.dev/stele/eventlog/logpb"
 )
 
-// maxEventsSize bounds what a reader decompresses, whatever a batch says of itself.
+// maxEventsSize is the maximum decompressed size of a batch's events, whatever size the batch declares.
 const maxEventsSize = 64 << 20
 
 // Batch is what one append put into the log.
@@ -21,7 +21,7 @@ type Batch struct {
 	Log       ID
 	Epoch     uint64
 	First     uint64 // revision of the first event
-	Revisions uint64 // that the events take together
+	Revisions uint64 // number of revisions that the events take together
 	Previous  Hash
 	Hash      Hash
 	Writer    ID
@@ -35,16 +35,16 @@ type Batch struct {
 	plain int // bytes before compression: about what the events take in memory
 }
 
-// Last is the last revision of the batch.
+// Last returns the last revision of the batch.
 func (b *Batch) Last() uint64 { return b.First + b.Revisions - 1 }
 
-// Head is the position after the batch.
+// Head returns the position after the batch.
 func (b *Batch) Head() Head {
 	return Head{Log: b.Log, Epoch: b.Epoch, Revision: b.Last(), Hash: b.Hash}
 }
 
-// Draft is a group of entries that is to become one batch: compressed and hashed,
-// but for its place in the log.
+// Draft is a group of entries for one batch. They are compressed and hashed; the batch's position in
+// the log is still open.
 type Draft struct {
 	entries   []*Entry
 	events    []byte // encoded logpb.Events, compressed
@@ -53,7 +53,7 @@ type Draft struct {
 	revisions uint64
 }
 
-// NewDraft gathers entries in this order. There MUST be at least one.
+// NewDraft makes a draft of entries, in this order. There MUST be at least one.
 func NewDraft(entries []*Entry) *Draft {
 	d := &Draft{entries: entries}
 	size := 0
@@ -96,7 +96,7 @@ func (d *Draft) place(after Head, writer, nonce ID, logTime, clock time.Time) (*
 	return b, value
 }
 
-// won completes a placed batch with its events, which from now on have revisions.
+// won completes a batch that was appended: it sets the revisions and the time of its events.
 func (d *Draft) won(b *Batch) *Batch {
 	b.Events = make([]*Event, len(d.entries))
 	revision := b.First
@@ -108,9 +108,9 @@ func (d *Draft) won(b *Batch) *Batch {
 	return b
 }
 
-// DecodeBatch reads the value of the key of revision `first`. It checks that the
-// batch agrees with itself, and computes its hash; whether it continues the log is
-// for the reader to check. Errors are [*CorruptError] or [*UnsupportedError].
+// DecodeBatch decodes the batch whose first revision is `first`. It checks that the batch is
+// consistent, and computes its hash. It does not check that the batch continues the log. Errors are
+// [*CorruptError] or [*UnsupportedError].
 func DecodeBatch(first uint64, value []byte) (*Batch, error) {
 	corrupt := func(format string, args ...any) (*Batch, error) {
 		return nil, &CorruptError{Revision: first, Reason: fmt.Sprintf(format, args...)}
@@ -190,8 +190,7 @@ func decompress(pb *logpb.Batch) ([]byte, error) {
 		}
 		return pb.GetEvents(), nil
 	case logpb.Compression_COMPRESSION_ZSTD:
-		// A frame that says how large it is must agree; one that does not is
-		// stopped by the decoder's own limit.
+		// A frame that declares its size must agree; the decoder's limit stops any other.
 		var frame zstd.Header
 		if err := frame.Decode(pb.GetEvents()); err != nil {
 			return nil, err
@@ -212,9 +211,8 @@ func decompress(pb *logpb.Batch) ([]byte, error) {
 	}
 }
 
-// Both are safe for concurrent use in the stateless way they are used here, and
-// made before anything runs: what they share between callers must not belong to
-// whoever happens to come first.
+// encoder and decoder are safe for concurrent use by EncodeAll and DecodeAll. They are made at package
+// initialization, because a testing/synctest bubble that made them would own their channels.
 var encoder, decoder = newEncoder(), newDecoder()
 
 func newEncoder() *zstd.Encoder {
@@ -248,7 +246,7 @@ func hashBatch(previous Hash, header []byte, root Hash) (sum Hash) {
 	return sum
 }
 
-// must marks errors that only a bug in this package can cause.
+// must panics on errors that only a bug in this package can cause.
 func must(err error) {
 	if err != nil {
 		panic("eventlog: " + err.Error())

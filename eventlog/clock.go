@@ -10,27 +10,27 @@ import (
 )
 
 const (
-	// MaxAhead is how far log time may be ahead of the clock without anybody being told: appends
-	// take the log time of the batch before until the clock has come there.
+	// MaxAhead is how far log time may be ahead of the clock before this is reported. Until the clock
+	// has caught up, appends repeat the log time of the previous batch.
 	MaxAhead = 5 * time.Minute
-	// A clock that is suddenly ahead by more than maxJump is not believed for disbelief.
+	// A clock that jumps ahead by more than maxJump is ignored for ignoreFor.
 	maxJump   = time.Minute
-	disbelief = 10 * time.Minute
+	ignoreFor = 10 * time.Minute
 )
 
-// ClockSet is a revision at which log time was set back, and the time from which it goes on.
+// ClockSet records that log time was set back at a revision, and to what.
 type ClockSet struct {
 	Revision uint64
 	Time     time.Time
 }
 
-// ClockSets holds all of a log, in the order of their revisions. It is a fold over the log, see
-// [ClockSets.After].
+// ClockSets are all clock sets of a log, in the order of their revisions. They are a fold over the log,
+// see [ClockSets.After].
 type ClockSets []ClockSet
 
-// Time returns the log time of a revision, given the time that its batch has. What was written
-// with a clock that was ahead counts as written when that was set right. So of two revisions
-// the later one never has the earlier time.
+// Time returns the log time of a revision, given the time in its batch. A revision that was written with
+// a clock that was ahead gets the time at which the clock was corrected, so that time never decreases
+// from one revision to the next.
 func (c ClockSets) Time(revision uint64, written time.Time) time.Time {
 	for _, set := range c {
 		if revision < set.Revision && written.After(set.Time) {
@@ -40,7 +40,7 @@ func (c ClockSets) Time(revision uint64, written time.Time) time.Time {
 	return written
 }
 
-// After returns the sets that there are after a batch. It does not change c.
+// After returns c with the clock set that a batch contains, if any. It does not change c.
 func (c ClockSets) After(b *Batch) ClockSets {
 	if b.Events[0].Meta.GetClockSet() == nil {
 		return c
@@ -48,8 +48,8 @@ func (c ClockSets) After(b *Batch) ClockSets {
 	return append(c[:len(c):len(c)], ClockSet{b.First, b.Time})
 }
 
-// LastBefore returns the last revision among those from one to another whose log time is before a
-// limit; 0 if there is none.
+// LastBefore returns the last revision between from and to whose log time is before limit; 0 if there is
+// none.
 func LastBefore(ctx context.Context, log Reader, sets ClockSets, from, to uint64, limit time.Time) (last uint64, err error) {
 	for at := from; from <= to; at = from + (to-from)/2 {
 		batches, err := log.Back(ctx, at, 1)
@@ -71,43 +71,42 @@ func LastBefore(ctx context.Context, log Reader, sets ClockSets, from, to uint64
 	return last, nil
 }
 
-// Now returns the time that the next batch would have by this process's clock. It is the clock's,
-// but for the first minutes after the clock jumped ahead.
+// Now returns this process's time. It ignores a jump ahead of the clock for some minutes.
 func (l *Log) Now() time.Time { return l.clock.now() }
 
-// Jumped returns by how much the clock has jumped ahead, while that is not believed; else 0.
+// Jumped returns by how much the clock has jumped ahead, as long as this jump is ignored; else 0.
 func (l *Log) Jumped() time.Duration { return l.clock.jumped() }
 
-// Ahead returns by how much the log time of the newest batch seen is ahead of the clock; 0 if it
-// is not.
+// Ahead returns by how much the log time of the newest known batch is ahead of the clock; else 0.
 func (l *Log) Ahead() time.Duration {
 	_, newest := l.newestTime()
 	return max(0, newest.Sub(l.Now()))
 }
 
-// SetClock sets log time to the clock, which the caller has found behind it ([Log.Ahead]), by an event of
-// its own. Like [Log.Append] it is conditional on `after` being the tip; if it is not, the batch is nil
-// and newer holds what follows. The caller MUST know that the clock is right now. Errors are those of
+// SetClock sets log time back to the clock, by an event of its own, when the caller found log time ahead
+// ([Log.Ahead]). Like [Log.Append] it is conditional on `after` being the tip; if it is not, the batch is
+// nil and newer holds what follows. The caller MUST know that the clock is right. Errors are those of
 // Append. It is safe for concurrent use.
 func (l *Log) SetClock(ctx context.Context, after Head) (set *Batch, newer []*Batch, err error) {
-	entry, err := Encode(&Event{Meta: &logpb.Metadata{
+	draft, err := draftOf(&logpb.Metadata{
 		Type:   logpb.Type_TYPE_CLOCK_SET,
 		Detail: &logpb.Metadata_ClockSet{ClockSet: &logpb.ClockSet{AheadNano: int64(l.Ahead())}},
-	}})
+	})
 	if err != nil {
 		return nil, nil, err
 	}
-	return l.append(ctx, after, NewDraft([]*Entry{entry}), l.Now())
+	return l.append(ctx, after, draft, l.Now())
 }
 
-// newestTime returns the revision of the newest batch seen, and its time.
+// newestTime returns the last revision and the time of the newest known batch.
 func (l *Log) newestTime() (uint64, time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.newestRevision, l.newest
 }
 
-// logTime is the time of the next batch: the clock's, but never before a batch that was seen.
+// logTime returns the time for the next batch: the clock's, or that of the newest known batch if that is
+// later.
 func (l *Log) logTime() time.Time {
 	_, newest := l.newestTime()
 	if now := l.Now(); now.After(newest) {
@@ -116,26 +115,25 @@ func (l *Log) logTime() time.Time {
 	return newest
 }
 
-// saw takes note of a batch's time. l.mu is held.
-func (l *Log) saw(b *Batch) {
+// noteTime records a batch's time if it is the newest. The caller holds l.mu.
+func (l *Log) noteTime(b *Batch) {
 	if b.Last() >= l.newestRevision {
 		l.newestRevision, l.newest = b.Last(), b.Time
 	}
 }
 
-// clock reads a clock that may be set while the process runs. Time that has elapsed is told by
-// another clock, which cannot be set: a clock that is suddenly ahead of that is not believed
-// at once, since what is written with it could not be taken back. Its methods are safe for
-// concurrent use.
+// clock reads the wall clock, and ignores a sudden jump ahead of it for ignoreFor: what is written with a
+// wrong time cannot be changed later. It finds jumps by a second clock of elapsed time, which nobody can
+// set. Its methods are safe for concurrent use.
 type clock struct {
 	read    func() time.Time
-	elapsed func() time.Duration
+	elapsed func() time.Duration // nil: every reading is accepted
 
 	mu       sync.Mutex
-	believed time.Time     // the last time that was believed
-	at       time.Duration // what had elapsed then
-	doubted  time.Duration // by how much the clock is ahead of what is believed; 0 if it is not in doubt
-	since    time.Duration // what had elapsed when the doubt began
+	accepted time.Time     // the last accepted reading
+	at       time.Duration // elapsed time at that reading
+	ignored  time.Duration // by how much the clock is ahead of what is expected; 0 if it has not jumped
+	since    time.Duration // elapsed time when the jump was noticed
 }
 
 func newClock(read func() time.Time, elapsed func() time.Duration) *clock {
@@ -147,45 +145,46 @@ func newClock(read func() time.Time, elapsed func() time.Duration) *clock {
 		}
 	}
 	c := &clock{read: read, elapsed: elapsed}
-	c.believed = read()
+	c.accepted = read()
 	if elapsed != nil {
 		c.at = elapsed()
 	}
 	return c
 }
 
-// withSleep returns the time that has elapsed, with what the machine slept. Go's monotonic clock stands still
-// meanwhile: after a night the clock would seem to have jumped. The other clock may not be known.
+// withSleep returns a clock of elapsed time that includes the time in which the machine slept. Go's
+// monotonic clock stops during sleep, so that the wall clock would seem to jump. all may be unknown (0).
 func withSleep(awake, all func() time.Duration) func() time.Duration {
 	return func() time.Duration { return max(awake(), all()) }
 }
 
 func (c *clock) now() time.Time {
-	now, _ := c.look()
+	now, _ := c.readings()
 	return now
 }
 
 func (c *clock) jumped() time.Duration {
-	_, jumped := c.look()
+	_, jumped := c.readings()
 	return jumped
 }
 
-func (c *clock) look() (now time.Time, jumped time.Duration) {
+// readings returns the time, and by how much an ignored jump is ahead of it.
+func (c *clock) readings() (now time.Time, jumped time.Duration) {
 	if c.elapsed == nil {
 		return c.read(), 0
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	wall, elapsed := c.read().Round(0), c.elapsed() // without its monotonic reading, which a jump does not change
-	expected := c.believed.Add(elapsed - c.at).Round(0)
+	expected := c.accepted.Add(elapsed - c.at).Round(0)
 	ahead := wall.Sub(expected)
-	if ahead <= maxJump || c.doubted > 0 && elapsed-c.since >= disbelief {
-		c.believed, c.at, c.doubted = wall, elapsed, 0
+	if ahead <= maxJump || c.ignored > 0 && elapsed-c.since >= ignoreFor {
+		c.accepted, c.at, c.ignored = wall, elapsed, 0
 		return wall, 0
 	}
-	if c.doubted == 0 {
+	if c.ignored == 0 {
 		c.since = elapsed
 	}
-	c.doubted = ahead
+	c.ignored = ahead
 	return expected, ahead
 }

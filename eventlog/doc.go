@@ -1,6 +1,5 @@
-// Package eventlog is the log of record: an append-only sequence of events,
-// kept in batches under a store that can compare and append atomically. All else
-// that the server knows is a fold over it.
+// Package eventlog is the log of record: an append-only sequence of events, kept in batches in a store
+// that can compare and append atomically. Everything else that the server knows is a fold over it.
 //
 // # Use
 //
@@ -25,14 +24,12 @@
 // anything else is appended [Log.StartEpoch] declares them lost, and goes on above them:
 // no revision ever means two things.
 //
-// Log time is the writer's clock, and never goes back but by an event that says so: a clock that
-// was ahead when the newest batches were written is set right by [Log.SetClock], and what was
-// written with later times counts as written at that moment ([ClockSets.Time]). The clock's own
-// readings stay in the headers.
+// Log time is the writer's clock, and only an event of [Log.SetClock] sets it back. If a clock was ahead
+// when the newest batches were written, SetClock corrects log time, and those batches count as written at
+// that moment ([ClockSets.Time]). The headers keep the clock's own readings.
 //
-// Any number of processes may write to one log. Nothing here elects a leader or
-// takes a lock: the backend's compare-and-append orders writers, and whoever
-// loses is handed what it missed.
+// Any number of processes may write to one log. There is no leader and no lock: the backend's
+// compare-and-append orders writers, and a writer that loses gets the batches that it missed.
 //
 // # Keys
 //

@@ -7,15 +7,14 @@ import (
 	"stele.dev/stele/eventlog/logpb"
 )
 
-// StartEpoch declares that history was lost: the log has been restored, and ends at `after`,
-// but clients have seen revisions behind that. lostFrom is the first of those; the epoch
-// begins at revision next, with the event that says so, and next MUST be above every
-// revision that was ever issued, so that none is issued twice. Revisions between are in
-// no history any more.
+// StartEpoch declares that history was lost: the log was restored from a backup and ends at `after`, but
+// clients have seen later revisions. lostFrom is the first lost revision. The epoch begins at revision
+// next, with the event that declares it. next MUST be above every revision that was ever issued, so that
+// no revision is issued twice. The revisions from lostFrom up to next are in no history any more.
 //
-// Like [Log.Append] it is conditional on `after` being the tip. If it is not, the batch is nil
-// and newer holds what follows, some or all of it: whoever writes there is no restore. It
-// is safe for concurrent use. Errors are those of Append.
+// Like [Log.Append] it is conditional on `after` being the tip. If it is not, another process writes to
+// the log: the batch is nil, and newer holds some or all of what follows. StartEpoch is safe for
+// concurrent use. Errors are those of Append.
 func (l *Log) StartEpoch(ctx context.Context, after Head, lostFrom, next uint64) (started *Batch, newer []*Batch, err error) {
 	switch {
 	case after.Log != l.id || after.Revision == 0:
@@ -23,16 +22,15 @@ func (l *Log) StartEpoch(ctx context.Context, after Head, lostFrom, next uint64)
 	case next <= after.Revision:
 		return nil, nil, fmt.Errorf("eventlog: an epoch cannot start at revision %d, the log ends at %d", next, after.Revision)
 	case lostFrom <= after.Revision || lostFrom > next:
-		return nil, nil, fmt.Errorf("eventlog: what was lost before revision %d cannot begin at %d, the log ends at %d", next, lostFrom, after.Revision)
+		return nil, nil, fmt.Errorf("eventlog: lost revisions before %d cannot begin at %d, the log ends at %d", next, lostFrom, after.Revision)
 	}
-	entry, err := Encode(&Event{Meta: &logpb.Metadata{
+	draft, err := draftOf(&logpb.Metadata{
 		Type:   logpb.Type_TYPE_EPOCH_STARTED,
 		Detail: &logpb.Metadata_EpochStarted{EpochStarted: &logpb.EpochStarted{LostFrom: lostFrom, Next: next}},
-	}})
+	})
 	if err != nil {
 		return nil, nil, err
 	}
-	draft := NewDraft([]*Entry{entry})
 	before := after
 	before.Epoch, before.Revision = after.Epoch+1, next-1
 	batch, value := draft.place(before, l.writer, newID(), l.logTime(), l.clock.read())
@@ -49,7 +47,7 @@ func (l *Log) StartEpoch(ctx context.Context, after Head, lostFrom, next uint64)
 	return batch, nil, nil
 }
 
-// holds tells whether a batch was applied by an earlier try than the one that is answered.
+// holds reports whether the answer to a proposal has its batch: an earlier attempt was applied.
 func holds(answer Answer, b *Batch) bool {
 	if len(answer.Batches) == 0 || answer.Batches[0].First != b.First {
 		return false

@@ -5,33 +5,32 @@ import (
 	"fmt"
 )
 
-// Reasons for which nothing was proposed: the append is not in the log, will never
-// be, and may be tried again later. Any other error of a backend's Append leaves
-// the outcome unknown.
+// Refusals of a backend's Append: the append is not in the log and never will be, and may be tried
+// again later. After any other error the outcome is unknown.
 var (
-	// ErrTooLarge reports that the backend does not take values of that size.
+	// ErrTooLarge reports that the batch is larger than the backend's limit.
 	ErrTooLarge = errors.New("eventlog: batch too large for the backend")
 	// ErrFull reports that the log has reached its soft limit of storage.
 	ErrFull = errors.New("eventlog: storage limit reached")
-	// ErrUnavailable reports that the backend could not be reached to begin with.
+	// ErrUnavailable reports that the backend could not be reached, before anything was sent.
 	ErrUnavailable = errors.New("eventlog: backend unavailable")
 )
 
-// Refused tells whether err says that nothing was proposed.
+// Refused reports whether err is a refusal: the append is not in the log and never will be.
 func Refused(err error) bool {
 	return errors.Is(err, ErrTooLarge) || errors.Is(err, ErrFull) || errors.Is(err, ErrUnavailable)
 }
 
-// ErrUnknownOutcome reports that the context ended before the backend said whether
-// the batch is in the log. Only the same append again can tell.
+// ErrUnknownOutcome reports that the context ended before the backend answered whether the batch is in
+// the log. Only a repetition of the same append can find out.
 var ErrUnknownOutcome = errors.New("eventlog: append outcome unknown")
 
-// ErrDiverged reports that the log is behind the position of the reader, or has
-// something else at its revision: a restored backup, another log, a store that lost
-// acknowledged writes. Nobody can catch up from there; the process must stop.
+// ErrDiverged reports that the log ends before the reader's position, or differs there: a restored
+// backup, another log, or a store that lost acknowledged writes. The reader cannot catch up; the process
+// must stop.
 var ErrDiverged = errors.New("eventlog: the log is not the one that was read before")
 
-// CorruptError reports bytes that no correct writer has left behind.
+// CorruptError reports stored bytes that no correct writer has written.
 type CorruptError struct {
 	Revision uint64 // of the batch, 0 if unknown
 	Reason   string
@@ -44,8 +43,7 @@ func (e *CorruptError) Error() string {
 	return fmt.Sprintf("eventlog: batch at revision %d is corrupt: %s", e.Revision, e.Reason)
 }
 
-// UnsupportedError reports something that a newer version wrote and that may not
-// be skipped.
+// UnsupportedError reports something that a newer version wrote and that this version must not skip.
 type UnsupportedError struct {
 	Revision uint64
 	What     string

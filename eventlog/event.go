@@ -13,21 +13,19 @@ import (
 
 const saltSize = 16
 
-// Event is one change. Its metadata tells what happened, to what, by whom and why;
-// its contents are the bytes that Meta.Payloads describes.
+// Event is one change. Its metadata says what happened, to what, by whom and why; its contents are the
+// bytes that Meta.Payloads describes.
 type Event struct {
-	// Revision of the event, the first of several if it spans more. 0 until it is
-	// in the log.
+	// Revision is the event's first revision; 0 until it is in the log.
 	Revision uint64
 	// Time is the log time of its batch.
 	Time time.Time
 	Meta *logpb.Metadata
-	// Contents[i] is the plain content of Meta.Payloads[i]; nil once it is gone.
+	// Contents[i] is the plain content of Meta.Payloads[i]; nil if it has been erased.
 	Contents [][]byte
 }
 
-// Content returns the content of the payload with that role, nil if there is none
-// or it is gone.
+// Content returns the content of the payload with a role; nil if there is none or it has been erased.
 func (e *Event) Content(role logpb.Role) []byte {
 	for i, p := range e.Meta.GetPayloads() {
 		if p.GetRole() == role {
@@ -37,37 +35,34 @@ func (e *Event) Content(role logpb.Role) []byte {
 	return nil
 }
 
-// AddContent appends a payload; its size is filled in.
+// AddContent appends a payload and its content, and sets the payload's size.
 func (e *Event) AddContent(p *logpb.Payload, content []byte) {
 	p.Size = uint64(len(content))
 	e.Meta.Payloads = append(e.Meta.Payloads, p)
 	e.Contents = append(e.Contents, content)
 }
 
-// Span is the number of revisions that the event takes, at least 1.
-func (e *Event) Span() uint64 { return span(e.Meta) }
+// Span returns the number of revisions that the event takes, at least 1.
+func (e *Event) Span() uint64 { return max(1, uint64(e.Meta.GetSpan())) }
 
-// Last is the last revision of the event.
+// Last returns the last revision of the event.
 func (e *Event) Last() uint64 { return e.Revision + e.Span() - 1 }
 
-func span(m *logpb.Metadata) uint64 { return max(1, uint64(m.GetSpan())) }
-
-// Entry is an event made ready for the log. It does not depend on the revision at
-// which it will stand.
+// Entry is an encoded event. It does not depend on the revision that the event will get.
 type Entry struct {
 	event *Event
 	bytes []byte // encoded logpb.Entry
 	leaf  []byte
 }
 
-// Event is the event that was encoded.
+// Event returns the event that was encoded.
 func (e *Entry) Event() *Event { return e.event }
 
-// Size is the number of encoded bytes, before compression.
+// Size returns the number of encoded bytes, before compression.
 func (e *Entry) Size() int { return len(e.bytes) }
 
-// Encode draws the salts of the event's payloads, encodes and hashes it. The event
-// MUST NOT be changed afterwards.
+// Encode encodes and hashes an event, with random salts for its payloads. The event MUST NOT be changed
+// afterwards.
 func Encode(e *Event) (*Entry, error) {
 	if len(e.Contents) != len(e.Meta.GetPayloads()) {
 		return nil, fmt.Errorf("eventlog: event has %d contents for %d payloads", len(e.Contents), len(e.Meta.GetPayloads()))
@@ -92,7 +87,16 @@ func Encode(e *Event) (*Entry, error) {
 	return &Entry{event: e, bytes: encoded, leaf: hashLeaf(metadata, hashes)}, nil
 }
 
-// decodeEntry also returns the event's leaf hash. Contents alias pb.
+// draftOf makes a draft of one event without payloads.
+func draftOf(m *logpb.Metadata) (*Draft, error) {
+	entry, err := Encode(&Event{Meta: m})
+	if err != nil {
+		return nil, err
+	}
+	return NewDraft([]*Entry{entry}), nil
+}
+
+// decodeEntry decodes an event and returns its leaf hash, too. Contents alias pb.
 func decodeEntry(pb *logpb.Entry) (*Event, []byte, error) {
 	e := &Event{Meta: new(logpb.Metadata)}
 	if err := proto.Unmarshal(pb.GetMetadata(), e.Meta); err != nil {
@@ -116,7 +120,7 @@ func decodeEntry(pb *logpb.Entry) (*Event, []byte, error) {
 			return nil, nil, fmt.Errorf("payload %d has %d bytes, its metadata says %d", i, len(blob.GetContent()), e.Meta.GetPayloads()[i].GetSize())
 		default:
 			if e.Contents[i] = blob.GetContent(); e.Contents[i] == nil {
-				e.Contents[i] = []byte{} // empty is not gone
+				e.Contents[i] = []byte{} // nil would mean that it has been erased
 			}
 			hashes[i] = hashPayload(blob.GetSalt(), blob.GetContent())
 		}
@@ -124,7 +128,7 @@ func decodeEntry(pb *logpb.Entry) (*Event, []byte, error) {
 	return e, hashLeaf(pb.GetMetadata(), hashes), nil
 }
 
-// First bytes of what is hashed; RFC 6962 has 0x00 for leaves and 0x01 for nodes.
+// First bytes of each kind of hashed input; RFC 6962 has 0x00 for leaves and 0x01 for nodes.
 const (
 	leafPrefix    = 0x00
 	payloadPrefix = 0x02

@@ -7,7 +7,7 @@ import (
 	"fmt"
 )
 
-// Format is the level of the format that this code writes, and the highest it reads.
+// Format is the format level that this version writes, and the highest that it reads.
 const Format = 1
 
 // Hash is a SHA-256 digest.
@@ -15,14 +15,13 @@ type Hash [sha256.Size]byte
 
 func (h Hash) String() string { return hex.EncodeToString(h[:]) }
 
-// ID is 16 random bytes: of a log, of a writer, or of one try to append.
+// ID is 16 random bytes that identify a log, a writer, or one attempt to append.
 type ID [16]byte
 
 func (id ID) String() string { return hex.EncodeToString(id[:]) }
 
-// Head is a position in a log: directly after the batch that ends at Revision and
-// has the hash Hash. The zero Head is the position before the first batch of any
-// log.
+// Head is a position in a log: directly after the batch that ends at Revision and has the hash Hash. The
+// zero Head is the position before the first batch of any log.
 type Head struct {
 	Log      ID
 	Epoch    uint64
@@ -32,9 +31,9 @@ type Head struct {
 
 const headSize = 1 + 16 + 8 + 8 + sha256.Size
 
-// Encode gives the bytes that stand under the head key, which backends compare:
-// format level (1 byte), log id (16), epoch (8), revision (8), hash (32), integers
-// big-endian. The zero Head, of a log that does not exist, has none.
+// Encode returns the value of the head key, which backends compare: format level (1 byte), log id (16),
+// epoch (8), revision (8), hash (32), integers big-endian. For the zero Head, of a log that does not
+// exist, it returns nil.
 func (h Head) Encode() []byte {
 	if h == (Head{}) {
 		return nil
@@ -47,7 +46,7 @@ func (h Head) Encode() []byte {
 	return append(b, h.Hash[:]...)
 }
 
-// DecodeHead is the inverse of [Head.Encode].
+// DecodeHead decodes what [Head.Encode] returns.
 func DecodeHead(b []byte) (Head, error) {
 	if len(b) == 0 {
 		return Head{}, nil

@@ -12,23 +12,22 @@ import (
 	"stele.dev/stele/eventlog/logpb"
 )
 
-// DefaultBatchLimit is the size under which group commits of a new log stay, in
-// encoded bytes.
+// DefaultBatchLimit is the default of [Options.BatchLimit], in encoded bytes.
 const DefaultBatchLimit = 1 << 20
 
 // Options for [Open].
 type Options struct {
-	// Software names what creates the log, for its first event.
+	// Software is the name of the program, which the first event of a new log records.
 	Software string
-	// BatchLimit of a new log; DefaultBatchLimit if 0. An existing log has its own.
+	// BatchLimit is the maximum size of a batch of several events in a new log; DefaultBatchLimit if 0.
+	// An existing log has its own.
 	BatchLimit int
-	// Clock is time.Now if nil. It may jump: log time never goes back, but by [Log.SetClock].
+	// Clock is the wall clock; time.Now if nil. It may jump: only [Log.SetClock] sets log time back.
 	Clock func() time.Time
-	// Elapsed is a clock that cannot be set, by which jumps of Clock are noticed. If it is nil,
-	// time.Now has one, and any other Clock is believed.
+	// Elapsed is a clock that nobody can set, by which jumps of Clock are noticed. If it is nil, jumps
+	// of time.Now are noticed, and those of any other Clock are accepted.
 	Elapsed func() time.Duration
-	// RecentBytes bounds the newest batches kept in memory for followers; 4 MiB if
-	// 0.
+	// RecentBytes bounds the memory for the newest batches, which are kept for followers; 4 MiB if 0.
 	RecentBytes int
 }
 
@@ -41,11 +40,11 @@ type Log struct {
 	clock      *clock
 
 	mu sync.Mutex
-	// newest is the time of the newest batch seen, which ends at newestRevision. A tip has
-	// been read here, so newest is never that of a batch before the tip.
+	// newest is the time of the newest known batch, which ends at newestRevision. Every tip that a
+	// caller appends to was read by this Log, so newest is never older than that tip.
 	newest         time.Time
 	newestRevision uint64
-	// recent holds the newest batches known here, each continuing the one before.
+	// recent holds the newest known batches. Each continues the one before.
 	recent      []*Batch
 	recentBytes int
 	recentMax   int
@@ -53,24 +52,23 @@ type Log struct {
 	grown chan struct{}
 }
 
-// Reader is what projections see of a log.
+// Reader is the part of a log that projections use.
 type Reader interface {
-	// Next returns the batches that follow position `after`, in order and at least
-	// one, waiting until there is one or the context ends.
+	// Next returns the batches that follow position `after`, in order. It waits until there is at least
+	// one or the context ends.
 	Next(ctx context.Context, after Head) ([]*Batch, error)
-	// CatchUp returns batches that follow position `after`, without waiting: none means
-	// that `after` was the tip at some moment after the call began. If there are any
-	// there may be more.
+	// CatchUp returns batches that follow position `after`, without waiting. If it returns some, there
+	// may be more. If it returns none, `after` was the tip at some moment after the call began.
 	CatchUp(ctx context.Context, after Head) ([]*Batch, error)
-	// Back returns up to max batches that begin at revision `from` or earlier, the
-	// newest first. They have not been checked against the chain.
+	// Back returns up to max batches that begin at revision `from` or earlier, the newest first. It
+	// does not check that they continue each other.
 	Back(ctx context.Context, from uint64, max int) ([]*Batch, error)
 }
 
 var _ Reader = (*Log)(nil)
 
-// Open attaches to the log in the backend, or creates it by its first event. The
-// caller remains the owner of the backend.
+// Open attaches to the log in the backend, or creates it by its first event. The caller still owns the
+// backend.
 func Open(ctx context.Context, backend Backend, o Options) (*Log, error) {
 	if o.BatchLimit == 0 {
 		o.BatchLimit = DefaultBatchLimit
@@ -88,7 +86,7 @@ func Open(ctx context.Context, backend Backend, o Options) (*Log, error) {
 		return nil, fmt.Errorf("open log: %w", &CorruptError{Revision: first.First, Reason: "the first event does not create a log"})
 	}
 	l.id, l.batchLimit = first.Log, int(created.GetBatchLimit())
-	l.saw(first)
+	l.noteTime(first)
 	return l, nil
 }
 
@@ -105,14 +103,13 @@ func (l *Log) first(ctx context.Context, o Options) (*Batch, error) {
 		if len(answer.Head) > 0 {
 			return nil, &CorruptError{Reason: "there is a head but no batch"}
 		}
-		entry, err := Encode(&Event{Meta: &logpb.Metadata{
+		draft, err := draftOf(&logpb.Metadata{
 			Type:   logpb.Type_TYPE_LOG_CREATED,
 			Detail: &logpb.Metadata_LogCreated{LogCreated: &logpb.LogCreated{BatchLimit: uint64(o.BatchLimit), Software: o.Software}},
-		}})
+		})
 		if err != nil {
 			return nil, err
 		}
-		draft := NewDraft([]*Entry{entry})
 		batch, value := draft.place(Head{Log: newID()}, l.writer, newID(), l.Now(), l.clock.read())
 		answer, err = l.settle(ctx, Proposal{To: batch.Head().Encode(), At: 1, Value: value})
 		if err != nil {
@@ -124,30 +121,29 @@ func (l *Log) first(ctx context.Context, o Options) (*Batch, error) {
 	}
 }
 
-// ID of the log.
+// ID returns the ID of the log.
 func (l *Log) ID() ID { return l.id }
 
-// Writer is drawn anew for each process that opens the log.
+// Writer returns the ID of this writer, which is random for each process that opens the log.
 func (l *Log) Writer() ID { return l.writer }
 
-// BatchLimit is the size, in encoded bytes, under which a draft of several entries
-// MUST stay. A lone entry may exceed it, up to the backend's own limit.
+// BatchLimit returns the maximum size, in encoded bytes, of a draft of several entries. A single entry
+// may be larger, up to the backend's limit.
 func (l *Log) BatchLimit() int { return l.batchLimit }
 
-// Exclusive tells whether this process is the only one that can write.
+// Exclusive reports whether this process is the only one that can write.
 func (l *Log) Exclusive() bool { return l.backend.Limits().Exclusive }
 
-// Start is the position before the log's first batch.
+// Start returns the position before the log's first batch.
 func (l *Log) Start() Head { return Head{Log: l.id} }
 
-// Append puts the draft into the log directly after position `after`, which the
-// caller believes to be its tip, and returns the batch that it became.
+// Append puts the draft into the log directly after position `after`, which should be the tip, and
+// returns the batch that it became.
 //
-// If it lost against other writers, the batch is nil and newer holds what follows
-// `after`, some or all of it; the draft may be tried again at the new tip, once the
-// caller has checked it against that. If [Refused] holds for the error, nothing was
-// proposed. If the context ends before the outcome is known the error is
-// [ErrUnknownOutcome]; until then Append goes on asking by itself.
+// If another writer was first, the batch is nil, and newer holds some or all of what follows `after`; the
+// caller may check the draft against the new tip and try again. If [Refused] is true for the error, the
+// draft is not in the log. If the context ends before the outcome is known, the error is
+// [ErrUnknownOutcome]; until then Append repeats the proposal by itself.
 func (l *Log) Append(ctx context.Context, after Head, d *Draft) (won *Batch, newer []*Batch, err error) {
 	if d.size > maxEventsSize {
 		return nil, nil, fmt.Errorf("%w: %d bytes before compression, limit is %d", ErrTooLarge, d.size, maxEventsSize)
@@ -155,7 +151,7 @@ func (l *Log) Append(ctx context.Context, after Head, d *Draft) (won *Batch, new
 	return l.append(ctx, after, d, l.logTime())
 }
 
-// append is Append with a log time.
+// append implements Append, with the batch's log time.
 func (l *Log) append(ctx context.Context, after Head, d *Draft, logTime time.Time) (won *Batch, newer []*Batch, err error) {
 	batch, value := d.place(after, l.writer, newID(), logTime, l.clock.read())
 	if max := l.backend.Limits().Value; len(value) > max {
@@ -181,7 +177,7 @@ func (l *Log) append(ctx context.Context, after Head, d *Draft, logTime time.Tim
 	if len(newer) == 0 {
 		return nil, nil, &CorruptError{Revision: batch.First, Reason: "the backend holds the head that was expected, yet it did not append"}
 	}
-	if newer[0].Nonce == batch.Nonce { // applied by an earlier try
+	if newer[0].Nonce == batch.Nonce { // an earlier attempt was applied
 		d.won(batch)
 		newer[0] = batch
 		l.remember(after, newer)
@@ -191,8 +187,8 @@ func (l *Log) append(ctx context.Context, after Head, d *Draft, logTime time.Tim
 	return nil, newer, nil
 }
 
-// settle proposes until the outcome is known: an answer or a refusal of the very
-// first try. A later try may find its own batch in the answer.
+// settle repeats a proposal until its outcome is known: an answer, or a refusal of the first attempt.
+// The answer to a later attempt may contain the proposal's own batch.
 func (l *Log) settle(ctx context.Context, p Proposal) (Answer, error) {
 	pause := time.Millisecond
 	for first := true; ; first = false {
@@ -224,8 +220,7 @@ func (l *Log) CatchUp(ctx context.Context, after Head) ([]*Batch, error) {
 	return newer, nil
 }
 
-// Next implements [Reader]: from memory if the position is recent, else from the
-// backend.
+// Next implements [Reader]. It answers from memory if the position is recent, else from the backend.
 func (l *Log) Next(ctx context.Context, after Head) ([]*Batch, error) {
 	for {
 		batches, atTip, grown := l.fromMemory(after)
@@ -269,7 +264,7 @@ func (l *Log) Back(ctx context.Context, from uint64, max int) ([]*Batch, error) 
 	return batches, nil
 }
 
-// check decodes an answer and holds it against the position it was asked from.
+// check decodes the batches of an answer, and checks that they and the head continue position `after`.
 func (l *Log) check(after Head, answer Answer) ([]*Batch, error) {
 	head, err := DecodeHead(answer.Head)
 	if err != nil {
@@ -298,7 +293,7 @@ func (l *Log) check(after Head, answer Answer) ([]*Batch, error) {
 	return batches, nil
 }
 
-// follows tells why b cannot stand directly after the position.
+// follows returns an error if b cannot be the batch directly after a position.
 func follows(after Head, b *Batch) error {
 	switch {
 	case b.Log != after.Log:
@@ -313,7 +308,7 @@ func follows(after Head, b *Batch) error {
 		return nil
 	}
 	if b.First != after.Revision+1 || b.Epoch != after.Epoch {
-		return &CorruptError{Revision: b.First, Reason: fmt.Sprintf("revision %d of epoch %d should stand here", after.Revision+1, after.Epoch)}
+		return &CorruptError{Revision: b.First, Reason: fmt.Sprintf("revision %d of epoch %d is expected here", after.Revision+1, after.Epoch)}
 	}
 	return nil
 }
@@ -325,11 +320,11 @@ func (l *Log) remember(after Head, batches []*Batch) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.saw(batches[len(batches)-1])
+	l.noteTime(batches[len(batches)-1])
 	if n := len(l.recent); n > 0 {
 		tip := l.recent[n-1]
 		if batches[len(batches)-1].Last() <= tip.Last() {
-			return // a reader that lags
+			return // the caller is behind
 		}
 		if tip.Head() != after {
 			l.recent, l.recentBytes = nil, 0
@@ -350,8 +345,8 @@ func (l *Log) remember(after Head, batches []*Batch) {
 	l.grown = make(chan struct{})
 }
 
-// fromMemory returns what is remembered after the position, whether the position is
-// directly behind all that is remembered, and what is closed when more comes.
+// fromMemory returns the batches in memory after the position, and whether the position is the end of
+// the newest one. grown is closed when there are more.
 func (l *Log) fromMemory(after Head) (batches []*Batch, atTip bool, grown <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -373,8 +368,8 @@ func newID() (id ID) {
 	return id
 }
 
-// IsFatal tells whether an error means that the log cannot be read any further by
-// this process: it is corrupt, newer than this version, or another one.
+// IsFatal reports whether an error means that this process cannot read the log any further: the log is
+// corrupt, newer than this version, or another one.
 func IsFatal(err error) bool {
 	var corrupt *CorruptError
 	var unsupported *UnsupportedError

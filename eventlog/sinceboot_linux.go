@@ -6,8 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sinceBoot returns how long the machine has run, with the time that it was asleep; 0 if that is not
-// known.
+// sinceBoot returns how long the machine has run, including the time that it slept; 0 if unknown.
 func sinceBoot() time.Duration {
 	var t unix.Timespec
 	if unix.ClockGettime(unix.CLOCK_BOOTTIME, &t) != nil {

@@ -4,5 +4,5 @@ package eventlog
 
 import "time"
 
-// sinceBoot is not known.
+// sinceBoot returns 0: the time is unknown on this system.
 func sinceBoot() time.Duration { return 0 }

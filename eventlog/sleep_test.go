@@ -15,7 +15,7 @@ func TestSleepIsNoJump(t *testing.T) {
 	var awake, all time.Duration
 	c := newClock(func() time.Time { return start.Add(all) }, withSleep(func() time.Duration { return awake }, func() time.Duration { return all }))
 	awake, all = time.Minute, time.Minute+8*time.Hour
-	if now, jumped := c.look(); jumped != 0 || !now.Equal(start.Add(all)) {
+	if now, jumped := c.readings(); jumped != 0 || !now.Equal(start.Add(all)) {
 		t.Errorf("it is %v, after a jump of %v", now, jumped)
 	}
 }

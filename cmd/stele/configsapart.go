@@ -17,7 +17,7 @@ import (
 // configsLimits bound how long the configurations of a bundle's plugins may take to be checked.
 var configsLimits = apart.Limits{CPU: 10 * time.Second, Wall: 40 * time.Second, Memory: compileMemory, Output: 32 << 20}
 
-// checkConfigsApart is [policy.CheckPluginConfigs] in a child process: a schema is CUE, and comes
+// checkConfigsApart is [pluginconfig.Check] in a child process: a schema is CUE, and comes
 // from a program that the operator trusts not to be harmful, and that may be wrong.
 func checkConfigsApart(ctx context.Context, source *bundles.Source, configSchemas map[string]string) (diags schemas.Diagnostics, err error) {
 	err = inTurn(ctx, configsLimits, "configs", configSchemas, source, func(d *json.Decoder, _ io.Reader) error { return d.Decode(&diags) })

@@ -1,7 +1,7 @@
-// Package access is what people ask about the policy: who can do something, and since when
-// (kind ResourceAccessReview), and who gained or lost what between two policies (kind
-// AccessDifference). Both are of policy.stele.dev/v1, created to be answered and never stored.
-// What they are answered with is package policy's.
+// Package access defines the questions that users ask about the policy. A ResourceAccessReview asks who can do
+// something, and since when. An AccessDifference asks who gained or lost access between two policies. Both are of
+// policy.stele.dev/v1; clients create them to get an answer, and they are never stored. Package policy computes the
+// answers.
 package access
 
 import (
@@ -11,7 +11,7 @@ import (
 	"stele.dev/stele/policy/rights"
 )
 
-// The API.
+// Group and Version name the API of both kinds.
 const (
 	Group   = "policy.stele.dev"
 	Version = "v1"
@@ -22,14 +22,14 @@ const (
 	DifferenceKind   = "AccessDifference"
 )
 
-// ReviewResource is for discovery.
+// ReviewResource returns the discovery entry of access reviews.
 func ReviewResource() discovery.Resource {
 	return discovery.Resource{Group: Group, Version: Version, APIResource: metav1.APIResource{
 		Name: ReviewPlural, SingularName: "resourceaccessreview", Kind: ReviewKind, Verbs: metav1.Verbs{"create"},
 	}}
 }
 
-// DifferenceResource is for discovery.
+// DifferenceResource returns the discovery entry of access differences.
 func DifferenceResource() discovery.Resource {
 	return discovery.Resource{Group: Group, Version: Version, APIResource: metav1.APIResource{
 		Name: DifferencePlural, SingularName: "accessdifference", Kind: DifferenceKind, Verbs: metav1.Verbs{"create"},
@@ -45,19 +45,19 @@ type Review struct {
 	Status ReviewStatus `json:"status,omitzero"`
 }
 
-// ReviewSpec is what somebody may do, and when: now, if neither a revision nor a time is given.
+// ReviewSpec is an action, and the moment it is asked about. The default is now.
 type ReviewSpec struct {
 	Verb        string `json:"verb"`
 	Group       string `json:"group,omitempty"`
 	Resource    string `json:"resource,omitempty"`
 	Subresource string `json:"subresource,omitempty"`
-	// Name of the object; any if empty.
+	// Name is the name of the object; empty means any.
 	Name string `json:"name,omitempty"`
-	// Namespace is empty for what is in none, and for requests for all.
+	// Namespace is empty for resources without a namespace, and for requests to all namespaces.
 	Namespace string `json:"namespace,omitempty"`
-	// AnyNamespace asks who may do it in one namespace or another, or outside of them.
+	// AnyNamespace asks who may do it in some namespace, or outside of namespaces.
 	AnyNamespace bool `json:"anyNamespace,omitempty"`
-	// Path of requests for no resource.
+	// Path is the path of a request for no resource.
 	Path string `json:"path,omitempty"`
 
 	Revision uint64 `json:"revision,omitempty"`
@@ -67,44 +67,44 @@ type ReviewSpec struct {
 // ReviewStatus is the answer.
 type ReviewStatus struct {
 	State `json:",inline"`
-	// Authorizers are the chain, in its order.
+	// Authorizers are the authorizers of the policy, in their order.
 	Authorizers []string `json:"authorizers"`
-	// Holders are whom the policy lets do it, also those to whom a deny takes it.
+	// Holders are the subjects that the policy grants the action, also those that a deny stops.
 	Holders []Holder `json:"holders"`
-	// Denies that are about it, whomever they meet.
+	// Denies are all denies of the action, for any subject.
 	Denies []rights.Objection `json:"denies,omitempty"`
-	// Outsiders are those of the chain who may add to the list, or take from it.
+	// Outsiders are the external authorizers, which may allow or deny more.
 	Outsiders []rights.Outsider `json:"outsiders,omitempty"`
 }
 
-// Holder is a subject that may do it, by one rule.
+// Holder is a subject that one rule grants the action.
 type Holder struct {
 	rights.Holder `json:",inline"`
-	// Since when they have had it without interruption, by whatever rule.
+	// Since tells since when the subject has had the access without interruption, by any rule.
 	Since *Since `json:"since,omitempty"`
 }
 
-// Since is an activation.
+// Since is the activation of a policy.
 type Since struct {
 	Revision uint64 `json:"revision"`
 	Time     string `json:"time,omitempty"`
-	// Policy is its digest, and Actor who put it in force.
+	// Policy is the digest of the policy. Actor is the user who activated it.
 	Policy string `json:"policy"`
 	Actor  string `json:"actor,omitempty"`
-	// AtLeast: they may have had it before, where nobody looked.
+	// AtLeast is true if the access may be older, because the search stopped there.
 	AtLeast bool `json:"atLeast,omitempty"`
 }
 
-// State is a policy in force at a revision.
+// State is the policy in force at a revision.
 type State struct {
-	// Revision is 0 of an access that was sent.
+	// Revision is 0 if the request contained the access rules.
 	Revision uint64 `json:"revision,omitempty"`
-	// Policy is its digest, and PolicyRevision that at which it came in force.
+	// Policy is the digest of the policy. PolicyRevision is the revision of its activation.
 	Policy         string `json:"policy,omitempty"`
 	PolicyRevision uint64 `json:"policyRevision,omitempty"`
 }
 
-// Difference asks who gained or lost what from one policy to another one.
+// Difference asks who gained or lost access between two policies.
 type Difference struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
@@ -113,19 +113,19 @@ type Difference struct {
 	Status DifferenceStatus `json:"status,omitzero"`
 }
 
-// DifferenceSpec is what is compared, and what of it is wanted.
+// DifferenceSpec names the two policies, and filters the answer.
 type DifferenceSpec struct {
 	From Side `json:"from,omitzero"`
 	To   Side `json:"to,omitzero"`
-	// Subjects of whom all is wanted; everybody if empty, and then what members of system:authenticated and
-	// the like gain or lose is said of these groups alone.
+	// Subjects filters by subject; empty means all. Then access that members of groups such as system:authenticated
+	// gain or lose is listed for the group only.
 	Subjects []policy.Subject `json:"subjects,omitempty"`
-	// Namespace to which it must matter; any if absent.
+	// Namespace filters by namespace; nil means all.
 	Namespace *string `json:"namespace,omitempty"`
 }
 
-// Side is the policy in force at a revision or a time, now if neither is given, or one that is
-// in force nowhere.
+// Side is one of the two policies: the one in force at a revision or a time (the default is now), or access rules that
+// the request contains.
 type Side struct {
 	Revision uint64         `json:"revision,omitempty"`
 	Time     string         `json:"time,omitempty"`
@@ -136,7 +136,7 @@ type Side struct {
 type DifferenceStatus struct {
 	From State `json:"from"`
 	To   State `json:"to"`
-	// Chain is how the authorizers differ.
+	// Chain lists the differences between the authorizers.
 	Chain   []rights.ChainChange  `json:"chain,omitempty"`
 	Changes []rights.AccessChange `json:"changes"`
 }

@@ -1,6 +1,6 @@
 package access
 
-// SwaggerDoc has what OpenAPI says of the fields, as of Kubernetes' own types.
+// SwaggerDoc returns the OpenAPI descriptions of the fields.
 func (Review) SwaggerDoc() map[string]string {
 	return map[string]string{
 		"":       "ResourceAccessReview lists who can do something, by which rules, and since when. It is answered when it is created, and not stored.",
@@ -9,7 +9,7 @@ func (Review) SwaggerDoc() map[string]string {
 	}
 }
 
-// SwaggerDoc has what OpenAPI says of the fields.
+// SwaggerDoc returns the OpenAPI descriptions of the fields.
 func (ReviewSpec) SwaggerDoc() map[string]string {
 	return map[string]string{
 		"":             "ReviewSpec is an action, and the moment that it is asked about: now, if neither a revision nor a time is given.",
@@ -26,7 +26,7 @@ func (ReviewSpec) SwaggerDoc() map[string]string {
 	}
 }
 
-// stateDocs are of the fields of State, for all that have them inline.
+// stateDocs adds the documentation of the fields of State, for types that embed it.
 func stateDocs(docs map[string]string) map[string]string {
 	docs["revision"] = "Revision that the answer is of; 0 for an access that was sent."
 	docs["policy"] = "Digest of the policy that was in force there."
@@ -34,12 +34,12 @@ func stateDocs(docs map[string]string) map[string]string {
 	return docs
 }
 
-// SwaggerDoc has what OpenAPI says of the fields.
+// SwaggerDoc returns the OpenAPI descriptions of the fields.
 func (State) SwaggerDoc() map[string]string {
 	return stateDocs(map[string]string{"": "State is a policy in force at a revision."})
 }
 
-// SwaggerDoc has what OpenAPI says of the fields.
+// SwaggerDoc returns the OpenAPI descriptions of the fields.
 func (ReviewStatus) SwaggerDoc() map[string]string {
 	return stateDocs(map[string]string{
 		"":            "ReviewStatus is who can do what was asked.",
@@ -50,7 +50,7 @@ func (ReviewStatus) SwaggerDoc() map[string]string {
 	})
 }
 
-// SwaggerDoc has what OpenAPI says of the fields.
+// SwaggerDoc returns the OpenAPI descriptions of the fields.
 func (Holder) SwaggerDoc() map[string]string {
 	return map[string]string{
 		"":           "Holder is a subject that may do it, by one rule.",
@@ -67,7 +67,7 @@ func (Holder) SwaggerDoc() map[string]string {
 	}
 }
 
-// SwaggerDoc has what OpenAPI says of the fields.
+// SwaggerDoc returns the OpenAPI descriptions of the fields.
 func (Since) SwaggerDoc() map[string]string {
 	return map[string]string{
 		"":         "Since is the activation of a policy.",
@@ -79,7 +79,7 @@ func (Since) SwaggerDoc() map[string]string {
 	}
 }
 
-// SwaggerDoc has what OpenAPI says of the fields.
+// SwaggerDoc returns the OpenAPI descriptions of the fields.
 func (Difference) SwaggerDoc() map[string]string {
 	return map[string]string{
 		"":       "AccessDifference tells who gained or lost what from one policy to another. It is answered when it is created, and not stored.",
@@ -88,7 +88,7 @@ func (Difference) SwaggerDoc() map[string]string {
 	}
 }
 
-// SwaggerDoc has what OpenAPI says of the fields.
+// SwaggerDoc returns the OpenAPI descriptions of the fields.
 func (DifferenceSpec) SwaggerDoc() map[string]string {
 	return map[string]string{
 		"":          "DifferenceSpec is what is compared, and which part of the answer is wanted.",
@@ -99,7 +99,7 @@ func (DifferenceSpec) SwaggerDoc() map[string]string {
 	}
 }
 
-// SwaggerDoc has what OpenAPI says of the fields.
+// SwaggerDoc returns the OpenAPI descriptions of the fields.
 func (Side) SwaggerDoc() map[string]string {
 	return map[string]string{
 		"":         "Side is the policy in force at a revision or a time, now if neither is given, or an access that is sent.",
@@ -109,7 +109,7 @@ func (Side) SwaggerDoc() map[string]string {
 	}
 }
 
-// SwaggerDoc has what OpenAPI says of the fields.
+// SwaggerDoc returns the OpenAPI descriptions of the fields.
 func (DifferenceStatus) SwaggerDoc() map[string]string {
 	return map[string]string{
 		"":        "DifferenceStatus is who gained or lost what.",

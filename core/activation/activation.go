@@ -1,5 +1,5 @@
-// Package activation puts policies in force. What is proposed and what is activated are
-// events; a policy is activated only in place of the one that it was meant to replace.
+// Package activation puts policies in force. A proposal and an activation are events of the log. An activation names
+// the policy that it replaces, and fails if another one is in force.
 package activation
 
 import (
@@ -17,12 +17,11 @@ import (
 	"stele.dev/stele/schemas"
 )
 
-// ErrInForce reports that the policy is in force already: there is nothing to write.
+// ErrInForce reports that the policy is already in force, so there is nothing to write.
 var ErrInForce = errors.New("activation: the policy is in force already")
 
-// KindInUse reports that a policy lacks a kind of which there are objects, or has it in
-// another scope, under another name or in another version: they could not be read, or not
-// written, any more.
+// KindInUse reports that the new policy lacks a kind of which objects exist, or has the kind with another scope, name
+// or version. These objects could no longer be read or written.
 type KindInUse struct {
 	Resource schema.GroupResource
 	Objects  int
@@ -36,16 +35,16 @@ func (e *KindInUse) Error() string {
 	return exist + ", and the new policy has no such kind in the same scope, name and version. Delete what exists, or keep the kind."
 }
 
-// Renamed reports that a policy is of another control plane than the one in force: it is
-// most likely pushed to the wrong one.
+// Renamed reports that the policy is for another control plane than the one in force. It was probably pushed to the
+// wrong server.
 type Renamed struct{ From, To string }
 
 func (e *Renamed) Error() string {
 	return fmt.Sprintf("the policy in force is of the control plane %q, this one is of %q", e.From, e.To)
 }
 
-// Proposal makes of a compiled bundle what the log holds. commit names the commit of the
-// repository that it comes from, "" if that is not known.
+// Proposal converts a compiled bundle to the form that the log stores. commit is the commit of the bundle's
+// repository, "" if unknown.
 func Proposal(compiled *compile.Result, commit string) *policies.Proposal {
 	form, digest := compiled.Form.Encode()
 	p := &policies.Proposal{
@@ -58,8 +57,8 @@ func Proposal(compiled *compile.Result, commit string) *policies.Proposal {
 	return p
 }
 
-// Check tells what speaks against a policy in a state: [ErrInForce], a [*Renamed] unless
-// it is meant to rename the control plane, or a [*KindInUse].
+// Check reports why a policy cannot be activated at the tip: [ErrInForce], a [*Renamed] unless rename is set, or a
+// [*KindInUse].
 func Check(tip *commit.Tip, p *policies.Proposal, form *policy.Form, rename bool) error {
 	if in := tip.Policies.Active; in != nil && in.Digest == p.Digest {
 		return ErrInForce
@@ -75,8 +74,7 @@ func Check(tip *commit.Tip, p *policies.Proposal, form *policy.Form, rename bool
 	return nil
 }
 
-// withdrawn lists the kinds of the policy in force that a form does not serve as they
-// are stored.
+// withdrawn returns the kinds of the policy in force that the form does not serve as they are stored.
 func withdrawn(tip *commit.Tip, form *policy.Form) (gone []schema.GroupResource) {
 	if tip.Policy == nil {
 		return nil
@@ -95,10 +93,9 @@ func withdrawn(tip *commit.Tip, form *policy.Form) (gone []schema.GroupResource)
 	return gone
 }
 
-// Activate writes the events that put a policy in force in place of the one at the tip,
-// and returns the tip with it. sign completes the metadata of each event: in whose name,
-// and why. If another policy is activated meanwhile, that one stays and the error is a
-// [*commit.Stale]; further errors are those of [Check].
+// Activate writes the events that replace the policy at the tip, and returns the new tip. sign completes the metadata
+// of each event, such as its actor. If another policy was activated in the meantime, that one stays, and the error is
+// a [*commit.Stale]. Activate also returns the errors of [Check].
 func Activate(ctx context.Context, c *commit.Committer, tip *commit.Tip, p *policies.Proposal, form *policy.Form, rename bool, sign func(*logpb.Metadata)) (*commit.Tip, error) {
 	if err := Check(tip, p, form, rename); err != nil {
 		return nil, err

@@ -16,19 +16,19 @@ import (
 	"stele.dev/stele/schemas"
 )
 
-// The API: to create a policy is to put it in force. Every policy that ever was can be
-// read by its digest; a list has them without their files, that in force first.
+// Group, Version, Plural and Kind name the API of policies. Creating a policy puts it in force. Every policy that was
+// ever in force can be read by its digest. A list has all policies without their files; the one in force is first.
 const (
 	Group   = "policy.stele.dev"
 	Version = "v1"
 	Plural  = "policies"
 	Kind    = "Policy"
-	// Parts is the name below the policies that parts of large ones are uploaded to.
+	// Parts is the path segment below policies where parts of large policies are uploaded.
 	Parts      = "parts"
 	UploadKind = "PolicyParts"
 )
 
-// Policy is a policy as clients send and get it.
+// Policy is a policy as clients send and receive it.
 type Policy struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
@@ -37,74 +37,70 @@ type Policy struct {
 	Status Status `json:"status,omitzero"`
 }
 
-// Spec is a bundle's source.
+// Spec is the source of a bundle.
 type Spec struct {
 	// Package is the folder of the bundle's package in the module, "." for its root.
 	Package string `json:"package"`
-	// Files are those of the CUE module.
+	// Files are the files of the CUE module.
 	Files []File `json:"files"`
-	// Replaces is the digest of the policy that this one is meant to replace; another
-	// one in force is a conflict. Not checked if empty.
+	// Replaces is the digest of the policy to replace. If another policy is in force, the request is a conflict. Empty
+	// means no check.
 	Replaces string `json:"replaces,omitempty"`
-	// Rename allows the policy to be of another control plane, by its bundle's cluster,
-	// than the one in force; without it that is a conflict.
+	// Rename allows the bundle to have another cluster name than the policy in force. Without it, that is a conflict.
 	Rename bool `json:"rename,omitempty"`
-	// DropFields allows the policy to lack fields that stored objects have; without it that is a
-	// conflict.
+	// DropFields allows the policy to lack fields that stored objects have. Without it, that is a conflict.
 	DropFields bool `json:"dropFields,omitempty"`
-	// Commit of the repository that the files come from, where that is known.
+	// Commit is the commit of the bundle's repository, if known.
 	Commit string `json:"commit,omitempty"`
 }
 
-// File is a source file; its path is relative to the module's root. What is in it follows as
-// data, or as parts.
+// File is a source file. Its path is relative to the root of the module. Its content is in Data or in Parts.
 type File struct {
 	Path string `json:"path"`
 	Data string `json:"data,omitempty"`
-	// Parts are the SHA-256 digests, in hexadecimal, of the parts of a file that is not sent
-	// with the policy. The server has those of policies that were in force, and those that
-	// were uploaded.
+	// Parts are the SHA-256 digests, in hexadecimal, of the parts of a file that is not in the request. The server has
+	// the parts that were uploaded, and those of policies that were in force.
 	Parts []string `json:"parts,omitempty"`
 }
 
-// Upload has parts of policies that are too large for one request, in Base64.
+// Upload is the body that uploads parts of a large policy, in Base64.
 type Upload struct {
 	metav1.TypeMeta `json:",inline"`
 
 	Parts [][]byte `json:"parts"`
 }
 
-// Status tells what became of it.
+// Status is the state of a policy.
 type Status struct {
-	// Digest of the policy, its name.
+	// Digest is the digest of the policy, which is also its name.
 	Digest string `json:"digest"`
-	// Revision from which on it is, or was last, in force.
+	// Revision is the revision of its last activation.
 	Revision uint64 `json:"revision"`
-	// Revisions from which on it was in force, the newest first.
+	// Revisions are the revisions of all its activations, newest first.
 	Revisions []uint64 `json:"revisions,omitempty"`
-	// Actor who activated it.
+	// Actor is the user who activated it.
 	Actor   string `json:"actor,omitempty"`
 	InForce bool   `json:"inForce"`
-	// Cluster is the control plane that the bundle is of. Lists have it of the one in force.
+	// Cluster is the control plane that the bundle is for. In a list, only the policy in force has it.
 	Cluster string `json:"cluster,omitempty"`
 	Kinds   int    `json:"kinds,omitempty"` // of the one in force
-	// Contents are what the bundle has of each part, and how that differs from the policy that it replaces. The answer to
-	// a create has them.
+	// Contents count what the bundle has of each part, and compare it with the policy that it replaces. Only the
+	// answer to a create has them.
 	Contents []Content `json:"contents,omitempty"`
 }
 
-// Content is one part of a bundle, without what is built in, compared with the policy that it replaces.
+// Content counts one part of a bundle, without built-in rules, and compares it with the replaced policy.
 type Content struct {
-	// Part is kinds, roles, bindings, denies, rules or validations.
+	// Part is one of kinds, roles, bindings, denies, rules or validations.
 	Part  string `json:"part"`
 	Count int    `json:"count"`
-	// Added, Removed and Changed are the ids of what differs.
+	// Added, Removed and Changed are IDs.
 	Added   []string `json:"added,omitempty"`
 	Removed []string `json:"removed,omitempty"`
 	Changed []string `json:"changed,omitempty"`
 }
 
-// ContentsOf compares the contents of a form with those of the one before, which may be nil.
+// ContentsOf compares the contents of a form with those of the previous form, which may be nil.
 func ContentsOf(form, before *policy.Form) []Content {
 	var contents []Content
 	for _, c := range form.Contents(before) {
@@ -113,14 +109,14 @@ func ContentsOf(form, before *policy.Form) []Content {
 	return contents
 }
 
-// Resource is for discovery.
+// Resource returns the discovery entry of policies.
 func Resource() discovery.Resource {
 	return discovery.Resource{Group: Group, Version: Version, APIResource: metav1.APIResource{
 		Name: Plural, SingularName: "policy", Kind: Kind, Verbs: metav1.Verbs{"create", "get", "list"},
 	}}
 }
 
-// Columns are what kubectl prints of policies.
+// Columns returns the columns that kubectl prints of policies.
 func Columns() []schemas.Column {
 	return []schemas.Column{
 		{Name: "In Force", Type: "boolean", JSONPath: ".status.inForce"},
@@ -130,7 +126,7 @@ func Columns() []schemas.Column {
 	}
 }
 
-// Source is the policy as the compiler takes it.
+// Source returns the source for the compiler.
 func (s *Spec) Source() *bundles.Source {
 	source := &bundles.Source{Package: s.Package}
 	for _, f := range s.Files {
@@ -139,8 +135,7 @@ func (s *Spec) Source() *bundles.Source {
 	return source
 }
 
-// InParts returns the specification of a source whose files are to be uploaded, and the parts that
-// they consist of.
+// InParts returns a spec of the source that refers to parts, and the parts to upload.
 func InParts(source *bundles.Source) (Spec, map[policies.Digest][]byte) {
 	s, parts := Spec{Package: source.Package}, map[policies.Digest][]byte{}
 	for _, f := range source.Files {
@@ -155,7 +150,7 @@ func InParts(source *bundles.Source) (Spec, map[policies.Digest][]byte) {
 	return s, parts
 }
 
-// SpecOf is the other way round.
+// SpecOf returns a spec that contains the files of the source.
 func SpecOf(source *bundles.Source) Spec {
 	s := Spec{Package: source.Package}
 	for _, f := range source.Files {
@@ -164,8 +159,8 @@ func SpecOf(source *bundles.Source) Spec {
 	return s
 }
 
-// List has all policies that were in force up to a tip, the newest activation first, once
-// each and without their files.
+// List returns all policies that were in force up to the tip, each once and without its files. The newest activation
+// is first.
 func List(tip *commit.Tip) []*Policy {
 	var list []*Policy
 	known := map[policies.Digest]*Policy{}
@@ -192,8 +187,8 @@ func List(tip *commit.Tip) []*Policy {
 	return list
 }
 
-// Get is one of List, with its files: from memory if it is in force, else from the log.
-// nil if there is none.
+// Get returns a policy of List with its files, or nil if there is none. The policy in force is in memory; others are
+// read from the log.
 func Get(ctx context.Context, log eventlog.Reader, tip *commit.Tip, name string) (*Policy, error) {
 	list := List(tip)
 	i := slices.IndexFunc(list, func(p *Policy) bool { return p.Name == name })
@@ -220,11 +215,11 @@ func Get(ctx context.Context, log eventlog.Reader, tip *commit.Tip, name string)
 	return p, nil
 }
 
-// InForce is the policy in force at a tip, which has one.
+// InForce returns the policy in force at a tip. The tip must have one.
 func InForce(tip *commit.Tip) *Policy {
 	p, err := Get(context.Background(), nil, tip, tip.Policies.Active.Digest.String())
 	if err != nil || p == nil {
-		panic("activation: the policy in force is not in the history") // which it ends
+		panic("activation: the policy in force is not in the history") // the history ends with the policy in force
 	}
 	return p
 }

@@ -17,10 +17,10 @@ import (
 	"stele.dev/stele/schemas"
 )
 
-// Dropped is a field that stored objects have and that a policy does not.
+// Dropped is a field that stored objects have and that the new policy lacks.
 type Dropped struct {
 	Resource schema.GroupResource
-	// Field is the path of the field; [] stands for any item of a list.
+	// Field is the path; [] is any item of a list.
 	Field   string
 	Objects int
 	// Example is one of these objects, as namespace/name.
@@ -35,11 +35,11 @@ func (d Dropped) String() string {
 	return fmt.Sprintf("%s: %s is not in the new schema; %d %s it, for example %s", d.Resource, d.Field, d.Objects, have, d.Example)
 }
 
-// DropsFields reports that stored objects have fields that a policy does not. Clients do not see these
-// any more, and a write of the part of an object that has them loses them.
+// DropsFields reports that stored objects have fields that the new policy lacks. Clients no longer see these fields,
+// and the next write of the object removes them.
 type DropsFields []Dropped
 
-// First returns those that an answer tells: a schema may lose hundreds.
+// First returns the fields that an answer shows. A schema may drop hundreds.
 func (e DropsFields) First() DropsFields {
 	const most = 20
 	return e[:min(len(e), most)]
@@ -56,9 +56,8 @@ func (e DropsFields) Error() string {
 	return "fields of stored objects would be dropped:\n" + strings.Join(lines, "\n")
 }
 
-// FieldsDropped returns the fields that objects at the tip have, that the policy in force serves, and that the
-// next policy drops. load loads the next policy; it is called only if a kind with objects has
-// another schema.
+// FieldsDropped returns the fields of stored objects that the policy in force serves and the next policy drops. It
+// calls load to load the next policy, only if the schema of a kind with objects differs.
 func FieldsDropped(ctx context.Context, tip *commit.Tip, form *policy.Form, load func() (*policy.Policy, error)) (DropsFields, error) {
 	if tip.Policy == nil {
 		return nil, nil
@@ -89,7 +88,7 @@ func FieldsDropped(ctx context.Context, tip *commit.Tip, form *policy.Form, load
 	return all, nil
 }
 
-// index is that of an item in a path.
+// index matches the index of an item in a path.
 var index = regexp.MustCompile(`\[\d+\]`)
 
 func droppedOf(ctx context.Context, tip *commit.Tip, resource schema.GroupResource, program *schemas.Program) (DropsFields, error) {

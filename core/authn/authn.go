@@ -1,9 +1,8 @@
-// Package authn finds out who is asking. The ways in are Kubernetes', and so is their order: a front
-// proxy, a client certificate, then bearer tokens (a static file, service accounts, bootstrap
-// tokens, issuers of JWTs, a webhook), in a header or a WebSocket's subprotocol, and nobody in
-// particular where that is configured. It wires k8s.io/apiserver's authenticators, reads
-// its files again while it runs, and remembers per connection whose certificate it has
-// verified.
+// Package authn authenticates requests. It supports the authentication methods of Kubernetes, in the same order: a
+// front proxy, a client certificate, then bearer tokens (a static file, service accounts, bootstrap tokens, issuers of
+// JWTs, a webhook), and at last anonymous requests where configured. A token may be in the Authorization header or in
+// a WebSocket subprotocol. The package wires k8s.io/apiserver's authenticators, reloads its files while it runs, and
+// verifies a client certificate once per connection.
 package authn
 
 import (
@@ -30,98 +29,97 @@ import (
 	"stele.dev/stele/core/reload"
 )
 
-// ErrUnauthorized reports a request without credentials that are known here. What it
-// wraps is for operators: clients hear no more, on purpose.
+// ErrUnauthorized reports a request without valid credentials. The error that it wraps is for operators; clients are
+// not told why.
 var ErrUnauthorized = errors.New("authn: no valid credentials")
 
 const (
-	// maxToken is how large a token may be: several times what any proxy lets through in a header. What is larger
-	// is not even parsed.
+	// maxToken limits the size of a token. Proxies allow much less in a header. A larger token is not even parsed.
 	maxToken = 64 << 10
-	// maxUser is how large all that is said of a user may be. It stands in each event of theirs, and each
-	// decision goes through their groups.
+	// maxUser limits the total size of a user's attributes. They are in every event of the user, and every decision
+	// goes through the groups.
 	maxUser = 64 << 10
-	// maxName is how long a name or a uid may be: an event has no longer ones.
+	// maxName limits the length of a name or a UID. Events have the same limit.
 	maxName = 4096
 )
 
-// Anonymous is who asks without credentials.
+// Anonymous is the user of requests without credentials.
 var Anonymous user.Info = &user.DefaultInfo{Name: user.Anonymous, Groups: []string{user.AllUnauthenticated}}
 
-// Public is what nobody in particular reaches if nothing is configured: whether the server is there.
+// Public is what anonymous users may reach by default: the health checks and the version.
 var Public = apiserver.AnonymousAuthConfig{Enabled: true, Conditions: []apiserver.AnonymousAuthCondition{
 	{Path: "/healthz"}, {Path: "/livez"}, {Path: "/readyz"}, {Path: "/version"},
 }}
 
-// Options for [New]. Any part may be nil, or empty: then that way in does not exist.
+// Options are the options of [New]. A method whose option is nil or empty is off.
 type Options struct {
-	// FrontProxy believes a proxy who it speaks for. It takes its headers off the request, whatever
-	// comes of it.
+	// FrontProxy authenticates the users that a proxy names in headers. It always removes these headers from the
+	// request.
 	FrontProxy authenticator.Request
-	// Authorities are whose client certificates are accepted.
+	// Authorities are the certificate authorities of client certificates.
 	Authorities *Authorities
-	// TokenFile is a CSV file of tokens as kube-apiserver's --token-auth-file takes it: token,
-	// user, uid, "group,group".
+	// TokenFile is a CSV file of tokens, as for kube-apiserver's --token-auth-file: token, user, uid, "group,group".
 	TokenFile string
-	// Configuration is a file with kube-apiserver's AuthenticationConfiguration (KEP-3331): issuers of
-	// JWTs, and what is open to nobody in particular.
+	// Configuration is a file with kube-apiserver's AuthenticationConfiguration (KEP-3331): issuers of JWTs, and what
+	// anonymous users may reach.
 	Configuration string
-	// OIDC is one issuer, as flags describe it, where there is no Configuration.
+	// OIDC is a single issuer, configured by flags. It excludes Configuration.
 	OIDC *OIDC
-	// Disallowed are issuers that these must not name, for their tokens are verified otherwise: our own.
+	// Disallowed are issuers that the configuration must not name, because their tokens are verified elsewhere: our
+	// own.
 	Disallowed []string
-	// ServiceAccounts and BootstrapTokens know tokens that this control plane has issued. They
-	// answer for themselves how long, no answer of theirs is kept here.
+	// ServiceAccounts and BootstrapTokens verify tokens that this control plane issued. They cache for themselves;
+	// their answers are not cached here.
 	ServiceAccounts, BootstrapTokens authenticator.Token
-	// FollowKeys is how the files of keys that ServiceAccounts' tokens are verified by are read again when they change, as a
-	// whole; what comes of each is told to what said returns for its flag and path. nil if they are not read again.
+	// FollowKeys returns the reload.File of the key files of ServiceAccounts. said returns the function that receives
+	// the outcome of a reload, for a flag and path. nil: no reload.
 	FollowKeys func(said func(flag, path string) func(error)) *reload.File
-	// Webhook asks somebody else about tokens.
+	// Webhook asks a remote server about tokens.
 	Webhook authenticator.Token
-	// Anonymous says which paths nobody in particular reaches; nil: what Configuration says, or [Public].
+	// Anonymous lists the paths that anonymous users may reach. nil: as in Configuration, or [Public].
 	Anonymous *apiserver.AnonymousAuthConfig
-	// Audiences are the API's own. Tokens that name none are for these.
+	// Audiences are the audiences of this API. A token without audiences is valid for them.
 	Audiences authenticator.Audiences
-	// Failures hears of refusals, and Attempts of each request; nil if nobody does.
+	// Failures receives failed authentications, and Attempts receives all of them. Both may be nil.
 	Failures Failures
 	Attempts Attempts
-	// Logger is told of files that have changed, and of issuers that cannot be asked; nil for none.
+	// Logger logs file changes, and issuers that cannot be reached. It may be nil.
 	Logger *slog.Logger
-	// ReloadEvery is how often files are looked at; 0: each second.
+	// ReloadEvery is how often files are checked for changes; 0 means every second.
 	ReloadEvery time.Duration
 }
 
-// Failures hears of each request with credentials of which none was valid, and why. That is
-// for operators; no token is in it. It must be safe for concurrent use, and quick.
+// Failures receives each request whose credentials are all invalid, and why. This is for operators; it never contains
+// a token. Implementations must be fast and safe for concurrent use.
 type Failures interface {
 	Failed(r *http.Request, err error)
 }
 
-// Attempts hears of each request who sent it, nil if that is not known, what was wrong with its credentials then, if it
-// had any, and how long it took to find out. It must be safe for concurrent use, and quick.
+// Attempts receives each request with its user (nil if unknown), the error of its credentials (nil if none), and the
+// time that authentication took. Implementations must be fast and safe for concurrent use.
 type Attempts interface {
 	Attempted(u user.Info, err error, took time.Duration)
 }
 
-// Authenticator is safe for concurrent use.
+// Authenticator authenticates requests. It is safe for concurrent use.
 type Authenticator struct {
 	frontProxy   authenticator.Request
-	certificates *certificates // nil: none are accepted
+	certificates *certificates // nil: client certificates are not accepted
 	static       atomic.Pointer[tokenfile.TokenAuthenticator]
 	issuers      atomic.Pointer[issuers]
 	tokens       []authenticator.Token
-	bearer       [2]authenticator.Request // of the Authorization header, of a subprotocol
-	anonymous    authenticator.Request    // nil: nobody in particular reaches nothing
+	bearer       [2]authenticator.Request // from the Authorization header, and from a subprotocol
+	anonymous    authenticator.Request    // nil: anonymous requests are refused
 	audiences    authenticator.Audiences
 	failures     Failures
 	attempts     Attempts
 	files        files
-	measured     []prometheus.Collector // parts that measure themselves
-	end          context.CancelFunc     // what goes on in the background
+	measured     []prometheus.Collector // methods that have metrics of their own
+	end          context.CancelFunc     // stops background work
 }
 
-// New makes an authenticator, which is to be closed. It fails if a file cannot be read, or says
-// something that is wrong. It does not wait for issuers: until they can be asked, their tokens are refused.
+// New returns an authenticator; call Close at the end. It fails if a file cannot be read or is invalid. It does not
+// wait for issuers: until their keys are fetched, their tokens are refused.
 func New(o Options) (*Authenticator, error) {
 	ctx, end := context.WithCancel(context.Background())
 	a := &Authenticator{frontProxy: o.FrontProxy, audiences: o.Audiences, failures: o.Failures, attempts: o.Attempts, end: end}
@@ -133,7 +131,7 @@ func New(o Options) (*Authenticator, error) {
 	return a, nil
 }
 
-// wire puts the ways in that there are in their order.
+// wire sets up the configured methods in their order.
 func (a *Authenticator) wire(ctx context.Context, o *Options) error {
 	if o.Authorities != nil {
 		a.certificates = newCertificates(o.Authorities)
@@ -198,20 +196,20 @@ func (a *Authenticator) wire(ctx context.Context, o *Options) error {
 	return nil
 }
 
-// Close ends what goes on in the background. The authenticator must not be used any more.
+// Close stops background work. The authenticator must not be used afterwards.
 func (a *Authenticator) Close() { a.end() }
 
 type userKey struct{}
 
-// WithUser is for requests that begin in this program: they are the user's, who is taken for
-// authenticated. Nothing that comes over a network can be in a context.
+// WithUser is for requests that this program makes itself: it authenticates them as the user. Requests from the
+// network cannot set a context value.
 func WithUser(ctx context.Context, u user.Info) context.Context {
 	return context.WithValue(ctx, userKey{}, authenticated(u))
 }
 
-// Authenticate returns who sent the request: the first who is known by a credential, else
-// [Anonymous], where that is configured and there are no credentials. Otherwise the error is
-// ErrUnauthorized. What has proved who somebody is, or was meant to, is not in the headers afterwards.
+// Authenticate returns the user of a request: the first user whom a credential proves, or [Anonymous] if there are no
+// credentials and anonymous requests are allowed. Otherwise it returns ErrUnauthorized. It removes all credentials
+// from the headers.
 func (a *Authenticator) Authenticate(r *http.Request) (user.Info, error) {
 	if u, ok := r.Context().Value(userKey{}).(user.Info); ok {
 		return u, nil
@@ -248,11 +246,11 @@ func (a *Authenticator) Authenticate(r *http.Request) (user.Info, error) {
 	return nil, ErrUnauthorized
 }
 
-// tokenProtocol begins the subprotocol of a WebSocket that is a token, as upstream has it.
+// tokenProtocol is the prefix of a WebSocket subprotocol that contains a token, as in kube-apiserver.
 const tokenProtocol = "base64url.bearer.authorization.k8s.io."
 
-// forgetProtocol removes tokens from a WebSocket's subprotocols. Upstream does so only where it was such a token that told who asks;
-// left there, it would be among those that are answered with, or too many.
+// forgetProtocol removes tokens from a WebSocket's subprotocols. kube-apiserver removes only a token that was valid.
+// Another one would be echoed in the answer, or would be one protocol too many.
 func forgetProtocol(h http.Header) {
 	const name = "Sec-Websocket-Protocol"
 	if len(h[name]) == 0 || !slices.ContainsFunc(h[name], func(v string) bool { return strings.Contains(v, tokenProtocol) }) {
@@ -269,11 +267,11 @@ func forgetProtocol(h http.Header) {
 	}
 }
 
-// errUnnamed is what is wrong with a certificate that is valid and of nobody. As upstream it is no credential.
+// errUnnamed reports a valid certificate without a user name. As in kube-apiserver, it is not a credential.
 var errUnnamed = &Rejection{Method: ByCertificate, Reason: WrongName, Err: errors.New("the certificate has no common name")}
 
-// known is who sent the request, nil without an error if nothing in it says. What is wrong with
-// one credential matters only if no other is right.
+// known returns the user of the request, or nil if it has no credentials. A failed credential is an error only if no
+// other one is valid.
 func (a *Authenticator) known(r *http.Request) (user.Info, error) {
 	var wrong []error
 	if a.frontProxy != nil {
@@ -293,7 +291,7 @@ func (a *Authenticator) known(r *http.Request) (user.Info, error) {
 		wrong = appendError(wrong, ByCertificate.rejects(err))
 	}
 	if len(r.Header["Authorization"]) > 1 {
-		// Which of them counts, others on the way may have seen otherwise.
+		// Another server on the way may have used the other header.
 		return nil, utilerrors.NewAggregate(append(wrong, errors.New("more than one Authorization header")))
 	}
 	if len(r.Header["Authorization"]) > 0 || len(r.Header["Sec-Websocket-Protocol"]) > 0 {
@@ -308,8 +306,7 @@ func (a *Authenticator) known(r *http.Request) (user.Info, error) {
 	return nil, utilerrors.NewAggregate(wrong)
 }
 
-// Token returns whose token it is, for one of the audiences if there are any. What is wrong with it is
-// for operators.
+// Token authenticates a token, for one of the audiences if there are any. Its error is for operators.
 func (a *Authenticator) Token(ctx context.Context, token string, audiences authenticator.Audiences) (*authenticator.Response, bool, error) {
 	if len(token) > maxToken {
 		return nil, false, fmt.Errorf("a token of %d bytes, more than %d", len(token), maxToken)
@@ -333,14 +330,14 @@ func (a *Authenticator) Token(ctx context.Context, token string, audiences authe
 	return nil, false, utilerrors.NewAggregate(wrong)
 }
 
-// audible tells whether an answer is for one of the audiences. One that names none is for all, as
-// upstream.
+// audible reports whether an answer is for one of the audiences. As in kube-apiserver, an answer without audiences is
+// for all.
 func audible(audiences authenticator.Audiences, resp *authenticator.Response) bool {
 	return len(audiences) == 0 || len(resp.Audiences) == 0 || len(audiences.Intersect(resp.Audiences)) > 0
 }
 
-// Bounded tells whether a user is neither too large to be somebody here, nor called what an event cannot say, so that two would be the same
-// there, nor nothing at all, whom no policy could name; the error says what is wrong. Values cost something even if they are empty.
+// Bounded returns an error if a user is too large, has no name, or has text that an event cannot store as it is, so
+// that two users would look the same. Empty values count as well.
 func Bounded(u user.Info) error {
 	const each = 8
 	size := len(u.GetName()) + len(u.GetUID())
@@ -368,7 +365,7 @@ func Bounded(u user.Info) error {
 	return nil
 }
 
-// sayable tells whether all that is said of a user is UTF-8. Header fields need not be (RFC 9110, 5.5).
+// sayable reports whether all text of a user is UTF-8. HTTP header fields need not be (RFC 9110, 5.5).
 func sayable(u user.Info) bool {
 	valid := utf8.ValidString(u.GetName()) && utf8.ValidString(u.GetUID())
 	for _, g := range u.GetGroups() {
@@ -390,7 +387,7 @@ func appendError(errs []error, err error) []error {
 	return append(errs, err)
 }
 
-// authenticated adds the group of those who are known, by upstream's rule.
+// authenticated adds the group system:authenticated, by the rule of kube-apiserver.
 func authenticated(u user.Info) user.Info {
 	if u.GetName() == user.Anonymous || slices.Contains(u.GetGroups(), user.AllAuthenticated) || slices.Contains(u.GetGroups(), user.AllUnauthenticated) {
 		return u

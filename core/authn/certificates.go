@@ -15,24 +15,24 @@ import (
 	"stele.dev/stele/core/reload"
 )
 
-// Authorities are certificate authorities: some that are given, and those of a file, which
-// may change. It is safe for concurrent use.
+// Authorities are certificate authorities: fixed ones, and those of a file that may change. It is safe for concurrent
+// use.
 type Authorities struct {
 	given   []*x509.Certificate
 	file    string
-	content []byte // of the file, at the beginning
+	content []byte // of the file, when it was first read
 	current atomic.Pointer[bundle]
-	// changing, if not nil, makes the change to other certificates, or says why it must not be made.
+	// changing, if not nil, calls change to install the next certificates, or returns why they are not allowed.
 	changing func(next []*x509.Certificate, change func()) error
 }
 
-// bundle is what the authorities are at a time. That it is another one tells that they have changed.
+// bundle is the authorities at one time. A new bundle means that they have changed.
 type bundle struct {
 	all    []*x509.Certificate
 	verify x509.VerifyOptions
 }
 
-// NewAuthorities reads the file, PEM, unless its name is empty.
+// NewAuthorities reads the PEM file, unless its name is empty.
 func NewAuthorities(file string, given ...*x509.Certificate) (*Authorities, error) {
 	a := &Authorities{given: given, file: file}
 	return a, a.open()
@@ -68,15 +68,15 @@ func (a *Authorities) load(_ context.Context, content []byte) error {
 	return nil
 }
 
-// Certificates are those of the authorities, now. They must not be changed.
+// Certificates returns the current certificates of the authorities. Callers must not change them.
 func (a *Authorities) Certificates() []*x509.Certificate { return a.current.Load().all }
 
-// VerifyOptions are for client certificates of the authorities, now.
+// VerifyOptions returns the options to verify client certificates of the current authorities.
 func (a *Authorities) VerifyOptions() (x509.VerifyOptions, bool) {
 	return a.current.Load().verify, true
 }
 
-// Connection remembers, for one TLS connection, who its certificate belongs to.
+// Connection caches, for one TLS connection, the user of its client certificate.
 type Connection struct{ verified atomic.Pointer[verified] }
 
 type verified struct {
@@ -92,7 +92,7 @@ func WithConnection(ctx context.Context) context.Context {
 	return context.WithValue(ctx, connectionKey{}, &Connection{})
 }
 
-// certificates finds out whose certificate a connection has.
+// certificates authenticates the client certificate of a connection.
 type certificates struct {
 	authorities *Authorities
 	verify      authenticator.Request
@@ -102,7 +102,7 @@ func newCertificates(a *Authorities) *certificates {
 	return &certificates{authorities: a, verify: authx509.NewDynamic(a.VerifyOptions, authx509.UserConversionFunc(lasting))}
 }
 
-// lasting says with whose certificate a chain is until when the whole of it is valid.
+// lasting returns the user of a certificate chain, and the time until which all of the chain is valid.
 func lasting(chain []*x509.Certificate) (*authenticator.Response, bool, error) {
 	resp, ok, err := authx509.CommonNameUserConversion(chain)
 	if err != nil || !ok {
@@ -118,11 +118,10 @@ func lasting(chain []*x509.Certificate) (*authenticator.Response, bool, error) {
 	return resp, true, nil
 }
 
-// user verifies the connection's certificate once, and from then on only that no certificate of
-// its chain has expired and the authorities are the same. It is nil without an error if the
-// certificate names nobody.
+// user returns the user of the connection's certificate. It verifies the certificate once. After that it only checks
+// that the chain has not expired and the authorities are the same. It returns nil if the certificate names no user.
 func (c *certificates) user(r *http.Request) (user.Info, error) {
-	now := c.authorities.current.Load() // before it is verified: that may be by newer ones, and is then done again
+	now := c.authorities.current.Load() // load first: newer authorities only cause another verification
 	conn, _ := r.Context().Value(connectionKey{}).(*Connection)
 	if conn != nil {
 		if v := conn.verified.Load(); v != nil && v.by == now && time.Now().Before(v.until) {

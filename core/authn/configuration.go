@@ -22,14 +22,13 @@ var configurations = func() runtime.Decoder {
 	return serializer.NewCodecFactory(scheme, serializer.EnableStrict).UniversalDecoder()
 }()
 
-// configuration reads an AuthenticationConfiguration (KEP-3331), of any of its versions, as kube-apiserver does: what
-// it does not know it refuses. The error names the fields. Tokens of the disallowed issuers, our own, are
-// none of its business.
+// configuration parses an AuthenticationConfiguration (KEP-3331) of any version, strictly, as kube-apiserver does. Its
+// error names the fields. The configuration must not name a disallowed issuer.
 func configuration(content []byte, compiler authenticationcel.Compiler, disallowed []string) (*apiserver.AuthenticationConfiguration, error) {
 	if len(content) == 0 {
 		return nil, errors.New("it is empty; want an AuthenticationConfiguration")
 	}
-	// What cannot be read at all the decoder refuses, with the line.
+	// If it is not an object at all, the decoder's error has the line.
 	if text, err := yaml.YAMLToJSON(content); err == nil && !bytes.HasPrefix(text, []byte("{")) {
 		return nil, errors.New("it is no object; want an AuthenticationConfiguration")
 	}
@@ -44,7 +43,7 @@ func configuration(content []byte, compiler authenticationcel.Compiler, disallow
 	return c, validation.ValidateAuthenticationConfiguration(compiler, c, disallowed).ToAggregate()
 }
 
-// unchanged tells whether a new configuration leaves alone what only a start can change, as upstream has it.
+// unchanged checks that a new configuration does not change what requires a restart, as in kube-apiserver.
 func unchanged(now, before *apiserver.AnonymousAuthConfig) error {
 	if reflect.DeepEqual(now, before) {
 		return nil

@@ -23,45 +23,45 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 )
 
-// FailureOptions for [NewFailureLog].
+// FailureOptions are the options of [NewFailureLog].
 type FailureOptions struct {
-	// File that records are appended to, "" for none. When it is full it is renamed to File + ".1", in place of
-	// the one that was there.
+	// File is the file to append records to, "" for none. When it is full, it is renamed to File + ".1", which
+	// replaces an older one.
 	File string
-	// Full is how large the file may be; 0 for 16 MiB.
+	// Full is the maximal size of the file; 0 means 16 MiB.
 	Full   int64
-	Logger *slog.Logger // nil for none
+	Logger *slog.Logger // may be nil
 }
 
-// failureWindow is what one record is about.
+// failureWindow is the time that one record covers.
 const failureWindow = time.Minute
 
-// FailureLog counts requests that nobody was found to have sent, and tells of them in aggregate: once for each
-// window in which there were some, as one message and as one line of JSON, a [FailureRecord], in a file. It never
-// has any part of a credential, nor anything else that a client can choose but its address.
+// FailureLog counts failed authentications and reports them in sum: for each window with a failure, one log message
+// and one line of JSON, a [FailureRecord], in a file. It contains no part of a credential, and nothing that a client
+// can choose, except its address.
 //
-// The record is a file of its own. The audit log is a projection: each of its lines is rendered from an event,
-// and made again it must be the same. A failed authentication changes nothing, so it is no event, and must be
-// none: whoever knows no credential could fill the log. Nor is there a form for it in audit.k8s.io, whose events are each
-// about one request.
+// The records have their own file. The audit log contains one line for each event, and is rebuilt from events. A
+// failed authentication changes nothing, so it is not an event; otherwise, anyone without a credential could fill the
+// log. The format audit.k8s.io does not fit either, because its entries are about single requests.
 //
-// A failure costs a lookup in a small table, and all memory is fixed, however many there are and wherever they
-// come from. It implements [Failures], [Attempts] and prometheus.Collector, and is safe for concurrent use; Run belongs to one goroutine.
+// A failure costs a lookup in a small table. The memory is fixed, regardless of the number of failures and addresses.
+// FailureLog implements [Failures], [Attempts] and prometheus.Collector, and is safe for concurrent use; Run is for
+// one goroutine.
 type FailureLog struct {
 	options  FailureOptions
 	totals   [methods][reasons]atomic.Uint64 // since the start
 	attempts *prometheus.CounterVec
 	users    *prometheus.CounterVec
 	duration *prometheus.HistogramVec
-	// what happens every time, looked up once
+	// looked up once, because they are used for each request
 	known, unknown, wrong attempted
-	kinds                 map[string]prometheus.Counter // of users
+	kinds                 map[string]prometheus.Counter // by type of user
 
 	mu     sync.Mutex
-	window window // guarded by mu, which nobody holds while writing
+	window window // guarded by mu, which is not held while writing
 }
 
-// attempted measures attempts with one result.
+// attempted has the metrics of attempts with one result.
 type attempted struct {
 	count prometheus.Counter
 	took  prometheus.Observer
@@ -72,7 +72,7 @@ func (a attempted) add(took time.Duration) {
 	a.took.Observe(took.Seconds())
 }
 
-// NewFailureLog opens the file. The error says why it cannot be written.
+// NewFailureLog opens the file. Its error tells why the file cannot be written.
 func NewFailureLog(o FailureOptions) (*FailureLog, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -134,7 +134,8 @@ func (l *FailureLog) Attempted(u user.Info, err error, took time.Duration) {
 	}
 }
 
-// Kinds of users are upstream's few: names are unbounded, and nobody else's business.
+// namedUsers are the user names that get a metric label of their own, as in kube-apiserver. All other names are
+// unbounded, and private.
 var namedUsers = []string{"admin", "client", "kube_proxy", "kubelet", "system:serviceaccount:kube-system:default"}
 
 const emailUsers, otherUsers = "email_id", "other"
@@ -174,8 +175,8 @@ func (l *FailureLog) Collect(c chan<- prometheus.Metric) {
 	l.duration.Collect(c)
 }
 
-// prefix is the network that an address is in: all addresses of one are one source, for whoever has one of them mostly
-// has others.
+// prefix returns the network of an address. All addresses of a network count as one source, because a client that has
+// one of them can mostly use others.
 func prefix(remote string) netip.Prefix {
 	address, err := netip.ParseAddrPort(remote)
 	if err != nil {
@@ -190,21 +191,21 @@ func prefix(remote string) netip.Prefix {
 	return p
 }
 
-// source is where failures of a class come from.
+// source is an origin of failures of one class.
 type source struct {
 	from   netip.Prefix
 	method Method
 	reason Reason
 }
 
-// mostSources is how many are told apart in a window.
+// mostSources is the number of sources that a window tells apart.
 const mostSources = 64
 
-// window counts failures by their sources. There is room for the most frequent ones: a new one
-// takes the place of that with the fewest and starts from its count (the algorithm Space-Saving, by Metwally et al.),
-// so that whoever fails often stays, however many others there are. Of each count it is known by how much it may be too large.
+// window counts failures by source. It keeps the most frequent sources: a new source replaces the one with the fewest
+// failures and starts from its count (the Space-Saving algorithm of Metwally et al.). So a frequent source stays,
+// regardless of how many others there are. For each count, window knows by how much it may be too high.
 type window struct {
-	start   time.Time // of the first failure
+	start   time.Time // time of the first failure
 	last    time.Time
 	total   uint64
 	counts  [methods][reasons]tally
@@ -220,7 +221,7 @@ type tally struct {
 type counted struct {
 	source
 	tally
-	inherited uint64 // of count, what may have been others'
+	inherited uint64 // part of count that may belong to earlier sources
 }
 
 func (w *window) add(s source, now time.Time) {
@@ -261,22 +262,22 @@ func (t *tally) add(now time.Time) {
 	t.count, t.last = t.count+1, now
 }
 
-// FailureRecord is what is recorded of a window.
+// FailureRecord is the record of a window.
 type FailureRecord struct {
 	Kind string `json:"kind"` // AuthenticationFailures
-	// First and Last are when the first failure was, and the last.
+	// First and Last are the times of the first and the last failure.
 	First time.Time `json:"first"`
 	Last  time.Time `json:"last"`
 	Count uint64    `json:"count"`
-	// Classes are all failures by what was wrong, most first.
+	// Classes counts all failures by class, highest first.
 	Classes []FailureCount `json:"classes"`
-	// Sources are those which failures came from most; each count is what surely came from there.
+	// Sources are the most frequent sources. Each count is a lower bound.
 	Sources []FailureCount `json:"sources"`
-	// Elsewhere is how many came from others.
+	// Elsewhere is the number of failures from other sources.
 	Elsewhere uint64 `json:"elsewhere,omitempty"`
 }
 
-// FailureCount is how many failures of a class there were, and from where if that is told.
+// FailureCount is a number of failures of a class, from a source if that is given.
 type FailureCount struct {
 	Source string    `json:"source,omitempty"` // network, as 192.0.2.0/24; "?" if it is not known
 	Method string    `json:"method"`
@@ -286,7 +287,7 @@ type FailureCount struct {
 	Last   time.Time `json:"last"`
 }
 
-// record is what is to be said of the window, nil if nothing happened.
+// record returns the record of the window, nil if there was no failure.
 func (w *window) record() *FailureRecord {
 	if w.total == 0 {
 		return nil
@@ -318,7 +319,7 @@ func (w *window) record() *FailureRecord {
 	return r
 }
 
-// networks are the sources without what was wrong, most first.
+// networks returns the sources summed over classes, highest first.
 func (r *FailureRecord) networks() []FailureCount {
 	var networks []FailureCount
 	for _, s := range r.Sources {
@@ -337,7 +338,7 @@ func count(m Method, r Reason, t tally) FailureCount {
 	return FailureCount{Method: m.String(), Reason: r.String(), Count: t.count, First: t.first.UTC(), Last: t.last.UTC()}
 }
 
-// Run tells of each window until the context ends, and then of what there was since.
+// Run reports each window until the context ends, and then the last one.
 func (l *FailureLog) Run(ctx context.Context) error {
 	tick := time.NewTicker(failureWindow)
 	defer tick.Stop()
@@ -352,7 +353,7 @@ func (l *FailureLog) Run(ctx context.Context) error {
 	}
 }
 
-// toldInMessages bounds how many classes and sources a message names; the record has all.
+// toldInMessages limits the classes and sources in a log message. The record has all.
 const toldInMessages = 5
 
 func (l *FailureLog) tell() {
@@ -385,7 +386,7 @@ func (l *FailureLog) tell() {
 	}
 }
 
-// write appends a line, to a new file if the old one is full.
+// write appends a line. If the file is full, it starts a new one.
 func (l *FailureLog) write(line []byte) error {
 	info, err := os.Stat(l.options.File)
 	if err == nil && info.Size()+int64(len(line)) > l.options.Full {
@@ -397,8 +398,8 @@ func (l *FailureLog) write(line []byte) error {
 	return appendTo(l.options.File, line)
 }
 
-// appendTo appends lines to a file, for its owner alone, and makes them durable. What is left of a line that
-// was being written when the machine stopped is cut off.
+// appendTo appends lines to a file that only its owner can read, and syncs it. It first removes an incomplete last
+// line, which a crash may have left.
 func appendTo(name string, lines []byte) (err error) {
 	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {

@@ -18,10 +18,10 @@ import (
 	"stele.dev/stele/core/reload"
 )
 
-// healthEvery is how often it is looked whether issuers can be asked, to say so.
+// healthEvery is how often issuers are checked, to log those that cannot be reached.
 const healthEvery = 10 * time.Second
 
-// files are those that are in use, and followed.
+// files are the files in use, which are reloaded when they change.
 type files struct {
 	all     []*reload.File
 	every   time.Duration
@@ -37,15 +37,15 @@ func (f *files) init(o *Options) {
 	f.metrics = reload.NewMetrics("authentication")
 }
 
-// followed is a way in with files of its own.
+// followed is an authentication method with files of its own.
 type followed interface{ follow(*files) }
 
-// outcome hears what comes of reading a file again. What is it for: a flag's name.
+// outcome returns the function that receives the outcome of a reload. what is a flag name.
 func (f *files) outcome(what, path string) func(error) {
 	return f.metrics.Outcome(f.logger, what, path)
 }
 
-// follow has a file read again when it changes; said, if not nil, hears what comes of it, too.
+// follow reloads a file when it changes. said, if not nil, receives the outcome as well.
 func (f *files) follow(what, path string, content []byte, load func(context.Context, []byte) error, said func(error)) *reload.File {
 	file := &reload.File{Path: path, Content: content, Load: load, Outcome: f.outcome(what, path)}
 	if tell := file.Outcome; said != nil {
@@ -67,7 +67,7 @@ func (a *Authenticator) followTokens(path string) error {
 		return err
 	}
 	load := func(_ context.Context, content []byte) error {
-		static, err := tokenfile.NewCSV(path) // which reads it once more
+		static, err := tokenfile.NewCSV(path) // it reads the file again
 		if err == nil {
 			err = reload.Unchanged(path, nil, content)
 		}
@@ -80,20 +80,20 @@ func (a *Authenticator) followTokens(path string) error {
 	return load(nil, content)
 }
 
-// origin is what describes issuers: a flag, and the file that it names, if there is one.
+// origin is a configuration of issuers: a flag, and the file that it names, if any.
 type origin struct {
 	flag, path string
-	// content is the file's at the beginning.
+	// content is the content at the start.
 	content []byte
-	// read makes a configuration, which is valid, of the file's content.
+	// read parses and validates the content.
 	read func(content []byte, compiler authenticationcel.Compiler) (*apiserver.AuthenticationConfiguration, error)
-	// algorithms are those of signatures.
+	// algorithms are the allowed signature algorithms.
 	algorithms []string
-	// said, if not nil, hears what came of another content.
+	// said, if not nil, receives the outcome of a reload.
 	said func(content []byte, err error)
 }
 
-// followConfiguration puts the issuers of the configuration in use, and those of each that comes in its place.
+// followConfiguration loads the issuers of the configuration file, and reloads them when it changes.
 func (a *Authenticator) followConfiguration(ctx context.Context, o *Options) error {
 	content, err := reload.Read(o.Configuration)
 	if err != nil {
@@ -119,8 +119,8 @@ func (a *Authenticator) followConfiguration(ctx context.Context, o *Options) err
 	return err
 }
 
-// followIssuers puts issuers in use, and those that another content of their source says: once that was found valid and
-// they can be asked, so that no token is refused for that which was not before. Then it is for all requests at once.
+// followIssuers loads issuers, and reloads them when their source changes. New issuers replace the old ones, for all
+// requests at once, only after they are valid and reachable, so that no valid token is refused meanwhile.
 func (a *Authenticator) followIssuers(ctx context.Context, o *Options, from origin) error {
 	compiler := authenticationcel.NewDefaultCompiler()
 	first, err := from.read(from.content, compiler)
@@ -173,8 +173,8 @@ func (a *Authenticator) followIssuers(ctx context.Context, o *Options, from orig
 	return nil
 }
 
-// Run reads the files again when they change, until the context ends. What cannot be used leaves in use what was, and
-// is said.
+// Run reloads the files when they change, until the context ends. If a file becomes invalid, the old content stays in
+// use, and the error is logged.
 func (a *Authenticator) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	for _, f := range a.files.all {
@@ -184,7 +184,7 @@ func (a *Authenticator) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// watchIssuers says which issuers cannot be asked, and when they can again.
+// watchIssuers logs which issuers cannot be reached, and when they can be reached again.
 func (a *Authenticator) watchIssuers(ctx context.Context) error {
 	tick := time.NewTicker(healthEvery)
 	defer tick.Stop()

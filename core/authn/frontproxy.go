@@ -15,31 +15,31 @@ import (
 	"k8s.io/apiserver/pkg/authentication/request/headerrequest"
 )
 
-// FrontProxyOptions for [NewFrontProxy]. The names are those of kube-apiserver's flags --requestheader-*.
+// FrontProxyOptions are the options of [NewFrontProxy], named like kube-apiserver's flags --requestheader-*.
 type FrontProxyOptions struct {
-	// ClientCAFile are the authorities of proxies' certificates, as PEM.
+	// ClientCAFile is a PEM file with the certificate authorities of proxies.
 	ClientCAFile string
-	// AllowedNames are the common names that a proxy's certificate may have; none for all.
+	// AllowedNames are the allowed common names of proxy certificates; empty allows all.
 	AllowedNames []string
-	// Where a proxy says who asks. Of the first header with a value that is the user, and the uid; of groups
-	// and extra fields all count.
+	// These headers name the user. The first header with a value gives the user, and the UID; groups and extra fields
+	// are collected from all headers.
 	UsernameHeaders, UIDHeaders, GroupHeaders, ExtraHeaderPrefixes []string
-	// Clients are the authorities of clients' own certificates; nil if there are none. Where proxies' authorities
-	// answer for one of them AllowedNames must say whose certificates are proxies'. Neither file is changed otherwise.
+	// Clients are the certificate authorities of client certificates; nil if there are none. If an authority is in
+	// both, AllowedNames must tell which certificates are proxies'. A reload that breaks this rule is refused.
 	Clients *Authorities
 }
 
-// FrontProxy believes a proxy who asks. The proxy shows a certificate of an authority that signs for nothing
-// else, and names the user in headers. Without that certificate the headers mean nothing, and whoever has
-// another credential is who that says. The [Authenticator] that it is part of reads the authorities anew when they
-// change, and removes the headers. It implements authenticator.Request, and is safe for concurrent use.
+// FrontProxy authenticates requests through a proxy. The proxy presents a certificate of its own certificate
+// authority, and names the user in headers. Without that certificate the headers are ignored, and other credentials
+// count. The [Authenticator] reloads the authorities when they change, and removes the headers. FrontProxy implements
+// authenticator.Request, and is safe for concurrent use.
 type FrontProxy struct {
 	options     FrontProxyOptions
 	authorities *Authorities
-	headers     authenticator.Request // looks at the headers, of who has a certificate
+	headers     authenticator.Request // reads the headers of a request with a proxy certificate
 }
 
-// NewFrontProxy reads the file of authorities. The error says what is wrong with the options.
+// NewFrontProxy reads the file of authorities. Its error tells which option is wrong.
 func NewFrontProxy(o FrontProxyOptions) (*FrontProxy, error) {
 	for flag, values := range map[string]*[]string{
 		"requestheader-username-headers": &o.UsernameHeaders, "requestheader-uid-headers": &o.UIDHeaders, "requestheader-group-headers": &o.GroupHeaders,
@@ -65,14 +65,15 @@ func NewFrontProxy(o FrontProxyOptions) (*FrontProxy, error) {
 	return p, nil
 }
 
-// open reads the authorities. Where nothing else tells proxies from clients, neither's authorities can become such that
-// a client's certificate is a proxy's. kube-apiserver compares them only when it starts, and only by whether they are the same.
+// open reads the authorities. Without AllowedNames, it also prevents a reload of either authorities after which a
+// client certificate would pass as a proxy certificate. kube-apiserver compares them only at its start, and only for
+// equality.
 func (p *FrontProxy) open() error {
 	clients := p.options.Clients
 	if len(p.options.AllowedNames) > 0 || clients == nil {
 		return p.authorities.open()
 	}
-	var apart sync.Mutex // held to compare them, and to change either
+	var apart sync.Mutex // held while they are compared and changed
 	unless := func(overlap func(next []*x509.Certificate) bool) func([]*x509.Certificate, func()) error {
 		return func(next []*x509.Certificate, change func()) error {
 			apart.Lock()
@@ -99,8 +100,8 @@ func (p *FrontProxy) follow(f *files) {
 
 var errOverlap = errors.New("an authority of front proxies is one of clients as well, or has signed one: without --requestheader-allowed-names, each client could say to be anybody")
 
-// answerFor tells whether what some authorities have signed is taken for what others have, now or later: one is the same, has
-// the same key, or is below one of the others.
+// answerFor reports whether a certificate of some authorities may verify with the others, now or later: an authority
+// is the same, has the same key, or is signed by one of the others.
 func answerFor(authorities, others []*x509.Certificate) bool {
 	roots := x509.NewCertPool()
 	for _, own := range authorities {
@@ -125,14 +126,14 @@ func answerFor(authorities, others []*x509.Certificate) bool {
 	})
 }
 
-// Certificates are those of the authorities of proxies, now. They must not be changed.
+// Certificates returns the current certificates of the authorities of proxies. Callers must not change them.
 func (p *FrontProxy) Certificates() []*x509.Certificate { return p.authorities.Certificates() }
 
-// Options are those that it was made with.
+// Options returns the options of the proxy.
 func (p *FrontProxy) Options() FrontProxyOptions { return p.options }
 
-// AuthenticateRequest implements authenticator.Request. Who names no user says nothing about a proxy, and their certificate
-// is not looked at here.
+// AuthenticateRequest implements authenticator.Request. A request that names no user is not from a proxy, and its
+// certificate is not checked here.
 func (p *FrontProxy) AuthenticateRequest(r *http.Request) (*authenticator.Response, bool, error) {
 	if !slices.ContainsFunc(p.options.UsernameHeaders, func(name string) bool { return r.Header.Get(name) != "" }) {
 		return nil, false, nil
@@ -140,15 +141,13 @@ func (p *FrontProxy) AuthenticateRequest(r *http.Request) (*authenticator.Respon
 	return p.headers.AuthenticateRequest(r)
 }
 
-// The headers that are usual. They mean nothing unless options name them, and are kept from what comes after
-// all the same.
+// usualHeaders are the usual headers. They are removed from the request even if the options do not name them.
 var usualHeaders = FrontProxyOptions{
 	UsernameHeaders: []string{"X-Remote-User"}, UIDHeaders: []string{"X-Remote-Uid"}, GroupHeaders: []string{"X-Remote-Group"}, ExtraHeaderPrefixes: []string{"X-Remote-Extra-"},
 }
 
-// Forget removes from a request's headers those in which a proxy says who asks, and the usual ones, in any
-// spelling: some servers take X_Remote_User for X-Remote-User. Nothing that comes after authentication may believe
-// them. p may be nil, if no proxy is believed.
+// Forget removes the headers that name a user, and the usual ones, in any spelling: some servers treat X_Remote_User
+// as X-Remote-User. So nothing after authentication can rely on them. p may be nil.
 func (p *FrontProxy) Forget(h http.Header) {
 	for name := range h {
 		if usualHeaders.says(name) || p != nil && p.options.says(name) {
@@ -157,7 +156,7 @@ func (p *FrontProxy) Forget(h http.Header) {
 	}
 }
 
-// says tells whether a header says who asks.
+// says reports whether a header names the user.
 func (o *FrontProxyOptions) says(name string) bool {
 	for _, names := range [][]string{o.UsernameHeaders, o.UIDHeaders, o.GroupHeaders} {
 		for _, n := range names {
@@ -169,7 +168,7 @@ func (o *FrontProxyOptions) says(name string) bool {
 	return slices.ContainsFunc(o.ExtraHeaderPrefixes, func(prefix string) bool { return begins(name, prefix) })
 }
 
-// begins tells whether a header's name has a prefix, in any spelling.
+// begins reports whether a header name has a prefix, in any spelling.
 func begins(name, prefix string) bool {
 	if len(name) < len(prefix) {
 		return false

@@ -25,33 +25,32 @@ import (
 )
 
 const (
-	// verifiedTTL is for how long a JWT that was found valid is not verified again, as in kube-apiserver.
+	// verifiedTTL is how long the verification of a JWT is cached, as in kube-apiserver.
 	verifiedTTL = 10 * time.Second
-	// healthTimeout is for how long a new configuration may wait for its issuers, as in kube-apiserver.
+	// healthTimeout is how long a new configuration waits for its issuers, as in kube-apiserver.
 	healthTimeout = time.Minute
-	// lastRequests is for how long requests that found the former issuers may ask them: longer than the
-	// library waits for an issuer.
+	// lastRequests is how long old issuers stay for requests that still use them: longer than the library waits for an
+	// issuer.
 	lastRequests = time.Minute
 )
 
-// issuers verify JWTs, those of one configuration. They keep what they have verified, and
-// it goes with them.
+// issuers verify the JWTs of one configuration. Their cache ends with them.
 type issuers struct {
 	verified authenticator.Token
 	all      []*issuer
 	end      context.CancelFunc
 }
 
-// issuer verifies the tokens of one, by one entry of a configuration.
+// issuer verifies the tokens of one entry of a configuration.
 type issuer struct {
 	entry apiserver.JWTAuthenticator
 	own   oidc.AuthenticatorTokenWithHealthCheck
-	// former is what the same entry came to before, and stands in until own could ask for the keys; nil if there
-	// is none that could. It goes on with the keys that it has, also when it was ended.
+	// former is the verifier of the same entry before a reload. It is used until own has fetched its keys. It is nil
+	// if there was no working one. It keeps its keys even after it was stopped.
 	former oidc.AuthenticatorTokenWithHealthCheck
 }
 
-// current is who verifies.
+// current returns the verifier to use.
 func (i *issuer) current() oidc.AuthenticatorTokenWithHealthCheck {
 	if i.former != nil && i.own.HealthCheck() != nil {
 		return i.former
@@ -67,7 +66,7 @@ func (i *issuer) AuthenticateToken(ctx context.Context, token string) (*authenti
 func (i *issuer) url() string   { return i.entry.Issuer.URL }
 func (i *issuer) health() error { return i.current().HealthCheck() }
 
-// working is who verifies by an entry, if its issuer could be asked; nil otherwise. s may be nil.
+// working returns the verifier of an entry if its issuer was reachable, else nil. s may be nil.
 func (s *issuers) working(entry *apiserver.JWTAuthenticator) oidc.AuthenticatorTokenWithHealthCheck {
 	if s == nil {
 		return nil
@@ -80,8 +79,9 @@ func (s *issuers) working(entry *apiserver.JWTAuthenticator) oidc.AuthenticatorT
 	return nil
 }
 
-// newIssuers makes those of a configuration that is valid. They live as long as the context, and begin
-// by asking for the keys, in the background. Until then those of before, which may be nil, verify what they did by the same entries.
+// newIssuers returns the issuers of a valid configuration. They live as long as the context, and fetch their keys in
+// the background. Until then, the issuers of before, which may be nil, verify the tokens of the entries that have not
+// changed.
 func newIssuers(ctx context.Context, c *apiserver.AuthenticationConfiguration, before *issuers, compiler authenticationcel.Compiler, algorithms []string, audiences authenticator.Audiences, disallowed []string) (_ *issuers, err error) {
 	s := &issuers{}
 	ctx, s.end = context.WithCancel(ctx)
@@ -114,7 +114,7 @@ func newIssuers(ctx context.Context, c *apiserver.AuthenticationConfiguration, b
 	return s, nil
 }
 
-// AuthenticateToken implements authenticator.Token. An answer that was kept ends with its token.
+// AuthenticateToken implements authenticator.Token. A cached answer ends when its token expires.
 func (s *issuers) AuthenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
 	resp, ok, err := s.verified.AuthenticateToken(ctx, token)
 	if err != nil || !ok {
@@ -127,7 +127,7 @@ func (s *issuers) AuthenticateToken(ctx context.Context, token string) (*authent
 	return &authenticator.Response{Audiences: resp.Audiences, User: u.Info}, true, nil
 }
 
-// health says which of them cannot be asked, but for some.
+// health returns an error that names the issuers that cannot be reached, except the given ones.
 func (s *issuers) health(except []string) error {
 	var errs []error
 	for _, i := range s.all {
@@ -138,7 +138,7 @@ func (s *issuers) health(except []string) error {
 	return utilerrors.NewAggregate(errs)
 }
 
-// ill are those that cannot be asked.
+// ill returns the URLs of the issuers that cannot be reached.
 func (s *issuers) ill() (urls []string) {
 	for _, i := range s.all {
 		if i.health() != nil {
@@ -148,8 +148,8 @@ func (s *issuers) ill() (urls []string) {
 	return urls
 }
 
-// healthy waits until all issuers can be asked, but for those that cannot be asked as things are: their tokens are refused
-// already, and who is to be an issuer no more must not remain one for that. Nor for one whose entry has not changed.
+// healthy waits until all issuers are reachable, except those that are unreachable already and those whose entry has
+// not changed: their tokens are refused already, and they must not delay the removal of another issuer.
 func (s *issuers) healthy(ctx context.Context, before *issuers) error {
 	except := before.ill()
 	err := wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, healthTimeout, true, func(context.Context) (bool, error) { return s.health(except) == nil, nil })
@@ -159,8 +159,8 @@ func (s *issuers) healthy(ctx context.Context, before *issuers) error {
 	return errors.Join(s.health(except), ctx.Err())
 }
 
-// retire ends them when nobody can be asking them any more, and what the library has measured of those that are not
-// among the current ones then.
+// retire stops the issuers after their last request, and deletes the library's metrics of issuers that are no longer
+// in use.
 func (s *issuers) retire(current *atomic.Pointer[issuers]) {
 	time.AfterFunc(lastRequests, func() {
 		s.end()
@@ -172,7 +172,7 @@ func (s *issuers) retire(current *atomic.Pointer[issuers]) {
 	})
 }
 
-// expiring says with who a token is until when that is so.
+// expiring adds the expiry of a token to its user.
 type expiring struct{ tokens authenticator.Token }
 
 type expiringUser struct {
@@ -192,7 +192,7 @@ func (e expiring) AuthenticateToken(ctx context.Context, token string) (*authent
 	return &authenticator.Response{Audiences: resp.Audiences, User: &expiringUser{resp.User, until}}, true, nil
 }
 
-// expiry is when a token expires that has been verified.
+// expiry returns the expiry of a verified token.
 func expiry(token string) (time.Time, error) {
 	_, rest, _ := strings.Cut(token, ".")
 	payload, _, _ := strings.Cut(rest, ".")

@@ -16,13 +16,13 @@ import (
 	"stele.dev/stele/core/reload"
 )
 
-// OIDC describes one issuer of JWTs as kube-apiserver's flags --oidc-* do, whose names the fields have. It is
-// another way to write an AuthenticationConfiguration, but for the algorithms, of which that takes all.
+// OIDC configures one issuer of JWTs by the options of kube-apiserver's flags --oidc-*. It is converted to an
+// AuthenticationConfiguration, except for the algorithms, which that does not limit.
 type OIDC struct {
 	IssuerURL, ClientID string
-	// CAFile has the authorities of the issuer's own certificate, as PEM; "" for those of the system.
+	// CAFile is a PEM file with the authorities of the issuer's certificate; "" means the system's.
 	CAFile string
-	// UsernamePrefix is "-" for none; "" for the issuer's URL and #, but for the claim email, which needs none.
+	// UsernamePrefix is "-" for no prefix. "" means the issuer's URL and #, and no prefix for the claim email.
 	UsernameClaim, UsernamePrefix string
 	// GroupsClaim is "" for no groups.
 	GroupsClaim, GroupsPrefix string
@@ -30,7 +30,7 @@ type OIDC struct {
 	SigningAlgs               []string
 }
 
-// followOIDC puts the issuer in use, and again whenever the file of authorities changes.
+// followOIDC loads the issuer, and reloads it when the file of authorities changes.
 func (a *Authenticator) followOIDC(ctx context.Context, o *Options) error {
 	for _, name := range o.OIDC.SigningAlgs {
 		if known := oidc.AllValidSigningAlgorithms(); !slices.Contains(known, name) {
@@ -52,9 +52,10 @@ func (a *Authenticator) followOIDC(ctx context.Context, o *Options) error {
 	})
 }
 
-// configuration is what the flags say, valid, with the content of the file of authorities. Errors name flags.
+// configuration converts the flags to a valid configuration. ca is the content of the file of authorities. Errors name
+// flags.
 func (o *OIDC) configuration(ca []byte, compiler authenticationcel.Compiler, disallowed []string) (*apiserver.AuthenticationConfiguration, error) {
-	if o.CAFile != "" && len(ca) == 0 { // which would mean those of the system
+	if o.CAFile != "" && len(ca) == 0 { // otherwise the system's authorities would be used
 		return nil, errors.New("--oidc-ca-file: it is empty")
 	}
 	prefix := o.UsernamePrefix
@@ -84,7 +85,7 @@ func (o *OIDC) configuration(ca []byte, compiler authenticationcel.Compiler, dis
 	return c, wrong.ToAggregate()
 }
 
-// flagOf is the flag that a field of the configuration comes from.
+// flagOf returns the flag for a field of the configuration.
 func flagOf(e *field.Error) string {
 	for _, f := range []struct{ field, flag string }{
 		{"jwt[0].issuer.url", "--oidc-issuer-url"},

@@ -12,14 +12,14 @@ import (
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 )
 
-// Method is a way to say who one is.
+// Method is an authentication method.
 type Method uint8
 
-// The methods, in the order in which they are tried.
+// These are the methods in the order in which they are tried.
 const (
 	ByFrontProxy Method = iota
 	ByCertificate
-	ByToken // a bearer token that no method claims
+	ByToken // a bearer token that no method recognizes
 	ByStaticToken
 	ByServiceAccount
 	ByBootstrapToken
@@ -32,12 +32,12 @@ var methodNames = [methods]string{"frontproxy", "certificate", "token", "static"
 
 func (m Method) String() string { return methodNames[m] }
 
-// Reason is a class of what can be wrong with a credential.
+// Reason is a class of authentication errors.
 type Reason uint8
 
-// The reasons.
+// These are the reasons.
 const (
-	Invalid Reason = iota // anything else
+	Invalid Reason = iota // any other error
 	Unknown
 	Expired
 	NotYetValid
@@ -59,7 +59,7 @@ var reasonNames = [reasons]string{
 
 func (r Reason) String() string { return reasonNames[r] }
 
-// meanings say to operators what a reason means.
+// meanings explain reasons to operators.
 var meanings = map[string]string{
 	"invalid":       "not valid",
 	"unknown":       "of nobody who is known here",
@@ -76,10 +76,10 @@ var meanings = map[string]string{
 	"unavailable":   "who knows of it did not answer",
 }
 
-// Rejection is an error of a method about a credential that it would have to know.
+// Rejection is the error of a method that recognized a credential and refused it.
 type Rejection struct {
 	Method Method
-	// Reason is the class of Err; Invalid if that is to be found out.
+	// Reason is the class of Err. If it is Invalid, the class is derived from Err.
 	Reason Reason
 	Err    error
 }
@@ -87,7 +87,7 @@ type Rejection struct {
 func (r *Rejection) Error() string { return r.Method.String() + ": " + r.Err.Error() }
 func (r *Rejection) Unwrap() error { return r.Err }
 
-// rejects makes an error one of a method, if it is not that already.
+// rejects converts an error to a Rejection by the method, unless it is one already.
 func (m Method) rejects(err error) error {
 	if r := (*Rejection)(nil); err == nil || errors.As(err, &r) {
 		return err
@@ -95,7 +95,7 @@ func (m Method) rejects(err error) error {
 	return &Rejection{Method: m, Err: err}
 }
 
-// by has errors say by which method they are.
+// by adds the method to the errors of an authenticator.
 type by struct {
 	Method
 	authenticator.Token
@@ -106,8 +106,8 @@ func (b by) AuthenticateToken(ctx context.Context, token string) (*authenticator
 	return resp, ok, b.rejects(err)
 }
 
-// classify tells what was wrong with a request: with the first of its credentials that a method would have to
-// know. Where there is no such, it has a token of nobody.
+// classify returns the method and the reason of a failure: those of the first refused credential. If no method
+// recognized the token, the method is ByToken.
 func classify(err error) (Method, Reason) {
 	var r *Rejection
 	if !errors.As(first(err), &r) && !errors.As(err, &r) {
@@ -122,11 +122,11 @@ func classify(err error) (Method, Reason) {
 	return r.Method, reasonOf(r.Err)
 }
 
-// errIssuer is what is wrong with a JWT that nobody claims.
+// errIssuer reports a JWT whose issuer no method knows.
 var errIssuer = &Rejection{Method: ByToken, Reason: WrongIssuer, Err: errors.New("a JWT of an issuer that is not configured")}
 
-// IssuerOf is who a token says that it is of, if it is a JWT; "" otherwise. Nothing of it is verified: it is for
-// telling what was wrong.
+// IssuerOf returns the issuer that a JWT names, "" if the token is not a JWT. The token is not verified: use it in
+// error messages only.
 func IssuerOf(token string) string {
 	_, rest, _ := strings.Cut(token, ".")
 	payload, signature, ok := strings.Cut(rest, ".")
@@ -142,7 +142,7 @@ func IssuerOf(token string) string {
 	return claims.Issuer
 }
 
-// first is the first of several errors.
+// first returns the first of joined errors.
 func first(err error) error {
 	for {
 		all, ok := err.(utilerrors.Aggregate)
@@ -153,8 +153,8 @@ func first(err error) error {
 	}
 }
 
-// reasonOf is the class of an error. Those of Kubernetes' authenticators mostly have no type, so what they say is
-// looked at; one that is not recognized is Invalid.
+// reasonOf returns the class of an error. Most errors of Kubernetes' authenticators have no type, so it compares their
+// text. Unknown errors are Invalid.
 func reasonOf(err error) Reason {
 	var certificate x509.CertificateInvalidError
 	var authority x509.UnknownAuthorityError
@@ -186,7 +186,7 @@ func reasonOf(err error) Reason {
 	return Invalid
 }
 
-// texts are parts of what errors say, the first of which counts.
+// texts map parts of error texts to reasons. The first match counts.
 var texts = []struct {
 	reason Reason
 	parts  []string

@@ -16,36 +16,35 @@ import (
 	"stele.dev/stele/core/reload"
 )
 
-// WebhookOptions for [NewWebhook].
+// WebhookOptions are the options of [NewWebhook].
 type WebhookOptions struct {
-	// File has the server to ask, as a kubeconfig.
+	// File is a kubeconfig with the server to ask.
 	File string
-	// Version of TokenReview that it is asked by: v1 or v1beta1; "" for v1.
+	// Version is the version of TokenReview: v1 or v1beta1; "" means v1.
 	Version string
-	// CacheTTL is how long an answer that a token is valid may be used again; 0 for never.
+	// CacheTTL is how long a positive answer is cached; 0 means not at all.
 	CacheTTL time.Duration
-	// Audiences are this API's, for a server that says nothing of audiences.
+	// Audiences are the audiences of this API, used if the server does not support audiences.
 	Audiences authenticator.Audiences
 }
 
-// longestRefusal bounds how long a token that the server does not know is taken to be unknown. Answers of
-// that kind are bounded by time and not by number, and whoever makes up tokens gets many of them.
+// longestRefusal limits how long a negative answer is cached. That cache is limited by time only, and a client can
+// fill it with invented tokens.
 const longestRefusal = 10 * time.Second
 
-// Webhook asks a server outside whose a token is, by TokenReview as kube-apiserver does. Identical tokens
-// that come while one of them is asked about wait for that answer, each as long as its own request may
-// take; nothing is locked meanwhile. A server that cannot be asked makes its tokens invalid: that is an
-// error of AuthenticateToken. The [Authenticator] that it is part of reads its file and certificates anew when they change. It
-// implements authenticator.Token and prometheus.Collector, and is safe for concurrent use.
+// Webhook authenticates tokens by asking a remote server with a TokenReview, as kube-apiserver does. Concurrent
+// requests with the same token share one question, and each waits for at most its own timeout. If the server cannot be
+// reached, AuthenticateToken returns an error. The [Authenticator] reloads the file and its certificates when they
+// change. Webhook implements authenticator.Token and prometheus.Collector, and is safe for concurrent use.
 type Webhook struct {
 	options  WebhookOptions
-	content  []byte // what it was made of at the beginning
+	content  []byte // the content at the start
 	client   atomic.Pointer[authenticator.Token]
 	requests *prometheus.CounterVec
 	duration *prometheus.HistogramVec
 }
 
-// NewWebhook reads the file, and the certificates that it names. The error says what is wrong with them.
+// NewWebhook reads the file, and the certificates that it names. Its error tells what is wrong with them.
 func NewWebhook(o WebhookOptions) (*Webhook, error) {
 	if o.Version == "" {
 		o.Version = "v1"
@@ -70,7 +69,7 @@ func NewWebhook(o WebhookOptions) (*Webhook, error) {
 	return w, nil
 }
 
-// follow implements followed. With another configuration nothing of what was answered before is remembered.
+// follow implements followed. A new configuration starts with an empty cache.
 func (w *Webhook) follow(f *files) {
 	f.follow("authentication-token-webhook-config-file", w.options.File, w.content, w.load, nil).Read = w.read
 }
@@ -86,15 +85,15 @@ func (w *Webhook) Describe(c chan<- *prometheus.Desc) { w.requests.Describe(c); 
 // Collect implements prometheus.Collector.
 func (w *Webhook) Collect(c chan<- prometheus.Metric) { w.requests.Collect(c); w.duration.Collect(c) }
 
-// read returns all that the client is made of.
+// read returns the content of all files of the client.
 func (w *Webhook) read() ([]byte, error) {
 	_, content, err := reload.Kubeconfig(w.options.File)
 	return content, err
 }
 
-// load makes another client, which remembers nothing.
+// load replaces the client by a new one with an empty cache.
 func (w *Webhook) load(_ context.Context, content []byte) error {
-	config, _, err := reload.Kubeconfig(w.options.File) // which reads it once more
+	config, _, err := reload.Kubeconfig(w.options.File) // it reads the file again
 	if err == nil {
 		err = reload.Unchanged(w.options.File, w.read, content)
 	}
@@ -110,22 +109,21 @@ func (w *Webhook) load(_ context.Context, content []byte) error {
 	return nil
 }
 
-// unanswered tells whether the server could not be asked, or gave another answer than a review. What a review says
-// in its field error is an answer: the token is invalid.
+// unanswered reports whether the server did not answer, or did not answer with a review. An error in the review's
+// status is an answer: the token is invalid.
 func unanswered(err error) bool {
 	var transport *url.Error
 	var status apierrors.APIStatus
 	return errors.As(err, &transport) || errors.As(err, &status) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
 }
 
-// question measures what the server is asked.
+// question counts and times the questions to the server.
 type question struct {
 	asked authenticator.Token
 	*Webhook
 }
 
-// ErrUnavailable reports that a credential could not be looked at, because who knows about it did not
-// answer.
+// ErrUnavailable reports that a credential could not be checked, because the server that knows it did not answer.
 var ErrUnavailable = errors.New("authn: who knows of the credential does not answer")
 
 func (q *question) AuthenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {

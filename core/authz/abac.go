@@ -15,11 +15,10 @@ import (
 	"stele.dev/stele/policy"
 )
 
-// The group of the policy files of kube-apiserver's ABAC.
+// abacGroup is the prefix of the apiVersion of kube-apiserver's ABAC policy files.
 const abacGroup = "abac.authorization.kubernetes.io/"
 
-// abacLine is one line of a policy file: what it allows to whom. An empty user or group is any, but
-// not both.
+// abacLine is one line of a policy file. An empty user or group matches any, but not both may be empty.
 type abacLine struct {
 	User            string `json:"user"`
 	Group           string `json:"group"`
@@ -32,13 +31,12 @@ type abacLine struct {
 	source string
 }
 
-// abacPolicy is a policy file. It never changes.
+// abacPolicy is a policy file. It is immutable.
 type abacPolicy struct{ lines []abacLine }
 
-// readABAC reads what is in a file of one JSON object per line, with empty lines and comments that begin
-// with #: each an abac.authorization.kubernetes.io/v1beta1 Policy, or of the form without a
-// version that was before it. The first line that cannot be read is the error, with its
-// number. unknown are fields that mean nothing, which is allowed.
+// readABAC parses an ABAC policy file: one JSON object per line, each an abac.authorization.kubernetes.io/v1beta1
+// Policy, or in the older form without a version. Empty lines and lines that begin with # are skipped. The error is
+// that of the first invalid line, with its number. unknown lists unknown fields, which are allowed.
 func readABAC(file string, text []byte) (p *abacPolicy, unknown []error, err error) {
 	p = &abacPolicy{}
 	for n, line := range bytes.Split(text, []byte("\n")) {
@@ -60,7 +58,7 @@ func readABAC(file string, text []byte) (p *abacPolicy, unknown []error, err err
 	return p, unknown, nil
 }
 
-// loadABAC puts what a policy file says in use.
+// loadABAC replaces the policy file.
 func (a *Authorizers) loadABAC(text []byte) error {
 	p, unknown, err := readABAC(a.options.PolicyFile, text)
 	if err != nil {
@@ -75,7 +73,7 @@ func (a *Authorizers) loadABAC(text []byte) error {
 }
 
 func readABACLine(line []byte) (*abacLine, []error, error) {
-	text, err := yaml.YAMLToJSON(line) // upstream takes that, too
+	text, err := yaml.YAMLToJSON(line) // kube-apiserver accepts YAML, too
 	if err != nil {
 		return nil, nil, err
 	}
@@ -129,7 +127,7 @@ func readABACLine(line []byte) (*abacLine, []error, error) {
 	}
 }
 
-// allows finds the first line that allows a request, or nil.
+// allows returns the first line that allows a request, or nil.
 func (p *abacPolicy) allows(r *policy.Request) *abacLine {
 	for i := range p.lines {
 		if l := &p.lines[i]; l.is(r.User, r.Groups) && (!l.Readonly || readOnly(r.Verb)) && l.about(r) {
@@ -141,7 +139,7 @@ func (p *abacPolicy) allows(r *policy.Request) *abacLine {
 
 func readOnly(verb string) bool { return verb == "get" || verb == "list" || verb == "watch" }
 
-// is tells whether a line is about somebody: all that it says of them must be so.
+// is reports whether a line applies to a user: all that it names must match.
 func (l *abacLine) is(name string, groups []string) bool {
 	if l.User != "" && l.User != name || l.Group != "" && !slices.Contains(groups, l.Group) {
 		return false
@@ -158,7 +156,7 @@ func (l *abacLine) about(r *policy.Request) bool {
 	return named(l.Namespace, r.Namespace) && named(l.Resource, r.Resource) && named(l.APIGroup, r.Group)
 }
 
-// abac is the authorizer of the policy file, whatever that says at the moment.
+// abac is the authorizer of the current policy file.
 type abac struct{ of *Authorizers }
 
 func (a abac) Authorize(_ context.Context, r *policy.Request) policy.Opinion {
@@ -172,10 +170,10 @@ func (a abac) Authorize(_ context.Context, r *policy.Request) policy.Opinion {
 	return policy.Opinion{Detail: "no line of the policy file allows it"}
 }
 
-// ByName implements policy.Authorizer: no line has names.
+// ByName implements policy.Authorizer: lines do not name objects.
 func (abac) ByName(*policy.Request) bool { return false }
 
-// RulesOf lists what lines of the file allow somebody in a namespace.
+// RulesOf returns what the lines of the file allow a user in a namespace.
 func (a abac) RulesOf(name string, groups []string, namespace string) (rules []policy.Rule) {
 	p := a.of.abac.Load()
 	if p == nil {

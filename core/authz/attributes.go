@@ -16,7 +16,7 @@ import (
 	"stele.dev/stele/policy"
 )
 
-// attributes are a request as Kubernetes' libraries have it.
+// attributes converts a request to the type of Kubernetes' libraries.
 func attributes(r *policy.Request) authorizer.Attributes {
 	a := authorizer.AttributesRecord{
 		User: &user.DefaultInfo{Name: r.User, UID: r.UID, Groups: r.Groups, Extra: r.Extra},
@@ -30,12 +30,12 @@ func attributes(r *policy.Request) authorizer.Attributes {
 	return a
 }
 
-// maxAsked is how much of selectors webhooks get to see, as text: as much as the library lets a caller choose of the rest of a
-// question that it remembers. It does not look at selectors there, and a caller has room for a mebibyte of them, which
-// becomes sixteen in a question: too large for a webhook to read, it would be a failure of the caller's making.
+// maxAsked limits the text of selectors that webhooks receive. The library limits everything else of a question that
+// it caches to as much, but does not look at selectors. A client can send a mebibyte of them, which becomes sixteen in
+// a question. A webhook cannot read that, and the failure would be the client's choice.
 const maxAsked = 10_000
 
-// asked are the first requirements of selectors. What is left out makes the question a wider one.
+// asked returns the first requirements of selectors. Leaving some out makes the question wider.
 func asked(s *policy.Selectors) (fields.Requirements, labels.Requirements) {
 	const each = 16
 	room := maxAsked
@@ -56,15 +56,15 @@ func asked(s *policy.Selectors) (fields.Requirements, labels.Requirements) {
 	return s.Fields[:f], s.Labels[:l]
 }
 
-// Requirements as plugins get them are those of authorization.k8s.io/v1: what that has no words for is
-// left out, which makes the question a wider one. So is what is behind many others: a caller has room for
-// half a million of them, which take a plugin longer to read than it has to answer, and it would count as silent.
+// Plugins get requirements in the form of authorization.k8s.io/v1. Requirements that have no such form are left out,
+// which makes the question wider. So are those after the first many: a client can send half a million of them, which a
+// plugin cannot read in time, and it would count as silent.
 
-// maxSelected is how many requirements of a selector, and values of them, plugins get to see.
+// maxSelected limits the requirements of a selector, and their values, that plugins receive.
 const maxSelected = 1000
 
 func fieldRequirements(list fields.Requirements) (out []*authorizerpb.Requirement) {
-	for _, r := range list[:min(len(list), maxSelected/2)] { // each has a value
+	for _, r := range list[:min(len(list), maxSelected/2)] { // each requirement has a value
 		if operator := operatorOf(r.Operator); operator != "" {
 			out = append(out, &authorizerpb.Requirement{Key: r.Field, Operator: operator, Values: []string{r.Value}})
 		}
@@ -82,7 +82,7 @@ func labelRequirements(list labels.Requirements) (out []*authorizerpb.Requiremen
 		if more := 1 + len(values); operator != "" && more <= room {
 			room -= more
 			values = slices.Clone(values)
-			slices.Sort(values) // the same question is always the same bytes
+			slices.Sort(values) // equal questions have equal bytes
 			out = append(out, &authorizerpb.Requirement{Key: list[i].Key(), Operator: operator, Values: values})
 		}
 	}
@@ -103,10 +103,10 @@ func operatorOf(o selection.Operator) string {
 	return ""
 }
 
-// maxReason is how much of a reason goes to clients and into the log.
+// maxReason limits the length of a reason that goes to clients and into the log.
 const maxReason = 1024
 
-// brief is a text from outside, fit to be shown on a terminal and kept: on one line.
+// brief returns text from outside as one short line that is safe to print on a terminal.
 func brief(text string) string {
 	more := ""
 	if len(text) > maxReason {
@@ -120,8 +120,8 @@ func brief(text string) string {
 	}, strings.ToValidUTF8(text, "\uFFFD")) + more
 }
 
-// cannot is the opinion of an authorizer that this replica does not have: a policy that cannot be
-// enforced opens nothing.
+// cannot returns the opinion of an authorizer that this replica lacks: it denies, because a policy that cannot be
+// enforced must not grant access.
 func cannot(name, why string) policy.Opinion {
 	return policy.Opinion{Verdict: policy.Denies, Reason: "the authorizer " + name + " cannot be asked", Detail: why, Failed: true}
 }

@@ -1,8 +1,7 @@
-// Package authz has the authorizers that a policy names and is not by itself: the policy file of
-// kube-apiserver's ABAC mode, its webhooks, and plugins. The bundle says which of them are asked, about what, and
-// in which order; what is behind a name (files, endpoints, credentials, programs) is each replica's operator's to
-// say. What is remembered of answers belongs to one loaded policy, and to one reading of the
-// operator's files: an activation and a reload begin anew.
+// Package authz has the external authorizers that a policy names: the policy file of kube-apiserver's ABAC mode,
+// webhooks, and plugins. The bundle decides which authorizers are asked, about what, and in which order. The operator
+// of each replica decides what is behind a name: files, endpoints, credentials, programs. Cached answers belong to one
+// loaded policy and one version of the operator's files, so an activation or a reload starts with an empty cache.
 package authz
 
 import (
@@ -27,26 +26,27 @@ import (
 	"stele.dev/stele/schemas"
 )
 
-// Options are what the operator says.
+// Options are what the operator configures.
 type Options struct {
-	// PolicyFile is that of ABAC; empty if there is none.
+	// PolicyFile is the ABAC policy file; "" for none.
 	PolicyFile string
-	// ConfigFile is an AuthorizationConfiguration, of which the webhooks count. Without it there is the
-	// one of Webhook, or none.
+	// ConfigFile is an AuthorizationConfiguration, of which only the webhooks are used. Without it, Webhook may
+	// configure one.
 	ConfigFile string
 	Webhook    Webhook
-	// Plugins runs those of the policy in force; nil if this replica runs none.
+	// Plugins runs the plugins of the policy in force; nil if this replica runs none.
 	Plugins *host.Host
-	// CheckConfigs holds the configurations of a bundle's plugins against the schemas that their programs say,
-	// which are CUE, by the plugins' names: [policy.CheckPluginConfigs], where that can do no harm. Without it only the
-	// programs themselves are asked.
+	// CheckConfigs validates the configurations of a bundle's plugins against the CUE schemas that the programs
+	// return, by plugin name: it is [pluginconfig.Check] in a safe process. If it is nil, only the programs
+	// check their configuration.
 	CheckConfigs func(context.Context, *bundles.Source, map[string]string) (schemas.Diagnostics, error)
 	Logger       *slog.Logger // may be nil
-	// ReloadEvery is how often files are looked at; 0: each second.
+	// ReloadEvery is how often files are checked for changes; 0 means every second.
 	ReloadEvery time.Duration
 }
 
-// Authorizers are those of a replica. They are safe for concurrent use, and a collector of metrics about the operator's files.
+// Authorizers are the external authorizers of a replica. They are safe for concurrent use, and collect metrics about
+// the operator's files.
 type Authorizers struct {
 	options  Options
 	logger   *slog.Logger
@@ -56,17 +56,17 @@ type Authorizers struct {
 	metrics  *reload.Metrics
 
 	law   Law         // set by Follow
-	mu    sync.Mutex  // guards bound; never held while an authorizer is asked
-	bound []*programs // that may have processes
+	mu    sync.Mutex  // guards bound; not held while an authorizer is asked
+	bound []*programs // those that may have processes
 }
 
-// Law says which policy is in force: a [commit.Committer].
+// Law returns the policy in force: a [commit.Committer].
 type Law interface {
 	Tip() *commit.Tip
 	PolicyChanged() <-chan struct{}
 }
 
-// New reads the operator's files. A line or a field that is wrong is the error, with its place.
+// New reads the operator's files. An invalid line or field is an error that names its place.
 func New(o Options) (*Authorizers, error) {
 	a := &Authorizers{options: o, logger: o.Logger, metrics: reload.NewMetrics("authorization")}
 	if a.logger == nil {
@@ -82,7 +82,7 @@ func New(o Options) (*Authorizers, error) {
 	return a, a.Reload()
 }
 
-// Bind returns a policy that has just been loaded, with its authorizers.
+// Bind returns a newly loaded policy, with its authorizers.
 func (a *Authorizers) Bind(p *policy.Policy) *policy.Policy {
 	programs := &programs{of: a}
 	for _, plugin := range p.Form().Asked() {
@@ -102,14 +102,14 @@ func (a *Authorizers) Bind(p *policy.Policy) *policy.Policy {
 	return programs.policy
 }
 
-// Follow says which policy is in force from now on. It is called once, before a plugin can be asked, and starts
-// those of the policy at the tip.
+// Follow sets the source of the policy in force. It must be called once, before a plugin is asked. It starts the
+// plugins of the policy at the tip.
 func (a *Authorizers) Follow(law Law) {
 	a.law = law
 	a.enforce()
 }
 
-// enforce runs the plugins of the policy in force, and ends those that only older ones need.
+// enforce starts the plugins of the policy in force, and stops those that only older policies need.
 func (a *Authorizers) enforce() {
 	p := a.law.Tip().Policy
 	if p == nil {
@@ -123,12 +123,12 @@ func (a *Authorizers) enforce() {
 	}
 	if next != nil {
 		if b := next.bind(); b != nil {
-			b.Use() // before others are released: what both need goes on
+			b.Use() // before others are released, so that shared plugins stay
 		}
 	}
 	var old []*host.Binding
 	a.mu.Lock()
-	if a.law.Tip().Policy == p { // else a newer one may be among the bound, and it is its turn next
+	if a.law.Tip().Policy == p { // otherwise a newer policy is bound soon, and calls enforce
 		a.bound = slices.DeleteFunc(a.bound, func(x *programs) bool {
 			if x == next {
 				return false
@@ -144,8 +144,8 @@ func (a *Authorizers) enforce() {
 	}
 }
 
-// Check tells why a policy cannot be enforced here, each reason with its place in the bundle. Plugins are
-// started for it, and given their configuration, which is also held against their schemas.
+// Check returns the reasons why this replica cannot enforce a policy, each with its place in the bundle. It starts the
+// plugins, passes them their configuration, and checks it against their schemas.
 func (a *Authorizers) Check(ctx context.Context, compiled *compile.Result) (list schemas.Diagnostics) {
 	f, configs := compiled.Form, map[string]string{}
 	for _, name := range f.Outside() {
@@ -183,11 +183,11 @@ func (a *Authorizers) Check(ctx context.Context, compiled *compile.Result) (list
 	if err != nil {
 		wrong = schemas.Diagnostics{{Path: "bundle.plugins", Message: "the configurations cannot be checked here: " + err.Error()}}
 	}
-	return append(wrong, list...) // what a schema says has the line of the field, and so is read first
+	return append(wrong, list...) // schema errors first: they have the line of the field
 }
 
-// Health tells why the policy in force cannot be enforced here as it is meant. Until that is
-// mended its failure policies apply, and what is missing refuses all that it is asked.
+// Health returns why this replica cannot fully enforce the policy in force. Until that is repaired, the failure
+// policies apply, and a missing authorizer denies every request.
 func (a *Authorizers) Health() error {
 	p := a.law.Tip().Policy
 	if p == nil {

@@ -12,14 +12,14 @@ import (
 	"stele.dev/stele/core/reload"
 )
 
-// follow puts a file of the operator's in use, unless there is none, and again when what is read of it, and of
-// what it names, is another content.
+// follow loads a file of the operator, unless there is none, and loads it again when it or a file that it names
+// changes.
 func (a *Authorizers) follow(flag, path string, read func() ([]byte, error), load func([]byte) error) {
 	if path == "" {
 		return
 	}
 	f := &reload.File{Path: path, Read: read, Load: func(_ context.Context, content []byte) error { return load(content) }}
-	f.Content, _ = read() // what is wrong with it is said when it is loaded
+	f.Content, _ = read() // load reports the error
 	f.Outcome = a.metrics.Outcome(a.logger, flag, path)
 	if tell := f.Outcome; path == a.options.ConfigFile {
 		f.Outcome = func(err error) { a.recordReload(err); tell(err) }
@@ -27,7 +27,7 @@ func (a *Authorizers) follow(flag, path string, read func() ([]byte, error), loa
 	a.files = append(a.files, f)
 }
 
-// Reload reads the operator's files anew. What cannot be read stays as it was.
+// Reload reads the operator's files again. A file that cannot be read stays as it was.
 func (a *Authorizers) Reload() error {
 	var errs []error
 	for _, f := range a.files {
@@ -40,8 +40,8 @@ func (a *Authorizers) Reload() error {
 	return errors.Join(errs...)
 }
 
-// record says which webhooks are in use: of kubeconfigs where the endpoints are and which authorities they have, not
-// by what this replica is known to them, which each has its own of.
+// record sets the metrics of the webhooks in use. The hash of a kubeconfig covers endpoints and authorities, but not
+// the credentials, which differ between replicas.
 func (a *Authorizers) record(w *webhooks) {
 	flag := "authorization-webhook-config-file"
 	if a.options.ConfigFile != "" {
@@ -57,7 +57,7 @@ func (a *Authorizers) record(w *webhooks) {
 	a.metrics.InUse(flag, inUse)
 }
 
-// recordReload counts as kube-apiserver does what came of a change of the AuthorizationConfiguration.
+// recordReload counts the outcome of a reload of the AuthorizationConfiguration, as kube-apiserver does.
 func (a *Authorizers) recordReload(err error) {
 	if err != nil {
 		configmetrics.RecordAuthorizationConfigAutomaticReloadFailure("")
@@ -69,5 +69,5 @@ func (a *Authorizers) recordReload(err error) {
 // Describe implements prometheus.Collector.
 func (a *Authorizers) Describe(to chan<- *prometheus.Desc) { a.metrics.Describe(to) }
 
-// Collect implements prometheus.Collector: what is in use of the operator's files.
+// Collect implements prometheus.Collector. It reports which of the operator's files are in use.
 func (a *Authorizers) Collect(to chan<- prometheus.Metric) { a.metrics.Collect(to) }

@@ -9,15 +9,15 @@ import (
 	"stele.dev/stele/policy"
 )
 
-// programs are the plugins of one loaded policy. Many policies are loaded that nobody asks: those of
-// the past, and at the start all that ever were in force. So nothing runs for them until one is asked,
-// or comes in force.
+// programs are the plugins of one loaded policy. Many loaded policies are never asked: past ones, and at the start
+// every policy that was ever in force. So plugins are only started when they are asked, or when their policy comes in
+// force.
 type programs struct {
 	of      *Authorizers
 	policy  *policy.Policy
 	specs   []host.Spec
-	binding *host.Binding // guarded by of.mu, as the next
-	over    bool          // the binding was released, or is about to be
+	binding *host.Binding // guarded by of.mu, as is over
+	over    bool          // the binding is released, or will be soon
 }
 
 func specOf(p *policy.Plugin) host.Spec {
@@ -27,9 +27,8 @@ func specOf(p *policy.Plugin) host.Spec {
 	}
 }
 
-// bind returns what is asked. Requests that began under a policy that has been replaced since may still ask
-// a binding that was released; none is made for them, which is nil: they are refused, and so decided
-// again.
+// bind returns the binding to ask, or nil if it was released. Requests that began under a replaced policy may still
+// get a released binding. With nil they are refused, and then decided again under the new policy.
 func (p *programs) bind() *host.Binding {
 	p.of.mu.Lock()
 	defer p.of.mu.Unlock()
@@ -40,13 +39,13 @@ func (p *programs) bind() *host.Binding {
 	return p.binding
 }
 
-// plugin is one of them, as the policy asks it.
+// plugin is one plugin as the policy asks it.
 type plugin struct {
 	*programs
 	*policy.Plugin
 }
 
-// Authorize implements policy.Authorizer: the host bounds the time, coalesces and remembers.
+// Authorize implements policy.Authorizer. The host limits the time, shares concurrent questions, and caches answers.
 func (p *plugin) Authorize(ctx context.Context, r *policy.Request) policy.Opinion {
 	b := p.bind()
 	if b == nil && p.Shadow {
@@ -71,10 +70,10 @@ func (p *plugin) Authorize(ctx context.Context, r *policy.Request) policy.Opinio
 	return o
 }
 
-// ByName implements policy.Authorizer: nobody knows what it looks at.
+// ByName implements policy.Authorizer: a plugin may look at any name.
 func (*plugin) ByName(*policy.Request) bool { return true }
 
-// question is a request as plugins are asked.
+// question converts a request to the message for plugins.
 func question(r *policy.Request) *authorizerpb.AuthorizeRequest {
 	u := &authorizerpb.User{Name: r.User, Uid: r.UID, Groups: r.Groups}
 	if len(r.Extra) > 0 {

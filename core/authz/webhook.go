@@ -24,24 +24,23 @@ import (
 	"stele.dev/stele/policy"
 )
 
-// Webhook is the one webhook of who has no configuration file: kube-apiserver's flags of the
-// same names.
+// Webhook configures one webhook without a configuration file, by kube-apiserver's flags of the same names.
 type Webhook struct {
-	// KubeconfigFile says where it is and how it is reached; empty if there is none.
+	// KubeconfigFile is a kubeconfig with the server to ask; "" for none.
 	KubeconfigFile                 string
-	Version                        string // of the SubjectAccessReviews that it gets
+	Version                        string // of the SubjectAccessReviews
 	AuthorizedTTL, UnauthorizedTTL time.Duration
 }
 
-// legacyWebhook is the name that kube-apiserver gives the webhook of flags.
+// legacyWebhook is kube-apiserver's name of the webhook that flags configure.
 const legacyWebhook = "default"
 
-// webhooks are those that the operator has configured, as they were read. They never change.
+// webhooks are the configured webhooks. They are immutable.
 type webhooks struct {
 	endpoints map[string]*endpoint
-	// content is what all of it was made of, text what is in the configuration itself; empty if there is none.
+	// content is all that they were made of, text is the configuration file; "" if there is none.
 	content, text []byte
-	// ignored are the entries that are no webhooks.
+	// ignored are the types of entries that are not webhooks.
 	ignored []string
 }
 
@@ -51,14 +50,14 @@ type endpoint struct {
 	client *rest.Config
 }
 
-// compiler is for matchConditions.
+// compiler compiles matchConditions.
 var compiler = sync.OnceValue(cel.NewDefaultCompiler)
 
-// the modes of kube-apiserver, of which an AuthorizationConfiguration may have entries.
+// modes are the authorizer types that an AuthorizationConfiguration may have.
 var modes = sets.New("Webhook", "RBAC", "ABAC", "Node", "AlwaysAllow", "AlwaysDeny")
 
-// webhookContent is what the webhooks are made of, with the files that their kubeconfigs name. Where one of
-// these cannot be read, it is why.
+// webhookContent returns the content of the configuration and of the kubeconfigs that it names. In place of a file
+// that cannot be read it has the error.
 func (a *Authorizers) webhookContent() ([]byte, error) {
 	files := []string{a.options.Webhook.KubeconfigFile}
 	var content []byte
@@ -69,7 +68,7 @@ func (a *Authorizers) webhookContent() ([]byte, error) {
 		}
 		c, err := load.LoadFromData(content)
 		if err != nil {
-			return content, nil // it is said when it is loaded
+			return content, nil // loading it reports the error
 		}
 		files = nil
 		for _, entry := range c.Authorizers {
@@ -85,10 +84,10 @@ func (a *Authorizers) webhookContent() ([]byte, error) {
 	return content, nil
 }
 
-// loadWebhooks puts them in use.
+// loadWebhooks replaces the webhooks.
 func (a *Authorizers) loadWebhooks(content []byte) error {
 	if bytes.Equal(a.webhooks.Load().content, content) {
-		return nil // what was answered is remembered
+		return nil // keep the caches
 	}
 	w, err := readWebhooks(a.options.ConfigFile, a.options.Webhook)
 	if err == nil {
@@ -106,7 +105,7 @@ func (a *Authorizers) loadWebhooks(content []byte) error {
 	return nil
 }
 
-// readWebhooks reads an AuthorizationConfiguration, or the one webhook of the flags.
+// readWebhooks reads an AuthorizationConfiguration, or the webhook of the flags.
 func readWebhooks(file string, flags Webhook) (*webhooks, error) {
 	if file == "" {
 		return webhookOfFlags(flags)
@@ -144,13 +143,13 @@ func webhookOfFlags(flags Webhook) (*webhooks, error) {
 	return w, w.add(legacyWebhook, apiserver.WebhookConfiguration{
 		AuthorizedTTL: duration(flags.AuthorizedTTL), UnauthorizedTTL: duration(flags.UnauthorizedTTL),
 		CacheAuthorizedRequests: flags.AuthorizedTTL > 0, CacheUnauthorizedRequests: flags.UnauthorizedTTL > 0,
-		Timeout: duration(30 * time.Second), FailurePolicy: apiserver.FailurePolicyNoOpinion, // as upstream's
+		Timeout: duration(30 * time.Second), FailurePolicy: apiserver.FailurePolicyNoOpinion, // as kube-apiserver's
 		SubjectAccessReviewVersion: flags.Version,
 		ConnectionInfo:             apiserver.WebhookConnectionInfo{Type: apiserver.AuthorizationWebhookConnectionInfoTypeKubeConfigFile, KubeConfigFile: &flags.KubeconfigFile},
 	})
 }
 
-// add reads how a webhook is reached, and makes sure that a client can be made.
+// add adds a webhook. It reads its kubeconfig, and checks that a client can be made.
 func (w *webhooks) add(name string, c apiserver.WebhookConfiguration) error {
 	file := *c.ConnectionInfo.KubeConfigFile
 	client, _, err := reload.Kubeconfig(file)
@@ -166,7 +165,7 @@ func (w *webhooks) add(name string, c apiserver.WebhookConfiguration) error {
 	return nil
 }
 
-// authorizer makes a client with an empty cache.
+// authorizer returns a new client with an empty cache.
 func (e *endpoint) authorizer() (*webhook.WebhookAuthorizer, error) {
 	c := &e.config
 	onError := authorizer.DecisionDeny
@@ -184,7 +183,7 @@ func (e *endpoint) authorizer() (*webhook.WebhookAuthorizer, error) {
 		*webhook.DefaultRetryBackoff(), onError, c.MatchConditions, e.name, measured(), compiler())
 }
 
-// measured counts what webhooks are asked, where the libraries register what kube-apiserver's does.
+// measured returns metrics of webhooks, registered as kube-apiserver's.
 var measured = sync.OnceValue(func() metrics.AuthorizerMetrics {
 	return struct {
 		metrics.NoopRequestMetrics // which only delegated authorization has
@@ -195,7 +194,8 @@ var measured = sync.OnceValue(func() metrics.AuthorizerMetrics {
 
 type excludedKey struct{}
 
-// matcherMetrics also notes in the context that matchConditions were not met, which the library tells metrics alone.
+// matcherMetrics also records in the context that the matchConditions did not match. The library reports that to
+// metrics only.
 type matcherMetrics struct{ cel.MatcherMetrics }
 
 func (m matcherMetrics) RecordAuthorizationMatchConditionExclusion(ctx context.Context, authorizerType, authorizerName string) {
@@ -205,8 +205,7 @@ func (m matcherMetrics) RecordAuthorizationMatchConditionExclusion(ctx context.C
 	m.MatcherMetrics.RecordAuthorizationMatchConditionExclusion(ctx, authorizerType, authorizerName)
 }
 
-// find is the webhook that an authorizer of a chain names: "webhook:NAME", or "webhook" for the only
-// one.
+// find returns the webhook that an authorizer of the chain names: "webhook:NAME", or "webhook" for the only one.
 func (w *webhooks) find(named string) (*endpoint, error) {
 	_, name, explicit := strings.Cut(named, ":")
 	if !explicit && len(w.endpoints) == 1 {
@@ -231,13 +230,12 @@ func (w *webhooks) find(named string) (*endpoint, error) {
 	return nil, fmt.Errorf("this replica's --authorization-config has no webhook %s, only %s", name, strings.Join(names, ", "))
 }
 
-// hook is a webhook as one loaded policy asks it: what it answered under another policy, or before it
-// was configured anew, is not remembered.
+// hook is a webhook of one loaded policy. Answers under another policy or another configuration are not cached here.
 type hook struct {
 	of     *Authorizers
 	name   string // in the chain
 	client atomic.Pointer[hookClient]
-	failed atomic.Int64 // when that was said last, in Unix nanoseconds
+	failed atomic.Int64 // time of the last warning, in Unix nanoseconds
 }
 
 type hookClient struct {
@@ -246,7 +244,7 @@ type hookClient struct {
 	get     func() (*webhook.WebhookAuthorizer, error)
 }
 
-// current is the client for what is configured now.
+// current returns the client for the current configuration.
 func (h *hook) current() (*hookClient, error) {
 	for {
 		now, is := h.of.webhooks.Load(), h.client.Load()
@@ -261,8 +259,7 @@ func (h *hook) current() (*hookClient, error) {
 	}
 }
 
-// Authorize implements policy.Authorizer: it takes no longer than the configured timeout, with all
-// attempts.
+// Authorize implements policy.Authorizer. All attempts together take at most the configured timeout.
 func (h *hook) Authorize(ctx context.Context, r *policy.Request) policy.Opinion {
 	c, err := h.current()
 	if err != nil {
@@ -277,7 +274,7 @@ func (h *hook) Authorize(ctx context.Context, r *policy.Request) policy.Opinion 
 	defer cancel()
 	decision, reason, err := client.Authorize(bounded, attributes(r))
 	if err != nil && ctx.Err() != nil {
-		decision = authorizer.DecisionDeny // whose doing it is: nobody gets past a webhook by not waiting for it
+		decision = authorizer.DecisionDeny // a client that disconnects must not get past a webhook
 	}
 	o := policy.Opinion{Reason: brief(reason), Failed: err != nil}
 	if excluded {
@@ -299,7 +296,7 @@ func (h *hook) Authorize(ctx context.Context, r *policy.Request) policy.Opinion 
 	return o
 }
 
-// complainEvery is how often a webhook that fails all the time is worth a line.
+// complainEvery is how often a failing webhook is logged.
 const complainEvery = 10 * time.Second
 
 func (h *hook) complain(err error) {
@@ -309,5 +306,5 @@ func (h *hook) complain(err error) {
 	}
 }
 
-// ByName implements policy.Authorizer: nobody knows what it looks at.
+// ByName implements policy.Authorizer: a webhook may look at any name.
 func (*hook) ByName(*policy.Request) bool { return true }

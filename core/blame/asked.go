@@ -14,24 +14,24 @@ import (
 	"stele.dev/stele/schemas"
 )
 
-// Asked is what a request asked for, by its body: an object, a part of one, or operations.
+// Asked is what the body of a request set: an object, a part of an object, or JSON patch operations.
 type Asked struct {
 	content    any
 	operations []operation
 }
 
-// operation is one of RFC 6902.
+// operation is an operation of a JSON patch (RFC 6902).
 type operation struct {
 	Op    string `json:"op"`
 	Path  string `json:"path"`
 	Value any    `json:"value"`
 }
 
-// ReadAsked reads the body of a request. What cannot be read asks for nothing.
+// ReadAsked reads the body of a request. A body that cannot be parsed sets nothing.
 func ReadAsked(mediaType string, body []byte) *Asked {
 	a := &Asked{}
 	if mediaType == string(types.JSONPatchType) {
-		_ = kjson.UnmarshalCaseSensitivePreserveInts(body, &a.operations) // as it says
+		_ = kjson.UnmarshalCaseSensitivePreserveInts(body, &a.operations) // a failure leaves no operations
 		return a
 	}
 	if kjson.UnmarshalCaseSensitivePreserveInts(body, &a.content) != nil {
@@ -42,7 +42,7 @@ func ReadAsked(mediaType string, body []byte) *Asked {
 	return a
 }
 
-// For tells whether the request said something of a field, given what the object was after it.
+// For reports whether the request set a field. object is the object after the request.
 func (a *Asked) For(p difference.Path, object map[string]any, schema *schemas.Node) bool {
 	if says(a.content, p, object, schema, true) {
 		return true
@@ -60,14 +60,14 @@ func (a *Asked) For(p difference.Path, object map[string]any, schema *schemas.No
 	})
 }
 
-// behind is what is left of a path behind a JSON pointer, if that leads to a part of it.
+// behind returns the rest of a path after a JSON pointer, if the pointer leads to a part of the path.
 func behind(pointer string, p difference.Path) (difference.Path, bool) {
 	if pointer == "" {
 		return p, true
 	}
 	for token := range strings.SplitSeq(strings.TrimPrefix(pointer, "/"), "/") {
 		if len(p) == 0 {
-			return nil, true // into a list or struct that has nothing
+			return nil, true // the pointer leads into a list or struct that is empty
 		}
 		token = strings.ReplaceAll(strings.ReplaceAll(token, "~1", "/"), "~0", "~")
 		if p[0].Item && token != "-" && token != strconv.Itoa(p[0].Index) || !p[0].Item && token != p[0].Field {
@@ -78,7 +78,7 @@ func behind(pointer string, p difference.Path) (difference.Path, bool) {
 	return p, true
 }
 
-// below is what is known of a step from a part.
+// below returns the schema of the part that a step leads to.
 func below(n *schemas.Node, s difference.Step, top bool) *schemas.Node {
 	switch {
 	case s.Item:
@@ -89,7 +89,7 @@ func below(n *schemas.Node, s difference.Step, top bool) *schemas.Node {
 	return difference.Field(n, s.Field)
 }
 
-// follow is the part of an object that a path leads to, and what its schema says of it.
+// follow returns the part of an object that a path leads to, and the schema of that part.
 func follow(x any, p difference.Path, n *schemas.Node) (any, *schemas.Node) {
 	for i, s := range p {
 		n = below(n, s, i == 0)
@@ -107,8 +107,8 @@ func follow(x any, p difference.Path, n *schemas.Node) (any, *schemas.Node) {
 	return x, n
 }
 
-// says tells whether there is something at a path in what was asked. An item is that of the same
-// keys, else that of the same index.
+// says reports whether the body has a value at a path. List items are matched by their keys, or by index if they have
+// none.
 func says(asked any, p difference.Path, object any, n *schemas.Node, top bool) bool {
 	for _, s := range p {
 		switch x := asked.(type) {
@@ -137,7 +137,7 @@ func says(asked any, p difference.Path, object any, n *schemas.Node, top bool) b
 	return asked != nil
 }
 
-// itemOf is the index among the items that were asked for, of one that there is.
+// itemOf returns the index that an item of the object has in the list of the body.
 func itemOf(asked, list []any, i int, n *schemas.Node) int {
 	steps, ok1 := difference.Keyed(list, n)
 	those, ok2 := difference.Keyed(asked, n)
@@ -150,8 +150,8 @@ func itemOf(asked, list []any, i int, n *schemas.Node) int {
 	return len(asked)
 }
 
-// Default finds where it stands that a field has a value if nothing is said: the innermost
-// place with the default that the value is, or is a part of.
+// Default returns the position of the default in the schema that gave a field its value. It is the innermost default
+// that equals the value or contains it.
 func Default(schema *schemas.Node, p difference.Path, value any) (source schemas.Position, found bool) {
 	n := schema
 	for i, s := range p {
@@ -160,7 +160,7 @@ func Default(schema *schemas.Node, p difference.Path, value any) (source schemas
 		}
 		text := n.Default
 		if text == nil && i == len(p)-1 && len(n.Scalars) == 1 && len(n.Scalars[0].Enum) == 1 {
-			text = n.Scalars[0].Enum[0] // the only value that it can have
+			text = n.Scalars[0].Enum[0] // the only allowed value
 		}
 		if text == nil {
 			continue

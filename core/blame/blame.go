@@ -5,7 +5,7 @@ import (
 	"stele.dev/stele/core/discovery"
 )
 
-// Where blames are created.
+// Group, Version, Plural and Kind name the API of blames.
 const (
 	Group   = "log.stele.dev"
 	Version = "v1"
@@ -13,14 +13,14 @@ const (
 	Kind    = "Blame"
 )
 
-// Resource is for discovery.
+// Resource returns the discovery entry of blames.
 func Resource() discovery.Resource {
 	return discovery.Resource{Group: Group, Version: Version, APIResource: metav1.APIResource{
 		Name: Plural, SingularName: "blame", Kind: Kind, Verbs: metav1.Verbs{"create"},
 	}}
 }
 
-// Blame asks of every field of an object who gave it its value.
+// Blame asks who set each field of an object.
 type Blame struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
@@ -29,7 +29,7 @@ type Blame struct {
 	Status Status `json:"status,omitzero"`
 }
 
-// Spec names the object, and the moment at which it is looked at: now if none is given.
+// Spec names the object, and the moment at which to look at it. The default is now.
 type Spec struct {
 	Group     string `json:"group,omitempty"`
 	Version   string `json:"version,omitempty"`
@@ -43,36 +43,36 @@ type Spec struct {
 // Status is the answer.
 type Status struct {
 	UID string `json:"uid,omitempty"`
-	// Revision at which the object is looked at.
+	// Revision is the revision at which the object was looked at.
 	Revision uint64 `json:"revision,omitempty"`
-	// ObjectRevision is that of its last change up to there.
+	// ObjectRevision is the revision of the object's last change up to Revision.
 	ObjectRevision uint64  `json:"objectRevision,omitempty"`
 	Fields         []Field `json:"fields"`
 }
 
-// The types of what gave a field its value.
+// These are the types of events that gave a field its value.
 const (
-	Created   = "Created"   // who created the object
-	Updated   = "Updated"   // who changed it
-	Defaulted = "Defaulted" // the schema, for who wrote the object said nothing
-	Rendered  = "Rendered"  // a policy, which gave it a default and wrote nothing
-	Server    = "Server"    // the server
-	Earlier   = "Earlier"   // it was so before the window of the kind
+	Created   = "Created"   // the user created the object
+	Updated   = "Updated"   // the user changed the field
+	Defaulted = "Defaulted" // the schema's default; the request did not set the field
+	Rendered  = "Rendered"  // a default that a new policy added to a stored object
+	Server    = "Server"    // the server set the field
+	Earlier   = "Earlier"   // the value is older than the kept history of the kind
 )
 
-// Notes are for people.
+// Notes are shown to users.
 const (
 	ByServer     = "set by the server"
 	BeforeWindow = "before the window"
 )
 
-// Field is one field, and who gave it its value.
+// Field is one field, and the change that gave it its value.
 type Field struct {
 	Path  string `json:"path"`
 	Value any    `json:"value"`
 	Type  string `json:"type"`
 	Note  string `json:"note,omitempty"`
-	// Revision since which it has the value, and its time; none if that is before the window.
+	// Revision and Time tell since when the field has the value. They are empty if that is before the kept history.
 	Revision     uint64 `json:"revision,omitempty"`
 	Time         string `json:"time,omitempty"`
 	Actor        string `json:"actor,omitempty"`
@@ -80,15 +80,15 @@ type Field struct {
 	FieldManager string `json:"fieldManager,omitempty"`
 	Verb         string `json:"verb,omitempty"`
 	Subresource  string `json:"subresource,omitempty"`
-	// Policy in force: the digest of its form.
+	// Policy is the digest of the policy in force.
 	Policy string `json:"policy,omitempty"`
-	// Rule and Source are what gave the value where nobody said it: the kind whose schema
-	// has the default, by its id in the bundle, and where that stands.
+	// Rule and Source name the default that gave the value: the id of the kind in the bundle, and the file and line of
+	// the default.
 	Rule   string `json:"rule,omitempty"`
 	Source string `json:"source,omitempty"`
 }
 
-// SwaggerDoc has what OpenAPI says of the fields, as of Kubernetes' own types.
+// SwaggerDoc returns the OpenAPI descriptions of the fields.
 func (Blame) SwaggerDoc() map[string]string {
 	return map[string]string{
 		"":       "Blame asks of every field of an object since when it has had its value, and who gave it that. It is answered, and not stored. Whoever asks must be allowed to get the object.",
@@ -97,7 +97,7 @@ func (Blame) SwaggerDoc() map[string]string {
 	}
 }
 
-// SwaggerDoc has what OpenAPI says of the fields.
+// SwaggerDoc returns the OpenAPI descriptions of the fields.
 func (Spec) SwaggerDoc() map[string]string {
 	return map[string]string{
 		"":          "Spec names an object, and a moment.",
@@ -111,7 +111,7 @@ func (Spec) SwaggerDoc() map[string]string {
 	}
 }
 
-// SwaggerDoc has what OpenAPI says of the fields.
+// SwaggerDoc returns the OpenAPI descriptions of the fields.
 func (Status) SwaggerDoc() map[string]string {
 	return map[string]string{
 		"":               "Status is what became of each field.",
@@ -122,7 +122,7 @@ func (Status) SwaggerDoc() map[string]string {
 	}
 }
 
-// SwaggerDoc has what OpenAPI says of the fields.
+// SwaggerDoc returns the OpenAPI descriptions of the fields.
 func (Field) SwaggerDoc() map[string]string {
 	return map[string]string{
 		"":             "Field is one field, and who gave it its value.",

@@ -1,8 +1,7 @@
-// Package blame tells of every field of an object since when it has had its value, and who
-// gave it that: log.stele.dev/v1, kind Blame, which is created to be answered and never stored.
+// Package blame tells who set each field of an object, and when: log.stele.dev/v1, kind Blame. A client creates a
+// blame to get an answer; it is never stored.
 //
-// A [Fold] starts from what is shown of the object and is taken back from state to state. A
-// field that the older state has not, or with another value, is the work of the newer one;
-// items of lists are followed where they stood before. It needs one pass over the versions,
-// and ends as soon as no field is left.
+// A [Fold] starts with the object as it is shown and goes back version by version. If the older version lacks a field,
+// or has another value, the newer version set the field. List items are matched with the items of the older version,
+// also when they have moved. The fold reads every version once, and stops as soon as every field has an answer.
 package blame

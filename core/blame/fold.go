@@ -9,51 +9,51 @@ import (
 	"stele.dev/stele/schemas"
 )
 
-// Leaf is a scalar of the object, a list or struct without anything in it, or what is taken as a
-// whole. Its paths are to be asked for before the fold goes on.
+// Leaf is a scalar of the object, an empty list or struct, or a value that is compared as a whole. Its paths are only
+// valid until the fold takes the next version.
 type Leaf struct {
 	Value any
-	// Order among the leaves of the object, from 0 on.
+	// Order is the position among the leaves of the object, from 0.
 	Order int
 	part  *pending
 }
 
-// Path in the object as it is shown.
+// Path returns the path in the object as it is shown.
 func (l *Leaf) Path() difference.Path {
 	return l.part.path(func(p *pending) difference.Step { return p.shown })
 }
 
-// Then is where it stood in the state that it was attributed to.
+// Then returns the path in the version that set the leaf.
 func (l *Leaf) Then() difference.Path {
 	return l.part.path(func(p *pending) difference.Step { return p.step })
 }
 
-// Fold attributes the leaves of an object to its states. It belongs to one goroutine.
+// Fold finds the version that set each leaf of an object. It is for use by one goroutine.
 type Fold struct {
 	schema  *schemas.Node
-	state   map[string]any // that was added last
+	state   map[string]any // the version that was added last
 	root    *pending
 	found   []Leaf
 	pending int
 }
 
-// pending is a part of the object with leaves that are not attributed yet.
+// pending is a part of the object with leaves whose version is not known yet.
 type pending struct {
 	parent *pending
 	shown  difference.Step // in the object as it is shown
-	step   difference.Step // in the state that was added last
+	step   difference.Step // in the version that was added last
 	parts  []*pending
 	leaf   bool
-	value  any // of a leaf
+	value  any // if the part is a leaf
 	order  int
 }
 
-// left out are fields that are no work of anybody's: what the object is, and what the server
-// keeps account by.
+// left maps a parent field to the fields that are left out: those that identify the object, and those that the server
+// maintains.
 var left = map[string][]string{"": {"apiVersion", "kind"}, "metadata": {"managedFields", "resourceVersion", "selfLink"}}
 
-// NewFold begins with an object as it is shown. The schema is that of its content, nil if it is
-// not known.
+// NewFold returns a fold of an object as it is shown. The schema is that of the object's content, or nil if it is not
+// known.
 func NewFold(object map[string]any, schema *schemas.Node) *Fold {
 	f := &Fold{schema: schema, state: object, root: &pending{}}
 	for _, name := range slices.Sorted(maps.Keys(object)) {
@@ -64,8 +64,8 @@ func NewFold(object map[string]any, schema *schemas.Node) *Fold {
 	return f
 }
 
-// grow adds a part to one that is at a path. shown is the step as paths are written: to an item of
-// a list of type map by its keys.
+// grow adds a part at a path to its parent. shown is the step as clients see it: items of a list of type map are shown
+// by their keys.
 func (f *Fold) grow(parent *pending, at difference.Path, shown, step difference.Step, value any, n *schemas.Node) {
 	p := &pending{parent: parent, shown: shown, step: step}
 	parent.parts = append(parent.parts, p)
@@ -97,7 +97,7 @@ func (f *Fold) grow(parent *pending, at difference.Path, shown, step difference.
 	if len(p.parts) > 0 {
 		return
 	}
-	if m, ok := parts.(map[string]any); ok && len(m) > 0 { // nothing but what is left out
+	if m, ok := parts.(map[string]any); ok && len(m) > 0 { // all fields are left out
 		parent.parts = parent.parts[:len(parent.parts)-1]
 		return
 	}
@@ -105,11 +105,11 @@ func (f *Fold) grow(parent *pending, at difference.Path, shown, step difference.
 	f.pending++
 }
 
-// Left is how many leaves are not attributed yet.
+// Left returns the number of leaves whose version is not known yet.
 func (f *Fold) Left() int { return f.pending }
 
-// Older adds the state before, nil if the object was not there. What is returned is the work of
-// the state that was added before this one.
+// Older adds the previous version, nil if the object did not exist. It returns the leaves that the version added
+// before this one has set.
 func (f *Fold) Older(state map[string]any) []Leaf {
 	f.found = nil
 	if state == nil {
@@ -134,8 +134,7 @@ func (f *Fold) fields(p *pending, newer, older map[string]any, n *schemas.Node) 
 	})
 }
 
-// remains compares a part with what was there before, and tells whether something is left of
-// it that is older.
+// remains compares a part with the previous version, and reports whether any leaf of it is older.
 func (f *Fold) remains(p *pending, newer, older any, there bool, n *schemas.Node) bool {
 	if !there {
 		f.attribute(p)
@@ -183,20 +182,20 @@ func (f *Fold) items(p *pending, newer, older []any, n *schemas.Node) {
 	})
 }
 
-// same compares a leaf.
+// same reports whether a leaf equals the older value.
 func same(leaf, older any) bool {
 	switch leaf.(type) {
 	case map[string]any, []any:
 		return reflect.DeepEqual(leaf, older)
 	}
 	switch older.(type) {
-	case map[string]any, []any: // which cannot be compared by ==
+	case map[string]any, []any: // they cannot be compared with ==
 		return false
 	}
 	return leaf == older
 }
 
-// attribute adds all leaves of a part to what was found.
+// attribute adds all leaves of a part to the result.
 func (f *Fold) attribute(p *pending) {
 	if p.leaf {
 		f.pending--
@@ -208,7 +207,7 @@ func (f *Fold) attribute(p *pending) {
 	}
 }
 
-// path leads to the part by a step for each that it is in.
+// path returns the path to the part. step selects the step of each part on the way.
 func (p *pending) path(step func(*pending) difference.Step) difference.Path {
 	if p.parent == nil {
 		return nil

@@ -1,11 +1,10 @@
-// Package bodies bounds the memory that the bodies of requests take together, so that many large
-// writes at once wait for each other instead of ending the process.
+// Package bodies limits the memory of all request bodies together, so that many large writes at once wait for each
+// other instead of ending the process.
 //
-// A body takes memory twice: its bytes while it is read, and some ten times as much once it is
-// decoded. Each has a share of the budget, which a request holds to its end. The first share is
-// taken before a byte is read, for the length that the client announced; the second when all
-// has been read. Who waits for the second holds the first, and who holds both waits for
-// nobody, so requests cannot wait for each other in a circle.
+// A body takes memory twice: its bytes while they are read, and about ten times as much when it is decoded. Each has a
+// budget. A request holds its share of both until it ends. It takes the first share before it reads a byte, for the
+// length that the client announced, and the second share when all bytes are read. A request that waits for the second
+// share holds the first, and one that holds both does not wait, so there is no deadlock.
 package bodies
 
 import (
@@ -14,21 +13,21 @@ import (
 	"time"
 
 	"golang.org/x/sync/semaphore"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"stele.dev/stele/core/status"
 )
 
 const (
-	// small is up to how many bytes a body is not counted.
+	// small is the size up to which a body is not counted.
 	small = 16 << 10
-	// patience is how long a request waits for its share, at most.
+	// patience is how long a request waits for its share.
 	patience = 30 * time.Second
-	// DefaultMemory is that of [New] where memory is not limited.
+	// DefaultMemory is the memory that [New] assumes if there is no limit.
 	DefaultMemory = 4 << 30
 )
 
 // Budget is the memory that bodies may take. It is safe for concurrent use.
 type Budget struct {
-	max     int64 // of one body
+	max     int64 // the limit of one body
 	reading *share
 	decoded *share
 }
@@ -40,8 +39,8 @@ type share struct {
 
 func newShare(size int64) *share { return &share{semaphore.NewWeighted(size), size} }
 
-// New makes a budget for a process that may take so many bytes of memory, or [DefaultMemory] if
-// that is 0. No body is longer than maxBody bytes; a few of that length always have room.
+// New returns a budget for a process with a memory limit in bytes; 0 means [DefaultMemory]. maxBody is the limit of a
+// body; the budget always has room for a few of these.
 func New(memory, maxBody int64) *Budget {
 	if memory == 0 {
 		memory = DefaultMemory
@@ -49,9 +48,8 @@ func New(memory, maxBody int64) *Budget {
 	return &Budget{max: maxBody, reading: newShare(max(memory/8, 4*maxBody)), decoded: newShare(max(memory/48, 2*maxBody))}
 }
 
-// Limit returns a body that is counted. length is the one that the client announced, or -1. What is taken is
-// given back when the context ends. Reading returns an error of 429 if there is no room for
-// long.
+// Limit returns a body that counts against the budget until the context ends. length is the announced length, or -1.
+// Read returns an error with code 429 if there is no room for a long time.
 func (b *Budget) Limit(ctx context.Context, body io.ReadCloser, length int64) io.ReadCloser {
 	if body == nil || length >= 0 && length <= small {
 		return body
@@ -62,7 +60,7 @@ func (b *Budget) Limit(ctx context.Context, body io.ReadCloser, length int64) io
 	return &counted{ReadCloser: body, budget: b, ctx: ctx, length: length}
 }
 
-// counted is a body whose bytes are counted. It belongs to one goroutine.
+// counted is a body that counts against a budget. It is for one goroutine.
 type counted struct {
 	io.ReadCloser
 	budget *Budget
@@ -93,7 +91,7 @@ func (c *counted) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// take waits for room, which is given back when the context ends.
+// take waits for a share, which it releases when the context ends.
 func (s *share) take(ctx context.Context, n int64) error {
 	n = min(n, s.size)
 	if !s.TryAcquire(n) {
@@ -107,7 +105,7 @@ func (s *share) take(ctx context.Context, n int64) error {
 			}
 			return context.Cause(ctx)
 		case err != nil:
-			return apierrors.NewTooManyRequests("the server has no memory for more large requests now, please try again later", 1)
+			return status.TooManyRequests("the server has no memory for more large requests now, please try again later")
 		}
 	}
 	context.AfterFunc(ctx, func() { s.Release(n) })

@@ -1,5 +1,5 @@
-// Package bootstrap writes what a control plane must have before its first request: a
-// policy in force, and the namespaces that always exist.
+// Package bootstrap writes what a control plane needs before its first request: a policy in force, and the namespaces
+// that always exist.
 package bootstrap
 
 import (
@@ -21,13 +21,12 @@ import (
 	"stele.dev/stele/schemas/builtin"
 )
 
-// Actor is who writes on behalf of the server itself.
+// Actor is the user of writes by the server itself.
 const Actor = "system:stele"
 
-// Activate puts a compiled policy in force, in place of the one that is in force at the
-// committer's tip. It returns the revision of the activation. If another policy is
-// activated meanwhile, that one stays and the error is a [*commit.Stale]; a policy of
-// another control plane is an [*activation.Renamed].
+// Activate puts a compiled policy in force, in place of the one at the committer's tip, and returns the revision of
+// the activation. If another policy is activated in the meantime, that one stays, and the error is a [*commit.Stale].
+// For a policy of another control plane, the error is an [*activation.Renamed].
 func Activate(ctx context.Context, c *commit.Committer, compiled *compile.Result, actor string) (uint64, error) {
 	tip, err := c.Confirm(ctx)
 	if err != nil {
@@ -44,10 +43,10 @@ func Activate(ctx context.Context, c *commit.Committer, compiled *compile.Result
 	return after.PolicyRevision(), nil
 }
 
-// Namespaces that always exist.
+// names are the namespaces that always exist.
 var names = []string{"default", "kube-system"}
 
-// Namespaces creates those that are missing of the namespaces that always exist.
+// Namespaces creates the namespaces that always exist, if they are missing.
 func Namespaces(ctx context.Context, c *commit.Committer) error {
 	for _, name := range names {
 		for {
@@ -60,7 +59,7 @@ func Namespaces(ctx context.Context, c *commit.Committer) error {
 			}
 			var stale *commit.Stale
 			if err := namespace(ctx, c, tip, name); errors.As(err, &stale) {
-				continue // another replica did
+				continue // another replica has created it
 			} else if err != nil {
 				return fmt.Errorf("create namespace %s: %w", name, err)
 			}
@@ -96,7 +95,7 @@ func namespace(ctx context.Context, c *commit.Committer, tip *commit.Tip, name s
 	return err
 }
 
-// write commits an event that no request from outside led to.
+// write commits an event of the server itself.
 func write(ctx context.Context, c *commit.Committer, tip *commit.Tip, e *eventlog.Event, actor, verb string, checks commit.Checks) (uint64, error) {
 	sign(tip, e.Meta, actor, verb)
 	entry, err := eventlog.Encode(e)
@@ -107,8 +106,7 @@ func write(ctx context.Context, c *commit.Committer, tip *commit.Tip, e *eventlo
 	return revision, err
 }
 
-// sign says who wrote an event that no request from outside led to. One without a verb is
-// no write of its own, and leaves no audit record.
+// sign sets the metadata of an event of the server itself. Without a verb, the event has no record in the audit log.
 func sign(tip *commit.Tip, m *logpb.Metadata, actor, verb string) {
 	m.Actor = &logpb.Actor{User: actor, Groups: []string{"system:masters"}}
 	if tip.Policy != nil {

@@ -1,7 +1,6 @@
-// Package canonical encodes objects in the one form in which the log holds them and
-// clients get them: compact JSON; apiVersion, kind and metadata first, metadata in
-// the order of metav1.ObjectMeta, all other keys in byte order. Equal objects have
-// equal bytes, so that a write that changes nothing can be told by comparing.
+// Package canonical encodes objects in the single form that the log stores and clients receive: compact JSON;
+// apiVersion, kind and metadata first, metadata in the order of metav1.ObjectMeta, and all other keys in byte order.
+// Equal objects have equal bytes, so comparing bytes shows whether a write changes anything.
 package canonical
 
 import (
@@ -15,10 +14,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Object encodes an object whose content holds everything but apiVersion, kind and
-// metadata; what it has under these keys is not looked at. Values are those of
-// decoded JSON (nil, bool, int64, float64, string, []any, map[string]any), or a
-// json.RawMessage that is canonical already.
+// Object encodes an object. content has all other fields; its apiVersion, kind and metadata are ignored. Values are
+// those of decoded JSON (nil, bool, int64, float64, string, []any, map[string]any), or a json.RawMessage that is
+// canonical.
 func Object(apiVersion, kind string, meta *metav1.ObjectMeta, content map[string]any) ([]byte, error) {
 	b := make([]byte, 0, 2048)
 	b = append(b, `{"apiVersion":`...)
@@ -36,8 +34,7 @@ func Object(apiVersion, kind string, meta *metav1.ObjectMeta, content map[string
 	return append(b, '}'), nil
 }
 
-// Append appends the content of an object to what is before it, see [Object]: with a comma
-// before each field.
+// Append appends the content of an object to the text before it, see [Object]. A comma precedes each field.
 func Append(b []byte, content map[string]any) ([]byte, error) {
 	var err error
 	for _, k := range sortedKeys(content) {
@@ -54,8 +51,7 @@ func Append(b []byte, content map[string]any) ([]byte, error) {
 	return b, nil
 }
 
-// appendMetadata writes metadata as its type is encoded. What managedFields hold is canonical
-// JSON.
+// appendMetadata encodes metadata as its Go type does. The fields in managedFields must be canonical JSON.
 func appendMetadata(b []byte, meta *metav1.ObjectMeta) ([]byte, error) {
 	f := fields{b: append(b, '{')}
 	f.text("name", meta.Name)
@@ -98,7 +94,7 @@ func appendMetadata(b []byte, meta *metav1.ObjectMeta) ([]byte, error) {
 	return append(f.b, '}'), f.err
 }
 
-// fields writes the fields of a struct, from its brace on.
+// fields writes the fields of a struct after its opening brace.
 type fields struct {
 	b   []byte
 	err error
@@ -228,7 +224,7 @@ func appendValue(b []byte, v any) ([]byte, error) {
 	}
 }
 
-// Equal tells whether two values are encoded alike.
+// Equal reports whether two values have the same encoding.
 func Equal(a, b any) bool {
 	switch a := a.(type) {
 	case map[string]any:
@@ -270,7 +266,7 @@ func sortedKeys[V any](m map[string]V) []string {
 	return keys
 }
 
-// marshal leaves <, > and & as they are: escaped, they would take six bytes each.
+// marshal does not escape <, > and &, which would take six bytes each.
 func marshal(v any) ([]byte, error) {
 	var text bytes.Buffer
 	e := json.NewEncoder(&text)
@@ -281,8 +277,7 @@ func marshal(v any) ([]byte, error) {
 	return bytes.TrimSuffix(text.Bytes(), []byte("\n")), nil
 }
 
-// appendString writes plain strings as they are, and leaves all others to
-// encoding/json.
+// appendString writes a string. It leaves strings that need escaping to encoding/json.
 func appendString(b []byte, s string) []byte {
 	for i := 0; i < len(s); i++ {
 		if c := s[i]; c < ' ' || c >= utf8.RuneSelf || c == '"' || c == '\\' {

@@ -1,10 +1,8 @@
-// Package changes shows the log as an API: log.stele.dev/v1, kind Change, one per
-// revision. A Change tells what happened to which object, by whom and why, and what of the
-// object it changed.
+// Package changes shows the log as an API: log.stele.dev/v1, kind Change, one object per revision. A Change tells what
+// happened to which object, who did it, which rule allowed it, and which fields of the object it changed.
 //
-// The package describes changes and selects them. It does not know who may see one: a
-// difference holds parts of the object, so whoever shows a change must have found that its
-// reader may read the object as it was.
+// The package describes changes and selects them. It does not check access. A difference contains parts of the object,
+// so the caller must check that the user may read the object as it was at that revision.
 package changes
 
 import (
@@ -23,7 +21,7 @@ import (
 	"stele.dev/stele/schemas"
 )
 
-// Where changes are served.
+// Group, Version, Plural, Kind and ListKind name the API of changes.
 const (
 	Group    = "log.stele.dev"
 	Version  = "v1"
@@ -32,16 +30,16 @@ const (
 	ListKind = "ChangeList"
 )
 
-// Resource is for discovery. A change is in the namespace of its object; those of
-// objects without one, and of the policy, are in none. Discovery does not name list and watch: a client that
-// follows all that can be listed and watched would keep the whole log in memory.
+// Resource returns the discovery entry of changes. A change is in the namespace of its object. Changes of objects
+// without a namespace, and of the policy, have none. Discovery does not list the verbs list and watch: a client that
+// follows every listable resource would hold the whole log in memory.
 func Resource() discovery.Resource {
 	return discovery.Resource{Group: Group, Version: Version, APIResource: metav1.APIResource{
 		Name: Plural, SingularName: "change", Namespaced: true, Kind: Kind, Verbs: metav1.Verbs{"get"},
 	}, Unlisted: metav1.Verbs{"list", "watch"}}
 }
 
-// Columns of the table that kubectl prints, behind the name, which is the revision.
+// Columns returns the columns that kubectl prints after the name. The name is the revision.
 func Columns() []schemas.Column {
 	return []schemas.Column{
 		{Name: "Age", Type: "date", JSONPath: ".time"},
@@ -63,26 +61,27 @@ type Change struct {
 	metav1.ObjectMeta `json:"metadata"`
 
 	Revision uint64 `json:"revision"`
-	// Time of the log, with nanoseconds.
+	// Time is the time of the log, with nanoseconds.
 	Time string `json:"time"`
 	// Type is Created, Updated, Deleted, or one of the log's own: LogCreated,
 	// PolicyChunk, PolicyProposed, PolicyActivated, EpochStarted, LevelRaised, ClockSet.
 	Type   string  `json:"type"`
 	Object *Object `json:"object,omitempty"`
-	// PreviousRevision at which the object was changed before.
+	// PreviousRevision is the revision of the previous change to the object.
 	PreviousRevision uint64    `json:"previousRevision,omitempty"`
 	Actor            *Actor    `json:"actor,omitempty"`
 	Request          *Request  `json:"request,omitempty"`
 	Decision         *Decision `json:"decision,omitempty"`
-	// Policy in force: the digest of its form. Of a PolicyProposed or
-	// PolicyActivated, the policy that it is about.
+	// Policy is the digest of the policy in force. For PolicyProposed and PolicyActivated, it is the digest of the
+	// policy that was proposed or activated.
 	Policy string `json:"policy,omitempty"`
-	// Difference against the version before: of a new object all that was said of it, of
-	// a deleted one all that was. None if it was not asked for, or is not known any more.
+	// Difference is the difference to the previous version. For a new object it has all fields that the request set;
+	// for a deleted one, all fields it had. It is empty if the client did not ask for it, or if the previous version
+	// is no longer kept.
 	Difference []difference.Entry `json:"difference,omitempty"`
 }
 
-// Object is what a change is about.
+// Object is the object that a change is about.
 type Object struct {
 	Group     string `json:"group,omitempty"`
 	Version   string `json:"version,omitempty"` // in which it is stored
@@ -91,20 +90,20 @@ type Object struct {
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name"`
 	UID       string `json:"uid,omitempty"`
-	// PreviousUID, of a new object, is that of the one that had its name before.
+	// PreviousUID is set on a new object: the UID of the earlier object with the same name.
 	PreviousUID string `json:"previousUID,omitempty"`
-	// Sensitive: it held secrets, before the change or after it.
+	// Sensitive is true if the object held secrets before or after the change.
 	Sensitive bool `json:"sensitive,omitempty"`
 }
 
-// Actor is who made a change.
+// Actor is the user who made a change.
 type Actor struct {
 	User         string   `json:"user"`
 	Groups       []string `json:"groups,omitempty"`
 	Impersonator string   `json:"impersonator,omitempty"`
 }
 
-// Request is how.
+// Request is the request that made a change.
 type Request struct {
 	Verb         string   `json:"verb,omitempty"`
 	Subresource  string   `json:"subresource,omitempty"`
@@ -116,19 +115,19 @@ type Request struct {
 	Version      string   `json:"version,omitempty"` // of the object, as it was asked for
 }
 
-// Decision is what allowed it.
+// Decision tells what allowed a change.
 type Decision struct {
 	Authorizer string `json:"authorizer"`
 	Rule       string `json:"rule,omitempty"`
 	Source     string `json:"source,omitempty"`
-	// Reason is what an authorizer outside of the policy gave, and Program the checksum of the
-	// plugin that it was.
+	// Reason is the reason that an external authorizer gave. Program is the checksum of the plugin, if a plugin
+	// decided.
 	Reason  string `json:"reason,omitempty"`
 	Program string `json:"program,omitempty"`
-	// CreateRule and CreateSource are what allowed an update or a patch to create.
+	// CreateRule and CreateSource tell what allowed an update or a patch to create the object.
 	CreateRule   string `json:"createRule,omitempty"`
 	CreateSource string `json:"createSource,omitempty"`
-	// Findings are those of admission rules that did not refuse it.
+	// Findings are the findings of admission rules that did not reject the request.
 	Findings []Finding `json:"findings,omitempty"`
 }
 
@@ -140,7 +139,7 @@ type Finding struct {
 	Message string `json:"message"`
 }
 
-// From describes a change, but for what only the one before it can tell.
+// From describes a change. It leaves out what depends on the previous change of the object.
 func From(h *history.Change) *Change {
 	m := h.Meta
 	c := &Change{
@@ -181,12 +180,12 @@ func From(h *history.Change) *Change {
 	return c
 }
 
-// HoldsSecrets reports whether an object was kept as one with secrets.
+// HoldsSecrets reports whether the object was stored as one that holds secrets.
 func HoldsSecrets(h *history.Change) bool {
 	return slices.ContainsFunc(h.Meta.GetPayloads(), func(p *logpb.Payload) bool { return p.GetClass().GetSensitive() })
 }
 
-// about names the object, and so the change.
+// about sets the metadata of the change, and the object that it is about.
 func (c *Change) about(o *logpb.Object, at time.Time) *Change {
 	c.TypeMeta = metav1.TypeMeta{Kind: Kind, APIVersion: Group + "/" + Version}
 	c.Name = strconv.FormatUint(c.Revision, 10)
@@ -202,7 +201,7 @@ func (c *Change) about(o *logpb.Object, at time.Time) *Change {
 	return c
 }
 
-// typeName turns TYPE_POLICY_ACTIVATED into PolicyActivated.
+// typeName converts TYPE_POLICY_ACTIVATED to PolicyActivated.
 func typeName(t logpb.Type) string {
 	var name strings.Builder
 	for part := range strings.SplitSeq(strings.TrimPrefix(t.String(), "TYPE_"), "_") {

@@ -12,17 +12,17 @@ import (
 	"stele.dev/stele/core/past"
 )
 
-// Selection says which changes are meant.
+// Selection selects changes.
 type Selection struct {
-	Namespace string // "" for all, and for those in none
-	// Since and Until bound them, both included; nil where they do not.
+	Namespace string // "" selects all changes, also those without a namespace
+	// Since and Until are the first and the last moment of the selection; nil means unbounded.
 	Since, Until *past.Moment
-	// Path of a field, or of what it is in: only changes in which it differs. "" for all.
+	// Path selects changes in which this field, a part of it, or a field around it differs. "" selects all.
 	Path  string
 	terms []fields.Requirement
 }
 
-// selectable are the fields that can be selected by.
+// selectable maps the names of selectable fields to functions that return their values.
 var selectable = map[string]func(*Change) string{
 	"metadata.name":        func(c *Change) string { return c.Name },
 	"metadata.namespace":   func(c *Change) string { return c.ObjectMeta.Namespace },
@@ -55,18 +55,17 @@ func (c *Change) actor() *Actor     { return orZero(c.Actor) }
 func (c *Change) request() *Request { return orZero(c.Request) }
 func (c *Change) object() *Object   { return orZero(c.Object) }
 
-// userAgent is the field whose values may end with *, for all that begin so: clients name themselves at length.
+// userAgent is the only field whose selected value may end with *, which matches any ending: user agents are long.
 const userAgent = "request.userAgent"
 
-// The fields that no change has: a place in the log, and the path of what differs.
+// These fields are not fields of a Change. They select by the place in the log, and by the path of a difference.
 const (
 	since = "since"
 	until = "until"
 	path  = "difference.path"
 )
 
-// Select makes a selection, of a namespace or "" and by fields; the selector may be nil. Its
-// error is for people.
+// Select returns the selection of a namespace ("" for all) and a field selector (nil for none). Clients see its error.
 func Select(namespace string, selector fields.Selector) (*Selection, error) {
 	s := &Selection{Namespace: namespace}
 	if selector == nil {
@@ -114,12 +113,12 @@ func (s *Selection) bound(q fields.Requirement) error {
 	return nil
 }
 
-// Selects reports whether a field selector was given.
+// Selects reports whether the selection has a field selector.
 func (s *Selection) Selects() bool {
 	return len(s.terms) > 0 || s.Since != nil || s.Until != nil || s.Path != ""
 }
 
-// Exactly is the value that a field must have, if the selection names one.
+// Exactly returns the value that the selection requires of a field, if it requires one.
 func (s *Selection) Exactly(field string) (string, bool) {
 	for _, q := range s.terms {
 		if q.Field == field && q.Operator != selection.NotEquals {
@@ -129,7 +128,7 @@ func (s *Selection) Exactly(field string) (string, bool) {
 	return "", false
 }
 
-// Matches tells whether a change is meant, as far as that does not depend on when it was.
+// Matches reports whether the selection matches a change. It does not compare the time.
 func (s *Selection) Matches(c *Change) bool {
 	if s.Namespace != "" && c.ObjectMeta.Namespace != s.Namespace {
 		return false
@@ -146,22 +145,22 @@ func has(field, value, want string) bool {
 	return value == want
 }
 
-// MatchesDifference tells whether a change, with what differs, is one of the field that is meant: of the field itself, of
-// something in it, or of what it is in.
+// MatchesDifference reports whether a change affects the selected field: the field itself, a part of it, or a field
+// around it.
 func (s *Selection) MatchesDifference(c *Change) bool {
 	return s.Path == "" || slices.ContainsFunc(c.Difference, func(d difference.Entry) bool {
 		return within(d.Path, s.Path) || within(s.Path, d.Path) && mentions(d, s.Path)
 	})
 }
 
-// within tells whether a path is another one, or leads into it.
+// within reports whether a path equals another path or leads into it.
 func within(path, other string) bool {
 	rest, ok := strings.CutPrefix(path, other)
 	return ok && (rest == "" || rest[0] == '.' || rest[0] == '[')
 }
 
-// mentions tells whether a value that came or went as a whole had a field. The path is that of a field in it, or its own.
-// Items of lists are not looked for.
+// mentions reports whether a value that was added or removed as a whole contained a field. The path is that of the
+// value or of a field in it. mentions does not search items of lists.
 func mentions(d difference.Entry, path string) bool {
 	rest := strings.TrimPrefix(strings.TrimPrefix(path, d.Path), ".")
 	for _, value := range []any{d.From, d.To} {

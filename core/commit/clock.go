@@ -10,16 +10,16 @@ import (
 
 const (
 	clockEvery = 10 * time.Second
-	// A clock was ahead if between two batches log time made a step of minStep or more, and the
-	// clock says now that it is a time between them.
+	// The clock was ahead if log time made a step of at least minStep between two batches, and the clock now shows a
+	// time between them.
 	minStep = time.Hour
 )
 
-// Now returns the time of the clock by which the next event is written.
+// Now returns the time that the next event will have.
 func (c *Committer) Now() time.Time { return c.log.Now() }
 
-// ClockHealth returns an error while the clock is behind the log: what is written has the time of
-// the newest event until then.
+// ClockHealth returns an error while the clock is behind the log. Until then, new events have the time of the newest
+// one.
 func (c *Committer) ClockHealth() error {
 	if ahead := c.log.Ahead(); ahead > eventlog.MaxAhead {
 		return fmt.Errorf("this machine's clock says %s, and the newest event of the log is of %s: times are not told apart until then. Set the clock; if it is right now, restart with --accept-clock",
@@ -28,8 +28,8 @@ func (c *Committer) ClockHealth() error {
 	return nil
 }
 
-// AcceptClock sets log time back to the clock, if log time is further ahead than
-// [eventlog.MaxAhead]. It is called before Run, by an operator's order.
+// AcceptClock sets log time back to the clock, if log time is further ahead than [eventlog.MaxAhead]. An operator
+// orders it; it must be called before Run.
 func (c *Committer) AcceptClock(ctx context.Context) error {
 	for c.log.Ahead() > eventlog.MaxAhead {
 		if err := c.setClock(ctx); err != nil {
@@ -39,9 +39,8 @@ func (c *Committer) AcceptClock(ctx context.Context) error {
 	return nil
 }
 
-// checkClock sets log time back if it is ahead of the clock because a clock was ahead once, and
-// logs what is wrong with the clock. It is called by the goroutine of Run. Its error is one after
-// which this replica must stop; after any other it is tried again.
+// checkClock sets log time back if the clock was once ahead, and logs problems of the clock. Only the goroutine of Run
+// calls it. After a returned error this replica must stop; after other errors it tries again.
 func (c *Committer) checkClock(ctx context.Context) error {
 	told := ""
 	switch ahead, jumped := c.log.Ahead(), c.log.Jumped(); {
@@ -71,7 +70,7 @@ func (c *Committer) checkClock(ctx context.Context) error {
 	return nil
 }
 
-// setClock appends the event that sets log time back, or applies what others appended.
+// setClock appends the event that sets log time back, or applies what other replicas appended.
 func (c *Committer) setClock(ctx context.Context) error {
 	set, newer, err := c.log.SetClock(ctx, c.Tip().Head)
 	if err != nil {
@@ -83,9 +82,8 @@ func (c *Committer) setClock(ctx context.Context) error {
 	return c.apply(newer)
 }
 
-// clockWasAhead reports whether a clock was ahead when the newest events were written, and not
-// that it is behind now: what is ahead of it begins with one long step, and the clock is within
-// that step.
+// clockWasAhead reports whether the clock was ahead when the newest events were written, rather than being behind now:
+// log time made one long step, and the clock is within that step.
 func (c *Committer) clockWasAhead(ctx context.Context) (bool, error) {
 	tip := c.Tip()
 	last, err := eventlog.LastBefore(ctx, c.log, tip.ClockSets, 1, tip.Revision(), c.log.Now())
@@ -103,7 +101,7 @@ func (c *Committer) clockWasAhead(ctx context.Context) (bool, error) {
 	return ahead.Time.Sub(tip.ClockSets.Time(before.First, before.Time)) >= minStep, nil
 }
 
-// batchAt returns the batch with a revision, or the one before the gap that it is in.
+// batchAt returns the batch that contains a revision, or the batch before the gap that contains it.
 func (c *Committer) batchAt(ctx context.Context, revision uint64) (*eventlog.Batch, error) {
 	batches, err := c.log.Back(ctx, revision, 1)
 	if err == nil && len(batches) == 0 {

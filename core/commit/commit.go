@@ -16,21 +16,21 @@ import (
 )
 
 var (
-	// ErrNotSent reports a proposal that was given up before it was sent.
+	// ErrNotSent reports a proposal that was withdrawn before it was sent.
 	ErrNotSent = errors.New("commit: not sent")
-	// ErrUndecided reports a proposal that was sent and whose outcome is not known.
+	// ErrUndecided reports a proposal that was sent, but whose outcome is unknown.
 	ErrUndecided = errors.New("commit: outcome not known yet")
 	// ErrStopped reports that the committer has stopped.
 	ErrStopped = errors.New("commit: stopped")
 )
 
-// Proposal is an event that wants to be in the log.
+// Proposal is an event to append to the log.
 type Proposal struct {
 	Entry  *eventlog.Entry
 	Checks Checks
 }
 
-// Committer holds the tip of the log. Its methods are safe for concurrent use.
+// Committer holds the tip of the log, and is the only way to move it. Its methods are safe for concurrent use.
 type Committer struct {
 	log     *eventlog.Log
 	objects *objects.Store
@@ -38,33 +38,32 @@ type Committer struct {
 	logger  *slog.Logger
 
 	tip atomic.Pointer[Tip]
-	// prepared is what is at hand for the activation that comes next, if anything is.
+	// prepared is a policy that was prepared for the next activation; nil if there is none.
 	prepared atomic.Pointer[prepared]
-	// policyChanged is closed, and replaced, when another policy comes in force.
+	// policyChanged is closed and replaced when another policy comes in force.
 	policyChanged atomic.Pointer[chan struct{}]
-	// clockTold is what was last logged of the clock.
+	// clockTold is the last problem of the clock that was logged.
 	clockTold string
-	// confirmed is when the tip was last known to be the log's, in Unix nanoseconds.
+	// confirmed is when the tip was last known to be the log's newest state, in Unix nanoseconds.
 	confirmed atomic.Int64
 
 	mu       sync.Mutex
 	queue    []*pending
-	waiters  []chan struct{} // closed by the next confirmation to begin
+	waiters  []chan struct{} // closed by the next confirmation that begins
 	stopped  error
 	stopping chan struct{}
-	wake     chan struct{} // capacity 1
+	wake     chan struct{} // with capacity 1
 }
 
-// pending is a proposal on its way.
+// pending is a proposal that waits or was sent.
 type pending struct {
 	*Proposal
 	state   atomic.Int32
-	outcome chan outcome // capacity 1
+	outcome chan outcome // with capacity 1
 }
 
-// States of a pending proposal. The committer moves it from waiting to sent, and
-// back if it lost; its proposer, giving up, from waiting to withdrawn or from sent to
-// abandoned.
+// These are the states of a pending proposal. The committer changes waiting to sent, and back if the append lost. A
+// proposer that gives up changes waiting to withdrawn, or sent to abandoned.
 const (
 	waiting int32 = iota
 	sent
@@ -78,18 +77,17 @@ type outcome struct {
 	err      error
 }
 
-// Options for [New].
+// Options are the options of [New].
 type Options struct {
 	Log     *eventlog.Log
 	Objects *objects.Store
-	// Load compiles a policy from its form. It is called once per activation, and by
-	// Prepare: it MUST be safe for concurrent use.
+	// Load compiles a policy from its form. It is called once per activation, and by Prepare. It must be safe for
+	// concurrent use.
 	Load   func(*policies.Proposal) (*policy.Policy, error)
 	Logger *slog.Logger
 }
 
-// New makes a committer at the start of the log. [Committer.Replay] takes it to the
-// tip.
+// New returns a committer at the start of the log. Call [Committer.Replay] to move it to the tip.
 func New(o Options) *Committer {
 	c := &Committer{
 		log: o.Log, objects: o.Objects, load: o.Load, logger: o.Logger,
@@ -107,14 +105,14 @@ func New(o Options) *Committer {
 // Tip returns the newest state that this replica knows.
 func (c *Committer) Tip() *Tip { return c.tip.Load() }
 
-// PolicyChanged is closed when another policy comes in force than that of a tip which is
-// read after the call.
+// PolicyChanged returns a channel that is closed when a policy comes in force that differs from that of any tip read
+// after the call.
 func (c *Committer) PolicyChanged() <-chan struct{} { return *c.policyChanged.Load() }
 
-// Objects is the projection that the committer writes to.
+// Objects returns the projection of objects, which the committer updates.
 func (c *Committer) Objects() *objects.Store { return c.objects }
 
-// Unconfirmed is for how long the tip has not been known to be the log's.
+// Unconfirmed returns how long ago the tip was last confirmed to be the log's.
 func (c *Committer) Unconfirmed() time.Duration {
 	if c.log.Exclusive() {
 		return 0
@@ -122,7 +120,7 @@ func (c *Committer) Unconfirmed() time.Duration {
 	return time.Since(time.Unix(0, c.confirmed.Load()))
 }
 
-// Replay folds the log up to its tip. It is called once, before Run.
+// Replay folds the log up to its tip. It must be called once, before Run.
 func (c *Committer) Replay(ctx context.Context) error {
 	for {
 		batches, err := c.log.CatchUp(ctx, c.Tip().Head)
@@ -139,8 +137,8 @@ func (c *Committer) Replay(ctx context.Context) error {
 	}
 }
 
-// Commit proposes, and waits for the outcome. It returns the tip with the change and
-// the event's revision. For errors see the package comment.
+// Commit proposes an event and waits for the outcome. It returns the tip with the event, and the event's revision. The
+// package comment lists its errors.
 func (c *Committer) Commit(ctx context.Context, p *Proposal) (*Tip, uint64, error) {
 	w := &pending{Proposal: p, outcome: make(chan outcome, 1)}
 	if err := c.enqueue(func() { c.queue = append(c.queue, w) }); err != nil {
@@ -157,11 +155,11 @@ func (c *Committer) Commit(ctx context.Context, p *Proposal) (*Tip, uint64, erro
 	if w.state.CompareAndSwap(sent, abandoned) {
 		return nil, 0, fmt.Errorf("%w: %w", ErrUndecided, context.Cause(ctx))
 	}
-	o := <-w.outcome // it has just been decided
+	o := <-w.outcome // it was decided just now
 	return o.tip, o.revision, o.err
 }
 
-// Confirm returns a tip that was the log's at some moment after the call.
+// Confirm returns a tip that was the log's newest state at some moment after the call.
 func (c *Committer) Confirm(ctx context.Context) (*Tip, error) {
 	if c.log.Exclusive() {
 		return c.Tip(), nil
@@ -169,8 +167,8 @@ func (c *Committer) Confirm(ctx context.Context) (*Tip, error) {
 	return c.Settle(ctx)
 }
 
-// Settle is Confirm after all that is being appended at the moment of the call: whoever
-// has read of it in the log finds it in the tip.
+// Settle is like Confirm, but after all appends in progress at the time of the call. The tip contains every event that
+// the caller has read from the log.
 func (c *Committer) Settle(ctx context.Context) (*Tip, error) {
 	done := make(chan struct{})
 	if err := c.enqueue(func() { c.waiters = append(c.waiters, done) }); err != nil {
@@ -200,8 +198,8 @@ func (c *Committer) enqueue(add func()) error {
 	return nil
 }
 
-// Run commits until the context ends or the log cannot be followed any further,
-// which is the error. Proposals that are still waiting then are refused as not sent.
+// Run commits proposals until the context ends or the log cannot be followed, which it returns as an error. Proposals
+// that still wait then are refused as not sent.
 func (c *Committer) Run(ctx context.Context) (err error) {
 	var followers sync.WaitGroup
 	ctx, cancel := context.WithCancel(ctx)
@@ -249,11 +247,10 @@ func (c *Committer) stop(err error) {
 	close(c.stopping)
 }
 
-// confirmEvery is how often an idle replica makes sure that it is current.
+// confirmEvery is how often an idle replica confirms its tip.
 const confirmEvery = 10 * time.Second
 
-// follow asks for a confirmation whenever the log may have grown, so that watchers
-// see what others write.
+// follow confirms the tip whenever the log may have grown, so that watchers see the writes of other replicas.
 func (c *Committer) follow(ctx context.Context) {
 	for ctx.Err() == nil {
 		wait, cancel := context.WithTimeout(ctx, confirmEvery)
@@ -262,7 +259,7 @@ func (c *Committer) follow(ctx context.Context) {
 		if _, err := c.Confirm(ctx); err != nil {
 			return
 		}
-		if err != nil && !errors.Is(err, context.DeadlineExceeded) { // the backend is away
+		if err != nil && !errors.Is(err, context.DeadlineExceeded) { // the backend is unreachable
 			select {
 			case <-time.After(time.Second):
 			case <-ctx.Done():

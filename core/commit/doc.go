@@ -1,37 +1,34 @@
-// Package commit is the only way into the log. One goroutine per replica, the
-// [Committer], holds the log's tip: it evaluates proposals against it, appends the
-// ones that pass as one batch, and publishes the state that follows.
+// Package commit is the only way into the log. One goroutine per replica, the [Committer], holds the tip of the log.
+// It evaluates proposals against the tip, appends those that pass as one batch, and publishes the new state.
 //
 // # Proposals
 //
-// A [Proposal] is an event and the [Checks] under which it may be appended, as data.
-// The committer evaluates them against the tip and the batch so far, and folds the
-// event into a scratch copy of the state: what cannot be applied is refused here
-// and never enters the log. Because the append is conditional on the head, the checks
-// hold at the revision that the event gets, whoever else writes: that is how an
-// update meets no newer object, a create no deleted namespace, and any write no
-// policy but the one under which it was admitted.
+// A [Proposal] is an event, and the [Checks] under which it may be appended, as data. The committer evaluates the
+// checks against the tip and the batch so far, and folds the event into a scratch copy of the state. An event that
+// cannot be applied is refused and never enters the log. The append is conditional on the head of the log, so the
+// checks hold at the event's revision, even if other replicas write: an update never overwrites a newer object, no
+// object is created in a deleted namespace, and no write commits under another policy than the one that admitted it.
 //
 // # Outcomes
 //
-// Commit returns the state that holds the change, or
+// Commit returns the state that contains the event, or one of these errors:
 //
-//   - [*Stale]: a check failed, on a state that is confirmed to be the log's tip at
-//     a moment after the proposal was made. The caller decides anew;
-//   - an error for which eventlog.Refused holds, or [ErrNotSent]: it is not in the
-//     log and never will be;
-//   - [ErrUndecided]: the deadline passed while it was on its way. The committer
-//     goes on until it knows, and publishes the outcome.
+//   - [*Stale]: a check failed, on a state that was confirmed to be the log's after the proposal was
+//     made. The caller decides anew;
+//   - an error for which eventlog.Refused is true, or [ErrNotSent]: the event is not in the log and
+//     never will be;
+//   - [ErrUndecided]: the deadline passed before the outcome was known. The committer continues until
+//     it knows, and publishes the outcome.
 //
 // # Activations
 //
-// [Committer.Prepare] loads a policy and renders the objects whose look it changes before
-// it is proposed: nobody else waits for that. The fold does the same by itself where
-// nothing was prepared, so that all replicas come to the same.
+// [Committer.Prepare] loads a policy, and renders the objects that it changes, before the policy is proposed, so that
+// other writes do not wait for that. Without Prepare, the fold does the same, so that all replicas reach the same
+// state.
 //
 // # Confirmation
 //
-// [Committer.Confirm] returns a state that was the log's tip at some moment after
-// the call: one read of the log serves all who wait, and an append that wins
-// confirms as well. A replica whose log is exclusive is always confirmed.
+// [Committer.Confirm] returns a state that was the log's newest at some moment after the call. One read of the log
+// serves all waiting callers, and a successful append also confirms. A replica with an exclusive log is always
+// confirmed.
 package commit

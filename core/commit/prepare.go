@@ -11,19 +11,18 @@ import (
 	"stele.dev/stele/schemas/builtin"
 )
 
-// prepared is a policy that is about to come in force, and the objects as it shows them.
-// Both follow from what is in the log: whoever finds nothing prepared makes the same.
+// prepared is a policy that will soon be in force, and the objects as it renders them. Both follow from the log, so a
+// replica that has not prepared them computes the same.
 type prepared struct {
 	digest  policies.Digest
 	policy  *policy.Policy
 	objects objects.Rendered
 }
 
-// Prepare does ahead what it takes to put a policy in force: it is loaded, and the objects at
-// the tip that it shows otherwise than the policy in force are rendered. If it is activated
-// soon after, writers wait for that no longer than for another write; without Prepare, until
-// all this is done. What was prepared is forgotten by release, which the caller MUST call.
-// The error is that of loading the policy.
+// Prepare does the slow part of an activation in advance: it loads the policy, and renders the objects at the tip that
+// the policy changes. An activation soon after that delays writes no more than another write; without Prepare, it
+// delays them until all this is done. The caller must call release, which drops the prepared state. The error is that
+// of loading the policy.
 func (c *Committer) Prepare(ctx context.Context, proposal *policies.Proposal) (release func(), err error) {
 	next, err := c.load(proposal)
 	if err != nil {
@@ -35,7 +34,7 @@ func (c *Committer) Prepare(ctx context.Context, proposal *policies.Proposal) (r
 	return func() { c.prepared.CompareAndSwap(ahead, nil) }, nil
 }
 
-// ready is a policy that has been activated, and what was rendered for it ahead.
+// ready returns a policy that was activated, and the objects that were rendered for it.
 func (c *Committer) ready(proposal *policies.Proposal) (*policy.Policy, objects.Rendered, error) {
 	if p := c.prepared.Load(); p != nil && p.digest == proposal.Digest {
 		return p.policy, p.objects, nil
@@ -44,8 +43,8 @@ func (c *Committer) ready(proposal *policies.Proposal) (*policy.Policy, objects.
 	return next, nil, err
 }
 
-// kinds lists what the objects projection must know of the kinds of a policy that comes in
-// force after another one. Objects of those that have the same form are left as they are.
+// kinds returns the kinds of a new policy as the objects projection needs them. Objects of kinds with an unchanged
+// form stay as they are.
 func (c *Committer) kinds(before, next *policy.Policy) []objects.Kind {
 	were := map[string]*schemas.Kind{}
 	if before != nil {
@@ -56,7 +55,7 @@ func (c *Committer) kinds(before, next *policy.Policy) []objects.Kind {
 	var kinds []objects.Kind
 	for _, k := range next.Kinds() {
 		if k.Of != nil {
-			continue // its objects are another kind's
+			continue // its objects belong to another kind
 		}
 		kind := KindOf(k)
 		if was := were[k.Resource()]; was == nil || !was.SameForm(k.Kind) {
@@ -67,7 +66,7 @@ func (c *Committer) kinds(before, next *policy.Policy) []objects.Kind {
 	return kinds
 }
 
-// KindOf is what the objects projection must know of a kind.
+// KindOf returns a kind as the objects projection needs it.
 func KindOf(k *policy.Kind) objects.Kind {
 	kind := objects.Kind{GroupResource: k.GroupResource(), Fields: k.SelectableFields()}
 	if k.Builtin {
@@ -76,12 +75,13 @@ func KindOf(k *policy.Kind) objects.Kind {
 	return kind
 }
 
-// Load compiles a policy from its form, as when it is activated.
+// Load compiles a policy from its form, as an activation does.
 func (c *Committer) Load(proposal *policies.Proposal) (*policy.Policy, error) {
 	return c.load(proposal)
 }
 
-// render shows what cannot be rendered as it is: no object is ever lost for it.
+// render returns the function that renders objects of a kind. An object that cannot be rendered is shown as it was
+// written, so that no object is lost.
 func (c *Committer) render(k *policy.Kind) func([]byte) []byte {
 	stored := shown.Stored(k)
 	return func(payload []byte) []byte {

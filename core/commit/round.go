@@ -15,16 +15,14 @@ import (
 	"stele.dev/stele/projections/policies"
 )
 
-// round is a group of proposals, and of callers who want a confirmation, that is
-// seen through to its outcome.
+// round is a group of proposals and of callers that want a confirmation. It runs until all of them have their outcome.
 type round struct {
 	*Committer
 	group   []*pending
 	waiters []chan struct{}
 }
 
-// next takes what is waiting: callers who want a confirmation, all of them, and as
-// many proposals as fit into one batch. nil if there is nothing.
+// next returns all callers that want a confirmation, and as many proposals as fit into a batch; nil if there are none.
 func (c *Committer) next() *round {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -35,13 +33,13 @@ func (c *Committer) next() *round {
 	c.waiters = nil
 	size, n := 0, 0
 	for _, p := range c.queue {
-		const overhead = 16 // of an entry among others
+		const overhead = 16 // of an entry in a batch
 		if size += p.Entry.Size() + overhead; n > 0 && size > c.log.BatchLimit() {
 			break
 		}
 		n++
 		if p.Entry.Event().Meta.GetType() == logpb.Type_TYPE_POLICY_ACTIVATED {
-			break // what follows is to be judged under the new policy
+			break // later proposals must be checked under the new policy
 		}
 	}
 	r.group = c.queue[:n:n]
@@ -51,8 +49,8 @@ func (c *Committer) next() *round {
 	return r
 }
 
-// run tries until every proposal has its outcome and every waiter its confirmation.
-// Its error is one after which this replica must stop.
+// run repeats until every proposal has its outcome and every caller its confirmation. After an error this replica must
+// stop.
 func (r *round) run(ctx context.Context) error {
 	pause := time.Millisecond
 	for len(r.group)+len(r.waiters) > 0 {
@@ -64,7 +62,7 @@ func (r *round) run(ctx context.Context) error {
 			for _, p := range r.group {
 				if p.state.CompareAndSwap(waiting, withdrawn) {
 					r.decide(p, outcome{err: fmt.Errorf("%w: %w", ErrNotSent, err)})
-				} else { // what stopped us may have come with news of it
+				} else { // the failed append may have brought new events
 					r.decide(p, outcome{err: fmt.Errorf("%w: %w", ErrUndecided, err)})
 				}
 			}
@@ -81,10 +79,10 @@ func (r *round) run(ctx context.Context) error {
 	return nil
 }
 
-// attempt evaluates the group against the tip and appends what passes. If others
-// have written meanwhile, it applies that, and leaves what is undecided in the group.
+// attempt evaluates the group against the tip and appends what passes. If another replica has written in the meantime,
+// it applies those events, and undecided proposals stay in the group.
 func (r *round) attempt(ctx context.Context) error {
-	if r.clockTold == "" { // else Run looks again at intervals
+	if r.clockTold == "" { // otherwise Run checks at intervals
 		if err := r.checkClock(ctx); err != nil {
 			return err
 		}
@@ -123,8 +121,8 @@ func (r *round) attempt(ctx context.Context) error {
 	case len(newer) == 0:
 		r.confirm(refused)
 	default:
-		// What was decided was decided on an old state. The losers are not in the log,
-		// and may be withdrawn until they are sent again.
+		// The decisions were made on an old state. These proposals are not in the log, and may be withdrawn until they
+		// are sent again.
 		r.group = append(slices.DeleteFunc(accepted, func(p *pending) bool {
 			gone := !p.state.CompareAndSwap(sent, waiting)
 			if gone {
@@ -136,7 +134,7 @@ func (r *round) attempt(ctx context.Context) error {
 	return r.apply(newer)
 }
 
-// confirm says that the tip was the log's after the round began.
+// confirm records that the tip was the log's newest state after the round began.
 func (r *round) confirm(refused []refusal) {
 	r.confirmed.Store(time.Now().UnixNano())
 	for _, w := range r.waiters {
@@ -160,8 +158,8 @@ func pendings(refused []refusal) (group []*pending) {
 	return group
 }
 
-// evaluate sorts the group into what may be appended together, now marked as sent
-// and applied to the scratch state, and what may not.
+// evaluate splits the group into proposals that can be appended together, which are marked as sent and applied to the
+// scratch state, and proposals that are refused.
 func (r *round) evaluate(s *scratch) (accepted []*pending, refused []refusal) {
 	for _, p := range r.group {
 		if stale := p.Checks.Evaluate(s.tx.State(), s.policies); stale != nil {
@@ -169,7 +167,7 @@ func (r *round) evaluate(s *scratch) (accepted []*pending, refused []refusal) {
 			continue
 		}
 		if !p.state.CompareAndSwap(waiting, sent) {
-			continue // withdrawn
+			continue // it was withdrawn
 		}
 		if err := s.apply(p.Entry.Event(), s.revision+1); err != nil {
 			p.state.Store(waiting)
@@ -181,7 +179,7 @@ func (r *round) evaluate(s *scratch) (accepted []*pending, refused []refusal) {
 	return accepted, refused
 }
 
-// decide tells the proposer the outcome, if it still waits.
+// decide sends the outcome to the proposer, if it still waits.
 func (r *round) decide(p *pending, o outcome) {
 	p.outcome <- o
 	if p.state.Load() == abandoned {
@@ -198,7 +196,7 @@ func (r *round) refuse(group []*pending, err error) {
 
 func (p *pending) refuse(err error) { p.outcome <- outcome{err: err} }
 
-// scratch is the state that a batch would lead to.
+// scratch is the state after a batch that is being built.
 type scratch struct {
 	*Committer
 	tx       *objects.Tx
@@ -212,8 +210,7 @@ func (c *Committer) begin() *scratch {
 	return &scratch{Committer: c, tx: c.objects.Begin(), policies: tip.Policies, policy: tip.Policy, revision: tip.Revision()}
 }
 
-// apply folds an event that is to stand at a revision. After an error the scratch
-// state is as it was before.
+// apply folds an event at a revision. On an error the scratch state does not change.
 func (s *scratch) apply(e *eventlog.Event, revision uint64) (err error) {
 	defer func() {
 		if p := recover(); p != nil {

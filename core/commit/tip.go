@@ -12,43 +12,43 @@ import (
 	"stele.dev/stele/projections/policies"
 )
 
-// Tip is what the log amounts to at one revision: the objects, the law, and the
-// compiled policy in force, which belong together. It never changes.
+// Tip is the state of the log at one revision: the objects, the policies, and the compiled policy in force. They
+// belong together and never change.
 type Tip struct {
 	Head     eventlog.Head
 	Time     time.Time // log time of the last batch
 	Objects  *objects.State
 	Policies *policies.State
-	// Policy in force, nil before the first activation.
+	// Policy is the policy in force, nil before the first activation.
 	Policy *policy.Policy
-	// Activated is the log time from which on it is.
+	// Activated is the log time of its activation.
 	Activated time.Time
-	// EpochStart is the revision at which the newest epoch began, 0 while there is only the
-	// first: all from there on is in this history.
+	// EpochStart is the revision at which the newest epoch began, 0 in the first epoch. This history has all revisions
+	// from there on.
 	EpochStart uint64
-	// ClockSets are all of the log.
+	// ClockSets are all events that set log time back.
 	ClockSets eventlog.ClockSets
 }
 
-// Revision of the tip.
+// Revision returns the revision of the tip.
 func (t *Tip) Revision() uint64 { return t.Head.Revision }
 
-// PolicyRevision is the revision at which the policy in force was activated.
+// PolicyRevision returns the revision at which the policy in force was activated.
 func (t *Tip) PolicyRevision() uint64 { return t.Policies.ActiveRevision() }
 
-// Key names an object.
+// Key identifies an object.
 type Key struct {
 	schema.GroupResource
 	Namespace, Name string
 }
 
-// At is an object at a revision, or absent if that is 0.
+// At is the condition that an object is at a revision, or does not exist if the revision is 0.
 type At struct {
 	Key
 	Revision uint64
 }
 
-// check tells what is wrong with that, nil if nothing is.
+// check returns how the condition fails, nil if it holds.
 func (a *At) check(o *objects.State) *Stale {
 	revision := uint64(0)
 	if at := o.Get(a.GroupResource, a.Namespace, a.Name); at != nil {
@@ -60,31 +60,30 @@ func (a *At) check(o *objects.State) *Stale {
 	return nil
 }
 
-// Checks are conditions on the state that an event is appended to. Zero fields
-// check nothing.
+// Checks are conditions on the state to which an event is appended. Zero fields check nothing, except PolicyRevision.
 type Checks struct {
-	// PolicyRevision: the policy activated there is in force. It is always checked;
-	// 0 means that there is none.
+	// PolicyRevision is the revision at which the policy in force must have been activated; 0 means no policy. It is
+	// always checked.
 	PolicyRevision uint64
-	// Object: this object is at Revision, or absent if that is 0.
+	// Object must be at Revision, or not exist if that is 0.
 	Object   *Key
 	Revision uint64
-	// Objects: each of these is at its revision as well.
+	// Objects must each be at their revision as well.
 	Objects []At
-	// Namespace that rules looked at, still is as it was at NamespaceRevision.
+	// Namespace must still be at NamespaceRevision, because rules have looked at it.
 	Namespace         string
 	NamespaceRevision uint64
-	// ActiveNamespace exists and is not being deleted.
+	// ActiveNamespace must exist, and must not be in deletion.
 	ActiveNamespace string
-	// EmptyNamespace has no objects.
+	// EmptyNamespace must have no objects.
 	EmptyNamespace string
-	// EmptyResources have no objects.
+	// EmptyResources must have no objects.
 	EmptyResources []schema.GroupResource
 }
 
-// Stale says which check failed.
+// Stale reports which check failed.
 type Stale struct {
-	// Policy: another policy is in force. Otherwise it was about objects.
+	// Policy is true if another policy is in force. Otherwise a check of objects failed.
 	Policy bool
 	Reason string
 }
@@ -94,7 +93,7 @@ func (s *Stale) Error() string { return "commit: " + s.Reason }
 // Namespaces is the resource of namespaces.
 var Namespaces = schema.GroupResource{Resource: "namespaces"}
 
-// Evaluate tells which check fails in a state, if any.
+// Evaluate returns the first check that fails in a state, nil if all hold.
 func (c *Checks) Evaluate(o *objects.State, p *policies.State) *Stale {
 	if in := p.ActiveRevision(); in != c.PolicyRevision {
 		return &Stale{Policy: true, Reason: fmt.Sprintf("the policy of revision %d is in force, not that of %d", in, c.PolicyRevision)}
@@ -132,8 +131,8 @@ func (c *Checks) Evaluate(o *objects.State, p *policies.State) *Stale {
 	return nil
 }
 
-// NamespaceState tells whether a namespace exists, and whether it takes new
-// objects: it does not once it is being deleted.
+// NamespaceState reports whether a namespace exists, and whether it accepts new objects, which it does not while it is
+// being deleted.
 func NamespaceState(o *objects.State, name string) (exists, active bool) {
 	ns := o.Get(Namespaces, "", name)
 	if ns == nil {

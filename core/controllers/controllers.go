@@ -1,12 +1,10 @@
-// Package controllers runs what makes a control plane behave like one without anybody's
-// doing: controllers, each a client of the API like any other, in a name of its own, that
-// the log and the audit log show. What a controller knows it has from the API, and it
-// knows nothing when it starts: one may be killed at any point. Two of the same at once do no
-// harm, for they write on condition of what they have seen.
+// Package controllers runs the controllers that Kubernetes users expect. Each controller is a client of the API with a
+// user of its own, which the log and the audit log show. A controller learns everything from the API and stores
+// nothing, so it may be killed at any time. Two of the same at once do no harm, because they write on condition of
+// what they have read.
 //
-// The users are those of Kubernetes' own controllers, in the group system:masters: a policy
-// that was written before there were controllers has no roles for them. What a policy denies is
-// denied to them as well; they say so, and try again.
+// The users are those of Kubernetes' own controllers, in the group system:masters, because policies written before
+// there were controllers have no roles for them. A deny of the policy also applies to them; they log it and try again.
 package controllers
 
 import (
@@ -35,17 +33,17 @@ import (
 	"stele.dev/stele/core/inside"
 )
 
-// Controller is one that can be run. It is immutable.
+// Controller is a controller that can be run. It is immutable.
 type Controller struct {
-	// Name is that of kube-controller-manager, and aliases what it is called as well.
+	// Name is the name in kube-controller-manager. aliases are other names of it.
 	Name    string
 	aliases []string
-	// account is the service account in kube-system whose name it acts in.
+	// account is the service account in kube-system that the controller acts as.
 	account string
 	run     func(context.Context, *clients.Set) error
 }
 
-// All are the controllers that there are.
+// All are all controllers.
 var All = []Controller{
 	{"garbage-collector-controller", []string{"garbage-collector", "garbagecollector"}, "generic-garbage-collector", garbage.Run},
 	{"namespace-controller", []string{"namespace"}, "namespace-controller", namespaces.Run},
@@ -53,7 +51,7 @@ var All = []Controller{
 	{"serviceaccount-token-controller", []string{"serviceaccount-token"}, "tokens-controller", accounttokens.Run},
 }
 
-// Names are the names of all.
+// Names returns the names of all controllers.
 func Names() []string {
 	names := make([]string, len(All))
 	for i, c := range All {
@@ -62,9 +60,8 @@ func Names() []string {
 	return names
 }
 
-// Select returns the controllers that a list asks for, as that of kube-controller-manager's
-// --controllers does: "name" is one, "-name" is not one, "*" is all others; what comes
-// first counts. The error names what is no controller.
+// Select returns the controllers that a list selects, like kube-controller-manager's --controllers: "name" selects
+// one, "-name" excludes one, "*" selects all others; the first match counts. The error names an unknown controller.
 func Select(list []string) ([]Controller, error) {
 	for _, x := range list {
 		if x == "*" {
@@ -86,7 +83,7 @@ func Select(list []string) ([]Controller, error) {
 
 func (c *Controller) is(name string) bool { return c.Name == name || slices.Contains(c.aliases, name) }
 
-// user is who the controller is.
+// user returns the user of the controller.
 func (c *Controller) user() user.Info {
 	groups := serviceaccount.MakeGroupNames("kube-system")
 	return &user.DefaultInfo{
@@ -94,8 +91,8 @@ func (c *Controller) user() user.Info {
 	}
 }
 
-// Run runs controllers, whose requests the handler serves, until the context ends. One that
-// fails or panics is started again. The issuer is nil if no tokens are issued.
+// Run runs controllers until the context ends. The handler serves their requests. A controller that fails or panics is
+// restarted. The issuer is nil if no tokens are issued.
 func Run(ctx context.Context, selected []Controller, api http.Handler, issuer *clients.Issuer, logger *slog.Logger) error {
 	var running sync.WaitGroup
 	for _, c := range selected {
@@ -127,8 +124,8 @@ func newSet(config *rest.Config, logger *slog.Logger) (*clients.Set, error) {
 	return &clients.Set{Metadata: m, Objects: d, Served: served, Logger: logger}, nil
 }
 
-// A controller that cannot run is started again after a pause, which doubles until it has
-// run for as long as the longest.
+// A failed controller is restarted after a pause. The pause doubles until the controller has run for as long as the
+// longest pause.
 const (
 	firstPause   = 100 * time.Millisecond
 	longestPause = time.Minute

@@ -12,10 +12,10 @@ func TestVetKnowsTheControllers(t *testing.T) {
 	for _, c := range All {
 		name := c.user().GetName()
 		if !slices.ContainsFunc(compile.ServerControllers, func(s compile.ServerController) bool { return s.User == name }) {
-			t.Errorf("policy.ServerControllers lacks %s", name)
+			t.Errorf("compile.ServerControllers lacks %s", name)
 		}
 	}
 	if len(compile.ServerControllers) != len(All) {
-		t.Errorf("policy.ServerControllers has %d users, and there are %d controllers", len(compile.ServerControllers), len(All))
+		t.Errorf("compile.ServerControllers has %d users, and there are %d controllers", len(compile.ServerControllers), len(All))
 	}
 }

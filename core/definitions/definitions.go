@@ -1,11 +1,10 @@
-// Package definitions shows the kinds of the policy in force as CustomResourceDefinitions, so
-// that clients which look there find them: kubectl wait, and controllers that begin when
-// their kinds are established. They are rendered (package rendered): who wants to change one
-// changes the policy.
+// Package definitions shows the kinds of the policy in force as CustomResourceDefinitions, so that
+// clients find them: kubectl wait, and controllers that start when their kinds are established.
+// They are rendered (package rendered). To change one, change the policy.
 //
-// A kind that was written as a definition is shown as that, with defaults. Another one has
-// the schema that OpenAPI can say; its rules in CEL, and columns that are templates, are not
-// shown.
+// A kind that was written as a definition is shown as that, with defaults. Another kind has the
+// part of its schema that OpenAPI can express; its CEL rules, and columns that are templates, are
+// not shown.
 package definitions
 
 import (
@@ -22,7 +21,7 @@ import (
 	"stele.dev/stele/schemas"
 )
 
-// Kind is that of the definitions.
+// Kind is the kind of the definitions.
 var Kind = &rendered.Kind{
 	Version: rendered.NewVersion(schemas.Kind{
 		Group: apiextensionsv1.GroupName, Kind: "CustomResourceDefinition", Plural: "customresourcedefinitions",
@@ -31,7 +30,7 @@ var Kind = &rendered.Kind{
 	Entries: entries, Find: find, Says: "kinds are", Part: "kinds or crds",
 }
 
-// content is for OpenAPI, with upstream's texts.
+// content returns the schema for OpenAPI, with Kubernetes' descriptions.
 func content() *schemas.Node {
 	open := func(doc string) *schemas.Node {
 		return &schemas.Node{Kinds: schemas.StructKind, Struct: &schemas.Struct{Open: true}, Doc: doc}
@@ -97,7 +96,7 @@ func names(k *schemas.Kind) apiextensionsv1.CustomResourceDefinitionNames {
 	}
 }
 
-// statusOf is that of a definition which is in force, in the words of upstream's controllers.
+// statusOf returns the status of a definition in force, as Kubernetes' controllers write it.
 func statusOf(k *schemas.Kind) apiextensionsv1.CustomResourceDefinitionStatus {
 	return apiextensionsv1.CustomResourceDefinitionStatus{
 		Conditions: []apiextensionsv1.CustomResourceDefinitionCondition{
@@ -108,7 +107,7 @@ func statusOf(k *schemas.Kind) apiextensionsv1.CustomResourceDefinitionStatus {
 	}
 }
 
-// specOf describes a kind that was not written as a definition.
+// specOf returns the spec of a kind that was not written as a definition.
 func specOf(k *schemas.Kind) *apiextensionsv1.CustomResourceDefinitionSpec {
 	s := &apiextensionsv1.CustomResourceDefinitionSpec{
 		Group: k.Group, Names: names(k), Scope: apiextensionsv1.ClusterScoped,
@@ -158,7 +157,7 @@ func subresourcesOf(v *schemas.Version) *apiextensionsv1.CustomResourceSubresour
 	return s
 }
 
-// schemaOf is what OpenAPI can say of a node.
+// schemaOf returns the part of a schema that OpenAPI can express.
 func schemaOf(n *schemas.Node) *apiextensionsv1.JSONSchemaProps {
 	s := n.OpenAPI()
 	if s.Properties == nil {
@@ -172,7 +171,7 @@ func schemaOf(n *schemas.Node) *apiextensionsv1.JSONSchemaProps {
 		err = json.Unmarshal(text, out)
 	}
 	if err != nil {
-		panic(fmt.Sprintf("definitions: %v", err)) // both are the same JSON
+		panic(fmt.Sprintf("definitions: %v", err)) // both have the same JSON
 	}
 	return out
 }

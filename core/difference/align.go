@@ -5,15 +5,15 @@ import (
 	"slices"
 )
 
-// alignAtMost bounds the table that alignment is found by; longer lists, once what they
-// begin and end with alike is taken off, correspond by their indexes.
+// alignAtMost limits the table that aligns two lists. Longer lists, without their common beginning
+// and end, are compared by index.
 const alignAtMost = 1 << 18
 
-// alikeAtMost bounds the work of finding out which items are alike, in scalars compared.
+// alikeAtMost limits the search for similar items, in compared scalars.
 const alikeAtMost = 1 << 25
 
-// align pairs the items of two lists that correspond, in ascending order on both sides: those
-// that are the same, as many as can be, and in the gaps between them those that are alike.
+// align returns pairs of corresponding items of two lists, in ascending order on both sides: as
+// many equal items as possible, and between them items that are similar.
 func align(from, to []any) (pairs [][2]int) {
 	head := 0
 	for head < len(from) && head < len(to) && equal(from[head], to[head]) {
@@ -26,7 +26,7 @@ func align(from, to []any) (pairs [][2]int) {
 	}
 	endA, endB := len(from)-tail, len(to)-tail
 	var same [][2]int
-	if endA-head > 1 || endB-head > 1 { // else nothing is to be found
+	if endA-head > 1 || endB-head > 1 { // otherwise there is nothing to find
 		a, b := interned(from[head:endA], to[head:endB])
 		same = longest(len(a), len(b), func(i, j int) bool { return a[i] == b[j] })
 	}
@@ -44,7 +44,7 @@ func align(from, to []any) (pairs [][2]int) {
 	return pairs
 }
 
-// equal compares decoded JSON. An integer is no float.
+// equal compares decoded JSON. An integer never equals a float.
 func equal(a, b any) bool {
 	switch x := a.(type) {
 	case map[string]any:
@@ -63,15 +63,14 @@ func equal(a, b any) bool {
 		return ok && slices.EqualFunc(x, y, equal)
 	}
 	switch b.(type) {
-	case map[string]any, []any: // which cannot be compared by ==
+	case map[string]any, []any: // they cannot be compared with ==
 		return false
 	}
 	return a == b
 }
 
-// gap pairs items of which none is the same as another: one for one if they are as many, else
-// those that are alike. Where it would take too long to find out which are, they correspond by
-// their indexes.
+// gap pairs items that are all different: one by one if there are as many on both sides, else by
+// similarity. If the search would take too long, it pairs them by index.
 func gap(from, to []any, i, endI, j, endJ int) (pairs [][2]int) {
 	n, m := endI-i, endJ-j
 	if n == m {
@@ -96,13 +95,13 @@ func gap(from, to []any, i, endI, j, endJ int) (pairs [][2]int) {
 	return pairs
 }
 
-// scalar is a field of an object with its value.
+// scalar is a field of an object, and its value.
 type scalar struct {
 	name  string
 	value any
 }
 
-// scalars are those of each of some items, as numbers that ascend, and how many one has at most.
+// scalars returns the scalars of each item, as ascending numbers, and the largest count of an item.
 func scalars(items []any, numbers map[scalar]int) (all [][]int, most int) {
 	all = make([][]int, len(items))
 	for i, item := range items {
@@ -125,8 +124,8 @@ func scalars(items []any, numbers map[scalar]int) (all [][]int, most int) {
 	return all, most
 }
 
-// alike tells whether two values can be taken for the same thing, changed: objects that have
-// at least half of the first one's scalars in common.
+// alike reports whether two items are similar: they have at least half of the scalars of the first
+// in common.
 func alike(a, b []int) bool {
 	common := 0
 	for i, j := 0, 0; i < len(a) && j < len(b); {
@@ -142,9 +141,9 @@ func alike(a, b []int) bool {
 	return len(a) > 0 && 2*common >= len(a)
 }
 
-// longest is the longest common subsequence, by dynamic programming: the pairs of indexes
-// below n and m of which same holds. Indexes that are the same, if that is too much to find out
-// or there is no same.
+// longest returns the longest common subsequence, by dynamic programming: pairs of indexes below n
+// and m for which same is true. If same is nil, or the search would take too long, it pairs equal
+// indexes.
 func longest(n, m int, same func(i, j int) bool) (pairs [][2]int) {
 	if n == 0 || m == 0 {
 		return nil
@@ -156,7 +155,7 @@ func longest(n, m int, same func(i, j int) bool) (pairs [][2]int) {
 		return pairs
 	}
 	row := m + 1
-	table := make([]int32, (n+1)*row) // of what follows i and j
+	table := make([]int32, (n+1)*row) // lengths for the rest after i and j
 	for i := n - 1; i >= 0; i-- {
 		for j := m - 1; j >= 0; j-- {
 			if same(i, j) {
@@ -180,8 +179,8 @@ func longest(n, m int, same func(i, j int) bool) (pairs [][2]int) {
 	return pairs
 }
 
-// interned gives items numbers, so that comparing them is cheap: the same for those that are
-// encoded alike.
+// interned numbers the items, so that they can be compared fast. Items with equal encoding get
+// equal numbers.
 func interned(from, to []any) (a, b []int) {
 	numbers := map[string]int{}
 	number := func(items []any) []int {

@@ -6,9 +6,9 @@ import (
 	"slices"
 )
 
-// Apply makes of one object the other one, given what differs between them. What it returns
-// shares values with both the object and the entries. Lists of type map may have another order.
-// An error names the first entry that does not fit.
+// Apply returns the object with the differences applied. The result shares values with the object
+// and the entries. The order of lists of type map may differ. An error names the first entry that
+// does not fit.
 func Apply(object map[string]any, entries []Entry) (map[string]any, error) {
 	root := &edit{}
 	for i := range entries {
@@ -29,12 +29,12 @@ func Apply(object map[string]any, entries []Entry) (map[string]any, error) {
 	return result, nil
 }
 
-// edit is what becomes of a value: what an entry says, or what becomes of its parts.
+// edit is the change of a value, or of its parts.
 type edit struct {
 	entry *Entry
 	parts []part
-	at    map[string]int // of parts, by their steps
-	gone  []part         // items removed by their index in the old list
+	at    map[string]int // indexes of parts by their steps
+	gone  []part         // removed items, by their index in the old list
 }
 
 type part struct {

@@ -2,8 +2,8 @@ package difference
 
 import "stele.dev/stele/schemas"
 
-// Correspond pairs the items of two states of a list that are the same item, as [Between] sees
-// it: the index in the first with that in the second. Indexes in the second ascend.
+// Correspond returns pairs of indexes of the same item in two states of a list, as [Between]
+// matches items. The second indexes ascend.
 func Correspond(from, to []any, n *schemas.Node) (pairs [][2]int) {
 	before, ok1 := Keyed(from, n)
 	after, ok2 := Keyed(to, n)

@@ -9,31 +9,31 @@ import (
 	"stele.dev/stele/schemas"
 )
 
-// What became of what is at a path.
+// These are the types of differences.
 const (
 	Add     = "add"
 	Remove  = "remove"
 	Replace = "replace"
 )
 
-// Entry is one thing that differs. Where indexes lead to it, they are those of the new
-// object; only the item that was removed itself has its index in the old one.
+// Entry is one difference. Indexes in its path are those of the new object. If an item was removed,
+// its own index is that of the old object.
 type Entry struct {
 	Path string `json:"path"`
 	Op   string `json:"op"`
-	// From is the value before; absent, as a null is, where there was none.
+	// From is the old value; absent, like null, if there was none.
 	From any `json:"from,omitempty"`
-	// To is the value after; absent, as a null is, where there is none.
+	// To is the new value; absent, like null, if there is none.
 	To any `json:"to,omitempty"`
 }
 
-// UnmarshalJSON keeps integers as such.
+// UnmarshalJSON decodes an entry, and keeps integers exact.
 func (e *Entry) UnmarshalJSON(text []byte) error {
 	type plainEntry Entry
 	return kjson.UnmarshalCaseSensitivePreserveInts(text, (*plainEntry)(e))
 }
 
-// SwaggerDoc has what OpenAPI says of the fields, as of Kubernetes' own types.
+// SwaggerDoc returns the OpenAPI descriptions of the fields.
 func (Entry) SwaggerDoc() map[string]string {
 	return map[string]string{
 		"":     "Entry is one thing that differs.",
@@ -44,27 +44,27 @@ func (Entry) SwaggerDoc() map[string]string {
 	}
 }
 
-// Options say what counts.
+// Options select what is compared.
 type Options struct {
-	// Schema of the objects' content tells which lists have keys; nil if it is not known.
+	// Schema is the schema of the objects' content, which tells the keys of lists; nil if it is not
+	// known.
 	Schema *schemas.Node
-	// Everything: also what the server keeps for itself, as metadata.managedFields. Without
-	// it metadata.generation is told only where nothing else is.
+	// Everything includes what the server maintains, such as metadata.managedFields. Without it,
+	// metadata.generation is reported only if nothing else differs.
 	Everything bool
 }
 
-// ofMetadata is of metadata what the schemas of kinds do not say.
+// ofMetadata is the schema of metadata, as far as lists have keys.
 var ofMetadata = &schemas.Node{Kinds: schemas.StructKind, Struct: &schemas.Struct{Fields: []schemas.Field{{
 	Name: "ownerReferences", Schema: &schemas.Node{Kinds: schemas.ListKind, List: &schemas.List{Type: schemas.ListMap, MapKeys: []string{"uid"}}},
 }}}}
 
-// bookkeeping are the fields of metadata in which the server keeps account.
+// bookkeeping are the fields of metadata that the server maintains.
 var bookkeeping = []string{"managedFields", "resourceVersion", "selfLink"}
 
-// Between tells what differs between two decoded objects, in the order of the paths. One that
-// is nil stands for an object that is not there, which is one with nothing but its name and
-// what makes it that one, see [Identity]. The values in the entries are shared with the
-// objects.
+// Between returns the differences of two decoded objects, in the order of the paths. nil means an
+// object that does not exist; it is compared as one with only the fields of [Identity]. The entries
+// share values with the objects.
 func Between(from, to map[string]any, o Options) []Entry {
 	switch {
 	case from == nil && to == nil:
@@ -88,7 +88,7 @@ func Between(from, to map[string]any, o Options) []Entry {
 		c.field(nil, name, from, to, node)
 	}
 	if len(c.entries) == 0 && !o.Everything {
-		// Every write of a spec counts it up: it says something only by itself.
+		// Every write of the spec increments it, so it only matters alone.
 		before, _ := from["metadata"].(map[string]any)
 		after, _ := to["metadata"].(map[string]any)
 		c.field(Path{{Field: "metadata"}}, "generation", before, after, nil)
@@ -96,7 +96,7 @@ func Between(from, to map[string]any, o Options) []Entry {
 	return c.entries
 }
 
-// told is metadata without what only the server keeps.
+// told returns metadata without the fields that the server maintains.
 func told(meta map[string]any) map[string]any {
 	meta = maps.Clone(meta)
 	for _, name := range append([]string{"generation"}, bookkeeping...) {
@@ -105,8 +105,7 @@ func told(meta map[string]any) map[string]any {
 	return meta
 }
 
-// Identity is an object without all that somebody said about it: its kind, its name, and the
-// uid and time that it was given.
+// Identity returns an object with only its identity: kind, name, UID and creation time.
 func Identity(o map[string]any) map[string]any {
 	identity := map[string]any{}
 	for _, name := range []string{"apiVersion", "kind"} {
@@ -126,7 +125,7 @@ func Identity(o map[string]any) map[string]any {
 	return identity
 }
 
-// Top is what is known of a field of the object itself, given the schema of its content.
+// Top returns the schema of a top-level field. content is the schema of the object's content.
 func Top(content *schemas.Node, name string) *schemas.Node {
 	if name == "metadata" {
 		return ofMetadata
@@ -134,7 +133,7 @@ func Top(content *schemas.Node, name string) *schemas.Node {
 	return Field(content, name)
 }
 
-// Field is what a schema says of a field; nil if it says nothing.
+// Field returns the schema of a field, nil if there is none.
 func Field(n *schemas.Node, name string) *schemas.Node {
 	if n == nil || n.Struct == nil {
 		return nil
@@ -150,7 +149,7 @@ func Field(n *schemas.Node, name string) *schemas.Node {
 	return nil
 }
 
-// Items is what a schema says of the items of a list; nil if it says nothing.
+// Items returns the schema of the items of a list, nil if there is none.
 func Items(n *schemas.Node) *schemas.Node {
 	if n == nil || n.List == nil {
 		return nil
@@ -164,7 +163,7 @@ func (c *comparison) add(p Path, op string, from, to any) {
 	c.entries = append(c.entries, Entry{p.String(), op, from, to})
 }
 
-// fieldsOf are the names of the fields of either, sorted.
+// fieldsOf returns the names of the fields of both, sorted.
 func fieldsOf(from, to map[string]any) []string {
 	names := make([]string, 0, max(len(from), len(to)))
 	for name := range from {
@@ -219,7 +218,7 @@ func (c *comparison) value(p Path, from, to any, n *schemas.Node) {
 		}
 	default:
 		switch to.(type) {
-		case map[string]any, []any: // which cannot be compared by ==
+		case map[string]any, []any: // they cannot be compared with ==
 		default:
 			if from == to {
 				return
@@ -238,7 +237,7 @@ func (c *comparison) list(p Path, from, to []any, n *schemas.Node) {
 		return
 	}
 	i, j := 0, 0
-	for _, pair := range append(align(from, to), [2]int{len(from), len(to)}) { // the last is the end of both
+	for _, pair := range append(align(from, to), [2]int{len(from), len(to)}) { // the last pair is the end of both
 		for ; i < pair[0]; i++ {
 			c.add(p.Join(Step{Item: true, Index: i}), Remove, from[i], nil)
 		}
@@ -252,8 +251,8 @@ func (c *comparison) list(p Path, from, to []any, n *schemas.Node) {
 	}
 }
 
-// Keyed are the steps to the items of a list, if the schema says that it is of type map, and
-// each item has its keys, and no two the same.
+// Keyed returns the steps to the items of a list. It fails unless the schema says that the list is
+// of type map, and every item has all keys, and no two have the same.
 func Keyed(list []any, n *schemas.Node) ([]Step, bool) {
 	if n == nil || n.List == nil || n.List.Type != schemas.ListMap || len(n.List.MapKeys) == 0 {
 		return nil, false
@@ -284,7 +283,7 @@ func Keyed(list []any, n *schemas.Node) ([]Step, bool) {
 	return steps, true
 }
 
-// keyed compares items of the same keys. Those that are not in the new list come first.
+// keyed compares items with the same keys. Removed items come first.
 func (c *comparison) keyed(p Path, from, to []any, before, after []Step, items *schemas.Node) {
 	at := make(map[string]int, len(from))
 	for i, s := range before {

@@ -8,37 +8,38 @@ import (
 	"strings"
 )
 
-// A Step leads from a value to a part of it: to a field if Key and Item are nil, to an item
-// of a list by its keys if Key is not, else by its index.
+// Step leads from a value to a part of it: to a field if Key is nil and Item is false, to a list
+// item by its keys if Key is set, else to a list item by its index.
 type Step struct {
 	Field string
 	Index int
 	Key   []KeyValue // of an item of a list of type map
-	Item  bool       // Index counts
+	Item  bool       // Index is used
 }
 
-// KeyValue is one of the keys of an item, and its value, a scalar.
+// KeyValue is a key of an item, and its value, a scalar.
 type KeyValue struct {
 	Name  string
 	Value any
 }
 
-// Path leads from an object to a part of it. As text it is written as Kubernetes writes
-// paths: spec.containers[0].image, metadata.annotations["example.com/note"],
+// Path leads from an object to a part of it. As text it is written as in Kubernetes:
+// spec.containers[0].image, metadata.annotations["example.com/note"],
 // spec.ports[port=80,protocol=TCP].
 type Path []Step
 
-// Join is the path with a step more. It shares nothing with p.
+// Join returns the path with one more step. It shares nothing with p.
 func (p Path) Join(s Step) Path { return append(p[:len(p):len(p)], s) }
 
 const (
-	// LongPath and deepPath are how long a path is, as text, or in steps, whose value is taken as a whole.
+	// LongPath and deepPath are the length, as text and in steps, from which a value is compared as
+	// a whole.
 	LongPath = 256
 	deepPath = 32
 )
 
-// Whole tells whether what is at the path is one thing, with no parts of its own. Somebody could
-// else make objects of which every part has a path that is as long as the object.
+// Whole reports whether the value at the path is compared as a whole. Otherwise, deep objects would
+// have very many paths, each almost as long as the object.
 func (p Path) Whole() bool {
 	size := 0
 	for _, s := range p {
@@ -53,7 +54,7 @@ func (p Path) Whole() bool {
 	return len(p) >= deepPath || size >= LongPath
 }
 
-// String is the inverse of [Parse].
+// String returns the path as text. It is the inverse of [Parse].
 func (p Path) String() string {
 	var b strings.Builder
 	for _, s := range p {
@@ -95,7 +96,7 @@ func (s Step) write(b *strings.Builder) {
 	}
 }
 
-// plain tells whether a name needs no quotes: it begins with a letter, and is no word of JSON.
+// plain reports whether a name needs no quotes: it starts with a letter, and is not a JSON keyword.
 func plain(name string) bool {
 	for i := range len(name) {
 		c := name[i]
@@ -114,7 +115,7 @@ func plainOr(text string) string {
 	return quote(text)
 }
 
-// quote writes a scalar as JSON, without the escapes that are for HTML.
+// quote returns a scalar as JSON, without escapes for HTML.
 func quote(scalar any) string {
 	var b strings.Builder
 	e := json.NewEncoder(&b)
@@ -125,7 +126,7 @@ func quote(scalar any) string {
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
-// Parse reads a path. An error says where it ends to be one.
+// Parse parses a path. An error tells where the text stops being one.
 func Parse(text string) (Path, error) {
 	r := &reader{text: text}
 	var p Path
@@ -175,7 +176,7 @@ func (r *reader) word() (string, error) {
 	return "", errors.New("a name is missing; what is not a word stands in brackets and quotes")
 }
 
-// bracket reads what follows an opening bracket, and the closing one.
+// bracket parses the rest of a bracket.
 func (r *reader) bracket() (s Step, err error) {
 	for {
 		v, err := r.scalar()
@@ -213,7 +214,7 @@ func (r *reader) closing() error {
 	return nil
 }
 
-// scalar reads a word, or a scalar as JSON.
+// scalar parses a word, or a scalar in JSON.
 func (r *reader) scalar() (any, error) {
 	rest := r.text[r.at:]
 	if rest == "" {

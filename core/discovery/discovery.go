@@ -1,5 +1,5 @@
-// Package discovery tells clients what is served: the legacy documents per group and
-// version, and the aggregated ones (KEP-3352), both from the kinds of one policy.
+// Package discovery makes the discovery documents: the legacy ones per group and version, and the
+// aggregated ones (KEP-3352), both from the kinds of one policy.
 package discovery
 
 import (
@@ -21,18 +21,18 @@ import (
 	"stele.dev/stele/policy"
 )
 
-// Resource is what is served under one name in one version of a group.
+// Resource is a resource in one version of a group.
 type Resource struct {
 	Group, Version string
 	metav1.APIResource
-	// Unlisted are verbs that it takes and that discovery does not name, so that clients which take all that can be
-	// listed and watched leave it alone.
+	// Unlisted are verbs that work, but that discovery does not list. Clients that read every
+	// listable and watchable resource then skip it.
 	Unlisted metav1.Verbs
-	// Subresources have their full names, "widgets/status".
+	// Subresources have full names, such as "widgets/status".
 	Subresources []metav1.APIResource
 }
 
-// FromPolicy lists what a policy's kinds serve.
+// FromPolicy returns the resources of a policy's kinds.
 func FromPolicy(p *policy.Policy) []Resource {
 	var resources []Resource
 	for _, k := range p.Kinds() {
@@ -48,7 +48,7 @@ func FromPolicy(p *policy.Policy) []Resource {
 			if !v.NoDeleteCollection {
 				r.Verbs = slices.Insert(r.Verbs, 2, "deletecollection")
 			}
-			if !k.Builtin { // these have them in another order
+			if !k.Builtin { // built-in kinds have them in another order
 				r.Verbs = metav1.Verbs{"delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"}
 			}
 			r.StorageVersionHash = apidiscovery.StorageVersionHash(k.Group, k.StorageVersion, k.Kind.Kind)
@@ -72,8 +72,8 @@ func FromPolicy(p *policy.Policy) []Resource {
 	return resources
 }
 
-// Documents are the answers of discovery. They are made when they are first asked
-// for, and safe for concurrent use.
+// Documents are the discovery documents. Each is made on first use. Documents is safe for
+// concurrent use.
 type Documents struct {
 	groups map[string]*group // by name; "" is the core group
 
@@ -83,7 +83,7 @@ type Documents struct {
 
 type group struct {
 	name     string
-	versions []*groupVersion // preferred first
+	versions []*groupVersion // preferred one first
 }
 
 type groupVersion struct {
@@ -91,7 +91,7 @@ type groupVersion struct {
 	resources []Resource
 }
 
-// Document is one answer.
+// Document is one discovery document.
 type Document struct {
 	Body []byte
 	ETag string
@@ -100,7 +100,7 @@ type Document struct {
 	compressed   []byte
 }
 
-// Compressed is the body by gzip, or nil if it is too short for that.
+// Compressed returns the body with gzip, or nil if it is too short for that.
 func (doc *Document) Compressed() []byte {
 	if len(doc.Body) <= negotiate.CompressFrom {
 		return nil
@@ -115,7 +115,7 @@ func (doc *Document) Compressed() []byte {
 	return doc.compressed
 }
 
-// New makes the documents for resources.
+// New returns the documents for resources.
 func New(resources []Resource) *Documents {
 	d := &Documents{groups: map[string]*group{}, cache: map[string]*Document{}}
 	for _, r := range resources {
@@ -140,10 +140,10 @@ func New(resources []Resource) *Documents {
 	return d
 }
 
-// Aggregates reports whether the document at a path has an aggregated form: /api and /apis.
+// Aggregates reports whether the document at a path has an aggregated form, as /api and /apis do.
 func Aggregates(path string) bool { return !strings.Contains(strings.Trim(path, "/"), "/") }
 
-// Paths are those of all documents, as the path / lists them.
+// Paths returns the paths of all documents, as / lists them.
 func (d *Documents) Paths() []string {
 	paths := []string{"/api", "/apis"}
 	for name, g := range d.groups {
@@ -159,8 +159,8 @@ func (d *Documents) Paths() []string {
 	return paths
 }
 
-// Core is the document at /api for a client that reaches the server at an address, host and port; "" if that is not
-// known.
+// Core returns the document at /api. address is the host and port by which the client reaches the
+// server; "" if unknown.
 func Core(address string) *Document {
 	versions := &metav1.APIVersions{
 		TypeMeta: metav1.TypeMeta{Kind: "APIVersions"}, Versions: []string{"v1"}, ServerAddressByClientCIDRs: []metav1.ServerAddressByClientCIDR{},
@@ -172,7 +172,8 @@ func Core(address string) *Document {
 }
 
 // Find returns the document at a path, or nil: /api, /api/v1, /apis, /apis/{group} and
-// /apis/{group}/{version}. The first and the third have an aggregated form; the plain form of the first is [Core].
+// /apis/{group}/{version}. /api and /apis have an aggregated form. For the plain form of /api, see
+// [Core].
 func (d *Documents) Find(path string, aggregated bool) *Document {
 	parts := strings.Split(strings.Trim(path, "/"), "/")
 	key := strings.Join(parts, "/")
@@ -196,7 +197,7 @@ func (d *Documents) Find(path string, aggregated bool) *Document {
 func newDocument(content any) *Document {
 	body, err := json.Marshal(content)
 	if err != nil {
-		panic("discovery: " + err.Error()) // it is plain data
+		panic("discovery: " + err.Error()) // plain data always encodes
 	}
 	sum := sha512.Sum512(body)
 	return &Document{Body: body, ETag: `"` + strings.ToUpper(hex.EncodeToString(sum[:])) + `"`}
@@ -232,7 +233,7 @@ func (d *Documents) content(parts []string, aggregated bool) any {
 	return nil
 }
 
-// named are the groups but for the core group, sorted.
+// named returns all groups except the core group, sorted.
 func (d *Documents) named() []*group {
 	var named []*group
 	for name, g := range d.groups {
@@ -309,7 +310,7 @@ func (v *groupVersion) discovery(group string) apidiscoveryv2.APIVersionDiscover
 		}
 		for _, s := range r.Subresources {
 			as := kind
-			if s.Version != "" { // it has objects of another kind
+			if s.Version != "" { // its objects are of another kind
 				as = &metav1.GroupVersionKind{Group: s.Group, Version: s.Version, Kind: s.Kind}
 			}
 			x.Subresources = append(x.Subresources, apidiscoveryv2.APISubresourceDiscovery{
@@ -321,7 +322,7 @@ func (v *groupVersion) discovery(group string) apidiscoveryv2.APIVersionDiscover
 	return out
 }
 
-// Fresh tells whether the client holds the document already.
+// Fresh reports whether the client already has the document.
 func (doc *Document) Fresh(r *http.Request) bool {
 	return doc.ETag != "" && r.Header.Get("If-None-Match") == doc.ETag
 }

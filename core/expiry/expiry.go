@@ -1,13 +1,12 @@
-// Package expiry deletes Events (those of core/v1, which say what happened) once they have not
-// been written for some time, as kube-apiserver's --event-ttl does. Many go by one event of
-// the log, which watchers see as one deletion each.
+// Package expiry deletes Events that have not been written for some time, as kube-apiserver's
+// --event-ttl does. One event of the log deletes many of them; watchers see one deletion for each.
 //
 // # Time
 //
-// An Event is as old as its last write, by the time that the log has for that revision, and not
-// by what its author says in it. Log time never goes back, or says since when it does: a clock that
-// was wrong may make Events go early or stay longer, but never in another order than they were
-// written. This package asks the clock; the fold only sees what it decided.
+// The age of an Event is the time since its last write, by log time, not by the time that its
+// author wrote into it. Log time never goes back, or the log says that it was set back. So a wrong
+// clock may delete Events too early or too late, but never in another order than they were written.
+// This package asks the clock; the fold only sees what it decided.
 package expiry
 
 import (
@@ -24,27 +23,27 @@ import (
 	"stele.dev/stele/projections/objects"
 )
 
-// Actor is in whose name Events expire.
+// Actor is the user who deletes expired Events.
 const Actor = "system:stele:event-ttl"
 
-// atOnce is how many Events go by one event of the log.
+// atOnce is how many Events one event of the log deletes.
 const atOnce = 500
 
-// Options for [New].
+// Options are the options of [New].
 type Options struct {
 	Committer *commit.Committer
 	Log       eventlog.Reader
-	// TTL is how long Events stay after they were last written; for ever if it is 0.
+	// TTL is how long Events are kept after their last write; 0 means for ever.
 	TTL time.Duration
-	// Now is the clock; the committer's if nil.
+	// Now returns the time. The default is the committer's clock.
 	Now    func() time.Time
 	Logger *slog.Logger
 }
 
-// Expirer deletes Events that are too old. Its methods are for one goroutine.
+// Expirer deletes Events that are too old. It is for one goroutine.
 type Expirer struct{ Options }
 
-// New makes one.
+// New returns an Expirer.
 func New(o Options) *Expirer {
 	if o.Now == nil {
 		o.Now = o.Committer.Now
@@ -55,14 +54,14 @@ func New(o Options) *Expirer {
 	return &Expirer{o}
 }
 
-// How often it is looked for what has expired: so that nothing stays for much longer than it
-// should.
+// These are the shortest and the longest time between two searches, so that no Event stays much too
+// long.
 const (
 	mostOften  = 100 * time.Millisecond
 	leastOften = time.Minute
 )
 
-// Run deletes what expires until the context ends.
+// Run deletes expired Events until the context ends.
 func (e *Expirer) Run(ctx context.Context) error {
 	if e.TTL == 0 {
 		<-ctx.Done()
@@ -87,8 +86,8 @@ var (
 	version  = schema.GroupVersionResource{Version: "v1", Resource: "events"}
 )
 
-// Expire deletes what has expired by now, and returns how many that were. What is written
-// meanwhile stays.
+// Expire deletes Events that have expired by now, and returns their number. Events that are written
+// in the meantime stay.
 func (e *Expirer) Expire(ctx context.Context) (int, error) {
 	limit, n := e.Now().Add(-e.TTL), 0
 	for {
@@ -102,7 +101,7 @@ func (e *Expirer) Expire(ctx context.Context) (int, error) {
 		}
 		var stale *commit.Stale
 		switch err := e.delete(ctx, tip, expired); {
-		case errors.As(err, &stale): // something was written again
+		case errors.As(err, &stale): // an Event was written again
 		case err != nil:
 			return n, err
 		default:
@@ -111,7 +110,7 @@ func (e *Expirer) Expire(ctx context.Context) (int, error) {
 	}
 }
 
-// expired are some of those that were last written before a time; none if there are none.
+// expired returns some of the Events whose last write was before a time; none if there are none.
 func (e *Expirer) expired(ctx context.Context, tip *commit.Tip, limit time.Time) ([]*objects.Object, error) {
 	oldest := uint64(0)
 	for o := range tip.Objects.List(resource, &objects.Selection{}, "", "") {
@@ -137,7 +136,7 @@ func (e *Expirer) expired(ctx context.Context, tip *commit.Tip, limit time.Time)
 	return expired, nil
 }
 
-// delete deletes Events, if all are as they were.
+// delete deletes Events, if none of them has changed.
 func (e *Expirer) delete(ctx context.Context, tip *commit.Tip, expired []*objects.Object) error {
 	kind := tip.Policy.Version(version)
 	if kind == nil {

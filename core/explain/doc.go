@@ -1,6 +1,6 @@
 package explain
 
-// SwaggerDoc has what OpenAPI says of the fields, as of Kubernetes' own types.
+// SwaggerDoc returns the OpenAPI descriptions of the fields.
 func (Explanation) SwaggerDoc() map[string]string {
 	return map[string]string{
 		"":       "Explanation tells why a request is, or was, answered as it is. Creating one asks what would become of a request, and writes nothing; getting one by an audit ID tells what became of that request.",
@@ -9,7 +9,7 @@ func (Explanation) SwaggerDoc() map[string]string {
 	}
 }
 
-// SwaggerDoc has what OpenAPI says of the fields.
+// SwaggerDoc returns the OpenAPI descriptions of the fields.
 func (Spec) SwaggerDoc() map[string]string {
 	return map[string]string{
 		"":              "Spec is a request: of a resource, or of a path.",
@@ -34,7 +34,7 @@ func (Spec) SwaggerDoc() map[string]string {
 	}
 }
 
-// SwaggerDoc has what OpenAPI says of the fields.
+// SwaggerDoc returns the OpenAPI descriptions of the fields.
 func (Status) SwaggerDoc() map[string]string {
 	return map[string]string{
 		"":         "Status is what becomes of a request.",
@@ -49,7 +49,7 @@ func (Status) SwaggerDoc() map[string]string {
 	}
 }
 
-// SwaggerDoc has what OpenAPI says of the fields.
+// SwaggerDoc returns the OpenAPI descriptions of the fields.
 func (Stage) SwaggerDoc() map[string]string {
 	return map[string]string{
 		"":           "Stage is what one stage of the request pipeline decided.",
@@ -62,7 +62,7 @@ func (Stage) SwaggerDoc() map[string]string {
 	}
 }
 
-// SwaggerDoc has what OpenAPI says of the fields.
+// SwaggerDoc returns the OpenAPI descriptions of the fields.
 func (Considered) SwaggerDoc() map[string]string {
 	return map[string]string{
 		"":        "Considered is a rule or an authorizer, and its answer.",

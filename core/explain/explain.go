@@ -1,8 +1,9 @@
-// Package explain says why a request is, or was, answered as it is: each stage's verdict,
-// with the rule that made it and that rule's place. It is served as explanations of
-// policy.stele.dev/v1. To create one asks what would become of a request; to get one, by
-// the audit id, what became of it: of a write from its event in the log, of a refusal
-// from memory, as far as that goes back.
+// Package explain tells why the server answers a request as it does: the verdict of each stage, the rule that decided,
+// and the rule's file and line. It is served as explanations of policy.stele.dev/v1.
+//
+// Creating an explanation asks what would happen to a request. Getting one by its audit ID tells what happened to a
+// past request. A write is explained from its event in the log. A refused request is explained from memory, which
+// keeps only the newest.
 package explain
 
 import (
@@ -16,7 +17,7 @@ import (
 	"stele.dev/stele/core/discovery"
 )
 
-// The API.
+// Group, Version, Plural and Kind name the API of explanations.
 const (
 	Group   = "policy.stele.dev"
 	Version = "v1"
@@ -24,7 +25,7 @@ const (
 	Kind    = "Explanation"
 )
 
-// Explanation is a request, and what becomes of it.
+// Explanation is a request and its result.
 type Explanation struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
@@ -33,7 +34,7 @@ type Explanation struct {
 	Status Status `json:"status,omitzero"`
 }
 
-// Spec is a request. One that is about no resource has a Path.
+// Spec is a request. A request for no resource has a Path.
 type Spec struct {
 	Verb        string `json:"verb"`
 	Group       string `json:"group,omitempty"`
@@ -44,87 +45,86 @@ type Spec struct {
 	Name        string `json:"name,omitempty"`
 	Path        string `json:"path,omitempty"`
 
-	// Selectors of lists, watches and deletions of collections, which authorizers are told.
+	// FieldSelector and LabelSelector are those of a list, watch or deletecollection.
 	FieldSelector string `json:"fieldSelector,omitempty"`
 	LabelSelector string `json:"labelSelector,omitempty"`
 
-	// User in whose name; who asks if empty. It takes the permission to impersonate them.
+	// User is the user to make the request as; the caller if empty. Other users require the permission to impersonate
+	// them.
 	User   string              `json:"user,omitempty"`
 	UID    string              `json:"uid,omitempty"`
 	Groups []string            `json:"groups,omitempty"`
 	Extra  map[string][]string `json:"extra,omitempty"`
 
-	// Object is the body of a write, as JSON. Without it, what depends on it is not said.
+	// Object is the body of a write, as JSON. Without it, stages that need the body stay open.
 	Object json.RawMessage `json:"object,omitempty"`
-	// ContentType of the body; for patches a merge patch if empty.
+	// ContentType is the media type of the body. Patches are merge patches by default.
 	ContentType string `json:"contentType,omitempty"`
-	// FieldManager that writes it, and whether it takes fields from others by applying.
+	// FieldManager is the manager of the write. Force takes fields from other managers on apply.
 	FieldManager string `json:"fieldManager,omitempty"`
 	Force        bool   `json:"force,omitempty"`
 }
 
-// Status is what becomes of the request.
+// Status is the result of the request.
 type Status struct {
 	Allowed bool   `json:"allowed"`
 	Code    int    `json:"code"` // HTTP status; 0 if not all of it was decided
 	Reason  string `json:"reason,omitempty"`
 	Message string `json:"message,omitempty"`
-	// Policy that decided it, by its digest, and the revision of the state that it met.
+	// Policy is the digest of the policy that decided. Revision is that of the state it decided on.
 	Policy   string `json:"policy,omitempty"`
 	Revision uint64 `json:"revision,omitempty"`
-	// Written is the revision of the write, of one that was.
+	// Written is the revision of the write, if there was one.
 	Written uint64  `json:"written,omitempty"`
 	Stages  []Stage `json:"stages"`
 }
 
-// The verdicts of stages.
+// Passed, Refused and Open are the verdicts of a stage.
 const (
 	Passed  = "passed"
 	Refused = "refused"
-	Open    = "open" // it depends on what was not given
+	Open    = "open" // it depends on what the request does not say
 )
 
-// Stage is what one stage made of the request.
+// Stage is the verdict of one stage.
 type Stage struct {
 	Name    string `json:"name"`
 	Verdict string `json:"verdict"`
 	Rule    string `json:"rule,omitempty"`
 	Source  string `json:"source,omitempty"`
 	Message string `json:"message,omitempty"`
-	// Considered are the rules that were looked at, as far as the stage tells them apart.
+	// Considered are the rules that the stage evaluated, if the stage records them one by one.
 	Considered []Considered `json:"considered,omitempty"`
 }
 
-// Considered is a rule, or an authorizer of the chain, and what it made of the request.
+// Considered is a rule or an authorizer, and its verdict on the request.
 type Considered struct {
 	Rule    string `json:"rule"`
 	Source  string `json:"source,omitempty"`
 	Verdict string `json:"verdict"`
-	// Reason and Detail are what an authorizer outside of the policy said: to everybody, and to
-	// operators.
+	// Reason and Detail are from an authorizer outside of the policy: Reason is for everyone, Detail for operators.
 	Reason string `json:"reason,omitempty"`
 	Detail string `json:"detail,omitempty"`
 }
 
-// Resource is for discovery.
+// Resource returns the discovery entry of explanations.
 func Resource() discovery.Resource {
 	return discovery.Resource{Group: Group, Version: Version, APIResource: metav1.APIResource{
 		Name: Plural, SingularName: "explanation", Kind: Kind, Verbs: metav1.Verbs{"create", "get"},
 	}}
 }
 
-// Journal keeps the newest explanations, by audit id. It is safe for concurrent use.
+// Journal keeps the newest explanations in memory, by audit ID. It is safe for concurrent use.
 type Journal struct {
 	mu   sync.Mutex
 	ring []*Explanation
 	next int
 }
 
-// NewJournal keeps up to n.
+// NewJournal returns a journal that keeps n explanations.
 func NewJournal(n int) *Journal { return &Journal{ring: make([]*Explanation, n)} }
 
-// Add keeps one in place of the oldest, with no more of it than people read: what clients
-// send must not fill the memory.
+// Add adds an explanation and drops the oldest. It shortens long texts, so that clients cannot fill the memory.
 func (j *Journal) Add(e *Explanation) {
 	e.bound()
 	j.mu.Lock()
@@ -133,7 +133,7 @@ func (j *Journal) Add(e *Explanation) {
 	j.next = (j.next + 1) % len(j.ring)
 }
 
-// What a journal keeps at most of a text, of a name, and of lists.
+// These are the most bytes that a journal keeps of a text and of a name, and its longest list.
 const (
 	maxText  = 2048
 	maxName  = 256
@@ -154,13 +154,13 @@ func (e *Explanation) bound() {
 	s.Extra, s.Object = nil, nil
 	e.Status.Message = cut(e.Status.Message, maxText)
 	for i := range e.Status.Stages {
-		// Where validation refused something is a path in the object, with the keys that the client chose.
+		// A validation error quotes the path in the object, and clients choose the keys in it.
 		x := &e.Status.Stages[i]
 		x.Rule, x.Source, x.Message, x.Considered = cut(x.Rule, maxText), cut(x.Source, maxText), cut(x.Message, maxText), nil
 	}
 }
 
-// cut is the beginning of a text, which does not keep the rest of it in memory.
+// cut returns the beginning of a text, as a copy that does not hold the whole text in memory.
 func cut(text string, limit int) string {
 	if len(text) <= limit {
 		return strings.Clone(text)
@@ -168,7 +168,7 @@ func cut(text string, limit int) string {
 	return strings.ToValidUTF8(text[:limit], "") + "…"
 }
 
-// Find returns the newest of an audit id, or nil.
+// Find returns the newest explanation with an audit ID, or nil.
 func (j *Journal) Find(auditID string) *Explanation {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -180,7 +180,7 @@ func (j *Journal) Find(auditID string) *Explanation {
 	return nil
 }
 
-// Written explains a write by its event.
+// Written explains a write by its change in the log.
 func Written(c *changes.Change) *Explanation {
 	e := &Explanation{TypeMeta: metav1.TypeMeta{APIVersion: Group + "/" + Version, Kind: Kind}}
 	e.Name, e.CreationTimestamp = c.Request.AuditID, c.CreationTimestamp

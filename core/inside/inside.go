@@ -1,6 +1,6 @@
-// Package inside is how parts of the program are clients of its API: requests take the
-// same way as those from outside, through every stage, but for the network. Who sends them is
-// known by where they come from, so there is no credential that could be stolen or expire.
+// Package inside lets parts of the program use its API as clients. Their requests pass through every stage like
+// others, without a network. The user is in the context of the request, so there is no credential that could be stolen
+// or expire.
 package inside
 
 import (
@@ -15,8 +15,8 @@ import (
 	"stele.dev/stele/core/authn"
 )
 
-// Config is for clients whose requests a handler serves in the name of a user. There is no
-// limit of their rate. It is safe for concurrent use.
+// Config returns a client configuration for requests that a handler serves as a user. It has no rate limit. It is safe
+// for concurrent use.
 func Config(handler http.Handler, as user.Info) *rest.Config {
 	return &rest.Config{
 		Host:      "http://inside",
@@ -32,13 +32,13 @@ type transport struct {
 	user    user.Info
 }
 
-// RoundTrip returns as soon as the answer has begun; its body is written while it is read.
+// RoundTrip returns as soon as the answer begins; its body is written while it is read.
 func (t *transport) RoundTrip(q *http.Request) (*http.Response, error) {
 	if err := q.Context().Err(); err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(authn.WithUser(q.Context(), t.user))
-	served := q.Clone(ctx) // which the handler may change
+	served := q.Clone(ctx) // the handler may change it
 	served.RequestURI = q.URL.RequestURI()
 	served.Proto, served.ProtoMajor, served.ProtoMinor = "HTTP/2.0", 2, 0 // many at once, without deadlines of their own
 	if served.Body == nil {
@@ -49,7 +49,7 @@ func (t *transport) RoundTrip(q *http.Request) (*http.Response, error) {
 	go func() {
 		defer cancel()
 		defer func() {
-			if recover() != nil { // http.ErrAbortHandler: all else the handler has dealt with
+			if recover() != nil { // http.ErrAbortHandler; the handler recovers from others
 				w.CloseWithError(io.ErrUnexpectedEOF)
 			}
 			a.begin(http.StatusOK)
@@ -65,7 +65,7 @@ func (t *transport) RoundTrip(q *http.Request) (*http.Response, error) {
 		r.Body = &reading{body, cancel}
 		return r, nil
 	case <-q.Context().Done():
-		// What it still answers is read by nobody.
+		// Nobody reads the rest of the answer.
 		body.CloseWithError(errGone)
 		return nil, q.Context().Err()
 	}
@@ -73,7 +73,7 @@ func (t *transport) RoundTrip(q *http.Request) (*http.Response, error) {
 
 var errGone = errors.New("inside: the client is gone")
 
-// reading ends the request when its answer is closed.
+// reading is the body of an answer. Closing it ends the request.
 type reading struct {
 	*io.PipeReader
 	cancel context.CancelFunc
@@ -91,7 +91,7 @@ type answer struct {
 	body    *io.PipeReader
 	w       *io.PipeWriter
 	once    sync.Once
-	began   chan *http.Response // capacity 1
+	began   chan *http.Response // with capacity 1
 }
 
 func (a *answer) Header() http.Header { return a.header }
@@ -112,5 +112,5 @@ func (a *answer) Write(b []byte) (int, error) {
 	return a.w.Write(b)
 }
 
-// Flush does nothing: what is written is read at once.
+// Flush does nothing: every write is read at once.
 func (a *answer) Flush() {}

@@ -12,13 +12,13 @@ import (
 	"stele.dev/stele/policy"
 )
 
-// lastApplied is kept by the library as well, for kubectl.
+// lastApplied is the annotation that the library also updates, for kubectl.
 const lastApplied = "kubectl.kubernetes.io/last-applied-configuration"
 
-// quickApply does what Apply does for what is not there, and where somebody applies at least
-// the fields that they applied before, if any, and nobody else has one that changes, or they
-// are forced to give it up. Then nothing is removed: that is left to the library, as are
-// conflicts. It reports whether it did.
+// quickApply is a fast path of Apply without the library. It handles a new object, and an apply with at least all
+// fields that the manager applied before, if no other manager owns a changed field or the apply is forced. Then no
+// field is removed. Everything else, such as conflicts, is left to the library. It reports whether it handled the
+// request.
 func (f *Fields) quickApply(old *policy.Object, applied map[string]any, manager string, force bool, at time.Time) (*policy.Object, bool) {
 	switch {
 	case applied["apiVersion"] != f.apiVersion || applied["kind"] != f.kind.Kind || manager == "":
@@ -74,8 +74,8 @@ func (f *Fields) quickApply(old *policy.Object, applied map[string]any, manager 
 	return merged, true
 }
 
-// overlaid is an object with what is applied laid over it. It shares nothing with either but
-// managedFields, which are not looked at.
+// overlaid returns the object with the applied values. It shares nothing with either input except managedFields, which
+// are ignored.
 func (f *Fields) overlaid(root *smd.Map, old *policy.Object, applied map[string]any) (*policy.Object, bool) {
 	meta := *old.Meta
 	meta.ManagedFields = nil
@@ -105,7 +105,7 @@ func laid(over, texts map[string]string) map[string]string {
 	return over
 }
 
-// quickMake makes a new object of what is applied.
+// quickMake returns a new object made of the applied values.
 func (f *Fields) quickMake(applied map[string]any, manager string, at time.Time) (*policy.Object, bool) {
 	root, ok := f.merge.Schema.Resolve(f.merge.TypeRef)
 	if !ok || root.Map == nil || len(f.zero) > 0 {
@@ -143,7 +143,7 @@ func (f *Fields) quickMake(applied map[string]any, manager string, at time.Time)
 	return &policy.Object{Meta: meta, Content: content}, true
 }
 
-// texts are the strings in a map.
+// texts returns the strings in a map.
 func texts(v any) map[string]string {
 	is, _ := v.(map[string]any)
 	if len(is) == 0 {
@@ -158,8 +158,7 @@ func texts(v any) map[string]string {
 	return texts
 }
 
-// document writes the set of the fields that are applied. Of metadata it takes what has to
-// be, labels and annotations.
+// document writes the set of applied fields. Of metadata it accepts the required fields, labels and annotations.
 func (w *writer) document(b []byte, root *smd.Map, f *Fields, applied map[string]any, meta *metav1.ObjectMeta) ([]byte, bool) {
 	names := make([]string, 0, len(applied))
 	for name := range applied {
@@ -231,17 +230,17 @@ func (w *writer) appliedMetadata(b []byte, applied any, meta *metav1.ObjectMeta,
 	return append(b, '}'), true
 }
 
-// onlyTexts is a map of texts, and of nothing else.
+// onlyTexts returns a value as a map of strings. It fails for any other value.
 func onlyTexts(v any) (map[string]string, bool) {
 	raw, _ := v.(map[string]any)
 	is := texts(v)
 	return is, len(is) > 0 && len(is) == len(raw)
 }
 
-// overlay sets values of an object, as the library merges them.
+// overlay sets values in an object, as the library merges them.
 type overlay struct{ schema *smd.Schema }
 
-// field sets a field to a value that is applied.
+// field sets a field to an applied value.
 func (o overlay) field(t *smd.Map, into map[string]any, name string, value any) bool {
 	of, ok := typeOf(t, name)
 	if !ok {
@@ -291,7 +290,7 @@ func (o overlay) value(of smd.TypeRef, was, is any, set func(any)) bool {
 	return scalar(was) && scalar(is) && o.leaf(was, is, set)
 }
 
-// items applies to the items of a list, if they are all of them, in their order.
+// items applies the items of a list, if the lists have the same items in the same order.
 func (o overlay) items(t *smd.List, into, applied []any) bool {
 	before, ok := keysOf(t, into)
 	if !ok || len(into) != len(applied) {
@@ -309,7 +308,7 @@ func (o overlay) items(t *smd.List, into, applied []any) bool {
 	return true
 }
 
-// leaf sets what changes as a whole. Numbers that are equal but not the same are left to the
+// leaf sets a value that is replaced as a whole. Numbers that are equal but of different types are left to the
 // library.
 func (o overlay) leaf(was, is any, set func(any)) bool {
 	switch {

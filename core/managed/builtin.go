@@ -11,9 +11,8 @@ import (
 	"stele.dev/stele/policy"
 )
 
-// zero is what an object of the kind is before it is anything: for built-in kinds what
-// their Go type has in it then, because upstream holds new objects against that, and
-// nobody manages an empty struct.
+// zero returns an object of the kind before any field is set. For built-in kinds, it is the zero value of the Go type:
+// kube-apiserver compares new objects with it, and an empty struct has no manager.
 func zero(v *policy.Version) map[string]any {
 	content := map[string]any{}
 	if !v.Kind.Builtin || !kinds.Has(v.GroupVersionKind()) {
@@ -21,32 +20,31 @@ func zero(v *policy.Version) map[string]any {
 	}
 	value, err := kinds.New(v.GroupVersionKind())
 	if err != nil {
-		panic(err) // it has one
+		panic(err) // the kind has a Go type
 	}
 	text, err := json.Marshal(value)
 	if err == nil {
 		err = kjson.UnmarshalCaseSensitivePreserveInts(text, &content)
 	}
 	if err != nil {
-		panic(err) // a zero value
+		panic(err) // a zero value always encodes
 	}
 	delete(content, "metadata")
 	return content
 }
 
-// mergeType is the type of the version's objects.
+// mergeType returns the type that server-side apply uses for the version.
 func mergeType(v *policy.Version) typed.ParseableType {
 	t := v.MergeType()
 	if v.Kind.Builtin && v.Kind.Group == "" && v.Kind.Kind.Kind == "ServiceAccount" {
-		// The only list of a built-in kind whose items are merged by a key that they need not
-		// have, and that may be there twice: no schema of a CustomResourceDefinition says that.
+		// This is the only list of a built-in kind whose items may lack their merge key, or share it. No schema of a
+		// CustomResourceDefinition can say that.
 		return byKeys(t, "secrets", "name")
 	}
 	return t
 }
 
-// byKeys is a type in which the items of a list, a field of the object, are merged by keys,
-// each as a whole.
+// byKeys returns a type in which the items of a list field are merged by keys, each item as a whole.
 func byKeys(t typed.ParseableType, list string, keys ...string) typed.ParseableType {
 	types := slices.Clone(t.Schema.Types)
 	root := slices.IndexFunc(types, func(d smd.TypeDef) bool { return d.Name == *t.TypeRef.NamedType })

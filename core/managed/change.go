@@ -9,14 +9,12 @@ import (
 	"stele.dev/stele/policy"
 )
 
-// change is what a write does to the fields of an object: the set of those that it adds or
-// modifies, and of those that it removes, as FieldsV1, "" if there are none. The same change
-// is always written in the same way, not always the library's.
+// change is what a write changes: the set of fields that it adds or modifies, and the set that it removes, as
+// FieldsV1, "" if empty. Equal changes have equal text, which may differ from the library's.
 type change struct{ set, removed string }
 
-// change compares two forms of an object. What a write through this place leaves alone is
-// the same in both. It is not ok where null comes or goes, or one type is exchanged for
-// another.
+// change compares two versions of an object. It ignores fields that this endpoint does not write. It fails where a
+// value changes to or from null, or changes its type.
 func (f *Fields) change(old, updated *policy.Object) (change, bool) {
 	root, ok := f.merge.Schema.Resolve(f.merge.TypeRef)
 	if !ok || root.Map == nil {
@@ -33,7 +31,7 @@ func (f *Fields) change(old, updated *policy.Object) (change, bool) {
 	return change{closed(d.set), closed(d.removed)}, true
 }
 
-// skips tells whether a top-level field is not compared.
+// skips reports whether a top-level field is ignored.
 func (f *Fields) skips(name string) bool {
 	return name == "apiVersion" || name == "kind" || name == "metadata" || slices.Contains(f.reset, name)
 }
@@ -45,13 +43,13 @@ func closed(b []byte) string {
 	return string(append(b, '}'))
 }
 
-// differ writes the fields in which two values differ.
+// differ writes the fields that differ between two values.
 type differ struct {
 	writer
 	set, removed []byte
 }
 
-// metadata compares what is commonly written of it.
+// metadata compares the fields of metadata that clients commonly write.
 func (d *differ) metadata(root *smd.Map, a, b *metav1.ObjectMeta) bool {
 	x, y := *a, *b
 	before, after := map[string]any{}, map[string]any{}
@@ -96,7 +94,7 @@ func setItems(fields map[string]any, name string, items []string) {
 	fields[name] = values
 }
 
-// part compares what goes by a name, within a value that is on both sides.
+// part compares a field or item that exists in both parents or in one.
 func (d *differ) part(name string, of smd.TypeRef, before any, had bool, after any, has bool) (ok bool) {
 	label := func(b []byte) []byte { return append(append(append(separate(b), '"'), name...), `":`...) }
 	switch {
@@ -149,13 +147,13 @@ func (d *differ) both(of smd.TypeRef, before, after any) bool {
 	return scalar(before) && scalar(after) && d.leaf(of, before, after)
 }
 
-// leaf is for what is modified as a whole.
+// leaf writes a value that changes as a whole.
 func (d *differ) leaf(of smd.TypeRef, before, after any) bool {
 	d.set = append(d.set, "{}"...)
 	return valid(d.schema, of, before) && valid(d.schema, of, after)
 }
 
-// parts puts braces around parts, where there are some.
+// parts writes braces around parts, if there are any.
 func (d *differ) parts(write func() bool) bool {
 	set, removed := len(d.set), len(d.removed)
 	d.set, d.removed = append(d.set, '{'), append(d.removed, '{')
@@ -171,7 +169,7 @@ func ended(b []byte, from int) []byte {
 	return append(b, '}')
 }
 
-// fields compares structs or maps but for what is skipped.
+// fields compares structs or maps, except skipped fields.
 func (d *differ) fields(t *smd.Map, a, b map[string]any, skip func(string) bool) bool {
 	from := len(d.keys)
 	for name, before := range a {
@@ -202,7 +200,7 @@ func (d *differ) fields(t *smd.Map, a, b map[string]any, skip func(string) bool)
 	return true
 }
 
-// items compares the items of sets, and of lists that are merged by keys.
+// items compares sets, and lists that are merged by keys.
 func (d *differ) items(t *smd.List, a, b []any) bool {
 	before, ok := members(t, a)
 	if !ok {
@@ -253,8 +251,8 @@ func (d *differ) items(t *smd.List, a, b []any) bool {
 	return true
 }
 
-// members are the items of a set or of a list that is merged by keys, if no two are the same,
-// each known by strings or integers throughout.
+// members returns the items of a set, or of a list that is merged by keys. It fails if two are equal, or if a key is
+// not a string or an integer.
 func members(t *smd.List, items []any) ([]keyed, bool) {
 	if len(t.Keys) > 0 {
 		return keysOf(t, items)
@@ -276,7 +274,7 @@ func members(t *smd.List, items []any) ([]keyed, bool) {
 	return all, ok
 }
 
-// name is how an item goes in FieldsV1.
+// name returns the name of an item in FieldsV1.
 func (k keyed) name(t *smd.List) (string, bool) {
 	if len(t.Keys) == 0 {
 		b, ok := appendScalar([]byte("v:"), k.of, true)
@@ -286,8 +284,8 @@ func (k keyed) name(t *smd.List) (string, bool) {
 	return string(b), ok
 }
 
-// fits tells whether content is of the type, such that the library finds nothing wrong with
-// it. It says so of less than fits.
+// fits reports whether content is valid for the type, so that the library would find no error. It may return false for
+// valid content.
 func (f *Fields) fits(content map[string]any) bool {
 	root, ok := f.merge.Schema.Resolve(f.merge.TypeRef)
 	if !ok || root.Map == nil {
@@ -338,7 +336,7 @@ func fits(s *smd.Schema, of smd.TypeRef, v any) bool {
 	return validScalar(atom.Scalar, v)
 }
 
-// member tells whether an item can be one of a set, or of a list that is merged by keys.
+// member reports whether an item is valid in a set, or in a list that is merged by keys.
 func member(t *smd.List, item any) bool {
 	if len(t.Keys) == 0 {
 		return scalar(item)

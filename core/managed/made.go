@@ -10,18 +10,17 @@ import (
 	"stele.dev/stele/policy"
 )
 
-// writer writes the set of all fields of a value as FieldsV1, in the order of the library.
-// It gives up where a name or key would have to be escaped, and where the library has more
-// to say: null, duplicates, keys that are left out.
+// writer writes the set of all fields of a value as FieldsV1, in the library's order. It fails where a name or key
+// needs escaping, and where the library does more: null, duplicates, missing keys.
 type writer struct {
 	schema *smd.Schema
-	// applied: what is written is the set of fields that somebody applies. Then structs are not
-	// in it, but their fields; otherwise everything is that is new.
+	// applied means that the set is that of an apply. Then it contains the fields of a struct, but not the struct
+	// itself; otherwise it contains both.
 	applied bool
-	keys    []string // of the structs that are being written, one upon the other
+	keys    []string // of the structs that are being written, as a stack
 }
 
-// object writes the fields of a new object, but for those that nobody manages.
+// object writes the fields of a new object, except fields without managers.
 func (w *writer) object(b []byte, f *Fields, o *policy.Object) ([]byte, bool) {
 	root, ok := w.schema.Resolve(f.merge.TypeRef)
 	if !ok || root.Map == nil {
@@ -58,7 +57,7 @@ func (w *writer) object(b []byte, f *Fields, o *policy.Object) ([]byte, bool) {
 	return append(b, '}'), true
 }
 
-// topLevel writes a field that the zero object may have had.
+// topLevel writes a field that the zero object may have.
 func (w *writer) topLevel(b []byte, name string, of smd.TypeRef, was any, had bool, is any) ([]byte, bool) {
 	at := len(b)
 	b, ok := field(b, name)
@@ -78,13 +77,13 @@ func (w *writer) topLevel(b []byte, name string, of smd.TypeRef, was any, had bo
 		return nil, false
 	case isStruct && atom.Map != nil && atom.Map.ElementRelationship == smd.Atomic, scalar(is) && (was == nil || scalar(was)):
 		return append(b, "{}"...), valid(w.schema, of, is)
-	case isStruct && wasStruct && len(before) == 0 && atom.Map != nil: // the struct is not new, what is in it is
+	case isStruct && wasStruct && len(before) == 0 && atom.Map != nil: // the zero object has the struct; only its fields are new
 		return w.fields(b, atom.Map, after, false)
 	}
 	return nil, false
 }
 
-// metadata writes those fields of metadata that are managed.
+// metadata writes the managed fields of metadata.
 func (w *writer) metadata(b []byte, o *policy.Object) ([]byte, bool) {
 	m := o.Meta
 	if m.DeletionTimestamp != nil || m.DeletionGracePeriodSeconds != nil {
@@ -122,7 +121,7 @@ func (w *writer) metadata(b []byte, o *policy.Object) ([]byte, bool) {
 	return append(b, '}'), true
 }
 
-// owners writes references to owners, which are merged by their uid, each as a whole.
+// owners writes owner references. They are merged by UID, each as a whole.
 func owners(b []byte, of []metav1.OwnerReference) ([]byte, bool) {
 	if len(of) == 0 {
 		return b, true
@@ -166,7 +165,7 @@ func (w *writer) texts(b []byte, name string, m map[string]string) ([]byte, bool
 	return append(b, '}'), true
 }
 
-// field writes the name of a field, after what is before it in the same braces.
+// field writes the name of a field, after a comma if it is not the first.
 func field(b []byte, name string) ([]byte, bool) {
 	if !plain(name) {
 		return nil, false
@@ -184,7 +183,7 @@ func separate(b []byte) []byte {
 	return b
 }
 
-// plain tells whether a string is written as it is, in whatever encoding.
+// plain reports whether a string needs no escaping in any encoding.
 func plain(s string) bool {
 	for i := 0; i < len(s); i++ {
 		switch c := s[i]; {
@@ -195,7 +194,7 @@ func plain(s string) bool {
 	return true
 }
 
-// open opens the braces of what has parts; self: it is itself in the set.
+// open writes the opening brace of a value with parts. self adds the value itself to the set.
 func (w *writer) open(b []byte, self bool) []byte {
 	b = append(b, '{')
 	if self {
@@ -204,7 +203,7 @@ func (w *writer) open(b []byte, self bool) []byte {
 	return b
 }
 
-// value writes a value; self: it is itself in the set, if it has parts.
+// value writes a value. self adds a value with parts itself to the set.
 func (w *writer) value(b []byte, of smd.TypeRef, v any, self bool) ([]byte, bool) {
 	atom, ok := w.schema.Resolve(of)
 	if !ok {
@@ -242,7 +241,7 @@ func (w *writer) value(b []byte, of smd.TypeRef, v any, self bool) ([]byte, bool
 	return append(b, "{}"...), validScalar(atom.Scalar, v)
 }
 
-// fields writes the fields of a struct, itself if it is new.
+// fields writes the fields of a struct, and the struct itself if it is new.
 func (w *writer) fields(b []byte, t *smd.Map, v map[string]any, self bool) ([]byte, bool) {
 	b = w.open(b, self)
 	from := len(w.keys)
@@ -311,7 +310,7 @@ func (w *writer) items(b []byte, t *smd.List, items []any, self bool) ([]byte, b
 	return append(b, '}'), true
 }
 
-// appendKeys writes the keys of an item, and the brace after them.
+// appendKeys writes the keys of an item and the brace after them.
 func appendKeys(b []byte, names []string, item keyed) ([]byte, bool) {
 	for i, name := range names {
 		if i > 0 {
@@ -328,7 +327,7 @@ func appendKeys(b []byte, names []string, item keyed) ([]byte, bool) {
 	return append(b, '}'), true
 }
 
-// appendScalar writes a scalar within a string.
+// appendScalar writes a scalar inside a string.
 func appendScalar(b []byte, v any, ok bool) ([]byte, bool) {
 	switch v := v.(type) {
 	case string:
@@ -341,14 +340,14 @@ func appendScalar(b []byte, v any, ok bool) ([]byte, bool) {
 	return nil, false
 }
 
-// keyed is an item of a list with the values of its keys, in the order of their names.
+// keyed is a list item with the values of its keys, in the order of the key names.
 type keyed struct {
 	of     any
 	values []any
 }
 
-// keysOf are the items of a list with their keys, if all have all, no two the same, each a
-// string or an integer throughout.
+// keysOf returns the items of a list with their keys. It fails if an item lacks a key, if two items have the same
+// keys, or if a key is not a string or an integer.
 func keysOf(t *smd.List, items []any) ([]keyed, bool) {
 	if len(t.Keys) == 0 {
 		return nil, false

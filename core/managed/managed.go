@@ -1,7 +1,6 @@
-// Package managed keeps metadata.managedFields, which says who set which field of an object
-// (KEP-555), and merges what is applied. The rules are those of
-// k8s.io/apimachinery/pkg/util/managedfields, as kube-apiserver uses it for custom resources;
-// what writes commonly come to is computed here without it, with the same result.
+// Package managed maintains metadata.managedFields, which records who set which field of an object (KEP-555), and
+// implements server-side apply. The rules are those of k8s.io/apimachinery/pkg/util/managedfields, as kube-apiserver
+// applies them to custom resources. The common cases are computed here without that library, with the same result.
 package managed
 
 import (
@@ -25,31 +24,29 @@ import (
 	"stele.dev/stele/policy"
 )
 
-// Fields keeps the managedFields of the objects of one version of a kind, as they are
-// written through one place: the objects themselves, or a subresource. It is safe for
-// concurrent use. For the subresource scale, whose objects are of another kind, see [Scale].
+// Fields maintains the managedFields of the objects of one version of a kind, for writes to the object or to one of
+// its subresources. It is safe for concurrent use. For the subresource scale, see [Scale].
 type Fields struct {
 	kind        schema.GroupVersionKind
 	apiVersion  string
 	subresource string
-	forms       map[string]form // of the objects, by apiVersion
+	forms       map[string]form // how objects look, by apiVersion
 	merge       typed.ParseableType
-	reset       []string       // top-level fields that a write through this place leaves alone
-	resets      []string       // apiVersions of managers who are not given these fields
-	zero        map[string]any // what an object is before it is anything
+	reset       []string       // top-level fields that this endpoint does not write
+	resets      []string       // apiVersions in which managers do not get these fields
+	zero        map[string]any // an object before any field is set
 	manager     *managedfields.FieldManager
 	known       sets
 }
 
-// Of returns what keeps the managedFields of a version's objects, written through a
-// subresource or, "", themselves. It is made once.
+// Of returns the Fields of a version, for writes to a subresource, or to the objects if it is "". It is made once.
 func Of(v *policy.Version, subresource string) *Fields {
 	return v.Keep(kept(subresource), func() any { return newFields(v, subresource) }).(*Fields)
 }
 
 type kept string
 
-// form is how objects look in one of the versions in which their fields may be managed.
+// form is how objects look in one version of managed fields.
 type form struct {
 	of    *policy.Kind
 	merge typed.ParseableType
@@ -69,7 +66,7 @@ func newFields(v *policy.Version, subresource string) *Fields {
 		}
 	}
 	switch {
-	case subresource == "finalize": // of namespaces, whose finalizers are in their spec
+	case subresource == "finalize": // of namespaces, whose spec has the finalizers
 		f.reset = []string{"status"}
 	case subresource != "":
 		f.reset = []string{"metadata", "spec"}
@@ -79,9 +76,9 @@ func newFields(v *policy.Version, subresource string) *Fields {
 	return f.ready()
 }
 
-// leaves reports whether what a write through this place leaves alone is taken from managers
-// in another version as well. Of custom kinds it is upstream's: through the status, in each
-// version that has one; of the objects themselves, in the version that is written.
+// leaves reports whether the ignored fields of this endpoint are also removed from managers of another version. For
+// custom kinds the rule is upstream's: on the status, in each version that has one; on the object, only in the version
+// of the write.
 func (f *Fields) leaves(v, other *policy.Version) bool {
 	switch {
 	case v.Kind.Builtin:
@@ -92,7 +89,7 @@ func (f *Fields) leaves(v, other *policy.Version) bool {
 	return other == v
 }
 
-// ready makes the library's part of it.
+// ready creates the library's part.
 func (f *Fields) ready() *Fields {
 	f.apiVersion = f.kind.GroupVersion().String()
 	excluded := &fieldpath.Set{}
@@ -108,15 +105,14 @@ func (f *Fields) ready() *Fields {
 	var err error
 	f.manager, err = managedfields.NewDefaultCRDFieldManager(converter{f}, converter{f}, converter{f}, converter{f}, f.kind, f.kind.GroupVersion(), f.subresource, fieldpath.NewExcludeFilterSetMap(reset))
 	if err != nil {
-		panic(err) // only for want of a converter
+		panic(err) // fails only without a converter
 	}
 	return f
 }
 
-// Update sets the managedFields of an object that a manager has written, at a time. old is
-// nil for a new object. What it has in its managedFields already is what the client sent;
-// it counts, as upstream has it, for the objects themselves. After an error they are those
-// of the old object.
+// Update sets the managedFields of an object that a manager wrote. old is nil for a new object. The managedFields in
+// updated are those that the client sent; as in kube-apiserver, they count for writes to the object itself. On an
+// error they are reset to those of the old object.
 func (f *Fields) Update(old, updated *policy.Object, manager string, at time.Time) error {
 	if f.quick(old, updated, manager, at) {
 		return nil
@@ -124,7 +120,7 @@ func (f *Fields) Update(old, updated *policy.Object, manager string, at time.Tim
 	return f.update(old, updated, manager, at)
 }
 
-// update does so by the library.
+// update is Update by the library.
 func (f *Fields) update(old, updated *policy.Object, manager string, at time.Time) error {
 	live := f.live(old)
 	written := f.object(updated)
@@ -138,9 +134,9 @@ func (f *Fields) update(old, updated *policy.Object, manager string, at time.Tim
 	return nil
 }
 
-// Apply merges what a manager wants an object to be into what it is, old, nil if there is
-// none. What comes back shares nothing with either. The error is a conflict (409) with
-// other managers, unless forced, or says what is wrong with the applied (400).
+// Apply merges the fields that a manager applies into an object; old is nil if it does not exist. The result shares
+// nothing with either. The error is a conflict with other managers (409), unless forced, or tells what is invalid
+// (400).
 func (f *Fields) Apply(old *policy.Object, applied map[string]any, manager string, force bool, at time.Time) (*policy.Object, error) {
 	if o, ok := f.quickApply(old, applied, manager, force, at); ok {
 		return o, nil
@@ -148,7 +144,7 @@ func (f *Fields) Apply(old *policy.Object, applied map[string]any, manager strin
 	return f.apply(old, applied, manager, force, at)
 }
 
-// apply does so by the library.
+// apply is Apply by the library.
 func (f *Fields) apply(old *policy.Object, applied map[string]any, manager string, force bool, at time.Time) (*policy.Object, error) {
 	live := f.live(old)
 	known := times(live.meta.ManagedFields)
@@ -161,7 +157,7 @@ func (f *Fields) apply(old *policy.Object, applied map[string]any, manager strin
 	return &policy.Object{Meta: o.meta, Content: runtime.DeepCopyJSON(o.content)}, nil
 }
 
-// live is what an object was, or what it is before it is anything.
+// live returns the old object, or the zero object if there is none.
 func (f *Fields) live(old *policy.Object) *object {
 	if old == nil {
 		return f.empty()
@@ -178,7 +174,7 @@ func (f *Fields) empty() *object {
 	return &object{apiVersion: f.apiVersion, kind: f.kind.Kind, meta: &metav1.ObjectMeta{}, content: f.zero}
 }
 
-// times are those of entries, which the library keeps as they are.
+// times returns the times of entries, which the library keeps.
 func times(lists ...[]metav1.ManagedFieldsEntry) map[*metav1.Time]bool {
 	known := map[*metav1.Time]bool{nil: true}
 	for _, entries := range lists {
@@ -189,8 +185,8 @@ func times(lists ...[]metav1.ManagedFieldsEntry) map[*metav1.Time]bool {
 	return known
 }
 
-// stamp puts the time of the request in the place of those that the library took from the
-// clock: what a request comes to must not depend on when, and how often, it is computed.
+// stamp replaces times that the library took from the clock by the time of the request. The result of a request must
+// not depend on when, and how often, it is computed.
 func stamp(entries []metav1.ManagedFieldsEntry, known map[*metav1.Time]bool, at time.Time) []metav1.ManagedFieldsEntry {
 	now := second(at)
 	stamped := false
@@ -205,7 +201,7 @@ func stamp(entries []metav1.ManagedFieldsEntry, known map[*metav1.Time]bool, at 
 	return entries
 }
 
-// sortEntries puts entries in upstream's order.
+// sortEntries sorts entries in kube-apiserver's order.
 func sortEntries(entries []metav1.ManagedFieldsEntry) {
 	seconds := func(t *metav1.Time) int64 {
 		if t == nil {
@@ -233,7 +229,7 @@ func sortEntries(entries []metav1.ManagedFieldsEntry) {
 	})
 }
 
-// DifferInTimesOnly tells whether entries differ, and in nothing but their times.
+// DifferInTimesOnly reports whether entries differ, but only in their times.
 func DifferInTimesOnly(a, b []metav1.ManagedFieldsEntry) bool {
 	if len(a) != len(b) {
 		return false
@@ -250,8 +246,7 @@ func DifferInTimesOnly(a, b []metav1.ManagedFieldsEntry) bool {
 	return differ
 }
 
-// Manager is the name of the manager that writes where a request names none: what its
-// User-Agent begins with.
+// Manager returns the default field manager of a request: the beginning of its User-Agent.
 func Manager(userAgent string) string {
 	name, _, _ := strings.Cut(userAgent, "/")
 	var b strings.Builder
@@ -267,7 +262,7 @@ func Manager(userAgent string) string {
 	return b.String()
 }
 
-// object is one form of an object for the library, which looks at its metadata apart.
+// object is an object in one version, for the library. The library handles its metadata separately.
 type object struct {
 	apiVersion, kind string
 	meta             *metav1.ObjectMeta
@@ -287,7 +282,7 @@ func (o *object) DeepCopyObject() runtime.Object {
 	return &object{apiVersion: o.apiVersion, kind: o.kind, meta: o.meta.DeepCopy(), content: runtime.DeepCopyJSON(o.content)}
 }
 
-// unstructured is the whole object, without managedFields, which nobody manages.
+// unstructured returns the whole object without managedFields, which have no manager.
 func (o *object) unstructured() (map[string]any, error) {
 	whole := make(map[string]any, len(o.content)+3)
 	for name, value := range o.content {
@@ -300,7 +295,7 @@ func (o *object) unstructured() (map[string]any, error) {
 	return whole, err
 }
 
-// converter is all that the library asks of a kind.
+// converter implements what the library needs of a kind.
 type converter struct{ *Fields }
 
 func (c converter) ObjectToTyped(o runtime.Object, options ...typed.ValidationOptions) (*typed.TypedValue, error) {
@@ -334,7 +329,7 @@ func (c converter) TypedToObject(v *typed.TypedValue) (runtime.Object, error) {
 			if runtime.DefaultUnstructuredConverter.FromUnstructured(fields, o.meta) == nil {
 				continue
 			}
-			// A time that is none is ignored, as upstream does.
+			// As in kube-apiserver, an invalid time is ignored.
 			meta, found, _, err := objectmeta.GetObjectMetaWithOptions(whole, objectmeta.ObjectMetaOptions{DropMalformedFields: true})
 			if err != nil {
 				return nil, err
@@ -357,7 +352,7 @@ func (c converter) ConvertToVersion(in runtime.Object, target runtime.GroupVersi
 	version, ok := target.(schema.GroupVersion)
 	from, to := c.forms[o.apiVersion], c.forms[version.String()]
 	if !ok || to.of == nil {
-		// The library then forgets who managed fields in a version that is no more.
+		// With this error, the library removes managers of a version that no longer exists.
 		return nil, runtime.NewNotRegisteredGVKErrForTarget("stele", version.WithKind(o.kind), target)
 	}
 	converted := *o
@@ -374,7 +369,7 @@ func (c converter) ConvertFieldLabel(_ schema.GroupVersionKind, label, value str
 	return label, value, nil
 }
 
-// Default does nothing: who applies fills in defaults afterwards, and nobody manages them.
+// Default does nothing: defaults are filled in after an apply, and have no manager.
 func (c converter) Default(runtime.Object) {}
 
 func (c converter) New(schema.GroupVersionKind) (runtime.Object, error) { return c.empty(), nil }

@@ -16,14 +16,12 @@ import (
 	"stele.dev/stele/policy"
 )
 
-// maxUpdaters is how many entries of updates there can be before the library merges some.
+// maxUpdaters is how many update entries there may be before the library merges some.
 const maxUpdaters = 10
 
-// quick does what Update does by the same rules, but works out sets of fields only where the
-// same has not been done to them before. It leaves to the library what is not plain: other
-// versions, entries that are not as the library would leave them, null, values that change
-// their type or do not fit it, too many managers. It reports whether it did. A test holds it
-// to the library.
+// quick is a fast path of Update without the library. It caches the results of operations on sets of fields. It leaves
+// special cases to the library: other versions, entries that the library would change, null, values of another or a
+// wrong type, too many managers. It reports whether it handled the update. A test compares it with the library.
 func (f *Fields) quick(old, updated *policy.Object, manager string, at time.Time) bool {
 	sent := updated.Meta.ManagedFields
 	if f.subresource != "" {
@@ -39,14 +37,14 @@ func (f *Fields) quick(old, updated *policy.Object, manager string, at time.Time
 	return f.changed(old, updated, manager, at)
 }
 
-// made is for a new object.
+// made handles a new object.
 func (f *Fields) made(o *policy.Object, manager string, at time.Time) bool {
 	w := writer{schema: f.merge.Schema}
 	fields, ok := w.object(make([]byte, 0, 512), f, o)
 	if !ok {
 		return false
 	}
-	if string(fields) == "{}" { // it has only what nobody manages
+	if string(fields) == "{}" { // no field has a manager
 		o.Meta.ManagedFields = nil
 		return true
 	}
@@ -60,7 +58,7 @@ func (f *Fields) made(o *policy.Object, manager string, at time.Time) bool {
 
 func second(at time.Time) metav1.Time { return metav1.NewTime(at.Truncate(time.Second).UTC()) }
 
-// entry is what names the updates of a manager.
+// entry returns the empty entry of a manager's updates.
 func (f *Fields) entry(manager string) metav1.ManagedFieldsEntry {
 	if manager == "" {
 		manager = "unknown"
@@ -68,10 +66,10 @@ func (f *Fields) entry(manager string) metav1.ManagedFieldsEntry {
 	return metav1.ManagedFieldsEntry{Manager: manager, Operation: metav1.ManagedFieldsOperationUpdate, APIVersion: f.apiVersion, Subresource: f.subresource}
 }
 
-// changed is for an object that has managedFields.
+// changed handles an object that has managedFields.
 func (f *Fields) changed(old, updated *policy.Object, manager string, at time.Time) bool {
 	live := old.Meta.ManagedFields
-	if len(live) == 0 { // nobody has asked for them
+	if len(live) == 0 { // the client has removed them
 		updated.Meta.ManagedFields = nil
 		return true
 	}
@@ -117,8 +115,8 @@ func (f *Fields) changed(old, updated *policy.Object, manager string, at time.Ti
 	return true
 }
 
-// own finds the entry that is named as mine is, -1 if there is none. It is not ok if one is of
-// another version, or two have one name.
+// own returns the index of the entry with the same manager, operation and subresource as mine, -1 if there is none. It
+// fails if an entry has another version, or if two have the same name.
 func (f *Fields) own(live []metav1.ManagedFieldsEntry, mine *metav1.ManagedFieldsEntry) (own int, ok bool) {
 	named := func(a, b *metav1.ManagedFieldsEntry) bool {
 		return a.Manager == b.Manager && a.Operation == b.Operation && a.Subresource == b.Subresource
@@ -140,9 +138,8 @@ func (f *Fields) own(live []metav1.ManagedFieldsEntry, mine *metav1.ManagedField
 	return own, true
 }
 
-// after are entries after a change by the manager of one of them, or, -1, of none: what it
-// set is nobody else's any more, and what it removed nobody's. An entry that has no fields
-// left has none at all.
+// after returns the entries after a change by the manager of entry own, or by a new manager if it is -1. Set fields
+// are removed from other managers, and removed fields from all. An entry without fields is dropped.
 func (f *Fields) after(live []metav1.ManagedFieldsEntry, own int, c change) ([]metav1.ManagedFieldsEntry, bool) {
 	entries := make([]metav1.ManagedFieldsEntry, len(live), len(live)+1)
 	for i := range live {
@@ -156,14 +153,14 @@ func (f *Fields) after(live []metav1.ManagedFieldsEntry, own int, c change) ([]m
 	return entries, true
 }
 
-// sameMeta compares what of metadata is managed.
+// sameMeta reports whether the managed fields of metadata are equal.
 func sameMeta(a, b *metav1.ObjectMeta) bool {
 	return a.GenerateName == b.GenerateName && maps.Equal(a.Labels, b.Labels) && maps.Equal(a.Annotations, b.Annotations) &&
 		slices.Equal(a.Finalizers, b.Finalizers) && (len(a.OwnerReferences)+len(b.OwnerReferences) == 0 || reflect.DeepEqual(a.OwnerReferences, b.OwnerReferences)) &&
 		a.DeletionTimestamp.Equal(b.DeletionTimestamp) && reflect.DeepEqual(a.DeletionGracePeriodSeconds, b.DeletionGracePeriodSeconds)
 }
 
-// same tells whether entries say the same, in whatever order they name fields.
+// same reports whether entries are equal, in any order of fields.
 func (f *Fields) same(a, b []metav1.ManagedFieldsEntry) bool {
 	if len(a) != len(b) || len(a) == 0 {
 		return false
@@ -185,17 +182,17 @@ func (f *Fields) same(a, b []metav1.ManagedFieldsEntry) bool {
 	return true
 }
 
-// sets are decoded sets of fields, by their encoding, and what became of them. Few are in use
-// of a kind at a time, and the same is done to them over and over.
+// sets caches decoded sets of fields by their encoding, and the results of operations on them. A kind has few sets at
+// a time, and the same operations occur again and again.
 type sets struct {
 	mu      sync.Mutex
 	m       map[string]*fieldpath.Set
-	size    int // of the encodings in m
+	size    int // of all keys in m, in bytes
 	results map[operation]result
 }
 
-// operation is something that is done to an encoded set: it is somebody else's who makes a
-// change, or their own; or it is asked whether all is in it that is given as removed.
+// operation is an operation on a set: a change by its manager, a change by another manager, or the question whether it
+// contains all removed fields.
 type operation struct {
 	what   string
 	change change
@@ -208,24 +205,23 @@ const (
 	asked
 )
 
-// result is a set as it is left, or as it was, or nothing.
+// result is the remaining set: changed, unchanged or empty.
 type result struct {
 	fields *metav1.FieldsV1
 	same   bool
 }
 
-// What is kept takes some ten times the room of its encoding, and of each kind there may be
-// some: clients choose what they are.
+// A cached set takes some ten times the memory of its encoding, and each kind has a cache, whose content clients
+// choose.
 const (
-	maxSets = 256 << 10 // bytes of all encodings that are kept
-	maxSet  = 16 << 10  // of one
+	maxSets = 256 << 10 // bytes of all encodings in the cache
+	maxSet  = 16 << 10  // bytes of one
 
 	maxResults = 128
-	maxResult  = 4 << 10 // bytes of what one is known by
+	maxResult  = 4 << 10 // bytes of the key of a result
 )
 
-// after is what is left of an entry's fields, nil if nothing is. It is not ok if the library
-// would do more to them.
+// after returns the remaining fields of an entry, nil if there are none. It fails if the library would do more.
 func (s *sets) after(f *Fields, e *metav1.ManagedFieldsEntry, c change, mine bool) (*metav1.FieldsV1, bool) {
 	if e.FieldsType != "FieldsV1" || e.FieldsV1 == nil {
 		return nil, false
@@ -255,7 +251,7 @@ func (s *sets) after(f *Fields, e *metav1.ManagedFieldsEntry, c change, mine boo
 	return r.fields, true
 }
 
-// within tells whether an entry's fields are all in a set.
+// within reports whether a set contains all fields of an entry.
 func (s *sets) within(f *Fields, e *metav1.ManagedFieldsEntry, set []byte) bool {
 	raw := e.FieldsV1.GetRawBytes()
 	if bytes.Equal(raw, set) {
@@ -277,7 +273,7 @@ func (s *sets) within(f *Fields, e *metav1.ManagedFieldsEntry, set []byte) bool 
 	return r.same
 }
 
-// first are the fields of who has set none before.
+// first returns the fields of a manager that had none.
 func (s *sets) first(set string) (*metav1.FieldsV1, bool) {
 	what := operation{change: change{set: set}, as: own}
 	s.mu.Lock()
@@ -305,7 +301,7 @@ func (s *sets) keep(what operation, r result) {
 	s.results[what] = r
 }
 
-// leaves works out what a change leaves of a set, mine: of its maker's.
+// leaves computes the rest of a set after a change. mine means that the change is by its manager.
 func (c change) leaves(of *fieldpath.Set, mine bool) (result, error) {
 	set, err := decoded(c.set)
 	if err != nil {
@@ -342,7 +338,7 @@ func decoded(fields string) (*fieldpath.Set, error) {
 	return set, set.FromJSON(strings.NewReader(fields))
 }
 
-// unmanaged are fields that change without anybody managing them.
+// unmanaged are fields that have no manager.
 var unmanaged = func() *fieldpath.Set {
 	set := fieldpath.NewSet(fieldpath.MakePathOrDie("apiVersion"), fieldpath.MakePathOrDie("kind"), fieldpath.MakePathOrDie("metadata"))
 	for _, name := range []string{"name", "namespace", "creationTimestamp", "selfLink", "uid", "clusterName", "generation", "managedFields", "resourceVersion"} {
@@ -351,8 +347,8 @@ var unmanaged = func() *fieldpath.Set {
 	return set
 }()
 
-// of returns the set of an entry, nil if the library would not leave it as it is: then it
-// cannot be decoded, is empty, or the type was another one when it was made.
+// of returns the set of an entry. It returns nil if the library would change the set: it cannot be decoded, is empty,
+// or was made for another type.
 func (s *sets) of(f *Fields, e *metav1.ManagedFieldsEntry) *fieldpath.Set {
 	if e.FieldsType != "FieldsV1" || e.FieldsV1 == nil {
 		return nil
@@ -376,7 +372,7 @@ func (s *sets) of(f *Fields, e *metav1.ManagedFieldsEntry) *fieldpath.Set {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if _, ok := s.m[string(raw)]; ok { // by another request, meanwhile
+	if _, ok := s.m[string(raw)]; ok { // another request was first
 		return set
 	}
 	if s.size += len(raw); s.m == nil || s.size > maxSets {
@@ -393,7 +389,7 @@ func typeOf(t *smd.Map, name string) (smd.TypeRef, bool) {
 	return t.ElementType, t.ElementType != smd.TypeRef{}
 }
 
-// equal compares values as the library does: numbers by what they are.
+// equal compares values as the library does: numbers by value.
 func equal(a, b any) bool {
 	switch a := a.(type) {
 	case map[string]any:
@@ -430,7 +426,7 @@ func scalar(v any) bool {
 	return false
 }
 
-// valid tells whether a value is of a type, and is nothing that the library has to look at.
+// valid reports whether a value is valid for a type, and needs nothing of the library.
 func valid(s *smd.Schema, of smd.TypeRef, v any) bool {
 	atom, ok := s.Resolve(of)
 	if !ok {

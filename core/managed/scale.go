@@ -11,17 +11,16 @@ import (
 	"stele.dev/stele/schemas"
 )
 
-// Scale keeps the managedFields of the objects of one version of a kind that are written as
-// Scales: who sets the replicas of one has set the field of the object that has them. The rules
-// are those of k8s.io/apiextensions-apiserver's ScaleREST. It is safe for concurrent use.
+// Scale maintains the managedFields of objects that are written through the subresource scale. A manager that sets
+// replicas there owns the replicas field of the object. The rules are those of k8s.io/apiextensions-apiserver's
+// ScaleREST. It is safe for concurrent use.
 type Scale struct {
-	fields *Fields // of Scales
+	fields *Fields // for Scale objects
 	parent *policy.Version
 	paths  managedfields.ResourcePathMappings
 }
 
-// ScaleOf returns what keeps the managedFields of a version's objects, written as Scales. It
-// is made once. The version has to have a scale.
+// ScaleOf returns the Scale of a version, which must have the subresource. It is made once.
 func ScaleOf(v *policy.Version) *Scale {
 	return v.Keep(kept("scale"), func() any {
 		s := &Scale{fields: scaleFields(), parent: v, paths: managedfields.ResourcePathMappings{}}
@@ -46,16 +45,15 @@ func replicasPath(s *schemas.Scale) fieldpath.Path {
 func scaleFields() *Fields {
 	program, err := schemas.NewProgram(policy.Scale.Schema)
 	if err != nil {
-		panic(err) // the schema is in the program
+		panic(err) // the schema is built in
 	}
 	f := &Fields{kind: policy.Scale.GroupVersionKind(), subresource: "scale", merge: program.MergeType()}
 	f.forms = map[string]form{f.kind.GroupVersion().String(): {policy.Scale.Kind, f.merge}}
 	return f.ready()
 }
 
-// Update returns the managedFields of an object of which a manager has written the Scale, at a
-// time: entries are those that it had, and old and updated its Scales. They are the same
-// entries after an error.
+// Update returns the managedFields of an object after a manager wrote its Scale. entries are those before the write;
+// old and updated are its Scales. On an error it returns entries.
 func (s *Scale) Update(entries []metav1.ManagedFieldsEntry, old, updated *policy.Object, manager string, at time.Time) ([]metav1.ManagedFieldsEntry, error) {
 	h, old, err := s.handler(entries, old)
 	if err != nil {
@@ -72,8 +70,8 @@ func (s *Scale) Update(entries []metav1.ManagedFieldsEntry, old, updated *policy
 	return after, nil
 }
 
-// Apply merges what a manager wants a Scale to be into what it is, see [Fields.Apply]. It
-// returns the Scale, and the managedFields of the object that it shows.
+// Apply merges the fields that a manager applies into a Scale, see [Fields.Apply]. It returns the Scale, and the
+// managedFields of its object.
 func (s *Scale) Apply(entries []metav1.ManagedFieldsEntry, old *policy.Object, applied map[string]any, manager string, force bool, at time.Time) (*policy.Object, []metav1.ManagedFieldsEntry, error) {
 	h, old, err := s.handler(entries, old)
 	if err != nil {
@@ -87,7 +85,8 @@ func (s *Scale) Apply(entries []metav1.ManagedFieldsEntry, old *policy.Object, a
 	return merged, after, err
 }
 
-// handler maps entries, and gives the Scale those that are about its replicas.
+// handler returns the mapping of entries between the object and its Scale, and gives the Scale the entries of its
+// replicas.
 func (s *Scale) handler(entries []metav1.ManagedFieldsEntry, scale *policy.Object) (*managedfields.ScaleHandler, *policy.Object, error) {
 	h := managedfields.NewScaleHandler(entries, s.parent.GroupVersionKind().GroupVersion(), s.paths)
 	meta := *scale.Meta

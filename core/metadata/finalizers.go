@@ -9,8 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// ValidateCoreFinalizers checks what upstream demands of the finalizers of most kinds of the core group: that their names
-// have a domain, but for Kubernetes' own. Those that old has already stay valid; it is nil if the object is new.
+// ValidateCoreFinalizers checks the finalizers of most kinds of the core group as kube-apiserver does: their names
+// must have a domain, except Kubernetes' own. Finalizers of old stay valid; old is nil for a new object.
 func ValidateCoreFinalizers(meta, old *metav1.ObjectMeta) (errs field.ErrorList) {
 	own := []string{string(corev1.FinalizerKubernetes), metav1.FinalizerOrphanDependents, metav1.FinalizerDeleteDependents}
 	path := field.NewPath("metadata", "finalizers")

@@ -1,6 +1,5 @@
-// Package metadata has the rules that every object's metadata follows, whatever its
-// kind: those of k8s.io/apiserver/pkg/registry/rest, which decides on typed objects
-// what is decided here on objects that are JSON.
+// Package metadata implements the rules for the metadata of objects of any kind. They are those of
+// k8s.io/apiserver/pkg/registry/rest, for objects in JSON instead of typed objects.
 package metadata
 
 import (
@@ -19,8 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// Decode reads the metadata of a decoded object. Fields that metadata does not have
-// are returned by name, as strict decoding reports them.
+// Decode returns the metadata of a decoded object, and the names of unknown fields, as strict decoding reports them.
 func Decode(object map[string]any) (meta *metav1.ObjectMeta, unknown []string, err error) {
 	meta = &metav1.ObjectMeta{}
 	raw, ok := object["metadata"]
@@ -48,8 +46,7 @@ func Decode(object map[string]any) (meta *metav1.ObjectMeta, unknown []string, e
 	return meta, nil, nil
 }
 
-// plain decodes what is mostly there of metadata, without reflection. It reports whether that
-// was all.
+// plain decodes the common fields of metadata without reflection. It reports whether there were no others.
 func plain(fields map[string]any, meta *metav1.ObjectMeta) bool {
 	for name, value := range fields {
 		text, ok := value.(string)
@@ -97,7 +94,7 @@ func texts(value any) (map[string]string, bool) {
 	return texts, true
 }
 
-// typeError is what decoding into the typed form says of it.
+// typeError returns the error of decoding into the Go type.
 func typeError(raw any) error {
 	text, err := json.Marshal(map[string]any{"metadata": raw})
 	if err != nil {
@@ -112,11 +109,10 @@ func typeError(raw any) error {
 	return errors.New("metadata is not valid")
 }
 
-// Names is how the names of a kind's objects are validated.
+// Names validates the names of a kind's objects.
 type Names = validation.ValidateNameFunc
 
-// NamesOf returns how the names of a kind are validated: as DNS subdomains, but for
-// namespaces, which are DNS labels.
+// NamesOf returns the name validation of a kind: DNS labels for namespaces, DNS subdomains for all others.
 func NamesOf(group, resource string) Names {
 	if group == "" && resource == "namespaces" {
 		return validation.ValidateNamespaceName
@@ -124,8 +120,8 @@ func NamesOf(group, resource string) Names {
 	return validation.NameIsDNSSubdomain
 }
 
-// FillNew sets what the server says of a new object, once per request: it survives
-// retries. A generateName becomes a name.
+// FillNew sets the fields that the server sets in a new object. It is called once per request, so that retries keep
+// them. It generates a name if there is a generateName.
 func FillNew(meta *metav1.ObjectMeta, namespace string, generation int64, now time.Time) {
 	meta.Namespace = namespace
 	meta.UID = types.UID(uuid.NewString())
@@ -139,8 +135,8 @@ func FillNew(meta *metav1.ObjectMeta, namespace string, generation int64, now ti
 	}
 }
 
-// GenerateName appends five random characters to a base that is cut where both would
-// be longer than 63 characters, as upstream's SimpleNameGenerator does.
+// GenerateName appends five random characters to a base. It shortens the base so that the name has at most 63
+// characters, as kube-apiserver's SimpleNameGenerator does.
 func GenerateName(base string) string {
 	const suffix, longest = 5, 63
 	if len(base) > longest-suffix {
@@ -154,7 +150,7 @@ func ValidateNew(meta *metav1.ObjectMeta, namespaced bool, names Names) field.Er
 	return validation.ValidateObjectMeta(meta, namespaced, names, field.NewPath("metadata"))
 }
 
-// FillUpdate takes over from the old object what an update cannot change.
+// FillUpdate copies the fields that an update cannot change from the old object.
 func FillUpdate(meta, old *metav1.ObjectMeta) {
 	meta.Namespace = old.Namespace
 	meta.Generation = old.Generation
@@ -162,7 +158,7 @@ func FillUpdate(meta, old *metav1.ObjectMeta) {
 		meta.UID = old.UID
 	}
 	meta.CreationTimestamp = old.CreationTimestamp
-	// Only a delete sets these: who sends others is refused by validation.
+	// Only a delete sets these fields. Validation rejects other values.
 	if old.DeletionTimestamp != nil {
 		meta.DeletionTimestamp = old.DeletionTimestamp
 	}
@@ -177,20 +173,19 @@ func FillUpdate(meta, old *metav1.ObjectMeta) {
 func ValidateUpdate(meta, old *metav1.ObjectMeta, namespaced bool, names Names) field.ErrorList {
 	path := field.NewPath("metadata")
 	errs := validation.ValidateObjectMeta(meta, namespaced, names, path)
-	// Upstream compares what clients send, which has a resourceVersion; here it is
-	// not part of the object.
+	// kube-apiserver compares what clients send, which includes a resourceVersion. Here the object does not contain
+	// it.
 	withVersion := *meta
 	withVersion.ResourceVersion = "1"
 	return append(errs, validation.ValidateObjectMetaUpdate(&withVersion, old, path)...)
 }
 
-// ErrNamespaceMismatch reports an object of another namespace than the request's.
+// ErrNamespaceMismatch reports an object whose namespace is not that of the request.
 var ErrNamespaceMismatch = errors.New("the namespace of the provided object does not match the namespace sent on the request")
 
-// CheckNamespace compares the namespace of an object with that of the request, ""
-// for cluster-scoped kinds.
+// CheckNamespace compares the namespace of an object with that of the request, which is "" for cluster-scoped kinds.
 func CheckNamespace(meta *metav1.ObjectMeta, namespace string) error {
-	if namespace == "" { // a cluster-scoped object
+	if namespace == "" { // of a cluster-scoped object
 		meta.Namespace = ""
 		return nil
 	}

@@ -13,8 +13,8 @@ import (
 	kjson "sigs.k8s.io/json"
 )
 
-// DecodeStored decodes the canonical JSON of an object. Its managedFields are read as they
-// stand there: decoded and encoded again they would be in another order.
+// DecodeStored decodes the canonical JSON of an object. It keeps the text of managedFields, because decoding and
+// encoding would reorder them.
 func DecodeStored(text []byte) (*metav1.ObjectMeta, map[string]any, error) {
 	rest, entries, err := cut(text)
 	if err != nil {
@@ -35,7 +35,7 @@ func DecodeStored(text []byte) (*metav1.ObjectMeta, map[string]any, error) {
 	return meta, content, nil
 }
 
-// cut takes the managedFields out of an object's canonical JSON.
+// cut removes the managedFields from an object's canonical JSON, and returns both.
 func cut(text []byte) ([]byte, []metav1.ManagedFieldsEntry, error) {
 	rest, list := Split(text)
 	if list == "" {
@@ -45,8 +45,8 @@ func cut(text []byte) ([]byte, []metav1.ManagedFieldsEntry, error) {
 	return rest, entries, err
 }
 
-// Split takes the managedFields out of an object's JSON, and returns both; "" if they are not
-// found where and as canonical JSON has them.
+// Split removes the managedFields from an object's JSON, and returns both. list is "" if the JSON has none, or is not
+// canonical.
 func Split(text []byte) (rest []byte, list string) {
 	found := gjson.GetBytes(text, "metadata.managedFields")
 	if !found.Exists() || found.Index == 0 {
@@ -68,7 +68,7 @@ func Split(text []byte) (rest []byte, list string) {
 	return slices.Concat(text[:from], text[to:]), found.Raw
 }
 
-// Labels are those of an object in canonical JSON.
+// Labels returns the labels of an object in canonical JSON.
 func Labels(text []byte) labels.Set {
 	set := labels.Set{}
 	gjson.GetBytes(text, "metadata.labels").ForEach(func(key, value gjson.Result) bool {

@@ -10,8 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// Warnings is what upstream warns of in the metadata of a valid object of a kind that is not
-// built in: finalizers whose names others may choose as well. old is nil if the object is new.
+// Warnings returns kube-apiserver's warnings about the metadata of a valid custom object: finalizers without a domain.
+// old is nil for a new object.
 func Warnings(meta, old *metav1.ObjectMeta) (warnings []string) {
 	const path = "metadata.finalizers"
 	added := slices.DeleteFunc(slices.Clone(meta.Finalizers), func(f string) bool { return old != nil && slices.Contains(old.Finalizers, f) })

@@ -1,5 +1,5 @@
-// Package negotiate decides in which form a client gets its answer, from the Accept
-// header, and in which it sent its body, by k8s.io/apiserver's own rules.
+// Package negotiate chooses the format of an answer from the Accept header, and reads the format of a body from the
+// Content-Type header, by k8s.io/apiserver's rules.
 package negotiate
 
 import (
@@ -15,44 +15,43 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/handlers/negotiation"
 )
 
-// Media types.
+// These are the media types of objects.
 const (
 	JSON = runtime.ContentTypeJSON
 	YAML = runtime.ContentTypeYAML
-	// Protobuf is how typed clients exchange built-in kinds.
+	// Protobuf is the format of built-in kinds for typed clients.
 	Protobuf = runtime.ContentTypeProtobuf
-	// CBOR is what kube-apiserver has behind a gate (KEP-4222).
+	// CBOR is behind a feature gate in kube-apiserver (KEP-4222).
 	CBOR = runtime.ContentTypeCBOR
 )
 
-// As is what becomes of the objects in an answer.
+// As tells how an answer shows objects.
 type As uint8
 
-// Forms of objects.
+// These are the ways to show objects.
 const (
 	Whole    As = iota
-	Table       // metav1.Table
-	Metadata    // metav1.PartialObjectMetadata, or a list of it
+	Table       // as metav1.Table
+	Metadata    // as metav1.PartialObjectMetadata, or a list of it
 )
 
-// Format is how an answer is to be encoded.
+// Format is the format of an answer.
 type Format struct {
 	MediaType string
 	As        As
-	// List tells that what is wanted is a list of it: PartialObjectMetadataList.
+	// List is true if the client asked for the list type: PartialObjectMetadataList.
 	List bool
-	// AsVersion is the version of meta.k8s.io in which As is wanted.
+	// AsVersion is the version of meta.k8s.io for As.
 	AsVersion string
 	Pretty    bool
-	// suffix follows the media type in the header, where what it is of stands there as well.
+	// suffix follows the media type in the Content-Type header: the parameters that name the type.
 	suffix string
 }
 
-// ContentType is that of the answer.
+// ContentType returns the Content-Type header of the answer.
 func (f Format) ContentType() string { return f.MediaType + f.suffix }
 
-// offered are the encodings, in the order in which clients are told of them. All but YAML can be
-// streamed.
+// offered are the encodings, in the order in which clients see them. All except YAML can be streamed.
 var offered = []runtime.SerializerInfo{
 	{MediaType: JSON, MediaTypeType: "application", MediaTypeSubType: "json", EncodesAsText: true, StreamSerializer: &runtime.StreamSerializerInfo{}},
 	{MediaType: YAML, MediaTypeType: "application", MediaTypeSubType: "yaml", EncodesAsText: true},
@@ -60,8 +59,8 @@ var offered = []runtime.SerializerInfo{
 	{MediaType: CBOR, MediaTypeType: "application", MediaTypeSubType: "cbor", StreamSerializer: &runtime.StreamSerializerInfo{}},
 }
 
-// Answers and Streams are the media types of answers and of watches, in the order in which they are
-// listed. Callers MUST NOT modify them.
+// Answers and Streams are the media types of answers and of watches, in the order in which errors list them. Callers
+// must not change them.
 var (
 	Answers = []string{JSON, YAML, Protobuf, CBOR}
 	Streams = []string{JSON + watches, Protobuf + watches, runtime.ContentTypeCBORSequence}
@@ -69,7 +68,7 @@ var (
 
 const watches = ";stream=watch"
 
-// StreamType is the Content-Type of a stream of events.
+// StreamType returns the Content-Type header of a stream of events.
 func (f Format) StreamType() string {
 	switch f.MediaType {
 	case Protobuf:
@@ -80,8 +79,7 @@ func (f Format) StreamType() string {
 	return f.MediaType
 }
 
-// endpoint says what an endpoint can do: turn objects into something else, and encode whole
-// ones as Protocol Buffers.
+// endpoint tells what an endpoint supports: showing objects in other ways, and Protocol Buffers.
 type endpoint struct{ transforms, protobuf bool }
 
 func (e endpoint) AllowsMediaTypeTransform(_, subtype string, target *schema.GroupVersionKind) bool {
@@ -112,12 +110,12 @@ func asOf(kind string) As {
 	return Whole
 }
 
-// Object negotiates an answer that holds objects. protobuf tells whether their kind has that form.
+// Object negotiates the format of an answer with objects. protobuf tells whether their kind supports Protocol Buffers.
 func Object(r *http.Request, protobuf bool) (Format, error) {
 	return negotiate(r, endpoint{transforms: true, protobuf: protobuf})
 }
 
-// Streams refuses a form in which there is no stream of events.
+// Streams returns an error if the format cannot be streamed.
 func (f Format) Streams() error {
 	if f.MediaType == YAML {
 		return negotiation.NewNotAcceptableError(Streams)
@@ -125,7 +123,7 @@ func (f Format) Streams() error {
 	return nil
 }
 
-// Discovery negotiates an answer of discovery, in its plain form or, where there is one, its aggregated form.
+// Discovery negotiates the format of a discovery document: plain, or aggregated if that is available.
 func Discovery(r *http.Request, aggregates bool) (f Format, aggregated bool, err error) {
 	header := r.Header.Get("Accept")
 	if aggregates && strings.Contains(header, aggregatedKind) {
@@ -148,12 +146,12 @@ func (discoveryEndpoint) AllowsMediaTypeTransform(_, _ string, target *schema.Gr
 	return target != nil && *target == schema.GroupVersionKind{Group: "apidiscovery.k8s.io", Version: "v2", Kind: aggregatedKind}
 }
 
-// Plain negotiates an answer about something else than objects, and those that report errors.
+// Plain negotiates the format of an answer without objects, and of errors.
 func Plain(r *http.Request) (Format, error) {
 	return negotiate(r, endpoint{protobuf: true})
 }
 
-// Untyped negotiates an answer that is no object of a kind either, and has no Protocol Buffers.
+// Untyped negotiates the format of an answer that has no kind, and so no Protocol Buffers.
 func Untyped(r *http.Request) (Format, error) {
 	return negotiate(r, endpoint{})
 }
@@ -175,7 +173,7 @@ func negotiate(r *http.Request, e endpoint) (Format, error) {
 	return f, nil
 }
 
-// wantsPretty: as upstream, people with browsers and curl do.
+// wantsPretty reports whether to indent the answer: as in kube-apiserver, for browsers and curl.
 func wantsPretty(r *http.Request) bool {
 	if strings.Contains(r.URL.RawQuery, "pretty") {
 		if p := r.URL.Query().Get("pretty"); p != "" {
@@ -187,8 +185,7 @@ func wantsPretty(r *http.Request) bool {
 	return strings.HasPrefix(agent, "curl") || strings.HasPrefix(agent, "Wget") || strings.HasPrefix(agent, "Mozilla/5.0")
 }
 
-// Body returns the media type of a request's body; without a header it is JSON. Those that are
-// supported are all, unless some are given.
+// Body returns the media type of a request's body; the default is JSON. If supported is empty, all media types are.
 func Body(r *http.Request, supported ...string) (string, error) {
 	if len(supported) == 0 {
 		supported = Answers
@@ -204,10 +201,10 @@ func Body(r *http.Request, supported ...string) (string, error) {
 	return mediaType, nil
 }
 
-// CompressFrom is how long an answer must be to be worth compressing, as upstream has it.
+// CompressFrom is the size from which answers are compressed, as in kube-apiserver.
 const CompressFrom = 128 << 10
 
-// Gzip tells whether the client takes an answer that is compressed so.
+// Gzip reports whether the client accepts gzip.
 func Gzip(r *http.Request) bool {
 	for clause := range strings.SplitSeq(r.Header.Get("Accept-Encoding"), ",") {
 		name, quality, _ := strings.Cut(clause, ";")

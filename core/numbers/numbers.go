@@ -1,8 +1,7 @@
-// Package numbers finds the numbers of a body that would be stored as other numbers than were sent.
+// Package numbers finds numbers in a request body that would be stored with another value than the client sent.
 //
-// Numbers in JSON have as many digits as the client likes. As in Kubernetes, integers of at most 64 bits are
-// kept, and every other number is decoded as a 64-bit float, which keeps 15 to 17 digits:
-// 9007199254740993.5 becomes 9007199254740994.
+// Numbers in JSON may have any number of digits. As in Kubernetes, integers of at most 64 bits are exact, and other
+// numbers become 64-bit floats with 15 to 17 digits: 9007199254740993.5 becomes 9007199254740994.
 package numbers
 
 import (
@@ -14,7 +13,7 @@ import (
 	"strings"
 )
 
-// A Number would be stored as another number than was sent.
+// Number is a number that would be stored with another value.
 type Number struct {
 	Path []any // from the root of the object: names and indexes
 	Sent string
@@ -27,12 +26,11 @@ func (n Number) Stored() string {
 	return string(text)
 }
 
-// kept is how many characters a number without an exponent may have, so that a 64-bit float keeps all of
-// its digits.
+// kept is how many characters a number without an exponent may have so that a 64-bit float is exact.
 const kept = 15
 
-// InJSON returns the numbers in JSON, in the order of their paths. It costs one look at the bytes, unless a
-// number is long or has an exponent.
+// InJSON returns such numbers in JSON, in the order of their paths. It only scans the bytes, unless a number is long
+// or has an exponent.
 func InJSON(text []byte) []Number {
 	if !suspicious(text) {
 		return nil
@@ -44,8 +42,8 @@ func InJSON(text []byte) []Number {
 	return collect(nil, nil, x)
 }
 
-// InPatch returns the numbers that a JSON patch sets, at the paths that its operations name. Whether a step
-// is a name or an index is known from the object, so every step is a name.
+// InPatch returns such numbers that a JSON patch sets, at the paths of its operations. Steps of a path are always
+// names, because only the object tells whether one is an index.
 func InPatch(text []byte) (found []Number) {
 	if !suspicious(text) {
 		return nil
@@ -95,7 +93,7 @@ func suspicious(text []byte) bool {
 	return false
 }
 
-// endOfString returns the index of the quote that ends a string, -1 if none does.
+// endOfString returns the index of the closing quote of a string, -1 if there is none.
 func endOfString(text []byte, i int) int {
 	for {
 		n := bytes.IndexByte(text[i:], '"')
@@ -114,7 +112,7 @@ func endOfString(text []byte, i int) int {
 	}
 }
 
-// collect adds the numbers in x.
+// collect adds the numbers in x to found.
 func collect(found []Number, path []any, x any) []Number {
 	switch x := x.(type) {
 	case json.Number:
@@ -138,19 +136,19 @@ func collect(found []Number, path []any, x any) []Number {
 	return found
 }
 
-// changes reports whether a decimal number is stored as another number.
+// changes reports whether a decimal number is stored with another value.
 func changes(sent string) bool {
 	if _, err := strconv.ParseInt(sent, 10, 64); err == nil {
 		return false
 	}
 	f, err := strconv.ParseFloat(sent, 64)
 	if err != nil || math.IsInf(f, 0) || math.IsNaN(f) {
-		return false // it is refused elsewhere, or no number
+		return false // it is rejected elsewhere, or is not a number
 	}
 	return normal(sent) != normal(strconv.FormatFloat(f, 'e', -1, 64))
 }
 
-// A decimal is ±0.digits × 10^exponent, the digits without zeros at either end.
+// decimal is the number ±0.digits × 10^exponent. The digits have no zeros at either end.
 type decimal struct {
 	negative bool
 	digits   string
@@ -163,7 +161,7 @@ func normal(s string) (d decimal) {
 	mantissa := s
 	if i := strings.IndexAny(s, "eE"); i >= 0 {
 		mantissa = s[:i]
-		d.exponent, _ = strconv.Atoi(s[i+1:]) // of a number that is too small for a float, it is as small as can be
+		d.exponent, _ = strconv.Atoi(s[i+1:]) // if the number is too small for a float, the exponent does not matter
 	}
 	whole, fraction, _ := strings.Cut(mantissa, ".")
 	digits := strings.TrimLeft(whole+fraction, "0")

@@ -9,7 +9,7 @@ import (
 	sigsyaml "sigs.k8s.io/yaml"
 )
 
-// maxNodes bounds how many nodes of a YAML document are looked at. Aliases count as often as they are used.
+// maxNodes limits how many nodes of a YAML document are read. An alias counts each time it is used.
 const maxNodes = 1 << 20
 
 // InYAML returns the numbers in the first document of a YAML text, in the order of their paths.
@@ -25,7 +25,7 @@ func InYAML(text []byte) []Number {
 	return collect(nil, nil, plain(document.Content[0], &left))
 }
 
-// suspiciousYAML reports whether there are digits in YAML that may be a number that is long or has an exponent.
+// suspiciousYAML reports whether YAML has digits that may be a long number, or one with an exponent.
 func suspiciousYAML(text []byte) bool {
 	run := 0
 	for _, c := range text {
@@ -44,8 +44,7 @@ func suspiciousYAML(text []byte) bool {
 	return false
 }
 
-// plain returns a node as JSON would be decoded: numbers as they are written, all else but lists and structs as
-// nil.
+// plain returns a node as decoded JSON: numbers as they are written, lists and structs, and nil for everything else.
 func plain(n *yaml.Node, left *int) any {
 	if *left--; *left < 0 {
 		return nil
@@ -93,7 +92,7 @@ func plainStruct(n *yaml.Node, left *int) map[string]any {
 	return m
 }
 
-// nameOf returns the name of a field as the server decodes it, to whom y, n, yes and no are booleans.
+// nameOf returns the name of a field as the server decodes it: y, n, yes and no are booleans.
 func nameOf(key *yaml.Node) string {
 	name := key.Value
 	if key.Kind != yaml.ScalarNode || key.Style != 0 {
@@ -110,7 +109,7 @@ func nameOf(key *yaml.Node) string {
 	return name
 }
 
-// number returns a decimal number as JSON writes it, nil for one of another base: those have at most 64 bits.
+// number returns a decimal number as JSON writes it. It returns nil for other bases, which have at most 64 bits.
 func number(s string) any {
 	s = strings.TrimPrefix(strings.ReplaceAll(s, "_", ""), "+")
 	digits := strings.TrimPrefix(s, "-")

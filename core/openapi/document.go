@@ -22,17 +22,17 @@ import (
 	"stele.dev/stele/schemas/crd"
 )
 
-// builder describes versions of kinds.
+// builder builds the documents of versions of kinds.
 type builder struct {
 	dialect
 	schemas map[string]*spec.Schema
 	paths   map[string]*spec3.Path
 }
 
-// A dialect is a version of OpenAPI.
+// dialect is a version of OpenAPI.
 type dialect struct {
 	v2     bool
-	prefix string // of references
+	prefix string // prefix of references
 	meta   func() map[string]common.OpenAPIDefinition
 }
 
@@ -49,10 +49,10 @@ func newBuilder(d dialect, versions []Resource) *builder {
 	return b
 }
 
-// definitionsPackage is where Kubernetes has the Go types of CustomResourceDefinitions.
+// definitionsPackage is Kubernetes' package with the Go types of CustomResourceDefinitions.
 const definitionsPackage = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions."
 
-// metaOf are Kubernetes' own types. They are shared, and not changed.
+// metaOf returns the definitions of Kubernetes' own types. They are shared and must not be changed.
 func metaOf(prefix string, v2 bool) map[string]common.OpenAPIDefinition {
 	all := generated.GetOpenAPIDefinitions(func(name string) spec.Ref { return spec.MustCreateRef(prefix + name) })
 	maps.DeleteFunc(all, func(name string, _ common.OpenAPIDefinition) bool {
@@ -69,7 +69,7 @@ func metaOf(prefix string, v2 bool) map[string]common.OpenAPIDefinition {
 	return all
 }
 
-// document is what OpenAPI v3 says of one group and version.
+// document returns the OpenAPI v3 document of a group and version.
 func document(versions []Resource, version string) *spec3.OpenAPI {
 	b := newBuilder(version3, versions)
 	return &spec3.OpenAPI{
@@ -84,7 +84,7 @@ func info(version string) *spec.Info {
 	return &spec.Info{InfoProps: spec.InfoProps{Title: "stele", Version: version}}
 }
 
-// root is the path of a group and version.
+// root returns the path of a group and version.
 func root(gv schema.GroupVersion) string {
 	if gv.Group == "" {
 		return "/api/" + gv.Version
@@ -92,7 +92,7 @@ func root(gv schema.GroupVersion) string {
 	return "/apis/" + gv.Group + "/" + gv.Version
 }
 
-// define adds one of Kubernetes' own types, and what it refers to.
+// define adds the definition of one of Kubernetes' own types, and of types that it refers to.
 func (b *builder) define(name string) string {
 	if _, done := b.schemas[name]; done {
 		return name
@@ -107,7 +107,7 @@ func (b *builder) define(name string) string {
 
 func (b *builder) ref(name string) *spec.Schema { return spec.RefSchema(b.prefix + name) }
 
-// refWith is a reference with more to it, of which OpenAPI wants it to stand alone.
+// refWith returns a reference with a description. OpenAPI requires that a reference is alone.
 func (b *builder) refWith(name, description string) spec.Schema {
 	if b.v2 {
 		return *b.ref(name).WithDescription(description)
@@ -117,8 +117,8 @@ func (b *builder) refWith(name, description string) spec.Schema {
 	}}
 }
 
-// componentName follows upstream: the group's labels in reverse, then version and
-// kind; built-in kinds have the names of their Go packages.
+// componentName returns the name of a component as kube-apiserver does: the labels of the group in reverse, then
+// version and kind. Built-in kinds have the names of their Go packages.
 func componentName(v *policy.Version) string {
 	if v.Kind.Group == apiextensionsv1.GroupName {
 		return definitionsPackage + v.Name + "." + v.Kind.Kind.Kind
@@ -136,8 +136,8 @@ func componentName(v *policy.Version) string {
 	return strings.Join(labels, ".") + "." + v.Name + "." + v.Kind.Kind.Kind
 }
 
-// SecretsExtension of the schema of a kind holds the paths to its fields that are secrets, each a
-// list of names of fields, with "*" for any item of a list or any entry of a map.
+// SecretsExtension is the extension of a kind's schema with the paths to its secret fields. A path is a list of field
+// names, with "*" for any item of a list or any entry of a map.
 const SecretsExtension = "x-stele-sensitive"
 
 // secrets returns the paths to the secrets in objects of the kind.
@@ -153,7 +153,7 @@ func (b *builder) kind(v Resource) {
 	var s *spec.Schema
 	own, known := b.meta()[name]
 	switch {
-	case known: // by Kubernetes, better than by its schema here
+	case known: // Kubernetes' type has a better description than the schema
 		b.define(name)
 		described := own.Schema
 		described.Properties, described.Extensions = maps.Clone(own.Schema.Properties), maps.Clone(own.Schema.Extensions)
@@ -170,7 +170,7 @@ func (b *builder) kind(v Resource) {
 	open := s.Extensions["x-kubernetes-preserve-unknown-fields"] == true
 	switch {
 	case known:
-	case b.v2 && open: // of which kubectl would refuse all that is not named
+	case b.v2 && open: // kubectl would reject all fields that are not named
 		s = &spec.Schema{SchemaProps: spec.SchemaProps{Type: spec.StringOrArray{"object"}, Description: s.Description}}
 	case b.v2:
 		s = downgrade(s)
@@ -221,7 +221,7 @@ func (b *builder) kind(v Resource) {
 	b.addPaths(v, gvk, name, listName)
 }
 
-// addSelectable names the fields that lists of a custom kind can be selected by.
+// addSelectable lists the fields that field selectors of a custom kind can use.
 func addSelectable(s *spec.Schema, v Resource) {
 	if v.Kind.Builtin || len(v.SelectableFields) == 0 {
 		return
@@ -233,7 +233,7 @@ func addSelectable(s *spec.Schema, v Resource) {
 	s.AddExtension("x-kubernetes-selectable-fields", fields)
 }
 
-// addEmbedded gives embedded objects the fields of all objects, as upstream does.
+// addEmbedded gives embedded objects the fields of all objects, as kube-apiserver does.
 func (b *builder) addEmbedded(s *spec.Schema) {
 	for name, property := range s.Properties {
 		b.addEmbedded(&property)
@@ -298,7 +298,7 @@ func (b *builder) addPaths(v Resource, gvk schema.GroupVersionKind, name, listNa
 	}
 	inPath = append(inPath, pathParameter("name", "name of the "+v.Kind.Kind.Kind))
 	item := collection + "/{name}"
-	if !v.takes("update") { // nothing else changes either
+	if !v.takes("update") { // then there is no other write either
 		if v.takes("get") {
 			b.paths[item] = &spec3.Path{PathProps: spec3.PathProps{Parameters: inPath, Get: b.operation("get", gvk, name, "")}}
 		}
@@ -340,7 +340,7 @@ func (r *Resource) listParameters() []*spec3.Parameter {
 	return onlyListParameters
 }
 
-// operation describes an action: what it answers with and what it takes.
+// operation describes an operation, with its answer and its body.
 func (b *builder) operation(action string, gvk schema.GroupVersionKind, answer, body string, parameters ...*spec3.Parameter) *spec3.Operation {
 	op := &spec3.Operation{OperationProps: spec3.OperationProps{
 		Parameters: parameters,
@@ -359,8 +359,8 @@ func (b *builder) operation(action string, gvk schema.GroupVersionKind, answer, 
 	return op
 }
 
-// produced are the media types of answers, as upstream lists them: of custom kinds those of text
-// alone, of others also those of watches, where a list can be one.
+// produced returns the media types of answers as kube-apiserver lists them: for custom kinds only text, for others
+// also those of watches, if lists can be watched.
 func produced(action string, gvk schema.GroupVersionKind) []string {
 	switch {
 	case !typed.Has(gvk):
@@ -371,7 +371,7 @@ func produced(action string, gvk schema.GroupVersionKind) []string {
 	return negotiate.Answers
 }
 
-// consumed are the media types of bodies but patches.
+// consumed returns the media types of bodies, except patches.
 func consumed(gvk schema.GroupVersionKind) []string {
 	if typed.Has(gvk) {
 		return []string{"*/*"}
@@ -429,11 +429,11 @@ var (
 		parameter("timeoutSeconds", "integer", "When a watch ends."),
 		parameter("watch", "boolean", "Asks for changes instead of a list."),
 	}
-	// onlyListParameters are those of a list that cannot be watched.
+	// onlyListParameters are the parameters of a list that cannot be watched.
 	onlyListParameters = slices.DeleteFunc(slices.Clone(listParameters), func(p *spec3.Parameter) bool {
 		return p.Name == "allowWatchBookmarks" || p.Name == "watch" || p.Name == "sendInitialEvents"
 	})
-	// collectionParameters say which objects are deleted, and how.
+	// collectionParameters are the parameters of a deletecollection: which objects to delete, and how.
 	collectionParameters = slices.Concat(deleteParameters, slices.DeleteFunc(slices.Clone(listParameters), func(p *spec3.Parameter) bool {
 		return p.Name == "allowWatchBookmarks" || p.Name == "watch"
 	}))

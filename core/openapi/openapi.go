@@ -1,8 +1,6 @@
-// Package openapi describes the served kinds: as OpenAPI v3 (KEP-2896), one document per
-// group and version, from which kubectl explains, completes and validates, and as one of
-// OpenAPI v2, for clients that know no other. Documents are built when they are first
-// asked for, and kept compressed; one stays as long as what it describes does, whatever
-// else a new policy changes.
+// Package openapi describes the served kinds: as OpenAPI v3 (KEP-2896), one document per group and version, which
+// kubectl uses to explain, complete and validate, and as one OpenAPI v2 document for older clients. A document is
+// built on first use, and kept compressed. If a new policy does not change what a document describes, it is reused.
 package openapi
 
 import (
@@ -25,26 +23,25 @@ import (
 	"stele.dev/stele/policy"
 )
 
-// Service answers /openapi/v2, /openapi/v3 and what is below that. It is safe for
-// concurrent use.
+// Service serves /openapi/v2, /openapi/v3 and the paths below it. It is safe for concurrent use.
 type Service struct {
 	program string
-	groups  map[string]*group // by path, without the slash before it
+	groups  map[string]*group // by path, without the leading slash
 	index   *served
 	v2      *served
 }
 
-// Resource is a version of a kind as it is served.
+// Resource is a served version of a kind.
 type Resource struct {
 	*policy.Version
-	// Verbs that it takes, as discovery has them; nil if all that its kind says.
+	// Verbs are the verbs, as in discovery; nil means all that the kind allows.
 	Verbs []string
-	// Of is the resource that it is a subresource of, by its plural name, and is described with:
-	// one in namespaces, as whose subresource it is created, and no more.
+	// Of is set for a subresource: the resource that it belongs to. The subresource is namespaced, can only be
+	// created, and is described with that resource.
 	Of schema.GroupVersionResource
 }
 
-// takes tells whether there is an operation of a name.
+// takes reports whether the resource has a verb.
 func (r *Resource) takes(verb string) bool { return r.Verbs == nil || slices.Contains(r.Verbs, verb) }
 
 // group is what one group and version serves.
@@ -53,10 +50,9 @@ type group struct {
 	document *served
 }
 
-// New makes the service for a policy, and for what is served besides its kinds. The
-// program's version stands in each document. Documents of before, which may be nil, are
-// taken over where they describe the same; if it was in use, those that are missing are
-// made now, while nobody waits.
+// New returns the service for a policy, and for other resources. program is the program's version, which every
+// document contains. Documents of the service before, which may be nil, are reused if they describe the same. If it
+// was in use, missing documents are built at once, in the background.
 func New(p *policy.Policy, program string, before *Service, besides ...Resource) *Service {
 	s := &Service{program: program, groups: map[string]*group{}}
 	add := func(v Resource) {
@@ -102,7 +98,7 @@ func New(p *policy.Policy, program string, before *Service, besides ...Resource)
 	return s
 }
 
-// documentOf returns the document of the versions, if it has been made.
+// documentOf returns the document of the versions, if it was built.
 func (s *Service) documentOf(path string, versions []Resource, program string) *served {
 	if s == nil || s.program != program || s.groups[path] == nil || !s.groups[path].document.made() {
 		return nil
@@ -122,7 +118,7 @@ func sameToClients(a, b Resource) bool {
 		slices.Equal(a.SelectableFields, b.SelectableFields) && bytes.Equal(x.Definition, y.Definition) && reflect.DeepEqual(a.Schema, b.Schema)
 }
 
-// all are the versions of all groups, in order.
+// all returns the versions of all groups, in order.
 func (s *Service) all() []Resource {
 	var versions []Resource
 	for _, path := range slices.Sorted(maps.Keys(s.groups)) {
@@ -131,10 +127,10 @@ func (s *Service) all() []Resource {
 	return versions
 }
 
-// discovery names the documents, by the hash of what is in them.
+// discovery lists the documents, with their hashes.
 func (s *Service) discovery() any {
 	var building errgroup.Group
-	building.SetLimit(max(1, runtime.GOMAXPROCS(0)/2)) // others have requests to answer
+	building.SetLimit(max(1, runtime.GOMAXPROCS(0)/2)) // leave processors to other requests
 	for _, g := range s.groups {
 		building.Go(g.document.prepare)
 	}

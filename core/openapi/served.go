@@ -16,16 +16,16 @@ import (
 	"stele.dev/stele/core/negotiate"
 )
 
-// served is a document as clients get it. It is made once, and kept compressed: as JSON,
-// and as Protocol Buffers once somebody asked for that. It is safe for concurrent use.
+// served is a document for clients. It is built once, and kept compressed: as JSON, and as Protocol Buffers after the
+// first request for that. It is safe for concurrent use.
 type served struct {
 	toProto func(json []byte) ([]byte, error)
 
 	mu       sync.Mutex
-	content  func() any // nil once it is made; an error if it cannot be
+	content  func() any // nil after it was built; the result may be an error
 	json     []byte
 	proto    []byte
-	etag     string // the hash of the JSON; it names both forms
+	etag     string // hash of the JSON, used for both formats
 	modified time.Time
 }
 
@@ -33,17 +33,17 @@ func newServed(content func() any, toProto func([]byte) ([]byte, error)) *served
 	return &served{content: content, toProto: toProto}
 }
 
-// made tells whether the document has been made.
+// made reports whether the document was built.
 func (d *served) made() bool {
 	if !d.mu.TryLock() {
-		return false // it is about to be
+		return false // it is being built
 	}
 	defer d.mu.Unlock()
 	return d.content == nil
 }
 
-// after returns before, if that has been made and is the same; if it is another, d is made
-// now, for it will be asked for.
+// after returns the document before, if it was built and is the same. If it was built and differs, it starts to build
+// d, which will soon be requested.
 func (d *served) after(before *served, same bool) *served {
 	switch {
 	case !before.made():
@@ -51,17 +51,17 @@ func (d *served) after(before *served, same bool) *served {
 	case same:
 		return before
 	}
-	go func() { _ = d.prepare() }() // who asks hears of an error
+	go func() { _ = d.prepare() }() // the next request gets the error
 	return d
 }
 
-// prepare makes the document, unless it is there.
+// prepare builds the document, unless it was built.
 func (d *served) prepare() error {
 	_, err := d.body(false)
 	return err
 }
 
-// body is the document, compressed.
+// body returns the document, compressed.
 func (d *served) body(asProto bool) ([]byte, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -93,7 +93,7 @@ func (d *served) body(asProto bool) ([]byte, error) {
 	return d.proto, nil
 }
 
-// marshal leaves out the pass that json.Marshal makes over what a method has written.
+// marshal skips the second pass that json.Marshal makes over the output of a MarshalJSON method.
 func marshal(content any) ([]byte, error) {
 	if m, ok := content.(json.Marshaler); ok {
 		return m.MarshalJSON()
@@ -101,7 +101,7 @@ func marshal(content any) ([]byte, error) {
 	return json.Marshal(content)
 }
 
-// compressors take much memory to begin with.
+// compressors are pooled, because each allocates much memory.
 var compressors = sync.Pool{New: func() any { return gzip.NewWriter(nil) }}
 
 func compress(text []byte) []byte {
@@ -122,7 +122,7 @@ func decompress(compressed []byte) ([]byte, error) {
 	return io.ReadAll(z)
 }
 
-// mediaType is a form that clients can ask for, by a name that may be an old one.
+// mediaType is a format that clients can request, possibly by an old name.
 type mediaType struct {
 	subtype, returned string
 	proto             bool
@@ -157,9 +157,8 @@ func negotiated(r *http.Request, offered []mediaType) (mediaType, bool) {
 	return mediaType{}, false
 }
 
-// serve answers as upstream's handlers do. Who asks with a hash, at the path below
-// /openapi/v3, gets the document with that hash, which never changes, or is sent to the one
-// that there is.
+// serve answers as kube-apiserver does. A request with a hash, below /openapi/v3, gets the document with that hash,
+// which never changes, or a redirect to the current one.
 func (d *served) serve(w http.ResponseWriter, r *http.Request, offered []mediaType, path string) {
 	h := w.Header()
 	h.Set("Vary", "Accept, Accept-Encoding")

@@ -9,11 +9,11 @@ import (
 	"stele.dev/stele/core/typed"
 )
 
-// A goType is one of Kubernetes' own: it has a name in OpenAPI, and texts about its fields.
+// goType is one of Kubernetes' own Go types. It has a name in OpenAPI, and descriptions of its fields.
 type goType struct {
 	reflect.Type
 	name string
-	docs map[string]string // by the field's name in JSON; "" is the type itself
+	docs map[string]string // by JSON field name; "" is the type itself
 }
 
 func goTypeOf(t reflect.Type) goType {
@@ -27,8 +27,8 @@ func goTypeOf(t reflect.Type) goType {
 	return g
 }
 
-// nameTypes gives the schema of a built-in kind the texts of Kubernetes' Go type, and makes of its parts definitions of
-// their own, by the names that clients know: kubectl explain shows <LeaseSpec> and not <Object>.
+// nameTypes gives the schema of a built-in kind the descriptions of Kubernetes' Go type, and makes its parts separate
+// definitions with the names that clients know: kubectl explain shows <LeaseSpec> instead of <Object>.
 func (b *builder) nameTypes(s *spec.Schema, gvk schema.GroupVersionKind) {
 	object, err := typed.New(gvk)
 	if err != nil {
@@ -37,7 +37,7 @@ func (b *builder) nameTypes(s *spec.Schema, gvk schema.GroupVersionKind) {
 	b.describe(s, goTypeOf(reflect.TypeOf(object).Elem()))
 }
 
-// describe tells of a type's fields what Kubernetes does.
+// describe adds the descriptions of a type's fields.
 func (b *builder) describe(s *spec.Schema, t goType) {
 	if doc := t.docs[""]; doc != "" {
 		s.Description = doc
@@ -56,7 +56,7 @@ func (b *builder) describe(s *spec.Schema, t goType) {
 	}
 }
 
-// part is the schema of a field: a reference where it is of a type that has a name.
+// part returns the schema of a field: a reference if its type has a name.
 func (b *builder) part(s spec.Schema, t reflect.Type) spec.Schema {
 	switch t.Kind() {
 	case reflect.Pointer:
@@ -79,14 +79,14 @@ func (b *builder) part(s spec.Schema, t reflect.Type) spec.Schema {
 	return s
 }
 
-// isEmpty reports whether a default is that of references: none, or a struct without fields.
+// isEmpty reports whether a default is that of a reference: none, or an empty struct.
 func isEmpty(value any) bool {
 	fields, ok := value.(map[string]any)
 	return value == nil || ok && len(fields) == 0
 }
 
-// named makes a definition of a schema, and returns a reference to it; the schema itself where there is another
-// definition of that name.
+// named makes a schema a definition, and returns a reference to it. It returns the schema itself if another definition
+// has that name.
 func (b *builder) named(s spec.Schema, t goType) spec.Schema {
 	description := s.Description
 	if _, own := b.meta()[t.name]; own {

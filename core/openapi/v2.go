@@ -8,7 +8,7 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/spec"
 )
 
-// swagger is what OpenAPI v2 says of all versions of all kinds.
+// swagger returns the OpenAPI v2 document of all versions of all kinds.
 func swagger(versions []Resource, version string) *spec.Swagger {
 	b := newBuilder(version2, versions)
 	s := &spec.Swagger{SwaggerProps: spec.SwaggerProps{
@@ -61,8 +61,8 @@ func operation2(of *spec3.Operation) *spec.Operation {
 	return op
 }
 
-// downgrade makes of a structural schema what OpenAPI v2 has words for, and what clients of
-// it can read: as apiextensions' ToStructuralOpenAPIV2, without defaults. s is changed.
+// downgrade converts a structural schema to OpenAPI v2 in a way that clients of v2 understand, like apiextensions'
+// ToStructuralOpenAPIV2 without defaults. It changes s.
 func downgrade(s *spec.Schema) *spec.Schema {
 	s.AllOf, s.AnyOf, s.OneOf, s.Not, s.Default = nil, nil, nil, nil, nil
 	keeps := s.Extensions["x-kubernetes-preserve-unknown-fields"] == true

@@ -1,9 +1,8 @@
-// Package parts keeps parts of policies between their upload and the push that consists of
-// them. A bundle can be larger than a request: a client uploads what the server lacks of it, by
-// content, and then pushes a policy that names the parts by their digests.
+// Package parts stores uploaded parts of policies until the policy is pushed. A bundle can be larger than a request,
+// so a client uploads the parts that the server lacks, and then pushes a policy that names all parts by their digests.
 //
-// Parts are files in a folder. They are not in the log: that has those of policies that came in
-// force. What is not pushed within an hour is forgotten, and uploaded again.
+// Parts are files in a folder. They are not in the log, which only has those of activated policies. A part that is not
+// pushed within an hour is deleted, and must be uploaded again.
 package parts
 
 import (
@@ -18,18 +17,18 @@ import (
 )
 
 const (
-	// MaxSize is how large a part may be: as large as the log's.
+	// MaxSize limits the size of a part, as in the log.
 	MaxSize = policies.ChunkSize
-	// maxBytes bounds what is kept: two of the largest bundles.
+	// maxBytes limits the size of all parts: two of the largest bundles.
 	maxBytes = 640 << 20
 	// kept is how long a part is kept.
 	kept = time.Hour
 )
 
-// ErrFull reports that as many parts are kept as there may be.
+// ErrFull reports that there is no room for more parts.
 var ErrFull = errors.New("too many parts of policies are waiting to be pushed")
 
-// Store keeps parts. It is safe for concurrent use.
+// Store stores parts. It is safe for concurrent use.
 type Store struct {
 	dir string
 
@@ -43,7 +42,7 @@ type part struct {
 	until time.Time
 }
 
-// Open returns an empty store that keeps parts in a folder, which it makes.
+// Open creates a folder for parts, and returns an empty store in it.
 func Open(dir string) (*Store, error) {
 	if err := errors.Join(os.RemoveAll(dir), os.MkdirAll(dir, 0o700)); err != nil {
 		return nil, fmt.Errorf("parts: %w", err)
@@ -53,7 +52,7 @@ func Open(dir string) (*Store, error) {
 
 func (s *Store) file(d policies.Digest) string { return filepath.Join(s.dir, d.String()) }
 
-// Put keeps a part, and returns its digest.
+// Put stores a part and returns its digest.
 func (s *Store) Put(data []byte) (policies.Digest, error) {
 	d := policies.DigestOf(data)
 	now := time.Now()
@@ -65,7 +64,7 @@ func (s *Store) Put(data []byte) (policies.Digest, error) {
 	if full {
 		return d, ErrFull
 	}
-	// Written under another name, so that nobody reads half of it.
+	// It is written under another name first, so that nobody reads a part of it.
 	temporary, err := os.CreateTemp(s.dir, "new-*")
 	if err != nil {
 		return d, fmt.Errorf("parts: %w", err)
@@ -85,7 +84,7 @@ func (s *Store) Put(data []byte) (policies.Digest, error) {
 	return d, nil
 }
 
-// Get returns a part; false if it is not kept.
+// Get returns a part, and false if there is none.
 func (s *Store) Get(d policies.Digest) ([]byte, bool) {
 	s.mu.Lock()
 	_, known := s.parts[d]
@@ -97,7 +96,7 @@ func (s *Store) Get(d policies.Digest) ([]byte, bool) {
 	return data, err == nil && policies.DigestOf(data) == d
 }
 
-// Has reports whether a part is kept.
+// Has reports whether there is a part.
 func (s *Store) Has(d policies.Digest) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -105,7 +104,7 @@ func (s *Store) Has(d policies.Digest) bool {
 	return known
 }
 
-// Drop forgets parts: they are in the log.
+// Drop deletes parts that are in the log.
 func (s *Store) Drop(all []policies.Digest) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -3,25 +3,23 @@ package past
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strconv"
 	"strings"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apiserver/pkg/storage"
 	"stele.dev/stele/core/commit"
+	"stele.dev/stele/core/status"
 	"stele.dev/stele/projections/history"
 )
 
-// Moment is what a client calls a moment: a revision, or a time of RFC 3339 that means the last
-// revision up to then.
+// Moment is a revision, or a time, which means the last revision up to then.
 type Moment struct {
 	Revision uint64
-	Time     time.Time // if Revision is 0
+	Time     time.Time // used if Revision is 0
 }
 
-// Parse reads a moment. Its error is a Status.
+// Parse parses a moment. Its error is a Status.
 func Parse(text string) (Moment, error) {
 	if strings.Trim(text, "0123456789") == "" {
 		if n, err := strconv.ParseUint(text, 10, 64); err == nil && n > 0 {
@@ -30,19 +28,17 @@ func Parse(text string) (Moment, error) {
 	} else if t, err := time.Parse(time.RFC3339, text); err == nil {
 		return Moment{Time: t}, nil
 	}
-	return Moment{}, apierrors.NewBadRequest(fmt.Sprintf("%q is not a moment: want a revision that is above 0, as 1200, or a time of RFC 3339, as 2026-03-01T12:00:00Z or 2026-03-01T13:00:00.5+01:00", text))
+	return Moment{}, status.BadRequestf("%q is not a moment: want a revision that is above 0, as 1200, or a time of RFC 3339, as 2026-03-01T12:00:00Z or 2026-03-01T13:00:00.5+01:00", text)
 }
 
-// NotYet is the answer to who asks for a revision behind the newest one there is: after how many
-// seconds it may be asked for again is said, too.
+// NotYet returns the error for a revision after the newest one. It tells the client in how many seconds to try again.
 func NotYet(revision, newest uint64) error {
 	const retry = 1
 	return storage.NewTooLargeResourceVersionError(revision, newest, retry)
 }
 
-// Resolve finds the revision of a moment, and a tip that is not older than that one and than
-// the revision. What a time in the past means never changes again. Errors are those of [Past.Check], or a
-// Status that says which moments there are.
+// Resolve returns the revision of a moment, and a tip that is not older than it. The meaning of a past time never
+// changes. Its errors are those of [Past.Check], or a Status that names the moments that can be read.
 func (p *Past) Resolve(ctx context.Context, tip *commit.Tip, m Moment) (uint64, *commit.Tip, error) {
 	if m.Revision > 0 {
 		if m.Revision > tip.Revision() {
@@ -50,21 +46,21 @@ func (p *Past) Resolve(ctx context.Context, tip *commit.Tip, m Moment) (uint64, 
 			if tip, err = p.committer.Confirm(ctx); err != nil {
 				return 0, nil, err
 			}
-			if m.Revision > tip.Revision() { // without a time to try again: clients would do so, for long, with every request
+			if m.Revision > tip.Revision() { // no Retry-After: clients would repeat the request again and again
 				return 0, nil, storage.NewTooLargeResourceVersionError(m.Revision, tip.Revision(), 0)
 			}
 		}
 		return m.Revision, tip, p.Check(ctx, tip, m.Revision)
 	}
 	if !m.Time.Before(tip.Time) {
-		// Once the tip is settled, what follows has a log time that is not before now.
+		// Once the tip is settled, later revisions have a log time that is not before now.
 		now := p.committer.Now()
 		var err error
 		if tip, err = p.committer.Settle(ctx); err != nil {
 			return 0, nil, err
 		}
 		if !m.Time.Before(now) && !m.Time.Before(tip.Time) {
-			return 0, nil, apierrors.NewBadRequest(fmt.Sprintf("%s has not come yet: the newest revision is %d, of %s", stamp(m.Time), tip.Revision(), stamp(tip.Time)))
+			return 0, nil, status.BadRequestf("%s has not come yet: the newest revision is %d, of %s", stamp(m.Time), tip.Revision(), stamp(tip.Time))
 		}
 	}
 	if err := p.history.Reach(ctx, tip.Revision()); err != nil {
@@ -79,13 +75,12 @@ func (p *Past) Resolve(ctx context.Context, tip *commit.Tip, m Moment) (uint64, 
 		if err != nil {
 			return 0, nil, err
 		}
-		return 0, nil, apierrors.NewResourceExpired(fmt.Sprintf("%s is before all that is known: the first revision is %d, of %s", stamp(m.Time), oldest, stamp(first)))
+		return 0, nil, status.Expired("%s is before all that is known: the first revision is %d, of %s", stamp(m.Time), oldest, stamp(first))
 	}
 	return revision, tip, err
 }
 
-// certain refuses a revision that was found for a time, while the clock is behind the log: which
-// revisions have been written by now is not known then.
+// certain returns an error while the clock is behind the log: then the revision of a time may still change.
 func (p *Past) certain(ctx context.Context, tip *commit.Tip, revision uint64) error {
 	health := p.committer.ClockHealth()
 	if health == nil || revision == tip.Revision() {
@@ -94,23 +89,23 @@ func (p *Past) certain(ctx context.Context, tip *commit.Tip, revision uint64) er
 	if next, err := p.history.Time(ctx, revision+1); err != nil || !next.After(p.committer.Now()) {
 		return err
 	}
-	return apierrors.NewServiceUnavailable("times cannot be looked up: " + health.Error() + "; a revision can be given instead")
+	return status.ClockBehind(health)
 }
 
-// Check tells whether a revision can be asked for, of a tip that is confirmed if it is older. Its
-// error is a Status that names the nearest that can: one that has not been issued is too large,
-// one that a restore has lost or that is not kept any more has expired.
+// Check returns an error if a revision cannot be read. The tip must be confirmed if the revision is newer than it. The
+// error is a Status that names the nearest readable revision: "too large" if it was not issued yet, "expired" if it
+// was lost in a restore or is no longer kept.
 func (p *Past) Check(ctx context.Context, tip *commit.Tip, revision uint64) error {
 	if revision > tip.Revision() {
 		return NotYet(revision, tip.Revision())
 	}
-	if revision >= tip.EpochStart { // nobody waits for the history of what memory may answer
+	if revision >= tip.EpochStart { // memory may answer it, so do not wait for the history
 		return p.Kept(revision)
 	}
 	return p.retained(ctx, revision)
 }
 
-// retained is Check of a revision that was issued.
+// retained is Check for a revision that was issued.
 func (p *Past) retained(ctx context.Context, revision uint64) error {
 	if err := p.NotLost(ctx, revision); err != nil {
 		return err
@@ -118,15 +113,15 @@ func (p *Past) retained(ctx context.Context, revision uint64) error {
 	return p.Kept(revision)
 }
 
-// Kept refuses a revision that is not kept any more.
+// Kept returns an error if a revision is no longer kept.
 func (p *Past) Kept(revision uint64) error {
 	if oldest := p.history.Oldest(); revision < oldest {
-		return apierrors.NewResourceExpired(fmt.Sprintf("revision %d is not kept any more: the oldest that is kept is %d", revision, oldest))
+		return status.Expired("revision %d is not kept any more: the oldest that is kept is %d", revision, oldest)
 	}
 	return nil
 }
 
-// Time is the log time of a revision.
+// Time returns the time of a revision in the log.
 func (p *Past) Time(ctx context.Context, revision uint64) (time.Time, error) {
 	if err := p.history.Reach(ctx, revision); err != nil {
 		return time.Time{}, err
@@ -134,15 +129,15 @@ func (p *Past) Time(ctx context.Context, revision uint64) (time.Time, error) {
 	return p.history.Time(ctx, revision)
 }
 
-// NotLost refuses a revision that was issued before a restore and is in no history any more: what its
-// client has seen then, nobody can go on from. The revision is not above that of the log.
+// NotLost returns an error if a revision was lost by a restore: the client may have seen changes that no longer exist,
+// and cannot continue from them. The revision must not be above that of the log.
 func (p *Past) NotLost(ctx context.Context, revision uint64) error {
-	// What follows a gap is in the history once that has come to any revision in it.
+	// Once the history has reached a revision in a gap, it knows what follows the gap.
 	if err := p.history.Reach(ctx, revision); err != nil {
 		return err
 	}
 	if gap, lost := p.history.Lost(revision); lost {
-		return apierrors.NewResourceExpired(fmt.Sprintf("revision %d was lost when the log was restored: the nearest are %d before it, and those from %d on", revision, gap.LostFrom-1, gap.Next))
+		return status.Expired("revision %d was lost when the log was restored: the nearest are %d before it, and those from %d on", revision, gap.LostFrom-1, gap.Next)
 	}
 	return nil
 }

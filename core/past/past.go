@@ -1,23 +1,21 @@
-// Package past answers for what was: which revision a moment is, which policy was in force
-// then, and what objects there were. It does not say who may ask: that is decided today.
+// Package past answers questions about past revisions: the revision of a moment, the policy in force at it, and the
+// objects of that time. It does not check access, which today's policy decides.
 //
-// What is shown of an object at a revision is the payload of its last event up to there,
-// rendered by the policy in force there if the form of its kind was another one than that under
-// which it was written. That is also what the recent changes in memory lead to, which are asked
-// first where few of them are to be undone; both give the same bytes.
+// An object at a revision is the payload of its last event up to that revision. If the policy in force there has
+// another form of the kind than the one that the object was written under, the object is rendered by it. The recent
+// changes in memory give the same bytes. They are used where only a few of them need to be undone.
 package past
 
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"runtime"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"stele.dev/stele/core/commit"
+	"stele.dev/stele/core/status"
 	"stele.dev/stele/eventlog"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/projections/history"
@@ -26,56 +24,55 @@ import (
 )
 
 const (
-	// policiesKept is how many policies that are not in force any more are kept compiled.
+	// policiesKept is how many policies of the past are kept compiled.
 	policiesKept = 4
-	// So many of the recent changes in memory are undone for one object, or for all of a resource, for
-	// which it is twice as many as there are objects if these are more; from there on history is
-	// quicker, and what was made of it is kept.
+	// These are how many recent changes in memory are undone for one object, and for a whole resource. For a resource
+	// with more objects, it is twice their number. Beyond that, history is faster, and its result is cached.
 	undoneForOne, undoneForAll = 100, 2000
-	// bytesKept bounds the objects in memory that were made from history, for as long as somebody asks.
+	// bytesKept limits the memory of objects that were read from history.
 	bytesKept = 64 << 20
-	// statesKept are kept however large they are: a page of a list, or a part of what an activation
-	// changed, must not take the making of all there was.
+	// statesKept is how many states are kept whatever their size. Otherwise every page of a list would read the whole
+	// state again.
 	statesKept = 2
-	// unasked is after how long they are dropped all the same.
+	// unasked is how long an unused state is kept.
 	unasked = time.Minute
 )
 
-// Past is safe for concurrent use.
+// Past answers questions about past revisions. It is safe for concurrent use.
 type Past struct {
 	committer *commit.Committer
 	log       eventlog.Reader
 	history   *history.Store
 	logger    *slog.Logger
 
-	loading *sharing // policies
-	making  *sharing // states, which are large
+	loading *sharing // of policies
+	making  *sharing // of states, which are large
 	laws    *cache[policies.Digest, *law]
 	forms   *cache[formPair, bool]
 	rights  *cache[policies.Digest, *Rights]
 	states  *cache[place, *objects.State]
 }
 
-// law is a policy with what it was proposed with.
+// law is a policy and its proposal.
 type law struct {
 	policy   *policy.Policy
 	proposal *policies.Proposal
 }
 
-// formPair asks whether a resource has the same form under two policies.
+// formPair is the question whether a resource has the same form under two policies.
 type formPair struct {
 	a, b policies.Digest
 	schema.GroupResource
 }
 
-// place is what a state was made of; all namespaces if that is "".
+// place is the resource, revision and namespace of a cached state; "" means all namespaces.
 type place struct {
 	schema.GroupResource
 	namespace string
 	revision  uint64
 }
 
-// Options for [New].
+// Options are the options of [New].
 type Options struct {
 	Committer *commit.Committer
 	Log       eventlog.Reader
@@ -83,7 +80,7 @@ type Options struct {
 	Logger    *slog.Logger
 }
 
-// New makes a Past.
+// New returns a Past.
 func New(o Options) *Past {
 	p := &Past{
 		committer: o.Committer, log: o.Log, history: o.History, logger: o.Logger,
@@ -95,7 +92,7 @@ func New(o Options) *Past {
 	return p
 }
 
-// lawOf is the policy of an activation that a tip knows of.
+// lawOf returns the policy of an activation that the tip knows.
 func (p *Past) lawOf(ctx context.Context, tip *commit.Tip, r policies.Record) (*law, error) {
 	if in := tip.Policies.Active; in != nil && in.Digest == r.Digest {
 		return &law{tip.Policy, in.Proposal}, nil
@@ -117,7 +114,7 @@ func (p *Past) lawOf(ctx context.Context, tip *commit.Tip, r policies.Record) (*
 	})
 }
 
-// Policy is the one that was in force at a revision that is not above a tip's; nil if there was none.
+// Policy returns the policy in force at a revision, nil if there was none. The revision must not be above the tip's.
 func (p *Past) Policy(ctx context.Context, tip *commit.Tip, revision uint64) (*policy.Policy, error) {
 	r, found := tip.Policies.InForce(revision)
 	if !found {
@@ -130,8 +127,8 @@ func (p *Past) Policy(ctx context.Context, tip *commit.Tip, revision uint64) (*p
 	return l.policy, nil
 }
 
-// Tip is what a tip with a policy was at a revision that is not above it, but for its objects: see
-// [Past.Objects]. Its error is a Status if no policy was in force yet.
+// Tip returns a tip as it was at a revision, without its objects: see [Past.Objects]. The given tip must have a
+// policy, and the revision must not be above the tip's. Its error is a Status if no policy was in force yet.
 func (p *Past) Tip(ctx context.Context, tip *commit.Tip, revision uint64) (*commit.Tip, error) {
 	if err := p.history.Reach(ctx, revision); err != nil {
 		return nil, err
@@ -143,7 +140,7 @@ func (p *Past) Tip(ctx context.Context, tip *commit.Tip, revision uint64) (*comm
 	then := &commit.Tip{Head: eventlog.Head{Log: tip.Head.Log, Revision: revision}, Time: at}
 	r, found := tip.Policies.InForce(revision)
 	if !found {
-		return nil, apierrors.NewResourceExpired(fmt.Sprintf("no policy was in force at revision %d: the first is since revision %d", revision, tip.Policies.History[0].Revision))
+		return nil, status.Expired("no policy was in force at revision %d: the first is since revision %d", revision, tip.Policies.History[0].Revision)
 	}
 	l, err := p.lawOf(ctx, tip, r)
 	if err != nil {
@@ -154,8 +151,7 @@ func (p *Past) Tip(ctx context.Context, tip *commit.Tip, revision uint64) (*comm
 	return then, err
 }
 
-// Object returns an object as it was at a revision that is not above the tip's; nil if it was
-// not there.
+// Object returns an object as it was at a revision, nil if it did not exist. The revision must not be above the tip's.
 func (p *Past) Object(ctx context.Context, tip *commit.Tip, r schema.GroupResource, namespace, name string, revision uint64) (*objects.Object, error) {
 	switch s, err := p.committer.Objects().AtHand(r, revision, undoneForOne); {
 	case err == nil:
@@ -177,8 +173,8 @@ func (p *Past) Object(ctx context.Context, tip *commit.Tip, r schema.GroupResour
 	return s.state.Get(r, namespace, name), nil
 }
 
-// Objects returns the state of a resource at a revision that is not above the tip's; of what is
-// in a namespace only, if that is not "". It may have more than that.
+// Objects returns the state of a resource at a revision, of one namespace or of all if it is "". The state may contain
+// more. The revision must not be above the tip's.
 func (p *Past) Objects(ctx context.Context, tip *commit.Tip, r schema.GroupResource, namespace string, revision uint64) (*objects.State, error) {
 	switch s, err := p.committer.Objects().AtHand(r, revision, max(undoneForAll, 2*tip.Objects.CountAfter(r, namespace, "", ""))); {
 	case err == nil:
@@ -205,8 +201,8 @@ func (p *Past) Objects(ctx context.Context, tip *commit.Tip, r schema.GroupResou
 	})
 }
 
-// Introduced is the revision behind another one at which the first policy that has a resource came in
-// force, 0 if none did, or none of the next few.
+// Introduced returns the revision after another one at which the first policy with a resource was activated. It
+// returns 0 if there is none among the next few activations.
 func (p *Past) Introduced(ctx context.Context, tip *commit.Tip, r schema.GroupResource, after uint64) (uint64, error) {
 	const few = 16
 	tried := 0
@@ -228,8 +224,8 @@ func (p *Past) Introduced(ctx context.Context, tip *commit.Tip, r schema.GroupRe
 	return 0, nil
 }
 
-// Around tells, of an object that was not there at a revision, at which revisions it was deleted before
-// and created after that, up to another one; 0 if it was not.
+// Around returns when an object that did not exist at a revision was deleted before it, and created after it, up to
+// another revision; 0 if it was not.
 func (p *Past) Around(ctx context.Context, r schema.GroupResource, namespace, name string, at, upto uint64) (went, came uint64, err error) {
 	if err := p.history.Reach(ctx, upto); err != nil {
 		return 0, 0, err

@@ -5,10 +5,10 @@ import (
 	"fmt"
 	"iter"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"stele.dev/stele/core/commit"
 	"stele.dev/stele/core/shown"
+	"stele.dev/stele/core/status"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/projections/history"
 	"stele.dev/stele/projections/objects"
@@ -19,16 +19,16 @@ func (p place) String() string {
 	return fmt.Sprintf("objects %s/%s@%d", p.GroupResource, p.namespace, p.revision)
 }
 
-// overhead is about what an object takes besides its JSON.
+// overhead is about how many bytes an object takes besides its JSON.
 const overhead = 256
 
-// made is a state with what it takes.
+// made is a state and the memory it takes.
 type made struct {
 	state *objects.State
 	bytes int
 }
 
-// made makes the state of what was there, given as the last change of each object.
+// made returns the state of a resource, made from the last change of each object.
 func (p *Past) made(ctx context.Context, tip *commit.Tip, r schema.GroupResource, revision uint64, changes iter.Seq2[*history.Change, error]) (*made, error) {
 	look, err := p.look(ctx, tip, r, revision)
 	if err != nil {
@@ -54,12 +54,12 @@ func (p *Past) made(ctx context.Context, tip *commit.Tip, r schema.GroupResource
 	return m, err
 }
 
-// look is how objects of a resource are shown at a revision. It belongs to one goroutine.
+// look renders the objects of a resource as at a revision. It is for one goroutine.
 type look struct {
 	p      *Past
 	tip    *commit.Tip
 	kind   objects.Kind
-	policy *policy.Kind // nil if there is none that has the resource
+	policy *policy.Kind // nil if the policy does not have the resource
 	digest policies.Digest
 	stored func([]byte) ([]byte, error)
 }
@@ -81,24 +81,24 @@ func (p *Past) look(ctx context.Context, tip *commit.Tip, r schema.GroupResource
 	return l, nil
 }
 
-// of is the payload of a change as it is shown.
+// of returns the payload of a change as rendered.
 func (l *look) of(ctx context.Context, c *history.Change) ([]byte, error) {
 	if c.Payload == nil {
-		return nil, apierrors.NewResourceExpired(fmt.Sprintf("what %s %q was at revision %d is not in the log any more", c.Object.GetResource(), c.Object.GetName(), c.Revision))
+		return nil, status.Expired("what %s %q was at revision %d is not in the log any more", c.Object.GetResource(), c.Object.GetName(), c.Revision)
 	}
 	same, err := l.sameForm(ctx, c.Revision)
 	if err != nil || same {
 		return c.Payload, err
 	}
 	payload, err := l.stored(c.Written())
-	if err != nil { // as when the policy came in force
+	if err != nil { // as at the activation of the policy
 		l.p.logger.Error("a stored object cannot be shown as its schema wants it", "kind", l.policy.Resource(), "error", err)
 		return c.Payload, nil
 	}
 	return payload, nil
 }
 
-// sameForm tells whether what was written at a revision is shown as it was written.
+// sameForm reports whether an object that was written at a revision is shown as it was written.
 func (l *look) sameForm(ctx context.Context, written uint64) (bool, error) {
 	record, found := l.tip.Policies.InForce(written)
 	if l.policy == nil || !found || record.Digest == l.digest {

@@ -12,33 +12,33 @@ import (
 )
 
 const (
-	// changesAtOnce bounds how many changes one chunk is made of.
+	// changesAtOnce limits the changes in a chunk.
 	changesAtOnce = 256
-	// revisionsAtOnce bounds the part of the log that is searched for them.
+	// revisionsAtOnce limits the part of the log that is searched for a chunk.
 	revisionsAtOnce = 1 << 15
 )
 
-// Replay is what a watch is told of what was: the changes of a resource behind a place up to
-// a revision, as a selection sees them.
+// Replay is what a watch of the past reads: the changes of a resource after a place, up to a revision, that match a
+// selection.
 type Replay struct {
 	Resource  schema.GroupResource
 	Selection objects.Selection
 	From      objects.Place
-	// UpTo is not above the revision of the tip.
+	// UpTo is the last revision, not above that of the tip.
 	UpTo uint64
-	// Bytes are about how much a chunk may hold. It has at least one change.
+	// Bytes limits about how much a chunk holds. A chunk has at least one change.
 	Bytes int
 }
 
 // Chunk is a part of a replay.
 type Chunk struct {
 	Events []objects.Event
-	// Place is how far it goes.
+	// Place is the end of the chunk.
 	Place objects.Place
-	// Bytes are about what the events take in memory.
+	// Bytes is about how much memory the events take.
 	Bytes int
 
-	looked int // at so many changes
+	looked int // the number of changes that were read
 }
 
 func (c *Chunk) full(r *Replay) bool { return c.looked >= changesAtOnce || c.Bytes >= r.Bytes }
@@ -51,8 +51,8 @@ func (c *Chunk) add(change *objects.Change, r *Replay) {
 	}
 }
 
-// Chunk reads what comes next of a replay: the events that a watch got when they happened, in
-// the same order. It may have none although there is more to come behind its place.
+// Chunk reads the next part of a replay: the events that a watch received at that time, in the same order. A chunk may
+// be empty although more follow after its place.
 func (p *Past) Chunk(ctx context.Context, tip *commit.Tip, r Replay) (*Chunk, error) {
 	if err := p.history.Reach(ctx, r.UpTo); err != nil {
 		return nil, err
@@ -60,7 +60,7 @@ func (p *Past) Chunk(ctx context.Context, tip *commit.Tip, r Replay) (*Chunk, er
 	c := &Chunk{Place: r.From}
 	upto := min(r.UpTo, r.From.Revision+revisionsAtOnce)
 	if gap, lost := p.history.Lost(upto); lost {
-		upto = gap.Next // nobody is told to go on from what was lost
+		upto = gap.Next // clients cannot continue from lost revisions
 	}
 	activations := tip.Policies.History
 	activations = activations[sort.Search(len(activations), func(i int) bool { return activations[i].Revision > r.From.Revision }):]
@@ -80,7 +80,7 @@ func (p *Past) Chunk(ctx context.Context, tip *commit.Tip, r Replay) (*Chunk, er
 	return c, nil
 }
 
-// replayWrites goes on through revisions at which no policy came in force.
+// replayWrites reads revisions without an activation.
 func (p *Past) replayWrites(ctx context.Context, tip *commit.Tip, r *Replay, c *Chunk, upto uint64) error {
 	if c.Place.Revision >= upto {
 		return nil
@@ -108,10 +108,10 @@ func (p *Past) replayWrites(ctx context.Context, tip *commit.Tip, r *Replay, c *
 	return nil
 }
 
-// change is what an event did to the objects that there were.
+// change returns what an event changed in the objects.
 func (p *Past) change(ctx context.Context, look *look, parse func([]byte, uint64) (*objects.Object, error), r *Replay, event *history.Change) (*objects.Change, error) {
 	change := &objects.Change{Revision: event.Revision, Deleted: event.Deleted}
-	bulk := event.Meta.GetBulk() != nil // which has no payloads: objects go as they were
+	bulk := event.Meta.GetBulk() != nil // it has no payloads: the objects are deleted as they were
 	if event.Previous != 0 && (bulk || !r.Selection.ByKey()) {
 		was, err := p.history.Get(ctx, r.Resource, event.Object.GetNamespace(), event.Object.GetName(), event.Revision-1)
 		if err != nil {
@@ -140,13 +140,13 @@ func (p *Past) change(ctx context.Context, look *look, parse func([]byte, uint64
 		return nil, err
 	}
 	if event.Previous != 0 && change.Before == nil {
-		change.Before = change.Object // of the same key, and more is not asked
+		change.Before = change.Object // it has the same key; nothing else is needed
 	}
 	return change, nil
 }
 
-// replayActivation goes on through a revision at which a policy came in force: objects that it
-// shows otherwise than the one before changed with it, in their order.
+// replayActivation reads the revision of an activation: objects that the new policy renders differently changed at it,
+// in their order.
 func (p *Past) replayActivation(ctx context.Context, tip *commit.Tip, r *Replay, c *Chunk, at uint64) error {
 	look, err := p.look(ctx, tip, r.Resource, at)
 	if err != nil {

@@ -9,16 +9,16 @@ import (
 	"stele.dev/stele/projections/policies"
 )
 
-// rightsKept is how many policies are kept as what they allow, which is little of them.
+// rightsKept is how many policies are cached as rights, which are small.
 const rightsKept = 16
 
-// Rights are what a policy allows, and what its rules can name.
+// Rights are the access rules of a policy, and what its rules can name.
 type Rights struct {
 	*rights.Rights
 	Served policy.Resources
 }
 
-// Rights are those of an activation that a tip knows of. The policy is not compiled for that.
+// Rights returns the rights of an activation that the tip knows. It does not compile the policy.
 func (p *Past) Rights(ctx context.Context, tip *commit.Tip, r policies.Record) (*Rights, error) {
 	if kept, found := p.rights.get(r.Digest); found {
 		return kept, nil

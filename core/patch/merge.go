@@ -1,7 +1,7 @@
 package patch
 
-// Merge applies a merge patch (RFC 7386) to a decoded object, which then shares values with
-// the patch. It comes to what Apply comes to with the same as JSON.
+// Merge applies a merge patch (RFC 7386) to a decoded object. The object then shares values with the patch. The result
+// is that of Apply with the same patch as JSON.
 func Merge(object, patch map[string]any) {
 	for name, value := range patch {
 		if value == nil {
@@ -13,7 +13,7 @@ func Merge(object, patch map[string]any) {
 		switch {
 		case ok && merges:
 			Merge(old, fields)
-		case ok: // null in a list is not looked for then
+		case ok: // null inside a list stays
 			object[name] = value
 		default:
 			withoutNull(value)
@@ -22,7 +22,7 @@ func Merge(object, patch map[string]any) {
 	}
 }
 
-// withoutNull takes fields that are null out of a value.
+// withoutNull removes fields that are null from a value.
 func withoutNull(value any) {
 	switch v := value.(type) {
 	case map[string]any:

@@ -1,35 +1,33 @@
-// Package patch applies JSON patches (RFC 6902), JSON merge patches (RFC 7386) and, to
-// built-in kinds, strategic merge patches to the JSON of an object, with the errors of
-// kube-apiserver.
+// Package patch applies JSON patches (RFC 6902), JSON merge patches (RFC 7386), and for built-in kinds strategic merge
+// patches. Patches and objects are JSON. Errors are those of kube-apiserver.
 package patch
 
 import (
 	"errors"
 	"fmt"
 	"mime"
-	"net/http"
 
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/mergepatch"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	"k8s.io/apiserver/pkg/endpoints/handlers/negotiation"
 	kjson "sigs.k8s.io/json"
+	"stele.dev/stele/core/status"
 	"stele.dev/stele/core/typed"
 )
 
-// maxOperations of a JSON patch, as upstream.
+// maxOperations limits the operations of a JSON patch, as in kube-apiserver.
 const maxOperations = 10000
 
-// maxCopied bounds what the copy operations of a JSON patch add up to.
+// maxCopied limits the total size of the copy operations of a JSON patch.
 const maxCopied = 3 << 20
 
 func init() { jsonpatch.AccumulatedCopySizeLimit = maxCopied }
 
-// Types are the media types of the patches that a kind takes, in kube-apiserver's order.
-// Strategic merge patches are for built-in kinds only.
+// Types returns the media types of patches that a kind accepts, in kube-apiserver's order. Only built-in kinds accept
+// strategic merge patches.
 func Types(gvk schema.GroupVersionKind) []string {
 	supported := []string{string(types.JSONPatchType), string(types.MergePatchType)}
 	if typed.Has(gvk) {
@@ -38,7 +36,7 @@ func Types(gvk schema.GroupVersionKind) []string {
 	return append(supported, string(types.ApplyYAMLPatchType))
 }
 
-// TypeOf reads the type of a patch from a request's Content-Type header.
+// TypeOf returns the patch type of a Content-Type header.
 func TypeOf(contentType string, gvk schema.GroupVersionKind) (types.PatchType, error) {
 	mediaType, _, err := mime.ParseMediaType(contentType)
 	if err != nil {
@@ -53,7 +51,7 @@ func TypeOf(contentType string, gvk schema.GroupVersionKind) (types.PatchType, e
 	return "", negotiation.NewUnsupportedMediaTypeError(supported)
 }
 
-// Apply returns the patched JSON, and what strict decoding has to say of the patch.
+// Apply returns the patched JSON, and the errors of strict decoding of the patch.
 func Apply(gvk schema.GroupVersionKind, t types.PatchType, object, patch []byte) (patched []byte, strict []error, err error) {
 	switch t {
 	case types.JSONPatchType:
@@ -81,15 +79,14 @@ func applyJSON(object, patch []byte) ([]byte, []error, error) {
 	}
 	p, err := jsonpatch.DecodePatch(patch)
 	if err != nil {
-		return nil, nil, apierrors.NewBadRequest(err.Error())
+		return nil, nil, status.BadRequest(err.Error())
 	}
 	if len(p) > maxOperations {
-		return nil, nil, apierrors.NewRequestEntityTooLargeError(
-			fmt.Sprintf("The allowed maximum operations in a JSON patch is %d, got %d", maxOperations, len(p)))
+		return nil, nil, status.TooLarge("The allowed maximum operations in a JSON patch is %d, got %d", maxOperations, len(p))
 	}
 	patched, err := p.Apply(object)
 	if err != nil {
-		return nil, nil, unprocessable(err)
+		return nil, nil, status.Unprocessable(err)
 	}
 	return patched, strict, nil
 }
@@ -102,7 +99,7 @@ func applyMerge(object, patch []byte) ([]byte, []error, error) {
 	}
 	patched, err := jsonpatch.MergePatch(object, patch)
 	if err != nil {
-		return nil, nil, apierrors.NewBadRequest(err.Error())
+		return nil, nil, status.BadRequest(err.Error())
 	}
 	return patched, strict, nil
 }
@@ -111,7 +108,7 @@ func applyStrategic(gvk schema.GroupVersionKind, object, patch []byte) ([]byte, 
 	var m map[string]any
 	strict, err := kjson.UnmarshalStrict(patch, &m)
 	if err != nil {
-		return nil, nil, apierrors.NewBadRequest(err.Error())
+		return nil, nil, status.BadRequest(err.Error())
 	}
 	into, err := typed.New(gvk)
 	if err != nil {
@@ -124,16 +121,12 @@ func applyStrategic(gvk schema.GroupVersionKind, object, patch []byte) ([]byte, 
 	case errors.Is(err, mergepatch.ErrBadJSONDoc), errors.Is(err, mergepatch.ErrBadPatchFormatForPrimitiveList),
 		errors.Is(err, mergepatch.ErrBadPatchFormatForRetainKeys), errors.Is(err, mergepatch.ErrBadPatchFormatForSetElementOrderList),
 		errors.Is(err, mergepatch.ErrUnsupportedStrategicMergePatchFormat):
-		return nil, nil, apierrors.NewBadRequest(err.Error())
+		return nil, nil, status.BadRequest(err.Error())
 	default:
-		return nil, nil, unprocessable(err)
+		return nil, nil, status.Unprocessable(err)
 	}
 }
 
 func badPatch(err error) error {
-	return apierrors.NewBadRequest(fmt.Sprintf("error decoding patch: %v", err))
-}
-
-func unprocessable(err error) error {
-	return apierrors.NewGenericServerResponse(http.StatusUnprocessableEntity, "", schema.GroupResource{}, "", err.Error(), 0, false)
+	return status.BadRequestf("error decoding patch: %v", err)
 }

@@ -1,7 +1,6 @@
-// Package pki makes the certificates of a control plane that brings none: a
-// certificate authority of its own, a server certificate, and the administrator's.
-// They are kept in a folder, and made again when they are about to expire or do not
-// fit any more.
+// Package pki creates the certificates of a control plane that was given none: a certificate authority, a server
+// certificate, and the administrator's client certificate. They are stored in a folder, and renewed before they expire
+// or when they no longer fit.
 package pki
 
 import (
@@ -30,29 +29,28 @@ import (
 const (
 	caLife = 10 * 365 * 24 * time.Hour
 	life   = 365 * 24 * time.Hour
-	// renewBefore is how long before its end a certificate is made again.
+	// renewBefore is how long before its expiry a certificate is renewed.
 	renewBefore = 30 * 24 * time.Hour
 	// backdate allows for clocks that are behind.
 	backdate = time.Hour
 )
 
-// commonName is that of an authority that was made here.
+// commonName is the name of authorities that this package created.
 const commonName = "stele-ca"
 
 // Authority is a certificate authority.
 type Authority struct {
 	Cert *x509.Certificate
 	key  *ecdsa.PrivateKey
-	// PEM of Cert.
+	// PEM is the certificate as PEM.
 	PEM []byte
 }
 
-// Pair is a certificate with its private key, both as PEM.
+// Pair is a certificate and its private key, both as PEM.
 type Pair struct{ Cert, Key []byte }
 
-// LoadAuthority reads ca.crt and ca.key from the folder, or makes them if there is no
-// ca.crt: that is written last, so that a key alone has signed nothing. The folder and its
-// files are for the owner alone.
+// LoadAuthority reads ca.crt and ca.key from the folder, or creates them if there is no ca.crt. ca.crt is written
+// last, so a key without it has not signed anything. Only the owner can read the folder and its files.
 func LoadAuthority(dir string) (*Authority, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
@@ -96,7 +94,7 @@ func parseAuthority(pair Pair) (*Authority, error) {
 		return nil, errors.New("the key is not an ECDSA key")
 	}
 	c := parsed.Leaf
-	if c.Subject.CommonName == commonName || c.Issuer.CommonName == commonName { // it is not one that an operator put there
+	if c.Subject.CommonName == commonName || c.Issuer.CommonName == commonName { // this package created it, not an operator
 		if err := c.CheckSignatureFrom(c); err != nil {
 			return nil, fmt.Errorf("the certificate has been changed: %w", err)
 		}
@@ -104,12 +102,11 @@ func parseAuthority(pair Pair) (*Authority, error) {
 	return &Authority{Cert: c, key: key, PEM: pair.Cert}, nil
 }
 
-// begun reports whether the validity of a certificate has begun. It has not if the certificate was
-// made while the clock was ahead.
+// begun reports whether a certificate is already valid. It is not if it was created while the clock was ahead.
 func begun(c *x509.Certificate) bool { return !time.Now().Before(c.NotBefore) }
 
-// restart makes the authority's certificate again, valid from now on, with the key that it
-// has: what it has signed stays signed by it.
+// restart renews the authority's certificate, valid from now, with the same key. So certificates that it has signed
+// stay valid.
 func (a *Authority) restart(dir string) error {
 	template := authorityTemplate()
 	template.SubjectKeyId = a.Cert.SubjectKeyId
@@ -137,7 +134,7 @@ func authorityTemplate() *x509.Certificate {
 	}
 }
 
-// Pool holds the authority's certificate.
+// Pool returns a pool with the authority's certificate.
 func (a *Authority) Pool() *x509.CertPool {
 	pool := x509.NewCertPool()
 	pool.AddCert(a.Cert)
@@ -162,8 +159,8 @@ func (a *Authority) Server(dir string, hosts []string) (Pair, error) {
 	})
 }
 
-// ServerCertificate is a server's certificate that is made again before it expires, also
-// while the server runs. It is safe for concurrent use.
+// ServerCertificate is a server certificate that is renewed before it expires, also while the server runs. It is safe
+// for concurrent use.
 type ServerCertificate struct {
 	authority *Authority
 	dir       string
@@ -190,8 +187,8 @@ func (s *ServerCertificate) renew() error {
 	return err
 }
 
-// Get is for [tls.Config].GetCertificate. One handshake makes a new certificate where
-// that is due, while others go on with the old one; so do all if it cannot be made.
+// Get is for [tls.Config].GetCertificate. When a renewal is due, one handshake makes it, and others use the old
+// certificate, as all do if it fails.
 func (s *ServerCertificate) Get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	if leaf := s.current.Load().Leaf; (time.Until(leaf.NotAfter) < renewBefore || !begun(leaf)) && s.renewing.TryLock() {
 		defer s.renewing.Unlock()
@@ -207,7 +204,7 @@ func (a *Authority) Client(dir, name, user string, groups []string) (Pair, error
 	})
 }
 
-// Issue makes a client certificate for a user in groups, and keeps nothing of it.
+// Issue creates a client certificate for a user in groups. It does not store it.
 func (a *Authority) Issue(user string, groups []string, life time.Duration) (Pair, error) {
 	return issue(a, clientTemplate(user, groups), life)
 }
@@ -219,7 +216,8 @@ func clientTemplate(user string, groups []string) *x509.Certificate {
 	}
 }
 
-// loadOrIssue reads a pair if it was issued by this authority, fits, and lasts.
+// loadOrIssue reads a pair. It issues a new one unless the pair was issued by this authority, fits, and is valid long
+// enough.
 func (a *Authority) loadOrIssue(dir, name string, template *x509.Certificate, fits func(*x509.Certificate) bool) (Pair, error) {
 	if pair, err := load(dir, name); err == nil {
 		if parsed, err := tls.X509KeyPair(pair.Cert, pair.Key); err == nil && parsed.Leaf.CheckSignatureFrom(a.Cert) == nil &&
@@ -234,7 +232,7 @@ func (a *Authority) loadOrIssue(dir, name string, template *x509.Certificate, fi
 	return pair, store(dir, name, pair)
 }
 
-// issue signs a certificate; without an authority it signs itself.
+// issue signs a certificate. Without an authority, the certificate is self-signed.
 func issue(a *Authority, template *x509.Certificate, life time.Duration) (Pair, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -282,7 +280,7 @@ func load(dir, name string) (p Pair, err error) {
 	return p, err
 }
 
-// store writes the key first: a certificate without its key is never left behind.
+// store writes the key first, so that there is never a certificate without its key.
 func store(dir, name string, p Pair) error {
 	if err := WritePrivate(filepath.Join(dir, name+".key"), p.Key); err != nil {
 		return err
@@ -290,7 +288,7 @@ func store(dir, name string, p Pair) error {
 	return WritePrivate(filepath.Join(dir, name+".crt"), p.Cert)
 }
 
-// WritePrivate replaces a file, which only its owner can read, in one step.
+// WritePrivate replaces a file atomically. Only the owner can read it.
 func WritePrivate(path string, data []byte) error {
 	return renameio.WriteFile(path, data, 0o600)
 }

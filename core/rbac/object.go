@@ -10,14 +10,14 @@ import (
 	"stele.dev/stele/policy"
 )
 
-// ofRole shows a role.
+// ofRole returns a role as an entry to render.
 func ofRole(r *policy.Role) *rendered.Entry {
 	return &rendered.Entry{Name: r.Name, ID: r.ID, Source: r.Source, Labels: r.Labels, Render: func(t metav1.TypeMeta, meta metav1.ObjectMeta) any {
 		return clusterRole(r, t, meta)
 	}}
 }
 
-// ofBinding shows a binding, in every namespace or in those that it grants in.
+// ofBinding returns a binding as an entry to render, in every namespace or in those that it grants in.
 func ofBinding(b *policy.Binding) *rendered.Entry {
 	return &rendered.Entry{Name: bindingName(b.ID), ID: b.ID, Source: b.Source, In: b.In, Render: func(t metav1.TypeMeta, meta metav1.ObjectMeta) any {
 		if b.Everywhere() {
@@ -27,8 +27,8 @@ func ofBinding(b *policy.Binding) *rendered.Entry {
 	}}
 }
 
-// bindingName makes team:name of team/bindings/name. Teams may have colons in their names,
-// but not at the ends; doubled, they are told apart from the one that follows.
+// bindingName returns team:name for team/bindings/name. Colons inside a team's name are doubled, so that the name
+// stays unambiguous; a team's name does not start or end with a colon.
 func bindingName(id string) string {
 	team, name, _ := strings.Cut(id, "/bindings/")
 	return strings.ReplaceAll(team, ":", "::") + ":" + name

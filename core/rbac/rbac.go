@@ -1,11 +1,9 @@
-// Package rbac shows who may do what as objects of rbac.authorization.k8s.io/v1, so that
-// clients which look there find it. They are rendered from the policy in force
-// (package rendered).
+// Package rbac shows who may do what as objects of rbac.authorization.k8s.io/v1, so that Kubernetes clients find it.
+// They are rendered from the policy in force (package rendered).
 //
-// A role is a ClusterRole; there are no Roles. A binding in every namespace is a
-// ClusterRoleBinding, and any other is a RoleBinding in each namespace that there is and
-// that its patterns match. What RBAC has no form for is not shown: denies, so that what is
-// shown as granted may still be denied, and that system:masters may do everything.
+// A role is a ClusterRole; there are no Roles. A binding in every namespace is a ClusterRoleBinding. Any other binding
+// is a RoleBinding in each existing namespace that its patterns match. What RBAC cannot express is not shown: denies,
+// so access that is shown may be denied, and that system:masters may do everything.
 package rbac
 
 import (
@@ -15,8 +13,8 @@ import (
 	"stele.dev/stele/schemas"
 )
 
-// Kinds are those of this group. In OpenAPI they can be written: kubectl asks OpenAPI how
-// the server checks a write, and only then sends it and hears why it is refused.
+// Kinds are the kinds of the group. OpenAPI describes them as writable: kubectl asks OpenAPI how to validate a write
+// before it sends it, and only then shows why it was refused.
 var Kinds = []*rendered.Kind{
 	kind(rbacv1.ClusterRole{}, "clusterroles", false, roles, findRole, "rbac.clusterRoles"),
 	kind(rbacv1.ClusterRoleBinding{}, "clusterrolebindings", false, everywhere, findBinding, "rbac.bindings"),
@@ -24,13 +22,13 @@ var Kinds = []*rendered.Kind{
 	kind(rbacv1.Role{}, "roles", true, none, findNone, "rbac.clusterRoles"),
 }
 
-// kind describes one, given by its Go type.
+// kind returns the rendered kind of a Go type.
 func kind(object any, plural string, namespaced bool, entries func(*policy.Form) []*rendered.Entry, find func(*policy.Form, string) *rendered.Entry, part string) *rendered.Kind {
 	name, content := rendered.Describe(object)
 	v := rendered.NewVersion(schemas.Kind{
 		Group: rbacv1.GroupName, Kind: name, Plural: plural, Namespaced: namespaced, StorageVersion: rbacv1.SchemeGroupVersion.Version,
 	}, content)
-	v.AllowCreateOnUpdate = true // as upstream's strategies have it: who would create hears where
+	v.AllowCreateOnUpdate = true // as in kube-apiserver; a refused create tells where to change the policy
 	return &rendered.Kind{Version: v, Entries: entries, Find: find, Says: "access is", Part: part}
 }
 
@@ -59,11 +57,10 @@ func somewhere(f *policy.Form) (list []*rendered.Entry) {
 	return list
 }
 
-// grants are the bindings that are shown: those which grant what their role says and
-// nothing less, as bindings do in Kubernetes.
+// grants returns the bindings that are shown: those that grant all that their role says, as bindings do in Kubernetes.
 func grants(f *policy.Form) (list []*policy.Binding) {
 	for i := range f.Bindings {
-		if b := &f.Bindings[i]; b.When == nil { // on a condition it is less than it would seem
+		if b := &f.Bindings[i]; b.When == nil { // a conditional binding grants less than it would seem
 			list = append(list, b)
 		}
 	}

@@ -9,16 +9,16 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Metrics tell of files that are followed: how often a change was put in use, or could not be, and what is in use, by
-// its hash, so that replicas can be compared. It is a collector, and safe for concurrent use.
+// Metrics count reloads of files and their failures, and show the hashes of the contents in use, so that replicas can
+// be compared. It is a collector, and safe for concurrent use.
 type Metrics struct {
 	reloads *prometheus.CounterVec
 	info    *prometheus.Desc
 	mu      sync.Mutex
-	inUse   map[string]string // hashes
+	inUse   map[string]string // hashes of contents
 }
 
-// NewMetrics are those of a part of the program: stele_PART_file_reloads_total, stele_PART_file_info.
+// NewMetrics returns the metrics of a part of the program: stele_PART_file_reloads_total and stele_PART_file_info.
 func NewMetrics(part string) *Metrics {
 	return &Metrics{
 		reloads: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -29,7 +29,7 @@ func NewMetrics(part string) *Metrics {
 	}
 }
 
-// Outcome is the File.Outcome of a file, by its flag's name: it counts what came of each change, and logs it.
+// Outcome returns the File.Outcome of a file with a flag's name: it counts and logs each reload.
 func (m *Metrics) Outcome(logger *slog.Logger, flag, path string) func(error) {
 	success, failure := m.reloads.WithLabelValues(flag, "success"), m.reloads.WithLabelValues(flag, "failure")
 	return func(err error) {
@@ -43,8 +43,8 @@ func (m *Metrics) Outcome(logger *slog.Logger, flag, path string) func(error) {
 	}
 }
 
-// InUse says what of a file is in use from now on. It must not be a secret: metrics are read by many, and who
-// guesses it could tell from the hash.
+// InUse records the content of a file that is now in use. The content must not be a secret: many people can read
+// metrics, and can test a guess against the hash.
 func (m *Metrics) InUse(file string, content []byte) {
 	hash := fmt.Sprintf("sha256:%x", sha256.Sum256(content))
 	m.mu.Lock()

@@ -1,6 +1,6 @@
-// Package reload reads files again while the program runs, so that what they say can change
-// without a start. It looks at them now and then instead of watching them: a name may be a link
-// into folders that are replaced as a whole, or on a file system that tells nothing.
+// Package reload reads files again while the program runs, so that changes need no restart. It reads the files at
+// intervals instead of watching them: a path may lead through links to folders that are replaced as a whole, or be on
+// a file system that sends no notifications.
 package reload
 
 import (
@@ -19,16 +19,16 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// ErrLater is wrapped by what File.Load returns if the same content may be right at another time.
+// ErrLater is wrapped by errors of File.Load for content that may become valid later.
 var ErrLater = errors.New("it is tried again")
 
-// most is how large a file may be. It is read each time that it is looked at.
+// most limits the size of a file, because it is read at each interval.
 const most = 16 << 20
 
-// Read returns the content of a file. Anything but a file of a size that one looks through is an error: to read a
-// device or a pipe may not end.
+// Read returns the content of a file. It returns an error for anything but a regular file of reasonable size: reading
+// a device or a pipe may never end.
 func Read(path string) ([]byte, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // of a pipe, it does not wait for who writes
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // do not wait for the writer of a pipe
 	if err != nil {
 		return nil, err
 	}
@@ -47,8 +47,8 @@ func Read(path string) ([]byte, error) {
 	return content, err
 }
 
-// Unchanged tells who loads by reading again whether that was the same content: what read, which may be nil, returns
-// now for the path. Otherwise the error wraps ErrLater.
+// Unchanged is for a Load that reads the file again itself: it returns an error that wraps ErrLater unless the content
+// is still the same. read returns the content; nil means that of the path.
 func Unchanged(path string, read func() ([]byte, error), content []byte) error {
 	if read == nil {
 		read = func() ([]byte, error) { return Read(path) }
@@ -63,28 +63,28 @@ func Unchanged(path string, read func() ([]byte, error), content []byte) error {
 	return nil
 }
 
-// File is one whose content is in use, and may change.
+// File is a file whose content is in use and may change.
 type File struct {
 	Path string
-	// Read returns all that Load depends on; nil: what is in Path.
+	// Read returns everything that Load depends on; nil means the content of Path.
 	Read func() ([]byte, error)
-	// Content is what is in use from the beginning.
+	// Content is the content in use at the start.
 	Content []byte
-	// Load puts another content in use. If it cannot be, what was in use must stay. The same content
-	// is not tried twice in a row, unless the error wraps ErrLater.
+	// Load puts new content in use. If it fails, it must keep the old content in use. The same content is not tried
+	// twice in a row, unless the error wraps ErrLater.
 	Load func(ctx context.Context, content []byte) error
-	// Outcome hears what Load said, and, once, why the file cannot be read.
+	// Outcome receives the result of Load, and, once, why the file cannot be read.
 	Outcome func(error)
 }
 
-// look is what was seen of a file: its content, or that there is none.
+// look is the content of a file, or that there is none.
 type look struct {
 	digest [sha256.Size]byte
 	err    string
 }
 
-// Run looks at the file that often until the context ends. A content counts once it was seen twice
-// in a row: who writes in place has then finished.
+// Run reads the file at intervals until the context ends. New content counts when it was read twice in a row, so that
+// a writer has finished.
 func (f *File) Run(ctx context.Context, every time.Duration) error {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
@@ -123,7 +123,7 @@ func (f *File) Run(ctx context.Context, every time.Duration) error {
 	}
 }
 
-// Files is what is in several files, as one content: another one whenever one of them is.
+// Files returns the contents of several files as one.
 func Files(paths ...string) ([]byte, error) {
 	var content []byte
 	for _, path := range paths {
@@ -136,8 +136,8 @@ func Files(paths ...string) ([]byte, error) {
 	return content, nil
 }
 
-// Kubeconfig reads how a server is reached from a kubeconfig and from the certificates and keys that it
-// names, so that clients need no file any more. The content is all of that.
+// Kubeconfig returns the client configuration in a kubeconfig, with the certificates and keys that it names, so that
+// clients need no files. content is the content of all these files.
 func Kubeconfig(path string) (config *rest.Config, content []byte, err error) {
 	if content, err = Files(path); err != nil {
 		return nil, nil, err
@@ -159,8 +159,8 @@ func Kubeconfig(path string) (config *rest.Config, content []byte, err error) {
 	return config, content, nil
 }
 
-// client is how the server of a kubeconfig is reached: of that alone, where Kubernetes' library would ask the cluster that this program
-// runs in, if what is there says nothing yet. The rest is as that has it for webhooks.
+// client returns the client configuration in a kubeconfig. Unlike Kubernetes' library, it never uses the cluster that
+// this program runs in. All else is as for Kubernetes' webhooks.
 func client(path string) (*rest.Config, error) {
 	says, err := clientcmd.LoadFromFile(path)
 	if err == nil {
@@ -176,10 +176,10 @@ func client(path string) (*rest.Config, error) {
 	case err != nil:
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	const noLimit = -1 // who is asked limits the requests
+	const noLimit = -1 // the caller limits the requests
 	config.Timeout, config.QPS = 30*time.Second, noLimit
 	return config, nil
 }
 
-// appendPart keeps parts apart: what goes over from one to the next is another content.
+// appendPart appends a part with its length, so that different parts never have equal content.
 func appendPart(content, part []byte) []byte { return fmt.Appendf(content, "%d:%s", len(part), part) }

@@ -1,15 +1,13 @@
-// Package rendered shows what the policy in force says as objects of Kubernetes' own kinds,
-// so that clients which look there find it. They are rendered when they are asked for, and
-// never stored: whoever wants to change them changes the policy.
+// Package rendered shows what the policy in force says as objects of Kubernetes' own kinds, so that Kubernetes clients
+// find it. The objects are rendered on demand and never stored. To change them, change the policy.
 //
 // # Revisions
 //
-// An object has the revision from which it is as it is: that of the activation of its
-// policy, or of the last change of its namespace if that came later. Every activation is
-// a new version of every object. Those of former policies are rendered from those again.
+// The revision of an object is that of the activation of its policy, or of the last change of its namespace if that is
+// later. Every activation makes a new version of every object. Objects of past policies are rendered again from those
+// policies.
 //
-// Unlike objects that are stored, several share one revision. [Watcher] says what follows
-// from that.
+// Unlike stored objects, several rendered objects share a revision. [Watcher] explains what follows.
 package rendered
 
 import (
@@ -27,44 +25,43 @@ import (
 	"stele.dev/stele/schemas"
 )
 
-// Annotations of every object: the id of the rule that it shows, and where that stands.
-// What is built in stands nowhere.
+// These annotations of every object give the ID of the rule that it shows, and the rule's file and line. Built-in
+// rules have no file.
 const (
 	ruleAnnotation   = "stele.dev/rule"
 	sourceAnnotation = "stele.dev/source"
 )
 
-// Kind is a kind of such objects. Its Version has no program: nothing is ever decoded.
+// Kind is a kind of rendered objects. Its Version has no program, because nothing is decoded.
 type Kind struct {
 	*policy.Version
-	// Entries are what objects are made of.
+	// Entries returns the rules of the policy that objects are made of.
 	Entries func(*policy.Form) []*Entry
-	// Find finds what has the name of an object, shown or not; nil if nothing has.
+	// Find returns the rule with the name of an object, even if the object is hidden, or nil.
 	Find func(f *policy.Form, name string) *Entry
-	// Says tells what the policy defines by them, "access is", and Part in which part of a
-	// team, for those who would rather write them.
+	// Says names what these objects define, such as "access is". Part is the part of a bundle that defines it. Both
+	// are for error messages that refuse writes.
 	Says, Part string
 }
 
-// Entry is what an object is made of, or one in each of some namespaces.
+// Entry is a rule that is rendered as one object, or as one object in each of some namespaces.
 type Entry struct {
 	Name, ID string
 	Source   schemas.Position
-	// In tells whether there is one in a namespace; nil outside of namespaces.
+	// In reports whether a namespace has the object. It is nil for objects without a namespace.
 	In func(namespace string) bool
-	// Render makes the object. The metadata is complete but for labels and annotations of
-	// its own.
+	// Render returns the object. The metadata is complete except for Labels and Annotations.
 	Render func(metav1.TypeMeta, metav1.ObjectMeta) any
-	// Labels and Annotations of the object.
+	// Labels and Annotations are added to the object's metadata.
 	Labels, Annotations map[string]string
 }
 
-// object renders what the entry is in a place.
+// object renders the entry in a place.
 func (e *Entry) object(k *Kind, p place) *objects.Object {
 	r := k.Version.Kind.GroupResource()
 	meta := metav1.ObjectMeta{
 		Namespace: p.namespace, Name: e.Name, CreationTimestamp: p.created(), Labels: e.Labels, Annotations: map[string]string{},
-		// The same on every replica, and under every policy.
+		// The UID is the same on every replica and under every policy.
 		UID: types.UID(uuid.NewSHA1(uuid.NameSpaceURL, []byte(strings.Join([]string{r.Group, r.Resource, p.namespace, e.Name}, "/"))).String()),
 	}
 	maps.Copy(meta.Annotations, e.Annotations)
@@ -75,17 +72,16 @@ func (e *Entry) object(k *Kind, p place) *objects.Object {
 	gvk := k.GroupVersionKind()
 	payload, err := json.Marshal(e.Render(metav1.TypeMeta{Kind: gvk.Kind, APIVersion: gvk.GroupVersion().String()}, meta))
 	if err != nil {
-		panic(fmt.Sprintf("rendered: %v", err)) // it is plain data
+		panic(fmt.Sprintf("rendered: %v", err)) // plain data always encodes
 	}
 	o, err := objects.Parse(r, payload, p.since)
 	if err != nil {
-		panic(fmt.Sprintf("rendered: %v", err)) // it has metadata
+		panic(fmt.Sprintf("rendered: %v", err)) // it always has metadata
 	}
 	return o
 }
 
-// Rule returns the id and the place of the rule that the objects of a name are made of;
-// the id is "" if there is none.
+// Rule returns the ID and the position of the rule with a name. The ID is "" if there is none.
 func (k *Kind) Rule(f *policy.Form, name string) (id string, source schemas.Position) {
 	if e := k.Find(f, name); e != nil {
 		return e.ID, e.Source
@@ -93,7 +89,7 @@ func (k *Kind) Rule(f *policy.Form, name string) (id string, source schemas.Posi
 	return "", source
 }
 
-// Resource is for discovery.
+// Resource returns the discovery entry of the kind.
 func (k *Kind) Resource() discovery.Resource {
 	kind := k.Version.Kind
 	return discovery.Resource{Group: kind.Group, Version: k.Name, APIResource: metav1.APIResource{
@@ -102,7 +98,7 @@ func (k *Kind) Resource() discovery.Resource {
 	}}
 }
 
-// NewVersion describes a kind with one version as the kinds of policies are.
+// NewVersion returns a version of a kind in the form that the policy's kinds have.
 func NewVersion(k schemas.Kind, content *schemas.Node) *policy.Version {
 	k.ListKind, k.Singular, k.Builtin = k.Kind+"List", strings.ToLower(k.Kind), true
 	v := &policy.Version{

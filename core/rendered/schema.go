@@ -10,9 +10,8 @@ import (
 	"stele.dev/stele/schemas"
 )
 
-// Describe returns the name of a kind, given by its Go type, and the schema of its
-// content: all but apiVersion, kind and metadata. It is for OpenAPI, with the texts that the
-// type has of itself; nothing is validated by it.
+// Describe returns the name of a Go type's kind, and the schema of its content: all fields except apiVersion, kind and
+// metadata. The schema is for OpenAPI only and validates nothing. It includes the texts of SwaggerDoc.
 func Describe(object any) (kind string, content *schemas.Node) {
 	t := reflect.TypeOf(object)
 	if t.Kind() == reflect.Pointer {
@@ -28,8 +27,8 @@ var (
 	objectMeta    = reflect.TypeFor[metav1.ObjectMeta]()
 )
 
-// node describes the Go types that occur in the kinds: scalars, and lists, maps and structs
-// of them, and any or raw JSON, which are any value.
+// node returns the schema of a Go type. It knows the types that the kinds use: scalars, lists, maps, structs, and raw
+// JSON, which is any value.
 func node(t reflect.Type) *schemas.Node {
 	switch {
 	case t == raw:
@@ -44,7 +43,7 @@ func node(t reflect.Type) *schemas.Node {
 		return &schemas.Node{Kinds: schemas.AnyKind}
 	case reflect.Slice:
 		if t.Elem().Kind() == reflect.Uint8 {
-			return &schemas.Node{Kinds: schemas.StringKind} // in base64
+			return &schemas.Node{Kinds: schemas.StringKind} // Base64
 		}
 		return &schemas.Node{Kinds: schemas.ListKind, List: &schemas.List{Items: node(t.Elem())}}
 	case reflect.Map:
@@ -60,7 +59,7 @@ func node(t reflect.Type) *schemas.Node {
 			f := t.Field(i)
 			name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 			if f.Type == typeMeta || f.Type == objectMeta || name == "-" || !f.IsExported() {
-				continue // OpenAPI has what all objects have
+				continue // OpenAPI adds these itself
 			}
 			if f.Anonymous && name == "" {
 				n.Struct.Fields = append(n.Struct.Fields, node(f.Type).Struct.Fields...)

@@ -12,25 +12,23 @@ import (
 	"stele.dev/stele/projections/objects"
 )
 
-// State is all objects of a kind at one revision. It never changes and is safe for
-// concurrent use.
+// State is all objects of a kind at one revision. It is immutable and safe for concurrent use.
 type State struct {
 	kind    *Kind
 	entries []*Entry // sorted by name
 	places  []place  // sorted by namespace
 }
 
-// place is a namespace, or "" for what is outside of namespaces, and the revision from
-// which the objects in it are as they are.
+// place is a namespace, or "" for objects without a namespace, and the revision of the objects in it.
 type place struct {
 	namespace string
 	since     uint64
-	activated time.Time       // the policy
-	in        *objects.Object // the namespace; nil outside of them
+	activated time.Time       // activation of the policy
+	in        *objects.Object // the namespace; nil if there is none
 }
 
-// created is when the objects in a place came to be: with their policy, or with their
-// namespace if that came later.
+// created returns the creation time of the objects in a place: the activation of their policy, or the creation of
+// their namespace if that is later.
 func (p *place) created() metav1.Time {
 	at := metav1.NewTime(p.activated.Truncate(time.Second).UTC())
 	if p.in != nil {
@@ -41,8 +39,7 @@ func (p *place) created() metav1.Time {
 	return at
 }
 
-// At makes the state of a tip's policy in the namespaces of a state of objects for which
-// it is in force.
+// At returns the state of a kind for the policy of a tip and the namespaces of a state of objects.
 func At(k *Kind, tip *commit.Tip, o *objects.State) *State {
 	activated := tip.PolicyRevision()
 	s := &State{kind: k, entries: k.Entries(tip.Policy.Form())}
@@ -70,7 +67,7 @@ func (s *State) List(sel *objects.Selection) iter.Seq[*objects.Object] {
 	return s.list(sel, func(place) bool { return true })
 }
 
-// list is List in some places.
+// list is like List, for the places that the function selects.
 func (s *State) list(sel *objects.Selection, in func(place) bool) iter.Seq[*objects.Object] {
 	return func(yield func(*objects.Object) bool) {
 		for _, p := range s.places {
@@ -89,7 +86,7 @@ func (s *State) list(sel *objects.Selection, in func(place) bool) iter.Seq[*obje
 	}
 }
 
-// since is the revision of a place, 0 if it is not there.
+// since returns the revision of a place, 0 if the place does not exist.
 func (s *State) since(namespace string) uint64 {
 	i, found := slices.BinarySearchFunc(s.places, namespace, func(p place, name string) int { return strings.Compare(p.namespace, name) })
 	if !found {

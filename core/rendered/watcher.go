@@ -10,30 +10,28 @@ import (
 	"stele.dev/stele/projections/objects"
 )
 
-// Watcher receives the changes of a kind that concern a selection, as objects.Watcher
-// does. Take and Stop belong to one goroutine.
+// Watcher receives the changes of a kind that match a selection, like objects.Watcher. Take and Stop must be called by
+// one goroutine.
 //
-// It compares states, and so tells what came of several changes at once. Who is cut off
-// between events goes on from the last one that came, and must miss nothing although
-// others may have the same revision. So what is gone comes first, and has the revision up
-// to which the watch was complete before; and a watch that may go on gets what its
-// first revision brought once more.
+// Watcher compares states, so it may report several changes at once. Several events may have the same revision. A
+// client that disconnects between two of them resumes from the last revision it received, and must not miss the
+// others. So deletions come first, and have the last revision that the client saw completely. A resumed watch gets the
+// objects of its first revision again.
 type Watcher struct {
 	ctx        context.Context // of the watch
 	committer  *commit.Committer
 	namespaces *objects.Watcher
 	sel        objects.Selection
 	last       *State
-	// Take has returned what led to last, which is the state of this revision.
+	// seen is the revision of the state last.
 	seen uint64
-	// again is the revision whose objects are sent though they are in last; 0 for none.
+	// again is the revision whose objects are sent although last has them; 0 for none.
 	again uint64
 }
 
-// Watch registers a watcher for what follows a moment, given as the world of then: its policy
-// and its namespaces. resumed tells that whoever watches may have seen only a part of what
-// the revision brought. The caller MUST call [Watcher.Stop]; the context bounds how long Take
-// waits.
+// Watch registers a watcher for changes after a moment. then is the tip at that moment. resumed tells that the client
+// may have received only a part of that revision. The caller must call [Watcher.Stop]. The context limits how long
+// Take waits.
 func Watch(ctx context.Context, c *commit.Committer, then *commit.Tip, k *Kind, sel objects.Selection, resumed bool) (*Watcher, error) {
 	w := &Watcher{ctx: ctx, committer: c, sel: sel, last: At(k, then, then.Objects), seen: then.Revision()}
 	if resumed {
@@ -42,8 +40,8 @@ func Watch(ctx context.Context, c *commit.Committer, then *commit.Tip, k *Kind, 
 	return w, w.follow(w.seen)
 }
 
-// follow has the watcher woken by what becomes of namespaces. It need not be told of each
-// change: that something happened is enough, for states are compared.
+// follow wakes the watcher when namespaces change. One notification for several changes is enough, because the watcher
+// compares states.
 func (w *Watcher) follow(after uint64) (err error) {
 	for {
 		w.namespaces, err = w.committer.Objects().Watch(commit.Namespaces, objects.Selection{Name: w.sel.Namespace}, after)
@@ -58,13 +56,11 @@ func (w *Watcher) follow(after uint64) (err error) {
 // Stop ends the watcher.
 func (w *Watcher) Stop() { w.namespaces.Stop() }
 
-// Ready is sent a value when Take may have something to return; it may, too, when another
-// policy has come in force.
+// Ready returns a channel that receives a value when Take may have events, also after an activation.
 func (w *Watcher) Ready() <-chan struct{} { return w.namespaces.Ready() }
 
-// Take returns the events since the last call, and the revision up to which nothing is
-// missing. more tells to call again rather than wait. Its errors are those of
-// [commit.Committer.Settle].
+// Take returns the events since the last call, and the revision up to which they are complete. If more is true, call
+// it again without waiting. Its errors are those of [commit.Committer.Settle].
 func (w *Watcher) Take() (events []objects.Event, bookmark uint64, more bool, err error) {
 	_, changed, more, err := w.namespaces.Take()
 	for errors.Is(err, objects.ErrExpired) {
@@ -78,7 +74,7 @@ func (w *Watcher) Take() (events []objects.Event, bookmark uint64, more bool, er
 		return nil, 0, false, err
 	}
 	tip := w.committer.Tip()
-	if tip.Revision() < changed { // it is about to be published
+	if tip.Revision() < changed { // the new policy is about to be published
 		if tip, err = w.committer.Settle(w.ctx); err != nil {
 			return nil, 0, false, err
 		}
@@ -89,15 +85,15 @@ func (w *Watcher) Take() (events []objects.Event, bookmark uint64, more bool, er
 	return events, w.seen, more, nil
 }
 
-// events leads from the last state to the next. Only places that differ are looked at.
+// events returns the changes from the last state to the next. It only looks at places that differ.
 func (w *Watcher) events(next *State) []objects.Event {
 	return changes(w.last, next, &w.sel, w.seen, func(p place) bool {
 		return w.last.since(p.namespace) != next.since(p.namespace) || p.since == w.again
 	})
 }
 
-// Changes leads from one state to a later one, as a selection sees them. What is gone has the revision
-// up to which everything was seen.
+// Changes returns the changes from one state to a later one that match a selection. Deletions have the revision seen,
+// up to which the client saw everything.
 func Changes(last, next *State, sel *objects.Selection, seen uint64) []objects.Event {
 	return changes(last, next, sel, seen, func(p place) bool { return last.since(p.namespace) != next.since(p.namespace) })
 }

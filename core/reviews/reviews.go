@@ -1,7 +1,6 @@
-// Package reviews answers what clients ask about access: may I, may somebody, what may
-// I, who am I, whose token is this. The kinds are those of authorization.k8s.io/v1 and authentication.k8s.io/v1;
-// nothing is stored. An answer is the decision that a request would meet, from the same
-// code.
+// Package reviews answers what clients ask about access: may I, may a user, what may I do, who am I, who does this
+// token belong to. The kinds are those of authorization.k8s.io/v1 and authentication.k8s.io/v1. Nothing is stored. The
+// same code answers reviews and authorizes requests.
 package reviews
 
 import (
@@ -11,7 +10,6 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -23,7 +21,7 @@ import (
 	"stele.dev/stele/policy"
 )
 
-// Kind is a kind of review. It can be created, and nothing else.
+// Kind is a kind of review. The only verb is create.
 type Kind struct {
 	schema.GroupVersionKind
 	Plural     string
@@ -33,16 +31,16 @@ type Kind struct {
 	answer func(*question, runtime.Object) error
 }
 
-// question is who asks, under which policy, and where.
+// question is the caller of a review, the policy to ask, and the namespace.
 type question struct {
 	ctx       context.Context // of the request
 	policy    *policy.Policy
 	asker     user.Info
-	namespace string // of the path
+	namespace string // from the path
 	token     Token
 }
 
-// Token tells whose token it is, for one of the audiences if there are any, else for this API.
+// Token authenticates a token. If audiences is empty, it must be valid for this API.
 type Token func(ctx context.Context, token string, audiences authenticator.Audiences) (*authenticator.Response, bool, error)
 
 var (
@@ -75,7 +73,7 @@ func Find(r schema.GroupVersionResource) *Kind {
 	return nil
 }
 
-// Resources are for discovery.
+// Resources returns the discovery entries of all reviews.
 func Resources() []discovery.Resource {
 	var list []discovery.Resource
 	for _, k := range kinds {
@@ -86,8 +84,7 @@ func Resources() []discovery.Resource {
 	return list
 }
 
-// Answer fills in the status of a review, which is one of [Kind.New]. Its errors are those
-// that clients get.
+// Answer fills in the status of a review, which [Kind.New] made. Clients see its errors.
 func (k *Kind) Answer(ctx context.Context, p *policy.Policy, asker user.Info, namespace string, token Token, review runtime.Object) error {
 	review.GetObjectKind().SetGroupVersionKind(k.GroupVersionKind)
 	return k.answer(&question{ctx, p, asker, namespace, token}, review)
@@ -116,7 +113,7 @@ func local(q *question, o runtime.Object) error {
 	review := o.(*authorizationv1.LocalSubjectAccessReview)
 	meta := review.ObjectMeta
 	if meta.Namespace != "" && meta.Namespace != q.namespace {
-		return apierrors.NewBadRequest("the namespace of the provided object does not match the namespace sent on the request")
+		return status.BadRequest("the namespace of the provided object does not match the namespace sent on the request")
 	}
 	meta.Namespace = ""
 	errs := append(noMetadata(&meta), subject(&review.Spec)...)
@@ -137,21 +134,21 @@ func local(q *question, o runtime.Object) error {
 func rules(q *question, o runtime.Object) error {
 	review := o.(*authorizationv1.SelfSubjectRulesReview)
 	if review.Spec.Namespace == "" {
-		return apierrors.NewBadRequest("no namespace on request")
+		return status.BadRequest("no namespace on request")
 	}
-	status := authorizationv1.SubjectRulesReviewStatus{ResourceRules: []authorizationv1.ResourceRule{}, NonResourceRules: []authorizationv1.NonResourceRule{}}
+	answer := authorizationv1.SubjectRulesReviewStatus{ResourceRules: []authorizationv1.ResourceRule{}, NonResourceRules: []authorizationv1.NonResourceRule{}}
 	for _, r := range q.policy.RulesOf(q.asker.GetName(), q.asker.GetGroups(), review.Spec.Namespace) {
 		if len(r.NonResourceURLs) > 0 {
-			status.NonResourceRules = append(status.NonResourceRules, authorizationv1.NonResourceRule{Verbs: r.Verbs, NonResourceURLs: r.NonResourceURLs})
+			answer.NonResourceRules = append(answer.NonResourceRules, authorizationv1.NonResourceRule{Verbs: r.Verbs, NonResourceURLs: r.NonResourceURLs})
 			continue
 		}
-		status.ResourceRules = append(status.ResourceRules, authorizationv1.ResourceRule{
+		answer.ResourceRules = append(answer.ResourceRules, authorizationv1.ResourceRule{
 			Verbs: r.Verbs, APIGroups: r.APIGroups, Resources: r.Resources, ResourceNames: r.ResourceNames})
 	}
 	if conditional := q.policy.Conditional(q.asker.GetName(), q.asker.GetGroups()); len(conditional) > 0 {
-		status.Incomplete, status.EvaluationError = true, strings.Join(conditional, "; ")
+		answer.Incomplete, answer.EvaluationError = true, strings.Join(conditional, "; ")
 	}
-	review.Status = status
+	review.Status = answer
 	return nil
 }
 
@@ -172,15 +169,16 @@ func infoOf(u user.Info) authenticationv1.UserInfo {
 	return info
 }
 
-// maxAudiences is how many may be asked about. Each of them is compared with each of the token's, which can be thousands.
+// maxAudiences limits the audiences of a TokenReview. Each is compared with each audience of the token, of which there
+// can be thousands.
 const maxAudiences = 1024
 
-// whose says nothing of a token that is not valid but that: what is wrong with it would tell who
-// tries how to do better.
+// whose answers a TokenReview. If a token is not valid, the answer does not say why, because that would help an
+// attacker.
 func whose(q *question, o runtime.Object) error {
 	review := o.(*authenticationv1.TokenReview)
 	if review.Spec.Token == "" {
-		return apierrors.NewBadRequest("token is required for TokenReview in authentication")
+		return status.BadRequest("token is required for TokenReview in authentication")
 	}
 	review.Status = authenticationv1.TokenReviewStatus{}
 	if n := len(review.Spec.Audiences); n > maxAudiences {
@@ -209,7 +207,7 @@ func (q *question) decide(name, uid string, groups []string, extra map[string][]
 		r.IsResource, r.Verb, r.Group, r.Version, r.Resource, r.Subresource = true, resource.Verb, resource.Group, resource.Version, resource.Resource, resource.Subresource
 		r.Namespace, r.Name, r.Selectors = resource.Namespace, resource.Name, selectors(resource)
 		if r.Version == "" {
-			r.Version = "*" // as upstream asks
+			r.Version = "*" // as kube-apiserver does
 		}
 	} else {
 		r.Verb, r.Path = path.Verb, path.Path
@@ -218,8 +216,7 @@ func (q *question) decide(name, uid string, groups []string, extra map[string][]
 	return authorizationv1.SubjectAccessReviewStatus{Allowed: d.Allowed, Denied: d.Denied, Reason: d.Reason, EvaluationError: unread(r.Selectors)}
 }
 
-// The checks below, and their texts, are upstream's, from the validation of
-// authorization.k8s.io.
+// The checks below, and their messages, are those of Kubernetes' validation of authorization.k8s.io.
 
 func subject(s *authorizationv1.SubjectAccessReviewSpec) field.ErrorList {
 	errs := attributes(s.ResourceAttributes, s.NonResourceAttributes)

@@ -15,11 +15,11 @@ import (
 	"stele.dev/stele/policy"
 )
 
-// Selectors of a review are read as upstream reads them (KEP-4601): what cannot be understood is left
-// out, which asks for more than was meant, and the answer says so. Of the errors the first is kept: there may be as many as
-// a body has room for.
+// Selectors of a review are read as kube-apiserver reads them (KEP-4601). A requirement that cannot be parsed is left
+// out, so that the review asks for more, and the answer says so. Only the first error is kept, because a body can
+// cause very many.
 
-// selectors are nil if there are none.
+// selectors returns the selectors of a review, or nil if there are none.
 func selectors(a *authorizationv1.ResourceAttributes) *policy.Selectors {
 	if a.FieldSelector == nil && a.LabelSelector == nil {
 		return nil
@@ -78,7 +78,7 @@ func labelRequirements(list []metav1.LabelSelectorRequirement) (out labels.Requi
 	return out, err
 }
 
-// unread says what of the selectors was left out.
+// unread describes the requirements that were left out.
 func unread(s *policy.Selectors) string {
 	if s == nil {
 		return ""
@@ -98,7 +98,7 @@ func unread(s *policy.Selectors) string {
 }
 
 func validSelectors(a *authorizationv1.ResourceAttributes, at *field.Path) (errs field.ErrorList) {
-	// Operators that only newer clients know are for selectors to leave out.
+	// selectors leaves out operators that only newer clients know.
 	if s := a.FieldSelector; s != nil {
 		at := at.Child("fieldSelector")
 		errs = append(errs, eitherForm(s.RawSelector, len(s.Requirements), at)...)

@@ -8,11 +8,11 @@ import (
 	"strings"
 )
 
-// Origins are those of the pages whose scripts may use the API, as regular expressions.
+// Origins are regular expressions of web origins whose scripts may use the API.
 type Origins []*regexp.Regexp
 
-// ParseOrigins compiles expressions, and refuses, as kube-apiserver does, those that do not say where
-// the host of an origin begins and ends: they would match what they do not mean (CVE-2022-1996).
+// ParseOrigins compiles expressions. As kube-apiserver does, it rejects expressions that do not fix where the host
+// begins and ends: they would match unintended origins (CVE-2022-1996).
 func ParseOrigins(expressions []string) (Origins, error) {
 	var origins Origins
 	var errs []error
@@ -43,9 +43,9 @@ func (o Origins) allow(origin string) bool {
 	return false
 }
 
-// WithCORS tells browsers what scripts of pages from the origins may do (the Fetch standard's CORS
-// protocol), with kube-apiserver's headers, and answers their preflight requests, which have no
-// credentials, before anybody asks for some. Without origins it is next.
+// WithCORS tells browsers what scripts of the origins may do (the Fetch standard's CORS protocol), with
+// kube-apiserver's headers. It answers preflight requests, which have no credentials, before authentication. Without
+// origins it returns next.
 func WithCORS(next http.Handler, origins Origins) http.Handler {
 	if len(origins) == 0 {
 		return next

@@ -1,4 +1,4 @@
-// Package server speaks TLS and HTTP, in versions 1.1 and 2, for a handler.
+// Package server serves a handler over TLS with HTTP/1.1 and HTTP/2.
 package server
 
 import (
@@ -15,9 +15,9 @@ import (
 	"stele.dev/stele/core/authn"
 )
 
-// New makes a server with the certificate that is had for each handshake. clientCAs, which
-// may be nil, is whose certificates clients are told to have, asked for each handshake as well;
-// those are verified per request, so that a bad one gets an answer.
+// New returns a server. certificate returns the server's certificate for each handshake. clientCAs, which may be nil,
+// returns the authorities of which clients are told to send a certificate. The pipeline verifies client certificates
+// per request, so that a bad one gets an answer.
 func New(handler http.Handler, certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error), clientCAs func() []*x509.Certificate, logger *slog.Logger) *http.Server {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
@@ -37,10 +37,10 @@ func New(handler http.Handler, certificate func(*tls.ClientHelloInfo) (*tls.Cert
 		Protocols: protocols,
 		HTTP2: &http.HTTP2Config{
 			MaxConcurrentStreams: 250,
-			// A body may be 3 MiB; windows this large take it without waiting.
+			// A body may have 3 MiB. With this window a client can send it without waiting.
 			MaxReceiveBufferPerStream:     256 << 10,
 			MaxReceiveBufferPerConnection: 1 << 20,
-			// Clients that have gone without a word hold watches.
+			// These pings close connections of dead clients, which would keep their watches.
 			SendPingTimeout:  30 * time.Second,
 			PingTimeout:      15 * time.Second,
 			WriteByteTimeout: 60 * time.Second,
@@ -53,7 +53,7 @@ func New(handler http.Handler, certificate func(*tls.ClientHelloInfo) (*tls.Cert
 	}
 }
 
-// acceptable gives handshakes the configuration with those authorities that there are now.
+// acceptable gives each handshake a configuration with the current authorities.
 func acceptable(base *tls.Config, authorities func() []*x509.Certificate) func(*tls.ClientHelloInfo) (*tls.Config, error) {
 	type made struct {
 		of     []*x509.Certificate

@@ -10,7 +10,7 @@ import (
 	"stele.dev/stele/policy"
 )
 
-// As makes the Version that shows objects as clients of a version of their kind see them.
+// As returns the Version that shows objects in a version of their kind.
 func As(v *policy.Version) Version {
 	shown := VersionOf(v.GroupVersionKind().GroupVersion())
 	shown.face, shown.null = v.Kind.Face, nullsIn(v.Kind)
@@ -20,13 +20,12 @@ func As(v *policy.Version) Version {
 	return shown
 }
 
-// Converts reports whether an object, given as canonical JSON, has another form in this
-// version than it has there.
+// Converts reports whether this version has another form than the version of the object, which is canonical JSON.
 func (v Version) Converts(json []byte) bool {
 	return v.of != nil && !v.has(json) && v.of.From(versionOf(json))
 }
 
-// versionOf is the version that an object is in, given as canonical JSON.
+// versionOf returns the version of an object in canonical JSON.
 func versionOf(json []byte) string {
 	text, found := bytes.CutPrefix(json, []byte(before))
 	end := bytes.IndexByte(text, '"')
@@ -40,8 +39,8 @@ func versionOf(json []byte) string {
 	return gv.Version
 }
 
-// convert appends an object in this version, without what the version does not know. What
-// cannot be decoded is appended as it is, under the name of this version.
+// convert appends an object in this version, without fields that the version does not have. An object that cannot be
+// decoded is appended unchanged, except for its apiVersion.
 func (v Version) convert(to, json []byte) []byte {
 	start := len(to)
 	to = append(to, v.head...)
@@ -50,7 +49,7 @@ func (v Version) convert(to, json []byte) []byte {
 	gjson.ParseBytes(json).ForEach(func(key, value gjson.Result) bool {
 		switch key.Str {
 		case "apiVersion":
-		case "kind", "metadata": // these come first
+		case "kind", "metadata": // they come first
 			to = append(append(append(append(to, ',', '"'), key.Str...), '"', ':'), value.Raw...)
 		default:
 			var decoded any

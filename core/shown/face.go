@@ -2,8 +2,7 @@ package shown
 
 import "github.com/tidwall/gjson"
 
-// rename appends an object with the names that the face has for its fields. Strings that are
-// empty are left out, as by the Go types of faces.
+// rename appends an object with the field names of the face. It omits empty strings, as the Go types of faces do.
 func (v Version) rename(to, json []byte) []byte {
 	to = append(to, v.head...)
 	gjson.ParseBytes(json).ForEach(func(key, value gjson.Result) bool {

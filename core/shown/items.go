@@ -5,12 +5,11 @@ import "bytes"
 // Items shows objects as items of a list.
 type Items struct {
 	Version
-	// Untyped: without apiVersion and kind, which the list says for all. So kube-apiserver
-	// has those of its own kinds.
+	// Untyped omits apiVersion and kind, which the list has. kube-apiserver does so for its own kinds.
 	Untyped bool
 }
 
-// Append appends the object, given as canonical JSON.
+// Append appends an object, which is canonical JSON.
 func (i Items) Append(to, json []byte) []byte {
 	if !i.Untyped {
 		return i.Version.Append(to, json)
@@ -18,7 +17,7 @@ func (i Items) Append(to, json []byte) []byte {
 	return append(append(to, '{'), content(i.Of(json))...)
 }
 
-// Len is the length of what Append appends.
+// Len returns the length of what Append appends.
 func (i Items) Len(json []byte) int {
 	if !i.Untyped {
 		return i.Version.Len(json)
@@ -26,7 +25,7 @@ func (i Items) Len(json []byte) int {
 	return 1 + len(content(i.Of(json)))
 }
 
-// content is what follows apiVersion and kind, which come first, in whatever order.
+// content returns the rest of an object after apiVersion and kind, which are first in either order.
 func content(json []byte) []byte {
 	json = json[1:]
 	for _, field := range [...]string{`"apiVersion":"`, `"kind":"`, `"apiVersion":"`} {

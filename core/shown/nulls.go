@@ -6,8 +6,8 @@ import (
 	"stele.dev/stele/policy"
 )
 
-// nulls are what is shown of fields that an object lacks, each as `,"eventTime":null`. Kubernetes shows times of its own
-// kinds which are not set so.
+// nulls are fields that Kubernetes shows as null if an object lacks them, each as `,"eventTime":null`. They are times
+// of built-in kinds.
 type nulls []string
 
 func nullsOf(fields ...string) (n nulls) {
@@ -17,13 +17,13 @@ func nullsOf(fields ...string) (n nulls) {
 	return n
 }
 
-// Of events in the core group, and in events.k8s.io.
+// These are the nulls of events in the core group and in events.k8s.io.
 var (
 	eventTimes = nullsOf("eventTime", "firstTimestamp", "lastTimestamp")
 	faceTimes  = nullsOf("eventTime", "deprecatedFirstTimestamp", "deprecatedLastTimestamp")
 )
 
-// nullsIn returns those of a kind.
+// nullsIn returns the nulls of a kind.
 func nullsIn(k *policy.Kind) nulls {
 	switch {
 	case k.Face != nil:
@@ -34,8 +34,8 @@ func nullsIn(k *policy.Kind) nulls {
 	return nil
 }
 
-// appendTo appends what the object lacks that begins in a text at from, and ends it. No string holds the name of a field
-// between quotes, as these would be escaped.
+// appendTo appends the nulls that an object lacks, and ends it. The object begins in text at from. It searches for
+// names between quotes, which cannot be inside a string, because there quotes are escaped.
 func (n nulls) appendTo(text []byte, from int) []byte {
 	for _, null := range n {
 		if name := null[1 : len(null)-len("null")]; !bytes.Contains(text[from:], []byte(name)) {

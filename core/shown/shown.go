@@ -1,7 +1,6 @@
-// Package shown has stored objects as a policy wants them seen: with the fields and
-// defaults of the form in force, in the version that is asked for. It is what
-// kube-apiserver does on every read; here it is done once, when the form changes, and what
-// is left for reads is to put the version's name in its place.
+// Package shown renders stored objects as the policy in force defines them: with its fields and defaults, in the
+// requested version. kube-apiserver does that on every read. Here it is done once, when the form changes; a read only
+// replaces the version's name.
 package shown
 
 import (
@@ -17,11 +16,10 @@ import (
 	"stele.dev/stele/schemas/builtin"
 )
 
-// Stored returns a function that renders the payload of an object of the kind, whatever
-// policy it was written under: pruned, with defaults, in the storage version. The result is
-// the payload itself if that is so already. The function is pure and safe for concurrent
-// use. Its error means that the payload is not what this server
-// writes, or that CUE could not be asked about it.
+// Stored returns a function that renders the payload of an object, written under any policy: it prunes, fills in
+// defaults, and converts to the storage version. The result is the payload itself if nothing changes. The function is
+// pure and safe for concurrent use. An error means that this server did not write the payload, or that CUE could not
+// be evaluated.
 func Stored(k *policy.Kind) func(payload []byte) ([]byte, error) {
 	v := k.Storage()
 	gvk, version := v.GroupVersionKind(), VersionOf(v.GroupVersionKind().GroupVersion())
@@ -39,7 +37,7 @@ func Stored(k *policy.Kind) func(payload []byte) ([]byte, error) {
 			return nil, fmt.Errorf("shown: %w", err)
 		}
 		written := writtenIn(k, payload)
-		if written != nil { // as it was read in that version before
+		if written != nil { // complete it in the version in which it was written
 			written.Program.Prepare(content)
 		}
 		_, changed, unasked := v.Program.TryPrepare(content)
@@ -53,8 +51,7 @@ func Stored(k *policy.Kind) func(payload []byte) ([]byte, error) {
 	}
 }
 
-// writtenIn is the version of the kind that a payload is in, if that has another form than
-// the storage version; else nil.
+// writtenIn returns the version of a payload if it has another form than the storage version, else nil.
 func writtenIn(k *policy.Kind, payload []byte) *policy.Version {
 	if !k.Converts() {
 		return nil
@@ -67,25 +64,25 @@ func writtenIn(k *policy.Kind, payload []byte) *policy.Version {
 	return k.Versions[i]
 }
 
-// Version shows objects in one version of their kind. Where all versions of a kind have the
-// same form, they differ in their first field, apiVersion, alone. Where they have not, what
-// the version does not know is left out. Objects of another kind that are shown through a
-// face differ in the names of fields, too.
+// Version shows objects in one version of their kind. If all versions have the same form, they only differ in the
+// first field, apiVersion. Otherwise, fields that the version does not have are left out. For a face, field names
+// differ, too.
 type Version struct {
-	head []byte          // of canonical JSON, up to the end of apiVersion
-	face *builtin.Face   // through which objects of another kind are shown; nil if they are not
-	of   *policy.Version // if the versions of the kind have different forms; else nil
-	null nulls           // what is shown of fields that an object lacks
+	head []byte          // canonical JSON up to the end of apiVersion
+	face *builtin.Face   // if objects of another kind are shown; else nil
+	of   *policy.Version // if versions have different forms; else nil
+	null nulls           // fields to show as null
 }
 
 const before = `{"apiVersion":"`
 
-// VersionOf makes the Version for a group and version.
+// VersionOf returns the Version of a group and version.
 func VersionOf(gv schema.GroupVersion) Version {
 	return Version{head: []byte(before + gv.String() + `"`)}
 }
 
-// Of returns an object, given as canonical JSON, in this version: itself if it is.
+// Of returns an object in this version. It returns the same bytes if the object has that version. The object is
+// canonical JSON.
 func (v Version) Of(json []byte) []byte {
 	if len(v.null) > 0 {
 		return v.Append(make([]byte, 0, len(json)+128), json)
@@ -99,7 +96,7 @@ func (v Version) Of(json []byte) []byte {
 	return v.Append(make([]byte, 0, v.Len(json)), json)
 }
 
-// Append appends Of(json).
+// Append appends the result of Of.
 func (v Version) Append(to, json []byte) []byte {
 	if len(v.null) > 0 {
 		plain, from := v, len(to)
@@ -118,7 +115,7 @@ func (v Version) Append(to, json []byte) []byte {
 	return append(append(to, v.head...), rest(json)...)
 }
 
-// Len is the length of Of(json).
+// Len returns the length of the result of Of.
 func (v Version) Len(json []byte) int {
 	switch {
 	case len(v.null) > 0:
@@ -131,12 +128,12 @@ func (v Version) Len(json []byte) int {
 	return len(v.head) + len(rest(json))
 }
 
-// has tells whether the object is in this version, or is not canonical.
+// has reports whether an object has this version, or is not canonical.
 func (v Version) has(json []byte) bool {
 	return bytes.HasPrefix(json, v.head) || !bytes.HasPrefix(json, []byte(before))
 }
 
-// rest is what follows apiVersion.
+// rest returns the text after apiVersion.
 func rest(json []byte) []byte {
 	json = json[len(before):]
 	return json[bytes.IndexByte(json, '"')+1:]

@@ -1,5 +1,6 @@
-// Package status is where errors become the Status objects that clients get: from
-// typed causes, with the code, reason and text of kube-apiserver.
+// Package status makes the errors that clients receive: Status objects with the code, reason and message of
+// kube-apiserver. Each has a constructor that is named for what happened; [From] converts the errors of other
+// packages.
 package status
 
 import (
@@ -20,8 +21,8 @@ import (
 	"stele.dev/stele/projections/objects"
 )
 
-// From returns the Status of any error. What it does not know is an internal error,
-// whose text stays on the server: the second result tells to log it.
+// From returns the Status of any error. An unknown error is an internal error: its text is not sent to the client, and
+// the second result tells the caller to log it.
 func From(err error) (s *metav1.Status, internal bool) {
 	var api apierrors.APIStatus
 	var starved *apart.Starved
@@ -31,9 +32,9 @@ func From(err error) (s *metav1.Status, internal bool) {
 		status.Kind, status.APIVersion = "Status", "v1"
 		return &status, status.Code == http.StatusInternalServerError
 	case errors.Is(err, eventlog.ErrTooLarge):
-		s = &apierrors.NewRequestEntityTooLargeError(cause(err)).ErrStatus
+		s = &TooLarge("%s", err).ErrStatus
 	case errors.Is(err, eventlog.ErrFull):
-		s = of(http.StatusInsufficientStorage, "InsufficientStorage", "the write was refused, nothing has changed: "+cause(err))
+		s = failure(http.StatusInsufficientStorage, "InsufficientStorage", "the write was refused, nothing has changed: "+err.Error())
 	case errors.Is(err, history.ErrBehind):
 		s = unavailable(behind(err) + "; try again")
 	case errors.Is(err, commit.ErrUndecided):
@@ -45,15 +46,15 @@ func From(err error) (s *metav1.Status, internal bool) {
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 		s = &apierrors.NewTimeoutError("request did not complete within the allotted timeout", 0).ErrStatus
 	case errors.Is(err, objects.ErrExpired):
-		s = &apierrors.NewResourceExpired("The resourceVersion for the provided list is too old.").ErrStatus
+		s = &Expired("The resourceVersion for the provided list is too old.").ErrStatus
 	default:
-		s, internal = &apierrors.NewInternalError(errors.New("see the server's log")).ErrStatus, true
+		s, internal = &Internal(errors.New("see the server's log")).ErrStatus, true
 	}
 	s.Kind, s.APIVersion = "Status", "v1"
 	return s, internal
 }
 
-// behind is why it cannot be told what was. Where the server has its files is its own affair.
+// behind returns why the history cannot be read. It leaves out the path of a file.
 func behind(err error) string {
 	var system syscall.Errno
 	if errors.As(err, &system) {
@@ -62,26 +63,23 @@ func behind(err error) string {
 	return err.Error()
 }
 
-// cause is the text without the sentinel's own.
-func cause(err error) string { return err.Error() }
-
-func of(code int32, reason metav1.StatusReason, message string) *metav1.Status {
+// failure returns a Status without details.
+func failure(code int32, reason metav1.StatusReason, message string) *metav1.Status {
 	return &metav1.Status{Status: metav1.StatusFailure, Code: code, Reason: reason, Message: message}
 }
 
+// unavailable returns a Status that tells the client to try again in a second.
 func unavailable(message string) *metav1.Status {
-	s := of(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, message)
+	s := failure(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, message)
 	s.Details = &metav1.StatusDetails{RetryAfterSeconds: 1}
 	return s
 }
 
-// Unavailable says that this replica cannot serve for now.
-func Unavailable(message string) error {
-	return &apierrors.StatusError{ErrStatus: *unavailable(message)}
-}
+// Unavailable returns the error for a request that this replica cannot serve at the moment (503).
+func Unavailable(message string) *Error { return &Error{ErrStatus: *unavailable(message)} }
 
-// Forbidden says that an authorization decision was not to allow the request, and which
-// rule refused it, if one did.
+// Forbidden returns the error for a request that authorization did not allow (403). It names the rule that denied the
+// request, if one did.
 func Forbidden(r *policy.Request, d *policy.Decision) error {
 	text := forbidden(r)
 	if d.Reason != "" {
@@ -94,6 +92,7 @@ func Forbidden(r *policy.Request, d *policy.Decision) error {
 	return err
 }
 
+// forbidden returns the message of [Forbidden].
 func forbidden(r *policy.Request) string {
 	if !r.IsResource {
 		return fmt.Sprintf("User %q cannot %s path %q", r.User, r.Verb, r.Path)
@@ -109,12 +108,12 @@ func forbidden(r *policy.Request) string {
 	return fmt.Sprintf("User %q cannot %s resource %q in API group %q %s", r.User, r.Verb, resource, r.Group, where)
 }
 
-// NotServed says that there is nothing at a path.
-func NotServed(verb string, r schema.GroupResource) error {
+// NotServed returns the error for a path at which nothing is served (404).
+func NotServed(verb string, r schema.GroupResource) *Error {
 	return apierrors.NewGenericServerResponse(http.StatusNotFound, verb, r, "", "", 0, false)
 }
 
-// PanicStatus is what a client gets whose request panicked.
-func PanicStatus() error {
-	return apierrors.NewInternalError(errors.New("the request could not be completed; the server's log tells more"))
+// PanicStatus returns the error for a request that made the server panic (500).
+func PanicStatus() *Error {
+	return Internal(errors.New("the request could not be completed; the server's log tells more"))
 }

@@ -14,15 +14,15 @@ import (
 	"stele.dev/stele/policy"
 )
 
-// A layout is how upstream prints a built-in kind. Its cells take more than paths to
-// compute, and hardly any column has the type of its cells.
+// layout tells how kube-apiserver prints a built-in kind. The cells of these kinds are computed, and often have
+// another type than their column.
 type layout struct {
 	headers []metav1.TableColumnDefinition
 	row     func(object gjson.Result, now time.Time) []any
 }
 
-// layoutOf returns that of a kind; nil if its columns say how it is printed. It goes by the
-// name of the kind: events are printed alike in either group.
+// layoutOf returns the layout of a kind, nil if its columns describe it. It looks at the kind's name only: events are
+// printed alike in both groups.
 func layoutOf(v *policy.Version) *layout {
 	if v.Kind == nil || !v.Kind.Builtin {
 		return nil
@@ -78,7 +78,7 @@ var layouts = map[string]*layout{
 	},
 }
 
-// plain is of the kinds for which upstream has nothing better.
+// plain is the layout of kinds that have no special one in kube-apiserver.
 var plain = &layout{
 	[]metav1.TableColumnDefinition{nameHeader, createdHeader},
 	func(o gjson.Result, _ time.Time) []any { return []any{name(o), created(o)} },
@@ -94,7 +94,7 @@ func text(name, description string) metav1.TableColumnDefinition {
 	return metav1.TableColumnDefinition{Name: name, Type: "string", Description: description}
 }
 
-// wide is a column that is only shown when it is asked for.
+// wide returns a column that is only shown on demand.
 func wide(name, description string) metav1.TableColumnDefinition {
 	return metav1.TableColumnDefinition{Name: name, Type: "string", Description: description, Priority: 1}
 }
@@ -105,7 +105,7 @@ func age(o gjson.Result, now time.Time) string {
 	return since(o.Get("metadata.creationTimestamp"), now)
 }
 
-// since is how long ago a time is.
+// since returns how long ago a time is.
 func since(v gjson.Result, now time.Time) string {
 	at, err := time.Parse(time.RFC3339, v.String())
 	if err != nil {
@@ -115,11 +115,11 @@ func since(v gjson.Result, now time.Time) string {
 }
 
 func created(o gjson.Result) string {
-	at, _ := time.Parse(time.RFC3339, o.Get("metadata.creationTimestamp").String()) // the zero time, as upstream, if there is none
+	at, _ := time.Parse(time.RFC3339, o.Get("metadata.creationTimestamp").String()) // as in kube-apiserver, the zero time if there is none
 	return at.UTC().Format(time.RFC3339)
 }
 
-// count is the number of entries of a list or a map.
+// count returns the number of entries of a list or a map.
 func count(v gjson.Result) (n int64) {
 	v.ForEach(func(_, _ gjson.Result) bool { n++; return true })
 	return n

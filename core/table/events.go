@@ -20,8 +20,8 @@ var eventHeaders = func() []metav1.TableColumnDefinition {
 	}
 }()
 
-// eventRow is the row of an event. Those that say when they were observed do not say when
-// they were recorded, and one that stands for a series was last seen when that was.
+// eventRow returns the row of an event. A newer event has the time of observation instead of the time of recording. An
+// event with a series was last seen when the series was.
 func eventRow(event gjson.Result, now time.Time) []any {
 	get := func(path, inEventsGroup string) gjson.Result {
 		if v := event.Get(path); v.Exists() {

@@ -1,5 +1,4 @@
-// Package table renders objects as metav1.Table, the form in which kubectl asks for
-// what it prints.
+// Package table renders objects as metav1.Table, which kubectl requests to print them.
 package table
 
 import (
@@ -19,26 +18,25 @@ import (
 	"stele.dev/stele/schemas"
 )
 
-// Printer renders the objects of one version of a kind. It is safe for concurrent
-// use.
+// Printer renders the objects of one version of a kind. It is safe for concurrent use.
 type Printer struct {
 	headers []metav1.TableColumnDefinition
 	cells   []cell
-	layout  *layout // of a built-in kind; nil if cells say it all
+	layout  *layout // of a built-in kind; nil if cells are enough
 }
 
 type cell struct {
 	column schemas.Column
-	// path is for gjson; "" if only jsonpath can find the value.
+	// path is for gjson; "" if the value needs jsonpath.
 	path string
 }
 
-// plainPath is a JSONPath that does no more than name fields.
+// plainPath matches a JSONPath that only names fields.
 var plainPath = regexp.MustCompile(`^(\.[A-Za-z_][A-Za-z0-9_-]*)+$`)
 
 var docs = metav1.ObjectMeta{}.SwaggerDoc()
 
-// New makes the printer of a version.
+// New returns the printer of a version.
 func New(v *policy.Version) *Printer {
 	if l := layoutOf(v); l != nil {
 		return &Printer{headers: l.headers, layout: l}
@@ -63,14 +61,14 @@ func New(v *policy.Version) *Printer {
 	return p
 }
 
-// Options of a rendering, from the request.
+// Options are the options of the request.
 type Options struct {
-	// Version of meta.k8s.io.
+	// Version is the version of meta.k8s.io.
 	Version string
-	// Include says how much of each object a row carries.
+	// Include tells how much of each object a row contains.
 	Include   metav1.IncludeObjectPolicy
 	NoHeaders bool
-	Now       time.Time // from which ages are counted
+	Now       time.Time // to compute ages
 }
 
 // Table renders objects, given as JSON.
@@ -93,13 +91,13 @@ func (p *Printer) Table(o Options, list metav1.ListMeta, objects [][]byte) ([]by
 	return json.Marshal(t)
 }
 
-// endsInitialEvents tells whether an object is that of the bookmark which says so: a row is
-// the only place to say it.
+// endsInitialEvents reports whether an object is that of the bookmark after the initial events. Only the row of the
+// table can mark it.
 func endsInitialEvents(object []byte) bool {
 	return gjson.GetBytes(object, "metadata.annotations."+strings.ReplaceAll(metav1.InitialEventsAnnotationKey, ".", `\.`)).String() == "true"
 }
 
-// Metadata reduces an object to its metadata.
+// Metadata returns only the metadata of an object.
 func Metadata(object []byte, version string) []byte {
 	return fmt.Appendf(nil, `{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/%s","metadata":%s}`,
 		version, gjson.GetBytes(object, "metadata").Raw)
@@ -128,7 +126,7 @@ func (c *cell) value(object []byte, now time.Time) any {
 	switch v.Type {
 	case gjson.Null:
 		if c.path == "metadata.creationTimestamp" {
-			return "<unknown>" // as upstream, where it is of an object that was not created
+			return "<unknown>" // as in kube-apiserver, for an object that was not created
 		}
 		return nil
 	case gjson.String:
@@ -145,8 +143,8 @@ func (c *cell) value(object []byte, now time.Time) any {
 	}
 }
 
-// typed fits a value into its column, as upstream does: a value of another type
-// than the column's is not shown, but for strings, which show anything.
+// typed converts a value to the type of its column. As in kube-apiserver, a value of another type is not shown, except
+// in a string column.
 func (c *cell) typed(value any, text string, now time.Time) any {
 	switch c.column.Type {
 	case "string":
@@ -181,7 +179,7 @@ func (c *cell) typed(value any, text string, now time.Time) any {
 	return nil
 }
 
-// find looks up what a full JSONPath names, or fills in a template of several.
+// find returns the value of a JSONPath, or of a template of several.
 func (c *cell) find(object []byte, now time.Time) any {
 	template := strings.HasPrefix(c.column.JSONPath, "{")
 	text := c.column.JSONPath

@@ -17,19 +17,17 @@ import (
 	"stele.dev/stele/projections/objects"
 )
 
-// errBootstrap says no more: whether a token has an id that is known is not for the log of
-// failures either.
+// errBootstrap does not say whether the token's ID is known. That must not be in a log either.
 var errBootstrap = errors.New("the bootstrap token is not valid")
 
-// Bootstrap verifies bootstrap tokens, each of which is a Secret in kube-system. It implements
-// authenticator.Token, and is safe for concurrent use.
+// Bootstrap verifies bootstrap tokens, which are Secrets in kube-system. It implements authenticator.Token, and is
+// safe for concurrent use.
 type Bootstrap struct {
-	// Objects is the state of the tip.
+	// Objects returns the objects at the tip.
 	Objects func() *objects.State
 }
 
-// AuthenticateToken implements authenticator.Token. What has not the form of a bootstrap token
-// is for others to judge.
+// AuthenticateToken implements authenticator.Token. It ignores tokens that do not have the form of a bootstrap token.
 func (b *Bootstrap) AuthenticateToken(_ context.Context, token string) (*authenticator.Response, bool, error) {
 	id, secret, err := bootstraptokens.ParseToken(token)
 	if err != nil {
@@ -41,7 +39,7 @@ func (b *Bootstrap) AuthenticateToken(_ context.Context, token string) (*authent
 	}
 	var s corev1.Secret
 	if err := json.Unmarshal(o.JSON, &s); err != nil {
-		return nil, false, errBootstrap // it may quote the secret
+		return nil, false, errBootstrap // the error may quote the secret
 	}
 	data := func(key string) string { return bootstrapsecrets.GetData(&s, key) }
 	groups, err := bootstrapsecrets.GetGroups(&s)

@@ -7,21 +7,21 @@ import (
 	"slices"
 )
 
-// Where the documents of discovery are served.
+// These are the paths of the discovery documents.
 const (
 	ConfigurationPath = "/.well-known/openid-configuration"
 	KeySetPath        = "/openid/v1/jwks"
 )
 
-// Media types of the documents, and for how long one may be kept.
+// These are the media types of the documents, and how long clients may cache them.
 const (
 	ConfigurationType = "application/json"
 	KeySetType        = "application/jwk-set+json"
 	MaxAge            = 3600 // seconds
 )
 
-// Discoverable tells why others cannot discover the issuer, nil if they can: it has to be an
-// https URL without query and fragment (OpenID Connect Discovery 1.0).
+// Discoverable returns an error if others cannot discover the issuer: it must be an https URL without query and
+// fragment (OpenID Connect Discovery 1.0).
 func (s *ServiceAccounts) Discoverable() error {
 	issuer, err := url.Parse(s.issuers[0])
 	switch {
@@ -35,7 +35,7 @@ func (s *ServiceAccounts) Discoverable() error {
 	return nil
 }
 
-// Configuration describes the issuer to who verifies its tokens.
+// Configuration returns the OpenID Connect discovery document of the issuer.
 func (s *ServiceAccounts) Configuration() ([]byte, error) {
 	var signing []string
 	for _, k := range s.keys.ring.Load().keys {
@@ -51,7 +51,7 @@ func (s *ServiceAccounts) Configuration() ([]byte, error) {
 	}{s.issuers[0], s.jwksURI, []string{"id_token"}, []string{"public"}, slices.Compact(signing)})
 }
 
-// KeySet has the public keys that verify tokens (RFC 7517).
+// KeySet returns the public keys that verify tokens (RFC 7517).
 func (s *ServiceAccounts) KeySet() ([]byte, error) {
 	return json.Marshal(s.keys.ring.Load().public())
 }

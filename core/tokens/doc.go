@@ -1,9 +1,9 @@
-// Package tokens is about the credentials that the control plane gives out by itself: the
-// tokens of service accounts (KEP-1205, KEP-2907, KEP-4193), which it signs, verifies and
-// lets others verify (OpenID Connect Discovery 1.0, RFC 7517), also those without an end that
-// Secrets hold, and bootstrap tokens, which are Secrets.
+// Package tokens is about the credentials that the control plane issues itself. It signs and verifies the tokens of
+// service accounts (KEP-1205, KEP-2907, KEP-4193), and lets others verify them (OpenID Connect Discovery 1.0, RFC
+// 7517). This includes tokens without expiry, which are stored in Secrets. It also verifies bootstrap tokens, which
+// are Secrets.
 //
-// What a token says is verified once, and remembered. Whether it still stands is looked up
-// at every request, in the objects of the tip: a token is dead with the first request after
-// its service account, or what it is bound to, is gone.
+// The signature of a token is verified once, and the result is cached. Whether the token is still valid is looked up
+// for every request in the objects at the tip: as soon as its service account, or the object it is bound to, is
+// deleted, the token is refused.
 package tokens

@@ -9,17 +9,17 @@ import (
 	"github.com/google/uuid"
 	"github.com/tidwall/gjson"
 	authenticationv1 "k8s.io/api/authentication/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	tokenjwt "k8s.io/apiserver/pkg/authentication/token/jwt"
+	"stele.dev/stele/core/status"
 	"stele.dev/stele/projections/objects"
 )
 
-// Kind is that of requests for tokens.
+// Kind is the kind of token requests.
 var Kind = authenticationv1.SchemeGroupVersion.WithKind("TokenRequest")
 
 const (
@@ -28,25 +28,25 @@ const (
 	maxSeconds     = 1 << 32
 )
 
-// Issued is what came of a request for a token, beside what stands in the request.
+// Issued is the result of a token request that is not in the request itself.
 type Issued struct {
-	// CredentialID is how the token is called in what its bearer does; it is no secret.
+	// CredentialID identifies the token in logs of what its bearer does. It is not secret.
 	CredentialID string
 	Warnings     []string
 }
 
-// Issue fills in the status of a request for a token of a service account, and the rest as
-// kube-apiserver does. A dry run has all but the token. Errors are those that clients get.
+// Issue fills in the status of a token request for a service account, and defaults as kube-apiserver does. With dryRun
+// it fills in all but the token. Clients see its errors.
 func (s *ServiceAccounts) Issue(state *objects.State, namespace, name string, r *authenticationv1.TokenRequest, dryRun bool) (*Issued, error) {
 	if r.Name != "" && r.Name != name {
-		return nil, apierrors.NewInvalid(Kind.GroupKind(), name, field.ErrorList{field.Invalid(field.NewPath("metadata", "name"), r.Name, "must match the service account name if specified")})
+		return nil, status.Invalid(Kind.GroupKind(), name, field.ErrorList{field.Invalid(field.NewPath("metadata", "name"), r.Name, "must match the service account name if specified")})
 	}
 	account := state.Get(serviceAccounts, namespace, name)
 	if account == nil {
-		return nil, apierrors.NewNotFound(serviceAccounts, name)
+		return nil, status.NotFound(serviceAccounts, name)
 	}
 	if r.UID != "" && string(r.UID) != account.UID {
-		return nil, apierrors.NewConflict(schema.GroupResource{Group: Kind.Group, Resource: Kind.Kind}, name,
+		return nil, status.Conflict(schema.GroupResource{Group: Kind.Group, Resource: Kind.Kind}, name,
 			fmt.Errorf("the UID in the token request (%s) does not match the UID of the service account (%s)", r.UID, account.UID))
 	}
 	now := time.Now()
@@ -89,7 +89,7 @@ func (s *ServiceAccounts) Issue(state *objects.State, namespace, name string, r 
 	}
 	token, err := s.keys.ring.Load().sign(text)
 	if err != nil {
-		return nil, apierrors.NewInternalError(fmt.Errorf("the token cannot be signed: %w", err))
+		return nil, status.Internal(fmt.Errorf("the token cannot be signed: %w", err))
 	}
 	if len(token) > maxToken {
 		return nil, invalid(field.TooLong(field.NewPath("spec", "audiences"), "", maxToken))
@@ -101,10 +101,10 @@ func (s *ServiceAccounts) Issue(state *objects.State, namespace, name string, r 
 }
 
 func invalid(err *field.Error) error {
-	return apierrors.NewInvalid(Kind.GroupKind(), "", field.ErrorList{err})
+	return status.Invalid(Kind.GroupKind(), "", field.ErrorList{err})
 }
 
-// bind makes the token depend on an object beside its service account.
+// bind binds the token to another object beside its service account.
 func (c *claims) bind(state *objects.State, namespace, account string, ref *authenticationv1.BoundObjectReference) error {
 	if ref == nil {
 		return nil
@@ -121,15 +121,15 @@ func (c *claims) bind(state *objects.State, namespace, account string, ref *auth
 	case schema.GroupKind{Kind: "Node"}:
 		resource, k.Node, namespace = nodes, bound, ""
 	default:
-		return apierrors.NewBadRequest(fmt.Sprintf("cannot bind token to object of type %s", gvk.String()))
+		return status.BadRequestf("cannot bind token to object of type %s", gvk.String())
 	}
 	o := state.Get(resource, namespace, ref.Name)
 	if o == nil {
-		return apierrors.NewNotFound(resource, ref.Name)
+		return status.NotFound(resource, ref.Name)
 	}
 	if resource == pods {
 		if gjson.GetBytes(o.JSON, "spec.serviceAccountName").String() != account {
-			return apierrors.NewBadRequest(fmt.Sprintf("cannot bind token for serviceaccount %q to pod running with different serviceaccount name.", account))
+			return status.BadRequestf("cannot bind token for serviceaccount %q to pod running with different serviceaccount name.", account)
 		}
 		if node := gjson.GetBytes(o.JSON, "spec.nodeName").String(); node != "" {
 			k.Node = &named{Name: node}
@@ -139,7 +139,7 @@ func (c *claims) bind(state *objects.State, namespace, account string, ref *auth
 		}
 	}
 	if ref.UID != "" && string(ref.UID) != o.UID {
-		return apierrors.NewConflict(schema.GroupResource{Group: gvk.Group, Resource: gvk.Kind}, ref.Name,
+		return status.Conflict(schema.GroupResource{Group: gvk.Group, Resource: gvk.Kind}, ref.Name,
 			fmt.Errorf("the UID in the bound object reference (%s) does not match the UID in record. The object might have been deleted and then recreated", ref.UID))
 	}
 	bound.UID = o.UID

@@ -25,23 +25,23 @@ import (
 	"stele.dev/stele/core/reload"
 )
 
-// algorithms are those of signatures, one for each type of key.
+// algorithms are the signature algorithms, one for each type of key.
 var algorithms = []jose.SignatureAlgorithm{jose.RS256, jose.ES256, jose.ES384, jose.ES512}
 
-// Keys are those that sign the tokens of service accounts, and those that verify them, as they
-// are in files now. They are safe for concurrent use.
+// Keys are the keys that sign and verify the tokens of service accounts. They are read from files again when these
+// change. Keys is safe for concurrent use.
 type Keys struct {
-	files []string // the first has the key that signs
+	files []string // the first has the signing key
 	ring  atomic.Pointer[ring]
 }
 
-// ring is the keys at one moment. It never changes.
+// ring is all keys at one moment. It is immutable.
 type ring struct {
 	signer jose.Signer
-	first  *key // whose signatures signer makes
+	first  *key // the public key of signer
 	keys   []*key
 	byID   map[string]*key
-	// content is the digests of the files that it is made of
+	// content is the digests of the files, one after the other.
 	content []byte
 }
 
@@ -52,21 +52,20 @@ type key struct {
 	public    crypto.PublicKey
 }
 
-// OpenKeys reads the key that signs, and others that only verify, from files of PEM. Where a
-// file has several keys the first of that which signs does so, and all verify: a key is
-// replaced by putting another one before it. Keys are RSA, or ECDSA on P-256, P-384 or
-// P-521. Errors name the file, and its flag.
+// OpenKeys reads the signing key, and other keys that only verify, from PEM files. If a file has several keys, the
+// first key of the signing file signs, and all keys verify. So a key is rotated by putting a new one before it. Keys
+// are RSA, or ECDSA on P-256, P-384 or P-521. Errors name the file and its flag.
 func OpenKeys(signing string, others []string) (*Keys, error) {
 	k := &Keys{files: append([]string{signing}, others...)}
 	return k, k.Reload()
 }
 
-// MakeKey makes a key that signs, for its owner alone, unless the file is there.
+// MakeKey creates a signing key that only its owner can read, unless the file exists.
 func MakeKey(file string) error {
 	if _, err := os.Lstat(file); !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	// RS256 is the algorithm that every verifier of OpenID Connect has to know.
+	// Every verifier of OpenID Connect must support RS256.
 	made, err := rsa.GenerateKey(rand.Reader, 2048)
 	if err != nil {
 		return err
@@ -81,9 +80,8 @@ func MakeKey(file string) error {
 	return pki.WritePrivate(file, text)
 }
 
-// Reload reads the files again. If one of them cannot be read, or has no key, all stays as it
-// was. From its return on, what was verified by keys that are not there any more is not
-// valid.
+// Reload reads the files again. If one of them cannot be read, or has no key, nothing changes. After it returns,
+// tokens that were signed by removed keys are refused.
 func (k *Keys) Reload() error {
 	texts, content, err := k.read()
 	if err == nil {
@@ -95,7 +93,7 @@ func (k *Keys) Reload() error {
 	return err
 }
 
-// read returns what is in each of the files, and the digests of that, one after the other.
+// read returns the content of each file, and the digests of all, one after the other.
 func (k *Keys) read() (texts [][]byte, content []byte, err error) {
 	for i, file := range k.files {
 		text, err := reload.Read(file)
@@ -108,7 +106,7 @@ func (k *Keys) read() (texts [][]byte, content []byte, err error) {
 	return texts, content, nil
 }
 
-// flagOf is the flag that names a file of keys.
+// flagOf returns the flag that names a key file.
 func flagOf(i int) string {
 	if i == 0 {
 		return "service-account-signing-key-file"
@@ -116,7 +114,7 @@ func flagOf(i int) string {
 	return "service-account-key-file"
 }
 
-// fileError is what is wrong with one of the files.
+// fileError is an error in one of the files.
 type fileError struct {
 	file int
 	err  error
@@ -125,7 +123,7 @@ type fileError struct {
 func (e *fileError) Error() string { return e.err.Error() }
 func (e *fileError) Unwrap() error { return e.err }
 
-// load puts the keys of texts in use, all at once.
+// load replaces all keys at once.
 func (k *Keys) load(texts [][]byte, content []byte) error {
 	next := &ring{byID: map[string]*key{}, content: content}
 	for i, text := range texts {
@@ -144,7 +142,7 @@ func (k *Keys) load(texts [][]byte, content []byte) error {
 	return nil
 }
 
-// signBy takes the first private key of a file for the one that signs.
+// signBy makes the first private key of a file the signing key.
 func (r *ring) signBy(text []byte) error {
 	private, err := keyutil.ParsePrivateKeyPEM(text)
 	if err != nil {
@@ -178,7 +176,7 @@ func (r *ring) verifyBy(text []byte) error {
 	return nil
 }
 
-// add returns a public key of the ring, which has it only once.
+// add adds a public key unless the ring has it, and returns it.
 func (r *ring) add(public crypto.PublicKey) (*key, error) {
 	id, err := keyID(public)
 	if err != nil {
@@ -197,7 +195,7 @@ func (r *ring) add(public crypto.PublicKey) (*key, error) {
 	return added, nil
 }
 
-// keyID is what Kubernetes calls a key: who verifies tokens finds keys by that.
+// keyID returns the ID of a key as Kubernetes computes it. Verifiers find keys by their ID.
 func keyID(public crypto.PublicKey) (string, error) {
 	der, err := x509.MarshalPKIXPublicKey(public)
 	if err != nil {
@@ -225,15 +223,15 @@ func algorithmOf(public crypto.PublicKey) (jose.SignatureAlgorithm, error) {
 	return "", fmt.Errorf("a key of type %T: want RSA or ECDSA", public)
 }
 
-// Follow is how the files are read again when they change, as one: where a key goes from one to another, it is in use all
-// the time. Of each file that has changed, or cannot be used, that is told to what said returns for its flag and path.
+// Follow returns a reload.File that reads all files together when one changes, so that a key that moves between files
+// stays in use. said returns the function to call for a flag and path when that file has changed or cannot be used.
 func (k *Keys) Follow(said func(flag, path string) func(error)) *reload.File {
 	hear := make([]func(error), len(k.files))
 	for i, path := range k.files {
 		hear[i] = said(flagOf(i), path)
 	}
-	told := k.ring.Load().content // of which it was heard
-	var texts [][]byte            // that were read last, which are those to load
+	told := k.ring.Load().content // that was last reported
+	var texts [][]byte            // the last read, to load
 	return &reload.File{
 		Content: told,
 		Read: func() (content []byte, err error) {
@@ -244,7 +242,7 @@ func (k *Keys) Follow(said func(flag, path string) func(error)) *reload.File {
 		Outcome: func(err error) {
 			if wrong := (*fileError)(nil); errors.As(err, &wrong) {
 				told = bytes.Clone(told)
-				clear(digestOf(told, wrong.file)) // whatever is right there next is news
+				clear(digestOf(told, wrong.file)) // report the next good content
 				hear[wrong.file](err)
 				return
 			}
@@ -259,12 +257,12 @@ func (k *Keys) Follow(said func(flag, path string) func(error)) *reload.File {
 	}
 }
 
-// digestOf is that of one of the files.
+// digestOf returns the digest of one of the files.
 func digestOf(content []byte, file int) []byte {
 	return content[file*sha256.Size : (file+1)*sha256.Size]
 }
 
-// public is the keys that verify, as others read them.
+// public returns the keys that verify, as a JSON Web Key Set.
 func (r *ring) public() jose.JSONWebKeySet {
 	var set jose.JSONWebKeySet
 	for _, k := range r.keys {
@@ -273,8 +271,8 @@ func (r *ring) public() jose.JSONWebKeySet {
 	return set
 }
 
-// of returns the keys that may have made a signature: that which it names, or if it names none
-// all of its algorithm.
+// of returns the keys that may have made a signature: the key that the header names, or every key of its algorithm if
+// it names none.
 func (r *ring) of(h jose.Header) []*key {
 	if h.KeyID != "" {
 		if k := r.byID[h.KeyID]; k != nil && h.Algorithm == string(k.algorithm) {
@@ -285,7 +283,7 @@ func (r *ring) of(h jose.Header) []*key {
 	return slices.DeleteFunc(slices.Clone(r.keys), func(k *key) bool { return h.Algorithm != string(k.algorithm) })
 }
 
-// sign makes a token of claims.
+// sign returns a signed token of the claims.
 func (r *ring) sign(claims []byte) (string, error) {
 	signed, err := r.signer.Sign(claims)
 	if err != nil {

@@ -14,13 +14,13 @@ import (
 	"stele.dev/stele/projections/objects"
 )
 
-// LegacyIssuer issues the tokens that are in Secrets. They have no end of their own.
+// LegacyIssuer is the issuer of tokens in Secrets. They do not expire.
 const LegacyIssuer = "kubernetes/serviceaccount"
 
-// InvalidSince is the label of a Secret whose token is not to be taken any more, until it is taken off.
+// InvalidSince is the label of a Secret whose token is refused while the label is there.
 const InvalidSince = "kubernetes.io/legacy-token-invalid-since"
 
-// legacyClaims are what a token that is in a Secret says, as Kubernetes writes it.
+// legacyClaims are the claims of a token in a Secret, as Kubernetes writes them.
 type legacyClaims struct {
 	Audience  audience `json:"aud,omitempty"`
 	Issuer    string   `json:"iss"`
@@ -32,9 +32,9 @@ type legacyClaims struct {
 	Subject   string   `json:"sub"`
 }
 
-// InSecret makes the token of a service account that a Secret of its namespace is to hold. It is valid for as long as
-// that holds it, and the account with this uid is there. No two are the same, other than upstream's: what was
-// taken out of a Secret, or was in another one of its name, does not come back.
+// InSecret issues the token of a service account for a Secret in its namespace. The token is valid as long as the
+// Secret contains it and the account with this UID exists. Unlike kube-apiserver's, every token is different, so a
+// token that was removed from a Secret never becomes valid again.
 func (s *ServiceAccounts) InSecret(namespace, account, uid, secret string) (string, error) {
 	text, err := json.Marshal(&legacyClaims{
 		Issuer: LegacyIssuer, ID: uuid.NewString(), Subject: serviceaccount.MakeUsername(namespace, account),
@@ -46,7 +46,7 @@ func (s *ServiceAccounts) InSecret(namespace, account, uid, secret string) (stri
 	return s.keys.ring.Load().sign(text)
 }
 
-// verified is what can be known of claims by themselves. Who names no audience is for the API.
+// verified checks what depends on the claims alone. Claims without an audience are for the API.
 func (c *legacyClaims) verified(key string, api authenticator.Audiences) (*verified, error) {
 	if c.Namespace == "" || c.Secret == "" || c.Account == "" || c.UID == "" || c.Subject != serviceaccount.MakeUsername(c.Namespace, c.Account) {
 		return nil, errClaims
@@ -64,7 +64,8 @@ func (c *legacyClaims) verified(key string, api authenticator.Audiences) (*verif
 	return v, nil
 }
 
-// stays tells whether an object is not being deleted: who has a token without an end has no minute to finish either, as upstream.
+// stays rejects an object that is being deleted. As in kube-apiserver, a token without expiry ends at once, without a
+// grace period.
 func stays(o *objects.Object, _ string) error {
 	if gjson.GetBytes(o.JSON, "metadata.deletionTimestamp").Exists() {
 		return reject(authn.Revoked, "what it depends on is being deleted: %s/%s", o.Namespace, o.Name)
@@ -72,7 +73,8 @@ func stays(o *objects.Object, _ string) error {
 	return nil
 }
 
-// holds tells whether a Secret holds the token, and lets it be used. As upstream, its type does not matter.
+// holds rejects a Secret that does not contain the token, or that is labeled as invalid. As in kube-apiserver, the
+// type of the Secret does not matter.
 func holds(o *objects.Object, token string) error {
 	if err := stays(o, token); err != nil {
 		return err

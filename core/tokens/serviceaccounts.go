@@ -15,22 +15,21 @@ import (
 	"stele.dev/stele/projections/objects"
 )
 
-// DefaultIssuer is who issues tokens where nobody says otherwise: the name of a Kubernetes API
-// within its cluster.
+// DefaultIssuer is the issuer of tokens if none is configured: the name of a Kubernetes API within its cluster.
 const DefaultIssuer = "https://kubernetes.default.svc"
 
 // Options for [New].
 type Options struct {
 	Keys *Keys
-	// Issuers are those whose tokens are valid here; the first is who issues. At least one.
+	// Issuers are the accepted issuers, at least one. The first one issues new tokens.
 	Issuers []string
-	// Audiences are the names of this API; nil for the issuers.
+	// Audiences are the names of this API; nil means the issuers.
 	Audiences []string
-	// MaxExpiration is for how long a token may be issued; 0 for as long as its request says.
+	// MaxExpiration limits the lifetime of new tokens; 0 means no limit.
 	MaxExpiration time.Duration
-	// JWKSURI is where others get the keys.
+	// JWKSURI is the URL at which others get the keys.
 	JWKSURI string
-	// Objects is the state of the tip.
+	// Objects returns the objects at the tip.
 	Objects func() *objects.State
 }
 
@@ -47,7 +46,7 @@ type ServiceAccounts struct {
 	hashes        *hashes
 }
 
-// New makes what issues and verifies tokens.
+// New returns a ServiceAccounts with the options.
 func New(o Options) (*ServiceAccounts, error) {
 	if err := CheckIssuers(o.Issuers); err != nil {
 		return nil, err
@@ -62,7 +61,7 @@ func New(o Options) (*ServiceAccounts, error) {
 	return s, nil
 }
 
-// CheckIssuers holds issuers to what kube-apiserver asks of them.
+// CheckIssuers checks issuers as kube-apiserver does.
 func CheckIssuers(issuers []string) error {
 	if len(issuers) == 0 {
 		return errors.New("there is no issuer")
@@ -81,10 +80,10 @@ func CheckIssuers(issuers []string) error {
 	return nil
 }
 
-// Audiences are the names of this API.
+// Audiences returns the names of this API.
 func (s *ServiceAccounts) Audiences() authenticator.Audiences { return s.audiences }
 
-// claims are what a token says, as Kubernetes writes it.
+// claims are the claims of a token, as Kubernetes writes them.
 type claims struct {
 	Audience   audience         `json:"aud,omitempty"`
 	Expiry     *jwt.NumericDate `json:"exp,omitempty"`
@@ -110,12 +109,12 @@ type named struct {
 	UID  string `json:"uid,omitempty"`
 }
 
-// audience is always written as a list, and may be read as one string (RFC 7519).
+// audience is written as a list, and may be read as a single string (RFC 7519).
 type audience []string
 
 func (a *audience) UnmarshalJSON(text []byte) error { return (*jwt.Audience)(a).UnmarshalJSON(text) }
 
-// The objects that tokens depend on.
+// These are the resources that tokens depend on.
 var (
 	serviceAccounts = schema.GroupResource{Resource: "serviceaccounts"}
 	secrets         = schema.GroupResource{Resource: "secrets"}

@@ -27,15 +27,15 @@ import (
 )
 
 const (
-	// maxToken bounds what is looked at; no token that is issued here is longer.
+	// maxToken limits the length of a token. Tokens that are issued here are shorter.
 	maxToken = 32 << 10
-	// maxVerified is how many tokens are remembered.
+	// maxVerified is the number of tokens in the cache.
 	maxVerified = 8192
-	// leeway is for clocks that differ, and for who is still at work while an object goes.
+	// leeway allows clocks to differ, and running work to finish while an object is deleted.
 	leeway = jwt.DefaultLeeway
 )
 
-// What is wrong with a token is for operators. Callers hear that they are not authenticated.
+// These errors are for operators. Clients only see that they are not authenticated.
 var (
 	errTooLong     = reject(authn.TooLarge, "it has more than %d bytes", maxToken)
 	errAlgorithm   = reject(authn.BadSignature, "its signature is of an algorithm that no key here has, or it has none")
@@ -50,38 +50,36 @@ func reject(reason authn.Reason, format string, args ...any) error {
 	return &authn.Rejection{Method: authn.ByServiceAccount, Reason: reason, Err: fmt.Errorf(format, args...)}
 }
 
-// verified is a token whose signature was found to be that of a key.
+// verified is a token whose signature is valid.
 type verified struct {
-	key       string // its id
+	key       string // the ID of the key
 	audiences authenticator.Audiences
 	notBefore time.Time
 	issuedAt  time.Time
 	expiry    time.Time
-	endless   bool // it has no expiry
+	endless   bool // it does not expire
 	user      user.Info
 	needs     []*needed
 }
 
-// needed is an object without which a token is nothing.
+// needed is an object that must exist for the token to be valid.
 type needed struct {
 	schema.GroupResource
 	namespace string
 	named
-	whichever bool                                        // has the name: its uid is not said
-	also      func(o *objects.Object, token string) error // what else it must be; nil for nothing
+	whichever bool                                        // any object of the name will do; the token has no UID
+	also      func(o *objects.Object, token string) error // a further check; nil if there is none
 	seen      atomic.Pointer[sighting]
 }
 
-// sighting is what the object was like at a revision, which is not looked for twice: a Secret
-// may be large.
+// sighting caches the state of an object at a revision, because reading it may be slow: a Secret can be large.
 type sighting struct {
 	revision uint64
-	deleted  time.Time // zero: it was not
-	wrong    error     // what it was not that it must be
+	deleted  time.Time // zero if it is not being deleted
+	wrong    error     // why the further check failed
 }
 
-// AuthenticateToken implements authenticator.Token. What cannot be a token of an issuer that
-// is accepted here is for others to judge.
+// AuthenticateToken implements authenticator.Token. It ignores tokens of issuers that are not accepted here.
 func (s *ServiceAccounts) AuthenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
 	v, err := s.verify(token)
 	if v == nil {
@@ -111,7 +109,7 @@ func (s *ServiceAccounts) AuthenticateToken(ctx context.Context, token string) (
 	return &authenticator.Response{User: v.user, Audiences: audiences}, true, nil
 }
 
-// check tells whether the object is there for the token, and has not been deleted for longer than the leeway.
+// check reports an error if the object does not exist, or was deleted longer ago than the leeway.
 func (n *needed) check(state *objects.State, now time.Time, token string) error {
 	o := state.Get(n.GroupResource, n.namespace, n.Name)
 	if o == nil || o.UID != n.UID && !n.whichever {
@@ -141,8 +139,8 @@ func (n *needed) check(state *objects.State, now time.Time, token string) error 
 	return nil
 }
 
-// verify returns what a token says if its signature is good; nil without an error if the token
-// is not of an issuer that is accepted here.
+// verify returns the content of a token if its signature is valid. It returns nil without an error if the issuer is
+// not accepted here.
 func (s *ServiceAccounts) verify(token string) (*verified, error) {
 	if strings.Count(token, ".") != 2 {
 		return nil, nil
@@ -190,8 +188,8 @@ func (s *ServiceAccounts) verify(token string) (*verified, error) {
 	return nil, errSignature
 }
 
-// unreadable is what is wrong with a token that cannot be read as one of those that are issued here; nil if
-// it does not even claim to be one.
+// unreadable returns an error for a token that cannot be parsed, or nil if the token does not even claim to be from
+// here.
 func (s *ServiceAccounts) unreadable(token string, wrong error) error {
 	if issuer := authn.IssuerOf(token); issuer == LegacyIssuer || slices.Contains(s.issuers, issuer) {
 		return wrong
@@ -199,8 +197,8 @@ func (s *ServiceAccounts) unreadable(token string, wrong error) error {
 	return nil
 }
 
-// said is what can be known by itself of a token whose signature is good: one that was asked for, or that is in a Secret.
-// Either may be of the issuer of the latter.
+// said checks what depends on the token alone. The token is one that a client requested, or one in a Secret. Both may
+// name the issuer of the latter.
 func (s *ServiceAccounts) said(token *jwt.JSONWebToken, says *claims, bound bool, key string) (*verified, error) {
 	if bound && (says.Issuer != LegacyIssuer || says.Kubernetes.Namespace != "") {
 		return says.verified(key)
@@ -212,7 +210,7 @@ func (s *ServiceAccounts) said(token *jwt.JSONWebToken, says *claims, bound bool
 	return legacy.verified(key, s.audiences)
 }
 
-// verified is what can be known of claims by themselves.
+// verified checks what depends on the claims alone.
 func (c *claims) verified(key string) (*verified, error) {
 	k := &c.Kubernetes
 	if len(c.Audience) == 0 || c.Expiry == nil || c.NotBefore == nil || c.IssuedAt == nil || k.Namespace == "" || k.ServiceAccount.Name == "" || k.ServiceAccount.UID == "" {
@@ -227,7 +225,7 @@ func (c *claims) verified(key string) (*verified, error) {
 	if v.need(pods, k.Namespace, k.Pod) {
 		is.PodName, is.PodUID = k.Pod.Name, k.Pod.UID
 	} else {
-		v.need(nodes, "", k.Node) // where there is a Pod, the node is only what is said of that
+		v.need(nodes, "", k.Node) // for a Pod, its node is only informative
 	}
 	if k.Node != nil {
 		is.NodeName, is.NodeUID = k.Node.Name, k.Node.UID
@@ -244,12 +242,12 @@ func (v *verified) need(r schema.GroupResource, namespace string, n *named) bool
 	return true
 }
 
-// hashes makes names of tokens, which nobody outside of this process can tell.
+// hashes computes keyed hashes of tokens, which nobody outside of this process can compute.
 type hashes struct{ pool sync.Pool }
 
 type tokenHash [sha256.Size]byte
 
-// hasher is what it takes to hash a token without a copy of it each time.
+// hasher is reused, so that hashing a token makes no copy of it.
 type hasher struct {
 	mac   hash.Hash
 	token []byte
@@ -258,7 +256,7 @@ type hasher struct {
 
 func newHashes() *hashes {
 	secret := make([]byte, sha256.Size)
-	_, _ = rand.Read(secret) // never fails
+	_, _ = rand.Read(secret) // it never fails
 	return &hashes{pool: sync.Pool{New: func() any { return &hasher{mac: hmac.New(sha256.New, secret)} }}}
 }
 

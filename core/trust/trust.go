@@ -1,9 +1,9 @@
-// Package trust tells other API servers whom this one trusts, so that they can tell who is asking by the same
-// certificates and front proxies: in the ConfigMap extension-apiserver-authentication of kube-system, where they look for
-// it. What is in it is public: certificates of authorities, and names.
+// Package trust tells other API servers which certificate authorities and front proxies this one trusts, so that they
+// can authenticate users in the same way. It writes the ConfigMap extension-apiserver-authentication in kube-system,
+// where they look for it. Its content is public: certificates of authorities, and names.
 //
-// As in Kubernetes the ConfigMap has what all replicas trust, and what they trusted before as long as it has not
-// expired: servers that have not yet heard of a new authority go on to work with the old one.
+// As in Kubernetes, the ConfigMap contains what all replicas trust, and what they trusted before until that expires.
+// So servers that do not know a new authority yet keep working with the old one.
 package trust
 
 import (
@@ -32,13 +32,13 @@ import (
 	"stele.dev/stele/core/inside"
 )
 
-// Namespace and Name of the ConfigMap.
+// Namespace and Name are those of the ConfigMap.
 const (
 	Namespace = metav1.NamespaceSystem
 	Name      = "extension-apiserver-authentication"
 )
 
-// Keys of the ConfigMap.
+// These are the keys of the ConfigMap.
 const (
 	clientCA        = "client-ca-file"
 	proxyCA         = "requestheader-client-ca-file"
@@ -49,18 +49,18 @@ const (
 	extraPrefixes   = "requestheader-extra-headers-prefix"
 )
 
-// Options for [New].
+// Options are the options of [New].
 type Options struct {
 	// API serves the requests of the publisher, which is system:apiserver as in Kubernetes.
 	API http.Handler
-	// ClientCA returns the authorities of client certificates, as they are now.
+	// ClientCA returns the current authorities of client certificates.
 	ClientCA func() []*x509.Certificate
-	// FrontProxy is nil if none is believed.
+	// FrontProxy may be nil.
 	FrontProxy *authn.FrontProxy
-	Logger     *slog.Logger // nil for none
+	Logger     *slog.Logger // may be nil
 }
 
-// Publisher keeps the ConfigMap current. Run belongs to one goroutine.
+// Publisher keeps the ConfigMap current. Run is for one goroutine.
 type Publisher struct {
 	options Options
 	maps    corev1client.ConfigMapInterface
@@ -68,7 +68,7 @@ type Publisher struct {
 	queue   clients.Queue[string]
 }
 
-// New makes a publisher.
+// New returns a publisher.
 func New(o Options) (*Publisher, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -87,11 +87,11 @@ func New(o Options) (*Publisher, error) {
 	}, nil
 }
 
-// lookEvery is how often it is looked whether the authorities are other ones.
+// lookEvery is how often the authorities are checked for changes.
 const lookEvery = time.Second
 
-// Run writes the ConfigMap whenever the authorities change, or somebody else has changed or deleted it, until the
-// context ends. What fails is said, and tried again.
+// Run writes the ConfigMap when the authorities change, or when somebody else changes or deletes it, until the context
+// ends. It logs failures and tries again.
 func (p *Publisher) Run(ctx context.Context) error {
 	var running sync.WaitGroup
 	running.Go(func() {
@@ -121,15 +121,14 @@ func (p *Publisher) look(ctx context.Context) {
 	}
 }
 
-// follower hears what others do to the ConfigMap.
+// follower receives changes of the ConfigMap by others.
 type follower struct{ *Publisher }
 
 func (f follower) Replace([]*metav1.PartialObjectMetadata) { f.queue.Add(Name) }
 func (f follower) Changed(*metav1.PartialObjectMetadata)   { f.queue.Add(Name) }
 func (f follower) Gone(*metav1.PartialObjectMetadata)      { f.queue.Add(Name) }
 
-// Publish writes the ConfigMap if it does not say what it has to. A write of somebody else in between is a
-// conflict.
+// Publish writes the ConfigMap if it is not current. A concurrent write by others is a conflict.
 func (p *Publisher) Publish(ctx context.Context) error {
 	there, err := p.maps.Get(ctx, Name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
@@ -146,13 +145,13 @@ func (p *Publisher) Publish(ctx context.Context) error {
 	there.Data = data
 	_, err = p.maps.Update(ctx, there, metav1.UpdateOptions{})
 	if apierrors.IsRequestEntityTooLargeError(err) || apierrors.IsInvalid(err) {
-		there.Data = p.own() // what has piled up there is too large
+		there.Data = p.own() // the old content has grown too large
 		_, err = p.maps.Update(ctx, there, metav1.UpdateOptions{})
 	}
 	return err
 }
 
-// own is what this replica trusts.
+// own returns what this replica trusts.
 func (p *Publisher) own() map[string]string {
 	data := map[string]string{}
 	if authorities := encode(p.options.ClientCA()); authorities != "" {
@@ -166,14 +165,15 @@ func (p *Publisher) own() map[string]string {
 	for key, list := range map[string][]string{
 		allowedNames: o.AllowedNames, usernameHeaders: o.UsernameHeaders, groupHeaders: o.GroupHeaders, extraPrefixes: o.ExtraHeaderPrefixes, uidHeaders: o.UIDHeaders,
 	} {
-		if len(list) > 0 || key != uidHeaders { // which came later; servers that do not know it must not meet it for nothing
+		if len(list) > 0 || key != uidHeaders { // uidHeaders is newer; omit it for old servers if it is empty
 			data[key] = list2text(list)
 		}
 	}
 	return data
 }
 
-// union adds to what is published what is trusted here. What is there and cannot be read, nobody can use.
+// union adds what this replica trusts to what is published. It drops published content that cannot be parsed, because
+// nobody can use it.
 func union(there, own map[string]string, now time.Time) map[string]string {
 	data := map[string]string{}
 	for _, key := range []string{clientCA, proxyCA} {
@@ -192,10 +192,10 @@ func union(there, own map[string]string, now time.Time) map[string]string {
 	return data
 }
 
-// slack is how long a certificate is kept that has expired, for clocks that are behind; upstream's.
+// slack is how long an expired certificate is kept, for clocks that are behind, as in Kubernetes.
 const slack = 5 * time.Minute
 
-// valid are those that have not expired, each once.
+// valid returns the certificates that have not expired, each once.
 func valid(certificates []*x509.Certificate, now time.Time) (list []*x509.Certificate) {
 	for _, c := range certificates {
 		if c.NotAfter.Add(slack).After(now) && !slices.ContainsFunc(list, c.Equal) {
@@ -231,7 +231,7 @@ func unique(list []string) (each []string) {
 }
 
 func list2text(list []string) string {
-	text, _ := json.Marshal(append([]string{}, list...)) // strings can always be encoded
+	text, _ := json.Marshal(append([]string{}, list...)) // strings always encode
 	return string(text)
 }
 

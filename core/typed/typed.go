@@ -1,6 +1,5 @@
-// Package typed has the Go types of the built-in kinds, for what only they can tell: how
-// they are encoded as Protocol Buffers, how strategic merge patches merge their
-// lists, and what is said of a value of the wrong type.
+// Package typed provides the Go types of the built-in kinds. They are needed for Protocol Buffers, for the list rules
+// of strategic merge patches, and for error messages about values of the wrong type.
 package typed
 
 import (
@@ -24,31 +23,30 @@ import (
 	kjson "sigs.k8s.io/json"
 )
 
-// Scheme has the types, and those of what is answered about them: lists, Status, metadata,
-// discovery. It is never written to.
+// Scheme has the types, and those that answers use: lists, Status, metadata, discovery. It is read-only.
 var Scheme = func() *runtime.Scheme {
 	s := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, autoscalingv1.AddToScheme, coordinationv1.AddToScheme, eventsv1.AddToScheme, authorizationv1.AddToScheme, authenticationv1.AddToScheme, rbacv1.AddToScheme, apiextensionsv1.AddToScheme} {
 		if err := add(s); err != nil {
-			panic(err) // static input
+			panic(err) // with static input
 		}
 	}
 	for _, add := range []func(*runtime.Scheme) error{metav1.AddMetaToScheme, metav1beta1.AddMetaToScheme, apidiscoveryv2.AddToScheme} {
 		if err := add(s); err != nil {
-			panic(err) // static input
+			panic(err) // with static input
 		}
 	}
 	return s
 }()
 
-// Has tells whether a kind has a Go type here.
+// Has reports whether a kind has a Go type.
 func Has(gvk schema.GroupVersionKind) bool { return Scheme.Recognizes(gvk) }
 
 // New returns a zero value of the kind's Go type.
 func New(gvk schema.GroupVersionKind) (any, error) { return Scheme.New(gvk) }
 
-// Empty is the JSON of an object with nothing but a resourceVersion and annotations: of a
-// built-in kind with what its Go type cannot leave out.
+// Empty returns the JSON of an object that has only a resourceVersion and annotations. For a built-in kind it includes
+// the fields that the Go type never omits.
 func Empty(gvk schema.GroupVersionKind, revision string, annotations map[string]string) ([]byte, error) {
 	var object runtime.Object = new(metav1.PartialObjectMetadata)
 	if Has(gvk) {
@@ -67,8 +65,8 @@ func Empty(gvk schema.GroupVersionKind, revision string, annotations map[string]
 	return json.Marshal(object)
 }
 
-// Decode decodes JSON into the Go type of the kind that it says it is of; nil if that has none. What
-// names no version, as the oldest documents of discovery, is of v1.
+// Decode decodes JSON into the Go type of the kind that it names, nil if the kind has none. If there is no version, as
+// in the oldest discovery documents, it is v1.
 func Decode(text []byte) (runtime.Object, error) {
 	said := gjson.GetManyBytes(text, "apiVersion", "kind")
 	gvk := schema.FromAPIVersionAndKind(said[0].String(), said[1].String())
@@ -85,8 +83,8 @@ func Decode(text []byte) (runtime.Object, error) {
 	return object, kjson.UnmarshalCaseSensitivePreserveInts(text, object)
 }
 
-// TypeError says how the JSON of a built-in kind does not fit its Go type, as
-// kube-apiserver finds out by decoding; nil if it fits, or for other kinds.
+// TypeError returns kube-apiserver's error if the JSON of a built-in kind does not fit its Go type. It returns nil if
+// it fits, or if the kind has no Go type.
 func TypeError(gvk schema.GroupVersionKind, object []byte) error {
 	into, err := Scheme.New(gvk)
 	if err != nil {

@@ -17,8 +17,8 @@ import (
 	"stele.dev/stele/core/typed"
 )
 
-// Decode turns a body into JSON. kind is what it is taken for if it does not say what it is; said is
-// what it says, as far as that could be read.
+// Decode converts a body to JSON. kind is used for a body that does not name its kind. said is the kind that the body
+// names, as far as it could be read.
 func Decode(mediaType string, body []byte, kind schema.GroupVersionKind) (text []byte, said schema.GroupVersionKind, err error) {
 	switch mediaType {
 	case negotiate.YAML:
@@ -37,8 +37,8 @@ func Decode(mediaType string, body []byte, kind schema.GroupVersionKind) (text [
 	return body, said, nil
 }
 
-// decodeProtobuf decodes no type but that of the kind, whatever the body says that it is: some nest as
-// deep as they have bytes, and what decodes them would follow until there is no stack left.
+// decodeProtobuf decodes only the type of the kind, whatever the body names. Some other types can be nested so deeply
+// that decoding them would exhaust the stack.
 func decodeProtobuf(body []byte, kind schema.GroupVersionKind) ([]byte, schema.GroupVersionKind, error) {
 	whole := &runtime.Unknown{}
 	_, said, err := protobufs.Decode(body, &kind, whole)
@@ -48,11 +48,11 @@ func decodeProtobuf(body []byte, kind schema.GroupVersionKind) ([]byte, schema.G
 	var object runtime.Object
 	switch {
 	case !typed.Has(kind):
-		return nil, *said, protobufs.Encode(&unstructured.Unstructured{}, io.Discard) // which is refused
+		return nil, *said, protobufs.Encode(&unstructured.Unstructured{}, io.Discard) // which returns the error
 	case !typed.Has(*said):
 		return nil, *said, runtime.NewNotRegisteredErrForKind(typed.Scheme.Name(), *said)
 	case *said != kind || kind.Group == apiextensions.GroupName:
-		// Nothing but its type is asked of the one, nothing but its name of the other.
+		// Of PartialObjectMetadata only the type matters, of others only the name.
 		object = &metav1.PartialObjectMetadata{}
 	default:
 		if object, err = typed.Scheme.New(kind); err != nil {
@@ -71,7 +71,7 @@ func decodeProtobuf(body []byte, kind schema.GroupVersionKind) ([]byte, schema.G
 	return text, *said, err
 }
 
-// marshal leaves <, > and & as they are: escaped, they would take six bytes each.
+// marshal does not escape <, > and &, which would take six bytes each.
 func marshal(v any) ([]byte, error) {
 	var text bytes.Buffer
 	e := json.NewEncoder(&text)
@@ -80,7 +80,7 @@ func marshal(v any) ([]byte, error) {
 	return text.Bytes(), err
 }
 
-// DeleteOptions decodes the body of a delete, whatever group the options are said to be of.
+// DeleteOptions decodes the body of a delete. The options may name any group.
 func DeleteOptions(mediaType string, body []byte) ([]byte, error) {
 	kind := metav1.SchemeGroupVersion.WithKind("DeleteOptions")
 	if mediaType != negotiate.Protobuf {

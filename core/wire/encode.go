@@ -24,12 +24,12 @@ import (
 var (
 	protobufs = protobuf.NewSerializer(typed.Scheme, typed.Scheme)
 	cbors     = kcbor.NewSerializer(typed.Scheme, typed.Scheme)
-	// streamed leaves the object of an event as it is.
+	// streamed does not convert the object of an event.
 	streamed = kcbor.NewSerializer(typed.Scheme, typed.Scheme, kcbor.Transcode(false))
 )
 
-// Encode turns an answer, given as JSON, into a media type. As Protocol Buffers there is only what
-// has a Go type; of anything else the error is the 406 that kube-apiserver answers with.
+// Encode converts an answer from JSON to a media type. Only kinds with a Go type can be Protocol Buffers; for others
+// the error is kube-apiserver's 406.
 func Encode(mediaType string, text []byte) ([]byte, error) {
 	var encoded bytes.Buffer
 	var err error
@@ -57,8 +57,8 @@ func Encode(mediaType string, text []byte) ([]byte, error) {
 	return encoded.Bytes(), err
 }
 
-// AppendEvent appends an event of a watch. kind is ADDED, or another of its kinds; object is JSON.
-// delimited tells whether it follows others in a stream; if not it is a message by itself.
+// AppendEvent appends a watch event. kind is ADDED or another event type; object is JSON. delimited means that the
+// event is part of a stream; otherwise it is a message of its own.
 func AppendEvent(to []byte, mediaType string, delimited bool, kind string, object []byte) ([]byte, error) {
 	if mediaType == negotiate.JSON {
 		to = append(append(append(to, `{"type":"`...), kind...), `","object":`...)
@@ -83,7 +83,7 @@ func AppendEvent(to []byte, mediaType string, delimited bool, kind string, objec
 	return to, fmt.Errorf("wire: no stream of %s", mediaType)
 }
 
-// message is what apimachinery generates for Protocol Buffers.
+// message is implemented by types that apimachinery generates for Protocol Buffers.
 type message interface {
 	Size() int
 	MarshalToSizedBuffer([]byte) (int, error)
@@ -96,23 +96,23 @@ func appendMessage(to []byte, m message) ([]byte, error) {
 	return to[:len(to)+n], err
 }
 
-// List is a list that is encoded item by item: what is in memory at once is the encoded items, and
-// one that is decoded. It is not safe for concurrent use.
+// List encodes a list item by item. It holds the encoded items, and only one decoded item at a time. It is not safe
+// for concurrent use.
 type List struct {
 	mediaType string
 	kind      runtime.TypeMeta
 	meta      metav1.ListMeta
-	protobuf  []byte            // fields of the list
+	protobuf  []byte            // encoded fields of the list
 	cbor      []cbor.RawMessage // items
 }
 
-// NewList begins a list of Protocol Buffers or CBOR.
+// NewList returns an empty list in Protocol Buffers or CBOR.
 func NewList(mediaType, kind, apiVersion string, meta metav1.ListMeta) (*List, error) {
 	l := &List{mediaType: mediaType, kind: runtime.TypeMeta{Kind: kind, APIVersion: apiVersion}, meta: meta}
 	return l, l.field(metadataField, &meta)
 }
 
-// The fields of all lists of Kubernetes.
+// These are the field numbers of all lists of Kubernetes.
 const (
 	metadataField protowire.Number = 1
 	itemsField    protowire.Number = 2
@@ -126,7 +126,7 @@ func (l *List) field(number protowire.Number, m message) error {
 	return err
 }
 
-// Add appends an item, given as JSON.
+// Add appends an item in JSON.
 func (l *List) Add(text []byte) error {
 	if l.mediaType == negotiate.CBOR {
 		var content map[string]any
@@ -143,12 +143,12 @@ func (l *List) Add(text []byte) error {
 	}
 	m, ok := object.(message)
 	if !ok {
-		return protobufs.Encode(&unstructured.Unstructured{}, &bytes.Buffer{}) // which says so
+		return protobufs.Encode(&unstructured.Unstructured{}, &bytes.Buffer{}) // which returns the error
 	}
 	return l.field(itemsField, m)
 }
 
-// Encoded ends the list: how long it is, and how it is written.
+// Encoded returns the length of the encoded list, and a function that writes it.
 func (l *List) Encoded() (length int, write func(io.Writer) error, err error) {
 	if l.mediaType == negotiate.CBOR {
 		body, err := direct.Marshal(struct {
@@ -174,8 +174,8 @@ func (l *List) Encoded() (length int, write func(io.Writer) error, err error) {
 	}, nil
 }
 
-// selfDescribed is the tag that CBOR begins with (RFC 8949, 3.4.6); selfDescribedProtobuf is what
-// Kubernetes' Protocol Buffers begin with.
+// selfDescribed is the tag at the start of CBOR (RFC 8949, 3.4.6). selfDescribedProtobuf is the start of Kubernetes'
+// Protocol Buffers.
 var (
 	selfDescribed         = []byte{0xd9, 0xd9, 0xf7}
 	selfDescribedProtobuf = []byte("k8s\x00")

@@ -13,26 +13,26 @@ import (
 	"go.etcd.io/etcd/server/v3/storage/schema"
 )
 
-// database is what etcd's database says.
+// database describes the file of etcd's database.
 type database struct {
 	file    string
-	applied uint64 // index of the last entry of the write-ahead log that is in it
-	keys    bool   // it has keys
-	// unreadable is why it cannot be opened, if it is so small that its creation may have
-	// been cut off.
+	applied uint64 // index of the last write-ahead log entry that the database has applied
+	keys    bool   // the database has keys
+	// unreadable is the error of opening the file, if the file is so small that its creation may have
+	// been interrupted.
 	unreadable error
 }
 
-// lockedWithin bounds how long another process may take to let go of the database.
-const lockedWithin = 2 * time.Second
+// lockTimeout is how long to wait until another process releases the database.
+const lockTimeout = 2 * time.Second
 
-// unfinishedPages is how many pages a database has that is being created. It grows with its
-// first commit.
+// unfinishedPages is the number of pages of a database whose creation has not finished: the first commit
+// adds more.
 const unfinishedPages = 4
 
-// readDatabase reads a database that no process uses; one that does not exist is empty. The
-// file is mapped into memory: a page that is not in it, or leads elsewhere, is an error and
-// not the end of the process.
+// readDatabase reads a database that no process uses; it treats a missing file as an empty database. The
+// file is mapped into memory. A page that is missing or has a wrong pointer results in an error, and does
+// not end the process.
 func readDatabase(file string) (db database, err error) {
 	info, err := os.Stat(file)
 	if errors.Is(err, os.ErrNotExist) || err == nil && info.Size() == 0 {
@@ -47,7 +47,7 @@ func readDatabase(file string) (db database, err error) {
 			db, err = database{}, Damaged(file, fmt.Errorf("%v", v))
 		}
 	}()
-	bolt, err := bbolt.Open(file, 0, &bbolt.Options{ReadOnly: true, Timeout: lockedWithin})
+	bolt, err := bbolt.Open(file, 0, &bbolt.Options{ReadOnly: true, Timeout: lockTimeout})
 	switch {
 	case errors.Is(err, berrors.ErrTimeout):
 		return database{}, fmt.Errorf("%s is in use by another process; stop that first", file)
@@ -60,7 +60,7 @@ func readDatabase(file string) (db database, err error) {
 	db = database{file: file}
 	err = bolt.View(func(tx *bbolt.Tx) error {
 		if tx.Size() > info.Size() {
-			return Damaged(file, fmt.Errorf("it has %d bytes of %d", info.Size(), tx.Size()))
+			return Damaged(file, fmt.Errorf("it has %d of %d bytes", info.Size(), tx.Size()))
 		}
 		db.read(tx)
 		return nil
@@ -68,7 +68,7 @@ func readDatabase(file string) (db database, err error) {
 	return db, err
 }
 
-// Damaged is the error of a database with something wrong in it.
+// Damaged returns the error of a damaged database, with what to do.
 func Damaged(file string, err error) error {
 	return fmt.Errorf("the database %s is damaged: %w: restore the folder from a backup", file, err)
 }
@@ -85,11 +85,10 @@ func (d *database) read(tx *bbolt.Tx) {
 	}
 }
 
-// CheckDatabase reads every page that is in use of the database in a file, and returns what
-// is wrong with it. A damaged one can end the process: call it in one of its own, see
-// [EmbedOptions.Check].
+// CheckDatabase reads every used page of a database file, and returns the first problem. A damaged page
+// can end the process: call CheckDatabase in a process of its own, see [EmbedOptions.Check].
 func CheckDatabase(file string) error {
-	bolt, err := bbolt.Open(file, 0, &bbolt.Options{ReadOnly: true, Timeout: lockedWithin})
+	bolt, err := bbolt.Open(file, 0, &bbolt.Options{ReadOnly: true, Timeout: lockTimeout})
 	if err != nil {
 		return err
 	}

@@ -4,7 +4,7 @@ package etcdlog
 
 import "golang.org/x/sys/unix"
 
-// freeBytes is the space on dir's disk that an ordinary user can still fill.
+// freeBytes returns the free space on dir's disk for ordinary users.
 func freeBytes(dir string) (uint64, error) {
 	var fs unix.Statfs_t
 	if err := unix.Statfs(dir, &fs); err != nil {

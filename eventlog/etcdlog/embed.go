@@ -21,31 +21,30 @@ import (
 
 // EmbedOptions for [Embed].
 type EmbedOptions struct {
-	// Dir is etcd's own folder, which nobody else may use at the same time: the
-	// caller holds a lock on it. It is created if it does not exist.
+	// Dir is etcd's folder. It is created if it does not exist. The caller holds a lock on it, so that
+	// no other process uses it.
 	Dir string
-	// Quota bounds etcd's database in bytes; 8 GiB if 0. Appends are refused from
-	// nine tenths of it on, so that etcd itself never gets there.
+	// Quota is the maximum size of etcd's database in bytes; 8 GiB if 0. Appends are refused from 90 %
+	// of it on, so that etcd itself never reaches it.
 	Quota int64
-	// MinFree is how much of the disk's space stays unused, in bytes: below,
-	// appends are refused. 256 MiB if 0; a write-ahead log segment takes 64 MB.
+	// MinFree is how much disk space must stay free, in bytes; 256 MiB if 0. Appends are refused below
+	// it. A write-ahead log segment takes 64 MB.
 	MinFree uint64
-	// Used says that writes were acknowledged from this folder before. Then a folder that
-	// is empty, or has a log without entries, is an error and not a first start.
+	// Used says that writes were acknowledged from this folder before. An empty folder, or a log without
+	// entries, is then an error and not a first start.
 	Used bool
-	// Check looks at the pages of etcd's database, for example by [CheckDatabase] in a
-	// process of its own, and returns [Damaged] if something is wrong with them; nil if they
-	// are not checked.
+	// Check checks the pages of etcd's database, for example by [CheckDatabase] in a process of its own,
+	// and returns [Damaged] if there is a problem. If it is nil, they are not checked.
 	Check func(ctx context.Context, file string) error
-	// Prefix of the log's keys; "/stele" if empty.
+	// Prefix is the prefix of the log's keys; "/stele" if empty.
 	Prefix string
-	// Log gets etcd's errors; nil for none.
+	// Log receives etcd's errors; nil discards them.
 	Log *slog.Logger
 }
 
-// Embed starts a single etcd member in this process and keeps the log in it. It
-// listens on nothing: its only client is the returned backend, which is therefore
-// exclusive. Acknowledged appends have been synced to the disk.
+// Embed starts a single etcd member in this process and keeps the log in it. The member has no network
+// listeners: its only client is the returned backend, which is therefore exclusive. Acknowledged appends
+// have been synced to disk.
 func Embed(ctx context.Context, o EmbedOptions) (*Backend, error) {
 	if o.Quota == 0 {
 		o.Quota = 8 << 30
@@ -73,15 +72,15 @@ func Embed(ctx context.Context, o EmbedOptions) (*Backend, error) {
 	// Only old values of the head are ever compacted.
 	cfg.AutoCompactionMode, cfg.AutoCompactionRetention = "revision", "1000"
 	cfg.BackendFreelistType = "map"
-	end := &lastWords{said: make(chan error, 1)}
-	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zapTo(o.Log, end))
+	fatal := &fatalHook{errs: make(chan error, 1)}
+	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zapTo(o.Log, fatal))
 	cfg.WarningApplyDuration = time.Second
 	cfg.WarningUnaryRequestDuration = 5 * time.Second
 
 	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
 		return nil, err
 	}
-	etcd, err := start(ctx, o, cfg, end)
+	etcd, err := start(ctx, o, cfg, fatal)
 	if err != nil {
 		return nil, fmt.Errorf("start embedded etcd in %s: %w", o.Dir, err)
 	}
@@ -105,11 +104,11 @@ func Embed(ctx context.Context, o EmbedOptions) (*Backend, error) {
 	return b, nil
 }
 
-// embeddedMaxRequest is far above the API's own limit of 3 MiB for a request's
-// body: an event can hold an object and the request that led to it.
+// embeddedMaxRequest is far above the API's limit of 3 MiB for a request's body: an event can hold an
+// object and the request that changed it.
 const embeddedMaxRequest = 16 << 20
 
-// diskRoom looks at the free space of a disk, at most once a second.
+// diskRoom checks the free space of a disk, at most once a second.
 type diskRoom struct {
 	dir     string
 	min     uint64
@@ -129,8 +128,8 @@ func (d *diskRoom) check() error {
 	return nil
 }
 
-// start inspects the folder, starts etcd, and waits until it can be written to.
-func start(ctx context.Context, o EmbedOptions, cfg *embed.Config, end *lastWords) (*embed.Etcd, error) {
+// start inspects the folder, starts etcd, and waits until etcd accepts writes.
+func start(ctx context.Context, o EmbedOptions, cfg *embed.Config, fatal *fatalHook) (*embed.Etcd, error) {
 	if err := inspect(o); err != nil {
 		return nil, err
 	}
@@ -139,22 +138,22 @@ func start(ctx context.Context, o EmbedOptions, cfg *embed.Config, end *lastWord
 			return nil, err
 		}
 	}
-	etcd, err := startEtcd(ctx, o, cfg, end)
+	etcd, err := startEtcd(ctx, o, cfg, fatal)
 	if err != nil {
 		return nil, err
 	}
-	if err := ready(ctx, o, etcd.Server, etcd.Err(), end.said); err != nil {
-		if !errors.As(err, new(lastWord)) { // after which it could not be closed either
+	if err := ready(ctx, o, etcd.Server, etcd.Err(), fatal.errs); err != nil {
+		if !errors.As(err, new(fatalError)) { // after a fatal error, Close would block
 			etcd.Close()
 		}
 		return nil, err
 	}
-	end.started.Store(true)
+	fatal.started.Store(true)
 	return etcd, nil
 }
 
-// startEtcd starts etcd, or returns why it would end the process.
-func startEtcd(ctx context.Context, o EmbedOptions, cfg *embed.Config, end *lastWords) (*embed.Etcd, error) {
+// startEtcd starts etcd. If etcd tries to end the process, startEtcd returns the reason as an error.
+func startEtcd(ctx context.Context, o EmbedOptions, cfg *embed.Config, fatal *fatalHook) (*embed.Etcd, error) {
 	type result struct {
 		etcd *embed.Etcd
 		err  error
@@ -174,7 +173,7 @@ func startEtcd(ctx context.Context, o EmbedOptions, cfg *embed.Config, end *last
 		select {
 		case r := <-done:
 			return r.etcd, r.err
-		case err := <-end.said:
+		case err := <-fatal.errs:
 			return nil, err
 		case <-ctx.Done():
 			return nil, ctx.Err()
@@ -184,31 +183,31 @@ func startEtcd(ctx context.Context, o EmbedOptions, cfg *embed.Config, end *last
 	}
 }
 
-// lastWords is what etcd says before it ends the process. Until etcd has started, it
-// does not: the caller hears it, and the goroutine that said it is held for ever, as
-// it must not go on. After that, it does.
-type lastWords struct {
-	said    chan error
+// fatalHook receives the log entries after which etcd would end the process. While etcd starts, it sends
+// the first one to errs instead, and blocks the goroutine for ever, as that must not go on. Once etcd has
+// started, it ends the process.
+type fatalHook struct {
+	errs    chan error
 	started atomic.Bool
 }
 
-// lastWord is what etcd said when it gave up.
-type lastWord string
+// fatalError is the message with which etcd would have ended the process.
+type fatalError string
 
-func (w lastWord) Error() string { return string(w) }
+func (e fatalError) Error() string { return string(e) }
 
 // OnWrite implements [zapcore.CheckWriteHook].
-func (w *lastWords) OnWrite(entry *zapcore.CheckedEntry, fields []zapcore.Field) {
+func (h *fatalHook) OnWrite(entry *zapcore.CheckedEntry, fields []zapcore.Field) {
 	text := entry.Message
 	for _, f := range fields {
 		if err, ok := f.Interface.(error); ok {
 			text += ": " + err.Error()
 		}
 	}
-	if !w.started.Load() {
+	if !h.started.Load() {
 		select {
-		case w.said <- lastWord(text):
-		default: // somebody else was first
+		case h.errs <- fatalError(text):
+		default: // another one was first
 		}
 		select {}
 	}
@@ -218,10 +217,10 @@ func (w *lastWords) OnWrite(entry *zapcore.CheckedEntry, fields []zapcore.Field)
 	panic("etcd: " + text)
 }
 
-// zapTo hands errors of etcd to slog. They are no more than information: what matters
-// comes back from the calls, and a single member without TLS or authentication, which
-// here is what is wanted, complains a lot. Only what ends the process is an error.
-func zapTo(log *slog.Logger, end *lastWords) *zap.Logger {
+// zapTo returns a logger that writes etcd's errors to log, at level Info: the calls return the errors that
+// matter, and a single member without TLS or authentication logs many others. Only what ends the process
+// is logged as an error.
+func zapTo(log *slog.Logger, hook *fatalHook) *zap.Logger {
 	encoder := zapcore.NewConsoleEncoder(zapcore.EncoderConfig{MessageKey: "m", ConsoleSeparator: " "})
 	write := func(level slog.Level) zapcore.WriteSyncer {
 		return zapcore.AddSync(writerFunc(func(line []byte) (int, error) {
@@ -230,11 +229,11 @@ func zapTo(log *slog.Logger, end *lastWords) *zap.Logger {
 		}))
 	}
 	fatal := func(l zapcore.Level) bool { return l >= zapcore.DPanicLevel }
-	said := zap.LevelEnablerFunc(func(l zapcore.Level) bool { return fatal(l) && end.started.Load() })
+	ending := zap.LevelEnablerFunc(func(l zapcore.Level) bool { return fatal(l) && hook.started.Load() })
 	return zap.New(zapcore.NewTee(
 		zapcore.NewCore(encoder, write(slog.LevelInfo), zap.LevelEnablerFunc(func(l zapcore.Level) bool { return l >= zapcore.ErrorLevel && !fatal(l) })),
-		zapcore.NewCore(encoder, write(slog.LevelError), said),
-	), zap.WithPanicHook(end), zap.WithFatalHook(end))
+		zapcore.NewCore(encoder, write(slog.LevelError), ending),
+	), zap.WithPanicHook(hook), zap.WithFatalHook(hook))
 }
 
 type writerFunc func([]byte) (int, error)

@@ -1,15 +1,13 @@
-// Package etcdlog keeps the log in etcd: in a cluster reached through a client
-// ([New]), or in a single member embedded in this process ([Embed]).
+// Package etcdlog keeps the log in etcd: in a cluster reached through a client ([New]), or in a single
+// member embedded in this process ([Embed]).
 //
-// An append is one etcd transaction and so one Raft entry, whatever the size of the
-// batch. etcd's own history is never needed: only the head key is written more
-// than once.
+// An append is one etcd transaction and so one Raft entry, whatever the size of the batch. etcd's own
+// history is never needed: only the head key is written more than once.
 //
-// Embed looks at the member's files before etcd does. What a first start left behind that
-// was killed before its first entry is cleared, as nothing can have been acknowledged. A
-// write-ahead log or a database with less than was acknowledged, or with damaged pages, is
-// an error that names the file: etcd itself would wait for ever, go on without a word, or end
-// the process.
+// Embed inspects the member's files before etcd does. If a first start was killed before its first entry,
+// Embed removes its files, as nothing can have been acknowledged. If the write-ahead log or the database
+// lacks acknowledged writes or has damaged pages, Embed returns an error that names the file. etcd itself
+// would wait for ever, go on silently, or end the process.
 package etcdlog
 
 import (
@@ -26,7 +24,7 @@ import (
 	"stele.dev/stele/eventlog"
 )
 
-// batchesPerRead bounds an answer: batches are up to 1 MiB, seldom more.
+// batchesPerRead is how many batches are read at once. A batch has up to 1 MiB, rarely more.
 const batchesPerRead = 32
 
 // Backend keeps one log under a prefix of an etcd.
@@ -35,7 +33,7 @@ type Backend struct {
 	head   string // key
 	log    string // key of a batch, without its revision
 	limits eventlog.Limits
-	// room refuses appends when storage runs out.
+	// room returns an error if an append must be refused for lack of storage.
 	room  func() error
 	close func() error // called once
 
@@ -44,20 +42,20 @@ type Backend struct {
 	closing sync.Once
 
 	mu sync.Mutex
-	// moved is closed and replaced when the head may have moved. It is nil until
-	// somebody waits, which starts the watch.
+	// moved is closed and replaced when the head may have moved. It is nil while no watch runs; the
+	// first Wait starts one.
 	moved chan struct{}
 }
 
 var _ eventlog.Backend = (*Backend)(nil)
 
-// DefaultMaxValue is what an etcd with default settings takes in one request, less
-// some room for what goes with the value.
+// DefaultMaxValue is the largest value for an etcd with default settings: its maximum request size, less
+// 1 KiB for the rest of the request.
 const DefaultMaxValue = 1536<<10 - 1<<10
 
-// New keeps the log under prefix, without a slash at the end, in the etcd of the
-// client. maxValue is the largest value that this etcd takes; DefaultMaxValue if 0.
-// Closing the backend leaves the client open.
+// New returns a backend that keeps the log in the client's etcd, under prefix (without a slash at the
+// end). maxValue is the largest value that this etcd accepts; DefaultMaxValue if 0. Closing the backend
+// leaves the client open.
 func New(client *clientv3.Client, prefix string, maxValue int) *Backend {
 	if maxValue == 0 {
 		maxValue = DefaultMaxValue
@@ -113,7 +111,7 @@ func (b *Backend) Read(ctx context.Context, from uint64) (eventlog.Answer, error
 	return b.answer(resp)
 }
 
-// reads gets the head and the batches from a revision on, in one transaction.
+// reads returns the operations that read the head and the batches from a revision on.
 func (b *Backend) reads(from uint64) []clientv3.Op {
 	return []clientv3.Op{
 		clientv3.OpGet(b.head),
@@ -154,7 +152,7 @@ func (b *Backend) ReadBack(ctx context.Context, from uint64, max int) ([]eventlo
 	return back, nil
 }
 
-// Wait implements [eventlog.Backend]: one watch of the head serves all who wait.
+// Wait implements [eventlog.Backend]. All calls share one watch of the head.
 func (b *Backend) Wait(ctx context.Context, from uint64) error {
 	b.mu.Lock()
 	if b.moved == nil {
@@ -163,7 +161,7 @@ func (b *Backend) Wait(ctx context.Context, from uint64) error {
 	}
 	moved := b.moved
 	b.mu.Unlock()
-	// What came before the wait is not announced again.
+	// The watch does not report earlier batches.
 	if a, err := b.Read(ctx, from); err != nil || len(a.Batches) > 0 {
 		return err
 	}
@@ -178,14 +176,15 @@ func (b *Backend) Wait(ctx context.Context, from uint64) error {
 }
 
 func (b *Backend) watch() {
-	// That the watch has been created is news as well: what came before, while the first
-	// to wait had already read, is not announced by it.
+	// The notification of the watch's creation also wakes those who wait: a batch may have come after
+	// their read and before the watch.
 	for range b.client.Watch(clientv3.WithRequireLeader(b.ctx), b.head, clientv3.WithCreatedNotify()) {
 		b.wake(make(chan struct{}))
 	}
-	b.wake(nil) // the watch ended: whoever waits next starts another
+	b.wake(nil) // the watch ended: the next Wait starts another
 }
 
+// wake ends all waits, and sets the channel for later ones.
 func (b *Backend) wake(next chan struct{}) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -206,7 +205,7 @@ func (b *Backend) Close() error {
 	return err
 }
 
-// untilClosed ends a call's context when the backend is closed.
+// untilClosed returns a context that also ends when the backend is closed.
 func (b *Backend) untilClosed(ctx context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	stop := context.AfterFunc(b.ctx, cancel)
@@ -223,9 +222,8 @@ func (b *Backend) stored(key, value []byte) (eventlog.Stored, error) {
 	return eventlog.Stored{First: first, Value: value}, nil
 }
 
-// classify tells the few errors after which nothing was proposed from all others,
-// after which the transaction may be applied: etcd answers "no space", too, to
-// transactions that it has applied.
+// classify marks the errors that prove that a transaction was not applied as refusals. After all others
+// the outcome is unknown: etcd answers "no space" to transactions that it has applied, too.
 func classify(err error) error {
 	switch {
 	case errors.Is(err, rpctypes.ErrRequestTooLarge):

@@ -7,19 +7,18 @@ import (
 	"path/filepath"
 )
 
-// ErrLost reports that etcd's folder has less than what was once acknowledged. etcd itself
-// would wait for ever, or go on without a word.
+// ErrLost reports that etcd's folder lacks acknowledged writes. etcd itself would wait for ever, or go on
+// silently.
 var ErrLost = errors.New("acknowledged writes are missing")
 
-// inspect reads what is in etcd's folder before etcd does. It returns an error for what etcd
-// would not survive or not notice, and clears what a first start left behind that did not come
-// far enough to acknowledge anything.
+// inspect reads etcd's folder before etcd does. It returns an error for damage that etcd would not
+// survive or not notice. It removes the files of a first start that ended before it could acknowledge
+// anything.
 //
-// A single member elects itself only if the write-ahead log or the database says that it is a
-// member, and the first entry of the log says so. A log without a committed entry therefore
-// acknowledged nothing, unless entries were cut off. Of that there are three witnesses: the
-// database has applied entries or has keys, there are requests after the missing entry, or
-// the caller knows that the folder was in use.
+// A single member elects itself only if the write-ahead log or the database says that it is a member, and
+// the first entry of the log says so. A log without a committed entry therefore acknowledged nothing,
+// unless entries were cut off. Any of these proves that they were: the database has applied entries or has
+// keys, there are requests after the missing entry, or the caller knows that the folder was in use.
 func inspect(o EmbedOptions) error {
 	member := filepath.Join(o.Dir, "member")
 	db, err := readDatabase(filepath.Join(member, "snap", "db"))
@@ -53,7 +52,7 @@ func inspect(o EmbedOptions) error {
 	return nil
 }
 
-// beginAgain removes what a first start writes before its first entry.
+// beginAgain removes the files that a first start writes before its first entry.
 func beginAgain(member string) error {
 	return errors.Join(os.RemoveAll(filepath.Join(member, "wal")), os.RemoveAll(filepath.Join(member, "snap", "db")))
 }

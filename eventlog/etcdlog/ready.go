@@ -7,14 +7,14 @@ import (
 )
 
 const (
-	// waitingEvery is how often a start says that it still waits.
+	// waitingEvery is how often a start logs that it still waits.
 	waitingEvery = 10 * time.Second
-	// stalledAfter is for how long etcd may make no progress towards being ready. With
-	// nobody else to vote it needs some milliseconds.
+	// stalledAfter is how long etcd may make no progress while it starts. A single member elects itself
+	// within milliseconds.
 	stalledAfter = time.Minute
 )
 
-// starting is an etcd server that has been started.
+// starting is an etcd server that is starting.
 type starting interface {
 	ReadyNotify() <-chan struct{}
 	Term() uint64
@@ -22,16 +22,16 @@ type starting interface {
 	AppliedIndex() uint64
 }
 
-// ready waits until etcd has elected itself and has applied its log, until one of the
-// channels says why it will not, or until it has made no progress for too long.
-func ready(ctx context.Context, o EmbedOptions, etcd starting, failed <-chan error, said <-chan error) error {
+// ready waits until etcd has elected itself and applied its log. It returns an error if a channel has
+// one, or if etcd made no progress for stalledAfter.
+func ready(ctx context.Context, o EmbedOptions, etcd starting, failed <-chan error, fatal <-chan error) error {
 	type progress struct{ term, committed, applied uint64 }
 	last, moved := progress{}, time.Now()
 	for {
 		select {
 		case <-etcd.ReadyNotify():
 			return nil
-		case err := <-said:
+		case err := <-fatal:
 			return err
 		case err := <-failed:
 			return err
@@ -44,7 +44,7 @@ func ready(ctx context.Context, o EmbedOptions, etcd starting, failed <-chan err
 		}
 		stalled := time.Since(moved)
 		if stalled >= stalledAfter {
-			return fmt.Errorf("etcd made no progress for %v: it is in term %d, and has applied %d of %d entries; restore the folder from a backup if another start says the same",
+			return fmt.Errorf("etcd made no progress for %v: it is in term %d, and has applied %d of %d entries; start again, and if that fails too, restore the folder from a backup",
 				stalled.Round(time.Second), last.term, last.applied, last.committed)
 		}
 		o.Log.Warn("etcd is not ready yet", "folder", o.Dir, "term", last.term, "applied", last.applied, "committed", last.committed)

@@ -15,18 +15,18 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// writeAhead is what the end of etcd's write-ahead log says.
+// writeAhead describes the end of etcd's write-ahead log.
 type writeAhead struct {
 	files     int
-	file      string // the one that was read last: the newest with an entry, or the oldest
+	file      string // the file that was read last: the newest with an entry, or the oldest
 	last      uint64 // index of the last entry that was read; 0 if there is none
-	committed uint64
+	committed uint64 // index of the last committed entry
 	snapshot  uint64 // index of the newest snapshot: earlier entries are in the database
 	requests  bool   // an entry has a request
 }
 
-// readWAL reads the newest files of the write-ahead log, back to one that has an entry, or
-// all. It reads on to the first record that is not whole, as etcd does: a crash may leave one.
+// readWAL reads all files of the write-ahead log, or the newest ones back to one that has an entry. Like
+// etcd, it stops at the first incomplete record: a crash may leave one.
 func readWAL(dir string, all bool) (writeAhead, error) {
 	files, err := walFiles(dir)
 	if err != nil {
@@ -44,8 +44,8 @@ func readWAL(dir string, all bool) (writeAhead, error) {
 	return w, nil
 }
 
-// walFiles returns the files of a write-ahead log in their order; none if there is no such folder. The
-// folder's path is no pattern: it may have brackets in it.
+// walFiles returns the files of a write-ahead log in order; none if the folder does not exist. It does not
+// use [filepath.Glob], because the folder's path may contain brackets.
 func walFiles(dir string) (files []string, err error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {

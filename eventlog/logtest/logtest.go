@@ -1,5 +1,4 @@
-// Package logtest is the conformance suite of the log's backends: what
-// eventlog.Backend promises, as tests, and the same for all of them.
+// Package logtest is the conformance suite of the log's backends: it tests what eventlog.Backend promises.
 package logtest
 
 import (
@@ -17,15 +16,14 @@ import (
 	"stele.dev/stele/eventlog/logpb"
 )
 
-// Cluster is an empty store of one subtest.
+// Cluster is the store of one subtest, empty at first.
 type Cluster struct {
-	// Open returns a backend on the store; further calls give further ones, as
-	// other processes would have, or the same one if the backend is exclusive.
+	// Open returns a backend on the store. Each call returns another one, as another process would have,
+	// or the same one if the backend is exclusive.
 	Open func() eventlog.Backend
 }
 
-// Run runs the suite. newCluster is called once per subtest and cleans up by
-// t.Cleanup.
+// Run runs the suite. It calls newCluster once per subtest; newCluster cleans up by t.Cleanup.
 func Run(t *testing.T, newCluster func(t *testing.T) Cluster) {
 	for _, tc := range []struct {
 		name string
@@ -269,7 +267,7 @@ func closed(t *testing.T, c Cluster) {
 	}
 }
 
-// Entry makes an event that says no more than a name.
+// Entry encodes an event about an object of a given name.
 func Entry(t testing.TB, name string) *eventlog.Entry {
 	t.Helper()
 	e := &eventlog.Event{Meta: &logpb.Metadata{Type: logpb.Type_TYPE_CREATED, Object: &logpb.Object{Resource: "tests", Name: name}}}

@@ -1,10 +1,9 @@
-// Package memlog is the in-memory twin of the log's backends, for tests: the same
-// semantics, and any fault that a network or a store can have.
+// Package memlog is an in-memory backend of the log for tests: it has the same semantics as the others,
+// and any fault that a network or a store can have.
 //
-// A [Store] is what would be the cluster: it outlives whoever uses it. Each
-// replica opens a [Backend] of its own on it, and gives that a [Schedule] which
-// decides, call by call, how slow the network is and what gets lost. Under
-// testing/synctest the latencies cost no time.
+// A [Store] takes the place of the cluster: it outlives the replicas. Each replica opens its own
+// [Backend] on it, with a [Schedule] that decides for each call how slow the network is and what is lost.
+// Under testing/synctest the latencies take no real time.
 package memlog
 
 import (
@@ -20,17 +19,16 @@ import (
 	"stele.dev/stele/eventlog"
 )
 
-// ErrLost is the error of a call whose request or answer got lost: to the caller,
-// the outcome is unknown.
+// ErrLost is the error of a call whose request or answer was lost: the caller does not know the outcome.
 var ErrLost = errors.New("memlog: connection lost")
 
 // ErrClosed is the error of calls on a closed backend.
 var ErrClosed = errors.New("memlog: closed")
 
-// Op names the call that a fault is asked for.
+// Op names a call of a backend.
 type Op string
 
-// The calls of a backend.
+// The calls that a [Schedule] decides on.
 const (
 	Append   Op = "append"
 	Read     Op = "read"
@@ -40,29 +38,28 @@ const (
 
 // Fault is what happens to one call.
 type Fault struct {
-	// Request and Answer are how long each is on its way.
+	// Request and Answer are the latencies of the request and of the answer.
 	Request, Answer time.Duration
-	// Refuse, if not nil, is returned at once, and nothing happens.
+	// Refuse, if not nil, is returned at once, and the store never gets the request.
 	Refuse error
-	// LoseRequest: the store never sees it; the caller gets ErrLost.
+	// LoseRequest: the store never gets the request; the caller gets ErrLost.
 	LoseRequest bool
-	// LoseAnswer: the store acts on it; the caller gets ErrLost.
+	// LoseAnswer: the store executes the request; the caller gets ErrLost.
 	LoseAnswer bool
-	// Linger: the caller gets ErrLost at once, and the request arrives after
-	// Request all the same.
+	// Linger: the caller gets ErrLost at once; the store executes the request later, after Request.
 	Linger bool
 }
 
-// Schedule decides what happens to a call. It is called once per call, in the
-// caller's goroutine, and may be called by several at once.
+// Schedule decides what happens to a call. It is called once per call, in the caller's goroutine, and
+// must be safe for concurrent use.
 type Schedule func(Op) Fault
 
 // Store holds a log. Its zero value is empty and ready for use; it is safe for
 // concurrent use.
 type Store struct {
-	// MaxValue is the limit of one value in bytes; 8 MiB if 0.
+	// MaxValue is the maximum size of one value in bytes; 8 MiB if 0.
 	MaxValue int
-	// MaxBatches is how many batches one Read returns at most; 100 if 0.
+	// MaxBatches is the maximum number of batches that one Read returns; 100 if 0.
 	MaxBatches int
 
 	mu      sync.Mutex
@@ -78,14 +75,14 @@ func (s *Store) Batches() []eventlog.Stored {
 	return s.batches[:len(s.batches):len(s.batches)]
 }
 
-// Tamper lets a test change what is stored behind everybody's back.
+// Tamper changes what is stored without a transaction, as damage would.
 func (s *Store) Tamper(change func(head []byte, batches []eventlog.Stored) ([]byte, []eventlog.Stored)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.head, s.batches = change(s.head, slices.Clone(s.batches))
 }
 
-// Open gives a replica its backend. A nil schedule means no faults and no latency.
+// Open returns a backend for a replica. A nil schedule means no faults and no latency.
 func (s *Store) Open(schedule Schedule) *Backend {
 	if schedule == nil {
 		schedule = func(Op) Fault { return Fault{} }
@@ -93,8 +90,8 @@ func (s *Store) Open(schedule Schedule) *Backend {
 	return &Backend{store: s, schedule: schedule, closed: make(chan struct{})}
 }
 
-// Backend is one replica's access to a store. Closing it is what a crash of the
-// replica looks like: its requests that are on their way still arrive.
+// Backend is one replica's access to a store. Closing it is like a crash of the replica: requests that it
+// has sent still arrive.
 type Backend struct {
 	store    *Store
 	schedule Schedule
@@ -158,8 +155,8 @@ func (b *Backend) Close() error {
 	return nil
 }
 
-// call takes a request to the store and back, as its fault would have it. The
-// request is on its way by itself: a caller that gives up does not call it back.
+// call sends a request to the store and returns the answer, with the faults of the schedule. A request
+// that was sent arrives even if the caller gives up.
 func call[T any](ctx context.Context, b *Backend, op Op, act func() T) (T, error) {
 	var zero T
 	select {
@@ -265,8 +262,8 @@ func (s *Store) readBack(from uint64, max int) []eventlog.Stored {
 	return back
 }
 
-// reaches tells whether a batch stands at the revision or after it; if not, the
-// channel is closed when the store grows.
+// reaches reports whether there is a batch at the revision or after it. If not, the channel is closed when
+// the store grows.
 func (s *Store) reaches(revision uint64) (bool, <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -279,7 +276,7 @@ func (s *Store) reaches(revision uint64) (bool, <-chan struct{}) {
 	return false, s.grown
 }
 
-// search finds the first batch at the revision or after it.
+// search returns the index of the first batch at the revision or after it.
 func (s *Store) search(revision uint64) int {
 	return sort.Search(len(s.batches), func(i int) bool { return s.batches[i].First >= revision })
 }

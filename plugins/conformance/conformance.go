@@ -1,6 +1,5 @@
-// Package conformance is what must hold for every authorizer plugin, in whatever language it
-// is written, and the decision tables that say what must hold for one of them. It asks
-// through the protocol alone.
+// Package conformance tests authorizer plugins, in whatever language they are written: with checks that every
+// plugin must pass, and with decision tables for a particular one. It uses only the protocol.
 package conformance
 
 import (
@@ -22,33 +21,33 @@ import (
 // Instance is a running plugin.
 type Instance struct {
 	authorizerpb.AuthorizerClient
-	// Close ends it.
+	// Close ends the plugin.
 	Close func()
 }
 
-// Subject is the plugin that is looked at, and what it needs. It is safe for concurrent use.
+// Subject is the plugin under test, and what it needs. It is safe for concurrent use.
 type Subject struct {
-	// Start runs the plugin anew, not configured yet.
+	// Start runs the plugin again, without configuring it.
 	Start func(ctx context.Context) (*Instance, error)
-	// Config is one that the plugin takes, as JSON, and Secrets are those that it needs.
+	// Config is a configuration that the plugin accepts, as JSON; Secrets are those that it needs.
 	Config  []byte
 	Secrets map[string][]byte
-	// BadConfigs are some that it must not take, besides what is no JSON.
+	// BadConfigs are configurations that it must refuse, in addition to invalid JSON.
 	BadConfigs [][]byte
-	// Requests that mean something to it; there are some that mean nothing anyway.
+	// Requests are requests that the plugin knows. The checks add some that it does not know.
 	Requests []*authorizerpb.AuthorizeRequest
 }
 
-// Check is one thing that must hold.
+// Check is one check.
 type Check struct {
 	Name string
-	// Configured: the plugin has to take the configuration of the subject.
+	// Configured is set if the check needs the subject's configuration.
 	Configured bool
-	// Run returns what is wrong.
+	// Run runs the check and returns what is wrong.
 	Run func(ctx context.Context, s *Subject) error
 }
 
-// Checks are all of them, in an order in which the first that fails says the most.
+// Checks returns all checks. If several fail, the first one says the most.
 func Checks() []Check {
 	return []Check{
 		{"it says what it is, without configuration", false, describes},
@@ -64,8 +63,8 @@ func Checks() []Check {
 	}
 }
 
-// patience is how long a check may take, and for each request that there is so much more. It is no
-// measure of speed: a machine may be busy.
+// A check may take patience, and patienceForEach more for each request of the subject. This does not measure
+// speed: the machine may be busy.
 const (
 	patience        = 10 * time.Second
 	patienceForEach = time.Second
@@ -73,12 +72,12 @@ const (
 
 const (
 	callers = 64
-	rounds  = 20 // of each caller
+	rounds  = 20 // requests of each caller
 	repeats = 100
-	large   = 1 << 20
+	large   = 1 << 20 // bytes of a large request
 )
 
-// now is when the requests of this package are decided.
+// now is the time in the requests of this package.
 var now = time.Date(2026, 3, 4, 12, 0, 0, 0, time.UTC)
 
 func describes(ctx context.Context, s *Subject) error {
@@ -92,9 +91,9 @@ func describes(ctx context.Context, s *Subject) error {
 		case err != nil:
 			return err
 		case !proto.Equal(first, second):
-			return errors.New("it says another thing when it is asked again")
+			return errors.New("it describes itself differently when it is asked again")
 		case first.GetName() == "" || first.GetVersion() == "":
-			return errors.New("it says no name, or no version")
+			return errors.New("it has no name or no version")
 		}
 		return nil
 	})
@@ -103,7 +102,7 @@ func describes(ctx context.Context, s *Subject) error {
 func waitsForConfiguration(ctx context.Context, s *Subject) error {
 	return s.started(ctx, func(ctx context.Context, i *Instance) error {
 		if answer, err := i.Authorize(ctx, nobody("get")); err == nil {
-			return fmt.Errorf("it answered %s; an error was to be expected", answer.GetDecision())
+			return fmt.Errorf("it answered %s instead of an error", answer.GetDecision())
 		}
 		return i.alive(ctx)
 	})
@@ -116,7 +115,7 @@ func refusesConfigurations(ctx context.Context, s *Subject) error {
 			_, err := i.Configure(ctx, &authorizerpb.ConfigureRequest{Config: config, Secrets: s.Secrets})
 			switch {
 			case err == nil:
-				return fmt.Errorf("it took the configuration %s: the program itself has to refuse it, for a server that starts under a policy holds nothing against its schema", config)
+				return fmt.Errorf("it accepted the configuration %s: the program itself has to refuse it, because a server does not check it against the schema when it loads a policy", config)
 			case panicked(err):
 				return fmt.Errorf("the configuration %s: %w", config, err)
 			}
@@ -140,14 +139,14 @@ func hasNoOpinion(ctx context.Context, s *Subject) error {
 				return err
 			}
 			if answer.GetDecision() != authorizerpb.Decision_DECISION_NO_OPINION {
-				return fmt.Errorf("it decides %s on the verb %q of user %q, of which it cannot know anything", answer.GetDecision(), r.GetVerb(), r.GetUser().GetName())
+				return fmt.Errorf("it decides %s on the verb %q of user %q, which it cannot know", answer.GetDecision(), r.GetVerb(), r.GetUser().GetName())
 			}
 		}
 		return nil
 	})
 }
 
-// outlives asks what stele never would.
+// outlives sends requests that lack what stele always sets.
 func outlives(ctx context.Context, s *Subject) error {
 	return s.configured(ctx, func(ctx context.Context, i *Instance) error {
 		for _, r := range []*authorizerpb.AuthorizeRequest{
@@ -205,7 +204,7 @@ func answersMany(ctx context.Context, s *Subject) error {
 						errs[caller] = err
 						return
 					case d.GetDeterministic() && !proto.Equal(answer, alone[n]):
-						errs[caller] = fmt.Errorf("among others it decides %v, alone %v", answer, alone[n])
+						errs[caller] = fmt.Errorf("it decides %v while it answers others, and %v alone", answer, alone[n])
 						return
 					}
 				}
@@ -217,7 +216,7 @@ func answersMany(ctx context.Context, s *Subject) error {
 }
 
 func isDeterministic(ctx context.Context, s *Subject) error {
-	// A process may have made up its mind when it started: another one is asked as well.
+	// A decision may depend on the process: another process is asked as well.
 	var first []*authorizerpb.AuthorizeResponse
 	for range 2 {
 		err := s.configured(ctx, func(ctx context.Context, i *Instance) error {
@@ -234,7 +233,7 @@ func isDeterministic(ctx context.Context, s *Subject) error {
 					case n == len(first):
 						first = append(first, answer)
 					case !proto.Equal(answer, first[n]):
-						return fmt.Errorf("it decides {%v} by {%v}, and again by {%v}", r, first[n], answer)
+						return fmt.Errorf("it answers {%v} with {%v}, and later with {%v}", r, first[n], answer)
 					}
 				}
 			}
@@ -261,7 +260,7 @@ func outlivesCancellation(ctx context.Context, s *Subject) error {
 	})
 }
 
-// abandoning makes calls that nobody waits for, and then one.
+// abandoning makes calls that are given up early, each with a context of bound, and then a normal one.
 func (s *Subject) abandoning(ctx context.Context, bound func(ctx context.Context, n int) (context.Context, context.CancelFunc)) error {
 	return s.configured(ctx, func(ctx context.Context, i *Instance) error {
 		requests := s.AllRequests()
@@ -293,23 +292,20 @@ func firstOf(errs []error) error {
 	return nil
 }
 
-// started runs what is asked of a new process.
+// started calls ask with a new process.
 func (s *Subject) started(ctx context.Context, ask func(context.Context, *Instance) error) error {
-	ctx, cancel := context.WithTimeout(ctx, patience+time.Duration(len(s.Requests))*patienceForEach)
-	defer cancel()
-	i, err := s.Start(ctx)
-	if err != nil {
-		return err
-	}
-	defer i.Close()
-	return ask(ctx, i)
+	return s.with(ctx, s.Start, ask)
 }
 
-// configured runs what is asked of a new process that has its configuration.
+// configured calls ask with a new process that has its configuration.
 func (s *Subject) configured(ctx context.Context, ask func(context.Context, *Instance) error) error {
+	return s.with(ctx, s.Configured, ask)
+}
+
+func (s *Subject) with(ctx context.Context, start func(context.Context) (*Instance, error), ask func(context.Context, *Instance) error) error {
 	ctx, cancel := context.WithTimeout(ctx, patience+time.Duration(len(s.Requests))*patienceForEach)
 	defer cancel()
-	i, err := s.Configured(ctx)
+	i, err := start(ctx)
 	if err != nil {
 		return err
 	}
@@ -317,7 +313,7 @@ func (s *Subject) configured(ctx context.Context, ask func(context.Context, *Ins
 	return ask(ctx, i)
 }
 
-// Configured starts the plugin, and has it take its configuration.
+// Configured starts the plugin and configures it.
 func (s *Subject) Configured(ctx context.Context) (*Instance, error) {
 	i, err := s.Start(ctx)
 	if err != nil {
@@ -325,12 +321,12 @@ func (s *Subject) Configured(ctx context.Context) (*Instance, error) {
 	}
 	if _, err := i.Configure(ctx, &authorizerpb.ConfigureRequest{Config: s.Config, Secrets: s.Secrets}); err != nil {
 		i.Close()
-		return nil, fmt.Errorf("it does not take its configuration: %w", err)
+		return nil, fmt.Errorf("it refuses its configuration: %w", err)
 	}
 	return i, nil
 }
 
-// AllRequests are those of the subject, and some that are likely to mean nothing to it.
+// AllRequests returns the requests of the subject, and some that it probably does not know.
 func (s *Subject) AllRequests() []*authorizerpb.AuthorizeRequest {
 	requests := slices.Clone(s.Requests)
 	for _, verb := range []string{"get", "list", "create", "update", "delete"} {
@@ -349,7 +345,7 @@ func nobody(verb string) *authorizerpb.AuthorizeRequest {
 	}
 }
 
-// decide asks, and takes nothing for a decision that stele would not.
+// decide asks for a decision. An answer that stele would not accept as a decision is an error.
 func (i *Instance) decide(ctx context.Context, r *authorizerpb.AuthorizeRequest) (*authorizerpb.AuthorizeResponse, error) {
 	answer, err := i.Authorize(ctx, r)
 	if err != nil {
@@ -359,7 +355,7 @@ func (i *Instance) decide(ctx context.Context, r *authorizerpb.AuthorizeRequest)
 	case authorizerpb.Decision_DECISION_ALLOW, authorizerpb.Decision_DECISION_DENY, authorizerpb.Decision_DECISION_NO_OPINION:
 		return answer, nil
 	}
-	return nil, fmt.Errorf("it answers %s, which is no decision", answer.GetDecision())
+	return nil, fmt.Errorf("it answers %s, which is not a decision", answer.GetDecision())
 }
 
 // alive returns an error if the process has ended.
@@ -368,7 +364,7 @@ func (i *Instance) alive(ctx context.Context) error {
 	return err
 }
 
-// panicked tells of an error whether it is the author's code, or the end of the process.
+// panicked reports whether an error means that the plugin's code panicked or that its process ended.
 func panicked(err error) bool {
 	c := status.Code(err)
 	return err != nil && (c == codes.Internal || c == codes.Unavailable || c == codes.DeadlineExceeded)

@@ -57,9 +57,9 @@ func TestWhatIsBrokenIsFound(t *testing.T) {
 		check, wrong string
 	}{
 		{"it has no name", subject(nameless), "it says what it is", "no name"},
-		{"it takes any configuration", &conformance.Subject{Start: authorizertest.InProcess(lenient)}, "it refuses configurations", "it took the configuration"},
+		{"it takes any configuration", &conformance.Subject{Start: authorizertest.InProcess(lenient)}, "it refuses configurations", "it accepted the configuration"},
 		{"it takes what its author says it must not", &conformance.Subject{Start: authorizertest.InProcess(deciding(nothing)), BadConfigs: [][]byte{[]byte(`{"limit": -1}`)}},
-			"it refuses configurations", `it took the configuration {"limit": -1}`},
+			"it refuses configurations", `it accepted the configuration {"limit": -1}`},
 		{"it denies what it does not know", subject(deciding(func(context.Context, *sdk.Request) (sdk.Decision, error) { return sdk.Deny("no"), nil })),
 			"it has no opinion", `DECISION_DENY on the verb "ponder"`},
 		{"it panics when something is missing", subject(deciding(func(_ context.Context, r *sdk.Request) (sdk.Decision, error) {
@@ -79,13 +79,13 @@ func TestWhatIsBrokenIsFound(t *testing.T) {
 				return sdk.Allow(fmt.Sprint(calls.Add(1))), nil
 			}
 			return sdk.NoOpinion(), nil
-		})), "64 callers", "among others it decides"},
+		})), "64 callers", "while it answers others"},
 		{"it throws dice", subject(deciding(func(_ context.Context, r *sdk.Request) (sdk.Decision, error) {
 			if r.Verb == "delete" && rand.IntN(2) == 0 {
 				return sdk.Deny("bad luck"), nil
 			}
 			return sdk.NoOpinion(), nil
-		})), "100 times", "and again by"},
+		})), "100 times", "and later with"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			got := failed(t, c.plugin)
@@ -108,11 +108,11 @@ func TestTablesAreRefusedThatSayTooLittleOrTooMuch(t *testing.T) {
 		{"cases: []", "there are no cases"},
 		{"cases: [{verb: get, path: /, expect: allow}, {name: case 1, verb: get, path: /, expect: allow}]", `two cases are called "case 1"`},
 		{"cases: [{verb: get, path: /}]", "case 1: expect is missing"},
-		{"cases: [{verb: get, path: /, expect: maybe}]", `case 1: expect: "maybe" is none of allow, deny, no opinion and error`},
+		{"cases: [{verb: get, path: /, expect: maybe}]", `case 1: expect: "maybe" is not one of allow, deny, no opinion and error`},
 		{"cases: [{path: /, expect: allow}]", "case 1: verb is missing"},
 		{"cases: [{verb: get, expect: allow}]", "case 1: a request has either a resource or a path"},
 		{"cases: [{verb: get, path: /, resource: a, expect: allow}]", "case 1: a request has either a resource or a path"},
-		{"cases: [{verb: get, path: /, namespace: a, expect: allow}]", "case 1: a request that has a path has nothing that describes a resource"},
+		{"cases: [{verb: get, path: /, namespace: a, expect: allow}]", "case 1: a request with a path must not have fields that describe a resource"},
 		{"cases: [{verb: get, path: /, expect: allow, reason: (}]", "case 1: reason: error parsing regexp"},
 		{"cases: [{verb: get, path: /, expects: allow}]", `unknown field "expects"`},
 	} {

@@ -13,7 +13,7 @@ import (
 	"stele.dev/stele/plugins/host"
 )
 
-// Checksum is that of a program, as bundles have it.
+// Checksum returns the checksum of a program, as bundles contain it.
 func Checksum(file string) (string, error) {
 	f, err := os.Open(file)
 	if err != nil {
@@ -27,8 +27,8 @@ func Checksum(file string) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
-// Program starts a plugin from a file as serve does, whichever checksum it has. What it prints
-// goes to the log, which may be nil.
+// Program returns a function that starts a plugin from a file as `stele serve` does, but with any checksum.
+// The plugin's output goes to the log, which may be nil.
 func Program(file string, log *slog.Logger) func(ctx context.Context) (*Instance, error) {
 	checksum := sync.OnceValues(func() (string, error) { return Checksum(file) })
 	return func(ctx context.Context) (*Instance, error) {

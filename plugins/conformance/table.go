@@ -16,26 +16,26 @@ import (
 	"stele.dev/stele/plugins/authorizerpb"
 )
 
-// Table says what a plugin decides: one case after the other, under one configuration.
+// Table is a decision table: cases with the decisions that a plugin must make, under one configuration.
 type Table struct {
-	// Config and Secrets are what it is configured with.
+	// Config and Secrets are the plugin's configuration.
 	Config  json.RawMessage   `json:"config,omitempty"`
 	Secrets map[string]string `json:"secrets,omitempty"`
 	Cases   []Case            `json:"cases"`
 }
 
-// Case is a request, and what is expected.
+// Case is a request and the expected decision.
 type Case struct {
 	Name string `json:"name"`
 
-	Time   time.Time           `json:"time,omitzero"` // now, if it is missing
+	Time   time.Time           `json:"time,omitzero"` // the current time if it is missing
 	User   string              `json:"user"`
 	UID    string              `json:"uid,omitempty"`
 	Groups []string            `json:"groups,omitempty"`
 	Extra  map[string][]string `json:"extra,omitempty"`
 
 	Verb string `json:"verb"`
-	// Path of requests for no resource.
+	// Path of a request that is not for a resource.
 	Path          string        `json:"path,omitempty"`
 	APIGroup      string        `json:"apiGroup,omitempty"`
 	APIVersion    string        `json:"apiVersion,omitempty"`
@@ -47,7 +47,7 @@ type Case struct {
 	LabelSelector []Requirement `json:"labelSelector,omitempty"`
 
 	Expect Verdict `json:"expect"`
-	// Reason is a regular expression that the reason matches.
+	// Reason is a regular expression that the decision's reason must match.
 	Reason string `json:"reason,omitempty"`
 
 	reason *regexp.Regexp
@@ -60,10 +60,10 @@ type Requirement struct {
 	Values   []string `json:"values,omitempty"`
 }
 
-// Verdict is a decision as tables write it.
+// Verdict is a decision in a table.
 type Verdict string
 
-// The verdicts. An error is what an author wants to see as one.
+// The verdicts. Error is for requests that the plugin must answer with an error.
 const (
 	Allow     Verdict = "allow"
 	Deny      Verdict = "deny"
@@ -77,7 +77,7 @@ var verdicts = map[authorizerpb.Decision]Verdict{
 	authorizerpb.Decision_DECISION_NO_OPINION: NoOpinion,
 }
 
-// ReadTable reads a table from a file of YAML or JSON. Cases without a name get their number.
+// ReadTable reads a table from a YAML or JSON file.
 func ReadTable(file string) (*Table, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -90,7 +90,7 @@ func ReadTable(file string) (*Table, error) {
 	return t, nil
 }
 
-// ParseTable reads a table from YAML or JSON.
+// ParseTable parses a table in YAML or JSON. Cases without a name get their number as name.
 func ParseTable(text []byte) (*Table, error) {
 	var t Table
 	if err := yaml.UnmarshalStrict(text, &t); err != nil {
@@ -122,7 +122,7 @@ func (c *Case) check() (err error) {
 	case "":
 		return errors.New("expect is missing")
 	default:
-		return fmt.Errorf("expect: %q is none of %s, %s, %s and %s", c.Expect, Allow, Deny, NoOpinion, Error)
+		return fmt.Errorf("expect: %q is not one of %s, %s, %s and %s", c.Expect, Allow, Deny, NoOpinion, Error)
 	}
 	switch {
 	case c.Verb == "":
@@ -130,7 +130,7 @@ func (c *Case) check() (err error) {
 	case (c.Path == "") == (c.Resource == ""):
 		return errors.New("a request has either a resource or a path")
 	case c.Path != "" && (c.APIGroup != "" || c.APIVersion != "" || c.Subresource != "" || c.Namespace != "" || c.ObjectName != "" || c.FieldSelector != nil || c.LabelSelector != nil):
-		return errors.New("a request that has a path has nothing that describes a resource")
+		return errors.New("a request with a path must not have fields that describe a resource")
 	}
 	if c.reason, err = regexp.Compile(c.Reason); err != nil {
 		return fmt.Errorf("reason: %w", err)
@@ -138,7 +138,7 @@ func (c *Case) check() (err error) {
 	return nil
 }
 
-// Request is what is asked.
+// Request returns the request of the case.
 func (c *Case) Request() *authorizerpb.AuthorizeRequest {
 	at := c.Time
 	if at.IsZero() {
@@ -173,17 +173,17 @@ func requirements(list []Requirement) (out []*authorizerpb.Requirement) {
 	return out
 }
 
-// Result is what came of a case.
+// Result is the result of a case.
 type Result struct {
 	Name    string        `json:"name"`
 	Passed  bool          `json:"passed"`
 	Verdict Verdict       `json:"decision"`
-	Reason  string        `json:"reason,omitempty"` // or the error
-	Wrong   string        `json:"wrong,omitempty"`  // what was expected
+	Reason  string        `json:"reason,omitempty"` // of the decision, or the error
+	Wrong   string        `json:"wrong,omitempty"`  // what was expected instead
 	Took    time.Duration `json:"nanoseconds"`
 }
 
-// Requests are those of the cases that expect a decision.
+// Requests returns the requests of the cases that expect a decision.
 func (t *Table) Requests() (requests []*authorizerpb.AuthorizeRequest) {
 	for n := range t.Cases {
 		if t.Cases[n].Expect != Error {
@@ -193,7 +193,7 @@ func (t *Table) Requests() (requests []*authorizerpb.AuthorizeRequest) {
 	return requests
 }
 
-// Subject is the plugin under the configuration of the table, with its requests.
+// Subject returns the plugin with the configuration and the requests of the table.
 func (t *Table) Subject(start func(context.Context) (*Instance, error)) *Subject {
 	s := &Subject{Start: start, Config: t.Config, Requests: t.Requests(), Secrets: map[string][]byte{}}
 	for name, value := range t.Secrets {
@@ -202,8 +202,8 @@ func (t *Table) Subject(start func(context.Context) (*Instance, error)) *Subject
 	return s
 }
 
-// Play asks a new process all of the table, one case after the other. The error is that of
-// a plugin that cannot be asked at all.
+// Play sends the requests of all cases to a new process, one after the other. It returns an error if the
+// plugin does not start.
 func (t *Table) Play(ctx context.Context, s *Subject) (results []Result, err error) {
 	i, err := s.Configured(ctx)
 	if err != nil {

@@ -1,5 +1,6 @@
-// Package bundles finds the bundles of a CUE module: the packages that have a field `bundle` and that no other package of
-// the module imports. A team's package or a base is no bundle, but a part of those that import it.
+// Package bundles reads bundles: the files of a CUE module as they were at one moment, loaded without the network. It
+// also finds the bundles of a module: the packages that have a field `bundle` and that no other package of the module
+// imports. A package of a team is not a bundle, but part of the bundles that import it.
 package bundles
 
 import (

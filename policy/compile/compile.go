@@ -1,3 +1,6 @@
+// Package compile compiles a bundle: it makes a [policy.Form] of the CUE of a [bundles.Source], or diagnostics that
+// report all mistakes at once, each with its place. Package evaluation reports what CUE finds; this package reports what
+// CUE cannot check.
 package compile
 
 import (

@@ -1,3 +1,5 @@
+// Package evaluation evaluates the CUE of a bundle. It reports each mistake once, where the user made it, and in words
+// that say what to write.
 package evaluation
 
 import (

@@ -1,3 +1,4 @@
+// Package pluginconfig validates the configuration of plugins against the CUE schemas that the plugins return.
 package pluginconfig
 
 import (

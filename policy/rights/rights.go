@@ -1,3 +1,5 @@
+// Package rights computes exact sets of requests: who can do something, and who gained or lost what between two
+// policies. It does not try single requests.
 package rights
 
 import (

@@ -1,3 +1,5 @@
+// Package wording has the words that messages about a bundle share: the nearest name to a misspelt one, lists of what is
+// allowed, and descriptions of bounds.
 package wording
 
 import (

@@ -1,18 +1,17 @@
-// Package audit is the projection that writes the audit log: one line of JSON, an
-// audit.k8s.io/v1 Event, for every write, made from the event that is the write. What
-// is in the log is in the audit log, once; what was refused is not.
+// Package audit is the projection that writes the audit log: one line of JSON, an audit.k8s.io/v1 Event,
+// for every write in the log, made from the write's event. Each write has exactly one line. Refused
+// writes have none.
 //
 // # Files
 //
-// The file is a function of the log. Lines are appended to it. Beside it a cursor, replaced
-// from time to time, says up to which position of the log they have been written and synced,
-// and the size and the checksum of the file at that point. At a start, what is behind that
-// point is cut off and written again from the log. If the cursor is missing or damaged, or
-// the file is not what the cursor vouches for, the file is compared with the log from the
-// beginning: what is missing is written, what differs is set aside and written anew. So a
-// file that was deleted, emptied, cut or changed while no server ran is whole afterwards.
+// The file is a function of the log. Lines are appended to it. A cursor file beside it, replaced from time
+// to time, records the position in the log up to which lines have been written and synced, and the size
+// and the checksum of the file at that position. A start cuts off later lines and writes them again from
+// the log. If the cursor is missing or damaged, or the file does not match it, the start compares the file
+// with the log from the beginning: it writes missing lines, and sets aside and rewrites lines that differ.
+// So it repairs a file that was deleted, emptied, truncated or changed while no server ran.
 //
-// The cursor of another log is an error: the file belongs to that.
+// The cursor of another log is an error: the file belongs to that log.
 package audit
 
 import (
@@ -43,15 +42,15 @@ type Options struct {
 type Writer struct {
 	o        Options
 	file     *os.File
-	restored bool // the file is what at says
+	restored bool // the file has been checked, and ends at the position at
 	at       position
-	dirty    bool // something has been written since the last sync
+	dirty    bool // lines have been written since the last sync
 	problem  atomic.Pointer[error]
-	done     atomic.Uint64
+	done     atomic.Uint64 // revision up to which lines have been written
 }
 
-// Open opens the file, or creates it. Both files are for their owner alone. What is in them
-// is looked at by Run, as reading a large file takes time.
+// Open opens the file, or creates it. Only the owner may read the file and the cursor. Run checks their
+// content, as reading a large file takes time.
 func Open(o Options) (*Writer, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -70,14 +69,15 @@ func Open(o Options) (*Writer, error) {
 
 func (w *Writer) cursorFile() string { return w.o.File + ".cursor" }
 
-// syncEvery is how long a line may be unsynced, and the cursor behind.
+// syncEvery is how often lines and the cursor are synced.
 const syncEvery = time.Second
 
-// finishWithin bounds how long stopping takes.
+// finishWithin bounds how long Run takes to stop.
 const finishWithin = 5 * time.Second
 
-// Run writes what the log has until the context ends, and then what it has by that
-// time. Its error is the log's; trouble with the file is tried again, see Health.
+// Run follows the log and writes its lines until the context ends. It then writes the lines of the
+// events that the log has at that time. It returns errors of the log. It retries what fails with the file,
+// see Health.
 func (w *Writer) Run(ctx context.Context) error {
 	synced := time.Now()
 	for !w.restored && ctx.Err() == nil {
@@ -100,7 +100,7 @@ func (w *Writer) Run(ctx context.Context) error {
 		case errors.Is(err, context.DeadlineExceeded):
 		case eventlog.IsFatal(err):
 			return fmt.Errorf("audit: %w", err)
-		default: // the backend is away
+		default: // the backend is unavailable
 			w.pause(ctx)
 		}
 		if time.Since(synced) >= syncEvery {
@@ -110,7 +110,7 @@ func (w *Writer) Run(ctx context.Context) error {
 	}
 }
 
-// finish writes what is in the log already.
+// finish writes the lines of all events that the log has, and closes the file.
 func (w *Writer) finish(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, finishWithin)
 	defer cancel()
@@ -127,7 +127,7 @@ func (w *Writer) finish(ctx context.Context) {
 	}
 }
 
-// retry does something until it succeeds or the context ends.
+// retry calls do until it succeeds or the context ends.
 func (w *Writer) retry(ctx context.Context, do func() error) {
 	for ctx.Err() == nil {
 		if w.attempt(ctx, do()) {
@@ -136,7 +136,7 @@ func (w *Writer) retry(ctx context.Context, do func() error) {
 	}
 }
 
-// attempt notes what came of one, and pauses if it failed. It reports whether it succeeded.
+// attempt records the result of an attempt, and pauses if it failed. It reports whether it succeeded.
 func (w *Writer) attempt(ctx context.Context, err error) bool {
 	if err == nil {
 		w.problem.Store(nil)
@@ -181,9 +181,9 @@ func render(batches []*eventlog.Batch) (lines []byte, err error) {
 	return lines, nil
 }
 
-// append writes lines at the end of the file, which is the position unless another program
-// has changed the file; then the next start compares it. What a failed write leaves behind is
-// cut off, so that it can be tried again.
+// append writes lines at the end of the file. If another program has changed the file, its end is not the
+// position; the next start then compares the file with the log. append cuts off an incomplete write, so
+// that it can be retried.
 func (w *Writer) append(lines []byte) error {
 	if len(lines) == 0 {
 		return nil
@@ -200,7 +200,7 @@ func (w *Writer) append(lines []byte) error {
 	return nil
 }
 
-// sync makes the lines durable, and then the cursor that says so.
+// sync makes the lines durable, and then the cursor.
 func (w *Writer) sync() error {
 	if !w.dirty {
 		return nil
@@ -215,12 +215,10 @@ func (w *Writer) sync() error {
 	return nil
 }
 
-// Revision is the one up to which lines have been written. It is safe for concurrent
-// use.
+// Revision returns the revision up to which lines have been written. It is safe for concurrent use.
 func (w *Writer) Revision() uint64 { return w.done.Load() }
 
-// Health is the trouble that there is with the file, if any. It is safe for concurrent
-// use.
+// Health returns why the file cannot be written; nil if it can. It is safe for concurrent use.
 func (w *Writer) Health() error {
 	if err := w.problem.Load(); err != nil {
 		return *err

@@ -14,9 +14,9 @@ import (
 	"stele.dev/stele/eventlog"
 )
 
-// cursor is what the cursor file holds, in JSON with a checksum on a line of its own: a
-// position of the log, and what the file was when it had the lines up to there. Earlier
-// versions wrote neither the size nor the checksums.
+// cursor is the content of the cursor file, in JSON with a checksum on a line of its own: a position of
+// the log, and the size and checksum of the file up to there. Earlier versions wrote neither the size nor
+// the checksums.
 type cursor struct {
 	Log      string `json:"log"`
 	Epoch    uint64 `json:"epoch,omitempty"`
@@ -26,31 +26,30 @@ type cursor struct {
 	Sum      uint32 `json:"sum"`
 }
 
-// ErrForeignCursor reports a cursor that another log has left.
+// ErrForeignCursor reports a cursor of another log.
 var ErrForeignCursor = errors.New("audit: the cursor is of another log")
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// position is how far the file has been written: a position of the log, and the size and
-// the checksum of the lines up to there.
+// position says how far the file has been written: a position of the log, and the size and the checksum
+// of the lines up to there.
 type position struct {
 	head eventlog.Head
 	size int64
 	sum  uint32
 }
 
-// add moves the position behind lines.
+// add moves the position past lines.
 func (p *position) add(lines []byte) {
 	p.size, p.sum = p.size+int64(len(lines)), crc32.Update(p.sum, castagnoli, lines)
 }
 
-// errNoCursor says why there is no position to go on from. The file is then compared with
-// the log.
+// errNoCursor says why the cursor cannot be used. The file is then compared with the log.
 type errNoCursor string
 
 func (e errNoCursor) Error() string { return string(e) }
 
-// readCursor reads the position of the cursor file. The error is an [errNoCursor] if it has none.
+// readCursor returns the position in the cursor file. The error is an [errNoCursor] if there is none.
 func readCursor(file string, log eventlog.ID) (position, error) {
 	data, err := os.ReadFile(file)
 	if errors.Is(err, fs.ErrNotExist) {

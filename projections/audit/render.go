@@ -16,34 +16,32 @@ import (
 	"stele.dev/stele/eventlog/logpb"
 )
 
-// Annotations of a record, beside those of kube-apiserver.
+// Annotations of an audit event, in addition to those of kube-apiserver.
 const (
-	// RevisionAnnotation is the revision that the write got.
+	// RevisionAnnotation is the revision of the write.
 	RevisionAnnotation = "stele.dev/revision"
-	// RuleAnnotation is the id of the policy rule that allowed it, and
-	// SourceAnnotation the file and line of that rule.
+	// RuleAnnotation is the id of the policy rule that allowed the write, and SourceAnnotation the file
+	// and line of that rule.
 	RuleAnnotation   = "stele.dev/rule"
 	SourceAnnotation = "stele.dev/source"
-	// CreateRuleAnnotation and CreateSourceAnnotation are of the rule that allowed an
-	// update or a patch to create.
+	// CreateRuleAnnotation and CreateSourceAnnotation name the rule that allowed an update or a patch to
+	// create the object.
 	CreateRuleAnnotation   = "stele.dev/create-rule"
 	CreateSourceAnnotation = "stele.dev/create-source"
 	// PolicyAnnotation is the digest of the policy in force.
 	PolicyAnnotation = "stele.dev/policy"
-	// FailureAnnotation lists, as JSON, what rules of validating admission found that did
-	// not refuse the write, as Kubernetes' validation_failure does.
+	// FailureAnnotation lists, as JSON, the violations of validating admission rules that did not
+	// refuse the write, like Kubernetes' validation_failure.
 	FailureAnnotation = "stele.dev/validation_failure"
-
-	// ProgramAnnotation is the checksum of the plugin that allowed it.
+	// ProgramAnnotation is the checksum of the plugin that allowed the write.
 	ProgramAnnotation = "stele.dev/program"
 
 	reasonAnnotation   = "authorization.k8s.io/reason"
 	decisionAnnotation = "authorization.k8s.io/decision"
 )
 
-// Render appends the records of an event to b, one line of JSON each: one per revision
-// that it takes. Events that no request led to have none. It is a function of the event
-// alone.
+// Render appends the audit lines of an event to b: a line of JSON for each revision that it takes. Events
+// that no request caused have none. The result depends on the event alone.
 func Render(b []byte, e *eventlog.Event) ([]byte, error) {
 	if e.Meta.GetRequest() == nil {
 		return b, nil
@@ -114,8 +112,8 @@ func record(e *eventlog.Event, object *logpb.Object, revision uint64) *auditv1.E
 	return event
 }
 
-// RequestedVersion is the version in which a request asked for an object, by its path; the
-// object itself says the one that is stored.
+// RequestedVersion returns the API version in a request's path; without one, the version in which the
+// object was stored.
 func RequestedVersion(r *logpb.Request, object *logpb.Object) string {
 	group := object.GetGroup()
 	path, _, _ := strings.Cut(r.GetUri(), "?")

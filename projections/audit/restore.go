@@ -11,9 +11,8 @@ import (
 	"time"
 )
 
-// restore makes the file what it was when the cursor was saved: what came after that is cut
-// off, as the log has it. If there is no cursor, or the file has other bytes than the cursor
-// vouches for, the file is compared with the log from its beginning.
+// restore truncates the file to what it was when the cursor was saved: the log has the rest. If there is
+// no cursor, or the file does not match it, restore compares the file with the log from the beginning.
 func (w *Writer) restore(ctx context.Context) error {
 	if w.restored {
 		return nil
@@ -32,7 +31,7 @@ func (w *Writer) restore(ctx context.Context) error {
 	return nil
 }
 
-// resume goes on from the cursor. The error is an [errNoCursor] if it cannot be relied on.
+// resume continues from the cursor. The error is an [errNoCursor] if the cursor cannot be used.
 func (w *Writer) resume() error {
 	p, err := readCursor(w.cursorFile(), w.o.Start.Log)
 	if err != nil {
@@ -43,7 +42,7 @@ func (w *Writer) resume() error {
 		return err
 	}
 	if info.Size() < p.size {
-		return errNoCursor(fmt.Sprintf("the file has %d bytes of %d", info.Size(), p.size))
+		return errNoCursor(fmt.Sprintf("the file has %d of %d bytes", info.Size(), p.size))
 	}
 	sum := crc32.New(castagnoli)
 	if _, err := io.Copy(sum, io.NewSectionReader(w.file, 0, p.size)); err != nil {
@@ -59,9 +58,9 @@ func (w *Writer) resume() error {
 	return nil
 }
 
-// compare reads the log from its beginning, and leaves of the file what it has of the lines.
-// From the first line that differs on, the file is written anew; what it had there is set
-// aside, unless it is the beginning of what is written.
+// compare reads the log from the beginning, and keeps the part of the file that matches it. From the
+// first line that differs on, it writes the file anew. It sets aside what the file had there, unless that
+// is the beginning of the new lines.
 func (w *Writer) compare(ctx context.Context, reason string) error {
 	info, err := w.file.Stat()
 	if err != nil {
@@ -73,32 +72,25 @@ func (w *Writer) compare(ctx context.Context, reason string) error {
 		if err != nil {
 			return err
 		}
-		if len(batches) == 0 {
-			if same {
-				err = w.replace(nil)
-			}
-			if err != nil {
-				return err
-			}
-			break
-		}
 		lines, err := render(batches)
 		if err != nil {
 			return err
 		}
 		if same {
-			kept, err := w.matching(lines)
+			matching, err := w.matching(lines)
 			if err != nil {
 				return err
 			}
-			w.at.add(lines[:kept])
-			if same = kept == len(lines); !same {
-				err = w.replace(lines[kept:])
+			w.at.add(lines[:matching])
+			lines = lines[matching:]
+			if same = len(lines) == 0 && len(batches) > 0; !same {
+				if err := w.replace(lines); err != nil {
+					return err
+				}
 			}
-			if err != nil {
-				return err
-			}
-			lines = lines[kept:]
+		}
+		if len(batches) == 0 {
+			break
 		}
 		if err := w.append(lines); err != nil {
 			return err
@@ -112,8 +104,7 @@ func (w *Writer) compare(ctx context.Context, reason string) error {
 	return nil
 }
 
-// matching returns how many bytes of lines, up to the end of one of them, the file has at the
-// position.
+// matching returns how many bytes of lines the file has at the position, counting whole lines only.
 func (w *Writer) matching(lines []byte) (int, error) {
 	there := make([]byte, len(lines))
 	n, err := w.file.ReadAt(there, w.at.size)
@@ -127,8 +118,8 @@ func (w *Writer) matching(lines []byte) (int, error) {
 	return bytes.LastIndexByte(lines[:same], '\n') + 1, nil
 }
 
-// replace cuts the file off at the position, where lines are to be written. What it has there
-// and is not their beginning is kept in a file of its own, for whoever has changed it.
+// replace truncates the file at the position, where lines will be written. Unless the rest of the file is
+// the beginning of lines, replace saves it in another file for whoever has changed it.
 func (w *Writer) replace(lines []byte) error {
 	rest := io.NewSectionReader(w.file, w.at.size, 1<<62)
 	begin := make([]byte, len(lines)+1)
@@ -147,6 +138,7 @@ func (w *Writer) replace(lines []byte) error {
 	return w.file.Truncate(w.at.size)
 }
 
+// setAside copies the rest of the file to another file.
 func (w *Writer) setAside(rest io.Reader) error {
 	name := w.o.File + ".replaced-" + time.Now().UTC().Format("20060102T150405.000000000Z")
 	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
@@ -157,6 +149,6 @@ func (w *Writer) setAside(rest io.Reader) error {
 	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
 		return err
 	}
-	w.o.Logger.Warn("the audit log has lines that the log does not have; they are written anew", "file", w.o.File, "at", w.at.size, "replaced", name)
+	w.o.Logger.Warn("the audit log has lines that differ from the log; they are written anew", "file", w.o.File, "at", w.at.size, "replaced", name)
 	return nil
 }

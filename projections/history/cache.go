@@ -5,15 +5,15 @@ import (
 	"sync"
 )
 
-// cacheBytes bounds the blocks that are kept in memory for reading.
+// cacheBytes is the maximum size of the cache of blocks.
 const cacheBytes = 8 << 20
 
-// cache keeps the blocks that were used last, up to a size. It is safe for concurrent use.
+// cache holds the most recently used blocks, up to a total size. It is safe for concurrent use.
 type cache struct {
 	mu     sync.Mutex
-	room   int
+	room   int // free bytes
 	blocks map[uint32]*list.Element
-	used   *list.List // of *cached, the last used first
+	used   *list.List // of *cached, the most recently used first
 }
 
 type cached struct {
@@ -50,5 +50,5 @@ func (c *cache) put(number uint32, b block) {
 	}
 }
 
-// size is about what the block takes in memory.
+// size returns about how many bytes the block takes in memory.
 func (b *block) size() int { return cap(b.data) + 4*cap(b.starts) + 256 }

@@ -122,7 +122,7 @@ func TestFlippedBytesAreFound(t *testing.T) {
 		s.stop()
 		want := "made again from the log"
 		if name == "records" {
-			want = "the log is asked instead"
+			want = "a block of the history cannot be read"
 		}
 		if s.logs.count(want) == 0 {
 			t.Errorf("%s was damaged, and nobody is told: %s", name, s.logs)
@@ -148,7 +148,7 @@ func TestABlockThatGoesBadIsReadFromTheLog(t *testing.T) {
 		t.Fatal(err)
 	}
 	a.ask(t, s.Store, 5)
-	if a.tape.back == 0 || s.logs.count("the log is asked instead") == 0 {
+	if a.tape.back == 0 || s.logs.count("a block of the history cannot be read") == 0 {
 		t.Errorf("the log was asked %d times; told: %s", a.tape.back, s.logs)
 	}
 	a.writes(200) // new versions of what cannot be read

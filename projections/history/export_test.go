@@ -3,4 +3,4 @@ package history
 import "stele.dev/stele/eventlog"
 
 // Fingerprint is that of a name or namespace.
-func Fingerprint(log eventlog.ID, s string) uint32 { return printer{log}.of(s) }
+func Fingerprint(log eventlog.ID, s string) uint32 { return printer{log}.hash(s) }

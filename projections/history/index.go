@@ -13,24 +13,24 @@ import (
 // seq numbers the changes of a log from 1 on; 0 is none. Unlike revisions they have no gaps.
 type seq = uint32
 
-// entry is what is kept in memory of a change. All but next is written before a reader can
-// come across it, and never changes.
+// entry is the part of a change that is in memory. All fields but next are set before a reader can see the
+// entry, and never change.
 type entry struct {
-	// prev is the version before of the same name, also across a deletion; jump is one still
-	// further back. The jumps of a chain are those of a skew-binary number system: from any
-	// version another one is found in O(log n) (Myers, Applicative random-access stacks, 1983).
+	// prev is the previous version of the same name, even if that was deleted in between; jump is an
+	// older one. The jumps form a skew-binary number system, so that any version is found in O(log n)
+	// (Myers, Applicative random-access stacks, 1983).
 	prev, jump seq
-	// next is the version after; it is read and written atomically.
+	// next is the next version; it is read and written atomically.
 	next seq
 	// Fingerprints of the object's namespace and name.
 	space, name uint32
-	// From the lowest bit on: what follows, the rank of jump, and the fingerprint of the resource.
+	// From the lowest bit on: the flags below, the rank of jump, and the fingerprint of the resource.
 	bits uint32
 }
 
 const (
-	deleted  = 1 << iota // the object was
-	noObject             // it is about none
+	deleted  = 1 << iota // flag: the object was deleted
+	noObject             // flag: the change is about no object
 
 	rankShift     = 2
 	rankMask      = 31 << rankShift
@@ -38,7 +38,7 @@ const (
 	entrySize     = 16 // on disk: prev, space, name, bits without rank
 	maxChanges    = ^seq(0) - 1
 	smallestTable = 1 << 10
-	fullFifths    = 4 // a table grows when so many fifths of it are in use
+	fullFifths    = 4 // a table grows when four fifths of it are in use
 )
 
 func (e *entry) rank() uint32 { return e.bits & rankMask >> rankShift }
@@ -57,25 +57,26 @@ func decodeEntry(b []byte) entry {
 	return entry{prev: u(b), space: u(b[4:]), name: u(b[8:]), bits: u(b[12:]) &^ rankMask}
 }
 
-// fingerprint is the fingerprint of an object's place. Different ones may have the same, so it
-// finds candidates, and what was written of them decides.
+// fingerprint is a hash of an object's resource, namespace and name. Different objects may have the same:
+// it finds candidates, and their records decide.
 type fingerprint struct{ resource, space, name uint32 }
 
-// printer makes fingerprints that nobody can foresee who does not know the log's id.
+// printer makes fingerprints. They depend on the log's id, so that clients cannot choose names that
+// collide.
 type printer struct{ log eventlog.ID }
 
-func (p printer) of(s string) uint32 {
+func (p printer) hash(s string) uint32 {
 	var room [128]byte
 	sum := sha256.Sum256(append(append(room[:0], p.log[:]...), s...))
 	return binary.LittleEndian.Uint32(sum[:])
 }
 
 func (p printer) resource(r schema.GroupResource) uint32 {
-	return p.of(r.Resource+"/"+r.Group) & resourceMask
+	return p.hash(r.Resource+"/"+r.Group) & resourceMask
 }
 
 func (p printer) object(r schema.GroupResource, namespace, name string) fingerprint {
-	return fingerprint{p.resource(r), p.of(namespace), p.of(name)}
+	return fingerprint{p.resource(r), p.hash(namespace), p.hash(name)}
 }
 
 func (e *entry) fingerprint() fingerprint { return fingerprint{e.bits & resourceMask, e.space, e.name} }
@@ -87,26 +88,26 @@ func (p fingerprint) hash() uint64 {
 	return h ^ h>>32
 }
 
-// column is an array that grows without being moved. One goroutine appends; readers may look
-// at all that they were told of.
+// column is an array that grows without moving its items. One goroutine appends; readers may read the
+// items whose number was published to them.
 type column[T any] struct {
 	chunks atomic.Pointer[[]*[chunkSize]T]
 }
 
 const chunkSize = 4 << 10
 
-func (c *column[T]) at(i uint32) *T {
+func (c *column[T]) get(i uint32) *T {
 	return &(*c.chunks.Load())[i/chunkSize][i%chunkSize]
 }
 
-// place is where the writer puts the item at i, which is at most the first beyond the others.
+// place returns where the writer stores item i. i is at most the number of items.
 func (c *column[T]) place(i uint32) *T {
 	var chunks []*[chunkSize]T
 	if p := c.chunks.Load(); p != nil {
 		chunks = *p
 	}
 	if int(i/chunkSize) == len(chunks) {
-		chunks = append(chunks, new([chunkSize]T)) // past what any reader holds
+		chunks = append(chunks, new([chunkSize]T)) // behind what any reader uses
 		c.chunks.Store(&chunks)
 	}
 	return &chunks[i/chunkSize][i%chunkSize]
@@ -115,8 +116,8 @@ func (c *column[T]) place(i uint32) *T {
 // index finds changes. One goroutine adds; readers need no lock.
 type index struct {
 	entries column[entry]
-	// table has for every name that there was the seq of its newest change: open addressing,
-	// by the hash of the fingerprint in that change's entry.
+	// table has the seq of the newest change of every name. It uses open addressing, by the hash of the
+	// fingerprint in that change's entry.
 	table atomic.Pointer[[]seq]
 	names int
 }
@@ -129,23 +130,23 @@ func newIndex() *index {
 	return x
 }
 
-func (x *index) at(s seq) *entry { return x.entries.at(s) }
+func (x *index) get(s seq) *entry { return x.entries.get(s) }
 
-// candidates are the newest changes of names with a fingerprint.
+// candidates yields the newest change of each name with a fingerprint.
 func (x *index) candidates(p fingerprint) iter.Seq[seq] {
 	return func(yield func(seq) bool) {
 		table := *x.table.Load()
 		for i := p.hash(); ; i++ {
 			s := atomic.LoadUint32(&table[i%uint64(len(table))])
-			if s == 0 || x.at(s).fingerprint() == p && !yield(s) {
+			if s == 0 || x.get(s).fingerprint() == p && !yield(s) {
 				return
 			}
 		}
 	}
 }
 
-// add makes e, whose prev is known, the entry of s. It reports whether prev was the newest
-// of its name: if not, nothing has been added.
+// add stores e, whose prev is set, as the entry of s. It reports whether prev was the newest change of its
+// name; if not, it adds nothing.
 func (x *index) add(s seq, e entry) bool {
 	if e.bits&noObject != 0 {
 		*x.entries.place(s) = e
@@ -155,25 +156,25 @@ func (x *index) add(s seq, e entry) bool {
 	if !ok {
 		return false
 	}
-	e.jump = s // of the oldest version: to itself, over nothing
+	e.jump = s // the oldest version jumps to itself
 	if e.prev != 0 {
-		before := x.at(e.prev)
+		before := x.get(e.prev)
 		e.jump = e.prev
 		rank := uint32(1)
-		if further := x.at(before.jump); before.rank() == further.rank() {
+		if further := x.get(before.jump); before.rank() == further.rank() {
 			e.jump, rank = further.jump, before.rank()+1
 		}
 		e.bits |= rank << rankShift
 	}
 	*x.entries.place(s) = e
 	if e.prev != 0 {
-		atomic.StoreUint32(&x.at(e.prev).next, s)
+		atomic.StoreUint32(&x.get(e.prev).next, s)
 	}
 	atomic.StoreUint32(slot, s)
 	return true
 }
 
-// slot is where prev stands in the table, or if that is 0 an empty one.
+// slot returns the slot of the table that contains prev, or an empty one if prev is 0.
 func (x *index) slot(p fingerprint, prev seq) (*seq, bool) {
 	table := *x.table.Load()
 	if prev == 0 {
@@ -198,7 +199,7 @@ func (x *index) grow(old []seq) []seq {
 		if s == 0 {
 			continue
 		}
-		i := x.at(s).fingerprint().hash()
+		i := x.get(s).fingerprint().hash()
 		for table[i%uint64(len(table))] != 0 {
 			i++
 		}
@@ -208,11 +209,11 @@ func (x *index) grow(old []seq) []seq {
 	return table
 }
 
-// upTo is the newest version at upto or before of the name whose newest is s; 0 if there
-// was none.
+// upTo returns the newest version that is not after upto, of the name whose newest version is s; 0 if
+// there is none.
 func (x *index) upTo(s, upto seq) seq {
 	for s > upto {
-		e := x.at(s)
+		e := x.get(s)
 		switch {
 		case e.prev == 0:
 			return 0
@@ -225,7 +226,8 @@ func (x *index) upTo(s, upto seq) seq {
 	return s
 }
 
-// alive tells whether e, at s, is what there is of an object at a moment.
+// alive reports whether e, a version up to upto, is an object's state at upto: it is not a deletion, and
+// the next version is later.
 func (e *entry) alive(upto seq) bool {
 	next := e.after()
 	return e.bits&(deleted|noObject) == 0 && (next == 0 || next > upto)

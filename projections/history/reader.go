@@ -12,30 +12,28 @@ import (
 	"stele.dev/stele/eventlog/logpb"
 )
 
-// reader makes changes of what a view has. It remembers what the next one may need, and
-// belongs to one goroutine.
+// reader reads the changes of a view. It caches the last block and metadata, as the next change often
+// needs them. It is not safe for concurrent use.
 type reader struct {
 	s   *Store
 	ctx context.Context
 	*view
-	block    block
-	metadata *logpb.Metadata
-	of       seq              // the record that has the metadata
-	ready    map[uint32]block // that were read ahead
+	block    block            // the last block that was used
+	metadata *logpb.Metadata  // the last metadata that was decoded
+	owner    seq              // the change whose record has that metadata
+	ready    map[uint32]block // blocks that were read ahead
 }
 
+// Limits of reading ahead.
 const (
-	// So many changes, and blocks of so many bytes in the file, are read ahead at most, so many
-	// at a time; and no more once they take so much in memory, where a block may be a thousand
-	// times what it is in the file.
 	aheadChanges = 256
-	aheadBytes   = 2 << 20
-	atATime      = 8
-	aheadMemory  = 16 << 20
+	aheadBytes   = 2 << 20  // of blocks in the file
+	aheadMemory  = 16 << 20 // of blocks in memory, where one may be a thousand times larger
+	atATime      = 8        // blocks that are read concurrently
 )
 
-// changes yields the changes with some numbers that are about what matches. What they need is
-// read ahead: of one at first, then of two, and so on, for few may be wanted.
+// changes yields the changes of the given numbers whose object matches. It reads their blocks ahead: for
+// one change at first, then for two, and so on, because the caller may want few.
 func (r *reader) changes(numbers iter.Seq[seq], matches func(*logpb.Object) bool, yield func(*Change, error) bool) {
 	var next []seq
 	most := 1
@@ -62,8 +60,8 @@ func (r *reader) changes(numbers iter.Seq[seq], matches func(*logpb.Object) bool
 	read()
 }
 
-// readAhead makes the blocks of changes ready. What fails is tried, and told, when it is asked
-// for.
+// readAhead reads the blocks of changes into r.ready. It ignores errors: the caller gets them when it
+// reads the block itself.
 func (r *reader) readAhead(changes []seq) {
 	var numbers []uint32
 	room := int64(aheadBytes)
@@ -75,7 +73,7 @@ func (r *reader) readAhead(changes []seq) {
 		if n := len(numbers); n > 0 && numbers[n-1] == i {
 			continue
 		}
-		if room -= r.kept.blocks.at(i+1).offset() - r.kept.blocks.at(i).offset(); room < 0 {
+		if room -= r.generation.blocks.get(i+1).offset() - r.generation.blocks.get(i).offset(); room < 0 {
 			break
 		}
 		numbers = append(numbers, i)
@@ -122,10 +120,10 @@ func (r *reader) record(s seq) (record, error) {
 	return r.block.record(s)
 }
 
-// meta is the metadata of the event of s, whose record is given.
+// meta returns the metadata of the event of s, given the record of s.
 func (r *reader) meta(s seq, of record) (*logpb.Metadata, error) {
 	at := s - of.back
-	if r.metadata != nil && r.of == at {
+	if r.metadata != nil && r.owner == at {
 		return r.metadata, nil
 	}
 	if of.back > 0 {
@@ -140,11 +138,11 @@ func (r *reader) meta(s seq, of record) (*logpb.Metadata, error) {
 	if err := proto.Unmarshal(of.metadata, m); err != nil {
 		return nil, err
 	}
-	r.metadata, r.of = m, at
+	r.metadata, r.owner = m, at
 	return m, nil
 }
 
-// read is the record of s, and the metadata of its event.
+// read returns the record of s, and the metadata of its event.
 func (r *reader) read(s seq) (record, *logpb.Metadata, error) {
 	of, err := r.record(s)
 	if err != nil {
@@ -154,7 +152,7 @@ func (r *reader) read(s seq) (record, *logpb.Metadata, error) {
 	return of, m, err
 }
 
-// object that a change was about.
+// object returns the object that a change is about.
 func (r *reader) object(s seq) (*logpb.Object, error) {
 	record, m, err := r.read(s)
 	if err != nil {
@@ -169,11 +167,11 @@ func (r *reader) change(s seq) (*Change, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Change{Revision: r.revision(s), Time: r.time(s, record.time), Meta: m, Deleted: r.index.at(s).bits&deleted != 0, Request: slices.Clone(record.request), Kept: slices.Clone(record.kept)}
+	c := &Change{Revision: r.revision(s), Time: r.time(s, record.time), Meta: m, Deleted: r.index.get(s).bits&deleted != 0, Request: slices.Clone(record.request), Kept: slices.Clone(record.kept)}
 	c.Object, c.Previous = about(m, int(record.back))
 	within := r.block
 	for at := s; record.inherited; {
-		if at = r.index.at(at).prev; at == 0 {
+		if at = r.index.get(at).prev; at == 0 {
 			break
 		}
 		if record, err = r.record(at); err != nil {

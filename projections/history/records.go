@@ -11,14 +11,14 @@ import (
 	"stele.dev/stele/eventlog/logpb"
 )
 
-// A record is what is kept on disk of a change: a pure function of the event, so that one
-// that cannot be read is made again from the log.
+// record is a change as it is stored on disk. It is a pure function of the event, so that an unreadable one
+// can be made again from the log.
 //
 //	length (4 bytes) ‖ log time (8) ‖ back ‖ metadata ‖ payload ‖ request ‖ kept
 //
-// back, an uvarint, is how many records before stands the one that has the metadata, which a
-// bulk's changes share; metadata is only there if that is 0. kept is only there if the event has
-// one. Metadata, payload, request and kept follow an uvarint that tells their length and more.
+// The changes of a bulk share their metadata: back, an uvarint, is how many records before this one is the
+// record that has it, and metadata is present only if back is 0. kept is present only if the event has
+// one. Before metadata, payload, request and kept stands an uvarint with the length and the kind.
 type record struct {
 	time     time.Time
 	back     seq
@@ -28,23 +28,23 @@ type record struct {
 	kept    []byte
 }
 
-// content of an object.
+// content is the content of an object.
 type content struct {
 	payload []byte
-	// inherited: it is that of the version before.
+	// inherited is set if the payload is that of the previous version.
 	inherited bool
 }
 
-// What the uvarint before a payload or a request says, besides its length.
+// Values of the uvarint before a content.
 const (
 	isNil = iota
 	isInherited
-	hasLength // and more: the length
+	hasLength // this and larger values: the length plus hasLength
 )
 
 var errRecord = errors.New("not a record")
 
-// changesOf is the number of changes that an event makes.
+// changesOf returns the number of changes in an event.
 func changesOf(e *eventlog.Event) int {
 	if bulk := e.Meta.GetBulk(); bulk != nil {
 		return len(bulk.GetObjects())
@@ -52,7 +52,7 @@ func changesOf(e *eventlog.Event) int {
 	return 1
 }
 
-// about is the object of an event's change i, and the revision of the version before.
+// about returns the object of an event's change i, and the revision of its previous version.
 func about(m *logpb.Metadata, i int) (object *logpb.Object, previous uint64) {
 	if bulk := m.GetBulk(); bulk != nil {
 		return bulk.GetObjects()[i].GetObject(), bulk.GetObjects()[i].GetPreviousRevision()
@@ -98,14 +98,14 @@ func appendBytes(b, s []byte) []byte {
 	return append(binary.AppendUvarint(b, hasLength+uint64(len(s))), s...)
 }
 
-// block is a run of records, as they are before compression.
+// block is a sequence of records, before compression.
 type block struct {
 	first  seq
 	data   []byte
 	starts []uint32 // of each record in data
 }
 
-// newBlock is an empty one, with room for what it will probably have.
+// newBlock returns an empty block, with capacity for a typical one.
 func newBlock(first seq) block {
 	return block{first: first, data: make([]byte, 0, blockBytes+blockBytes/4), starts: make([]uint32, 0, 32)}
 }
@@ -127,7 +127,7 @@ func parseBlock(first seq, data []byte) (block, error) {
 	return b, nil
 }
 
-// add appends the record of change i of an event. Readers may hold the block as it was.
+// add appends the record of change i of an event. Readers may still use the former block.
 func (b *block) add(e *eventlog.Event, i int) error {
 	data, err := appendRecord(b.data, e, i)
 	if err != nil {
@@ -138,12 +138,12 @@ func (b *block) add(e *eventlog.Event, i int) error {
 	return nil
 }
 
-// after is the seq of the first record behind the block.
+// after returns the seq of the first record after the block.
 func (b *block) after() seq { return b.first + seq(len(b.starts)) }
 
 func (b *block) has(s seq) bool { return b.first <= s && s < b.after() }
 
-// record decodes the one of s, which the block has. It aliases the block.
+// record decodes the record of s, which is in the block. The result aliases the block.
 func (b *block) record(s seq) (r record, err error) {
 	start := b.starts[s-b.first]
 	data := b.data[start:]
@@ -196,7 +196,7 @@ func decodeBytes(b []byte) (c content, rest []byte, err error) {
 	return content{payload: b[:length:length]}, b[length:], nil
 }
 
-// eachChange yields the changes of events, as the index of one within its event.
+// eachChange yields each change of events: its event, and its index within that.
 func eachChange(events []*eventlog.Event) iter.Seq2[*eventlog.Event, int] {
 	return func(yield func(*eventlog.Event, int) bool) {
 		for _, e := range events {

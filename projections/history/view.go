@@ -12,23 +12,23 @@ import (
 	"stele.dev/stele/eventlog"
 )
 
-// view is the history up to a change. It never changes.
+// view is the history up to a change. It is immutable.
 type view struct {
-	*kept
+	*generation
 	head   eventlog.Head
 	last   seq
-	blocks uint32 // in the file
-	tail   block  // behind them; it may have more than last
+	blocks uint32 // number of blocks in the file
+	tail   block  // the records after them, perhaps more than last
 	runs   []run
 	epochs []Epoch
 	clocks eventlog.ClockSets
 }
 
-func (k *kept) view(last seq) *view {
-	return &view{kept: k, head: k.head, last: last, blocks: k.written.Blocks, tail: k.tail, runs: k.runs, epochs: k.epochs, clocks: k.clocks}
+func (g *generation) view(last seq) *view {
+	return &view{generation: g, head: g.head, last: last, blocks: g.written.Blocks, tail: g.tail, runs: g.runs, epochs: g.epochs, clocks: g.clocks}
 }
 
-// time is the log time of a change, given what its record has.
+// time returns the log time of a change, given the time in its record.
 func (v *view) time(s seq, written time.Time) time.Time {
 	if len(v.clocks) == 0 {
 		return written
@@ -36,7 +36,7 @@ func (v *view) time(s seq, written time.Time) time.Time {
 	return v.clocks.Time(v.revision(s), written)
 }
 
-// upTo is the last change at a revision or before; 0 if there is none.
+// upTo returns the last change up to a revision; 0 if there is none.
 func (v *view) upTo(revision uint64) seq {
 	i := sort.Search(len(v.runs), func(i int) bool { return v.runs[i].revision > revision }) - 1
 	if i < 0 {
@@ -49,7 +49,7 @@ func (v *view) upTo(revision uint64) seq {
 	return seq(min(uint64(last), uint64(v.runs[i].first)+revision-v.runs[i].revision))
 }
 
-// seq is the change of a revision, if there is one.
+// seq returns the change of a revision, if there is one.
 func (v *view) seq(revision uint64) (seq, bool) {
 	s := v.upTo(revision)
 	return s, s != 0 && v.revision(s) == revision
@@ -62,12 +62,13 @@ func revisionOf(runs []run, s seq) uint64 {
 	return r.revision + uint64(s-r.first)
 }
 
-// blockOf is the number of the block that has a change, which is not in the tail.
+// blockOf returns the number of the block that has a change, which is not in the tail.
 func (v *view) blockOf(s seq) uint32 {
-	return uint32(sort.Search(int(v.blocks), func(i int) bool { return v.kept.blocks.at(uint32(i)).first > s })) - 1
+	return uint32(sort.Search(int(v.blocks), func(i int) bool { return v.generation.blocks.get(uint32(i)).first > s })) - 1
 }
 
-// block is block i, the last of which is the tail.
+// block returns block i: from the tail, the cache, or the file. If the file is damaged, it makes the block
+// again from the log.
 func (s *Store) block(ctx context.Context, v *view, i uint32) (block, error) {
 	if i == v.blocks {
 		return v.tail, nil
@@ -83,8 +84,8 @@ func (s *Store) block(ctx context.Context, v *view, i uint32) (block, error) {
 		return block{}, err
 	}
 	if err != nil {
-		first, last := v.kept.blocks.at(i).first, v.kept.blocks.at(i+1).first-1
-		s.o.Logger.Warn("a block of the history cannot be read; the log is asked instead", "revisions", fmt.Sprintf("%d-%d", v.revision(first), v.revision(last)), "error", err)
+		first, last := v.generation.blocks.get(i).first, v.generation.blocks.get(i+1).first-1
+		s.o.Logger.Warn("a block of the history cannot be read; its changes are read from the log", "revisions", fmt.Sprintf("%d-%d", v.revision(first), v.revision(last)), "error", err)
 		if b, err = s.recall(ctx, v, first, last); err != nil {
 			return block{}, fmt.Errorf("history: %w", err)
 		}
@@ -93,10 +94,10 @@ func (s *Store) block(ctx context.Context, v *view, i uint32) (block, error) {
 	return b, nil
 }
 
-// recalledAtOnce is how many batches are read from the log at once.
+// recalledAtOnce is how many batches recall reads from the log at once.
 const recalledAtOnce = 16
 
-// recall makes the block of some changes from the log.
+// recall makes the block with the changes from first to last again from the log.
 func (s *Store) recall(ctx context.Context, v *view, first, last seq) (block, error) {
 	from, to := v.revision(first), v.revision(last)
 	var events []*eventlog.Event // the newest first

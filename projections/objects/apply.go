@@ -13,18 +13,17 @@ import (
 	"stele.dev/stele/eventlog/logpb"
 )
 
-// Change is what one revision did to one object. It never changes, and MUST NOT be
-// copied. A write, or each part of a bulk, has a revision of its own; what an activation
-// does to the look of objects has one for all.
+// Change is what one revision changed of one object. It is immutable, and MUST NOT be copied. Each write,
+// and each object of a bulk, has its own revision; all objects that an activation renders anew share one.
 type Change struct {
 	Revision uint64
-	// Object is the new form; of a deleted object its last, at this revision. If it was
-	// rendered anew, its own revision is that of its last write.
+	// Object is the object after the change. If it was deleted, it is the last version, at this revision.
+	// If it was rendered anew, its revision is that of its last write.
 	Object *Object
-	// Before is the form until then, nil if the object is new.
+	// Before is the object before the change; nil if it is new.
 	Before  *Object
 	Deleted bool
-	// partial: there are more changes of this revision behind it.
+	// partial is set if more changes of the same revision follow.
 	partial bool
 
 	leaving sync.Once
@@ -35,7 +34,7 @@ type Change struct {
 type Tx struct {
 	store   *Store
 	next    State
-	own     map[schema.GroupResource]bool // trees that are copies already
+	own     map[schema.GroupResource]bool // resources whose trees are the scratch copy's own
 	changes []*Change
 }
 
@@ -44,15 +43,14 @@ func (s *Store) Begin() *Tx {
 	return &Tx{store: s, next: *s.State()}
 }
 
-// State is the scratch state. It MUST NOT be used after the next Apply.
+// State returns the scratch state. It MUST NOT be used after the next Apply.
 func (tx *Tx) State() *State { return &tx.next }
 
-// Changes are those that were applied so far.
+// Changes returns the changes that were applied so far.
 func (tx *Tx) Changes() []*Change { return tx.changes }
 
-// Apply folds one event into the scratch copy, as if it stood at that revision. An
-// error means that no state like this one can be followed by this event; the
-// scratch copy is as it was before the call.
+// Apply folds one event into the scratch copy, at a revision. An error means that the event cannot follow
+// this state; the scratch copy is then unchanged.
 func (tx *Tx) Apply(e *eventlog.Event, revision uint64) error {
 	if revision <= tx.next.Revision {
 		return fmt.Errorf("objects: event at revision %d after revision %d", revision, tx.next.Revision)
@@ -84,7 +82,7 @@ func (tx *Tx) Apply(e *eventlog.Event, revision uint64) error {
 	return nil
 }
 
-// change makes the change of an event on one object.
+// change returns the change of an event about one object.
 func (tx *Tx) change(e *eventlog.Event, revision uint64) (*Change, error) {
 	meta := e.Meta
 	ref := meta.GetObject()
@@ -109,17 +107,17 @@ func (tx *Tx) change(e *eventlog.Event, revision uint64) (*Change, error) {
 	o.secret = slices.ContainsFunc(meta.GetPayloads(), func(p *logpb.Payload) bool { return p.GetClass().GetSensitive() })
 	if kept := e.Content(logpb.Role_ROLE_KEPT); kept != nil {
 		if o.written, err = newObject(o.kind, kept, revision); err != nil {
-			return nil, fmt.Errorf("%s, as it is kept: %w", name(ref), err)
+			return nil, fmt.Errorf("%s, as it is stored: %w", name(ref), err)
 		}
 		if o.written.key() != o.key() || o.written.UID != o.UID {
-			return nil, fmt.Errorf("%s is kept as another object", name(ref))
+			return nil, fmt.Errorf("%s is stored as another object", name(ref))
 		}
 		o.written.secret = o.secret
 	}
 	return &Change{Revision: revision, Object: o, Before: before, Deleted: meta.GetType() == logpb.Type_TYPE_DELETED}, nil
 }
 
-// bulk makes the changes of an event that deletes many objects.
+// bulk returns the changes of an event that deletes many objects.
 func (tx *Tx) bulk(e *eventlog.Event, revision uint64) ([]*Change, error) {
 	gone := e.Meta.GetBulk().GetObjects()
 	if uint64(len(gone)) != e.Span() {
@@ -133,7 +131,7 @@ func (tx *Tx) bulk(e *eventlog.Event, revision uint64) ([]*Change, error) {
 			return nil, err
 		}
 		if before == nil || seen[before] {
-			return nil, fmt.Errorf("%s is not there to be deleted", name(g.GetObject()))
+			return nil, fmt.Errorf("%s cannot be deleted, it does not exist", name(g.GetObject()))
 		}
 		seen[before] = true
 		changes[i] = &Change{Revision: revision + uint64(i), Object: before.At(revision + uint64(i)), Before: before, Deleted: true}
@@ -141,8 +139,8 @@ func (tx *Tx) bulk(e *eventlog.Event, revision uint64) ([]*Change, error) {
 	return changes, nil
 }
 
-// before finds an object that an event says was last changed at a revision; nil if
-// it says 0 and there is none.
+// before returns the object that an event changes. The event says at which revision it was last changed;
+// for a new object, with revision 0, before returns nil.
 func (tx *Tx) before(ref *logpb.Object, revision uint64) (*Object, error) {
 	o := tx.next.Get(groupResource(ref), ref.GetNamespace(), ref.GetName())
 	switch {
@@ -158,10 +156,10 @@ func (tx *Tx) before(ref *logpb.Object, revision uint64) (*Object, error) {
 	return o, nil
 }
 
-// SetKinds says what kinds there are from here on. Objects of those whose selectable fields
-// changed are parsed anew. Objects of those with [Kind.Render] are rendered anew; for each
-// that looks otherwise now there is a change at the revision of the state: the object keeps
-// its own, for nobody wrote it. What was rendered ahead is taken from there.
+// SetKinds replaces all kinds. It parses objects again if their selectable fields changed, and renders
+// objects of kinds with [Kind.Render]. For each object whose JSON differs afterwards there is a change at
+// the revision of the state; the object itself keeps its revision, because nobody wrote it. Objects in
+// ahead are not rendered again.
 func (tx *Tx) SetKinds(kinds []Kind, ahead Rendered) {
 	next := make(map[schema.GroupResource]*Kind, len(kinds))
 	var others []*Object
@@ -177,12 +175,12 @@ func (tx *Tx) SetKinds(kinds []Kind, ahead Rendered) {
 			continue
 		}
 		t.Scan(func(o *Object) bool {
-			is := o.as(kind)
+			is := o.withKind(kind)
 			if k.Render != nil {
 				if is = ahead[o]; is == nil {
 					is = o.rendered(kind, k.Render)
 				}
-				if &is.JSON[0] != &o.JSON[0] { // what looks as before shares that
+				if &is.JSON[0] != &o.JSON[0] { // an unchanged object shares its JSON
 					changes = append(changes, &Change{Revision: tx.next.Revision, Object: is, Before: o, partial: true})
 				}
 			}
@@ -202,11 +200,11 @@ func (tx *Tx) SetKinds(kinds []Kind, ahead Rendered) {
 	tx.changes = append(tx.changes, changes...)
 }
 
-// Rendered has objects as they will look, by what they are.
+// Rendered maps objects to what [Tx.SetKinds] will replace them by.
 type Rendered map[*Object]*Object
 
-// Render renders ahead what the state has of kinds with [Kind.Render], so that a SetKinds
-// soon after has little left to do. If the context ends it returns what is done.
+// Render renders the objects of kinds with [Kind.Render] in advance, so that the next SetKinds has little
+// left to do. If the context ends, it returns those that it has rendered.
 func (s *State) Render(ctx context.Context, kinds []Kind) Rendered {
 	done := Rendered{}
 	for _, k := range kinds {

@@ -3,14 +3,14 @@ package objects
 // deque is a queue that can also be indexed. Its zero value is empty.
 type deque[T any] struct {
 	items []T
-	head  int // items[:head] are popped
+	head  int // items[:head] have been popped
 }
 
-func (d *deque[T]) len() int   { return len(d.items) - d.head }
-func (d *deque[T]) at(i int) T { return d.items[d.head+i] }
-func (d *deque[T]) push(x T)   { d.items = append(d.items, x) }
+func (d *deque[T]) len() int    { return len(d.items) - d.head }
+func (d *deque[T]) get(i int) T { return d.items[d.head+i] }
+func (d *deque[T]) push(x T)    { d.items = append(d.items, x) }
 
-// pop takes the oldest item off; there must be one.
+// pop removes and returns the oldest item. The queue must not be empty.
 func (d *deque[T]) pop() T {
 	var zero T
 	x := d.items[d.head]

@@ -1,39 +1,33 @@
-// Package objects is the projection that answers reads: the current objects, the
-// recent changes, and who watches them.
+// Package objects is the projection that answers reads: it has the current objects, the recent changes,
+// and the watchers.
 //
 // # State
 //
-// A [State] is what the objects are at one revision: per resource an ordered
-// copy-on-write tree. It never changes, so that any number of readers may hold one
-// without a lock for as long as they like. An [Object] is held as the JSON that
-// clients get, with the few fields that selections ask for parsed beside it: lists
-// join bytes, and nothing is encoded to be read.
+// A [State] has the objects at one revision: for each resource an ordered copy-on-write tree. It is
+// immutable, so that any number of readers may use it without a lock, for any time. An [Object] is the
+// JSON that clients get, together with the few parsed fields that selections need: a list joins bytes, and
+// reads encode nothing.
 //
 // # Writing
 //
-// One goroutine applies events, in revision order. [Store.Begin] opens a scratch copy,
-// [Tx.Apply] folds events into it or says why they cannot be, and [Store.Publish]
-// makes it the current state. A scratch copy that is dropped has changed nothing:
-// this is how a committer finds out, before it appends, whether a batch can be
-// applied. The fold copies; it decides nothing and asks neither clock nor die.
+// One goroutine applies events, in revision order. [Store.Begin] opens a scratch copy, [Tx.Apply] folds an
+// event into it or returns an error, and [Store.Publish] makes it the current state. A scratch copy that is
+// dropped has no effect: this is how a committer checks, before it appends a batch, whether the batch can
+// be applied. The fold is deterministic: it copies, and uses neither a clock nor random numbers.
 //
-// # Looks
+// # Rendering
 //
-// When a policy comes in force, [Tx.SetKinds] may give objects another look: rendered from
-// what was written, by a function that is handed in, with the revision that they had. Where
-// that differs from what was written, an Object keeps both. [State.Render] does the work
-// ahead.
+// When a policy comes into force, [Tx.SetKinds] may render objects anew: from the JSON that was written,
+// by a function of the caller, under the revision that they had. If the result differs from what was
+// written, an Object has both. [State.Render] renders in advance.
 //
 // # Changes and watchers
 //
-// Published changes stay in memory up to a number of bytes, in revision order: a
-// watch starts from any revision behind which nothing has been dropped
-// ([ErrExpired] otherwise), and the state at a recent revision is the current one
-// with the changes since undone; one that a list is being paged of is at hand for longer
-// ([Store.Pin]). A change is offered to those watchers only that
-// its key, or one of its selectable fields, may concern; [Store.Run] does that in a
-// goroutine of its own, so that writers do not wait for watchers. A watcher that is
-// slow loses its queue, not its place: it goes on from the shared changes, and
-// ends with ErrExpired only when those have been dropped too, and [Watcher.Place] tells how
-// far it had come.
+// Published changes stay in memory in revision order, up to a number of bytes. A watch starts from any
+// revision after which no change has been dropped; otherwise it gets [ErrExpired]. The state at a recent
+// revision is made from the current one by undoing changes; [Store.Pin] keeps the state of a paged list for
+// longer. A change is offered only to watchers that its key, or one of its selectable fields, may concern.
+// [Store.Run] does that in its own goroutine, so that writers do not wait for watchers. A watcher that is
+// slow loses its queue, but not its place: it continues from the shared changes, and ends with ErrExpired
+// only when those have been dropped, too. [Watcher.Place] returns how far it came.
 package objects

@@ -12,47 +12,45 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Object is one object at one revision. It never changes.
+// Object is one object at one revision. It is immutable.
 type Object struct {
 	Namespace string // "" if cluster-scoped
 	Name      string
 	UID       string
-	// Revision at which it got its present form. Of a deleted object, the revision
-	// of the deletion.
+	// Revision of the last write. Of a deleted object, the revision of the deletion.
 	Revision uint64
-	// JSON is the whole object as clients get it, metadata.resourceVersion included.
+	// JSON is the whole object as clients get it, with metadata.resourceVersion.
 	JSON []byte
 
-	// JSON[at:at+n] is what was spliced in, see splice.
+	// JSON[at:at+n] is the resourceVersion, see splice.
 	at, n int
-	// Strings here and above are parts of JSON wherever they need no unescaping.
+	// Strings here and above are parts of JSON unless they had to be unescaped.
 	labels []string // key, value, key, value ..., ascending
 	fields []string // values of the kind's selectable fields, in their order
 	kind   *Kind
-	// written is the object as its event has it, where it is shown otherwise; see Render.
+	// written is the object as its event has it, if clients see another representation; see Kind.Render.
 	written *Object
-	// secret says that the event's content is of an object with secrets.
+	// secret is set if the event marks the object's content as secret.
 	secret bool
 }
 
 // Kind is what the projection must know of a resource.
 type Kind struct {
 	schema.GroupResource
-	// Fields are the selectable fields besides metadata.name and
-	// metadata.namespace, as selectors write them: "spec.color".
+	// Fields are the selectable fields besides metadata.name and metadata.namespace, as selectors write
+	// them: "spec.color".
 	Fields []string
-	// Paths are where the values of fields are that are not where their names say, as gjson
-	// writes paths.
+	// Paths are the gjson paths of fields whose values are not where their names say.
 	Paths map[string]string
-	// Render is there if objects are to look otherwise than before, see [Tx.SetKinds]. It
-	// makes of a payload, as an event has it, the one that is shown: itself if they are the
-	// same. It MUST be a pure function.
+	// Render returns the representation that clients see, given the payload of an event; the payload
+	// itself if they are the same. It is nil if objects do not have to be rendered again, see
+	// [Tx.SetKinds]. It MUST be a pure function.
 	Render func(payload []byte) []byte
-	paths  []string // for gjson
+	paths  []string // gjson paths of Fields
 }
 
 func newKind(k Kind) *Kind {
-	k.Render = nil // it would keep a policy in memory for as long as there are objects
+	k.Render = nil // it would keep a policy in memory as long as there are objects of the kind
 	k.paths = make([]string, len(k.Fields))
 	for i, f := range k.Fields {
 		var ok bool
@@ -63,7 +61,7 @@ func newKind(k Kind) *Kind {
 	return &k
 }
 
-// path is a field as gjson writes it: what means something to that is escaped.
+// path returns a field as a gjson path, with gjson's special characters escaped.
 func path(field string) string {
 	parts := strings.Split(field, ".")
 	for i, p := range parts {
@@ -80,7 +78,7 @@ func newObject(kind *Kind, payload []byte, revision uint64) (*Object, error) {
 	}
 	o := &Object{Revision: revision, kind: kind}
 	o.splice(payload, metadata.Index+1)
-	// The metadata is where it was, and longer by what was spliced in.
+	// The metadata starts where it did, and is longer by the resourceVersion.
 	gjson.Parse(view(o.JSON[metadata.Index : metadata.Index+len(metadata.Raw)+o.n])).ForEach(func(key, value gjson.Result) bool {
 		switch key.Str {
 		case "name":
@@ -98,14 +96,13 @@ func newObject(kind *Kind, payload []byte, revision uint64) (*Object, error) {
 	return o, nil
 }
 
-// Parse makes an object that is in no state, of a kind without selectable fields, so that
-// it can be selected and answered with as one that is. The payload is its JSON without
-// resourceVersion, and is not changed.
+// Parse makes an object that is in no state, of a kind without selectable fields, for selections and
+// answers. The payload is its JSON without resourceVersion; Parse does not change it.
 func Parse(r schema.GroupResource, payload []byte, revision uint64) (*Object, error) {
 	return newObject(&Kind{GroupResource: r}, payload, revision)
 }
 
-// values are those of the selectable fields.
+// values returns the values of the selectable fields.
 func (k *Kind) values(json []byte) []string {
 	if len(k.paths) == 0 {
 		return nil
@@ -117,8 +114,8 @@ func (k *Kind) values(json []byte) []string {
 	return values
 }
 
-// as is the same object under a kind that may have other selectable fields.
-func (o *Object) as(kind *Kind) *Object {
+// withKind returns the object with the selectable fields of a kind.
+func (o *Object) withKind(kind *Kind) *Object {
 	if slices.Equal(o.kind.Fields, kind.Fields) {
 		return o
 	}
@@ -127,9 +124,9 @@ func (o *Object) as(kind *Kind) *Object {
 	return &c
 }
 
-// rendered is the object as it is shown from now on. It is made from what was written, not
-// from what was shown: a default that is taken back is gone again, and what a mistaken
-// schema pruned is back when that is mended.
+// rendered returns the object with the representation that render returns. It renders what was written, not
+// the former representation: so a default that the policy no longer has disappears, and a field that a
+// mistaken schema pruned comes back.
 func (o *Object) rendered(kind *Kind, render func([]byte) []byte) *Object {
 	written := o
 	if o.written != nil {
@@ -138,10 +135,10 @@ func (o *Object) rendered(kind *Kind, render func([]byte) []byte) *Object {
 	payload := written.Payload()
 	shown := render(payload)
 	if o.HasPayload(shown) {
-		return o.as(kind)
+		return o.withKind(kind)
 	}
 	if written.HasPayload(shown) {
-		return written.as(kind)
+		return written.withKind(kind)
 	}
 	next, err := newObject(kind, shown, o.Revision)
 	if err != nil || next.key() != o.key() || next.UID != o.UID {
@@ -151,8 +148,8 @@ func (o *Object) rendered(kind *Kind, render func([]byte) []byte) *Object {
 	return next
 }
 
-// splice sets JSON to the payload with the revision put in at a position: directly
-// behind the opening brace of metadata.
+// splice sets JSON to the payload with the resourceVersion inserted at a position: directly after the
+// opening brace of metadata.
 func (o *Object) splice(payload []byte, at int) {
 	const before, after = `"resourceVersion":"`, `",`
 	var digits [20]byte
@@ -166,12 +163,13 @@ func (o *Object) splice(payload []byte, at int) {
 	o.JSON = append(json, payload[at:]...)
 }
 
-// Payload returns the object as it is shown, without its resourceVersion: what events carry.
+// Payload returns JSON without the resourceVersion, as events have it.
 func (o *Object) Payload() []byte {
 	return append(append(make([]byte, 0, len(o.JSON)-o.n), o.JSON[:o.at]...), o.JSON[o.at+o.n:]...)
 }
 
-// Kept returns the object as it is kept, without its resourceVersion, where it is shown otherwise; else nil.
+// Kept returns the object as it is stored, without resourceVersion, if clients see another
+// representation; else nil.
 func (o *Object) Kept() []byte {
 	if o.written == nil {
 		return nil
@@ -179,18 +177,17 @@ func (o *Object) Kept() []byte {
 	return o.written.Payload()
 }
 
-// Secret reports whether the object was kept as one with secrets when it was written last, whatever
-// the policy in force calls secret.
+// Secret reports whether the event of the last write marks the object's content as secret. The policy in
+// force may differ.
 func (o *Object) Secret() bool { return o.secret }
 
-// HasPayload tells whether the object is, but for its resourceVersion, this payload.
+// HasPayload reports whether the object's JSON without resourceVersion is payload.
 func (o *Object) HasPayload(payload []byte) bool {
 	return len(payload) == len(o.JSON)-o.n &&
 		bytes.Equal(payload[:o.at], o.JSON[:o.at]) && bytes.Equal(payload[o.at:], o.JSON[o.at+o.n:])
 }
 
-// At returns the object under another revision: the form in which a watcher sees it
-// leave.
+// At returns the object with another revision. Watchers get it when the object leaves their selection.
 func (o *Object) At(revision uint64) *Object {
 	moved, err := newObject(o.kind, o.Payload(), revision)
 	if err != nil {
@@ -221,8 +218,8 @@ func (l objectLabels) Get(key string) string {
 	return value
 }
 
-// objectFields implements [k8s.io/apimachinery/pkg/fields.Fields]: over the fields of the object's
-// kind, and of another one if that is not nil.
+// objectFields implements [k8s.io/apimachinery/pkg/fields.Fields] over the fields of the object's kind, and
+// of the kind as, if that is not nil.
 type objectFields struct {
 	*Object
 	as *Kind
@@ -257,12 +254,7 @@ func (k *Kind) fieldIndex(field string) int {
 	if k == nil {
 		return -1
 	}
-	for i, f := range k.Fields {
-		if f == field {
-			return i
-		}
-	}
-	return -1
+	return slices.Index(k.Fields, field)
 }
 
 // key orders objects within their resource.
@@ -277,6 +269,7 @@ func less(a, b *Object) bool {
 	return a.Name < b.Name
 }
 
+// stringMap returns the keys and values of a JSON object: key, value, key, value ...
 func stringMap(m gjson.Result) []string {
 	n := 0
 	m.ForEach(func(_, _ gjson.Result) bool { n++; return true })
@@ -291,5 +284,5 @@ func stringMap(m gjson.Result) []string {
 	return pairs
 }
 
-// view lets gjson read bytes that never change without copying them.
+// view returns bytes that never change as a string, without copying them.
 func view(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }

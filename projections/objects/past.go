@@ -1,21 +1,23 @@
 package objects
 
 import (
+	"cmp"
 	"slices"
+	"strings"
 
 	"github.com/tidwall/btree"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Version is an object as it was at some time.
+// Version is a version of an object.
 type Version struct {
-	// Payload is its JSON as it is shown, without resourceVersion.
+	// Payload is the JSON that clients see, without resourceVersion.
 	Payload  []byte
 	Revision uint64
 }
 
-// StateOf makes the state of one resource at a revision, of all objects that it had then or of
-// those in a namespace. The order does not matter. It is safe to call at any time.
+// StateOf makes the state of one resource at a revision, from the versions that its objects had then, in
+// any order. They may be those of one namespace. It is safe for concurrent use.
 func StateOf(k Kind, revision uint64, versions []Version) (*State, error) {
 	kind := newKind(k)
 	all := make([]*Object, len(versions))
@@ -26,13 +28,7 @@ func StateOf(k Kind, revision uint64, versions []Version) (*State, error) {
 		}
 	}
 	slices.SortFunc(all, func(a, b *Object) int {
-		switch {
-		case less(a, b):
-			return -1
-		case less(b, a):
-			return 1
-		}
-		return 0
+		return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
 	})
 	t := btree.NewBTreeGOptions(less, btree.Options{Degree: degree, NoLocks: true})
 	for _, o := range all {
@@ -40,3 +36,13 @@ func StateOf(k Kind, revision uint64, versions []Version) (*State, error) {
 	}
 	return &State{Revision: revision, trees: map[schema.GroupResource]*tree{k.GroupResource: t}, kinds: map[schema.GroupResource]*Kind{k.GroupResource: kind}, partial: true}, nil
 }
+
+// Parser returns a function that makes objects of a kind from their payloads, for changes that are made
+// from the history. The function is safe for concurrent use.
+func (k Kind) Parser() func(payload []byte, revision uint64) (*Object, error) {
+	kind := newKind(k)
+	return func(payload []byte, revision uint64) (*Object, error) { return newObject(kind, payload, revision) }
+}
+
+// SameJSON reports whether clients see the same JSON of two objects.
+func (o *Object) SameJSON(other *Object) bool { return string(o.JSON) == string(other.JSON) }

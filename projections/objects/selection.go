@@ -6,20 +6,20 @@ import (
 	"k8s.io/apimachinery/pkg/selection"
 )
 
-// Selection says which objects of a resource are meant. The zero value means all.
+// Selection selects objects of a resource. The zero value selects all.
 type Selection struct {
 	Namespace string // "" for all
 	Name      string // "" for all
 	labels    labels.Selector
 	fields    fields.Selector
-	// field and value: an equality in fields on a selectable field, for the index
-	// of watchers; "" if there is none.
+	// field and value are an equality that fields requires of a selectable field, for the index of
+	// watchers; "" if there is none.
 	field, value string
 	as           *Kind // see As
 }
 
-// As is the selection for objects of the past as well, whose kind may have had other selectable
-// fields than the one that the selection was made for.
+// As returns a selection that also matches past objects, whose kind may have had other selectable fields:
+// it finds the fields of k in their JSON.
 func (s Selection) As(k Kind) Selection {
 	if s.fields != nil {
 		s.as = newKind(k)
@@ -27,8 +27,8 @@ func (s Selection) As(k Kind) Selection {
 	return s
 }
 
-// Select makes a selection. Selectors may be nil. A metadata.name that the field
-// selector requires becomes the Name.
+// Select makes a selection. The selectors may be nil. If the field selector requires a metadata.name, that
+// becomes the Name.
 func Select(namespace string, l labels.Selector, f fields.Selector) Selection {
 	s := Selection{Namespace: namespace}
 	if l != nil && !l.Empty() {
@@ -38,7 +38,7 @@ func Select(namespace string, l labels.Selector, f fields.Selector) Selection {
 		return s
 	}
 	s.fields = f
-	only := true // nothing but what Name and Namespace say
+	only := true // the field selector requires nothing but a name
 	for _, r := range f.Requirements() {
 		equal := r.Operator == selection.Equals || r.Operator == selection.DoubleEquals
 		switch {
@@ -57,15 +57,15 @@ func Select(namespace string, l labels.Selector, f fields.Selector) Selection {
 	return s
 }
 
-// Everything tells whether every object of the namespace, or of all, is meant.
+// Everything reports whether the selection contains every object of its namespace, or of all.
 func (s *Selection) Everything() bool {
 	return s.Name == "" && s.labels == nil && s.fields == nil
 }
 
-// ByKey tells whether objects are meant by their namespace and name alone.
+// ByKey reports whether the selection depends on the namespace and the name alone.
 func (s *Selection) ByKey() bool { return s.labels == nil && s.fields == nil }
 
-// Matches tells whether an object is meant.
+// Matches reports whether the selection contains an object.
 func (s *Selection) Matches(o *Object) bool {
 	return (s.Namespace == "" || s.Namespace == o.Namespace) &&
 		(s.Name == "" || s.Name == o.Name) &&

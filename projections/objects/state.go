@@ -8,20 +8,19 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// degree of the trees: a node holds up to 2*degree-1 objects. Copying the nodes on
-// the path to one object is what a write costs.
+// degree is the degree of the trees: a node holds up to 2*degree-1 objects. A write copies the nodes on the
+// path to its object.
 const degree = 32
 
 type tree = btree.BTreeG[*Object]
 
-// State is what all objects are at one revision. It never changes and is safe for
-// concurrent use.
+// State is the state of all objects at one revision. It is immutable and safe for concurrent use.
 type State struct {
-	// Revision of the last event that was applied, to whatever object.
+	// Revision of the last event, whatever it was about.
 	Revision uint64
 	trees    map[schema.GroupResource]*tree
 	kinds    map[schema.GroupResource]*Kind
-	// partial: it has one resource only.
+	// partial is set if the state has one resource only.
 	partial bool
 }
 
@@ -35,9 +34,8 @@ func (s *State) Get(r schema.GroupResource, namespace, name string) *Object {
 	return o
 }
 
-// List yields the objects of a resource that a selection matches, ordered by
-// namespace and name, from the key (afterNamespace, afterName) on, that key
-// excluded; from the first if both are empty.
+// List yields the objects of a resource that match a selection, ordered by namespace and name. It starts
+// after the key (afterNamespace, afterName), or with the first object if both are empty.
 func (s *State) List(r schema.GroupResource, sel *Selection, afterNamespace, afterName string) iter.Seq[*Object] {
 	return func(yield func(*Object) bool) {
 		t := s.trees[r]
@@ -70,8 +68,7 @@ func (s *State) List(r schema.GroupResource, sel *Selection, afterNamespace, aft
 	}
 }
 
-// kind describes a resource; one that the policy no longer has, or not yet, has no
-// selectable fields.
+// kind returns the kind of a resource. A resource that the policy does not have has no selectable fields.
 func (s *State) kind(r schema.GroupResource) *Kind {
 	if k := s.kinds[r]; k != nil {
 		return k
@@ -79,15 +76,14 @@ func (s *State) kind(r schema.GroupResource) *Kind {
 	return &Kind{GroupResource: r}
 }
 
-// CountAfter is the number of objects of a resource in a namespace, or in all of
-// them if that is "", that come after the key (afterNamespace, afterName). Its cost
-// grows with the logarithm of the number.
+// CountAfter returns the number of objects of a resource after the key (afterNamespace, afterName), in a
+// namespace, or in all if that is "". It takes O(log² n) time.
 func (s *State) CountAfter(r schema.GroupResource, namespace, afterNamespace, afterName string) int {
 	t := s.trees[r]
 	if t == nil {
 		return 0
 	}
-	// rank is the number of objects at the head of the tree for which none is past.
+	// rank returns the number of objects before the first one for which past is true.
 	rank := func(past func(*Object) bool) int {
 		return sort.Search(t.Len(), func(i int) bool {
 			o, _ := t.GetAt(i)
@@ -105,7 +101,7 @@ func (s *State) CountAfter(r schema.GroupResource, namespace, afterNamespace, af
 	return max(0, rank(func(o *Object) bool { return o.Namespace > namespace })-first)
 }
 
-// Len is the number of objects of a resource.
+// Len returns the number of objects of a resource.
 func (s *State) Len(r schema.GroupResource) int {
 	if t := s.trees[r]; t != nil {
 		return t.Len()
@@ -113,7 +109,7 @@ func (s *State) Len(r schema.GroupResource) int {
 	return 0
 }
 
-// FirstIn returns a resource of which the namespace still has objects.
+// FirstIn returns the first resource, by name, of which a namespace has objects.
 func (s *State) FirstIn(namespace string) (schema.GroupResource, bool) {
 	first, found := schema.GroupResource{}, false
 	for r, t := range s.trees {

@@ -1,6 +1,7 @@
 package objects
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,12 +13,12 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// ErrExpired reports that changes which would be needed have been dropped.
+// ErrExpired reports that needed changes have been dropped from memory.
 var ErrExpired = errors.New("objects: revision is too old")
 
-// ExpiredError is [ErrExpired] to a watcher.
+// ExpiredError is the [ErrExpired] of a watch.
 type ExpiredError struct {
-	// Oldest is the oldest revision that would do.
+	// Oldest is the oldest revision from which a watch can start.
 	Oldest uint64
 }
 
@@ -26,49 +27,48 @@ func (e *ExpiredError) Error() string {
 	return fmt.Sprintf("%v: the oldest is %d", ErrExpired, e.Oldest)
 }
 
-// Is tells errors.Is that it is ErrExpired.
+// Is reports whether target is ErrExpired, for errors.Is.
 func (e *ExpiredError) Is(target error) bool { return target == ErrExpired }
 
-// DefaultHistoryBytes bounds the recent changes in memory: enough that live watches and pages
-// rarely need what is before, and no more, for that is in the log.
+// DefaultHistoryBytes is the default memory for recent changes: live watches and paged lists rarely need
+// older ones, which are in the log.
 const DefaultHistoryBytes = 24 << 20
 
-// Store holds the current state and the recent changes. Begin, what is done to a Tx,
-// and Publish belong to one goroutine; all else is safe for concurrent use.
+// Store holds the current state and the recent changes. One goroutine calls Begin, the methods of Tx, and
+// Publish; all other methods are safe for concurrent use.
 type Store struct {
 	state atomic.Pointer[State]
-	// cloning is held while a tree is cloned, which changes the original a little.
+	// cloning is held while a tree is cloned, because that writes to the original.
 	cloning sync.Mutex
 
 	historyBytes int
 
-	// mu guards what follows. It is held for a bounded time, never across I/O.
+	// mu guards the fields below. It is held for a bounded time, never during I/O.
 	mu sync.Mutex
-	// revision is the state's: changes up to it are in the feeds.
+	// revision is that of the state. Invariant: the feeds have all changes up to it.
 	revision uint64
 	feeds    map[schema.GroupResource]*feed
 	history  deque[*Change] // of all feeds, ascending by revision
-	bytes    int            // what history costs
+	bytes    int            // total cost of history
 	// floor is the revision of the newest change that was dropped.
 	floor    uint64
 	watchers int
 	pinned   []pin // ascending by revision
-	// spent is what all changes cost that ever were.
+	// spent is the total cost of all changes ever published.
 	spent uint64
 
-	// offered: watchers have been offered all changes up to here. Written under mu,
-	// after the fact.
+	// offered is the revision up to which all changes have been offered to watchers. It is written
+	// under mu, after they have been.
 	offered atomic.Uint64
-	// What comes next is in the history behind so many changes, and these watchers have
-	// been offered a part of the revision that follows offered.
-	next    int
+	// next is the index in history of the next change to offer.
+	next int
+	// halfway are the watchers that have been offered a part of the revision after offered.
 	halfway map[*Watcher]struct{}
 
 	work chan struct{} // capacity 1: there are changes to offer
 }
 
-// New makes an empty store. historyBytes bounds the changes kept in memory;
-// DefaultHistoryBytes if 0.
+// New makes an empty store. historyBytes is the memory for recent changes; DefaultHistoryBytes if 0.
 func New(historyBytes int) *Store {
 	if historyBytes == 0 {
 		historyBytes = DefaultHistoryBytes
@@ -81,10 +81,10 @@ func New(historyBytes int) *Store {
 // State returns the current state.
 func (s *Store) State() *State { return s.state.Load() }
 
-// Publish makes a scratch copy of the current state the current state. Revision is
-// that of the last event, for the case that it concerned no object.
+// Publish makes a scratch copy the current state. revision is that of the last event, which may be about
+// no object.
 func (s *Store) Publish(tx *Tx, revision uint64) *State {
-	next := new(State) // not a part of tx, which holds more
+	next := new(State) // a pointer into tx would keep all of tx in memory
 	*next = tx.next
 	next.Revision = max(next.Revision, revision)
 	s.mu.Lock()
@@ -105,7 +105,7 @@ func (s *Store) Publish(tx *Tx, revision uint64) *State {
 	return next
 }
 
-// cost is about what a change keeps in memory that the current state does not.
+// cost returns about how much memory a change takes that the current state does not share.
 func cost(c *Change) int {
 	n := 128
 	if c.Before != nil {
@@ -117,17 +117,18 @@ func cost(c *Change) int {
 	return n
 }
 
-// drop forgets the oldest changes until the rest fits. mu is held.
+// drop removes the oldest changes until the rest fits into historyBytes, and pinned states that hold too
+// much. The caller holds mu.
 func (s *Store) drop() {
-	for s.bytes > s.historyBytes && s.history.len() > 0 && (s.watchers == 0 || s.history.at(0).Revision <= s.offered.Load()) {
+	for s.bytes > s.historyBytes && s.history.len() > 0 && (s.watchers == 0 || s.history.get(0).Revision <= s.offered.Load()) {
 		c := s.history.pop()
 		s.next = max(0, s.next-1)
 		f := s.feeds[c.Object.kind.GroupResource]
-		f.changes.pop() // the same one
+		f.changes.pop() // the same change
 		f.floor, s.floor = c.Revision, c.Revision
 		s.bytes -= cost(c)
 	}
-	// What a pinned state holds on to is no more than the changes since, which all that are pinned share.
+	// A pinned state holds at most the memory of the changes since, and all pinned states share that.
 	s.pinned = slices.DeleteFunc(s.pinned, func(p pin) bool { return s.spent-p.spent > uint64(pinnedFor*s.historyBytes) })
 }
 
@@ -138,21 +139,21 @@ func (s *Store) clone(t *tree) *tree {
 }
 
 const (
-	// maxPinned bounds the paged lists whose state is at hand as it was.
+	// maxPinned is the maximum number of pinned states.
 	maxPinned = 256
-	// pinnedFor bounds what they hold on to, in what the recent changes may cost: to make the state
-	// of a large resource from what is on disk, for each page, would cost far more.
+	// pinnedFor bounds the memory that pinned states hold, as a multiple of historyBytes. Making the state
+	// of a large resource from disk for each page would cost far more.
 	pinnedFor = 3
 )
 
-// pin is a state that is at hand, and what all changes up to it cost.
+// pin is a pinned state, and the total cost of all changes up to it.
 type pin struct {
 	*State
 	spent uint64
 }
 
-// Pin keeps a state at hand for [Store.At], until much has changed since. It must have been
-// current a moment ago; one that came from there is made anew instead.
+// Pin keeps a state for [Store.At] until much has changed since. The state must have been current recently;
+// states made by At are ignored.
 func (s *Store) Pin(state *State) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -170,25 +171,16 @@ func (s *Store) Pin(state *State) {
 }
 
 func (s *Store) searchPinned(revision uint64) (int, bool) {
-	return slices.BinarySearchFunc(s.pinned, revision, func(p pin, r uint64) int {
-		switch {
-		case p.Revision < r:
-			return -1
-		case p.Revision > r:
-			return 1
-		}
-		return 0
-	})
+	return slices.BinarySearchFunc(s.pinned, revision, func(p pin, r uint64) int { return cmp.Compare(p.Revision, r) })
 }
 
-// At returns the state of one resource (others may lack) at a revision that is not
-// above the current one. [ErrExpired] if changes since have been dropped.
+// At returns the state of one resource at a revision up to the current one; other resources may be missing
+// in it. It returns [ErrExpired] if later changes have been dropped.
 func (s *Store) At(r schema.GroupResource, revision uint64) (*State, error) {
 	return s.AtHand(r, revision, math.MaxInt)
 }
 
-// AtHand is At for who would rather have [ErrExpired] than that more than so many changes are undone
-// for it.
+// AtHand is like At, but it also returns [ErrExpired] if it would have to undo more than most changes.
 func (s *Store) AtHand(r schema.GroupResource, revision uint64, most int) (*State, error) {
 	s.mu.Lock()
 	current := s.state.Load()

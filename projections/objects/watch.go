@@ -8,15 +8,13 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Bounds of what waits in one watcher's queue; over them, it reads the shared
-// changes instead.
+// Limits of one watcher's queue. Above them, the watcher reads the shared changes instead.
 const (
 	maxQueued      = 1024
 	maxQueuedBytes = 4 << 20
 )
 
-// feed holds the recent changes of a resource and who watches it. Store.mu guards
-// it, but for what says otherwise.
+// feed holds the recent changes and the watchers of a resource. Store.mu guards it.
 type feed struct {
 	changes deque[*Change] // ascending by revision
 	// floor is the revision of the newest change that was dropped.
@@ -26,7 +24,7 @@ type feed struct {
 	byNamespace map[string]map[*Watcher]struct{}
 	byKey       map[key]map[*Watcher]struct{} // an empty namespace: in all of them
 	byField     map[fieldValue]map[*Watcher]struct{}
-	watched     []string // fields that byField has or had
+	watched     []string // fields that are, or were, in byField
 }
 
 type fieldValue struct{ field, value string }
@@ -45,19 +43,19 @@ func (s *Store) feed(r schema.GroupResource) *feed {
 	return f
 }
 
-// after returns up to max changes behind a revision, but for the first so many.
+// after returns up to max changes after a revision, without the first skip of them.
 func (f *feed) after(revision uint64, skip, max int) []*Change {
 	n := f.changes.len()
-	i := sort.Search(n, func(i int) bool { return f.changes.at(i).Revision > revision }) + skip
+	i := sort.Search(n, func(i int) bool { return f.changes.get(i).Revision > revision }) + skip
 	changes := make([]*Change, 0, min(n-i, max))
 	for ; i < n && len(changes) < max; i++ {
-		changes = append(changes, f.changes.at(i))
+		changes = append(changes, f.changes.get(i))
 	}
 	return changes
 }
 
-// Watcher receives the changes of a resource that may concern a selection. Take
-// and Stop belong to one goroutine.
+// Watcher receives the changes of a resource that may concern a selection. One goroutine calls Take and
+// Stop.
 type Watcher struct {
 	store *Store
 	feed  *feed
@@ -67,28 +65,28 @@ type Watcher struct {
 	mu     sync.Mutex // locked after Store.mu, if both are
 	queue  []*Change
 	queued int // bytes
-	// Take has returned everything up to seen. Invariant: what is queued is above.
+	// seen is the revision up to which Take has returned everything. Invariant: queued changes are newer.
 	seen uint64
-	// lagging: the queue is not in use; Take reads the feed from seen on, and of what
-	// follows it has returned so many changes already, which are of one revision.
+	// lagging is set if the queue is not in use and Take reads the feed from seen on.
 	lagging bool
-	part    int
-	last    key // of the object of the last of these, if part is not 0
+	// part is how many changes of the revision after seen Take has returned, if it is lagging; last is the
+	// object of the last of them, if part is not 0.
+	part int
+	last key
 }
 
 // Place is how far a watch has come.
 type Place struct {
 	// Revision up to which all changes have been taken.
 	Revision uint64
-	// Partly: and of those of the revision behind it, which an activation has made in the order
-	// of their objects, those up to this object.
+	// Partly is set if changes of the next revision have been taken, too: those up to the object
+	// Namespace/Name. They are of an activation, which changes objects in the order of their names.
 	Partly          bool
 	Namespace, Name string
 }
 
-// Watch registers a watcher for what follows a revision, which is at most the
-// current one. [ExpiredError] if changes since have been dropped. The caller MUST
-// call [Watcher.Stop].
+// Watch registers a watcher for the changes after a revision, which is at most the current one. It returns
+// [ExpiredError] if later changes have been dropped. The caller MUST call [Watcher.Stop].
 func (s *Store) Watch(r schema.GroupResource, sel Selection, after uint64) (*Watcher, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -96,7 +94,7 @@ func (s *Store) Watch(r schema.GroupResource, sel Selection, after uint64) (*Wat
 	if after < f.floor {
 		return nil, &ExpiredError{f.floor}
 	}
-	// It starts as one that lags, and so finds what it missed by itself.
+	// A new watcher is lagging, so that it reads the changes since the revision by itself.
 	w := &Watcher{store: s, feed: f, sel: sel, wake: make(chan struct{}, 1), seen: after, lagging: true}
 	w.wake <- struct{}{}
 	f.index(w, func(set map[*Watcher]struct{}) { set[w] = struct{}{} })
@@ -112,7 +110,7 @@ func (w *Watcher) Stop() {
 	w.store.watchers--
 }
 
-// index changes the set that a watcher belongs to.
+// index calls change with the set of watchers that w belongs to.
 func (f *feed) index(w *Watcher, change func(map[*Watcher]struct{})) {
 	switch {
 	case w.sel.Name != "":
@@ -140,8 +138,8 @@ func changeSet[K comparable](sets map[K]map[*Watcher]struct{}, k K, change func(
 	}
 }
 
-// visit calls each for the watchers that a change may concern: by where the object
-// is, by what its selectable fields are, and by what they were.
+// visit calls each for the watchers that a change may concern: by the object's namespace and name, and by
+// its selectable fields before and after the change.
 func (f *feed) visit(c *Change, each func(*Watcher)) {
 	visitSet(f.all, each)
 	o := c.Object
@@ -157,8 +155,8 @@ func (f *feed) visit(c *Change, each func(*Watcher)) {
 		if o.kind.fieldIndex(field) >= 0 {
 			continue
 		}
-		for of, set := range f.byField { // the kind has lost it, and may get it again
-			if of.field == field {
+		for watched, set := range f.byField { // the kind no longer has the field, but may get it again
+			if watched.field == field {
 				visitSet(set, each)
 			}
 		}
@@ -181,12 +179,12 @@ func visitSet(set map[*Watcher]struct{}, each func(*Watcher)) {
 	}
 }
 
-// push offers a change.
+// push queues a change.
 func (w *Watcher) push(c *Change) {
 	w.mu.Lock()
 	if w.lagging || c.Revision <= w.seen {
 		w.mu.Unlock()
-		return // Take finds it in the feed, or has found it
+		return // Take reads it from the feed, or has read it
 	}
 	if w.queued += cost(c); len(w.queue) == maxQueued || w.queued > maxQueuedBytes && len(w.queue) > 0 {
 		w.queue, w.queued, w.lagging = nil, 0, true
@@ -197,7 +195,7 @@ func (w *Watcher) push(c *Change) {
 	w.poke()
 }
 
-// poke makes the watcher's owner call Take.
+// poke tells the watcher's owner to call Take.
 func (w *Watcher) poke() {
 	select {
 	case w.wake <- struct{}{}:
@@ -205,7 +203,7 @@ func (w *Watcher) poke() {
 	}
 }
 
-// Place is how far Take has come, also once that has failed. It belongs to the goroutine of Take.
+// Place returns how far Take has come, even after Take has failed. It is called by the goroutine of Take.
 func (w *Watcher) Place() Place {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -215,18 +213,17 @@ func (w *Watcher) Place() Place {
 	return Place{w.seen, true, w.last.namespace, w.last.name}
 }
 
-// Ready is sent a value when Take may have something to return.
+// Ready returns a channel that receives a value when Take may have something to return.
 func (w *Watcher) Ready() <-chan struct{} { return w.wake }
 
-// takeAtOnce bounds how many changes a lagging watcher takes under one lock.
+// takeAtOnce is the maximum number of changes that a lagging watcher takes under one hold of the lock.
 const takeAtOnce = 256
 
-// Take returns the events since the last call, in order of revision, and the
-// revision up to which nothing is missing: a bookmark. more tells to call again
-// rather than wait for [Watcher.Ready]. [ExpiredError] if changes that the watcher has not seen have been
-// dropped.
+// Take returns the events since the last call, in order of revision, and the revision up to which no event
+// is missing, for a bookmark. If more is true, the caller must call Take again instead of waiting for
+// [Watcher.Ready]. The error is an [ExpiredError] if changes that the watcher has not seen were dropped.
 func (w *Watcher) Take() (events []Event, bookmark uint64, more bool, err error) {
-	// Read first: whatever was offered up to here is in the queue by now.
+	// This must be read first: all changes up to it are then in the queue.
 	offered := w.store.offered.Load()
 	w.mu.Lock()
 	changes, lagging := w.queue, w.lagging
@@ -252,13 +249,13 @@ func (w *Watcher) Take() (events []Event, bookmark uint64, more bool, err error)
 	return events, bookmark, more, nil
 }
 
-// whole takes from the queue the changes of those revisions that have been offered to the
-// end. w.mu is held.
+// whole removes from the queue, and returns, the changes of revisions that have been offered completely.
+// The caller holds w.mu.
 func (w *Watcher) whole(offered uint64) []*Change {
 	n := len(w.queue)
 	if n > 0 && w.queue[n-1].partial {
 		for last := w.queue[n-1].Revision; last > offered && n > 0 && w.queue[n-1].Revision == last; {
-			n-- // offer says when the rest is there
+			n-- // offer wakes the watcher when the rest is there
 		}
 	}
 	changes := w.queue[:n:n]
@@ -271,6 +268,7 @@ func (w *Watcher) whole(offered uint64) []*Change {
 	return changes
 }
 
+// catchUp returns the next changes of the feed to a lagging watcher, which stops lagging at the end.
 func (w *Watcher) catchUp() (changes []*Change, bookmark uint64, more bool, err error) {
 	w.store.mu.Lock()
 	defer w.store.mu.Unlock()
@@ -281,7 +279,7 @@ func (w *Watcher) catchUp() (changes []*Change, bookmark uint64, more bool, err 
 	}
 	changes = w.feed.after(w.seen, w.part, takeAtOnce)
 	if more = len(changes) == takeAtOnce; !more {
-		// All that is published has been seen, offered or not.
+		// The watcher has seen all published changes, whether they were offered or not.
 		w.seen, w.lagging, w.part = max(w.seen, w.store.revision), false, 0
 		return changes, w.seen, more, nil
 	}
@@ -302,7 +300,7 @@ func (w *Watcher) catchUp() (changes []*Change, bookmark uint64, more bool, err 
 	return changes, w.seen, more, nil
 }
 
-// EventType is what a change is to a watcher.
+// EventType is the type of an event.
 type EventType uint8
 
 // The types of events.
@@ -316,16 +314,16 @@ const (
 type Event struct {
 	Type   EventType
 	Object *Object
-	// Rendered: nobody wrote the object, it looks otherwise now. Its revision is older than
-	// what the watcher has seen, and a bookmark should follow.
+	// Rendered is set if nobody wrote the object, but a policy changed its representation. Its revision
+	// may be older than the bookmark; the caller should send a bookmark after it.
 	Rendered bool
 }
 
-// rendered tells whether nobody wrote the object, but it looks otherwise.
+// rendered reports whether nobody wrote the object, but a policy changed its representation.
 func (c *Change) rendered() bool { return c.Object.Revision != c.Revision }
 
-// Event is the change as seen through a selection, if it is to be seen: what was out and is in
-// was added, what was in and is out was deleted.
+// Event returns the change as an event for a selection, and whether there is one. An object that enters the
+// selection was added, one that leaves it was deleted.
 func (c *Change) Event(sel *Selection) (Event, bool) {
 	is := !c.Deleted && sel.Matches(c.Object)
 	was := c.Before != nil && sel.Matches(c.Before)
@@ -343,10 +341,9 @@ func (c *Change) Event(sel *Selection) (Event, bool) {
 	return Event{}, false
 }
 
-// left is the object as it was before the change, at the change's revision: how it
-// leaves the sight of those who no longer select it. Where there may be more changes of that
-// revision it is the revision before: who is cut off behind it and goes on from there must
-// not miss the others.
+// left returns the object before the change, with the change's revision: watchers get it when the object
+// leaves their selection. If there may be more changes of that revision, it has the revision before, so
+// that a watcher which is disconnected and resumes there does not miss the others.
 func (c *Change) left() *Object {
 	c.leaving.Do(func() {
 		at := c.Revision
@@ -358,17 +355,16 @@ func (c *Change) left() *Object {
 	return c.leaver
 }
 
-// offerAtOnce bounds how many changes are offered under one hold of the lock.
+// offerAtOnce is the maximum number of changes that are offered under one hold of the lock.
 const offerAtOnce = 16
 
-// offer takes the next changes to the watchers that they may concern, and tells
-// whether there are more.
+// offer offers the next changes to the watchers that they may concern, and reports whether there are more.
 func (s *Store) offer() (more bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n := s.history.len()
 	for todo := min(n, s.next+offerAtOnce); s.next < todo; s.next++ {
-		c := s.history.at(s.next)
+		c := s.history.get(s.next)
 		f := s.feeds[c.Object.kind.GroupResource]
 		if c.partial {
 			f.visit(c, func(w *Watcher) { w.push(c); s.halfway[w] = struct{}{} })
@@ -381,11 +377,11 @@ func (s *Store) offer() (more bool) {
 		return true
 	}
 	s.complete(s.revision)
-	s.drop() // what had to wait for being offered
+	s.drop() // changes that were over the limit but not offered yet
 	return false
 }
 
-// complete: all changes up to a revision have been offered.
+// complete records that all changes up to a revision have been offered.
 func (s *Store) complete(revision uint64) {
 	s.offered.Store(revision)
 	for w := range s.halfway {

@@ -1,10 +1,8 @@
-// Package policies is the projection of the law: which policy is in force, since
-// which revision, and the bytes it was proposed with. It does not understand them;
-// core compiles them.
+// Package policies is the projection of the policies: which policy is in force, since which revision, and
+// the bytes of its proposal. It does not interpret them; core loads them.
 //
-// A [State] never changes: Apply returns the next one. It keeps the bytes of the
-// policy in force and of proposals made since. What an older one was stays in the
-// log.
+// A [State] is immutable: Apply returns the next one. It has the bytes of the policy in force and of later
+// proposals. Those of older policies are in the log.
 package policies
 
 import (
@@ -22,24 +20,24 @@ import (
 	"stele.dev/stele/eventlog/logpb"
 )
 
-// Digest is a SHA-256: of a form, which is what identifies a policy, or of a chunk.
+// Digest is the SHA-256 of a form, which identifies a policy, or of a chunk.
 type Digest [sha256.Size]byte
 
-// DigestOf hashes bytes.
+// DigestOf returns the digest of b.
 func DigestOf(b []byte) Digest { return sha256.Sum256(b) }
 
 func (d Digest) String() string { return hex.EncodeToString(d[:]) }
 
-// ParseDigest reads what [Digest.String] writes.
+// ParseDigest parses what [Digest.String] returns.
 func ParseDigest(text string) (d Digest, err error) {
 	b, err := hex.DecodeString(text)
 	if err != nil || len(b) != len(d) {
-		return d, fmt.Errorf("%q is no SHA-256 digest in hexadecimal", text)
+		return d, fmt.Errorf("%q is not a SHA-256 digest in hexadecimal", text)
 	}
 	return Digest(b), nil
 }
 
-// Proposal is a policy that can be put in force.
+// Proposal is a policy that can be activated.
 type Proposal struct {
 	Revision     uint64
 	Digest       Digest
@@ -49,9 +47,9 @@ type Proposal struct {
 	// Package is the folder of the bundle in the module of Sources.
 	Package string
 	Commit  string
-	// Form is the canonical form, of which Digest is the hash.
+	// Form is the canonical form. Digest is its hash.
 	Form []byte
-	// Sources are the files it was compiled from.
+	// Sources are the files that the policy was compiled from.
 	Sources []File
 }
 
@@ -61,35 +59,35 @@ type File struct {
 	Data []byte
 }
 
-// Activation is a policy in force from a revision on.
+// Activation is a policy that is in force from a revision on.
 type Activation struct {
 	*Proposal
 	Revision uint64
 	Actor    string
 }
 
-// Record is an activation, without the policy's bytes.
+// Record is an activation without the policy's bytes.
 type Record struct {
 	Digest   Digest
-	Revision uint64 // from which on it was in force
+	Revision uint64 // of the activation
 	Proposed uint64 // revision of the proposal
 	Commit   string
 	Actor    string
 }
 
-// State is the law at one revision.
+// State is what policies there are at one revision.
 type State struct {
-	// Active is nil until the first activation.
+	// Active is the activation in force; nil until the first one.
 	Active *Activation
-	// History has all activations, in order; the last is Active's. What they were
-	// proposed with is in the log, see [State.Recall].
+	// History has all activations, in order; the last one is Active. [State.Recall] reads their
+	// proposals from the log.
 	History   []Record
-	located   map[Digest]uint64 // revisions of all chunks
+	located   map[Digest]uint64 // revisions of all chunks in the log
 	proposals map[Digest]*Proposal
 	chunks    map[Digest][]byte
 }
 
-// ActiveRevision is the revision of the activation in force, 0 if there is none.
+// ActiveRevision returns the revision of the activation in force; 0 if there is none.
 func (s *State) ActiveRevision() uint64 {
 	if s.Active == nil {
 		return 0
@@ -97,14 +95,14 @@ func (s *State) ActiveRevision() uint64 {
 	return s.Active.Revision
 }
 
-// HasChunk tells whether a proposal may refer to a chunk.
+// HasChunk reports whether a proposal may refer to a chunk.
 func (s *State) HasChunk(d Digest) bool {
 	_, ok := s.chunks[d]
 	return ok
 }
 
-// Apply folds one event that stands at a revision. Events about other things leave
-// the state as it is; an error means that the event cannot follow it.
+// Apply folds one event at a revision, and returns the next state. Events about other things do not change
+// the state. An error means that the event cannot follow this state.
 func (s *State) Apply(e *eventlog.Event, revision uint64) (*State, error) {
 	var next *State
 	var err error
@@ -131,17 +129,20 @@ func (s *State) chunk(e *eventlog.Event, revision uint64) (*State, error) {
 	}
 	content := e.Content(logpb.Role_ROLE_CHUNK)
 	if DigestOf(content) != digest {
-		return nil, fmt.Errorf("chunk %v has other content", digest)
+		return nil, fmt.Errorf("the content of chunk %v has another digest", digest)
 	}
-	next := s.clone()
-	if next.chunks = maps.Clone(s.chunks); next.chunks == nil {
-		next.chunks = map[Digest][]byte{}
+	next := *s
+	next.chunks, next.located = with(s.chunks, digest, content), with(s.located, digest, revision)
+	return &next, nil
+}
+
+// with returns a copy of m with one more item.
+func with[V any](m map[Digest]V, d Digest, v V) map[Digest]V {
+	if m = maps.Clone(m); m == nil {
+		m = map[Digest]V{}
 	}
-	if next.located = maps.Clone(s.located); next.located == nil {
-		next.located = map[Digest]uint64{}
-	}
-	next.chunks[digest], next.located[digest] = content, revision
-	return next, nil
+	m[d] = v
+	return m
 }
 
 func (s *State) propose(e *eventlog.Event, revision uint64) (*State, error) {
@@ -155,20 +156,12 @@ func (s *State) propose(e *eventlog.Event, revision uint64) (*State, error) {
 	if err != nil {
 		return nil, err
 	}
-	next := s.clone()
-	if next.proposals = maps.Clone(s.proposals); next.proposals == nil {
-		next.proposals = map[Digest]*Proposal{}
-	}
-	next.proposals[proposal.Digest] = proposal
-	return next, nil
-}
-
-func (s *State) clone() *State {
 	next := *s
-	return &next
+	next.proposals = with(s.proposals, proposal.Digest, proposal)
+	return &next, nil
 }
 
-// proposalOf puts a proposal together, of chunks that are had by their digests.
+// proposalOf makes a proposal from its event and from chunks, which chunk returns by their digests.
 func proposalOf(e *eventlog.Event, revision uint64, chunk func(Digest) ([]byte, error)) (*Proposal, error) {
 	p := e.Meta.GetPolicyProposed()
 	proposal := &Proposal{Revision: revision, Compiler: p.GetCompiler(), Language: p.GetLanguage(), Commit: p.GetCommit(), Package: p.GetPackage()}
@@ -220,10 +213,7 @@ func (s *State) activate(e *eventlog.Event, revision uint64) (*State, error) {
 		proposals: map[Digest]*Proposal{d: proposal},
 		chunks:    map[Digest][]byte{},
 	}
-	for _, c := range Chunks(proposal.Form) {
-		next.chunks[DigestOf(c)] = c
-	}
-	for _, f := range proposal.Sources {
+	for _, f := range append(slices.Clip(proposal.Sources), File{Data: proposal.Form}) {
 		for _, c := range Chunks(f.Data) {
 			next.chunks[DigestOf(c)] = c
 		}
@@ -231,28 +221,33 @@ func (s *State) activate(e *eventlog.Event, revision uint64) (*State, error) {
 	return next, nil
 }
 
-// InForce is the activation that was in force at a revision; false if none was yet.
+// activations returns the number of activations up to a revision.
+func (s *State) activations(revision uint64) int {
+	return sort.Search(len(s.History), func(i int) bool { return s.History[i].Revision > revision })
+}
+
+// InForce returns the activation that was in force at a revision, and whether there was one.
 func (s *State) InForce(revision uint64) (Record, bool) {
-	n := sort.Search(len(s.History), func(i int) bool { return s.History[i].Revision > revision })
+	n := s.activations(revision)
 	if n == 0 {
 		return Record{}, false
 	}
 	return s.History[n-1], true
 }
 
-// At is the law as it was at a revision, for which the caller has what the activation that
-// was in force then was proposed with, nil if none was. No event can be applied to it.
+// At returns the state at an earlier revision. The caller passes the proposal of the policy that was in
+// force then; nil if there was none. No event can be applied to the result.
 func (s *State) At(revision uint64, proposal *Proposal) *State {
-	n := sort.Search(len(s.History), func(i int) bool { return s.History[i].Revision > revision })
-	then := &State{History: s.History[:n:n], located: s.located}
+	n := s.activations(revision)
+	past := &State{History: s.History[:n:n], located: s.located}
 	if n > 0 {
-		last := then.History[n-1]
-		then.Active = &Activation{Proposal: proposal, Revision: last.Revision, Actor: last.Actor}
+		last := past.History[n-1]
+		past.Active = &Activation{Proposal: proposal, Revision: last.Revision, Actor: last.Actor}
 	}
-	return then
+	return past
 }
 
-// Recall reads from the log what a policy was proposed with.
+// Recall reads the proposal of an activation from the log.
 func (s *State) Recall(ctx context.Context, log eventlog.Reader, r Record) (*Proposal, error) {
 	proposed, err := eventAt(ctx, log, r.Proposed)
 	if err != nil {
@@ -261,7 +256,7 @@ func (s *State) Recall(ctx context.Context, log eventlog.Reader, r Record) (*Pro
 	return proposalOf(proposed, r.Proposed, func(d Digest) ([]byte, error) { return s.recallChunk(ctx, log, d) })
 }
 
-// Chunk returns a chunk that the log has; nil if it does not.
+// Chunk returns a chunk of the log; nil if the log does not have it.
 func (s *State) Chunk(ctx context.Context, log eventlog.Reader, d Digest) ([]byte, error) {
 	if chunk, ok := s.chunks[d]; ok {
 		return chunk, nil
@@ -280,7 +275,7 @@ func (s *State) recallChunk(ctx context.Context, log eventlog.Reader, d Digest) 
 	}
 	content := e.Content(logpb.Role_ROLE_CHUNK)
 	if DigestOf(content) != d {
-		return nil, fmt.Errorf("chunk %v is not in the log any more", d)
+		return nil, fmt.Errorf("chunk %v is no longer in the log", d)
 	}
 	return content, nil
 }
@@ -301,10 +296,10 @@ func eventAt(ctx context.Context, log eventlog.Reader, revision uint64) (*eventl
 	return nil, fmt.Errorf("policies: there is no event at revision %d", revision)
 }
 
-// ErrOtherInForce reports an activation that expects to replace another policy than
-// the one in force.
+// ErrOtherInForce reports an activation whose expected previous policy is not the one in force.
 var ErrOtherInForce = errors.New("another policy is in force")
 
+// file joins the chunks of a file, which have returns by their digests.
 func file(f *logpb.File, have func(Digest) ([]byte, error)) ([]byte, error) {
 	data := make([]byte, 0, min(f.GetSize(), 1<<20))
 	for _, c := range f.GetChunks() {
@@ -331,22 +326,14 @@ func digest(b []byte) (d Digest, err error) {
 	return Digest(b), nil
 }
 
-// ChunkSize is how large a piece of a file may be: well below the limit of a batch.
+// ChunkSize is the maximum size of a chunk: well below the limit of a batch.
 const ChunkSize = 256 << 10
 
-// Chunks cuts a file into the pieces in which the log holds it.
-func Chunks(data []byte) [][]byte {
-	var chunks [][]byte
-	for len(data) > 0 {
-		n := min(len(data), ChunkSize)
-		chunks = append(chunks, data[:n:n])
-		data = data[n:]
-	}
-	return chunks
-}
+// Chunks cuts a file into the chunks that the log stores.
+func Chunks(data []byte) [][]byte { return slices.Collect(slices.Chunk(data, ChunkSize)) }
 
-// Events are what proposes a policy to a log that is in this state: the chunks that
-// it does not hold yet, then the proposal. Each can be committed by itself.
+// Events returns the events that propose a policy to a log in this state: the chunks that it does not have
+// yet, then the proposal. Each can be committed by itself.
 func (p *Proposal) Events(s *State) []*eventlog.Event {
 	var events []*eventlog.Event
 	sent := map[Digest]bool{}

@@ -1,5 +1,5 @@
-// Package authntest has an issuer of JWTs for tests: OpenID Connect discovery and keys over HTTPS, and
-// tokens that are good, or bad in any way that somebody may try.
+// Package authntest provides an issuer of JWTs for tests, with OpenID Connect discovery and keys over HTTPS, and
+// tokens that are valid, or invalid in many ways.
 package authntest
 
 import (
@@ -13,24 +13,24 @@ import (
 	"time"
 )
 
-// Audience is whom tokens are for that don't say otherwise.
+// Audience is the default audience of tokens.
 const Audience = "stele"
 
 // Issuer issues tokens, and publishes the keys that verify them. It is safe for concurrent use.
 type Issuer struct {
-	// URL is its name, the claim iss.
+	// URL is the issuer's name, the claim iss.
 	URL string
-	// CA is the authority of its own certificate, as PEM.
+	// CA is the authority of its certificate, as PEM.
 	CA string
 
 	server *httptest.Server
 	mu     sync.Mutex
-	keys   []*Key // published, the one that signs first
+	keys   []*Key // published; the first one signs
 	down   bool
-	asked  chan struct{} // closed when it is asked for something, nil if nobody waits for that
+	asked  chan struct{} // closed at the next request; nil if nobody waits
 }
 
-// New starts an issuer on this machine, which signs with RS256. It is to be closed.
+// New starts an issuer on this machine that signs with RS256. The caller must close it.
 func New() *Issuer {
 	i := &Issuer{keys: []*Key{NewKey("first", "RS256")}}
 	mux := http.NewServeMux()
@@ -55,7 +55,7 @@ func New() *Issuer {
 	return i
 }
 
-// Close stops it.
+// Close stops the issuer.
 func (i *Issuer) Close() { i.server.Close() }
 
 func (i *Issuer) answer(w http.ResponseWriter, v any) {
@@ -74,14 +74,14 @@ func (i *Issuer) answer(w http.ResponseWriter, v any) {
 	_ = json.NewEncoder(w).Encode(v)
 }
 
-// Down makes it answer nothing but errors, or end that.
+// Down makes the issuer answer with errors only, or stops that.
 func (i *Issuer) Down(down bool) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.down = down
 }
 
-// Asked is closed when it is asked for something the next time.
+// Asked returns a channel that is closed at the next request.
 func (i *Issuer) Asked() <-chan struct{} {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -91,21 +91,21 @@ func (i *Issuer) Asked() <-chan struct{} {
 	return i.asked
 }
 
-// Publish puts other keys in the place of those it has. The first signs from now on.
+// Publish replaces the keys. The first one signs from now on.
 func (i *Issuer) Publish(keys ...*Key) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.keys = keys
 }
 
-// Key is the one that signs.
+// Key returns the key that signs.
 func (i *Issuer) Key() *Key {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	return i.keys[0]
 }
 
-// Claims are those of a good token for a subject, with others over them; nil takes one away.
+// Claims returns the claims of a valid token for a subject, overridden by others; a nil value removes a claim.
 func (i *Issuer) Claims(subject string, others map[string]any) map[string]any {
 	now := time.Now()
 	claims := map[string]any{"iss": i.URL, "sub": subject, "aud": Audience, "iat": now.Unix(), "exp": now.Add(time.Hour).Unix()}
@@ -114,12 +114,12 @@ func (i *Issuer) Claims(subject string, others map[string]any) map[string]any {
 	return claims
 }
 
-// Token is one for a subject, signed, with these claims over the usual ones.
+// Token returns a signed token for a subject, with these claims over the usual ones.
 func (i *Issuer) Token(subject string, others map[string]any) string {
 	return i.Key().Sign(nil, i.Claims(subject, others))
 }
 
-// Configuration is an AuthenticationConfiguration with issuers whose subjects are users.
+// Configuration returns an AuthenticationConfiguration with issuers whose subjects are users.
 func Configuration(issuers ...*Issuer) string {
 	var b strings.Builder
 	b.WriteString("apiVersion: apiserver.config.k8s.io/v1\nkind: AuthenticationConfiguration\njwt:\n")
@@ -130,7 +130,7 @@ func Configuration(issuers ...*Issuer) string {
 	return b.String()
 }
 
-// Entry is the beginning of an issuer's entry under jwt in an AuthenticationConfiguration. What follows it is
+// Entry returns the beginning of an issuer's entry under jwt in an AuthenticationConfiguration. Text after it is
 // indented by two.
 func (i *Issuer) Entry() string {
 	return "- issuer:\n    url: " + i.URL + "\n    audiences: [" + Audience + "]\n    certificateAuthority: |\n      " +

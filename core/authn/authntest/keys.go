@@ -25,7 +25,7 @@ type Key struct {
 	private       crypto.Signer
 }
 
-// NewKey makes a key for RS256 or ES256.
+// NewKey returns a new key for RS256 or ES256.
 func NewKey(id, algorithm string) *Key {
 	k := &Key{ID: id, Algorithm: algorithm}
 	var err error
@@ -41,7 +41,7 @@ func NewKey(id, algorithm string) *Key {
 	return k
 }
 
-// Sign makes a token of claims. The header has these fields over the usual ones; a nil takes one away.
+// Sign returns a token of the claims. The header has these fields over the usual ones; a nil value removes a field.
 func (k *Key) Sign(header, claims map[string]any) string {
 	h := map[string]any{"alg": k.Algorithm, "kid": k.ID, "typ": "JWT"}
 	maps.Copy(h, header)
@@ -62,7 +62,7 @@ func (k *Key) signature(signed string) []byte {
 	return signature
 }
 
-// public is the public key as a JWK (RFC 7517).
+// public returns the public key as a JWK (RFC 7517).
 func (k *Key) public() map[string]string {
 	number := func(n []byte) string { return base64.RawURLEncoding.EncodeToString(n) }
 	jwk := map[string]string{"use": "sig", "kid": k.ID, "alg": k.Algorithm}
@@ -77,15 +77,14 @@ func (k *Key) public() map[string]string {
 	return jwk
 }
 
-// PEM of the public key.
+// PEM returns the public key as PEM.
 func (k *Key) PEM() []byte {
 	der, err := x509.MarshalPKIXPublicKey(k.private.Public())
 	must(err)
 	return pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der})
 }
 
-// Bad are tokens for a subject that nobody must be believed with, by what is wrong with them. The other issuer is
-// one that is accepted as well.
+// Bad returns invalid tokens for a subject, by the reason. The other issuer is also accepted by the server.
 func Bad(i, other *Issuer, subject string) map[string]string {
 	key, now := i.Key(), time.Now()
 	claims := i.Claims(subject, nil)
@@ -144,7 +143,7 @@ func Bad(i, other *Issuer, subject string) map[string]string {
 	}
 }
 
-// embedded is a token that brings the key it is signed with (the header jwk).
+// embedded returns a token that contains the key it is signed with (the header jwk).
 func embedded(claims map[string]any) string {
 	k := NewKey("brought", "ES256")
 	return k.Sign(map[string]any{"jwk": k.public()}, claims)

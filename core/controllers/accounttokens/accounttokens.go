@@ -1,6 +1,6 @@
-// Package accounttokens is the controller that fills Secrets of type kubernetes.io/service-account-token
-// with a token of the service account that their annotation names, and deletes them when that
-// is not there. What a Secret holds already stays, but for the authorities of the server's certificate.
+// Package accounttokens is the controller that fills Secrets of type kubernetes.io/service-account-token with a token
+// of the service account that their annotation names, and deletes them when the account is deleted. It does not change
+// what a Secret already contains, except the authorities of the server's certificate.
 package accounttokens
 
 import (
@@ -38,16 +38,16 @@ func Run(ctx context.Context, set *clients.Set) error {
 
 type controller struct {
 	*clients.Set
-	queue clients.Queue[types.NamespacedName] // Secrets
+	queue clients.Queue[types.NamespacedName] // of Secrets
 
 	mu sync.Mutex
-	// known are the Secrets that there are, with the name of the account that each was for when it was looked at last; "" before
-	// that. of are the same by account.
+	// known maps the existing Secrets to the account of each when it was last checked, "" before that. of maps
+	// accounts to the same Secrets.
 	known map[types.NamespacedName]string
 	of    map[types.NamespacedName]sets.Set[string]
 }
 
-// secrets looks at each Secret that changes.
+// secrets queues each Secret that changes.
 type secrets struct{ *controller }
 
 func (s secrets) Changed(o *metav1.PartialObjectMetadata) {
@@ -78,7 +78,7 @@ func (s secrets) Replace(there []*metav1.PartialObjectMetadata) {
 	}
 }
 
-// accounts looks at the Secrets of each account that goes.
+// accounts queues the Secrets of each deleted account.
 type accounts struct{ *controller }
 
 func (a accounts) Changed(*metav1.PartialObjectMetadata) {}
@@ -91,7 +91,7 @@ func (a accounts) Gone(o *metav1.PartialObjectMetadata) {
 	}
 }
 
-// Replace looks at all: which have gone since they were heard of, nobody says.
+// Replace queues all Secrets, because deletions of accounts may have been missed.
 func (a accounts) Replace([]*metav1.PartialObjectMetadata) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -100,7 +100,7 @@ func (a accounts) Replace([]*metav1.PartialObjectMetadata) {
 	}
 }
 
-// isFor keeps which account a Secret is for, if that is still there.
+// isFor records the account of a Secret, if the Secret still exists.
 func (c *controller) isFor(key types.NamespacedName, account string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -122,9 +122,9 @@ func (c *controller) isFor(key types.NamespacedName, account string) {
 	}
 }
 
-// sync fills a Secret, or deletes it if there is no account for it. Whose it is is known before the account
-// is looked for: if that goes afterwards, the Secret is looked at again. One that is still in the queue needs nobody to
-// know: it is looked at anyway.
+// sync fills a Secret, or deletes it if its account does not exist. It records the account before it looks it up, so
+// that a later deletion of the account queues the Secret again. A Secret that is still in the queue needs no record:
+// it will be synced anyway.
 func (c *controller) sync(ctx context.Context, key types.NamespacedName) error {
 	o, err := c.Objects.Resource(clients.Secrets).Namespace(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
 	if err != nil {
@@ -150,7 +150,7 @@ func (c *controller) sync(ctx context.Context, key types.NamespacedName) error {
 	return c.fill(ctx, secret, account)
 }
 
-// gone makes nothing of an error that says that the object is not there.
+// gone returns nil for an error that says that the object does not exist.
 func gone(err error, name string) error {
 	if clients.Absent(err, name) {
 		return nil
@@ -158,7 +158,8 @@ func gone(err error, name string) error {
 	return err
 }
 
-// account is the one that a Secret is for, nil if it is not there, or has not the uid that the Secret names.
+// account returns the account of a Secret. It returns nil if there is none, or if its UID is not the one that the
+// Secret names.
 func (c *controller) account(ctx context.Context, secret *corev1.Secret) (*unstructured.Unstructured, error) {
 	name, uid := secret.Annotations[corev1.ServiceAccountNameKey], secret.Annotations[corev1.ServiceAccountUIDKey]
 	if name == "" || len(content.IsPathSegmentName(name)) > 0 {
@@ -171,7 +172,7 @@ func (c *controller) account(ctx context.Context, secret *corev1.Secret) (*unstr
 	return account, nil
 }
 
-// fill puts into a Secret what is missing, if it still is as it was read.
+// fill adds the missing data to a Secret, if the Secret has not changed since it was read.
 func (c *controller) fill(ctx context.Context, secret *corev1.Secret, account *unstructured.Unstructured) error {
 	data := map[string][]byte{}
 	if ca := c.Issuer.RootCA; len(ca) > 0 && !bytes.Equal(secret.Data[corev1.ServiceAccountRootCAKey], ca) {

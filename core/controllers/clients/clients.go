@@ -1,5 +1,4 @@
-// Package clients is what controllers reach the API by, and how they follow it: nothing is
-// kept of an object but what the controller itself keeps.
+// Package clients provides the clients of controllers, and a way to follow objects without keeping copies of them.
 package clients
 
 import (
@@ -24,7 +23,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 )
 
-// Set are the clients of one controller. They are safe for concurrent use.
+// Set is the clients of one controller. They are safe for concurrent use.
 type Set struct {
 	Metadata metadata.Interface
 	Objects  dynamic.Interface
@@ -34,15 +33,15 @@ type Set struct {
 	Issuer *Issuer
 }
 
-// Issuer makes the tokens of service accounts that Secrets hold. It is safe for concurrent use.
+// Issuer issues the tokens of service accounts for Secrets. It is safe for concurrent use.
 type Issuer struct {
-	// Token makes the one of an account, with this uid, for a Secret of the same namespace.
+	// Token returns a token of the account with this UID, for a Secret in the same namespace.
 	Token func(namespace, account, uid, secret string) (string, error)
-	// RootCA is what the server's certificate is verified by, as PEM; nil if that is not to be published.
+	// RootCA verifies the server's certificate, as PEM; nil if it is not to be published.
 	RootCA []byte
 }
 
-// Resources that controllers know by name.
+// These are resources that controllers use.
 var (
 	Namespaces      = schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}
 	ServiceAccounts = schema.GroupVersionResource{Version: "v1", Resource: "serviceaccounts"}
@@ -50,25 +49,25 @@ var (
 	Events          = schema.GroupVersionResource{Version: "v1", Resource: "events"}
 )
 
-// Absent tells whether an error says that an object of this name is not there, and not that its kind is not served.
+// Absent reports whether an error says that an object does not exist, rather than that its kind is not served.
 func Absent(err error, name string) bool {
 	var status apierrors.APIStatus
 	return apierrors.IsNotFound(err) && errors.As(err, &status) && status.Status().Details != nil && status.Status().Details.Name == name &&
 		!apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
 }
 
-// Follower hears what becomes of the objects of a resource, one thing after the other.
+// Follower receives the objects of a resource, and their changes, one after the other.
 type Follower interface {
-	// Replace says what there is: what was there before and is not among it is gone.
+	// Replace receives all objects. Objects that are not among them are deleted.
 	Replace(there []*metav1.PartialObjectMetadata)
-	// Changed says what an object is like now.
+	// Changed receives the new state of an object.
 	Changed(*metav1.PartialObjectMetadata)
-	// Gone says that an object is gone, and what it was like.
+	// Gone receives the last state of a deleted object.
 	Gone(*metav1.PartialObjectMetadata)
 }
 
-// Follow tells a follower of the objects of a resource, as far as a field selector selects
-// them, until the context ends. Labels, annotations and managed fields may not be told.
+// Follow sends the objects of a resource that match a field selector, and their changes, to a follower until the
+// context ends. It may leave out labels, annotations and managed fields.
 func (s *Set) Follow(ctx context.Context, r schema.GroupVersionResource, fields string, f Follower) {
 	resource := s.Metadata.Resource(r)
 	lw := cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
@@ -85,7 +84,7 @@ func (s *Set) Follow(ctx context.Context, r schema.GroupVersionResource, fields 
 	reflector.RunWithContext(ctx)
 }
 
-// store makes a follower what a reflector fills.
+// store lets a reflector fill a follower.
 type store struct{ Follower }
 
 func (s store) Add(o any) error    { s.Changed(o.(*metav1.PartialObjectMetadata)); return nil }
@@ -112,36 +111,35 @@ func (s store) Transformer() cache.TransformFunc {
 	}
 }
 
-// Queue is what a controller still has to do, each thing once. What fails is tried again, after
-// a pause that doubles each time. Where something is wrong that is so for many, as a policy that denies all of it,
-// they share the tries.
+// Queue is the work of a controller, each item once. A failed item is retried after a pause that doubles each time.
+// All failed items share a rate, because often many fail for one reason, such as a deny.
 type Queue[T comparable] struct {
 	workqueue.TypedRateLimitingInterface[T]
 	pauses workqueue.TypedRateLimiter[T]
 	shared *pace
 }
 
-// Pauses before something is tried again.
+// These are the pauses before a retry.
 const (
 	firstPause   = 20 * time.Millisecond
 	longestPause = 15 * time.Second
-	// sharedPause is that between any two tries of what went wrong before.
+	// sharedPause is the time between any two retries.
 	sharedPause = 20 * time.Millisecond
 )
 
-// NewQueue makes an empty queue. Shut it down.
+// NewQueue returns an empty queue. The caller must shut it down.
 func NewQueue[T comparable]() Queue[T] {
 	pauses := workqueue.NewTypedItemExponentialFailureRateLimiter[T](firstPause, longestPause)
 	return Queue[T]{workqueue.NewTypedRateLimitingQueue(pauses), pauses, &pace{}}
 }
 
-// pace gives each its turn, one after the other.
+// pace spaces out retries.
 type pace struct {
 	mu   sync.Mutex
 	last time.Time
 }
 
-// turn is in how long the next one is.
+// turn returns the time until the next free turn.
 func (p *pace) turn() time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -152,11 +150,10 @@ func (p *pace) turn() time.Duration {
 	return p.last.Sub(now)
 }
 
-// ErrLater reports that something is not done, and that nothing is wrong with that.
+// ErrLater reports that an item is not done yet, without anything being wrong.
 var ErrLater = errors.New("not yet")
 
-// Work does what is in the queue with so many workers until the context ends, when it shuts
-// the queue down.
+// Work processes the queue with a number of workers until the context ends. Then it shuts down the queue.
 func (q Queue[T]) Work(ctx context.Context, workers int, logger *slog.Logger, do func(context.Context, T) error) {
 	defer context.AfterFunc(ctx, q.ShutDown)()
 	var working sync.WaitGroup
@@ -189,10 +186,10 @@ func (q Queue[T]) one(ctx context.Context, logger *slog.Logger, do func(context.
 		return true
 	case ctx.Err() != nil:
 		return true
-	case errors.Is(err, ErrLater), apierrors.IsConflict(err), errors.Is(err, io.EOF): // as things go
+	case errors.Is(err, ErrLater), apierrors.IsConflict(err), errors.Is(err, io.EOF): // normal events
 		q.AddRateLimited(x)
 	default:
-		if n := q.NumRequeues(x); n&(n-1) == 0 { // more and more seldom
+		if n := q.NumRequeues(x); n&(n-1) == 0 { // log less and less often
 			logger.Warn("a controller could not do something, and will try again", "what", fmt.Sprint(x), "error", err)
 		}
 		q.AddAfter(x, max(q.pauses.When(x), q.shared.turn()))

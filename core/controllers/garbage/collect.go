@@ -15,7 +15,7 @@ import (
 	"stele.dev/stele/core/controllers/clients"
 )
 
-// collector does what is in the graph's queue.
+// collector processes the graph's queue.
 type collector struct {
 	*clients.Set
 	*graph
@@ -28,8 +28,7 @@ func (c *collector) at(r schema.GroupVersionResource, namespace string) metadata
 	return c.Metadata.Resource(r).Namespace(namespace)
 }
 
-// get returns an object as it is, nil if it is not there: that must be what the server says of
-// this object, and not that it does not serve the kind.
+// get returns the current object, nil if it does not exist. An answer that the kind is not served is an error.
 func (c *collector) get(ctx context.Context, r schema.GroupVersionResource, namespace, name string) (*metav1.PartialObjectMetadata, error) {
 	o, err := c.at(r, namespace).Get(ctx, name, metav1.GetOptions{})
 	if clients.Absent(err, name) {
@@ -38,10 +37,10 @@ func (c *collector) get(ctx context.Context, r schema.GroupVersionResource, name
 	return o, err
 }
 
-// collect does what has to be done of an object.
+// collect does what is necessary for an object.
 func (c *collector) collect(ctx context.Context, uid types.UID) error {
 	if !c.complete() {
-		return nil // all will be reviewed
+		return nil // a review will queue all objects
 	}
 	o := c.find(uid)
 	if o == nil {
@@ -62,18 +61,18 @@ func (c *collector) collect(ctx context.Context, uid types.UID) error {
 	return nil
 }
 
-// owners are those of an object, as they are.
+// owners are the owners of an object, in their current state.
 type owners struct {
 	solid, waiting, gone []metav1.OwnerReference
-	// unknown: it cannot be said of some whether they are there.
+	// unknown means that some owners may or may not exist.
 	unknown bool
 }
 
-// judge deletes an object if it must go.
+// judge deletes an object if it has to be deleted.
 func (c *collector) judge(ctx context.Context, o *object) error {
 	is, err := c.get(ctx, o.resource, o.namespace, o.name)
 	if err != nil || is == nil || is.UID != o.uid || is.DeletionTimestamp != nil {
-		return err // the graph will hear of it
+		return err // the graph will receive the deletion
 	}
 	found, err := c.ownersOf(ctx, o, is)
 	switch {
@@ -100,13 +99,13 @@ func (c *collector) judge(ctx context.Context, o *object) error {
 	return c.delete(ctx, o, is, policy)
 }
 
-// same tells whether two references are to the same thing: of one uid there may be several.
+// same reports whether two references are to the same object. Several references may have one UID.
 func same(a, b metav1.OwnerReference) bool {
 	return a.UID == b.UID && a.Name == b.Name && a.Kind == b.Kind && a.APIVersion == b.APIVersion
 }
 
-// deleteForWaiting deletes an object whose owners wait for it, and that has dependents itself:
-// it waits for them as well; in a circle, not as something that blocks.
+// deleteForWaiting deletes an object whose owners wait for it, and which has dependents itself. It waits for its
+// dependents too. In a circle of owners, it does not block its owners.
 func (c *collector) deleteForWaiting(ctx context.Context, o *object, is *metav1.PartialObjectMetadata, dependents []*object) error {
 	circle := slices.ContainsFunc(dependents, (*object).awaitsDependents)
 	blocking := func(r metav1.OwnerReference) bool { return r.BlockOwnerDeletion != nil && *r.BlockOwnerDeletion }
@@ -116,18 +115,18 @@ func (c *collector) deleteForWaiting(ctx context.Context, o *object, is *metav1.
 			no := false
 			unblocked[i].BlockOwnerDeletion = &no
 		}
-		return c.setOwners(ctx, o, is, unblocked) // and then it is heard of again
+		return c.setOwners(ctx, o, is, unblocked) // then it is queued again
 	}
 	return c.delete(ctx, o, is, metav1.DeletePropagationForeground)
 }
 
-// ownersOf asks for all owners of an object.
+// ownersOf reads all owners of an object.
 func (c *collector) ownersOf(ctx context.Context, o *object, is *metav1.PartialObjectMetadata) (*owners, error) {
 	found := &owners{}
 	for _, r := range is.OwnerReferences {
 		k, ok := c.kind(r)
 		if !ok {
-			found.unknown = true // judged again when there are other kinds
+			found.unknown = true // judged again when the kinds change
 			continue
 		}
 		if k.namespaced && o.namespace == "" {
@@ -161,7 +160,7 @@ func (o *object) String() string {
 	return fmt.Sprintf("%s %s", o.resource.GroupResource(), types.NamespacedName{Namespace: o.namespace, Name: o.name})
 }
 
-// delete deletes an object that still is as it was judged.
+// delete deletes an object if it has not changed since it was judged.
 func (c *collector) delete(ctx context.Context, o *object, is *metav1.PartialObjectMetadata, policy metav1.DeletionPropagation) error {
 	err := c.at(o.resource, o.namespace).Delete(ctx, o.name, metav1.DeleteOptions{
 		PropagationPolicy: &policy, Preconditions: &metav1.Preconditions{UID: &is.UID, ResourceVersion: &is.ResourceVersion},
@@ -172,12 +171,12 @@ func (c *collector) delete(ctx context.Context, o *object, is *metav1.PartialObj
 	return err
 }
 
-// setOwners makes the owners of an object others, if it still is as it was judged.
+// setOwners replaces the owners of an object if it has not changed since it was judged.
 func (c *collector) setOwners(ctx context.Context, o *object, is *metav1.PartialObjectMetadata, to []metav1.OwnerReference) error {
 	return c.patch(ctx, o, is, map[string]any{"ownerReferences": to})
 }
 
-// patch changes metadata of an object that still is as it was.
+// patch changes the metadata of an object if it has not changed.
 func (c *collector) patch(ctx context.Context, o *object, is *metav1.PartialObjectMetadata, change map[string]any) error {
 	change["uid"], change["resourceVersion"] = is.UID, is.ResourceVersion
 	text, err := json.Marshal(map[string]any{"metadata": change})
@@ -191,7 +190,7 @@ func (c *collector) patch(ctx context.Context, o *object, is *metav1.PartialObje
 	return err
 }
 
-// release takes a finalizer off an object that is being deleted.
+// release removes a finalizer from an object that is being deleted.
 func (c *collector) release(ctx context.Context, o *object, finalizer string) error {
 	is, err := c.get(ctx, o.resource, o.namespace, o.name)
 	if err != nil || is == nil || is.UID != o.uid || !slices.Contains(is.Finalizers, finalizer) {
@@ -201,8 +200,7 @@ func (c *collector) release(ctx context.Context, o *object, finalizer string) er
 	return c.patch(ctx, o, is, map[string]any{"finalizers": left})
 }
 
-// awaitDependents lets an object go if no dependent blocks it any more, or else has those
-// judged that are there.
+// awaitDependents removes the finalizer of an object if no dependent blocks it. Otherwise it queues the dependents.
 func (c *collector) awaitDependents(ctx context.Context, o *object) error {
 	blocked := false
 	for _, d := range c.dependentsOf(o.uid) {
@@ -218,7 +216,7 @@ func (c *collector) awaitDependents(ctx context.Context, o *object) error {
 	return c.release(ctx, o, metav1.FinalizerDeleteDependents)
 }
 
-// orphan takes the references to an object from its dependents, and lets it go.
+// orphan removes the references to an object from its dependents, and then its finalizer.
 func (c *collector) orphan(ctx context.Context, o *object) error {
 	for _, d := range c.dependentsOf(o.uid) {
 		is, err := c.get(ctx, d.resource, d.namespace, d.name)
@@ -239,8 +237,8 @@ func (c *collector) orphan(ctx context.Context, o *object) error {
 	return c.release(ctx, o, metav1.FinalizerOrphanDependents)
 }
 
-// report writes an Event about an object that names an owner which cannot be where it is
-// looked for. One is enough.
+// report writes one Event about an object whose owner reference cannot be valid, because the owner is in another
+// namespace.
 func (c *collector) report(ctx context.Context, o *object, r metav1.OwnerReference) {
 	if !c.firstReport(o.uid) {
 		return

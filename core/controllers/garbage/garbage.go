@@ -1,21 +1,19 @@
-// Package garbage is the controller that deletes objects all of whose owners are gone, as
-// their owner references say, and sees those deletions through that orphan the dependents
-// or wait for them. The rules are those of Kubernetes' garbage collector:
+// Package garbage is the controller that deletes objects after all their owners, and handles deletions that orphan
+// dependents or wait for them. The rules are those of Kubernetes' garbage collector:
 //
-//   - A reference means the object of that kind and name with that uid, in the namespace of the
-//     dependent or in none. One to something else, be it in another namespace, is one to
-//     nothing. Only an object whose every owner is known not to be there is deleted.
-//   - An object that has other owners loses the references to those that are gone.
-//   - While an owner waits for its dependents (finalizer foregroundDeletion), those that have no
-//     other owner are deleted, and it goes once none is left that blocks it.
-//   - From the dependents of one that is to orphan them (finalizer orphan) the references to it
-//     are taken, and then it goes.
+//   - An owner reference means the object with that kind, name and UID, in the namespace of the dependent
+//     or cluster-scoped. A reference to anything else, such as an object in another namespace, refers to
+//     nothing. An object is deleted only if it is certain that none of its owners exists.
+//   - An object that still has other owners loses the references to deleted ones.
+//   - While an owner waits for its dependents (finalizer foregroundDeletion), dependents without another
+//     owner are deleted. The owner is deleted when no dependent blocks it.
+//   - If an owner orphans its dependents (finalizer orphan), their references to it are removed, and then
+//     the owner is deleted.
 //
-// What is heard of objects only says where to look. Before anything is deleted the object and
-// all of its owners are asked for, and it is deleted on condition that it still is what it
-// was. A uid that is gone does not come back: so no object is deleted whose owner is there,
-// however late this controller hears of it. As long as it has not heard of everything (it
-// has just started, a kind is new, the API does not answer) it does nothing at all.
+// Watch events only tell where to look. Before a deletion, the controller reads the object and all of its owners, and
+// it deletes the object on condition that it is unchanged. A deleted UID never returns. So no object is deleted whose
+// owner exists, even if events arrive late. Until the controller has received all objects (it has just started, a kind
+// is new, the API does not answer), it does nothing.
 package garbage
 
 import (
@@ -32,19 +30,18 @@ import (
 )
 
 const (
-	// workers is how many objects are dealt with at once.
+	// workers is how many objects are processed at once.
 	workers = 4
-	// discoverEvery is how often it is asked which kinds there are, beside when those
-	// change that are defined; tryAgain, how soon after that has failed.
+	// discoverEvery is how often the kinds are read, besides when definitions change. tryAgain is the pause after that
+	// has failed.
 	discoverEvery = 30 * time.Second
 	tryAgain      = time.Second
 )
 
-// ignored are resources whose objects are not worth following: Events come in masses, and
-// go by themselves.
+// ignored are resources that are not followed: there are very many Events, and they expire.
 var ignored = []schema.GroupResource{{Resource: "events"}, {Group: "events.k8s.io", Resource: "events"}}
 
-// definitions are what says which kinds there are.
+// definitions is the resource of definitions of kinds.
 var definitions = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
 
 // Run runs the controller until the context ends.
@@ -59,7 +56,7 @@ func Run(ctx context.Context, set *clients.Set) error {
 	return ctx.Err()
 }
 
-// poke tells that something has changed, whatever that is.
+// poke signals any change.
 type poke chan struct{}
 
 func (p poke) Changed(*metav1.PartialObjectMetadata) {
@@ -80,8 +77,7 @@ type follower struct {
 
 func (f *follower) follows(r schema.GroupVersionResource) bool { return f.GroupVersionResource == r }
 
-// discover follows the objects of all kinds that there are, and keeps in step with which
-// those are.
+// discover follows the objects of all kinds, and updates the set of kinds.
 func (c *collector) discover(ctx context.Context, redefined <-chan struct{}) {
 	var following sync.WaitGroup
 	defer following.Wait()
@@ -92,7 +88,7 @@ func (c *collector) discover(ctx context.Context, redefined <-chan struct{}) {
 		kinds, deletable, err := c.served()
 		if err != nil {
 			next = time.After(tryAgain)
-			// What there is may be more than what is said.
+			// The error may mean that there are more kinds.
 			c.Logger.Warn("the kinds that there are could not be found out", "error", err)
 			c.suspend()
 			known = nil
@@ -137,8 +133,8 @@ func (c *collector) discover(ctx context.Context, redefined <-chan struct{}) {
 	}
 }
 
-// served returns all kinds, and the resources whose objects can be deleted, each in the version
-// that its group prefers. An error means that this may not be all.
+// served returns all kinds, and the resources whose objects can be deleted, each in the preferred version of its
+// group. With an error they may be incomplete.
 func (c *collector) served() (map[schema.GroupVersionKind]kind, map[schema.GroupResource]schema.GroupVersionResource, error) {
 	groups, lists, err := c.Served.ServerGroupsAndResources()
 	if err != nil {
@@ -160,7 +156,7 @@ func (c *collector) served() (map[schema.GroupVersionKind]kind, map[schema.Group
 			}
 			resource := gv.WithResource(r.Name)
 			if !slices.Contains(r.Verbs, "get") {
-				continue // as reviews: nothing is there to own anything
+				continue // such as reviews: they have no objects
 			}
 			kinds[gv.WithKind(r.Kind)] = kind{resource, r.Namespaced}
 			if _, ok := deletable[resource.GroupResource()]; ok && !preferred[list.GroupVersion] || slices.Contains(ignored, resource.GroupResource()) {

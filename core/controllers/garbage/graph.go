@@ -11,22 +11,22 @@ import (
 	"stele.dev/stele/core/controllers/clients"
 )
 
-// kind is what discovery says of a kind in one of its versions.
+// kind is what discovery says about a kind in one version.
 type kind struct {
 	schema.GroupVersionResource
 	namespaced bool
 }
 
-// object is what the graph has of an object. It never changes: what becomes of it is another
-// one. So what was taken from the graph can be looked at without its lock.
+// object is what the graph knows of an object. It is immutable: a change makes a new one. So it can be read without
+// the lock of the graph.
 type object struct {
 	resource        schema.GroupVersionResource
 	namespace, name string
 	uid             types.UID
 	owners          []metav1.OwnerReference
-	deleting        bool // and what it waits for then:
-	orphan          bool // that its dependents are orphaned
-	foreground      bool // that its dependents are gone
+	deleting        bool // and what it waits for:
+	orphan          bool // orphaning its dependents
+	foreground      bool // deletion of its dependents
 }
 
 func newObject(r schema.GroupVersionResource, o *metav1.PartialObjectMetadata) *object {
@@ -37,14 +37,14 @@ func newObject(r schema.GroupVersionResource, o *metav1.PartialObjectMetadata) *
 	}
 }
 
-// awaitsDependents tells whether its deletion waits for that of its dependents.
+// awaitsDependents reports whether the deletion waits for the object's dependents.
 func (o *object) awaitsDependents() bool { return o.deleting && o.foreground }
 
-// matters tells whether something may have to be done of it.
+// matters reports whether there may be work for the object.
 func (o *object) matters() bool { return len(o.owners) > 0 || o.deleting && (o.orphan || o.foreground) }
 
-// blocks tells whether it keeps an owner from being deleted before it is. What is named as an
-// owner where it cannot be is none, and waits for nothing.
+// blocks reports whether the object blocks the deletion of an owner. A reference to an owner in a wrong namespace does
+// not count.
 func (o *object) blocks(owner *object) bool {
 	if o.uid == owner.uid || owner.namespace != "" && owner.namespace != o.namespace {
 		return false
@@ -54,19 +54,18 @@ func (o *object) blocks(owner *object) bool {
 	})
 }
 
-// graph is what has been heard of objects and whose they are. It is only told what was, some
-// time ago: it says what may have to be done, and never that something is not there. It is
-// safe for concurrent use.
+// graph is what watch events have told about objects and their owners. Events arrive late, so the graph tells what may
+// need work, and never that an object does not exist. It is safe for concurrent use.
 type graph struct {
-	queue clients.Queue[types.UID] // objects of which something may have to be done
+	queue clients.Queue[types.UID] // objects that may need work
 
 	mu         sync.Mutex
 	kinds      map[schema.GroupVersionKind]kind
 	objects    map[types.UID]*object
-	dependents map[types.UID]map[types.UID]bool // by owner, whether that is there or not
-	// unheard are resources of which not all objects have been heard of yet.
+	dependents map[types.UID]map[types.UID]bool // by owner, which may not exist
+	// unheard are resources whose objects were not all received yet.
 	unheard map[schema.GroupResource]bool
-	// reported are dependents that an event was written about: see [collector.report].
+	// reported are dependents with an Event: see [collector.report].
 	reported map[types.UID]bool
 }
 
@@ -77,8 +76,8 @@ func newGraph() *graph {
 	}
 }
 
-// setKinds says which kinds there are, and which resources are followed from now on. Objects of
-// others are forgotten, and what owns what is judged anew.
+// setKinds sets the kinds, and the resources that are followed. It drops objects of other resources, and queues all
+// objects that may need work.
 func (g *graph) setKinds(kinds map[schema.GroupVersionKind]kind, followed map[schema.GroupResource]schema.GroupVersionResource, fresh []schema.GroupResource) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -102,14 +101,14 @@ func (g *graph) setKinds(kinds map[schema.GroupVersionKind]kind, followed map[sc
 	g.review()
 }
 
-// suspend forgets which kinds there are, until that is said again.
+// suspend drops the kinds until setKinds is called again.
 func (g *graph) suspend() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.kinds = nil
 }
 
-// review queues all of which something may have to be done, once everything has been heard of.
+// review queues all objects that may need work, if all objects have been received.
 func (g *graph) review() {
 	if len(g.unheard) > 0 {
 		return
@@ -121,29 +120,28 @@ func (g *graph) review() {
 	}
 }
 
-// silent are the resources of which not all objects have been heard of yet.
+// silent returns the resources whose objects were not all received yet.
 func (g *graph) silent() []schema.GroupResource {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return slices.Collect(maps.Keys(g.unheard))
 }
 
-// complete tells whether the graph knows all kinds, and has heard of all objects as they were
-// at some time.
+// complete reports whether the graph knows all kinds, and has received all objects.
 func (g *graph) complete() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.kinds != nil && len(g.unheard) == 0
 }
 
-// find returns an object, nil if nothing has been heard of it.
+// find returns an object, nil if it is unknown.
 func (g *graph) find(uid types.UID) *object {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.objects[uid]
 }
 
-// dependentsOf returns the objects that name an owner.
+// dependentsOf returns the objects that refer to an owner.
 func (g *graph) dependentsOf(uid types.UID) []*object {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -154,7 +152,7 @@ func (g *graph) dependentsOf(uid types.UID) []*object {
 	return all
 }
 
-// kind returns what the kind of an owner is; false if it is not known.
+// kind returns the kind of an owner, false if it is unknown.
 func (g *graph) kind(r metav1.OwnerReference) (kind, bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -182,8 +180,8 @@ func (g *graph) kindNamed(r schema.GroupVersionResource) schema.GroupVersionKind
 	return schema.GroupVersionKind{}
 }
 
-// kept tells whether each owner of an object has been heard of, is what the reference says,
-// and does not wait for its dependents to go. Then there is nothing to do.
+// kept reports whether every owner of an object is known, matches its reference, and does not wait for its dependents.
+// Then there is no work.
 func (g *graph) kept(o *object) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -199,8 +197,7 @@ func (g *graph) kept(o *object) bool {
 	return true
 }
 
-// elsewhere tells whether an owner has been heard of in another namespace than that of its
-// dependent.
+// elsewhere reports whether an owner is known to be in another namespace than its dependent.
 func (g *graph) elsewhere(r metav1.OwnerReference, namespace string) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -208,7 +205,7 @@ func (g *graph) elsewhere(r metav1.OwnerReference, namespace string) bool {
 	return owner != nil && owner.namespace != "" && owner.namespace != namespace
 }
 
-// firstReport tells whether nothing has been reported of an object yet.
+// firstReport reports whether there is no report about an object yet.
 func (g *graph) firstReport(uid types.UID) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -219,7 +216,7 @@ func (g *graph) firstReport(uid types.UID) bool {
 	return true
 }
 
-// followed is what a graph hears of one resource.
+// followed receives the objects of one resource for the graph.
 type followed struct {
 	*graph
 	resource schema.GroupVersionResource
@@ -258,7 +255,7 @@ func (f followed) Replace(there []*metav1.PartialObjectMetadata) {
 	}
 }
 
-// observe takes in what an object is like now.
+// observe records the state of an object.
 func (g *graph) observe(o *object) {
 	if was := g.objects[o.uid]; was != nil {
 		g.unlink(was)
@@ -273,7 +270,7 @@ func (g *graph) observe(o *object) {
 		d[o.uid] = true
 	}
 	if len(g.unheard) > 0 {
-		return // all will be reviewed
+		return // a review will queue all objects
 	}
 	if o.matters() {
 		g.queue.Add(o.uid)
@@ -285,7 +282,7 @@ func (g *graph) observe(o *object) {
 	}
 }
 
-// forget takes note that an object is gone: its dependents may have to go as well.
+// forget records the deletion of an object, and queues its dependents.
 func (g *graph) forget(o *object) {
 	g.unlink(o)
 	delete(g.objects, o.uid)
@@ -295,8 +292,7 @@ func (g *graph) forget(o *object) {
 	}
 }
 
-// unlink takes an object from its owners. Those that wait for their dependents may have waited
-// for this one.
+// unlink removes an object from its owners, and queues owners that may have waited for it.
 func (g *graph) unlink(o *object) {
 	for _, r := range o.owners {
 		delete(g.dependents[r.UID], o.uid)

@@ -1,7 +1,6 @@
-// Package namespaces is the controller that sees deletions of namespaces through: it deletes
-// what is in them, kind by kind, waits until what holds that back is done, says in the
-// status what it waits for, and then takes the namespace's finalizer off. The server
-// itself keeps a namespace for as long as there is something in it.
+// Package namespaces is the controller that completes deletions of namespaces: it deletes the objects in a namespace,
+// kind by kind, waits for their finalizers, writes into the status what it waits for, and then removes the namespace's
+// finalizer. The server itself keeps a namespace while it has objects.
 package namespaces
 
 import (
@@ -57,7 +56,7 @@ func (t terminating) Replace(there []*metav1.PartialObjectMetadata) {
 
 func (t terminating) Gone(*metav1.PartialObjectMetadata) {}
 
-// sync takes the deletion of a namespace as far as it goes.
+// sync continues the deletion of a namespace as far as possible.
 func (c *controller) sync(ctx context.Context, name string) error {
 	ns, err := c.get(ctx, name)
 	if err != nil || ns == nil || ns.DeletionTimestamp == nil {
@@ -84,7 +83,7 @@ func (c *controller) get(ctx context.Context, name string) (*corev1.Namespace, e
 	return typed(o)
 }
 
-// gone makes nothing of an error that says that the namespace is not there any more.
+// gone returns nil for an error that says that the namespace does not exist.
 func gone(err error) error {
 	if apierrors.IsNotFound(err) {
 		return nil
@@ -97,7 +96,7 @@ func typed(o *unstructured.Unstructured) (*corev1.Namespace, error) {
 	return ns, runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, ns)
 }
 
-// write updates a namespace on condition that it still is as it was read.
+// write updates a namespace if it has not changed since it was read.
 func (c *controller) write(ctx context.Context, ns *corev1.Namespace, subresource string) (*corev1.Namespace, error) {
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(ns)
 	if err != nil {
@@ -112,8 +111,8 @@ func (c *controller) write(ctx context.Context, ns *corev1.Namespace, subresourc
 	return typed(o)
 }
 
-// finalize takes the finalizer off. A namespace that had none any more before it was empty,
-// and so could not go, is deleted once more.
+// finalize removes the finalizer. If the finalizer was removed by somebody else before the namespace was empty, it
+// deletes the namespace once more.
 func (c *controller) finalize(ctx context.Context, ns *corev1.Namespace) error {
 	others := slices.DeleteFunc(slices.Clone(ns.Spec.Finalizers), func(f corev1.FinalizerName) bool { return f == corev1.FinalizerKubernetes })
 	switch {
@@ -122,7 +121,7 @@ func (c *controller) finalize(ctx context.Context, ns *corev1.Namespace) error {
 		_, err := c.write(ctx, ns, "finalize")
 		return gone(err)
 	case len(others)+len(ns.Finalizers) > 0:
-		return nil // the rest is up to others
+		return nil // other finalizers are left
 	}
 	if err := c.Objects.Resource(clients.Namespaces).Delete(ctx, ns.Name, metav1.DeleteOptions{
 		Preconditions: &metav1.Preconditions{UID: &ns.UID, ResourceVersion: &ns.ResourceVersion},
@@ -132,13 +131,13 @@ func (c *controller) finalize(ctx context.Context, ns *corev1.Namespace) error {
 	if left, err := c.get(ctx, ns.Name); err != nil || left == nil || left.UID != ns.UID {
 		return err
 	}
-	return clients.ErrLater // something is in it after all
+	return clients.ErrLater // it still has objects
 }
 
-// left is what is left of a namespace after an attempt to empty it.
+// left is what remains in a namespace after an attempt to empty it.
 type left struct {
-	remaining  map[schema.GroupVersionResource]int // objects
-	finalizers map[string]int                      // objects that wait for it
+	remaining  map[schema.GroupVersionResource]int // number of objects
+	finalizers map[string]int                      // number of objects that wait for a finalizer
 	discovery  error
 	parsing    error
 	deleting   []error
@@ -150,10 +149,10 @@ func (l *left) err() error {
 	return errors.Join(append(slices.Clone(l.deleting), l.discovery, l.parsing)...)
 }
 
-// empty deletes all that is in a namespace, as far as it can be deleted now.
+// empty deletes all objects in a namespace that can be deleted now.
 func (c *controller) empty(ctx context.Context, ns *corev1.Namespace) *left {
 	l := &left{remaining: map[schema.GroupVersionResource]int{}, finalizers: map[string]int{}}
-	lists, err := c.Served.ServerPreferredNamespacedResources() // what there is, even if that is not all
+	lists, err := c.Served.ServerPreferredNamespacedResources() // use what it returns, even if it is incomplete
 	l.discovery = err
 	if len(lists) == 0 && err == nil {
 		l.discovery = errors.New("nothing is served")
@@ -175,7 +174,7 @@ func (c *controller) empty(ctx context.Context, ns *corev1.Namespace) *left {
 	return l
 }
 
-// emptyOf deletes the objects of a resource, and counts those that are there after that.
+// emptyOf deletes the objects of a resource, and counts those that remain.
 func (c *controller) emptyOf(ctx context.Context, namespace string, r schema.GroupVersionResource, verbs []string, l *left) error {
 	in := c.Metadata.Resource(r).Namespace(namespace)
 	there, err := in.List(ctx, metav1.ListOptions{})
@@ -188,7 +187,7 @@ func (c *controller) emptyOf(ctx context.Context, namespace string, r schema.Gro
 	} else {
 		for _, o := range there.Items {
 			if o.DeletionTimestamp != nil {
-				continue // and waits for its finalizers
+				continue // it waits for its finalizers
 			}
 			if e := gone(in.Delete(ctx, o.Name, metav1.DeleteOptions{PropagationPolicy: &background, Preconditions: &metav1.Preconditions{UID: &o.UID}})); e != nil {
 				err = errors.Join(err, e)
@@ -212,7 +211,7 @@ func (c *controller) emptyOf(ctx context.Context, namespace string, r schema.Gro
 	return nil
 }
 
-// report says in the status what is left, if that says something else.
+// report updates the status if it changes.
 func (c *controller) report(ctx context.Context, ns *corev1.Namespace, l *left) (*corev1.Namespace, error) {
 	changed := ns.Status.Phase != corev1.NamespaceTerminating
 	ns.Status.Phase = corev1.NamespaceTerminating
@@ -235,7 +234,7 @@ func (c *controller) report(ctx context.Context, ns *corev1.Namespace, l *left) 
 	return c.write(ctx, ns, "status")
 }
 
-// conditions are what the status says, in Kubernetes' words: clients look for them.
+// conditions returns the conditions of the status, as Kubernetes writes them, because clients read them.
 func (l *left) conditions() []corev1.NamespaceCondition {
 	condition := func(t corev1.NamespaceConditionType, bad bool, reason, message, okReason, okMessage string) corev1.NamespaceCondition {
 		if bad {

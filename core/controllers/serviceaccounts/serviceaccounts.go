@@ -1,5 +1,4 @@
-// Package serviceaccounts is the controller that sees to it that every namespace has a
-// service account named default.
+// Package serviceaccounts is the controller that creates a service account named default in every namespace.
 package serviceaccounts
 
 import (
@@ -30,16 +29,16 @@ type controller struct {
 	queue clients.Queue[string] // names of namespaces
 
 	mu sync.Mutex
-	// known is what is known of namespaces, by name; heard, which bits are told of all of them.
+	// known are the states of namespaces by name. heard are the bits whose watches have sent all objects.
 	known map[string]state
 	heard state
 }
 
-// state is what is known of a namespace: each bit is heard of in a watch of its own.
+// state is what is known of a namespace. Each bit comes from a watch of its own.
 type state uint8
 
 const (
-	ofNamespace state = 1 << iota // it is there, and not about to go
+	ofNamespace state = 1 << iota // it exists, and is not being deleted
 	ofAccount                     // it has the account
 )
 
@@ -75,7 +74,7 @@ func (f followed) mark(namespace string, is bool) {
 	}
 }
 
-// missing tells whether a namespace needs an account.
+// missing reports whether a namespace needs an account.
 func (c *controller) missing(s state) bool {
 	return s == ofNamespace && c.heard == ofNamespace|ofAccount
 }
@@ -112,7 +111,7 @@ func (f followed) Replace(there []*metav1.PartialObjectMetadata) {
 	}
 }
 
-// sync creates the account where it is missing.
+// sync creates the account if it is missing.
 func (c *controller) sync(ctx context.Context, namespace string) error {
 	c.mu.Lock()
 	missing := c.missing(c.known[namespace])
@@ -128,7 +127,7 @@ func (c *controller) sync(ctx context.Context, namespace string) error {
 	case apierrors.IsAlreadyExists(err):
 		return nil
 	case apierrors.IsNotFound(err), apierrors.HasStatusCause(err, "NamespaceTerminating"):
-		return nil // it has gone meanwhile; if it is back, that will be heard of
+		return nil // the namespace was deleted; a new one will queue it again
 	}
 	return err
 }
