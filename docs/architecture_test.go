@@ -21,12 +21,13 @@ const module = "stele.dev/stele/"
 // import: imports point one way, and siblings never meet. A trailing /... is everything
 // below.
 var mayImport = map[string][]string{
-	"eventlog":    {"eventlog/..."},
-	"schemas":     {"schemas/..."},
+	"limits":      {},
+	"eventlog":    {"eventlog/...", "limits/..."},
+	"schemas":     {"schemas/...", "limits/..."},
 	"policy":      {"policy/...", "schemas/...", "eventlog"},
-	"projections": {"schemas/...", "eventlog", "eventlog/logpb"}, // the log, not its backends; and no other projection
-	"plugins":     {"plugins/..."},                               // authors of plugins import it
-	"core":        {"core/...", "plugins/...", "policy/...", "projections/...", "schemas/...", "eventlog", "eventlog/logpb"},
+	"projections": {"schemas/...", "eventlog", "eventlog/logpb", "limits/..."}, // the log, not its backends; and no other projection
+	"plugins":     {"plugins/...", "limits/..."},                               // authors of plugins import it
+	"core":        {"core/...", "limits/...", "plugins/...", "policy/...", "projections/...", "schemas/...", "eventlog", "eventlog/logpb"},
 	"examples":    {"examples/...", "plugins/..."},
 	"cmd":         {"..."}, // it wires
 	"docs":        {},

@@ -1,10 +1,9 @@
-// Package definitions shows the kinds of the policy in force as CustomResourceDefinitions, so that
-// clients find them: kubectl wait, and controllers that start when their kinds are established.
-// They are rendered (package rendered). To change one, change the policy.
+// Package definitions shows the kinds of the policy in force as CustomResourceDefinitions, so that clients find them:
+// kubectl wait, and controllers that start when their kinds are established. They are rendered (package rendered). To
+// change one, change the policy.
 //
-// A kind that was written as a definition is shown as that, with defaults. Another kind has the
-// part of its schema that OpenAPI can express; its CEL rules, and columns that are templates, are
-// not shown.
+// A kind that was written as a definition is shown as that, with defaults. Another kind has the part of its schema
+// that OpenAPI can express; its CEL rules, and columns that are templates, are not shown.
 package definitions
 
 import (

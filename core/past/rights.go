@@ -20,7 +20,7 @@ type Rights struct {
 
 // Rights returns the rights of an activation that the tip knows. It does not compile the policy.
 func (p *Past) Rights(ctx context.Context, tip *commit.Tip, r policies.Record) (*Rights, error) {
-	if kept, found := p.rights.get(r.Digest); found {
+	if kept, found := p.rights.Get(r.Digest); found {
 		return kept, nil
 	}
 	form, err := p.form(ctx, tip, r)
@@ -31,16 +31,16 @@ func (p *Past) Rights(ctx context.Context, tip *commit.Tip, r policies.Record) (
 	if err != nil {
 		return nil, err
 	}
-	found := &Rights{made, form.Served()}
-	p.rights.add(r.Digest, found, 1)
-	return found, nil
+	all := &Rights{made, form.Served()}
+	p.rights.Add(r.Digest, all, 1)
+	return all, nil
 }
 
 func (p *Past) form(ctx context.Context, tip *commit.Tip, r policies.Record) (*policy.Form, error) {
 	if in := tip.Policies.Active; in != nil && in.Digest == r.Digest {
 		return tip.Policy.Form(), nil
 	}
-	if l, found := p.laws.get(r.Digest); found {
+	if l, found := p.laws.Get(r.Digest); found {
 		return l.policy.Form(), nil
 	}
 	proposal, err := tip.Policies.Recall(ctx, p.log, r)

@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"regexp"
 	"time"
-	_ "time/tzdata" // the program may run where there are no timezones
+	_ "time/tzdata" // for machines without time zone files
 )
 
-// Config is what the policy says, in the form of config.cue.
+// Config is the plugin's configuration in the policy. config.cue is its schema.
 type Config struct {
 	Timezone string `json:"timezone"`
 	From     int    `json:"from"`
@@ -23,7 +23,7 @@ var schema string
 
 func (c *Config) parse() (*time.Location, *regexp.Regexp, error) {
 	if c.From < 0 || c.From >= c.To || c.To > 24 {
-		return nil, nil, fmt.Errorf("from %d to %d is no window within a day", c.From, c.To)
+		return nil, nil, fmt.Errorf("from %d to %d is not a window within a day", c.From, c.To)
 	}
 	zone, err := time.LoadLocation(c.Timezone)
 	if err != nil {

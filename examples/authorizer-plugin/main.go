@@ -1,5 +1,5 @@
-// Command authorizer-plugin is an authorizer plugin of stele: things are deleted within a
-// change window, or with the number of a ticket. README.md says how to build and use it.
+// Command authorizer-plugin is an authorizer plugin of stele: it allows deletes only within a change window, or
+// with the number of a ticket. README.md says how to build and use it.
 package main
 
 import (

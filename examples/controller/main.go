@@ -1,5 +1,5 @@
-// Command controller provisions databases: two reconcilers on controller-runtime, as
-// they would run against any Kubernetes API server. README.md says how to start it.
+// Command controller provisions databases: it has two reconcilers on controller-runtime, which run against any
+// Kubernetes API server. README.md says how to start it.
 package main
 
 import "stele.dev/stele/examples/controller/provision"

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"runtime/debug"
 	"strings"
-	"sync"
 	"time"
 	"unicode/utf8"
 
@@ -15,40 +14,43 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
+	"stele.dev/stele/limits/breaker"
+	"stele.dev/stele/limits/flight"
 	"stele.dev/stele/plugins/authorizerpb"
 )
 
-// reasonBytes is how long a reason may be; what is longer is cut.
+// reasonBytes is the maximum length of a reason; longer ones are cut.
 const reasonBytes = 1 << 10
 
-// Answer is what a plugin said, or what it comes to that it didn't: the failure policy and shadow mode are
-// applied.
+// Answer is the decision of a plugin or, if the plugin failed, of its failure policy. Shadow mode has been applied.
 type Answer struct {
 	Decision authorizerpb.Decision
-	// Reason is for the caller: the plugin's own, or that it cannot be asked. Detail is for operators.
+	// Reason is for the user: the plugin's own, or that it is unavailable. Detail is for operators.
 	Reason, Detail string
-	// Failed answers are not the plugin's, Cached ones were given before.
+	// Failed is set if the plugin made no decision, Cached if the decision comes from the cache.
 	Failed, Cached bool
 }
 
-// Binding is the plugins of one policy. What is kept of their answers is kept by binding, and so goes with the policy. It
+// Binding is the set of plugins of one policy. The cache of answers belongs to the binding, and so ends with the policy. It
 // is safe for concurrent use.
 type Binding struct {
-	host     *Host
-	plugins  map[string]*bound
-	inUse    bool // guarded by the host, as the next
+	host    *Host
+	plugins map[string]*bound
+
+	// Guarded by the host's lock.
+	inUse    bool
 	released bool
 }
 
-// Use says that the policy is in force: Health tells of its plugins.
+// Use records that the policy is in force: [Host.Health] then includes its plugins.
 func (b *Binding) Use() {
 	b.host.mu.Lock()
 	defer b.host.mu.Unlock()
 	b.inUse = !b.released
 }
 
-// Release says that the policy is not in force any more. What no other binding needs lingers, answers what is in
-// flight, and is killed.
+// Release records that the policy is no longer in force. Plugins that no other binding needs linger, answer the
+// questions in flight, and are killed.
 func (b *Binding) Release() {
 	h := b.host
 	h.mu.Lock()
@@ -64,13 +66,13 @@ func (b *Binding) Release() {
 	}
 }
 
-// Authorize asks a plugin, and returns within its timeout, or denies when ctx is done. A question that was answered lately or is being
-// answered is not asked again. The question must not be changed, also not afterwards.
+// Authorize asks a plugin, and returns within its timeout. It denies when ctx is done. It does not ask a question again
+// whose answer is cached or on its way. The question must not be changed, not even afterwards.
 func (b *Binding) Authorize(ctx context.Context, name string, q *authorizerpb.AuthorizeRequest) Answer {
 	return b.decide(ctx, name, q, false)
 }
 
-// Explain is Authorize that waits for plugins in shadow mode, too: its answer has in Detail what they would have decided.
+// Explain is like Authorize, but it also waits for plugins in shadow mode: Detail says what they would have decided.
 func (b *Binding) Explain(ctx context.Context, name string, q *authorizerpb.AuthorizeRequest) Answer {
 	return b.decide(ctx, name, q, true)
 }
@@ -93,16 +95,15 @@ func (b *Binding) decide(ctx context.Context, name string, q *authorizerpb.Autho
 
 func unavailable(name string) string { return fmt.Sprintf("authorizer plugin %q is unavailable", name) }
 
-// bound is a plugin as one policy has it.
+// bound is a plugin with the settings of one policy.
 type bound struct {
 	spec    Spec
 	plugin  *plugin
 	fails   authorizerpb.Decision
 	metrics boundMetrics
 
-	mu      sync.Mutex
 	cache   cache
-	flights map[string]*flight
+	flights flight.Group[key, Answer]
 }
 
 type boundMetrics struct {
@@ -115,172 +116,139 @@ type boundMetrics struct {
 
 func newBound(spec Spec, p *plugin) *bound {
 	spec.Timeout = cmp.Or(max(spec.Timeout, 0), time.Second)
-	d := &bound{spec: spec, plugin: p, fails: authorizerpb.Decision_DECISION_DENY, flights: map[string]*flight{}}
+	d := &bound{spec: spec, plugin: p, fails: authorizerpb.Decision_DECISION_DENY, cache: newCache()}
 	if spec.FailurePolicy == "NoOpinion" {
 		d.fails = authorizerpb.Decision_DECISION_NO_OPINION
 	}
 	m, mode := p.host.metrics, "enforced"
 	if spec.Shadow {
 		mode = "shadow"
+		d.flights.Most = p.host.options.MaxInFlight // nobody waits for these, so nothing else limits them
 	}
 	d.metrics = boundMetrics{
 		failures: m.failures.MustCurryWith(prometheus.Labels{"plugin": spec.Name}),
 		hits:     m.hits.WithLabelValues(spec.Name), coalesced: m.coalesced.WithLabelValues(spec.Name),
 		inFlight: m.inFlight.WithLabelValues(spec.Name), duration: m.duration.WithLabelValues(spec.Name),
 	}
-	m.up.WithLabelValues(spec.Name) // also of one that never starts
+	m.up.WithLabelValues(spec.Name) // so that a plugin that never starts has the series
 	for decision, label := range labels {
 		d.metrics.decisions[decision] = m.decisions.WithLabelValues(spec.Name, label, mode)
 	}
 	return d
 }
 
-// labels are the decisions that there are: every other number is a failure.
+// labels are the metric labels of the valid decisions: every other number is a failure.
 var labels = map[authorizerpb.Decision]string{
 	authorizerpb.Decision_DECISION_ALLOW:      "allow",
 	authorizerpb.Decision_DECISION_DENY:       "deny",
 	authorizerpb.Decision_DECISION_NO_OPINION: "no-opinion",
 }
 
-// flight is a question that is being asked, once for all who ask it. It goes on as long as one of them waits.
-type flight struct {
-	key     string
-	waiting int // guarded by the bound
-	cancel  context.CancelFunc
-	done    chan struct{}
-	answer  Answer // after done
-}
-
 func (d *bound) authorize(ctx context.Context, q *authorizerpb.AuthorizeRequest, shadows bool) Answer {
-	buffer := keyBuffers.Get().(*[]byte)
-	known, f := d.join(makeKey(buffer, q), q)
-	keyBuffers.Put(buffer)
-	switch {
-	case known.Cached:
+	k := keyOf(q)
+	if known, hit := d.cached(k); hit {
 		d.metrics.hits.Inc()
 		return d.effect(known)
-	case d.spec.Shadow && f == nil:
+	}
+	call, shared := d.flights.Join(d.plugin.host.ctx, k, func(ctx context.Context) (Answer, error) { return d.fly(ctx, k, q), nil })
+	if shared {
+		d.metrics.coalesced.Inc()
+	}
+	if d.spec.Shadow {
+		return d.watch(ctx, call, shadows)
+	}
+	a, err := call.Wait(ctx)
+	if err != nil {
+		a = d.denied(failedCanceled, "the request was given up: "+err.Error())
+	}
+	return d.effect(a)
+}
+
+// watch returns what a plugin in shadow mode would decide, if that is wanted. The question goes on without its caller.
+func (d *bound) watch(ctx context.Context, call *flight.Call[key, Answer], wanted bool) Answer {
+	switch {
+	case call == nil:
 		return d.effect(d.failed(failedBusy, "too many questions are in flight"))
-	case d.spec.Shadow && !shadows:
+	case !wanted:
 		return Answer{Decision: authorizerpb.Decision_DECISION_NO_OPINION, Detail: "shadow: the plugin is being asked, and has no say"}
 	}
 	select {
-	case <-f.done:
-		if d.spec.Shadow {
-			return d.shadowed(f.answer) // it was counted as it landed
-		}
-		return d.effect(f.answer)
+	case <-call.Done():
+		a, _ := call.Wait(context.Background())
+		return d.shadowed(a) // fly has counted it
 	case <-ctx.Done():
-	}
-	if d.spec.Shadow { // it goes on
 		return Answer{Decision: authorizerpb.Decision_DECISION_NO_OPINION, Detail: "shadow: it has not answered yet"}
 	}
-	d.leave(f)
-	return d.effect(d.callers(d.failed(failedCanceled, "the request was given up: "+context.Cause(ctx).Error())))
 }
 
-// callers is a failure that is the caller's doing: nobody gets past a plugin by not waiting for it, by asking for
-// what it cannot be asked, or by keeping it busy themselves.
-func (*bound) callers(a Answer) Answer {
+// denied returns the answer to a question that failed because of the caller. It is always a denial: a user must not
+// bypass a plugin by not waiting for it, by a question that cannot be sent, or by keeping the plugin busy.
+func (d *bound) denied(why, detail string) Answer {
+	a := d.failed(why, detail)
 	a.Decision = authorizerpb.Decision_DECISION_DENY
 	return a
 }
 
-// encodes tells whether a question can be sent. Where Kubernetes takes any bytes, as in paths and in the values of
-// field selectors, protobuf wants UTF-8.
+// encodes reports whether a question can be sent. Kubernetes allows any bytes in paths and in the values of field
+// selectors, but protobuf requires UTF-8.
 func encodes(q *authorizerpb.AuthorizeRequest) bool {
 	_, err := proto.Marshal(q)
 	return err == nil
 }
 
-// join returns the answer if it is kept, or else the flight of the question, which begins unless it has.
-func (d *bound) join(key []byte, q *authorizerpb.AuthorizeRequest) (Answer, *flight) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.spec.CacheTTL > 0 {
-		if known, hit := d.cache.get(key, time.Now()); hit {
-			return known, nil
-		}
+// cached returns the cached answer to a question.
+func (d *bound) cached(k key) (Answer, bool) {
+	if d.spec.CacheTTL <= 0 {
+		return Answer{}, false
 	}
-	f := d.flights[string(key)]
-	if f != nil {
-		f.waiting++
-		d.metrics.coalesced.Inc()
-		return Answer{}, f
-	}
-	if d.spec.Shadow && len(d.flights) >= d.plugin.host.options.MaxInFlight {
-		return Answer{}, nil // nobody waits for these, and so nothing else bounds them
-	}
-	f = &flight{key: string(key), waiting: 1, done: make(chan struct{})}
-	d.flights[f.key] = f
-	asking, cancel := context.WithTimeout(d.plugin.host.ctx, d.spec.Timeout)
-	f.cancel = cancel
-	go d.fly(asking, f, q)
-	return Answer{}, f
+	return d.cache.get(k, time.Now())
 }
 
-// leave ends the flight if nobody else waits for it. Who asks the same from then on asks anew.
-func (d *bound) leave(f *flight) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if f.waiting--; f.waiting > 0 {
-		return
+// fly asks a question for all callers that have it, and caches the answer.
+func (d *bound) fly(ctx context.Context, k key, q *authorizerpb.AuthorizeRequest) (a Answer) {
+	if known, hit := d.cached(k); hit {
+		return known // an earlier question was answered just now
 	}
-	f.cancel()
-	d.land(f)
-}
-
-// land ends that others may join. The caller holds the lock.
-func (d *bound) land(f *flight) {
-	if d.flights[f.key] == f {
-		delete(d.flights, f.key)
-	}
-}
-
-// fly asks, and hands the answer to all who wait.
-func (d *bound) fly(ctx context.Context, f *flight, q *authorizerpb.AuthorizeRequest) {
-	var keep time.Duration
+	ctx, cancel := context.WithTimeout(ctx, d.spec.Timeout)
+	defer cancel()
 	defer func() {
 		if r := recover(); r != nil {
-			f.answer, keep = d.panicked(r), 0
+			a = d.panicked(r)
 		}
-		f.cancel()
-		d.mu.Lock()
-		d.land(f)
-		if keep > 0 && !f.answer.Failed {
-			d.cache.put(f.key, kept{f.answer, time.Now().Add(keep)})
-		}
-		d.mu.Unlock()
 		if d.spec.Shadow {
-			d.log(f.answer, q)
-			d.effect(f.answer) // nobody waits, and it counts
+			d.log(a, q)
+			d.effect(a) // it counts, though nobody waits
 		}
-		close(f.done)
 	}()
-	f.answer, keep = d.ask(ctx, q)
+	a, keep := d.ask(ctx, q)
+	if keep > 0 && !a.Failed {
+		d.cache.put(k, a, time.Now().Add(keep))
+	}
+	return a
 }
 
-// ask asks the plugin, and says for how long the answer may be kept.
+// ask asks the plugin, and returns for how long the answer may be cached.
 func (d *bound) ask(ctx context.Context, q *authorizerpb.AuthorizeRequest) (a Answer, keep time.Duration) {
 	p := d.plugin
 	i, err := p.ready(ctx)
 	if err != nil {
 		return d.failed(failedDown, err.Error()), 0
 	}
-	if !p.breaker.allow() {
+	trial, ok := p.circuit.allow()
+	if !ok {
 		return d.failed(failedCircuit, "it doesn't answer in time: questions are not asked for a while"), 0
 	}
-	result := abandoned
+	result := breaker.Unknown
 	defer func() {
-		if result == answered && !i.answered.Load() {
+		if result == breaker.Succeeded && !i.answered.Load() {
 			i.answered.Store(true)
 		}
-		p.breaker.done(result)
+		p.circuit.done(trial, result)
 	}()
 	place, err := p.room.enter(ctx, q.GetUser().GetName())
 	switch {
 	case errors.Is(err, errShare):
-		return d.callers(d.failed(failedBusy, err.Error())), 0
+		return d.denied(failedBusy, err.Error()), 0
 	case err != nil:
 		return d.failed(failedBusy, "it is answering as many questions as it may"), 0
 	}
@@ -292,33 +260,33 @@ func (d *bound) ask(ctx context.Context, q *authorizerpb.AuthorizeRequest) (a An
 	d.metrics.duration.Observe(time.Since(start).Seconds())
 	switch code := status.Code(err); {
 	case err == nil:
-		result = answered
+		result = breaker.Succeeded
 		return d.read(answer)
 	case errors.Is(ctx.Err(), context.DeadlineExceeded) || code == codes.DeadlineExceeded: // the plugin's clock may be first
-		result = silent
+		result = breaker.Failed
 		return d.failed(failedTimeout, fmt.Sprintf("no answer within %s", d.spec.Timeout)), 0
 	case ctx.Err() != nil:
 		return Answer{Decision: d.fails, Reason: unavailable(d.spec.Name), Detail: "the question was given up", Failed: true}, 0
 	case code == codes.Unavailable:
-		result = silent
+		result = breaker.Failed
 		return d.failed(failedLost, message(err)), 0
 	case code == codes.Internal && !encodes(q):
-		return d.callers(d.failed(failedError, "the question is not one that can be sent: some text in it is not UTF-8")), 0
+		return d.denied(failedError, "the question cannot be sent: some text in it is not UTF-8"), 0
 	default:
-		result = answered
+		result = breaker.Succeeded
 		return d.failed(failedError, fmt.Sprintf("%s: %s", code, message(err))), 0
 	}
 }
 
-// read takes the answer of a plugin for what it is worth.
+// read validates the answer of a plugin, and returns for how long it may be cached.
 func (d *bound) read(r *authorizerpb.AuthorizeResponse) (Answer, time.Duration) {
 	if _, known := labels[r.GetDecision()]; !known {
-		return d.failed(failedAnswer, fmt.Sprintf("the decision %s is not known", r.GetDecision())), 0
+		return d.failed(failedAnswer, fmt.Sprintf("the decision %s is unknown", r.GetDecision())), 0
 	}
 	keep := d.spec.CacheTTL
 	if ttl := r.GetCacheTtl(); ttl != nil {
 		if err := ttl.CheckValid(); err != nil || ttl.AsDuration() < 0 {
-			return d.failed(failedAnswer, fmt.Sprintf("the cache_ttl %s is no duration that there is", ttl)), 0
+			return d.failed(failedAnswer, fmt.Sprintf("the cache_ttl %s is not a valid duration", ttl)), 0
 		}
 		keep = min(keep, ttl.AsDuration())
 	}
@@ -336,7 +304,7 @@ func cut(reason string) string {
 	return strings.Clone(reason[:end]) + "…"
 }
 
-// failed is what a failure comes to, before shadow mode.
+// failed counts and logs a failure, and returns the answer of the failure policy, before shadow mode.
 func (d *bound) failed(why, detail string) Answer {
 	d.metrics.failures.WithLabelValues(why).Inc()
 	if dropped, ok := d.plugin.failures.take(); ok && why != failedCanceled {
@@ -350,7 +318,7 @@ func (d *bound) panicked(r any) Answer {
 	return d.failed(failedPanic, fmt.Sprintf("asking it panicked: %v", r))
 }
 
-// effect counts an answer and is what it comes to for the request.
+// effect counts an answer, and returns the answer to the request: in shadow mode, it has no effect.
 func (d *bound) effect(a Answer) Answer {
 	d.metrics.decisions[a.Decision].Inc()
 	if !d.spec.Shadow {
@@ -359,14 +327,14 @@ func (d *bound) effect(a Answer) Answer {
 	return d.shadowed(a)
 }
 
-// shadowed is what an answer comes to that has no effect.
+// shadowed returns an answer without an opinion, whose detail is the decision of a plugin in shadow mode.
 func (d *bound) shadowed(a Answer) Answer {
 	a.Detail = strings.TrimSuffix(fmt.Sprintf("shadow: it would be %s: %s", labels[a.Decision], cmp.Or(a.Detail, a.Reason)), ": ")
 	a.Decision, a.Reason = authorizerpb.Decision_DECISION_NO_OPINION, ""
 	return a
 }
 
-// withDropped are attributes of a record before which others were left out.
+// withDropped adds to the attributes of a log record how many records were dropped before it.
 func withDropped(dropped int, attrs ...any) []any {
 	if dropped > 0 {
 		attrs = append(attrs, "dropped", dropped)
@@ -374,7 +342,7 @@ func withDropped(dropped int, attrs ...any) []any {
 	return attrs
 }
 
-// log says what a plugin in shadow mode would have done, and to whom.
+// log logs what a plugin in shadow mode would have decided, and for whom.
 func (d *bound) log(a Answer, q *authorizerpb.AuthorizeRequest) {
 	if a.Failed || a.Decision == authorizerpb.Decision_DECISION_NO_OPINION {
 		return
@@ -385,7 +353,7 @@ func (d *bound) log(a Answer, q *authorizerpb.AuthorizeRequest) {
 	}
 }
 
-// target is what a question is about, as people write it: databases/status.example.com shop/orders.
+// target returns the target of a question as people write it: databases/status.example.com shop/orders.
 func target(q *authorizerpb.AuthorizeRequest) string {
 	r := q.GetResource()
 	if r == nil {
@@ -401,5 +369,5 @@ func target(q *authorizerpb.AuthorizeRequest) string {
 	return on + named(" ", strings.TrimPrefix(r.GetNamespace()+named("/", r.GetName()), "/"))
 }
 
-// short is for the log: a request can have names of any length.
+// short cuts a text for the log: names in a request can have any length.
 func short(text string) string { return fmt.Sprintf("%.256s", text) }

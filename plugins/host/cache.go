@@ -1,44 +1,38 @@
 package host
 
-import "time"
+import (
+	"time"
 
-// cache keeps answers for as long as they may be kept. Its two halves are of equal size: when the younger is
-// full the older is forgotten, and what was asked for since has moved into the younger. It is guarded by who has it.
-type cache struct {
-	young, old map[string]kept
-	bytes      int // of young
-}
+	"stele.dev/stele/limits/lru"
+)
 
-type kept struct {
+const (
+	cacheBytes = 8 << 20
+	// entryBytes is the least that an answer counts, so that there are not very many small ones.
+	entryBytes = 1 << 10
+)
+
+// cache keeps answers until they expire. It is safe for concurrent use.
+type cache struct{ answers *lru.Cache[key, cached] }
+
+type cached struct {
 	answer Answer
 	until  time.Time
 }
 
-const (
-	halfEntries = 4096
-	halfBytes   = 4 << 20
-	keptBytes   = 128 // of an entry, besides its texts
-)
+func newCache() cache { return cache{lru.New[key, cached](cacheBytes)} }
 
-func (c *cache) get(key []byte, now time.Time) (Answer, bool) {
-	k, found := c.young[string(key)]
-	if !found {
-		if k, found = c.old[string(key)]; found && now.Before(k.until) {
-			c.put(string(key), k)
-		}
-	}
-	if !found || !now.Before(k.until) {
+// get returns an answer that has not expired.
+func (c cache) get(k key, now time.Time) (Answer, bool) {
+	a, found := c.answers.Get(k)
+	if !found || !now.Before(a.until) {
 		return Answer{}, false
 	}
-	k.answer.Cached = true
-	return k.answer, true
+	a.answer.Cached = true
+	return a.answer, true
 }
 
-func (c *cache) put(key string, k kept) {
-	size := len(key) + len(k.answer.Reason) + len(k.answer.Detail) + keptBytes
-	if c.young == nil || len(c.young) >= halfEntries || c.bytes+size > halfBytes {
-		c.old, c.young, c.bytes = c.young, map[string]kept{}, 0
-	}
-	c.bytes += size
-	c.young[key] = k
+// put keeps an answer until it expires.
+func (c cache) put(k key, a Answer, until time.Time) {
+	c.answers.Add(k, cached{a, until}, max(entryBytes, len(a.Reason)+len(a.Detail)+entryBytes/8))
 }

@@ -7,17 +7,17 @@ import (
 	"stele.dev/stele/plugins/authorizerpb"
 )
 
-// Process is a program that runs as plugins do, and has not been configured. It is for tools, which ask it
-// directly: nothing is limited, cached, or bounded but by the contexts of the calls.
+// Process is a plugin's process that has not been configured. It is for tools, which call it directly: there are no
+// limits, caches or timeouts other than the contexts of the calls.
 type Process struct {
 	authorizerpb.AuthorizerClient
 	instance *instance
 }
 
-// Close ends the process, and leaves nothing of it.
+// Close ends the process and removes its files.
 func (p *Process) Close() { p.instance.end() }
 
-// Open starts the program of a spec by itself. Errors are as those of Check. It has to be closed.
+// Open starts a process of a spec's program. Errors are like those of Check. The caller must close the process.
 func (h *Host) Open(ctx context.Context, spec Spec) (*Process, error) {
 	ctx, cancel := context.WithTimeout(ctx, h.options.StartTimeout)
 	defer cancel()
@@ -29,7 +29,7 @@ func (h *Host) Open(ctx context.Context, spec Spec) (*Process, error) {
 	return &Process{AuthorizerClient: i.client, instance: i}, nil
 }
 
-// Describe starts the program of a spec, and returns what it says of itself.
+// Describe starts the program of a spec, and returns its description of itself.
 func (h *Host) Describe(ctx context.Context, spec Spec) (*authorizerpb.DescribeResponse, error) {
 	p, err := h.Open(ctx, spec)
 	if err != nil {

@@ -1,6 +1,6 @@
-// Package host runs authorizer plugins: programs of the operator's folder, each a process of its own that is
-// asked over gRPC. Whatever a plugin does, the answer is never more than it would have allowed: what it doesn't say in
-// time is a failure, and the policy says what those come to.
+// Package host runs authorizer plugins: programs in a folder of the operator, each in its own process, which is asked
+// over gRPC. A plugin that crashes, hangs or misbehaves never grants access: a decision that does not come in time is a
+// failure, and the plugin's failure policy denies or has no opinion.
 package host
 
 import (
@@ -18,50 +18,52 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"stele.dev/stele/limits/breaker"
 	"stele.dev/stele/plugins/authorizerpb"
 )
 
-// Options are the operator's: no policy has a say in them.
+// Options are set by the operator; policies cannot change them.
 type Options struct {
-	// Dir is the folder with the programs, SecretsDir that with the secrets. Empty: there are none.
+	// Dir is the folder with the programs, SecretsDir the one with the secrets. Empty: there are none.
 	Dir, SecretsDir string
-	// StateDir is a folder of this replica's own that outlives it, where it finds what an earlier run left behind.
-	// Empty: it doesn't look.
+	// StateDir is a folder of this replica that outlives it. There the host finds processes that an earlier run left
+	// behind. Empty: it does not look for any.
 	StateDir string
 	Logger   *slog.Logger
 	Metrics  prometheus.Registerer // may be nil
-	// StartTimeout is how long a plugin may take until it is configured; 0 is 10 s.
+	// StartTimeout is how long a plugin may take to start and to be configured; 0 is 10 s.
 	StartTimeout time.Duration
-	// HealthInterval is how often a plugin is asked for its health; 0 is 2 s.
+	// HealthInterval is how often a plugin's health is checked; 0 is 2 s.
 	HealthInterval time.Duration
-	// HealthTimeout is how long it may take to say so; 0 is 1 s. After three failures in a row it is started anew. One that
-	// has not said it in time, and has answered a question meanwhile, has not failed.
+	// HealthTimeout is the timeout of a health check; 0 is 1 s. After three failures in a row the plugin is restarted. A
+	// timeout is not a failure if the plugin answered a question since the last check.
 	HealthTimeout time.Duration
-	// MaxInFlight is how many questions a plugin has to answer at once; 0 is 128. One user has at most half of them.
+	// MaxInFlight is the maximum number of questions that a plugin answers at once; 0 is 128. One user gets at most half
+	// of them.
 	MaxInFlight int
-	// Linger is for how long a plugin runs on that no binding needs: requests in flight may still hold the
-	// policy before, and a policy that was checked is likely to be pushed. 0 is 10 s.
+	// Linger is how long a plugin keeps running that no binding needs; 0 is 10 s. Requests in flight may still use the
+	// previous policy, and a policy that was checked is likely to be pushed.
 	Linger time.Duration
 }
 
-// Spec is what a policy says of a plugin. It must not be changed.
+// Spec is a plugin as a policy describes it. It must not be changed.
 type Spec struct {
-	// Name is that of the plugin, and of its program in the operator's folder.
+	// Name is the name of the plugin, and of its program in the operator's folder.
 	Name string
-	// SHA256 are the checksums, in hexadecimal, of the programs that may run, by system: linux/amd64.
+	// SHA256 are the checksums, in hexadecimal, of the programs that may run, by system, such as linux/amd64.
 	SHA256 map[string]string
-	// Config is what it is configured with, as JSON.
+	// Config is the plugin's configuration, as JSON.
 	Config []byte
-	// Secrets are names of files of the operator's folder, by the name that the plugin has for them. They are
-	// read whenever a process is started.
+	// Secrets maps the plugin's names of secrets to names of files in the operator's folder. The files are read
+	// whenever a process starts.
 	Secrets map[string]string
 	// Timeout is how long a decision may take; 0 is 1 s.
 	Timeout time.Duration
-	// CacheTTL is how long its answers may be kept at most; 0: they are not.
+	// CacheTTL is the maximum time for which answers are cached; 0: they are not.
 	CacheTTL time.Duration
-	// FailurePolicy is NoOpinion; all else is Deny.
+	// FailurePolicy is NoOpinion or Deny; any other value means Deny.
 	FailurePolicy string
-	// Shadow plugins are asked, and what they say has no effect.
+	// Shadow is set if the plugin is asked but its decisions have no effect.
 	Shadow bool
 }
 
@@ -69,20 +71,20 @@ type Spec struct {
 type Host struct {
 	options Options
 	metrics *metrics
-	ctx     context.Context // of all processes
+	ctx     context.Context // ends all processes
 	cancel  context.CancelFunc
 
 	mu       sync.Mutex
 	stopped  bool
 	plugins  map[string]*plugin
-	names    map[string]int // how many plugins and bindings have a name
+	names    map[string]int // number of plugins and bindings by plugin name
 	bindings map[*Binding]struct{}
 	running  sync.WaitGroup
 	starts   chan func()
 }
 
-// New returns a host that runs nothing yet, and ends what an earlier one with the same StateDir left behind.
-// It has to be closed for processes to end.
+// New returns a host without plugins. It ends the processes that an earlier host with the same StateDir left behind. The
+// caller must close the host to end its processes.
 func New(o Options) (*Host, error) {
 	o.Logger = cmp.Or(o.Logger, slog.New(slog.DiscardHandler))
 	o.StartTimeout = cmp.Or(o.StartTimeout, 10*time.Second)
@@ -111,7 +113,7 @@ func (h *Host) Run(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// Close ends all processes, and returns when none is left. It is called once.
+// Close ends all processes, and returns when none is left. It must be called once only.
 func (h *Host) Close() {
 	h.mu.Lock()
 	h.stopped = true
@@ -131,8 +133,8 @@ func (h *Host) Close() {
 	}
 }
 
-// Bind returns the plugins of one policy, and starts in the background those that don't run yet. What another binding
-// has with the same program, configuration and secrets is shared. The binding has to be released.
+// Bind returns a binding of the plugins of one policy, and starts those that do not run yet in the background. Bindings
+// share a plugin if its program, configuration and secrets are the same. The caller must release the binding.
 func (h *Host) Bind(specs []Spec) *Binding {
 	b := &Binding{host: h, plugins: map[string]*bound{}}
 	h.mu.Lock()
@@ -147,8 +149,9 @@ func (h *Host) Bind(specs []Spec) *Binding {
 	return b
 }
 
-// Check tells whether a plugin starts here and takes its configuration, and what it says of itself: also one that
-// refuses its configuration, and nil of one that did not come so far. The process lingers for a binding. Errors say what to do.
+// Check starts a plugin, and returns an error if it does not start or refuses its configuration. It returns the plugin's
+// description of itself, even with an error, if the plugin came that far. The process lingers for a binding. Errors say
+// what to do.
 func (h *Host) Check(ctx context.Context, spec Spec) (*authorizerpb.DescribeResponse, error) {
 	h.mu.Lock()
 	p := h.acquire(spec)
@@ -159,7 +162,7 @@ func (h *Host) Check(ctx context.Context, spec Spec) (*authorizerpb.DescribeResp
 	defer h.mu.Unlock()
 	p.checks--
 	h.release(p)
-	if err != nil && p.users == 0 && p.spare != nil { // no binding follows
+	if err != nil && p.users == 0 && p.spare != nil { // no binding will follow
 		p.spare.Reset(0)
 	}
 	if err != nil {
@@ -168,14 +171,15 @@ func (h *Host) Check(ctx context.Context, spec Spec) (*authorizerpb.DescribeResp
 	return p.says.Load(), err
 }
 
-// binds tells whether there are bindings that need a plugin.
+// binds reports whether a binding needs a plugin.
 func (h *Host) binds(p *plugin) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return p.users > p.checks
 }
 
-// Health tells which plugins of the policies in force cannot be asked, and why. Those in shadow mode are not missed.
+// Health returns an error that names the plugins of policies in force that cannot be asked, and why. Plugins in shadow
+// mode do not count.
 func (h *Host) Health() error {
 	h.mu.Lock()
 	var all []*bound
@@ -196,7 +200,8 @@ func (h *Host) Health() error {
 	return errors.Join(errs...)
 }
 
-// acquire returns the plugin of a spec, and starts it if need be. The caller holds the lock, and releases it some time.
+// acquire returns the plugin of a spec, and starts it if it does not run. The caller holds the lock, and releases the
+// plugin later.
 func (h *Host) acquire(spec Spec) *plugin {
 	spec = Spec{Name: spec.Name, SHA256: map[string]string{System: spec.SHA256[System]}, Config: spec.Config, Secrets: spec.Secrets}
 	if spec.SHA256[System] == "" {
@@ -204,7 +209,7 @@ func (h *Host) acquire(spec Spec) *plugin {
 	}
 	text, err := json.Marshal(spec)
 	if err != nil {
-		panic(err) // it is texts
+		panic(err) // it consists of texts
 	}
 	sum := sha256.Sum256(text)
 	key := string(sum[:])
@@ -214,11 +219,11 @@ func (h *Host) acquire(spec Spec) *plugin {
 			host: h, key: key, spec: spec, limit: &limiter{}, log: h.options.Logger.With("plugin", spec.Name),
 			kick: make(chan struct{}, 1), room: newRoom(h.options.MaxInFlight), ended: make(chan struct{}),
 		}
-		p.breaker.change = func(s breakerState) {
-			if s != halfOpen {
-				p.log.Warn("the circuit of a plugin has changed", "open", s == open)
+		p.circuit = newCircuit(func(s breaker.State) {
+			if s != breaker.HalfOpen {
+				p.log.Warn("the circuit of a plugin has changed", "open", s == breaker.Open)
 			}
-		}
+		})
 		ctx, cancel := context.WithCancel(h.ctx)
 		p.cancel = cancel
 		h.names[spec.Name]++
@@ -237,13 +242,14 @@ func (h *Host) acquire(spec Spec) *plugin {
 	return p
 }
 
-// release says that a plugin has a user less. The caller holds the lock.
+// release removes a user of a plugin, which retires if it stays unused for Linger. The caller holds the lock.
 func (h *Host) release(p *plugin) {
 	if p.users--; p.users == 0 && !h.stopped {
 		p.spare = time.AfterFunc(h.options.Linger, func() { h.retire(p) })
 	}
 }
 
+// retire ends a plugin that still has no users.
 func (h *Host) retire(p *plugin) {
 	h.mu.Lock()
 	if p.users > 0 || h.plugins[p.key] != p {
@@ -258,7 +264,7 @@ func (h *Host) retire(p *plugin) {
 	h.forget(p.spec.Name)
 }
 
-// forget says that a name has a user less. The caller holds the lock.
+// forget removes a user of a plugin's name; without users, its metrics end. The caller holds the lock.
 func (h *Host) forget(name string) {
 	if h.names[name]--; h.names[name] == 0 {
 		delete(h.names, name)
@@ -268,9 +274,8 @@ func (h *Host) forget(name string) {
 
 const folderPrefix = "stele-"
 
-// newFolder makes a folder for a process: private, and short enough for the sockets in it, whose paths have
-// little more than a hundred bytes. Each has one to itself, made where temporary files are: what tidies up there may
-// take it, and the next process needs another.
+// newFolder makes a private folder for a process. Its path is short, because the path of a socket in it must not be longer
+// than about a hundred bytes. Every process gets a new folder, because a cleaner of temporary files may remove it.
 func (h *Host) newFolder() (string, error) {
 	const longest = 40
 	in := "/tmp"
@@ -293,8 +298,8 @@ func (h *Host) newRecord(folder string) *record {
 	return r
 }
 
-// launch calls start on a thread that lives as long as the host: on Linux, a child that is to end with its parent
-// ends with the thread that started it.
+// launch calls start on a thread that lives as long as the host: on Linux, the signal for the death of the parent is sent
+// when the thread ends that started the child.
 func (h *Host) launch(start func() error) error {
 	h.mu.Lock()
 	if h.starts == nil {

@@ -346,8 +346,8 @@ func TestSecretsAreFilesOfTheOperator(t *testing.T) {
 	must(t, os.WriteFile(filepath.Join(f.options.SecretsDir, "large"), make([]byte, 1<<20+1), 0o600))
 	must(t, f.Check(context.Background(), f.spec(secret("projected"))))
 	for name, want := range map[string]string{
-		"none": "is missing", "../x": "a file of", "/etc/passwd": "a file of", "..": "a file of", "": "a file of",
-		"escapes": "is a symbolic link in " + f.options.SecretsDir + " that leads out of it", "pipe": "no regular file", "large": "more than 1048576 bytes",
+		"none": "is missing", "../x": "is not a file name", "/etc/passwd": "is not a file name", "..": "is not a file name", "": "is not a file name",
+		"escapes": "is a symbolic link in " + f.options.SecretsDir + " that leads out of it", "pipe": "not a regular file", "large": "more than 1048576 bytes",
 	} {
 		err := f.Check(context.Background(), f.spec(secret(name)))
 		require.ErrorContains(t, err, want, name)

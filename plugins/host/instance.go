@@ -31,9 +31,9 @@ import (
 )
 
 const (
-	answerBytes   = 64 << 10 // of a decision; what is longer is a failure
-	describeBytes = 4 << 20
-	// connectTimeout is for one attempt: on a busy machine, TLS alone can take longer than a second.
+	answerBytes   = 64 << 10 // maximum size of a decision
+	describeBytes = 4 << 20  // maximum size of a description
+	// connectTimeout is the timeout of one attempt: on a busy machine, TLS alone can take longer than a second.
 	connectTimeout = 5 * time.Second
 )
 
@@ -44,14 +44,14 @@ type instance struct {
 	conn    *grpc.ClientConn
 	client  authorizerpb.AuthorizerClient
 	health  grpc_health_v1.HealthClient
-	is      *authorizerpb.DescribeResponse // what it says of itself
+	is      *authorizerpb.DescribeResponse // its description of itself
 	lost    chan struct{}                  // closed when the connection broke
-	// answered says that a question was, since somebody looked.
+	// answered is set if it has answered a question since the last health check.
 	answered atomic.Bool
 }
 
-// newInstance starts a plugin, and returns when it is configured. Its errors are for operators. It leaves nothing behind
-// if it fails.
+// newInstance starts a plugin, and returns when it is configured. Its errors are for operators. If it fails, it leaves no
+// process and no files behind.
 func (p *plugin) newInstance(ctx context.Context) (*instance, error) {
 	ctx, cancel := context.WithTimeout(ctx, p.host.options.StartTimeout)
 	defer cancel()
@@ -62,12 +62,12 @@ func (p *plugin) newInstance(ctx context.Context) (*instance, error) {
 	return p.open(ctx, func(i *instance) error { return i.configure(ctx, p, secrets) })
 }
 
-// open starts a plugin and has it described, and then what else there is to do.
+// open starts a plugin, gets its description and checks its health, and then calls then.
 func (p *plugin) open(ctx context.Context, then func(*instance) error) (i *instance, err error) {
 	i = &instance{lost: make(chan struct{})}
 	defer func() {
 		if r := recover(); r != nil {
-			err = fmt.Errorf("starting it failed by a fault of the server's: %v\n%s", r, debug.Stack())
+			err = fmt.Errorf("starting it failed by a fault of the server: %v\n%s", r, debug.Stack())
 		}
 		if err != nil {
 			i.end()
@@ -87,7 +87,7 @@ func (p *plugin) open(ctx context.Context, then func(*instance) error) (i *insta
 		return i, err
 	}
 	i.process = p.newProcess(path, i.record)
-	defer context.AfterFunc(ctx, i.process.kill)() // which ends whatever is waited for below
+	defer context.AfterFunc(ctx, i.process.kill)() // the process's end also ends the waits below
 	address, config, err := i.greet(folder, p.goPlugin(), p.host.options.StartTimeout)
 	if err != nil {
 		return i, i.why(ctx, i.misgreeted(err))
@@ -96,7 +96,7 @@ func (p *plugin) open(ctx context.Context, then func(*instance) error) (i *insta
 		return i, err
 	}
 	if i.is, err = i.client.Describe(ctx, &authorizerpb.DescribeRequest{}, grpc.MaxCallRecvMsgSize(describeBytes), grpc.WaitForReady(true)); err != nil {
-		return i, i.why(ctx, fmt.Errorf("it doesn't describe itself: %s", message(err)))
+		return i, i.why(ctx, fmt.Errorf("it does not describe itself: %s", message(err)))
 	}
 	p.says.Store(i.is)
 	if err := i.healthy(ctx); err != nil {
@@ -115,7 +115,7 @@ func (p *plugin) newProcess(path string, r *record) *process {
 	}
 }
 
-// greet starts the program and reads where it listens.
+// greet starts the program, and returns the address from its greeting.
 func (i *instance) greet(folder string, log *lines, timeout time.Duration) (string, *goplugin.ClientConfig, error) {
 	config := &goplugin.ClientConfig{
 		HandshakeConfig:  authorizerpb.Handshake,
@@ -131,7 +131,7 @@ func (i *instance) greet(folder string, log *lines, timeout time.Duration) (stri
 		i.process.env = cmd.Env
 		return i.process, nil
 	}
-	// Of go-plugin's client this is all that is used: what it does next has no deadlines, and goes on when it fails.
+	// Only this part of go-plugin's client is used: the rest has no deadlines, and ignores errors.
 	address, err := goplugin.NewClient(config).Start()
 	if err != nil {
 		return "", nil, err
@@ -166,8 +166,8 @@ func (i *instance) dial(address string, config *goplugin.ClientConfig) (err erro
 	return nil
 }
 
-// readOutput reads what a plugin prints after its greeting, which go-plugin's server sends over the connection
-// and, if nobody reads it, has the plugin wait for.
+// readOutput reads the plugin's output after its greeting. go-plugin's server sends it over the connection, and blocks the
+// plugin if nobody reads it.
 func (i *instance) readOutput() {
 	lost := func(err error) bool {
 		return err != nil && status.Code(err) != codes.Unimplemented && !errors.Is(err, io.EOF)
@@ -179,7 +179,7 @@ func (i *instance) readOutput() {
 	fields := message.Descriptor().Fields()
 	channel, data := fields.ByName("channel"), fields.ByName("data")
 	stderr := message.Descriptor().Enums().ByName("Channel").Values().ByName("STDERR").Number()
-	// It waits for the first connection, however many attempts that takes: what isn't there yet is not lost.
+	// This waits for the first connection, however many attempts that takes: only an established one can be lost.
 	stream, err := i.conn.NewStream(context.Background(), &grpc.StreamDesc{ServerStreams: true}, "/plugin.GRPCStdio/StreamStdio", grpc.WaitForReady(true))
 	if err == nil {
 		if err = stream.SendMsg(&emptypb.Empty{}); err == nil {
@@ -229,14 +229,15 @@ func (i *instance) healthy(ctx context.Context) error {
 	return nil
 }
 
-// misgreeting is what is wrong with a greeting.
+// misgreeting is an error that describes a wrong greeting.
 type misgreeting string
 
 func (m misgreeting) Error() string { return string(m) }
 
 var errLate = errors.New("no greeting came")
 
-// misgreeted reads the texts that are all that go-plugin says of a greeting that it does not like.
+// misgreeted turns go-plugin's error about a greeting into a misgreeting or errLate. go-plugin's errors differ by their
+// texts only.
 func (i *instance) misgreeted(err error) error {
 	greeting := i.process.greeting()
 	parts := strings.Split(greeting, "|")
@@ -251,13 +252,13 @@ func (i *instance) misgreeted(err error) error {
 	return err
 }
 
-// why says what an error while starting comes from, and what to do about it.
+// why returns the cause of an error while starting, with what to do about it.
 func (i *instance) why(ctx context.Context, err error) error {
 	switch {
 	case errors.Is(err, syscall.EACCES):
 		return fmt.Errorf("%w: is %s on a file system that runs no programs? Give the server a folder for its state, or a TMPDIR, on another", err, i.process.folder)
 	case errors.Is(err, syscall.ENOEXEC):
-		return fmt.Errorf("%w: it is no program for %s", err, System)
+		return fmt.Errorf("%w: it is not a program for %s", err, System)
 	case !i.process.started():
 		return err
 	}
@@ -271,8 +272,8 @@ func (i *instance) why(ctx context.Context, err error) error {
 	case late:
 		return fmt.Errorf("it has not started in time: %w", err)
 	}
-	// Where it exits by itself, that is the reason, and the error only how it was seen. Without a greeting its output
-	// has ended, and so it most likely does.
+	// If it exits by itself, that is the cause of the error. Without a greeting its output has ended, so that it most
+	// likely exits.
 	exits := 100 * time.Millisecond
 	if greeting == "" {
 		exits = time.Second
@@ -288,7 +289,7 @@ func (i *instance) why(ctx context.Context, err error) error {
 	}
 }
 
-// end kills the process, and leaves nothing of it.
+// end kills the process, and removes its files.
 func (i *instance) end() {
 	if i.process != nil {
 		i.process.end()

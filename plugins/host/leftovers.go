@@ -13,12 +13,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// record is what a host leaves in its state folder of each process, while there is one: with its start
-// time an id names a process, and not whoever has the id by now.
+// record is the file that a host keeps in its state folder for each running process. The start time tells whether a
+// process is still the one that had the id.
 type record struct {
 	Host       int    `json:"host"`
 	HostStart  string `json:"hostStart"`
-	Pid        int    `json:"pid,omitempty"` // 0: about to be started
+	Pid        int    `json:"pid,omitempty"` // 0: not started yet
 	PidStart   string `json:"pidStart,omitempty"`
 	Folder     string `json:"folder"`
 	recordFile string
@@ -39,7 +39,7 @@ func (r *record) write() error {
 
 func (r *record) started(pid int) error {
 	r.Pid = pid
-	r.PidStart, _ = startTime(pid) // if it is gone, there is none
+	r.PidStart, _ = startTime(pid) // empty if it has ended already
 	return r.write()
 }
 
@@ -49,7 +49,7 @@ func (r *record) remove() {
 	}
 }
 
-// endLeftovers ends the processes of hosts with this state folder that didn't live to do it.
+// endLeftovers ends the processes of hosts with this state folder that crashed before they could do it.
 func endLeftovers(state string, log *slog.Logger) error {
 	entries, err := os.ReadDir(state)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -65,17 +65,17 @@ func endLeftovers(state string, log *slog.Logger) error {
 			return err
 		}
 		var r record
-		if err := json.Unmarshal(text, &r); err != nil { // nothing that a server should not start for
+		if err := json.Unmarshal(text, &r); err != nil { // the server should start nevertheless
 			log.Warn("a record of a process cannot be read", "file", file, "error", err)
 			os.Remove(file)
 			continue
 		}
 		if is(r.Host, r.HostStart) {
-			continue // of a host that runs
+			continue // its host still runs
 		}
 		var left []int
 		if is(r.Pid, r.PidStart) {
-			left = append(left, -r.Pid) // with its group
+			left = append(left, -r.Pid) // the process group
 		}
 		if filepath.IsAbs(r.Folder) && strings.HasPrefix(filepath.Base(r.Folder), folderPrefix) {
 			left = append(left, strays(r.Folder)...)
@@ -90,6 +90,7 @@ func endLeftovers(state string, log *slog.Logger) error {
 	return nil
 }
 
+// is reports whether the process with an id is the one that started at a time.
 func is(pid int, started string) bool {
 	if pid <= 0 || started == "" {
 		return false

@@ -11,19 +11,19 @@ import (
 )
 
 const (
-	lineBytes      = 2 << 10 // what is longer is cut
+	lineBytes      = 2 << 10 // longer lines are cut
 	linesPerSecond = 50
-	lastWords      = 512
+	lastBytes      = 512 // of the last line
 )
 
-// limiter lets so many things through in a second.
+// limiter lets linesPerSecond lines through in a second. It is safe for concurrent use.
 type limiter struct {
 	mu             sync.Mutex
 	second         time.Time
 	taken, dropped int
 }
 
-// take tells whether one more may pass, and how many have not since the last one that did.
+// take reports whether one more line may pass, and how many were dropped since the last one that did.
 func (l *limiter) take() (dropped int, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -39,19 +39,19 @@ func (l *limiter) take() (dropped int, ok bool) {
 	return dropped, true
 }
 
-// lines writes what a plugin prints into the log, a record for each line. Lines that are too long are
-// cut, and what is too much is left out and counted: printing costs nobody memory, nor a disk.
+// lines writes a plugin's output to the log, one record for each line. It cuts long lines, and drops and counts lines above
+// the limit, so that output can neither fill the memory nor the disk. It is safe for concurrent use.
 type lines struct {
 	log     *slog.Logger
 	stream  string
-	level   slog.Level // of lines that don't say
-	most    slog.Level // that lines may have
+	level   slog.Level // of lines without a level
+	most    slog.Level // the highest level of a record
 	limit   *limiter
 	mu      sync.Mutex
-	partial []byte
-	cut     bool
-	last    string // the last line, or the one that it panicked with
-	panics  bool
+	partial []byte // the beginning of the current line
+	cut     bool   // the current line was cut
+	last    string // the last line, or the first one of a panic
+	panics  bool   // a line looked like that of a panic
 }
 
 // Write never fails.
@@ -79,7 +79,7 @@ func (l *lines) end() {
 	}
 	if !l.panics {
 		l.panics = strings.HasPrefix(line, "panic: ") || strings.HasPrefix(line, "fatal error: ")
-		l.last = line[:min(len(line), lastWords)]
+		l.last = line[:min(len(line), lastBytes)]
 	}
 	dropped, ok := l.limit.take()
 	if !ok {
@@ -103,14 +103,15 @@ func (l *lines) end() {
 	l.log.LogAttrs(context.Background(), level, message, attrs...)
 }
 
-// words are the last line that was printed, or that of a panic.
-func (l *lines) words() string {
+// lastLine returns the last line that was printed, or the first one of a panic.
+func (l *lines) lastLine() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.last
 }
 
-// parseLine understands what hclog and slog write as JSON; every other line is its own message.
+// parseLine returns the level, message and fields of a line. It parses the JSON of hclog and slog; any other line is a
+// message.
 func parseLine(line string, level slog.Level) (slog.Level, string, map[string]any) {
 	fields := map[string]any{}
 	if !strings.HasPrefix(line, "{") || json.Unmarshal([]byte(line), &fields) != nil {

@@ -1,18 +1,21 @@
 package host
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"github.com/prometheus/client_golang/prometheus"
+	"stele.dev/stele/limits/breaker"
+)
 
-// Why a question failed.
+// Reasons why a question failed.
 const (
-	failedTimeout  = "timeout"  // no answer in time
-	failedDown     = "down"     // it doesn't run
-	failedCircuit  = "circuit"  // the circuit is open
-	failedBusy     = "busy"     // no room for the question in time
-	failedLost     = "lost"     // it went away, or what came was no answer
-	failedError    = "error"    // it answered with an error
-	failedAnswer   = "answer"   // its answer is none
-	failedPanic    = "panic"    // this program's own fault
-	failedCanceled = "canceled" // the caller didn't wait
+	failedTimeout  = "timeout"  // the plugin did not answer in time
+	failedDown     = "down"     // the plugin does not run
+	failedCircuit  = "circuit"  // the circuit breaker is open
+	failedBusy     = "busy"     // the plugin answered too many other questions
+	failedLost     = "lost"     // the connection broke
+	failedError    = "error"    // the plugin answered with an error
+	failedAnswer   = "answer"   // the plugin's answer is invalid
+	failedPanic    = "panic"    // the host panicked
+	failedCanceled = "canceled" // the caller did not wait
 )
 
 type metrics struct {
@@ -22,7 +25,7 @@ type metrics struct {
 	hits, coalesced, restarts *prometheus.CounterVec
 }
 
-// circuits tells of the circuits as they are when somebody looks: time alone changes them, too.
+// circuits collects the states of the circuit breakers when metrics are scraped, as they also change with time.
 type circuits struct {
 	host *Host
 	desc *prometheus.Desc
@@ -73,7 +76,7 @@ func (m *metrics) vectors() []vector {
 	return []vector{m.decisions, m.failures, m.duration, m.inFlight, m.up, m.hits, m.coalesced, m.restarts}
 }
 
-// forget ends the series of a plugin that no policy has any more.
+// forget deletes the series of a plugin that no policy has any more.
 func (m *metrics) forget(plugin string) {
 	for _, v := range m.vectors() {
 		v.DeletePartialMatch(prometheus.Labels{"plugin": plugin})
@@ -82,13 +85,13 @@ func (m *metrics) forget(plugin string) {
 
 func (c circuits) Describe(to chan<- *prometheus.Desc) { to <- c.desc }
 
-// Collect tells of plugins that are in use; of two generations of one, of that which is worse off.
+// Collect collects the state of each plugin in use; if two generations of a plugin run, the worse state.
 func (c circuits) Collect(to chan<- prometheus.Metric) {
-	worst := map[string]breakerState{}
+	worst := map[string]breaker.State{}
 	c.host.mu.Lock()
 	for _, p := range c.host.plugins {
 		if p.users > 0 {
-			worst[p.spec.Name] = max(worst[p.spec.Name], p.breaker.now())
+			worst[p.spec.Name] = max(worst[p.spec.Name], p.circuit.state())
 		}
 	}
 	c.host.mu.Unlock()

@@ -9,61 +9,62 @@ import (
 	"sync/atomic"
 	"time"
 
+	"stele.dev/stele/limits/breaker"
 	"stele.dev/stele/plugins/authorizerpb"
 )
 
 const (
 	firstBackoff = 100 * time.Millisecond
 	lastBackoff  = 30 * time.Second
-	settled      = 30 * time.Second // after which a crash is no longer one of a row
-	unhealthy    = 3                // failures in a row after which a plugin is started anew
+	settled      = 30 * time.Second // a process that ran this long resets the backoff
+	unhealthy    = 3                // failed health checks in a row after which a plugin is restarted
 	drainTimeout = 10 * time.Second
 )
 
 var errStopped = errors.New("it has been stopped")
 
-// plugin is a program with a configuration, and keeps a process of it running. Bindings that mean the
-// same share it.
+// plugin is a program with a configuration, of which it keeps one process running. Bindings with the same program,
+// configuration and secrets share it.
 type plugin struct {
 	host     *Host
 	key      string
-	spec     Spec // as for the process: timeouts and policies are the bindings' own
+	spec     Spec // without what each binding has for itself, such as timeouts
 	log      *slog.Logger
-	limit    *limiter // of what it prints, whichever of its processes
-	failures limiter  // of what is logged of its answers
+	limit    *limiter // of the output of all its processes
+	failures limiter  // of log records about its answers
 	state    atomic.Pointer[state]
-	kick     chan struct{} // a start is wanted without waiting
+	kick     chan struct{} // asks for a restart without the backoff
 	room     *room
-	breaker  breaker
+	circuit  *circuit
 	cancel   context.CancelFunc
-	ended    chan struct{}
-	says     atomic.Pointer[authorizerpb.DescribeResponse] // of itself, once a process of it did
+	ended    chan struct{}                                 // closed when supervise has returned
+	says     atomic.Pointer[authorizerpb.DescribeResponse] // the last description of itself
 
-	// Guarded by the host.
+	// Guarded by the host's lock.
 	users  int
-	checks int         // those of the users that only want to know whether it starts
-	spare  *time.Timer // until it ends, when it has no users
+	checks int         // users that only check whether it starts
+	spare  *time.Timer // retires the plugin; set while it has no users
 }
 
-// state says whether a plugin can be asked.
+// state says whether a plugin can be asked. If up and down are nil, it is starting, and callers wait.
 type state struct {
-	up *instance
-	// down says why it can't; if that is nil too, it is being started, and worth waiting for.
-	down    error
-	tries   int           // how many starts there were
-	changed chan struct{} // closed by the next state
+	up      *instance
+	down    error         // why it cannot be asked
+	tries   int           // number of starts so far
+	changed chan struct{} // closed when another state follows
 }
 
 func (p *plugin) output(stream string) *lines {
 	return &lines{log: p.log, stream: stream, most: slog.LevelError, limit: p.limit}
 }
 
-// goPlugin is where go-plugin says what it does. What came of that the host says itself: go-plugin takes every end of a process for an error.
+// goPlugin returns a writer for go-plugin's own log, at level Debug: go-plugin logs every end of a process as an error,
+// and the host logs what matters.
 func (p *plugin) goPlugin() *lines {
 	return &lines{log: p.log, stream: "go-plugin", level: slog.LevelDebug, most: slog.LevelDebug, limit: p.limit}
 }
 
-// become sets the state. Only the plugin's own goroutine does.
+// become sets the state. Only the goroutine of supervise may call it.
 func (p *plugin) become(s *state) {
 	s.changed = make(chan struct{})
 	if old := p.state.Swap(s); old != nil {
@@ -71,7 +72,7 @@ func (p *plugin) become(s *state) {
 	}
 }
 
-// ready waits for a plugin that is being started.
+// ready waits while the plugin is starting. It returns the running instance, or why there is none.
 func (p *plugin) ready(ctx context.Context) (*instance, error) {
 	for {
 		s := p.state.Load()
@@ -86,7 +87,7 @@ func (p *plugin) ready(ctx context.Context) (*instance, error) {
 	}
 }
 
-// attempt waits for a plugin that runs, or for a start to have failed since it was called.
+// attempt waits until the plugin runs, or until a start fails that began after the call.
 func (p *plugin) attempt(ctx context.Context) error {
 	since, called := 0, true
 	for {
@@ -117,14 +118,14 @@ func (p *plugin) attempt(ctx context.Context) error {
 // supervise keeps a process running until ctx is done.
 func (p *plugin) supervise(ctx context.Context) {
 	defer close(p.ended)
-	var said complaints
+	var logged repeats
 	wait := time.Duration(0)
 	for tries := 1; ; tries++ {
 		i, err := p.newInstance(ctx)
 		if err == nil {
-			p.breaker.try()
+			p.circuit.retry()
 			up := p.host.metrics.up.WithLabelValues(p.spec.Name)
-			up.Inc() // before anybody learns of it, as they may read the metric
+			up.Inc() // before become, as those who wait may read the metric
 			p.become(&state{up: i, tries: tries})
 			since := time.Now()
 			err = p.watch(ctx, i)
@@ -133,7 +134,7 @@ func (p *plugin) supervise(ctx context.Context) {
 				wait = 0
 			}
 			if wait == 0 && ctx.Err() == nil {
-				p.become(&state{tries: tries}) // the first crash for long: who asks waits for the next start
+				p.become(&state{tries: tries}) // the first crash for a while: callers wait for the next start
 			} else {
 				p.become(&state{down: err, tries: tries})
 			}
@@ -147,7 +148,7 @@ func (p *plugin) supervise(ctx context.Context) {
 		}
 		wait = min(max(2*wait, firstBackoff), lastBackoff)
 		jittered := wait/2 + rand.N(wait/2+1)
-		p.complain(&said, err, jittered)
+		p.logFailure(&logged, err, jittered)
 		select {
 		case <-time.After(jittered):
 		case <-p.kick:
@@ -159,13 +160,13 @@ func (p *plugin) supervise(ctx context.Context) {
 	}
 }
 
-// complain says why a plugin cannot be asked: it is for operators, unless nobody but a check wanted to know.
-func (p *plugin) complain(said *complaints, err error, restart time.Duration) {
+// logFailure logs why a plugin cannot be asked: as an error, or as information if only a check needs the plugin.
+func (p *plugin) logFailure(logged *repeats, err error, restart time.Duration) {
 	level, message := slog.LevelInfo, "a plugin cannot be used"
 	if p.host.binds(p) {
 		level, message = slog.LevelError, "a plugin cannot be asked"
 	}
-	before, ok := said.worth(message+err.Error(), time.Now())
+	before, ok := logged.allow(message+err.Error(), time.Now())
 	if !ok {
 		return
 	}
@@ -176,7 +177,7 @@ func (p *plugin) complain(said *complaints, err error, restart time.Duration) {
 	p.log.Log(context.Background(), level, message, attrs...)
 }
 
-// watch returns why a process cannot be used any more.
+// watch waits until a process can no longer be used, and returns why.
 func (p *plugin) watch(ctx context.Context, i *instance) error {
 	tick := time.NewTicker(p.host.options.HealthInterval)
 	defer tick.Stop()
@@ -187,7 +188,7 @@ func (p *plugin) watch(ctx context.Context, i *instance) error {
 		case <-i.process.done:
 			return i.process.ended()
 		case <-i.lost:
-			select { // which is mostly because it exited, and then that is the news
+			select { // mostly because it exited
 			case <-i.process.done:
 				return i.process.ended()
 			case <-time.After(100 * time.Millisecond):
@@ -199,32 +200,32 @@ func (p *plugin) watch(ctx context.Context, i *instance) error {
 		err := i.healthy(check)
 		late := check.Err() != nil
 		cancel()
-		// Who answers questions is only too busy to say that it is well. What it says is heeded.
+		// A plugin that answers questions may be too busy for a health check. Any answer to one counts.
 		if answered := i.answered.Swap(false); err == nil || late && answered {
 			failures = 0
 		} else if failures++; failures >= unhealthy {
-			return fmt.Errorf("its health could not be asked for %d times: %w", failures, err)
+			return fmt.Errorf("%d health checks in a row failed: %w", failures, err)
 		}
 	}
 }
 
-// drain ends a plugin that nobody needs, after the questions that are in flight.
+// drain ends a plugin after it has answered the questions in flight.
 func (p *plugin) drain() {
 	ctx, cancel := context.WithTimeout(context.Background(), drainTimeout)
 	defer cancel()
-	p.room.left(ctx)
+	p.room.awaitEmpty(ctx)
 	p.cancel()
 	<-p.ended
 }
 
-// health says why a plugin cannot be asked.
+// health returns why a plugin cannot be asked; nil if it can.
 func (p *plugin) health() error {
 	switch s := p.state.Load(); {
 	case s.down != nil:
 		return s.down
 	case s.up == nil:
 		return errors.New("it is being started")
-	case p.breaker.shut():
+	case p.circuit.state() == breaker.Open:
 		return errors.New("it doesn't answer in time: questions are not asked for a while")
 	}
 	return nil

@@ -17,17 +17,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// greetingBytes is how long the line may be with which a plugin says where it listens.
+// greetingBytes is the maximum length of a plugin's greeting, the line that says where it listens.
 const greetingBytes = 8 << 10
 
-// process is a program that runs as the leader of a process group of its own. It is the runner of a go-plugin
-// client, which sees of its output the first line and nothing more: all else is the log's, read as
-// long as it runs, so that it never waits for a reader.
+// process is a program that runs as the leader of its own process group. It is the runner of a go-plugin client, which gets
+// only the first line of its output. The rest goes to the log. All output is read as long as the program runs, so that
+// the program never blocks.
 type process struct {
 	path, name string
 	env        []string
-	folder     string                   // of its own, and where it runs
-	start      func(func() error) error // on the thread whose end is the program's
+	folder     string                   // its private folder, and its working directory
+	start      func(func() error) error // see Host.launch
 	record     *record
 	stdout     *lines
 	stderr     *lines
@@ -36,13 +36,14 @@ type process struct {
 	hello   *io.PipeReader
 	mu      sync.Mutex
 	pid     int  // 0: not started
-	gone    bool // its id may be somebody else's
-	stopped bool // it must not run any more
+	gone    bool // it was reaped, so that another process may have its id
+	stopped bool // kill was called
 	first   string
-	done    chan struct{} // closed when nothing is left of it
-	exit    error         // after done
+	done    chan struct{} // closed when the program and its children have ended
+	exit    error         // set before done is closed
 }
 
+// Start implements [runner.Runner].
 func (p *process) Start(context.Context) (err error) {
 	var ours, theirs []*os.File
 	defer func() {
@@ -65,7 +66,7 @@ func (p *process) Start(context.Context) (err error) {
 		}
 		ours, theirs = append(ours, r), append(theirs, w)
 	}
-	// The input is never written to: its end is how a plugin learns that the host is gone, on every system.
+	// Nothing is written to the input. Its end tells the plugin, on every system, that the host has ended.
 	for range 20 {
 		p.cmd = &exec.Cmd{
 			Path: p.path, Args: []string{p.name}, Env: p.env, Dir: p.folder, SysProcAttr: attributes(),
@@ -74,7 +75,7 @@ func (p *process) Start(context.Context) (err error) {
 		if err = p.start(p.cmd.Start); !errors.Is(err, syscall.ETXTBSY) {
 			break
 		}
-		// A child that was forked while the copy of the program was written still has it open, for a moment.
+		// Another child, forked while the copy of the program was written, may have it open for a moment.
 		time.Sleep(5 * time.Millisecond)
 	}
 	if err != nil {
@@ -97,7 +98,7 @@ func (p *process) Start(context.Context) (err error) {
 	return nil
 }
 
-// listen hands on the first line, and logs the rest.
+// listen passes the first line on as the greeting, and logs the rest.
 func (p *process) listen(stdout io.Reader, greet *io.PipeWriter) {
 	r := bufio.NewReaderSize(stdout, greetingBytes)
 	line, err := r.ReadSlice('\n')
@@ -105,7 +106,7 @@ func (p *process) listen(stdout io.Reader, greet *io.PipeWriter) {
 		p.mu.Lock()
 		p.first = strings.ToValidUTF8(strings.TrimSpace(string(line)), "\uFFFD")
 		p.mu.Unlock()
-		if err == nil || errors.Is(err, io.EOF) { // a longer line is no greeting
+		if err == nil || errors.Is(err, io.EOF) { // a longer line is not a greeting
 			_, _ = greet.Write(append(line, '\n'))
 		}
 	}
@@ -113,15 +114,15 @@ func (p *process) listen(stdout io.Reader, greet *io.PipeWriter) {
 	_, _ = io.Copy(p.stdout, r)
 }
 
-// reap waits for the program's end, and ends all that it has started.
+// reap waits until the program has ended, and ends all processes that it has started.
 func (p *process) reap(ours []*os.File, output *sync.WaitGroup) {
 	awaitExit(p.pid)
 	p.mu.Lock()
-	_ = unix.Kill(-p.pid, unix.SIGKILL) // its children; the id is still its own
+	_ = unix.Kill(-p.pid, unix.SIGKILL) // its children; nobody else can have the id yet
 	p.gone = true
 	p.mu.Unlock()
 	exit := p.cmd.Wait()
-	_ = unix.Kill(-p.pid, unix.SIGKILL) // where the exit cannot be awaited without reaping
+	_ = unix.Kill(-p.pid, unix.SIGKILL) // for systems where awaitExit does nothing
 	for range 10 {
 		left := strays(p.folder)
 		for _, pid := range left {
@@ -136,13 +137,13 @@ func (p *process) reap(ours []*os.File, output *sync.WaitGroup) {
 	go func() { output.Wait(); close(read) }()
 	select {
 	case <-read:
-	case <-time.After(time.Second): // whoever still holds the pipes
+	case <-time.After(time.Second): // another process still holds the pipes
 	}
 	for _, f := range ours {
 		f.Close()
 	}
 	<-read
-	for { // as the first process of a container, this one inherits its grandchildren
+	for { // the first process of a container inherits its grandchildren
 		if pid, err := unix.Wait4(-p.pid, nil, unix.WNOHANG, nil); pid <= 0 && !errors.Is(err, unix.EINTR) {
 			break
 		}
@@ -151,7 +152,7 @@ func (p *process) reap(ours []*os.File, output *sync.WaitGroup) {
 	close(p.done)
 }
 
-// kill ends the program and its children; done says when. It may be called at any time, any number of times.
+// kill ends the program and its children; done is closed afterwards. It may be called at any time, and repeatedly.
 func (p *process) kill() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -161,7 +162,7 @@ func (p *process) kill() {
 	}
 }
 
-// end kills the program and waits until nothing is left of it.
+// end kills the program, and waits until it and its children have ended.
 func (p *process) end() {
 	p.kill()
 	if p.started() {
@@ -175,16 +176,16 @@ func (p *process) started() bool {
 	return p.pid != 0
 }
 
-// ended says how the program ended, if it did by itself.
+// ended returns how the program exited, with its last line on stderr.
 func (p *process) ended() error {
-	said := ""
-	if words := p.stderr.words(); words != "" {
-		said = fmt.Sprintf("; the last it wrote to stderr: %q", words)
+	last := ""
+	if line := p.stderr.lastLine(); line != "" {
+		last = fmt.Sprintf("; the last it wrote to stderr: %q", line)
 	}
 	if p.exit == nil {
-		return fmt.Errorf("it exited%s", said)
+		return fmt.Errorf("it exited%s", last)
 	}
-	return fmt.Errorf("it exited (%w)%s", p.exit, said)
+	return fmt.Errorf("it exited (%w)%s", p.exit, last)
 }
 
 func (p *process) greeting() string {
@@ -193,7 +194,7 @@ func (p *process) greeting() string {
 	return p.first
 }
 
-// The rest of go-plugin's runner.Runner.
+// The other methods of go-plugin's runner.Runner.
 
 func (p *process) Wait(context.Context) error      { <-p.done; return p.exit }
 func (p *process) Kill(context.Context) error      { p.kill(); return nil }

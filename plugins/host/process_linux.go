@@ -12,24 +12,25 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// attributes make a program the leader of a process group, and end it with the thread that starts it.
+// attributes returns attributes that make a program the leader of a process group, and end it with the thread that
+// starts it.
 func attributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }
 
-// awaitExit returns when the child has exited; it has still to be waited for, and so nobody else has its id.
+// awaitExit waits until the child has exited. It does not reap the child, so that no other process gets its id.
 func awaitExit(pid int) {
 	for unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil) == unix.EINTR {
 	}
 }
 
-// startTime is when a process began, in ticks since the system did: with its id, it names the process.
+// startTime returns when a process started, in ticks since the system did. Together with the id it identifies a process.
 func startTime(pid int) (string, error) {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return "", err
 	}
-	// The second field is the name, which may hold blanks and parentheses.
+	// The second field is the name, which may contain spaces and parentheses.
 	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
 	if len(fields) < 20 {
 		return "", fmt.Errorf("/proc/%d/stat has %d fields", pid, len(fields)+2)
@@ -37,8 +38,8 @@ func startTime(pid int) (string, error) {
 	return string(fields[19]), nil
 }
 
-// strays are the processes that were started by the plugin of this folder, as their environment says: also
-// those that left its process group.
+// strays returns the processes that the plugin of a folder started, even those that left its process group. It finds them
+// by their environment.
 func strays(folder string) []int {
 	mark := []byte(goplugin.EnvUnixSocketDir + "=" + folder + string(filepath.Separator))
 	environments, _ := filepath.Glob("/proc/[0-9]*/environ")

@@ -7,16 +7,17 @@ import (
 	"syscall"
 )
 
-// attributes make a program the leader of a process group. That its parent died it learns from the end of its
-// standard input.
+// attributes returns attributes that make a program the leader of a process group. The end of its standard input tells it
+// that its parent has ended.
 func attributes() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
 
-// awaitExit has nothing to wait with but what also reaps the child.
+// awaitExit does nothing: this system cannot wait for a child without reaping it.
 func awaitExit(int) {}
 
-// startTime is not known here, and so what an earlier run left is not looked for: it would be a guess.
+// startTime returns an error. The host therefore does not end processes of an earlier run: it could not identify them.
 func startTime(int) (string, error) {
-	return "", errors.New("when a process started is not known on this system")
+	return "", errors.New("the start time of a process is unknown on this system")
 }
 
+// strays returns nil: this system has no way to find them.
 func strays(string) []int { return nil }

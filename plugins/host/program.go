@@ -20,10 +20,9 @@ const (
 	secretBytes  = 1 << 20
 )
 
-// copyProgram puts the program of a plugin into a folder of the host's own, if it is the one whose checksum the
-// policy has, and returns where. What is run is the copy: of a file that others can reach, nobody knows
-// that what is run is what was hashed. Running an open file would do without the copy, but only on Linux, and there
-// the file can still be written to in place.
+// copyProgram copies the program of a plugin into a private folder, checks that it has the checksum in the policy, and
+// returns the path of the copy. The copy is run, because somebody could change the original between the check and the
+// start. On Linux an open file could be run without a copy, but it could still be written to.
 func copyProgram(dir string, spec *Spec, folder string) (string, error) {
 	want, err := checksum(spec)
 	if err != nil {
@@ -62,7 +61,7 @@ func copyProgram(dir string, spec *Spec, folder string) (string, error) {
 	return path, nil
 }
 
-// System is what this process runs on, as policies name it.
+// System is the operating system and architecture of this process, as policies name it: linux/amd64.
 const System = runtime.GOOS + "/" + runtime.GOARCH
 
 func checksum(spec *Spec) ([]byte, error) {
@@ -72,39 +71,40 @@ func checksum(spec *Spec) ([]byte, error) {
 	}
 	sum, err := hex.DecodeString(text)
 	if err != nil || len(sum) != sha256.Size {
-		return nil, fmt.Errorf("the policy's checksum for %s is no SHA-256 in hexadecimal", System)
+		return nil, fmt.Errorf("the policy's checksum for %s is not a SHA-256 in hexadecimal", System)
 	}
 	return sum, nil
 }
 
-// readSecrets resolves the names of a policy in the operator's folder. What the files hold is handed over as it
-// is. A name may be a link to another file of the folder, as in a volume that Kubernetes projects, but not out of it.
+// readSecrets reads the files that names refers to in the operator's folder, without changing their content. A file may be
+// a symbolic link within the folder, as in a projected volume of Kubernetes, but not out of it.
 func readSecrets(dir string, names map[string]string) (map[string][]byte, error) {
 	secrets := map[string][]byte{}
-	for name, of := range names {
+	for name, fileName := range names {
 		if dir == "" {
 			return nil, errors.New("there is no folder of secrets on this server: give it one with --plugin-secrets-dir")
 		}
-		file, _, err := openIn(dir, of, "the secret", false)
+		file, _, err := openIn(dir, fileName, "the secret", false)
 		if err != nil {
 			return nil, err
 		}
 		secrets[name], err = io.ReadAll(io.LimitReader(file, secretBytes+1))
 		file.Close()
 		if err != nil {
-			return nil, fmt.Errorf("the secret %s: %w", of, err)
+			return nil, fmt.Errorf("the secret %s: %w", fileName, err)
 		}
 		if len(secrets[name]) > secretBytes {
-			return nil, fmt.Errorf("the secret %s has more than %d bytes", of, secretBytes)
+			return nil, fmt.Errorf("the secret %s has more than %d bytes", fileName, secretBytes)
 		}
 	}
 	return secrets, nil
 }
 
-// openIn opens a regular file of a folder, and nothing that lies elsewhere.
+// openIn opens a regular file in a folder. It refuses names that lead out of the folder and, if noLink is set, symbolic
+// links.
 func openIn(dir, name, what string, noLink bool) (*os.File, fs.FileInfo, error) {
 	if name == "" || name == "." || name == ".." || strings.ContainsAny(name, "/\\\x00") {
-		return nil, nil, fmt.Errorf("%s %q: a file of %s is meant, by its name", what, name, dir)
+		return nil, nil, fmt.Errorf("%s %q is not a file name: name a file in %s, without a path", what, name, dir)
 	}
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -130,7 +130,7 @@ func openIn(dir, name, what string, noLink bool) (*os.File, fs.FileInfo, error) 
 	}
 	info, err := file.Stat()
 	if err == nil && (!info.Mode().IsRegular() || noLink && !os.SameFile(info, named)) {
-		err = fmt.Errorf("%s %s in %s is no regular file", what, name, dir)
+		err = fmt.Errorf("%s %s in %s is not a regular file", what, name, dir)
 	}
 	if err != nil {
 		file.Close()

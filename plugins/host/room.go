@@ -7,38 +7,37 @@ import (
 	"sync"
 )
 
-// room is how many questions a plugin has to answer at once, shared among users: a question gets a place only while its
-// user holds fewer than are free. So one user who floods gets half of all places, n of them 1/(n+1) each, and the
-// rest stays free for others (dynamic thresholds, Choudhury and Hahne, IEEE/ACM ToN 6(2), 1998). Who holds none waits only if
-// none is free, which takes floods of about as many users as there are places, and then until as many places were
-// left as there are users before them: these wait in turns, and the questions of each in their order.
-// It is safe for concurrent use.
+// room limits how many questions a plugin answers at once, and shares the places fairly among users. A question gets a place
+// only while its user holds fewer places than are free. So one user who floods gets half of all places, n such users get
+// 1/(n+1) each, and the rest stays free for others (dynamic thresholds, Choudhury and Hahne, IEEE/ACM ToN 6(2), 1998). A
+// user who holds no place waits only if none is free, which takes floods of about as many users as there are places.
+// Waiting users take turns, and the questions of each user keep their order. It is safe for concurrent use.
 type room struct {
 	places int
 
 	mu      sync.Mutex
 	free    int
 	guests  map[string]*guest
-	waiting list.List     // of guests, the next turn first; none of them may have a place
-	empty   chan struct{} // closed when all places are free; nil: nobody waits for that
+	waiting list.List     // of guests, the next turn first. Invariant: none of them may have a place
+	empty   chan struct{} // closed when all places are free; nil if nobody waits for that
 }
 
-// guest is a user who holds places or waits. It is guarded by the room.
+// guest is a user who holds places or waits. It is guarded by the room's lock.
 type guest struct {
 	user      string
 	held      int
-	turn      *list.Element // among those who wait; nil: they don't
-	questions list.List     // that wait: a channel each, closed when it has a place
+	turn      *list.Element // in room.waiting; nil if the user does not wait
+	questions list.List     // waiting questions: a channel each, closed when it gets a place
 }
 
 func newRoom(places int) *room {
 	return &room{places: places, free: places, guests: map[string]*guest{}}
 }
 
-// errShare says that there is room, but for others: the user has as many places as one may have.
+// errShare reports that the user has as many places as one user may have, while others are free.
 var errShare = errors.New("it is answering as many questions of this user as it may")
 
-// enter waits for a place, which leave gives back. Its error is the context's, or errShare.
+// enter waits for a place, which leave returns. The error is that of the context, or errShare.
 func (r *room) enter(ctx context.Context, user string) (*guest, error) {
 	r.mu.Lock()
 	g := r.guests[user]
@@ -65,7 +64,7 @@ func (r *room) enter(ctx context.Context, user string) (*guest, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	select {
-	case <-has: // meanwhile
+	case <-has: // it got a place at the same time
 		r.give(g)
 	default:
 		r.unqueue(g, question)
@@ -82,8 +81,8 @@ func (r *room) leave(g *guest) {
 	r.give(g)
 }
 
-// left waits until nobody holds a place. It is called once.
-func (r *room) left(ctx context.Context) {
+// awaitEmpty waits until nobody holds a place. It must be called once only.
+func (r *room) awaitEmpty(ctx context.Context) {
 	r.mu.Lock()
 	empty := make(chan struct{})
 	if r.free == r.places {
@@ -98,15 +97,15 @@ func (r *room) left(ctx context.Context) {
 	}
 }
 
-// The rest is for who has the lock.
+// The caller of the methods below holds the lock.
 
 func (r *room) take(g *guest) {
 	g.held++
 	r.free--
 }
 
-// give takes a place back, and gives it to who may have it. Who is passed over holds as many places as are free, so
-// that these are not many; one look at each is enough, as there are fewer free ones from look to look.
+// give returns a place, and gives free places to waiting guests that may have one. It checks each guest once: places only
+// become fewer meanwhile, so that a guest who was passed over stays so.
 func (r *room) give(g *guest) {
 	g.held--
 	r.free++

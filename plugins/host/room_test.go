@@ -121,7 +121,7 @@ func TestTheRoomAtRandom(t *testing.T) {
 		})
 	}
 	users.Wait()
-	r.left(t.Context())
+	r.awaitEmpty(t.Context())
 	require.Empty(t, r.guests)
 	require.Equal(t, places, r.free)
 	require.Zero(t, r.waiting.Len())

@@ -1,11 +1,11 @@
-// Package sdk is what authorizer plugins of stele are written with:
+// Package sdk is the SDK for authorizer plugins of stele:
 //
 //	func main() {
 //		sdk.Serve(sdk.Plugin[Config]{Name: "curfew", Version: "1.0.0", New: newAuthorizer})
 //	}
 //
-// examples/authorizer-plugin is a whole one, package authorizertest tests them, and
-// docs/PLUGINS.md has what goes on underneath, for languages other than Go.
+// examples/authorizer-plugin is a complete plugin, package authorizertest tests plugins, and
+// docs/PLUGINS.md describes the protocol, for languages other than Go.
 package sdk
 
 import (
@@ -13,63 +13,63 @@ import (
 	"time"
 )
 
-// Authorizer decides requests. It is called for many at the same time.
+// Authorizer decides requests. It must be safe for concurrent use.
 type Authorizer interface {
-	// Authorize decides a request. It gives up when the context ends, which is soon: the
-	// policy says how long a decision may take. An error is no decision, and what comes of
-	// it is said by the policy; its text is for operators. The request MUST NOT be kept.
+	// Authorize decides a request. It must return when the context ends: the policy says how long a
+	// decision may take. After an error, the failure policy decides; the text of the error is for
+	// operators. Authorize MUST NOT keep the request.
 	Authorize(ctx context.Context, r *Request) (Decision, error)
 }
 
-// Func is a function as an [Authorizer].
+// Func is a function that implements [Authorizer].
 type Func func(ctx context.Context, r *Request) (Decision, error)
 
 // Authorize implements [Authorizer].
 func (f Func) Authorize(ctx context.Context, r *Request) (Decision, error) { return f(ctx, r) }
 
-// Plugin is a program that authorizes, configured by a C.
+// Plugin is an authorizer plugin. C is the type of its configuration.
 type Plugin[C any] struct {
 	// Name and Version of the program, for people.
 	Name, Version string
-	// Schema is CUE with a definition #Config, which configurations must fit: a push of a policy,
-	// `stele policy vet` and `stele plugin` hold them against it, and say what is wrong where the
-	// configuration stands. Without one, no configuration is taken. A replica that loads a policy
-	// has no CUE at hand, and defaults are not filled in: New checks what it is given.
+	// Schema is CUE with a definition #Config, the schema of configurations. A push of a policy,
+	// `stele policy vet` and `stele plugin` check configurations against it, and name the line of each
+	// error. Without a schema, the plugin has no configuration. A server that loads a policy does not
+	// evaluate CUE and does not set defaults: New must check the configuration.
 	Schema string
-	// Secrets are the names of those that it needs.
+	// Secrets are the names of the secrets that the plugin needs.
 	Secrets []string
-	// Deterministic: the same request at the same time is always decided in the same way.
+	// Deterministic is set if the same request at the same time always gets the same decision.
 	Deterministic bool
-	// New makes the authorizer of a configuration. A configuration that is no C, or has
-	// fields that C does not have, does not come here; without one it is C's zero value.
-	// Every secret of Secrets is there. An error keeps the plugin from being used.
+	// New makes an authorizer with a configuration. The SDK refuses a configuration that does not decode
+	// into C or has unknown fields. If there is none, config is C's zero value. All secrets in Secrets
+	// are present. If New returns an error, the plugin is not used.
 	New func(ctx context.Context, config C, secrets map[string][]byte) (Authorizer, error)
 }
 
-// Request is what is to be decided. Of a request for a resource, Path is empty; of one
-// that is for none, all that describes a resource is.
+// Request is a request to decide on. For a request for a resource, Path is empty; for any other request, the
+// fields that describe a resource are empty.
 type Request struct {
 	User User
-	// Verb in lower case: get, list, watch, create, update, patch, delete, deletecollection,
-	// or another one that is asked for; of requests for no resource, the HTTP method.
+	// Verb is the verb in lower case: get, list, watch, create, update, patch, delete,
+	// deletecollection, or a custom one; without a resource, it is the HTTP method.
 	Verb string
 
 	Group, Version, Resource, Subresource string
-	// Namespace is empty if there is none, and for all of them.
+	// Namespace is empty for cluster-scoped resources, and for requests across all namespaces.
 	Namespace string
-	// Name is empty where the request names none: of creates and lists.
+	// Name is empty for requests that name no object, such as create and list.
 	Name string
-	// FieldSelector and LabelSelector are requirements that all of what it is about meets.
+	// FieldSelector and LabelSelector are requirements that all requested objects meet.
 	FieldSelector, LabelSelector []Requirement
 
-	// Path of a request for no resource.
+	// Path is the URL's path if the request is not for a resource.
 	Path string
 
-	// Time of the decision. It is to be used instead of a clock: tests say what time it is.
+	// Time is the time of the decision. Use it instead of a clock, so that tests can set the time.
 	Time time.Time
 }
 
-// User is who asks.
+// User is the user who sent the request.
 type User struct {
 	Name, UID string
 	Groups    []string
@@ -83,8 +83,8 @@ type Requirement struct {
 	Values   []string
 }
 
-// Decision is what an [Authorizer] says. The zero value is no opinion. Decisions can be
-// compared with ==.
+// Decision is the decision of an [Authorizer]. The zero value is no opinion. Decisions can be compared with
+// ==.
 type Decision struct {
 	verdict verdict
 	reason  string
@@ -100,23 +100,24 @@ const (
 	deny
 )
 
-// Allow allows the request. The reason is for who asks for an explanation.
+// Allow returns a decision that allows the request. Explanations show the reason.
 func Allow(reason string) Decision { return Decision{verdict: allow, reason: reason} }
 
-// Deny refuses the request, whatever others would say. The reason is shown to who sent it.
+// Deny returns a decision that refuses the request, whatever other authorizers decide. The user sees the
+// reason.
 func Deny(reason string) Decision { return Decision{verdict: deny, reason: reason} }
 
-// NoOpinion leaves the request to the next authorizer.
+// NoOpinion returns a decision that leaves the request to the next authorizer.
 func NoOpinion() Decision { return Decision{} }
 
-// CacheFor says for how long the decision holds for requests that differ in nothing but
-// the time; not at all if that is zero. The policy bounds it, and otherwise decides alone.
+// CacheFor returns the decision with a limit on how long it may be cached for requests that differ in the
+// time only; 0 means not at all. Without a limit, and as an upper bound, the policy's cacheTTL applies.
 func (d Decision) CacheFor(ttl time.Duration) Decision {
 	d.bounded, d.ttl = true, max(ttl, 0)
 	return d
 }
 
-// String returns the decision as it is written in logs.
+// String returns the decision as text for logs.
 func (d Decision) String() string {
 	s := [...]string{noOpinion: "no opinion", allow: "allow", deny: "deny"}[d.verdict]
 	if d.reason != "" {

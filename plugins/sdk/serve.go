@@ -19,17 +19,17 @@ import (
 )
 
 const (
-	// maxMessage bounds messages in both directions. What stele accepts as a request is less.
+	// maxMessage is the maximum size of messages in both directions. stele accepts no request as large.
 	maxMessage = 8 << 20
-	// maxCalls bounds the calls that run, those that nobody waits for any more included: an
-	// authorizer that hangs must not take all memory.
+	// maxCalls is the maximum number of running calls, including those whose caller has gone: an
+	// authorizer that hangs must not use up the memory.
 	maxCalls = 1024
-	// orphaned is how often is looked whether stele is still there.
-	orphaned = 500 * time.Millisecond
+	// parentInterval is how often the plugin checks whether stele still runs.
+	parentInterval = 500 * time.Millisecond
 )
 
-// Standard output is how stele hears where the plugin listens. It is taken away before the
-// author's code runs, and what that prints goes to standard error, which stele logs.
+// Standard output is reserved for the handshake. It is replaced before the author's code runs, whose output
+// goes to standard error, which stele logs.
 var (
 	isPlugin = os.Getenv(authorizerpb.Handshake.MagicCookieKey) == authorizerpb.Handshake.MagicCookieValue
 	stdout   = os.Stdout
@@ -43,8 +43,8 @@ func init() {
 	}
 }
 
-// Serve is the main function of a plugin: it serves until stele ends it, or is not there any
-// more. Run by a person it says what it is, and exits with 1.
+// Serve is the main function of a plugin: it serves until stele ends it, or stele itself has ended. If a
+// person runs the program, Serve prints what it is, and exits with status 1.
 func Serve[C any](p Plugin[C]) {
 	if !isPlugin {
 		name := filepath.Base(os.Args[0])
@@ -57,12 +57,12 @@ func Serve[C any](p Plugin[C]) {
 	}
 	go endWithParent()
 	go endWithInput()
-	said, err := sayOnly()
+	handshake, err := handshakeOnly()
 	if err != nil {
 		fmt.Fprintln(stderr, err)
 		os.Exit(1)
 	}
-	os.Stdout = said
+	os.Stdout = handshake
 	plugin.Serve(&plugin.ServeConfig{
 		HandshakeConfig:  authorizerpb.Handshake,
 		VersionedPlugins: map[int]plugin.PluginSet{authorizerpb.ProtocolVersion: {authorizerpb.PluginName: &served{register: p.Register}}},
@@ -74,7 +74,7 @@ func Serve[C any](p Plugin[C]) {
 	})
 }
 
-// served is what go-plugin wants of a plugin.
+// served implements [plugin.GRPCPlugin].
 type served struct {
 	plugin.NetRPCUnsupportedPlugin
 	register func(grpc.ServiceRegistrar)
@@ -88,12 +88,12 @@ func (s *served) GRPCServer(_ *plugin.GRPCBroker, to *grpc.Server) error {
 
 // GRPCClient implements [plugin.GRPCPlugin].
 func (*served) GRPCClient(context.Context, *plugin.GRPCBroker, *grpc.ClientConn) (any, error) {
-	return nil, errors.New("this end serves")
+	return nil, errors.New("this is the server")
 }
 
-// sayOnly returns what go-plugin may take for standard output: where the plugin listens is
-// let through, and what else is printed meanwhile goes to standard error.
-func sayOnly() (*os.File, error) {
+// handshakeOnly returns a file that go-plugin uses as standard output: it passes the line of the handshake to
+// standard output, and all other lines to standard error.
+func handshakeOnly() (*os.File, error) {
 	r, w, err := os.Pipe()
 	if err != nil {
 		return nil, err
@@ -116,8 +116,8 @@ func sayOnly() (*os.File, error) {
 	return w, nil
 }
 
-// printing gives the author's code standard error to print to, where go-plugin would keep
-// it waiting until its lines are fetched. By the first call go-plugin has done so.
+// printing returns an interceptor that makes standard output and standard error plain standard error again
+// at the first call: go-plugin has replaced them, and would block the author's code until its lines are read.
 func printing() grpc.UnaryServerInterceptor {
 	var once sync.Once
 	return func(ctx context.Context, r any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
@@ -126,8 +126,8 @@ func printing() grpc.UnaryServerInterceptor {
 	}
 }
 
-// endWithInput ends the process when its standard input does: stele holds the other end, and
-// never writes to it. What is no pipe is nobody's promise.
+// endWithInput ends the process when its standard input ends: stele holds the other end of the pipe, and
+// never writes to it. A standard input that is not a pipe is ignored.
 func endWithInput() {
 	if info, err := os.Stdin.Stat(); err != nil || info.Mode()&os.ModeNamedPipe == 0 {
 		return
@@ -136,10 +136,9 @@ func endWithInput() {
 	end()
 }
 
-// endWithParent ends the process when who started it has ended, however that came: nobody
-// would ask it any more, or end it.
+// endWithParent ends the process when its parent has ended in any way: nobody else would end it.
 func endWithParent() {
-	for range time.Tick(orphaned) {
+	for range time.Tick(parentInterval) {
 		if os.Getppid() != parent {
 			end()
 		}
@@ -147,6 +146,6 @@ func endWithParent() {
 }
 
 func end() {
-	fmt.Fprintln(stderr, "stele is gone")
+	fmt.Fprintln(stderr, "stele has ended")
 	os.Exit(1)
 }

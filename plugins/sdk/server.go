@@ -20,13 +20,12 @@ import (
 	"stele.dev/stele/plugins/authorizerpb"
 )
 
-// Register makes a gRPC server serve the plugin. [Serve] does it by itself; this is for
-// servers of tests.
+// Register registers the plugin with a gRPC server. [Serve] does this by itself; Register is for tests.
 func (p Plugin[C]) Register(s grpc.ServiceRegistrar) {
 	authorizerpb.RegisterAuthorizerServer(s, &server[C]{plugin: p})
 }
 
-// server is a plugin as the protocol has it.
+// server implements the protocol for a plugin.
 type server[C any] struct {
 	authorizerpb.UnimplementedAuthorizerServer
 	plugin     Plugin[C]
@@ -64,7 +63,7 @@ func (s *server[C]) Configure(ctx context.Context, r *authorizerpb.ConfigureRequ
 	return &authorizerpb.ConfigureResponse{}, nil
 }
 
-// decode reads a configuration: what a program does not know it must not ignore.
+// decode decodes a configuration, and refuses unknown fields.
 func decode[C any](text []byte) (config C, err error) {
 	if len(bytes.TrimSpace(text)) == 0 {
 		return config, nil
@@ -107,11 +106,11 @@ var decisions = [...]authorizerpb.Decision{
 	deny:      authorizerpb.Decision_DECISION_DENY,
 }
 
-// recovered turns a panic into an error of this call. Others go on: a request that upsets
-// the author's code must not be able to silence it for the rest.
+// recovered turns a panic into an error of this call. Other calls continue: one request must not be able to
+// end the plugin for all others.
 func recovered(err *error) {
 	if p := recover(); p != nil {
-		// Not as the runtime has it: who reads that takes it for the end of the program.
+		// The text differs from the runtime's "panic: ", which would look like the end of the program.
 		fmt.Fprintf(os.Stderr, "a call panicked: %v\n%s", p, debug.Stack())
 		*err = status.Errorf(codes.Internal, "panic: %v", p)
 	}

@@ -19,7 +19,7 @@ import (
 	"stele.dev/stele/plugins/authorizerpb"
 )
 
-// authorizer decides as the plugin next door does.
+// authorizer decides like the plugin in the parent folder.
 type authorizer struct {
 	authorizerpb.UnimplementedAuthorizerServer
 	window atomic.Pointer[window] // nil before Configure
@@ -51,7 +51,7 @@ func (a *authorizer) Configure(_ context.Context, r *authorizerpb.ConfigureReque
 	d.DisallowUnknownFields()
 	err := d.Decode(&w)
 	if err == nil && (w.From < 0 || w.From >= w.To || w.To > 24) {
-		err = errors.New("that is no window within a day")
+		err = errors.New("from and to are not a window within a day")
 	}
 	if err == nil {
 		w.zone, err = time.LoadLocation(w.Timezone)

@@ -1,6 +1,5 @@
-// Command raw is the plugin next door without the SDK and without go-plugin: the protocol of
-// docs/PLUGINS.md written out, with no more than gRPC and the generated code. It is what an
-// implementation in another language comes to.
+// Command raw is the plugin in the parent folder without the SDK and without go-plugin: it implements the
+// protocol of docs/PLUGINS.md with gRPC and the generated code only, as a plugin in another language does.
 package main
 
 import (
@@ -37,18 +36,18 @@ func main() {
 		log.Fatalf("%s is an authorizer plugin, which stele starts by itself", os.Args[0])
 	}
 	if !slices.Contains(strings.Split(os.Getenv("PLUGIN_PROTOCOL_VERSIONS"), ","), "1") {
-		log.Fatal("this plugin speaks version 1 of the protocol alone")
+		log.Fatal("this plugin supports version 1 of the protocol only")
 	}
-	go func() { // nobody writes to it: its end is stele's
+	go func() { // nothing is written to standard input; it ends when stele ends
 		_, _ = io.Copy(io.Discard, os.Stdin)
-		log.Fatal("stele is gone")
+		log.Fatal("stele has ended")
 	}()
 	if err := serve(); err != nil {
 		log.Fatal(err)
 	}
 }
 
-// serve listens, says where, and serves until it is told to stop.
+// serve listens, prints the address, and serves until stele asks it to stop.
 func serve() error {
 	identity, certificate, err := newIdentity()
 	if err != nil {
@@ -73,7 +72,7 @@ func serve() error {
 	return server.Serve(listener)
 }
 
-// controller is how stele says that it is time to go. Its message has no fields.
+// controller is the service by which stele stops a plugin. Its messages have no fields.
 var controller = grpc.ServiceDesc{
 	ServiceName: "plugin.GRPCController",
 	HandlerType: (*any)(nil),
@@ -87,8 +86,8 @@ var controller = grpc.ServiceDesc{
 	}}},
 }
 
-// newIdentity is a key and a certificate for this process alone: stele trusts what the
-// handshake says. The name in it is localhost.
+// newIdentity makes a key and a certificate for this process, with the name localhost. stele trusts the
+// certificate in the handshake.
 func newIdentity() (tls.Certificate, []byte, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 )
 
-// backups says of each Backup whether its database is there. It has no Go types of either
-// kind: Backups are unstructured, and of Databases it knows the metadata.
+// backups sets the status of each Backup: whether its database exists. It needs no Go types: Backups are
+// unstructured, and it reads only the metadata of Databases.
 type backups struct{ client.Client }
 
 const databaseField = "spec.database"
@@ -23,14 +23,14 @@ func (r *backups) register(manager ctrl.Manager) error {
 	backup := new(unstructured.Unstructured)
 	backup.SetGroupVersionKind(groupVersion.WithKind("Backup"))
 	if err := manager.GetFieldIndexer().IndexField(context.Background(), backup, databaseField, func(o client.Object) []string {
-		of, _, _ := unstructured.NestedString(o.(*unstructured.Unstructured).Object, "spec", "database")
-		return []string{of}
+		database, _, _ := unstructured.NestedString(o.(*unstructured.Unstructured).Object, "spec", "database")
+		return []string{database}
 	}); err != nil {
 		return err
 	}
 	return ctrl.NewControllerManagedBy(manager).
 		For(backup).
-		Watches(databaseMetadata(), handler.EnqueueRequestsFromMapFunc(r.of), builder.OnlyMetadata).
+		Watches(databaseMetadata(), handler.EnqueueRequestsFromMapFunc(r.backupsOf), builder.OnlyMetadata).
 		Complete(r)
 }
 
@@ -40,8 +40,8 @@ func databaseMetadata() *metav1.PartialObjectMetadata {
 	return db
 }
 
-// of returns the backups of a database.
-func (r *backups) of(ctx context.Context, db client.Object) []ctrl.Request {
+// backupsOf returns a request for each backup of a database.
+func (r *backups) backupsOf(ctx context.Context, db client.Object) []ctrl.Request {
 	list := new(unstructured.UnstructuredList)
 	list.SetGroupVersionKind(groupVersion.WithKind("BackupList"))
 	if err := r.List(ctx, list, client.InNamespace(db.GetNamespace()), client.MatchingFields{databaseField: db.GetName()}); err != nil {
@@ -62,9 +62,9 @@ func (r *backups) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Res
 	if err := r.Get(ctx, request.NamespacedName, backup); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
-	of, _, _ := unstructured.NestedString(backup.Object, "spec", "database")
+	database, _, _ := unstructured.NestedString(backup.Object, "spec", "database")
 	db := databaseMetadata()
-	err := r.Get(ctx, types.NamespacedName{Namespace: request.Namespace, Name: of}, db)
+	err := r.Get(ctx, types.NamespacedName{Namespace: request.Namespace, Name: database}, db)
 	status := map[string]any{"phase": "Complete", "databaseGeneration": db.GetGeneration()}
 	if apierrors.IsNotFound(err) {
 		status = map[string]any{"phase": "Waiting"}
@@ -74,6 +74,6 @@ func (r *backups) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Res
 	if err := unstructured.SetNestedMap(backup.Object, status, "status"); err != nil {
 		return ctrl.Result{}, err
 	}
-	// A write that changes nothing is none, so there is no need to compare.
+	// An update that changes nothing makes no event, so there is no need to compare.
 	return ctrl.Result{}, r.Status().Update(ctx, backup)
 }

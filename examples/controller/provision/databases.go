@@ -17,11 +17,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 )
 
-// databases gives each Database a Secret with credentials and a ConfigMap with settings,
-// which it owns, and a volume, which outlives what is in its namespace.
+// databases creates for each Database a Secret with credentials and a ConfigMap with settings, which the
+// Database owns, and a volume in another namespace.
 type databases struct {
 	client.Client
-	live   client.Reader // reads past the cache
+	live   client.Reader // reads without the cache
 	events events.EventRecorder
 }
 
@@ -33,7 +33,7 @@ func (r *databases) register(manager ctrl.Manager) error {
 		Complete(r)
 }
 
-// Reconcile makes of one Database what it asks for.
+// Reconcile provisions or releases one Database.
 func (r *databases) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	db := new(Database)
 	if err := r.Get(ctx, request.NamespacedName, db); err != nil {
@@ -43,7 +43,7 @@ func (r *databases) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.R
 		return ctrl.Result{}, r.release(ctx, db)
 	}
 	if before := db.deepCopy(); controllerutil.AddFinalizer(db, name) {
-		// Finalizers are a list that others write, too: not without a look at the rest.
+		// Others write the list of finalizers, too: the lock makes the patch fail if the list has changed.
 		if err := r.Patch(ctx, db, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
 			return ctrl.Result{}, err
 		}
@@ -58,7 +58,7 @@ func (r *databases) provision(ctx context.Context, db *Database) error {
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: db.Namespace, Name: db.Name + "-credentials"}}
 	err := r.Get(ctx, client.ObjectKeyFromObject(secret), secret)
 	if apierrors.IsNotFound(err) {
-		// The cache may not have it yet. A password is made once.
+		// The cache may not have it yet, and a password must be generated only once.
 		err = r.live.Get(ctx, client.ObjectKeyFromObject(secret), secret)
 	}
 	if apierrors.IsNotFound(err) {
@@ -88,14 +88,14 @@ func (r *databases) provision(ctx context.Context, db *Database) error {
 	return r.apply(ctx, applycore.ConfigMap(volume.Name, volume.Namespace).WithData(map[string]string{"sizeGiB": fmt.Sprint(db.Spec.StorageGiB)}))
 }
 
-// apply makes a ConfigMap what it should be. What it says is the program's own, whoever has
-// set it; the rest is everybody's.
+// apply applies a ConfigMap. It takes over the fields that it sets from other field managers, and leaves all
+// other fields alone.
 func (r *databases) apply(ctx context.Context, c *applycore.ConfigMapApplyConfiguration) error {
 	return r.Apply(ctx, c.WithLabels(map[string]string{managedBy: name}), client.FieldOwner(name), client.ForceOwnership)
 }
 
-// volumeOf is not owned by the database: owners are of the same namespace. That is what
-// the finalizer is for.
+// volumeOf returns the volume of a database. The database cannot own it, as owners must be in the same
+// namespace, so a finalizer ensures that it is deleted.
 func volumeOf(db *Database) *corev1.ConfigMap {
 	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: systemNamespace, Name: "volume-" + string(db.UID)}}
 }
@@ -107,7 +107,7 @@ func (r *databases) report(ctx context.Context, db *Database) error {
 	db.Status.Endpoint = fmt.Sprintf("%s.%s.example.com", db.Name, db.Namespace)
 	db.Status.SecretName = db.Name + "-credentials"
 	meta.SetStatusCondition(&db.Status.Conditions, metav1.Condition{
-		Type: "Ready", Status: metav1.ConditionTrue, ObservedGeneration: db.Generation, Reason: "Provisioned", Message: "the database takes connections",
+		Type: "Ready", Status: metav1.ConditionTrue, ObservedGeneration: db.Generation, Reason: "Provisioned", Message: "the database accepts connections",
 	})
 	if err := r.Status().Patch(ctx, db, client.MergeFrom(before)); err != nil {
 		return err
@@ -126,6 +126,6 @@ func (r *databases) release(ctx context.Context, db *Database) error {
 	if !controllerutil.RemoveFinalizer(db, name) {
 		return nil
 	}
-	r.events.Eventf(db, nil, corev1.EventTypeNormal, "Released", "Release", "the volume is gone")
+	r.events.Eventf(db, nil, corev1.EventTypeNormal, "Released", "Release", "the volume is deleted")
 	return client.IgnoreNotFound(r.Patch(ctx, db, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})))
 }

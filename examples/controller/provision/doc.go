@@ -1,3 +1,3 @@
-// Package provision is a program of two controllers. What is peculiar to it are its kinds,
-// which a policy bundle declares; all else is what programs for Kubernetes are made of.
+// Package provision has the two controllers of the example. A policy bundle declares their kinds; everything
+// else is as in any program for Kubernetes.
 package provision

@@ -19,17 +19,17 @@ import (
 )
 
 const (
-	// name is whom the program is known as: in labels, leases, events and finalizers.
+	// name identifies the program in labels, leases, events and finalizers.
 	name = "databases.example.com"
-	// managedBy is the label of what it makes.
+	// managedBy is the label of the objects that it creates.
 	managedBy = "app.kubernetes.io/managed-by"
-	// secretType is the type of the Secrets that it makes.
+	// secretType is the type of the Secrets that it creates.
 	secretType = corev1.SecretType("example.com/database")
-	// systemNamespace is where its lease is, and the volumes.
+	// systemNamespace is the namespace of its lease and of the volumes.
 	systemNamespace = "data-system"
 )
 
-// Main is the program: it runs until it is told to end, or has lost its lease.
+// Main runs the program until it gets a signal or loses its lease.
 func Main() {
 	ctrl.SetLogger(klog.Background())
 	// --kubeconfig is controller-runtime's flag.
@@ -54,13 +54,13 @@ func run(health string) error {
 	}
 	manager, err := ctrl.NewManager(config, ctrl.Options{
 		Scheme: scheme,
-		// Of what other people have too, only the program's own is kept in memory.
+		// The cache has only the ConfigMaps and Secrets of this program.
 		Cache: cache.Options{ByObject: map[client.Object]cache.ByObject{
 			&corev1.ConfigMap{}: {Label: labels.SelectorFromSet(labels.Set{managedBy: name})},
 			&corev1.Secret{}:    {Field: fields.OneTermEqualSelector("type", string(secretType))},
 		}},
-		// One works, the others wait; who ends says so, and the next one need not wait for
-		// the lease to expire.
+		// One replica works and the others wait. A replica that ends releases its lease, so that the next one
+		// does not wait until the lease expires.
 		LeaderElection:                true,
 		LeaderElectionID:              name,
 		LeaderElectionNamespace:       systemNamespace,

@@ -8,7 +8,7 @@ import (
 
 var groupVersion = schema.GroupVersion{Group: "example.com", Version: "v1"}
 
-// Database is what policy/kinds.cue says it is.
+// Database is the Go type of the kind Database in policy/kinds.cue.
 type Database struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
@@ -17,13 +17,13 @@ type Database struct {
 	Status DatabaseStatus `json:"status,omitempty"`
 }
 
-// DatabaseSpec is what people ask for.
+// DatabaseSpec is the desired state.
 type DatabaseSpec struct {
 	Engine     string `json:"engine"`
 	StorageGiB int32  `json:"storageGiB,omitempty"`
 }
 
-// DatabaseStatus is what they got.
+// DatabaseStatus is the current state.
 type DatabaseStatus struct {
 	Phase      string             `json:"phase,omitempty"`
 	Endpoint   string             `json:"endpoint,omitempty"`

@@ -1,5 +1,5 @@
-// Package authorizertest tests authorizer plugins: that they keep what every plugin must,
-// and that they decide as a table says.
+// Package authorizertest tests authorizer plugins: that they pass the checks for every plugin, and that they
+// decide as a decision table says.
 //
 //	func TestPlugin(t *testing.T) {
 //		table := authorizertest.Table(t, "decisions.yaml")
@@ -7,7 +7,7 @@
 //		authorizertest.Run(t, authorizertest.Program(authorizertest.Build(t, ".")), authorizertest.Options{Table: table})
 //	}
 //
-// `stele plugin check` and `stele plugin test` do the same to programs whose source is not at hand.
+// `stele plugin check` and `stele plugin test` do the same for programs without their source.
 package authorizertest
 
 import (
@@ -25,22 +25,22 @@ import (
 	"stele.dev/stele/plugins/conformance"
 )
 
-// Start runs a plugin.
+// Start is a function that runs a plugin.
 type Start func(ctx context.Context) (*conformance.Instance, error)
 
 // Options are what a plugin needs for its tests.
 type Options struct {
-	// Config is a configuration that it takes, as JSON. Empty: that of the table.
+	// Config is a configuration that the plugin accepts, as JSON. Empty: that of the table.
 	Config string
-	// Secrets are those that it needs. nil: those of the table.
+	// Secrets are the secrets that it needs. nil: those of the table.
 	Secrets map[string]string
-	// BadConfigs are some that it must not take, besides those that no plugin takes.
+	// BadConfigs are configurations that it must refuse, in addition to those that every plugin refuses.
 	BadConfigs []string
-	// Table is what it decides; nil: nothing is said of that.
+	// Table is the plugin's decision table; nil for none.
 	Table *conformance.Table
 }
 
-// Table reads a table from a file of YAML or JSON.
+// Table reads a decision table from a YAML or JSON file.
 func Table(t testing.TB, file string) *conformance.Table {
 	t.Helper()
 	table, err := conformance.ReadTable(file)
@@ -89,8 +89,8 @@ func Run(t *testing.T, start Start, o Options) {
 	}
 }
 
-// InProcess is an [sdk.Plugin], asked without a process around it: a debugger and the race
-// detector see its code.
+// InProcess returns a Start that runs an [sdk.Plugin] in this process, so that a debugger and the race detector
+// see its code.
 func InProcess(plugin interface{ Register(grpc.ServiceRegistrar) }) Start {
 	return func(context.Context) (*conformance.Instance, error) {
 		listener := bufconn.Listen(1 << 20)
@@ -110,14 +110,14 @@ func InProcess(plugin interface{ Register(grpc.ServiceRegistrar) }) Start {
 	}
 }
 
-// Program is a plugin's binary, run as stele runs it. What it prints is discarded.
+// Program returns a Start that runs a plugin's binary as stele runs it, and discards its output.
 func Program(file string) Start { return conformance.Program(file, nil) }
 
-// Build builds the command in a folder, and returns the file.
+// Build builds the command in a folder, and returns the path of the binary.
 func Build(t testing.TB, folder string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "plugin")
-	cmd := exec.Command("go", "build", "-ldflags=-s -w", "-o", file, ".") // nobody debugs it, and each start copies it
+	cmd := exec.Command("go", "build", "-ldflags=-s -w", "-o", file, ".") // smaller, as each start copies it
 	cmd.Dir, cmd.Stderr = folder, os.Stderr
 	if err := cmd.Run(); err != nil {
 		t.Fatalf("go build: %v", err)
