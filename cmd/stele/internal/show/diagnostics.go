@@ -8,10 +8,9 @@ import (
 	"strings"
 	"unicode"
 
+	"stele.dev/stele/cmd/stele/internal/usage"
 	"stele.dev/stele/policy/bundles"
 	"stele.dev/stele/policy/compile"
-
-	"stele.dev/stele/cmd/stele/internal/usage"
 	"stele.dev/stele/schemas"
 )
 
