@@ -92,8 +92,8 @@ bundle: policy.#Bundle & {
 }
 `
 
-// compile compiles a bundle once per test binary and text.
-func compile(t testing.TB, text string) *compile.Result {
+// compileBundle compiles a bundle once per test binary and text.
+func compileBundle(t testing.TB, text string) *compile.Result {
 	t.Helper()
 	compiledMu.Lock()
 	defer compiledMu.Unlock()
@@ -297,7 +297,7 @@ func newPlane(t testing.TB) *replica {
 
 func (r *replica) bootstrap(t testing.TB, text string) {
 	t.Helper()
-	if _, err := bootstrap.Activate(t.Context(), r.committer, compile(t, text), "test"); err != nil {
+	if _, err := bootstrap.Activate(t.Context(), r.committer, compileBundle(t, text), "test"); err != nil {
 		t.Fatal(err)
 	}
 	if err := bootstrap.Namespaces(t.Context(), r.committer); err != nil {

@@ -154,7 +154,7 @@ func TestWhatWasAllowedOutsideIsDecidedAgainUnderTheNextPolicy(t *testing.T) {
 	var activated atomic.Bool
 	o.answer = func(*policy.Request) policy.Opinion {
 		if !activated.Swap(true) {
-			if _, err := bootstrap.Activate(context.Background(), r.committer, compile(t, bundle), "test"); err != nil {
+			if _, err := bootstrap.Activate(context.Background(), r.committer, compileBundle(t, bundle), "test"); err != nil {
 				t.Error(err)
 			}
 		}

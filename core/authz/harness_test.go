@@ -62,8 +62,8 @@ func newAuthorizers(t testing.TB, o authz.Options) *authz.Authorizers {
 	return a
 }
 
-// compile compiles what a bundle says of its chain.
-func compile(t testing.TB, text string) *compile.Result {
+// compileBundle compiles what a bundle says of its chain.
+func compileBundle(t testing.TB, text string) *compile.Result {
 	t.Helper()
 	source, err := bundles.ReadFS(fstest.MapFS{
 		"bundle.cue":         {Data: []byte("package test\n\nimport \"stele.dev/policy\"\n\nbundle: policy.#Bundle & {\n\tcluster: \"test\"\n" + text + "\n}\n")},
@@ -81,7 +81,7 @@ func compile(t testing.TB, text string) *compile.Result {
 
 func form(t testing.TB, text string) *policy.Form {
 	t.Helper()
-	return compile(t, text).Form
+	return compileBundle(t, text).Form
 }
 
 // load makes a policy of a form, as a replica does.

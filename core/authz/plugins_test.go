@@ -93,7 +93,7 @@ var thisBinary = sync.OnceValues(func() (dir, sum string) {
 // plugged is a chain of one plugin.
 func plugged(t *testing.T, sum, deny string) *compile.Result {
 	t.Helper()
-	return compile(t, `authorizers: ["deny", "rbac", "plugin:curfew"]
+	return compileBundle(t, `authorizers: ["deny", "rbac", "plugin:curfew"]
 	plugins: curfew: {
 		sha256: "`+runtime.GOOS+"/"+runtime.GOARCH+`": "`+sum+`"
 		timeout: "10s"

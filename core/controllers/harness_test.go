@@ -57,7 +57,7 @@ bundle: policy.#Bundle & {
 }
 `
 
-func compile(t testing.TB, text string) *compile.Result {
+func compileBundle(t testing.TB, text string) *compile.Result {
 	t.Helper()
 	source, err := bundles.ReadFS(fstest.MapFS{
 		"bundle.cue":         {Data: []byte(text)},
@@ -125,7 +125,7 @@ func newPlane(t testing.TB) *plane {
 
 func (p *plane) activate(t testing.TB, text string) {
 	t.Helper()
-	if _, err := bootstrap.Activate(t.Context(), p.committer, compile(t, text), "test"); err != nil {
+	if _, err := bootstrap.Activate(t.Context(), p.committer, compileBundle(t, text), "test"); err != nil {
 		t.Fatal(err)
 	}
 }

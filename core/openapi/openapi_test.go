@@ -91,7 +91,7 @@ var compiled = struct {
 	of map[string]*policy.Policy
 }{of: map[string]*policy.Policy{}}
 
-func compile(t testing.TB, text string) *policy.Policy {
+func compileBundle(t testing.TB, text string) *policy.Policy {
 	t.Helper()
 	compiled.Lock()
 	defer compiled.Unlock()
@@ -128,7 +128,7 @@ func service(t testing.TB, text string, before *own.Service) *own.Service {
 	for _, k := range rbac.Kinds {
 		besides = append(besides, own.Resource{Version: k.Version})
 	}
-	return own.New(compile(t, text), "v0.0.0-test", before, besides...)
+	return own.New(compileBundle(t, text), "v0.0.0-test", before, besides...)
 }
 
 func get(t testing.TB, s *own.Service, path string, header ...string) *http.Response {
@@ -220,7 +220,7 @@ func TestDocumentOfVersion2IsGolden(t *testing.T) {
 // kindsOf are those of the tests, the built-in ones, and those of the examples.
 func policies(t *testing.T) map[string]*policy.Policy {
 	t.Helper()
-	all := map[string]*policy.Policy{"test": compile(t, bundle)}
+	all := map[string]*policy.Policy{"test": compileBundle(t, bundle)}
 	examples := os.DirFS("../../examples")
 	for name, pkg := range map[string]string{"quickstart": ".", "platform": "clusters/prod-eu"} {
 		module, err := fs.Sub(examples, name)
@@ -454,8 +454,8 @@ func TestDocumentsOfKindsThatStayAreKept(t *testing.T) {
 // who did not, nothing is made.
 func TestDocumentsAreMadeBeforeSomebodyAsks(t *testing.T) {
 	changed := strings.Replace(bundle, "<=1000", "<=2000", 1)
-	compile(t, bundle)
-	compile(t, changed)
+	compileBundle(t, bundle)
+	compileBundle(t, changed)
 	synctest.Test(t, func(t *testing.T) {
 		first := service(t, bundle, nil)
 		idle := service(t, changed, first)
@@ -557,7 +557,7 @@ func TestClientsReadTheDocuments(t *testing.T) {
 // of operators are.
 func large(t testing.TB, kinds int) []byte {
 	t.Helper()
-	base := compile(t, bundle)
+	base := compileBundle(t, bundle)
 	form := *base.Form()
 	form.Probes = nil
 	form.Kinds = append([]schemas.Kind{}, form.Kinds...)
