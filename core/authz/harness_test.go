@@ -12,6 +12,7 @@ import (
 	"stele.dev/stele/core/commit"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/policy/bundles"
+	"stele.dev/stele/policy/compile"
 )
 
 // programs are what this test binary is under other names.

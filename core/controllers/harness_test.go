@@ -26,6 +26,7 @@ import (
 	"stele.dev/stele/eventlog/memlog"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/policy/bundles"
+	"stele.dev/stele/policy/compile"
 	"stele.dev/stele/projections/history"
 	"stele.dev/stele/projections/objects"
 	"stele.dev/stele/projections/policies"

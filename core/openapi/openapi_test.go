@@ -39,6 +39,7 @@ import (
 	"stele.dev/stele/core/rbac"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/policy/bundles"
+	"stele.dev/stele/policy/compile"
 	"stele.dev/stele/schemas"
 )
 
