@@ -13,6 +13,7 @@ import (
 	"stele.dev/stele/policy/bundles"
 	"stele.dev/stele/policy/compile"
 	"stele.dev/stele/schemas"
+	"stele.dev/stele/schemas/program"
 )
 
 // busy is an evaluator that says so.
@@ -47,7 +48,7 @@ bundle: policy.#Bundle & {
 		var store memlog.Store
 		r, err := tryStartAsking(t.Context(), store.Open(nil), 0, func(p *policy.Policy) *policy.Policy {
 			encoded, _ := p.Form().Encode()
-			p, err := policy.New(encoded, schemas.EvaluateWith(busy{c.verdict}))
+			p, err := policy.New(encoded, program.EvaluateWith(busy{c.verdict}))
 			if err != nil {
 				t.Error(err)
 			}

@@ -40,7 +40,7 @@ var home = []struct {
 	why        string
 }{
 	{"go.etcd.io/etcd", []string{"eventlog/etcdlog"}, "the log must not depend on where it is kept"},
-	{"cuelang.org/go", []string{"policy", "schemas"}, "CUE never runs on the request path"},
+	{"cuelang.org/go", []string{"policy", "schemas/fromcue", "schemas/interpreter", "schemas/textforms", "schemas/builtin"}, "CUE never runs on the request path"},
 	{"net/http", []string{"core", "cmd"}, "projections and the log know nothing of HTTP"},
 	{"google.golang.org/grpc", []string{"eventlog/etcdlog", "plugins", "examples/authorizer-plugin"}, "it is etcd's transport, and that of plugins"},
 	{"github.com/hashicorp/go-plugin", []string{"plugins"}, "the host and the SDK hide it"},

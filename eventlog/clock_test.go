@@ -8,7 +8,7 @@ import (
 	"stele.dev/stele/eventlog/memlog"
 )
 
-// wall is a clock that can be set, beside one that cannot.
+// wall is a clock that tests can set, together with a clock of elapsed time.
 type wall struct {
 	elapsed time.Duration
 	set     time.Duration
@@ -92,7 +92,7 @@ func TestLogTimeIsSetBack(t *testing.T) {
 		t.Errorf("afterwards log time is %v and ahead by %v, want %v", after.Time, log.Ahead(), want)
 	}
 
-	// A fold of the log has each revision at a time that is not before those of earlier ones.
+	// In a fold of the log, no revision has an earlier time than the one before.
 	var sets eventlog.ClockSets
 	_, batches := tipOf(t, log)
 	for _, b := range batches {
@@ -108,7 +108,7 @@ func TestLogTimeIsSetBack(t *testing.T) {
 		t.Errorf("the last revision before %v is %d, %v, want %d", set.Time, last, err, before.Last())
 	}
 
-	// Who starts later goes on from there, too.
+	// A process that starts later continues from there, too.
 	log, tip = w.open(t, &store)
 	if b := write(t, log, tip); !b.Time.Equal(newYear.Add(time.Hour)) {
 		t.Errorf("another process writes at %v", b.Time)

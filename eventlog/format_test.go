@@ -23,7 +23,7 @@ import (
 
 var rewriteGolden = flag.Bool("rewrite-golden-log", false, "write testdata/golden-v1 anew; a released format level must never need it")
 
-// golden is a backend on the files of testdata/golden-v1: one per key.
+// golden is a backend that reads the files of testdata/golden-v1, one per key.
 type golden struct {
 	head    []byte
 	batches []Stored
@@ -44,8 +44,8 @@ func (g *golden) Wait(ctx context.Context, _ uint64) error                { <-ct
 func (g *golden) Limits() Limits                                          { return Limits{} }
 func (g *golden) Close() error                                            { return nil }
 
-// The golden log has every kind of event and payload that format level 1 began with.
-// Every version, for ever, reads it to the same transcript.
+// The golden log has every kind of event and payload of the first version of format level 1. Every later
+// version must decode it to the same transcript.
 func TestGoldenLog(t *testing.T) {
 	dir := filepath.Join("testdata", "golden-v1")
 	if *rewriteGolden {
@@ -132,7 +132,7 @@ func transcript(batches []*Batch) string {
 	return w.String()
 }
 
-// writeGolden is how the golden log was made.
+// writeGolden writes the golden log.
 func writeGolden(t *testing.T, dir string) {
 	id := func(b byte) (id ID) { return ID(bytes.Repeat([]byte{b}, len(id))) }
 	at := time.Date(2026, 11, 20, 12, 0, 0, 123456789, time.UTC)
@@ -234,7 +234,7 @@ func writeGolden(t *testing.T, dir string) {
 	write("head", tip.Encode())
 }
 
-// redact takes the content of the first payload of an event out of a batch.
+// redact removes the content of the first payload of an event from a batch.
 func redact(t testing.TB, value []byte, event int) []byte {
 	return rewrite(t, value, func(events *logpb.Events) {
 		blob := events.Entries[event].Blobs[0]
@@ -247,7 +247,7 @@ func uncompress(t testing.TB, value []byte) []byte {
 	return rewrite(t, value, func(*logpb.Events) {}, false)
 }
 
-// rewrite changes a batch outside its hashes.
+// rewrite changes the parts of a batch that are not hashed.
 func rewrite(t testing.TB, value []byte, change func(*logpb.Events), compress bool) []byte {
 	t.Helper()
 	var pb logpb.Batch
@@ -364,7 +364,7 @@ func TestBulkEventTakesOneRevisionPerObject(t *testing.T) {
 	}
 }
 
-// Decoding arbitrary bytes ends with a batch or an error, in bounded memory.
+// Decoding arbitrary bytes returns a batch or an error, and uses bounded memory.
 func FuzzDecodeBatch(f *testing.F) {
 	_, value := placed(f, entry(f, &logpb.Metadata{Type: logpb.Type_TYPE_CREATED}, `{"a":1}`))
 	f.Add(value)

@@ -30,7 +30,7 @@ func open(t testing.TB, b eventlog.Backend) *eventlog.Log {
 	return log
 }
 
-// tipOf reads the whole log.
+// tipOf reads the whole log and returns its tip.
 func tipOf(t testing.TB, log *eventlog.Log) (eventlog.Head, []*eventlog.Batch) {
 	t.Helper()
 	var all []*eventlog.Batch
@@ -67,8 +67,7 @@ func names(batches []*eventlog.Batch) (names []string) {
 	return names
 }
 
-// Every append fails in each way that a network can make it fail, and is in the
-// log exactly once afterwards.
+// Appends fail in every way in which a network can fail. Each must be in the log exactly once afterwards.
 func TestAppendIsSettledByAppendingAgain(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
@@ -114,8 +113,8 @@ func TestAppendIsSettledByAppendingAgain(t *testing.T) {
 	}
 }
 
-// A lost request is followed by another writer's batch: the append lost, for good,
-// even when its first try arrives late.
+// Another writer's batch follows a lost request: the append must report the conflict, even if its first
+// attempt arrives late.
 func TestAppendThatLostAfterAnUnknownOutcome(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var store memlog.Store
@@ -181,7 +180,7 @@ func TestAppendReportsRefusals(t *testing.T) {
 	if _, _, err := log.Append(t.Context(), tip, draft(t, hex.EncodeToString(noise))); !errors.Is(err, eventlog.ErrTooLarge) {
 		t.Errorf("Append of a large event = %v", err)
 	}
-	// It compresses to nothing, and would be refused by every reader.
+	// It is small when compressed, but every reader would refuse it.
 	if _, _, err := open(t, new(memlog.Store).Open(nil)).Append(t.Context(), eventlog.Head{}, draft(t, strings.Repeat("x", 65<<20))); !errors.Is(err, eventlog.ErrTooLarge) {
 		t.Errorf("Append of an event larger than readers take = %v", err)
 	}
@@ -266,9 +265,8 @@ func TestAnotherHistoryStopsTheReader(t *testing.T) {
 	}
 }
 
-// Whatever single bit of whatever batch is flipped, a reader of the whole log
-// notices, or it made no difference to what was read (compression is outside the
-// hashes, and has bits without meaning).
+// If any bit of any batch is flipped, a reader of the whole log must notice, unless the flip does not
+// change what is read: compression is outside the hashes, and has unused bits.
 func TestNoFlippedBitChangesWhatIsRead(t *testing.T) {
 	var store memlog.Store
 	log := open(t, store.Open(nil))
@@ -358,8 +356,8 @@ func TestBackReadsTheNewestFirst(t *testing.T) {
 	}
 }
 
-// What would make revisions mean two things, or lies outside of what can have been lost, is
-// refused before anything is proposed.
+// An epoch that would issue a revision twice, or declare impossible revisions lost, must be refused before
+// it is proposed.
 func TestEpochsThatMakeNoSense(t *testing.T) {
 	var store memlog.Store
 	log := open(t, store.Open(nil))
@@ -392,8 +390,8 @@ func TestEpochsThatMakeNoSense(t *testing.T) {
 	}
 }
 
-// An epoch starts once, however often its request, or the answer to that, gets lost, and
-// whoever wrote at the old tip meanwhile is handed it.
+// An epoch must start exactly once, however often its request or the answer is lost. A writer at the old
+// tip must get it.
 func TestEpochIsSettledByAppendingAgain(t *testing.T) {
 	for name, fault := range map[string]memlog.Fault{
 		"the request is lost":                    {LoseRequest: true},

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// A machine that was asleep has no clock that jumped.
+// The clock of a machine that slept has not jumped.
 func TestSleepIsNoJump(t *testing.T) {
 	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	var awake, all time.Duration

@@ -44,16 +44,15 @@ func accessDiffCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "diff [--from MOMENT|DIR] [--to MOMENT|DIR]",
 		Short: "Show who gained or lost what from one policy to another",
-		Long: `Diff compares what two policies decide, not how they are written: a binding that was renamed,
-or a role that was split, is no difference. Each side is the policy in force at a MOMENT, now if
-it is left out, or a bundle in a folder, which is compiled here. It shows who gained (+) or lost (-)
-what, whose conditions changed (~), to whom something is denied (!) or not any more (.) whoever
-grants it, and how the chain of authorizers changed. "*" is anything, "*" of namespaces also what is
-in none.
+		Long: `Diff compares what two policies allow, not how they are written: a renamed binding or a split role
+is no difference. Each side is the policy at a MOMENT (default: now), or a bundle in a folder, which
+is compiled here. It shows who gained (+) or lost (-) permissions, whose conditions changed (~), to
+whom something is denied (!) or no longer denied (.), and how the chain of authorizers changed. "*"
+means anything; for namespaces it includes objects that are in none.
 
-What subjects gain or lose as members of system:authenticated and the like is shown of these groups
-alone, unless --subject names them. Conditions are compared by their text. To ask takes the
-permission to create accessdifferences.policy.stele.dev.
+Permissions of groups such as system:authenticated are shown for the group only, unless --subject
+names a member. Conditions are compared by their text. You need permission to create
+accessdifferences.policy.stele.dev.
 
 ` + client.MomentHelp,
 		Example: `  stele access diff --to ./policy

@@ -33,15 +33,13 @@ func atCommand() *cobra.Command {
 	o := &atOptions{}
 	cmd := &cobra.Command{
 		Use:   "at MOMENT [-- COMMAND ARG…] | --list | --remove [CONTEXT…]",
-		Short: "Look at a moment with any client: run a command there, or make a context",
-		Long: `At finds the revision that a MOMENT means, and lets clients see the control plane as it
-was there, to be read and not to be written.
+		Short: "Read the control plane as it was: run a command at a moment, or make a context",
+		Long: `At lets any client read the control plane as it was at a MOMENT. Writes are refused there.
 
-With a COMMAND it runs that with a kubeconfig of its own, removed afterwards, whose server
-is at the revision; the exit code is the command's. Without one it adds to the kubeconfig
-a context that is like the current one, and named like it with @ and the revision, to stay
-there until --remove takes it away. A MOMENT is resolved once: the context stays at its
-revision.
+With a COMMAND, at runs it with a temporary kubeconfig whose server shows the moment, and exits with
+the command's exit code. Without a COMMAND, at adds a context to the kubeconfig. The context has the
+name of the current one, followed by @ and the revision. It stays until you remove it by --remove.
+The MOMENT is resolved to a revision once.
 
 ` + client.MomentHelp,
 		Example: `  stele at 10m -- kubectl get configmaps -A

@@ -14,7 +14,7 @@ import (
 	"stele.dev/stele/plugins/host"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/projections/policies"
-	"stele.dev/stele/schemas"
+	schemaprogram "stele.dev/stele/schemas/program"
 	"stele.dev/stele/schemas/workers"
 )
 
@@ -77,7 +77,7 @@ func (o *authorizationOptions) new(dir *dataDir, metrics prometheus.Registerer, 
 // loadPolicy is how a replica makes a policy of a form in the log.
 func loadPolicy(evaluators *workers.Pool, authorizers *authz.Authorizers) func(*policies.Proposal) (*policy.Policy, error) {
 	return func(p *policies.Proposal) (*policy.Policy, error) {
-		loaded, err := policy.New(p.Form, schemas.EvaluateWith(evaluators))
+		loaded, err := policy.New(p.Form, schemaprogram.EvaluateWith(evaluators))
 		if err != nil {
 			return nil, err
 		}

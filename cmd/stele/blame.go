@@ -22,11 +22,11 @@ func blameCommand() *cobra.Command {
 	o := &blameOptions{}
 	cmd := &cobra.Command{
 		Use:   "blame (KIND NAME | KIND/NAME)",
-		Short: "Show of every field of an object since when it has its value, and who gave it that",
-		Long: `Blame shows an object as YAML, and left of each field the revision at which it got its
-value, the time, and who sent that. For what nobody sent it names the kind whose schema has
-it as a default, and the file and line where that stands. What a Secret holds and what a
-policy calls sensitive is shown by -o json and yaml alone.
+		Short: "Show who set each field of an object, and when",
+		Long: `Blame shows an object as YAML. Left of each field it shows the revision at which the field got its
+value, the time, and the user. For a default it shows the kind whose schema has the default, with
+file and line. Values of Secrets and of fields that a policy marks as sensitive are shown only by
+-o json and yaml.
 
 ` + client.MomentHelp,
 		Example: `  stele blame database orders

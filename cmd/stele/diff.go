@@ -29,18 +29,19 @@ func diffCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "diff --from MOMENT [--to MOMENT] [KIND [NAME…] | KIND/NAME…]",
 		Short: "Show what differs between two moments",
-		Long: `Diff compares what was at one moment with what was at another, or is now: which objects
-have been created, deleted or changed, and which of their fields were added (+), removed
-(-) or replaced (~). Without a KIND it compares all kinds of the namespace, with -A those
-of all namespaces, and those that are in none. What the server keeps for itself does not
-count: metadata's managedFields, resourceVersion, generation and creationTimestamp, and the uids of
-the object and its owners; --all-fields compares them as well. Items of lists are named by their keys, if
-the kind says that they have some; else they are counted.
+		Long: `Diff compares the objects at one moment with those at another one, or with those of now. It shows
+which objects were created, deleted or changed, and which of their fields were added (+), removed
+(-) or replaced (~). Without a KIND it compares all kinds of the namespace; with -A it compares all
+namespaces, and the kinds that have none.
+
+It ignores the fields of metadata that only the server sets: managedFields, resourceVersion,
+generation, creationTimestamp, and the uids of the object and its owners. --all-fields compares them,
+too. List items are compared by their keys if the kind defines keys, else by position.
 
 With -o json or yaml it prints a List of client.stele.dev/v1, kind Difference: the object; the
 change (created, deleted, changed, or replaced by another of the same name); the revisions, from
-and to; and as difference of each field the path, op (add, remove, replace), from and to. What
-Secrets hold and what a policy calls sensitive is only in there, and not on the screen.
+and to; and for each field the path, op (add, remove, replace), from and to. Only these formats show
+values of Secrets and of fields that a policy marks as sensitive.
 
 ` + client.MomentHelp,
 		Example: `  stele diff --from 1h

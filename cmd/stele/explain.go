@@ -34,20 +34,19 @@ func explainCommand() *cobra.Command {
 	o := &explainOptions{}
 	cmd := &cobra.Command{
 		Use:   "explain (VERB RESOURCE [NAME] | --audit-id ID)",
-		Short: "Say why a request is, or was, allowed or refused: by which rule, on which line",
-		Long: `Explain takes a request through the server as a dry run, and shows what each stage made
-of it: the rule that decided, where it stands, and the other rules that were considered.
-The request need not be one's own: --as, --as-group, --as-uid and --as-user-extra say in whose
-name it is, which takes the permission to impersonate them. RESOURCE can have a subresource, and be a path
-that begins with /. For writes -f has the object; without it, what depends on the object is
-left open.
+		Short: "Show why a request is or was allowed or refused: the rule and its line",
+		Long: `Explain sends a request through the server as a dry run. It shows for each stage the rule that
+decided, where the rule stands, and the other rules that the stage considered. --as, --as-group,
+--as-uid and --as-user-extra explain a request of another user, if you may impersonate that user.
+RESOURCE may have a subresource, or be a path that begins with /. For writes, -f names the file with
+the object; without it, decisions that depend on the object stay open.
 
-It exits with 0 if the request may be made as it is described, with 1 if not, and with 2 if
-that could not be found out. To ask takes the permission to create explanations.policy.stele.dev.
+The exit code is 0 if the request is allowed, 1 if it is not, and 2 if there is no answer. You need
+permission to create explanations.policy.stele.dev.
 
-With --audit-id it says the same of a request that was: of a write, by its event in the
-log, or of a refusal that the server still remembers. Every answer has its id in the header
-Audit-Id. To ask takes the permission to get explanations.policy.stele.dev.`,
+--audit-id explains a past request: a write, by its event in the log, or a recent refusal. Every
+answer of the server has its id in the header Audit-Id. You need permission to get
+explanations.policy.stele.dev.`,
 		Example: `  stele policy explain --as alice --as-group team-data delete databases orders -n default
   stele policy explain --as alice create databases -n default -f orders.yaml
   stele policy explain --as alice --as-user-extra example.com/ticket=CHG-1 delete databases orders

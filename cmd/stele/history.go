@@ -15,12 +15,11 @@ func historyCommand() *cobra.Command {
 	uid := ""
 	cmd := &cobra.Command{
 		Use:   "history (KIND NAME | KIND/NAME)",
-		Short: "Show what happened to one object, newest first",
-		Long: `History shows every change of one object: revision, time, who, what. Earlier objects of
-the same name, deleted since, are part of it: a line tells where one ends and another
-begins, and --uid chooses one. With -p the fields that a write added (+), removed (-) or
-replaced (~) are below its line; stele blame tells which of them nobody sent. What Secrets hold
-and what a policy calls sensitive is shown by -o json, jsonl and yaml alone.
+		Short: "Show the changes of one object, newest first",
+		Long: `History shows every change of one object: revision, time, user and action. It includes deleted
+objects of the same name: a line separates them, and --uid selects one. -p shows below each line
+the fields that were added (+), removed (-) or replaced (~). Values of Secrets and of fields that a
+policy marks as sensitive are shown only by -o json, jsonl and yaml. See also stele blame.
 
 ` + client.MomentHelp,
 		Example: `  stele history database orders

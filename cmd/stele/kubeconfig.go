@@ -29,12 +29,12 @@ func kubeconfigCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "kubeconfig --user USER",
 		Short: "Make a kubeconfig for a user: a client certificate of this control plane",
-		Long: `Kubeconfig signs a client certificate for a user and groups with the control plane's own
-authority, and prints a kubeconfig with it. What the user may do is what the policy says
-of the user and the groups: this is for trying roles, and for robots outside. The
-certificate cannot be taken back; it is valid for as long as --valid says.
+		Long: `Kubeconfig signs a client certificate for a user and groups with the control plane's
+certificate authority, and prints a kubeconfig with it. The policy decides what the user
+and the groups may do. Use it to try roles, and for programs outside the control plane.
+The certificate cannot be revoked; --valid limits its life.
 
-It reads the data directory, so that only its owner can do this.`,
+It reads the data directory, so only the owner of that can run it.`,
 		Example: `  stele kubeconfig --user alice --group team-data --file alice.kubeconfig
   kubectl --kubeconfig alice.kubeconfig auth whoami`,
 		Args: usage.NoArguments,

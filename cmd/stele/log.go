@@ -25,10 +25,10 @@ type logOptions struct {
 	follow, differences bool
 	stat, verbose       bool
 	limit               int
-	none                string                       // what is said if there is nothing to show
-	never               error                        // what that is, if it is an error
-	note                func(*changes.Change) string // of a line; may be nil
-	lives               bool                         // of one name: say where one object ends and another begins
+	none                string                       // the hint if no change matches
+	never               error                        // the error if no change matches
+	note                func(*changes.Change) string // text to add to a line; may be nil
+	lives               bool                         // separate objects that had the same name
 }
 
 // addFlags adds the flags that all of these commands have.
@@ -55,19 +55,18 @@ func logCommand() *cobra.Command {
 	o := &logOptions{}
 	cmd := &cobra.Command{
 		Use:   "log",
-		Short: "Show what was written, by whom, newest first",
-		Long: `Log shows the events of the log, one line each, newest first: revision, time, who, what, and
-the first field that a write changed. With -p all fields that it added (+), removed (-) or
-replaced (~) are below its line; -o wide has the client as well. What Secrets hold and what a
-policy calls sensitive is shown by -o json, jsonl and yaml alone. The parts in which a policy is
-stored are shown with -v.
+		Short: "Show changes and who made them, newest first",
+		Long: `Log shows the changes in the log, one line each, newest first: revision, time, user, object, and
+the most important field that changed. -p shows below each line all fields that were added (+),
+removed (-) or replaced (~). -o wide adds the client. Values of Secrets and of fields that a policy
+marks as sensitive are shown only by -o json, jsonl and yaml. -v also shows the parts in which
+policies are stored.
 
-With --stat it counts the writes of each user and client by kind and verb, with the fields that
-were changed and the times of the first and the last write.
+--stat counts the writes of each user and client by kind and verb. It shows the fields that changed
+and the times of the first and the last write.
 
-It asks the server, as the user of the kubeconfig, who needs the permission to list
-changes.log.stele.dev; to see fields, the permission to read the objects. Changes of objects
-that the user may not read are left out.
+You need permission to list changes.log.stele.dev. Changes of objects that you may not read are
+left out.
 
 ` + client.MomentHelp,
 		Example: `  stele log --limit 10
@@ -115,9 +114,9 @@ func policyLogCommand() *cobra.Command {
 	o := &logOptions{}
 	cmd := &cobra.Command{
 		Use:   "log",
-		Short: "Show which policies were in force, since when, and who put them there",
-		Long: `Log shows the activations of policies, newest first, as they are in the log. To see them
-takes the permission to list changes.log.stele.dev.
+		Short: "Show which policies were in force, since when, and who activated them",
+		Long: `Log shows the activations of policies, newest first. You need permission to list
+changes.log.stele.dev.
 
 ` + client.MomentHelp,
 		Example: `  stele policy log`,
@@ -171,7 +170,7 @@ func (o *logOptions) run(cmd *cobra.Command, q client.ChangesQuery) (err error) 
 	defer func() { err = cmp.Or(err, out.Close()) }()
 	p := o.printer(out, config)
 	shown := false
-	var last []*client.Change // with --follow, until they can be shown from the oldest on
+	var last []*client.Change // with --follow: collected, to print the oldest first
 	revision, err := log.List(ctx, q, func(page []*client.Change) error {
 		shown = shown || len(page) > 0
 		if o.follow {

@@ -29,7 +29,7 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
-	if err := root.ExecuteContext(ctx); err != nil && !errors.Is(err, syscall.EPIPE) { // who has read enough is no failure
+	if err := root.ExecuteContext(ctx); err != nil && !errors.Is(err, syscall.EPIPE) { // the reader of a pipe may stop early
 		var planned *restore.PlannedOnly
 		if errors.As(err, &planned) {
 			planned.Args = args
@@ -46,17 +46,17 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 func newCommand() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "stele",
-		Short: "A control plane: law as code, record as log, on the Kubernetes API",
-		Long: `stele is a control plane for your own resource types. It speaks the Kubernetes API,
-so that kubectl and everything built on client-go work against it, with no Kubernetes
-cluster under it. What it enforces is written in CUE; every write is an event in a log.
+		Short: "Run and inspect a control plane that speaks the Kubernetes API",
+		Long: `stele is a control plane for your own resource types. It speaks the Kubernetes API, so
+kubectl and all programs built on client-go work with it. It needs no Kubernetes cluster.
+Policies are written in CUE, and every write is an event in a log.
 
   stele serve                     start a control plane here and now
   export KUBECONFIG=$PWD/stele-data/admin.kubeconfig
-  stele status                    what runs, and how it is
-  kubectl api-resources           look around
-  stele log --since 1h            what was written, and by whom
-  stele at 1h -- kubectl get ns   and what it was like before
+  stele status                    show its version, policy and health
+  kubectl api-resources           list the kinds that it serves
+  stele log --since 1h            show changes, and who made them
+  stele at 1h -- kubectl get ns   read it as it was an hour ago
 
 Every flag can also be set by the environment: --data-dir by STELE_DATA_DIR.`,
 		SilenceErrors:     true,
@@ -95,7 +95,7 @@ Every flag can also be set by the environment: --data-dir by STELE_DATA_DIR.`,
 	usage.Parent(root)
 	usage.CheckUsage(root)
 	if usage.IsPlugin() {
-		root.Short = "Look into the past of a control plane, and put it back"
+		root.Short = "Read past revisions of a control plane, and put objects back"
 		root.Long = pluginHelp
 		usage.AsPlugin(root)
 	}
@@ -114,17 +114,17 @@ func addGroup(root *cobra.Command, id, title string, commands ...*cobra.Command)
 }
 
 // pluginHelp is the help of `kubectl stele`.
-const pluginHelp = `Stele keeps every write as an event in a log. These commands ask the control plane of the
-kubeconfig's current context what was, who changed it, and what differs, and put it back.
+const pluginHelp = `Stele keeps every write as an event in a log. These commands read past revisions and changes
+from the control plane of the kubeconfig's current context, and put objects back.
 
-  kubectl stele log --since 1h                   what was written, and by whom
-  kubectl stele history database orders -p       what happened to one object
-  kubectl stele blame database orders            who gave each of its fields its value
-  kubectl stele diff --from 1h -A                what differs
-  kubectl stele at 1h -- kubectl get databases   what was there
-  kubectl stele revert --to 1h database orders   put it back
-  kubectl stele undelete database orders         bring it back
-  kubectl stele undo --actor robot --since 1h    take back what somebody wrote
-  kubectl stele who-can delete databases         who may do something, and since when
+  kubectl stele log --since 1h                   show changes, and who made them
+  kubectl stele history database orders -p       show the changes of one object
+  kubectl stele blame database orders            show who set each field
+  kubectl stele diff --from 1h -A                show what differs
+  kubectl stele at 1h -- kubectl get databases   read objects as they were
+  kubectl stele revert --to 1h database orders   put an object back
+  kubectl stele undelete database orders         bring a deleted object back
+  kubectl stele undo --actor robot --since 1h    take back the writes of a user
+  kubectl stele who-can delete databases         list who may do something, and since when
 
 Every flag can also be set by the environment: --no-pager by STELE_NO_PAGER=true.`

@@ -44,20 +44,19 @@ func pushCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "push DIR",
 		Short: "Activate the bundle in a folder",
-		Long: `Push compiles the bundle in a folder, sends it to the server, and has it put in force:
-for every request from one revision on. It replaces the policy that was in force when
-push began, or that --replaces names; if another one is in force by then, nothing
-changes. To do it takes the permission to create policies.policy.stele.dev, and to list
-them.
+		Long: `Push compiles the bundle in a folder and sends it to the server, which activates it: it
+is in force for every request from one revision on. It replaces the policy that was in
+force when push began, or the one that --replaces names. If another policy is in force
+by then, nothing changes. You need permission to create and list
+policies.policy.stele.dev.
 
-The server refuses a bundle with errors, one that lacks a kind of which there are
-objects, and, without --rename, one whose cluster is another than that of the policy in
-force: it is meant for another control plane. Objects stay as they are: a rule of a new
-schema is kept from their next write on.
+The server refuses a bundle with errors, and one that lacks a kind of which objects
+exist. Without --rename it refuses a bundle for another cluster than that of the policy
+in force. Stored objects do not change: new rules apply from their next write on.
 
 Without --drop-fields the server also refuses a bundle whose schemas lack fields that
-stored objects have, and counts those objects. A field that is dropped is not shown any
-more. It is kept until the part of the object that has it, such as its spec, is written.`,
+stored objects have, and counts those objects. A dropped field is no longer shown. It
+stays stored until the part of the object that has it, such as its spec, is written.`,
 		Example: `  stele policy push examples/quickstart
   stele policy push clusters/prod --dry-run`,
 		Args: usage.Exactly("DIR, the folder of the bundle"),

@@ -20,10 +20,10 @@ func rollbackCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "rollback [DIGEST]",
 		Short: "Activate an earlier policy again: the one before, or that of a digest",
-		Long: `Rollback sends the files of an earlier policy to the server, which compiles them again, as if
-they were pushed. Without a digest it is the policy before the one in force. A policy that
-was rolled back does not count: a second rollback goes one further back. If there is none
-before, rollback changes nothing, and lists the policies that have been in force.`,
+		Long: `Rollback activates an earlier policy: the one with the digest, or else the one before the
+policy in force. The server compiles its files again. A second rollback goes one policy
+further back. If there is no earlier policy, rollback changes nothing and lists the
+policies that have been in force.`,
 		Example: "  stele policy rollback\n  stele policy rollback 6e9630c0 --dry-run",
 		Args:    usage.AtMost(1),
 		RunE:    o.run,

@@ -19,12 +19,11 @@ func statusCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show a control plane: version, policy, kinds with counts, health, certificates, disk",
-		Long: `Status asks the control plane what it is, and how it is: its address, version and revision; the
-policy in force, since when, and of which commit; how many objects there are of each kind; the
-checks of /readyz; when certificates end; and the size of its data. What the user may not read is
-named.
+		Long: `Status shows the address, version and revision of a control plane; the policy in force, since when,
+and from which commit; the number of objects of each kind; the checks of /readyz; when certificates
+expire; and the size of its data. It names what you may not read.
 
-It exits with 1 if a check of /readyz fails.`,
+The exit code is 1 if a check of /readyz fails.`,
 		Example: `  stele status
   stele status -o json`,
 		Args: usage.NoArguments,

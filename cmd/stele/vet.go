@@ -28,16 +28,16 @@ func vetCommand() *cobra.Command {
 	o := &vetOptions{}
 	cmd := &cobra.Command{
 		Use:   "vet DIR...",
-		Short: "Check bundles: would they compile, and what would they enforce",
-		Long: `Vet compiles the bundle in a folder as the server would, and prints everything that is
-wrong with it, each with its line. It needs no server. It takes several folders, and
-patterns: ./clusters/... means all bundles in the folder and below it.
+		Short: "Check bundles: whether they compile, and what they contain",
+		Long: `Vet compiles the bundle in a folder as the server does, and prints each error with its line. It
+needs no server. It takes several folders, and patterns: ./clusters/... means all bundles in the
+folder and below it.
 
-A folder whose package is imported by bundles of the module, such as a team's, is checked as a
+A folder that is only a part of other bundles of the module, such as a team's folder, is checked as
 part of each of them.
 
-With --plugin-dir it starts the programs of the bundle's plugins, those with the checksums that
-the bundle has and no others, and holds what the bundle configures against what they take.`,
+--plugin-dir also checks the configurations of plugins: vet starts the programs that have the
+checksums of the bundle, and checks the bundle against what they say.`,
 		Example: `  stele policy vet .
   stele policy vet ./clusters/...
   stele policy vet teams/data -o json`,

@@ -28,17 +28,17 @@ func whoCanCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "who-can VERB (RESOURCE[/SUBRESOURCE] [NAME] | PATH)",
 		Short: "List who may do something, by which rule, and since when",
-		Long: `Who-can lists the users, groups and service accounts whom the policy in force lets do
-something, or the one that was at a moment: each with the binding, where that stands, its role and
-namespaces, the condition if there is one, the denies that take it away, and since which
-revision they have had it without interruption. Without a NAME it asks for any object; with -A for
-any namespace. RESOURCE is what kubectl takes, and a path begins with /.
+		Long: `Who-can lists the users, groups and service accounts that may do something, by the policy in force
+or by that at a moment. For each it shows the binding and its line, the role, the namespaces, the
+condition, the denies, and since which revision it has had the permission without interruption.
+Without a NAME it asks about any object; with -A about any namespace. RESOURCE is a resource as in
+kubectl, or a path that begins with /.
 
-It lists whom the policy names: who is in a group it does not know. Authorizers of the chain
-that are not in the policy (a policy file, a webhook, a plugin) cannot be listed; those that may
-add to the list or take from it are named below it.
+The list has the subjects that the policy names. It does not have the members of groups. Authorizers
+outside the policy (an ABAC file, a webhook, a plugin) may allow others or deny some of these; they
+are named below the list.
 
-To ask takes the permission to create resourceaccessreviews.policy.stele.dev.
+You need permission to create resourceaccessreviews.policy.stele.dev.
 
 ` + client.MomentHelp,
 		Example: `  stele who-can delete databases

@@ -18,6 +18,7 @@ import (
 	"stele.dev/stele/core/rendered"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/schemas"
+	"stele.dev/stele/schemas/openapi"
 )
 
 // Kind is the kind of the definitions.
@@ -158,7 +159,7 @@ func subresourcesOf(v *schemas.Version) *apiextensionsv1.CustomResourceSubresour
 
 // schemaOf returns the part of a schema that OpenAPI can express.
 func schemaOf(n *schemas.Node) *apiextensionsv1.JSONSchemaProps {
-	s := n.OpenAPI()
+	s := openapi.Of(n)
 	if s.Properties == nil {
 		s.Properties = map[string]spec.Schema{}
 	}

@@ -32,7 +32,7 @@ func TestEmbeddedConformance(t *testing.T) {
 	})
 }
 
-// An etcd of its own, reached by gRPC, with a client for each backend.
+// This test runs an etcd of its own, with a gRPC client for each backend.
 func TestClientConformance(t *testing.T) {
 	logtest.Run(t, func(t *testing.T) logtest.Cluster {
 		endpoint := serveEtcd(t)
@@ -93,8 +93,8 @@ func TestEmbeddedKeepsItsLogAcrossRestarts(t *testing.T) {
 	}
 }
 
-// Once an append may have been applied only the store can tell: a disk that has filled up
-// since must not leave it open for ever.
+// After an append that may have been applied, only the store knows the outcome: a disk that has become full
+// must not prevent it from being found out.
 func TestALackOfRoomKeepsBackOnlyFirstTries(t *testing.T) {
 	b, err := etcdlog.Embed(t.Context(), etcdlog.EmbedOptions{Dir: t.TempDir(), MinFree: 1 << 62})
 	if err != nil {

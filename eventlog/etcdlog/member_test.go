@@ -28,7 +28,7 @@ func smallSegments(t *testing.T) {
 	t.Cleanup(func() { wal.SegmentSizeBytes = before })
 }
 
-// filled returns etcd's folder after n appends, closed, and where the log was then.
+// filled returns etcd's folder after n appends, closed, and the log's tip.
 func filled(t *testing.T, n int) (dir string, tip eventlog.Head) {
 	t.Helper()
 	dir = t.TempDir()
@@ -66,7 +66,7 @@ func walFile(t *testing.T, dir string) string {
 
 func databaseFile(dir string) string { return filepath.Join(dir, "member", "snap", "db") }
 
-// records returns where the records of a file of the write-ahead log end.
+// records returns the offsets at which the records of a write-ahead log file end.
 func records(t *testing.T, file string) (ends []int64) {
 	t.Helper()
 	f, err := os.Open(file)
@@ -88,7 +88,7 @@ func records(t *testing.T, file string) (ends []int64) {
 	}
 }
 
-// copied is a copy of a folder.
+// copied copies a folder.
 func copied(t *testing.T, dir string) string {
 	t.Helper()
 	to := filepath.Join(t.TempDir(), "etcd")
@@ -109,7 +109,8 @@ func rewrite(t *testing.T, file string, change func([]byte) []byte) {
 	}
 }
 
-// reopened is where the log is in a folder, with one more append to show that it goes on.
+// reopened opens the log in a folder, returns its tip, and appends one batch to prove that it accepts
+// writes.
 func reopened(t *testing.T, o etcdlog.EmbedOptions) (eventlog.Head, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
@@ -140,8 +141,8 @@ func reopened(t *testing.T, o etcdlog.EmbedOptions) (eventlog.Head, error) {
 	return tip, nil
 }
 
-// A first start may be killed at any point. The next one begins again, unless the caller knows
-// that the folder was in use.
+// A first start may be killed at any point. The next start must begin again, unless the caller knows that
+// the folder was in use.
 func TestAFirstStartThatWasCutOffBeginsAgain(t *testing.T) {
 	smallSegments(t)
 	whole, _ := filled(t, 0)
@@ -197,7 +198,8 @@ func create(file string) error {
 	return db.Close()
 }
 
-// However much is missing of the write-ahead log, either nothing is lost or the start is refused.
+// If any part of the write-ahead log is missing, either no acknowledged write is lost or the start is
+// refused.
 func TestALogThatWasCutIsRefused(t *testing.T) {
 	smallSegments(t)
 	dir, tip := filled(t, 8)
@@ -219,8 +221,8 @@ func TestALogThatWasCutIsRefused(t *testing.T) {
 	}
 }
 
-// A log that lost its database begins anew from the write-ahead log, or is refused if that no
-// longer begins at its beginning.
+// If the database is missing, etcd must rebuild it from the write-ahead log, or the start is refused if the
+// beginning of that is missing, too.
 func TestADatabaseThatIsGone(t *testing.T) {
 	smallSegments(t)
 	for _, n := range []int{20, 500} { // snapshots are made every 200 entries
@@ -235,7 +237,7 @@ func TestADatabaseThatIsGone(t *testing.T) {
 	}
 }
 
-// A database is mapped into memory: what is missing at its end would be SIGBUS.
+// A database is mapped into memory: reading beyond the end of a truncated file would be a SIGBUS.
 func TestADatabaseThatWasCutIsRefused(t *testing.T) {
 	smallSegments(t)
 	whole, tip := filled(t, 20)
@@ -256,7 +258,7 @@ func TestADatabaseThatWasCutIsRefused(t *testing.T) {
 	}
 }
 
-// Whatever a page holds, reading it is not the end of the process.
+// Reading a page with any content must not end the process.
 func TestADatabaseOfGarbageIsRefused(t *testing.T) {
 	smallSegments(t)
 	whole, _ := filled(t, 5)
@@ -275,7 +277,7 @@ func TestADatabaseOfGarbageIsRefused(t *testing.T) {
 	}
 }
 
-// A folder's name is no pattern: were its log not found, a start would begin again.
+// A folder's name may contain glob characters: if the log in it were not found, a start would begin again.
 func TestAFolderWithBracketsInItsName(t *testing.T) {
 	smallSegments(t)
 	whole, tip := filled(t, 3)
@@ -289,7 +291,7 @@ func TestAFolderWithBracketsInItsName(t *testing.T) {
 	}
 }
 
-// Two processes on one log would each believe that they are alone.
+// Two processes must not use one folder, because each would assume that it is the only writer.
 func TestAFolderInUseIsRefused(t *testing.T) {
 	dir := t.TempDir()
 	embedded(t, dir)

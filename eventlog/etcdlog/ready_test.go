@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// slowEtcd applies an entry every so often, up to the last one, and is then ready if it may be.
+// slowEtcd applies one entry per interval up to the last one, and is then ready, unless it must never be.
 type slowEtcd struct {
 	begun time.Time
 	every time.Duration
@@ -22,7 +22,7 @@ func (e *slowEtcd) Term() uint64                 { return 2 }
 func (e *slowEtcd) CommittedIndex() uint64       { return e.last }
 func (e *slowEtcd) AppliedIndex() uint64         { return min(e.last, uint64(time.Since(e.begun)/e.every)) }
 
-// A start waits as long as there is progress, and says so; without any it ends.
+// A start waits and logs as long as etcd makes progress; without progress it fails.
 func TestNoWaitIsWithoutAnEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var said bytes.Buffer

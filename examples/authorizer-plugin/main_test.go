@@ -34,7 +34,7 @@ func TestPlugin(t *testing.T) {
 //go:embed main.go
 var program []byte
 
-// An authorizer is short: that is what the SDK is for.
+// The SDK makes an authorizer short.
 func TestAllThatDecidesTakesFewerThanFortyLines(t *testing.T) {
 	if n := bytes.Count(program, []byte("\n")); n >= 40 {
 		t.Errorf("main.go has %d lines", n)

@@ -18,7 +18,7 @@ type config struct {
 	Limit int `json:"limit"`
 }
 
-// failed are the checks that a plugin does not pass, and why.
+// failed returns the checks that a plugin does not pass, and why.
 func failed(t *testing.T, s *conformance.Subject) map[string]string {
 	t.Helper()
 	all := map[string]string{}
@@ -43,7 +43,7 @@ func TestAPluginThatKeepsAllPassesAll(t *testing.T) {
 	}
 }
 
-// Each plugin breaks one promise, and is found out.
+// Each plugin violates one rule, which the checks must find.
 func TestWhatIsBrokenIsFound(t *testing.T) {
 	var calls atomic.Int64
 	lenient := sdk.Plugin[map[string]any]{Name: "test", Version: "1", New: func(context.Context, map[string]any, map[string][]byte) (sdk.Authorizer, error) {

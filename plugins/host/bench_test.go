@@ -16,8 +16,8 @@ import (
 	"stele.dev/stele/plugins/host"
 )
 
-// BenchmarkAuthorize measures the same question, each time of another object, asked of a bare go-plugin client and
-// through the host, alone and by 64 callers; and one whose answer is kept.
+// BenchmarkAuthorize compares a plain go-plugin client with the host, for questions about different
+// objects, by one and by 64 callers. It also measures a cached answer.
 func BenchmarkAuthorize(b *testing.B) {
 	f := newHost(b)
 	uncached := f.bind(f.spec())
@@ -78,7 +78,7 @@ func BenchmarkAuthorize(b *testing.B) {
 	})
 }
 
-// bareClient is what go-plugin's documentation has, with the same security.
+// bareClient returns a client as in go-plugin's documentation, with the same security.
 func bareClient(b *testing.B, program string) authorizerpb.AuthorizerClient {
 	client := goplugin.NewClient(&goplugin.ClientConfig{
 		HandshakeConfig:  authorizerpb.Handshake,

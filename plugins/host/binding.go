@@ -236,7 +236,7 @@ func (d *bound) ask(ctx context.Context, q *authorizerpb.AuthorizeRequest) (a An
 	}
 	trial, ok := p.circuit.allow()
 	if !ok {
-		return d.failed(failedCircuit, "it doesn't answer in time: questions are not asked for a while"), 0
+		return d.failed(failedCircuit, "it does not answer in time; the circuit breaker is open"), 0
 	}
 	result := breaker.Unknown
 	defer func() {

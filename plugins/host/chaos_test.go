@@ -23,8 +23,8 @@ func kill(t testing.TB, pid int) {
 	must(t, syscall.Kill(pid, syscall.SIGKILL))
 }
 
-// TestChaos does to plugins under load all that processes do. A plugin that is well denies mallory, and so none of this may
-// ever allow it; alice is allowed again when it is over.
+// TestChaos makes plugins under load fail in every way. A healthy plugin denies mallory, so that no failure
+// may ever allow mallory. Afterwards alice must be allowed again.
 func TestChaos(t *testing.T) {
 	try := func(f *fixture, b *host.Binding, verb string) {
 		ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
@@ -161,7 +161,7 @@ func TestMemoryIsBounded(t *testing.T) {
 			require.Empty(t, b.Authorize(context.Background(), "plugin", q).Detail)
 		}
 		ask(b, "eve", "flood-raw")
-		// Each round has a plugin of its own: one that crashes in a row is waited for longer and longer.
+		// Each round has its own plugin, because the backoff grows with each crash of the same one.
 		uncached := f.Bind([]host.Spec{f.spec(func(s *host.Spec) { s.Config = fmt.Appendf(nil, `{"generation":"%d"}`, n) })})
 		defer uncached.Release()
 		old := fmt.Sprint(pid(t, uncached))

@@ -18,7 +18,7 @@ func TestAProgramIsAskedWhatItIsBeforeItHasWhatItNeeds(t *testing.T) {
 	require.Equal(t, []string{"token"}, is.GetSecrets())
 }
 
-// What a tool says of a program is what the server would.
+// Tools must return the same error as the server.
 func TestAProgramThatDoesNotStartIsDescribedByTheSameError(t *testing.T) {
 	t.Parallel()
 	f := newHost(t)

@@ -11,7 +11,7 @@ import (
 	"stele.dev/stele/plugins/host"
 )
 
-// withTemp gives a host a folder of temporary files of its own, with a name that is short enough for sockets.
+// withTemp sets TMPDIR to a new folder, with a path that is short enough for sockets.
 func withTemp(t testing.TB) string {
 	t.Helper()
 	temp, err := os.MkdirTemp("/tmp", "")
@@ -21,8 +21,8 @@ func withTemp(t testing.TB) string {
 	return temp
 }
 
-// What tidies up folders of temporary files takes those of plugins that have run for long: they start again all the same,
-// and never in what somebody else has put there since.
+// A cleaner of temporary files may remove the folders of plugins that run for long. They must still
+// restart, and never in a folder that somebody else made since.
 func TestAPluginStartsAgainWhenItsFolderIsGone(t *testing.T) {
 	for what, replace := range map[string]func(folder string) error{
 		"gone":        func(string) error { return nil },
@@ -52,7 +52,7 @@ func TestAPluginStartsAgainWhenItsFolderIsGone(t *testing.T) {
 	}
 }
 
-// A failure policy is about the plugin: who does not wait for the answer is not let through by it.
+// The failure policy is for failures of the plugin: a caller that gives up must be denied.
 func TestWhoGivesUpIsDenied(t *testing.T) {
 	t.Parallel()
 	f := newHost(t)
@@ -64,7 +64,7 @@ func TestWhoGivesUpIsDenied(t *testing.T) {
 	require.True(t, a.Failed)
 }
 
-// What a plugin says of its configuration is not taken for what the handshake says.
+// A plugin's error about its configuration must not be mistaken for an error of the handshake.
 func TestWhyAConfigurationIsRefusedIsSaidInItsWords(t *testing.T) {
 	t.Parallel()
 	f := newHost(t)

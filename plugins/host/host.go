@@ -149,9 +149,8 @@ func (h *Host) Bind(specs []Spec) *Binding {
 	return b
 }
 
-// Check starts a plugin, and returns an error if it does not start or refuses its configuration. It returns the plugin's
-// description of itself, even with an error, if the plugin came that far. The process lingers for a binding. Errors say
-// what to do.
+// Check starts a plugin, and returns an error that says what to do if it does not start or refuses its configuration. It
+// also returns the plugin's description of itself, if the plugin came that far. The process lingers for a binding.
 func (h *Host) Check(ctx context.Context, spec Spec) (*authorizerpb.DescribeResponse, error) {
 	h.mu.Lock()
 	p := h.acquire(spec)

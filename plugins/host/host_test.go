@@ -30,7 +30,7 @@ const (
 	noOpinion = authorizerpb.Decision_DECISION_NO_OPINION
 )
 
-// fixture is a host whose folder has all programs of this test.
+// fixture is a host with all test programs in its folder.
 type fixture struct {
 	testing.TB
 	*host.Host
@@ -60,7 +60,7 @@ func (b *buffer) String() string {
 
 var hosts atomic.Int64
 
-// goroutines are how many have a label.
+// goroutines returns the number of goroutines with a label.
 func goroutines(t testing.TB, of string) (n int) {
 	t.Helper()
 	var all bytes.Buffer
@@ -77,10 +77,10 @@ func goroutines(t testing.TB, of string) (n int) {
 	return n
 }
 
-// newHost runs a host, and holds it to leave neither goroutines nor files when the test ends.
+// newHost runs a host, and checks at the end of the test that no goroutines or files are left.
 func newHost(t testing.TB, with ...func(*host.Options)) *fixture {
 	t.Helper()
-	// Goroutines have the labels of those that start them.
+	// A goroutine inherits the labels of the one that starts it.
 	name := fmt.Sprint("host-", hosts.Add(1))
 	pprof.SetGoroutineLabels(pprof.WithLabels(context.Background(), pprof.Labels("of", name)))
 	path, sum := thisBinary()
@@ -120,7 +120,7 @@ func newHost(t testing.TB, with ...func(*host.Options)) *fixture {
 	return f
 }
 
-// Check is the host's, of which most tests want the error alone.
+// Check calls [host.Host.Check] and returns the error only.
 func (f *fixture) Check(ctx context.Context, s host.Spec) error {
 	_, err := f.Host.Check(ctx, s)
 	return err
@@ -136,7 +136,7 @@ func eventually(t testing.TB, what string, is func() bool) {
 	}
 }
 
-// spec is that of the well-behaved program.
+// spec returns the spec of the well-behaved program.
 func (f *fixture) spec(with ...func(*host.Spec)) host.Spec {
 	s := host.Spec{Name: "plugin", SHA256: map[string]string{runtime.GOOS + "/" + runtime.GOARCH: f.sum}, Timeout: 5 * time.Second}
 	for _, set := range with {
@@ -145,7 +145,7 @@ func (f *fixture) spec(with ...func(*host.Spec)) host.Spec {
 	return s
 }
 
-// bind returns a binding in use of one plugin that runs.
+// bind returns a binding, in use, of one running plugin.
 func (f *fixture) bind(s host.Spec) *host.Binding {
 	f.Helper()
 	b := f.Bind([]host.Spec{s})
@@ -166,7 +166,7 @@ func ask(b *host.Binding, user, verb string) host.Answer {
 	return b.Authorize(context.Background(), "plugin", question(user, verb))
 }
 
-// pid is the process that answers.
+// pid returns the id of the process that answers.
 func pid(t testing.TB, b *host.Binding) int {
 	t.Helper()
 	n, err := strconv.Atoi(ask(b, "eve", "pid").Reason)
@@ -174,13 +174,13 @@ func pid(t testing.TB, b *host.Binding) int {
 	return n
 }
 
-// alive tells whether there is such a process, other than as a zombie.
+// alive reports whether a process exists and is not a zombie.
 func alive(pid int) bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	return err == nil && stat[bytes.LastIndexByte(stat, ')')+2] != 'Z'
 }
 
-// metric is the sum of the series of a metric that have all of these labels' values.
+// metric returns the sum of a metric's series whose labels have all these values.
 func (f *fixture) metric(name string, values ...string) float64 {
 	f.Helper()
 	families, err := f.metrics.Gather()
@@ -249,7 +249,7 @@ func TestAFailureMayBeNoOpinion(t *testing.T) {
 	require.Equal(t, deny, ask(b, "mallory", "get").Decision)
 }
 
-// What Kubernetes takes any bytes for, protobuf may not have: a path, the value of a field selector.
+// Kubernetes allows any bytes in paths and in values of field selectors, but protobuf requires UTF-8.
 func TestWhatAPluginCannotBeAskedIsDenied(t *testing.T) {
 	t.Parallel()
 	f := newHost(t)
@@ -262,7 +262,7 @@ func TestWhatAPluginCannotBeAskedIsDenied(t *testing.T) {
 	require.Contains(t, a.Detail, "UTF-8")
 }
 
-// A user who keeps a plugin busy gets no further than one whom it denies.
+// A user who keeps a plugin busy is denied.
 func TestWhoHasTheirShareOfAPluginIsDenied(t *testing.T) {
 	t.Parallel()
 	f := newHost(t, func(o *host.Options) { o.MaxInFlight = 4 })

@@ -24,7 +24,6 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/reflect/protoregistry"
 	"google.golang.org/protobuf/types/known/emptypb"
 	"stele.dev/stele/plugins/authorizerpb"
@@ -50,8 +49,7 @@ type instance struct {
 	answered atomic.Bool
 }
 
-// newInstance starts a plugin, and returns when it is configured. Its errors are for operators. If it fails, it leaves no
-// process and no files behind.
+// newInstance starts and configures a plugin. Its errors are for operators. If it fails, it leaves nothing behind.
 func (p *plugin) newInstance(ctx context.Context) (*instance, error) {
 	ctx, cancel := context.WithTimeout(ctx, p.host.options.StartTimeout)
 	defer cancel()
@@ -169,9 +167,6 @@ func (i *instance) dial(address string, config *goplugin.ClientConfig) (err erro
 // readOutput reads the plugin's output after its greeting. go-plugin's server sends it over the connection, and blocks the
 // plugin if nobody reads it.
 func (i *instance) readOutput() {
-	lost := func(err error) bool {
-		return err != nil && status.Code(err) != codes.Unimplemented && !errors.Is(err, io.EOF)
-	}
 	message, err := protoregistry.GlobalTypes.FindMessageByName("plugin.StdioData")
 	if err != nil {
 		panic(err) // go-plugin registers it
@@ -189,20 +184,16 @@ func (i *instance) readOutput() {
 	for err == nil {
 		m := message.New()
 		if err = stream.RecvMsg(m.Interface()); err == nil {
-			i.printed(m.Get(channel).Enum() == stderr, m.Get(data))
+			into := i.process.stdout
+			if m.Get(channel).Enum() == stderr {
+				into = i.process.stderr
+			}
+			_, _ = into.Write(m.Get(data).Bytes())
 		}
 	}
-	if lost(err) {
+	if status.Code(err) != codes.Unimplemented && !errors.Is(err, io.EOF) {
 		close(i.lost)
 	}
-}
-
-func (i *instance) printed(stderr bool, data protoreflect.Value) {
-	into := i.process.stdout
-	if stderr {
-		into = i.process.stderr
-	}
-	_, _ = into.Write(data.Bytes())
 }
 
 func (i *instance) configure(ctx context.Context, p *plugin, secrets map[string][]byte) error {
@@ -236,8 +227,7 @@ func (m misgreeting) Error() string { return string(m) }
 
 var errLate = errors.New("no greeting came")
 
-// misgreeted turns go-plugin's error about a greeting into a misgreeting or errLate. go-plugin's errors differ by their
-// texts only.
+// misgreeted turns go-plugin's error about a greeting, which only its text describes, into a misgreeting or errLate.
 func (i *instance) misgreeted(err error) error {
 	greeting := i.process.greeting()
 	parts := strings.Split(greeting, "|")

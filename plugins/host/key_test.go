@@ -12,7 +12,7 @@ import (
 	"stele.dev/stele/plugins/authorizerpb"
 )
 
-// filled sets every field of a message, lists and maps with two entries, and of a oneof the field that is wanted.
+// filled sets every field of a message: lists and maps get two entries, a oneof gets the chosen field.
 func filled(m protoreflect.Message, target protoreflect.Name) {
 	text := protoreflect.ValueOfString
 	fields := m.Descriptor().Fields()
@@ -41,7 +41,7 @@ func filled(m protoreflect.Message, target protoreflect.Name) {
 	}
 }
 
-// variants calls visit after each single change of a message, and undoes the change.
+// variants makes every single change of a message, calls visit, and undoes the change.
 func variants(m protoreflect.Message, path string, visit func(what string)) {
 	m.Range(func(field protoreflect.FieldDescriptor, v protoreflect.Value) bool {
 		here := path + "." + string(field.Name())
@@ -82,7 +82,7 @@ func variants(m protoreflect.Message, path string, visit func(what string)) {
 	})
 }
 
-// TestEveryFieldButTheTimeIsPartOfTheKey also of fields that the protocol doesn't have yet.
+// TestEveryFieldButTheTimeIsPartOfTheKey finds fields that a later version adds to the protocol, too.
 func TestEveryFieldButTheTimeIsPartOfTheKey(t *testing.T) {
 	changes := 0
 	for _, target := range []protoreflect.Name{"resource", "path"} {

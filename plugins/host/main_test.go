@@ -39,8 +39,8 @@ import (
 	"stele.dev/stele/plugins/authorizerpb"
 )
 
-// programs are what this test binary is under other names: the environment of plugins is scrubbed, and so
-// they know what to do from the name under which they lie in the operator's folder.
+// programs are the plugins that this test binary contains. It runs the one of its own file name, because
+// plugins get none of the environment.
 var programs = map[string]func(){
 	"plugin":       func() { serve(authorizerpb.ProtocolVersion) },
 	"plugin-old":   func() { serve(7) },
@@ -83,8 +83,8 @@ func TestMain(m *testing.M) {
 	os.Exit(run(m))
 }
 
-// run runs the tests in a folder of their own, so that nothing is left of hosts that are killed: short, as
-// sockets are in it.
+// run runs the tests with a temporary folder of their own, so that no files of killed hosts are left. Its
+// path is short, as it contains sockets.
 func run(m *testing.M) int {
 	dir, err := os.MkdirTemp("/tmp", "host")
 	exitOn(err)
@@ -117,7 +117,7 @@ func (served) GRPCClient(_ context.Context, _ *goplugin.GRPCBroker, c *grpc.Clie
 	return authorizerpb.NewAuthorizerClient(c), nil
 }
 
-// authorizer denies mallory, allows alice, and has no opinion of others, unless the verb has it misbehave.
+// authorizer denies mallory, allows alice, and has no opinion on others. Some verbs make it misbehave.
 type authorizer struct {
 	authorizerpb.UnimplementedAuthorizerServer
 	secrets map[string][]byte
@@ -168,7 +168,7 @@ func (a *authorizer) Authorize(ctx context.Context, q *authorizerpb.AuthorizeReq
 	return r, nil
 }
 
-// verbs are what tests ask for.
+// verbs are the verbs that make authorizer do something special.
 var verbs = map[string]func(context.Context, *authorizer, *authorizerpb.AuthorizeRequest, *authorizerpb.AuthorizeResponse) (*authorizerpb.AuthorizeResponse, error){
 	"pid": func(_ context.Context, _ *authorizer, _ *authorizerpb.AuthorizeRequest, r *authorizerpb.AuthorizeResponse) (*authorizerpb.AuthorizeResponse, error) {
 		r.Reason = fmt.Sprint(os.Getpid())
@@ -298,7 +298,7 @@ var verbs = map[string]func(context.Context, *authorizer, *authorizerpb.Authoriz
 	},
 }
 
-// leak starts a child that keeps the plugin's output open, and says which.
+// leak starts a child that keeps the plugin's output open, and returns its process id.
 func leak(r *authorizerpb.AuthorizeResponse, session bool) (*authorizerpb.AuthorizeResponse, error) {
 	child := exec.Command("/proc/self/exe")
 	child.Args = []string{"child"}
@@ -311,8 +311,8 @@ func leak(r *authorizerpb.AuthorizeResponse, session bool) (*authorizerpb.Author
 	return r, nil
 }
 
-// serveRaw is a plugin without go-plugin, so that it can write on the wire what it likes. A shy one hangs up once before
-// it talks.
+// serveRaw is a plugin without go-plugin, so that it can send any bytes. If it is shy, it closes the first
+// connection.
 func serveRaw(shy bool, says grpc_health_v1.HealthServer) {
 	l, cert, clients := listen()
 	conns := &recorder{Listener: l, shy: shy}
@@ -344,7 +344,7 @@ func serveRaw(shy bool, says grpc_health_v1.HealthServer) {
 	_ = s.Serve(secure)
 }
 
-// busy answers the first question after its health only: the one with which a plugin is started.
+// busy answers only the first health check, at its start.
 type busy struct {
 	grpc_health_v1.UnimplementedHealthServer
 }
@@ -406,7 +406,7 @@ func exitOn(err error) {
 	}
 }
 
-// thisBinary is the checksum of the test binary, and where that is.
+// thisBinary returns the path of the test binary, and its checksum.
 var thisBinary = sync.OnceValues(func() (path, sum string) {
 	path, err := os.Executable()
 	exitOn(err)

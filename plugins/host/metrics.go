@@ -39,23 +39,23 @@ func newMetrics(r prometheus.Registerer, h *Host) (*metrics, error) {
 		return prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "stele_plugin_" + name, Help: help}, []string{"plugin"})
 	}
 	m := &metrics{
-		decisions: counter("decisions_total", "Decisions of plugins, failures included by what they came to; those of shadow mode had no effect.", "decision", "mode"),
-		failures:  counter("failures_total", "Questions that a plugin didn't decide, by why.", "reason"),
+		decisions: counter("decisions_total", "Decisions of plugins, including those of failure policies. Decisions in shadow mode have no effect.", "decision", "mode"),
+		failures:  counter("failures_total", "Questions that a plugin did not decide, by reason.", "reason"),
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "stele_plugin_duration_seconds", Help: "How long plugins took to answer.",
+			Name: "stele_plugin_duration_seconds", Help: "Time that plugins took to answer.",
 			Buckets: prometheus.ExponentialBuckets(20e-6, 2.5, 13),
 		}, []string{"plugin"}),
 		inFlight:  gauge("in_flight", "Questions that plugins are answering."),
-		up:        gauge("up", "Processes of the plugin that can be asked: two while another generation takes over."),
-		hits:      counter("cache_hits_total", "Questions whose answer was kept."),
-		coalesced: counter("coalesced_total", "Questions that shared the answer to the same one."),
-		restarts:  counter("restarts_total", "Attempts to start a plugin after its first, those included that came to nothing."),
+		up:        gauge("up", "Running processes of the plugin: two while a new generation takes over."),
+		hits:      counter("cache_hits_total", "Questions that were answered from the cache."),
+		coalesced: counter("coalesced_total", "Questions that shared the answer to an identical one."),
+		restarts:  counter("restarts_total", "Attempts to start a plugin after the first one, including failed ones."),
 	}
 	if r == nil {
 		return m, nil
 	}
 	collectors := []prometheus.Collector{circuits{h, prometheus.NewDesc("stele_plugin_circuit_state",
-		"0 if questions are asked, 1 if the next one tries whether they are answered again, 2 if they fail at once.", []string{"plugin"}, nil)}}
+		"State of the circuit breaker: 0 is closed, 1 half open (the next question is a try), 2 open (questions fail at once).", []string{"plugin"}, nil)}}
 	for _, v := range m.vectors() {
 		collectors = append(collectors, v)
 	}

@@ -18,7 +18,7 @@ import (
 	"stele.dev/stele/plugins/host"
 )
 
-// hostProcess is a server that is killed: it runs a plugin, has it leave children, and says which processes there are.
+// hostProcess is a server that the test kills: it runs a plugin with children, and prints the process ids.
 func hostProcess() {
 	h, err := host.New(host.Options{Dir: os.Args[1], StateDir: os.Args[2]})
 	exitOn(err)

@@ -226,7 +226,7 @@ func (p *plugin) health() error {
 	case s.up == nil:
 		return errors.New("it is being started")
 	case p.circuit.state() == breaker.Open:
-		return errors.New("it doesn't answer in time: questions are not asked for a while")
+		return errors.New("it does not answer in time; the circuit breaker is open")
 	}
 	return nil
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// given is a context that is over: with it, who would have to wait does not.
+// given is a context that has ended: with it, a question that would have to wait fails at once.
 func given() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -34,8 +34,8 @@ func TestOneUserHasHalfOfTheRoomAndMoreUsersEqualParts(t *testing.T) {
 	}
 }
 
-// Where all places are taken, who waits gets the next ones in turns: who has many questions is not served twice
-// before one with a single one.
+// When all places are taken, waiting users get the next ones in turns: a user with many questions gets no
+// second place before a user with one question gets the first.
 func TestWhoWaitsIsServedInTurns(t *testing.T) {
 	r := newRoom(3)
 	var inside []*guest
@@ -68,7 +68,7 @@ func TestWhoWaitsIsServedInTurns(t *testing.T) {
 	require.Equal(t, []string{"flood", "dora", "emil", "flood", "flood", "flood"}, served)
 }
 
-// queued is how many questions wait.
+// queued returns the number of waiting questions.
 func (r *room) queued() (n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -78,8 +78,8 @@ func (r *room) queued() (n int) {
 	return n
 }
 
-// Whatever comes and goes: no place is lost or given twice, nobody waits who may have one, and nothing is kept of
-// who is gone.
+// Invariants for any sequence of calls: no place is lost or given twice, nobody waits who may have a place,
+// and no user without questions is remembered.
 func TestTheRoomAtRandom(t *testing.T) {
 	const places = 5
 	r := newRoom(places)

@@ -138,7 +138,7 @@ func TestACheckOfAPluginThatIsDownTriesAgain(t *testing.T) {
 	require.Equal(t, 1, strings.Count(f.log.String(), "level=ERROR"), "the same is not said again and again: %s", f.log)
 }
 
-// Nobody needs what was refused: it is no failure of what is in force, and nothing goes on for it.
+// A refused plugin is needed by nobody: it does not affect the health, and its process ends.
 func TestWhatACheckRefusesIsTriedOnce(t *testing.T) {
 	t.Parallel()
 	f := newHost(t, func(o *host.Options) { o.Linger = time.Minute })

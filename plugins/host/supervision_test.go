@@ -80,7 +80,7 @@ func TestTheCircuitOpensWhenAPluginIsSilentAndClosesWhenItAnswers(t *testing.T) 
 		ask(hasty, "alice", "hang")
 	}
 	require.Equal(t, 2.0, f.metric("circuit_state"))
-	require.ErrorContains(t, f.Health(), "plugin plugin: it doesn't answer in time")
+	require.ErrorContains(t, f.Health(), "plugin plugin: it does not answer in time")
 	a := ask(b, "alice", "get")
 	require.Equal(t, deny, a.Decision)
 	require.Equal(t, 1.0, f.metric("failures_total", "circuit"))
@@ -121,7 +121,7 @@ func TestMoreQuestionsThanThereIsRoomForWait(t *testing.T) {
 	require.Equal(t, allow, ask(b, "alice", "get").Decision)
 }
 
-// However many questions one user has, and however slow these are, another's is asked at once.
+// However many slow questions one user has, another user's question is asked at once.
 func TestAUserWhoFloodsDoesNotKeepOthersFromBeingAnswered(t *testing.T) {
 	t.Parallel()
 	f := newHost(t, func(o *host.Options) { o.MaxInFlight = 8 })
@@ -184,7 +184,7 @@ func TestBindingsShareAProcess(t *testing.T) {
 	require.Equal(t, 2.0, f.metric("up"))
 }
 
-// TestUpgrade activates new generations of a plugin under load: nobody who should be allowed is refused.
+// TestUpgrade activates new generations of a plugin under load: no allowed user may be refused.
 func TestUpgrade(t *testing.T) {
 	t.Parallel()
 	f := newHost(t, func(o *host.Options) { o.Linger = 100 * time.Millisecond })

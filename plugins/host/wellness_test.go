@@ -10,13 +10,14 @@ import (
 	"stele.dev/stele/plugins/host"
 )
 
-// bindTo binds the program of that name.
+// bindTo returns a binding of the program with a name.
 func (f *fixture) bindTo(program string) *host.Binding {
 	f.Helper()
 	return f.bind(f.spec(func(s *host.Spec) { s.Name = program }))
 }
 
-// On a busy machine the first attempt to connect may come to nothing: a plugin that was reached by the second is not lost.
+// On a busy machine the first attempt to connect may fail. A plugin that the second one reaches must not
+// count as lost.
 func TestAPluginThatIsReachedByTheSecondAttemptIsNotStartedAnew(t *testing.T) {
 	t.Parallel()
 	f := newHost(t)

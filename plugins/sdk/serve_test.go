@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// talkative prints everywhere, and with every request.
+// talkative is a plugin that prints at every step and for every request.
 func talkative() {
 	fmt.Println("before it serves")
 	out := os.Stdout
@@ -49,7 +49,7 @@ func talkative() {
 			case "print":
 				fmt.Println("to standard output")
 				fmt.Fprintln(os.Stderr, "to standard error")
-				// More than pipes hold: it must not be kept waiting.
+				// This is more than pipes hold: the plugin must not block.
 				fmt.Println(strings.Repeat("x", 1<<20))
 			case "panic":
 				panic("at the disco")
@@ -61,7 +61,7 @@ func talkative() {
 	}})
 }
 
-// program is the test binary as a plugin.
+// program returns a copy of the test binary that runs as a plugin.
 func program(t *testing.T) string {
 	t.Helper()
 	self, err := os.Executable()
@@ -170,7 +170,7 @@ func TestAPersonIsToldWhatItIs(t *testing.T) {
 	}
 }
 
-// Whatever became of stele: nobody would ask the plugin any more.
+// However stele ends, the plugin must end, too.
 func TestItEndsWithItsInput(t *testing.T) {
 	cmd := exec.Command(program(t))
 	cmd.Env = []string{authorizerpb.Handshake.MagicCookieKey + "=" + authorizerpb.Handshake.MagicCookieValue, "PLUGIN_PROTOCOL_VERSIONS=1", "PLUGIN_UNIX_SOCKET_DIR=" + t.TempDir()}
@@ -200,7 +200,7 @@ func TestItEndsWithItsInput(t *testing.T) {
 	}
 }
 
-// A parent that is killed tells nobody, and its child may have no pipe to it.
+// A killed parent sends no message, and its child may have no pipe to it.
 func TestItEndsWithItsParent(t *testing.T) {
 	cmd := exec.Command("sh", "-c", `"$0" < /dev/null & echo $!; wait`, program(t))
 	cmd.Env = []string{authorizerpb.Handshake.MagicCookieKey + "=" + authorizerpb.Handshake.MagicCookieValue, "PLUGIN_PROTOCOL_VERSIONS=1", "PLUGIN_UNIX_SOCKET_DIR=" + t.TempDir()}
@@ -211,7 +211,7 @@ func TestItEndsWithItsParent(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	// Its output is open as long as the plugin is.
+	// Its output stays open as long as the plugin runs.
 	ended := make(chan string, 1)
 	greeted := make(chan struct{})
 	go func() {

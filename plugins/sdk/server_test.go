@@ -23,7 +23,7 @@ type config struct {
 	Limit int `json:"limit"`
 }
 
-// deciding is a plugin that decides everything by a function.
+// deciding returns a plugin that decides by a function.
 func deciding(f sdk.Func) sdk.Plugin[config] {
 	return sdk.Plugin[config]{Name: "test", Version: "1", New: func(context.Context, config, map[string][]byte) (sdk.Authorizer, error) { return f, nil }}
 }
@@ -38,7 +38,7 @@ func start(t *testing.T, p sdk.Plugin[config]) *conformance.Instance {
 	return i
 }
 
-// configured is a plugin that has been told its configuration.
+// configured returns a plugin that has its configuration.
 func configured(t *testing.T, p sdk.Plugin[config]) *conformance.Instance {
 	t.Helper()
 	i := start(t, p)
@@ -137,8 +137,7 @@ func TestAnErrorIsNoDecision(t *testing.T) {
 	}
 }
 
-// A decision that came too late must not look like one: what was decided on may be half of
-// what should have been looked at.
+// A late decision must be an error: the authorizer may have checked only a part of what it should.
 func TestWhatIsDecidedAfterTheContextEndedIsNoDecision(t *testing.T) {
 	p := deciding(func(ctx context.Context, _ *sdk.Request) (sdk.Decision, error) {
 		<-ctx.Done()

@@ -19,6 +19,7 @@ import (
 	"stele.dev/stele/policy/evaluation"
 	"stele.dev/stele/policy/wording"
 	"stele.dev/stele/schemas"
+	"stele.dev/stele/schemas/fromcue/verify"
 )
 
 // Compiled is what became of a source. As JSON it is all but the form and the source, which a
@@ -159,7 +160,7 @@ func (c *compiler) leftToCUE(k *schemas.Kind) {
 			}
 			warning := schemas.Diagnostic{Pos: f.Source, Path: k.Resource() + " " + k.Versions[i].Name, Message: fmt.Sprintf("%s: only CUE itself can check %s", f.Reason, what)}
 			c.Warnings = append(c.Warnings, warning)
-			warning.Message = fmt.Sprintf("CUE took %v to check %s in the worst of some examples", f.Cost().Round(time.Microsecond), what)
+			warning.Message = fmt.Sprintf("CUE took %v to check %s in the worst of some examples", verify.Cost(f).Round(time.Microsecond), what)
 			c.costs = append(c.costs, warning)
 		}
 	}

@@ -16,6 +16,8 @@ import (
 	"stele.dev/stele/policy/evaluation"
 	"stele.dev/stele/policy/wording"
 	"stele.dev/stele/schemas"
+	"stele.dev/stele/schemas/fromcue"
+	"stele.dev/stele/schemas/fromcue/kinds"
 )
 
 // What the parts of a bundle say of each other is checked here, as far as the
@@ -153,13 +155,13 @@ func (c *compiler) kind(id string, v cue.Value) (kind schemas.Kind, ok bool) {
 				c.Add(pos, at, fmt.Sprintf("the version %s has no schema", name), "add #schema: {spec: {…}}")
 			}
 		case !c.Sound(v) && schema.Validate() == nil:
-			_, diags := schemas.FromCUE(schema, bundles.Locate, c.Packages()...)
+			_, diags := fromcue.Schema(schema, bundles.Locate, c.Packages()...)
 			c.AddAll(diags)
 		}
 	}
 	if c.Sound(v) && !c.openAPI(v) {
 		var diags schemas.Diagnostics
-		kind, diags = schemas.KindFromCUE(id, v, bundles.Locate, c.Packages()...)
+		kind, diags = kinds.FromCUE(id, v, bundles.Locate, c.Packages()...)
 		c.AddAll(diags)
 		c.FieldsSeen = 0
 		for _, version := range c.Fields(v, "versions") {

@@ -15,6 +15,7 @@ import (
 	"stele.dev/stele/policy/bundles"
 	"stele.dev/stele/policy/wording"
 	"stele.dev/stele/schemas"
+	"stele.dev/stele/schemas/fromcue"
 )
 
 func (c *Evaluation) Add(pos schemas.Position, path, message, hint string) {
@@ -42,7 +43,7 @@ func (c *Evaluation) topLevel(v cue.Value) {
 
 // position is that of the first conjunct that the user wrote.
 func Position(v cue.Value) schemas.Position {
-	return schemas.PositionOf(v, bundles.Locate)
+	return fromcue.PositionOf(v, bundles.Locate)
 }
 
 // fields yields the regular fields of a part of a value in the order of their names,

@@ -24,7 +24,7 @@ import (
 	"stele.dev/stele/projections/audit"
 )
 
-// fixture is a log that grows and the folder of its audit log.
+// fixture is a log to append to, and the folder of its audit log.
 type fixture struct {
 	t    *testing.T
 	log  *eventlog.Log
@@ -47,7 +47,7 @@ func newFixture(t *testing.T) *fixture {
 	return &fixture{t: t, log: log, tip: batches[0].Head(), file: filepath.Join(t.TempDir(), "audit", "audit.log")}
 }
 
-// append writes a batch of n events that requests led to.
+// append writes a batch of n events with requests.
 func (f *fixture) append(n int) {
 	f.t.Helper()
 	var entries []*eventlog.Entry
@@ -90,7 +90,7 @@ func write(id string) *eventlog.Event {
 	}}
 }
 
-// run writes what the log has, and returns the file's lines.
+// run writes the audit log of all events, and returns the file's lines.
 func (f *fixture) run() []auditv1.Event {
 	f.t.Helper()
 	w, err := audit.Open(audit.Options{File: f.file, Log: f.log, Start: f.log.Start()})
@@ -125,7 +125,7 @@ func (f *fixture) lines() []auditv1.Event {
 	return events
 }
 
-// check holds the lines against the log: every write once, in order.
+// check compares the lines with the log: every write must have one line, in order.
 func (f *fixture) check(events []auditv1.Event) {
 	f.t.Helper()
 	var got, want []string
@@ -140,7 +140,8 @@ func (f *fixture) check(events []auditv1.Event) {
 	}
 }
 
-// What rules of admission found, and let pass, is where Kubernetes' auditors look for it.
+// Violations of admission rules that did not refuse the write are in the annotation that auditors of
+// Kubernetes know.
 func TestFindingsAreAnnotated(t *testing.T) {
 	f := newFixture(t)
 	e := write("audit-1")
@@ -225,8 +226,8 @@ func TestItGoesOnWhereItEnded(t *testing.T) {
 	f.check(f.lines())
 }
 
-// A crash may leave the cursor behind, the last line torn, or both; whatever it leaves,
-// the file is whole afterwards, and no line is in it twice.
+// A crash may leave an old cursor, an incomplete last line, or both. After the next start the file must
+// have every line exactly once.
 func TestCrashesLeaveNoGapAndNoRepeat(t *testing.T) {
 	f := newFixture(t)
 	f.append(4)
@@ -259,7 +260,7 @@ func TestCrashesLeaveNoGapAndNoRepeat(t *testing.T) {
 	}
 }
 
-// whole is the log, the file as it should be, and its cursor.
+// whole is a log, its correct audit file, and the cursor.
 func (f *fixture) whole() (file, cursor []byte) {
 	f.t.Helper()
 	f.check(f.run())
@@ -287,7 +288,7 @@ func (f *fixture) put(file string, data []byte) {
 	}
 }
 
-// aside lists the files with the lines that were set aside.
+// aside returns the files of lines that were set aside.
 func (f *fixture) aside() []string {
 	f.t.Helper()
 	files, err := filepath.Glob(f.file + ".replaced-*")
@@ -297,7 +298,7 @@ func (f *fixture) aside() []string {
 	return files
 }
 
-// cursors are the states in which the cursor may be found, by what was in it.
+// cursors are the possible contents of the cursor file, by description.
 func cursors(cursor []byte) map[string][]byte {
 	old, _, _ := bytes.Cut(cursor, []byte("\n"))
 	flipped := bytes.Clone(cursor)
@@ -308,7 +309,7 @@ func cursors(cursor []byte) map[string][]byte {
 	}
 }
 
-// ends are where a file may be cut: at its start, around the ends of its lines, and between.
+// ends are offsets at which a file may be cut: at its start, around the ends of its lines, and in between.
 func ends(file []byte, many bool) (ends []int) {
 	step := 23
 	if !many {
@@ -322,8 +323,8 @@ func ends(file []byte, many bool) (ends []int) {
 	return ends
 }
 
-// The file is a function of the log: wherever it is cut while no server runs, and whatever
-// becomes of the cursor, it is the same file after the next start.
+// The file is a function of the log: if it is cut anywhere while no server runs, and the cursor is lost or
+// damaged, the next start must restore the same file.
 func TestAFileThatWasCutIsWholeAgain(t *testing.T) {
 	f := newFixture(t)
 	f.append(3)
@@ -360,7 +361,7 @@ func TestADeletedFolderIsWrittenAgain(t *testing.T) {
 	}
 }
 
-// What the file has and the log has not is kept, for whoever looks into who changed it.
+// Lines that are in the file but not in the log are kept for an investigation.
 func TestAFileThatWasChangedIsWholeAgain(t *testing.T) {
 	f := newFixture(t)
 	f.append(5)
@@ -402,7 +403,7 @@ func TestAFileThatWasChangedIsWholeAgain(t *testing.T) {
 	}
 }
 
-// Lines behind the cursor are of a write that was not synced; they may be anything.
+// Bytes after the cursor are of a write that was not synced; they may have any content.
 func TestWhatIsBehindTheCursorIsWrittenAgain(t *testing.T) {
 	f := newFixture(t)
 	f.append(2)
@@ -419,7 +420,7 @@ func TestWhatIsBehindTheCursorIsWrittenAgain(t *testing.T) {
 	}
 }
 
-// An untouched file is not read a second time from the log.
+// For an unchanged file, a start does not read the log again.
 func TestAnUntouchedFileGoesOnFromItsCursor(t *testing.T) {
 	f := newFixture(t)
 	f.append(3)
@@ -439,7 +440,7 @@ func TestAnUntouchedFileGoesOnFromItsCursor(t *testing.T) {
 	}
 }
 
-// countingReader remembers the earliest position that was read from.
+// countingReader records the earliest position that was read.
 type countingReader struct {
 	eventlog.Reader
 	read   bool
@@ -502,7 +503,7 @@ func TestFilesAreForTheirOwnerAlone(t *testing.T) {
 	}
 }
 
-// A log that is never quiet is synced all the same.
+// A log that grows without pause must be synced, too.
 func TestItSyncsUnderSteadyWrites(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
@@ -530,7 +531,7 @@ func TestItSyncsUnderSteadyWrites(t *testing.T) {
 	})
 }
 
-// Revisions jump where an epoch starts; the audit log goes on, also from its cursor.
+// Revisions jump where an epoch starts. The audit log must continue there, also from its cursor.
 func TestEpochsAreFollowed(t *testing.T) {
 	f := newFixture(t)
 	f.append(2)

@@ -17,7 +17,7 @@ import (
 	"stele.dev/stele/projections/history"
 )
 
-// events of the benchmarks: STELE_HISTORY_EVENTS, or 100,000.
+// events returns the number of events in benchmarks: STELE_HISTORY_EVENTS, or 100,000.
 func events(b *testing.B) uint64 {
 	n, err := strconv.ParseUint(os.Getenv("STELE_HISTORY_EVENTS"), 10, 64)
 	if os.Getenv("STELE_HISTORY_EVENTS") == "" {
@@ -31,7 +31,7 @@ func events(b *testing.B) uint64 {
 
 var widgets = schema.GroupResource{Group: "example.com", Resource: "widgets"}
 
-// fill makes a folder with all that a factory has.
+// fill makes a folder with the history of all batches of a factory.
 func fill(b *testing.B, f *factory) string {
 	dir := b.TempDir()
 	s := run(b, dir, f, f.head(0))
@@ -42,7 +42,7 @@ func fill(b *testing.B, f *factory) string {
 	return dir
 }
 
-// filled is a store of so many events about some objects.
+// filled returns a store with n events about some objects.
 func filled(b *testing.B, objects uint64) (*running, *factory) {
 	f := &factory{events: events(b), objects: objects, payload: 1000}
 	s := run(b, fill(b, f), f, f.head(0))
@@ -68,7 +68,7 @@ func BenchmarkAppend(b *testing.B) {
 	b.ReportMetric(float64((cpu()-before).Microseconds())/float64(b.N)/float64(f.events), "µs-cpu/event")
 }
 
-// cpu is what the process has taken of the processors.
+// cpu returns the CPU time of the process.
 func cpu() time.Duration {
 	var u unix.Rusage
 	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
@@ -77,7 +77,7 @@ func cpu() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// given are a factory's batches that are made already.
+// given is a log of batches that a factory has made.
 type given struct {
 	*factory
 	batches []*eventlog.Batch
@@ -118,8 +118,7 @@ func BenchmarkGet(b *testing.B) {
 	b.ReportMetric(float64((cpu()-before).Microseconds())/float64(b.N), "µs-cpu/op")
 }
 
-// A list of 10,000 objects: their last changes follow each other, or every one is in a block
-// of its own.
+// This lists 10,000 objects. Their last changes follow each other, or each is in a block of its own.
 func BenchmarkList(b *testing.B) {
 	for _, layout := range []string{"dense", "sparse"} {
 		f := &factory{events: events(b), objects: 10_000, payload: 1000}
@@ -190,7 +189,7 @@ func BenchmarkRevisionAt(b *testing.B) {
 	b.ReportMetric(float64((cpu()-before).Microseconds())/float64(b.N), "µs-cpu/op")
 }
 
-// forget asks the system to drop what it keeps of the files in a folder.
+// forget asks the system to drop its cache of the files in a folder.
 func forget(b *testing.B, dir string) {
 	for _, name := range files {
 		f, err := os.Open(filepath.Join(dir, name))

@@ -14,7 +14,7 @@ import (
 
 var files = []string{"records", "entries", "blocks", "cursor"}
 
-// settled is a folder with a history that has been saved.
+// settled is a folder with a saved history.
 func settled(t *testing.T, a *author) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -36,8 +36,8 @@ func duplicate(t *testing.T, dir string) string {
 	return to
 }
 
-// A process that dies may leave any part of what it wrote after the cursor, and, where the disk
-// lies, any part of what it wrote at all.
+// A crash may leave any part of the writes since the last cursor and, if the disk does not sync, any part
+// of all writes.
 func TestWhatIsCutOffComesFromTheLog(t *testing.T) {
 	a := newAuthor(newTape(1), 11)
 	a.writes(400)
@@ -169,7 +169,7 @@ func TestAFolderOfAnotherLogIsMadeAgain(t *testing.T) {
 	}
 }
 
-// The log may have been cut at any batch, also one of which the folder has the beginning.
+// The log may have been cut at any batch, even one whose beginning is in the folder.
 func TestALogThatWasRestoredFromABackup(t *testing.T) {
 	for seed := range seeds() {
 		a := newAuthor(newTape(1), 19+seed)
@@ -191,7 +191,7 @@ func TestALogThatWasRestoredFromABackup(t *testing.T) {
 	}
 }
 
-// The position that the folder knows is in the middle of a batch now.
+// The folder's position is now in the middle of a batch.
 func TestALogThatWasRestoredAndGoesOnWithALargeBatch(t *testing.T) {
 	a := newAuthor(newTape(1), 31)
 	a.writes(300)

@@ -13,7 +13,7 @@ import (
 	"stele.dev/stele/projections/history"
 )
 
-// A limit on the size of files stands for a disk that is full.
+// A limit on file sizes simulates a full disk.
 func TestAFullDiskOnlyDelays(t *testing.T) {
 	signal.Ignore(syscall.SIGXFSZ)
 	defer signal.Reset(syscall.SIGXFSZ)

@@ -2,5 +2,5 @@ package history
 
 import "stele.dev/stele/eventlog"
 
-// Fingerprint is that of a name or namespace.
+// Fingerprint returns the fingerprint of a name or namespace.
 func Fingerprint(log eventlog.ID, s string) uint32 { return printer{log}.hash(s) }

@@ -11,8 +11,8 @@ import (
 	"stele.dev/stele/eventlog/logpb"
 )
 
-// factory is a log whose batches are made when they are asked for, and not kept. Change n is
-// of object n % objects; one in every is a widget, or all.
+// factory is a log that makes its batches on demand. Change n is about object n % objects. One of every
+// `every` objects is a widget; all are if it is 0.
 type factory struct {
 	events, objects, every uint64
 	payload                int

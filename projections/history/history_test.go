@@ -119,7 +119,7 @@ func mustBeSame(t *testing.T, what string, got, want []*history.Change) {
 	}
 }
 
-// ask asks the store and the model the same random questions.
+// ask compares the answers of the store and the model to random queries.
 func (a *author) ask(t *testing.T, s *history.Store, questions int) {
 	t.Helper()
 	ctx := t.Context()
@@ -178,7 +178,7 @@ func (a *author) askTimes(t *testing.T, s *history.Store, at uint64) {
 	}
 }
 
-// seeds is with how many seeds a test writes at random.
+// seeds returns the number of seeds for random tests.
 func seeds() uint64 {
 	if testing.Short() {
 		return 1
@@ -304,7 +304,7 @@ func TestNamesOfOneFingerprintAreToldApart(t *testing.T) {
 	a.ask(t, s.Store, 20)
 }
 
-// alike are two strings with the same fingerprint.
+// alike returns two strings with the same fingerprint.
 func alike(log eventlog.ID, prefix string) []string {
 	seen := map[uint32]string{}
 	for i := 0; ; i++ {
@@ -361,8 +361,8 @@ func TestALogOfTheRealKind(t *testing.T) {
 	}
 }
 
-// Who waits for a store that will not come hears so: at once if that has ended, and after a while
-// if it is on its way.
+// Waiting for a store that does not reach a revision fails: at once if the store has ended, and after a
+// while if it is still working.
 func TestNobodyWaitsForWhatDoesNotCome(t *testing.T) {
 	a := newAuthor(newTape(1), 23)
 	dir := t.TempDir()

@@ -1,6 +1,6 @@
 //go:build !race
 
-// The race detector has a memory of its own, and takes minutes for so many events.
+// The race detector uses memory itself, and takes minutes for this many events.
 
 package history_test
 
@@ -19,7 +19,7 @@ func heap() uint64 {
 	return m.HeapAlloc
 }
 
-// allowed is the memory that an event may take.
+// allowed is the maximum memory per event.
 const allowed = 48
 
 func TestMemoryOfAnEvent(t *testing.T) {
@@ -49,7 +49,7 @@ func TestMemoryOfAnEvent(t *testing.T) {
 	}
 }
 
-// What has been read does not stay in memory.
+// Data that was read must not stay in memory.
 func TestMemoryOfReading(t *testing.T) {
 	f := &factory{events: 20_000, objects: 20_000, payload: 2000}
 	s := run(t, t.TempDir(), f, f.head(0))
@@ -66,7 +66,7 @@ func TestMemoryOfReading(t *testing.T) {
 	}
 }
 
-// What is read ahead is bounded by what it takes in memory, not by what it takes in the file.
+// Reading ahead is limited by memory, not by the size in the file.
 func TestMemoryOfReadingAhead(t *testing.T) {
 	f := &factory{events: 300, objects: 1, payload: 1 << 20}
 	s := run(t, t.TempDir(), f, f.head(0))

@@ -11,15 +11,14 @@ import (
 	"stele.dev/stele/projections/history"
 )
 
-// naive says what a history should answer: it keeps all changes in memory, and looks at all
-// of them.
+// naive is a simple model of a history: it keeps all changes in memory, and scans them for each query.
 type naive struct {
 	changes []*history.Change // ascending by revision
 	keys    map[place][]*history.Change
 	epochs  []history.Epoch
 }
 
-// place of an object.
+// place is the resource, namespace and name of an object.
 type place struct {
 	schema.GroupResource
 	namespace, name string
@@ -60,7 +59,7 @@ func (n *naive) apply(b *eventlog.Batch) {
 	}
 }
 
-// replace puts another change in the place of the i-th.
+// replace replaces change i.
 func (n *naive) replace(i int, c *history.Change) {
 	if c.Object != nil {
 		versions := n.keys[placeOf(c.Object)]
@@ -122,7 +121,7 @@ func (n *naive) at(revision uint64) *history.Change {
 	return nil
 }
 
-// revisionAt is 0 if there is none.
+// revisionAt returns the last revision up to a time; 0 if there is none.
 func (n *naive) revisionAt(t time.Time) uint64 {
 	i := sort.Search(len(n.changes), func(i int) bool { return n.changes[i].Time.After(t) })
 	if i == 0 {

@@ -17,9 +17,9 @@ import (
 	"stele.dev/stele/eventlog/logpb"
 )
 
-// tape is a log that is written by hand, epochs included.
+// tape is a log in memory to which tests write, including epochs.
 type tape struct {
-	// atOnce is how many batches Next returns at most; 0 means all.
+	// atOnce is the maximum number of batches that Next returns; 0 means all.
 	atOnce int
 
 	mu      sync.Mutex
@@ -63,7 +63,7 @@ func (t *tape) write(events ...*eventlog.Event) *eventlog.Batch {
 	return b
 }
 
-// position is where a revision is, or would be, among the batches.
+// position returns the index of a revision's batch, or the one that it would have.
 func (t *tape) position(revision uint64) int {
 	return sort.Search(len(t.batches), func(i int) bool { return t.batches[i].First >= revision })
 }
@@ -120,7 +120,7 @@ func (t *tape) Back(_ context.Context, from uint64, max int) ([]*eventlog.Batch,
 	return back, nil
 }
 
-// cut is the log up to a batch, as a backup has it.
+// cut returns the log up to a batch, as in a backup.
 func (t *tape) cut(batches int) *tape {
 	c := newTape(t.id[0])
 	c.now = t.now
@@ -129,7 +129,7 @@ func (t *tape) cut(batches int) *tape {
 	return c
 }
 
-// author writes what many clients might, and tells the model.
+// author writes random changes, and records them in the model.
 type author struct {
 	*rand.Rand
 	*tape
@@ -160,7 +160,7 @@ func (a *author) commit(events ...*eventlog.Event) *eventlog.Batch {
 	return b
 }
 
-// know tells the model, and remembers what lives.
+// know records a change in the model, and which objects exist.
 func (a *author) know(b *eventlog.Batch) {
 	a.model.apply(b)
 	for _, c := range a.model.changes[len(a.model.changes)-min(len(a.model.changes), int(b.Revisions)):] {
@@ -172,7 +172,7 @@ func (a *author) know(b *eventlog.Batch) {
 	}
 }
 
-// bytes that do not compress to nothing.
+// bytes returns random bytes, which do not compress well.
 func (a *author) bytes(most int) []byte {
 	b := make([]byte, a.IntN(most))
 	for i := range b {

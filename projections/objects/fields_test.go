@@ -10,8 +10,8 @@ import (
 	"stele.dev/stele/projections/objects"
 )
 
-// A policy that forgets a selectable field may be in force for so short a time that no watch
-// notices. What changed meanwhile is told all the same.
+// A policy without a selectable field may be in force so briefly that no watch notices. Watches must still
+// get the changes of that time.
 func TestAFieldThatIsNotSelectableForAMoment(t *testing.T) {
 	s := newStore(0)
 	kind := objects.Kind{GroupResource: widgets, Fields: []string{"spec.color"}}

@@ -31,7 +31,7 @@ func newStore(historyBytes int) *objects.Store {
 	return s
 }
 
-// thing is what the tests vary of an object.
+// thing has the parts of an object that tests vary.
 type thing struct {
 	namespace, name, app, color string
 	size                        int
@@ -179,7 +179,8 @@ func TestAnotherSelectableFieldCountsForOldObjects(t *testing.T) {
 	}
 }
 
-// What looks as before is shared, and what looks as it was written is that object again.
+// An object whose representation does not change is shared, and one that is shown as it was written is that
+// object again.
 func TestOnlyWhatLooksOtherwiseIsHeldTwice(t *testing.T) {
 	s := newStore(0)
 	before := apply(t, s, 1,
@@ -206,8 +207,8 @@ func TestOnlyWhatLooksOtherwiseIsHeldTwice(t *testing.T) {
 	}
 }
 
-// More than a queue holds, and more than is taken at once: all of one revision, each once,
-// and the bookmark only behind the last.
+// There are more changes of one revision than a queue holds and than are taken at once. Each must be
+// returned once, and the bookmark only after the last.
 func TestManyChangesOfOneRevision(t *testing.T) {
 	const n = 3000
 	for _, historyBytes := range []int{0, 1} {
@@ -277,7 +278,7 @@ func TestManyChangesOfOneRevision(t *testing.T) {
 	}
 }
 
-// world drives a store with random changes and remembers every state.
+// world makes random changes in a store and records every state.
 type world struct {
 	t       testing.TB
 	rng     *rand.Rand
@@ -289,7 +290,7 @@ type world struct {
 	last    uint64
 }
 
-// looks are what policies may make of objects.
+// looks are functions with which policies may render objects.
 var looks = []func(color string) string{
 	func(color string) string { return color },
 	func(color string) string { return strings.ReplaceAll(color, "green", "red") },
@@ -351,8 +352,8 @@ func (w *world) step() {
 	w.store.Publish(tx, w.last)
 }
 
-// change shows objects in another way from the next revision on. Sometimes a part of it has
-// been done ahead, for objects of which some are not there any more.
+// change renders objects in another way from the next revision on. Sometimes some were rendered in advance,
+// of which a few no longer exist.
 func (w *world) change(tx *objects.Tx, look int) {
 	w.last++
 	if err := tx.Apply(&eventlog.Event{Meta: &logpb.Metadata{Type: logpb.Type_TYPE_POLICY_ACTIVATED}}, w.last); err != nil {
@@ -377,7 +378,7 @@ func (w *world) change(tx *objects.Tx, look int) {
 	w.history[w.last] = maps.Clone(w.now)
 }
 
-// query is a selection and what it means.
+// query is a selection, and a function that computes the same naively.
 type query struct {
 	namespace, name, app, color string
 }
@@ -471,7 +472,7 @@ func TestPagesGoOnBehindAnyKey(t *testing.T) {
 	}
 }
 
-// observer is a client: it lists, then applies what it is told.
+// observer is a client: it lists, and then applies the events that it gets.
 type observer struct {
 	q       query
 	watcher *objects.Watcher
@@ -494,8 +495,7 @@ func (w *world) observe(q query, from uint64) *observer {
 	return o
 }
 
-// take applies events until there are none, and checks each against the rules of
-// watches.
+// take applies events until there are none, and checks that each follows the rules of watches.
 func (o *observer) take(w *world) {
 	for more := true; more; {
 		events, bookmark, again, err := o.watcher.Take()
@@ -536,8 +536,8 @@ func (o *observer) take(w *world) {
 	}
 }
 
-// Whatever is selected, from whatever revision, taking now and then or only after
-// thousands of changes: what a watcher is told adds up to the state at its bookmark.
+// For any selection, from any revision, with frequent or rare calls of Take: a watcher's events must add up
+// to the state at its bookmark.
 func TestWatchersSeeEveryChangeOnceInOrder(t *testing.T) {
 	for seed := range uint64(20) {
 		w := newWorld(t, seed, 0)
@@ -599,7 +599,7 @@ func TestAWatcherIsWokenForWhatConcernsIt(t *testing.T) {
 	if len(events) != 1 || events[0].Type != objects.Deleted {
 		t.Fatalf("events %v, want DELETED", events)
 	}
-	// What left is shown as it was when it was last seen, at the revision at which it left.
+	// An object that left the selection is shown as it was last seen, at the revision at which it left.
 	if want := (thing{"ns", "a", "x", "blue", 1, 3}).json(); string(events[0].Object.JSON) != want {
 		t.Errorf("left as %s, want %s", events[0].Object.JSON, want)
 	}
@@ -636,7 +636,7 @@ func TestDroppedHistoryIsSaid(t *testing.T) {
 			t.Errorf("Watch(%d) = %v, want ErrExpired", revision, err)
 		}
 	}
-	// The slow one has a queue that began long ago; it gets that, or is told.
+	// The slow watcher has an old queue: it gets that, or an error.
 	for {
 		_, _, more, err := slow.watcher.Take()
 		if errors.Is(err, objects.ErrExpired) {
@@ -648,8 +648,7 @@ func TestDroppedHistoryIsSaid(t *testing.T) {
 	}
 }
 
-// What a state has been replaced by must not keep it alive, or else memory holds
-// the whole log.
+// A newer state must not keep older ones alive, or memory would hold the whole log.
 func TestStatesThatNobodyReadsAreFreed(t *testing.T) {
 	s := newStore(0)
 	first := weak.Make(apply(t, s, 2, event(logpb.Type_TYPE_CREATED, thing{name: "a"}, 0)))
@@ -663,8 +662,7 @@ func TestStatesThatNobodyReadsAreFreed(t *testing.T) {
 	runtime.KeepAlive(s)
 }
 
-// Nobody has watched yet when a log is replayed: its whole past must not be kept for
-// them.
+// There are no watchers while a log is replayed: the changes must not be kept for them.
 func TestAReplayKeepsNoMoreThanTheBound(t *testing.T) {
 	s := newStore(4 << 10)
 	apply(t, s, 2, event(logpb.Type_TYPE_CREATED, thing{name: "a"}, 0))
@@ -676,7 +674,7 @@ func TestAReplayKeepsNoMoreThanTheBound(t *testing.T) {
 	}
 }
 
-// What is asked of one resource must not answer for another.
+// A query for one resource must not return another.
 func TestAPastStateIsOfItsResourceOnly(t *testing.T) {
 	s := newStore(0)
 	gadgets := schema.GroupResource{Group: "example.com", Resource: "gadgets"}
@@ -692,7 +690,7 @@ func TestAPastStateIsOfItsResourceOnly(t *testing.T) {
 	}
 }
 
-// Who would have too much undone is told so, unless the state is there anyway.
+// AtHand refuses to undo too many changes, unless the state is pinned or current.
 func TestAStateIsAtHandIfFewChangesAreToBeUndone(t *testing.T) {
 	s := newStore(0)
 	apply(t, s, 2, event(logpb.Type_TYPE_CREATED, thing{name: "a"}, 0))
@@ -711,8 +709,8 @@ func TestAStateIsAtHandIfFewChangesAreToBeUndone(t *testing.T) {
 	}
 }
 
-// However many lists are begun: states are kept for a bounded number of them, and for none
-// once the changes since are gone.
+// A bounded number of states is pinned, however many lists begin, and none once the changes since have been
+// dropped.
 func TestPinnedStatesAreBounded(t *testing.T) {
 	s := newStore(64 << 10)
 	var states []weak.Pointer[objects.State]

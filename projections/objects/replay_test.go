@@ -13,8 +13,8 @@ import (
 	"stele.dev/stele/projections/objects"
 )
 
-// A watcher that is left behind in the middle of one revision says so: what it has had, and
-// nothing more, is up to its place.
+// A watcher that expires in the middle of a revision must return a place that covers exactly the changes
+// that it has returned.
 func TestThePlaceOfAWatcherThatIsLeftBehind(t *testing.T) {
 	const n = 300
 	s := newStore(1)

@@ -12,7 +12,7 @@ import (
 	"stele.dev/stele/projections/policies"
 )
 
-// fixture is a log with the state that it amounts to.
+// fixture is a log, and the state after it.
 type fixture struct {
 	t     *testing.T
 	log   *eventlog.Log
@@ -34,7 +34,7 @@ func newFixture(t *testing.T) *fixture {
 	return &fixture{t, log, batches[0].Head(), &policies.State{}}
 }
 
-// append writes an event, and folds it.
+// append appends an event to the log and applies it.
 func (f *fixture) append(e *eventlog.Event) {
 	f.t.Helper()
 	entry, err := eventlog.Encode(e)
@@ -96,7 +96,7 @@ func TestWhatWasInForceCanBeRecalled(t *testing.T) {
 	}
 }
 
-// A chunk that the log holds for the policy in force is not written again.
+// Chunks of the policy in force must not be written again.
 func TestChunksAreShared(t *testing.T) {
 	f := newFixture(t)
 	shared := policies.File{Path: "a.cue", Data: []byte("shared")}

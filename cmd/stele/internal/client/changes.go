@@ -44,8 +44,8 @@ func NewChanges(config *rest.Config) (*Changes, error) {
 
 // ChangesQuery selects changes.
 type ChangesQuery struct {
-	Namespace   string // "" for all
-	Fields      fields.Set
+	Namespace   string            // "" for all
+	Fields      fields.Set        // the field selector
 	Without     []fields.Selector // what the server leaves out
 	labels      string
 	Resources   []schema.GroupResource // none for all

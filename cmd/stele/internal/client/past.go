@@ -19,7 +19,7 @@ import (
 // Past reads objects at past revisions.
 type Past struct {
 	Config   *rest.Config
-	Selector string // of labels
+	Selector string // a label selector
 	kinds    map[uint64][]ServedKind
 }
 
@@ -28,9 +28,9 @@ type PastResource struct {
 	schema.GroupVersionResource
 	Namespace string   // "" for all
 	Names     []string // none for all
-	Asked     bool     // for by name
+	Asked     bool     // the user named it
 	Gone      bool     // it is not served today
-	Note      string   // what is to be said of it
+	Note      string   // a note for the user, such as that the kind did not exist
 }
 
 // Name returns the resource, with its group.

@@ -43,8 +43,9 @@ func CommitText(commit string) string {
 
 // Policies is a client of policy.stele.dev/v1, the API of policies.
 type Policies struct {
-	rest     *rest.RESTClient
-	Progress io.Writer // of pushes that take long; nil if nobody sees it
+	rest *rest.RESTClient
+	// Progress gets the progress of long pushes. It is nil without a terminal.
+	Progress io.Writer
 }
 
 // NewPolicies returns a client of the API of policies. The handler gets the server's warnings.

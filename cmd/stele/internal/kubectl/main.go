@@ -1,4 +1,4 @@
-// Command kubectl is upstream's, of the version that go.mod names: what the program's own tests use.
+// Command kubectl is Kubernetes' kubectl, in the version of go.mod, for the program's tests.
 package main
 
 import (

@@ -23,13 +23,13 @@ func pluginCheckCommand() *cobra.Command {
 	var pin string
 	cmd := &cobra.Command{
 		Use:   "check PROGRAM",
-		Short: "Check a plugin: does it start, what is it, does it keep what every plugin must",
-		Long: `Check starts a program as serve does, prints what it says of itself, holds the configuration
-against its schema, and tries what every plugin must keep. The last lines are for a bundle:
-they pin the program to its checksum. Its name there is that of the file. A configuration
-is a file with what the bundle would say, {hour: 21}, not with its schema.
+		Short: "Check a plugin: whether it starts, and whether it behaves as every plugin must",
+		Long: `Check starts a program as serve does, prints how it describes itself, checks the configuration
+against its schema, and tests what every plugin must do. The last line is for a bundle: it pins
+the program to its checksum. The plugin's name there is the file name. A configuration file has
+the values, such as {hour: 21}, and not the schema.
 
-With --cue it prints no more than a file of CUE that does that, for a package.`,
+With --cue it prints only a CUE file that pins the program, for a package.`,
 		Example: `  stele plugin check ./change-window --config values.cue
   stele plugin check ./change-window --cue databases > policy/pin.cue`,
 		Args: usage.Exactly("PROGRAM"),

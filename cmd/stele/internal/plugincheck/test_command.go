@@ -13,7 +13,7 @@ func pluginTestCommand() *cobra.Command {
 	var o pluginOptions
 	cmd := &cobra.Command{
 		Use:   "test PROGRAM TABLE",
-		Short: "Play a decision table: does a plugin decide as it should",
+		Short: "Test the decisions of a plugin against a table",
 		Long: `Test asks a plugin each request of a table, a file of YAML or JSON, and compares:
 
   config: {timezone: Europe/Berlin, from: 9, to: 17}

@@ -28,10 +28,10 @@ const FieldManager = "stele-revert"
 type Client struct {
 	dynamic dynamic.Interface
 	kinds   map[schema.GroupVersionKind]Kind
-	// preferred version of each kind
+	// preferred has the preferred version of each kind.
 	preferred map[schema.GroupKind]schema.GroupVersionKind
 	writable  []Kind // in their preferred versions
-	// Progress is told how many of how many steps are done; may be nil.
+	// Progress is called with the number of steps that are done, and of all steps. It may be nil.
 	Progress func(what string, done, of int)
 }
 

@@ -1,8 +1,8 @@
-// Package restore puts objects back to what they were: it plans which writes that takes, has
-// the server try them, and makes them. It is a client like any other; what it does is ordinary
-// creates, updates and deletes, authorized and admitted as any. So a resourceVersion never goes
-// back, and what was deleted comes back as a new object, with a uid of its own.
+// Package restore has the commands revert, undelete and undo, which put objects back to what they were. They plan the
+// writes, let the server try them as dry runs, and make them. The writes are ordinary creates, updates and deletes,
+// which the server authorizes and admits as those of any client. So a resourceVersion never goes back, and a deleted
+// object comes back as a new one with its own uid.
 //
-// A [Plan] is made by [Make] of what was and what is, without a server. [Client] reads both,
-// tries a plan and carries it out.
+// [Make] and [Undo] compute a [Plan] from past and current objects without a server. [Client] reads the objects, tries
+// a plan and carries it out.
 package restore

@@ -34,7 +34,7 @@ type Subject struct {
 	Kind            Kind
 	Namespace, Name string
 	Then, Now       *unstructured.Unstructured
-	// Notes are what people should know of Then, and Stays says why Now is left alone.
+	// Notes are notes for the user about Then. Stays says why Now is left alone.
 	Notes []string
 	Stays string
 }
@@ -52,41 +52,41 @@ type Action string
 
 // The actions.
 const (
-	Create Action = "create" // it is gone
-	Update Action = "update" // it is another, or it has changed
-	Delete Action = "delete" // it came since
-	Keep   Action = "keep"   // it came since, and stays
-	Same   Action = "same"   // it is as it was
-	Refuse Action = "refuse" // it cannot be put back
+	Create Action = "create" // the object is gone
+	Update Action = "update" // the object has changed, or another one has its name
+	Delete Action = "delete" // the object was created since
+	Keep   Action = "keep"   // the object was created since, and stays
+	Same   Action = "same"   // the object has not changed
+	Refuse Action = "refuse" // the object cannot be put back
 )
 
 // Item is a step of a plan: an object, the action, and its outcome.
 type Item struct {
 	Subject
 	Action Action
-	// Differences between what is and what is to be, of an update.
+	// Differences are what an update changes.
 	Differences []difference.Entry
-	// Secrets are the fields of the kind that its schema calls secret.
+	// Secrets are the secret fields of the kind.
 	Secrets secrets.Fields
-	// Notes are what people should know of the action.
+	// Notes are notes for the user about the action.
 	Notes []string
-	// Missing is what will not be as it was although the server takes the write.
+	// Missing are the fields that are not put back although the server accepts the write.
 	Missing []string
-	// Refused says why it cannot be put back.
+	// Refused says why the object cannot be put back.
 	Refused string
 
-	// Revisions at which it was written.
+	// Revisions are those of the writes.
 	Revisions []string
-	// Failed says why it was not written, or not all of it.
+	// Failed says why a write failed.
 	Failed string
 
-	want       map[string]any // as it is sent, without the resourceVersion
+	want       map[string]any // the object to send, without resourceVersion
 	wantStatus any
-	withStatus bool          // the write of the status is needed, as far as that shows
-	main       bool          // the write of all but the status is needed
-	owners     map[int]*Item // owner references whose uid is known once these are written
-	untried    bool          // could not be tried, for its namespace is not there yet
-	uid        types.UID     // once it is written
+	withStatus bool          // status needs a write
+	main       bool          // the object needs a write
+	owners     map[int]*Item // owners by the index of their references, whose uids are known once they are written
+	untried    bool          // could not be tried, because its namespace does not exist yet
+	uid        types.UID     // after the write
 	written    bool
 }
 
@@ -112,11 +112,11 @@ func (i *Item) note(format string, args ...any) {
 // Plan has the steps that put objects back, in the order in which they are carried out.
 type Plan struct {
 	Items []*Item
-	// LeftOut says what was not looked at, and why.
+	// LeftOut says what the plan leaves out by choice.
 	LeftOut []string
-	// Unread are those of which that was not by choice.
+	// Unread are the errors of kinds that the user may not read.
 	Unread []string
-	// Undo tells that the plan takes writes back, and does not go back to a moment.
+	// Undo reports whether the plan takes writes back, instead of going back to a moment.
 	Undo bool
 }
 
@@ -144,11 +144,11 @@ func (p *Plan) Lost(k Kind, namespace, name string) {
 
 // Options say what a plan does with objects.
 type Options struct {
-	// Prune deletes what came since.
+	// Prune deletes objects that were created since.
 	Prune bool
-	// Status puts that back as well where it is a write of its own.
+	// Status puts status back as well where it is a subresource.
 	Status bool
-	// Undo tells that what is not in Then came by the writes that are taken back.
+	// Undo says that an object without Then was created by writes that are taken back.
 	Undo bool
 }
 

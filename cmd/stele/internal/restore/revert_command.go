@@ -27,28 +27,27 @@ func RevertCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "revert --to MOMENT (KIND NAME... | KIND/NAME... | KIND -l SELECTOR | KIND --all | -A KIND | -n NAMESPACE)",
 		Short: "Put objects back to what they were at a moment",
-		Long: `Revert makes objects what they were at a moment: named ones, those that a selector selected
-then or selects now, those of a kind in a namespace (--all) or in all namespaces (-A), or with
--n alone everything in a namespace. It shows a plan, with who changed an object since, and asks.
+		Long: `Revert puts objects back to what they were at a moment: named objects, objects with labels (then or
+now), all objects of a kind in a namespace (--all) or in all namespaces (-A), or with -n alone all
+objects in a namespace. It shows a plan, with the users who changed an object since, and asks you.
 
-What it does is ordinary creates, updates and deletes, in the name of the user and under the
-policy of today; the server tries each before anything is written, and what it refuses is
-in the plan. So resourceVersions go on, and what was deleted comes back with a new uid:
+It makes ordinary creates, updates and deletes as your user, under the policy in force. The server
+tries each write before the first one is made, and the plan shows what it refuses.
 
-  - An object that was deleted is created. If another one has its name by now, that is
-    updated, and keeps its uid.
-  - What came since stays, unless --prune is given.
-  - Owner references are kept if the owner is there; they get its new uid if the owner comes
-    back, too, and are dropped if it is gone, for the garbage collector would delete the
-    object at once.
-  - Finalizers are as they were, but for those of the garbage collector. What was being
-    deleted at that moment comes back as what is not.
+  - A deleted object is created again, with a new uid. If another object has its name now, that one
+    is updated and keeps its uid.
+  - An object that was created since stays, unless --prune is given.
+  - An owner reference stays if its owner exists. If the owner comes back, too, the reference gets its
+    new uid. If the owner is gone, the reference is dropped, because the garbage collector would
+    delete the object at once.
+  - Finalizers come back, except those of the garbage collector. An object that was being deleted at
+    that moment comes back without that deletion.
 
-An object that changes between the plan and its write is left alone, and named.
+An object that changes between the plan and its write is left alone and named.
 
-Of a namespace, events, leases, the service account default and what the policy says itself
-are left out. The command exits with 1 if something could not be put back, and with 2 if
-it has shown a plan but there is no terminal to ask on, and no --yes.
+A revert of a namespace leaves out events, leases, the service account default and objects of the
+policy. The exit code is 1 if something could not be put back, and 2 if there is no terminal to ask
+you on and --yes is not given.
 
 ` + client.MomentHelp,
 		Example: `  stele revert --to 1200 database orders

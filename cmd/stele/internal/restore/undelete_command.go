@@ -26,17 +26,16 @@ func UndeleteCommand() *cobra.Command {
 	o := &undeleteOptions{}
 	cmd := &cobra.Command{
 		Use:   "undelete (KIND NAME... | KIND/NAME... | KIND -l SELECTOR | KIND --since MOMENT)",
-		Short: "Bring back objects that were deleted, or a namespace with all that was in it",
-		Long: `Undelete finds out when an object was deleted, and creates it anew as it was before its
-deletion began. Of several that had the name one after the other it is the last; --uid
-names another. A namespace comes back with what was in it.
+		Short: "Bring back deleted objects, or a deleted namespace with its objects",
+		Long: `Undelete creates a deleted object again, as it was before its deletion began. If several objects had
+the name, it brings back the last one; --uid selects another one. A namespace comes back with its
+objects.
 
-With -l it brings back those of a kind that had the labels when they were deleted, with --since
-those that were deleted at a moment or later; what exists again is left alone.
+-l selects the deleted objects of a kind by their labels, and --since by the time of their deletion.
+Objects that exist again are left alone.
 
-It shows a plan, and asks. What becomes of uids, owner references, finalizers and status is
-as for stele revert. To find the deletion takes the permission to list
-changes.log.stele.dev.
+It shows a plan and asks you. Uids, owner references, finalizers and status are handled as by
+stele revert. You need permission to list changes.log.stele.dev.
 
 ` + client.MomentHelp,
 		Example: `  stele undelete database orders

@@ -12,8 +12,8 @@ import (
 
 // Version is an object after a write.
 type Version struct {
-	Object *unstructured.Unstructured // nil if there is none
-	// Undo tells whether the write is one of those that are taken back.
+	Object *unstructured.Unstructured // nil if it does not exist
+	// Undo reports whether the write is taken back.
 	Undo     bool
 	By       string // who wrote it
 	Revision uint64
@@ -27,10 +27,10 @@ func Undo(s Subject, versions []Version, shape *schemas.Node) Subject {
 	u := &undoing{versions: versions}
 	now := len(versions) - 1
 	s.Now = versions[now].Object
-	from, to := 0, now // the versions whose content counts
+	from, to := 0, now // the versions to compare
 	last := u.lastChange(now, u.exists)
 	switch {
-	case last < 0: // it was there all the time
+	case last < 0: // it existed all the time
 	case !versions[last].Undo && s.Now == nil:
 		return s // somebody else deleted it
 	case !versions[last].Undo:
@@ -42,7 +42,7 @@ func Undo(s Subject, versions []Version, shape *schemas.Node) Subject {
 			s.Then, s.Stays = s.Now, fmt.Sprintf("created by these writes, and changed since by %s at revision %d: stays", other.By, other.Revision)
 			return s
 		}
-		return s // created: it goes
+		return s // created by these writes: deleted
 	case s.Now == nil:
 		to = last - 1
 	}

@@ -38,12 +38,12 @@ states of each field: before these writes, after them, and now.
     collector or the namespace's deletion deleted with it.
   - An object that was created is deleted, unless somebody else changed it since.
 
-It shows a plan, and asks. The writes are ordinary ones, in the name of the user and under the
-policy of today, as for stele revert; the server tries each before anything is written. To find
-the writes takes the permission to list changes.log.stele.dev.
+It shows a plan and asks you. It makes ordinary writes as your user, under the policy in force, as
+stele revert does. The server tries each write before the first one is made. You need permission to
+list changes.log.stele.dev.
 
-The command exits with 1 if something could not be taken back, and with 2 if it has shown a plan
-but there is no terminal to ask on, and no --yes.
+The exit code is 1 if something could not be taken back, and 2 if there is no terminal to ask you on
+and --yes is not given.
 
 ` + client.MomentHelp,
 		Example: `  stele undo --actor della --user-agent cleanup.py --since 14:00 --dry-run

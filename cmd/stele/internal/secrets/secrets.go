@@ -1,5 +1,5 @@
-// Package secrets hides, in what is shown on a screen, the values that objects keep secret: what
-// Secrets hold, and the fields that a policy calls @stele(sensitive).
+// Package secrets hides secret values in output for people: the data of Secrets, and the fields that a policy marks as
+// @stele(sensitive).
 package secrets
 
 import (
@@ -21,7 +21,7 @@ const LastApplied = "kubectl.kubernetes.io/last-applied-configuration"
 // Fields are the secret fields of a kind. The zero value has none.
 type Fields struct {
 	paths   [][]string
-	unknown bool // nobody said which they are: all but metadata may be
+	unknown bool // all fields except metadata may be secret
 }
 
 // Of returns the secret fields of a kind, given those of its schema.
@@ -32,7 +32,7 @@ func Of(kind schema.GroupKind, paths [][]string) Fields {
 	case len(paths) == 0:
 		return Fields{}
 	}
-	// Keys and items of lists may be secret, and managedFields name them.
+	// managedFields name the keys and items of lists, which may be secret.
 	all := [][]string{{"metadata", "annotations", LastApplied}, {"metadata", "managedFields", schemas.Any, "fieldsV1"}}
 	return Fields{paths: append(all, paths...)}
 }

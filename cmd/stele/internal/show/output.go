@@ -59,10 +59,11 @@ func (o *Output) logTime(t time.Time) string {
 // Style is how text looks on terminals, as a number of ECMA-48's Select Graphic Rendition.
 type Style string
 
+// The styles of text.
 const (
 	plain   Style = ""
-	Bold    Style = "1"
-	Faint   Style = "2"
+	Bold    Style = "1"  // headers
+	Faint   Style = "2"  // notes
 	Added   Style = "32" // green
 	Removed Style = "31" // red
 	Altered Style = "33" // yellow

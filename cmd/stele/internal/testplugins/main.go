@@ -1,5 +1,5 @@
-// Command testplugins is the plugins of the program's own tests, and is the one by whose name it is called: small,
-// for a server hashes and copies each program that it starts.
+// Command testplugins has the plugins of the program's tests. Its file name chooses the plugin. The program is small
+// because a server hashes and copies each plugin that it starts.
 package main
 
 import (
@@ -24,7 +24,8 @@ func main() {
 	}
 }
 
-// curfew is a plugin whose users go to bed. It prints where it should not, which is no harm.
+// curfew serves a plugin that denies requests of children in the evening. It also prints to standard output, which plugins
+// should not do, and which must do no harm.
 func curfew() {
 	type config struct {
 		Hour int `json:"hour"`
@@ -50,7 +51,7 @@ func curfew() {
 	})
 }
 
-// sloppy is a plugin that keeps nothing of what it should.
+// sloppy serves a plugin that fails the checks of `stele plugin check`.
 func sloppy() {
 	var calls atomic.Int64
 	sdk.Serve(sdk.Plugin[map[string]any]{
