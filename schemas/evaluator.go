@@ -6,35 +6,35 @@ import (
 	"stele.dev/stele/schemas/jsonvalue"
 )
 
-// An Evaluator has CUE evaluate what the form of a schema cannot say.
+// An Evaluator evaluates the CUE expressions of fallbacks.
 type Evaluator interface {
-	// Evaluate says what CUE makes of a value, as JSON, that has to satisfy an expression,
-	// the text of a [Fallback]; no value is a field that is missing. It is safe for
-	// concurrent use, and fails closed: if CUE cannot be asked, [Verdict.Failed] says why.
+	// Evaluate unifies a value, JSON, with the expression of a [Fallback]. A nil value stands
+	// for a missing field. It is safe for concurrent use. If the expression cannot be
+	// evaluated, [Verdict.Failed] says why, and the value counts as invalid.
 	Evaluate(expression string, value []byte) Verdict
 }
 
-// A Verdict is what CUE makes of a value. It goes through JSON unchanged.
+// A Verdict is the result of an evaluation. It survives encoding as JSON.
 type Verdict struct {
 	// Result is the completed value, if there are no faults.
 	Result json.RawMessage `json:"result,omitempty"`
 	Faults []Fault         `json:"faults,omitempty"`
-	// Contradicted: no data that is added could make the value valid.
+	// Contradicted reports that adding fields cannot make the value valid.
 	Contradicted bool `json:"contradicted,omitempty"`
-	// Failed: CUE could not be asked. Then the value counts as invalid.
+	// Failed says why CUE could not evaluate the value, which then counts as invalid.
 	Failed string `json:"failed,omitempty"`
-	// Busy: it failed because the machine is busy, and may be tried again.
+	// Busy reports that it failed because the machine is busy. The caller may retry.
 	Busy bool `json:"busy,omitempty"`
 }
 
-// A Fault is one thing that is wrong with a value, at a path below it.
+// A Fault is one error in a value, at a path below it.
 type Fault struct {
 	Path    []string  `json:"path,omitempty"`
 	Kind    FaultKind `json:"kind,omitempty"`
 	Message string    `json:"message"`
 }
 
-// A FaultKind is what is wrong.
+// A FaultKind is the kind of a fault.
 type FaultKind string
 
 const (
@@ -43,6 +43,7 @@ const (
 	NotAllowed  FaultKind = "notAllowed" // a field that there must not be
 )
 
+// Decode decodes the result of a verdict.
 func (v Verdict) Decode() Decoded {
 	d := Decoded{Faults: v.Faults, Contradicted: v.Contradicted, Failed: v.Failed, Busy: v.Busy}
 	if !d.Valid() {
@@ -56,7 +57,7 @@ func (v Verdict) Decode() Decoded {
 	return d
 }
 
-// A Decoded is what CUE makes of a value, decoded.
+// A Decoded is a verdict whose result is decoded JSON.
 type Decoded struct {
 	// result is the completed value, if there are no faults.
 	Result any
@@ -68,4 +69,5 @@ type Decoded struct {
 	Busy   bool // it failed because the machine is busy
 }
 
+// Valid reports whether the value was evaluated and is valid.
 func (v Decoded) Valid() bool { return len(v.Faults) == 0 && v.Failed == "" }

@@ -4,7 +4,7 @@ import (
 	"slices"
 )
 
-// Parts returns the nodes that speak of items: in general, and by their index.
+// Parts returns the nodes of items that are not nil: Items, Rest and Prefix.
 func (l *List) Parts() (all []*Node) {
 	for _, n := range append([]*Node{l.Items, l.Rest}, l.Prefix...) {
 		if n != nil {
@@ -14,7 +14,7 @@ func (l *List) Parts() (all []*Node) {
 	return all
 }
 
-// Structs returns what n says of structs: in general, and in each alternative.
+// Structs returns the struct of the node and those of the arms of its union.
 func (n *Node) Structs() (all []*Struct) {
 	if n.Struct != nil {
 		all = append(all, n.Struct)
@@ -27,7 +27,7 @@ func (n *Node) Structs() (all []*Struct) {
 	return all
 }
 
-// EveryField returns the fields of s and those that its conditions add.
+// EveryField returns the declared fields and those that conditions add. A name may occur twice.
 func (s *Struct) EveryField() []Field {
 	fields := s.Fields[:len(s.Fields):len(s.Fields)]
 	for _, condition := range s.Conditions {
@@ -36,6 +36,7 @@ func (s *Struct) EveryField() []Field {
 	return fields
 }
 
+// FieldNamed returns the declared field with a name.
 func FieldNamed(s *Struct, name string) (Field, bool) {
 	i := slices.IndexFunc(s.Fields, func(f Field) bool { return f.Name == name })
 	if i < 0 {
@@ -44,8 +45,8 @@ func FieldNamed(s *Struct, name string) (Field, bool) {
 	return s.Fields[i], true
 }
 
-// AllFields are the fields that the struct declares, and after them those that only its
-// conditions add, as optional ones, which admit what any of the conditions admits.
+// AllFields returns the declared fields, then the fields that only conditions add. The latter are
+// optional, and admit what any of the conditions admits.
 func (s *Struct) AllFields() []Field {
 	if len(s.Conditions) == 0 {
 		return s.Fields
@@ -74,8 +75,8 @@ func (s *Struct) AllFields() []Field {
 	return all
 }
 
-// either returns a node that admits what any of the nodes admits, if not less than that.
-// It has no default. There must be at least one.
+// either returns a node without a default that admits at least what each of the nodes admits. There
+// must be one node or more.
 func either(nodes []*Node) *Node {
 	if len(nodes) == 1 {
 		one := *nodes[0]
@@ -109,6 +110,7 @@ func either(nodes []*Node) *Node {
 	return either
 }
 
+// Alternatives returns the scalars that constrain one of the kinds.
 func (n *Node) Alternatives(k Kinds) []*Scalar {
 	var found []*Scalar
 	for i := range n.Scalars {

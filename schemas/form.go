@@ -68,9 +68,10 @@ func cutLast(s string) (before, after string, found bool) {
 
 // Kinds is a set of JSON kinds.
 //
-// Invariant: NumberKind ∈ k ⇒ IntegerKind ∈ k, for every integer is a number.
+// Invariant: a set with NumberKind has IntegerKind, because every integer is a number.
 type Kinds uint8
 
+// The kinds of JSON values.
 const (
 	NullKind Kinds = 1 << iota
 	BoolKind
@@ -83,6 +84,7 @@ const (
 	// AnyKind is the set of all kinds.
 	AnyKind = NullKind | BoolKind | IntegerKind | NumberKind | StringKind | ListKind | StructKind
 
+	// ScalarKinds are the kinds of values without parts, null left out.
 	ScalarKinds = BoolKind | IntegerKind | NumberKind | StringKind
 )
 
@@ -157,11 +159,10 @@ next:
 	return nil
 }
 
-// A Node says what one value may be. It is what a value in CUE evaluates to,
-// freed of CUE: the union of what each kind of JSON value must satisfy.
+// A Node says what values are valid at one place of an object, and what the default is.
 //
-// Kinds are disjoint, so each part of a Node speaks about its own kinds only. A
-// null or a value of an unconstrained kind passes once its kind is in Kinds.
+// Each part of a Node constrains values of its own kinds. A null, or a value of a kind that no part
+// constrains, is valid if its kind is in Kinds.
 type Node struct {
 	// Kinds are the kinds that the value may have. It is never empty.
 	Kinds Kinds `json:"kinds"`
@@ -177,55 +178,54 @@ type Node struct {
 	// Struct constrains structs; nil admits any struct.
 	Struct *Struct `json:"struct,omitempty"`
 
-	// Union says that a struct is one of several; Struct then has every field that any of
-	// them has, and says no more than all of them together.
+	// Union says that a struct is one of several. Struct then has every field of each of them,
+	// and admits all that any of them admits.
 	Union *Union `json:"union,omitempty"`
 
-	// Logic are further nodes that the value must satisfy in some number.
+	// Logic has further nodes, of which the value must satisfy all, some, one or none.
 	Logic *Logic `json:"logic,omitempty"`
 
-	// Message is what the policy says of a value that is invalid.
+	// Message is the policy's own error message for an invalid value.
 	Message string `json:"message,omitempty"`
 
-	// From is where in the object the value is taken from, if it is a field.
+	// From names another field of the object whose value this field has.
 	From *Reference `json:"from,omitempty"`
 
-	// Fallback is what the rest of the node cannot say: CUE that is evaluated with the
-	// value. The rest then admits more than the CUE does, never less.
+	// Fallback is a CUE expression that is evaluated with the value. It says what the rest of
+	// the node cannot. The rest then admits at least what the expression admits.
 	Fallback *Fallback `json:"fallback,omitempty"`
 
-	// Default is the value, as canonical JSON, that CUE chooses when nothing is
-	// said. It fills an absent regular field. A list or a struct in the data
-	// that is a part of the default is completed to it, wherever it stands, for
-	// so CUE chooses between a default and its alternatives.
+	// Default is the default value, as canonical JSON. It fills an absent regular field. A
+	// list or a struct in the data that is a part of the default is completed to it, because
+	// CUE does so.
 	Default json.RawMessage `json:"default,omitempty"`
 
-	// Plain: the node is read as those of OpenAPI are. The default is for an absent field
-	// only, with the defaults inside of it; a part of it in the data is not completed. Byte
-	// and date-time are what Kubernetes takes for them in custom resources.
+	// Plain gives the node the meaning of OpenAPI: the default, with the defaults inside it,
+	// fills an absent field only, and the formats byte and date-time are those of custom
+	// resources.
 	Plain bool `json:"plain,omitempty"`
 
-	// DropNull: a null counts as absent, in a field or under a key of a map, and is removed
-	// or replaced by the default. In a list it is replaced by the default, and else stays.
+	// DropNull treats a null as absent: in a field or under a key of a map it is removed or
+	// replaced by the default; in a list it is replaced by the default, if there is one.
 	DropNull bool `json:"dropNull,omitempty"`
 
-	// Keeps: unknown fields are kept in what is of another kind than the node admits, too.
+	// Keeps preserves unknown fields also in values of a kind that the node does not admit.
 	Keeps bool `json:"keeps,omitempty"`
 
-	// Bare: structs in the value lose all that they have, at any depth of lists.
+	// Bare removes all fields of structs in the value, also in lists of lists.
 	Bare bool `json:"bare,omitempty"`
 
 	// Format names a textual form that a string must have, as OpenAPI names it; a name that
 	// is not known is for readers only.
 	Format string `json:"format,omitempty"`
 
-	// Immutable: where it stands that the value must not change once the object is there.
+	// Immutable is the line that makes the value immutable; nil if it may change.
 	Immutable *Position `json:"immutable,omitempty"`
 
-	// Embedded: the struct is an object of its own, with apiVersion, kind and metadata.
+	// Embedded marks a struct that is a Kubernetes object, with apiVersion, kind and metadata.
 	Embedded bool `json:"embedded,omitempty"`
 
-	// Sensitive: the value is a secret.
+	// Sensitive marks a secret value.
 	Sensitive bool `json:"sensitive,omitempty"`
 
 	// Doc is the text of the comments on the field.
@@ -248,8 +248,8 @@ func (n *Node) HasSensitive() (found bool) {
 	return found
 }
 
-// A Scalar is a conjunction of rules. Numeric rules apply to numbers and textual
-// ones to strings; Enum and Not apply to all of Kinds.
+// A Scalar is a set of rules that all must hold. Numeric rules apply to numbers and textual rules to
+// strings. Enum and Not apply to all of Kinds.
 type Scalar struct {
 	// Kinds are the kinds that this alternative speaks of: a subset of bool,
 	// integer, number and string.
@@ -279,33 +279,33 @@ type Scalar struct {
 	Forms []Form `json:"forms,omitempty"`
 }
 
-// A Form is a test of strings by its name in CUE.
+// A Form names one of CUE's tests of strings, such as net.IPv4.
 type Form struct {
 	Name   string   `json:"name"`
 	Source Position `json:"source,omitzero"`
 }
 
-// Constrained reports whether the alternative says more than its kinds.
+// Constrained reports whether the alternative has rules beside its kinds.
 func (s *Scalar) Constrained() bool {
 	return len(s.Enum) > 0 || len(s.Not) > 0 || s.Minimum != nil || s.Maximum != nil ||
 		len(s.Patterns) > 0 || s.MinRunes != nil || s.MaxRunes != nil || s.MultipleOf != nil || len(s.Forms) > 0
 }
 
-// A Constant is a value as canonical JSON, and where the policy names it.
+// A Constant is a value, as canonical JSON, and the line of the policy that names it.
 type Constant struct {
 	Value  json.RawMessage `json:"value"`
 	Source Position        `json:"source,omitzero"`
 }
 
-// A Bound is one end of an interval of numbers. Value is a decimal number,
-// exact, in canonical form.
+// A Bound is the lower or upper end of an interval of numbers. Value is an exact decimal number in
+// canonical form.
 type Bound struct {
 	Value     string   `json:"value"`
 	Exclusive bool     `json:"exclusive,omitempty"`
 	Source    Position `json:"source,omitzero"`
 }
 
-// A Limit is a count that must not be exceeded or undercut.
+// A Limit is a minimum or maximum count: of items, fields or characters.
 type Limit struct {
 	Count  int      `json:"count"`
 	Source Position `json:"source,omitzero"`
@@ -336,7 +336,7 @@ type List struct {
 	MapKeys []string `json:"mapKeys,omitempty"`
 }
 
-// The types of lists and of maps.
+// The types of lists (x-kubernetes-list-type) and of maps (x-kubernetes-map-type).
 const (
 	ListAtomic = "atomic"
 	ListSet    = "set"
@@ -346,12 +346,11 @@ const (
 	MapGranular = "granular"
 )
 
-// A Struct constrains the fields of a struct. A key that is not a field must
-// satisfy the value of every pattern it matches; a key that matches none is
-// admitted only if the struct is open.
+// A Struct constrains the fields of a struct. The value of an undeclared key must satisfy every
+// pattern that the key matches. A key that matches no pattern is valid only if the struct is open.
 //
-// Invariant: if there are several patterns, their values are scalars, so that
-// satisfying each of them is satisfying their conjunction.
+// Invariant: the values of several patterns are scalars. A value that satisfies each of them then
+// satisfies all of them together.
 type Struct struct {
 	Fields   []Field      `json:"fields,omitempty"` // in declared order
 	Patterns []KeyPattern `json:"patterns,omitempty"`
@@ -370,9 +369,8 @@ type Struct struct {
 	Conditions  []Condition  `json:"conditions,omitempty"`
 }
 
-// A Comparison is a bound on a field that is the value of another field of the same struct:
-// the field must be there as a number or string that compares with Other by Op. It counts
-// where Field is there; then Other must be there.
+// A Comparison compares a field with another field of the same struct: max: >min. It applies if
+// Field is present. Other must then be present as well.
 type Comparison struct {
 	Field  string   `json:"field"`
 	Op     string   `json:"op"` // < <= > >= !=
@@ -380,15 +378,15 @@ type Comparison struct {
 	Source Position `json:"source,omitzero"`
 }
 
-// A Condition adds fields to a struct if a guard over its other fields holds. A field that
-// the guard speaks of must be there, unless the guard asks whether it is.
+// A Condition adds fields to a struct if a guard holds: CUE's `if`. A field that the guard tests
+// must be present, unless the guard tests its presence.
 type Condition struct {
 	When   *Guard   `json:"when"`
 	Fields []Field  `json:"fields"`
 	Source Position `json:"source,omitzero"`
 }
 
-// A Guard is a test of the fields of a struct.
+// A Guard is a test of fields of a struct.
 type Guard struct {
 	// Op is one of: then, which tests Of one after the other until one does not hold, so that
 	// the first can ask for a field that the next needs; and, or, which need all of their
@@ -399,28 +397,29 @@ type Guard struct {
 	Value json.RawMessage `json:"value,omitempty"`
 }
 
-// A Union is a choice between structs. As CUE chooses, so does a program: an arm that
-// contradicts what is there is out; one arm must be left.
+// A Union is a choice between structs. Arms that the data contradicts are ruled out. One arm must
+// remain, as in CUE.
 type Union struct {
-	// Discriminator is a field with other constants in each arm, if there is one.
+	// Discriminator names a field that has different constants in each arm; empty if there is
+	// none.
 	Discriminator string   `json:"discriminator,omitempty"`
 	Arms          []Arm    `json:"arms"`
 	Source        Position `json:"source,omitzero"`
 
-	// Ambiguous is the union in CUE, for a value that nothing tells the arms apart by: if
-	// they make the same of it, CUE takes them for one. Unions with a discriminator need none.
+	// Ambiguous is the union as a CUE expression. It is evaluated for a value that fits several
+	// arms. Unions with a discriminator need none.
 	Ambiguous *Fallback `json:"ambiguous,omitempty"`
 }
 
-// An Arm is one alternative of a union. Values are those of the discriminator.
+// An Arm is one alternative of a union. Values are those of the discriminator that select it.
 type Arm struct {
 	Values []json.RawMessage `json:"values,omitempty"`
 	Struct *Struct           `json:"struct"`
 	Source Position          `json:"source,omitzero"`
 }
 
-// Logic is what OpenAPI calls allOf, anyOf, oneOf and not. Its nodes say what is valid and
-// nothing else: they have no defaults, nothing is pruned by them, and their structs are open.
+// Logic has OpenAPI's allOf, anyOf, oneOf and not. Its nodes validate only: they have no defaults,
+// prune nothing, and their structs are open.
 type Logic struct {
 	AllOf []*Node `json:"allOf,omitempty"`
 	AnyOf []*Node `json:"anyOf,omitempty"`
@@ -428,9 +427,9 @@ type Logic struct {
 	Not   *Node   `json:"not,omitempty"`
 }
 
-// A Reference stands for another part of the object: a field, the key under which a struct
-// stands, or a text made of such. A regular field that is missing gets its value, and another
-// value must be the same, or else is free if the reference is for the default only.
+// A Reference names another part of the same object: a field, the key of a map under which a struct
+// stands, or a text made of such parts. A missing regular field gets the value of its reference. A
+// present field must have that value, unless the reference is a default only.
 type Reference struct {
 	Parts   []Part   `json:"parts"`
 	Joined  bool     `json:"joined,omitempty"`  // to a text
@@ -438,8 +437,8 @@ type Reference struct {
 	Source  Position `json:"source,omitzero"`
 }
 
-// A Part of a reference is a text, or a value that is found from the struct that is so many
-// structs outward from the field: 0 is the one that has it.
+// A Part of a reference is a constant text, or a path to a value. The path starts at the struct that
+// is Up levels outside the field; 0 is the struct that has the field.
 type Part struct {
 	Text string   `json:"text,omitempty"`
 	Up   int      `json:"up,omitempty"`
@@ -447,15 +446,15 @@ type Part struct {
 	Key  bool     `json:"key,omitempty"` // the key of that struct
 }
 
-// A Fallback is an expression in CUE that needs nothing from outside itself.
+// A Fallback is a self-contained CUE expression. It validates and completes a value of which the
+// form cannot say everything.
 type Fallback struct {
 	CUE    string   `json:"cue"`
-	Reason string   `json:"reason"` // what no other part of the form can say
+	Reason string   `json:"reason"` // what the form cannot express
 	Source Position `json:"source,omitzero"`
 
-	// Absent is the value, JSON, that CUE gives a field that is missing; none if it gives
-	// it no value. It is known when the form is made, so that CUE is not asked when the
-	// form is loaded.
+	// Absent is the value, as JSON, that CUE gives a missing field; empty if it gives none. It
+	// is computed when the form is made, so that loading a form needs no CUE.
 	Absent json.RawMessage `json:"absent,omitempty"`
 }
 
@@ -466,10 +465,10 @@ type Field struct {
 	Schema   *Node    `json:"schema"`
 }
 
-// TakenFromElsewhere reports whether the field gets its value from elsewhere in the object when it is missing.
+// TakenFromElsewhere reports whether a missing field gets the value of another field.
 func (f *Field) TakenFromElsewhere() bool { return f.Presence == Regular && f.Schema.From != nil }
 
-// Presence says what it means that a field is missing from the data.
+// Presence says what happens if a field is missing from the data.
 type Presence string
 
 const (
@@ -485,22 +484,21 @@ type KeyPattern struct {
 	Value *Node `json:"value"`
 }
 
-// AdmitsAll reports whether the node admits everything.
+// AdmitsAll reports whether every value is valid.
 func (n *Node) AdmitsAll() bool {
 	return n.Kinds == AnyKind && n.Scalars == nil && n.List == nil && n.Struct == nil && n.Union == nil &&
 		n.Logic == nil && n.Fallback == nil && n.Format == ""
 }
 
-// MaxDepth is how deep a form may nest. It bounds the recursion of programs.
+// MaxDepth is how deep the nodes of a form may nest. It bounds the recursion of programs.
 const MaxDepth = 64
 
-// ServerOwned reports whether a top-level field is the server's, not the
-// schema's.
+// ServerOwned reports whether a top-level field belongs to the server: apiVersion, kind or metadata.
 func ServerOwned(name string) bool {
 	return name == "apiVersion" || name == "kind" || name == "metadata"
 }
 
-// At returns the node of an item by its index, nil if it may be anything.
+// At returns the node of the item with an index; nil if the item may be anything.
 func (l *List) At(i int) *Node {
 	switch {
 	case l.Prefix == nil:
@@ -511,7 +509,8 @@ func (l *List) At(i int) *Node {
 	return l.Rest
 }
 
-// Each returns the nodes of which each item is one.
+// Each returns all nodes of items: those with an index and the one of the rest. A nil node admits
+// anything.
 func (l *List) Each() []*Node {
 	if l.Prefix == nil {
 		return []*Node{l.Items}
@@ -519,7 +518,7 @@ func (l *List) Each() []*Node {
 	return append(slices.Clip(l.Prefix), l.Rest)
 }
 
-// String writes a reference as people read it.
+// String returns the reference as error messages show it: spec.name, or "\(spec.name)-tls".
 func (r *Reference) String() string {
 	var b strings.Builder
 	for i := range r.Parts {

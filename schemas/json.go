@@ -6,8 +6,7 @@ import (
 	"stele.dev/stele/schemas/jsonvalue"
 )
 
-// KindOfJSON returns the kind of a canonical JSON value; of a number, whether it
-// has a fraction.
+// KindOf returns the kind of a decoded JSON value, or 0 for another Go value.
 func KindOfJSON(text json.RawMessage) Kinds {
 	switch text[0] {
 	case 'n':

@@ -4,7 +4,7 @@ import (
 	"encoding/json"
 )
 
-// A Kind is a resource type: its names, and a schema for each of its versions.
+// A Kind is a resource type: its names, and the schemas of its versions.
 type Kind struct {
 	Group          string    `json:"group,omitempty"` // empty for the core group
 	Kind           string    `json:"kind"`
@@ -19,8 +19,8 @@ type Kind struct {
 	Builtin        bool      `json:"builtin,omitempty"`
 	Source         Position  `json:"source,omitzero"`
 
-	// Definition is the CustomResourceDefinition that the kind was written as, as compact
-	// JSON with defaults; empty for a kind that was not.
+	// Definition is the CustomResourceDefinition of the kind, as compact JSON with defaults;
+	// empty for a kind that is written in CUE.
 	Definition json.RawMessage `json:"definition,omitempty"`
 }
 
@@ -43,7 +43,7 @@ func (k Kind) Version(name string) (*Version, bool) {
 	return nil, false
 }
 
-// A Version is one representation of a kind.
+// A Version is one version of a kind: its schema, subresources, columns and rules.
 type Version struct {
 	Name   string `json:"name"`
 	Served bool   `json:"served,omitempty"`
@@ -70,7 +70,7 @@ type Version struct {
 	// metadata.resourceVersion.
 	AllowUnconditionalUpdate bool `json:"allowUnconditionalUpdate,omitempty"`
 
-	// AllowCreateOnUpdate reports whether an update of what is not there creates it.
+	// AllowCreateOnUpdate reports whether an update of a missing object creates it.
 	AllowCreateOnUpdate bool `json:"allowCreateOnUpdate,omitempty"`
 
 	// NoDeleteCollection reports whether objects are deleted one by one only.
@@ -81,8 +81,8 @@ type Version struct {
 	NoGarbageCollection bool `json:"noGarbageCollection,omitempty"`
 }
 
-// A Rule is an expression of CEL that a part of the object must satisfy. It is checked and
-// enforced by package policy.
+// A Rule is a CEL expression that a part of the object must satisfy (x-kubernetes-validations).
+// Package policy checks and enforces it.
 type Rule struct {
 	Name string `json:"name"`
 
@@ -99,15 +99,14 @@ type Rule struct {
 	// FieldPath leads from the part to the field that errors name, as JSON path: .a['b'].
 	FieldPath string `json:"fieldPath,omitempty"`
 
-	// OptionalOldSelf: oldSelf is an optional value, and there is none of what is new.
+	// OptionalOldSelf makes oldSelf an optional value, which is empty for a new object.
 	OptionalOldSelf bool `json:"optionalOldSelf,omitempty"`
 
 	// Checked and CheckedMessage are the checked ASTs of the expressions.
 	Checked        []byte `json:"checked,omitempty"`
 	CheckedMessage []byte `json:"checkedMessage,omitempty"`
 
-	// Transition: it compares with what was there before, so that what is the same as before
-	// is not excused.
+	// Transition marks a rule that uses oldSelf. It is enforced for unchanged values too.
 	Transition bool `json:"transition,omitempty"`
 
 	Source        Position `json:"source,omitzero"`
@@ -129,7 +128,6 @@ type Column struct {
 	JSONPath string `json:"jsonPath"`
 	Priority int32  `json:"priority,omitempty"`
 
-	// Count shows the number of items of the list at JSONPath instead of the value. Bundles
-	// cannot say it.
+	// Count shows the number of items of the list at JSONPath. Only built-in kinds have it.
 	Count bool `json:"count,omitempty"`
 }

@@ -7,10 +7,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// CheckList returns what is wrong with the type of a list, by the rules that Kubernetes has for
-// CustomResourceDefinitions: items of sets and maps are not null, those of a set are compared as
-// a whole, those of a map are structs with all keys, each a scalar that is required or has a
-// default.
+// CheckList returns the errors in the type of a list, by the rules of CustomResourceDefinitions: items
+// of sets and maps are never null, items of a set are atomic, items of a map are structs with all
+// keys, and a key is a scalar that is required or has a default.
 func CheckList(path *field.Path, l *List) field.ErrorList {
 	switch {
 	case len(l.MapKeys) > 0 && l.Type != ListMap:

@@ -7,31 +7,28 @@ import (
 	"strings"
 )
 
-// Difference compares two forms but for what is only for readers: positions and docs. It
-// returns the first path at which one says something else than the other, as far as fields,
-// items and keys lead to it: spec.ports[*].name; "" is the top. The order in which fields
-// are declared does not count.
+// Difference returns the first path at which two forms differ, such as spec.ports[*].name; the path
+// is empty for the top. It ignores positions, docs and the order of fields.
 func Difference(a, b *Node) (path string, differ bool) {
 	return difference(reflect.ValueOf(a), reflect.ValueOf(b), "")
 }
 
-// Same tells whether two forms differ in nothing but positions and docs.
+// Same reports whether two forms are equal except for positions and docs.
 func Same(a, b *Node) bool {
 	_, differ := Difference(a, b)
 	return !differ
 }
 
-// SameForm tells whether two kinds store the same form in the same version: an object of
-// one then is, as it stands, an object of the other.
+// SameForm reports whether two kinds store the same version with the same form. A stored object of
+// one is then a stored object of the other.
 func (k *Kind) SameForm(other *Kind) bool {
 	a, _ := k.Version(k.StorageVersion)
 	b, _ := other.Version(other.StorageVersion)
 	return a != nil && b != nil && k.Group == other.Group && k.Kind == other.Kind && a.Name == b.Name && Same(a.Schema, b.Schema)
 }
 
-// StoredAs tells whether what is stored of the kind can be shown as the other stores it,
-// which may be in another version of the same form: both are in one of the kinds, or nothing
-// but the name is another. In the same version the form may change.
+// StoredAs reports whether stored objects of the kind can be read as objects of the other: one kind
+// has the storage version of the other, or both store the same form under different versions.
 func (k *Kind) StoredAs(other *Kind) bool {
 	if _, ok := other.Version(k.StorageVersion); ok {
 		return true
@@ -52,7 +49,7 @@ var (
 	rawType      = reflect.TypeFor[json.RawMessage]()
 )
 
-// difference goes by the types, so that it misses nothing that a form may come to say.
+// difference compares by reflection, so that it covers every field that a form has or will have.
 func difference(a, b reflect.Value, path string) (string, bool) {
 	t := a.Type()
 	switch {

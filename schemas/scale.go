@@ -9,22 +9,22 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// A Scale says where objects have what autoscaling/v1 shows of them as a Scale. The
-// paths are names of fields with a dot before each.
+// A Scale has the paths to the fields of an object that the subresource scale shows. A path consists
+// of field names, each after a dot.
 type Scale struct {
 	SpecReplicasPath   string `json:"specReplicasPath"`
 	StatusReplicasPath string `json:"statusReplicasPath"`
 	LabelSelectorPath  string `json:"labelSelectorPath,omitempty"` // empty if there is none
 }
 
-// Replicas are what a Scale says of an object.
+// Replicas are the values of an object that the subresource scale shows.
 type Replicas struct {
 	Spec, Status int64
 	HasSpec      bool // there is a value for Spec
 	Selector     string
 }
 
-// Of reads an object. It fails if something else than integers and a string is there.
+// Of reads the replicas of an object. It fails if a field has the wrong type.
 func (s *Scale) Of(object map[string]any) (r Replicas, err error) {
 	if r.Spec, r.HasSpec, err = unstructured.NestedInt64(object, fields(s.SpecReplicasPath)...); err != nil {
 		return r, err
@@ -38,14 +38,13 @@ func (s *Scale) Of(object map[string]any) (r Replicas, err error) {
 	return r, err
 }
 
-// Set sets how many replicas an object is to have. It fails if the path leads through
-// something else than structs.
+// Set sets the replicas in the spec of an object. It fails if a parent of the field is not a struct.
 func (s *Scale) Set(object map[string]any, replicas int64) error {
 	return unstructured.SetNestedField(object, replicas, fields(s.SpecReplicasPath)...)
 }
 
-// Validate checks what is to be shown as a Scale, as apiextensions does of every write:
-// of one to the status, only what is there. nil is no Scale, and finds nothing.
+// Validate checks the fields that the subresource scale shows, as apiextensions-apiserver does on
+// every write. A write of the status checks the fields of the status only. A nil Scale has no errors.
 func (s *Scale) Validate(object map[string]any, onlyStatus bool) (errs field.ErrorList) {
 	if s == nil {
 		return nil

@@ -4,11 +4,11 @@ import (
 	"slices"
 )
 
-// Any stands in a path for any item of a list, or any entry of a map.
+// Any stands in a path for every item of a list or every entry of a map.
 const Any = "*"
 
-// SensitivePaths returns the paths to the secrets in a value, sorted, as the names of fields
-// and [Any]. What is below one is a part of the secret.
+// SensitivePaths returns the sorted paths to the secrets in a value. A path consists of field names
+// and [Any]. It stops at the outermost secret.
 func (n *Node) SensitivePaths() [][]string {
 	var paths [][]string
 	n.sensitive(nil, func(path []string) { paths = append(paths, slices.Clone(path)) })

@@ -4,8 +4,7 @@ import (
 	"strings"
 )
 
-// Fallbacks returns the parts of a form that CUE evaluates, by their paths, in the order of
-// the fields.
+// Fallbacks returns the parts of a form that CUE evaluates, in the order of the fields.
 func (n *Node) Fallbacks() (found []FallbackAt) {
 	n.Visit("", func(path string, n *Node) {
 		if n.Fallback != nil {
@@ -15,14 +14,14 @@ func (n *Node) Fallbacks() (found []FallbackAt) {
 	return found
 }
 
-// A FallbackAt is a fallback and the path to what it is about.
+// A FallbackAt is a fallback, its node, and the path to it.
 type FallbackAt struct {
 	Path string // spec.ports[]
 	*Fallback
 	Node *Node
 }
 
-// Visit calls each for n and everything below it.
+// Visit calls each for the node and for all nodes below it, with their paths: spec.ports[].name.
 func (n *Node) Visit(path string, each func(string, *Node)) {
 	if n == nil {
 		return
@@ -43,6 +42,7 @@ func (n *Node) Visit(path string, each func(string, *Node)) {
 	}
 }
 
+// Visit calls each for all nodes below the struct.
 func (s *Struct) Visit(path string, each func(string, *Node)) {
 	if s == nil {
 		return

@@ -215,7 +215,7 @@ func (a *Authenticator) Authenticate(r *http.Request) (user.Info, error) {
 		return u, nil
 	}
 	start := time.Now()
-	u, err := a.known(r)
+	u, err := a.userOf(r)
 	r.Header.Del("Authorization")
 	forgetProtocol(r.Header)
 	if p, ok := a.frontProxy.(interface{ Forget(http.Header) }); ok {
@@ -270,13 +270,13 @@ func forgetProtocol(h http.Header) {
 // errUnnamed reports a valid certificate without a user name. As in kube-apiserver, it is not a credential.
 var errUnnamed = &Rejection{Method: ByCertificate, Reason: WrongName, Err: errors.New("the certificate has no common name")}
 
-// known returns the user of the request, or nil if it has no credentials. A failed credential is an error only if no
+// userOf returns the user of the request, or nil if it has no credentials. A failed credential is an error only if no
 // other one is valid.
-func (a *Authenticator) known(r *http.Request) (user.Info, error) {
+func (a *Authenticator) userOf(r *http.Request) (user.Info, error) {
 	var wrong []error
 	if a.frontProxy != nil {
 		resp, ok, err := a.frontProxy.AuthenticateRequest(r)
-		if ok && err == nil && audible(a.audiences, resp) {
+		if ok && err == nil && forAudience(a.audiences, resp) {
 			if err = Bounded(resp.User); err == nil {
 				return resp.User, nil
 			}
@@ -317,7 +317,7 @@ func (a *Authenticator) Token(ctx context.Context, token string, audiences authe
 	var wrong []error
 	for _, t := range a.tokens {
 		resp, ok, err := t.AuthenticateToken(ctx, token)
-		if ok && err == nil && audible(audiences, resp) {
+		if ok && err == nil && forAudience(audiences, resp) {
 			if err = Bounded(resp.User); err == nil {
 				return &authenticator.Response{Audiences: resp.Audiences, User: authenticated(resp.User)}, true, nil
 			}
@@ -330,9 +330,9 @@ func (a *Authenticator) Token(ctx context.Context, token string, audiences authe
 	return nil, false, utilerrors.NewAggregate(wrong)
 }
 
-// audible reports whether an answer is for one of the audiences. As in kube-apiserver, an answer without audiences is
-// for all.
-func audible(audiences authenticator.Audiences, resp *authenticator.Response) bool {
+// forAudience reports whether an answer is for one of the audiences. As in kube-apiserver, an answer without audiences
+// is for all.
+func forAudience(audiences authenticator.Audiences, resp *authenticator.Response) bool {
 	return len(audiences) == 0 || len(resp.Audiences) == 0 || len(audiences.Intersect(resp.Audiences)) > 0
 }
 
@@ -347,7 +347,7 @@ func Bounded(u user.Info) error {
 	if longest := max(len(u.GetName()), len(u.GetUID())); longest > maxName {
 		return fmt.Errorf("the user %.256q has a name or uid of %d bytes, more than %d", u.GetName(), longest, maxName)
 	}
-	if !sayable(u) {
+	if !isUTF8(u) {
 		return fmt.Errorf("the user %.256q is malformed: what is said of it is not UTF-8", u.GetName())
 	}
 	for _, g := range u.GetGroups() {
@@ -365,8 +365,8 @@ func Bounded(u user.Info) error {
 	return nil
 }
 
-// sayable reports whether all text of a user is UTF-8. HTTP header fields need not be (RFC 9110, 5.5).
-func sayable(u user.Info) bool {
+// isUTF8 reports whether all text of a user is UTF-8. HTTP header fields need not be (RFC 9110, 5.5).
+func isUTF8(u user.Info) bool {
 	valid := utf8.ValidString(u.GetName()) && utf8.ValidString(u.GetUID())
 	for _, g := range u.GetGroups() {
 		valid = valid && utf8.ValidString(g)

@@ -150,26 +150,26 @@ var usualHeaders = FrontProxyOptions{
 // as X-Remote-User. So nothing after authentication can rely on them. p may be nil.
 func (p *FrontProxy) Forget(h http.Header) {
 	for name := range h {
-		if usualHeaders.says(name) || p != nil && p.options.says(name) {
+		if usualHeaders.namesUser(name) || p != nil && p.options.namesUser(name) {
 			delete(h, name)
 		}
 	}
 }
 
-// says reports whether a header names the user.
-func (o *FrontProxyOptions) says(name string) bool {
+// namesUser reports whether a header names the user.
+func (o *FrontProxyOptions) namesUser(name string) bool {
 	for _, names := range [][]string{o.UsernameHeaders, o.UIDHeaders, o.GroupHeaders} {
 		for _, n := range names {
-			if len(name) == len(n) && begins(name, n) {
+			if len(name) == len(n) && hasPrefixFold(name, n) {
 				return true
 			}
 		}
 	}
-	return slices.ContainsFunc(o.ExtraHeaderPrefixes, func(prefix string) bool { return begins(name, prefix) })
+	return slices.ContainsFunc(o.ExtraHeaderPrefixes, func(prefix string) bool { return hasPrefixFold(name, prefix) })
 }
 
-// begins reports whether a header name has a prefix, in any spelling.
-func begins(name, prefix string) bool {
+// hasPrefixFold reports whether a header name has a prefix, in any spelling.
+func hasPrefixFold(name, prefix string) bool {
 	if len(name) < len(prefix) {
 		return false
 	}

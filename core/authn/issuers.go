@@ -138,8 +138,8 @@ func (s *issuers) health(except []string) error {
 	return utilerrors.NewAggregate(errs)
 }
 
-// ill returns the URLs of the issuers that cannot be reached.
-func (s *issuers) ill() (urls []string) {
+// unreachable returns the URLs of the issuers that cannot be reached.
+func (s *issuers) unreachable() (urls []string) {
 	for _, i := range s.all {
 		if i.health() != nil {
 			urls = append(urls, i.url())
@@ -151,7 +151,7 @@ func (s *issuers) ill() (urls []string) {
 // healthy waits until all issuers are reachable, except those that are unreachable already and those whose entry has
 // not changed: their tokens are refused already, and they must not delay the removal of another issuer.
 func (s *issuers) healthy(ctx context.Context, before *issuers) error {
-	except := before.ill()
+	except := before.unreachable()
 	err := wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, healthTimeout, true, func(context.Context) (bool, error) { return s.health(except) == nil, nil })
 	if err == nil {
 		return nil

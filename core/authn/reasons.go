@@ -110,7 +110,7 @@ func (b by) AuthenticateToken(ctx context.Context, token string) (*authenticator
 // recognized the token, the method is ByToken.
 func classify(err error) (Method, Reason) {
 	var r *Rejection
-	if !errors.As(first(err), &r) && !errors.As(err, &r) {
+	if !errors.As(firstError(err), &r) && !errors.As(err, &r) {
 		if reason := reasonOf(err); reason != Invalid {
 			return ByToken, reason
 		}
@@ -142,8 +142,8 @@ func IssuerOf(token string) string {
 	return claims.Issuer
 }
 
-// first returns the first of joined errors.
-func first(err error) error {
+// firstError returns the first of joined errors.
+func firstError(err error) error {
 	for {
 		all, ok := err.(utilerrors.Aggregate)
 		if !ok || len(all.Errors()) == 0 {

@@ -130,7 +130,7 @@ func readABACLine(line []byte) (*abacLine, []error, error) {
 // allows returns the first line that allows a request, or nil.
 func (p *abacPolicy) allows(r *policy.Request) *abacLine {
 	for i := range p.lines {
-		if l := &p.lines[i]; l.is(r.User, r.Groups) && (!l.Readonly || readOnly(r.Verb)) && l.about(r) {
+		if l := &p.lines[i]; l.matchesUser(r.User, r.Groups) && (!l.Readonly || readOnly(r.Verb)) && l.matchesRequest(r) {
 			return l
 		}
 	}
@@ -139,15 +139,15 @@ func (p *abacPolicy) allows(r *policy.Request) *abacLine {
 
 func readOnly(verb string) bool { return verb == "get" || verb == "list" || verb == "watch" }
 
-// is reports whether a line applies to a user: all that it names must match.
-func (l *abacLine) is(name string, groups []string) bool {
+// matchesUser reports whether a line applies to a user: all that it names must match.
+func (l *abacLine) matchesUser(name string, groups []string) bool {
 	if l.User != "" && l.User != name || l.Group != "" && !slices.Contains(groups, l.Group) {
 		return false
 	}
 	return l.User != "" || l.Group != ""
 }
 
-func (l *abacLine) about(r *policy.Request) bool {
+func (l *abacLine) matchesRequest(r *policy.Request) bool {
 	if !r.IsResource {
 		path := l.NonResourcePath
 		return path == "*" || path == r.Path || strings.HasSuffix(path, "*") && strings.HasPrefix(r.Path, strings.TrimRight(path, "*"))
@@ -181,7 +181,7 @@ func (a abac) RulesOf(name string, groups []string, namespace string) (rules []p
 	}
 	for i := range p.lines {
 		l := &p.lines[i]
-		if !l.is(name, groups) || l.Namespace != "*" && l.Namespace != namespace {
+		if !l.matchesUser(name, groups) || l.Namespace != "*" && l.Namespace != namespace {
 			continue
 		}
 		verbs := []string{"*"}

@@ -24,7 +24,7 @@ func attributes(r *policy.Request) authorizer.Attributes {
 		Namespace: r.Namespace, Name: r.Name, ResourceRequest: r.IsResource, Path: r.Path,
 	}
 	if s := r.Selectors; s != nil {
-		a.FieldSelectorRequirements, a.LabelSelectorRequirements = asked(s)
+		a.FieldSelectorRequirements, a.LabelSelectorRequirements = firstRequirements(s)
 		a.FieldSelectorParsingErr, a.LabelSelectorParsingErr = s.FieldsError, s.LabelsError
 	}
 	return a
@@ -35,8 +35,8 @@ func attributes(r *policy.Request) authorizer.Attributes {
 // a question. A webhook cannot read that, and the failure would be the client's choice.
 const maxAsked = 10_000
 
-// asked returns the first requirements of selectors. Leaving some out makes the question wider.
-func asked(s *policy.Selectors) (fields.Requirements, labels.Requirements) {
+// firstRequirements returns the first requirements of selectors. Leaving some out makes the question wider.
+func firstRequirements(s *policy.Selectors) (fields.Requirements, labels.Requirements) {
 	const each = 16
 	room := maxAsked
 	takes := func(key string, values ...string) bool {

@@ -79,7 +79,7 @@ func Between(from, to map[string]any, o Options) []Entry {
 			before, ok1 := from[name].(map[string]any)
 			after, ok2 := to[name].(map[string]any)
 			if ok1 && ok2 && !o.Everything {
-				c.fields(Path{{Field: name}}, told(before), told(after), node)
+				c.fields(Path{{Field: name}}, withoutBookkeeping(before), withoutBookkeeping(after), node)
 				continue
 			}
 		}
@@ -94,8 +94,8 @@ func Between(from, to map[string]any, o Options) []Entry {
 	return c.entries
 }
 
-// told returns metadata without the fields that the server maintains.
-func told(meta map[string]any) map[string]any {
+// withoutBookkeeping returns metadata without the fields that the server maintains.
+func withoutBookkeeping(meta map[string]any) map[string]any {
 	meta = maps.Clone(meta)
 	for _, name := range append([]string{"generation"}, bookkeeping...) {
 		delete(meta, name)

@@ -84,7 +84,7 @@ func (s Step) write(b *strings.Builder) {
 			}
 		}
 		b.WriteByte(']')
-	case plain(s.Field):
+	case needsNoQuotes(s.Field):
 		if b.Len() > 0 {
 			b.WriteByte('.')
 		}
@@ -96,8 +96,8 @@ func (s Step) write(b *strings.Builder) {
 	}
 }
 
-// plain reports whether a name needs no quotes: it starts with a letter, and is not a JSON keyword.
-func plain(name string) bool {
+// needsNoQuotes reports whether a name needs no quotes: it starts with a letter, and is not a JSON keyword.
+func needsNoQuotes(name string) bool {
 	for i := range len(name) {
 		c := name[i]
 		letter := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c == '_' || c == '$'
@@ -109,7 +109,7 @@ func plain(name string) bool {
 }
 
 func plainOr(text string) string {
-	if plain(text) {
+	if needsNoQuotes(text) {
 		return text
 	}
 	return quote(text)
@@ -165,7 +165,7 @@ func (r *reader) word() (string, error) {
 	for r.at < len(r.text) && strings.IndexByte(".[]=,\"", r.text[r.at]) < 0 {
 		r.at++
 	}
-	if word := r.text[from:r.at]; plain(word) {
+	if word := r.text[from:r.at]; needsNoQuotes(word) {
 		return word, nil
 	}
 	return "", errors.New("a name is missing; what is not a word stands in brackets and quotes")
@@ -215,7 +215,7 @@ func (r *reader) scalar() (any, error) {
 	if rest == "" {
 		return nil, errors.New("it ends in a bracket")
 	}
-	if plain(rest[:1]) {
+	if needsNoQuotes(rest[:1]) {
 		end := strings.IndexAny(rest, "=,]")
 		if end < 0 {
 			return nil, errors.New("a closing bracket is missing")

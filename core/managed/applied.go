@@ -28,7 +28,7 @@ func (f *Fields) quickApply(old *policy.Object, applied map[string]any, manager 
 	}
 	live := old.Meta.ManagedFields
 	mine := metav1.ManagedFieldsEntry{Manager: manager, Operation: metav1.ManagedFieldsOperationApply, APIVersion: f.apiVersion, FieldsType: "FieldsV1", Subresource: f.subresource}
-	own, ok := f.own(live, &mine)
+	own, ok := f.ownEntry(live, &mine)
 	if !ok || len(live) == 0 {
 		return nil, false
 	}

@@ -74,7 +74,7 @@ func (f *Fields) changed(old, updated *policy.Object, manager string, at time.Ti
 		return true
 	}
 	mine := f.entry(manager)
-	own, ok := f.own(live, &mine)
+	own, ok := f.ownEntry(live, &mine)
 	if !ok {
 		return false
 	}
@@ -115,9 +115,9 @@ func (f *Fields) changed(old, updated *policy.Object, manager string, at time.Ti
 	return true
 }
 
-// own returns the index of the entry with the same manager, operation and subresource as mine, -1 if there is none. It
-// fails if an entry has another version, or if two have the same name.
-func (f *Fields) own(live []metav1.ManagedFieldsEntry, mine *metav1.ManagedFieldsEntry) (own int, ok bool) {
+// ownEntry returns the index of the entry with the same manager, operation and subresource as mine, -1 if there is
+// none. It fails if an entry has another version, or if two have the same name.
+func (f *Fields) ownEntry(live []metav1.ManagedFieldsEntry, mine *metav1.ManagedFieldsEntry) (own int, ok bool) {
 	named := func(a, b *metav1.ManagedFieldsEntry) bool {
 		return a.Manager == b.Manager && a.Operation == b.Operation && a.Subresource == b.Subresource
 	}

@@ -29,7 +29,7 @@ func Decode(object map[string]any) (meta *metav1.ObjectMeta, unknown []string, e
 	if !ok {
 		return nil, nil, typeError(raw)
 	}
-	if plain(fields, meta) {
+	if decodeCommon(fields, meta) {
 		return meta, nil, nil
 	}
 	*meta = metav1.ObjectMeta{}
@@ -46,8 +46,8 @@ func Decode(object map[string]any) (meta *metav1.ObjectMeta, unknown []string, e
 	return meta, nil, nil
 }
 
-// plain decodes the common fields of metadata without reflection. It reports whether there were no others.
-func plain(fields map[string]any, meta *metav1.ObjectMeta) bool {
+// decodeCommon decodes the common fields of metadata without reflection. It reports whether there were no others.
+func decodeCommon(fields map[string]any, meta *metav1.ObjectMeta) bool {
 	for name, value := range fields {
 		text, ok := value.(string)
 		switch name {

@@ -29,8 +29,8 @@ func (n Number) Stored() string {
 // kept is how many characters a number without an exponent may have so that a 64-bit float is exact.
 const kept = 15
 
-// InJSON returns such numbers in JSON, in the order of their paths. It only scans the bytes, unless a number is long
-// or has an exponent.
+// InJSON returns the numbers in JSON that would be stored with another value, in the order of their paths. It only
+// scans the bytes, unless a number is long or has an exponent.
 func InJSON(text []byte) []Number {
 	if !suspicious(text) {
 		return nil
@@ -42,8 +42,8 @@ func InJSON(text []byte) []Number {
 	return collect(nil, nil, x)
 }
 
-// InPatch returns such numbers that a JSON patch sets, at the paths of its operations. Steps of a path are always
-// names, because only the object tells whether one is an index.
+// InPatch returns the numbers that a JSON patch sets and that would be stored with another value, at the paths of its
+// operations. Steps of a path are always names, because only the object tells whether one is an index.
 func InPatch(text []byte) (found []Number) {
 	if !suspicious(text) {
 		return nil

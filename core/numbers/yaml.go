@@ -12,7 +12,8 @@ import (
 // maxNodes limits how many nodes of a YAML document are read. An alias counts each time it is used.
 const maxNodes = 1 << 20
 
-// InYAML returns the numbers in the first document of a YAML text, in the order of their paths.
+// InYAML returns the numbers in the first document of a YAML text that would be stored with another value, in the
+// order of their paths.
 func InYAML(text []byte) []Number {
 	if !suspiciousYAML(text) {
 		return nil

@@ -305,26 +305,21 @@ func (b *builder) addPaths(v Resource, gvk schema.GroupVersionKind, name, listNa
 		}
 		return
 	}
-	b.paths[item] = &spec3.Path{PathProps: spec3.PathProps{
-		Parameters: inPath,
-		Get:        b.operation("get", gvk, name, ""),
-		Put:        b.operation("put", gvk, name, name, writeParameters...),
-		Patch:      b.operation("patch", gvk, name, b.define(metav1.Patch{}.OpenAPIModelName()), patchParameters...),
-		Delete:     b.operation("delete", gvk, b.define(metav1.Status{}.OpenAPIModelName()), b.define(metav1.DeleteOptions{}.OpenAPIModelName()), deleteParameters...),
-	}}
-	subresource := func(as, name string) {
-		b.paths[item+"/"+as] = &spec3.Path{PathProps: spec3.PathProps{
+	object := func(path, name string) *spec3.Path {
+		b.paths[path] = &spec3.Path{PathProps: spec3.PathProps{
 			Parameters: inPath,
 			Get:        b.operation("get", gvk, name, ""),
 			Put:        b.operation("put", gvk, name, name, writeParameters...),
 			Patch:      b.operation("patch", gvk, name, b.define(metav1.Patch{}.OpenAPIModelName()), patchParameters...),
 		}}
+		return b.paths[path]
 	}
+	object(item, name).Delete = b.operation("delete", gvk, b.define(metav1.Status{}.OpenAPIModelName()), b.define(metav1.DeleteOptions{}.OpenAPIModelName()), deleteParameters...)
 	if v.Status {
-		subresource("status", name)
+		object(item+"/status", name)
 	}
 	if v.Scale != nil {
-		subresource("scale", b.define(autoscalingv1.Scale{}.OpenAPIModelName()))
+		object(item+"/scale", b.define(autoscalingv1.Scale{}.OpenAPIModelName()))
 	}
 	if v.Kind.Builtin && gvk == (schema.GroupVersionKind{Version: "v1", Kind: "Namespace"}) {
 		b.paths[item+"/finalize"] = &spec3.Path{PathProps: spec3.PathProps{

@@ -46,16 +46,16 @@ type Past struct {
 	history   *history.Store
 	logger    *slog.Logger
 
-	loading *shared[policies.Digest, *law]
+	loading *shared[policies.Digest, *loadedPolicy]
 	making  *shared[place, *objects.State] // states are large
-	laws    *lru.Cache[policies.Digest, *law]
+	loaded  *lru.Cache[policies.Digest, *loadedPolicy]
 	forms   *lru.Cache[formPair, bool]
 	rights  *lru.Cache[policies.Digest, *Rights]
 	states  *lru.Cache[place, *objects.State]
 }
 
-// law is a policy and its proposal.
-type law struct {
+// loadedPolicy is a policy and its proposal.
+type loadedPolicy struct {
 	policy   *policy.Policy
 	proposal *policies.Proposal
 }
@@ -85,32 +85,32 @@ type Options struct {
 func New(o Options) *Past {
 	p := &Past{
 		committer: o.Committer, log: o.Log, history: o.History, logger: o.Logger,
-		loading: newShared[policies.Digest, *law](runtime.GOMAXPROCS(0)), making: newShared[place, *objects.State](runtime.GOMAXPROCS(0)),
-		laws: lru.New[policies.Digest, *law](policiesKept), forms: lru.New[formPair, bool](4096), states: lru.New[place, *objects.State](bytesKept),
+		loading: newShared[policies.Digest, *loadedPolicy](runtime.GOMAXPROCS(0)), making: newShared[place, *objects.State](runtime.GOMAXPROCS(0)),
+		loaded: lru.New[policies.Digest, *loadedPolicy](policiesKept), forms: lru.New[formPair, bool](4096), states: lru.New[place, *objects.State](bytesKept),
 		rights: lru.New[policies.Digest, *Rights](rightsKept),
 	}
 	p.states.AtLeast, p.states.Idle = statesKept, unasked
 	return p
 }
 
-// lawOf returns the policy of an activation that the tip knows.
-func (p *Past) lawOf(ctx context.Context, tip *commit.Tip, r policies.Record) (*law, error) {
+// loadPolicy returns the policy of an activation that the tip knows.
+func (p *Past) loadPolicy(ctx context.Context, tip *commit.Tip, r policies.Record) (*loadedPolicy, error) {
 	if in := tip.Policies.Active; in != nil && in.Digest == r.Digest {
-		return &law{tip.Policy, in.Proposal}, nil
+		return &loadedPolicy{tip.Policy, in.Proposal}, nil
 	}
-	if l, found := p.laws.Get(r.Digest); found {
+	if l, found := p.loaded.Get(r.Digest); found {
 		return l, nil
 	}
-	return p.loading.do(ctx, r.Digest, func(ctx context.Context) (*law, error) {
+	return p.loading.do(ctx, r.Digest, func(ctx context.Context) (*loadedPolicy, error) {
 		proposal, err := tip.Policies.Recall(ctx, p.log, r)
 		if err != nil {
 			return nil, err
 		}
-		l := &law{proposal: proposal}
+		l := &loadedPolicy{proposal: proposal}
 		if l.policy, err = p.committer.Load(proposal); err != nil {
 			return nil, err
 		}
-		p.laws.Add(r.Digest, l, 1)
+		p.loaded.Add(r.Digest, l, 1)
 		return l, nil
 	})
 }
@@ -121,7 +121,7 @@ func (p *Past) Policy(ctx context.Context, tip *commit.Tip, revision uint64) (*p
 	if !found {
 		return nil, nil
 	}
-	l, err := p.lawOf(ctx, tip, r)
+	l, err := p.loadPolicy(ctx, tip, r)
 	if err != nil {
 		return nil, err
 	}
@@ -143,7 +143,7 @@ func (p *Past) Tip(ctx context.Context, tip *commit.Tip, revision uint64) (*comm
 	if !found {
 		return nil, status.Expired("no policy was in force at revision %d: the first is since revision %d", revision, tip.Policies.History[0].Revision)
 	}
-	l, err := p.lawOf(ctx, tip, r)
+	l, err := p.loadPolicy(ctx, tip, r)
 	if err != nil {
 		return nil, err
 	}
@@ -167,7 +167,7 @@ func (p *Past) Object(ctx context.Context, tip *commit.Tip, r schema.GroupResour
 	if err != nil || c == nil || c.Deleted {
 		return nil, err
 	}
-	s, err := p.made(ctx, tip, r, revision, func(yield func(*history.Change, error) bool) { yield(c, nil) })
+	s, err := p.makeState(ctx, tip, r, revision, func(yield func(*history.Change, error) bool) { yield(c, nil) })
 	if err != nil {
 		return nil, err
 	}
@@ -193,7 +193,7 @@ func (p *Past) Objects(ctx context.Context, tip *commit.Tip, r schema.GroupResou
 	}
 	at := place{r, namespace, revision}
 	return p.making.do(ctx, at, func(ctx context.Context) (*objects.State, error) {
-		m, err := p.made(ctx, tip, r, revision, p.history.List(ctx, r, namespace, revision))
+		m, err := p.makeState(ctx, tip, r, revision, p.history.List(ctx, r, namespace, revision))
 		if err != nil {
 			return nil, err
 		}
@@ -214,7 +214,7 @@ func (p *Past) Introduced(ctx context.Context, tip *commit.Tip, r schema.GroupRe
 		if tried++; tried > few {
 			break
 		}
-		l, err := p.lawOf(ctx, tip, record)
+		l, err := p.loadPolicy(ctx, tip, record)
 		if err != nil {
 			return 0, err
 		}

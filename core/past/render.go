@@ -17,19 +17,19 @@ import (
 // overhead is about how many bytes an object takes besides its JSON.
 const overhead = 256
 
-// made is a state and the memory it takes.
-type made struct {
+// sizedState is a state and the memory it takes.
+type sizedState struct {
 	state *objects.State
 	bytes int
 }
 
-// made returns the state of a resource, made from the last change of each object.
-func (p *Past) made(ctx context.Context, tip *commit.Tip, r schema.GroupResource, revision uint64, changes iter.Seq2[*history.Change, error]) (*made, error) {
-	look, err := p.look(ctx, tip, r, revision)
+// makeState returns the state of a resource, made from the last change of each object.
+func (p *Past) makeState(ctx context.Context, tip *commit.Tip, r schema.GroupResource, revision uint64, changes iter.Seq2[*history.Change, error]) (*sizedState, error) {
+	render, err := p.rendererAt(ctx, tip, r, revision)
 	if err != nil {
 		return nil, err
 	}
-	m := &made{bytes: overhead}
+	m := &sizedState{bytes: overhead}
 	var versions []objects.Version
 	for c, err := range changes {
 		if err == nil {
@@ -38,19 +38,19 @@ func (p *Past) made(ctx context.Context, tip *commit.Tip, r schema.GroupResource
 		if err != nil {
 			return nil, err
 		}
-		payload, err := look.of(ctx, c)
+		payload, err := render.payload(ctx, c)
 		if err != nil {
 			return nil, err
 		}
 		versions = append(versions, objects.Version{Payload: payload, Revision: c.Revision})
 		m.bytes += len(payload) + overhead
 	}
-	m.state, err = objects.StateOf(look.kind, revision, versions)
+	m.state, err = objects.StateOf(render.kind, revision, versions)
 	return m, err
 }
 
-// look renders the objects of a resource as at a revision. It is for one goroutine.
-type look struct {
+// renderer renders the objects of a resource as at a revision. It is for one goroutine.
+type renderer struct {
 	p      *Past
 	tip    *commit.Tip
 	kind   objects.Kind
@@ -59,25 +59,25 @@ type look struct {
 	stored func([]byte) ([]byte, error)
 }
 
-func (p *Past) look(ctx context.Context, tip *commit.Tip, r schema.GroupResource, revision uint64) (*look, error) {
-	l := &look{p: p, tip: tip, kind: objects.Kind{GroupResource: r}}
+func (p *Past) rendererAt(ctx context.Context, tip *commit.Tip, r schema.GroupResource, revision uint64) (*renderer, error) {
+	l := &renderer{p: p, tip: tip, kind: objects.Kind{GroupResource: r}}
 	record, found := tip.Policies.InForce(revision)
 	if !found {
 		return l, nil
 	}
-	law, err := p.lawOf(ctx, tip, record)
+	loaded, err := p.loadPolicy(ctx, tip, record)
 	if err != nil {
 		return nil, err
 	}
 	l.digest = record.Digest
-	if l.policy = law.policy.Kind(r); l.policy != nil {
+	if l.policy = loaded.policy.Kind(r); l.policy != nil {
 		l.kind, l.stored = commit.KindOf(l.policy), shown.Stored(l.policy)
 	}
 	return l, nil
 }
 
-// of returns the payload of a change as rendered.
-func (l *look) of(ctx context.Context, c *history.Change) ([]byte, error) {
+// payload returns the payload of a change as rendered.
+func (l *renderer) payload(ctx context.Context, c *history.Change) ([]byte, error) {
 	if c.Payload == nil {
 		return nil, status.Expired("what %s %q was at revision %d is not in the log any more", c.Object.GetResource(), c.Object.GetName(), c.Revision)
 	}
@@ -94,7 +94,7 @@ func (l *look) of(ctx context.Context, c *history.Change) ([]byte, error) {
 }
 
 // sameForm reports whether an object that was written at a revision is shown as it was written.
-func (l *look) sameForm(ctx context.Context, written uint64) (bool, error) {
+func (l *renderer) sameForm(ctx context.Context, written uint64) (bool, error) {
 	record, found := l.tip.Policies.InForce(written)
 	if l.policy == nil || !found || record.Digest == l.digest {
 		return true, nil
@@ -103,11 +103,11 @@ func (l *look) sameForm(ctx context.Context, written uint64) (bool, error) {
 	if same, found := l.p.forms.Get(pair); found {
 		return same, nil
 	}
-	law, err := l.p.lawOf(ctx, l.tip, record)
+	loaded, err := l.p.loadPolicy(ctx, l.tip, record)
 	if err != nil {
 		return false, err
 	}
-	was := law.policy.Kind(l.kind.GroupResource)
+	was := loaded.policy.Kind(l.kind.GroupResource)
 	same := was != nil && was.SameForm(l.policy.Kind)
 	l.p.forms.Add(pair, same, 1)
 	return same, nil

@@ -85,17 +85,17 @@ func (p *Past) replayWrites(ctx context.Context, tip *commit.Tip, r *Replay, c *
 	if c.Place.Revision >= upto {
 		return nil
 	}
-	look, err := p.look(ctx, tip, r.Resource, upto)
+	render, err := p.rendererAt(ctx, tip, r.Resource, upto)
 	if err != nil {
 		return err
 	}
-	parse := look.kind.Parser()
+	parse := render.kind.Parser()
 	in := history.Filter{Resource: r.Resource, Namespace: r.Selection.Namespace, Name: r.Selection.Name}
 	for event, err := range p.history.After(ctx, in, c.Place.Revision, upto) {
 		if err != nil {
 			return err
 		}
-		change, err := p.change(ctx, look, parse, r, event)
+		change, err := p.change(ctx, render, parse, r, event)
 		if err != nil {
 			return err
 		}
@@ -109,7 +109,7 @@ func (p *Past) replayWrites(ctx context.Context, tip *commit.Tip, r *Replay, c *
 }
 
 // change returns what an event changed in the objects.
-func (p *Past) change(ctx context.Context, look *look, parse func([]byte, uint64) (*objects.Object, error), r *Replay, event *history.Change) (*objects.Change, error) {
+func (p *Past) change(ctx context.Context, render *renderer, parse func([]byte, uint64) (*objects.Object, error), r *Replay, event *history.Change) (*objects.Change, error) {
 	change := &objects.Change{Revision: event.Revision, Deleted: event.Deleted}
 	bulk := event.Meta.GetBulk() != nil // it has no payloads: the objects are deleted as they were
 	if event.Previous != 0 && (bulk || !r.Selection.ByKey()) {
@@ -120,7 +120,7 @@ func (p *Past) change(ctx context.Context, look *look, parse func([]byte, uint64
 		if was == nil || was.Revision != event.Previous {
 			return nil, fmt.Errorf("past: what %s %q was before revision %d is missing", event.Object.GetResource(), event.Object.GetName(), event.Revision)
 		}
-		payload, err := look.of(ctx, was)
+		payload, err := render.payload(ctx, was)
 		if err != nil {
 			return nil, err
 		}
@@ -132,7 +132,7 @@ func (p *Past) change(ctx context.Context, look *look, parse func([]byte, uint64
 		change.Object = change.Before.At(event.Revision)
 		return change, nil
 	}
-	payload, err := look.of(ctx, event)
+	payload, err := render.payload(ctx, event)
 	if err != nil {
 		return nil, err
 	}
@@ -148,11 +148,11 @@ func (p *Past) change(ctx context.Context, look *look, parse func([]byte, uint64
 // replayActivation reads the revision of an activation: objects that the new policy renders differently changed at it,
 // in their order.
 func (p *Past) replayActivation(ctx context.Context, tip *commit.Tip, r *Replay, c *Chunk, at uint64) error {
-	look, err := p.look(ctx, tip, r.Resource, at)
+	render, err := p.rendererAt(ctx, tip, r.Resource, at)
 	if err != nil {
 		return err
 	}
-	same, err := look.sameForm(ctx, at-1)
+	same, err := render.sameForm(ctx, at-1)
 	if err != nil {
 		return err
 	}

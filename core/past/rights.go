@@ -40,7 +40,7 @@ func (p *Past) form(ctx context.Context, tip *commit.Tip, r policies.Record) (*p
 	if in := tip.Policies.Active; in != nil && in.Digest == r.Digest {
 		return tip.Policy.Form(), nil
 	}
-	if l, found := p.laws.Get(r.Digest); found {
+	if l, found := p.loaded.Get(r.Digest); found {
 		return l.policy.Form(), nil
 	}
 	proposal, err := tip.Policies.Recall(ctx, p.log, r)

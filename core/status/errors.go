@@ -22,6 +22,24 @@ func BadRequestf(format string, args ...any) *Error { return BadRequest(fmt.Spri
 // NotFound returns the error for an object that does not exist (404).
 func NotFound(r schema.GroupResource, name string) *Error { return apierrors.NewNotFound(r, name) }
 
+// NotServedNamed is [NotServed] for a request that names an object.
+func NotServedNamed(verb string, r schema.GroupResource, name string) *Error {
+	return apierrors.NewGenericServerResponse(http.StatusNotFound, verb, r, name, "", 0, false)
+}
+
+// Unauthorized returns the error for a request without valid credentials (401).
+func Unauthorized() *Error { return apierrors.NewUnauthorized("Unauthorized") }
+
+// AlreadyExists returns the error for a new object whose name is taken (409).
+func AlreadyExists(r schema.GroupResource, name string) *Error {
+	return apierrors.NewAlreadyExists(r, name)
+}
+
+// NameTaken returns the error for a new object whose generated name is taken (409): the client may try again.
+func NameTaken(r schema.GroupResource, name string) *Error {
+	return apierrors.NewGenerateNameConflict(r, name, 1)
+}
+
 // MethodNotSupported returns the error for a verb that a resource does not have (405).
 func MethodNotSupported(r schema.GroupResource, verb string) *Error {
 	return apierrors.NewMethodNotSupported(r, verb)

@@ -36,7 +36,7 @@ func From(err error) (s *metav1.Status, internal bool) {
 	case errors.Is(err, eventlog.ErrFull):
 		s = failure(http.StatusInsufficientStorage, "InsufficientStorage", "the write was refused, nothing has changed: "+err.Error())
 	case errors.Is(err, history.ErrBehind):
-		s = unavailable(behind(err) + "; try again")
+		s = unavailable(whyBehind(err) + "; try again")
 	case errors.Is(err, commit.ErrUndecided):
 		s = &apierrors.NewTimeoutError("it is not known yet whether the write took effect; its audit record will tell. Read the object before trying again", 0).ErrStatus
 	case errors.Is(err, commit.ErrNotSent), errors.Is(err, commit.ErrStopped), eventlog.Refused(err):
@@ -54,8 +54,8 @@ func From(err error) (s *metav1.Status, internal bool) {
 	return s, internal
 }
 
-// behind returns why the history cannot be read. It leaves out the path of a file.
-func behind(err error) string {
+// whyBehind returns why the history cannot be read. It leaves out the path of a file.
+func whyBehind(err error) string {
 	var system syscall.Errno
 	if errors.As(err, &system) {
 		return history.ErrBehind.Error() + ": " + system.Error()

@@ -9,8 +9,8 @@ import (
 	kjson "sigs.k8s.io/json"
 )
 
-// PlainNumbers makes integers of all numbers without a fraction, in place: CUE tells 1.0 from
-// 1, and JSON does not.
+// PlainNumbers converts floats without a fraction to int64, in place. CUE distinguishes 1.0 from 1,
+// JSON does not.
 func PlainNumbers(x any) any {
 	switch x := x.(type) {
 	case float64:
@@ -58,6 +58,7 @@ func Decode(text []byte) (any, error) {
 	return v, nil
 }
 
+// DecodeAll decodes several JSON texts as [Decode] does.
 func DecodeAll[T ~[]byte](texts []T) ([]any, error) {
 	var values []any
 	for _, text := range texts {

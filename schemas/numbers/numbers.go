@@ -11,12 +11,10 @@ import (
 	"stele.dev/stele/schemas/jsonvalue"
 )
 
-// Interval is a pair of bounds, made ready for both representations of numbers.
-// An integer is in it iff minInt <= x <= maxInt and it is not empty; a float
-// iff it is on the right side of min and max.
+// An Interval is a pair of bounds for int64 and float64 values.
 //
-// Data reaches a program as float64, so a bound is rounded as a number in the
-// data was: 0.1 in the data is the 0.1 of the policy.
+// Numbers with a fraction arrive as float64, so a bound is rounded as the data was: 0.1 in the data
+// equals 0.1 in the policy.
 type Interval struct {
 	emptyInt         bool
 	minInt, maxInt   int64
@@ -30,8 +28,7 @@ var (
 	one      = big.NewInt(1)
 )
 
-// NewInterval returns the interval between two bounds, either of which may be
-// nil.
+// NewInterval returns the interval between two bounds; a nil bound is none.
 func NewInterval(lower, upper *schemas.Bound) (Interval, error) {
 	iv := Interval{
 		minInt: math.MinInt64, maxInt: math.MaxInt64,
@@ -83,22 +80,25 @@ func floor(r *big.Rat) *big.Int {
 	return new(big.Int).Div(r.Num(), r.Denom())
 }
 
+// HasInt reports whether an integer lies within the bounds.
 func (iv *Interval) HasInt(x int64) bool {
 	return !iv.emptyInt && iv.minInt <= x && x <= iv.maxInt
 }
 
+// HasFloat reports whether a float lies within the bounds.
 func (iv *Interval) HasFloat(x float64) bool {
 	return (x > iv.min || x == iv.min && !iv.openMin) &&
 		(x < iv.max || x == iv.max && !iv.openMax)
 }
 
-// A Multiple is a number of which others must be multiples. It compares decimals: 0.3 is a
+// A Multiple tests whether numbers are multiples of a number. It computes with decimals: 0.3 is a
 // multiple of 0.1.
 type Multiple struct {
 	of  *big.Rat
 	int int64 // of, if it is an integer that fits, or else 0
 }
 
+// NewMultiple returns the test for multiples of a bound, which must be above 0.
 func NewMultiple(b *schemas.Bound) (*Multiple, error) {
 	r, err := jsonvalue.ParseDecimal(b.Value)
 	if err != nil {
@@ -114,6 +114,7 @@ func NewMultiple(b *schemas.Bound) (*Multiple, error) {
 	return m, nil
 }
 
+// Has reports whether x is a number and a multiple.
 func (m *Multiple) Has(x any) bool {
 	switch x := x.(type) {
 	case int64:
@@ -124,6 +125,7 @@ func (m *Multiple) Has(x any) bool {
 	return false
 }
 
+// HasInt reports whether an integer is a multiple.
 func (m *Multiple) HasInt(x int64) bool {
 	if m.int != 0 {
 		return x%m.int == 0
@@ -132,6 +134,7 @@ func (m *Multiple) HasInt(x int64) bool {
 	return r.Quo(r, m.of).IsInt()
 }
 
+// HasFloat reports whether a float is a multiple.
 func (m *Multiple) HasFloat(x float64) bool {
 	r, err := jsonvalue.ParseDecimal(strconv.FormatFloat(x, 'g', -1, 64))
 	return err == nil && r.Quo(r, m.of).IsInt()

@@ -5,11 +5,11 @@ import (
 	"stele.dev/stele/schemas"
 )
 
-// A Checker checks and completes values of one node of a form, for those who make a form and
-// compare it with its source. CUE is asked in this process.
+// A Checker prunes, completes and validates values of one node. Packages that make forms use it to
+// compare a form with its source. It evaluates CUE in this process.
 type Checker struct{ check *check }
 
-// NewChecker compiles a node. It fails as [NewProgram] does.
+// NewChecker compiles a node. It fails as [New] does.
 func NewChecker(n *schemas.Node) (*Checker, error) {
 	c, err := newCheck(n, 0)
 	if err != nil {
@@ -18,31 +18,31 @@ func NewChecker(n *schemas.Node) (*Checker, error) {
 	return &Checker{c}, nil
 }
 
-// Validate returns every way in which a value violates the node.
+// Validate returns all violations of the node.
 func (p *Checker) Validate(x any) field.ErrorList {
 	var run inspection
 	run.value(p.check, x)
 	return run.errs
 }
 
-// Prepare removes unknown fields from a value and fills in defaults. It returns the value and
-// the paths of what it removed.
+// Prepare removes unknown fields and fills in defaults. It returns the result and the paths of the
+// removed fields.
 func (p *Checker) Prepare(x any) (prepared any, unknown []string) {
 	run := preparation{fill: true}
 	prepared = run.value(p.check, x)
 	return prepared, run.unknown
 }
 
-// AdmitsKey reports whether a key of a map satisfies the node, which is that of a pattern.
+// AdmitsKey reports whether a key of a map satisfies the node of a pattern.
 func (p *Checker) AdmitsKey(key string) bool { return p.check.admitsKey(key) }
 
-// Remove deletes the field at a path in decoded JSON, and reports whether it was there.
+// Remove deletes the field at a path of a decoded JSON value. It reports whether the field existed.
 func Remove(x any, path []string) bool {
 	var p preparation
 	return p.remove(x, path)
 }
 
-// Absent returns the value of a field that is missing from the data, and whether it has one.
+// Absent returns the value that a missing field gets, and whether it gets one.
 func Absent(f *schemas.Field) (value any, ok bool) {
 	if f.Presence != schemas.Regular {
 		return nil, false

@@ -18,7 +18,7 @@ type conditionCheck struct {
 	fields []fieldCheck
 }
 
-// A Guard is a guard made ready to run.
+// A Guard is a compiled [schemas.Guard].
 type Guard struct {
 	form  *schemas.Guard
 	of    []*Guard
@@ -26,6 +26,7 @@ type Guard struct {
 	match *regexp.Regexp
 }
 
+// NewGuard compiles a guard. depth counts the guards around it.
 func NewGuard(g *schemas.Guard, depth int) (*Guard, error) {
 	if g == nil || depth > schemas.MaxDepth {
 		return nil, fmt.Errorf("schemas: a guard that is missing or too deep")
@@ -65,7 +66,7 @@ func NewGuard(g *schemas.Guard, depth int) (*Guard, error) {
 	return c, nil
 }
 
-// Holds evaluates a guard. missing names a field that it needs and that is not there.
+// Holds evaluates a guard. missing is the name of a needed field that get does not find.
 func (g *Guard) Holds(get func(string) (any, bool)) (holds bool, missing string) {
 	switch g.form.Op {
 	case "then": // one after the other
@@ -340,7 +341,7 @@ func (o *objectCheck) matches(key string) bool {
 	return slices.ContainsFunc(o.patterns, func(p patternCheck) bool { return p.key.admitsKey(key) })
 }
 
-// String writes a guard as people read it.
+// String returns the guard as error messages show it.
 func (g *Guard) String() string {
 	join := func(word string) (s string) {
 		for i, of := range g.of {

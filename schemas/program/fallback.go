@@ -138,8 +138,8 @@ func (c *check) unchecked(v schemas.Decoded) *field.Error {
 // originBusy marks the errors of values that could not be checked because the machine is busy.
 const originBusy = "stele.dev/busy"
 
-// Retryable reports whether all errors are about values that could not be checked because the
-// machine is busy: the same object may be valid a moment later.
+// Retryable reports whether all errors say that the machine was too busy to evaluate CUE. The same
+// object may be valid when the client tries again.
 func Retryable(errs field.ErrorList) bool {
 	return len(errs) > 0 && !slices.ContainsFunc(errs, func(e *field.Error) bool { return e.Origin != originBusy })
 }
@@ -239,8 +239,8 @@ func (c *check) knows(path []string) bool {
 	return ok
 }
 
-// MaxPrunings is how often CUE is asked again after what it does not know was removed:
-// one unknown field can hide others.
+// MaxPrunings is how often CUE evaluates a value again after unknown fields were removed, because one
+// unknown field can hide others.
 const MaxPrunings = 8
 
 // fallback removes from x what CUE does not know and completes it. A value that is not

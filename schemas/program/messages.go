@@ -63,7 +63,7 @@ func at(detail string, source schemas.Position) string {
 	return detail + " (" + source.String() + ")"
 }
 
-// Place is the end of an error's detail that says where the rule stands, empty if none does.
+// Place returns the end of an error's detail that names the line of the rule, or "".
 func Place(e *field.Error) string {
 	start := strings.LastIndex(e.Detail, " (")
 	if start < 0 || !strings.HasSuffix(e.Detail, ")") || !strings.Contains(e.Detail[start:], ":") {

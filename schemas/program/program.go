@@ -15,18 +15,18 @@ import (
 	"stele.dev/stele/schemas/textforms"
 )
 
-// An Option of [NewProgram].
+// An Option configures [New].
 type Option func(*asking)
 
-// EvaluateWith has another evaluator asked than an [Interpreter] of the program's own.
+// EvaluateWith sets the evaluator of fallbacks. Without it, CUE is evaluated in this process.
 func EvaluateWith(e schemas.Evaluator) Option { return func(a *asking) { a.evaluator = e } }
 
-// A Program checks and completes objects of one kind. It is immutable; any
-// number of goroutines may use it, each with an object of its own. What the form
-// cannot say it has an [Evaluator] check.
+// A Program prunes, completes and validates objects of one kind. It is immutable and safe for
+// concurrent use, as long as each goroutine has its own object. Fallbacks are evaluated by a
+// [schemas.Evaluator].
 //
-// Objects are decoded JSON as sigs.k8s.io/json makes it: nil, bool, int64,
-// float64, string, []any and map[string]any.
+// Objects are decoded JSON as sigs.k8s.io/json makes it: nil, bool, int64, float64, string, []any and
+// map[string]any.
 type Program struct {
 	root      *check
 	frozen    *frozen // what must not change; nil if everything may
@@ -34,9 +34,8 @@ type Program struct {
 	equates   bool // a field must be equal to another
 }
 
-// New compiles a form. It fails if the form is not one that a compiler
-// would make: too deep, a bad pattern, a default that its own node refuses. CUE is
-// not asked anything: what the form says of its fallbacks is believed.
+// New compiles a form. It fails if the form is invalid: too deep, a bad pattern, a default that
+// violates its own node. It does not evaluate CUE.
 func New(n *schemas.Node, options ...Option) (*Program, error) {
 	o := &asking{}
 	for _, option := range options {
@@ -55,9 +54,8 @@ func New(n *schemas.Node, options ...Option) (*Program, error) {
 	return &Program{root: root, sensitive: n.HasSensitive(), frozen: newFrozen(n, false), equates: equates(n)}, nil
 }
 
-// Validate returns every way in which the object violates the schema, in a
-// deterministic order: fields as declared, then other keys by name. The
-// top-level apiVersion, kind and metadata are not looked at.
+// Validate returns all violations of the schema in a fixed order: fields as declared, then other keys
+// by name. It ignores the top-level apiVersion, kind and metadata.
 func (p *Program) Validate(obj map[string]any) field.ErrorList {
 	v := inspections.Get().(*inspection)
 	defer inspections.Put(v)
@@ -71,36 +69,32 @@ func (p *Program) Validate(obj map[string]any) field.ErrorList {
 	return errs
 }
 
-// Prepare removes the fields that the schema does not know and fills in
-// defaults, in place. It returns the paths of what it removed, as Kubernetes
-// writes them (spec.ports[0].bar), and whether the object is different now.
+// Prepare removes unknown fields and fills in defaults, in place. It returns the paths of the removed
+// fields, as Kubernetes writes them (spec.ports[0].bar), and whether the object changed.
 //
-// A struct that is open or constrains its keys by patterns is never pruned: a
-// key that no pattern admits is for Validate to refuse. A number without a
-// fraction becomes an int64 where only an integer is allowed. A null counts as
-// absent where the field is not nullable and has a value when absent. The
-// top-level apiVersion, kind and metadata are not looked at.
-//
-// Where CUE could not be asked about a part of the object, that stays as it is.
+// A struct that is open or has patterns is not pruned: Validate rejects the keys that no pattern
+// admits. A float without a fraction becomes an int64 where the schema admits integers only. A null
+// counts as absent if the field is not nullable and has a default. Top-level apiVersion, kind and
+// metadata are ignored. A part that CUE could not evaluate stays as it is.
 func (p *Program) Prepare(obj map[string]any) (unknown []string, changed bool) {
 	unknown, changed, _ = p.TryPrepare(obj)
 	return unknown, changed
 }
 
-// TryPrepare is Prepare, and fails if CUE could not be asked about a part of the object.
+// TryPrepare does what Prepare does, and returns an error if CUE could not evaluate a part.
 func (p *Program) TryPrepare(obj map[string]any) (unknown []string, changed bool, err *field.Error) {
 	return p.prepare(obj, false)
 }
 
-// TryPrepareApplied is TryPrepare for what server-side apply has made: a null that is applied is
-// meant, and where there must be none and there is no default it stays, for Validate to refuse.
+// TryPrepareApplied is TryPrepare for the result of server-side apply. It keeps a null that was
+// applied to a field that is not nullable and has no default, so that Validate rejects it.
 func (p *Program) TryPrepareApplied(obj map[string]any) (unknown []string, changed bool, err *field.Error) {
 	return p.prepare(obj, true)
 }
 
-// Prune makes of an object of another version one of this, in place, as Kubernetes does
-// without a conversion: it removes fields that the schema does not know, and nulls where
-// there must be none. It fills in no defaults. It reports whether the object is different now.
+// Prune converts an object from another version in place, as Kubernetes does with the strategy None:
+// it removes unknown fields, and nulls that are not admitted. It fills in no defaults. It reports
+// whether the object changed.
 func (p *Program) Prune(obj map[string]any) (changed bool) {
 	_, changed, _ = p.run(obj, preparation{converts: true})
 	return changed
@@ -127,13 +121,13 @@ func (p *Program) run(obj map[string]any, as preparation) (unknown []string, cha
 	return unknown, changed, err
 }
 
-// Node returns the form that the program was made of.
+// Node returns the form of the program.
 func (p *Program) Node() *schemas.Node { return p.root.node }
 
 // Sensitive reports whether objects of the kind hold secrets.
 func (p *Program) Sensitive() bool { return p.sensitive }
 
-// SensitivePaths returns those of the form that the program was made of.
+// SensitivePaths returns the paths to the secrets in objects, see [schemas.Node.SensitivePaths].
 func (p *Program) SensitivePaths() [][]string {
 	if !p.sensitive {
 		return nil
@@ -141,7 +135,7 @@ func (p *Program) SensitivePaths() [][]string {
 	return p.root.node.SensitivePaths()
 }
 
-// A check is a node made ready to run.
+// A check is the compiled form of a node.
 type check struct {
 	node    *schemas.Node
 	kinds   schemas.Kinds
@@ -593,5 +587,5 @@ func only[T any](values []any) []T {
 	return result
 }
 
-// Adapts tells whether Prepare would change any object at all.
+// Adapts reports whether Prepare can change an object of the kind at all.
 func (p *Program) Adapts() bool { return p.root.acts }

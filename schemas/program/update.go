@@ -11,15 +11,13 @@ import (
 	"stele.dev/stele/schemas/jsonvalue"
 )
 
-// ValidateUpdate returns every way in which an object that is to take the place of old
-// violates the schema, in the order of Validate, and then every change of what must not
-// change.
+// ValidateUpdate returns the violations of an object that replaces old, in the order of Validate, and
+// then the changes of immutable fields.
 //
-// What was wrong before may stay (KEP-4008): a violation does not count if the value that
-// it is about is what it was before, or part of such a value. Values correspond by the names
-// of their fields, and items of lists of type map by their keys; items of other lists do
-// not, so that only the whole list can be what it was. If items of any list of type set or map
-// were not all different, no such list counts, as upstream has it.
+// A violation is excused if the invalid value, or a value around it, is unchanged (ratcheting,
+// KEP-4008). Values correspond by field name, and items of lists of type map by their keys. Items of
+// other lists do not correspond, so only the whole list can be unchanged. If any list of type set or
+// map in old has duplicates, duplicates in all such lists are excused, as in Kubernetes.
 func (p *Program) ValidateUpdate(obj, old map[string]any) field.ErrorList {
 	errs := p.Validate(obj)
 	if len(errs) > 0 {

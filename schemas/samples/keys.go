@@ -11,9 +11,8 @@ import (
 	"stele.dev/stele/schemas/program"
 )
 
-// Key returns a key that satisfies the pattern key and is not a field of
-// s. For a pattern that admits every string the key is one that no other rule
-// is likely to admit, so that it stands for all keys.
+// Key returns a key that satisfies the node key of a pattern and is no field of s. If the pattern
+// admits every string, the key is one that hardly any other rule admits.
 func Key(key *schemas.Node, s *schemas.Struct) (string, bool) {
 	c, err := program.NewChecker(key)
 	if err != nil {
@@ -67,7 +66,7 @@ func Key(key *schemas.Node, s *schemas.Struct) (string, bool) {
 	return "", false
 }
 
-// UnknownKey returns a key that is not a field of s and that no pattern admits.
+// UnknownKey returns a key that is no field of s and matches none of its patterns.
 func UnknownKey(s *schemas.Struct) (string, bool) {
 	var patterns []*program.Checker
 	for _, p := range s.Patterns {
@@ -98,8 +97,7 @@ next:
 	return "", false
 }
 
-// Text writes a string that re is likely to match. Repetitions without an
-// upper limit are taken at most extra times more than they must be.
+// Text writes a string that probably matches re. It repeats at most extra times more than re demands.
 func Text(b *strings.Builder, re *syntax.Regexp, rng *rand.Rand, extra int) {
 	times := func(low, high int) {
 		if high < 0 || high > low+extra {

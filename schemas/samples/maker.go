@@ -13,8 +13,8 @@ import (
 	"stele.dev/stele/schemas/textforms"
 )
 
-// A Maker makes random data that is near what a form admits, for comparing what different
-// programs make of it.
+// A Maker generates random values that a form admits or almost admits. Packages compare what programs
+// and CUE make of them.
 type Maker struct {
 	*rand.Rand
 	Unknown int      // how many in a hundred structs get a field that the form does not know
@@ -22,11 +22,13 @@ type Maker struct {
 	Full    int      // how many in a hundred fields are there that may be missing
 }
 
+// OneOf returns one of the options.
 func (g Maker) OneOf(options ...string) string { return options[g.IntN(len(options))] }
 
+// Chance returns true in percent of 100 calls.
 func (g Maker) Chance(percent int) bool { return g.IntN(100) < percent }
 
-// Near returns a value that n admits, or almost.
+// Near returns a value that n admits or almost admits.
 func (g Maker) Near(n *schemas.Node) any {
 	x := g.Witness(n)
 	for range max(0, g.IntN(4)-1) {
@@ -35,8 +37,7 @@ func (g Maker) Near(n *schemas.Node) any {
 	return x
 }
 
-// Witness makes data from a form: valid data mostly, and values at and just
-// beyond the limits of a rule.
+// Witness returns a value that n admits in most cases, or one just beyond the limits of a rule.
 func (g Maker) Witness(n *schemas.Node) any {
 	if n == nil {
 		return g.Noise(1)

@@ -10,9 +10,9 @@ import (
 	"stele.dev/stele/schemas/textforms"
 )
 
-// Of are a few objects to try a schema on: one with only what must be there, one with
-// everything, and that with each value replaced by one of another kind. Most of the first
-// two are valid; what is valid is for the program to say. They are the same each time.
+// Of returns a few example objects, the same each time: one with the required fields, one with all
+// fields, and one with all fields in which the values have a wrong kind. The first two are mostly
+// valid.
 func Of(n *schemas.Node) []map[string]any {
 	var samples []map[string]any
 	for _, s := range []sampler{{}, {all: true}, {all: true, wrong: true}} {

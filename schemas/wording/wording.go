@@ -13,6 +13,7 @@ import (
 // MaxShownValues is how many values of an enumeration a message shows.
 const MaxShownValues = 20
 
+// Kinds names the kinds of a set: "a string or an integer".
 func Kinds(k schemas.Kinds) string {
 	if k == schemas.AnyKind {
 		return "a value of any kind"
@@ -37,7 +38,7 @@ func Kinds(k schemas.Kinds) string {
 	return Or(nouns)
 }
 
-// Node says what a node admits, for nodes of scalars.
+// Node describes the values that a node of scalars admits.
 func Node(n *schemas.Node) string {
 	said := make([]string, 0, len(n.Scalars))
 	spoken := schemas.Kinds(0)
@@ -51,7 +52,7 @@ func Node(n *schemas.Node) string {
 	return Or(said)
 }
 
-// Scalar says what an alternative admits: "an integer of at least 5".
+// Scalar describes what an alternative admits: "an integer that is at least 5".
 func Scalar(s *schemas.Scalar) string {
 	if len(s.Enum) == 1 {
 		return string(s.Enum[0])
@@ -84,6 +85,7 @@ func Scalar(s *schemas.Scalar) string {
 	return Kinds(s.Kinds) + " that " + strings.Join(rules, " and ")
 }
 
+// Pattern describes a pattern: "match ^a$" or "not match ^a$".
 func Pattern(p *schemas.Pattern) string {
 	if p.Negated {
 		return "not match " + p.Regexp
@@ -91,7 +93,7 @@ func Pattern(p *schemas.Pattern) string {
 	return "match " + p.Regexp
 }
 
-// Bounds says where a number must lie: "at least 1 and at most 1000".
+// Bounds describes the bounds of a number: "at least 1 and at most 1000".
 func Bounds(s *schemas.Scalar) string {
 	var said []string
 	if b := s.Minimum; b != nil {
@@ -103,7 +105,7 @@ func Bounds(s *schemas.Scalar) string {
 	return strings.Join(said, " and ")
 }
 
-// Length says how long a string must be.
+// Length describes the length of a string: "at least 1 character".
 func Length(s *schemas.Scalar) string {
 	var said []string
 	if s.MinRunes != nil {
@@ -122,6 +124,7 @@ func choose[T any](yes bool, a, b T) T {
 	return b
 }
 
+// Count returns a number with a noun in singular or plural: "1 item", "2 items".
 func Count(n int, noun string) string {
 	if n == 1 {
 		return "1 " + noun
@@ -129,6 +132,7 @@ func Count(n int, noun string) string {
 	return fmt.Sprintf("%d %ss", n, noun)
 }
 
+// Values lists the first values of an enumeration.
 func Values(values []json.RawMessage) string {
 	var b strings.Builder
 	for i, v := range values {
@@ -144,7 +148,7 @@ func Values(values []json.RawMessage) string {
 	return b.String()
 }
 
-// Or joins alternatives as a sentence does.
+// Or joins phrases: "a, b or c".
 func Or(said []string) string {
 	switch len(said) {
 	case 0:

@@ -62,7 +62,7 @@ func (s secrets) Changed(o *metav1.PartialObjectMetadata) {
 
 func (s secrets) Gone(o *metav1.PartialObjectMetadata) {
 	key := types.NamespacedName{Namespace: o.Namespace, Name: o.Name}
-	s.isFor(key, "")
+	s.recordAccount(key, "")
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.known, key)
@@ -100,8 +100,8 @@ func (a accounts) Replace([]*metav1.PartialObjectMetadata) {
 	}
 }
 
-// isFor records the account of a Secret, if the Secret still exists.
-func (c *controller) isFor(key types.NamespacedName, account string) {
+// recordAccount records the account of a Secret, if the Secret still exists.
+func (c *controller) recordAccount(key types.NamespacedName, account string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	before, ok := c.known[key]
@@ -128,7 +128,7 @@ func (c *controller) isFor(key types.NamespacedName, account string) {
 func (c *controller) sync(ctx context.Context, key types.NamespacedName) error {
 	o, err := c.Objects.Resource(clients.Secrets).Namespace(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
 	if err != nil {
-		return gone(err, key.Name)
+		return ignoreAbsent(err, key.Name)
 	}
 	secret := &corev1.Secret{}
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, secret); err != nil {
@@ -137,21 +137,21 @@ func (c *controller) sync(ctx context.Context, key types.NamespacedName) error {
 	if secret.Type != corev1.SecretTypeServiceAccountToken {
 		return nil
 	}
-	c.isFor(key, secret.Annotations[corev1.ServiceAccountNameKey])
+	c.recordAccount(key, secret.Annotations[corev1.ServiceAccountNameKey])
 	account, err := c.account(ctx, secret)
 	switch {
 	case err != nil:
 		return err
 	case account == nil:
-		return gone(c.Objects.Resource(clients.Secrets).Namespace(key.Namespace).Delete(ctx, key.Name, metav1.DeleteOptions{
+		return ignoreAbsent(c.Objects.Resource(clients.Secrets).Namespace(key.Namespace).Delete(ctx, key.Name, metav1.DeleteOptions{
 			Preconditions: &metav1.Preconditions{UID: &secret.UID, ResourceVersion: &secret.ResourceVersion},
 		}), key.Name)
 	}
 	return c.fill(ctx, secret, account)
 }
 
-// gone returns nil for an error that says that the object does not exist.
-func gone(err error, name string) error {
+// ignoreAbsent returns nil for an error that says that the object does not exist.
+func ignoreAbsent(err error, name string) error {
 	if clients.Absent(err, name) {
 		return nil
 	}
@@ -167,7 +167,7 @@ func (c *controller) account(ctx context.Context, secret *corev1.Secret) (*unstr
 	}
 	account, err := c.Objects.Resource(clients.ServiceAccounts).Namespace(secret.Namespace).Get(ctx, name, metav1.GetOptions{})
 	if err != nil || uid != "" && uid != string(account.GetUID()) {
-		return nil, gone(err, name)
+		return nil, ignoreAbsent(err, name)
 	}
 	return account, nil
 }
@@ -202,5 +202,5 @@ func (c *controller) fill(ctx context.Context, secret *corev1.Secret, account *u
 		return err
 	}
 	_, err = c.Objects.Resource(clients.Secrets).Namespace(secret.Namespace).Patch(ctx, secret.Name, types.MergePatchType, change, metav1.PatchOptions{})
-	return gone(err, secret.Name)
+	return ignoreAbsent(err, secret.Name)
 }

@@ -21,7 +21,7 @@ type collector struct {
 	*graph
 }
 
-func (c *collector) at(r schema.GroupVersionResource, namespace string) metadata.ResourceInterface {
+func (c *collector) client(r schema.GroupVersionResource, namespace string) metadata.ResourceInterface {
 	if namespace == "" {
 		return c.Metadata.Resource(r)
 	}
@@ -30,7 +30,7 @@ func (c *collector) at(r schema.GroupVersionResource, namespace string) metadata
 
 // get returns the current object, nil if it does not exist. An answer that the kind is not served is an error.
 func (c *collector) get(ctx context.Context, r schema.GroupVersionResource, namespace, name string) (*metav1.PartialObjectMetadata, error) {
-	o, err := c.at(r, namespace).Get(ctx, name, metav1.GetOptions{})
+	o, err := c.client(r, namespace).Get(ctx, name, metav1.GetOptions{})
 	if clients.Absent(err, name) {
 		return nil, nil
 	}
@@ -162,7 +162,7 @@ func (o *object) String() string {
 
 // delete deletes an object if it has not changed since it was judged.
 func (c *collector) delete(ctx context.Context, o *object, is *metav1.PartialObjectMetadata, policy metav1.DeletionPropagation) error {
-	err := c.at(o.resource, o.namespace).Delete(ctx, o.name, metav1.DeleteOptions{
+	err := c.client(o.resource, o.namespace).Delete(ctx, o.name, metav1.DeleteOptions{
 		PropagationPolicy: &policy, Preconditions: &metav1.Preconditions{UID: &is.UID, ResourceVersion: &is.ResourceVersion},
 	})
 	if clients.Absent(err, o.name) {
@@ -183,7 +183,7 @@ func (c *collector) patch(ctx context.Context, o *object, is *metav1.PartialObje
 	if err != nil {
 		return err
 	}
-	_, err = c.at(o.resource, o.namespace).Patch(ctx, o.name, types.MergePatchType, text, metav1.PatchOptions{})
+	_, err = c.client(o.resource, o.namespace).Patch(ctx, o.name, types.MergePatchType, text, metav1.PatchOptions{})
 	if clients.Absent(err, o.name) {
 		return nil
 	}

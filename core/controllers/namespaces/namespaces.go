@@ -64,7 +64,7 @@ func (c *controller) sync(ctx context.Context, name string) error {
 	}
 	left := c.empty(ctx, ns)
 	if ns, err = c.report(ctx, ns, left); err != nil {
-		return gone(err)
+		return ignoreNotFound(err)
 	}
 	switch {
 	case left.failed():
@@ -78,13 +78,13 @@ func (c *controller) sync(ctx context.Context, name string) error {
 func (c *controller) get(ctx context.Context, name string) (*corev1.Namespace, error) {
 	o, err := c.Objects.Resource(clients.Namespaces).Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
-		return nil, gone(err)
+		return nil, ignoreNotFound(err)
 	}
 	return typed(o)
 }
 
-// gone returns nil for an error that says that the namespace does not exist.
-func gone(err error) error {
+// ignoreNotFound returns nil for an error that says that the namespace does not exist.
+func ignoreNotFound(err error) error {
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
@@ -119,14 +119,14 @@ func (c *controller) finalize(ctx context.Context, ns *corev1.Namespace) error {
 	case len(others) < len(ns.Spec.Finalizers):
 		ns.Spec.Finalizers = others
 		_, err := c.write(ctx, ns, "finalize")
-		return gone(err)
+		return ignoreNotFound(err)
 	case len(others)+len(ns.Finalizers) > 0:
 		return nil // other finalizers are left
 	}
 	if err := c.Objects.Resource(clients.Namespaces).Delete(ctx, ns.Name, metav1.DeleteOptions{
 		Preconditions: &metav1.Preconditions{UID: &ns.UID, ResourceVersion: &ns.ResourceVersion},
 	}); err != nil {
-		return gone(err)
+		return ignoreNotFound(err)
 	}
 	if left, err := c.get(ctx, ns.Name); err != nil || left == nil || left.UID != ns.UID {
 		return err
@@ -179,7 +179,7 @@ func (c *controller) emptyOf(ctx context.Context, namespace string, r schema.Gro
 	in := c.Metadata.Resource(r).Namespace(namespace)
 	there, err := in.List(ctx, metav1.ListOptions{})
 	if err != nil || len(there.Items) == 0 {
-		return gone(err)
+		return ignoreNotFound(err)
 	}
 	background := metav1.DeletePropagationBackground
 	if slices.Contains(verbs, "deletecollection") {
@@ -189,7 +189,7 @@ func (c *controller) emptyOf(ctx context.Context, namespace string, r schema.Gro
 			if o.DeletionTimestamp != nil {
 				continue // it waits for its finalizers
 			}
-			if e := gone(in.Delete(ctx, o.Name, metav1.DeleteOptions{PropagationPolicy: &background, Preconditions: &metav1.Preconditions{UID: &o.UID}})); e != nil {
+			if e := ignoreNotFound(in.Delete(ctx, o.Name, metav1.DeleteOptions{PropagationPolicy: &background, Preconditions: &metav1.Preconditions{UID: &o.UID}})); e != nil {
 				err = errors.Join(err, e)
 			}
 		}
@@ -198,7 +198,7 @@ func (c *controller) emptyOf(ctx context.Context, namespace string, r schema.Gro
 		return err
 	}
 	if there, err = in.List(ctx, metav1.ListOptions{}); err != nil {
-		return gone(err)
+		return ignoreNotFound(err)
 	}
 	if n := len(there.Items); n > 0 {
 		l.remaining[r] = n

@@ -44,6 +44,7 @@ func constantOf(x ast.Expr) (json.RawMessage, bool) {
 	return text, true
 }
 
+// Unparen returns an expression without the parentheses around it.
 func Unparen(x ast.Expr) ast.Expr {
 	for {
 		p, ok := x.(*ast.ParenExpr)
@@ -120,6 +121,7 @@ func Disjuncts(x ast.Expr, marked bool, terms []Disjunct) []Disjunct {
 	return append(terms, Disjunct{SyntaxOf(x), marked})
 }
 
+// NameOf names the syntax of an expression for error messages: "a slice".
 func NameOf(x ast.Expr) string {
 	switch x := x.(type) {
 	case *ast.BottomLit:

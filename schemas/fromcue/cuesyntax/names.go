@@ -57,6 +57,7 @@ func NamesIn(node ast.Node) (names []*ast.Ident) {
 	return names
 }
 
+// DeclsOf returns the declarations of a struct literal or a file.
 func DeclsOf(lit ast.Node) []ast.Decl {
 	switch lit := lit.(type) {
 	case *ast.StructLit:

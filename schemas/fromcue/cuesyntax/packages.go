@@ -14,6 +14,7 @@ type Packages struct {
 	byFile map[string]*build.Instance // by the names of their files
 }
 
+// NewPackages indexes the files of packages.
 func NewPackages(instances []*build.Instance) Packages {
 	p := Packages{byFile: map[string]*build.Instance{}}
 	for _, i := range instances {

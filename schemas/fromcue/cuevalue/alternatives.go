@@ -9,7 +9,7 @@ import (
 	"stele.dev/stele/schemas/fromcue/cuesyntax"
 )
 
-// Alternatives are the alternatives of an evaluated value, sorted by what they are.
+// Alternatives are the alternatives of an evaluated value, sorted by kind.
 type Alternatives struct {
 	Alone     bool // there is one, and CUE has left none out
 	Tops      int  // alternatives that admit everything
@@ -20,7 +20,7 @@ type Alternatives struct {
 	Others    []cue.Value // of kinds that do not go together
 }
 
-// Only returns the alternative of its kind: v itself if there are no others of any kind.
+// Only returns the only alternative of a kind. It is v itself if there are no other kinds.
 func (a Alternatives) Only(v cue.Value, ofKind []cue.Value) cue.Value {
 	if a.Alone {
 		return v
@@ -28,10 +28,9 @@ func (a Alternatives) Only(v cue.Value, ofKind []cue.Value) cue.Value {
 	return ofKind[0]
 }
 
-// AlternativesOf sorts the alternatives of v. CUE leaves out of them a default that, it
-// believes, another one subsumes, and it errs: `*1 | string & !=""` has lost the
-// 1. So the scalars among the defaults are added again; too many alternatives do
-// no harm. A list or a struct among them is kept by way of Node.Default.
+// AlternativesOf sorts the alternatives of v. CUE drops a default that seems to be covered by another
+// alternative, sometimes wrongly: `*1 | string & !=""` loses the 1. So scalar defaults are added again.
+// A default that is a list or a struct is in Node.Default.
 func AlternativesOf(v cue.Value) Alternatives {
 	all, dropped := alternatives(v.Eval(), nil)
 	a := Alternatives{Alone: len(all) == 1 && !dropped}
@@ -80,8 +79,8 @@ func alternatives(v cue.Value, all []cue.Value) (_ []cue.Value, dropped bool) {
 	return append(all, v), false
 }
 
-// DefaultsOf returns the alternatives among which v takes its default: one, if
-// the default is not ambiguous, and none if there is no mark.
+// DefaultsOf returns the alternatives that are marked as default. There are several if the default is
+// ambiguous.
 func DefaultsOf(v cue.Value) []cue.Value {
 	d, marked := v.Default()
 	if !marked {
@@ -91,8 +90,7 @@ func DefaultsOf(v cue.Value) []cue.Value {
 	return all
 }
 
-// Rivals reports whether there are alternatives of the kind of the default d that
-// are not d.
+// Rivals reports whether an alternative of the kind of the default d differs from d.
 func (a Alternatives) Rivals(d cue.Value) bool {
 	of := a.Structs
 	if d.Kind() == cue.ListKind {
@@ -105,9 +103,8 @@ func (a Alternatives) Rivals(d cue.Value) bool {
 	})
 }
 
-// ApartFromDefault returns the alternatives that are not the default, unless
-// that is all there is. What the default admits, a program admits by completing
-// it (Node.Default).
+// ApartFromDefault returns the alternatives without the default, if there are others. A program admits
+// what the default admits by completing it (Node.Default).
 func ApartFromDefault(n *schemas.Node, all []cue.Value) []cue.Value {
 	if n.Default == nil || len(all) < 2 {
 		return all
@@ -123,8 +120,7 @@ func ApartFromDefault(n *schemas.Node, all []cue.Value) []cue.Value {
 	return all
 }
 
-// OnlyDefault reports whether nothing but the default is left of the
-// alternatives.
+// OnlyDefault reports whether the default is the only alternative.
 func OnlyDefault(n *schemas.Node, all []cue.Value) bool {
 	if n.Default == nil || len(all) != 1 || !IsLiteral(all[0]) {
 		return false

@@ -14,7 +14,7 @@ import (
 	"stele.dev/stele/schemas/fromcue/cuesyntax"
 )
 
-// IsFile reports whether v is a package: a file, or several joined.
+// IsFile reports whether v is the value of a file, or of several joined files.
 func IsFile(v cue.Value) bool {
 	if op, args := v.Expr(); op == cue.AndOp && slices.ContainsFunc(args, IsFile) {
 		return true
@@ -23,7 +23,7 @@ func IsFile(v cue.Value) bool {
 	return ok
 }
 
-// IsCycle reports whether CUE has given up on a definition that refers to itself.
+// IsCycle reports whether CUE rejected a definition that refers to itself.
 func IsCycle(err error) bool {
 	return slices.ContainsFunc(errors.Errors(err), func(e errors.Error) bool {
 		format, _ := e.Msg()
@@ -31,12 +31,13 @@ func IsCycle(err error) bool {
 	})
 }
 
-// FixedItems reports whether a list says something about an item by its index.
+// FixedItems reports whether the list v has items with an index.
 func FixedItems(v cue.Value) bool {
 	items, err := v.List()
 	return err != nil || items.Next()
 }
 
+// DocOf returns the comments on a value.
 func DocOf(v cue.Value) string {
 	var docs []string
 	for _, d := range v.Doc() {
@@ -47,8 +48,7 @@ func DocOf(v cue.Value) string {
 	return strings.Join(docs, "\n\n")
 }
 
-// IsLiteral reports whether v is written out in full: constants, and lists and
-// structs of nothing else.
+// IsLiteral reports whether v consists of constants only, also in lists and structs.
 func IsLiteral(v cue.Value) bool {
 	if op, args := v.Expr(); op == cue.OrOp || op == cue.NoOp && len(args) == 1 && args[0] != v {
 		return false // alternatives, which a default hides
@@ -77,9 +77,8 @@ func IsLiteral(v cue.Value) bool {
 	return IsConstant(v)
 }
 
-// Target returns the value that v refers to. For a reference that is all that a
-// struct literal embeds, CUE gives no such value; it is looked up by name in
-// what CUE says it selects from.
+// Target returns the value that v refers to. CUE gives no such value for a reference that is alone in
+// a struct literal; Target then looks it up by name.
 func Target(v cue.Value, args []cue.Value) (cue.Value, bool) {
 	if t := cue.Dereference(v); t != v {
 		return t, true
@@ -100,19 +99,19 @@ func Target(v cue.Value, args []cue.Value) (cue.Value, bool) {
 	return cue.Value{}, false
 }
 
-// IsWritten reports whether a constant is written where it stands. Another one may be what CUE
-// makes of defaults, without data.
+// IsWritten reports whether v is written as a literal. Other constants may come from defaults.
 func IsWritten(v cue.Value) bool {
 	op, args := v.Expr()
 	_, ok := cuesyntax.SyntaxOf(v.Source()).(*ast.BasicLit)
 	return ok && op == cue.NoOp && len(args) == 1
 }
 
-// IsError reports whether v is an error that no data can cure.
+// IsError reports whether v is an error that no data can resolve.
 func IsError(v cue.Value) bool {
 	return v.IncompleteKind() == cue.BottomKind && v.IsConcrete()
 }
 
+// IsBound reports whether op makes a bound: >1, !=2, =~"^a".
 func IsBound(op cue.Op) bool {
 	switch op {
 	case cue.GreaterThanOp, cue.GreaterThanEqualOp, cue.LessThanOp, cue.LessThanEqualOp,
@@ -122,12 +121,13 @@ func IsBound(op cue.Op) bool {
 	return false
 }
 
-// IsConstant reports whether v is one scalar, defaults not counted.
+// IsConstant reports whether v is one scalar without alternatives.
 func IsConstant(v cue.Value) bool {
 	const scalars = cue.NullKind | cue.BoolKind | cue.NumberKind | cue.StringKind
 	return v.IsConcrete() && v.Err() == nil && v.Kind()&scalars != 0
 }
 
+// CompositeKinds are the kinds of values with parts.
 const CompositeKinds = cue.ListKind | cue.StructKind
 
 func isTop(v cue.Value) bool {
@@ -135,10 +135,10 @@ func isTop(v cue.Value) bool {
 	return op == cue.NoOp && v.IncompleteKind() == cue.TopKind && fmt.Sprint(v) == "_"
 }
 
+// IsComposite reports whether v may be a list or a struct.
 func IsComposite(v cue.Value) bool { return v.IncompleteKind()&CompositeKinds != 0 }
 
-// IsData reports whether v is the same whatever it is unified with: written out
-// in full, and closed.
+// IsData reports whether v is written in full and closed, so that unification cannot change it.
 func IsData(v cue.Value) bool {
 	switch v.IncompleteKind() {
 	case cue.StructKind:
@@ -162,6 +162,7 @@ func IsData(v cue.Value) bool {
 	return IsLiteral(v)
 }
 
+// KindsOf returns the JSON kinds of a kind in CUE.
 func KindsOf(k cue.Kind) schemas.Kinds {
 	var kinds schemas.Kinds
 	for _, m := range [...]struct {
@@ -183,6 +184,7 @@ func KindsOf(k cue.Kind) schemas.Kinds {
 	return kinds
 }
 
+// IsBasic reports whether v is bool, int, number or string.
 func IsBasic(v cue.Value) bool {
 	switch fmt.Sprint(v) {
 	case "bool", "int", "number", "string":

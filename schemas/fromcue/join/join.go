@@ -10,7 +10,7 @@ import (
 	"stele.dev/stele/schemas"
 )
 
-// Arms returns a struct with every field that an arm has.
+// Arms returns a struct that has the fields of all arms.
 func Arms(u *schemas.Union) *schemas.Struct {
 	m := Clone(u.Arms[0].Struct)
 	for i := range u.Arms[1:] {
@@ -19,7 +19,7 @@ func Arms(u *schemas.Union) *schemas.Struct {
 	return m
 }
 
-// Structs returns a struct that admits what either admits.
+// Structs returns a struct that admits what either struct admits.
 func Structs(a, b *schemas.Struct) *schemas.Struct {
 	m := &schemas.Struct{Open: a.Open || b.Open, Type: cmp.Or(a.Type, b.Type)}
 	for _, f := range a.Fields {
@@ -44,8 +44,7 @@ func Structs(a, b *schemas.Struct) *schemas.Struct {
 	return m
 }
 
-// besides returns what a field may be if the struct may also be another, which does not
-// declare it.
+// besides returns the field f as an optional one of a struct that may also be other, which lacks it.
 func besides(f schemas.Field, other *schemas.Struct) schemas.Field {
 	f.Presence = schemas.Optional
 	if other.Open || len(other.Patterns) > 0 {
@@ -54,7 +53,7 @@ func besides(f schemas.Field, other *schemas.Struct) schemas.Field {
 	return f
 }
 
-// Clone returns a struct with the fields of s, and nothing that holds between them.
+// Clone returns a copy of s without comparisons and conditions.
 func Clone(s *schemas.Struct) *schemas.Struct {
 	m := *s
 	m.Fields = WithConditions(s, s.Open)
@@ -67,9 +66,8 @@ func Clone(s *schemas.Struct) *schemas.Struct {
 	return &m
 }
 
-// WithConditions returns the fields of s and those that its conditions add. One of which more than
-// one of them speaks may be anything: what it is depends on which of the conditions hold. So may
-// one be that only a condition has, if the struct is open without it.
+// WithConditions returns the fields of s and of its conditions. A field with several declarations may
+// be anything. So may a field that only a condition adds, if the struct is open without it.
 func WithConditions(s *schemas.Struct, open bool) []schemas.Field {
 	fields := slices.Clone(s.Fields)
 	for _, condition := range s.Conditions {
@@ -87,7 +85,7 @@ func WithConditions(s *schemas.Struct, open bool) []schemas.Field {
 	return fields
 }
 
-// Nodes returns a node that admits what either admits.
+// Nodes returns a node that admits what either node admits.
 func Nodes(a, b *schemas.Node) *schemas.Node {
 	m := &schemas.Node{Kinds: a.Kinds | b.Kinds, Source: a.Source, Doc: cmp.Or(a.Doc, b.Doc), Sensitive: a.Sensitive || b.Sensitive}
 	var scalars []schemas.Scalar
