@@ -76,7 +76,7 @@ func element(v cue.Value, list string, i int) schemas.Position {
 	return evaluation.Position(v)
 }
 
-// resources checks that what rules name is Resources. Not every group has to have every
+// resources checks that what rules name is served. Not every group has to have every
 // resource, but each group one of them, and each resource one of the groups.
 func (c *compiler) resources(kinds []schemas.Kind) {
 	s := policy.ResourcesOf(kinds)
@@ -105,7 +105,7 @@ func (c *compiler) groups(s policy.Resources, n naming) (ok bool) {
 		case g == "*" || slices.ContainsFunc(n.resources, func(r string) bool { return s[g] != nil && s.Has(g, r) }):
 		case s[g] == nil:
 			ok = false
-			c.Add(element(n.at, "apiGroups", i), at, fmt.Sprintf("nothing is Resources in the API group %q", g), wording.DidYouMean(g, s.Groups(), "there are"))
+			c.Add(element(n.at, "apiGroups", i), at, fmt.Sprintf("nothing is served in the API group %q", g), wording.DidYouMean(g, s.Groups(), "there are"))
 		case slices.ContainsFunc(n.resources, func(r string) bool { return s.HasAny(n.groups, r) }):
 			c.Add(element(n.at, "apiGroups", i), at, fmt.Sprintf("the API group %q has none of these resources", g), "leave it out")
 		}
