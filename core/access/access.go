@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"stele.dev/stele/core/discovery"
 	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/rights"
 )
 
 // Group and Version name the API of both kinds.
@@ -71,14 +72,14 @@ type ReviewStatus struct {
 	// Holders are the subjects that the policy grants the action, also those that a deny stops.
 	Holders []Holder `json:"holders"`
 	// Denies are all denies of the action, for any subject.
-	Denies []policy.Objection `json:"denies,omitempty"`
+	Denies []rights.Objection `json:"denies,omitempty"`
 	// Outsiders are the external authorizers, which may allow or deny more.
-	Outsiders []policy.Outsider `json:"outsiders,omitempty"`
+	Outsiders []rights.Outsider `json:"outsiders,omitempty"`
 }
 
 // Holder is a subject that one rule grants the action.
 type Holder struct {
-	policy.Holder `json:",inline"`
+	rights.Holder `json:",inline"`
 	// Since tells since when the subject has had the access without interruption, by any rule.
 	Since *Since `json:"since,omitempty"`
 }
@@ -136,6 +137,6 @@ type DifferenceStatus struct {
 	From State `json:"from"`
 	To   State `json:"to"`
 	// Chain lists the differences between the authorizers.
-	Chain   []policy.ChainChange  `json:"chain,omitempty"`
-	Changes []policy.AccessChange `json:"changes"`
+	Chain   []rights.ChainChange  `json:"chain,omitempty"`
+	Changes []rights.AccessChange `json:"changes"`
 }

@@ -15,6 +15,7 @@
 package plane
 
 import (
+	"stele.dev/stele/policy/compile"
 	"context"
 	"errors"
 	"fmt"
@@ -247,7 +248,7 @@ func (p *Plane) bootstrapped() error {
 func (p *Plane) Ready() <-chan struct{} { return p.prepared }
 
 // Enforceable tells why this plane cannot enforce a policy; nil if it can.
-func (p *Plane) Enforceable(ctx context.Context, compiled *policy.Compiled) schemas.Diagnostics {
+func (p *Plane) Enforceable(ctx context.Context, compiled *compile.Result) schemas.Diagnostics {
 	if p.config.Enforceable == nil {
 		return nil
 	}
