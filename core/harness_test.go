@@ -1,8 +1,6 @@
 package core_test
 
 import (
-	"stele.dev/stele/policy/compile"
-	"stele.dev/stele/policy/bundles"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -12,6 +10,8 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"stele.dev/stele/policy/bundles"
+	"stele.dev/stele/policy/compile"
 	"strings"
 	"sync"
 	"testing"

@@ -1,10 +1,10 @@
 package core_test
 
 import (
-	"stele.dev/stele/policy/compile"
-	"stele.dev/stele/policy/bundles"
 	"context"
 	"fmt"
+	"stele.dev/stele/policy/bundles"
+	"stele.dev/stele/policy/compile"
 	"strings"
 	"sync"
 	"sync/atomic"

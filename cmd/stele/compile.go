@@ -1,14 +1,14 @@
 package main
 
 import (
-	"stele.dev/stele/policy/compile"
-	"stele.dev/stele/policy/bundles"
 	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"io"
+	"stele.dev/stele/policy/bundles"
+	"stele.dev/stele/policy/compile"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -59,7 +59,7 @@ func (o *compileOptions) limits(source *bundles.Source) apart.Limits {
 // compilation is the answer of a compiling process; the bytes of the form follow it.
 type compilation struct {
 	// Compiled lacks the form and the source.
-	Compiled    *compile.Result    `json:"compiled,omitempty"`
+	Compiled    *compile.Result     `json:"compiled,omitempty"`
 	Used        []string            `json:"used,omitempty"` // paths of the files that the bundle consists of
 	Size        int64               `json:"size,omitempty"` // of the form
 	Diagnostics schemas.Diagnostics `json:"diagnostics,omitempty"`

@@ -1,12 +1,12 @@
 package main
 
 import (
-	"stele.dev/stele/policy/pluginconfig"
-	"stele.dev/stele/policy/bundles"
 	"context"
 	"encoding/json"
 	"errors"
 	"io"
+	"stele.dev/stele/policy/bundles"
+	"stele.dev/stele/policy/pluginconfig"
 	"time"
 
 	"github.com/spf13/cobra"

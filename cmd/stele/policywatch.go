@@ -1,8 +1,6 @@
 package main
 
 import (
-	"stele.dev/stele/policy/compile"
-	"stele.dev/stele/policy/bundles"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -11,6 +9,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"stele.dev/stele/policy/bundles"
+	"stele.dev/stele/policy/compile"
 	"strings"
 	"time"
 

@@ -1,8 +1,6 @@
 package main
 
 import (
-	"stele.dev/stele/policy/compile"
-	"stele.dev/stele/policy/bundles"
 	"cmp"
 	"context"
 	"errors"
@@ -13,6 +11,8 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"stele.dev/stele/policy/bundles"
+	"stele.dev/stele/policy/compile"
 	"strconv"
 	"strings"
 	"syscall"

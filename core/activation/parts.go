@@ -1,13 +1,13 @@
 package activation
 
 import (
-	"stele.dev/stele/policy/bundles"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
 	"slices"
+	"stele.dev/stele/policy/bundles"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"

@@ -1,12 +1,12 @@
 package activation
 
 import (
-	"stele.dev/stele/policy/compile"
-	"stele.dev/stele/policy/bundles"
 	"context"
 	"errors"
 	"fmt"
 	"net/http"
+	"stele.dev/stele/policy/bundles"
+	"stele.dev/stele/policy/compile"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
@@ -27,7 +27,7 @@ import (
 type push struct {
 	*service
 	c        *call.Call
-	asked    *Policy          // nil until it is decoded
+	asked    *Policy         // nil until it is decoded
 	compiled *compile.Result // nil until it compiles
 }
 

@@ -1,13 +1,13 @@
 package activation
 
 import (
-	"stele.dev/stele/policy/compile"
-	"stele.dev/stele/policy/bundles"
 	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
 	"slices"
+	"stele.dev/stele/policy/bundles"
+	"stele.dev/stele/policy/compile"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"

@@ -1,13 +1,13 @@
 package plane
 
 import (
-	"stele.dev/stele/policy/compile"
-	"stele.dev/stele/policy/bundles"
 	"context"
 	"errors"
 	"log/slog"
 	"net"
 	"os/exec"
+	"stele.dev/stele/policy/bundles"
+	"stele.dev/stele/policy/compile"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"

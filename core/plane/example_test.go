@@ -1,11 +1,11 @@
 package plane_test
 
 import (
-	"stele.dev/stele/policy/bundles"
 	"context"
 	"fmt"
 	"log"
 	"os"
+	"stele.dev/stele/policy/bundles"
 	"testing/fstest"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"

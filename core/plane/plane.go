@@ -15,7 +15,6 @@
 package plane
 
 import (
-	"stele.dev/stele/policy/compile"
 	"context"
 	"errors"
 	"fmt"
@@ -23,6 +22,7 @@ import (
 	"net/http"
 	"path/filepath"
 	"slices"
+	"stele.dev/stele/policy/compile"
 	"strconv"
 
 	"k8s.io/apiserver/pkg/authentication/user"

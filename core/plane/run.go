@@ -1,12 +1,12 @@
 package plane
 
 import (
-	"stele.dev/stele/policy/compile"
-	"stele.dev/stele/policy/bundles"
 	"context"
 	"errors"
 	"fmt"
 	"net/http"
+	"stele.dev/stele/policy/bundles"
+	"stele.dev/stele/policy/compile"
 	"sync"
 	"time"
 

@@ -6,8 +6,6 @@
 package planetest
 
 import (
-	"stele.dev/stele/policy/compile"
-	"stele.dev/stele/policy/bundles"
 	"context"
 	"crypto"
 	"crypto/ecdsa"
@@ -15,6 +13,8 @@ import (
 	"crypto/rand"
 	"os"
 	"path/filepath"
+	"stele.dev/stele/policy/bundles"
+	"stele.dev/stele/policy/compile"
 	"sync"
 	"testing"
 	"testing/fstest"
