@@ -2,6 +2,7 @@
 package docs_test
 
 import (
+	"bytes"
 	"go/ast"
 	"go/parser"
 	"go/token"
@@ -46,6 +47,16 @@ var home = []struct {
 	{"github.com/spf13/cobra", []string{"cmd"}, "only the program has flags"},
 	{"github.com/oklog/run", []string{"cmd"}, "packages have errgroups and contexts; the program has one group"},
 }
+
+// A package has at most maxLines lines of code, and should have at most aimLines. Tests and generated files do not
+// count; comments and blank lines do.
+const (
+	aimLines = 2500
+	maxLines = 4000
+)
+
+// large says for each package with more than aimLines lines why it is not two.
+var large = map[string]string{}
 
 // badNames are packages whose names promise nothing.
 var badNames = regexp.MustCompile(`(^|/)(util|utils|common|helper|helpers|misc|base)$`)
@@ -116,7 +127,55 @@ func TestImportsPointOneWay(t *testing.T) {
 	}
 }
 
-// below tells whether name is folder or lies in it.
+func TestNothingBelowCoreImportsCore(t *testing.T) {
+	// The assembly of a control plane, and what tests of it need.
+	assembly := []string{"core/plane", "core/plane/planetest"}
+	sources(t, func(folder, file string) {
+		if !strings.HasPrefix(folder, "core/") || strings.HasSuffix(file, "_test.go") || slices.Contains(assembly, folder) {
+			return
+		}
+		for _, spec := range parse(t, file, parser.ImportsOnly).Imports {
+			if spec.Path.Value == `"`+module+`core"` {
+				t.Errorf("%s imports core: core imports the packages below it, and only %s may import core", file, strings.Join(assembly, " and "))
+			}
+		}
+	})
+}
+
+func TestPackagesAreSmall(t *testing.T) {
+	generated := regexp.MustCompile(`(?m)^// Code generated .* DO NOT EDIT\.$`)
+	lines := map[string]int{}
+	sources(t, func(folder, file string) {
+		if strings.HasSuffix(file, "_test.go") {
+			return
+		}
+		text, err := os.ReadFile(filepath.Join("..", file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if head, _, _ := bytes.Cut(text, []byte("\npackage ")); !generated.Match(head) {
+			lines[folder] += bytes.Count(text, []byte("\n"))
+		}
+	})
+	for folder, n := range lines {
+		why, listed := large[folder]
+		switch {
+		case n > maxLines:
+			t.Errorf("%s has %d lines of code, at most %d are allowed: split it", folder, n, maxLines)
+		case n > aimLines && why == "":
+			t.Errorf("%s has %d lines of code, more than %d: split it, or say in large why not", folder, n, aimLines)
+		case n <= aimLines && listed:
+			t.Errorf("%s has %d lines of code, no more than %d: remove it from large", folder, n, aimLines)
+		}
+	}
+	for folder := range large {
+		if lines[folder] == 0 {
+			t.Errorf("%s is in large, and does not exist", folder)
+		}
+	}
+}
+
+// below reports whether name is folder or lies in it.
 func below(folder, name string) bool {
 	return name == folder || strings.HasPrefix(name, folder+"/")
 }
