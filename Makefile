@@ -19,7 +19,7 @@ fuzz: fuzz-schemas
 # Compares new random schemas with CUE, forty in each of ROUNDS rounds. A stack overflow of CUE itself is not a
 # failure.
 fuzz-schemas:
-	@set -e; go test -c -o /tmp/stele-schemas.test ./schemas; cd schemas; seed=$$(date +%s); for round in $$(seq $(ROUNDS)); do \
+	@set -e; go test -c -o /tmp/stele-schemas.test ./schemas/fromcue; cd schemas/fromcue; seed=$$(date +%s); for round in $$(seq $(ROUNDS)); do \
 	  echo "schemas from $$seed"; \
 	  /tmp/stele-schemas.test -test.run TestClosuresAgreeWithCUE -differential.from $$seed -differential.rounds 40 > /tmp/stele-schemas.log 2>&1 \
 	    || grep -q 'stack overflow' /tmp/stele-schemas.log || { cat /tmp/stele-schemas.log; exit 1; }; \

@@ -11,6 +11,7 @@ import (
 	"stele.dev/stele/eventlog/memlog"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/schemas"
+	"stele.dev/stele/schemas/program"
 )
 
 // busy is an evaluator that says so.
@@ -45,7 +46,7 @@ bundle: policy.#Bundle & {
 		var store memlog.Store
 		r, err := tryStartAsking(t.Context(), store.Open(nil), 0, func(p *policy.Policy) *policy.Policy {
 			encoded, _ := p.Form().Encode()
-			p, err := policy.New(encoded, schemas.EvaluateWith(busy{c.verdict}))
+			p, err := policy.New(encoded, program.EvaluateWith(busy{c.verdict}))
 			if err != nil {
 				t.Error(err)
 			}

@@ -23,8 +23,8 @@ import (
 	"stele.dev/stele/core/metadata"
 	"stele.dev/stele/core/patch"
 	"stele.dev/stele/core/status"
-	"stele.dev/stele/schemas"
 	"stele.dev/stele/schemas/builtin"
+	"stele.dev/stele/schemas/program"
 )
 
 // errModified is upstream's text of an optimistic lock that failed.
@@ -90,7 +90,7 @@ func (r *Request) prepare(o *object, old map[string]any) error {
 	unknown, changed, err := prepare(o.content)
 	if err != nil {
 		errs := field.ErrorList{err}
-		if schemas.Retryable(errs) {
+		if program.Retryable(errs) {
 			return status.Unavailable(err.Error())
 		}
 		return apierrors.NewInvalid(r.kind.GroupVersionKind().GroupKind(), o.meta.Name, errs)

@@ -12,8 +12,8 @@ import (
 	"stele.dev/stele/core/status"
 	"stele.dev/stele/core/typed"
 	"stele.dev/stele/policy"
-	"stele.dev/stele/schemas"
 	"stele.dev/stele/schemas/builtin"
+	"stele.dev/stele/schemas/program"
 )
 
 // schema holds the object against its kind: metadata by upstream's rules, all else by
@@ -63,7 +63,7 @@ func (p *Pipeline) schema(ctx context.Context, r *Request) error {
 	errs = append(errs, r.changedNumbers()...)
 	errs = append(errs, r.kind.Scale.Validate(o.content, r.info.Subresource == "status")...)
 	errs = append(errs, r.schemaRules(ctx, errs)...)
-	if schemas.Retryable(errs) {
+	if program.Retryable(errs) {
 		return status.Unavailable(errs.ToAggregate().Error())
 	}
 	if len(errs) > 0 {

@@ -22,12 +22,13 @@ const module = "stele.dev/stele/"
 // import: imports point one way, and siblings never meet. A trailing /... is everything
 // below.
 var mayImport = map[string][]string{
-	"eventlog":    {"eventlog/..."},
-	"schemas":     {"schemas/..."},
+	"limits":      {},
+	"eventlog":    {"eventlog/...", "limits/..."},
+	"schemas":     {"schemas/...", "limits/..."},
 	"policy":      {"policy/...", "schemas/...", "eventlog"},
-	"projections": {"schemas/...", "eventlog", "eventlog/logpb"}, // the log, not its backends; and no other projection
-	"plugins":     {"plugins/..."},                               // authors of plugins import it
-	"core":        {"core/...", "plugins/...", "policy/...", "projections/...", "schemas/...", "eventlog", "eventlog/logpb"},
+	"projections": {"schemas/...", "eventlog", "eventlog/logpb", "limits/..."}, // the log, not its backends; and no other projection
+	"plugins":     {"plugins/...", "limits/..."},                               // authors of plugins import it
+	"core":        {"core/...", "limits/...", "plugins/...", "policy/...", "projections/...", "schemas/...", "eventlog", "eventlog/logpb"},
 	"examples":    {"examples/...", "plugins/..."},
 	"cmd":         {"..."}, // it wires
 	"docs":        {},
@@ -40,7 +41,7 @@ var home = []struct {
 	why        string
 }{
 	{"go.etcd.io/etcd", []string{"eventlog/etcdlog"}, "the log must not depend on where it is kept"},
-	{"cuelang.org/go", []string{"policy", "schemas"}, "CUE never runs on the request path"},
+	{"cuelang.org/go", []string{"policy", "schemas/fromcue", "schemas/interpreter", "schemas/textforms", "schemas/builtin"}, "CUE never runs on the request path"},
 	{"net/http", []string{"core", "cmd"}, "projections and the log know nothing of HTTP"},
 	{"google.golang.org/grpc", []string{"eventlog/etcdlog", "plugins", "examples/authorizer-plugin"}, "it is etcd's transport, and that of plugins"},
 	{"github.com/hashicorp/go-plugin", []string{"plugins"}, "the host and the SDK hide it"},

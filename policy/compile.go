@@ -15,6 +15,8 @@ import (
 	"cuelang.org/go/cue/load"
 	"cuelang.org/go/cue/token"
 	"stele.dev/stele/schemas"
+	"stele.dev/stele/schemas/fromcue"
+	"stele.dev/stele/schemas/fromcue/verify"
 )
 
 // Compiled is what became of a source. As JSON it is all but the form and the source, which a
@@ -187,7 +189,7 @@ func (c *compiler) topLevel(v cue.Value) {
 
 // position is that of the first conjunct that the user wrote.
 func position(v cue.Value) schemas.Position {
-	return schemas.PositionOf(v, locate)
+	return fromcue.PositionOf(v, locate)
 }
 
 // bundle compiles all of it.
@@ -267,7 +269,7 @@ func (c *compiler) leftToCUE(k *schemas.Kind) {
 			}
 			warning := schemas.Diagnostic{Pos: f.Source, Path: k.Resource() + " " + k.Versions[i].Name, Message: fmt.Sprintf("%s: only CUE itself can check %s", f.Reason, what)}
 			c.warnings = append(c.warnings, warning)
-			warning.Message = fmt.Sprintf("CUE took %v to check %s in the worst of some examples", f.Cost().Round(time.Microsecond), what)
+			warning.Message = fmt.Sprintf("CUE took %v to check %s in the worst of some examples", verify.Cost(f).Round(time.Microsecond), what)
 			c.costs = append(c.costs, warning)
 		}
 	}

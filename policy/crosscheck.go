@@ -11,6 +11,8 @@ import (
 	"cuelang.org/go/cue/ast"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"stele.dev/stele/schemas"
+	"stele.dev/stele/schemas/fromcue"
+	"stele.dev/stele/schemas/fromcue/kinds"
 )
 
 // What the parts of a bundle say of each other is checked here, as far as the
@@ -148,13 +150,13 @@ func (c *compiler) kind(id string, v cue.Value) (kind schemas.Kind, ok bool) {
 				c.add(pos, at, fmt.Sprintf("the version %s has no schema", name), "add #schema: {spec: {…}}")
 			}
 		case !c.sound(v) && schema.Validate() == nil:
-			_, diags := schemas.FromCUE(schema, locate, c.packages()...)
+			_, diags := fromcue.Schema(schema, locate, c.packages()...)
 			c.addAll(diags)
 		}
 	}
 	if c.sound(v) && !c.openAPI(v) {
 		var diags schemas.Diagnostics
-		kind, diags = schemas.KindFromCUE(id, v, locate, c.packages()...)
+		kind, diags = kinds.FromCUE(id, v, locate, c.packages()...)
 		c.addAll(diags)
 		c.fieldsSeen = 0
 		for _, version := range c.fields(v, "versions") {

@@ -6,6 +6,7 @@ import (
 
 	"stele.dev/stele/policy"
 	"stele.dev/stele/schemas"
+	"stele.dev/stele/schemas/program"
 )
 
 // evaluators that cannot be reached, and count who asks them.
@@ -19,7 +20,7 @@ func (u *unreachable) Evaluate(string, []byte) schemas.Verdict {
 func TestNobodyIsAskedForAPolicyThatGoDecides(t *testing.T) {
 	encoded, _ := quickstart(t).Form.Encode()
 	u := &unreachable{}
-	if _, err := policy.New(encoded, schemas.EvaluateWith(u)); err != nil {
+	if _, err := policy.New(encoded, program.EvaluateWith(u)); err != nil {
 		t.Fatal(err)
 	}
 	if u.asked != 0 {
@@ -36,7 +37,7 @@ func TestAPolicyLoadsThoughNothingCanBeEvaluated(t *testing.T) {
 	}
 	encoded, _ := compiled.Form.Encode()
 	u := &unreachable{}
-	if _, err := policy.New(encoded, schemas.EvaluateWith(u)); err != nil {
+	if _, err := policy.New(encoded, program.EvaluateWith(u)); err != nil {
 		t.Error(err)
 	}
 	if u.asked == 0 {

@@ -11,6 +11,7 @@ import (
 	"cuelang.org/go/cue/token"
 	"cuelang.org/go/encoding/json"
 	"stele.dev/stele/schemas"
+	"stele.dev/stele/schemas/fromcue"
 )
 
 // configDefinition is what the schema of a plugin must have.
@@ -60,7 +61,7 @@ func ReadPluginConfig(schema, file string, text []byte) ([]byte, schemas.Diagnos
 	}
 	schemaItself := config.LookupPath(cue.ParsePath(configDefinition))
 	if values, err := config.Fields(); err == nil && !values.Next() && schemaItself.Exists() {
-		k.add(schemas.PositionOf(schemaItself, k.mine), nil, "it is a schema, with "+configDefinition+", and has no configuration", "give a file with values, as they would stand in the bundle")
+		k.add(fromcue.PositionOf(schemaItself, k.mine), nil, "it is a schema, with "+configDefinition+", and has no configuration", "give a file with values, as they would stand in the bundle")
 		return nil, k.diags.Sorted()
 	}
 	if err := config.Validate(cue.Concrete(true)); err != nil {
@@ -88,7 +89,7 @@ type configCheck struct {
 // wrong with none of its lines stands.
 func (k *configCheck) check(text string, config cue.Value, otherwise schemas.Position) {
 	if config.Exists() {
-		if at := schemas.PositionOf(config, k.mine); !at.IsZero() {
+		if at := fromcue.PositionOf(config, k.mine); !at.IsZero() {
 			otherwise = at
 		}
 	}

@@ -13,6 +13,8 @@ import (
 	"stele.dev/stele/schemas"
 	"stele.dev/stele/schemas/builtin"
 	"stele.dev/stele/schemas/celtype"
+	"stele.dev/stele/schemas/openapi"
+	"stele.dev/stele/schemas/program"
 )
 
 // Policy is a form made ready to be enforced. It never changes and is safe for
@@ -62,7 +64,7 @@ func (k *Kind) Stored() *Kind {
 type Version struct {
 	*schemas.Version
 	Kind    *Kind
-	Program *schemas.Program
+	Program *program.Program
 
 	object    func() *celtype.Type // of its objects, in CEL; made when a rule is first about one
 	rules     []*schemaRule
@@ -78,7 +80,7 @@ type Version struct {
 // New loads a policy from the bytes of its form. It fails if this program makes of the
 // form's probes something else than the one that compiled it. The options are for the
 // programs of its kinds.
-func New(encoded []byte, options ...schemas.Option) (*Policy, error) {
+func New(encoded []byte, options ...program.Option) (*Policy, error) {
 	form, err := DecodeForm(encoded)
 	if err != nil {
 		return nil, err
@@ -95,7 +97,7 @@ func New(encoded []byte, options ...schemas.Option) (*Policy, error) {
 	return p, nil
 }
 
-func newPolicy(form *Form, options ...schemas.Option) (*Policy, error) {
+func newPolicy(form *Form, options ...program.Option) (*Policy, error) {
 	var err error
 	p := &Policy{form: form, byGVR: map[schema.GroupVersionResource]*Version{}, byResource: map[schema.GroupResource]*Kind{}}
 	for i := range form.Kinds {
@@ -105,7 +107,7 @@ func newPolicy(form *Form, options ...schemas.Option) (*Policy, error) {
 		}
 		for j := range k.Kind.Versions {
 			v := &Version{Version: &k.Kind.Versions[j], Kind: k, admission: map[admissionKey][]matchedRule{}}
-			if v.Program, err = schemas.NewProgram(v.Schema, options...); err != nil {
+			if v.Program, err = program.New(v.Schema, options...); err != nil {
 				return nil, fmt.Errorf("policy: %s %s: %w", k.Resource(), v.Name, err)
 			}
 			v.object = sync.OnceValue(func() *celtype.Type { return resourceTypeOf(v.Kind.Kind, v.Version) })
@@ -220,7 +222,7 @@ func (v *Version) GroupVersionResource() schema.GroupVersionResource {
 // MergeType is the type of the version's objects for server-side apply. It is made when it is
 // first asked for.
 func (v *Version) MergeType() typed.ParseableType {
-	v.mergeOnce.Do(func() { v.merge = v.Program.MergeType() })
+	v.mergeOnce.Do(func() { v.merge = openapi.MergeType(v.Program.Node()) })
 	return v.merge
 }
 

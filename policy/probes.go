@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	kjson "sigs.k8s.io/json"
 	"stele.dev/stele/schemas/builtin"
+	"stele.dev/stele/schemas/samples"
 )
 
 // Probes are requests and objects with what the program that compiled the form makes of
@@ -72,7 +73,7 @@ func (p *Policy) probe() *Probes {
 			if !v.Served {
 				continue // it has the form of one that is
 			}
-			for _, object := range v.Schema.Samples() {
+			for _, object := range samples.Of(v.Schema) {
 				text, err := json.Marshal(object)
 				if err != nil {
 					continue // a number that JSON cannot have

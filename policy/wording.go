@@ -9,8 +9,8 @@ import (
 	"sync"
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
-	"stele.dev/stele/schemas"
 	"stele.dev/stele/schemas/crd"
+	"stele.dev/stele/schemas/program"
 )
 
 // wording is made when something is wrong for the first time.
@@ -56,7 +56,7 @@ func (v *Version) Reword(ctx context.Context, found field.ErrorList, object, old
 			continue
 		}
 		for _, worded := range in {
-			worded.Detail = strings.TrimSpace(worded.Detail + schemas.Place(e))
+			worded.Detail = strings.TrimSpace(worded.Detail + program.Place(e))
 			out = append(out, worded)
 		}
 		words[placeOf(e)] = nil // several rules of one part are all said at once

@@ -1,5 +1,49 @@
 package schemas
 
+import (
+	"slices"
+)
+
+// Parts returns the nodes that speak of items: in general, and by their index.
+func (l *List) Parts() (all []*Node) {
+	for _, n := range append([]*Node{l.Items, l.Rest}, l.Prefix...) {
+		if n != nil {
+			all = append(all, n)
+		}
+	}
+	return all
+}
+
+// Structs returns what n says of structs: in general, and in each alternative.
+func (n *Node) Structs() (all []*Struct) {
+	if n.Struct != nil {
+		all = append(all, n.Struct)
+	}
+	if n.Union != nil {
+		for i := range n.Union.Arms {
+			all = append(all, n.Union.Arms[i].Struct)
+		}
+	}
+	return all
+}
+
+// EveryField returns the fields of s and those that its conditions add.
+func (s *Struct) EveryField() []Field {
+	fields := s.Fields[:len(s.Fields):len(s.Fields)]
+	for _, condition := range s.Conditions {
+		fields = append(fields, condition.Fields...)
+	}
+	return fields
+}
+
+func FieldNamed(s *Struct, name string) (Field, bool) {
+	i := slices.IndexFunc(s.Fields, func(f Field) bool { return f.Name == name })
+	if i < 0 {
+		return Field{}, false
+	}
+	return s.Fields[i], true
+}
+
 // AllFields are the fields that the struct declares, and after them those that only its
 // conditions add, as optional ones, which admit what any of the conditions admits.
 func (s *Struct) AllFields() []Field {
@@ -48,7 +92,7 @@ func either(nodes []*Node) *Node {
 	free := Kinds(0) // of which one of the nodes says nothing
 	for _, n := range nodes {
 		for _, k := range [...]Kinds{BoolKind, IntegerKind, NumberKind, StringKind} {
-			if n.Kinds.Has(k) && len(n.alternatives(k)) == 0 {
+			if n.Kinds.Has(k) && len(n.Alternatives(k)) == 0 {
 				free |= k
 			}
 		}
@@ -63,4 +107,14 @@ func either(nodes []*Node) *Node {
 		}
 	}
 	return either
+}
+
+func (n *Node) Alternatives(k Kinds) []*Scalar {
+	var found []*Scalar
+	for i := range n.Scalars {
+		if s := &n.Scalars[i]; s.Kinds&k != 0 {
+			found = append(found, s)
+		}
+	}
+	return found
 }

@@ -3,9 +3,13 @@ package schemas
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 )
+
+// HasRest reports whether there may be items after the prefix.
+func (l *List) HasRest() bool { return l.MaxItems == nil || l.MaxItems.Count > len(l.Prefix) }
 
 // A Position is a place in the source of a policy. File is relative to the root
 // of the bundle. The zero Position means that no source is known.
@@ -79,7 +83,7 @@ const (
 	// AnyKind is the set of all kinds.
 	AnyKind = NullKind | BoolKind | IntegerKind | NumberKind | StringKind | ListKind | StructKind
 
-	scalarKinds = BoolKind | IntegerKind | NumberKind | StringKind
+	ScalarKinds = BoolKind | IntegerKind | NumberKind | StringKind
 )
 
 var kindNames = [...]struct {
@@ -97,6 +101,16 @@ var kindNames = [...]struct {
 
 // Has reports whether k contains every kind of other.
 func (k Kinds) Has(other Kinds) bool { return k&other == other }
+
+// Split returns the kinds of the set one by one.
+func (k Kinds) Split() (kinds []Kinds) {
+	for _, n := range kindNames {
+		if k.Has(n.kind) {
+			kinds = append(kinds, n.kind)
+		}
+	}
+	return kinds
+}
 
 // String returns the names of the kinds separated by "|", or "any" for all of
 // them. "number" stands for integers as well.
@@ -230,7 +244,7 @@ const (
 
 // HasSensitive reports whether the value, or a part of it, is a secret.
 func (n *Node) HasSensitive() (found bool) {
-	n.visit("", func(_ string, n *Node) { found = found || n.Sensitive })
+	n.Visit("", func(_ string, n *Node) { found = found || n.Sensitive })
 	return found
 }
 
@@ -271,8 +285,8 @@ type Form struct {
 	Source Position `json:"source,omitzero"`
 }
 
-// constrained reports whether the alternative says more than its kinds.
-func (s *Scalar) constrained() bool {
+// Constrained reports whether the alternative says more than its kinds.
+func (s *Scalar) Constrained() bool {
 	return len(s.Enum) > 0 || len(s.Not) > 0 || s.Minimum != nil || s.Maximum != nil ||
 		len(s.Patterns) > 0 || s.MinRunes != nil || s.MaxRunes != nil || s.MultipleOf != nil || len(s.Forms) > 0
 }
@@ -452,6 +466,9 @@ type Field struct {
 	Schema   *Node    `json:"schema"`
 }
 
+// TakenFromElsewhere reports whether the field gets its value from elsewhere in the object when it is missing.
+func (f *Field) TakenFromElsewhere() bool { return f.Presence == Regular && f.Schema.From != nil }
+
 // Presence says what it means that a field is missing from the data.
 type Presence string
 
@@ -466,4 +483,59 @@ const (
 type KeyPattern struct {
 	Key   *Node `json:"key"`
 	Value *Node `json:"value"`
+}
+
+// AdmitsAll reports whether the node admits everything.
+func (n *Node) AdmitsAll() bool {
+	return n.Kinds == AnyKind && n.Scalars == nil && n.List == nil && n.Struct == nil && n.Union == nil &&
+		n.Logic == nil && n.Fallback == nil && n.Format == ""
+}
+
+// MaxDepth is how deep a form may nest. It bounds the recursion of programs.
+const MaxDepth = 64
+
+// ServerOwned reports whether a top-level field is the server's, not the
+// schema's.
+func ServerOwned(name string) bool {
+	return name == "apiVersion" || name == "kind" || name == "metadata"
+}
+
+// At returns the node of an item by its index, nil if it may be anything.
+func (l *List) At(i int) *Node {
+	switch {
+	case l.Prefix == nil:
+		return l.Items
+	case i < len(l.Prefix):
+		return l.Prefix[i]
+	}
+	return l.Rest
+}
+
+// Each returns the nodes of which each item is one.
+func (l *List) Each() []*Node {
+	if l.Prefix == nil {
+		return []*Node{l.Items}
+	}
+	return append(slices.Clip(l.Prefix), l.Rest)
+}
+
+// String writes a reference as people read it.
+func (r *Reference) String() string {
+	var b strings.Builder
+	for i := range r.Parts {
+		p := &r.Parts[i]
+		name := strings.Join(p.Path, ".")
+		if p.Key {
+			name = "the key"
+		}
+		switch {
+		case !r.Joined:
+			return name
+		case p.Path == nil && !p.Key:
+			b.WriteString(p.Text)
+		default:
+			b.WriteString(`\(` + name + `)`)
+		}
+	}
+	return `"` + b.String() + `"`
 }

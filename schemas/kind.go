@@ -1,6 +1,8 @@
 package schemas
 
-import "encoding/json"
+import (
+	"encoding/json"
+)
 
 // A Kind is a resource type: its names, and a schema for each of its versions.
 type Kind struct {

@@ -7,11 +7,11 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// checkList returns what is wrong with the type of a list, by the rules that Kubernetes has for
+// CheckList returns what is wrong with the type of a list, by the rules that Kubernetes has for
 // CustomResourceDefinitions: items of sets and maps are not null, those of a set are compared as
 // a whole, those of a map are structs with all keys, each a scalar that is required or has a
 // default.
-func checkList(path *field.Path, l *List) field.ErrorList {
+func CheckList(path *field.Path, l *List) field.ErrorList {
 	switch {
 	case len(l.MapKeys) > 0 && l.Type != ListMap:
 		return field.ErrorList{field.Invalid(path, l.MapKeys, "only a list of type map has keys")}
@@ -46,7 +46,7 @@ func checkMap(path *field.Path, l *List) field.ErrorList {
 			errs = append(errs, field.Duplicate(path, key))
 		case at < 0:
 			errs = append(errs, field.Invalid(path, key, fmt.Sprintf("the items have no field %s", key)))
-		case fields[at].Schema.Kinds&^(scalarKinds) != 0:
+		case fields[at].Schema.Kinds&^(ScalarKinds) != 0:
 			errs = append(errs, field.Invalid(path, key, fmt.Sprintf("the key %s must be a scalar, not %s", key, fields[at].Schema.Kinds)))
 		case fields[at].Presence == Optional && l.Items.Fallback == nil: // which has it say so
 			errs = append(errs, field.Invalid(path, key, fmt.Sprintf("the key %s must be required or have a default", key)))

@@ -15,8 +15,8 @@ func Difference(a, b *Node) (path string, differ bool) {
 	return difference(reflect.ValueOf(a), reflect.ValueOf(b), "")
 }
 
-// same tells whether two forms differ in nothing but positions and docs.
-func same(a, b *Node) bool {
+// Same tells whether two forms differ in nothing but positions and docs.
+func Same(a, b *Node) bool {
 	_, differ := Difference(a, b)
 	return !differ
 }
@@ -26,7 +26,7 @@ func same(a, b *Node) bool {
 func (k *Kind) SameForm(other *Kind) bool {
 	a, _ := k.Version(k.StorageVersion)
 	b, _ := other.Version(other.StorageVersion)
-	return a != nil && b != nil && k.Group == other.Group && k.Kind == other.Kind && a.Name == b.Name && same(a.Schema, b.Schema)
+	return a != nil && b != nil && k.Group == other.Group && k.Kind == other.Kind && a.Name == b.Name && Same(a.Schema, b.Schema)
 }
 
 // StoredAs tells whether what is stored of the kind can be shown as the other stores it,
@@ -41,11 +41,8 @@ func (k *Kind) StoredAs(other *Kind) bool {
 	}
 	a, _ := k.Version(k.StorageVersion)
 	b, _ := other.Version(other.StorageVersion)
-	return a != nil && b != nil && same(a.Schema, b.Schema)
+	return a != nil && b != nil && Same(a.Schema, b.Schema)
 }
-
-// Adapts tells whether Prepare would change any object at all.
-func (p *Program) Adapts() bool { return p.root.acts }
 
 var (
 	positionType = reflect.TypeFor[Position]()

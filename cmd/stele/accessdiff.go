@@ -7,12 +7,14 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/signal"
 	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"stele.dev/stele/cmd/stele/internal/client"
+	"stele.dev/stele/cmd/stele/internal/show"
+	"stele.dev/stele/cmd/stele/internal/usage"
 	"stele.dev/stele/core/access"
 	"stele.dev/stele/policy"
 )
@@ -21,15 +23,15 @@ func accessCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "access",
 		Short: "Compare what policies allow",
-		Args:  noArguments,
+		Args:  usage.NoArguments,
 	}
 	cmd.AddCommand(accessDiffCommand())
 	return cmd
 }
 
 type accessDiffOptions struct {
-	clientOptions
-	outputOptions
+	client.Flags
+	show.OutputFlags
 	from, to string
 	subjects []string
 	exitCode bool
@@ -52,52 +54,52 @@ What subjects gain or lose as members of system:authenticated and the like is sh
 alone, unless --subject names them. Conditions are compared by their text. To ask takes the
 permission to create accessdifferences.policy.stele.dev.
 
-` + momentHelp,
+` + client.MomentHelp,
 		Example: `  stele access diff --to ./policy
   stele access diff --from 1200 --to 1250 --subject group:devs
   stele access diff --from yesterday -n shop -o json
   stele access diff --to ./policy --exit-code`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return usagef("unexpected argument %q; use --from MOMENT|DIR and --to MOMENT|DIR", args[0])
+				return usage.Errorf("unexpected argument %q; use --from MOMENT|DIR and --to MOMENT|DIR", args[0])
 			}
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			err := o.run(cmd)
-			if err != nil && o.exitCode && !errors.Is(err, errSaid) && !errors.Is(err, syscall.EPIPE) {
-				return exitError{exitUsage, err}
+			if err != nil && o.exitCode && !errors.Is(err, usage.ErrPrinted) && !errors.Is(err, syscall.EPIPE) {
+				return usage.Exit(usage.ExitUsage, err)
 			}
 			return err
 		},
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
-	o.clientOptions.addFlags(cmd)
+	o.Flags.AddFlags(cmd)
 	o.compile.addFlags(cmd.Flags())
-	o.addIdentity(cmd)
-	o.outputOptions.addFlags(cmd, "json", "yaml")
+	o.AddIdentity(cmd)
+	o.OutputFlags.AddFlags(cmd, "json", "yaml")
 	f := cmd.Flags()
 	f.StringVar(&o.from, "from", "now", "`MOMENT` whose policy is compared with, or folder of a bundle")
 	f.StringVar(&o.to, "to", "now", "`MOMENT` whose policy is compared, or folder of a bundle")
 	f.StringArrayVar(&o.subjects, "subject", nil, "only what matters to user:NAME, group:NAME or serviceaccount:NAMESPACE/NAME; may be repeated")
 	f.BoolVar(&o.exitCode, "exit-code", false, "exit with 1 if something differs, and with 2 if it cannot be told")
 	f.Lookup("namespace").Usage = "only what matters in this namespace (default: all)"
-	_ = cmd.RegisterFlagCompletionFunc("subject", cobra.FixedCompletions([]string{"user:", "group:", "serviceaccount:"}, noFiles|cobra.ShellCompDirectiveNoSpace))
+	_ = cmd.RegisterFlagCompletionFunc("subject", cobra.FixedCompletions([]string{"user:", "group:", "serviceaccount:"}, usage.NoFiles|cobra.ShellCompDirectiveNoSpace))
 	return cmd
 }
 
 func (o *accessDiffOptions) run(cmd *cobra.Command) (err error) {
-	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := usage.Interruptible(cmd)
 	defer stop()
-	if err := o.check(); err != nil {
+	if err := o.Check(); err != nil {
 		return err
 	}
 	if !cmd.Flags().Changed("from") && !cmd.Flags().Changed("to") {
-		return missing(cmd, "--from or --to, each a MOMENT or the folder of a bundle")
+		return usage.Missing(cmd, "--from or --to, each a MOMENT or the folder of a bundle")
 	}
 	d := &access.Difference{TypeMeta: metav1.TypeMeta{APIVersion: access.Group + "/" + access.Version, Kind: access.DifferenceKind}}
-	if o.namespace != "" {
-		d.Spec.Namespace = &o.namespace
+	if o.Namespace != "" {
+		d.Spec.Namespace = &o.Namespace
 	}
 	for _, text := range o.subjects {
 		s, err := parseSubject(text)
@@ -111,13 +113,13 @@ func (o *accessDiffOptions) run(cmd *cobra.Command) (err error) {
 		into       *access.Side
 	}{{"from", o.from, &d.Spec.From}, {"to", o.to, &d.Spec.To}} {
 		if err := o.side(ctx, cmd, side.text, side.into); err != nil {
-			if errors.Is(err, errSaid) {
+			if errors.Is(err, usage.ErrPrinted) {
 				return err
 			}
 			return fmt.Errorf("--%s: %w", side.flag, err)
 		}
 	}
-	text, err := askAccess(ctx, &o.clientOptions, cmd.ErrOrStderr(), access.DifferencePlural, d)
+	text, err := client.AskAccess(ctx, &o.Flags, cmd.ErrOrStderr(), access.DifferencePlural, d)
 	if err != nil {
 		return err
 	}
@@ -125,15 +127,15 @@ func (o *accessDiffOptions) run(cmd *cobra.Command) (err error) {
 	if err := json.Unmarshal(text, answer); err != nil {
 		return err
 	}
-	out, err := o.open(cmd, false)
+	out, err := o.Open(cmd, false)
 	if err != nil {
 		return err
 	}
 	defer func() { err = cmp.Or(err, out.Close()) }()
-	if o.format == "" {
-		err = o.show(out, answer)
+	if o.Format == "" {
+		err = show.AccessDifference(out, answer, o.from, o.to)
 	} else {
-		err = out.document(o.format, text)
+		err = out.Document(o.Format, text)
 	}
 	if err == nil && o.exitCode && len(answer.Status.Changes)+len(answer.Status.Chain) > 0 {
 		return errDiffers
@@ -141,7 +143,7 @@ func (o *accessDiffOptions) run(cmd *cobra.Command) (err error) {
 	return err
 }
 
-// side reads what a flag says: a folder, or a moment.
+// side reads the bundle or the moment that a flag names.
 func (o *accessDiffOptions) side(ctx context.Context, cmd *cobra.Command, text string, into *access.Side) error {
 	if info, err := os.Stat(text); err == nil && info.IsDir() || strings.ContainsRune(text, os.PathSeparator) {
 		source, err := policy.ReadDir(text)
@@ -153,7 +155,7 @@ func (o *accessDiffOptions) side(ctx context.Context, cmd *cobra.Command, text s
 			return err
 		}
 		if len(diags) > 0 {
-			return errDiagnostics(cmd.ErrOrStderr(), source, diags, text)
+			return show.ErrDiagnostics(cmd.ErrOrStderr(), source, diags, text)
 		}
 		into.Access = compiled.Form.Access()
 		return nil
@@ -161,21 +163,22 @@ func (o *accessDiffOptions) side(ctx context.Context, cmd *cobra.Command, text s
 	if text == "now" {
 		return nil
 	}
-	config, _, err := o.config()
+	config, _, err := o.Config()
 	if err != nil {
 		return err
 	}
-	m, err := newMoments(config)
+	m, err := client.NewMoments(config)
 	if err != nil {
 		return err
 	}
-	into.Revision, err = m.resolve(ctx, text)
-	if unread := new(noMomentError); errors.As(err, &unread) {
-		return fmt.Errorf("%q is neither a folder nor a moment; write the folder of a bundle, or %s", text, momentUsage)
+	into.Revision, err = m.Resolve(ctx, text)
+	if unread := new(client.NoMomentError); errors.As(err, &unread) {
+		return fmt.Errorf("%q is neither a folder nor a moment; write the folder of a bundle, or %s", text, client.MomentUsage)
 	}
 	return err
 }
 
+// parseSubject parses user:NAME, group:NAME or serviceaccount:NAMESPACE/NAME.
 func parseSubject(text string) (policy.Subject, error) {
 	kind, name, _ := strings.Cut(text, ":")
 	switch namespace, account, ok := strings.Cut(name, "/"); {
@@ -188,120 +191,4 @@ func parseSubject(text string) (policy.Subject, error) {
 		return policy.Subject{User: "system:serviceaccount:" + namespace + ":" + account}, nil
 	}
 	return policy.Subject{}, fmt.Errorf("--subject %s: write user:NAME, group:NAME or serviceaccount:NAMESPACE/NAME", text)
-}
-
-// changeMarks are how types of changes are shown.
-var changeMarks = map[string]struct {
-	mark  string
-	style style
-}{
-	policy.Gained: {"+", added}, policy.Lost: {"-", removed}, policy.Changed: {"~", altered}, policy.Denied: {"!", removed}, policy.NotDenied: {".", added},
-}
-
-func (o *accessDiffOptions) show(out *output, answer *access.Difference) error {
-	st := &answer.Status
-	name := func(s *access.State, text string) string {
-		if s.Policy == "" {
-			return text
-		}
-		return fmt.Sprintf("policy %.12s of revision %d", s.Policy, s.PolicyRevision)
-	}
-	from, to := name(&st.From, o.from), name(&st.To, o.to)
-	if len(st.Changes)+len(st.Chain) == 0 {
-		_, err := fmt.Fprintf(out, "Nobody gains or loses anything from %s to %s.\n", from, to)
-		return err
-	}
-	if _, err := fmt.Fprintf(out, "From %s to %s:\n\n", from, to); err != nil {
-		return err
-	}
-	for _, c := range st.Chain {
-		text := fmt.Sprintf("authorizer %s %s: %s", c.Authorizer, strings.ToLower(c.Type), c.Message)
-		how := altered
-		if c.Weaker {
-			text, how = text+" (weaker)", removed
-		}
-		if _, err := fmt.Fprintln(out, out.paint(how, text)); err != nil {
-			return err
-		}
-	}
-	if len(st.Chain) > 0 && len(st.Changes) > 0 {
-		fmt.Fprintln(out)
-	}
-	rows := &columns{out: out}
-	if len(st.Changes) > 0 {
-		rows.header(" ", "SUBJECT", "VERBS", "ON", "NAMES", "NAMESPACES", "BY")
-	}
-	for i := range st.Changes {
-		c := &st.Changes[i]
-		m := changeMarks[c.Type]
-		below := ""
-		switch {
-		case c.Type == policy.Changed:
-			below = "   " + out.paint(m.style, "before: "+cmp.Or(c.Before, "always")) + "\n   " + out.paint(m.style, "now:    "+cmp.Or(c.After, "always")) + "\n"
-		case c.Before+c.After != "":
-			below = "   " + out.paint(m.style, cmp.Or(c.After, c.Before)) + "\n"
-		}
-		var by []string
-		for _, g := range c.By {
-			by = append(by, groundText(g))
-		}
-		names := ""
-		if len(c.Names) > 0 {
-			names = butText(c.Names, c.ExceptNames)
-		}
-		rows.add(below, cell{text: m.mark, style: m.style}, cell{text: subjectText(c.Subject), style: m.style}, cell{text: butText(c.Verbs, c.ExceptVerbs)},
-			cell{text: scopeText(&c.Scope)}, cell{text: names}, cell{text: butText(c.Namespaces, c.ExceptNamespaces)}, cell{text: strings.Join(by, ", "), style: subtle})
-	}
-	return rows.flush()
-}
-
-// butText is a list without some words.
-func butText(words, except []string) string {
-	shown := make([]string, len(words))
-	for i, w := range words {
-		if shown[i] = w; w == "" {
-			shown[i] = `""`
-		}
-	}
-	text := strings.Join(shown, ", ")
-	if len(except) > 0 {
-		text += " but " + butText(except, nil)
-	}
-	return text
-}
-
-// scopeText is the resources, or the paths.
-func scopeText(s *policy.Scope) string {
-	if len(s.Paths) > 0 {
-		return butText(s.Paths, s.ExceptPaths)
-	}
-	group := ""
-	switch {
-	case len(s.APIGroups) == 1 && len(s.ExceptAPIGroups) == 0 && s.APIGroups[0] != "":
-		group = "." + s.APIGroups[0]
-	case len(s.APIGroups) > 1 || len(s.ExceptAPIGroups) > 0:
-		group = ".{" + butText(s.APIGroups, s.ExceptAPIGroups) + "}"
-	}
-	subs := s.Subresources
-	if len(subs) == 0 {
-		subs = []string{""}
-	}
-	var words []string
-	for _, r := range s.Resources {
-		for _, sub := range subs {
-			switch {
-			case sub == "*" && r == "*" && len(s.ExceptSubresources) == 0:
-				words = append(words, "*"+group) // as in rules
-			case sub == "*":
-				words = append(words, r+"[/"+butText([]string{"*"}, s.ExceptSubresources)+"]"+group)
-			case sub == "" && r == "*":
-				words = append(words, "*"+group+" without subresources")
-			case sub == "":
-				words = append(words, r+group)
-			default:
-				words = append(words, r+"/"+sub+group)
-			}
-		}
-	}
-	return butText(words, s.ExceptResources)
 }

@@ -10,7 +10,6 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -19,11 +18,14 @@ import (
 	"golang.org/x/term"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"stele.dev/stele/cmd/stele/internal/client"
+	"stele.dev/stele/cmd/stele/internal/show"
+	"stele.dev/stele/cmd/stele/internal/usage"
 )
 
 type atOptions struct {
-	clientOptions
-	formatOptions
+	client.Flags
+	show.FormatFlags
 	use, list, remove bool
 }
 
@@ -41,14 +43,14 @@ a context that is like the current one, and named like it with @ and the revisio
 there until --remove takes it away. A MOMENT is resolved once: the context stays at its
 revision.
 
-` + momentHelp,
+` + client.MomentHelp,
 		Example: `  stele at 10m -- kubectl get configmaps -A
   stele at "yesterday 14:00" -- k9s
   stele at 1h
   stele at --list
   stele at --remove`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := o.check(); err != nil {
+			if err := o.Check(); err != nil {
 				return err
 			}
 			switch {
@@ -57,71 +59,42 @@ revision.
 			case o.remove:
 				return o.forget(cmd, args)
 			case o.list || len(args) == 0 || cmd.ArgsLenAtDash() == 0 || cmd.ArgsLenAtDash() == len(args):
-				return missing(cmd, "MOMENT; a command follows --")
+				return usage.Missing(cmd, "MOMENT; a command follows --")
 			case len(args) == 1:
 				return o.keep(cmd, args[0])
 			case cmd.ArgsLenAtDash() != 1:
-				return usagef("use one MOMENT, then -- and a command: `%s %s -- %s`", cmd.CommandPath(), quoted(args[0]), strings.Join(args[1:], " "))
+				return usage.Errorf("use one MOMENT, then -- and a command: `%s %s -- %s`", cmd.CommandPath(), usage.Quote(args[0]), strings.Join(args[1:], " "))
 			}
 			if o.use {
-				return usagef("--use and a command cannot be given together: --use is for a context that stays")
+				return usage.Errorf("--use and a command cannot be given together: --use is for a context that stays")
 			}
 			return o.exec(cmd, args[0], args[1:])
 		},
 		ValidArgsFunction: func(cmd *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
 			switch {
 			case o.remove:
-				return slices.DeleteFunc(o.kept(), func(name string) bool { return slices.Contains(args, name) }), noFiles
+				return slices.DeleteFunc(o.kept(), func(name string) bool { return slices.Contains(args, name) }), usage.NoFiles
 			case len(args) == 0 && !o.list:
-				return completeMoments(cmd, args, word)
+				return client.CompleteMoments(cmd, args, word)
 			case len(args) > 0:
 				return nil, cobra.ShellCompDirectiveDefault
 			}
-			return nil, noFiles
+			return nil, usage.NoFiles
 		},
 	}
-	o.clientOptions.addFlags(cmd)
-	o.formatOptions.addFlags(cmd, "json", "yaml", "name")
+	o.Flags.AddFlags(cmd)
+	o.FormatFlags.AddFlags(cmd, "json", "yaml", "name")
 	f := cmd.Flags()
 	f.BoolVar(&o.use, "use", false, "make the new context the current one")
 	f.BoolVar(&o.list, "list", false, "list the contexts that are at a moment")
 	f.BoolVar(&o.remove, "remove", false, "remove the contexts that are named, or all that are at a moment")
-	exclusive(cmd, "use", "list", "remove")
+	usage.Exclusive(cmd, "use", "list", "remove")
 	return cmd
 }
 
-// quoted is a word for a shell.
-func quoted(word string) string {
-	if strings.ContainsAny(word, " \t\"'$") {
-		return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
-	}
-	return word
-}
-
-// atMoment is how the URL of a server ends that is at one.
-var atMoment = regexp.MustCompile(`/at/([0-9]+)/?$`)
-
-// anyMoment is how it ends if somebody wrote it.
-var anyMoment = regexp.MustCompile(`/at/[0-9][^/]*/?$`)
-
-// presentOf is the URL of a server as it is now.
-func presentOf(server string) string {
-	return anyMoment.ReplaceAllString(strings.TrimSuffix(server, "/"), "")
-}
-
-// at is a kubeconfig's context at a revision.
-type contextAt struct {
-	name        string // of the context
-	clusterName string
-	context     *clientcmdapi.Context
-	cluster     *clientcmdapi.Cluster
-	revision    uint64
-	original    string // name of the context that it is like
-}
-
-// resolve makes the current context one at a moment, without keeping it.
-func (o *atOptions) resolve(ctx context.Context, text string) (*clientcmdapi.Config, *contextAt, error) {
-	config, loader, err := o.config()
+// resolve returns the kubeconfig, and its current context changed to show a moment.
+func (o *atOptions) resolve(ctx context.Context, text string) (*clientcmdapi.Config, *client.ContextAt, error) {
+	config, loader, err := o.Config()
 	if err != nil {
 		return nil, nil, err
 	}
@@ -130,47 +103,47 @@ func (o *atOptions) resolve(ctx context.Context, text string) (*clientcmdapi.Con
 		return nil, nil, err
 	}
 	name := raw.CurrentContext
-	if o.context != "" {
-		name = o.context
+	if o.Context != "" {
+		name = o.Context
 	}
 	current := raw.Contexts[name]
 	if current == nil || raw.Clusters[current.Cluster] == nil {
 		return nil, nil, fmt.Errorf("the kubeconfig has no context %q with a cluster; `kubectl config get-contexts` lists those it has", name)
 	}
-	m, err := newMoments(config)
+	m, err := client.NewMoments(config)
 	if err != nil {
 		return nil, nil, err
 	}
-	revision, err := m.resolve(ctx, text)
+	revision, err := m.Resolve(ctx, text)
 	if err != nil {
 		return nil, nil, err
 	}
-	at := &contextAt{revision: revision, original: name, context: current.DeepCopy(), cluster: raw.Clusters[current.Cluster].DeepCopy()}
+	at := &client.ContextAt{Revision: revision, Original: name, Context: current.DeepCopy(), Cluster: raw.Clusters[current.Cluster].DeepCopy()}
 	suffix := fmt.Sprintf("@%d", revision)
 	clusterName := current.Cluster
-	if old := atMoment.FindStringSubmatch(at.cluster.Server); old != nil {
-		at.original = strings.TrimSuffix(name, "@"+old[1])
+	if old := client.AtMoment.FindStringSubmatch(at.Cluster.Server); old != nil {
+		at.Original = strings.TrimSuffix(name, "@"+old[1])
 		clusterName = strings.TrimSuffix(clusterName, "@"+old[1])
 	}
-	at.name, at.clusterName = at.original+suffix, clusterName+suffix
-	at.cluster.Server = fmt.Sprintf("%s/at/%d", presentOf(at.cluster.Server), revision)
-	at.context.Cluster = at.clusterName
-	if o.namespace != "" {
-		at.context.Namespace = o.namespace
+	at.Name, at.ClusterName = at.Original+suffix, clusterName+suffix
+	at.Cluster.Server = fmt.Sprintf("%s/at/%d", client.PresentURL(at.Cluster.Server), revision)
+	at.Context.Cluster = at.ClusterName
+	if o.Namespace != "" {
+		at.Context.Namespace = o.Namespace
 	}
 	return &raw, at, nil
 }
 
-// exec runs a command at a moment.
+// exec runs a command with a kubeconfig that shows a moment.
 func (o *atOptions) exec(cmd *cobra.Command, text string, command []string) error {
 	raw, at, err := o.resolve(cmd.Context(), text)
 	if err != nil {
 		return err
 	}
 	config := clientcmdapi.NewConfig()
-	config.Clusters[at.clusterName], config.Contexts[at.name], config.CurrentContext = at.cluster, at.context, at.name
-	if user := raw.AuthInfos[at.context.AuthInfo]; user != nil {
-		config.AuthInfos[at.context.AuthInfo] = user
+	config.Clusters[at.ClusterName], config.Contexts[at.Name], config.CurrentContext = at.Cluster, at.Context, at.Name
+	if user := raw.AuthInfos[at.Context.AuthInfo]; user != nil {
+		config.AuthInfos[at.Context.AuthInfo] = user
 	}
 	dir, err := os.MkdirTemp("", "stele-at-") // for its owner alone
 	if err != nil {
@@ -187,8 +160,7 @@ func (o *atOptions) exec(cmd *cobra.Command, text string, command []string) erro
 	return runChild(child)
 }
 
-// runChild runs a program as if it were this one: signals go to it, and its exit code is
-// this one's.
+// runChild runs a program in place of this one: it forwards signals, and returns the program's exit code.
 func runChild(child *exec.Cmd) error {
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, os.Interrupt, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGHUP)
@@ -198,7 +170,7 @@ func runChild(child *exec.Cmd) error {
 		if errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist) {
 			code = 127 // as shells have it
 		}
-		return exitError{code, err}
+		return usage.Exit(code, err)
 	}
 	done := make(chan error, 1)
 	go func() { done <- child.Wait() }()
@@ -216,101 +188,82 @@ func runChild(child *exec.Cmd) error {
 				return err
 			}
 			if status, ok := ended.Sys().(syscall.WaitStatus); ok && status.Signaled() {
-				return exitError{128 + int(status.Signal()), errSaid}
+				return usage.Exit(128+int(status.Signal()), usage.ErrPrinted)
 			}
-			return exitError{ended.ExitCode(), errSaid}
+			return usage.Exit(ended.ExitCode(), usage.ErrPrinted)
 		}
 	}
 }
 
-// keep adds a context at a moment to the kubeconfig.
+// keep adds a context that shows a moment to the kubeconfig.
 func (o *atOptions) keep(cmd *cobra.Command, text string) error {
 	raw, at, err := o.resolve(cmd.Context(), text)
 	if err != nil {
 		return err
 	}
-	if other := raw.Clusters[at.clusterName]; other != nil && other.Server != at.cluster.Server {
-		return fmt.Errorf("the kubeconfig has another cluster named %s already, at %s; rename it by `kubectl config`", at.clusterName, other.Server)
+	if other := raw.Clusters[at.ClusterName]; other != nil && other.Server != at.Cluster.Server {
+		return fmt.Errorf("the kubeconfig has another cluster named %s already, at %s; rename it by `kubectl config`", at.ClusterName, other.Server)
 	}
-	raw.Clusters[at.clusterName], raw.Contexts[at.name] = at.cluster, at.context
+	raw.Clusters[at.ClusterName], raw.Contexts[at.Name] = at.Cluster, at.Context
 	if o.use {
-		raw.CurrentContext = at.name
+		raw.CurrentContext = at.Name
 	}
-	if err := clientcmd.ModifyConfig(o.loadingRules(), *raw, true); err != nil {
+	if err := clientcmd.ModifyConfig(o.LoadingRules(), *raw, true); err != nil {
 		return err
 	}
-	if o.format != "" {
+	if o.Format != "" {
 		return o.contexts(cmd, raw, at)
 	}
 	kubectl := "kubectl"
-	if o.kubeconfig != "" || !isPlugin() && os.Getenv(clientcmd.RecommendedConfigPathEnvVar) == "" {
-		kubectl += " --kubeconfig " + quoted(o.loadingRules().GetDefaultFilename())
+	if o.Kubeconfig != "" || !usage.IsPlugin() && os.Getenv(clientcmd.RecommendedConfigPathEnvVar) == "" {
+		kubectl += " --kubeconfig " + usage.Quote(o.LoadingRules().GetDefaultFilename())
 	}
 	if !o.use {
-		kubectl += " --context " + quoted(at.name)
+		kubectl += " --context " + usage.Quote(at.Name)
 	}
-	o.say(cmd, "The context %s is at revision %d. Try\n\n  %s get configmaps\n", at.name, at.revision, kubectl)
+	o.Say(cmd, "The context %s is at revision %d. Try\n\n  %s get configmaps\n", at.Name, at.Revision, kubectl)
 	if o.use {
-		o.say(cmd, "It is the current one now; `kubectl config use-context %s` goes back.", at.original)
+		o.Say(cmd, "It is the current one now; `kubectl config use-context %s` goes back.", at.Original)
 	}
 	return nil
 }
 
-// moments are the contexts that are at one, by their names.
-func atContexts(raw *clientcmdapi.Config) map[string]*contextAt {
-	all := map[string]*contextAt{}
-	for name, c := range raw.Contexts {
-		cluster := raw.Clusters[c.Cluster]
-		if cluster == nil {
-			continue
-		}
-		end := atMoment.FindStringSubmatch(cluster.Server)
-		if end == nil || !strings.HasSuffix(name, "@"+end[1]) {
-			continue
-		}
-		at := &contextAt{name: name, clusterName: c.Cluster, context: c, cluster: cluster, original: strings.TrimSuffix(name, "@"+end[1])}
-		if _, err := fmt.Sscan(end[1], &at.revision); err == nil {
-			all[name] = at
-		}
-	}
-	return all
-}
-
-// kept are their names, sorted.
+// kept returns the names of these contexts.
 func (o *atOptions) kept() []string {
-	raw, err := o.loadingRules().Load()
+	raw, err := o.LoadingRules().Load()
 	if err != nil {
 		return nil
 	}
-	return slices.Sorted(maps.Keys(atContexts(raw)))
+	return slices.Sorted(maps.Keys(client.ContextsAt(raw)))
 }
 
+// show lists the contexts that show a moment.
 func (o *atOptions) show(cmd *cobra.Command) error {
-	raw, err := o.loadingRules().Load()
+	raw, err := o.LoadingRules().Load()
 	if err != nil {
 		return err
 	}
-	all := atContexts(raw)
-	if o.format != "" {
-		return o.contexts(cmd, raw, slices.SortedFunc(maps.Values(all), func(a, b *contextAt) int { return strings.Compare(a.name, b.name) })...)
+	all := client.ContextsAt(raw)
+	if o.Format != "" {
+		return o.contexts(cmd, raw, slices.SortedFunc(maps.Values(all), func(a, b *client.ContextAt) int { return strings.Compare(a.Name, b.Name) })...)
 	}
 	if len(all) == 0 {
-		o.hint(cmd, "No context is at a moment; `%s MOMENT` makes one.", cmd.CommandPath())
+		o.Hint(cmd, "No context is at a moment; `%s MOMENT` makes one.", cmd.CommandPath())
 		return nil
 	}
-	c := &columns{out: &output{Writer: cmd.OutOrStdout()}}
-	c.header("CURRENT", "CONTEXT", "REVISION", "SERVER")
+	c := &show.Columns{Out: &show.Output{Writer: cmd.OutOrStdout()}}
+	c.Header("CURRENT", "CONTEXT", "REVISION", "SERVER")
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		mark := ""
 		if name == raw.CurrentContext {
 			mark = "*"
 		}
-		c.add("", cell{text: mark}, cell{text: name}, cell{text: fmt.Sprint(all[name].revision)}, cell{text: presentOf(all[name].cluster.Server)})
+		c.Add("", show.Cell{Text: mark}, show.Cell{Text: name}, show.Cell{Text: fmt.Sprint(all[name].Revision)}, show.Cell{Text: client.PresentURL(all[name].Cluster.Server)})
 	}
-	return c.flush()
+	return c.Flush()
 }
 
-// contextDocument is a context at a moment, for programs.
+// contextDocument is a context that shows a moment, as a document.
 type contextDocument struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
@@ -320,33 +273,33 @@ type contextDocument struct {
 	Current    bool   `json:"current"`
 }
 
-// contexts prints contexts for programs.
-func (o *atOptions) contexts(cmd *cobra.Command, raw *clientcmdapi.Config, all ...*contextAt) error {
-	out := &output{Writer: cmd.OutOrStdout()}
-	list := documents{out: out, format: o.format}
+// contexts prints contexts in the format of -o.
+func (o *atOptions) contexts(cmd *cobra.Command, raw *clientcmdapi.Config, all ...*client.ContextAt) error {
+	out := &show.Output{Writer: cmd.OutOrStdout()}
+	list := show.Documents{Out: out, Format: o.Format}
 	for _, at := range all {
-		if o.format == "name" {
-			fmt.Fprintln(out, at.name)
+		if o.Format == "name" {
+			fmt.Fprintln(out, at.Name)
 			continue
 		}
-		if err := list.add(contextDocument{clientVersion, "Context", at.name, at.revision, at.cluster.Server, at.name == raw.CurrentContext}); err != nil {
+		if err := list.Add(contextDocument{client.DocumentVersion, "Context", at.Name, at.Revision, at.Cluster.Server, at.Name == raw.CurrentContext}); err != nil {
 			return err
 		}
 	}
-	if o.format == "name" {
+	if o.Format == "name" {
 		return nil
 	}
-	return list.end()
+	return list.End()
 }
 
-// forget removes contexts at moments, and their clusters.
+// forget removes contexts that show a moment, and their clusters.
 func (o *atOptions) forget(cmd *cobra.Command, names []string) error {
-	rules := o.loadingRules()
+	rules := o.LoadingRules()
 	raw, err := rules.Load()
 	if err != nil {
 		return err
 	}
-	all := atContexts(raw)
+	all := client.ContextsAt(raw)
 	if len(names) == 0 {
 		names = slices.Sorted(maps.Keys(all))
 	}
@@ -356,12 +309,12 @@ func (o *atOptions) forget(cmd *cobra.Command, names []string) error {
 			return fmt.Errorf("%s is no context that is at a moment; `%s --list` lists them", name, cmd.CommandPath())
 		}
 		delete(raw.Contexts, name)
-		if !slices.ContainsFunc(slices.Collect(maps.Values(raw.Contexts)), func(c *clientcmdapi.Context) bool { return c.Cluster == at.clusterName }) {
-			delete(raw.Clusters, at.clusterName)
+		if !slices.ContainsFunc(slices.Collect(maps.Values(raw.Contexts)), func(c *clientcmdapi.Context) bool { return c.Cluster == at.ClusterName }) {
+			delete(raw.Clusters, at.ClusterName)
 		}
 		if raw.CurrentContext == name {
-			raw.CurrentContext = at.original
-			if raw.Contexts[at.original] == nil {
+			raw.CurrentContext = at.Original
+			if raw.Contexts[at.Original] == nil {
 				raw.CurrentContext = ""
 			}
 		}
@@ -370,10 +323,10 @@ func (o *atOptions) forget(cmd *cobra.Command, names []string) error {
 		return err
 	}
 	for _, name := range names {
-		o.say(cmd, "The context %s is removed.", name)
+		o.Say(cmd, "The context %s is removed.", name)
 	}
 	if len(names) == 0 {
-		o.hint(cmd, "No context is at a moment; there is nothing to remove.")
+		o.Hint(cmd, "No context is at a moment; there is nothing to remove.")
 	}
 	return nil
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 	"k8s.io/apiserver/pkg/apis/apiserver"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"stele.dev/stele/cmd/stele/internal/usage"
 	"stele.dev/stele/core/authn"
 	"stele.dev/stele/core/pki"
 	"stele.dev/stele/core/tokens"
@@ -113,7 +114,7 @@ type tokenWebhookOptions struct {
 func (o *tokenWebhookOptions) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.file, "authentication-token-webhook-config-file", "", "kubeconfig of a server that is asked by TokenReview whose bearer tokens are; read again when it changes, or its certificates do")
 	f.StringVar(&o.version, "authentication-token-webhook-version", "v1", "version of TokenReview that it is asked by: v1 or v1beta1")
-	durationVar(f, &o.cacheTTL, "authentication-token-webhook-cache-ttl", 2*time.Minute, "how long its answer that a token is valid is used again")
+	usage.DurationVar(f, &o.cacheTTL, "authentication-token-webhook-cache-ttl", 2*time.Minute, "how long its answer that a token is valid is used again")
 }
 
 // check finds what is wrong with the flags by themselves.

@@ -9,11 +9,12 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/pflag"
+	"stele.dev/stele/cmd/stele/internal/usage"
 	"stele.dev/stele/core/authz"
 	"stele.dev/stele/plugins/host"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/projections/policies"
-	"stele.dev/stele/schemas"
+	schemaprogram "stele.dev/stele/schemas/program"
 	"stele.dev/stele/schemas/workers"
 )
 
@@ -32,8 +33,8 @@ func (o *authorizationOptions) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.configFile, "authorization-config", "", "AuthorizationConfiguration whose webhooks the policy may name, as webhook:NAME; the order is the policy's; read again when it changes")
 	f.StringVar(&o.webhook.KubeconfigFile, "authorization-webhook-config-file", "", "kubeconfig of what the policy calls webhook, if there is no --authorization-config; when it fails it has no opinion")
 	f.StringVar(&o.webhook.Version, "authorization-webhook-version", "v1beta1", "version of the SubjectAccessReviews that this webhook gets")
-	durationVar(f, &o.webhook.AuthorizedTTL, "authorization-webhook-cache-authorized-ttl", 5*time.Minute, "how long an approval of this webhook is cached")
-	durationVar(f, &o.webhook.UnauthorizedTTL, "authorization-webhook-cache-unauthorized-ttl", 30*time.Second, "how long a refusal of this webhook is cached")
+	usage.DurationVar(f, &o.webhook.AuthorizedTTL, "authorization-webhook-cache-authorized-ttl", 5*time.Minute, "how long an approval of this webhook is cached")
+	usage.DurationVar(f, &o.webhook.UnauthorizedTTL, "authorization-webhook-cache-unauthorized-ttl", 30*time.Second, "how long a refusal of this webhook is cached")
 	f.StringVar(&o.plugins, "plugin-dir", "", "folder of the programs that the policy may name as plugins, by their checksums")
 	f.StringVar(&o.secrets, "plugin-secrets-dir", "", "folder of the secrets that the policy may name for plugins, one file each")
 }
@@ -76,7 +77,7 @@ func (o *authorizationOptions) new(dir *dataDir, metrics prometheus.Registerer, 
 // loadPolicy is how a replica makes a policy of a form in the log.
 func loadPolicy(evaluators *workers.Pool, authorizers *authz.Authorizers) func(*policies.Proposal) (*policy.Policy, error) {
 	return func(p *policies.Proposal) (*policy.Policy, error) {
-		loaded, err := policy.New(p.Form, schemas.EvaluateWith(evaluators))
+		loaded, err := policy.New(p.Form, schemaprogram.EvaluateWith(evaluators))
 		if err != nil {
 			return nil, err
 		}

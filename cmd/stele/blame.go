@@ -2,23 +2,19 @@ package main
 
 import (
 	"cmp"
-	"context"
-	"encoding/json"
 	"fmt"
-	"os"
-	"os/signal"
-	"syscall"
 
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/rest"
-	kjson "sigs.k8s.io/json"
+	"stele.dev/stele/cmd/stele/internal/client"
+	"stele.dev/stele/cmd/stele/internal/show"
+	"stele.dev/stele/cmd/stele/internal/usage"
 	"stele.dev/stele/core/blame"
 )
 
 type blameOptions struct {
-	clientOptions
-	outputOptions
+	client.Flags
+	show.OutputFlags
 	at string
 }
 
@@ -32,89 +28,71 @@ value, the time, and who sent that. For what nobody sent it names the kind whose
 it as a default, and the file and line where that stands. What a Secret holds and what a
 policy calls sensitive is shown by -o json and yaml alone.
 
-` + momentHelp,
+` + client.MomentHelp,
 		Example: `  stele blame database orders
   stele blame cm/settings --at 10m
   stele blame db orders -o json`,
 		RunE:              func(cmd *cobra.Command, args []string) error { return o.run(cmd, args) },
-		ValidArgsFunction: o.completeObjects(1),
+		ValidArgsFunction: o.CompleteObjects(1),
 	}
-	o.clientOptions.addFlags(cmd)
-	o.addIdentity(cmd)
-	o.outputOptions.addFlags(cmd, "json", "yaml", "name")
+	o.Flags.AddFlags(cmd)
+	o.AddIdentity(cmd)
+	o.OutputFlags.AddFlags(cmd, "json", "yaml", "name")
 	cmd.Flags().StringVar(&o.at, "at", "now", "`MOMENT` at which to look at the object")
-	_ = cmd.RegisterFlagCompletionFunc("at", completeMoments)
+	_ = cmd.RegisterFlagCompletionFunc("at", client.CompleteMoments)
 	return cmd
 }
 
 func (o *blameOptions) run(cmd *cobra.Command, args []string) (err error) {
-	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := usage.Interruptible(cmd)
 	defer stop()
-	kind, name, err := parseObject(args)
+	kind, name, err := client.ParseObject(args)
 	if err != nil {
 		return err
 	}
-	if err := o.check(); err != nil {
+	if err := o.Check(); err != nil {
 		return err
 	}
-	config, loader, err := o.config()
+	config, loader, err := o.Config()
 	if err != nil {
 		return err
 	}
 	b := &blame.Blame{TypeMeta: metav1.TypeMeta{APIVersion: blame.Group + "/" + blame.Version, Kind: blame.Kind}}
-	if b.Spec.Revision, err = revisionAt(ctx, config, o.at); err != nil {
+	if b.Spec.Revision, err = client.RevisionAt(ctx, config, o.at); err != nil {
 		return err
 	}
-	today, err := newKinds(config)
+	today, err := client.NewKinds(config)
 	if err != nil {
 		return err
 	}
-	mapping, _, err := today.resourceThen(kind, b.Spec.Revision)
+	mapping, _, err := today.ResourceThen(kind, b.Spec.Revision)
 	if err != nil {
 		return err
 	}
 	b.Spec.Group, b.Spec.Resource, b.Spec.Name = mapping.Resource.Group, mapping.Resource.Resource, name
-	if b.Spec.Namespace, err = o.namespaceFor(mapping, loader); err != nil {
+	if b.Spec.Namespace, err = o.NamespaceFor(mapping, loader); err != nil {
 		return err
 	}
-	answer, text, err := askBlame(ctx, config, b)
+	answer, text, err := client.AskBlame(ctx, config, b)
 	if err != nil {
 		return err
 	}
-	out, err := o.open(cmd, false)
+	out, err := o.Open(cmd, false)
 	if err != nil {
 		return err
 	}
 	defer func() { err = cmp.Or(err, out.Close()) }()
-	switch o.format {
+	switch o.Format {
 	case "":
 		kind := mapping.GroupVersionKind.GroupKind()
-		hidden := (&shapes{config: config}).secrets(kind)
+		hidden := (&client.Shapes{Config: config}).Secrets(kind)
 		if b.Spec.Revision > 0 {
-			hidden = hidden.With((&shapes{config: atRevision(config, b.Spec.Revision)}).secrets(kind))
+			hidden = hidden.With((&client.Shapes{Config: client.AtRevision(config, b.Spec.Revision)}).Secrets(kind))
 		}
-		return showBlame(out, mapping, hidden, answer)
+		return show.Blame(out, mapping, hidden, answer)
 	case "name":
-		_, err := fmt.Fprintln(out, resourceName(mapping.GroupVersionKind, name))
+		_, err := fmt.Fprintln(out, show.ResourceName(mapping.GroupVersionKind, name))
 		return err
 	}
-	return out.document(o.format, text)
-}
-
-// askBlame has the server answer a blame, which is returned as it came, too.
-func askBlame(ctx context.Context, config *rest.Config, b *blame.Blame) (*blame.Blame, json.RawMessage, error) {
-	client, err := newChangesClient(config) // of the same group
-	if err != nil {
-		return nil, nil, err
-	}
-	text, err := json.Marshal(b)
-	if err != nil {
-		return nil, nil, err
-	}
-	text, err = client.rest.Post().Resource(blame.Plural).SetHeader("Content-Type", "application/json").Body(text).DoRaw(ctx)
-	if err != nil {
-		return nil, nil, readable(err, text)
-	}
-	answer := new(blame.Blame)
-	return answer, text, kjson.UnmarshalCaseSensitivePreserveInts(text, answer)
+	return out.Document(o.Format, text)
 }

@@ -14,8 +14,8 @@ import (
 	"stele.dev/stele/eventlog/etcdlog"
 )
 
-// checkDatabaseApart is [etcdlog.CheckDatabase] in a process of its own: a database is mapped
-// into memory, and following a damaged page of it can be the end of a process.
+// checkDatabaseApart runs [etcdlog.CheckDatabase] in a child process, because a damaged page of the memory-mapped
+// database can crash the process.
 func checkDatabaseApart(ctx context.Context, file string) error {
 	file, err := filepath.Abs(file)
 	if err != nil {
@@ -32,10 +32,10 @@ func checkDatabaseApart(ctx context.Context, file string) error {
 	return nil
 }
 
-// databaseLimits are far more than the largest database takes.
+// databaseLimits are far above what the largest database needs.
 var databaseLimits = apart.Limits{CPU: 10 * time.Minute, Wall: time.Hour, Memory: 64 << 30, Output: 1 << 20}
 
-// checkDatabaseCommand is the other end of checkDatabaseApart.
+// checkDatabaseCommand returns the command that runs in the child process of checkDatabaseApart.
 func checkDatabaseCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:    "check-database FILE",

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"stele.dev/stele/cmd/stele/internal/usage"
 	"stele.dev/stele/core/apart"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/projections/policies"
@@ -43,7 +44,7 @@ type compileOptions struct {
 
 func (o *compileOptions) addFlags(f *pflag.FlagSet) {
 	o.memory.Quantity = *resource.NewQuantity(compileMemory, resource.BinarySI)
-	durationVar(f, &o.cpu, "compile-cpu", 0, "processor time that compiling a bundle may take (default 1m, and 1s more for each MiB of its files)")
+	usage.DurationVar(f, &o.cpu, "compile-cpu", 0, "processor time that compiling a bundle may take (default 1m, and 1s more for each MiB of its files)")
 	f.Var(&o.memory, "compile-memory", "memory that compiling a bundle may take")
 }
 

@@ -13,11 +13,11 @@ import (
 	"stele.dev/stele/schemas"
 )
 
-// configsLimits bound how long the configurations of a bundle's plugins may take to be checked.
+// configsLimits limit the check of the plugins' configurations.
 var configsLimits = apart.Limits{CPU: 10 * time.Second, Wall: 40 * time.Second, Memory: compileMemory, Output: 32 << 20}
 
-// checkConfigsApart is [policy.CheckPluginConfigs] in a child process: a schema is CUE, and comes
-// from a program that the operator trusts not to be harmful, and that may be wrong.
+// checkConfigsApart runs [policy.CheckPluginConfigs] in a child process, because the schemas come from plugins and
+// may compute without end.
 func checkConfigsApart(ctx context.Context, source *policy.Source, configSchemas map[string]string) (diags schemas.Diagnostics, err error) {
 	err = inTurn(ctx, configsLimits, "configs", configSchemas, source, func(d *json.Decoder, _ io.Reader) error { return d.Decode(&diags) })
 	var failure *apart.Failure
@@ -28,7 +28,7 @@ func checkConfigsApart(ctx context.Context, source *policy.Source, configSchemas
 	return diags, err
 }
 
-// configsCommand is the child of checkConfigsApart.
+// configsCommand returns the command that runs in the child process of checkConfigsApart.
 func configsCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:    "configs",

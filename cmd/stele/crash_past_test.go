@@ -31,7 +31,7 @@ func TestThePastSurvivesCrashes(t *testing.T) {
 	for round := range rounds {
 		server := startServer(t, dir)
 		config := clientConfig(t, dir)
-		dbs := client(t, config)
+		dbs := dynamicClient(t, config)
 		lists = append(lists, listOf(t, dbs, ""))
 		for _, was := range lists {
 			if diff := cmp.Diff(was, listOf(t, dbs, was.GetResourceVersion())); diff != "" {
@@ -39,7 +39,7 @@ func TestThePastSurvivesCrashes(t *testing.T) {
 			}
 		}
 		for revision, was := range written {
-			is, err := client(t, at(config, revision)).Get(t.Context(), was.GetName(), metav1.GetOptions{})
+			is, err := dynamicClient(t, at(config, revision)).Get(t.Context(), was.GetName(), metav1.GetOptions{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -125,7 +125,7 @@ func writeAny(ctx context.Context, dbs dynamic.ResourceInterface, name string, r
 // revisions ascend, and every write that was acknowledged is among it.
 func watchBetween(t *testing.T, config *rest.Config, from, to *unstructured.UnstructuredList, written map[string]*unstructured.Unstructured) {
 	t.Helper()
-	w, err := client(t, at(config, to.GetResourceVersion())).Watch(t.Context(), metav1.ListOptions{ResourceVersion: from.GetResourceVersion(), AllowWatchBookmarks: true})
+	w, err := dynamicClient(t, at(config, to.GetResourceVersion())).Watch(t.Context(), metav1.ListOptions{ResourceVersion: from.GetResourceVersion(), AllowWatchBookmarks: true})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -67,7 +67,7 @@ func clientConfig(t *testing.T, dir string) *rest.Config {
 	return config
 }
 
-func client(t *testing.T, config *rest.Config) dynamic.ResourceInterface {
+func dynamicClient(t *testing.T, config *rest.Config) dynamic.ResourceInterface {
 	t.Helper()
 	c, err := dynamic.NewForConfig(config)
 	if err != nil {
@@ -92,7 +92,7 @@ func TestNothingAcknowledgedIsLost(t *testing.T) {
 	total := 0
 	for round := range rounds {
 		server := startServer(t, dir)
-		dbs := client(t, clientConfig(t, dir))
+		dbs := dynamicClient(t, clientConfig(t, dir))
 
 		list, err := dbs.List(t.Context(), metav1.ListOptions{})
 		if err != nil {
@@ -228,7 +228,7 @@ func TestInformersSurviveARestartWithoutARelist(t *testing.T) {
 			server := startServer(t, dir)
 			config := clientConfig(t, dir)
 			address := strings.TrimPrefix(config.Host, "https://")
-			dbs := client(t, config)
+			dbs := dynamicClient(t, config)
 			for i := range 3 {
 				if _, err := dbs.Create(t.Context(), database(fmt.Sprintf("before-%d", i), 1), metav1.CreateOptions{}); err != nil {
 					t.Fatal(err)

@@ -88,7 +88,7 @@ func TestEveryFileMayBeDamaged(t *testing.T) {
 	}
 	good := t.TempDir()
 	p := startServer(t, good)
-	dbs := client(t, clientConfig(t, good))
+	dbs := dynamicClient(t, clientConfig(t, good))
 	for i := range 60 {
 		if _, err := dbs.Create(t.Context(), database(fmt.Sprintf("orders-%d", i), 1), metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)

@@ -6,20 +6,15 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sys/unix"
-)
-
-// The metrics of the data directory, which stele status reads.
-const (
-	dataBytesMetric = "stele_data_bytes"
-	freeBytesMetric = "stele_data_free_bytes"
+	"stele.dev/stele/cmd/stele/internal/client"
 )
 
 // diskMetrics measures the data directory when metrics are read.
 func diskMetrics(dir string) []prometheus.Collector {
 	return []prometheus.Collector{
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: dataBytesMetric, Help: "Size of the files in the data directory."},
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: client.DataBytesMetric, Help: "Size of the files in the data directory."},
 			func() float64 { return float64(sizeOf(dir)) }),
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: freeBytesMetric, Help: "Free space on the disk of the data directory."},
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: client.FreeBytesMetric, Help: "Free space on the disk of the data directory."},
 			func() float64 {
 				var s unix.Statfs_t
 				if unix.Statfs(dir, &s) != nil {

@@ -44,7 +44,7 @@ func TestAFirstStartMayBeKilled(t *testing.T) {
 			t.Fatal(err)
 		}
 		again := startServer(t, dir)
-		if _, err := client(t, clientConfig(t, dir)).Create(t.Context(), database("orders", 1), metav1.CreateOptions{}); err != nil {
+		if _, err := dynamicClient(t, clientConfig(t, dir)).Create(t.Context(), database("orders", 1), metav1.CreateOptions{}); err != nil {
 			t.Errorf("killed at %s: %v", aim, err)
 		}
 		if err := again.end(syscall.SIGTERM); err != nil {

@@ -2,11 +2,12 @@ package main
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"stele.dev/stele/cmd/stele/internal/restore"
+	"stele.dev/stele/cmd/stele/internal/client"
 )
 
 func historyCommand() *cobra.Command {
@@ -21,27 +22,27 @@ begins, and --uid chooses one. With -p the fields that a write added (+), remove
 replaced (~) are below its line; stele blame tells which of them nobody sent. What Secrets hold
 and what a policy calls sensitive is shown by -o json, jsonl and yaml alone.
 
-` + momentHelp,
+` + client.MomentHelp,
 		Example: `  stele history database orders
   stele history db/orders -p --since 1d
   stele history cm settings -n kube-system -o json`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			kind, name, err := parseObject(args)
+			kind, name, err := client.ParseObject(args)
 			if err != nil {
 				return err
 			}
-			if err := o.check(); err != nil {
+			if err := o.Check(); err != nil {
 				return err
 			}
-			config, loader, err := o.config()
+			config, loader, err := o.Config()
 			if err != nil {
 				return err
 			}
-			mapping, err := resourceOf(config, kind)
+			mapping, err := client.ResourceNamed(config, kind)
 			if err != nil {
 				return err
 			}
-			namespace, err := o.namespaceFor(mapping, loader)
+			namespace, err := o.NamespaceFor(mapping, loader)
 			if err != nil {
 				return err
 			}
@@ -50,13 +51,16 @@ and what a policy calls sensitive is shown by -o json, jsonl and yaml alone.
 				set["object.uid"] = uid
 			}
 			o.none = "No changes of that object are as asked for; without flags all are shown."
-			if !o.chooses() && uid == "" {
-				subject := restore.Subject{Kind: restore.Kind{GroupVersionKind: mapping.GroupVersionKind}, Namespace: namespace, Name: name}
-				o.never = fmt.Errorf("no %s, now or before", absent(&subject))
+			if !o.Chooses() && uid == "" {
+				where := ""
+				if namespace != "" {
+					where = " in namespace " + namespace
+				}
+				o.never = fmt.Errorf("no %s %q%s, now or before", strings.ToLower(mapping.GroupVersionKind.GroupKind().String()), name, where)
 			}
-			return o.run(cmd, changesQuery{namespace: namespace, fields: set, resources: []schema.GroupResource{mapping.Resource.GroupResource()}})
+			return o.run(cmd, client.ChangesQuery{Namespace: namespace, Fields: set, Resources: []schema.GroupResource{mapping.Resource.GroupResource()}})
 		},
-		ValidArgsFunction: o.completeObjects(1),
+		ValidArgsFunction: o.CompleteObjects(1),
 	}
 	o.addFlags(cmd)
 	o.addFilters(cmd)

@@ -12,11 +12,13 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"sigs.k8s.io/yaml"
+	"stele.dev/stele/cmd/stele/internal/show"
+	"stele.dev/stele/cmd/stele/internal/usage"
 	"stele.dev/stele/core/pki"
 )
 
 type kubeconfigOptions struct {
-	formatOptions
+	show.FormatFlags
 	dataDir, user, server, file string
 	groups                      []string
 	valid                       time.Duration
@@ -35,7 +37,7 @@ certificate cannot be taken back; it is valid for as long as --valid says.
 It reads the data directory, so that only its owner can do this.`,
 		Example: `  stele kubeconfig --user alice --group team-data --file alice.kubeconfig
   kubectl --kubeconfig alice.kubeconfig auth whoami`,
-		Args: noArguments,
+		Args: usage.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd) },
 	}
 	f := cmd.Flags()
@@ -43,27 +45,27 @@ It reads the data directory, so that only its owner can do this.`,
 	f.StringVar(&o.user, "user", "", "`NAME` of the user")
 	f.StringSliceVar(&o.groups, "group", nil, "group that the user is in; may be repeated")
 	f.StringVar(&o.server, "server", "", "URL of the server (default: that of the administrator's kubeconfig)")
-	durationVar(f, &o.valid, "valid", 24*time.Hour, "how long the certificate is valid: 12h, 7d")
+	usage.DurationVar(f, &o.valid, "valid", 24*time.Hour, "how long the certificate is valid: 12h, 7d")
 	f.StringVar(&o.file, "file", "", "file to write, for its owner alone (default: standard output)")
-	o.addFlags(cmd, "yaml", "json")
-	required(cmd, "user")
+	o.AddFlags(cmd, "yaml", "json")
+	usage.Required(cmd, "user")
 	_ = cmd.MarkFlagDirname("data-dir")
 	_ = cmd.MarkFlagFilename("file")
 	return cmd
 }
 
 func (o *kubeconfigOptions) run(cmd *cobra.Command) error {
-	if strings.ContainsAny(o.format, "./") { // what was the file's flag
-		return usagef("-o %s: -o is the output format, yaml or json; to write a file, use --file %s", o.format, quoted(o.format))
+	if strings.ContainsAny(o.Format, "./") { // what was the file's flag
+		return usage.Errorf("-o %s: -o is the output format, yaml or json; to write a file, use --file %s", o.Format, usage.Quote(o.Format))
 	}
-	if err := o.check(); err != nil {
+	if err := o.Check(); err != nil {
 		return err
 	}
 	if o.user == "" {
-		return usagef("--user: the name is empty")
+		return usage.Errorf("--user: the name is empty")
 	}
 	if o.valid < time.Minute {
-		return usagef("--valid %v: use a minute or more", o.valid)
+		return usage.Errorf("--valid %v: use a minute or more", o.valid)
 	}
 	admin := filepath.Join(o.dataDir, "admin.kubeconfig")
 	if o.server == "" {
@@ -93,7 +95,7 @@ func (o *kubeconfigOptions) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	if o.format == "json" {
+	if o.Format == "json" {
 		if data, err = yaml.YAMLToJSON(data); err != nil {
 			return err
 		}
@@ -108,7 +110,7 @@ func (o *kubeconfigOptions) run(cmd *cobra.Command) error {
 
 const kubeconfigName = "stele"
 
-// kubeconfig has one context, which is the current one.
+// kubeconfig returns a kubeconfig with one context.
 func kubeconfig(server string, ca []byte, user string, client pki.Pair) ([]byte, error) {
 	config := clientcmdapi.NewConfig()
 	config.Clusters[kubeconfigName] = &clientcmdapi.Cluster{Server: server, CertificateAuthorityData: ca}

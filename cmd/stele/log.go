@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"os"
-	"os/signal"
 	"slices"
 	"strings"
 	"syscall"
@@ -13,14 +11,17 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/client-go/rest"
+	"stele.dev/stele/cmd/stele/internal/client"
+	"stele.dev/stele/cmd/stele/internal/show"
+	"stele.dev/stele/cmd/stele/internal/usage"
 	"stele.dev/stele/core/changes"
 )
 
-// logOptions are the flags of commands that show changes.
+// logOptions are the flags of log, history and policy log.
 type logOptions struct {
-	clientOptions
-	outputOptions
-	changeFilters
+	client.Flags
+	show.OutputFlags
+	client.ChangeFlags
 	follow, differences bool
 	stat, verbose       bool
 	limit               int
@@ -30,24 +31,24 @@ type logOptions struct {
 	lives               bool                         // of one name: say where one object ends and another begins
 }
 
-// addFlags adds what all of them have.
+// addFlags adds the flags that all of these commands have.
 func (o *logOptions) addFlags(cmd *cobra.Command) {
-	o.clientOptions.addFlags(cmd)
-	o.outputOptions.addFlags(cmd, "wide", "json", "jsonl", "yaml", "name")
+	o.Flags.AddFlags(cmd)
+	o.OutputFlags.AddFlags(cmd, "wide", "json", "jsonl", "yaml", "name")
 	f := cmd.Flags()
 	f.BoolVarP(&o.follow, "follow", "f", false, "show the last 10 changes, or all since --since, the oldest first, and follow new ones")
 	f.IntVar(&o.limit, "limit", 0, "show at most so many, the newest (default: all)")
-	o.addTimes(cmd)
-	exclusive(cmd, "follow", "until")
+	o.AddTimes(cmd)
+	usage.Exclusive(cmd, "follow", "until")
 }
 
-// addFilters adds what changes of objects can be chosen by, and -p.
+// addFilters adds the flags that select changes of objects, -p and --stat.
 func (o *logOptions) addFilters(cmd *cobra.Command) {
-	o.addIdentity(cmd)
+	o.AddIdentity(cmd)
 	f := cmd.Flags()
 	f.BoolVarP(&o.differences, "patch", "p", false, "show below each line which fields differ")
 	f.BoolVar(&o.stat, "stat", false, "count the changes by actor, client, kind and verb, with the fields, and the first and last time")
-	o.changeFilters.addFlags(cmd, &o.clientOptions)
+	o.ChangeFlags.AddFlags(cmd, &o.Flags)
 }
 
 func logCommand() *cobra.Command {
@@ -68,7 +69,7 @@ It asks the server, as the user of the kubeconfig, who needs the permission to l
 changes.log.stele.dev; to see fields, the permission to read the objects. Changes of objects
 that the user may not read are left out.
 
-` + momentHelp,
+` + client.MomentHelp,
 		Example: `  stele log --limit 10
   stele log --since 1h -n default -p
   stele log --since 1h --stat
@@ -77,25 +78,25 @@ that the user may not read are left out.
   stele log -o jsonl | jq 'select(.actor.user == "alice")'`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return usagef("unexpected argument %q; for the changes of one object: %s history %s", args[0], cmd.Root().DisplayName(), strings.Join(args, " "))
+				return usage.Errorf("unexpected argument %q; for the changes of one object: %s history %s", args[0], cmd.Root().DisplayName(), strings.Join(args, " "))
 			}
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := o.check(); err != nil {
+			if err := o.Check(); err != nil {
 				return err
 			}
-			q := changesQuery{namespace: o.namespace}
-			if !o.verbose && o.format == "" {
+			q := client.ChangesQuery{Namespace: o.Namespace}
+			if !o.verbose && o.Format == "" {
 				for _, hidden := range []string{"PolicyChunk", "PolicyProposed"} {
-					q.without = append(q.without, fields.OneTermNotEqualSelector("type", hidden))
+					q.Without = append(q.Without, fields.OneTermNotEqualSelector("type", hidden))
 				}
 			}
-			config, _, err := o.config()
+			config, _, err := o.Config()
 			if err != nil {
 				return err
 			}
-			if q.resources, err = o.resources(config); err != nil {
+			if q.Resources, err = o.Resources(config); err != nil {
 				return err
 			}
 			return o.run(cmd, q)
@@ -103,7 +104,7 @@ that the user may not read are left out.
 	}
 	o.addFlags(cmd)
 	o.addFilters(cmd)
-	o.addObjects(cmd, &o.clientOptions)
+	o.AddObjects(cmd, &o.Flags)
 	cmd.Flags().BoolVarP(&o.verbose, "verbose", "v", false, "show also the parts in which policies are stored, and their proposals")
 	cmd.Flags().Lookup("namespace").Usage = "only changes of objects in this namespace (default: all)"
 	cmd.ValidArgsFunction = cobra.NoFileCompletions
@@ -118,16 +119,16 @@ func policyLogCommand() *cobra.Command {
 		Long: `Log shows the activations of policies, newest first, as they are in the log. To see them
 takes the permission to list changes.log.stele.dev.
 
-` + momentHelp,
+` + client.MomentHelp,
 		Example: `  stele policy log`,
-		Args:    noArguments,
+		Args:    usage.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			policies, err := newPolicyClient(&o.clientOptions, rest.NoWarnings{})
+			policies, err := client.NewPolicies(&o.Flags, rest.NoWarnings{})
 			if err != nil {
 				return err
 			}
-			o.note = policies.commits(cmd.Context())
-			return o.run(cmd, changesQuery{fields: fields.Set{"type": "PolicyActivated"}})
+			o.note = policies.Commits(cmd.Context())
+			return o.run(cmd, client.ChangesQuery{Fields: fields.Set{"type": "PolicyActivated"}})
 		},
 	}
 	o.addFlags(cmd)
@@ -135,83 +136,80 @@ takes the permission to list changes.log.stele.dev.
 	return cmd
 }
 
-// commits tells from which commit a policy that was activated came, as far as that is known
-// and may be read.
-func (c *policyClient) commits(ctx context.Context) func(*changes.Change) string {
-	known := map[string]string{}
-	return func(x *changes.Change) string {
-		if _, ok := known[x.Policy]; !ok {
-			list, _ := c.list(ctx)
-			for _, p := range list {
-				known[p.Name] = p.Spec.Commit
-			}
-		}
-		return ofCommit(known[x.Policy])
-	}
-}
-
-// run shows the changes that a query and the flags ask for, and follows them if that is
-// asked.
-func (o *logOptions) run(cmd *cobra.Command, q changesQuery) (err error) {
-	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+// run prints the selected changes. With --follow it goes on until it is interrupted.
+func (o *logOptions) run(cmd *cobra.Command, q client.ChangesQuery) (err error) {
+	ctx, stop := usage.Interruptible(cmd)
 	defer stop()
-	if err := o.check(); err != nil {
+	if err := o.Check(); err != nil {
 		return err
 	}
-	if o.stat && (o.follow || o.format == "name" || o.format == "jsonl") {
-		return usagef("--stat cannot be given together with --follow, -o name or -o jsonl")
+	if o.stat && (o.follow || o.Format == "name" || o.Format == "jsonl") {
+		return usage.Errorf("--stat cannot be given together with --follow, -o name or -o jsonl")
 	}
 	if o.limit < 0 {
-		return usagef("--limit %d: use a number of changes, or 0 for all", o.limit)
+		return usage.Errorf("--limit %d: use a number of changes, or 0 for all", o.limit)
 	}
-	config, _, err := o.config()
+	config, _, err := o.Config()
 	if err != nil {
 		return err
 	}
-	if err := o.selectBy(ctx, config, &q); err != nil {
+	if err := o.SelectBy(ctx, config, &q); err != nil {
 		return err
 	}
-	q.differences = o.differences || o.stat || o.format == ""
-	if q.limit = o.limit; o.follow && o.limit == 0 && o.since == "" {
-		q.limit = 10
+	q.Differences = o.differences || o.stat || o.Format == ""
+	if q.Limit = o.limit; o.follow && o.limit == 0 && o.Since == "" {
+		q.Limit = 10
 	}
-	client, err := newChangesClient(config)
+	log, err := client.NewChanges(config)
 	if err != nil {
 		return err
 	}
-	out, err := o.open(cmd, o.follow)
+	out, err := o.Open(cmd, o.follow)
 	if err != nil {
 		return err
 	}
 	defer func() { err = cmp.Or(err, out.Close()) }()
 	p := o.printer(out, config)
 	shown := false
-	var last []*logged // with --follow, until they can be shown from the oldest on
-	revision, err := client.list(ctx, q, func(page []*logged) error {
+	var last []*client.Change // with --follow, until they can be shown from the oldest on
+	revision, err := log.List(ctx, q, func(page []*client.Change) error {
 		shown = shown || len(page) > 0
 		if o.follow {
 			last = append(last, page...)
 			return nil
 		}
-		return p.print(page)
+		return p.Print(page)
 	})
 	if err == nil && !shown && !o.follow && o.never != nil {
-		return cmp.Or(p.end(), o.never)
+		return cmp.Or(p.End(), o.never)
 	}
-	if err == nil && !shown && !o.follow && o.format == "" {
-		o.hint(cmd, "%s", cmp.Or(o.none, "No changes found.")+o.strangers(ctx, client))
+	if err == nil && !shown && !o.follow && o.Format == "" {
+		o.Hint(cmd, "%s", cmp.Or(o.none, "No changes found.")+o.Strangers(ctx, log))
 	}
 	if err == nil && o.follow {
 		slices.Reverse(last)
-		if err = p.print(last); err == nil {
-			err = client.follow(ctx, q, revision, p.print)
+		if err = p.Print(last); err == nil {
+			err = log.Follow(ctx, q, revision, p.Print)
 		}
 	}
 	if err == nil {
-		err = p.end()
+		err = p.End()
 	}
 	if errors.Is(err, context.Canceled) || errors.Is(err, syscall.EPIPE) {
 		return nil
 	}
 	return err
+}
+
+// printer returns the printer that the flags ask for.
+func (o *logOptions) printer(out *show.Output, config *rest.Config) show.ChangePrinter {
+	switch {
+	case o.stat:
+		return &show.Statistics{Out: out, Format: o.Format, Wide: o.Wide, Hidden: client.NewHiding(config).Of}
+	case o.Format == "":
+		return &show.ChangeLines{Columns: show.Columns{Out: out}, Note: o.note, Hidden: client.NewHiding(config).Of, Lives: o.lives, Wide: o.Wide, Patch: o.differences, Field: strings.TrimPrefix(o.Field, ".")}
+	case o.Format == "name":
+		return show.ChangeNames{Out: out}
+	}
+	return &show.RawChanges{Documents: show.Documents{Out: out, Format: o.Format, Endless: o.follow}}
 }

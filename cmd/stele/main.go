@@ -8,47 +8,41 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
+	"stele.dev/stele/cmd/stele/internal/build"
+	"stele.dev/stele/cmd/stele/internal/client"
+	"stele.dev/stele/cmd/stele/internal/plugincheck"
+	"stele.dev/stele/cmd/stele/internal/restore"
+	"stele.dev/stele/cmd/stele/internal/usage"
 )
 
+// main runs the program.
 func main() {
 	os.Exit(execute(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
 }
 
-// execute is the program: it returns the exit code.
+// execute runs the command line and returns the exit code.
 func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	root := newCommand()
 	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
 	if err := root.ExecuteContext(ctx); err != nil && !errors.Is(err, syscall.EPIPE) { // who has read enough is no failure
-		var planned *plannedOnly
+		var planned *restore.PlannedOnly
 		if errors.As(err, &planned) {
-			planned.args = args
+			planned.Args = args
 		}
-		if text := wordsOf(err); text != "" {
+		if text := client.ErrorText(err); text != "" {
 			fmt.Fprintln(stderr, "stele: "+text)
 		}
-		return exitCode(err)
+		return usage.ExitCode(err)
 	}
 	return 0
 }
 
-// exitError makes the program end with a code of its own.
-type exitError struct {
-	code int
-	error
-}
-
-func (e exitError) Unwrap() error { return e.error }
-
-// errSaid is of what has been said.
-var errSaid = errors.New("")
-
+// newCommand returns the command `stele` with its subcommands.
 func newCommand() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "stele",
@@ -69,24 +63,24 @@ Every flag can also be set by the environment: --data-dir by STELE_DATA_DIR.`,
 		SilenceUsage:      true,
 		DisableAutoGenTag: true,
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
-			if err := fromEnvironment(cmd.Flags()); err != nil {
-				return asUsage(err)
+			if err := usage.FromEnvironment(cmd.Flags()); err != nil {
+				return usage.Mark(err)
 			}
-			if err := checkRequired(cmd); err != nil {
+			if err := usage.CheckRequired(cmd); err != nil {
 				return err
 			}
-			return checkExclusive(cmd)
+			return usage.CheckExclusive(cmd)
 		},
 	}
-	root.SetFlagErrorFunc(flagError)
-	root.Version = Version
+	root.SetFlagErrorFunc(usage.FlagError)
+	root.Version = build.Version
 	root.SetVersionTemplate(versionText())
-	root.SetHelpCommand(helpCommand())
-	addGroup(root, "past", "The past:", logCommand(), historyCommand(), diffCommand(), blameCommand(), atCommand(), revertCommand(), undeleteCommand(), undoCommand())
+	root.SetHelpCommand(usage.HelpCommand())
+	addGroup(root, "past", "The past:", logCommand(), historyCommand(), diffCommand(), blameCommand(), atCommand(), restore.RevertCommand(), restore.UndeleteCommand(), restore.UndoCommand())
 	addGroup(root, "server", "The control plane:", statusCommand(), policyCommand(), whoCanCommand(), accessCommand())
 	root.AddCommand(versionCommand())
-	if !isPlugin() {
-		addGroup(root, "server", "", serveCommand(), kubeconfigCommand(), pluginsCommand())
+	if !usage.IsPlugin() {
+		addGroup(root, "server", "", serveCommand(), kubeconfigCommand(), plugincheck.Command())
 		root.AddCommand(checkDatabaseCommand())
 	}
 	root.InitDefaultCompletionCmd()
@@ -95,20 +89,20 @@ Every flag can also be set by the environment: --data-dir by STELE_DATA_DIR.`,
 			cmd.AddCommand(completionForKubectl())
 		}
 		if cmd.HasSubCommands() {
-			parent(cmd)
+			usage.Parent(cmd)
 		}
 	}
-	parent(root)
-	checkUsage(root)
-	if isPlugin() {
+	usage.Parent(root)
+	usage.CheckUsage(root)
+	if usage.IsPlugin() {
 		root.Short = "Look into the past of a control plane, and put it back"
 		root.Long = pluginHelp
-		asPlugin(root)
+		usage.AsPlugin(root)
 	}
 	return root
 }
 
-// addGroup adds commands that help shows together; a group without a title is there already.
+// addGroup adds commands that help lists together. An empty title adds to an existing group.
 func addGroup(root *cobra.Command, id, title string, commands ...*cobra.Command) {
 	if title != "" {
 		root.AddGroup(&cobra.Group{ID: id, Title: title})
@@ -119,6 +113,7 @@ func addGroup(root *cobra.Command, id, title string, commands ...*cobra.Command)
 	root.AddCommand(commands...)
 }
 
+// pluginHelp is the help of `kubectl stele`.
 const pluginHelp = `Stele keeps every write as an event in a log. These commands ask the control plane of the
 kubeconfig's current context what was, who changed it, and what differs, and put it back.
 
@@ -133,22 +128,3 @@ kubeconfig's current context what was, who changed it, and what differs, and put
   kubectl stele who-can delete databases         who may do something, and since when
 
 Every flag can also be set by the environment: --no-pager by STELE_NO_PAGER=true.`
-
-// environmentPrefix stands before the name of a flag, in capitals, with underscores.
-const environmentPrefix = "STELE_"
-
-// fromEnvironment sets flags that were not given from their twins in the environment.
-func fromEnvironment(flags *pflag.FlagSet) error {
-	var errs []error
-	flags.VisitAll(func(f *pflag.Flag) {
-		name := environmentPrefix + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
-		value, ok := os.LookupEnv(name)
-		if !ok || f.Changed || f.Name == "help" || f.Name == "version" {
-			return
-		}
-		if err := flags.Set(f.Name, value); err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", name, err))
-		}
-	})
-	return errors.Join(errs...)
-}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/fsnotify/fsnotify"
+	"stele.dev/stele/cmd/stele/internal/show"
 	"stele.dev/stele/core"
 	"stele.dev/stele/core/activation"
 	"stele.dev/stele/core/bootstrap"
@@ -157,13 +158,13 @@ func (w *policyWatch) save(ctx context.Context) {
 		diags = w.enforce(ctx, compiled)
 	}
 	if len(diags) > 0 {
-		err = errDiagnostics(w.err, source, diags, w.dir)
+		err = show.ErrDiagnostics(w.err, source, diags, w.dir)
 	}
 	if err != nil {
 		w.stays(ctx, err)
 		return
 	}
-	warn(w.err, compiled)
+	show.Warn(w.err, compiled)
 	w.warnDropped(ctx, compiled)
 	for {
 		digest := activation.Proposal(compiled, "").Digest

@@ -64,7 +64,7 @@ func TestReadinessIncludesTheBootstrap(t *testing.T) {
 	}
 	for range 3 {
 		p, _ := readyServer(t, dir, "--policy", bundle, "--policy-watch")
-		if _, err := client(t, clientConfig(t, dir)).Create(t.Context(), database("orders", 1), metav1.CreateOptions{}); err != nil {
+		if _, err := dynamicClient(t, clientConfig(t, dir)).Create(t.Context(), database("orders", 1), metav1.CreateOptions{}); err != nil {
 			t.Errorf("the first create: %v", err)
 		}
 		if err := p.end(syscall.SIGTERM); err != nil {

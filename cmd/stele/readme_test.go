@@ -17,8 +17,10 @@ import (
 
 var update = flag.Bool("update", false, "write into the READMEs and the scripts what their commands print")
 
-// The READMEs' console blocks run as printed, from the root of a fresh checkout, one
-// shell and one server per README. Compared is what does not differ from run to run.
+// TestREADMEs runs the console blocks of the documentation as printed, from the root of a
+// fresh checkout, with one server per file. It compares all output that does not differ
+// from run to run. A block that begins with "console last" runs after all others: a README
+// can show first what its tour leads to.
 func TestREADMEs(t *testing.T) {
 	withKubectl(t)
 	t.Parallel()
@@ -47,7 +49,7 @@ func TestREADMEs(t *testing.T) {
 	}
 }
 
-// A tour is a README: prose and steps by turns.
+// A tour is a file of the documentation: prose and steps in turn.
 type tour struct{ parts []tourPart }
 
 type tourPart struct {
@@ -57,13 +59,14 @@ type tourPart struct {
 
 type step struct {
 	command string // several lines if the shell would ask for more
-	printed string // what the README says
-	output  string // what came
+	printed string // the output in the file
+	output  string // the output of the command
+	last    bool   // runs after all others
 }
 
 func parseTour(text string) *tour {
 	t := new(tour)
-	inside := false
+	inside, runsLast := false, false
 	for line := range strings.Lines(text) {
 		var last *tourPart
 		if n := len(t.parts); n > 0 {
@@ -73,14 +76,15 @@ func parseTour(text string) *tour {
 		more, isMore := strings.CutPrefix(line, ">")
 		switch {
 		case inside && isCommand:
-			t.parts = append(t.parts, tourPart{step: &step{command: command}})
+			t.parts = append(t.parts, tourPart{step: &step{command: command, last: runsLast}})
 		case inside && isMore && last.step != nil && last.printed == "":
 			last.command += strings.TrimPrefix(more, " ")
 		case inside && last.step != nil && line != "```\n":
 			last.printed += line
 		default:
 			if strings.HasPrefix(line, "```") {
-				inside = line == "```console\n"
+				runsLast = line == "```console last\n"
+				inside = line == "```console\n" || runsLast
 			}
 			if last == nil || last.step != nil {
 				t.parts = append(t.parts, tourPart{})
@@ -92,16 +96,22 @@ func parseTour(text string) *tour {
 	return t
 }
 
+// steps returns the steps in the order in which they run.
 func (t *tour) steps() (steps []*step) {
+	var last []*step
 	for _, p := range t.parts {
-		if p.step != nil {
+		switch {
+		case p.step == nil:
+		case p.last:
+			last = append(last, p.step)
+		default:
 			steps = append(steps, p.step)
 		}
 	}
-	return steps
+	return append(steps, last...)
 }
 
-// text is the README with what came.
+// text returns the file with the output of its commands.
 func (t *tour) text() string {
 	var b strings.Builder
 	for _, p := range t.parts {

@@ -26,7 +26,7 @@ func TestRevertOverwritesNothingThatItHasNotSeen(t *testing.T) {
 	dir := t.TempDir()
 	startServer(t, dir)
 	config := clientConfig(t, dir)
-	db, ctx := client(t, config), t.Context()
+	db, ctx := dynamicClient(t, config), t.Context()
 	for _, name := range []string{"changed", "deleted", "removed", "untouched"} {
 		create(t, db, name)
 	}

@@ -21,6 +21,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 	"k8s.io/klog/v2"
+	"stele.dev/stele/cmd/stele/internal/build"
+	"stele.dev/stele/cmd/stele/internal/show"
+	"stele.dev/stele/cmd/stele/internal/usage"
 	"stele.dev/stele/core"
 	"stele.dev/stele/core/bootstrap"
 	"stele.dev/stele/core/commit"
@@ -76,7 +79,7 @@ then on the policy is in the log; --policy is only compared with it, or with
 --policy-watch put in force whenever it is saved.`,
 		Example: `  stele serve
   stele serve --policy ./policy --data-dir /var/lib/stele --listen 0.0.0.0:6443 --host api.example.com`,
-		Args: noArguments,
+		Args: usage.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.serve(cmd) },
 	}
 	f := cmd.Flags()
@@ -89,9 +92,9 @@ then on the policy is in the log; --policy is only compared with it, or with
 	f.StringSliceVar(&o.origins, "cors-allowed-origins", nil, "origins of pages whose scripts may use the API, as regular expressions that pin the host: //example\\.com(:|$)")
 	f.StringVar(&o.logFormat, "log-format", "text", "format of the program's own messages on standard error: text or json")
 	f.StringVar(&o.logLevel, "log-level", "warn", "lowest level that is logged: debug, info, warn or error")
-	durationVar(f, &o.drainDelay, "drain-delay", 0, "how long to go on after the first SIGTERM, so that load balancers can see that /readyz fails")
+	usage.DurationVar(f, &o.drainDelay, "drain-delay", 0, "how long to go on after the first SIGTERM, so that load balancers can see that /readyz fails")
 	f.StringSliceVar(&o.controllers, "controllers", []string{"*"}, "controllers to run, as kube-controller-manager's: '*' for all, 'foo' for the one named foo, '-foo' for all but that. There are "+strings.Join(controllers.Names(), ", "))
-	durationVar(f, &o.eventTTL, "event-ttl", time.Hour, "how long events are kept; 0 for ever")
+	usage.DurationVar(f, &o.eventTTL, "event-ttl", time.Hour, "how long events are kept; 0 for ever")
 	f.BoolVar(&o.acceptClock, "accept-clock", false, "set the log's time back to the clock, if the newest events have times in the future and the clock is right now")
 	o.authentication.addFlags(f)
 	o.authorization.addFlags(f)
@@ -182,7 +185,7 @@ func (o *serveOptions) serve(cmd *cobra.Command) (err error) {
 	}
 	defer backend.Close()
 	starting.does("reading the log")
-	log, err := eventlog.Open(ctx, backend, eventlog.Options{Software: "stele " + Version})
+	log, err := eventlog.Open(ctx, backend, eventlog.Options{Software: "stele " + build.Version})
 	if err != nil {
 		return o.explain(err)
 	}
@@ -223,7 +226,7 @@ func (o *serveOptions) serve(cmd *cobra.Command) (err error) {
 		return err
 	}
 	pipeline := core.New(core.Options{
-		Committer: committer, Log: log, History: past, Authenticator: asking.Authenticator, Tokens: asking.accounts, Logger: logger, Version: apiVersion(),
+		Committer: committer, Log: log, History: past, Authenticator: asking.Authenticator, Tokens: asking.accounts, Logger: logger, Version: build.API(),
 		Compile: o.compile.compile, Parts: uploaded, Enforceable: authorizers.Check, Evaluators: evaluators, Metrics: registry, Memory: memoryLimit(logger),
 		Checks: []core.Check{{Name: "clock", Check: committer.ClockHealth}, {Name: "bootstrap", Check: bootstrapped(prepared)}, {Name: "audit", Check: auditLog.Health}, {Name: "authorizers", Check: authorizers.Health}},
 	})
@@ -352,11 +355,11 @@ func (o *serveOptions) prepare(ctx context.Context, cmd *cobra.Command, c *commi
 			return err
 		}
 		if len(diags) > 0 {
-			return errDiagnostics(cmd.ErrOrStderr(), source, diags, cmp.Or(o.policyDir, "the quickstart"))
+			return show.ErrDiagnostics(cmd.ErrOrStderr(), source, diags, cmp.Or(o.policyDir, "the quickstart"))
 		}
-		warn(cmd.ErrOrStderr(), compiled)
+		show.Warn(cmd.ErrOrStderr(), compiled)
 		if diags := enforceable(ctx, compiled); len(diags) > 0 {
-			return errDiagnostics(cmd.ErrOrStderr(), source, diags, cmp.Or(o.policyDir, "the quickstart"))
+			return show.ErrDiagnostics(cmd.ErrOrStderr(), source, diags, cmp.Or(o.policyDir, "the quickstart"))
 		}
 		if _, err := bootstrap.Activate(ctx, c, compiled, bootstrap.Actor); err != nil {
 			return err

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+	"stele.dev/stele/cmd/stele/internal/usage"
 	"stele.dev/stele/core/tokens"
 	"stele.dev/stele/projections/objects"
 )
@@ -30,7 +31,7 @@ func (o *serviceAccountOptions) addFlags(f *pflag.FlagSet) {
 	f.StringArrayVar(&o.issuers, "service-account-issuer", []string{tokens.DefaultIssuer}, "issuer of the tokens of service accounts; may be repeated: the first issues, and tokens of all are valid")
 	f.StringVar(&o.jwksURI, "service-account-jwks-uri", "", "where others get the keys that verify the tokens of service accounts (default: this server)")
 	f.StringSliceVar(&o.audiences, "api-audiences", nil, "names of this API, one of which must be among the audiences of a service account's token (default: the issuers)")
-	durationVar(f, &o.maxExpiration, "service-account-max-token-expiration", 0, "for how long the token of a service account is issued at most, 1h or longer; 0 for as long as is asked for")
+	usage.DurationVar(f, &o.maxExpiration, "service-account-max-token-expiration", 0, "for how long the token of a service account is issued at most, 1h or longer; 0 for as long as is asked for")
 	f.BoolVar(&o.bootstrap, "enable-bootstrap-token-auth", false, "accept bootstrap tokens: Secrets of type bootstrap.kubernetes.io/token in the namespace kube-system")
 }
 

@@ -9,13 +9,16 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"stele.dev/stele/cmd/stele/internal/client"
+	"stele.dev/stele/cmd/stele/internal/show"
+	"stele.dev/stele/cmd/stele/internal/usage"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/policy/bundles"
 	"stele.dev/stele/schemas"
 )
 
 type vetOptions struct {
-	formatOptions
+	show.FormatFlags
 	pluginDir string
 	compile   compileOptions
 	verbose   bool
@@ -40,13 +43,13 @@ the bundle has and no others, and holds what the bundle configures against what 
   stele policy vet teams/data -o json`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return usagef("missing DIR, the folder of the bundle%s", forExample(cmd))
+				return usage.Errorf("missing DIR, the folder of the bundle%s", usage.ForExample(cmd))
 			}
 			return nil
 		},
 		RunE: o.run,
 	}
-	o.addFlags(cmd, "json", "yaml")
+	o.AddFlags(cmd, "json", "yaml")
 	cmd.Flags().StringVar(&o.pluginDir, "plugin-dir", "", "folder with the programs of plugins")
 	_ = cmd.MarkFlagDirname("plugin-dir")
 	cmd.Flags().BoolVarP(&o.verbose, "verbose", "v", false, "print how long CUE takes for what only CUE itself can check")
@@ -55,14 +58,14 @@ the bundle has and no others, and holds what the bundle configures against what 
 }
 
 func (o *vetOptions) run(cmd *cobra.Command, args []string) error {
-	if err := o.check(); err != nil {
+	if err := o.Check(); err != nil {
 		return err
 	}
 	targets, err := vetTargets(args)
 	if err != nil {
 		return err
 	}
-	document := vetDocument{APIVersion: clientVersion, Kind: "BundleReport", Bundles: []*vetted{}}
+	document := vetDocument{APIVersion: client.DocumentVersion, Kind: "BundleReport", Bundles: []*vetted{}}
 	failed, wrong := 0, 0
 	for _, t := range targets {
 		v, err := o.vet(cmd, t)
@@ -74,8 +77,8 @@ func (o *vetOptions) run(cmd *cobra.Command, args []string) error {
 			failed, wrong = failed+1, wrong+len(v.Errors)
 		}
 	}
-	if o.format != "" {
-		if err := (&output{Writer: cmd.OutOrStdout()}).document(o.format, document); err != nil {
+	if o.Format != "" {
+		if err := (&show.Output{Writer: cmd.OutOrStdout()}).Document(o.Format, document); err != nil {
 			return err
 		}
 	}
@@ -83,19 +86,19 @@ func (o *vetOptions) run(cmd *cobra.Command, args []string) error {
 	case failed == 0:
 		return nil
 	case len(targets) == 1:
-		return errors.New(plural(wrong, "error") + " in " + targets[0].name)
+		return errors.New(usage.Count(wrong, "error") + " in " + targets[0].name)
 	}
-	return fmt.Errorf("%s in %d of %s", plural(wrong, "error"), failed, plural(len(targets), "bundle"))
+	return fmt.Errorf("%s in %d of %s", usage.Count(wrong, "error"), failed, usage.Count(len(targets), "bundle"))
 }
 
-// vetDocument is what vet found, for programs.
+// vetDocument is the result of vet as a document.
 type vetDocument struct {
 	APIVersion string    `json:"apiVersion"`
 	Kind       string    `json:"kind"`
 	Bundles    []*vetted `json:"bundles"`
 }
 
-// vetted is what vet found about a bundle.
+// vetted is the result for a bundle.
 type vetted struct {
 	Bundle   string    `json:"bundle"`
 	Valid    bool      `json:"valid"`
@@ -106,7 +109,7 @@ type vetted struct {
 	Warnings []finding `json:"warnings,omitempty"`
 }
 
-// count is how many there are of a part of a bundle.
+// count is the number of entries of a part of a bundle.
 type count struct {
 	Part  string `json:"part"`
 	Count int    `json:"count"`
@@ -130,13 +133,13 @@ func findings(diags schemas.Diagnostics) []finding {
 	return all
 }
 
-// vetTarget is a bundle to be checked.
+// vetTarget is a bundle to check.
 type vetTarget struct {
 	name   string // as people know it
 	source *policy.Source
 }
 
-// vetTargets are the bundles that arguments mean, each once.
+// vetTargets returns the bundles that the arguments name, each once.
 func vetTargets(args []string) ([]vetTarget, error) {
 	var all []vetTarget
 	seen := map[string]bool{}
@@ -179,7 +182,8 @@ func vetTargets(args []string) ([]vetTarget, error) {
 	return all, nil
 }
 
-// folderOf is the path of a package's folder, as it is written from where the user is: dir is that of the package from.
+// folderOf returns the path of a package's folder, relative to the user's folder. dir is the folder of the package
+// from.
 func folderOf(dir, from, pkg string) string {
 	if from == pkg {
 		return dir
@@ -191,7 +195,7 @@ func folderOf(dir, from, pkg string) string {
 	return filepath.Join(dir, way)
 }
 
-// vet checks a bundle, and says what it found.
+// vet checks a bundle and prints the result.
 func (o *vetOptions) vet(cmd *cobra.Command, t vetTarget) (*vetted, error) {
 	v := &vetted{Bundle: t.name}
 	compiled, diags, err := o.compile.compile(cmd.Context(), t.source)
@@ -200,8 +204,8 @@ func (o *vetOptions) vet(cmd *cobra.Command, t vetTarget) (*vetted, error) {
 	}
 	if len(diags) == 0 {
 		v.Warnings = findings(compiled.Warnings)
-		if o.format == "" && !o.quiet {
-			warn(cmd.ErrOrStderr(), compiled)
+		if o.Format == "" && !o.Quiet {
+			show.Warn(cmd.ErrOrStderr(), compiled)
 			for _, d := range compiled.Costs {
 				if o.verbose {
 					fmt.Fprintln(cmd.ErrOrStderr(), d)
@@ -209,7 +213,7 @@ func (o *vetOptions) vet(cmd *cobra.Command, t vetTarget) (*vetted, error) {
 			}
 		}
 		stderr := cmd.ErrOrStderr()
-		if o.quiet {
+		if o.Quiet {
 			stderr = io.Discard
 		}
 		if diags, err = vetPlugins(cmd.Context(), stderr, compiled, t.source, o.pluginDir); err != nil {
@@ -218,8 +222,8 @@ func (o *vetOptions) vet(cmd *cobra.Command, t vetTarget) (*vetted, error) {
 	}
 	if len(diags) > 0 {
 		v.Errors = findings(diags)
-		if o.format == "" {
-			_ = errDiagnostics(cmd.ErrOrStderr(), t.source, diags, t.name) // which prints them
+		if o.Format == "" {
+			_ = show.ErrDiagnostics(cmd.ErrOrStderr(), t.source, diags, t.name) // which prints them
 		}
 		return v, nil
 	}
@@ -237,8 +241,8 @@ func (o *vetOptions) vet(cmd *cobra.Command, t vetTarget) (*vetted, error) {
 		v.Contents = append(v.Contents, count{c.Part, c.Count})
 	}
 	v.Valid, v.Policy = true, p.DigestString()
-	if o.format == "" {
-		o.say(cmd, "%s is valid: %s, policy %.12s", t.name, countsOf(compiled.Form), v.Policy)
+	if o.Format == "" {
+		o.Say(cmd, "%s is valid: %s, policy %.12s", t.name, show.ContentsText(compiled.Form), v.Policy)
 	}
 	return v, nil
 }

@@ -5,20 +5,21 @@ import (
 	"fmt"
 	"io"
 
+	"stele.dev/stele/cmd/stele/internal/usage"
 	"stele.dev/stele/plugins/host"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/schemas"
 )
 
-// vetPlugins tells what the programs in a folder say against the plugins of a bundle: how each
-// is configured, and which secrets it is given. Without a folder it says that nobody asked them.
+// vetPlugins starts the plugins of a bundle, and checks their configurations and secrets. Without a folder of
+// programs it prints that nothing was checked.
 func vetPlugins(ctx context.Context, stderr io.Writer, compiled *policy.Compiled, source *policy.Source, folder string) (schemas.Diagnostics, error) {
 	plugins := compiled.Form.Plugins
 	if len(plugins) == 0 {
 		return nil, nil
 	}
 	if folder == "" {
-		fmt.Fprintf(stderr, "The configuration of %s was not checked: --plugin-dir says where the programs are.\n", plural(len(plugins), "plugin"))
+		fmt.Fprintf(stderr, "The configuration of %s was not checked: --plugin-dir says where the programs are.\n", usage.Count(len(plugins), "plugin"))
 		return nil, nil
 	}
 	h, err := host.New(host.Options{Dir: folder})

@@ -14,7 +14,7 @@ import (
 	"stele.dev/stele/core/metadata"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/projections/objects"
-	"stele.dev/stele/schemas"
+	"stele.dev/stele/schemas/program"
 )
 
 // Dropped is a field that stored objects have and that the new policy lacks.
@@ -91,7 +91,7 @@ func FieldsDropped(ctx context.Context, tip *commit.Tip, form *policy.Form, load
 // index matches the index of an item in a path.
 var index = regexp.MustCompile(`\[\d+\]`)
 
-func droppedOf(ctx context.Context, tip *commit.Tip, resource schema.GroupResource, program *schemas.Program) (DropsFields, error) {
+func droppedOf(ctx context.Context, tip *commit.Tip, resource schema.GroupResource, program *program.Program) (DropsFields, error) {
 	found := map[string]*Dropped{}
 	for o := range tip.Objects.List(resource, &objects.Selection{}, "", "") {
 		if ctx.Err() != nil {

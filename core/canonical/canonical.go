@@ -147,7 +147,7 @@ func (f *fields) texts(name string, texts map[string]string) {
 }
 
 func (f *fields) value(name string, value any) {
-	text, err := marshal(value)
+	text, err := Marshal(value)
 	if err != nil {
 		f.err = err
 	}
@@ -266,8 +266,8 @@ func sortedKeys[V any](m map[string]V) []string {
 	return keys
 }
 
-// marshal does not escape <, > and &, which would take six bytes each.
-func marshal(v any) ([]byte, error) {
+// Marshal encodes any value as encoding/json does, but without escapes of <, > and &, which take six bytes each.
+func Marshal(v any) ([]byte, error) {
 	var text bytes.Buffer
 	e := json.NewEncoder(&text)
 	e.SetEscapeHTML(false)
@@ -281,7 +281,7 @@ func marshal(v any) ([]byte, error) {
 func appendString(b []byte, s string) []byte {
 	for i := 0; i < len(s); i++ {
 		if c := s[i]; c < ' ' || c >= utf8.RuneSelf || c == '"' || c == '\\' {
-			text, _ := marshal(s) // strings always encode
+			text, _ := Marshal(s) // strings always encode
 			return append(b, text...)
 		}
 	}

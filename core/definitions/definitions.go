@@ -1,10 +1,9 @@
-// Package definitions shows the kinds of the policy in force as CustomResourceDefinitions, so that
-// clients find them: kubectl wait, and controllers that start when their kinds are established.
-// They are rendered (package rendered). To change one, change the policy.
+// Package definitions shows the kinds of the policy in force as CustomResourceDefinitions, so that clients find them:
+// kubectl wait, and controllers that start when their kinds are established. They are rendered (package rendered). To
+// change one, change the policy.
 //
-// A kind that was written as a definition is shown as that, with defaults. Another kind has the
-// part of its schema that OpenAPI can express; its CEL rules, and columns that are templates, are
-// not shown.
+// A kind that was written as a definition is shown as that, with defaults. Another kind has the part of its schema
+// that OpenAPI can express; its CEL rules, and columns that are templates, are not shown.
 package definitions
 
 import (
@@ -19,6 +18,7 @@ import (
 	"stele.dev/stele/core/rendered"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/schemas"
+	"stele.dev/stele/schemas/openapi"
 )
 
 // Kind is the kind of the definitions.
@@ -159,7 +159,7 @@ func subresourcesOf(v *schemas.Version) *apiextensionsv1.CustomResourceSubresour
 
 // schemaOf returns the part of a schema that OpenAPI can express.
 func schemaOf(n *schemas.Node) *apiextensionsv1.JSONSchemaProps {
-	s := n.OpenAPI()
+	s := openapi.Of(n)
 	if s.Properties == nil {
 		s.Properties = map[string]spec.Schema{}
 	}

@@ -5,15 +5,15 @@ import (
 	"slices"
 )
 
-// alignAtMost limits the table that aligns two lists. Longer lists, without their common beginning
-// and end, are compared by index.
+// alignAtMost limits the table that aligns two lists. Longer lists, without their common beginning and end, are
+// compared by index.
 const alignAtMost = 1 << 18
 
 // alikeAtMost limits the search for similar items, in compared scalars.
 const alikeAtMost = 1 << 25
 
-// align returns pairs of corresponding items of two lists, in ascending order on both sides: as
-// many equal items as possible, and between them items that are similar.
+// align returns pairs of corresponding items of two lists, in ascending order on both sides: as many equal items as
+// possible, and between them items that are similar.
 func align(from, to []any) (pairs [][2]int) {
 	head := 0
 	for head < len(from) && head < len(to) && equal(from[head], to[head]) {
@@ -69,8 +69,8 @@ func equal(a, b any) bool {
 	return a == b
 }
 
-// gap pairs items that are all different: one by one if there are as many on both sides, else by
-// similarity. If the search would take too long, it pairs them by index.
+// gap pairs items that are all different: one by one if there are as many on both sides, else by similarity. If the
+// search would take too long, it pairs them by index.
 func gap(from, to []any, i, endI, j, endJ int) (pairs [][2]int) {
 	n, m := endI-i, endJ-j
 	if n == m {
@@ -124,8 +124,7 @@ func scalars(items []any, numbers map[scalar]int) (all [][]int, most int) {
 	return all, most
 }
 
-// alike reports whether two items are similar: they have at least half of the scalars of the first
-// in common.
+// alike reports whether two items are similar: they have at least half of the scalars of the first in common.
 func alike(a, b []int) bool {
 	common := 0
 	for i, j := 0, 0; i < len(a) && j < len(b); {
@@ -141,9 +140,8 @@ func alike(a, b []int) bool {
 	return len(a) > 0 && 2*common >= len(a)
 }
 
-// longest returns the longest common subsequence, by dynamic programming: pairs of indexes below n
-// and m for which same is true. If same is nil, or the search would take too long, it pairs equal
-// indexes.
+// longest returns the longest common subsequence, by dynamic programming: pairs of indexes below n and m for which
+// same is true. If same is nil, or the search would take too long, it pairs equal indexes.
 func longest(n, m int, same func(i, j int) bool) (pairs [][2]int) {
 	if n == 0 || m == 0 {
 		return nil
@@ -179,8 +177,7 @@ func longest(n, m int, same func(i, j int) bool) (pairs [][2]int) {
 	return pairs
 }
 
-// interned numbers the items, so that they can be compared fast. Items with equal encoding get
-// equal numbers.
+// interned numbers the items, so that they can be compared fast. Items with equal encoding get equal numbers.
 func interned(from, to []any) (a, b []int) {
 	numbers := map[string]int{}
 	number := func(items []any) []int {

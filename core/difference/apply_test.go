@@ -6,9 +6,8 @@ import (
 	"slices"
 )
 
-// Apply returns the object with the differences applied. The result shares values with the object
-// and the entries. The order of lists of type map may differ. An error names the first entry that
-// does not fit.
+// Apply returns the object with the differences applied. The result shares values with the object and the entries. The
+// order of lists of type map may differ. An error names the first entry that does not fit.
 func Apply(object map[string]any, entries []Entry) (map[string]any, error) {
 	root := &edit{}
 	for i := range entries {

@@ -2,8 +2,8 @@ package difference
 
 import "stele.dev/stele/schemas"
 
-// Correspond returns pairs of indexes of the same item in two states of a list, as [Between]
-// matches items. The second indexes ascend.
+// Correspond returns pairs of indexes of the same item in two states of a list, as [Between] matches items. The second
+// indexes ascend.
 func Correspond(from, to []any, n *schemas.Node) (pairs [][2]int) {
 	before, ok1 := Keyed(from, n)
 	after, ok2 := Keyed(to, n)

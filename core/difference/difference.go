@@ -16,8 +16,8 @@ const (
 	Replace = "replace"
 )
 
-// Entry is one difference. Indexes in its path are those of the new object. If an item was removed,
-// its own index is that of the old object.
+// Entry is one difference. Indexes in its path are those of the new object. If an item was removed, its own index is
+// that of the old object.
 type Entry struct {
 	Path string `json:"path"`
 	Op   string `json:"op"`
@@ -46,11 +46,10 @@ func (Entry) SwaggerDoc() map[string]string {
 
 // Options select what is compared.
 type Options struct {
-	// Schema is the schema of the objects' content, which tells the keys of lists; nil if it is not
-	// known.
+	// Schema is the schema of the objects' content, which tells the keys of lists; nil if it is not known.
 	Schema *schemas.Node
-	// Everything includes what the server maintains, such as metadata.managedFields. Without it,
-	// metadata.generation is reported only if nothing else differs.
+	// Everything includes what the server maintains, such as metadata.managedFields. Without it, metadata.generation
+	// is reported only if nothing else differs.
 	Everything bool
 }
 
@@ -62,9 +61,8 @@ var ofMetadata = &schemas.Node{Kinds: schemas.StructKind, Struct: &schemas.Struc
 // bookkeeping are the fields of metadata that the server maintains.
 var bookkeeping = []string{"managedFields", "resourceVersion", "selfLink"}
 
-// Between returns the differences of two decoded objects, in the order of the paths. nil means an
-// object that does not exist; it is compared as one with only the fields of [Identity]. The entries
-// share values with the objects.
+// Between returns the differences of two decoded objects, in the order of the paths. nil means an object that does not
+// exist; it is compared as one with only the fields of [Identity]. The entries share values with the objects.
 func Between(from, to map[string]any, o Options) []Entry {
 	switch {
 	case from == nil && to == nil:
@@ -251,8 +249,8 @@ func (c *comparison) list(p Path, from, to []any, n *schemas.Node) {
 	}
 }
 
-// Keyed returns the steps to the items of a list. It fails unless the schema says that the list is
-// of type map, and every item has all keys, and no two have the same.
+// Keyed returns the steps to the items of a list. It fails unless the schema says that the list is of type map, and
+// every item has all keys, and no two have the same.
 func Keyed(list []any, n *schemas.Node) ([]Step, bool) {
 	if n == nil || n.List == nil || n.List.Type != schemas.ListMap || len(n.List.MapKeys) == 0 {
 		return nil, false

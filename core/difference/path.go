@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"stele.dev/stele/core/canonical"
 )
 
-// Step leads from a value to a part of it: to a field if Key is nil and Item is false, to a list
-// item by its keys if Key is set, else to a list item by its index.
+// Step leads from a value to a part of it: to a field if Key is nil and Item is false, to a list item by its keys if
+// Key is set, else to a list item by its index.
 type Step struct {
 	Field string
 	Index int
@@ -23,23 +25,21 @@ type KeyValue struct {
 	Value any
 }
 
-// Path leads from an object to a part of it. As text it is written as in Kubernetes:
-// spec.containers[0].image, metadata.annotations["example.com/note"],
-// spec.ports[port=80,protocol=TCP].
+// Path leads from an object to a part of it. As text it is written as in Kubernetes: spec.containers[0].image,
+// metadata.annotations["example.com/note"], spec.ports[port=80,protocol=TCP].
 type Path []Step
 
 // Join returns the path with one more step. It shares nothing with p.
 func (p Path) Join(s Step) Path { return append(p[:len(p):len(p)], s) }
 
 const (
-	// LongPath and deepPath are the length, as text and in steps, from which a value is compared as
-	// a whole.
+	// LongPath and deepPath are the length, as text and in steps, from which a value is compared as a whole.
 	LongPath = 256
 	deepPath = 32
 )
 
-// Whole reports whether the value at the path is compared as a whole. Otherwise, deep objects would
-// have very many paths, each almost as long as the object.
+// Whole reports whether the value at the path is compared as a whole. Otherwise, deep objects would have very many
+// paths, each almost as long as the object.
 func (p Path) Whole() bool {
 	size := 0
 	for _, s := range p {
@@ -117,13 +117,8 @@ func plainOr(text string) string {
 
 // quote returns a scalar as JSON, without escapes for HTML.
 func quote(scalar any) string {
-	var b strings.Builder
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	if err := e.Encode(scalar); err != nil {
-		return "null" // scalars of decoded JSON always encode
-	}
-	return strings.TrimSuffix(b.String(), "\n")
+	text, _ := canonical.Marshal(scalar) // scalars of decoded JSON always encode
+	return string(text)
 }
 
 // Parse parses a path. An error tells where the text stops being one.

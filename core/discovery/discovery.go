@@ -1,5 +1,5 @@
-// Package discovery makes the discovery documents: the legacy ones per group and version, and the
-// aggregated ones (KEP-3352), both from the kinds of one policy.
+// Package discovery makes the discovery documents: the legacy ones per group and version, and the aggregated ones
+// (KEP-3352), both from the kinds of one policy.
 package discovery
 
 import (
@@ -25,8 +25,8 @@ import (
 type Resource struct {
 	Group, Version string
 	metav1.APIResource
-	// Unlisted are verbs that work, but that discovery does not list. Clients that read every
-	// listable and watchable resource then skip it.
+	// Unlisted are verbs that work, but that discovery does not list. Clients that read every listable and watchable
+	// resource then skip it.
 	Unlisted metav1.Verbs
 	// Subresources have full names, such as "widgets/status".
 	Subresources []metav1.APIResource
@@ -72,8 +72,7 @@ func FromPolicy(p *policy.Policy) []Resource {
 	return resources
 }
 
-// Documents are the discovery documents. Each is made on first use. Documents is safe for
-// concurrent use.
+// Documents are the discovery documents. Each is made on first use. Documents is safe for concurrent use.
 type Documents struct {
 	groups map[string]*group // by name; "" is the core group
 
@@ -159,8 +158,8 @@ func (d *Documents) Paths() []string {
 	return paths
 }
 
-// Core returns the document at /api. address is the host and port by which the client reaches the
-// server; "" if unknown.
+// Core returns the document at /api. address is the host and port by which the client reaches the server; "" if
+// unknown.
 func Core(address string) *Document {
 	versions := &metav1.APIVersions{
 		TypeMeta: metav1.TypeMeta{Kind: "APIVersions"}, Versions: []string{"v1"}, ServerAddressByClientCIDRs: []metav1.ServerAddressByClientCIDR{},
@@ -171,9 +170,8 @@ func Core(address string) *Document {
 	return newDocument(versions)
 }
 
-// Find returns the document at a path, or nil: /api, /api/v1, /apis, /apis/{group} and
-// /apis/{group}/{version}. /api and /apis have an aggregated form. For the plain form of /api, see
-// [Core].
+// Find returns the document at a path, or nil: /api, /api/v1, /apis, /apis/{group} and /apis/{group}/{version}. /api
+// and /apis have an aggregated form. For the plain form of /api, see [Core].
 func (d *Documents) Find(path string, aggregated bool) *Document {
 	parts := strings.Split(strings.Trim(path, "/"), "/")
 	key := strings.Join(parts, "/")

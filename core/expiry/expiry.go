@@ -1,12 +1,12 @@
-// Package expiry deletes Events that have not been written for some time, as kube-apiserver's
-// --event-ttl does. One event of the log deletes many of them; watchers see one deletion for each.
+// Package expiry deletes Events that have not been written for some time, as kube-apiserver's --event-ttl does. One
+// event of the log deletes many of them; watchers see one deletion for each.
 //
 // # Time
 //
-// The age of an Event is the time since its last write, by log time, not by the time that its
-// author wrote into it. Log time never goes back, or the log says that it was set back. So a wrong
-// clock may delete Events too early or too late, but never in another order than they were written.
-// This package asks the clock; the fold only sees what it decided.
+// The age of an Event is the time since its last write, by log time, not by the time that its author wrote into it.
+// Log time never goes back, or the log says that it was set back. So a wrong clock may delete Events too early or too
+// late, but never in another order than they were written. This package asks the clock; the fold only sees what it
+// decided.
 package expiry
 
 import (
@@ -54,8 +54,7 @@ func New(o Options) *Expirer {
 	return &Expirer{o}
 }
 
-// These are the shortest and the longest time between two searches, so that no Event stays much too
-// long.
+// These are the shortest and the longest time between two searches, so that no Event stays much too long.
 const (
 	mostOften  = 100 * time.Millisecond
 	leastOften = time.Minute
@@ -86,8 +85,8 @@ var (
 	version  = schema.GroupVersionResource{Version: "v1", Resource: "events"}
 )
 
-// Expire deletes Events that have expired by now, and returns their number. Events that are written
-// in the meantime stay.
+// Expire deletes Events that have expired by now, and returns their number. Events that are written in the meantime
+// stay.
 func (e *Expirer) Expire(ctx context.Context) (int, error) {
 	limit, n := e.Now().Add(-e.TTL), 0
 	for {

@@ -11,15 +11,12 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/typed"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/schemas"
+	"stele.dev/stele/schemas/openapi"
 )
 
 // What is done to an object once: its first status, its first label, its first applying.
 func BenchmarkFirst(b *testing.B) {
-	program, err := schemas.NewProgram(&schemas.Node{Kinds: schemas.StructKind})
-	if err != nil {
-		b.Fatal(err)
-	}
-	merge := program.MergeType()
+	merge := openapi.MergeType(&schemas.Node{Kinds: schemas.StructKind})
 	types := append([]smd.TypeDef{}, merge.Schema.Types...)
 	text, number := smd.String, smd.Numeric
 	field := func(name string, of smd.Atom) smd.StructField {

@@ -150,7 +150,7 @@ func (d *differ) both(of smd.TypeRef, before, after any) bool {
 // leaf writes a value that changes as a whole.
 func (d *differ) leaf(of smd.TypeRef, before, after any) bool {
 	d.set = append(d.set, "{}"...)
-	return valid(d.schema, of, before) && valid(d.schema, of, after)
+	return valid(d.schema, of, before, true) && valid(d.schema, of, after, true)
 }
 
 // parts writes braces around parts, if there are any.
@@ -296,44 +296,11 @@ func (f *Fields) fits(content map[string]any) bool {
 			continue
 		}
 		of, ok := typeOf(root.Map, name)
-		if !ok || !fits(f.merge.Schema, of, v) {
+		if !ok || !valid(f.merge.Schema, of, v, false) {
 			return false
 		}
 	}
 	return true
-}
-
-func fits(s *smd.Schema, of smd.TypeRef, v any) bool {
-	atom, ok := s.Resolve(of)
-	if !ok {
-		return false
-	}
-	switch v := v.(type) {
-	case nil:
-		return atom.Map != nil || atom.List != nil || atom.Scalar != nil
-	case map[string]any:
-		if atom.Map == nil {
-			return false
-		}
-		for name, value := range v {
-			of, ok := typeOf(atom.Map, name)
-			if !ok || !fits(s, of, value) {
-				return false
-			}
-		}
-		return true
-	case []any:
-		if atom.List == nil {
-			return false
-		}
-		for _, item := range v {
-			if atom.List.ElementRelationship == smd.Associative && !member(atom.List, item) || !fits(s, atom.List.ElementType, item) {
-				return false
-			}
-		}
-		return true
-	}
-	return validScalar(atom.Scalar, v)
 }
 
 // member reports whether an item is valid in a set, or in a list that is merged by keys.

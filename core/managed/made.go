@@ -76,7 +76,7 @@ func (w *writer) topLevel(b []byte, name string, of smd.TypeRef, was any, had bo
 	case !found:
 		return nil, false
 	case isStruct && atom.Map != nil && atom.Map.ElementRelationship == smd.Atomic, scalar(is) && (was == nil || scalar(was)):
-		return append(b, "{}"...), valid(w.schema, of, is)
+		return append(b, "{}"...), valid(w.schema, of, is, true)
 	case isStruct && wasStruct && len(before) == 0 && atom.Map != nil: // the zero object has the struct; only its fields are new
 		return w.fields(b, atom.Map, after, false)
 	}
@@ -215,7 +215,7 @@ func (w *writer) value(b []byte, of smd.TypeRef, v any, self bool) ([]byte, bool
 		case atom.Map == nil:
 			return nil, false
 		case atom.Map.ElementRelationship == smd.Atomic:
-			return append(b, "{}"...), valid(w.schema, of, v)
+			return append(b, "{}"...), valid(w.schema, of, v, true)
 		case len(v) == 0:
 			return append(b, "{}"...), true
 		}
@@ -225,12 +225,12 @@ func (w *writer) value(b []byte, of smd.TypeRef, v any, self bool) ([]byte, bool
 		case atom.List == nil:
 			return nil, false
 		case atom.List.ElementRelationship == smd.Atomic:
-			return append(b, "{}"...), valid(w.schema, of, v)
+			return append(b, "{}"...), valid(w.schema, of, v, true)
 		case len(v) == 0:
 			return append(b, "{}"...), self
 		case len(atom.List.Keys) == 0:
 			for _, item := range v {
-				if !valid(w.schema, atom.List.ElementType, item) {
+				if !valid(w.schema, atom.List.ElementType, item, true) {
 					return nil, false
 				}
 			}

@@ -426,30 +426,37 @@ func scalar(v any) bool {
 	return false
 }
 
-// valid reports whether a value is valid for a type, and needs nothing of the library.
-func valid(s *smd.Schema, of smd.TypeRef, v any) bool {
+// valid reports whether a value is valid for a type. A plain value also has no null, no set, and no list that is
+// merged by keys, so that it needs nothing of the library.
+func valid(s *smd.Schema, of smd.TypeRef, v any, plain bool) bool {
 	atom, ok := s.Resolve(of)
 	if !ok {
 		return false
 	}
 	switch v := v.(type) {
+	case nil:
+		return !plain && (atom.Map != nil || atom.List != nil || atom.Scalar != nil)
 	case map[string]any:
 		if atom.Map == nil {
 			return false
 		}
 		for name, value := range v {
 			of, ok := typeOf(atom.Map, name)
-			if !ok || !valid(s, of, value) {
+			if !ok || !valid(s, of, value, plain) {
 				return false
 			}
 		}
 		return true
 	case []any:
-		if atom.List == nil || atom.List.ElementRelationship == smd.Associative {
+		if atom.List == nil {
 			return false
 		}
-		for _, value := range v {
-			if !valid(s, atom.List.ElementType, value) {
+		merged := atom.List.ElementRelationship == smd.Associative
+		if merged && plain {
+			return false
+		}
+		for _, item := range v {
+			if merged && !member(atom.List, item) || !valid(s, atom.List.ElementType, item, plain) {
 				return false
 			}
 		}

@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/typed"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/schemas"
+	"stele.dev/stele/schemas/openapi"
 )
 
 // grammar makes random kinds, objects and writes.
@@ -33,11 +34,7 @@ func pick[T any](g *grammar, of ...T) T { return of[g.IntN(len(of))] }
 // kind is a type of objects with a random spec, and a status.
 func (g *grammar) kind(t testing.TB) typed.ParseableType {
 	t.Helper()
-	program, err := schemas.NewProgram(&schemas.Node{Kinds: schemas.StructKind})
-	if err != nil {
-		t.Fatal(err)
-	}
-	merge := program.MergeType()
+	merge := openapi.MergeType(&schemas.Node{Kinds: schemas.StructKind})
 	var root *smd.TypeDef
 	types := append([]smd.TypeDef{}, merge.Schema.Types...)
 	for i := range types {

@@ -9,6 +9,7 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/schemas"
+	"stele.dev/stele/schemas/openapi"
 )
 
 // Scale maintains the managedFields of objects that are written through the subresource scale. A manager that sets
@@ -43,11 +44,7 @@ func replicasPath(s *schemas.Scale) fieldpath.Path {
 }
 
 func scaleFields() *Fields {
-	program, err := schemas.NewProgram(policy.Scale.Schema)
-	if err != nil {
-		panic(err) // the schema is built in
-	}
-	f := &Fields{kind: policy.Scale.GroupVersionKind(), subresource: "scale", merge: program.MergeType()}
+	f := &Fields{kind: policy.Scale.GroupVersionKind(), subresource: "scale", merge: openapi.MergeType(policy.Scale.Schema)}
 	f.forms = map[string]form{f.kind.GroupVersion().String(): {policy.Scale.Kind, f.merge}}
 	return f.ready()
 }

@@ -20,6 +20,7 @@ import (
 	"stele.dev/stele/core/typed"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/schemas/crd"
+	structural "stele.dev/stele/schemas/openapi"
 )
 
 // builder builds the documents of versions of kinds.
@@ -160,12 +161,12 @@ func (b *builder) kind(v Resource) {
 		s = &described
 	case !b.v2 && len(v.Kind.Definition) > 0:
 		if s = crd.OpenAPI(v.Kind.Kind, v.Name); s == nil {
-			s = v.Schema.OpenAPI()
+			s = structural.Of(v.Schema)
 		}
 	case v.Program != nil:
-		s = v.Program.OpenAPI()
+		s = structural.Of(v.Program.Node())
 	default:
-		s = v.Schema.OpenAPI()
+		s = structural.Of(v.Schema)
 	}
 	open := s.Extensions["x-kubernetes-preserve-unknown-fields"] == true
 	switch {

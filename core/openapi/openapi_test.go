@@ -39,6 +39,7 @@ import (
 	"stele.dev/stele/core/rbac"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/schemas"
+	forms "stele.dev/stele/schemas/openapi"
 )
 
 var update = flag.Bool("update", false, "rewrite golden files")
@@ -259,7 +260,7 @@ func TestSchemasOfAllKindsAreStructural(t *testing.T) {
 		for _, k := range p.Kinds() {
 			for _, v := range k.Versions {
 				seen++
-				props := internal(t, v.Schema.OpenAPI())
+				props := internal(t, forms.Of(v.Schema))
 				ss, err := structural.NewStructural(props)
 				if err != nil {
 					t.Fatal(err)
@@ -324,7 +325,7 @@ func TestVersion2OfAllKindsIsKubernetes(t *testing.T) {
 					t.Errorf("%s: there is no definition of %s", name, gvk)
 					continue
 				}
-				ss, err := structural.NewStructural(internal(t, v.Schema.OpenAPI()))
+				ss, err := structural.NewStructural(internal(t, forms.Of(v.Schema)))
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -17,6 +17,7 @@ import (
 	"stele.dev/stele/core/commit"
 	"stele.dev/stele/core/status"
 	"stele.dev/stele/eventlog"
+	"stele.dev/stele/limits/lru"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/projections/history"
 	"stele.dev/stele/projections/objects"
@@ -45,12 +46,12 @@ type Past struct {
 	history   *history.Store
 	logger    *slog.Logger
 
-	loading *sharing // of policies
-	making  *sharing // of states, which are large
-	laws    *cache[policies.Digest, *law]
-	forms   *cache[formPair, bool]
-	rights  *cache[policies.Digest, *Rights]
-	states  *cache[place, *objects.State]
+	loading *shared[policies.Digest, *law]
+	making  *shared[place, *objects.State] // states are large
+	laws    *lru.Cache[policies.Digest, *law]
+	forms   *lru.Cache[formPair, bool]
+	rights  *lru.Cache[policies.Digest, *Rights]
+	states  *lru.Cache[place, *objects.State]
 }
 
 // law is a policy and its proposal.
@@ -84,11 +85,11 @@ type Options struct {
 func New(o Options) *Past {
 	p := &Past{
 		committer: o.Committer, log: o.Log, history: o.History, logger: o.Logger,
-		loading: newSharing(runtime.GOMAXPROCS(0)), making: newSharing(runtime.GOMAXPROCS(0)),
-		laws: newCache[policies.Digest, *law](policiesKept), forms: newCache[formPair, bool](4096), states: newCache[place, *objects.State](bytesKept),
-		rights: newCache[policies.Digest, *Rights](rightsKept),
+		loading: newShared[policies.Digest, *law](runtime.GOMAXPROCS(0)), making: newShared[place, *objects.State](runtime.GOMAXPROCS(0)),
+		laws: lru.New[policies.Digest, *law](policiesKept), forms: lru.New[formPair, bool](4096), states: lru.New[place, *objects.State](bytesKept),
+		rights: lru.New[policies.Digest, *Rights](rightsKept),
 	}
-	p.states.always, p.states.idle = statesKept, unasked
+	p.states.AtLeast, p.states.Idle = statesKept, unasked
 	return p
 }
 
@@ -97,10 +98,10 @@ func (p *Past) lawOf(ctx context.Context, tip *commit.Tip, r policies.Record) (*
 	if in := tip.Policies.Active; in != nil && in.Digest == r.Digest {
 		return &law{tip.Policy, in.Proposal}, nil
 	}
-	if l, found := p.laws.get(r.Digest); found {
+	if l, found := p.laws.Get(r.Digest); found {
 		return l, nil
 	}
-	return once(ctx, p.loading, r.Digest.String(), func(ctx context.Context) (*law, error) {
+	return p.loading.do(ctx, r.Digest, func(ctx context.Context) (*law, error) {
 		proposal, err := tip.Policies.Recall(ctx, p.log, r)
 		if err != nil {
 			return nil, err
@@ -109,7 +110,7 @@ func (p *Past) lawOf(ctx context.Context, tip *commit.Tip, r policies.Record) (*
 		if l.policy, err = p.committer.Load(proposal); err != nil {
 			return nil, err
 		}
-		p.laws.add(r.Digest, l, 1)
+		p.laws.Add(r.Digest, l, 1)
 		return l, nil
 	})
 }
@@ -183,7 +184,7 @@ func (p *Past) Objects(ctx context.Context, tip *commit.Tip, r schema.GroupResou
 		return nil, err
 	}
 	for _, in := range []string{"", namespace} {
-		if s, found := p.states.get(place{r, in, revision}); found {
+		if s, found := p.states.Get(place{r, in, revision}); found {
 			return s, nil
 		}
 	}
@@ -191,12 +192,12 @@ func (p *Past) Objects(ctx context.Context, tip *commit.Tip, r schema.GroupResou
 		return nil, err
 	}
 	at := place{r, namespace, revision}
-	return once(ctx, p.making, at.String(), func(ctx context.Context) (*objects.State, error) {
+	return p.making.do(ctx, at, func(ctx context.Context) (*objects.State, error) {
 		m, err := p.made(ctx, tip, r, revision, p.history.List(ctx, r, namespace, revision))
 		if err != nil {
 			return nil, err
 		}
-		p.states.add(at, m.state, m.bytes)
+		p.states.Add(at, m.state, m.bytes)
 		return m.state, nil
 	})
 }

@@ -2,7 +2,6 @@ package past
 
 import (
 	"context"
-	"fmt"
 	"iter"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -14,10 +13,6 @@ import (
 	"stele.dev/stele/projections/objects"
 	"stele.dev/stele/projections/policies"
 )
-
-func (p place) String() string {
-	return fmt.Sprintf("objects %s/%s@%d", p.GroupResource, p.namespace, p.revision)
-}
 
 // overhead is about how many bytes an object takes besides its JSON.
 const overhead = 256
@@ -105,7 +100,7 @@ func (l *look) sameForm(ctx context.Context, written uint64) (bool, error) {
 		return true, nil
 	}
 	pair := formPair{record.Digest, l.digest, l.kind.GroupResource}
-	if same, found := l.p.forms.get(pair); found {
+	if same, found := l.p.forms.Get(pair); found {
 		return same, nil
 	}
 	law, err := l.p.lawOf(ctx, l.tip, record)
@@ -114,6 +109,6 @@ func (l *look) sameForm(ctx context.Context, written uint64) (bool, error) {
 	}
 	was := law.policy.Kind(l.kind.GroupResource)
 	same := was != nil && was.SameForm(l.policy.Kind)
-	l.p.forms.add(pair, same, 1)
+	l.p.forms.Add(pair, same, 1)
 	return same, nil
 }

@@ -19,7 +19,7 @@ type Rights struct {
 
 // Rights returns the rights of an activation that the tip knows. It does not compile the policy.
 func (p *Past) Rights(ctx context.Context, tip *commit.Tip, r policies.Record) (*Rights, error) {
-	if rights, found := p.rights.get(r.Digest); found {
+	if rights, found := p.rights.Get(r.Digest); found {
 		return rights, nil
 	}
 	form, err := p.form(ctx, tip, r)
@@ -30,7 +30,7 @@ func (p *Past) Rights(ctx context.Context, tip *commit.Tip, r policies.Record) (
 	if rights.Rights, err = policy.NewRights(form.Access()); err != nil {
 		return nil, err
 	}
-	p.rights.add(r.Digest, rights, 1)
+	p.rights.Add(r.Digest, rights, 1)
 	return rights, nil
 }
 
@@ -38,7 +38,7 @@ func (p *Past) form(ctx context.Context, tip *commit.Tip, r policies.Record) (*p
 	if in := tip.Policies.Active; in != nil && in.Digest == r.Digest {
 		return tip.Policy.Form(), nil
 	}
-	if l, found := p.laws.get(r.Digest); found {
+	if l, found := p.laws.Get(r.Digest); found {
 		return l.policy.Form(), nil
 	}
 	proposal, err := tip.Policies.Recall(ctx, p.log, r)

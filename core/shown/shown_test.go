@@ -8,6 +8,7 @@ import (
 	"stele.dev/stele/core/shown"
 	"stele.dev/stele/policy"
 	"stele.dev/stele/schemas"
+	"stele.dev/stele/schemas/program"
 )
 
 // unavailable is an evaluator that cannot ask CUE.
@@ -23,8 +24,8 @@ func TestAnObjectThatCUECannotBeAskedAboutIsAnError(t *testing.T) {
 		Fallback: &schemas.Fallback{CUE: "#expression: v: {cpus: int, memory: *(cpus * 2) | int}"}}
 	root := &schemas.Node{Kinds: schemas.StructKind, Struct: &schemas.Struct{Fields: []schemas.Field{{Name: "spec", Presence: schemas.Optional, Schema: memory}}}}
 	payload := []byte(`{"apiVersion":"example.com/v1","kind":"Machine","metadata":{"name":"m"},"spec":{"cpus":2}}`)
-	render := func(options ...schemas.Option) (string, error) {
-		program, err := schemas.NewProgram(root, options...)
+	render := func(options ...program.Option) (string, error) {
+		program, err := program.New(root, options...)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -36,7 +37,7 @@ func TestAnObjectThatCUECannotBeAskedAboutIsAnError(t *testing.T) {
 	if text, err := render(); err != nil || !strings.Contains(text, `"memory":4`) {
 		t.Errorf("%s, %v", text, err)
 	}
-	if text, err := render(schemas.EvaluateWith(unavailable{})); err == nil || !strings.Contains(err.Error(), "no worker") {
+	if text, err := render(program.EvaluateWith(unavailable{})); err == nil || !strings.Contains(err.Error(), "no worker") {
 		t.Errorf("%s, %v", text, err)
 	}
 }

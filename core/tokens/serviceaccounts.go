@@ -11,7 +11,7 @@ import (
 	"github.com/go-jose/go-jose/v4/jwt"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
-	"k8s.io/utils/lru"
+	"stele.dev/stele/limits/lru"
 	"stele.dev/stele/projections/objects"
 )
 
@@ -42,7 +42,7 @@ type ServiceAccounts struct {
 	maxExpiration time.Duration
 	jwksURI       string
 	objects       func() *objects.State
-	verified      *lru.Cache // hash of a token -> *verified
+	verified      *lru.Cache[tokenHash, *verified]
 	hashes        *hashes
 }
 
@@ -53,7 +53,7 @@ func New(o Options) (*ServiceAccounts, error) {
 	}
 	s := &ServiceAccounts{
 		keys: o.Keys, issuers: o.Issuers, audiences: o.Audiences, maxExpiration: o.MaxExpiration, jwksURI: o.JWKSURI, objects: o.Objects,
-		verified: lru.New(maxVerified), hashes: newHashes(),
+		verified: lru.New[tokenHash, *verified](maxVerified), hashes: newHashes(),
 	}
 	if len(s.audiences) == 0 {
 		s.audiences = o.Issuers

@@ -150,8 +150,8 @@ func (s *ServiceAccounts) verify(token string) (*verified, error) {
 	}
 	r := s.keys.ring.Load()
 	hash := s.hashes.of(token)
-	if known, ok := s.verified.Get(hash); ok {
-		if v := known.(*verified); r.byID[v.key] != nil {
+	if v, ok := s.verified.Get(hash); ok {
+		if r.byID[v.key] != nil {
 			return v, nil
 		}
 		s.verified.Remove(hash)
@@ -181,7 +181,7 @@ func (s *ServiceAccounts) verify(token string) (*verified, error) {
 			return nil, err
 		}
 		if v.endless || time.Now().Before(v.expiry.Add(leeway)) {
-			s.verified.Add(hash, v)
+			s.verified.Add(hash, v, 1)
 		}
 		return v, nil
 	}

@@ -1,8 +1,6 @@
 package wire
 
 import (
-	"bytes"
-	"encoding/json"
 	"fmt"
 	"io"
 
@@ -13,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer/cbor/direct"
 	"sigs.k8s.io/yaml"
+	"stele.dev/stele/core/canonical"
 	"stele.dev/stele/core/negotiate"
 	"stele.dev/stele/core/typed"
 )
@@ -29,7 +28,7 @@ func Decode(mediaType string, body []byte, kind schema.GroupVersionKind) (text [
 		if err := direct.Unmarshal(body, &content); err != nil {
 			return nil, said, fmt.Errorf("unable to determine group/version/kind: %w", err)
 		}
-		text, err = marshal(content)
+		text, err = canonical.Marshal(content)
 		return text, said, err
 	case negotiate.Protobuf:
 		return decodeProtobuf(body, kind)
@@ -67,17 +66,8 @@ func decodeProtobuf(body []byte, kind schema.GroupVersionKind) ([]byte, schema.G
 		return nil, *said, err
 	}
 	object.GetObjectKind().SetGroupVersionKind(*said)
-	text, err := marshal(object)
+	text, err := canonical.Marshal(object)
 	return text, *said, err
-}
-
-// marshal does not escape <, > and &, which would take six bytes each.
-func marshal(v any) ([]byte, error) {
-	var text bytes.Buffer
-	e := json.NewEncoder(&text)
-	e.SetEscapeHTML(false)
-	err := e.Encode(v)
-	return text.Bytes(), err
 }
 
 // DeleteOptions decodes the body of a delete. The options may name any group.
@@ -96,5 +86,5 @@ func DeleteOptions(mediaType string, body []byte) ([]byte, error) {
 		return nil, err
 	}
 	options.Kind = said.Kind
-	return marshal(options)
+	return canonical.Marshal(options)
 }

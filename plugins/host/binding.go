@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"runtime/debug"
 	"strings"
-	"sync"
 	"time"
 	"unicode/utf8"
 
@@ -15,6 +14,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
+	"stele.dev/stele/limits/breaker"
+	"stele.dev/stele/limits/flight"
 	"stele.dev/stele/plugins/authorizerpb"
 )
 
@@ -101,9 +102,8 @@ type bound struct {
 	fails   authorizerpb.Decision
 	metrics boundMetrics
 
-	mu      sync.Mutex
 	cache   cache
-	flights map[string]*flight
+	flights flight.Group[key, Answer]
 }
 
 type boundMetrics struct {
@@ -116,13 +116,14 @@ type boundMetrics struct {
 
 func newBound(spec Spec, p *plugin) *bound {
 	spec.Timeout = cmp.Or(max(spec.Timeout, 0), time.Second)
-	d := &bound{spec: spec, plugin: p, fails: authorizerpb.Decision_DECISION_DENY, flights: map[string]*flight{}}
+	d := &bound{spec: spec, plugin: p, fails: authorizerpb.Decision_DECISION_DENY, cache: newCache()}
 	if spec.FailurePolicy == "NoOpinion" {
 		d.fails = authorizerpb.Decision_DECISION_NO_OPINION
 	}
 	m, mode := p.host.metrics, "enforced"
 	if spec.Shadow {
 		mode = "shadow"
+		d.flights.Most = p.host.options.MaxInFlight // nobody waits for these, so nothing else limits them
 	}
 	d.metrics = boundMetrics{
 		failures: m.failures.MustCurryWith(prometheus.Labels{"plugin": spec.Name}),
@@ -143,42 +144,41 @@ var labels = map[authorizerpb.Decision]string{
 	authorizerpb.Decision_DECISION_NO_OPINION: "no-opinion",
 }
 
-// flight is one call of the plugin, shared by all callers with the same question. It continues as long as one of them
-// waits.
-type flight struct {
-	key     string
-	waiting int // number of callers; guarded by bound.mu
-	cancel  context.CancelFunc
-	done    chan struct{}
-	answer  Answer // set before done is closed
-}
-
 func (d *bound) authorize(ctx context.Context, q *authorizerpb.AuthorizeRequest, shadows bool) Answer {
-	buffer := keyBuffers.Get().(*[]byte)
-	known, f := d.join(makeKey(buffer, q), q)
-	keyBuffers.Put(buffer)
-	switch {
-	case known.Cached:
+	k := keyOf(q)
+	if known, hit := d.cached(k); hit {
 		d.metrics.hits.Inc()
 		return d.effect(known)
-	case d.spec.Shadow && f == nil:
+	}
+	call, shared := d.flights.Join(d.plugin.host.ctx, k, func(ctx context.Context) (Answer, error) { return d.fly(ctx, k, q), nil })
+	if shared {
+		d.metrics.coalesced.Inc()
+	}
+	if d.spec.Shadow {
+		return d.watch(ctx, call, shadows)
+	}
+	a, err := call.Wait(ctx)
+	if err != nil {
+		a = d.denied(failedCanceled, "the request was given up: "+err.Error())
+	}
+	return d.effect(a)
+}
+
+// watch returns what a plugin in shadow mode would decide, if that is wanted. The question goes on without its caller.
+func (d *bound) watch(ctx context.Context, call *flight.Call[key, Answer], wanted bool) Answer {
+	switch {
+	case call == nil:
 		return d.effect(d.failed(failedBusy, "too many questions are in flight"))
-	case d.spec.Shadow && !shadows:
+	case !wanted:
 		return Answer{Decision: authorizerpb.Decision_DECISION_NO_OPINION, Detail: "shadow: the plugin is being asked, and has no say"}
 	}
 	select {
-	case <-f.done:
-		if d.spec.Shadow {
-			return d.shadowed(f.answer) // fly has counted it
-		}
-		return d.effect(f.answer)
+	case <-call.Done():
+		a, _ := call.Wait(context.Background())
+		return d.shadowed(a) // fly has counted it
 	case <-ctx.Done():
-	}
-	if d.spec.Shadow { // the call continues
 		return Answer{Decision: authorizerpb.Decision_DECISION_NO_OPINION, Detail: "shadow: it has not answered yet"}
 	}
-	d.leave(f)
-	return d.effect(d.denied(failedCanceled, "the request was given up: "+context.Cause(ctx).Error()))
 }
 
 // denied returns the answer to a question that failed because of the caller. It is always a denial: a user must not
@@ -196,72 +196,35 @@ func encodes(q *authorizerpb.AuthorizeRequest) bool {
 	return err == nil
 }
 
-// join returns the cached answer or, if there is none, the flight of the question. It starts the flight if there is
-// none. It returns neither if a plugin in shadow mode is too busy.
-func (d *bound) join(key []byte, q *authorizerpb.AuthorizeRequest) (Answer, *flight) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.spec.CacheTTL > 0 {
-		if known, hit := d.cache.get(key, time.Now()); hit {
-			return known, nil
-		}
+// cached returns the cached answer to a question.
+func (d *bound) cached(k key) (Answer, bool) {
+	if d.spec.CacheTTL <= 0 {
+		return Answer{}, false
 	}
-	f := d.flights[string(key)]
-	if f != nil {
-		f.waiting++
-		d.metrics.coalesced.Inc()
-		return Answer{}, f
-	}
-	if d.spec.Shadow && len(d.flights) >= d.plugin.host.options.MaxInFlight {
-		return Answer{}, nil // nobody waits for such flights, so that nothing else limits their number
-	}
-	f = &flight{key: string(key), waiting: 1, done: make(chan struct{})}
-	d.flights[f.key] = f
-	asking, cancel := context.WithTimeout(d.plugin.host.ctx, d.spec.Timeout)
-	f.cancel = cancel
-	go d.fly(asking, f, q)
-	return Answer{}, f
+	return d.cache.get(k, time.Now())
 }
 
-// leave ends the flight if no other caller waits for it. A later caller with the same question starts another.
-func (d *bound) leave(f *flight) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if f.waiting--; f.waiting > 0 {
-		return
+// fly asks a question for all callers that have it, and caches the answer.
+func (d *bound) fly(ctx context.Context, k key, q *authorizerpb.AuthorizeRequest) (a Answer) {
+	if known, hit := d.cached(k); hit {
+		return known // an earlier question was answered just now
 	}
-	f.cancel()
-	d.land(f)
-}
-
-// land removes a flight, so that nobody joins it any more. The caller holds the lock.
-func (d *bound) land(f *flight) {
-	if d.flights[f.key] == f {
-		delete(d.flights, f.key)
-	}
-}
-
-// fly asks the plugin, caches the answer and gives it to all who wait.
-func (d *bound) fly(ctx context.Context, f *flight, q *authorizerpb.AuthorizeRequest) {
-	var keep time.Duration
+	ctx, cancel := context.WithTimeout(ctx, d.spec.Timeout)
+	defer cancel()
 	defer func() {
 		if r := recover(); r != nil {
-			f.answer, keep = d.panicked(r), 0
+			a = d.panicked(r)
 		}
-		f.cancel()
-		d.mu.Lock()
-		d.land(f)
-		if keep > 0 && !f.answer.Failed {
-			d.cache.put(f.key, entry{f.answer, time.Now().Add(keep)})
-		}
-		d.mu.Unlock()
 		if d.spec.Shadow {
-			d.log(f.answer, q)
-			d.effect(f.answer) // counts it, as no caller may be waiting
+			d.log(a, q)
+			d.effect(a) // it counts, though nobody waits
 		}
-		close(f.done)
 	}()
-	f.answer, keep = d.ask(ctx, q)
+	a, keep := d.ask(ctx, q)
+	if keep > 0 && !a.Failed {
+		d.cache.put(k, a, time.Now().Add(keep))
+	}
+	return a
 }
 
 // ask asks the plugin, and returns for how long the answer may be cached.
@@ -271,15 +234,16 @@ func (d *bound) ask(ctx context.Context, q *authorizerpb.AuthorizeRequest) (a An
 	if err != nil {
 		return d.failed(failedDown, err.Error()), 0
 	}
-	if !p.breaker.allow() {
+	trial, ok := p.circuit.allow()
+	if !ok {
 		return d.failed(failedCircuit, "it does not answer in time; the circuit breaker is open"), 0
 	}
-	result := abandoned
+	result := breaker.Unknown
 	defer func() {
-		if result == answered && !i.answered.Load() {
+		if result == breaker.Succeeded && !i.answered.Load() {
 			i.answered.Store(true)
 		}
-		p.breaker.done(result)
+		p.circuit.done(trial, result)
 	}()
 	place, err := p.room.enter(ctx, q.GetUser().GetName())
 	switch {
@@ -296,20 +260,20 @@ func (d *bound) ask(ctx context.Context, q *authorizerpb.AuthorizeRequest) (a An
 	d.metrics.duration.Observe(time.Since(start).Seconds())
 	switch code := status.Code(err); {
 	case err == nil:
-		result = answered
+		result = breaker.Succeeded
 		return d.read(answer)
 	case errors.Is(ctx.Err(), context.DeadlineExceeded) || code == codes.DeadlineExceeded: // the plugin's clock may be first
-		result = silent
+		result = breaker.Failed
 		return d.failed(failedTimeout, fmt.Sprintf("no answer within %s", d.spec.Timeout)), 0
 	case ctx.Err() != nil:
 		return Answer{Decision: d.fails, Reason: unavailable(d.spec.Name), Detail: "the question was given up", Failed: true}, 0
 	case code == codes.Unavailable:
-		result = silent
+		result = breaker.Failed
 		return d.failed(failedLost, message(err)), 0
 	case code == codes.Internal && !encodes(q):
 		return d.denied(failedError, "the question cannot be sent: some text in it is not UTF-8"), 0
 	default:
-		result = answered
+		result = breaker.Succeeded
 		return d.failed(failedError, fmt.Sprintf("%s: %s", code, message(err))), 0
 	}
 }

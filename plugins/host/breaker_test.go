@@ -7,73 +7,82 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"stele.dev/stele/limits/breaker"
 )
 
-func tell(b *breaker, results string) {
+func tell(c *circuit, results string) {
 	for _, r := range results {
-		b.done(map[rune]outcome{'+': answered, '-': silent, '0': abandoned}[r])
+		c.done(false, map[rune]breaker.Outcome{'+': breaker.Succeeded, '-': breaker.Failed, '0': breaker.Unknown}[r])
 	}
 }
 
+func allowed(c *circuit) bool {
+	_, ok := c.allow()
+	return ok
+}
+
+func newTestCircuit() *circuit { return newCircuit(func(breaker.State) {}) }
+
 func TestWhenTheCircuitOpens(t *testing.T) {
-	for results, want := range map[string]breakerState{
-		"":                             closed,
-		"----":                         closed,
-		"-----":                        open,
-		"----+----+----":               closed,
-		"00000000":                     closed,
-		"----0-":                       open, // who gives up says nothing
-		strings.Repeat("-+", 15):       closed,
-		strings.Repeat("-+", 16):       open,
-		strings.Repeat("-+++", 100):    closed,
-		strings.Repeat("+", 100) + "-": closed,
+	for results, want := range map[string]breaker.State{
+		"":                             breaker.Closed,
+		"----":                         breaker.Closed,
+		"-----":                        breaker.Open,
+		"----+----+----":               breaker.Closed,
+		"00000000":                     breaker.Closed,
+		"----0-":                       breaker.Open, // who gives up says nothing
+		strings.Repeat("-+", 15):       breaker.Closed,
+		strings.Repeat("-+", 16):       breaker.Open,
+		strings.Repeat("-+++", 100):    breaker.Closed,
+		strings.Repeat("+", 100) + "-": breaker.Closed,
 	} {
-		b := &breaker{change: func(breakerState) {}}
+		b := newTestCircuit()
 		tell(b, results)
-		if b.state != want {
-			t.Errorf("%q: %d, want %d", results, b.state, want)
+		if is := b.state(); is != want {
+			t.Errorf("%q: %d, want %d", results, is, want)
 		}
-		if b.allow() != (want == closed) {
-			t.Errorf("%q: allowed %v", results, want != closed)
+		if allowed(b) != (want == breaker.Closed) {
+			t.Errorf("%q: allowed %v", results, want != breaker.Closed)
 		}
 	}
 }
 
 func TestTheCircuitTriesOneQuestionAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := &breaker{change: func(breakerState) {}}
+		b := newTestCircuit()
 		tell(b, "-----")
 		for _, pause := range []time.Duration{1, 2, 4, 8, 16, 30, 30} {
 			time.Sleep(pause*time.Second - time.Nanosecond)
-			if b.allow() {
+			if allowed(b) {
 				t.Fatalf("asked before %d s", pause)
 			}
 			time.Sleep(time.Nanosecond)
-			if !b.allow() || b.allow() {
+			if !allowed(b) || allowed(b) {
 				t.Fatalf("not one question after %d s", pause)
 			}
-			b.done(silent)
+			b.done(true, breaker.Failed)
 		}
 		time.Sleep(30 * time.Second)
-		if !b.allow() {
+		if !allowed(b) {
 			t.Fatal("not asked")
 		}
-		b.done(abandoned)
-		if !b.allow() {
+		b.done(true, breaker.Unknown)
+		if !allowed(b) {
 			t.Fatal("a question that was given up is no try")
 		}
-		b.done(answered)
-		if b.state != closed {
+		b.done(true, breaker.Succeeded)
+		if b.state() != breaker.Closed {
 			t.Fatal("not closed")
 		}
 		tell(b, strings.Repeat("+", 32)+"-----")
 		time.Sleep(time.Second)
-		if !b.allow() {
+		if !allowed(b) {
 			t.Fatal("the pause is as long as before, though it was well")
 		}
-		b.done(silent)
-		b.try()
-		if !b.allow() {
+		b.done(true, breaker.Failed)
+		b.retry()
+		if !allowed(b) {
 			t.Fatal("a plugin that was started anew is not asked")
 		}
 	})

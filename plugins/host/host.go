@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"stele.dev/stele/limits/breaker"
 	"stele.dev/stele/plugins/authorizerpb"
 )
 
@@ -217,11 +218,11 @@ func (h *Host) acquire(spec Spec) *plugin {
 			host: h, key: key, spec: spec, limit: &limiter{}, log: h.options.Logger.With("plugin", spec.Name),
 			kick: make(chan struct{}, 1), room: newRoom(h.options.MaxInFlight), ended: make(chan struct{}),
 		}
-		p.breaker.change = func(s breakerState) {
-			if s != halfOpen {
-				p.log.Warn("the circuit of a plugin has changed", "open", s == open)
+		p.circuit = newCircuit(func(s breaker.State) {
+			if s != breaker.HalfOpen {
+				p.log.Warn("the circuit of a plugin has changed", "open", s == breaker.Open)
 			}
-		}
+		})
 		ctx, cancel := context.WithCancel(h.ctx)
 		p.cancel = cancel
 		h.names[spec.Name]++

@@ -9,25 +9,22 @@ import (
 	"stele.dev/stele/plugins/authorizerpb"
 )
 
-// longKey is the length from which on a key is replaced by its hash, so that cache entries are small.
-const longKey = 4 << 10
+// key identifies a question.
+type key [sha256.Size]byte
 
-// keyBuffers are buffers for keys, so that a cache hit does not allocate.
+// keyBuffers are reused, so that making a key takes no memory.
 var keyBuffers = sync.Pool{New: func() any { b := make([]byte, 0, 1<<10); return &b }}
 
-// makeKey makes the cache key of a question, in the buffer. Two questions have the same key if and only if they are equal
-// except for the time. A short key is the question itself: all its fields with their lengths. A long key is the SHA-256
-// of that. So nobody can choose a collision. Lists keep their order, which the plugin sees too; maps are sorted.
-func makeKey(buffer *[]byte, q *authorizerpb.AuthorizeRequest) []byte {
-	key := appendKey((*buffer)[:0], q)
-	if cap(key) <= 64<<10 {
-		*buffer = key // it may have grown
+// keyOf returns the key of a question: SHA-256 of all of its fields with their lengths. Two questions have the same key
+// if and only if they differ in nothing but the time. Lists keep their order, which a plugin sees too; maps are sorted.
+func keyOf(q *authorizerpb.AuthorizeRequest) key {
+	buffer := keyBuffers.Get().(*[]byte)
+	defer keyBuffers.Put(buffer)
+	text := appendKey((*buffer)[:0], q)
+	if cap(text) <= 64<<10 {
+		*buffer = text // which may have grown
 	}
-	if len(key) < longKey {
-		return key
-	}
-	sum := sha256.Sum256(key)
-	return append(append(key[:0], 'h'), sum[:]...) // short keys begin with q
+	return sha256.Sum256(text)
 }
 
 func appendKey(k []byte, q *authorizerpb.AuthorizeRequest) []byte {

@@ -1,6 +1,9 @@
 package host
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"github.com/prometheus/client_golang/prometheus"
+	"stele.dev/stele/limits/breaker"
+)
 
 // Reasons why a question failed.
 const (
@@ -84,11 +87,11 @@ func (c circuits) Describe(to chan<- *prometheus.Desc) { to <- c.desc }
 
 // Collect collects the state of each plugin in use; if two generations of a plugin run, the worse state.
 func (c circuits) Collect(to chan<- prometheus.Metric) {
-	worst := map[string]breakerState{}
+	worst := map[string]breaker.State{}
 	c.host.mu.Lock()
 	for _, p := range c.host.plugins {
 		if p.users > 0 {
-			worst[p.spec.Name] = max(worst[p.spec.Name], p.breaker.now())
+			worst[p.spec.Name] = max(worst[p.spec.Name], p.circuit.state())
 		}
 	}
 	c.host.mu.Unlock()

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"stele.dev/stele/limits/breaker"
 	"stele.dev/stele/plugins/authorizerpb"
 )
 
@@ -34,7 +35,7 @@ type plugin struct {
 	state    atomic.Pointer[state]
 	kick     chan struct{} // asks for a restart without the backoff
 	room     *room
-	breaker  breaker
+	circuit  *circuit
 	cancel   context.CancelFunc
 	ended    chan struct{}                                 // closed when supervise has returned
 	says     atomic.Pointer[authorizerpb.DescribeResponse] // the last description of itself
@@ -122,7 +123,7 @@ func (p *plugin) supervise(ctx context.Context) {
 	for tries := 1; ; tries++ {
 		i, err := p.newInstance(ctx)
 		if err == nil {
-			p.breaker.try()
+			p.circuit.retry()
 			up := p.host.metrics.up.WithLabelValues(p.spec.Name)
 			up.Inc() // before become, as those who wait may read the metric
 			p.become(&state{up: i, tries: tries})
@@ -224,7 +225,7 @@ func (p *plugin) health() error {
 		return s.down
 	case s.up == nil:
 		return errors.New("it is being started")
-	case p.breaker.shut():
+	case p.circuit.state() == breaker.Open:
 		return errors.New("it does not answer in time; the circuit breaker is open")
 	}
 	return nil

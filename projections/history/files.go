@@ -17,6 +17,7 @@ import (
 	"github.com/google/renameio/v2"
 	"github.com/klauspost/compress/s2"
 	"stele.dev/stele/eventlog"
+	"stele.dev/stele/limits/lru"
 )
 
 // The files in the folder. The first three are a pure function of the log; the cursor says how much of
@@ -83,7 +84,7 @@ type generation struct {
 	*index
 	blocks column[blockRef] // of each block in the file, and of the tail
 	files  struct{ records, entries, blocks *os.File }
-	cache  *cache
+	cache  *lru.Cache[uint32, block]
 
 	// Only the writer uses the fields below.
 	head    eventlog.Head
@@ -148,7 +149,7 @@ func readCursor(file string) (c cursor, err error) {
 func checksum(b []byte) string { return fmt.Sprintf("%08x\n", crc32.Checksum(b, castagnoli)) }
 
 func openFiles(dir string, start eventlog.Head, c cursor) (_ *generation, err error) {
-	g := &generation{dir: dir, prints: printer{start.Log}, index: newIndex(), cache: newCache(cacheBytes), written: c, saved: c, epochs: c.Epochs, clocks: c.ClockSets}
+	g := &generation{dir: dir, prints: printer{start.Log}, index: newIndex(), cache: lru.New[uint32, block](cacheBytes), written: c, saved: c, epochs: c.Epochs, clocks: c.ClockSets}
 	defer func() {
 		if err != nil {
 			g.close()

@@ -105,6 +105,12 @@ type block struct {
 	starts []uint32 // of each record in data
 }
 
+// cacheBytes limits the blocks that are kept in memory for reading.
+const cacheBytes = 8 << 20
+
+// size returns about how much memory the block takes.
+func (b *block) size() int { return cap(b.data) + 4*cap(b.starts) + 256 }
+
 // newBlock returns an empty block, with capacity for a typical one.
 func newBlock(first seq) block {
 	return block{first: first, data: make([]byte, 0, blockBytes+blockBytes/4), starts: make([]uint32, 0, 32)}

@@ -73,7 +73,7 @@ func (s *Store) block(ctx context.Context, v *view, i uint32) (block, error) {
 	if i == v.blocks {
 		return v.tail, nil
 	}
-	if b, ok := v.cache.get(i); ok {
+	if b, ok := v.cache.Get(i); ok {
 		return b, nil
 	}
 	if err := ctx.Err(); err != nil {
@@ -90,7 +90,7 @@ func (s *Store) block(ctx context.Context, v *view, i uint32) (block, error) {
 			return block{}, fmt.Errorf("history: %w", err)
 		}
 	}
-	v.cache.put(i, b)
+	v.cache.Add(i, b, b.size())
 	return b, nil
 }
 

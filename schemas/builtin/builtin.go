@@ -28,6 +28,7 @@ import (
 	"cuelang.org/go/cue/token"
 
 	"stele.dev/stele/schemas"
+	"stele.dev/stele/schemas/fromcue/kinds"
 )
 
 //go:embed *.cue
@@ -64,20 +65,20 @@ var compiled = sync.OnceValues(func() ([]schemas.Kind, error) {
 	if err != nil {
 		return nil, fmt.Errorf("builtin: %w", err)
 	}
-	var kinds []schemas.Kind
+	var all []schemas.Kind
 	var diags schemas.Diagnostics
 	for declared.Next() {
-		k, d := schemas.BuiltinFromCUE(declared.Selector().Unquoted(), declared.Value(), locate, instance)
-		kinds = append(kinds, k)
+		k, d := kinds.BuiltinFromCUE(declared.Selector().Unquoted(), declared.Value(), locate, instance)
+		all = append(all, k)
 		diags = append(diags, d...)
 	}
 	if diags != nil {
 		return nil, fmt.Errorf("builtin: %w", diags)
 	}
-	slices.SortFunc(kinds, func(a, b schemas.Kind) int {
+	slices.SortFunc(all, func(a, b schemas.Kind) int {
 		return slices.Compare([]string{a.Group, a.Plural}, []string{b.Group, b.Plural})
 	})
-	return kinds, nil
+	return all, nil
 })
 
 func locate(p token.Pos) (schemas.Position, bool) {

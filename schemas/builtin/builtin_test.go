@@ -15,6 +15,7 @@ import (
 	kjson "sigs.k8s.io/json"
 
 	"stele.dev/stele/schemas"
+	"stele.dev/stele/schemas/program"
 )
 
 func kindsByName(t testing.TB) map[string]schemas.Kind {
@@ -197,7 +198,7 @@ var source = regexp.MustCompile(` \(builtin/[a-z]+\.cue:\d+\)$`)
 func admit(t testing.TB, kind string, object, old map[string]any) []string {
 	t.Helper()
 	k := kindsByName(t)[kind]
-	p, err := schemas.NewProgram(k.Versions[0].Schema)
+	p, err := program.New(k.Versions[0].Schema)
 	if err != nil {
 		t.Fatal(err)
 	}

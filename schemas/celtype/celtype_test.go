@@ -13,6 +13,7 @@ import (
 	"k8s.io/apiserver/pkg/cel/openapi"
 	"stele.dev/stele/schemas"
 	"stele.dev/stele/schemas/celtype"
+	structural "stele.dev/stele/schemas/openapi"
 )
 
 func node(kinds schemas.Kinds) *schemas.Node { return &schemas.Node{Kinds: kinds} }
@@ -174,7 +175,7 @@ func TestValuesAreKubernetes(t *testing.T) {
 	values, faults := 0, 0
 	for range 500 {
 		object := value(rng, thing)
-		theirs, ours := openapi.UnstructuredToVal(object, thing.OpenAPI()), of.Value(object)
+		theirs, ours := openapi.UnstructuredToVal(object, structural.Of(thing)), of.Value(object)
 		for i, e := range expressions {
 			want, wantErr := evaluate(programs[i], theirs)
 			got, gotErr := evaluate(programs[i], ours)

@@ -29,6 +29,7 @@ import (
 	"k8s.io/client-go/util/jsonpath"
 	kjson "sigs.k8s.io/json"
 	"stele.dev/stele/schemas"
+	"stele.dev/stele/schemas/program"
 )
 
 // MaxBytes is how large a definition may be: as large as a request may be.
@@ -267,7 +268,7 @@ func (t *translator) version(k *schemas.Kind, v *apiextensionsv1.CustomResourceD
 	if len(t.errs) > 0 {
 		return out
 	}
-	if _, err := schemas.NewProgram(out.Schema); err != nil {
+	if _, err := program.New(out.Schema); err != nil {
 		t.refuse(at, strings.TrimPrefix(err.Error(), "schemas: "), "")
 	}
 	return out

@@ -15,8 +15,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/intstr"
-	"stele.dev/stele/schemas"
 	"stele.dev/stele/schemas/crd"
+	"stele.dev/stele/schemas/program"
 )
 
 // ofType is the schema that controllers' generators make of a Go type, with descriptions and
@@ -125,7 +125,7 @@ func TestLarge(t *testing.T) {
 	if len(errs) > 0 {
 		t.Fatal(errs)
 	}
-	program, err := schemas.NewProgram(kind.Versions[0].Schema)
+	program, err := program.New(kind.Versions[0].Schema)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -223,7 +223,7 @@ func TestLogicIsLinear(t *testing.T) {
 	if len(errs) > 0 {
 		t.Fatalf("%.500s", errs)
 	}
-	program, err := schemas.NewProgram(kind.Versions[0].Schema)
+	program, err := program.New(kind.Versions[0].Schema)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -21,6 +21,7 @@ import (
 	kjson "sigs.k8s.io/json"
 	"stele.dev/stele/schemas"
 	"stele.dev/stele/schemas/crd"
+	"stele.dev/stele/schemas/program"
 )
 
 // oracle is what Kubernetes makes of objects.
@@ -439,7 +440,7 @@ func agree(t *testing.T, seed uint64) (compared, valid int) {
 		return 0, 0 // upstream refuses it, or it is never valid
 	}
 	o := newOracle(t, decoded(t, schema))
-	program, err := schemas.NewProgram(kind.Versions[0].Schema)
+	program, err := program.New(kind.Versions[0].Schema)
 	if err != nil {
 		t.Fatalf("seed %d: %v", seed, err)
 	}

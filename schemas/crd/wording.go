@@ -18,7 +18,7 @@ import (
 )
 
 // Wording is what upstream says of objects of a version that was written as a definition. It
-// decides nothing; that is a [schemas.Program]'s. It is safe for concurrent use.
+// decides nothing; that is a [stele.dev/stele/schemas/program.Program]'s. It is safe for concurrent use.
 type Wording struct {
 	structural *structural.Structural
 	schema     validation.SchemaValidator

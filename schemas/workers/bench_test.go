@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"stele.dev/stele/schemas"
+	"stele.dev/stele/schemas/interpreter"
 	"stele.dev/stele/schemas/workers"
 )
 
@@ -43,7 +44,7 @@ func benchmark(b *testing.B, e schemas.Evaluator, callers int) {
 	})
 }
 
-func BenchmarkEvaluateHere(b *testing.B) { benchmark(b, schemas.NewInterpreter(), 1) }
+func BenchmarkEvaluateHere(b *testing.B) { benchmark(b, interpreter.New(), 1) }
 
 func BenchmarkEvaluateInAWorker(b *testing.B) {
 	benchmark(b, newPool(b, workers.Options{Deadline: patient}, "real"), 1)

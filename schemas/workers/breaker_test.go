@@ -4,11 +4,13 @@ import (
 	"strconv"
 	"testing"
 	"time"
+
+	"stele.dev/stele/limits/breaker"
 )
 
 // story tells a breaker what happens, second by second, and returns whether it admits
 // something then: '-' nothing happens, 'x' it fails if admitted, '.' it succeeds.
-func story(b *breaker, start time.Time, script string) (admitted string) {
+func story(b *refusals, start time.Time, script string) (admitted string) {
 	for i, c := range script {
 		now := start.Add(time.Duration(i) * time.Second)
 		if c == '-' {
@@ -21,9 +23,9 @@ func story(b *breaker, start time.Time, script string) (admitted string) {
 			continue
 		}
 		admitted += string(c)
-		o := succeeded
+		o := breaker.Succeeded
 		if c == 'x' {
-			o = failed
+			o = breaker.Failed
 		}
 		b.report("it", trial, o, now)
 	}
@@ -43,7 +45,7 @@ func TestTheBreakerOpensAndCloses(t *testing.T) {
 		{"what failed long ago does not count", "xx" + dashes(61) + "x..", "xx" + dashes(61) + "x.."},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			if got := story(newBreaker(3), time.Now(), test.happens); got != test.admitted {
+			if got := story(newRefusals(3), time.Now(), test.happens); got != test.admitted {
 				t.Errorf("admitted is %s, want %s", got, test.admitted)
 			}
 		})
@@ -59,21 +61,21 @@ func dashes(n int) string {
 }
 
 func TestTheBreakerWaitsAMinuteAtMost(t *testing.T) {
-	b, now := newBreaker(1), time.Now()
+	b, now := newRefusals(1), time.Now()
 	for range 100 {
 		wait, trial, ok := b.admit("it", now)
 		if wait > time.Minute {
 			t.Fatalf("it is refused for %v", wait)
 		}
 		if now = now.Add(wait); ok {
-			b.report("it", trial, failed, now)
+			b.report("it", trial, breaker.Failed, now)
 		}
 	}
 }
 
 func TestTheBreakerTriesOnce(t *testing.T) {
-	b, now := newBreaker(1), time.Now()
-	b.report("it", false, failed, now)
+	b, now := newRefusals(1), time.Now()
+	b.report("it", false, breaker.Failed, now)
 	now = now.Add(time.Second)
 	if _, trial, ok := b.admit("it", now); !ok || !trial {
 		t.Fatal("it is not tried")
@@ -81,17 +83,17 @@ func TestTheBreakerTriesOnce(t *testing.T) {
 	if _, _, ok := b.admit("it", now); ok {
 		t.Error("it is tried twice at once")
 	}
-	b.report("it", true, untried, now)
+	b.report("it", true, breaker.Unknown, now)
 	if _, trial, ok := b.admit("it", now); !ok || !trial {
 		t.Error("a trial that came to nothing is not made up for")
 	}
 }
 
 func TestTheBreakerForgets(t *testing.T) {
-	b, now := newBreaker(1), time.Now()
+	b, now := newRefusals(1), time.Now()
 	for i := range 1000 {
 		now = now.Add(time.Second)
-		b.report(strconv.Itoa(i), false, failed, now)
+		b.report(strconv.Itoa(i), false, breaker.Failed, now)
 	}
 	if n := len(b.failed); n > 200 {
 		t.Errorf("it remembers %d failures", n)

@@ -5,7 +5,7 @@
 // cannot say is therefore evaluated by workers:
 //
 //	pool := workers.New(workers.Options{Command: ...}) // starts nothing yet
-//	program, err := schemas.NewProgram(node, schemas.EvaluateWith(pool))
+//	program, err := program.New(node, program.EvaluateWith(pool))
 //	defer pool.Close()                                 // ends all
 //
 // and the command of a worker calls [Work]. A worker is asked one question at a time, by

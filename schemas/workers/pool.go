@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"stele.dev/stele/limits/breaker"
 	"stele.dev/stele/schemas"
 )
 
@@ -45,7 +46,7 @@ type Pool struct {
 	slots   chan struct{} // a token for each evaluation that may ask
 	ids     atomic.Uint64
 
-	values, expressions *breaker
+	values, expressions *refusals
 
 	starter  sync.Once
 	launches chan func()
@@ -70,7 +71,7 @@ func New(o Options) *Pool {
 	}
 	return &Pool{
 		options: o, slots: make(chan struct{}, o.Size), live: map[*worker]bool{},
-		values: newBreaker(1), expressions: newBreaker(3),
+		values: newRefusals(1), expressions: newRefusals(3),
 		launches: make(chan func()), closing: make(chan struct{}),
 	}
 }
@@ -86,7 +87,7 @@ func (p *Pool) Evaluate(expression string, value []byte) schemas.Verdict {
 	if !ok {
 		return refused("values like it have", wait)
 	}
-	o := untried
+	o := breaker.Unknown
 	defer func() { p.expressions.report(expression, trialE, o, time.Now()) }()
 	wait, trialV, ok := p.values.admit(same, time.Now())
 	if !ok {
@@ -117,40 +118,40 @@ func refused(what string, wait time.Duration) schemas.Verdict {
 var stopping = schemas.Verdict{Failed: "the server is stopping", Busy: true}
 
 // ask asks a worker, and another one if that has died since it was asked last.
-func (p *Pool) ask(q *question, deadline time.Time) (schemas.Verdict, outcome) {
+func (p *Pool) ask(q *question, deadline time.Time) (schemas.Verdict, breaker.Outcome) {
 	for {
 		w, fresh, err := p.take(deadline)
 		switch {
 		case errors.Is(err, errClosed):
-			return stopping, untried
+			return stopping, breaker.Unknown
 		case err != nil:
 			p.options.Logger.Error("no worker for evaluations could be started", "error", err)
-			return schemas.Verdict{Failed: "what checks it could not be started", Busy: true}, untried
+			return schemas.Verdict{Failed: "what checks it could not be started", Busy: true}, breaker.Unknown
 		}
 		a, err := w.ask(q, deadline)
 		if err == nil {
 			p.put(w, a.Heap)
-			return a.Verdict, succeeded
+			return a.Verdict, breaker.Succeeded
 		}
 		starved := errors.Is(err, errLate) && w.starved(p.options.Deadline)
 		w.kill()
 		switch {
 		case p.isClosed():
-			return stopping, untried
+			return stopping, breaker.Unknown
 		case errors.Is(err, errGone) && !fresh:
 			continue
 		case starved:
 			p.options.Logger.Warn("an evaluation took too long because the machine is busy, and its worker was killed", "pid", w.cmd.Process.Pid)
-			return schemas.Verdict{Failed: "the machine is too busy", Busy: true}, untried
+			return schemas.Verdict{Failed: "the machine is too busy", Busy: true}, breaker.Unknown
 		case errors.Is(err, errLate):
 			p.overruns.Add(1)
 			p.options.Logger.Warn("an evaluation took too long, and its worker was killed", "pid", w.cmd.Process.Pid)
-			return schemas.Verdict{Failed: fmt.Sprintf("checking it took more than %v", p.options.Deadline)}, failed
+			return schemas.Verdict{Failed: fmt.Sprintf("checking it took more than %v", p.options.Deadline)}, breaker.Failed
 		default:
 			p.crashes.Add(1)
 			said := w.said()
 			p.options.Logger.Warn("an evaluation ended its worker", "pid", w.cmd.Process.Pid, "error", err, "stderr", strings.TrimSpace(said))
-			return schemas.Verdict{Failed: "checking it crashed" + cause(said)}, failed
+			return schemas.Verdict{Failed: "checking it crashed" + cause(said)}, breaker.Failed
 		}
 	}
 }

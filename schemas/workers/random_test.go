@@ -9,7 +9,7 @@ import (
 	"sync"
 	"testing"
 
-	"stele.dev/stele/schemas"
+	"stele.dev/stele/schemas/interpreter"
 	"stele.dev/stele/schemas/workers"
 )
 
@@ -21,7 +21,7 @@ func TestRandomVerdictsAreTheSameHereAndThere(t *testing.T) {
 	valid := make([]int, 8)
 	for caller := range valid {
 		wg.Go(func() {
-			here := schemas.NewInterpreter()
+			here := interpreter.New()
 			r := rand.New(rand.NewPCG(uint64(caller), 1))
 			for range 15 {
 				expression := randomExpression(r)

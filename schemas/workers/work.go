@@ -8,7 +8,7 @@ import (
 	"runtime/metrics"
 	"time"
 
-	"stele.dev/stele/schemas"
+	"stele.dev/stele/schemas/interpreter"
 )
 
 const (
@@ -30,7 +30,7 @@ func Work(in io.Reader, out io.Writer) error {
 	if err := write(out, answer{}); err != nil {
 		return err
 	}
-	interpreter := schemas.NewInterpreter()
+	interpreter := interpreter.New()
 	for {
 		var q question
 		if err := read(in, &q); errors.Is(err, io.EOF) {

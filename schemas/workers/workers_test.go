@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"stele.dev/stele/schemas"
+	"stele.dev/stele/schemas/interpreter"
 	"stele.dev/stele/schemas/workers"
 )
 
@@ -408,7 +409,7 @@ var cases = []struct {
 // TestAWorkerSaysWhatCUESaysHere: the same verdicts, to the byte.
 func TestAWorkerSaysWhatCUESaysHere(t *testing.T) {
 	p := newPool(t, workers.Options{Size: 2, Deadline: patient}, "real")
-	here := schemas.NewInterpreter()
+	here := interpreter.New()
 	for range 2 { // the second time it knows the expression
 		for _, c := range cases {
 			for _, value := range c.values {

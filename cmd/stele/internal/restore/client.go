@@ -6,27 +6,25 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
-	"strconv"
 	"strings"
 
 	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/restmapper"
+	"stele.dev/stele/cmd/stele/internal/client"
 	"stele.dev/stele/core/difference"
 )
 
-// FieldManager of all writes.
+// FieldManager is the field manager of all writes.
 const FieldManager = "stele-revert"
 
-// Client reads what was and what is, and writes. It is safe for concurrent use.
+// Client reads past and current objects, and writes. It is safe for concurrent use.
 type Client struct {
 	dynamic dynamic.Interface
 	kinds   map[schema.GroupVersionKind]Kind
@@ -37,55 +35,32 @@ type Client struct {
 	Progress func(what string, done, of int)
 }
 
-// NewClient finds out which kinds are served.
-func NewClient(d discovery.DiscoveryInterface, client dynamic.Interface) (*Client, error) {
-	groups, err := restmapper.GetAPIGroupResources(d)
+// NewClient returns a client and reads which kinds the server serves.
+func NewClient(d discovery.DiscoveryInterface, objects dynamic.Interface) (*Client, error) {
+	served, err := client.ReadKinds(d)
 	if err != nil {
 		return nil, err
 	}
-	c := &Client{
-		dynamic: client, kinds: map[schema.GroupVersionKind]Kind{}, preferred: map[schema.GroupKind]schema.GroupVersionKind{},
-	}
-	for _, g := range groups {
-		for version, resources := range g.VersionedResources {
-			withStatus := map[string]bool{}
-			for _, r := range resources {
-				if resource, sub, _ := strings.Cut(r.Name, "/"); sub == "status" && slices.Contains(r.Verbs, "update") {
-					withStatus[resource] = true
-				}
-			}
-			for _, r := range resources {
-				if strings.Contains(r.Name, "/") {
-					continue
-				}
-				k := Kind{
-					GroupVersionKind: schema.GroupVersionKind{Group: g.Group.Name, Version: version, Kind: r.Kind},
-					Resource:         r.Name, Namespaced: r.Namespaced, StatusSubresource: withStatus[r.Name],
-				}
-				c.kinds[k.GroupVersionKind] = k
-				if _, ok := c.preferred[k.GroupKind()]; !ok || version == g.Group.PreferredVersion.Version {
-					c.preferred[k.GroupKind()] = k.GroupVersionKind
-				}
-				if version == g.Group.PreferredVersion.Version && writable(r.Verbs) {
-					c.writable = append(c.writable, k)
-				}
-			}
+	c := &Client{dynamic: objects, kinds: map[schema.GroupVersionKind]Kind{}, preferred: map[schema.GroupKind]schema.GroupVersionKind{}}
+	for i := range served {
+		s := &served[i]
+		k := Kind{GroupVersionKind: s.GroupVersionKind, Resource: s.Resource, Namespaced: s.Namespaced, StatusSubresource: s.StatusSubresource}
+		c.kinds[k.GroupVersionKind] = k
+		if !s.Preferred {
+			continue
+		}
+		if _, ok := c.preferred[k.GroupKind()]; !ok {
+			c.preferred[k.GroupKind()] = k.GroupVersionKind
+		}
+		if s.Can("list", "create", "update", "delete") {
+			c.writable = append(c.writable, k)
 		}
 	}
 	slices.SortFunc(c.writable, func(a, b Kind) int { return strings.Compare(a.String(), b.String()) })
 	return c, nil
 }
 
-func writable(verbs metav1.Verbs) bool {
-	for _, v := range []string{"list", "create", "update", "delete"} {
-		if !slices.Contains(verbs, v) {
-			return false
-		}
-	}
-	return true
-}
-
-// Kind that is served under a name.
+// Kind returns a kind that the server serves.
 func (c *Client) Kind(gvk schema.GroupVersionKind) (Kind, error) {
 	k, ok := c.kinds[gvk]
 	if !ok {
@@ -94,7 +69,7 @@ func (c *Client) Kind(gvk schema.GroupVersionKind) (Kind, error) {
 	return k, nil
 }
 
-// KindOf is a kind in the version that the server prefers; false if it does not serve the kind.
+// KindOf returns a kind in the version that the server prefers, or false if the server does not serve it.
 func (c *Client) KindOf(k schema.GroupKind) (Kind, bool) {
 	kind, ok := c.kinds[c.preferred[k]]
 	return kind, ok
@@ -103,12 +78,13 @@ func (c *Client) KindOf(k schema.GroupKind) (Kind, bool) {
 // IsTransient reports whether a kind is Event or Lease, which are not put back.
 func IsTransient(k schema.GroupKind) bool { return slices.Contains(transient, k) }
 
-// Serves tells whether the server serves a kind in some version.
+// Serves reports whether the server serves a kind in some version.
 func (c *Client) Serves(k schema.GroupKind) bool {
 	_, ok := c.preferred[k]
 	return ok
 }
 
+// resource returns the API of a kind's objects in a namespace.
 func (c *Client) resource(k Kind, namespace string) dynamic.ResourceInterface {
 	if !k.Namespaced {
 		return c.dynamic.Resource(k.gvr())
@@ -116,50 +92,26 @@ func (c *Client) resource(k Kind, namespace string) dynamic.ResourceInterface {
 	return c.dynamic.Resource(k.gvr()).Namespace(namespace)
 }
 
-// NotForThem tells whether an error says that the user may not read something, or not as far
-// back as was asked: what can be read is worth putting back without it.
-func NotForThem(err error) bool {
-	return apierrors.IsForbidden(err) || apierrors.IsResourceExpired(err)
-}
-
-// pageSize of lists.
-const pageSize = 500
-
-// list calls each with the objects of a kind in a namespace ("" for all) at a revision, now if
-// it is 0. With a name only that one.
+// list calls each for the objects of a kind in a namespace ("" for all) at a revision, or now if it is 0. With a name it
+// reads that object alone. A kind that did not exist at the revision has no objects.
 func (c *Client) list(ctx context.Context, k Kind, namespace, name string, revision uint64, each func(*unstructured.Unstructured)) error {
-	o := metav1.ListOptions{Limit: pageSize}
-	if revision > 0 {
-		o.ResourceVersion, o.ResourceVersionMatch = strconv.FormatUint(revision, 10), metav1.ResourceVersionMatchExact
+	if !k.Namespaced {
+		namespace = ""
 	}
-	if name != "" {
-		o.FieldSelector = fields.OneTermEqualSelector("metadata.name", name).String()
+	_, err := client.ObjectQuery{Resource: k.gvr(), Namespace: namespace, Name: name, Revision: revision}.List(ctx, c.dynamic, each)
+	if revision > 0 && apierrors.IsNotFound(err) {
+		return nil
 	}
-	for {
-		list, err := c.resource(k, namespace).List(ctx, o)
-		if revision > 0 && apierrors.IsNotFound(err) { // there was no such kind
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		for i := range list.Items {
-			each(&list.Items[i])
-		}
-		if list.GetContinue() == "" {
-			return nil
-		}
-		o = metav1.ListOptions{Limit: pageSize, Continue: list.GetContinue(), FieldSelector: o.FieldSelector}
-	}
+	return err
 }
 
-// Get reads what had a name at a revision, or has it now if that is 0; nil if nothing.
+// Get reads an object as it was at a revision, or as it is now if that is 0. It returns nil if there is none.
 func (c *Client) Get(ctx context.Context, k Kind, namespace, name string, revision uint64) (found *unstructured.Unstructured, err error) {
 	err = c.list(ctx, k, namespace, name, revision, func(o *unstructured.Unstructured) { found = o })
 	return found, err
 }
 
-// Named reads the subject of a name.
+// Named reads an object as it was at a revision and as it is now.
 func (c *Client) Named(ctx context.Context, k Kind, namespace, name string, revision uint64) (s Subject, err error) {
 	if !k.Namespaced {
 		namespace = ""
@@ -171,8 +123,7 @@ func (c *Client) Named(ctx context.Context, k Kind, namespace, name string, revi
 	return s, err
 }
 
-// Selected reads the subjects of a kind in a namespace ("" for all) that a selector selected
-// then, or selects now.
+// Selected reads the objects of a kind in a namespace ("" for all) that a selector selects at a revision or now.
 func (c *Client) Selected(ctx context.Context, k Kind, namespace string, selector labels.Selector, revision uint64) ([]Subject, error) {
 	found := map[types.NamespacedName]*Subject{}
 	of := func(o *unstructured.Unstructured) *Subject {
@@ -198,24 +149,25 @@ func (c *Client) Selected(ctx context.Context, k Kind, namespace string, selecto
 	return subjects, nil
 }
 
+// selects reports whether a selector selects an object; nil is never selected.
 func selects(selector labels.Selector, o *unstructured.Unstructured) bool {
 	return o != nil && selector.Matches(labels.Set(o.GetLabels()))
 }
 
-// transient kinds say what happened, or who is alive; to put them back would be a lie.
+// transient are kinds that are not put back: they record events, and who is alive.
 var transient = []schema.GroupKind{{Kind: "Event"}, {Group: "events.k8s.io", Kind: "Event"}, {Group: "coordination.k8s.io", Kind: "Lease"}}
 
-// leftOutOfNamespaces is said once of every revert of a namespace.
+// leftOutOfNamespaces says what a revert of a namespace leaves out.
 const leftOutOfNamespaces = "events, leases, the service account default, and what the policy says (roles, their bindings)"
 
-// Namespace reads the subjects of all kinds in a namespace, and of the namespace itself if that
-// is gone. Kinds that cannot be read are named in unread.
+// Namespace reads the objects of all kinds in a namespace, and the namespace itself if it is gone. unread has the
+// errors of kinds that the user may not read.
 func (c *Client) Namespace(ctx context.Context, namespace string, revision uint64) (subjects []Subject, leftOut, unread []string, err error) {
 	leftOut = []string{leftOutOfNamespaces}
 	if k, ok := c.kinds[schema.GroupVersionKind{Version: "v1", Kind: "Namespace"}]; ok {
 		itself, err := c.Named(ctx, k, "", namespace, revision)
 		switch {
-		case NotForThem(err):
+		case client.Unreadable(err):
 			unread = append(unread, err.Error())
 		case err != nil:
 			return nil, nil, nil, err
@@ -233,7 +185,7 @@ func (c *Client) Namespace(ctx context.Context, namespace string, revision uint6
 		}
 		found, err := c.Selected(ctx, k, namespace, labels.Everything(), revision)
 		switch {
-		case NotForThem(err):
+		case client.Unreadable(err):
 			unread = append(unread, err.Error())
 		case err != nil:
 			return nil, nil, nil, fmt.Errorf("%s: %w", k, err)
@@ -252,13 +204,15 @@ func (c *Client) Namespace(ctx context.Context, namespace string, revision uint6
 	return subjects, leftOut, unread, nil
 }
 
+// progress reports how many steps are done.
 func (c *Client) progress(what string, done, of int) {
 	if c.Progress != nil {
 		c.Progress(what, done, of)
 	}
 }
 
-// Owners asks the server, once for each. What it returns is not safe for concurrent use.
+// Owners returns a function that asks the server for the uid of an owner, once for each owner. The function is not
+// safe for concurrent use.
 func (c *Client) Owners(ctx context.Context) Owners {
 	type owner struct {
 		uid types.UID
@@ -291,12 +245,11 @@ func (c *Client) Owners(ctx context.Context) Owners {
 	}
 }
 
-// atOnce bounds the dry runs that are under way together.
+// atOnce limits how many dry runs are under way at the same time.
 const atOnce = 8
 
-// Try has the server try every write of a plan, as dry runs. What it refuses becomes an item that
-// cannot be put back. What is in a namespace that is not there yet cannot be tried before it
-// is.
+// Try sends every write of a plan as a dry run. An item that the server refuses becomes one that cannot be put back.
+// Objects in a namespace that does not exist yet cannot be tried.
 func (c *Client) Try(ctx context.Context, p *Plan) error {
 	coming := map[string]*Item{} // namespaces
 	for _, i := range p.Items {
@@ -327,7 +280,7 @@ func (c *Client) Try(ctx context.Context, p *Plan) error {
 	return nil
 }
 
-// Untried is the number of writes that could not be tried.
+// Untried returns the number of writes that could not be tried.
 func (p *Plan) Untried() int {
 	n := 0
 	for _, i := range p.Items {
@@ -338,6 +291,7 @@ func (p *Plan) Untried() int {
 	return n
 }
 
+// try sends the writes of items as dry runs, several at the same time.
 func (c *Client) try(ctx context.Context, items []*Item) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(atOnce)
@@ -359,9 +313,8 @@ func (c *Client) try(ctx context.Context, items []*Item) error {
 	return err
 }
 
-// Apply carries out a plan, one write after the other, and each with what the plan saw as its
-// precondition. It goes on behind what fails. What could not be tried before is tried as soon
-// as its namespace is there, before anything is written to that.
+// Apply makes the writes of a plan, one after the other, on condition that the object is as the plan saw it. It
+// continues after a failed write. When it has created a namespace, it tries all writes in that before it makes them.
 func (c *Client) Apply(ctx context.Context, p *Plan) error {
 	written := 0
 	for n, i := range p.Items {
@@ -447,7 +400,7 @@ func (c *Client) write(ctx context.Context, i *Item, dry bool) error {
 	return nil
 }
 
-// wrote notes what a write has made.
+// wrote records the result of a write.
 func (i *Item) wrote(is *unstructured.Unstructured) {
 	i.uid, i.written = is.GetUID(), true
 	if version := is.GetResourceVersion(); (i.Now == nil || version != i.Now.GetResourceVersion()) && !slices.Contains(i.Revisions, version) {
@@ -455,7 +408,7 @@ func (i *Item) wrote(is *unstructured.Unstructured) {
 	}
 }
 
-// statusOn is the object with the status that it is to have.
+// statusOn returns the object with the status that is to be written.
 func (i *Item) statusOn(is *unstructured.Unstructured) *unstructured.Unstructured {
 	is = is.DeepCopy()
 	if is.Object["status"] = i.wantStatus; i.wantStatus == nil {
@@ -464,7 +417,7 @@ func (i *Item) statusOn(is *unstructured.Unstructured) *unstructured.Unstructure
 	return is
 }
 
-// tried finds out what would not be as it was, of what the server would make of a write.
+// tried records which fields the server would not put back, by the result of a dry run.
 func (c *Client) tried(ctx context.Context, i *Item, is *unstructured.Unstructured) error {
 	if i.main {
 		for _, d := range difference.Between(i.want, i.Kind.content(is), difference.Options{}) {
@@ -491,8 +444,7 @@ func (c *Client) tried(ctx context.Context, i *Item, is *unstructured.Unstructur
 	return nil
 }
 
-// tryStatus tries the write of a status. That of what is not there yet cannot be; whether the user
-// may write it can be asked.
+// tryStatus tries to write a status. For an object that does not exist yet it asks whether the user may write it.
 func (c *Client) tryStatus(ctx context.Context, i *Item) error {
 	if i.Action == Update {
 		_, err := c.resource(i.Kind, i.Namespace).UpdateStatus(ctx, i.statusOn(i.Now), metav1.UpdateOptions{DryRun: []string{metav1.DryRunAll}, FieldManager: FieldManager})
@@ -516,7 +468,7 @@ func (c *Client) tryStatus(ctx context.Context, i *Item) error {
 
 var accessReviews = schema.GroupVersionResource{Group: "authorization.k8s.io", Version: "v1", Resource: "selfsubjectaccessreviews"}
 
-// nameOwners puts in the uids of owners that this plan has created.
+// nameOwners sets the uids of owners that this plan has created.
 func (i *Item) nameOwners(want *unstructured.Unstructured) error {
 	if len(i.owners) == 0 {
 		return nil
@@ -536,7 +488,7 @@ func (i *Item) nameOwners(want *unstructured.Unstructured) error {
 	return nil
 }
 
-// text of an error, as the server says it.
+// text returns the server's message of an error.
 func text(err error) string {
 	var status *apierrors.StatusError
 	if errors.As(err, &status) && status.ErrStatus.Message != "" && !strings.HasPrefix(err.Error(), "its status") {

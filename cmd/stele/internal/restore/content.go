@@ -9,14 +9,14 @@ import (
 	"stele.dev/stele/core/difference"
 )
 
-// serverOwned is the metadata that only the server sets.
+// serverOwned are the fields of metadata that only the server sets.
 var serverOwned = []string{
 	"uid", "resourceVersion", "generation", "creationTimestamp", "managedFields", "selfLink",
 	"deletionTimestamp", "deletionGracePeriodSeconds",
 }
 
-// content is what clients say of an object: all but server-owned metadata, and but for what
-// is written apart from the rest, or by the server alone.
+// content returns the part of an object that clients write with the object itself: no metadata of the server, and no
+// status that is a subresource.
 func (k Kind) content(o *unstructured.Unstructured) map[string]any {
 	if o == nil {
 		return nil
@@ -37,7 +37,7 @@ func (k Kind) content(o *unstructured.Unstructured) map[string]any {
 	return content
 }
 
-// status of an object, where that is written apart from the rest.
+// status returns the status of an object if it is a subresource.
 func (k Kind) status(o *unstructured.Unstructured) any {
 	if o == nil || !k.StatusSubresource || k.IsNamespace() {
 		return nil
@@ -45,18 +45,17 @@ func (k Kind) status(o *unstructured.Unstructured) any {
 	return o.Object["status"]
 }
 
-// IsNamespace tells whether its objects are namespaces.
+// IsNamespace reports whether this is the kind Namespace.
 func (k Kind) IsNamespace() bool { return k.Group == "" && k.Kind == "Namespace" }
 
-// withoutCollector are the finalizers that outlive a deletion: those of the garbage collector
-// say how an object is being deleted, and go with that.
+// withoutCollector removes the finalizers of the garbage collector, which belong to a deletion and not to the object.
 func withoutCollector(finalizers []string) []string {
 	return slices.DeleteFunc(slices.Clone(finalizers), func(f string) bool {
 		return f == metav1.FinalizerDeleteDependents || f == metav1.FinalizerOrphanDependents
 	})
 }
 
-// differencesOfStatus tells what a status is to be another in; nil is an empty one.
+// differencesOfStatus compares two statuses; nil is an empty one.
 func differencesOfStatus(from, to any) []difference.Entry {
 	if from == nil {
 		from = map[string]any{}

@@ -15,7 +15,7 @@ import (
 	"stele.dev/stele/core/difference"
 )
 
-// Kind is a kind of objects as it is served now.
+// Kind is a kind that the server serves.
 type Kind struct {
 	schema.GroupVersionKind
 	Resource          string
@@ -23,12 +23,13 @@ type Kind struct {
 	StatusSubresource bool // so that status takes a write of its own
 }
 
+// gvr returns the resource of the kind.
 func (k Kind) gvr() schema.GroupVersionResource { return k.GroupVersion().WithResource(k.Resource) }
 
-// String is the kind as people name it: deployment.apps, configmap.
+// String returns the kind for people: deployment.apps, configmap.
 func (k Kind) String() string { return strings.ToLower(k.GroupKind().String()) }
 
-// Subject is what had a name then, and what has it now: nil if nothing.
+// Subject is an object as it is to become (Then) and as it is now (Now). Each is nil if there is none.
 type Subject struct {
 	Kind            Kind
 	Namespace, Name string
@@ -38,7 +39,7 @@ type Subject struct {
 	Stays string
 }
 
-// Key names the subject for people: configmap shop/settings.
+// Key returns the object's kind, namespace and name for people: configmap shop/settings.
 func (s *Subject) Key() string {
 	if s.Namespace == "" {
 		return s.Kind.String() + " " + s.Name
@@ -46,7 +47,7 @@ func (s *Subject) Key() string {
 	return s.Kind.String() + " " + s.Namespace + "/" + s.Name
 }
 
-// Action is what a plan does about a subject.
+// Action is what a plan does with an object.
 type Action string
 
 // The actions.
@@ -59,7 +60,7 @@ const (
 	Refuse Action = "refuse" // it cannot be put back
 )
 
-// Item is a subject with what is to be done about it, and what came of that.
+// Item is a step of a plan: an object, the action, and its outcome.
 type Item struct {
 	Subject
 	Action Action
@@ -89,24 +90,26 @@ type Item struct {
 	written    bool
 }
 
-// Writes tells whether the item is to be written.
+// Writes reports whether the action is a write.
 func (i *Item) Writes() bool {
 	return i.Action == Create || i.Action == Update || i.Action == Delete
 }
 
-// Written tells whether it was, or some of it.
+// Written reports whether at least one write of the item succeeded.
 func (i *Item) Written() bool { return i.written }
 
+// refuse records why the object cannot be put back.
 func (i *Item) refuse(why string) { i.Action, i.Refused = Refuse, why }
 
-// Complete tells whether the object is what it was, once the plan is carried out.
+// Complete reports whether the object was put back completely.
 func (i *Item) Complete() bool { return i.Action != Refuse && i.Failed == "" && len(i.Missing) == 0 }
 
+// note adds a note for the user.
 func (i *Item) note(format string, args ...any) {
 	i.Notes = append(i.Notes, fmt.Sprintf(format, args...))
 }
 
-// Plan is what takes objects back, in the order in which it is to be done.
+// Plan has the steps that put objects back, in the order in which they are carried out.
 type Plan struct {
 	Items []*Item
 	// LeftOut says what was not looked at, and why.
@@ -117,7 +120,7 @@ type Plan struct {
 	Undo bool
 }
 
-// Count is the number of items with one of the actions.
+// Count returns the number of items with one of the actions.
 func (p *Plan) Count(actions ...Action) int {
 	n := 0
 	for _, i := range p.Items {
@@ -128,10 +131,10 @@ func (p *Plan) Count(actions ...Action) int {
 	return n
 }
 
-// Writes is the number of items that are to be written.
+// Writes returns the number of items that are written.
 func (p *Plan) Writes() int { return p.Count(Create, Update, Delete) }
 
-// Lost adds what cannot be put back because its kind is not served any more.
+// Lost adds an object whose kind is no longer served, so that it cannot be put back.
 func (p *Plan) Lost(k Kind, namespace, name string) {
 	i := &Item{Subject: Subject{Kind: k, Namespace: namespace, Name: name}}
 	i.refuse(fmt.Sprintf("the policy in force has no kind %s", k))
@@ -139,7 +142,7 @@ func (p *Plan) Lost(k Kind, namespace, name string) {
 	p.order()
 }
 
-// Options of a plan.
+// Options say what a plan does with objects.
 type Options struct {
 	// Prune deletes what came since.
 	Prune bool
@@ -149,14 +152,13 @@ type Options struct {
 	Undo bool
 }
 
-// Owners tells the uid of the object that an owner reference in a namespace names, "" if there
-// is none.
+// Owners returns the uid of the object that an owner reference in a namespace names, or "" if there is none.
 type Owners func(namespace string, ref metav1.OwnerReference) (types.UID, error)
 
-// unknownUID stands in owner references for the uid that the owner will have.
+// unknownUID stands in for the uid of an owner that is not created yet.
 const unknownUID = "00000000-0000-0000-0000-000000000000"
 
-// Make plans to put subjects back.
+// Make plans how to put objects back.
 func Make(subjects []Subject, owners Owners, o Options) *Plan {
 	p := &Plan{}
 	byUID := map[types.UID]*Item{} // as they were then
@@ -184,8 +186,7 @@ func Make(subjects []Subject, owners Owners, o Options) *Plan {
 	return p
 }
 
-// refuseOwned refuses what would come back without its owner, for that is refused. Owners stand
-// before what they own.
+// refuseOwned refuses objects whose owners cannot be put back. Owners come before the objects that they own.
 func (p *Plan) refuseOwned() {
 	for _, i := range p.Items {
 		for _, owner := range i.owners {
@@ -196,7 +197,7 @@ func (p *Plan) refuseOwned() {
 	}
 }
 
-// decide what is to be done, as far as that does not depend on other subjects.
+// decide chooses the action, as far as it does not depend on other objects.
 func (i *Item) decide(o Options) {
 	i.Notes = slices.Clone(i.Subject.Notes)
 	switch {
@@ -250,6 +251,7 @@ func (i *Item) decide(o Options) {
 	}
 }
 
+// waitsFor returns the finalizers for which the deletion waits.
 func (i *Item) waitsFor() []string {
 	if f := i.Now.GetFinalizers(); len(f) > 0 {
 		return f
@@ -271,8 +273,8 @@ func setMeta[T any](content map[string]any, field string, list []T) {
 	meta[field] = items
 }
 
-// settleOwners decides which owners the object has when it is back. One without a living
-// owner that it names would be deleted by the garbage collector at once.
+// settleOwners decides which owner references the object gets. The garbage collector would delete an object whose
+// owners are all gone.
 func (i *Item) settleOwners(byUID map[types.UID]*Item, owners Owners) {
 	refs := i.Then.GetOwnerReferences()
 	if len(refs) == 0 {
@@ -317,13 +319,13 @@ func (i *Item) settleOwners(byUID map[types.UID]*Item, owners Owners) {
 	setMeta(i.want, "ownerReferences", kept)
 }
 
-// isOwner tells whether the item is what a reference to its uid names.
+// isOwner reports whether a reference with the item's uid names the item.
 func (i *Item) isOwner(ref metav1.OwnerReference) bool {
 	gv, err := schema.ParseGroupVersion(ref.APIVersion)
 	return err == nil && gv.Group == i.Kind.Group && ref.Kind == i.Kind.Kind && ref.Name == i.Name
 }
 
-// compare finds out what an update changes.
+// compare finds what an update changes.
 func (i *Item) compare() {
 	if i.Action != Update {
 		return
@@ -343,7 +345,7 @@ func (i *Item) compare() {
 	}
 }
 
-// order puts namespaces first, owners before what they own, deletions last.
+// order sorts the items: namespaces first, owners before the objects that they own, deletions last.
 func (p *Plan) order() {
 	depth := map[*Item]int{}
 	var depthOf func(i *Item, below int) int
@@ -383,6 +385,7 @@ func (p *Plan) order() {
 	})
 }
 
+// compareNames sorts objects by kind, namespace and name.
 func compareNames(a, b *Subject) int {
 	for _, c := range []int{
 		strings.Compare(a.Kind.String(), b.Kind.String()), strings.Compare(a.Namespace, b.Namespace),

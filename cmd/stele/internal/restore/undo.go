@@ -19,10 +19,10 @@ type Version struct {
 	Revision uint64
 }
 
-// Undo plans nothing: it finds out what an object is without some of its writes, as Then of the subject that it returns.
-// The first version is that before the first of these writes, the last one is what is there now. It compares field by
-// field: a field that somebody else changed since stays as it is, and a note says whose work that is. A created object
-// stays if somebody else changed it since. Shape, which may be nil, tells which lists have items with keys.
+// Undo returns the subject with Then set to the object without the writes that are taken back. It plans nothing. The
+// first version is the one before these writes, the last version is the object now. Undo compares field by field: a
+// field that somebody else changed since keeps its value, and a note names that user. A created object stays if
+// somebody else changed it since. shape may be nil; it says which lists have items with keys.
 func Undo(s Subject, versions []Version, shape *schemas.Node) Subject {
 	u := &undoing{versions: versions}
 	now := len(versions) - 1
@@ -52,21 +52,23 @@ func Undo(s Subject, versions []Version, shape *schemas.Node) Subject {
 	return s
 }
 
-// undoing takes writes out of the versions of an object.
+// undoing computes an object without some of its writes, from its versions.
 type undoing struct {
 	versions []Version
 	skipped  []skip
 }
 
-// skip is a field that stays.
+// skip is a field that keeps its value because somebody else changed it.
 type skip struct {
 	path string
 	by   *Version
 }
 
+// exists returns whether the object exists in a version.
 func (u *undoing) exists(i int) any { return u.versions[i].Object != nil }
 
-// lastChange is the last version, up to one, in which a value is another than before; -1 if it is the same in all.
+// lastChange returns the last version, up to one, whose value differs from the version before. It returns -1 if there
+// is none.
 func (u *undoing) lastChange(upto int, value func(int) any) int {
 	for i := upto; i > 0; i-- {
 		if !reflect.DeepEqual(value(i), value(i-1)) {
@@ -76,13 +78,13 @@ func (u *undoing) lastChange(upto int, value func(int) any) int {
 	return -1
 }
 
-// before is the version before the writes that are taken back, of those that changed a value one after the other. The last of
-// them is known.
+// before returns the version before a series of writes that are taken back and changed the same value. last is the
+// last write of the series.
 func (u *undoing) before(last int, value func(int) any) *Version {
 	return &u.versions[u.firstOf(last, value)-1]
 }
 
-// firstOf is the first of these writes.
+// firstOf returns the first write of that series.
 func (u *undoing) firstOf(last int, value func(int) any) int {
 	for {
 		earlier := u.lastChange(last-1, value)
@@ -93,7 +95,7 @@ func (u *undoing) firstOf(last int, value func(int) any) int {
 	}
 }
 
-// touched is the last write of somebody else behind a version that changed what users write; nil if there is none.
+// touched returns the last later write by somebody else that changed more than status; nil if there is none.
 func (u *undoing) touched(k Kind, behind int) *Version {
 	for i := len(u.versions) - 1; i > behind; i-- {
 		v := &u.versions[i]
@@ -104,7 +106,7 @@ func (u *undoing) touched(k Kind, behind int) *Version {
 	return nil
 }
 
-// object is what it is without the writes.
+// object returns the object without the writes.
 func (u *undoing) object(k Kind, shape *schemas.Node) *unstructured.Unstructured {
 	values := make([]any, len(u.versions))
 	var identity *unstructured.Unstructured
@@ -129,12 +131,13 @@ func (u *undoing) object(k Kind, shape *schemas.Node) *unstructured.Unstructured
 	return o
 }
 
-// none stands for a value that is not there: null is one.
+// none stands for a field that does not exist, because null is a value.
 var none any = absence{}
 
+// absence is the type of none.
 type absence struct{}
 
-// value is a field without the writes, of what it was in each version.
+// value returns a field without the writes. values has the field in each version.
 func (u *undoing) value(path string, values []any, shape *schemas.Node) any {
 	if all[map[string]any](values) {
 		return u.fields(path, values, shape)
@@ -157,7 +160,7 @@ func (u *undoing) value(path string, values []any, shape *schemas.Node) any {
 	return u.leaf(path, values)
 }
 
-// all tells whether all values that are there are of a type, and there is one.
+// all reports whether all existing values have a type, and at least one value exists.
 func all[T any](values []any) bool {
 	found := false
 	for _, v := range values {
@@ -172,7 +175,7 @@ func all[T any](values []any) bool {
 	return found
 }
 
-// fields are those of a struct without the writes.
+// fields returns a struct without the writes.
 func (u *undoing) fields(path string, values []any, shape *schemas.Node) any {
 	names := map[string]bool{}
 	for _, v := range values {
@@ -210,7 +213,7 @@ func (u *undoing) fields(path string, values []any, shape *schemas.Node) any {
 	return none
 }
 
-// within is the shape of a field; nil if that is not known.
+// within returns the shape of a field, or nil if it is unknown.
 func within(shape *schemas.Node, name string) *schemas.Node {
 	if shape == nil || shape.Struct == nil {
 		return nil
@@ -226,7 +229,8 @@ func within(shape *schemas.Node, name string) *schemas.Node {
 	return nil
 }
 
-// byKeys makes structs of lists: the items by their keys. The order is that of the last list that has an item.
+// byKeys turns lists into structs whose fields are the items by their keys. order has the keys in the order of the
+// last list that has each.
 func byKeys(lists []any, keys []string) (structs []any, order []string, ok bool) {
 	structs = make([]any, len(lists))
 	for i := len(lists) - 1; i >= 0; i-- {
@@ -258,7 +262,7 @@ func byKeys(lists []any, keys []string) (structs []any, order []string, ok bool)
 	return structs, order, true
 }
 
-// leaf is a value that is taken as a whole, without the writes.
+// leaf returns a value without the writes. It treats the value as a whole.
 func (u *undoing) leaf(path string, values []any) any {
 	at := func(i int) any { return values[i] }
 	now := len(values) - 1
@@ -280,7 +284,7 @@ func (u *undoing) leaf(path string, values []any) any {
 	return values[now]
 }
 
-// notes say of the fields that stay whose work they are.
+// notes names the fields that keep their values, and who changed them.
 func (u *undoing) notes() []string {
 	slices.SortFunc(u.skipped, func(a, b skip) int { return strings.Compare(a.path, b.path) })
 	var notes []string

@@ -8,7 +8,7 @@ import (
 	"stele.dev/stele/core/difference"
 )
 
-// View is an item as programs read it.
+// View is an item as part of a document.
 type View struct {
 	Action      Action             `json:"action"`
 	Group       string             `json:"group,omitempty"`
@@ -25,33 +25,27 @@ type View struct {
 	Failed      string             `json:"failed,omitempty"`
 }
 
-// View shows the item, without what is secret.
+// View returns the item without secret values.
 func (i *Item) View() View {
 	v := View{
 		Action: i.Action, Group: i.Kind.Group, Version: i.Kind.Version, Kind: i.Kind.Kind, Resource: i.Kind.Resource,
 		Namespace: i.Namespace, Name: i.Name, Notes: i.Notes, Missing: i.Missing, Refused: i.Refused, Revisions: i.Revisions, Failed: i.Failed,
 	}
-	if i.Action != Update {
-		return v
-	}
-	hidden := i.hidden()
-	for _, d := range i.Differences {
-		d.From, d.To = hidden.Value(d.Path, d.From), hidden.Value(d.Path, d.To)
-		d.Path = hidden.Path(d.Path)
-		v.Differences = append(v.Differences, d)
+	if i.Action == Update {
+		v.Differences = i.hidden().Differences(i.Differences)
 	}
 	return v
 }
 
-// hidden returns the fields that are not shown: what a Secret holds, too.
+// hidden returns the secret fields of the object.
 func (i *Item) hidden() secrets.Fields { return i.Secrets.With(secrets.Of(i.Kind.GroupKind(), nil)) }
 
-// show is a value at a path, on a line.
+// show returns the value of a field on a line, without secret values.
 func (i *Item) show(path string, value any) string {
 	return Show(i.hidden().Value(path, value))
 }
 
-// Show is a value on a line.
+// Show returns a value on a line, as JSON.
 func Show(value any) string {
 	b, err := json.Marshal(value)
 	if err != nil {

@@ -8,24 +8,23 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	kjson "sigs.k8s.io/json"
 	"stele.dev/stele/core/difference"
 	"stele.dev/stele/schemas"
 )
 
-// Hidden stands for what is not shown.
+// Hidden is printed in place of a secret value.
 const Hidden = "(hidden)"
 
-// LastApplied is the annotation in which kubectl apply notes down a whole object.
+// LastApplied is the annotation in which kubectl apply stores a copy of the object.
 const LastApplied = "kubectl.kubernetes.io/last-applied-configuration"
 
-// Fields are the secret ones of a kind. The zero value has none.
+// Fields are the secret fields of a kind. The zero value has none.
 type Fields struct {
 	paths   [][]string
 	unknown bool // nobody said which they are: all but metadata may be
 }
 
-// Of returns the secret fields of a kind. paths are those that its schema has.
+// Of returns the secret fields of a kind, given those of its schema.
 func Of(kind schema.GroupKind, paths [][]string) Fields {
 	switch {
 	case kind == schema.GroupKind{Kind: "Secret"}:
@@ -38,10 +37,10 @@ func Of(kind schema.GroupKind, paths [][]string) Fields {
 	return Fields{paths: append(all, paths...)}
 }
 
-// Unknown returns the fields of a kind with secrets of which it is not known where they are.
+// Unknown returns the secret fields of a kind whose schema is unknown: all fields except metadata.
 func Unknown() Fields { return Fields{unknown: true} }
 
-// With returns the fields that are secret for either.
+// With returns the union of two sets of secret fields.
 func (f Fields) With(other Fields) Fields {
 	both := Fields{slices.Clone(f.paths), f.unknown || other.unknown}
 	for _, path := range other.paths {
@@ -52,10 +51,10 @@ func (f Fields) With(other Fields) Fields {
 	return both
 }
 
-// Any reports whether there are any.
+// Any reports whether the kind has secret fields.
 func (f Fields) Any() bool { return f.unknown || len(f.paths) > 0 }
 
-// Value returns a decoded value at a path as it may be shown.
+// Value returns the value of a field without secret values.
 func (f Fields) Value(path string, value any) any {
 	if value == nil || !f.Any() {
 		return value
@@ -83,23 +82,18 @@ func (f Fields) Value(path string, value any) any {
 	return value
 }
 
-// Raw is Value of JSON; none stays none.
-func (f Fields) Raw(path string, value json.RawMessage) json.RawMessage {
-	var x any
-	if len(value) == 0 || !f.Any() {
-		return value
+// Differences returns differences of an object without secret values.
+func (f Fields) Differences(all []difference.Entry) []difference.Entry {
+	shown := slices.Clone(all)
+	for i := range shown {
+		d := &shown[i]
+		d.From, d.To = f.Value(d.Path, d.From), f.Value(d.Path, d.To)
+		d.Path = f.Path(d.Path)
 	}
-	if err := kjson.UnmarshalCaseSensitivePreserveInts(value, &x); err != nil {
-		x = Hidden
-	}
-	text, err := json.Marshal(f.Value(path, x))
-	if err != nil { // decoded JSON always encodes
-		return nil
-	}
-	return text
+	return shown
 }
 
-// Path returns a path as it may be shown: without the keys of items that are secret.
+// Path returns a path without the secret keys of list items.
 func (f Fields) Path(path string) string {
 	p, err := difference.Parse(path)
 	if err != nil || !f.Any() {
@@ -120,6 +114,7 @@ func (f Fields) Path(path string) string {
 	return p.String()
 }
 
+// clone copies a path.
 func clone(p difference.Path) difference.Path {
 	copied := append(difference.Path{}, p...)
 	for i := range copied {
@@ -128,8 +123,8 @@ func clone(p difference.Path) difference.Path {
 	return copied
 }
 
-// Content returns an object as it may be shown. Where another one has another secret, the text
-// says which of them this is.
+// Content returns an object without secret values. Where the other object has another value, when says which of the
+// two this is.
 func (f Fields) Content(content, other map[string]any, when string) map[string]any {
 	if content == nil || !f.Any() {
 		return content
@@ -148,7 +143,7 @@ func (f Fields) Content(content, other map[string]any, when string) map[string]a
 	return content
 }
 
-// noteIn hides what is at a path in x. If all that it leads to is a map, its keys stay.
+// noteIn hides the values at a path in x. It keeps the keys of a map.
 func noteIn(x, other any, path []string, when string) {
 	switch x := x.(type) {
 	case map[string]any:
@@ -189,7 +184,7 @@ func noteIn(x, other any, path []string, when string) {
 	}
 }
 
-// noted stands for a secret; it says when it was, if there is another one at its place.
+// noted returns what is printed in place of a secret value.
 func noted(value, other any, when string) any {
 	if other == nil || same(value, other) {
 		return Hidden
@@ -197,14 +192,15 @@ func noted(value, other any, when string) any {
 	return Hidden + ", " + when
 }
 
+// same reports whether two values have the same JSON.
 func same(a, b any) bool {
 	x, err1 := json.Marshal(a)
 	y, err2 := json.Marshal(b)
 	return err1 == nil && err2 == nil && string(x) == string(y)
 }
 
-// below returns what of a secret's path is below p, none if p is the secret or a part of it. It
-// returns false if neither is in the other.
+// below returns the rest of a secret's path below p, which is empty if p is the secret or a part of it. ok is false
+// if neither contains the other.
 func below(p difference.Path, secret []string) (rest []string, ok bool) {
 	for i, step := range p {
 		if i == len(secret) {
@@ -217,7 +213,7 @@ func below(p difference.Path, secret []string) (rest []string, ok bool) {
 	return secret[len(p):], true
 }
 
-// hide returns x without what is at a path in it.
+// hide returns x without the values at a path.
 func hide(x any, path []string) any {
 	if len(path) == 0 {
 		return Hidden

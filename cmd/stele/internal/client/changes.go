@@ -1,0 +1,188 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"time"
+
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
+	"stele.dev/stele/core/changes"
+)
+
+// recent returns the sorted values of a property of the newest changes, and the number of these changes.
+func (c *Changes) recent(ctx context.Context, of func(*changes.Change) string) (values []string, looked int, err error) {
+	newest, err := c.Some(ctx, ChangesQuery{Limit: 500})
+	if err != nil {
+		return nil, 0, err
+	}
+	found := map[string]bool{}
+	for _, x := range newest {
+		if value := of(x); value != "" {
+			found[value] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(found)), len(newest), nil
+}
+
+// Changes is a client of log.stele.dev/v1, the API of changes.
+type Changes struct {
+	rest *rest.RESTClient
+}
+
+// NewChanges returns a client of the API of changes.
+func NewChanges(config *rest.Config) (*Changes, error) {
+	c, err := newRESTClient(config, changes.Group, changes.Version)
+	return &Changes{c}, err
+}
+
+// ChangesQuery selects changes.
+type ChangesQuery struct {
+	Namespace   string // "" for all
+	Fields      fields.Set
+	Without     []fields.Selector // what the server leaves out
+	labels      string
+	Resources   []schema.GroupResource // none for all
+	keep        []func(*changes.Change) bool
+	Differences bool
+	Limit       int // 0 for all
+}
+
+// only adds a filter that this program applies.
+func (q *ChangesQuery) only(keep func(*changes.Change) bool) { q.keep = append(q.keep, keep) }
+
+// keeps reports whether a change passes the filters that this program applies.
+func (q *ChangesQuery) keeps(c *Change) bool {
+	for _, keep := range q.keep {
+		if !keep(&c.Change) {
+			return false
+		}
+	}
+	return true
+}
+
+// request returns the request for the selected changes.
+func (q *ChangesQuery) request(client *rest.RESTClient) *rest.Request {
+	request := client.Get().NamespaceIfScoped(q.Namespace, q.Namespace != "").Resource(changes.Plural)
+	if !q.Differences {
+		request = request.Param("difference", "false")
+	}
+	selected := q.Fields
+	if len(selected) == 0 {
+		selected = fields.Set{"since": "1"} // a list without a selector has the newest changes alone
+	}
+	if q.labels != "" {
+		request = request.Param("labelSelector", q.labels)
+	}
+	return request.Param("fieldSelector", fields.AndSelectors(append([]fields.Selector{selected.AsSelector()}, q.Without...)...).String())
+}
+
+// List calls each with every page of changes, the newest first, and returns the revision of the list.
+func (c *Changes) List(ctx context.Context, q ChangesQuery, each func([]*Change) error) (revision string, err error) {
+	const pageSize = 500
+	token, left := "", q.Limit
+	for {
+		size := pageSize
+		if q.Limit > 0 && len(q.keep) == 0 {
+			size = min(size, left)
+		}
+		request := q.request(c.rest).Param("limit", fmt.Sprint(size))
+		if token != "" {
+			request = request.Param("continue", token)
+		}
+		var list struct {
+			Metadata struct {
+				ResourceVersion string `json:"resourceVersion"`
+				Continue        string `json:"continue"`
+			} `json:"metadata"`
+			Items []*Change `json:"items"`
+		}
+		if err := get(ctx, request, &list); err != nil {
+			return "", err
+		}
+		if revision == "" {
+			revision = list.Metadata.ResourceVersion
+		}
+		page := list.Items[:0]
+		for _, x := range list.Items {
+			if q.keeps(x) && (q.Limit == 0 || left > 0) {
+				page = append(page, x)
+				left--
+			}
+		}
+		if err := each(page); err != nil {
+			return "", err
+		}
+		if token = list.Metadata.Continue; token == "" || q.Limit > 0 && left <= 0 {
+			return revision, nil
+		}
+	}
+}
+
+// Follow calls each with new changes after a revision until the context ends. It reconnects when the server ends the
+// watch.
+func (c *Changes) Follow(ctx context.Context, q ChangesQuery, revision string, each func([]*Change) error) error {
+	for ctx.Err() == nil {
+		request := q.request(c.rest).Param("watch", "true").Param("resourceVersion", revision)
+		stream, err := request.Stream(ctx)
+		if err != nil {
+			return Readable(err, nil)
+		}
+		decoder := json.NewDecoder(stream)
+		for {
+			var event struct {
+				Type   string          `json:"type"`
+				Object json.RawMessage `json:"object"`
+			}
+			if err := decoder.Decode(&event); err != nil {
+				break // the server ended the watch: go on from where it was
+			}
+			if event.Type == "ERROR" {
+				stream.Close()
+				return Readable(errors.New("the watch failed"), event.Object)
+			}
+			var x Change
+			if err := json.Unmarshal(event.Object, &x); err != nil {
+				stream.Close()
+				return err
+			}
+			if revision = x.ResourceVersion; event.Type == "BOOKMARK" || !q.keeps(&x) {
+				continue
+			}
+			if err := each([]*Change{&x}); err != nil {
+				stream.Close()
+				return err
+			}
+		}
+		stream.Close()
+		select { // a server that is starting need not be asked at once again
+		case <-ctx.Done():
+		case <-time.After(time.Second):
+		}
+	}
+	return nil
+}
+
+// Get returns the change that has a revision.
+func (c *Changes) Get(ctx context.Context, namespace string, revision uint64) (*changes.Change, error) {
+	change := new(changes.Change)
+	return change, get(ctx, c.rest.Get().NamespaceIfScoped(namespace, namespace != "").Resource(changes.Plural).Name(strconv.FormatUint(revision, 10)), change)
+}
+
+// Some returns the selected changes, the newest first.
+func (c *Changes) Some(ctx context.Context, q ChangesQuery) ([]*changes.Change, error) {
+	var all []*changes.Change
+	_, err := c.List(ctx, q, func(page []*Change) error {
+		for _, x := range page {
+			all = append(all, &x.Change)
+		}
+		return nil
+	})
+	return all, err
+}

@@ -1,0 +1,138 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"stele.dev/stele/core/activation"
+	"stele.dev/stele/projections/policies"
+)
+
+const (
+	// maxWhole is how large a policy may be that is sent in one request, which takes 3 MiB.
+	maxWhole = 3 << 20
+	// maxUpload is how many bytes of parts are sent in one request, as Base64.
+	maxUpload = 2 << 20
+	// uploads is how often a push is tried again because parts are missing. The first time all of
+	// a new policy are; later only what the server has forgotten meanwhile.
+	uploads = 3
+)
+
+// Create pushes a policy. For a policy that is too large for one request it first uploads the files that the server
+// lacks.
+func (c *Policies) Create(ctx context.Context, p *activation.Policy, dryRun bool) (*activation.Policy, error) {
+	size := 0
+	for _, f := range p.Spec.Files {
+		size += len(f.Data)
+	}
+	if size < maxWhole {
+		text, err := json.Marshal(p)
+		if err != nil {
+			return nil, err
+		}
+		if len(text) <= maxWhole {
+			return c.post(ctx, text, dryRun)
+		}
+	}
+	inParts, parts := activation.InParts(p.Spec.Source())
+	whole := p.Spec
+	p.Spec.Files = inParts.Files
+	text, err := json.Marshal(p)
+	p.Spec = whole
+	if err != nil {
+		return nil, err
+	}
+	for range uploads {
+		after, err := c.post(ctx, text, dryRun)
+		missing := missingParts(err, parts)
+		if len(missing) == 0 {
+			return after, err
+		}
+		if err := c.upload(ctx, missing); err != nil {
+			return nil, err
+		}
+	}
+	return nil, errors.New("the server forgot parts of the policy while it was pushed; push it again")
+}
+
+// post sends a policy as JSON.
+func (c *Policies) post(ctx context.Context, text []byte, dryRun bool) (*activation.Policy, error) {
+	q := c.rest.Post().Resource(activation.Plural).SetHeader("Content-Type", "application/json").Body(text)
+	if dryRun {
+		q = q.Param("dryRun", metav1.DryRunAll)
+	}
+	text, err := q.Do(ctx).Raw() // DoRaw hears no warnings
+	if err != nil {
+		return nil, &unread{Readable(err, text), err, text}
+	}
+	after := new(activation.Policy)
+	return after, json.Unmarshal(text, after)
+}
+
+// unread is an error of the API with its message for people.
+type unread struct {
+	error
+	api  error
+	body []byte
+}
+
+func (u *unread) Unwrap() error { return u.api }
+
+// missingParts returns the parts that the server says it lacks.
+func missingParts(err error, parts map[policies.Digest][]byte) (missing [][]byte) {
+	var u *unread
+	var status metav1.Status
+	if !errors.As(err, &u) || !apierrors.IsInvalid(u.api) || json.Unmarshal(u.body, &status) != nil || status.Details == nil {
+		return nil
+	}
+	seen := map[policies.Digest]bool{}
+	for _, cause := range status.Details.Causes {
+		d, err := policies.ParseDigest(cause.Message)
+		if err != nil || cause.Type != metav1.CauseTypeFieldValueNotFound || parts[d] == nil {
+			return nil
+		}
+		if !seen[d] {
+			seen[d] = true
+			missing = append(missing, parts[d])
+		}
+	}
+	return missing
+}
+
+// upload sends parts of a policy.
+func (c *Policies) upload(ctx context.Context, parts [][]byte) error {
+	total, sent := 0, 0
+	for _, part := range parts {
+		total += len(part)
+	}
+	for len(parts) > 0 {
+		u := activation.Upload{TypeMeta: metav1.TypeMeta{APIVersion: activation.Group + "/" + activation.Version, Kind: activation.UploadKind}}
+		size := 0
+		for len(parts) > 0 && (size == 0 || size+len(parts[0]) <= maxUpload) {
+			u.Parts, size, parts = append(u.Parts, parts[0]), size+len(parts[0]), parts[1:]
+		}
+		c.Show("Uploading %s of %s", mebibytes(sent), mebibytes(total))
+		if _, err := post(ctx, c.rest, u, activation.Plural, activation.Parts); err != nil {
+			c.Show("")
+			return err
+		}
+		sent += size
+	}
+	c.Show("The server compiles %s", mebibytes(total))
+	return nil
+}
+
+// Show replaces the line that shows the progress, if output goes to a terminal.
+func (c *Policies) Show(format string, args ...any) {
+	if c.Progress == nil {
+		return
+	}
+	fmt.Fprintf(c.Progress, "\r\x1b[K"+format, args...)
+}
+
+// mebibytes formats a size.
+func mebibytes(n int) string { return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20)) }

@@ -1,0 +1,116 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	kjson "sigs.k8s.io/json"
+	"stele.dev/stele/core/blame"
+	"stele.dev/stele/core/explain"
+)
+
+// rawSerializer is for clients that decode JSON themselves.
+var rawSerializer = serializer.WithoutConversionCodecFactory{CodecFactory: scheme.Codecs}
+
+// newRESTClient returns a client of a group's API that reads JSON.
+func newRESTClient(config *rest.Config, group, version string) (*rest.RESTClient, error) {
+	c := rest.CopyConfig(config)
+	c.APIPath, c.GroupVersion, c.NegotiatedSerializer = "/apis", &schema.GroupVersion{Group: group, Version: version}, rawSerializer
+	return rest.RESTClientFor(c)
+}
+
+// post creates an object and returns the answer as JSON.
+func post(ctx context.Context, c *rest.RESTClient, object any, path ...string) (json.RawMessage, error) {
+	text, err := json.Marshal(object)
+	if err != nil {
+		return nil, err
+	}
+	text, err = c.Post().Suffix(path...).SetHeader("Content-Type", "application/json").Body(text).DoRaw(ctx)
+	if err != nil {
+		return nil, Readable(err, text)
+	}
+	return text, nil
+}
+
+// get reads an object or a list.
+func get(ctx context.Context, request *rest.Request, into any) error {
+	text, err := request.DoRaw(ctx)
+	if err != nil {
+		return Readable(err, text)
+	}
+	return json.Unmarshal(text, into)
+}
+
+// AskBlame asks the server who changed each field of an object. It returns the answer decoded and as JSON.
+func AskBlame(ctx context.Context, config *rest.Config, b *blame.Blame) (*blame.Blame, json.RawMessage, error) {
+	c, err := newRESTClient(config, blame.Group, blame.Version)
+	if err != nil {
+		return nil, nil, err
+	}
+	text, err := post(ctx, c, b, blame.Plural)
+	if err != nil {
+		return nil, nil, err
+	}
+	answer := new(blame.Blame)
+	return answer, text, kjson.UnmarshalCaseSensitivePreserveInts(text, answer)
+}
+
+// The verbs that clients of Kubernetes send for resources and for paths. Rules may name other verbs as well.
+var (
+	resourceVerbs = []string{"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection",
+		"impersonate", "bind", "escalate", "use", "approve", "sign", "history", "*"}
+	pathVerbs = []string{"get", "head", "post", "put", "patch", "delete", "options", "connect", "trace", "*"}
+)
+
+// WarnOfVerb prints a warning if no Kubernetes client sends the verb, because it may be misspelled.
+func WarnOfVerb(out io.Writer, s *explain.Spec) {
+	if s.Path != "" && !slices.Contains(pathVerbs, strings.ToLower(s.Verb)) || s.Path == "" && !slices.Contains(resourceVerbs, s.Verb) {
+		fmt.Fprintf(out, "warning: no client of Kubernetes' sends the verb %q\n", s.Verb)
+	}
+}
+
+// Explain asks the server why it would allow or refuse a request.
+func (c *Policies) Explain(ctx context.Context, spec *explain.Spec) (*explain.Explanation, error) {
+	e := &explain.Explanation{TypeMeta: metav1.TypeMeta{APIVersion: explain.Group + "/" + explain.Version, Kind: explain.Kind}, Spec: *spec}
+	text, err := post(ctx, c.rest, e, explain.Plural)
+	if err != nil {
+		return nil, err
+	}
+	e = new(explain.Explanation)
+	return e, json.Unmarshal(text, e)
+}
+
+// Explained asks the server why it allowed or refused the request with an audit id.
+func (c *Policies) Explained(ctx context.Context, auditID string) (*explain.Explanation, error) {
+	e := new(explain.Explanation)
+	return e, get(ctx, c.rest.Get().Resource(explain.Plural).Name(auditID), e)
+}
+
+// SplitSubresource splits a resource such as databases/status.example.com or databases.example.com/status into the
+// resource with its group and the subresource.
+func SplitSubresource(text string) (resource, subresource string) {
+	resource, subresource, _ = strings.Cut(text, "/")
+	subresource, group, found := strings.Cut(subresource, ".")
+	if found {
+		resource += "." + group
+	}
+	return resource, subresource
+}
+
+// AskAccess asks the server a question about the permissions of a policy.
+func AskAccess(ctx context.Context, o *Flags, warnings io.Writer, plural string, question any) (json.RawMessage, error) {
+	c, err := NewPolicies(o, rest.NewWarningWriter(warnings, rest.WarningWriterOptions{}))
+	if err != nil {
+		return nil, err
+	}
+	return post(ctx, c.rest, question, plural)
+}

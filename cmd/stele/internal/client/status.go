@@ -1,0 +1,269 @@
+package client
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+	"golang.org/x/sync/errgroup"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/version"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/rest"
+	"stele.dev/stele/core/access"
+	"stele.dev/stele/core/changes"
+)
+
+// The metrics of the data directory, which stele status reads.
+const (
+	DataBytesMetric = "stele_data_bytes"
+	FreeBytesMetric = "stele_data_free_bytes"
+)
+
+// Status is the state of a control plane, as a document.
+type Status struct {
+	APIVersion   string            `json:"apiVersion"`
+	Kind         string            `json:"kind"`
+	Server       string            `json:"server"`
+	Version      string            `json:"version"`
+	Revision     uint64            `json:"revision,omitempty"`
+	Policy       *policyStatus     `json:"policy,omitempty"`
+	Kinds        []kindCount       `json:"kinds,omitempty"`
+	Ready        bool              `json:"ready"`
+	Checks       []readyCheck      `json:"checks,omitempty"`
+	Certificates []certificateEnd  `json:"certificates,omitempty"`
+	Disk         *diskStatus       `json:"disk,omitempty"`
+	Unknown      map[string]string `json:"unknown,omitempty"` // what could not be found out, and why
+}
+
+// policyStatus is the policy in force.
+type policyStatus struct {
+	Digest   string     `json:"digest"`
+	Cluster  string     `json:"cluster,omitempty"`
+	Commit   string     `json:"commit,omitempty"`
+	Revision uint64     `json:"revision"`
+	Since    *time.Time `json:"since,omitempty"`
+	Actor    string     `json:"actor,omitempty"`
+}
+
+// kindCount is the number of objects of a kind.
+type kindCount struct {
+	Resource string `json:"resource"` // with its group
+	Count    int64  `json:"count"`
+}
+
+// readyCheck is the result of a check of /readyz.
+type readyCheck struct {
+	Name string `json:"name"`
+	OK   bool   `json:"ok"`
+}
+
+// certificateEnd is when a certificate expires.
+type certificateEnd struct {
+	Name string    `json:"name"`
+	Ends time.Time `json:"ends"`
+}
+
+// diskStatus is the size of the data directory and the free space on its disk.
+type diskStatus struct {
+	Bytes uint64 `json:"bytes"`
+	Free  uint64 `json:"freeBytes"`
+}
+
+// ReadStatus reads the state of a control plane. It returns an error only if the server does not answer; parts that
+// cannot be read are named in Unknown.
+func ReadStatus(ctx context.Context, o *Flags, config *rest.Config) (*Status, error) {
+	s := &Status{APIVersion: DocumentVersion, Kind: "Status", Server: strings.TrimSuffix(config.Host, "/"), Unknown: map[string]string{}}
+	m, err := NewMoments(config)
+	if err != nil {
+		return nil, err
+	}
+	_, text, err := m.get(ctx, "", "version")
+	if err != nil {
+		return nil, err
+	}
+	var v version.Info
+	if err := json.Unmarshal(text, &v); err != nil {
+		return nil, fmt.Errorf("%s: /version: %w", s.Server, err)
+	}
+	s.Version = v.GitVersion
+	for _, part := range []struct {
+		name string
+		look func() error
+	}{
+		{"revision", func() (err error) { s.Revision, err = m.newest(ctx); return err }},
+		{"policy", func() error { return s.policy(ctx, o, config) }},
+		{"kinds", func() error { return s.count(ctx, config) }},
+		{"checks", func() error { return s.readiness(ctx, config) }},
+		{"certificates", func() error { return s.certificates(config) }},
+		{"disk", func() error { return s.disk(ctx, m) }},
+	} {
+		if err := part.look(); err != nil {
+			s.Unknown[part.name] = err.Error()
+		}
+	}
+	return s, ctx.Err()
+}
+
+// policy reads the policy in force, and when it was activated.
+func (s *Status) policy(ctx context.Context, o *Flags, config *rest.Config) error {
+	client, err := NewPolicies(o, rest.NoWarnings{})
+	if err != nil {
+		return err
+	}
+	p, err := client.InForce(ctx)
+	if err != nil {
+		return err
+	}
+	s.Policy = &policyStatus{Digest: p.Name, Cluster: p.Status.Cluster, Commit: p.Spec.Commit, Revision: p.Status.Revision, Actor: p.Status.Actor}
+	log, err := NewChanges(config)
+	if err != nil {
+		return err
+	}
+	if c, err := log.Get(ctx, "", p.Status.Revision); err == nil { // else the user may not list changes
+		if at, err := time.Parse(time.RFC3339Nano, c.Time); err == nil {
+			s.Policy.Since = &at
+		}
+	}
+	return nil
+}
+
+// countAtOnce limits how many kinds are counted at the same time.
+const countAtOnce = 8
+
+// count counts the objects of each kind that can be listed.
+func (s *Status) count(ctx context.Context, config *rest.Config) error {
+	kinds, err := ListableKinds(config)
+	if err != nil {
+		return err
+	}
+	client, err := metadata.NewForConfig(config)
+	if err != nil {
+		return err
+	}
+	var all []schema.GroupVersionResource
+	for _, k := range kinds {
+		if k.Group != changes.Group && k.Group != access.Group {
+			all = append(all, k.GVR())
+		}
+	}
+	counts := make([]int64, len(all))
+	errs := make([]error, len(all))
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(countAtOnce)
+	for i, r := range all {
+		group.Go(func() error {
+			list, err := client.Resource(r).List(ctx, metav1.ListOptions{Limit: 1})
+			if errs[i] = err; err == nil {
+				counts[i] = int64(len(list.Items))
+				if more := list.GetRemainingItemCount(); more != nil {
+					counts[i] += *more
+				}
+			}
+			return nil
+		})
+	}
+	_ = group.Wait()
+	for i, r := range all {
+		if errs[i] == nil {
+			s.Kinds = append(s.Kinds, kindCount{r.GroupResource().String(), counts[i]})
+		}
+	}
+	slices.SortFunc(s.Kinds, func(a, b kindCount) int {
+		return cmp.Or(cmp.Compare(b.Count, a.Count), strings.Compare(a.Resource, b.Resource))
+	})
+	return errors.Join(errs...)
+}
+
+// readiness reads the checks of /readyz, also if one of them fails.
+func (s *Status) readiness(ctx context.Context, config *rest.Config) error {
+	c := rest.CopyConfig(config)
+	c.GroupVersion, c.NegotiatedSerializer = &schema.GroupVersion{}, rawSerializer
+	client, err := rest.UnversionedRESTClientFor(c)
+	if err != nil {
+		return err
+	}
+	text, err := client.Get().AbsPath("/readyz").Param("verbose", "true").SetHeader("Accept", "text/plain").DoRaw(ctx)
+	s.Ready = err == nil
+	for line := range strings.Lines(string(text)) {
+		mark, rest, _ := strings.Cut(strings.TrimSpace(line), "]")
+		name, _, _ := strings.Cut(rest, " ")
+		if mark == "[+" || mark == "[-" {
+			s.Checks = append(s.Checks, readyCheck{name, mark == "[+"})
+		}
+	}
+	if len(s.Checks) > 0 {
+		return nil
+	}
+	return err
+}
+
+// certificates reads when the certificates of the user, of the server and of the authority expire.
+func (s *Status) certificates(config *rest.Config) error {
+	settings, err := rest.TLSConfigFor(config)
+	if err != nil || settings == nil {
+		return err
+	}
+	add := func(name string, of *x509.Certificate) {
+		s.Certificates = append(s.Certificates, certificateEnd{name, of.NotAfter})
+	}
+	if settings.GetClientCertificate != nil {
+		if pair, err := settings.GetClientCertificate(&tls.CertificateRequestInfo{}); err == nil && len(pair.Certificate) > 0 {
+			if c, err := x509.ParseCertificate(pair.Certificate[0]); err == nil {
+				add("client "+c.Subject.CommonName, c)
+			}
+		}
+	}
+	address, err := url.Parse(config.Host)
+	if err != nil {
+		return err
+	}
+	conn, err := tls.Dial("tcp", address.Host, settings)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	if peers := conn.ConnectionState().PeerCertificates; len(peers) > 0 {
+		add("server", peers[0])
+	}
+	if block, _ := pem.Decode(config.CAData); block != nil {
+		if c, err := x509.ParseCertificate(block.Bytes); err == nil {
+			add("authority", c)
+		}
+	}
+	return nil
+}
+
+// disk reads the size of the server's data from its metrics.
+func (s *Status) disk(ctx context.Context, m *moments) error {
+	_, text, err := m.get(ctx, "", "metrics")
+	if err != nil {
+		return err
+	}
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	families, err := parser.TextToMetricFamilies(bytes.NewReader(text))
+	if err != nil {
+		return err
+	}
+	value := func(name string) uint64 {
+		if f := families[name]; f != nil && len(f.GetMetric()) > 0 {
+			return uint64(f.GetMetric()[0].GetGauge().GetValue())
+		}
+		return 0
+	}
+	s.Disk = &diskStatus{Bytes: value(DataBytesMetric), Free: value(FreeBytesMetric)}
+	return nil
+}

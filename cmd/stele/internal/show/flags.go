@@ -1,0 +1,110 @@
+package show
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+	"stele.dev/stele/cmd/stele/internal/usage"
+)
+
+// FormatFlags are the flags -o and -q.
+type FormatFlags struct {
+	Format  string // "" for people, else one of those for programs
+	Wide    bool   // for people, with all columns
+	Quiet   bool
+	formats []string
+}
+
+// AddFlags adds the flags. Besides text the command has some of the formats wide, json, jsonl, yaml and name.
+func (o *FormatFlags) AddFlags(cmd *cobra.Command, formats ...string) {
+	o.formats = append([]string{"text"}, formats...)
+	f := cmd.Flags()
+	f.StringVarP(&o.Format, "output", "o", "text", "output `FORMAT`: "+usage.Enumerate(o.formats))
+	f.BoolVarP(&o.Quiet, "quiet", "q", false, "print results and errors only")
+	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(o.formats, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// Check returns an error for a format that the command does not have. Commands call it first, before they do
+// anything.
+func (o *FormatFlags) Check() error {
+	switch o.Format {
+	case "":
+		return nil // has been checked
+	case "text":
+		o.Format = ""
+		return nil
+	}
+	if err := usage.OneOf("-o", o.Format, o.formats); err != nil {
+		return err
+	}
+	if o.Format == "wide" {
+		o.Format, o.Wide = "", true
+	}
+	return nil
+}
+
+// Hint prints advice on standard error, unless -q is given.
+func (o *FormatFlags) Hint(cmd *cobra.Command, format string, args ...any) {
+	if !o.Quiet {
+		fmt.Fprintf(cmd.ErrOrStderr(), format+"\n", args...)
+	}
+}
+
+// Say prints the result of a command as a sentence, unless -q is given.
+func (o *FormatFlags) Say(cmd *cobra.Command, format string, args ...any) {
+	if !o.Quiet {
+		fmt.Fprintf(cmd.OutOrStdout(), format+"\n", args...)
+	}
+}
+
+// OutputFlags are the flags of commands whose output may be long: -o, -q, --color, --no-pager and --utc.
+type OutputFlags struct {
+	FormatFlags
+	color        string
+	noPager, utc bool
+}
+
+// AddFlags adds the flags. Besides text the command has the given formats.
+func (o *OutputFlags) AddFlags(cmd *cobra.Command, formats ...string) {
+	o.FormatFlags.AddFlags(cmd, formats...)
+	f := cmd.Flags()
+	f.StringVar(&o.color, "color", "auto", "color the output: auto, always or never; auto is on terminals, unless NO_COLOR is set")
+	f.BoolVar(&o.noPager, "no-pager", false, "do not page what is longer than the terminal (by $STELE_PAGER, $PAGER or less)")
+	f.BoolVar(&o.utc, "utc", false, "show times in UTC (default: in local time)")
+	_ = cmd.RegisterFlagCompletionFunc("color", cobra.FixedCompletions(colorValues, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// colorValues are the values of --color.
+var colorValues = []string{"auto", "always", "never"}
+
+// Check returns an error for a value that a flag does not have.
+func (o *OutputFlags) Check() error {
+	if err := o.FormatFlags.Check(); err != nil {
+		return err
+	}
+	return usage.OneOf("--color", o.color, colorValues)
+}
+
+// Open starts the output of a command. Output that ends goes through a pager on a terminal. Close waits for the
+// pager.
+func (o *OutputFlags) Open(cmd *cobra.Command, endless bool) (*Output, error) {
+	if err := o.Check(); err != nil {
+		return nil, err
+	}
+	out := &Output{Writer: cmd.OutOrStdout(), utc: o.utc}
+	terminal := IsTerminal(out.Writer)
+	if o.Format == "" {
+		out.colored = o.color == "always" || o.color == "auto" && terminal && os.Getenv("NO_COLOR") == ""
+	}
+	if terminal && !endless && !o.noPager {
+		pager, err := startPager(pagerCommand(os.LookupEnv), out.Writer, cmd.ErrOrStderr())
+		if err != nil {
+			return nil, err
+		}
+		if pager != nil {
+			out.Writer, out.pager = pager, pager
+		}
+	}
+	return out, nil
+}

@@ -1,0 +1,90 @@
+package show
+
+import (
+	"fmt"
+	"strings"
+
+	"stele.dev/stele/cmd/stele/internal/client"
+	"stele.dev/stele/cmd/stele/internal/usage"
+)
+
+// Status prints the state of a control plane for people.
+func Status(out *Output, s *client.Status, wide bool) error {
+	c := &Columns{Out: out}
+	line := func(name, format string, args ...any) {
+		c.Add("", Cell{Text: name, Style: Bold}, Cell{Text: fmt.Sprintf(format, args...)})
+	}
+	line("Server", "%s", s.Server)
+	line("Version", "%s", s.Version)
+	if s.Revision > 0 {
+		line("Revision", "%d", s.Revision)
+	}
+	if p := s.Policy; p != nil {
+		since := ""
+		if p.Since != nil {
+			since = ", " + out.time(*p.Since)
+		}
+		line("Policy", "%.12s%s, since revision %d%s, by %s", p.Digest, client.CommitText(p.Commit), p.Revision, since, p.Actor)
+		line("Cluster", "%s", p.Cluster)
+	}
+	showHealth(s, line)
+	for _, x := range s.Certificates {
+		line("Certificate", "%s ends %s", x.Name, out.time(x.Ends))
+	}
+	if s.Disk != nil {
+		line("Disk", "%s used, %s free", bytesText(s.Disk.Bytes), bytesText(s.Disk.Free))
+	}
+	empty := 0
+	for i, k := range s.Kinds {
+		if k.Count == 0 && !wide {
+			empty = len(s.Kinds) - i
+			break
+		}
+		line("Objects", "%d %s", k.Count, k.Resource)
+	}
+	if empty > 0 {
+		line("", "none of %s", usage.Count(empty, "other kind"))
+	}
+	for _, name := range []string{"revision", "policy", "kinds", "checks", "certificates", "disk"} {
+		if why := s.Unknown[name]; why != "" {
+			line("Unknown", "%s: %s", name, strings.ReplaceAll(why, "\n", "; "))
+		}
+	}
+	for i := len(c.rows) - 1; i > 0; i-- { // each name once
+		if c.rows[i].cells[0].Text == c.rows[i-1].cells[0].Text {
+			c.rows[i].cells[0].Text = ""
+		}
+	}
+	return c.Flush()
+}
+
+// showHealth prints the checks of /readyz that fail, or how many pass.
+func showHealth(s *client.Status, line func(string, string, ...any)) {
+	var failed []string
+	for _, x := range s.Checks {
+		if !x.OK {
+			failed = append(failed, x.Name)
+		}
+	}
+	switch {
+	case s.Ready:
+		line("Ready", "yes, %s", usage.Count(len(s.Checks), "check"))
+	case len(failed) > 0:
+		line("Ready", "no: %s", strings.Join(failed, ", "))
+	default:
+		line("Ready", "no")
+	}
+}
+
+// bytesText formats a number of bytes.
+func bytesText(n uint64) string {
+	units := []string{"B", "KiB", "MiB", "GiB", "TiB", "PiB"}
+	value, unit := float64(n), 0
+	for value >= 1024 && unit < len(units)-1 {
+		value, unit = value/1024, unit+1
+	}
+	if unit == 0 {
+		return fmt.Sprintf("%d B", n)
+	}
+	return fmt.Sprintf("%.1f %s", value, units[unit])
+}

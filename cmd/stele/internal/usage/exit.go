@@ -1,0 +1,69 @@
+package usage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+)
+
+// The exit codes of the program. A command that answers a question (policy explain, diff --exit-code) exits with
+// ExitFailure for "no", and with ExitUsage if it found no answer.
+const (
+	ExitFailure = 1
+	ExitUsage   = 2
+)
+
+// exitError is an error with an exit code of its own.
+type exitError struct {
+	code int
+	error
+}
+
+func (e exitError) Unwrap() error { return e.error }
+
+// Exit returns err with an exit code of its own.
+func Exit(code int, err error) error { return exitError{code, err} }
+
+// ErrPrinted is the error of a command that has already printed what is wrong.
+var ErrPrinted = errors.New("")
+
+// usageError is a mistake on the command line. The command has done nothing.
+type usageError struct{ error }
+
+func (e usageError) Unwrap() error { return e.error }
+
+// Errorf returns an error about a mistake on the command line: the program exits with ExitUsage.
+func Errorf(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
+
+// Mark marks an error as a mistake on the command line. It returns nil for nil.
+func Mark(err error) error {
+	if err == nil {
+		return nil
+	}
+	return usageError{err}
+}
+
+// ExitCode returns the exit code of the program after an error, or after none.
+func ExitCode(err error) int {
+	var exit exitError
+	var mistake usageError
+	switch {
+	case err == nil:
+		return 0
+	case errors.As(err, &exit):
+		return exit.code
+	case errors.As(err, &mistake):
+		return ExitUsage
+	}
+	return ExitFailure
+}
+
+// Interruptible returns a context of the command that ends when the user interrupts the program.
+func Interruptible(cmd *cobra.Command) (context.Context, context.CancelFunc) {
+	return signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+}

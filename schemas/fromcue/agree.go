@@ -1,0 +1,59 @@
+package fromcue
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"cuelang.org/go/cue"
+	"stele.dev/stele/schemas"
+	"stele.dev/stele/schemas/fromcue/verify"
+)
+
+// agree compares the whole of a schema with what CUE makes of it. If they disagree because a
+// part that CUE is to evaluate means something else by itself, the part around it is left to
+// CUE; else that is refused.
+func (c *Compiler) agree(v cue.Value, n *schemas.Node, at *place) {
+	tries, unknown := 8, 0
+	if evaluated(n) {
+		tries, unknown = 150, 20
+	}
+	value, how := verify.Disagreement(v, n, tries, unknown)
+	if how == "" {
+		return
+	}
+	widened := false
+	n.Visit("", func(path string, n *schemas.Node) {
+		related := n.Struct != nil && (len(n.Struct.Conditions)+len(n.Struct.Comparisons) > 0 ||
+			slices.ContainsFunc(n.Struct.Fields, func(f schemas.Field) bool { return f.Schema.From != nil }))
+		if n.Fallback == nil && n.Union == nil && !related || path == "" {
+			return
+		}
+		around := path
+		if !related {
+			around = parentPath(path)
+		}
+		if _, ok := c.forced[around]; !ok {
+			reason := reason{message: "what means something else by itself", source: n.Source}
+			if n.Fallback != nil {
+				reason.message = n.Fallback.Reason
+			}
+			c.forced[around], widened = reason, true
+		}
+	})
+	if !widened {
+		c.refuse(at, nil, fmt.Sprintf("the compiled schema and CUE make different things of %.200s: %.400s", value, how),
+			"write it in a simpler way")
+	}
+}
+
+// parentPath returns the path of what a path leads into a part of.
+func parentPath(path string) string {
+	if p, ok := strings.CutSuffix(path, "[]"); ok {
+		return p
+	}
+	if i := strings.LastIndexByte(path, '.'); i >= 0 {
+		return path[:i]
+	}
+	return ""
+}

@@ -1,0 +1,186 @@
+package fromcue_test
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"cuelang.org/go/cue"
+	"cuelang.org/go/cue/build"
+	"cuelang.org/go/cue/cuecontext"
+	"cuelang.org/go/cue/parser"
+	"github.com/google/go-cmp/cmp"
+	"stele.dev/stele/schemas"
+	"stele.dev/stele/schemas/fromcue/kinds"
+	"stele.dev/stele/schemas/program"
+)
+
+const widgetKind = `package policy
+
+widget: #Kind & {
+	group: "example.com"
+	names: {kind: "Widget", plural: "widgets", shortNames: ["wd"], categories: ["all"]}
+	storageVersion: "v1"
+	versions: v1: {
+		#schema: #Widget
+		subresources: status: {}
+		additionalPrinterColumns: [
+			{name: "Size", type: "integer", jsonPath: ".spec.size", description: "How big it is.", priority: 1},
+			{name: "Age", type: "date", jsonPath: ".metadata.creationTimestamp"},
+		]
+		selectableFields: [".spec.color"]
+		deprecated: "use gadgets"
+	}
+}
+#Widget: {
+	spec!: {size!: int & <=1000, color: *"blue" | "red", parts?: [...string]}
+	status?: ready?: bool
+}
+`
+
+// compileKind compiles the field widget of a bundle.
+func compileKind(t *testing.T, id, text string) (schemas.Kind, schemas.Diagnostics) {
+	t.Helper()
+	defs, err := os.ReadFile("testdata/policy.cue")
+	if err != nil {
+		t.Fatal(err)
+	}
+	instance := build.NewContext().NewInstance("bundle", nil)
+	for name, text := range map[string]string{"policy.cue": string(defs), "widgets.cue": text} {
+		file, err := parser.ParseFile(name, text, parser.ParseComments)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := instance.AddSyntax(file); err != nil {
+			t.Fatal(err)
+		}
+	}
+	v := cuecontext.New().BuildInstance(instance)
+	return kinds.FromCUE(id, v.LookupPath(cue.ParsePath("widget")), locateIn("widgets.cue"))
+}
+
+func TestKindFromCUE(t *testing.T) {
+	k, diags := compileKind(t, "widgets.example.com", widgetKind)
+	if diags != nil {
+		t.Fatal(diags)
+	}
+	schema := k.Versions[0].Schema
+	k.Versions[0].Schema = nil
+	want := schemas.Kind{
+		Group: "example.com", Kind: "Widget", ListKind: "WidgetList", Plural: "widgets", Singular: "widget",
+		ShortNames: []string{"wd"}, Categories: []string{"all"},
+		Namespaced: true, StorageVersion: "v1",
+		Versions: []schemas.Version{{
+			Name: "v1", Served: true, Deprecated: "example.com/v1 Widget is deprecated: use gadgets", Status: true,
+			Columns: []schemas.Column{
+				{Name: "Size", Type: "integer", Description: "How big it is.", JSONPath: ".spec.size", Priority: 1},
+				{Name: "Age", Type: "date", JSONPath: ".metadata.creationTimestamp"},
+			},
+			SelectableFields: []string{".spec.color"},
+		}},
+		Source: schemas.Position{File: "widgets.cue", Line: 3, Column: 1},
+	}
+	if diff := cmp.Diff(want, k); diff != "" {
+		t.Error(diff)
+	}
+	if got := k.Resource(); got != "widgets.example.com" {
+		t.Errorf("Resource() = %s", got)
+	}
+	if _, ok := k.Version("v1"); !ok {
+		t.Error("no version v1")
+	}
+	if _, ok := k.Version("v2"); ok {
+		t.Error("a version v2")
+	}
+
+	// The schema is closed by the bundle's own definition, although #Kind joins
+	// an open struct to it, and its rules are located in the bundle.
+	p, err := program.New(schema)
+	if err != nil {
+		t.Fatal(err)
+	}
+	errs := p.Validate(objectOf(t, `{"spec": {"size": 1001}, "stattus": {}}`))
+	want2 := "[spec.size: Invalid value: 1001: must be at most 1000 (widgets.cue:19), " +
+		"stattus: Forbidden: unknown field; known are spec, status (widgets.cue:8)]"
+	if got := fmt.Sprint(errs.ToAggregate()); got != want2 {
+		t.Errorf("got  %s\nwant %s", got, want2)
+	}
+}
+
+// TestKindWithoutStatus has a schema that is closed to a field which #Kind itself
+// declares.
+func TestKindWithoutStatus(t *testing.T) {
+	text := strings.Replace(widgetKind, "\tstatus?: ready?: bool\n", "", 1)
+	k, diags := compileKind(t, "widgets.example.com", text)
+	if diags != nil {
+		t.Fatal(diags)
+	}
+	p, err := program.New(k.Versions[0].Schema)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if errs := p.Validate(objectOf(t, `{"spec": {"size": 1}, "status": {}}`)); len(errs) != 1 || errs[0].Field != "status" {
+		t.Error(errs)
+	}
+}
+
+func TestKindRefused(t *testing.T) {
+	for _, test := range []struct {
+		name     string
+		id       string
+		old, new string // a replacement in widgetKind; the line of new is expected
+		message  string
+	}{
+		{"another id", "gadgets.example.com", "", "", "the kind widgets.example.com stands under the key gadgets.example.com"},
+		{"two versions that differ", "", "\tversions: v1: {", "\tversions: v2: #schema: spec?: _\n\tversions: v1: { // <-", "the schemas of v2 and v1 differ at spec: converting objects is not supported yet"},
+		{"conversions", "", "\tversions: v1: {", "\tconversions: v1: moves: {} // <-\n\tversions: v1: {", "conversions is not supported yet"},
+		{"retention", "", "\tversions: v1: {", "\tretention: history: \"all\" // <-\n\tversions: v1: {", "retention is not supported yet"},
+		{"a reason of rules", "", "\t\tsubresources", "\t\tvalidations: a: {rule: \"true\", reason: \"No\"} // <-\n\t\tsubresources", "the reason \"No\""},
+		{"a scale of what is not there", "", "subresources: status: {}", `subresources: scale: {specReplicasPath: ".spec.size", statusReplicasPath: ".status.size"} // <-`, `the schema has no field .status.size`},
+		{"a scale of no integer", "", "subresources: status: {}", `subresources: scale: {specReplicasPath: ".spec.color", statusReplicasPath: ".status.ready"} // <-`, `the field .spec.color is not an integer`},
+		{"a scale beside the spec", "", "subresources: status: {}", `subresources: scale: {specReplicasPath: ".status.ready", statusReplicasPath: ".status.ready"} // <-`, `the path ".status.ready"`},
+		{"a scale with a selector that is no string", "", "subresources: status: {}", `subresources: scale: {specReplicasPath: ".spec.size", statusReplicasPath: ".status.ready", labelSelectorPath: ".spec.parts"} // <-`, `the field .spec.parts is not a string`},
+		{"not served", "", "\t\tsubresources", "\t\tserved: false // <-\n\t\tsubresources", "no version is served"},
+		{"a bad group", "widgets.Example", `group: "example.com"`, `group: "Example" // <-`, `group "Example"`},
+		{"a bad plural", "", `shortNames: ["wd"]`, `shortNames: ["W D"]`, `shortNames "W D"`},
+		{"a bad version", "", "storageVersion: \"v1\"\n\tversions: v1: {", "storageVersion: \"one\"\n\tversions: one: { // <-", `the version "one"`},
+		{"an unknown column type", "", `type: "integer"`, `type: "int"`, `the column type "int"`},
+		{"a column without a field", "", `jsonPath: ".spec.size"`, `jsonPath: ".spec.sise"`, "the schema has no field .spec.sise"},
+		{"a bad path", "", `jsonPath: ".spec.size"`, `jsonPath: ".spec[size"`, `the JSON path ".spec[size"`},
+		{"an unknown selectable field", "", `[".spec.color"]`, `[".spec.colour"]`, "the schema has no field .spec.colour"},
+		{"a selectable list", "", `[".spec.color"]`, `[".spec.parts"]`, "cannot be selected by"},
+		{"a field selected twice", "", `[".spec.color"]`, `[".spec.color", ".spec.color"]`, "listed twice"},
+		{"a schema that is refused", "", "size!: int & <=1000", "size!: float", "the type float"},
+		{"a kind that CUE refuses", "", `plural: "widgets"`, `plural: 5`, "conflicting values"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			id := test.id
+			if id == "" {
+				id = "widgets.example.com"
+			}
+			text := strings.Replace(widgetKind, test.old, test.new, 1)
+			if test.old != "" && text == widgetKind {
+				t.Fatal("nothing replaced")
+			}
+			_, diags := compileKind(t, id, text)
+			found := false
+			for _, d := range diags {
+				if !strings.Contains(d.Message, test.message) {
+					continue
+				}
+				found = true
+				mark, _, ok := strings.Cut(text, "<-")
+				if line := 1 + strings.Count(mark, "\n"); ok && d.Pos.Line != line {
+					t.Errorf("at line %d, want %d", d.Pos.Line, line)
+				}
+				if d.Pos.File != "widgets.cue" {
+					t.Errorf("at %v", d.Pos)
+				}
+			}
+			if !found {
+				t.Errorf("want %q; got %v", test.message, diags)
+			}
+		})
+	}
+}

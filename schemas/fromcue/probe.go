@@ -1,0 +1,419 @@
+package fromcue
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"cuelang.org/go/cue"
+	"cuelang.org/go/cue/ast"
+	"cuelang.org/go/cue/errors"
+	"stele.dev/stele/schemas"
+	"stele.dev/stele/schemas/fromcue/join"
+	"stele.dev/stele/schemas/fromcue/verify"
+	"stele.dev/stele/schemas/interpreter"
+	"stele.dev/stele/schemas/samples"
+)
+
+// A claim is what the walk has concluded about a struct, to be compared with
+// what CUE does.
+type claim struct {
+	value cue.Value
+	parts int // struct literals that contribute
+	at    *place
+	order int // in which the walk came by
+}
+
+// inOrder returns the structs of claims in the order of the walk.
+func inOrder(claims map[*schemas.Struct]claim) []*schemas.Struct {
+	return slices.SortedFunc(maps.Keys(claims), func(a, b *schemas.Struct) int { return cmp.Compare(claims[a].order, claims[b].order) })
+}
+
+// probe asks CUE which fields the structs of a schema admit, by unifying it with
+// examples. The merged fields that the walk has seen are not proof: a field that
+// one conjunct declares and another is closed to is there, and can never be set;
+// and under some conjuncts CUE forgets that a struct is closed.
+//
+// An example that has every declared field must be accepted. One that has an
+// unknown field in each struct tells by the errors which structs are closed. But
+// an error can hide others: CUE forgives a struct its unknown fields if something
+// within is invalid, and does not always say why an alternative fails. So the
+// structs that seem open are asked again without the others, until nothing is
+// refused any more; and one by one if that leads nowhere.
+func (c *Compiler) probe(v cue.Value, n *schemas.Node, at *place) {
+	before := len(c.forced)
+	if n.Fallback != nil {
+		return // CUE looks after it all
+	}
+	reachable := make(map[*schemas.Struct]bool)
+	eachStruct(n, func(s *schemas.Struct) { reachable[s] = true })
+	for _, s := range inOrder(c.claims) {
+		claim := c.claims[s]
+		if !reachable[s] {
+			continue // CUE looks after it
+		}
+		// No number of examples shows where patterns of several parts overlap.
+		if key, ok := samples.UnknownKey(s); ok && claim.parts > 1 && len(s.Patterns) > 0 && !admitsAllKeys(s) && !claim.value.Allows(cue.Str(key)) {
+			c.refusePatterns(claim.at)
+		}
+	}
+	if len(c.diags) > 0 || len(c.forced) > before {
+		return
+	}
+	if n.Union != nil {
+		c.probeArms(n)
+		return
+	}
+	if c.probeKnown(v, n, at); len(c.diags) > 0 || len(c.forced) > before {
+		return
+	}
+	c.probeArms(n)
+	defer c.probeRelated()
+	claims := make(map[*schemas.Struct]claim)
+	eachStruct(n, func(s *schemas.Struct) { claims[s] = c.claims[s] })
+	open, skipped := c.probeUnknown(v, n)
+	for _, s := range inOrder(claims) {
+		claim := claims[s]
+		if open, ok := c.settled[s]; ok {
+			s.Open = open
+			continue
+		}
+		if admitsAllKeys(s) {
+			continue // there are no unknown keys
+		}
+		key, ok := samples.UnknownKey(s)
+		if !ok {
+			c.force(claim.at, "patterns of keys for which no counterexample was found")
+			continue
+		}
+		s.Open = open[s]
+		switch allows := claim.value.Allows(cue.Str(key)); {
+		case skipped[s]:
+			s.Open = allows
+		case s.Open && !allows:
+			c.refuse(claim.at, nil, "a struct of which CUE forgets that it is closed",
+				"give the struct a definition of its own (#name) and refer to it")
+		}
+		if !s.Open && claim.parts > 1 && len(s.Patterns) > 0 {
+			c.refusePatterns(claim.at)
+		}
+	}
+}
+
+// probeArms finds out about the unions in n. An alternative by itself does not remember what
+// it is closed to; so what CUE tells of it is compared with what it does in place.
+func (c *Compiler) probeArms(n *schemas.Node) {
+	visitOuter(n, func(u *schemas.Node) {
+		claim := c.unions[u]
+		for i := range u.Union.Arms {
+			visitStructs(u.Union.Arms[i].Struct, func(s *schemas.Struct) {
+				if key, ok := samples.UnknownKey(s); ok && !admitsAllKeys(s) && c.claims[s].value.Exists() {
+					s.Open = c.claims[s].value.Allows(cue.Str(key))
+				}
+			})
+		}
+		u.Struct = join.Arms(u.Union)
+		if value, how := verify.Disagreement(claim.value, u, 100, 30); how != "" {
+			c.force(claim.at, "alternatives of which CUE makes something else than they say, as for "+value)
+		}
+	})
+}
+
+// visitOuter calls each for the unions in n that are in no other union.
+func visitOuter(n *schemas.Node, each func(*schemas.Node)) {
+	switch {
+	case n == nil || n.Fallback != nil:
+		return
+	case n.Union != nil:
+		each(n)
+		return
+	}
+	if n.List != nil {
+		for _, item := range n.List.Each() {
+			visitOuter(item, each)
+		}
+	}
+	if n.Struct != nil {
+		for _, f := range n.Struct.Fields {
+			visitOuter(f.Schema, each)
+		}
+		for _, p := range n.Struct.Patterns {
+			visitOuter(p.Value, each)
+		}
+	}
+}
+
+// visitStructs calls each for s and every struct below it.
+func visitStructs(s *schemas.Struct, each func(*schemas.Struct)) {
+	each(s)
+	s.Visit("", func(_ string, n *schemas.Node) {
+		if n.Struct != nil {
+			each(n.Struct)
+		}
+	})
+}
+
+// force leaves the struct at a place to CUE, when it is compiled again.
+func (c *Compiler) force(at *place, message string) {
+	for at.passing {
+		at = at.parent
+	}
+	if _, ok := c.forced[at.path]; !ok {
+		c.forced[at.path] = reason{message, at.source}
+	}
+}
+
+// probeUnknown returns the structs that accept an unknown field, and those that
+// no example can contain.
+func (c *Compiler) probeUnknown(v cue.Value, n *schemas.Node) (open, skipped map[*schemas.Struct]bool) {
+	open = make(map[*schemas.Struct]bool)
+	eachStruct(n, func(s *schemas.Struct) { open[s] = true })
+	for {
+		e := exampler{c: c, ask: open}
+		refused, err := e.refused(v, n)
+		if err == nil {
+			return open, e.skipped
+		}
+		if len(refused) == 0 {
+			for s := range open {
+				one := exampler{c: c, ask: map[*schemas.Struct]bool{s: true}}
+				// But for the unknown field the example is known to be accepted.
+				if _, err := one.refused(v, n); err != nil {
+					refused = append(refused, s)
+				}
+			}
+			for _, s := range refused {
+				delete(open, s)
+			}
+			return open, e.skipped
+		}
+		for _, s := range refused {
+			delete(open, s)
+		}
+	}
+}
+
+// eachStruct calls visit for every struct in n.
+func eachStruct(n *schemas.Node, visit func(*schemas.Struct)) {
+	if n == nil || n.Fallback != nil || n.Union != nil {
+		return
+	}
+	if n.List != nil {
+		for _, item := range n.List.Each() {
+			eachStruct(item, visit)
+		}
+	}
+	if n.Struct != nil {
+		visit(n.Struct)
+		for _, f := range n.Struct.Fields {
+			eachStruct(f.Schema, visit)
+		}
+		for _, p := range n.Struct.Patterns {
+			eachStruct(p.Value, visit)
+		}
+	}
+}
+
+func (c *Compiler) refusePatterns(at *place) {
+	c.force(at, "a pattern in a closed struct that is made of several parts")
+}
+
+// admitsAllKeys reports whether a pattern of s admits every string.
+func admitsAllKeys(s *schemas.Struct) bool {
+	return slices.ContainsFunc(s.Patterns, func(p schemas.KeyPattern) bool { return len(p.Key.Scalars) == 0 })
+}
+
+// probeKnown refuses the fields that are declared and never admitted.
+func (c *Compiler) probeKnown(v cue.Value, n *schemas.Node, at *place) {
+	e := exampler{c: c}
+	unified := v.Unify(c.scratch.BuildExpr(e.node(n)))
+	for _, err := range errors.Errors(unified.Validate()) {
+		where := &place{path: strings.Join(relative(err.Path(), v), "."), source: at.source}
+		for _, p := range err.InputPositions() {
+			if pos, ok := c.locate(p); ok {
+				where.source = pos
+				break
+			}
+		}
+		format, args := err.Msg()
+		if format == interpreter.FieldNotAllowed {
+			c.refuse(where, nil, neverSet, neverSetHint)
+			continue
+		}
+		c.refuse(where, nil, "CUE refuses an example made from the schema: "+fmt.Sprintf(format, args...), "")
+	}
+}
+
+// relative returns the path of an error below v.
+func relative(path []string, v cue.Value) []string {
+	if n := len(v.Path().Selectors()); n <= len(path) {
+		path = path[n:]
+	}
+	plain := make([]string, len(path))
+	for i, label := range path {
+		plain[i] = label
+		if s, err := strconv.Unquote(label); err == nil {
+			plain[i] = s
+		}
+	}
+	return plain
+}
+
+// joined makes a path comparable.
+func joined(path []string) string { return strings.Join(path, "\x00") }
+
+// An exampler builds examples of a schema as CUE syntax.
+type exampler struct {
+	c       *Compiler
+	ask     map[*schemas.Struct]bool   // the structs into which to put an unknown field
+	path    []string                   // to what is being built
+	unknown map[string]*schemas.Struct // structs by the path to their unknown field
+	skipped map[*schemas.Struct]bool   // structs that no example can contain
+}
+
+// refused unifies an example with v, and returns the structs of which CUE says
+// that they refuse the unknown field, and its verdict.
+func (e *exampler) refused(v cue.Value, n *schemas.Node) ([]*schemas.Struct, error) {
+	err := v.Unify(e.c.scratch.BuildExpr(e.node(n))).Validate()
+	var refused []*schemas.Struct
+	for _, err := range errors.Errors(err) {
+		if format, _ := err.Msg(); format != interpreter.FieldNotAllowed {
+			continue
+		}
+		if s := e.unknown[joined(relative(err.Path(), v))]; s != nil {
+			refused = append(refused, s)
+		}
+	}
+	return refused, err
+}
+
+// top is an example of a value of which nothing is asked.
+func top() ast.Expr { return ast.NewIdent("_") }
+
+// below returns an example of the value of a label.
+func (e *exampler) below(label string, n *schemas.Node) ast.Expr {
+	e.path = append(e.path, label)
+	defer func() { e.path = e.path[:len(e.path)-1] }()
+	return e.node(n)
+}
+
+// node returns an example of n, or nil if there is nothing in it to ask about.
+func (e *exampler) node(n *schemas.Node) ast.Expr {
+	if e.unknown == nil {
+		e.unknown = make(map[string]*schemas.Struct)
+	}
+	switch {
+	case n.Fallback != nil, n.Union != nil:
+		return nil // of one, nothing is claimed; the arms of the other are asked one by one
+	case n.Struct != nil:
+		return e.structOf(n.Struct)
+	case n.List != nil && len(n.List.Prefix) > 0:
+		return e.tuple(n.List)
+	case n.List != nil && n.List.Items != nil:
+		return e.list(n.List)
+	}
+	return nil
+}
+
+func (e *exampler) list(l *schemas.List) ast.Expr {
+	item := e.below("0", l.Items)
+	if item == nil {
+		return nil
+	}
+	count := 1
+	if l.MinItems != nil {
+		count = max(count, l.MinItems.Count)
+	}
+	if l.MaxItems != nil && l.MaxItems.Count < count {
+		e.skip(l.Items)
+		return nil
+	}
+	items := make([]ast.Expr, count)
+	items[0] = item
+	for i := range items[1:] {
+		items[i+1] = top()
+	}
+	return ast.NewList(items...)
+}
+
+// tuple returns an example of a list whose items differ by their index: all of them, and one
+// more if there may be more.
+func (e *exampler) tuple(l *schemas.List) ast.Expr {
+	count := max(len(l.Prefix), l.MinItems.Count)
+	if l.HasRest() {
+		count = max(count, len(l.Prefix)+1)
+	}
+	items := make([]ast.Expr, count)
+	for i := range items {
+		items[i] = top()
+		of := l.Rest
+		if i < len(l.Prefix) {
+			of = l.Prefix[i]
+		}
+		if of == nil || i > len(l.Prefix) {
+			continue
+		}
+		if x := e.below(strconv.Itoa(i), of); x != nil {
+			items[i] = x
+		}
+	}
+	return ast.NewList(items...)
+}
+
+// skip notes the structs below n as out of the reach of examples.
+func (e *exampler) skip(n *schemas.Node) {
+	if e.skipped == nil {
+		e.skipped = make(map[*schemas.Struct]bool)
+	}
+	eachStruct(n, func(s *schemas.Struct) { e.skipped[s] = true })
+}
+
+func (e *exampler) structOf(s *schemas.Struct) ast.Expr {
+	example := &ast.StructLit{}
+	add := func(name string, value ast.Expr) {
+		if value == nil {
+			value = top()
+		}
+		example.Elts = append(example.Elts, &ast.Field{Label: ast.NewString(name), Value: value})
+	}
+	for _, f := range s.Fields {
+		add(f.Name, e.below(f.Name, f.Schema))
+	}
+	for _, p := range s.Patterns {
+		key, ok := samples.Key(p.Key, s)
+		if !ok {
+			e.c.force(e.c.claims[s].at, "a pattern of keys for which no example was found")
+			continue
+		}
+		add(key, e.below(key, p.Value))
+	}
+	if _, ok := e.c.settled[s]; e.ask[s] && !ok {
+		if key, ok := samples.UnknownKey(s); ok {
+			e.unknown[joined(append(e.path, key))] = s
+			add(key, top())
+		}
+	}
+	return example
+}
+
+// structEscapes reports whether a reference in s leads to a struct around it, of so many that are
+// known.
+func structEscapes(s *schemas.Struct, known int) bool {
+	return slices.ContainsFunc(s.Fields, func(f schemas.Field) bool { return nodeEscapes(f.Schema, known) }) ||
+		slices.ContainsFunc(s.Patterns, func(p schemas.KeyPattern) bool { return nodeEscapes(p.Value, known) })
+}
+
+func nodeEscapes(n *schemas.Node, known int) bool {
+	switch {
+	case n == nil:
+		return false
+	case n.From != nil:
+		return slices.ContainsFunc(n.From.Parts, func(p schemas.Part) bool { return p.Up > known })
+	case n.List != nil && slices.ContainsFunc(n.List.Each(), func(item *schemas.Node) bool { return nodeEscapes(item, known) }):
+		return true
+	}
+	return n.Struct != nil && structEscapes(n.Struct, known+1)
+}

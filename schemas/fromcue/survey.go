@@ -1,0 +1,434 @@
+package fromcue
+
+import (
+	"slices"
+
+	"cuelang.org/go/cue"
+	"cuelang.org/go/cue/ast"
+	cueliteral "cuelang.org/go/cue/literal"
+	"cuelang.org/go/cue/token"
+	"stele.dev/stele/schemas"
+	"stele.dev/stele/schemas/fromcue/cuesyntax"
+	"stele.dev/stele/schemas/fromcue/cuevalue"
+)
+
+// A shape is what the survey of a value has learned from its syntax: little, for
+// the meaning is CUE's business. The survey's purpose is to visit every
+// expression that contributes to the value, and to refuse what could make the
+// value depend on data.
+type shape struct {
+	kinds    cue.Kind
+	source   schemas.Position // of the first contribution that can be located
+	literals int              // literals of structs and lists that contribute, references followed
+
+	// How many alternatives are lists and structs, not counting a default that is
+	// written out. CUE takes some alternatives for equal that are not, and keeps
+	// one of them.
+	lists, structs int
+
+	// Limits on lists. CUE checks them against a list but does not keep them in
+	// its normal form, so they are collected on the way.
+	minItems, maxItems *schemas.Limit
+	unique             bool
+
+	// fixed reports a list literal with items.
+	fixed bool
+
+	// braced reports a struct literal that does nothing but embed a value.
+	braced bool
+
+	// split reports a disjunction with a list or a struct among its
+	// alternatives.
+	split bool
+}
+
+// everything is the shape of `_`, the neutral element of and.
+func everything() shape { return shapeOf(cue.TopKind) }
+
+// shapeOf returns the shape of a single value of the kind.
+func shapeOf(kind cue.Kind) shape {
+	s := shape{kinds: kind}
+	if kind&cue.ListKind != 0 {
+		s.lists = 1
+	}
+	if kind&cue.StructKind != 0 {
+		s.structs = 1
+	}
+	return s
+}
+
+// and returns the shape of the conjunction.
+func (s shape) and(t shape) shape {
+	s.kinds &= t.kinds
+	if s.source.IsZero() {
+		s.source = t.source
+	}
+	s.literals += t.literals
+	s.lists *= t.lists
+	s.structs *= t.structs
+	s.minItems = tighter(s.minItems, t.minItems, func(a, b int) bool { return a > b })
+	s.maxItems = tighter(s.maxItems, t.maxItems, func(a, b int) bool { return a < b })
+	s.unique = s.unique || t.unique
+	s.braced = s.braced || t.braced
+	s.fixed = s.fixed || t.fixed
+	s.split = s.split || t.split
+	return s
+}
+
+func tighter(a, b *schemas.Limit, better func(a, b int) bool) *schemas.Limit {
+	switch {
+	case a == nil:
+		return b
+	case b != nil && better(b.Count, a.Count):
+		return b
+	}
+	return a
+}
+
+// composite reports whether the shape admits lists or structs.
+func (s shape) composite() bool { return s.kinds&cuevalue.CompositeKinds != 0 }
+
+func (s shape) hasMinItems() bool { return s.minItems != nil && s.minItems.Count > 0 }
+
+// survey visits every expression that contributes to v, short of the fields of
+// structs and the items of lists, which are values of their own.
+func (c *Compiler) survey(v cue.Value, at *place) shape {
+	op, args := v.Expr()
+	return c.expression(v, v.Source(), op, args, at)
+}
+
+// expression surveys v, whose syntax is node and which CUE takes apart into op
+// and args.
+func (c *Compiler) expression(v cue.Value, node ast.Node, op cue.Op, args []cue.Value, at *place) shape {
+	if c.steps++; c.steps > maxSteps {
+		c.refuse(at, nil, "the schema is too large to compile", "split the kind")
+		return everything()
+	}
+	var source schemas.Position
+	if node != nil {
+		source, _ = c.locate(node.Pos())
+	}
+	s := c.dispatch(v, cuesyntax.SyntaxOf(node), op, args, at)
+	if !source.IsZero() {
+		s.source = source
+	}
+	return s
+}
+
+// dispatch surveys v by its syntax, and by the operation where there is more than
+// one part: for a value of several conjuncts x is the syntax of any one of them.
+func (c *Compiler) dispatch(v cue.Value, x ast.Expr, op cue.Op, args []cue.Value, at *place) shape {
+	switch x := x.(type) {
+	case *ast.StructLit:
+		return c.literal(v, x, x.Elts, op, args, at)
+	case *cuesyntax.FileSyntax:
+		return c.literal(v, x.File, x.File.Decls, op, args, at)
+	}
+	switch op {
+	case cue.AndOp:
+		return c.conjunction(x, args, at)
+	case cue.OrOp:
+		return c.disjunction(x, args, at)
+	}
+	switch x := x.(type) {
+	case nil:
+		return c.computed(v, op, args, at)
+	case *ast.BasicLit:
+		return shapeOf(v.IncompleteKind())
+	case *ast.Ident:
+		return c.reference(v, x, op, args, at)
+	case *ast.SelectorExpr:
+		return c.reference(v, x, op, args, at)
+	case *ast.IndexExpr:
+		c.static(x.Index, at)
+		return c.reference(v, x, op, args, at)
+	case *ast.UnaryExpr, *ast.Interpolation:
+		return c.operation(v, x, args, at)
+	case *ast.BinaryExpr:
+		if x.Op == token.OR { // all alternatives but one were dropped
+			return c.disjunction(x, args, at)
+		}
+		return c.operation(v, x, args, at)
+	case *ast.ListLit:
+		return c.listLiteral(v, x, at)
+	case *ast.CallExpr:
+		return c.call(v, x, args, at)
+	}
+	if _, ok := x.(*ast.BottomLit); ok {
+		c.refuse(at, x, cuesyntax.NameOf(x), "")
+		return everything()
+	}
+	c.leave(at, x, cuesyntax.NameOf(x), "")
+	return everything()
+}
+
+// computed surveys a value without syntax of its own: the part of a struct
+// literal beside its embeddings, or a piece of a predeclared type. Their syntax
+// is surveyed as a part of the whole.
+func (c *Compiler) computed(v cue.Value, op cue.Op, args []cue.Value, at *place) shape {
+	kind := v.IncompleteKind()
+	switch {
+	case op == cue.NoOp && (kind == cue.StructKind || kind == cue.TopKind || v.IsConcrete()):
+		return shapeOf(kind)
+	case cuevalue.IsBound(op):
+		for _, a := range args {
+			c.constant(a, nil, at)
+		}
+		return shapeOf(kind)
+	}
+	c.refuse(at, nil, "an expression that cannot be traced to its source", "write the type out")
+	return everything()
+}
+
+func (c *Compiler) conjunction(x ast.Expr, args []cue.Value, at *place) shape {
+	if call, ok := x.(*ast.CallExpr); ok && cuesyntax.IsBuiltin(call.Fun, "and") {
+		for _, a := range call.Args {
+			c.static(a, at)
+		}
+		if at.vague {
+			return everything()
+		}
+	}
+	defer c.jointly(args, at)()
+	s := everything()
+	shapes := make([]shape, len(args))
+	for i, a := range args {
+		shapes[i] = c.survey(a, at)
+		s = s.and(shapes[i])
+	}
+	if s.split {
+		// Each alternative is tried together with the rest.
+		for i, a := range args {
+			if c.deep(a, at, true) || shapes[i].hasMinItems() {
+				c.refuseMinItems(a, at)
+			}
+		}
+	}
+	return s
+}
+
+// disjunction surveys alternatives. CUE leaves out of args a default that
+// another alternative subsumes; that one is surveyed by its syntax.
+func (c *Compiler) disjunction(x ast.Expr, args []cue.Value, at *place) shape {
+	split := len(args) > 1
+	var terms []cuesyntax.Disjunct
+	if b, ok := x.(*ast.BinaryExpr); ok {
+		if rest, kept, ok := at.explained(b, args); ok {
+			x, args = rest, kept
+			if _, still := x.(*ast.BinaryExpr); !still {
+				return c.survey(args[0], at)
+			}
+		}
+	}
+	switch x := x.(type) {
+	case *ast.BinaryExpr:
+		if c.takenByDefault(x, args, at) {
+			return c.others(x, args, at)
+		}
+		split = true
+		terms = cuesyntax.Disjuncts(x, false, nil)
+		for _, t := range terms {
+			kept := func(a cue.Value) bool { return a.Source() == t.Expr }
+			if !slices.ContainsFunc(args, kept) {
+				c.static(t.Expr, at)
+			}
+		}
+	case *ast.CallExpr:
+		for _, a := range x.Args {
+			c.static(a, at)
+		}
+		if at.vague {
+			return everything()
+		}
+	}
+	s := shape{}
+	if split { // a bound that is left alone is still one of several
+		at.within++
+		defer func() { at.within-- }()
+	}
+	if len(slices.DeleteFunc(slices.Clone(args), func(a cue.Value) bool { return a.IncompleteKind() == cue.NullKind })) > 1 {
+		at.mixed++
+		defer func() { at.mixed-- }()
+	}
+	of := c.survey
+	if _, list := x.(*ast.CallExpr); list {
+		of = c.listed
+	}
+	for _, a := range args {
+		t := of(a, at)
+		s.kinds |= t.kinds
+		s.split = s.split || t.split
+		s.braced = s.braced || t.braced
+		s.fixed = s.fixed || t.fixed
+		s.literals = max(s.literals, t.literals)
+		if !t.composite() || at.recursive {
+			continue
+		}
+		s.split = s.split || split
+		if (c.deep(a, at, false) || t.hasMinItems()) && split {
+			c.refuseMinItems(a, at)
+		}
+		marked := slices.ContainsFunc(terms, func(t cuesyntax.Disjunct) bool { return t.Marked && t.Expr == a.Source() })
+		if !marked || !cuevalue.IsLiteral(a) {
+			s.lists += t.lists
+			s.structs += t.structs
+		}
+		if t.kinds&cue.ListKind != 0 {
+			s.minItems = tighter(s.minItems, t.minItems, func(a, b int) bool { return a > b })
+			s.maxItems = tighter(s.maxItems, t.maxItems, func(a, b int) bool { return a < b })
+			s.unique = s.unique || t.unique
+		}
+	}
+	return s
+}
+
+// others surveys the alternatives of a disjunction whose default is taken from elsewhere.
+func (c *Compiler) others(x *ast.BinaryExpr, args []cue.Value, at *place) shape {
+	at.within++
+	defer func() { at.within-- }()
+	s := shape{}
+	for _, t := range cuesyntax.Disjuncts(x, false, nil) {
+		if t.Marked {
+			continue
+		}
+		for _, a := range args {
+			if a.Source() == t.Expr {
+				s.kinds |= c.survey(a, at).kinds
+			}
+		}
+		if id, ok := t.Expr.(*ast.Ident); ok {
+			s.kinds |= map[string]cue.Kind{"string": cue.StringKind, "int": cue.IntKind, "number": cue.NumberKind, "bool": cue.BoolKind}[id.Name]
+		}
+	}
+	return s
+}
+
+// explained takes error("…") away as the last alternative, whose text is for who has chosen
+// none of the others.
+func (p *place) explained(x *ast.BinaryExpr, args []cue.Value) (rest ast.Expr, kept []cue.Value, ok bool) {
+	call, isCall := cuesyntax.Unparen(x.Y).(*ast.CallExpr)
+	if x.Op != token.OR || !isCall || !cuesyntax.IsBuiltin(call.Fun, "error") || len(call.Args) != 1 || p.message != "" {
+		return nil, nil, false
+	}
+	lit, isText := call.Args[0].(*ast.BasicLit)
+	if !isText {
+		return nil, nil, false
+	}
+	text, err := cueliteral.Unquote(lit.Value)
+	if err != nil {
+		return nil, nil, false
+	}
+	for _, a := range args {
+		if cuesyntax.SyntaxOf(a.Source()) == ast.Expr(call) {
+			continue
+		}
+		if a.IncompleteKind()&cuevalue.CompositeKinds != 0 {
+			return nil, nil, false // what is wrong may be wrong with a part
+		}
+		kept = append(kept, a)
+	}
+	if rest = cuesyntax.SyntaxOf(x.X); len(kept) == 0 || len(kept) == len(args) {
+		return nil, nil, false
+	}
+	if p.within == 0 && !p.passing {
+		p.message = text
+	}
+	return rest, kept, true
+}
+
+// refuseMinItems refuses a list that must not be empty within an alternative:
+// CUE takes the schema's own list for an empty one, and drops the alternative.
+func (c *Compiler) refuseMinItems(v cue.Value, at *place) {
+	c.refuse(at, v.Source(), "list.MinItems in one of several alternatives, which CUE drops before it sees any data",
+		"make the field optional instead of an alternative, or drop list.MinItems")
+}
+
+// deep surveys everything below v, and reports whether a list that cannot be
+// empty is a certain part of it. Optional parts count if the caller says so:
+// another conjunct may make them certain. The alternatives of a disjunction are
+// surveyed by the survey of the disjunction.
+func (c *Compiler) deep(v cue.Value, at *place, countOptional bool) bool {
+	if at.depth >= schemas.MaxDepth {
+		c.refuseDepth(at)
+		return false
+	}
+	found := false
+	visit := func(child cue.Value, certain bool) {
+		within := &place{path: at.path, depth: at.depth + 1, parent: at, source: at.source, passing: true}
+		s := c.survey(child, within)
+		if within.recursive {
+			at.recursive = true
+			return
+		}
+		nested := c.deep(child, within, countOptional)
+		if (certain || countOptional) && (nested || s.hasMinItems()) {
+			found = true
+		}
+	}
+	switch v.IncompleteKind() {
+	case cue.StructKind:
+		fields, err := v.Fields(cue.All(), cue.Patterns(true))
+		for err == nil && fields.Next() {
+			optional := fields.FieldType() & (cue.OptionalConstraint | cue.PatternConstraint)
+			visit(fields.Value(), optional == 0)
+		}
+	case cue.ListKind:
+		if item := v.LookupPath(cue.MakePath(cue.AnyIndex)); item.Exists() {
+			visit(item, false)
+		}
+	}
+	return found
+}
+
+// operation surveys an operator over constants: a bound, arithmetic, an
+// interpolation. The result of all but a bound must be a constant itself.
+func (c *Compiler) operation(v cue.Value, x ast.Expr, args []cue.Value, at *place) shape {
+	op, _ := v.Expr()
+	if cuevalue.IsBound(op) {
+		if c.comparison(x, at) {
+			return shapeOf(v.IncompleteKind())
+		}
+		for _, a := range args {
+			c.constant(a, x, at)
+		}
+		return shapeOf(v.IncompleteKind())
+	}
+	before := len(c.diags)
+	if i, ok := x.(*ast.Interpolation); ok && c.equal(v, i, at) {
+		return shapeOf(cue.StringKind)
+	}
+	if op == cue.NoOp && len(args) == 1 && args[0].Source() == v.Source() {
+		c.static(x, at) // CUE does not take it apart
+		args = nil
+	}
+	at.operand++
+	for _, a := range args {
+		c.survey(a, at)
+	}
+	at.operand--
+	if !cuevalue.IsConstant(v) {
+		if len(c.diags) == before && !at.vague {
+			c.leave(at, x, cuesyntax.NameOf(x)+" over values that are not constants", "a schema may compute with constants and with the object's own fields")
+		}
+		return everything()
+	}
+	return shapeOf(v.Kind())
+}
+
+// constant surveys an operand, which must be a constant.
+func (c *Compiler) constant(v cue.Value, x ast.Expr, at *place) {
+	before := len(c.diags)
+	at.operand++
+	c.survey(v, at)
+	at.operand--
+	if len(c.diags) > before || at.vague || cuevalue.IsConstant(v) {
+		return
+	}
+	const message, hint = "a bound that is not a constant", "compare with a constant, or with a field of the object"
+	d, _ := cue.Dereference(v).Default()
+	if x != nil && !cuevalue.IsConstant(d) && !slices.ContainsFunc(cuesyntax.NamesIn(x), func(id *ast.Ident) bool { return declared(at, id) }) {
+		c.refuse(at, x, message, hint) // no data can make it one
+		return
+	}
+	c.leave(at, x, message, hint)
+}

@@ -1,0 +1,53 @@
+package interpreter
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+
+	"cuelang.org/go/cue/errors"
+)
+
+// CUE's formats of messages.
+const (
+	notSatisfied = "invalid value %s (does not satisfy %s)"
+	notMatched   = "%d matched, expected %v"
+)
+
+// messageOf returns what CUE says, without what is CUE's own: the schema in place of a value, and the names
+// that hidden fields get when a schema is written out.
+func messageOf(e errors.Error) string {
+	format, args := e.Msg()
+	if format == notSatisfied && len(args) == 2 {
+		value, validator := fmt.Sprint(args[0]), fmt.Sprint(args[1])
+		switch {
+		case validator == "matchN":
+			return matchedOf(e)
+		case validator == "matchIf":
+			return "is not what matchIf demands of it"
+		case strings.HasPrefix(value, "{"), strings.HasPrefix(value, "["): // it has the schema in it
+			return "does not satisfy " + validator
+		}
+	}
+	return hiddenNames.ReplaceAllString(fmt.Sprintf(format, args...), "$1")
+}
+
+// matchedOf returns how many arguments of matchN a value satisfies, if CUE says so.
+func matchedOf(e error) string {
+	for ; e != nil; e = errors.Unwrap(e) {
+		of, ok := e.(errors.Error)
+		if !ok {
+			break
+		}
+		if format, args := of.Msg(); format == notMatched && len(args) == 2 {
+			return fmt.Sprintf("satisfies %v of the alternatives of matchN, and must satisfy %v", args[0], args[1])
+		}
+	}
+	return "satisfies too few or too many of the alternatives of matchN"
+}
+
+// hiddenNames matches the names of hidden fields as the exporter writes them, _name_1A2B3C4D.
+var hiddenNames = regexp.MustCompile(`\b(_[A-Za-z0-9_$]*?)_[0-9A-F]{8}\b`)
+
+// plainName returns the name of a field, without quotes, as the schema has it.
+func plainName(label string) string { return hiddenNames.ReplaceAllString(unquoted(label), "$1") }

@@ -1,0 +1,597 @@
+// Package program runs compiled schemas on requests: it prunes, defaults and validates objects, and
+// compares updates with what was stored.
+package program
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"stele.dev/stele/schemas"
+	"stele.dev/stele/schemas/jsonvalue"
+	"stele.dev/stele/schemas/numbers"
+	"stele.dev/stele/schemas/textforms"
+)
+
+// An Option of [NewProgram].
+type Option func(*asking)
+
+// EvaluateWith has another evaluator asked than an [Interpreter] of the program's own.
+func EvaluateWith(e schemas.Evaluator) Option { return func(a *asking) { a.evaluator = e } }
+
+// A Program checks and completes objects of one kind. It is immutable; any
+// number of goroutines may use it, each with an object of its own. What the form
+// cannot say it has an [Evaluator] check.
+//
+// Objects are decoded JSON as sigs.k8s.io/json makes it: nil, bool, int64,
+// float64, string, []any and map[string]any.
+type Program struct {
+	root      *check
+	frozen    *frozen // what must not change; nil if everything may
+	sensitive bool
+	equates   bool // a field must be equal to another
+}
+
+// New compiles a form. It fails if the form is not one that a compiler
+// would make: too deep, a bad pattern, a default that its own node refuses. CUE is
+// not asked anything: what the form says of its fallbacks is believed.
+func New(n *schemas.Node, options ...Option) (*Program, error) {
+	o := &asking{}
+	for _, option := range options {
+		option(o)
+	}
+	root, err := o.newCheck(n, 0)
+	if err != nil {
+		return nil, err
+	}
+	if root.kinds != schemas.StructKind {
+		return nil, fmt.Errorf("schemas: the top of a schema is %s, not a struct", root.kinds)
+	}
+	if root.object == nil {
+		root.object = &objectCheck{open: true, max: -1}
+	}
+	return &Program{root: root, sensitive: n.HasSensitive(), frozen: newFrozen(n, false), equates: equates(n)}, nil
+}
+
+// Validate returns every way in which the object violates the schema, in a
+// deterministic order: fields as declared, then other keys by name. The
+// top-level apiVersion, kind and metadata are not looked at.
+func (p *Program) Validate(obj map[string]any) field.ErrorList {
+	v := inspections.Get().(*inspection)
+	defer inspections.Put(v)
+	v.path = v.path[:0]
+	if p.root.logic != nil {
+		v.logic(p.root.logic, obj, p.root.node.Source)
+	}
+	v.parts(p.root, obj, true)
+	errs := v.errs
+	v.errs, v.patience, v.repeats, v.scopes = nil, nil, false, v.scopes[:0]
+	return errs
+}
+
+// Prepare removes the fields that the schema does not know and fills in
+// defaults, in place. It returns the paths of what it removed, as Kubernetes
+// writes them (spec.ports[0].bar), and whether the object is different now.
+//
+// A struct that is open or constrains its keys by patterns is never pruned: a
+// key that no pattern admits is for Validate to refuse. A number without a
+// fraction becomes an int64 where only an integer is allowed. A null counts as
+// absent where the field is not nullable and has a value when absent. The
+// top-level apiVersion, kind and metadata are not looked at.
+//
+// Where CUE could not be asked about a part of the object, that stays as it is.
+func (p *Program) Prepare(obj map[string]any) (unknown []string, changed bool) {
+	unknown, changed, _ = p.TryPrepare(obj)
+	return unknown, changed
+}
+
+// TryPrepare is Prepare, and fails if CUE could not be asked about a part of the object.
+func (p *Program) TryPrepare(obj map[string]any) (unknown []string, changed bool, err *field.Error) {
+	return p.prepare(obj, false)
+}
+
+// TryPrepareApplied is TryPrepare for what server-side apply has made: a null that is applied is
+// meant, and where there must be none and there is no default it stays, for Validate to refuse.
+func (p *Program) TryPrepareApplied(obj map[string]any) (unknown []string, changed bool, err *field.Error) {
+	return p.prepare(obj, true)
+}
+
+// Prune makes of an object of another version one of this, in place, as Kubernetes does
+// without a conversion: it removes fields that the schema does not know, and nulls where
+// there must be none. It fills in no defaults. It reports whether the object is different now.
+func (p *Program) Prune(obj map[string]any) (changed bool) {
+	_, changed, _ = p.run(obj, preparation{converts: true})
+	return changed
+}
+
+func (p *Program) prepare(obj map[string]any, nulls bool) (unknown []string, changed bool, err *field.Error) {
+	return p.run(obj, preparation{fill: true, nulls: nulls})
+}
+
+func (p *Program) run(obj map[string]any, as preparation) (unknown []string, changed bool, err *field.Error) {
+	if obj == nil || !p.root.acts && !p.root.sheds {
+		return nil, false, nil
+	}
+	s := preparations.Get().(*preparation)
+	defer preparations.Put(s)
+	as.path, as.scopes = s.path[:0], s.scopes[:0]
+	*s = as
+	if p.equates && as.fill {
+		s.omit(p.root, obj)
+	}
+	s.structure(p.root, obj, true)
+	unknown, changed, err = s.unknown, s.changed, s.failed
+	s.unknown, s.omitted = nil, nil
+	return unknown, changed, err
+}
+
+// Node returns the form that the program was made of.
+func (p *Program) Node() *schemas.Node { return p.root.node }
+
+// Sensitive reports whether objects of the kind hold secrets.
+func (p *Program) Sensitive() bool { return p.sensitive }
+
+// SensitivePaths returns those of the form that the program was made of.
+func (p *Program) SensitivePaths() [][]string {
+	if !p.sensitive {
+		return nil
+	}
+	return p.root.node.SensitivePaths()
+}
+
+// A check is a node made ready to run.
+type check struct {
+	node    *schemas.Node
+	kinds   schemas.Kinds
+	bools   [2]bool // which of false, true is admitted; if boolEnum
+	enum    bool    // bools counts
+	texts   []textCheck
+	numbers []numberCheck
+	format  func(string) bool
+	list    *listCheck
+	object  *objectCheck
+	union   *unionCheck
+
+	fallbackCheck *fallbackCheck // nil but where only CUE can tell
+	logic         *logicCheck
+
+	fallback  any  // the default, if any
+	completes bool // the default is a list or struct: parts of it are completed to it
+	fillsNull bool // a null is absent where there is a default
+	narrows   bool // floats without a fraction become integers
+	acts      bool // Prepare has something to do here or below
+	sheds     bool // what is of another kind than the node admits is pruned, see shed
+	refers    bool // there are references here or below
+}
+
+// A textCheck is an alternative for strings.
+type textCheck struct {
+	rule     *schemas.Scalar
+	enum     []string
+	not      []string
+	patterns []*regexp.Regexp // those of rule, in order
+	min, max int              // max < 0: none
+	forms    []func(string) bool
+}
+
+// A numberCheck is an alternative for numbers.
+type numberCheck struct {
+	rule     *schemas.Scalar
+	integer  bool // admits integers only
+	bounds   numbers.Interval
+	ints     []int64 // the enum, split by representation
+	floats   []float64
+	enum     bool
+	notInt   []int64
+	notFloat []float64
+	multiple *numbers.Multiple // nil: any
+}
+
+type listCheck struct {
+	items  *check   // nil: any
+	prefix []*check // of the first items; if there are any, rest is of those after them
+	rest   *check   // nil: any
+	min    int
+	max    int // < 0: none
+	unique bool
+	set    bool     // no item is there twice
+	keys   []string // fields in which the items differ
+}
+
+type objectCheck struct {
+	fields   []fieldCheck
+	index    map[string]int
+	patterns []patternCheck
+	open     bool
+
+	refers      bool // there are references in fields or below
+	comparisons []comparisonCheck
+	conditions  []conditionCheck
+	min, max    int // max < 0: none
+}
+
+type fieldCheck struct {
+	name     string
+	check    *check
+	presence schemas.Presence
+	absent   any // what the field is when it is missing; if fills
+	fills    bool
+}
+
+type patternCheck struct {
+	key   *check
+	value *check
+}
+
+// newCheck makes a check whose fallbacks are evaluated in this process.
+func newCheck(n *schemas.Node, depth int) (*check, error) { return new(asking).newCheck(n, depth) }
+
+func (b building) check(n *schemas.Node) (*check, error) {
+	if n == nil {
+		return nil, errors.New("schemas: a form with a missing node")
+	}
+	if b.depth > schemas.MaxDepth {
+		return nil, fmt.Errorf("schemas: a form deeper than %d levels", schemas.MaxDepth)
+	}
+	if n.Kinds == 0 {
+		return nil, errors.New("schemas: a node that admits nothing")
+	}
+	c := &check{node: n, kinds: n.Kinds, refers: n.From != nil}
+	if n.From != nil && (len(n.From.Parts) == 0 || n.Kinds&^schemas.ScalarKinds != 0) {
+		return nil, errors.New("schemas: a reference to nothing, or in a value that is not a scalar")
+	}
+	for i := range n.Scalars {
+		if err := c.addScalar(&n.Scalars[i]); err != nil {
+			return nil, err
+		}
+	}
+	c.format = textforms.FormatOf(n)
+	c.fillsNull = n.Plain && n.DropNull || !n.Plain && !n.Kinds.Has(schemas.NullKind)
+	if n.List != nil {
+		if err := c.addList(n.List, b); err != nil {
+			return nil, err
+		}
+	}
+	if n.Struct != nil {
+		if err := c.addStruct(n.Struct, b); err != nil {
+			return nil, err
+		}
+	}
+	if n.Union != nil {
+		if err := c.addUnion(n.Union, b); err != nil {
+			return nil, err
+		}
+	}
+	if n.Fallback != nil {
+		var err error
+		if c.fallbackCheck, err = b.fallback(n.Fallback); err != nil {
+			return nil, err
+		}
+		c.acts = true
+	}
+	if n.Logic != nil {
+		var err error
+		if c.logic, err = newLogic(n.Logic, b); err != nil {
+			return nil, err
+		}
+	}
+	c.narrows = c.kinds&(schemas.IntegerKind|schemas.NumberKind) == schemas.IntegerKind
+	c.acts = c.acts || c.narrows || n.Bare || n.Embedded
+	c.sheds = n.Plain && !n.Keeps && c.kinds != schemas.AnyKind
+	if len(n.Default) > 0 {
+		return c, c.addDefault(n.Default)
+	}
+	return c, nil
+}
+
+func (c *check) addDefault(text []byte) error {
+	v, err := jsonvalue.Decode(text)
+	if err != nil {
+		return err
+	}
+	if c.node.Plain {
+		// With the defaults inside of it, it may be invalid: so will be what lacks the field.
+		fill := preparation{fill: true}
+		c.fallback = fill.value(c, v)
+		return nil
+	}
+	var run inspection
+	if run.value(c, v); len(run.errs) > 0 {
+		return fmt.Errorf("schemas: the default %s does not satisfy its own field: %w", text, run.errs.ToAggregate())
+	}
+	c.fallback = v
+	switch v.(type) {
+	case []any, map[string]any:
+		c.completes = true
+		c.acts = true
+	}
+	return nil
+}
+
+func (c *check) addList(l *schemas.List, b building) error {
+	c.list = &listCheck{max: -1, unique: l.Unique}
+	if l.MinItems != nil {
+		c.list.min = l.MinItems.Count
+	}
+	if l.MaxItems != nil {
+		c.list.max = l.MaxItems.Count
+	}
+	switch l.Type {
+	case "", schemas.ListAtomic:
+	case schemas.ListSet:
+		c.list.set = true
+	case schemas.ListMap:
+		if c.list.keys = l.MapKeys; len(l.MapKeys) == 0 {
+			return errors.New("schemas: a list of type map without keys")
+		}
+	default:
+		return fmt.Errorf("schemas: a list of type %q", l.Type)
+	}
+	if err := c.addPrefix(l, b); err != nil {
+		return err
+	}
+	if l.Items == nil {
+		return nil
+	}
+	items, err := b.below().check(l.Items)
+	if err != nil {
+		return err
+	}
+	if l.Unique && items.kinds&(schemas.ListKind|schemas.StructKind) != 0 {
+		return errors.New("schemas: a unique list of items that are not scalars")
+	}
+	c.list.items = items
+	c.refers = c.refers || items.refers
+	c.acts = c.acts || items.acts || items.node.DropNull && items.fallback != nil
+	return nil
+}
+
+// addPrefix adds what is said of items by their index.
+func (c *check) addPrefix(l *schemas.List, b building) error {
+	if len(l.Prefix) > 0 && l.MinItems == nil {
+		return errors.New("schemas: a list whose first items may be missing")
+	}
+	for i, n := range append(slices.Clip(l.Prefix), l.Rest) {
+		if i == len(l.Prefix) && n == nil {
+			break
+		}
+		item, err := b.below().check(n)
+		if err != nil {
+			return err
+		}
+		if l.Unique && item.kinds&(schemas.ListKind|schemas.StructKind) != 0 {
+			return errors.New("schemas: a unique list of items that are not scalars")
+		}
+		if i == len(l.Prefix) {
+			c.list.rest = item
+		} else {
+			c.list.prefix = append(c.list.prefix, item)
+		}
+		c.acts = c.acts || item.acts
+		c.refers = c.refers || item.refers
+	}
+	return nil
+}
+
+// at returns the check of an item by its index, nil if it may be anything.
+func (l *listCheck) at(i int) *check {
+	switch {
+	case l.prefix == nil:
+		return l.items
+	case i < len(l.prefix):
+		return l.prefix[i]
+	}
+	return l.rest
+}
+
+func (c *check) addStruct(s *schemas.Struct, b building) error {
+	o := &objectCheck{open: s.Open, max: -1, index: make(map[string]int, len(s.Fields))}
+	c.object = o
+	if s.MinFields != nil {
+		o.min = s.MinFields.Count
+	}
+	if s.MaxFields != nil {
+		o.max = s.MaxFields.Count
+	}
+	for i, f := range s.Fields {
+		fc, err := b.field(f)
+		if err != nil {
+			return err
+		}
+		if _, double := o.index[f.Name]; double {
+			return fmt.Errorf("schemas: field %q occurs twice", f.Name)
+		}
+		o.index[f.Name] = i
+		o.fields = append(o.fields, fc)
+		c.acts = c.acts || fc.check.acts || fc.fills || fc.check.node.DropNull || fc.check.node.From != nil
+		c.refers = c.refers || fc.check.refers
+	}
+	if err := o.addRelations(s, b); err != nil {
+		return err
+	}
+	for i := range o.conditions {
+		for _, fc := range o.conditions[i].fields {
+			c.acts = c.acts || fc.check.acts || fc.fills
+		}
+	}
+	for _, p := range s.Patterns {
+		key, err := b.below().check(p.Key)
+		if err != nil {
+			return err
+		}
+		value, err := b.below().check(p.Value)
+		if err != nil {
+			return err
+		}
+		if len(s.Patterns) > 1 && value.kinds&(schemas.ListKind|schemas.StructKind) != 0 {
+			return errors.New("schemas: several patterns whose values are not scalars")
+		}
+		c.refers = c.refers || value.refers
+		o.patterns = append(o.patterns, patternCheck{key: key, value: value})
+		c.acts = c.acts || value.acts || value.node.DropNull
+	}
+	if !o.open && len(o.patterns) == 0 {
+		c.acts = true // prunes
+	}
+	o.refers = c.refers
+	return nil
+}
+
+func (b building) field(f schemas.Field) (fieldCheck, error) {
+	child, err := b.below().check(f.Schema)
+	if err != nil {
+		return fieldCheck{}, fmt.Errorf("%w (field %q)", err, f.Name)
+	}
+	fc := fieldCheck{name: f.Name, check: child, presence: f.Presence}
+	if f.Presence == schemas.Regular {
+		fc.absent, fc.fills = child.absent()
+	}
+	return fc, nil
+}
+
+// absent returns the value of a regular field that is missing from the data,
+// and whether it has one.
+func (c *check) absent() (any, bool) {
+	if c.fallbackCheck == nil && (c.fallback != nil || len(c.node.Default) > 0) {
+		return c.fallback, true
+	}
+	switch {
+	case c.fallbackCheck != nil:
+		return c.fallbackCheck.absent, c.fallbackCheck.fills
+	case c.union != nil && c.union.ambiguous != nil:
+		return c.union.ambiguous.fallbackCheck.absent, c.union.ambiguous.fallbackCheck.fills
+	case c.kinds != schemas.StructKind || c.object == nil || c.union != nil || c.node.Embedded:
+		return nil, false
+	}
+	value := make(map[string]any)
+	for _, f := range c.object.fields {
+		switch {
+		case f.fills:
+			value[f.name] = f.absent
+		case f.taken(): // when the struct is there
+		case f.presence != schemas.Optional:
+			return nil, false
+		}
+	}
+	if len(c.object.conditions)+len(c.object.comparisons) == 0 {
+		return value, true
+	}
+	// What is there must be enough for the fields that depend on it.
+	p := preparation{fill: true}
+	p.object(c.object, value, false)
+	var run inspection
+	run.object(c, value, false)
+	return value, len(run.errs) == 0
+}
+
+// taken reports whether a field that is missing gets its value from elsewhere in the object.
+func (f *fieldCheck) taken() bool { return f.presence == schemas.Regular && f.check.node.From != nil }
+
+func (c *check) addScalar(s *schemas.Scalar) error {
+	if s.Kinds == 0 || s.Kinds&^schemas.ScalarKinds != 0 {
+		return fmt.Errorf("schemas: a scalar of kind %q", s.Kinds)
+	}
+	enum, err := jsonvalue.DecodeAll(s.Enum)
+	if err != nil {
+		return err
+	}
+	var not []any
+	for _, x := range s.Not {
+		v, err := jsonvalue.Decode(x.Value)
+		if err != nil {
+			return err
+		}
+		not = append(not, v)
+	}
+	if s.Kinds.Has(schemas.BoolKind) {
+		c.addBool(enum, not)
+	}
+	if s.Kinds.Has(schemas.StringKind) {
+		if err := c.addText(s, enum, not); err != nil {
+			return err
+		}
+	}
+	if s.Kinds&(schemas.IntegerKind|schemas.NumberKind) != 0 {
+		return c.addNumber(s, enum, not)
+	}
+	return nil
+}
+
+func (c *check) addBool(enum, not []any) {
+	c.enum = true
+	for i, b := range [...]bool{false, true} {
+		if (len(enum) == 0 || slices.Contains(enum, any(b))) && !slices.Contains(not, any(b)) {
+			c.bools[i] = true
+		}
+	}
+}
+
+func (c *check) addText(s *schemas.Scalar, enum, not []any) error {
+	t := textCheck{rule: s, max: -1, enum: only[string](enum), not: only[string](not)}
+	if len(s.Enum) > 0 && t.enum == nil {
+		t.enum = []string{} // admits no string
+	}
+	for _, p := range s.Patterns {
+		re, err := regexp.Compile(p.Regexp)
+		if err != nil {
+			return fmt.Errorf("schemas: %w", err)
+		}
+		t.patterns = append(t.patterns, re)
+	}
+	for _, f := range s.Forms {
+		rule, ok := textforms.ByName[f.Name]
+		if !ok {
+			return fmt.Errorf("schemas: unknown form %q", f.Name)
+		}
+		t.forms = append(t.forms, rule.Admits)
+	}
+	if s.MinRunes != nil {
+		t.min = s.MinRunes.Count
+	}
+	if s.MaxRunes != nil {
+		t.max = s.MaxRunes.Count
+	}
+	c.texts = append(c.texts, t)
+	return nil
+}
+
+func (c *check) addNumber(s *schemas.Scalar, enum, not []any) error {
+	bounds, err := numbers.NewInterval(s.Minimum, s.Maximum)
+	if err != nil {
+		return err
+	}
+	var of *numbers.Multiple
+	if s.MultipleOf != nil {
+		if of, err = numbers.NewMultiple(s.MultipleOf); err != nil {
+			return err
+		}
+	}
+	c.numbers = append(c.numbers, numberCheck{
+		rule:     s,
+		multiple: of,
+		integer:  !s.Kinds.Has(schemas.NumberKind),
+		bounds:   bounds,
+		enum:     len(s.Enum) > 0,
+		ints:     only[int64](enum),
+		floats:   only[float64](enum),
+		notInt:   only[int64](not),
+		notFloat: only[float64](not),
+	})
+	return nil
+}
+
+// only returns the values that are of type T, or nil if there are none.
+func only[T any](values []any) []T {
+	var result []T
+	for _, v := range values {
+		if t, ok := v.(T); ok {
+			result = append(result, t)
+		}
+	}
+	return result
+}
+
+// Adapts tells whether Prepare would change any object at all.
+func (p *Program) Adapts() bool { return p.root.acts }

@@ -1,0 +1,233 @@
+package program
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"stele.dev/stele/schemas"
+	"stele.dev/stele/schemas/jsonvalue"
+)
+
+// A scope is a struct that a preparation or an inspection is in, for references from within.
+type scope struct {
+	object *objectCheck
+	m      map[string]any
+	key    string // under which it stands, if it has one
+	depth  int    // of the path to it
+
+	// in, below: if it is a default and not in the data, the struct of the data in which it would
+	// be, and the path to it from there.
+	in    map[string]any
+	below []string
+}
+
+// sameMap reports whether x and y are one map.
+func sameMap(x, y map[string]any) bool {
+	return reflect.ValueOf(x).UnsafePointer() == reflect.ValueOf(y).UnsafePointer()
+}
+
+// enter returns the scope of m at a path.
+func enter(o *objectCheck, m map[string]any, path []step) scope {
+	s := scope{object: o, m: m, depth: len(path)}
+	if n := len(path); n > 0 && path[n-1].kind != stepItem {
+		s.key = path[n-1].name
+	}
+	return s
+}
+
+// maxReferences bounds how many references that lead to references are followed.
+const maxReferences = 16
+
+// resolve returns what a reference stands for, as it will be once defaults are filled in.
+// given: it is in the data, and not a default.
+func resolve(r *schemas.Reference, scopes []scope, depth int) (x any, given, ok bool) {
+	return followReference(r, scopes, depth, nil)
+}
+
+// followReference is resolve, and adds the fields to passed of which a default was taken.
+func followReference(r *schemas.Reference, scopes []scope, depth int, passed *[]omission) (x any, given, ok bool) {
+	if !r.Joined {
+		return followPart(&r.Parts[0], scopes, depth, passed)
+	}
+	var b strings.Builder
+	for i := range r.Parts {
+		p := &r.Parts[i]
+		if p.Path == nil && !p.Key {
+			b.WriteString(p.Text)
+			continue
+		}
+		x, _, ok := followPart(p, scopes, depth, nil)
+		if !ok {
+			return nil, false, false
+		}
+		switch x := x.(type) {
+		case string:
+			b.WriteString(x)
+		case int64:
+			b.WriteString(strconv.FormatInt(x, 10))
+		default:
+			return nil, false, false
+		}
+	}
+	return b.String(), true, true
+}
+
+func followPart(p *schemas.Part, scopes []scope, depth int, passed *[]omission) (x any, given, ok bool) {
+	at := len(scopes) - 1 - p.Up
+	if at < 0 || depth > maxReferences {
+		return nil, false, false
+	}
+	if s := scopes[at]; p.Key {
+		return s.key, true, true
+	}
+	scopes = scopes[:at+1]
+	for i, name := range p.Path {
+		s := scopes[len(scopes)-1]
+		if i == len(p.Path)-1 {
+			x, _, given, ok = s.field(name, scopes, depth, passed)
+			break
+		}
+		var of *check
+		if x, of, given, ok = s.field(name, scopes, depth, nil); !ok {
+			break
+		}
+		m, isStruct := x.(map[string]any)
+		if !isStruct || of == nil || of.object == nil {
+			return nil, false, false
+		}
+		next := scope{object: of.object, m: m, key: name}
+		if !given {
+			next.in, next.below = s.at(name)
+		}
+		scopes = append(scopes[:len(scopes):len(scopes)], next)
+	}
+	return x, given, ok
+}
+
+// at returns the struct of the data in which a field of s is or would be, and the path to it from
+// there.
+func (s *scope) at(name string) (in map[string]any, path []string) {
+	if s.in == nil {
+		return s.m, []string{name}
+	}
+	return s.in, append(slices.Clip(s.below), name)
+}
+
+// field returns a field of the struct.
+func (s *scope) field(name string, scopes []scope, depth int, passed *[]omission) (x any, of *check, given, ok bool) {
+	i, known := s.object.index[name]
+	if !known || i < 0 {
+		return nil, nil, false, false
+	}
+	f := &s.object.fields[i]
+	x, ok = s.m[name]
+	if ok && !(x == nil && f.check.fillsNull) {
+		s.pass(name, s.in != nil, passed)
+		return x, f.check, s.in == nil, true
+	}
+	s.pass(name, true, passed)
+	switch from := f.check.node.From; {
+	case f.presence != schemas.Regular:
+	case from != nil:
+		x, given, ok = followReference(from, scopes, depth+1, passed)
+		return x, f.check, given && !from.Default, ok
+	case f.fills:
+		return f.absent, f.check, false, true
+	}
+	return nil, f.check, false, false
+}
+
+// pass notes that a field is missing, if it is.
+func (s *scope) pass(name string, missing bool, passed *[]omission) {
+	if missing && passed != nil {
+		in, path := s.at(name)
+		*passed = append(*passed, omission{in, path})
+	}
+}
+
+// taken checks x, the value of a field that must be what its reference stands for.
+func (v *inspection) taken(c *check, x any) {
+	r := c.node.From
+	if r.Default {
+		return
+	}
+	y, given, ok := resolve(r, v.scopes, 0)
+	switch {
+	case !ok: // what is missing is said where it is missing
+		if v.quiet > 0 {
+			v.failed = v.failed || !v.lenient
+		}
+	case (given || r.Joined) && !jsonvalue.SameScalar(x, y):
+		if v.hush() {
+			return
+		}
+		detail := fmt.Sprintf("must be %s, which is %s", r, asText(y))
+		if v.secret > 0 || c.node.Sensitive {
+			x, detail = any(field.OmitValueType{}), "must be "+r.String()
+		}
+		before := v.whole
+		if depth := v.anchor(r) + 1; v.whole == 0 || v.whole > depth {
+			v.whole = depth
+		}
+		v.invalid(x, detail, r.Source)
+		v.whole = before
+	}
+}
+
+// anchor returns the depth of the path to the outermost struct that the reference leads to.
+func (v *inspection) anchor(r *schemas.Reference) int {
+	depth := len(v.path)
+	for i := range r.Parts {
+		if at := len(v.scopes) - 1 - r.Parts[i].Up; at >= 0 && (r.Parts[i].Path != nil || r.Parts[i].Key) {
+			depth = min(depth, v.scopes[at].depth)
+		}
+	}
+	return depth
+}
+
+// absent checks a field that is missing and that gets what a reference stands for, or in which
+// something does. It reports whether the field is one.
+func (v *inspection) absent(f *fieldCheck) bool {
+	switch {
+	case f.presence != schemas.Regular:
+		return false
+	case f.check.node.From != nil:
+		y, _, ok := resolve(f.check.node.From, v.scopes, 0)
+		if !ok {
+			return false
+		}
+		v.push(step{name: f.name})
+		v.value(f.check, y)
+		v.pop()
+	case f.fills && f.check.refers && f.check.kinds == schemas.StructKind && len(f.check.node.Default) == 0:
+		v.push(step{name: f.name})
+		v.value(f.check, map[string]any{})
+		v.pop()
+	default:
+		return false
+	}
+	return true
+}
+
+// take gives a field that is missing what its reference stands for.
+func (p *preparation) take(f *fieldCheck, m map[string]any) {
+	if p.omits(m, f.name) {
+		return
+	}
+	y, _, ok := resolve(f.check.node.From, p.scopes, 0)
+	if ok {
+		m[f.name] = y
+		p.changed = true
+	}
+}
+
+func asText(x any) string {
+	if s, ok := x.(string); ok {
+		return strconv.Quote(s)
+	}
+	return fmt.Sprint(x)
+}

@@ -1,0 +1,50 @@
+// Package textforms tests whether strings have a named form: those of CUE (net.IPv4) and the formats
+// of OpenAPI (date-time).
+package textforms
+
+import (
+	"net/netip"
+
+	cuenet "cuelang.org/go/pkg/net"
+	cuetime "cuelang.org/go/pkg/time"
+)
+
+// A Form is one of CUE's named tests of strings: CUE's own function, but for those that
+// take values of CUE.
+type Form struct {
+	Admits  func(string) bool
+	Phrase  string
+	Samples []string // the first is admitted, the last is not
+}
+
+// ByName are by their names in CUE.
+var ByName = map[string]Form{
+	"time.Time":     {passes(cuetime.Time), "a date and time as in RFC 3339, such as 2006-01-02T15:04:05Z", []string{"2006-01-02T15:04:05Z", "2006-01-02T15:04:05.5+07:00", "2006-01-02"}},
+	"time.Duration": {passes(cuetime.Duration), "a duration such as 1h30m", []string{"1h30m", "0", "-1.5s", "1 day"}},
+	"net.IP":        {address(netip.Addr.IsValid), "an IP address", []string{"192.0.2.1", "2001:db8::1", "192.0.2"}},
+	"net.IPv4":      {address(netip.Addr.Is4), "an IPv4 address", []string{"192.0.2.1", "2001:db8::1"}},
+	"net.IPv6":      {address(netip.Addr.Is6), "an IPv6 address", []string{"2001:db8::1", "::ffff:192.0.2.1", "192.0.2.1"}},
+	"net.IPCIDR":    {isCIDR, "an IP address with the length of a prefix, such as 192.0.2.0/24", []string{"192.0.2.0/24", "2001:db8::/32", "192.0.2.0"}},
+	"net.FQDN":      {cuenet.FQDN, "a domain name", []string{"a.example.com", "example.com.", "-a..b"}},
+	"net.URL":       {passes(cuenet.URL), "a URL", []string{"https://example.com/a", "a/b", ":"}},
+	"net.AbsURL":    {passes(cuenet.AbsURL), "an absolute URL", []string{"https://example.com/a", "a/b"}},
+}
+
+func passes(test func(string) (bool, error)) func(string) bool {
+	return func(s string) bool {
+		ok, err := test(s)
+		return ok && err == nil
+	}
+}
+
+func address(is func(netip.Addr) bool) func(string) bool {
+	return func(s string) bool {
+		a, err := netip.ParseAddr(s)
+		return err == nil && is(a)
+	}
+}
+
+func isCIDR(s string) bool {
+	_, err := netip.ParsePrefix(s)
+	return err == nil
+}
