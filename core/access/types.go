@@ -3,6 +3,7 @@ package access
 import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/rights"
 )
 
 //go:generate go run stele.dev/stele/core/openapi/internal/swaggerdoc
@@ -53,14 +54,14 @@ type ReviewStatus struct {
 	// Holders are the subjects that the policy grants the action, also those that a deny stops.
 	Holders []Holder `json:"holders"`
 	// Denies are all denies of the action, for any subject.
-	Denies []policy.Objection `json:"denies,omitempty"`
+	Denies []rights.Objection `json:"denies,omitempty"`
 	// Outsiders are the authorizers outside of the policy, which may allow or deny more.
-	Outsiders []policy.Outsider `json:"outsiders,omitempty"`
+	Outsiders []rights.Outsider `json:"outsiders,omitempty"`
 }
 
 // Holder is a subject that one rule grants the action.
 type Holder struct {
-	policy.Holder `json:",inline"`
+	rights.Holder `json:",inline"`
 	// Since says since when the subject has had the access without interruption, by any rule.
 	Since *Since `json:"since,omitempty"`
 }
@@ -131,7 +132,7 @@ type DifferenceStatus struct {
 	// To is the state of the later side.
 	To State `json:"to"`
 	// Chain lists the differences between the authorizers.
-	Chain []policy.ChainChange `json:"chain,omitempty"`
+	Chain []rights.ChainChange `json:"chain,omitempty"`
 	// Changes are the differences in what subjects may do.
-	Changes []policy.AccessChange `json:"changes"`
+	Changes []rights.AccessChange `json:"changes"`
 }

@@ -11,6 +11,7 @@ import (
 	"stele.dev/stele/core/discovery"
 	"stele.dev/stele/eventlog"
 	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/bundles"
 	"stele.dev/stele/projections/policies"
 	"stele.dev/stele/schemas"
 )
@@ -54,16 +55,16 @@ func Columns() []schemas.Column {
 }
 
 // Source returns the source for the compiler.
-func (s *Spec) Source() *policy.Source {
-	source := &policy.Source{Package: s.Package}
+func (s *Spec) Source() *bundles.Source {
+	source := &bundles.Source{Package: s.Package}
 	for _, f := range s.Files {
-		source.Files = append(source.Files, policy.File{Path: f.Path, Data: []byte(f.Data)})
+		source.Files = append(source.Files, bundles.File{Path: f.Path, Data: []byte(f.Data)})
 	}
 	return source
 }
 
 // InParts returns a spec of the source that refers to parts, and the parts to upload.
-func InParts(source *policy.Source) (Spec, map[policies.Digest][]byte) {
+func InParts(source *bundles.Source) (Spec, map[policies.Digest][]byte) {
 	s, parts := Spec{Package: source.Package}, map[policies.Digest][]byte{}
 	for _, f := range source.Files {
 		file := File{Path: f.Path}
@@ -78,7 +79,7 @@ func InParts(source *policy.Source) (Spec, map[policies.Digest][]byte) {
 }
 
 // SpecOf returns a spec that contains the files of the source.
-func SpecOf(source *policy.Source) Spec {
+func SpecOf(source *bundles.Source) Spec {
 	s := Spec{Package: source.Package}
 	for _, f := range source.Files {
 		s.Files = append(s.Files, File{Path: f.Path, Data: string(f.Data)})
