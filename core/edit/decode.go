@@ -22,8 +22,8 @@ import (
 	"stele.dev/stele/core/metadata"
 	"stele.dev/stele/core/patch"
 	"stele.dev/stele/core/status"
-	"stele.dev/stele/schemas/program"
 	"stele.dev/stele/schemas/builtin"
+	"stele.dev/stele/schemas/program"
 )
 
 // prepare prunes the object and fills in defaults.
