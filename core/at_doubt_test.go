@@ -40,9 +40,9 @@ func TestLostRevisionsAreGoneBelowAt(t *testing.T) {
 // Who may not read any more does not read the past either, on whatever replica: it asks the log as
 // for the present, and where any state would do it has heard from the log not long ago.
 func TestThePastIsNotReadUnderAPolicyThatIsGone(t *testing.T) {
-	compile(t, bundle)
+	compileBundle(t, bundle)
 	without := strings.Replace(bundle, `{user: "reader"}`, `{user: "another"}`, 1)
-	compile(t, without)
+	compileBundle(t, without)
 	for name, tc := range map[string]struct {
 		path    string
 		unheard time.Duration

@@ -140,7 +140,7 @@ func TestBothFacesOfEventsOfThen(t *testing.T) {
 
 // What is printed of them is relative to then.
 func TestTablesOfSubresourcesAndFacesOfThen(t *testing.T) {
-	compile(t, scaled)
+	compileBundle(t, scaled)
 	synctest.Test(t, func(t *testing.T) {
 		var store memlog.Store
 		p := start(t, store.Open(nil), 1)

@@ -239,7 +239,7 @@ func TestChangesBelowAt(t *testing.T) {
 // A watch below /at has what there was, or what led to it, and then nothing but bookmarks.
 func TestWatchesBelowAtEndInSilence(t *testing.T) {
 	for _, text := range []string{bundle, graded, regraded, colorless} {
-		compile(t, text)
+		compileBundle(t, text)
 	}
 	synctest.Test(t, func(t *testing.T) {
 		var store memlog.Store

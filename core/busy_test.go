@@ -10,6 +10,8 @@ import (
 	"stele.dev/stele/core/apart"
 	"stele.dev/stele/eventlog/memlog"
 	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/bundles"
+	"stele.dev/stele/policy/compile"
 	"stele.dev/stele/schemas"
 	"stele.dev/stele/schemas/program"
 )
@@ -70,7 +72,7 @@ bundle: policy.#Bundle & {
 func TestAPushThatTheMachineIsTooBusyForMayBeTriedAgain(t *testing.T) {
 	r := newPlane(t)
 	r.Pipeline = core.New(core.Options{Committer: r.committer, Log: r.log, History: r.history, Authenticator: r.authenticator,
-		Compile: func(context.Context, *policy.Source) (*policy.Compiled, schemas.Diagnostics, error) {
+		Compile: func(context.Context, *bundles.Source) (*compile.Result, schemas.Diagnostics, error) {
 			return nil, nil, &apart.Starved{Why: "the machine is too busy"}
 		}})
 	a := r.must(t, http.StatusServiceUnavailable, "POST", "/apis/policy.stele.dev/v1/policies", policyBody(t, bundle, nil))

@@ -17,7 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/rest"
 	"stele.dev/stele/core/activation"
-	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/bundles"
+	"stele.dev/stele/policy/compile"
 )
 
 const (
@@ -73,7 +74,7 @@ spec:
 // withGadgets is the bundle of these tests, with the definition.
 func withGadgets(t testing.TB, definition string) *activation.Policy {
 	t.Helper()
-	source, err := policy.ReadFS(fstest.MapFS{
+	source, err := bundles.ReadFS(fstest.MapFS{
 		"bundle.cue":         {Data: []byte("@extern(embed)\n" + bundle + "bundle: teams: t: crds: \"gadgets.example.com\": {...} @embed(file=gadgets.yaml)\n")},
 		"gadgets.yaml":       {Data: []byte(definition)},
 		"cue.mod/module.cue": {Data: []byte("module: \"test.example\"\nlanguage: version: \"v0.17.0\"\n")},
@@ -81,7 +82,7 @@ func withGadgets(t testing.TB, definition string) *activation.Policy {
 	if err != nil {
 		t.Fatal(err)
 	}
-	compiled, diags := policy.Compile(source)
+	compiled, diags := compile.Bundle(source)
 	if len(diags) > 0 {
 		t.Fatal(diags)
 	}

@@ -269,7 +269,7 @@ func TestTheBroadcasterOfClientGoMakesSeries(t *testing.T) {
 
 // A policy that was compiled before there was the other group is served without it.
 func TestOldFormsHaveOneGroupOfEvents(t *testing.T) {
-	old := *compile(t, bundle).Form
+	old := *compileBundle(t, bundle).Form
 	old.Kinds = slices.DeleteFunc(slices.Clone(old.Kinds), func(k schemas.Kind) bool { return k.Group == "events.k8s.io" })
 	old.Probes = &policy.Probes{Access: old.Probes.Access, Objects: slices.DeleteFunc(slices.Clone(old.Probes.Objects), func(o policy.ObjectProbe) bool { return o.Resource == "events.events.k8s.io" })}
 	text, _ := old.Encode()

@@ -10,6 +10,8 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"stele.dev/stele/policy/bundles"
+	"stele.dev/stele/policy/compile"
 	"strings"
 	"sync"
 	"testing"
@@ -89,7 +91,7 @@ bundle: policy.#Bundle & {
 `
 
 // compile compiles a bundle once per test binary and text.
-func compile(t testing.TB, text string) *policy.Compiled {
+func compileBundle(t testing.TB, text string) *compile.Result {
 	t.Helper()
 	return planetest.Compile(t, text)
 }
@@ -109,8 +111,8 @@ var authenticator = sync.OnceValues(func() (*authn.Authenticator, error) {
 })
 
 // compileHere is what the program does in another process.
-func compileHere(_ context.Context, source *policy.Source) (*policy.Compiled, schemas.Diagnostics, error) {
-	compiled, diags := policy.Compile(source)
+func compileHere(_ context.Context, source *bundles.Source) (*compile.Result, schemas.Diagnostics, error) {
+	compiled, diags := compile.Bundle(source)
 	return compiled, diags, nil
 }
 

@@ -3,6 +3,8 @@ package core_test
 import (
 	"context"
 	"fmt"
+	"stele.dev/stele/policy/bundles"
+	"stele.dev/stele/policy/compile"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -13,7 +15,6 @@ import (
 	"stele.dev/stele/core/plane"
 	"stele.dev/stele/core/plane/planetest"
 	"stele.dev/stele/eventlog/memlog"
-	"stele.dev/stele/policy"
 	"stele.dev/stele/schemas"
 )
 
@@ -93,7 +94,7 @@ func TestPushesTakeTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var store memlog.Store
 		var now, most atomic.Int32
-		r, err := tryStartWith(t.Context(), store.Open(nil), planetest.Options{Config: plane.Config{Compile: func(ctx context.Context, source *policy.Source) (*policy.Compiled, schemas.Diagnostics, error) {
+		r, err := tryStartWith(t.Context(), store.Open(nil), planetest.Options{Config: plane.Config{Compile: func(ctx context.Context, source *bundles.Source) (*compile.Result, schemas.Diagnostics, error) {
 			most.Store(max(most.Load(), now.Add(1)))
 			defer now.Add(-1)
 			time.Sleep(time.Second)

@@ -18,6 +18,7 @@ import (
 	"stele.dev/stele/core/bootstrap"
 	"stele.dev/stele/eventlog/memlog"
 	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/compile"
 	"stele.dev/stele/schemas"
 )
 
@@ -153,7 +154,7 @@ func TestWhatWasAllowedOutsideIsDecidedAgainUnderTheNextPolicy(t *testing.T) {
 	var activated atomic.Bool
 	o.answer = func(*policy.Request) policy.Opinion {
 		if !activated.Swap(true) {
-			if _, err := bootstrap.Activate(context.Background(), r.committer, compile(t, bundle), "test"); err != nil {
+			if _, err := bootstrap.Activate(context.Background(), r.committer, compileBundle(t, bundle), "test"); err != nil {
 				t.Error(err)
 			}
 		}
@@ -212,7 +213,7 @@ func TestReviewsOfSelections(t *testing.T) {
 // A policy that this replica cannot enforce does not come in force: the answer says why, and where it stands.
 func TestAPolicyThatCannotBeEnforcedHereIsRefused(t *testing.T) {
 	wrong := schemas.Diagnostic{Pos: schemas.Position{File: "bundle.cue", Line: 7, Column: 2}, Path: "bundle.plugins.p", Message: "the plugin cannot be used here: there is no such program", Hint: "put it there"}
-	r := newAskingPlane(t, &outside{answer: opines(policy.SaysNothing, "")}, func(_ context.Context, compiled *policy.Compiled) schemas.Diagnostics {
+	r := newAskingPlane(t, &outside{answer: opines(policy.SaysNothing, "")}, func(_ context.Context, compiled *compile.Result) schemas.Diagnostics {
 		if len(compiled.Form.Authorizers) == 0 {
 			return schemas.Diagnostics{wrong}
 		}

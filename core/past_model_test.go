@@ -55,7 +55,7 @@ type law struct {
 // failure names the seed that shows it again.
 func TestThePastIsAnsweredAsItWas(t *testing.T) {
 	for _, l := range laws {
-		compile(t, l.text)
+		compileBundle(t, l.text)
 	}
 	first, n := uint64(1), uint64(*pastSeeds)
 	if testing.Short() {
@@ -408,7 +408,7 @@ func (s *story) step() {
 // activate puts another policy in force.
 func (s *story) activate() {
 	i := s.rng.IntN(len(laws))
-	_, err := bootstrap.Activate(s.t.Context(), s.committer, compile(s.t, laws[i].text), "test")
+	_, err := bootstrap.Activate(s.t.Context(), s.committer, compileBundle(s.t, laws[i].text), "test")
 	if err == nil {
 		s.law = laws[i]
 	}

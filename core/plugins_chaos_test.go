@@ -28,7 +28,7 @@ import (
 	"stele.dev/stele/eventlog/memlog"
 	"stele.dev/stele/plugins/host"
 	"stele.dev/stele/plugins/sdk"
-	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/bundles"
 )
 
 func TestMain(m *testing.M) {
@@ -224,7 +224,7 @@ func eventually(t *testing.T, what string, is func() bool) {
 // push pushes a bundle with a configuration of the plugin, and expects an answer.
 func (p *gatedPlane) push(t *testing.T, code int, sum, config string) {
 	t.Helper()
-	source, err := policy.ReadFS(fstest.MapFS{
+	source, err := bundles.ReadFS(fstest.MapFS{
 		"bundle.cue":         {Data: []byte(gated(sum, config))},
 		"cue.mod/module.cue": {Data: []byte("module: \"test.example\"\nlanguage: version: \"v0.17.0\"\n")},
 	}, ".")

@@ -382,7 +382,7 @@ func TestWatchAsTable(t *testing.T) {
 // Quiet watches get bookmarks, of the log's revision and not only of their kind's; all
 // end at their timeout, with a last one.
 func TestBookmarksAndTimeout(t *testing.T) {
-	compile(t, bundle)
+	compileBundle(t, bundle)
 	synctest.Test(t, func(t *testing.T) {
 		var store memlog.Store
 		p := start(t, store.Open(nil), 0)

@@ -48,7 +48,7 @@ func withSpec(field, selectable string) string {
 
 func (r *replica) activate(t testing.TB, text string) {
 	t.Helper()
-	if _, err := bootstrap.Activate(t.Context(), r.committer, compile(t, text), "test"); err != nil {
+	if _, err := bootstrap.Activate(t.Context(), r.committer, compileBundle(t, text), "test"); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -300,7 +300,7 @@ func TestRenderingIsAFoldOfTheLog(t *testing.T) {
 			case 5:
 				p.do("DELETE", path, "")
 			default:
-				next := compile(t, pick(rng, bundles...))
+				next := compileBundle(t, pick(rng, bundles...))
 				if _, err := bootstrap.Activate(t.Context(), p.committer, next, "test"); err != nil && !strings.Contains(err.Error(), "in force already") {
 					t.Fatal(err)
 				}
@@ -368,7 +368,7 @@ func TestWhatCannotBeRenderedStays(t *testing.T) {
 	running.Go(func() { c.Run(ctx) })
 	activate := func(text string) {
 		t.Helper()
-		if _, err := bootstrap.Activate(ctx, c, compile(t, text), "test"); err != nil {
+		if _, err := bootstrap.Activate(ctx, c, compileBundle(t, text), "test"); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -413,7 +413,7 @@ func BenchmarkActivation(b *testing.B) {
 	r.bootstrap(b, bundle)
 	fillInBulk(b, r, n)
 	for _, text := range []string{graded, regraded} {
-		compile(b, text)
+		compileBundle(b, text)
 	}
 	var longest, usual, took []time.Duration
 	for i := 0; b.Loop(); i++ {

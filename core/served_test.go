@@ -27,5 +27,5 @@ func TestRulesCanNameWhatIsServed(t *testing.T) {
 	if n < 10 {
 		t.Fatalf("only %d resources are served", n)
 	}
-	compile(t, bundle+"bundle: teams: t: rbac: clusterRoles: all: rules: {\n"+rules.String()+"}\n")
+	compileBundle(t, bundle+"bundle: teams: t: rbac: clusterRoles: all: rules: {\n"+rules.String()+"}\n")
 }

@@ -241,7 +241,7 @@ func (r taken) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 
 // A quiet socket is pinged; where nobody reads that any more, the watch ends.
 func TestQuietWebSocketsArePinged(t *testing.T) {
-	compile(t, bundle)
+	compileBundle(t, bundle)
 	synctest.Test(t, func(t *testing.T) {
 		p := newPlane(t)
 		here, there := net.Pipe()

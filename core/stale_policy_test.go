@@ -18,6 +18,7 @@ import (
 	"stele.dev/stele/eventlog"
 	"stele.dev/stele/eventlog/logpb"
 	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/compile"
 )
 
 // TestP3UnderLoad has many users write and read on replicas of one log while policies that grant
@@ -25,7 +26,7 @@ import (
 // under the policy in force at its revision, and every read under that of the state that
 // it was answered from. A failure names the seed that shows it again.
 func TestP3UnderLoad(t *testing.T) {
-	compile(t, bundle)
+	compileBundle(t, bundle)
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1)) // so that goroutines take turns the same way each time
 	seeds := uint64(20)
 	if testing.Short() {
@@ -57,7 +58,7 @@ func TestP3UnderLoad(t *testing.T) {
 // lawgivers is a simulation in which policies change all the time.
 type lawgivers struct {
 	*simulation
-	compiled []*policy.Compiled
+	compiled []*compile.Result
 	laws     map[string]*policy.Policy // by digest
 	asked    []*question
 }
@@ -103,7 +104,7 @@ func (s *lawgivers) run() {
 
 // enact makes policies that allow and deny this and that to some and others.
 func (s *lawgivers) enact(rng *rand.Rand) {
-	base := compile(s.t, bundle)
+	base := compileBundle(s.t, bundle)
 	s.remember(base.Form)
 	for i := range 6 {
 		form := *base.Form
@@ -125,7 +126,7 @@ func (s *lawgivers) enact(rng *rand.Rand) {
 			Rules: []policy.Rule{{ID: "d/r", APIGroups: []string{"*"}, Resources: []string{"*"}, Verbs: []string{pick(rng, "get", "update", "delete", "create", "deletecollection")}}},
 		})
 		s.remember(&form)
-		s.compiled = append(s.compiled, &policy.Compiled{Form: &form, Source: base.Source})
+		s.compiled = append(s.compiled, &compile.Result{Form: &form, Source: base.Source})
 	}
 }
 

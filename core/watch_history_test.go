@@ -96,7 +96,7 @@ func (p *pair) written(t testing.TB, rng *rand.Rand, bundles []string) {
 			t.Fatal(err)
 		}
 	default:
-		if _, err := bootstrap.Activate(t.Context(), p.committer, compile(t, pick(rng, bundles...)), "test"); err != nil && !strings.Contains(err.Error(), "in force already") {
+		if _, err := bootstrap.Activate(t.Context(), p.committer, compileBundle(t, pick(rng, bundles...)), "test"); err != nil && !strings.Contains(err.Error(), "in force already") {
 			t.Fatal(err)
 		}
 	}
@@ -120,7 +120,7 @@ func TestWatchesFromHistoryTellWhatLiveOnesTold(t *testing.T) {
 		p.do("DELETE", widgetsPath+"/a", "")
 		p.do("DELETE", eventsPath+"/a", "")
 		before := p.committer.Tip().Revision()
-		if _, err := bootstrap.Activate(t.Context(), p.committer, compile(t, graded), "test"); err != nil && !strings.Contains(err.Error(), "in force already") {
+		if _, err := bootstrap.Activate(t.Context(), p.committer, compileBundle(t, graded), "test"); err != nil && !strings.Contains(err.Error(), "in force already") {
 			t.Fatal(err)
 		}
 		// What all the watches below select is where they end.

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"stele.dev/stele/policy/wording"
 )
 
 // Request is what an authorization decision is about.
@@ -55,11 +57,11 @@ func (d *Decision) By() *Said {
 }
 
 // mastersGroup may do everything, as in Kubernetes.
-const mastersGroup = "system:masters"
+const MastersGroup = "system:masters"
 
 var masters = &Decision{
-	Allowed: true, Authorizer: mastersGroup, Rule: mastersGroup,
-	Reason: "members of the group " + mastersGroup + " may do everything",
+	Allowed: true, Authorizer: MastersGroup, Rule: MastersGroup,
+	Reason: "members of the group " + MastersGroup + " may do everything",
 }
 
 var noOpinion = &Decision{}
@@ -68,10 +70,10 @@ var noOpinion = &Decision{}
 // user's bindings, then of each group's, in the order of the policy. What is granted on a
 // condition is not among them, see [Policy.Conditional]. The rules MUST NOT be changed.
 func (p *Policy) RulesOf(user string, groups []string, namespace string) []Rule {
-	if slices.Contains(groups, mastersGroup) {
+	if slices.Contains(groups, MastersGroup) {
 		return []Rule{
-			{ID: mastersGroup, Verbs: []string{"*"}, APIGroups: []string{"*"}, Resources: []string{"*"}},
-			{ID: mastersGroup, Verbs: []string{"*"}, NonResourceURLs: []string{"*"}},
+			{ID: MastersGroup, Verbs: []string{"*"}, APIGroups: []string{"*"}, Resources: []string{"*"}},
+			{ID: MastersGroup, Verbs: []string{"*"}, NonResourceURLs: []string{"*"}},
 		}
 	}
 	var rules []Rule
@@ -115,16 +117,16 @@ type ruleLister interface {
 // Conditional lists what a user is granted on a condition, and what is denied to them:
 // what a list of rules cannot say.
 func (p *Policy) Conditional(user string, groups []string) (list []string) {
-	if !slices.Contains(groups, mastersGroup) {
+	if !slices.Contains(groups, MastersGroup) {
 		for i := range p.form.Bindings {
 			if b := &p.form.Bindings[i]; b.When != nil && named(b.Subjects, user, groups) {
-				list = append(list, fmt.Sprintf("%s%s grants role %q only when %s", b.ID, at(b.Source.String()), b.Role, b.When.Text))
+				list = append(list, fmt.Sprintf("%s%s grants role %q only when %s", b.ID, wording.At(b.Source.String()), b.Role, b.When.Text))
 			}
 		}
 	}
 	for i := range p.form.Denies {
 		if d := &p.form.Denies[i]; named(d.Subjects, user, groups) {
-			list = append(list, fmt.Sprintf("%s%s denies some of it", d.ID, at(d.Source.String())))
+			list = append(list, fmt.Sprintf("%s%s denies some of it", d.ID, wording.At(d.Source.String())))
 		}
 	}
 	for i := range p.chain {
@@ -193,7 +195,7 @@ func newDenies(denies []Deny) (*subjects, error) {
 		if err != nil {
 			return nil, fmt.Errorf("policy: %s: %w", d.ID, err)
 		}
-		decision := &Decision{Denied: true, Authorizer: "deny", Rule: d.ID, Source: d.Source.String(), Reason: d.Reason + at(d.Source.String())}
+		decision := &Decision{Denied: true, Authorizer: "deny", Rule: d.ID, Source: d.Source.String(), Reason: d.Reason + wording.At(d.Source.String())}
 		for _, x := range d.Subjects {
 			for j := range d.Rules {
 				s.of(x).add(&d.Rules[j], []string{"*"}, decision, unless)
@@ -201,6 +203,22 @@ func newDenies(denies []Deny) (*subjects, error) {
 		}
 	}
 	return &s, nil
+}
+
+// DenyIndex decides requests by denies alone.
+type DenyIndex struct{ subjects *subjects }
+
+// IndexDenies makes the index of denies.
+func IndexDenies(denies []Deny) (*DenyIndex, error) {
+	s, err := newDenies(denies)
+	return &DenyIndex{s}, err
+}
+
+// Decide reports whether a request is denied, or whether that depends on the object.
+func (x *DenyIndex) Decide(r *Request) (denied, depends bool) {
+	var pending []*grant
+	d := x.subjects.decide(r, &pending)
+	return d != nil, len(pending) > 0
 }
 
 type grants struct {
@@ -313,7 +331,7 @@ func newAccess(f *Form) (*access, error) {
 				a.of(s).add(rule, b.Namespaces, &Decision{
 					Allowed: true, Authorizer: "rbac", Rule: b.ID, Source: b.Source.String(),
 					Reason: fmt.Sprintf("RBAC: allowed by binding %q%s of role %q, rule %q%s",
-						b.ID, at(b.Source.String()), role.Name, rule.ID, at(rule.Source.String())),
+						b.ID, wording.At(b.Source.String()), role.Name, rule.ID, wording.At(rule.Source.String())),
 				}, when)
 			}
 		}
@@ -342,13 +360,6 @@ func (g *grants) add(rule *Rule, namespaces []string, decision *Decision, c *con
 			g.anySubresource = g.anySubresource || strings.HasPrefix(resource, "*/")
 		}
 	}
-}
-
-func at(position string) string {
-	if position == "" {
-		return ""
-	}
-	return " (" + position + ")"
 }
 
 // decide returns the decision of a grant that holds, or nil. The receiver may be nil.
@@ -414,12 +425,12 @@ func (x *grant) holds(r *Request, pending *[]*grant) bool {
 // inNamespace tells whether one of the patterns is about a namespace. None is about "",
 // which is outside of namespaces, or all of them.
 func inNamespace(patterns []string, namespace string) bool {
-	return namespace != "" && slices.ContainsFunc(patterns, func(g string) bool { return globMatches(g, namespace) })
+	return namespace != "" && slices.ContainsFunc(patterns, func(g string) bool { return GlobMatches(g, namespace) })
 }
 
 // globMatches tells whether a name matches a pattern in which * stands for any run
 // of characters.
-func globMatches(pattern, name string) bool {
+func GlobMatches(pattern, name string) bool {
 	head, tail, wild := strings.Cut(pattern, "*")
 	if !wild {
 		return pattern == name

@@ -146,7 +146,7 @@ func newValidation(r *Validation) (*admissionRule, error) {
 		v.conditions = append(v.conditions, load(&r.Match.Conditions[i].Expression))
 	}
 	for i := range r.Variables {
-		v.variables[varVariables+r.Variables[i].Name] = load(&r.Variables[i].Expression)
+		v.variables[expr.VarVariables+r.Variables[i].Name] = load(&r.Variables[i].Expression)
 	}
 	for i := range r.Validations {
 		c := check{ValidationCheck: &r.Validations[i], program: load(&r.Validations[i].Expression)}
@@ -354,15 +354,15 @@ func (v *admissionVars) ResolveName(name string) (any, bool) {
 		return *at, true
 	}
 	switch name {
-	case varObject:
+	case expr.VarObject:
 		return once(&v.a.object, func() any { return v.seen(v.a.Object) })
-	case varOldObject:
+	case expr.VarOldObject:
 		return once(&v.a.old, func() any { return v.seen(v.a.Old) })
-	case varRequest:
-		return once(&v.a.request, func() any { return admissionType.Value(v.a.fields(v.v, v.as)) })
-	case varNamespace:
+	case expr.VarRequest:
+		return once(&v.a.request, func() any { return expr.AdmissionType.Value(v.a.fields(v.v, v.as)) })
+	case expr.VarNamespace:
 		return once(&v.a.namespace, func() any { return v.p.namespaceValue(v.a.inNamespace()) })
-	case varParams:
+	case expr.VarParams:
 		return v.r.params, true
 	case "authorizer":
 		return library.NewAuthorizerVal(v.a.Request.userInfo(), v.p.Authorizer()), true
@@ -422,10 +422,13 @@ func (r *Request) userInfo() user.Info {
 type requestResource struct{ *Request }
 
 func (r requestResource) GetName() string { return r.Name }
+
 func (r requestResource) GetResource() schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: r.Group, Version: r.Version, Resource: r.Resource}
 }
-func (r requestResource) GetNamespace() string   { return r.Namespace }
+
+func (r requestResource) GetNamespace() string { return r.Namespace }
+
 func (r requestResource) GetSubresource() string { return r.Subresource }
 
 // Authorizer is the policy as Kubernetes' libraries ask it. What depends on the object is

@@ -9,6 +9,8 @@ import (
 	"testing/fstest"
 
 	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/bundles"
+	"stele.dev/stele/policy/compile"
 )
 
 // manyRoles are the access rules of a large company: 10,000 roles over 200 kinds, each
@@ -86,7 +88,7 @@ var ofALargeCompany = size{kinds: 200, rules: 2000, validations: 500}
 
 // generate writes a bundle of 20 teams, each with a file of its own, who share kinds and
 // rules evenly.
-func generate(tb testing.TB, s size) *policy.Source {
+func generate(tb testing.TB, s size) *bundles.Source {
 	tb.Helper()
 	const teams = 20
 	files := fstest.MapFS{
@@ -103,7 +105,7 @@ func generate(tb testing.TB, s size) *policy.Source {
 		generateValidations(b, team, s.validations/teams, s.kinds)
 		files[fmt.Sprintf("team%d.cue", team)] = &fstest.MapFile{Data: []byte(b.String())}
 	}
-	source, err := policy.ReadFS(files, ".")
+	source, err := bundles.ReadFS(files, ".")
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -205,9 +207,9 @@ func BenchmarkNew(b *testing.B) {
 	}
 }
 
-func compileSource(tb testing.TB, source *policy.Source) *policy.Compiled {
+func compileSource(tb testing.TB, source *bundles.Source) *compile.Result {
 	tb.Helper()
-	compiled, diags := policy.Compile(source)
+	compiled, diags := compile.Bundle(source)
 	if len(diags) > 0 {
 		tb.Fatal(diags)
 	}

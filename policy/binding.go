@@ -1,6 +1,8 @@
 package policy
 
-import "slices"
+import (
+	"slices"
+)
 
 // Everywhere tells whether the binding grants its role in every namespace, and outside
 // of namespaces.

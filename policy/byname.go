@@ -1,15 +1,17 @@
 package policy
 
-import "slices"
+import (
+	"slices"
+)
 
 // ByName tells whether what [Policy.Authorize] decides on a request for a resource may depend
 // on the name of the object. If not, one decision is that for all names.
 func (p *Policy) ByName(r *Request) bool {
 	for i := range p.chain {
 		switch l := &p.chain[i]; {
-		case l.asked != nil && l.concerns(r) && l.asked.ByName(r), l.name == denyAuthorizer && p.access.denies.byName(r), l.name == rbacAuthorizer && p.access.byName(r):
+		case l.asked != nil && l.concerns(r) && l.asked.ByName(r), l.name == DenyAuthorizer && p.access.denies.byName(r), l.name == RBACAuthorizer && p.access.byName(r):
 			return true
-		case l.name == mastersAuthorizer && slices.Contains(r.Groups, mastersGroup):
+		case l.name == MastersAuthorizer && slices.Contains(r.Groups, MastersGroup):
 			return false
 		}
 	}

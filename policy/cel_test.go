@@ -36,7 +36,7 @@ const inCEL = `{
 
 func compileCEL(t *testing.T, rules, body string) []string {
 	t.Helper()
-	return compile(t, strings.NewReplacer("RULES", rules, "BODY", body).Replace(inCEL))
+	return compileTwoTeams(t, strings.NewReplacer("RULES", rules, "BODY", body).Replace(inCEL))
 }
 
 // What is wrong with an expression is said where it stands, before anything is enforced.

@@ -59,29 +59,29 @@ type Said struct {
 
 // The authorizers that a policy is by itself.
 const (
-	denyAuthorizer    = "deny"
-	mastersAuthorizer = mastersGroup
-	rbacAuthorizer    = "rbac"
+	DenyAuthorizer    = "deny"
+	MastersAuthorizer = MastersGroup
+	RBACAuthorizer    = "rbac"
 )
 
 // defaultChain is that of policies that name none.
-var defaultChain = []string{denyAuthorizer, mastersAuthorizer, rbacAuthorizer}
+var defaultChain = []string{DenyAuthorizer, MastersAuthorizer, RBACAuthorizer}
 
 // chainOf is the order in which authorizers are asked. Who may do everything is known before
 // anything but denies is asked, unless the policy says when: a plugin that fails must not
 // keep out who mends it.
-func chainOf(names []string) []string {
+func Chain(names []string) []string {
 	if len(names) == 0 {
 		return defaultChain
 	}
-	if slices.Contains(names, mastersAuthorizer) {
+	if slices.Contains(names, MastersAuthorizer) {
 		return names
 	}
 	at := 0
-	if names[0] == denyAuthorizer {
+	if names[0] == DenyAuthorizer {
 		at = 1
 	}
-	return slices.Insert(slices.Clone(names), at, mastersAuthorizer)
+	return slices.Insert(slices.Clone(names), at, MastersAuthorizer)
 }
 
 // link is one authorizer of the chain: one that the policy is by itself, by its name, or one that
@@ -104,7 +104,7 @@ func (p *Policy) WithAuthorizers(find func(name string) Authorizer) *Policy {
 // Outside are the authorizers that the policy names and is not by itself, in their order.
 func (f *Form) Outside() (names []string) {
 	for _, name := range f.Authorizers {
-		if !inside(name) {
+		if !BuiltinAuthorizer(name) {
 			names = append(names, name)
 		}
 	}
@@ -121,15 +121,15 @@ func (p *Policy) Outside() (list []Authorizer) {
 	return list
 }
 
-func inside(name string) bool {
-	return name == denyAuthorizer || name == mastersAuthorizer || name == rbacAuthorizer
+func BuiltinAuthorizer(name string) bool {
+	return name == DenyAuthorizer || name == MastersAuthorizer || name == RBACAuthorizer
 }
 
 func newChain(f *Form, find func(name string) Authorizer) []link {
 	var chain []link
-	for _, name := range chainOf(f.Authorizers) {
+	for _, name := range Chain(f.Authorizers) {
 		l := link{name: name}
-		if !inside(name) {
+		if !BuiltinAuthorizer(name) {
 			if l.asked = find(name); l.asked == nil {
 				l.asked = missing(name)
 			}
@@ -166,11 +166,11 @@ func (p *Policy) Authorize(ctx context.Context, r *Request) *Decision {
 			o := l.ask(ctx, r)
 			said = append(said, Said{l.name, o})
 			d = l.decision(&o)
-		case l.name == denyAuthorizer:
+		case l.name == DenyAuthorizer:
 			d = p.access.denies.decide(r, &pending)
-		case l.name == rbacAuthorizer:
+		case l.name == RBACAuthorizer:
 			d = p.access.decide(r, &pending)
-		case slices.Contains(r.Groups, mastersGroup):
+		case slices.Contains(r.Groups, MastersGroup):
 			d = masters
 		}
 		if d != nil {
@@ -257,7 +257,7 @@ func (l *link) source(o *Opinion) string {
 }
 
 // concerns tells whether an authorizer is asked about a request.
-func (l *link) concerns(r *Request) bool { return l.plugin == nil || l.plugin.Match.names(r) }
+func (l *link) concerns(r *Request) bool { return l.plugin == nil || l.plugin.Match.Matches(r) }
 
 // AsksOutside tells whether authorizers outside of the policy may be asked about a request, which takes the time that
 // they take.

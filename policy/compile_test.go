@@ -14,17 +14,20 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/bundles"
+	"stele.dev/stele/policy/compile"
+	"stele.dev/stele/policy/format"
 )
 
 var update = flag.Bool("update", false, "write the golden form anew")
 
-func quickstart(t *testing.T) *policy.Compiled {
+func quickstart(t *testing.T) *compile.Result {
 	t.Helper()
-	source, err := policy.ReadDir("../examples/quickstart")
+	source, err := bundles.ReadDir("../examples/quickstart")
 	if err != nil {
 		t.Fatal(err)
 	}
-	compiled, diags := policy.Compile(source)
+	compiled, diags := compile.Bundle(source)
 	if diags != nil {
 		t.Fatal(diags)
 	}
@@ -86,7 +89,7 @@ func TestAFormLoadsAsItWasCompiled(t *testing.T) {
 // Repositories have a copy of the definitions for CUE's own tools.
 func TestCopiesOfTheDefinitions(t *testing.T) {
 	for _, module := range []string{"../examples/quickstart", "../examples/platform"} {
-		for file, want := range policy.Shipped() {
+		for file, want := range format.Files() {
 			data, err := os.ReadFile(filepath.Join(module, file))
 			if err != nil {
 				t.Fatal(err)
@@ -98,10 +101,10 @@ func TestCopiesOfTheDefinitions(t *testing.T) {
 	}
 }
 
-// compile compiles a bundle of two teams with these additions, and returns what is wrong.
-func compile(t *testing.T, bundle string) []string {
+// compileTwoTeams compiles a bundle of two teams with these additions, and returns what is wrong.
+func compileTwoTeams(t *testing.T, bundle string) []string {
 	t.Helper()
-	_, diags := policy.Compile(twoTeams(t, bundle))
+	_, diags := compile.Bundle(twoTeams(t, bundle))
 	var lines []string
 	for _, d := range diags {
 		lines = append(lines, d.String())
@@ -112,7 +115,7 @@ func compile(t *testing.T, bundle string) []string {
 // loaded is the policy of a bundle of two teams with these additions.
 func loaded(t testing.TB, bundle string) *policy.Policy {
 	t.Helper()
-	compiled, diags := policy.Compile(twoTeams(t, bundle))
+	compiled, diags := compile.Bundle(twoTeams(t, bundle))
 	if len(diags) > 0 {
 		t.Fatal(diags)
 	}
@@ -124,9 +127,9 @@ func loaded(t testing.TB, bundle string) *policy.Policy {
 	return p
 }
 
-func twoTeams(t testing.TB, bundle string) *policy.Source {
+func twoTeams(t testing.TB, bundle string) *bundles.Source {
 	t.Helper()
-	source, err := policy.ReadFS(fstest.MapFS{
+	source, err := bundles.ReadFS(fstest.MapFS{
 		"cue.mod/module.cue": {Data: []byte("module: \"example.com/test\"\nlanguage: version: \"v0.17.0\"\n")},
 		"bundle.cue": {Data: []byte(`package test
 
@@ -235,7 +238,7 @@ func TestWhatIsWrongWithABundleIsSaid(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			lines := compile(t, tc.bundle)
+			lines := compileTwoTeams(t, tc.bundle)
 			if len(lines) != len(tc.want) {
 				t.Fatalf("said %d things, want %d:\n%s", len(lines), len(tc.want), strings.Join(lines, "\n"))
 			}
@@ -259,14 +262,14 @@ func TestABundleIsHermetic(t *testing.T) {
 			if !strings.Contains(file, "package") {
 				file = "package test\n" + file
 			}
-			source, err := policy.ReadFS(fstest.MapFS{
+			source, err := bundles.ReadFS(fstest.MapFS{
 				"cue.mod/module.cue": {Data: []byte("module: \"example.com/test\"\nlanguage: version: \"v0.17.0\"\n")},
 				"bundle.cue":         {Data: []byte(file)},
 			}, ".")
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, diags := policy.Compile(source); len(diags) == 0 || diags[0].Pos.File != "bundle.cue" {
+			if _, diags := compile.Bundle(source); len(diags) == 0 || diags[0].Pos.File != "bundle.cue" {
 				t.Errorf("said %v", diags)
 			}
 		})
@@ -302,7 +305,7 @@ func FuzzNew(f *testing.F) {
 
 // Editors leave files behind whose names begin so; CUE does not see them either.
 func TestHiddenFilesAreNoPartOfASource(t *testing.T) {
-	source, err := policy.ReadFS(fstest.MapFS{
+	source, err := bundles.ReadFS(fstest.MapFS{
 		"cue.mod/module.cue":  {Data: []byte("module: \"example.com/test\"\n")},
 		"bundle.cue":          {},
 		".#bundle.cue":        {},

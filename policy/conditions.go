@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/cel-go/interpreter"
 	"stele.dev/stele/policy/expr"
+	"stele.dev/stele/policy/wording"
 	"stele.dev/stele/schemas/celtype"
 )
 
@@ -60,14 +61,14 @@ func (v *accessVars) Parent() interpreter.Activation { return nil }
 
 func (v *accessVars) ResolveName(name string) (any, bool) {
 	switch name {
-	case varRequest:
+	case expr.VarRequest:
 		if v.value == nil {
-			v.value = accessType.Value(v.request.fields())
+			v.value = expr.AccessType.Value(v.request.fields())
 		}
 		return v.value, true
-	case varObject:
+	case expr.VarObject:
 		return v.object, v.object != nil
-	case varOldObject:
+	case expr.VarOldObject:
 		return v.before, v.before != nil
 	}
 	return nil, false
@@ -113,7 +114,7 @@ func (p *Pending) Reason() string {
 	if x.decision.Denied {
 		return fmt.Sprintf("it depends on the object: %s, unless %s", x.decision.Reason, x.condition.Text)
 	}
-	return fmt.Sprintf("it depends on the object: %q%s allows it only when %s", x.decision.Rule, at(x.decision.Source), x.condition.Text)
+	return fmt.Sprintf("it depends on the object: %q%s allows it only when %s", x.decision.Rule, wording.At(x.decision.Source), x.condition.Text)
 }
 
 // Decide ends the decision for an object of a kind: what is to be written, nil of a
@@ -128,7 +129,7 @@ func (p *Pending) Decide(ctx context.Context, v *Version, object, old *Object) *
 			return x.decision
 		}
 		if why == "" && !x.decision.Denied {
-			why = fmt.Sprintf("%q%s would allow it, but %s", x.decision.Rule, at(x.decision.Source), unmet(x.condition.Text, err))
+			why = fmt.Sprintf("%q%s would allow it, but %s", x.decision.Rule, wording.At(x.decision.Source), unmet(x.condition.Text, err))
 		}
 	}
 	if p.end == nil {

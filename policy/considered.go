@@ -25,15 +25,15 @@ func (p *Policy) Consider(r *Request, d *Decision) (list []Considered) {
 		switch {
 		case l.asked != nil:
 			list = append(list, l.said(r, d))
-		case l.name == denyAuthorizer:
+		case l.name == DenyAuthorizer:
 			list = p.considerDenies(r, list)
-		case l.name == rbacAuthorizer:
+		case l.name == RBACAuthorizer:
 			before := len(list)
 			if list = p.considerBindings(r, list); len(list) == before && len(p.Outside()) > 0 {
 				list = append(list, p.unnamed(i, d))
 			}
-		case slices.Contains(r.Groups, mastersGroup):
-			list = append(list, Considered{Rule: mastersGroup, Verdict: verdictGrants})
+		case slices.Contains(r.Groups, MastersGroup):
+			list = append(list, Considered{Rule: MastersGroup, Verdict: verdictGrants})
 		}
 	}
 	return list

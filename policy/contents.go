@@ -62,12 +62,12 @@ func (f *Form) parts() []part {
 		}
 	}
 	for i := range f.Roles {
-		if owningTeam(f.Roles[i].ID) != BuiltinTeam {
+		if OwningTeam(f.Roles[i].ID) != BuiltinTeam {
 			roles[f.Roles[i].ID] = encoded(&f.Roles[i])
 		}
 	}
 	for i := range f.Bindings {
-		if owningTeam(f.Bindings[i].ID) != BuiltinTeam {
+		if OwningTeam(f.Bindings[i].ID) != BuiltinTeam {
 			bindings[f.Bindings[i].ID] = encoded(&f.Bindings[i])
 		}
 	}

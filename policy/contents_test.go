@@ -7,6 +7,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/bundles"
+	"stele.dev/stele/policy/compile"
 )
 
 func TestContentsTellWhatChanges(t *testing.T) {
@@ -26,14 +28,14 @@ bundle: teams: a: {
 }
 `
 	form := func(text string) *policy.Form {
-		source, err := policy.ReadFS(fstest.MapFS{
+		source, err := bundles.ReadFS(fstest.MapFS{
 			"cue.mod/module.cue": {Data: []byte("module: \"example.com/test\"\nlanguage: version: \"v0.17.0\"\n")},
 			"bundle.cue":         {Data: []byte(text)},
 		}, ".")
 		if err != nil {
 			t.Fatal(err)
 		}
-		compiled, diags := policy.Compile(source)
+		compiled, diags := compile.Bundle(source)
 		if len(diags) > 0 {
 			t.Fatal(diags)
 		}

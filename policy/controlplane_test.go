@@ -7,6 +7,8 @@ import (
 	"testing/fstest"
 
 	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/bundles"
+	"stele.dev/stele/policy/compile"
 )
 
 const withControlPlane = `package test
@@ -26,9 +28,9 @@ bundle: policy.#Bundle & {
 }
 `
 
-func controlPlane(t *testing.T, bundle string) *policy.Compiled {
+func controlPlane(t *testing.T, bundle string) *compile.Result {
 	t.Helper()
-	source, err := policy.ReadFS(fstest.MapFS{
+	source, err := bundles.ReadFS(fstest.MapFS{
 		"cue.mod/module.cue": {Data: []byte("module: \"example.com/test\"\nlanguage: version: \"v0.17.0\"\n")},
 		"bundle.cue":         {Data: []byte(bundle)},
 		// A copy in the repository, of another version, is not the program's.
@@ -37,7 +39,7 @@ func controlPlane(t *testing.T, bundle string) *policy.Compiled {
 	if err != nil {
 		t.Fatal(err)
 	}
-	compiled, diags := policy.Compile(source)
+	compiled, diags := compile.Bundle(source)
 	if len(diags) > 0 {
 		t.Fatal(diags)
 	}
@@ -103,14 +105,14 @@ func TestRolesOfControlPlaneComponents(t *testing.T) {
 
 // What a bundle itself says of resources is checked as before, also beside what it imports.
 func TestRulesBesideThoseOfThePackageAreChecked(t *testing.T) {
-	source, err := policy.ReadFS(fstest.MapFS{
+	source, err := bundles.ReadFS(fstest.MapFS{
 		"cue.mod/module.cue": {Data: []byte("module: \"example.com/test\"\nlanguage: version: \"v0.17.0\"\n")},
 		"bundle.cue":         {Data: []byte(withControlPlane + `bundle: teams: platform: rbac: clusterRoles: own: rules: r: {apiGroups: ["apps"], resources: ["deployments"], verbs: ["get"]}` + "\n")},
 	}, ".")
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, diags := policy.Compile(source)
+	_, diags := compile.Bundle(source)
 	if len(diags) != 1 || !strings.Contains(diags[0].String(), `nothing is served in the API group "apps"`) {
 		t.Errorf("%v", diags)
 	}

@@ -11,6 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/bundles"
+	"stele.dev/stele/policy/compile"
 )
 
 // thing is a definition, with these rules of its spec.
@@ -40,7 +42,7 @@ spec:
 
 // withThing is a bundle that embeds a definition, in another folder than its own, and
 // further files.
-func withThing(t *testing.T, definition string, more ...string) (*policy.Source, []string) {
+func withThing(t *testing.T, definition string, more ...string) (*bundles.Source, []string) {
 	t.Helper()
 	files := map[string]string{
 		"bundle.cue": strings.Replace(bundleFile("teams: a: crds: own.crds"), `import "stele.dev/policy"`, `import ("stele.dev/policy", own "example.com/test/teams/a")`, 1),
@@ -61,7 +63,7 @@ crds: "things.a.example.com": {...} @embed(file=crds/thing.yaml)
 func compileThing(t *testing.T, spec string) *policy.Version {
 	t.Helper()
 	source, _ := withThing(t, thing(spec))
-	compiled, diags := policy.Compile(source)
+	compiled, diags := compile.Bundle(source)
 	if len(diags) > 0 {
 		t.Fatal(diags)
 	}
@@ -91,7 +93,7 @@ func TestADefinitionIsAKind(t *testing.T) {
 
 func TestWhatIsEmbeddedIsPartOfTheSource(t *testing.T) {
 	source, _ := withThing(t, thing(""), "teams/a/crds/other.yaml", strings.ReplaceAll(thing(""), "thing", "other"), "ci.yaml", "on: push\n", "notes.json", "{}")
-	compiled, diags := policy.Compile(source)
+	compiled, diags := compile.Bundle(source)
 	if len(diags) > 0 {
 		t.Fatal(diags)
 	}
@@ -106,7 +108,7 @@ func TestWhatIsEmbeddedIsPartOfTheSource(t *testing.T) {
 	if len(compiled.Warnings) != 1 || compiled.Warnings[0].String() != want {
 		t.Errorf("it warns %v, want %s", compiled.Warnings, want)
 	}
-	again, diags := policy.Compile(compiled.Source)
+	again, diags := compile.Bundle(compiled.Source)
 	if len(diags) > 0 {
 		t.Fatal(diags)
 	}
@@ -151,7 +153,7 @@ func TestAWebhookThatIsNeverCalled(t *testing.T) {
 		"versions of one form": "  - {name: v2, served: true, storage: false, schema: {openAPIV3Schema: {type: object, description: other, properties: {spec: {type: object}}}}}\n",
 	} {
 		source, _ := withThing(t, strings.Replace(thing(""), "  versions:\n", "  conversion: "+webhook+"\n  versions:\n"+other, 1))
-		compiled, diags := policy.Compile(source)
+		compiled, diags := compile.Bundle(source)
 		if len(diags) > 0 {
 			t.Errorf("%s: %v", name, diags)
 			continue
@@ -165,7 +167,7 @@ func TestAWebhookThatIsNeverCalled(t *testing.T) {
 // A version that is not served and says what is not enforced is left out, with a warning.
 func TestAVersionThatIsNotServedIsLeftOut(t *testing.T) {
 	source, _ := withThing(t, strings.Replace(thing(""), "  versions:\n", "  versions:\n  - {name: v0, served: false, storage: false, schema: {openAPIV3Schema: {type: object, properties: {spec: {type: object, enum: [{a: 1}]}}}}}\n", 1))
-	compiled, diags := policy.Compile(source)
+	compiled, diags := compile.Bundle(source)
 	if len(diags) > 0 {
 		t.Fatal(diags)
 	}
@@ -184,7 +186,7 @@ bundle: teams: b: kinds: "things.a.example.com": {
 	versions: v1: #schema: spec: {}
 }
 `)
-	_, diags := policy.Compile(source)
+	_, diags := compile.Bundle(source)
 	if len(diags) != 1 || !strings.Contains(diags[0].Message, "the kind things.a.example.com") {
 		t.Errorf("it says %v", diags)
 	}
@@ -192,7 +194,7 @@ bundle: teams: b: kinds: "things.a.example.com": {
 
 func TestAnEmbedThatIsNotSwitchedOn(t *testing.T) {
 	source, _ := module(t, ".", map[string]string{"bundle.cue": bundleFile(`teams: a: crds: "things.a.example.com": {...} @embed(file=thing.yaml)`), "thing.yaml": thing("")})
-	_, diags := policy.Compile(source)
+	_, diags := compile.Bundle(source)
 	want := `bundle.cue:11: bundle.teams.a.crds."things.a.example.com": nothing is embedded here; write @extern(embed) at the top of the file, before the package`
 	if len(diags) != 1 || diags[0].String() != want {
 		t.Errorf("it says %v, want %s", diags, want)
@@ -200,7 +202,7 @@ func TestAnEmbedThatIsNotSwitchedOn(t *testing.T) {
 
 	// Of a team with several groups CUE misses the group as well.
 	source, _ = module(t, ".", map[string]string{"bundle.cue": bundleFile(`teams: b: crds: "things.b.example.com": {...} @embed(file=thing.yaml)`), "thing.yaml": thing("")})
-	if _, diags = policy.Compile(source); len(diags) == 0 || !strings.Contains(diags[0].Message, "nothing is embedded here") {
+	if _, diags = compile.Bundle(source); len(diags) == 0 || !strings.Contains(diags[0].Message, "nothing is embedded here") {
 		t.Errorf("with several groups it says %v", diags)
 	}
 }
@@ -290,7 +292,7 @@ func said(errs field.ErrorList) string {
 
 func TestNamesOfObjectsAreHeldToTheDefinition(t *testing.T) {
 	source, _ := withThing(t, strings.Replace(thing(""), "          spec:\n", "          metadata: {type: object, properties: {name: {type: string, pattern: '^t-', maxLength: 5}}}\n          spec:\n", 1))
-	compiled, diags := policy.Compile(source)
+	compiled, diags := compile.Bundle(source)
 	if len(diags) > 0 {
 		t.Fatal(diags)
 	}
@@ -323,7 +325,7 @@ func TestWhatCannotBeEmbedded(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			source, _ := module(t, ".", map[string]string{"bundle.cue": test.bundle, "x.yaml": test.data})
-			_, diags := policy.Compile(source)
+			_, diags := compile.Bundle(source)
 			if len(diags) != 1 || diags[0].String() != test.want {
 				t.Errorf("it says %v, want %s", diags, test.want)
 			}
@@ -337,7 +339,7 @@ func TestTheTextOfADefinitionMayBeLargerThanItsContent(t *testing.T) {
 		"bundle.cue": "@extern(embed)\n\n" + bundleFile(`teams: a: crds: "things.a.example.com": {...} @embed(file=x.yaml)`),
 		"x.yaml":     "# A license.\n---\n" + thing("") + strings.Repeat("# none\n", 600_000) + "---\n",
 	})
-	if _, diags := policy.Compile(source); len(diags) > 0 {
+	if _, diags := compile.Bundle(source); len(diags) > 0 {
 		t.Error(diags)
 	}
 }
@@ -350,7 +352,7 @@ func TestEmbeddedByAPattern(t *testing.T) {
 "spec": {"group": "a.example.com", "scope": "Cluster", "names": {"kind": "Thing", "plural": "things"}, "versions": [
 {"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {"type": "object"}}}]}}`,
 	})
-	compiled, diags := policy.Compile(source)
+	compiled, diags := compile.Bundle(source)
 	if len(diags) > 0 {
 		t.Fatal(diags)
 	}
@@ -409,7 +411,7 @@ func TestBoundsBeyondExactFloats(t *testing.T) {
 func TestWhatADefinitionSaysOfNames(t *testing.T) {
 	source, _ := withThing(t, strings.Replace(thing("            properties: {a: {type: string, anyOf: [{enum: [null]}, {minLength: 2}]}}"), "          spec:\n",
 		"          metadata: {type: object, properties: {name: {type: string, format: k8s-short-name, anyOf: [{enum: [cluster]}, {pattern: '^b', not: {maxLength: 2}}]}}}\n          spec:\n", 1))
-	compiled, diags := policy.Compile(source)
+	compiled, diags := compile.Bundle(source)
 	if len(diags) > 0 {
 		t.Fatal(diags)
 	}

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/compile"
 	"stele.dev/stele/schemas"
 	"stele.dev/stele/schemas/program"
 )
@@ -30,7 +31,7 @@ func TestNobodyIsAskedForAPolicyThatGoDecides(t *testing.T) {
 
 // A replica that starts while nothing can be evaluated must start all the same.
 func TestAPolicyLoadsThoughNothingCanBeEvaluated(t *testing.T) {
-	compiled, diags := policy.Compile(twoTeams(t, strings.NewReplacer("RULES", "", "BODY", "").Replace(
+	compiled, diags := compile.Bundle(twoTeams(t, strings.NewReplacer("RULES", "", "BODY", "").Replace(
 		strings.Replace(inCEL, "size", "cpus: *1 | int & >0, memory: *(cpus*2) | int, size", 1))))
 	if len(diags) > 0 {
 		t.Fatal(diags)

@@ -5,12 +5,13 @@ import (
 	"testing/fstest"
 	"time"
 
-	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/bundles"
+	"stele.dev/stele/policy/compile"
 )
 
 // A definition that refers to itself in many fields has more fields than can be looked at.
 func TestDefaultsOfRecursiveDefinitionsAreBounded(t *testing.T) {
-	source, err := policy.ReadFS(fstest.MapFS{
+	source, err := bundles.ReadFS(fstest.MapFS{
 		"cue.mod/module.cue": {Data: []byte("module: \"example.com/test\"\nlanguage: version: \"v0.17.0\"\n")},
 		"bundle.cue": {Data: []byte(bundleFile(widgets(widgetNames+`, versions: v1: #schema: spec?: #Node`) +
 			"\n#Node: {a?: #Node, b?: #Node, c?: #Node, d?: #Node, e?: #Node, size?: int}\n"))},
@@ -20,7 +21,7 @@ func TestDefaultsOfRecursiveDefinitionsAreBounded(t *testing.T) {
 	}
 	done := make(chan struct{})
 	go func() {
-		policy.Compile(source)
+		compile.Bundle(source)
 		close(done)
 	}()
 	select {

@@ -5,10 +5,19 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
+	"slices"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"stele.dev/stele/schemas"
 )
+
+// The roles and bindings that every policy has, after those of Kubernetes as far as
+// their resources are served. They are written into the form, so that a policy in
+// force keeps the ones it was compiled with.
+
+// BuiltinTeam stands in their ids where others have their team.
+const BuiltinTeam = "builtin"
 
 // FormVersion is the version of the form that this code writes, and the highest it
 // loads.
@@ -184,4 +193,41 @@ func DecodeForm(data []byte) (*Form, error) {
 		return nil, fmt.Errorf("policy: form: %w", err)
 	}
 	return f, nil
+}
+
+// Access is the part of a form that says who may do what.
+type Access struct {
+	Roles       []Role    `json:"roles,omitempty"`
+	Bindings    []Binding `json:"bindings,omitempty"`
+	Denies      []Deny    `json:"denies,omitempty"`
+	Authorizers []string  `json:"authorizers,omitempty"`
+	Plugins     []Plugin  `json:"plugins,omitempty"`
+}
+
+// Access is what the form says of it, without the programs of its conditions. It shares the rest
+// with the form.
+func (f *Form) Access() *Access {
+	a := &Access{Roles: f.Roles, Bindings: slices.Clone(f.Bindings), Denies: slices.Clone(f.Denies), Authorizers: f.Authorizers, Plugins: f.Plugins}
+	for i := range a.Bindings {
+		a.Bindings[i].When = a.Bindings[i].When.textOnly()
+	}
+	for i := range a.Denies {
+		a.Denies[i].Unless = a.Denies[i].Unless.textOnly()
+	}
+	return a
+}
+
+func (c *Condition) textOnly() *Condition {
+	if c == nil {
+		return nil
+	}
+	text := *c
+	text.Checked = nil
+	return &text
+}
+
+// OwningTeam is the team in an id.
+func OwningTeam(id string) string {
+	team, _, _ := strings.Cut(id, "/")
+	return team
 }

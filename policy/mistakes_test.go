@@ -8,6 +8,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/bundles"
+	"stele.dev/stele/policy/compile"
 )
 
 // here marks in a source where a diagnostic has to point.
@@ -15,13 +17,13 @@ const here = "§"
 
 // module makes a source of files in which the places of diagnostics are marked, and
 // returns those in order.
-func module(t *testing.T, pkg string, files map[string]string) (*policy.Source, []string) {
+func module(t *testing.T, pkg string, files map[string]string) (*bundles.Source, []string) {
 	t.Helper()
 	fsys := fstest.MapFS{"cue.mod/module.cue": {Data: []byte("module: \"example.com/test\"\nlanguage: version: \"v0.17.0\"\n")}}
 	for name, text := range files {
 		fsys[name] = &fstest.MapFile{Data: []byte(strings.ReplaceAll(text, here, ""))}
 	}
-	source, err := policy.ReadFS(fsys, pkg)
+	source, err := bundles.ReadFS(fsys, pkg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,7 +62,7 @@ func expect(t *testing.T, additions string, want ...string) {
 	expectAt(t, source, places, want...)
 }
 
-func expectAt(t *testing.T, source *policy.Source, places []string, want ...string) {
+func expectAt(t *testing.T, source *bundles.Source, places []string, want ...string) {
 	t.Helper()
 	if len(places) != len(want) {
 		t.Fatalf("the source has %d marks for %d diagnostics", len(places), len(want))
@@ -68,7 +70,7 @@ func expectAt(t *testing.T, source *policy.Source, places []string, want ...stri
 	for i := range want {
 		want[i] = places[i] + " " + want[i]
 	}
-	_, diags := policy.Compile(source)
+	_, diags := compile.Bundle(source)
 	var got []string
 	for _, d := range diags {
 		at, err := d.Pos.MarshalText()
@@ -348,7 +350,7 @@ func TestTheWholeFormatIsAllowedBesideAMistake(t *testing.T) {
 		}
 	}
 }`)})
-	_, diags := policy.Compile(source)
+	_, diags := compile.Bundle(source)
 	var wrong []string
 	for _, d := range diags {
 		if !strings.Contains(d.Message, "version of stele") && !strings.Contains(d.Message, "is not supported yet") {
@@ -371,14 +373,14 @@ func FuzzCompile(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, additions string) {
-		source, err := policy.ReadFS(fstest.MapFS{
+		source, err := bundles.ReadFS(fstest.MapFS{
 			"cue.mod/module.cue": {Data: []byte("module: \"example.com/test\"\nlanguage: version: \"v0.17.0\"\n")},
 			"bundle.cue":         {Data: []byte(bundleFile(additions))},
 		}, ".")
 		if err != nil {
 			t.Skip()
 		}
-		compiled, diags := policy.Compile(source)
+		compiled, diags := compile.Bundle(source)
 		if (compiled == nil) != (len(diags) > 0) {
 			t.Fatalf("%v, and said %v", compiled, diags)
 		}
@@ -484,7 +486,7 @@ func TestWhatIsNoPackageIsSaid(t *testing.T) {
 	}
 	t.Run("a folder of packages", func(t *testing.T) {
 		source, _ := module(t, "clusters", map[string]string{"clusters/dev/a.cue": "package test\nbundle: {}\n"})
-		_, diags := policy.Compile(source)
+		_, diags := compile.Bundle(source)
 		if len(diags) != 1 || diags[0].String() != "the folder has no CUE files; name the one that `bundle` is in" {
 			t.Errorf("%v", diags)
 		}

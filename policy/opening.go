@@ -21,7 +21,7 @@ func (f *Form) Opened(kind *schemas.Kind, was *Kind) *schemas.Diagnostic {
 	to, hint := f.reach(kind), ""
 	shows := "all that they ever were"
 	if to.Bounded() {
-		if d, err := parseReach(to.Reach); err != nil || d <= from {
+		if d, err := ParseReach(to.Reach); err != nil || d <= from {
 			return nil
 		}
 		shows = "what they were in the last " + to.Reach
@@ -44,7 +44,7 @@ func (f *Form) reach(kind *schemas.Kind) Window {
 			return said
 		}
 	}
-	if holdsSecrets(kind) {
+	if HoldsSecrets(kind) {
 		return Window{ID: defaultSensitiveWindowID, Resource: kind.Resource(), Reach: defaultSensitiveWindow}
 	}
 	return Window{ID: defaultWindowID, Resource: kind.Resource(), Reach: defaultWindow}

@@ -6,7 +6,8 @@ import (
 	"testing/fstest"
 
 	"github.com/rogpeppe/go-internal/txtar"
-	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/bundles"
+	"stele.dev/stele/policy/compile"
 )
 
 const (
@@ -51,11 +52,11 @@ func TestWhatPeopleMistype(t *testing.T) {
 			if !found {
 				fsys[tc.file] = &fstest.MapFile{Data: []byte(tc.new)}
 			}
-			source, err := policy.ReadFS(fsys, "clusters/dev")
+			source, err := bundles.ReadFS(fsys, "clusters/dev")
 			if err != nil {
 				t.Fatal(err)
 			}
-			compiled, diags := policy.Compile(source)
+			compiled, diags := compile.Bundle(source)
 			var got []string
 			for _, d := range diags {
 				got = append(got, d.String())

@@ -5,7 +5,8 @@ import (
 	"testing"
 	"testing/fstest"
 
-	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/bundles"
+	"stele.dev/stele/policy/pluginconfig"
 )
 
 const hours = `
@@ -49,14 +50,14 @@ func TestConfigurationsOfPluginsAreHeldAgainstWhatTheProgramsSay(t *testing.T) {
 		{"the schema is no CUE", "config: {x: 1}", "#Config: {", "p.cue:9: bundle.plugins.hours.config: the plugin's schema is no CUE: expected '}', found 'EOF'; this is for the plugin's author"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			source, err := policy.ReadFS(fstest.MapFS{
+			source, err := bundles.ReadFS(fstest.MapFS{
 				"cue.mod/module.cue": {Data: []byte("module: \"example.com/p\"\nlanguage: version: \"v0.17.0\"\n")},
 				"p.cue":              {Data: []byte(strings.ReplaceAll(pluginsOfABundle, "CONFIG", c.config))},
 			}, ".")
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := policy.CheckPluginConfigs(source, map[string]string{"hours": c.schema}).Error(); got != c.want {
+			if got := pluginconfig.Check(source, map[string]string{"hours": c.schema}).Error(); got != c.want {
 				t.Errorf("got\n%s\nwant\n%s", got, c.want)
 			}
 		})
@@ -74,7 +75,7 @@ func TestAFileWithAConfigurationIsHeldAgainstWhatTheProgramSays(t *testing.T) {
 		{"a field is missing", "c.cue", "from: 9", "", "c.cue:1: to: field is required but not present"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			got, diags := policy.ReadPluginConfig(hours, c.file, []byte(c.config))
+			got, diags := pluginconfig.Read(hours, c.file, []byte(c.config))
 			if string(got) != c.json || diags.Error() != c.wrong {
 				t.Errorf("got %s\n%s\nwant %s\n%s", got, diags.Error(), c.json, c.wrong)
 			}

@@ -10,6 +10,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/structured-merge-diff/v6/typed"
+	"stele.dev/stele/policy/expr"
 	"stele.dev/stele/schemas"
 	"stele.dev/stele/schemas/builtin"
 	"stele.dev/stele/schemas/celtype"
@@ -70,7 +71,7 @@ type Version struct {
 	rules     []*schemaRule
 	admission map[admissionKey][]matchedRule
 
-	wording wording
+	rewording rewording
 
 	mergeOnce sync.Once
 	merge     typed.ParseableType
@@ -110,7 +111,7 @@ func newPolicy(form *Form, options ...program.Option) (*Policy, error) {
 			if v.Program, err = program.New(v.Schema, options...); err != nil {
 				return nil, fmt.Errorf("policy: %s %s: %w", k.Resource(), v.Name, err)
 			}
-			v.object = sync.OnceValue(func() *celtype.Type { return resourceTypeOf(v.Kind.Kind, v.Version) })
+			v.object = sync.OnceValue(func() *celtype.Type { return expr.ResourceType(v.Kind.Kind, v.Version) })
 			if v.rules, err = newSchemaRules(k.Kind, v.Version); err != nil {
 				return nil, fmt.Errorf("policy: %s %s: %w", k.Resource(), v.Name, err)
 			}

@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/bundles"
 )
 
 // layered is a repository of a base, a team and a cluster. Each of them has a role, a
@@ -148,7 +149,7 @@ func TestRulesPointAtTheirOwnLine(t *testing.T) {
 			}
 		}
 	}
-	source, err := policy.ReadFS(module, "clusters/c")
+	source, err := bundles.ReadFS(module, "clusters/c")
 	if err != nil {
 		t.Fatal(err)
 	}

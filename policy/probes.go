@@ -49,6 +49,15 @@ type ObjectProbe struct {
 	Refused []string `json:"refused,omitempty"`
 }
 
+// AddProbes adds the probes to a form, with what the policy that it gives makes of them. It fails if the form gives none.
+func (f *Form) AddProbes() error {
+	p, err := newPolicy(f)
+	if err == nil {
+		f.Probes = p.probe()
+	}
+	return err
+}
+
 // probe makes the probes of a form, and asks the policy that it gives about them.
 func (p *Policy) probe() *Probes {
 	probes := &Probes{}

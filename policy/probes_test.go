@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/compile"
 )
 
 // everything is a bundle with all that a form can hold.
@@ -31,7 +32,7 @@ var everything = strings.NewReplacer("RULES", `validations: small: {path: "spec.
 func TestFormsOfOtherVersions(t *testing.T) {
 	const newest = "testdata/forms/2026-11-21.json"
 	if *update {
-		compiled, diags := policy.Compile(twoTeams(t, everything))
+		compiled, diags := compile.Bundle(twoTeams(t, everything))
 		if len(diags) > 0 {
 			t.Fatal(diags)
 		}
@@ -68,7 +69,7 @@ func TestFormsOfOtherVersions(t *testing.T) {
 // A program that would decide otherwise than the one that compiled the form does not
 // load it.
 func TestAFormThatMeansSomethingElseHere(t *testing.T) {
-	compiled, diags := policy.Compile(twoTeams(t, everything))
+	compiled, diags := compile.Bundle(twoTeams(t, everything))
 	if len(diags) > 0 {
 		t.Fatal(diags)
 	}
@@ -118,7 +119,7 @@ func TestAFormThatMeansSomethingElseHere(t *testing.T) {
 // A rule that comes out differently now and then, by the order of a map that it makes
 // itself, does not keep its policy from being loaded.
 func TestProbesOfWhatIsNotStable(t *testing.T) {
-	compiled, diags := policy.Compile(twoTeams(t, strings.NewReplacer("RULES", "", "BODY", `admission: validate: v: {match: {apiGroups: ["b.example.com"], resources: ["things"]}
+	compiled, diags := compile.Bundle(twoTeams(t, strings.NewReplacer("RULES", "", "BODY", `admission: validate: v: {match: {apiGroups: ["b.example.com"], resources: ["things"]}
 		validations: x: expression: "{'a': 1, 'b': 2, 'c': 3, 'd': 4, 'e': 5, 'f': 6, 'g': 7, 'h': 8}.map(k, k)[0] != 'h'"
 	}`).Replace(inCEL)))
 	if len(diags) > 0 {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/rights"
 )
 
 // A few lines can be rules times subjects times namespaces that no memory has room for.
@@ -24,19 +25,19 @@ func TestRightsThatNoMemoryHasRoomForAreRefused(t *testing.T) {
 		binding.Subjects = append(binding.Subjects, policy.Subject{User: name})
 	}
 	role := policy.Role{Name: "r", Rules: []policy.Rule{{Verbs: []string{"get"}, APIGroups: []string{""}, Resources: many("pods/s%d")}}}
-	if _, err := policy.NewRights(&policy.Access{Roles: []policy.Role{role}, Bindings: []policy.Binding{binding}}); !errors.Is(err, policy.ErrIntricate) {
+	if _, err := rights.New(&policy.Access{Roles: []policy.Role{role}, Bindings: []policy.Binding{binding}}); !errors.Is(err, rights.ErrIntricate) {
 		t.Error(err)
 	}
 }
 
 // ofOneGroup are bindings of one group, each in namespaces of its own.
-func ofOneGroup(t *testing.T, n int, where string) *policy.Rights {
+func ofOneGroup(t *testing.T, n int, where string) *rights.Rights {
 	t.Helper()
 	a := &policy.Access{Roles: []policy.Role{{Name: "r", Rules: []policy.Rule{{ID: "r", Verbs: []string{"get", "list"}, APIGroups: []string{"example.com"}, Resources: []string{"widgets"}}}}}}
 	for i := range n {
 		a.Bindings = append(a.Bindings, policy.Binding{ID: fmt.Sprint("b", i), Role: "r", Subjects: []policy.Subject{{Group: "devs"}}, Namespaces: []string{strings.ReplaceAll(where, "%", fmt.Sprint(i))}})
 	}
-	r, err := policy.NewRights(a)
+	r, err := rights.New(a)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,7 +52,7 @@ func TestManyHoldersAreComparedAtOnce(t *testing.T) {
 	is := ofOneGroup(t, n, "ns-%-*")
 	against := is.Against(ofOneGroup(t, n-1, "ns-%-*"))
 	held := 0
-	for _, h := range is.WhoCan(&policy.Question{Verb: "get", Group: "example.com", Resource: "widgets", AnyNamespace: true}).Holders {
+	for _, h := range is.WhoCan(&rights.Question{Verb: "get", Group: "example.com", Resource: "widgets", AnyNamespace: true}).Holders {
 		had, err := against.Held(ctx, &h)
 		if err != nil {
 			t.Fatal(err)
@@ -71,7 +72,7 @@ func TestManyHoldersAreComparedAtOnce(t *testing.T) {
 func TestADifferenceEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	if _, err := policy.Difference(ctx, ofOneGroup(t, 0, ""), ofOneGroup(t, 2000, "*a%*b*"), policy.Selection{AnyNamespace: true}); !errors.Is(err, context.DeadlineExceeded) {
+	if _, err := rights.Difference(ctx, ofOneGroup(t, 0, ""), ofOneGroup(t, 2000, "*a%*b*"), rights.Selection{AnyNamespace: true}); !errors.Is(err, context.DeadlineExceeded) {
 		t.Error(err)
 	}
 }

@@ -3,6 +3,7 @@ package policy
 import (
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"stele.dev/stele/policy/expr"
 	"stele.dev/stele/schemas"
 	"stele.dev/stele/schemas/celtype"
 )
@@ -32,12 +33,12 @@ func (v *Version) Serves(subresource string) bool {
 // Scale is autoscaling/v1's kind of that name. It has no program, for nothing of the kind
 // is stored: an object of it is a view of another one, see [schemas.Scale].
 var Scale = func() *Version {
-	v := &Version{Version: &scaleKind.Versions[0], Kind: &Kind{Kind: &scaleKind}, object: func() *celtype.Type { return scaleType.t }}
+	v := &Version{Version: &scaleKind.Versions[0], Kind: &Kind{Kind: &scaleKind}, object: func() *celtype.Type { return scaleType }}
 	v.Kind.Versions = []*Version{v}
 	return v
 }()
 
-var scaleType = objectTypeOf(&scaleKind, &scaleKind.Versions[0])
+var scaleType = expr.ResourceType(&scaleKind, &scaleKind.Versions[0])
 
 var scaleKind = schemas.Kind{
 	Group: autoscalingv1.GroupName, Kind: "Scale", ListKind: "ScaleList", Plural: "scales", Singular: "scale", StorageVersion: "v1", Builtin: true,

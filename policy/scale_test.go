@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/compile"
 	"stele.dev/stele/schemas"
 )
 
@@ -35,7 +35,7 @@ bundle: policy.#Bundle & {
 func compileScaled(t *testing.T, part string) schemas.Diagnostics {
 	t.Helper()
 	source, _ := module(t, ".", map[string]string{"bundle.cue": strings.Replace(scaledBundle, "PART", part, 1)})
-	_, diags := policy.Compile(source)
+	_, diags := compile.Bundle(source)
 	return diags
 }
 

@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"stele.dev/stele/policy/expr"
+	"stele.dev/stele/policy/wording"
 	"stele.dev/stele/schemas"
 	"stele.dev/stele/schemas/celtype"
 )
@@ -32,7 +33,7 @@ type ruleStep struct {
 	keys []string
 }
 
-func parseRulePath(text string) (path rulePath, err error) {
+func ParseRulePath(text string) (path rulePath, err error) {
 	rest := strings.TrimPrefix(text, ".")
 	for rest != "" {
 		switch after, each := strings.CutPrefix(rest, "[*]"); {
@@ -72,8 +73,8 @@ func parseRulePath(text string) (path rulePath, err error) {
 
 // in finds the type of what the path leads to, and whether it leads into lists whose items
 // nothing tells apart.
-func (p rulePath) in(k *schemas.Kind, v *schemas.Version) (t *celtype.Type, items bool, err error) {
-	name := fmt.Sprintf("%s.%s.%s", cmpGroup(k.Group), v.Name, k.Kind)
+func (p rulePath) Type(k *schemas.Kind, v *schemas.Version) (t *celtype.Type, items bool, err error) {
+	name := expr.TypeName(k, v)
 	if len(p) == 0 {
 		return celtype.Self(name, v.Schema), false, nil
 	}
@@ -129,9 +130,32 @@ func fieldOf(n *schemas.Node, name string) *schemas.Node {
 	return fields[i].Schema
 }
 
+// node is the schema of the parts that the path leads to; nil if that is not known.
+func (p rulePath) Node(n *schemas.Node) *schemas.Node {
+	for _, step := range p {
+		switch {
+		case n == nil:
+			return nil
+		case step.each && n.List != nil:
+			n = n.List.Items
+		case step.each && n.Struct != nil && len(n.Struct.Patterns) == 1:
+			n = n.Struct.Patterns[0].Value
+		case step.each || n.Struct == nil:
+			return nil
+		default:
+			i := slices.IndexFunc(n.Struct.Fields, func(f schemas.Field) bool { return f.Name == step.name })
+			if i < 0 {
+				return nil
+			}
+			n = n.Struct.Fields[i].Schema
+		}
+	}
+	return n
+}
+
 // unknown is the first field of the path that the schema does not have, and those it has
 // in its place.
-func (p rulePath) unknown(n *schemas.Node) (name string, known []string) {
+func (p rulePath) Unknown(n *schemas.Node) (name string, known []string) {
 	for _, step := range p {
 		next := fieldOf(n, step.name)
 		if next == nil {
@@ -166,7 +190,7 @@ func (p rulePath) String() string {
 }
 
 // ruleID names a rule in CEL of a kind.
-func ruleID(k *schemas.Kind, r *schemas.Rule) string {
+func RuleID(k *schemas.Kind, r *schemas.Rule) string {
 	return k.Resource() + "/validations/" + r.Name
 }
 
@@ -184,10 +208,10 @@ type schemaRule struct {
 func newSchemaRules(k *schemas.Kind, v *schemas.Version) (rules []*schemaRule, err error) {
 	for i := range v.Rules {
 		r := &schemaRule{Rule: &v.Rules[i]}
-		if r.path, err = parseRulePath(r.Path); err != nil {
+		if r.path, err = ParseRulePath(r.Path); err != nil {
 			return nil, err
 		}
-		if r.self, _, err = r.path.in(k, v); err != nil {
+		if r.self, _, err = r.path.Type(k, v); err != nil {
 			return nil, err
 		}
 		r.field = fieldSteps(r.FieldPath)
@@ -392,7 +416,7 @@ func (r *schemaRule) text() string {
 }
 
 // suffix is where the rule stands.
-func (r *schemaRule) suffix() string { return at(r.Source.String()) }
+func (r *schemaRule) suffix() string { return wording.At(r.Source.String()) }
 
 // selfVars are what a rule of a schema can name.
 type selfVars struct {
@@ -406,14 +430,14 @@ func (v *selfVars) Parent() interpreter.Activation { return nil }
 
 func (v *selfVars) ResolveName(name string) (any, bool) {
 	switch {
-	case name == varSelf:
+	case name == expr.VarSelf:
 		return v.of(v.e.object, v.value), true
-	case name == varOldSelf && v.r.OptionalOldSelf:
+	case name == expr.VarOldSelf && v.r.OptionalOldSelf:
 		if !v.known || v.before == nil {
 			return types.OptionalNone, true
 		}
 		return types.OptionalOf(v.of(v.e.old, v.before)), true
-	case name == varOldSelf && v.known:
+	case name == expr.VarOldSelf && v.known:
 		return v.of(v.e.old, v.before), true
 	}
 	return nil, false

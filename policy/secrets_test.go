@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/compile"
 	"stele.dev/stele/schemas"
 )
 
@@ -83,7 +83,7 @@ func TestSecretsAreNotShown(t *testing.T) {
 		` + strings.ReplaceAll(key, "\n", "\n\t\t") + `
 		"""]
 }`)})
-	_, diags := policy.Compile(source)
+	_, diags := compile.Bundle(source)
 	if len(diags) < 6 {
 		t.Fatalf("said only\n%v", diags)
 	}

@@ -7,15 +7,16 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/compile"
 	"stele.dev/stele/schemas"
 )
 
 // compiled compiles the additions to a bundle, in which the places of sources are
 // marked.
-func compiled(t *testing.T, additions string) (*policy.Compiled, []schemas.Position) {
+func compiled(t *testing.T, additions string) (*compile.Result, []schemas.Position) {
 	t.Helper()
 	source, places := module(t, ".", map[string]string{"bundle.cue": bundleFile(additions)})
-	c, diags := policy.Compile(source)
+	c, diags := compile.Bundle(source)
 	if diags != nil {
 		t.Fatal(diags)
 	}

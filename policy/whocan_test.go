@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/rights"
 )
 
 // The requests that the policies of [randomForm] are asked about: for each word that occurs
@@ -49,9 +50,9 @@ func by(s policy.Subject, r policy.Request) policy.Request {
 	return r
 }
 
-func rightsOf(t *testing.T, f *policy.Form) *policy.Rights {
+func rightsOf(t *testing.T, f *policy.Form) *rights.Rights {
 	t.Helper()
-	r, err := policy.NewRights(f.Access())
+	r, err := rights.New(f.Access())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,23 +76,23 @@ func TestWhoCanIsWhatIsAuthorized(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		rights := rightsOf(t, &f)
+		of := rightsOf(t, &f)
 		for r := range everyRequest {
 			if rng.IntN(20) > 0 {
 				continue
 			}
-			q := policy.Question{Verb: r.Verb, Path: r.Path, Group: r.Group, Resource: r.Resource, Subresource: r.Subresource, Namespace: r.Namespace, Name: r.Name}
+			q := rights.Question{Verb: r.Verb, Path: r.Path, Group: r.Group, Resource: r.Resource, Subresource: r.Subresource, Namespace: r.Namespace, Name: r.Name}
 			if r.IsResource && r.Name == "" && r.Verb != "create" {
 				continue // which asks about any name
 			}
-			answer := rights.WhoCan(&q)
+			answer := of.WhoCan(&q)
 			for _, s := range someone {
 				asked := by(s, r)
-				listed := slices.ContainsFunc(answer.Holders, func(h policy.Holder) bool {
+				listed := slices.ContainsFunc(answer.Holders, func(h rights.Holder) bool {
 					return !h.Denied && (h.Subject == s || slices.Contains(asked.Groups, h.Subject.Group) && h.Subject.Group != "")
-				}) && !slices.ContainsFunc(answer.Holders, func(h policy.Holder) bool { return h.Denied && h.Subject == s })
+				}) && !slices.ContainsFunc(answer.Holders, func(h rights.Holder) bool { return h.Denied && h.Subject == s })
 				// A deny that meets a group of theirs is not a deny of that group's holders.
-				meets := func(o policy.Objection) bool {
+				meets := func(o rights.Objection) bool {
 					return slices.ContainsFunc(o.Subjects, func(x policy.Subject) bool {
 						return x.User != "" && x.User == asked.User || x.Group != "" && slices.Contains(asked.Groups, x.Group)
 					})
@@ -102,7 +103,7 @@ func TestWhoCanIsWhatIsAuthorized(t *testing.T) {
 				} else if len(f.Authorizers) == 0 {
 					answers[allowed]++
 				}
-				own := slices.ContainsFunc(answer.Holders, func(h policy.Holder) bool { return !h.Denied && h.Subject == s })
+				own := slices.ContainsFunc(answer.Holders, func(h rights.Holder) bool { return !h.Denied && h.Subject == s })
 				if allowed := p.Authorize(context.Background(), &asked).Allowed; own && !allowed {
 					t.Fatalf("seed %d, chain %v: %+v by %v is listed, and refused\n%+v", seed, f.Authorizers, r, s, answer)
 				}
@@ -115,7 +116,7 @@ func TestWhoCanIsWhatIsAuthorized(t *testing.T) {
 }
 
 // matches tells whether a scope has a request.
-func matches(s *policy.Scope, r *policy.Request) bool {
+func matches(s *rights.Scope, r *policy.Request) bool {
 	is := func(words, except []string, word string) bool {
 		return (slices.Contains(words, word) || slices.Contains(words, "*")) && !slices.Contains(except, word)
 	}
@@ -185,8 +186,8 @@ func TestDifferenceIsThatOfAllDecisions(t *testing.T) {
 			t.Fatal(err)
 		}
 		from, to := rightsOf(t, &before), rightsOf(t, &after)
-		order := policy.ChainDifference(from, to)
-		changes, err := policy.Difference(t.Context(), from, to, policy.Selection{AnyNamespace: true})
+		order := rights.ChainDifference(from, to)
+		changes, err := rights.Difference(t.Context(), from, to, rights.Selection{AnyNamespace: true})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -205,7 +206,7 @@ func TestDifferenceIsThatOfAllDecisions(t *testing.T) {
 				if !matches(&c.Scope, &r) {
 					continue
 				}
-				if c.Type == policy.Denied || c.Type == policy.NotDenied {
+				if c.Type == rights.Denied || c.Type == rights.NotDenied {
 					denied[c.Subject] = true
 					continue
 				}
@@ -219,9 +220,9 @@ func TestDifferenceIsThatOfAllDecisions(t *testing.T) {
 				was, is := p.Authorize(context.Background(), &asked).Allowed, q.Authorize(context.Background(), &asked).Allowed
 				want := ""
 				if is && !was {
-					want = policy.Gained
+					want = rights.Gained
 				} else if was && !is {
-					want = policy.Lost
+					want = rights.Lost
 				}
 				got := said[s]
 				if got == "" && s.Group != "system:authenticated" && want != "" {
@@ -247,14 +248,14 @@ func TestDifferenceIsThatOfAllDecisions(t *testing.T) {
 			}
 		}
 	}
-	for _, want := range []string{policy.Gained, policy.Lost, policy.Denied, policy.NotDenied} {
+	for _, want := range []string{rights.Gained, rights.Lost, rights.Denied, rights.NotDenied} {
 		if types[want] < 20 {
 			t.Errorf("there are few changes of the type %s: %v", want, types)
 		}
 	}
 }
 
-func text(changes []policy.AccessChange) string {
+func text(changes []rights.AccessChange) string {
 	var b strings.Builder
 	for _, c := range changes {
 		fmt.Fprintf(&b, "%+v\n", c)
@@ -263,12 +264,12 @@ func text(changes []policy.AccessChange) string {
 }
 
 // accessOf is a policy by which devs may get secrets.
-func accessOf(chain []string, plugins []policy.Plugin, when string) *policy.Rights {
+func accessOf(chain []string, plugins []policy.Plugin, when string) *rights.Rights {
 	b := policy.Binding{ID: "b", Role: "r", Subjects: []policy.Subject{{Group: "devs"}}, Namespaces: []string{"*"}}
 	if when != "" {
 		b.When = &policy.Condition{Expression: policy.Expression{Text: when}}
 	}
-	r, err := policy.NewRights(&policy.Access{
+	r, err := rights.New(&policy.Access{
 		Roles:       []policy.Role{{Name: "r", Rules: []policy.Rule{{ID: "r/x", Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{"secrets"}}}}},
 		Bindings:    []policy.Binding{b},
 		Authorizers: chain, Plugins: plugins,
@@ -283,8 +284,8 @@ func TestWhoCanNamesTheAuthorizersThatItDoesNotKnow(t *testing.T) {
 	plugin := policy.Plugin{Name: "window", FailurePolicy: "Deny", Match: policy.PluginMatch{Verbs: []string{"get"}}}
 	shadow := policy.Plugin{Name: "shadow", Shadow: true}
 	r := accessOf([]string{"abac", "plugin:window", "plugin:shadow", "deny", "rbac", "webhook"}, []policy.Plugin{plugin, shadow}, "")
-	secrets := policy.Question{Verb: "get", Resource: "secrets"}
-	want := []policy.Outsider{
+	secrets := rights.Question{Verb: "get", Resource: "secrets"}
+	want := []rights.Outsider{
 		{Authorizer: "abac", MayAllow: true},
 		{Authorizer: "plugin:window", MayAllow: true, MayDeny: true, FailurePolicy: "Deny"},
 		{Authorizer: "webhook", MayAllow: true},
@@ -294,11 +295,11 @@ func TestWhoCanNamesTheAuthorizersThatItDoesNotKnow(t *testing.T) {
 	}
 	// A plugin that is asked about something else has nothing to do with it.
 	secrets.Verb = "delete"
-	if got := r.WhoCan(&secrets).Outsiders; !slices.Equal(got, []policy.Outsider{want[0], want[2]}) {
+	if got := r.WhoCan(&secrets).Outsiders; !slices.Equal(got, []rights.Outsider{want[0], want[2]}) {
 		t.Errorf("%+v", got)
 	}
 	// Where the chain has no rbac, no binding grants anything.
-	if got := accessOf([]string{"deny", "webhook"}, nil, "").WhoCan(&policy.Question{Verb: "get", Resource: "secrets"}).Holders; len(got) != 1 || got[0].Subject.Group != "system:masters" {
+	if got := accessOf([]string{"deny", "webhook"}, nil, "").WhoCan(&rights.Question{Verb: "get", Resource: "secrets"}).Holders; len(got) != 1 || got[0].Subject.Group != "system:masters" {
 		t.Errorf("%+v", got)
 	}
 }
@@ -311,7 +312,7 @@ func TestConditionsAreComparedByTheirText(t *testing.T) {
 		{"a", "", "Changed: when a > "},
 		{"a", "b", "Changed: when a > when b"},
 	} {
-		changes, err := policy.Difference(t.Context(), accessOf(nil, nil, tc.before), accessOf(nil, nil, tc.after), policy.Selection{AnyNamespace: true})
+		changes, err := rights.Difference(t.Context(), accessOf(nil, nil, tc.before), accessOf(nil, nil, tc.after), rights.Selection{AnyNamespace: true})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -354,7 +355,7 @@ func TestTheChainIsCompared(t *testing.T) {
 		}},
 	} {
 		var got []string
-		for _, c := range policy.ChainDifference(accessOf(tc.before, tc.plugins[0], ""), accessOf(tc.after, tc.plugins[1], "")) {
+		for _, c := range rights.ChainDifference(accessOf(tc.before, tc.plugins[0], ""), accessOf(tc.after, tc.plugins[1], "")) {
 			got = append(got, fmt.Sprintf("%s %s %v: %s", c.Authorizer, c.Type, c.Weaker, c.Message))
 		}
 		if !slices.Equal(got, tc.want) {
@@ -365,7 +366,7 @@ func TestTheChainIsCompared(t *testing.T) {
 
 // Two large policies that differ in much are compared.
 func TestLargePoliciesAreCompared(t *testing.T) {
-	large := func(shift int) *policy.Rights {
+	large := func(shift int) *rights.Rights {
 		a := &policy.Access{}
 		for i := range 100 {
 			role := policy.Role{Name: fmt.Sprint("r", i)}
@@ -377,13 +378,13 @@ func TestLargePoliciesAreCompared(t *testing.T) {
 			a.Bindings = append(a.Bindings, policy.Binding{ID: fmt.Sprint("b", i), Role: role.Name, Namespaces: []string{fmt.Sprintf("team-%d-*", i%20)},
 				Subjects: []policy.Subject{{Group: fmt.Sprint("g", i%30)}, {User: fmt.Sprint("u", i)}}})
 		}
-		r, err := policy.NewRights(a)
+		r, err := rights.New(a)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return r
 	}
-	changes, err := policy.Difference(t.Context(), large(0), large(1), policy.Selection{AnyNamespace: true})
+	changes, err := rights.Difference(t.Context(), large(0), large(1), rights.Selection{AnyNamespace: true})
 	if err != nil || len(changes) < 1000 {
 		t.Errorf("%d changes, %v", len(changes), err)
 	}
@@ -400,11 +401,11 @@ func TestRulesThatCutEachOtherIntoTooMuchAreRefused(t *testing.T) {
 	for i := range 60 {
 		role.Rules = append(role.Rules, policy.Rule{ID: fmt.Sprint(i), Verbs: half(), APIGroups: half(), Resources: half(), ResourceNames: half()})
 	}
-	r, err := policy.NewRights(&policy.Access{Roles: []policy.Role{role}, Bindings: []policy.Binding{{ID: "b", Role: "r", Namespaces: half(), Subjects: []policy.Subject{{User: "u"}}}}})
+	r, err := rights.New(&policy.Access{Roles: []policy.Role{role}, Bindings: []policy.Binding{{ID: "b", Role: "r", Namespaces: half(), Subjects: []policy.Subject{{User: "u"}}}}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := policy.Difference(t.Context(), accessOf(nil, nil, ""), r, policy.Selection{AnyNamespace: true}); !errors.Is(err, policy.ErrIntricate) {
+	if _, err := rights.Difference(t.Context(), accessOf(nil, nil, ""), r, rights.Selection{AnyNamespace: true}); !errors.Is(err, rights.ErrIntricate) {
 		t.Errorf("%v", err)
 	}
 }

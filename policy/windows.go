@@ -2,16 +2,13 @@ package policy
 
 import (
 	"fmt"
-	"maps"
 	"math"
 	"slices"
 	"strconv"
 	"time"
 
-	"cuelang.org/go/cue"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"stele.dev/stele/schemas"
-	"stele.dev/stele/schemas/builtin"
 )
 
 // HistoryVerb is what reading further back than a kind's window takes.
@@ -67,7 +64,7 @@ func (k *Kind) sensitive() bool {
 }
 
 // holdsSecrets is the same of a kind that has no programs yet.
-func holdsSecrets(k *schemas.Kind) bool {
+func HoldsSecrets(k *schemas.Kind) bool {
 	return isSecrets(k) || slices.ContainsFunc(k.Versions, func(v schemas.Version) bool { return v.Schema.HasSensitive() })
 }
 
@@ -84,7 +81,7 @@ func (p *Policy) openWindows() error {
 		w := p.form.Windows[i]
 		if w.Bounded() {
 			var err error
-			if w.duration, err = parseReach(w.Reach); err != nil {
+			if w.duration, err = ParseReach(w.Reach); err != nil {
 				return fmt.Errorf("policy: %s: %w", w.ID, err)
 			}
 		}
@@ -93,7 +90,7 @@ func (p *Policy) openWindows() error {
 	for _, k := range p.kinds {
 		p.byResource[k.GroupResource()] = k
 		if k.window = said[k.Resource()]; k.window == nil && k.sensitive() {
-			d, err := parseReach(defaultSensitiveWindow)
+			d, err := ParseReach(defaultSensitiveWindow)
 			if err != nil {
 				return err
 			}
@@ -103,87 +100,10 @@ func (p *Policy) openWindows() error {
 	return nil
 }
 
-// windows compiles what a bundle says of kinds: each of itself, and the bundle of any.
-func (c *compiler) windows(v cue.Value, f *Form) {
-	kinds := map[string]*schemas.Kind{}
-	for i := range f.Kinds {
-		kinds[f.Kinds[i].Resource()] = &f.Kinds[i]
-	}
-	said := map[string]Window{}
-	for team, t := range c.fields(v, "teams") {
-		for id, k := range c.fields(t, "kinds") {
-			if kinds[id] == nil {
-				continue // it is in error
-			}
-			if w, ok := c.window(team+"/kinds/"+id+"/history", id, k.LookupPath(cue.ParsePath("history.window")), kinds[id]); ok {
-				said[id] = w
-			}
-		}
-	}
-	for id, x := range c.fields(v, "history.windows") {
-		w, ok := c.window("history/windows/"+id, id, x, kinds[id])
-		if !ok {
-			continue
-		}
-		if own := said[id]; own.ID != "" && own.Reach != w.Reach {
-			c.add(own.Source, own.ID, fmt.Sprintf("the window of %s is %q for this bundle, not %q", id, w.Reach, own.Reach), "that stands at "+w.Source.String()+": leave it out here")
-			continue
-		}
-		said[id] = w
-	}
-	for _, id := range slices.Sorted(maps.Keys(said)) {
-		f.Windows = append(f.Windows, said[id])
-	}
-}
-
-// window compiles what is said of one kind; false if nothing is, or something is wrong with
-// it. The kind is nil if there is none.
-func (c *compiler) window(id, resource string, v cue.Value, k *schemas.Kind) (w Window, ok bool) {
-	if !v.Exists() || !c.sound(v) {
-		return w, false
-	}
-	w = Window{ID: id, Resource: resource, Source: position(v)}
-	c.decode(v, &w.Reach)
-	if w.Bounded() {
-		if _, err := parseReach(w.Reach); err != nil {
-			c.add(w.Source, v.Path().String(), err.Error(), `for no limit write "all"`)
-			return w, false
-		}
-	}
-	switch {
-	case k == nil:
-		c.windowNames = append(c.windowNames, v)
-		return w, false
-	case k.Builtin && builtin.FaceOf(resource) != nil:
-		of := builtin.FaceOf(resource).Of
-		c.add(w.Source, v.Path().String(), fmt.Sprintf("%s shows the objects of %s, and has no window of its own", resource, of), fmt.Sprintf("set that of %q", of))
-		return w, false
-	case !w.Bounded() && holdsSecrets(k):
-		c.warnings = append(c.warnings, schemas.Diagnostic{Pos: w.Source, Path: v.Path().String(),
-			Message: fmt.Sprintf("%s hold secrets: whoever may read them now may read all that they ever were", k.Plural)})
-	}
-	return w, true
-}
-
-// windowsOfKinds refuses windows of kinds that are not there.
-func (c *compiler) windowsOfKinds(kinds []schemas.Kind) {
-	var known []string
-	for i := range kinds {
-		known = append(known, kinds[i].Resource())
-	}
-	slices.Sort(known)
-	for _, v := range c.windowNames {
-		name := v.Path().Selectors()[len(v.Path().Selectors())-1].Unquoted()
-		if !c.brokenKinds[name] {
-			c.add(position(v), v.Path().String(), fmt.Sprintf("there is no kind %s", name), didYouMean(name, known, "there are"))
-		}
-	}
-}
-
 var reachUnits = map[byte]time.Duration{'s': time.Second, 'm': time.Minute, 'h': time.Hour, 'd': 24 * time.Hour}
 
 // parseReach reads a number with a unit: s, m, h or d.
-func parseReach(s string) (time.Duration, error) {
+func ParseReach(s string) (time.Duration, error) {
 	if s == "" || reachUnits[s[len(s)-1]] == 0 {
 		return 0, fmt.Errorf("%q is not a number with a unit of s, m, h or d", s)
 	}

@@ -17,6 +17,7 @@ import (
 	"stele.dev/stele/cmd/stele/internal/usage"
 	"stele.dev/stele/core/access"
 	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/bundles"
 )
 
 func accessCommand() *cobra.Command {
@@ -145,7 +146,7 @@ func (o *accessDiffOptions) run(cmd *cobra.Command) (err error) {
 // side reads the bundle or the moment that a flag names.
 func (o *accessDiffOptions) side(ctx context.Context, cmd *cobra.Command, text string, into *access.Side) error {
 	if info, err := os.Stat(text); err == nil && info.IsDir() || strings.ContainsRune(text, os.PathSeparator) {
-		source, err := policy.ReadDir(text)
+		source, err := bundles.ReadDir(text)
 		if err != nil {
 			return err
 		}

@@ -7,6 +7,8 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"stele.dev/stele/policy/bundles"
+	"stele.dev/stele/policy/compile"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -49,7 +51,7 @@ func (o *compileOptions) addFlags(f *pflag.FlagSet) {
 }
 
 // limits returns the limits of compiling a source.
-func (o *compileOptions) limits(source *policy.Source) apart.Limits {
+func (o *compileOptions) limits(source *bundles.Source) apart.Limits {
 	cpu := cmp.Or(o.cpu, compileCPU+compileCPUPerMiB*time.Duration(source.Size()>>20))
 	return apart.Limits{CPU: cpu, Wall: compileWall*cpu + compileStart, Memory: cmp.Or(o.memory.Value(), compileMemory), Output: compileOutput}
 }
@@ -57,7 +59,7 @@ func (o *compileOptions) limits(source *policy.Source) apart.Limits {
 // compilation is the answer of a compiling process; the bytes of the form follow it.
 type compilation struct {
 	// Compiled lacks the form and the source.
-	Compiled    *policy.Compiled    `json:"compiled,omitempty"`
+	Compiled    *compile.Result     `json:"compiled,omitempty"`
 	Used        []string            `json:"used,omitempty"` // paths of the files that the bundle consists of
 	Size        int64               `json:"size,omitempty"` // of the form
 	Diagnostics schemas.Diagnostics `json:"diagnostics,omitempty"`
@@ -65,7 +67,7 @@ type compilation struct {
 
 // compile compiles a bundle in a child process. Diagnostics list what is wrong with the bundle. An
 // error says that it could not be compiled at all.
-func (o *compileOptions) compile(ctx context.Context, source *policy.Source) (*policy.Compiled, schemas.Diagnostics, error) {
+func (o *compileOptions) compile(ctx context.Context, source *bundles.Source) (*compile.Result, schemas.Diagnostics, error) {
 	var form []byte
 	c, diags, err := o.read(ctx, source, func(r io.Reader, size int64) error {
 		form = make([]byte, size)
@@ -84,7 +86,7 @@ func (o *compileOptions) compile(ctx context.Context, source *policy.Source) (*p
 
 // digest compiles a bundle in a child process and returns the digest of its policy, which takes no
 // memory of this process.
-func (o *compileOptions) digest(ctx context.Context, source *policy.Source) (d policies.Digest, diags schemas.Diagnostics, err error) {
+func (o *compileOptions) digest(ctx context.Context, source *bundles.Source) (d policies.Digest, diags schemas.Diagnostics, err error) {
 	_, diags, err = o.read(ctx, source, func(r io.Reader, size int64) error {
 		h := sha256.New()
 		_, err := io.CopyN(h, r, size)
@@ -95,7 +97,7 @@ func (o *compileOptions) digest(ctx context.Context, source *policy.Source) (d p
 }
 
 // read compiles a bundle in a child process, and calls form to read the form.
-func (o *compileOptions) read(ctx context.Context, source *policy.Source, form func(r io.Reader, size int64) error) (*compilation, schemas.Diagnostics, error) {
+func (o *compileOptions) read(ctx context.Context, source *bundles.Source, form func(r io.Reader, size int64) error) (*compilation, schemas.Diagnostics, error) {
 	var c compilation
 	err := runOnSource(ctx, o.limits(source), "compile", nil, source, func(d *json.Decoder, rest io.Reader) error {
 		if err := d.Decode(&c); err != nil {
@@ -144,7 +146,7 @@ type sourceFile struct {
 
 // runOnSource runs a hidden command below `stele policy` with a source as its input, when no other
 // one runs, and calls read to read its answer.
-func runOnSource(ctx context.Context, l apart.Limits, command string, configs map[string]string, source *policy.Source, read func(*json.Decoder, io.Reader) error) error {
+func runOnSource(ctx context.Context, l apart.Limits, command string, configs map[string]string, source *bundles.Source, read func(*json.Decoder, io.Reader) error) error {
 	patience := time.NewTimer(compileQueue)
 	defer patience.Stop()
 	select {
@@ -198,7 +200,7 @@ func (l *lineRest) Read(p []byte) (int, error) {
 }
 
 // readSource reads the input that runOnSource writes.
-func readSource(r io.Reader) (*policy.Source, map[string]string, error) {
+func readSource(r io.Reader) (*bundles.Source, map[string]string, error) {
 	if err := apart.Confine(); err != nil {
 		return nil, nil, err
 	}
@@ -207,14 +209,14 @@ func readSource(r io.Reader) (*policy.Source, map[string]string, error) {
 	if err := d.Decode(&head); err != nil {
 		return nil, nil, err
 	}
-	source := &policy.Source{Package: head.Package, Strays: head.Strays, NearMisses: head.NearMisses}
+	source := &bundles.Source{Package: head.Package, Strays: head.Strays, NearMisses: head.NearMisses}
 	rest := afterLine(d, r)
 	for _, f := range head.Files {
 		data := make([]byte, f.Size)
 		if _, err := io.ReadFull(rest, data); err != nil {
 			return nil, nil, err
 		}
-		source.Files = append(source.Files, policy.File{Path: f.Path, Data: data})
+		source.Files = append(source.Files, bundles.File{Path: f.Path, Data: data})
 	}
 	return source, head.Configs, nil
 }
@@ -233,7 +235,7 @@ func compileCommand() *cobra.Command {
 			}
 			var c compilation
 			var form []byte
-			compiled, diags := policy.Compile(source)
+			compiled, diags := compile.Bundle(source)
 			if c.Diagnostics = diags; len(diags) == 0 {
 				form, _ = compiled.Form.Encode()
 				c.Compiled, c.Size = compiled, int64(len(form))

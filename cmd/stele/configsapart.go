@@ -5,20 +5,21 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"stele.dev/stele/policy/bundles"
+	"stele.dev/stele/policy/pluginconfig"
 	"time"
 
 	"github.com/spf13/cobra"
 	"stele.dev/stele/core/apart"
-	"stele.dev/stele/policy"
 	"stele.dev/stele/schemas"
 )
 
 // configsLimits are the limits of checking the configurations of a bundle's plugins.
 var configsLimits = apart.Limits{CPU: 10 * time.Second, Wall: 40 * time.Second, Memory: compileMemory, Output: 32 << 20}
 
-// checkConfigsApart runs [policy.CheckPluginConfigs] in a child process, because a schema is CUE from
+// checkConfigsApart runs [pluginconfig.Check] in a child process, because a schema is CUE from
 // a program that may have errors.
-func checkConfigsApart(ctx context.Context, source *policy.Source, configSchemas map[string]string) (diags schemas.Diagnostics, err error) {
+func checkConfigsApart(ctx context.Context, source *bundles.Source, configSchemas map[string]string) (diags schemas.Diagnostics, err error) {
 	err = runOnSource(ctx, configsLimits, "configs", configSchemas, source, func(d *json.Decoder, _ io.Reader) error { return d.Decode(&diags) })
 	var failure *apart.Failure
 	if errors.As(err, &failure) {
@@ -40,7 +41,7 @@ func configsCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return json.NewEncoder(cmd.OutOrStdout()).Encode(policy.CheckPluginConfigs(source, configs))
+			return json.NewEncoder(cmd.OutOrStdout()).Encode(pluginconfig.Check(source, configs))
 		},
 	}
 }

@@ -9,13 +9,13 @@ import (
 	"testing/fstest"
 	"time"
 
-	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/bundles"
 )
 
 // What a plugin's schema refuses is said by another process as vet says it; one that computes without end
 // is ended, and nobody waits for it.
 func TestConfigurationsAreCheckedApart(t *testing.T) {
-	source, err := policy.ReadFS(fstest.MapFS{
+	source, err := bundles.ReadFS(fstest.MapFS{
 		"cue.mod/module.cue": {Data: []byte("module: \"example.com/nights\"\nlanguage: version: \"v0.17.0\"\n")},
 		"bundle.cue": {Data: []byte(`package nights
 

@@ -9,6 +9,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"stele.dev/stele/policy/bundles"
+	"stele.dev/stele/policy/compile"
 	"strings"
 	"time"
 
@@ -45,7 +47,7 @@ type policyWatch struct {
 
 // watchPolicy watches all folders of the module that a folder belongs to, of which source
 // has been read, and the folder that contains the module: a checkout may replace all of it.
-func watchPolicy(dir string, source *policy.Source, compile *compileOptions, out, err io.Writer) (*policyWatch, error) {
+func watchPolicy(dir string, source *bundles.Source, compile *compileOptions, out, err io.Writer) (*policyWatch, error) {
 	abs, absErr := filepath.Abs(dir)
 	if absErr != nil {
 		return nil, absErr
@@ -70,7 +72,7 @@ func watchPolicy(dir string, source *policy.Source, compile *compileOptions, out
 }
 
 // begin puts the folder in force, unless the start has just done so.
-func (w *policyWatch) begin(ctx context.Context, p *plane.Plane, source *policy.Source, activated *policy.Compiled) error {
+func (w *policyWatch) begin(ctx context.Context, p *plane.Plane, source *bundles.Source, activated *compile.Result) error {
 	w.plane = p
 	if activated != nil {
 		show.Warn(w.err, activated)
@@ -121,7 +123,7 @@ func (w *policyWatch) run(ctx context.Context, _ *plane.Plane) error {
 				}
 			}
 			// A data directory in the module changes all the time.
-			if e.Op != fsnotify.Chmod && (policy.IsSource(e.Name) || w.folders[e.Name]) {
+			if e.Op != fsnotify.Chmod && (bundles.IsSource(e.Name) || w.folders[e.Name]) {
 				quiet.Reset(policyWatchQuiet)
 			}
 		case err := <-w.watcher.Errors:
@@ -153,7 +155,7 @@ func (w *policyWatch) save(ctx context.Context) {
 		return
 	}
 	w.gone = false
-	source, err := policy.ReadDir(w.dir)
+	source, err := bundles.ReadDir(w.dir)
 	if err != nil {
 		w.complain(err)
 		return
@@ -199,7 +201,7 @@ func (w *policyWatch) save(ctx context.Context) {
 
 // warnDropped prints the fields of stored objects that the bundle's schemas do not have. Objects
 // keep these fields.
-func (w *policyWatch) warnDropped(ctx context.Context, compiled *policy.Compiled) {
+func (w *policyWatch) warnDropped(ctx context.Context, compiled *compile.Result) {
 	dropped, err := activation.FieldsDropped(ctx, w.plane.Committer.Tip(), compiled.Form, func() (*policy.Policy, error) {
 		return w.plane.Committer.Load(activation.Proposal(compiled, ""))
 	})

@@ -12,11 +12,11 @@ import (
 	"stele.dev/stele/cmd/stele/internal/show"
 	"stele.dev/stele/cmd/stele/internal/usage"
 	"stele.dev/stele/core/activation"
-	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/bundles"
 )
 
 // commitOf returns the commit of --commit, or else the one that git reports.
-func (o *pushOptions) commitOf(ctx context.Context, dir string, source *policy.Source) (string, error) {
+func (o *pushOptions) commitOf(ctx context.Context, dir string, source *bundles.Source) (string, error) {
 	if o.commit != "" {
 		return o.commit, nil
 	}
@@ -82,7 +82,7 @@ func (o *pushOptions) run(cmd *cobra.Command, dir string) error {
 	if err := o.Check(); err != nil {
 		return err
 	}
-	source, err := policy.ReadDir(dir)
+	source, err := bundles.ReadDir(dir)
 	if err != nil {
 		return err
 	}

@@ -11,6 +11,8 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"stele.dev/stele/policy/bundles"
+	"stele.dev/stele/policy/compile"
 	"strconv"
 	"strings"
 	"syscall"
@@ -28,7 +30,6 @@ import (
 	"stele.dev/stele/core/server"
 	"stele.dev/stele/eventlog"
 	"stele.dev/stele/examples"
-	"stele.dev/stele/policy"
 	"stele.dev/stele/projections/audit"
 	"stele.dev/stele/projections/policies"
 )
@@ -162,7 +163,7 @@ func (o *serveOptions) config(cmd *cobra.Command, logger *slog.Logger) (c plane.
 	c.Authorization.CheckConfigs, c.Worker, c.Compile = checkConfigsApart, evaluateApart, o.compile.compile
 	c.Logger, c.Metrics, c.Version, c.Memory = logger, prometheus.NewRegistry(), build.API(), memoryLimit(logger)
 	if !o.watch {
-		c.Prepare = func(ctx context.Context, p *plane.Plane, source *policy.Source, activated *policy.Compiled) error {
+		c.Prepare = func(ctx context.Context, p *plane.Plane, source *bundles.Source, activated *compile.Result) error {
 			if activated != nil {
 				show.Warn(cmd.ErrOrStderr(), activated)
 			} else if o.policyDir != "" {
@@ -193,19 +194,19 @@ func (o *serveOptions) ended(ctx context.Context, cmd *cobra.Command, err error)
 }
 
 // source reads the bundle: that of --policy, or the quickstart that is built in.
-func (o *serveOptions) source() (*policy.Source, error) {
+func (o *serveOptions) source() (*bundles.Source, error) {
 	if o.policyDir == "" {
 		quickstart, err := fs.Sub(examples.Quickstart, "quickstart")
 		if err != nil {
 			return nil, err
 		}
-		return policy.ReadFS(quickstart, ".")
+		return bundles.ReadFS(quickstart, ".")
 	}
-	return policy.ReadDir(o.policyDir)
+	return bundles.ReadDir(o.policyDir)
 }
 
 // compare says whether the policy in the folder differs from the one in force.
-func (o *serveOptions) compare(ctx context.Context, cmd *cobra.Command, source *policy.Source, active *policies.Activation) {
+func (o *serveOptions) compare(ctx context.Context, cmd *cobra.Command, source *bundles.Source, active *policies.Activation) {
 	digest, diags, err := o.compile.digest(ctx, source)
 	switch {
 	case err != nil:

@@ -136,14 +136,14 @@ func findings(diags schemas.Diagnostics) []finding {
 // vetTarget is a bundle to check.
 type vetTarget struct {
 	name   string // as people know it
-	source *policy.Source
+	source *bundles.Source
 }
 
 // vetTargets returns the bundles that the arguments name, each once.
 func vetTargets(args []string) ([]vetTarget, error) {
 	var all []vetTarget
 	seen := map[string]bool{}
-	add := func(dir string, source *policy.Source, pkg string) {
+	add := func(dir string, source *bundles.Source, pkg string) {
 		folder := folderOf(dir, source.Package, pkg)
 		key, err := filepath.Abs(folder)
 		if err != nil || seen[key] {
@@ -161,7 +161,7 @@ func vetTargets(args []string) ([]vetTarget, error) {
 		} else if dir == "" {
 			dir = arg
 		}
-		source, err := policy.ReadDir(dir)
+		source, err := bundles.ReadDir(dir)
 		if err != nil {
 			return nil, err
 		}

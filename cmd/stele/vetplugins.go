@@ -7,13 +7,15 @@ import (
 
 	"stele.dev/stele/cmd/stele/internal/usage"
 	"stele.dev/stele/plugins/host"
-	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/bundles"
+	"stele.dev/stele/policy/compile"
+	"stele.dev/stele/policy/pluginconfig"
 	"stele.dev/stele/schemas"
 )
 
 // vetPlugins starts the plugins of a bundle, and checks their configurations and secrets. Without a folder of
 // programs it prints that nothing was checked.
-func vetPlugins(ctx context.Context, stderr io.Writer, compiled *policy.Compiled, source *policy.Source, folder string) (schemas.Diagnostics, error) {
+func vetPlugins(ctx context.Context, stderr io.Writer, compiled *compile.Result, source *bundles.Source, folder string) (schemas.Diagnostics, error) {
 	plugins := compiled.Form.Plugins
 	if len(plugins) == 0 {
 		return nil, nil
@@ -43,5 +45,5 @@ func vetPlugins(ctx context.Context, stderr io.Writer, compiled *policy.Compiled
 			}
 		}
 	}
-	return append(diags, policy.CheckPluginConfigs(source, configs)...).Sorted(), nil
+	return append(diags, pluginconfig.Check(source, configs)...).Sorted(), nil
 }

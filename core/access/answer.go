@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"sort"
+	"stele.dev/stele/policy/rights"
 	"strings"
 	"time"
 
@@ -18,7 +19,6 @@ import (
 	"stele.dev/stele/core/status"
 	"stele.dev/stele/core/turns"
 	"stele.dev/stele/core/virtual"
-	"stele.dev/stele/policy"
 	"stele.dev/stele/projections/policies"
 )
 
@@ -65,7 +65,7 @@ func (q question) invalid(errs ...*field.Error) error {
 
 // tooMuch is the answer to a question about rules that would take too long, where that is the error.
 func (q question) tooMuch(err error) error {
-	if errors.Is(err, policy.ErrIntricate) {
+	if errors.Is(err, rights.ErrIntricate) {
 		return q.invalid(field.Invalid(field.NewPath("spec"), field.OmitValueType{}, err.Error()))
 	}
 	return err
@@ -122,7 +122,7 @@ func (v *service) whoCan(ctx context.Context, c *call.Call, kind question) (any,
 		if s.Subresource != "" {
 			resource += "/" + s.Subresource
 		}
-		if has, hint := law.Served.Has(s.Group, resource); !has {
+		if has, hint := law.Served.Find(s.Group, resource); !has {
 			text := fmt.Sprintf("the policy in force at revision %d has no such resource in the group %q", law.Revision, s.Group)
 			if hint != "" {
 				text += ": " + hint
@@ -130,7 +130,7 @@ func (v *service) whoCan(ctx context.Context, c *call.Call, kind question) (any,
 			return nil, kind.invalid(field.Invalid(field.NewPath("spec", "resource"), resource, text))
 		}
 	}
-	q := policy.Question{Verb: s.Verb, Path: s.Path, Group: s.Group, Resource: s.Resource, Subresource: s.Subresource, Name: s.Name, Namespace: s.Namespace, AnyNamespace: s.AnyNamespace}
+	q := rights.Question{Verb: s.Verb, Path: s.Path, Group: s.Group, Resource: s.Resource, Subresource: s.Subresource, Name: s.Name, Namespace: s.Namespace, AnyNamespace: s.AnyNamespace}
 	if q.Group == "" && q.Resource == "namespaces" && q.Namespace == "" && !q.AnyNamespace {
 		q.Namespace = q.Name // as of a request for it
 	}
@@ -260,7 +260,7 @@ func (v *service) difference(ctx context.Context, c *call.Call, kind question) (
 		return nil, err
 	}
 	defer done()
-	var rights [2]*policy.Rights
+	var of [2]*rights.Rights
 	for i, side := range sides {
 		errs = append(errs, oneMoment(side.at, side.of.Revision, side.of.Time)...)
 		if side.of.Access == nil {
@@ -270,7 +270,7 @@ func (v *service) difference(ctx context.Context, c *call.Call, kind question) (
 			errs = append(errs, field.Forbidden(side.at.Child("access"), "may not be given together with a revision or a time"))
 		}
 		var err error
-		if rights[i], err = policy.NewRights(side.of.Access); err != nil {
+		if of[i], err = rights.New(side.of.Access); err != nil {
 			errs = append(errs, field.Invalid(side.at.Child("access"), field.OmitValueType{}, err.Error()))
 		}
 		side.of.Access = nil // it need not come back
@@ -279,25 +279,25 @@ func (v *service) difference(ctx context.Context, c *call.Call, kind question) (
 		return nil, kind.invalid(errs...)
 	}
 	for i, side := range sides {
-		if rights[i] != nil {
+		if of[i] != nil {
 			continue
 		}
 		law, err := v.rightsAt(ctx, c, side.of.Revision, side.of.Time)
 		if err != nil {
 			return nil, kind.tooMuch(err)
 		}
-		rights[i], *side.state = law.Rights.Rights, law.State
+		of[i], *side.state = law.Rights.Rights, law.State
 	}
-	of := policy.Selection{Subjects: d.Spec.Subjects, AnyNamespace: d.Spec.Namespace == nil}
+	selection := rights.Selection{Subjects: d.Spec.Subjects, AnyNamespace: d.Spec.Namespace == nil}
 	if d.Spec.Namespace != nil {
-		of.Namespace = *d.Spec.Namespace
+		selection.Namespace = *d.Spec.Namespace
 	}
-	d.Status.Chain = policy.ChainDifference(rights[0], rights[1])
-	if d.Status.Changes, err = policy.Difference(ctx, rights[0], rights[1], of); err != nil {
+	d.Status.Chain = rights.ChainDifference(of[0], of[1])
+	if d.Status.Changes, err = rights.Difference(ctx, of[0], of[1], selection); err != nil {
 		return nil, kind.tooMuch(err)
 	}
 	if d.Status.Changes == nil {
-		d.Status.Changes = []policy.AccessChange{}
+		d.Status.Changes = []rights.AccessChange{}
 	}
 	return d, nil
 }

@@ -12,6 +12,7 @@ import (
 	"stele.dev/stele/eventlog"
 	"stele.dev/stele/eventlog/logpb"
 	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/compile"
 	"stele.dev/stele/projections/policies"
 	"stele.dev/stele/schemas"
 )
@@ -44,7 +45,7 @@ func (e *Renamed) Error() string {
 
 // Proposal converts a compiled bundle to the form that the log stores. commit is the commit of the bundle's
 // repository, "" if unknown.
-func Proposal(compiled *policy.Compiled, commit string) *policies.Proposal {
+func Proposal(compiled *compile.Result, commit string) *policies.Proposal {
 	form, digest := compiled.Form.Encode()
 	p := &policies.Proposal{
 		Digest: digest, SourceDigest: compiled.Source.Digest(), Package: compiled.Source.Package, Commit: commit,

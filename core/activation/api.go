@@ -11,6 +11,7 @@ import (
 	"stele.dev/stele/core/discovery"
 	"stele.dev/stele/eventlog"
 	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/bundles"
 	"stele.dev/stele/projections/policies"
 	"stele.dev/stele/schemas"
 )
@@ -26,78 +27,6 @@ const (
 	Parts      = "parts"
 	UploadKind = "PolicyParts"
 )
-
-// Policy is a policy as clients send and receive it.
-type Policy struct {
-	metav1.TypeMeta   `json:",inline"`
-	metav1.ObjectMeta `json:"metadata,omitempty"`
-
-	Spec   Spec   `json:"spec"`
-	Status Status `json:"status,omitzero"`
-}
-
-// Spec is the source of a bundle.
-type Spec struct {
-	// Package is the folder of the bundle's package in the module, "." for its root.
-	Package string `json:"package"`
-	// Files are the files of the CUE module.
-	Files []File `json:"files"`
-	// Replaces is the digest of the policy to replace. If another policy is in force, the request is a conflict. Empty
-	// means no check.
-	Replaces string `json:"replaces,omitempty"`
-	// Rename allows the bundle to have another cluster name than the policy in force. Without it, that is a conflict.
-	Rename bool `json:"rename,omitempty"`
-	// DropFields allows the policy to lack fields that stored objects have. Without it, that is a conflict.
-	DropFields bool `json:"dropFields,omitempty"`
-	// Commit is the commit of the bundle's repository, if known.
-	Commit string `json:"commit,omitempty"`
-}
-
-// File is a source file. Its path is relative to the root of the module. Its content is in Data or in Parts.
-type File struct {
-	Path string `json:"path"`
-	Data string `json:"data,omitempty"`
-	// Parts are the SHA-256 digests, in hexadecimal, of the parts of a file that is not in the request. The server has
-	// the parts that were uploaded, and those of policies that were in force.
-	Parts []string `json:"parts,omitempty"`
-}
-
-// Upload is the body that uploads parts of a large policy, in Base64.
-type Upload struct {
-	metav1.TypeMeta `json:",inline"`
-
-	Parts [][]byte `json:"parts"`
-}
-
-// Status is the state of a policy.
-type Status struct {
-	// Digest is the digest of the policy, which is also its name.
-	Digest string `json:"digest"`
-	// Revision is the revision of its last activation.
-	Revision uint64 `json:"revision"`
-	// Revisions are the revisions of all its activations, newest first.
-	Revisions []uint64 `json:"revisions,omitempty"`
-	// Actor is the user who activated it.
-	Actor   string `json:"actor,omitempty"`
-	InForce bool   `json:"inForce"`
-	// Cluster is the control plane that the bundle is for. In a list, only the policy in force has it.
-	Cluster string `json:"cluster,omitempty"`
-	Kinds   int    `json:"kinds,omitempty"` // of the one in force
-	// Contents count what the bundle has of each part, and compare it with the policy that it replaces. Only the
-	// answer to a create has them.
-	Contents []Content `json:"contents,omitempty"`
-}
-
-// Content counts one part of a bundle, without built-in rules, and compares it with the replaced policy.
-type Content struct {
-	// Part is one of kinds, roles, bindings, denies, rules or validations.
-	Part  string `json:"part"`
-	Count int    `json:"count"`
-	// Added, Removed and Changed are IDs.
-	Added   []string `json:"added,omitempty"`
-	Removed []string `json:"removed,omitempty"`
-	Changed []string `json:"changed,omitempty"`
-}
 
 // ContentsOf compares the contents of a form with those of the previous form, which may be nil.
 func ContentsOf(form, before *policy.Form) []Content {
@@ -126,16 +55,16 @@ func Columns() []schemas.Column {
 }
 
 // Source returns the source for the compiler.
-func (s *Spec) Source() *policy.Source {
-	source := &policy.Source{Package: s.Package}
+func (s *Spec) Source() *bundles.Source {
+	source := &bundles.Source{Package: s.Package}
 	for _, f := range s.Files {
-		source.Files = append(source.Files, policy.File{Path: f.Path, Data: []byte(f.Data)})
+		source.Files = append(source.Files, bundles.File{Path: f.Path, Data: []byte(f.Data)})
 	}
 	return source
 }
 
 // InParts returns a spec of the source that refers to parts, and the parts to upload.
-func InParts(source *policy.Source) (Spec, map[policies.Digest][]byte) {
+func InParts(source *bundles.Source) (Spec, map[policies.Digest][]byte) {
 	s, parts := Spec{Package: source.Package}, map[policies.Digest][]byte{}
 	for _, f := range source.Files {
 		file := File{Path: f.Path}
@@ -150,7 +79,7 @@ func InParts(source *policy.Source) (Spec, map[policies.Digest][]byte) {
 }
 
 // SpecOf returns a spec that contains the files of the source.
-func SpecOf(source *policy.Source) Spec {
+func SpecOf(source *bundles.Source) Spec {
 	s := Spec{Package: source.Package}
 	for _, f := range source.Files {
 		s.Files = append(s.Files, File{Path: f.Path, Data: string(f.Data)})

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"stele.dev/stele/policy/bundles"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -16,7 +17,6 @@ import (
 	"stele.dev/stele/core/negotiate"
 	"stele.dev/stele/core/parts"
 	"stele.dev/stele/core/status"
-	"stele.dev/stele/policy"
 	"stele.dev/stele/projections/policies"
 )
 
@@ -61,8 +61,8 @@ func (w *push) takeParts() error {
 
 // sourceOf puts together the source of a policy that is pushed. Parts are looked for in the log
 // and among those that were uploaded; an error names those that are in neither.
-func (w *push) sourceOf(ctx context.Context) (*policy.Source, error) {
-	source := &policy.Source{Package: w.asked.Spec.Package}
+func (w *push) sourceOf(ctx context.Context) (*bundles.Source, error) {
+	source := &bundles.Source{Package: w.asked.Spec.Package}
 	var missing []metav1.StatusCause
 	have, size := map[string][]byte{}, 0
 	for i, f := range w.asked.Spec.Files {
@@ -82,13 +82,13 @@ func (w *push) sourceOf(ctx context.Context) (*policy.Source, error) {
 				missing = append(missing, metav1.StatusCause{Type: metav1.CauseTypeFieldValueNotFound, Field: at.String(), Message: digest})
 			}
 			// Before anything is copied: a small request can name one part many times.
-			if size += len(part); size > policy.MaxSourceBytes {
-				return nil, status.TooLarge("the files have more than %d MiB", policy.MaxSourceBytes>>20)
+			if size += len(part); size > bundles.MaxBytes {
+				return nil, status.TooLarge("the files have more than %d MiB", bundles.MaxBytes>>20)
 			}
 			contents = append(contents, part)
 		}
 		if len(missing) == 0 { // else there is no use for it
-			source.Files = append(source.Files, policy.File{Path: f.Path, Data: slices.Concat(contents...)})
+			source.Files = append(source.Files, bundles.File{Path: f.Path, Data: slices.Concat(contents...)})
 		}
 	}
 	if len(missing) > 0 {

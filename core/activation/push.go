@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"stele.dev/stele/policy/bundles"
+	"stele.dev/stele/policy/compile"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
@@ -25,8 +27,8 @@ import (
 type push struct {
 	*service
 	c        *call.Call
-	asked    *Policy          // nil until it is decoded
-	compiled *policy.Compiled // nil until it compiles
+	asked    *Policy         // nil until it is decoded
+	compiled *compile.Result // nil until it compiles
 }
 
 // decodePolicy is the stage decode of a policy: what was sent, and in place of what.
@@ -79,7 +81,7 @@ func (w *push) Validate(ctx context.Context) error {
 
 // compileAsked compiles what was pushed. Pushes take turns: the files of one may have hundreds of megabytes, of which
 // the request itself has only the digests.
-func (w *push) compileAsked(ctx context.Context) (*policy.Compiled, error) {
+func (w *push) compileAsked(ctx context.Context) (*compile.Result, error) {
 	done, err := w.compiling.Take(ctx)
 	if err != nil {
 		return nil, err
@@ -228,7 +230,7 @@ func checkFiles(files []File) (errs field.ErrorList) {
 	}
 	seen := map[string]bool{}
 	for i, f := range files {
-		if !policy.ValidPath(f.Path) {
+		if !bundles.ValidPath(f.Path) {
 			errs = append(errs, field.Invalid(at.Index(i).Child("path"), f.Path, "must be the path of a file of CUE, YAML or JSON, relative to the module's root"))
 		}
 		if seen[f.Path] {

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"stele.dev/stele/policy/bundles"
+	"stele.dev/stele/policy/compile"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -16,17 +18,16 @@ import (
 	"stele.dev/stele/core/turns"
 	"stele.dev/stele/core/virtual"
 	"stele.dev/stele/eventlog"
-	"stele.dev/stele/policy"
 	"stele.dev/stele/schemas"
 )
 
 // Compile makes a policy of a bundle's source. Diagnostics are what is wrong with the
 // bundle; an error is what kept it from being compiled at all.
-type Compile func(context.Context, *policy.Source) (*policy.Compiled, schemas.Diagnostics, error)
+type Compile func(context.Context, *bundles.Source) (*compile.Result, schemas.Diagnostics, error)
 
 // Enforceable tells why a policy cannot be enforced by this replica, each reason with its place in the bundle:
 // what it names is not here, or does not want what the policy gives it.
-type Enforceable func(context.Context, *policy.Compiled) schemas.Diagnostics
+type Enforceable func(context.Context, *compile.Result) schemas.Diagnostics
 
 // Options for [New].
 type Options struct {

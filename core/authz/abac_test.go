@@ -133,7 +133,7 @@ func TestWithoutAPolicyFileNothingIsAllowed(t *testing.T) {
 	if got, want := verdict(d), "denied the authorizer abac cannot be asked"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
-	diags := a.Check(t.Context(), compile(t, `authorizers: ["deny", "rbac", "abac"]`))
+	diags := a.Check(t.Context(), compileBundle(t, `authorizers: ["deny", "rbac", "abac"]`))
 	if len(diags) != 1 || !strings.Contains(diags.Error(), "--authorization-policy-file") {
 		t.Errorf("a policy that names it: %v", diags)
 	}

@@ -21,6 +21,8 @@ import (
 	"stele.dev/stele/core/reload"
 	"stele.dev/stele/plugins/host"
 	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/bundles"
+	"stele.dev/stele/policy/compile"
 	"stele.dev/stele/schemas"
 )
 
@@ -35,9 +37,9 @@ type Options struct {
 	// Plugins runs the plugins of the policy in force; nil if this replica runs none.
 	Plugins *host.Host
 	// CheckConfigs validates the configurations of a bundle's plugins against the CUE schemas that the programs
-	// return, by plugin name: it is [policy.CheckPluginConfigs] in a safe process. If it is nil, only the programs
+	// return, by plugin name: it is [pluginconfig.Check] in a safe process. If it is nil, only the programs
 	// check their configuration.
-	CheckConfigs func(context.Context, *policy.Source, map[string]string) (schemas.Diagnostics, error)
+	CheckConfigs func(context.Context, *bundles.Source, map[string]string) (schemas.Diagnostics, error)
 	Logger       *slog.Logger // may be nil
 	// ReloadEvery is how often files are checked for changes; 0 means every second.
 	ReloadEvery time.Duration
@@ -144,7 +146,7 @@ func (a *Authorizers) enforce() {
 
 // Check returns the reasons why this replica cannot enforce a policy, each with its place in the bundle. It starts the
 // plugins, passes them their configuration, and checks it against their schemas.
-func (a *Authorizers) Check(ctx context.Context, compiled *policy.Compiled) (list schemas.Diagnostics) {
+func (a *Authorizers) Check(ctx context.Context, compiled *compile.Result) (list schemas.Diagnostics) {
 	f, configs := compiled.Form, map[string]string{}
 	for _, name := range f.Outside() {
 		d := schemas.Diagnostic{Pos: f.ChainSource, Path: "bundle.authorizers"}

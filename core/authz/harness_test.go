@@ -11,6 +11,8 @@ import (
 	"stele.dev/stele/core/authz"
 	"stele.dev/stele/core/commit"
 	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/bundles"
+	"stele.dev/stele/policy/compile"
 )
 
 // programs are what this test binary is under other names.
@@ -61,17 +63,17 @@ func newAuthorizers(t testing.TB, o authz.Options) *authz.Authorizers {
 	return a
 }
 
-// compile compiles what a bundle says of its chain.
-func compile(t testing.TB, text string) *policy.Compiled {
+// compileBundle compiles what a bundle says of its chain.
+func compileBundle(t testing.TB, text string) *compile.Result {
 	t.Helper()
-	source, err := policy.ReadFS(fstest.MapFS{
+	source, err := bundles.ReadFS(fstest.MapFS{
 		"bundle.cue":         {Data: []byte("package test\n\nimport \"stele.dev/policy\"\n\nbundle: policy.#Bundle & {\n\tcluster: \"test\"\n" + text + "\n}\n")},
 		"cue.mod/module.cue": {Data: []byte("module: \"test.example\"\nlanguage: version: \"v0.17.0\"\n")},
 	}, ".")
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, diags := policy.Compile(source)
+	c, diags := compile.Bundle(source)
 	if len(diags) > 0 {
 		t.Fatal(diags)
 	}
@@ -80,7 +82,7 @@ func compile(t testing.TB, text string) *policy.Compiled {
 
 func form(t testing.TB, text string) *policy.Form {
 	t.Helper()
-	return compile(t, text).Form
+	return compileBundle(t, text).Form
 }
 
 // load makes a policy of a form, as a replica does.

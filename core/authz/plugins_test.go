@@ -19,6 +19,9 @@ import (
 	"stele.dev/stele/plugins/host"
 	"stele.dev/stele/plugins/sdk"
 	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/bundles"
+	"stele.dev/stele/policy/compile"
+	"stele.dev/stele/policy/pluginconfig"
 	"stele.dev/stele/schemas"
 )
 
@@ -88,9 +91,9 @@ var thisBinary = sync.OnceValues(func() (dir, sum string) {
 })
 
 // plugged is a chain of one plugin.
-func plugged(t *testing.T, sum, deny string) *policy.Compiled {
+func plugged(t *testing.T, sum, deny string) *compile.Result {
 	t.Helper()
-	return compile(t, `authorizers: ["deny", "rbac", "plugin:curfew"]
+	return compileBundle(t, `authorizers: ["deny", "rbac", "plugin:curfew"]
 	plugins: curfew: {
 		sha256: "`+runtime.GOOS+"/"+runtime.GOARCH+`": "`+sum+`"
 		timeout: "10s"
@@ -131,7 +134,7 @@ func TestAPluginThatCannotBeUsedIsSaid(t *testing.T) {
 	none := newAuthorizers(t, authz.Options{})
 	for name, tc := range map[string]struct {
 		a        *authz.Authorizers
-		compiled *policy.Compiled
+		compiled *compile.Result
 		want     string
 	}{
 		"another program":                  {a, plugged(t, strings.Repeat("0", 64), "mallory"), "checksum"},
@@ -150,8 +153,8 @@ func TestAPluginThatCannotBeUsedIsSaid(t *testing.T) {
 // What a program's schema does not allow is refused where it stands, also where the program would take it.
 func TestAConfigurationThatBreaksItsPluginsSchemaIsRefused(t *testing.T) {
 	h, sum := newHost(t)
-	a := newAuthorizers(t, authz.Options{Plugins: h, CheckConfigs: func(_ context.Context, source *policy.Source, configs map[string]string) (schemas.Diagnostics, error) {
-		return policy.CheckPluginConfigs(source, configs), nil
+	a := newAuthorizers(t, authz.Options{Plugins: h, CheckConfigs: func(_ context.Context, source *bundles.Source, configs map[string]string) (schemas.Diagnostics, error) {
+		return pluginconfig.Check(source, configs), nil
 	}})
 	if diags := a.Check(t.Context(), plugged(t, sum, "mallory")); len(diags) > 0 {
 		t.Errorf("a configuration that fits is refused: %v", diags)
@@ -169,7 +172,7 @@ func TestAConfigurationThatBreaksItsPluginsSchemaIsRefused(t *testing.T) {
 // Nothing is let through because it could not be checked.
 func TestAConfigurationThatCannotBeCheckedIsRefused(t *testing.T) {
 	h, sum := newHost(t)
-	a := newAuthorizers(t, authz.Options{Plugins: h, CheckConfigs: func(context.Context, *policy.Source, map[string]string) (schemas.Diagnostics, error) {
+	a := newAuthorizers(t, authz.Options{Plugins: h, CheckConfigs: func(context.Context, *bundles.Source, map[string]string) (schemas.Diagnostics, error) {
 		return nil, errors.New("no memory")
 	}})
 	if got := a.Check(t.Context(), plugged(t, sum, "mallory")); len(got) != 1 || !strings.Contains(got[0].Message, "no memory") {

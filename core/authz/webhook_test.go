@@ -364,7 +364,7 @@ func TestTheNamesOfWebhooks(t *testing.T) {
 			if got := verdict(chain(t, a, tc.named).Authorize(t.Context(), asksFor("alice", "a"))); got != tc.want {
 				t.Errorf("%q, want %q", got, tc.want)
 			}
-			diags := a.Check(t.Context(), compile(t, `authorizers: ["deny", "rbac", "`+tc.named+`"]`))
+			diags := a.Check(t.Context(), compileBundle(t, `authorizers: ["deny", "rbac", "`+tc.named+`"]`))
 			if missing := strings.HasSuffix(tc.want, "cannot be asked"); (len(diags) > 0) != missing {
 				t.Errorf("of a policy that names it: %v", diags)
 			}

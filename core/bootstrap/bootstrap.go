@@ -17,7 +17,7 @@ import (
 	"stele.dev/stele/core/metadata"
 	"stele.dev/stele/eventlog"
 	"stele.dev/stele/eventlog/logpb"
-	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/compile"
 	"stele.dev/stele/schemas/builtin"
 )
 
@@ -27,7 +27,7 @@ const Actor = "system:stele"
 // Activate puts a compiled policy in force, in place of the one at the committer's tip, and returns the revision of
 // the activation. If another policy is activated in the meantime, that one stays, and the error is a [*commit.Stale].
 // For a policy of another control plane, the error is an [*activation.Renamed].
-func Activate(ctx context.Context, c *commit.Committer, compiled *policy.Compiled, actor string) (uint64, error) {
+func Activate(ctx context.Context, c *commit.Committer, compiled *compile.Result, actor string) (uint64, error) {
 	tip, err := c.Confirm(ctx)
 	if err != nil {
 		return 0, err

@@ -22,19 +22,21 @@ import (
 	"stele.dev/stele/core/managed"
 	"stele.dev/stele/core/metadata"
 	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/bundles"
+	"stele.dev/stele/policy/compile"
 )
 
 // load compiles a bundle.
 func load(t testing.TB, bundle string) *policy.Policy {
 	t.Helper()
-	source, err := policy.ReadFS(fstest.MapFS{
+	source, err := bundles.ReadFS(fstest.MapFS{
 		"bundle.cue":         {Data: []byte(bundle)},
 		"cue.mod/module.cue": {Data: []byte("module: \"test.example\"\nlanguage: version: \"v0.17.0\"\n")},
 	}, ".")
 	if err != nil {
 		t.Fatal(err)
 	}
-	compiled, diagnostics := policy.Compile(source)
+	compiled, diagnostics := compile.Bundle(source)
 	if len(diagnostics) > 0 {
 		t.Fatal(diagnostics)
 	}

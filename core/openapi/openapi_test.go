@@ -38,6 +38,8 @@ import (
 	own "stele.dev/stele/core/openapi"
 	"stele.dev/stele/core/rbac"
 	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/bundles"
+	"stele.dev/stele/policy/compile"
 	"stele.dev/stele/schemas"
 	forms "stele.dev/stele/schemas/openapi"
 )
@@ -91,14 +93,14 @@ var compiled = struct {
 	of map[string]*policy.Policy
 }{of: map[string]*policy.Policy{}}
 
-func compile(t testing.TB, text string) *policy.Policy {
+func compileBundle(t testing.TB, text string) *policy.Policy {
 	t.Helper()
 	compiled.Lock()
 	defer compiled.Unlock()
 	if p := compiled.of[text]; p != nil {
 		return p
 	}
-	source, err := policy.ReadFS(fstest.MapFS{
+	source, err := bundles.ReadFS(fstest.MapFS{
 		"bundle.cue":         {Data: []byte(text)},
 		"cue.mod/module.cue": {Data: []byte("module: \"test.example\"\nlanguage: version: \"v0.17.0\"\n")},
 	}, ".")
@@ -108,9 +110,9 @@ func compile(t testing.TB, text string) *policy.Policy {
 	return load(t, source, text)
 }
 
-func load(t testing.TB, source *policy.Source, name string) *policy.Policy {
+func load(t testing.TB, source *bundles.Source, name string) *policy.Policy {
 	t.Helper()
-	c, diags := policy.Compile(source)
+	c, diags := compile.Bundle(source)
 	if len(diags) > 0 {
 		t.Fatal(diags)
 	}
@@ -128,7 +130,7 @@ func service(t testing.TB, text string, before *own.Service) *own.Service {
 	for _, k := range rbac.Kinds {
 		besides = append(besides, own.Resource{Version: k.Version})
 	}
-	return own.New(compile(t, text), "v0.0.0-test", before, besides...)
+	return own.New(compileBundle(t, text), "v0.0.0-test", before, besides...)
 }
 
 func get(t testing.TB, s *own.Service, path string, header ...string) *http.Response {
@@ -220,14 +222,14 @@ func TestDocumentOfVersion2IsGolden(t *testing.T) {
 // kindsOf are those of the tests, the built-in ones, and those of the examples.
 func policies(t *testing.T) map[string]*policy.Policy {
 	t.Helper()
-	all := map[string]*policy.Policy{"test": compile(t, bundle)}
+	all := map[string]*policy.Policy{"test": compileBundle(t, bundle)}
 	examples := os.DirFS("../../examples")
 	for name, pkg := range map[string]string{"quickstart": ".", "platform": "clusters/prod-eu"} {
 		module, err := fs.Sub(examples, name)
 		if err != nil {
 			t.Fatal(err)
 		}
-		source, err := policy.ReadFS(module, pkg)
+		source, err := bundles.ReadFS(module, pkg)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -454,8 +456,8 @@ func TestDocumentsOfKindsThatStayAreKept(t *testing.T) {
 // who did not, nothing is made.
 func TestDocumentsAreMadeBeforeSomebodyAsks(t *testing.T) {
 	changed := strings.Replace(bundle, "<=1000", "<=2000", 1)
-	compile(t, bundle)
-	compile(t, changed)
+	compileBundle(t, bundle)
+	compileBundle(t, changed)
 	synctest.Test(t, func(t *testing.T) {
 		first := service(t, bundle, nil)
 		idle := service(t, changed, first)
@@ -557,7 +559,7 @@ func TestClientsReadTheDocuments(t *testing.T) {
 // of operators are.
 func large(t testing.TB, kinds int) []byte {
 	t.Helper()
-	base := compile(t, bundle)
+	base := compileBundle(t, bundle)
 	form := *base.Form()
 	form.Probes = nil
 	form.Kinds = append([]schemas.Kind{}, form.Kinds...)

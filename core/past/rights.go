@@ -5,6 +5,7 @@ import (
 
 	"stele.dev/stele/core/commit"
 	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/rights"
 	"stele.dev/stele/projections/policies"
 )
 
@@ -13,25 +14,26 @@ const rightsKept = 16
 
 // Rights are the access rules of a policy, and what its rules can name.
 type Rights struct {
-	*policy.Rights
-	Served *policy.Resources
+	*rights.Rights
+	Served policy.Resources
 }
 
 // Rights returns the rights of an activation that the tip knows. It does not compile the policy.
 func (p *Past) Rights(ctx context.Context, tip *commit.Tip, r policies.Record) (*Rights, error) {
-	if rights, found := p.rights.Get(r.Digest); found {
-		return rights, nil
+	if kept, found := p.rights.Get(r.Digest); found {
+		return kept, nil
 	}
 	form, err := p.form(ctx, tip, r)
 	if err != nil {
 		return nil, err
 	}
-	rights := &Rights{Served: form.Served()}
-	if rights.Rights, err = policy.NewRights(form.Access()); err != nil {
+	made, err := rights.New(form.Access())
+	if err != nil {
 		return nil, err
 	}
-	p.rights.Add(r.Digest, rights, 1)
-	return rights, nil
+	all := &Rights{made, form.Served()}
+	p.rights.Add(r.Digest, all, 1)
+	return all, nil
 }
 
 func (p *Past) form(ctx context.Context, tip *commit.Tip, r policies.Record) (*policy.Form, error) {

@@ -6,6 +6,8 @@ import (
 	"log/slog"
 	"net"
 	"os/exec"
+	"stele.dev/stele/policy/bundles"
+	"stele.dev/stele/policy/compile"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -39,13 +41,13 @@ type Config struct {
 
 	// Policy is put in force by Run if the log has no policy yet. If it is nil, Run neither puts
 	// a policy in force nor creates the namespaces that every control plane has.
-	Policy *policy.Source
+	Policy *bundles.Source
 	// Compile compiles bundles, for Policy and for clients that push policies. The default
 	// compiles in this process, which a malicious bundle can crash.
 	Compile core.Compile
 	// Prepare is called by Run when a policy is in force, before the plane is ready. activated is
 	// what Run compiled from the source and put in force, nil if the log had a policy.
-	Prepare func(ctx context.Context, p *Plane, source *policy.Source, activated *policy.Compiled) error
+	Prepare func(ctx context.Context, p *Plane, source *bundles.Source, activated *compile.Result) error
 	// Beside runs from when the plane is ready until it stops.
 	Beside func(context.Context, *Plane) error
 
@@ -145,8 +147,8 @@ func (c Config) withDefaults() (Config, error) {
 		return c, errors.New("the config of a plane lacks Dir or OpenLog; both are required")
 	}
 	if c.Compile == nil {
-		c.Compile = func(_ context.Context, source *policy.Source) (*policy.Compiled, schemas.Diagnostics, error) {
-			compiled, diags := policy.Compile(source)
+		c.Compile = func(_ context.Context, source *bundles.Source) (*compile.Result, schemas.Diagnostics, error) {
+			compiled, diags := compile.Bundle(source)
 			return compiled, diags, nil
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log"
 	"os"
+	"stele.dev/stele/policy/bundles"
 	"testing/fstest"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -13,7 +14,6 @@ import (
 	"k8s.io/client-go/dynamic"
 	"stele.dev/stele/core/plane"
 	"stele.dev/stele/core/plane/datadir"
-	"stele.dev/stele/policy"
 )
 
 // A program runs a control plane in its own process, and uses it through client-go.
@@ -61,7 +61,7 @@ func embed(ctx context.Context) error {
 		return err
 	}
 	defer data.Close()
-	source, err := policy.ReadFS(bundle, ".")
+	source, err := bundles.ReadFS(bundle, ".")
 	if err != nil {
 		return err
 	}

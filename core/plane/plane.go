@@ -22,6 +22,7 @@ import (
 	"net/http"
 	"path/filepath"
 	"slices"
+	"stele.dev/stele/policy/compile"
 	"strconv"
 
 	"k8s.io/apiserver/pkg/authentication/user"
@@ -247,7 +248,7 @@ func (p *Plane) bootstrapped() error {
 func (p *Plane) Ready() <-chan struct{} { return p.prepared }
 
 // Enforceable tells why this plane cannot enforce a policy; nil if it can.
-func (p *Plane) Enforceable(ctx context.Context, compiled *policy.Compiled) schemas.Diagnostics {
+func (p *Plane) Enforceable(ctx context.Context, compiled *compile.Result) schemas.Diagnostics {
 	if p.config.Enforceable == nil {
 		return nil
 	}

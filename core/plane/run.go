@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"stele.dev/stele/policy/bundles"
+	"stele.dev/stele/policy/compile"
 	"sync"
 	"time"
 
@@ -13,7 +15,6 @@ import (
 	"stele.dev/stele/core/controllers"
 	"stele.dev/stele/core/controllers/clients"
 	"stele.dev/stele/core/expiry"
-	"stele.dev/stele/policy"
 	"stele.dev/stele/schemas"
 )
 
@@ -173,7 +174,7 @@ func (p *Plane) addPreparation(ctx context.Context, g *group) {
 
 // PolicyError reports that the policy of the config has errors, so that it cannot be put in force.
 type PolicyError struct {
-	Source      *policy.Source
+	Source      *bundles.Source
 	Diagnostics schemas.Diagnostics
 }
 
@@ -212,7 +213,7 @@ func (p *Plane) prepare(ctx context.Context) error {
 
 // activate puts the policy of the config in force if the log has none, and returns what it
 // compiled; nil if the log has one.
-func (p *Plane) activate(ctx context.Context) (*policy.Compiled, error) {
+func (p *Plane) activate(ctx context.Context) (*compile.Result, error) {
 	source := p.config.Policy
 	if p.Committer.Tip().Policies.Active != nil {
 		return nil, nil

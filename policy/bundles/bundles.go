@@ -1,5 +1,6 @@
-// Package bundles finds the bundles of a CUE module: the packages that have a field `bundle` and that no other package of
-// the module imports. A team's package or a base is no bundle, but a part of those that import it.
+// Package bundles reads bundles: the files of a CUE module as they were at one moment, loaded without the network. It
+// also finds the bundles of a module: the packages that have a field `bundle` and that no other package of the module
+// imports. A package of a team is not a bundle, but part of the bundles that import it.
 package bundles
 
 import (
@@ -11,24 +12,23 @@ import (
 	"cuelang.org/go/cue/ast"
 	"cuelang.org/go/cue/parser"
 	"cuelang.org/go/mod/modfile"
-	"stele.dev/stele/policy"
 )
 
 // Module has the packages of a module, by their folders.
 type Module struct {
-	packages  map[string]*folder
+	packages  map[string]*packageFolder
 	importers map[string][]string
 }
 
-type folder struct {
+type packageFolder struct {
 	imports   []string // folders
 	hasBundle bool
 }
 
 // Read reads the packages of a source's module. Files with errors count as far as they can be read: what is wrong with
 // them is for who compiles them.
-func Read(source *policy.Source) *Module {
-	m := &Module{packages: map[string]*folder{}, importers: map[string][]string{}}
+func Read(source *Source) *Module {
+	m := &Module{packages: map[string]*packageFolder{}, importers: map[string][]string{}}
 	name := moduleName(source)
 	for _, f := range source.Files {
 		dir := path.Dir(f.Path)
@@ -41,7 +41,7 @@ func Read(source *policy.Source) *Module {
 		}
 		p := m.packages[dir]
 		if p == nil {
-			p = &folder{}
+			p = &packageFolder{}
 			m.packages[dir] = p
 		}
 		p.hasBundle = p.hasBundle || slices.ContainsFunc(file.Decls, isBundle)
@@ -56,7 +56,7 @@ func Read(source *policy.Source) *Module {
 }
 
 // moduleName is the path of the module without its major version.
-func moduleName(source *policy.Source) string {
+func moduleName(source *Source) string {
 	for _, f := range source.Files {
 		if f.Path == "cue.mod/module.cue" {
 			if parsed, err := modfile.ParseNonStrict(f.Data, f.Path); err == nil {

@@ -7,7 +7,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"stele.dev/stele/policy"
 	"stele.dev/stele/policy/bundles"
 )
 
@@ -27,7 +26,7 @@ func TestBundlesOfAModule(t *testing.T) {
 		require.NoError(t, os.MkdirAll(filepath.Dir(file), 0o700))
 		require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
 	}
-	source, err := policy.ReadDir(root)
+	source, err := bundles.ReadDir(root)
 	require.NoError(t, err)
 	m := bundles.Read(source)
 	assert.Equal(t, []string{"clusters/dev"}, m.Of("clusters/dev"))

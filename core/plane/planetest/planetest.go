@@ -13,6 +13,8 @@ import (
 	"crypto/rand"
 	"os"
 	"path/filepath"
+	"stele.dev/stele/policy/bundles"
+	"stele.dev/stele/policy/compile"
 	"sync"
 	"testing"
 	"testing/fstest"
@@ -167,27 +169,27 @@ func (p *Plane) Activate(t testing.TB, bundle string) {
 
 var (
 	compiledMu sync.Mutex
-	compiled   = map[string]*policy.Compiled{}
+	compiled   = map[string]*compile.Result{}
 	loadedMu   sync.Mutex
 	loaded     = map[string]*policy.Policy{}
 )
 
 // Compile compiles a CUE file with a bundle, once per process and text.
-func Compile(t testing.TB, bundle string) *policy.Compiled {
+func Compile(t testing.TB, bundle string) *compile.Result {
 	t.Helper()
 	compiledMu.Lock()
 	defer compiledMu.Unlock()
 	if c := compiled[bundle]; c != nil {
 		return c
 	}
-	source, err := policy.ReadFS(fstest.MapFS{
+	source, err := bundles.ReadFS(fstest.MapFS{
 		"bundle.cue":         {Data: []byte(bundle)},
 		"cue.mod/module.cue": {Data: []byte("module: \"test.example\"\nlanguage: version: \"v0.17.0\"\n")},
 	}, ".")
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, diags := policy.Compile(source)
+	c, diags := compile.Bundle(source)
 	if len(diags) > 0 {
 		t.Fatal(diags)
 	}

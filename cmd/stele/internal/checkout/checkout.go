@@ -10,7 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/bundles"
 )
 
 // Checkout is the commit of a bundle's files.
@@ -21,7 +21,7 @@ type Checkout struct {
 
 // Of asks git about the module of a bundle. The checkout counts as changed if a tracked file of the module differs
 // from the commit, or if git does not track a file of the bundle.
-func Of(ctx context.Context, dir string, source *policy.Source) (Checkout, error) {
+func Of(ctx context.Context, dir string, source *bundles.Source) (Checkout, error) {
 	root, err := moduleRoot(dir, source.Package)
 	if err != nil {
 		return Checkout{}, err

@@ -15,7 +15,7 @@ import (
 	"stele.dev/stele/plugins/authorizerpb"
 	"stele.dev/stele/plugins/conformance"
 	"stele.dev/stele/plugins/host"
-	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/pluginconfig"
 )
 
 func pluginCheckCommand() *cobra.Command {
@@ -139,7 +139,7 @@ func (p *pluginProgram) conform(ctx context.Context, s *conformance.Subject) *pl
 		Secrets: p.GetSecrets(), ConfigSchema: strings.TrimSpace(p.GetConfigSchema()), Passed: true,
 	}
 	if len(s.Config) == 0 {
-		if _, diags := policy.ReadPluginConfig(p.GetConfigSchema(), "config.cue", nil); p.GetConfigSchema() != "" && len(diags) > 0 {
+		if _, diags := pluginconfig.Read(p.GetConfigSchema(), "config.cue", nil); p.GetConfigSchema() != "" && len(diags) > 0 {
 			r.Lacking = append(r.Lacking, "--config")
 		}
 	}

@@ -16,7 +16,7 @@ import (
 	"stele.dev/stele/cmd/stele/internal/usage"
 	"stele.dev/stele/plugins/authorizerpb"
 	"stele.dev/stele/plugins/conformance"
-	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/pluginconfig"
 	"stele.dev/stele/schemas"
 )
 
@@ -95,11 +95,11 @@ func (o *pluginOptions) subject(cmd *cobra.Command, p *pluginProgram, table *con
 			return nil, err
 		}
 		var diags schemas.Diagnostics
-		if s.Config, diags = policy.ReadPluginConfig(p.GetConfigSchema(), o.config, text); len(diags) > 0 {
+		if s.Config, diags = pluginconfig.Read(p.GetConfigSchema(), o.config, text); len(diags) > 0 {
 			return nil, errPluginConfig(cmd, diags, o.config)
 		}
 	case len(s.Config) > 0:
-		if _, diags := policy.ReadPluginConfig(p.GetConfigSchema(), "config.json", s.Config); len(diags) > 0 {
+		if _, diags := pluginconfig.Read(p.GetConfigSchema(), "config.json", s.Config); len(diags) > 0 {
 			for i := range diags {
 				diags[i].Pos = schemas.Position{} // it has lines in the table
 			}

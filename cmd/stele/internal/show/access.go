@@ -5,8 +5,9 @@ import (
 	"fmt"
 	"strings"
 
+	"stele.dev/stele/policy/rights"
+
 	"stele.dev/stele/core/access"
-	"stele.dev/stele/policy"
 )
 
 // changeMarks are the marks and styles of types of changes.
@@ -14,7 +15,7 @@ var changeMarks = map[string]struct {
 	mark  string
 	style Style
 }{
-	policy.Gained: {"+", Added}, policy.Lost: {"-", Removed}, policy.Changed: {"~", Altered}, policy.Denied: {"!", Removed}, policy.NotDenied: {".", Added},
+	rights.Gained: {"+", Added}, rights.Lost: {"-", Removed}, rights.Changed: {"~", Altered}, rights.Denied: {"!", Removed}, rights.NotDenied: {".", Added},
 }
 
 // AccessDifference prints who gained or lost permissions. from and to are the two sides as the user wrote them.
@@ -56,7 +57,7 @@ func AccessDifference(out *Output, answer *access.Difference, fromText, toText s
 		m := changeMarks[c.Type]
 		below := ""
 		switch {
-		case c.Type == policy.Changed:
+		case c.Type == rights.Changed:
 			below = "   " + out.Paint(m.style, "before: "+cmp.Or(c.Before, "always")) + "\n   " + out.Paint(m.style, "now:    "+cmp.Or(c.After, "always")) + "\n"
 		case c.Before+c.After != "":
 			below = "   " + out.Paint(m.style, cmp.Or(c.After, c.Before)) + "\n"
@@ -91,7 +92,7 @@ func butText(words, except []string) string {
 }
 
 // scopeText returns the resources or paths of a scope.
-func scopeText(s *policy.Scope) string {
+func scopeText(s *rights.Scope) string {
 	if len(s.Paths) > 0 {
 		return butText(s.Paths, s.ExceptPaths)
 	}

@@ -9,12 +9,13 @@ import (
 	"unicode"
 
 	"stele.dev/stele/cmd/stele/internal/usage"
-	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/bundles"
+	"stele.dev/stele/policy/compile"
 	"stele.dev/stele/schemas"
 )
 
 // ErrDiagnostics prints the errors of a bundle with their lines, and returns an error that counts them.
-func ErrDiagnostics(out io.Writer, source *policy.Source, diags schemas.Diagnostics, where string) error {
+func ErrDiagnostics(out io.Writer, source *bundles.Source, diags schemas.Diagnostics, where string) error {
 	w := newDiagnosticWriter(out, source, diags)
 	for _, d := range diags {
 		w.write(d)
@@ -23,7 +24,7 @@ func ErrDiagnostics(out io.Writer, source *policy.Source, diags schemas.Diagnost
 }
 
 // Warn prints the warnings of a bundle.
-func Warn(out io.Writer, compiled *policy.Compiled) {
+func Warn(out io.Writer, compiled *compile.Result) {
 	for _, d := range compiled.Warnings {
 		fmt.Fprintln(out, "warning:", d)
 	}
@@ -50,12 +51,12 @@ func (w *Unprinted) HandleWarningHeader(_ int, _, text string) {
 type diagnosticWriter struct {
 	out    io.Writer
 	color  bool
-	source *policy.Source
+	source *bundles.Source
 	digits int // of the greatest line number
 }
 
 // newDiagnosticWriter returns a writer that aligns the line numbers of the diagnostics.
-func newDiagnosticWriter(out io.Writer, source *policy.Source, diags schemas.Diagnostics) *diagnosticWriter {
+func newDiagnosticWriter(out io.Writer, source *bundles.Source, diags schemas.Diagnostics) *diagnosticWriter {
 	w := &diagnosticWriter{out: out, color: IsTerminal(out), source: source}
 	for _, d := range diags {
 		w.digits = max(w.digits, len(fmt.Sprint(d.Pos.Line)))

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/bundles"
 	"stele.dev/stele/schemas"
 )
 
@@ -36,7 +36,7 @@ func TestACaretStandsUnderItsColumn(t *testing.T) {
 }
 
 func TestDiagnosticsArePainted(t *testing.T) {
-	source := &policy.Source{Files: []policy.File{{Path: "a.cue", Data: []byte("one\ntwo\n" + strings.Repeat("\n", 97) + "hundred\n")}}}
+	source := &bundles.Source{Files: []bundles.File{{Path: "a.cue", Data: []byte("one\ntwo\n" + strings.Repeat("\n", 97) + "hundred\n")}}}
 	diags := schemas.Diagnostics{
 		{Pos: schemas.Position{File: "a.cue", Line: 2, Column: 3}, Message: "wrong"},
 		{Pos: schemas.Position{File: "a.cue", Line: 100, Column: 1}, Message: "too long"},

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"stele.dev/stele/policy/rights"
+
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"stele.dev/stele/core/access"
 	"stele.dev/stele/policy"
@@ -84,7 +86,7 @@ func Holders(out *Output, answer *access.Review) error {
 	if err := rows.Flush(); err != nil {
 		return err
 	}
-	st.Denies = slices.DeleteFunc(st.Denies, func(d policy.Objection) bool { return shown[d.ID] })
+	st.Denies = slices.DeleteFunc(st.Denies, func(d rights.Objection) bool { return shown[d.ID] })
 	return showBesides(out, st)
 }
 
@@ -120,7 +122,7 @@ func showBesides(out *Output, st *access.ReviewStatus) error {
 }
 
 // objectionText returns what a deny rule denies, and where it stands.
-func objectionText(d *policy.Objection) string {
+func objectionText(d *rights.Objection) string {
 	text := "denied"
 	if len(d.Names) > 0 {
 		text += " for " + strings.Join(d.Names, ", ")
@@ -138,7 +140,7 @@ func objectionText(d *policy.Objection) string {
 }
 
 // groundText returns a rule and where it stands.
-func groundText(g policy.Ground) string {
+func groundText(g rights.Ground) string {
 	if g.Source == "" {
 		return g.ID
 	}

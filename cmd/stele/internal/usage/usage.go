@@ -6,9 +6,10 @@ import (
 	"slices"
 	"strings"
 
+	"stele.dev/stele/policy/wording"
+
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-	"stele.dev/stele/policy"
 )
 
 // Exactly returns a check that a command gets exactly the named arguments. The error for a missing one has the
@@ -101,7 +102,7 @@ func FlagError(cmd *cobra.Command, err error) error {
 				names = append(names, f.Name)
 			}
 		})
-		if near := policy.Nearest(unknown.GetSpecifiedName(), names); near != "" {
+		if near := wording.Nearest(unknown.GetSpecifiedName(), names); near != "" {
 			text += "; did you mean --" + near + "?"
 		}
 	}
@@ -191,7 +192,7 @@ func OneOf(flag, value string, values []string) error {
 		return nil
 	}
 	hint := ""
-	if near := policy.Nearest(value, values); near != "" {
+	if near := wording.Nearest(value, values); near != "" {
 		hint = fmt.Sprintf("; did you mean %q?", near)
 	}
 	return Errorf("%s %s: use %s%s", flag, value, Enumerate(values), hint)

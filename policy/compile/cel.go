@@ -1,0 +1,382 @@
+package compile
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"cuelang.org/go/cue"
+	"github.com/google/cel-go/cel"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kjson "sigs.k8s.io/json"
+	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/bundles"
+	"stele.dev/stele/policy/evaluation"
+	"stele.dev/stele/policy/expr"
+	"stele.dev/stele/policy/wording"
+	"stele.dev/stele/schemas"
+	"stele.dev/stele/schemas/celtype"
+)
+
+// scopeOf gives the scope of an expression for objects of a type.
+type scopeOf func(objectType) (*expr.Scope, error)
+
+// expression checks one for each of the types that objects can have, the last of which
+// stands for all of them. at is where it stands. nil means that something is wrong with it.
+func (c *compiler) expression(text, path string, at schemas.Position, want *cel.Type, of []objectType, scope scopeOf) (*policy.Expression, []*expr.Checked) {
+	checked := make([]*expr.Checked, len(of))
+	for i, t := range of {
+		s, err := scope(t)
+		if err != nil {
+			c.Add(at, path, err.Error(), "")
+			return nil, nil
+		}
+		var fault *expr.Fault
+		if checked[i], fault = s.Compile(text, want); fault != nil {
+			c.fault(fault, text, path, at, t, len(of) > 1)
+			return nil, nil
+		}
+	}
+	return &policy.Expression{Text: text, Checked: checked[len(of)-1].AST, Source: at}, checked
+}
+
+// all adds to several types the one that stands for all of them.
+func all(of []objectType) []objectType {
+	if len(of) > 1 {
+		return append(of, anyObject)
+	}
+	return of
+}
+
+// fault reports what is wrong with an expression, at its place in the expression.
+func (c *compiler) fault(f *expr.Fault, text, path string, at schemas.Position, of objectType, several bool) {
+	message, hint := explainCEL(f, text)
+	message = "in CEL: " + message
+	if several && of.name != "" {
+		message += " (objects may be " + of.name + ")"
+		if of == scaleObject {
+			hint = "a Scale has spec.replicas only: name the subresource scale in a rule of its own, without this condition"
+		}
+	}
+	c.Add(c.within(at, text, f.Line, f.Column), path, message, hint)
+}
+
+// within is the position of a place in a text that stands behind a label, as far as the
+// text stands there as it is. Lines count from 1, columns from 0.
+func (c *compiler) within(at schemas.Position, text string, line, column int) schemas.Position {
+	i := slices.IndexFunc(c.Source.Files, func(f bundles.File) bool { return f.Path == at.File })
+	if i < 0 || line == 0 {
+		return at
+	}
+	lines := strings.Split(string(c.Source.Files[i].Data), "\n")
+	written := strings.Split(text, "\n")
+	if line > len(written) {
+		return at
+	}
+	from := at.Column - 1
+	for n := at.Line; n <= len(lines); n++ {
+		if from < 0 || from > len(lines[n-1]) {
+			from = 0
+		}
+		if found := strings.Index(lines[n-1][from:], written[0]); found >= 0 {
+			return schemas.Position{File: at.File, Line: n + line - 1, Column: from + found + column + 1}
+		}
+		from = 0
+		if n > at.Line+1 {
+			break
+		}
+	}
+	return at
+}
+
+// condition compiles a `when` or an `unless`, which hold for requests that rules name.
+func (c *compiler) condition(v cue.Value, name string, rules []policy.Rule) *policy.Condition {
+	x := v.LookupPath(cue.ParsePath(name))
+	if !x.Exists() || !c.Sound(x) {
+		return nil
+	}
+	text, err := x.String()
+	if err != nil {
+		c.Decode(x, &text)
+		return nil
+	}
+	at, path := evaluation.Position(x), x.Path().String()
+	var of []objectType
+	for i := range rules {
+		for _, t := range c.scopes.objectTypes(rules[i].APIGroups, []string{"*"}, rules[i].Resources) {
+			if !slices.ContainsFunc(of, func(o objectType) bool { return o.name == t.name }) {
+				of = append(of, t)
+			}
+		}
+	}
+	if len(of) == 0 || slices.ContainsFunc(of, func(o objectType) bool { return o.name == "" }) {
+		of = []objectType{anyObject}
+	}
+	e, checked := c.expression(text, path, at, cel.BoolType, all(of), c.scopes.forAccess)
+	if e == nil {
+		return nil
+	}
+	condition := &policy.Condition{Expression: *e, Object: slices.ContainsFunc(checked[0].Names, isObject)}
+	if condition.Object && c.onlyWrites(rules, path, at) {
+		c.neverDecided(condition, rules, path)
+	}
+	c.optionals([]policy.Expression{condition.Expression}, nil, []string{path}, objectRoots(of))
+	return condition
+}
+
+func isObject(name string) bool { return name == expr.VarObject || name == expr.VarOldObject }
+
+// onlyWrites refuses a condition on the object for requests that have none.
+func (c *compiler) onlyWrites(rules []policy.Rule, path string, pos schemas.Position) bool {
+	for _, r := range rules {
+		for _, verb := range r.Verbs {
+			switch verb {
+			case "create", "update", "patch", "delete", "deletecollection":
+				if len(r.NonResourceURLs) == 0 {
+					continue
+				}
+			}
+			c.Add(pos, path, fmt.Sprintf("a condition on the object cannot be decided for the verb %q of rule %s%s: there is no object that is written", verb, r.ID, wording.At(r.Source.String())),
+				"grant create, update, patch, delete and deletecollection under this condition, and the rest without")
+			return false
+		}
+	}
+	return true
+}
+
+// validation compiles a rule of validating admission.
+func (c *compiler) validation(team, name string, v cue.Value) policy.Validation {
+	r := policy.Validation{ID: team + "/validate/" + name, Source: evaluation.Position(v)}
+	if !c.Sound(v) {
+		return r
+	}
+	said := len(c.Diags)
+	c.match(v, &r)
+	c.operations(v, &r)
+	of := c.scopes.objectTypes(r.Match.APIGroups, r.Match.APIVersions, r.Match.Resources)
+	if len(of) == 0 {
+		c.matchesNothing(v.LookupPath(cue.ParsePath("match")), &r)
+		return r
+	}
+	of = all(of)
+	own := map[string]*celtype.Type{}
+	if params := v.LookupPath(cue.ParsePath("params")); params.Exists() {
+		raw, err := params.MarshalJSON()
+		var value any
+		if err == nil {
+			err = kjson.UnmarshalCaseSensitivePreserveInts(raw, &value)
+		}
+		if err != nil {
+			c.Add(evaluation.Position(params), params.Path().String(), err.Error(), "")
+			return r
+		}
+		if r.Params, err = json.Marshal(value); err != nil {
+			panic(err) // it came from JSON
+		}
+		own[expr.VarParams] = celtype.OfValue("stele.Params", value)
+	}
+	extended := map[string]*expr.Scope{}
+	scope := func(t objectType) (*expr.Scope, error) {
+		if extended[t.name] == nil {
+			s, err := c.scopes.forAdmission(t)
+			if err == nil && len(own) > 0 {
+				s, err = s.With(own)
+			}
+			if err != nil {
+				return nil, err
+			}
+			extended[t.name] = s
+		}
+		return extended[t.name], nil
+	}
+	for id, x := range c.Fields(v, "match.conditions") {
+		if e := c.expressionAt(x, cel.BoolType, of, scope); e != nil {
+			r.Match.Conditions = append(r.Match.Conditions, policy.Variable{Name: id, Expression: *e})
+		}
+	}
+	if !c.variables(v, &r, of, scope, extended) {
+		return r // what follows from it would be said of each expression that names one
+	}
+	for id, x := range c.Fields(v, "validations") {
+		check := policy.ValidationCheck{ID: r.ID + "/" + id, Source: evaluation.Position(x)}
+		c.DecodeField(x, "message", &check.Message)
+		c.DecodeField(x, "reason", &check.Reason)
+		if e := c.expressionAt(x.LookupPath(cue.ParsePath("expression")), cel.BoolType, of, scope); e != nil {
+			check.Expression = *e
+		}
+		if m := x.LookupPath(cue.ParsePath("messageExpression")); m.Exists() {
+			check.MessageExpression = c.expressionAt(m, cel.StringType, of, scope)
+		}
+		r.Validations = append(r.Validations, check)
+	}
+	c.DecodeField(v, "validationActions", &r.Actions)
+	switch {
+	case len(r.Validations) == 0:
+		c.Add(r.Source, v.Path().String(), "a rule without validations", "add validations: name: expression: …")
+	case len(r.Actions) == 0:
+		c.Add(r.Source, v.Path().String(), "a rule without validationActions has no effect", "write Deny, Warn or Audit")
+	case slices.Contains(r.Actions, "Deny") && slices.Contains(r.Actions, "Warn"):
+		c.Add(r.Source, v.Path().String(), "Deny and Warn together would say the same thing twice", "leave Warn out") // as upstream
+	}
+	if len(c.Diags) == said {
+		c.neverHolds(v, &r)
+		c.optionalsOf(&r, v.Path().String(), of)
+		c.paramsOf(v, &r)
+	}
+	return r
+}
+
+// matchesNothing refuses a rule whose match names no kind.
+func (c *compiler) matchesNothing(m cue.Value, r *policy.Validation) {
+	s := policy.ResourcesOf(c.scopes.kinds)
+	for i, name := range r.Match.Resources {
+		if !s.HasAny(r.Match.APIGroups, name) {
+			c.Add(element(m, "resources", i), fmt.Sprintf("%s.resources.%d", m.Path(), i), fmt.Sprintf("no kind is matched: %q is not served in these apiGroups", name),
+				wording.DidYouMean(name, s.In(r.Match.APIGroups), "there are"))
+			return
+		}
+	}
+	c.Add(evaluation.Position(m), m.Path().String(), "no kind is matched", "its apiGroups, apiVersions and resources name none of the bundle's")
+}
+
+func (c *compiler) match(v cue.Value, r *policy.Validation) {
+	m := v.LookupPath(cue.ParsePath("match"))
+	c.DecodeField(m, "apiGroups", &r.Match.APIGroups)
+	c.DecodeField(m, "apiVersions", &r.Match.APIVersions)
+	c.DecodeField(m, "resources", &r.Match.Resources)
+	c.DecodeField(m, "operations", &r.Match.Operations)
+	r.Match.NamespaceSelector = c.selector(m, "namespaceSelector")
+	r.Match.ObjectSelector = c.selector(m, "objectSelector")
+}
+
+func (c *compiler) selector(v cue.Value, name string) *metav1.LabelSelector {
+	x := v.LookupPath(cue.ParsePath(name))
+	if !x.Exists() {
+		return nil
+	}
+	raw, err := x.MarshalJSON()
+	s := &metav1.LabelSelector{}
+	if err == nil {
+		var strict []error
+		if strict, err = kjson.UnmarshalStrict(raw, s); err == nil && len(strict) > 0 {
+			err = strict[0]
+		}
+	}
+	if err == nil {
+		_, err = metav1.LabelSelectorAsSelector(s)
+	}
+	if err != nil {
+		c.Add(evaluation.Position(x), x.Path().String(), err.Error(), "a selector has matchLabels and matchExpressions")
+	}
+	return s
+}
+
+// expressionAt checks the expression that is a value.
+func (c *compiler) expressionAt(x cue.Value, want *cel.Type, of []objectType, scope scopeOf) *policy.Expression {
+	text, err := x.String()
+	if err != nil {
+		c.Decode(x, &text)
+		return nil
+	}
+	e, _ := c.expression(text, x.Path().String(), evaluation.Position(x), want, of, scope)
+	return e
+}
+
+// variables compiles those of a rule, each after the ones that it names, and declares
+// them in the scopes of the rule.
+func (c *compiler) variables(v cue.Value, r *policy.Validation, of []objectType, scope scopeOf, scopes map[string]*expr.Scope) bool {
+	type variable struct {
+		name  string
+		value cue.Value
+	}
+	var todo []variable
+	for name, x := range c.Fields(v, "variables") {
+		todo = append(todo, variable{name, x})
+	}
+	names := make([]string, len(todo))
+	for i, x := range todo {
+		names[i] = x.name
+	}
+	for len(todo) > 0 {
+		progress := false
+		for i := 0; i < len(todo); i++ {
+			x := todo[i]
+			text, err := x.value.String()
+			if err != nil {
+				c.Decode(x.value, &text)
+				return false
+			}
+			if waits := slices.ContainsFunc(todo, func(o variable) bool { return expr.Names(text, expr.VarVariables+o.name) }); waits {
+				continue
+			}
+			e, checked := c.expression(text, x.value.Path().String(), evaluation.Position(x.value), nil, of, scope)
+			if e == nil {
+				return false
+			}
+			r.Variables = append(r.Variables, policy.Variable{Name: x.name, Expression: *e})
+			for j, t := range of {
+				if scopes[t.name], err = scopes[t.name].Declare(expr.VarVariables+x.name, checked[j]); err != nil {
+					c.Add(evaluation.Position(x.value), x.value.Path().String(), err.Error(), "")
+					return false
+				}
+			}
+			todo = slices.Delete(todo, i, i+1)
+			i--
+			progress = true
+		}
+		if !progress {
+			c.Add(evaluation.Position(todo[0].value), todo[0].value.Path().String(), "the variable names itself, by way of others", "")
+			return false
+		}
+	}
+	return true
+}
+
+// schemaRules checks the rules in CEL of a kind, in place.
+func (c *compiler) schemaRules(k *schemas.Kind) {
+	for i := range k.Versions {
+		v := &k.Versions[i]
+		for j := range v.Rules {
+			c.schemaRule(k, v, &v.Rules[j])
+		}
+	}
+}
+
+func (c *compiler) schemaRule(k *schemas.Kind, v *schemas.Version, r *schemas.Rule) {
+	id := policy.RuleID(k, r)
+	path, err := policy.ParseRulePath(r.Path)
+	if err != nil {
+		c.Add(r.PathSource, id+".path", err.Error(), "write names of fields with dots between them, and [*] for what is in a list or a map")
+		return
+	}
+	t, items, err := path.Type(k, v)
+	if err != nil {
+		name, known := path.Unknown(v.Schema)
+		c.Add(r.PathSource, id+".path", err.Error(), wording.DidYouMean(name, known, ""))
+		return
+	}
+	scope := func(objectType) (*expr.Scope, error) {
+		old := t
+		if r.OptionalOldSelf {
+			old = celtype.OptionalOf(t)
+		}
+		return expr.Root().With(map[string]*celtype.Type{expr.VarSelf: t, expr.VarOldSelf: old})
+	}
+	e, checked := c.expression(r.Rule, id+".rule", r.RuleSource, cel.BoolType, []objectType{anyObject}, scope)
+	if e == nil {
+		return
+	}
+	r.Checked = e.Checked
+	part := path.Node(v.Schema)
+	c.optionals([]policy.Expression{*e}, nil, []string{id + ".rule"}, map[string]*schemas.Node{expr.VarSelf: part, expr.VarOldSelf: part})
+	names := slices.Contains(checked[0].Names, expr.VarOldSelf)
+	if r.Transition = names; names && items {
+		c.Add(r.RuleSource, id+".rule", "oldSelf cannot be used for the items of a list: nothing tells which item it was before", "put the rule on the list, or on what encloses it")
+	}
+	if r.MessageExpression != "" {
+		if e, _ := c.expression(r.MessageExpression, id+".messageExpression", r.MessageSource, cel.StringType, []objectType{anyObject}, scope); e != nil {
+			r.CheckedMessage = e.Checked
+		}
+	}
+}

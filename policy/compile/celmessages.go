@@ -1,0 +1,47 @@
+package compile
+
+import (
+	"regexp"
+	"strings"
+
+	"stele.dev/stele/policy/expr"
+	"stele.dev/stele/policy/wording"
+)
+
+var noOverload = regexp.MustCompile(`^found no matching overload for '(\w*?)_?(\S+?)_?' applied to '\((.*)\)'$`)
+
+// explainCEL says what is wrong with an expression as people know it, and what to write.
+func explainCEL(f *expr.Fault, text string) (message, hint string) {
+	message = f.Message
+	hint = wording.DidYouMean(f.Name, f.Known, "")
+	switch {
+	case strings.Contains(message, "token recognition error at: '=>'"):
+		return "=> is no operator", "CEL has >=, and no =>"
+	case strings.Contains(message, "token recognition error at: '= '"), strings.Contains(message, "token recognition error at: '='"):
+		return "= is no operator", "CEL compares with =="
+	case strings.Contains(message, "token recognition error at: '& '"), strings.Contains(message, "token recognition error at: '| '"):
+		return "a single & or | is no operator", "CEL has && and ||"
+	case strings.Contains(message, "token recognition error at: ''"), strings.Contains(message, `token recognition error at: '"`):
+		return "a text does not end", "close it with the quote that it begins with"
+	case strings.HasPrefix(message, "Syntax error: ") && words(text, "and", "or", "not"):
+		return message, "CEL has &&, || and !, and no and, or and not"
+	case strings.Contains(message, "expecting <EOF>"), strings.Contains(message, "'<EOF>'"):
+		return strings.ReplaceAll(message, "<EOF>", "the end"), "see that brackets are closed, and that operators stand between values"
+	case strings.HasPrefix(message, "it may cost "):
+		return message, "bound what it goes over: list.MaxItems, strings.MaxRunes, struct.MaxFields"
+	}
+	if m := noOverload.FindStringSubmatch(message); m != nil && m[1] == "" && !strings.ContainsAny(m[2], "abcdefghijklmnopqrstuvwxyz") {
+		return m[2] + " cannot be applied to " + strings.ReplaceAll(m[3], ", ", " and "), "convert one of them: int(…), double(…) or string(…)"
+	}
+	return message, hint
+}
+
+// words reports whether one of some words stands in a text, outside of other words.
+func words(text string, list ...string) bool {
+	for _, w := range list {
+		if expr.Names(text, w) {
+			return true
+		}
+	}
+	return false
+}

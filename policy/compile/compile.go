@@ -1,0 +1,295 @@
+// Package compile compiles a bundle: it makes a [policy.Form] of the CUE of a [bundles.Source], or diagnostics that
+// report all mistakes at once, each with its place. Package evaluation reports what CUE finds; this package reports what
+// CUE cannot check.
+package compile
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"cuelang.org/go/cue"
+	cueerrors "cuelang.org/go/cue/errors"
+	"k8s.io/apiserver/pkg/authentication/serviceaccount"
+	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/bundles"
+	"stele.dev/stele/policy/evaluation"
+	"stele.dev/stele/policy/wording"
+	"stele.dev/stele/schemas"
+	"stele.dev/stele/schemas/fromcue/verify"
+)
+
+// Compiled is what became of a source. As JSON it is all but the form and the source, which a
+// process that compiles answers with as they are.
+type Result struct {
+	Form *policy.Form `json:"-"`
+	// Source has only those files that the bundle consists of.
+	Source *bundles.Source `json:"-"`
+	// Warnings are about what compiles and may not be meant.
+	Warnings schemas.Diagnostics `json:"warnings,omitempty"`
+	// Costs are how long it took to check what only CUE itself can check: no two compilations have the same.
+	Costs schemas.Diagnostics `json:"costs,omitempty"`
+}
+
+// Compile evaluates the bundle of a source. All that is wrong is reported at once,
+// sorted by position: what CUE finds, and what stele finds in the parts of which CUE
+// can make something. Then the result is nil.
+func Bundle(source *bundles.Source) (*Result, schemas.Diagnostics) {
+	c := &compiler{
+		Evaluation: evaluation.New(source),
+		crossings:  crossings{owners: map[string]*owner{}, brokenKinds: map[string]bool{}},
+	}
+	instance, used, err := bundles.Load(source)
+	if err != nil {
+		c.Unloadable(err)
+		c.AddAll(source.Secrets())
+		return nil, c.Done()
+	}
+	c.AddAll(used.Secrets())
+	left, warnings := source.LeftOut(instance)
+	c.AddAll(left)
+	c.Warnings = append(c.Warnings, warnings...)
+	c.strays()
+	var form *policy.Form
+	c.Evaluate(instance, func(bundle cue.Value) { form = c.bundle(bundle) })
+	if form == nil && len(c.Diags) == 0 {
+		c.Add(schemas.Position{File: bundles.FirstFile(used), Line: 1, Column: 1}, "", "the package has no field `bundle`",
+			"write `bundle: policy.#Bundle & {…}`, with import \"stele.dev/policy\"")
+	}
+	if len(c.Diags) == 0 {
+		c.FieldDefaults()
+		c.Tests()
+	}
+	if len(c.Diags) > 0 {
+		return nil, c.Done()
+	}
+	form.Language = instance.ModuleFile.Language.Version
+	if err := form.AddProbes(); err != nil {
+		c.Add(schemas.Position{File: bundles.FirstFile(used)}, "", "what comes of the bundle cannot be loaded: "+err.Error(), "")
+		return nil, c.Done()
+	}
+	return &Result{Form: form, Source: used, Warnings: c.Warnings.Sorted(), Costs: c.costs.Sorted()}, nil
+}
+
+type compiler struct {
+	*evaluation.Evaluation
+	crossings
+	scopes     *scopes
+	params     []param     // of rules of admission
+	paramsRead *[][]string // in CUE, once that is known
+	costs      schemas.Diagnostics
+}
+
+// bundle compiles all of it.
+func (c *compiler) bundle(v cue.Value) *policy.Form {
+	f := &policy.Form{Version: policy.FormVersion}
+	f.Cluster, _ = v.LookupPath(cue.ParsePath("cluster")).String()
+	f.Kinds = append(f.Kinds, builtinKinds()...)
+	f.Roles, f.Bindings = builtinRoles(), builtinBindings()
+	builtins := len(f.Kinds)
+
+	c.chain(f, v)
+	c.defaultOnly(v, "dynamic", `{"customresourcedefinitions":"Refuse","rbac":"Refuse","admissionregistration":"Refuse"}`)
+	for team, t := range c.Fields(v, "teams") {
+		if team == policy.BuiltinTeam {
+			c.Add(evaluation.Position(t), t.Path().String(), "the name "+policy.BuiltinTeam+" stands for what every policy has", "name the team otherwise")
+		}
+		c.globs(t)
+		for id, k := range c.Fields(t, "kinds") {
+			if kind, ok := c.kind(id, k); ok {
+				c.leftToCUE(&kind)
+				c.schemaRules(&kind)
+				f.Kinds = append(f.Kinds, kind)
+			}
+		}
+		c.misnamedKinds(t)
+		for name, x := range c.Fields(t, "crds") {
+			if kind, ok := c.definitionOf(name, x); ok {
+				c.schemaRules(&kind)
+				f.Kinds = append(f.Kinds, kind)
+			}
+		}
+		for name, r := range c.Fields(t, "rbac.clusterRoles") {
+			f.Roles = append(f.Roles, c.role(team, name, r))
+		}
+		c.notYet(t, "admission.mutate")
+		c.notYet(t, "views")
+	}
+	slices.SortFunc(f.Kinds[builtins:], func(a, b schemas.Kind) int {
+		return cmp.Or(strings.Compare(a.Group, b.Group), strings.Compare(a.Plural, b.Plural))
+	})
+	f.Flow, f.Audit = c.flow(v.LookupPath(cue.ParsePath("flow"))), c.audit(v.LookupPath(cue.ParsePath("audit")))
+	c.uniqueNames(f)
+	c.shortNames(f)
+	c.windows(v, f)
+	aggregate(f.Roles)
+	c.joining(v, f.Roles)
+
+	// What follows may be about kinds and roles of all teams.
+	c.scopes = newScopes(f.Kinds, c.brokenKinds)
+	for team, t := range c.Fields(v, "teams") {
+		for name, b := range c.Fields(t, "rbac.bindings") {
+			f.Bindings = append(f.Bindings, c.binding(team, name, b, f.Roles))
+		}
+		for name, d := range c.Fields(t, "rbac.denies") {
+			deny := c.deny(team, name, d)
+			c.denyPaths(t, &deny)
+			f.Denies = append(f.Denies, deny)
+		}
+		for name, r := range c.Fields(t, "admission.validate") {
+			f.Validations = append(f.Validations, c.validation(team, name, r))
+		}
+	}
+	c.crosscheck(v, f)
+	c.replaceable(f)
+	c.unreadParams()
+	c.meetsControllers(f)
+	return f
+}
+
+// leftToCUE warns of what only CUE itself can check, which takes its time in each write.
+func (c *compiler) leftToCUE(k *schemas.Kind) {
+	for i := range k.Versions {
+		for _, f := range k.Versions[i].Schema.Fallbacks() {
+			what := f.Path
+			if what == "" {
+				what = "the object"
+			}
+			warning := schemas.Diagnostic{Pos: f.Source, Path: k.Resource() + " " + k.Versions[i].Name, Message: fmt.Sprintf("%s: only CUE itself can check %s", f.Reason, what)}
+			c.Warnings = append(c.Warnings, warning)
+			warning.Message = fmt.Sprintf("CUE took %v to check %s in the worst of some examples", verify.Cost(f).Round(time.Microsecond), what)
+			c.costs = append(c.costs, warning)
+		}
+	}
+}
+
+// notYet refuses what stands in a part of the format that is not enforced.
+func (c *compiler) notYet(v cue.Value, part string) {
+	for _, x := range c.Fields(v, part) {
+		c.Add(evaluation.Position(x), x.Path().String(), "this version of stele does not enforce `"+part+"` yet",
+			"leave it out: a rule that nobody keeps is worse than none")
+	}
+}
+
+func (c *compiler) defaultOnly(v cue.Value, part, standard string) {
+	x := v.LookupPath(cue.ParsePath(part))
+	if !x.Exists() || !c.Sound(x) {
+		return
+	}
+	data, err := x.MarshalJSON()
+	if err != nil {
+		c.CUE(cueerrors.Promote(err, part))
+		return
+	}
+	if !bytes.Equal(data, []byte(standard)) {
+		c.Add(evaluation.Position(x), x.Path().String(), "this version of stele enforces `"+part+"` only as "+standard, "leave it out")
+	}
+}
+
+func (c *compiler) role(team, name string, v cue.Value) policy.Role {
+	r := policy.Role{ID: team + "/clusterRoles/" + name, Name: name, Source: evaluation.Position(v)}
+	c.DecodeField(v, "labels", &r.Labels)
+	c.DecodeField(v, "aggregate", &r.Aggregate)
+	r.Rules = c.rules(v, r.ID)
+	if len(r.Aggregate) > 0 {
+		for _, rule := range r.Rules {
+			c.Add(rule.Source, rule.ID, "a role that aggregates others has no rules of its own", "put the rules into a role with the labels that this one aggregates")
+		}
+	}
+	return r
+}
+
+// rules compiles those of a role or a deny.
+func (c *compiler) rules(v cue.Value, of string) (rules []policy.Rule) {
+	for id, x := range c.Fields(v, "rules") {
+		if !c.Sound(x) {
+			continue
+		}
+		var rule policy.Rule
+		c.Decode(x, &rule)
+		rule.ID, rule.Source = of+"/"+id, evaluation.Position(x)
+		resources, paths := len(rule.APIGroups)+len(rule.Resources), len(rule.NonResourceURLs)
+		switch {
+		case resources > 0 && paths > 0:
+			c.Add(rule.Source, x.Path().String(), "a rule is about resources or about nonResourceURLs, not both", "make it two rules")
+		case resources == 0 && paths == 0, resources > 0 && (len(rule.APIGroups) == 0 || len(rule.Resources) == 0):
+			c.Add(rule.Source, x.Path().String(), "a rule needs apiGroups and resources, or nonResourceURLs", `the core group is ""`)
+		case len(rule.Verbs) == 0:
+			c.Add(rule.Source, x.Path().String(), "a rule needs verbs", "")
+		case resources > 0 && !rule.Source.IsZero(): // what comes with the program is for more than one bundle serves
+			c.namings = append(c.namings, naming{rule.APIGroups, rule.Resources, x})
+		}
+		rules = append(rules, rule)
+	}
+	return rules
+}
+
+func (c *compiler) deny(team, name string, v cue.Value) policy.Deny {
+	d := policy.Deny{ID: team + "/denies/" + name, Source: evaluation.Position(v)}
+	d.Rules = c.rules(v, d.ID)
+	d.Unless = c.condition(v, "unless", d.Rules)
+	d.Subjects = c.subjects(v)
+	c.DecodeField(v, "reason", &d.Reason)
+	return d
+}
+
+func (c *compiler) binding(team, name string, v cue.Value, roles []policy.Role) policy.Binding {
+	b := policy.Binding{ID: team + "/bindings/" + name, Source: evaluation.Position(v)}
+	c.DecodeField(v, "clusterRole", &b.Role)
+	if i := slices.IndexFunc(roles, func(r policy.Role) bool { return r.Name == b.Role }); i >= 0 {
+		b.When = c.condition(v, "when", roles[i].Rules)
+	}
+	c.roleNames = append(c.roleNames, v.LookupPath(cue.ParsePath("clusterRole")))
+	c.DecodeField(v, "namespaces", &b.Namespaces)
+	c.globs(v)
+	b.Subjects = c.subjects(v)
+	return b
+}
+
+func (c *compiler) subjects(v cue.Value) (list []policy.Subject) {
+	var subjects []struct{ User, Group, ServiceAccount string }
+	c.DecodeField(v, "subjects", &subjects)
+	for i, s := range subjects {
+		if s.ServiceAccount != "" {
+			s.User = serviceaccount.ServiceAccountUsernamePrefix + strings.Replace(s.ServiceAccount, "/", ":", 1)
+		}
+		c.serviceAccount(v, i, s.ServiceAccount, s.User)
+		list = append(list, policy.Subject{User: s.User, Group: s.Group})
+	}
+	return list
+}
+
+// uniqueNames checks what maps keyed per team cannot.
+func (c *compiler) uniqueNames(f *policy.Form) {
+	roles := map[string]*policy.Role{}
+	for i := range f.Roles {
+		r := &f.Roles[i]
+		if first := roles[r.Name]; first != nil {
+			c.Add(r.Source, r.ID, fmt.Sprintf("the role %q is defined twice", r.Name), "the other one is "+first.ID+wording.At(first.Source.String()))
+		} else {
+			roles[r.Name] = r
+		}
+	}
+	resources, kinds := map[string]*schemas.Kind{}, map[string]*schemas.Kind{}
+	for i := range f.Kinds {
+		k := &f.Kinds[i]
+		if first := resources[k.Resource()]; first != nil {
+			c.Add(k.Source, "", fmt.Sprintf("the kind %s is defined twice", k.Resource()), "it is built in, or another team's"+wording.At(first.Source.String()))
+			continue
+		}
+		resources[k.Resource()] = k
+		id := k.Group + "/" + k.Kind
+		if first := kinds[id]; first != nil {
+			c.Add(k.Source, "", fmt.Sprintf("the group %q has two kinds named %s", k.Group, k.Kind), "the other one is "+first.Resource()+wording.At(first.Source.String()))
+		}
+		kinds[id] = k
+		if strings.HasSuffix(k.Group, ".k8s.io") || strings.HasSuffix("."+k.Group, ".stele.dev") {
+			if !k.Builtin && !c.approved(k) {
+				c.Add(k.Source, "", fmt.Sprintf("the group %s is not free for own kinds", k.Group), "use a group under a domain of yours")
+			}
+		}
+	}
+}

@@ -1,0 +1,142 @@
+package compile
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"cuelang.org/go/cue"
+	cueerrors "cuelang.org/go/cue/errors"
+	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/evaluation"
+	"stele.dev/stele/schemas"
+	"stele.dev/stele/schemas/builtin"
+	"stele.dev/stele/schemas/crd"
+)
+
+// definitionOf compiles a CustomResourceDefinition of a team; false if something is wrong with
+// it.
+func (c *compiler) definitionOf(name string, v cue.Value) (kind schemas.Kind, ok bool) {
+	if first := c.owners[name]; first != nil {
+		first.others = append(first.others, v)
+		return kind, false
+	}
+	c.owners[name] = &owner{v, nil}
+	c.brokenKinds[name] = true
+	if c.notEmbedded(v) || !c.Sound(v) {
+		return kind, false
+	}
+	path := v.Path().String()
+	if own, err := v.LookupPath(cue.ParsePath("metadata.name")).String(); err == nil && own != name {
+		c.Add(evaluation.Position(v), path, fmt.Sprintf("the definition of %s stands under the key %s", own, name), "the key is metadata.name")
+		return kind, false
+	}
+	data, err := v.MarshalJSON()
+	if err != nil {
+		c.CUE(cueerrors.Promote(err, path))
+		return kind, false
+	}
+	kind, diags, warnings := crd.Translate(data, newPlaces(v).find)
+	for _, list := range []schemas.Diagnostics{diags, warnings} {
+		for i := range list {
+			list[i].Path = strings.TrimSuffix(path+"."+list[i].Path, ".")
+		}
+	}
+	if len(diags) == 0 {
+		diags = someServed(&kind, v)
+	}
+	c.AddAll(diags)
+	c.Warnings = append(c.Warnings, warnings...)
+	c.brokenKinds[name] = len(diags) > 0
+	return kind, len(diags) == 0
+}
+
+// someServed refuses a definition of which no version is served.
+func someServed(k *schemas.Kind, v cue.Value) (diags schemas.Diagnostics) {
+	at := v.LookupPath(cue.ParsePath("spec.versions"))
+	if !slices.ContainsFunc(k.Versions, func(v schemas.Version) bool { return v.Served }) {
+		diags = append(diags, schemas.Diagnostic{Pos: evaluation.Position(at), Path: at.Path().String(), Message: "no version is served", Hint: "set served: true"})
+	}
+	return diags
+}
+
+// notEmbedded refuses a definition that was to be embedded, in a file that does not say
+// that it embeds any: CUE would take no notice of the attribute.
+func (c *compiler) notEmbedded(v cue.Value) bool {
+	if !v.LookupPath(cue.ParsePath("spec.versions")).Exists() && !v.LookupPath(cue.ParsePath("metadata")).Exists() {
+		for _, a := range v.Attributes(cue.FieldAttr) {
+			if a.Name() == "embed" {
+				c.Add(evaluation.Position(v), v.Path().String(), "nothing is embedded here", "write @extern(embed) at the top of the file, before the package")
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// places are where the parts of a definition stand.
+type places struct {
+	value cue.Value
+	at    map[string]schemas.Position
+	known map[string]cue.Value
+}
+
+func newPlaces(v cue.Value) *places {
+	return &places{v, map[string]schemas.Position{}, map[string]cue.Value{"": v}}
+}
+
+// find is the place of a part, or else of what it is in.
+func (p *places) find(path []string) schemas.Position {
+	key := strings.Join(path, "\x00")
+	if pos, ok := p.at[key]; ok {
+		return pos
+	}
+	pos := evaluation.Position(p.part(path))
+	if pos.IsZero() && len(path) > 0 {
+		pos = p.find(path[:len(path)-1])
+	}
+	p.at[key] = pos
+	return pos
+}
+
+// part is the value that a path leads to.
+func (p *places) part(path []string) cue.Value {
+	key := strings.Join(path, "\x00")
+	if v, ok := p.known[key]; ok {
+		return v
+	}
+	in, name := p.part(path[:len(path)-1]), path[len(path)-1]
+	selector := cue.Str(name)
+	if i, err := strconv.Atoi(name); err == nil && in.IncompleteKind() == cue.ListKind {
+		selector = cue.Index(i)
+	}
+	v := in.LookupPath(cue.MakePath(selector))
+	p.known[key] = v
+	return v
+}
+
+// strays warns of definitions in the module that are no part of the bundle.
+func (c *compiler) strays() {
+	for _, file := range slices.Sorted(slices.Values(c.Source.Strays)) {
+		c.Warnings = append(c.Warnings, schemas.Diagnostic{Pos: schemas.Position{File: file, Line: 1, Column: 1},
+			Message: "no file of the module embeds this CustomResourceDefinition, so that it has no effect", Hint: "embed it in crds of a team: @embed(file=…)"})
+	}
+}
+
+// approved tells whether a kind is one of a group of Kubernetes' own that is defined apart
+// from its API server, with upstream's approval: crd.Translate has checked that it says so.
+func (c *compiler) approved(k *schemas.Kind) bool {
+	if len(k.Definition) == 0 || !strings.HasSuffix(k.Group, ".k8s.io") {
+		return false
+	}
+	return policy.Own[k.Group] == nil && !slices.ContainsFunc(builtinKinds(), func(b schemas.Kind) bool { return b.Group == k.Group })
+}
+
+func builtinKinds() []schemas.Kind {
+	kinds, err := builtin.Kinds()
+	if err != nil {
+		panic(fmt.Sprintf("policy: built-in kinds: %v", err)) // covered by a test
+	}
+	return kinds
+}

@@ -1,0 +1,123 @@
+package compile
+
+import (
+	"stele.dev/stele/policy"
+)
+
+const aggregateTo = "rbac.authorization.k8s.io/aggregate-to-"
+
+var (
+	readVerbs  = []string{"get", "list", "watch"}
+	writeVerbs = []string{"create", "update", "patch", "delete", "deletecollection"}
+)
+
+func builtinRole(name string, labels, aggregate map[string]string, rules ...policy.Rule) policy.Role {
+	r := policy.Role{ID: policy.BuiltinTeam + "/clusterRoles/" + name, Name: name, Labels: labels, Aggregate: aggregate}
+	for _, rule := range rules {
+		rule.ID = r.ID + "/" + rule.ID
+		r.Rules = append(r.Rules, rule)
+	}
+	return r
+}
+
+func label(role string) map[string]string { return map[string]string{aggregateTo + role: "true"} }
+
+func builtinRoles() []policy.Role {
+	core := []string{""}
+	return []policy.Role{
+		builtinRole("cluster-admin", nil, nil,
+			policy.Rule{ID: "resources", Verbs: []string{"*"}, APIGroups: []string{"*"}, Resources: []string{"*"}},
+			policy.Rule{ID: "paths", Verbs: []string{"*"}, NonResourceURLs: []string{"*"}}),
+		builtinRole("admin", nil, label("admin")),
+		builtinRole("edit", label("admin"), label("edit")),
+		builtinRole("view", label("edit"), label("view")),
+		builtinRole("system:aggregate-to-edit", label("edit"), nil,
+			policy.Rule{ID: "core", Verbs: writeVerbs, APIGroups: core, Resources: []string{"configmaps", "events", "secrets", "serviceaccounts"}},
+			// Who edits a namespace can act as the accounts in it.
+			policy.Rule{ID: "tokens", Verbs: []string{"create"}, APIGroups: core, Resources: []string{"serviceaccounts/token"}},
+			policy.Rule{ID: "secrets", Verbs: readVerbs, APIGroups: core, Resources: []string{"secrets"}},
+			policy.Rule{ID: "leases", Verbs: append(readVerbs[:len(readVerbs):len(readVerbs)], writeVerbs...), APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}}),
+		builtinRole("system:aggregate-to-view", label("view"), nil,
+			policy.Rule{ID: "core", Verbs: readVerbs, APIGroups: core, Resources: []string{"configmaps", "events", "namespaces", "serviceaccounts"}},
+			// Of changes everybody gets only those of what they may read.
+			policy.Rule{ID: "changes", Verbs: readVerbs, APIGroups: []string{"log.stele.dev"}, Resources: []string{"changes"}}),
+		// Who answers for a namespace may look at what its secrets were. Not who edits there, though they read and
+		// write the current ones: a secret is mostly replaced because somebody is not to know it any more.
+		builtinRole("system:aggregate-to-admin", label("admin"), nil,
+			policy.Rule{ID: "core", Verbs: []string{policy.HistoryVerb}, APIGroups: core, Resources: []string{"configmaps", "events", "secrets", "serviceaccounts"}},
+			policy.Rule{ID: "leases", Verbs: []string{policy.HistoryVerb}, APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}}),
+		builtinRole("system:discovery", nil, nil,
+			policy.Rule{ID: "paths", Verbs: []string{"get"}, NonResourceURLs: []string{
+				"/api", "/api/*", "/apis", "/apis/*", "/healthz", "/livez", "/openapi", "/openapi/*", "/readyz", "/version", "/version/"}}),
+		builtinRole("system:basic-user", nil, nil,
+			policy.Rule{ID: "access", Verbs: []string{"create"}, APIGroups: []string{"authorization.k8s.io"}, Resources: []string{"selfsubjectaccessreviews", "selfsubjectrulesreviews"}},
+			policy.Rule{ID: "identity", Verbs: []string{"create"}, APIGroups: []string{"authentication.k8s.io"}, Resources: []string{"selfsubjectreviews"}},
+			// To blame takes to get the object as well.
+			policy.Rule{ID: "blames", Verbs: []string{"create"}, APIGroups: []string{"log.stele.dev"}, Resources: []string{"blames"}}),
+		builtinRole("system:service-account-issuer-discovery", nil, nil,
+			policy.Rule{ID: "paths", Verbs: []string{"get"}, NonResourceURLs: []string{
+				"/.well-known/openid-configuration", "/.well-known/openid-configuration/", "/openid/v1/jwks", "/openid/v1/jwks/"}}),
+		// For servers that let this one say who asks them, and whether they may. Nobody is bound to it.
+		builtinRole("system:auth-delegator", nil, nil,
+			policy.Rule{ID: "identity", Verbs: []string{"create"}, APIGroups: []string{"authentication.k8s.io"}, Resources: []string{"tokenreviews"}},
+			policy.Rule{ID: "access", Verbs: []string{"create"}, APIGroups: []string{"authorization.k8s.io"}, Resources: []string{"subjectaccessreviews"}}),
+		builtinRole("system:public-info-viewer", nil, nil,
+			policy.Rule{ID: "paths", Verbs: []string{"get"}, NonResourceURLs: []string{"/healthz", "/livez", "/readyz", "/version", "/version/"}}),
+		// Upstream's is a Role of kube-system. Here whoever runs a server that trusts whom this one trusts binds it to that
+		// server, in that namespace; what upstream binds it to there is none of here.
+		builtinRole("extension-apiserver-authentication-reader", nil, nil,
+			policy.Rule{ID: "trust", Verbs: readVerbs, APIGroups: core, Resources: []string{"configmaps"}, ResourceNames: []string{"extension-apiserver-authentication"}}),
+	}
+}
+
+func builtinBindings() []policy.Binding {
+	everywhere := []string{"*"}
+	authenticated, unauthenticated := policy.Subject{Group: "system:authenticated"}, policy.Subject{Group: "system:unauthenticated"}
+	return []policy.Binding{
+		{ID: policy.BuiltinTeam + "/bindings/system:basic-user", Role: "system:basic-user", Subjects: []policy.Subject{authenticated}, Namespaces: everywhere},
+		{ID: policy.BuiltinTeam + "/bindings/system:discovery", Role: "system:discovery", Subjects: []policy.Subject{authenticated}, Namespaces: everywhere},
+		{ID: policy.BuiltinTeam + "/bindings/system:service-account-issuer-discovery", Role: "system:service-account-issuer-discovery", Subjects: []policy.Subject{{Group: "system:serviceaccounts"}}, Namespaces: everywhere},
+		{ID: policy.BuiltinTeam + "/bindings/system:public-info-viewer", Role: "system:public-info-viewer", Subjects: []policy.Subject{authenticated, unauthenticated}, Namespaces: everywhere},
+	}
+}
+
+// aggregate adds to each role that asks for it the rules of the roles whose labels it
+// asks for, in the order of roles, and of theirs in turn.
+func aggregate(roles []policy.Role) {
+	own := make([][]policy.Rule, len(roles))
+	for i := range roles {
+		own[i] = roles[i].Rules
+	}
+	for i := range roles {
+		if len(roles[i].Aggregate) == 0 {
+			continue
+		}
+		// Upstream replaces the rules of a role that aggregates.
+		roles[i].Rules = nil
+		joined := map[int]bool{i: true}
+		var join func(selector map[string]string)
+		join = func(selector map[string]string) {
+			for j := range roles {
+				if joined[j] || !hasLabels(roles[j].Labels, selector) {
+					continue
+				}
+				joined[j] = true
+				if len(roles[j].Aggregate) > 0 {
+					join(roles[j].Aggregate)
+				} else {
+					roles[i].Rules = append(roles[i].Rules, own[j]...)
+				}
+			}
+		}
+		join(roles[i].Aggregate)
+	}
+}
+
+func hasLabels(labels, selector map[string]string) bool {
+	for k, v := range selector {
+		if labels[k] != v {
+			return false
+		}
+	}
+	return true
+}

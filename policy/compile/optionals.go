@@ -1,0 +1,114 @@
+package compile
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/expr"
+	"stele.dev/stele/schemas"
+)
+
+// An expression that selects an optional field of an object that does not have it cannot be evaluated. A rule then
+// refuses the object, with words that say nothing to whoever wrote it. So an expression that never asks whether the field
+// is there is warned of.
+
+// optionalMetadata are the fields of metadata that an object may lack.
+var optionalMetadata = []string{"labels", "annotations", "finalizers", "ownerReferences", "deletionTimestamp", "deletionGracePeriodSeconds", "generateName"}
+
+// optionals warns of optional fields that expressions select and that none of them tests. All of them are evaluated
+// together; roots are the schemas of the variables that stand for objects, or parts of them.
+func (c *compiler) optionals(expressions []policy.Expression, tests []policy.Expression, paths []string, roots map[string]*schemas.Node) {
+	tested := map[string]bool{}
+	for _, e := range slices.Concat(expressions, tests) {
+		selections, err := expr.Selections(e.Checked)
+		if err != nil {
+			return
+		}
+		for _, s := range selections {
+			if s.Tested {
+				tested[strings.Join(s.Fields, ".")] = true
+			}
+		}
+	}
+	for i, e := range expressions {
+		selections, _ := expr.Selections(e.Checked)
+		for _, s := range selections {
+			fields := s.Fields
+			if s.Tested {
+				fields = fields[:len(fields)-1]
+			}
+			root := roots[s.Variable]
+			if n := untested(root, fields, tested); n > 0 {
+				name := s.Variable + "." + strings.Join(fields[:n], ".")
+				c.Warnings = append(c.Warnings, schemas.Diagnostic{Pos: c.within(e.Source, e.Text, 0, 0), Path: paths[i],
+					Message: fmt.Sprintf("%s is optional: of an object without it this cannot be evaluated", strings.Join(fields[:n], ".")),
+					Hint:    fmt.Sprintf("write !has(%s) || …", strings.ReplaceAll(name, ".*", "[…]"))})
+				break // one of an expression is enough to see what is missing
+			}
+		}
+	}
+}
+
+// untested returns how many fields lead to the first that an object may lack and that is not tested; 0 if there is none.
+func untested(n *schemas.Node, fields []string, tested map[string]bool) int {
+	if n == nil {
+		return 0
+	}
+	if len(fields) > 1 && fields[0] == "metadata" {
+		if slices.Contains(optionalMetadata, fields[1]) && !tested[strings.Join(fields[:2], ".")] {
+			return 2
+		}
+		return 0
+	}
+	for i, name := range fields {
+		if n == nil || n.Union != nil || n.Fallback != nil {
+			return 0
+		}
+		if name == "*" && n.List != nil {
+			n = n.List.Items
+			continue
+		}
+		if n.Struct == nil {
+			return 0
+		}
+		at := slices.IndexFunc(n.Struct.Fields, func(f schemas.Field) bool { return f.Name == name })
+		if at < 0 {
+			return 0
+		}
+		f := &n.Struct.Fields[at]
+		if f.Presence == schemas.Optional && !tested[strings.Join(fields[:i+1], ".")] {
+			return i + 1
+		}
+		n = f.Schema
+	}
+	return 0
+}
+
+// objectRoots are the schemas of what conditions and rules of admission name, if they are of one kind.
+func objectRoots(of []objectType) map[string]*schemas.Node {
+	if len(of) == 0 || of[0].schema == nil {
+		return nil
+	}
+	return map[string]*schemas.Node{expr.VarObject: of[0].schema, expr.VarOldObject: of[0].schema}
+}
+
+// optionalsOf warns of those of a rule of admission, whose conditions and variables may test fields for its checks.
+func (c *compiler) optionalsOf(r *policy.Validation, path string, of []objectType) {
+	var checks, tests []policy.Expression
+	var paths []string
+	for _, v := range slices.Concat(r.Variables, r.Match.Conditions) {
+		tests = append(tests, v.Expression)
+	}
+	for _, v := range r.Validations {
+		checks = append(checks, v.Expression)
+		paths = append(paths, path+".validations."+v.ID[len(r.ID)+1:]+".expression")
+	}
+	for _, t := range of {
+		before := len(c.Warnings)
+		if c.optionals(checks, tests, paths, objectRoots([]objectType{t})); len(c.Warnings) > before {
+			return // it would be the same of other versions
+		}
+	}
+}

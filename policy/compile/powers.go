@@ -1,0 +1,131 @@
+package compile
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"cuelang.org/go/cue"
+	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/wording"
+)
+
+// What a team says reaches beyond its own part in two places: rules that join roles of
+// others, and denies. Here they are kept to what the team rules over.
+
+// teamGroups are the API groups that a team rules over.
+func (c *compiler) teamGroups(t cue.Value) (groups []string) {
+	c.DecodeField(t, "groups", &groups)
+	return groups
+}
+
+// joining refuses rules that widen a role of others, to whom the team's API groups are
+// not all there is. Who is bound to that role is not for the team to say.
+func (c *compiler) joining(v cue.Value, roles []policy.Role) {
+	groups := map[string][]string{}
+	for team, t := range c.Fields(v, "teams") {
+		groups[team] = c.teamGroups(t)
+	}
+	labels := map[string]map[string]string{} // of roles, by id
+	for i := range roles {
+		labels[roles[i].ID] = roles[i].Labels
+	}
+	type joined struct {
+		rule   *policy.Rule
+		role   string
+		direct bool // not by way of a role between
+	}
+	found := map[string]joined{}
+	for i := range roles {
+		if len(roles[i].Aggregate) == 0 {
+			continue
+		}
+		for j := range roles[i].Rules {
+			rule := &roles[i].Rules[j]
+			team, own := policy.OwningTeam(rule.ID), policy.OwningTeam(roles[i].ID)
+			if team == own || team == policy.BuiltinTeam || slices.Contains(groups[team], "*") || within(rule, groups[team]) {
+				continue
+			}
+			written := rule.ID[:strings.LastIndexByte(rule.ID, '/')]
+			direct := hasLabels(labels[written], roles[i].Aggregate)
+			if first, ok := found[rule.ID]; !ok || direct && !first.direct {
+				found[rule.ID] = joined{rule, roles[i].Name, direct}
+			}
+		}
+	}
+	for id, f := range found {
+		must := "its apiGroups must be among " + wording.Enumerate(groups[policy.OwningTeam(id)])
+		switch {
+		case len(f.rule.NonResourceURLs) > 0:
+			must = "it must not name nonResourceURLs"
+		case len(groups[policy.OwningTeam(id)]) == 0:
+			must = "its team has no groups, and cannot add to it"
+		}
+		c.Add(f.rule.Source, id, fmt.Sprintf("the rule joins the role %q, which others bind: %s", f.role, must),
+			"take the label off the role, or have the platform add the rule")
+	}
+}
+
+// within tells whether a rule is only about resources in API groups.
+func within(rule *policy.Rule, groups []string) bool {
+	return len(rule.NonResourceURLs) == 0 && !slices.ContainsFunc(rule.APIGroups, func(g string) bool { return !slices.Contains(groups, g) })
+}
+
+// denyPaths refuses denies of paths, which belong to no team: all clients need them.
+func (c *compiler) denyPaths(t cue.Value, d *policy.Deny) {
+	if slices.Contains(c.teamGroups(t), "*") {
+		return
+	}
+	for i := range d.Rules {
+		if r := &d.Rules[i]; len(r.NonResourceURLs) > 0 {
+			c.Add(r.Source, r.ID, "nonResourceURLs are everybody's: only a team whose groups have \"*\" may deny them", "leave the rule out, or have the platform deny it")
+		}
+	}
+}
+
+// needed is what the administrators must keep to be able to replace a policy, by verb:
+// the policies themselves, and what clients ask for before anything else.
+var needed = []struct {
+	verb, resource string
+	paths          []string
+}{
+	{verb: "create", resource: "policies"},
+	{verb: "list", resource: "policies"},
+	{verb: "get", paths: []string{"/api", "/apis", "/openapi/v3", "/version", "/healthz", "/readyz"}},
+}
+
+// replaceable refuses a policy that nobody could replace any more.
+func (c *compiler) replaceable(f *policy.Form) {
+	for i := range f.Denies {
+		denies, err := policy.IndexDenies(f.Denies[i : i+1])
+		if err != nil {
+			continue // its exception is in error, which has been said
+		}
+		if what := lostTo(denies, policy.Request{User: "admin", Groups: []string{policy.MastersGroup, "system:authenticated"}}); what != "" {
+			d := &f.Denies[i]
+			c.Add(d.Source, d.ID, fmt.Sprintf("it also meets the administrators (%s), so nobody could %s any more", policy.MastersGroup, what),
+				fmt.Sprintf(`narrow subjects, or add unless: "'%s' in request.userInfo.groups"`, policy.MastersGroup))
+		}
+	}
+}
+
+// lostTo is the first thing needed that denies keep from a user, or of which only an
+// object could tell; "" if there is none.
+func lostTo(denies *policy.DenyIndex, r policy.Request) string {
+	denied := func() bool {
+		denied, depends := denies.Decide(&r)
+		return denied || depends
+	}
+	for _, n := range needed {
+		r.Verb, r.IsResource, r.Group, r.Resource = n.verb, n.resource != "", "policy.stele.dev", n.resource
+		if r.IsResource && denied() {
+			return n.verb + " " + n.resource
+		}
+		for _, r.Path = range n.paths {
+			if denied() {
+				return n.verb + " " + r.Path
+			}
+		}
+	}
+	return ""
+}

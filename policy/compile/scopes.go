@@ -1,0 +1,116 @@
+package compile
+
+import (
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/expr"
+	"stele.dev/stele/schemas"
+	"stele.dev/stele/schemas/celtype"
+)
+
+// scopes are the scopes of a compilation, made when they are asked for.
+type scopes struct {
+	kinds  []schemas.Kind
+	broken map[string]bool        // kinds with errors of their own, by plural.group
+	access map[string]*expr.Scope // of conditions, by the type of object
+	admit  map[string]*expr.Scope // of admission
+}
+
+func newScopes(kinds []schemas.Kind, broken map[string]bool) *scopes {
+	return &scopes{kinds: kinds, broken: broken, access: map[string]*expr.Scope{}, admit: map[string]*expr.Scope{}}
+}
+
+// objectType is how objects of a version are typed, by what names it in errors.
+type objectType struct {
+	name   string // "" for any object
+	t      *celtype.Type
+	schema *schemas.Node // nil if it is not known
+}
+
+var (
+	anyObject   = objectType{t: celtype.Dynamic}
+	scaleObject = objectTypeOf(policy.Scale.Kind.Kind, policy.Scale.Version)
+)
+
+func objectTypeOf(k *schemas.Kind, v *schemas.Version) objectType {
+	return objectType{name: schema.GroupVersionKind{Group: k.Group, Version: v.Name, Kind: k.Kind}.String(), t: expr.ResourceType(k, v), schema: v.Schema}
+}
+
+// objectTypes are those of the kinds that groups, versions and resources name. Where
+// there is a wildcard it is any object: rules for whatever comes do not know its fields.
+func (s *scopes) objectTypes(groups, versions, resources []string) (found []objectType) {
+	if slices.Contains(groups, "*") || slices.ContainsFunc(resources, func(r string) bool { return strings.HasPrefix(r, "*") }) {
+		return []objectType{anyObject}
+	}
+	for id, broken := range s.broken {
+		plural, group, _ := strings.Cut(id, ".")
+		if broken && slices.Contains(groups, group) && slices.ContainsFunc(resources, func(r string) bool { r, _, _ = strings.Cut(r, "/"); return r == plural }) {
+			return []objectType{anyObject}
+		}
+	}
+	for i := range s.kinds {
+		k := &s.kinds[i]
+		if !slices.Contains(groups, k.Group) {
+			continue
+		}
+		whole, scale := false, false
+		for _, r := range resources {
+			if resource, sub, _ := strings.Cut(r, "/"); resource == k.Plural {
+				whole = whole || sub != "scale"
+				scale = scale || sub == "scale" || sub == "*"
+			}
+		}
+		for j := range k.Versions {
+			v := &k.Versions[j]
+			if !slices.Contains(versions, "*") && !slices.Contains(versions, v.Name) {
+				continue
+			}
+			if whole {
+				found = append(found, objectTypeOf(k, v))
+			}
+			if scale && v.Scale != nil && !slices.Contains(found, scaleObject) {
+				found = append(found, scaleObject)
+			}
+		}
+	}
+	return found
+}
+
+// forAccess is the scope of conditions about requests and, perhaps, objects.
+func (s *scopes) forAccess(of objectType) (*expr.Scope, error) {
+	if s.access[of.name] == nil {
+		scope, err := expr.Root().With(map[string]*celtype.Type{expr.VarRequest: expr.AccessType, expr.VarObject: of.t, expr.VarOldObject: of.t})
+		if err != nil {
+			return nil, err
+		}
+		s.access[of.name] = scope
+	}
+	return s.access[of.name], nil
+}
+
+// forAdmission is the scope of admission rules, without their params and variables.
+func (s *scopes) forAdmission(of objectType) (*expr.Scope, error) {
+	if s.admit[of.name] == nil {
+		namespace := celtype.Dynamic
+		for i := range s.kinds {
+			if k := &s.kinds[i]; k.Builtin && k.Group == "" && k.Plural == "namespaces" {
+				namespace = expr.ResourceType(k, &k.Versions[0])
+				if of.name == objectTypeOf(k, &k.Versions[0]).name {
+					namespace = of.t // one name, one type
+				}
+			}
+		}
+		scope, err := expr.Root().With(map[string]*celtype.Type{expr.VarRequest: expr.AdmissionType, expr.VarObject: of.t, expr.VarOldObject: of.t, expr.VarNamespace: namespace})
+		if err == nil {
+			scope, err = scope.WithAuthorizer()
+		}
+		if err != nil {
+			return nil, err
+		}
+		s.admit[of.name] = scope
+	}
+	return s.admit[of.name], nil
+}

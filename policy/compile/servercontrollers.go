@@ -1,0 +1,107 @@
+package compile
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apiserver/pkg/authentication/serviceaccount"
+	"stele.dev/stele/policy"
+	"stele.dev/stele/schemas"
+)
+
+// ServerControllers are the users that the server's own controllers are, and what each does: what a deny keeps from them
+// stays undone, a namespace stays in Terminating for one. They are members of system:masters, but denies come first.
+var ServerControllers = []ServerController{
+	{"system:serviceaccount:kube-system:namespace-controller", []string{"list", "delete", "deletecollection"}, nil, "a namespace that has any stays in Terminating"},
+	{"system:serviceaccount:kube-system:generic-garbage-collector", []string{"get", "list", "watch", "delete", "patch"}, nil, "what owned ones are deleted with stays"},
+	{"system:serviceaccount:kube-system:service-account-controller", []string{"create", "list", "watch"}, []string{"serviceaccounts"}, "namespaces get no service account"},
+	{"system:serviceaccount:kube-system:tokens-controller", []string{"get", "list", "watch", "patch", "delete"}, []string{"secrets"}, "secrets get no tokens"},
+}
+
+// ServerController is a user, the verbs that it needs, and on which resources of the core group; nil is all of them.
+type ServerController struct {
+	User      string
+	Verbs     []string
+	Resources []string
+	otherwise string // what happens without
+}
+
+// controllerGroups are those that the server's controllers are in.
+var controllerGroups = []string{"system:serviceaccounts", "system:serviceaccounts:kube-system", policy.MastersGroup, "system:authenticated"}
+
+// meetsControllers warns of denies that the server's own controllers meet.
+func (c *compiler) meetsControllers(f *policy.Form) {
+	namespaces := someNamespaces(f)
+	for i := range f.Denies {
+		d := &f.Denies[i]
+		denies, err := policy.IndexDenies(f.Denies[i : i+1])
+		if err != nil {
+			continue // its exception is in error, which has been reported
+		}
+		var met []string
+		var message string
+		for _, controller := range ServerControllers {
+			verb, kind := controller.deniedBy(denies, f.Kinds, namespaces)
+			if kind == nil {
+				continue
+			}
+			met = append(met, "'"+controller.User+"'")
+			if message == "" {
+				_, account, _ := strings.Cut(strings.TrimPrefix(controller.User, serviceaccount.ServiceAccountUsernamePrefix), ":")
+				message = fmt.Sprintf("it also meets the server's own %s, which then cannot %s %s: %s", account, verb, kind.Resource(), controller.otherwise)
+			}
+		}
+		if message == "" {
+			continue
+		}
+		exception := fmt.Sprintf("request.userInfo.username in [%s]", strings.Join(met, ", "))
+		if d.Unless != nil {
+			exception = fmt.Sprintf("(%s) || %s", d.Unless.Text, exception)
+		}
+		c.Warnings = append(c.Warnings, schemas.Diagnostic{Pos: d.Source, Path: d.ID, Message: message, Hint: fmt.Sprintf("write unless: %q", exception)})
+	}
+}
+
+// deniedBy returns something that denies keep from a controller; nil if there is nothing.
+func (s *ServerController) deniedBy(denies *policy.DenyIndex, kinds []schemas.Kind, namespaces []string) (verb string, kind *schemas.Kind) {
+	left := maxTried
+	for i := range kinds {
+		k := &kinds[i]
+		if s.Resources != nil && (k.Group != "" || !slices.Contains(s.Resources, k.Plural)) || !k.Namespaced {
+			continue
+		}
+		for _, verb := range s.Verbs {
+			for _, namespace := range namespaces {
+				r := policy.Request{User: s.User, Groups: controllerGroups, Verb: verb, IsResource: true,
+					Group: k.Group, Version: k.StorageVersion, Resource: k.Plural, Namespace: namespace, Name: "x"}
+				if left--; left < 0 {
+					return "", nil
+				}
+				if denied, _ := denies.Decide(&r); denied {
+					return verb, k
+				}
+			}
+		}
+	}
+	return "", nil
+}
+
+// maxNamespaces bounds how many namespaces a deny is tried in, and maxTried how many requests it is tried with.
+const (
+	maxNamespaces = 16
+	maxTried      = 10_000
+)
+
+// someNamespaces are names that the bundle's patterns match: an exception may be about a namespace.
+func someNamespaces(f *policy.Form) []string {
+	names := []string{"default"}
+	for _, b := range f.Bindings {
+		for _, pattern := range b.Namespaces {
+			if name := strings.ReplaceAll(pattern, "*", "x"); !slices.Contains(names, name) && len(names) < maxNamespaces {
+				names = append(names, name)
+			}
+		}
+	}
+	return names
+}

@@ -1,0 +1,91 @@
+package compile
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"cuelang.org/go/cue"
+	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/evaluation"
+	"stele.dev/stele/policy/wording"
+	"stele.dev/stele/schemas"
+	"stele.dev/stele/schemas/builtin"
+)
+
+// windows compiles what a bundle says of kinds: each of itself, and the bundle of any.
+func (c *compiler) windows(v cue.Value, f *policy.Form) {
+	kinds := map[string]*schemas.Kind{}
+	for i := range f.Kinds {
+		kinds[f.Kinds[i].Resource()] = &f.Kinds[i]
+	}
+	said := map[string]policy.Window{}
+	for team, t := range c.Fields(v, "teams") {
+		for id, k := range c.Fields(t, "kinds") {
+			if kinds[id] == nil {
+				continue // it is in error
+			}
+			if w, ok := c.window(team+"/kinds/"+id+"/history", id, k.LookupPath(cue.ParsePath("history.window")), kinds[id]); ok {
+				said[id] = w
+			}
+		}
+	}
+	for id, x := range c.Fields(v, "history.windows") {
+		w, ok := c.window("history/windows/"+id, id, x, kinds[id])
+		if !ok {
+			continue
+		}
+		if own := said[id]; own.ID != "" && own.Reach != w.Reach {
+			c.Add(own.Source, own.ID, fmt.Sprintf("the window of %s is %q for this bundle, not %q", id, w.Reach, own.Reach), "that stands at "+w.Source.String()+": leave it out here")
+			continue
+		}
+		said[id] = w
+	}
+	for _, id := range slices.Sorted(maps.Keys(said)) {
+		f.Windows = append(f.Windows, said[id])
+	}
+}
+
+// window compiles what is said of one kind; false if nothing is, or something is wrong with
+// it. The kind is nil if there is none.
+func (c *compiler) window(id, resource string, v cue.Value, k *schemas.Kind) (w policy.Window, ok bool) {
+	if !v.Exists() || !c.Sound(v) {
+		return w, false
+	}
+	w = policy.Window{ID: id, Resource: resource, Source: evaluation.Position(v)}
+	c.Decode(v, &w.Reach)
+	if w.Bounded() {
+		if _, err := policy.ParseReach(w.Reach); err != nil {
+			c.Add(w.Source, v.Path().String(), err.Error(), `for no limit write "all"`)
+			return w, false
+		}
+	}
+	switch {
+	case k == nil:
+		c.windowNames = append(c.windowNames, v)
+		return w, false
+	case k.Builtin && builtin.FaceOf(resource) != nil:
+		of := builtin.FaceOf(resource).Of
+		c.Add(w.Source, v.Path().String(), fmt.Sprintf("%s shows the objects of %s, and has no window of its own", resource, of), fmt.Sprintf("set that of %q", of))
+		return w, false
+	case !w.Bounded() && policy.HoldsSecrets(k):
+		c.Warnings = append(c.Warnings, schemas.Diagnostic{Pos: w.Source, Path: v.Path().String(),
+			Message: fmt.Sprintf("%s hold secrets: whoever may read them now may read all that they ever were", k.Plural)})
+	}
+	return w, true
+}
+
+// windowsOfKinds refuses windows of kinds that are not there.
+func (c *compiler) windowsOfKinds(kinds []schemas.Kind) {
+	var known []string
+	for i := range kinds {
+		known = append(known, kinds[i].Resource())
+	}
+	slices.Sort(known)
+	for _, v := range c.windowNames {
+		name := v.Path().Selectors()[len(v.Path().Selectors())-1].Unquoted()
+		if !c.brokenKinds[name] {
+			c.Add(evaluation.Position(v), v.Path().String(), fmt.Sprintf("there is no kind %s", name), wording.DidYouMean(name, known, "there are"))
+		}
+	}
+}

@@ -1,0 +1,271 @@
+package evaluation
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"cuelang.org/go/cue"
+	"cuelang.org/go/cue/ast"
+	"cuelang.org/go/cue/build"
+	cueerrors "cuelang.org/go/cue/errors"
+	cueformat "cuelang.org/go/cue/format"
+	"cuelang.org/go/cue/token"
+	"stele.dev/stele/policy/bundles"
+	"stele.dev/stele/schemas"
+)
+
+// CUE takes defaults that have no effect, or another one than whoever wrote them expects. They are warned of, with what
+// to write.
+
+// fieldDefaults warns of such defaults in what a bundle's packages declare.
+func (c *Evaluation) FieldDefaults() {
+	for path, i := range c.Instances {
+		if path == DefinitionsPath {
+			continue
+		}
+		for _, f := range i.Files {
+			if pos, ours := bundles.Locate(f.Pos()); !ours || !strings.HasPrefix(pos.File, "cue.mod/") {
+				d := defaultsOf{c: c, file: f, instance: i}
+				d.decls(f.Decls, nil)
+			}
+		}
+	}
+}
+
+// defaultsOf is the defaults of a file.
+type defaultsOf struct {
+	c        *Evaluation
+	file     *ast.File
+	instance *build.Instance
+	scope    cue.Value // the package, once it was asked for
+}
+
+// decls looks at the fields of a struct, which is at a path.
+func (d *defaultsOf) decls(decls []ast.Decl, at []string) {
+	for _, decl := range decls {
+		switch x := decl.(type) {
+		case *ast.Field:
+			path := at
+			if label, _, err := ast.LabelName(x.Label); err == nil {
+				path = append(slices.Clip(at), label)
+			}
+			d.field(x, path)
+			d.within(x.Value, path)
+		case *ast.EmbedDecl:
+			d.within(x.Expr, at)
+		case *ast.Comprehension:
+			d.within(x.Value, at)
+		case *ast.LetClause:
+			d.within(x.Expr, at)
+		}
+	}
+}
+
+// within looks for structs in an expression.
+func (d *defaultsOf) within(e ast.Node, at []string) {
+	ast.Walk(e, func(n ast.Node) bool {
+		s, ok := n.(*ast.StructLit)
+		if ok {
+			d.decls(s.Elts, at)
+		}
+		return !ok
+	}, nil)
+}
+
+// field warns of the defaults of one field.
+func (d *defaultsOf) field(f *ast.Field, at []string) {
+	alternatives := disjuncts(f.Value)
+	var defaults, others []ast.Expr
+	for _, a := range alternatives {
+		if u, ok := a.(*ast.UnaryExpr); ok && u.Op == token.MUL {
+			defaults = append(defaults, u.X)
+		} else {
+			others = append(others, a)
+		}
+	}
+	if len(defaults) == 0 {
+		return
+	}
+	label, shown := strings.Join(at[max(len(at)-1, 0):], ""), source(defaults[0])
+	switch {
+	case f.Constraint == token.NOT:
+		d.warn(f, at, fmt.Sprintf("the default %s never applies, as the field is required (!)", shown), fmt.Sprintf("write %s: %s, without the !, or leave the * out", label, source(f.Value)))
+	case f.Constraint == token.OPTION:
+		d.warn(f, at, fmt.Sprintf("the default %s never applies, as the field is optional (?)", shown), fmt.Sprintf("write %s: %s, without the ?, or leave the * out", label, source(f.Value)))
+	case len(defaults) > 1 && !d.same(defaults):
+		d.warn(f, at, fmt.Sprintf("there are %d defaults, so that none applies", len(defaults)), fmt.Sprintf("leave one *, as in %s: %s", label, d.onlyFirst(alternatives)))
+	case len(defaults) == 1:
+		d.outside(f, at, defaults[0], others)
+	}
+}
+
+// outside warns of a default that is a number, a string or a bool, and that the alternatives do not admit: of another
+// type, or outside of their bounds.
+func (d *defaultsOf) outside(f *ast.Field, at []string, mark ast.Expr, others []ast.Expr) {
+	const scalars = cue.NumberKind | cue.StringKind | cue.BoolKind
+	value := d.value(mark)
+	if value.Kind()&scalars == 0 || !value.IsConcrete() {
+		return
+	}
+	sameKind, open := false, false // whether an alternative is of its type, or is a type at all
+	var bound ast.Expr
+	for _, o := range others {
+		v := d.value(o)
+		kind := v.IncompleteKind()
+		if admitsNothing(v.Err()) {
+			d.warn(f, at, fmt.Sprintf("the alternative %s admits no value", source(o)), "see its bounds")
+			return
+		}
+		if v.Err() != nil || kind&^scalars != 0 || kind == cue.BottomKind {
+			return // nothing is known of it
+		}
+		if value.Unify(v).Err() == nil {
+			return
+		}
+		open = open || !v.IsConcrete()
+		if kind&value.Kind() != 0 {
+			sameKind = true
+			if !v.IsConcrete() {
+				bound = o
+			}
+		}
+	}
+	label, shown := at[len(at)-1], source(mark)
+	switch {
+	case !open:
+	case !sameKind:
+		d.warn(f, at, fmt.Sprintf("the default %s is a %v, and the field else takes %s", shown, value.Kind(), sources(others)),
+			fmt.Sprintf("write a default of that type, or, if both are meant, %s: *%s | %v | %s", label, shown, value.Kind(), sources(others)))
+	case bound != nil && value.Kind()&cue.NumberKind != 0:
+		d.warn(f, at, fmt.Sprintf("the default %s is outside of %s", shown, source(bound)),
+			fmt.Sprintf("write a default within it, or, if it is meant, %s: *%s | %s | %s", label, shown, shown, sources(others)))
+	}
+}
+
+// admitsNothing reports whether an error is that bounds exclude each other, and not that a name is unknown.
+func admitsNothing(err error) bool {
+	if err == nil {
+		return false
+	}
+	said := formatOf(cueerrors.Errors(err)[0])
+	return strings.HasPrefix(said, "incompatible ") && strings.Contains(said, " bounds ") || strings.HasPrefix(said, conflicting)
+}
+
+// value evaluates an expression where the package's names are known.
+func (d *defaultsOf) value(e ast.Expr) cue.Value {
+	if !d.scope.Exists() {
+		d.scope = d.c.Root
+		if d.instance != d.c.Instances[d.instance.ImportPath] || d.instance.Dir != "" {
+			d.scope = d.c.context.BuildInstance(d.instance)
+		}
+	}
+	return d.c.context.BuildExpr(e, cue.Scope(d.scope), cue.InferBuiltins(true))
+}
+
+// same reports whether all defaults are one value: then it applies.
+func (d *defaultsOf) same(defaults []ast.Expr) bool {
+	first := d.value(defaults[0])
+	for _, e := range defaults[1:] {
+		if !first.Equals(d.value(e)) {
+			return false
+		}
+	}
+	return true
+}
+
+// onlyFirst is a disjunction in which only the first default is marked.
+func (d *defaultsOf) onlyFirst(alternatives []ast.Expr) string {
+	texts, marked := make([]string, len(alternatives)), false
+	for i, a := range alternatives {
+		u, ok := a.(*ast.UnaryExpr)
+		switch {
+		case ok && u.Op == token.MUL && marked:
+			texts[i] = source(u.X)
+		default:
+			marked = marked || ok && u.Op == token.MUL
+			texts[i] = source(a)
+		}
+	}
+	return strings.Join(texts, " | ")
+}
+
+func (d *defaultsOf) warn(f *ast.Field, at []string, message, hint string) {
+	pos, ok := bundles.Locate(f.Pos())
+	if !ok {
+		return
+	}
+	d.c.Warnings = append(d.c.Warnings, schemas.Diagnostic{Pos: pos, Path: strings.Join(at, "."), Message: message, Hint: hint})
+}
+
+// maxFieldDepth and maxFieldsSeen bound how deep fields are looked for that lose their defaults, and how many: a
+// definition may refer to itself.
+const (
+	maxFieldDepth = 16
+	maxFieldsSeen = 5000
+)
+
+// lostDefaults warns of fields of a schema that several parts give defaults, so that none applies.
+func (c *Evaluation) LostDefaults(v cue.Value, at []string) {
+	fields, err := v.Fields(cue.Optional(true))
+	if err != nil || len(at) > maxFieldDepth {
+		return
+	}
+	for fields.Next() && c.FieldsSeen < maxFieldsSeen {
+		c.FieldsSeen++
+		x, path := fields.Value(), append(slices.Clip(at), fields.Selector().Unquoted())
+		if x.IncompleteKind() == cue.StructKind {
+			c.LostDefaults(x, path)
+			continue
+		}
+		op, parts := x.Expr()
+		if _, applies := x.Default(); op != cue.AndOp || applies || x.IsConcrete() {
+			continue
+		}
+		var found []cue.Value
+		for _, part := range parts {
+			if d, ok := part.Default(); ok && !slices.ContainsFunc(found, d.Equals) {
+				found = append(found, d)
+			}
+		}
+		if len(found) < 2 {
+			continue
+		}
+		values := make([]string, len(found))
+		for i, d := range found {
+			values[i] = fmt.Sprint(d)
+		}
+		c.Warnings = append(c.Warnings, schemas.Diagnostic{Pos: Position(x), Path: strings.Join(path, "."),
+			Message: fmt.Sprintf("the defaults %s exclude each other, so that none applies", strings.Join(values, " and ")), Hint: "leave one *"})
+	}
+}
+
+// disjuncts are the alternatives of an expression.
+func disjuncts(e ast.Expr) []ast.Expr {
+	switch x := e.(type) {
+	case *ast.ParenExpr:
+		return disjuncts(x.X)
+	case *ast.BinaryExpr:
+		if x.Op == token.OR {
+			return append(disjuncts(x.X), disjuncts(x.Y)...)
+		}
+	}
+	return []ast.Expr{e}
+}
+
+// source is an expression as it is written, in one line.
+func source(e ast.Expr) string {
+	text, err := cueformat.Node(e, cueformat.Simplify())
+	if err != nil {
+		return "…"
+	}
+	return shortened(strings.Join(strings.Fields(string(text)), " "), maxValue)
+}
+
+func sources(list []ast.Expr) string {
+	texts := make([]string, len(list))
+	for i, e := range list {
+		texts[i] = source(e)
+	}
+	return strings.Join(texts, " | ")
+}

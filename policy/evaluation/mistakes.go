@@ -1,0 +1,577 @@
+package evaluation
+
+import (
+	"cmp"
+	"fmt"
+	"path"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"cuelang.org/go/cue"
+	"cuelang.org/go/cue/ast"
+	cueerrors "cuelang.org/go/cue/errors"
+	"cuelang.org/go/cue/token"
+	"stele.dev/stele/policy"
+	"stele.dev/stele/policy/bundles"
+	"stele.dev/stele/policy/wording"
+	"stele.dev/stele/schemas"
+)
+
+// What CUE says, by the formats of its messages.
+const (
+	notAllowed       = "field not allowed"
+	notPresent       = "field is required but not present"
+	incomplete       = "incomplete value %v"
+	emptyDisjunction = "%d errors in empty disjunction:"
+	listLengths      = "incompatible list lengths (%d and %d)"
+	outOfBound       = "invalid value %v (out of bound %s)"
+	conflicting      = "conflicting values %s and %s"
+	notFound         = "reference %q not found"
+	failedCall       = "error in call to %s"
+	interpolation    = "invalid interpolation"
+	fieldMissing     = "required field missing: %s"
+)
+
+// names is a pattern that the definitions make of names, where there may be too many for
+// a disjunction.
+var names = regexp.MustCompile(`^=~"\^\(([-a-z0-9:|.\[\]]+)\)\$"$`)
+
+func formatOf(e cueerrors.Error) string {
+	format, _ := e.Msg()
+	return format
+}
+
+func argument(e cueerrors.Error, i int) string {
+	if _, args := e.Msg(); i < len(args) {
+		return fmt.Sprint(args[i])
+	}
+	return ""
+}
+
+// A mistake is what CUE says of one place. It often says several things of one thing
+// that is wrong, such as what speaks against each alternative.
+type mistake struct {
+	path   []string
+	errors []cueerrors.Error
+}
+
+func (m *mistake) String() string { return strings.Join(m.path, ".") }
+
+func (m *mistake) parent() string {
+	if len(m.path) == 0 {
+		return ""
+	}
+	return strings.Join(m.path[:len(m.path)-1], ".")
+}
+
+// name is the last part of the path, without quotes.
+func (m *mistake) name() string {
+	if len(m.path) == 0 {
+		return ""
+	}
+	return wording.Unquoted(m.path[len(m.path)-1])
+}
+
+// only tells whether CUE says nothing beside this.
+func (m *mistake) only(formats ...string) bool {
+	return !slices.ContainsFunc(m.errors, func(e cueerrors.Error) bool { return !slices.Contains(formats, formatOf(e)) })
+}
+
+// below are the mistakes inside of this one.
+func (m *mistake) below(all []*mistake) (found []*mistake) {
+	for _, x := range all {
+		if len(x.path) > len(m.path) && slices.Equal(x.path[:len(m.path)], m.path) {
+			found = append(found, x)
+		}
+	}
+	return found
+}
+
+// What was found at a path, so that nothing is said twice.
+type finding uint8
+
+const (
+	said    finding = 1 << iota // something was said
+	badName                     // its name is not allowed
+	meantBy                     // it was probably meant by a name that is not
+	lacking                     // a field is missing in it
+)
+
+// reported tells whether something was said of what is at a path.
+func (c *Evaluation) Reported(path string) bool { return c.found[path]&said != 0 }
+
+// misnamed tells whether the name at a path was refused.
+func (c *Evaluation) Misnamed(path string) bool { return c.found[path]&badName != 0 }
+
+// meant tells whether a name that was refused was probably meant to be the one at a path.
+func (c *Evaluation) Meant(path string) bool { return c.found[path]&meantBy != 0 }
+
+// cue reports errors of CUE's: each mistake once, where the user made it.
+func (c *Evaluation) CUE(err error) {
+	var mistakes []*mistake
+	byPath := map[string]*mistake{}
+	for _, e := range cueerrors.Errors(err) {
+		if follows(e) {
+			continue
+		}
+		m := &mistake{path: e.Path()}
+		if same := byPath[m.String()]; same != nil && len(m.path) > 0 {
+			m = same
+		} else {
+			byPath[m.String()] = m
+			mistakes = append(mistakes, m)
+		}
+		m.errors = append(m.errors, e)
+	}
+	// Wrong names come first: what is missing may be there under one.
+	for _, m := range mistakes {
+		if m.only(notAllowed) {
+			either := byPath[m.parent()]
+			c.wrongName(m.path, c.sourceOf(m.errors[0]), either != nil && either.only(emptyDisjunction, listLengths))
+		}
+	}
+	for _, m := range mistakes {
+		below := m.below(mistakes)
+		switch {
+		case m.only(notAllowed), c.inWrongName(m.path):
+		case m.only(emptyDisjunction, listLengths) && len(below) > 0:
+			c.exclusive(m, below)
+		default:
+			c.mistake(m)
+		}
+	}
+}
+
+// raw reports errors of CUE's as they are.
+func (c *Evaluation) Raw(err error) {
+	for _, e := range cueerrors.Errors(err) {
+		c.Diags = append(c.Diags, schemas.Diagnostic{Pos: c.sourceOf(e), Message: MessageOf(e)})
+	}
+}
+
+// follows tells whether an error only follows from another one that is reported as
+// well: an expression of our definitions has no value if what it is about is in error.
+func follows(e cueerrors.Error) bool {
+	positions := append([]token.Pos{e.Position()}, e.InputPositions()...)
+	if _, theirs := bundles.Locate(positions[0]); theirs {
+		return false
+	}
+	switch formatOf(e) {
+	case interpolation, fieldMissing, failedCall:
+		return !nothingToChoose(e)
+	}
+	if len(positions) > 1 {
+		if _, theirs := bundles.Locate(positions[1]); theirs {
+			return false
+		}
+	}
+	return slices.ContainsFunc(e.Path(), func(label string) bool { return strings.HasPrefix(label, "_") && label != "_id" })
+}
+
+// nothingToChoose tells whether there is not even one value that would be allowed.
+func nothingToChoose(e cueerrors.Error) bool {
+	return formatOf(e) == failedCall && strings.Contains(e.Error(), "empty list in call to or")
+}
+
+// mistake reports the one thing that is the matter at a place.
+func (c *Evaluation) mistake(m *mistake) {
+	var first cueerrors.Error
+	var choice *conflict
+	var allowed []string
+	alternatives := slices.ContainsFunc(m.errors, func(e cueerrors.Error) bool { return formatOf(e) == emptyDisjunction })
+	for _, e := range m.errors {
+		x := c.conflict(e)
+		switch format := formatOf(e); {
+		case x != nil && x.both: // the user's own
+			c.Add(x.at, m.String(), MessageOf(e), x.hint())
+			return
+		case x != nil && (format == conflicting || alternatives):
+			choice, allowed = x, append(allowed, x.allowed)
+		case format == outOfBound && names.MatchString(argument(e, 1)):
+			choice = &conflict{value: argument(e, 0), at: c.sourceOf(e)}
+			servers := c.Words("#ServerRoles")
+			for name := range strings.SplitSeq(names.FindStringSubmatch(argument(e, 1))[1], "|") {
+				if !slices.Contains(servers, name) {
+					allowed = append(allowed, strconv.Quote(strings.ReplaceAll(name, "[.]", ".")))
+				}
+			}
+		case alternatives && format == outOfBound:
+			choice, allowed = &conflict{value: argument(e, 0), at: c.sourceOf(e)}, append(allowed, argument(e, 1))
+		case first == nil && format != emptyDisjunction && format != listLengths && format != notAllowed:
+			first = e
+		}
+	}
+	switch {
+	case choice != nil:
+		c.choice(m, choice, allowed)
+	case first == nil:
+		c.Add(c.sourceOf(m.errors[0]), m.String(), MessageOf(m.errors[0]), "")
+	case formatOf(first) == notPresent:
+		c.missing(m.path, "")
+	case formatOf(first) == incomplete && c.sourceAt(m.path).IsZero():
+		c.unset(m, argument(first, 0))
+	case formatOf(first) == notFound:
+		c.Add(c.sourceOf(first), m.String(), MessageOf(first), c.toImport(first))
+	case formatOf(first) == outOfBound:
+		c.bounded(m, first)
+	case c.shouldBeList(m, first):
+	case nothingToChoose(first):
+		c.Add(c.enclosing(m.path), m.String(), "nothing can stand here yet: there is nothing to choose from", "")
+	default:
+		c.Add(c.sourceOf(first), m.String(), MessageOf(first), "")
+	}
+}
+
+// toImport is the hint for a name that means nothing: a package of CUE's own to import, or what it may be meant to be.
+func (c *Evaluation) toImport(e cueerrors.Error) string {
+	name := argument(e, 0)
+	for _, pkg := range builtinPackages {
+		if path.Base(pkg) == name {
+			return fmt.Sprintf("write import %q", pkg)
+		}
+	}
+	return wording.DidYouMean(name, c.inScope(e.Position().Filename()), "")
+}
+
+// builtinPackages are those of CUE that schemas are written with, and that of the format.
+var builtinPackages = []string{"crypto/sha256", "encoding/base64", "encoding/hex", "encoding/json", "encoding/yaml", "html", "list", "math", "math/bits",
+	"net", "path", "regexp", "strconv", "strings", "struct", "text/tabwriter", "text/template", "time", "uuid", DefinitionsPath}
+
+// bounded reports a value that is outside of a bound.
+func (c *Evaluation) bounded(m *mistake, e cueerrors.Error) {
+	value, bound := argument(e, 0), argument(e, 1)
+	words, ok := wording.Bound(bound)
+	switch {
+	case !ok:
+		c.Add(c.sourceOf(e), m.String(), MessageOf(e), "")
+	case wording.IsGlob(bound):
+		c.outsideNamespaces(c.sourceOf(e), m, value, []string{words})
+	default:
+		c.Add(c.sourceOf(e), m.String(), shortened(value, maxValue)+" is not "+words, "")
+	}
+}
+
+// outsideNamespaces reports a pattern of namespaces that is not within those that the team rules over.
+func (c *Evaluation) outsideNamespaces(pos schemas.Position, m *mistake, value string, patterns []string) {
+	where := ""
+	if len(m.path) > 3 && m.path[1] == "teams" {
+		where = wording.At(c.sourceAt(append(slices.Clone(m.path[:3]), "namespaces")).String())
+	}
+	c.Add(pos, m.String(), fmt.Sprintf("%s is not within %s, which the team rules over%s", value, wording.Enumerate(patterns), where), "")
+}
+
+// shouldBeList reports a single value where a list belongs; false if the error is another one.
+func (c *Evaluation) shouldBeList(m *mistake, e cueerrors.Error) bool {
+	x := c.conflict(e)
+	if x == nil || !strings.HasSuffix(MessageOf(e), " and list)") {
+		return false
+	}
+	value := shortened(x.value, maxValue)
+	c.Add(c.sourceOf(e), m.String(), fmt.Sprintf("%s is not a list", value), fmt.Sprintf("write [%s]", value))
+	return true
+}
+
+// A conflict is of two values, of which one, or both, the user wrote at this place.
+type conflict struct {
+	value, allowed string
+	at, other      schemas.Position
+	both           bool
+}
+
+// conflict takes apart what CUE says of two values that exclude each other: the first
+// two positions are theirs, those that follow are on the way from one to the other.
+func (c *Evaluation) conflict(e cueerrors.Error) *conflict {
+	positions := e.InputPositions()
+	if !strings.HasPrefix(formatOf(e), conflicting) || len(positions) < 2 {
+		return nil
+	}
+	a, b := argument(e, 0), argument(e, 1)
+	pa, userA := bundles.Locate(positions[0])
+	pb, userB := bundles.Locate(positions[1])
+	x := &conflict{value: b, allowed: a, at: pb, other: pa}
+	x.both = userA && userB
+	for _, p := range positions {
+		if _, theirs := bundles.Locate(p); !theirs {
+			x.both = false // one of them is there as a rule about the other
+		}
+	}
+	if userA && !userB || x.both && c.before(pb, pa) {
+		x.value, x.allowed, x.at, x.other = a, b, pa, pb
+	}
+	return x
+}
+
+// before tells which of two positions says less of what the user is at: what is in
+// another package, else what comes first.
+func (c *Evaluation) before(a, b schemas.Position) bool {
+	if here := path.Dir(a.File) == c.folder; here != (path.Dir(b.File) == c.folder) {
+		return !here
+	}
+	return cmp.Or(strings.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column)) < 0
+}
+
+func (x *conflict) hint() string {
+	if x.other.IsZero() || x.other.String() == x.at.String() {
+		return ""
+	}
+	return "the other one is at " + x.other.String()
+}
+
+// choice reports a value that is none of those to choose from.
+func (c *Evaluation) choice(m *mistake, x *conflict, allowed []string) {
+	if m.name() == "_id" {
+		c.Add(c.enclosing(m.path), m.parent(), fmt.Sprintf("the kind %s stands under the key %s", x.allowed, x.value), "the key is plural.group")
+		return
+	}
+	if x.at.IsZero() {
+		x.at = c.enclosing(m.path)
+	}
+	if name, ok := strings.CutPrefix(wording.Unquoted(x.value), policy.PluginPrefix); ok && m.parent() == "bundle.authorizers" {
+		c.noPlugin(x.at, m.String(), name)
+		return
+	}
+	slices.Sort(allowed)
+	allowed = slices.Compact(allowed)
+	globs := len(allowed) > 0
+	words := make([]string, len(allowed))
+	for i, a := range allowed {
+		globs = globs && wording.IsGlob(a)
+		words[i] = wording.Unquoted(a)
+		allowed[i], _ = wording.Bound(a)
+	}
+	if globs {
+		c.outsideNamespaces(x.at, m, x.value, allowed)
+		return
+	}
+	c.Add(x.at, m.String(), shortened(x.value, maxValue)+" is not one of "+wording.Enumerate(allowed), wording.DidYouMean(wording.Unquoted(x.value), words, ""))
+}
+
+// noPlugin reports that the chain has a plugin of which nothing is said. Which plugins there are CUE does not tell: it
+// names patterns, and what they come to is not among what there is to choose from.
+func (c *Evaluation) noPlugin(at schemas.Position, path, name string) {
+	var known []string
+	for plugin := range c.Fields(c.Root, "bundle.plugins") {
+		known = append(known, policy.PluginPrefix+plugin)
+	}
+	hint := wording.DidYouMean(policy.PluginPrefix+name, known, "")
+	if hint == "" {
+		hint = fmt.Sprintf("say which program it is: plugins: %q: sha256: …", name)
+	}
+	c.Add(at, path, fmt.Sprintf("there is no plugin %q in plugins", name), hint)
+}
+
+// missing reports a field that must be given, unless it is there by a wrong name.
+func (c *Evaluation) missing(at []string, hint string) {
+	m := &mistake{path: at}
+	if c.noTeam(at) {
+		return
+	}
+	c.found[m.parent()] |= lacking
+	if c.found[m.String()]&(said|meantBy) == 0 {
+		c.Add(c.enclosing(at), m.String(), fmt.Sprintf("%q is required", m.name()), hint)
+	}
+}
+
+// noTeam reports a team of which nothing is said but what a misspelt name brought there; false if a missing field is
+// not of such a team.
+func (c *Evaluation) noTeam(at []string) bool {
+	if len(at) != 4 || at[0] != "bundle" || at[1] != "teams" {
+		return false
+	}
+	team := strings.Join(at[:3], ".")
+	if c.found[team]&badName != 0 {
+		return true
+	}
+	var known []string
+	for label, t := range FieldsOf(c.Root.LookupPath(cue.ParsePath("bundle.teams"))) {
+		lacks := 0
+		for field, x := range FieldsOf(t) {
+			if err := x.Err(); err != nil && formatOf(cueerrors.Errors(err)[0]) == notPresent && slices.Contains([]string{"contact", "groups", "namespaces"}, field.Unquoted()) {
+				lacks++
+			}
+		}
+		switch {
+		case label.Unquoted() == wording.Unquoted(at[2]) && lacks < 3:
+			return false
+		case lacks == 0:
+			known = append(known, label.Unquoted())
+		}
+	}
+	name := wording.Unquoted(at[2])
+	hint := wording.DidYouMean(name, known, "")
+	if hint == "" {
+		hint = "give it contact, groups and namespaces"
+	}
+	c.found[team] |= badName
+	c.Add(c.enclosing(at[:3]), team, fmt.Sprintf("nothing says what the team %q is", name), hint)
+	return true
+}
+
+// unset reports a field without a value, unless that would follow from one that is
+// missing beside it.
+func (c *Evaluation) unset(m *mistake, what string) {
+	if c.found[m.parent()]&lacking != 0 {
+		return
+	}
+	hint := ""
+	if values := strings.Split(what, " | "); len(values) > 1 {
+		hint = "one of " + wording.Enumerate(values)
+	}
+	c.missing(m.path, hint)
+}
+
+// exclusive reports what speaks against each of several alternatives. What CUE says of
+// the parts says it better, but for fields that are all allowed, and not together.
+func (c *Evaluation) exclusive(m *mistake, below []*mistake) {
+	var fields []string
+	for _, x := range below {
+		if x.parent() != m.String() || !x.only(notAllowed) || c.found[x.String()]&badName != 0 {
+			return
+		}
+		fields = append(fields, strconv.Quote(x.name()))
+	}
+	slices.Sort(fields)
+	hint := ""
+	if g, _ := c.grammarAt(m.path); len(g.alternatives) > 0 {
+		hint = "write one of " + wording.Enumerate(wording.Quoted(g.names()))
+	}
+	c.Add(c.sourceOf(below[0].errors[0]), m.String(), strings.Join(fields, " and ")+" exclude each other", hint)
+}
+
+// wrongName reports a field that is not allowed. One that the definitions do allow is
+// one of several that are not allowed together, or closed by a definition of the
+// user's.
+func (c *Evaluation) wrongName(at []string, pos schemas.Position, either bool) {
+	g, allowed := c.grammarAt(at)
+	switch {
+	case c.inWrongName(at), allowed == len(at) && either:
+	case allowed == len(at):
+		c.found[strings.Join(at, ".")] |= badName
+		c.Add(pos, strings.Join(at, "."), notAllowed, "")
+	default:
+		name := wording.Unquoted(at[allowed])
+		if allowed < len(at)-1 || pos.IsZero() {
+			pos = c.enclosing(at[:allowed+1])
+		}
+		if near := wording.Nearest(name, g.names()); near != "" {
+			c.found[strings.Join(append(slices.Clone(at[:allowed]), near), ".")] |= meantBy
+		}
+		where := strings.Join(at[:allowed+1], ".")
+		message, hint := g.refuse(name)
+		c.found[where] |= badName
+		c.Add(pos, where, message, hint)
+	}
+}
+
+// inWrongName tells whether a place is under a name that was refused: no more is to be
+// said of it.
+func (c *Evaluation) inWrongName(at []string) bool {
+	for i := range at {
+		if c.found[strings.Join(at[:i+1], ".")]&badName != 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// sourceOf is the position of an error that the user wrote: its own, or that of the
+// first value that it is about, or that of what it is in.
+func (c *Evaluation) sourceOf(e cueerrors.Error) schemas.Position {
+	inputs := e.InputPositions()
+	if pos, ok := bundles.Locate(e.Position()); ok {
+		return pos
+	}
+	if len(inputs) > 0 {
+		if pos, ok := bundles.Locate(inputs[0]); ok {
+			return pos
+		}
+	}
+	if x := c.conflict(e); x != nil && !x.at.IsZero() {
+		return x.at
+	}
+	if pos := c.enclosing(e.Path()); !pos.IsZero() {
+		return pos
+	}
+	for _, p := range inputs {
+		if pos, ok := bundles.Locate(p); ok {
+			return pos
+		}
+	}
+	return schemas.Position{}
+}
+
+// inScope are the names that a file can refer to.
+func (c *Evaluation) inScope(file string) (names []string) {
+	for _, i := range c.Instances {
+		if !slices.ContainsFunc(i.Files, func(f *ast.File) bool { return f.Filename == file }) {
+			continue
+		}
+		for _, f := range i.Files {
+			for _, d := range f.Decls {
+				switch d := d.(type) {
+				case *ast.Field:
+					if name, _, err := ast.LabelName(d.Label); err == nil {
+						names = append(names, name)
+					}
+				case *ast.LetClause:
+					names = append(names, d.Ident.Name)
+				case *ast.ImportDecl:
+					if f.Filename != file {
+						continue
+					}
+					for _, s := range d.Specs {
+						name := path.Base(wording.Unquoted(s.Path.Value))
+						if s.Name != nil {
+							name = s.Name.Name
+						}
+						names = append(names, name)
+					}
+				}
+			}
+		}
+	}
+	return names
+}
+
+// inMessage is a position in a message, which has its own.
+var inMessage = regexp.MustCompile(`\S+\.cue:\d+:\d+: `)
+
+// messageOf is what an error says, without where.
+func MessageOf(e cueerrors.Error) string {
+	if format, args := e.Msg(); strings.HasPrefix(format, conflicting) {
+		args = slices.Clone(args)
+		for i := range args {
+			text := fmt.Sprint(args[i])
+			if i < 2 && len(args) == 4 && strings.ContainsAny(text, "#_") && strings.ContainsAny(text[:1], "{[") {
+				text = fmt.Sprint(args[i+2]) // our definitions' expression says less than its type
+			}
+			args[i] = shortened(text, maxValue)
+		}
+		return fmt.Sprintf(format, args...)
+	}
+	text := cueerrors.StringWithConfig(e, &cueerrors.Config{OmitPath: true})
+	if strings.Contains(text, severalDocuments) {
+		return "@embed: the file has several documents, and there is to be one for each"
+	}
+	return shortened(strings.TrimSuffix(inMessage.ReplaceAllString(text, ""), ":"), maxMessage)
+}
+
+// severalDocuments is in what CUE says of a file of YAML that it cannot embed for that.
+const severalDocuments = "found more than one value in file"
+
+// How many characters are shown of a value, and of what CUE says.
+const (
+	maxValue   = 64
+	maxMessage = 512
+)
+
+func shortened(text string, limit int) string {
+	text = bundles.Mask(text) // a part of a secret could not be told for one
+	if utf8.RuneCountInString(text) <= limit {
+		return text
+	}
+	return string([]rune(text)[:limit]) + "…"
+}

@@ -1,0 +1,280 @@
+// Package rights computes exact sets of requests: who can do something, and who gained or lost what between two
+// policies. It does not try single requests.
+package rights
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"k8s.io/apiserver/pkg/authentication/serviceaccount"
+	"stele.dev/stele/policy"
+)
+
+// Ground is the binding or the deny by which something is so.
+type Ground struct {
+	ID     string `json:"id"`
+	Source string `json:"source,omitempty"`
+}
+
+// claim is a box that a rule grants or denies a subject.
+type claim struct {
+	box
+	subject   policy.Subject
+	denies    bool
+	condition string // text of when or unless; "" if there is none
+	ground    Ground
+	rule      *policy.Rule
+	role      string
+	reason    string // of a deny
+}
+
+// same is the identity of what a claim says, wherever it stands.
+func (c *claim) same() string {
+	return fmt.Sprintf("%t%q%s", c.denies, c.condition, c.box.key())
+}
+
+// Rights are what an [Access] comes to for each subject. They never change and are safe for
+// concurrent use.
+type Rights struct {
+	access *policy.Access
+	chain  []string
+	inside []string // of the chain, what the policy is by itself, each once
+	claims map[policy.Subject][]*claim
+	left   int // of maxClaims
+}
+
+// maxClaims bounds what rights are made of: a binding has as many claims as its role has rules, times its subjects,
+// times its namespaces, and a few lines of text can come to more than there is memory for.
+const maxClaims = 1 << 19
+
+// NewRights makes them. Its error says what of the access does not fit together, or is [ErrIntricate].
+func New(a *policy.Access) (*Rights, error) {
+	r := &Rights{access: a, chain: policy.Chain(a.Authorizers), claims: map[policy.Subject][]*claim{}, left: maxClaims}
+	for _, name := range r.chain {
+		if policy.BuiltinAuthorizer(name) && !slices.Contains(r.inside, name) {
+			r.inside = append(r.inside, name)
+		}
+	}
+	roles := map[string]*policy.Role{}
+	for i := range a.Roles {
+		roles[a.Roles[i].Name] = &a.Roles[i]
+	}
+	for i := range a.Denies {
+		d := &a.Denies[i]
+		c := claim{denies: true, ground: Ground{d.ID, d.Source.String()}, reason: d.Reason}
+		if d.Unless != nil {
+			c.condition = d.Unless.Text
+		}
+		if err := r.add(c, d.Subjects, d.Rules, []string{"*"}); err != nil {
+			return nil, err
+		}
+	}
+	for i := range a.Bindings {
+		b := &a.Bindings[i]
+		role := roles[b.Role]
+		if role == nil {
+			return nil, fmt.Errorf("binding %s names the role %q, which does not exist", b.ID, b.Role)
+		}
+		c := claim{ground: Ground{b.ID, b.Source.String()}, role: role.Name}
+		if b.When != nil {
+			c.condition = b.When.Text
+		}
+		if err := r.add(c, b.Subjects, role.Rules, b.Namespaces); err != nil {
+			return nil, err
+		}
+	}
+	return r, nil
+}
+
+func (r *Rights) add(c claim, subjects []policy.Subject, rules []policy.Rule, namespaces []string) error {
+	for i := range rules {
+		c.rule = &rules[i]
+		boxes := len(c.rule.NonResourceURLs) + len(resourceBoxes(c.rule.Resources))*len(namespaces)
+		if r.left -= boxes * len(subjects); r.left < 0 {
+			return ErrIntricate
+		}
+		for _, b := range boxesOf(c.rule, namespaces) {
+			c.box = b
+			for _, s := range subjects {
+				one := c
+				one.subject = s
+				r.claims[s] = append(r.claims[s], &one)
+			}
+		}
+	}
+	return nil
+}
+
+// boxesOf is what a rule is about.
+func boxesOf(rule *policy.Rule, namespaces []string) (boxes []box) {
+	everywhere := slices.Contains(namespaces, "*")
+	if everywhere {
+		for _, path := range rule.NonResourceURLs {
+			b := box{path: true, where: region{in: path}}
+			if strings.HasSuffix(path, "*") {
+				b.where.in = strings.TrimRight(path, "*") + "*"
+			}
+			b.sets = [...]set{setOf(rule.Verbs), anything, anything, anything, anything}
+			boxes = append(boxes, b)
+		}
+		namespaces = []string{"*"}
+	}
+	names := anything
+	if len(rule.ResourceNames) > 0 {
+		names = set{words: slices.Compact(slices.Sorted(slices.Values(rule.ResourceNames)))}
+	}
+	if len(rule.APIGroups) == 0 {
+		return boxes
+	}
+	for _, x := range resourceBoxes(rule.Resources) {
+		for _, n := range namespaces {
+			if n != "*" {
+				n = anyNamed(n)
+			}
+			boxes = append(boxes, box{where: region{in: n}, sets: [...]set{setOf(rule.Verbs), setOf(rule.APIGroups), x[0], x[1], names}})
+		}
+	}
+	return boxes
+}
+
+// resourceBoxes are resources and subresources, as pairs of sets.
+func resourceBoxes(resources []string) (pairs [][2]set) {
+	if slices.Contains(resources, "*") {
+		return [][2]set{{anything, anything}}
+	}
+	bases := map[string][]string{} // by subresource
+	for _, x := range resources {
+		base, sub, _ := strings.Cut(x, "/")
+		bases[sub] = append(bases[sub], base)
+	}
+	for _, sub := range slices.Sorted(maps.Keys(bases)) {
+		pairs = append(pairs, [2]set{setOf(bases[sub]), {words: []string{sub}}})
+	}
+	return pairs
+}
+
+// implied are the groups that whoever is a subject is in.
+func implied(s policy.Subject) []policy.Subject {
+	const unauthenticated, accounts = "system:unauthenticated", "system:serviceaccounts"
+	authenticated := policy.Subject{Group: "system:authenticated"}
+	switch {
+	case s.Group == unauthenticated, s == authenticated:
+		return nil
+	case s.User == "system:anonymous":
+		return []policy.Subject{{Group: unauthenticated}}
+	case strings.HasPrefix(s.Group, accounts+":"):
+		return []policy.Subject{{Group: accounts}, authenticated}
+	case strings.HasPrefix(s.User, serviceaccount.ServiceAccountUsernamePrefix):
+		if namespace, name, ok := strings.Cut(strings.TrimPrefix(s.User, serviceaccount.ServiceAccountUsernamePrefix), ":"); ok && name != "" {
+			return []policy.Subject{{Group: accounts}, {Group: accounts + ":" + namespace}, authenticated}
+		}
+	}
+	return []policy.Subject{authenticated}
+}
+
+// all are the claims about a subject: its own, and those of the groups it is in for certain.
+func (r *Rights) all(s policy.Subject) []*claim {
+	list := slices.Clip(r.claims[s])
+	for _, g := range implied(s) {
+		list = append(list, r.claims[g]...)
+	}
+	return list
+}
+
+// verdict is what a subject by itself gets of requests that claims cover: what the chain asks
+// in its order, and what it ends with if none of that decides.
+type verdict struct {
+	steps   []step
+	allowed bool
+}
+
+// step is conditions of which one is enough: to be denied, unless it holds, or to be allowed.
+type step struct {
+	denies bool
+	texts  []string // sorted
+}
+
+func (v *verdict) never() bool { return !v.allowed && len(v.steps) == 0 }
+
+func (v *verdict) always() bool { return v.allowed && len(v.steps) == 0 }
+
+// text says the conditions; "" if there are none.
+func (v *verdict) text() string {
+	var parts []string
+	for _, s := range v.steps {
+		word := "when "
+		if s.denies {
+			word = "unless denied: only when "
+		}
+		parts = append(parts, word+strings.Join(s.texts, map[bool]string{true: " and ", false: " or "}[s.denies]))
+	}
+	if v.allowed && len(parts) > 0 && !v.steps[len(v.steps)-1].denies {
+		parts = append(parts, "or else always")
+	}
+	return strings.Join(parts, ", ")
+}
+
+func (v *verdict) key() string { return fmt.Sprintf("%t%v", v.allowed, v.steps) }
+
+// verdict walks the chain without those authorizers that are outside of the policy.
+func (r *Rights) verdict(s policy.Subject, covering []*claim) (v verdict) {
+	for _, name := range r.inside {
+		if name == policy.MastersAuthorizer {
+			if v.allowed = s.Group == policy.MastersGroup; v.allowed {
+				break
+			}
+			continue
+		}
+		x := step{denies: name == policy.DenyAuthorizer}
+		decided := false
+		for _, c := range covering {
+			if c.denies != x.denies {
+				continue
+			}
+			if decided = c.condition == ""; decided {
+				break
+			}
+			if i, found := slices.BinarySearch(x.texts, c.condition); !found {
+				x.texts = slices.Insert(x.texts, i, c.condition)
+			}
+		}
+		if decided {
+			v.allowed = !x.denies
+			break
+		}
+		if len(x.texts) > 0 {
+			v.steps = append(v.steps, x)
+		}
+	}
+	// What comes to the same as the end says nothing.
+	for len(v.steps) > 0 && v.steps[len(v.steps)-1].denies != v.allowed {
+		v.steps = v.steps[:len(v.steps)-1]
+	}
+	return v
+}
+
+// denied is what the denies alone make of requests that claims cover.
+func (r *Rights) denied(covering []*claim) string {
+	if !slices.Contains(r.inside, policy.DenyAuthorizer) {
+		return ""
+	}
+	var texts []string
+	for _, c := range covering {
+		switch {
+		case c.denies && c.condition == "":
+			return "always"
+		case c.denies:
+			texts = append(texts, c.condition)
+		}
+	}
+	slices.Sort(texts)
+	if texts = slices.Compact(texts); len(texts) == 0 {
+		return ""
+	}
+	return "only when " + strings.Join(texts, " and ")
+}
+
+// Chain are the authorizers, in the order in which they are asked. It MUST NOT be changed.
+func (r *Rights) Chain() []string { return r.chain }
