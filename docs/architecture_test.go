@@ -2,6 +2,7 @@
 package docs_test
 
 import (
+	"bytes"
 	"go/ast"
 	"go/parser"
 	"go/token"
@@ -30,7 +31,7 @@ var mayImport = map[string][]string{
 	"core":        {"core/...", "limits/...", "plugins/...", "policy/...", "projections/...", "schemas/...", "eventlog", "eventlog/logpb"},
 	// The log's backends: the data directory has an etcd, and planes of tests keep their log in memory.
 	"core/plane/datadir":   {"core/pki", "eventlog", "eventlog/etcdlog"},
-	"core/plane/planetest": {"core/...", "eventlog", "eventlog/memlog", "policy", "projections/policies"},
+	"core/plane/planetest": {"core/...", "eventlog", "eventlog/memlog", "policy/...", "projections/policies"},
 	"examples":             {"examples/...", "plugins/..."},
 	"cmd":                  {"..."}, // it wires
 	"docs":                 {},
@@ -43,7 +44,7 @@ var home = []struct {
 	why        string
 }{
 	{"go.etcd.io/etcd", []string{"eventlog/etcdlog"}, "the log must not depend on where it is kept"},
-	{"cuelang.org/go", []string{"policy", "schemas/fromcue", "schemas/interpreter", "schemas/textforms", "schemas/builtin"}, "CUE never runs on the request path"},
+	{"cuelang.org/go", []string{"policy/bundles", "policy/compile", "policy/evaluation", "policy/pluginconfig", "schemas/fromcue", "schemas/interpreter", "schemas/textforms", "schemas/builtin"}, "CUE never runs on the request path"},
 	{"net/http", []string{"core", "cmd"}, "projections and the log know nothing of HTTP"},
 	{"google.golang.org/grpc", []string{"eventlog/etcdlog", "plugins", "examples/authorizer-plugin"}, "it is etcd's transport, and that of plugins"},
 	{"github.com/hashicorp/go-plugin", []string{"plugins"}, "the host and the SDK hide it"},
@@ -51,7 +52,25 @@ var home = []struct {
 	{"github.com/oklog/run", []string{"core/plane"}, "packages have errgroups and contexts; a control plane has one group"},
 }
 
-// badNames matches names of packages that do not say what the package does.
+// A package has at most maxLines lines of code, and should have at most aimLines. Tests and generated files do not
+// count; comments and blank lines do.
+const (
+	aimLines = 2500
+	maxLines = 4000
+)
+
+// large says for each package with more than aimLines lines why it is not two.
+var large = map[string]string{
+	"schemas/fromcue":            "its parts ask each other: what a condition means depends on the union around it, and the reverse",
+	"schemas/program":            "pruning, defaulting and validation are one recursion over the same prepared schema",
+	"cmd/stele/internal/restore": "undo, undelete and revert share the plan and the writes",
+	"cmd/stele/internal/client":  "a file for each kind of answer, on one connection",
+	"cmd/stele":                  "a file for each command",
+	"policy":                     "deciding is one program over one form: access, the chain, conditions and admission share it",
+	"policy/compile":             "a file for each section of a bundle",
+}
+
+// badNames are packages whose names promise nothing.
 var badNames = regexp.MustCompile(`(^|/)(util|utils|common|helper|helpers|misc|base)$`)
 
 // sources calls visit for every Go file of the module, with its folder and its name
@@ -120,6 +139,54 @@ func TestImportsPointOneWay(t *testing.T) {
 	})
 	if files < 100 {
 		t.Errorf("only %d files were looked at", files)
+	}
+}
+
+func TestNothingBelowCoreImportsCore(t *testing.T) {
+	// The assembly of a control plane, and what tests of it need.
+	assembly := []string{"core/plane", "core/plane/planetest"}
+	sources(t, func(folder, file string) {
+		if !strings.HasPrefix(folder, "core/") || strings.HasSuffix(file, "_test.go") || slices.Contains(assembly, folder) {
+			return
+		}
+		for _, spec := range parse(t, file, parser.ImportsOnly).Imports {
+			if spec.Path.Value == `"`+module+`core"` {
+				t.Errorf("%s imports core: core imports the packages below it, and only %s may import core", file, strings.Join(assembly, " and "))
+			}
+		}
+	})
+}
+
+func TestPackagesAreSmall(t *testing.T) {
+	generated := regexp.MustCompile(`(?m)^// Code generated .* DO NOT EDIT\.$`)
+	lines := map[string]int{}
+	sources(t, func(folder, file string) {
+		if strings.HasSuffix(file, "_test.go") {
+			return
+		}
+		text, err := os.ReadFile(filepath.Join("..", file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if head, _, _ := bytes.Cut(text, []byte("\npackage ")); !generated.Match(head) {
+			lines[folder] += bytes.Count(text, []byte("\n"))
+		}
+	})
+	for folder, n := range lines {
+		why, listed := large[folder]
+		switch {
+		case n > maxLines:
+			t.Errorf("%s has %d lines of code, at most %d are allowed: split it", folder, n, maxLines)
+		case n > aimLines && why == "":
+			t.Errorf("%s has %d lines of code, more than %d: split it, or say in large why not", folder, n, aimLines)
+		case n <= aimLines && listed:
+			t.Errorf("%s has %d lines of code, no more than %d: remove it from large", folder, n, aimLines)
+		}
+	}
+	for folder := range large {
+		if lines[folder] == 0 {
+			t.Errorf("%s is in large, and does not exist", folder)
+		}
 	}
 }
 
