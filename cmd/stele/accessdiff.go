@@ -79,11 +79,11 @@ accessdifferences.policy.stele.dev.
 	o.AddIdentity(cmd)
 	o.OutputFlags.AddFlags(cmd, "json", "yaml")
 	f := cmd.Flags()
-	f.StringVar(&o.from, "from", "now", "`MOMENT` whose policy is compared with, or folder of a bundle")
-	f.StringVar(&o.to, "to", "now", "`MOMENT` whose policy is compared, or folder of a bundle")
-	f.StringArrayVar(&o.subjects, "subject", nil, "only what matters to user:NAME, group:NAME or serviceaccount:NAMESPACE/NAME; may be repeated")
-	f.BoolVar(&o.exitCode, "exit-code", false, "exit with 1 if something differs, and with 2 if it cannot be told")
-	f.Lookup("namespace").Usage = "only what matters in this namespace (default: all)"
+	f.StringVar(&o.from, "from", "now", "old side: a `MOMENT`, or the folder of a bundle")
+	f.StringVar(&o.to, "to", "now", "new side: a `MOMENT`, or the folder of a bundle")
+	f.StringArrayVar(&o.subjects, "subject", nil, "only differences for user:NAME, group:NAME or serviceaccount:NAMESPACE/NAME; may be repeated")
+	f.BoolVar(&o.exitCode, "exit-code", false, "exit with 1 if something differs, and with 2 if the comparison fails")
+	f.Lookup("namespace").Usage = "only differences in this namespace (default: all)"
 	_ = cmd.RegisterFlagCompletionFunc("subject", cobra.FixedCompletions([]string{"user:", "group:", "serviceaccount:"}, usage.NoFiles|cobra.ShellCompDirectiveNoSpace))
 	return cmd
 }
@@ -143,7 +143,7 @@ func (o *accessDiffOptions) run(cmd *cobra.Command) (err error) {
 	return err
 }
 
-// side reads the bundle or the moment that a flag names.
+// side sets one side of the comparison from a flag: the bundle in a folder, or the policy at a moment.
 func (o *accessDiffOptions) side(ctx context.Context, cmd *cobra.Command, text string, into *access.Side) error {
 	if info, err := os.Stat(text); err == nil && info.IsDir() || strings.ContainsRune(text, os.PathSeparator) {
 		source, err := bundles.ReadDir(text)

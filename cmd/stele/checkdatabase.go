@@ -32,10 +32,10 @@ func checkDatabaseApart(ctx context.Context, file string) error {
 	return nil
 }
 
-// databaseLimits are far above what the largest database takes.
+// databaseLimits are the limits of a check. They are far above the needs of the largest database.
 var databaseLimits = apart.Limits{CPU: 10 * time.Minute, Wall: time.Hour, Memory: 64 << 30, Output: 1 << 20}
 
-// checkDatabaseCommand is the child process of checkDatabaseApart.
+// checkDatabaseCommand returns the hidden command that checkDatabaseApart runs.
 func checkDatabaseCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:    "check-database FILE",

@@ -63,18 +63,18 @@ values of Secrets and of fields that a policy marks as sensitive.
 	o.OutputFlags.AddFlags(cmd, "json", "yaml", "name")
 	f := cmd.Flags()
 	f.StringVar(&o.from, "from", "", "`MOMENT` to compare with")
-	f.StringVar(&o.to, "to", "now", "`MOMENT` that is compared")
+	f.StringVar(&o.to, "to", "now", "the other `MOMENT`")
 	f.StringVarP(&o.selector, "selector", "l", "", "only objects with these labels, at either moment")
-	f.BoolVar(&o.allFields, "all-fields", false, "compare also what the server keeps for itself")
+	f.BoolVar(&o.allFields, "all-fields", false, "also compare the metadata that only the server sets")
 	f.BoolVarP(&o.unified, "unified", "u", false, "show the objects as YAML, by the lines that differ")
-	f.BoolVar(&o.exitCode, "exit-code", false, "exit with 1 if something differs, and with 2 if it cannot be told")
+	f.BoolVar(&o.exitCode, "exit-code", false, "exit with 1 if something differs, and with 2 if the comparison fails")
 	usage.Required(cmd, "from")
 	_ = cmd.RegisterFlagCompletionFunc("from", client.CompleteMoments)
 	_ = cmd.RegisterFlagCompletionFunc("to", client.CompleteMoments)
 	return cmd
 }
 
-// errDiffers makes the program exit with 1 because something differs.
+// errDiffers is the error of --exit-code if something differs. It sets the exit code 1.
 var errDiffers = usage.Exit(1, usage.ErrPrinted)
 
 // run compares the selected objects and prints how they differ.
@@ -104,7 +104,7 @@ func (o *diffOptions) run(cmd *cobra.Command, args []string) (err error) {
 	if from, err = m.Resolve(ctx, o.from); err != nil {
 		return fmt.Errorf("--from: %w", err)
 	}
-	if o.to != "now" { // or else it is the revision of the first answer
+	if o.to != "now" { // for now, it is the revision of the first answer
 		if to, err = m.Resolve(ctx, o.to); err != nil {
 			return fmt.Errorf("--to: %w", err)
 		}
@@ -177,7 +177,8 @@ func (o *diffOptions) run(cmd *cobra.Command, args []string) (err error) {
 	return nil
 }
 
-// compare compares the objects of a kind by name. It skips objects that it has seen as another kind.
+// compare returns how the objects of a kind differ. It skips objects whose uid is in seen, because a kind may be served
+// in several groups.
 func (o *diffOptions) compare(r *client.PastResource, before, after map[string]*unstructured.Unstructured, shape *client.Shapes, seen map[string]bool) []*show.ObjectDifference {
 	var all []*show.ObjectDifference
 	keys := maps.Clone(before)
@@ -205,8 +206,8 @@ func (o *diffOptions) compare(r *client.PastResource, before, after map[string]*
 		}
 		d.Before, d.After = o.content(x), o.content(y)
 		if x != nil && y != nil && !o.allFields {
-			unidentified(d.Before)
-			unidentified(d.After)
+			removeUIDs(d.Before)
+			removeUIDs(d.After)
 		}
 		d.Difference = append([]difference.Entry{}, difference.Between(d.Before, d.After, difference.Options{Schema: shape.Of(object.GroupVersionKind()), Everything: o.allFields})...)
 		if x == nil || y == nil || len(d.Difference) > 0 {
@@ -216,8 +217,8 @@ func (o *diffOptions) compare(r *client.PastResource, before, after map[string]*
 	return all
 }
 
-// unidentified removes the uids of an object and its owners, because restored objects have others.
-func unidentified(content map[string]any) {
+// removeUIDs removes the uids of an object and its owners, because restored objects have others.
+func removeUIDs(content map[string]any) {
 	unstructured.RemoveNestedField(content, "metadata", "uid")
 	owners, _, _ := unstructured.NestedFieldNoCopy(content, "metadata", "ownerReferences")
 	list, _ := owners.([]any)

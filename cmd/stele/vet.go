@@ -52,7 +52,7 @@ checksums of the bundle, and checks the bundle against what they say.`,
 	o.AddFlags(cmd, "json", "yaml")
 	cmd.Flags().StringVar(&o.pluginDir, "plugin-dir", "", "folder with the programs of plugins")
 	_ = cmd.MarkFlagDirname("plugin-dir")
-	cmd.Flags().BoolVarP(&o.verbose, "verbose", "v", false, "print how long CUE takes for what only CUE itself can check")
+	cmd.Flags().BoolVarP(&o.verbose, "verbose", "v", false, "print how long CUE takes for the constraints that only CUE can check")
 	o.compile.addFlags(cmd.Flags())
 	return cmd
 }
@@ -135,7 +135,7 @@ func findings(diags schemas.Diagnostics) []finding {
 
 // vetTarget is a bundle to check.
 type vetTarget struct {
-	name   string // as people know it
+	name   string // as it is printed
 	source *bundles.Source
 }
 
@@ -173,7 +173,7 @@ func vetTargets(args []string) ([]vetTarget, error) {
 			}
 		}
 		if len(packages) == 0 || !pattern && slices.Contains(packages, source.Package) {
-			packages = []string{source.Package} // compiling it tells what is wrong
+			packages = []string{source.Package} // compiling it reports the error
 		}
 		for _, pkg := range packages {
 			add(dir, source, pkg)

@@ -58,7 +58,7 @@ You need permission to create resourceaccessreviews.policy.stele.dev.
 	o.AddAllNamespaces(cmd)
 	o.AddIdentity(cmd)
 	o.OutputFlags.AddFlags(cmd, "json", "yaml", "name")
-	cmd.Flags().StringVar(&o.at, "at", "now", "`MOMENT` whose policy is asked")
+	cmd.Flags().StringVar(&o.at, "at", "now", "`MOMENT` whose policy decides")
 	_ = cmd.RegisterFlagCompletionFunc("at", client.CompleteMoments)
 	return cmd
 }
@@ -103,11 +103,11 @@ func (o *whoCanOptions) run(cmd *cobra.Command, args []string) (err error) {
 	return out.Document(o.Format, text)
 }
 
-// ask returns the permission that the arguments describe.
+// ask sets the permission that the arguments describe.
 func (o *whoCanOptions) ask(s *access.ReviewSpec, args []string) error {
 	s.Verb = args[0]
 	if strings.HasPrefix(args[1], "/") {
-		s.Verb, s.Path = strings.ToLower(s.Verb), args[1] // people write GET
+		s.Verb, s.Path = strings.ToLower(s.Verb), args[1] // users write GET
 		return nil
 	}
 	if len(args) == 3 {
@@ -129,7 +129,7 @@ func (o *whoCanOptions) ask(s *access.ReviewSpec, args []string) error {
 	}
 	mapping, _, err := today.ResourceThen(resource, s.Revision)
 	if err != nil {
-		// A rule may name what is not served; users and groups, for one, which are impersonated.
+		// A rule may name a resource that is not served, such as users, which are impersonated.
 		if slices.Contains([]string{"get", "list", "watch", "create", "update", "patch", "delete"}, s.Verb) {
 			return err
 		}

@@ -74,7 +74,7 @@ var (
 // WarnOfVerb prints a warning if no Kubernetes client sends the verb, because it may be misspelled.
 func WarnOfVerb(out io.Writer, s *explain.Spec) {
 	if s.Path != "" && !slices.Contains(pathVerbs, strings.ToLower(s.Verb)) || s.Path == "" && !slices.Contains(resourceVerbs, s.Verb) {
-		fmt.Fprintf(out, "warning: no client of Kubernetes' sends the verb %q\n", s.Verb)
+		fmt.Fprintf(out, "warning: no Kubernetes client sends the verb %q\n", s.Verb)
 	}
 }
 

@@ -24,8 +24,8 @@ func pluginBenchCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "bench PROGRAM",
 		Short: "Measure a plugin: calls per second and latency",
-		Long: `Bench asks a plugin for decisions over the connection that serve has, and nothing else: what
-serve answers from its cache, and what it asks once for many, takes less.`,
+		Long: `Bench measures the calls of a plugin over the same connection as in serve. Serve itself is faster,
+because it caches decisions and combines equal requests.`,
 		Example: `  stele plugin bench ./change-window --table decisions.yaml`,
 		Args:    usage.Exactly("PROGRAM"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -76,7 +76,7 @@ serve answers from its cache, and what it asks once for many, takes less.`,
 	o.FormatFlags.AddFlags(cmd, "json", "yaml")
 	f := cmd.Flags()
 	f.StringVar(&tableFile, "table", "", "decision table, with requests, configuration and secrets")
-	f.IntSliceVar(&callers, "callers", callers, "how many ask at once, one measurement after the other")
+	f.IntSliceVar(&callers, "callers", callers, "numbers of concurrent callers, one measurement each")
 	usage.DurationVar(f, &lasting, "duration", lasting, "how long each measurement takes")
 	_ = cmd.MarkFlagFilename("table", "yaml", "yml", "json")
 	return cmd

@@ -154,11 +154,11 @@ func selects(selector labels.Selector, o *unstructured.Unstructured) bool {
 	return o != nil && selector.Matches(labels.Set(o.GetLabels()))
 }
 
-// transient are kinds that are not put back: they record events, and who is alive.
+// transient are the kinds that are not put back: events and leases.
 var transient = []schema.GroupKind{{Kind: "Event"}, {Group: "events.k8s.io", Kind: "Event"}, {Group: "coordination.k8s.io", Kind: "Lease"}}
 
-// leftOutOfNamespaces says what a revert of a namespace leaves out.
-const leftOutOfNamespaces = "events, leases, the service account default, and what the policy says (roles, their bindings)"
+// leftOutOfNamespaces lists the objects that a revert of a namespace leaves out.
+const leftOutOfNamespaces = "events, leases, the service account default, and objects of the policy (roles and bindings)"
 
 // Namespace reads the objects of all kinds in a namespace, and the namespace itself if it is gone. unread has the
 // errors of kinds that the user may not read.
@@ -226,7 +226,7 @@ func (c *Client) Owners(ctx context.Context) Owners {
 		}
 		k, ok := c.kinds[c.preferred[gv.WithKind(ref.Kind).GroupKind()]]
 		if !ok {
-			return "", nil // nothing is of a kind that is not served
+			return "", nil // a kind that is not served has no objects
 		}
 		key := k.String() + "/" + namespace + "/" + ref.Name
 		o, ok := known[key]
@@ -251,7 +251,7 @@ const atOnce = 8
 // Try sends every write of a plan as a dry run. An item that the server refuses becomes one that cannot be put back.
 // Objects in a namespace that does not exist yet cannot be tried.
 func (c *Client) Try(ctx context.Context, p *Plan) error {
-	coming := map[string]*Item{} // namespaces
+	coming := map[string]*Item{} // namespaces that the plan creates
 	for _, i := range p.Items {
 		if i.Kind.IsNamespace() && i.Action == Create {
 			coming[i.Name] = i
@@ -330,7 +330,7 @@ func (c *Client) Apply(ctx context.Context, p *Plan) error {
 				return err
 			}
 			p.refuseOwned()
-			for _, later := range rest { // the plan has been shown
+			for _, later := range rest { // the user has seen the plan already
 				later.Failed, later.Refused = later.Refused, ""
 			}
 		}
@@ -349,7 +349,7 @@ func (c *Client) Apply(ctx context.Context, p *Plan) error {
 	return nil
 }
 
-// write makes the writes of an item, or tries them.
+// write sends the writes of an item, or tries them as dry runs.
 func (c *Client) write(ctx context.Context, i *Item, dry bool) error {
 	var dryRun []string
 	if dry {
@@ -360,7 +360,7 @@ func (c *Client) write(ctx context.Context, i *Item, dry bool) error {
 		uid, version := i.Now.GetUID(), i.Now.GetResourceVersion()
 		err := resource.Delete(ctx, i.Name, metav1.DeleteOptions{DryRun: dryRun, Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &version}})
 		if apierrors.IsNotFound(err) && !dry {
-			return nil // it went with its owner
+			return nil // it was deleted with its owner
 		}
 		i.written = err == nil && !dry
 		return err
@@ -417,7 +417,7 @@ func (i *Item) statusOn(is *unstructured.Unstructured) *unstructured.Unstructure
 	return is
 }
 
-// tried records which fields the server would not put back, by the result of a dry run.
+// tried records which fields differ in the result of a dry run, because the server would not put them back.
 func (c *Client) tried(ctx context.Context, i *Item, is *unstructured.Unstructured) error {
 	if i.main {
 		for _, d := range difference.Between(i.want, i.Kind.content(is), difference.Options{}) {
@@ -439,7 +439,7 @@ func (c *Client) tried(ctx context.Context, i *Item, is *unstructured.Unstructur
 		}
 	}
 	if !changes {
-		return errors.New("what the server would make of it is what it is already")
+		return errors.New("the server would keep the object as it is")
 	}
 	return nil
 }
@@ -458,7 +458,7 @@ func (c *Client) tryStatus(ctx context.Context, i *Item) error {
 		}},
 	}}, metav1.CreateOptions{})
 	if err != nil {
-		return nil // the write will tell
+		return nil // the write itself will show it
 	}
 	if allowed, _, _ := unstructured.NestedBool(review.Object, "status", "allowed"); !allowed {
 		return fmt.Errorf("you may not update %s/status", i.Kind.gvr().GroupResource())

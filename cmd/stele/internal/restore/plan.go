@@ -146,9 +146,9 @@ func (p *Plan) Lost(k Kind, namespace, name string) {
 type Options struct {
 	// Prune deletes objects that were created since.
 	Prune bool
-	// Status puts status back as well where it is a subresource.
+	// Status also puts status back where it is a subresource.
 	Status bool
-	// Undo says that an object without Then was created by writes that are taken back.
+	// Undo deletes objects without Then, because writes that are taken back created them.
 	Undo bool
 }
 
@@ -161,7 +161,7 @@ const unknownUID = "00000000-0000-0000-0000-000000000000"
 // Make plans how to put objects back.
 func Make(subjects []Subject, owners Owners, o Options) *Plan {
 	p := &Plan{}
-	byUID := map[types.UID]*Item{} // as they were then
+	byUID := map[types.UID]*Item{} // by the uids of Then
 	for _, s := range subjects {
 		if s.Then == nil && s.Now == nil {
 			continue
@@ -233,12 +233,12 @@ func (i *Item) decide(o Options) {
 	i.Action = Update
 	if i.Now == nil {
 		i.Action, i.main = Create, true
-		i.note("gets a new uid, for %s is gone", i.Then.GetUID())
+		i.note("gets a new uid, because %s is gone", i.Then.GetUID())
 	} else if was, is := i.Then.GetUID(), i.Now.GetUID(); was != is {
 		i.note("another object has the name since %s is gone: that is updated, and keeps its uid %s", was, is)
 	}
 	if i.Then.GetDeletionTimestamp() != nil {
-		i.note("was being deleted then; is not when it is back")
+		i.note("was being deleted then; comes back without that deletion")
 	}
 	finalizers := i.Then.GetFinalizers()
 	kept := withoutCollector(finalizers)
@@ -256,7 +256,7 @@ func (i *Item) waitsFor() []string {
 	if f := i.Now.GetFinalizers(); len(f) > 0 {
 		return f
 	}
-	return []string{"what is in it"} // a namespace
+	return []string{"the objects in it"} // a namespace
 }
 
 // setMeta sets a list of metadata, or removes it if it is empty.
@@ -299,12 +299,12 @@ func (i *Item) settleOwners(byUID map[types.UID]*Item, owners Owners) {
 			is, err := owners(i.Namespace, ref)
 			switch {
 			case err != nil:
-				i.note("whether its owner, %s, is there cannot be told (%v): without it, the garbage collector deletes this again", name, err)
+				i.note("its owner, %s, cannot be read (%v): if it is gone, the garbage collector deletes this again", name, err)
 			case is == "":
 				i.note("without its owner, %s, which is gone", name)
 				continue
 			case is != uid:
-				i.note("without its owner, %s: what has that name now is another one", name)
+				i.note("without its owner, %s: another object has that name now", name)
 				continue
 			}
 		}
@@ -339,7 +339,7 @@ func (i *Item) compare() {
 	}
 	if !i.main && !i.withStatus {
 		i.Action, i.Notes = Same, nil
-		if len(i.Subject.Notes) > 0 { // all of it is somebody else's by now
+		if len(i.Subject.Notes) > 0 { // other users have changed all of it since
 			i.Action, i.Notes = Keep, i.Subject.Notes
 		}
 	}
@@ -350,7 +350,7 @@ func (p *Plan) order() {
 	depth := map[*Item]int{}
 	var depthOf func(i *Item, below int) int
 	depthOf = func(i *Item, below int) int {
-		if d, ok := depth[i]; ok || below > len(p.Items) { // owners in a circle end somewhere
+		if d, ok := depth[i]; ok || below > len(p.Items) { // owners may form a circle
 			return d
 		}
 		d := 0

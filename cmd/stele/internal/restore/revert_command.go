@@ -64,7 +64,7 @@ you on and --yes is not given.
 	f.StringVar(&o.to, "to", "", "`MOMENT` to go back to")
 	f.StringVarP(&o.selector, "selector", "l", "", "only objects with these labels, at either moment")
 	f.BoolVar(&o.all, "all", false, "all objects of the kind in the namespace")
-	f.BoolVar(&o.prune, "prune", false, "delete what came since")
+	f.BoolVar(&o.prune, "prune", false, "delete objects that were created since")
 	usage.Required(cmd, "to")
 	_ = cmd.RegisterFlagCompletionFunc("to", client.CompleteMoments)
 	return cmd
@@ -205,7 +205,7 @@ func (r *restoring) sayWhoChanged(ctx context.Context, p *Plan, revision uint64)
 			return err
 		})
 	}
-	_ = group.Wait() // the first error ends it: it is that of all
+	_ = group.Wait() // without the permission to list changes, there are no notes
 }
 
 // changedSince returns how often an object changed, and by whom.

@@ -47,7 +47,7 @@ stele revert. You need permission to list changes.log.stele.dev.
 	}
 	o.addFlags(cmd)
 	f := cmd.Flags()
-	f.StringVar(&o.uid, "uid", "", "uid of the object that is meant, where several had the name")
+	f.StringVar(&o.uid, "uid", "", "uid of the object, if several had the name")
 	f.StringVarP(&o.selector, "selector", "l", "", "objects of the kind that had these labels")
 	f.StringVar(&o.since, "since", "", "objects of the kind that were deleted at a `MOMENT` or later")
 	_ = cmd.RegisterFlagCompletionFunc("since", client.CompleteMoments)
@@ -109,7 +109,7 @@ func (o *undeleteOptions) run(cmd *cobra.Command, args []string) error {
 	return o.bringBack(ctx, r, wanted)
 }
 
-// subjects returns the deleted objects that the arguments select. Only their names are known yet.
+// subjects returns the deleted objects that the arguments select. It sets their names only.
 func (o *undeleteOptions) subjects(ctx context.Context, r *restoring, n client.ObjectNames) ([]Subject, error) {
 	kind, namespace, err := r.kind(n.Kind)
 	if err != nil {
@@ -147,7 +147,7 @@ func (o *undeleteOptions) subjects(ctx context.Context, r *restoring, n client.O
 	return all, nil
 }
 
-// bringBack plans and carries out the return of objects.
+// bringBack plans how to restore deleted objects, and carries out the plan.
 func (o *undeleteOptions) bringBack(ctx context.Context, r *restoring, wanted []Subject) error {
 	options := Options{Status: o.status}
 	var subjects []Subject
@@ -155,7 +155,7 @@ func (o *undeleteOptions) bringBack(ctx context.Context, r *restoring, wanted []
 	for i := range wanted {
 		what := &wanted[i]
 		if now, err := r.client.Get(ctx, what.Kind, what.Namespace, what.Name, 0); err == nil && now != nil && now.GetDeletionTimestamp() != nil && o.uid == "" {
-			return fmt.Errorf("%s is being deleted, and not gone yet: it can come back once it is", what.Key())
+			return fmt.Errorf("%s is still being deleted; try again when it is gone", what.Key())
 		}
 		before, err := o.beforeDeletion(ctx, r, what)
 		if err != nil {
@@ -164,7 +164,7 @@ func (o *undeleteOptions) bringBack(ctx context.Context, r *restoring, wanted []
 		latest = max(latest, before)
 		if what.Kind.IsNamespace() {
 			if len(wanted) > 1 {
-				return usage.Errorf("bring namespaces back one by one: each comes with all that was in it")
+				return usage.Errorf("bring namespaces back one by one: each comes back with its objects")
 			}
 			p, err := r.namespace(ctx, what.Name, before, options)
 			if err != nil {
@@ -207,7 +207,7 @@ func (o *undeleteOptions) beforeDeletion(ctx context.Context, r *restoring, what
 		}
 	}
 	if what.Kind.IsNamespace() {
-		return began.Revision - 1, nil // with the last that happened in it
+		return began.Revision - 1, nil // includes the last changes in the namespace
 	}
 	return began.PreviousRevision, nil
 }
@@ -229,7 +229,7 @@ func (o *undeleteOptions) deletion(ctx context.Context, log *client.Changes, wha
 		return deletions[0], nil
 	}
 	if o.uid != "" {
-		return nil, fmt.Errorf("no %s of the uid %s was ever deleted; `stele history %s %s` shows what had the name", what.Key(), o.uid, what.Kind, what.Name)
+		return nil, fmt.Errorf("no %s of the uid %s was ever deleted; `stele history %s %s` shows the objects that had the name", what.Key(), o.uid, what.Kind, what.Name)
 	}
 	return nil, fmt.Errorf("no %s was ever deleted", what.Key())
 }

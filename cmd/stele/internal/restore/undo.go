@@ -84,7 +84,7 @@ func (u *undoing) before(last int, value func(int) any) *Version {
 	return &u.versions[u.firstOf(last, value)-1]
 }
 
-// firstOf returns the first write of that series.
+// firstOf returns the first write of the series that ends with last.
 func (u *undoing) firstOf(last int, value func(int) any) int {
 	for {
 		earlier := u.lastChange(last-1, value)
@@ -106,7 +106,7 @@ func (u *undoing) touched(k Kind, behind int) *Version {
 	return nil
 }
 
-// object returns the object without the writes.
+// object returns the object without the writes that are taken back.
 func (u *undoing) object(k Kind, shape *schemas.Node) *unstructured.Unstructured {
 	values := make([]any, len(u.versions))
 	var identity *unstructured.Unstructured
@@ -137,7 +137,7 @@ var none any = absence{}
 // absence is the type of none.
 type absence struct{}
 
-// value returns a field without the writes. values has the field in each version.
+// value returns a field without the writes that are taken back. values has the field in each version.
 func (u *undoing) value(path string, values []any, shape *schemas.Node) any {
 	if all[map[string]any](values) {
 		return u.fields(path, values, shape)
@@ -175,7 +175,7 @@ func all[T any](values []any) bool {
 	return found
 }
 
-// fields returns a struct without the writes.
+// fields returns a struct without the writes that are taken back.
 func (u *undoing) fields(path string, values []any, shape *schemas.Node) any {
 	names := map[string]bool{}
 	for _, v := range values {
@@ -262,7 +262,7 @@ func byKeys(lists []any, keys []string) (structs []any, order []string, ok bool)
 	return structs, order, true
 }
 
-// leaf returns a value without the writes. It treats the value as a whole.
+// leaf returns a value without the writes that are taken back. It treats the value as a whole.
 func (u *undoing) leaf(path string, values []any) any {
 	at := func(i int) any { return values[i] }
 	now := len(values) - 1

@@ -61,7 +61,7 @@ and --yes is not given.
 	return cmd
 }
 
-// run finds the writes, and plans and carries out that they are taken back.
+// run finds the writes, plans how to take them back, and carries out the plan.
 func (o *undoOptions) run(cmd *cobra.Command, args []string) error {
 	ctx, stop := usage.Interruptible(cmd)
 	defer stop()
@@ -94,7 +94,7 @@ func (o *undoOptions) run(cmd *cobra.Command, args []string) error {
 	return r.carryOut(ctx, p, title, u.first-1)
 }
 
-// whose returns whose writes are taken back.
+// whose returns the users, clients and field managers whose writes are taken back, as text.
 func (o *undoOptions) whose() string {
 	text := usage.Enumerate(o.Actors)
 	if len(o.Agents) > 0 {
@@ -109,10 +109,9 @@ func (o *undoOptions) whose() string {
 // undoCommandRun is a running undo command.
 type undoCommandRun struct {
 	*restoring
-	chosen map[string]bool // names of the changes that are taken back
-	// objects that they are about, by their first change
-	objects     map[changes.Object]uint64
-	first, last uint64 // revisions
+	chosen      map[string]bool           // names of the changes that are taken back
+	objects     map[changes.Object]uint64 // revision of the first of these changes, by object
+	first, last uint64                    // revisions of these changes
 }
 
 // ref returns the object of a change without its uid.
@@ -167,7 +166,7 @@ func (u *undoCommandRun) find(ctx context.Context, filters *client.ChangeFlags) 
 	return u.consequences(ctx, gone, namespaces)
 }
 
-// The controllers that delete what depends on what was deleted.
+// The users of the controllers that delete the dependents of a deleted owner, and the objects of a deleted namespace.
 const (
 	garbageCollector    = "system:serviceaccount:kube-system:generic-garbage-collector"
 	namespaceController = "system:serviceaccount:kube-system:namespace-controller"
@@ -182,7 +181,7 @@ func (u *undoCommandRun) consequences(ctx context.Context, gone, namespaces map[
 		if err != nil {
 			return err
 		}
-		for _, c := range slices.Backward(deletions) { // owners go before what they own
+		for _, c := range slices.Backward(deletions) { // owners are deleted before their dependents
 			if c.Object == nil || IsTransient(schema.GroupKind{Group: c.Object.Group, Kind: c.Object.Kind}) {
 				continue
 			}
@@ -284,7 +283,7 @@ func (u *undoCommandRun) versions(ctx context.Context, s Subject, first uint64) 
 	for _, c := range slices.Backward(found) {
 		v := Version{Undo: u.chosen[c.Name], By: client.ActorText(c), Revision: c.Revision}
 		if c.Type == "Deleted" {
-			if began := deletionOf(all); began != nil { // a deletion belongs to who began it
+			if began := deletionOf(all); began != nil { // the user who began a deletion counts
 				v.Undo, v.By = began.Undo, began.By
 			}
 		} else if v.Object, err = u.client.Get(ctx, s.Kind, s.Namespace, s.Name, c.Revision); err != nil {
@@ -300,7 +299,7 @@ func (u *undoCommandRun) versions(ctx context.Context, s Subject, first uint64) 
 	if (now == nil) != (last.Object == nil) || now != nil && now.GetResourceVersion() != last.Object.GetResourceVersion() {
 		return nil, fmt.Errorf("%s is being changed: try again", s.Key())
 	}
-	return append(all, Version{Object: now, By: "the policy in force", Revision: last.Revision}), nil // may show it otherwise
+	return append(all, Version{Object: now, By: "the policy in force", Revision: last.Revision}), nil // it may convert the object
 }
 
 // deletionOf returns the version in which the object's deletion began, if it waited for finalizers; else nil.

@@ -55,7 +55,7 @@ type DiffPrinter struct {
 	Documents
 	Out     *Output
 	Unified bool
-	Shown   int
+	Shown   int // number of printed objects
 }
 
 // Object prints how an object differs.

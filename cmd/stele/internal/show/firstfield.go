@@ -18,7 +18,7 @@ func firstField(all []difference.Entry, asked string) string {
 	}
 	d := slices.MinFunc(all, func(a, b difference.Entry) int {
 		return cmp.Or(-compareBool(isOf(a.Path, asked), isOf(b.Path, asked)), importance(a.Path)-importance(b.Path),
-			-compareBool(a.Op == "replace", b.Op == "replace"), strings.Compare(a.Path, b.Path)) // a default may be added beside what was sent
+			-compareBool(a.Op == "replace", b.Op == "replace"), strings.Compare(a.Path, b.Path)) // defaults are added, sent fields replaced
 	})
 	text := d.Path
 	switch d.Op {

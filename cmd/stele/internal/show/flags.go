@@ -10,8 +10,8 @@ import (
 
 // FormatFlags are the flags -o and -q.
 type FormatFlags struct {
-	Format  string // "" for people, else one of those for programs
-	Wide    bool   // for people, with all columns
+	Format  string // "" for text
+	Wide    bool   // text with all columns
 	Quiet   bool
 	formats []string
 }
@@ -30,7 +30,7 @@ func (o *FormatFlags) AddFlags(cmd *cobra.Command, formats ...string) {
 func (o *FormatFlags) Check() error {
 	switch o.Format {
 	case "":
-		return nil // has been checked
+		return nil // checked before
 	case "text":
 		o.Format = ""
 		return nil
@@ -70,7 +70,7 @@ func (o *OutputFlags) AddFlags(cmd *cobra.Command, formats ...string) {
 	o.FormatFlags.AddFlags(cmd, formats...)
 	f := cmd.Flags()
 	f.StringVar(&o.color, "color", "auto", "color the output: auto, always or never; auto is on terminals, unless NO_COLOR is set")
-	f.BoolVar(&o.noPager, "no-pager", false, "do not page what is longer than the terminal (by $STELE_PAGER, $PAGER or less)")
+	f.BoolVar(&o.noPager, "no-pager", false, "do not use a pager ($STELE_PAGER, $PAGER or less) for long output")
 	f.BoolVar(&o.utc, "utc", false, "show times in UTC (default: in local time)")
 	_ = cmd.RegisterFlagCompletionFunc("color", cobra.FixedCompletions(colorValues, cobra.ShellCompDirectiveNoFileComp))
 }
