@@ -1,14 +1,11 @@
 package main
 
 import (
-	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"strings"
-	"syscall"
 
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -17,7 +14,6 @@ import (
 	"stele.dev/stele/cmd/stele/internal/usage"
 	"stele.dev/stele/core/access"
 	"stele.dev/stele/policy"
-	"stele.dev/stele/policy/bundles"
 )
 
 func accessCommand() *cobra.Command {
@@ -67,8 +63,8 @@ accessdifferences.policy.stele.dev.
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			err := o.run(cmd)
-			if err != nil && o.exitCode && !errors.Is(err, usage.ErrPrinted) && !errors.Is(err, syscall.EPIPE) {
-				return usage.Exit(usage.ExitUsage, err)
+			if o.exitCode {
+				err = usage.NoAnswer(err)
 			}
 			return err
 		},
@@ -88,7 +84,7 @@ accessdifferences.policy.stele.dev.
 	return cmd
 }
 
-func (o *accessDiffOptions) run(cmd *cobra.Command) (err error) {
+func (o *accessDiffOptions) run(cmd *cobra.Command) error {
 	ctx, stop := usage.Interruptible(cmd)
 	defer stop()
 	if err := o.Check(); err != nil {
@@ -119,24 +115,11 @@ func (o *accessDiffOptions) run(cmd *cobra.Command) (err error) {
 			return fmt.Errorf("--%s: %w", side.flag, err)
 		}
 	}
-	text, err := client.AskAccess(ctx, &o.Flags, cmd.ErrOrStderr(), access.DifferencePlural, d)
+	answer, text, err := client.AskAccess(ctx, &o.Flags, cmd.ErrOrStderr(), access.DifferencePlural, d)
 	if err != nil {
 		return err
 	}
-	answer := new(access.Difference)
-	if err := json.Unmarshal(text, answer); err != nil {
-		return err
-	}
-	out, err := o.Open(cmd, false)
-	if err != nil {
-		return err
-	}
-	defer func() { err = cmp.Or(err, out.Close()) }()
-	if o.Format == "" {
-		err = show.AccessDifference(out, answer, o.from, o.to)
-	} else {
-		err = out.Document(o.Format, text)
-	}
+	err = o.Print(cmd, text, func(out *show.Output) error { return show.AccessDifference(out, answer, o.from, o.to) }, nil)
 	if err == nil && o.exitCode && len(answer.Status.Changes)+len(answer.Status.Chain) > 0 {
 		return errDiffers
 	}
@@ -146,16 +129,9 @@ func (o *accessDiffOptions) run(cmd *cobra.Command) (err error) {
 // side sets one side of the comparison from a flag: the bundle in a folder, or the policy at a moment.
 func (o *accessDiffOptions) side(ctx context.Context, cmd *cobra.Command, text string, into *access.Side) error {
 	if info, err := os.Stat(text); err == nil && info.IsDir() || strings.ContainsRune(text, os.PathSeparator) {
-		source, err := bundles.ReadDir(text)
+		compiled, err := o.compile.folder(ctx, cmd, text)
 		if err != nil {
 			return err
-		}
-		compiled, diags, err := o.compile.compile(ctx, source)
-		if err != nil {
-			return err
-		}
-		if len(diags) > 0 {
-			return show.ErrDiagnostics(cmd.ErrOrStderr(), source, diags, text)
 		}
 		into.Access = compiled.Form.Access()
 		return nil
@@ -167,11 +143,7 @@ func (o *accessDiffOptions) side(ctx context.Context, cmd *cobra.Command, text s
 	if err != nil {
 		return err
 	}
-	m, err := client.NewMoments(config)
-	if err != nil {
-		return err
-	}
-	into.Revision, err = m.Resolve(ctx, text)
+	into.Revision, err = client.Resolve(ctx, config, text)
 	if unread := new(client.NoMomentError); errors.As(err, &unread) {
 		return fmt.Errorf("%q is neither a folder nor a moment; write the folder of a bundle, or %s", text, client.MomentUsage)
 	}

@@ -108,11 +108,7 @@ func (o *atOptions) resolve(ctx context.Context, text string) (*clientcmdapi.Con
 	if current == nil || raw.Clusters[current.Cluster] == nil {
 		return nil, nil, fmt.Errorf("the kubeconfig has no context %q with a cluster; `kubectl config get-contexts` lists those it has", name)
 	}
-	m, err := client.NewMoments(config)
-	if err != nil {
-		return nil, nil, err
-	}
-	revision, err := m.Resolve(ctx, text)
+	revision, err := client.Resolve(ctx, config, text)
 	if err != nil {
 		return nil, nil, err
 	}

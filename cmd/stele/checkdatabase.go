@@ -37,16 +37,10 @@ var databaseLimits = apart.Limits{CPU: 10 * time.Minute, Wall: time.Hour, Memory
 
 // checkDatabaseCommand returns the hidden command that checkDatabaseApart runs.
 func checkDatabaseCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:    "check-database FILE",
-		Short:  "Check the pages of etcd's database, for a server",
-		Hidden: true,
-		Args:   cobra.ExactArgs(1),
-		RunE: func(_ *cobra.Command, args []string) error {
-			if err := apart.Confine(); err != nil {
-				return err
-			}
-			return etcdlog.CheckDatabase(args[0])
-		},
-	}
+	return childCommand("check-database FILE", "Check the pages of etcd's database, for a server", func(_ *cobra.Command, args []string) error {
+		if err := apart.Confine(); err != nil {
+			return err
+		}
+		return etcdlog.CheckDatabase(args[0])
+	})
 }

@@ -9,11 +9,13 @@ import (
 	"io"
 	"stele.dev/stele/policy/bundles"
 	"stele.dev/stele/policy/compile"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"stele.dev/stele/cmd/stele/internal/show"
 	"stele.dev/stele/cmd/stele/internal/usage"
 	"stele.dev/stele/core/apart"
 	"stele.dev/stele/policy"
@@ -81,6 +83,19 @@ func (o *compileOptions) compile(ctx context.Context, source *bundles.Source) (*
 	}
 	c.Compiled.Source = source.Only(c.Used)
 	return c.Compiled, nil, nil
+}
+
+// folder compiles the bundle in a folder. It prints the errors of the bundle.
+func (o *compileOptions) folder(ctx context.Context, cmd *cobra.Command, dir string) (*compile.Result, error) {
+	source, err := bundles.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	compiled, diags, err := o.compile(ctx, source)
+	if err == nil && len(diags) > 0 {
+		err = show.ErrDiagnostics(cmd.ErrOrStderr(), source, diags, dir)
+	}
+	return compiled, err
 }
 
 // digest compiles a bundle in a child process and returns the digest of its policy. It does not load the policy into
@@ -223,31 +238,31 @@ func readSource(r io.Reader) (*bundles.Source, map[string]string, error) {
 
 // compileCommand returns the hidden command that compileOptions.read runs.
 func compileCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:    "compile",
-		Short:  "Compile the bundle on standard input, for stele itself",
-		Hidden: true,
-		Args:   cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			source, _, err := readSource(cmd.InOrStdin())
-			if err != nil {
-				return err
-			}
-			var c compilation
-			var form []byte
-			compiled, diags := compile.Bundle(source)
-			if c.Diagnostics = diags; len(diags) == 0 {
-				form, _ = compiled.Form.Encode()
-				c.Compiled, c.Size = compiled, int64(len(form))
-				for _, f := range compiled.Source.Files {
-					c.Used = append(c.Used, f.Path)
-				}
-			}
-			if err := json.NewEncoder(cmd.OutOrStdout()).Encode(c); err != nil {
-				return err
-			}
-			_, err = cmd.OutOrStdout().Write(form)
+	return childCommand("compile", "Compile the bundle on standard input, for stele itself", func(cmd *cobra.Command, _ []string) error {
+		source, _, err := readSource(cmd.InOrStdin())
+		if err != nil {
 			return err
-		},
-	}
+		}
+		var c compilation
+		var form []byte
+		compiled, diags := compile.Bundle(source)
+		if c.Diagnostics = diags; len(diags) == 0 {
+			form, _ = compiled.Form.Encode()
+			c.Compiled, c.Size = compiled, int64(len(form))
+			for _, f := range compiled.Source.Files {
+				c.Used = append(c.Used, f.Path)
+			}
+		}
+		if err := json.NewEncoder(cmd.OutOrStdout()).Encode(c); err != nil {
+			return err
+		}
+		_, err = cmd.OutOrStdout().Write(form)
+		return err
+	})
+}
+
+// childCommand returns a hidden command, which this program runs as a child process. Use lists its arguments.
+func childCommand(use, short string, run func(*cobra.Command, []string) error) *cobra.Command {
+	args := len(strings.Fields(use)) - 1
+	return &cobra.Command{Use: use, Short: short, Hidden: true, Args: cobra.ExactArgs(args), RunE: run}
 }

@@ -31,17 +31,11 @@ func checkConfigsApart(ctx context.Context, source *bundles.Source, configSchema
 
 // configsCommand returns the hidden command that checkConfigsApart runs.
 func configsCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:    "configs",
-		Short:  "Check the configurations of plugins on standard input, for stele itself",
-		Hidden: true,
-		Args:   cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			source, configs, err := readSource(cmd.InOrStdin())
-			if err != nil {
-				return err
-			}
-			return json.NewEncoder(cmd.OutOrStdout()).Encode(pluginconfig.Check(source, configs))
-		},
-	}
+	return childCommand("configs", "Check the configurations of plugins on standard input, for stele itself", func(cmd *cobra.Command, _ []string) error {
+		source, configs, err := readSource(cmd.InOrStdin())
+		if err != nil {
+			return err
+		}
+		return json.NewEncoder(cmd.OutOrStdout()).Encode(pluginconfig.Check(source, configs))
+	})
 }

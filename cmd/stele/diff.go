@@ -2,12 +2,12 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
-	"syscall"
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -50,8 +50,8 @@ values of Secrets and of fields that a policy marks as sensitive.
   stele diff --from 10m --exit-code configmaps -l app=shop`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			err := o.run(cmd, args)
-			if err != nil && o.exitCode && !errors.Is(err, usage.ErrPrinted) && !errors.Is(err, syscall.EPIPE) {
-				return usage.Exit(usage.ExitUsage, err)
+			if o.exitCode {
+				err = usage.NoAnswer(err)
 			}
 			return err
 		},
@@ -77,6 +77,18 @@ values of Secrets and of fields that a policy marks as sensitive.
 // errDiffers is the error of --exit-code if something differs. It sets the exit code 1.
 var errDiffers = usage.Exit(1, usage.ErrPrinted)
 
+// diffing is a diff that is running.
+type diffing struct {
+	*diffOptions
+	cmd         *cobra.Command
+	past        *client.Past
+	from, to    uint64 // to is 0 until the first answer, for now
+	today, then *client.Shapes
+	printer     *show.DiffPrinter
+	seen        map[string]bool // uids of the objects that have been compared
+	unknown     int             // number of kinds that could not be compared
+}
+
 // run compares the selected objects and prints how they differ.
 func (o *diffOptions) run(cmd *cobra.Command, args []string) (err error) {
 	ctx, stop := usage.Interruptible(cmd)
@@ -95,84 +107,94 @@ func (o *diffOptions) run(cmd *cobra.Command, args []string) (err error) {
 	if err != nil {
 		return err
 	}
+	d := &diffing{diffOptions: o, cmd: cmd, past: &client.Past{Config: config, Selector: o.selector}, seen: map[string]bool{}}
 	m, err := client.NewMoments(config)
 	if err != nil {
 		return err
 	}
-	past := &client.Past{Config: config, Selector: o.selector}
-	var from, to uint64
-	if from, err = m.Resolve(ctx, o.from); err != nil {
+	if d.from, err = m.Resolve(ctx, o.from); err != nil {
 		return fmt.Errorf("--from: %w", err)
 	}
-	if o.to != "now" { // for now, it is the revision of the first answer
-		if to, err = m.Resolve(ctx, o.to); err != nil {
+	if o.to != "now" {
+		if d.to, err = m.Resolve(ctx, o.to); err != nil {
 			return fmt.Errorf("--to: %w", err)
 		}
 	}
-	resources, err := past.Resources(objects, &o.Flags, loader, from, to)
+	resources, err := d.past.Resources(objects, &o.Flags, loader, d.from, d.to)
 	if err != nil {
 		return err
 	}
+	d.today, d.then = &client.Shapes{Config: config}, &client.Shapes{Config: client.AtRevision(config, d.from)}
 	out, err := o.Open(cmd, false)
 	if err != nil {
 		return err
 	}
 	defer func() { err = cmp.Or(err, out.Close()) }()
-	printer := &show.DiffPrinter{Out: out, Unified: o.unified, Documents: show.Documents{Out: out, Format: o.Format}}
-	seen := map[string]bool{}
-	unknown := 0
-	today, then := &client.Shapes{Config: config}, &client.Shapes{Config: client.AtRevision(config, from)}
+	d.printer = &show.DiffPrinter{Out: out, Unified: o.unified, Documents: show.Documents{Out: out, Format: o.Format}}
 	for _, r := range resources {
-		before, after, err := past.Both(ctx, r, from, &to)
+		err := d.resource(ctx, r)
 		if client.Unreadable(err) && len(objects) == 0 {
 			fmt.Fprintf(cmd.ErrOrStderr(), "%s: not compared: %v\n", r.Name(), err)
-			unknown++
-			continue
-		}
-		if err != nil {
+			d.unknown++
+		} else if err != nil {
 			return err
 		}
-		for _, name := range r.Names {
-			if key := r.Namespace + "/" + name; before[key] == nil && after[key] == nil && r.Note == "" {
-				fmt.Fprintf(cmd.ErrOrStderr(), "%s %s: there was none at revision %d, nor at %d.\n", r.Name(), strings.TrimPrefix(key, "/"), from, to)
-			}
-		}
-		shape := today
-		if r.Gone {
-			shape = then
-		}
-		different := o.compare(r, before, after, shape, seen)
-		if r.Note != "" && (r.Asked || len(different) > 0) {
-			fmt.Fprintln(cmd.ErrOrStderr(), r.Note)
-		}
-		for _, d := range different {
-			d.From, d.To = from, to
-			if o.Format == "" {
-				kind := d.GVK().GroupKind()
-				d.Hidden = today.Secrets(kind).With(then.Secrets(kind))
-			}
-			if err := printer.Object(d); err != nil {
-				return err
-			}
-		}
 	}
-	if err := printer.End(); err != nil {
+	if err := d.printer.End(); err != nil {
 		return err
 	}
+	return d.result(len(resources))
+}
+
+// resource compares the objects of a kind and prints how they differ.
+func (d *diffing) resource(ctx context.Context, r *client.PastResource) error {
+	before, after, err := d.past.Both(ctx, r, d.from, &d.to)
+	if err != nil {
+		return err
+	}
+	for _, name := range r.Names {
+		if key := r.Namespace + "/" + name; before[key] == nil && after[key] == nil && r.Note == "" {
+			fmt.Fprintf(d.cmd.ErrOrStderr(), "%s %s: there was none at revision %d, nor at %d.\n", r.Name(), strings.TrimPrefix(key, "/"), d.from, d.to)
+		}
+	}
+	shape := d.today
+	if r.Gone {
+		shape = d.then
+	}
+	different := d.compare(r, before, after, shape, d.seen)
+	if r.Note != "" && (r.Asked || len(different) > 0) {
+		fmt.Fprintln(d.cmd.ErrOrStderr(), r.Note)
+	}
+	for _, x := range different {
+		x.From, x.To = d.from, d.to
+		if d.Format == "" {
+			kind := x.GVK().GroupKind()
+			x.Hidden = d.today.Secrets(kind).With(d.then.Secrets(kind))
+		}
+		if err := d.printer.Object(x); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// result prints a hint if nothing differs. It returns the error of the command, after a number of kinds.
+func (d *diffing) result(kinds int) error {
+	shown := d.printer.Shown > 0
 	switch {
-	case unknown > 0 && unknown == len(resources):
+	case d.unknown > 0 && d.unknown == kinds:
 		return errors.New("nothing could be compared")
-	case printer.Shown > 0 || o.Format != "":
-	case unknown > 0:
-		o.Hint(cmd, "Of what could be compared nothing differs between the revisions %d and %d.", from, to)
+	case shown || d.Format != "":
+	case d.unknown > 0:
+		d.Hint(d.cmd, "Of what could be compared nothing differs between the revisions %d and %d.", d.from, d.to)
 	default:
-		o.Hint(cmd, "Nothing differs between the revisions %d and %d.", from, to)
+		d.Hint(d.cmd, "Nothing differs between the revisions %d and %d.", d.from, d.to)
 	}
 	switch {
-	case o.exitCode && printer.Shown > 0:
+	case d.exitCode && shown:
 		return errDiffers
-	case o.exitCode && unknown > 0:
-		return fmt.Errorf("%s could not be compared; name the kinds that should be", usage.Count(unknown, "kind"))
+	case d.exitCode && d.unknown > 0:
+		return fmt.Errorf("%s could not be compared; name the kinds that should be", usage.Count(d.unknown, "kind"))
 	}
 	return nil
 }

@@ -13,13 +13,7 @@ func evaluateApart() (*exec.Cmd, error) { return apart.Command("policy", "evalua
 
 // evaluateCommand returns the hidden command that evaluateApart runs.
 func evaluateCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:    "evaluate",
-		Short:  "Evaluate the requests on standard input, for a server",
-		Hidden: true,
-		Args:   cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return workers.Work(cmd.InOrStdin(), cmd.OutOrStdout())
-		},
-	}
+	return childCommand("evaluate", "Evaluate the requests on standard input, for a server", func(cmd *cobra.Command, _ []string) error {
+		return workers.Work(cmd.InOrStdin(), cmd.OutOrStdout())
+	})
 }

@@ -2,13 +2,11 @@ package main
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
 	"slices"
 	"strings"
-	"syscall"
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -62,11 +60,7 @@ explanations.policy.stele.dev.`,
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			err := o.run(cmd, args)
-			if err != nil && !errors.Is(err, usage.ErrPrinted) && !errors.Is(err, syscall.EPIPE) {
-				return usage.Exit(usage.ExitUsage, err)
-			}
-			return err
+			return usage.NoAnswer(o.run(cmd, args))
 		},
 	}
 	o.Flags.AddFlags(cmd)
@@ -115,7 +109,7 @@ func (o *explainOptions) run(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	if o.Format != "" {
-		err = (&show.Output{Writer: cmd.OutOrStdout()}).Document(o.Format, e)
+		err = o.Document(cmd, e)
 	} else {
 		err = show.Explanation(cmd.OutOrStdout(), e)
 	}

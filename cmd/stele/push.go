@@ -84,16 +84,9 @@ func (o *pushOptions) run(cmd *cobra.Command, dir string) error {
 	if err := o.Check(); err != nil {
 		return err
 	}
-	source, err := bundles.ReadDir(dir)
+	compiled, err := o.compile.folder(ctx, cmd, dir)
 	if err != nil {
 		return err
-	}
-	compiled, diags, err := o.compile.compile(ctx, source)
-	if err != nil {
-		return err
-	}
-	if len(diags) > 0 {
-		return show.ErrDiagnostics(cmd.ErrOrStderr(), source, diags, dir)
 	}
 	commit, err := o.commitOf(ctx, dir, compiled.Source)
 	if err != nil {
@@ -179,7 +172,7 @@ func (o *showOptions) run(cmd *cobra.Command, args []string) error {
 		_, err := fmt.Fprintln(cmd.OutOrStdout(), show.PolicyName(p))
 		return err
 	}
-	return (&show.Output{Writer: cmd.OutOrStdout()}).Document(o.Format, p)
+	return o.Document(cmd, p)
 }
 
 // choose returns the policy that the arguments name.

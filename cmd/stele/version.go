@@ -55,7 +55,7 @@ func versionCommand() *cobra.Command {
 				return err
 			}
 			if o.Format != "" {
-				return (&show.Output{Writer: cmd.OutOrStdout()}).Document(o.Format, newVersionDocument())
+				return o.Document(cmd, newVersionDocument())
 			}
 			_, err := fmt.Fprint(cmd.OutOrStdout(), versionText())
 			return err

@@ -78,7 +78,7 @@ func (o *vetOptions) run(cmd *cobra.Command, args []string) error {
 		}
 	}
 	if o.Format != "" {
-		if err := (&show.Output{Writer: cmd.OutOrStdout()}).Document(o.Format, document); err != nil {
+		if err := o.Document(cmd, document); err != nil {
 			return err
 		}
 	}

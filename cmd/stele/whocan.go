@@ -1,8 +1,6 @@
 package main
 
 import (
-	"cmp"
-	"encoding/json"
 	"slices"
 	"strings"
 
@@ -63,7 +61,7 @@ You need permission to create resourceaccessreviews.policy.stele.dev.
 	return cmd
 }
 
-func (o *whoCanOptions) run(cmd *cobra.Command, args []string) (err error) {
+func (o *whoCanOptions) run(cmd *cobra.Command, args []string) error {
 	ctx, stop := usage.Interruptible(cmd)
 	defer stop()
 	if err := o.Check(); err != nil {
@@ -81,26 +79,13 @@ func (o *whoCanOptions) run(cmd *cobra.Command, args []string) (err error) {
 		return err
 	}
 	client.WarnOfVerb(cmd.ErrOrStderr(), &explain.Spec{Verb: review.Spec.Verb, Path: review.Spec.Path})
-	text, err := client.AskAccess(ctx, &o.Flags, cmd.ErrOrStderr(), access.ReviewPlural, review)
+	answer, text, err := client.AskAccess(ctx, &o.Flags, cmd.ErrOrStderr(), access.ReviewPlural, review)
 	if err != nil {
 		return err
 	}
-	answer := new(access.Review)
-	if err := json.Unmarshal(text, answer); err != nil {
-		return err
-	}
-	out, err := o.Open(cmd, false)
-	if err != nil {
-		return err
-	}
-	defer func() { err = cmp.Or(err, out.Close()) }()
-	switch o.Format {
-	case "":
-		return show.Holders(out, answer)
-	case "name":
-		return show.HolderNames(out, answer)
-	}
-	return out.Document(o.Format, text)
+	return o.Print(cmd, text,
+		func(out *show.Output) error { return show.Holders(out, answer) },
+		func(out *show.Output) error { return show.HolderNames(out, answer) })
 }
 
 // ask sets the permission that the arguments describe.

@@ -156,15 +156,20 @@ func RevisionAt(ctx context.Context, config *rest.Config, at string) (uint64, er
 	if at == "now" {
 		return 0, nil
 	}
-	m, err := NewMoments(config)
-	if err != nil {
-		return 0, err
-	}
-	revision, err := m.Resolve(ctx, at)
+	revision, err := Resolve(ctx, config, at)
 	if err != nil {
 		return 0, fmt.Errorf("--at: %w", err)
 	}
 	return revision, nil
+}
+
+// Resolve returns the revision of a moment.
+func Resolve(ctx context.Context, config *rest.Config, text string) (uint64, error) {
+	m, err := NewMoments(config)
+	if err != nil {
+		return 0, err
+	}
+	return m.Resolve(ctx, text)
 }
 
 // get reads a path of the server. If the server does not answer 200, it returns the error in the answer.

@@ -106,11 +106,16 @@ func SplitSubresource(text string) (resource, subresource string) {
 	return resource, subresource
 }
 
-// AskAccess asks the server a question about the permissions of a policy.
-func AskAccess(ctx context.Context, o *Flags, warnings io.Writer, plural string, question any) (json.RawMessage, error) {
+// AskAccess asks the server a question about the permissions of a policy. It returns the answer decoded and as JSON.
+func AskAccess[T any](ctx context.Context, o *Flags, warnings io.Writer, plural string, question *T) (*T, json.RawMessage, error) {
 	c, err := NewPolicies(o, rest.NewWarningWriter(warnings, rest.WarningWriterOptions{}))
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return post(ctx, c.rest, question, plural)
+	text, err := post(ctx, c.rest, question, plural)
+	if err != nil {
+		return nil, nil, err
+	}
+	answer := new(T)
+	return answer, text, json.Unmarshal(text, answer)
 }

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"stele.dev/stele/cmd/stele/internal/show"
 	"stele.dev/stele/cmd/stele/internal/usage"
 	"stele.dev/stele/plugins/authorizerpb"
 	"stele.dev/stele/plugins/conformance"
@@ -42,11 +41,7 @@ because it caches decisions and combines equal requests.`,
 					return err
 				}
 			}
-			p, err := o.openProgram(cmd, args[0])
-			if err != nil {
-				return err
-			}
-			subject, err := o.subject(cmd, p, table)
+			p, subject, err := o.open(cmd, args[0], table)
 			if err != nil {
 				return err
 			}
@@ -67,7 +62,7 @@ because it caches decisions and combines equal requests.`,
 				rows = append(rows, benchRow{n, float64(len(took)) / elapsed.Seconds(), at(50).Seconds(), at(99).Seconds(), at(100).Seconds()})
 			}
 			if o.Format != "" {
-				return (&show.Output{Writer: cmd.OutOrStdout()}).Document(o.Format, map[string]any{"plugin": p.GetName(), "version": p.GetVersion(), "sha256": p.sha256, "measurements": rows})
+				return o.Document(cmd, map[string]any{"plugin": p.GetName(), "version": p.GetVersion(), "sha256": p.sha256, "measurements": rows})
 			}
 			return showBench(cmd.OutOrStdout(), rows)
 		},

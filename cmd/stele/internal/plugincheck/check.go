@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"stele.dev/stele/cmd/stele/internal/show"
 	"stele.dev/stele/cmd/stele/internal/usage"
 	"stele.dev/stele/plugins/authorizerpb"
 	"stele.dev/stele/plugins/conformance"
@@ -37,11 +36,7 @@ With --cue it prints only a CUE file that pins the program, for a package.`,
 			if err := o.Check(); err != nil {
 				return err
 			}
-			p, err := o.openProgram(cmd, args[0])
-			if err != nil {
-				return err
-			}
-			subject, err := o.subject(cmd, p, nil)
+			p, subject, err := o.open(cmd, args[0], nil)
 			if err != nil {
 				return err
 			}
@@ -49,7 +44,7 @@ With --cue it prints only a CUE file that pins the program, for a package.`,
 			if pin == "" {
 				r := p.conform(cmd.Context(), subject)
 				if o.Format != "" {
-					if err := (&show.Output{Writer: out}).Document(o.Format, r); err != nil {
+					if err := o.Document(cmd, r); err != nil {
 						return err
 					}
 					return r.failed()

@@ -81,6 +81,16 @@ func (o *pluginOptions) openProgram(cmd *cobra.Command, file string) (*pluginPro
 	return p, nil
 }
 
+// open starts a plugin, and returns it with the configuration and secrets of the flags, or else of a table.
+func (o *pluginOptions) open(cmd *cobra.Command, file string, table *conformance.Table) (*pluginProgram, *conformance.Subject, error) {
+	p, err := o.openProgram(cmd, file)
+	if err != nil {
+		return nil, nil, err
+	}
+	s, err := o.subject(cmd, p, table)
+	return p, s, err
+}
+
 // subject returns the plugin with the configuration and secrets of the flags, or else of a table.
 func (o *pluginOptions) subject(cmd *cobra.Command, p *pluginProgram, table *conformance.Table) (*conformance.Subject, error) {
 	if table == nil {

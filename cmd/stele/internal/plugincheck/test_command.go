@@ -45,11 +45,7 @@ The exit code is 1 if a case failed.`,
 			if err != nil {
 				return err
 			}
-			p, err := o.openProgram(cmd, args[0])
-			if err != nil {
-				return err
-			}
-			subject, err := o.subject(cmd, p, table)
+			p, subject, err := o.open(cmd, args[0], table)
 			if err != nil {
 				return err
 			}

@@ -78,12 +78,6 @@ func (c *Client) KindOf(k schema.GroupKind) (Kind, bool) {
 // IsTransient reports whether a kind is Event or Lease, which are not put back.
 func IsTransient(k schema.GroupKind) bool { return slices.Contains(transient, k) }
 
-// Serves reports whether the server serves a kind in some version.
-func (c *Client) Serves(k schema.GroupKind) bool {
-	_, ok := c.preferred[k]
-	return ok
-}
-
 // resource returns the API of a kind's objects in a namespace.
 func (c *Client) resource(k Kind, namespace string) dynamic.ResourceInterface {
 	if !k.Namespaced {

@@ -1,6 +1,7 @@
 package restore
 
 import (
+	"cmp"
 	"fmt"
 	"reflect"
 	"slices"
@@ -375,24 +376,11 @@ func (p *Plan) order() {
 		depthOf(i, 0)
 	}
 	slices.SortStableFunc(p.Items, func(a, b *Item) int {
-		if c := phase(a) - phase(b); c != 0 {
-			return c
-		}
-		if c := depth[a] - depth[b]; c != 0 {
-			return c
-		}
-		return compareNames(&a.Subject, &b.Subject)
+		return cmp.Or(phase(a)-phase(b), depth[a]-depth[b], compareNames(&a.Subject, &b.Subject))
 	})
 }
 
 // compareNames sorts objects by kind, namespace and name.
 func compareNames(a, b *Subject) int {
-	for _, c := range []int{
-		strings.Compare(a.Kind.String(), b.Kind.String()), strings.Compare(a.Namespace, b.Namespace),
-	} {
-		if c != 0 {
-			return c
-		}
-	}
-	return strings.Compare(a.Name, b.Name)
+	return cmp.Or(strings.Compare(a.Kind.String(), b.Kind.String()), strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
 }

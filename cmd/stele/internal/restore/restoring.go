@@ -44,6 +44,14 @@ func (o *restoreOptions) addFlags(cmd *cobra.Command) {
 	f.BoolVar(&o.status, "status", true, "also put back status where it is a subresource, by a second write")
 }
 
+// parse checks the flags and parses the names of objects.
+func (o *restoreOptions) parse(args []string) ([]client.ObjectNames, error) {
+	if err := o.OutputFlags.Check(); err != nil {
+		return nil, err
+	}
+	return client.ParseObjects(args)
+}
+
 // PlannedOnly is the error of a command that has shown its plan, but has no terminal on which to ask the user.
 type PlannedOnly struct {
 	program string
@@ -143,7 +151,10 @@ func (r *restoring) namespace(ctx context.Context, namespace string, revision ui
 		return p, nil
 	}
 	for _, d := range deletions {
-		if d.Object == nil || r.client.Serves(schema.GroupKind{Group: d.Object.Group, Kind: d.Object.Kind}) {
+		if d.Object == nil {
+			continue
+		}
+		if _, served := r.client.KindOf(schema.GroupKind{Group: d.Object.Group, Kind: d.Object.Kind}); served {
 			continue
 		}
 		before, err := r.log.Some(ctx, client.ChangesQuery{Namespace: namespace, Limit: 1, Fields: fields.Set{
@@ -214,13 +225,7 @@ func (r *restoring) carryOut(ctx context.Context, p *Plan, title string, revisio
 		}
 	}
 	err := r.client.Apply(ctx, p)
-	if showErr := r.showOutcome(p, revision); err == nil {
-		err = showErr
-	}
-	if err == nil {
-		err = incomplete(p)
-	}
-	return err
+	return cmp.Or(err, r.showOutcome(p, revision), incomplete(p))
 }
 
 // incomplete returns an error if something could not be put back. The reasons have been printed already.

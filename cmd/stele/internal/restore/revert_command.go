@@ -82,11 +82,7 @@ func (o *revertOptions) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	moments, err := client.NewMoments(r.config)
-	if err != nil {
-		return err
-	}
-	revision, err := moments.Resolve(ctx, o.to)
+	revision, err := client.Resolve(ctx, r.config, o.to)
 	if err != nil {
 		return err
 	}
@@ -111,10 +107,7 @@ func (o *revertOptions) run(cmd *cobra.Command, args []string) error {
 
 // check returns an error for arguments that are missing or contradict each other.
 func (o *revertOptions) check(args []string) ([]client.ObjectNames, error) {
-	if err := o.OutputFlags.Check(); err != nil {
-		return nil, err
-	}
-	named, err := client.ParseObjects(args)
+	named, err := o.parse(args)
 	if err != nil {
 		return nil, err
 	}

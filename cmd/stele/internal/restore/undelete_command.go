@@ -7,10 +7,10 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 	"stele.dev/stele/cmd/stele/internal/client"
 	"stele.dev/stele/cmd/stele/internal/usage"
 	"stele.dev/stele/core/changes"
@@ -57,10 +57,7 @@ stele revert. You need permission to list changes.log.stele.dev.
 
 // check returns an error for arguments that are missing or contradict each other.
 func (o *undeleteOptions) check(cmd *cobra.Command, args []string) ([]client.ObjectNames, error) {
-	if err := o.OutputFlags.Check(); err != nil {
-		return nil, err
-	}
-	named, err := client.ParseObjects(args)
+	named, err := o.parse(args)
 	if err != nil {
 		return nil, err
 	}
@@ -257,15 +254,7 @@ func (o *undeleteOptions) completeDeleted(cmd *cobra.Command, args []string, wor
 
 // deletedNames returns the names of objects of a kind that were deleted recently.
 func (o *undeleteOptions) deletedNames(cmd *cobra.Command, kind string) []string {
-	return o.Complete(cmd, func(ctx context.Context, config *rest.Config, loader clientcmd.ClientConfig) ([]string, error) {
-		mapping, err := client.ResourceNamed(config, kind)
-		if err != nil {
-			return nil, err
-		}
-		namespace, err := o.NamespaceFor(mapping, loader)
-		if err != nil {
-			return nil, err
-		}
+	return o.CompleteNames(cmd, kind, func(ctx context.Context, config *rest.Config, mapping *meta.RESTMapping, namespace string) ([]string, error) {
 		log, err := client.NewChanges(config)
 		if err != nil {
 			return nil, err

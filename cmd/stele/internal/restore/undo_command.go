@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -119,6 +120,11 @@ func ref(c *changes.Change) changes.Object {
 	return changes.Object{Group: c.Object.Group, Resource: c.Object.Resource, Kind: c.Object.Kind, Namespace: c.Object.Namespace, Name: c.Object.Name}
 }
 
+// restorable reports whether a change is about an object that can be put back.
+func restorable(c *changes.Change) bool {
+	return c.Object != nil && !IsTransient(schema.GroupKind{Group: c.Object.Group, Kind: c.Object.Kind})
+}
+
 // choose adds a change to the changes that are taken back.
 func (u *undoCommandRun) choose(c *changes.Change) {
 	u.chosen[c.Name] = true
@@ -149,7 +155,7 @@ func (u *undoCommandRun) find(ctx context.Context, filters *client.ChangeFlags) 
 	u.objects = map[changes.Object]uint64{}
 	gone, namespaces := map[string]bool{}, map[string]bool{}
 	for _, c := range found {
-		if c.Object == nil || IsTransient(schema.GroupKind{Group: c.Object.Group, Kind: c.Object.Kind}) {
+		if !restorable(c) {
 			continue
 		}
 		u.choose(c)
@@ -182,7 +188,7 @@ func (u *undoCommandRun) consequences(ctx context.Context, gone, namespaces map[
 			return err
 		}
 		for _, c := range slices.Backward(deletions) { // owners are deleted before their dependents
-			if c.Object == nil || IsTransient(schema.GroupKind{Group: c.Object.Group, Kind: c.Object.Kind}) {
+			if !restorable(c) {
 				continue
 			}
 			if namespaces[c.Object.Namespace] || slices.ContainsFunc(ownersOf(c), func(uid string) bool { return gone[uid] }) {
@@ -215,11 +221,7 @@ const undoAtOnce = 8
 
 // plan reads the versions of each object and makes the plan.
 func (u *undoCommandRun) plan(ctx context.Context) (*Plan, error) {
-	refs := make([]changes.Object, 0, len(u.objects))
-	for o := range u.objects {
-		refs = append(refs, o)
-	}
-	slices.SortFunc(refs, func(a, b changes.Object) int {
+	refs := slices.SortedFunc(maps.Keys(u.objects), func(a, b changes.Object) int {
 		return cmp.Or(strings.Compare(a.Group, b.Group), strings.Compare(a.Resource, b.Resource), strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
 	})
 	subjects, problems := make([]*Subject, len(refs)), make([]error, len(refs))

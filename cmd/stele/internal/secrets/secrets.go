@@ -152,18 +152,14 @@ func noteIn(x, other any, path []string, when string) {
 			if path[0] != schemas.Any && path[0] != name {
 				continue
 			}
-			switch value := value.(type) {
-			case map[string]any:
-				if len(path) == 1 {
-					noteIn(value, others[name], []string{schemas.Any}, when)
-					continue
-				}
-			}
-			if len(path) == 1 {
+			switch _, isMap := value.(map[string]any); {
+			case len(path) > 1:
+				noteIn(value, others[name], path[1:], when)
+			case isMap:
+				noteIn(value, others[name], []string{schemas.Any}, when)
+			default:
 				x[name] = noted(value, others[name], when)
-				continue
 			}
-			noteIn(value, others[name], path[1:], when)
 		}
 	case []any:
 		if path[0] != schemas.Any {

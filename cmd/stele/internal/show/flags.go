@@ -1,6 +1,7 @@
 package show
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 
@@ -58,6 +59,11 @@ func (o *FormatFlags) Say(cmd *cobra.Command, format string, args ...any) {
 	}
 }
 
+// Document prints a value in the format of -o, json or yaml.
+func (o *FormatFlags) Document(cmd *cobra.Command, value any) error {
+	return (&Output{Writer: cmd.OutOrStdout()}).Document(o.Format, value)
+}
+
 // OutputFlags are the flags of commands whose output may be long: -o, -q, --color, --no-pager and --utc.
 type OutputFlags struct {
 	FormatFlags
@@ -107,4 +113,21 @@ func (o *OutputFlags) Open(cmd *cobra.Command, endless bool) (*Output, error) {
 		}
 	}
 	return out, nil
+}
+
+// Print opens the output, prints the result of a command in the format of the flags, and closes the output. name is for
+// -o name; it is nil if the command does not have that format.
+func (o *OutputFlags) Print(cmd *cobra.Command, document any, text, name func(*Output) error) (err error) {
+	out, err := o.Open(cmd, false)
+	if err != nil {
+		return err
+	}
+	defer func() { err = cmp.Or(err, out.Close()) }()
+	switch o.Format {
+	case "":
+		return text(out)
+	case "name":
+		return name(out)
+	}
+	return out.Document(o.Format, document)
 }

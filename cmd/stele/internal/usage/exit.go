@@ -48,6 +48,15 @@ func Mark(err error) error {
 	return usageError{err}
 }
 
+// NoAnswer returns the error of a command that answers a question by its exit code: err with the code ExitUsage. It
+// returns err unchanged if the answer has been printed, or if nobody reads the output.
+func NoAnswer(err error) error {
+	if err == nil || errors.Is(err, ErrPrinted) || errors.Is(err, syscall.EPIPE) {
+		return err
+	}
+	return Exit(ExitUsage, err)
+}
+
 // ExitCode returns the exit code of the program after an error, or after none.
 func ExitCode(err error) int {
 	var exit exitError
