@@ -42,9 +42,9 @@ func accessDiffCommand() *cobra.Command {
 		Short: "Show who gained or lost what from one policy to another",
 		Long: `Diff compares what two policies allow, not how they are written: a renamed binding or a split role
 is no difference. Each side is the policy at a MOMENT (default: now), or a bundle in a folder, which
-is compiled here. It shows who gained (+) or lost (-) permissions, whose conditions changed (~), to
-whom something is denied (!) or no longer denied (.), and how the chain of authorizers changed. "*"
-means anything; for namespaces it includes objects that are in none.
+is compiled here. It shows who gained (+) or lost (-) permissions, which conditions changed (~), which
+permissions are now denied (!) or no longer denied (.), and how the chain of authorizers changed. "*"
+means anything; for namespaces it includes objects without a namespace.
 
 Permissions of groups such as system:authenticated are shown for the group only, unless --subject
 names a member. Conditions are compared by their text. You need permission to create

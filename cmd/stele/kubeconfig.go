@@ -33,7 +33,7 @@ certificate authority, and prints a kubeconfig with it. The policy decides what 
 and the groups may do. Use it to try roles, and for programs outside the control plane.
 The certificate cannot be revoked; --valid limits its life.
 
-It reads the data directory, so only the owner of that can run it.`,
+It reads the data directory, so only the owner of that folder can run it.`,
 		Example: `  stele kubeconfig --user alice --group team-data --file alice.kubeconfig
   kubectl --kubeconfig alice.kubeconfig auth whoami`,
 		Args: usage.NoArguments,

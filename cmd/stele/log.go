@@ -135,7 +135,7 @@ changes.log.stele.dev.
 	return cmd
 }
 
-// run prints the selected changes. With --follow it goes on until it is interrupted.
+// run prints the selected changes. With --follow it continues until the user interrupts it.
 func (o *logOptions) run(cmd *cobra.Command, q client.ChangesQuery) (err error) {
 	ctx, stop := usage.Interruptible(cmd)
 	defer stop()

@@ -45,7 +45,7 @@ type serveOptions struct {
 	logLevel    string
 	controllers []string
 	origins     []string
-	// replaceLostKeys creates new keys for those that are missing from a data directory in use.
+	// replaceLostKeys creates the keys that are missing from a data directory in use.
 	replaceLostKeys bool
 
 	authentication authenticationOptions
@@ -214,7 +214,7 @@ func (o *serveOptions) compare(ctx context.Context, cmd *cobra.Command, source *
 			fmt.Fprintf(cmd.ErrOrStderr(), "The policy in %s was not compared with the one in force, which was activated at revision %d: %v.\n", o.policyDir, active.Revision, err)
 		}
 	case len(diags) > 0:
-		fmt.Fprintf(cmd.ErrOrStderr(), "The policy in %s has errors, `stele policy vet %s` shows them; in force is what was activated at revision %d.\n",
+		fmt.Fprintf(cmd.ErrOrStderr(), "The policy in %s has errors, `stele policy vet %s` shows them; the policy in force was activated at revision %d.\n",
 			o.policyDir, o.policyDir, active.Revision)
 	case digest != active.Digest:
 		fmt.Fprintf(cmd.ErrOrStderr(), "The policy in %s differs from the one in force, which was activated at revision %d; `stele policy push %s` puts it in force.\n",
@@ -236,9 +236,9 @@ func (o *serveOptions) explain(err error) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, audit.ErrForeignCursor):
-		return fmt.Errorf("%w; restore the audit folder that belongs to the log in %s, or move this one away: it is then written anew", err, o.dataDir)
+		return fmt.Errorf("%w; restore the audit folder that belongs to the log in %s, or move this one away, so that a new one is written", err, o.dataDir)
 	case errors.Is(err, eventlog.ErrDiverged):
-		return fmt.Errorf("%w; was a backup restored into %s? What was written since is not in it", err, o.dataDir)
+		return fmt.Errorf("%w; was a backup restored into %s? Later writes are not in it", err, o.dataDir)
 	case eventlog.IsFatal(err):
 		return fmt.Errorf("the log in %s cannot be read: %w", filepath.Join(o.dataDir, "etcd"), err)
 	}

@@ -19,7 +19,7 @@ func statusCommand() *cobra.Command {
 		Short: "Show a control plane: version, policy, kinds with counts, health, certificates, disk",
 		Long: `Status shows the address, version and revision of a control plane; the policy in force, since when,
 and from which commit; the number of objects of each kind; the checks of /readyz; when certificates
-expire; and the size of its data. It names what you may not read.
+expire; and the size of its data. It names the parts that you may not read.
 
 The exit code is 1 if a check of /readyz fails.`,
 		Example: `  stele status

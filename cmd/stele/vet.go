@@ -37,7 +37,7 @@ A folder that is only a part of other bundles of the module, such as a team's fo
 part of each of them.
 
 --plugin-dir also checks the configurations of plugins: vet starts the programs that have the
-checksums of the bundle, and checks the bundle against what they say.`,
+checksums of the bundle, and checks the configurations against their schemas.`,
 		Example: `  stele policy vet .
   stele policy vet ./clusters/...
   stele policy vet teams/data -o json`,
@@ -91,7 +91,7 @@ func (o *vetOptions) run(cmd *cobra.Command, args []string) error {
 	return fmt.Errorf("%s in %d of %s", usage.Count(wrong, "error"), failed, usage.Count(len(targets), "bundle"))
 }
 
-// vetDocument is the result of vet as a document.
+// vetDocument is the JSON of the results of vet.
 type vetDocument struct {
 	APIVersion string    `json:"apiVersion"`
 	Kind       string    `json:"kind"`
@@ -135,7 +135,7 @@ func findings(diags schemas.Diagnostics) []finding {
 
 // vetTarget is a bundle to check.
 type vetTarget struct {
-	name   string // as it is printed
+	name   string // for messages
 	source *bundles.Source
 }
 

@@ -32,7 +32,7 @@ condition, the denies, and since which revision it has had the permission withou
 Without a NAME it asks about any object; with -A about any namespace. RESOURCE is a resource as in
 kubectl, or a path that begins with /.
 
-The list has the subjects that the policy names. It does not have the members of groups. Authorizers
+The list has the subjects that the policy names. It does not list the members of groups. Authorizers
 outside the policy (an ABAC file, a webhook, a plugin) may allow others or deny some of these; they
 are named below the list.
 

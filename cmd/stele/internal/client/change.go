@@ -59,7 +59,7 @@ func (c *Change) UnmarshalJSON(text []byte) error {
 	return json.Unmarshal(text, (*fields)(c))
 }
 
-// ActorText returns the user who made a change, for people.
+// ActorText returns the user who made a change as text: "alice", or "admin as alice" for an impersonated user.
 func ActorText(c *changes.Change) string {
 	switch {
 	case c.Actor == nil:

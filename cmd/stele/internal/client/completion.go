@@ -115,7 +115,7 @@ func (o *Flags) completeNames(cmd *cobra.Command, kind string) []string {
 	})
 }
 
-// CompleteObjects offers a KIND and then at most so many names of it, or KIND/NAME. 0 means any number of names.
+// CompleteObjects offers a KIND followed by up to atMost names (0 for any number), or KIND/NAME.
 func (o *Flags) CompleteObjects(atMost int) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
 		kind, _, slashed := strings.Cut(word, "/")

@@ -13,7 +13,7 @@ import (
 	"stele.dev/stele/cmd/stele/internal/usage"
 )
 
-// Kinds finds kinds by the names that kubectl accepts. It asks the server once. It is safe for concurrent use.
+// Kinds finds kinds by the names that kubectl accepts. It reads them from the server once. It is safe for concurrent use.
 type Kinds struct {
 	config    *rest.Config
 	Discovery discovery.CachedDiscoveryInterface

@@ -27,8 +27,8 @@ const MomentUsage = "a revision (1200), a time (2026-11-20T14:00:00Z, or local: 
 
 // moment is a point in the past that a user wrote: a revision, or a time.
 type moment struct {
-	revision uint64    // 0 if it is a time
-	At       time.Time // the zero time if it is a revision, or now
+	revision uint64    // 0 for a time
+	At       time.Time // zero for a revision, and for now
 }
 
 // isNow reports whether the moment is the newest revision.
@@ -134,7 +134,7 @@ const revisionHeader = "Stele-Revision"
 type moments struct {
 	client *http.Client
 	server *url.URL
-	now    time.Time // of the server, once it has been asked
+	now    time.Time // time of the server, zero until it is read
 }
 
 // NewMoments returns a resolver of moments by the clock and the log of a server.

@@ -23,14 +23,14 @@ type Past struct {
 	kinds    map[uint64][]ServedKind
 }
 
-// PastResource is a kind whose objects are to be read.
+// PastResource selects the objects of a kind that [Past] reads.
 type PastResource struct {
 	schema.GroupVersionResource
 	Namespace string   // "" for all
 	Names     []string // none for all
 	Asked     bool     // the user named it
-	Gone      bool     // it is not served today
-	Note      string   // a note for the user, such as that the kind did not exist
+	Gone      bool     // the kind is not served today
+	Note      string   // a message for the user, for example that the kind did not exist
 }
 
 // Name returns the resource, with its group.

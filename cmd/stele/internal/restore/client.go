@@ -87,7 +87,7 @@ func (c *Client) resource(k Kind, namespace string) dynamic.ResourceInterface {
 }
 
 // list calls each for the objects of a kind in a namespace ("" for all) at a revision, or now if it is 0. With a name it
-// reads that object alone. A kind that did not exist at the revision has no objects.
+// reads only that object. A kind that did not exist at the revision has no objects.
 func (c *Client) list(ctx context.Context, k Kind, namespace, name string, revision uint64, each func(*unstructured.Unstructured)) error {
 	if !k.Namespaced {
 		namespace = ""
@@ -99,7 +99,8 @@ func (c *Client) list(ctx context.Context, k Kind, namespace, name string, revis
 	return err
 }
 
-// Get reads an object as it was at a revision, or as it is now if that is 0. It returns nil if there is none.
+// Get reads an object as it was at a revision, or as it is now if the revision is 0. It returns nil if the object does
+// not exist.
 func (c *Client) Get(ctx context.Context, k Kind, namespace, name string, revision uint64) (found *unstructured.Unstructured, err error) {
 	err = c.list(ctx, k, namespace, name, revision, func(o *unstructured.Unstructured) { found = o })
 	return found, err
@@ -307,8 +308,9 @@ func (c *Client) try(ctx context.Context, items []*Item) error {
 	return err
 }
 
-// Apply makes the writes of a plan, one after the other, on condition that the object is as the plan saw it. It
-// continues after a failed write. When it has created a namespace, it tries all writes in that before it makes them.
+// Apply makes the writes of a plan one after the other. A write fails if the object has changed since the plan was
+// made; Apply then continues with the next. After it has created a namespace, it tries all writes in it before it makes
+// them.
 func (c *Client) Apply(ctx context.Context, p *Plan) error {
 	written := 0
 	for n, i := range p.Items {

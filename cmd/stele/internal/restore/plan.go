@@ -30,7 +30,8 @@ func (k Kind) gvr() schema.GroupVersionResource { return k.GroupVersion().WithRe
 // String returns the kind for people: deployment.apps, configmap.
 func (k Kind) String() string { return strings.ToLower(k.GroupKind().String()) }
 
-// Subject is an object as it is to become (Then) and as it is now (Now). Each is nil if there is none.
+// Subject is an object to put back. Then is its state after that, and Now its present state. They are nil if the object
+// does not exist.
 type Subject struct {
 	Kind            Kind
 	Namespace, Name string
@@ -76,7 +77,7 @@ type Item struct {
 	// Refused says why the object cannot be put back.
 	Refused string
 
-	// Revisions are those of the writes.
+	// Revisions are the revisions of the writes.
 	Revisions []string
 	// Failed says why a write failed.
 	Failed string
@@ -85,7 +86,7 @@ type Item struct {
 	wantStatus any
 	withStatus bool          // status needs a write
 	main       bool          // the object needs a write
-	owners     map[int]*Item // owners by the index of their references, whose uids are known once they are written
+	owners     map[int]*Item // owners that this plan writes, by the index of their references
 	untried    bool          // could not be tried, because its namespace does not exist yet
 	uid        types.UID     // after the write
 	written    bool
@@ -135,7 +136,7 @@ func (p *Plan) Count(actions ...Action) int {
 // Writes returns the number of items that are written.
 func (p *Plan) Writes() int { return p.Count(Create, Update, Delete) }
 
-// Lost adds an object whose kind is no longer served, so that it cannot be put back.
+// Lost adds an object that cannot be put back, because its kind is no longer served.
 func (p *Plan) Lost(k Kind, namespace, name string) {
 	i := &Item{Subject: Subject{Kind: k, Namespace: namespace, Name: name}}
 	i.refuse(fmt.Sprintf("the policy in force has no kind %s", k))

@@ -228,7 +228,7 @@ func (r *restoring) carryOut(ctx context.Context, p *Plan, title string, revisio
 	return cmp.Or(err, r.showOutcome(p, revision), incomplete(p))
 }
 
-// incomplete returns an error if something could not be put back. The reasons have been printed already.
+// incomplete returns an error without text if an object could not be put back. The reasons have been printed already.
 func incomplete(p *Plan) error {
 	if len(p.Unread) > 0 || slices.ContainsFunc(p.Items, func(i *Item) bool { return !i.Complete() }) {
 		return errors.New("")
@@ -291,8 +291,8 @@ func (r *restoring) forPrograms(p *Plan, revision uint64, done bool) error {
 	return nil
 }
 
-// showPlan prints a plan. If the command goes on and -o is given, -o is for the outcome, and the plan is printed for
-// the user on standard error.
+// showPlan prints a plan. If going, the command continues with the writes, and -o is the format of their outcome: the
+// plan is then printed as text on standard error.
 func (r *restoring) showPlan(p *Plan, title string, revision uint64, going bool) error {
 	switch {
 	case r.Quiet && r.Format == "" && going && r.yes:
@@ -311,7 +311,7 @@ func (r *restoring) showPlan(p *Plan, title string, revision uint64, going bool)
 	return r.describe(&show.Output{Writer: r.cmd.ErrOrStderr()}, p, title)
 }
 
-// describe prints a plan for people.
+// describe prints a plan as text.
 func (r *restoring) describe(out *show.Output, p *Plan, title string) error {
 	table := &show.Columns{Out: out}
 	rows := 0
@@ -332,7 +332,7 @@ func (r *restoring) describe(out *show.Output, p *Plan, title string) error {
 		fmt.Fprintln(out)
 	}
 	for _, text := range p.Unread {
-		fmt.Fprintf(out, "%s\n", out.Paint(show.Removed, "Not looked at: "+text))
+		fmt.Fprintf(out, "%s\n", out.Paint(show.Removed, "Not read: "+text))
 	}
 	for _, text := range p.LeftOut {
 		fmt.Fprintf(out, "Left out: %s.\n", text)
@@ -441,7 +441,7 @@ func (r *restoring) showOutcome(p *Plan, revision uint64) error {
 		text += fmt.Sprintf("; %d could not be put back", refused)
 	}
 	if missing > 0 {
-		text += fmt.Sprintf("; %d not in every field", missing)
+		text += fmt.Sprintf("; %d only in part", missing)
 	}
 	if !r.Quiet {
 		_, err = fmt.Fprintln(out, out.Paint(show.Bold, text+"."))

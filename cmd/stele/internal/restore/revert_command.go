@@ -181,8 +181,8 @@ func (r *restoring) named(ctx context.Context, kind Kind, namespace string, name
 	return subjects, nil
 }
 
-// sayWhoChanged notes how often each object to be updated changed since the revision, and by whom, because a revert
-// overwrites that. It notes nothing if the user may not list changes.
+// sayWhoChanged adds a note to each update: how often the object changed since the revision, and which users changed it,
+// because the update overwrites these changes. It adds no notes if the user may not list changes.
 func (r *restoring) sayWhoChanged(ctx context.Context, p *Plan, revision uint64) {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(undoAtOnce)
@@ -201,7 +201,7 @@ func (r *restoring) sayWhoChanged(ctx context.Context, p *Plan, revision uint64)
 	_ = group.Wait() // without the permission to list changes, there are no notes
 }
 
-// changedSince returns how often an object changed, and by whom.
+// changedSince returns how often an object changed, and which users changed it, as text.
 func changedSince(since []*changes.Change) string {
 	var who []string
 	for _, c := range since {

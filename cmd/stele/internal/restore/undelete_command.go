@@ -182,8 +182,8 @@ func (o *undeleteOptions) bringBack(ctx context.Context, r *restoring, wanted []
 	return r.carryOut(ctx, Make(subjects, r.client.Owners(ctx), options), title, latest)
 }
 
-// beforeDeletion returns the last revision before the deletion of an object began. Without --uid it is the last
-// object of the name.
+// beforeDeletion returns the last revision before the deletion of an object began. Without --uid it finds the
+// last object of that name.
 func (o *undeleteOptions) beforeDeletion(ctx context.Context, r *restoring, what *Subject) (uint64, error) {
 	deletion, err := o.deletion(ctx, r.log, what)
 	if err != nil {

@@ -15,7 +15,7 @@ type Version struct {
 	Object *unstructured.Unstructured // nil if it does not exist
 	// Undo reports whether the write is taken back.
 	Undo     bool
-	By       string // who wrote it
+	By       string // the user who wrote it
 	Revision uint64
 }
 
@@ -67,8 +67,8 @@ type skip struct {
 // exists returns whether the object exists in a version.
 func (u *undoing) exists(i int) any { return u.versions[i].Object != nil }
 
-// lastChange returns the last version, up to one, whose value differs from the version before. It returns -1 if there
-// is none.
+// lastChange returns the index of the last version, at most upto, whose value differs from the version before. It
+// returns -1 if there is none.
 func (u *undoing) lastChange(upto int, value func(int) any) int {
 	for i := upto; i > 0; i-- {
 		if !reflect.DeepEqual(value(i), value(i-1)) {
@@ -84,7 +84,7 @@ func (u *undoing) before(last int, value func(int) any) *Version {
 	return &u.versions[u.firstOf(last, value)-1]
 }
 
-// firstOf returns the first write of the series that ends with last.
+// firstOf returns the index of the first write of the series that ends with last.
 func (u *undoing) firstOf(last int, value func(int) any) int {
 	for {
 		earlier := u.lastChange(last-1, value)
@@ -95,7 +95,8 @@ func (u *undoing) firstOf(last int, value func(int) any) int {
 	}
 }
 
-// touched returns the last later write by somebody else that changed more than status; nil if there is none.
+// touched returns the last write after a version that another user made and that changed more than status. It returns
+// nil if there is none.
 func (u *undoing) touched(k Kind, behind int) *Version {
 	for i := len(u.versions) - 1; i > behind; i-- {
 		v := &u.versions[i]

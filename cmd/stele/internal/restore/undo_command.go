@@ -138,7 +138,7 @@ func (u *undoCommandRun) choose(c *changes.Change) {
 	u.last = max(u.last, c.Revision)
 }
 
-// find finds the writes to take back, and the deletions that controllers made because of them.
+// find collects the writes to take back, and the deletions that controllers made because of them.
 func (u *undoCommandRun) find(ctx context.Context, filters *client.ChangeFlags) error {
 	q := client.ChangesQuery{Namespace: u.restoreOptions.Namespace}
 	var err error

@@ -180,7 +180,7 @@ func noteIn(x, other any, path []string, when string) {
 	}
 }
 
-// noted returns what is printed in place of a secret value.
+// noted returns the text to print in place of a secret value.
 func noted(value, other any, when string) any {
 	if other == nil || same(value, other) {
 		return Hidden
@@ -188,15 +188,14 @@ func noted(value, other any, when string) any {
 	return Hidden + ", " + when
 }
 
-// same reports whether two values have the same JSON.
 func same(a, b any) bool {
 	x, err1 := json.Marshal(a)
 	y, err2 := json.Marshal(b)
 	return err1 == nil && err2 == nil && string(x) == string(y)
 }
 
-// below returns the rest of a secret's path below p, which is empty if p is the secret or a part of it. ok is false
-// if neither contains the other.
+// below returns the steps that lead from p to a secret, none if p is the secret or a part of it. ok is false if neither
+// contains the other.
 func below(p difference.Path, secret []string) (rest []string, ok bool) {
 	for i, step := range p {
 		if i == len(secret) {

@@ -47,7 +47,7 @@ func (p ChangeNames) Print(page []*client.Change) error {
 // End implements [ChangePrinter].
 func (p ChangeNames) End() error { return nil }
 
-// ChangeLines prints changes for people: one line each, with the fields that differ below it.
+// ChangeLines prints changes as text: one line each, with the fields that differ below it.
 type ChangeLines struct {
 	Columns
 	Note   func(*changes.Change) string // text to add to a line; may be nil

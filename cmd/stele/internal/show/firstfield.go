@@ -35,7 +35,7 @@ func firstField(all []difference.Entry, asked string) string {
 	return text
 }
 
-// isOf reports whether a path is the asked field, a part of it, or a field that contains it.
+// isOf reports whether a path is the field, a part of it, or contains it.
 func isOf(path, field string) bool {
 	return field != "" && (strings.HasPrefix(path, field) || strings.HasPrefix(field, path))
 }

@@ -92,8 +92,8 @@ func (o *OutputFlags) Check() error {
 	return usage.OneOf("--color", o.color, colorValues)
 }
 
-// Open starts the output of a command. Output that ends goes through a pager on a terminal. Close waits for the
-// pager.
+// Open starts the output of a command. On a terminal the output goes through a pager, unless it is endless. Close waits
+// for the pager.
 func (o *OutputFlags) Open(cmd *cobra.Command, endless bool) (*Output, error) {
 	if err := o.Check(); err != nil {
 		return nil, err

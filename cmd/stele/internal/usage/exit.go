@@ -29,7 +29,7 @@ func (e exitError) Unwrap() error { return e.error }
 // Exit returns err with an exit code of its own.
 func Exit(code int, err error) error { return exitError{code, err} }
 
-// ErrPrinted is the error of a command that has already printed what is wrong.
+// ErrPrinted is the error of a command that has already printed the reason.
 var ErrPrinted = errors.New("")
 
 // usageError is a mistake on the command line. The command has done nothing.
