@@ -13,7 +13,6 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"stele.dev/stele/core/difference"
 	"stele.dev/stele/core/discovery"
 	"stele.dev/stele/eventlog/logpb"
 	"stele.dev/stele/projections/audit"
@@ -53,90 +52,6 @@ func Columns() []schemas.Column {
 		{Name: "Differences", Type: "integer", JSONPath: ".difference", Count: true, Priority: 1, Description: "How many fields differ from the version before."},
 		{Name: "Rule", Type: "string", JSONPath: ".decision.rule", Priority: 1},
 	}
-}
-
-// Change is one revision of the log.
-type Change struct {
-	metav1.TypeMeta   `json:",inline"`
-	metav1.ObjectMeta `json:"metadata"`
-
-	Revision uint64 `json:"revision"`
-	// Time is the time of the log, with nanoseconds.
-	Time string `json:"time"`
-	// Type is Created, Updated, Deleted, or one of the log's own: LogCreated,
-	// PolicyChunk, PolicyProposed, PolicyActivated, EpochStarted, LevelRaised, ClockSet.
-	Type   string  `json:"type"`
-	Object *Object `json:"object,omitempty"`
-	// PreviousRevision is the revision of the previous change to the object.
-	PreviousRevision uint64    `json:"previousRevision,omitempty"`
-	Actor            *Actor    `json:"actor,omitempty"`
-	Request          *Request  `json:"request,omitempty"`
-	Decision         *Decision `json:"decision,omitempty"`
-	// Policy is the digest of the policy in force. For PolicyProposed and PolicyActivated, it is the digest of the
-	// policy that was proposed or activated.
-	Policy string `json:"policy,omitempty"`
-	// Difference is the difference to the previous version. For a new object it has all fields that the request set;
-	// for a deleted one, all fields it had. It is empty if the client did not ask for it, or if the previous version
-	// is no longer kept.
-	Difference []difference.Entry `json:"difference,omitempty"`
-}
-
-// Object is the object that a change is about.
-type Object struct {
-	Group     string `json:"group,omitempty"`
-	Version   string `json:"version,omitempty"` // in which it is stored
-	Resource  string `json:"resource"`
-	Kind      string `json:"kind,omitempty"`
-	Namespace string `json:"namespace,omitempty"`
-	Name      string `json:"name"`
-	UID       string `json:"uid,omitempty"`
-	// PreviousUID is set on a new object: the UID of the earlier object with the same name.
-	PreviousUID string `json:"previousUID,omitempty"`
-	// Sensitive is true if the object held secrets before or after the change.
-	Sensitive bool `json:"sensitive,omitempty"`
-}
-
-// Actor is the user who made a change.
-type Actor struct {
-	User         string   `json:"user"`
-	Groups       []string `json:"groups,omitempty"`
-	Impersonator string   `json:"impersonator,omitempty"`
-}
-
-// Request is the request that made a change.
-type Request struct {
-	Verb         string   `json:"verb,omitempty"`
-	Subresource  string   `json:"subresource,omitempty"`
-	AuditID      string   `json:"auditID,omitempty"`
-	UserAgent    string   `json:"userAgent,omitempty"`
-	SourceIPs    []string `json:"sourceIPs,omitempty"`
-	FieldManager string   `json:"fieldManager,omitempty"`
-	Status       int      `json:"status,omitempty"`  // HTTP status of the answer
-	Version      string   `json:"version,omitempty"` // of the object, as it was asked for
-}
-
-// Decision tells what allowed a change.
-type Decision struct {
-	Authorizer string `json:"authorizer"`
-	Rule       string `json:"rule,omitempty"`
-	Source     string `json:"source,omitempty"`
-	// Reason is the reason that an external authorizer gave. Program is the checksum of the plugin, if a plugin
-	// decided.
-	Reason  string `json:"reason,omitempty"`
-	Program string `json:"program,omitempty"`
-	// CreateRule and CreateSource tell what allowed an update or a patch to create the object.
-	CreateRule   string `json:"createRule,omitempty"`
-	CreateSource string `json:"createSource,omitempty"`
-	// Findings are the findings of admission rules that did not reject the request.
-	Findings []Finding `json:"findings,omitempty"`
-}
-
-// Finding is what an admission rule found.
-type Finding struct {
-	Rule    string `json:"rule"`
-	Source  string `json:"source,omitempty"`
-	Actions string `json:"actions"`
-	Message string `json:"message"`
 }
 
 // From describes a change. It leaves out what depends on the previous change of the object.

@@ -16,32 +16,10 @@ const (
 	Replace = "replace"
 )
 
-// Entry is one difference. Indexes in its path are those of the new object. If an item was removed, its own index is
-// that of the old object.
-type Entry struct {
-	Path string `json:"path"`
-	Op   string `json:"op"`
-	// From is the old value; absent, like null, if there was none.
-	From any `json:"from,omitempty"`
-	// To is the new value; absent, like null, if there is none.
-	To any `json:"to,omitempty"`
-}
-
 // UnmarshalJSON decodes an entry, and keeps integers exact.
 func (e *Entry) UnmarshalJSON(text []byte) error {
 	type plainEntry Entry
 	return kjson.UnmarshalCaseSensitivePreserveInts(text, (*plainEntry)(e))
-}
-
-// SwaggerDoc returns the OpenAPI descriptions of the fields.
-func (Entry) SwaggerDoc() map[string]string {
-	return map[string]string{
-		"":     "Entry is one thing that differs.",
-		"path": "Path of the field, as spec.containers[0].image or metadata.labels[\"example.com/tier\"]; items of lists of type map are named by their keys, as spec.ports[name=http]. Indexes are those of the object after the change, but for that of an item that was removed.",
-		"op":   "What became of it: add, remove or replace.",
-		"from": "Value before; absent where there was none.",
-		"to":   "Value after; absent where there is none.",
-	}
 }
 
 // Options select what is compared.

@@ -7,7 +7,6 @@
 package explain
 
 import (
-	"encoding/json"
 	"fmt"
 	"strings"
 	"sync"
@@ -25,87 +24,12 @@ const (
 	Kind    = "Explanation"
 )
 
-// Explanation is a request and its result.
-type Explanation struct {
-	metav1.TypeMeta   `json:",inline"`
-	metav1.ObjectMeta `json:"metadata,omitempty"`
-
-	Spec   Spec   `json:"spec"`
-	Status Status `json:"status,omitzero"`
-}
-
-// Spec is a request. A request for no resource has a Path.
-type Spec struct {
-	Verb        string `json:"verb"`
-	Group       string `json:"group,omitempty"`
-	Version     string `json:"version,omitempty"`
-	Resource    string `json:"resource,omitempty"`
-	Subresource string `json:"subresource,omitempty"`
-	Namespace   string `json:"namespace,omitempty"`
-	Name        string `json:"name,omitempty"`
-	Path        string `json:"path,omitempty"`
-
-	// FieldSelector and LabelSelector are those of a list, watch or deletecollection.
-	FieldSelector string `json:"fieldSelector,omitempty"`
-	LabelSelector string `json:"labelSelector,omitempty"`
-
-	// User is the user to make the request as; the caller if empty. Other users require the permission to impersonate
-	// them.
-	User   string              `json:"user,omitempty"`
-	UID    string              `json:"uid,omitempty"`
-	Groups []string            `json:"groups,omitempty"`
-	Extra  map[string][]string `json:"extra,omitempty"`
-
-	// Object is the body of a write, as JSON. Without it, stages that need the body stay open.
-	Object json.RawMessage `json:"object,omitempty"`
-	// ContentType is the media type of the body. Patches are merge patches by default.
-	ContentType string `json:"contentType,omitempty"`
-	// FieldManager is the manager of the write. Force takes fields from other managers on apply.
-	FieldManager string `json:"fieldManager,omitempty"`
-	Force        bool   `json:"force,omitempty"`
-}
-
-// Status is the result of the request.
-type Status struct {
-	Allowed bool   `json:"allowed"`
-	Code    int    `json:"code"` // HTTP status; 0 if not all of it was decided
-	Reason  string `json:"reason,omitempty"`
-	Message string `json:"message,omitempty"`
-	// Policy is the digest of the policy that decided. Revision is that of the state it decided on.
-	Policy   string `json:"policy,omitempty"`
-	Revision uint64 `json:"revision,omitempty"`
-	// Written is the revision of the write, if there was one.
-	Written uint64  `json:"written,omitempty"`
-	Stages  []Stage `json:"stages"`
-}
-
 // Passed, Refused and Open are the verdicts of a stage.
 const (
 	Passed  = "passed"
 	Refused = "refused"
 	Open    = "open" // it depends on what the request does not say
 )
-
-// Stage is the verdict of one stage.
-type Stage struct {
-	Name    string `json:"name"`
-	Verdict string `json:"verdict"`
-	Rule    string `json:"rule,omitempty"`
-	Source  string `json:"source,omitempty"`
-	Message string `json:"message,omitempty"`
-	// Considered are the rules that the stage evaluated, if the stage records them one by one.
-	Considered []Considered `json:"considered,omitempty"`
-}
-
-// Considered is a rule or an authorizer, and its verdict on the request.
-type Considered struct {
-	Rule    string `json:"rule"`
-	Source  string `json:"source,omitempty"`
-	Verdict string `json:"verdict"`
-	// Reason and Detail are from an authorizer outside of the policy: Reason is for everyone, Detail for operators.
-	Reason string `json:"reason,omitempty"`
-	Detail string `json:"detail,omitempty"`
-}
 
 // Resource returns the discovery entry of explanations.
 func Resource() discovery.Resource {

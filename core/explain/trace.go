@@ -87,13 +87,6 @@ func (t *Trace) Note(c *call.Call, authorized *policy.Decision, err error) {
 	t.Stages = append(t.Stages, s)
 }
 
-// forget drops what a stage said, and those behind it.
-func (t *Trace) forget(stage string) {
-	if i := slices.IndexFunc(t.Stages, func(x Stage) bool { return x.Name == stage }); i >= 0 {
-		t.Stages = t.Stages[:i]
-	}
-}
-
 func userText(u user.Info) string {
 	if u == nil {
 		return ""
