@@ -165,7 +165,7 @@ func vetTargets(args []string) ([]vetTarget, error) {
 		if err != nil {
 			return nil, err
 		}
-		module := bundles.Read(source)
+		module := bundles.ModuleOf(source)
 		packages := module.Of(source.Package)
 		if pattern {
 			if packages = module.Below(source.Package); len(packages) == 0 {
