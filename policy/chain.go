@@ -110,6 +110,7 @@ func (p *Policy) Outside() (list []Authorizer) {
 	return list
 }
 
+// BuiltinAuthorizer reports whether the name is that of an authorizer of every policy.
 func BuiltinAuthorizer(name string) bool {
 	return name == DenyAuthorizer || name == MastersAuthorizer || name == RBACAuthorizer
 }

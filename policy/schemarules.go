@@ -32,6 +32,7 @@ type ruleStep struct {
 	keys []string
 }
 
+// ParseRulePath parses the path of a rule: names with dots, and [*] for each item or value.
 func ParseRulePath(text string) (path rulePath, err error) {
 	rest := strings.TrimPrefix(text, ".")
 	for rest != "" {

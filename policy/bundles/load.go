@@ -67,13 +67,15 @@ func isUsed(i *build.Instance, file string, seen map[*build.Instance]bool) bool 
 	return slices.ContainsFunc(i.Imports, func(i *build.Instance) bool { return isUsed(i, file, seen) })
 }
 
+// Relative returns a file name of CUE's loader as a path in the module.
 func Relative(filename string) string { return strings.TrimPrefix(filename, virtualRoot+"/") }
 
-// Empty reports whether the package's folder has no files. Its subfolders may have some.
+// Empty reports whether the package's folder has no CUE files. Its subfolders may have some.
 func (s *Source) Empty() bool {
 	return !slices.ContainsFunc(s.Files, func(f File) bool { return path.Dir(f.Path) == s.Package && path.Ext(f.Path) == ".cue" })
 }
 
+// FirstFile returns the path of the first file in the package's folder, or else the folder.
 func FirstFile(s *Source) string {
 	for _, f := range s.Files {
 		if path.Dir(f.Path) == s.Package {

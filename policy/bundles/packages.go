@@ -125,6 +125,7 @@ func (f *File) Parse() (*ast.File, error) {
 	return parser.ParseFile(path.Join(virtualRoot, f.Path), f.Data)
 }
 
+// ModuleFile is the path of the file that declares the module.
 const ModuleFile = "cue.mod/module.cue"
 
 // inModule returns the folder and the package that an import names; false if it is not in the

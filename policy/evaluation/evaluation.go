@@ -18,11 +18,13 @@ import (
 	"stele.dev/stele/schemas/fromcue"
 )
 
+// Add reports a mistake at a path.
 func (c *Evaluation) Add(pos schemas.Position, path, message, hint string) {
 	c.found[path] |= said
 	c.AddAll(schemas.Diagnostics{{Pos: pos, Path: path, Message: message, Hint: hint}})
 }
 
+// AddAll reports diagnostics, except those that only follow from an undefined name.
 func (c *Evaluation) AddAll(diags schemas.Diagnostics) {
 	for _, d := range diags {
 		if !strings.Contains(d.Message, meaningless) { // the name has been reported
@@ -83,6 +85,7 @@ func (c *Evaluation) Decode(v cue.Value, into any) {
 	}
 }
 
+// DecodeField decodes a field, if it exists.
 func (c *Evaluation) DecodeField(v cue.Value, name string, into any) {
 	if x := v.LookupPath(cue.ParsePath(name)); x.Exists() {
 		c.Decode(x, into)
@@ -104,6 +107,7 @@ type Evaluation struct {
 	Diags, Warnings schemas.Diagnostics
 }
 
+// New returns an evaluation of a source. [Evaluation.Evaluate] runs it.
 func New(source *bundles.Source) *Evaluation {
 	return &Evaluation{Source: source, folder: source.Package, found: map[string]finding{}}
 }
@@ -270,6 +274,7 @@ func FieldsOf(v cue.Value) func(func(cue.Selector, cue.Value) bool) {
 	}
 }
 
+// Warn adds a warning.
 func (c *Evaluation) Warn(pos schemas.Position, path, message, hint string) {
 	c.Warnings = append(c.Warnings, schemas.Diagnostic{Pos: pos, Path: path, Message: message, Hint: hint})
 }

@@ -42,6 +42,7 @@ var (
 	})
 )
 
+// ResourceType returns the CEL type of a version's objects.
 func ResourceType(k *schemas.Kind, v *schemas.Version) *celtype.Type {
 	return celtype.Resource(TypeName(k, v), v.Schema)
 }

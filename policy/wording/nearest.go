@@ -9,6 +9,7 @@ import (
 	"strings"
 )
 
+// At returns a position in parentheses, to be appended to a message.
 func At(position string) string {
 	if position == "" {
 		return ""
@@ -16,6 +17,7 @@ func At(position string) string {
 	return " (" + position + ")"
 }
 
+// Unquoted returns a quoted string without its quotes, and other text unchanged.
 func Unquoted(text string) string {
 	if s, err := strconv.Unquote(text); err == nil {
 		return s
@@ -113,6 +115,7 @@ func Enumerate(words []string) string {
 	return strings.Join(words, ", ")
 }
 
+// Quoted returns the words in quotes.
 func Quoted(words []string) []string {
 	quoted := make([]string, len(words))
 	for i, w := range words {
@@ -121,6 +124,7 @@ func Quoted(words []string) []string {
 	return quoted
 }
 
+// Plural returns a number with its noun: "1 rule", "2 rules".
 func Plural(n int, noun string) string {
 	if n == 1 {
 		return "1 " + noun
