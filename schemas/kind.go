@@ -66,8 +66,7 @@ type Version struct {
 	Columns          []Column `json:"columns,omitempty"`
 	SelectableFields []string `json:"selectableFields,omitempty"` // JSON paths: .spec.color
 
-	// AllowUnconditionalUpdate reports whether an update may leave out
-	// metadata.resourceVersion.
+	// AllowUnconditionalUpdate reports whether an update may leave out metadata.resourceVersion.
 	AllowUnconditionalUpdate bool `json:"allowUnconditionalUpdate,omitempty"`
 
 	// AllowCreateOnUpdate reports whether an update of a missing object creates the object.

@@ -312,12 +312,3 @@ func (t *Type) Items() *Type { return t.items }
 
 // Limit returns the maximum number of items, entries or bytes of a value, or [Unlimited].
 func (t *Type) Limit() int64 { return t.limit }
-
-// Sized reports whether values have a size, as lists, maps, strings and bytes do.
-func (t *Type) Sized() bool {
-	switch t.shape {
-	case list, mapping, text, bytes, dynamic:
-		return true
-	}
-	return false
-}

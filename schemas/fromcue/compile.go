@@ -1,33 +1,32 @@
 // Package fromcue compiles CUE into the form of a schema.
 //
-// Meaning is taken from evaluated CUE: the kind of each value, the merged fields of each struct, the
-// default. Syntax is read only to prove that this meaning does not depend on data (survey.go). Whether a
-// struct is closed is asked of CUE: examples with unknown fields are unified with the schema
-// (probe.go).
+// The compiler reads evaluated CUE: the kind of each value, the merged fields of each struct, the default.
+// It reads syntax only to prove that the meaning does not depend on data (survey.go). To find out whether
+// a struct is closed, it unifies the schema with examples that have unknown fields (probe.go).
 //
 // # Parts that depend on each other
 //
 //   - Alternatives that are structs become a Union (union.go).
-//   - A bound that is another field (max: >min) becomes a Comparison, and fields under an `if` a
-//     Condition. What an `if` adds is read from variants of the struct in which the tested fields have
-//     values (condition.go).
-//   - A field that has the value of another field, of a key, or of a text made of them gets a Reference
+//   - A bound that is another field (max: >min) becomes a Comparison, and fields under an `if` become a
+//     Condition. The fields that an `if` adds are read from variants of the struct in which the tested
+//     fields have values (condition.go).
+//   - A field whose value is another field, a map key, or a string built from them gets a Reference
 //     (taken.go).
-//   - A list whose items differ by their index has a node for each (tuple.go). A call of matchN that is
-//     a choice of types becomes that choice (matchn.go).
+//   - A list whose items differ by index has a node for each item (tuple.go). A call of matchN that is
+//     a choice between types becomes that choice (matchn.go).
 //
 // Everything else that depends on data becomes a Fallback: a self-contained CUE expression for the
 // smallest part of the object that contains all data it refers to (fallback.go). The rest of that node
-// is weakened to what holds for all data. CUE sometimes changes the meaning of a value when it writes
-// it out. So the expression is compared with the original, and the whole form with CUE, on values
-// that are nearly valid (agree.go, package verify). If they differ, a larger part is left to CUE.
+// is weakened to what holds for all data. An exported CUE value sometimes has another meaning. So the
+// expression is compared with the original, and the whole form with CUE, on nearly valid values
+// (agree.go, package verify). If they differ, a larger part is left to CUE.
 //
-// CUE drops the attributes of some values. Those of a fallback are read from the syntax
-// (package cuesyntax): secrets and immutable fields are added to the form, and other attributes that
-// nothing would enforce are rejected (carry.go).
+// CUE drops the attributes of some values. For a fallback, they are read from the syntax (package
+// cuesyntax): secrets and immutable fields are added to the form. Other attributes, which nothing would
+// enforce, are rejected (carry.go).
 //
-// CUE can be neither interrupted nor limited, and overflows the stack on some data. So servers evaluate
-// fallbacks in other processes (package workers).
+// CUE can be neither interrupted nor limited, and it overflows the stack on some data. So servers
+// evaluate fallbacks in other processes (package workers).
 package fromcue
 
 import (
@@ -585,13 +584,7 @@ func (c *Compiler) structOf(v cue.Value, s shape, at *place) *schemas.Struct {
 				c.reported(err, at.field(sel.String(), schemas.Regular))
 			}
 		default:
-			presence := schemas.Regular
-			switch sel.ConstraintType() {
-			case cue.RequiredConstraint:
-				presence = schemas.Required
-			case cue.OptionalConstraint:
-				presence = schemas.Optional
-			}
+			presence := presenceOf(sel)
 			if presence == schemas.Optional && c.excluded(fields.Value()) {
 				continue
 			}
@@ -617,6 +610,16 @@ func (c *Compiler) structOf(v cue.Value, s shape, at *place) *schemas.Struct {
 	c.anchored(result, v, at)
 	at.clouded(result)
 	return result
+}
+
+func presenceOf(field cue.Selector) schemas.Presence {
+	switch field.ConstraintType() {
+	case cue.RequiredConstraint:
+		return schemas.Required
+	case cue.OptionalConstraint:
+		return schemas.Optional
+	}
+	return schemas.Regular
 }
 
 // excluded reports whether only the server's own definitions declare the field v, and a definition of

@@ -168,13 +168,7 @@ func (c *Compiler) variantField(variant cue.Value, name string, at *place) (sche
 		if sel.LabelType() != cue.StringLabel || sel.Unquoted() != name {
 			continue
 		}
-		presence := schemas.Regular
-		switch sel.ConstraintType() {
-		case cue.RequiredConstraint:
-			presence = schemas.Required
-		case cue.OptionalConstraint:
-			presence = schemas.Optional
-		}
+		presence := presenceOf(sel)
 		where := at.field(name, presence)
 		where.variant = true
 		n := c.node(fields.Value(), where)

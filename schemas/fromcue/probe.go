@@ -104,6 +104,9 @@ func (c *Compiler) probe(v cue.Value, n *schemas.Node, at *place) {
 // for the arm is compared with the result inside the union.
 func (c *Compiler) probeArms(n *schemas.Node) {
 	visitOuter(n, func(u *schemas.Node) {
+		if u.Union == nil {
+			return
+		}
 		claim := c.unions[u]
 		for i := range u.Union.Arms {
 			visitStructs(u.Union.Arms[i].Struct, func(s *schemas.Struct) {
@@ -119,13 +122,12 @@ func (c *Compiler) probeArms(n *schemas.Node) {
 	})
 }
 
-// visitOuter calls each for the unions in n that are not inside another union.
+// visitOuter calls each for n and the nodes in it, except those inside fallbacks and unions.
 func visitOuter(n *schemas.Node, each func(*schemas.Node)) {
-	switch {
-	case n == nil || n.Fallback != nil:
+	if n == nil || n.Fallback != nil {
 		return
-	case n.Union != nil:
-		each(n)
+	}
+	if each(n); n.Union != nil {
 		return
 	}
 	if n.List != nil {
@@ -193,25 +195,13 @@ func (c *Compiler) probeUnknown(v cue.Value, n *schemas.Node) (open, skipped map
 	}
 }
 
-// eachStruct calls visit for every struct in n.
+// eachStruct calls visit for every struct in n, except those inside fallbacks and unions.
 func eachStruct(n *schemas.Node, visit func(*schemas.Struct)) {
-	if n == nil || n.Fallback != nil || n.Union != nil {
-		return
-	}
-	if n.List != nil {
-		for _, item := range n.List.Each() {
-			eachStruct(item, visit)
+	visitOuter(n, func(n *schemas.Node) {
+		if n.Struct != nil && n.Union == nil {
+			visit(n.Struct)
 		}
-	}
-	if n.Struct != nil {
-		visit(n.Struct)
-		for _, f := range n.Struct.Fields {
-			eachStruct(f.Schema, visit)
-		}
-		for _, p := range n.Struct.Patterns {
-			eachStruct(p.Value, visit)
-		}
-	}
+	})
 }
 
 func (c *Compiler) refusePatterns(at *place) {

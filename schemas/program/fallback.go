@@ -203,6 +203,8 @@ func (c *check) item(i int) *check {
 	return c.list.at(i)
 }
 
+// child returns the check of the field or entry with the given name, or nil if there is none or only
+// conditions declare the field.
 func (c *check) child(name string) *check {
 	if c == nil || c.object == nil {
 		return nil

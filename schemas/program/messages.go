@@ -324,30 +324,23 @@ func (v *inspection) tooFew(c *check, n int) {
 	if v.hush() {
 		return
 	}
-	v.fail(&field.Error{
-		Type: field.ErrorTypeTooFew, BadValue: n,
-		Detail: at("must have at least "+wording.Count(c.list.min, "item"), c.node.List.MinItems.Source),
-	})
+	detail := "must have at least " + wording.Count(c.list.min, "item")
+	v.fail(&field.Error{Type: field.ErrorTypeTooFew, BadValue: n, Detail: at(detail, c.node.List.MinItems.Source)})
 }
 
 func (v *inspection) tooMany(c *check, n int) {
 	if v.hush() {
 		return
 	}
-	v.fail(&field.Error{
-		Type: field.ErrorTypeTooMany, BadValue: n,
-		Detail: at("must have at most "+wording.Count(c.list.max, "item"), c.node.List.MaxItems.Source),
-	})
+	detail := "must have at most " + wording.Count(c.list.max, "item")
+	v.fail(&field.Error{Type: field.ErrorTypeTooMany, BadValue: n, Detail: at(detail, c.node.List.MaxItems.Source)})
 }
 
 func (v *inspection) duplicate(c *check, x any) {
 	if v.hush() {
 		return
 	}
-	v.fail(&field.Error{
-		Type: field.ErrorTypeDuplicate, BadValue: shown(x),
-		Detail: at("items must be unique", c.node.Source),
-	})
+	v.fail(&field.Error{Type: field.ErrorTypeDuplicate, BadValue: shown(x), Detail: at("items must be unique", c.node.Source)})
 }
 
 // nounOf returns the kinds of values that a check admits as text: "a string or an integer".

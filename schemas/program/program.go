@@ -21,9 +21,8 @@ type Option func(*asking)
 // EvaluateWith sets the evaluator of fallbacks. Without it, CUE is evaluated in this process.
 func EvaluateWith(e schemas.Evaluator) Option { return func(a *asking) { a.evaluator = e } }
 
-// A Program prunes, completes and validates objects of one kind. It is immutable and safe for
-// concurrent use, as long as each goroutine has its own object. Fallbacks are evaluated by a
-// [schemas.Evaluator].
+// A Program prunes, completes and validates objects of one kind. It is immutable and safe for concurrent
+// use, as long as each goroutine has its own object. Fallbacks are evaluated by a [schemas.Evaluator].
 //
 // Objects are decoded JSON as sigs.k8s.io/json makes it: nil, bool, int64, float64, string, []any and
 // map[string]any.

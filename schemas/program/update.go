@@ -128,7 +128,7 @@ func (p *pair) child(s step) pair {
 		c.obj, inNew = obj[s.name]
 		c.old, inOld = old[s.name]
 		c.lost = !inNew || !inOld
-		c.check = p.check.below(s.name)
+		c.check = p.check.child(s.name)
 	case []any:
 		old, _ := p.old.([]any)
 		if s.kind != stepItem || s.index >= len(obj) || p.check == nil || p.check.list == nil {
@@ -148,22 +148,6 @@ func (p *pair) child(s step) pair {
 		}
 	}
 	return c
-}
-
-// below returns the check of the field or entry with the given name, or nil if there is none.
-func (c *check) below(name string) *check {
-	if c == nil || c.object == nil {
-		return nil
-	}
-	if i, ok := c.object.index[name]; ok {
-		return c.object.fields[i].check
-	}
-	for i := range c.object.patterns {
-		if c.object.patterns[i].key.admitsKey(name) {
-			return c.object.patterns[i].value
-		}
-	}
-	return nil
 }
 
 // mapKeys returns the keys of a list of type map, or nil.
@@ -224,7 +208,7 @@ func sameAs(c *check, x, y any) bool {
 			return false
 		}
 		for k, v := range x {
-			if w, ok := y[k]; !ok || !sameAs(c.below(k), v, w) {
+			if w, ok := y[k]; !ok || !sameAs(c.child(k), v, w) {
 				return false
 			}
 		}

@@ -70,7 +70,7 @@ func (s section) refuse(message, hint string) { s.r.c.Refuse(s.path, s.source, m
 // reported records CUE's errors.
 func (s section) reported(err error) { s.r.c.Report(err, s.path, s.source) }
 
-// only rejects fields with names other than the given ones. For planned fields it gives the reason.
+// only rejects all fields except the named ones.
 func (s section) only(names ...string) {
 	fields, err := s.v.Fields()
 	if err != nil {
