@@ -32,8 +32,7 @@ type Config struct {
 	// Dir is the folder for keys, the history and other files that do not belong to the log. It
 	// is created, and MUST belong to one plane at a time.
 	Dir string
-	// OpenLog opens the log. It is called once, after everything that is configured in files has
-	// been read. Its author closes the log's backend after the plane has been closed.
+	// OpenLog opens the log. It is called once, after keys and certificates have been read. Its author closes the log's backend after the plane has been closed.
 	OpenLog func(context.Context) (*eventlog.Log, error)
 	// AcceptClock sets the log's time back to the clock, if the newest events have times in the
 	// future.
@@ -50,6 +49,10 @@ type Config struct {
 	Prepare func(ctx context.Context, p *Plane, source *bundles.Source, activated *compile.Result) error
 	// Beside runs from when the plane is ready until it stops.
 	Beside func(context.Context, *Plane) error
+	// BesideName is what errors call Beside. The default is "beside".
+	BesideName string
+	// Stopping is called when Run begins to stop, if it is not nil.
+	Stopping func()
 
 	Authentication Authentication
 	// Authorization configures the authorizers that policies may name; the plane sets Plugins.

@@ -85,8 +85,8 @@ type Plane struct {
 func New(ctx context.Context, c Config) (*Plane, error) {
 	c, err := c.withDefaults()
 	p := &Plane{config: c, prepared: make(chan struct{}), objects: objects.New(c.WatchBytes)}
-	if c.Listener != nil {
-		p.onClose(func() error { c.Listener.Close(); return nil })
+	if listener := c.Listener; listener != nil { // the closure must not keep c, whose bundle may be large
+		p.onClose(func() error { listener.Close(); return nil })
 	}
 	if err != nil {
 		return nil, errors.Join(err, p.Close())

@@ -1,6 +1,7 @@
 package plane
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -31,7 +32,12 @@ func (p *Plane) Run(ctx context.Context) error {
 	// The actors stand in the order in which they are stopped. The first one waits for ctx.
 	g := &group{ctx: context.WithoutCancel(ctx), prepared: p.prepared}
 	ended, end := context.WithCancel(ctx)
-	g.Add(func() error { <-ended.Done(); return ended.Err() }, func(error) { end() })
+	g.Add(func() error { <-ended.Done(); return ended.Err() }, func(error) {
+		end()
+		if c.Stopping != nil {
+			c.Stopping()
+		}
+	})
 	p.addReadiness(g)
 	if len(c.Controllers) > 0 {
 		g.oncePrepared("controllers", func(ctx context.Context) error {
@@ -50,7 +56,7 @@ func (p *Plane) Run(ctx context.Context) error {
 	}
 	p.addAPI(g)
 	if c.Beside != nil {
-		g.oncePrepared("beside", func(ctx context.Context) error { return c.Beside(ctx, p) })
+		g.oncePrepared(cmp.Or(c.BesideName, "beside"), func(ctx context.Context) error { return c.Beside(ctx, p) })
 	}
 	g.actor("authentication", p.Authenticator.Run)
 	g.actor("failed authentications", p.failures.Run)

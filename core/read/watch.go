@@ -170,7 +170,7 @@ func (rd *Reader) StillAllowed(ctx context.Context, c *call.Call) (other bool, e
 			return nil, ErrGone
 		}
 	})
-	if stops || ctx.Err() != nil {
+	if stops {
 		return true, ErrGone
 	}
 	return true, err
