@@ -62,5 +62,5 @@
 //	trust        publishes which authorities this server trusts
 //	reload       reads changed files again
 //	apart        runs this program as a limited child process
-//	conformance  compares the API with kube-apiserver's
+//	conformance  compares the API with that of k8s.io/apiextensions-apiserver
 package core

@@ -89,7 +89,6 @@ func checkFields(c *call.Call, selector fields.Selector) error {
 	return nil
 }
 
-// selectable reports whether the kind has the selectable field.
 func selectable(c *call.Call, field string) bool {
 	return slices.ContainsFunc(c.Kind.SelectableFields, func(f string) bool { return strings.TrimPrefix(f, ".") == field })
 }
@@ -138,7 +137,7 @@ func (rd *Reader) List(ctx context.Context, c *call.Call) error {
 // Found returns the objects of a page, and the metadata of the list.
 func (rd *Reader) Found(ctx context.Context, c *call.Call, pg *Page, sel *objects.Selection) (meta metav1.ListMeta, found []*objects.Object, err error) {
 	if pg.OfPast {
-		if pg.state, err = rd.ObjectsAt(ctx, c, c.Resource(), c.Key.Namespace, pg.revision); err != nil {
+		if pg.state, err = rd.Past.Objects(ctx, c.Tip, c.Resource(), c.Key.Namespace, pg.revision); err != nil {
 			return meta, nil, err
 		}
 		as := sel.As(commit.KindOf(c.Kind.Kind.Stored()))
@@ -190,7 +189,6 @@ func (pg *Page) startAfter(c *call.Call, key string) {
 	}
 }
 
-// acrossNamespaces reports whether a list spans all namespaces.
 func acrossNamespaces(c *call.Call) bool { return c.Kind.Kind.Namespaced && c.Key.Namespace == "" }
 
 // PageOf returns the page of a list that the options ask for.

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"stele.dev/stele/core/call"
 	"stele.dev/stele/core/commit"
 	"stele.dev/stele/core/negotiate"
@@ -83,12 +82,6 @@ func (rd *Reader) Exact(ctx context.Context, c *call.Call, resourceVersion strin
 	}
 	c.Past.Exactly = revision
 	return revision, rd.warnExact(ctx, c)
-}
-
-// ObjectsAt returns the objects of a resource at a revision that is not newer than the request's. A namespace other
-// than "" selects its objects only.
-func (rd *Reader) ObjectsAt(ctx context.Context, c *call.Call, resource schema.GroupResource, namespace string, revision uint64) (*objects.State, error) {
-	return rd.Past.Objects(ctx, c.Tip, resource, namespace, revision)
 }
 
 // objectAt returns the object at the revision that a get asks for; nil if it did not exist, or if the client was told

@@ -91,7 +91,6 @@ func (s *socket) write(message []byte, kind byte) error {
 	return nil
 }
 
-// keepAlive sends pings until the connection ends.
 func (s *socket) keepAlive() {
 	ticker := time.NewTicker(pingEvery)
 	defer ticker.Stop()

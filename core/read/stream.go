@@ -16,7 +16,7 @@ import (
 	"stele.dev/stele/projections/objects"
 )
 
-// Stream writes watch events to one client. Events are buffered until no more are at hand, or the buffer is large.
+// Stream writes watch events to one client. It buffers events while more are available, up to a size.
 type Stream struct {
 	rd      *Reader
 	c       *call.Call
@@ -93,7 +93,7 @@ func (s *Stream) Frame(kind string, object []byte) error {
 	return s.write()
 }
 
-// ErrGone reports that the client has disconnected.
+// ErrGone reports that a stream has ended: its client has disconnected, or the server stops.
 var ErrGone = errors.New("read: the client disconnected")
 
 // write writes the buffer to the connection.

@@ -191,7 +191,7 @@ func WatchTimeout(o *internalversion.ListOptions) time.Duration {
 func (s *Stream) follow(ctx context.Context, w Source, from uint64, o *internalversion.ListOptions) error {
 	timer := time.NewTimer(Jitter(BookmarkEvery))
 	defer timer.Stop()
-	bookmark, last := s.c.Past.Tip != nil, false // below /at, only a bookmark tells how far the watch is
+	bookmark, last := s.c.Past.Tip != nil, false // a watch below /at may have no events
 	position := from
 	for {
 		changed := s.rd.Committer.PolicyChanged()

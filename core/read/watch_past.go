@@ -61,7 +61,7 @@ func (rd *Reader) presentOfPast(ctx context.Context, c *call.Call, kind Rendered
 		}
 		return kind.List(tip, sel), nil
 	}
-	s, err := rd.ObjectsAt(ctx, c, c.Resource(), c.Key.Namespace, c.Past.Tip.Revision())
+	s, err := rd.Past.Objects(ctx, c.Tip, c.Resource(), c.Key.Namespace, c.Past.Tip.Revision())
 	if err != nil {
 		return nil, err
 	}

@@ -44,7 +44,7 @@ func (rd *Reader) Windows(c *call.Call) *Windows {
 	return &Windows{history: rd.History, tip: c.Tip, now: rd.Committer.Now(), oldest: map[time.Duration]uint64{}}
 }
 
-// kind returns the kind in today's policy, or then if it was removed since: a removed kind keeps its window.
+// kind returns the kind as in today's policy. A kind that was removed is returned as it was, and keeps its window.
 func (w *Windows) kind(then *policy.Kind) *policy.Kind {
 	if today := w.tip.Policy.Kind(then.GroupResource()); today != nil {
 		return today

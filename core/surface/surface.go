@@ -122,7 +122,6 @@ func localAddress(c *call.Call) string {
 	return ""
 }
 
-// answerDiscovery answers with a discovery document, or with 304 if the client has it.
 func (s *Service) answerDiscovery(c *call.Call) error {
 	path := c.HTTP.URL.Path
 	f, aggregated, err := negotiate.Discovery(c.HTTP, discovery.Aggregates(path))
