@@ -1,5 +1,4 @@
-// Package reviews answers what clients ask about access: may I, may a user, what may I do, who am I, who does this
-// token belong to. The kinds are those of authorization.k8s.io/v1 and authentication.k8s.io/v1. Nothing is stored. The
+// Package reviews answers questions about access: may I, may a user, what may I do, who am I, whose token is this. The kinds are those of authorization.k8s.io/v1 and authentication.k8s.io/v1. Nothing is stored. The
 // same code answers reviews and authorizes requests.
 package reviews
 
@@ -173,7 +172,7 @@ func infoOf(u user.Info) authenticationv1.UserInfo {
 // can be thousands.
 const maxAudiences = 1024
 
-// whose answers a TokenReview. If a token is not valid, the answer does not say why, because that would help an
+// whose fills in the status of a TokenReview. If a token is not valid, the answer does not say why, because that would help an
 // attacker.
 func whose(q *question, o runtime.Object) error {
 	review := o.(*authenticationv1.TokenReview)

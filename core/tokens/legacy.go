@@ -46,7 +46,7 @@ func (s *ServiceAccounts) InSecret(namespace, account, uid, secret string) (stri
 	return s.keys.ring.Load().sign(text)
 }
 
-// verified checks what depends on the claims alone. Claims without an audience are for the API.
+// verified checks the claims, without stored objects. Claims without an audience are for the API.
 func (c *legacyClaims) verified(key string, api authenticator.Audiences) (*verified, error) {
 	if c.Namespace == "" || c.Secret == "" || c.Account == "" || c.UID == "" || c.Subject != serviceaccount.MakeUsername(c.Namespace, c.Account) {
 		return nil, errClaims

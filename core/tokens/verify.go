@@ -67,7 +67,7 @@ type needed struct {
 	schema.GroupResource
 	namespace string
 	named
-	whichever bool                                        // any object of the name will do; the token has no UID
+	whichever bool                                        // an object with any UID is accepted; the token has no UID
 	also      func(o *objects.Object, token string) error // a further check; nil if there is none
 	seen      atomic.Pointer[sighting]
 }
@@ -197,8 +197,8 @@ func (s *ServiceAccounts) unreadable(token string, wrong error) error {
 	return nil
 }
 
-// said checks what depends on the token alone. The token is one that a client requested, or one in a Secret. Both may
-// name the issuer of the latter.
+// said checks what depends on the token alone, not on stored objects. A client requested the token, or it is from a
+// Secret. Both may have LegacyIssuer as their issuer.
 func (s *ServiceAccounts) said(token *jwt.JSONWebToken, says *claims, bound bool, key string) (*verified, error) {
 	if bound && (says.Issuer != LegacyIssuer || says.Kubernetes.Namespace != "") {
 		return says.verified(key)
@@ -210,7 +210,7 @@ func (s *ServiceAccounts) said(token *jwt.JSONWebToken, says *claims, bound bool
 	return legacy.verified(key, s.audiences)
 }
 
-// verified checks what depends on the claims alone.
+// verified checks the claims, without stored objects, and returns them as a verified token.
 func (c *claims) verified(key string) (*verified, error) {
 	k := &c.Kubernetes
 	if len(c.Audience) == 0 || c.Expiry == nil || c.NotBefore == nil || c.IssuedAt == nil || k.Namespace == "" || k.ServiceAccount.Name == "" || k.ServiceAccount.UID == "" {
