@@ -114,7 +114,7 @@ func (v *service) whoCan(ctx context.Context, c *call.Call, kind question) (any,
 		return nil, err
 	}
 	defer done()
-	law, err := v.rightsAt(ctx, c, s.Revision, s.Time)
+	inForce, err := v.rightsAt(ctx, c, s.Revision, s.Time)
 	if err != nil {
 		return nil, kind.tooMuch(err)
 	}
@@ -123,8 +123,8 @@ func (v *service) whoCan(ctx context.Context, c *call.Call, kind question) (any,
 		if s.Subresource != "" {
 			resource += "/" + s.Subresource
 		}
-		if has, hint := law.Served.Find(s.Group, resource); !has {
-			text := fmt.Sprintf("the policy in force at revision %d has no such resource in the group %q", law.Revision, s.Group)
+		if has, hint := inForce.Served.Find(s.Group, resource); !has {
+			text := fmt.Sprintf("the policy in force at revision %d has no such resource in the group %q", inForce.Revision, s.Group)
 			if hint != "" {
 				text += ": " + hint
 			}
@@ -135,12 +135,12 @@ func (v *service) whoCan(ctx context.Context, c *call.Call, kind question) (any,
 	if q.Group == "" && q.Resource == "namespaces" && q.Namespace == "" && !q.AnyNamespace {
 		q.Namespace = q.Name // as in a request for a namespace
 	}
-	found := law.WhoCan(&q)
-	review.Status = ReviewStatus{State: law.State, Authorizers: law.Chain(), Holders: []Holder{}, Denies: found.Denies, Outsiders: found.Outsiders}
+	found := inForce.WhoCan(&q)
+	review.Status = ReviewStatus{State: inForce.State, Authorizers: inForce.Chain(), Holders: []Holder{}, Denies: found.Denies, Outsiders: found.Outsiders}
 	for _, h := range found.Holders {
 		review.Status.Holders = append(review.Status.Holders, Holder{Holder: h})
 	}
-	return review, v.since(ctx, c, law, review.Status.Holders)
+	return review, v.since(ctx, c, inForce, review.Status.Holders)
 }
 
 // checkWhoCan returns the errors in the spec of an access review.
@@ -186,8 +186,8 @@ const activationsAsked = 64
 
 // since sets since when each holder has the access. It goes back from activation to activation until no holder had the
 // access.
-func (v *service) since(ctx context.Context, c *call.Call, law *policyRights, holders []Holder) error {
-	history := c.Tip.Policies.History[:law.at+1]
+func (v *service) since(ctx context.Context, c *call.Call, inForce *policyRights, holders []Holder) error {
+	history := c.Tip.Policies.History[:inForce.at+1]
 	open := []int{}
 	for i := range holders {
 		if !holders[i].Denied {
@@ -199,10 +199,10 @@ func (v *service) since(ctx context.Context, c *call.Call, law *policyRights, ho
 		holders[i].Since = &Since{Revision: at.Revision, Time: t.UTC().Format(time.RFC3339Nano), Policy: at.Digest.String(), Actor: at.Actor, AtLeast: atLeast}
 		return err
 	}
-	at := law.at
+	at := inForce.at
 	stopped := false
 	for ; at > 0 && len(open) > 0; at-- {
-		if stopped = law.at-at >= activationsAsked; stopped {
+		if stopped = inForce.at-at >= activationsAsked; stopped {
 			break
 		}
 		then, err := v.Past.Rights(ctx, c.Tip, history[at-1])
@@ -213,7 +213,7 @@ func (v *service) since(ctx context.Context, c *call.Call, law *policyRights, ho
 			v.Logger.Warn("a policy of the past cannot be read", "revision", history[at-1].Revision, "error", err)
 			break
 		}
-		still, kept := open[:0], law.Rights.Against(then.Rights)
+		still, kept := open[:0], inForce.Rights.Against(then.Rights)
 		for _, i := range open {
 			held, err := kept.Held(ctx, &holders[i].Holder)
 			if ctx.Err() != nil {
@@ -253,7 +253,7 @@ func (v *service) difference(ctx context.Context, c *call.Call, kind question) (
 	}
 	sides := []struct {
 		at    *field.Path
-		of    *Side
+		spec  *Side
 		state *State
 	}{{at.Child("from"), &d.Spec.From, &d.Status.From}, {at.Child("to"), &d.Spec.To, &d.Status.To}}
 	done, err := v.turns.Take(ctx)
@@ -261,40 +261,40 @@ func (v *service) difference(ctx context.Context, c *call.Call, kind question) (
 		return nil, err
 	}
 	defer done()
-	var of [2]*rights.Rights
+	var both [2]*rights.Rights
 	for i, side := range sides {
-		errs = append(errs, oneMoment(side.at, side.of.Revision, side.of.Time)...)
-		if side.of.Access == nil {
+		errs = append(errs, oneMoment(side.at, side.spec.Revision, side.spec.Time)...)
+		if side.spec.Access == nil {
 			continue
 		}
-		if side.of.Revision != 0 || side.of.Time != "" {
+		if side.spec.Revision != 0 || side.spec.Time != "" {
 			errs = append(errs, field.Forbidden(side.at.Child("access"), "may not be given together with a revision or a time"))
 		}
 		var err error
-		if of[i], err = rights.New(side.of.Access); err != nil {
+		if both[i], err = rights.New(side.spec.Access); err != nil {
 			errs = append(errs, field.Invalid(side.at.Child("access"), field.OmitValueType{}, err.Error()))
 		}
-		side.of.Access = nil // the answer does not repeat it
+		side.spec.Access = nil // the answer does not repeat it
 	}
 	if len(errs) > 0 {
 		return nil, kind.invalid(errs...)
 	}
 	for i, side := range sides {
-		if of[i] != nil {
+		if both[i] != nil {
 			continue
 		}
-		law, err := v.rightsAt(ctx, c, side.of.Revision, side.of.Time)
+		inForce, err := v.rightsAt(ctx, c, side.spec.Revision, side.spec.Time)
 		if err != nil {
 			return nil, kind.tooMuch(err)
 		}
-		of[i], *side.state = law.Rights.Rights, law.State
+		both[i], *side.state = inForce.Rights.Rights, inForce.State
 	}
 	selection := rights.Selection{Subjects: d.Spec.Subjects, AnyNamespace: d.Spec.Namespace == nil}
 	if d.Spec.Namespace != nil {
 		selection.Namespace = *d.Spec.Namespace
 	}
-	d.Status.Chain = rights.ChainDifference(of[0], of[1])
-	if d.Status.Changes, err = rights.Difference(ctx, of[0], of[1], selection); err != nil {
+	d.Status.Chain = rights.ChainDifference(both[0], both[1])
+	if d.Status.Changes, err = rights.Difference(ctx, both[0], both[1], selection); err != nil {
 		return nil, kind.tooMuch(err)
 	}
 	if d.Status.Changes == nil {

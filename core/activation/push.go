@@ -31,7 +31,7 @@ type push struct {
 	compiled *compile.Result // nil until it compiles
 }
 
-// Decode decodes the policy, and checks that it replaces the policy in force.
+// Decode decodes the policy, and checks spec.replaces.
 func (w *push) Decode(context.Context) error {
 	if w.Compile == nil {
 		return status.Unavailable("this replica does not compile policies")

@@ -102,11 +102,11 @@ func (v *service) find(ctx context.Context, r *call.Call, spec *Spec) (*blamed, 
 		return nil, status.Forbidden(&x.access, d)
 	}
 	asked := schema.GroupResource{Group: spec.Group, Resource: spec.Resource}
-	law, err := x.policyAt(ctx, x.revision)
+	inForce, err := x.policyAt(ctx, x.revision)
 	if err != nil {
 		return nil, err
 	}
-	if x.kind = law.Kind(asked); x.kind == nil {
+	if x.kind = inForce.Kind(asked); x.kind == nil {
 		x.kind = r.Tip.Policy.Kind(asked)
 	}
 	if x.kind == nil || spec.Version != "" && !slices.ContainsFunc(x.kind.Versions, func(v *policy.Version) bool { return v.Name == spec.Version }) {
@@ -146,11 +146,11 @@ func (x *blamed) policyAt(ctx context.Context, revision uint64) (*policy.Policy,
 
 // kindAt returns the kind of the object at a revision. If the policy of that time lacks it, it returns the current one.
 func (x *blamed) kindAt(ctx context.Context, revision uint64) (*policy.Kind, error) {
-	law, err := x.policyAt(ctx, revision)
+	inForce, err := x.policyAt(ctx, revision)
 	if err != nil {
 		return nil, err
 	}
-	if kind := law.Kind(x.resource); kind != nil {
+	if kind := inForce.Kind(x.resource); kind != nil {
 		return kind, nil
 	}
 	return x.kind, nil

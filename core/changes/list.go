@@ -279,7 +279,7 @@ func (v *service) get(ctx context.Context, r *call.Call, q *query) error {
 	if h == nil || revision < q.since || q.late(h) || !q.Matches(From(h)) {
 		return notFound
 	}
-	s := v.newSight(r)
+	s := v.newVisibility(r)
 	if reads, err := s.reads(ctx, h); err != nil {
 		return err
 	} else if !reads {
@@ -413,7 +413,7 @@ func (v *service) backFrom(ctx context.Context, r *call.Call, q *query, from uin
 	if q.options.Limit > 0 {
 		limit = int(min(q.options.Limit, 10*defaultLimit))
 	}
-	s, looked, read, bytes := v.newSight(r), 0, 0, 0
+	s, looked, read, bytes := v.newVisibility(r), 0, 0, 0
 	s.windows.Replay = v.Replays.Begin()
 	for h, err := range s.windows.Replay.Through(ctx, v.back(ctx, r, q, from)) {
 		if err != nil {

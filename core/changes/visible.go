@@ -12,25 +12,25 @@ import (
 	"stele.dev/stele/projections/history"
 )
 
-// sight decides which changes a request may see. The policy in force must allow the user the verb of the request (get,
-// list, watch) on the object of the change, and must let the user read that far back. A sight is for one request and
+// visibility decides which changes a request may see. The policy in force must allow the user the verb of the request (get,
+// list, watch) on the object of the change, and must let the user read that far back. A visibility is for one request and
 // one policy.
-type sight struct {
+type visibility struct {
 	r       *call.Call
 	history *history.Store
 	windows *read.Windows
-	decided map[sightKey]bool
+	decided map[visibilityKey]bool
 }
 
-// sightKey is what a decision depends on. name is empty unless the policy has rules for single names.
-type sightKey struct{ group, resource, namespace, name string }
+// visibilityKey is what a decision depends on. name is empty unless the policy has rules for single names.
+type visibilityKey struct{ group, resource, namespace, name string }
 
-func (v *service) newSight(r *call.Call) *sight {
-	return &sight{r: r, history: v.History, windows: v.Windows(r), decided: map[sightKey]bool{}}
+func (v *service) newVisibility(r *call.Call) *visibility {
+	return &visibility{r: r, history: v.History, windows: v.Windows(r), decided: map[visibilityKey]bool{}}
 }
 
 // access returns the request that the policy must allow if the user is to see the change.
-func (s *sight) access(h *history.Change) policy.Request {
+func (s *visibility) access(h *history.Change) policy.Request {
 	o := h.Object
 	return policy.Request{
 		User: s.r.User.GetName(), UID: s.r.User.GetUID(), Groups: s.r.User.GetGroups(), Extra: s.r.User.GetExtra(),
@@ -44,12 +44,12 @@ func (s *sight) access(h *history.Change) policy.Request {
 //
 // If a webhook or a plugin fails, a user whom the policy's own rules allow gets an error. To leave out the changes would
 // mean that there are none.
-func (s *sight) reads(ctx context.Context, h *history.Change) (bool, error) {
+func (s *visibility) reads(ctx context.Context, h *history.Change) (bool, error) {
 	if h.Object == nil {
 		return true, nil // an event of the log itself
 	}
 	access := s.access(h)
-	k := sightKey{access.Group, access.Resource, access.Namespace, ""}
+	k := visibilityKey{access.Group, access.Resource, access.Namespace, ""}
 	if s.byName(&access) {
 		k.name = access.Name
 	}
@@ -65,8 +65,8 @@ func (s *sight) reads(ctx context.Context, h *history.Change) (bool, error) {
 	return allowed, nil
 }
 
-func (s *sight) byName(access *policy.Request) bool {
-	k := sightKey{access.Group, access.Resource, "*", "*"} // no object has these names
+func (s *visibility) byName(access *policy.Request) bool {
+	k := visibilityKey{access.Group, access.Resource, "*", "*"} // no object has these names
 	byName, known := s.decided[k]
 	if !known {
 		byName = s.r.Tip.Policy.ByName(access)
@@ -77,7 +77,7 @@ func (s *sight) byName(access *policy.Request) bool {
 
 // sees reports whether the user may see a change. Changes before the user's window are left out; a query for one kind
 // gets an error instead.
-func (s *sight) sees(ctx context.Context, q *query, h *history.Change) (bool, error) {
+func (s *visibility) sees(ctx context.Context, q *query, h *history.Change) (bool, error) {
 	if reads, err := s.reads(ctx, h); err != nil || !reads {
 		return false, cmp.Or(ctx.Err(), err) // after the deadline, false is no decision
 	}
@@ -96,7 +96,7 @@ func (s *sight) sees(ctx context.Context, q *query, h *history.Change) (bool, er
 }
 
 // reach returns an error if the user may read the object of a change now, but not as far back as the change.
-func (s *sight) reach(ctx context.Context, h *history.Change) error {
+func (s *visibility) reach(ctx context.Context, h *history.Change) error {
 	if h.Object == nil {
 		return nil
 	}
@@ -119,13 +119,13 @@ func shows(h *history.Change) uint64 {
 	return h.Revision - 1
 }
 
-func (s *sight) kind(h *history.Change) *policy.Kind {
+func (s *visibility) kind(h *history.Change) *policy.Kind {
 	return s.r.Tip.Policy.Kind(resourceOf(h))
 }
 
 // readsLost reports whether the user may see a change of a kind that no longer exists, and so has no window. If the
 // object held secrets before or after the change, the user needs the verb history.
-func (s *sight) readsLost(ctx context.Context, h *history.Change) (bool, error) {
+func (s *visibility) readsLost(ctx context.Context, h *history.Change) (bool, error) {
 	secret := HoldsSecrets(h)
 	if !secret && h.Previous > 0 {
 		before, err := s.history.Get(ctx, resourceOf(h), h.Object.GetNamespace(), h.Object.GetName(), h.Revision-1)

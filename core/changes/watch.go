@@ -19,11 +19,11 @@ import (
 type following struct {
 	*service
 	*read.Stream
-	r     *call.Call
-	query *query
-	sight *sight
-	at    uint64 // every change up to here was sent
-	last  uint64 // the watch sends no change after this revision
+	r          *call.Call
+	query      *query
+	visibility *visibility
+	at         uint64 // every change up to here was sent
+	last       uint64 // the watch sends no change after this revision
 }
 
 // followAtOnce is the number of revisions that are checked under one policy before the policy is checked again.
@@ -74,7 +74,7 @@ func (v *service) watch(ctx context.Context, r *call.Call, q *query) error {
 	}()
 	s.Begin()
 	defer v.Watching(r)()
-	f.sight = v.newSight(r)
+	f.visibility = v.newVisibility(r)
 	if err := f.run(ctx); err != nil {
 		return s.Fail(err, f.at)
 	}
@@ -136,9 +136,9 @@ func (f *following) send(ctx context.Context, upto uint64) error {
 	if other, err := f.StillAllowed(ctx, f.r); err != nil {
 		return err
 	} else if other {
-		f.sight = f.newSight(f.r)
+		f.visibility = f.newVisibility(f.r)
 	}
-	f.sight.windows = f.Windows(f.r) // windows move with time
+	f.visibility.windows = f.Windows(f.r) // windows move with time
 	found, to, err := f.read(ctx, upto)
 	defer func() { // the changes were sent, or the watch ends
 		for _, c := range found {
@@ -165,8 +165,8 @@ type encodedChange struct {
 func (f *following) read(ctx context.Context, upto uint64) (found []encodedChange, to uint64, err error) {
 	room := f.Replays.Share()
 	to = f.at
-	f.sight.windows.Replay = f.Replays.Begin()
-	for h, err := range f.sight.windows.Replay.Through(ctx, f.History.After(ctx, f.query.filter(), f.at, upto)) {
+	f.visibility.windows.Replay = f.Replays.Begin()
+	for h, err := range f.visibility.windows.Replay.Through(ctx, f.History.After(ctx, f.query.filter(), f.at, upto)) {
 		if err != nil {
 			return found, to, err
 		}
@@ -176,7 +176,7 @@ func (f *following) read(ctx context.Context, upto uint64) (found []encodedChang
 		if h.Revision < f.query.since || f.query.late(h) || !f.query.Matches(From(h)) {
 			continue
 		}
-		if sees, err := f.sight.sees(ctx, f.query, h); err != nil {
+		if sees, err := f.visibility.sees(ctx, f.query, h); err != nil {
 			return found, to, err
 		} else if !sees {
 			continue

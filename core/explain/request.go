@@ -176,15 +176,15 @@ func setQuery(query url.Values, s *Spec, t *Trace) {
 
 // setSelectors adds the selectors of a request for many objects. A name becomes a field selector.
 func setSelectors(query url.Values, s *Spec) {
-	var of []string
+	var terms []string
 	if s.Name != "" {
-		of = append(of, fields.OneTermEqualSelector("metadata.name", s.Name).String())
+		terms = append(terms, fields.OneTermEqualSelector("metadata.name", s.Name).String())
 	}
 	if s.FieldSelector != "" {
-		of = append(of, s.FieldSelector)
+		terms = append(terms, s.FieldSelector)
 	}
-	if len(of) > 0 {
-		query.Set("fieldSelector", strings.Join(of, ","))
+	if len(terms) > 0 {
+		query.Set("fieldSelector", strings.Join(terms, ","))
 	}
 	if s.LabelSelector != "" {
 		query.Set("labelSelector", s.LabelSelector)

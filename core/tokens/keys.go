@@ -271,9 +271,9 @@ func (r *ring) public() jose.JSONWebKeySet {
 	return set
 }
 
-// of returns the keys that may have made a signature: the key that the header names, or every key of its algorithm if
+// candidates returns the keys that may have made a signature: the key that the header names, or every key of its algorithm if
 // it names none.
-func (r *ring) of(h jose.Header) []*key {
+func (r *ring) candidates(h jose.Header) []*key {
 	if h.KeyID != "" {
 		if k := r.byID[h.KeyID]; k != nil && h.Algorithm == string(k.algorithm) {
 			return []*key{k}
