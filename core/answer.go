@@ -1,16 +1,14 @@
 package core
 
-import (
-	"context"
-)
+import "context"
 
-// answer is the last stage of a request that does not write.
+// answer serves the requests that do not write. It is their last stage.
 func (p *Pipeline) answer(ctx context.Context, r *Request) error {
 	r.ResetWarnings()
 	if r.Kind != nil {
 		r.WarnDeprecated(r.Kind)
 		if _, err := r.Format(); err != nil {
-			return err // before anything is read
+			return err // an unsupported format is refused before anything is read
 		}
 		if err := p.reader.WarnPast(ctx, &r.Call); err != nil {
 			return err

@@ -6,10 +6,10 @@ import (
 	"stele.dev/stele/core/status"
 )
 
-// authentication finds out who asks. Who does not get in learns no more than that.
+// authentication sets the requester. A failed authentication gets a 401 without a reason.
 func (p *Pipeline) authentication(_ context.Context, r *Request) error {
 	if r.Explained {
-		return nil // it is who asks to have it explained
+		return nil // the requester is the user who asked for the explanation
 	}
 	u, err := p.authenticator.Authenticate(r.HTTP)
 	if err != nil {

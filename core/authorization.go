@@ -12,11 +12,11 @@ import (
 	"stele.dev/stele/policy"
 )
 
-// policyHeader names the policy that decided the request, by its digest.
+// policyHeader is the response header with the digest of the policy that decided the request.
 const policyHeader = "Stele-Policy"
 
-// authorization asks the tip's policy. What is not served is only said to those who may
-// ask for it.
+// authorization asks the tip's policy whether the user may make the request, then finds the resource at its path. A
+// user without permission gets 403, not 404, for a resource that does not exist.
 func (p *Pipeline) authorization(ctx context.Context, r *Request) error {
 	if err := p.authorized(ctx, r); err != nil || r.Tip.Policy == nil {
 		return err
@@ -29,8 +29,8 @@ func (p *Pipeline) authorization(ctx context.Context, r *Request) error {
 	return p.arrive(ctx, r)
 }
 
-// reauthorize authorizes a watch again, under the policy now in force. Authorizers outside of the policy are asked in
-// turns.
+// reauthorize authorizes a watch again, under the policy now in force. Each question to an external authorizer waits
+// for a turn.
 func (p *Pipeline) reauthorize(ctx context.Context, r *Request, turn func(context.Context) (func(), error)) error {
 	asking := policy.InTurn(ctx, turn)
 	r.Tip = p.committer.Tip()
@@ -43,7 +43,7 @@ func (p *Pipeline) reauthorize(ctx context.Context, r *Request, turn func(contex
 	return p.arrive(ctx, r)
 }
 
-// arrive finds what an authorized request is about.
+// arrive resolves an authorized request: its past revision, its resource and its key.
 func (p *Pipeline) arrive(ctx context.Context, r *Request) error {
 	if err := p.reader.Enter(ctx, &r.Call); err != nil {
 		return err
@@ -54,14 +54,15 @@ func (p *Pipeline) arrive(ctx context.Context, r *Request) error {
 	if err := p.checkPast(ctx, r); err != nil {
 		return err
 	}
-	// What depends on the object is decided once that is known: by a write of an object.
+	// Only writes of stored objects reach the stage that decides by the object.
 	if (r.Kind == nil || !r.Write) && r.Decision.Pending != nil && !r.ofCollection() {
 		return status.Forbidden(&r.Access, r.Decision)
 	}
 	return nil
 }
 
-// checkPast refuses a request below /at that the past has no answer to: writes, and what is about the present alone.
+// checkPast refuses a request below /at that the past cannot answer: a write, or a read of a resource that has no
+// past. It checks the history window of other requests.
 func (p *Pipeline) checkPast(ctx context.Context, r *Request) error {
 	switch {
 	case r.Past.Moment == nil || r.Past.Tip == nil:
@@ -75,7 +76,7 @@ func (p *Pipeline) checkPast(ctx context.Context, r *Request) error {
 	return p.reader.CheckWindow(ctx, &r.Call, r.Past.Tip.Revision())
 }
 
-// authorized asks the tip's policy.
+// authorized asks the tip's policy, and sets Access and Decision.
 func (p *Pipeline) authorized(ctx context.Context, r *Request) error {
 	if r.Tip.Policy == nil {
 		if call.PublicPath(r.HTTP.URL.Path) {
@@ -92,7 +93,7 @@ func (p *Pipeline) authorized(ctx context.Context, r *Request) error {
 	}
 	r.authorized = r.Tip.Policy.Authorize(ctx, &r.Access)
 	if r.item != "" && (r.authorized.Allowed || r.authorized.Pending != nil) {
-		// A deny may name what the collection holds.
+		// A deny rule may name this object of the collection.
 		named := r.Access
 		named.Name = r.item
 		r.authorized = r.Tip.Policy.Authorize(ctx, &named)
@@ -104,7 +105,8 @@ func (p *Pipeline) authorized(ctx context.Context, r *Request) error {
 	return nil
 }
 
-// find finds what is at the request's path: a virtual resource, a kind of stored objects, or neither for other paths.
+// find finds the resource at the request's path: a virtual resource, a kind of stored objects, or none for other
+// paths.
 func (p *Pipeline) find(ctx context.Context, r *Request) error {
 	r.Kind, r.row = nil, nil
 	r.ResetFormat()
@@ -119,20 +121,20 @@ func (p *Pipeline) find(ctx context.Context, r *Request) error {
 	return p.reader.Absent(ctx, &r.Call, r.findKind())
 }
 
-// findKind finds the kind of stored objects at the request's path. Its errors are those of upstream: 404 where
-// nothing is served, 405 where the path does not take the verb.
+// findKind sets the kind and the key of stored objects from the request's path. Its errors are kube-apiserver's: 404
+// if nothing is served there, 405 if the path does not support the verb.
 func (r *Request) findKind() error {
 	i, gvr := r.Info, r.GVR()
 	kind := r.VersionOfPath(gvr)
 	if kind != nil && !kind.Kind.Builtin && i.Name != "" && kind.Kind.Namespaced == (i.Namespace != "") && !kind.Serves(i.Subresource) {
 		r.WarnDeprecated(kind)
-		return status.NotFound(gvr.GroupResource(), i.Name) // as upstream, which does not look for it
+		return status.NotFound(gvr.GroupResource(), i.Name) // as upstream
 	}
 	if kind == nil || !call.Serves(i, kind) {
 		return status.NotServed(i.Verb, gvr.GroupResource())
 	}
 	if kind.Kind.Builtin && (!call.Allows(i, kind) || r.HTTP.Method == http.MethodHead) {
-		return status.MethodNotAllowed(i.Verb) // as upstream, which has no handler there that says more
+		return status.MethodNotAllowed(i.Verb) // as upstream
 	}
 	if !call.Allows(i, kind) {
 		r.WarnDeprecated(kind)
@@ -144,7 +146,7 @@ func (r *Request) findKind() error {
 		r.Key.Name = r.item
 	}
 	if !r.Kind.Kind.Namespaced {
-		r.Key.Namespace = "" // of a namespace, it is the name once more
+		r.Key.Namespace = "" // the path of a namespace sets it to the name
 	}
 	return nil
 }

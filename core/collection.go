@@ -13,23 +13,23 @@ import (
 	"stele.dev/stele/projections/objects"
 )
 
-// deletesAtOnce is how many objects of a collection are deleted at a time: enough that
-// commits are shared, and few enough that others get theirs.
+// deletesAtOnce is the number of objects of one collection that are deleted at a time. Deletes at the same time share
+// commits, and the limit leaves room for other requests.
 const deletesAtOnce = 16
 
-// ofCollection tells whether the request deletes a collection: as one, and not an object
-// of it.
+// ofCollection reports whether the request deletes a collection. It is false for the delete of a single object that
+// such a request runs.
 func (r *Request) ofCollection() bool {
 	return r.Kind != nil && r.row == nil && r.Info.Verb == "deletecollection" && r.item == ""
 }
 
-// deleteCollection deletes what a list would answer with, and answers with that, as upstream
-// does: each object is a delete of its own, from its authorization to its event, and none is
-// undone for another one that fails. What is gone already is not missed.
+// deleteCollection deletes the objects that a list would return, and answers with them, as kube-apiserver does. Each
+// object is deleted by a request of its own, from authorization to event. An error does not undo other deletes.
+// Objects that are already gone are skipped.
 //
-// Under a grant on conditions only those may delete a collection who may list it: which
-// object it is that meets no condition, and whether there is one, would else be told. So it is
-// with a collection of the past, which has what is not there to be deleted any more.
+// A user whose grant depends on conditions also needs the verb list: the answer would otherwise reveal which objects
+// exist. The verb list is also needed to delete the collection of a past revision, because the answer shows objects
+// that no longer exist.
 func (p *Pipeline) deleteCollection(ctx context.Context, r *Request) error {
 	f, err := r.Format()
 	if err != nil {
@@ -62,18 +62,18 @@ func (p *Pipeline) deleteCollection(ctx context.Context, r *Request) error {
 		return err
 	}
 	if err := p.deleteAll(r, found); err != nil {
-		r.Sent = true // some may be deleted: it is not to be done again
+		r.Sent = true // some objects may be deleted: the request must not run again
 		return err
 	}
 	return p.reader.AnswerList(&r.Call, f, meta, found)
 }
 
-// deleteAll deletes objects. One that cannot be keeps others from being begun.
+// deleteAll deletes objects. After an error it starts no further deletes.
 func (p *Pipeline) deleteAll(r *Request, all []*objects.Object) error {
 	var (
 		group  errgroup.Group
 		failed atomic.Bool
-		mu     sync.Mutex // of r
+		mu     sync.Mutex // guards r
 	)
 	group.SetLimit(deletesAtOnce)
 	for _, x := range all {
@@ -90,12 +90,12 @@ func (p *Pipeline) deleteAll(r *Request, all []*objects.Object) error {
 					r.Warn(w)
 				}
 			}
-			if err == nil || apierrors.IsNotFound(err) && one.Stage == "decode" { // elsewhere it is the kind that is not there
+			if err == nil || apierrors.IsNotFound(err) && one.Stage == "decode" { // in another stage it is the kind that is not found
 				return nil
 			}
 			if !failed.Swap(true) {
 				r.Stage, r.Write = one.Stage, true
-				r.W.Header().Set(policyHeader, one.W.Header().Get(policyHeader)) // another one may have come in force
+				r.W.Header().Set(policyHeader, one.W.Header().Get(policyHeader)) // a newer policy may have decided
 			}
 			return err
 		})
@@ -103,7 +103,7 @@ func (p *Pipeline) deleteAll(r *Request, all []*objects.Object) error {
 	return group.Wait()
 }
 
-// partOf is the request that deletes one object of a collection.
+// partOf returns the request that deletes one object of a collection.
 func (p *Pipeline) partOf(r *Request, name string) *Request {
 	info := *r.Info
 	b := *r.Body
@@ -117,8 +117,8 @@ func (p *Pipeline) partOf(r *Request, name string) *Request {
 	return one
 }
 
-// takePart takes a part of a collection along. A panic is its error: in this goroutine nobody
-// else would recover it.
+// takePart runs the request that deletes one object. It recovers a panic, because nothing else does in this
+// goroutine.
 func (p *Pipeline) takePart(r *Request) (err error) {
 	defer func() {
 		if v := recover(); v != nil {

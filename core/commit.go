@@ -17,8 +17,8 @@ import (
 	"stele.dev/stele/eventlog/logpb"
 )
 
-// commit turns the object into an event, and sees that it gets into the log, under
-// the checks that make everything decided so far true at its revision.
+// commit makes the event of a write and appends it to the log. The append succeeds only if its checks hold: whatever
+// was decided about the write is still true at the event's revision.
 func (p *Pipeline) commit(ctx context.Context, r *Request) error {
 	if r.write != nil {
 		return r.write.Commit(ctx)
@@ -31,7 +31,7 @@ func (p *Pipeline) commit(ctx context.Context, r *Request) error {
 		return err
 	}
 	if w == nil || r.Dry() {
-		// Nothing is appended, so nothing confirms the tip by itself.
+		// Without an append, the tip must be confirmed here.
 		if err := r.Confirm(ctx, p.committer); err != nil {
 			return err
 		}
@@ -64,7 +64,7 @@ func (p *Pipeline) commit(ctx context.Context, r *Request) error {
 	r.Sent = true
 	r.endTurn()
 	if w.Type == logpb.Type_TYPE_DELETED {
-		if r.Object != nil { // an update that took the last finalizer
+		if r.Object != nil { // an update that removed the last finalizer
 			return p.reader.AnswerObject(&r.Call, http.StatusOK, edit.WithRevision(w.After, revision))
 		}
 		return p.answerDeleted(r, revision)
@@ -76,7 +76,7 @@ func (p *Pipeline) commit(ctx context.Context, r *Request) error {
 	return p.reader.AnswerObject(&r.Call, w.Code, o.JSON)
 }
 
-// sendBackNow is where a request goes back to that has waited since it was to go back.
+// sendBackNow returns where a request that has waited for its turn goes back to: with the newest tip.
 func (p *Pipeline) sendBackNow(r *Request, back *call.Again) *call.Again {
 	tip := p.committer.Tip()
 	if tip.Revision() <= back.Tip.Revision() {
@@ -85,8 +85,7 @@ func (p *Pipeline) sendBackNow(r *Request, back *call.Again) *call.Again {
 	return r.SendBack(tip)
 }
 
-// stale handles a proposal that met another state than the one it was decided on: the
-// request goes back, with a state that is confirmed.
+// stale handles a write whose checks failed. If there is a newer tip, the request goes back with it.
 func (p *Pipeline) stale(r *Request, w *edit.Write, stale *commit.Stale) error {
 	tip := p.committer.Tip()
 	if tip.Revision() == r.Tip.Revision() {
@@ -96,12 +95,12 @@ func (p *Pipeline) stale(r *Request, w *edit.Write, stale *commit.Stale) error {
 	return r.SendBack(tip)
 }
 
-// refused is for checks that fail on the very state that the write was decided on.
+// refused returns the conflict of a write whose checks fail on the tip on which it was decided.
 func (r *Request) refused(w *edit.Write, stale *commit.Stale) error {
 	return status.Conflict(r.Resource(), r.Key.Name, errors.New(stale.Reason))
 }
 
-// event describes the write: who, why, and under which policy.
+// event returns the event of a write: the object, the user, the request, and the policy's decisions.
 func (p *Pipeline) event(r *Request, w *edit.Write) *eventlog.Event {
 	uid := ""
 	if r.Old != nil {
@@ -147,7 +146,7 @@ func (p *Pipeline) event(r *Request, w *edit.Write) *eventlog.Event {
 	return e
 }
 
-// classOf says how an object's content is to be kept.
+// classOf returns the class of the object's content in the log: sensitive, or nil.
 func classOf(r *Request) *logpb.Class {
 	if r.Sensitive() {
 		return &logpb.Class{Sensitive: true}
@@ -155,8 +154,8 @@ func classOf(r *Request) *logpb.Class {
 	return nil
 }
 
-// yield lets writes of the same object go first that lost before, if there are any. If the log has a newer tip
-// afterwards, the request is sent back, as if it had lost.
+// yield lets earlier writes of the same object go first that met a conflict. If the log has a newer tip afterwards,
+// the request is sent back, as after a conflict.
 func (p *Pipeline) yield(ctx context.Context, r *Request) (err error) {
 	if r.turn != nil || !p.turns.Wanted(r.Key) {
 		return nil
@@ -170,8 +169,8 @@ func (p *Pipeline) yield(ctx context.Context, r *Request) (err error) {
 	return nil
 }
 
-// endTurn ends the request's turn at its object, if it has one: when the outcome is known, and before the client is
-// told, which may read slowly.
+// endTurn ends the request's turn at its object, if it has one. It is called when the outcome is known and before the
+// answer is written, because the client may read slowly.
 func (r *Request) endTurn() {
 	if r.turn != nil {
 		r.turn()
@@ -179,7 +178,7 @@ func (r *Request) endTurn() {
 	}
 }
 
-// answerDryRun answers with what would have come of the write.
+// answerDryRun answers with the object that the write would have stored.
 func (p *Pipeline) answerDryRun(r *Request, w *edit.Write) error {
 	if w.Type == logpb.Type_TYPE_DELETED && r.Object == nil {
 		return p.answerDeleted(r, r.Old.Revision)
@@ -194,11 +193,10 @@ func (p *Pipeline) answerDryRun(r *Request, w *edit.Write) error {
 	return p.reader.AnswerObject(&r.Call, w.Code, object)
 }
 
-// returnsDeleted has the kinds of which a delete answers with the object, as upstream's stores have it
-// (ReturnDeletedObject).
+// returnsDeleted has the resources whose deletes answer with the object, as in kube-apiserver (ReturnDeletedObject).
 var returnsDeleted = map[schema.GroupResource]bool{commit.Namespaces: true, {Resource: "serviceaccounts"}: true}
 
-// answerDeleted answers to a delete that is done, at a revision.
+// answerDeleted answers a delete that was committed at a revision.
 func (p *Pipeline) answerDeleted(r *Request, revision uint64) error {
 	if returnsDeleted[r.Resource()] {
 		return p.reader.AnswerObject(&r.Call, http.StatusOK, edit.WithRevision(r.Old.Payload(), revision))

@@ -7,8 +7,8 @@ import (
 	"stele.dev/stele/policy"
 )
 
-// conditions ends an authorization that depends on the object, which is known now, valid
-// and as it would be committed.
+// conditions completes an authorization that depends on the object. Here the object is valid, and as it would be
+// committed.
 func (p *Pipeline) conditions(ctx context.Context, r *Request) error {
 	if err := r.mayCreate(ctx); err != nil {
 		return err
@@ -16,7 +16,7 @@ func (p *Pipeline) conditions(ctx context.Context, r *Request) error {
 	if r.authorized.Pending == nil {
 		return nil
 	}
-	// Decided anew in each round: the object may be another one.
+	// Each round decides again: the object may have changed.
 	var err error
 	if r.Decision, err = r.settled(ctx, r.authorized); err != nil {
 		return err
@@ -27,8 +27,8 @@ func (p *Pipeline) conditions(ctx context.Context, r *Request) error {
 	return nil
 }
 
-// mayCreate authorizes an update that creates to do that as well, as upstream does once the
-// object is known to be valid.
+// mayCreate requires permission for the verb create if an update creates its object. As in kube-apiserver, it runs
+// once the object is known to be valid.
 func (r *Request) mayCreate(ctx context.Context) error {
 	r.creating = nil
 	if r.write != nil || r.Info.Verb == "create" || !r.Creates() {
@@ -47,7 +47,7 @@ func (r *Request) mayCreate(ctx context.Context) error {
 	return nil
 }
 
-// settled is a decision that depends on the object no more.
+// settled returns the final decision. If d depends on the object, it is decided by the object.
 func (r *Request) settled(ctx context.Context, d *policy.Decision) (*policy.Decision, error) {
 	if d.Pending == nil {
 		return d, nil
@@ -59,10 +59,9 @@ func (r *Request) settled(ctx context.Context, d *policy.Decision) (*policy.Deci
 	return d.Pending.Decide(ctx, r.Kind, object, old), nil
 }
 
-// discreet makes one refusal of all that can become of a write before its conditions are
-// known to hold, for those who may not read the object: what an error quotes, a warning
-// names, or the stage tells that it came from, would be something about an object that they
-// may neither read nor write, or about whether it is there.
+// discreet replaces the error of a write by a plain refusal, if the user may not read the object and it is not known
+// whether the conditions of the grant hold. The error, a warning or the name of the stage could reveal the content of
+// the object, or whether it exists.
 func (r *Request) discreet(ctx context.Context, err error) error {
 	if r.authorized == nil || r.authorized.Pending == nil || r.Info.Verb == "create" {
 		return err

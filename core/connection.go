@@ -12,11 +12,11 @@ import (
 	"stele.dev/stele/core/status"
 )
 
-// requestTimeout bounds all requests but watches, and rows of the table that have another timeout.
+// requestTimeout bounds every request, except watches and virtual resources with another timeout.
 const requestTimeout = time.Minute
 
-// connection finds out what is asked for. TLS and HTTP/2 have been dealt with by the
-// server; here are the limits of the single request.
+// connection parses the method and the path, and sets the limits of the request: its timeout and its share of memory
+// for bodies. The server has dealt with TLS and HTTP/2.
 func (p *Pipeline) connection(_ context.Context, r *Request) error {
 	if err := read.CutMoment(&r.Call); err != nil {
 		return err
@@ -30,17 +30,17 @@ func (p *Pipeline) connection(_ context.Context, r *Request) error {
 		switch info.Verb {
 		case "create", "update", "patch", "delete":
 			r.Write = true
-		case "watch": // by its path, whatever the method
+		case "watch": // a path below /watch/ is a watch, whatever the method
 			if r.HTTP.Method != http.MethodGet && r.HTTP.Method != http.MethodHead {
 				return status.MethodNotSupported(schema.GroupResource{Group: info.APIGroup, Resource: info.Resource}, strings.ToLower(r.HTTP.Method))
 			}
 		}
 	}
 	if info.Verb == "watch" {
-		return nil // it has a timeout of its own
+		return nil // a watch has its own timeout
 	}
 	defer func() {
-		// A client that stalls, sending or reading, must not hold on to the request.
+		// A client that stops sending or reading must not keep the request alive.
 		if deadline, ok := r.HTTP.Context().Deadline(); ok && r.HTTP.ProtoMajor == 1 {
 			c := http.NewResponseController(r.W)
 			_ = c.SetReadDeadline(deadline)
@@ -64,7 +64,7 @@ func (p *Pipeline) connection(_ context.Context, r *Request) error {
 	}
 	ctx, cancel := context.WithDeadline(r.HTTP.Context(), r.Received.Add(timeout))
 	r.HTTP, r.Cancel = r.HTTP.WithContext(ctx), cancel
-	if !r.Explained { // what is explained is a part of a body that has its share: to wait with that for more would not end
+	if !r.Explained { // its body is part of one that has its share of memory; to wait for more would be a deadlock
 		r.HTTP.Body = p.bodies.Limit(ctx, r.HTTP.Body, r.HTTP.ContentLength)
 	}
 	return nil

@@ -1,11 +1,9 @@
 package core
 
-import (
-	"context"
-)
+import "context"
 
-// decode makes the object that a write asks for: it reads the body, applies a patch to what the tip has, prunes and fills
-// in defaults. It runs again, on the same body, if the object has changed before the commit.
+// decode makes the object that a write asks for: it reads the body, applies a patch to the tip's object, prunes it
+// and fills in defaults. It runs again, on the same body, if the object changes before the commit.
 func (p *Pipeline) decode(ctx context.Context, r *Request) error {
 	if r.row != nil {
 		if r.write == nil {

@@ -11,7 +11,7 @@ import (
 	"stele.dev/stele/core/status"
 )
 
-// stageHeader names the stage at which a request failed.
+// stageHeader is the response header that names the stage at which a request failed.
 const stageHeader = "X-Stele-Stage"
 
 // fail answers with the Status of an error, unless the answer has begun.
@@ -31,7 +31,7 @@ func (p *Pipeline) fail(r *Request, err error) {
 	h.Del("ETag")
 	h.Set(stageHeader, r.Stage)
 	if s.Code == http.StatusForbidden && (r.Stage == "impersonation" || r.Stage == "authorization") {
-		h.Set("X-Content-Type-Options", "nosniff") // there, as upstream
+		h.Set("X-Content-Type-Options", "nosniff") // as upstream in these stages
 	}
 	if s.Details != nil && s.Details.RetryAfterSeconds > 0 {
 		h.Set("Retry-After", strconv.Itoa(int(s.Details.RetryAfterSeconds)))
@@ -42,7 +42,7 @@ func (p *Pipeline) fail(r *Request, err error) {
 	if s.Code == 0 {
 		s.Code = http.StatusInternalServerError
 	}
-	// Errors do not depend on what becomes of objects, and are said whatever the client accepts.
+	// An error is sent even if the client accepts none of the formats.
 	f, notAccepted := negotiate.Plain(r.HTTP)
 	if notAccepted == nil {
 		notAccepted = r.WriteJSON(f, int(s.Code), s)

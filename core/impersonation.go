@@ -18,10 +18,9 @@ import (
 	"stele.dev/stele/core/status"
 )
 
-// impersonation pins the tip, unless the request was sent back with a newer one, and
-// puts those that the request's headers name in the place of who sent it, if the
-// tip's policy lets them: each of user, groups, uid and extra is authorized. The rules
-// are upstream's, from k8s.io/apiserver; but nobody is larger that way than who says who they are.
+// impersonation pins the tip, unless the request was sent back with a newer one, and sets the user to the one in the
+// impersonation headers. The tip's policy must allow each of the user, groups, uid and extra. The rules are those of
+// k8s.io/apiserver, but the user's size is bounded as in authentication.
 func (p *Pipeline) impersonation(ctx context.Context, r *Request) error {
 	if r.Tip == nil {
 		r.Tip = p.committer.Tip()
@@ -35,8 +34,8 @@ func (p *Pipeline) impersonation(ctx context.Context, r *Request) error {
 	filter := impersonation.WithImpersonation(http.HandlerFunc(func(_ http.ResponseWriter, q *http.Request) {
 		as, _ = request.UserFrom(q.Context())
 	}), r.Tip.Policy.Authorizer(), statusCodecs)
-	q := r.HTTP.Clone(request.WithUser(ctx, r.Requester)) // the headers are needed again if it is sent back
-	q.Header.Del("Accept")                                // what it says is read here
+	q := r.HTTP.Clone(request.WithUser(ctx, r.Requester)) // a copy: the next round needs the headers, too
+	q.Header.Del("Accept")                                // the Status is decoded below, as JSON
 	var refusal refusal
 	filter.ServeHTTP(&refusal, q)
 	if as == nil {
@@ -49,6 +48,7 @@ func (p *Pipeline) impersonation(ctx context.Context, r *Request) error {
 	return nil
 }
 
+// impersonates reports whether the headers ask for impersonation.
 func impersonates(h http.Header) bool {
 	for name := range h {
 		if name == authenticationv1.ImpersonateUserHeader || name == authenticationv1.ImpersonateGroupHeader ||
@@ -66,7 +66,7 @@ var statusCodecs = func() runtime.NegotiatedSerializer {
 	return serializer.NewCodecFactory(scheme).WithoutConversion()
 }()
 
-// refusal takes the Status that a filter answers with.
+// refusal is a ResponseWriter that keeps the Status of a refused impersonation.
 type refusal struct {
 	header http.Header
 	body   bytes.Buffer

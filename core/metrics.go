@@ -15,7 +15,7 @@ import (
 	"stele.dev/stele/schemas/workers"
 )
 
-// metrics are those of the pipeline.
+// metrics has the pipeline's metrics and the handler of /metrics.
 type metrics struct {
 	*requestMetrics
 	handler http.Handler
@@ -45,15 +45,15 @@ func newMetrics(registry *prometheus.Registry, c *commit.Committer, past *histor
 	registry.MustRegister(m.total, m.duration, m.running, stages,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		gauge("stele_log_revision", "Revision of the log's tip, as far as it is known here.", func() float64 { return float64(c.Tip().Revision()) }),
-		gauge("stele_history_revision", "Revision that the history has come to; what it lacks to stele_log_revision is how far it is behind.", func() float64 { return float64(past.Revision()) }),
-		gauge("stele_history_stuck", "1 if something keeps the history from following the log, as a disk that is full: the server's log says what.", func() float64 {
+		gauge("stele_history_revision", "Newest revision in the history. The difference to stele_log_revision is how far it is behind.", func() float64 { return float64(past.Revision()) }),
+		gauge("stele_history_stuck", "1 if the history cannot follow the log, for example because the disk is full; the server's log has the reason.", func() float64 {
 			if past.Health() != nil {
 				return 1
 			}
 			return 0
 		}),
 		gauge("stele_policy_revision", "Revision at which the policy in force was activated.", func() float64 { return float64(c.Tip().PolicyRevision()) }),
-		gauge("stele_log_unconfirmed_seconds", "For how long the tip has not been known to be the log's.", func() float64 { return c.Unconfirmed().Seconds() }),
+		gauge("stele_log_unconfirmed_seconds", "Seconds since the log last confirmed the tip.", func() float64 { return c.Unconfirmed().Seconds() }),
 	)
 	if evaluators != nil {
 		counter := func(name, help string, value func(workers.Stats) uint64) prometheus.Collector {
@@ -69,8 +69,8 @@ func newMetrics(registry *prometheus.Registry, c *commit.Committer, past *histor
 	return m
 }
 
-// ofAccess leaves of what Kubernetes' libraries measure what their authenticators and authorizers do, under the names
-// that kube-apiserver has for it.
+// ofAccess filters the metrics of Kubernetes' libraries: it keeps those about authentication and authorization, which
+// have the same names in kube-apiserver.
 func ofAccess[F interface{ GetName() string }](gather func() ([]F, error)) func() ([]F, error) {
 	prefixes := []string{"apiserver_authentication_", "authentication_", "apiserver_client_certificate_", "apiserver_authorization_"}
 	return func() ([]F, error) {

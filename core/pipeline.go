@@ -7,14 +7,12 @@ import (
 	"net/http"
 	"runtime/debug"
 	"slices"
-	"stele.dev/stele/core/access"
-	"stele.dev/stele/core/definitions"
-	"stele.dev/stele/core/tokenrequest"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/version"
+	"stele.dev/stele/core/access"
 	"stele.dev/stele/core/activation"
 	"stele.dev/stele/core/authn"
 	"stele.dev/stele/core/blame"
@@ -22,6 +20,7 @@ import (
 	"stele.dev/stele/core/call"
 	"stele.dev/stele/core/changes"
 	"stele.dev/stele/core/commit"
+	"stele.dev/stele/core/definitions"
 	"stele.dev/stele/core/explain"
 	"stele.dev/stele/core/parts"
 	"stele.dev/stele/core/past"
@@ -31,6 +30,7 @@ import (
 	"stele.dev/stele/core/reviews"
 	"stele.dev/stele/core/status"
 	"stele.dev/stele/core/surface"
+	"stele.dev/stele/core/tokenrequest"
 	"stele.dev/stele/core/tokens"
 	"stele.dev/stele/core/turns"
 	"stele.dev/stele/core/virtual"
@@ -39,20 +39,21 @@ import (
 	"stele.dev/stele/schemas/workers"
 )
 
-// path is the life of a request. Nothing else decides the order.
+// path lists the stages of a request. Nothing else decides their order.
 var path = [...]stage{
-	{"connection", always, (*Pipeline).connection},         // what is asked for, within which limits
-	{"authentication", always, (*Pipeline).authentication}, // who is asking
-	{"impersonation", always, (*Pipeline).impersonation},   // in whose name, as of which revision
-	{"authorization", always, (*Pipeline).authorization},   // may they, under the policy in force
-	{"decode", writes, (*Pipeline).decode},                 // the object that is meant: decoded, pruned, defaulted
-	{"schema", writes, (*Pipeline).schema},                 // is it what its kind allows
-	{"conditions", writes, (*Pipeline).conditions},         // does it meet the conditions under which they may
-	{"validation", writes, (*Pipeline).validation},         // is it what the policy's rules allow
-	{"commit", writes, (*Pipeline).commit},                 // the only stage that changes the world
-	{"answer", reads, (*Pipeline).answer},                  // get, list, watch, what is not about objects, and what is about many
+	{"connection", always, (*Pipeline).connection},         // what the request asks for, and its limits
+	{"authentication", always, (*Pipeline).authentication}, // who sent it
+	{"impersonation", always, (*Pipeline).impersonation},   // as which user, at which revision
+	{"authorization", always, (*Pipeline).authorization},   // may the user do it, under the policy in force
+	{"decode", writes, (*Pipeline).decode},                 // the object: decoded, patched, pruned, defaulted
+	{"schema", writes, (*Pipeline).schema},                 // is it valid for its kind
+	{"conditions", writes, (*Pipeline).conditions},         // does it meet the conditions of the grant
+	{"validation", writes, (*Pipeline).validation},         // do the policy's admission rules allow it
+	{"commit", writes, (*Pipeline).commit},                 // the only stage that changes state
+	{"answer", reads, (*Pipeline).answer},                  // reads, virtual resources, other paths, and deletes of collections
 }
 
+// stage is one step of the pipeline.
 type stage struct {
 	name string
 	when span
@@ -68,18 +69,16 @@ const (
 	reads
 )
 
-// maxRounds bounds how often a request is sent back. Each time, another write got in
-// between.
+// maxRounds bounds how often a request is sent back because of conflicts.
 const maxRounds = 32
 
-// run takes the request along the path. What bends it stands here: reads skip the
-// stages of writes and the other way round; a write that lost against another goes
-// back, to impersonation if the policy has changed, else to decode, and from then on
-// takes its turn with others that lost at the same object; and what is refused is refused
-// on a confirmed tip.
+// run takes a request through its stages.
 func (p *Pipeline) run(r *Request) error { return p.runFrom(r, "connection") }
 
-// runFrom takes a request along that has come as far as a stage.
+// runFrom takes a request through its stages, from the named one on. Reads skip the stages of writes, and writes
+// those of reads. A write that meets a conflict goes back, to impersonation if the policy has changed, else to
+// decode; from then on it takes turns with other writes of the object that met conflicts. A refusal is final only on
+// a confirmed tip.
 func (p *Pipeline) runFrom(r *Request, stage string) error {
 	rounds := 0
 	defer r.endTurn()
@@ -91,7 +90,7 @@ func (p *Pipeline) runFrom(r *Request, stage string) error {
 		}
 		r.Stage = s.name
 		start := time.Now()
-		ctx := r.HTTP.Context() // the connection stage bounds it
+		ctx := r.HTTP.Context() // the stage connection sets its deadline
 		err := ctx.Err()
 		if err == nil {
 			err = s.run(p, ctx, r)
@@ -134,8 +133,7 @@ func (p *Pipeline) runFrom(r *Request, stage string) error {
 	return nil
 }
 
-// confirmRefusal returns a newer tip on which a refused request is to be decided
-// again, or nil if the one that it was refused on will do.
+// confirmRefusal returns a newer tip on which a refused request is decided again, or nil if the refusal is final.
 func (p *Pipeline) confirmRefusal(ctx context.Context, r *Request) (*commit.Tip, error) {
 	if r.Tip == nil || r.Confirmed || r.Stage == "answer" || r.Sent {
 		return nil, nil
@@ -151,6 +149,7 @@ func (p *Pipeline) confirmRefusal(ctx context.Context, r *Request) (*commit.Tip,
 	return tip, nil
 }
 
+// index returns the position of a stage in path.
 func index(name string) int {
 	for i := range path {
 		if path[i].name == name {
@@ -160,7 +159,7 @@ func index(name string) int {
 	panic("core: no stage " + name)
 }
 
-// Pipeline answers requests. It is safe for concurrent use.
+// Pipeline is the handler of the API. It is safe for concurrent use.
 type Pipeline struct {
 	committer     *commit.Committer
 	authenticator *authn.Authenticator
@@ -174,11 +173,12 @@ type Pipeline struct {
 	turns         turns.ByObject
 	largeWrites   turns.Turns
 	largeReviews  turns.Turns
-	// resume is runFrom, for stages that run requests of their own: Go would call a direct reference a cycle.
+	// resume is runFrom, for stages that run requests of their own. Go rejects a direct call as an initialization
+	// cycle.
 	resume func(r *Request, from string) error
 }
 
-// The types of [Options] that packages below define.
+// The types of [Options] that other packages define.
 type (
 	Check       = surface.Check
 	Compile     = activation.Compile
@@ -189,28 +189,26 @@ type (
 type Options struct {
 	Committer *commit.Committer
 	Log       eventlog.Reader
-	// History answers for the past.
+	// History answers reads of past revisions.
 	History       *history.Store
 	Authenticator *authn.Authenticator
-	// Tokens issues those of service accounts; nil if nobody does.
+	// Tokens issues tokens of service accounts; nil to issue none.
 	Tokens  *tokens.ServiceAccounts
 	Logger  *slog.Logger
 	Version version.Info
-	// Compile is for policies that clients push; nil if that is not served.
+	// Compile compiles policies that clients push; nil to refuse such policies.
 	Compile Compile
-	// Parts keeps what is uploaded of large policies; nil if nothing may be.
+	// Parts stores the uploaded parts of large policies; nil to refuse uploads.
 	Parts *parts.Store
-	// Enforceable tells why such a policy cannot be enforced here; nil if all can.
+	// Enforceable returns why a pushed policy cannot be enforced here; nil if every policy can.
 	Enforceable Enforceable
-	// Metrics is where the pipeline's own are registered and served from, with those of others; nil
-	// for a registry of its own.
+	// Metrics is the registry of all metrics that /metrics serves; nil for a new one.
 	Metrics *prometheus.Registry
-	// Evaluators are those of the policies in force, to be measured; nil if nothing is.
+	// Evaluators are the workers that evaluate CUE, for their metrics; nil for no such metrics.
 	Evaluators *workers.Pool
-	// Memory is how many bytes this process may take, by which bodies of requests are bounded; 0 if
-	// there is no limit.
+	// Memory is how many bytes this process may use, which bounds request bodies; 0 for no limit.
 	Memory int64
-	// Checks are what /readyz and /livez ask, beside the pipeline's own.
+	// Checks are further health checks, for /readyz and /livez.
 	Checks []Check
 }
 
@@ -237,7 +235,7 @@ func New(o Options) *Pipeline {
 	return p
 }
 
-// newTable returns the virtual resources. A new one is a row here.
+// newTable returns the table of virtual resources. A new resource is a row here.
 func (p *Pipeline) newTable(o Options) *virtual.Table {
 	rows := []*virtual.Resource{
 		activation.New(activation.Options{Reader: p.reader, Log: o.Log, Compile: o.Compile, Parts: o.Parts, Enforceable: o.Enforceable}),
@@ -256,10 +254,10 @@ func (p *Pipeline) newTable(o Options) *virtual.Table {
 	return virtual.NewTable(rows...)
 }
 
-// NotReady makes /readyz fail. Requests go on as before.
+// NotReady makes /readyz fail. Other requests are served as before.
 func (p *Pipeline) NotReady() { p.surface.NotReady() }
 
-// Drain ends all watches, each with a bookmark if its client takes any. Other requests go on as before.
+// Drain ends all watches, each with a bookmark if its client accepts bookmarks. Other requests are served as before.
 func (p *Pipeline) Drain() { p.reader.Drain() }
 
 // newRequest returns a request of a call.
@@ -276,7 +274,7 @@ func (p *Pipeline) ServeHTTP(w http.ResponseWriter, h *http.Request) {
 	if said == "" {
 		said = uuid.NewString()
 	}
-	r.AuditID = said[:min(len(said), 64)] // what is kept is bounded, as upstream
+	r.AuditID = said[:min(len(said), 64)] // as upstream
 	header := w.Header()
 	header.Set("Audit-Id", said)
 	header.Set("Cache-Control", "no-cache, private")
@@ -300,7 +298,8 @@ func (p *Pipeline) ServeHTTP(w http.ResponseWriter, h *http.Request) {
 	}
 }
 
-// panicked is the answer to a request that panicked, to be asked for where that is recovered.
+// panicked logs a panic and returns the error for the client. It must run where the panic is recovered, to log its
+// stack.
 func (p *Pipeline) panicked(r *Request, v any) error {
 	p.logger.Error("a request panicked", "auditID", r.AuditID, "stage", r.Stage, "method", r.HTTP.Method, "path", r.HTTP.URL.Path, "panic", v, "stack", string(debug.Stack()))
 	return status.PanicStatus()

@@ -9,21 +9,20 @@ import (
 	"stele.dev/stele/policy"
 )
 
-// Request is one request on its way through the pipeline. It belongs to the goroutine
-// that serves it.
+// Request is one request and its state in the pipeline. It belongs to the goroutine that serves it.
 type Request struct {
 	call.Call
-	edit.Draft // of a write: decode fills it in
+	edit.Draft // the object of a write; decode sets it
 
 	// authorization
 	row        *virtual.Resource // the virtual resource that the request is about; nil for stored objects and paths
-	item       string            // the name of the object, where the request deletes one object of a collection
-	authorized *policy.Decision  // the policy's decision, which may depend on the object
-	creating   *policy.Decision  // of an update that creates: that it may create
+	item       string            // the object's name, if this request deletes one object of a collection
+	authorized *policy.Decision  // the policy's decision before conditions; it may depend on the object
+	creating   *policy.Decision  // the decision about create, if an update creates its object; conditions sets it
 
-	write     virtual.Write      // of a virtual resource that takes writes
-	admission []*logpb.Admission // what validation found
+	write     virtual.Write      // the write of a virtual resource; decode sets it
+	admission []*logpb.Admission // the findings of admission rules; validation sets it
 
 	turn  func()         // ends the request's turn at its object; nil if it has none
-	trace *explain.Trace // of a request that is explained
+	trace *explain.Trace // the explanation; nil if the request is not explained
 }

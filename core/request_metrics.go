@@ -13,28 +13,29 @@ import (
 	"stele.dev/stele/core/virtual"
 )
 
-// requestMetrics are kube-apiserver's of requests: their names, labels, values of labels, and buckets, so that dashboards
-// and alerts made for it work. A test holds them to k8s.io/apiserver/pkg/endpoints/metrics.
+// requestMetrics has kube-apiserver's metrics of requests, with the same names, labels and buckets, so that existing
+// dashboards and alerts work. A test compares them with k8s.io/apiserver/pkg/endpoints/metrics.
 type requestMetrics struct {
 	total    *prometheus.CounterVec
 	duration *prometheus.HistogramVec
 	running  *prometheus.GaugeVec
-	// by remembers the instruments of a combination of labels.
+	// by caches the instruments of each combination of labels.
 	by sync.Map // labels -> *instruments
 }
 
-// labels are kube-apiserver's, but for the component.
+// labels are the labels of kube-apiserver's metrics, without the component.
 type labels struct {
 	verb, dryRun, group, version, resource, subresource, scope string
 	code                                                       int
 }
 
+// instruments are the metrics of one combination of labels.
 type instruments struct {
 	total    prometheus.Counter
 	duration prometheus.Observer
 }
 
-// requestBuckets are upstream's.
+// requestBuckets are kube-apiserver's buckets, in seconds.
 var requestBuckets = []float64{0.005, 0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.25, 1.5, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30, 45, 60}
 
 func newRequestMetrics() *requestMetrics {
@@ -53,7 +54,7 @@ func newRequestMetrics() *requestMetrics {
 	}
 }
 
-// request counts a request that has been answered.
+// request counts an answered request and its duration.
 func (m *requestMetrics) request(c *call.Call, t *virtual.Table) {
 	i := m.instruments(labelsOf(c, t))
 	i.total.Inc()
@@ -73,7 +74,7 @@ func (m *requestMetrics) instruments(l labels) *instruments {
 	return i
 }
 
-// watching counts a watch; the result ends it.
+// watching counts a running watch until done is called.
 func (m *requestMetrics) watching(c *call.Call) (done func()) {
 	l := labelsOf(c, nil)
 	g := m.running.WithLabelValues(endpoints.MethodWatch, l.group, l.version, l.resource, l.subresource, l.scope, endpoints.APIServerComponent)
@@ -81,8 +82,8 @@ func (m *requestMetrics) watching(c *call.Call) (done func()) {
 	return g.Dec
 }
 
-// labelsOf returns the labels of a call. It names only resources that are served, because clients can send any number
-// of names. Without a table the call is known to be of a resource.
+// labelsOf returns the labels of a call. It names only served resources, because clients can send any number of other
+// names. A nil table means that the call is known to be about a resource.
 func labelsOf(c *call.Call, t *virtual.Table) labels {
 	l := labels{verb: verbOfMethod(c.HTTP.Method), dryRun: dryRunOf(c.HTTP), code: c.W.Code}
 	switch {
@@ -98,7 +99,7 @@ func labelsOf(c *call.Call, t *virtual.Table) labels {
 	return l
 }
 
-// verbOf is what upstream calls the verb of a request for a resource.
+// verbOf returns kube-apiserver's verb label of a request for a resource.
 func verbOf(c *call.Call) string {
 	switch c.Info.Verb {
 	case "get":
@@ -129,10 +130,10 @@ func verbOfMethod(method string) string {
 	case http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete:
 		return method
 	}
-	return endpoints.OtherRequestMethod // of which there are any number
+	return endpoints.OtherRequestMethod // one label, because clients can send any method
 }
 
-// scopeOf is upstream's: one object, those of a namespace, or all.
+// scopeOf returns kube-apiserver's scope label: one object, the objects of a namespace, or all.
 func scopeOf(c *call.Call) string {
 	switch verb := c.Info.Verb; {
 	case verb == "create", c.Info.Name != "" && verb != "list" && verb != "watch" && verb != "deletecollection":
@@ -143,7 +144,7 @@ func scopeOf(c *call.Call) string {
 	return "cluster"
 }
 
-// dryRunOf is the value of the parameter.
+// dryRunOf returns the dry_run label: the value of the query parameter.
 func dryRunOf(r *http.Request) string {
 	if !strings.Contains(r.URL.RawQuery, "dryRun") {
 		return ""

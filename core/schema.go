@@ -15,8 +15,8 @@ import (
 	"stele.dev/stele/schemas/program"
 )
 
-// schema holds the object against its kind: metadata by upstream's rules, all else by
-// the policy's. Everything that is wrong is said at once.
+// schema validates the object: its metadata by Kubernetes' rules, and the rest by the schema of its kind. It reports
+// all errors at once.
 func (p *Pipeline) schema(ctx context.Context, r *Request) error {
 	if r.write != nil {
 		return r.write.Validate(ctx)
@@ -39,7 +39,7 @@ func (p *Pipeline) schema(ctx context.Context, r *Request) error {
 		errs = append(errs, metadata.ValidateCoreFinalizers(o.Meta, r.OldMeta)...)
 	}
 	var found field.ErrorList
-	if r.OldMeta == nil || kind.Builtin { // of which upstream excuses nothing
+	if r.OldMeta == nil || kind.Builtin { // upstream does not ratchet built-in kinds
 		found = r.Kind.Program.Validate(o.Content)
 	} else {
 		found = r.Kind.Program.ValidateUpdate(o.Content, r.OldContent)
@@ -76,7 +76,7 @@ func (p *Pipeline) schema(ctx context.Context, r *Request) error {
 	return nil
 }
 
-// validated is what rules of built-in kinds look at of the metadata.
+// validated returns the metadata that the rules of built-in kinds read.
 func validated(meta *metav1.ObjectMeta) map[string]any {
 	m := map[string]any{"name": meta.Name, "namespace": meta.Namespace}
 	if len(meta.Annotations) > 0 {
@@ -92,8 +92,8 @@ func validated(meta *metav1.ObjectMeta) map[string]any {
 	return m
 }
 
-// schemaRules holds the object against the rules in CEL of its schema, if it is sound
-// enough for them, as upstream does.
+// schemaRules evaluates the CEL rules of the schema. As in kube-apiserver, it skips them if earlier errors leave the
+// object too incomplete.
 func (r *Request) schemaRules(ctx context.Context, errs field.ErrorList) field.ErrorList {
 	for _, e := range errs {
 		switch e.Type {
@@ -114,8 +114,8 @@ func (r *Request) schemaRules(ctx context.Context, errs field.ErrorList) field.E
 	return found
 }
 
-// typeError is upstream's answer to a value in a built-in kind that it cannot even
-// decode: one of the wrong type, a time or base64 that is none. nil if it can.
+// typeError returns kube-apiserver's error if a value of a built-in kind cannot be decoded into its Go type, for
+// example a malformed time.
 func (r *Request) typeError() error {
 	gvk := r.Kind.GroupVersionKind()
 	text, err := canonical.Object(gvk.GroupVersion().String(), gvk.Kind, r.Object.Meta, r.Object.Content)

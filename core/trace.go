@@ -9,17 +9,17 @@ import (
 	"stele.dev/stele/core/explain"
 )
 
-// note notes what the stage that ran says, if the request is explained.
+// note adds the verdict of the stage that ran to the explanation, if there is one.
 func (r *Request) note(err error) {
 	if r.trace != nil {
 		r.trace.Note(&r.Call, r.authorized, err)
 	}
 }
 
-// ends reports whether the request is explained and no later stage is asked about.
+// ends reports whether the explanation ends with this stage.
 func (r *Request) ends() bool { return r.trace != nil && r.trace.Ends(r.Stage) }
 
-// Explain implements [explain.Runner].
+// Explain implements [explain.Runner]: it runs a request as a dry run, and returns the verdict of each stage.
 func (p *Pipeline) Explain(ctx context.Context, asker *call.Call, q *http.Request, authorizeOnly *request.RequestInfo, t *explain.Trace) explain.Status {
 	r := newRequest(call.Call{HTTP: q, W: call.NewDiscard(), AuditID: asker.AuditID, Received: asker.Received, Explained: true, Requester: asker.User, Tip: asker.Tip, Confirmed: asker.Confirmed})
 	r.trace = t
@@ -42,7 +42,7 @@ func (p *Pipeline) Explain(ctx context.Context, asker *call.Call, q *http.Reques
 	return s
 }
 
-// onlyAuthorize runs the stages that decide about a verb which no request has, but rules can name.
+// onlyAuthorize runs the stages up to authorization, for a verb that rules can name but no request has.
 func (p *Pipeline) onlyAuthorize(ctx context.Context, r *Request) error {
 	for _, s := range []stage{{"authentication", always, (*Pipeline).authentication}, {"impersonation", always, (*Pipeline).impersonation}, {"authorization", always, (*Pipeline).authorized}} {
 		r.Stage = s.name
@@ -55,10 +55,10 @@ func (p *Pipeline) onlyAuthorize(ctx context.Context, r *Request) error {
 	return nil
 }
 
-// remember keeps why a request was refused.
+// remember stores why a request was refused, so that the refusal can be explained later.
 func (p *Pipeline) remember(r *Request, err error) {
 	if r.Info == nil || r.Requester == nil {
-		return // nothing is known of what was asked, or by whom
+		return // the request or its user is not known
 	}
 	e := explain.OfRefusal(&r.Call, err)
 	last := index(r.Stage)

@@ -15,8 +15,8 @@ import (
 	"stele.dev/stele/policy"
 )
 
-// validation holds the write against the rules of validating admission. What refuses it is
-// said all at once; what warns goes into the answer, and what audits into the event.
+// validation evaluates the admission rules of the policy. It reports all refusals at once. Warnings go into the
+// answer, and all findings into the event.
 func (p *Pipeline) validation(ctx context.Context, r *Request) error {
 	r.admission, r.SawNamespace = nil, nil
 	if r.write != nil || !r.Kind.Admits(r.Info.Subresource, r.operation()) {
@@ -53,6 +53,7 @@ func (p *Pipeline) validation(ctx context.Context, r *Request) error {
 	return nil
 }
 
+// operation returns the admission operation of the write.
 func (r *Request) operation() policy.Operation {
 	switch {
 	case r.Creates():
@@ -63,7 +64,7 @@ func (r *Request) operation() policy.Operation {
 	return policy.Update
 }
 
-// namespaceObject is the namespace that the request is in, nil if it is in none.
+// namespaceObject returns the namespace of the request; nil if it has none, or if that does not exist.
 func (r *Request) namespaceObject() *policy.Object {
 	if r.Key.Namespace == "" {
 		return nil
@@ -74,11 +75,12 @@ func (r *Request) namespaceObject() *policy.Object {
 	}
 	meta, content, err := call.DecodeStored(o.JSON)
 	if err != nil {
-		panic(err) // the server wrote it
+		panic(err) // the server wrote this text itself
 	}
 	return &policy.Object{Meta: meta, Content: content}
 }
 
+// place returns the suffix of a message that names the line of a rule.
 func place(source string) string {
 	if source == "" {
 		return ""
@@ -86,8 +88,8 @@ func place(source string) string {
 	return " (" + source + ")"
 }
 
-// notAdmitted is upstream's answer to what a ValidatingAdmissionPolicy refuses, with the
-// rule's id and its place.
+// notAdmitted returns the error for refused findings. It is that of a ValidatingAdmissionPolicy, with the id and the
+// line of each rule.
 func (r *Request) notAdmitted(refused []*policy.Finding) error {
 	texts := make([]string, len(refused))
 	causes := make([]metav1.StatusCause, len(refused))

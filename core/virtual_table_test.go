@@ -9,7 +9,7 @@ import (
 	"stele.dev/stele/core/virtual"
 )
 
-// request is a method at a path of a row's resource, and the verb that it means.
+// rowRequest is a method at a path of a row's resource, and the verb that it means.
 type rowRequest struct{ verb, method, path string }
 
 // requestsOf returns requests of all verbs at the paths of a row's resource.
@@ -42,6 +42,7 @@ func TestEveryRowOfTheTableIsServedAsItSays(t *testing.T) {
 		t.Fatalf("only %d rows", len(rows))
 	}
 	discovered := s.discovered(t)
+	at := "/at/" + s.do(http.MethodGet, widgetsPath, "").field("metadata", "resourceVersion").(string)
 	for _, row := range rows {
 		t.Run(row.Name, func(t *testing.T) {
 			root := "/apis/" + row.Group + "/" + row.Version
@@ -61,7 +62,7 @@ func TestEveryRowOfTheTableIsServedAsItSays(t *testing.T) {
 			verbs := slices.Concat(row.Verbs, row.Unlisted)
 			refusesWrites := row.Described != nil // with a reason, and not with 405
 			for _, q := range requestsOf(row) {
-				now, then := s.do(q.method, q.path, "{}"), s.do(q.method, "/at/1"+q.path, "{}")
+				now, then := s.do(q.method, q.path, "{}"), s.do(q.method, at+q.path, "{}")
 				taken := slices.Contains(verbs, q.verb) || refusesWrites
 				if is := now.code != http.StatusMethodNotAllowed; is != taken {
 					t.Errorf("%s %s: %v, but its verbs are %v", q.method, q.path, now, verbs)
@@ -72,10 +73,10 @@ func TestEveryRowOfTheTableIsServedAsItSays(t *testing.T) {
 				read := row.Write == nil || q.verb == "get" || q.verb == "list"
 				refused := row.Past == virtual.Refuses || !read
 				if is := then.code == http.StatusMethodNotAllowed && strings.Contains(string(then.body), "this is the past"); is != refused {
-					t.Errorf("%s /at/1%s: %v", q.method, q.path, then)
+					t.Errorf("%s %s%s: %v", q.method, at, q.path, then)
 				}
 				if row.Past == virtual.AsToday && then.code != now.code {
-					t.Errorf("%s /at/1%s: %v, today: %v", q.method, q.path, then, now)
+					t.Errorf("%s %s%s: %v, today: %v", q.method, at, q.path, then, now)
 				}
 			}
 		})

@@ -8,47 +8,48 @@ import (
 	"stele.dev/stele/policy/wording"
 )
 
-// Request is what an authorization decision is about.
+// Request is a request to be authorized.
 type Request struct {
 	User   string
 	UID    string
 	Groups []string
 	Extra  map[string][]string
 	Verb   string
-	// IsResource tells which of the fields below count.
+	// IsResource reports whether the request is for a resource. If not, it is for Path.
 	IsResource  bool
 	Group       string
-	Version     string // only conditions look at it
+	Version     string // read by conditions only
 	Resource    string
 	Subresource string
-	Namespace   string // "" if not namespaced, or in all namespaces
+	Namespace   string // "" if the resource is not namespaced, or for all namespaces
 	Name        string
-	Path        string // of requests for no resource
-	// Selectors of lists, watches and deletions of collections; nil if there are none.
+	Path        string // of a request that is not for a resource
+	// Selectors are those of a list, watch or deletecollection; nil if there are none.
 	Selectors *Selectors
 }
 
-// Decision is the answer to a request, and what made it.
+// Decision is the answer to a request, with the rule or authorizer that gave it.
 type Decision struct {
 	Allowed bool
-	// Denied: a deny refuses it. Otherwise nothing allows it.
+	// Denied is set if a deny refused the request. If neither Allowed nor Denied is set, nothing
+	// granted the request.
 	Denied bool
-	// Authorizer that decided, by its name in the chain.
+	// Authorizer is the name, in the chain, of the authorizer that decided.
 	Authorizer string
-	// Rule is the id of the binding that granted it, or of the deny, and Source its place.
-	// Of an authorizer outside of the policy it is its name.
+	// Rule is the id of the binding or deny that decided, and Source its position. For an authorizer
+	// outside of the policy, Rule is its name.
 	Rule   string
 	Source string
-	// Reason says the same to people.
+	// Reason explains the decision to the user.
 	Reason string
-	// Pending is what it comes to if it depends on the object that is written; until that
-	// is known, it is not allowed.
+	// Pending is what remains to be decided once the written object is known. Until then the request
+	// is not allowed.
 	Pending *Pending
-	// Said is what authorizers outside of the policy said, in the order in which they were asked.
+	// Said holds the answers of authorizers outside of the policy, in the order they were asked.
 	Said []Said
 }
 
-// By is what the authorizer that decided said, if that is one outside of the policy; else nil.
+// By returns the answer of the authorizer outside of the policy that decided, or nil.
 func (d *Decision) By() *Said {
 	if i := slices.IndexFunc(d.Said, func(s Said) bool { return s.Authorizer == d.Authorizer }); i >= 0 {
 		return &d.Said[i]
@@ -56,7 +57,7 @@ func (d *Decision) By() *Said {
 	return nil
 }
 
-// mastersGroup may do everything, as in Kubernetes.
+// MastersGroup is the group that may do everything, as in Kubernetes.
 const MastersGroup = "system:masters"
 
 var masters = &Decision{
@@ -66,9 +67,9 @@ var masters = &Decision{
 
 var noOpinion = &Decision{}
 
-// RulesOf lists the rules that are granted to a user in a namespace: those of the
-// user's bindings, then of each group's, in the order of the policy. What is granted on a
-// condition is not among them, see [Policy.Conditional]. The rules MUST NOT be changed.
+// RulesOf returns the rules granted to a user in a namespace: first those of the user's bindings,
+// then those of each group, in the order of the policy. Grants with a condition are left out, see
+// [Policy.Conditional]. The caller must not change the rules.
 func (p *Policy) RulesOf(user string, groups []string, namespace string) []Rule {
 	if slices.Contains(groups, MastersGroup) {
 		return []Rule{
@@ -77,7 +78,7 @@ func (p *Policy) RulesOf(user string, groups []string, namespace string) []Rule 
 		}
 	}
 	var rules []Rule
-	granted := map[string]bool{} // a role counts once
+	granted := map[string]bool{} // lists each role once
 	for i := range p.form.Bindings {
 		b := &p.form.Bindings[i]
 		if b.When != nil || !named(b.Subjects, user, groups) {
@@ -109,13 +110,13 @@ func (p *Policy) RulesOf(user string, groups []string, namespace string) []Rule 
 	return rules
 }
 
-// ruleLister is an [Authorizer] that can list what it allows.
+// ruleLister is an [Authorizer] that can list the rules it allows.
 type ruleLister interface {
 	RulesOf(user string, groups []string, namespace string) []Rule
 }
 
-// Conditional lists what a user is granted on a condition, and what is denied to them:
-// what a list of rules cannot say.
+// Conditional describes the grants of a user that have a condition, and the user's denies. A list of
+// rules cannot contain them.
 func (p *Policy) Conditional(user string, groups []string) (list []string) {
 	if !slices.Contains(groups, MastersGroup) {
 		for i := range p.form.Bindings {
@@ -138,27 +139,27 @@ func (p *Policy) Conditional(user string, groups []string) (list []string) {
 	return list
 }
 
-// named tells whether a user is among subjects.
+// named reports whether subjects contain a user or one of the groups.
 func named(subjects []Subject, user string, groups []string) bool {
 	return slices.ContainsFunc(subjects, func(s Subject) bool {
 		return s.User != "" && s.User == user || s.Group != "" && slices.Contains(groups, s.Group)
 	})
 }
 
-// access holds what each subject was granted, indexed by what is asked for: the
-// cost of a decision does not depend on roles that are about other things.
+// access indexes grants and denies by subject and resource, so that a decision does not get slower
+// with roles for other resources.
 type access struct {
 	subjects
-	denies subjects // what they name is refused
+	denies subjects // their rules refuse requests
 }
 
-// subjects is the index, by who asks.
+// subjects indexes grants by user and by group.
 type subjects struct {
 	users, groups map[string]*grants
 }
 
-// decide returns the decision of the first rule that names what is asked and holds, or
-// nil. Those of which only the object can tell whether they hold are added to pending.
+// decide returns the decision of the first grant that matches the request and holds, or nil. It adds
+// grants whose condition needs the object to pending.
 func (s *subjects) decide(r *Request, pending *[]*grant) *Decision {
 	if d := s.users[r.User].decide(r, pending); d != nil {
 		return d
@@ -171,7 +172,7 @@ func (s *subjects) decide(r *Request, pending *[]*grant) *Decision {
 	return nil
 }
 
-// of returns the rules about a subject, to be added to.
+// of returns the grants of a subject, and creates them if needed.
 func (s *subjects) of(x Subject) *grants {
 	by, name := s.users, x.User
 	if x.Group != "" {
@@ -205,16 +206,16 @@ func newDenies(denies []Deny) (*subjects, error) {
 	return &s, nil
 }
 
-// DenyIndex decides requests by denies alone.
+// DenyIndex decides requests by denies only.
 type DenyIndex struct{ subjects *subjects }
 
-// IndexDenies makes the index of denies.
+// IndexDenies returns the index of denies.
 func IndexDenies(denies []Deny) (*DenyIndex, error) {
 	s, err := newDenies(denies)
 	return &DenyIndex{s}, err
 }
 
-// Decide reports whether a request is denied, or whether that depends on the object.
+// Decide reports whether a request is denied, and whether that depends on the object.
 func (x *DenyIndex) Decide(r *Request) (denied, depends bool) {
 	var pending []*grant
 	d := x.subjects.decide(r, &pending)
@@ -224,26 +225,25 @@ func (x *DenyIndex) Decide(r *Request) (denied, depends bool) {
 type grants struct {
 	byResource map[resourceKey]*placed
 	paths      []*grant
-	// wildcard forms that occur, so that others need not be looked for.
+	// Set if a rule with such a wildcard exists; otherwise the lookup is skipped.
 	anyGroup, anyResource, anySubresource bool
 }
 
-// resourceKey is how rules name resources: "widgets", "widgets/status", "*",
-// "*/status"; group "*" is any.
+// resourceKey is a resource as rules name it: "widgets", "widgets/status", "*", "*/status". The
+// group "*" is any group.
 type resourceKey struct{ group, resource string }
 
-// placed is the grants about one resource by where they hold, so that those about other
-// namespaces and other objects need not be looked at.
+// placed holds the grants for one resource, indexed by namespace and object name.
 type placed struct {
 	grants map[place][]*grant
-	heads  []int // lengths of the places' heads, ascending
-	named  bool  // some places have a name
-	// conditional: some grants depend on what else is known of the request.
+	heads  []int // lengths of the literal prefixes of the places, ascending
+	named  bool  // at least one place has an object name
+	// conditional is set if a grant has a condition, or depends on more than namespace and name.
 	conditional bool
 }
 
-// place is what a pattern of namespaces begins with, up to its first *, and one of the
-// names that a rule lists, if it does.
+// place is the part of a namespace pattern before its first "*", and one of the rule's resource
+// names, if it has any.
 type place struct {
 	head, name string
 	named      bool
@@ -267,13 +267,13 @@ func (p *placed) add(x *grant, names []string) {
 }
 
 func (p *placed) put(x *grant, at place) {
-	if in := p.grants[at]; len(in) == 0 || in[len(in)-1] != x { // two patterns may begin alike
+	if in := p.grants[at]; len(in) == 0 || in[len(in)-1] != x { // two patterns may have the same prefix
 		p.grants[at] = append(in, x)
 	}
 }
 
-// first returns the decision of the first grant that holds for a request, of those that
-// are about the most namespaces first. The receiver may be nil.
+// first returns the decision of the first grant that holds for a request, or nil. Grants for more
+// namespaces come first. The receiver may be nil.
 func (p *placed) first(r *Request, pending *[]*grant) *Decision {
 	if p == nil {
 		return nil
@@ -295,9 +295,9 @@ func (p *placed) first(r *Request, pending *[]*grant) *Decision {
 	return nil
 }
 
-// grant is one rule of a role under one binding, or one of a deny.
+// grant is one rule of a role under one binding, or one rule of a deny.
 type grant struct {
-	condition  *condition // a grant holds if it does, a deny if it does not; nil: always
+	condition  *condition // a grant holds if the condition is true, a deny if it is false; nil: always
 	verbs      verbSet
 	urls       []string
 	namespaces []string
@@ -362,7 +362,7 @@ func (g *grants) add(rule *Rule, namespaces []string, decision *Decision, c *con
 	}
 }
 
-// decide returns the decision of a grant that holds, or nil. The receiver may be nil.
+// decide returns the decision of the first grant that holds, or nil. The receiver may be nil.
 func (g *grants) decide(r *Request, pending *[]*grant) *Decision {
 	if g == nil {
 		return nil
@@ -409,8 +409,8 @@ func first(grants []*grant, r *Request, pending *[]*grant) *Decision {
 	return nil
 }
 
-// holds tells whether a grant or a deny that names the request holds. If only the object
-// can tell, it does not yet, and is added to pending.
+// holds reports whether a grant or deny that matches the request holds. If that depends on the
+// object, holds adds it to pending and returns false.
 func (x *grant) holds(r *Request, pending *[]*grant) bool {
 	switch {
 	case x.condition == nil:
@@ -422,14 +422,13 @@ func (x *grant) holds(r *Request, pending *[]*grant) bool {
 	return x.condition.holds(r) != x.decision.Denied
 }
 
-// inNamespace tells whether one of the patterns is about a namespace. None is about "",
-// which is outside of namespaces, or all of them.
+// inNamespace reports whether a pattern matches a namespace. No pattern but "*" matches "", which
+// stands for cluster-scoped requests and requests for all namespaces.
 func inNamespace(patterns []string, namespace string) bool {
 	return namespace != "" && slices.ContainsFunc(patterns, func(g string) bool { return GlobMatches(g, namespace) })
 }
 
-// globMatches tells whether a name matches a pattern in which * stands for any run
-// of characters.
+// GlobMatches reports whether a name matches a pattern. A "*" stands for any characters.
 func GlobMatches(pattern, name string) bool {
 	head, tail, wild := strings.Cut(pattern, "*")
 	if !wild {
@@ -452,7 +451,8 @@ func GlobMatches(pattern, name string) bool {
 	}
 }
 
-// pathMatches follows upstream: "*" is any path, and a * at the end, or several, any rest.
+// pathMatches compares paths as Kubernetes does: "*" matches every path, and trailing stars match
+// any suffix.
 func pathMatches(pattern, path string) bool {
 	if pattern == "*" || pattern == path {
 		return true
@@ -460,7 +460,7 @@ func pathMatches(pattern, path string) bool {
 	return strings.HasSuffix(pattern, "*") && strings.HasPrefix(path, strings.TrimRight(pattern, "*"))
 }
 
-// verbSet is a bit per well-known verb, and the names of others.
+// verbSet is a set of verbs: a bit for each well-known verb, and a list of the others.
 type verbSet struct {
 	known uint16
 	other []string

@@ -20,50 +20,49 @@ import (
 	"stele.dev/stele/schemas/celtype"
 )
 
-// Operation is what a write does to an object, as admission rules name it.
+// Operation is the kind of write, as admission rules name it.
 type Operation string
 
-// The operations.
+// Operations of admission rules.
 const (
 	Create Operation = "CREATE"
 	Update Operation = "UPDATE"
 	Delete Operation = "DELETE"
 )
 
-// Admission is a write as admission rules see it. It belongs to one goroutine.
+// Admission is a write that admission rules check. It must be used by one goroutine only.
 type Admission struct {
 	Request   *Request
 	Operation Operation
 	DryRun    bool
-	// Object is what is to be written, nil of a delete; Old what is there, nil of a create.
-	// In requests for the scale they are Scales.
+	// Object is the object to be written, nil for a delete. Old is the current object, nil for a
+	// create. For requests to the scale subresource both are Scales.
 	Object, Old *Object
-	// Namespace is that of the object, asked for at most once; it returns nil if the object
-	// has none.
+	// Namespace returns the object's namespace, or nil if it has none. It is called at most once.
 	Namespace func() *Object
-	// Considered, if not nil, is told of each rule and what it makes of the write.
+	// Considered, if not nil, is called with each rule and its verdict.
 	Considered func(Considered)
 
-	object, old, request, namespace any // as CEL sees them
+	object, old, request, namespace any // as CEL values
 	asked                           *Object
 	hasAsked                        bool
 }
 
-// Finding is a validation that does not hold.
+// Finding is a validation that failed.
 type Finding struct {
-	Rule    string // its id
+	Rule    string // id of the rule
 	Source  string // file:line
 	Message string
 	Reason  metav1.StatusReason
-	// Actions are of Deny, Warn and Audit.
+	// Actions are Deny, Warn and Audit.
 	Actions []string
 }
 
-// Denies tells whether the finding refuses the write.
+// Denies reports whether the finding rejects the write.
 func (f *Finding) Denies() bool { return slices.Contains(f.Actions, "Deny") }
 
-// Admit tells what the rules of validating admission find wrong with a write, in the
-// order of their ids. A rule that cannot be evaluated counts as broken.
+// Admit returns the failed admission validations of a write, in the order of their ids. A rule that
+// cannot be evaluated counts as failed.
 func (p *Policy) Admit(ctx context.Context, v *Version, a *Admission) []Finding {
 	if !v.Admits(a.Request.Subresource, a.Operation) {
 		return nil
@@ -84,31 +83,32 @@ func (p *Policy) admit(ctx context.Context, v *Version, a *Admission) (findings 
 	return findings
 }
 
-// Admits tells whether there are rules of validating admission about a write.
+// Admits reports whether an admission rule applies to such writes.
 func (v *Version) Admits(subresource string, operation Operation) bool {
 	return len(v.admission[admissionKey{subresource, operation}]) > 0
 }
 
-// admissionKey is what a version's rules are indexed by.
+// admissionKey is the key of a version's admission rules.
 type admissionKey struct {
 	subresource string
 	operation   Operation
 }
 
-// matchedRule is a rule that is about a version, and the version in which it sees objects.
+// matchedRule is an admission rule that applies to a version, and the version in which it sees
+// objects.
 type matchedRule struct {
 	*admissionRule
 	as *Version
 }
 
-// admissionRule is a Validation made ready to be enforced.
+// admissionRule is a Validation with its expressions loaded.
 type admissionRule struct {
 	*Validation
-	params     any // as CEL sees them
+	params     any // as a CEL value
 	namespaces labels.Selector
 	objects    labels.Selector
 	conditions []*expr.Program
-	variables  map[string]*expr.Program // by "variables.name"
+	variables  map[string]*expr.Program // keyed by "variables.name"
 	checks     []check
 }
 
@@ -158,8 +158,8 @@ func newValidation(r *Validation) (*admissionRule, error) {
 	return v, err
 }
 
-// indexAdmission gives each version the rules about it: what a write costs does not
-// depend on rules for other kinds.
+// indexAdmission gives each version its admission rules, so that a write does not get slower with
+// rules for other kinds.
 func (p *Policy) indexAdmission(rules []Validation) error {
 	for i := range rules {
 		rule, err := newValidation(&rules[i])
@@ -189,10 +189,9 @@ func (p *Policy) indexAdmission(rules []Validation) error {
 	return nil
 }
 
-// version is the one in which a rule sees objects that are written in a version of their
-// kind, nil if it is not about them: that version, if the rule names it, else another one
-// that it names, of the same kind or of one that has the same objects, as with upstream's
-// matchPolicy Equivalent.
+// version returns the version in which a rule sees objects that are written as v, or nil if the rule
+// does not apply. It is v if the rule names v; otherwise another version of the kind, or of an
+// equivalent kind, as with matchPolicy Equivalent in Kubernetes.
 func (m *Match) version(v *Version, subresource string) *Version {
 	if m.resource(v, subresource) {
 		return v
@@ -212,8 +211,8 @@ func (m *Match) version(v *Version, subresource string) *Version {
 	return nil
 }
 
-// resource tells whether a rule is about a resource, by upstream's rules: "*" is any but
-// no subresource, "*/*" and "widgets/*" are any subresource, too.
+// resource reports whether the rule names a resource. As in Kubernetes, "*" is any resource without
+// subresources; "*/*" and "widgets/*" include subresources.
 func (m *Match) resource(v *Version, subresource string) bool {
 	has := func(list []string, name string) bool {
 		return slices.Contains(list, name) || slices.Contains(list, "*")
@@ -227,14 +226,14 @@ func (m *Match) resource(v *Version, subresource string) bool {
 	})
 }
 
-// evaluate adds what a rule finds wrong.
+// evaluate appends the rule's findings.
 func (r *admissionRule) evaluate(vars *admissionVars, findings []Finding) []Finding {
 	ctx, a := vars.ctx, vars.a
 	if !r.selects(vars.v, a) {
 		a.consider(r.ID, r.Source.String(), "does not select it")
 		return findings
 	}
-	var broken *Finding // a condition that cannot be evaluated, unless another one is not met
+	var broken *Finding // the first match condition that failed to evaluate, unless another condition is false
 	for i, c := range r.conditions {
 		at := &r.Match.Conditions[i]
 		switch met, err := c.Bool(ctx, vars, &vars.budget); {
@@ -281,8 +280,9 @@ func (a *Admission) consider(rule, source, verdict string) {
 	}
 }
 
-// selects tells whether the rule's selectors name the write: that of objects the object
-// as it is or as it was, that of namespaces its namespace, and of namespaces themselves.
+// selects reports whether the rule's selectors match a write. The object selector matches the new or
+// the old object. The namespace selector matches the object's namespace, or the object itself if it
+// is a namespace.
 func (r *admissionRule) selects(v *Version, a *Admission) bool {
 	if r.Match.ObjectSelector != nil && !labelled(r.objects, a.Object) && !labelled(r.objects, a.Old) {
 		return false
@@ -306,7 +306,7 @@ func labelled(s labels.Selector, o *Object) bool {
 	return o != nil && s.Matches(labels.Set(o.Meta.Labels))
 }
 
-// AskedNamespace tells whether a rule looked at the namespace.
+// AskedNamespace reports whether a rule read the namespace.
 func (a *Admission) AskedNamespace() bool { return a.hasAsked }
 
 func (a *Admission) inNamespace() *Object {
@@ -316,19 +316,19 @@ func (a *Admission) inNamespace() *Object {
 	return a.asked
 }
 
-// admissionVars are what a rule's expressions can name.
+// admissionVars are the CEL variables of an admission rule.
 type admissionVars struct {
 	ctx    context.Context
 	p      *Policy
 	v      *Version // of the request
-	as     *Version // in which objects are seen
+	as     *Version // in which expressions see objects
 	a      *Admission
 	r      *admissionRule
 	budget expr.Budget
-	known  map[string]any // variables that were evaluated
+	known  map[string]any // variables evaluated so far
 }
 
-// see makes the version one in which expressions see objects.
+// see sets the version in which expressions see objects.
 func (v *admissionVars) see(as *Version) {
 	if v.as != as {
 		v.as = as
@@ -336,7 +336,7 @@ func (v *admissionVars) see(as *Version) {
 	}
 }
 
-// seen is an object of the request as expressions see it.
+// seen returns an object of the request as a CEL value.
 func (v *admissionVars) seen(o *Object) any {
 	if o != nil && v.as.Kind != v.v.Kind {
 		o = &Object{Meta: o.Meta, Content: v.v.Kind.Convert(o.Content, v.as.Kind)}
@@ -387,8 +387,8 @@ func (v *admissionVars) ResolveName(name string) (any, bool) {
 	return value, true
 }
 
-// fields are what admission rules see of the request: the version as which they see the
-// object, and as request... the one that was asked for.
+// fields returns the CEL variable "request". as is the version in which the rule sees the object; v
+// is the version of the request.
 func (a *Admission) fields(v, as *Version) map[string]any {
 	fields := a.Request.fields()
 	kind := func(v *Version) map[string]any {
@@ -418,7 +418,7 @@ func (r *Request) userInfo() user.Info {
 	return &user.DefaultInfo{Name: r.User, UID: r.UID, Groups: r.Groups, Extra: r.Extra}
 }
 
-// requestResource is what the library asks of the request's resource.
+// requestResource adapts a request to the interface of Kubernetes' CEL library.
 type requestResource struct{ *Request }
 
 func (r requestResource) GetName() string { return r.Name }
@@ -431,9 +431,9 @@ func (r requestResource) GetNamespace() string { return r.Namespace }
 
 func (r requestResource) GetSubresource() string { return r.Subresource }
 
-// Authorizer is the policy as Kubernetes' libraries ask it. What depends on the object is
-// not allowed. Each check of an expression asks the whole chain: one that ends in a webhook or a plugin
-// takes what that takes, out of the time that expressions have.
+// Authorizer returns the policy as an authorizer of k8s.io/apiserver. It does not allow requests
+// whose decision depends on the object. Each check of a CEL expression asks the whole chain; the
+// time of webhooks and plugins counts towards the expression's time limit.
 func (p *Policy) Authorizer() authorizer.UnconditionalAuthorizer { return asAuthorizer{p} }
 
 type asAuthorizer struct{ p *Policy }

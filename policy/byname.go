@@ -4,8 +4,8 @@ import (
 	"slices"
 )
 
-// ByName tells whether what [Policy.Authorize] decides on a request for a resource may depend
-// on the name of the object. If not, one decision is that for all names.
+// ByName reports whether the decision of [Policy.Authorize] on a request for a resource may depend
+// on the object's name. If not, one decision serves for all names.
 func (p *Policy) ByName(r *Request) bool {
 	for i := range p.chain {
 		switch l := &p.chain[i]; {
@@ -22,7 +22,7 @@ func (s *subjects) byName(r *Request) bool {
 	return s.users[r.User].byName(r) || slices.ContainsFunc(r.Groups, func(g string) bool { return s.groups[g].byName(r) })
 }
 
-// byName looks at what is about the resource, whatever the verb and the namespace. The
+// byName reports whether a grant for the resource has names, for any verb and namespace. The
 // receiver may be nil.
 func (g *grants) byName(r *Request) bool {
 	if g == nil {

@@ -6,70 +6,60 @@ import (
 	"strings"
 )
 
-// Authorizer decides requests by what is not in the policy: a file of the operator's, a
-// webhook, a plugin. The policy names it, and each replica brings its own. It is safe for
-// concurrent use.
+// Authorizer decides requests outside of the policy: a policy file, a webhook or a plugin. The
+// policy names it; each replica configures it. It is safe for concurrent use.
 type Authorizer interface {
-	// Authorize decides a request. It bounds the time that it takes by itself, and has an
-	// opinion also when it failed: the one that its failure policy says. The request MUST
-	// NOT be changed, or kept.
+	// Authorize decides a request. It limits its own time. If it fails, it returns the opinion that
+	// its failure policy demands. It must not change or keep the request.
 	Authorize(ctx context.Context, r *Request) Opinion
-	// ByName tells whether what it decides may depend on the name of the object.
+	// ByName reports whether its decisions may depend on the object's name.
 	ByName(r *Request) bool
 }
 
-// Opinion is what an [Authorizer] makes of a request.
+// Opinion is the answer of an [Authorizer] to a request.
 type Opinion struct {
 	Verdict Verdict
-	// Reason is for the caller.
+	// Reason is shown to the caller.
 	Reason string
-	// Detail is for who may ask for explanations: what failed, what was not asked.
+	// Detail is shown to users who may read explanations: what failed, or what was not asked.
 	Detail string
-	// Source is the place of what decided, file:line, if it has one.
+	// Source is the position (file:line) of the rule that decided, if there is one.
 	Source string
-	// Program is the checksum of the program that decided, if there is one.
+	// Program is the checksum of the plugin program that decided, if there is one.
 	Program string
-	// Failed opinions are what the failure policy says: the authorizer has none.
+	// Failed is set if the authorizer failed and the opinion is that of its failure policy.
 	Failed bool
 }
 
-// Verdict is what an opinion comes to. The zero value is none.
+// Verdict is the result of an opinion. The zero value is "no opinion".
 type Verdict uint8
 
 // The verdicts.
-//
-// A decision on conditions (KEP-5681; authorizer.ConditionsAwareDecision of k8s.io/apiserver)
-// fits here as one more: the opinion would bring the conditions, each of which allows or denies if
-// it holds for the object. In the chain they are steps of [Pending] like those of rules with a
-// `when` or an `unless`: what comes behind them is asked as well, a read that meets one is refused,
-// and a write is decided in the stage conditions, in the order of the chain. What is missing for it is
-// only whom to ask whether one holds: a step has a program of CEL, and would have to be able to ask its
-// authorizer.
 const (
 	SaysNothing Verdict = iota
 	Allows
 	Denies
 )
 
-// Said is what an authorizer outside of the policy said about a request.
+// Said is the answer of an authorizer outside of the policy to a request.
 type Said struct {
 	Authorizer string
 	Opinion
 }
 
-// The authorizers that a policy is by itself.
+// Names of the authorizers that are part of every policy.
 const (
 	DenyAuthorizer    = "deny"
 	MastersAuthorizer = MastersGroup
 	RBACAuthorizer    = "rbac"
 )
 
-// defaultChain is that of policies that name none.
+// defaultChain is the chain of a policy that names no authorizers.
 var defaultChain = []string{DenyAuthorizer, MastersAuthorizer, RBACAuthorizer}
 
-// chainOf is the order in which authorizers are asked. Who may do everything is known before
-// anything but denies is asked, unless the policy says when: a plugin that fails must not
-// keep out who mends it.
+// Chain returns the order in which authorizers are asked. system:masters is checked right after
+// denies unless the policy says otherwise, so that a failing plugin cannot lock out the
+// administrators who fix it.
 func Chain(names []string) []string {
 	if len(names) == 0 {
 		return defaultChain
@@ -84,24 +74,23 @@ func Chain(names []string) []string {
 	return slices.Insert(slices.Clone(names), at, MastersAuthorizer)
 }
 
-// link is one authorizer of the chain: one that the policy is by itself, by its name, or one that
-// is asked.
+// link is one authorizer of the chain: a built-in one, or one outside of the policy.
 type link struct {
 	name   string
-	asked  Authorizer // nil if the policy is it
-	plugin *Plugin    // nil if it is none
+	asked  Authorizer // nil if built in
+	plugin *Plugin    // nil if not a plugin
 }
 
-// WithAuthorizers returns the policy with those authorizers that it names and is not by
-// itself, as find has them. One that is not found refuses what it is asked: a policy that
-// cannot be enforced opens nothing.
+// WithAuthorizers returns a copy of the policy with its outside authorizers, as find returns them.
+// An authorizer that find does not know refuses every request: a policy that cannot be enforced must
+// not grant access.
 func (p *Policy) WithAuthorizers(find func(name string) Authorizer) *Policy {
 	bound := *p
 	bound.chain = newChain(p.form, find)
 	return &bound
 }
 
-// Outside are the authorizers that the policy names and is not by itself, in their order.
+// Outside returns the names of the chain's authorizers that are outside of the policy, in order.
 func (f *Form) Outside() (names []string) {
 	for _, name := range f.Authorizers {
 		if !BuiltinAuthorizer(name) {
@@ -111,7 +100,7 @@ func (f *Form) Outside() (names []string) {
 	return names
 }
 
-// Outside are the bound authorizers of the chain that the policy is not by itself, in their order.
+// Outside returns the chain's authorizers that are outside of the policy, in order.
 func (p *Policy) Outside() (list []Authorizer) {
 	for i := range p.chain {
 		if x := p.chain[i].asked; x != nil {
@@ -140,7 +129,7 @@ func newChain(f *Form, find func(name string) Authorizer) []link {
 	return chain
 }
 
-// missing is an authorizer that this replica does not have.
+// missing is an authorizer that this replica does not have. It fails every request.
 type missing string
 
 func (m missing) Authorize(context.Context, *Request) Opinion {
@@ -149,12 +138,12 @@ func (m missing) Authorize(context.Context, *Request) Opinion {
 
 func (missing) ByName(*Request) bool { return false }
 
-// Authorize decides a request: the first authorizer of the chain that allows or denies it does.
-// Where one depends on the object that is written, those behind it are asked as well. The
-// decision is shared: it MUST NOT be changed.
+// Authorize decides a request by the first authorizer of the chain that allows or denies it. If an
+// authorizer's answer depends on the written object, the later ones are asked as well. The decision
+// is shared: the caller must not change it.
 func (p *Policy) Authorize(ctx context.Context, r *Request) *Decision {
 	var d *Decision
-	var pending []*grant // of which only the object can tell whether they hold, in the order of the chain
+	var pending []*grant // grants whose conditions need the object, in the order of the chain
 	var said []Said
 	for i := range p.chain {
 		l := &p.chain[i]
@@ -186,7 +175,7 @@ func (p *Policy) Authorize(ctx context.Context, r *Request) *Decision {
 	return d
 }
 
-// conclude is the decision of a chain that did not end in what the policy has at hand.
+// conclude returns the decision if no authorizer decided: pending ones, or nothing.
 func conclude(r *Request, d *Decision, pending []*grant, said []Said) *Decision {
 	var reasons []string
 	for i := range said {
@@ -207,27 +196,29 @@ func conclude(r *Request, d *Decision, pending []*grant, said []Said) *Decision 
 	return &c
 }
 
-// Turn is waited for before an authorizer outside of a policy is asked, and lasts until done is called.
+// Turn waits until an authorizer outside of the policy may be asked. The turn ends when done is
+// called.
 type Turn func(context.Context) (done func(), err error)
 
 type turnKey struct{}
 
-// InTurn returns a context in which authorizers outside of a policy are asked in turns, for decisions that can wait
-// where many come at once: who has no turn refuses.
+// InTurn returns a context whose decisions wait for a turn before they ask an outside authorizer. It
+// is for many decisions at once that can wait. A decision that gets no turn is a refusal.
 func InTurn(ctx context.Context, t Turn) context.Context {
 	return context.WithValue(ctx, turnKey{}, t)
 }
 
 type explainKey struct{}
 
-// Explain returns a context for decisions that are made to be explained: nobody waits for what they allow, and so authorizers
-// outside of a policy that have no say are waited for, too.
+// Explain returns a context for decisions that are only explained. They wait also for outside
+// authorizers in shadow mode, whose opinions do not count.
 func Explain(ctx context.Context) context.Context { return context.WithValue(ctx, explainKey{}, true) }
 
-// Explains tells whether a decision is made to be explained.
+// Explains reports whether the context comes from [Explain].
 func Explains(ctx context.Context) bool { return ctx.Value(explainKey{}) != nil }
 
-// ask hands a copy over, so that requests of policies that ask nobody need not be on the heap.
+// ask copies the request, so that requests of policies without outside authorizers stay off the
+// heap.
 func (l *link) ask(ctx context.Context, r *Request) Opinion {
 	if take, is := ctx.Value(turnKey{}).(Turn); is {
 		done, err := take(ctx)
@@ -240,7 +231,7 @@ func (l *link) ask(ctx context.Context, r *Request) Opinion {
 	return l.asked.Authorize(ctx, &asked)
 }
 
-// decision is nil if the opinion is none.
+// decision returns nil if the authorizer has no opinion.
 func (l *link) decision(o *Opinion) *Decision {
 	if o.Verdict == SaysNothing {
 		return nil
@@ -248,7 +239,8 @@ func (l *link) decision(o *Opinion) *Decision {
 	return &Decision{Allowed: o.Verdict == Allows, Denied: o.Verdict == Denies, Authorizer: l.name, Rule: l.name, Source: l.source(o), Reason: o.Reason}
 }
 
-// source is where what decided stands: what the authorizer says, or where the bundle has the plugin.
+// source returns the position of what decided: the authorizer's own, or that of the plugin in the
+// bundle.
 func (l *link) source(o *Opinion) string {
 	if o.Source == "" && l.plugin != nil {
 		return l.plugin.Source.String()
@@ -256,22 +248,22 @@ func (l *link) source(o *Opinion) string {
 	return o.Source
 }
 
-// concerns tells whether an authorizer is asked about a request.
+// concerns reports whether the authorizer is asked about a request.
 func (l *link) concerns(r *Request) bool { return l.plugin == nil || l.plugin.Match.Matches(r) }
 
-// AsksOutside tells whether authorizers outside of the policy may be asked about a request, which takes the time that
-// they take.
+// AsksOutside reports whether outside authorizers may be asked about a request, which takes time.
 func (p *Policy) AsksOutside(r *Request) bool {
 	return slices.ContainsFunc(p.chain, func(l link) bool { return l.asked != nil && l.concerns(r) })
 }
 
-// Undecided tells whether a decision of this policy refuses what it allows by itself, and an authorizer outside of it
-// could not be asked: that is no answer to what somebody may see.
+// Undecided reports whether a decision is a refusal only because an outside authorizer could not be
+// asked, while the policy by itself allows the request. Such a decision does not say what the user
+// may see.
 func (p *Policy) Undecided(r *Request, d *Decision) bool {
 	return !d.Allowed && slices.ContainsFunc(d.Said, func(s Said) bool { return s.Failed }) && p.authorizeInside(r).Allowed
 }
 
-// authorizeInside decides a request by what is in the policy alone.
+// authorizeInside decides a request without outside authorizers.
 func (p *Policy) authorizeInside(r *Request) *Decision {
 	inside := *p
 	inside.chain = slices.DeleteFunc(slices.Clone(p.chain), func(l link) bool { return l.asked != nil })

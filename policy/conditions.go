@@ -13,7 +13,7 @@ import (
 	"stele.dev/stele/schemas/celtype"
 )
 
-// condition is a Condition made ready to be decided.
+// condition is a Condition with its expression loaded.
 type condition struct {
 	*Condition
 	program *expr.Program
@@ -27,15 +27,15 @@ func newCondition(c *Condition) (*condition, error) {
 	return &condition{c, program}, err
 }
 
-// holds decides a condition that does not depend on the object. One that cannot be
-// evaluated holds neither as a `when` nor as an `unless`.
+// holds decides a condition that does not depend on the object. If the condition cannot be
+// evaluated, it is false as a `when` and true as an `unless`.
 func (c *condition) holds(r *Request) bool {
 	holds, _ := c.decide(context.Background(), &accessVars{request: r})
 	return holds
 }
 
-// decide also says what kept it from being evaluated, if anything did: then it does not
-// hold.
+// decide evaluates the condition. It returns an error if that is not possible; then the condition
+// does not hold.
 func (c *condition) decide(ctx context.Context, vars *accessVars) (bool, error) {
 	ctx, cancel := expr.Limited(ctx)
 	defer cancel()
@@ -45,16 +45,16 @@ func (c *condition) decide(ctx context.Context, vars *accessVars) (bool, error) 
 		return holds, nil
 	}
 	if cause := errors.Unwrap(err); cause != nil {
-		err = cause // the text of the expression stands beside it
+		err = cause // the message already shows the expression
 	}
 	return false, err
 }
 
-// accessVars are what conditions can name.
+// accessVars are the CEL variables of a condition.
 type accessVars struct {
 	request        *Request
-	value          any // of request, once it was asked for
-	object, before any // as CEL sees them
+	value          any // the CEL variable "request", once it was read
+	object, before any // as CEL values
 }
 
 func (v *accessVars) Parent() interpreter.Activation { return nil }
@@ -74,7 +74,7 @@ func (v *accessVars) ResolveName(name string) (any, bool) {
 	return nil, false
 }
 
-// fields are what expressions see of the request.
+// fields returns the CEL variable "request".
 func (r *Request) fields() map[string]any {
 	return map[string]any{
 		"verb": r.Verb, "namespace": r.Namespace, "name": r.Name, "path": r.Path, "subResource": r.Subresource,
@@ -99,16 +99,16 @@ func (r *Request) userFields() map[string]any {
 	return map[string]any{"username": r.User, "uid": r.UID, "groups": groups, "extra": extra}
 }
 
-// Pending is what is left of a decision until the object is known.
+// Pending is a decision that needs the written object.
 type Pending struct {
 	request *Request
-	steps   []*grant  // in the order of the chain: what denies it unless, or grants it if, its condition holds
-	end     *Decision // if none of them does; nil: nothing allows it
-	said    []Said    // by authorizers outside of the policy
-	reasons []string  // of those of them that have no opinion
+	steps   []*grant  // in the order of the chain: a deny whose exception, or a grant whose condition, needs the object
+	end     *Decision // the decision if no step decides; nil: nothing allows the request
+	said    []Said    // answers of outside authorizers
+	reasons []string  // of outside authorizers without an opinion
 }
 
-// Reason says on what the decision depends.
+// Reason says which conditions the decision depends on.
 func (p *Pending) Reason() string {
 	x := p.steps[0]
 	if x.decision.Denied {
@@ -117,8 +117,8 @@ func (p *Pending) Reason() string {
 	return fmt.Sprintf("it depends on the object: %q%s allows it only when %s", x.decision.Rule, wording.At(x.decision.Source), x.condition.Text)
 }
 
-// Decide ends the decision for an object of a kind: what is to be written, nil of a
-// delete, and what is there, nil of a create. Of a request for the scale they are Scales.
+// Decide completes the decision. object is the object to be written, nil for a delete; old is the
+// current object, nil for a create. For requests to the scale subresource both are Scales.
 func (p *Pending) Decide(ctx context.Context, v *Version, object, old *Object) *Decision {
 	v = v.Seen(p.request.Subresource)
 	vars := &accessVars{request: p.request, object: v.value(object), before: v.value(old)}
@@ -155,7 +155,7 @@ func unmet(text string, err error) string {
 	return verdictUnmet + ": " + text
 }
 
-// value is an object as expressions see it; null if there is none.
+// value returns an object as a CEL value; null if there is none.
 func (v *Version) value(o *Object) any {
 	if o == nil {
 		return celtype.Dynamic.Value(nil)

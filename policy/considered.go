@@ -5,20 +5,18 @@ import (
 	"slices"
 )
 
-// Considered is a rule that names a request, or an authorizer of the chain, and what it makes of it.
+// Considered is a rule or authorizer, and its verdict on a request.
 type Considered struct {
-	Rule    string // or the authorizer
+	Rule    string // or the authorizer's name
 	Source  string
 	Verdict string
-	// Reason and Detail are what an authorizer outside of the policy said.
+	// Reason and Detail come from an authorizer outside of the policy.
 	Reason, Detail string
 }
 
-// Consider lists, in the order of the chain, the denies and grants that name the user, the verb
-// and the resource of a request, in the order of the policy, and what each makes of it; and of
-// the authorizers outside of the policy what they said when the request was decided, or why they were not
-// asked; in such a chain also that no grant names it. It is what people read to understand a decision of [Policy.Authorize], and takes
-// time in proportion to the policy.
+// Consider explains a decision of [Policy.Authorize]. It lists, in the order of the chain, the
+// denies and grants that name the user, verb and resource, each with its verdict, and the answers of
+// the outside authorizers, or why they were not asked. It takes time in proportion to the policy.
 func (p *Policy) Consider(r *Request, d *Decision) (list []Considered) {
 	for i := range p.chain {
 		l := &p.chain[i]
@@ -39,7 +37,7 @@ func (p *Policy) Consider(r *Request, d *Decision) (list []Considered) {
 	return list
 }
 
-// said is what an authorizer outside of the policy had to do with a decision.
+// said returns the part that an outside authorizer had in a decision.
 func (l *link) said(r *Request, d *Decision) Considered {
 	if !l.concerns(r) {
 		return Considered{Rule: l.name, Source: l.plugin.Source.String(), Verdict: "is not about this: its match names other requests"}
@@ -53,8 +51,8 @@ func (l *link) said(r *Request, d *Decision) Considered {
 	return Considered{l.name, l.source(o), verdict, o.Reason, o.Detail}
 }
 
-// unnamed is what an authorizer of the policy, which has a place in the chain, had to do with a request that no rule of
-// it names.
+// unnamed returns the part that a built-in authorizer of the chain had in a decision if none of its
+// rules names the request.
 func (p *Policy) unnamed(place int, d *Decision) Considered {
 	c := Considered{Rule: p.chain[place].name, Verdict: verdictNothing}
 	before := func(l link) bool { return l.name == d.Authorizer }
@@ -100,7 +98,7 @@ func (p *Policy) considerBindings(r *Request, list []Considered) []Considered {
 	return list
 }
 
-// The verdicts on rules.
+// Verdicts on rules.
 const (
 	applies         = "applies"
 	verdictDenies   = "denies"
@@ -112,8 +110,8 @@ const (
 	verdictUnasked  = "is not asked: the chain ended before it"
 )
 
-// consider tells whether a rule names a request, and if it names all but the name or the
-// namespace, that.
+// consider reports whether a rule names a request. If only the name or the namespace does not match,
+// it says so; otherwise it returns "".
 func consider(rule *Rule, namespaces []string, r *Request) string {
 	decision := &Decision{}
 	matches := func(names, namespaces []string) bool {
@@ -160,8 +158,8 @@ func (c *Condition) holds(r *Request) (bool, error) {
 	return ready.decide(context.Background(), &accessVars{request: r})
 }
 
-// verdict is that of the first rule of the role that grants it, or else the last that
-// nearly does.
+// verdict returns the verdict of the role's first rule that grants the request, or else of the last
+// rule that almost does.
 func (b *Binding) verdict(role *Role, r *Request) (verdict string) {
 	for i := range role.Rules {
 		v := consider(&role.Rules[i], b.Namespaces, r)

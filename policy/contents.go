@@ -7,20 +7,21 @@ import (
 	"slices"
 )
 
-// Content is one part of what a bundle says, and how it differs from that of another policy. What is built in does not
-// count.
+// Content is one part of a bundle, and its difference from that part of another policy. Built-in
+// objects do not count.
 type Content struct {
-	// Part is "kinds", "roles", "bindings", "denies", "rules" of admission, or "validations": those of these rules, and of
-	// the kinds.
+	// Part is "kinds", "roles", "bindings", "denies", "rules" (of admission), or "validations" (of
+	// these rules, and of the kinds).
 	Part  string `json:"part"`
 	Count int    `json:"count"`
-	// Added, Removed and Changed are the ids of what differs, sorted. What only stands on another line has not changed.
+	// Added, Removed and Changed are sorted ids. An item that only moved to another line has not
+	// changed.
 	Added   []string `json:"added,omitempty"`
 	Removed []string `json:"removed,omitempty"`
 	Changed []string `json:"changed,omitempty"`
 }
 
-// Contents returns what the bundle of a form has of each part, compared with the form before; that may be nil.
+// Contents returns the parts of the form's bundle, compared with the form before, which may be nil.
 func (f *Form) Contents(before *Form) []Content {
 	now, then := f.parts(), (&Form{}).parts()
 	if before != nil {
@@ -36,7 +37,7 @@ func (f *Form) Contents(before *Form) []Content {
 	return contents
 }
 
-// part is a content with its items, as JSON by their ids.
+// part is a content with its items as JSON, keyed by id.
 type part struct {
 	Content
 	items map[string]string
@@ -87,14 +88,14 @@ func (f *Form) parts() []part {
 	return parts
 }
 
-// sourceInJSON is a position as a form has it.
+// sourceInJSON matches a position in a form.
 var sourceInJSON = regexp.MustCompile(`"(source|immutable)":"[^"]*:[0-9]+:[0-9]+"`)
 
-// encoded is an item without the lines that it stands on.
+// encoded returns an item as JSON, without its positions.
 func encoded(item any) string {
 	text, err := json.Marshal(item)
 	if err != nil {
-		panic(err) // it is plain data
+		panic(err) // plain data always encodes
 	}
 	return string(sourceInJSON.ReplaceAll(text, []byte(`"$1":""`)))
 }

@@ -12,77 +12,73 @@ import (
 	"stele.dev/stele/schemas"
 )
 
-// The roles and bindings that every policy has, after those of Kubernetes as far as
-// their resources are served. They are written into the form, so that a policy in
-// force keeps the ones it was compiled with.
+// Built-in roles and bindings are those of Kubernetes, as far as their resources are served, and
+// stele's own. They are written into the form, so that a policy keeps those it was compiled with.
 
-// BuiltinTeam stands in their ids where others have their team.
+// BuiltinTeam is the team in the ids of built-in roles and bindings.
 const BuiltinTeam = "builtin"
 
-// FormVersion is the version of the form that this code writes, and the highest it
-// loads.
+// FormVersion is the version of the form that this program writes, and the newest that it loads.
 const FormVersion = 1
 
-// Form is a compiled bundle as plain data: what the log holds, what every replica
-// loads. Encoding is deterministic.
+// Form is a compiled bundle as plain data. The log stores it, and each replica loads it. Its
+// encoding is deterministic.
 type Form struct {
 	Version int    `json:"version"`
 	Cluster string `json:"cluster"`
-	// Language is the version of CUE that the sources were evaluated as.
+	// Language is the version of CUE that the sources were evaluated with.
 	Language string         `json:"language"`
 	Kinds    []schemas.Kind `json:"kinds"`
 	Roles    []Role         `json:"roles,omitempty"`
 	Bindings []Binding      `json:"bindings,omitempty"`
 	Denies   []Deny         `json:"denies,omitempty"`
-	// Authorizers are the chain, unless it is the usual one.
+	// Authorizers is the chain; empty if it is the default one.
 	Authorizers []string `json:"authorizers,omitempty"`
-	// ChainSource is where the bundle says so.
+	// ChainSource is the position of the chain in the bundle.
 	ChainSource schemas.Position `json:"chainSource,omitzero"`
-	// Plugins are those that the chain may name, sorted by name.
+	// Plugins are the plugins that the chain may name, sorted by name.
 	Plugins []Plugin `json:"plugins,omitempty"`
 	Flow    Flow     `json:"flow,omitzero"`
 	Audit   Audit    `json:"audit,omitzero"`
 	// Validations are the rules of validating admission, sorted by id.
 	Validations []Validation `json:"validations,omitempty"`
-	// Windows are those of the kinds of which the bundle says one, sorted by resource.
+	// Windows are the history windows that the bundle sets, sorted by resource.
 	Windows []Window `json:"windows,omitempty"`
-	// Probes are what a program that loads the form must agree about.
+	// Probes are checked by each program that loads the form.
 	Probes *Probes `json:"probes,omitempty"`
 }
 
-// Expression is a checked expression of CEL.
+// Expression is a CEL expression that has been type-checked.
 type Expression struct {
 	Text string `json:"text"`
-	// Checked is its AST, an encoded google.api.expr.v1alpha1.CheckedExpr.
+	// Checked is its AST: an encoded google.api.expr.v1alpha1.CheckedExpr.
 	Checked []byte           `json:"checked"`
 	Source  schemas.Position `json:"source,omitzero"`
 }
 
-// Condition is an expression about a request, and perhaps about the object that it
-// writes.
+// Condition is an expression about a request, and perhaps about the object that it writes.
 type Condition struct {
 	Expression
-	// Object tells that it names object or oldObject: it can only be decided once they
-	// are known.
+	// Object says whether the condition reads object or oldObject. Such a condition can only be
+	// decided once they are known.
 	Object bool `json:"object,omitempty"`
 }
 
-// Validation is a rule of validating admission: what objects that a request writes
-// must be.
+// Validation is a rule of validating admission.
 type Validation struct {
 	ID    string `json:"id"` // team/validate/name
 	Match Match  `json:"match"`
-	// Params are a constant object, which expressions name params.
+	// Params is a constant object, the CEL variable params.
 	Params      json.RawMessage   `json:"params,omitempty"`
-	Variables   []Variable        `json:"variables,omitempty"` // each after those it names
+	Variables   []Variable        `json:"variables,omitempty"` // each after the variables it uses
 	Validations []ValidationCheck `json:"validations"`
-	// Actions are of Deny, Warn and Audit.
+	// Actions are Deny, Warn and Audit.
 	Actions []string         `json:"actions"`
 	Source  schemas.Position `json:"source,omitzero"`
 }
 
-// Match says which requests a rule is about. Names are matched as in
-// ValidatingAdmissionPolicy: "*" is any resource, "*/*" any subresource, too.
+// Match selects the requests of an admission rule, as in ValidatingAdmissionPolicy: "*" is any
+// resource, "*/*" includes subresources.
 type Match struct {
 	APIGroups         []string              `json:"apiGroups"`
 	APIVersions       []string              `json:"apiVersions"`
@@ -99,7 +95,7 @@ type Variable struct {
 	Expression
 }
 
-// ValidationCheck is one thing that must hold.
+// ValidationCheck is one expression that must be true.
 type ValidationCheck struct {
 	ID                string           `json:"id"` // id of the rule, /name
 	Expression        Expression       `json:"expression"`
@@ -109,24 +105,24 @@ type ValidationCheck struct {
 	Source            schemas.Position `json:"source,omitzero"`
 }
 
-// Deny refuses what its rules name to its subjects, whatever they are granted.
+// Deny refuses the requests of its rules to its subjects, even if a binding grants them.
 type Deny struct {
 	ID       string    `json:"id"` // team/denies/name
 	Subjects []Subject `json:"subjects"`
 	Rules    []Rule    `json:"rules"`
 	// Unless is the exception.
 	Unless *Condition `json:"unless,omitempty"`
-	// Reason is what the caller reads.
+	// Reason is shown to the caller.
 	Reason string           `json:"reason"`
 	Source schemas.Position `json:"source,omitzero"`
 }
 
-// Role is a cluster role, its aggregated rules included.
+// Role is a cluster role, including its aggregated rules.
 type Role struct {
 	ID     string            `json:"id"` // team/clusterRoles/name, or builtin/clusterRoles/name
 	Name   string            `json:"name"`
 	Labels map[string]string `json:"labels,omitempty"`
-	// Aggregate are labels of the roles whose rules joined this one.
+	// Aggregate selects, by label, the roles whose rules this role includes.
 	Aggregate map[string]string `json:"aggregate,omitempty"`
 	Rules     []Rule            `json:"rules"`
 	Source    schemas.Position  `json:"source,omitzero"`
@@ -134,7 +130,7 @@ type Role struct {
 
 // Rule grants verbs on resources or on paths.
 type Rule struct {
-	ID              string           `json:"id"` // id of the role it was written in, /name
+	ID              string           `json:"id"` // id of the role where the rule was written, /name
 	Verbs           []string         `json:"verbs"`
 	APIGroups       []string         `json:"apiGroups,omitempty"`
 	Resources       []string         `json:"resources,omitempty"`
@@ -148,34 +144,33 @@ type Binding struct {
 	ID       string    `json:"id"` // team/bindings/name
 	Role     string    `json:"role"`
 	Subjects []Subject `json:"subjects"`
-	// Namespaces are names with * for any run of characters. "*" alone grants the
-	// role in every namespace and outside of namespaces.
+	// Namespaces are patterns; a "*" stands for any characters. The pattern "*" alone includes
+	// cluster-scoped requests.
 	Namespaces []string `json:"namespaces"`
-	// When is the condition of the grant; without one it always holds.
+	// When is the condition of the grant; nil means always.
 	When   *Condition       `json:"when,omitempty"`
 	Source schemas.Position `json:"source,omitzero"`
 }
 
-// Subject is one user or group. A service account is the user it is in requests.
+// Subject is one user or group. A service account is written as its user name.
 type Subject struct {
 	User  string `json:"user,omitempty"`
 	Group string `json:"group,omitempty"`
 }
 
-// Encode gives the form's canonical bytes and their digest, which identifies the
-// policy.
+// Encode returns the form's canonical bytes and their digest, which identifies the policy.
 func (f *Form) Encode() ([]byte, [sha256.Size]byte) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
 	if err := e.Encode(f); err != nil {
-		panic(fmt.Sprintf("policy: %v", err)) // it is plain data
+		panic(fmt.Sprintf("policy: %v", err)) // plain data always encodes
 	}
 	return b.Bytes(), sha256.Sum256(b.Bytes())
 }
 
-// DecodeForm reads what Encode wrote. It refuses forms of a newer version, and
-// fields it does not know: they could be rules.
+// DecodeForm decodes the bytes of Encode. It rejects forms of a newer version and unknown fields,
+// since these could be rules.
 func DecodeForm(data []byte) (*Form, error) {
 	var head struct {
 		Version int `json:"version"`
@@ -204,7 +199,7 @@ type Access struct {
 	Plugins     []Plugin  `json:"plugins,omitempty"`
 }
 
-// Access is what the form says of it, without the programs of its conditions. It shares the rest
+// Access returns the access part of the form, without the programs of conditions. It shares memory
 // with the form.
 func (f *Form) Access() *Access {
 	a := &Access{Roles: f.Roles, Bindings: slices.Clone(f.Bindings), Denies: slices.Clone(f.Denies), Authorizers: f.Authorizers, Plugins: f.Plugins}
@@ -226,7 +221,7 @@ func (c *Condition) textOnly() *Condition {
 	return &text
 }
 
-// OwningTeam is the team in an id.
+// OwningTeam returns the team in an id.
 func OwningTeam(id string) string {
 	team, _, _ := strings.Cut(id, "/")
 	return team

@@ -6,13 +6,12 @@ import (
 	"stele.dev/stele/schemas"
 )
 
-// How much of its past a kind shows is decided by the policy in force alone: what another one hid
-// binds none that comes later, or a mistake could never be undone. But whoever puts a policy in
-// force is to know what it opens, most of all where they said nothing of it: with the last of its
-// secrets a kind loses the window that it had for them.
+// The policy in force alone decides how much of its history a kind shows. An earlier policy's window
+// does not bind it. So a push warns about kinds that a new policy opens, most of all those that lose
+// a default window because they lost their last secret field.
 
-// Opened is what is to be known of a kind of the form that shows more of its past than it did
-// as another policy had it; nil if it does not.
+// Opened returns a diagnostic if the form shows more history of the kind than was, the kind in
+// another policy; otherwise nil.
 func (f *Form) Opened(kind *schemas.Kind, was *Kind) *schemas.Diagnostic {
 	from, bounded := was.Window()
 	if !bounded {
@@ -37,7 +36,7 @@ func (f *Form) Opened(kind *schemas.Kind, was *Kind) *schemas.Diagnostic {
 		Message: fmt.Sprintf("%s %sshowed what they were in the last %s: whoever may read them may now see %s", kind.Plural, held, was.Reach().Reach, shows)}
 }
 
-// reach is the window of a kind of the form: what that says, or what holds by default.
+// reach returns the history window of a kind: that of the form, or the default.
 func (f *Form) reach(kind *schemas.Kind) Window {
 	for _, said := range f.Windows {
 		if said.Resource == kind.Resource() {

@@ -9,42 +9,43 @@ import (
 	"stele.dev/stele/schemas"
 )
 
-// Plugin is an authorizer that runs as a process of its own, see package plugins/host. The policy says
-// which program that may be and what it is asked; where it lies is the operator's affair.
+// Plugin is an authorizer that runs as a separate process, see package plugins/host. The policy says
+// which program may run and what it is asked. The operator says where the program is.
 type Plugin struct {
 	Name string `json:"name"`
-	// SHA256 are the checksums of the programs that may run, by system: linux/amd64.
+	// SHA256 are the checksums of the programs that may run, by platform: linux/amd64.
 	SHA256 map[string]string `json:"sha256"`
-	// Match is what it is asked about; what is left out is anything.
+	// Match selects the requests that the plugin is asked about. An empty field matches everything.
 	Match PluginMatch `json:"match,omitzero"`
-	// FailurePolicy is what it comes to if it cannot be asked: Deny or NoOpinion.
+	// FailurePolicy is the verdict if the plugin cannot be asked: Deny or NoOpinion.
 	FailurePolicy string        `json:"failurePolicy"`
-	Timeout       time.Duration `json:"timeout"` // of a decision
-	// CacheTTL is how long its decisions may be kept at most; 0: they are not.
+	Timeout       time.Duration `json:"timeout"` // for one decision
+	// CacheTTL is how long decisions may be cached; 0 disables the cache.
 	CacheTTL time.Duration `json:"cacheTTL,omitempty"`
-	// Shadow plugins are asked, and what they say is only counted and logged.
+	// Shadow plugins are asked, but their answers are only counted and logged.
 	Shadow bool `json:"shadow,omitempty"`
-	// Config is what it is started with, as JSON.
+	// Config is the plugin's configuration, as JSON.
 	Config json.RawMessage `json:"config,omitempty"`
-	// Secrets are names that the operator's folder resolves, by the name that the plugin has for them.
+	// Secrets maps the plugin's names of secrets to names in the operator's folder.
 	Secrets map[string]string `json:"secrets,omitempty"`
 	Source  schemas.Position  `json:"source,omitzero"`
 }
 
-// PluginMatch says which requests a plugin is asked about.
+// PluginMatch selects the requests that a plugin is asked about.
 type PluginMatch struct {
 	APIGroups []string `json:"apiGroups,omitempty"`
 	Resources []string `json:"resources,omitempty"`
 	Verbs     []string `json:"verbs,omitempty"`
 }
 
-// What the chain writes before the name of a plugin, and of a webhook.
+// Prefixes of plugins and webhooks in the chain.
 const (
 	PluginPrefix  = "plugin:"
 	WebhookPrefix = "webhook:"
 )
 
-// Plugin is the one that an authorizer of the chain is, or nil. It MUST NOT be changed.
+// Plugin returns the plugin that an authorizer of the chain is, or nil. The caller must not change
+// it.
 func (f *Form) Plugin(authorizer string) *Plugin {
 	name, is := strings.CutPrefix(authorizer, PluginPrefix)
 	i := slices.IndexFunc(f.Plugins, func(p Plugin) bool { return p.Name == name })
@@ -54,7 +55,7 @@ func (f *Form) Plugin(authorizer string) *Plugin {
 	return &f.Plugins[i]
 }
 
-// Asked are the plugins that the chain names, in its order. They MUST NOT be changed.
+// Asked returns the plugins in the chain, in order. The caller must not change them.
 func (f *Form) Asked() (list []*Plugin) {
 	for _, name := range f.Authorizers {
 		if p := f.Plugin(name); p != nil {
@@ -64,9 +65,9 @@ func (f *Form) Asked() (list []*Plugin) {
 	return list
 }
 
-// names tells whether a plugin is asked about a request. Groups, resources and verbs are read as in
-// rules of roles: "widgets" is not "widgets/status". Where groups or resources are said, what is about
-// no resource is none of them.
+// Matches reports whether the plugin is asked about a request. Groups, resources and verbs are read
+// as in RBAC rules: "widgets" does not include "widgets/status". A match with groups or resources
+// does not include requests for paths.
 func (m *PluginMatch) Matches(r *Request) bool {
 	if len(m.Verbs) > 0 && !slices.Contains(m.Verbs, "*") && !slices.Contains(m.Verbs, r.Verb) {
 		return false
@@ -91,8 +92,8 @@ func (m *PluginMatch) resource(resource, subresource string) bool {
 	})
 }
 
-// Gained is what is to be known of authorizers of the form's chain that another policy's has not:
-// what they allow becomes allowed by what is in no bundle.
+// Gained warns of authorizers in the form's chain that the policy was does not have: what they allow
+// is not in any bundle.
 func (f *Form) Gained(was *Policy) (list schemas.Diagnostics) {
 	for _, name := range f.Outside() {
 		if slices.Contains(was.form.Authorizers, name) {

@@ -18,42 +18,42 @@ import (
 	"stele.dev/stele/schemas/program"
 )
 
-// Policy is a form made ready to be enforced. It never changes and is safe for
-// concurrent use.
+// Policy is a loaded form, ready to be enforced. It never changes and is safe for concurrent use.
 type Policy struct {
 	form   *Form
 	digest [sha256.Size]byte
-	name   string // digest, in hexadecimal
+	name   string // digest in hexadecimal
 	kinds  []*Kind
 	byGVR  map[schema.GroupVersionResource]*Version
-	// byResource are all kinds, also those that no version of is served.
+	// byResource has all kinds, including those without a served version.
 	byResource map[schema.GroupResource]*Kind
 	access     *access
 	chain      []link
-	// namespaces is the kind that rules see as namespaceObject.
+	// namespaces is the version that rules see as namespaceObject.
 	namespaces *Version
 }
 
-// Kind is a kind with its versions' programs.
+// Kind is a kind with the programs of its versions.
 type Kind struct {
 	*schemas.Kind
 	Versions []*Version
 
-	// Face is how the kind shows objects that are another one's, Of; nil if it has its own.
+	// Face says how the kind shows the objects of another kind, Of; nil if the kind has its own
+	// objects.
 	Face *builtin.Face
 	Of   *Kind
 
-	// Equivalent are the other kinds that have the same objects.
+	// Equivalent are the other kinds that share the same objects.
 	Equivalent []*Kind
 
 	window *Window
 
-	// forms tells the versions apart by their forms: those that have the same form have the
-	// same number. It is nil if all have.
+	// forms numbers the versions by form: versions with the same form have the same number. It is
+	// nil if all versions have one form.
 	forms map[string]int
 }
 
-// Stored is the kind that has the objects: Of, or the kind itself.
+// Stored returns the kind that stores the objects: Of, or the kind itself.
 func (k *Kind) Stored() *Kind {
 	if k.Of != nil {
 		return k.Of
@@ -67,7 +67,7 @@ type Version struct {
 	Kind    *Kind
 	Program *program.Program
 
-	object    func() *celtype.Type // of its objects, in CEL; made when a rule is first about one
+	object    func() *celtype.Type // the CEL type of objects; made at the first use by a rule
 	rules     []*schemaRule
 	admission map[admissionKey][]matchedRule
 
@@ -75,12 +75,11 @@ type Version struct {
 
 	mergeOnce sync.Once
 	merge     typed.ParseableType
-	kept      sync.Map // of once functions, see Keep
+	kept      sync.Map // results of functions passed to Keep
 }
 
-// New loads a policy from the bytes of its form. It fails if this program makes of the
-// form's probes something else than the one that compiled it. The options are for the
-// programs of its kinds.
+// New loads a policy from an encoded form. It fails if this program disagrees with the form's
+// probes. The options apply to the programs of all kinds.
 func New(encoded []byte, options ...program.Option) (*Policy, error) {
 	form, err := DecodeForm(encoded)
 	if err != nil {
@@ -144,8 +143,8 @@ func newPolicy(form *Form, options ...program.Option) (*Policy, error) {
 	return p, nil
 }
 
-// Convert makes of an object's content that of an object of an equivalent kind. What is in
-// the fields is shared.
+// Convert returns an object's content as that of an equivalent kind. The result shares the fields'
+// values.
 func (k *Kind) Convert(content map[string]any, to *Kind) map[string]any {
 	if k.Face != nil {
 		content = k.Face.Store(content)
@@ -156,7 +155,7 @@ func (k *Kind) Convert(content map[string]any, to *Kind) map[string]any {
 	return content
 }
 
-// joinFaces tells kinds that have the same objects of each other.
+// joinFaces links kinds that share the same objects.
 func (p *Policy) joinFaces() error {
 	for _, k := range p.kinds {
 		if !k.Builtin || builtin.FaceOf(k.Resource()) == nil {
@@ -173,34 +172,34 @@ func (p *Policy) joinFaces() error {
 	return nil
 }
 
-// Form is what the policy was loaded from. It MUST NOT be changed.
+// Form returns the form that the policy was loaded from. The caller must not change it.
 func (p *Policy) Form() *Form { return p.form }
 
-// Digest of the form: the identity of the policy.
+// Digest returns the form's digest, which identifies the policy.
 func (p *Policy) Digest() [sha256.Size]byte { return p.digest }
 
-// DigestString is the digest in hexadecimal.
+// DigestString returns the digest in hexadecimal.
 func (p *Policy) DigestString() string { return p.name }
 
-// Kinds returns the kinds, built-in ones first, sorted by group and name. They MUST
-// NOT be changed.
+// Kinds returns the kinds, built-in ones first, sorted by group and name. The caller must not change
+// them.
 func (p *Policy) Kinds() []*Kind { return p.kinds }
 
 // Version returns a served version of a resource, or nil.
 func (p *Policy) Version(r schema.GroupVersionResource) *Version { return p.byGVR[r] }
 
-// GroupResource names the kind's resource.
+// GroupResource returns the kind's group and resource.
 func (k *Kind) GroupResource() schema.GroupResource {
 	return schema.GroupResource{Group: k.Group, Resource: k.Plural}
 }
 
-// Storage is the version that objects of the kind are stored in.
+// Storage returns the version in which objects are stored.
 func (k *Kind) Storage() *Version {
 	i := slices.IndexFunc(k.Versions, func(v *Version) bool { return v.Name == k.StorageVersion })
 	return k.Versions[i]
 }
 
-// SelectableFields are those of all versions, as field selectors write them.
+// SelectableFields returns the selectable fields of all versions, as field selectors name them.
 func (k *Kind) SelectableFields() []string {
 	var fields []string
 	seen := map[string]bool{}
@@ -215,20 +214,20 @@ func (k *Kind) SelectableFields() []string {
 	return fields
 }
 
-// GroupVersionResource names the version's resource.
+// GroupVersionResource returns the version's group, version and resource.
 func (v *Version) GroupVersionResource() schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: v.Kind.Group, Version: v.Name, Resource: v.Kind.Plural}
 }
 
-// MergeType is the type of the version's objects for server-side apply. It is made when it is
-// first asked for.
+// MergeType returns the type of the version's objects for server-side apply. It is made at the first
+// call.
 func (v *Version) MergeType() typed.ParseableType {
 	v.mergeOnce.Do(func() { v.merge = openapi.MergeType(v.Program.Node()) })
 	return v.merge
 }
 
-// Keep returns what derive has made for a key: it is called once, when the key is first asked
-// for, and its result lives as long as the version. The key is of a type of the caller's.
+// Keep calls derive at the first call with a key, and returns its result from then on. The result
+// lives as long as the version. Each caller uses its own type of key.
 func (v *Version) Keep(key any, derive func() any) any {
 	once, ok := v.kept.Load(key)
 	if !ok {
@@ -237,7 +236,7 @@ func (v *Version) Keep(key any, derive func() any) any {
 	return once.(func() any)()
 }
 
-// GroupVersionKind names the version's kind.
+// GroupVersionKind returns the version's group, version and kind.
 func (v *Version) GroupVersionKind() schema.GroupVersionKind {
 	return schema.GroupVersionKind{Group: v.Kind.Group, Version: v.Name, Kind: v.Kind.Kind.Kind}
 }

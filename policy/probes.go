@@ -17,15 +17,14 @@ import (
 	"stele.dev/stele/schemas/samples"
 )
 
-// Probes are requests and objects with what the program that compiled the form makes of
-// them. A program that makes something else of one must not enforce the form: it would be
-// another policy.
+// Probes are sample requests and objects, with the results of the program that compiled the form. A
+// program with another result must not enforce the form: it would be another policy.
 type Probes struct {
 	Access  []AccessProbe `json:"access,omitempty"`
 	Objects []ObjectProbe `json:"objects,omitempty"`
 }
 
-// AccessProbe is a request, and the rule that decides it; "" if none does.
+// AccessProbe is a request and its decision; "" if no rule decides.
 type AccessProbe struct {
 	User      string   `json:"user,omitempty"`
 	Groups    []string `json:"groups,omitempty"`
@@ -38,18 +37,19 @@ type AccessProbe struct {
 	Decision  string   `json:"decision"`
 }
 
-// ObjectProbe is an object that is created.
+// ObjectProbe is an object to be created.
 type ObjectProbe struct {
 	Resource string          `json:"resource"` // plural.group
 	Version  string          `json:"version"`
 	Object   json.RawMessage `json:"object"`
-	// Prepared is what pruning and defaulting make of it; nothing if that is the same.
+	// Prepared is the object after pruning and defaulting; empty if it is the same.
 	Prepared json.RawMessage `json:"prepared,omitempty"`
-	// Refused are the fields and the rules for which it is refused.
+	// Refused are the invalid fields and the rules that reject the object.
 	Refused []string `json:"refused,omitempty"`
 }
 
-// AddProbes adds the probes to a form, with what the policy that it gives makes of them. It fails if the form gives none.
+// AddProbes adds probes to a form, with this program's results. It fails if the form cannot be
+// loaded.
 func (f *Form) AddProbes() error {
 	p, err := newPolicy(f)
 	if err == nil {
@@ -58,7 +58,7 @@ func (f *Form) AddProbes() error {
 	return err
 }
 
-// probe makes the probes of a form, and asks the policy that it gives about them.
+// probe returns the probes of the policy's form, with their results.
 func (p *Policy) probe() *Probes {
 	probes := &Probes{}
 	for i := range p.form.Bindings {
@@ -80,12 +80,12 @@ func (p *Policy) probe() *Probes {
 	for _, k := range p.kinds {
 		for _, v := range k.Versions {
 			if !v.Served {
-				continue // it has the form of one that is
+				continue // has the form of a served version
 			}
 			for _, object := range samples.Of(v.Schema) {
 				text, err := json.Marshal(object)
 				if err != nil {
-					continue // a number that JSON cannot have
+					continue // a number that JSON cannot represent
 				}
 				probe := ObjectProbe{Resource: k.Resource(), Version: v.Name, Object: text}
 				if probe.Prepared, probe.Refused, err = p.tryObject(v, text); err == nil && p.stable(v, &probe) {
@@ -97,8 +97,8 @@ func (p *Policy) probe() *Probes {
 	return probes
 }
 
-// stable tells whether an object comes to the same each time. A rule that depends on the
-// order of a map that an expression makes, or on the time, does not.
+// stable reports whether an object has the same result each time. That is not so if a rule depends
+// on the time, or on the order of a map that an expression makes.
 func (p *Policy) stable(v *Version, probe *ObjectProbe) bool {
 	for range 8 {
 		prepared, refused, err := p.tryObject(v, probe.Object)
@@ -131,7 +131,7 @@ func (p *Probes) access(subjects []Subject, rule *Rule, namespaces []string) {
 	p.Access = append(p.Access, probe)
 }
 
-// decision is the id of what decides a request, and how.
+// decision returns the verdict on a request and the id of the rule that decided.
 func (p *Policy) decision(probe *AccessProbe) string {
 	r := &Request{User: probe.User, Groups: probe.Groups, Verb: probe.Verb, Path: probe.Path, IsResource: probe.Resource != "", Version: "v1",
 		Group: probe.Group, Namespace: probe.Namespace, Name: probe.Name}
@@ -147,8 +147,9 @@ func (p *Policy) decision(probe *AccessProbe) string {
 	return ""
 }
 
-// tryObject takes an object through schema and rules, as if it were created. No clock ends
-// that: it must come to the same on a machine that is busy.
+// tryObject checks an object as if it were created, without a time limit: a slow machine must have
+// the same result. It returns the prepared object, if preparing changed it, and the fields and rules
+// that reject it.
 func (p *Policy) tryObject(v *Version, text []byte) (prepared json.RawMessage, refused []string, err error) {
 	var content map[string]any
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(text, &content); err != nil {
@@ -195,13 +196,13 @@ func (p *Policy) tryObject(v *Version, text []byte) (prepared json.RawMessage, r
 	return prepared, slices.Compact(refused), nil
 }
 
-// errUnchecked reports that CUE could not be asked about an object.
+// errUnchecked says that CUE could not be asked about an object.
 var errUnchecked = errors.New("policy: CUE could not be asked")
 
-// check holds the probes of a form against what this program makes of them.
+// check returns an error if this program's results differ from the probes.
 func (p *Policy) check(probes *Probes) error {
 	if probes == nil {
-		return nil // it was compiled before there were any
+		return nil // compiled before probes existed
 	}
 	differs := func(about, was, is any) error {
 		return fmt.Errorf("policy: this version of stele makes another policy of the form than the one that compiled it: of %v it makes %q, that made %q; use the version that it was compiled with", about, is, was)
@@ -219,8 +220,8 @@ func (p *Policy) check(probes *Probes) error {
 			return fmt.Errorf("policy: a probe is about %s %s, which the form does not have", o.Resource, o.Version)
 		}
 		prepared, refused, err := p.tryObject(v, o.Object)
-		// What comes out differently now and then, which stable cannot rule out, says nothing
-		// about the program.
+		// stable cannot rule out a result that rarely changes. Such a change does not mean that the
+		// program differs, so try again.
 		for range 32 {
 			if err != nil || slices.Equal(refused, o.Refused) && string(prepared) == string(o.Prepared) {
 				break
@@ -229,7 +230,7 @@ func (p *Policy) check(probes *Probes) error {
 		}
 		switch {
 		case errors.Is(err, errUnchecked):
-			continue // a policy comes in force all the same; writes are refused as long as that lasts
+			continue // the policy is still loaded; writes are rejected until CUE can be asked
 		case err != nil:
 			return fmt.Errorf("policy: a probe of %s: %w", o.Resource, err)
 		case !slices.Equal(refused, o.Refused):

@@ -13,26 +13,26 @@ import (
 	"stele.dev/stele/schemas/program"
 )
 
-// rewording is made when something is wrong for the first time.
+// rewording is created when the first error is found.
 type rewording struct {
 	once sync.Once
 	said *crd.Wording
 }
 
-// maxReworded is how many errors are put in other words. Upstream would find all that is
-// wrong with an object, a million items each.
+// maxReworded limits the number of errors that are reworded. Kubernetes would report every error of
+// an object, even a million.
 const maxReworded = 100
 
-// Reword gives what a program found wrong with an object the words that upstream
-// has for it, if the kind was written as a CustomResourceDefinition. What is wrong
-// is not changed: places of rules are kept, and so is what upstream has no words for. old is
-// nil if the object is new; status tells that only the status is written.
+// Reword replaces the messages of errors with those of kube-apiserver, if the kind was written as a
+// CustomResourceDefinition. It does not change which errors there are: positions of rules stay, and
+// so do messages that kube-apiserver does not have. old is nil if the object is new; status says
+// that only the status is written.
 func (v *Version) Reword(ctx context.Context, found field.ErrorList, object, old map[string]any, status bool) field.ErrorList {
 	if len(found) == 0 || len(found) > maxReworded || len(v.Kind.Definition) == 0 {
 		return found
 	}
 	v.rewording.once.Do(func() {
-		// What is in force has been compiled from a definition that upstream accepts.
+		// A kind in force was compiled from a definition that kube-apiserver accepts.
 		v.rewording.said, _ = crd.NewWording(v.Kind.Kind, v.Name)
 	})
 	if v.rewording.said == nil {
@@ -42,7 +42,7 @@ func (v *Version) Reword(ctx context.Context, found field.ErrorList, object, old
 		old = v.whole(old)
 	}
 	said := v.rewording.said.Errors(ctx, v.whole(object), old, status)
-	// Upstream says it in the order of a map; here it is that of the schema.
+	// kube-apiserver reports errors in the order of a map; here the order is that of the schema.
 	words := map[string]field.ErrorList{}
 	for _, e := range said {
 		at := placeOf(e)
@@ -59,13 +59,13 @@ func (v *Version) Reword(ctx context.Context, found field.ErrorList, object, old
 			worded.Detail = strings.TrimSpace(worded.Detail + program.Place(e))
 			out = append(out, worded)
 		}
-		words[placeOf(e)] = nil // several rules of one part are all said at once
+		words[placeOf(e)] = nil // the messages of all rules of this field are used at once
 	}
 	return append(out, below(found, words)...)
 }
 
-// below are the words that are left for what is in parts that something was found in: of
-// several alternatives upstream says as well why one of them does not fit.
+// below returns the remaining messages for fields inside of those with errors: for alternatives,
+// kube-apiserver also reports why one of them does not match.
 func below(found field.ErrorList, words map[string]field.ErrorList) (left field.ErrorList) {
 	for _, at := range slices.Sorted(maps.Keys(words)) {
 		within := func(e *field.Error) bool {
@@ -79,8 +79,8 @@ func below(found field.ErrorList, words map[string]field.ErrorList) (left field.
 	return left
 }
 
-// placeOf is where an error is, with indexes and keys of maps as names. Of alternatives and
-// of numbers that are not of their format upstream says it in the text alone.
+// placeOf returns the path of an error, with indexes and keys as names. For alternatives and number
+// formats kube-apiserver puts the path in the text only.
 func placeOf(e *field.Error) string {
 	at := strings.TrimPrefix(e.Field, "<nil>")
 	if at == "" {
@@ -100,7 +100,7 @@ var (
 	lastPlace   = regexp.MustCompile(`^Checked value must be of type .* in (\S+)$`)
 )
 
-// whole is an object with what schemas may ask for beside its content.
+// whole returns an object with the apiVersion, kind and metadata that schemas may require.
 func (v *Version) whole(content map[string]any) map[string]any {
 	out := maps.Clone(content)
 	out["apiVersion"], out["kind"] = v.GroupVersionKind().GroupVersion().String(), v.Kind.Kind.Kind

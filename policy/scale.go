@@ -8,8 +8,8 @@ import (
 	"stele.dev/stele/schemas/celtype"
 )
 
-// Seen is the version as which requests for a subresource see objects: [Scale] for the
-// scale, else v itself.
+// Seen returns the version in which requests for a subresource see objects: [Scale] for the scale
+// subresource, otherwise v.
 func (v *Version) Seen(subresource string) *Version {
 	if subresource == "scale" {
 		return Scale
@@ -17,7 +17,7 @@ func (v *Version) Seen(subresource string) *Version {
 	return v
 }
 
-// Serves tells whether the version has a subresource; "" is the object itself.
+// Serves reports whether the version has a subresource; "" is the object itself.
 func (v *Version) Serves(subresource string) bool {
 	switch subresource {
 	case "":
@@ -30,8 +30,8 @@ func (v *Version) Serves(subresource string) bool {
 	return false
 }
 
-// Scale is autoscaling/v1's kind of that name. It has no program, for nothing of the kind
-// is stored: an object of it is a view of another one, see [schemas.Scale].
+// Scale is autoscaling/v1 Scale. It has no program, since no Scale is stored: it is a view of
+// another object, see [schemas.Scale].
 var Scale = func() *Version {
 	v := &Version{Version: &scaleKind.Versions[0], Kind: &Kind{Kind: &scaleKind}, object: func() *celtype.Type { return scaleType }}
 	v.Kind.Versions = []*Version{v}
@@ -51,7 +51,7 @@ var scaleKind = schemas.Kind{
 				schemas.Field{Name: "replicas", Presence: schemas.Required, Schema: &schemas.Node{Kinds: schemas.IntegerKind}},
 				schemas.Field{Name: "selector", Presence: schemas.Optional, Schema: &schemas.Node{Kinds: schemas.StringKind}})},
 		),
-		// As upstream shows those of custom resources.
+		// The columns of kube-apiserver for custom resources.
 		Columns: []schemas.Column{
 			{Name: "Desired", Type: "integer", Description: "Number of desired replicas", JSONPath: ".spec.replicas"},
 			{Name: "Available", Type: "integer", Description: "Number of actual replicas", JSONPath: ".status.replicas"},

@@ -21,15 +21,14 @@ import (
 	"stele.dev/stele/schemas/celtype"
 )
 
-// rulePath leads from the top of an object to the parts that a rule is about.
+// rulePath leads from the root of an object to the values that a rule checks.
 type rulePath []ruleStep
 
-// ruleStep is into a field, or into each item or value.
+// ruleStep leads into a field, or into each item of a list or value of a map.
 type ruleStep struct {
 	name string
 	each bool
-	// keys are fields by which the items of a list are told apart, so that it is known which
-	// one an item was before.
+	// keys are the fields that identify the items of a list, by which an item's old value is found.
 	keys []string
 }
 
@@ -71,8 +70,8 @@ func ParseRulePath(text string) (path rulePath, err error) {
 	return path, nil
 }
 
-// in finds the type of what the path leads to, and whether it leads into lists whose items
-// nothing tells apart.
+// Type returns the type of the values at the path. items is set if the path leads through a list
+// whose items have no keys.
 func (p rulePath) Type(k *schemas.Kind, v *schemas.Version) (t *celtype.Type, items bool, err error) {
 	name := expr.TypeName(k, v)
 	if len(p) == 0 {
@@ -130,7 +129,7 @@ func fieldOf(n *schemas.Node, name string) *schemas.Node {
 	return fields[i].Schema
 }
 
-// node is the schema of the parts that the path leads to; nil if that is not known.
+// Node returns the schema of the values at the path; nil if it is not known.
 func (p rulePath) Node(n *schemas.Node) *schemas.Node {
 	for _, step := range p {
 		switch {
@@ -153,8 +152,8 @@ func (p rulePath) Node(n *schemas.Node) *schemas.Node {
 	return n
 }
 
-// unknown is the first field of the path that the schema does not have, and those it has
-// in its place.
+// Unknown returns the first field of the path that the schema does not have, and the fields that it
+// has there.
 func (p rulePath) Unknown(n *schemas.Node) (name string, known []string) {
 	for _, step := range p {
 		next := fieldOf(n, step.name)
@@ -178,7 +177,7 @@ func (p rulePath) String() string {
 		case step.each:
 			b.WriteString("[*]")
 		case step.name == "" || strings.ContainsAny(step.name, `.[]*"\`):
-			text, _ := json.Marshal(step.name) // which is a string
+			text, _ := json.Marshal(step.name) // a string always encodes
 			b.WriteString("[" + string(text) + "]")
 		case b.Len() > 0:
 			b.WriteString("." + step.name)
@@ -189,20 +188,20 @@ func (p rulePath) String() string {
 	return b.String()
 }
 
-// ruleID names a rule in CEL of a kind.
+// RuleID returns the id of a CEL rule of a kind.
 func RuleID(k *schemas.Kind, r *schemas.Rule) string {
 	return k.Resource() + "/validations/" + r.Name
 }
 
-// schemaRule is a rule made ready to be enforced.
+// schemaRule is a CEL rule of a schema, loaded.
 type schemaRule struct {
 	*schemas.Rule
 	path    rulePath
 	self    *celtype.Type
 	program *expr.Program
 	message *expr.Program
-	field   []string // from what the path leads to, to what errors name
-	secret  bool     // what it is about is not shown
+	field   []string // from the rule's value to the field that errors name
+	secret  bool     // the value is not shown in errors
 }
 
 func newSchemaRules(k *schemas.Kind, v *schemas.Version) (rules []*schemaRule, err error) {
@@ -229,19 +228,18 @@ func newSchemaRules(k *schemas.Kind, v *schemas.Version) (rules []*schemaRule, e
 	return rules, nil
 }
 
-// Object is an object as it is decoded: its metadata, and everything.
+// Object is a decoded object: its metadata, and its whole content.
 type Object struct {
 	Meta    *metav1.ObjectMeta
-	Content map[string]any // apiVersion, kind and metadata do not count
+	Content map[string]any // without apiVersion, kind and metadata
 }
 
-// HasRules tells whether the schema has rules in CEL.
+// HasRules reports whether the schema has CEL rules.
 func (v *Version) HasRules() bool { return len(v.rules) > 0 }
 
-// ValidateRules tells which rules in CEL of its schema (x-kubernetes-validations, KEP-2876)
-// an object breaks, old being what it was before, nil if it is new. The object must be
-// valid otherwise. What is the same as before is not refused for it (KEP-4008) but warned
-// of.
+// ValidateRules returns the errors of the schema's CEL rules (x-kubernetes-validations, KEP-2876)
+// for an object. old is the object before the write, nil for a create. The object must be valid
+// otherwise. An unchanged value gives a warning instead of an error (KEP-4008).
 func (v *Version) ValidateRules(ctx context.Context, object, old *Object) (errs field.ErrorList, warnings []string) {
 	if len(v.rules) == 0 {
 		return nil, nil
@@ -263,7 +261,7 @@ func (v *Version) validateRules(ctx context.Context, object, old *Object) (errs 
 	return e.errs, e.warnings
 }
 
-// ruleEvaluation is the evaluation of all rules for one object.
+// ruleEvaluation evaluates all rules for one object.
 type ruleEvaluation struct {
 	ctx         context.Context
 	v           *Version
@@ -271,15 +269,13 @@ type ruleEvaluation struct {
 	budget      expr.Budget
 	errs        field.ErrorList
 	warnings    []string
-	done        bool // nothing more can be said
+	done        bool // no more errors are needed or possible
 }
 
-// maxRuleErrors is how many values an object's rules refuse before the rest is not looked
-// at any more.
+// maxRuleErrors limits the number of errors for one object.
 const maxRuleErrors = 100
 
-// walk follows what is left of a rule's path. known tells whether before is what the
-// value was.
+// walk follows the rest of a rule's path. known says whether before is the old value.
 func (e *ruleEvaluation) walk(r *schemaRule, path rulePath, at *field.Path, value, before any, known bool) {
 	if e.done {
 		return
@@ -314,7 +310,7 @@ func (e *ruleEvaluation) walk(r *schemaRule, path rulePath, at *field.Path, valu
 	}
 }
 
-// before finds what an item of a list was, by its keys.
+// before returns the old value of a list item, which it finds by the keys.
 func (s *ruleStep) before(item, list any) (any, bool) {
 	old, _ := list.([]any)
 	is, ok := item.(map[string]any)
@@ -330,7 +326,7 @@ func (s *ruleStep) before(item, list any) (any, bool) {
 	return nil, false
 }
 
-// fieldSteps are the names in a path such as .a['b.c'], whose form has been checked.
+// fieldSteps returns the names in a path such as .a['b.c']. The path's syntax has been checked.
 func fieldSteps(path string) (names []string) {
 	for path != "" {
 		if quoted, ok := strings.CutPrefix(path, "['"); ok {
@@ -344,17 +340,17 @@ func fieldSteps(path string) (names []string) {
 			end = len(path)
 		}
 		if names = append(names, path[:end]); end == 0 && path != "" {
-			return names // of another form; every round takes something away
+			return names // unknown syntax
 		}
 		path = path[end:]
 	}
 	return names
 }
 
-// check evaluates a rule for a value. The texts are upstream's.
+// check evaluates a rule for a value. The messages are those of kube-apiserver.
 func (e *ruleEvaluation) check(r *schemaRule, at *field.Path, value, before any, known bool) {
 	if value == nil || r.Transition && !r.OptionalOldSelf && (!known || before == nil) {
-		return // transition rules are for what was there before, unless they say otherwise
+		return // without an old value, transition rules apply only with optionalOldSelf
 	}
 	vars := &selfVars{e: e, r: r, value: value, before: before, known: known}
 	holds, err := r.program.Bool(e.ctx, vars, &e.budget)
@@ -415,10 +411,10 @@ func (r *schemaRule) text() string {
 	return strings.TrimSpace(r.Rule.Rule)
 }
 
-// suffix is where the rule stands.
+// suffix returns the rule's position, for messages.
 func (r *schemaRule) suffix() string { return wording.At(r.Source.String()) }
 
-// selfVars are what a rule of a schema can name.
+// selfVars are the CEL variables of a schema rule.
 type selfVars struct {
 	e             *ruleEvaluation
 	r             *schemaRule

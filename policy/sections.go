@@ -4,33 +4,32 @@ import (
 	"stele.dev/stele/schemas"
 )
 
-// Flow is how requests share the server: a bundle's own levels and schemas, beside
-// those that always exist.
+// Flow holds the priority levels and flow schemas of a bundle. Built-in ones are added to them.
 type Flow struct {
 	PriorityLevels []PriorityLevel `json:"priorityLevels,omitempty"` // by name
-	FlowSchemas    []FlowSchema    `json:"flowSchemas,omitempty"`    // the first that matches decides
+	FlowSchemas    []FlowSchema    `json:"flowSchemas,omitempty"`    // the first match decides
 }
 
-// PriorityLevel is a share of the server, as in flowcontrol.apiserver.k8s.io.
+// PriorityLevel is a share of the server's capacity, as in flowcontrol.apiserver.k8s.io.
 type PriorityLevel struct {
 	ID                       string `json:"id"` // flow/priorityLevels/name
 	Name                     string `json:"name"`
 	NominalConcurrencyShares int    `json:"nominalConcurrencyShares"`
 	LendablePercent          int    `json:"lendablePercent"`
-	BorrowingLimitPercent    *int   `json:"borrowingLimitPercent,omitempty"` // none: no limit
-	// Queuing of what is over the level's limit; none: it is rejected.
+	BorrowingLimitPercent    *int   `json:"borrowingLimitPercent,omitempty"` // nil: no limit
+	// Queuing configures the queues for requests over the limit; nil: these requests are rejected.
 	Queuing *Queuing         `json:"queuing,omitempty"`
 	Source  schemas.Position `json:"source,omitzero"`
 }
 
-// Queuing is how the requests of a level wait.
+// Queuing configures the queues of a priority level.
 type Queuing struct {
 	Queues           int `json:"queues"`
 	HandSize         int `json:"handSize"`
 	QueueLengthLimit int `json:"queueLengthLimit"`
 }
 
-// FlowSchema puts the requests that its rules name, of its subjects, into a level.
+// FlowSchema assigns the matching requests of its subjects to a priority level.
 type FlowSchema struct {
 	ID                 string           `json:"id"` // flow/flowSchemas/name
 	Name               string           `json:"name"`
@@ -42,13 +41,13 @@ type FlowSchema struct {
 	Source             schemas.Position `json:"source,omitzero"`
 }
 
-// Audit is what the audit log says of requests.
+// Audit holds the audit rules.
 type Audit struct {
-	Rules []AuditRule `json:"rules,omitempty"` // the first that matches decides
+	Rules []AuditRule `json:"rules,omitempty"` // the first match decides
 }
 
-// AuditRule says how much is logged of the requests that it matches: all that it does
-// not exclude. The levels and stages are those of audit.k8s.io.
+// AuditRule sets how much is logged of matching requests. Levels and stages are those of
+// audit.k8s.io.
 type AuditRule struct {
 	ID         string           `json:"id"` // audit/rules/name
 	Level      string           `json:"level"`

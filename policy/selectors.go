@@ -5,10 +5,9 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// Selectors are what a list, a watch or a deletion of a collection selects by, as authorizers get to
-// know it (KEP-4601): all requirements hold for what the request is about. Those that could not be parsed
-// are left out, which makes the question a wider one, never a narrower one. What is here
-// was asked for, not checked: a selector that is none is for a later stage to refuse.
+// Selectors are the label and field selectors of a list, watch or deletecollection, for authorizers
+// (KEP-4601). All requirements hold for the selected objects. Requirements that cannot be parsed are
+// left out, so the request appears wider, never narrower. A later stage rejects invalid selectors.
 type Selectors struct {
 	Fields      fields.Requirements
 	FieldsError error
@@ -16,7 +15,8 @@ type Selectors struct {
 	LabelsError error
 }
 
-// ParseSelectors reads the selectors of a request as kube-apiserver does; nil if it has none.
+// ParseSelectors parses the selectors of a request as kube-apiserver does; it returns nil if there
+// are none.
 func ParseSelectors(field, label string) *Selectors {
 	if field == "" && label == "" {
 		return nil

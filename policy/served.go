@@ -10,11 +10,11 @@ import (
 	"stele.dev/stele/schemas"
 )
 
-// own are the resources beside kinds that rules can name, by API group: those that the
-// server serves by itself, and those that exist in rules only. What core serves has to
-// be here; a test in core holds it to that.
+// Own lists the resources without kinds that rules can name, by API group: those that the server
+// itself serves, and those that exist in rules only. It must contain all that package core serves; a
+// test in core checks this.
 var Own = map[string][]string{
-	"":                          {"groups", "users", "namespaces/finalize", "serviceaccounts/token"}, // the first to be impersonated, as are serviceaccounts, uids and userextras
+	"":                          {"groups", "users", "namespaces/finalize", "serviceaccounts/token"}, // groups and users, serviceaccounts, uids and userextras are for impersonation
 	"apiextensions.k8s.io":      {"customresourcedefinitions"},
 	"authentication.k8s.io":     {"selfsubjectreviews", "tokenreviews", "uids", "userextras"},
 	"authorization.k8s.io":      {"localsubjectaccessreviews", "selfsubjectaccessreviews", "selfsubjectrulesreviews", "subjectaccessreviews"},
@@ -23,11 +23,11 @@ var Own = map[string][]string{
 	"rbac.authorization.k8s.io": {"clusterrolebindings", "clusterroles", "rolebindings", "roles"},
 }
 
-// Resources are what rules can name: resources, and subresources as "widgets/status", by
-// API group.
+// Resources are the resources that rules can name, by API group. Subresources are written
+// "widgets/status".
 type Resources map[string]map[string]bool
 
-// ResourcesOf are those of kinds, and those that every policy has.
+// ResourcesOf returns the resources of kinds, and those of every policy.
 func ResourcesOf(kinds []schemas.Kind) Resources {
 	s := Resources{}
 	for group, resources := range Own {
@@ -60,11 +60,11 @@ func (s Resources) Add(group, resource string) {
 	s[group][resource] = true
 }
 
-// Has tells whether a resource, as a rule names it, is there in a group.
+// Has reports whether a group has a resource, as rules name it.
 func (s Resources) Has(group, resource string) bool {
 	switch {
 	case resource == "*", strings.HasPrefix(resource, "*/"):
-		return true // of whatever there is
+		return true // any resource
 	case strings.HasPrefix(resource, "userextras/"): // with any key
 		resource = "userextras"
 	}
@@ -79,15 +79,15 @@ func (s Resources) Has(group, resource string) bool {
 	return false
 }
 
-// HasAny tells whether a resource is there in one of some groups.
+// HasAny reports whether one of the groups has a resource.
 func (s Resources) HasAny(groups []string, resource string) bool {
 	return slices.ContainsFunc(groups, func(g string) bool { return s.Has(g, resource) })
 }
 
-// Groups are the API groups, sorted.
+// Groups returns the API groups, sorted.
 func (s Resources) Groups() []string { return slices.Sorted(maps.Keys(s)) }
 
-// In returns the resources of some groups, sorted.
+// In returns the resources of the groups, sorted.
 func (s Resources) In(groups []string) []string {
 	all := map[string]bool{}
 	for group, resources := range s {
@@ -98,11 +98,11 @@ func (s Resources) In(groups []string) []string {
 	return slices.Sorted(maps.Keys(all))
 }
 
-// Served are the resources that rules of the form can name.
+// Served returns the resources that rules of the form can name.
 func (f *Form) Served() Resources { return ResourcesOf(f.Kinds) }
 
-// Find tells whether there is a resource, or a subresource as "widgets/status". Where there is
-// none it says what is most likely meant.
+// Find reports whether a group has a resource, or a subresource such as "widgets/status". If not,
+// hint suggests the most likely name.
 func (r Resources) Find(group, resource string) (has bool, hint string) {
 	base, sub, _ := strings.Cut(resource, "/")
 	if resource == "*" || group == "*" || r.Has(group, resource) || base == "*" && sub != "" {
@@ -123,7 +123,7 @@ func (r Resources) Find(group, resource string) (has bool, hint string) {
 	return false, ""
 }
 
-// groupOf is the first group, by name, that has a resource.
+// groupOf returns the first group, by name, that has a resource.
 func (r Resources) groupOf(resource string) string {
 	for _, g := range r.Groups() {
 		if r[g][resource] {

@@ -7,13 +7,12 @@ import (
 	"stele.dev/stele/schemas"
 )
 
-// Versions of a kind may have different forms if the kind was written as a
-// CustomResourceDefinition without a conversion webhook (strategy None). Objects are then
-// converted as kube-apiserver does it: apiVersion is replaced, and what the other version does
-// not know is pruned. What a client writes in one version has the defaults of that version,
-// and what is stored those of the storage version as well.
+// Versions of a kind may have different forms if the kind is a CustomResourceDefinition with
+// conversion strategy None. Then objects are converted as in kube-apiserver: apiVersion is replaced,
+// and fields that the other version does not know are pruned. An object gets the defaults of the
+// version that the client wrote, and those of the storage version.
 
-// compareForms finds out which versions have the same form.
+// compareForms numbers the versions by their forms.
 func (k *Kind) compareForms() error {
 	forms, different := map[string]int{}, 0
 	for i, v := range k.Versions {
@@ -42,8 +41,8 @@ func (k *Kind) compareForms() error {
 // Converts reports whether the versions of the kind have different forms.
 func (k *Kind) Converts() bool { return k.forms != nil }
 
-// From reports whether objects that are in another version of the kind, by its name, have to
-// be converted to this one. A version that the kind does not have is one of those.
+// From reports whether objects of another version have to be converted to v. It is true for a
+// version that the kind does not have.
 func (v *Version) From(version string) (convert bool) {
 	if v.Kind.forms == nil || version == v.Name {
 		return false
@@ -52,8 +51,8 @@ func (v *Version) From(version string) (convert bool) {
 	return !ok || form != v.Kind.forms[v.Name]
 }
 
-// Store makes of the content of an object of this version what is stored of it. The result is
-// the content itself if both have the same form. It reports whether the content changed.
+// Store returns the content to be stored for an object of this version, and whether it differs from
+// content. If both versions have the same form, it returns content itself.
 func (v *Version) Store(content map[string]any) (stored map[string]any, changed bool) {
 	storage := v.Kind.Storage()
 	if !storage.From(v.Name) {

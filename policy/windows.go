@@ -11,24 +11,25 @@ import (
 	"stele.dev/stele/schemas"
 )
 
-// HistoryVerb is what reading further back than a kind's window takes.
+// HistoryVerb is the verb for reading further back than a kind's history window.
 const HistoryVerb = "history"
 
-// Window says how far back in time objects of a kind are shown to all who may read them.
+// Window is a history window: how far back users may read objects of a kind without the verb
+// history.
 type Window struct {
 	ID       string `json:"id"`       // history/windows/resource, or team/kinds/resource/history
 	Resource string `json:"resource"` // plural.group, or plural in the core group
-	// Reach is a duration as the bundle has it, "10m", or "all".
+	// Reach is a duration as the bundle writes it ("10m"), or "all".
 	Reach  string           `json:"reach"`
 	Source schemas.Position `json:"source,omitzero"`
 
 	duration time.Duration
 }
 
-// unbounded is the reach of windows that hide nothing of what is retained.
+// unbounded is the reach of a window that shows all retained history.
 const unbounded = "all"
 
-// What the windows are of kinds of which the policy says nothing.
+// Default windows.
 const (
 	defaultWindow            = unbounded
 	defaultWindowID          = BuiltinTeam + "/windows/all"
@@ -36,21 +37,20 @@ const (
 	defaultSensitiveWindowID = BuiltinTeam + "/windows/secrets"
 )
 
-// Bounded tells whether there is a limit, and Duration how far back it lies.
+// Bounded reports whether the window is limited.
 func (w *Window) Bounded() bool { return w.Reach != unbounded }
 
-// Duration is how long ago a moment may be to be within the window, if that is bounded.
+// Duration returns the length of a bounded window.
 func (w *Window) Duration() time.Duration { return w.duration }
 
-// Window is how far back objects of the kind are shown to all who may read them; d
-// counts if it is bounded.
+// Window returns the length of the kind's history window, which counts only if bounded is true.
 func (k *Kind) Window() (d time.Duration, bounded bool) {
 	w := k.Reach()
 	return w.duration, w.Bounded()
 }
 
-// Reach is the kind's window, and what says so. It MUST NOT be changed. That of a kind which
-// is not a policy's is not bounded.
+// Reach returns the kind's window with the id that sets it. The caller must not change it. A kind
+// that belongs to no policy has an unbounded window.
 func (k *Kind) Reach() *Window {
 	if w := k.Stored().window; w != nil {
 		return w
@@ -58,23 +58,24 @@ func (k *Kind) Reach() *Window {
 	return &Window{ID: defaultWindowID, Resource: k.Resource(), Reach: defaultWindow}
 }
 
-// sensitive reports whether objects of the kind hold secrets, in whatever version.
+// sensitive reports whether a version of the kind has secret fields.
 func (k *Kind) sensitive() bool {
 	return isSecrets(k.Kind) || slices.ContainsFunc(k.Versions, func(v *Version) bool { return v.Program.Sensitive() })
 }
 
-// holdsSecrets is the same of a kind that has no programs yet.
+// HoldsSecrets reports whether a version of the kind has secret fields. The kind needs no programs.
 func HoldsSecrets(k *schemas.Kind) bool {
 	return isSecrets(k) || slices.ContainsFunc(k.Versions, func(v schemas.Version) bool { return v.Schema.HasSensitive() })
 }
 
-// isSecrets: their schema is Kubernetes', which does not say it.
+// isSecrets reports whether the kind is Kubernetes' Secret, whose schema does not mark its fields as
+// secret.
 func isSecrets(k *schemas.Kind) bool { return k.Builtin && k.Resource() == "secrets" }
 
 // Kind returns the kind of a resource, or nil.
 func (p *Policy) Kind(r schema.GroupResource) *Kind { return p.byResource[r] }
 
-// openWindows gives each kind its window: what the form says, or what holds by default.
+// openWindows sets each kind's window: that of the form, or the default.
 func (p *Policy) openWindows() error {
 	said := map[string]*Window{}
 	for i := range p.form.Windows {
@@ -102,7 +103,7 @@ func (p *Policy) openWindows() error {
 
 var reachUnits = map[byte]time.Duration{'s': time.Second, 'm': time.Minute, 'h': time.Hour, 'd': 24 * time.Hour}
 
-// parseReach reads a number with a unit: s, m, h or d.
+// ParseReach parses a number with a unit: s, m, h or d.
 func ParseReach(s string) (time.Duration, error) {
 	if s == "" || reachUnits[s[len(s)-1]] == 0 {
 		return 0, fmt.Errorf("%q is not a number with a unit of s, m, h or d", s)

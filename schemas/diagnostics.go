@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// A Diagnostic is one thing that is wrong with a schema: where it stands, which
-// field it concerns, what is the matter, and what to write instead.
+// A Diagnostic is one error in a schema: its position, the field, the message, and a hint on how to fix
+// it.
 type Diagnostic struct {
 	Pos     Position `json:"pos,omitzero"`
 	Path    string   `json:"path,omitempty"` // spec.ports[].name; empty for the whole schema
@@ -15,7 +15,7 @@ type Diagnostic struct {
 	Hint    string   `json:"hint,omitempty"`
 }
 
-// String returns "file:line: path: message; hint" without the parts it lacks.
+// String returns "file:line: path: message; hint". Parts that are empty are left out.
 func (d Diagnostic) String() string {
 	var b strings.Builder
 	for _, part := range []string{d.Pos.String(), d.Path} {
@@ -32,8 +32,7 @@ func (d Diagnostic) String() string {
 	return b.String()
 }
 
-// Diagnostics are everything that is wrong with a schema, in order of position,
-// each said once.
+// Diagnostics are all errors in a schema, ordered by position, without duplicates.
 type Diagnostics []Diagnostic
 
 // Error returns one line per diagnostic.
@@ -45,7 +44,7 @@ func (d Diagnostics) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// Err returns d as an error: nil if there is nothing to say.
+// Err returns d as an error, or nil if d is empty.
 func (d Diagnostics) Err() error {
 	if len(d) == 0 {
 		return nil
@@ -53,8 +52,7 @@ func (d Diagnostics) Err() error {
 	return d
 }
 
-// Sorted orders d in place and returns it without duplicates; nil if there is
-// nothing to say.
+// Sorted sorts d in place and returns it without duplicates. It returns nil if d is empty.
 func (d Diagnostics) Sorted() Diagnostics {
 	if len(d) == 0 {
 		return nil

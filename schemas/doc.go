@@ -20,10 +20,9 @@
 //   - S4. Every error names the line of the policy with the rule.
 //
 // S1 has exceptions on purpose. Objects arrive as decoded JSON: 12.0 is accepted as an integer, and
-// Prepare makes it 12. Integers beyond 64 bits are rejected. A null counts as absent if the field is
-// not nullable and has a default. Attributes narrow what CUE says, as in Kubernetes: formats, sets and
-// maps in lists, immutable fields. CUE accepts a scalar for a struct of optional fields; a program
-// does not.
+// Prepare makes it 12. Integers beyond 64 bits are rejected. A null counts as absent if the field is not
+// nullable and has a default. Attributes narrow what CUE says, as in Kubernetes: formats, sets and maps
+// in lists, immutable fields. CUE accepts a scalar for a struct of optional fields; a program does not.
 //
 // # Presence
 //

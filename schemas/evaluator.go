@@ -38,12 +38,12 @@ type Fault struct {
 type FaultKind string
 
 const (
-	Conflicting FaultKind = ""           // with what the value must be
-	Incomplete  FaultKind = "incomplete" // something is missing
-	NotAllowed  FaultKind = "notAllowed" // a field that there must not be
+	Conflicting FaultKind = ""           // the value conflicts with the schema
+	Incomplete  FaultKind = "incomplete" // a value is missing
+	NotAllowed  FaultKind = "notAllowed" // the field is not allowed
 )
 
-// Decode decodes the result of a verdict.
+// Decode returns the verdict with its result decoded from JSON.
 func (v Verdict) Decode() Decoded {
 	d := Decoded{Faults: v.Faults, Contradicted: v.Contradicted, Failed: v.Failed, Busy: v.Busy}
 	if !d.Valid() {
@@ -59,14 +59,14 @@ func (v Verdict) Decode() Decoded {
 
 // A Decoded is a verdict whose result is decoded JSON.
 type Decoded struct {
-	// result is the completed value, if there are no faults.
+	// Result is the completed value, if there are no faults.
 	Result any
 	Faults []Fault
-	// contradicted: no data that is added could make the value valid.
+	// Contradicted reports that adding fields cannot make the value valid.
 	Contradicted bool
-	// failed: CUE could not be asked. Then the value counts as invalid.
+	// Failed says why CUE could not evaluate the value, which then counts as invalid.
 	Failed string
-	Busy   bool // it failed because the machine is busy
+	Busy   bool // the evaluation failed because the machine is busy
 }
 
 // Valid reports whether the value was evaluated and is valid.

@@ -4,7 +4,7 @@ import (
 	"slices"
 )
 
-// Parts returns the nodes of items that are not nil: Items, Rest and Prefix.
+// Parts returns all nodes of the list that are not nil: Items, Rest and Prefix.
 func (l *List) Parts() (all []*Node) {
 	for _, n := range append([]*Node{l.Items, l.Rest}, l.Prefix...) {
 		if n != nil {
@@ -27,7 +27,7 @@ func (n *Node) Structs() (all []*Struct) {
 	return all
 }
 
-// EveryField returns the declared fields and those that conditions add. A name may occur twice.
+// EveryField returns the declared fields and the fields that conditions add. A name may occur twice.
 func (s *Struct) EveryField() []Field {
 	fields := s.Fields[:len(s.Fields):len(s.Fields)]
 	for _, condition := range s.Conditions {
@@ -36,7 +36,7 @@ func (s *Struct) EveryField() []Field {
 	return fields
 }
 
-// FieldNamed returns the declared field with a name.
+// FieldNamed returns the declared field with the given name. ok is false if there is none.
 func FieldNamed(s *Struct, name string) (Field, bool) {
 	i := slices.IndexFunc(s.Fields, func(f Field) bool { return f.Name == name })
 	if i < 0 {
@@ -45,8 +45,8 @@ func FieldNamed(s *Struct, name string) (Field, bool) {
 	return s.Fields[i], true
 }
 
-// AllFields returns the declared fields, then the fields that only conditions add. The latter are
-// optional, and admit what any of the conditions admits.
+// AllFields returns the declared fields, then the fields that only conditions add. The fields of
+// conditions are optional here, and admit what any of the conditions admits.
 func (s *Struct) AllFields() []Field {
 	if len(s.Conditions) == 0 {
 		return s.Fields
@@ -75,8 +75,8 @@ func (s *Struct) AllFields() []Field {
 	return all
 }
 
-// either returns a node without a default that admits at least what each of the nodes admits. There
-// must be one node or more.
+// either returns a node that admits at least what each of the given nodes admits. It has no default.
+// nodes is not empty.
 func either(nodes []*Node) *Node {
 	if len(nodes) == 1 {
 		one := *nodes[0]
@@ -90,7 +90,7 @@ func either(nodes []*Node) *Node {
 			either.Format = ""
 		}
 	}
-	free := Kinds(0) // of which one of the nodes says nothing
+	free := Kinds(0) // kinds that one of the nodes does not constrain
 	for _, n := range nodes {
 		for _, k := range [...]Kinds{BoolKind, IntegerKind, NumberKind, StringKind} {
 			if n.Kinds.Has(k) && len(n.Alternatives(k)) == 0 {
@@ -110,7 +110,7 @@ func either(nodes []*Node) *Node {
 	return either
 }
 
-// Alternatives returns the scalars that constrain one of the kinds.
+// Alternatives returns the scalar rules that apply to at least one of the kinds.
 func (n *Node) Alternatives(k Kinds) []*Scalar {
 	var found []*Scalar
 	for i := range n.Scalars {

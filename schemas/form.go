@@ -8,18 +8,18 @@ import (
 	"strings"
 )
 
-// HasRest reports whether there may be items after the prefix.
+// HasRest reports whether the list may have items after the prefix.
 func (l *List) HasRest() bool { return l.MaxItems == nil || l.MaxItems.Count > len(l.Prefix) }
 
-// A Position is a place in the source of a policy. File is relative to the root
-// of the bundle. The zero Position means that no source is known.
+// A Position is a place in the source of a policy. File is relative to the root of the bundle. The zero
+// Position means that the source is unknown.
 type Position struct {
 	File   string
 	Line   int
 	Column int
 }
 
-// IsZero reports whether no source is known.
+// IsZero reports whether the source is unknown.
 func (p Position) IsZero() bool { return p == Position{} }
 
 // String returns "file:line", as messages show it, or "" for the zero Position.
@@ -76,7 +76,7 @@ const (
 	NullKind Kinds = 1 << iota
 	BoolKind
 	IntegerKind
-	NumberKind // with a fraction or without
+	NumberKind // with or without a fraction
 	StringKind
 	ListKind
 	StructKind
@@ -84,7 +84,7 @@ const (
 	// AnyKind is the set of all kinds.
 	AnyKind = NullKind | BoolKind | IntegerKind | NumberKind | StringKind | ListKind | StructKind
 
-	// ScalarKinds are the kinds of values without parts, null left out.
+	// ScalarKinds are the kinds of booleans, numbers and strings. Null is not among them.
 	ScalarKinds = BoolKind | IntegerKind | NumberKind | StringKind
 )
 
@@ -159,67 +159,65 @@ next:
 	return nil
 }
 
-// A Node says what values are valid at one place of an object, and what the default is.
+// A Node says which values are valid at one place of an object, and what the default is.
 //
-// Each part of a Node constrains values of its own kinds. A null, or a value of a kind that no part
-// constrains, is valid if its kind is in Kinds.
+// Each part of a Node constrains values of its own kinds. If no part constrains a kind, every value of
+// that kind is valid, provided the kind is in Kinds.
 type Node struct {
-	// Kinds are the kinds that the value may have. It is never empty.
+	// Kinds are the kinds that the value may have. The set is never empty.
 	Kinds Kinds `json:"kinds"`
 
-	// Scalars are the alternatives for booleans, numbers and strings. A scalar
-	// is valid if no alternative speaks of its kind, or if one that does admits
-	// it.
+	// Scalars are the alternatives for booleans, numbers and strings. A scalar is valid if one of
+	// the alternatives for its kind admits it, or if there are no alternatives for its kind.
 	Scalars []Scalar `json:"scalars,omitempty"`
 
-	// List constrains lists; nil admits any list.
+	// List constrains lists. Nil admits any list.
 	List *List `json:"list,omitempty"`
 
-	// Struct constrains structs; nil admits any struct.
+	// Struct constrains structs. Nil admits any struct.
 	Struct *Struct `json:"struct,omitempty"`
 
-	// Union says that a struct is one of several. Struct then has every field of each of them,
-	// and admits all that any of them admits.
+	// Union says that a struct must match one of several structs. Struct then has the fields of all
+	// of them, and admits every value that one of them admits.
 	Union *Union `json:"union,omitempty"`
 
-	// Logic has further nodes, of which the value must satisfy all, some, one or none.
+	// Logic holds further nodes. The value must satisfy all, some, one or none of them.
 	Logic *Logic `json:"logic,omitempty"`
 
-	// Message is the policy's own error message for an invalid value.
+	// Message is the error message that the policy sets for an invalid value.
 	Message string `json:"message,omitempty"`
 
-	// From names another field of the object whose value this field has.
+	// From names another field of the object. This field has the value of that field.
 	From *Reference `json:"from,omitempty"`
 
-	// Fallback is a CUE expression that is evaluated with the value. It says what the rest of
-	// the node cannot. The rest then admits at least what the expression admits.
+	// Fallback is a CUE expression that validates what the rest of the node cannot express. The rest
+	// admits at least the values that the expression admits.
 	Fallback *Fallback `json:"fallback,omitempty"`
 
-	// Default is the default value, as canonical JSON. It fills an absent regular field. A
-	// list or a struct in the data that is a part of the default is completed to it, because
-	// CUE does so.
+	// Default is the default value, as canonical JSON. It is set if a regular field is absent. If
+	// the data holds only a part of a default list or struct, the missing parts are filled in, as
+	// CUE does.
 	Default json.RawMessage `json:"default,omitempty"`
 
-	// Plain gives the node the meaning of OpenAPI: the default, with the defaults inside it,
-	// fills an absent field only, and the formats byte and date-time are those of custom
-	// resources.
+	// Plain selects the rules of OpenAPI: the default is set only if the field is absent, and the
+	// formats byte and date-time are checked as for custom resources.
 	Plain bool `json:"plain,omitempty"`
 
-	// DropNull treats a null as absent: in a field or under a key of a map it is removed or
-	// replaced by the default; in a list it is replaced by the default, if there is one.
+	// DropNull treats a null as absent. In a field or under a key of a map, the null is removed or
+	// replaced by the default. In a list it is replaced by the default, if there is one.
 	DropNull bool `json:"dropNull,omitempty"`
 
-	// Keeps preserves unknown fields also in values of a kind that the node does not admit.
+	// Keeps preserves unknown fields, also in values of a kind that the node does not admit.
 	Keeps bool `json:"keeps,omitempty"`
 
-	// Bare removes all fields of structs in the value, also in lists of lists.
+	// Bare removes all fields of structs in the value, also inside nested lists.
 	Bare bool `json:"bare,omitempty"`
 
-	// Format names a textual form that a string must have, as OpenAPI names it; a name that
-	// is not known is for readers only.
+	// Format names the format of a string, as OpenAPI does. A format that the server does not know
+	// is not checked.
 	Format string `json:"format,omitempty"`
 
-	// Immutable is the line that makes the value immutable; nil if it may change.
+	// Immutable is the line of the policy that makes the value immutable, or nil.
 	Immutable *Position `json:"immutable,omitempty"`
 
 	// Embedded marks a struct that is a Kubernetes object, with apiVersion, kind and metadata.
@@ -239,7 +237,7 @@ type Node struct {
 const (
 	FormatByte     = "byte"      // base64, standard alphabet, padded
 	FormatDateTime = "date-time" // RFC 3339
-	FormatQuantity = "quantity"  // of resources, as Kubernetes writes it: 1500m, 2Gi
+	FormatQuantity = "quantity"  // a Kubernetes quantity: 1500m, 2Gi
 )
 
 // HasSensitive reports whether the value, or a part of it, is a secret.
@@ -248,14 +246,14 @@ func (n *Node) HasSensitive() (found bool) {
 	return found
 }
 
-// A Scalar is a set of rules that all must hold. Numeric rules apply to numbers and textual rules to
-// strings. Enum and Not apply to all of Kinds.
+// A Scalar is a set of rules that must all hold. Numeric rules apply to numbers, textual rules to
+// strings. Enum and Not apply to values of all Kinds.
 type Scalar struct {
-	// Kinds are the kinds that this alternative speaks of: a subset of bool,
-	// integer, number and string.
+	// Kinds are the kinds that this alternative applies to: a subset of bool, integer, number and
+	// string.
 	Kinds Kinds `json:"kinds"`
 
-	// Enum, if not empty, lists the only admitted values as canonical JSON.
+	// Enum lists the only admitted values, as canonical JSON. An empty Enum admits any value.
 	Enum []json.RawMessage `json:"enum,omitempty"`
 
 	// Not lists values that are not admitted.
@@ -264,15 +262,15 @@ type Scalar struct {
 	Minimum *Bound `json:"minimum,omitempty"`
 	Maximum *Bound `json:"maximum,omitempty"`
 
-	// Patterns are regular expressions (RE2, not anchored) that the string must
-	// match, or must not.
+	// Patterns are regular expressions (RE2, not anchored) that the string must match or must not
+	// match.
 	Patterns []Pattern `json:"patterns,omitempty"`
 
 	// MinRunes and MaxRunes limit the length of the string in code points.
 	MinRunes *Limit `json:"minRunes,omitempty"`
 	MaxRunes *Limit `json:"maxRunes,omitempty"`
 
-	// MultipleOf is a decimal number of which a number must be a multiple.
+	// MultipleOf is a decimal number. A number must be a multiple of it.
 	MultipleOf *Bound `json:"multipleOf,omitempty"`
 
 	// Forms are CUE's named tests that the string must pass: time.Time, net.IPv4.
@@ -285,7 +283,7 @@ type Form struct {
 	Source Position `json:"source,omitzero"`
 }
 
-// Constrained reports whether the alternative has rules beside its kinds.
+// Constrained reports whether the alternative has any rule besides its kinds.
 func (s *Scalar) Constrained() bool {
 	return len(s.Enum) > 0 || len(s.Not) > 0 || s.Minimum != nil || s.Maximum != nil ||
 		len(s.Patterns) > 0 || s.MinRunes != nil || s.MaxRunes != nil || s.MultipleOf != nil || len(s.Forms) > 0
@@ -311,7 +309,7 @@ type Limit struct {
 	Source Position `json:"source,omitzero"`
 }
 
-// A Pattern is a regular expression in RE2 syntax that is searched in a string.
+// A Pattern is a regular expression in RE2 syntax. It may match any part of the string.
 type Pattern struct {
 	Regexp  string   `json:"regexp"`
 	Negated bool     `json:"negated,omitempty"`
@@ -325,13 +323,14 @@ type List struct {
 	MaxItems *Limit `json:"maxItems,omitempty"`
 	Unique   bool   `json:"unique,omitempty"`
 
-	// Prefix are the first items of a list whose items differ by their index; those after it
-	// are as Rest says, nil admits any. Items then admits what any of them may be.
+	// Prefix are the nodes of the first items, if items differ by index. Rest is the node of the
+	// items after them; nil admits any. Items then admits what any of these nodes admits.
 	Prefix []*Node `json:"prefix,omitempty"`
 	Rest   *Node   `json:"rest,omitempty"`
 
-	// Type is how Kubernetes merges the list (x-kubernetes-list-type): ListAtomic, ListSet
-	// or ListMap, atomic if empty. The items of a set are unique, those of a map by MapKeys.
+	// Type says how Kubernetes merges the list (x-kubernetes-list-type): ListAtomic, ListSet or
+	// ListMap; empty means ListAtomic. The items of a set are unique. The items of a map are
+	// identified by MapKeys.
 	Type    string   `json:"type,omitempty"`
 	MapKeys []string `json:"mapKeys,omitempty"`
 }
@@ -346,11 +345,11 @@ const (
 	MapGranular = "granular"
 )
 
-// A Struct constrains the fields of a struct. The value of an undeclared key must satisfy every
-// pattern that the key matches. A key that matches no pattern is valid only if the struct is open.
+// A Struct constrains the fields of a struct. The value of an undeclared key must satisfy every pattern
+// whose key matches. A key that matches no pattern is valid only if the struct is open.
 //
-// Invariant: the values of several patterns are scalars. A value that satisfies each of them then
-// satisfies all of them together.
+// Invariant: if there are several patterns, their values are scalars. A value that satisfies each of
+// them thus satisfies all of them together.
 type Struct struct {
 	Fields   []Field      `json:"fields,omitempty"` // in declared order
 	Patterns []KeyPattern `json:"patterns,omitempty"`
@@ -364,13 +363,14 @@ type Struct struct {
 	// MapAtomic, granular if empty.
 	Type string `json:"type,omitempty"`
 
-	// Comparisons hold between fields, Conditions add fields by what others are.
+	// Comparisons compare fields with each other. Conditions add fields that depend on the values of
+	// other fields.
 	Comparisons []Comparison `json:"comparisons,omitempty"`
 	Conditions  []Condition  `json:"conditions,omitempty"`
 }
 
-// A Comparison compares a field with another field of the same struct: max: >min. It applies if
-// Field is present. Other must then be present as well.
+// A Comparison compares a field with another field of the same struct, as in max: >min. It applies if
+// Field is present. Other must then be present too.
 type Comparison struct {
 	Field  string   `json:"field"`
 	Op     string   `json:"op"` // < <= > >= !=
@@ -378,47 +378,48 @@ type Comparison struct {
 	Source Position `json:"source,omitzero"`
 }
 
-// A Condition adds fields to a struct if a guard holds: CUE's `if`. A field that the guard tests
-// must be present, unless the guard tests its presence.
+// A Condition adds fields to a struct if its guard holds, as `if` does in CUE. A field that the guard
+// tests must be present, unless the guard tests for its presence.
 type Condition struct {
 	When   *Guard   `json:"when"`
 	Fields []Field  `json:"fields"`
 	Source Position `json:"source,omitzero"`
 }
 
-// A Guard is a test of fields of a struct.
+// A Guard is a test of the fields of a struct.
 type Guard struct {
-	// Op is one of: then, which tests Of one after the other until one does not hold, so that
-	// the first can ask for a field that the next needs; and, or, which need all of their
-	// fields; not; present, absent; == != < <= > >= =~ !~.
+	// Op is the operator. "and" and "or" combine the guards Of and need the fields of all of them.
+	// "then" tests the guards one by one and stops at the first that does not hold, so that a guard
+	// can test for the presence of a field that the next one needs. The others are "not", "present",
+	// "absent", ==, !=, <, <=, >, >=, =~ and !~.
 	Op    string          `json:"op"`
 	Of    []*Guard        `json:"of,omitempty"`
 	Field string          `json:"field,omitempty"`
 	Value json.RawMessage `json:"value,omitempty"`
 }
 
-// A Union is a choice between structs. Arms that the data contradicts are ruled out. One arm must
+// A Union is a choice between structs. Arms that contradict the data are ruled out. Exactly one arm must
 // remain, as in CUE.
 type Union struct {
-	// Discriminator names a field that has different constants in each arm; empty if there is
-	// none.
+	// Discriminator names a field that has different constants in each arm. It is empty if no field
+	// does.
 	Discriminator string   `json:"discriminator,omitempty"`
 	Arms          []Arm    `json:"arms"`
 	Source        Position `json:"source,omitzero"`
 
-	// Ambiguous is the union as a CUE expression. It is evaluated for a value that fits several
-	// arms. Unions with a discriminator need none.
+	// Ambiguous is the union as a CUE expression. It is evaluated if a value fits several arms. It
+	// is nil if the union has a discriminator.
 	Ambiguous *Fallback `json:"ambiguous,omitempty"`
 }
 
-// An Arm is one alternative of a union. Values are those of the discriminator that select it.
+// An Arm is one alternative of a union. Values are the values of the discriminator that select it.
 type Arm struct {
 	Values []json.RawMessage `json:"values,omitempty"`
 	Struct *Struct           `json:"struct"`
 	Source Position          `json:"source,omitzero"`
 }
 
-// Logic has OpenAPI's allOf, anyOf, oneOf and not. Its nodes validate only: they have no defaults,
+// Logic holds OpenAPI's allOf, anyOf, oneOf and not. These nodes only validate: they set no defaults,
 // prune nothing, and their structs are open.
 type Logic struct {
 	AllOf []*Node `json:"allOf,omitempty"`
@@ -427,34 +428,34 @@ type Logic struct {
 	Not   *Node   `json:"not,omitempty"`
 }
 
-// A Reference names another part of the same object: a field, the key of a map under which a struct
-// stands, or a text made of such parts. A missing regular field gets the value of its reference. A
-// present field must have that value, unless the reference is a default only.
+// A Reference names another part of the same object: a field, the map key of an enclosing struct, or a
+// string built from such parts. A missing regular field gets the value of its reference. A present field
+// must have that value, unless the reference is only a default.
 type Reference struct {
 	Parts   []Part   `json:"parts"`
-	Joined  bool     `json:"joined,omitempty"`  // to a text
-	Default bool     `json:"default,omitempty"` // it is the default
+	Joined  bool     `json:"joined,omitempty"`  // the parts form one string
+	Default bool     `json:"default,omitempty"` // the reference is only a default
 	Source  Position `json:"source,omitzero"`
 }
 
-// A Part of a reference is a constant text, or a path to a value. The path starts at the struct that
-// is Up levels outside the field; 0 is the struct that has the field.
+// A Part of a reference is a constant string, or a path to a value. The path starts at the struct that
+// is Up levels outside the field. Level 0 is the struct that has the field.
 type Part struct {
 	Text string   `json:"text,omitempty"`
 	Up   int      `json:"up,omitempty"`
 	Path []string `json:"path,omitempty"`
-	Key  bool     `json:"key,omitempty"` // the key of that struct
+	Key  bool     `json:"key,omitempty"` // the map key of that struct
 }
 
-// A Fallback is a self-contained CUE expression. It validates and completes a value of which the
-// form cannot say everything.
+// A Fallback is a self-contained CUE expression. It validates and completes a value that the form cannot
+// fully describe.
 type Fallback struct {
 	CUE    string   `json:"cue"`
 	Reason string   `json:"reason"` // what the form cannot express
 	Source Position `json:"source,omitzero"`
 
-	// Absent is the value, as JSON, that CUE gives a missing field; empty if it gives none. It
-	// is computed when the form is made, so that loading a form needs no CUE.
+	// Absent is the value, as JSON, that CUE gives a missing field, or empty if CUE gives none. It
+	// is computed when the form is made, so that loading a form does not need CUE.
 	Absent json.RawMessage `json:"absent,omitempty"`
 }
 
@@ -465,32 +466,32 @@ type Field struct {
 	Schema   *Node    `json:"schema"`
 }
 
-// TakenFromElsewhere reports whether a missing field gets the value of another field.
+// TakenFromElsewhere reports whether the field, when missing, gets the value of another field.
 func (f *Field) TakenFromElsewhere() bool { return f.Presence == Regular && f.Schema.From != nil }
 
 // Presence says what happens if a field is missing from the data.
 type Presence string
 
 const (
-	Required Presence = "required" // f!: an error
-	Regular  Presence = "regular"  // f: filled in by the default, or else an error
-	Optional Presence = "optional" // f?: nothing
+	Required Presence = "required" // f!: a missing field is an error
+	Regular  Presence = "regular"  // f: a missing field gets its default; without a default it is an error
+	Optional Presence = "optional" // f?: the field may be missing
 )
 
-// A KeyPattern constrains the fields whose names satisfy Key, a node that admits
-// strings only.
+// A KeyPattern constrains the values of all fields whose names satisfy Key. Key is a node that admits
+// only strings.
 type KeyPattern struct {
 	Key   *Node `json:"key"`
 	Value *Node `json:"value"`
 }
 
-// AdmitsAll reports whether every value is valid.
+// AdmitsAll reports whether the node admits every value.
 func (n *Node) AdmitsAll() bool {
 	return n.Kinds == AnyKind && n.Scalars == nil && n.List == nil && n.Struct == nil && n.Union == nil &&
 		n.Logic == nil && n.Fallback == nil && n.Format == ""
 }
 
-// MaxDepth is how deep the nodes of a form may nest. It bounds the recursion of programs.
+// MaxDepth is the maximum nesting depth of the nodes of a form. It bounds the recursion of programs.
 const MaxDepth = 64
 
 // ServerOwned reports whether a top-level field belongs to the server: apiVersion, kind or metadata.
@@ -498,7 +499,7 @@ func ServerOwned(name string) bool {
 	return name == "apiVersion" || name == "kind" || name == "metadata"
 }
 
-// At returns the node of the item with an index; nil if the item may be anything.
+// At returns the node of the item at index i, or nil if the node admits any item.
 func (l *List) At(i int) *Node {
 	switch {
 	case l.Prefix == nil:
@@ -509,8 +510,8 @@ func (l *List) At(i int) *Node {
 	return l.Rest
 }
 
-// Each returns all nodes of items: those with an index and the one of the rest. A nil node admits
-// anything.
+// Each returns the nodes of all items: Prefix and Rest if there is a prefix, else Items. A nil node
+// admits anything.
 func (l *List) Each() []*Node {
 	if l.Prefix == nil {
 		return []*Node{l.Items}
@@ -518,7 +519,7 @@ func (l *List) Each() []*Node {
 	return append(slices.Clip(l.Prefix), l.Rest)
 }
 
-// String returns the reference as error messages show it: spec.name, or "\(spec.name)-tls".
+// String returns the reference as shown in error messages: spec.name, or "\(spec.name)-tls".
 func (r *Reference) String() string {
 	var b strings.Builder
 	for i := range r.Parts {

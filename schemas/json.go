@@ -6,7 +6,7 @@ import (
 	"stele.dev/stele/schemas/jsonvalue"
 )
 
-// KindOf returns the kind of a decoded JSON value, or 0 for another Go value.
+// KindOfJSON returns the kind of a value that is encoded as JSON. The text must be valid JSON.
 func KindOfJSON(text json.RawMessage) Kinds {
 	switch text[0] {
 	case 'n':
@@ -26,7 +26,7 @@ func KindOfJSON(text json.RawMessage) Kinds {
 	return NumberKind | IntegerKind
 }
 
-// KindOf is the kind of a value of decoded JSON; none if it is no such value.
+// KindOf returns the kind of a decoded JSON value, or 0 for any other Go value.
 func KindOf(x any) Kinds {
 	switch x := x.(type) {
 	case nil:

@@ -19,13 +19,13 @@ type Kind struct {
 	Builtin        bool      `json:"builtin,omitempty"`
 	Source         Position  `json:"source,omitzero"`
 
-	// Definition is the CustomResourceDefinition of the kind, as compact JSON with defaults;
+	// Definition is the CustomResourceDefinition of the kind, as compact JSON with defaults. It is
 	// empty for a kind that is written in CUE.
 	Definition json.RawMessage `json:"definition,omitempty"`
 }
 
-// Resource returns the name of the resource: "plural.group", or "plural" in the
-// core group. It is the id of the kind in a bundle.
+// Resource returns the name of the resource: "plural.group", or "plural" in the core group. It
+// identifies the kind in a bundle.
 func (k Kind) Resource() string {
 	if k.Group == "" {
 		return k.Plural
@@ -33,7 +33,7 @@ func (k Kind) Resource() string {
 	return k.Plural + "." + k.Group
 }
 
-// Version returns the version of that name, if the kind has it.
+// Version returns the version with the given name. ok is false if the kind has no such version.
 func (k Kind) Version(name string) (*Version, bool) {
 	for i := range k.Versions {
 		if k.Versions[i].Name == name {
@@ -48,36 +48,35 @@ type Version struct {
 	Name   string `json:"name"`
 	Served bool   `json:"served,omitempty"`
 
-	// Deprecated is the warning that clients get; empty if there is none.
+	// Deprecated is the warning that clients get. It is empty if the version is not deprecated.
 	Deprecated string `json:"deprecated,omitempty"`
 
-	// Schema constrains the object without apiVersion, kind and metadata.
+	// Schema constrains the object. It does not cover apiVersion, kind and metadata.
 	Schema *Node `json:"schema"`
 
 	// Status reports whether the status subresource is enabled.
 	Status bool `json:"status,omitempty"`
 
-	// Scale is set if the scale subresource is enabled.
+	// Scale describes the scale subresource. It is nil if the subresource is disabled.
 	Scale *Scale `json:"scale,omitempty"`
 
-	// Rules are what CEL says about parts of the object (x-kubernetes-validations).
+	// Rules are the CEL rules for parts of the object (x-kubernetes-validations).
 	Rules []Rule `json:"rules,omitempty"`
 
 	Columns          []Column `json:"columns,omitempty"`
 	SelectableFields []string `json:"selectableFields,omitempty"` // JSON paths: .spec.color
 
-	// AllowUnconditionalUpdate reports whether an update may leave out
-	// metadata.resourceVersion.
+	// AllowUnconditionalUpdate reports whether an update may leave out metadata.resourceVersion.
 	AllowUnconditionalUpdate bool `json:"allowUnconditionalUpdate,omitempty"`
 
-	// AllowCreateOnUpdate reports whether an update of a missing object creates it.
+	// AllowCreateOnUpdate reports whether an update of a missing object creates the object.
 	AllowCreateOnUpdate bool `json:"allowCreateOnUpdate,omitempty"`
 
-	// NoDeleteCollection reports whether objects are deleted one by one only.
+	// NoDeleteCollection reports whether objects can be deleted only one by one.
 	NoDeleteCollection bool `json:"noDeleteCollection,omitempty"`
 
-	// NoGarbageCollection reports whether a delete never has to wait for dependents:
-	// there are none.
+	// NoGarbageCollection reports whether objects never have dependents, so that a delete need not
+	// wait for them.
 	NoGarbageCollection bool `json:"noGarbageCollection,omitempty"`
 }
 
@@ -86,9 +85,9 @@ type Version struct {
 type Rule struct {
 	Name string `json:"name"`
 
-	// Path leads to the part: names of fields with dots between them, [*] for each item
-	// of a list or each value of a map; "" is the whole object. A name that is not a word
-	// stands in brackets, as a string of JSON: spec["a.b"].
+	// Path leads to the part of the object: names of fields joined by dots, and [*] for each item of
+	// a list or each value of a map. The empty path is the whole object. A name with other
+	// characters is quoted in brackets: spec["a.b"].
 	Path string `json:"path,omitempty"`
 
 	Rule              string `json:"rule"`
@@ -96,35 +95,34 @@ type Rule struct {
 	MessageExpression string `json:"messageExpression,omitempty"`
 	Reason            string `json:"reason,omitempty"` // FieldValueInvalid if empty
 
-	// FieldPath leads from the part to the field that errors name, as JSON path: .a['b'].
+	// FieldPath is the JSON path from the part to the field that error messages name: .a['b'].
 	FieldPath string `json:"fieldPath,omitempty"`
 
-	// OptionalOldSelf makes oldSelf an optional value, which is empty for a new object.
+	// OptionalOldSelf makes oldSelf an optional value. It is empty for a new object.
 	OptionalOldSelf bool `json:"optionalOldSelf,omitempty"`
 
 	// Checked and CheckedMessage are the checked ASTs of the expressions.
 	Checked        []byte `json:"checked,omitempty"`
 	CheckedMessage []byte `json:"checkedMessage,omitempty"`
 
-	// Transition marks a rule that uses oldSelf. It is enforced for unchanged values too.
+	// Transition marks a rule that uses oldSelf. Such a rule is enforced for unchanged values too.
 	Transition bool `json:"transition,omitempty"`
 
 	Source        Position `json:"source,omitzero"`
-	RuleSource    Position `json:"-"` // of the expression
+	RuleSource    Position `json:"-"` // position of the expression
 	PathSource    Position `json:"-"`
 	MessageSource Position `json:"-"`
 }
 
-// A Column is one column of the table that `kubectl get` shows. The column with
-// the name is not listed; it always comes first.
+// A Column is one column of the table that `kubectl get` shows. The name column is always first and is
+// not listed.
 type Column struct {
 	Name        string `json:"name"`
 	Type        string `json:"type"`
 	Format      string `json:"format,omitempty"`
 	Description string `json:"description,omitempty"`
 
-	// JSONPath is a path (.spec.size), or a template of paths in braces
-	// ({.a}/{.b}).
+	// JSONPath is a path (.spec.size) or a template with paths in braces ({.a}/{.b}).
 	JSONPath string `json:"jsonPath"`
 	Priority int32  `json:"priority,omitempty"`
 

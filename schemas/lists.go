@@ -7,9 +7,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// CheckList returns the errors in the type of a list, by the rules of CustomResourceDefinitions: items
-// of sets and maps are never null, items of a set are atomic, items of a map are structs with all
-// keys, and a key is a scalar that is required or has a default.
+// CheckList returns the errors in the type of a list. It applies the rules of CustomResourceDefinitions:
+// items of sets and maps are never null; items of a set are atomic; items of a map are structs that have
+// all keys; a key is a scalar, and is required or has a default.
 func CheckList(path *field.Path, l *List) field.ErrorList {
 	switch {
 	case len(l.MapKeys) > 0 && l.Type != ListMap:
@@ -47,7 +47,7 @@ func checkMap(path *field.Path, l *List) field.ErrorList {
 			errs = append(errs, field.Invalid(path, key, fmt.Sprintf("the items have no field %s", key)))
 		case fields[at].Schema.Kinds&^(ScalarKinds) != 0:
 			errs = append(errs, field.Invalid(path, key, fmt.Sprintf("the key %s must be a scalar, not %s", key, fields[at].Schema.Kinds)))
-		case fields[at].Presence == Optional && l.Items.Fallback == nil: // which has it say so
+		case fields[at].Presence == Optional && l.Items.Fallback == nil: // a fallback checks that items have the key
 			errs = append(errs, field.Invalid(path, key, fmt.Sprintf("the key %s must be required or have a default", key)))
 		}
 	}

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Difference returns the first path at which two forms differ, such as spec.ports[*].name; the path
-// is empty for the top. It ignores positions, docs and the order of fields.
+// Difference returns the first path at which two forms differ, such as spec.ports[*].name. The path is
+// empty if they differ at the root. Positions, docs and the order of fields are ignored.
 func Difference(a, b *Node) (path string, differ bool) {
 	return difference(reflect.ValueOf(a), reflect.ValueOf(b), "")
 }
@@ -19,8 +19,8 @@ func Same(a, b *Node) bool {
 	return !differ
 }
 
-// SameForm reports whether two kinds store the same version with the same form. A stored object of
-// one is then a stored object of the other.
+// SameForm reports whether both kinds store the same version with the same form. Stored objects of one
+// kind are then valid stored objects of the other.
 func (k *Kind) SameForm(other *Kind) bool {
 	a, _ := k.Version(k.StorageVersion)
 	b, _ := other.Version(other.StorageVersion)
@@ -49,7 +49,7 @@ var (
 	rawType      = reflect.TypeFor[json.RawMessage]()
 )
 
-// difference compares by reflection, so that it covers every field that a form has or will have.
+// difference compares by reflection, so that it covers every field of a form, including future ones.
 func difference(a, b reflect.Value, path string) (string, bool) {
 	t := a.Type()
 	switch {

@@ -9,22 +9,22 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// A Scale has the paths to the fields of an object that the subresource scale shows. A path consists
-// of field names, each after a dot.
+// A Scale holds the paths to the fields that the scale subresource shows. A path consists of field
+// names, each after a dot.
 type Scale struct {
 	SpecReplicasPath   string `json:"specReplicasPath"`
 	StatusReplicasPath string `json:"statusReplicasPath"`
-	LabelSelectorPath  string `json:"labelSelectorPath,omitempty"` // empty if there is none
+	LabelSelectorPath  string `json:"labelSelectorPath,omitempty"` // empty: no selector
 }
 
-// Replicas are the values of an object that the subresource scale shows.
+// Replicas are the values that the scale subresource shows of an object.
 type Replicas struct {
 	Spec, Status int64
-	HasSpec      bool // there is a value for Spec
+	HasSpec      bool // the object has a value for Spec
 	Selector     string
 }
 
-// Of reads the replicas of an object. It fails if a field has the wrong type.
+// Of returns the replicas of an object. It fails if a field has the wrong type.
 func (s *Scale) Of(object map[string]any) (r Replicas, err error) {
 	if r.Spec, r.HasSpec, err = unstructured.NestedInt64(object, fields(s.SpecReplicasPath)...); err != nil {
 		return r, err
@@ -43,8 +43,8 @@ func (s *Scale) Set(object map[string]any, replicas int64) error {
 	return unstructured.SetNestedField(object, replicas, fields(s.SpecReplicasPath)...)
 }
 
-// Validate checks the fields that the subresource scale shows, as apiextensions-apiserver does on
-// every write. A write of the status checks the fields of the status only. A nil Scale has no errors.
+// Validate checks the fields that the scale subresource shows, as apiextensions-apiserver does on every
+// write. A write to the status checks only the fields of the status. A nil Scale has no errors.
 func (s *Scale) Validate(object map[string]any, onlyStatus bool) (errs field.ErrorList) {
 	if s == nil {
 		return nil

@@ -7,8 +7,8 @@ import (
 // Any stands in a path for every item of a list or every entry of a map.
 const Any = "*"
 
-// SensitivePaths returns the sorted paths to the secrets in a value. A path consists of field names
-// and [Any]. It stops at the outermost secret.
+// SensitivePaths returns the sorted paths to the secrets in a value. A path consists of field names and
+// [Any]. A path ends at the outermost secret.
 func (n *Node) SensitivePaths() [][]string {
 	var paths [][]string
 	n.sensitive(nil, func(path []string) { paths = append(paths, slices.Clone(path)) })

@@ -4,7 +4,7 @@ import (
 	"strings"
 )
 
-// Fallbacks returns the parts of a form that CUE evaluates, in the order of the fields.
+// Fallbacks returns the fallbacks of a form, in the order of the fields.
 func (n *Node) Fallbacks() (found []FallbackAt) {
 	n.Visit("", func(path string, n *Node) {
 		if n.Fallback != nil {
@@ -21,7 +21,7 @@ type FallbackAt struct {
 	Node *Node
 }
 
-// Visit calls each for the node and for all nodes below it, with their paths: spec.ports[].name.
+// Visit calls each for the node and all nodes in it, with their paths: spec.ports[].name.
 func (n *Node) Visit(path string, each func(string, *Node)) {
 	if n == nil {
 		return
@@ -42,7 +42,7 @@ func (n *Node) Visit(path string, each func(string, *Node)) {
 	}
 }
 
-// Visit calls each for all nodes below the struct.
+// Visit calls each for all nodes in the struct.
 func (s *Struct) Visit(path string, each func(string, *Node)) {
 	if s == nil {
 		return

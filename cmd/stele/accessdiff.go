@@ -1,14 +1,11 @@
 package main
 
 import (
-	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"strings"
-	"syscall"
 
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -17,7 +14,6 @@ import (
 	"stele.dev/stele/cmd/stele/internal/usage"
 	"stele.dev/stele/core/access"
 	"stele.dev/stele/policy"
-	"stele.dev/stele/policy/bundles"
 )
 
 func accessCommand() *cobra.Command {
@@ -46,9 +42,9 @@ func accessDiffCommand() *cobra.Command {
 		Short: "Show who gained or lost what from one policy to another",
 		Long: `Diff compares what two policies allow, not how they are written: a renamed binding or a split role
 is no difference. Each side is the policy at a MOMENT (default: now), or a bundle in a folder, which
-is compiled here. It shows who gained (+) or lost (-) permissions, whose conditions changed (~), to
-whom something is denied (!) or no longer denied (.), and how the chain of authorizers changed. "*"
-means anything; for namespaces it includes objects that are in none.
+is compiled here. It shows who gained (+) or lost (-) permissions, which conditions changed (~), which
+permissions are now denied (!) or no longer denied (.), and how the chain of authorizers changed. "*"
+means anything; for namespaces it includes objects without a namespace.
 
 Permissions of groups such as system:authenticated are shown for the group only, unless --subject
 names a member. Conditions are compared by their text. You need permission to create
@@ -67,8 +63,8 @@ accessdifferences.policy.stele.dev.
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			err := o.run(cmd)
-			if err != nil && o.exitCode && !errors.Is(err, usage.ErrPrinted) && !errors.Is(err, syscall.EPIPE) {
-				return usage.Exit(usage.ExitUsage, err)
+			if o.exitCode {
+				err = usage.NoAnswer(err)
 			}
 			return err
 		},
@@ -79,16 +75,16 @@ accessdifferences.policy.stele.dev.
 	o.AddIdentity(cmd)
 	o.OutputFlags.AddFlags(cmd, "json", "yaml")
 	f := cmd.Flags()
-	f.StringVar(&o.from, "from", "now", "`MOMENT` whose policy is compared with, or folder of a bundle")
-	f.StringVar(&o.to, "to", "now", "`MOMENT` whose policy is compared, or folder of a bundle")
-	f.StringArrayVar(&o.subjects, "subject", nil, "only what matters to user:NAME, group:NAME or serviceaccount:NAMESPACE/NAME; may be repeated")
-	f.BoolVar(&o.exitCode, "exit-code", false, "exit with 1 if something differs, and with 2 if it cannot be told")
-	f.Lookup("namespace").Usage = "only what matters in this namespace (default: all)"
+	f.StringVar(&o.from, "from", "now", "old side: a `MOMENT`, or the folder of a bundle")
+	f.StringVar(&o.to, "to", "now", "new side: a `MOMENT`, or the folder of a bundle")
+	f.StringArrayVar(&o.subjects, "subject", nil, "only differences for user:NAME, group:NAME or serviceaccount:NAMESPACE/NAME; may be repeated")
+	f.BoolVar(&o.exitCode, "exit-code", false, "exit with 1 if something differs, and with 2 if the comparison fails")
+	f.Lookup("namespace").Usage = "only differences in this namespace (default: all)"
 	_ = cmd.RegisterFlagCompletionFunc("subject", cobra.FixedCompletions([]string{"user:", "group:", "serviceaccount:"}, usage.NoFiles|cobra.ShellCompDirectiveNoSpace))
 	return cmd
 }
 
-func (o *accessDiffOptions) run(cmd *cobra.Command) (err error) {
+func (o *accessDiffOptions) run(cmd *cobra.Command) error {
 	ctx, stop := usage.Interruptible(cmd)
 	defer stop()
 	if err := o.Check(); err != nil {
@@ -119,43 +115,23 @@ func (o *accessDiffOptions) run(cmd *cobra.Command) (err error) {
 			return fmt.Errorf("--%s: %w", side.flag, err)
 		}
 	}
-	text, err := client.AskAccess(ctx, &o.Flags, cmd.ErrOrStderr(), access.DifferencePlural, d)
+	answer, text, err := client.AskAccess(ctx, &o.Flags, cmd.ErrOrStderr(), access.DifferencePlural, d)
 	if err != nil {
 		return err
 	}
-	answer := new(access.Difference)
-	if err := json.Unmarshal(text, answer); err != nil {
-		return err
-	}
-	out, err := o.Open(cmd, false)
-	if err != nil {
-		return err
-	}
-	defer func() { err = cmp.Or(err, out.Close()) }()
-	if o.Format == "" {
-		err = show.AccessDifference(out, answer, o.from, o.to)
-	} else {
-		err = out.Document(o.Format, text)
-	}
+	err = o.Print(cmd, text, func(out *show.Output) error { return show.AccessDifference(out, answer, o.from, o.to) }, nil)
 	if err == nil && o.exitCode && len(answer.Status.Changes)+len(answer.Status.Chain) > 0 {
 		return errDiffers
 	}
 	return err
 }
 
-// side reads the bundle or the moment that a flag names.
+// side sets one side of the comparison from a flag: the bundle in a folder, or the policy at a moment.
 func (o *accessDiffOptions) side(ctx context.Context, cmd *cobra.Command, text string, into *access.Side) error {
 	if info, err := os.Stat(text); err == nil && info.IsDir() || strings.ContainsRune(text, os.PathSeparator) {
-		source, err := bundles.ReadDir(text)
+		compiled, err := o.compile.folder(ctx, cmd, text)
 		if err != nil {
 			return err
-		}
-		compiled, diags, err := o.compile.compile(ctx, source)
-		if err != nil {
-			return err
-		}
-		if len(diags) > 0 {
-			return show.ErrDiagnostics(cmd.ErrOrStderr(), source, diags, text)
 		}
 		into.Access = compiled.Form.Access()
 		return nil
@@ -167,11 +143,7 @@ func (o *accessDiffOptions) side(ctx context.Context, cmd *cobra.Command, text s
 	if err != nil {
 		return err
 	}
-	m, err := client.NewMoments(config)
-	if err != nil {
-		return err
-	}
-	into.Revision, err = m.Resolve(ctx, text)
+	into.Revision, err = client.Resolve(ctx, config, text)
 	if unread := new(client.NoMomentError); errors.As(err, &unread) {
 		return fmt.Errorf("%q is neither a folder nor a moment; write the folder of a bundle, or %s", text, client.MomentUsage)
 	}

@@ -85,12 +85,12 @@ The MOMENT is resolved to a revision once.
 	f := cmd.Flags()
 	f.BoolVar(&o.use, "use", false, "make the new context the current one")
 	f.BoolVar(&o.list, "list", false, "list the contexts that are at a moment")
-	f.BoolVar(&o.remove, "remove", false, "remove the contexts that are named, or all that are at a moment")
+	f.BoolVar(&o.remove, "remove", false, "remove the named contexts, or all contexts that are at a moment")
 	usage.Exclusive(cmd, "use", "list", "remove")
 	return cmd
 }
 
-// resolve returns the kubeconfig, and its current context changed to show a moment.
+// resolve returns the kubeconfig, and a copy of its current context that shows a moment.
 func (o *atOptions) resolve(ctx context.Context, text string) (*clientcmdapi.Config, *client.ContextAt, error) {
 	config, loader, err := o.Config()
 	if err != nil {
@@ -108,11 +108,7 @@ func (o *atOptions) resolve(ctx context.Context, text string) (*clientcmdapi.Con
 	if current == nil || raw.Clusters[current.Cluster] == nil {
 		return nil, nil, fmt.Errorf("the kubeconfig has no context %q with a cluster; `kubectl config get-contexts` lists those it has", name)
 	}
-	m, err := client.NewMoments(config)
-	if err != nil {
-		return nil, nil, err
-	}
-	revision, err := m.Resolve(ctx, text)
+	revision, err := client.Resolve(ctx, config, text)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -143,7 +139,7 @@ func (o *atOptions) exec(cmd *cobra.Command, text string, command []string) erro
 	if user := raw.AuthInfos[at.Context.AuthInfo]; user != nil {
 		config.AuthInfos[at.Context.AuthInfo] = user
 	}
-	dir, err := os.MkdirTemp("", "stele-at-") // for its owner alone
+	dir, err := os.MkdirTemp("", "stele-at-") // readable by its owner only
 	if err != nil {
 		return err
 	}
@@ -166,19 +162,19 @@ func runChild(child *exec.Cmd) error {
 	if err := child.Start(); err != nil {
 		code := 126
 		if errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist) {
-			code = 127 // as shells have it
+			code = 127 // the exit code of shells for a command that was not found
 		}
 		return usage.Exit(code, err)
 	}
 	done := make(chan error, 1)
 	go func() { done <- child.Wait() }()
-	// What is typed at a terminal goes to both without us.
+	// The terminal sends the signals of Ctrl-C and Ctrl-\ to both programs.
 	typed := term.IsTerminal(int(os.Stdin.Fd()))
 	for {
 		select {
 		case s := <-signals:
 			if !typed || s != os.Interrupt && s != syscall.SIGQUIT {
-				_ = child.Process.Signal(s) // unless it has ended
+				_ = child.Process.Signal(s) // it fails if the child has ended
 			}
 		case err := <-done:
 			var ended *exec.ExitError
@@ -226,7 +222,7 @@ func (o *atOptions) keep(cmd *cobra.Command, text string) error {
 	return nil
 }
 
-// kept returns the names of these contexts.
+// kept returns the sorted names of the contexts that show a moment.
 func (o *atOptions) kept() []string {
 	raw, err := o.LoadingRules().Load()
 	if err != nil {
@@ -261,7 +257,7 @@ func (o *atOptions) show(cmd *cobra.Command) error {
 	return c.Flush()
 }
 
-// contextDocument is a context that shows a moment, as a document.
+// contextDocument is the JSON of a context that shows a moment.
 type contextDocument struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
@@ -304,7 +300,7 @@ func (o *atOptions) forget(cmd *cobra.Command, names []string) error {
 	for _, name := range names {
 		at := all[name]
 		if at == nil {
-			return fmt.Errorf("%s is no context that is at a moment; `%s --list` lists them", name, cmd.CommandPath())
+			return fmt.Errorf("%s is not a context at a moment; `%s --list` lists them", name, cmd.CommandPath())
 		}
 		delete(raw.Contexts, name)
 		if !slices.ContainsFunc(slices.Collect(maps.Values(raw.Contexts)), func(c *clientcmdapi.Context) bool { return c.Cluster == at.ClusterName }) {

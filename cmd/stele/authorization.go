@@ -20,17 +20,17 @@ type authorizationOptions struct {
 }
 
 func (o *authorizationOptions) addFlags(f *pflag.FlagSet) {
-	f.StringVar(&o.PolicyFile, "authorization-policy-file", "", "file of what the policy calls abac: one JSON object per line, as kube-apiserver's; read again when it changes")
-	f.StringVar(&o.ConfigFile, "authorization-config", "", "AuthorizationConfiguration whose webhooks the policy may name, as webhook:NAME; the order is the policy's; read again when it changes")
-	f.StringVar(&o.Webhook.KubeconfigFile, "authorization-webhook-config-file", "", "kubeconfig of what the policy calls webhook, if there is no --authorization-config; when it fails it has no opinion")
+	f.StringVar(&o.PolicyFile, "authorization-policy-file", "", "file of the authorizer abac: one JSON object per line, as in kube-apiserver; reloaded when it changes")
+	f.StringVar(&o.ConfigFile, "authorization-config", "", "AuthorizationConfiguration with the webhooks that the policy may name as webhook:NAME; the policy decides their order; reloaded when it changes")
+	f.StringVar(&o.Webhook.KubeconfigFile, "authorization-webhook-config-file", "", "kubeconfig of the authorizer webhook, without --authorization-config; if the webhook fails, it has no opinion")
 	f.StringVar(&o.Webhook.Version, "authorization-webhook-version", "v1beta1", "version of the SubjectAccessReviews that this webhook gets")
 	usage.DurationVar(f, &o.Webhook.AuthorizedTTL, "authorization-webhook-cache-authorized-ttl", 5*time.Minute, "how long an approval of this webhook is cached")
 	usage.DurationVar(f, &o.Webhook.UnauthorizedTTL, "authorization-webhook-cache-unauthorized-ttl", 30*time.Second, "how long a refusal of this webhook is cached")
-	f.StringVar(&o.plugins.Dir, "plugin-dir", "", "folder of the programs that the policy may name as plugins, by their checksums")
-	f.StringVar(&o.plugins.SecretsDir, "plugin-secrets-dir", "", "folder of the secrets that the policy may name for plugins, one file each")
+	f.StringVar(&o.plugins.Dir, "plugin-dir", "", "folder with the programs of plugins; the policy names them by checksum")
+	f.StringVar(&o.plugins.SecretsDir, "plugin-secrets-dir", "", "folder with the secrets of plugins, one file each; the policy names the files")
 }
 
-// check returns what is wrong with the flags.
+// check returns an error for wrong flags.
 func (o *authorizationOptions) check() error {
 	var both error
 	if o.ConfigFile != "" && o.Webhook.KubeconfigFile != "" {

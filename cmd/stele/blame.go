@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -43,7 +42,7 @@ file and line. Values of Secrets and of fields that a policy marks as sensitive 
 	return cmd
 }
 
-func (o *blameOptions) run(cmd *cobra.Command, args []string) (err error) {
+func (o *blameOptions) run(cmd *cobra.Command, args []string) error {
 	ctx, stop := usage.Interruptible(cmd)
 	defer stop()
 	kind, name, err := client.ParseObject(args)
@@ -77,22 +76,15 @@ func (o *blameOptions) run(cmd *cobra.Command, args []string) (err error) {
 	if err != nil {
 		return err
 	}
-	out, err := o.Open(cmd, false)
-	if err != nil {
-		return err
-	}
-	defer func() { err = cmp.Or(err, out.Close()) }()
-	switch o.Format {
-	case "":
+	return o.Print(cmd, text, func(out *show.Output) error {
 		kind := mapping.GroupVersionKind.GroupKind()
 		hidden := (&client.Shapes{Config: config}).Secrets(kind)
 		if b.Spec.Revision > 0 {
 			hidden = hidden.With((&client.Shapes{Config: client.AtRevision(config, b.Spec.Revision)}).Secrets(kind))
 		}
 		return show.Blame(out, mapping, hidden, answer)
-	case "name":
+	}, func(out *show.Output) error {
 		_, err := fmt.Fprintln(out, show.ResourceName(mapping.GroupVersionKind, name))
 		return err
-	}
-	return out.Document(o.Format, text)
+	})
 }

@@ -32,21 +32,15 @@ func checkDatabaseApart(ctx context.Context, file string) error {
 	return nil
 }
 
-// databaseLimits are far above what the largest database takes.
+// databaseLimits are the limits of a check. They are far above the needs of the largest database.
 var databaseLimits = apart.Limits{CPU: 10 * time.Minute, Wall: time.Hour, Memory: 64 << 30, Output: 1 << 20}
 
-// checkDatabaseCommand is the child process of checkDatabaseApart.
+// checkDatabaseCommand returns the hidden command that checkDatabaseApart runs.
 func checkDatabaseCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:    "check-database FILE",
-		Short:  "Check the pages of etcd's database, for a server",
-		Hidden: true,
-		Args:   cobra.ExactArgs(1),
-		RunE: func(_ *cobra.Command, args []string) error {
-			if err := apart.Confine(); err != nil {
-				return err
-			}
-			return etcdlog.CheckDatabase(args[0])
-		},
-	}
+	return childCommand("check-database FILE", "Check the pages of etcd's database, for a server", func(_ *cobra.Command, args []string) error {
+		if err := apart.Confine(); err != nil {
+			return err
+		}
+		return etcdlog.CheckDatabase(args[0])
+	})
 }

@@ -9,11 +9,13 @@ import (
 	"io"
 	"stele.dev/stele/policy/bundles"
 	"stele.dev/stele/policy/compile"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"stele.dev/stele/cmd/stele/internal/show"
 	"stele.dev/stele/cmd/stele/internal/usage"
 	"stele.dev/stele/core/apart"
 	"stele.dev/stele/policy"
@@ -22,19 +24,18 @@ import (
 )
 
 const (
-	// compileCPU is how much processor time compiling a bundle may take, and compileCPUPerMiB
-	// how much more for each MiB of its source.
+	// compileCPU limits the CPU time of a compilation. compileCPUPerMiB is added for each MiB of source.
 	compileCPU       = time.Minute
 	compileCPUPerMiB = time.Second
-	// compileWall is how many times its processor time a compilation may run, because the machine
-	// may be busy; compileStart is added to that.
+	// The wall time of a compilation is limited to compileWall times its CPU limit, plus compileStart, because the machine
+	// may be busy.
 	compileWall  = 4
 	compileStart = 2 * time.Minute
-	// compileMemory is how much memory a compilation may use.
+	// compileMemory limits the memory of a compilation.
 	compileMemory = 4 << 30
-	// compileOutput bounds the compiled policy.
+	// compileOutput limits the size of the compiled policy.
 	compileOutput = 1 << 30
-	// compileQueue is how long a compilation waits for another one.
+	// compileQueue limits how long a compilation waits until another one has ended.
 	compileQueue = 30 * time.Second
 )
 
@@ -46,17 +47,17 @@ type compileOptions struct {
 
 func (o *compileOptions) addFlags(f *pflag.FlagSet) {
 	o.memory.Quantity = *resource.NewQuantity(compileMemory, resource.BinarySI)
-	usage.DurationVar(f, &o.cpu, "compile-cpu", 0, "processor time that compiling a bundle may take (default 1m, and 1s more for each MiB of its files)")
-	f.Var(&o.memory, "compile-memory", "memory that compiling a bundle may take")
+	usage.DurationVar(f, &o.cpu, "compile-cpu", 0, "limit of the CPU time to compile a bundle (default 1m, plus 1s for each MiB of its files)")
+	f.Var(&o.memory, "compile-memory", "limit of the memory to compile a bundle")
 }
 
-// limits returns the limits of compiling a source.
+// limits returns the limits for compiling a source.
 func (o *compileOptions) limits(source *bundles.Source) apart.Limits {
 	cpu := cmp.Or(o.cpu, compileCPU+compileCPUPerMiB*time.Duration(source.Size()>>20))
 	return apart.Limits{CPU: cpu, Wall: compileWall*cpu + compileStart, Memory: cmp.Or(o.memory.Value(), compileMemory), Output: compileOutput}
 }
 
-// compilation is the answer of a compiling process; the bytes of the form follow it.
+// compilation is the answer of the child process as JSON. The bytes of the form follow it.
 type compilation struct {
 	// Compiled lacks the form and the source.
 	Compiled    *compile.Result     `json:"compiled,omitempty"`
@@ -65,8 +66,8 @@ type compilation struct {
 	Diagnostics schemas.Diagnostics `json:"diagnostics,omitempty"`
 }
 
-// compile compiles a bundle in a child process. Diagnostics list what is wrong with the bundle. An
-// error says that it could not be compiled at all.
+// compile compiles a bundle in a child process. It returns diagnostics if the bundle has errors, and an error if the
+// child process could not compile it.
 func (o *compileOptions) compile(ctx context.Context, source *bundles.Source) (*compile.Result, schemas.Diagnostics, error) {
 	var form []byte
 	c, diags, err := o.read(ctx, source, func(r io.Reader, size int64) error {
@@ -84,8 +85,21 @@ func (o *compileOptions) compile(ctx context.Context, source *bundles.Source) (*
 	return c.Compiled, nil, nil
 }
 
-// digest compiles a bundle in a child process and returns the digest of its policy, which takes no
-// memory of this process.
+// folder compiles the bundle in a folder. It prints the errors of the bundle.
+func (o *compileOptions) folder(ctx context.Context, cmd *cobra.Command, dir string) (*compile.Result, error) {
+	source, err := bundles.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	compiled, diags, err := o.compile(ctx, source)
+	if err == nil && len(diags) > 0 {
+		err = show.ErrDiagnostics(cmd.ErrOrStderr(), source, diags, dir)
+	}
+	return compiled, err
+}
+
+// digest compiles a bundle in a child process and returns the digest of its policy. It does not load the policy into
+// this process.
 func (o *compileOptions) digest(ctx context.Context, source *bundles.Source) (d policies.Digest, diags schemas.Diagnostics, err error) {
 	_, diags, err = o.read(ctx, source, func(r io.Reader, size int64) error {
 		h := sha256.New()
@@ -115,7 +129,7 @@ func (o *compileOptions) read(ctx context.Context, source *bundles.Source, form 
 	return &c, c.Diagnostics, nil
 }
 
-// compileHint says what to do about a limit.
+// compileHint returns advice for a compilation that exceeded a limit.
 func compileHint(l apart.Limit) string {
 	switch l {
 	case apart.CPU:
@@ -125,12 +139,12 @@ func compileHint(l apart.Limit) string {
 	case apart.Stack:
 		return "look for a definition that contains itself, and for expressions that nest thousands of levels deep"
 	case apart.Output:
-		return "make it more than one control plane"
+		return "split the bundle into several control planes"
 	}
 	return ""
 }
 
-// sourceHead is the first line of a child's input; the contents of the files follow it.
+// sourceHead is the first line of the child's input, as JSON. The contents of the files follow it.
 type sourceHead struct {
 	Package    string            `json:"package"`
 	Files      []sourceFile      `json:"files"`
@@ -144,8 +158,8 @@ type sourceFile struct {
 	Size int    `json:"size"`
 }
 
-// runOnSource runs a hidden command below `stele policy` with a source as its input, when no other
-// one runs, and calls read to read its answer.
+// runOnSource runs a hidden subcommand of `stele policy` as a child process with a source as its input, and calls read
+// to read the answer. One child runs at a time.
 func runOnSource(ctx context.Context, l apart.Limits, command string, configs map[string]string, source *bundles.Source, read func(*json.Decoder, io.Reader) error) error {
 	patience := time.NewTimer(compileQueue)
 	defer patience.Stop()
@@ -177,9 +191,10 @@ func runOnSource(ctx context.Context, l apart.Limits, command string, configs ma
 	})
 }
 
+// compiling holds an element while a child of runOnSource runs.
 var compiling = make(chan struct{}, 1)
 
-// afterLine returns a reader of what follows the line that a decoder has read.
+// afterLine returns a reader of the input after the line that a decoder has read.
 func afterLine(d *json.Decoder, r io.Reader) io.Reader { return &lineRest{d: d, r: r} }
 
 type lineRest struct {
@@ -221,33 +236,33 @@ func readSource(r io.Reader) (*bundles.Source, map[string]string, error) {
 	return source, head.Configs, nil
 }
 
-// compileCommand is the child process of compileOptions.read.
+// compileCommand returns the hidden command that compileOptions.read runs.
 func compileCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:    "compile",
-		Short:  "Compile the bundle on standard input, for stele itself",
-		Hidden: true,
-		Args:   cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			source, _, err := readSource(cmd.InOrStdin())
-			if err != nil {
-				return err
-			}
-			var c compilation
-			var form []byte
-			compiled, diags := compile.Bundle(source)
-			if c.Diagnostics = diags; len(diags) == 0 {
-				form, _ = compiled.Form.Encode()
-				c.Compiled, c.Size = compiled, int64(len(form))
-				for _, f := range compiled.Source.Files {
-					c.Used = append(c.Used, f.Path)
-				}
-			}
-			if err := json.NewEncoder(cmd.OutOrStdout()).Encode(c); err != nil {
-				return err
-			}
-			_, err = cmd.OutOrStdout().Write(form)
+	return childCommand("compile", "Compile the bundle on standard input, for stele itself", func(cmd *cobra.Command, _ []string) error {
+		source, _, err := readSource(cmd.InOrStdin())
+		if err != nil {
 			return err
-		},
-	}
+		}
+		var c compilation
+		var form []byte
+		compiled, diags := compile.Bundle(source)
+		if c.Diagnostics = diags; len(diags) == 0 {
+			form, _ = compiled.Form.Encode()
+			c.Compiled, c.Size = compiled, int64(len(form))
+			for _, f := range compiled.Source.Files {
+				c.Used = append(c.Used, f.Path)
+			}
+		}
+		if err := json.NewEncoder(cmd.OutOrStdout()).Encode(c); err != nil {
+			return err
+		}
+		_, err = cmd.OutOrStdout().Write(form)
+		return err
+	})
+}
+
+// childCommand returns a hidden command, which this program runs as a child process. Use lists its arguments.
+func childCommand(use, short string, run func(*cobra.Command, []string) error) *cobra.Command {
+	args := len(strings.Fields(use)) - 1
+	return &cobra.Command{Use: use, Short: short, Hidden: true, Args: cobra.ExactArgs(args), RunE: run}
 }

@@ -13,13 +13,13 @@ const pluginCompletion = `#!/bin/sh
 exec kubectl stele __complete "$@"
 `
 
-// completionForKubectl returns the command that prints this script.
+// completionForKubectl returns the command that prints pluginCompletion.
 func completionForKubectl() *cobra.Command {
 	return &cobra.Command{
 		Use:   "kubectl",
-		Short: "Generate the program by which kubectl completes `kubectl stele`",
-		Long: `Kubectl completes the arguments of a plugin by a program beside it. Write it into a folder
-in $PATH by the name of kubectl_complete-stele, and let it be run.`,
+		Short: "Generate the program with which kubectl completes `kubectl stele`",
+		Long: `Kubectl completes the arguments of a plugin with a second program. Write the output to a file named
+kubectl_complete-stele in a folder of $PATH, and make it executable.`,
 		Example: `  stele completion kubectl > kubectl_complete-stele
   chmod +x kubectl_complete-stele`,
 		Args: usage.NoArguments,

@@ -17,31 +17,25 @@ import (
 // configsLimits are the limits of checking the configurations of a bundle's plugins.
 var configsLimits = apart.Limits{CPU: 10 * time.Second, Wall: 40 * time.Second, Memory: compileMemory, Output: 32 << 20}
 
-// checkConfigsApart runs [pluginconfig.Check] in a child process, because a schema is CUE from
-// a program that may have errors.
+// checkConfigsApart runs [pluginconfig.Check] in a child process, because evaluating the
+// schema of a faulty plugin may take all memory.
 func checkConfigsApart(ctx context.Context, source *bundles.Source, configSchemas map[string]string) (diags schemas.Diagnostics, err error) {
 	err = runOnSource(ctx, configsLimits, "configs", configSchemas, source, func(d *json.Decoder, _ io.Reader) error { return d.Decode(&diags) })
 	var failure *apart.Failure
 	if errors.As(err, &failure) {
-		return schemas.Diagnostics{{Path: "bundle.plugins", Message: "the configurations could not be held against the plugins' schemas: " + failure.Why,
-			Hint: "see what the schemas compute: they may recur without end"}}, nil
+		return schemas.Diagnostics{{Path: "bundle.plugins", Message: "the configurations could not be checked against the plugins' schemas: " + failure.Why,
+			Hint: "look for endless recursion in the schemas of the plugins"}}, nil
 	}
 	return diags, err
 }
 
-// configsCommand is the child process of checkConfigsApart.
+// configsCommand returns the hidden command that checkConfigsApart runs.
 func configsCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:    "configs",
-		Short:  "Check the configurations of plugins on standard input, for stele itself",
-		Hidden: true,
-		Args:   cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			source, configs, err := readSource(cmd.InOrStdin())
-			if err != nil {
-				return err
-			}
-			return json.NewEncoder(cmd.OutOrStdout()).Encode(pluginconfig.Check(source, configs))
-		},
-	}
+	return childCommand("configs", "Check the configurations of plugins on standard input, for stele itself", func(cmd *cobra.Command, _ []string) error {
+		source, configs, err := readSource(cmd.InOrStdin())
+		if err != nil {
+			return err
+		}
+		return json.NewEncoder(cmd.OutOrStdout()).Encode(pluginconfig.Check(source, configs))
+	})
 }

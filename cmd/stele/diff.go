@@ -2,12 +2,12 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
-	"syscall"
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -50,8 +50,8 @@ values of Secrets and of fields that a policy marks as sensitive.
   stele diff --from 10m --exit-code configmaps -l app=shop`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			err := o.run(cmd, args)
-			if err != nil && o.exitCode && !errors.Is(err, usage.ErrPrinted) && !errors.Is(err, syscall.EPIPE) {
-				return usage.Exit(usage.ExitUsage, err)
+			if o.exitCode {
+				err = usage.NoAnswer(err)
 			}
 			return err
 		},
@@ -63,19 +63,31 @@ values of Secrets and of fields that a policy marks as sensitive.
 	o.OutputFlags.AddFlags(cmd, "json", "yaml", "name")
 	f := cmd.Flags()
 	f.StringVar(&o.from, "from", "", "`MOMENT` to compare with")
-	f.StringVar(&o.to, "to", "now", "`MOMENT` that is compared")
+	f.StringVar(&o.to, "to", "now", "the other `MOMENT`")
 	f.StringVarP(&o.selector, "selector", "l", "", "only objects with these labels, at either moment")
-	f.BoolVar(&o.allFields, "all-fields", false, "compare also what the server keeps for itself")
+	f.BoolVar(&o.allFields, "all-fields", false, "also compare the metadata that only the server sets")
 	f.BoolVarP(&o.unified, "unified", "u", false, "show the objects as YAML, by the lines that differ")
-	f.BoolVar(&o.exitCode, "exit-code", false, "exit with 1 if something differs, and with 2 if it cannot be told")
+	f.BoolVar(&o.exitCode, "exit-code", false, "exit with 1 if something differs, and with 2 if the comparison fails")
 	usage.Required(cmd, "from")
 	_ = cmd.RegisterFlagCompletionFunc("from", client.CompleteMoments)
 	_ = cmd.RegisterFlagCompletionFunc("to", client.CompleteMoments)
 	return cmd
 }
 
-// errDiffers makes the program exit with 1 because something differs.
+// errDiffers is the error of --exit-code if something differs. It sets the exit code 1.
 var errDiffers = usage.Exit(1, usage.ErrPrinted)
+
+// diffing is a diff that is running.
+type diffing struct {
+	*diffOptions
+	cmd         *cobra.Command
+	past        *client.Past
+	from, to    uint64 // to is 0 until the first answer, for now
+	today, then *client.Shapes
+	printer     *show.DiffPrinter
+	seen        map[string]bool // uids of the objects that have been compared
+	unknown     int             // number of kinds that could not be compared
+}
 
 // run compares the selected objects and prints how they differ.
 func (o *diffOptions) run(cmd *cobra.Command, args []string) (err error) {
@@ -95,89 +107,100 @@ func (o *diffOptions) run(cmd *cobra.Command, args []string) (err error) {
 	if err != nil {
 		return err
 	}
+	d := &diffing{diffOptions: o, cmd: cmd, past: &client.Past{Config: config, Selector: o.selector}, seen: map[string]bool{}}
 	m, err := client.NewMoments(config)
 	if err != nil {
 		return err
 	}
-	past := &client.Past{Config: config, Selector: o.selector}
-	var from, to uint64
-	if from, err = m.Resolve(ctx, o.from); err != nil {
+	if d.from, err = m.Resolve(ctx, o.from); err != nil {
 		return fmt.Errorf("--from: %w", err)
 	}
-	if o.to != "now" { // or else it is the revision of the first answer
-		if to, err = m.Resolve(ctx, o.to); err != nil {
+	if o.to != "now" {
+		if d.to, err = m.Resolve(ctx, o.to); err != nil {
 			return fmt.Errorf("--to: %w", err)
 		}
 	}
-	resources, err := past.Resources(objects, &o.Flags, loader, from, to)
+	resources, err := d.past.Resources(objects, &o.Flags, loader, d.from, d.to)
 	if err != nil {
 		return err
 	}
+	d.today, d.then = &client.Shapes{Config: config}, &client.Shapes{Config: client.AtRevision(config, d.from)}
 	out, err := o.Open(cmd, false)
 	if err != nil {
 		return err
 	}
 	defer func() { err = cmp.Or(err, out.Close()) }()
-	printer := &show.DiffPrinter{Out: out, Unified: o.unified, Documents: show.Documents{Out: out, Format: o.Format}}
-	seen := map[string]bool{}
-	unknown := 0
-	today, then := &client.Shapes{Config: config}, &client.Shapes{Config: client.AtRevision(config, from)}
+	d.printer = &show.DiffPrinter{Out: out, Unified: o.unified, Documents: show.Documents{Out: out, Format: o.Format}}
 	for _, r := range resources {
-		before, after, err := past.Both(ctx, r, from, &to)
+		err := d.resource(ctx, r)
 		if client.Unreadable(err) && len(objects) == 0 {
 			fmt.Fprintf(cmd.ErrOrStderr(), "%s: not compared: %v\n", r.Name(), err)
-			unknown++
-			continue
-		}
-		if err != nil {
+			d.unknown++
+		} else if err != nil {
 			return err
 		}
-		for _, name := range r.Names {
-			if key := r.Namespace + "/" + name; before[key] == nil && after[key] == nil && r.Note == "" {
-				fmt.Fprintf(cmd.ErrOrStderr(), "%s %s: there was none at revision %d, nor at %d.\n", r.Name(), strings.TrimPrefix(key, "/"), from, to)
-			}
-		}
-		shape := today
-		if r.Gone {
-			shape = then
-		}
-		different := o.compare(r, before, after, shape, seen)
-		if r.Note != "" && (r.Asked || len(different) > 0) {
-			fmt.Fprintln(cmd.ErrOrStderr(), r.Note)
-		}
-		for _, d := range different {
-			d.From, d.To = from, to
-			if o.Format == "" {
-				kind := d.GVK().GroupKind()
-				d.Hidden = today.Secrets(kind).With(then.Secrets(kind))
-			}
-			if err := printer.Object(d); err != nil {
-				return err
-			}
-		}
 	}
-	if err := printer.End(); err != nil {
+	if err := d.printer.End(); err != nil {
 		return err
 	}
-	switch {
-	case unknown > 0 && unknown == len(resources):
-		return errors.New("nothing could be compared")
-	case printer.Shown > 0 || o.Format != "":
-	case unknown > 0:
-		o.Hint(cmd, "Of what could be compared nothing differs between the revisions %d and %d.", from, to)
-	default:
-		o.Hint(cmd, "Nothing differs between the revisions %d and %d.", from, to)
+	return d.result(len(resources))
+}
+
+// resource compares the objects of a kind and prints how they differ.
+func (d *diffing) resource(ctx context.Context, r *client.PastResource) error {
+	before, after, err := d.past.Both(ctx, r, d.from, &d.to)
+	if err != nil {
+		return err
 	}
-	switch {
-	case o.exitCode && printer.Shown > 0:
-		return errDiffers
-	case o.exitCode && unknown > 0:
-		return fmt.Errorf("%s could not be compared; name the kinds that should be", usage.Count(unknown, "kind"))
+	for _, name := range r.Names {
+		if key := r.Namespace + "/" + name; before[key] == nil && after[key] == nil && r.Note == "" {
+			fmt.Fprintf(d.cmd.ErrOrStderr(), "%s %s: there was none at revision %d, nor at %d.\n", r.Name(), strings.TrimPrefix(key, "/"), d.from, d.to)
+		}
+	}
+	shape := d.today
+	if r.Gone {
+		shape = d.then
+	}
+	different := d.compare(r, before, after, shape, d.seen)
+	if r.Note != "" && (r.Asked || len(different) > 0) {
+		fmt.Fprintln(d.cmd.ErrOrStderr(), r.Note)
+	}
+	for _, x := range different {
+		x.From, x.To = d.from, d.to
+		if d.Format == "" {
+			kind := x.GVK().GroupKind()
+			x.Hidden = d.today.Secrets(kind).With(d.then.Secrets(kind))
+		}
+		if err := d.printer.Object(x); err != nil {
+			return err
+		}
 	}
 	return nil
 }
 
-// compare compares the objects of a kind by name. It skips objects that it has seen as another kind.
+// result prints a hint if nothing differs. It returns the error of the command, after a number of kinds.
+func (d *diffing) result(kinds int) error {
+	shown := d.printer.Shown > 0
+	switch {
+	case d.unknown > 0 && d.unknown == kinds:
+		return errors.New("nothing could be compared")
+	case shown || d.Format != "":
+	case d.unknown > 0:
+		d.Hint(d.cmd, "Of what could be compared nothing differs between the revisions %d and %d.", d.from, d.to)
+	default:
+		d.Hint(d.cmd, "Nothing differs between the revisions %d and %d.", d.from, d.to)
+	}
+	switch {
+	case d.exitCode && shown:
+		return errDiffers
+	case d.exitCode && d.unknown > 0:
+		return fmt.Errorf("%s could not be compared; name the kinds that should be", usage.Count(d.unknown, "kind"))
+	}
+	return nil
+}
+
+// compare returns how the objects of a kind differ. It skips objects whose uid is in seen, because a kind may be served
+// in several groups.
 func (o *diffOptions) compare(r *client.PastResource, before, after map[string]*unstructured.Unstructured, shape *client.Shapes, seen map[string]bool) []*show.ObjectDifference {
 	var all []*show.ObjectDifference
 	keys := maps.Clone(before)
@@ -205,8 +228,8 @@ func (o *diffOptions) compare(r *client.PastResource, before, after map[string]*
 		}
 		d.Before, d.After = o.content(x), o.content(y)
 		if x != nil && y != nil && !o.allFields {
-			unidentified(d.Before)
-			unidentified(d.After)
+			removeUIDs(d.Before)
+			removeUIDs(d.After)
 		}
 		d.Difference = append([]difference.Entry{}, difference.Between(d.Before, d.After, difference.Options{Schema: shape.Of(object.GroupVersionKind()), Everything: o.allFields})...)
 		if x == nil || y == nil || len(d.Difference) > 0 {
@@ -216,8 +239,8 @@ func (o *diffOptions) compare(r *client.PastResource, before, after map[string]*
 	return all
 }
 
-// unidentified removes the uids of an object and its owners, because restored objects have others.
-func unidentified(content map[string]any) {
+// removeUIDs removes the uids of an object and its owners, because restored objects have others.
+func removeUIDs(content map[string]any) {
 	unstructured.RemoveNestedField(content, "metadata", "uid")
 	owners, _, _ := unstructured.NestedFieldNoCopy(content, "metadata", "ownerReferences")
 	list, _ := owners.([]any)

@@ -8,18 +8,12 @@ import (
 	"stele.dev/stele/schemas/workers"
 )
 
-// evaluateApart returns a worker, which evaluates what only CUE can check.
+// evaluateApart returns the command of a worker process, which checks the constraints that only CUE can check.
 func evaluateApart() (*exec.Cmd, error) { return apart.Command("policy", "evaluate") }
 
-// evaluateCommand is the child process of evaluateApart.
+// evaluateCommand returns the hidden command that evaluateApart runs.
 func evaluateCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:    "evaluate",
-		Short:  "Evaluate what is asked on standard input, for a server",
-		Hidden: true,
-		Args:   cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return workers.Work(cmd.InOrStdin(), cmd.OutOrStdout())
-		},
-	}
+	return childCommand("evaluate", "Evaluate the requests on standard input, for a server", func(cmd *cobra.Command, _ []string) error {
+		return workers.Work(cmd.InOrStdin(), cmd.OutOrStdout())
+	})
 }

@@ -2,13 +2,11 @@ package main
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
 	"slices"
 	"strings"
-	"syscall"
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -62,11 +60,7 @@ explanations.policy.stele.dev.`,
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			err := o.run(cmd, args)
-			if err != nil && !errors.Is(err, usage.ErrPrinted) && !errors.Is(err, syscall.EPIPE) {
-				return usage.Exit(usage.ExitUsage, err)
-			}
-			return err
+			return usage.NoAnswer(o.run(cmd, args))
 		},
 	}
 	o.Flags.AddFlags(cmd)
@@ -76,8 +70,8 @@ explanations.policy.stele.dev.`,
 	f.StringArrayVar(&o.groups, "as-group", nil, "group of that user; may be repeated")
 	f.StringVar(&o.uid, "as-uid", "", "uid of that user")
 	f.StringArrayVar(&o.extra, "as-user-extra", nil, "extra attribute of that user, as `KEY=VALUE`; may be repeated")
-	f.StringVar(&o.fieldSelector, "field-selector", "", "what the fields of what is listed, watched or deleted have to be")
-	f.StringVarP(&o.labelSelector, "selector", "l", "", "what its labels have to be")
+	f.StringVar(&o.fieldSelector, "field-selector", "", "field selector of the request, for list, watch and deletecollection")
+	f.StringVarP(&o.labelSelector, "selector", "l", "", "label selector of the request")
 	f.StringVarP(&o.file, "filename", "f", "", "file with the object of a write, YAML or JSON; - for standard input")
 	f.StringVar(&o.auditID, "audit-id", "", "explain the request that had this audit id")
 	_ = cmd.MarkFlagFilename("filename", "yaml", "yml", "json")
@@ -115,7 +109,7 @@ func (o *explainOptions) run(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	if o.Format != "" {
-		err = (&show.Output{Writer: cmd.OutOrStdout()}).Document(o.Format, e)
+		err = o.Document(cmd, e)
 	} else {
 		err = show.Explanation(cmd.OutOrStdout(), e)
 	}
@@ -125,7 +119,7 @@ func (o *explainOptions) run(cmd *cobra.Command, args []string) error {
 	return err
 }
 
-// errNotAllowed makes the program exit with 1 because the request is not allowed.
+// errNotAllowed is the error for a request that is not allowed. It sets the exit code 1.
 var errNotAllowed = usage.Exit(usage.ExitFailure, usage.ErrPrinted)
 
 // spec returns the request that the arguments describe.
@@ -154,7 +148,7 @@ func (o *explainOptions) spec(cmd *cobra.Command, args []string) (*explain.Spec,
 		}
 	}
 	if strings.HasPrefix(args[1], "/") {
-		s.Verb = strings.ToLower(s.Verb) // people write GET
+		s.Verb = strings.ToLower(s.Verb) // users write GET
 		if s.Path = args[1]; s.Name != "" {
 			return nil, usage.Errorf("a path has no NAME")
 		}
@@ -171,7 +165,7 @@ func (o *explainOptions) spec(cmd *cobra.Command, args []string) (*explain.Spec,
 		s.Group, s.Version, s.Resource = mapping.Resource.Group, mapping.Resource.Version, mapping.Resource.Resource
 		namespaced = mapping.Scope.Name() == meta.RESTScopeNameNamespace
 	} else {
-		// A rule may name what is not served; users and groups, for one, which are impersonated.
+		// A rule may name a resource that is not served, such as users, which are impersonated.
 		gr := schema.ParseGroupResource(resource)
 		s.Group, s.Version, s.Resource = gr.Group, "v1", gr.Resource
 		if slices.Contains([]string{"get", "list", "watch", "create", "update", "patch", "delete"}, s.Verb) {
@@ -188,10 +182,10 @@ func (o *explainOptions) spec(cmd *cobra.Command, args []string) (*explain.Spec,
 	}
 	o.fromObject(s)
 	if s.Name == "" && (s.Verb == "get" || s.Verb == "update" || s.Verb == "patch" || s.Verb == "delete") {
-		return nil, fmt.Errorf("to %s takes a NAME", s.Verb)
+		return nil, fmt.Errorf("%s needs a NAME", s.Verb)
 	}
 	if s.Verb == "create" {
-		s.Name = "" // it stands in the object
+		s.Name = "" // the object has the name
 	}
 	return s, nil
 }

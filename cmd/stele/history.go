@@ -49,7 +49,7 @@ policy marks as sensitive are shown only by -o json, jsonl and yaml. See also st
 			if uid != "" {
 				set["object.uid"] = uid
 			}
-			o.none = "No changes of that object are as asked for; without flags all are shown."
+			o.none = "No changes of that object match the flags; without flags, all are shown."
 			if !o.Chooses() && uid == "" {
 				where := ""
 				if namespace != "" {

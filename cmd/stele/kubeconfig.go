@@ -33,7 +33,7 @@ certificate authority, and prints a kubeconfig with it. The policy decides what 
 and the groups may do. Use it to try roles, and for programs outside the control plane.
 The certificate cannot be revoked; --valid limits its life.
 
-It reads the data directory, so only the owner of that can run it.`,
+It reads the data directory, so only the owner of that folder can run it.`,
 		Example: `  stele kubeconfig --user alice --group team-data --file alice.kubeconfig
   kubectl --kubeconfig alice.kubeconfig auth whoami`,
 		Args: usage.NoArguments,
@@ -45,7 +45,7 @@ It reads the data directory, so only the owner of that can run it.`,
 	f.StringSliceVar(&o.groups, "group", nil, "group that the user is in; may be repeated")
 	f.StringVar(&o.server, "server", "", "URL of the server (default: that of the administrator's kubeconfig)")
 	usage.DurationVar(f, &o.valid, "valid", 24*time.Hour, "how long the certificate is valid: 12h, 7d")
-	f.StringVar(&o.file, "file", "", "file to write, for its owner alone (default: standard output)")
+	f.StringVar(&o.file, "file", "", "file to write, readable by its owner only (default: standard output)")
 	o.AddFlags(cmd, "yaml", "json")
 	usage.Required(cmd, "user")
 	_ = cmd.MarkFlagDirname("data-dir")
@@ -54,7 +54,7 @@ It reads the data directory, so only the owner of that can run it.`,
 }
 
 func (o *kubeconfigOptions) run(cmd *cobra.Command) error {
-	if strings.ContainsAny(o.Format, "./") { // what was the file's flag
+	if strings.ContainsAny(o.Format, "./") { // -o was the flag for the file before
 		return usage.Errorf("-o %s: -o is the output format, yaml or json; to write a file, use --file %s", o.Format, usage.Quote(o.Format))
 	}
 	if err := o.Check(); err != nil {
@@ -70,19 +70,19 @@ func (o *kubeconfigOptions) run(cmd *cobra.Command) error {
 	if o.server == "" {
 		config, err := clientcmd.LoadFromFile(admin)
 		if errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("%s has no control plane: `stele serve` starts one there, or give --data-dir", o.dataDir)
+			return fmt.Errorf("%s has no control plane; start one there with `stele serve`, or give --data-dir", o.dataDir)
 		}
 		if err != nil {
 			return err
 		}
 		cluster := config.Clusters[pki.ClusterName]
 		if cluster == nil {
-			return fmt.Errorf("%s does not say where the server is; give --server", admin)
+			return fmt.Errorf("%s has no server; give --server", admin)
 		}
 		o.server = cluster.Server
 	}
 	dir := filepath.Join(o.dataDir, "pki")
-	ca, err := pki.OpenAuthority(dir) // a new one would be known to no server
+	ca, err := pki.OpenAuthority(dir) // no server would trust a new one
 	if err != nil {
 		return err
 	}

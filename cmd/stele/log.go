@@ -37,7 +37,7 @@ func (o *logOptions) addFlags(cmd *cobra.Command) {
 	o.OutputFlags.AddFlags(cmd, "wide", "json", "jsonl", "yaml", "name")
 	f := cmd.Flags()
 	f.BoolVarP(&o.follow, "follow", "f", false, "show the last 10 changes, or all since --since, the oldest first, and follow new ones")
-	f.IntVar(&o.limit, "limit", 0, "show at most so many, the newest (default: all)")
+	f.IntVar(&o.limit, "limit", 0, "show at most this many changes, the newest (default: all)")
 	o.AddTimes(cmd)
 	usage.Exclusive(cmd, "follow", "until")
 }
@@ -104,7 +104,7 @@ left out.
 	o.addFlags(cmd)
 	o.addFilters(cmd)
 	o.AddObjects(cmd, &o.Flags)
-	cmd.Flags().BoolVarP(&o.verbose, "verbose", "v", false, "show also the parts in which policies are stored, and their proposals")
+	cmd.Flags().BoolVarP(&o.verbose, "verbose", "v", false, "also show the parts in which policies are stored, and their proposals")
 	cmd.Flags().Lookup("namespace").Usage = "only changes of objects in this namespace (default: all)"
 	cmd.ValidArgsFunction = cobra.NoFileCompletions
 	return cmd
@@ -135,7 +135,7 @@ changes.log.stele.dev.
 	return cmd
 }
 
-// run prints the selected changes. With --follow it goes on until it is interrupted.
+// run prints the selected changes. With --follow it continues until the user interrupts it.
 func (o *logOptions) run(cmd *cobra.Command, q client.ChangesQuery) (err error) {
 	ctx, stop := usage.Interruptible(cmd)
 	defer stop()

@@ -18,7 +18,6 @@ import (
 	"stele.dev/stele/cmd/stele/internal/usage"
 )
 
-// main runs the program.
 func main() {
 	os.Exit(execute(context.Background(), os.Args[1:], os.Stdout, os.Stderr))
 }

@@ -11,8 +11,8 @@ import (
 
 func TestFlagsOfAnIssuer(t *testing.T) {
 	const (
-		both    = "--oidc-issuer-url and --oidc-client-id: both are needed where any --oidc-* flag is given"
-		exclude = "--authentication-config and --oidc-* flags exclude each other"
+		both    = "--oidc-* flags need both --oidc-issuer-url and --oidc-client-id"
+		exclude = "--authentication-config and --oidc-* flags cannot be given together"
 	)
 	for args, want := range map[string]string{
 		"":                              "",

@@ -24,29 +24,28 @@ import (
 )
 
 const (
-	// policyWatchActor is the user who puts saved policies in force, in the log.
+	// policyWatchActor is the user in the log who activates saved policies.
 	policyWatchActor = bootstrap.Actor + ":policy-watch"
-	// policyWatchQuiet is for how long no file must have changed: editors write more than once,
-	// and half of a checkout is not a policy.
+	// policyWatchQuiet is how long the watch waits after the last change of a file. Editors write a file several times,
+	// and a checkout writes many files.
 	policyWatchQuiet = 300 * time.Millisecond
 )
 
-// policyWatch puts the bundle in a folder in force whenever a file of its module is saved. It is
-// for development: whoever can write to the folder decides the policy. Its methods are for one
-// goroutine at a time.
+// policyWatch activates the bundle in a folder whenever a file of its module is saved. It is for development only,
+// because every user who can write to the folder can change the policy. It is not safe for concurrent use.
 type policyWatch struct {
 	dir, root string
 	compile   *compileOptions
 	plane     *plane.Plane // set by begin
 	out, err  io.Writer
 	watcher   *fsnotify.Watcher
-	folders   map[string]bool   // that are or were watched
-	gone      bool              // the folder does not exist, and a message said so
+	folders   map[string]bool   // folders that are or were watched
+	gone      bool              // a message said that the folder does not exist
 	tried     [sha256.Size]byte // digest of the newest source that was read, whatever its outcome
 }
 
-// watchPolicy watches all folders of the module that a folder belongs to, of which source
-// has been read, and the folder that contains the module: a checkout may replace all of it.
+// watchPolicy watches all folders of the module that dir belongs to, and the folder that contains the module, because
+// a checkout may replace the whole module. source has been read from dir.
 func watchPolicy(dir string, source *bundles.Source, compile *compileOptions, out, err io.Writer) (*policyWatch, error) {
 	abs, absErr := filepath.Abs(dir)
 	if absErr != nil {
@@ -71,7 +70,7 @@ func watchPolicy(dir string, source *bundles.Source, compile *compileOptions, ou
 	return w, nil
 }
 
-// begin puts the folder in force, unless the start has just done so.
+// begin activates the bundle, unless the start of the server has just done so.
 func (w *policyWatch) begin(ctx context.Context, p *plane.Plane, source *bundles.Source, activated *compile.Result) error {
 	w.plane = p
 	if activated != nil {
@@ -84,7 +83,7 @@ func (w *policyWatch) begin(ctx context.Context, p *plane.Plane, source *bundles
 }
 
 // add watches a folder and the folders below it, except those that cannot be part of a module. It
-// ignores files, and folders that do not exist any more.
+// ignores files, and folders that no longer exist.
 func (w *policyWatch) add(folder string) error {
 	return filepath.WalkDir(folder, func(path string, d fs.DirEntry, err error) error {
 		switch {
@@ -106,7 +105,7 @@ func (w *policyWatch) add(folder string) error {
 	})
 }
 
-// run puts the folder in force whenever it is saved, until the context ends.
+// run activates the bundle whenever a file is saved, until the context ends.
 func (w *policyWatch) run(ctx context.Context, _ *plane.Plane) error {
 	defer w.watcher.Close()
 	quiet := time.NewTimer(policyWatchQuiet)
@@ -115,14 +114,14 @@ func (w *policyWatch) run(ctx context.Context, _ *plane.Plane) error {
 		select {
 		case e := <-w.watcher.Events:
 			if !w.within(e.Name) {
-				continue // it is not in the module
+				continue // outside of the module
 			}
 			if e.Has(fsnotify.Create) {
 				if err := w.add(e.Name); err != nil {
 					w.complain(err)
 				}
 			}
-			// A data directory in the module changes all the time.
+			// Other files are ignored: a data directory in the module changes all the time.
 			if e.Op != fsnotify.Chmod && (bundles.IsSource(e.Name) || w.folders[e.Name]) {
 				quiet.Reset(policyWatchQuiet)
 			}
@@ -144,8 +143,8 @@ func (w *policyWatch) within(path string) bool {
 	return ok && (rest == "" || rest[0] == filepath.Separator)
 }
 
-// save puts the folder in force as it is now, unless that has been tried. If the bundle has errors,
-// the policy in force stays.
+// save activates the bundle as it is now, unless it has been tried before. If the bundle has errors, the policy in
+// force stays.
 func (w *policyWatch) save(ctx context.Context) {
 	if _, err := os.Stat(w.dir); errors.Is(err, fs.ErrNotExist) {
 		if !w.gone {
@@ -216,7 +215,7 @@ func (w *policyWatch) warnDropped(ctx context.Context, compiled *compile.Result)
 	}
 }
 
-// stays prints why the folder was not put in force.
+// stays prints why the bundle was not activated, and which policy stays in force.
 func (w *policyWatch) stays(ctx context.Context, err error) {
 	if ctx.Err() != nil {
 		return // the server stops

@@ -15,7 +15,7 @@ import (
 	"stele.dev/stele/policy/bundles"
 )
 
-// commitOf returns the commit of --commit, or else the one that git reports.
+// commitOf returns the commit of --commit, or else the commit that git reports.
 func (o *pushOptions) commitOf(ctx context.Context, dir string, source *bundles.Source) (string, error) {
 	if o.commit != "" {
 		return o.commit, nil
@@ -27,9 +27,11 @@ func (o *pushOptions) commitOf(ctx context.Context, dir string, source *bundles.
 	return c.String(), err
 }
 
-const dropFieldsUsage = "activate it although stored objects have fields that its schemas do not: these are not shown any more"
-
-const renameUsage = "activate the bundle although it names another cluster than the policy in force"
+// The usages of --drop-fields and --rename, of push and rollback.
+const (
+	dropFieldsUsage = "activate the bundle although its schemas lack fields that stored objects have; these fields are no longer shown"
+	renameUsage     = "activate the bundle although it names another cluster than the policy in force"
+)
 
 type pushOptions struct {
 	client.Flags
@@ -82,16 +84,9 @@ func (o *pushOptions) run(cmd *cobra.Command, dir string) error {
 	if err := o.Check(); err != nil {
 		return err
 	}
-	source, err := bundles.ReadDir(dir)
+	compiled, err := o.compile.folder(ctx, cmd, dir)
 	if err != nil {
 		return err
-	}
-	compiled, diags, err := o.compile.compile(ctx, source)
-	if err != nil {
-		return err
-	}
-	if len(diags) > 0 {
-		return show.ErrDiagnostics(cmd.ErrOrStderr(), source, diags, dir)
 	}
 	commit, err := o.commitOf(ctx, dir, compiled.Source)
 	if err != nil {
@@ -177,7 +172,7 @@ func (o *showOptions) run(cmd *cobra.Command, args []string) error {
 		_, err := fmt.Fprintln(cmd.OutOrStdout(), show.PolicyName(p))
 		return err
 	}
-	return (&show.Output{Writer: cmd.OutOrStdout()}).Document(o.Format, p)
+	return o.Document(cmd, p)
 }
 
 // choose returns the policy that the arguments name.

@@ -45,7 +45,7 @@ type serveOptions struct {
 	logLevel    string
 	controllers []string
 	origins     []string
-	// replaceLostKeys creates new keys for those that are missing from a data directory in use.
+	// replaceLostKeys creates the keys that are missing from a data directory in use.
 	replaceLostKeys bool
 
 	authentication authenticationOptions
@@ -58,7 +58,7 @@ func serveCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Run a control plane",
-		Long: `Serve runs a control plane: the API on one address, and all that it knows in one folder.
+		Long: `Serve runs a control plane: the API on one address, and all data in one folder.
 
 The first start makes that folder, with an embedded etcd, certificates and a kubeconfig
 for the administrator, and activates the policy of --policy, or the quickstart's. From
@@ -70,19 +70,19 @@ then on the policy is in the log; --policy is only compared with it, or with
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.serve(cmd) },
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.dataDir, "data-dir", "./stele-data", "folder of everything that is kept")
+	f.StringVar(&o.dataDir, "data-dir", "./stele-data", "folder of all data")
 	f.StringVar(&o.listen, "listen", "127.0.0.1:6443", "address of the API")
 	f.StringVar(&o.policyDir, "policy", "", "folder of the policy bundle (default: the built-in quickstart)")
 	f.BoolVar(&o.watch, "policy-watch", false, "for development: put the folder of --policy in force at the start, and whenever it is saved")
-	f.BoolVar(&o.replaceLostKeys, "replace-lost-keys", false, "make a certificate authority, or a key for the tokens of service accounts, in place of one that is missing from a data directory in use: what was signed by the lost one is refused from then on")
+	f.BoolVar(&o.replaceLostKeys, "replace-lost-keys", false, "create a certificate authority, or a key for service account tokens, if it is missing from a data directory in use; certificates or tokens that the lost one signed are refused from then on")
 	f.StringSliceVar(&o.Hosts, "host", nil, "further names and addresses for the server's certificate")
 	f.StringSliceVar(&o.origins, "cors-allowed-origins", nil, "origins of pages whose scripts may use the API, as regular expressions that pin the host: //example\\.com(:|$)")
 	f.StringVar(&o.logFormat, "log-format", "text", "format of the program's own messages on standard error: text or json")
 	f.StringVar(&o.logLevel, "log-level", "warn", "lowest level that is logged: debug, info, warn or error")
-	usage.DurationVar(f, &o.DrainDelay, "drain-delay", 0, "how long to go on after the first SIGTERM, so that load balancers can see that /readyz fails")
-	f.StringSliceVar(&o.controllers, "controllers", []string{"*"}, "controllers to run, as kube-controller-manager's: '*' for all, 'foo' for the one named foo, '-foo' for all but that. There are "+strings.Join(controllers.Names(), ", "))
+	usage.DurationVar(f, &o.DrainDelay, "drain-delay", 0, "how long to keep serving after the first SIGTERM, so that load balancers can see that /readyz fails")
+	f.StringSliceVar(&o.controllers, "controllers", []string{"*"}, "controllers to run, as in kube-controller-manager: '*' for all, 'foo' for the one named foo, '-foo' for all except foo. The controllers are "+strings.Join(controllers.Names(), ", "))
 	usage.DurationVar(f, &o.EventTTL, "event-ttl", time.Hour, "how long events are kept; 0 for ever")
-	f.BoolVar(&o.AcceptClock, "accept-clock", false, "set the log's time back to the clock, if the newest events have times in the future and the clock is right now")
+	f.BoolVar(&o.AcceptClock, "accept-clock", false, "set the log's time back to the clock, if the newest events have times in the future although the clock is right")
 	o.authentication.addFlags(f)
 	o.authorization.addFlags(f)
 	o.compile.addFlags(f)
@@ -92,7 +92,7 @@ then on the policy is in the log; --policy is only compared with it, or with
 	return cmd
 }
 
-// serve runs a control plane as the flags say, until a signal or a failure.
+// serve runs a control plane until a signal or a failure ends it.
 func (o *serveOptions) serve(cmd *cobra.Command) error {
 	logger, err := o.logger(cmd)
 	if err != nil {
@@ -137,8 +137,8 @@ func (o *serveOptions) serve(cmd *cobra.Command) error {
 	return o.ended(ctx, cmd, p.Run(ctx))
 }
 
-// config returns what the flags say, except what is in the data directory. It finds what is wrong
-// with them before anything is written.
+// config returns the configuration of the flags, except for the parts in the data directory. It returns an error for
+// wrong flags before anything is written.
 func (o *serveOptions) config(cmd *cobra.Command, logger *slog.Logger) (c plane.Config, err error) {
 	c = o.Config
 	if o.watch && o.policyDir == "" {
@@ -167,7 +167,7 @@ func (o *serveOptions) config(cmd *cobra.Command, logger *slog.Logger) (c plane.
 			if activated != nil {
 				show.Warn(cmd.ErrOrStderr(), activated)
 			} else if o.policyDir != "" {
-				go o.compare(ctx, cmd, source, p.Committer.Tip().Policies.Active) // nobody waits for CUE
+				go o.compare(ctx, cmd, source, p.Committer.Tip().Policies.Active) // in the background, because compiling takes time
 			}
 			return nil
 		}
@@ -181,7 +181,7 @@ func (o *serveOptions) config(cmd *cobra.Command, logger *slog.Logger) (c plane.
 	return c, nil
 }
 
-// ended returns the error of a server that has ended; nil if a signal ended it.
+// ended returns the error of a server that has ended, or nil if a signal ended it.
 func (o *serveOptions) ended(ctx context.Context, cmd *cobra.Command, err error) error {
 	var refused *plane.PolicyError
 	switch {
@@ -193,7 +193,7 @@ func (o *serveOptions) ended(ctx context.Context, cmd *cobra.Command, err error)
 	return o.explain(err)
 }
 
-// source reads the bundle: that of --policy, or the quickstart that is built in.
+// source reads the bundle of --policy, or else the built-in quickstart.
 func (o *serveOptions) source() (*bundles.Source, error) {
 	if o.policyDir == "" {
 		quickstart, err := fs.Sub(examples.Quickstart, "quickstart")
@@ -205,7 +205,7 @@ func (o *serveOptions) source() (*bundles.Source, error) {
 	return bundles.ReadDir(o.policyDir)
 }
 
-// compare says whether the policy in the folder differs from the one in force.
+// compare prints a message if the policy in the folder differs from the one in force.
 func (o *serveOptions) compare(ctx context.Context, cmd *cobra.Command, source *bundles.Source, active *policies.Activation) {
 	digest, diags, err := o.compile.digest(ctx, source)
 	switch {
@@ -214,7 +214,7 @@ func (o *serveOptions) compare(ctx context.Context, cmd *cobra.Command, source *
 			fmt.Fprintf(cmd.ErrOrStderr(), "The policy in %s was not compared with the one in force, which was activated at revision %d: %v.\n", o.policyDir, active.Revision, err)
 		}
 	case len(diags) > 0:
-		fmt.Fprintf(cmd.ErrOrStderr(), "The policy in %s has errors, `stele policy vet %s` shows them; in force is what was activated at revision %d.\n",
+		fmt.Fprintf(cmd.ErrOrStderr(), "The policy in %s has errors, `stele policy vet %s` shows them; the policy in force was activated at revision %d.\n",
 			o.policyDir, o.policyDir, active.Revision)
 	case digest != active.Digest:
 		fmt.Fprintf(cmd.ErrOrStderr(), "The policy in %s differs from the one in force, which was activated at revision %d; `stele policy push %s` puts it in force.\n",
@@ -222,7 +222,7 @@ func (o *serveOptions) compare(ctx context.Context, cmd *cobra.Command, source *
 	}
 }
 
-// greet says where everything is, in three lines.
+// greet prints the data directory, the URL of the API and a command to try.
 func (o *serveOptions) greet(cmd *cobra.Command, p *plane.Plane, dir string) {
 	out := cmd.OutOrStdout()
 	fmt.Fprintf(out, "Data    %s\n", dir)
@@ -230,22 +230,22 @@ func (o *serveOptions) greet(cmd *cobra.Command, p *plane.Plane, dir string) {
 	fmt.Fprintf(out, "Try     kubectl --kubeconfig %s api-resources\n", p.Kubeconfig())
 }
 
-// explain adds to errors of the log what to do.
+// explain adds advice to errors of the log.
 func (o *serveOptions) explain(err error) error {
 	switch {
 	case err == nil:
 		return nil
 	case errors.Is(err, audit.ErrForeignCursor):
-		return fmt.Errorf("%w; restore the audit folder that belongs to the log in %s, or move this one away: it is then written anew", err, o.dataDir)
+		return fmt.Errorf("%w; restore the audit folder that belongs to the log in %s, or move this one away, so that a new one is written", err, o.dataDir)
 	case errors.Is(err, eventlog.ErrDiverged):
-		return fmt.Errorf("%w; was a backup restored into %s? What was written since is not in it", err, o.dataDir)
+		return fmt.Errorf("%w; was a backup restored into %s? Later writes are not in it", err, o.dataDir)
 	case eventlog.IsFatal(err):
 		return fmt.Errorf("the log in %s cannot be read: %w", filepath.Join(o.dataDir, "etcd"), err)
 	}
 	return err
 }
 
-// bind listens on the address, or suggests another.
+// bind listens on the address. If the address is in use, the error suggests another one.
 func (o *serveOptions) bind() (net.Listener, error) {
 	listener, err := net.Listen("tcp", o.listen)
 	if !errors.Is(err, syscall.EADDRINUSE) {
@@ -285,9 +285,9 @@ func (o *serveOptions) logger(cmd *cobra.Command) (*slog.Logger, error) {
 	return nil, fmt.Errorf("--log-format %q: want text or json", o.logFormat)
 }
 
-// informational logs messages of the Kubernetes libraries at level info at most: what matters to
-// operators is returned as an error, and what a client did wrong concerns the client. Messages
-// below info are logged at level debug, because they contain whole request bodies.
+// informational logs messages of the Kubernetes libraries at level info at most. They also return errors that matter to
+// operators, and mistakes of clients matter to the clients only. Messages below info are logged at level debug, because
+// they contain whole request bodies.
 type informational struct{ slog.Handler }
 
 func (h informational) Enabled(ctx context.Context, level slog.Level) bool {
@@ -296,7 +296,7 @@ func (h informational) Enabled(ctx context.Context, level slog.Level) bool {
 
 func (h informational) Handle(ctx context.Context, r slog.Record) error {
 	if !h.Enabled(ctx, r.Level) {
-		return nil // klog does not ask
+		return nil // klog does not call Enabled
 	}
 	if r.Level < slog.LevelInfo {
 		r.Level = slog.LevelDebug

@@ -1,8 +1,6 @@
 package main
 
 import (
-	"cmp"
-
 	"github.com/spf13/cobra"
 	"stele.dev/stele/cmd/stele/internal/client"
 	"stele.dev/stele/cmd/stele/internal/show"
@@ -21,7 +19,7 @@ func statusCommand() *cobra.Command {
 		Short: "Show a control plane: version, policy, kinds with counts, health, certificates, disk",
 		Long: `Status shows the address, version and revision of a control plane; the policy in force, since when,
 and from which commit; the number of objects of each kind; the checks of /readyz; when certificates
-expire; and the size of its data. It names what you may not read.
+expire; and the size of its data. It names the parts that you may not read.
 
 The exit code is 1 if a check of /readyz fails.`,
 		Example: `  stele status
@@ -37,7 +35,7 @@ The exit code is 1 if a check of /readyz fails.`,
 	return cmd
 }
 
-func (o *statusOptions) run(cmd *cobra.Command) (err error) {
+func (o *statusOptions) run(cmd *cobra.Command) error {
 	ctx, stop := usage.Interruptible(cmd)
 	defer stop()
 	if err := o.Check(); err != nil {
@@ -51,16 +49,7 @@ func (o *statusOptions) run(cmd *cobra.Command) (err error) {
 	if err != nil {
 		return err
 	}
-	out, err := o.Open(cmd, false)
-	if err != nil {
-		return err
-	}
-	defer func() { err = cmp.Or(err, out.Close()) }()
-	if o.Format != "" {
-		err = out.Document(o.Format, s)
-	} else {
-		err = show.Status(out, s, o.Wide)
-	}
+	err = o.Print(cmd, s, func(out *show.Output) error { return show.Status(out, s, o.Wide) }, nil)
 	if err == nil && !s.Ready {
 		return usage.Exit(usage.ExitFailure, usage.ErrPrinted)
 	}

@@ -11,7 +11,7 @@ import (
 	"stele.dev/stele/cmd/stele/internal/usage"
 )
 
-// versionDocument is the version as a document.
+// versionDocument is the JSON of the version.
 type versionDocument struct {
 	APIVersion        string `json:"apiVersion"`
 	Kind              string `json:"kind"`
@@ -33,7 +33,7 @@ func newVersionDocument() versionDocument {
 	}
 }
 
-// versionText returns the version for people.
+// versionText returns the version as text.
 func versionText() string {
 	v := newVersionDocument()
 	text := "stele " + v.Version + "\n"
@@ -55,7 +55,7 @@ func versionCommand() *cobra.Command {
 				return err
 			}
 			if o.Format != "" {
-				return (&show.Output{Writer: cmd.OutOrStdout()}).Document(o.Format, newVersionDocument())
+				return o.Document(cmd, newVersionDocument())
 			}
 			_, err := fmt.Fprint(cmd.OutOrStdout(), versionText())
 			return err

@@ -37,7 +37,7 @@ A folder that is only a part of other bundles of the module, such as a team's fo
 part of each of them.
 
 --plugin-dir also checks the configurations of plugins: vet starts the programs that have the
-checksums of the bundle, and checks the bundle against what they say.`,
+checksums of the bundle, and checks the configurations against their schemas.`,
 		Example: `  stele policy vet .
   stele policy vet ./clusters/...
   stele policy vet teams/data -o json`,
@@ -52,7 +52,7 @@ checksums of the bundle, and checks the bundle against what they say.`,
 	o.AddFlags(cmd, "json", "yaml")
 	cmd.Flags().StringVar(&o.pluginDir, "plugin-dir", "", "folder with the programs of plugins")
 	_ = cmd.MarkFlagDirname("plugin-dir")
-	cmd.Flags().BoolVarP(&o.verbose, "verbose", "v", false, "print how long CUE takes for what only CUE itself can check")
+	cmd.Flags().BoolVarP(&o.verbose, "verbose", "v", false, "print how long CUE takes for the constraints that only CUE can check")
 	o.compile.addFlags(cmd.Flags())
 	return cmd
 }
@@ -78,7 +78,7 @@ func (o *vetOptions) run(cmd *cobra.Command, args []string) error {
 		}
 	}
 	if o.Format != "" {
-		if err := (&show.Output{Writer: cmd.OutOrStdout()}).Document(o.Format, document); err != nil {
+		if err := o.Document(cmd, document); err != nil {
 			return err
 		}
 	}
@@ -91,7 +91,7 @@ func (o *vetOptions) run(cmd *cobra.Command, args []string) error {
 	return fmt.Errorf("%s in %d of %s", usage.Count(wrong, "error"), failed, usage.Count(len(targets), "bundle"))
 }
 
-// vetDocument is the result of vet as a document.
+// vetDocument is the JSON of the results of vet.
 type vetDocument struct {
 	APIVersion string    `json:"apiVersion"`
 	Kind       string    `json:"kind"`
@@ -135,7 +135,7 @@ func findings(diags schemas.Diagnostics) []finding {
 
 // vetTarget is a bundle to check.
 type vetTarget struct {
-	name   string // as people know it
+	name   string // for messages
 	source *bundles.Source
 }
 
@@ -165,7 +165,7 @@ func vetTargets(args []string) ([]vetTarget, error) {
 		if err != nil {
 			return nil, err
 		}
-		module := bundles.Read(source)
+		module := bundles.ModuleOf(source)
 		packages := module.Of(source.Package)
 		if pattern {
 			if packages = module.Below(source.Package); len(packages) == 0 {
@@ -173,7 +173,7 @@ func vetTargets(args []string) ([]vetTarget, error) {
 			}
 		}
 		if len(packages) == 0 || !pattern && slices.Contains(packages, source.Package) {
-			packages = []string{source.Package} // compiling it tells what is wrong
+			packages = []string{source.Package} // compiling it reports the error
 		}
 		for _, pkg := range packages {
 			add(dir, source, pkg)

@@ -1,8 +1,6 @@
 package main
 
 import (
-	"cmp"
-	"encoding/json"
 	"slices"
 	"strings"
 
@@ -34,7 +32,7 @@ condition, the denies, and since which revision it has had the permission withou
 Without a NAME it asks about any object; with -A about any namespace. RESOURCE is a resource as in
 kubectl, or a path that begins with /.
 
-The list has the subjects that the policy names. It does not have the members of groups. Authorizers
+The list has the subjects that the policy names. It does not list the members of groups. Authorizers
 outside the policy (an ABAC file, a webhook, a plugin) may allow others or deny some of these; they
 are named below the list.
 
@@ -58,12 +56,12 @@ You need permission to create resourceaccessreviews.policy.stele.dev.
 	o.AddAllNamespaces(cmd)
 	o.AddIdentity(cmd)
 	o.OutputFlags.AddFlags(cmd, "json", "yaml", "name")
-	cmd.Flags().StringVar(&o.at, "at", "now", "`MOMENT` whose policy is asked")
+	cmd.Flags().StringVar(&o.at, "at", "now", "`MOMENT` whose policy decides")
 	_ = cmd.RegisterFlagCompletionFunc("at", client.CompleteMoments)
 	return cmd
 }
 
-func (o *whoCanOptions) run(cmd *cobra.Command, args []string) (err error) {
+func (o *whoCanOptions) run(cmd *cobra.Command, args []string) error {
 	ctx, stop := usage.Interruptible(cmd)
 	defer stop()
 	if err := o.Check(); err != nil {
@@ -81,33 +79,20 @@ func (o *whoCanOptions) run(cmd *cobra.Command, args []string) (err error) {
 		return err
 	}
 	client.WarnOfVerb(cmd.ErrOrStderr(), &explain.Spec{Verb: review.Spec.Verb, Path: review.Spec.Path})
-	text, err := client.AskAccess(ctx, &o.Flags, cmd.ErrOrStderr(), access.ReviewPlural, review)
+	answer, text, err := client.AskAccess(ctx, &o.Flags, cmd.ErrOrStderr(), access.ReviewPlural, review)
 	if err != nil {
 		return err
 	}
-	answer := new(access.Review)
-	if err := json.Unmarshal(text, answer); err != nil {
-		return err
-	}
-	out, err := o.Open(cmd, false)
-	if err != nil {
-		return err
-	}
-	defer func() { err = cmp.Or(err, out.Close()) }()
-	switch o.Format {
-	case "":
-		return show.Holders(out, answer)
-	case "name":
-		return show.HolderNames(out, answer)
-	}
-	return out.Document(o.Format, text)
+	return o.Print(cmd, text,
+		func(out *show.Output) error { return show.Holders(out, answer) },
+		func(out *show.Output) error { return show.HolderNames(out, answer) })
 }
 
-// ask returns the permission that the arguments describe.
+// ask sets the permission that the arguments describe.
 func (o *whoCanOptions) ask(s *access.ReviewSpec, args []string) error {
 	s.Verb = args[0]
 	if strings.HasPrefix(args[1], "/") {
-		s.Verb, s.Path = strings.ToLower(s.Verb), args[1] // people write GET
+		s.Verb, s.Path = strings.ToLower(s.Verb), args[1] // users write GET
 		return nil
 	}
 	if len(args) == 3 {
@@ -129,7 +114,7 @@ func (o *whoCanOptions) ask(s *access.ReviewSpec, args []string) error {
 	}
 	mapping, _, err := today.ResourceThen(resource, s.Revision)
 	if err != nil {
-		// A rule may name what is not served; users and groups, for one, which are impersonated.
+		// A rule may name a resource that is not served, such as users, which are impersonated.
 		if slices.Contains([]string{"get", "list", "watch", "create", "update", "patch", "delete"}, s.Verb) {
 			return err
 		}

@@ -10,14 +10,14 @@ import (
 	"stele.dev/stele/eventlog/logpb"
 )
 
-// decidedOutside adds what an authorizer outside of the policy said, if it was one that decided.
+// AddProgram records the reason and the program of an external authorizer, if one decided about the request.
 func (c *Call) AddProgram(to *logpb.Decisions) {
 	if by := c.Decision.By(); by != nil {
 		to.Reason, to.Program = UTF8(by.Reason), by.Program
 	}
 }
 
-// actor is in whose name the request is, and who sent it if that is somebody else.
+// Actor returns the user of the request, and the impersonator if there is one.
 func (c *Call) Actor() *logpb.Actor {
 	a := actor(c.User)
 	if c.User != c.Requester {
@@ -46,7 +46,7 @@ func actor(u user.Info) *logpb.Actor {
 	return a
 }
 
-// utf8 makes a string that came from outside fit to be encoded, and bounded.
+// UTF8 cuts a client's string to 4 KiB and makes it valid UTF-8, so that an event can hold it.
 func UTF8(s string) string {
 	const longest = 4096
 	if len(s) > longest {
@@ -55,6 +55,7 @@ func UTF8(s string) string {
 	return strings.ToValidUTF8(s, "\uFFFD")
 }
 
+// SourceIPs returns the client's address, or nil if it is unknown.
 func SourceIPs(h *http.Request) []string {
 	host, _, err := net.SplitHostPort(h.RemoteAddr)
 	if err != nil {

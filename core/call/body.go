@@ -23,15 +23,16 @@ import (
 	"stele.dev/stele/core/wire"
 )
 
+// ReadLimited reads a body of at most MaxBody bytes.
 func ReadLimited(h *http.Request) ([]byte, error) {
 	if h.Body == nil {
 		return nil, nil
 	}
 	if h.ContentLength > MaxBody {
-		_, _ = io.CopyN(io.Discard, h.Body, MaxBody+1) // a client that still writes may not hear the answer
+		_, _ = io.CopyN(io.Discard, h.Body, MaxBody+1) // some clients read the answer only after they have sent the body
 		return nil, status.BodyTooLarge()
 	}
-	// One allocation where the length is known.
+	// A known length takes one allocation.
 	raw := make([]byte, 0, max(512, min(h.ContentLength+1, MaxBody+1)))
 	limited := io.LimitReader(h.Body, MaxBody+1)
 	for {
@@ -60,9 +61,9 @@ func ReadLimited(h *http.Request) ([]byte, error) {
 	}
 }
 
-// ReadOptions reads the options of a write into b: from the query, and for a delete also from the body.
+// ReadOptions reads and validates the options of a write into b: from the query, and for a delete also from the body.
 func (c *Call) ReadOptions(b *Body) error {
-	o := &metav1.PatchOptions{} // has all that CreateOptions and UpdateOptions have
+	o := &metav1.PatchOptions{} // has all fields of CreateOptions and UpdateOptions
 	if err := DecodeQuery(c, o); err != nil {
 		return err
 	}
@@ -97,6 +98,7 @@ func (c *Call) ReadOptions(b *Body) error {
 	return nil
 }
 
+// deleteOptions reads the options of a delete from the body, or from the query if the body is empty.
 func (b *Body) deleteOptions(c *Call) (*metav1.DeleteOptions, error) {
 	o := &metav1.DeleteOptions{}
 	if len(b.Raw) > 0 {
@@ -120,7 +122,7 @@ func (b *Body) deleteOptions(c *Call) (*metav1.DeleteOptions, error) {
 	return o, DecodeQuery(c, o)
 }
 
-// decodeQuery reads options from the query.
+// DecodeQuery decodes options from the query.
 func DecodeQuery(c *Call, into runtime.Object) error {
 	if err := internalscheme.ParameterCodec.DecodeParameters(c.HTTP.URL.Query(), metav1.SchemeGroupVersion, into); err != nil {
 		return status.BadRequest(err.Error())
@@ -128,7 +130,7 @@ func DecodeQuery(c *Call, into runtime.Object) error {
 	return nil
 }
 
-// validateDelete checks the options of a delete.
+// validateDelete validates the options of a delete.
 func validateDelete(o *metav1.DeleteOptions, verb string) field.ErrorList {
 	errs := metav1validation.ValidateDeleteOptions(o)
 	if len(errs) == 0 && IgnoresReadErrors(o) && verb == "deletecollection" {
@@ -137,17 +139,18 @@ func validateDelete(o *metav1.DeleteOptions, verb string) field.ErrorList {
 	return errs
 }
 
-// IgnoresReadErrors reports whether only objects that cannot be read are to be deleted (KEP-3926).
+// IgnoresReadErrors reports whether a delete is only for objects that cannot be read (KEP-3926).
 func IgnoresReadErrors(o *metav1.DeleteOptions) bool {
 	return o.IgnoreStoreReadErrorWithClusterBreakingPotential != nil && *o.IgnoreStoreReadErrorWithClusterBreakingPotential
 }
 
-// otherVersion is the answer to a body that says it is of another version than its path.
+// OtherVersion returns the error for a body whose apiVersion is not that of its path.
 func OtherVersion(said string, want schema.GroupVersion) error {
 	return status.BadRequestf("the API version in the data (%s) does not match the expected API version (%s)", said, want)
 }
 
-// heed does with what strict decoding found as fieldValidation asks; refuse makes the answer.
+// Heed applies the option fieldValidation to errors of strict decoding: it ignores them, warns of them, or returns
+// what refuse makes of them.
 func (c *Call) Heed(found []error, refuse func(error) error) error {
 	if len(found) == 0 {
 		return nil
@@ -156,7 +159,7 @@ func (c *Call) Heed(found []error, refuse func(error) error) error {
 	case metav1.FieldValidationIgnore:
 	case metav1.FieldValidationWarn:
 		for _, e := range found {
-			// What is wrong with a YAML document comes as one error of several lines.
+			// The YAML decoder returns all errors as one, a line each.
 			if lines, ok := strings.CutPrefix(e.Error(), "yaml: unmarshal errors:\n"); ok {
 				for line := range strings.Lines(lines) {
 					c.Warn(strings.TrimSpace(line))
@@ -175,6 +178,7 @@ func (c *Call) Heed(found []error, refuse func(error) error) error {
 	return nil
 }
 
+// WriteOptions are the options that creates, updates and patches share; deletes use DryRun.
 type WriteOptions struct {
 	DryRun       bool
 	FieldManager string
@@ -182,7 +186,7 @@ type WriteOptions struct {
 	Force        bool   // takes fields from other managers
 }
 
-// readReviewBody reads the body and the options once.
+// ReadOptionalBody reads the body of a kind, and the options, unless an earlier round has.
 func (c *Call) ReadOptionalBody(kind schema.GroupVersionKind) error {
 	if c.Body != nil {
 		return nil
@@ -198,7 +202,7 @@ func (c *Call) ReadOptionalBody(kind schema.GroupVersionKind) error {
 	return nil
 }
 
-// readJSON reads the body, which is to be of a kind, as JSON.
+// ReadJSON reads the body, which must be of the kind, and converts it to JSON.
 func (c *Call) ReadJSON(kind schema.GroupVersionKind) (*Body, error) {
 	mediaType, err := negotiate.Body(c.HTTP)
 	if err != nil {
@@ -214,7 +218,7 @@ func (c *Call) ReadJSON(kind schema.GroupVersionKind) (*Body, error) {
 	return b, nil
 }
 
-// unfit is the answer to a body that is not of a kind.
+// Unfit returns the error for a body that is not an object of the kind.
 func Unfit(kind schema.GroupVersionKind, err error) error {
 	return status.BadRequest(kind.Kind + " in version \"" + kind.Version + "\" cannot be handled as a " + kind.Kind + ": " + err.Error())
 }
@@ -224,5 +228,5 @@ type Body struct {
 	Raw       []byte
 	MediaType string
 	Options   WriteOptions
-	Delete    *metav1.DeleteOptions // of deletes; else nil
+	Delete    *metav1.DeleteOptions // nil if the request is not a delete
 }

@@ -1,6 +1,6 @@
-// Package call holds a request to the API and its answer: what the pipeline's stages have found out
-// about it, the body, the negotiated format, and the functions that write the answer. Stages, stored objects and
-// virtual resources all work on a [Call].
+// Package call holds a request to the API and its answer: the results of the pipeline's stages, the body, the
+// negotiated format, and the functions that write the answer. Stages, stored objects and virtual resources all work
+// on a [Call].
 package call
 
 import (
@@ -22,23 +22,23 @@ import (
 )
 
 const (
-	// AtPrefix is the path below which the API is as it was at a moment.
+	// AtPrefix is the path prefix of reads of the past.
 	AtPrefix = "/at"
-	// MaxBody is kube-apiserver's limit of a request's body, in bytes.
+	// MaxBody is the maximum size of a request body in bytes, as in kube-apiserver.
 	MaxBody = status.MaxBody
-	// Stalled is how long a client may read nothing. For HTTP/2 the server enforces it.
+	// Stalled is how long a client may stop reading before it is disconnected. With HTTP/2 the server enforces it.
 	Stalled = 30 * time.Second
 )
 
-// Call is one request to the API, as far as the stages have come, and its answer. It belongs to the
-// goroutine that serves the request. Each group of fields is set by the stage that is named.
+// Call is one request to the API and its answer. It belongs to the goroutine that serves the request. Each group of
+// fields is set by the stage that its comment names.
 type Call struct {
 	HTTP     *http.Request
 	W        *Response
 	AuditID  string
 	Received time.Time
 	Stage    string // the stage that runs
-	// Explained is true if the request is a dry run that an explanation asks about.
+	// Explained is true if the request is a dry run for an explanation.
 	Explained bool
 
 	// connection
@@ -51,18 +51,18 @@ type Call struct {
 
 	// impersonation
 	Tip       *commit.Tip // the state that the request reads
-	Confirmed bool        // Tip was the log's tip at some moment after the request came
-	User      user.Info   // in whose name the request runs; Requester unless that impersonates
+	Confirmed bool        // Tip was the log's tip at some moment after the request arrived
+	User      user.Info   // as whom the request runs: Requester, or the user that it impersonates
 
 	Past Past
 
 	// authorization
 	Access   policy.Request
 	Decision *policy.Decision
-	Kind     *policy.Version // of stored objects and rendered ones; nil for other virtual resources and for paths
+	Kind     *policy.Version // the kind of stored or rendered objects; nil for other virtual resources and paths
 	Key      commit.Key
-	// Reauthorize authorizes a watch again, under the policy now in force: each question to an authorizer outside of
-	// the policy waits for a turn.
+	// Reauthorize authorizes a watch again, under the policy now in force. Each question to an external authorizer
+	// waits for a turn.
 	Reauthorize func(ctx context.Context, turn func(context.Context) (done func(), err error)) error
 
 	Body *Body // nil until it is read
@@ -72,17 +72,17 @@ type Call struct {
 	Sent     bool // the answer has begun, or an append may have reached the log
 }
 
-// Past describes a request that reads a past revision.
+// Past describes the past revision that a request reads.
 type Past struct {
-	Moment    *past.Moment // connection: the moment in the path, below /at; nil if there is none
+	Moment    *past.Moment // connection: the moment after /at in the path; nil without /at
 	Tip       *commit.Tip  // authorization: the state at that moment, without its objects; nil for the present
 	Exactly   uint64       // the revision that a read without /at asks for exactly; 0 if it does not
-	Converted bool         // authorization: the version in the path was not served then
+	Converted bool         // authorization: the version in the path was not served at that moment
 	AsOf      time.Time    // ages are relative to it; zero for now
 }
 
-// versionThen is the version of a kind that the path of a request means: of the policy of
-// then, or today's if that had the kind but not the version.
+// VersionOfPath returns the version of a kind that the request's path names. For a read of the past it is the version
+// of the past policy. If that had the kind without this version, it is today's version, and Past.Converted is set.
 func (c *Call) VersionOfPath(gvr schema.GroupVersionResource) *policy.Version {
 	c.Past.Converted = false
 	v := c.World().Policy.Version(gvr)
@@ -96,7 +96,7 @@ func (c *Call) VersionOfPath(gvr schema.GroupVersionResource) *policy.Version {
 	return v
 }
 
-// then is the revision of the past that a request is answered from; 0 if it is the present.
+// RevisionOfPast returns the past revision that the request reads; 0 for the present.
 func (c *Call) RevisionOfPast() uint64 {
 	switch {
 	case c.Past.Exactly > 0 && c.Past.Exactly < c.World().Revision():
@@ -107,16 +107,15 @@ func (c *Call) RevisionOfPast() uint64 {
 	return 0
 }
 
-// dry tells whether nothing is to be written. An explained request never writes,
-// whatever it says.
+// Dry reports whether the request must not write: it is a dry run, or is explained.
 func (c *Call) Dry() bool { return c.Body.Options.DryRun || c.Explained }
 
-// gvr is the resource of the request, in the version of its path.
+// GVR returns the group, version and resource of the request's path.
 func (c *Call) GVR() schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: c.Info.APIGroup, Version: c.Info.APIVersion, Resource: c.Info.Resource}
 }
 
-// pin replaces the tip by a newer one.
+// Pin replaces the tip by a newer one. If that has another policy, the error sends the request back.
 func (c *Call) Pin(tip *commit.Tip) error {
 	if tip.PolicyRevision() != c.Tip.PolicyRevision() {
 		return &Again{Stage: "impersonation", Tip: tip}
@@ -125,22 +124,23 @@ func (c *Call) Pin(tip *commit.Tip) error {
 	return nil
 }
 
+// PatchType returns the type of the patch, which the Content-Type names.
 func (c *Call) PatchType() (string, error) {
 	t, err := patch.TypeOf(c.HTTP.Header.Get("Content-Type"), c.Kind.GroupVersionKind())
 	return string(t), err
 }
 
-// sensitive reports whether the objects that the request is about hold secrets.
+// Sensitive reports whether the request's objects hold secrets.
 func (c *Call) Sensitive() bool {
 	return c.Key.Group == "" && c.Key.Resource == "secrets" || c.Kind != nil && c.Kind.Program.Sensitive()
 }
 
-// createsOnUpdate tells whether an update of what is not there creates it.
+// CreatesOnUpdate reports whether an update of a missing object creates it.
 func (c *Call) CreatesOnUpdate() bool {
 	return c.Kind.AllowCreateOnUpdate && c.Info.Subresource == ""
 }
 
-// namespaceTakesNew refuses new objects in a namespace that is not there or is going.
+// RequireActiveNamespace returns an error if the request's namespace does not exist or is being deleted.
 func (c *Call) RequireActiveNamespace() error {
 	if c.Key.Namespace == "" {
 		return nil
@@ -160,18 +160,20 @@ func (c *Call) RequireActiveNamespace() error {
 	return nil
 }
 
-// again sends a request back to an earlier stage, with a newer tip.
+// Again is the error that sends a request back to an earlier stage, with a newer tip.
 type Again struct {
 	Stage string
 	Tip   *commit.Tip
 }
 
+// Error names the stage.
 func (a *Again) Error() string { return "again from " + a.Stage }
 
+// Resource returns the group and resource of the request's objects.
 func (c *Call) Resource() schema.GroupResource { return c.Key.GroupResource }
 
-// world is what the request reads from: the tip, or what that was at the moment that is asked for.
-// Who may do what is always for the tip to say.
+// World returns the state that the request reads: the tip, or the state at the requested moment. Access is always
+// decided by the tip.
 func (c *Call) World() *commit.Tip {
 	if c.Past.Tip != nil {
 		return c.Past.Tip
@@ -179,12 +181,13 @@ func (c *Call) World() *commit.Tip {
 	return c.Tip
 }
 
-// contended is the answer to a write that met newer objects time and again.
+// Contended returns the conflict of a write that was sent back too often.
 func (c *Call) Contended() error {
 	return status.Modified(c.Resource(), c.Key.Name)
 }
 
-// SendBack returns the error that sends a write back to the stage where a newer tip matters first.
+// SendBack returns the error that sends a write back: to impersonation if the newer tip has another policy, else to
+// decode.
 func (c *Call) SendBack(tip *commit.Tip) *Again {
 	if tip.PolicyRevision() != c.Tip.PolicyRevision() {
 		return &Again{Stage: "impersonation", Tip: tip}
@@ -192,7 +195,7 @@ func (c *Call) SendBack(tip *commit.Tip) *Again {
 	return &Again{Stage: "decode", Tip: tip}
 }
 
-// Confirm asks the log for its tip, unless the call's is confirmed. The call is sent back if there is a newer one.
+// Confirm asks the log whether the call's tip is current. If there is a newer tip, the error sends the call back.
 func (c *Call) Confirm(ctx context.Context, committer *commit.Committer) error {
 	if c.Confirmed {
 		return nil

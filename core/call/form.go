@@ -11,19 +11,20 @@ import (
 	"stele.dev/stele/schemas"
 )
 
-// A form is how resources are shown that no kind of the policy describes.
+// A form encodes virtual resources in the formats that clients negotiate.
 type form struct {
 	listKind, version string
 	printer           func() *table.Printer
 }
 
+// NewForm returns the form of a resource with this list kind and version. Its tables have the columns.
 func NewForm(listKind, version string, columns func() []schemas.Column) *form {
 	return &form{listKind, version, sync.OnceValue(func() *table.Printer {
 		return table.New(&policy.Version{Version: &schemas.Version{Columns: columns()}})
 	})}
 }
 
-// as encodes objects, a list of them or one, in the form that is wanted.
+// As encodes objects in the negotiated format, as a list or as a single object.
 func (x *form) As(c *Call, f negotiate.Format, meta metav1.ListMeta, texts [][]byte, list bool) ([]byte, error) {
 	if f.As == negotiate.Table {
 		o, err := TableOptions(c, f)

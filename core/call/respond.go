@@ -22,6 +22,7 @@ import (
 	"stele.dev/stele/core/wire"
 )
 
+// WriteJSON encodes v as JSON and answers with it in the format.
 func (c *Call) WriteJSON(f negotiate.Format, code int, v any) error {
 	text, err := json.Marshal(v)
 	if err != nil {
@@ -30,7 +31,7 @@ func (c *Call) WriteJSON(f negotiate.Format, code int, v any) error {
 	return c.WriteBody(f, code, text)
 }
 
-// format is the form in which the answer is wanted, if objects of the kind have it.
+// Format returns the negotiated format of the answer.
 func (c *Call) Format() (negotiate.Format, error) {
 	if c.format == nil {
 		f, err := negotiate.Object(c.HTTP, c.Kind != nil && typed.Has(c.Seen().GroupVersionKind()))
@@ -42,7 +43,7 @@ func (c *Call) Format() (negotiate.Format, error) {
 	return *c.format, nil
 }
 
-// goType is what upstream's texts call the kind, or a list of it.
+// GoType returns the Go type of the kind, which kube-apiserver's messages name. list is its suffix: "List" or "".
 func (c *Call) GoType(list string) string {
 	if !c.Kind.Kind.Builtin {
 		return "*unstructured.Unstructured" + list
@@ -51,7 +52,7 @@ func (c *Call) GoType(list string) string {
 	return "*" + cmp.Or(group, "core") + "." + c.Kind.Kind.Kind.Kind + list
 }
 
-// tableOptions reads how the table is wanted.
+// TableOptions reads the options of a table from the query.
 func TableOptions(c *Call, f negotiate.Format) (table.Options, error) {
 	o := metav1.TableOptions{IncludeObject: metav1.IncludeObjectPolicy(c.HTTP.URL.Query().Get("includeObject"))}
 	if errs := metav1validation.ValidateTableOptions(&o); len(errs) > 0 {
@@ -60,7 +61,7 @@ func TableOptions(c *Call, f negotiate.Format) (table.Options, error) {
 	return table.Options{Version: f.AsVersion, Include: o.IncludeObject, Now: c.Now()}, nil
 }
 
-// now is what ages are relative to.
+// Now returns the time to which ages are relative.
 func (c *Call) Now() time.Time {
 	if c.Past.AsOf.IsZero() {
 		return time.Now()
@@ -68,7 +69,7 @@ func (c *Call) Now() time.Time {
 	return c.Past.AsOf
 }
 
-// answerRaw answers with what is JSON whatever the client wants, as people read it.
+// WriteRaw answers with indented JSON, whatever format the client accepts.
 func (c *Call) WriteRaw(code int, content any) error {
 	body, err := json.MarshalIndent(content, "", "  ")
 	if err != nil {
@@ -77,7 +78,7 @@ func (c *Call) WriteRaw(code int, content any) error {
 	return c.Send(negotiate.JSON, code, body)
 }
 
-// writeBody sends the whole answer, given as JSON.
+// WriteBody answers with a body, given as JSON, in the format.
 func (c *Call) WriteBody(f negotiate.Format, code int, body []byte) error {
 	if f.Pretty {
 		var pretty bytes.Buffer
@@ -98,7 +99,7 @@ func (c *Call) WriteBody(f negotiate.Format, code int, body []byte) error {
 
 var lineEnd = []byte{'\n'}
 
-// send sends the whole answer.
+// Send sends the answer. Its body is the parts joined.
 func (c *Call) Send(contentType string, code int, parts ...[]byte) error {
 	length := 0
 	for _, part := range parts {
@@ -107,15 +108,15 @@ func (c *Call) Send(contentType string, code int, parts ...[]byte) error {
 	to := c.Open(contentType, code, length)
 	for _, part := range parts {
 		if _, err := to.Write(part); err != nil {
-			break // the client is gone
+			break // the client has disconnected
 		}
 	}
 	_ = to.Close()
 	return nil
 }
 
-// open sends the header of an answer of some length, and returns what takes its body. A long one is
-// compressed for who asks for that. Where the length is negative all that is known is that it is long.
+// Open sends the header of an answer and returns the writer of its body. A long body is compressed if the client
+// accepts that. A negative length means that the body is long, and its length unknown.
 func (c *Call) Open(contentType string, code, length int) io.WriteCloser {
 	c.WriteHeader(contentType)
 	h := c.W.Header()
@@ -141,12 +142,12 @@ func (c *Call) Open(contentType string, code, length int) io.WriteCloser {
 	return unwritten{c.W}
 }
 
-// unwritten is a writer that has nothing to close.
+// unwritten is a writer whose Close does nothing.
 type unwritten struct{ io.Writer }
 
 func (unwritten) Close() error { return nil }
 
-// compressor is a writer that goes back to where it came from.
+// compressor is a gzip writer that Close returns to the pool.
 type compressor struct{ *gzip.Writer }
 
 func (c *compressor) Close() error {
@@ -156,13 +157,13 @@ func (c *compressor) Close() error {
 	return err
 }
 
-// compressors take much memory to begin with. What counts is that nobody waits for them.
+// compressors are kept because each takes much memory. They use the fastest level, to keep latency low.
 var compressors = sync.Pool{New: func() any {
-	z, _ := gzip.NewWriterLevel(nil, gzip.BestSpeed) // which is a level
+	z, _ := gzip.NewWriterLevel(nil, gzip.BestSpeed) // the level is valid
 	return z
 }}
 
-// writeHeader sets what all answers have.
+// WriteHeader sets the headers that all answers have: the content type and the warnings.
 func (c *Call) WriteHeader(contentType string) {
 	h := c.W.Header()
 	h.Set("Content-Type", contentType)
@@ -173,5 +174,5 @@ func (c *Call) WriteHeader(contentType string) {
 	}
 }
 
-// ResetFormat forgets the negotiated format, because the call may be about another kind now.
+// ResetFormat forgets the negotiated format. It is called before the call's kind is determined again.
 func (c *Call) ResetFormat() { c.format = nil }

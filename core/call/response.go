@@ -1,15 +1,14 @@
 package call
 
-import (
-	"net/http"
-)
+import "net/http"
 
-// Response is the answer to a call, and remembers its code.
+// Response is the ResponseWriter of a call. It remembers the status code.
 type Response struct {
 	http.ResponseWriter
 	Code int // 0 until the header is written
 }
 
+// WriteHeader implements http.ResponseWriter.
 func (w *Response) WriteHeader(code int) {
 	if w.Code == 0 {
 		w.Code = code
@@ -17,6 +16,7 @@ func (w *Response) WriteHeader(code int) {
 	w.ResponseWriter.WriteHeader(code)
 }
 
+// Write implements http.ResponseWriter.
 func (w *Response) Write(b []byte) (int, error) {
 	if w.Code == 0 {
 		w.Code = http.StatusOK
@@ -24,10 +24,10 @@ func (w *Response) Write(b []byte) (int, error) {
 	return w.ResponseWriter.Write(b)
 }
 
-// Unwrap is for http.ResponseController.
+// Unwrap returns the wrapped writer, for http.ResponseController.
 func (w *Response) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// NewDiscard returns a response that nobody reads. Its header and its code are kept.
+// NewDiscard returns a response that discards its body. It keeps its header and code.
 func NewDiscard() *Response { return &Response{ResponseWriter: discard{}} }
 
 type discard http.Header

@@ -10,8 +10,7 @@ import (
 	"stele.dev/stele/core/status"
 )
 
-// queryRevision reads the resourceVersion of a read. Where upstream's cache finds a bad one
-// it says 500; this is what its storage says.
+// QueryRevision parses the resourceVersion in the query of a read. An invalid one is a 400 error.
 func QueryRevision(v string) (uint64, error) {
 	n, err := storage.APIObjectVersioner{}.ParseResourceVersion(v)
 	if err != nil {
@@ -20,7 +19,7 @@ func QueryRevision(v string) (uint64, error) {
 	return n, nil
 }
 
-// parseRevision reads the resourceVersion of an object.
+// ParseRevision parses the resourceVersion of an object.
 func ParseRevision(v string) (uint64, error) {
 	n, err := strconv.ParseUint(v, 10, 64)
 	if err != nil {

@@ -9,9 +9,8 @@ import (
 	"stele.dev/stele/policy"
 )
 
-// served tells whether the kind has a place at the request's path. What a request was
-// authorized in a namespace for must not reach out of it: for a namespace itself, that
-// is its own name.
+// Serves reports whether the kind is served at the request's path. A request that was authorized for a namespace must
+// not reach objects outside of it. A namespace object belongs to the namespace of its own name.
 func Serves(i *request.RequestInfo, kind *policy.Version) bool {
 	switch {
 	case len(i.Parts) > 3:
@@ -24,12 +23,11 @@ func Serves(i *request.RequestInfo, kind *policy.Version) bool {
 	if !kind.Kind.Namespaced {
 		return i.Namespace == "" || i.APIGroup == "" && i.Resource == "namespaces" && i.Namespace == i.Name
 	}
-	// Across all namespaces there are lists and watches; a field selector can have
-	// given them a name.
+	// Lists and watches can span all namespaces, also with a name from a field selector.
 	return i.Namespace != "" || i.Verb == "list" || i.Verb == "watch" || (i.Verb == "create" || i.Verb == "deletecollection") && kind.Kind.Builtin
 }
 
-// allowed tells whether what is at the request's path takes its method.
+// Allows reports whether the request's path supports its verb.
 func Allows(i *request.RequestInfo, kind *policy.Version) bool {
 	if i.Subresource == Finalize {
 		return i.Verb == "update"
@@ -51,15 +49,15 @@ func Allows(i *request.RequestInfo, kind *policy.Version) bool {
 	return false
 }
 
-// finalize is the subresource that changes spec.finalizers.
+// Finalize is the subresource of namespaces that changes spec.finalizers.
 const Finalize = "finalize"
 
 var requestInfo = &request.RequestInfoFactory{APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api")}
 
-// RequestInfo returns what a request asks for, by its method and path.
+// RequestInfo parses the method and path of a request.
 func RequestInfo(r *http.Request) (*request.RequestInfo, error) { return requestInfo.NewRequestInfo(r) }
 
-// PublicPath reports whether a path only says whether the server is there, whatever its state.
+// PublicPath reports whether a path shows only the health or version of the server. It is served without a policy.
 func PublicPath(path string) bool {
 	switch path {
 	case "/healthz", "/livez", "/readyz", "/version":

@@ -12,7 +12,7 @@ import (
 	"stele.dev/stele/policy"
 )
 
-// decodeStored decodes what the server itself has written.
+// DecodeStored decodes a stored object.
 func DecodeStored(text []byte) (*metav1.ObjectMeta, map[string]any, error) {
 	meta, content, err := metadata.DecodeStored(text)
 	if err != nil {
@@ -21,12 +21,13 @@ func DecodeStored(text []byte) (*metav1.ObjectMeta, map[string]any, error) {
 	return meta, content, nil
 }
 
-// shown is an object as it is stored, in the version that the request asks for.
+// Shown returns a stored object in the version of the request.
 func (c *Call) Shown(object []byte) []byte { return c.ShownVersion().Of(object) }
 
+// ShownVersion returns what converts stored objects to the version of the request.
 func (c *Call) ShownVersion() shown.Version { return shown.As(c.Kind) }
 
-// decodeStored decodes an object of the request's kind, as that has it.
+// DecodeStored decodes a stored object in the version of the request.
 func (c *Call) DecodeStored(text []byte) (*metav1.ObjectMeta, map[string]any, error) {
 	meta, content, err := DecodeStored(text)
 	if face := c.Kind.Kind.Face; face != nil {
@@ -38,14 +39,13 @@ func (c *Call) DecodeStored(text []byte) (*metav1.ObjectMeta, map[string]any, er
 	return meta, content, err
 }
 
-// scales tells whether the request is about the scale of an object.
+// Scales reports whether the request is about the subresource scale.
 func (c *Call) Scales() bool { return c.Info.Subresource == "scale" }
 
-// seen is the version as which the request sees objects.
+// Seen returns the version in which the client sees the object: that of Scale for the subresource scale.
 func (c *Call) Seen() *policy.Version { return c.Kind.Seen(c.Info.Subresource) }
 
-// scaleOf shows an object as a Scale, and tells whether it has the number of replicas
-// that are wanted.
+// ScaleOf returns the Scale of an object, and reports whether the object has the field with the wanted replicas.
 func (c *Call) ScaleOf(meta *metav1.ObjectMeta, content map[string]any) (*autoscalingv1.Scale, bool, error) {
 	n, err := c.Kind.Scale.Of(content)
 	if err != nil {
@@ -62,7 +62,7 @@ func (c *Call) ScaleOf(meta *metav1.ObjectMeta, content map[string]any) (*autosc
 	}, n.HasSpec, nil
 }
 
-// view is an object as it is stored, as the request wants to see it.
+// View returns a stored object as the client sees it: in its version, or as a Scale.
 func (c *Call) View(object []byte) ([]byte, error) {
 	if !c.Scales() {
 		return c.Shown(object), nil

@@ -6,12 +6,13 @@ import (
 	"stele.dev/stele/policy"
 )
 
-// maxWarnings and maxWarning bound what goes into headers.
+// maxWarnings and maxWarning bound the number of warnings in an answer, and the bytes of each.
 const (
 	maxWarnings = 64
 	maxWarning  = 256
 )
 
+// Warn adds a warning to the answer.
 func (c *Call) Warn(text string) {
 	if len(c.warnings) == maxWarnings {
 		return
@@ -28,8 +29,7 @@ func (c *Call) Warn(text string) {
 	c.warnings = append(c.warnings, text)
 }
 
-// warnDeprecated warns of a version that is deprecated, whatever is done with it, and forgets
-// the warnings of the round before.
+// WarnDeprecated drops the warnings of an earlier round, and warns if the version is deprecated.
 func (c *Call) WarnDeprecated(kind *policy.Version) {
 	c.warnings = nil
 	if text := kind.Deprecated; text != "" {
@@ -37,7 +37,7 @@ func (c *Call) WarnDeprecated(kind *policy.Version) {
 	}
 }
 
-// ResetWarnings forgets the warnings of an earlier round.
+// ResetWarnings drops the warnings of an earlier round.
 func (c *Call) ResetWarnings() { c.warnings = nil }
 
 // Warnings returns the warnings that go into the answer.

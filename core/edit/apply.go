@@ -19,13 +19,12 @@ import (
 	"stele.dev/stele/policy"
 )
 
-// applies tells whether the request is one of server-side apply (KEP-555).
+// applies reports whether the request is a server-side apply (KEP-555).
 func (d *Draft) applies() bool {
 	return d.Info.Verb == "patch" && types.PatchType(d.Body.MediaType) == types.ApplyYAMLPatchType
 }
 
-// decodeApply merges what the client wants to be so into what is. What is not there is
-// created.
+// decodeApply merges the applied configuration into the stored object, or creates the object.
 func (d *Draft) decodeApply() error {
 	if d.Old == nil && d.Info.Subresource != "" {
 		return status.NotFound(d.Resource(), d.Key.Name)
@@ -66,8 +65,8 @@ func (d *Draft) decodeApply() error {
 	return d.become(o)
 }
 
-// decodeApplied reads what is applied, once. Clients write it as JSON or as YAML; JSON is
-// YAML, but quicker to read, unless it says something twice.
+// decodeApplied decodes the applied configuration, once. It is JSON or YAML. JSON is decoded by the faster JSON
+// decoder, unless it has duplicate fields.
 func (d *Draft) decodeApplied() error {
 	if d.applied != nil {
 		return nil
@@ -90,13 +89,13 @@ func (d *Draft) decodeApplied() error {
 		return fmt.Errorf("error decoding patch: %w", err)
 	}
 	d.appliedTwice = utilyaml.UnmarshalStrict(d.Body.Raw, &map[string]any{})
-	if d.applied = applied; applied == nil { // it says null
+	if d.applied = applied; applied == nil { // the body is null
 		d.applied = map[string]any{}
 	}
 	return nil
 }
 
-// strictApplied refuses or warns of what is applied twice.
+// strictApplied refuses duplicate fields of the applied configuration, or warns of them.
 func (d *Draft) strictApplied() error {
 	if d.appliedTwice == nil {
 		return nil
@@ -110,8 +109,8 @@ func (d *Draft) strictApplied() error {
 	return nil
 }
 
-// unappliable is the answer to what cannot be decoded or applied. Of secrets it must not quote
-// what is there, or was sent.
+// unappliable returns the error for a configuration that cannot be decoded or applied. For secrets, it quotes neither
+// the configuration nor the object.
 func (d *Draft) unappliable(err error) error {
 	var answer apierrors.APIStatus
 	switch {
@@ -123,10 +122,10 @@ func (d *Draft) unappliable(err error) error {
 	return status.BadRequest(err.Error())
 }
 
-// fields keeps the managedFields of what the request writes.
+// fields returns what updates the managedFields of the object.
 func (d *Draft) fields() *managed.Fields { return managed.Of(d.Kind, d.Info.Subresource) }
 
-// oldObject is what is there, nil if nothing is.
+// oldObject decodes the stored object; nil if there is none.
 func (d *Draft) oldObject() (*policy.Object, error) {
 	if d.Old == nil {
 		return nil, nil
@@ -138,8 +137,8 @@ func (d *Draft) oldObject() (*policy.Object, error) {
 	return &policy.Object{Meta: meta, Content: content}, nil
 }
 
-// withoutOld is the body of an update without managedFields, if it has those of the object
-// as it is: who sends back what they read need not have them decoded.
+// withoutOld removes managedFields from the body of an update if they equal those of the stored object, so that they
+// need not be decoded.
 func (d *Draft) withoutOld(text []byte) []byte {
 	const key = `"managedFields"`
 	if d.Old == nil || d.Body.MediaType == negotiate.YAML || bytes.Count(text, []byte(key)) != 1 {
@@ -152,8 +151,8 @@ func (d *Draft) withoutOld(text []byte) []byte {
 	return rest
 }
 
-// patched is what a patch is applied to. managedFields are in it if the patch could have to
-// do with them.
+// patchTarget returns the object that a patch is applied to. managedFields are left out unless the patch may refer to
+// them.
 func (d *Draft) patchTarget() []byte {
 	object := d.Shown(d.Old.JSON)
 	if types.PatchType(d.Body.MediaType) == types.JSONPatchType || bytes.Contains(d.Body.Raw, []byte("managedFields")) {
@@ -163,11 +162,11 @@ func (d *Draft) patchTarget() []byte {
 	return rest
 }
 
-// manage keeps the managedFields of what is written, other than by applying or as a Scale: those
-// have done so already. sent are the managedFields that the client has.
+// manage updates the managedFields of an object. Server-side apply and writes of a Scale have done so already. sent
+// are the managedFields in the client's object.
 func (d *Draft) manage(o *Object, sent []metav1.ManagedFieldsEntry) {
 	if len(sent) == 0 && !d.Kind.Kind.Builtin {
-		sent = nil // upstream's definitions do not tell what is empty from what is not there
+		sent = nil // for custom resources, upstream treats empty and missing alike
 	}
 	o.Meta.ManagedFields = sent
 	if d.applies() || d.Scales() {
@@ -180,8 +179,8 @@ func (d *Draft) manage(o *Object, sent []metav1.ManagedFieldsEntry) {
 	d.Unmanaged = d.fields().Update(old, &policy.Object{Meta: o.Meta, Content: o.Content}, d.Body.Options.FieldManager, d.Received)
 }
 
-// keepTimes takes back the times of managedFields where they are all that has changed: that is
-// no change. What is empty and what is not there are encoded alike, and are the same.
+// keepTimes restores the times in managedFields if nothing else has changed, so that the write changes nothing. Empty
+// and missing fields of the metadata are equal.
 func (d *Draft) keepTimes() {
 	o := d.Object
 	if !managed.DifferInTimesOnly(o.Meta.ManagedFields, d.OldMeta.ManagedFields) {

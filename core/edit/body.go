@@ -10,8 +10,8 @@ import (
 	"stele.dev/stele/core/wire"
 )
 
-// readBody reads the body and the options of a write. What is wrong is found in upstream's order,
-// which is another one for each verb.
+// ReadBody reads the body and the options of a write. It checks them in the same order as kube-apiserver, which
+// depends on the verb, so that a request with several errors gets the same one.
 func (d *Draft) ReadBody() error {
 	b := &call.Body{MediaType: negotiate.JSON}
 	var err error
@@ -45,7 +45,7 @@ func (d *Draft) ReadBody() error {
 		}
 	}
 	if d.Info.Verb == "patch" && types.PatchType(b.MediaType) != types.ApplyYAMLPatchType && !json.Valid(b.Raw) {
-		return status.BadRequest("invalid JSON patch") // before it is looked whether there is anything to patch
+		return status.BadRequest("invalid JSON patch") // before a missing object is reported
 	}
 	d.Body = b
 	if b.MediaType == negotiate.Protobuf || b.MediaType == negotiate.CBOR {
@@ -54,7 +54,7 @@ func (d *Draft) ReadBody() error {
 	return nil
 }
 
-// convertBody makes JSON of the body, which all that follows takes it for.
+// convertBody converts a Protobuf or CBOR body to JSON.
 func (d *Draft) convertBody() error {
 	text, said, err := wire.Decode(d.Body.MediaType, d.Body.Raw, d.Seen().GroupVersionKind())
 	if err != nil {

@@ -22,14 +22,14 @@ import (
 	"stele.dev/stele/core/metadata"
 	"stele.dev/stele/core/patch"
 	"stele.dev/stele/core/status"
-	"stele.dev/stele/schemas/program"
 	"stele.dev/stele/schemas/builtin"
+	"stele.dev/stele/schemas/program"
 )
 
-// prepare prunes the object and fills in defaults.
+// prepare prunes the object and fills in defaults. It handles unknown fields as the option fieldValidation says.
 func (d *Draft) prepare(o *Object, old map[string]any) error {
 	if d.Mistyped != nil {
-		return nil // validation says so, and no more than that
+		return nil // the stage schema reports the wrong type, and nothing else
 	}
 	if d.Kind.Kind.Builtin {
 		asked := runtime.DeepCopyJSON(o.Content)
@@ -71,9 +71,9 @@ func (d *Draft) prepare(o *Object, old map[string]any) error {
 	return d.strict(errs)
 }
 
-// leftBehind are those of the unknown fields that the old object has with the same value. It
-// knew them, and they belong to another alternative or condition than what is written now:
-// a default that was filled in there is no mistake of who does not send it.
+// leftBehind returns the unknown fields that have the same value in the old object. There they were known. They are
+// fields of another alternative or condition of the schema, often defaults that the client has not sent, and so no
+// mistake of the client.
 func leftBehind(unknown []string, asked []byte, old map[string]any) map[string]bool {
 	var content map[string]any
 	if old == nil || kjson.UnmarshalCaseSensitivePreserveInts(asked, &content) != nil {
@@ -89,7 +89,7 @@ func leftBehind(unknown []string, asked []byte, old map[string]any) map[string]b
 	return left
 }
 
-// valuesAt returns the values in x that paths lead to, as pruning writes paths.
+// valuesAt returns the values in x at the paths, which are in the form that pruning returns.
 func valuesAt(paths sets.Set[string], x map[string]any) map[string]any {
 	values := map[string]any{}
 	var walk func(path string, x any)
@@ -118,7 +118,7 @@ func (d *Draft) decodeNew() error {
 	if err != nil {
 		return err
 	}
-	// As upstream has it, what is no number is none.
+	// As upstream, a resourceVersion that is not a number is ignored.
 	if v, err := strconv.ParseUint(o.Meta.ResourceVersion, 10, 64); err == nil && v != 0 {
 		return status.BadRequest("resourceVersion should not be set on objects to be created")
 	}
@@ -128,20 +128,20 @@ func (d *Draft) decodeNew() error {
 	return d.becomeNew(o)
 }
 
-// becomeNew makes o what is to be created.
+// becomeNew makes o the object that is created: it fills in defaults and metadata.
 func (d *Draft) becomeNew(o *Object) error {
-	d.OldMeta, d.OldContent = nil, nil // it may have been there in an earlier round
+	d.OldMeta, d.OldContent = nil, nil // set if the object existed in an earlier round
 	d.dropDuplicateOwners(o.Meta)
 	asked := askedFinalizers(o.Content)
-	content := o.Content // as the client has it
+	content := o.Content // as the client sent it
 	if d.Kind.Status {
 		if _, sent := content["status"]; sent && !d.Kind.Kind.Builtin {
-			if err := d.prepare(o, nil); err != nil { // what it does not know is told
+			if err := d.prepare(o, nil); err != nil { // reports unknown fields in status, too
 				return err
 			}
 			content = maps.Clone(o.Content)
 		}
-		delete(o.Content, "status") // it has its own place and permission
+		delete(o.Content, "status") // status is written by its subresource
 	}
 	if err := d.prepare(o, nil); err != nil {
 		return err
@@ -163,8 +163,8 @@ func (d *Draft) becomeNew(o *Object) error {
 	return d.RequireActiveNamespace()
 }
 
-// fillNew decides uid, time and generated name once; only a generated name that is
-// taken is drawn again.
+// fillNew sets uid, creation time and generated name of a new object. They stay the same in all rounds. Only a
+// generated name that is taken is replaced.
 func (d *Draft) fillNew(meta *metav1.ObjectMeta, generation int64) error {
 	generated := meta.Name == "" && meta.GenerateName != ""
 	metadata.FillNew(meta, d.Key.Namespace, generation, d.Received)
@@ -188,8 +188,7 @@ func (d *Draft) fillNew(meta *metav1.ObjectMeta, generation int64) error {
 	return nil
 }
 
-// labelNamespace gives namespaces the label by which selectors can name them, as
-// upstream does.
+// labelNamespace sets the label kubernetes.io/metadata.name of a namespace, by which selectors can name it.
 func (d *Draft) labelNamespace(meta *metav1.ObjectMeta) {
 	if d.Resource() == commit.Namespaces && meta.Name != "" {
 		metav1.SetMetaDataLabel(meta, "kubernetes.io/metadata.name", meta.Name)
@@ -237,8 +236,8 @@ func (d *Draft) decodePatch() error {
 	return d.become(o)
 }
 
-// decoded is an error that upstream finds after it has decoded an object of a kind that is
-// not built in: what that knows of unknown fields is said as well, or instead.
+// decoded returns an error that kube-apiserver finds after it has decoded the object. For custom resources, unknown
+// fields are reported first: as warnings beside err, or as the error in its place.
 func (d *Draft) decoded(o *Object, err error) error {
 	if d.Kind.Kind.Builtin {
 		return err
@@ -249,7 +248,7 @@ func (d *Draft) decoded(o *Object, err error) error {
 	return err
 }
 
-// become makes o what the old object is to become.
+// become makes o the object that replaces the stored one.
 func (d *Draft) become(o *Object) error {
 	oldMeta, oldContent := d.OldMeta, d.OldContent
 	if oldMeta == nil {
@@ -277,7 +276,7 @@ func (d *Draft) become(o *Object) error {
 	if err != nil {
 		return err
 	}
-	if byClient == o || len(d.Kind.Kind.Definition) == 0 { // else all of it has been prepared
+	if byClient == o || len(d.Kind.Kind.Definition) == 0 { // otherwise keepApart has prepared all of it
 		if err := d.prepare(o, oldContent); err != nil {
 			return err
 		}
@@ -292,10 +291,9 @@ func (d *Draft) become(o *Object) error {
 	return nil
 }
 
-// keepApart takes from o what is not to be written through its place: its status, or all but
-// that. It returns the object as the client has it, by which managedFields go: of a kind that
-// is not built in that is o as it was, prepared, so that what the schema does not know is told
-// of all that was sent.
+// keepApart resets the fields of o that this write cannot change: status, or for the subresource status all others.
+// It returns the object as the client sent it, from which managedFields follow. For custom resources that is prepared
+// before fields are reset, so that unknown fields are reported in all of it.
 func (d *Draft) keepApart(o *Object, oldMeta *metav1.ObjectMeta, oldContent map[string]any) (byClient *Object, err error) {
 	byClient = o
 	if !d.Kind.Kind.Builtin && (d.Info.Subresource == "status" || d.Kind.Status && !canonical.Equal(o.Content["status"], oldContent["status"])) {

@@ -16,13 +16,8 @@ import (
 	"stele.dev/stele/core/status"
 )
 
-// What a delete does to an object that something else has to be done about first is decided
-// here, by the rules of k8s.io/apiserver/pkg/registry/generic/registry. Those of the garbage
-// collector's finalizers are that whoever deletes decides, each time anew.
-
-// refuseUnsafe refuses to delete what can be read where only what cannot be is meant. It
-// always can: what does not decode never gets into the log. Who may not ask for that does
-// not hear of it (KEP-3926).
+// refuseUnsafe refuses a delete that is only for objects that cannot be read (KEP-3926). The log has none: an object
+// that does not decode is never committed. Users without permission for such deletes get another error.
 func (d *Draft) refuseUnsafe(ctx context.Context) error {
 	if !call.IgnoresReadErrors(d.Body.Delete) {
 		return nil
@@ -35,8 +30,8 @@ func (d *Draft) refuseUnsafe(ctx context.Context) error {
 	return status.Conflict(d.Resource(), d.Key.Name, errors.New("ignoreStoreReadErrorWithClusterBreakingPotential is for objects that cannot be read, and this one can be"))
 }
 
-// finalizersOfDelete are those that the object keeps when it is deleted: its own, and the
-// one of the garbage collector that the options ask for, or else that it has already.
+// finalizersOfDelete returns the finalizers that the object has after a delete: its own, and the garbage collector's
+// finalizer that waitsFor returns. The rules are those of k8s.io/apiserver/pkg/registry/generic/registry.
 func (d *Draft) finalizersOfDelete() []string {
 	var has []string
 	for _, f := range gjson.GetBytes(d.Old.JSON, "metadata.finalizers").Array() {
@@ -51,13 +46,13 @@ func (d *Draft) finalizersOfDelete() []string {
 		want = append(others, wanted)
 	}
 	if len(want) == len(has) && !slices.ContainsFunc(want, func(f string) bool { return !slices.Contains(has, f) }) {
-		return has // in their order
+		return has // in the object's order
 	}
 	return want
 }
 
-// waitsFor is the finalizer of the garbage collector that a delete leaves to an object which
-// has some; "" if it does not wait for its dependents.
+// waitsFor returns the garbage collector's finalizer that a delete sets or keeps on an object with the finalizers
+// has; "" for none. Each delete decides anew.
 func (d *Draft) waitsFor(has []string) string {
 	o := d.Body.Delete
 	switch {
@@ -84,8 +79,7 @@ func (d *Draft) waitsFor(has []string) string {
 	return ""
 }
 
-// markDeleted marks an object as one that goes when its finalizers have gone. It does nothing
-// to one that is marked.
+// markDeleted sets the deletion timestamp of an object, unless an earlier delete has.
 func markDeleted(meta *metav1.ObjectMeta, at time.Time) {
 	now, zero := metav1.NewTime(at.Truncate(time.Second).UTC()), int64(0)
 	if meta.DeletionTimestamp == nil && meta.Generation > 0 {
@@ -97,8 +91,8 @@ func markDeleted(meta *metav1.ObjectMeta, at time.Time) {
 	meta.DeletionGracePeriodSeconds = &zero
 }
 
-// unchanged is the code of the answer to a write that leaves the object there. Upstream says
-// of a delete that it is only accepted where the deprecated option asks for its dependents.
+// Unchanged returns the status code of a write after which the object still exists: 202 for a delete with the
+// deprecated orphanDependents=false, as in kube-apiserver, else 200.
 func (d *Draft) Unchanged() int {
 	if o := d.Body.Delete; o != nil && o.OrphanDependents != nil && !*o.OrphanDependents {
 		return http.StatusAccepted
@@ -106,7 +100,7 @@ func (d *Draft) Unchanged() int {
 	return http.StatusOK
 }
 
-// alreadyExists is the answer to a create of what is there.
+// alreadyExists returns the error for a create of an existing object.
 func (d *Draft) alreadyExists() error {
 	err := status.AlreadyExists(d.Resource(), d.Key.Name)
 	if gjson.GetBytes(d.Old.JSON, "metadata.deletionTimestamp").Exists() {

@@ -6,13 +6,10 @@ import (
 	"stele.dev/stele/core/metadata"
 )
 
-// A schema that loses a field hides it: stored objects keep it, and show it again once a schema
-// has it again. A write replaces only the parts of an object that it changes, where spec, status and
-// each other field at the top is a part. So a label that is added, or a status that is updated, does not
-// drop a field of the spec that the client could not see.
-
-// kept returns the object as it is to be kept, where the stored one has fields that the policy in force
-// does not show, in parts that the write leaves as they were shown; else nil.
+// keepHidden returns the object to store if the stored one has hidden fields that the write must keep; else nil. A
+// field is hidden if the schema in force lacks it; it is shown again when a schema has it again. A write replaces a
+// top-level field (spec, status, ...) only if it changes it, so that adding a label does not drop hidden fields of
+// the spec.
 func (d *Draft) keepHidden(meta *metav1.ObjectMeta, content map[string]any) ([]byte, error) {
 	stored := d.Old.Kept()
 	if stored == nil || d.Kind.Kind.Face != nil {
@@ -27,7 +24,7 @@ func (d *Draft) keepHidden(meta *metav1.ObjectMeta, content map[string]any) ([]b
 		return nil, err
 	}
 	if unknown, _, _ := d.Kind.Kind.Stored().Storage().Program.TryPrepare(pruned); len(unknown) == 0 {
-		return nil, nil // it differs by defaults, which are written with the rest
+		return nil, nil // it differs by defaults only, which are stored with the object
 	}
 	_, shown, err := metadata.DecodeStored(d.Old.JSON)
 	if err != nil {
@@ -41,7 +38,7 @@ func (d *Draft) keepHidden(meta *metav1.ObjectMeta, content map[string]any) ([]b
 			next[part], keeps = was[part], true
 		}
 	}
-	for part, value := range was { // a part that the policy in force does not have
+	for part, value := range was { // a top-level field that is hidden
 		if _, shows := shown[part]; !shows && content[part] == nil {
 			next[part], keeps = value, true
 		}

@@ -10,9 +10,8 @@ import (
 	"stele.dev/stele/core/patch"
 )
 
-// merged is what a merge patch makes of the object as it is, which is decoded for that anyway.
-// It is nil for built-in kinds, and where something would have to be said of the patch or the
-// metadata: then the patch is applied to JSON, as upstream does, and that is decoded.
+// merged applies a merge patch to the decoded object, which is faster than patching JSON. It returns nil if the patch
+// must be applied as JSON: for built-in kinds, and if there are errors or warnings to report.
 func (d *Draft) merged() *Object {
 	if !d.merges() || d.Kind.Kind.Builtin || d.Kind.Kind.Face != nil || bytes.Contains(d.Body.Raw, []byte("managedFields")) {
 		return nil
@@ -43,12 +42,12 @@ func (d *Draft) merged() *Object {
 	return &Object{Meta: meta, Content: content}
 }
 
-// merges tells whether the request is a merge patch.
+// merges reports whether the request is a JSON merge patch.
 func (d *Draft) merges() bool {
 	return d.Info.Verb == "patch" && types.PatchType(d.Body.MediaType) == types.MergePatchType
 }
 
-// patchedText is the JSON that a patch comes to, for errors to show.
+// patchedText returns the patched object as JSON, for error messages.
 func (d *Draft) patchedText() []byte {
 	if d.patchedBody == nil && d.Old != nil && d.merges() {
 		d.patchedBody, _, _ = patch.Apply(d.Kind.GroupVersionKind(), types.MergePatchType, d.patchTarget(), d.Body.Raw)

@@ -12,17 +12,14 @@ import (
 	"stele.dev/stele/eventlog/logpb"
 )
 
-// A namespace has finalizers of its own, beside those in metadata: spec.finalizers, which
-// only /finalize changes. It is deleted in two steps, as in Kubernetes: a delete marks it,
-// from when on it takes nothing new; whoever has emptied it takes their finalizers off,
-// and with the last one it is gone. Kubernetes trusts them to have emptied it. Here the
-// commit checks it (see [Request.remove]): a namespace without finalizers in which there is something stays until the
-// namespace controller has emptied it, or until it is empty and finalized or deleted once more.
+// As in Kubernetes, a namespace is deleted in two steps. A delete marks it, and from then on nothing is created in it. The
+// namespace controller deletes its content and removes the finalizer in spec.finalizers, through /finalize. The last
+// finalizer removes the namespace. Unlike in Kubernetes, the commit checks that the namespace is empty (see Draft.remove).
 
-// immortal are the namespaces that the server makes, and keeps.
+// immortal has the namespaces that the server creates and never deletes.
 var immortal = map[string]bool{"default": true, "kube-system": true}
 
-// checkMortal refuses to delete what is immortal.
+// checkMortal refuses to delete an immortal namespace.
 func (d *Draft) checkMortal() error {
 	if d.Resource() == commit.Namespaces && immortal[d.Key.Name] {
 		return status.Refused(d.Resource(), d.Key.Name, errors.New("this namespace may not be deleted"))
@@ -30,14 +27,14 @@ func (d *Draft) checkMortal() error {
 	return nil
 }
 
-// finalized tells whether nothing holds a namespace back any longer.
+// finalized reports whether a namespace has no spec.finalizers.
 func finalized(content map[string]any) bool {
 	spec, _ := content["spec"].(map[string]any)
 	finalizers, _ := spec["finalizers"].([]any)
 	return len(finalizers) == 0
 }
 
-// setFinalizers makes the finalizers of a namespace those that were asked for.
+// setFinalizers sets the spec.finalizers of a namespace; nil removes them.
 func setFinalizers(content map[string]any, asked any) {
 	spec, ok := content["spec"].(map[string]any)
 	if !ok {
@@ -47,8 +44,8 @@ func setFinalizers(content map[string]any, asked any) {
 	setOrDelete(spec, "finalizers", asked, asked != nil)
 }
 
-// withFinalizers is the content of a namespace with other finalizers: the server's own is
-// set by nobody who would manage it.
+// withFinalizers returns a copy of a namespace's content with other spec.finalizers. managedFields follow from the
+// copy, because no client manages the finalizer that the server adds.
 func withFinalizers(content map[string]any, finalizers any) map[string]any {
 	content = maps.Clone(content)
 	spec, _ := content["spec"].(map[string]any)
@@ -57,15 +54,15 @@ func withFinalizers(content map[string]any, finalizers any) map[string]any {
 	return content
 }
 
-// askedFinalizers are the finalizers of a namespace that a body has.
+// askedFinalizers returns the spec.finalizers in the content of a body.
 func askedFinalizers(content map[string]any) any {
 	spec, _ := content["spec"].(map[string]any)
 	return spec["finalizers"]
 }
 
-// deleteNamespace marks a namespace, or, if it is marked, removes it unless there are
-// finalizers, or objects in it. One that has none when it is marked gets that of the server, so that its
-// content is deleted before it is: those of old logs have none.
+// deleteNamespace marks a namespace. If it is marked already, it is removed, unless it has finalizers or contains
+// objects. A namespace without spec.finalizers, which only old logs have, gets the server's finalizer, so that its
+// content is deleted first.
 func (d *Draft) deleteNamespace(w *Write) (*Write, error) {
 	meta, content, err := call.DecodeStored(d.Old.JSON)
 	if err != nil {
@@ -95,7 +92,7 @@ func (d *Draft) deleteNamespace(w *Write) (*Write, error) {
 	return w, err
 }
 
-// remove makes it a write that removes the object for good: of a namespace, if it still is empty then.
+// remove makes w the removal of the object. A namespace must still be empty at the commit.
 func (d *Draft) remove(w *Write) {
 	if d.Resource() == commit.Namespaces {
 		w.Checks.EmptyNamespace = d.Key.Name
@@ -103,7 +100,7 @@ func (d *Draft) remove(w *Write) {
 	w.Type, w.Payload = logpb.Type_TYPE_DELETED, d.Old.Payload()
 }
 
-// holdsContent reports whether the object is a namespace in which there is something. It stays until that is gone.
+// holdsContent reports whether the object is a namespace that contains objects.
 func (d *Draft) holdsContent() bool {
 	if d.Resource() != commit.Namespaces {
 		return false
@@ -112,7 +109,7 @@ func (d *Draft) holdsContent() bool {
 	return found
 }
 
-// held tells whether finalizers keep an object that is being deleted, as it is to become.
+// held reports whether the written object has finalizers, which keep an object that is being deleted.
 func (d *Draft) held() bool {
 	return len(d.Object.Meta.Finalizers) > 0 || d.Resource() == commit.Namespaces && !finalized(d.Object.Content)
 }

@@ -12,8 +12,8 @@ import (
 	"stele.dev/stele/core/numbers"
 )
 
-// changedNumbers returns an error for each number that was sent and would be stored as another one.
-// Built-in kinds and those of a CustomResourceDefinition round numbers, as upstream does.
+// ChangedNumbers returns an error for each number in the body that would be stored with another value. Built-in kinds
+// and those of a CustomResourceDefinition round numbers, as kube-apiserver does.
 func (d *Draft) ChangedNumbers() (errs field.ErrorList) {
 	if d.Kind.Kind.Builtin || len(d.Kind.Kind.Definition) > 0 || d.Scales() {
 		return nil
@@ -32,7 +32,7 @@ func (d *Draft) ChangedNumbers() (errs field.ErrorList) {
 	return errs
 }
 
-// changedNumbers returns the numbers of the body that would be stored as others.
+// changedNumbers returns the numbers in the body that would be stored with another value.
 func (d *Draft) changedNumbers() []numbers.Number {
 	if d.counted {
 		return d.numbers
@@ -48,8 +48,8 @@ func (d *Draft) changedNumbers() []numbers.Number {
 	return d.numbers
 }
 
-// placeOf returns where a path leads in the content of an object, and whether there is a number. The steps of a
-// JSON patch are names, also where they are indexes.
+// placeOf follows a path in the content of an object. It returns the path for messages, and reports whether a number
+// is there. In a JSON patch, every step is a string, also an index.
 func placeOf(steps []any, content map[string]any) (path *field.Path, isNumber bool) {
 	var x any = content
 	for _, step := range steps {
@@ -89,7 +89,7 @@ func placeOf(steps []any, content map[string]any) (path *field.Path, isNumber bo
 	return path, false
 }
 
-// shortened returns as much of a number as belongs in a message.
+// shortened returns a number, cut to the length that fits a message.
 func shortened(number string) any {
 	const most = 64
 	if len(number) > most {

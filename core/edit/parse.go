@@ -22,8 +22,8 @@ import (
 	"stele.dev/stele/core/status"
 )
 
-// parse decodes a body or a patched object. Duplicate fields, and those that strict
-// says of a patch, are treated as fieldValidation asks.
+// parse decodes a body or a patched object. Duplicate fields, and the errors in strict, are handled as the option
+// fieldValidation says.
 func (d *Draft) parse(text []byte, strict []error) (*Object, error) {
 	text, strict, err := d.toJSON(text, strict)
 	if err != nil {
@@ -46,7 +46,7 @@ func (d *Draft) parse(text []byte, strict []error) (*Object, error) {
 	}
 	meta, unknown, err := metadata.Decode(content)
 	if err != nil {
-		if !d.Kind.Kind.Builtin { // of which upstream decodes the metadata alone
+		if !d.Kind.Kind.Builtin { // upstream decodes only its metadata
 			err = errors.New(strings.NewReplacer("ObjectMeta.metadata.", "ObjectMeta.", "Go struct field metadata of type", "Go value of type").Replace(err.Error()))
 		}
 		kind, _ := content["kind"].(string)
@@ -58,13 +58,14 @@ func (d *Draft) parse(text []byte, strict []error) (*Object, error) {
 	return &Object{Meta: meta, Content: content, Text: text}, d.strict(d.unknownToo(strict, content))
 }
 
-// uninterpretable is what upstream says of a text in which it looks for apiVersion and kind.
+// uninterpretable returns kube-apiserver's error for a text whose apiVersion and kind cannot be read; nil if they
+// can.
 func uninterpretable(text []byte) error {
 	_, err := serializer.DefaultMetaFactory.Interpret(text)
 	return err
 }
 
-// toJSON converts a body that is YAML, and adds what is wrong with it to strict.
+// toJSON converts a YAML body to JSON, and adds its strict decoding errors to strict.
 func (d *Draft) toJSON(text []byte, strict []error) ([]byte, []error, error) {
 	if d.Body.MediaType != negotiate.YAML {
 		return text, strict, nil
@@ -73,7 +74,7 @@ func (d *Draft) toJSON(text []byte, strict []error) ([]byte, []error, error) {
 	if err != nil {
 		strict = append(strict, err)
 		if converted, err = yaml.YAMLToJSON(text); err != nil {
-			if d.Sensitive() { // which it may quote
+			if d.Sensitive() { // the error may quote the body
 				err = errors.New("it is not YAML")
 			}
 			return nil, nil, d.Undecodable("", err)
@@ -85,8 +86,8 @@ func (d *Draft) toJSON(text []byte, strict []error) ([]byte, []error, error) {
 	return converted, strict, nil
 }
 
-// checkType compares apiVersion and kind with what is served at the path. Objects of
-// built-in kinds need not say them, others have to say their kind.
+// checkType compares apiVersion and kind with those of the path. Objects of built-in kinds may leave them out; others
+// need a kind.
 func (d *Draft) checkType(content map[string]any, text []byte) error {
 	want := d.Seen().GroupVersionKind()
 	d.Mistyped = nil
@@ -118,7 +119,8 @@ func (d *Draft) checkType(content map[string]any, text []byte) error {
 	return nil
 }
 
-// mistyped is what validation says of an object that is not of the kind, but was decoded.
+// mistyped returns the validation errors for a decoded object with another apiVersion or kind than its path; nil if
+// both match.
 func mistyped(want schema.GroupVersionKind, version, kind string) *TypeMismatch {
 	var errs field.ErrorList
 	if kind != want.Kind {
@@ -133,14 +135,14 @@ func mistyped(want schema.GroupVersionKind, version, kind string) *TypeMismatch 
 	return &TypeMismatch{schema.FromAPIVersionAndKind(version, kind).GroupKind(), errs}
 }
 
-// typeMismatch is an error of validation, and the kind that it is about.
+// TypeMismatch has the validation errors for an object of another type than its path, and the kind that it states.
 type TypeMismatch struct {
 	Kind schema.GroupKind
 	Errs field.ErrorList
 }
 
-// undecodable is upstream's answer to a body that is no object of the kind. kind is
-// what the body says it is, where that could be read.
+// Undecodable returns kube-apiserver's error for a body that cannot be decoded. kind is the kind that the body
+// states, "" if that is unknown.
 func (d *Draft) Undecodable(kind string, err error) error {
 	want := d.Seen().GroupVersionKind()
 	if d.Info.Verb == "patch" {
@@ -148,7 +150,7 @@ func (d *Draft) Undecodable(kind string, err error) error {
 		switch {
 		case d.Sensitive():
 			patched = field.OmitValueType{}
-		case types.PatchType(d.Body.MediaType) == types.StrategicMergePatchType: // of which upstream shows the patch, as Go prints it
+		case types.PatchType(d.Body.MediaType) == types.StrategicMergePatchType: // upstream shows the patch as Go prints it
 			var asked map[string]any
 			if kjson.UnmarshalCaseSensitivePreserveInts(d.Body.Raw, &asked) == nil {
 				patched = fmt.Sprintf("%+v", asked)
@@ -166,8 +168,8 @@ func (d *Draft) Undecodable(kind string, err error) error {
 	return status.BadRequestf("the object provided is unrecognized (must be of type %s): %v (%s)", want.Kind, err, shown)
 }
 
-// missingKind is what upstream says of a text that does not say its kind. Refusals are remembered,
-// and read by others than who sent what is refused: so none quotes secrets.
+// missingKind returns kube-apiserver's error for a text without a kind. For secrets it does not quote the text,
+// because refusals are stored, and other users can read them.
 func (d *Draft) missingKind(text []byte) error {
 	if d.Sensitive() {
 		return runtime.NewMissingKindErr("...")
@@ -175,7 +177,7 @@ func (d *Draft) missingKind(text []byte) error {
 	return runtime.NewMissingKindErr(string(text))
 }
 
-// summary is what upstream shows of a body that it cannot make anything of.
+// summary returns the start of a body that cannot be decoded, as kube-apiserver shows it.
 func summary(body []byte) string {
 	more := ""
 	if len(body) > 30 {
@@ -190,13 +192,12 @@ func summary(body []byte) string {
 	return hex.EncodeToString(body) + more
 }
 
-// strict refuses, warns of, or ignores what strict decoding found.
+// strict handles errors of strict decoding as the option fieldValidation says.
 func (d *Draft) strict(found []error) error {
 	return d.Heed(found, func(err error) error { return d.Undecodable(d.Seen().Kind.Kind.Kind, err) })
 }
 
-// unknownToo adds the unknown fields of an object to what strict decoding found before, where
-// that alone would be refused.
+// unknownToo adds the unknown fields of an object to the errors of strict decoding, if these alone would be refused.
 func (d *Draft) unknownToo(found []error, content map[string]any) []error {
 	if len(found) == 0 || d.Kind.Kind.Builtin || d.Mistyped != nil || d.Body.Options.Validation != metav1.FieldValidationStrict {
 		return found

@@ -17,16 +17,13 @@ import (
 	"stele.dev/stele/policy"
 )
 
-// The subresource scale shows an object as an autoscaling/v1 Scale, and lets its replicas
-// be set: a write is one of the object, but conditions and rules of admission see Scales.
-// The rules are those of k8s.io/apiextensions-apiserver's ScaleREST.
+// The subresource scale shows an object as an autoscaling/v1 Scale, and sets its replicas. A write changes the object, but
+// conditions and admission rules see Scales. The rules are those of k8s.io/apiextensions-apiserver's ScaleREST.
 
-// noReplicas stands in a Scale for a number of replicas that the object does not have. What
-// is sent has to have one.
+// noReplicas stands in a Scale for the missing replicas of an object. A Scale that is written must have replicas.
 const noReplicas = math.MinInt32
 
-// scaleObject is an object of the request's kind as conditions and rules see it: as typed
-// clients of Kubernetes would write it, that is, without replicas where there are none.
+// scaleObject returns the Scale of an object, as conditions and admission rules see it.
 func (d *Draft) scaleObject(o *policy.Object) (*policy.Object, error) {
 	if o == nil {
 		return nil, nil
@@ -38,6 +35,7 @@ func (d *Draft) scaleObject(o *policy.Object) (*policy.Object, error) {
 	return untypedScale(scale)
 }
 
+// untypedScale converts a Scale to the form that conditions and admission rules read.
 func untypedScale(scale *autoscalingv1.Scale) (*policy.Object, error) {
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(scale)
 	if err != nil {
@@ -46,7 +44,7 @@ func untypedScale(scale *autoscalingv1.Scale) (*policy.Object, error) {
 	return &policy.Object{Meta: &scale.ObjectMeta, Content: content}, nil
 }
 
-// parseScale decodes a Scale, as [Request.parse] does objects.
+// parseScale decodes a Scale, as parse decodes objects.
 func (d *Draft) parseScale(text []byte, strict []error) (*autoscalingv1.Scale, error) {
 	text, strict, err := d.toJSON(text, strict)
 	if err != nil {
@@ -67,7 +65,7 @@ func (d *Draft) parseScale(text []byte, strict []error) (*autoscalingv1.Scale, e
 	return scale, d.strict(append(strict, found...))
 }
 
-// decodeScale makes an object with other replicas of a Scale that is sent.
+// decodeScale makes the object that a write of its Scale asks for: the stored object with other replicas.
 func (d *Draft) decodeScale() error {
 	var scale *autoscalingv1.Scale
 	var err error
@@ -125,8 +123,7 @@ func (d *Draft) decodeScale() error {
 	return d.become(&Object{Meta: meta, Content: content})
 }
 
-// applyScale merges what is applied into the Scale of an object, and keeps the object's
-// managedFields.
+// applyScale applies a configuration to the Scale of an object, and updates the object's managedFields.
 func (d *Draft) applyScale(meta *metav1.ObjectMeta, old *autoscalingv1.Scale) (*autoscalingv1.Scale, error) {
 	if err := d.decodeApplied(); err != nil {
 		return nil, d.unappliable(err)
@@ -155,8 +152,7 @@ func (d *Draft) applyScale(meta *metav1.ObjectMeta, old *autoscalingv1.Scale) (*
 	return scale, d.isNamed(merged.Meta)
 }
 
-// manageScale keeps the managedFields of an object of which the Scale is written, other than
-// by applying.
+// manageScale updates the managedFields of an object whose Scale is updated or patched.
 func (d *Draft) manageScale(meta *metav1.ObjectMeta, old, scale *autoscalingv1.Scale) error {
 	is, err := untypedScale(old)
 	if err != nil {
@@ -170,7 +166,7 @@ func (d *Draft) manageScale(meta *metav1.ObjectMeta, old, scale *autoscalingv1.S
 	return nil
 }
 
-// patchScale applies the patch to the Scale of an object.
+// patchScale applies a patch to the Scale of an object.
 func (d *Draft) patchScale(scale *autoscalingv1.Scale) (*autoscalingv1.Scale, error) {
 	text, err := json.Marshal(scale)
 	if err != nil {
@@ -187,7 +183,7 @@ func (d *Draft) patchScale(scale *autoscalingv1.Scale) (*autoscalingv1.Scale, er
 	return scale, d.isNamed(&scale.ObjectMeta)
 }
 
-// isNamed refuses what is sent about another object than the request is about.
+// isNamed returns an error if the object in the body has another name or namespace than the path.
 func (d *Draft) isNamed(meta *metav1.ObjectMeta) error {
 	err := metadata.CheckNamespace(meta, d.Key.Namespace)
 	if err == nil {
@@ -199,7 +195,7 @@ func (d *Draft) isNamed(meta *metav1.ObjectMeta) error {
 	return nil
 }
 
-// isIdentified refuses an update of an object with another uid; "" is any.
+// isIdentified returns an error if the body has another uid than the stored object. A body without a uid matches.
 func (d *Draft) isIdentified(uid types.UID) error {
 	is := ""
 	if d.Old != nil {

@@ -13,17 +13,17 @@ import (
 	"stele.dev/stele/eventlog/logpb"
 )
 
-// write is what a request comes down to.
+// Write is the change to commit for a request.
 type Write struct {
 	Type    logpb.Type
-	Payload []byte // of the event: the object after, or its last state
-	After   []byte // the object after, where the payload is the last state
-	Kept    []byte // the object after as it is kept, see kept
+	Payload []byte // the event's object: after the write, or the last one before its removal
+	After   []byte // the object of an update that removes it; else nil
+	Kept    []byte // the object with its hidden fields, see keepHidden; nil if it has none
 	Code    int
 	Checks  commit.Checks
 }
 
-// decide compares what is to be with what is. nil means that they are the same.
+// Decide compares the object with the stored one, and returns the change to commit; nil if they are equal.
 func (d *Draft) Decide() (*Write, error) {
 	w := &Write{Code: http.StatusOK, Checks: commit.Checks{PolicyRevision: d.Tip.PolicyRevision(), Object: &d.Key}}
 	if d.Old != nil {
@@ -64,8 +64,7 @@ func (d *Draft) Decide() (*Write, error) {
 	return w, err
 }
 
-// contentChanged: something else than metadata, or than a status with a place of its
-// own.
+// contentChanged reports whether a field changed besides metadata, and besides status if that is a subresource.
 func (d *Draft) contentChanged() bool {
 	return !equalContent(d.Object.Content, d.OldContent, d.Kind.Status)
 }
@@ -87,16 +86,17 @@ func equalContent(a, b map[string]any, exceptStatus bool) bool {
 	return true
 }
 
-// maxObject is the largest object that is stored, in bytes: a small body can have large defaults.
+// maxObject is the maximum size of a stored object in bytes. A small body can have large defaults.
 const maxObject = 4 << 20
 
+// encode returns an object as it is stored, in the storage version.
 func (d *Draft) encode(meta *metav1.ObjectMeta, content map[string]any) ([]byte, error) {
 	gvk := d.Kind.Kind.Stored().Storage().GroupVersionKind()
 	if face := d.Kind.Kind.Face; face != nil {
 		content = face.Store(content)
 	}
 	if d.applies() && len(d.Kind.Kind.Definition) > 0 && d.Object != nil {
-		d.Kind.Program.Prune(content) // nulls that are applied and have been let through
+		d.Kind.Program.Prune(content) // removes nulls that server-side apply lets through
 	}
 	if d.Kind.Kind.Converts() {
 		stored, changed := d.Kind.Store(content)
@@ -106,7 +106,7 @@ func (d *Draft) encode(meta *metav1.ObjectMeta, content map[string]any) ([]byte,
 	}
 	text, err := canonical.Object(gvk.GroupVersion().String(), gvk.Kind, meta, content)
 	if err == nil && len(text) > maxObject && len(meta.ManagedFields) > 0 && !d.applies() {
-		// Who set what is given up before what they set, as upstream does.
+		// As upstream, an object that is too large loses its managedFields first.
 		meta.ManagedFields = nil
 		text, err = canonical.Object(gvk.GroupVersion().String(), gvk.Kind, meta, content)
 	}
@@ -116,7 +116,7 @@ func (d *Draft) encode(meta *metav1.ObjectMeta, content map[string]any) ([]byte,
 	return text, err
 }
 
-// decideDelete removes the object, or, while it has finalizers, marks it.
+// decideDelete removes the object. If it has finalizers, it is only marked.
 func (d *Draft) decideDelete(w *Write) (*Write, error) {
 	if d.Resource() == commit.Namespaces {
 		return d.deleteNamespace(w)
@@ -140,7 +140,7 @@ func (d *Draft) decideDelete(w *Write) (*Write, error) {
 	return w, nil
 }
 
-// withRevision is a payload as clients get it.
+// WithRevision returns a payload with its revision as resourceVersion.
 func WithRevision(payload []byte, revision uint64) []byte {
 	at := bytes.Index(payload, []byte(`"metadata":{`)) + len(`"metadata":{`)
 	return slices.Concat(payload[:at], fmt.Appendf(nil, `"resourceVersion":"%d",`, revision), payload[at:])

@@ -11,12 +11,12 @@ import (
 	"stele.dev/stele/core/status"
 )
 
-// Check is a named condition of health.
+// Check is a named health check.
 type Check struct {
 	Name string
-	// Live is true if a restart is the only remedy: the check counts for /livez too. All checks count for /readyz.
+	// Live is true if only a restart can help: the check counts for /livez too. All checks count for /readyz.
 	Live bool
-	// Check returns why the condition does not hold, or nil.
+	// Check returns why the check fails, or nil.
 	Check func() error
 }
 
@@ -46,9 +46,9 @@ func (s *Service) checks() []Check {
 	return append(own, s.Options.Checks...)
 }
 
-// answerHealth answers as kube-apiserver does: "ok", or which check failed; with ?verbose the list of
-// checks. The reason of a failure is shown only under the path of the one check, which a policy must grant: it may
-// quote a plugin.
+// answerHealth answers as kube-apiserver does: "ok" or the check that failed, and with ?verbose the list of checks.
+// The reason of a failure may quote a plugin, so it is shown only under the path of that check, which a policy must
+// grant.
 func (s *Service) answerHealth(c *call.Call, kind, only string) error {
 	excluded := c.HTTP.URL.Query()["exclude"]
 	var text strings.Builder

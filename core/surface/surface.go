@@ -1,5 +1,5 @@
-// Package surface answers all that is not about a resource: discovery, OpenAPI, health, version, metrics, and the keys
-// that tokens are verified with. What follows from the policy is made once for each policy, and lists the table of
+// Package surface answers requests that are not about a resource: discovery, OpenAPI, health, version, metrics, and
+// the keys that verify tokens. Documents that depend on the policy are made once for each policy. They list the
 // virtual resources beside the policy's kinds.
 package surface
 
@@ -32,24 +32,24 @@ import (
 type Options struct {
 	Table     *virtual.Table
 	Committer *commit.Committer
-	// Tokens issues service-account tokens; nil if nobody does.
+	// Tokens issues tokens of service accounts; nil if none are issued.
 	Tokens  *tokens.ServiceAccounts
 	Version version.Info
-	// Metrics serves /metrics.
+	// Metrics is the handler of /metrics.
 	Metrics http.Handler
-	// Checks are asked for health, after the service's own.
+	// Checks are further health checks.
 	Checks []Check
 	Logger *slog.Logger
 }
 
-// Service answers paths that are not of resources. It is safe for concurrent use.
+// Service answers requests for paths that are not resources. It is safe for concurrent use.
 type Service struct {
 	Options
 	notReady atomic.Bool
-	current  atomic.Pointer[documents] // of the policy in force when it was last asked for
+	current  atomic.Pointer[documents] // of the newest policy for which documents were requested
 
 	mu   sync.Mutex   // held to make documents
-	past []*documents // of policies that are not in force, the last used first; guarded by mu
+	past []*documents // of policies not in force, most recently used first; guarded by mu
 }
 
 // New returns a service.
@@ -72,7 +72,7 @@ func (s *Service) Answer(c *call.Call) error {
 		return s.answerHealth(c, "/"+kind, name)
 	case path == "/version" || path == "/version/":
 		return c.WriteRaw(http.StatusOK, s.Version)
-	case path == "/metrics" && c.Past.Moment == nil: // they are of this process, not of a moment
+	case path == "/metrics" && c.Past.Moment == nil: // metrics have no past
 		c.Sent = true
 		s.Metrics.ServeHTTP(c.W, c.HTTP)
 		return nil
@@ -93,7 +93,7 @@ func (s *Service) Answer(c *call.Call) error {
 	return s.answerDiscovery(c)
 }
 
-// paths returns all paths that are served, without those of resources.
+// paths returns all served paths that are not resources.
 func (s *Service) paths(c *call.Call) []string {
 	paths := append(s.of(c).discovery.Paths(), "/openapi/v2", "/openapi/v3", "/version")
 	for _, kind := range []string{"/healthz", "/livez", "/readyz"} {
@@ -122,6 +122,7 @@ func localAddress(c *call.Call) string {
 	return ""
 }
 
+// answerDiscovery answers with a discovery document, or with 304 if the client has it.
 func (s *Service) answerDiscovery(c *call.Call) error {
 	path := c.HTTP.URL.Path
 	f, aggregated, err := negotiate.Discovery(c.HTTP, discovery.Aggregates(path))
@@ -159,7 +160,7 @@ func (s *Service) answerDiscovery(c *call.Call) error {
 	return c.WriteBody(f, http.StatusOK, doc.Body)
 }
 
-// documents are what follows from a policy and is shown to many clients. Each is made when it is first asked for.
+// documents are the documents of one policy, shared by all clients. Each is made when it is first requested.
 type documents struct {
 	policy    *policy.Policy
 	discovery *discovery.Documents
@@ -187,7 +188,7 @@ func (s *Service) of(c *call.Call) *documents {
 	return d
 }
 
-// make returns the documents of a policy. It takes over from before what is the same; before may be nil.
+// make returns the documents of a policy. It reuses what did not change since before, which may be nil.
 func (s *Service) make(p *policy.Policy, before *documents) *documents {
 	var made *openapi.Service
 	if before != nil {
@@ -217,7 +218,7 @@ func (s *Service) ofPast(p *policy.Policy, current *documents) *documents {
 	return d
 }
 
-// Printer returns the printer of tables of the version that the call's client sees. It is safe for concurrent use.
+// Printer returns the printer of tables for the version that the call's client sees. It is safe for concurrent use.
 func (s *Service) Printer(c *call.Call) *table.Printer {
 	d, seen := s.of(c), c.Seen()
 	if printer, ok := d.printers.Load(seen); ok {
@@ -227,12 +228,13 @@ func (s *Service) Printer(c *call.Call) *table.Printer {
 	return printer.(*table.Printer)
 }
 
-// redirectsBelow adds the prefix /at/<revision> to redirections.
+// redirectsBelow adds the prefix /at/<revision> to redirects.
 type redirectsBelow struct {
 	*call.Response
 	prefix string
 }
 
+// WriteHeader implements http.ResponseWriter.
 func (w redirectsBelow) WriteHeader(code int) {
 	if to, err := url.Parse(w.Header().Get("Location")); err == nil && to.Path != "" {
 		to.Path = w.prefix + to.Path
@@ -241,13 +243,14 @@ func (w redirectsBelow) WriteHeader(code int) {
 	w.Response.WriteHeader(code)
 }
 
-// issues reports whether the call can find out who issues tokens. The keys are today's.
+// issues reports whether the call can read the issuer and its keys. A read of the past cannot, because the keys are
+// today's.
 func (s *Service) issues(c *call.Call) bool {
 	return s.Tokens != nil && c.Past.Moment == nil && s.Tokens.Discoverable() == nil
 }
 
-// answerIssuer answers with the issuer of tokens, or with the keys that verify them. It reports whether the path is one
-// of these.
+// answerIssuer answers with the configuration of the token issuer or with its keys. It reports whether the path is
+// one of these.
 func (s *Service) answerIssuer(c *call.Call) (bool, error) {
 	if !s.issues(c) {
 		return false, nil

@@ -1,5 +1,5 @@
-// Package turns lets work that contends wait in order: work that keeps processors busy ([Turns]), and writes of one
-// object ([ByObject]).
+// Package turns lets contending work wait in order: [Turns] bounds work that keeps processors busy, [ByObject] orders
+// writes of the same object.
 package turns
 
 import (
@@ -10,13 +10,13 @@ import (
 	"stele.dev/stele/core/commit"
 )
 
-// Turns are a number of turns at work that keeps a processor busy. They are safe for concurrent use.
+// Turns bounds how much work that keeps a processor busy runs at a time. It is safe for concurrent use.
 type Turns chan struct{}
 
-// New returns turns for half of the processors, at least one, so that others go on meanwhile.
+// New returns turns for half of the processors, at least one, so that other work makes progress.
 func New() Turns { return make(Turns, max(1, runtime.GOMAXPROCS(0)/2)) }
 
-// Take waits for a turn, which lasts until done is called. Its error is the context's.
+// Take waits for a turn, which lasts until done is called. It fails if the context ends first.
 func (t Turns) Take(ctx context.Context) (done func(), err error) {
 	select {
 	case t <- struct{}{}:
@@ -26,20 +26,21 @@ func (t Turns) Take(ctx context.Context) (done func(), err error) {
 	}
 }
 
-// ByObject are turns at writing an object, for writes that lost against another write of it: they go on one at a time,
-// in the order in which they lost. Without turns, many clients that change one object would all decide anew whenever
-// one of them has won, and some might never win. It is safe for concurrent use; the zero value is ready.
+// ByObject makes writes of the same object that have met a conflict take turns, in the order of their conflicts.
+// Without turns, many clients that change one object would all decide again after each commit, and some might never
+// succeed. It is safe for concurrent use; the zero value is ready.
 type ByObject struct {
 	mu sync.Mutex
 	of map[commit.Key]*turn
 }
 
+// turn is the turn at one object.
 type turn struct {
 	held   chan struct{} // full while the turn is taken; waiting goroutines are served in order
-	wanted int           // by how many, with the one that has it
+	wanted int           // number of writes that hold the turn or wait for it
 }
 
-// Take waits for the turn at an object, which lasts until done is called. Its error is the context's.
+// Take waits for the turn at an object, which lasts until done is called. It fails if the context ends first.
 func (t *ByObject) Take(ctx context.Context, k commit.Key) (done func(), err error) {
 	t.mu.Lock()
 	if t.of == nil {
@@ -68,7 +69,7 @@ func (t *ByObject) Take(ctx context.Context, k commit.Key) (done func(), err err
 	}
 }
 
-// Wanted reports whether a write has the turn at an object, or waits for it.
+// Wanted reports whether a write holds the turn at an object, or waits for it.
 func (t *ByObject) Wanted(k commit.Key) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -1,6 +1,6 @@
-// Package virtual has the table of resources that are answered and not stored: changes, blame, explanations, policies,
-// questions of access, reviews, token requests, and what the policy says as RBAC objects and
-// definitions. Routing, 404 and 405, the behaviour below /at, discovery, OpenAPI and metrics all follow from a row.
+// Package virtual has the table of virtual resources, which are answered and not stored: changes, blame,
+// explanations, policies, questions about access, reviews, token requests, and the policy as RBAC objects and
+// CustomResourceDefinitions. A row determines routing, 404 and 405, reads below /at, discovery, OpenAPI and metrics.
 package virtual
 
 import (
@@ -21,24 +21,24 @@ import (
 
 // Resource is a row of the table. It is safe for concurrent use.
 type Resource struct {
-	// Resource has the names and verbs. A subresource of stored objects has the name "resource/subresource", and
-	// is listed by discovery beside the resource.
+	// Resource has the names and verbs. The name of a subresource is "resource/subresource"; discovery lists it
+	// beside its resource.
 	discovery.Resource
 	// Object returns an empty object of its Go type, which OpenAPI describes.
 	Object func() any
-	// Builtin is true for kinds of Kubernetes, which OpenAPI describes by Kubernetes' own documents.
+	// Builtin is true for kinds of Kubernetes, for which OpenAPI has Kubernetes' own documents.
 	Builtin bool
-	// Described has its schema, in place of Object, where objects have one.
+	// Described has the schema for OpenAPI, in place of Object; nil if OpenAPI describes Object.
 	Described *policy.Version
-	// Past says how it behaves below /at.
+	// Past says how the resource behaves below /at.
 	Past Past
 	// Timeout bounds a create; zero for the timeout of all requests.
 	Timeout time.Duration
-	// Route checks whether the call's path is served, and takes its verb, in place of the rules by the verbs.
+	// Route checks that the call's path is served and supports its verb; nil for the rules by Verbs.
 	Route func(*call.Call) error
-	// Serve answers a call that only reads, or asks a question.
+	// Serve answers a call that does not write.
 	Serve func(context.Context, *call.Call) error
-	// Write begins a call that changes something; nil if none does. The result belongs to the call, in all its rounds.
+	// Write starts a call that writes; nil if the resource takes no writes. The result serves all rounds of the call.
 	Write func(*call.Call) Write
 }
 
@@ -46,22 +46,23 @@ type Resource struct {
 type Past uint8
 
 const (
-	// Answers with what there was at that moment.
+	// Answers serves the state at the requested moment.
 	Answers Past = iota
 	// AsToday answers as without the prefix.
 	AsToday
-	// Refuses with 405, because it is about the present alone.
+	// Refuses answers with 405, because the resource exists in the present only.
 	Refuses
 )
 
-// Write changes something in the stages of the pipeline. Each round begins with Decode.
+// Write is a write of a virtual resource. The stages decode, schema and commit call its methods. Each round starts
+// with Decode.
 type Write interface {
 	Decode(context.Context) error
 	Validate(context.Context) error
 	Commit(context.Context) error
 }
 
-// subresource returns the resource and the subresource that a row's name consists of.
+// subresource splits the name of a row into resource and subresource.
 func (r *Resource) subresource() (resource, subresource string) {
 	for i := range r.Name {
 		if r.Name[i] == '/' {
@@ -71,7 +72,7 @@ func (r *Resource) subresource() (resource, subresource string) {
 	return r.Name, ""
 }
 
-// verbs are those that the resource takes, also those that discovery does not name.
+// verbs returns all verbs that the resource supports, also those that discovery does not list.
 func (r *Resource) verbs() []string { return slices.Concat(r.Verbs, r.Unlisted) }
 
 // Find sets the call's key, and returns an error if nothing is served at its path (404) or the path does not take
@@ -92,7 +93,7 @@ func (r *Resource) Find(c *call.Call) error {
 	return nil
 }
 
-// Table is the rows. It does not change, and does not depend on the policy.
+// Table is the immutable table of virtual resources. It does not depend on the policy.
 type Table struct {
 	rows []*Resource
 	by   map[place]*Resource

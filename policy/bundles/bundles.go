@@ -4,14 +4,13 @@
 package bundles
 
 import (
+	"maps"
 	"path"
 	"slices"
-	"strconv"
 	"strings"
 
 	"cuelang.org/go/cue/ast"
 	"cuelang.org/go/cue/parser"
-	"cuelang.org/go/mod/modfile"
 )
 
 // Module has the packages of a module, by their folders.
@@ -27,9 +26,9 @@ type packageFolder struct {
 
 // Read reads the packages of a source's module. Files with errors count as far as they can be read: what is wrong with
 // them is for who compiles them.
-func Read(source *Source) *Module {
+func ModuleOf(source *Source) *Module {
 	m := &Module{packages: map[string]*packageFolder{}, importers: map[string][]string{}}
-	name := moduleName(source)
+	name := source.ModulePath()
 	for _, f := range source.Files {
 		dir := path.Dir(f.Path)
 		if path.Ext(f.Path) != ".cue" || dir == "cue.mod" || strings.HasPrefix(dir, "cue.mod/") {
@@ -46,26 +45,13 @@ func Read(source *Source) *Module {
 		}
 		p.hasBundle = p.hasBundle || slices.ContainsFunc(file.Decls, isBundle)
 		for spec := range file.ImportSpecs() {
-			if to := folderOf(spec, name); to != "" && to != dir && !slices.Contains(p.imports, to) {
+			if to, _, ok := inModule(name, spec); ok && to != dir && !slices.Contains(p.imports, to) {
 				p.imports = append(p.imports, to)
 				m.importers[to] = append(m.importers[to], dir)
 			}
 		}
 	}
 	return m
-}
-
-// moduleName is the path of the module without its major version.
-func moduleName(source *Source) string {
-	for _, f := range source.Files {
-		if f.Path == "cue.mod/module.cue" {
-			if parsed, err := modfile.ParseNonStrict(f.Data, f.Path); err == nil {
-				name, _, _ := strings.Cut(parsed.QualifiedModule(), "@")
-				return name
-			}
-		}
-	}
-	return ""
 }
 
 // isBundle tells whether a declaration is the field `bundle`.
@@ -76,24 +62,6 @@ func isBundle(decl ast.Decl) bool {
 	}
 	name, _, err := ast.LabelName(field.Label)
 	return err == nil && name == "bundle"
-}
-
-// folderOf is the folder of what is imported, "" if it is not of the module.
-func folderOf(spec *ast.ImportSpec, module string) string {
-	name, err := strconv.Unquote(spec.Path.Value)
-	if err != nil || module == "" {
-		return ""
-	}
-	name, _, _ = strings.Cut(name, ":")
-	name, _, _ = strings.Cut(name, "@")
-	if name == module {
-		return "."
-	}
-	below, ok := strings.CutPrefix(name, module+"/")
-	if !ok {
-		return ""
-	}
-	return below
 }
 
 // Of returns the bundles that a package is part of, sorted: itself, if no other package imports it.
@@ -128,10 +96,5 @@ func (m *Module) Below(dir string) []string {
 			}
 		}
 	}
-	all := make([]string, 0, len(found))
-	for b := range found {
-		all = append(all, b)
-	}
-	slices.Sort(all)
-	return all
+	return slices.Sorted(maps.Keys(found))
 }

@@ -28,7 +28,7 @@ func TestBundlesOfAModule(t *testing.T) {
 	}
 	source, err := bundles.ReadDir(root)
 	require.NoError(t, err)
-	m := bundles.Read(source)
+	m := bundles.ModuleOf(source)
 	assert.Equal(t, []string{"clusters/dev"}, m.Of("clusters/dev"))
 	assert.Equal(t, []string{"clusters/dev", "clusters/prod"}, m.Of("teams/data"))
 	assert.Equal(t, []string{"clusters/dev", "clusters/prod"}, m.Of("lib"), "through a package that imports it")

@@ -14,11 +14,8 @@ var embedded embed.FS
 // folder is where a repository holds its copies.
 const folder = "cue.mod/pkg/stele.dev/policy/"
 
-// File is where a repository holds its copy of the definitions behind bundles, [Definitions].
+// File is where a repository holds its copy of the definitions behind bundles.
 const File = folder + "policy.cue"
-
-// Definitions returns the file that defines the format of bundles.
-func Definitions() []byte { return Files()[File] }
 
 // Files returns the files that come with the program, by the paths of a repository's copies.
 func Files() map[string][]byte {

@@ -11,7 +11,7 @@ import (
 )
 
 func TestAllPatternsOfTheFormatHaveWords(t *testing.T) {
-	f, err := parser.ParseFile(format.File, format.Definitions())
+	f, err := parser.ParseFile(format.File, format.Files()[format.File])
 	if err != nil {
 		t.Fatal(err)
 	}

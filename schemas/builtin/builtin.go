@@ -1,17 +1,14 @@
-// Package builtin has the kinds that every server has: Namespace, ConfigMap,
-// Secret, ServiceAccount, Event and Lease. Event is there twice: what events.k8s.io serves
-// is a [Face] of the events of the core group.
+// Package builtin has the kinds that every server serves: Namespace, ConfigMap, Secret, ServiceAccount,
+// Event and Lease. Event is served twice: the events of events.k8s.io are a [Face] of the events of the
+// core group.
 //
-// Their schemas are CUE, in the files beside this one, and are compiled as those
-// of a bundle are. What CUE cannot say about them stands in Go: [Prepare] runs
-// before the program of the kind prepares the object, and [Validate] after it
-// has validated it.
+// The schemas are the CUE files of this package, compiled like those of a bundle. Rules that CUE cannot
+// express are in Go: [Prepare] runs before the program prepares an object, and [Validate] after the
+// program validated it. Both read no metadata except some labels and annotations.
 //
 //	builtin.Prepare(kind, object, old)
 //	unknown, changed := program.Prepare(object)
 //	errs := append(program.Validate(object), builtin.Validate(kind, object, old)...)
-//
-// Neither looks at metadata beyond the labels and annotations that it names.
 package builtin
 
 import (
@@ -34,8 +31,8 @@ import (
 //go:embed *.cue
 var files embed.FS
 
-// Kinds returns the built-in kinds, sorted by group and plural. They are
-// compiled once; callers MUST NOT modify the schemas.
+// Kinds returns the built-in kinds, sorted by group and plural. They are compiled once. Callers must not
+// modify the schemas.
 func Kinds() ([]schemas.Kind, error) {
 	kinds, err := compiled()
 	return slices.Clone(kinds), err
@@ -88,11 +85,11 @@ func locate(p token.Pos) (schemas.Position, bool) {
 	return schemas.Position{File: p.Filename(), Line: p.Line(), Column: p.Column()}, true
 }
 
-// FieldPaths are where objects of a kind, by plural.group, have the values of selectable
-// fields that are not what the field is: as gjson writes paths. Callers MUST NOT modify them.
+// FieldPaths returns the gjson paths of selectable fields that have another path in objects of the
+// resource, given as plural.group. Callers must not modify the result.
 func FieldPaths(resource string) map[string]string { return fieldPaths[resource] }
 
 var fieldPaths = map[string]map[string]string{
-	// The source of an event is a component, or else the controller.
+	// The source of an event is its component, or else its reporting controller.
 	"events": {"source": `[source.component,reportingComponent].#(%"?*")`},
 }

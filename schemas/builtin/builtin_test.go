@@ -33,7 +33,8 @@ func kindsByName(t testing.TB) map[string]schemas.Kind {
 	return byName
 }
 
-// strategy names what a kind has of Kubernetes' strategies beside the usual.
+// strategy names the parts of Kubernetes' storage strategy in which the version differs from the usual
+// one.
 func strategy(v schemas.Version) string {
 	var has []string
 	for _, x := range []struct {
@@ -95,8 +96,8 @@ func TestKinds(t *testing.T) {
 	}
 }
 
-// TestFieldsAreUpstreams compares the fields of each schema with the Go type of
-// the same kind, by name and JSON type.
+// TestFieldsAreUpstreams compares the fields of each schema with the Go type of the same kind, by name
+// and JSON type.
 func TestFieldsAreUpstreams(t *testing.T) {
 	kinds := kindsByName(t)
 	for name, typ := range map[string]reflect.Type{
@@ -190,11 +191,11 @@ func objectOf(t testing.TB, text string) map[string]any {
 	return object
 }
 
-// source is the line that made a rule, which changes with every edit.
+// source matches the line of a rule, which changes with every edit.
 var source = regexp.MustCompile(` \(builtin/[a-z]+\.cue:\d+\)$`)
 
-// admit does to an object what the server does, and returns the violations
-// without the lines of the rules.
+// admit prepares and validates an object as the server does. It returns the violations without the lines
+// of the rules.
 func admit(t testing.TB, kind string, object, old map[string]any) []string {
 	t.Helper()
 	k := kindsByName(t)[kind]
@@ -424,7 +425,7 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-// TestTypedClients sends what a typed client marshals, zero values and all.
+// TestTypedClients sends objects that typed clients marshal, including zero values.
 func TestTypedClients(t *testing.T) {
 	for kind, object := range map[string]any{
 		"Namespace":      corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "a"}},
@@ -444,7 +445,7 @@ func TestTypedClients(t *testing.T) {
 	}
 }
 
-// FuzzBuiltin gives arbitrary objects to the rules in Go: they must not panic.
+// FuzzBuiltin runs the rules in Go on arbitrary objects: they must not panic.
 func FuzzBuiltin(f *testing.F) {
 	f.Add([]byte(`{"metadata": {"labels": 1, "annotations": []}, "data": {"a": 1}, "stringData": {"b": null}, "spec": {"finalizers": {}}, "status": []}`), []byte(`{"immutable": true, "data": 1}`))
 	f.Add([]byte(`{"metadata": 1, "secrets": [1, null], "spec": null, "involvedObject": "x", "eventTime": "x"}`), []byte(`{}`))

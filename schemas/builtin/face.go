@@ -10,18 +10,19 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// A Face is a kind that has no objects of its own: it shows those of another one, with other
-// names for some of their fields. It never changes and is safe for concurrent use.
+// A Face is a kind without objects of its own. It serves the objects of another kind and renames some of
+// their fields. It is immutable and safe for concurrent use.
 type Face struct {
-	// Of is the kind that has the objects, as plural.group.
+	// Of is the kind that stores the objects, as plural.group.
 	Of string
 
-	shown    map[string]string // names in the face, by those that are stored
-	stored   map[string]string // and the other way round
+	shown    map[string]string // names in the face by stored name
+	stored   map[string]string // stored names by name in the face
 	validate func(obj, old map[string]any) field.ErrorList
 }
 
-// FaceOf returns the face that a built-in kind is, by plural.group; nil if it is none.
+// FaceOf returns the face that serves a built-in resource, given as plural.group. It returns nil if the
+// resource is not a face.
 func FaceOf(resource string) *Face { return faces[resource] }
 
 var faces = map[string]*Face{
@@ -44,11 +45,11 @@ func newFace(of string, validate func(obj, old map[string]any) field.ErrorList, 
 	return f
 }
 
-// Show returns the content of a stored object as the face has it. What is in the fields is
-// shared.
+// Show returns the content of a stored object as the face serves it. The values of fields are shared,
+// not copied.
 func (f *Face) Show(content map[string]any) map[string]any { return renamed(content, f.shown) }
 
-// Store returns the content that Show makes this of.
+// Store returns the content to be stored for an object of the face. It is the inverse of Show.
 func (f *Face) Store(content map[string]any) map[string]any { return renamed(content, f.stored) }
 
 func renamed(content map[string]any, names map[string]string) map[string]any {
@@ -65,7 +66,7 @@ func renamed(content map[string]any, names map[string]string) map[string]any {
 	return c
 }
 
-// ShownField is the name in the face of a field of stored objects.
+// ShownField returns the name in the face of a stored field.
 func (f *Face) ShownField(name string) string {
 	if shown, ok := f.shown[name]; ok {
 		return shown
@@ -73,8 +74,7 @@ func (f *Face) ShownField(name string) string {
 	return name
 }
 
-// StoredPath is where stored objects have what the face has at a path, such as
-// regarding.kind.
+// StoredPath returns the path in stored objects for a path in the face, such as regarding.kind.
 func (f *Face) StoredPath(path string) string {
 	name, rest, found := strings.Cut(path, ".")
 	if stored, ok := f.stored[name]; ok {
@@ -86,8 +86,8 @@ func (f *Face) StoredPath(path string) string {
 	return name
 }
 
-// Validate is [Validate] for objects that are written through the face. It names fields as
-// Kubernetes does, which validates what is stored.
+// Validate does what the function [Validate] does, for objects that are written through the face. Errors
+// name stored fields, as in Kubernetes, which validates the stored form.
 func (f *Face) Validate(obj, old map[string]any) field.ErrorList {
 	return f.validate(f.Store(obj), f.Store(old))
 }
@@ -151,9 +151,8 @@ func validateEventFace(obj, old map[string]any) field.ErrorList {
 	return errs
 }
 
-// typed is the value of an event's field as Go types have it, which know no difference
-// between what is empty and what is not there, and times only as precisely as they are
-// written.
+// typed returns the value of an event's field as a Go type would hold it: an empty value equals a
+// missing one, and times have the precision with which they are encoded.
 func typed(name string, x any) any {
 	switch x := x.(type) {
 	case map[string]any:

@@ -11,7 +11,7 @@ import (
 	"stele.dev/stele/schemas"
 )
 
-// eventFace is the kind of events.k8s.io.
+// eventFace returns the kind of events.k8s.io.
 func eventFace(t *testing.T) schemas.Kind {
 	t.Helper()
 	kinds, err := Kinds()
@@ -25,7 +25,7 @@ func TestFieldsOfTheFaceAreUpstreams(t *testing.T) {
 	compareFields(t, "Event", eventFace(t).Versions[0].Schema, reflect.TypeFor[eventsv1.Event](), true)
 }
 
-// Whatever a stored event can have is in the face, and the other way round.
+// Every field of a stored event has a field in the face, and vice versa.
 func TestAFaceRenamesEveryField(t *testing.T) {
 	names := func(k schemas.Kind) (names []string) {
 		for _, f := range k.Versions[0].Schema.Struct.Fields {

@@ -6,11 +6,8 @@ import (
 	"slices"
 )
 
-// Prepare does to an object of the built-in kind what Kubernetes does when it
-// reads and stores one, as far as that is more than pruning and defaulting. It
-// changes obj in place. old is nil when the object is created.
-//
-// Beside the fields of the kind it sets one label: kubernetes.io/metadata.name
+// Prepare changes obj, an object of a built-in kind, as Kubernetes does before it stores one, apart from
+// pruning and defaulting. old is nil on create. Prepare also sets the label kubernetes.io/metadata.name
 // of a namespace.
 func Prepare(kind string, obj, old map[string]any) {
 	for key := range obj {
@@ -39,9 +36,9 @@ var preparations = map[string]func(obj, old map[string]any){
 	"ServiceAccount": prepareServiceAccount,
 }
 
-// withoutNulls removes the nulls in and below m[key]. Typed clients write a null
-// for a time that is not set, and Kubernetes reads a null as what is not there;
-// among the entries of a map, as an empty one.
+// withoutNulls removes the nulls in m[key] and its parts. Typed clients write a null for an unset time,
+// and Kubernetes reads a null as an absent field. In the entries of a map, a null becomes the empty
+// value.
 func withoutNulls(m map[string]any, key string) {
 	switch x := m[key].(type) {
 	case nil:
@@ -61,14 +58,14 @@ func withoutNulls(m map[string]any, key string) {
 	}
 }
 
-// entries returns m[key] if it is a map, and otherwise an empty one.
+// entries returns m[key] if it is a map, or else an empty map.
 func entries(m map[string]any, key string) map[string]any {
 	e, _ := m[key].(map[string]any)
 	return e
 }
 
-// section returns m[key] as a map, which it makes if there is none. It returns
-// nil if something else is there, for the schema to refuse.
+// section returns m[key] as a map and creates it if it is missing. It returns nil if m[key] is not a
+// map; the schema then rejects it.
 func section(m map[string]any, key string) map[string]any {
 	if _, ok := m[key]; !ok {
 		m[key] = make(map[string]any)
@@ -79,8 +76,8 @@ func section(m map[string]any, key string) map[string]any {
 
 const namespaceNameLabel = "kubernetes.io/metadata.name"
 
-// prepareNamespace makes a new namespace active and keeps its content from being
-// forgotten. What is in it is found by the label with its name.
+// prepareNamespace sets the phase of a new namespace to Active and adds its finalizer and its name
+// label.
 func prepareNamespace(obj, old map[string]any) {
 	metadata := entries(obj, "metadata")
 	if name, _ := metadata["name"].(string); name != "" {
@@ -89,7 +86,7 @@ func prepareNamespace(obj, old map[string]any) {
 		}
 	}
 	if old != nil {
-		// Only the finalize subresource of Kubernetes changes them.
+		// Only the finalize subresource of Kubernetes changes finalizers.
 		spec, had := entries(obj, "spec"), entries(old, "spec")["finalizers"]
 		switch {
 		case spec == nil:
@@ -118,7 +115,7 @@ func prepareConfigMap(obj, _ map[string]any) {
 	canonicalBytes(entries(obj, "binaryData"))
 }
 
-// prepareSecret folds stringData into data.
+// prepareSecret moves stringData into data.
 func prepareSecret(obj, _ map[string]any) {
 	canonicalBytes(entries(obj, "data"))
 	texts, ok := obj["stringData"].(map[string]any)
@@ -127,7 +124,7 @@ func prepareSecret(obj, _ map[string]any) {
 	}
 	for _, text := range texts {
 		if _, ok := text.(string); !ok {
-			return // for the schema to refuse
+			return // the schema rejects it
 		}
 	}
 	if len(texts) > 0 {
@@ -142,8 +139,8 @@ func prepareSecret(obj, _ map[string]any) {
 	delete(obj, "stringData")
 }
 
-// canonicalBytes writes base64 in its one canonical form. Kubernetes stores the
-// bytes, so it forgets line breaks and the like.
+// canonicalBytes rewrites base64 in its canonical form. Kubernetes stores decoded bytes, so line breaks
+// are not kept.
 func canonicalBytes(data map[string]any) {
 	for _, key := range slices.Collect(maps.Keys(data)) {
 		text, _ := data[key].(string)
@@ -157,7 +154,7 @@ func canonicalBytes(data map[string]any) {
 	}
 }
 
-// prepareServiceAccount keeps only the names of secrets.
+// prepareServiceAccount removes all fields but the name from references to secrets.
 func prepareServiceAccount(obj, _ map[string]any) {
 	secrets, _ := obj["secrets"].([]any)
 	for i, s := range secrets {

@@ -13,9 +13,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// Validate returns the violations of the rules of a built-in kind that its
-// schema does not express, in Kubernetes' words. old is nil when the object is
-// created. A field of a type that the schema refuses is passed over.
+// Validate returns the violations of Kubernetes' rules for a built-in kind that the schema does not
+// express, with Kubernetes' wording. old is nil on create. Fields of the wrong type are skipped, because
+// the schema rejects them.
 func Validate(kind string, obj, old map[string]any) field.ErrorList {
 	if validate := validations[kind]; validate != nil {
 		return validate(obj, old)
@@ -31,8 +31,8 @@ var validations = map[string]func(obj, old map[string]any) field.ErrorList{
 	"Lease":     validateLease,
 }
 
-// maxData is how many bytes the entries of a ConfigMap or a Secret may have in
-// all, not counting their keys.
+// maxData is the maximum total size in bytes of the entries of a ConfigMap or a Secret, without their
+// keys.
 const maxData = 1 << 20
 
 // text returns the string at the path, or "".
@@ -44,7 +44,7 @@ func text(obj map[string]any, path ...string) string {
 	return s
 }
 
-// frozen refuses changes to the fields of an object that was immutable.
+// frozen rejects changes to the named fields if the old object is immutable.
 func frozen(obj, old map[string]any, fields ...string) field.ErrorList {
 	const detail = "field is immutable when `immutable` is set"
 	if was, _ := old["immutable"].(bool); !was {
@@ -62,7 +62,7 @@ func frozen(obj, old map[string]any, fields ...string) field.ErrorList {
 	return errs
 }
 
-// size returns how many bytes the entries hold.
+// size returns the total size of the entries in bytes.
 func size(data map[string]any, encoded bool) int {
 	total := 0
 	for _, v := range data {
@@ -76,7 +76,7 @@ func size(data map[string]any, encoded bool) int {
 	return total
 }
 
-// validateKeys checks that the entries can be named as files are.
+// validateKeys checks that the keys of the entries are valid file names.
 func validateKeys(data map[string]any, path *field.Path) (errs field.ErrorList) {
 	for _, key := range slices.Sorted(maps.Keys(data)) {
 		for _, message := range validation.IsConfigMapKey(key) {
@@ -104,7 +104,7 @@ func validateConfigMap(obj, old map[string]any) field.ErrorList {
 	return errs
 }
 
-// The keys that a secret of a certain type must have.
+// The keys that secrets of some types must have.
 const (
 	dockercfg        = ".dockercfg"
 	dockerConfigJSON = ".dockerconfigjson"
@@ -169,12 +169,11 @@ func validateSecret(obj, old map[string]any) field.ErrorList {
 	return errs
 }
 
-// validateJSON checks that the entry holds a JSON object. The error does not
-// show what it holds.
+// validateJSON checks that the entry is a JSON object. The error does not show its content.
 func validateJSON(data map[string]any, key string, path *field.Path) field.ErrorList {
 	raw, err := base64.StdEncoding.DecodeString(text(data, key))
 	if err != nil {
-		return nil // the schema refuses it
+		return nil // the schema rejects it
 	}
 	if err := json.Unmarshal(raw, new(map[string]any)); err != nil {
 		return field.ErrorList{field.Invalid(path.Key(key), "<secret contents redacted>", err.Error())}
@@ -182,7 +181,7 @@ func validateJSON(data map[string]any, key string, path *field.Path) field.Error
 	return nil
 }
 
-// standardFinalizers are the finalizers that need no domain.
+// standardFinalizers are the finalizers without a domain.
 var standardFinalizers = []string{"kubernetes", "orphan", "foregroundDeletion"}
 
 func validateNamespace(obj, old map[string]any) field.ErrorList {
@@ -214,19 +213,20 @@ func validateNamespace(obj, old map[string]any) field.ErrorList {
 	return errs
 }
 
-// Limits of an event that says when it was first observed.
+// Limits for events that have eventTime.
 const (
 	maxEventWord    = 128
 	maxEventMessage = 1024
 )
 
-// validateEvent applies the rules of core/v1: those of old events to an event
-// without eventTime, and stricter ones to others.
+// validateEvent applies the rules of core/v1. Events with eventTime have stricter rules than old events
+// without it.
 func validateEvent(obj, _ map[string]any) field.ErrorList {
 	return validateEventAs(obj, "reportingComponent")
 }
 
-// validateEventAs names the field with the controller as the request's version has it.
+// validateEventAs validates an event. controller is the name of the controller field in the API version
+// of the request.
 func validateEventAs(obj map[string]any, controller string) field.ErrorList {
 	var errs field.ErrorList
 	namespace := text(obj, "metadata", "namespace")

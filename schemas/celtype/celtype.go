@@ -1,11 +1,10 @@
-// Package celtype is the back end of schemas for CEL: from a form it makes the types
-// that expressions are checked against, and the values that they see at run time. Both
-// come from one place, so that what was checked holds.
+// Package celtype derives CEL types from forms. Expressions are checked against these types, and get
+// values of these types at run time.
 //
-// Types follow Kubernetes' (KEP-2876): an object with known fields is a message, other
-// maps are maps by string, a number that may have a fraction is a double, names that CEL
-// cannot write are escaped. Where a schema says less than CEL's types can (a union, a
-// field that may be null, an open struct without fields) the value is dyn.
+// Types follow Kubernetes (KEP-2876): an object with known fields is a message; other maps have string
+// keys; a number that may have a fraction is a double; names that CEL cannot write are escaped. The type
+// is dyn where CEL's types cannot express the schema: for a union, a nullable field, or an open struct
+// without fields.
 package celtype
 
 import (
@@ -16,28 +15,27 @@ import (
 	"stele.dev/stele/schemas"
 )
 
-// Type is the type of a value in CEL. It never changes and is safe for concurrent use.
+// A Type is a CEL type. It is immutable and safe for concurrent use.
 type Type struct {
 	shape  shape
 	decl   *apiservercel.DeclType
-	fields map[string]*Field // of messages, by the name that CEL uses
-	byName map[string]*Field // and by that in JSON, by which maps are indexed
-	items  *Type             // of lists and maps
-	limit  int64             // most elements, bytes or entries; Unlimited if not known
+	fields map[string]*Field // fields of messages by their CEL name
+	byName map[string]*Field // the same fields by their JSON name, with which maps are indexed
+	items  *Type             // the type of list items or map values
+	limit  int64             // maximum number of items, bytes or entries; or Unlimited
 
-	// unordered: the items of a list are compared and added as those of a set, or, if there
-	// are keys, as those of a map.
+	// unordered says that the list is of type map, if there are keys, or else of type set.
 	unordered bool
 	keys      []string
 }
 
-// Field is a field of a message.
+// A Field is a field of a message.
 type Field struct {
-	Name string // in JSON
+	Name string // JSON name
 	Type *Type
 }
 
-// Unlimited is the limit of what has none.
+// Unlimited is the limit of a type whose values have no maximum size.
 const Unlimited = -1
 
 type shape uint8
@@ -57,7 +55,7 @@ const (
 	message
 )
 
-// The types of scalars, and of what is not known.
+// The types of scalars, and of values without a known type.
 var (
 	Dynamic   = &Type{shape: dynamic, decl: apiservercel.DynType, limit: Unlimited}
 	Bool      = &Type{shape: boolean, decl: apiservercel.BoolType, limit: Unlimited}
@@ -70,30 +68,30 @@ var (
 	Duration  = &Type{shape: duration, decl: apiservercel.DurationType, limit: Unlimited}
 )
 
-// OptionalOf is the type of what may be there, as expressions are checked against it.
+// OptionalOf returns the type of an optional value.
 func OptionalOf(t *Type) *Type {
 	return &Type{shape: dynamic, decl: apiservercel.NewSimpleTypeWithMinSize("optional_type", cel.OptionalType(t.CEL()), nil, 0), limit: Unlimited}
 }
 
-// ListOf is a list of items of a type.
+// ListOf returns the type of a list with the given items.
 func ListOf(items *Type) *Type {
 	return &Type{shape: list, items: items, decl: apiservercel.NewListType(items.decl, -1), limit: Unlimited}
 }
 
-// MapOf is a map from strings to a type.
+// MapOf returns the type of a map from strings to the given type.
 func MapOf(values *Type) *Type {
 	return &Type{shape: mapping, items: values, decl: apiservercel.NewMapType(apiservercel.StringType, values.decl, -1), limit: Unlimited}
 }
 
-// MessageOf is a message with these fields, by their names in JSON. Fields that CEL
-// cannot name are left out. Types with one name in one environment must be one type.
+// MessageOf returns the type of a message. fields are indexed by their JSON names; fields that CEL
+// cannot name are left out. Names must be unique in an environment.
 func MessageOf(name string, fields map[string]*Type) *Type {
 	t := unnamed(fields)
 	t.decl = t.decl.MaybeAssignTypeName(name)
 	return t
 }
 
-// unnamed is a message whose name is still to be given, by what encloses it.
+// unnamed returns a message that gets its name later, from the enclosing type.
 func unnamed(fields map[string]*Type) *Type {
 	t := &Type{shape: message, fields: map[string]*Field{}, byName: map[string]*Field{}, limit: Unlimited}
 	declared := map[string]*apiservercel.DeclField{}
@@ -110,21 +108,21 @@ func unnamed(fields map[string]*Type) *Type {
 	return t
 }
 
-// Of is the type of the values that a node admits. name is that of the type, unique in
-// the environments it is declared in.
+// Of returns the type of the values that a node admits. name is the name of the type. It must be unique
+// in an environment.
 func Of(name string, n *schemas.Node) *Type { return of(n).named(name) }
 
-// Resource is the type of the objects whose content a node describes: with apiVersion,
-// kind and all of metadata.
+// Resource returns the type of a whole object: the content that the node describes, apiVersion, kind and
+// all of metadata.
 func Resource(name string, n *schemas.Node) *Type { return root(n, Metadata).named(name) }
 
-// Self is what a rule at the top of a schema sees of an object: of its metadata only the
-// names, as in Kubernetes.
+// Self returns the type of self in a rule at the root of a schema. As in Kubernetes, it has only the
+// names of metadata.
 func Self(name string, n *schemas.Node) *Type { return root(n, names).named(name) }
 
 var names = MessageOf("stele.ObjectNames", map[string]*Type{"name": String, "generateName": String})
 
-// Metadata is the type of an object's metadata, as conditions and admission rules see it.
+// Metadata is the type of metadata in conditions and admission rules.
 var Metadata = MessageOf("stele.ObjectMeta", map[string]*Type{
 	"name": String, "generateName": String, "namespace": String, "uid": String, "resourceVersion": String, "generation": Int,
 	"creationTimestamp": Timestamp, "deletionTimestamp": Timestamp, "deletionGracePeriodSeconds": Int,
@@ -145,8 +143,7 @@ func root(n *schemas.Node, metadata *Type) *Type {
 	return unnamed(fields)
 }
 
-// named gives the messages in a type their names. Types without any are shared, and stay as
-// they are.
+// named sets the names of the messages in a type. Types without messages are shared and not changed.
 func (t *Type) named(name string) *Type {
 	for in := t; !in.IsMessage(); in = in.items {
 		if in.items == nil {
@@ -160,7 +157,7 @@ func (t *Type) named(name string) *Type {
 
 func of(n *schemas.Node) *Type {
 	kinds := n.Kinds
-	if n.Plain { // in OpenAPI, a value that may be null has the type of one that is not
+	if n.Plain { // OpenAPI gives a nullable value the type of the value
 		kinds &^= schemas.NullKind
 	}
 	switch kinds {
@@ -226,7 +223,7 @@ func of(n *schemas.Node) *Type {
 	return Dynamic
 }
 
-// longest is how many bytes a string that the node admits can have.
+// longest returns the maximum length in bytes of a string that the node admits.
 func longest(n *schemas.Node) int64 {
 	limit := int64(Unlimited)
 	for i := range n.Scalars {
@@ -245,7 +242,7 @@ func longest(n *schemas.Node) int64 {
 	return limit
 }
 
-// OfValue is the type of a value of JSON, as params have them.
+// OfValue returns the type of a decoded JSON value, such as the params of a policy.
 func OfValue(name string, v any) *Type { return ofValue(v).named(name) }
 
 func ofValue(v any) *Type {
@@ -283,13 +280,13 @@ func ofValue(v any) *Type {
 	return Dynamic
 }
 
-// CEL is the type as expressions are checked against it.
+// CEL returns the type for CEL's type checker.
 func (t *Type) CEL() *cel.Type { return t.decl.CelType() }
 
-// Declaration is what an environment is told of the type.
+// Declaration returns the type as declared in a CEL environment.
 func (t *Type) Declaration() *apiservercel.DeclType { return t.decl }
 
-// IsMessage tells whether the type has fields, and so a name.
+// IsMessage reports whether the type has known fields, and thus a name.
 func (t *Type) IsMessage() bool { return t.shape == message }
 
 // Field returns a field of a message by its name in CEL, or in JSON, or nil.
@@ -300,7 +297,7 @@ func (t *Type) Field(name string) *Field {
 	return t.byName[name]
 }
 
-// FieldNames are those of a message, sorted.
+// FieldNames returns the sorted field names of a message.
 func (t *Type) FieldNames() []string {
 	names := make([]string, 0, len(t.fields))
 	for _, f := range t.fields {
@@ -310,18 +307,8 @@ func (t *Type) FieldNames() []string {
 	return slices.Compact(names)
 }
 
-// Items is the type of a list's items or a map's values, or nil.
+// Items returns the type of a list's items or a map's values, or nil.
 func (t *Type) Items() *Type { return t.items }
 
-// Limit is how many items, entries or bytes a value can have; [Unlimited] if the schema
-// does not say.
+// Limit returns the maximum number of items, entries or bytes of a value, or [Unlimited].
 func (t *Type) Limit() int64 { return t.limit }
-
-// Sized tells whether values have a size: lists, maps, strings and bytes.
-func (t *Type) Sized() bool {
-	switch t.shape {
-	case list, mapping, text, bytes, dynamic:
-		return true
-	}
-	return false
-}

@@ -73,7 +73,7 @@ func conditional(n *schemas.Node, name string, added *schemas.Node) *schemas.Nod
 	return n
 }
 
-// expressions ask each field in each way that its type allows.
+// expressions use each field in each way that its type allows.
 var expressions = []string{
 	"has(self.i)", "has(self.inner.deep.er)", "has(self.items)", "self.i", "self.i + self.j", "self.i == self.j", "self.i < self.j", "self.n + 0.5", "self.n == self.n",
 	"self.s + 'x'", "self.s.size()", "self.b && true", "self.at", "self.at.getFullYear()", "self.raw", "self.raw.size()",
@@ -92,7 +92,7 @@ var expressions = []string{
 	"self.?inner.?deep.?er.orValue(7)", "self.map.?z.orValue(7)", "dyn(self.n) == 1", "self.list.isSorted()", "self.items.map(x, x.port).max()",
 }
 
-// value is a random value of a node, as JSON decodes it; leaving out what may be left out.
+// value returns a random decoded JSON value for a node. It leaves out some optional fields.
 func value(rng *rand.Rand, n *schemas.Node) any {
 	switch {
 	case n.Format == schemas.FormatDateTime:
@@ -149,8 +149,8 @@ func value(rng *rand.Rand, n *schemas.Node) any {
 	return m
 }
 
-// What expressions see is what they see in Kubernetes' API server, for which its own
-// adapter of unstructured objects speaks.
+// Expressions see the same values as in Kubernetes' API server, whose adapter of unstructured objects is
+// the reference.
 func TestValuesAreKubernetes(t *testing.T) {
 	of := celtype.Of("test.Thing", thing)
 	env := environment.MustBaseEnvSet(version.MajorMinor(1, 37)).NewExpressionsEnv()

@@ -9,15 +9,15 @@ import (
 	"github.com/google/cel-go/common/types/traits"
 )
 
-// unorderedList is a list that Kubernetes merges as a set, or as a map by some fields of its
-// items. It equals another that has the same items in any order, and adds those of another
-// that it does not have; of a map, it takes the other's where both have the key (KEP-2876).
+// An unorderedList is a list of type set or map. It equals another list with the same items in any
+// order. Adding another list adds the items that are missing. In a list of type map, an item of the
+// other list replaces the item with the same key (KEP-2876).
 type unorderedList struct {
 	traits.Lister
-	keys []string // nil of a set
+	keys []string // nil for a set
 }
 
-// key tells an item from others.
+// key returns a string that identifies the item.
 func (l *unorderedList) key(item ref.Val) string {
 	if l.keys == nil {
 		return fmt.Sprintf("%T %v", item, item.Value())

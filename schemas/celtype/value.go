@@ -15,8 +15,8 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/strfmt"
 )
 
-// Value is a value of decoded JSON as CEL sees it. What is not of the type, as an object
-// from before its schema may be, is seen as it is.
+// Value returns decoded JSON as a CEL value of the type. A value of another type, such as one stored
+// before a change of the schema, keeps its own type.
 func (t *Type) Value(v any) ref.Val {
 	switch v := v.(type) {
 	case nil:
@@ -78,7 +78,7 @@ func (t *Type) text(v string) ref.Val {
 	return types.String(v)
 }
 
-// itemAdapter gives the items of lists and maps their type.
+// An itemAdapter converts the items of lists and the values of maps to their type.
 type itemAdapter struct{ t *Type }
 
 func (a itemAdapter) NativeToValue(v any) ref.Val {
@@ -88,9 +88,8 @@ func (a itemAdapter) NativeToValue(v any) ref.Val {
 	return a.t.Value(v)
 }
 
-// sortedMap is a map that is iterated over in the order of its keys. CEL's own are in
-// Go's, which is another one each time: what an expression makes of an object must be the
-// same on every replica.
+// A sortedMap is a CEL map that iterates in the order of its keys. CEL's own maps iterate in random
+// order, but an expression must give the same result on every replica.
 type sortedMap struct {
 	traits.Mapper
 	keys func() []string
@@ -104,7 +103,7 @@ func (m *sortedMap) Iterator() traits.Iterator {
 	return types.NewStringList(types.DefaultTypeAdapter, m.keys()).Iterator()
 }
 
-// ConvertToType keeps the order where the map stays one.
+// ConvertToType implements ref.Val. A conversion to a map keeps the order.
 func (m *sortedMap) ConvertToType(to ref.Type) ref.Val {
 	if to == types.MapType {
 		return m
@@ -112,13 +111,14 @@ func (m *sortedMap) ConvertToType(to ref.Type) ref.Val {
 	return m.Mapper.ConvertToType(to)
 }
 
-// Object is an object as CEL sees it: content without what is the server's, which comes
-// from its own place. t is a [Resource] or a [Self]. The value is for one goroutine.
+// Object returns an object as a CEL value. content is the object without apiVersion, kind and metadata,
+// which are given separately. t is a [Resource] or a [Self]. The value must be used by one goroutine
+// only.
 func (t *Type) Object(apiVersion, kind string, meta *metav1.ObjectMeta, content map[string]any) ref.Val {
 	return &objectValue{messageValue: messageValue{t: t, fields: content}, apiVersion: apiVersion, kind: kind, meta: meta}
 }
 
-// messageValue is a struct with known fields. Other fields than those cannot be seen.
+// A messageValue is a struct with known fields. Other fields are hidden.
 type messageValue struct {
 	t      *Type
 	fields map[string]any
@@ -163,7 +163,7 @@ func (m *messageValue) Contains(key ref.Val) ref.Val {
 
 func (m *messageValue) whole() traits.Mapper { return whole(m.t, m.find) }
 
-// whole is a message as a map, for what looks at all of it.
+// whole returns a message as a map, for operations on all of its fields.
 func whole(t *Type, in func(string) (ref.Val, bool)) traits.Mapper {
 	all := map[string]any{}
 	for name := range t.byName {
@@ -196,7 +196,7 @@ func (m *messageValue) ConvertToNative(to reflect.Type) (any, error) {
 	return nil, fmt.Errorf("type conversion error from 'object' to '%v'", to)
 }
 
-// equal compares what is a map with another message or map.
+// equal compares a map with another message or map.
 func equal(m traits.Mapper, other ref.Val) ref.Val {
 	switch o := other.(type) {
 	case *messageValue:
@@ -207,13 +207,13 @@ func equal(m traits.Mapper, other ref.Val) ref.Val {
 	return m.Equal(other)
 }
 
-// objectValue is the top of an object.
+// An objectValue is the root of an object.
 type objectValue struct {
 	messageValue
 	apiVersion, kind string
 	meta             *metav1.ObjectMeta
-	metadata         ref.Val // once it was asked for
-	// The field that was asked for last: most expressions begin with the same one.
+	metadata         ref.Val // computed on first use
+	// last is the field that was read last: most expressions read the same field first.
 	last      string
 	lastValue ref.Val
 }
@@ -251,7 +251,7 @@ func (o *objectValue) Iterator() traits.Iterator   { return o.whole().Iterator()
 func (o *objectValue) Size() ref.Val               { return o.whole().Size() }
 func (o *objectValue) Equal(other ref.Val) ref.Val { return equal(o.whole(), other) }
 
-// metadataFields are the parts of metadata that are there.
+// metadataFields returns the fields of metadata that are set.
 func metadataFields(m *metav1.ObjectMeta) map[string]any {
 	fields := make(map[string]any, 12)
 	set := func(name, value string) {

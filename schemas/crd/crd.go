@@ -1,12 +1,11 @@
-// Package crd turns CustomResourceDefinitions of Kubernetes into kinds. What one means is
-// what k8s.io/apiextensions-apiserver makes of it, whose own validation comes first: what
-// that refuses, [Translate] refuses.
+// Package crd translates CustomResourceDefinitions of Kubernetes into kinds. The validation of
+// k8s.io/apiextensions-apiserver runs first, so [Translate] rejects every definition that it rejects.
 //
-// # Where it differs
+// # Differences
 //
-// Numbers are compared as what they are. Upstream cuts the fraction off a bound before it
-// compares an integer with it, takes 1.0000000001 for an integer and 1.7 for an element of
-// the enumeration [1], and integers for the letters of their code points.
+// Numbers are compared exactly. Upstream truncates the fraction of a bound before it compares the bound
+// with an integer, accepts 1.0000000001 as an integer and 1.7 as an element of the enumeration [1], and
+// converts integers to the characters with these code points.
 package crd
 
 import (
@@ -32,12 +31,11 @@ import (
 	"stele.dev/stele/schemas/program"
 )
 
-// MaxBytes is how large a definition may be: as large as a request may be.
+// MaxBytes is the maximum size of a definition, which is also the maximum size of a request.
 const MaxBytes = 3 << 20
 
-// Locate says where a part of a definition stands, given the names of the fields and the
-// indexes that lead to it. It is asked for parts that are not there as well, for which the
-// place of what is around them will do.
+// A Locate returns the position of a part of a definition. path consists of field names and indexes. For
+// a missing part it may return the position of an enclosing part.
 type Locate func(path []string) schemas.Position
 
 var scheme = func() *runtime.Scheme {
@@ -46,9 +44,9 @@ var scheme = func() *runtime.Scheme {
 	return s
 }()
 
-// Translate makes a kind of a definition, given as JSON. The kind is of use only if there
-// are no errors. What changes what is accepted and cannot be carried is an error, all else
-// that cannot be carried a warning.
+// Translate translates a definition, given as JSON, into a kind. If there are errors, the kind is
+// incomplete. A rule that changes which objects are valid and that cannot be translated is an error.
+// Other parts that cannot be translated are warnings.
 func Translate(data []byte, locate Locate) (kind schemas.Kind, errs, warnings schemas.Diagnostics) {
 	t := &translator{locate: locate}
 	kind = t.definition(data)
@@ -58,7 +56,7 @@ func Translate(data []byte, locate Locate) (kind schemas.Kind, errs, warnings sc
 type translator struct {
 	locate         Locate
 	errs, warnings schemas.Diagnostics
-	rules          []schemas.Rule // of the version at hand
+	rules          []schemas.Rule // of the current version
 }
 
 func (t *translator) refuse(at path, message, hint string) {
@@ -95,7 +93,7 @@ func (t *translator) definition(data []byte) (k schemas.Kind) {
 	for _, err := range strict {
 		t.unknown(err)
 	}
-	// As Kubernetes does for one that is created.
+	// Kubernetes also clears the status on create.
 	crd.Status = apiextensionsv1.CustomResourceDefinitionStatus{}
 	scheme.Default(&crd)
 	var internal apiextensions.CustomResourceDefinition
@@ -105,7 +103,7 @@ func (t *translator) definition(data []byte) (k schemas.Kind) {
 	}
 	for _, e := range validation.ValidateCustomResourceDefinition(context.Background(), &internal) {
 		if strings.HasPrefix(e.Field, "status.") {
-			continue // it follows from something in the spec
+			continue // a consequence of an error in the spec
 		}
 		t.refuse(t.written(e.Field, &internal.Spec), message(e), "")
 	}
@@ -125,7 +123,7 @@ func (t *translator) definition(data []byte) (k schemas.Kind) {
 	return k
 }
 
-// unknown reports an error of strict decoding.
+// unknown records an error of strict decoding.
 func (t *translator) unknown(err error) {
 	at := path{}
 	if _, quoted, ok := strings.Cut(err.Error(), `"`); ok {
@@ -134,8 +132,8 @@ func (t *translator) unknown(err error) {
 	t.refuse(at, strings.SplitN(err.Error(), ` "`, 2)[0], "")
 }
 
-// written is the path in the definition of what upstream's validation names, for which
-// what is the same in all versions stands beside them.
+// written returns the path in the definition for a field name in an error of upstream's validation.
+// Upstream moves parts that are the same in all versions out of the versions.
 func (t *translator) written(name string, spec *apiextensions.CustomResourceDefinitionSpec) path {
 	at := parsePath(name)
 	if len(at) < 2 || at[0] != "spec" {
@@ -155,8 +153,8 @@ func (t *translator) written(name string, spec *apiextensions.CustomResourceDefi
 
 const maxMessage = 512
 
-// message is what upstream says of a part of a definition: without the part, if that is no
-// scalar, and without what CEL draws of an expression.
+// message returns upstream's message for a part of a definition. It leaves out values that are not
+// scalars and CEL's drawing of the expression.
 func message(e *field.Error) string {
 	text := e.ErrorBody()
 	switch e.BadValue.(type) {
@@ -188,7 +186,7 @@ func (t *translator) kind(crd *apiextensionsv1.CustomResourceDefinition) schemas
 		before := t.errs
 		version := t.version(&k, v, crd.Spec.Versions, at)
 		if !v.Served && !v.Storage && len(t.errs) > len(before) {
-			// Nobody meets it but in what is stored in it still.
+			// An invalid version that is not served matters only for objects that are still stored in it.
 			first := t.errs[len(before)]
 			t.errs = before
 			t.warn(at, fmt.Sprintf("the version %s is not served and is left out: %s: %s", v.Name, first.Path, first.Message))
@@ -199,8 +197,8 @@ func (t *translator) kind(crd *apiextensionsv1.CustomResourceDefinition) schemas
 	return k
 }
 
-// conversion refuses a webhook that would have something to convert, and warns of one that
-// would not: if one version is in use, or those that are have the same form.
+// conversion rejects a conversion webhook that is needed, and warns of one that is not: if only one
+// version is in use, or all versions in use have the same form.
 func (t *translator) conversion(crd *apiextensionsv1.CustomResourceDefinition, k *schemas.Kind) {
 	if crd.Spec.Conversion == nil || crd.Spec.Conversion.Strategy == apiextensionsv1.NoneConverter {
 		return
@@ -274,7 +272,7 @@ func (t *translator) version(k *schemas.Kind, v *apiextensionsv1.CustomResourceD
 	return out
 }
 
-// deprecated is the warning of a version that brings none: it names the newest version to use
+// deprecated returns the default deprecation warning of a version. It names the newest version to use
 // instead.
 func deprecated(k *schemas.Kind, name string, versions []apiextensionsv1.CustomResourceDefinitionVersion) string {
 	newest := name
@@ -290,14 +288,14 @@ func deprecated(k *schemas.Kind, name string, versions []apiextensionsv1.CustomR
 	return text
 }
 
-// definition is what is kept of one.
+// A definition is the stored part of a CustomResourceDefinition.
 type definition struct {
 	labels      map[string]string
 	annotations map[string]string
 	spec        apiextensionsv1.CustomResourceDefinitionSpec
 }
 
-// MarshalJSON leaves out what the server says of a definition.
+// MarshalJSON leaves out the status and the fields that the server sets.
 func (d *definition) MarshalJSON() ([]byte, error) {
 	var metadata struct {
 		Labels      map[string]string `json:"labels,omitempty"`
@@ -311,14 +309,14 @@ func (d *definition) MarshalJSON() ([]byte, error) {
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), err
 }
 
-// path leads to a part of a definition: names of fields, keys of maps, indexes of lists.
+// A path leads to a part of a definition: field names, map keys and list indexes.
 type path []string
 
 func (p path) with(more ...string) path { return append(p[:len(p):len(p)], more...) }
 
 var word = regexp.MustCompile(`^[A-Za-z_$][-A-Za-z0-9_]*$`)
 
-// String is the path as upstream writes it.
+// String returns the path in upstream's notation.
 func (p path) String() string {
 	var b strings.Builder
 	for i, name := range p {
@@ -335,7 +333,7 @@ func (p path) String() string {
 	return b.String()
 }
 
-// parsePath reads what field.Path writes.
+// parsePath parses a path in the notation of field.Path.
 func parsePath(text string) (p path) {
 	for text != "" {
 		switch text[0] {

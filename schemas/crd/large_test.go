@@ -19,8 +19,8 @@ import (
 	"stele.dev/stele/schemas/program"
 )
 
-// ofType is the schema that controllers' generators make of a Go type, with descriptions and
-// the keys of lists.
+// ofType returns the schema that generators of controllers make of a Go type, with descriptions and list
+// keys.
 func ofType(t reflect.Type) map[string]any {
 	switch t {
 	case reflect.TypeFor[metav1.Time](), reflect.TypeFor[metav1.MicroTime]():
@@ -100,8 +100,7 @@ func ofStruct(t reflect.Type) map[string]any {
 	return s
 }
 
-// large is a schema with the templates that the definitions of workflow engines have, and
-// several of them.
+// large returns a schema with several pod templates, as in the definitions of workflow engines.
 func large() map[string]any {
 	type spec struct {
 		Template  corev1.PodTemplateSpec        `json:"template,omitempty"`
@@ -114,7 +113,7 @@ func large() map[string]any {
 	return map[string]any{"type": "object", "properties": map[string]any{"spec": ofType(reflect.TypeFor[spec]())}}
 }
 
-// A definition as large as workflow engines publish is served as Kubernetes serves it.
+// A definition as large as those of workflow engines is served as Kubernetes serves it.
 func TestLarge(t *testing.T) {
 	schema := large()
 	text := definition(t, schema)
@@ -150,7 +149,7 @@ func TestLarge(t *testing.T) {
 			unknown, _ := program.Prepare(ours)
 			slices.Sort(unknown)
 			a, b := places(o.validate(theirs)), places(program.Validate(ours))
-			if slices.Equal(a, []string{"<nil>"}) && len(b) == 1 { // upstream says in the text alone what it is about
+			if slices.Equal(a, []string{"<nil>"}) && len(b) == 1 { // upstream names the field only in the message
 				b = a
 			}
 			if !slices.Equal(a, b) || !slices.Equal(theirUnknown, unknown) || compact(t, theirs) != compact(t, ours) {
@@ -160,7 +159,7 @@ func TestLarge(t *testing.T) {
 	}
 }
 
-// What is hostile is refused, in little time, and for a reason.
+// Hostile definitions are rejected quickly and with a reason.
 func TestHostile(t *testing.T) {
 	object := func(properties map[string]any) map[string]any {
 		return map[string]any{"type": "object", "properties": map[string]any{"spec": map[string]any{"type": "object", "properties": properties}}}
@@ -201,7 +200,7 @@ func TestHostile(t *testing.T) {
 	}
 }
 
-// What is large, but no more than is allowed, takes time in proportion.
+// The time for a large definition is linear in its size.
 func TestLogicIsLinear(t *testing.T) {
 	var arms []any
 	for i := range 2000 {

@@ -9,11 +9,11 @@ import (
 	"stele.dev/stele/schemas"
 )
 
-// nameRule is what a schema says of the name of an object, as an expression of CEL over x, and
-// in words.
+// A nameRule is a rule for the name of an object: a CEL expression over x, and a message.
 type nameRule struct{ expression, message string }
 
-// nameRules are the rules that a schema of names comes to; not ok if it says more.
+// nameRules translates a schema of names into rules. ok is false if the schema has rules that cannot be
+// translated.
 func nameRules(s *apiextensions.JSONSchemaProps) (rules []nameRule, ok bool) {
 	add := func(expression, message string) { rules = append(rules, nameRule{expression, message}) }
 	rest := *s
@@ -52,7 +52,7 @@ func nameRules(s *apiextensions.JSONSchemaProps) (rules []nameRule, ok bool) {
 
 var nameFormats = map[string]string{"k8s-short-name": "dns1123Label", "k8s-long-name": "dns1123Subdomain", "uuid": "uuid"}
 
-// nameLogic are the rules of logical operators.
+// nameLogic translates the logical operators of a schema of names.
 func nameLogic(s *apiextensions.JSONSchemaProps) (rules []nameRule, ok bool) {
 	all := func(of []apiextensions.JSONSchemaProps) (each []string, holds bool) {
 		for i := range of {
@@ -92,7 +92,7 @@ func nameLogic(s *apiextensions.JSONSchemaProps) (rules []nameRule, ok bool) {
 	return rules, ok
 }
 
-// names translates what a schema says of the names of objects to rules.
+// names translates the schema of metadata.name into rules.
 func (t *translator) names(s apiextensions.JSONSchemaProps, p position) {
 	for _, name := range []string{"name", "generateName"} {
 		of, ok := s.Properties[name]

@@ -7,16 +7,15 @@ import (
 	"stele.dev/stele/schemas"
 )
 
-// OpenAPI returns the schema of a version as upstream publishes it: all that the definition
-// says, without what every object has. It returns nil if the kind was not written as a
-// definition.
+// OpenAPI returns the schema of a version as upstream publishes it, without the fields that every object
+// has. It returns nil if the kind has no CustomResourceDefinition.
 func OpenAPI(k *schemas.Kind, version string) *spec.Schema {
 	if len(k.Definition) == 0 {
 		return nil
 	}
 	written, err := schemaOf(k, version)
 	if err != nil {
-		return nil // what is in force has been compiled from a definition that has it
+		return nil // cannot happen: the version was compiled from the definition
 	}
 	var props apiextensions.JSONSchemaProps
 	if err := scheme.Converter().Convert(written, &props, nil); err != nil {

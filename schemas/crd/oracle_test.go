@@ -24,7 +24,7 @@ import (
 	"stele.dev/stele/schemas/program"
 )
 
-// oracle is what Kubernetes makes of objects.
+// An oracle treats objects with Kubernetes' own code.
 type oracle struct {
 	structural *structural.Structural
 	validator  validation.SchemaValidator
@@ -57,7 +57,7 @@ func newOracle(t testing.TB, schema map[string]any) *oracle {
 	return o
 }
 
-// prepare is what the API server does to an object that it decodes.
+// prepare decodes, prunes and defaults an object as the API server does.
 func (o *oracle) prepare(object map[string]any) []string {
 	unknown := pruning.PruneWithOptions(object, o.structural, true, structural.UnknownFieldPathOptions{TrackUnknownFieldPaths: true})
 	defaulting.PruneNonNullableNullsWithoutDefaults(object, o.structural)
@@ -70,7 +70,7 @@ func (o *oracle) validate(object map[string]any) field.ErrorList {
 	return append(errs, listtype.ValidateListSetsAndMaps(nil, o.structural, object)...)
 }
 
-// definition is one with a schema.
+// definition returns a definition with the schema.
 func definition(t testing.TB, schema map[string]any) []byte {
 	t.Helper()
 	text, err := json.Marshal(map[string]any{
@@ -90,7 +90,7 @@ func definition(t testing.TB, schema map[string]any) []byte {
 
 func nowhere([]string) schemas.Position { return schemas.Position{} }
 
-// random makes schemas, and objects that they nearly admit.
+// A random generates schemas, and objects that nearly satisfy them.
 type random struct {
 	*rand.Rand
 	logic bool // the schema has logical operators
@@ -100,7 +100,7 @@ func (r *random) chance(percent int) bool { return r.IntN(100) < percent }
 
 func pick[T any](r *random, of ...T) T { return of[r.IntN(len(of))] }
 
-// object is a schema of objects.
+// object returns a schema of objects.
 func (r *random) object(depth int) map[string]any {
 	properties := map[string]any{}
 	var required []any
@@ -148,7 +148,7 @@ func keysOf(m map[string]any) func(func(string) bool) {
 	}
 }
 
-// operators adds some to a schema.
+// operators adds logical operators to a schema.
 func (r *random) operators(s map[string]any, operand func() map[string]any) {
 	r.logic = true
 	for _, name := range []string{"allOf", "anyOf", "oneOf"} {
@@ -218,7 +218,7 @@ func (r *random) schema(depth int) map[string]any {
 		s["nullable"] = true
 	}
 	if r.chance(25) {
-		// Nulls in defaults are pruned by Kubernetes when it reads the object back.
+		// Kubernetes prunes nulls in defaults when it reads the object back.
 		if v := r.value(s, 0); !strings.Contains(fmt.Sprint(v), "<nil>") {
 			s["default"] = v
 		}
@@ -299,7 +299,7 @@ func (r *random) list(depth int) map[string]any {
 	return s
 }
 
-// anyValue is one of a kind that may not be wanted.
+// anyValue returns a value of any kind.
 func (r *random) anyValue(depth int) any {
 	switch r.IntN(9) {
 	case 0:
@@ -325,11 +325,11 @@ func (r *random) anyValue(depth int) any {
 	}
 }
 
-// value is one that a schema probably admits; wrong is how often it is any other.
+// value returns a value that the schema probably admits. wrong is how often it is any other value.
 func (r *random) value(s map[string]any, wrong int) any {
 	if r.chance(wrong) {
-		// For upstream, letters are the numbers of their code points, and fractions what is
-		// before the point.
+		// Upstream compares characters with their code points, and fractions with their integer
+		// part.
 		if v := r.anyValue(2); s["enum"] == nil || reflect.TypeOf(v) == reflect.TypeFor[string]() {
 			return v
 		}
@@ -396,7 +396,7 @@ func (r *random) value(s map[string]any, wrong int) any {
 
 var index = regexp.MustCompile(`\[([^\]]*[^\]0-9][^\]]*)\]`)
 
-// places are the fields that errors are about, as either writes them.
+// places returns the fields that errors name, in a common notation.
 func places(errs field.ErrorList) (list []string) {
 	for _, e := range errs {
 		list = append(list, strings.TrimPrefix(index.ReplaceAllString(e.Field, ".$1"), "."))
@@ -414,7 +414,7 @@ func compact(t testing.TB, v any) string {
 	return string(text)
 }
 
-// decoded is a value as it comes from the wire.
+// decoded returns a value as decoded from a request.
 func decoded(t testing.TB, v any) map[string]any {
 	t.Helper()
 	var object map[string]any
@@ -424,8 +424,8 @@ func decoded(t testing.TB, v any) map[string]any {
 	return object
 }
 
-// agree compares what becomes of random objects of a random schema. It tells how many were
-// compared, and how many of them are valid.
+// agree compares the results for random objects of a random schema. It returns how many were compared,
+// and how many of them are valid.
 func agree(t *testing.T, seed uint64) (compared, valid int) {
 	r := &random{Rand: rand.New(rand.NewPCG(seed, 7))}
 	schema := map[string]any{"type": "object", "properties": map[string]any{"spec": r.object(3), "status": r.schema(2)}}
@@ -437,7 +437,7 @@ func agree(t *testing.T, seed uint64) (compared, valid int) {
 				t.Fatalf("seed %d: refused by the program: %v\n%s", seed, errs, text)
 			}
 		}
-		return 0, 0 // upstream refuses it, or it is never valid
+		return 0, 0 // upstream rejects it, or no object is valid
 	}
 	o := newOracle(t, decoded(t, schema))
 	program, err := program.New(kind.Versions[0].Schema)
@@ -460,7 +460,7 @@ func agree(t *testing.T, seed uint64) (compared, valid int) {
 		if slices.ContainsFunc(ourErrs, func(e *field.Error) bool {
 			return strings.HasPrefix(e.Detail, "must be a string") && strings.HasSuffix(e.Detail, "not a list")
 		}) {
-			continue // for upstream a list is a string, if that has a format
+			continue // upstream takes a list with a format for a string
 		}
 		compared++
 		if len(theirErrs) == 0 != (len(ourErrs) == 0) {
@@ -468,8 +468,8 @@ func agree(t *testing.T, seed uint64) (compared, valid int) {
 		}
 		if len(theirErrs) > 0 {
 			a, b := places(theirErrs), places(ourErrs)
-			// Upstream prunes what is in values of the wrong type, and may say in the text alone what
-			// it is about.
+			// Upstream prunes values of the wrong type, and may name the field only in the
+			// message.
 			vague := r.logic || slices.Contains(a, "<nil>") || compact(t, theirs) != compact(t, ours)
 			if !vague && !slices.Equal(a, b) {
 				t.Fatalf("Kubernetes blames %q, the program %q\n%v\n%v\n%s", a, b, theirErrs, ourErrs, about())
@@ -491,7 +491,7 @@ func agree(t *testing.T, seed uint64) (compared, valid int) {
 	return compared, valid
 }
 
-// What becomes of an object is what Kubernetes' own code for custom resources makes of it.
+// Objects get the same results as with Kubernetes' own code for custom resources.
 func TestVerdictsAreKubernetes(t *testing.T) {
 	var compared, valid int
 	for seed := range uint64(600) {

@@ -20,17 +20,18 @@ import (
 
 const number = schemas.IntegerKind | schemas.NumberKind
 
-// position says where a schema is met.
+// A position is the place of a schema in a definition and in objects.
 type position struct {
-	at    path   // in the definition
-	rules string // in objects, as the path of a rule
-	top   bool   // it is about all of an object
+	at    path   // path in the definition
+	rules string // path in objects, as in [schemas.Rule]
+	top   bool   // the schema describes the whole object
 
-	// nested: it is in a logical operator, where it says what is valid and nothing else.
+	// nested says that the schema is in a logical operator, where it only validates.
 	nested bool
-	// preserves: unknown fields are kept in what is around it, which is a list.
+	// preserves says that the enclosing value, a list, preserves unknown fields.
 	preserves bool
-	// metadata: it is in that of an embedded object, which is pruned as metadata is.
+	// metadata says that the schema is in the metadata of an embedded object, which is pruned as
+	// metadata.
 	metadata bool
 }
 
@@ -55,7 +56,7 @@ func (t *translator) root(s *apiextensions.JSONSchemaProps, at path) *schemas.No
 	return t.node(s, p)
 }
 
-// nothingElse refuses a schema that constrains more than what is taken away from it.
+// nothingElse rejects a schema with rules other than those that without removes.
 func (t *translator) nothingElse(s apiextensions.JSONSchemaProps, p position, without func(*apiextensions.JSONSchemaProps)) {
 	without(&s)
 	s.Description, s.Title, s.Example, s.ExternalDocs = "", "", nil, nil
@@ -68,7 +69,7 @@ func saysNothing(s *apiextensions.JSONSchemaProps) bool {
 	return reflect.DeepEqual(*s, apiextensions.JSONSchemaProps{})
 }
 
-// anything admits all, and keeps all.
+// anything returns a node that admits all values and keeps all fields.
 func anything() *schemas.Node { return &schemas.Node{Kinds: schemas.AnyKind, Plain: true} }
 
 // node translates a schema.
@@ -140,7 +141,7 @@ func (t *translator) kinds(s *apiextensions.JSONSchemaProps, p position) (k sche
 	return k
 }
 
-// format carries what upstream knows: what it does not, it ignores.
+// format translates a format. Formats that upstream does not know are ignored.
 func (t *translator) format(n *schemas.Node, s *apiextensions.JSONSchemaProps, p position) {
 	if s.Format == "" {
 		return
@@ -154,15 +155,15 @@ func (t *translator) format(n *schemas.Node, s *apiextensions.JSONSchemaProps, p
 		return
 	}
 	n.Format = s.Format
-	if n.Kinds == schemas.AnyKind { // upstream: what has a format is a string, if it is not a list
+	if n.Kinds == schemas.AnyKind { // upstream: a value with a format is a string, unless it is a list
 		n.Kinds = schemas.StringKind | schemas.ListKind | schemas.NullKind
 	}
 }
 
-// beyondFloat32 is the least number that does not round to a float of 32 bits.
+// beyondFloat32 is the smallest number that does not round to a 32-bit float.
 const beyondFloat32 = "340282356779733661637539395458142568448"
 
-// scalars translates what is said of booleans, numbers and strings.
+// scalars translates the rules for booleans, numbers and strings.
 func (t *translator) scalars(n *schemas.Node, s *apiextensions.JSONSchemaProps, p position) {
 	if kinds := n.Kinds & number; kinds != 0 {
 		x := schemas.Scalar{Kinds: kinds, Enum: t.enum(s, kinds)}
@@ -203,7 +204,7 @@ func (t *translator) scalars(n *schemas.Node, s *apiextensions.JSONSchemaProps, 
 	})
 }
 
-// within tightens bounds.
+// within tightens the bounds of x.
 func within(x *schemas.Scalar, low, high schemas.Bound) {
 	value := func(b *schemas.Bound) float64 {
 		f, _ := strconv.ParseFloat(b.Value, 64)
@@ -217,11 +218,11 @@ func within(x *schemas.Scalar, low, high schemas.Bound) {
 	}
 }
 
-// beyondExact is the least number from which on not all integers are floats.
+// beyondExact is the number from which on floats cannot hold all integers.
 const beyondExact = 1 << 53
 
-// bound is a bound of a float, which stands for the shortest number that reads as it, but
-// for itself where integers next to it are other floats.
+// bound translates a bound that upstream holds as a float. The float stands for the shortest decimal
+// number that parses to it. Above beyondExact it stands for its exact value.
 func (t *translator) bound(x float64, exclusive bool, at path) *schemas.Bound {
 	text := strconv.FormatFloat(x, 'f', -1, 64)
 	if math.Abs(x) >= beyondExact {
@@ -258,7 +259,7 @@ func kindOf(x any) schemas.Kinds {
 	return schemas.NullKind
 }
 
-// enum are the elements of an enumeration that are of some kinds.
+// enum returns the elements of an enumeration that have one of the kinds.
 func (t *translator) enum(s *apiextensions.JSONSchemaProps, kinds schemas.Kinds) (list []json.RawMessage) {
 	for _, x := range s.Enum {
 		if kindOf(x)&kinds == 0 {
@@ -271,8 +272,8 @@ func (t *translator) enum(s *apiextensions.JSONSchemaProps, kinds schemas.Kinds)
 	return list
 }
 
-// enumKinds leaves of the kinds those that an enumeration has elements of. For upstream no
-// element is null.
+// enumKinds limits the kinds of the node to those of the enumeration's elements. As in upstream, null
+// elements do not count.
 func (t *translator) enumKinds(n *schemas.Node, s *apiextensions.JSONSchemaProps, p position) {
 	var of schemas.Kinds
 	for _, x := range s.Enum {
@@ -291,7 +292,7 @@ func (t *translator) enumKinds(n *schemas.Node, s *apiextensions.JSONSchemaProps
 		of |= number
 	}
 	if n.Kinds &= of; n.Kinds == 0 && p.nested {
-		// An alternative that nothing fits.
+		// An alternative that no value matches.
 		n.Kinds = schemas.StringKind
 		n.Scalars = append(n.Scalars, schemas.Scalar{Kinds: schemas.StringKind, MinRunes: &schemas.Limit{Count: 1}, MaxRunes: &schemas.Limit{}})
 	} else if n.Kinds == 0 {
@@ -364,7 +365,7 @@ func (t *translator) fields(n *schemas.Node, s *apiextensions.JSONSchemaProps, p
 	t.required(n, required, p)
 }
 
-// embedded adds what every object has and its schema need not say.
+// embedded adds the fields that every Kubernetes object has.
 func (t *translator) embedded(o *schemas.Struct) {
 	for i, kinds := range []schemas.Kinds{schemas.StringKind, schemas.StringKind, schemas.StructKind} {
 		name := serverOwned[i]
@@ -374,8 +375,8 @@ func (t *translator) embedded(o *schemas.Struct) {
 	}
 }
 
-// additional translates the schema of keys that are not properties. Without a schema, they
-// keep their values, but not what structs in those have.
+// additional translates additionalProperties. Without a schema, undeclared fields keep their values, but
+// structs in them lose their fields.
 func (t *translator) additional(n *schemas.Node, a *apiextensions.JSONSchemaPropsOrBool, p position) {
 	o := n.Struct
 	key := &schemas.Node{Kinds: schemas.StringKind}
@@ -392,7 +393,7 @@ func (t *translator) additional(n *schemas.Node, a *apiextensions.JSONSchemaProp
 		o.Open = false
 	case p.nested:
 		t.refuse(in.at, "it would refuse apiVersion, kind and metadata as well", "leave it out")
-	default: // unknown fields are kept, to be refused
+	default: // unknown fields are kept, and Validate rejects them
 		o.Open, o.MaxFields = true, &schemas.Limit{Source: t.locate(in.at)}
 		if len(o.Fields) > 0 {
 			t.refuse(in.at, "additionalProperties must not be false", "leave it out: unknown fields are pruned")
@@ -400,7 +401,7 @@ func (t *translator) additional(n *schemas.Node, a *apiextensions.JSONSchemaProp
 	}
 }
 
-// required demands fields that are not among the properties.
+// required adds required fields that are not among the properties.
 func (t *translator) required(n *schemas.Node, names map[string]bool, p position) {
 	var fields []schemas.Field
 	for _, name := range slices.Sorted(maps.Keys(names)) {
@@ -419,7 +420,7 @@ func (t *translator) required(n *schemas.Node, names map[string]bool, p position
 	}
 }
 
-// demand adds what must hold as well.
+// demand adds nodes that the value must satisfy too.
 func demand(n *schemas.Node, also ...*schemas.Node) {
 	if n.Logic == nil {
 		n.Logic = &schemas.Logic{}
@@ -456,8 +457,8 @@ func (t *translator) logic(n *schemas.Node, s *apiextensions.JSONSchemaProps, p 
 	}
 }
 
-// onlyTypes tells whether the alternatives of a schema are the integers and strings that it
-// says by x-kubernetes-int-or-string as well.
+// onlyTypes reports whether the schema's alternatives only repeat the integer and string types of
+// x-kubernetes-int-or-string.
 func onlyTypes(s *apiextensions.JSONSchemaProps) bool {
 	if !s.XIntOrString || len(s.AnyOf) != 2 {
 		return false
@@ -472,12 +473,12 @@ func onlyTypes(s *apiextensions.JSONSchemaProps) bool {
 	return types["integer"] && types["string"]
 }
 
-// joined is the path of a rule in a field of what another path leads to.
+// joined returns the path of a field below another path, as in [schemas.Rule].
 func joined(rules, name string) string {
 	if strings.ContainsAny(name, `.[]*"\`) || name == "" {
 		text, err := json.Marshal(name)
 		if err != nil {
-			panic(err) // it is a string
+			panic(err) // a string always encodes
 		}
 		return rules + "[" + string(text) + "]"
 	}

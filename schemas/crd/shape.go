@@ -9,11 +9,11 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 )
 
-// maxDepth is how deep schemas may nest, with what may stand around them in a form.
+// maxDepth is the maximum nesting depth of schemas. It leaves room for the nodes that surround a schema
+// in a form.
 const maxDepth = 60
 
-// known are the fields of schemas and of rules, which upstream's types decode leniently
-// where they are in each other.
+// known are the fields of schemas and rules. Upstream's types ignore unknown fields in nested ones.
 var (
 	knownOfSchema = fieldsOf(reflect.TypeFor[apiextensionsv1.JSONSchemaProps]())
 	knownOfRule   = fieldsOf(reflect.TypeFor[apiextensionsv1.ValidationRule]())
@@ -28,8 +28,8 @@ func fieldsOf(t reflect.Type) map[string]bool {
 	return names
 }
 
-// shape refuses what must not reach upstream's code: schemas too deep for code that
-// recurses; and fields that it would overlook.
+// shape rejects definitions that upstream's code must not get: schemas that are too deep for recursive
+// code, and unknown fields that it would ignore.
 func (t *translator) shape(raw map[string]any) {
 	spec, _ := raw["spec"].(map[string]any)
 	versions, _ := spec["versions"].([]any)
@@ -40,8 +40,7 @@ func (t *translator) shape(raw map[string]any) {
 	}
 }
 
-// schemaShape looks at a schema. What is of another type than it should be is for the
-// decoder to refuse.
+// schemaShape checks a schema. The decoder rejects values of the wrong type.
 func (t *translator) schemaShape(x any, at path, depth int) {
 	schema, ok := x.(map[string]any)
 	if !ok || len(t.errs) > 0 && depth > maxDepth {

@@ -17,16 +17,16 @@ import (
 	"stele.dev/stele/schemas"
 )
 
-// Wording is what upstream says of objects of a version that was written as a definition. It
-// decides nothing; that is a [stele.dev/stele/schemas/program.Program]'s. It is safe for concurrent use.
+// A Wording returns upstream's error messages for objects of a version of a custom resource. It does not
+// decide validity; a [stele.dev/stele/schemas/program.Program] does. It is safe for concurrent use.
 type Wording struct {
 	structural *structural.Structural
 	schema     validation.SchemaValidator
 	status     validation.SchemaValidator
 }
 
-// NewWording makes the wording of a version of a kind, nil if that was not written as a
-// definition.
+// NewWording returns the wording of a version of a kind, or nil if the kind has no
+// CustomResourceDefinition.
 func NewWording(k *schemas.Kind, version string) (*Wording, error) {
 	if len(k.Definition) == 0 {
 		return nil, nil
@@ -38,7 +38,7 @@ func NewWording(k *schemas.Kind, version string) (*Wording, error) {
 	return newWording(schema)
 }
 
-// schemaOf is the schema of a version as the definition of its kind has it.
+// schemaOf returns the schema of a version from the definition of its kind.
 func schemaOf(k *schemas.Kind, version string) (*apiextensionsv1.JSONSchemaProps, error) {
 	var written struct {
 		Spec apiextensionsv1.CustomResourceDefinitionSpec
@@ -75,9 +75,8 @@ func newWording(schema *apiextensionsv1.JSONSchemaProps) (*Wording, error) {
 	return w, nil
 }
 
-// Errors are what upstream would say of an object, which old is to become if that is not
-// nil; of the status alone if only that is written. Objects have apiVersion, kind and
-// metadata. Rules in CEL are not looked at.
+// Errors returns upstream's errors for an object that has apiVersion, kind and metadata. old is the
+// object before an update, or nil. With status, only the status is written. CEL rules are not evaluated.
 func (w *Wording) Errors(ctx context.Context, object, old map[string]any, status bool) (errs field.ErrorList) {
 	if old == nil {
 		errs = validation.ValidateCustomResource(nil, object, w.schema)

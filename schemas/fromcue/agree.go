@@ -10,9 +10,9 @@ import (
 	"stele.dev/stele/schemas/fromcue/verify"
 )
 
-// agree compares the whole of a schema with what CUE makes of it. If they disagree because a
-// part that CUE is to evaluate means something else by itself, the part around it is left to
-// CUE; else that is refused.
+// agree compares the compiled schema with CUE on sample values. If they disagree at a fallback, because
+// its expression means something else by itself, agree leaves the enclosing part to CUE. Otherwise it
+// rejects the schema.
 func (c *Compiler) agree(v cue.Value, n *schemas.Node, at *place) {
 	tries, unknown := 8, 0
 	if evaluated(n) {
@@ -47,7 +47,7 @@ func (c *Compiler) agree(v cue.Value, n *schemas.Node, at *place) {
 	}
 }
 
-// parentPath returns the path of what a path leads into a part of.
+// parentPath returns the path without its last element.
 func parentPath(path string) string {
 	if p, ok := strings.CutSuffix(path, "[]"); ok {
 		return p

@@ -10,8 +10,8 @@ import (
 	"stele.dev/stele/schemas/jsonvalue"
 )
 
-// agreements are schemas of which more than one part decides what a field is, and objects, one
-// on a line, of which a program must make what CUE makes.
+// agreements are schemas in which several parts constrain one field, and objects, one per line. A
+// program and CUE must treat the objects alike.
 var agreements = []struct{ name, schema, objects string }{
 	{
 		name: "a default beside a bound that is a field",

@@ -11,14 +11,14 @@ import (
 	"stele.dev/stele/schemas"
 )
 
-// Formats that strings may be given by @k8s(format=...): those of CustomResourceDefinitions,
-// and quantity.
+// formatNames are the values of @k8s(format=...): the formats of CustomResourceDefinitions, and
+// quantity.
 var formatNames = sets.New("bsonobjectid", "byte", "cidr", "creditcard", "date", "date-time", "duration", "email", "hexcolor", "hostname",
 	"ipv4", "ipv6", "isbn", "isbn10", "isbn13", "k8s-long-name", "k8s-short-name", "mac", "password", "quantity", "rgbcolor", "ssn", "uri",
 	"uuid", "uuid3", "uuid4", "uuid5")
 
-// attributes reads what the attributes of a field say of it beyond CUE: @k8s(...) and
-// @stele(...). They never admit what CUE does not.
+// attributes applies the attributes of a field, @k8s(...) and @stele(...), to its node. They only narrow
+// what CUE admits.
 func (c *Compiler) attributes(n *schemas.Node, v cue.Value, at *place) {
 	before := len(c.diags)
 	seen := map[string]bool{}
@@ -66,7 +66,7 @@ func (c *Compiler) attribute(n *schemas.Node, name, key, value string, at *place
 	case name == "stele" && key == "sensitive" && value == "":
 		n.Sensitive = true
 	case name == "stele" && key == "message" && value != "":
-		if n.Kinds&^schemas.ScalarKinds&^schemas.NullKind != 0 && n.Kinds != schemas.AnyKind { // CUE may have to say which it is: then the message is refused there
+		if n.Kinds&^schemas.ScalarKinds&^schemas.NullKind != 0 && n.Kinds != schemas.AnyKind { // CUE may have to choose the alternative, so the message belongs on a field inside it
 			refuse(" on a field that is not a scalar", "")
 		} else {
 			n.Message = value
@@ -124,7 +124,7 @@ func (c *Compiler) attribute(n *schemas.Node, name, key, value string, at *place
 	}
 }
 
-// preserved is a struct that is said to preserve unknown fields: it has to be open.
+// A preserved is a struct marked to preserve unknown fields. It must be open.
 type preserved struct {
 	n  *schemas.Node
 	at *place

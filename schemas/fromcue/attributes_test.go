@@ -54,7 +54,7 @@ func TestAttributesNarrow(t *testing.T) {
 	}
 }
 
-// An attribute holds wherever the definition that has it is referred to.
+// An attribute of a definition holds wherever the definition is referred to.
 func TestAttributesOfDefinitions(t *testing.T) {
 	n := mustCompile(t, `
 #ID: string @k8s(format=uuid)
@@ -139,7 +139,7 @@ func TestSecretsAreNotShown(t *testing.T) {
 	}
 }
 
-// Wherever a field stands and whatever else is said of it, its attributes count.
+// The attributes of a field hold in every construct.
 func TestAttributesOfFieldsThatDependOnOthersCount(t *testing.T) {
 	for name, spec := range map[string]string{
 		"a bound that is a field":  `min: int, x: int & >=min @k8s(immutable)`,

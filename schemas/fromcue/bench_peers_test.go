@@ -15,7 +15,7 @@ import (
 	"stele.dev/stele/schemas/program"
 )
 
-// BenchmarkPeers does with other means what Prepare and Validate do with benchObject.
+// BenchmarkPeers measures other libraries on the work that Prepare and Validate do for benchObject.
 func BenchmarkPeers(b *testing.B) {
 	node, object := benchSetup(b)
 	program, err := program.New(node)
@@ -42,7 +42,7 @@ func BenchmarkPeers(b *testing.B) {
 			}
 		}
 	})
-	// Of apiextensions, the validation alone; pruning and defaulting come on top of it.
+	// Only the validation of apiextensions, without pruning and defaulting.
 	b.Run("OpenAPI validator", func(b *testing.B) {
 		v := validate.NewSchemaValidator(openapi.Of(node), nil, "", strfmt.Default)
 		b.ReportAllocs()
@@ -54,7 +54,7 @@ func BenchmarkPeers(b *testing.B) {
 	})
 }
 
-// BenchmarkRelations is of what depends on the object itself.
+// BenchmarkRelations measures rules between parts of an object.
 func BenchmarkRelations(b *testing.B) {
 	for _, of := range []struct{ name, schema, object string }{
 		{"union by constant", `#schema: spec: u!: {t: "a", x: int} | {t: "b", y: *3 | int} | {t: "c", z: string}`, `{"spec": {"u": {"t": "b"}}}`},

@@ -10,9 +10,8 @@ import (
 	"stele.dev/stele/schemas/fromcue/marks"
 )
 
-// carry makes sure that no attribute is lost of a value that is left to CUE, which forgets
-// them: n, what is known of the value v besides, gets the secrets and the immutable fields
-// that it does not have; other attributes that it does not have are refused.
+// carry keeps the attributes of a value that CUE evaluates, because CUE drops them. It adds secrets and
+// immutable fields to n, the node of v, and rejects other attributes that n does not have.
 func (c *Compiler) carry(n *schemas.Node, v cue.Value, at *place, why string) {
 	marks, ok := cuesyntax.MarksOf(v, c.packages, c.rootIsFile)
 	if !ok {
@@ -24,8 +23,8 @@ func (c *Compiler) carry(n *schemas.Node, v cue.Value, at *place, why string) {
 	}
 }
 
-// holdMarks makes sure of the same for a whole schema. An attribute in an alternative or in a
-// comprehension may be of what cannot be there: where that is compiled, its attributes are.
+// holdMarks checks that no attribute of a whole schema is lost. It skips attributes in alternatives and
+// comprehensions: those are handled where the alternative or the comprehension is compiled.
 func (c *Compiler) holdMarks(n *schemas.Node, v cue.Value, at *place) {
 	marks, ok := cuesyntax.MarksOf(v, c.packages, c.rootIsFile)
 	if !ok {
@@ -40,11 +39,11 @@ func (c *Compiler) holdMarks(n *schemas.Node, v cue.Value, at *place) {
 	c.checkImmutable(n, at)
 }
 
-// carryMark gives n what a mark says of a part of it, if it does not have that.
+// carryMark adds to n what the mark says of a part of n, unless n already has it.
 func (c *Compiler) carryMark(n *schemas.Node, m cuesyntax.Mark, at *place, why string) {
 	attribute, ok := c.parsed(m.Attribute)
 	if !ok {
-		return // CUE has refused it
+		return // CUE already rejected it
 	}
 	for i := range attribute.NumArgs() {
 		key, value := attribute.Arg(i)
@@ -59,7 +58,7 @@ func (c *Compiler) carryMark(n *schemas.Node, m cuesyntax.Mark, at *place, why s
 	}
 }
 
-// parsed returns an attribute as CUE reads it.
+// parsed returns the attribute as parsed by CUE.
 func (c *Compiler) parsed(a *ast.Attribute) (cue.Attribute, bool) {
 	of := c.scratch.CompileString("x: _ " + a.Text).LookupPath(cue.ParsePath("x")).Attributes(cue.FieldAttr)
 	if len(of) == 0 {
@@ -68,8 +67,8 @@ func (c *Compiler) parsed(a *ast.Attribute) (cue.Attribute, bool) {
 	return of[0], true
 }
 
-// checkImmutable refuses what is immutable in the items of a list, unless they have keys: it
-// cannot be told which item is which.
+// checkImmutable rejects immutable values in the items of a list without keys, because old and new items
+// cannot be matched.
 func (c *Compiler) checkImmutable(n *schemas.Node, at *place) {
 	if n == nil || n.Immutable != nil {
 		return

@@ -10,10 +10,10 @@ import (
 	"stele.dev/stele/schemas/program"
 )
 
-// A wrapper is a schema around another, and an object around one of the other's.
+// A wrapper puts a schema inside another schema, and its object inside an object.
 type wrapper struct {
 	name   string
-	schema string // %s is the schema inside
+	schema string // %s is the inner schema
 	object func(x any) any
 }
 
@@ -31,7 +31,7 @@ func asItem(x any) any { return []any{x} }
 
 func asIs(x any) any { return x }
 
-// wrappers are what a schema may stand in. Some are left to CUE in whole.
+// wrappers are constructs that may surround a schema. Some are left to CUE entirely.
 var wrappers = []wrapper{
 	{"field", `{f?: %s}`, inField("f")},
 	{"required field", `{f!: %s}`, inField("f")},
@@ -69,7 +69,7 @@ var wrappers = []wrapper{
 	}},
 }
 
-// defined are wrappers that need a declaration of their own: %[1]s is a fresh name.
+// defined are wrappers that need a declaration: %[1]s is a fresh name.
 var defined = []wrapper{
 	{"reference", "#%[1]s: %[2]s\n", asIs},
 	{"selection", "#%[1]s: {c: %[2]s}\n", asIs},
@@ -83,7 +83,8 @@ var uses = map[string]string{
 	"reference in a comprehension": "{y: *1 | int, if y*2 > 0 {#%s}}",
 }
 
-// wrapped returns a schema of some wrappers around a field, and objects around its values.
+// wrapped returns a schema with some wrappers around a field, and a function that wraps the field's
+// values.
 func wrapped(seed uint64, field string) (text string, names []string, object func(any) map[string]any) {
 	g := rand.New(rand.NewPCG(seed, 17))
 	inner, declared := "{"+field+"}", ""
@@ -122,7 +123,7 @@ func wrapped(seed uint64, field string) (text string, names []string, object fun
 	}
 }
 
-// attributed are fields with an attribute, and what it must do.
+// attributed are fields with an attribute, and the effect that it must have.
 var attributed = []struct {
 	name, field string
 	holds       func(p *program.Program, object func(any) map[string]any) string
@@ -168,11 +169,11 @@ func refusesItems(items ...string) func(*program.Program, func(any) map[string]a
 	}
 }
 
-// valid are values of the fields that are valid.
+// valid are valid values of the fields.
 var valid = map[string]any{"sensitive": "s", "immutable": "a", "list of type map": []any{}, "list of type set": []any{}, "format": "10.0.0.1"}
 
-// TestAttributesAreNeverLost puts a field with an attribute into random schemas. Whatever stands
-// around it, either the attribute does what it says, or the schema is refused.
+// TestAttributesAreNeverLost puts a field with an attribute into random schemas. Either the attribute
+// has its effect, or the schema is rejected.
 func TestAttributesAreNeverLost(t *testing.T) {
 	rounds := uint64(60)
 	if testing.Short() {
@@ -188,11 +189,11 @@ func TestAttributesAreNeverLost(t *testing.T) {
 				refused[a.name]++
 				continue
 			case node == nil:
-				continue // CUE refuses it
+				continue // CUE rejects it
 			}
 			p := reloaded(t, node)
 			if len(p.Validate(object(valid[a.name]))) > 0 {
-				continue // something around it contradicts it
+				continue // a wrapper contradicts it
 			}
 			compiled[a.name]++
 			if how := a.holds(p, object); how != "" {
@@ -208,7 +209,7 @@ func TestAttributesAreNeverLost(t *testing.T) {
 	}
 }
 
-// TestAttributesThatWouldBeLostAreRefused names the attribute's own line.
+// TestAttributesThatWouldBeLostAreRefused checks that the error names the line of the attribute.
 func TestAttributesThatWouldBeLostAreRefused(t *testing.T) {
 	for name, test := range map[string]struct {
 		schema string
@@ -256,7 +257,7 @@ func TestAttributesThatWouldBeLostAreRefused(t *testing.T) {
 	}
 }
 
-// TestSecretsAreKeptInWhatCUEChecks has what users wrote.
+// TestSecretsAreKeptInWhatCUEChecks uses schemas written by users.
 func TestSecretsAreKeptInWhatCUEChecks(t *testing.T) {
 	for name, test := range map[string]struct{ schema, spec string }{
 		"matchN beside":         {`#schema: spec: {p!: string @stele(sensitive), matchN(1, [{p!: =~"^s"}, {z!: int}]), z?: int}`, `{"p": "hunter2"}`},

@@ -1,33 +1,32 @@
 // Package fromcue compiles CUE into the form of a schema.
 //
-// Meaning is taken from evaluated CUE: the kind of each value, the merged fields of each struct, the
-// default. Syntax is read only to prove that this meaning does not depend on data (survey.go). Whether a
-// struct is closed is asked of CUE: examples with unknown fields are unified with the schema
-// (probe.go).
+// The compiler reads evaluated CUE: the kind of each value, the merged fields of each struct, the default.
+// It reads syntax only to prove that the meaning does not depend on data (survey.go). To find out whether
+// a struct is closed, it unifies the schema with examples that have unknown fields (probe.go).
 //
 // # Parts that depend on each other
 //
 //   - Alternatives that are structs become a Union (union.go).
-//   - A bound that is another field (max: >min) becomes a Comparison, and fields under an `if` a
-//     Condition. What an `if` adds is read from variants of the struct in which the tested fields have
-//     values (condition.go).
-//   - A field that has the value of another field, of a key, or of a text made of them gets a Reference
+//   - A bound that is another field (max: >min) becomes a Comparison, and fields under an `if` become a
+//     Condition. The fields that an `if` adds are read from variants of the struct in which the tested
+//     fields have values (condition.go).
+//   - A field whose value is another field, a map key, or a string built from them gets a Reference
 //     (taken.go).
-//   - A list whose items differ by their index has a node for each (tuple.go). A call of matchN that is
-//     a choice of types becomes that choice (matchn.go).
+//   - A list whose items differ by index has a node for each item (tuple.go). A call of matchN that is
+//     a choice between types becomes that choice (matchn.go).
 //
 // Everything else that depends on data becomes a Fallback: a self-contained CUE expression for the
 // smallest part of the object that contains all data it refers to (fallback.go). The rest of that node
-// is weakened to what holds for all data. CUE sometimes changes the meaning of a value when it writes
-// it out. So the expression is compared with the original, and the whole form with CUE, on values
-// that are nearly valid (agree.go, package verify). If they differ, a larger part is left to CUE.
+// is weakened to what holds for all data. An exported CUE value sometimes has another meaning. So the
+// expression is compared with the original, and the whole form with CUE, on nearly valid values
+// (agree.go, package verify). If they differ, a larger part is left to CUE.
 //
-// CUE drops the attributes of some values. Those of a fallback are read from the syntax
-// (package cuesyntax): secrets and immutable fields are added to the form, and other attributes that
-// nothing would enforce are rejected (carry.go).
+// CUE drops the attributes of some values. For a fallback, they are read from the syntax (package
+// cuesyntax): secrets and immutable fields are added to the form. Other attributes, which nothing would
+// enforce, are rejected (carry.go).
 //
-// CUE can be neither interrupted nor limited, and overflows the stack on some data. So servers evaluate
-// fallbacks in other processes (package workers).
+// CUE can be neither interrupted nor limited, and it overflows the stack on some data. So servers
+// evaluate fallbacks in other processes (package workers).
 package fromcue
 
 import (
@@ -54,21 +53,19 @@ import (
 
 // Limits of the compiler. They bound its work on a hostile schema.
 const (
-	maxNodes   = 20_000  // of a form
-	maxSteps   = 200_000 // of the survey
-	maxNesting = 2       // of a value within one that came by the same reference
+	maxNodes   = 20_000  // nodes of a form
+	maxSteps   = 200_000 // steps of the survey
+	maxNesting = 2       // depth of a value within itself, by the same reference
 )
 
-// Schema compiles the schema of an object: a struct that constrains everything
-// but apiVersion, kind and metadata. locate says where a position lies in the
-// bundle; for positions that are not in the bundle, such as those in stele's own
-// definitions, it returns false, and the next contribution to the value is taken.
+// Schema compiles the schema of an object: a struct that constrains everything but apiVersion, kind and
+// metadata. locate returns the place of a position in the bundle. It returns false for a position
+// outside the bundle, such as one in stele's own definitions; then the next position of the value is
+// tried.
 //
-// packages are those that v is made of; names that other files or packages declare are looked
-// up in them.
+// packages are the packages of v. Names that other files or packages declare are looked up there.
 //
-// The result is either a node or diagnostics: all that is wrong, not the first
-// of it.
+// Schema returns either a node or all diagnostics.
 func Schema(v cue.Value, locate func(token.Pos) (schemas.Position, bool), packages ...*build.Instance) (*schemas.Node, schemas.Diagnostics) {
 	c := NewCompiler(locate, packages...)
 	n := c.Schema(v)
@@ -78,30 +75,29 @@ func Schema(v cue.Value, locate func(token.Pos) (schemas.Position, bool), packag
 	return n, nil
 }
 
-// A Compiler turns evaluated CUE into nodes, and collects what is wrong with it.
+// A Compiler turns evaluated CUE into nodes and collects the errors.
 type Compiler struct {
 	locate   func(token.Pos) (schemas.Position, bool)
 	packages cuesyntax.Packages
 	diags    schemas.Diagnostics
 
-	rootIsFile bool // the fields of a file are data
+	rootIsFile bool // the top-level fields of a file are data
 	nodes      int
 	steps      int
 	following  map[ast.Node]bool // references being surveyed
 	claims     map[*schemas.Struct]claim
 	unions     map[*schemas.Node]claim
-	related    map[*schemas.Struct]claim // structs whose fields depend on each other
-	settled    map[*schemas.Struct]bool  // whether they are open, where only a variant tells
-	named      map[string]cue.Value      // what identifiers refer to
+	related    map[*schemas.Struct]claim // structs with conditions or comparisons
+	settled    map[*schemas.Struct]bool  // whether a struct is open, where only a variant shows it
+	named      map[string]cue.Value      // values of identifiers
 	preserved  []preserved
-	untaken    map[string]bool   // fields that are not to be taken from elsewhere, by their path
-	forced     map[string]reason // what has to be left to CUE, by its path
-	taken      []*taken          // fields whose value is taken from elsewhere
-	scratch    *cue.Context      // for values that the compiler makes up
+	untaken    map[string]bool   // paths of fields that must not become references
+	forced     map[string]reason // paths of parts that CUE must evaluate
+	taken      []*taken          // fields that became references
+	scratch    *cue.Context      // for values that the compiler builds
 }
 
-// NewCompiler returns a compiler of schemas that are made of packages. [FromCUE] says what its
-// arguments are.
+// NewCompiler returns a compiler for schemas from packages. [Schema] describes the arguments.
 func NewCompiler(locate func(token.Pos) (schemas.Position, bool), packages ...*build.Instance) *Compiler {
 	return &Compiler{
 		packages: cuesyntax.NewPackages(packages),
@@ -123,28 +119,26 @@ func NewCompiler(locate func(token.Pos) (schemas.Position, bool), packages ...*b
 	}
 }
 
-// Diagnostics returns all that is wrong with what was compiled, sorted; nil if nothing is.
+// Diagnostics returns all errors found so far, sorted, or nil if there are none.
 func (c *Compiler) Diagnostics() schemas.Diagnostics { return c.diags.Sorted() }
 
-// Refuse records that something at a path is wrong.
+// Refuse records an error at a path.
 func (c *Compiler) Refuse(path string, source schemas.Position, message, hint string) {
 	c.refuse(&place{path: path, source: source}, nil, message, hint)
 }
 
-// Report records CUE's own errors about the value at a path.
+// Report records CUE's errors about the value at a path.
 func (c *Compiler) Report(err error, path string, source schemas.Position) {
 	c.reported(err, &place{path: path, source: source})
 }
 
-// PositionOf returns the position of the first contribution to v that locate
-// knows, the zero Position if it knows none.
+// PositionOf returns the first position of v that locate knows, or the zero Position.
 func PositionOf(v cue.Value, locate func(token.Pos) (schemas.Position, bool)) schemas.Position {
 	pos, _ := NewCompiler(locate).SourceOf(v)
 	return pos
 }
 
-// SourceOf returns the position of the first contribution to v that is in the
-// bundle.
+// SourceOf returns the first position of v that is in the bundle. ok is false if there is none.
 func (c *Compiler) SourceOf(v cue.Value) (schemas.Position, bool) {
 	if f, ok := v.Source().(*ast.Field); ok {
 		if pos, ok := c.locate(f.Pos()); ok {
@@ -166,42 +160,42 @@ func (c *Compiler) SourceOf(v cue.Value) (schemas.Position, bool) {
 	return c.locate(v.Pos())
 }
 
-// A place is where the compiler is: a path from the top of the schema.
+// A place is a position of the compiler in the schema: a path from the root.
 type place struct {
 	path      string // spec.ports[].name
 	depth     int
 	parent    *place
-	source    schemas.Position // of the nearest field that can be located
+	source    schemas.Position // of the nearest field with a known position
 	presence  schemas.Presence
-	refs      []ast.Node // references that contribute here
-	literals  []ast.Node // literals of structs, and files, that contribute here
-	recursive bool       // found to recur; nothing below it is looked at
+	refs      []ast.Node // references that contribute to the value
+	literals  []ast.Node // struct literals and files that contribute to the value
+	recursive bool       // the value contains itself; its parts are not compiled
 
-	// passing: not a place of the form, but one on the way to an alternative, or to a
-	// declaration that is no data.
+	// passing marks a place that is not in the form: on the way to an alternative, or a declaration
+	// that holds no data.
 	passing bool
-	vague   bool     // the form cannot say what the value is
-	reasons []reason // why CUE has to evaluate what is here
+	vague   bool     // the form cannot describe the value
+	reasons []reason // why CUE must evaluate this place
 
-	name        string             // of the field, if it is one
-	within      int                // how many disjunctions the survey is in
-	listing     int                // how many lists of alternatives it is in that do not depend on data
-	mixed       int                // how many of them have several alternatives besides null
+	name        string             // field name, if the place is a field
+	within      int                // number of enclosing disjunctions
+	listing     int                // number of enclosing lists of alternatives that do not depend on data
+	mixed       int                // number of those lists with several alternatives besides null
 	attributes  []cue.Attribute    // of the definitions that are referred to
-	entry       bool               // of a map, under a key of a pattern
-	arms        bool               // its alternatives are being compiled
-	variant     bool               // it is seen in a variant of the struct
-	operand     int                // how many expressions the survey is in whose operands are no values of the place
-	joint       int                // how many conjunctions it is in
-	from        *schemas.Reference // where the value is taken from
+	entry       bool               // the value of a pattern in a map
+	arms        bool               // the arms of its union are being compiled
+	variant     bool               // seen in a variant of the struct
+	operand     int                // number of enclosing expressions whose operands are not values of this place
+	joint       int                // number of enclosing conjunctions
+	from        *schemas.Reference // the source of the value
 	taken       *taken
-	loose       bool // nothing is said of the value but by from
+	loose       bool // only from constrains the value
 	comparisons []schemas.Comparison
-	dropped     []ast.Expr             // what comparisons, and matched, stand for
-	matched     *cue.Value             // the choice that a call of matchN is
+	dropped     []ast.Expr             // expressions that comparisons and matched replace
+	matched     *cue.Value             // the choice that a call of matchN stands for
 	message     string                 // of error(…), the last alternative
-	pending     []*cuesyntax.Condition // conditions
-	unsure      []string               // fields about which comprehensions say something; "*" for all
+	pending     []*cuesyntax.Condition // conditions to compile
+	unsure      []string               // fields that comprehensions may add; "*" for all
 }
 
 // below returns the place of a part.
@@ -223,7 +217,7 @@ func (p *place) field(name string, presence schemas.Presence) *place {
 	return f
 }
 
-// refuse records that the schema cannot be compiled.
+// refuse records an error about the syntax node.
 func (c *Compiler) refuse(at *place, node ast.Node, message, hint string) {
 	c.diags = append(c.diags, schemas.Diagnostic{Pos: c.position(node, at), Path: at.path, Message: message, Hint: hint})
 }
@@ -232,7 +226,7 @@ func (c *Compiler) refuseDepth(at *place) {
 	c.refuse(at, nil, fmt.Sprintf("nested deeper than %d levels", schemas.MaxDepth), "leave the inner value open with {...}")
 }
 
-// position locates node, or else the field that it belongs to.
+// position returns the position of node, or of its field if node has none.
 func (c *Compiler) position(node ast.Node, at *place) schemas.Position {
 	if node != nil {
 		if pos, ok := c.locate(node.Pos()); ok {
@@ -242,8 +236,8 @@ func (c *Compiler) position(node ast.Node, at *place) schemas.Position {
 	return at.source
 }
 
-// reported adds CUE's own errors. It adds something in any case: CUE can take a
-// value for impossible without saying why.
+// reported records CUE's errors. It always records at least one, because CUE may reject a value without
+// an error.
 func (c *Compiler) reported(err error, at *place) {
 	if err == nil {
 		c.refuse(at, nil, "conflicting values", "see that some value satisfies every rule of the field")
@@ -269,7 +263,7 @@ func (c *Compiler) reported(err error, at *place) {
 	}
 }
 
-// What CUE says more tersely.
+// Our wording of CUE's terse errors.
 const (
 	neverSet      = "a field that can never be set, for another part of the struct is closed to it"
 	neverSetHint  = "embed the closed part ({#name, ...}) instead of joining it with &"
@@ -277,8 +271,8 @@ const (
 	recursionHint = "unfold it to the depth that is needed, or leave the inner value open with {...}"
 )
 
-// Schema compiles the value at the top of a schema. It returns nil if anything was refused,
-// now or before.
+// Schema compiles the value at the root of a schema. It returns nil if the compiler has recorded any
+// error.
 func (c *Compiler) Schema(v cue.Value) *schemas.Node {
 	at := &place{presence: schemas.Required}
 	if !v.Exists() {
@@ -316,8 +310,8 @@ func (c *Compiler) Schema(v cue.Value) *schemas.Node {
 	return n
 }
 
-// probed compiles v and compares the result with what CUE does. Where they differ in a way
-// that CUE itself can settle, that part is left to it.
+// probed compiles v and compares the result with CUE. If they differ, it compiles again and leaves the
+// differing part to CUE, where that helps.
 func (c *Compiler) probed(v cue.Value, top *place) *schemas.Node {
 	for range maxRounds {
 		at := *top
@@ -348,11 +342,11 @@ func (c *Compiler) probed(v cue.Value, top *place) *schemas.Node {
 	return &schemas.Node{Kinds: schemas.StructKind, Struct: &schemas.Struct{}}
 }
 
-// maxRounds bounds how often a schema is compiled again, each time with more of it left to
+// maxRounds is the maximum number of times that a schema is compiled. Each round leaves more of it to
 // CUE.
 const maxRounds = 12
 
-// checkDefaults refuses defaults that are not values of their own field.
+// checkDefaults rejects defaults that violate their own field.
 func (c *Compiler) checkDefaults(n *schemas.Node, path string) {
 	if n == nil {
 		return
@@ -380,8 +374,8 @@ func (c *Compiler) checkDefaults(n *schemas.Node, path string) {
 	}
 }
 
-// node compiles one value. It always returns a node, so that the rest can be
-// compiled; what it could not compile is among the diagnostics.
+// node compiles one value. It always returns a node, so that the rest can be compiled; errors are among
+// the diagnostics.
 func (c *Compiler) node(v cue.Value, at *place) *schemas.Node {
 	n := &schemas.Node{Kinds: schemas.AnyKind, Source: at.source}
 	if r, ok := c.forced[at.path]; ok {
@@ -403,7 +397,7 @@ func (c *Compiler) node(v cue.Value, at *place) *schemas.Node {
 	}
 	n.Doc = cuevalue.DocOf(v)
 	if at.unclear() {
-		c.diags = c.diags[:before] // what v is without data is nothing to judge it by
+		c.diags = c.diags[:before] // errors without data do not count
 		c.attributes(n, v, at)
 		return n
 	}
@@ -420,10 +414,10 @@ func (c *Compiler) node(v cue.Value, at *place) *schemas.Node {
 		v = c.scratch.BuildExpr(ast.NewIdent("string"))
 	}
 	switch {
-	case at.vague, at.recursive && s.split: // CUE has dropped the alternatives that need themselves
+	case at.vague, at.recursive && s.split: // CUE dropped the alternatives that contain themselves
 		c.vague(n, v, s, at)
 	case len(at.pending) > 0 && s.kinds == cue.StructKind && !cuevalue.IsError(v):
-		// Without data CUE may not know yet whether it is one.
+		// Without data, CUE may not know yet whether the value is a struct.
 		n.Kinds, n.Struct = schemas.StructKind, c.structOf(v, s, at)
 	case v.IncompleteKind() == cue.BottomKind:
 		c.bottom(n, v, s, at, refused)
@@ -439,9 +433,8 @@ func (c *Compiler) node(v cue.Value, at *place) *schemas.Node {
 	return n
 }
 
-// bottom compiles a value that CUE cannot evaluate without data. That is fine
-// for a list that must not be empty, which CUE tries to satisfy with the empty
-// list of the schema.
+// bottom compiles a value that CUE cannot evaluate without data. That is allowed for a list with a
+// minimum length: CUE checks the schema's own empty list and fails.
 func (c *Compiler) bottom(n *schemas.Node, v cue.Value, s shape, at *place, refused bool) {
 	if v.IsConcrete() || s.kinds != cue.ListKind || !s.hasMinItems() {
 		if cuevalue.IsCycle(v.Err()) && at.parent != nil && !refused {
@@ -476,10 +469,10 @@ func (c *Compiler) bottom(n *schemas.Node, v cue.Value, s shape, at *place, refu
 	n.List.Items = c.items(v, item, s, at)
 }
 
-// maxMinItems bounds the lists that the compiler makes up to satisfy a schema.
+// maxMinItems is the maximum length of lists that the compiler builds to satisfy a schema.
 const maxMinItems = 1024
 
-// tops returns [_, _, ...], a list of n items.
+// tops returns the list [_, _, ...] with n items.
 func tops(n int) ast.Expr {
 	items := make([]ast.Expr, n)
 	for i := range items {
@@ -494,7 +487,7 @@ func (c *Compiler) limits(s shape) *schemas.List {
 
 func (s shape) limited() bool { return s.minItems != nil || s.maxItems != nil || s.unique }
 
-// evaluated reports whether there are parts of n that CUE evaluates, or alternatives.
+// evaluated reports whether n has fallbacks or alternatives.
 func evaluated(n *schemas.Node) (found bool) {
 	n.Visit("", func(_ string, n *schemas.Node) {
 		found = found || n.Fallback != nil || n.Union != nil || n.From != nil || n.Struct != nil && len(n.Struct.Conditions) > 0
@@ -502,8 +495,8 @@ func evaluated(n *schemas.Node) (found bool) {
 	return found
 }
 
-// forgets reports whether CUE judges an item otherwise in its list than by itself: beside a
-// limit it can forget that items are closed.
+// forgets reports whether CUE accepts an item in the list that it rejects alone. Next to a limit, CUE
+// may forget that items are closed.
 func (c *Compiler) forgets(list, item cue.Value, n *schemas.Node, s shape) bool {
 	g := samples.Maker{Rand: rand.New(rand.NewPCG(9, 10)), Unknown: 50, Keys: verify.Names(n), Full: 80}
 	count := 1
@@ -528,7 +521,7 @@ func (c *Compiler) forgets(list, item cue.Value, n *schemas.Node, s shape) bool 
 	return false
 }
 
-// items compiles the value of the items of a list.
+// items compiles the node of the items of a list.
 func (c *Compiler) items(list, v cue.Value, s shape, at *place) *schemas.Node {
 	n := c.node(v, at.below("[]", schemas.Required))
 	if s.unique && n.Kinds&(schemas.ListKind|schemas.StructKind) != 0 {
@@ -547,7 +540,7 @@ func (c *Compiler) items(list, v cue.Value, s shape, at *place) *schemas.Node {
 	return n
 }
 
-// list compiles a list value, or an alternative that is one.
+// list compiles a list, or an alternative that is a list.
 func (c *Compiler) list(v cue.Value, s shape, at *place, refused bool) *schemas.List {
 	l := c.limits(s)
 	switch {
@@ -565,7 +558,7 @@ func (c *Compiler) list(v cue.Value, s shape, at *place, refused bool) *schemas.
 	return l
 }
 
-// structOf compiles a struct value, or an alternative that is one.
+// structOf compiles a struct, or an alternative that is a struct.
 func (c *Compiler) structOf(v cue.Value, s shape, at *place) *schemas.Struct {
 	result := &schemas.Struct{}
 	fields, err := v.Fields(cue.All(), cue.Patterns(true))
@@ -582,8 +575,8 @@ func (c *Compiler) structOf(v cue.Value, s shape, at *place) *schemas.Struct {
 		case fields.FieldType()&cue.PatternConstraint != 0:
 			patterns = append(patterns, pattern{sel.Pattern(), fields.Value()})
 		case sel.LabelType() != cue.StringLabel:
-			// Definitions and hidden fields hold no data, but constrain it if
-			// they refer to it, and do more than that.
+			// Definitions and hidden fields hold no data. But they constrain the data that
+			// they refer to, unless they are plain aliases.
 			if !isAliasOfData(fields.Value()) {
 				c.item(fields.Value(), at)
 			}
@@ -591,13 +584,7 @@ func (c *Compiler) structOf(v cue.Value, s shape, at *place) *schemas.Struct {
 				c.reported(err, at.field(sel.String(), schemas.Regular))
 			}
 		default:
-			presence := schemas.Regular
-			switch sel.ConstraintType() {
-			case cue.RequiredConstraint:
-				presence = schemas.Required
-			case cue.OptionalConstraint:
-				presence = schemas.Optional
-			}
+			presence := presenceOf(sel)
 			if presence == schemas.Optional && c.excluded(fields.Value()) {
 				continue
 			}
@@ -625,9 +612,18 @@ func (c *Compiler) structOf(v cue.Value, s shape, at *place) *schemas.Struct {
 	return result
 }
 
-// excluded reports whether v is a field that is declared only outside the bundle,
-// by a definition of the server's own, and to which the struct is closed by a
-// definition of the bundle. Such a field is as if it were not there.
+func presenceOf(field cue.Selector) schemas.Presence {
+	switch field.ConstraintType() {
+	case cue.RequiredConstraint:
+		return schemas.Required
+	case cue.OptionalConstraint:
+		return schemas.Optional
+	}
+	return schemas.Regular
+}
+
+// excluded reports whether only the server's own definitions declare the field v, and a definition of
+// the bundle closes the struct without it. Such a field does not exist.
 func (c *Compiler) excluded(v cue.Value) bool {
 	if _, ok := c.SourceOf(v); ok {
 		return false
@@ -638,9 +634,8 @@ func (c *Compiler) excluded(v cue.Value) bool {
 	})
 }
 
-// pattern compiles [key]: value in the struct within. If it is the only pattern,
-// the value is looked at where it applies, in a field that it admits: only there
-// is it known whether the value is closed.
+// pattern compiles [key]: value in the struct within. If the struct has only one pattern, the value is
+// read from a field that matches it: only there is it known whether the value is closed.
 func (c *Compiler) pattern(s *schemas.Struct, within, key, value cue.Value, only bool, at *place) {
 	k := c.node(key, at.below("[key]", schemas.Required))
 	if k.Kinds == schemas.AnyKind && k.Fallback == nil {

@@ -10,7 +10,7 @@ import (
 	"stele.dev/stele/schemas/fromcue"
 )
 
-// locateIn locates positions in a file that a test compiles.
+// locateIn returns a function that locates positions in a file of a test.
 func locateIn(file string) func(token.Pos) (schemas.Position, bool) {
 	return func(p token.Pos) (schemas.Position, bool) {
 		if !p.IsValid() || p.Filename() != file {
@@ -30,7 +30,7 @@ func compileText(t testing.TB, text string) (*schemas.Node, schemas.Diagnostics)
 	return fromcue.Schema(v.LookupPath(cue.ParsePath("#schema")), locateIn("schema.cue"))
 }
 
-// tryText is compileText for a schema that CUE itself may refuse: then it returns nothing.
+// tryText does what compileText does, for a schema that CUE may reject. It then returns nothing.
 func tryText(text string) (*schemas.Node, schemas.Diagnostics) {
 	v := cuecontext.New().CompileString(text, cue.Filename("schema.cue"))
 	if v.Err() != nil || v.LookupPath(cue.ParsePath("#schema")).Validate() != nil {

@@ -20,13 +20,11 @@ import (
 	"stele.dev/stele/schemas/samples"
 )
 
-// maxWitnesses bounds how many combinations of values of the fields that guards test are
-// tried.
+// maxWitnesses is the maximum number of combinations of test values that are tried.
 const maxWitnesses = 4096
 
-// conditions compiles what a struct with the value v says by conditions. What they add is
-// seen in variants of v in which the fields that they test have values. It returns why that
-// cannot be done, "" if it could.
+// conditions compiles the conditions of a struct with the value v. It reads the added fields from
+// variants of v in which the tested fields have values. It returns why that is impossible, or "".
 func (c *Compiler) conditions(result *schemas.Struct, v cue.Value, at *place) string {
 	if len(at.pending) == 0 {
 		return ""
@@ -59,7 +57,7 @@ func (c *Compiler) conditions(result *schemas.Struct, v cue.Value, at *place) st
 			if holds, missing := guards[i].Holds(lookupIn(w)); !holds || missing != "" {
 				return false
 			}
-			// No other condition may say something of the same field, nor be undecided.
+			// No other condition may declare the same field or be undecided.
 			for j, q := range at.pending {
 				holds, missing := guards[j].Holds(lookupIn(w))
 				if missing != "" || j != i && holds && slices.ContainsFunc(q.Body, func(name string) bool { return slices.Contains(p.Body, name) }) {
@@ -92,8 +90,8 @@ func (c *Compiler) conditions(result *schemas.Struct, v cue.Value, at *place) st
 	return ""
 }
 
-// withoutConditions leaves of the fields that conditions add those that are there without
-// them, as they are without them: if a default decides a test, v has what comes of it.
+// withoutConditions recompiles declared fields to which conditions also contribute, from a variant in
+// which no condition holds. If a default decides a test, v already includes what the condition adds.
 func (c *Compiler) withoutConditions(result *schemas.Struct, v cue.Value, guards []*program.Guard, variants []map[string]any, at *place) {
 	seen := map[string]bool{}
 	for _, p := range at.pending {
@@ -125,8 +123,7 @@ func (c *Compiler) withoutConditions(result *schemas.Struct, v cue.Value, guards
 	}
 }
 
-// cloud notes the fields of which a comprehension says something. Without data, CUE may
-// think that it applies.
+// cloud records the fields that a comprehension may add. Without data, CUE may apply it wrongly.
 func (p *place) cloud(x *ast.Comprehension) {
 	body, ok := x.Value.(*ast.StructLit)
 	if !ok {
@@ -145,15 +142,15 @@ func (p *place) cloud(x *ast.Comprehension) {
 	}
 }
 
-// unclear reports whether a comprehension says something of the field at the place.
+// unclear reports whether a comprehension may contribute to the field at the place.
 func (p *place) unclear() bool { return p.parent != nil && p.parent.clouds(p.name) }
 
-// clouds reports whether a comprehension says something of a field.
+// clouds reports whether a comprehension may contribute to the named field.
 func (p *place) clouds(name string) bool {
 	return name != "" && (slices.Contains(p.unsure, name) || slices.Contains(p.unsure, "*"))
 }
 
-// clouded makes of the fields of a struct about which nothing is sure what may be anything.
+// clouded makes unclear fields of the struct admit any value.
 func (p *place) clouded(s *schemas.Struct) {
 	for i := range s.Fields {
 		if p.clouds(s.Fields[i].Name) {
@@ -163,7 +160,7 @@ func (p *place) clouded(s *schemas.Struct) {
 	}
 }
 
-// variantField compiles a field that a variant of a struct has.
+// variantField compiles a field of a variant of a struct.
 func (c *Compiler) variantField(variant cue.Value, name string, at *place) (schemas.Field, bool) {
 	fields, err := variant.Fields(cue.All())
 	for err == nil && fields.Next() {
@@ -171,13 +168,7 @@ func (c *Compiler) variantField(variant cue.Value, name string, at *place) (sche
 		if sel.LabelType() != cue.StringLabel || sel.Unquoted() != name {
 			continue
 		}
-		presence := schemas.Regular
-		switch sel.ConstraintType() {
-		case cue.RequiredConstraint:
-			presence = schemas.Required
-		case cue.OptionalConstraint:
-			presence = schemas.Optional
-		}
+		presence := presenceOf(sel)
 		where := at.field(name, presence)
 		where.variant = true
 		n := c.node(fields.Value(), where)
@@ -193,7 +184,7 @@ func lookupIn(m map[string]any) func(string) (any, bool) {
 	}
 }
 
-// testable reports whether a test of a field means the same for a program as for CUE.
+// testable reports whether a program and CUE evaluate the test of a field alike.
 func testable(t *schemas.Guard, f schemas.Field) bool {
 	if t.Op == "present" || t.Op == "absent" {
 		return f.Presence == schemas.Optional
@@ -213,8 +204,8 @@ func testable(t *schemas.Guard, f schemas.Field) bool {
 	return false
 }
 
-// variants returns the combinations of values for the fields that conditions test. There is
-// none that is undecided but where a field may be missing.
+// variants returns the combinations of values for the tested fields. A combination decides every
+// condition, unless a field is missing.
 func (c *Compiler) variants(conditions []*cuesyntax.Condition, fields map[string]schemas.Field) ([]map[string]any, bool) {
 	names := make([]string, 0, len(fields))
 	for name := range fields {
@@ -245,7 +236,7 @@ func (c *Compiler) variants(conditions []*cuesyntax.Condition, fields map[string
 	return all, true
 }
 
-// missingValue and anyValueThere stand for no value, and for one of which nothing is said.
+// missingValue stands for an absent field, anyValueThere for a present field with an unknown value.
 const (
 	missingValue  = valueMark("missing")
 	anyValueThere = valueMark("any")
@@ -253,7 +244,7 @@ const (
 
 type valueMark string
 
-// candidatesFor returns values of a field that decide the tests of it, one way or the other.
+// candidatesFor returns values of a field that make its tests true and values that make them false.
 func candidatesFor(name string, f schemas.Field, conditions []*cuesyntax.Condition) (values []any) {
 	admits, err := program.NewChecker(verify.WithoutAttributes(f.Schema))
 	if err != nil {
@@ -303,7 +294,7 @@ func candidatesFor(name string, f schemas.Field, conditions []*cuesyntax.Conditi
 	return values
 }
 
-// addNear adds values on both sides of a test.
+// addNear adds values on both sides of the bound of a test.
 func addNear(add func(any), op string, x any) {
 	switch x := x.(type) {
 	case bool:
@@ -330,7 +321,7 @@ func addNear(add func(any), op string, x any) {
 	}
 }
 
-// data returns the fields of m as a value of CUE.
+// data returns the fields of m as a CUE value.
 func (c *Compiler) data(m map[string]any) cue.Value {
 	s := &ast.StructLit{}
 	for name, x := range m {
@@ -343,7 +334,7 @@ func (c *Compiler) data(m map[string]any) cue.Value {
 	return c.scratch.BuildExpr(s)
 }
 
-// literal writes a scalar.
+// literal returns a scalar as CUE syntax.
 func literal(x any) ast.Expr {
 	text, err := json.Marshal(x)
 	if err != nil {
@@ -365,8 +356,8 @@ func literal(x any) ast.Expr {
 	return ast.NewLit(kind, string(text))
 }
 
-// comparison records a bound on a field that is the value of its sibling, if that is what x
-// is and where it stands it holds for every value of the field.
+// comparison records x as a comparison, if x is a bound on the value of a sibling field and applies to
+// every value of the field. It reports whether it did.
 func (c *Compiler) comparison(x ast.Expr, at *place) bool {
 	u, ok := x.(*ast.UnaryExpr)
 	if !ok || at.passing || at.within > 0 || at.parent == nil || at.name == "" {
@@ -384,8 +375,7 @@ func (c *Compiler) comparison(x ast.Expr, at *place) bool {
 	return true
 }
 
-// remaining returns v without the bounds that comparisons stand for; not ok if it consists of
-// other things than a conjunction.
+// remaining returns v without the bounds that became comparisons. ok is false if v is not a conjunction.
 func (c *Compiler) remaining(v cue.Value, at *place) (rest cue.Value, ok bool) {
 	var kept []cue.Value
 	var flatten func(v cue.Value) bool
@@ -422,8 +412,7 @@ func (c *Compiler) remaining(v cue.Value, at *place) (rest cue.Value, ok bool) {
 	return rest, true
 }
 
-// relate adds the comparisons of its fields to a struct. It returns why that cannot be done,
-// "" if it could.
+// relate adds comparisons between fields to a struct. It returns why that is impossible, or "".
 func (c *Compiler) relate(result *schemas.Struct, comparisons []schemas.Comparison, v cue.Value, at *place) string {
 	for _, cmp := range comparisons {
 		for _, name := range []string{cmp.Field, cmp.Other} {
@@ -440,13 +429,12 @@ func (c *Compiler) relate(result *schemas.Struct, comparisons []schemas.Comparis
 	return ""
 }
 
-// probeRelated compares structs whose fields depend on each other with what CUE makes of
-// them.
+// probeRelated compares structs that have conditions or comparisons with CUE.
 func (c *Compiler) probeRelated() {
 	for _, s := range inOrder(c.related) {
 		claim := c.related[s]
 		if structEscapes(s, 0) {
-			continue // what is around it is compared as a whole
+			continue // the enclosing struct is compared as a whole
 		}
 		for i := range s.Conditions {
 			for _, f := range s.Conditions[i].Fields {

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestDefaultsThatDataContradicts has fields that refer to others with a default. CUE accepts
-// data that the default contradicts, as long as nobody writes the default.
+// TestDefaultsThatDataContradicts uses fields that refer to fields with a default. CUE accepts data that
+// contradicts the default, as long as the default is not written out.
 func TestDefaultsThatDataContradicts(t *testing.T) {
 	for _, test := range []struct{ schema, spec, want string }{
 		{`a: *1 | int, b: a`, `{}`, `{"a": 1, "b": 1}`},
@@ -44,11 +44,11 @@ func TestDefaultsThatDataContradicts(t *testing.T) {
 	}
 }
 
-// TestConditionsOnFieldsThatAreThere has several in one condition, as code.
+// TestConditionsOnFieldsThatAreThere uses conditions with several tests.
 func TestConditionsOnFieldsThatAreThere(t *testing.T) {
 	for _, test := range []struct {
 		when  string
-		left  bool // to CUE
+		left  bool // left to CUE
 		needs []string
 		lets  []string
 	}{
@@ -76,8 +76,7 @@ func TestConditionsOnFieldsThatAreThere(t *testing.T) {
 	}
 }
 
-// TestNamesInQuotesInRecursion has definitions that CUE cannot write out with the references
-// resolved.
+// TestNamesInQuotesInRecursion uses definitions that CUE cannot write out with resolved references.
 func TestNamesInQuotesInRecursion(t *testing.T) {
 	for _, schema := range []string{
 		"#schema: spec: {event?: #.\"x-ev\"}\n#: {\"x-ev\": {a!: string, b: a, k?: #.\"x-ev\"}}",
@@ -96,7 +95,7 @@ func TestNamesInQuotesInRecursion(t *testing.T) {
 	}
 }
 
-// TestWhatIsComputedFromData has expressions that CUE does not take apart.
+// TestWhatIsComputedFromData uses expressions whose operands CUE does not return.
 func TestWhatIsComputedFromData(t *testing.T) {
 	p := reloaded(t, mustCompile(t, `
 import "strings"

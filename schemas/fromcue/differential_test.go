@@ -20,15 +20,14 @@ import (
 )
 
 const (
-	// tried is the number of schemas that have been tried before. Among others there are some
-	// on which CUE itself does not return; for those there is `make fuzz`.
+	// tried is the number of seeds that are known to terminate. CUE does not return for some others;
+	// `make fuzz` tries those.
 	tried   = 4000
-	objects = 12 // by schema
+	objects = 12 // per schema
 )
 
-// FuzzClosuresAgreeWithCUE holds the program and CUE together: for random
-// schemas and random objects both must give the same verdict, and for accepted
-// objects the same result.
+// FuzzClosuresAgreeWithCUE compares programs with CUE on random schemas and objects: both must give the
+// same verdict, and the same result for accepted objects.
 func FuzzClosuresAgreeWithCUE(f *testing.F) {
 	for seed := range uint64(50) {
 		f.Add(seed)
@@ -73,8 +72,7 @@ var verdicts [2]int
 
 const compiledOutcome = "compiled"
 
-// expectedRefusals are the reasons for which a schema of the grammar may be
-// refused.
+// expectedRefusals are the messages with which the compiler may reject a schema of the grammar.
 var expectedRefusals = []string{
 	"a list with a limit in which CUE forgets",
 	"a union of structs",
@@ -90,7 +88,7 @@ var expectedRefusals = []string{
 	"a field that can never be set",
 	"a struct of which CUE forgets that it is closed",
 	"a default that is not plain data",
-	"the default", // does not satisfy its own field
+	"the default", // the default violates its own field
 	"braces around",
 	"which may be of many kinds",
 
@@ -103,8 +101,8 @@ var expectedRefusals = []string{
 	"over values that are not constants",
 	"the builtin len",
 
-	// CUE's own: the grammar contradicts itself, sometimes in an optional field
-	// where only a compiler looks.
+	// CUE's own errors: the grammar contradicts itself, sometimes in an optional field that only the
+	// compiler checks.
 	"conflicting values",
 	"errors in empty disjunction",
 	"incompatible",
@@ -116,8 +114,8 @@ var expectedRefusals = []string{
 	"cannot ",
 }
 
-// differential runs one schema against CUE, with objects as many. It returns
-// what became of the schema: "" if CUE itself refuses it.
+// differential compares one schema with CUE on the given number of objects. It returns the result for
+// the schema, or "" if CUE itself rejects it.
 func differential(t *testing.T, seed uint64, objects int, idioms bool) string {
 	g := &grammar{Maker: samples.Maker{Rand: rand.New(rand.NewPCG(seed, 0)), Unknown: 3, Keys: nil, Full: 0}, idioms: idioms}
 	generated := g.schema()
@@ -158,7 +156,7 @@ func differential(t *testing.T, seed uint64, objects int, idioms bool) string {
 	return compiledOutcome
 }
 
-// reloaded returns the program of the form after a trip through JSON.
+// reloaded returns the program of the form after it was encoded as JSON and decoded.
 func reloaded(t *testing.T, n *schemas.Node) *program.Program {
 	t.Helper()
 	text, err := json.Marshal(n)
@@ -180,7 +178,7 @@ func reloaded(t *testing.T, n *schemas.Node) *program.Program {
 	return p
 }
 
-// compare returns how the program and CUE disagree about the object, or "".
+// compare returns the difference between the program and CUE for the object, or "".
 func compare(p *program.Program, ctx *cue.Context, schema cue.Value, object map[string]any) string {
 	raw := jsonvalue.Clone(object).(map[string]any)
 	accepted, result, cueErr := evaluate(ctx, schema, raw)
@@ -212,7 +210,7 @@ func compare(p *program.Program, ctx *cue.Context, schema cue.Value, object map[
 			return fmt.Sprintf("CUE accepts it, and of the prepared %s the program says %v", asJSON(prepared), errs.ToAggregate())
 		}
 		if again, _, _ := evaluate(ctx, schema, result); !again && jsonvalue.PartOf(prepared, result) {
-			result = prepared // CUE refuses what it makes of it: a default contradicts the object
+			result = prepared // CUE rejects its own result: a default contradicts the object
 		}
 		if !reflect.DeepEqual(prepared, result) {
 			return fmt.Sprintf("prepared: %s, CUE: %s", asJSON(prepared), asJSON(result))
@@ -232,7 +230,7 @@ func compare(p *program.Program, ctx *cue.Context, schema cue.Value, object map[
 	return ""
 }
 
-// evaluate asks CUE.
+// evaluate validates and completes an object with CUE.
 func evaluate(ctx *cue.Context, schema cue.Value, object map[string]any) (accepted bool, result map[string]any, err error) {
 	data := ctx.CompileBytes([]byte(asJSON(object)))
 	unified := schema.Unify(data)

@@ -13,10 +13,10 @@ import (
 	"stele.dev/stele/schemas/program"
 )
 
-// asked is an evaluator that answers what it is told to, and remembers the questions.
+// An asked is an evaluator with a fixed answer. It records the questions.
 type asked struct {
 	schemas.Evaluator
-	answer    *schemas.Verdict // nil: what CUE says
+	answer    *schemas.Verdict // nil: CUE's answer
 	questions []string
 }
 
@@ -28,7 +28,7 @@ func (a *asked) Evaluate(expression string, value []byte) schemas.Verdict {
 	return a.Evaluator.Evaluate(expression, value)
 }
 
-// asking returns a program that asks an evaluator, for a schema of which only CUE can check spec.
+// asking returns a program with the evaluator a, for a schema in which only CUE can check spec.
 func asking(t *testing.T, a *asked) *program.Program {
 	t.Helper()
 	v := cuecontext.New().CompileString(`#schema: {spec: {cpus: *1 | int & >0, memory: *(cpus * 2) | int, name: *"\(cpus)-fold" | string}, other?: int}`).LookupPath(cue.ParsePath("#schema"))
@@ -56,7 +56,7 @@ func TestAProgramIsLoadedWithoutCUE(t *testing.T) {
 		t.Errorf("asked was %q", a.questions)
 	}
 	object := map[string]any{}
-	p.Prepare(object) // what is missing is what the form says
+	p.Prepare(object) // the form gives the value of a missing field
 	if spec, _ := object["spec"].(map[string]any); spec["name"] != "1-fold" || spec["memory"] != int64(2) {
 		t.Errorf("it is completed to %v", object)
 	}
@@ -72,7 +72,7 @@ func TestAProgramAsksItsEvaluator(t *testing.T) {
 	if errs := p.Validate(object); len(errs) > 0 {
 		t.Error(errs)
 	}
-	// As it came, with what was filled in, and when it is validated.
+	// The value as it came, the completed value, and the validated value.
 	if len(a.questions) != 3 {
 		t.Errorf("asked was %q", a.questions)
 	}
@@ -81,7 +81,7 @@ func TestAProgramAsksItsEvaluator(t *testing.T) {
 func TestWhatNobodyCouldBeAskedAboutIsInvalid(t *testing.T) {
 	for _, answer := range []schemas.Verdict{
 		{Failed: "nobody is there"},
-		{}, // no answer at all
+		{}, // an empty answer
 	} {
 		p := asking(t, &asked{answer: &answer})
 		object := map[string]any{"spec": map[string]any{"cpus": int64(3)}}

@@ -18,12 +18,11 @@ import (
 	"stele.dev/stele/schemas/interpreter"
 )
 
-// maxFallback bounds the text of a fallback, in bytes.
+// maxFallback is the maximum length of a fallback's expression in bytes.
 const maxFallback = 256 << 10
 
-// leave records that the form cannot say what node means, which stands at a place: CUE
-// itself is to evaluate the smallest part of the object that holds all data that node
-// refers to. Data outside the object is refused.
+// leave records that the form cannot express node. CUE then evaluates the smallest part of the object
+// that contains all data that node refers to. References to data outside the object are rejected.
 func (c *Compiler) leave(at *place, node ast.Node, message, hint string) {
 	at.vague = true
 	anchor := at
@@ -39,7 +38,7 @@ func (c *Compiler) leave(at *place, node ast.Node, message, hint string) {
 	c.leaveTo(anchor, at, node, message)
 }
 
-// leaveTo has CUE evaluate the part of the object at anchor.
+// leaveTo lets CUE evaluate the part of the object at anchor.
 func (c *Compiler) leaveTo(anchor, at *place, node ast.Node, message string) {
 	for anchor.passing {
 		anchor = anchor.parent
@@ -50,14 +49,14 @@ func (c *Compiler) leaveTo(anchor, at *place, node ast.Node, message string) {
 	}
 }
 
-// A reason is why CUE has to evaluate a part of an object.
+// A reason says why CUE must evaluate a part of an object.
 type reason struct {
 	message string
 	source  schemas.Position
 }
 
-// reaches widens anchor to the place that holds what an identifier stands for; nil if that
-// is data outside of the object. Declarations within the object are followed.
+// reaches widens anchor until it contains the data that an identifier refers to. It follows declarations
+// within the object. It returns nil if the data is outside the object.
 func (c *Compiler) reaches(at, anchor *place, id *ast.Ident, seen map[ast.Node]bool) *place {
 	if anchor == nil || seen[id] {
 		return anchor
@@ -81,12 +80,12 @@ func (c *Compiler) reaches(at, anchor *place, id *ast.Ident, seen map[ast.Node]b
 		return anchor
 	}
 	if m == cuesyntax.IsFixed || m == cuesyntax.IsField && !at.encloses(id) {
-		return anchor // declared where no data can change it
+		return anchor // declared where data cannot change it
 	}
 	return nil
 }
 
-// outer returns the place that holds the other.
+// outer returns the outer one of two nested places.
 func outer(a, b *place) *place {
 	for p := a; p != nil; p = p.parent {
 		if p == b {
@@ -96,15 +95,15 @@ func outer(a, b *place) *place {
 	return a
 }
 
-// declares reports whether the identifier is declared by a struct literal that contributes
-// to the place, and returns the value that it is given there, as far as that can be told.
+// declares reports whether a struct literal that contributes to the place declares the identifier. value
+// is the identifier's value there, if known.
 func (p *place) declares(id *ast.Ident) (value ast.Node, ok bool) {
 	for _, lit := range p.literals {
 		if alias, ok := id.Node.(*ast.Alias); ok && ast.Node(cuesyntax.SyntaxOf(alias.Expr)) == lit {
-			return nil, true // a name for the struct itself
+			return nil, true // an alias of the struct itself
 		}
 		if id.Scope != lit && !slices.ContainsFunc(cuesyntax.DeclsOf(lit), func(d ast.Decl) bool {
-			return ast.Node(d) == id.Scope || cuesyntax.Holds(d, id.Node) // the first is a name for the key of a map
+			return ast.Node(d) == id.Scope || cuesyntax.Holds(d, id.Node) // an alias of a map key, or a declaration in d
 		}) {
 			continue
 		}
@@ -125,15 +124,14 @@ func (p *place) declares(id *ast.Ident) (value ast.Node, ok bool) {
 	return nil, false
 }
 
-// vague returns the node of a value that the form cannot describe: what can be said of it
-// without knowing the data.
+// vague sets n to what is known without data about a value that the form cannot describe.
 func (c *Compiler) vague(n *schemas.Node, v cue.Value, s shape, at *place) {
 	kind := v.IncompleteKind()
 	if kind == cue.BottomKind {
-		kind = s.kinds // without data CUE cannot say
+		kind = s.kinds // unknown to CUE without data
 	}
 	if s.split {
-		kind |= s.kinds // of the alternatives, CUE may have dropped some already
+		kind |= s.kinds // CUE may have dropped some alternatives
 	}
 	n.Kinds = cuevalue.KindsOf(kind)
 	if n.Kinds == 0 || at.recursive {
@@ -142,14 +140,14 @@ func (c *Compiler) vague(n *schemas.Node, v cue.Value, s shape, at *place) {
 	}
 	a := cuevalue.AlternativesOf(v)
 	if n.Kinds.Has(schemas.StructKind) {
-		// Beside a validator such as matchN, CUE may not know the kind for want of data.
+		// Next to a validator such as matchN, CUE may not know the kind without data.
 		is := v.IncompleteKind()
 		unsure := (is == cue.BottomKind || is == cue.TopKind) && s.kinds == cue.StructKind && !s.split && !cuevalue.IsError(v)
 		if len(a.Structs) == 0 && (unsure || is == cue.StructKind) {
 			a.Structs = append(a.Structs, v)
 		}
 		n.Struct = &schemas.Struct{Open: true}
-		if len(a.Structs) == max(1, s.structs) { // none is lost
+		if len(a.Structs) == max(1, s.structs) { // no alternative was dropped
 			for i, x := range a.Structs {
 				arm := c.structOf(x, s, at)
 				arm.Open = x.Allows(cue.AnyString)
@@ -169,10 +167,9 @@ func (c *Compiler) vague(n *schemas.Node, v cue.Value, s shape, at *place) {
 	}
 }
 
-// fallback completes the node of a place where CUE is to evaluate the object: v is
-// written out in full, so that it needs nothing from outside itself, and what else is said
-// of it becomes what holds whatever the data. What cannot be written out is left to the
-// place around it.
+// fallback completes the node of a place that CUE evaluates. It writes v as a self-contained expression
+// and weakens the rest of n to what holds for all data. If v cannot be written out, the enclosing place
+// is left to CUE.
 func (c *Compiler) fallback(n *schemas.Node, v cue.Value, at *place) {
 	first := at.reasons[0]
 	text, err := c.selfContained(v, n)
@@ -190,12 +187,12 @@ func (c *Compiler) fallback(n *schemas.Node, v cue.Value, at *place) {
 	}
 }
 
-// selfContained writes v, whose node is n, as an expression that needs nothing from outside
-// itself, and makes sure that it means the same.
+// selfContained returns v, whose node is n, as a self-contained expression, and checks that it means the
+// same as v.
 func (c *Compiler) selfContained(v cue.Value, n *schemas.Node) (text string, err error) {
 	own := c.own(v)
-	// With definitions in place of the references to them, or else beside them: one may
-	// forget that they are closed, the other knows those of one package only.
+	// Try both with inlined definitions and with references to definitions. Inlining may lose that a
+	// definition is closed; references work only within one package.
 	for _, options := range [][]cue.Option{{cue.Raw()}, nil, {cue.Raw(), cue.InlineImports(false)}} {
 		var w *writing
 		if w, err = c.written(own, options...); err != nil {
@@ -213,19 +210,18 @@ func (c *Compiler) selfContained(v cue.Value, n *schemas.Node) (text string, err
 	return "", err
 }
 
-// A writing is a value that was written out, as a field of a definition: there CUE closes
-// structs as it does in the schema.
+// A writing is a value written out as a field of a definition. CUE closes structs there as it does in
+// the schema.
 type writing struct {
 	imports, body, named string
-	keys                 []string // names of the fields that occur in it
+	keys                 []string // field names that occur in it
 }
 
 func (w *writing) text() string {
 	return w.imports + interpreter.ExpressionLabel + ": " + w.body + "\n" + w.named
 }
 
-// written writes v out, with the definitions that the exporter leaves out because they
-// refer to themselves.
+// written writes out v and the recursive definitions that CUE's exporter omits.
 func (c *Compiler) written(v cue.Value, options ...cue.Option) (*writing, error) {
 	w := &writing{}
 	text, err := w.add(v, options...)
@@ -250,9 +246,9 @@ func (c *Compiler) written(v cue.Value, options ...cue.Option) (*writing, error)
 	return w, nil
 }
 
-// add writes out a value, but for its imports.
+// add writes out a value without its imports.
 func (w *writing) add(v cue.Value, options ...cue.Option) (text string, err error) {
-	defer func() { // the exporter panics on some names in quotes
+	defer func() { // the exporter panics on some quoted names
 		if p := recover(); p != nil {
 			err = fmt.Errorf("CUE cannot write it out: %v", p)
 		}
@@ -265,7 +261,7 @@ func (w *writing) add(v cue.Value, options ...cue.Option) (text string, err erro
 				w.keys = append(w.keys, name)
 			}
 		}
-		ast.SetComments(n, nil) // the exporter puts some where they hide what follows
+		ast.SetComments(n, nil) // the exporter places some comments so that they hide code
 		return true
 	}, nil)
 	if file, ok := syntax.(*ast.File); ok {
@@ -294,11 +290,10 @@ func (w *writing) add(v cue.Value, options ...cue.Option) (text string, err erro
 	return string(formatted), err
 }
 
-// maxNamed is how many definitions may be missing from an expression that was written out.
+// maxNamed is the maximum number of definitions that are added to an expression.
 const maxNamed = 32
 
-// unresolved returns a name that the text refers to and does not declare, "" if there is
-// none.
+// unresolved returns a name that the text uses and does not declare, or "".
 func unresolved(text string) string {
 	for _, e := range errors.Errors(cuecontext.New().CompileString(text).Validate()) {
 		if format, args := e.Msg(); format == "reference %q not found" && len(args) == 1 {
@@ -308,8 +303,8 @@ func unresolved(text string) string {
 	return ""
 }
 
-// own returns of a conjunction the part that the bundle has written, without what the
-// server's definitions say of every schema, which is nothing.
+// own returns the conjuncts of v that the bundle wrote. The conjuncts of the server's definitions
+// constrain nothing.
 func (c *Compiler) own(v cue.Value) cue.Value {
 	op, args := v.Expr()
 	if op != cue.AndOp {
@@ -317,7 +312,7 @@ func (c *Compiler) own(v cue.Value) cue.Value {
 	}
 	var mine []cue.Value
 	for _, a := range args {
-		if _, ok := c.SourceOf(a); ok || !a.Pos().IsValid() { // fields beside an embedding have no position
+		if _, ok := c.SourceOf(a); ok || !a.Pos().IsValid() { // fields next to an embedding have no position
 			mine = append(mine, a)
 		}
 	}
@@ -327,15 +322,15 @@ func (c *Compiler) own(v cue.Value) cue.Value {
 	return v
 }
 
-// weaken makes of n what its fallback does not contradict, whatever the data: which fields
-// there must be, which there may be and what they are if missing is CUE's to say.
+// weaken removes the rules of n that may contradict its fallback: required fields, closedness and
+// defaults are left to CUE.
 func weaken(n *schemas.Node) {
 	if n == nil {
 		return
 	}
 	n.Fallback, n.Union, n.From, n.Message = nil, nil, nil, ""
 	if len(n.Default) > 0 && !isScalarJSON(n.Default) && string(n.Default) != "[]" {
-		// What the default admits is nowhere else.
+		// Only the default declared these.
 		n.Default, n.List, n.Struct = nil, nil, nil
 	}
 	if n.List != nil {

@@ -8,7 +8,7 @@ import (
 	"stele.dev/stele/schemas"
 )
 
-// TestFormIsStable compiles twice (S2), and reads the form back.
+// TestFormIsStable compiles a schema twice (S2), and decodes the encoded form.
 func TestFormIsStable(t *testing.T) {
 	for _, text := range []string{widget, benchSchema} {
 		first, err := json.Marshal(mustCompile(t, text))

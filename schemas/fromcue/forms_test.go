@@ -15,8 +15,8 @@ import (
 	"stele.dev/stele/schemas/samples"
 )
 
-// formed makes random forms with the parts that the grammar, which writes CUE, has not:
-// unions, logic, conditions, types of lists and maps, formats.
+// formed returns a random form with parts that the grammar cannot write in CUE: unions, logic,
+// conditions, types of lists and maps, formats.
 func formed(seed uint64) (*schemas.Node, *grammar) {
 	g := &grammar{Maker: samples.Maker{Rand: rand.New(rand.NewPCG(seed, 7)), Unknown: 3, Keys: nil, Full: 0}}
 	n := g.formStruct(4)
@@ -36,7 +36,7 @@ func (g *grammar) formNode(depth int) *schemas.Node {
 	default:
 		n = g.formScalar()
 	}
-	// Upstream's validator takes no enumeration to have null, even if it has.
+	// Upstream's validator never accepts null for an enumeration.
 	if g.Chance(12) && !slices.ContainsFunc(n.Scalars, func(s schemas.Scalar) bool { return len(s.Enum) > 0 }) {
 		n.Kinds |= schemas.NullKind
 	}
@@ -122,7 +122,7 @@ func (g *grammar) formList(depth int) *schemas.Node {
 		l.Type, l.Items = schemas.ListSet, g.formScalar()
 		l.Unique = l.Items.Kinds&(schemas.ListKind|schemas.StructKind) == 0
 		if l.Items.Kinds == schemas.AnyKind {
-			l.Type = "" // which may be null
+			l.Type = "" // an item may be null
 		}
 	case 1:
 		l.Type, l.MapKeys, l.Items = schemas.ListMap, []string{"name"}, g.formStruct(depth-1)
@@ -184,7 +184,7 @@ func (g *grammar) formStruct(depth int) *schemas.Node {
 	return n
 }
 
-// formUnion makes arms of s, which gets the fields of all of them.
+// formUnion returns a union and adds the fields of all its arms to s.
 func (g *grammar) formUnion(s *schemas.Struct, depth int) *schemas.Union {
 	u := &schemas.Union{}
 	if g.Chance(60) {
@@ -209,7 +209,7 @@ func (g *grammar) formUnion(s *schemas.Struct, depth int) *schemas.Union {
 	return u
 }
 
-// formLogic makes logic about what n admits.
+// formLogic returns random logic for values that n admits.
 func (g *grammar) formLogic(n *schemas.Node, depth int) *schemas.Logic {
 	about := func() *schemas.Node {
 		m := &schemas.Node{Kinds: schemas.AnyKind}
@@ -260,7 +260,7 @@ func (g *grammar) formLogic(n *schemas.Node, depth int) *schemas.Logic {
 	return l
 }
 
-// formAdmits says by the words of the form alone, part by part, whether a node admits a value.
+// formAdmits reports whether a node admits a value, by a simple interpretation of the form.
 func formAdmits(n *schemas.Node, x any) bool {
 	kind := formKind(x)
 	if !n.Kinds.Has(kind) || !holdsScalar(n, kind, x) {
@@ -408,5 +408,5 @@ func holdsScalar(n *schemas.Node, kind schemas.Kinds, x any) bool {
 	})
 }
 
-// formSamples pass CUE's tests.
+// formSamples are strings that pass CUE's tests.
 var formSamples = map[string]any{"net.IPv4": "10.1.2.3", "net.IPCIDR": "10.1.0.0/16", "time.Time": "2026-01-02T03:04:05.678+01:00"}

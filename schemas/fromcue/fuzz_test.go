@@ -10,8 +10,8 @@ import (
 	"stele.dev/stele/schemas/program"
 )
 
-// FuzzProgram gives arbitrary objects to programs: they must not panic, and an
-// object that was prepared must stay so.
+// FuzzProgram runs programs on arbitrary objects. They must not panic, and a prepared object must not
+// change when it is prepared again.
 func FuzzProgram(f *testing.F) {
 	var programs []*program.Program
 	for _, text := range []string{widget, benchSchema, rich} {
@@ -47,8 +47,7 @@ func FuzzProgram(f *testing.F) {
 	})
 }
 
-// FuzzForm gives arbitrary forms to NewProgram and OpenAPI, as they might come
-// out of a damaged store.
+// FuzzForm compiles arbitrary forms, as a damaged store might return them.
 func FuzzForm(f *testing.F) {
 	for _, text := range []string{widget, rich} {
 		form, err := json.Marshal(mustCompile(f, text))

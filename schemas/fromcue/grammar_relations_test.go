@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// union writes alternatives that are structs, mostly told apart by a constant.
+// union returns struct alternatives, mostly distinguished by a constant.
 func (g *grammar) union(depth int) term {
 	var arms []string
 	var samples []func() any
@@ -65,8 +65,7 @@ func (g *grammar) union(depth int) term {
 	return term{text, g.either(samples...), "union"}
 }
 
-// related writes a struct whose fields depend on each other in the ways that are compiled,
-// and in others.
+// related returns a struct whose fields depend on each other, in supported and unsupported ways.
 func (g *grammar) related(depth int) term {
 	var decls []string
 	samples := map[string]func() any{}
@@ -93,7 +92,7 @@ func (g *grammar) related(depth int) term {
 			`k =~ "^a"`, `k !~ "b$"`, `k == "z"`, "k != _|_", "k == _|_", "k != _|_ && n != _|_", `k == _|_ || n > 1`, `!(on != _|_) && k != "a"`, `k != _|_ if k == "a"`, "n != _|_ if n > 1 if on", "on == false", `k == n`, "n+1 > 2")
 		name := g.OneOf("x", "y", "z", "x", "m2")
 		t := g.scalar()
-		for strings.Contains(t.text, "and(") || strings.Contains(t.text, "& L") { // CUE itself recurses without end
+		for strings.Contains(t.text, "and(") || strings.Contains(t.text, "& L") { // CUE recurses without end
 			t = g.scalar()
 		}
 		body := name + g.OneOf("", "", "!", "?") + ": " + t.text
@@ -146,8 +145,7 @@ func (g *grammar) related(depth int) term {
 	}, "struct"}
 }
 
-// taken writes a field that takes its value from others, in the ways that are compiled and in
-// others.
+// taken writes a field that gets its value from other fields, in supported and unsupported ways.
 func (g *grammar) taken(decls *[]string, samples map[string]func() any) {
 	name, from := g.fresh("t"), g.OneOf("k", "n", "on")
 	*decls = append(*decls, strings.NewReplacer("NAME", name, "FROM", from, "HIDDEN", g.fresh("_from"), "LET", g.fresh("From"), "KEY", g.fresh("Key")).Replace(g.OneOf(
@@ -170,7 +168,7 @@ func (g *grammar) taken(decls *[]string, samples map[string]func() any) {
 	samples[name] = g.either(scalar, scalar, object, func() any { return map[string]any{"a": object(), "k": object()} }, func() any { return []any{object()} })
 }
 
-// matched writes matchN over types of which a value is one at most, and others.
+// matched returns a call of matchN, in most cases with types that exclude each other.
 func (g *grammar) matched() term {
 	text := "matchN(" + g.OneOf("1", ">=1", ">0", "1", "<=1") + ", [" + g.OneOf(`int, string`, `string, [...string]`, `string, number, bool`, `int & >=0 & <=5, "a"`,
 		`int, number`, `"a" | "b", [...(int | bool)], null`, `string, {a?: int}`, `{a!: int}, [...{a!: int}]`) + "])" + g.OneOf("", "", " & (int | string)", " & !=\"b\"")
@@ -179,7 +177,7 @@ func (g *grammar) matched() term {
 	}, "union"}
 }
 
-// odd writes what only CUE can check.
+// odd returns a term that only CUE can check.
 func (g *grammar) odd() term {
 	list := func() any {
 		items := []any{}

@@ -34,7 +34,7 @@ func (g *grammar) scalar() term {
 		kinds = 32
 	}
 	n := g.IntN(kinds)
-	if g.idioms && (n == 23 || n == 26) { // let and and, with which CUE recurses without end
+	if g.idioms && (n == 23 || n == 26) { // CUE recurses without end on let with and
 		n = 31
 	}
 	switch n {

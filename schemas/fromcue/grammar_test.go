@@ -11,28 +11,28 @@ import (
 	"stele.dev/stele/schemas/samples"
 )
 
-// A grammar writes random schemas in the constructs that the compiler supports,
-// and random objects that are near them. It knows nothing of the compiler.
+// A grammar generates random schemas in the supported constructs, and random objects that almost satisfy
+// them. It does not use the compiler.
 type grammar struct {
 	samples.Maker
 	defs  []term   // #D0, #D1, ...
 	decls []string // declarations at the top of the file
 	names int
 
-	// idioms: also the forms that came later, and not those in which CUE itself recurses without
-	// end beside them. Without, a seed makes the schema that it has always made.
+	// idioms enables constructs that were added later, and disables those on which CUE recurses
+	// without end together with them. Without idioms, a seed always generates the same schema.
 	idioms bool
 }
 
-// A term is a piece of CUE and a way to make data that may satisfy it.
+// A term is a piece of CUE with a function that generates data for it.
 type term struct {
 	text   string
 	sample func() any // decoded JSON, fresh on each call
 	kind   string     // scalar, struct, list or any
 }
 
-// A generated is a schema of the grammar: the text of a file, the path to the
-// schema in it, and objects that may satisfy it.
+// A generated is a generated schema: the text of a file, the path of the schema in it, and a function
+// that generates objects.
 type generated struct {
 	text   string
 	path   string
@@ -40,7 +40,7 @@ type generated struct {
 	sample func() any
 }
 
-// schema writes a schema, in a definition or where a bundle has one.
+// schema generates a schema, in a definition or at the place where a bundle has it.
 func (g *grammar) schema() generated {
 	for range g.IntN(4) {
 		t := g.value(2)
@@ -60,7 +60,7 @@ func (g *grammar) schema() generated {
 		g.decls = append(g.decls, "#schema: "+root.text, "")
 	}
 	text := "import (\n\t\"strings\"\n\t\"list\"\n\t\"time\"\n\t\"net\"\n)\n_use: [strings.MinRunes(0), list.MinItems(0), time.Time, net.IP]\n" + strings.Join(g.decls, "\n")
-	last := 1 + strings.Count(text, "\n") // it plays the server's own definition
+	last := 1 + strings.Count(text, "\n") // this line stands for the server's own definition
 	return generated{
 		text: text,
 		path: path,
@@ -121,7 +121,7 @@ func (g *grammar) value(depth int) term {
 	}
 }
 
-// refined returns a reference, perhaps with more constraints.
+// refined returns a reference, perhaps with further constraints.
 func (g *grammar) refined(d term, depth int) term {
 	switch {
 	case d.kind == "struct" && g.Chance(40):
@@ -167,7 +167,7 @@ func (g *grammar) fresh(prefix string) string {
 	return fmt.Sprintf("%s%d", prefix, g.names)
 }
 
-// merge samples both and joins them if they are structs.
+// merge returns a function that samples a and b and merges the samples if they are structs.
 func (g *grammar) merge(a, b func() any) func() any {
 	return func() any {
 		x, ok1 := a().(map[string]any)
@@ -220,7 +220,7 @@ func (g *grammar) mixed(depth int) term {
 	return term{text, g.either(a.sample, b.sample), "union"}
 }
 
-// constant writes some sample of t.
+// constant returns a sample of t as CUE.
 func (g *grammar) constant(t term) string {
 	text, err := json.Marshal(t.sample())
 	if err != nil {
@@ -250,7 +250,7 @@ func (g *grammar) structure(depth int, names ...string) term {
 			label = `"` + name + `"`
 		}
 		decls = append(decls, label+mark+": "+t.text)
-		if g.Chance(8) { // say it again, in other words
+		if g.Chance(8) { // repeat the declaration in another form
 			u := g.value(depth - 2)
 			decls = append(decls, label+g.OneOf("", "?", "!")+": "+u.text)
 			t.sample = g.either(t.sample, t.sample, u.sample)
@@ -284,8 +284,7 @@ func (g *grammar) structure(depth int, names ...string) term {
 	}, "struct"}
 }
 
-// dependent writes a declaration that makes one field depend on another. The
-// compiler must see through every disguise.
+// dependent returns a declaration that makes one field depend on another, in one of several disguises.
 func (g *grammar) dependent(on, field string) string {
 	if strings.Contains(on+field, "-") {
 		return "..."
@@ -330,7 +329,7 @@ func (g *grammar) dependent(on, field string) string {
 	))
 }
 
-// withCommas ends each declaration; a comment stands on a line of its own.
+// withCommas ends each declaration with a comma, and puts a comment on its own line.
 func withCommas(decls []string) []string {
 	return slices.Clone(decls)
 }
@@ -384,7 +383,7 @@ func (g *grammar) structWithDefault() term {
 	), samples, "union"}
 }
 
-// generic declares a definition with a parameter, and returns a use of it.
+// generic declares a definition with a parameter and returns a use of it.
 func (g *grammar) generic(depth int) term {
 	arg := g.value(depth - 1)
 	name, param := g.fresh("#G"), g.OneOf("_n", "#n")
@@ -398,7 +397,7 @@ func (g *grammar) limit() string {
 	return g.OneOf("list.MinItems(1)", "list.MaxItems(2)", "list.MinItems(2)", "list.MaxItems(3)")
 }
 
-// tuple returns a list that says something of its items by their index.
+// tuple returns a list whose items differ by index.
 func (g *grammar) tuple(depth int) term {
 	var items []term
 	for range 1 + g.IntN(3) {

@@ -19,7 +19,7 @@ func within(t *testing.T, limit time.Duration, f func()) {
 	}
 }
 
-// Unions multiply: what CUE would take for ever over is refused, or left to it, in time.
+// Unions multiply. A union that takes CUE too long is rejected, or left to CUE, in time.
 func TestExponentialUnions(t *testing.T) {
 	var text strings.Builder
 	text.WriteString("#schema: spec: {")
@@ -86,7 +86,7 @@ import "list"
 	})
 }
 
-// What is beyond the bounds of an evaluation is invalid: it cannot be checked.
+// A value beyond the limits of an evaluation is invalid.
 func TestWhatIsTooLargeForCUEIsRefused(t *testing.T) {
 	p, err := program.New(mustCompile(t, `#schema: spec: {a: [...int], sum: len(a)}`))
 	if err != nil {
@@ -102,7 +102,7 @@ func TestWhatIsTooLargeForCUEIsRefused(t *testing.T) {
 	})
 }
 
-// However many parts of an object only CUE can check, it takes a bounded time.
+// The total time is limited, however many parts of an object need CUE.
 func TestManyPartsForCUE(t *testing.T) {
 	for _, schema := range []string{
 		`#schema: spec: items?: [...{lo: int, hi: lo + 1}]`,
@@ -144,7 +144,7 @@ import "strings"
 	}
 }
 
-// Programs with parts that CUE evaluates are used by many at once.
+// Programs with fallbacks are safe for concurrent use.
 func TestProgramsAreSafeForConcurrentUse(t *testing.T) {
 	p, err := program.New(mustCompile(t, `
 #U: {a: int, c: *1 | int} | {a: int, c: *2 | int} | {b: string}

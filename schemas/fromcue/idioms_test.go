@@ -11,8 +11,8 @@ import (
 	"stele.dev/stele/schemas/program"
 )
 
-// TestAttributesWithinForms has attributes in forms of which the compiler does not see a plain
-// struct or list: they hold there as elsewhere.
+// TestAttributesWithinForms checks attributes in constructs that the compiler does not see as a plain
+// struct or list.
 func TestAttributesWithinForms(t *testing.T) {
 	for name, spec := range map[string]string{
 		"close":               `close({token!: string @stele(sensitive), zone!: string @k8s(immutable), users?: [...{name!: string}] @k8s(listType=map,listMapKeys=name)})`,
@@ -64,7 +64,7 @@ func attributesHold(t *testing.T, n *schemas.Node) {
 	}
 }
 
-// TestListsByIndex shows clients what can be said of lists whose items differ by their index.
+// TestListsByIndex checks the OpenAPI of lists whose items differ by index.
 func TestListsByIndex(t *testing.T) {
 	n := mustCompile(t, `
 #schema: spec: {

@@ -94,8 +94,8 @@ func TestKindFromCUE(t *testing.T) {
 		t.Error("a version v2")
 	}
 
-	// The schema is closed by the bundle's own definition, although #Kind joins
-	// an open struct to it, and its rules are located in the bundle.
+	// The bundle's definition closes the schema, although #Kind unifies it with an open struct. Its
+	// rules have positions in the bundle.
 	p, err := program.New(schema)
 	if err != nil {
 		t.Fatal(err)
@@ -108,8 +108,7 @@ func TestKindFromCUE(t *testing.T) {
 	}
 }
 
-// TestKindWithoutStatus has a schema that is closed to a field which #Kind itself
-// declares.
+// TestKindWithoutStatus has a schema that is closed without a field that #Kind itself declares.
 func TestKindWithoutStatus(t *testing.T) {
 	text := strings.Replace(widgetKind, "\tstatus?: ready?: bool\n", "", 1)
 	k, diags := compileKind(t, "widgets.example.com", text)

@@ -10,7 +10,7 @@ import (
 	"stele.dev/stele/schemas/openapi"
 )
 
-// What checkList refuses is what Kubernetes refuses in a CustomResourceDefinition.
+// CheckList rejects exactly what Kubernetes rejects in a CustomResourceDefinition.
 func TestListTypesAreThoseOfKubernetes(t *testing.T) {
 	text := &schemas.Node{Kinds: schemas.StringKind}
 	fields := func(presence schemas.Presence, key *schemas.Node) *schemas.Node {

@@ -8,9 +8,8 @@ import (
 	"stele.dev/stele/schemas/fromcue/cuesyntax"
 )
 
-// literal surveys a struct literal. What CUE returns for it depends on what it
-// embeds: itself; or what is embedded and the rest, as a conjunction; or, if one
-// expression is all there is, the parts of that expression.
+// literal surveys a struct literal. With embeddings, CUE returns the embedded values and the rest as a
+// conjunction. If the literal only embeds one expression, CUE returns the parts of that expression.
 func (c *Compiler) literal(v cue.Value, x ast.Node, decls []ast.Decl, op cue.Op, args []cue.Value, at *place) shape {
 	at.literals = append(at.literals, x)
 	embedded, fields := c.declarations(decls, at)
@@ -33,9 +32,8 @@ func (c *Compiler) literal(v cue.Value, x ast.Node, decls []ast.Decl, op cue.Op,
 	return everything()
 }
 
-// declarations checks the declarations of a struct literal and returns what it
-// embeds, and how many other declarations there are. The values of fields are
-// surveyed where the fields are compiled.
+// declarations checks the declarations of a struct literal. It returns the embedded expressions and the
+// number of other declarations. The values of fields are surveyed when the fields are compiled.
 func (c *Compiler) declarations(decls []ast.Decl, at *place) (embedded []ast.Expr, fields int) {
 	for _, d := range decls {
 		fields++
@@ -73,8 +71,7 @@ func (c *Compiler) declarations(decls []ast.Decl, at *place) (embedded []ast.Exp
 	return embedded, fields
 }
 
-// label checks the label of a field. A label that is computed would have to be
-// known to be the same whatever the data.
+// label checks the label of a field. A computed label must not depend on data.
 func (c *Compiler) label(f *ast.Field, at *place) {
 	var node ast.Node = f.Label
 	if a, ok := node.(*ast.Alias); ok {
@@ -94,7 +91,7 @@ func (c *Compiler) label(f *ast.Field, at *place) {
 	}
 }
 
-// item surveys an item of a list that has an index, which is no part of the value at the place.
+// item surveys a list item that has an index. The item is not a value of this place.
 func (c *Compiler) item(v cue.Value, at *place) {
 	within := &place{path: at.path, depth: at.depth + 1, parent: at, source: at.source, passing: true}
 	c.survey(v, within)

@@ -8,9 +8,10 @@ import (
 	"stele.dev/stele/schemas/fromcue/cuesyntax"
 )
 
-// matchesOne surveys matchN over types of which a value can be one at most: matchN(1, [int,
-// string]), matchN(>=1, [string, [...string]]). That is a choice between them. It is not ok for
-// structs, which matchN neither closes nor completes, and for what is not written out.
+// matchesOne surveys a call of matchN with types that exclude each other, such as matchN(1, [int,
+// string]) or matchN(>=1, [string, [...string]]). Such a call is a choice between the types. ok is false
+// for structs, because matchN neither closes nor completes them, and for arguments that are not literal
+// types.
 func (c *Compiler) matchesOne(x *ast.CallExpr, args []cue.Value, at *place) (s shape, ok bool) {
 	if at.within+at.operand > 0 || at.passing || at.matched != nil || len(args) != 2 || len(x.Args) != 2 {
 		return s, false
@@ -42,13 +43,13 @@ func (c *Compiler) matchesOne(x *ast.CallExpr, args []cue.Value, at *place) (s s
 	return c.survey(v, at), true
 }
 
-// admitsCount reports whether the first argument of matchN is satisfied by a number.
+// admitsCount reports whether the first argument of matchN admits n.
 func admitsCount(v cue.Value, n int) bool {
 	return v.Unify(cuecontext.New().Encode(n)).Validate() == nil
 }
 
-// isPlainType reports whether an expression consists of predeclared types, constants and bounds,
-// and lists of them.
+// isPlainType reports whether an expression consists only of predeclared types, constants, bounds, and
+// lists of them.
 func isPlainType(x ast.Expr) bool {
 	switch x := x.(type) {
 	case *ast.BasicLit:

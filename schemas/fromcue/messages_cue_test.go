@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestMessagesOfCUE has what only CUE can check said in terms of the object.
+// TestMessagesOfCUE checks that errors of fallbacks are worded in terms of the object.
 func TestMessagesOfCUE(t *testing.T) {
 	for _, test := range []struct{ spec, value, want string }{
 		{`{ports: [...{name!: string, port!: int}], _names: {for p in ports {(p.name): p.port}}}`, `{"ports": [{"name": "a", "port": 1}, {"name": "a", "port": 2}]}`,
@@ -25,7 +25,7 @@ func TestMessagesOfCUE(t *testing.T) {
 	}
 }
 
-// TestMoreThanOneAlternative says that an object is invalid that could be several things.
+// TestMoreThanOneAlternative checks that an object that fits several alternatives is invalid.
 func TestMoreThanOneAlternative(t *testing.T) {
 	p := mustProgram(t, mustCompile(t, `
 #schema: spec: x: {a?: int, c?: 1} | {b?: int, c?: 2}`))
@@ -35,7 +35,8 @@ func TestMoreThanOneAlternative(t *testing.T) {
 	}
 }
 
-// TestMessageAttribute has the policy say what is wrong with a scalar, and refuses messages that would be lost.
+// TestMessageAttribute checks messages that a policy sets for scalars, and that messages without effect
+// are rejected.
 func TestMessageAttribute(t *testing.T) {
 	p := mustProgram(t, mustCompile(t, `import "strings"
 #schema: spec: {

@@ -17,7 +17,7 @@ import (
 	"stele.dev/stele/schemas/openapi"
 )
 
-// definitionOf is a CustomResourceDefinition with the schema.
+// definitionOf returns a CustomResourceDefinition with the schema.
 func definitionOf(schema *apiextensions.JSONSchemaProps) *apiextensions.CustomResourceDefinition {
 	crd := &apiextensions.CustomResourceDefinition{Spec: apiextensions.CustomResourceDefinitionSpec{
 		Group:                 "example.org",
@@ -32,8 +32,7 @@ func definitionOf(schema *apiextensions.JSONSchemaProps) *apiextensions.CustomRe
 	return crd
 }
 
-// refusedAsDefinition is what Kubernetes would say to a CustomResourceDefinition with the
-// schema.
+// refusedAsDefinition returns Kubernetes' errors for a CustomResourceDefinition with the schema.
 func refusedAsDefinition(t *testing.T, n *schemas.Node) field.ErrorList {
 	t.Helper()
 	_, internal := structuralSchema(t, openapi.Of(n))
@@ -49,7 +48,7 @@ func TestOpenAPIOfEveryFormIsOneOfACustomResourceDefinition(t *testing.T) {
 	}
 }
 
-// What the form admits, its OpenAPI must not refuse.
+// The OpenAPI schema must accept every value that the form admits.
 func TestOpenAPIOfEveryFormAdmitsWhatTheFormAdmits(t *testing.T) {
 	checked, refused := 0, 0
 	for seed := range uint64(600) {
@@ -77,7 +76,7 @@ func TestOpenAPIOfEveryFormAdmitsWhatTheFormAdmits(t *testing.T) {
 	}
 }
 
-// whole is a form with a use of each part that the CUE of TestOpenAPIGolden does not make.
+// whole returns a form with all parts that the CUE of TestOpenAPIGolden does not use.
 func whole() *schemas.Node {
 	str := func() *schemas.Node { return &schemas.Node{Kinds: schemas.StringKind} }
 	raw := func(text string) json.RawMessage { return json.RawMessage(text) }
@@ -155,7 +154,7 @@ func TestOpenAPIOfEveryPartIsGolden(t *testing.T) {
 	}
 }
 
-// A rule for strings says nothing of numbers beside them.
+// A rule for strings does not apply to numbers.
 func TestOpenAPIOfMixedValuesKeepsToTheirTypes(t *testing.T) {
 	n := &schemas.Node{Kinds: schemas.StructKind, Struct: &schemas.Struct{Fields: []schemas.Field{{Name: "a", Presence: schemas.Optional, Schema: &schemas.Node{
 		Kinds:   schemas.IntegerKind | schemas.StringKind,

@@ -26,8 +26,7 @@ import (
 
 var update = flag.Bool("update", false, "rewrite golden files")
 
-// rich has every construct that OpenAPI has words for, and some for which it has
-// none.
+// rich uses every construct that OpenAPI can express, and some that it cannot.
 const rich = `
 import (
 	"list"
@@ -96,7 +95,7 @@ func TestOpenAPIGolden(t *testing.T) {
 	}
 }
 
-// structuralSchema reads an OpenAPI schema as a CustomResourceDefinition does.
+// structuralSchema parses an OpenAPI schema as a CustomResourceDefinition does.
 func structuralSchema(t *testing.T, s *spec.Schema) (*structural.Structural, *apiextensions.JSONSchemaProps) {
 	t.Helper()
 	text, err := json.Marshal(s)
@@ -127,9 +126,8 @@ func TestOpenAPIIsStructural(t *testing.T) {
 	}
 }
 
-// TestOpenAPIAdmitsWhatTheProgramAdmits takes schemas and objects from the
-// grammar: the published schema may be silent about a rule, but it may not
-// contradict the program.
+// TestOpenAPIAdmitsWhatTheProgramAdmits checks random schemas and objects of the grammar: the published
+// schema must accept every object that the program accepts.
 func TestOpenAPIAdmitsWhatTheProgramAdmits(t *testing.T) {
 	checked := 0
 	for seed := range uint64(300) {

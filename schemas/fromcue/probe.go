@@ -18,44 +18,41 @@ import (
 	"stele.dev/stele/schemas/samples"
 )
 
-// A claim is what the walk has concluded about a struct, to be compared with
-// what CUE does.
+// A claim is what the compiler concluded about a struct. It is compared with CUE.
 type claim struct {
 	value cue.Value
-	parts int // struct literals that contribute
+	parts int // number of struct literals that contribute
 	at    *place
-	order int // in which the walk came by
+	order int // index of the struct in the order of compilation
 }
 
-// inOrder returns the structs of claims in the order of the walk.
+// inOrder returns the structs of claims in the order of compilation.
 func inOrder(claims map[*schemas.Struct]claim) []*schemas.Struct {
 	return slices.SortedFunc(maps.Keys(claims), func(a, b *schemas.Struct) int { return cmp.Compare(claims[a].order, claims[b].order) })
 }
 
-// probe asks CUE which fields the structs of a schema admit, by unifying it with
-// examples. The merged fields that the walk has seen are not proof: a field that
-// one conjunct declares and another is closed to is there, and can never be set;
-// and under some conjuncts CUE forgets that a struct is closed.
+// probe unifies the schema with examples to learn which fields its structs admit. The merged fields are
+// no proof: if one conjunct declares a field and another is closed without it, the field exists but can
+// never be set. Under some conjuncts CUE also forgets that a struct is closed.
 //
-// An example that has every declared field must be accepted. One that has an
-// unknown field in each struct tells by the errors which structs are closed. But
-// an error can hide others: CUE forgives a struct its unknown fields if something
-// within is invalid, and does not always say why an alternative fails. So the
-// structs that seem open are asked again without the others, until nothing is
-// refused any more; and one by one if that leads nowhere.
+// An example with every declared field must be accepted. An example with an unknown field in each struct
+// shows by its errors which structs are closed. But one error can hide others: CUE does not report
+// unknown fields of a struct that is invalid inside, and does not always say why an alternative fails.
+// So probe asks again with only the structs that seem open, until CUE rejects nothing, and finally asks
+// one struct at a time.
 func (c *Compiler) probe(v cue.Value, n *schemas.Node, at *place) {
 	before := len(c.forced)
 	if n.Fallback != nil {
-		return // CUE looks after it all
+		return // the root is a fallback
 	}
 	reachable := make(map[*schemas.Struct]bool)
 	eachStruct(n, func(s *schemas.Struct) { reachable[s] = true })
 	for _, s := range inOrder(c.claims) {
 		claim := c.claims[s]
 		if !reachable[s] {
-			continue // CUE looks after it
+			continue // a fallback
 		}
-		// No number of examples shows where patterns of several parts overlap.
+		// Examples cannot show where the patterns of several conjuncts overlap.
 		if key, ok := samples.UnknownKey(s); ok && claim.parts > 1 && len(s.Patterns) > 0 && !admitsAllKeys(s) && !claim.value.Allows(cue.Str(key)) {
 			c.refusePatterns(claim.at)
 		}
@@ -82,7 +79,7 @@ func (c *Compiler) probe(v cue.Value, n *schemas.Node, at *place) {
 			continue
 		}
 		if admitsAllKeys(s) {
-			continue // there are no unknown keys
+			continue // every key is known
 		}
 		key, ok := samples.UnknownKey(s)
 		if !ok {
@@ -103,10 +100,13 @@ func (c *Compiler) probe(v cue.Value, n *schemas.Node, at *place) {
 	}
 }
 
-// probeArms finds out about the unions in n. An alternative by itself does not remember what
-// it is closed to; so what CUE tells of it is compared with what it does in place.
+// probeArms checks the unions in n. An arm taken out of its union forgets what closes it. So the result
+// for the arm is compared with the result inside the union.
 func (c *Compiler) probeArms(n *schemas.Node) {
 	visitOuter(n, func(u *schemas.Node) {
+		if u.Union == nil {
+			return
+		}
 		claim := c.unions[u]
 		for i := range u.Union.Arms {
 			visitStructs(u.Union.Arms[i].Struct, func(s *schemas.Struct) {
@@ -122,13 +122,12 @@ func (c *Compiler) probeArms(n *schemas.Node) {
 	})
 }
 
-// visitOuter calls each for the unions in n that are in no other union.
+// visitOuter calls each for n and the nodes in it, except those inside fallbacks and unions.
 func visitOuter(n *schemas.Node, each func(*schemas.Node)) {
-	switch {
-	case n == nil || n.Fallback != nil:
+	if n == nil || n.Fallback != nil {
 		return
-	case n.Union != nil:
-		each(n)
+	}
+	if each(n); n.Union != nil {
 		return
 	}
 	if n.List != nil {
@@ -146,7 +145,7 @@ func visitOuter(n *schemas.Node, each func(*schemas.Node)) {
 	}
 }
 
-// visitStructs calls each for s and every struct below it.
+// visitStructs calls each for s and all structs in it.
 func visitStructs(s *schemas.Struct, each func(*schemas.Struct)) {
 	each(s)
 	s.Visit("", func(_ string, n *schemas.Node) {
@@ -156,7 +155,7 @@ func visitStructs(s *schemas.Struct, each func(*schemas.Struct)) {
 	})
 }
 
-// force leaves the struct at a place to CUE, when it is compiled again.
+// force marks the struct at a place to be left to CUE in the next round.
 func (c *Compiler) force(at *place, message string) {
 	for at.passing {
 		at = at.parent
@@ -166,8 +165,8 @@ func (c *Compiler) force(at *place, message string) {
 	}
 }
 
-// probeUnknown returns the structs that accept an unknown field, and those that
-// no example can contain.
+// probeUnknown returns the structs that accept an unknown field, and the structs that no example can
+// contain.
 func (c *Compiler) probeUnknown(v cue.Value, n *schemas.Node) (open, skipped map[*schemas.Struct]bool) {
 	open = make(map[*schemas.Struct]bool)
 	eachStruct(n, func(s *schemas.Struct) { open[s] = true })
@@ -180,7 +179,7 @@ func (c *Compiler) probeUnknown(v cue.Value, n *schemas.Node) (open, skipped map
 		if len(refused) == 0 {
 			for s := range open {
 				one := exampler{c: c, ask: map[*schemas.Struct]bool{s: true}}
-				// But for the unknown field the example is known to be accepted.
+				// Without the unknown field the example is accepted, as checked before.
 				if _, err := one.refused(v, n); err != nil {
 					refused = append(refused, s)
 				}
@@ -196,25 +195,13 @@ func (c *Compiler) probeUnknown(v cue.Value, n *schemas.Node) (open, skipped map
 	}
 }
 
-// eachStruct calls visit for every struct in n.
+// eachStruct calls visit for every struct in n, except those inside fallbacks and unions.
 func eachStruct(n *schemas.Node, visit func(*schemas.Struct)) {
-	if n == nil || n.Fallback != nil || n.Union != nil {
-		return
-	}
-	if n.List != nil {
-		for _, item := range n.List.Each() {
-			eachStruct(item, visit)
+	visitOuter(n, func(n *schemas.Node) {
+		if n.Struct != nil && n.Union == nil {
+			visit(n.Struct)
 		}
-	}
-	if n.Struct != nil {
-		visit(n.Struct)
-		for _, f := range n.Struct.Fields {
-			eachStruct(f.Schema, visit)
-		}
-		for _, p := range n.Struct.Patterns {
-			eachStruct(p.Value, visit)
-		}
-	}
+	})
 }
 
 func (c *Compiler) refusePatterns(at *place) {
@@ -226,7 +213,7 @@ func admitsAllKeys(s *schemas.Struct) bool {
 	return slices.ContainsFunc(s.Patterns, func(p schemas.KeyPattern) bool { return len(p.Key.Scalars) == 0 })
 }
 
-// probeKnown refuses the fields that are declared and never admitted.
+// probeKnown rejects fields that are declared but never admitted.
 func (c *Compiler) probeKnown(v cue.Value, n *schemas.Node, at *place) {
 	e := exampler{c: c}
 	unified := v.Unify(c.scratch.BuildExpr(e.node(n)))
@@ -247,7 +234,7 @@ func (c *Compiler) probeKnown(v cue.Value, n *schemas.Node, at *place) {
 	}
 }
 
-// relative returns the path of an error below v.
+// relative returns the path of an error relative to v.
 func relative(path []string, v cue.Value) []string {
 	if n := len(v.Path().Selectors()); n <= len(path) {
 		path = path[n:]
@@ -262,20 +249,20 @@ func relative(path []string, v cue.Value) []string {
 	return plain
 }
 
-// joined makes a path comparable.
+// joined returns a path as a map key.
 func joined(path []string) string { return strings.Join(path, "\x00") }
 
 // An exampler builds examples of a schema as CUE syntax.
 type exampler struct {
 	c       *Compiler
-	ask     map[*schemas.Struct]bool   // the structs into which to put an unknown field
-	path    []string                   // to what is being built
+	ask     map[*schemas.Struct]bool   // structs that get an unknown field
+	path    []string                   // the path to the value being built
 	unknown map[string]*schemas.Struct // structs by the path to their unknown field
 	skipped map[*schemas.Struct]bool   // structs that no example can contain
 }
 
-// refused unifies an example with v, and returns the structs of which CUE says
-// that they refuse the unknown field, and its verdict.
+// refused unifies an example with v. It returns the structs that reject their unknown field, and CUE's
+// error.
 func (e *exampler) refused(v cue.Value, n *schemas.Node) ([]*schemas.Struct, error) {
 	err := v.Unify(e.c.scratch.BuildExpr(e.node(n))).Validate()
 	var refused []*schemas.Struct
@@ -290,7 +277,7 @@ func (e *exampler) refused(v cue.Value, n *schemas.Node) ([]*schemas.Struct, err
 	return refused, err
 }
 
-// top is an example of a value of which nothing is asked.
+// top returns an example that admits anything.
 func top() ast.Expr { return ast.NewIdent("_") }
 
 // below returns an example of the value of a label.
@@ -300,14 +287,14 @@ func (e *exampler) below(label string, n *schemas.Node) ast.Expr {
 	return e.node(n)
 }
 
-// node returns an example of n, or nil if there is nothing in it to ask about.
+// node returns an example of n, or nil if n has nothing to probe.
 func (e *exampler) node(n *schemas.Node) ast.Expr {
 	if e.unknown == nil {
 		e.unknown = make(map[string]*schemas.Struct)
 	}
 	switch {
 	case n.Fallback != nil, n.Union != nil:
-		return nil // of one, nothing is claimed; the arms of the other are asked one by one
+		return nil // unions and fallbacks make no claim here; arms are probed one by one
 	case n.Struct != nil:
 		return e.structOf(n.Struct)
 	case n.List != nil && len(n.List.Prefix) > 0:
@@ -339,8 +326,8 @@ func (e *exampler) list(l *schemas.List) ast.Expr {
 	return ast.NewList(items...)
 }
 
-// tuple returns an example of a list whose items differ by their index: all of them, and one
-// more if there may be more.
+// tuple returns an example of a list whose items differ by index. It has all items of the prefix, and
+// one more if the list has a rest.
 func (e *exampler) tuple(l *schemas.List) ast.Expr {
 	count := max(len(l.Prefix), l.MinItems.Count)
 	if l.HasRest() {
@@ -363,7 +350,7 @@ func (e *exampler) tuple(l *schemas.List) ast.Expr {
 	return ast.NewList(items...)
 }
 
-// skip notes the structs below n as out of the reach of examples.
+// skip marks the structs in n as out of reach of examples.
 func (e *exampler) skip(n *schemas.Node) {
 	if e.skipped == nil {
 		e.skipped = make(map[*schemas.Struct]bool)
@@ -399,8 +386,7 @@ func (e *exampler) structOf(s *schemas.Struct) ast.Expr {
 	return example
 }
 
-// structEscapes reports whether a reference in s leads to a struct around it, of so many that are
-// known.
+// structEscapes reports whether a reference in s leads outside the innermost known structs.
 func structEscapes(s *schemas.Struct, known int) bool {
 	return slices.ContainsFunc(s.Fields, func(f schemas.Field) bool { return nodeEscapes(f.Schema, known) }) ||
 		slices.ContainsFunc(s.Patterns, func(p schemas.KeyPattern) bool { return nodeEscapes(p.Value, known) })

@@ -14,7 +14,7 @@ import (
 	"stele.dev/stele/schemas/program"
 )
 
-// widget is the schema of the tests of programs. Line numbers matter.
+// widget is the schema in the tests of programs. Tests depend on its line numbers.
 const widget = `import ("list", "strings")
 #schema: {
 	spec!: {
@@ -163,7 +163,7 @@ func TestValidate(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			object := objectOf(t, `{"apiVersion": "v1", "kind": "Widget", "metadata": {"x": 1}, "spec": `+test.spec+`}`)
-			for range 20 { // maps are ranged over in any order
+			for range 20 { // map iteration has no fixed order
 				var got []string
 				for _, e := range p.Validate(object) {
 					got = append(got, e.Error())
@@ -176,8 +176,7 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-// TestValidateTypes checks the machine-readable type of each error, which
-// becomes the reason in a Status.
+// TestValidateTypes checks the type of each error, which becomes the reason in a Status.
 func TestValidateTypes(t *testing.T) {
 	p := widgetProgram(t)
 	object := objectOf(t, `{"spec": {
@@ -208,7 +207,7 @@ func TestValidateTypes(t *testing.T) {
 
 func TestPrepare(t *testing.T) {
 	p := widgetProgram(t)
-	// What every widget has after preparation.
+	// The fields that every widget has after preparation.
 	const filled = `"color": "blue", "opts": {"deep": {"level": 3}, "names": []}`
 	for _, test := range []struct {
 		name    string
@@ -320,8 +319,7 @@ func TestPrepare(t *testing.T) {
 	}
 }
 
-// TestDefaultsAreNotShared changes what one object was given and looks at the
-// next.
+// TestDefaultsAreNotShared changes the defaults that one object got, and checks the next object.
 func TestDefaultsAreNotShared(t *testing.T) {
 	p := widgetProgram(t)
 	first := objectOf(t, `{"spec": {"size": 1}}`)
@@ -353,7 +351,7 @@ func TestProgramConcurrently(t *testing.T) {
 	wg.Wait()
 }
 
-// TestNewProgramRefuses has forms that no compiler makes.
+// TestNewProgramRefuses uses invalid forms that no compiler makes.
 func TestNewProgramRefuses(t *testing.T) {
 	deep := &schemas.Node{Kinds: schemas.StringKind}
 	for range 100 {

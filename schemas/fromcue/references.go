@@ -13,7 +13,7 @@ import (
 	"stele.dev/stele/schemas/textforms"
 )
 
-// reference surveys an identifier, or a selection from one.
+// reference surveys an identifier, or a selector that starts with one.
 func (c *Compiler) reference(v cue.Value, x ast.Expr, op cue.Op, args []cue.Value, at *place) shape {
 	base := cuesyntax.BaseOf(x)
 	if base == nil {
@@ -22,7 +22,7 @@ func (c *Compiler) reference(v cue.Value, x ast.Expr, op cue.Op, args []cue.Valu
 	}
 	m := cuesyntax.MeaningOf(base)
 	if m == cuesyntax.IsPredeclared && op == cue.SelectorOp {
-		m = cuesyntax.IsField // another file of the package declares a field of that name
+		m = cuesyntax.IsField // another file of the package declares the field
 	}
 	switch m {
 	case cuesyntax.IsPredeclared:
@@ -37,7 +37,7 @@ func (c *Compiler) reference(v cue.Value, x ast.Expr, op cue.Op, args []cue.Valu
 			return shapeOf(t.Kind())
 		}
 		if outside {
-			break // no data has it
+			break // not data
 		}
 		if c.equal(v, x, at) {
 			return shapeOf(v.IncompleteKind())
@@ -57,7 +57,7 @@ func (c *Compiler) reference(v cue.Value, x ast.Expr, op cue.Op, args []cue.Valu
 		return everything()
 	}
 	if _, whole := x.(*ast.Ident); !whole && len(args) > 0 && !cuesyntax.SelectsFromPackage(x) {
-		// What is selected from must not depend on data either.
+		// The operand of the selector must not depend on data either.
 		at.operand++
 		c.survey(args[0], at)
 		at.operand--
@@ -65,7 +65,7 @@ func (c *Compiler) reference(v cue.Value, x ast.Expr, op cue.Op, args []cue.Valu
 	t, ok := cuevalue.Target(v, args)
 	switch {
 	case ok && cuevalue.IsError(t):
-		return everything() // CUE reports it, or drops the alternative
+		return everything() // CUE reports the error or drops the alternative
 	case !ok || t.IncompleteKind() == cue.BottomKind && t.Source() == nil:
 		c.refuse(at, x, "a reference that cannot be followed", "repeat the value in place of the reference")
 		return everything()
@@ -73,12 +73,12 @@ func (c *Compiler) reference(v cue.Value, x ast.Expr, op cue.Op, args []cue.Valu
 	return c.follow(t, x, at)
 }
 
-// follow surveys what the reference x refers to.
+// follow surveys the value that the reference x refers to.
 func (c *Compiler) follow(t cue.Value, x ast.Node, at *place) shape {
 	if id, ok := x.(*ast.Ident); ok {
 		c.named[id.Name] = t
 	}
-	// CUE forgets the attributes of what is only referred to.
+	// CUE drops the attributes of referenced values.
 	for _, a := range t.Attributes(cue.ValueAttr) {
 		if at.mixed > 0 && a.Name() == "k8s" {
 			c.refuse(at, x, fmt.Sprintf("the attribute @k8s(%s) on one of several alternatives", a.Contents()), "write it on the field")
@@ -135,7 +135,7 @@ func (c *Compiler) basic(v cue.Value, x ast.Expr, id *ast.Ident, at *place) shap
 	return everything()
 }
 
-// member surveys a member of one of CUE's own packages that is not called.
+// member surveys a name of a CUE standard package that is not called.
 func (c *Compiler) member(v cue.Value, x ast.Expr, name string, at *place) shape {
 	switch {
 	case name == "list.UniqueItems":
@@ -152,7 +152,7 @@ func (c *Compiler) member(v cue.Value, x ast.Expr, name string, at *place) shape
 	return everything()
 }
 
-// call surveys a call: of a validator, or of a function over constants.
+// call surveys a call of a validator, or of a function with constant arguments.
 func (c *Compiler) call(v cue.Value, x *ast.CallExpr, args []cue.Value, at *place) shape {
 	if cuesyntax.IsBuiltin(x.Fun, "or") || cuesyntax.IsBuiltin(x.Fun, "and") {
 		for _, a := range x.Args {
@@ -222,8 +222,8 @@ func (c *Compiler) call(v cue.Value, x *ast.CallExpr, args []cue.Value, at *plac
 	return everything()
 }
 
-// listed surveys an item of the list that is the argument of or or and. The list does not
-// depend on data: neither do the variables of its comprehensions.
+// listed surveys an item of the list argument of the functions or and and. Neither the list nor the
+// variables of its comprehensions depend on data.
 func (c *Compiler) listed(v cue.Value, at *place) shape {
 	at.listing++
 	defer func() { at.listing-- }()
@@ -243,7 +243,7 @@ func (c *Compiler) variable(v cue.Value, x ast.Expr, at *place) shape {
 	return everything()
 }
 
-// count surveys the argument of a limit.
+// count surveys the numeric argument of a limit such as list.MaxItems.
 func (c *Compiler) count(args []cue.Value, x ast.Node, at *place) *schemas.Limit {
 	if len(args) != 1 {
 		c.refuse(at, x, "a limit without a number", "")
@@ -258,8 +258,7 @@ func (c *Compiler) count(args []cue.Value, x ast.Node, at *place) *schemas.Limit
 	return &schemas.Limit{Count: int(n), Source: c.position(x, at)}
 }
 
-// static surveys syntax for which there is no value: if it refers to data, CUE has to
-// evaluate it.
+// static surveys syntax that has no value. If it refers to data, CUE must evaluate it.
 func (c *Compiler) static(node ast.Node, at *place) {
 	anchor := at
 	for _, id := range cuesyntax.NamesIn(node) {
@@ -276,8 +275,8 @@ func (c *Compiler) static(node ast.Node, at *place) {
 	}
 }
 
-// encloses reports whether an identifier is declared in a literal that stands within one that
-// contributes to the object, and does not contribute itself as far as is known.
+// encloses reports whether the identifier is declared in a literal that is nested in a contributing
+// literal and does not itself contribute to the object, as far as known.
 func (p *place) encloses(id *ast.Ident) bool {
 	scope := id.Scope
 	if scope == nil {
@@ -293,7 +292,7 @@ func (p *place) encloses(id *ast.Ident) bool {
 	return false
 }
 
-// declared reports whether an identifier is declared within the object.
+// declared reports whether the identifier is declared within the object.
 func declared(at *place, id *ast.Ident) bool {
 	for p := at; p != nil; p = p.parent {
 		if _, ok := p.declares(id); ok {

@@ -9,7 +9,7 @@ import (
 	"stele.dev/stele/schemas/openapi"
 )
 
-// references are schemas in which fields take their values from elsewhere in the object.
+// references are schemas in which fields get their values from other fields.
 var references = []relation{
 	{
 		name: "a field equal to another", spec: "name!: string\napp: name",
@@ -104,7 +104,7 @@ var references = []relation{
 	},
 }
 
-// TestTakenSecrets has a secret that other fields take: they are secrets, too.
+// TestTakenSecrets checks that fields that get their value from a secret are secrets too.
 func TestTakenSecrets(t *testing.T) {
 	n := mustCompile(t, `
 #schema: spec: {
@@ -129,7 +129,7 @@ func TestTakenSecrets(t *testing.T) {
 	}
 }
 
-// TestTakenMessages says where a value comes from that another must be.
+// TestTakenMessages checks that errors name the source of the required value.
 func TestTakenMessages(t *testing.T) {
 	p := mustProgram(t, mustCompile(t, `
 #schema: spec: {
@@ -157,7 +157,7 @@ func TestTakenMessages(t *testing.T) {
 	}
 }
 
-// TestMessagesOfThePolicy says what error(…) says, and no secret.
+// TestMessagesOfThePolicy checks that errors show the text of error(…) and no secret.
 func TestMessagesOfThePolicy(t *testing.T) {
 	p := mustProgram(t, mustCompile(t, `
 #schema: spec: {
@@ -175,7 +175,7 @@ func TestMessagesOfThePolicy(t *testing.T) {
 	}
 }
 
-// TestTakenInOpenAPI does not ask for fields that have a value without being given.
+// TestTakenInOpenAPI checks that fields with a reference are not required in OpenAPI.
 func TestTakenInOpenAPI(t *testing.T) {
 	spec := openapi.Of(mustCompile(t, `
 #schema: spec: {
@@ -188,8 +188,8 @@ func TestTakenInOpenAPI(t *testing.T) {
 	}
 }
 
-// TestContradictedDefaults holds that an object that CUE accepts is accepted on create, and when it is
-// read and written back, although it contradicts a default.
+// TestContradictedDefaults checks that an object that contradicts a default, but that CUE accepts, is
+// accepted on create and after it is read and written back.
 func TestContradictedDefaults(t *testing.T) {
 	for _, test := range []struct{ schema, spec, want string }{
 		{`{a: *1 | int, b: a}`, `{"b": 2}`, `{"b": 2}`},

@@ -7,12 +7,11 @@ import (
 	"time"
 )
 
-// A refusal is a schema of which a part cannot be compiled: the compiler must refuse it, or
-// leave that part to CUE. The line that the first diagnostic, or the fallback, names is marked
-// with <-.
+// A refusal is a schema with a part that cannot be compiled. The compiler must reject it or leave the
+// part to CUE. The marker <- is on the line that the first diagnostic or the fallback names.
 type refusal struct {
 	name    string
-	left    bool // to CUE
+	left    bool // left to CUE
 	schema  string
 	message string
 }
@@ -138,7 +137,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestRefusedInTime has schemas on which a careless compiler does not return.
+// TestRefusedInTime uses schemas on which a careless compiler does not return.
 func TestRefusedInTime(t *testing.T) {
 	var nested, wide strings.Builder
 	nested.WriteString("#schema: spec: ")

@@ -13,8 +13,7 @@ import (
 	"stele.dev/stele/schemas/program"
 )
 
-// A relation is a schema in which parts of an object depend on each other, or that has
-// alternatives.
+// A relation is a schema with alternatives, or with parts of an object that depend on each other.
 type relation struct {
 	name   string
 	decls  string
@@ -25,9 +24,9 @@ type relation struct {
 	refuse []string
 }
 
-// relations are schemas in which parts of an object depend on each other, or that have
-// alternatives: spec, and what it must accept and refuse. Each verdict is CUE's as well, and so
-// is what comes of the accepted ones. left is what only CUE evaluates: paths.
+// relations are schemas of spec with values that must be accepted and values that must be rejected. CUE
+// must give the same verdicts and complete accepted values alike. left are the paths that only CUE
+// evaluates.
 var relations = []relation{
 	{
 		name:   "a union told apart by a constant",
@@ -229,8 +228,8 @@ func TestRelations(t *testing.T) {
 	}
 }
 
-// judgeOf returns a function that has a program and CUE judge an object with a value, and fails
-// if they disagree or say something else than is wanted.
+// judgeOf returns a function that validates a value with a program and with CUE. It fails the test if
+// they disagree or if the verdict is not the expected one.
 func judgeOf(t *testing.T, node *schemas.Node, ctx *cue.Context, schema cue.Value, with func(any) map[string]any) func(value string, want bool) {
 	program := reloaded(t, node)
 	return func(value string, want bool) {
@@ -249,7 +248,7 @@ func judgeOf(t *testing.T, node *schemas.Node, ctx *cue.Context, schema cue.Valu
 	}
 }
 
-// The example of docs/POLICY.md needs nothing but compiled code.
+// The example of docs/POLICY.md needs no fallback.
 func TestTheExampleOfTheDocumentation(t *testing.T) {
 	page, err := os.ReadFile("../../docs/POLICY.md")
 	if err != nil {
@@ -289,7 +288,7 @@ func TestTheExampleOfTheDocumentation(t *testing.T) {
 	}
 }
 
-// A field under a condition that does not hold is one that the schema does not know.
+// A field of a condition that does not hold is an unknown field.
 func TestFieldsOfOtherConditionsArePruned(t *testing.T) {
 	p, err := program.New(mustCompile(t, "#schema: spec: {on: *false | bool\nif on {days: *30 | int}\nif !on {why?: string}}"))
 	if err != nil {

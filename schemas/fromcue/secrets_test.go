@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestValidate_KeepsSecrets has objects with a secret in each way in which an error could tell it.
+// TestValidate_KeepsSecrets checks for each kind of error that it does not show a secret.
 func TestValidate_KeepsSecrets(t *testing.T) {
 	for _, test := range []struct {
 		name, schema string

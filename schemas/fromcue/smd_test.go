@@ -15,8 +15,8 @@ import (
 	"stele.dev/stele/schemas/openapi"
 )
 
-// modelsOf is what Kubernetes publishes of a form: with the fields of all objects, also in
-// embedded ones.
+// modelsOf returns the OpenAPI models that Kubernetes publishes for a form, with the fields of all
+// objects, also in embedded ones.
 func modelsOf(n *schemas.Node) map[string]*spec.Schema {
 	ref := func(name string) spec.Ref { return spec.MustCreateRef("#/components/schemas/" + name) }
 	models := map[string]*spec.Schema{}
@@ -52,7 +52,7 @@ func modelsOf(n *schemas.Node) map[string]*spec.Schema {
 	return models
 }
 
-// What server-side apply makes of objects is what it makes of them in Kubernetes.
+// Server-side apply gives the same results as in Kubernetes.
 func TestMergeTypesAreKubernetes(t *testing.T) {
 	merged, refused, sets := 0, 0, 0
 	for seed := range uint64(150) {

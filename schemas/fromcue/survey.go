@@ -12,37 +12,34 @@ import (
 	"stele.dev/stele/schemas/fromcue/cuevalue"
 )
 
-// A shape is what the survey of a value has learned from its syntax: little, for
-// the meaning is CUE's business. The survey's purpose is to visit every
-// expression that contributes to the value, and to refuse what could make the
-// value depend on data.
+// A shape is what the survey learns from the syntax of a value. The survey visits every expression that
+// contributes to the value and rejects expressions that make the value depend on data. The meaning
+// itself comes from evaluated CUE.
 type shape struct {
 	kinds    cue.Kind
-	source   schemas.Position // of the first contribution that can be located
-	literals int              // literals of structs and lists that contribute, references followed
+	source   schemas.Position // first known position
+	literals int              // number of contributing struct and list literals, with references followed
 
-	// How many alternatives are lists and structs, not counting a default that is
-	// written out. CUE takes some alternatives for equal that are not, and keeps
-	// one of them.
+	// lists and structs are the numbers of alternatives that are lists and structs, without a
+	// default that is a literal. CUE merges some alternatives that only look equal, so the numbers
+	// may differ from CUE's.
 	lists, structs int
 
-	// Limits on lists. CUE checks them against a list but does not keep them in
-	// its normal form, so they are collected on the way.
+	// Limits on the length of lists. CUE checks them but does not keep them in evaluated values.
 	minItems, maxItems *schemas.Limit
 	unique             bool
 
-	// fixed reports a list literal with items.
+	// fixed reports that a list literal has items.
 	fixed bool
 
-	// braced reports a struct literal that does nothing but embed a value.
+	// braced reports that a struct literal only embeds a value.
 	braced bool
 
-	// split reports a disjunction with a list or a struct among its
-	// alternatives.
+	// split reports that a disjunction has a list or a struct among its alternatives.
 	split bool
 }
 
-// everything is the shape of `_`, the neutral element of and.
+// everything returns the shape of `_`, which is neutral in conjunctions.
 func everything() shape { return shapeOf(cue.TopKind) }
 
 // shapeOf returns the shape of a single value of the kind.
@@ -57,7 +54,7 @@ func shapeOf(kind cue.Kind) shape {
 	return s
 }
 
-// and returns the shape of the conjunction.
+// and returns the shape of the conjunction of s and t.
 func (s shape) and(t shape) shape {
 	s.kinds &= t.kinds
 	if s.source.IsZero() {
@@ -90,15 +87,15 @@ func (s shape) composite() bool { return s.kinds&cuevalue.CompositeKinds != 0 }
 
 func (s shape) hasMinItems() bool { return s.minItems != nil && s.minItems.Count > 0 }
 
-// survey visits every expression that contributes to v, short of the fields of
-// structs and the items of lists, which are values of their own.
+// survey visits every expression that contributes to v. It skips the fields of structs and the items of
+// lists, which are surveyed as values of their own.
 func (c *Compiler) survey(v cue.Value, at *place) shape {
 	op, args := v.Expr()
 	return c.expression(v, v.Source(), op, args, at)
 }
 
-// expression surveys v, whose syntax is node and which CUE takes apart into op
-// and args.
+// expression surveys v. node is its syntax; op and args are the operation and operands that CUE returns
+// for v.
 func (c *Compiler) expression(v cue.Value, node ast.Node, op cue.Op, args []cue.Value, at *place) shape {
 	if c.steps++; c.steps > maxSteps {
 		c.refuse(at, nil, "the schema is too large to compile", "split the kind")
@@ -115,8 +112,8 @@ func (c *Compiler) expression(v cue.Value, node ast.Node, op cue.Op, args []cue.
 	return s
 }
 
-// dispatch surveys v by its syntax, and by the operation where there is more than
-// one part: for a value of several conjuncts x is the syntax of any one of them.
+// dispatch surveys v by its syntax, or by the operation if v has several parts. If v has several
+// conjuncts, x is the syntax of one of them.
 func (c *Compiler) dispatch(v cue.Value, x ast.Expr, op cue.Op, args []cue.Value, at *place) shape {
 	switch x := x.(type) {
 	case *ast.StructLit:
@@ -145,7 +142,7 @@ func (c *Compiler) dispatch(v cue.Value, x ast.Expr, op cue.Op, args []cue.Value
 	case *ast.UnaryExpr, *ast.Interpolation:
 		return c.operation(v, x, args, at)
 	case *ast.BinaryExpr:
-		if x.Op == token.OR { // all alternatives but one were dropped
+		if x.Op == token.OR { // CUE dropped all other alternatives
 			return c.disjunction(x, args, at)
 		}
 		return c.operation(v, x, args, at)
@@ -162,9 +159,8 @@ func (c *Compiler) dispatch(v cue.Value, x ast.Expr, op cue.Op, args []cue.Value
 	return everything()
 }
 
-// computed surveys a value without syntax of its own: the part of a struct
-// literal beside its embeddings, or a piece of a predeclared type. Their syntax
-// is surveyed as a part of the whole.
+// computed surveys a value without its own syntax: the fields of a struct literal next to its
+// embeddings, or a part of a predeclared type. The enclosing value's survey covers the syntax.
 func (c *Compiler) computed(v cue.Value, op cue.Op, args []cue.Value, at *place) shape {
 	kind := v.IncompleteKind()
 	switch {
@@ -197,7 +193,7 @@ func (c *Compiler) conjunction(x ast.Expr, args []cue.Value, at *place) shape {
 		s = s.and(shapes[i])
 	}
 	if s.split {
-		// Each alternative is tried together with the rest.
+		// Each alternative is surveyed together with the other conjuncts.
 		for i, a := range args {
 			if c.deep(a, at, true) || shapes[i].hasMinItems() {
 				c.refuseMinItems(a, at)
@@ -207,8 +203,8 @@ func (c *Compiler) conjunction(x ast.Expr, args []cue.Value, at *place) shape {
 	return s
 }
 
-// disjunction surveys alternatives. CUE leaves out of args a default that
-// another alternative subsumes; that one is surveyed by its syntax.
+// disjunction surveys alternatives. If another alternative subsumes the default, CUE omits the default
+// from args. It is then surveyed by its syntax.
 func (c *Compiler) disjunction(x ast.Expr, args []cue.Value, at *place) shape {
 	split := len(args) > 1
 	var terms []cuesyntax.Disjunct
@@ -242,7 +238,7 @@ func (c *Compiler) disjunction(x ast.Expr, args []cue.Value, at *place) shape {
 		}
 	}
 	s := shape{}
-	if split { // a bound that is left alone is still one of several
+	if split { // a single bound still belongs to a choice
 		at.within++
 		defer func() { at.within-- }()
 	}
@@ -282,7 +278,7 @@ func (c *Compiler) disjunction(x ast.Expr, args []cue.Value, at *place) shape {
 	return s
 }
 
-// others surveys the alternatives of a disjunction whose default is taken from elsewhere.
+// others surveys the other alternatives of a disjunction whose default is a reference.
 func (c *Compiler) others(x *ast.BinaryExpr, args []cue.Value, at *place) shape {
 	at.within++
 	defer func() { at.within-- }()
@@ -303,8 +299,8 @@ func (c *Compiler) others(x *ast.BinaryExpr, args []cue.Value, at *place) shape 
 	return s
 }
 
-// explained takes error("…") away as the last alternative, whose text is for who has chosen
-// none of the others.
+// explained removes error("…") as the last alternative and keeps its text as the message for values that
+// match no other alternative.
 func (p *place) explained(x *ast.BinaryExpr, args []cue.Value) (rest ast.Expr, kept []cue.Value, ok bool) {
 	call, isCall := cuesyntax.Unparen(x.Y).(*ast.CallExpr)
 	if x.Op != token.OR || !isCall || !cuesyntax.IsBuiltin(call.Fun, "error") || len(call.Args) != 1 || p.message != "" {
@@ -323,7 +319,7 @@ func (p *place) explained(x *ast.BinaryExpr, args []cue.Value) (rest ast.Expr, k
 			continue
 		}
 		if a.IncompleteKind()&cuevalue.CompositeKinds != 0 {
-			return nil, nil, false // what is wrong may be wrong with a part
+			return nil, nil, false // the error may be in a part of the value
 		}
 		kept = append(kept, a)
 	}
@@ -336,17 +332,16 @@ func (p *place) explained(x *ast.BinaryExpr, args []cue.Value) (rest ast.Expr, k
 	return rest, kept, true
 }
 
-// refuseMinItems refuses a list that must not be empty within an alternative:
-// CUE takes the schema's own list for an empty one, and drops the alternative.
+// refuseMinItems rejects a list with a minimum length in an alternative: CUE takes the schema's list as
+// empty and drops the alternative.
 func (c *Compiler) refuseMinItems(v cue.Value, at *place) {
 	c.refuse(at, v.Source(), "list.MinItems in one of several alternatives, which CUE drops before it sees any data",
 		"make the field optional instead of an alternative, or drop list.MinItems")
 }
 
-// deep surveys everything below v, and reports whether a list that cannot be
-// empty is a certain part of it. Optional parts count if the caller says so:
-// another conjunct may make them certain. The alternatives of a disjunction are
-// surveyed by the survey of the disjunction.
+// deep surveys all parts of v. It reports whether a list with a minimum length is always part of v. With
+// countOptional, optional parts count too, because another conjunct may require them. Alternatives are
+// surveyed by the survey of their disjunction.
 func (c *Compiler) deep(v cue.Value, at *place, countOptional bool) bool {
 	if at.depth >= schemas.MaxDepth {
 		c.refuseDepth(at)
@@ -380,8 +375,8 @@ func (c *Compiler) deep(v cue.Value, at *place, countOptional bool) bool {
 	return found
 }
 
-// operation surveys an operator over constants: a bound, arithmetic, an
-// interpolation. The result of all but a bound must be a constant itself.
+// operation surveys an operator with constant operands: a bound, arithmetic, or an interpolation. The
+// result must be a constant, except for bounds.
 func (c *Compiler) operation(v cue.Value, x ast.Expr, args []cue.Value, at *place) shape {
 	op, _ := v.Expr()
 	if cuevalue.IsBound(op) {
@@ -398,7 +393,7 @@ func (c *Compiler) operation(v cue.Value, x ast.Expr, args []cue.Value, at *plac
 		return shapeOf(cue.StringKind)
 	}
 	if op == cue.NoOp && len(args) == 1 && args[0].Source() == v.Source() {
-		c.static(x, at) // CUE does not take it apart
+		c.static(x, at) // CUE returns no operands for it
 		args = nil
 	}
 	at.operand++
@@ -415,7 +410,7 @@ func (c *Compiler) operation(v cue.Value, x ast.Expr, args []cue.Value, at *plac
 	return shapeOf(v.Kind())
 }
 
-// constant surveys an operand, which must be a constant.
+// constant surveys an operand that must be a constant.
 func (c *Compiler) constant(v cue.Value, x ast.Expr, at *place) {
 	before := len(c.diags)
 	at.operand++
@@ -427,7 +422,7 @@ func (c *Compiler) constant(v cue.Value, x ast.Expr, at *place) {
 	const message, hint = "a bound that is not a constant", "compare with a constant, or with a field of the object"
 	d, _ := cue.Dereference(v).Default()
 	if x != nil && !cuevalue.IsConstant(d) && !slices.ContainsFunc(cuesyntax.NamesIn(x), func(id *ast.Ident) bool { return declared(at, id) }) {
-		c.refuse(at, x, message, hint) // no data can make it one
+		c.refuse(at, x, message, hint) // data cannot make it a constant
 		return
 	}
 	c.leave(at, x, message, hint)

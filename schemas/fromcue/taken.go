@@ -13,19 +13,19 @@ import (
 	"stele.dev/stele/schemas/fromcue/cuevalue"
 )
 
-// A taken is a field whose value is taken from elsewhere in the object, until the struct is
-// compiled that the reference is found from.
+// A taken is a field that gets its value from another field. It is pending until the struct from which
+// the reference is resolved is compiled.
 type taken struct {
 	at      *place
 	n       *schemas.Node
 	node    ast.Expr
-	anchors []*place      // by the parts of the reference; nil for texts
+	anchors []*place      // one per part of the reference; nil for constant text
 	free    schemas.Kinds // for a default: the kinds of which every value is admitted
-	copies  bool          // what the reference leads to says what the value may be
+	copies  bool          // the referenced field constrains the value
 }
 
-// take has a field take its value from where x leads to: a reference, or an interpolation of
-// references. It reports whether it can.
+// take makes a field a reference if x refers to data or interpolates such references. It reports whether
+// it did.
 func (c *Compiler) take(x ast.Expr, at *place, free schemas.Kinds, byDefault bool) bool {
 	if at.from != nil || at.passing || at.operand > 0 || at.name == "" || at.parent == nil || at.variant || c.untaken[at.path] {
 		return false
@@ -52,7 +52,7 @@ func (c *Compiler) take(x ast.Expr, at *place, free schemas.Kinds, byDefault boo
 	return true
 }
 
-// interpolated adds the parts of an interpolation to a reference.
+// interpolated adds the parts of an interpolation to a reference. It reports whether it could.
 func interpolated(x *ast.Interpolation, at *place, r *schemas.Reference, t *taken) bool {
 	r.Joined = true
 	first, ok1 := x.Elts[0].(*ast.BasicLit)
@@ -81,15 +81,15 @@ func interpolated(x *ast.Interpolation, at *place, r *schemas.Reference, t *take
 		if err != nil {
 			return false
 		}
-		if prefix = 1; text != "" { // of the parenthesis
+		if prefix = 1; text != "" { // skip the closing parenthesis
 			r.Parts, t.anchors = append(r.Parts, schemas.Part{Text: text}), append(t.anchors, nil)
 		}
 	}
 	return true
 }
 
-// dataAt returns where a reference leads to from a field, and the struct that declares its
-// first name.
+// dataAt returns the path of a reference relative to a field, and the place of the struct that declares
+// its first name.
 func dataAt(x ast.Expr, at *place) (part schemas.Part, anchor *place, ok bool) {
 	var path []string
 	for {
@@ -108,7 +108,7 @@ func dataAt(x ast.Expr, at *place) (part schemas.Part, anchor *place, ok bool) {
 	if !ok {
 		return part, nil, false
 	}
-	up, of := -1, -1 // of: the number of the struct that child is, if it is one
+	up, of := -1, -1 // of is the level of the struct child, or -1
 	for child, p := at, at.parent; p != nil; child, p = p, p.parent {
 		before := of
 		if of = -1; child.name != "" || child.entry {
@@ -133,8 +133,8 @@ func dataAt(x ast.Expr, at *place) (part schemas.Part, anchor *place, ok bool) {
 	return part, nil, false
 }
 
-// dataNamed returns the identifier of a field or an alias that x is, or that a hidden field of the
-// object is another name for.
+// dataNamed returns the identifier if x is a field or an alias, or a hidden field that is an alias of
+// one.
 func dataNamed(x ast.Expr, at *place) (id *ast.Ident, ok bool) {
 	for range maxNesting {
 		if id, ok = x.(*ast.Ident); !ok {
@@ -156,8 +156,8 @@ func dataNamed(x ast.Expr, at *place) (id *ast.Ident, ok bool) {
 	return nil, false
 }
 
-// declaration returns the name of the field that an identifier stands for, if it is declared
-// at the place; none if it stands for the struct itself, or for the key of a map.
+// declaration returns the name of the field that an identifier refers to, if the place declares it. The
+// name is empty if the identifier stands for the struct itself, or with key set, for a map key.
 func (p *place) declaration(id *ast.Ident) (name string, key, found bool) {
 	for _, lit := range p.literals {
 		if alias, ok := id.Node.(*ast.Alias); ok && ast.Node(cuesyntax.SyntaxOf(alias.Expr)) == lit {
@@ -193,8 +193,8 @@ func (p *place) declaration(id *ast.Ident) (name string, key, found bool) {
 	return "", false, false
 }
 
-// takenByDefault surveys a disjunction whose default is data and whose other alternatives
-// admit all that it can be. It reports whether it is one.
+// takenByDefault surveys a disjunction whose default is a reference and whose other alternatives admit
+// every value of the reference. It reports whether x is such a disjunction.
 func (c *Compiler) takenByDefault(x *ast.BinaryExpr, args []cue.Value, at *place) bool {
 	var marked ast.Expr
 	terms := cuesyntax.Disjuncts(x, false, nil)
@@ -230,24 +230,24 @@ var basicKinds = map[string]schemas.Kinds{
 	"string": schemas.StringKind, "int": schemas.IntegerKind, "number": schemas.NumberKind | schemas.IntegerKind, "bool": schemas.BoolKind,
 }
 
-// equal surveys a reference to data that is all that is said of a field, or one of several
-// conjuncts. It reports whether the form can say so.
+// equal surveys a reference to data that is the whole constraint of a field or one of its conjuncts. It
+// reports whether the form can express it.
 func (c *Compiler) equal(v cue.Value, x ast.Expr, at *place) bool {
 	if at.within > 0 || cuevalue.IsError(v) || !c.take(x, at, 0, false) {
 		return false
 	}
-	if v.IncompleteKind() == cue.BottomKind && !at.loose { // the field must be there, CUE says no more of it
+	if v.IncompleteKind() == cue.BottomKind && !at.loose { // the field is required and CUE says nothing else
 		at.loose, at.taken.copies = true, true
 	}
-	if at.loose && at.joint > 0 { // what else is said is lost with the value that CUE has for it
+	if at.loose && at.joint > 0 { // CUE's value for it hides the other constraints
 		at.from, at.taken, at.loose = nil, nil, false
 		return false
 	}
 	return true
 }
 
-// joint surveys the parts of a conjunction, of which one may be a reference to data. Where
-// another has a default, the value is not that of the reference alone.
+// jointly surveys the parts of a conjunction, one of which may be a reference to data. If another part
+// has a default, the reference alone does not determine the value.
 func (c *Compiler) jointly(args []cue.Value, at *place) (leave func()) {
 	operands, joint := 0, 0
 	for _, a := range args {
@@ -271,7 +271,7 @@ func (c *Compiler) jointly(args []cue.Value, at *place) (leave func()) {
 	}
 }
 
-// settle completes the node of a field whose value is taken from elsewhere.
+// settle completes the node of a field that gets its value from another field.
 func (c *Compiler) settle(n *schemas.Node, at *place) {
 	if at.from == nil {
 		return
@@ -284,8 +284,7 @@ func (c *Compiler) settle(n *schemas.Node, at *place) {
 	c.taken = append(c.taken, at.taken)
 }
 
-// untake leaves a field whose value is taken from elsewhere to CUE, when the schema is compiled
-// again.
+// untake marks the field to be left to CUE instead of becoming a reference, in the next round.
 func (c *Compiler) untake(t *taken) {
 	t.n.From = nil
 	c.untaken[t.at.path] = true
@@ -302,7 +301,7 @@ func (c *Compiler) untake(t *taken) {
 	c.leaveTo(anchor, t.at, t.node, "a reference to "+to)
 }
 
-// anchored checks the references that are found from a struct, which has been compiled.
+// anchored checks the references that are resolved from a struct, after the struct is compiled.
 func (c *Compiler) anchored(result *schemas.Struct, v cue.Value, at *place) {
 	for _, t := range c.taken {
 		for i, a := range t.anchors {
@@ -320,8 +319,8 @@ func (c *Compiler) anchored(result *schemas.Struct, v cue.Value, at *place) {
 	}
 }
 
-// admits reports whether what a part of the reference leads to is a scalar that always has a
-// value, and can be what the field is.
+// admits reports whether the part of the reference leads to a scalar that always has a value and is
+// valid for the field.
 func (c *Compiler) admits(t *taken, s *schemas.Struct, p *schemas.Part) bool {
 	r := t.n.From
 	if p.Key {
@@ -365,7 +364,7 @@ func (c *Compiler) admits(t *taken, s *schemas.Struct, p *schemas.Part) bool {
 	return true
 }
 
-// isAliasOfData reports whether a hidden field is nothing but another name for data.
+// isAliasOfData reports whether a hidden field is only an alias of data.
 func isAliasOfData(v cue.Value) bool {
 	op, _ := v.Expr()
 	x := cuesyntax.SyntaxOf(v.Source())

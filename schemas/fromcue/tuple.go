@@ -6,7 +6,7 @@ import (
 	"stele.dev/stele/schemas/fromcue/join"
 )
 
-// tuple compiles a list that says something about an item by its index: [T, U], [T, ...U].
+// tuple compiles a list whose items differ by index: [T, U], [T, ...U].
 func (c *Compiler) tuple(v cue.Value, s shape, at *place) *schemas.List {
 	l := c.limits(s)
 	items, err := v.List()
@@ -39,11 +39,10 @@ func (c *Compiler) tuple(v cue.Value, s shape, at *place) *schemas.List {
 	return l
 }
 
-// describe makes Items of a list whose items differ by their index admit what any of them
-// may be.
+// describe sets Items of a list whose items differ by index to admit what any of the items may be.
 func describe(l *schemas.List) {
 	if l.Items = nil; l.HasRest() && (l.Rest == nil || l.Rest.AdmitsAll()) {
-		return // anything
+		return // admits anything
 	}
 	all := l.Prefix
 	if l.HasRest() {
@@ -58,8 +57,8 @@ func describe(l *schemas.List) {
 	}
 }
 
-// uniform makes of lists whose items turned out to be the same at each index lists of these
-// items, and completes what is said of the others.
+// uniform converts lists whose items turned out to be the same at each index into ordinary lists, and
+// completes the others.
 func (c *Compiler) uniform(n *schemas.Node, at *place) {
 	n.Visit(at.path, func(path string, n *schemas.Node) {
 		l := n.List

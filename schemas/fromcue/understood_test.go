@@ -8,12 +8,12 @@ import (
 	"stele.dev/stele/schemas/fromcue"
 )
 
-// constructs are what the compiler understands: a field f, and values that it
-// must accept and refuse. Each verdict is CUE's as well.
+// constructs are supported constructs: a field, and values that it must accept and reject. CUE must give
+// the same verdicts.
 var constructs = []struct {
 	name   string
-	decls  string // beside the schema
-	field  string // of spec
+	decls  string // next to the schema
+	field  string // a field of spec
 	accept []string
 	refuse []string
 }{

@@ -17,9 +17,8 @@ import (
 	"stele.dev/stele/schemas/textforms"
 )
 
-// union compiles a value into the union of its alternatives, as CUE has
-// evaluated them: at most one list and one struct, and any number of scalars.
-// refused says that the survey has found fault with the value already.
+// union compiles a value into the union of its alternatives as evaluated by CUE: at most one list, one
+// struct, and any number of scalars. refused reports that the survey has already rejected the value.
 func (c *Compiler) union(n *schemas.Node, v cue.Value, s shape, at *place, refused bool) {
 	if lost := s.kinds & cuevalue.CompositeKinds &^ v.IncompleteKind(); lost != 0 && !refused {
 		c.refuse(at, nil, fmt.Sprintf("an alternative of type %s, which CUE drops before it sees any data", lost),
@@ -32,7 +31,7 @@ func (c *Compiler) union(n *schemas.Node, v cue.Value, s shape, at *place, refus
 		return
 	}
 	if a.Tops > 0 && len(a.Lists)+len(a.Structs)+len(a.Others) == 0 {
-		n.Kinds = schemas.AnyKind // scalars add nothing to it
+		n.Kinds = schemas.AnyKind // scalars do not widen it
 		c.setDefault(n, v, a, s, at)
 		return
 	}
@@ -78,13 +77,13 @@ func (c *Compiler) union(n *schemas.Node, v cue.Value, s shape, at *place, refus
 		n.Kinds |= x.Kinds
 	}
 	n.Scalars = join.Simplified(scalars)
-	if n.Kinds == 0 { // the reason is among the diagnostics
+	if n.Kinds == 0 { // an error is already recorded
 		n.Kinds = schemas.AnyKind
 	}
 }
 
-// beyondUnion tells what of a value with alternatives is more than a choice between
-// structs, as CUE has kept them apart and the survey has counted them; "" if nothing is.
+// beyondUnion returns what the value has besides a choice between structs, or "". It compares CUE's
+// alternatives with the survey's counts.
 func (c *Compiler) beyondUnion(n *schemas.Node, a cuevalue.Alternatives, s shape, structs, lists []cue.Value) string {
 	composite := n.Default != nil && !isScalarJSON(n.Default)
 	switch {
@@ -102,24 +101,24 @@ func (c *Compiler) beyondUnion(n *schemas.Node, a cuevalue.Alternatives, s shape
 	return ""
 }
 
-// setDefault sets the default of a value that has one and may use it.
+// setDefault sets the default of the node, if the value has one that may be used.
 func (c *Compiler) setDefault(n *schemas.Node, v cue.Value, a cuevalue.Alternatives, s shape, at *place) {
 	d, _ := v.Default()
 	kind := d.Kind()
 	complete := d.Validate(cue.Concrete(true), cue.Final()) == nil
 	switch {
 	case a.Alone && kind == cue.StructKind:
-		return // created field by field
+		return // built field by field
 	case a.Alone || kind&cuevalue.CompositeKinds == 0:
 		if marked := cuevalue.DefaultsOf(v); !a.Alone && len(marked) > 1 && slices.ContainsFunc(marked, cuevalue.IsComposite) {
 			c.leaveTo(at, at, marked[1].Source(), "several defaults")
 			return
 		}
 		if !complete || at.presence != schemas.Regular {
-			return // incomplete or ambiguous: that a field is missing is an error
+			return // incomplete or ambiguous: a missing field is an error
 		}
 	default:
-		// Joined with anything else, a default may be open after all.
+		// In a conjunction, the default may be open after all.
 		if s.literals > 1 || a.Rivals(d) && !(complete && cuevalue.IsData(d)) {
 			c.leaveTo(at, at, d.Source(), "a default that is not plain data")
 			return
@@ -136,8 +135,7 @@ func (c *Compiler) setDefault(n *schemas.Node, v cue.Value, a cuevalue.Alternati
 	n.Default = text
 }
 
-// enum compiles constants into one alternative, in the order in which they are
-// written. A null is only a kind.
+// enum compiles constants into one alternative, in the order of the source. Null only adds its kind.
 func (c *Compiler) enum(n *schemas.Node, constants []cue.Value, at *place) []schemas.Scalar {
 	slices.SortStableFunc(constants, func(a, b cue.Value) int {
 		p, q := c.position(a.Source(), at), c.position(b.Source(), at)
@@ -163,8 +161,8 @@ func (c *Compiler) enum(n *schemas.Node, constants []cue.Value, at *place) []sch
 	return []schemas.Scalar{s}
 }
 
-// literalOf returns a constant as canonical JSON. Decoded JSON does not tell 1.0
-// from 1, and has 64 bits for an integer; constants beyond that are refused.
+// literalOf returns a constant as canonical JSON. It rejects constants that decoded JSON cannot represent:
+// 1.0, which CUE distinguishes from 1, and integers beyond 64 bits.
 func (c *Compiler) literalOf(v cue.Value, at *place) (json.RawMessage, bool) {
 	text, err := cuesyntax.Canonical(v)
 	if err != nil {
@@ -185,8 +183,7 @@ func (c *Compiler) literalOf(v cue.Value, at *place) (json.RawMessage, bool) {
 	return text, true
 }
 
-// scalar compiles an alternative that is not a constant: a conjunction of a
-// basic type, bounds and validators.
+// scalar compiles an alternative that is a conjunction of a basic type, bounds and validators.
 func (c *Compiler) scalar(v cue.Value, at *place) schemas.Scalar {
 	s := schemas.Scalar{Kinds: cuevalue.KindsOf(v.IncompleteKind())}
 	said := func(d schemas.Diagnostic) bool { return d.Path == at.path }
@@ -197,7 +194,7 @@ func (c *Compiler) scalar(v cue.Value, at *place) schemas.Scalar {
 	return s
 }
 
-// rules adds the rules of an evaluated conjunction to s.
+// rules adds the rules of a conjunction to s.
 func (c *Compiler) rules(s *schemas.Scalar, v cue.Value, at *place) {
 	op, args := v.Expr()
 	switch op {
@@ -248,7 +245,7 @@ func (c *Compiler) bound(s *schemas.Scalar, v cue.Value, op cue.Op, operand cue.
 	if op == cue.LessThanOp || op == cue.LessThanEqualOp {
 		end = &s.Maximum
 	}
-	if *end != nil { // CUE keeps the tighter of two
+	if *end != nil { // CUE keeps the tighter bound
 		c.leaveTo(at, at, v.Source(), fmt.Sprintf("the bound %v beside %s", v, (*end).Value))
 		return
 	}
@@ -282,11 +279,11 @@ func (c *Compiler) validator(s *schemas.Scalar, v cue.Value, args []cue.Value, a
 	}
 }
 
-// maxArms bounds the alternatives of a union: nested ones multiply.
+// maxArms is the maximum number of alternatives of a union. Nested unions multiply.
 const maxArms = 64
 
-// arms compiles alternatives that are structs into a union. What all of them have in
-// common is its struct.
+// arms compiles alternatives that are structs into a union. The union's struct has the fields of all
+// arms.
 func (c *Compiler) arms(n *schemas.Node, v cue.Value, structs []cue.Value, s shape, at *place) {
 	u := &schemas.Union{Source: at.source}
 	at.arms = true
@@ -309,7 +306,7 @@ func (c *Compiler) arms(n *schemas.Node, v cue.Value, structs []cue.Value, s sha
 	u.Ambiguous = interpreter.NewFallback(text, "a value that fits several alternatives", at.source)
 }
 
-// discriminate finds a field that has other constants in each arm.
+// discriminate finds a field with different constants in each arm.
 func discriminate(u *schemas.Union) {
 next:
 	for _, f := range u.Arms[0].Struct.Fields {
@@ -336,7 +333,7 @@ next:
 	}
 }
 
-// constantsOf returns the constants of which a field must be one.
+// constantsOf returns the constants that a field admits. ok is false if it admits other values.
 func constantsOf(s *schemas.Struct, name string) (values []json.RawMessage, ok bool) {
 	i := slices.IndexFunc(s.Fields, func(f schemas.Field) bool { return f.Name == name })
 	if i < 0 || s.Fields[i].Presence == schemas.Optional {

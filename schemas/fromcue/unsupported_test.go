@@ -1,7 +1,7 @@
 package fromcue_test
 
-// unsupported are schemas with constructs that a form does not express, or that
-// CUE itself takes for something else than they seem to be.
+// unsupported are schemas with constructs that a form cannot express, or that CUE interprets in an
+// unexpected way.
 var unsupported = []refusal{
 	{
 		name: "a union of lists",

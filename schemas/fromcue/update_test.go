@@ -38,7 +38,7 @@ func texts(errs field.ErrorList) []string {
 	return said
 }
 
-// services has a list of type map, one of type set, and an atomic one.
+// services returns a struct with a list of type map, one of type set, and an atomic one.
 func services() *schemas.Node {
 	port := &schemas.Node{Kinds: schemas.IntegerKind, Scalars: []schemas.Scalar{{Kinds: schemas.IntegerKind, Minimum: &schemas.Bound{Value: "1"}, Maximum: &schemas.Bound{Value: "9"}}}}
 	item := &schemas.Node{Kinds: schemas.StructKind, Struct: &schemas.Struct{Fields: []schemas.Field{
@@ -91,7 +91,7 @@ func TestWhatWasWrongBeforeMayStay(t *testing.T) {
 	}
 }
 
-// What one part must be, another part decides: then it may only stay if all of it does.
+// An unchanged value is excused only if the value on which its rules depend is unchanged too.
 func TestWhatIsWrongAnewBesideWhatStaysDoesNotStay(t *testing.T) {
 	number := func() *schemas.Node { return &schemas.Node{Kinds: schemas.IntegerKind} }
 	only := func(value string) *schemas.Node {
@@ -126,7 +126,7 @@ func TestWhatIsWrongAnewBesideWhatStaysDoesNotStay(t *testing.T) {
 	}
 }
 
-// plainForm makes a form of which OpenAPI says everything.
+// plainForm returns a form that OpenAPI can express completely.
 func (g *grammar) plainForm(depth int) *schemas.Node {
 	if depth == 0 || g.Chance(30) {
 		switch g.IntN(3) {
@@ -159,7 +159,7 @@ func (g *grammar) plainForm(depth int) *schemas.Node {
 	return &schemas.Node{Kinds: schemas.StructKind, Struct: s}
 }
 
-// misplaced reports whether a struct stands where none may, or an item without its key.
+// misplaced reports whether x has a struct where the schema admits none, or an item without its key.
 func misplaced(n *schemas.Node, x any) bool {
 	switch x := x.(type) {
 	case map[string]any:
@@ -199,7 +199,7 @@ func isKey(x any) bool {
 	return true
 }
 
-// Updates are accepted where Kubernetes accepts them.
+// Updates are accepted exactly where Kubernetes accepts them.
 func TestRatchetingIsKubernetes(t *testing.T) {
 	verdicts := map[string]int{}
 	for seed := range uint64(400) {
@@ -230,12 +230,12 @@ func TestRatchetingIsKubernetes(t *testing.T) {
 			p.Prepare(was)
 			p.Prepare(is)
 			if len(listtype.ValidateListSetsAndMaps(nil, ss, is)) > 0 {
-				continue // which upstream does not excuse, and looks at elsewhere
+				continue // upstream does not excuse it and checks it elsewhere
 			}
 			ours := p.ValidateUpdate(is, was)
 			theirs := validation.ValidateCustomResourceUpdate(nil, is, was, validator, validation.WithRatcheting(nil))
-			// Upstream finds no two structs equal where it knows no fields, and no lists with an item
-			// without its key; KEP-4008 does not ask for that.
+			// Upstream never finds two structs equal if it knows no fields of them, nor two
+			// lists if an item lacks its key. KEP-4008 does not require that.
 			if len(ours) == 0 && misplaced(n, is) {
 				continue
 			}
@@ -308,7 +308,7 @@ func TestWhatIsImmutableDoesNotChange(t *testing.T) {
 	}
 }
 
-// An object in an object has the rules that Kubernetes has for one.
+// Embedded objects are checked by Kubernetes' rules.
 func TestEmbeddedObjectsAreKubernetes(t *testing.T) {
 	p := reloaded(t, &schemas.Node{Kinds: schemas.StructKind, Struct: &schemas.Struct{Fields: []schemas.Field{{Name: "template", Presence: schemas.Optional, Schema: &schemas.Node{
 		Kinds: schemas.StructKind, Embedded: true, Struct: &schemas.Struct{Fields: []schemas.Field{{Name: "spec", Presence: schemas.Optional, Schema: &schemas.Node{Kinds: schemas.StructKind}}}}}}}}})

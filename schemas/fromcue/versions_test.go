@@ -7,7 +7,7 @@ import (
 	"stele.dev/stele/schemas"
 )
 
-// Versions that say the same in other words, in another order and at another place.
+// The versions have the same meaning with other words, order and positions.
 func TestVersionsOfOneForm(t *testing.T) {
 	text := strings.Replace(widgetKind, "\tversions: v1: {", `	versions: v1beta1: {
 		// Another comment.

@@ -15,32 +15,32 @@ import (
 	"stele.dev/stele/schemas"
 )
 
-// FieldNotAllowed is CUE's message for a field that a struct is closed to.
+// FieldNotAllowed is CUE's message for a field that a closed struct does not have.
 const FieldNotAllowed = "field not allowed"
 
-// An Interpreter evaluates in this process, one value at a time. CUE can be neither
-// interrupted nor told how much memory to use, and overflows the stack on some values, which
-// ends the process: it is for a process that may end, and for whoever compiles a schema.
+// An Interpreter evaluates expressions in this process, one at a time. CUE can be neither interrupted
+// nor limited in memory, and it overflows the stack on some values, which ends the process. So use it
+// only in workers and in compilers.
 type Interpreter struct {
 	mu    sync.Mutex
 	known map[string]*expression // by their text
 	asked uint64
 }
 
-// expression is one that CUE has compiled, in a context of its own: values that are made in
-// it while it is kept would never be freed.
+// An expression is a compiled expression with its own CUE context. Values are compiled in other
+// contexts, because a context keeps all of its values.
 type expression struct {
 	schema cue.Value
-	last   uint64 // when it was asked about, counted in questions
+	last   uint64 // number of the question that used it last
 }
 
-// maxKnown is how many expressions an Interpreter keeps.
+// maxKnown is the maximum number of expressions that an Interpreter keeps.
 const maxKnown = 64
 
-// New returns one that knows no expressions yet.
+// New returns an Interpreter without cached expressions.
 func New() *Interpreter { return &Interpreter{known: map[string]*expression{}} }
 
-// Evaluate implements [Evaluator].
+// Evaluate implements [schemas.Evaluator].
 func (i *Interpreter) Evaluate(text string, value []byte) schemas.Verdict {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -74,7 +74,8 @@ func (i *Interpreter) schema(text string) (cue.Value, error) {
 	return schema, nil
 }
 
-// NewFallback returns the fallback to an expression that CUE can evaluate.
+// NewFallback returns a fallback with the given expression. It also computes the value of an absent
+// field.
 func NewFallback(text, reason string, source schemas.Position) *schemas.Fallback {
 	f := &schemas.Fallback{CUE: text, Reason: reason, Source: source}
 	if schema, err := Expressed(text); err == nil {
@@ -83,13 +84,13 @@ func NewFallback(text, reason string, source schemas.Position) *schemas.Fallback
 	return f
 }
 
-// An expression is the text of a fallback: the field v of a definition.
+// The text around the expression of a fallback: the expression is the field v of a definition.
 const (
 	expressionField = "v"
 	ExpressionLabel = "#expression: " + expressionField
 )
 
-// Expressed compiles an expression.
+// Expressed compiles the expression of a fallback.
 func Expressed(text string) (cue.Value, error) {
 	whole := cuecontext.New().CompileString(text)
 	v := whole.LookupPath(cue.ParsePath("#expression"))
@@ -102,7 +103,7 @@ func Expressed(text string) (cue.Value, error) {
 	return v, v.Validate()
 }
 
-// evaluated has CUE evaluate a value for an expression; nil is none.
+// evaluated unifies a JSON value with the schema. A nil value is a missing field.
 func evaluated(schema cue.Value, value []byte) schemas.Verdict {
 	data := "{}"
 	if value != nil {
@@ -124,28 +125,29 @@ func evaluated(schema cue.Value, value []byte) schemas.Verdict {
 	return v
 }
 
-// AskExpression is evaluated, decoded.
+// AskExpression unifies a JSON value with the schema and returns the decoded verdict. A nil value is a
+// missing field.
 func AskExpression(schema cue.Value, value []byte) schemas.Decoded {
 	return evaluated(schema, value).Decode()
 }
 
-// Ask has CUE evaluate a value.
+// Ask unifies a JSON value with the schema and returns the decoded verdict.
 func Ask(schema cue.Value, value []byte) schemas.Decoded { return unified(schema, value).Decode() }
 
-// unified has CUE evaluate a value, in a context that goes with it.
+// unified unifies a JSON value with the schema. It recovers from panics of CUE.
 func unified(schema cue.Value, value []byte) (v schemas.Verdict) {
 	defer func() {
 		if p := recover(); p != nil {
-			v = schemas.Verdict{Failed: "CUE panicked"} // over what, may be a secret
+			v = schemas.Verdict{Failed: "CUE panicked"} // the cause may contain a secret
 		}
 	}()
 	return judge(schema.Unify(cuecontext.New().CompileBytes(value)))
 }
 
-// maxFaults bounds the faults of one verdict.
+// maxFaults is the maximum number of faults in a verdict.
 const maxFaults = 16
 
-// judge returns the verdict on a value.
+// judge returns the verdict on a unified value.
 func judge(unified cue.Value) (v schemas.Verdict) {
 	if err := unified.Validate(cue.Concrete(true), cue.Final()); err != nil {
 		v.Contradicted = unified.Validate() != nil
@@ -153,7 +155,7 @@ func judge(unified cue.Value) (v schemas.Verdict) {
 		for _, e := range all {
 			format, _ := e.Msg()
 			if header := strings.HasSuffix(format, "errors in empty disjunction:"); header && len(all) > 1 {
-				continue // of those that follow
+				continue // the error only summarizes those that follow
 			}
 			if len(v.Faults) == maxFaults {
 				break
@@ -164,7 +166,7 @@ func judge(unified cue.Value) (v schemas.Verdict) {
 	}
 	result, err := unified.MarshalJSON()
 	if err != nil {
-		return schemas.Verdict{Failed: "CUE cannot write out what it makes of it"} // why, may be a secret
+		return schemas.Verdict{Failed: "CUE cannot write out what it makes of it"} // the cause may contain a secret
 	}
 	v.Result = result
 	return v
@@ -188,11 +190,11 @@ func faultOf(e errors.Error) schemas.Fault {
 			continue
 		}
 		if strings.HasPrefix(label, "_#") || strings.HasPrefix(label, "#") {
-			continue // a definition around the value, of the exporter's
+			continue // a definition that the exporter put around the value
 		}
 		f.Path = append(f.Path, unquoted(label))
 	}
-	if hidden != "" { // the object has no such field: what is wrong is the struct that holds it
+	if hidden != "" { // hidden fields are not in the object, so report the enclosing struct
 		f.Message = "the hidden field " + hidden[1:] + ": " + f.Message
 	}
 	switch {

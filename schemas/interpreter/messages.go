@@ -8,14 +8,14 @@ import (
 	"cuelang.org/go/cue/errors"
 )
 
-// CUE's formats of messages.
+// The formats of CUE's messages.
 const (
 	notSatisfied = "invalid value %s (does not satisfy %s)"
 	notMatched   = "%d matched, expected %v"
 )
 
-// messageOf returns what CUE says, without what is CUE's own: the schema in place of a value, and the names
-// that hidden fields get when a schema is written out.
+// messageOf returns CUE's message without internal details: values that are parts of the schema, and the
+// exporter's names of hidden fields.
 func messageOf(e errors.Error) string {
 	format, args := e.Msg()
 	if format == notSatisfied && len(args) == 2 {
@@ -25,14 +25,14 @@ func messageOf(e errors.Error) string {
 			return matchedOf(e)
 		case validator == "matchIf":
 			return "is not what matchIf demands of it"
-		case strings.HasPrefix(value, "{"), strings.HasPrefix(value, "["): // it has the schema in it
+		case strings.HasPrefix(value, "{"), strings.HasPrefix(value, "["): // the value is a part of the schema
 			return "does not satisfy " + validator
 		}
 	}
 	return hiddenNames.ReplaceAllString(fmt.Sprintf(format, args...), "$1")
 }
 
-// matchedOf returns how many arguments of matchN a value satisfies, if CUE says so.
+// matchedOf returns how many arguments of matchN a value satisfies, taken from CUE's message, or "".
 func matchedOf(e error) string {
 	for ; e != nil; e = errors.Unwrap(e) {
 		of, ok := e.(errors.Error)
@@ -46,8 +46,8 @@ func matchedOf(e error) string {
 	return "satisfies too few or too many of the alternatives of matchN"
 }
 
-// hiddenNames matches the names of hidden fields as the exporter writes them, _name_1A2B3C4D.
+// hiddenNames matches the names that the exporter gives to hidden fields: _name_1A2B3C4D.
 var hiddenNames = regexp.MustCompile(`\b(_[A-Za-z0-9_$]*?)_[0-9A-F]{8}\b`)
 
-// plainName returns the name of a field, without quotes, as the schema has it.
+// plainName returns a field name as written in the schema, without quotes.
 func plainName(label string) string { return hiddenNames.ReplaceAllString(unquoted(label), "$1") }

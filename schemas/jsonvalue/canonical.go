@@ -7,8 +7,8 @@ import (
 	"io"
 )
 
-// Canonical returns the one spelling of a JSON value: keys sorted, numbers
-// in canonical decimal form, no white space.
+// Canonical returns the canonical encoding of a JSON value: sorted keys, canonical decimal numbers, no
+// white space.
 func Canonical(text []byte) (json.RawMessage, error) {
 	dec := json.NewDecoder(bytes.NewReader(text))
 	dec.UseNumber()

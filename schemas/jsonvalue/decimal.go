@@ -8,11 +8,11 @@ import (
 	"strings"
 )
 
-// maxExponent bounds the magnitude of the decimal numbers that a form may hold.
-// It is above that of every float64, and keeps arithmetic on hostile forms cheap.
+// maxExponent is the maximum magnitude of the exponent of a decimal number in a form. It covers every
+// float64, and keeps arithmetic on hostile forms cheap.
 const maxExponent = 400
 
-// ParseDecimal reads a decimal number with an optional fraction and exponent.
+// ParseDecimal parses a decimal number with an optional fraction and exponent.
 func ParseDecimal(s string) (*big.Rat, error) {
 	mantissa, exponent, found := strings.Cut(strings.ToLower(s), "e")
 	if found {
@@ -31,8 +31,8 @@ func ParseDecimal(s string) (*big.Rat, error) {
 	return r, nil
 }
 
-// CanonicalDecimal returns the one spelling of a decimal number: no redundant
-// zeros, and an exponent only where the plain spelling is longer than 24 digits.
+// CanonicalDecimal returns the canonical form of a decimal number: no redundant zeros, and an exponent
+// only if the number would have more than 24 digits.
 func CanonicalDecimal(s string) (string, error) {
 	r, err := ParseDecimal(s)
 	if err != nil {
@@ -48,7 +48,7 @@ func CanonicalDecimal(s string) (string, error) {
 	return "", fmt.Errorf("schemas: %q is not a decimal number", s)
 }
 
-// scientific rewrites a plain decimal number as d.ddde±x.
+// scientific returns a plain decimal number in the form d.ddde±x.
 func scientific(plain string) string {
 	sign := ""
 	if plain[0] == '-' {
@@ -64,7 +64,7 @@ func scientific(plain string) string {
 	return sign + digits + "e" + strconv.Itoa(exponent)
 }
 
-// Int64 returns x as an integer if it is one that fits in 64 bits.
+// Int64 returns x as an integer. ok is false if x has a fraction or does not fit in 64 bits.
 func Int64(x float64) (int64, bool) {
 	if x != math.Trunc(x) || x < -(1<<63) || x >= 1<<63 {
 		return 0, false

@@ -1,4 +1,4 @@
-// Package jsonvalue decodes, compares and copies JSON values, and gives them one canonical spelling.
+// Package jsonvalue decodes, compares, copies and canonicalizes JSON values.
 package jsonvalue
 
 import (
@@ -9,8 +9,8 @@ import (
 	kjson "sigs.k8s.io/json"
 )
 
-// PlainNumbers converts floats without a fraction to int64, in place. CUE distinguishes 1.0 from 1,
-// JSON does not.
+// PlainNumbers converts floats without a fraction to int64, in place, and returns x. CUE distinguishes
+// 1.0 from 1; JSON does not.
 func PlainNumbers(x any) any {
 	switch x := x.(type) {
 	case float64:
@@ -29,7 +29,7 @@ func PlainNumbers(x any) any {
 	return x
 }
 
-// Clone copies decoded JSON.
+// Clone returns a deep copy of decoded JSON.
 func Clone(x any) any {
 	switch x := x.(type) {
 	case map[string]any:
@@ -48,7 +48,7 @@ func Clone(x any) any {
 	return x
 }
 
-// Decode reads JSON as objects are read: integers become int64.
+// Decode decodes JSON as objects are decoded: integers become int64.
 func Decode(text []byte) (any, error) {
 	var v any
 	strict, err := kjson.UnmarshalStrict(text, &v)
@@ -71,8 +71,7 @@ func DecodeAll[T ~[]byte](texts []T) ([]any, error) {
 	return values, nil
 }
 
-// SameScalar reports whether x and y are equal scalars. Numbers are compared by
-// value.
+// SameScalar reports whether x and y are equal scalars. Numbers are compared by value.
 func SameScalar(x, y any) bool {
 	switch x := x.(type) {
 	case string:
@@ -103,8 +102,7 @@ func SameScalar(x, y any) bool {
 	return false
 }
 
-// PartOf reports whether whole agrees with everything that part says, so that
-// part can be completed to it.
+// PartOf reports whether whole contains part, so that part can be completed to whole.
 func PartOf(part, whole any) bool {
 	switch p := part.(type) {
 	case map[string]any:

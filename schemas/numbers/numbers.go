@@ -1,4 +1,4 @@
-// Package numbers checks numbers against exact bounds: intervals, and multiples.
+// Package numbers checks numbers against exact intervals and multiples.
 package numbers
 
 import (
@@ -11,15 +11,15 @@ import (
 	"stele.dev/stele/schemas/jsonvalue"
 )
 
-// An Interval is a pair of bounds for int64 and float64 values.
+// An Interval has bounds for int64 and float64 values.
 //
-// Numbers with a fraction arrive as float64, so a bound is rounded as the data was: 0.1 in the data
+// Numbers with a fraction arrive as float64, so a bound is rounded in the same way: 0.1 in the data
 // equals 0.1 in the policy.
 type Interval struct {
 	emptyInt         bool
 	minInt, maxInt   int64
 	min, max         float64
-	openMin, openMax bool // the bound itself is outside
+	openMin, openMax bool // the bound itself is excluded
 }
 
 var (
@@ -28,7 +28,7 @@ var (
 	one      = big.NewInt(1)
 )
 
-// NewInterval returns the interval between two bounds; a nil bound is none.
+// NewInterval returns the interval between two bounds. A nil bound means no limit.
 func NewInterval(lower, upper *schemas.Bound) (Interval, error) {
 	iv := Interval{
 		minInt: math.MinInt64, maxInt: math.MaxInt64,
@@ -73,10 +73,9 @@ func NewInterval(lower, upper *schemas.Bound) (Interval, error) {
 	return iv, nil
 }
 
-// floor returns the greatest integer that is not above r.
+// floor returns the greatest integer that is at most r.
 func floor(r *big.Rat) *big.Int {
-	// Int.Div rounds towards negative infinity for a positive divisor, and the
-	// denominator of a Rat is positive.
+	// Int.Div rounds down for a positive divisor, and the denominator of a Rat is positive.
 	return new(big.Int).Div(r.Num(), r.Denom())
 }
 
@@ -91,14 +90,14 @@ func (iv *Interval) HasFloat(x float64) bool {
 		(x < iv.max || x == iv.max && !iv.openMax)
 }
 
-// A Multiple tests whether numbers are multiples of a number. It computes with decimals: 0.3 is a
+// A Multiple checks whether numbers are multiples of a given number. It computes with decimals: 0.3 is a
 // multiple of 0.1.
 type Multiple struct {
 	of  *big.Rat
-	int int64 // of, if it is an integer that fits, or else 0
+	int int64 // the number, if it is an integer that fits in an int64; otherwise 0
 }
 
-// NewMultiple returns the test for multiples of a bound, which must be above 0.
+// NewMultiple returns the check for multiples of a bound. The bound must be above 0.
 func NewMultiple(b *schemas.Bound) (*Multiple, error) {
 	r, err := jsonvalue.ParseDecimal(b.Value)
 	if err != nil {

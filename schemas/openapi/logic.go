@@ -12,12 +12,11 @@ import (
 	"stele.dev/stele/schemas/program"
 )
 
-// What stands below allOf, anyOf, oneOf and not in a structural schema says what is valid,
-// and nothing else: no types, no defaults, no fields that the structure does not have. What
-// that leaves unsaid makes a schema weaker. A weaker alternative makes anyOf weaker, which
-// is safe; below not, and among oneOf, it would refuse what the program accepts.
+// In a structural schema, the schemas in allOf, anyOf, oneOf and not only validate. They may not add
+// types, defaults or fields. What they cannot express makes a schema weaker. A weaker alternative in
+// anyOf is safe. In not and oneOf it would reject values that the program accepts.
 
-// addConditions adds the fields that conditions add.
+// addConditions adds the fields of conditions as properties.
 func addConditions(o *schemas.Struct, s *spec.Schema) {
 	for _, f := range o.AllFields()[len(o.Fields):] {
 		if s.Properties == nil {
@@ -31,8 +30,7 @@ func addConditions(o *schemas.Struct, s *spec.Schema) {
 	}
 }
 
-// addUnion says which arms there are: by the fields that each must have and the values
-// of the discriminator.
+// addUnion adds the arms of a union: the required fields and the discriminator values of each.
 func addUnion(s *spec.Schema, u *schemas.Union) {
 	if u == nil || len(u.Arms) < 2 {
 		return
@@ -48,7 +46,7 @@ func addUnion(s *spec.Schema, u *schemas.Union) {
 			}
 		}
 		if empty(&v) {
-			return // whatever there is, it may be this arm
+			return // this arm fits every value
 		}
 		arms = append(arms, v)
 	}
@@ -59,7 +57,7 @@ func addUnion(s *spec.Schema, u *schemas.Union) {
 	}
 }
 
-// required are the fields that an object must have to be of the arm.
+// required returns the fields that an object of the arm must have.
 func required(a *schemas.Arm) []string {
 	var names []string
 	for i := range a.Struct.Fields {
@@ -73,7 +71,7 @@ func required(a *schemas.Arm) []string {
 	return names
 }
 
-// apart reports whether what is of one arm has never what OpenAPI is told of another.
+// apart reports whether the OpenAPI schemas of the arms exclude each other.
 func apart(u *schemas.Union) bool {
 	for i := range u.Arms {
 		for j := range u.Arms {
@@ -85,8 +83,8 @@ func apart(u *schemas.Union) bool {
 	return true
 }
 
-// excludes reports whether nothing that is of the arm a has what OpenAPI says of the arm b:
-// another value of the discriminator, or a field that a does not have.
+// excludes reports whether no object of arm a matches the OpenAPI schema of arm b, because of another
+// discriminator value or a field that a does not have.
 func excludes(a *schemas.Arm, b *schemas.Arm, discriminator string) bool {
 	if len(a.Values) > 0 && len(b.Values) > 0 && slices.Contains(required(a), discriminator) {
 		return !slices.ContainsFunc(a.Values, func(x json.RawMessage) bool {
@@ -99,7 +97,7 @@ func excludes(a *schemas.Arm, b *schemas.Arm, discriminator string) bool {
 	})
 }
 
-// addLogic adds what the logic of a node says.
+// addLogic adds the logic of a node to its schema.
 func addLogic(s *spec.Schema, n *schemas.Node) {
 	if n.Logic != nil {
 		v, _ := logicValidation(n.Logic, s)
@@ -107,7 +105,8 @@ func addLogic(s *spec.Schema, n *schemas.Node) {
 	}
 }
 
-// logicValidation is what the logic says of values whose structure is within.
+// logicValidation returns the logic as an OpenAPI schema for values with the structure within. exact
+// reports whether it expresses everything.
 func logicValidation(l *schemas.Logic, within *spec.Schema) (v spec.Schema, exact bool) {
 	exact = true
 	for _, n := range l.AllOf {
@@ -139,7 +138,8 @@ func logicValidation(l *schemas.Logic, within *spec.Schema) (v spec.Schema, exac
 	return v, exact
 }
 
-// some are nodes of which some must hold; none if one of them says nothing.
+// some returns schemas of which at least one must match. The result is empty if one of the nodes admits
+// everything.
 func some(nodes []*schemas.Node, within *spec.Schema) (schemas []spec.Schema, exact bool) {
 	exact = true
 	free := false
@@ -155,7 +155,8 @@ func some(nodes []*schemas.Node, within *spec.Schema) (schemas []spec.Schema, ex
 	return schemas, exact
 }
 
-// nodeValidation is what the node says of values whose structure is within.
+// nodeValidation returns the rules of the node as an OpenAPI schema for values with the structure
+// within. exact reports whether it expresses everything.
 func nodeValidation(n *schemas.Node, within *spec.Schema) (v spec.Schema, exact bool) {
 	kinds := structureKinds(within)
 	exact = n.Kinds.Has(kinds) && n.Union == nil && n.Fallback == nil && !n.Embedded && n.Format == ""
@@ -208,7 +209,7 @@ func structValidation(s *schemas.Struct, v, within *spec.Schema) (exact bool) {
 			v.Required = append(v.Required, f.Name)
 		}
 		property, has := within.Properties[f.Name]
-		if !has || f.Name == "metadata" { // of which nothing may be said there
+		if !has || f.Name == "metadata" { // rules for metadata are not allowed there
 			exact = exact && f.Schema.AdmitsAll()
 			continue
 		}
@@ -224,7 +225,7 @@ func structValidation(s *schemas.Struct, v, within *spec.Schema) (exact bool) {
 	return exact
 }
 
-// structureKinds are the kinds that the structure of a schema admits.
+// structureKinds returns the kinds that the structure of a schema admits.
 func structureKinds(s *spec.Schema) schemas.Kinds {
 	kinds := schemas.AnyKind
 	switch {
@@ -251,7 +252,7 @@ func structureKinds(s *spec.Schema) schemas.Kinds {
 
 func empty(s *spec.Schema) bool { return reflect.DeepEqual(s, &spec.Schema{}) }
 
-// conjoin makes s say what v says as well; v has no structure.
+// conjoin adds the rules of v to s. v has no structure.
 func conjoin(s *spec.Schema, v spec.Schema) {
 	s.AllOf = append(s.AllOf, v.AllOf...)
 	v.AllOf = nil

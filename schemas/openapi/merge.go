@@ -14,10 +14,9 @@ import (
 	"stele.dev/stele/schemas/program"
 )
 
-// MergeType is the type of the program's objects for server-side apply (KEP-555): which
-// lists and maps are merged by their parts and which are replaced. It is that which
-// Kubernetes derives from the OpenAPI of the same form. It is made anew each time, and
-// safe for concurrent use.
+// MergeType returns the type of objects for server-side apply (KEP-555). It says which lists and maps
+// are merged and which are replaced, as Kubernetes derives it from the OpenAPI of the same form. Each
+// call makes a new value, which is safe for concurrent use.
 func MergeType(n *schemas.Node) typed.ParseableType {
 	const name = "object"
 	root := smd.Atom{Map: mergeMap(n, true, false)}
@@ -27,13 +26,13 @@ func MergeType(n *schemas.Node) typed.ParseableType {
 	return parser.Type(name)
 }
 
-// The types of what no schema is known of: as a whole, and by its parts.
+// The types of values without a schema: replaced as a whole, or merged by parts.
 var (
 	untyped = "__untyped_atomic_"
 	deduced = "__untyped_deduced_"
 )
 
-// mergeTypesOfMetadata are those of metadata, and with them the ones without a schema.
+// mergeTypesOfMetadata are the types of metadata and of values without a schema.
 var mergeTypesOfMetadata = sync.OnceValue(func() []smd.TypeDef {
 	definitions := kubernetes.GetOpenAPIDefinitions(func(name string) spec.Ref { return spec.MustCreateRef("#/components/schemas/" + name) })
 	models := map[string]*spec.Schema{}
@@ -52,14 +51,14 @@ var mergeTypesOfMetadata = sync.OnceValue(func() []smd.TypeDef {
 	add(metadataModel)
 	converted, err := schemaconv.ToSchemaFromOpenAPI(models, false)
 	if err != nil {
-		panic(err) // Kubernetes' own types, which are in the program
+		panic(err) // Kubernetes' types are compiled in and valid
 	}
 	return converted.Types
 })
 
 var metadataModel = metav1.ObjectMeta{}.OpenAPIModelName()
 
-// aboutObjects are the fields that each object has.
+// aboutObjects returns the fields that every object has.
 func aboutObjects() []smd.StructField {
 	text := smd.TypeRef{Inlined: scalarAtom(smd.String)}
 	return []smd.StructField{{Name: "apiVersion", Type: text}, {Name: "kind", Type: text}, {Name: "metadata", Type: smd.TypeRef{NamedType: &metadataModel}}}
@@ -67,8 +66,8 @@ func aboutObjects() []smd.StructField {
 
 func scalarAtom(s smd.Scalar) smd.Atom { return smd.Atom{Scalar: &s} }
 
-// merge is the type of a value. keeps: something above keeps what it does not know, and so
-// does all below.
+// merge returns the type of a value. keeps says that an enclosing value preserves unknown fields, and so
+// this value does too.
 func merge(n *schemas.Node, keeps bool) smd.TypeRef {
 	return smd.TypeRef{Inlined: mergeAtom(n, keeps), Nullable: n.Kinds.Has(schemas.NullKind)}
 }
@@ -81,7 +80,7 @@ func mergeAtom(n *schemas.Node, keeps bool) smd.Atom {
 		return scalarAtom(smd.Numeric)
 	case schemas.StringKind:
 		if format := textFormat(n); format != "" && format != schemas.FormatByte {
-			return scalarAtom(smd.Untyped) // sic
+			return scalarAtom(smd.Untyped) // as upstream does
 		}
 		return scalarAtom(smd.String)
 	case schemas.ListKind:
@@ -92,7 +91,7 @@ func mergeAtom(n *schemas.Node, keeps bool) smd.Atom {
 	return anything()
 }
 
-// anything is the type where several kinds are possible.
+// anything returns the type of a value that may have several kinds.
 func anything() smd.Atom {
 	a := scalarAtom(smd.Untyped)
 	a.List = &smd.List{ElementType: smd.TypeRef{NamedType: &untyped}, ElementRelationship: smd.Atomic}

@@ -22,13 +22,11 @@ const (
 	mapType               = "x-kubernetes-map-type"
 )
 
-// Of returns n as a structural schema, as clients read it: types, limits,
-// defaults and descriptions.
+// Of returns n as a structural schema for clients: types, limits, defaults and descriptions.
 //
-// It never says that a value is invalid which the program accepts. The reverse
-// may happen, where OpenAPI has no words: which keys a map may have, what a value
-// of several types must satisfy, that a struct is closed, how fields compare, what
-// only CUE can say.
+// The schema accepts every value that the program accepts. It may accept more, because OpenAPI cannot
+// express some rules: patterns of map keys, rules for values of several types, closed structs,
+// comparisons between fields, and fallbacks.
 func Of(n *schemas.Node) *spec.Schema {
 	if _, err := program.NewChecker(n); err != nil || n.Kinds != schemas.StructKind {
 		s := anyValue()
@@ -76,7 +74,7 @@ func schemaOf(n *schemas.Node, root bool) *spec.Schema {
 	return s
 }
 
-// description is what the comments say, and what OpenAPI has no word for.
+// description returns the doc of the node and the rules that OpenAPI cannot express.
 func description(n *schemas.Node) string {
 	switch {
 	case n.Immutable == nil:
@@ -87,9 +85,8 @@ func description(n *schemas.Node) string {
 	return n.Doc + "\n\nCannot be changed."
 }
 
-// textFormat is the format of strings. Those of CUE are named only if each string that
-// CUE takes is one for OpenAPI, and if CEL still sees a string: with the format
-// date-time it would be a timestamp.
+// textFormat returns the format of strings. A CUE format is used only if all strings that it admits are
+// valid for OpenAPI, and if CEL still sees a string: with date-time it would see a timestamp.
 func textFormat(n *schemas.Node) string {
 	switch {
 	case n.Format != "":
@@ -129,7 +126,7 @@ func addList(n *schemas.Node, s *spec.Schema) {
 	if l := n.List; l != nil && l.Type != "" && schemas.CheckList(nil, l) == nil {
 		s.AddExtension(listTypeName, l.Type)
 		if l.Type == schemas.ListMap {
-			keys := make([]any, len(l.MapKeys)) // as it is in decoded JSON, which readers expect
+			keys := make([]any, len(l.MapKeys)) // the type that readers expect, as in decoded JSON
 			for i, key := range l.MapKeys {
 				keys[i] = key
 			}
@@ -164,7 +161,7 @@ func addObject(n *schemas.Node, s *spec.Schema, root bool) {
 	if o.Type != "" {
 		s.AddExtension(mapType, o.Type)
 	}
-	if !root { // where apiVersion, kind and metadata count for others
+	if !root { // others adds apiVersion, kind and metadata at the root
 		if o.MinFields != nil {
 			s.MinProperties = ptr(int64(o.MinFields.Count))
 		}
@@ -184,8 +181,8 @@ func addObject(n *schemas.Node, s *spec.Schema, root bool) {
 	}
 }
 
-// others tells what other fields than those with names OpenAPI is told of: entries of a
-// map, or any.
+// others returns which undeclared fields the OpenAPI schema admits: entries of a map, or any field if
+// keeps is true.
 func others(n *schemas.Node, root bool) (entries *schemas.Node, keeps bool) {
 	o := n.Struct
 	named := len(o.Fields) > 0 || len(o.Conditions) > 0
@@ -198,9 +195,9 @@ func others(n *schemas.Node, root bool) (entries *schemas.Node, keeps bool) {
 	return nil, o.Open || len(o.Patterns) > 0
 }
 
-// defaultOf returns the default of a field in OpenAPI, or nil. absent is the value of the
-// missing field, if fills. A struct without a default is completed by the defaults within, if
-// that makes it valid.
+// defaultOf returns the OpenAPI default of a field, or nil. absent is the value of the missing field, if
+// fills is true. A struct without a default is completed with the defaults inside it, if the result is
+// valid.
 func defaultOf(f *schemas.Field, absent any, fills bool) any {
 	n := f.Schema
 	switch {
@@ -214,10 +211,9 @@ func defaultOf(f *schemas.Field, absent any, fills bool) any {
 	return nil
 }
 
-// addScalars adds the rules for scalars of these kinds, and tells whether it said all
-// of them. Rules of OpenAPI apply to values of their own type only, so those for numbers
-// and for strings can stand together; alternatives can be told apart by type no more
-// than that.
+// addScalars adds the rules for scalars of the given kinds. exact reports whether it added all rules. In
+// OpenAPI, a rule applies only to values of its own type. So the rules for numbers and for strings can
+// stand together, but several alternatives for one type cannot.
 func addScalars(n *schemas.Node, s *spec.Schema, kinds schemas.Kinds) (exact bool) {
 	all := joinEnums(n.Alternatives(kinds & schemas.ScalarKinds))
 	null := kinds.Has(schemas.NullKind)
@@ -226,8 +222,8 @@ func addScalars(n *schemas.Node, s *spec.Schema, kinds schemas.Kinds) (exact boo
 		return true
 	case len(all) == 1 && len(all[0].Enum) > 0 && kinds&^all[0].Kinds == 0:
 		if s.Enum = enumOf(all[0]); null {
-			// Kubernetes' validators never find null in an enumeration, and do not look at allOf
-			// for one.
+			// Kubernetes' validators never find null in enum, but do not check for it in
+			// allOf.
 			s.AllOf = append(s.AllOf, spec.Schema{SchemaProps: spec.SchemaProps{Enum: append(s.Enum, nil)}})
 			s.Enum = nil
 		}
@@ -263,7 +259,7 @@ func addScalars(n *schemas.Node, s *spec.Schema, kinds schemas.Kinds) (exact boo
 	return exact && len(n.Alternatives(kinds&schemas.BoolKind)) == 0
 }
 
-// joinEnums makes one alternative of several that are enumerations and no more.
+// joinEnums merges alternatives that are only enumerations into one.
 func joinEnums(all []*schemas.Scalar) []*schemas.Scalar {
 	var joined schemas.Scalar
 	for _, s := range all {
@@ -280,8 +276,8 @@ func joinEnums(all []*schemas.Scalar) []*schemas.Scalar {
 	return []*schemas.Scalar{&joined}
 }
 
-// coversNumbers reports whether the alternative speaks of all numbers that a
-// node with the kinds admits.
+// coversNumbers reports whether the alternative applies to all numbers that a node with these kinds
+// admits.
 func coversNumbers(s *schemas.Scalar, kinds schemas.Kinds) bool {
 	numeric := schemas.IntegerKind | schemas.NumberKind
 	return s.Kinds&numeric == 0 || s.Kinds&numeric == kinds&numeric
@@ -297,9 +293,8 @@ func enumOf(s *schemas.Scalar) []any {
 	return values
 }
 
-// addRules adds the rules of an alternative, but for its enumeration, and tells whether
-// it said all of them. mixed: it is among values of other types, which a negated pattern
-// would refuse.
+// addRules adds the rules of an alternative except its enumeration. exact reports whether it added all
+// of them. mixed says that values of other types are valid too, which a negated pattern would reject.
 func addRules(s *schemas.Scalar, to *spec.Schema, mixed bool) (exact bool) {
 	exact = len(s.Forms) == 0
 	if format, ok := integerFormat(s); ok {
@@ -351,8 +346,7 @@ func addRules(s *schemas.Scalar, to *spec.Schema, mixed bool) (exact bool) {
 	return exact
 }
 
-// factor returns what numbers must be a multiple of, if validators compute that exactly:
-// for integers.
+// factor returns the number for multipleOf, if validators compute it exactly: only for integers.
 func factor(s *schemas.Scalar) (float64, bool) {
 	if s.MultipleOf == nil || s.Kinds.Has(schemas.NumberKind) {
 		return 0, false
@@ -365,7 +359,7 @@ func factor(s *schemas.Scalar) (float64, bool) {
 	return f, exact && f < 1<<53
 }
 
-// integerFormat returns the format that stands for the bounds of int32 or int64.
+// integerFormat returns int32 or int64 if the bounds are those of that type.
 func integerFormat(s *schemas.Scalar) (string, bool) {
 	if s.Kinds != schemas.IntegerKind || s.Minimum == nil || s.Maximum == nil || s.Minimum.Exclusive || s.Maximum.Exclusive {
 		return "", false
@@ -382,10 +376,9 @@ func integerFormat(s *schemas.Scalar) (string, bool) {
 	return "", false
 }
 
-// boundOf returns a bound as OpenAPI writes it, or nil for one that it cannot: beyond 64
-// bits, where validators that compare integers as integers overflow, and between two
-// integers that a float can hold. Validators take a fraction as the bound of integers for
-// a mistake; inward is where the next integer is, 1 or -1.
+// boundOf returns a bound as an OpenAPI number, or nil if OpenAPI cannot express it: beyond 64 bits,
+// where validators overflow, and between two adjacent floats. A bound of integers must not have a
+// fraction; it is rounded in the direction inward, 1 or -1.
 func boundOf(s *schemas.Scalar, b *schemas.Bound, inward int64) (*float64, bool) {
 	r, err := jsonvalue.ParseDecimal(b.Value)
 	if err != nil {
@@ -393,7 +386,7 @@ func boundOf(s *schemas.Scalar, b *schemas.Bound, inward int64) (*float64, bool)
 	}
 	exclusive := b.Exclusive
 	if !s.Kinds.Has(schemas.NumberKind) && !r.IsInt() {
-		down := new(big.Int).Div(r.Num(), r.Denom()) // rounds to minus infinity
+		down := new(big.Int).Div(r.Num(), r.Denom()) // Div rounds down for a positive divisor
 		if inward > 0 {
 			down.Add(down, big.NewInt(1))
 		}

@@ -6,7 +6,7 @@ import (
 )
 
 // A Checker prunes, completes and validates values of one node. Packages that make forms use it to
-// compare a form with its source. It evaluates CUE in this process.
+// compare a form with its source. It evaluates fallbacks in this process.
 type Checker struct{ check *check }
 
 // NewChecker compiles a node. It fails as [New] does.
@@ -42,7 +42,7 @@ func Remove(x any, path []string) bool {
 	return p.remove(x, path)
 }
 
-// Absent returns the value that a missing field gets, and whether it gets one.
+// Absent returns the value that the field gets when it is missing. ok is false if it gets none.
 func Absent(f *schemas.Field) (value any, ok bool) {
 	if f.Presence != schemas.Regular {
 		return nil, false

@@ -11,7 +11,7 @@ import (
 	"stele.dev/stele/schemas/jsonvalue"
 )
 
-// A conditionCheck is a condition made ready to run.
+// A conditionCheck is a compiled condition.
 type conditionCheck struct {
 	form   *schemas.Condition
 	when   *Guard
@@ -26,7 +26,7 @@ type Guard struct {
 	match *regexp.Regexp
 }
 
-// NewGuard compiles a guard. depth counts the guards around it.
+// NewGuard compiles a guard. depth is the number of guards around it.
 func NewGuard(g *schemas.Guard, depth int) (*Guard, error) {
 	if g == nil || depth > schemas.MaxDepth {
 		return nil, fmt.Errorf("schemas: a guard that is missing or too deep")
@@ -66,10 +66,11 @@ func NewGuard(g *schemas.Guard, depth int) (*Guard, error) {
 	return c, nil
 }
 
-// Holds evaluates a guard. missing is the name of a needed field that get does not find.
+// Holds evaluates the guard. get returns the value of a field. missing is the name of a field that the
+// guard needs and get does not find.
 func (g *Guard) Holds(get func(string) (any, bool)) (holds bool, missing string) {
 	switch g.form.Op {
-	case "then": // one after the other
+	case "then": // in order, until one does not hold
 		for _, of := range g.of {
 			if holds, missing = of.Holds(get); !holds || missing != "" {
 				return false, missing
@@ -116,7 +117,7 @@ func (g *Guard) Holds(get func(string) (any, bool)) (holds bool, missing string)
 	return compares(g.form.Op, x, g.value), ""
 }
 
-// compares reports whether x op y, for two numbers.
+// compares reports whether "x op y" holds for two numbers.
 func compares(op string, x, y any) bool {
 	order, ok := compareNumbers(x, y)
 	if !ok {
@@ -137,9 +138,8 @@ func compares(op string, x, y any) bool {
 	return false
 }
 
-// compareNumbers orders two numbers exactly. A float without a fraction is compared as the
-// integer that it is; one with a fraction is so small that an integer can be compared with
-// it as a float.
+// compareNumbers compares two numbers exactly. A float without a fraction is compared as an integer. A
+// float with a fraction is so small that an integer can be converted to a float without loss.
 func compareNumbers(x, y any) (order int, ok bool) {
 	a, aInt := asInteger(x)
 	b, bInt := asInteger(y)
@@ -171,7 +171,7 @@ func asFloat(x any) (float64, bool) {
 	return 0, false
 }
 
-// addRelations compiles what a struct says of its fields together.
+// addRelations compiles the comparisons and conditions of a struct.
 func (o *objectCheck) addRelations(s *schemas.Struct, b building) error {
 	for i := range s.Comparisons {
 		rule := &s.Comparisons[i]
@@ -204,7 +204,7 @@ func (o *objectCheck) addRelations(s *schemas.Struct, b building) error {
 	return nil
 }
 
-// conditional is the index of a field that only conditions have.
+// conditional is the index of a field that only conditions declare.
 const conditional = -1
 
 type comparisonCheck struct {
@@ -212,7 +212,7 @@ type comparisonCheck struct {
 	field, other *fieldCheck
 }
 
-// get returns a field of m as it will be once defaults are filled in.
+// get returns a function that looks up fields of m as they will be after defaulting.
 func (o *objectCheck) get(m map[string]any) func(string) (any, bool) {
 	return func(name string) (any, bool) {
 		if i, ok := o.index[name]; ok && i >= 0 {
@@ -231,8 +231,8 @@ func (f *fieldCheck) value(m map[string]any) (any, bool) {
 	return x, ok
 }
 
-// active returns the fields that conditions add to m, and the fields that a guard needs
-// and m does not have.
+// active returns the fields that conditions add to m. missing are the fields that guards need and that m
+// does not have.
 func (o *objectCheck) active(m map[string]any) (fields []*fieldCheck, missing []string) {
 	get := o.get(m)
 	for i := range o.conditions {
@@ -251,7 +251,7 @@ func (o *objectCheck) active(m map[string]any) (fields []*fieldCheck, missing []
 	return fields, missing
 }
 
-// compare checks what fields are to each other.
+// compare checks the comparisons between fields of m.
 func (v *inspection) compare(o *objectCheck, m map[string]any) {
 	for i := range o.comparisons {
 		c := &o.comparisons[i]
@@ -273,7 +273,7 @@ func (v *inspection) compare(o *objectCheck, m map[string]any) {
 	}
 }
 
-// refuse says what is wrong with x, next to y, but not what a secret is.
+// refuse reports that x does not compare with y as the schema demands. It does not show secrets.
 func (c *comparisonCheck) refuse(v *inspection, x, y any) {
 	detail := fmt.Sprintf("must be %s, which is %v", c.phrase(), y)
 	if c.other.check.node.Sensitive {
@@ -320,14 +320,14 @@ func (v *inspection) added(o *objectCheck, m map[string]any) (names map[string]b
 		v.value(f.check, x)
 		v.pop()
 	}
-	// What only a condition that does not hold would admit.
+	// Report fields that only a condition that does not hold would admit.
 	for i := range o.conditions {
 		for j := range o.conditions[i].fields {
 			f := &o.conditions[i].fields[j]
 			if _, ok := m[f.name]; !ok || names[f.name] || o.index[f.name] != conditional || o.open || o.matches(f.name) {
 				continue
 			}
-			names[f.name] = true // said once
+			names[f.name] = true // report each field once
 			v.push(step{name: f.name})
 			v.fail(&field.Error{Type: field.ErrorTypeForbidden, BadValue: "",
 				Detail: at("may be there only if "+o.conditions[i].when.String(), o.conditions[i].form.Source)})
@@ -341,7 +341,7 @@ func (o *objectCheck) matches(key string) bool {
 	return slices.ContainsFunc(o.patterns, func(p patternCheck) bool { return p.key.admitsKey(key) })
 }
 
-// String returns the guard as error messages show it.
+// String returns the guard as shown in error messages.
 func (g *Guard) String() string {
 	join := func(word string) (s string) {
 		for i, of := range g.of {

@@ -10,11 +10,10 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// anObject is all that upstream's functions need to know of an embedded object.
+// anObject is the minimal schema with which apiextensions' functions check an embedded object.
 var anObject = &structural.Structural{Extensions: structural.Extensions{XEmbeddedResource: true}}
 
-// embedded holds the apiVersion, kind and metadata of an object in an object against the
-// rules for them.
+// embedded validates the apiVersion, kind and metadata of an embedded object.
 func (v *inspection) embedded(c *check, x map[string]any) {
 	found := objectmeta.Validate(context.Background(), fieldPath(v.path), x, anObject, false)
 	slices.SortStableFunc(found, func(a, b *field.Error) int { return strings.Compare(a.Field+a.Detail, b.Field+b.Detail) })
@@ -24,8 +23,8 @@ func (v *inspection) embedded(c *check, x map[string]any) {
 	}
 }
 
-// embedded gives the metadata of an object in an object the form that Kubernetes gives it:
-// without what it does not know. What it cannot read is for Validate to refuse.
+// embedded prunes the metadata of an embedded object as Kubernetes does. Validate rejects metadata that
+// cannot be decoded.
 func (p *preparation) embedded(x map[string]any) {
 	if _, has := x["metadata"]; !has {
 		return

@@ -15,15 +15,14 @@ import (
 	"stele.dev/stele/schemas/jsonvalue"
 )
 
-// maxEvaluated bounds a value that CUE is asked about, in bytes of JSON.
+// maxEvaluated is the maximum size, in bytes of JSON, of a value that CUE evaluates.
 const maxEvaluated = 128 << 10
 
-// asking is how the fallbacks of one program ask CUE.
+// asking configures how the fallbacks of one program are evaluated.
 type asking struct {
 	evaluator schemas.Evaluator
-	// made: the program is. Until then CUE is not asked, and what it would be asked
-	// about counts as valid: the one who made the form has compared what comes of that
-	// with what CUE says.
+	// made reports that the program is complete. Until then CUE is not evaluated, and values with a
+	// fallback count as valid: the compiler has already compared the form's defaults with CUE.
 	made bool
 }
 
@@ -36,7 +35,7 @@ func (a *asking) newCheck(n *schemas.Node, depth int) (*check, error) {
 	return c, err
 }
 
-// building is where in a form a check is made.
+// building holds the settings and the depth with which a check is compiled.
 type building struct {
 	asking *asking
 	depth  int
@@ -44,12 +43,11 @@ type building struct {
 
 func (b building) below() building { return building{b.asking, b.depth + 1} }
 
-// A fallbackCheck is an expression in CUE made ready to be asked about. It is safe for
-// concurrent use.
+// A fallbackCheck is a compiled fallback. It is safe for concurrent use.
 type fallbackCheck struct {
 	form   *schemas.Fallback
 	asking *asking
-	absent any // what a field is that is missing; if fills
+	absent any // the value of a missing field, if fills
 	fills  bool
 }
 
@@ -61,8 +59,8 @@ func (b building) fallback(f *schemas.Fallback) (c *fallbackCheck, err error) {
 	return c, err
 }
 
-// evaluate asks CUE about a value, decoded JSON, which it does not change. It fails
-// closed: what is too large, or cannot be evaluated, is invalid.
+// evaluate evaluates the fallback for x, decoded JSON, and does not change x. It fails closed: a value
+// that is too large or cannot be evaluated is invalid.
 func (f *fallbackCheck) evaluate(x any, p **patience) schemas.Decoded {
 	if !f.asking.made {
 		return schemas.Decoded{Result: x}
@@ -83,20 +81,20 @@ func (f *fallbackCheck) evaluate(x any, p **patience) schemas.Decoded {
 	return f.asking.evaluator.Evaluate(f.form.CUE, text).Decode()
 }
 
-// A patience bounds what CUE is asked about one object: it may have as many parts that only CUE
-// can check as a client likes.
+// A patience limits the evaluations for one object, because a client decides how many parts of an object
+// need CUE.
 type patience struct {
 	questions int
 	until     time.Time
 }
 
-// How often CUE is asked about one object, and for how long.
+// The maximum number of evaluations for one object, and their maximum total time.
 const (
 	maxQuestions = 1000
 	maxPatience  = 2 * time.Second
 )
 
-// ask says why CUE is not asked again; "" if it is.
+// ask counts an evaluation. It returns why the evaluation is refused, or "" if it is allowed.
 func (p *patience) ask() string {
 	p.questions++
 	switch {
@@ -108,7 +106,7 @@ func (p *patience) ask() string {
 	return ""
 }
 
-// fallback checks x, which has passed everything else, with CUE.
+// fallback validates x with CUE, after all other checks passed.
 func (v *inspection) fallback(c *check, x any) {
 	said := c.fallbackCheck.evaluate(x, &v.patience)
 	if said.Failed != "" {
@@ -126,7 +124,7 @@ func (v *inspection) fallback(c *check, x any) {
 	}
 }
 
-// unchecked is the error of a value that CUE could not be asked about.
+// unchecked returns the error for a value that CUE could not evaluate.
 func (c *check) unchecked(v schemas.Decoded) *field.Error {
 	e := &field.Error{Type: field.ErrorTypeInternal, BadValue: field.OmitValueType{}, Detail: at("could not be checked: "+v.Failed, c.fallbackCheck.form.Source)}
 	if v.Busy {
@@ -135,16 +133,16 @@ func (c *check) unchecked(v schemas.Decoded) *field.Error {
 	return e
 }
 
-// originBusy marks the errors of values that could not be checked because the machine is busy.
+// originBusy is the origin of errors for values that were not checked because the machine is busy.
 const originBusy = "stele.dev/busy"
 
-// Retryable reports whether all errors say that the machine was too busy to evaluate CUE. The same
+// Retryable reports whether every error says that the machine was too busy to evaluate CUE. The same
 // object may be valid when the client tries again.
 func Retryable(errs field.ErrorList) bool {
 	return len(errs) > 0 && !slices.ContainsFunc(errs, func(e *field.Error) bool { return e.Origin != originBusy })
 }
 
-// fault reports what CUE says, at its path, with the line of the field if that is known.
+// fault reports one of CUE's faults at its path, with the line of the field if known.
 func (v *inspection) fault(c *check, x any, f schemas.Fault, contradicted bool) {
 	c0, depth, source := c, len(v.path), c.fallbackCheck.form.Source
 	defer func() { v.path = v.path[:depth] }()
@@ -174,7 +172,7 @@ func (v *inspection) fault(c *check, x any, f schemas.Fault, contradicted bool) 
 		}
 	}
 	message, bad := f.Message, shown(value)
-	if v.secret > 0 || c0.node.HasSensitive() { // CUE's own text has values in it
+	if v.secret > 0 || c0.node.HasSensitive() { // CUE's message may show the secret
 		switch f.Kind {
 		case schemas.Conflicting:
 			message, bad = "is not what the schema allows", field.OmitValueType{}
@@ -197,7 +195,7 @@ func (v *inspection) fault(c *check, x any, f schemas.Fault, contradicted bool) 
 	v.fail(e)
 }
 
-// item and child return the check of a part, nil if there is none.
+// item returns the check of the item at index i, or nil if there is none.
 func (c *check) item(i int) *check {
 	if c == nil || c.list == nil {
 		return nil
@@ -205,6 +203,8 @@ func (c *check) item(i int) *check {
 	return c.list.at(i)
 }
 
+// child returns the check of the field or entry with the given name, or nil if there is none or only
+// conditions declare the field.
 func (c *check) child(name string) *check {
 	if c == nil || c.object == nil {
 		return nil
@@ -220,8 +220,7 @@ func (c *check) child(name string) *check {
 	return nil
 }
 
-// knows reports whether a part of the value that the check is for may have the field at
-// the path, for some data.
+// knows reports whether the schema may admit the field at a path, for some data.
 func (c *check) knows(path []string) bool {
 	for _, name := range path[:len(path)-1] {
 		if i, err := strconv.Atoi(name); err == nil && c.item(i) != nil {
@@ -239,12 +238,12 @@ func (c *check) knows(path []string) bool {
 	return ok
 }
 
-// MaxPrunings is how often CUE evaluates a value again after unknown fields were removed, because one
-// unknown field can hide others.
+// MaxPrunings is how often CUE evaluates a value again after unknown fields were removed. One unknown
+// field can hide others.
 const MaxPrunings = 8
 
-// fallback removes from x what CUE does not know and completes it. A value that is not
-// valid stays as it is.
+// fallback removes the fields that CUE does not know from x, and completes x. An invalid value is left
+// unchanged.
 func (p *preparation) fallback(c *check, x any) any {
 	for range MaxPrunings {
 		said := c.fallbackCheck.evaluate(x, &p.patience)
@@ -278,10 +277,10 @@ func (p *preparation) fallback(c *check, x any) any {
 	return x
 }
 
-// completed returns x with what whole, which CUE has made of it, has beyond it. CUE goes by
-// a default only until data says otherwise: of {r: {d: *5 | int}, l: r} it makes r: d: 5 also
-// if l.d is 7, and refuses that if it is written. Such a default is left out, so that the object stays
-// valid.
+// completed adds to x the defaults in whole, which is x as completed by CUE. Some of CUE's defaults are
+// not valid once they are written out: CUE completes {r: {d: *5 | int}, l: r} with r: d: 5 even if l.d
+// is 7, and then rejects the result. completed leaves out such defaults. ok is false if it cannot make a
+// valid object.
 func (p *preparation) completed(c *check, x, whole any) (any, bool) {
 	all, changed := complete(jsonvalue.Clone(x), whole)
 	if !changed || c.fallbackCheck.evaluate(all, &p.patience).Valid() {
@@ -302,7 +301,7 @@ func (p *preparation) completed(c *check, x, whole any) (any, bool) {
 	return m, changed
 }
 
-// remove deletes the field at a path below the current one.
+// remove deletes the field at a path relative to the current path.
 func (p *preparation) remove(x any, path []string) bool {
 	depth := len(p.path)
 	defer func() { p.path = p.path[:depth] }()
@@ -334,7 +333,7 @@ func (p *preparation) remove(x any, path []string) bool {
 	return false
 }
 
-// complete adds to x what whole has beyond it, and reports whether that was anything.
+// complete adds the fields of whole that x lacks, and reports whether it added any.
 func complete(x, whole any) (any, bool) {
 	switch w := whole.(type) {
 	case map[string]any:

@@ -5,7 +5,7 @@ import (
 	"stele.dev/stele/schemas"
 )
 
-// A logicCheck is a Logic made ready to run.
+// A logicCheck is a compiled Logic.
 type logicCheck struct {
 	all, any, one []*check
 	not           *check
@@ -34,8 +34,8 @@ func newLogic(l *schemas.Logic, b building) (*logicCheck, error) {
 	return c, nil
 }
 
-// logic checks how many of the nodes x satisfies. The texts are those of apiextensions, the
-// line is that of the schema around the nodes.
+// logic checks how many of the nodes x satisfies. The messages are those of apiextensions. around is the
+// position of the enclosing schema.
 func (v *inspection) logic(l *logicCheck, x any, around schemas.Position) {
 	for _, c := range l.all {
 		v.value(c, x)
@@ -59,7 +59,7 @@ func (v *inspection) logic(l *logicCheck, x any, around schemas.Position) {
 	}
 }
 
-// satisfied counts the checks that x satisfies, up to a number that is enough.
+// satisfied counts the checks that x satisfies. It stops at enough.
 func (v *inspection) satisfied(checks []*check, x any, enough int) (n int) {
 	for _, c := range checks {
 		if v.admits(c, x) {
@@ -71,7 +71,7 @@ func (v *inspection) satisfied(checks []*check, x any, enough int) (n int) {
 	return n
 }
 
-// admits reports whether x satisfies c, and says nothing.
+// admits reports whether x satisfies c. It records no errors.
 func (v *inspection) admits(c *check, x any) bool {
 	before := v.failed
 	v.failed = false
@@ -83,7 +83,7 @@ func (v *inspection) admits(c *check, x any) bool {
 	return admitted
 }
 
-// nearest says what is wrong with x by that check which finds the least.
+// nearest reports the errors of the check that finds the fewest errors in x.
 func (v *inspection) nearest(checks []*check, x any) {
 	if v.quiet > 0 {
 		return

@@ -15,11 +15,10 @@ import (
 	"stele.dev/stele/schemas/wording"
 )
 
-// maxShownRunes is how much of a value a message shows.
+// maxShownRunes is the maximum length of a value in an error message.
 const maxShownRunes = 64
 
-// fail records an error at the current path. Everything that a program has to
-// say goes through here.
+// fail records an error at the current path. All errors of a program pass through it.
 func (v *inspection) fail(e *field.Error) {
 	if v.quiet > 0 {
 		v.failed = v.failed || !v.lenient || !lacks(e)
@@ -35,13 +34,13 @@ func (v *inspection) fail(e *field.Error) {
 	v.report(e)
 }
 
-// hush reports whether only the verdict counts, and notes that it is bad.
+// hush reports whether errors are not recorded. It then only notes that the value is invalid.
 func (v *inspection) hush() bool {
 	v.failed = v.failed || v.quiet > 0
 	return v.quiet > 0
 }
 
-// report adds an error about the value at the path, or something in it.
+// report adds an error about the value at the path, or about a part of it.
 func (v *inspection) report(e *field.Error) {
 	switch {
 	case v.quiet > 0:
@@ -55,7 +54,7 @@ func (v *inspection) invalid(x any, detail string, source schemas.Position) {
 	v.fail(&field.Error{Type: field.ErrorTypeInvalid, BadValue: shown(x), Detail: at(detail, source)})
 }
 
-// at appends the line of the rule to what the rule says.
+// at appends the line of the rule to an error's detail.
 func at(detail string, source schemas.Position) string {
 	if source.IsZero() {
 		return detail
@@ -63,7 +62,7 @@ func at(detail string, source schemas.Position) string {
 	return detail + " (" + source.String() + ")"
 }
 
-// Place returns the end of an error's detail that names the line of the rule, or "".
+// Place returns the suffix of an error's detail that names the line of the rule, or "".
 func Place(e *field.Error) string {
 	start := strings.LastIndex(e.Detail, " (")
 	if start < 0 || !strings.HasSuffix(e.Detail, ")") || !strings.Contains(e.Detail[start:], ":") {
@@ -72,7 +71,7 @@ func Place(e *field.Error) string {
 	return e.Detail[start:]
 }
 
-// shown returns as much of a bad value as belongs in a message.
+// shown returns a bad value, shortened for an error message.
 func shown(x any) any {
 	switch x := x.(type) {
 	case string:
@@ -124,7 +123,7 @@ func (v *inspection) wrongKind(c *check, x any) {
 	}
 	bad := shown(x)
 	if c.node.HasSensitive() {
-		bad = field.OmitValueType{} // a secret at the wrong place
+		bad = field.OmitValueType{} // a secret in an unexpected place
 	}
 	v.fail(&field.Error{
 		Type:     field.ErrorTypeTypeInvalid,
@@ -147,12 +146,11 @@ func (v *inspection) badFormat(c *check, x string) {
 	}
 }
 
-// alternatives returns the alternatives that speak of one of the kinds.
+// alternatives returns the alternatives for one of the kinds.
 func (c *check) alternatives(k schemas.Kinds) []*schemas.Scalar { return c.node.Alternatives(k) }
 
-// bad reports a scalar that no alternative for its kind admits. It returns the
-// only alternative if there is just one, for the caller to say what is wrong in
-// particular, and nil if everything is said.
+// bad handles a scalar that no alternative for its kind admits. If there is exactly one alternative, bad
+// returns it, and the caller reports the details. Otherwise bad reports the error and returns nil.
 func (v *inspection) bad(c *check, x any, kinds schemas.Kinds) *schemas.Scalar {
 	found := c.alternatives(kinds)
 	var enum []json.RawMessage
@@ -207,7 +205,7 @@ func (v *inspection) badText(c *check, x string) {
 	}
 }
 
-// violations reports each rule of the only alternative that x breaks.
+// violations reports each rule that x breaks. t is the only alternative.
 func (v *inspection) violations(t *textCheck, x string) {
 	s := t.rule
 	if t.tooShort(x) {
@@ -271,7 +269,7 @@ func (v *inspection) badNumber(c *check, x any) {
 	}
 }
 
-// outside reports on which side of the interval x lies, if it does.
+// outside reports whether x is below or above the interval.
 func outside(s *schemas.Scalar, x any) (below, above bool) {
 	in := func(lower, upper *schemas.Bound) bool {
 		iv, err := numbers.NewInterval(lower, upper)
@@ -326,31 +324,24 @@ func (v *inspection) tooFew(c *check, n int) {
 	if v.hush() {
 		return
 	}
-	v.fail(&field.Error{
-		Type: field.ErrorTypeTooFew, BadValue: n,
-		Detail: at("must have at least "+wording.Count(c.list.min, "item"), c.node.List.MinItems.Source),
-	})
+	detail := "must have at least " + wording.Count(c.list.min, "item")
+	v.fail(&field.Error{Type: field.ErrorTypeTooFew, BadValue: n, Detail: at(detail, c.node.List.MinItems.Source)})
 }
 
 func (v *inspection) tooMany(c *check, n int) {
 	if v.hush() {
 		return
 	}
-	v.fail(&field.Error{
-		Type: field.ErrorTypeTooMany, BadValue: n,
-		Detail: at("must have at most "+wording.Count(c.list.max, "item"), c.node.List.MaxItems.Source),
-	})
+	detail := "must have at most " + wording.Count(c.list.max, "item")
+	v.fail(&field.Error{Type: field.ErrorTypeTooMany, BadValue: n, Detail: at(detail, c.node.List.MaxItems.Source)})
 }
 
 func (v *inspection) duplicate(c *check, x any) {
 	if v.hush() {
 		return
 	}
-	v.fail(&field.Error{
-		Type: field.ErrorTypeDuplicate, BadValue: shown(x),
-		Detail: at("items must be unique", c.node.Source),
-	})
+	v.fail(&field.Error{Type: field.ErrorTypeDuplicate, BadValue: shown(x), Detail: at("items must be unique", c.node.Source)})
 }
 
-// nounOf says what kinds of value a check admits: "a string or an integer".
+// nounOf returns the kinds of values that a check admits as text: "a string or an integer".
 func nounOf(c *check) string { return wording.Kinds(c.kinds) }

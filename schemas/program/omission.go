@@ -8,15 +8,15 @@ import (
 	"stele.dev/stele/schemas/jsonvalue"
 )
 
-// An omission is a default that is left out, because a field that must be equal to it was given
-// another value. Of {a: *1 | int, b: a} and b: 2, CUE makes a: 1, and refuses that if it is
-// written. Without a, the object is and stays valid.
+// An omission is a default that must not be set, because a field that must be equal to it has another
+// value in the data. For {a: *1 | int, b: a} and the data b: 2, CUE completes a: 1, and then rejects the
+// result. The object stays valid if a is left out.
 type omission struct {
-	in   map[string]any // a struct of the object
-	path []string       // from there to the field, which is missing
+	in   map[string]any // the enclosing struct in the object
+	path []string       // path from in to the missing field
 }
 
-// equates reports whether a field of the form must be equal to another that may have a default.
+// equates reports whether a field of the form must be equal to another field that may have a default.
 func equates(n *schemas.Node) bool {
 	found := false
 	n.Visit("", func(_ string, n *schemas.Node) {
@@ -26,7 +26,7 @@ func equates(n *schemas.Node) bool {
 	return found
 }
 
-// omit finds the defaults to leave out in x and below.
+// omit finds the defaults that must not be set in x and its parts.
 func (p *preparation) omit(c *check, x any) {
 	if c == nil || !c.refers || x == nil {
 		return
@@ -49,7 +49,7 @@ func (p *preparation) omit(c *check, x any) {
 	}
 }
 
-// omitIn finds the defaults to leave out in the fields of m.
+// omitIn finds the defaults that must not be set in the fields of m.
 func (p *preparation) omitIn(c *check, m map[string]any) {
 	o := c.object
 	if c.union != nil {
@@ -86,7 +86,7 @@ func (p *preparation) omitIn(c *check, m map[string]any) {
 	}
 }
 
-// contradicted leaves out the defaults that a reference leads to, if they are not x.
+// contradicted records the defaults that the reference leads to as omissions, if they differ from x.
 func (p *preparation) contradicted(r *schemas.Reference, x any) {
 	var passed []omission
 	if y, given, ok := followReference(r, p.scopes, 0, &passed); ok && !given && !jsonvalue.SameScalar(x, y) {
@@ -94,14 +94,14 @@ func (p *preparation) contradicted(r *schemas.Reference, x any) {
 	}
 }
 
-// omits reports whether a field of m, which is missing, is to stay so.
+// omits reports whether a missing field of m must stay missing.
 func (p *preparation) omits(m map[string]any, name string) bool {
 	return slices.ContainsFunc(p.omitted, func(o omission) bool {
 		return len(o.path) == 1 && o.path[0] == name && sameMap(o.in, m)
 	})
 }
 
-// withdraw removes what is to be left out from a field of m that was filled in.
+// withdraw removes omitted defaults from a field of m that was filled in.
 func (p *preparation) withdraw(m map[string]any, name string) {
 	filled, ok := m[name].(map[string]any)
 	if !ok {

@@ -14,14 +14,14 @@ import (
 // A preparation is one run of Prepare.
 type preparation struct {
 	path     []step
-	scopes   []scope // structs around, as far as references may lead to them
+	scopes   []scope // enclosing structs, as far as references may lead to them
 	unknown  []string
 	changed  bool
-	fill     bool // whether to fill in defaults; else only prune
-	converts bool // whether the object comes from another version, of which defaults have been filled in
-	nulls    bool // whether nulls stay where they count as absent
+	fill     bool // set defaults; otherwise only prune
+	converts bool // the object was converted from another version, where defaults were set
+	nulls    bool // keep nulls that count as absent
 	failed   *field.Error
-	patience *patience // with CUE; nil until it is asked
+	patience *patience // the limit on evaluations; nil before the first
 	omitted  []omission
 }
 
@@ -52,7 +52,7 @@ func (p *preparation) drop(key string) {
 	p.changed = true
 }
 
-// value prepares x, and returns what stands in its place.
+// value prepares x and returns the value that replaces it.
 func (p *preparation) value(c *check, x any) any {
 	if !c.acts {
 		if hasParts(x) {
@@ -70,8 +70,8 @@ func (p *preparation) value(c *check, x any) any {
 	if !c.completes || !p.fill {
 		return p.parts(c, x)
 	}
-	// A value that is a part of the default stands for all of it, and what will
-	// be pruned does not count.
+	// Compare with the default after pruning, but without filling in defaults: unknown fields do not
+	// count.
 	p.fill = false
 	p.parts(c, x)
 	p.fill = true
@@ -85,7 +85,7 @@ func (p *preparation) value(c *check, x any) any {
 	return x
 }
 
-// parts prepares x without regard to the default of c.
+// parts prepares x and ignores the default of c.
 func (p *preparation) parts(c *check, x any) any {
 	switch x := x.(type) {
 	case map[string]any:
@@ -112,7 +112,7 @@ func (p *preparation) parts(c *check, x any) any {
 	return x
 }
 
-// structure prepares m, whichever alternative it is.
+// structure prepares the struct m, including unions and fallbacks.
 func (p *preparation) structure(c *check, m map[string]any, root bool) {
 	if c.union != nil {
 		p.choose(c, m, root)
@@ -124,7 +124,7 @@ func (p *preparation) structure(c *check, m map[string]any, root bool) {
 	}
 }
 
-// whole has CUE prepare m, but for what of it is the server's.
+// whole lets CUE prepare m, except for the server's fields at the root.
 func (p *preparation) whole(c *check, m map[string]any, root bool) {
 	own := content(m, root)
 	if completed, ok := p.fallback(c, own).(map[string]any); ok && root {
@@ -170,7 +170,7 @@ func (p *preparation) object(o *objectCheck, m map[string]any, root bool) {
 	for i := range o.fields {
 		f := &o.fields[i]
 		if added != nil && slices.ContainsFunc(added, func(a *fieldCheck) bool { return a.name == f.name }) {
-			continue // a condition says what it is
+			continue // conditions declare the field
 		}
 		if p.field(f, m) {
 			known--
@@ -197,7 +197,7 @@ func (p *preparation) inactive(o *objectCheck, m map[string]any, added []*fieldC
 	}
 }
 
-// field prepares a field of m, and reports whether it is no more.
+// field prepares a field of m. It reports whether it removed the field.
 func (p *preparation) field(f *fieldCheck, m map[string]any) (dropped bool) {
 	x, ok := m[f.name]
 	if p.fill && f.fills && (!ok || x == nil && f.check.fillsNull) {
@@ -240,9 +240,8 @@ func hasParts(x any) bool {
 	return false
 }
 
-// shed prunes what is of another kind than c admits, in x and below, where there is nothing
-// else to do. As in Kubernetes a struct loses all its fields where there must be none, before
-// it is refused.
+// shed prunes values whose kind c does not admit, in x and its parts. As in Kubernetes, a struct in a
+// place that admits no struct loses its fields before it is rejected.
 func (p *preparation) shed(c *check, x any) {
 	if !c.sheds {
 		return
@@ -269,7 +268,7 @@ func (p *preparation) shed(c *check, x any) {
 	}
 }
 
-// assign puts the prepared x into m under key, if it is another value.
+// assign stores the prepared value x in m under key, if it differs from the old value.
 func (p *preparation) assign(m map[string]any, key string, x any, c *check) {
 	y := p.value(c, x)
 	switch x.(type) {
@@ -304,7 +303,7 @@ func (p *preparation) prune(o *objectCheck, m map[string]any, root bool) {
 	}
 }
 
-// patterns prepares the values under keys that are not fields.
+// patterns prepares the values of keys that are not declared fields.
 func (p *preparation) patterns(o *objectCheck, m map[string]any, root bool) {
 	for i := range o.patterns {
 		pattern := &o.patterns[i]
@@ -353,7 +352,7 @@ func (p *preparation) list(l *listCheck, items []any) {
 	}
 }
 
-// strip removes what structs have, in x and in lists in it.
+// strip removes all fields of structs in x, also inside lists.
 func (p *preparation) strip(x any) {
 	switch x := x.(type) {
 	case map[string]any:

@@ -1,5 +1,5 @@
 // Package program runs compiled schemas on requests: it prunes, defaults and validates objects, and
-// compares updates with what was stored.
+// compares an update with the stored object.
 package program
 
 import (
@@ -21,17 +21,16 @@ type Option func(*asking)
 // EvaluateWith sets the evaluator of fallbacks. Without it, CUE is evaluated in this process.
 func EvaluateWith(e schemas.Evaluator) Option { return func(a *asking) { a.evaluator = e } }
 
-// A Program prunes, completes and validates objects of one kind. It is immutable and safe for
-// concurrent use, as long as each goroutine has its own object. Fallbacks are evaluated by a
-// [schemas.Evaluator].
+// A Program prunes, completes and validates objects of one kind. It is immutable and safe for concurrent
+// use, as long as each goroutine has its own object. Fallbacks are evaluated by a [schemas.Evaluator].
 //
 // Objects are decoded JSON as sigs.k8s.io/json makes it: nil, bool, int64, float64, string, []any and
 // map[string]any.
 type Program struct {
 	root      *check
-	frozen    *frozen // what must not change; nil if everything may
+	frozen    *frozen // the immutable parts; nil if everything may change
 	sensitive bool
-	equates   bool // a field must be equal to another
+	equates   bool // a field must be equal to another field
 }
 
 // New compiles a form. It fails if the form is invalid: too deep, a bad pattern, a default that
@@ -139,8 +138,8 @@ func (p *Program) SensitivePaths() [][]string {
 type check struct {
 	node    *schemas.Node
 	kinds   schemas.Kinds
-	bools   [2]bool // which of false, true is admitted; if boolEnum
-	enum    bool    // bools counts
+	bools   [2]bool // whether false and true are admitted, if boolEnum
+	enum    bool    // bools is set
 	texts   []textCheck
 	numbers []numberCheck
 	format  func(string) bool
@@ -148,16 +147,16 @@ type check struct {
 	object  *objectCheck
 	union   *unionCheck
 
-	fallbackCheck *fallbackCheck // nil but where only CUE can tell
+	fallbackCheck *fallbackCheck // nil if the node has no fallback
 	logic         *logicCheck
 
-	fallback  any  // the default, if any
-	completes bool // the default is a list or struct: parts of it are completed to it
-	fillsNull bool // a null is absent where there is a default
+	fallback  any  // the default, or nil
+	completes bool // the default is a list or a struct, and data that holds a part of it is completed
+	fillsNull bool // a null counts as absent because there is a default
 	narrows   bool // floats without a fraction become integers
-	acts      bool // Prepare has something to do here or below
-	sheds     bool // what is of another kind than the node admits is pruned, see shed
-	refers    bool // there are references here or below
+	acts      bool // Prepare may change the value or a part of it
+	sheds     bool // values of kinds that the node does not admit are pruned, see shed
+	refers    bool // there are references in the value or its parts
 }
 
 // A textCheck is an alternative for strings.
@@ -165,33 +164,33 @@ type textCheck struct {
 	rule     *schemas.Scalar
 	enum     []string
 	not      []string
-	patterns []*regexp.Regexp // those of rule, in order
-	min, max int              // max < 0: none
+	patterns []*regexp.Regexp // the patterns of rule, in order
+	min, max int              // max < 0: no maximum
 	forms    []func(string) bool
 }
 
 // A numberCheck is an alternative for numbers.
 type numberCheck struct {
 	rule     *schemas.Scalar
-	integer  bool // admits integers only
+	integer  bool // only integers are admitted
 	bounds   numbers.Interval
-	ints     []int64 // the enum, split by representation
+	ints     []int64 // the enum, split by Go type
 	floats   []float64
 	enum     bool
 	notInt   []int64
 	notFloat []float64
-	multiple *numbers.Multiple // nil: any
+	multiple *numbers.Multiple // nil: any number
 }
 
 type listCheck struct {
-	items  *check   // nil: any
-	prefix []*check // of the first items; if there are any, rest is of those after them
-	rest   *check   // nil: any
+	items  *check   // nil: any item
+	prefix []*check // checks of the first items; rest checks those after them
+	rest   *check   // nil: any item
 	min    int
-	max    int // < 0: none
+	max    int // max < 0: no maximum
 	unique bool
-	set    bool     // no item is there twice
-	keys   []string // fields in which the items differ
+	set    bool     // items must be unique
+	keys   []string // fields whose values identify an item
 }
 
 type objectCheck struct {
@@ -200,17 +199,17 @@ type objectCheck struct {
 	patterns []patternCheck
 	open     bool
 
-	refers      bool // there are references in fields or below
+	refers      bool // there are references in the fields or their parts
 	comparisons []comparisonCheck
 	conditions  []conditionCheck
-	min, max    int // max < 0: none
+	min, max    int // max < 0: no maximum
 }
 
 type fieldCheck struct {
 	name     string
 	check    *check
 	presence schemas.Presence
-	absent   any // what the field is when it is missing; if fills
+	absent   any // the value of a missing field, if fills
 	fills    bool
 }
 
@@ -219,7 +218,7 @@ type patternCheck struct {
 	value *check
 }
 
-// newCheck makes a check whose fallbacks are evaluated in this process.
+// newCheck compiles a check. Its fallbacks are evaluated in this process.
 func newCheck(n *schemas.Node, depth int) (*check, error) { return new(asking).newCheck(n, depth) }
 
 func (b building) check(n *schemas.Node) (*check, error) {
@@ -286,7 +285,8 @@ func (c *check) addDefault(text []byte) error {
 		return err
 	}
 	if c.node.Plain {
-		// With the defaults inside of it, it may be invalid: so will be what lacks the field.
+		// The completed default may be invalid. Then an object that lacks the field is invalid
+		// too.
 		fill := preparation{fill: true}
 		c.fallback = fill.value(c, v)
 		return nil
@@ -342,7 +342,7 @@ func (c *check) addList(l *schemas.List, b building) error {
 	return nil
 }
 
-// addPrefix adds what is said of items by their index.
+// addPrefix compiles the nodes of the first items.
 func (c *check) addPrefix(l *schemas.List, b building) error {
 	if len(l.Prefix) > 0 && l.MinItems == nil {
 		return errors.New("schemas: a list whose first items may be missing")
@@ -369,7 +369,7 @@ func (c *check) addPrefix(l *schemas.List, b building) error {
 	return nil
 }
 
-// at returns the check of an item by its index, nil if it may be anything.
+// at returns the check of the item at index i, or nil if any item is valid.
 func (l *listCheck) at(i int) *check {
 	switch {
 	case l.prefix == nil:
@@ -427,7 +427,7 @@ func (c *check) addStruct(s *schemas.Struct, b building) error {
 		c.acts = c.acts || value.acts || value.node.DropNull
 	}
 	if !o.open && len(o.patterns) == 0 {
-		c.acts = true // prunes
+		c.acts = true // Prepare prunes
 	}
 	o.refers = c.refers
 	return nil
@@ -445,8 +445,7 @@ func (b building) field(f schemas.Field) (fieldCheck, error) {
 	return fc, nil
 }
 
-// absent returns the value of a regular field that is missing from the data,
-// and whether it has one.
+// absent returns the value that a regular field gets when it is missing. ok is false if it gets none.
 func (c *check) absent() (any, bool) {
 	if c.fallbackCheck == nil && (c.fallback != nil || len(c.node.Default) > 0) {
 		return c.fallback, true
@@ -464,7 +463,7 @@ func (c *check) absent() (any, bool) {
 		switch {
 		case f.fills:
 			value[f.name] = f.absent
-		case f.taken(): // when the struct is there
+		case f.taken(): // filled in when the enclosing struct is complete
 		case f.presence != schemas.Optional:
 			return nil, false
 		}
@@ -472,7 +471,7 @@ func (c *check) absent() (any, bool) {
 	if len(c.object.conditions)+len(c.object.comparisons) == 0 {
 		return value, true
 	}
-	// What is there must be enough for the fields that depend on it.
+	// The default must have the fields that other fields refer to.
 	p := preparation{fill: true}
 	p.object(c.object, value, false)
 	var run inspection
@@ -480,7 +479,7 @@ func (c *check) absent() (any, bool) {
 	return value, len(run.errs) == 0
 }
 
-// taken reports whether a field that is missing gets its value from elsewhere in the object.
+// taken reports whether the field, when missing, gets the value of another field.
 func (f *fieldCheck) taken() bool { return f.presence == schemas.Regular && f.check.node.From != nil }
 
 func (c *check) addScalar(s *schemas.Scalar) error {
@@ -576,7 +575,7 @@ func (c *check) addNumber(s *schemas.Scalar, enum, not []any) error {
 	return nil
 }
 
-// only returns the values that are of type T, or nil if there are none.
+// only returns the values of type T, or nil if there are none.
 func only[T any](values []any) []T {
 	var result []T
 	for _, v := range values {
@@ -587,5 +586,5 @@ func only[T any](values []any) []T {
 	return result
 }
 
-// Adapts reports whether Prepare can change an object of the kind at all.
+// Adapts reports whether Prepare may change objects of the kind.
 func (p *Program) Adapts() bool { return p.root.acts }

@@ -12,25 +12,25 @@ import (
 	"stele.dev/stele/schemas/jsonvalue"
 )
 
-// A scope is a struct that a preparation or an inspection is in, for references from within.
+// A scope is an enclosing struct that references may lead to.
 type scope struct {
 	object *objectCheck
 	m      map[string]any
-	key    string // under which it stands, if it has one
-	depth  int    // of the path to it
+	key    string // the map key of the struct, if any
+	depth  int    // the length of the path to the struct
 
-	// in, below: if it is a default and not in the data, the struct of the data in which it would
-	// be, and the path to it from there.
+	// in and below are set if the struct is a default that is not in the data: in is the nearest
+	// enclosing struct in the data, and below is the path from it.
 	in    map[string]any
 	below []string
 }
 
-// sameMap reports whether x and y are one map.
+// sameMap reports whether x and y are the same map, not only equal.
 func sameMap(x, y map[string]any) bool {
 	return reflect.ValueOf(x).UnsafePointer() == reflect.ValueOf(y).UnsafePointer()
 }
 
-// enter returns the scope of m at a path.
+// enter returns the scope of the struct m at a path.
 func enter(o *objectCheck, m map[string]any, path []step) scope {
 	s := scope{object: o, m: m, depth: len(path)}
 	if n := len(path); n > 0 && path[n-1].kind != stepItem {
@@ -39,16 +39,17 @@ func enter(o *objectCheck, m map[string]any, path []step) scope {
 	return s
 }
 
-// maxReferences bounds how many references that lead to references are followed.
+// maxReferences is the maximum length of a chain of references.
 const maxReferences = 16
 
-// resolve returns what a reference stands for, as it will be once defaults are filled in.
-// given: it is in the data, and not a default.
+// resolve returns the value of a reference as it will be after defaulting. given reports that the value
+// is in the data and not a default.
 func resolve(r *schemas.Reference, scopes []scope, depth int) (x any, given, ok bool) {
 	return followReference(r, scopes, depth, nil)
 }
 
-// followReference is resolve, and adds the fields to passed of which a default was taken.
+// followReference does what resolve does. It also adds the missing fields whose default was used to
+// passed.
 func followReference(r *schemas.Reference, scopes []scope, depth int, passed *[]omission) (x any, given, ok bool) {
 	if !r.Joined {
 		return followPart(&r.Parts[0], scopes, depth, passed)
@@ -108,8 +109,7 @@ func followPart(p *schemas.Part, scopes []scope, depth int, passed *[]omission) 
 	return x, given, ok
 }
 
-// at returns the struct of the data in which a field of s is or would be, and the path to it from
-// there.
+// at returns the struct in the data and the path from it that lead to a field of s.
 func (s *scope) at(name string) (in map[string]any, path []string) {
 	if s.in == nil {
 		return s.m, []string{name}
@@ -141,7 +141,7 @@ func (s *scope) field(name string, scopes []scope, depth int, passed *[]omission
 	return nil, f.check, false, false
 }
 
-// pass notes that a field is missing, if it is.
+// pass adds the field to passed if it is missing.
 func (s *scope) pass(name string, missing bool, passed *[]omission) {
 	if missing && passed != nil {
 		in, path := s.at(name)
@@ -149,7 +149,7 @@ func (s *scope) pass(name string, missing bool, passed *[]omission) {
 	}
 }
 
-// taken checks x, the value of a field that must be what its reference stands for.
+// taken checks that x has the value of its reference.
 func (v *inspection) taken(c *check, x any) {
 	r := c.node.From
 	if r.Default {
@@ -157,7 +157,7 @@ func (v *inspection) taken(c *check, x any) {
 	}
 	y, given, ok := resolve(r, v.scopes, 0)
 	switch {
-	case !ok: // what is missing is said where it is missing
+	case !ok: // the missing field is reported at its own path
 		if v.quiet > 0 {
 			v.failed = v.failed || !v.lenient
 		}
@@ -178,7 +178,7 @@ func (v *inspection) taken(c *check, x any) {
 	}
 }
 
-// anchor returns the depth of the path to the outermost struct that the reference leads to.
+// anchor returns the length of the path to the outermost struct that the reference leads to.
 func (v *inspection) anchor(r *schemas.Reference) int {
 	depth := len(v.path)
 	for i := range r.Parts {
@@ -189,8 +189,8 @@ func (v *inspection) anchor(r *schemas.Reference) int {
 	return depth
 }
 
-// absent checks a field that is missing and that gets what a reference stands for, or in which
-// something does. It reports whether the field is one.
+// absent checks a missing field that gets its value from a reference, or has parts that do. It reports
+// whether the field is such a field.
 func (v *inspection) absent(f *fieldCheck) bool {
 	switch {
 	case f.presence != schemas.Regular:
@@ -213,7 +213,7 @@ func (v *inspection) absent(f *fieldCheck) bool {
 	return true
 }
 
-// take gives a field that is missing what its reference stands for.
+// take sets a missing field to the value of its reference.
 func (p *preparation) take(f *fieldCheck, m map[string]any) {
 	if p.omits(m, f.name) {
 		return

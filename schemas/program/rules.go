@@ -11,8 +11,7 @@ import (
 	"stele.dev/stele/schemas/wording"
 )
 
-// count checks how many fields a struct has. Every object has the three that are the
-// server's.
+// count checks the number of fields of a struct. At the root, apiVersion, kind and metadata count too.
 func (v *inspection) count(c *check, m map[string]any, root bool) {
 	n := len(m)
 	if root {
@@ -37,8 +36,7 @@ func (v *inspection) count(c *check, m map[string]any, root bool) {
 	}
 }
 
-// set checks that no item is there twice. What is there several times is said once, as
-// apiextensions says it.
+// set checks that items are unique. A repeated item is reported once, as in apiextensions.
 func (v *inspection) set(c *check, items []any) {
 	v.distinct(c, items, func(i int) any { return items[i] }, func(i int) (any, string) {
 		return shown(items[i]), "the items of a set must differ"
@@ -48,7 +46,7 @@ func (v *inspection) set(c *check, items []any) {
 // absentKey stands for a key that an item does not have.
 type absentKey struct{}
 
-// keyed checks that the items, which are structs, differ in their keys.
+// keyed checks that the items, which are structs, have different keys.
 func (v *inspection) keyed(c *check, items []any) {
 	keys := c.list.keys
 	for i, x := range items {
@@ -90,7 +88,7 @@ func keysOf(x map[string]any, keys []string) any {
 	return own
 }
 
-// distinct fails for each value that several items have, at the second of them.
+// distinct reports each value that several items have, at the second of them.
 func (v *inspection) distinct(c *check, items []any, of func(int) any, describe func(int) (any, string)) {
 	const few = 16
 	if len(items) <= few && scalarsDiffer(len(items), of) {
@@ -105,9 +103,9 @@ func (v *inspection) distinct(c *check, items []any, of func(int) any, describe 
 				key = n
 			}
 		case map[string]any, []any:
-			text, err := json.Marshal(x) // with the keys sorted
+			text, err := json.Marshal(x) // sorted keys
 			if err != nil {
-				continue // it is not decoded JSON, which has been said
+				continue // not decoded JSON, which is already reported
 			}
 			key = fmt.Sprintf("%T %s", x, text)
 		case string:
@@ -125,8 +123,8 @@ func (v *inspection) distinct(c *check, items []any, of func(int) any, describe 
 	}
 }
 
-// scalarsDiffer reports whether values are scalars, none of them equal to another. It
-// allocates nothing.
+// scalarsDiffer reports whether all values are scalars and different from each other. It allocates
+// nothing.
 func scalarsDiffer(n int, of func(int) any) bool {
 	for i := range n {
 		x := of(i)

@@ -8,7 +8,7 @@ import (
 	"stele.dev/stele/schemas/program"
 )
 
-// holding makes a program of objects with a field v.
+// holding returns a program for objects with a field v.
 func holding(t *testing.T, n *schemas.Node) *program.Program {
 	t.Helper()
 	p, err := program.New(&schemas.Node{Kinds: schemas.StructKind, Struct: &schemas.Struct{
@@ -133,7 +133,7 @@ func TestLogicNamesTheLineOfTheSchemaAroundIt(t *testing.T) {
 	}
 }
 
-// What is valid costs no memory, whatever is asked of it.
+// Validation of a valid object allocates nothing.
 func TestOpenAPIsRulesAllocateNothing(t *testing.T) {
 	item := &schemas.Node{Kinds: schemas.StructKind, Struct: &schemas.Struct{Open: true, MaxFields: &schemas.Limit{Count: 2}}}
 	p := holding(t, &schemas.Node{
@@ -143,5 +143,22 @@ func TestOpenAPIsRulesAllocateNothing(t *testing.T) {
 	object := map[string]any{"v": []any{map[string]any{"k": "a"}, map[string]any{"k": "b"}, map[string]any{"k": "c"}}}
 	if n := testing.AllocsPerRun(100, func() { p.Validate(object) }); n > 0 {
 		t.Errorf("%v allocations", n)
+	}
+}
+
+func TestAnUpdateOfAFieldThatOnlyAConditionAdds(t *testing.T) {
+	p := holding(t, &schemas.Node{Kinds: schemas.StructKind, Struct: &schemas.Struct{
+		Fields: []schemas.Field{{Name: "a", Presence: schemas.Optional, Schema: &schemas.Node{Kinds: schemas.StringKind}}},
+		Conditions: []schemas.Condition{{
+			When:   &schemas.Guard{Op: "present", Field: "a"},
+			Fields: []schemas.Field{{Name: "b", Presence: schemas.Required, Schema: &schemas.Node{Kinds: schemas.StringKind}}},
+		}},
+	}})
+	object := func(b any) map[string]any { return map[string]any{"v": map[string]any{"a": "x", "b": b}} }
+	if errs := p.ValidateUpdate(object(int64(1)), object("x")); len(errs) != 1 || errs[0].Field != "v.b" {
+		t.Errorf("a new violation: %v", errs)
+	}
+	if errs := p.ValidateUpdate(object(int64(1)), object(int64(1))); len(errs) != 0 {
+		t.Errorf("an old violation: %v", errs)
 	}
 }

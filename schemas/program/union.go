@@ -12,13 +12,13 @@ import (
 	"stele.dev/stele/schemas/wording"
 )
 
-// A unionCheck is a union made ready to run.
+// A unionCheck is a compiled union.
 type unionCheck struct {
 	form   *schemas.Union
 	arms   []*check
-	values [][]any // of the discriminator, by arm
+	values [][]any // of the discriminator, per arm
 
-	ambiguous *check // nil, or what asks CUE
+	ambiguous *check // evaluates the union in CUE; nil if not needed
 }
 
 func (c *check) addUnion(u *schemas.Union, b building) error {
@@ -54,7 +54,8 @@ func (c *check) addUnion(u *schemas.Union, b building) error {
 	return nil
 }
 
-// chosen returns the arm that the discriminator names; ok is false if it is not there.
+// chosen returns the arm that the discriminator selects. ok is false if the discriminator is missing or
+// unknown.
 func (u *unionCheck) chosen(m map[string]any) (arm *check, ok bool) {
 	if u.form.Discriminator == "" {
 		return nil, false
@@ -71,8 +72,7 @@ func (u *unionCheck) chosen(m map[string]any) (arm *check, ok bool) {
 	return nil, true
 }
 
-// remaining returns the arms that nothing in m contradicts: not those that m only lacks
-// something for.
+// remaining returns the arms that m does not contradict. An arm remains if m only lacks fields.
 func (u *unionCheck) remaining(m map[string]any, root bool, scopes []scope, p **patience) (arms []*check) {
 	for _, arm := range u.arms {
 		if !contradicts(arm, m, root, scopes, p) {
@@ -82,7 +82,7 @@ func (u *unionCheck) remaining(m map[string]any, root bool, scopes []scope, p **
 	return arms
 }
 
-// contradicts reports whether m cannot become valid by what is added to it.
+// contradicts reports whether m stays invalid whatever fields are added.
 func contradicts(c *check, m map[string]any, root bool, scopes []scope, p **patience) bool {
 	v := inspections.Get().(*inspection)
 	defer inspections.Put(v)
@@ -95,10 +95,10 @@ func contradicts(c *check, m map[string]any, root bool, scopes []scope, p **pati
 	return contradicted
 }
 
-// lacks reports whether an error is about something that is missing.
+// lacks reports whether an error is about a missing value.
 func lacks(e *field.Error) bool { return e.Type == field.ErrorTypeRequired }
 
-// choose checks m against the arm of the union that it is.
+// choose validates m against the arm that fits.
 func (v *inspection) choose(c *check, m map[string]any, root bool) {
 	u := c.union
 	if arm, ok := u.chosen(m); ok {
@@ -138,7 +138,7 @@ func (v *inspection) noSuchArm(c *check, x any) {
 	v.pop()
 }
 
-// noArm says what is wrong with m for the arm that it is nearest to.
+// noArm reports the errors of m for the arm with the fewest errors.
 func (v *inspection) noArm(c *check, m map[string]any, root bool) {
 	if v.hush() {
 		return
@@ -160,7 +160,7 @@ func (v *inspection) noArm(c *check, m map[string]any, root bool) {
 	}
 }
 
-// ambiguous says that m may be more than one alternative.
+// ambiguous handles an m that fits several arms.
 func (v *inspection) ambiguous(c *check, m map[string]any, root bool) {
 	u := c.union.form
 	if ask := c.union.ambiguous; ask != nil {
@@ -171,7 +171,7 @@ func (v *inspection) ambiguous(c *check, m map[string]any, root bool) {
 			return
 		}
 	}
-	if v.quiet > 0 { // what is added to it may decide
+	if v.quiet > 0 { // fields added later may decide
 		v.failed = v.failed || !v.lenient
 		return
 	}
@@ -193,7 +193,7 @@ func (v *inspection) ambiguous(c *check, m map[string]any, root bool) {
 		Detail: at("fits more than one alternative: "+strings.Join(slices.Compact(said), ", "), u.Source)})
 }
 
-// choose prunes m by all that any arm knows, and prepares it as the arm that it is.
+// choose prunes the fields that no arm has, and then prepares m with the arm that fits.
 func (p *preparation) choose(c *check, m map[string]any, root bool) {
 	fill := p.fill
 	p.fill = false

@@ -42,31 +42,31 @@ func (p *Program) ratcheted(obj, old map[string]any, mayRepeat bool) *inspection
 	return v
 }
 
-// repeats tells whether a list of type set or map in the object is what it must not be.
+// repeats reports whether a list of type set or map in the object has duplicates.
 func (p *Program) repeats(obj map[string]any) bool {
 	v := &inspection{}
 	v.parts(p.root, obj, true)
 	return v.repeats
 }
 
-// A ratchet knows what an object was before. Its trail follows the path of the inspection,
-// as far as values correspond, so that each value is compared once.
+// A ratchet holds the old object during an update. Its trail follows the path of the inspection as far
+// as values correspond, so that each value is compared once.
 type ratchet struct{ trail []pair }
 
-// A pair is a value and the one that it takes the place of.
+// A pair is a new value and the old value that it replaces.
 type pair struct {
 	step     step
-	check    *check // nil: nothing is known of the value
+	check    *check // nil: no schema for the value
 	obj, old any
-	lost     bool // there is none that corresponds
+	lost     bool // there is no corresponding old value
 	compared bool
 	same     bool
-	items    map[string]any // of old, by their keys; once asked for
+	items    map[string]any // items of the old list by key; made on first use
 }
 
-// together says that rules from here on are about all of the value at the path, and not only
-// about the part of it where they are found broken: it depends on other parts which rules
-// those are. It returns what to set v.whole to afterwards.
+// together makes errors from here on concern the whole value at the path, because the applicable rules
+// depend on several of its parts. It returns the previous setting, with which the caller restores
+// v.whole.
 func (v *inspection) together() (before int) {
 	before = v.whole
 	if v.whole == 0 {
@@ -75,7 +75,7 @@ func (v *inspection) together() (before int) {
 	return before
 }
 
-// excused reports whether what an error at the path is about was so before.
+// excused reports whether the value of an error at the path is unchanged.
 func (v *inspection) excused(e *field.Error) bool {
 	if v.ratchet == nil {
 		return false
@@ -87,8 +87,8 @@ func (v *inspection) excused(e *field.Error) bool {
 	return v.ratchet.excuses(path, e)
 }
 
-// excuses reports whether what an error at the path is about was so before. An error about
-// an item that is there twice is about the list.
+// excuses reports whether the value of an error at the path is unchanged. An error about a duplicate
+// item concerns the list.
 func (r *ratchet) excuses(path []step, e *field.Error) bool {
 	if n := len(path); e.Type == field.ErrorTypeDuplicate && n > 0 && path[n-1].kind == stepItem {
 		path = path[:n-1]
@@ -118,7 +118,7 @@ func (r *ratchet) excuses(path []step, e *field.Error) bool {
 	}
 }
 
-// child is the pair below, at a step.
+// child returns the pair of the parts at a step.
 func (p *pair) child(s step) pair {
 	c := pair{step: s, lost: true}
 	switch obj := p.obj.(type) {
@@ -128,7 +128,7 @@ func (p *pair) child(s step) pair {
 		c.obj, inNew = obj[s.name]
 		c.old, inOld = old[s.name]
 		c.lost = !inNew || !inOld
-		c.check = p.check.below(s.name)
+		c.check = p.check.child(s.name)
 	case []any:
 		old, _ := p.old.([]any)
 		if s.kind != stepItem || s.index >= len(obj) || p.check == nil || p.check.list == nil {
@@ -150,23 +150,7 @@ func (p *pair) child(s step) pair {
 	return c
 }
 
-// below is the check of the values with this name, if it is known.
-func (c *check) below(name string) *check {
-	if c == nil || c.object == nil {
-		return nil
-	}
-	if i, ok := c.object.index[name]; ok {
-		return c.object.fields[i].check
-	}
-	for i := range c.object.patterns {
-		if c.object.patterns[i].key.admitsKey(name) {
-			return c.object.patterns[i].value
-		}
-	}
-	return nil
-}
-
-// mapKeys are the keys of the items, if it is a list of type map.
+// mapKeys returns the keys of a list of type map, or nil.
 func (c *check) mapKeys() []string {
 	if c == nil || c.node.List == nil || c.node.List.Type != schemas.ListMap {
 		return nil
@@ -174,7 +158,7 @@ func (c *check) mapKeys() []string {
 	return c.node.List.MapKeys
 }
 
-// byKeys are items by their keys; of several with the same, the first.
+// byKeys returns the items indexed by key. Of several items with the same key, it takes the first.
 func byKeys(keys []string, items []any) map[string]any {
 	found := make(map[string]any, len(items))
 	for _, item := range items {
@@ -187,7 +171,7 @@ func byKeys(keys []string, items []any) map[string]any {
 	return found
 }
 
-// keyOf is the key of an item of a list of type map, if it has all parts of one.
+// keyOf returns the key of an item of a list of type map. ok is false if a part of the key is missing.
 func keyOf(keys []string, item any) (string, bool) {
 	m, ok := item.(map[string]any)
 	if !ok {
@@ -215,7 +199,7 @@ func keyOf(keys []string, item any) (string, bool) {
 	return b.String(), true
 }
 
-// sameAs reports whether two values are equal. The order of a list of type map is no matter.
+// sameAs reports whether two values are equal. The order of items in a list of type map is ignored.
 func sameAs(c *check, x, y any) bool {
 	switch x := x.(type) {
 	case map[string]any:
@@ -224,7 +208,7 @@ func sameAs(c *check, x, y any) bool {
 			return false
 		}
 		for k, v := range x {
-			if w, ok := y[k]; !ok || !sameAs(c.below(k), v, w) {
+			if w, ok := y[k]; !ok || !sameAs(c.child(k), v, w) {
 				return false
 			}
 		}
@@ -252,19 +236,19 @@ func sameAs(c *check, x, y any) bool {
 			if !ok || !was || !sameAs(items, v, w) {
 				return false
 			}
-			delete(before, key) // once for each
+			delete(before, key) // match each key once
 		}
 		return true
 	}
 	return jsonvalue.SameScalar(x, y)
 }
 
-// A frozen says what must not change in a value: the value, or something in it.
+// A frozen describes which parts of a value are immutable.
 type frozen struct {
-	at      *schemas.Position // where it is said of the value
-	secret  bool              // the value is one
+	at      *schemas.Position // the line that makes the value immutable; nil if it may change
+	secret  bool              // the value is a secret
 	fields  map[string]*frozen
-	names   []string // of fields, in declared order
+	names   []string // field names in declared order
 	entries []frozenEntries
 	items   *frozen
 	keys    []string
@@ -275,7 +259,8 @@ type frozenEntries struct {
 	values *frozen
 }
 
-// newFrozen returns nil if everything may change. n has been checked.
+// newFrozen returns the immutable parts of n, or nil if everything may change. n has already been
+// checked.
 func newFrozen(n *schemas.Node, secret bool) *frozen {
 	secret = secret || n.Sensitive
 	f := &frozen{at: n.Immutable, secret: secret}
@@ -291,7 +276,8 @@ func newFrozen(n *schemas.Node, secret bool) *frozen {
 	return f
 }
 
-// addStruct adds what s says. Of several alternatives, what any of them says holds.
+// addStruct adds the immutable fields of s. With several alternatives, a field is immutable if any of
+// them says so.
 func (f *frozen) addStruct(s *schemas.Struct, secret bool) {
 	for _, field := range s.EveryField() {
 		if below := newFrozen(field.Schema, secret); below != nil {
@@ -319,7 +305,7 @@ func (f *frozen) addField(name string, below *frozen) {
 	f.names = append(f.names, name)
 }
 
-// join adds what another says of the same value.
+// join adds the immutable parts of another frozen for the same value.
 func (f *frozen) join(other *frozen) {
 	if f.at == nil {
 		f.at = other.at
@@ -338,8 +324,8 @@ func (f *frozen) join(other *frozen) {
 	}
 }
 
-// changes reports what is not as it was in a value that was there before. A field must
-// neither come nor go; entries of maps and items of lists may.
+// changes reports changed immutable parts of a value that existed before. A field may be neither added
+// nor removed. Entries of maps and items of lists may.
 func (v *inspection) changes(f *frozen, obj, old any) {
 	if f.at != nil && !sameAs(nil, obj, old) {
 		v.frozen(f, obj)

@@ -12,8 +12,7 @@ import (
 	"stele.dev/stele/schemas/jsonvalue"
 )
 
-// A step is one element of the path to a value: a field by name, an item by
-// index, or a key of a map.
+// A step is one element of the path to a value: a field name, an item index, or a map key.
 type step struct {
 	name  string
 	index int
@@ -28,8 +27,8 @@ const (
 	stepKey
 )
 
-// fieldPath builds the path that an error names. It is called on failure only;
-// until then a path is a stack of steps that costs nothing.
+// fieldPath builds the path for an error. It is only called on failure. Until then a path is a stack of
+// steps, which allocates nothing.
 func fieldPath(steps []step) *field.Path {
 	var p *field.Path
 	for _, s := range steps {
@@ -48,26 +47,25 @@ func fieldPath(steps []step) *field.Path {
 // An inspection is one run of Validate.
 type inspection struct {
 	path   []step
-	scopes []scope // structs around, as far as references may lead to them
+	scopes []scope // enclosing structs, as far as references may lead to them
 	errs   field.ErrorList
 
-	// quiet is above 0 while only the verdict counts; failed is what it was.
+	// quiet is above 0 while errors are not recorded. failed then reports whether there was one.
 	quiet int
-	// lenient: what is missing does not count.
+	// lenient ignores missing values.
 	lenient bool
 	failed  bool
 
-	mayRepeat bool // whether lists of types set and map may be what they must not
-	repeats   bool // whether one has been found to be so
+	mayRepeat bool // duplicates in lists of type set and map are excused
+	repeats   bool // such a duplicate was found
 
-	ratchet  *ratchet  // if what was wrong before may stay
-	whole    int       // if rules are about all of the value at that depth: the depth, from 1
-	secret   int       // how many sensitive values the path leads into
-	patience *patience // with CUE; nil until it is asked
+	ratchet  *ratchet  // the old object, if unchanged invalid values are excused
+	whole    int       // depth of the value, from 1, that errors concern as a whole; 0: none
+	secret   int       // number of sensitive values around the current value
+	patience *patience // the limit on evaluations; nil before the first
 }
 
-// Inspections and preparations are used again, so that a run that finds nothing
-// allocates nothing.
+// Pools of inspections and preparations: a run that finds no error allocates nothing.
 var (
 	inspections  = sync.Pool{New: func() any { return &inspection{path: make([]step, 0, 16)} }}
 	preparations = sync.Pool{New: func() any { return &preparation{path: make([]step, 0, 16)} }}
@@ -77,7 +75,7 @@ func (v *inspection) push(s step) { v.path = append(v.path, s) }
 
 func (v *inspection) pop() { v.path = v.path[:len(v.path)-1] }
 
-// value checks x and everything below it.
+// value checks x and its parts.
 func (v *inspection) value(c *check, x any) {
 	if v.quiet > 0 && v.failed {
 		return
@@ -166,7 +164,7 @@ func (v *inspection) value(c *check, x any) {
 	}
 }
 
-// explain says in the words of the policy that a value is invalid.
+// explain replaces the errors of a value by the policy's own message.
 func (v *inspection) explain(c *check, x any, before int) {
 	if len(v.errs) == before {
 		return
@@ -180,7 +178,7 @@ func (v *inspection) explain(c *check, x any, before int) {
 	v.errs = append(v.errs, e)
 }
 
-// parts checks the fields of m, whichever alternative it is.
+// parts checks the fields of the struct m, including unions.
 func (v *inspection) parts(c *check, m map[string]any, root bool) {
 	before := len(v.errs)
 	if c.union != nil {
@@ -195,7 +193,7 @@ func (v *inspection) parts(c *check, m map[string]any, root bool) {
 	}
 }
 
-// content is what of an object is the schema's.
+// content returns the fields of an object that the schema constrains.
 func content(m map[string]any, root bool) map[string]any {
 	if !root {
 		return m
@@ -209,7 +207,7 @@ func content(m map[string]any, root bool) map[string]any {
 	return own
 }
 
-// askCUE has CUE check x if nothing else has found fault with it.
+// askCUE evaluates the fallback of x in CUE if all other checks passed.
 func (v *inspection) askCUE(c *check, x any, before int) {
 	if len(v.errs) == before {
 		whole := v.together()
@@ -228,8 +226,8 @@ func (v *inspection) integer(c *check, x int64) {
 	}
 }
 
-// object checks the fields of m. At the root, and that of an embedded object, the
-// fields of every object are none of the schema's business.
+// object checks the fields of m. At the root, and in an embedded object, it skips apiVersion, kind and
+// metadata.
 func (v *inspection) object(c *check, m map[string]any, root bool) {
 	o := c.object
 	if o.refers {
@@ -250,7 +248,7 @@ func (v *inspection) object(c *check, m map[string]any, root bool) {
 			if ok {
 				known++
 			}
-			continue // a condition says what it is
+			continue // conditions declare the field
 		}
 		if !ok {
 			if f.check.refers && v.absent(f) {
@@ -277,8 +275,7 @@ func (v *inspection) object(c *check, m map[string]any, root bool) {
 	if known == len(m) || o.open && len(o.patterns) == 0 {
 		return
 	}
-	// Keys come in any order. That is no matter as long as nothing is wrong
-	// with them; if something is, they are looked at again in order.
+	// Map iteration has no fixed order. If there are errors, check the keys again in sorted order.
 	before := len(v.errs)
 	for key, x := range m {
 		v.extra(c, key, x, root)
@@ -292,7 +289,7 @@ func (v *inspection) object(c *check, m map[string]any, root bool) {
 	}
 }
 
-// extra checks a key that may not be a field.
+// extra checks a key that may be undeclared.
 func (v *inspection) extra(c *check, key string, x any, root bool) {
 	o := c.object
 	if _, ok := o.index[key]; ok || root && schemas.ServerOwned(key) {
@@ -358,8 +355,8 @@ func (v *inspection) list(c *check, items []any) {
 	v.repeats = v.repeats || len(v.errs) > before
 }
 
-// firstDuplicate returns the index of the first item that equals an earlier one,
-// or -1. Items that are not scalars have been refused already.
+// firstDuplicate returns the index of the first item that equals an earlier one, or -1. Items that are
+// not scalars were rejected before.
 func firstDuplicate(items []any) int {
 	const few = 16
 	if len(items) <= few {
@@ -390,7 +387,7 @@ func firstDuplicate(items []any) int {
 	return -1
 }
 
-// admitsKey reports whether a key of a map satisfies c, the node of a pattern.
+// admitsKey reports whether a map key satisfies c, the key node of a pattern.
 func (c *check) admitsKey(key string) bool {
 	return c.kinds.Has(schemas.StringKind) && (len(c.texts) == 0 || c.admitsText(key))
 }
@@ -439,8 +436,8 @@ func (t *textCheck) admits(s string) bool {
 	return !t.tooShort(s) && !t.tooLong(s)
 }
 
-// tooShort and tooLong count code points, and only where the length in bytes
-// leaves a doubt: a code point is one to four bytes.
+// tooShort reports whether s has too few code points. It counts them only if the length in bytes leaves
+// a doubt: a code point has one to four bytes.
 func (t *textCheck) tooShort(s string) bool {
 	return t.min > 0 && (len(s) < t.min || len(s) < t.min*utf8.UTFMax && utf8.RuneCountInString(s) < t.min)
 }

@@ -11,8 +11,8 @@ import (
 	"stele.dev/stele/schemas/program"
 )
 
-// Key returns a key that satisfies the node key of a pattern and is no field of s. If the pattern
-// admits every string, the key is one that hardly any other rule admits.
+// Key returns a key that satisfies key, the key node of a pattern, and is not a field of s. If the
+// pattern admits every string, the key is one that few other rules admit.
 func Key(key *schemas.Node, s *schemas.Struct) (string, bool) {
 	c, err := program.NewChecker(key)
 	if err != nil {
@@ -66,7 +66,7 @@ func Key(key *schemas.Node, s *schemas.Struct) (string, bool) {
 	return "", false
 }
 
-// UnknownKey returns a key that is no field of s and matches none of its patterns.
+// UnknownKey returns a key that is not a field of s and matches none of its patterns.
 func UnknownKey(s *schemas.Struct) (string, bool) {
 	var patterns []*program.Checker
 	for _, p := range s.Patterns {
@@ -97,7 +97,8 @@ next:
 	return "", false
 }
 
-// Text writes a string that probably matches re. It repeats at most extra times more than re demands.
+// Text writes a string that probably matches re. extra is the maximum number of repetitions beyond those
+// that re requires.
 func Text(b *strings.Builder, re *syntax.Regexp, rng *rand.Rand, extra int) {
 	times := func(low, high int) {
 		if high < 0 || high > low+extra {
@@ -133,7 +134,7 @@ func Text(b *strings.Builder, re *syntax.Regexp, rng *rand.Rand, extra int) {
 	}
 }
 
-// sampleRune picks a rune from a class, printable ASCII if it has any.
+// sampleRune returns a rune of the class, in printable ASCII if possible.
 func sampleRune(class []rune, rng *rand.Rand) rune {
 	var ranges [][2]rune
 	for i := 0; i+1 < len(class); i += 2 {

@@ -13,19 +13,19 @@ import (
 	"stele.dev/stele/schemas/textforms"
 )
 
-// A Maker generates random values that a form admits or almost admits. Packages compare what programs
-// and CUE make of them.
+// A Maker generates random values that a form admits or almost admits. They serve to compare programs
+// with CUE.
 type Maker struct {
 	*rand.Rand
-	Unknown int      // how many in a hundred structs get a field that the form does not know
-	Keys    []string // of which such fields may have names
-	Full    int      // how many in a hundred fields are there that may be missing
+	Unknown int      // percentage of structs that get an unknown field
+	Keys    []string // possible names of unknown fields
+	Full    int      // percentage of optional fields that are present
 }
 
 // OneOf returns one of the options.
 func (g Maker) OneOf(options ...string) string { return options[g.IntN(len(options))] }
 
-// Chance returns true in percent of 100 calls.
+// Chance returns true with a probability of percent in a hundred.
 func (g Maker) Chance(percent int) bool { return g.IntN(100) < percent }
 
 // Near returns a value that n admits or almost admits.
@@ -37,7 +37,7 @@ func (g Maker) Near(n *schemas.Node) any {
 	return x
 }
 
-// Witness returns a value that n admits in most cases, or one just beyond the limits of a rule.
+// Witness returns a value that n usually admits, or a value just beyond the limit of a rule.
 func (g Maker) Witness(n *schemas.Node) any {
 	if n == nil {
 		return g.Noise(1)
@@ -105,8 +105,7 @@ func (g Maker) witnessStruct(s *schemas.Struct) any {
 	return m
 }
 
-// agree makes most fields of m that are taken from elsewhere what they must be, or leaves
-// them out.
+// agree makes most reference fields of m equal to the value of their reference, or removes them.
 func (g Maker) agree(s *schemas.Struct, m map[string]any) {
 	for _, f := range s.Fields {
 		r := f.Schema.From
@@ -183,7 +182,7 @@ func (g Maker) witnessScalar(n *schemas.Node, kind schemas.Kinds) any {
 	return values[g.IntN(len(values))]
 }
 
-// plain returns some scalar of the kind.
+// plain returns an arbitrary scalar of the kind.
 func (g Maker) plain(kind schemas.Kinds) any {
 	switch kind {
 	case schemas.BoolKind:
@@ -223,7 +222,7 @@ func (g Maker) Noise(depth int) any {
 	return map[string]any{g.OneOf("a", "b", "x"): g.Noise(depth - 1)}
 }
 
-// Mutate makes one edit somewhere in x, and returns the result.
+// Mutate changes one random part of x and returns the result.
 func (g Maker) Mutate(x any) any {
 	switch x := x.(type) {
 	case map[string]any:

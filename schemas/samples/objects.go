@@ -10,9 +10,8 @@ import (
 	"stele.dev/stele/schemas/textforms"
 )
 
-// Of returns a few example objects, the same each time: one with the required fields, one with all
-// fields, and one with all fields in which the values have a wrong kind. The first two are mostly
-// valid.
+// Of returns a few example objects, always the same: one with the required fields, one with all fields,
+// and one with all fields but values of the wrong kind. The first two are usually valid.
 func Of(n *schemas.Node) []map[string]any {
 	var samples []map[string]any
 	for _, s := range []sampler{{}, {all: true}, {all: true, wrong: true}} {
@@ -24,14 +23,14 @@ func Of(n *schemas.Node) []map[string]any {
 	return samples
 }
 
-// sampler makes values of nodes.
+// A sampler generates example values for nodes.
 type sampler struct {
 	rng   *rand.Rand
-	all   bool // optional fields, too
-	wrong bool // of the wrong kind
+	all   bool // include optional fields
+	wrong bool // use values of the wrong kind
 }
 
-// sampleDepth is how deep optional fields are followed.
+// sampleDepth is the maximum depth of optional fields.
 const sampleDepth = 8
 
 func (s *sampler) value(n *schemas.Node, depth int) any {
@@ -117,7 +116,7 @@ func (s *sampler) scalar(n *schemas.Node) any {
 	return nil
 }
 
-// number is at one of the bounds, or next to it.
+// number returns a number at or next to one of the bounds.
 func (s *sampler) number(of *schemas.Scalar) any {
 	for _, b := range []*schemas.Bound{of.Minimum, of.Maximum} {
 		if b == nil {

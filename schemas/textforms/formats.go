@@ -9,9 +9,9 @@ import (
 	"stele.dev/stele/schemas"
 )
 
-// What follows are rules that OpenAPI has and CUE says in other words, or not at all.
+// OpenAPI formats that CUE lacks or defines in another way follow.
 
-// FormatOf returns the test of a node's format, or nil if its name is for readers only.
+// FormatOf returns the test for the node's format, or nil if the format is not checked.
 func FormatOf(n *schemas.Node) func(string) bool {
 	switch {
 	case n.Format == "":

@@ -1,5 +1,5 @@
-// Package textforms tests whether strings have a named form: those of CUE (net.IPv4) and the formats
-// of OpenAPI (date-time).
+// Package textforms checks the format of strings: CUE's named tests (net.IPv4) and the formats of
+// OpenAPI (date-time).
 package textforms
 
 import (
@@ -9,15 +9,15 @@ import (
 	cuetime "cuelang.org/go/pkg/time"
 )
 
-// A Form is one of CUE's named tests of strings: CUE's own function, but for those that
-// take values of CUE.
+// A Form is one of CUE's named tests of strings. It calls CUE's own function, except for functions that
+// take CUE values.
 type Form struct {
 	Admits  func(string) bool
 	Phrase  string
-	Samples []string // the first is admitted, the last is not
+	Samples []string // the first is valid, the last is not
 }
 
-// ByName are by their names in CUE.
+// ByName maps the names in CUE to the tests.
 var ByName = map[string]Form{
 	"time.Time":     {passes(cuetime.Time), "a date and time as in RFC 3339, such as 2006-01-02T15:04:05Z", []string{"2006-01-02T15:04:05Z", "2006-01-02T15:04:05.5+07:00", "2006-01-02"}},
 	"time.Duration": {passes(cuetime.Duration), "a duration such as 1h30m", []string{"1h30m", "0", "-1.5s", "1 day"}},

@@ -1,4 +1,4 @@
-// Package wording puts schemas into words, for the messages of errors.
+// Package wording describes parts of schemas in words, for error messages.
 package wording
 
 import (
@@ -10,10 +10,10 @@ import (
 	"stele.dev/stele/schemas/textforms"
 )
 
-// MaxShownValues is how many values of an enumeration a message shows.
+// MaxShownValues is the maximum number of enumeration values in a message.
 const MaxShownValues = 20
 
-// Kinds names the kinds of a set: "a string or an integer".
+// Kinds returns the names of the kinds: "a string or an integer".
 func Kinds(k schemas.Kinds) string {
 	if k == schemas.AnyKind {
 		return "a value of any kind"
@@ -38,7 +38,7 @@ func Kinds(k schemas.Kinds) string {
 	return Or(nouns)
 }
 
-// Node describes the values that a node of scalars admits.
+// Node returns a description of the scalars that a node admits.
 func Node(n *schemas.Node) string {
 	said := make([]string, 0, len(n.Scalars))
 	spoken := schemas.Kinds(0)
@@ -52,7 +52,7 @@ func Node(n *schemas.Node) string {
 	return Or(said)
 }
 
-// Scalar describes what an alternative admits: "an integer that is at least 5".
+// Scalar returns a description of what an alternative admits: "an integer that is at least 5".
 func Scalar(s *schemas.Scalar) string {
 	if len(s.Enum) == 1 {
 		return string(s.Enum[0])
@@ -85,7 +85,7 @@ func Scalar(s *schemas.Scalar) string {
 	return Kinds(s.Kinds) + " that " + strings.Join(rules, " and ")
 }
 
-// Pattern describes a pattern: "match ^a$" or "not match ^a$".
+// Pattern returns a description of a pattern: "match ^a$" or "not match ^a$".
 func Pattern(p *schemas.Pattern) string {
 	if p.Negated {
 		return "not match " + p.Regexp
@@ -93,7 +93,7 @@ func Pattern(p *schemas.Pattern) string {
 	return "match " + p.Regexp
 }
 
-// Bounds describes the bounds of a number: "at least 1 and at most 1000".
+// Bounds returns a description of the bounds of a number: "at least 1 and at most 1000".
 func Bounds(s *schemas.Scalar) string {
 	var said []string
 	if b := s.Minimum; b != nil {
@@ -105,7 +105,7 @@ func Bounds(s *schemas.Scalar) string {
 	return strings.Join(said, " and ")
 }
 
-// Length describes the length of a string: "at least 1 character".
+// Length returns a description of the allowed length of a string: "at least 1 character".
 func Length(s *schemas.Scalar) string {
 	var said []string
 	if s.MinRunes != nil {
@@ -132,7 +132,7 @@ func Count(n int, noun string) string {
 	return fmt.Sprintf("%d %ss", n, noun)
 }
 
-// Values lists the first values of an enumeration.
+// Values returns the first values of an enumeration as text.
 func Values(values []json.RawMessage) string {
 	var b strings.Builder
 	for i, v := range values {
@@ -148,7 +148,7 @@ func Values(values []json.RawMessage) string {
 	return b.String()
 }
 
-// Or joins phrases: "a, b or c".
+// Or returns the phrases joined by commas and "or": "a, b or c".
 func Or(said []string) string {
 	switch len(said) {
 	case 0:

@@ -12,7 +12,7 @@ import (
 
 const sized = "#expression: v: {cpus: int & >0, memory: *(cpus * 2) | int, disks?: [...{size: int & >0, kind: *\"ssd\" | \"disk\"}], notes?: [string]: string}"
 
-// values of some 200 bytes, all different.
+// values returns a function that returns different values of about 200 bytes.
 func values() func() []byte {
 	var n atomic.Int64
 	return func() []byte {
@@ -51,10 +51,10 @@ func BenchmarkEvaluateInAWorker(b *testing.B) {
 }
 
 func BenchmarkEvaluateInWorkersByEight(b *testing.B) {
-	benchmark(b, newPool(b, workers.Options{Deadline: patient}, "real"), 4) // for each of two processors
+	benchmark(b, newPool(b, workers.Options{Deadline: patient}, "real"), 4) // four for each of two processors
 }
 
-// BenchmarkStartAWorker is the first evaluation, with the process that it takes.
+// BenchmarkStartAWorker measures the first evaluation, which starts a process.
 func BenchmarkStartAWorker(b *testing.B) {
 	p := newPool(b, workers.Options{Deadline: patient, Lifetime: 1}, "real")
 	next := values()

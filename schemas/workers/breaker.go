@@ -8,14 +8,14 @@ import (
 )
 
 const (
-	// shortest and longest are how long something that has failed is refused.
+	// shortest and longest limit how long an expression or a value is refused after failures.
 	shortest, longest = time.Second, time.Minute
 	// memory is how long a failure counts.
 	memory = time.Minute
 )
 
-// refusals refuse what has failed often enough within [memory]. Successes in between do not count: a client that sends
-// values which end workers would send others as well.
+// refusals refuse expressions and values that failed often within [memory]. Successes in between do not
+// count: a client that sends values that crash workers can send valid ones as well.
 type refusals struct {
 	enough int
 
@@ -34,8 +34,8 @@ func newRefusals(enough int) *refusals {
 	return &refusals{enough: enough, failed: map[string]*failures{}}
 }
 
-// admit reports whether something may be tried, and if not, for how long. If it may, the caller must report the
-// outcome, as that of a trial if it is one.
+// admit reports whether an expression or a value may be evaluated. If not, wait is how long it is
+// refused. If so, the caller must report the outcome; trial must then be passed to report.
 func (r *refusals) admit(what string, now time.Time) (wait time.Duration, trial, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -49,7 +49,7 @@ func (r *refusals) admit(what string, now time.Time) (wait time.Duration, trial,
 	return wait, trial, ok
 }
 
-// report takes the outcome of something that was admitted.
+// report records the outcome of an admitted evaluation.
 func (r *refusals) report(what string, trial bool, o breaker.Outcome, now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -73,7 +73,7 @@ func (r *refusals) report(what string, trial bool, o breaker.Outcome, now time.T
 	}
 }
 
-// forget drops failures that are too old to count.
+// forget removes failures that no longer count.
 func (r *refusals) forget(now time.Time) {
 	for what, f := range r.failed {
 		if now.Sub(f.first) > memory && f.Unused(now, memory) {

@@ -8,8 +8,8 @@ import (
 	"stele.dev/stele/limits/breaker"
 )
 
-// story tells a breaker what happens, second by second, and returns whether it admits
-// something then: '-' nothing happens, 'x' it fails if admitted, '.' it succeeds.
+// story runs a script against refusals, one second per character: '-' is no attempt, 'x' fails if
+// admitted, '.' succeeds. It returns the script with 'r' for each refused attempt.
 func story(b *refusals, start time.Time, script string) (admitted string) {
 	for i, c := range script {
 		now := start.Add(time.Duration(i) * time.Second)

@@ -1,22 +1,20 @@
-// Package workers has CUE evaluate values in processes of their own.
+// Package workers evaluates CUE in separate processes.
 //
-// CUE can be neither interrupted nor told how much memory to use, and there are values on
-// which it overflows the stack, which no Go program survives. What the form of a schema
-// cannot say is therefore evaluated by workers:
+// CUE can be neither interrupted nor limited in memory, and it overflows the stack on some values, which
+// ends a Go program. So fallbacks are evaluated by workers:
 //
-//	pool := workers.New(workers.Options{Command: ...}) // starts nothing yet
+//	pool := workers.New(workers.Options{Command: ...}) // starts no worker yet
 //	program, err := program.New(node, program.EvaluateWith(pool))
-//	defer pool.Close()                                 // ends all
+//	defer pool.Close()                                 // ends all workers
 //
-// and the command of a worker calls [Work]. A worker is asked one question at a time, by
-// its standard input and output: a length of four bytes, the most significant first, and as
-// many bytes of JSON. It begins with an answer to question 0, and answers each in turn.
+// The command of a worker calls [Work]. A worker gets one question at a time on its standard input and
+// answers on its standard output. A message is its length as four bytes in big-endian order, followed by
+// JSON. A worker starts with an answer to question 0, to report that it is ready.
 //
-// A value for which a worker takes too long, crashes, or answers what is no answer, is
-// invalid, and the worker is killed. So is the next one that is equal, for a while, and
-// after some of them every value for that expression: a client must not keep all workers
-// busy with values that end them.
+// If a worker takes too long, crashes or sends an invalid answer, the value is invalid, and the worker is
+// killed. For a while, equal values are then rejected without an evaluation; after several such values,
+// all values for the same expression. So a client cannot keep all workers busy with such values.
 //
-// Workers die with the process that started them: on Linux by the kernel's hand, else when
-// their input ends; and when a question takes far longer than its deadline, by their own.
+// Workers end with the process that started them: on Linux the kernel kills them, elsewhere they end when
+// their input ends. A worker also ends itself if a question takes far longer than its deadline.
 package workers

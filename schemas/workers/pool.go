@@ -17,33 +17,32 @@ import (
 	"stele.dev/stele/schemas"
 )
 
-// Options for [New].
+// Options configure a pool.
 type Options struct {
-	// Command returns what runs a worker: its path and arguments. All else of it is the
-	// pool's.
+	// Command returns the command that runs a worker: its path and arguments. The pool sets the
+	// rest.
 	Command func() (*exec.Cmd, error)
-	// Size is how many workers there may be; 0 is two for each processor.
+	// Size is the maximum number of workers. 0 means two for each processor.
 	Size int
-	// Deadline is how long an evaluation may take, with all that it waits for; 0 is two
-	// seconds.
+	// Deadline limits an evaluation, including all waiting. 0 means two seconds.
 	Deadline time.Duration
-	// Lifetime is how many values a worker evaluates before it is replaced: CUE keeps some
-	// of what it has seen. 0 is 10,000.
+	// Lifetime is the number of evaluations after which a worker is replaced, because CUE retains
+	// some memory. 0 means 10,000.
 	Lifetime int
 	Logger   *slog.Logger
 }
 
 const (
-	// maxHeap is from which size of its heap on a worker is replaced.
+	// maxHeap is the heap size in bytes at which a worker is replaced.
 	maxHeap = 192 << 20
-	// softMemory is how much the garbage collector of a worker tries to stay below.
+	// softMemory is the soft memory limit of a worker's garbage collector.
 	softMemory = "GOMEMLIMIT=256MiB"
 )
 
-// Pool is an evaluator that asks workers. It starts them when they are needed.
+// A Pool is an evaluator that runs in worker processes. It starts workers when needed.
 type Pool struct {
 	options Options
-	slots   chan struct{} // a token for each evaluation that may ask
+	slots   chan struct{} // one token for each concurrent evaluation
 	ids     atomic.Uint64
 
 	values, expressions *refusals
@@ -54,14 +53,14 @@ type Pool struct {
 
 	mu      sync.Mutex
 	closed  bool
-	idle    []*worker // the last is taken first: it is the most likely to know the expression
+	idle    []*worker // used from the end: the last worker is most likely to have the expression cached
 	live    map[*worker]bool
-	running sync.WaitGroup // workers
+	running sync.WaitGroup // counts workers
 
 	evaluations, overruns, crashes atomic.Uint64
 }
 
-// New returns a pool without workers.
+// New returns a pool. It starts no workers yet.
 func New(o Options) *Pool {
 	o.Size = cmp.Or(o.Size, 2*runtime.GOMAXPROCS(0))
 	o.Deadline = cmp.Or(o.Deadline, 2*time.Second)
@@ -95,7 +94,7 @@ func (p *Pool) Evaluate(expression string, value []byte) schemas.Verdict {
 	}
 	defer func() { p.values.report(same, trialV, o, time.Now()) }()
 
-	// Whoever gets a worker has at least half of the time for itself.
+	// Waiting may take half of the deadline. So an evaluation gets at least the other half.
 	patience := time.NewTimer(p.options.Deadline / 2)
 	defer patience.Stop()
 	select {
@@ -117,7 +116,8 @@ func refused(what string, wait time.Duration) schemas.Verdict {
 
 var stopping = schemas.Verdict{Failed: "the server is stopping", Busy: true}
 
-// ask asks a worker, and another one if that has died since it was asked last.
+// ask sends the question to a worker. If the worker has died since its last question, ask tries another
+// one.
 func (p *Pool) ask(q *question, deadline time.Time) (schemas.Verdict, breaker.Outcome) {
 	for {
 		w, fresh, err := p.take(deadline)
@@ -159,7 +159,7 @@ func (p *Pool) ask(q *question, deadline time.Time) (schemas.Verdict, breaker.Ou
 // errClosed reports that the pool is closed.
 var errClosed = errors.New("workers: the pool is closed")
 
-// take returns a worker that nobody else has, and whether it is a new one.
+// take returns a worker for exclusive use. fresh reports whether the worker was just started.
 func (p *Pool) take(deadline time.Time) (w *worker, fresh bool, err error) {
 	p.mu.Lock()
 	for len(p.idle) > 0 {
@@ -187,7 +187,7 @@ func (p *Pool) take(deadline time.Time) (w *worker, fresh bool, err error) {
 	return w, true, nil
 }
 
-// put gives a worker back.
+// put returns a worker to the pool.
 func (p *Pool) put(w *worker, heap uint64) {
 	if w.asked++; w.asked >= p.options.Lifetime || heap > maxHeap {
 		w.kill()
@@ -196,13 +196,13 @@ func (p *Pool) put(w *worker, heap uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
-		return // it is being killed
+		return // the worker is being killed
 	}
 	p.idle = append(p.idle, w)
 }
 
-// start starts a worker. The kernel ends it with the thread that has started it (see
-// https://go.dev/issue/27505), so one thread starts all, and lives as long as the pool.
+// start starts a worker. The kernel kills a worker when the thread that started it ends (see
+// https://go.dev/issue/27505). So a single thread, which lives as long as the pool, starts all workers.
 func (p *Pool) start() (w *worker, err error) {
 	cmd, err := p.options.Command()
 	if err != nil {
@@ -224,7 +224,7 @@ func (p *Pool) start() (w *worker, err error) {
 		}
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		if p.live[w] = true; p.closed { // meanwhile
+		if p.live[w] = true; p.closed { // closed while the worker started
 			w.kill()
 		}
 	}
@@ -247,8 +247,8 @@ func (p *Pool) start() (w *worker, err error) {
 	return w, nil
 }
 
-// reserve has Close wait for a worker that is about to be started, outside the lock: that takes
-// milliseconds.
+// reserve registers a worker that is about to start, so that Close waits for it. Starting takes
+// milliseconds and runs without the lock.
 func (p *Pool) reserve() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -259,9 +259,9 @@ func (p *Pool) reserve() error {
 	return nil
 }
 
-// launch runs what starts workers until the pool is closed and they have ended.
+// launch starts workers until the pool is closed and all workers have ended.
 func (p *Pool) launch() {
-	runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
+	runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
 	for {
 		select {
 		case job := <-p.launches:
@@ -279,8 +279,7 @@ func (p *Pool) isClosed() bool {
 	return p.closed
 }
 
-// Close ends all workers. What is evaluated meanwhile, or after that, fails. It may be
-// called more than once.
+// Close ends all workers. Running and later evaluations fail. Close may be called more than once.
 func (p *Pool) Close() {
 	p.mu.Lock()
 	if !p.closed {
@@ -294,15 +293,15 @@ func (p *Pool) Close() {
 	p.running.Wait()
 }
 
-// Stats are counts since the pool was made, but for Running.
+// Stats are counts since the pool was created, except for Running.
 type Stats struct {
-	Running     int // workers
+	Running     int // current number of workers
 	Evaluations uint64
-	Overruns    uint64 // evaluations that took too long
-	Crashes     uint64 // evaluations that ended their worker
+	Overruns    uint64 // evaluations that exceeded the deadline
+	Crashes     uint64 // evaluations that crashed their worker
 }
 
-// Stats returns what the pool has done so far.
+// Stats returns the current counts.
 func (p *Pool) Stats() Stats {
 	p.mu.Lock()
 	defer p.mu.Unlock()

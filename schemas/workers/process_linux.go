@@ -10,14 +10,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// attributes of a worker. It gets no signals that are meant for the program in the
-// foreground, and dies with the thread that has started it.
+// attributes returns the attributes of a worker process. It does not get the signals of the terminal,
+// and it is killed when the thread that started it ends.
 func attributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }
 
-// scheduled returns how long the threads of a process have run, and how long they have waited for
-// a processor.
+// scheduled returns how long the threads of a process have run, and how long they have waited for a
+// processor.
 func scheduled(pid int) (ran, waited time.Duration) {
 	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
 	for _, thread := range threads {
@@ -30,8 +30,9 @@ func scheduled(pid int) (ran, waited time.Duration) {
 	return ran, waited
 }
 
-// limit bounds the memory of this process: by how much it may grow, for Go reserves far more
-// than it uses. If there is none left in the machine, it goes before its parent.
+// limit limits the memory growth of this process. Go reserves far more memory than it uses, so the limit
+// is relative to the current size. If the machine runs out of memory, the kernel kills this process
+// before its parent.
 func limit() {
 	var pages uint64
 	if text, err := os.ReadFile("/proc/self/statm"); err == nil {

@@ -7,12 +7,11 @@ import (
 	"time"
 )
 
-// attributes of a worker. It gets no signals that are meant for the program in the
-// foreground.
+// attributes returns the attributes of a worker process. It does not get the signals of the terminal.
 func attributes() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
 
-// scheduled is not known here: no process counts as one that waits.
+// scheduled returns zeros: the scheduling times are unknown on this system.
 func scheduled(int) (ran, waited time.Duration) { return 0, 0 }
 
-// limit does nothing: beside the soft limit of Go there is none that counts.
+// limit does nothing: on this system, only Go's soft memory limit applies.
 func limit() {}

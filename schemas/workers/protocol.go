@@ -10,24 +10,23 @@ import (
 	"stele.dev/stele/schemas"
 )
 
-// maxMessage bounds a question and an answer: an expression, a value, and what defaults add
-// to it.
+// maxMessage is the maximum size of a question or an answer: an expression, a value, and added defaults.
 const maxMessage = 8 << 20
 
 type question struct {
-	ID         uint64          `json:"id"` // from 1
+	ID         uint64          `json:"id"` // counts from 1
 	Expression string          `json:"expression"`
 	Value      json.RawMessage `json:"value"`
-	Within     time.Duration   `json:"within"` // after that nobody waits for the answer
+	Within     time.Duration   `json:"within"` // time after which the answer is not needed
 }
 
 type answer struct {
 	ID      uint64          `json:"id"`
 	Verdict schemas.Verdict `json:"verdict,omitzero"`
-	Heap    uint64          `json:"heap,omitempty"` // of the worker, in bytes
+	Heap    uint64          `json:"heap,omitempty"` // heap size of the worker in bytes
 }
 
-// write sends a message in one piece.
+// write sends a message in a single write.
 func write(to io.Writer, message any) error {
 	text, err := json.Marshal(message)
 	if err != nil {
@@ -40,7 +39,7 @@ func write(to io.Writer, message any) error {
 	return err
 }
 
-// read receives a message. Its error is io.EOF if there is none more.
+// read receives a message. It returns io.EOF if there are no more messages.
 func read(from io.Reader, message any) error {
 	var size [4]byte
 	if _, err := io.ReadFull(from, size[:]); err != nil {

@@ -13,8 +13,8 @@ import (
 	"stele.dev/stele/schemas/workers"
 )
 
-// TestRandomVerdictsAreTheSameHereAndThere: of random values for random expressions, asked
-// by many at once.
+// TestRandomVerdictsAreTheSameHereAndThere compares verdicts of workers and of this process for random
+// values and expressions, under concurrent use.
 func TestRandomVerdictsAreTheSameHereAndThere(t *testing.T) {
 	p := newPool(t, workers.Options{Deadline: patient, Lifetime: 200}, "real")
 	var wg sync.WaitGroup
@@ -77,7 +77,7 @@ func randomValue(r *rand.Rand, depth int) any {
 			case 0:
 			case 1:
 				m[name] = randomValue(r, depth-1)
-			default: // mostly what most expressions want
+			default: // the kind that most expressions admit
 				m[name] = map[string]any{"a": r.IntN(9), "b": "text", "c": []any{1, 2}, "d": r.IntN(3)}[name]
 			}
 		}

@@ -12,18 +12,17 @@ import (
 )
 
 const (
-	// addressSpace bounds by how much that of a worker may grow.
+	// addressSpace is the maximum growth of a worker's address space.
 	addressSpace = 1 << 30
-	// maxStack bounds the stack: a value in which things nest as deep as JSON may is well
-	// below that.
+	// maxStack is the maximum stack size. A value with JSON's maximum nesting needs much less.
 	maxStack = 128 << 20
-	// grace is for how long a worker goes on after the deadline of a question. It is only
-	// ever needed if there is nobody to kill it.
+	// grace is how long a worker continues after the deadline of a question, before it ends itself.
+	// Normally the pool kills it earlier.
 	grace = 3 * time.Second
 )
 
-// Work is what a worker does: it limits what this process may use, and answers questions
-// until there are none more. Then its error is nil.
+// Work runs a worker: it limits the resources of this process and answers questions until the input
+// ends. Then it returns nil.
 func Work(in io.Reader, out io.Writer) error {
 	debug.SetMaxStack(maxStack)
 	limit()
@@ -47,7 +46,7 @@ func Work(in io.Reader, out io.Writer) error {
 	}
 }
 
-// heap is how many bytes the objects of this process take, garbage among them.
+// heap returns the size in bytes of this process's heap objects, including garbage.
 func heap() uint64 {
 	samples := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}}
 	metrics.Read(samples)

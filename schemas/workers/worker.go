@@ -15,17 +15,18 @@ import (
 )
 
 var (
-	// errGone reports that a worker has died before it was asked.
+	// errGone reports that the worker died before it got the question.
 	errGone = errors.New("workers: it is gone")
-	// errCrashed reports that a worker has died of a question.
+	// errCrashed reports that the worker died while it evaluated the question.
 	errCrashed = errors.New("workers: it crashed")
-	// errLate reports that a worker has not answered in time.
+	// errLate reports that the worker did not answer in time.
 	errLate = errors.New("workers: it did not answer in time")
-	// errGarbage reports that what a worker says is no answer to what it was asked.
+	// errGarbage reports that the worker's answer is invalid.
 	errGarbage = errors.New("workers: it answered what is no answer")
 )
 
-// A worker is a process. Whoever has taken it from the pool has it alone, but for kill.
+// A worker is a process. Only the goroutine that took it from the pool may use it. Others may only call
+// kill.
 type worker struct {
 	cmd     *exec.Cmd
 	to      *os.File
@@ -34,13 +35,13 @@ type worker struct {
 	stderr  head
 	asked   int
 
-	// How long it had run, and waited for a processor, when it was asked.
+	// ran and waited are the scheduling times of the process when it got the question.
 	ran, waited time.Duration
 
-	exited chan struct{} // closed when it is; the files are closed then
+	exited chan struct{} // closed when the process has ended; then the files are closed too
 }
 
-// launch starts a process. Its thread MUST live for as long as the process may.
+// launch starts a process. The calling thread must live as long as the process.
 func launch(cmd *exec.Cmd) (*worker, error) {
 	stdin, to, err := os.Pipe()
 	if err != nil {
@@ -74,16 +75,16 @@ func (w *worker) wait() {
 	close(w.exited)
 }
 
-// kill ends the process. It may be called at any time, and more than once.
+// kill kills the process. It may be called at any time and more than once.
 func (w *worker) kill() { _ = w.cmd.Process.Kill() }
 
-// greet waits until the process is ready to be asked.
+// greet waits until the process is ready for questions.
 func (w *worker) greet(deadline time.Time) error {
 	_ = w.from.SetReadDeadline(deadline)
 	return w.hear(0, new(answer))
 }
 
-// ask asks a question and waits for the answer. After an error the process is of no use.
+// ask sends a question and waits for the answer. After an error the process must not be used again.
 func (w *worker) ask(q *question, deadline time.Time) (*answer, error) {
 	w.ran, w.waited = scheduled(w.cmd.Process.Pid)
 	_ = w.to.SetWriteDeadline(deadline)
@@ -93,7 +94,7 @@ func (w *worker) ask(q *question, deadline time.Time) (*answer, error) {
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return nil, errLate
 	case errors.Is(err, syscall.EPIPE), errors.Is(err, os.ErrClosed):
-		return nil, errGone // it did not read all of it
+		return nil, errGone // the process did not read the whole question
 	default:
 		return nil, err
 	}
@@ -115,21 +116,21 @@ func (w *worker) hear(id uint64, a *answer) error {
 	return nil
 }
 
-// starved reports whether a process that has not answered within a deadline has spent that waiting
-// for a processor: then the machine is busy, and the value need not be at fault.
+// starved reports whether a process that missed its deadline spent the time waiting for a processor.
+// Then the machine is busy, and the value may be valid.
 func (w *worker) starved(deadline time.Duration) bool {
 	ran, waited := scheduled(w.cmd.Process.Pid)
 	return waited-w.waited > deadline/2 && ran-w.ran < deadline/4
 }
 
-// said is what the process said of its end.
+// said returns the beginning of the process's standard error.
 func (w *worker) said() string {
 	w.kill()
 	<-w.exited
 	return w.stderr.String()
 }
 
-// cause is in a few words why a process has crashed, as Go says it; "" if it does not.
+// cause returns the reason of a crash, taken from Go's crash output, or "".
 func cause(stderr string) string {
 	for line := range strings.Lines(stderr) {
 		if _, why, ok := strings.Cut(strings.TrimSpace(line), "fatal error: "); ok {
@@ -139,10 +140,10 @@ func cause(stderr string) string {
 	return ""
 }
 
-// maxSaid is how much of what a worker says on its standard error is kept.
+// maxSaid is the number of bytes of a worker's standard error that are kept.
 const maxSaid = 8 << 10
 
-// head is the beginning of what was written.
+// A head keeps the beginning of the data written to it.
 type head struct {
 	mu   sync.Mutex
 	text bytes.Buffer

@@ -23,7 +23,7 @@ import (
 	"stele.dev/stele/schemas/workers"
 )
 
-// The test binary is also the worker, the real one and fakes, when it is started as one.
+// TestMain also runs the test binary as a worker, real or fake.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 2 && os.Args[1] == "worker" {
 		if of, ok := map[string]io.Reader{"real": os.Stdin, "greedy": greedy{os.Stdin}}[os.Args[2]]; ok {
@@ -39,7 +39,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// A message is what pool and worker tell each other, as far as fakes need to know.
+// A message is a question or an answer, with the fields that fakes need.
 type message struct {
 	ID         uint64          `json:"id"`
 	Expression string          `json:"expression,omitempty"`
@@ -54,8 +54,8 @@ func send(m message) {
 	_, _ = os.Stdout.Write(text)
 }
 
-// fake is a worker that answers with the value itself, and with its process id under the
-// expression "pid", until it is asked about a value "bad": then it does what it is there for.
+// fake runs a worker that answers with the value itself, or with its process id for the expression
+// "pid". For the value "bad" it misbehaves in the given way.
 func fake(how string, args []string) {
 	if how == "dead" {
 		fmt.Fprintln(os.Stderr, "I cannot start")
@@ -142,7 +142,7 @@ func command(args ...string) func() (*exec.Cmd, error) {
 	}
 }
 
-// newPool returns a pool that is closed when the test ends. Then no worker is left.
+// newPool returns a pool that is closed when the test ends. It checks that no worker is left.
 func newPool(t testing.TB, o workers.Options, args ...string) *workers.Pool {
 	t.Helper()
 	o.Command = command(args...)
@@ -156,7 +156,7 @@ func newPool(t testing.TB, o workers.Options, args ...string) *workers.Pool {
 	return p
 }
 
-// patient is a deadline that nothing reaches which ends by itself, on any machine.
+// patient is a deadline that no terminating evaluation reaches, on any machine.
 const patient = time.Minute
 
 func evaluate(t *testing.T, p *workers.Pool, expression, value string) string {
@@ -186,12 +186,12 @@ func TestWhatEndsAWorkerIsInvalidAndTheNextIsServed(t *testing.T) {
 			t.Parallel()
 			o := workers.Options{Size: 1, Deadline: patient}
 			if strings.Contains(test.says, "more than") {
-				o.Deadline = 3 * time.Second // to start a worker as well
+				o.Deadline = 3 * time.Second // includes the start of a worker
 			}
 			p := newPool(t, o, test.how)
 			before := evaluate(t, p, "pid", `1`)
 			v := p.Evaluate("x", []byte(`"bad"`))
-			for v.Busy { // the worker got no processor, for which the value is not to blame
+			for v.Busy { // the worker got no processor
 				v = p.Evaluate("x", []byte(`"bad"`))
 			}
 			if !strings.HasPrefix(v.Failed, test.says) || v.Result != nil {
@@ -267,7 +267,7 @@ func TestAWorkerIsReplacedAfterItsLifetime(t *testing.T) {
 func TestWhatCannotBeStartedRefuses(t *testing.T) {
 	var log bytes.Buffer
 	p := newPool(t, workers.Options{Deadline: patient, Logger: slog.New(slog.NewTextHandler(&log, nil))}, "dead")
-	for range 5 { // it is not the expression's fault
+	for range 5 { // the expression is not at fault
 		if v := p.Evaluate("x", []byte(`1`)); v.Failed != "what checks it could not be started" || !v.Busy {
 			t.Errorf("got %+v", v)
 		}
@@ -373,7 +373,8 @@ func TestAPoolThatIsNotAskedStartsNothing(t *testing.T) {
 	p.Close()
 }
 
-// TestWorkersKnowNothingOfTheirSurroundings: their environment is what the pool gives them.
+// TestWorkersKnowNothingOfTheirSurroundings checks that workers get only the environment that the pool
+// sets.
 func TestWorkersKnowNothingOfTheirSurroundings(t *testing.T) {
 	t.Setenv("SECRET", "x")
 	file := filepath.Join(t.TempDir(), "env")
@@ -391,7 +392,7 @@ func TestWorkersKnowNothingOfTheirSurroundings(t *testing.T) {
 	}
 }
 
-// cases are expressions with values that they accept, refuse and complete.
+// cases are expressions with values that they accept, reject and complete.
 var cases = []struct {
 	expression string
 	values     []string
@@ -406,11 +407,11 @@ var cases = []struct {
 	{`#expression: v: {a: nothing}`, []string{`{}`}},
 }
 
-// TestAWorkerSaysWhatCUESaysHere: the same verdicts, to the byte.
+// TestAWorkerSaysWhatCUESaysHere checks that a worker and this process give identical verdicts.
 func TestAWorkerSaysWhatCUESaysHere(t *testing.T) {
 	p := newPool(t, workers.Options{Size: 2, Deadline: patient}, "real")
 	here := interpreter.New()
-	for range 2 { // the second time it knows the expression
+	for range 2 { // the second time, the expression is cached
 		for _, c := range cases {
 			for _, value := range c.values {
 				want, got := here.Evaluate(c.expression, []byte(value)), p.Evaluate(c.expression, []byte(value))
@@ -422,7 +423,7 @@ func TestAWorkerSaysWhatCUESaysHere(t *testing.T) {
 	}
 }
 
-// normal is a verdict as it comes through JSON.
+// normal returns a verdict after encoding and decoding as JSON.
 func normal(t *testing.T, v schemas.Verdict) (again schemas.Verdict) {
 	t.Helper()
 	text, err := json.Marshal(v)
@@ -435,10 +436,10 @@ func normal(t *testing.T, v schemas.Verdict) (again schemas.Verdict) {
 	return again
 }
 
-// counting recurs as often as the value says.
+// counting recurses as often as the value says.
 const counting = `#expression: v: {n: int, _f: {i: int, o: [if i > 0 {(_f & {"i": i - 1}).o}, 0][0]}, r: (_f & {i: n}).o}`
 
-// TestCUEThatDoesNotEndIsEnded: a few bytes of data are enough to keep CUE busy for hours.
+// TestCUEThatDoesNotEndIsEnded uses a small value that keeps CUE busy for hours.
 func TestCUEThatDoesNotEndIsEnded(t *testing.T) {
 	p := newPool(t, workers.Options{Size: 1, Deadline: 5 * time.Second}, "real")
 	if got := evaluate(t, p, counting, `{"n":10}`); got != `{"n":10,"r":0}` {
@@ -452,7 +453,7 @@ func TestCUEThatDoesNotEndIsEnded(t *testing.T) {
 	}
 }
 
-// TestWhatTakesTooMuchMemoryIsEnded: a worker may not have it, whatever there is.
+// TestWhatTakesTooMuchMemoryIsEnded checks that a worker cannot exceed its memory limit.
 func TestWhatTakesTooMuchMemoryIsEnded(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("there is no limit")
@@ -466,7 +467,7 @@ func TestWhatTakesTooMuchMemoryIsEnded(t *testing.T) {
 	evaluate(t, p, anything, `"better"`)
 }
 
-// greedy is an input of which reading what is bad takes 2 GiB.
+// A greedy is an input with which a bad question takes 2 GiB of memory.
 type greedy struct{ io.Reader }
 
 func (g greedy) Read(p []byte) (int, error) {

@@ -22,7 +22,7 @@ func Canonical(v cue.Value) (json.RawMessage, error) {
 	return jsonvalue.Canonical(text)
 }
 
-// constantOf returns a constant that is written out.
+// constantOf returns a constant that is written as a literal.
 func constantOf(x ast.Expr) (json.RawMessage, bool) {
 	switch y := Unparen(x).(type) {
 	case *ast.BasicLit:
@@ -44,7 +44,7 @@ func constantOf(x ast.Expr) (json.RawMessage, bool) {
 	return text, true
 }
 
-// Unparen returns an expression without the parentheses around it.
+// Unparen returns the expression without enclosing parentheses.
 func Unparen(x ast.Expr) ast.Expr {
 	for {
 		p, ok := x.(*ast.ParenExpr)
@@ -55,7 +55,7 @@ func Unparen(x ast.Expr) ast.Expr {
 	}
 }
 
-// SoleEmbedding returns the expression that is all that a struct embeds.
+// SoleEmbedding returns the embedded expression if the struct has no other declarations.
 func SoleEmbedding(s *ast.StructLit) (ast.Expr, bool) {
 	if len(s.Elts) != 1 {
 		return nil, false
@@ -67,7 +67,7 @@ func SoleEmbedding(s *ast.StructLit) (ast.Expr, bool) {
 	return e.Expr, true
 }
 
-// FileSyntax makes a file look like the expression that it is: a struct.
+// A FileSyntax presents a file as an expression: the struct of its declarations.
 type FileSyntax struct {
 	ast.BadExpr
 	File *ast.File
@@ -99,14 +99,13 @@ func SyntaxOf(node ast.Node) ast.Expr {
 	return nil
 }
 
-// A Disjunct is an alternative as it is written.
+// A Disjunct is an alternative in the syntax of a disjunction.
 type Disjunct struct {
 	Expr   ast.Expr
-	Marked bool // as a default
+	Marked bool // marked as the default
 }
 
-// Disjuncts returns the alternatives of a disjunction as CUE counts them, without
-// parentheses.
+// Disjuncts appends the alternatives of a disjunction to terms, without parentheses and in CUE's order.
 func Disjuncts(x ast.Expr, marked bool, terms []Disjunct) []Disjunct {
 	switch y := x.(type) {
 	case *ast.BinaryExpr:
@@ -121,7 +120,7 @@ func Disjuncts(x ast.Expr, marked bool, terms []Disjunct) []Disjunct {
 	return append(terms, Disjunct{SyntaxOf(x), marked})
 }
 
-// NameOf names the syntax of an expression for error messages: "a slice".
+// NameOf returns a name for the syntax of an expression for error messages, such as "a slice".
 func NameOf(x ast.Expr) string {
 	switch x := x.(type) {
 	case *ast.BottomLit:

@@ -10,16 +10,16 @@ import (
 	"stele.dev/stele/schemas"
 )
 
-// A Condition condition is a comprehension of a struct literal, of which nothing is known yet
-// but its guard.
+// A Condition is a comprehension in a struct literal that adds fields if its guard holds. Only its
+// syntax has been read.
 type Condition struct {
 	Node *ast.Comprehension
 	When *schemas.Guard
-	Body []string // the fields that it adds
+	Body []string // names of the added fields
 }
 
-// ConditionOf reads a comprehension that adds fields by what others are; not one that does
-// more than that.
+// ConditionOf reads a comprehension as a condition. ok is false if the comprehension does more than add
+// fields under a guard.
 func ConditionOf(x *ast.Comprehension) (*Condition, bool) {
 	p := &Condition{Node: x, When: &schemas.Guard{Op: "then"}}
 	for _, clause := range x.Clauses {
@@ -54,7 +54,7 @@ func ConditionOf(x *ast.Comprehension) (*Condition, bool) {
 	return p, true
 }
 
-// presenceGuard reads x != _|_ and x == _|_.
+// presenceGuard reads the tests x != _|_ and x == _|_.
 func presenceGuard(x ast.Expr) (*schemas.Guard, bool) {
 	b, ok := Unparen(x).(*ast.BinaryExpr)
 	if !ok {
@@ -74,7 +74,7 @@ func presenceGuard(x ast.Expr) (*schemas.Guard, bool) {
 	return nil, false
 }
 
-// guardOf reads a test of fields: whether they are there, or what they are beside constants.
+// guardOf reads a test of fields: for their presence, or against constants.
 func guardOf(x ast.Expr) (*schemas.Guard, bool) {
 	if g, ok := presenceGuard(x); ok {
 		return g, true
@@ -103,7 +103,7 @@ func guardOf(x ast.Expr) (*schemas.Guard, bool) {
 	return nil, false
 }
 
-// testOf reads a comparison of a field with a constant, on either side.
+// testOf reads a comparison of a field with a constant, in either order.
 func testOf(x *ast.BinaryExpr) (*schemas.Guard, bool) {
 	op := x.Op.String()
 	id, ok := Unparen(x.X).(*ast.Ident)
@@ -122,7 +122,7 @@ func testOf(x *ast.BinaryExpr) (*schemas.Guard, bool) {
 	return &schemas.Guard{Op: op, Field: id.Name, Value: value}, ok
 }
 
-// Tests returns the tests that a guard consists of.
+// Tests returns the single tests that a guard consists of.
 func Tests(g *schemas.Guard) []*schemas.Guard {
 	if g.Field != "" {
 		return []*schemas.Guard{g}

@@ -10,17 +10,16 @@ import (
 	"stele.dev/stele/schemas"
 )
 
-// A Mark is an attribute @k8s(...) or @stele(...) as it stands in the syntax of a value.
+// A Mark is an attribute @k8s(...) or @stele(...) in the syntax of a value.
 type Mark struct {
 	Attribute *ast.Attribute
-	Path      []Step // from the value to what the attribute is of
-	Loose     bool   // in an alternative, a comprehension or an argument: it may not apply
-	Flat      bool   // of something below the path, at an unknown place
-	Copied    bool   // of data that is referred to: what refers to it has its own attributes
+	Path      []Step // path from the value to the part with the attribute
+	Loose     bool   // in an alternative, a comprehension or an argument, so it may not apply
+	Flat      bool   // the attribute is at an unknown place below the path
+	Copied    bool   // the attribute belongs to referenced data; the referring field has its own attributes
 }
 
-// A Step is one element of the path to what an attribute is of: a field, or any item of a
-// list, or any key of a map.
+// A Step is one element of a path in a value: a field, any item of a list, or any key of a map.
 type Step struct {
 	Name string
 	Kind stepKind
@@ -34,30 +33,30 @@ const (
 	Key
 )
 
-// A marker collects the marks of a value. It reads syntax alone, so that it finds attributes
-// in the parts of which CUE shows no values. All references are followed.
+// A marker collects the marks of a value. It reads only syntax and follows all references. So it also
+// finds attributes in parts for which CUE has no value.
 type marker struct {
 	packages Packages
-	file     bool // the fields of a file are data
+	file     bool // the top-level fields of a file are data
 	found    []Mark
 	path     []Step
 	loose    int
 	flat     int
 	copied   int
 
-	following []ast.Node          // definitions, from the outermost
-	flattened map[ast.Node]bool   // definitions that were followed at the current path
-	bare      map[ast.Node]bool   // definitions without any attributes
-	variables map[string]ast.Expr // of the comprehensions around: what they run through
+	following []ast.Node          // definitions being read, outermost first
+	flattened map[ast.Node]bool   // definitions already read at the current path
+	bare      map[ast.Node]bool   // definitions known to have no attributes
+	variables map[string]ast.Expr // the source expressions of comprehension variables
 	visited   int
-	exhausted bool // there is too much to see
+	exhausted bool // the limit maxMarked was reached
 }
 
-// maxMarked bounds how many nodes of syntax are read for the marks of one value.
+// maxMarked is the maximum number of syntax nodes that are read for one value.
 const maxMarked = 500_000
 
-// MarksOf returns the attributes in the syntax of v. file: the fields of a file are data. It
-// returns false if the syntax is too large.
+// MarksOf returns the attributes in the syntax of v. file says that the top-level fields of a file are
+// data. ok is false if the syntax is too large.
 func MarksOf(v cue.Value, in Packages, file bool) ([]Mark, bool) {
 	var from []ast.Node
 	startsOf(v, &from, 0)
@@ -81,7 +80,7 @@ func newMarker(in Packages, file bool) *marker {
 		flattened: map[ast.Node]bool{}, bare: map[ast.Node]bool{}, variables: map[string]ast.Expr{}}
 }
 
-// startsOf appends the syntax that a value is written as: one node for each part of it.
+// startsOf appends the syntax nodes of a value, one for each conjunct.
 func startsOf(v cue.Value, from *[]ast.Node, depth int) {
 	if node := v.Source(); node != nil {
 		if !slices.Contains(*from, node) {
@@ -164,7 +163,7 @@ func (m *marker) loosely(nodes ...ast.Expr) {
 	m.loose--
 }
 
-// flatly reads nodes of whose parts it is not known where they are.
+// flatly reads nodes whose parts are at unknown places.
 func (m *marker) flatly(nodes ...ast.Node) {
 	m.flat++
 	m.loose++
@@ -175,8 +174,8 @@ func (m *marker) flatly(nodes ...ast.Node) {
 	m.loose--
 }
 
-// operands reads what a value is computed from: it is not what the value is, but what is
-// written there in full must not be lost either.
+// operands reads the expressions from which a value is computed. They are not the value, but attributes
+// written in them must not be lost.
 func (m *marker) operands(nodes ...ast.Expr) {
 	for _, node := range nodes {
 		ast.Walk(node, func(n ast.Node) bool {
@@ -231,8 +230,8 @@ func (m *marker) declarations(decls []ast.Decl) {
 	}
 }
 
-// field reads a field of a struct. Definitions, hidden fields and lets are no data; they are
-// read where something refers to them.
+// field reads a field of a struct. Definitions, hidden fields and lets hold no data; they are read where
+// they are referred to.
 func (m *marker) field(f *ast.Field) {
 	var label ast.Node = f.Label
 	if a, ok := label.(*ast.Alias); ok {
@@ -250,7 +249,7 @@ func (m *marker) field(f *ast.Field) {
 		}
 	case *ast.ListLit:
 		m.below(Step{Kind: Key}, f)
-	default: // computed
+	default: // a computed label
 		m.flatly(f)
 	}
 }
@@ -267,7 +266,7 @@ func (m *marker) list(l *ast.ListLit) {
 	}
 }
 
-// comprehension reads what a comprehension adds, which may be nothing.
+// comprehension reads the fields that a comprehension may add.
 func (m *marker) comprehension(x *ast.Comprehension) {
 	outer := m.variables
 	m.variables = map[string]ast.Expr{}
@@ -303,7 +302,7 @@ func (m *marker) binary(x *ast.BinaryExpr) {
 	}
 }
 
-// call reads the arguments of the functions whose result is a schema.
+// call reads the arguments of functions that return a schema.
 func (m *marker) call(x *ast.CallExpr) {
 	lists := func(loose bool) {
 		for _, a := range x.Args {
@@ -335,10 +334,10 @@ func (m *marker) call(x *ast.CallExpr) {
 	}
 }
 
-// reference reads what x refers to.
+// reference reads the declarations that x refers to.
 func (m *marker) reference(x ast.Expr) {
 	base := BaseOf(x)
-	if base == nil { // of an expression in parentheses, or of a call
+	if base == nil { // the base is in parentheses or is a call
 		m.flatly(operandOf(x))
 		return
 	}
@@ -349,7 +348,7 @@ func (m *marker) reference(x ast.Expr) {
 	data := MeaningOf(base) == IsField && (m.file || !m.packages.declares(base))
 	targets := m.packages.targets(x, 0)
 	flat := len(targets) == 0 && ast.Node(base) != ast.Node(x)
-	if flat { // what is selected cannot be told
+	if flat { // the selected declaration is unknown
 		targets = m.packages.targets(base, 0)
 	}
 	if data {
@@ -361,7 +360,7 @@ func (m *marker) reference(x ast.Expr) {
 	}
 }
 
-// operandOf returns what x selects from.
+// operandOf returns the operand of a selector or an index expression.
 func operandOf(x ast.Expr) ast.Expr {
 	switch x := x.(type) {
 	case *ast.SelectorExpr:
@@ -372,8 +371,7 @@ func operandOf(x ast.Expr) ast.Expr {
 	return x
 }
 
-// follow reads a definition. Within itself it is read once more, for what there is at any
-// depth.
+// follow reads a definition. Inside itself it is read once more, for marks at any depth.
 func (m *marker) follow(t ast.Node, flat bool) {
 	if empty, known := m.bare[t]; known && empty {
 		return
@@ -405,7 +403,7 @@ func (m *marker) follow(t ast.Node, flat bool) {
 	m.following = m.following[:len(m.following)-1]
 }
 
-// withoutMarks reports whether there are no attributes in t and in all that it refers to.
+// withoutMarks reports whether neither t nor anything it refers to has attributes.
 func (m *marker) withoutMarks(t ast.Node) bool {
 	all := &marker{packages: m.packages, file: m.file, flat: 1,
 		flattened: map[ast.Node]bool{}, bare: map[ast.Node]bool{}, variables: m.variables}

@@ -1,5 +1,5 @@
-// Package cuesyntax reads the syntax of CUE: what identifiers stand for, what references lead to, which
-// attributes there are.
+// Package cuesyntax analyzes the syntax of CUE: the meaning of identifiers, the targets of references,
+// and attributes.
 package cuesyntax
 
 import (
@@ -10,7 +10,7 @@ import (
 	"cuelang.org/go/cue/ast"
 )
 
-// NamesIn returns the identifiers of an expression that are resolved outside of it.
+// NamesIn returns the identifiers in an expression that are declared outside of it.
 func NamesIn(node ast.Node) (names []*ast.Ident) {
 	within := map[ast.Node]bool{}
 	var all []*ast.Ident
@@ -22,7 +22,7 @@ func NamesIn(node ast.Node) (names []*ast.Ident) {
 			case *ast.Field:
 				switch l := n.Label.(type) {
 				case *ast.Ident, *ast.BasicLit:
-					within[l] = true // it is no reference
+					within[l] = true // a label, not a reference
 				default:
 					walk(l)
 				}
@@ -68,7 +68,7 @@ func DeclsOf(lit ast.Node) []ast.Decl {
 	return nil
 }
 
-// Holds reports whether a declaration is node, or the declaration of an alias that is node.
+// Holds reports whether the declaration d is node, or declares the alias node.
 func Holds(d ast.Decl, node ast.Node) bool {
 	if node == nil {
 		return false
@@ -80,20 +80,19 @@ func Holds(d ast.Decl, node ast.Node) bool {
 	return ok && (f.Label == node || f.Value == node)
 }
 
-// A meaning is what an identifier stands for.
+// A meaning classifies what an identifier refers to.
 type meaning int
 
 const (
 	IsPredeclared meaning = iota // int, string, _
 	IsPackage                    // an import
-	IsFixed                      // a definition, a hidden field or a let: no data can change it by name
+	IsFixed                      // a definition, a hidden field or a let, which data cannot change
 	IsField                      // a regular field, which may be data
-	IsAlias                      // an alias, or a variable of a comprehension: may stand for data
+	IsAlias                      // an alias or a comprehension variable, which may refer to data
 )
 
-// MeaningOf decides by the resolution that the parser has left in the syntax
-// tree. A name without resolution is declared in another file of the package,
-// or predeclared.
+// MeaningOf returns the meaning of an identifier as resolved by the parser. An unresolved name is
+// predeclared, or declared in another file of the package.
 func MeaningOf(id *ast.Ident) meaning {
 	if id.Name == "_" || id.IsPredeclared() {
 		return IsPredeclared
@@ -133,7 +132,7 @@ var predeclaredNames = []string{
 	"and", "or", "len", "div", "mod", "quo", "rem", "close", "matchN", "matchIf", "error", "self",
 }
 
-// BaseOf returns the identifier that a reference starts from.
+// BaseOf returns the identifier at the start of a reference.
 func BaseOf(x ast.Expr) *ast.Ident {
 	for {
 		switch y := x.(type) {
@@ -151,7 +150,7 @@ func BaseOf(x ast.Expr) *ast.Ident {
 	}
 }
 
-// SelectsFromPackage reports whether x is pkg.name.
+// SelectsFromPackage reports whether x has the form pkg.name.
 func SelectsFromPackage(x ast.Expr) bool {
 	s, ok := x.(*ast.SelectorExpr)
 	if !ok {
@@ -161,8 +160,8 @@ func SelectsFromPackage(x ast.Expr) bool {
 	return ok && MeaningOf(id) == IsPackage
 }
 
-// BuiltinName returns the name of a member of CUE's own packages, with the path
-// of the package whatever it was imported as: "strings.MinRunes".
+// BuiltinName returns the name of a member of a CUE standard package, such as "strings.MinRunes". It
+// uses the path of the package, also if the import has another name.
 func BuiltinName(x ast.Expr) (string, bool) {
 	s, ok := x.(*ast.SelectorExpr)
 	if !ok {
@@ -184,20 +183,20 @@ func BuiltinName(x ast.Expr) (string, bool) {
 	return path + "." + name, err == nil
 }
 
-// IsBuiltin reports whether fun is the predeclared function of that name.
+// IsBuiltin reports whether fun is the predeclared function with that name.
 func IsBuiltin(fun ast.Expr, name string) bool {
 	id, ok := fun.(*ast.Ident)
 	return ok && MeaningOf(id) == IsPredeclared && strings.TrimPrefix(id.Name, "__") == name
 }
 
-// IsLoopVariable reports whether an identifier stands for the key or the value of a comprehension.
+// IsLoopVariable reports whether an identifier is a variable of a comprehension.
 func IsLoopVariable(id *ast.Ident) bool {
 	_, scope := id.Scope.(*ast.ForClause)
 	_, node := id.Node.(*ast.ForClause)
 	return scope || node
 }
 
-// ContainsNode reports whether a node is written within another.
+// ContainsNode reports whether inner is part of the syntax of outer.
 func ContainsNode(outer, inner ast.Node) bool {
 	a, b := outer.Pos(), inner.Pos()
 	return a.Filename() == b.Filename() && a.Offset() <= b.Offset() && inner.End().Offset() <= outer.End().Offset()

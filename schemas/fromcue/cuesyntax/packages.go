@@ -9,9 +9,9 @@ import (
 	"stele.dev/stele/schemas"
 )
 
-// Packages are those that a schema may refer to.
+// Packages are the packages that a schema may refer to.
 type Packages struct {
-	byFile map[string]*build.Instance // by the names of their files
+	byFile map[string]*build.Instance // by file name
 }
 
 // NewPackages indexes the files of packages.
@@ -26,7 +26,7 @@ func NewPackages(instances []*build.Instance) Packages {
 	return p
 }
 
-// declarationsOf returns the declarations at the top of the package in which a node stands.
+// declarationsOf returns the top-level declarations of the package that contains the node.
 func (p Packages) declarationsOf(node ast.Node) (decls []ast.Decl) {
 	i := p.byFile[node.Pos().Filename()]
 	if i == nil {
@@ -38,7 +38,7 @@ func (p Packages) declarationsOf(node ast.Node) (decls []ast.Decl) {
 	return decls
 }
 
-// declares reports whether an identifier is declared at the top of a package.
+// declares reports whether a package declares the identifier at the top level.
 func (p Packages) declares(id *ast.Ident) bool {
 	if _, ok := id.Scope.(*ast.File); ok {
 		return true
@@ -46,8 +46,8 @@ func (p Packages) declares(id *ast.Ident) bool {
 	return id.Scope == nil && len(named(p.declarationsOf(id), id.Name)) > 0
 }
 
-// targets returns the declarations that x refers to, none if that cannot be told from the
-// syntax.
+// targets returns the declarations that x refers to. The result is empty if the syntax does not show
+// them.
 func (p Packages) targets(x ast.Expr, depth int) []ast.Node {
 	if depth > schemas.MaxDepth {
 		return nil
@@ -105,7 +105,8 @@ func (p Packages) resolve(id *ast.Ident) []ast.Node {
 	return found
 }
 
-// imported returns the declarations of an imported package; none if it is one of CUE's own.
+// imported returns the declarations of an imported package. The result is empty for CUE's standard
+// packages.
 func (p Packages) imported(id *ast.Ident) (decls []ast.Decl) {
 	spec, ok := id.Node.(*ast.ImportSpec)
 	if !ok {
@@ -127,7 +128,7 @@ func (p Packages) imported(id *ast.Ident) (decls []ast.Decl) {
 	return decls
 }
 
-// named returns the fields and lets of a name.
+// named returns the fields and lets with the given name.
 func named(decls []ast.Decl, name string) (found []ast.Node) {
 	for _, d := range decls {
 		switch d := d.(type) {
@@ -144,7 +145,7 @@ func named(decls []ast.Decl, name string) (found []ast.Node) {
 	return found
 }
 
-// selected returns the declarations of a field of what x is.
+// selected returns the declarations of the named field in the declaration x.
 func (p Packages) selected(x ast.Node, name string, depth int) (found []ast.Node) {
 	if depth > schemas.MaxDepth {
 		return nil

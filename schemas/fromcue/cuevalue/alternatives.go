@@ -11,16 +11,17 @@ import (
 
 // Alternatives are the alternatives of an evaluated value, sorted by kind.
 type Alternatives struct {
-	Alone     bool // there is one, and CUE has left none out
+	Alone     bool // there is only one, and CUE has dropped none
 	Tops      int  // alternatives that admit everything
 	Constants []cue.Value
-	Scalars   []cue.Value // with rules, or of a basic type
+	Scalars   []cue.Value // basic types, or scalars with rules
 	Lists     []cue.Value
 	Structs   []cue.Value
-	Others    []cue.Value // of kinds that do not go together
+	Others    []cue.Value // mixtures of kinds
 }
 
-// Only returns the only alternative of a kind. It is v itself if there are no other kinds.
+// Only returns the only alternative of a kind. It returns v itself if there are no alternatives of other
+// kinds.
 func (a Alternatives) Only(v cue.Value, ofKind []cue.Value) cue.Value {
 	if a.Alone {
 		return v
@@ -28,9 +29,9 @@ func (a Alternatives) Only(v cue.Value, ofKind []cue.Value) cue.Value {
 	return ofKind[0]
 }
 
-// AlternativesOf sorts the alternatives of v. CUE drops a default that seems to be covered by another
-// alternative, sometimes wrongly: `*1 | string & !=""` loses the 1. So scalar defaults are added again.
-// A default that is a list or a struct is in Node.Default.
+// AlternativesOf returns the alternatives of v, sorted by kind. CUE drops a default that another
+// alternative seems to cover, sometimes wrongly: `*1 | string & !=""` loses the 1. So scalar defaults
+// are added again. A default that is a list or a struct is stored in Node.Default instead.
 func AlternativesOf(v cue.Value) Alternatives {
 	all, dropped := alternatives(v.Eval(), nil)
 	a := Alternatives{Alone: len(all) == 1 && !dropped}
@@ -58,8 +59,8 @@ func AlternativesOf(v cue.Value) Alternatives {
 	return a
 }
 
-// alternatives appends the alternatives of an evaluated value, and reports
-// whether CUE left out any.
+// alternatives appends the alternatives of an evaluated value to all. dropped reports whether CUE
+// dropped any.
 func alternatives(v cue.Value, all []cue.Value) (_ []cue.Value, dropped bool) {
 	op, args := v.Expr()
 	switch {
@@ -69,7 +70,7 @@ func alternatives(v cue.Value, all []cue.Value) (_ []cue.Value, dropped bool) {
 			all, d = alternatives(a, all)
 			dropped = dropped || d
 		}
-		// What is left may still be less than there was.
+		// CUE may have dropped other alternatives.
 		_, marked := v.Default()
 		return all, dropped || marked
 	case op == cue.NoOp && len(args) == 1 && args[0] != v:
@@ -90,7 +91,7 @@ func DefaultsOf(v cue.Value) []cue.Value {
 	return all
 }
 
-// Rivals reports whether an alternative of the kind of the default d differs from d.
+// Rivals reports whether there is an alternative of the same kind as the default d that differs from d.
 func (a Alternatives) Rivals(d cue.Value) bool {
 	of := a.Structs
 	if d.Kind() == cue.ListKind {
@@ -104,7 +105,7 @@ func (a Alternatives) Rivals(d cue.Value) bool {
 }
 
 // ApartFromDefault returns the alternatives without the default, if there are others. A program admits
-// what the default admits by completing it (Node.Default).
+// the default by completing values to Node.Default.
 func ApartFromDefault(n *schemas.Node, all []cue.Value) []cue.Value {
 	if n.Default == nil || len(all) < 2 {
 		return all

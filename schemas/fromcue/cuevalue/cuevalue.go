@@ -1,5 +1,4 @@
-// Package cuevalue reads evaluated CUE: whether a value is constant, what its alternatives are, which
-// of them is the default.
+// Package cuevalue inspects evaluated CUE values: constants, alternatives and defaults.
 package cuevalue
 
 import (
@@ -31,7 +30,7 @@ func IsCycle(err error) bool {
 	})
 }
 
-// FixedItems reports whether the list v has items with an index.
+// FixedItems reports whether v is a list with at least one item.
 func FixedItems(v cue.Value) bool {
 	items, err := v.List()
 	return err != nil || items.Next()
@@ -51,7 +50,7 @@ func DocOf(v cue.Value) string {
 // IsLiteral reports whether v consists of constants only, also in lists and structs.
 func IsLiteral(v cue.Value) bool {
 	if op, args := v.Expr(); op == cue.OrOp || op == cue.NoOp && len(args) == 1 && args[0] != v {
-		return false // alternatives, which a default hides
+		return false // alternatives, hidden by a default
 	}
 	switch v.IncompleteKind() {
 	case cue.StructKind:
@@ -77,14 +76,14 @@ func IsLiteral(v cue.Value) bool {
 	return IsConstant(v)
 }
 
-// Target returns the value that v refers to. CUE gives no such value for a reference that is alone in
-// a struct literal; Target then looks it up by name.
+// Target returns the value that v refers to. CUE returns none for a reference that is alone in a struct
+// literal; Target then looks the value up by name.
 func Target(v cue.Value, args []cue.Value) (cue.Value, bool) {
 	if t := cue.Dereference(v); t != v {
 		return t, true
 	}
 	switch len(args) {
-	case 1: // a let
+	case 1: // a reference to a let
 		t := cue.Dereference(args[0])
 		return t, t != args[0]
 	case 2:
@@ -99,7 +98,7 @@ func Target(v cue.Value, args []cue.Value) (cue.Value, bool) {
 	return cue.Value{}, false
 }
 
-// IsWritten reports whether v is written as a literal. Other constants may come from defaults.
+// IsWritten reports whether v is written as a literal. Constants may also come from defaults.
 func IsWritten(v cue.Value) bool {
 	op, args := v.Expr()
 	_, ok := cuesyntax.SyntaxOf(v.Source()).(*ast.BasicLit)
@@ -111,7 +110,7 @@ func IsError(v cue.Value) bool {
 	return v.IncompleteKind() == cue.BottomKind && v.IsConcrete()
 }
 
-// IsBound reports whether op makes a bound: >1, !=2, =~"^a".
+// IsBound reports whether op is the operator of a bound: >1, !=2, =~"^a".
 func IsBound(op cue.Op) bool {
 	switch op {
 	case cue.GreaterThanOp, cue.GreaterThanEqualOp, cue.LessThanOp, cue.LessThanEqualOp,
@@ -121,7 +120,7 @@ func IsBound(op cue.Op) bool {
 	return false
 }
 
-// IsConstant reports whether v is one scalar without alternatives.
+// IsConstant reports whether v is a single scalar without alternatives.
 func IsConstant(v cue.Value) bool {
 	const scalars = cue.NullKind | cue.BoolKind | cue.NumberKind | cue.StringKind
 	return v.IsConcrete() && v.Err() == nil && v.Kind()&scalars != 0
@@ -138,7 +137,7 @@ func isTop(v cue.Value) bool {
 // IsComposite reports whether v may be a list or a struct.
 func IsComposite(v cue.Value) bool { return v.IncompleteKind()&CompositeKinds != 0 }
 
-// IsData reports whether v is written in full and closed, so that unification cannot change it.
+// IsData reports whether v is a complete and closed literal, so that unification cannot change it.
 func IsData(v cue.Value) bool {
 	switch v.IncompleteKind() {
 	case cue.StructKind:
@@ -162,7 +161,7 @@ func IsData(v cue.Value) bool {
 	return IsLiteral(v)
 }
 
-// KindsOf returns the JSON kinds of a kind in CUE.
+// KindsOf returns the JSON kinds for a CUE kind.
 func KindsOf(k cue.Kind) schemas.Kinds {
 	var kinds schemas.Kinds
 	for _, m := range [...]struct {

@@ -1,4 +1,4 @@
-// Package join merges schemas into one that admits what any of them admits.
+// Package join merges schemas into one that admits every value that any of them admits.
 package join
 
 import (
@@ -19,7 +19,7 @@ func Arms(u *schemas.Union) *schemas.Struct {
 	return m
 }
 
-// Structs returns a struct that admits what either struct admits.
+// Structs returns a struct that admits every value that a or b admits.
 func Structs(a, b *schemas.Struct) *schemas.Struct {
 	m := &schemas.Struct{Open: a.Open || b.Open, Type: cmp.Or(a.Type, b.Type)}
 	for _, f := range a.Fields {
@@ -39,12 +39,12 @@ func Structs(a, b *schemas.Struct) *schemas.Struct {
 			m.Fields = append(m.Fields, besides(g, a))
 		}
 	}
-	// A key that a pattern of one matches may be anything in the other.
+	// A key that matches a pattern of one struct may have any value in the other.
 	m.Open = m.Open || len(a.Patterns)+len(b.Patterns) > 0
 	return m
 }
 
-// besides returns the field f as an optional one of a struct that may also be other, which lacks it.
+// besides returns f as an optional field of a merged struct. other is the struct that lacks the field.
 func besides(f schemas.Field, other *schemas.Struct) schemas.Field {
 	f.Presence = schemas.Optional
 	if other.Open || len(other.Patterns) > 0 {
@@ -66,8 +66,8 @@ func Clone(s *schemas.Struct) *schemas.Struct {
 	return &m
 }
 
-// WithConditions returns the fields of s and of its conditions. A field with several declarations may
-// be anything. So may a field that only a condition adds, if the struct is open without it.
+// WithConditions returns the fields of s and of its conditions. A field with several declarations admits
+// anything. So does a field that only a condition adds, if the struct is open without it.
 func WithConditions(s *schemas.Struct, open bool) []schemas.Field {
 	fields := slices.Clone(s.Fields)
 	for _, condition := range s.Conditions {
@@ -85,7 +85,7 @@ func WithConditions(s *schemas.Struct, open bool) []schemas.Field {
 	return fields
 }
 
-// Nodes returns a node that admits what either node admits.
+// Nodes returns a node that admits every value that a or b admits.
 func Nodes(a, b *schemas.Node) *schemas.Node {
 	m := &schemas.Node{Kinds: a.Kinds | b.Kinds, Source: a.Source, Doc: cmp.Or(a.Doc, b.Doc), Sensitive: a.Sensitive || b.Sensitive}
 	var scalars []schemas.Scalar
@@ -132,7 +132,7 @@ func Nodes(a, b *schemas.Node) *schemas.Node {
 	return m
 }
 
-// mergedEnums joins alternatives that are nothing but constants.
+// mergedEnums merges alternatives that consist only of constants.
 func mergedEnums(scalars []schemas.Scalar) []schemas.Scalar {
 	var joined schemas.Scalar
 	var rest []schemas.Scalar

@@ -9,9 +9,9 @@ import (
 	"stele.dev/stele/schemas/program"
 )
 
-// Simplified returns the alternatives that constrain something. An alternative
-// without rules frees its kinds from all others; what is then left of them
-// admits what it did, no more and no less.
+// Simplified returns the alternatives that still constrain values. An alternative without rules admits
+// all values of its kinds, so the other alternatives no longer constrain these kinds. The result admits
+// the same values.
 func Simplified(alternatives []schemas.Scalar) []schemas.Scalar {
 	var free schemas.Kinds
 	for i := range alternatives {
@@ -22,14 +22,14 @@ func Simplified(alternatives []schemas.Scalar) []schemas.Scalar {
 		}
 	}
 	var kept []schemas.Scalar
-	fractions := false // a constrained alternative speaks of numbers with a fraction
+	fractions := false // a constrained alternative applies to numbers with a fraction
 	for _, s := range alternatives {
 		if !s.Constrained() {
 			continue
 		}
 		covered := free
 		if !free.Has(schemas.NumberKind) && s.Kinds.Has(schemas.NumberKind) {
-			covered &^= schemas.IntegerKind // it speaks of more than integers
+			covered &^= schemas.IntegerKind // it applies to more than integers
 		}
 		s = withoutAdmitted(without(s, covered), alternatives)
 		if s.Kinds == 0 {
@@ -39,13 +39,14 @@ func Simplified(alternatives []schemas.Scalar) []schemas.Scalar {
 		kept = append(kept, s)
 	}
 	if fractions && free.Has(schemas.IntegerKind) && !free.Has(schemas.NumberKind) {
-		// Integers are free, other numbers are not: that has to be said.
+		// Integers are unconstrained, other numbers are not. That needs an alternative of its
+		// own.
 		kept = append(kept, schemas.Scalar{Kinds: schemas.IntegerKind})
 	}
 	return kept
 }
 
-// without returns s as far as it does not speak of kinds.
+// without returns s limited to kinds other than the given ones.
 func without(s schemas.Scalar, kinds schemas.Kinds) schemas.Scalar {
 	s.Kinds &^= kinds
 	if len(s.Enum) == 0 {
@@ -60,8 +61,7 @@ func without(s schemas.Scalar, kinds schemas.Kinds) schemas.Scalar {
 	return s
 }
 
-// withoutAdmitted returns s without the constants that another of the
-// alternatives admits by its rules.
+// withoutAdmitted returns s without the constants that the rules of another alternative admit.
 func withoutAdmitted(s schemas.Scalar, alternatives []schemas.Scalar) schemas.Scalar {
 	if len(s.Enum) == 0 {
 		return s
@@ -93,7 +93,7 @@ func withoutAdmitted(s schemas.Scalar, alternatives []schemas.Scalar) schemas.Sc
 	return s
 }
 
-// hasBoth reports whether an enumeration holds both booleans.
+// hasBoth reports whether an enumeration has both booleans.
 func hasBoth(enum []json.RawMessage) bool {
 	has := func(want string) bool {
 		return slices.ContainsFunc(enum, func(v json.RawMessage) bool { return string(v) == want })

@@ -16,18 +16,17 @@ import (
 	"stele.dev/stele/schemas/fromcue"
 )
 
-// FromCUE compiles a kind of a bundle: a value of the form policy.#Kind. Its
-// id is the key under which it stands, plural.group. The kind is of use only if
-// there are no diagnostics. packages are those of [FromCUE].
+// FromCUE compiles a kind of a bundle: a value of the form policy.#Kind. id is the key of the kind in
+// the bundle, plural.group. If there are diagnostics, the kind is incomplete. locate and packages are
+// those of [fromcue.Schema].
 func FromCUE(id string, v cue.Value, locate func(token.Pos) (schemas.Position, bool), packages ...*build.Instance) (schemas.Kind, schemas.Diagnostics) {
 	r := reader{c: fromcue.NewCompiler(locate, packages...)}
 	k := r.kind(id, v)
 	return k, r.c.Diagnostics()
 }
 
-// BuiltinFromCUE compiles a kind that comes with the server. Beyond what the
-// kinds of a bundle have, it may be in the core group, select and show any
-// field, and count entries in a column.
+// BuiltinFromCUE compiles a kind that is built into the server. Such a kind may also be in the core
+// group, select and show any field, and count entries in a column.
 func BuiltinFromCUE(id string, v cue.Value, locate func(token.Pos) (schemas.Position, bool), packages ...*build.Instance) (schemas.Kind, schemas.Diagnostics) {
 	r := reader{c: fromcue.NewCompiler(locate, packages...), builtin: true}
 	k := r.kind(id, v)
@@ -38,7 +37,7 @@ func BuiltinFromCUE(id string, v cue.Value, locate func(token.Pos) (schemas.Posi
 // A reader reads the declaration of one kind.
 type reader struct {
 	c       *fromcue.Compiler
-	builtin bool // whether the kind comes with the server
+	builtin bool // the kind is built into the server
 }
 
 // A section is a struct in the declaration of a kind.
@@ -68,11 +67,10 @@ func (s section) get(name string) (section, bool) {
 
 func (s section) refuse(message, hint string) { s.r.c.Refuse(s.path, s.source, message, hint) }
 
-// reported adds CUE's own errors.
+// reported records CUE's errors.
 func (s section) reported(err error) { s.r.c.Report(err, s.path, s.source) }
 
-// only refuses fields with other names, and those that are planned by the reason
-// given.
+// only rejects all fields except the named ones.
 func (s section) only(names ...string) {
 	fields, err := s.v.Fields()
 	if err != nil {
@@ -145,7 +143,7 @@ func (s section) texts(name string) []string {
 	return texts
 }
 
-// check refuses a name that breaks one of Kubernetes' rules for names.
+// check rejects a name that breaks the rule.
 func (s section) check(name, value string, rule func(string) []string) {
 	if faults := rule(value); len(faults) > 0 {
 		f, ok := s.get(name)
@@ -167,7 +165,7 @@ func (r reader) kind(id string, v cue.Value) schemas.Kind {
 		s.reported(err)
 		return k
 	}
-	s.only("group", "names", "scope", "storageVersion", "versions", "history") // the last is the policy's
+	s.only("group", "names", "scope", "storageVersion", "versions", "history") // "history" is read by package policy
 	k.Group = s.text("group")
 	if !r.builtin || k.Group != "" {
 		s.check("group", k.Group, validation.IsDNS1123Subdomain)
@@ -306,7 +304,7 @@ func (r reader) version(name string, s section) schemas.Version {
 	return v
 }
 
-// celRules reads the rules in CEL; what they say is for package policy to check.
+// celRules reads the CEL rules. Package policy checks the expressions.
 func (r reader) celRules(s section) (rules []schemas.Rule) {
 	all, ok := s.get("validations")
 	if !ok {
@@ -386,7 +384,7 @@ func (r reader) columns(s section, schema *schemas.Node) []schemas.Column {
 	return columns
 }
 
-// template returns a JSON path as a template, as the parser wants it.
+// template returns a JSON path in the braces that the parser expects.
 func template(path string) string {
 	if strings.HasPrefix(path, "{") {
 		return path
@@ -394,7 +392,7 @@ func template(path string) string {
 	return "{" + path + "}"
 }
 
-// selectable refuses a selectable field that is not a scalar of the schema.
+// selectable rejects a selectable field that is not a scalar in the schema.
 func (r reader) selectable(path string, item section, schema *schemas.Node) {
 	n, unknown := lookup(schema, path)
 	switch {
@@ -408,9 +406,9 @@ func (r reader) selectable(path string, item section, schema *schemas.Node) {
 
 var plainPath = regexp.MustCompile(`^(\.[A-Za-z_][-A-Za-z0-9_]*)+$`)
 
-// lookup follows a plain JSON path in a schema. It returns the node, or the part
-// of the path that the schema does not have; and neither if the path leaves what
-// the schema describes.
+// lookup follows a JSON path in a schema and returns the node. If the schema lacks a field of the path,
+// it returns the path up to that field as unknown. If the path leaves what the schema describes, both
+// results are empty.
 func lookup(n *schemas.Node, path string) (found *schemas.Node, unknown string) {
 	if !plainPath.MatchString(path) {
 		return nil, ""

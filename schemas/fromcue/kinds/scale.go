@@ -7,8 +7,8 @@ import (
 	"stele.dev/stele/schemas"
 )
 
-// scale reads where a version has what a Scale shows, by the rules of apiextensions; and
-// the schema has to know the fields.
+// scale reads the paths of the scale subresource. It applies the rules of apiextensions, and the schema
+// must declare the fields.
 func (r reader) scale(s section, schema *schemas.Node) *schemas.Scale {
 	s.only("specReplicasPath", "statusReplicasPath", "labelSelectorPath")
 	out := &schemas.Scale{}

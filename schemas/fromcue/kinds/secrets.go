@@ -7,8 +7,8 @@ import (
 	"stele.dev/stele/schemas"
 )
 
-// showsSecret reports whether a template of JSON paths, or a plain one, may show a secret of a
-// value. A template that cannot be read does not: it is refused elsewhere.
+// showsSecret reports whether a JSON path or a template of JSON paths may show a secret. Invalid
+// templates are rejected elsewhere.
 func showsSecret(n *schemas.Node, text string) bool {
 	parser, err := jsonpath.Parse("", template(text))
 	if err != nil {
@@ -21,8 +21,7 @@ func showsSecret(n *schemas.Node, text string) bool {
 	})
 }
 
-// reachSecret reports whether steps from a value lead to one of its secrets, into one, or to
-// something that holds one.
+// reachSecret reports whether steps lead to a secret, into a secret, or to a value that contains one.
 func reachSecret(steps []jsonpath.Node, secrets [][]string) bool {
 	for _, step := range steps {
 		name := schemas.Any
@@ -34,7 +33,7 @@ func reachSecret(steps []jsonpath.Node, secrets [][]string) bool {
 		case *jsonpath.ArrayNode, *jsonpath.FilterNode, *jsonpath.WildcardNode:
 		case *jsonpath.TextNode, *jsonpath.IdentifierNode:
 			continue
-		default: // a union, or a descent to any depth
+		default: // a union or a recursive descent
 			return len(secrets) > 0
 		}
 		var below [][]string
@@ -52,7 +51,7 @@ func reachSecret(steps []jsonpath.Node, secrets [][]string) bool {
 	return len(secrets) > 0
 }
 
-// checkSecret refuses a path by which secrets would be shown or selected by.
+// checkSecret rejects a path that would show a secret or select by one.
 func (s section) checkSecret(path, what string, schema *schemas.Node) {
 	if path != "" && showsSecret(schema, path) {
 		s.refuse(what+" of "+path+" would show what is @stele(sensitive)", "name another field, or remove the attribute")

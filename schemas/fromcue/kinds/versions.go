@@ -7,8 +7,8 @@ import (
 	"stele.dev/stele/schemas"
 )
 
-// together refuses versions that do not go together: one must be served, and until there is
-// conversion all must have the same form, so that an object of one is an object of each.
+// together checks the versions of a kind against each other. One must be served, and all must have the
+// same form, because there is no conversion.
 func (r reader) together(k *schemas.Kind, versions section) {
 	if len(k.Versions) > 0 && !slices.ContainsFunc(k.Versions, func(v schemas.Version) bool { return v.Served }) {
 		at, _ := versions.get(k.Versions[0].Name)
@@ -18,7 +18,7 @@ func (r reader) together(k *schemas.Kind, versions section) {
 	for i := range k.Versions {
 		first, v := &k.Versions[0], &k.Versions[i]
 		if first.Schema == nil || v.Schema == nil {
-			continue // which has been said
+			continue // already reported
 		}
 		path, differ := schemas.Difference(first.Schema, v.Schema)
 		if !differ {

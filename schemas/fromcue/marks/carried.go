@@ -1,4 +1,4 @@
-// Package marks finds and adds what attributes say in the nodes of a form.
+// Package marks finds and adds secrets and immutable fields in the nodes of a form.
 package marks
 
 import (
@@ -6,7 +6,8 @@ import (
 	"stele.dev/stele/schemas/fromcue/cuesyntax"
 )
 
-// Carried reports whether n says of a part what an attribute does, or can have no such part.
+// Carried reports whether n already has what the attribute says of the part at path, or cannot have such
+// a part.
 func Carried(n *schemas.Node, path []cuesyntax.Step, name, key, value string, flat bool) bool {
 	if name == "stele" && key == "sensitive" && n.Sensitive || key == "immutable" && n.Immutable != nil {
 		return true
@@ -23,7 +24,8 @@ func Carried(n *schemas.Node, path []cuesyntax.Step, name, key, value string, fl
 	return !possible
 }
 
-// compiled reports whether an attribute has been compiled into n, if there is anything to compile.
+// compiled reports whether the attribute is compiled into n. An attribute without an effect on the form
+// counts as compiled.
 func compiled(n *schemas.Node, name, key, value string) bool {
 	list, object := n.List, n.Struct
 	if list == nil {
@@ -50,10 +52,10 @@ func compiled(n *schemas.Node, name, key, value string) bool {
 	case key == "embeddedResource":
 		return n.Embedded
 	}
-	return true // it tells readers what the schema says
+	return true // only documentation
 }
 
-// partsAt returns the nodes that speak of a part, and whether there can be such a part.
+// partsAt returns the nodes for a part of n. possible reports whether n may have such a part.
 func partsAt(n *schemas.Node, s cuesyntax.Step) (parts []*schemas.Node, possible bool) {
 	if s.Kind == cuesyntax.Item {
 		if n.List != nil {
@@ -88,8 +90,8 @@ func structPartsAt(s *schemas.Struct, of cuesyntax.Step) (parts []*schemas.Node)
 	return parts
 }
 
-// Give has a part of n be a secret or immutable, which a node says of any value. It reports
-// whether that could be done.
+// Give marks a part of n as secret or immutable. It reports whether it could: a part that n does not
+// describe can be added only if any value may have it.
 func Give(n *schemas.Node, path []cuesyntax.Step, name, key string, source schemas.Position) bool {
 	if len(path) == 0 {
 		switch {
@@ -117,7 +119,8 @@ func Give(n *schemas.Node, path []cuesyntax.Step, name, key string, source schem
 	return given
 }
 
-// addPart adds a part that may be anything; nil if n says something of it already.
+// addPart adds a node that admits anything for a part of n. It returns nil if n already describes the
+// part.
 func addPart(n *schemas.Node, s cuesyntax.Step) *schemas.Node {
 	part := &schemas.Node{Kinds: schemas.AnyKind}
 	if s.Kind == cuesyntax.Item {
@@ -141,7 +144,7 @@ func addPart(n *schemas.Node, s cuesyntax.Step) *schemas.Node {
 	return part
 }
 
-// VisitParts calls each for the items and everything below them.
+// VisitParts calls each for the nodes of the items and all nodes in them.
 func VisitParts(l *schemas.List, each func(*schemas.Node)) {
 	for _, part := range l.Parts() {
 		part.Visit("", func(_ string, n *schemas.Node) { each(n) })

@@ -1,5 +1,5 @@
-// Package verify compares compiled schemas with CUE: it generates values and reports those of which
-// the program and CUE make different things.
+// Package verify compares compiled schemas with CUE. It generates values and reports those for which the
+// program and CUE differ.
 package verify
 
 import (
@@ -19,11 +19,10 @@ import (
 	"stele.dev/stele/schemas/samples"
 )
 
-// Disagreement compares what a program makes of a node with what CUE makes of the value
-// that it was compiled from, for a number of values that are near valid; of a hundred
-// structs, unknown get a field that they do not know. What is valid is tried once more with a
-// field too many in each of its structs. It returns a value of which they make different
-// things, and how; "" if there is none.
+// Disagreement compares the program of n with the CUE value v from which n was compiled. It tries a
+// number of nearly valid values. unknown is the percentage of structs that get an unknown field. Valid
+// values are also tried with an unknown field in each of their structs. It returns the first value with
+// different results, and the difference, or "".
 func Disagreement(v cue.Value, n *schemas.Node, tries, unknown int) (value, how string) {
 	c, err := program.NewChecker(WithoutAttributes(n))
 	if err != nil {
@@ -53,11 +52,12 @@ func Disagreement(v cue.Value, n *schemas.Node, tries, unknown int) (value, how 
 	return "", ""
 }
 
-// differs tells whether a value is valid, and how a program and CUE disagree about it.
+// differs compares a program with CUE on the value x. It returns x as text, whether it is valid, and the
+// difference, or "".
 func differs(c *program.Checker, v cue.Value, x any) (text string, valid bool, how string) {
 	encoded, err := json.Marshal(x)
 	if err != nil {
-		return "", false, "" // a number that JSON cannot have
+		return "", false, "" // a number that JSON does not have
 	}
 	if x, err = jsonvalue.Decode(encoded); err != nil {
 		return "", false, ""
@@ -81,23 +81,23 @@ func differs(c *program.Checker, v cue.Value, x any) (text string, valid bool, h
 	return "", true, ""
 }
 
-// stays reports whether x, a part of what CUE makes of it, is valid, and the whole is not: some
-// defaults contradict what they are not defaults of.
+// stays reports whether x, a part of its completion by CUE, is valid although the completion is not.
+// Some defaults contradict values that they were derived from.
 func stays(v cue.Value, x, whole any) bool {
 	part, err1 := json.Marshal(x)
 	all, err2 := json.Marshal(whole)
 	return err1 == nil && err2 == nil && jsonvalue.PartOf(x, whole) && interpreter.Ask(v, part).Valid() && !interpreter.Ask(v, all).Valid()
 }
 
-// PassedForStruct reports whether nothing is wrong but that a struct is none. CUE lets
-// anything pass for a struct of nothing but optional fields and conditions.
+// PassedForStruct reports whether all errors only say that a value is not a struct. CUE accepts any
+// value for a struct that has only optional fields and conditions.
 func PassedForStruct(errs field.ErrorList) bool {
 	return len(errs) > 0 && !slices.ContainsFunc(errs, func(e *field.Error) bool {
 		return e.Type != field.ErrorTypeTypeInvalid || !strings.HasPrefix(e.Detail, "must be an object")
 	})
 }
 
-// WithoutAttributes returns n without what its attributes say, of which CUE knows nothing.
+// WithoutAttributes returns a copy of n without the rules of attributes, which CUE does not know.
 func WithoutAttributes(n *schemas.Node) *schemas.Node {
 	text, err := json.Marshal(n)
 	if err != nil {

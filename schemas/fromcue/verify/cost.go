@@ -10,8 +10,8 @@ import (
 	"stele.dev/stele/schemas/samples"
 )
 
-// Cost measures how long CUE takes for a value at most, among examples that are made from
-// the schema. It is another one each time.
+// Cost returns the longest time that CUE takes to evaluate one of some example values. The result varies
+// between calls.
 func Cost(f schemas.FallbackAt) time.Duration {
 	const examples, repeats = 12, 3
 	schema, err := interpreter.Expressed(f.CUE)

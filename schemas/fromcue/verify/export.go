@@ -15,8 +15,9 @@ import (
 	"stele.dev/stele/schemas/samples"
 )
 
-// SameMeaning compares two values by what CUE makes of data that is near n. What CUE makes of
-// what is valid is tried once more with a field too many in each of its structs.
+// SameMeaning compares how two CUE values validate and complete data that is near n. Completed valid
+// data is also tried with an unknown field in each of its structs. It returns an error that describes
+// the first difference.
 func SameMeaning(v, again cue.Value, n *schemas.Node, keys []string) error {
 	g := samples.Maker{Rand: rand.New(rand.NewPCG(3, 4)), Unknown: 30, Keys: keys, Full: 85}
 	var seen coverage
@@ -47,21 +48,20 @@ func SameMeaning(v, again cue.Value, n *schemas.Node, keys []string) error {
 	return nil
 }
 
-// A coverage is which structs there were in the valid values that were tried with a field too
-// many.
+// A coverage records which structs occurred in the valid values that were tried with an unknown field.
 type coverage struct {
 	tried int
 	paths map[string]bool
 }
 
-// maxValid is how many valid values are tried whatever they have; maxCovering, how many are if
-// they have a struct that none had before.
+// maxValid is how many valid values are tried in any case. maxCovering is how many are tried if they
+// contain a new struct.
 const (
 	maxValid    = 4
 	maxCovering = 24
 )
 
-// adds reports whether x is worth trying, and counts it if so.
+// adds reports whether x is worth trying. If so, it counts x.
 func (c *coverage) adds(x any) bool {
 	before := len(c.paths)
 	if c.paths == nil {
@@ -89,8 +89,8 @@ func (c *coverage) note(x any, path string) {
 	}
 }
 
-// repair removes from x what v finds fault with, and reports whether anything was removed: what
-// fields have to be of each other, random data never is.
+// repair removes the parts of x that v rejects. It reports whether it removed any. Random data rarely
+// satisfies rules between fields.
 func repair(v cue.Value, x any) (changed bool) {
 	for range program.MaxPrunings {
 		value, err := json.Marshal(x)
@@ -113,7 +113,8 @@ func repair(v cue.Value, x any) (changed bool) {
 	return changed
 }
 
-// sameVerdict compares what two values make of x, and returns that if x is valid.
+// sameVerdict compares how two CUE values validate and complete x. It returns the completed value if x
+// is valid.
 func sameVerdict(v, again cue.Value, x any) (whole any, valid bool, err error) {
 	value, err := json.Marshal(x)
 	if err != nil {
@@ -126,7 +127,7 @@ func sameVerdict(v, again cue.Value, x any) (whole any, valid bool, err error) {
 	return was.Result, was.Valid(), nil
 }
 
-// withUnknown returns x with one more field in one of its structs, in each way.
+// withUnknown returns copies of x, each with an unknown field in one of its structs.
 func withUnknown(x any, keys []string) (all []any) {
 	switch x := x.(type) {
 	case map[string]any:
@@ -156,9 +157,8 @@ func withUnknown(x any, keys []string) (all []any) {
 	return all
 }
 
-// maxUnknown is how many names are tried for a field too many.
+// maxUnknown is the maximum number of unknown field names that are tried.
 const maxUnknown = 12
 
-// exportTries is how many values an expression that was written out is compared with the
-// original by.
+// exportTries is the number of values with which an exported expression is compared with the original.
 const exportTries = 150

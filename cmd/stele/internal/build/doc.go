@@ -1,2 +1,2 @@
-// Package build says which version of the program this is, and of which Kubernetes API.
+// Package build has the version of the program, and of the Kubernetes API that it serves.
 package build

@@ -1,4 +1,4 @@
-// Package checkout asks git which commit the files of a bundle are from, and whether they differ from it.
+// Package checkout finds the git commit of the files of a bundle, and whether the files differ from it.
 package checkout
 
 import (
@@ -16,10 +16,10 @@ import (
 // Checkout is the commit of a bundle's files.
 type Checkout struct {
 	commit  string // HEAD; empty outside of a repository
-	changed string // the first file that is not as in the commit; empty if there is none
+	changed string // the first file that differs from the commit; empty if there is none
 }
 
-// Of asks git about the module of a bundle. The checkout counts as changed if a tracked file of the module differs
+// Of returns the commit of the module that a bundle belongs to. The checkout counts as changed if a tracked file of the module differs
 // from the commit, or if git does not track a file of the bundle.
 func Of(ctx context.Context, dir string, source *bundles.Source) (Checkout, error) {
 	root, err := moduleRoot(dir, source.Package)
@@ -69,7 +69,7 @@ func moduleRoot(dir, pkg string) (string, error) {
 	return strings.TrimSuffix(abs, filepath.FromSlash("/"+pkg)), nil
 }
 
-// leaves reports whether a link leads from a file out of the module. The commit then has the link and not the file.
+// leaves reports whether a file is a link to a file outside of the module. The commit has only the link.
 func leaves(root, file string) bool {
 	real, err := filepath.EvalSymlinks(root)
 	if err != nil {

@@ -17,30 +17,25 @@ func UserOf(c *changes.Change) string {
 	return c.Actor.User
 }
 
-// VerbOf returns the verb of the request that made a change.
-func VerbOf(c *changes.Change) string {
+// requestOf returns the request that made a change. It is empty for a change without a request.
+func requestOf(c *changes.Change) changes.Request {
 	if c.Request == nil {
-		return ""
+		return changes.Request{}
 	}
-	return c.Request.Verb
+	return *c.Request
 }
 
+// VerbOf returns the verb of the request that made a change.
+func VerbOf(c *changes.Change) string { return requestOf(c).Verb }
+
 // AgentOf returns the user agent of the client that made a change.
-func AgentOf(c *changes.Change) string {
-	if c.Request == nil {
-		return ""
-	}
-	return c.Request.UserAgent
-}
+func AgentOf(c *changes.Change) string { return requestOf(c).UserAgent }
 
 // managerOf returns the field manager of a change. If the request has none, it returns the client's program, as
 // Kubernetes does.
 func managerOf(c *changes.Change) string {
-	if c.Request == nil {
-		return ""
-	}
-	program, _, _ := strings.Cut(c.Request.UserAgent, "/")
-	return cmp.Or(c.Request.FieldManager, program)
+	program, _, _ := strings.Cut(AgentOf(c), "/")
+	return cmp.Or(requestOf(c).FieldManager, program)
 }
 
 // nameOf returns the name of a change's object.
@@ -64,7 +59,7 @@ func (c *Change) UnmarshalJSON(text []byte) error {
 	return json.Unmarshal(text, (*fields)(c))
 }
 
-// ActorText returns the user who made a change, for people.
+// ActorText returns the user who made a change as text: "alice", or "admin as alice" for an impersonated user.
 func ActorText(c *changes.Change) string {
 	switch {
 	case c.Actor == nil:

@@ -30,8 +30,8 @@ var changeVerbs = []string{"create", "update", "patch", "delete", "deletecollect
 // AddTimes adds --since and --until.
 func (o *ChangeFlags) AddTimes(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVar(&o.Since, "since", "", "only what was written at a `MOMENT` or later")
-	f.StringVar(&o.until, "until", "", "only what was written at a `MOMENT` or before")
+	f.StringVar(&o.Since, "since", "", "only writes at a `MOMENT` or later")
+	f.StringVar(&o.until, "until", "", "only writes at a `MOMENT` or before")
 	_ = cmd.RegisterFlagCompletionFunc("since", CompleteMoments)
 	_ = cmd.RegisterFlagCompletionFunc("until", CompleteMoments)
 }
@@ -39,9 +39,9 @@ func (o *ChangeFlags) AddTimes(cmd *cobra.Command) {
 // AddWriters adds the flags that select changes by user, client and field manager.
 func (o *ChangeFlags) AddWriters(cmd *cobra.Command, c *Flags) {
 	f := cmd.Flags()
-	f.StringSliceVar(&o.Actors, "actor", nil, "only what this user wrote; may be repeated")
-	f.StringArrayVar(&o.Agents, "user-agent", nil, "only what a client wrote whose user agent begins so; may be repeated")
-	f.StringSliceVar(&o.Managers, "manager", nil, "only what was written by this field manager; may be repeated")
+	f.StringSliceVar(&o.Actors, "actor", nil, "only writes of this user; may be repeated")
+	f.StringArrayVar(&o.Agents, "user-agent", nil, "only writes of clients whose user agent begins with this; may be repeated")
+	f.StringSliceVar(&o.Managers, "manager", nil, "only writes of this field manager; may be repeated")
 	_ = cmd.RegisterFlagCompletionFunc("actor", c.completeRecent(UserOf))
 	_ = cmd.RegisterFlagCompletionFunc("user-agent", c.completeRecent(func(x *changes.Change) string {
 		agent, _, _ := strings.Cut(AgentOf(x), " ")
@@ -55,7 +55,7 @@ func (o *ChangeFlags) AddFlags(cmd *cobra.Command, c *Flags) {
 	o.AddWriters(cmd, c)
 	f := cmd.Flags()
 	f.StringSliceVar(&o.verbs, "verb", nil, "only requests of this verb: "+usage.Enumerate(changeVerbs)+"; may be repeated")
-	f.StringVar(&o.Field, "field", "", "only changes of this field, or of something in it, such as spec.enabled")
+	f.StringVar(&o.Field, "field", "", "only changes of this field, or of a field in it, such as spec.enabled")
 	f.StringVar(&o.auditID, "audit-id", "", "only the request that had this audit id")
 	for _, flag := range []string{"audit-id", "field"} {
 		_ = cmd.RegisterFlagCompletionFunc(flag, cobra.NoFileCompletions)
@@ -66,7 +66,7 @@ func (o *ChangeFlags) AddFlags(cmd *cobra.Command, c *Flags) {
 // AddObjects adds the flags that select changes by kind, name and labels of the object.
 func (o *ChangeFlags) AddObjects(cmd *cobra.Command, c *Flags) {
 	f := cmd.Flags()
-	f.StringSliceVar(&o.KindNames, "kind", nil, "only changes of objects of this kind, by any name that it has; may be repeated")
+	f.StringSliceVar(&o.KindNames, "kind", nil, "only changes of objects of this kind, given as kind, plural or short name; may be repeated")
 	f.StringSliceVar(&o.Names, "name", nil, "only changes of objects of this name; may be repeated")
 	f.StringVarP(&o.Selector, "selector", "l", "", "only changes of objects that had these labels, before the change or after it")
 	_ = cmd.RegisterFlagCompletionFunc("kind", c.CompleteKinds)
@@ -75,7 +75,7 @@ func (o *ChangeFlags) AddObjects(cmd *cobra.Command, c *Flags) {
 	}
 }
 
-// Chooses reports whether any flag excludes changes.
+// Chooses reports whether any flag restricts the changes that are selected.
 func (o *ChangeFlags) Chooses() bool {
 	return len(o.Actors)+len(o.verbs)+len(o.Agents)+len(o.Managers) > 0 || o.Since+o.until+o.auditID+o.Field+o.Selector != ""
 }

@@ -46,7 +46,7 @@ func NewChanges(config *rest.Config) (*Changes, error) {
 type ChangesQuery struct {
 	Namespace   string            // "" for all
 	Fields      fields.Set        // the field selector
-	Without     []fields.Selector // what the server leaves out
+	Without     []fields.Selector // changes that the server leaves out
 	labels      string
 	Resources   []schema.GroupResource // none for all
 	keep        []func(*changes.Change) bool
@@ -75,7 +75,7 @@ func (q *ChangesQuery) request(client *rest.RESTClient) *rest.Request {
 	}
 	selected := q.Fields
 	if len(selected) == 0 {
-		selected = fields.Set{"since": "1"} // a list without a selector has the newest changes alone
+		selected = fields.Set{"since": "1"} // without a selector, the list has only the newest changes
 	}
 	if q.labels != "" {
 		request = request.Param("labelSelector", q.labels)
@@ -141,7 +141,7 @@ func (c *Changes) Follow(ctx context.Context, q ChangesQuery, revision string, e
 				Object json.RawMessage `json:"object"`
 			}
 			if err := decoder.Decode(&event); err != nil {
-				break // the server ended the watch: go on from where it was
+				break // the server ended the watch: continue at the last revision
 			}
 			if event.Type == "ERROR" {
 				stream.Close()
@@ -161,7 +161,7 @@ func (c *Changes) Follow(ctx context.Context, q ChangesQuery, revision string, e
 			}
 		}
 		stream.Close()
-		select { // a server that is starting need not be asked at once again
+		select { // gives a server time to start
 		case <-ctx.Done():
 		case <-time.After(time.Second):
 		}

@@ -4,11 +4,13 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
@@ -59,12 +61,7 @@ func (o *Flags) completeContexts(*cobra.Command, []string, string) ([]string, co
 	if err != nil {
 		return nil, usage.NoFiles
 	}
-	names := []string{}
-	for name := range config.Contexts {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names, usage.NoFiles
+	return slices.Sorted(maps.Keys(config.Contexts)), usage.NoFiles
 }
 
 // completeNamespaces offers the namespaces.
@@ -84,8 +81,8 @@ func (o *Flags) CompleteKinds(cmd *cobra.Command, _ []string, _ string) ([]strin
 	}), usage.NoFiles
 }
 
-// completeNames returns the names of the objects of a kind.
-func (o *Flags) completeNames(cmd *cobra.Command, kind string) []string {
+// CompleteNames offers to a shell the names that list returns for a kind and the namespace of the flags.
+func (o *Flags) CompleteNames(cmd *cobra.Command, kind string, list func(context.Context, *rest.Config, *meta.RESTMapping, string) ([]string, error)) []string {
 	return o.Complete(cmd, func(ctx context.Context, config *rest.Config, loader clientcmd.ClientConfig) ([]string, error) {
 		mapping, err := ResourceNamed(config, kind)
 		if err != nil {
@@ -95,6 +92,13 @@ func (o *Flags) completeNames(cmd *cobra.Command, kind string) []string {
 		if err != nil {
 			return nil, err
 		}
+		return list(ctx, config, mapping, namespace)
+	})
+}
+
+// completeNames offers the names of the objects of a kind.
+func (o *Flags) completeNames(cmd *cobra.Command, kind string) []string {
+	return o.CompleteNames(cmd, kind, func(ctx context.Context, config *rest.Config, mapping *meta.RESTMapping, namespace string) ([]string, error) {
 		objects, err := metadata.NewForConfig(config)
 		if err != nil {
 			return nil, err
@@ -111,7 +115,7 @@ func (o *Flags) completeNames(cmd *cobra.Command, kind string) []string {
 	})
 }
 
-// CompleteObjects offers a KIND and then at most so many names of it, or KIND/NAME. 0 means any number of names.
+// CompleteObjects offers a KIND followed by up to atMost names (0 for any number), or KIND/NAME.
 func (o *Flags) CompleteObjects(atMost int) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
 		kind, _, slashed := strings.Cut(word, "/")

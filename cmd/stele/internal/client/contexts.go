@@ -26,7 +26,7 @@ type ContextAt struct {
 	Context     *clientcmdapi.Context
 	Cluster     *clientcmdapi.Cluster
 	Revision    uint64
-	Original    string // name of the context that it is like
+	Original    string // name of the context that it is a copy of
 }
 
 // ContextsAt returns the contexts of a kubeconfig whose servers show a revision, by name.

@@ -72,7 +72,7 @@ func (o *Flags) LoadingRules() *clientcmd.ClientConfigLoadingRules {
 	return rules
 }
 
-// Config returns how to connect to the server of the kubeconfig.
+// Config reads the kubeconfig and returns how to connect to its server.
 func (o *Flags) Config() (*rest.Config, clientcmd.ClientConfig, error) {
 	if o.user == "" && len(o.groups) > 0 {
 		return nil, nil, usage.Errorf("--as-group needs --as")
@@ -81,7 +81,7 @@ func (o *Flags) Config() (*rest.Config, clientcmd.ClientConfig, error) {
 	config, err := loader.ClientConfig()
 	if clientcmd.IsEmptyConfig(err) {
 		if files := os.Getenv(clientcmd.RecommendedConfigPathEnvVar); files != "" && o.Kubeconfig == "" {
-			return nil, nil, fmt.Errorf("no server is configured: $%s is %s, which does not exist or says nothing", clientcmd.RecommendedConfigPathEnvVar, files)
+			return nil, nil, fmt.Errorf("no server is configured: $%s is %s, which does not exist or is empty", clientcmd.RecommendedConfigPathEnvVar, files)
 		}
 		if usage.IsPlugin() {
 			return nil, nil, errors.New("no server is configured: set KUBECONFIG, give --kubeconfig, or choose a context by `kubectl config use-context`")
@@ -91,7 +91,7 @@ func (o *Flags) Config() (*rest.Config, clientcmd.ClientConfig, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	klog.SetSlogLogger(slog.New(slog.DiscardHandler)) // what it says of errors, they say
+	klog.SetSlogLogger(slog.New(slog.DiscardHandler)) // client-go also returns the errors that it logs
 	config.WarningHandler = rest.NewWarningWriter(os.Stderr, rest.WarningWriterOptions{Deduplicate: true})
 	config.UserAgent = "stele/" + build.Version
 	config.QPS = -1

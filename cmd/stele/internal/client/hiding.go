@@ -15,7 +15,7 @@ type hiding struct {
 	then   map[string]*Shapes // by the policy in force
 }
 
-// NewHiding returns what finds the secret fields of changed objects.
+// NewHiding returns a finder of the secret fields of changed objects.
 func NewHiding(config *rest.Config) *hiding {
 	return &hiding{config: config, today: &Shapes{Config: config}, then: map[string]*Shapes{}}
 }

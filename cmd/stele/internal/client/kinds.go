@@ -13,7 +13,7 @@ import (
 	"stele.dev/stele/cmd/stele/internal/usage"
 )
 
-// Kinds finds kinds by the names that kubectl accepts. It asks the server once. It is safe for concurrent use.
+// Kinds finds kinds by the names that kubectl accepts. It reads them from the server once. It is safe for concurrent use.
 type Kinds struct {
 	config    *rest.Config
 	Discovery discovery.CachedDiscoveryInterface
@@ -32,7 +32,7 @@ func NewKinds(config *rest.Config) (*Kinds, error) {
 
 // Resource finds a kind by its plural, its kind or a short name, with or without its group.
 func (k *Kinds) Resource(name string) (*meta.RESTMapping, error) {
-	// databases.v1.example.com or databases.example.com: the name does not tell which.
+	// The name may have a version: databases.v1.example.com or databases.example.com.
 	full, partial := schema.ParseResourceArg(name)
 	candidates := []schema.GroupVersionResource{partial.WithVersion("")}
 	if full != nil {
@@ -43,7 +43,7 @@ func (k *Kinds) Resource(name string) (*meta.RESTMapping, error) {
 		if err == nil {
 			return k.mapper.RESTMapping(kind.GroupKind(), kind.Version)
 		}
-		if !meta.IsNoMatchError(err) { // nobody knows which kinds there are
+		if !meta.IsNoMatchError(err) { // the discovery failed
 			return nil, err
 		}
 	}
@@ -54,7 +54,7 @@ func (k *Kinds) Resource(name string) (*meta.RESTMapping, error) {
 	return nil, fmt.Errorf("the server has no kind %q; `kubectl api-resources` lists those it has", name)
 }
 
-// ResourceNamed finds a kind as [Kinds.Resource] does, for a caller that asks once.
+// ResourceNamed finds a kind as [Kinds.Resource] does, for a single name.
 func ResourceNamed(config *rest.Config, name string) (*meta.RESTMapping, error) {
 	k, err := NewKinds(config)
 	if err != nil {

@@ -27,8 +27,8 @@ const MomentUsage = "a revision (1200), a time (2026-11-20T14:00:00Z, or local: 
 
 // moment is a point in the past that a user wrote: a revision, or a time.
 type moment struct {
-	revision uint64    // 0 if it is a time
-	At       time.Time // the zero time if it is a revision, or now
+	revision uint64    // 0 for a time
+	At       time.Time // zero for a revision, and for now
 }
 
 // isNow reports whether the moment is the newest revision.
@@ -51,7 +51,7 @@ func ParseMoment(text string, now time.Time) (moment, error) {
 	if !ok {
 		return moment{}, usage.Mark(&NoMomentError{text})
 	}
-	if at.After(now.Add(time.Second)) { // servers tell their time in whole seconds
+	if at.After(now.Add(time.Second)) { // the server's Date header has whole seconds
 		hint := ""
 		if clockTime.MatchString(text) {
 			hint = fmt.Sprintf("; write \"yesterday %s\" for the day before", text)
@@ -73,13 +73,13 @@ var (
 	clockTime = regexp.MustCompile(`^\d\d?:\d\d(:\d\d)?$`)
 )
 
-// Times with a zone are what they are, those without are local.
+// zonedLayouts are layouts of times with a zone. localLayouts are layouts of local times.
 var (
 	zonedLayouts = []string{time.RFC3339Nano, "2006-01-02 15:04:05.999999999Z07:00", "2006-01-02 15:04:05.999999999 Z07:00", "2006-01-02T15:04Z07:00", "2006-01-02 15:04Z07:00"}
 	localLayouts = []string{"2006-01-02T15:04:05.999999999", "2006-01-02 15:04:05.999999999", "2006-01-02T15:04", "2006-01-02 15:04", "2006-01-02"}
 )
 
-// parseTime parses an absolute time, a time of today or yesterday, or how long ago it was.
+// parseTime parses an absolute time, a time of today or yesterday, or an age.
 func parseTime(text string, now time.Time) (time.Time, bool) {
 	for _, layout := range zonedLayouts {
 		if at, err := time.Parse(layout, text); err == nil {
@@ -113,11 +113,11 @@ func parseTime(text string, now time.Time) (time.Time, bool) {
 		}
 		hour, minute, second = at.Clock()
 	}
-	// Not 24 hours before: days differ where clocks change.
+	// A day may have 23 or 25 hours, so this does not subtract 24 hours.
 	return time.Date(now.Year(), now.Month(), now.Day()-back, hour, minute, second, 0, now.Location()), true
 }
 
-// parseAgo parses how long ago a time was, such as 10m or 3d.
+// parseAgo parses the age of a time, such as 10m or 3d.
 func parseAgo(text string, now time.Time) (time.Time, bool) {
 	text = strings.TrimSpace(strings.TrimSuffix(text, " ago"))
 	ago, ok := usage.ParseDuration(text)
@@ -134,10 +134,10 @@ const revisionHeader = "Stele-Revision"
 type moments struct {
 	client *http.Client
 	server *url.URL
-	now    time.Time // of the server, once it has been asked
+	now    time.Time // time of the server, zero until it is read
 }
 
-// NewMoments returns what resolves moments by the clock and the log of a server.
+// NewMoments returns a resolver of moments by the clock and the log of a server.
 func NewMoments(config *rest.Config) (*moments, error) {
 	client, err := rest.HTTPClientFor(config)
 	if err != nil {
@@ -151,20 +151,25 @@ func NewMoments(config *rest.Config) (*moments, error) {
 	return &moments{client: client, server: server}, nil
 }
 
-// RevisionAt returns the revision of --at. For now it returns 0, and the server decides.
+// RevisionAt returns the revision of --at. For "now" it returns 0, which servers take for the newest revision.
 func RevisionAt(ctx context.Context, config *rest.Config, at string) (uint64, error) {
 	if at == "now" {
 		return 0, nil
 	}
-	m, err := NewMoments(config)
-	if err != nil {
-		return 0, err
-	}
-	revision, err := m.Resolve(ctx, at)
+	revision, err := Resolve(ctx, config, at)
 	if err != nil {
 		return 0, fmt.Errorf("--at: %w", err)
 	}
 	return revision, nil
+}
+
+// Resolve returns the revision of a moment.
+func Resolve(ctx context.Context, config *rest.Config, text string) (uint64, error) {
+	m, err := NewMoments(config)
+	if err != nil {
+		return 0, err
+	}
+	return m.Resolve(ctx, text)
 }
 
 // get reads a path of the server. If the server does not answer 200, it returns the error in the answer.
@@ -200,22 +205,22 @@ func (m *moments) parse(ctx context.Context, text string) (moment, error) {
 		}
 		now, err := http.ParseTime(header.Get("Date"))
 		if err != nil {
-			return moment{}, fmt.Errorf("the server does not tell its time: %w", err)
+			return moment{}, fmt.Errorf("the server's answer has no valid Date header: %w", err)
 		}
 		m.now = now.In(time.Local)
 	}
 	return ParseMoment(text, m.now)
 }
 
-// Resolve returns the revision of a moment. It returns the server's error if that has no such revision, or has it no
-// more.
+// Resolve returns the revision of a moment. It returns the server's error if the revision does not exist, or no longer
+// does.
 func (m *moments) Resolve(ctx context.Context, text string) (uint64, error) {
 	at, err := m.parse(ctx, text)
 	switch {
 	case err != nil:
 		return 0, err
 	case at.revision > 0:
-		return m.show(ctx, strconv.FormatUint(at.revision, 10)) // or hear what the server has
+		return m.show(ctx, strconv.FormatUint(at.revision, 10)) // the server checks that it exists
 	case at.isNow():
 		return m.newest(ctx)
 	}
@@ -230,13 +235,13 @@ func (m *moments) show(ctx context.Context, at string) (uint64, error) {
 	}
 	revision, err := strconv.ParseUint(header.Get(revisionHeader), 10, 64)
 	if err != nil {
-		return 0, fmt.Errorf("the server at %s does not show the past: it is not stele, or an older one", m.server.Host)
+		return 0, fmt.Errorf("the server at %s does not serve past revisions: it is not stele, or an older version", m.server.Host)
 	}
 	return revision, nil
 }
 
-// newest returns the newest revision of the log. For a user who may not list changes it returns that of the current
-// second.
+// newest returns the newest revision of the log. If the user may not list changes, it returns the newest revision
+// of the current second.
 func (m *moments) newest(ctx context.Context) (uint64, error) {
 	_, body, err := m.get(ctx, "limit=1", "apis", changes.Group, changes.Version, changes.Plural)
 	if err != nil {

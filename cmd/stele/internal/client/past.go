@@ -23,14 +23,14 @@ type Past struct {
 	kinds    map[uint64][]ServedKind
 }
 
-// PastResource is a kind whose objects are to be read.
+// PastResource selects the objects of a kind that [Past] reads.
 type PastResource struct {
 	schema.GroupVersionResource
 	Namespace string   // "" for all
 	Names     []string // none for all
 	Asked     bool     // the user named it
-	Gone      bool     // it is not served today
-	Note      string   // a note for the user, such as that the kind did not exist
+	Gone      bool     // the kind is not served today
+	Note      string   // a message for the user, for example that the kind did not exist
 }
 
 // Name returns the resource, with its group.
@@ -78,7 +78,7 @@ func (p *Past) Resources(objects []ObjectNames, o *Flags, loader clientcmd.Clien
 			return nil, err
 		}
 		if len(x.Names) > 0 && o.Everywhere && mapping.Scope.Name() == meta.RESTScopeNameNamespace {
-			return nil, fmt.Errorf("%s are in namespaces: a name is of one, which -n names, not of all of them", r.Name())
+			return nil, fmt.Errorf("%s are in namespaces: use names with -n, not with -A", r.Name())
 		}
 		all = append(all, r)
 	}
@@ -137,7 +137,8 @@ func (p *Past) Both(ctx context.Context, r *PastResource, from uint64, to *uint6
 	return before, after, err
 }
 
-// others adds to the objects found at a revision those that were found at the other one, whatever their labels.
+// others returns the objects found at a revision, and those that were found only at the other revision, whatever their
+// labels are at this one.
 func (p *Past) others(ctx context.Context, r *PastResource, revision uint64, found, there map[string]*unstructured.Unstructured) (map[string]*unstructured.Unstructured, error) {
 	missing := func(key string) bool { return found[key] == nil && there[key] != nil }
 	if !slices.ContainsFunc(slices.Collect(maps.Keys(there)), missing) {
@@ -185,7 +186,7 @@ func (p *Past) at(ctx context.Context, r *PastResource, revision *uint64, select
 		}
 		if *revision == 0 {
 			if *revision, err = strconv.ParseUint(answered, 10, 64); err != nil {
-				return nil, fmt.Errorf("%s: the server's answer is of the revision %q", r.Name(), answered)
+				return nil, fmt.Errorf("%s: the server's answer has the wrong revision %q", r.Name(), answered)
 			}
 			q.Revision = *revision
 		}

@@ -28,7 +28,7 @@ func (c *Policies) Commits(ctx context.Context) func(*changes.Change) string {
 	}
 }
 
-// CommitText returns the commit of a policy as the end of a phrase.
+// CommitText returns the commit of a policy as the end of a phrase, such as " of commit 3c6d1a0e5d0f with changes".
 func CommitText(commit string) string {
 	if commit == "" {
 		return ""
@@ -94,7 +94,7 @@ func FindPolicy(list []*activation.Policy, digest string) (*activation.Policy, e
 			continue
 		}
 		if found != nil {
-			return nil, fmt.Errorf("%s is the beginning of several digests, of %.12s and %.12s among others", digest, found.Name, p.Name)
+			return nil, fmt.Errorf("several policies have a digest that begins with %s, such as %.12s and %.12s; give more of the digest", digest, found.Name, p.Name)
 		}
 		found = p
 	}

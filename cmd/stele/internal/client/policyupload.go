@@ -13,12 +13,12 @@ import (
 )
 
 const (
-	// maxWhole is how large a policy may be that is sent in one request, which takes 3 MiB.
+	// maxWhole limits the size of a policy that is sent in one request. Servers accept requests of 3 MiB.
 	maxWhole = 3 << 20
-	// maxUpload is how many bytes of parts are sent in one request, as Base64.
+	// maxUpload limits the bytes of parts in one request, which are sent as Base64.
 	maxUpload = 2 << 20
-	// uploads is how often a push is tried again because parts are missing. The first time all of
-	// a new policy are; later only what the server has forgotten meanwhile.
+	// uploads is how often missing parts are uploaded. The first upload has all new parts, later ones the parts that the
+	// server has dropped meanwhile.
 	uploads = 3
 )
 
@@ -56,7 +56,7 @@ func (c *Policies) Create(ctx context.Context, p *activation.Policy, dryRun bool
 			return nil, err
 		}
 	}
-	return nil, errors.New("the server forgot parts of the policy while it was pushed; push it again")
+	return nil, errors.New("the server dropped parts of the policy during the push; push again")
 }
 
 // post sends a policy as JSON.
@@ -65,7 +65,7 @@ func (c *Policies) post(ctx context.Context, text []byte, dryRun bool) (*activat
 	if dryRun {
 		q = q.Param("dryRun", metav1.DryRunAll)
 	}
-	text, err := q.Do(ctx).Raw() // DoRaw hears no warnings
+	text, err := q.Do(ctx).Raw() // DoRaw ignores warnings
 	if err != nil {
 		return nil, &unread{Readable(err, text), err, text}
 	}
@@ -73,7 +73,7 @@ func (c *Policies) post(ctx context.Context, text []byte, dryRun bool) (*activat
 	return after, json.Unmarshal(text, after)
 }
 
-// unread is an error of the API with its message for people.
+// unread is an API error with a readable message and the body of the answer.
 type unread struct {
 	error
 	api  error

@@ -74,7 +74,7 @@ var (
 // WarnOfVerb prints a warning if no Kubernetes client sends the verb, because it may be misspelled.
 func WarnOfVerb(out io.Writer, s *explain.Spec) {
 	if s.Path != "" && !slices.Contains(pathVerbs, strings.ToLower(s.Verb)) || s.Path == "" && !slices.Contains(resourceVerbs, s.Verb) {
-		fmt.Fprintf(out, "warning: no client of Kubernetes' sends the verb %q\n", s.Verb)
+		fmt.Fprintf(out, "warning: no Kubernetes client sends the verb %q\n", s.Verb)
 	}
 }
 
@@ -106,11 +106,16 @@ func SplitSubresource(text string) (resource, subresource string) {
 	return resource, subresource
 }
 
-// AskAccess asks the server a question about the permissions of a policy.
-func AskAccess(ctx context.Context, o *Flags, warnings io.Writer, plural string, question any) (json.RawMessage, error) {
+// AskAccess asks the server a question about the permissions of a policy. It returns the answer decoded and as JSON.
+func AskAccess[T any](ctx context.Context, o *Flags, warnings io.Writer, plural string, question *T) (*T, json.RawMessage, error) {
 	c, err := NewPolicies(o, rest.NewWarningWriter(warnings, rest.WarningWriterOptions{}))
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return post(ctx, c.rest, question, plural)
+	text, err := post(ctx, c.rest, question, plural)
+	if err != nil {
+		return nil, nil, err
+	}
+	answer := new(T)
+	return answer, text, json.Unmarshal(text, answer)
 }

@@ -29,7 +29,7 @@ type Shapes struct {
 type document struct {
 	schemas map[string]*spec.Schema
 	nodes   map[string]*schemas.Node // of schemas that have a name
-	failed  bool                     // the server could not be asked
+	failed  bool                     // the document could not be read
 }
 
 // Of returns the shape of a kind, or nil if the server does not describe it. Without a shape, items of lists are
@@ -161,7 +161,7 @@ func (d *document) named(name string) *schemas.Node {
 func (d *document) fill(n *schemas.Node, x *spec.Schema) {
 	node := func(x *spec.Schema) *schemas.Node {
 		if name := refersTo(x); name != "" {
-			return d.named(name) // which may not be full yet
+			return d.named(name) // it is still incomplete if the schema refers to itself
 		}
 		n := &schemas.Node{}
 		d.fill(n, x)

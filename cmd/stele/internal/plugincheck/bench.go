@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"stele.dev/stele/cmd/stele/internal/show"
 	"stele.dev/stele/cmd/stele/internal/usage"
 	"stele.dev/stele/plugins/authorizerpb"
 	"stele.dev/stele/plugins/conformance"
@@ -24,8 +23,8 @@ func pluginBenchCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "bench PROGRAM",
 		Short: "Measure a plugin: calls per second and latency",
-		Long: `Bench asks a plugin for decisions over the connection that serve has, and nothing else: what
-serve answers from its cache, and what it asks once for many, takes less.`,
+		Long: `Bench measures the calls of a plugin over the same connection as in serve. Serve itself is faster,
+because it caches decisions and combines equal requests.`,
 		Example: `  stele plugin bench ./change-window --table decisions.yaml`,
 		Args:    usage.Exactly("PROGRAM"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -42,11 +41,7 @@ serve answers from its cache, and what it asks once for many, takes less.`,
 					return err
 				}
 			}
-			p, err := o.openProgram(cmd, args[0])
-			if err != nil {
-				return err
-			}
-			subject, err := o.subject(cmd, p, table)
+			p, subject, err := o.open(cmd, args[0], table)
 			if err != nil {
 				return err
 			}
@@ -67,7 +62,7 @@ serve answers from its cache, and what it asks once for many, takes less.`,
 				rows = append(rows, benchRow{n, float64(len(took)) / elapsed.Seconds(), at(50).Seconds(), at(99).Seconds(), at(100).Seconds()})
 			}
 			if o.Format != "" {
-				return (&show.Output{Writer: cmd.OutOrStdout()}).Document(o.Format, map[string]any{"plugin": p.GetName(), "version": p.GetVersion(), "sha256": p.sha256, "measurements": rows})
+				return o.Document(cmd, map[string]any{"plugin": p.GetName(), "version": p.GetVersion(), "sha256": p.sha256, "measurements": rows})
 			}
 			return showBench(cmd.OutOrStdout(), rows)
 		},
@@ -76,7 +71,7 @@ serve answers from its cache, and what it asks once for many, takes less.`,
 	o.FormatFlags.AddFlags(cmd, "json", "yaml")
 	f := cmd.Flags()
 	f.StringVar(&tableFile, "table", "", "decision table, with requests, configuration and secrets")
-	f.IntSliceVar(&callers, "callers", callers, "how many ask at once, one measurement after the other")
+	f.IntSliceVar(&callers, "callers", callers, "numbers of concurrent callers, one measurement each")
 	usage.DurationVar(f, &lasting, "duration", lasting, "how long each measurement takes")
 	_ = cmd.MarkFlagFilename("table", "yaml", "yml", "json")
 	return cmd

@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"stele.dev/stele/cmd/stele/internal/show"
 	"stele.dev/stele/cmd/stele/internal/usage"
 	"stele.dev/stele/plugins/authorizerpb"
 	"stele.dev/stele/plugins/conformance"
@@ -37,11 +36,7 @@ With --cue it prints only a CUE file that pins the program, for a package.`,
 			if err := o.Check(); err != nil {
 				return err
 			}
-			p, err := o.openProgram(cmd, args[0])
-			if err != nil {
-				return err
-			}
-			subject, err := o.subject(cmd, p, nil)
+			p, subject, err := o.open(cmd, args[0], nil)
 			if err != nil {
 				return err
 			}
@@ -49,7 +44,7 @@ With --cue it prints only a CUE file that pins the program, for a package.`,
 			if pin == "" {
 				r := p.conform(cmd.Context(), subject)
 				if o.Format != "" {
-					if err := (&show.Output{Writer: out}).Document(o.Format, r); err != nil {
+					if err := o.Document(cmd, r); err != nil {
 						return err
 					}
 					return r.failed()
@@ -66,7 +61,7 @@ With --cue it prints only a CUE file that pins the program, for a package.`,
 				fmt.Fprintf(out, "package %s\n\n", pin)
 			}
 			if !pluginName.MatchString(p.name) {
-				return fmt.Errorf("a bundle cannot name %q: call the file by lower-case letters, digits and dashes", p.name)
+				return fmt.Errorf("a bundle cannot name %q: rename the file with lower-case letters, digits and dashes", p.name)
 			}
 			fmt.Fprintf(out, "bundle: plugins: %s: sha256: %q: %q\n", p.label(), host.System, p.sha256)
 			return nil
@@ -92,7 +87,7 @@ func (p *pluginProgram) label() string {
 // plainLabel matches names that CUE needs no quotes for.
 var plainLabel = regexp.MustCompile(`^[a-z][a-z0-9]*$`)
 
-// describe prints what a plugin says about itself.
+// describe prints a plugin's description of itself.
 func (p *pluginProgram) describe(out io.Writer) {
 	kind := ""
 	if p.GetDeterministic() {
@@ -172,7 +167,7 @@ func (r *pluginReport) print(out io.Writer, quiet bool) {
 		}
 	}
 	if len(r.Lacking) > 0 && !quiet {
-		fmt.Fprintf(out, "The rest is checked with %s.\n", strings.Join(r.Lacking, " and "))
+		fmt.Fprintf(out, "The other checks need %s.\n", strings.Join(r.Lacking, " and "))
 	}
 }
 

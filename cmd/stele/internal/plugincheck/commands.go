@@ -25,8 +25,8 @@ func Command() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "plugin",
 		Short: "Check, test and measure authorizer plugins",
-		Long: `Plugins are programs that authorize. They run as serve runs them: docs/PLUGINS.md says how
-they are written, and what they are told and may do.`,
+		Long: `Plugins are programs that authorize requests. These commands run them as serve does.
+docs/PLUGINS.md describes how to write them, what they receive and what they may do.`,
 		Args: usage.NoArguments,
 	}
 	cmd.AddCommand(pluginCheckCommand(), pluginTestCommand(), pluginBenchCommand())
@@ -41,7 +41,6 @@ type pluginOptions struct {
 	show.FormatFlags
 }
 
-// addFlags adds the flags.
 func (o *pluginOptions) addFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&o.config, "config", "", "file of JSON or CUE with the plugin's configuration")
@@ -50,7 +49,7 @@ func (o *pluginOptions) addFlags(cmd *cobra.Command) {
 	_ = cmd.MarkFlagFilename("config", "json", "cue")
 }
 
-// pluginProgram is a plugin's program, with what it says about itself.
+// pluginProgram is a plugin's program and its description of itself.
 type pluginProgram struct {
 	// name that the plugin has in bundles.
 	name   string
@@ -77,9 +76,19 @@ func (o *pluginOptions) openProgram(cmd *cobra.Command, file string) (*pluginPro
 	}
 	defer i.Close()
 	if p.DescribeResponse, err = i.Describe(cmd.Context(), &authorizerpb.DescribeRequest{}); err != nil {
-		return nil, fmt.Errorf("%s does not say what it is: %w", file, err)
+		return nil, fmt.Errorf("%s does not describe itself: %w", file, err)
 	}
 	return p, nil
+}
+
+// open starts a plugin, and returns it with the configuration and secrets of the flags, or else of a table.
+func (o *pluginOptions) open(cmd *cobra.Command, file string, table *conformance.Table) (*pluginProgram, *conformance.Subject, error) {
+	p, err := o.openProgram(cmd, file)
+	if err != nil {
+		return nil, nil, err
+	}
+	s, err := o.subject(cmd, p, table)
+	return p, s, err
 }
 
 // subject returns the plugin with the configuration and secrets of the flags, or else of a table.
@@ -101,7 +110,7 @@ func (o *pluginOptions) subject(cmd *cobra.Command, p *pluginProgram, table *con
 	case len(s.Config) > 0:
 		if _, diags := pluginconfig.Read(p.GetConfigSchema(), "config.json", s.Config); len(diags) > 0 {
 			for i := range diags {
-				diags[i].Pos = schemas.Position{} // it has lines in the table
+				diags[i].Pos = schemas.Position{} // the line is one of the table
 			}
 			return nil, errPluginConfig(cmd, diags, "the config of the table")
 		}

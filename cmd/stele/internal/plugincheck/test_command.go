@@ -31,8 +31,8 @@ func pluginTestCommand() *cobra.Command {
     expect: deny                  # or allow, no opinion, error
     reason: ^deletes wait         # a regular expression
 
-Further fields are uid, apiVersion, subresource, fieldSelector and labelSelector; of requests
-for no resource it is path, in place of all that describes one; and secrets beside config.
+A request may also have uid, apiVersion, subresource, fieldSelector and labelSelector, or a path
+instead of a resource. A table may have secrets beside config.
 The exit code is 1 if a case failed.`,
 		Example: `  stele plugin test ./change-window decisions.yaml
   stele plugin test ./change-window decisions.yaml -o json`,
@@ -45,11 +45,7 @@ The exit code is 1 if a case failed.`,
 			if err != nil {
 				return err
 			}
-			p, err := o.openProgram(cmd, args[0])
-			if err != nil {
-				return err
-			}
-			subject, err := o.subject(cmd, p, table)
+			p, subject, err := o.open(cmd, args[0], table)
 			if err != nil {
 				return err
 			}
@@ -65,7 +61,7 @@ The exit code is 1 if a case failed.`,
 	return cmd
 }
 
-// played is the result of a table as a document.
+// played is the JSON of the results of a table.
 type played struct {
 	Plugin  string               `json:"plugin"`
 	Version string               `json:"version"`
@@ -93,7 +89,7 @@ func (p *pluginProgram) print(cmd *cobra.Command, results []conformance.Result, 
 				o.Say(cmd, "ok    %s", r.Name)
 				continue
 			}
-			fmt.Fprintf(out, "FAIL  %s\n      %s, %s\n", r.Name, said(r), r.Wrong)
+			fmt.Fprintf(out, "FAIL  %s\n      %s, %s\n", r.Name, answer(r), r.Wrong)
 		}
 	}
 	if failed > 0 {
@@ -105,8 +101,8 @@ func (p *pluginProgram) print(cmd *cobra.Command, results []conformance.Result, 
 	return nil
 }
 
-// said returns the answer of a plugin.
-func said(r conformance.Result) string {
+// answer returns the answer of a plugin.
+func answer(r conformance.Result) string {
 	if r.Reason == "" {
 		return string(r.Verdict)
 	}

@@ -78,12 +78,6 @@ func (c *Client) KindOf(k schema.GroupKind) (Kind, bool) {
 // IsTransient reports whether a kind is Event or Lease, which are not put back.
 func IsTransient(k schema.GroupKind) bool { return slices.Contains(transient, k) }
 
-// Serves reports whether the server serves a kind in some version.
-func (c *Client) Serves(k schema.GroupKind) bool {
-	_, ok := c.preferred[k]
-	return ok
-}
-
 // resource returns the API of a kind's objects in a namespace.
 func (c *Client) resource(k Kind, namespace string) dynamic.ResourceInterface {
 	if !k.Namespaced {
@@ -93,7 +87,7 @@ func (c *Client) resource(k Kind, namespace string) dynamic.ResourceInterface {
 }
 
 // list calls each for the objects of a kind in a namespace ("" for all) at a revision, or now if it is 0. With a name it
-// reads that object alone. A kind that did not exist at the revision has no objects.
+// reads only that object. A kind that did not exist at the revision has no objects.
 func (c *Client) list(ctx context.Context, k Kind, namespace, name string, revision uint64, each func(*unstructured.Unstructured)) error {
 	if !k.Namespaced {
 		namespace = ""
@@ -105,7 +99,8 @@ func (c *Client) list(ctx context.Context, k Kind, namespace, name string, revis
 	return err
 }
 
-// Get reads an object as it was at a revision, or as it is now if that is 0. It returns nil if there is none.
+// Get reads an object as it was at a revision, or as it is now if the revision is 0. It returns nil if the object does
+// not exist.
 func (c *Client) Get(ctx context.Context, k Kind, namespace, name string, revision uint64) (found *unstructured.Unstructured, err error) {
 	err = c.list(ctx, k, namespace, name, revision, func(o *unstructured.Unstructured) { found = o })
 	return found, err
@@ -154,11 +149,11 @@ func selects(selector labels.Selector, o *unstructured.Unstructured) bool {
 	return o != nil && selector.Matches(labels.Set(o.GetLabels()))
 }
 
-// transient are kinds that are not put back: they record events, and who is alive.
+// transient are the kinds that are not put back: events and leases.
 var transient = []schema.GroupKind{{Kind: "Event"}, {Group: "events.k8s.io", Kind: "Event"}, {Group: "coordination.k8s.io", Kind: "Lease"}}
 
-// leftOutOfNamespaces says what a revert of a namespace leaves out.
-const leftOutOfNamespaces = "events, leases, the service account default, and what the policy says (roles, their bindings)"
+// leftOutOfNamespaces lists the objects that a revert of a namespace leaves out.
+const leftOutOfNamespaces = "events, leases, the service account default, and objects of the policy (roles and bindings)"
 
 // Namespace reads the objects of all kinds in a namespace, and the namespace itself if it is gone. unread has the
 // errors of kinds that the user may not read.
@@ -226,7 +221,7 @@ func (c *Client) Owners(ctx context.Context) Owners {
 		}
 		k, ok := c.kinds[c.preferred[gv.WithKind(ref.Kind).GroupKind()]]
 		if !ok {
-			return "", nil // nothing is of a kind that is not served
+			return "", nil // a kind that is not served has no objects
 		}
 		key := k.String() + "/" + namespace + "/" + ref.Name
 		o, ok := known[key]
@@ -251,7 +246,7 @@ const atOnce = 8
 // Try sends every write of a plan as a dry run. An item that the server refuses becomes one that cannot be put back.
 // Objects in a namespace that does not exist yet cannot be tried.
 func (c *Client) Try(ctx context.Context, p *Plan) error {
-	coming := map[string]*Item{} // namespaces
+	coming := map[string]*Item{} // namespaces that the plan creates
 	for _, i := range p.Items {
 		if i.Kind.IsNamespace() && i.Action == Create {
 			coming[i.Name] = i
@@ -313,8 +308,9 @@ func (c *Client) try(ctx context.Context, items []*Item) error {
 	return err
 }
 
-// Apply makes the writes of a plan, one after the other, on condition that the object is as the plan saw it. It
-// continues after a failed write. When it has created a namespace, it tries all writes in that before it makes them.
+// Apply makes the writes of a plan one after the other. A write fails if the object has changed since the plan was
+// made; Apply then continues with the next. After it has created a namespace, it tries all writes in it before it makes
+// them.
 func (c *Client) Apply(ctx context.Context, p *Plan) error {
 	written := 0
 	for n, i := range p.Items {
@@ -330,7 +326,7 @@ func (c *Client) Apply(ctx context.Context, p *Plan) error {
 				return err
 			}
 			p.refuseOwned()
-			for _, later := range rest { // the plan has been shown
+			for _, later := range rest { // the user has seen the plan already
 				later.Failed, later.Refused = later.Refused, ""
 			}
 		}
@@ -349,7 +345,7 @@ func (c *Client) Apply(ctx context.Context, p *Plan) error {
 	return nil
 }
 
-// write makes the writes of an item, or tries them.
+// write sends the writes of an item, or tries them as dry runs.
 func (c *Client) write(ctx context.Context, i *Item, dry bool) error {
 	var dryRun []string
 	if dry {
@@ -360,7 +356,7 @@ func (c *Client) write(ctx context.Context, i *Item, dry bool) error {
 		uid, version := i.Now.GetUID(), i.Now.GetResourceVersion()
 		err := resource.Delete(ctx, i.Name, metav1.DeleteOptions{DryRun: dryRun, Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &version}})
 		if apierrors.IsNotFound(err) && !dry {
-			return nil // it went with its owner
+			return nil // it was deleted with its owner
 		}
 		i.written = err == nil && !dry
 		return err
@@ -417,7 +413,7 @@ func (i *Item) statusOn(is *unstructured.Unstructured) *unstructured.Unstructure
 	return is
 }
 
-// tried records which fields the server would not put back, by the result of a dry run.
+// tried records which fields differ in the result of a dry run, because the server would not put them back.
 func (c *Client) tried(ctx context.Context, i *Item, is *unstructured.Unstructured) error {
 	if i.main {
 		for _, d := range difference.Between(i.want, i.Kind.content(is), difference.Options{}) {
@@ -439,7 +435,7 @@ func (c *Client) tried(ctx context.Context, i *Item, is *unstructured.Unstructur
 		}
 	}
 	if !changes {
-		return errors.New("what the server would make of it is what it is already")
+		return errors.New("the server would keep the object as it is")
 	}
 	return nil
 }
@@ -458,7 +454,7 @@ func (c *Client) tryStatus(ctx context.Context, i *Item) error {
 		}},
 	}}, metav1.CreateOptions{})
 	if err != nil {
-		return nil // the write will tell
+		return nil // the write itself will show it
 	}
 	if allowed, _, _ := unstructured.NestedBool(review.Object, "status", "allowed"); !allowed {
 		return fmt.Errorf("you may not update %s/status", i.Kind.gvr().GroupResource())

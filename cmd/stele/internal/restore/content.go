@@ -30,7 +30,7 @@ func (k Kind) content(o *unstructured.Unstructured) map[string]any {
 	if k.StatusSubresource {
 		delete(content, "status")
 	}
-	if k.IsNamespace() { // the rest of it is its life cycle
+	if k.IsNamespace() { // its spec and status are its life cycle
 		delete(content, "spec")
 		delete(content, "status")
 	}

@@ -1,6 +1,7 @@
 package restore
 
 import (
+	"cmp"
 	"fmt"
 	"reflect"
 	"slices"
@@ -29,7 +30,8 @@ func (k Kind) gvr() schema.GroupVersionResource { return k.GroupVersion().WithRe
 // String returns the kind for people: deployment.apps, configmap.
 func (k Kind) String() string { return strings.ToLower(k.GroupKind().String()) }
 
-// Subject is an object as it is to become (Then) and as it is now (Now). Each is nil if there is none.
+// Subject is an object to put back. Then is its state after that, and Now its present state. They are nil if the object
+// does not exist.
 type Subject struct {
 	Kind            Kind
 	Namespace, Name string
@@ -75,7 +77,7 @@ type Item struct {
 	// Refused says why the object cannot be put back.
 	Refused string
 
-	// Revisions are those of the writes.
+	// Revisions are the revisions of the writes.
 	Revisions []string
 	// Failed says why a write failed.
 	Failed string
@@ -84,7 +86,7 @@ type Item struct {
 	wantStatus any
 	withStatus bool          // status needs a write
 	main       bool          // the object needs a write
-	owners     map[int]*Item // owners by the index of their references, whose uids are known once they are written
+	owners     map[int]*Item // owners that this plan writes, by the index of their references
 	untried    bool          // could not be tried, because its namespace does not exist yet
 	uid        types.UID     // after the write
 	written    bool
@@ -134,7 +136,7 @@ func (p *Plan) Count(actions ...Action) int {
 // Writes returns the number of items that are written.
 func (p *Plan) Writes() int { return p.Count(Create, Update, Delete) }
 
-// Lost adds an object whose kind is no longer served, so that it cannot be put back.
+// Lost adds an object that cannot be put back, because its kind is no longer served.
 func (p *Plan) Lost(k Kind, namespace, name string) {
 	i := &Item{Subject: Subject{Kind: k, Namespace: namespace, Name: name}}
 	i.refuse(fmt.Sprintf("the policy in force has no kind %s", k))
@@ -146,9 +148,9 @@ func (p *Plan) Lost(k Kind, namespace, name string) {
 type Options struct {
 	// Prune deletes objects that were created since.
 	Prune bool
-	// Status puts status back as well where it is a subresource.
+	// Status also puts status back where it is a subresource.
 	Status bool
-	// Undo says that an object without Then was created by writes that are taken back.
+	// Undo deletes objects without Then, because writes that are taken back created them.
 	Undo bool
 }
 
@@ -161,7 +163,7 @@ const unknownUID = "00000000-0000-0000-0000-000000000000"
 // Make plans how to put objects back.
 func Make(subjects []Subject, owners Owners, o Options) *Plan {
 	p := &Plan{}
-	byUID := map[types.UID]*Item{} // as they were then
+	byUID := map[types.UID]*Item{} // by the uids of Then
 	for _, s := range subjects {
 		if s.Then == nil && s.Now == nil {
 			continue
@@ -233,12 +235,12 @@ func (i *Item) decide(o Options) {
 	i.Action = Update
 	if i.Now == nil {
 		i.Action, i.main = Create, true
-		i.note("gets a new uid, for %s is gone", i.Then.GetUID())
+		i.note("gets a new uid, because %s is gone", i.Then.GetUID())
 	} else if was, is := i.Then.GetUID(), i.Now.GetUID(); was != is {
 		i.note("another object has the name since %s is gone: that is updated, and keeps its uid %s", was, is)
 	}
 	if i.Then.GetDeletionTimestamp() != nil {
-		i.note("was being deleted then; is not when it is back")
+		i.note("was being deleted then; comes back without that deletion")
 	}
 	finalizers := i.Then.GetFinalizers()
 	kept := withoutCollector(finalizers)
@@ -256,7 +258,7 @@ func (i *Item) waitsFor() []string {
 	if f := i.Now.GetFinalizers(); len(f) > 0 {
 		return f
 	}
-	return []string{"what is in it"} // a namespace
+	return []string{"the objects in it"} // a namespace
 }
 
 // setMeta sets a list of metadata, or removes it if it is empty.
@@ -299,12 +301,12 @@ func (i *Item) settleOwners(byUID map[types.UID]*Item, owners Owners) {
 			is, err := owners(i.Namespace, ref)
 			switch {
 			case err != nil:
-				i.note("whether its owner, %s, is there cannot be told (%v): without it, the garbage collector deletes this again", name, err)
+				i.note("its owner, %s, cannot be read (%v): if it is gone, the garbage collector deletes this again", name, err)
 			case is == "":
 				i.note("without its owner, %s, which is gone", name)
 				continue
 			case is != uid:
-				i.note("without its owner, %s: what has that name now is another one", name)
+				i.note("without its owner, %s: another object has that name now", name)
 				continue
 			}
 		}
@@ -339,7 +341,7 @@ func (i *Item) compare() {
 	}
 	if !i.main && !i.withStatus {
 		i.Action, i.Notes = Same, nil
-		if len(i.Subject.Notes) > 0 { // all of it is somebody else's by now
+		if len(i.Subject.Notes) > 0 { // other users have changed all of it since
 			i.Action, i.Notes = Keep, i.Subject.Notes
 		}
 	}
@@ -350,7 +352,7 @@ func (p *Plan) order() {
 	depth := map[*Item]int{}
 	var depthOf func(i *Item, below int) int
 	depthOf = func(i *Item, below int) int {
-		if d, ok := depth[i]; ok || below > len(p.Items) { // owners in a circle end somewhere
+		if d, ok := depth[i]; ok || below > len(p.Items) { // owners may form a circle
 			return d
 		}
 		d := 0
@@ -375,24 +377,11 @@ func (p *Plan) order() {
 		depthOf(i, 0)
 	}
 	slices.SortStableFunc(p.Items, func(a, b *Item) int {
-		if c := phase(a) - phase(b); c != 0 {
-			return c
-		}
-		if c := depth[a] - depth[b]; c != 0 {
-			return c
-		}
-		return compareNames(&a.Subject, &b.Subject)
+		return cmp.Or(phase(a)-phase(b), depth[a]-depth[b], compareNames(&a.Subject, &b.Subject))
 	})
 }
 
 // compareNames sorts objects by kind, namespace and name.
 func compareNames(a, b *Subject) int {
-	for _, c := range []int{
-		strings.Compare(a.Kind.String(), b.Kind.String()), strings.Compare(a.Namespace, b.Namespace),
-	} {
-		if c != 0 {
-			return c
-		}
-	}
-	return strings.Compare(a.Name, b.Name)
+	return cmp.Or(strings.Compare(a.Kind.String(), b.Kind.String()), strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
 }

@@ -99,7 +99,7 @@ func TestOfOneObject(t *testing.T) {
 		{
 			name: "what is gone is created", kind: configMaps,
 			then: `{metadata: {uid: u}, data: {a: x}}`,
-			want: "create configmap shop/x\n  gets a new uid, for u is gone\n",
+			want: "create configmap shop/x\n  gets a new uid, because u is gone\n",
 		},
 		{
 			name: "another object of the name is updated", kind: configMaps,
@@ -144,8 +144,8 @@ func TestOfOneObject(t *testing.T) {
 			name: "what was being deleted then is not when it is back", kind: configMaps,
 			then: `{metadata: {uid: u, deletionTimestamp: "2026-01-01T00:00:00Z", deletionGracePeriodSeconds: 0, finalizers: [foregroundDeletion, example.com/hold]}}`,
 			want: `create configmap shop/x
-  gets a new uid, for u is gone
-  was being deleted then; is not when it is back
+  gets a new uid, because u is gone
+  was being deleted then; comes back without that deletion
   without the finalizers of a deletion that had begun: foregroundDeletion
   with its finalizers: example.com/hold
 `,
@@ -228,11 +228,11 @@ func TestOfOwners(t *testing.T) {
 	}{
 		{
 			name: "the owner is there", owners: is("o", nil),
-			want: "create configmap shop/x\n  gets a new uid, for u is gone\n",
+			want: "create configmap shop/x\n  gets a new uid, because u is gone\n",
 		},
 		{
 			name: "the owner is gone", owners: is("", nil),
-			want: "create configmap shop/x\n  gets a new uid, for u is gone\n  without its owner, widget owner, which is gone\n",
+			want: "create configmap shop/x\n  gets a new uid, because u is gone\n  without its owner, widget owner, which is gone\n",
 		},
 		{
 			name: "the owner is gone, and was let go before", owners: is("", nil), now: `{metadata: {uid: u}}`,
@@ -240,11 +240,11 @@ func TestOfOwners(t *testing.T) {
 		},
 		{
 			name: "another has the owner's name", owners: is("p", nil),
-			want: "create configmap shop/x\n  gets a new uid, for u is gone\n  without its owner, widget owner: what has that name now is another one\n",
+			want: "create configmap shop/x\n  gets a new uid, because u is gone\n  without its owner, widget owner: another object has that name now\n",
 		},
 		{
 			name: "the owner cannot be read", owners: is("", errors.New("forbidden")),
-			want: "create configmap shop/x\n  gets a new uid, for u is gone\n  whether its owner, widget owner, is there cannot be told (forbidden): without it, the garbage collector deletes this again\n",
+			want: "create configmap shop/x\n  gets a new uid, because u is gone\n  its owner, widget owner, cannot be read (forbidden): if it is gone, the garbage collector deletes this again\n",
 		},
 		{
 			name: "the owner is put back, and there", owners: is("", nil), now: `{metadata: {uid: u}}`,
@@ -268,7 +268,7 @@ func TestOfOwners(t *testing.T) {
 		{
 			name: "the owner cannot be put back", owners: is("p", nil),
 			ownerThen: `{metadata: {uid: o}}`, ownerNow: `{metadata: {uid: p, deletionTimestamp: "2026-01-01T00:00:00Z", finalizers: [a]}}`,
-			want: "refuse configmap shop/x\n  gets a new uid, for u is gone\n  its owner, widget owner, is another one now: it gets that one's uid\n  refused: its owner, widget.example.com shop/owner, cannot be put back\n",
+			want: "refuse configmap shop/x\n  gets a new uid, because u is gone\n  its owner, widget owner, is another one now: it gets that one's uid\n  refused: its owner, widget.example.com shop/owner, cannot be put back\n",
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {

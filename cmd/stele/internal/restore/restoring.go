@@ -33,7 +33,6 @@ type restoreOptions struct {
 	yes, dryRun, prune, status bool
 }
 
-// addFlags adds the flags.
 func (o *restoreOptions) addFlags(cmd *cobra.Command) {
 	o.Flags.AddFlags(cmd)
 	o.AddIdentity(cmd)
@@ -41,8 +40,16 @@ func (o *restoreOptions) addFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	_ = f.MarkHidden("utc") // there are no times in plans
 	f.BoolVarP(&o.yes, "yes", "y", false, "carry out the plan without asking")
-	f.BoolVar(&o.dryRun, "dry-run", false, "show the plan, and do not ask")
-	f.BoolVar(&o.status, "status", true, "put back status as well where it is a subresource, which takes a second write")
+	f.BoolVar(&o.dryRun, "dry-run", false, "only show the plan")
+	f.BoolVar(&o.status, "status", true, "also put back status where it is a subresource, by a second write")
+}
+
+// parse checks the flags and parses the names of objects.
+func (o *restoreOptions) parse(args []string) ([]client.ObjectNames, error) {
+	if err := o.OutputFlags.Check(); err != nil {
+		return nil, err
+	}
+	return client.ParseObjects(args)
 }
 
 // PlannedOnly is the error of a command that has shown its plan, but has no terminal on which to ask the user.
@@ -83,7 +90,7 @@ func (o *restoreOptions) begin(cmd *cobra.Command) (*restoring, error) {
 		return nil, err
 	}
 	if present := client.PresentURL(config.Host); present != strings.TrimSuffix(config.Host, "/") {
-		return nil, fmt.Errorf("the kubeconfig's context is at a moment, %s, where nothing is written: choose one that is at the present by --context", config.Host)
+		return nil, fmt.Errorf("the kubeconfig's context is at a moment, %s, which is read-only: choose a context at the present by --context", config.Host)
 	}
 	r := &restoring{restoreOptions: o, cmd: cmd, config: config, loader: loader, shapes: &client.Shapes{Config: config}}
 	if r.kinds, err = client.NewKinds(config); err != nil {
@@ -93,7 +100,7 @@ func (o *restoreOptions) begin(cmd *cobra.Command) (*restoring, error) {
 		return nil, err
 	}
 	silent := rest.CopyConfig(config)
-	silent.WarningHandler = rest.NoWarnings{} // each write is made twice, and the plan has what the trial found
+	silent.WarningHandler = rest.NoWarnings{} // the dry run and the write would warn twice
 	objects, err := dynamic.NewForConfig(silent)
 	if err != nil {
 		return nil, err
@@ -144,7 +151,10 @@ func (r *restoring) namespace(ctx context.Context, namespace string, revision ui
 		return p, nil
 	}
 	for _, d := range deletions {
-		if d.Object == nil || r.client.Serves(schema.GroupKind{Group: d.Object.Group, Kind: d.Object.Kind}) {
+		if d.Object == nil {
+			continue
+		}
+		if _, served := r.client.KindOf(schema.GroupKind{Group: d.Object.Group, Kind: d.Object.Kind}); served {
 			continue
 		}
 		before, err := r.log.Some(ctx, client.ChangesQuery{Namespace: namespace, Limit: 1, Fields: fields.Set{
@@ -153,7 +163,7 @@ func (r *restoring) namespace(ctx context.Context, namespace string, revision ui
 		if err != nil {
 			return nil, err
 		}
-		if len(before) > 0 { // it was there
+		if len(before) > 0 { // the object existed at the revision
 			p.Lost(Kind{
 				GroupVersionKind: schema.GroupVersionKind{Group: d.Object.Group, Version: d.Object.Version, Kind: d.Object.Kind},
 				Resource:         d.Object.Resource, Namespaced: true,
@@ -166,7 +176,7 @@ func (r *restoring) namespace(ctx context.Context, namespace string, revision ui
 // progressLine returns a function that shows progress on one line, and removes the line at the end.
 func progressLine(out io.Writer) func(string, int, int) {
 	return func(what string, done, of int) {
-		const few = 50 // take no time
+		const few = 50 // this many take no time
 		switch {
 		case of < few:
 		case done < of:
@@ -177,8 +187,7 @@ func progressLine(out io.Writer) func(string, int, int) {
 	}
 }
 
-// hide sets the secret fields of the plan's objects: those of today's schemas, and those of the schemas at the
-// revision whose values come back.
+// hide sets the secret fields of the plan's objects, by today's schemas and by the schemas at the revision.
 func (r *restoring) hide(p *Plan, revision uint64) {
 	then := r.shapes
 	if revision > 0 {
@@ -187,7 +196,7 @@ func (r *restoring) hide(p *Plan, revision uint64) {
 	for _, i := range p.Items {
 		kind := i.Kind.GroupKind()
 		i.Secrets = r.shapes.Secrets(kind)
-		if i.Action == Update { // no value of others is shown
+		if i.Action == Update { // the plan shows values of updates only
 			i.Secrets = i.Secrets.With(then.Secrets(kind))
 		}
 	}
@@ -216,16 +225,10 @@ func (r *restoring) carryOut(ctx context.Context, p *Plan, title string, revisio
 		}
 	}
 	err := r.client.Apply(ctx, p)
-	if showErr := r.showOutcome(p, revision); err == nil {
-		err = showErr
-	}
-	if err == nil {
-		err = incomplete(p)
-	}
-	return err
+	return cmp.Or(err, r.showOutcome(p, revision), incomplete(p))
 }
 
-// incomplete returns an error if something could not be put back. The reasons have been printed already.
+// incomplete returns an error without text if an object could not be put back. The reasons have been printed already.
 func incomplete(p *Plan) error {
 	if len(p.Unread) > 0 || slices.ContainsFunc(p.Items, func(i *Item) bool { return !i.Complete() }) {
 		return errors.New("")
@@ -242,7 +245,7 @@ func (r *restoring) ask(ctx context.Context, p *Plan) (bool, error) {
 	answer := make(chan string, 1)
 	go func() {
 		line, err := bufio.NewReader(r.cmd.InOrStdin()).ReadString('\n')
-		if err != nil { // nobody has ended the line
+		if err != nil { // the input ended without a newline
 			fmt.Fprintln(r.cmd.ErrOrStderr())
 		}
 		answer <- strings.ToLower(strings.TrimSpace(line))
@@ -256,7 +259,7 @@ func (r *restoring) ask(ctx context.Context, p *Plan) (bool, error) {
 	}
 }
 
-// planDocument is a plan or its outcome as a document.
+// planDocument is the JSON of a plan or its outcome.
 type planDocument struct {
 	APIVersion string   `json:"apiVersion"`
 	Kind       string   `json:"kind"`
@@ -288,8 +291,8 @@ func (r *restoring) forPrograms(p *Plan, revision uint64, done bool) error {
 	return nil
 }
 
-// showPlan prints a plan. If the command goes on and -o is given, -o is for the outcome, and the plan is printed for
-// the user on standard error.
+// showPlan prints a plan. If going, the command continues with the writes, and -o is the format of their outcome: the
+// plan is then printed as text on standard error.
 func (r *restoring) showPlan(p *Plan, title string, revision uint64, going bool) error {
 	switch {
 	case r.Quiet && r.Format == "" && going && r.yes:
@@ -308,7 +311,7 @@ func (r *restoring) showPlan(p *Plan, title string, revision uint64, going bool)
 	return r.describe(&show.Output{Writer: r.cmd.ErrOrStderr()}, p, title)
 }
 
-// describe prints a plan for people.
+// describe prints a plan as text.
 func (r *restoring) describe(out *show.Output, p *Plan, title string) error {
 	table := &show.Columns{Out: out}
 	rows := 0
@@ -329,7 +332,7 @@ func (r *restoring) describe(out *show.Output, p *Plan, title string) error {
 		fmt.Fprintln(out)
 	}
 	for _, text := range p.Unread {
-		fmt.Fprintf(out, "%s\n", out.Paint(show.Removed, "Not looked at: "+text))
+		fmt.Fprintf(out, "%s\n", out.Paint(show.Removed, "Not read: "+text))
 	}
 	for _, text := range p.LeftOut {
 		fmt.Fprintf(out, "Left out: %s.\n", text)
@@ -378,11 +381,11 @@ func summary(p *Plan) string {
 	}
 	switch {
 	case len(parts) == 0 && len(p.Unread) > 0:
-		return "Nothing to do of what could be looked at."
+		return "Nothing to do for the objects that could be read."
 	case len(parts) == 0 && p.Undo:
 		return "Nothing to do: others have replaced or deleted all of it."
 	case len(parts) == 0:
-		return "There was nothing, and there is nothing."
+		return "There were no such objects, and there are none now."
 	case p.Undo && p.Count(Same) == len(p.Items):
 		return "Nothing to do: nothing is left of these writes."
 	case p.Count(Same) == len(p.Items):
@@ -438,7 +441,7 @@ func (r *restoring) showOutcome(p *Plan, revision uint64) error {
 		text += fmt.Sprintf("; %d could not be put back", refused)
 	}
 	if missing > 0 {
-		text += fmt.Sprintf("; %d not in every field", missing)
+		text += fmt.Sprintf("; %d only in part", missing)
 	}
 	if !r.Quiet {
 		_, err = fmt.Fprintln(out, out.Paint(show.Bold, text+"."))

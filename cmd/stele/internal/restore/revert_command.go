@@ -64,7 +64,7 @@ you on and --yes is not given.
 	f.StringVar(&o.to, "to", "", "`MOMENT` to go back to")
 	f.StringVarP(&o.selector, "selector", "l", "", "only objects with these labels, at either moment")
 	f.BoolVar(&o.all, "all", false, "all objects of the kind in the namespace")
-	f.BoolVar(&o.prune, "prune", false, "delete what came since")
+	f.BoolVar(&o.prune, "prune", false, "delete objects that were created since")
 	usage.Required(cmd, "to")
 	_ = cmd.RegisterFlagCompletionFunc("to", client.CompleteMoments)
 	return cmd
@@ -82,11 +82,7 @@ func (o *revertOptions) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	moments, err := client.NewMoments(r.config)
-	if err != nil {
-		return err
-	}
-	revision, err := moments.Resolve(ctx, o.to)
+	revision, err := client.Resolve(ctx, r.config, o.to)
 	if err != nil {
 		return err
 	}
@@ -111,10 +107,7 @@ func (o *revertOptions) run(cmd *cobra.Command, args []string) error {
 
 // check returns an error for arguments that are missing or contradict each other.
 func (o *revertOptions) check(args []string) ([]client.ObjectNames, error) {
-	if err := o.OutputFlags.Check(); err != nil {
-		return nil, err
-	}
-	named, err := client.ParseObjects(args)
+	named, err := o.parse(args)
 	if err != nil {
 		return nil, err
 	}
@@ -188,8 +181,8 @@ func (r *restoring) named(ctx context.Context, kind Kind, namespace string, name
 	return subjects, nil
 }
 
-// sayWhoChanged notes how often each object to be updated changed since the revision, and by whom, because a revert
-// overwrites that. It notes nothing if the user may not list changes.
+// sayWhoChanged adds a note to each update: how often the object changed since the revision, and which users changed it,
+// because the update overwrites these changes. It adds no notes if the user may not list changes.
 func (r *restoring) sayWhoChanged(ctx context.Context, p *Plan, revision uint64) {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(undoAtOnce)
@@ -205,10 +198,10 @@ func (r *restoring) sayWhoChanged(ctx context.Context, p *Plan, revision uint64)
 			return err
 		})
 	}
-	_ = group.Wait() // the first error ends it: it is that of all
+	_ = group.Wait() // without the permission to list changes, there are no notes
 }
 
-// changedSince returns how often an object changed, and by whom.
+// changedSince returns how often an object changed, and which users changed it, as text.
 func changedSince(since []*changes.Change) string {
 	var who []string
 	for _, c := range since {

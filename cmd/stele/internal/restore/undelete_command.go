@@ -7,10 +7,10 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 	"stele.dev/stele/cmd/stele/internal/client"
 	"stele.dev/stele/cmd/stele/internal/usage"
 	"stele.dev/stele/core/changes"
@@ -47,7 +47,7 @@ stele revert. You need permission to list changes.log.stele.dev.
 	}
 	o.addFlags(cmd)
 	f := cmd.Flags()
-	f.StringVar(&o.uid, "uid", "", "uid of the object that is meant, where several had the name")
+	f.StringVar(&o.uid, "uid", "", "uid of the object, if several had the name")
 	f.StringVarP(&o.selector, "selector", "l", "", "objects of the kind that had these labels")
 	f.StringVar(&o.since, "since", "", "objects of the kind that were deleted at a `MOMENT` or later")
 	_ = cmd.RegisterFlagCompletionFunc("since", client.CompleteMoments)
@@ -57,10 +57,7 @@ stele revert. You need permission to list changes.log.stele.dev.
 
 // check returns an error for arguments that are missing or contradict each other.
 func (o *undeleteOptions) check(cmd *cobra.Command, args []string) ([]client.ObjectNames, error) {
-	if err := o.OutputFlags.Check(); err != nil {
-		return nil, err
-	}
-	named, err := client.ParseObjects(args)
+	named, err := o.parse(args)
 	if err != nil {
 		return nil, err
 	}
@@ -109,7 +106,7 @@ func (o *undeleteOptions) run(cmd *cobra.Command, args []string) error {
 	return o.bringBack(ctx, r, wanted)
 }
 
-// subjects returns the deleted objects that the arguments select. Only their names are known yet.
+// subjects returns the deleted objects that the arguments select. It sets their names only.
 func (o *undeleteOptions) subjects(ctx context.Context, r *restoring, n client.ObjectNames) ([]Subject, error) {
 	kind, namespace, err := r.kind(n.Kind)
 	if err != nil {
@@ -147,7 +144,7 @@ func (o *undeleteOptions) subjects(ctx context.Context, r *restoring, n client.O
 	return all, nil
 }
 
-// bringBack plans and carries out the return of objects.
+// bringBack plans how to restore deleted objects, and carries out the plan.
 func (o *undeleteOptions) bringBack(ctx context.Context, r *restoring, wanted []Subject) error {
 	options := Options{Status: o.status}
 	var subjects []Subject
@@ -155,7 +152,7 @@ func (o *undeleteOptions) bringBack(ctx context.Context, r *restoring, wanted []
 	for i := range wanted {
 		what := &wanted[i]
 		if now, err := r.client.Get(ctx, what.Kind, what.Namespace, what.Name, 0); err == nil && now != nil && now.GetDeletionTimestamp() != nil && o.uid == "" {
-			return fmt.Errorf("%s is being deleted, and not gone yet: it can come back once it is", what.Key())
+			return fmt.Errorf("%s is still being deleted; try again when it is gone", what.Key())
 		}
 		before, err := o.beforeDeletion(ctx, r, what)
 		if err != nil {
@@ -164,7 +161,7 @@ func (o *undeleteOptions) bringBack(ctx context.Context, r *restoring, wanted []
 		latest = max(latest, before)
 		if what.Kind.IsNamespace() {
 			if len(wanted) > 1 {
-				return usage.Errorf("bring namespaces back one by one: each comes with all that was in it")
+				return usage.Errorf("bring namespaces back one by one: each comes back with its objects")
 			}
 			p, err := r.namespace(ctx, what.Name, before, options)
 			if err != nil {
@@ -185,8 +182,8 @@ func (o *undeleteOptions) bringBack(ctx context.Context, r *restoring, wanted []
 	return r.carryOut(ctx, Make(subjects, r.client.Owners(ctx), options), title, latest)
 }
 
-// beforeDeletion returns the last revision before the deletion of an object began. Without --uid it is the last
-// object of the name.
+// beforeDeletion returns the last revision before the deletion of an object began. Without --uid it finds the
+// last object of that name.
 func (o *undeleteOptions) beforeDeletion(ctx context.Context, r *restoring, what *Subject) (uint64, error) {
 	deletion, err := o.deletion(ctx, r.log, what)
 	if err != nil {
@@ -207,7 +204,7 @@ func (o *undeleteOptions) beforeDeletion(ctx context.Context, r *restoring, what
 		}
 	}
 	if what.Kind.IsNamespace() {
-		return began.Revision - 1, nil // with the last that happened in it
+		return began.Revision - 1, nil // includes the last changes in the namespace
 	}
 	return began.PreviousRevision, nil
 }
@@ -229,7 +226,7 @@ func (o *undeleteOptions) deletion(ctx context.Context, log *client.Changes, wha
 		return deletions[0], nil
 	}
 	if o.uid != "" {
-		return nil, fmt.Errorf("no %s of the uid %s was ever deleted; `stele history %s %s` shows what had the name", what.Key(), o.uid, what.Kind, what.Name)
+		return nil, fmt.Errorf("no %s of the uid %s was ever deleted; `stele history %s %s` shows the objects that had the name", what.Key(), o.uid, what.Kind, what.Name)
 	}
 	return nil, fmt.Errorf("no %s was ever deleted", what.Key())
 }
@@ -257,15 +254,7 @@ func (o *undeleteOptions) completeDeleted(cmd *cobra.Command, args []string, wor
 
 // deletedNames returns the names of objects of a kind that were deleted recently.
 func (o *undeleteOptions) deletedNames(cmd *cobra.Command, kind string) []string {
-	return o.Complete(cmd, func(ctx context.Context, config *rest.Config, loader clientcmd.ClientConfig) ([]string, error) {
-		mapping, err := client.ResourceNamed(config, kind)
-		if err != nil {
-			return nil, err
-		}
-		namespace, err := o.NamespaceFor(mapping, loader)
-		if err != nil {
-			return nil, err
-		}
+	return o.CompleteNames(cmd, kind, func(ctx context.Context, config *rest.Config, mapping *meta.RESTMapping, namespace string) ([]string, error) {
 		log, err := client.NewChanges(config)
 		if err != nil {
 			return nil, err

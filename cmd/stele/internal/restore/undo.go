@@ -15,7 +15,7 @@ type Version struct {
 	Object *unstructured.Unstructured // nil if it does not exist
 	// Undo reports whether the write is taken back.
 	Undo     bool
-	By       string // who wrote it
+	By       string // the user who wrote it
 	Revision uint64
 }
 
@@ -67,8 +67,8 @@ type skip struct {
 // exists returns whether the object exists in a version.
 func (u *undoing) exists(i int) any { return u.versions[i].Object != nil }
 
-// lastChange returns the last version, up to one, whose value differs from the version before. It returns -1 if there
-// is none.
+// lastChange returns the index of the last version, at most upto, whose value differs from the version before. It
+// returns -1 if there is none.
 func (u *undoing) lastChange(upto int, value func(int) any) int {
 	for i := upto; i > 0; i-- {
 		if !reflect.DeepEqual(value(i), value(i-1)) {
@@ -84,7 +84,7 @@ func (u *undoing) before(last int, value func(int) any) *Version {
 	return &u.versions[u.firstOf(last, value)-1]
 }
 
-// firstOf returns the first write of that series.
+// firstOf returns the index of the first write of the series that ends with last.
 func (u *undoing) firstOf(last int, value func(int) any) int {
 	for {
 		earlier := u.lastChange(last-1, value)
@@ -95,7 +95,8 @@ func (u *undoing) firstOf(last int, value func(int) any) int {
 	}
 }
 
-// touched returns the last later write by somebody else that changed more than status; nil if there is none.
+// touched returns the last write after a version that another user made and that changed more than status. It returns
+// nil if there is none.
 func (u *undoing) touched(k Kind, behind int) *Version {
 	for i := len(u.versions) - 1; i > behind; i-- {
 		v := &u.versions[i]
@@ -106,7 +107,7 @@ func (u *undoing) touched(k Kind, behind int) *Version {
 	return nil
 }
 
-// object returns the object without the writes.
+// object returns the object without the writes that are taken back.
 func (u *undoing) object(k Kind, shape *schemas.Node) *unstructured.Unstructured {
 	values := make([]any, len(u.versions))
 	var identity *unstructured.Unstructured
@@ -137,7 +138,7 @@ var none any = absence{}
 // absence is the type of none.
 type absence struct{}
 
-// value returns a field without the writes. values has the field in each version.
+// value returns a field without the writes that are taken back. values has the field in each version.
 func (u *undoing) value(path string, values []any, shape *schemas.Node) any {
 	if all[map[string]any](values) {
 		return u.fields(path, values, shape)
@@ -175,7 +176,7 @@ func all[T any](values []any) bool {
 	return found
 }
 
-// fields returns a struct without the writes.
+// fields returns a struct without the writes that are taken back.
 func (u *undoing) fields(path string, values []any, shape *schemas.Node) any {
 	names := map[string]bool{}
 	for _, v := range values {
@@ -262,7 +263,7 @@ func byKeys(lists []any, keys []string) (structs []any, order []string, ok bool)
 	return structs, order, true
 }
 
-// leaf returns a value without the writes. It treats the value as a whole.
+// leaf returns a value without the writes that are taken back. It treats the value as a whole.
 func (u *undoing) leaf(path string, values []any) any {
 	at := func(i int) any { return values[i] }
 	now := len(values) - 1

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -61,7 +62,7 @@ and --yes is not given.
 	return cmd
 }
 
-// run finds the writes, and plans and carries out that they are taken back.
+// run finds the writes, plans how to take them back, and carries out the plan.
 func (o *undoOptions) run(cmd *cobra.Command, args []string) error {
 	ctx, stop := usage.Interruptible(cmd)
 	defer stop()
@@ -94,7 +95,7 @@ func (o *undoOptions) run(cmd *cobra.Command, args []string) error {
 	return r.carryOut(ctx, p, title, u.first-1)
 }
 
-// whose returns whose writes are taken back.
+// whose returns the users, clients and field managers whose writes are taken back, as text.
 func (o *undoOptions) whose() string {
 	text := usage.Enumerate(o.Actors)
 	if len(o.Agents) > 0 {
@@ -109,15 +110,19 @@ func (o *undoOptions) whose() string {
 // undoCommandRun is a running undo command.
 type undoCommandRun struct {
 	*restoring
-	chosen map[string]bool // names of the changes that are taken back
-	// objects that they are about, by their first change
-	objects     map[changes.Object]uint64
-	first, last uint64 // revisions
+	chosen      map[string]bool           // names of the changes that are taken back
+	objects     map[changes.Object]uint64 // revision of the first of these changes, by object
+	first, last uint64                    // revisions of these changes
 }
 
 // ref returns the object of a change without its uid.
 func ref(c *changes.Change) changes.Object {
 	return changes.Object{Group: c.Object.Group, Resource: c.Object.Resource, Kind: c.Object.Kind, Namespace: c.Object.Namespace, Name: c.Object.Name}
+}
+
+// restorable reports whether a change is about an object that can be put back.
+func restorable(c *changes.Change) bool {
+	return c.Object != nil && !IsTransient(schema.GroupKind{Group: c.Object.Group, Kind: c.Object.Kind})
 }
 
 // choose adds a change to the changes that are taken back.
@@ -133,7 +138,7 @@ func (u *undoCommandRun) choose(c *changes.Change) {
 	u.last = max(u.last, c.Revision)
 }
 
-// find finds the writes to take back, and the deletions that controllers made because of them.
+// find collects the writes to take back, and the deletions that controllers made because of them.
 func (u *undoCommandRun) find(ctx context.Context, filters *client.ChangeFlags) error {
 	q := client.ChangesQuery{Namespace: u.restoreOptions.Namespace}
 	var err error
@@ -150,7 +155,7 @@ func (u *undoCommandRun) find(ctx context.Context, filters *client.ChangeFlags) 
 	u.objects = map[changes.Object]uint64{}
 	gone, namespaces := map[string]bool{}, map[string]bool{}
 	for _, c := range found {
-		if c.Object == nil || IsTransient(schema.GroupKind{Group: c.Object.Group, Kind: c.Object.Kind}) {
+		if !restorable(c) {
 			continue
 		}
 		u.choose(c)
@@ -167,7 +172,7 @@ func (u *undoCommandRun) find(ctx context.Context, filters *client.ChangeFlags) 
 	return u.consequences(ctx, gone, namespaces)
 }
 
-// The controllers that delete what depends on what was deleted.
+// The users of the controllers that delete the dependents of a deleted owner, and the objects of a deleted namespace.
 const (
 	garbageCollector    = "system:serviceaccount:kube-system:generic-garbage-collector"
 	namespaceController = "system:serviceaccount:kube-system:namespace-controller"
@@ -182,8 +187,8 @@ func (u *undoCommandRun) consequences(ctx context.Context, gone, namespaces map[
 		if err != nil {
 			return err
 		}
-		for _, c := range slices.Backward(deletions) { // owners go before what they own
-			if c.Object == nil || IsTransient(schema.GroupKind{Group: c.Object.Group, Kind: c.Object.Kind}) {
+		for _, c := range slices.Backward(deletions) { // owners are deleted before their dependents
+			if !restorable(c) {
 				continue
 			}
 			if namespaces[c.Object.Namespace] || slices.ContainsFunc(ownersOf(c), func(uid string) bool { return gone[uid] }) {
@@ -216,11 +221,7 @@ const undoAtOnce = 8
 
 // plan reads the versions of each object and makes the plan.
 func (u *undoCommandRun) plan(ctx context.Context) (*Plan, error) {
-	refs := make([]changes.Object, 0, len(u.objects))
-	for o := range u.objects {
-		refs = append(refs, o)
-	}
-	slices.SortFunc(refs, func(a, b changes.Object) int {
+	refs := slices.SortedFunc(maps.Keys(u.objects), func(a, b changes.Object) int {
 		return cmp.Or(strings.Compare(a.Group, b.Group), strings.Compare(a.Resource, b.Resource), strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
 	})
 	subjects, problems := make([]*Subject, len(refs)), make([]error, len(refs))
@@ -284,7 +285,7 @@ func (u *undoCommandRun) versions(ctx context.Context, s Subject, first uint64) 
 	for _, c := range slices.Backward(found) {
 		v := Version{Undo: u.chosen[c.Name], By: client.ActorText(c), Revision: c.Revision}
 		if c.Type == "Deleted" {
-			if began := deletionOf(all); began != nil { // a deletion belongs to who began it
+			if began := deletionOf(all); began != nil { // the user who began a deletion counts
 				v.Undo, v.By = began.Undo, began.By
 			}
 		} else if v.Object, err = u.client.Get(ctx, s.Kind, s.Namespace, s.Name, c.Revision); err != nil {
@@ -300,7 +301,7 @@ func (u *undoCommandRun) versions(ctx context.Context, s Subject, first uint64) 
 	if (now == nil) != (last.Object == nil) || now != nil && now.GetResourceVersion() != last.Object.GetResourceVersion() {
 		return nil, fmt.Errorf("%s is being changed: try again", s.Key())
 	}
-	return append(all, Version{Object: now, By: "the policy in force", Revision: last.Revision}), nil // may show it otherwise
+	return append(all, Version{Object: now, By: "the policy in force", Revision: last.Revision}), nil // it may convert the object
 }
 
 // deletionOf returns the version in which the object's deletion began, if it waited for finalizers; else nil.

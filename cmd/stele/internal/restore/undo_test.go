@@ -47,7 +47,7 @@ func TestUndo(t *testing.T) {
 		"a field in a struct that it made, beside another's": {configMaps, []w{{"", `{` + uid + `}`}, {"robot", `{metadata: {uid: u, labels: {a: x}}}`}, {"dana", `{metadata: {uid: u, labels: {a: x, b: x}}}`}},
 			"update configmap shop/x\n  remove metadata.labels.a: \"x\" -> null\n"},
 		"deleted": {configMaps, []w{{"", `{` + uid + `, data: {a: x}}`}, {"robot", ``}},
-			"create configmap shop/x\n  gets a new uid, for u is gone\n"},
+			"create configmap shop/x\n  gets a new uid, because u is gone\n"},
 		"deleted, and made anew by others": {configMaps, []w{{"", `{` + uid + `, data: {a: x}}`}, {"robot", ``}, {"dana", `{metadata: {uid: v}, data: {a: q}}`}},
 			"same configmap shop/x\n"},
 		"deleted, and made anew": {configMaps, []w{{"", `{` + uid + `, data: {a: x}}`}, {"robot", ``}, {"robot", `{metadata: {uid: v}, data: {a: q}}`}},

@@ -152,18 +152,14 @@ func noteIn(x, other any, path []string, when string) {
 			if path[0] != schemas.Any && path[0] != name {
 				continue
 			}
-			switch value := value.(type) {
-			case map[string]any:
-				if len(path) == 1 {
-					noteIn(value, others[name], []string{schemas.Any}, when)
-					continue
-				}
-			}
-			if len(path) == 1 {
+			switch _, isMap := value.(map[string]any); {
+			case len(path) > 1:
+				noteIn(value, others[name], path[1:], when)
+			case isMap:
+				noteIn(value, others[name], []string{schemas.Any}, when)
+			default:
 				x[name] = noted(value, others[name], when)
-				continue
 			}
-			noteIn(value, others[name], path[1:], when)
 		}
 	case []any:
 		if path[0] != schemas.Any {
@@ -184,7 +180,7 @@ func noteIn(x, other any, path []string, when string) {
 	}
 }
 
-// noted returns what is printed in place of a secret value.
+// noted returns the text to print in place of a secret value.
 func noted(value, other any, when string) any {
 	if other == nil || same(value, other) {
 		return Hidden
@@ -192,15 +188,14 @@ func noted(value, other any, when string) any {
 	return Hidden + ", " + when
 }
 
-// same reports whether two values have the same JSON.
 func same(a, b any) bool {
 	x, err1 := json.Marshal(a)
 	y, err2 := json.Marshal(b)
 	return err1 == nil && err2 == nil && string(x) == string(y)
 }
 
-// below returns the rest of a secret's path below p, which is empty if p is the secret or a part of it. ok is false
-// if neither contains the other.
+// below returns the steps that lead from p to a secret, none if p is the secret or a part of it. ok is false if neither
+// contains the other.
 func below(p difference.Path, secret []string) (rest []string, ok bool) {
 	for i, step := range p {
 		if i == len(secret) {

@@ -18,7 +18,8 @@ var changeMarks = map[string]struct {
 	rights.Gained: {"+", Added}, rights.Lost: {"-", Removed}, rights.Changed: {"~", Altered}, rights.Denied: {"!", Removed}, rights.NotDenied: {".", Added},
 }
 
-// AccessDifference prints who gained or lost permissions. from and to are the two sides as the user wrote them.
+// AccessDifference prints who gained or lost permissions. fromText and toText are the two sides as the
+// user wrote them.
 func AccessDifference(out *Output, answer *access.Difference, fromText, toText string) error {
 	st := &answer.Status
 	name := func(s *access.State, text string) string {
@@ -112,7 +113,7 @@ func scopeText(s *rights.Scope) string {
 		for _, sub := range subs {
 			switch {
 			case sub == "*" && r == "*" && len(s.ExceptSubresources) == 0:
-				words = append(words, "*"+group) // as in rules
+				words = append(words, "*"+group) // rules have no other form
 			case sub == "*":
 				words = append(words, r+"[/"+butText([]string{"*"}, s.ExceptSubresources)+"]"+group)
 			case sub == "" && r == "*":

@@ -16,12 +16,12 @@ import (
 // part is a field or a list item of an object. It has either parts of its own or the blame of its value.
 type part struct {
 	step  difference.Step
-	key   string // what distinguishes it from others beside it
+	key   string // unique among its siblings
 	parts []*part
 	field *blame.Field
 }
 
-// put adds the blame of a field at its path.
+// put adds the blame of the field at a path.
 func (p *part) put(path difference.Path, f *blame.Field) {
 	if len(path) == 0 {
 		p.field = f
@@ -39,7 +39,7 @@ func (p *part) put(path difference.Path, f *blame.Field) {
 // yamlLine is a line of YAML with the blame of its field.
 type yamlLine struct {
 	text  string
-	field *blame.Field // nil where a line only leads to others, or goes on with one
+	field *blame.Field // nil if the line has no value of its own, or continues a value
 }
 
 // lines returns the parts as indented lines of YAML.

@@ -47,15 +47,15 @@ func (p ChangeNames) Print(page []*client.Change) error {
 // End implements [ChangePrinter].
 func (p ChangeNames) End() error { return nil }
 
-// ChangeLines prints changes for people: one line each, with the fields that differ below it.
+// ChangeLines prints changes as text: one line each, with the fields that differ below it.
 type ChangeLines struct {
 	Columns
-	Note   func(*changes.Change) string
+	Note   func(*changes.Change) string // text to add to a line; may be nil
 	Hidden func(*changes.Change) secrets.Fields
-	Lives  bool
-	Wide   bool   // with the client
-	Patch  bool   // with all fields, below the line
-	Field  string // that is shown first
+	Lives  bool   // separate objects that had the same name
+	Wide   bool   // with the column of the client
+	Patch  bool   // show all fields below the line
+	Field  string // the field to show first
 	uid    string // of the object that the last line was about
 }
 
@@ -116,7 +116,7 @@ func what(c *changes.Change) string {
 		if text == "" {
 			text = c.Type
 		}
-		if c.Type != "PolicyChunk" && strings.HasSuffix(text, " policy") && c.Policy != "" { // a part names the policy in force
+		if c.Type != "PolicyChunk" && strings.HasSuffix(text, " policy") && c.Policy != "" { // the policy of a part is the one in force
 			text += " " + c.Policy[:min(12, len(c.Policy))]
 		}
 		return text

@@ -100,7 +100,7 @@ func excerpt(text string, column int) (line, caret string) {
 		if i >= column-1 && at < 0 {
 			at = len(shown)
 		}
-		// Whatever is as wide as what it stands under.
+		// A blank is as wide as the character above it.
 		blank := ' '
 		switch {
 		case r == '\t', unicode.In(r, unicode.Mn, unicode.Me):
@@ -115,7 +115,7 @@ func excerpt(text string, column int) (line, caret string) {
 	switch {
 	case column < 1:
 		at = -1
-	case at < 0: // behind the last
+	case at < 0: // after the last character
 		at = len(shown)
 	}
 	if len(shown) > maxExcerpt {

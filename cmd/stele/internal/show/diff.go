@@ -55,7 +55,7 @@ type DiffPrinter struct {
 	Documents
 	Out     *Output
 	Unified bool
-	Shown   int
+	Shown   int // number of printed objects
 }
 
 // Object prints how an object differs.
@@ -102,24 +102,22 @@ func (p *DiffPrinter) End() error {
 func unifiedDifference(d *ObjectDifference) (string, error) {
 	u := difflib.UnifiedDiff{Context: 3}
 	for _, side := range []struct {
-		name        *string
-		ChangeLines *[]string
-		content     map[string]any
-		revision    uint64
-		other       map[string]any
-		when        string
+		name     *string
+		lines    *[]string
+		content  map[string]any
+		revision uint64
+		other    map[string]any
+		when     string
 	}{{&u.FromFile, &u.A, d.Before, d.From, d.After, "before"}, {&u.ToFile, &u.B, d.After, d.To, d.Before, "after"}} {
 		if *side.name = "/dev/null"; side.content == nil {
 			continue
 		}
-		content := side.content
-		content = d.Hidden.Content(content, side.other, side.when)
-		text, err := yaml.Marshal(content)
+		text, err := yaml.Marshal(d.Hidden.Content(side.content, side.other, side.when))
 		if err != nil {
 			return "", err
 		}
 		*side.name = fmt.Sprintf("%s at %d", d.Object.String(), side.revision)
-		*side.ChangeLines = splitLines(string(text))
+		*side.lines = splitLines(string(text))
 	}
 	return difflib.GetUnifiedDiffString(u)
 }

@@ -37,7 +37,7 @@ func (o *Output) Differences(indent string, all []difference.Entry) string {
 	return b.String()
 }
 
-// shortValue returns a value as YAML, and whether it fits into a line. Text of several lines is returned as it is.
+// shortValue returns a value as YAML, and whether it fits into a line. It returns text of several lines unchanged.
 func shortValue(value any) (text string, short bool) {
 	text, isText := value.(string)
 	if isText && strings.Contains(strings.TrimSuffix(text, "\n"), "\n") && !strings.ContainsFunc(text, commands) {
@@ -57,7 +57,7 @@ func shortValue(value any) (text string, short bool) {
 	return text, !strings.Contains(text, "\n")
 }
 
-// commands reports whether a terminal obeys a character instead of showing it.
+// commands reports whether a character is a command for terminals.
 func commands(c rune) bool { return unicode.IsControl(c) && c != '\n' && c != '\t' }
 
 // block returns the indented lines of a value.

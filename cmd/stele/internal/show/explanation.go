@@ -23,8 +23,8 @@ func Explanation(out io.Writer, e *explain.Explanation) error {
 		}
 		for _, c := range s.Considered {
 			rows = append(rows, [4]string{"", "  " + c.Verdict, c.Rule, c.Source})
-			for _, said := range []string{c.Reason, c.Detail} {
-				for line := range strings.Lines(said) {
+			for _, text := range []string{c.Reason, c.Detail} {
+				for line := range strings.Lines(text) {
 					notes[len(rows)-1] += "      " + harmless(strings.TrimSuffix(line, "\n")) + "\n"
 				}
 			}
@@ -74,12 +74,12 @@ func sentence(e *explain.Explanation) string {
 			what += " in namespace " + s.Namespace
 		}
 	}
-	law := fmt.Sprintf("Policy %.12s, revision %d.", st.Policy, st.Revision)
+	policy := fmt.Sprintf("Policy %.12s, revision %d.", st.Policy, st.Revision)
 	given := len(s.Object) > 0
 	switch {
 	case st.Written > 0:
 		return fmt.Sprintf("%s did %s %s, at revision %d, under policy %.12s.", who, s.Verb, what, st.Written, st.Policy)
-	case !st.Allowed && st.Code < 300: // nobody refused it
+	case !st.Allowed && st.Code < 300: // no stage refused it
 		depends := "depends on the object; give it with -f"
 		if given || s.Verb != "create" && s.Verb != "update" {
 			depends = "depends on the object that is there"
@@ -87,19 +87,19 @@ func sentence(e *explain.Explanation) string {
 		if s.User == "" {
 			who = "you"
 		}
-		return fmt.Sprintf("Whether %s may %s %s %s. %s", who, verbText(s.Verb), what, depends, law)
+		return fmt.Sprintf("Whether %s may %s %s %s. %s", who, verbText(s.Verb), what, depends, policy)
 	case st.Allowed && !given && st.Code == 0 && (s.Verb == "create" || s.Verb == "update"):
-		return fmt.Sprintf("%s may %s %s, as far as that does not depend on the object; give it with -f to have schema and rules asked, too. %s", who, verbText(s.Verb), what, law)
+		return fmt.Sprintf("%s may %s %s, as far as that does not depend on the object; give it with -f to check the schema and the rules, too. %s", who, verbText(s.Verb), what, policy)
 	case st.Allowed:
-		return fmt.Sprintf("%s may %s %s. %s", who, verbText(s.Verb), what, law)
+		return fmt.Sprintf("%s may %s %s. %s", who, verbText(s.Verb), what, policy)
 	}
 	verdict := "may not"
 	switch st.Stages[len(st.Stages)-1].Name {
 	case "impersonation", "authorization", "conditions":
-	default: // they may, but this one would not do
+	default: // the user has the permission, but this request fails
 		verdict = "cannot"
 	}
-	return fmt.Sprintf("%s %s %s %s: %d %s. %s", who, verdict, verbText(s.Verb), what, st.Code, st.Reason, law)
+	return fmt.Sprintf("%s %s %s %s: %d %s. %s", who, verdict, verbText(s.Verb), what, st.Code, st.Reason, policy)
 }
 
 // verbText returns a verb as part of a sentence. Only "history" is not one already.

@@ -18,7 +18,7 @@ func firstField(all []difference.Entry, asked string) string {
 	}
 	d := slices.MinFunc(all, func(a, b difference.Entry) int {
 		return cmp.Or(-compareBool(isOf(a.Path, asked), isOf(b.Path, asked)), importance(a.Path)-importance(b.Path),
-			-compareBool(a.Op == "replace", b.Op == "replace"), strings.Compare(a.Path, b.Path)) // a default may be added beside what was sent
+			-compareBool(a.Op == "replace", b.Op == "replace"), strings.Compare(a.Path, b.Path)) // defaults are added, sent fields replaced
 	})
 	text := d.Path
 	switch d.Op {
@@ -35,7 +35,7 @@ func firstField(all []difference.Entry, asked string) string {
 	return text
 }
 
-// isOf reports whether a path is the asked field, a part of it, or a field that contains it.
+// isOf reports whether a path is the field, a part of it, or contains it.
 func isOf(path, field string) bool {
 	return field != "" && (strings.HasPrefix(path, field) || strings.HasPrefix(field, path))
 }

@@ -1,6 +1,7 @@
 package show
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 
@@ -10,8 +11,8 @@ import (
 
 // FormatFlags are the flags -o and -q.
 type FormatFlags struct {
-	Format  string // "" for people, else one of those for programs
-	Wide    bool   // for people, with all columns
+	Format  string // "" for text
+	Wide    bool   // text with all columns
 	Quiet   bool
 	formats []string
 }
@@ -30,7 +31,7 @@ func (o *FormatFlags) AddFlags(cmd *cobra.Command, formats ...string) {
 func (o *FormatFlags) Check() error {
 	switch o.Format {
 	case "":
-		return nil // has been checked
+		return nil // checked before
 	case "text":
 		o.Format = ""
 		return nil
@@ -58,6 +59,11 @@ func (o *FormatFlags) Say(cmd *cobra.Command, format string, args ...any) {
 	}
 }
 
+// Document prints a value in the format of -o, json or yaml.
+func (o *FormatFlags) Document(cmd *cobra.Command, value any) error {
+	return (&Output{Writer: cmd.OutOrStdout()}).Document(o.Format, value)
+}
+
 // OutputFlags are the flags of commands whose output may be long: -o, -q, --color, --no-pager and --utc.
 type OutputFlags struct {
 	FormatFlags
@@ -70,7 +76,7 @@ func (o *OutputFlags) AddFlags(cmd *cobra.Command, formats ...string) {
 	o.FormatFlags.AddFlags(cmd, formats...)
 	f := cmd.Flags()
 	f.StringVar(&o.color, "color", "auto", "color the output: auto, always or never; auto is on terminals, unless NO_COLOR is set")
-	f.BoolVar(&o.noPager, "no-pager", false, "do not page what is longer than the terminal (by $STELE_PAGER, $PAGER or less)")
+	f.BoolVar(&o.noPager, "no-pager", false, "do not use a pager ($STELE_PAGER, $PAGER or less) for long output")
 	f.BoolVar(&o.utc, "utc", false, "show times in UTC (default: in local time)")
 	_ = cmd.RegisterFlagCompletionFunc("color", cobra.FixedCompletions(colorValues, cobra.ShellCompDirectiveNoFileComp))
 }
@@ -86,8 +92,8 @@ func (o *OutputFlags) Check() error {
 	return usage.OneOf("--color", o.color, colorValues)
 }
 
-// Open starts the output of a command. Output that ends goes through a pager on a terminal. Close waits for the
-// pager.
+// Open starts the output of a command. On a terminal the output goes through a pager, unless it is endless. Close waits
+// for the pager.
 func (o *OutputFlags) Open(cmd *cobra.Command, endless bool) (*Output, error) {
 	if err := o.Check(); err != nil {
 		return nil, err
@@ -107,4 +113,21 @@ func (o *OutputFlags) Open(cmd *cobra.Command, endless bool) (*Output, error) {
 		}
 	}
 	return out, nil
+}
+
+// Print opens the output, prints the result of a command in the format of the flags, and closes the output. name is for
+// -o name; it is nil if the command does not have that format.
+func (o *OutputFlags) Print(cmd *cobra.Command, document any, text, name func(*Output) error) (err error) {
+	out, err := o.Open(cmd, false)
+	if err != nil {
+		return err
+	}
+	defer func() { err = cmp.Or(err, out.Close()) }()
+	switch o.Format {
+	case "":
+		return text(out)
+	case "name":
+		return name(out)
+	}
+	return out.Document(o.Format, document)
 }

@@ -108,10 +108,10 @@ type Columns struct {
 // row is a row of a table.
 type row struct {
 	cells []Cell
-	below string // lines after it, as they are
+	below string // lines to print after it, unchanged
 }
 
-// Add adds a row. The text below it is printed as it is.
+// Add adds a row. The text below it is printed unchanged.
 func (c *Columns) Add(below string, cells ...Cell) {
 	for i := range cells {
 		cells[i].Text = harmless(cells[i].Text)

@@ -42,7 +42,7 @@ func startPager(command string, stdout, stderr io.Writer) (*pager, error) {
 	p.command.Stdout, p.command.Stderr = stdout, stderr
 	p.command.Env = os.Environ()
 	if _, ok := os.LookupEnv("LESS"); !ok {
-		p.command.Env = append(p.command.Env, "LESS=FRX") // colours as such, also if $PAGER is just less
+		p.command.Env = append(p.command.Env, "LESS=FRX") // less shows colors, also if $PAGER is just less
 	}
 	var err error
 	if p.WriteCloser, err = p.command.StdinPipe(); err != nil {

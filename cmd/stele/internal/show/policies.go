@@ -36,7 +36,7 @@ func PolicyName(p *activation.Policy) string {
 	return ResourceName(schema.GroupVersionKind{Group: activation.Group, Kind: activation.Kind}, p.Name)
 }
 
-// Policy prints a policy for people.
+// Policy prints a policy as text.
 func Policy(cmd *cobra.Command, p *activation.Policy) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "Digest    %s\nCluster   %s\nRevision  %d\nActor     %s\n", p.Name, p.Status.Cluster, p.Status.Revision, p.Status.Actor)

@@ -3,6 +3,7 @@ package show
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -132,11 +133,7 @@ const statFields = 3
 
 // fields returns the fields that changed most often.
 func (g *statGroup) fields(wide bool) string {
-	var names []string
-	for name := range g.Fields {
-		names = append(names, name)
-	}
-	slices.SortFunc(names, func(a, b string) int {
+	names := slices.SortedFunc(maps.Keys(g.Fields), func(a, b string) int {
 		return cmp.Or(cmp.Compare(g.Fields[b], g.Fields[a]), importance(a)-importance(b), strings.Compare(a, b))
 	})
 	if more := len(names) - statFields; more > 0 && !wide {

@@ -8,7 +8,7 @@ import (
 	"stele.dev/stele/cmd/stele/internal/usage"
 )
 
-// Status prints the state of a control plane for people.
+// Status prints the state of a control plane as text. wide includes kinds without objects.
 func Status(out *Output, s *client.Status, wide bool) error {
 	c := &Columns{Out: out}
 	line := func(name, format string, args ...any) {

@@ -26,7 +26,7 @@ func ParseDuration(text string) (time.Duration, bool) {
 			continue
 		}
 		n, err := strconv.Atoi(parts[i+1])
-		if err != nil || n > 100*366 { // nothing takes a century, and a time.Duration ends at three
+		if err != nil || n > 100*366 { // more than a century; a time.Duration overflows after three
 			return 0, false
 		}
 		sum += time.Duration(n) * unit

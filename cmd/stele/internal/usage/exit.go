@@ -29,7 +29,7 @@ func (e exitError) Unwrap() error { return e.error }
 // Exit returns err with an exit code of its own.
 func Exit(code int, err error) error { return exitError{code, err} }
 
-// ErrPrinted is the error of a command that has already printed what is wrong.
+// ErrPrinted is the error of a command that has already printed the reason.
 var ErrPrinted = errors.New("")
 
 // usageError is a mistake on the command line. The command has done nothing.
@@ -46,6 +46,15 @@ func Mark(err error) error {
 		return nil
 	}
 	return usageError{err}
+}
+
+// NoAnswer returns the error of a command that answers a question by its exit code: err with the code ExitUsage. It
+// returns err unchanged if the answer has been printed, or if nobody reads the output.
+func NoAnswer(err error) error {
+	if err == nil || errors.Is(err, ErrPrinted) || errors.Is(err, syscall.EPIPE) {
+		return err
+	}
+	return Exit(ExitUsage, err)
 }
 
 // ExitCode returns the exit code of the program after an error, or after none.

@@ -15,7 +15,7 @@ func IsPlugin() bool {
 	return strings.TrimSuffix(filepath.Base(os.Args[0]), ".exe") == "kubectl-stele"
 }
 
-// programInExample finds the program's name in examples.
+// programInExample matches the program's name in examples.
 var programInExample = regexp.MustCompile(`(?m)(^ *|\$\(|\| *)stele `)
 
 // AsPlugin makes the help of all commands say "kubectl stele" instead of "stele".

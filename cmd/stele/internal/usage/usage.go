@@ -73,7 +73,7 @@ const requiredFlags = "required flags"
 
 // Required marks a flag as required.
 func Required(cmd *cobra.Command, flag string) {
-	_ = cmd.MarkFlagRequired(flag) // for completion: cobra's message is not for people
+	_ = cmd.MarkFlagRequired(flag) // for completion; CheckRequired has a better message
 	if cmd.Annotations == nil {
 		cmd.Annotations = map[string]string{}
 	}
