@@ -225,7 +225,7 @@ func (x *DenyIndex) Decide(r *Request) (denied, depends bool) {
 type grants struct {
 	byResource map[resourceKey]*placed
 	paths      []*grant
-	// Set if a rule with such a wildcard exists; otherwise the lookup is skipped.
+	// These say which wildcards exist in rules, so that lookups of others are skipped.
 	anyGroup, anyResource, anySubresource bool
 }
 
@@ -422,7 +422,7 @@ func (x *grant) holds(r *Request, pending *[]*grant) bool {
 	return x.condition.holds(r) != x.decision.Denied
 }
 
-// inNamespace reports whether a pattern matches a namespace. No pattern but "*" matches "", which
+// inNamespace reports whether a pattern matches a namespace. No pattern matches "", which
 // stands for cluster-scoped requests and requests for all namespaces.
 func inNamespace(patterns []string, namespace string) bool {
 	return namespace != "" && slices.ContainsFunc(patterns, func(g string) bool { return GlobMatches(g, namespace) })

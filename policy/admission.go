@@ -387,8 +387,8 @@ func (v *admissionVars) ResolveName(name string) (any, bool) {
 	return value, true
 }
 
-// fields returns the CEL variable "request". as is the version in which the rule sees the object; v
-// is the version of the request.
+// fields returns the CEL variable "request". as is the version in which the rule sees the object;
+// v is the version that the client requested.
 func (a *Admission) fields(v, as *Version) map[string]any {
 	fields := a.Request.fields()
 	kind := func(v *Version) map[string]any {

@@ -27,8 +27,8 @@ func newCondition(c *Condition) (*condition, error) {
 	return &condition{c, program}, err
 }
 
-// holds decides a condition that does not depend on the object. If the condition cannot be
-// evaluated, it is false as a `when` and true as an `unless`.
+// holds reports whether a condition without the object is true. It returns false if the condition
+// cannot be evaluated: then a grant does not grant, and a deny has no exception.
 func (c *condition) holds(r *Request) bool {
 	holds, _ := c.decide(context.Background(), &accessVars{request: r})
 	return holds

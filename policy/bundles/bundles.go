@@ -1,6 +1,7 @@
-// Package bundles reads bundles: the files of a CUE module as they were at one moment, loaded without the network. It
-// also finds the bundles of a module: the packages that have a field `bundle` and that no other package of the module
-// imports. A package of a team is not a bundle, but part of the bundles that import it.
+// Package bundles reads bundles: it takes a snapshot of the files of a CUE module and loads it
+// without the network. It also finds the bundles of a module: the packages with a field `bundle` that
+// no other package of the module imports. A team's package is not a bundle by itself, but a part of
+// the bundles that import it.
 package bundles
 
 import (
@@ -13,7 +14,7 @@ import (
 	"cuelang.org/go/cue/parser"
 )
 
-// Module has the packages of a module, by their folders.
+// Module is the packages of a module, by folder.
 type Module struct {
 	packages  map[string]*packageFolder
 	importers map[string][]string
@@ -24,8 +25,8 @@ type packageFolder struct {
 	hasBundle bool
 }
 
-// Read reads the packages of a source's module. Files with errors count as far as they can be read: what is wrong with
-// them is for who compiles them.
+// ModuleOf returns the packages of a source's module. It reads files with errors as far as possible;
+// compiling reports their errors.
 func ModuleOf(source *Source) *Module {
 	m := &Module{packages: map[string]*packageFolder{}, importers: map[string][]string{}}
 	name := source.ModulePath()
@@ -54,7 +55,7 @@ func ModuleOf(source *Source) *Module {
 	return m
 }
 
-// isBundle tells whether a declaration is the field `bundle`.
+// isBundle reports whether a declaration is the field `bundle`.
 func isBundle(decl ast.Decl) bool {
 	field, ok := decl.(*ast.Field)
 	if !ok {
@@ -64,7 +65,8 @@ func isBundle(decl ast.Decl) bool {
 	return err == nil && name == "bundle"
 }
 
-// Of returns the bundles that a package is part of, sorted: itself, if no other package imports it.
+// Of returns the bundles that contain the package in a folder, sorted. A package that no other package
+// imports is its own bundle.
 func (m *Module) Of(dir string) []string {
 	seen := map[string]bool{}
 	var found []string
@@ -86,7 +88,7 @@ func (m *Module) Of(dir string) []string {
 	return found
 }
 
-// Below returns the bundles that packages in a folder, or below it, are part of, sorted.
+// Below returns the bundles that contain packages in a folder or in its subfolders, sorted.
 func (m *Module) Below(dir string) []string {
 	found := map[string]bool{}
 	for p := range m.packages {

@@ -20,27 +20,24 @@ import (
 	"cuelang.org/go/encoding/yaml"
 )
 
-// A file of data is a part of a bundle if a file of CUE in it embeds it:
+// A data file (YAML or JSON) is part of a bundle if a CUE file embeds it:
 //
-//	@extern(embed)
-//	…
-//	crds: "widgets.example.com": {...} @embed(file=widgets.yaml)
+// @extern(embed) … crds: "widgets.example.com": {...} @embed(file=widgets.yaml)
 //
-// CUE would read it by itself, but its positions would name no folder. So what is embedded
-// takes the place of the attribute before anything is evaluated. What cannot be read so is
-// left to CUE, to say what is wrong with it.
+// CUE could read it by itself, but then positions would lack the folder. So the program replaces the
+// attribute with the file's content before CUE evaluates anything. If it cannot read the file, it
+// leaves the attribute to CUE, which reports the error.
 
-// embeddable are the extensions of files that can be embedded.
+// embeddable lists the extensions of files that can be embedded.
 var embeddable = []string{".yaml", ".yml", ".json"}
 
-// IsSource tells whether a file's name is one of those of sources.
+// IsSource reports whether a file name is that of a source file.
 func IsSource(name string) bool {
 	ext := path.Ext(name)
 	return ext == ".cue" || slices.Contains(embeddable, ext)
 }
 
-// embedsOf are the attributes of a file of CUE by which it embeds others. What is wrong with
-// them, or with the file, CUE will say.
+// embedsOf returns the @embed attributes of a CUE file. It ignores errors, which CUE reports.
 func embedsOf(file string, syntax *ast.File) []*embed.Embed {
 	embeds, err := embed.EmbeddedPaths(file, syntax)
 	if err != nil && len(embeds) == 0 {
@@ -49,12 +46,12 @@ func embedsOf(file string, syntax *ast.File) []*embed.Embed {
 	return embeds
 }
 
-// maxEmbedded bounds a file that is embedded, before anything is made of it. What YAML says
-// in so many bytes may take less as JSON, which is what other limits count.
+// maxEmbedded limits the size of an embedded file before it is decoded. Its JSON, which other limits
+// count, may be smaller than its YAML.
 const maxEmbedded = 32 << 20
 
-// embed puts the files that an instance embeds, and those that it imports, in their places.
-// It returns their paths. One that is too large is an error.
+// embed replaces the @embed attributes of an instance and its imports with the files' contents. It
+// returns the files' paths. A file that is too large is an error.
 func (s *Source) embed(i *build.Instance, seen map[*build.Instance]bool) (paths []string, err error) {
 	if seen[i] {
 		return nil, nil
@@ -96,7 +93,7 @@ func (s *Source) embed(i *build.Instance, seen map[*build.Instance]bool) (paths 
 	return paths, nil
 }
 
-// embedded is what an attribute stands for; nil if that is for CUE to say.
+// embedded returns the content of an embedded file; nil if CUE has to report an error.
 func (s *Source) embedded(e *embed.Embed) (ast.Expr, error) {
 	if e.Type != "" {
 		return nil, nil
@@ -123,7 +120,7 @@ func (s *Source) embedded(e *embed.Embed) (ast.Expr, error) {
 	return ast.NewStruct(all...), nil
 }
 
-// decoded is the one value that a file of data has; nil if what is wrong is for CUE to say.
+// decoded returns the one value in a data file; nil if CUE has to report an error.
 func (f *File) decoded() (ast.Expr, error) {
 	name := path.Join(virtualRoot, f.Path)
 	if path.Ext(f.Path) == ".json" {
@@ -146,10 +143,10 @@ func (f *File) decoded() (ast.Expr, error) {
 		if err != nil {
 			return nil, nil
 		}
-		if isNull(more) { // which nothing after a separator is
+		if isNull(more) { // a separator without a document after it
 			continue
 		}
-		if isNull(value) { // a file that begins with a comment and a separator
+		if isNull(value) { // a comment and a separator at the start of the file
 			value = more
 			continue
 		}
@@ -164,14 +161,14 @@ func isNull(x ast.Expr) bool {
 	return ok && null.Kind == token.NULL
 }
 
-// embedAttribute is an attribute by which a file of CUE embeds others.
+// embedAttribute matches the attribute that embeds a file.
 var embedAttribute = regexp.MustCompile(`@embed\((?:[^()"]|"(?:[^"\\\n]|\\.)*")*\)`)
 
-// maxEmbedAttribute is how long one may be.
+// maxEmbedAttribute limits the length of an attribute.
 const maxEmbedAttribute = 4 << 10
 
-// embedsIn finds the attributes of a file without parsing the file, for which there may not be
-// enough stack. It finds those in comments as well.
+// embedsIn finds the @embed attributes of a file, also those in comments. It does not parse the
+// file, since an untrusted file could exhaust the stack.
 func (f *File) embedsIn() (embeds []*embed.Embed) {
 	if !bytes.Contains(f.Data, []byte("@extern(")) {
 		return nil
@@ -187,8 +184,8 @@ func (f *File) embedsIn() (embeds []*embed.Embed) {
 	return embeds
 }
 
-// withData adds the files of data of a module that its files of CUE embed, and names the
-// definitions of kinds that none does.
+// withData adds the data files that the module's CUE files embed, and lists the
+// CustomResourceDefinitions that no file embeds.
 func (r *reading) withData(data []string) error {
 	var embeds []*embed.Embed
 	for i := range r.source.Files {
@@ -206,7 +203,7 @@ func (r *reading) withData(data []string) error {
 	return nil
 }
 
-// isDefinition tells whether a file is a CustomResourceDefinition, by its first lines.
+// isDefinition reports whether a file is a CustomResourceDefinition, by its first lines.
 func isDefinition(module fs.FS, file string) bool {
 	f, err := module.Open(file)
 	if err != nil {

@@ -11,20 +11,20 @@ import (
 )
 
 const (
-	// MaxSourceBytes bounds the files that are read of a module, and maxSourceFiles their number.
+	// MaxBytes limits the bytes read from a module, and the next constant the number of files.
 	MaxBytes       = 320 << 20
 	maxSourceFiles = 10_000
 )
 
-// moduleFolder is the file system of a module. Who can write to a module need not be trusted: a
-// pull request can. So only regular files are read, and only what is in the folder: a link may
-// lead to another file of the folder, and to nothing else.
+// moduleFolder is the file system of a module. Its author need not be trusted, for example in a pull
+// request. So it opens regular files in the folder only; a symbolic link must lead to a file in the
+// folder.
 type moduleFolder struct {
 	fs.FS // of root
 	root  *os.Root
 }
 
-// openFolder returns the file system of a folder. It is closed after use.
+// openFolder returns the file system of a folder. The caller closes it.
 func openFolder(path string) (*moduleFolder, error) {
 	root, err := os.OpenRoot(path)
 	if err != nil {
@@ -37,7 +37,7 @@ func (f *moduleFolder) close() { f.root.Close() }
 
 // Open opens a folder or a regular file.
 func (f *moduleFolder) Open(name string) (fs.File, error) {
-	// Without O_NONBLOCK, a pipe that nobody writes to would be waited for.
+	// Without O_NONBLOCK, opening a pipe without a writer would block.
 	file, err := f.root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, f.refused(name, err)
@@ -53,7 +53,7 @@ func (f *moduleFolder) Open(name string) (fs.File, error) {
 	return file, nil
 }
 
-// refused says why a file cannot be opened.
+// refused returns the error for a file that cannot be opened.
 func (f *moduleFolder) refused(name string, err error) error {
 	info, statErr := f.root.Lstat(name)
 	switch {
@@ -72,7 +72,7 @@ func (f *moduleFolder) refused(name string, err error) error {
 	return fmt.Errorf("%s: %w", name, err)
 }
 
-// typeOf names what is no regular file.
+// typeOf names the type of a file that is not regular.
 func typeOf(m fs.FileMode) string {
 	switch {
 	case m.IsDir():
@@ -87,7 +87,7 @@ func typeOf(m fs.FileMode) string {
 	return "a special file"
 }
 
-// reading reads the files of a module into a source, within its limits.
+// reading reads the files of a module into a source, within limits.
 type reading struct {
 	module fs.FS
 	source *Source
@@ -122,7 +122,7 @@ func (r *reading) read(path string) error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", path, err)
 		}
-		if len(data) == cap(data) { // it grows while it is read
+		if len(data) == cap(data) { // the file grew while it was read
 			data = append(data, 0)[:len(data)]
 		}
 	}

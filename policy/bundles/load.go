@@ -12,12 +12,12 @@ import (
 	"stele.dev/stele/schemas"
 )
 
-// virtualRoot is where the loader finds the source's files. They are laid over the
-// host's file system, which has nothing there.
+// virtualRoot is the folder where CUE's loader sees the source's files. It does not exist on the
+// host.
 const virtualRoot = "/.stele-bundle"
 
-// loadInstance loads the package, with the program's own definitions and nothing from
-// outside the source.
+// Load loads the source's package, with the program's own definitions and without files from outside
+// of the source. It also returns a source with only the files that the package uses.
 func Load(source *Source) (*build.Instance, *Source, error) {
 	instance := source.Instance(source.Package, false)
 	if instance.Err != nil {
@@ -36,7 +36,7 @@ func Load(source *Source) (*build.Instance, *Source, error) {
 	return instance, used, nil
 }
 
-// load reads the package of a folder, with its tests or without.
+// Instance loads the package in a folder, with or without its tests.
 func (s *Source) Instance(dir string, tests bool) *build.Instance {
 	files := map[string]load.Source{}
 	for p, data := range format.Files() {
@@ -69,7 +69,7 @@ func isUsed(i *build.Instance, file string, seen map[*build.Instance]bool) bool 
 
 func Relative(filename string) string { return strings.TrimPrefix(filename, virtualRoot+"/") }
 
-// empty tells whether there is nothing in the folder of the package; below it there may be.
+// Empty reports whether the package's folder has no files. Its subfolders may have some.
 func (s *Source) Empty() bool {
 	return !slices.ContainsFunc(s.Files, func(f File) bool { return path.Dir(f.Path) == s.Package && path.Ext(f.Path) == ".cue" })
 }
@@ -83,7 +83,7 @@ func FirstFile(s *Source) string {
 	return s.Package
 }
 
-// locate says where in the source a position is; not if it is in our definitions.
+// Locate returns the position in the source; false if it is in the program's own definitions.
 func Locate(p token.Pos) (schemas.Position, bool) {
 	if !p.IsValid() || p.Filename() == "" || format.Has(Relative(p.Filename())) {
 		return schemas.Position{}, false

@@ -12,14 +12,15 @@ import (
 	"stele.dev/stele/schemas"
 )
 
-// A folder is one that a bundle takes a package from.
+// Folder is a folder from which the bundle takes a package.
 type Folder struct {
-	Dir, name string           // name is that of the package
-	Importer  schemas.Position // the import that asks for it; zero for the bundle's own folder
-	Files     []*File          // of CUE, also those of other packages
+	Dir, name string           // name is the package's name
+	Importer  schemas.Position // the import of the package; zero for the bundle's own folder
+	Files     []*File          // all CUE files in the folder, also those of other packages
 }
 
-// folders are those of the module that the bundle's package is made of, each after the one that imports it.
+// Folders returns the folders of the bundle's package and of its imports in the module. Each folder
+// comes after the one that imports it.
 func (s *Source) Folders() []Folder {
 	module := s.ModulePath()
 	all := []Folder{{Dir: s.Package}}
@@ -48,7 +49,7 @@ func (s *Source) Folders() []Folder {
 	return all
 }
 
-// cueFiles are those that CUE reads in a folder.
+// cueFiles returns the files in a folder that CUE reads.
 func (s *Source) cueFiles(dir string) (files []*File) {
 	for i := range s.Files {
 		f := &s.Files[i]
@@ -59,13 +60,14 @@ func (s *Source) cueFiles(dir string) (files []*File) {
 	return files
 }
 
-// head is a file up to its imports, as far as it can be read.
+// head returns a file's syntax up to its imports, as far as it can be parsed.
 func head(f *File) *ast.File {
 	syntax, _ := parser.ParseFile(path.Join(virtualRoot, f.Path), f.Data, parser.ImportsOnly)
 	return syntax
 }
 
-// ownPackage is the package of the bundle's own folder: that of the file with the field `bundle`, if there are several.
+// ownPackage returns the package of the bundle's own folder. If there are several, it is the one
+// with the field `bundle`.
 func ownPackage(files []*File) (name string) {
 	for _, f := range files {
 		syntax, _ := parser.ParseFile(f.Path, f.Data)
@@ -83,7 +85,7 @@ func ownPackage(files []*File) (name string) {
 	return name
 }
 
-// modulePath is the path of the module, without its major version; "" if it has none.
+// ModulePath returns the module's path without its major version; "" if the source has no module.
 func (s *Source) ModulePath() string {
 	i := slices.IndexFunc(s.Files, func(f File) bool { return f.Path == ModuleFile })
 	if i < 0 {
@@ -105,7 +107,7 @@ func (s *Source) ModulePath() string {
 	return ""
 }
 
-// packagePaths are the import paths of the module's packages, sorted.
+// PackagePaths returns the import paths of the module's packages, sorted.
 func (s *Source) PackagePaths() (paths []string) {
 	module := s.ModulePath()
 	for i := range s.Files {
@@ -118,14 +120,15 @@ func (s *Source) PackagePaths() (paths []string) {
 	return slices.Compact(paths)
 }
 
-// parse reads a file of CUE. The positions in it are those that [locate] knows.
+// Parse parses a CUE file. [Locate] understands its positions.
 func (f *File) Parse() (*ast.File, error) {
 	return parser.ParseFile(path.Join(virtualRoot, f.Path), f.Data)
 }
 
 const ModuleFile = "cue.mod/module.cue"
 
-// inModule returns the folder and the package that an import names, if they are of the module.
+// inModule returns the folder and the package that an import names; false if it is not in the
+// module.
 func inModule(module string, spec *ast.ImportSpec) (dir, name string, ok bool) {
 	target, name, qualified := strings.Cut(wording.Unquoted(spec.Path.Value), ":")
 	target, _, _ = strings.Cut(target, "@")
@@ -139,7 +142,7 @@ func inModule(module string, spec *ast.ImportSpec) (dir, name string, ok bool) {
 	return path.Clean(dir), name, true
 }
 
-// leftOut refuses files in the folders of a bundle that CUE leaves out of their packages without a word: what they say
+// LeftOut reports the files in the bundle's folders that CUE would silently leave out, so that they
 // would not be enforced.
 func (s *Source) LeftOut(instance *build.Instance) (diags, warnings schemas.Diagnostics) {
 	add := func(pos schemas.Position, message, hint string) {
@@ -148,7 +151,7 @@ func (s *Source) LeftOut(instance *build.Instance) (diags, warnings schemas.Diag
 	module := s.ModulePath()
 	for _, f := range s.Folders() {
 		if strings.HasPrefix(f.Dir, "cue.mod") {
-			continue // a copy of somebody else's module
+			continue // a copy of another module
 		}
 		for _, file := range f.Files {
 			name := head(file).PackageName()
@@ -170,7 +173,7 @@ func (s *Source) LeftOut(instance *build.Instance) (diags, warnings schemas.Diag
 	return diags, warnings
 }
 
-// packageClause is where a file names its package.
+// packageClause returns the position of a file's package clause.
 func packageClause(f *File) schemas.Position {
 	for _, d := range head(f).Decls {
 		if p, ok := d.(*ast.Package); ok {
@@ -181,7 +184,7 @@ func packageClause(f *File) schemas.Position {
 	return schemas.Position{File: f.Path, Line: 1, Column: 1}
 }
 
-// imports reports whether any file of the module imports a package of a folder, for this bundle or another one.
+// imports reports whether a file of the module imports a package of a folder.
 func (s *Source) imports(module, dir, name string) bool {
 	for i := range s.Files {
 		if path.Ext(s.Files[i].Path) != ".cue" {
@@ -196,7 +199,7 @@ func (s *Source) imports(module, dir, name string) bool {
 	return false
 }
 
-// nearMiss reports whether a file's name looks as if it should end in .cue.
+// nearMiss reports whether a file name is a likely typo of one that ends in .cue.
 func nearMiss(name string) bool {
 	ext := path.Ext(strings.TrimSuffix(strings.ToLower(name), ".txt"))
 	if strings.HasSuffix(ext, "~") || strings.ContainsFunc(ext, func(r rune) bool { return '0' <= r && r <= '9' }) {

@@ -11,37 +11,37 @@ import (
 	"stele.dev/stele/schemas"
 )
 
-// A bundle is in the log for ever, and read by everybody who may read policies: what
-// is certainly a secret is refused wherever it stands in a file, and never shown.
+// Everybody who may read policies can read a bundle, and the log keeps it for ever. So text that is
+// certainly a secret is rejected anywhere in a file, and never shown.
 
-// A secret is a span of text.
+// secret is a span of text that is a secret.
 type secret struct {
 	what       string
 	start, end int
 }
 
-// shapes of secrets that are hardly ever anything else.
+// shapes are the patterns of secrets that match almost nothing else.
 var shapes = []struct {
 	what    string
 	pattern *regexp.Regexp
-	certain func([]byte) bool // nil: always
+	certain func([]byte) bool // checks a match; nil: every match is a secret
 }{
 	{"a JSON web token", regexp.MustCompile(`eyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{16,}`), isToken},
 	{"an access key of AWS", regexp.MustCompile(`AKIA[A-Z2-7]{16}`), func(b []byte) bool {
-		return !bytes.HasSuffix(b, []byte("EXAMPLE")) // as in AWS' own documentation
+		return !bytes.HasSuffix(b, []byte("EXAMPLE")) // an example of AWS' documentation
 	}},
 	{"a token of GitHub", regexp.MustCompile(`gh[pousr]_[A-Za-z0-9]{36,255}|github_pat_[A-Za-z0-9]{22}_[A-Za-z0-9]{59}`), nil},
 	{"a token of Slack", regexp.MustCompile(`xox[abeoprs]-[0-9]{8,}-[A-Za-z0-9-]{16,}`), nil},
 	{"an API key of Google", regexp.MustCompile(`AIza[A-Za-z0-9_-]{35}`), nil},
 }
 
-// privateKey is the head of a key in PEM and the beginning of its content. Between
-// them may be what begins a line of a comment, or ends one of a string.
+// privateKey matches the header of a PEM key and the start of its content. Between the two there may
+// be comment markers or quotes.
 var privateKey = regexp.MustCompile(`-----BEGIN (?:[A-Z0-9]+ )*PRIVATE KEY(?: BLOCK)?-----(?:\\+[nrt]|[\s/"+]|[A-Za-z-]+: [^\n\\]*)*[A-Za-z0-9+/]{20}`)
 
 var privateKeyEnd = regexp.MustCompile(`-----END [A-Z0-9 ]*-----`)
 
-// isToken tells whether a token has a header of JSON with an algorithm.
+// isToken reports whether a token has a JSON header with an algorithm, as JWTs have.
 func isToken(b []byte) bool {
 	head, _, _ := bytes.Cut(b, []byte("."))
 	var header struct {
@@ -51,7 +51,7 @@ func isToken(b []byte) bool {
 	return err == nil && json.Unmarshal(data, &header) == nil && header.Algorithm != ""
 }
 
-// secretsIn finds secrets, in order.
+// secretsIn returns the secrets in a text, in order.
 func secretsIn(text []byte) (found []secret) {
 	for _, m := range privateKey.FindAllIndex(text, -1) {
 		end := len(text)
@@ -76,13 +76,13 @@ func isWord(b byte) bool {
 	return b == '_' || b >= '0' && b <= '9' || b >= 'A' && b <= 'Z' || b >= 'a' && b <= 'z'
 }
 
-// secrets refuses those in the files of the source.
+// Secrets reports the secrets in the source's files.
 func (s *Source) Secrets() (found schemas.Diagnostics) {
 	for _, f := range s.Files {
 		end := 0
 		for _, s := range secretsIn(f.Data) {
 			if s.start < end {
-				continue // it is in the one before
+				continue // inside the previous secret
 			}
 			end = s.end
 			before := f.Data[:s.start]
@@ -93,7 +93,7 @@ func (s *Source) Secrets() (found schemas.Diagnostics) {
 	return found
 }
 
-// masked is text without secrets; its length and lines stay.
+// Mask returns the text with its secrets masked. Its length and its lines stay the same.
 func Mask(text string) string {
 	found := secretsIn([]byte(text))
 	if len(found) == 0 {
@@ -110,8 +110,8 @@ func Mask(text string) string {
 	return string(masked)
 }
 
-// Line returns the line of a position, for people to see what is meant; what is secret
-// in it is masked. It returns "" if there is no such line.
+// Line returns the line at a position, with secrets masked, for messages. It returns "" if there is
+// no such line.
 func (s *Source) Line(pos schemas.Position) string {
 	i := slices.IndexFunc(s.Files, func(f File) bool { return f.Path == pos.File })
 	if i < 0 || pos.Line < 1 {

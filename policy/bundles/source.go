@@ -14,28 +14,28 @@ import (
 	"stele.dev/stele/policy/format"
 )
 
-// Source is the CUE of a bundle: the files of its module as they were at one moment,
-// and which package of it is meant.
+// Source is the CUE of a bundle: the files of its module at one moment, and the package of the
+// bundle.
 type Source struct {
-	// Package is the package's folder below the module's root, "." for the root.
+	// Package is the package's folder, relative to the module's root; "." is the root.
 	Package string
-	// Files are the .cue files of the module, and those of data that they embed, sorted by
-	// path.
+	// Files are the .cue files of the module and the data files that they embed, sorted by path.
 	Files []File
-	// Strays are the paths of CustomResourceDefinitions in the module that nothing embeds.
+	// Strays are the paths of CustomResourceDefinitions in the module that no file embeds.
 	Strays []string
-	// NearMisses are the paths of files whose names are almost those of CUE: access.cu.
+	// NearMisses are the paths of files whose names are likely typos of .cue files, such as
+	// access.cu.
 	NearMisses []string
 }
 
-// File is a source file. Path is relative to the module's root, with slashes.
+// File is a source file. Its path is relative to the module's root, with slashes.
 type File struct {
 	Path string
 	Data []byte
 }
 
-// ReadDir reads the module that the folder belongs to; the folder is its package. It reads
-// regular files within limits, and nothing that is outside of the module.
+// ReadDir reads the module that contains a folder; the folder is the bundle's package. It reads
+// regular files inside of the module only, within limits.
 func ReadDir(dir string) (*Source, error) {
 	abs, err := filepath.Abs(dir)
 	if err != nil {
@@ -69,7 +69,7 @@ func ReadDir(dir string) (*Source, error) {
 	return ReadFS(module, filepath.ToSlash(pkg))
 }
 
-// ReadFS reads the module whose root is the root of the file system.
+// ReadFS reads the module at the root of a file system.
 func ReadFS(module fs.FS, pkg string) (*Source, error) {
 	s := &Source{Package: path.Clean(pkg)}
 	r := &reading{module: module, source: s}
@@ -78,7 +78,7 @@ func ReadFS(module fs.FS, pkg string) (*Source, error) {
 		if err != nil {
 			return err
 		}
-		// CUE leaves out what begins so: lock files of editors, for one.
+		// CUE ignores names that begin with "." or "_", for example lock files of editors.
 		ignored := p != "." && (strings.HasPrefix(d.Name(), ".") || strings.HasPrefix(d.Name(), "_"))
 		switch {
 		case d.IsDir() && ignored:
@@ -104,12 +104,12 @@ func ReadFS(module fs.FS, pkg string) (*Source, error) {
 	return s, nil
 }
 
-// ValidPath tells whether a file of a source can have this path.
+// ValidPath reports whether a source file can have this path.
 func ValidPath(name string) bool {
 	return fs.ValidPath(name) && IsSource(name) && !format.Has(name)
 }
 
-// Size is how many bytes the files have.
+// Size returns the sum of the files' sizes.
 func (s *Source) Size() (n int64) {
 	for _, f := range s.Files {
 		n += int64(len(f.Data))
@@ -117,7 +117,7 @@ func (s *Source) Size() (n int64) {
 	return n
 }
 
-// Only returns the source with those files alone that have one of these paths.
+// Only returns a source with only the files at these paths.
 func (s *Source) Only(paths []string) *Source {
 	only := &Source{Package: s.Package}
 	for _, f := range s.Files {
@@ -128,7 +128,7 @@ func (s *Source) Only(paths []string) *Source {
 	return only
 }
 
-// Digest identifies the files and the package, whatever they mean.
+// Digest returns a digest of the files and the package.
 func (s *Source) Digest() [sha256.Size]byte {
 	h := sha256.New()
 	write := func(b []byte) {

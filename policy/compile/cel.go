@@ -19,11 +19,11 @@ import (
 	"stele.dev/stele/schemas/celtype"
 )
 
-// scopeOf gives the scope of an expression for objects of a type.
+// scopeOf returns the scope of an expression for objects of a type.
 type scopeOf func(objectType) (*expr.Scope, error)
 
-// expression checks one for each of the types that objects can have, the last of which
-// stands for all of them. at is where it stands. nil means that something is wrong with it.
+// expression checks a CEL expression for each type that objects can have. at is its position. It
+// returns the result for the last type, which stands for all of them, or nil if there is an error.
 func (c *compiler) expression(text, path string, at schemas.Position, want *cel.Type, of []objectType, scope scopeOf) (*policy.Expression, []*expr.Checked) {
 	checked := make([]*expr.Checked, len(of))
 	for i, t := range of {
@@ -41,7 +41,7 @@ func (c *compiler) expression(text, path string, at schemas.Position, want *cel.
 	return &policy.Expression{Text: text, Checked: checked[len(of)-1].AST, Source: at}, checked
 }
 
-// all adds to several types the one that stands for all of them.
+// all appends the type that stands for all types, if there are several.
 func all(of []objectType) []objectType {
 	if len(of) > 1 {
 		return append(of, anyObject)
@@ -49,7 +49,7 @@ func all(of []objectType) []objectType {
 	return of
 }
 
-// fault reports what is wrong with an expression, at its place in the expression.
+// fault reports an error in an expression, at its position inside the expression.
 func (c *compiler) fault(f *expr.Fault, text, path string, at schemas.Position, of objectType, several bool) {
 	message, hint := explainCEL(f, text)
 	message = "in CEL: " + message
@@ -62,8 +62,8 @@ func (c *compiler) fault(f *expr.Fault, text, path string, at schemas.Position, 
 	c.Add(c.within(at, text, f.Line, f.Column), path, message, hint)
 }
 
-// within is the position of a place in a text that stands behind a label, as far as the
-// text stands there as it is. Lines count from 1, columns from 0.
+// within returns the position of a line and column of a text that stands behind a label at a
+// position. Lines count from 1, columns from 0. If the text has escapes, the position is less exact.
 func (c *compiler) within(at schemas.Position, text string, line, column int) schemas.Position {
 	i := slices.IndexFunc(c.Source.Files, func(f bundles.File) bool { return f.Path == at.File })
 	if i < 0 || line == 0 {
@@ -90,7 +90,7 @@ func (c *compiler) within(at schemas.Position, text string, line, column int) sc
 	return at
 }
 
-// condition compiles a `when` or an `unless`, which hold for requests that rules name.
+// condition compiles a `when` or an `unless` for requests that the rules name.
 func (c *compiler) condition(v cue.Value, name string, rules []policy.Rule) *policy.Condition {
 	x := v.LookupPath(cue.ParsePath(name))
 	if !x.Exists() || !c.Sound(x) {
@@ -127,7 +127,7 @@ func (c *compiler) condition(v cue.Value, name string, rules []policy.Rule) *pol
 
 func isObject(name string) bool { return name == expr.VarObject || name == expr.VarOldObject }
 
-// onlyWrites refuses a condition on the object for requests that have none.
+// onlyWrites rejects a condition on the object if a rule allows requests without an object.
 func (c *compiler) onlyWrites(rules []policy.Rule, path string, pos schemas.Position) bool {
 	for _, r := range rules {
 		for _, verb := range r.Verbs {
@@ -172,7 +172,7 @@ func (c *compiler) validation(team, name string, v cue.Value) policy.Validation 
 			return r
 		}
 		if r.Params, err = json.Marshal(value); err != nil {
-			panic(err) // it came from JSON
+			panic(err) // it was decoded from JSON
 		}
 		own[expr.VarParams] = celtype.OfValue("stele.Params", value)
 	}
@@ -196,7 +196,7 @@ func (c *compiler) validation(team, name string, v cue.Value) policy.Validation 
 		}
 	}
 	if !c.variables(v, &r, of, scope, extended) {
-		return r // what follows from it would be said of each expression that names one
+		return r // otherwise each expression that uses one would report an error as well
 	}
 	for id, x := range c.Fields(v, "validations") {
 		check := policy.ValidationCheck{ID: r.ID + "/" + id, Source: evaluation.Position(x)}
@@ -217,7 +217,7 @@ func (c *compiler) validation(team, name string, v cue.Value) policy.Validation 
 	case len(r.Actions) == 0:
 		c.Add(r.Source, v.Path().String(), "a rule without validationActions has no effect", "write Deny, Warn or Audit")
 	case slices.Contains(r.Actions, "Deny") && slices.Contains(r.Actions, "Warn"):
-		c.Add(r.Source, v.Path().String(), "Deny and Warn together would say the same thing twice", "leave Warn out") // as upstream
+		c.Add(r.Source, v.Path().String(), "Deny and Warn together would say the same thing twice", "leave Warn out") // as Kubernetes does
 	}
 	if len(c.Diags) == said {
 		c.neverHolds(v, &r)
@@ -227,7 +227,7 @@ func (c *compiler) validation(team, name string, v cue.Value) policy.Validation 
 	return r
 }
 
-// matchesNothing refuses a rule whose match names no kind.
+// matchesNothing rejects a rule whose match names no kind.
 func (c *compiler) matchesNothing(m cue.Value, r *policy.Validation) {
 	s := policy.ResourcesOf(c.scopes.kinds)
 	for i, name := range r.Match.Resources {
@@ -272,7 +272,7 @@ func (c *compiler) selector(v cue.Value, name string) *metav1.LabelSelector {
 	return s
 }
 
-// expressionAt checks the expression that is a value.
+// expressionAt checks the expression in a value.
 func (c *compiler) expressionAt(x cue.Value, want *cel.Type, of []objectType, scope scopeOf) *policy.Expression {
 	text, err := x.String()
 	if err != nil {
@@ -283,8 +283,8 @@ func (c *compiler) expressionAt(x cue.Value, want *cel.Type, of []objectType, sc
 	return e
 }
 
-// variables compiles those of a rule, each after the ones that it names, and declares
-// them in the scopes of the rule.
+// variables compiles the variables of a rule, each after those it uses, and declares them in the
+// rule's scopes.
 func (c *compiler) variables(v cue.Value, r *policy.Validation, of []objectType, scope scopeOf, scopes map[string]*expr.Scope) bool {
 	type variable struct {
 		name  string
@@ -333,7 +333,7 @@ func (c *compiler) variables(v cue.Value, r *policy.Validation, of []objectType,
 	return true
 }
 
-// schemaRules checks the rules in CEL of a kind, in place.
+// schemaRules checks the CEL rules of a kind and sets their programs.
 func (c *compiler) schemaRules(k *schemas.Kind) {
 	for i := range k.Versions {
 		v := &k.Versions[i]

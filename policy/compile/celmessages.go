@@ -10,7 +10,7 @@ import (
 
 var noOverload = regexp.MustCompile(`^found no matching overload for '(\w*?)_?(\S+?)_?' applied to '\((.*)\)'$`)
 
-// explainCEL says what is wrong with an expression as people know it, and what to write.
+// explainCEL explains an error in an expression in terms that users know, and says what to write.
 func explainCEL(f *expr.Fault, text string) (message, hint string) {
 	message = f.Message
 	hint = wording.DidYouMean(f.Name, f.Known, "")
@@ -36,7 +36,7 @@ func explainCEL(f *expr.Fault, text string) (message, hint string) {
 	return message, hint
 }
 
-// words reports whether one of some words stands in a text, outside of other words.
+// words reports whether a text contains one of some words as a whole word.
 func words(text string, list ...string) bool {
 	for _, w := range list {
 		if expr.Names(text, w) {

@@ -1,6 +1,6 @@
-// Package compile compiles a bundle: it makes a [policy.Form] of the CUE of a [bundles.Source], or diagnostics that
-// report all mistakes at once, each with its place. Package evaluation reports what CUE finds; this package reports what
-// CUE cannot check.
+// Package compile compiles a bundle: it makes a [policy.Form] from the CUE of a [bundles.Source], or
+// returns diagnostics with all mistakes at once, each with its position. Package evaluation reports
+// the mistakes that CUE finds; this package reports those that CUE cannot find.
 package compile
 
 import (
@@ -22,21 +22,20 @@ import (
 	"stele.dev/stele/schemas/fromcue/verify"
 )
 
-// Compiled is what became of a source. As JSON it is all but the form and the source, which a
-// process that compiles answers with as they are.
+// Result is the result of compiling a source. Its JSON leaves out the form and the source, which a
+// compile process sends separately.
 type Result struct {
 	Form *policy.Form `json:"-"`
-	// Source has only those files that the bundle consists of.
+	// Source has only the files that the bundle uses.
 	Source *bundles.Source `json:"-"`
-	// Warnings are about what compiles and may not be meant.
+	// Warnings report mistakes that do not stop the bundle from compiling.
 	Warnings schemas.Diagnostics `json:"warnings,omitempty"`
-	// Costs are how long it took to check what only CUE itself can check: no two compilations have the same.
+	// Costs report how long checks took that only CUE can make. They differ between compilations.
 	Costs schemas.Diagnostics `json:"costs,omitempty"`
 }
 
-// Compile evaluates the bundle of a source. All that is wrong is reported at once,
-// sorted by position: what CUE finds, and what stele finds in the parts of which CUE
-// can make something. Then the result is nil.
+// Bundle compiles the bundle of a source. It reports all mistakes at once, sorted by position, also
+// in the rest of a bundle that is partly broken. If there is a mistake, the result is nil.
 func Bundle(source *bundles.Source) (*Result, schemas.Diagnostics) {
 	c := &compiler{
 		Evaluation: evaluation.New(source),
@@ -78,12 +77,12 @@ type compiler struct {
 	*evaluation.Evaluation
 	crossings
 	scopes     *scopes
-	params     []param     // of rules of admission
-	paramsRead *[][]string // in CUE, once that is known
+	params     []param     // of admission rules
+	paramsRead *[][]string // those that CUE reads; nil until needed
 	costs      schemas.Diagnostics
 }
 
-// bundle compiles all of it.
+// bundle compiles the whole bundle.
 func (c *compiler) bundle(v cue.Value) *policy.Form {
 	f := &policy.Form{Version: policy.FormVersion}
 	f.Cluster, _ = v.LookupPath(cue.ParsePath("cluster")).String()
@@ -128,7 +127,7 @@ func (c *compiler) bundle(v cue.Value) *policy.Form {
 	aggregate(f.Roles)
 	c.joining(v, f.Roles)
 
-	// What follows may be about kinds and roles of all teams.
+	// The checks from here on may need the kinds and roles of all teams.
 	c.scopes = newScopes(f.Kinds, c.brokenKinds)
 	for team, t := range c.Fields(v, "teams") {
 		for name, b := range c.Fields(t, "rbac.bindings") {
@@ -150,7 +149,7 @@ func (c *compiler) bundle(v cue.Value) *policy.Form {
 	return f
 }
 
-// leftToCUE warns of what only CUE itself can check, which takes its time in each write.
+// leftToCUE warns of parts of a schema that only CUE can check, which makes each write slower.
 func (c *compiler) leftToCUE(k *schemas.Kind) {
 	for i := range k.Versions {
 		for _, f := range k.Versions[i].Schema.Fallbacks() {
@@ -166,7 +165,7 @@ func (c *compiler) leftToCUE(k *schemas.Kind) {
 	}
 }
 
-// notYet refuses what stands in a part of the format that is not enforced.
+// notYet rejects a part of the format that is not enforced yet.
 func (c *compiler) notYet(v cue.Value, part string) {
 	for _, x := range c.Fields(v, part) {
 		c.Add(evaluation.Position(x), x.Path().String(), "this version of stele does not enforce `"+part+"` yet",
@@ -202,7 +201,7 @@ func (c *compiler) role(team, name string, v cue.Value) policy.Role {
 	return r
 }
 
-// rules compiles those of a role or a deny.
+// rules compiles the rules of a role or a deny.
 func (c *compiler) rules(v cue.Value, of string) (rules []policy.Rule) {
 	for id, x := range c.Fields(v, "rules") {
 		if !c.Sound(x) {
@@ -219,7 +218,7 @@ func (c *compiler) rules(v cue.Value, of string) (rules []policy.Rule) {
 			c.Add(rule.Source, x.Path().String(), "a rule needs apiGroups and resources, or nonResourceURLs", `the core group is ""`)
 		case len(rule.Verbs) == 0:
 			c.Add(rule.Source, x.Path().String(), "a rule needs verbs", "")
-		case resources > 0 && !rule.Source.IsZero(): // what comes with the program is for more than one bundle serves
+		case resources > 0 && !rule.Source.IsZero(): // only user-written rules: built-in ones are for all bundles
 			c.namings = append(c.namings, naming{rule.APIGroups, rule.Resources, x})
 		}
 		rules = append(rules, rule)
@@ -262,7 +261,7 @@ func (c *compiler) subjects(v cue.Value) (list []policy.Subject) {
 	return list
 }
 
-// uniqueNames checks what maps keyed per team cannot.
+// uniqueNames checks names that must be unique across teams.
 func (c *compiler) uniqueNames(f *policy.Form) {
 	roles := map[string]*policy.Role{}
 	for i := range f.Roles {

@@ -15,8 +15,7 @@ import (
 	"stele.dev/stele/schemas/crd"
 )
 
-// definitionOf compiles a CustomResourceDefinition of a team; false if something is wrong with
-// it.
+// definitionOf compiles a team's CustomResourceDefinition; false if it has a mistake.
 func (c *compiler) definitionOf(name string, v cue.Value) (kind schemas.Kind, ok bool) {
 	if first := c.owners[name]; first != nil {
 		first.others = append(first.others, v)
@@ -52,7 +51,7 @@ func (c *compiler) definitionOf(name string, v cue.Value) (kind schemas.Kind, ok
 	return kind, len(diags) == 0
 }
 
-// someServed refuses a definition of which no version is served.
+// someServed rejects a definition without a served version.
 func someServed(k *schemas.Kind, v cue.Value) (diags schemas.Diagnostics) {
 	at := v.LookupPath(cue.ParsePath("spec.versions"))
 	if !slices.ContainsFunc(k.Versions, func(v schemas.Version) bool { return v.Served }) {
@@ -61,8 +60,8 @@ func someServed(k *schemas.Kind, v cue.Value) (diags schemas.Diagnostics) {
 	return diags
 }
 
-// notEmbedded refuses a definition that was to be embedded, in a file that does not say
-// that it embeds any: CUE would take no notice of the attribute.
+// notEmbedded rejects a definition with an @embed attribute in a file without @extern(embed), in
+// which CUE ignores the attribute.
 func (c *compiler) notEmbedded(v cue.Value) bool {
 	if !v.LookupPath(cue.ParsePath("spec.versions")).Exists() && !v.LookupPath(cue.ParsePath("metadata")).Exists() {
 		for _, a := range v.Attributes(cue.FieldAttr) {
@@ -75,7 +74,7 @@ func (c *compiler) notEmbedded(v cue.Value) bool {
 	return false
 }
 
-// places are where the parts of a definition stand.
+// places finds the positions of the parts of a definition.
 type places struct {
 	value cue.Value
 	at    map[string]schemas.Position
@@ -86,7 +85,7 @@ func newPlaces(v cue.Value) *places {
 	return &places{v, map[string]schemas.Position{}, map[string]cue.Value{"": v}}
 }
 
-// find is the place of a part, or else of what it is in.
+// find returns the position of a part, or else of the nearest enclosing part.
 func (p *places) find(path []string) schemas.Position {
 	key := strings.Join(path, "\x00")
 	if pos, ok := p.at[key]; ok {
@@ -100,7 +99,7 @@ func (p *places) find(path []string) schemas.Position {
 	return pos
 }
 
-// part is the value that a path leads to.
+// part returns the value at a path.
 func (p *places) part(path []string) cue.Value {
 	key := strings.Join(path, "\x00")
 	if v, ok := p.known[key]; ok {
@@ -116,7 +115,7 @@ func (p *places) part(path []string) cue.Value {
 	return v
 }
 
-// strays warns of definitions in the module that are no part of the bundle.
+// strays warns of definitions in the module that are not part of the bundle.
 func (c *compiler) strays() {
 	for _, file := range slices.Sorted(slices.Values(c.Source.Strays)) {
 		c.Warnings = append(c.Warnings, schemas.Diagnostic{Pos: schemas.Position{File: file, Line: 1, Column: 1},
@@ -124,8 +123,8 @@ func (c *compiler) strays() {
 	}
 }
 
-// approved tells whether a kind is one of a group of Kubernetes' own that is defined apart
-// from its API server, with upstream's approval: crd.Translate has checked that it says so.
+// approved reports whether a kind belongs to a group of Kubernetes that is defined as
+// CustomResourceDefinitions with an API approval. crd.Translate has checked the annotation.
 func (c *compiler) approved(k *schemas.Kind) bool {
 	if len(k.Definition) == 0 || !strings.HasSuffix(k.Group, ".k8s.io") {
 		return false
@@ -136,7 +135,7 @@ func (c *compiler) approved(k *schemas.Kind) bool {
 func builtinKinds() []schemas.Kind {
 	kinds, err := builtin.Kinds()
 	if err != nil {
-		panic(fmt.Sprintf("policy: built-in kinds: %v", err)) // covered by a test
+		panic(fmt.Sprintf("policy: built-in kinds: %v", err)) // a test checks this
 	}
 	return kinds
 }

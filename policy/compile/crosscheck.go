@@ -20,19 +20,19 @@ import (
 	"stele.dev/stele/schemas/fromcue/kinds"
 )
 
-// What the parts of a bundle say of each other is checked here, as far as the
-// definitions cannot. What is wrong by itself has been reported, and is left out.
+// These functions check references between the parts of a bundle that the CUE definitions cannot
+// check. They skip values that already have an error.
 
-// crossings is what has been met for this.
+// crossings collects what the checks need.
 type crossings struct {
 	namings     []naming
 	owners      map[string]*owner // of kinds
 	brokenKinds map[string]bool
 	roleNames   []cue.Value // in bindings
-	windowNames []cue.Value // of kinds that are not known
+	windowNames []cue.Value // of unknown kinds
 }
 
-// crosscheck checks what depends on all of a bundle.
+// crosscheck checks what depends on the whole bundle.
 func (c *compiler) crosscheck(v cue.Value, f *policy.Form) {
 	c.oneOwner()
 	if !c.readable(v) {
@@ -49,8 +49,8 @@ func (c *compiler) crosscheck(v cue.Value, f *policy.Form) {
 	}
 }
 
-// readable tells whether all kinds and roles of a bundle are known, if not what they
-// are: that nothing they are in is itself in error.
+// readable reports whether the names of all kinds and roles are known: no struct that contains them
+// has an error itself.
 func (c *compiler) readable(v cue.Value) bool {
 	parts := []string{"bundle", "bundle.teams"}
 	for _, t := range c.Fields(v, "teams") {
@@ -61,13 +61,13 @@ func (c *compiler) readable(v cue.Value) bool {
 	return !slices.ContainsFunc(parts, func(at string) bool { return c.Reported(at) && !c.Misnamed(at) })
 }
 
-// naming is a rule that names resources, and where it stands.
+// naming is a rule that names resources, and its position.
 type naming struct {
 	groups, resources []string
 	at                cue.Value
 }
 
-// element is the position of an element of a list in a struct, or else of the struct.
+// element returns the position of a list element in a struct, or else of the struct.
 func element(v cue.Value, list string, i int) schemas.Position {
 	e := v.LookupPath(cue.MakePath(cue.Str(list), cue.Index(i)))
 	if pos := evaluation.Position(e); e.Exists() && !pos.IsZero() {
@@ -76,8 +76,8 @@ func element(v cue.Value, list string, i int) schemas.Position {
 	return evaluation.Position(v)
 }
 
-// resources checks that what rules name is served. Not every group has to have every
-// resource, but each group one of them, and each resource one of the groups.
+// resources checks that rules name served resources. Each group must have at least one of the
+// resources, and each resource must be in at least one of the groups.
 func (c *compiler) resources(kinds []schemas.Kind) {
 	s := policy.ResourcesOf(kinds)
 	for id, broken := range c.brokenKinds {
@@ -96,8 +96,8 @@ func (c *compiler) resources(kinds []schemas.Kind) {
 	}
 }
 
-// groups checks those of one rule; false if there is nothing to be said of the
-// resources until they are right.
+// groups checks the API groups of one rule. It returns false if the resources cannot be checked
+// until the groups are correct.
 func (c *compiler) groups(s policy.Resources, n naming) (ok bool) {
 	ok = true
 	for i, g := range n.groups {
@@ -137,8 +137,8 @@ func (c *compiler) resourcesIn(s policy.Resources, n naming) {
 	}
 }
 
-// kind compiles a kind of a team; false if something is wrong with it. If that is
-// beside its schemas, these are looked at all the same.
+// kind compiles a team's kind; false if it has a mistake. It checks the schemas even if other parts
+// have mistakes.
 func (c *compiler) kind(id string, v cue.Value) (kind schemas.Kind, ok bool) {
 	if first := c.owners[id]; first != nil {
 		first.others = append(first.others, v)
@@ -150,7 +150,7 @@ func (c *compiler) kind(id string, v cue.Value) (kind schemas.Kind, ok bool) {
 		schema := version.LookupPath(cue.MakePath(cue.Def("#schema")))
 		switch {
 		case evaluation.Position(schema).IsZero():
-			// The definitions' own would let everything pass.
+			// Without a schema, the default of the definitions would accept every object.
 			if pos, at := evaluation.Position(version), version.Path().String(); !pos.IsZero() && !c.Meant(at+".#schema") {
 				c.Add(pos, at, fmt.Sprintf("the version %s has no schema", name), "add #schema: {spec: {…}}")
 			}
@@ -167,10 +167,10 @@ func (c *compiler) kind(id string, v cue.Value) (kind schemas.Kind, ok bool) {
 		for _, version := range c.Fields(v, "versions") {
 			c.LostDefaults(version.LookupPath(cue.MakePath(cue.Def("#schema"))), nil)
 		}
-		ok = len(c.Diags) == said && len(diags) == 0 // what only follows from a name without meaning is not reported again
+		ok = len(c.Diags) == said && len(diags) == 0 // do not report errors that follow from an unknown name
 	}
 	c.brokenKinds[id] = !ok
-	if !ok { // rules that name it by its names, and not by its key, are right
+	if !ok { // rules that use the kind's names, rather than its key, are correct
 		plural, _ := v.LookupPath(cue.ParsePath("names.plural")).String()
 		group, _ := v.LookupPath(cue.ParsePath("group")).String()
 		if _, known := c.brokenKinds[plural+"."+group]; !known {
@@ -180,7 +180,8 @@ func (c *compiler) kind(id string, v cue.Value) (kind schemas.Kind, ok bool) {
 	return kind, ok
 }
 
-// openAPI refuses a schema that is written as OpenAPI: in CUE these are fields of objects.
+// openAPI rejects a schema that is written as OpenAPI. In CUE its keywords would be fields of
+// objects.
 func (c *compiler) openAPI(v cue.Value) bool {
 	for name, version := range c.Fields(v, "versions") {
 		schema := version.LookupPath(cue.MakePath(cue.Def("#schema")))
@@ -194,7 +195,8 @@ func (c *compiler) openAPI(v cue.Value) bool {
 	return false
 }
 
-// misnamedKinds notes the kinds of a team that stand under a misspelt name: rules that name them are right.
+// misnamedKinds records a team's kinds under a misspelled field, so that rules which name them are
+// not reported.
 func (c *compiler) misnamedKinds(t cue.Value) {
 	for label, x := range evaluation.FieldsOf(t) {
 		at := t.Path().String() + "." + label.String()
@@ -209,13 +211,13 @@ func (c *compiler) misnamedKinds(t cue.Value) {
 	}
 }
 
-// An owner is a kind of a team, and the same kind of others.
+// owner is a team's kind, with the same kind of other teams.
 type owner struct {
 	kind   cue.Value
 	others []cue.Value
 }
 
-// oneOwner refuses kinds that several teams have.
+// oneOwner rejects a kind that several teams define.
 func (c *compiler) oneOwner() {
 	for id, o := range c.owners {
 		if len(o.others) == 0 {
@@ -231,14 +233,13 @@ func (c *compiler) oneOwner() {
 	}
 }
 
-// teamOf is the name of the team that has a part of the bundle.
+// teamOf returns the name of the team that contains a value.
 func teamOf(v cue.Value) string { return v.Path().Selectors()[2].Unquoted() }
 
-// globSyntax is that of patterns that a namespace's name can match.
+// globSyntax matches the patterns that can match a namespace name.
 var globSyntax = regexp.MustCompile(`^[a-z0-9*]([-a-z0-9*]*[a-z0-9*])?$`)
 
-// globs refuses patterns of namespaces, in a struct's field of that name, that no
-// namespace's name can match.
+// globs rejects patterns in a struct's field "namespaces" that cannot match any namespace.
 func (c *compiler) globs(v cue.Value) {
 	var globs []string
 	c.DecodeField(v, "namespaces", &globs)
@@ -250,8 +251,8 @@ func (c *compiler) globs(v cue.Value) {
 	}
 }
 
-// serviceAccount refuses a subject that is meant to be a service account, by that name
-// or as the user it is in requests, and can be none.
+// serviceAccount rejects a subject that is meant as a service account, by name or as a user name,
+// but cannot be one.
 func (c *compiler) serviceAccount(v cue.Value, i int, account, user string) {
 	name, ok := strings.CutPrefix(user, serviceaccount.ServiceAccountUsernamePrefix)
 	if !ok {
@@ -264,8 +265,8 @@ func (c *compiler) serviceAccount(v cue.Value, i int, account, user string) {
 	}
 }
 
-// reference checks a name of something else in the bundle that CUE could not: what it
-// chooses from is in error, or has parts that are.
+// reference checks a name of another part of the bundle if CUE could not, because the candidates
+// have errors.
 func (c *compiler) reference(v cue.Value, known []string) {
 	if c.Sound(v) || c.Reported(v.Path().String()) {
 		return
@@ -276,7 +277,7 @@ func (c *compiler) reference(v cue.Value, known []string) {
 	}
 }
 
-// written is the string that the user wrote for a value in error.
+// written returns the string that the user wrote for a value with an error.
 func written(v cue.Value) (string, schemas.Position) {
 	if op, args := v.Expr(); op == cue.AndOp {
 		for _, a := range args {

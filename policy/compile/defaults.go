@@ -33,16 +33,17 @@ func builtinRoles() []policy.Role {
 		builtinRole("view", label("edit"), label("view")),
 		builtinRole("system:aggregate-to-edit", label("edit"), nil,
 			policy.Rule{ID: "core", Verbs: writeVerbs, APIGroups: core, Resources: []string{"configmaps", "events", "secrets", "serviceaccounts"}},
-			// Who edits a namespace can act as the accounts in it.
+			// Users who edit a namespace can already act as its service accounts.
 			policy.Rule{ID: "tokens", Verbs: []string{"create"}, APIGroups: core, Resources: []string{"serviceaccounts/token"}},
 			policy.Rule{ID: "secrets", Verbs: readVerbs, APIGroups: core, Resources: []string{"secrets"}},
 			policy.Rule{ID: "leases", Verbs: append(readVerbs[:len(readVerbs):len(readVerbs)], writeVerbs...), APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}}),
 		builtinRole("system:aggregate-to-view", label("view"), nil,
 			policy.Rule{ID: "core", Verbs: readVerbs, APIGroups: core, Resources: []string{"configmaps", "events", "namespaces", "serviceaccounts"}},
-			// Of changes everybody gets only those of what they may read.
+			// Everybody may read the changes of objects that they may read.
 			policy.Rule{ID: "changes", Verbs: readVerbs, APIGroups: []string{"log.stele.dev"}, Resources: []string{"changes"}}),
-		// Who answers for a namespace may look at what its secrets were. Not who edits there, though they read and
-		// write the current ones: a secret is mostly replaced because somebody is not to know it any more.
+		// Admins of a namespace may read the history of its secrets. Editors may not, although they
+		// read and write the current secrets: a secret is often replaced because somebody must not
+		// know it any more.
 		builtinRole("system:aggregate-to-admin", label("admin"), nil,
 			policy.Rule{ID: "core", Verbs: []string{policy.HistoryVerb}, APIGroups: core, Resources: []string{"configmaps", "events", "secrets", "serviceaccounts"}},
 			policy.Rule{ID: "leases", Verbs: []string{policy.HistoryVerb}, APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}}),
@@ -52,19 +53,20 @@ func builtinRoles() []policy.Role {
 		builtinRole("system:basic-user", nil, nil,
 			policy.Rule{ID: "access", Verbs: []string{"create"}, APIGroups: []string{"authorization.k8s.io"}, Resources: []string{"selfsubjectaccessreviews", "selfsubjectrulesreviews"}},
 			policy.Rule{ID: "identity", Verbs: []string{"create"}, APIGroups: []string{"authentication.k8s.io"}, Resources: []string{"selfsubjectreviews"}},
-			// To blame takes to get the object as well.
+			// To blame also needs the verb get on the object.
 			policy.Rule{ID: "blames", Verbs: []string{"create"}, APIGroups: []string{"log.stele.dev"}, Resources: []string{"blames"}}),
 		builtinRole("system:service-account-issuer-discovery", nil, nil,
 			policy.Rule{ID: "paths", Verbs: []string{"get"}, NonResourceURLs: []string{
 				"/.well-known/openid-configuration", "/.well-known/openid-configuration/", "/openid/v1/jwks", "/openid/v1/jwks/"}}),
-		// For servers that let this one say who asks them, and whether they may. Nobody is bound to it.
+		// For servers that ask this server to authenticate and authorize their requests. It has no
+		// bindings.
 		builtinRole("system:auth-delegator", nil, nil,
 			policy.Rule{ID: "identity", Verbs: []string{"create"}, APIGroups: []string{"authentication.k8s.io"}, Resources: []string{"tokenreviews"}},
 			policy.Rule{ID: "access", Verbs: []string{"create"}, APIGroups: []string{"authorization.k8s.io"}, Resources: []string{"subjectaccessreviews"}}),
 		builtinRole("system:public-info-viewer", nil, nil,
 			policy.Rule{ID: "paths", Verbs: []string{"get"}, NonResourceURLs: []string{"/healthz", "/livez", "/readyz", "/version", "/version/"}}),
-		// Upstream's is a Role of kube-system. Here whoever runs a server that trusts whom this one trusts binds it to that
-		// server, in that namespace; what upstream binds it to there is none of here.
+		// In Kubernetes this is a Role in kube-system, bound to its own components, which do not
+		// exist here. Bind it in that namespace to an extension API server.
 		builtinRole("extension-apiserver-authentication-reader", nil, nil,
 			policy.Rule{ID: "trust", Verbs: readVerbs, APIGroups: core, Resources: []string{"configmaps"}, ResourceNames: []string{"extension-apiserver-authentication"}}),
 	}
@@ -81,8 +83,8 @@ func builtinBindings() []policy.Binding {
 	}
 }
 
-// aggregate adds to each role that asks for it the rules of the roles whose labels it
-// asks for, in the order of roles, and of theirs in turn.
+// aggregate adds to each aggregated role the rules of the roles that it selects by label, also of
+// those that are aggregated themselves.
 func aggregate(roles []policy.Role) {
 	own := make([][]policy.Rule, len(roles))
 	for i := range roles {
@@ -92,7 +94,7 @@ func aggregate(roles []policy.Role) {
 		if len(roles[i].Aggregate) == 0 {
 			continue
 		}
-		// Upstream replaces the rules of a role that aggregates.
+		// As in Kubernetes, aggregation replaces a role's own rules.
 		roles[i].Rules = nil
 		joined := map[int]bool{i: true}
 		var join func(selector map[string]string)

@@ -18,28 +18,27 @@ import (
 	"stele.dev/stele/schemas/celtype"
 )
 
-// An expression that looks into an object where there is none cannot be evaluated: of a
-// delete object is null, of a create oldObject. A rule that does so whatever the request
-// is refuses, or grants nothing, for ever, and nobody would know before the first such
-// request. So expressions are evaluated when they are compiled, with null for the one
-// and everything that depends on the request unknown.
+// For a delete object is null, for a create oldObject. An expression that reads a field of null
+// cannot be evaluated, so its rule would always reject the request, or never grant it, and nobody
+// would notice before the first such request. So compiling evaluates each expression with null for
+// that object, and with every other input unknown.
 
-// unknown is CEL's value for what is not known: what comes of it is unknown as well,
-// unless it does not matter.
+// unknown is CEL's unknown value. A result is unknown if it depends on an unknown value.
 var unknown = types.NewUnknown(0, nil)
 
-// trial is such an evaluation.
+// trial is an evaluation of expressions with one object null.
 type trial struct {
 	ctx       context.Context
-	null      string // which of the objects there is not; "" if both may be there
+	null      string // the object that is null; "" if none is
 	request   map[string]any
 	params    any
 	variables map[string]*expr.Program
-	known     map[string]any // variables that were evaluated
+	known     map[string]any // variables evaluated so far
+	read      bool           // the null object was read
 }
 
-// without is a trial of requests of a type that lack one of the objects. known is what
-// all of them have in common.
+// without returns a trial of requests for a type without one of the objects. known has the variables
+// with known values.
 func without(ctx context.Context, null string, of *celtype.Type, known map[string]any) *trial {
 	t := &trial{ctx: ctx, null: null, request: map[string]any{}, known: map[string]any{}}
 	for _, name := range append(of.FieldNames(), "namespace") {
@@ -56,6 +55,7 @@ func (t *trial) Parent() interpreter.Activation { return nil }
 func (t *trial) ResolveName(name string) (any, bool) {
 	switch name {
 	case t.null:
+		t.read = true
 		return types.NullValue, true
 	case expr.VarRequest:
 		return t.request, true
@@ -82,7 +82,15 @@ func (t *trial) eval(p *expr.Program) (any, error) {
 	return p.Eval(t.ctx, t, &budget)
 }
 
-// load makes a program of an expression, which was checked a moment ago.
+// withObject returns a trial of the same requests with the object. It also makes t forget its results.
+func (t *trial) withObject() *trial {
+	t.known, t.read = map[string]any{}, false
+	with := *t
+	with.null, with.known = "", map[string]any{}
+	return &with
+}
+
+// load loads an expression that has just been checked.
 func (t *trial) load(e *policy.Expression) *expr.Program {
 	p, err := expr.Load(e.Checked, e.Text)
 	if err != nil {
@@ -91,15 +99,14 @@ func (t *trial) load(e *policy.Expression) *expr.Program {
 	return p
 }
 
-// fails says why a program cannot be evaluated without the object, if it could be with
-// one: what is wrong with it otherwise is not the object's.
+// fails returns the error of a program that cannot be evaluated without the object; nil if it also
+// fails with the object, or does not read it.
 func (t *trial) fails(p *expr.Program) error {
+	with := t.withObject()
 	_, err := t.eval(p)
-	if err == nil {
+	if err == nil || !t.read {
 		return nil
 	}
-	with := *t
-	with.null, with.known = "", map[string]any{}
 	if _, err := with.eval(p); err != nil {
 		return nil
 	}
@@ -109,7 +116,8 @@ func (t *trial) fails(p *expr.Program) error {
 	return err
 }
 
-// never reports whether a condition cannot be true without the object, and could be with one.
+// never reports whether a condition can be true with the object, but not without it. A condition that
+// does not read the object may still change between evaluations, by the order of a map.
 func (t *trial) never(e policy.Expression) bool {
 	can := func(t *trial) bool {
 		holds, err := expr.CanHold(e.Checked, e.Text, func(p *expr.Program) bool {
@@ -118,12 +126,11 @@ func (t *trial) never(e policy.Expression) bool {
 		})
 		return holds || err != nil
 	}
-	with := *t
-	with.null, with.known = "", map[string]any{}
-	return !can(t) && can(&with)
+	with := t.withObject()
+	return !can(t) && t.read && can(with)
 }
 
-// absences are which object there is not, by the verbs of a request and by its operation.
+// absences say which object is null, for each verb and operation.
 var absences = []struct {
 	verbs       []string
 	null, other string
@@ -133,7 +140,7 @@ var absences = []struct {
 	{[]string{"delete", "deletecollection"}, expr.VarObject, expr.VarOldObject, policy.Delete},
 }
 
-// errNeverHolds says that an expression is false, or cannot be evaluated, whatever the request.
+// errNeverHolds says that an expression cannot be true for any request.
 var errNeverHolds = errors.New("it can never hold")
 
 func (c *compiler) addNull(at schemas.Position, path, null, other, when string, err error) {
@@ -141,11 +148,11 @@ func (c *compiler) addNull(at schemas.Position, path, null, other, when string, 
 		fmt.Sprintf(`write %s, or "%s == null || …"`, other, null))
 }
 
-// neverDecided refuses a condition that for one of its rules' verbs cannot be decided.
+// neverDecided rejects a condition that cannot be evaluated for a verb of one of its rules.
 func (c *compiler) neverDecided(condition *policy.Condition, rules []policy.Rule, path string) {
 	program, err := expr.Load(condition.Checked, condition.Text)
 	if err != nil {
-		return // it loads as it was compiled a moment ago, or is refused with the form
+		return // an error in it is reported elsewhere
 	}
 	ctx, cancel := expr.Limited(context.Background())
 	defer cancel()
@@ -157,7 +164,7 @@ func (c *compiler) neverDecided(condition *policy.Condition, rules []policy.Rule
 			t := without(ctx, l.null, expr.AccessType, map[string]any{"verb": verb})
 			if err := t.fails(program); err != nil {
 				c.addNull(condition.Source, path, l.null, l.other, verb, err)
-				break // it would be the same of the next
+				break // the next rule would give the same error
 			}
 			if t.never(condition.Expression) {
 				c.Add(condition.Source, path, fmt.Sprintf("it can never hold for the verb %s: a %s has no %s", verb, verb, l.null),
@@ -168,11 +175,11 @@ func (c *compiler) neverDecided(condition *policy.Condition, rules []policy.Rule
 	}
 }
 
-// neverHolds refuses expressions of an admission rule, which is sound, that for one of
-// its operations cannot be evaluated.
+// neverHolds rejects expressions of a valid admission rule that cannot be evaluated for one of its
+// operations.
 func (c *compiler) neverHolds(v cue.Value, r *policy.Validation) {
 	if !slices.ContainsFunc(r.Match.Resources, func(resource string) bool { return !strings.Contains(resource, "/") }) {
-		return // subresources are updated, and not created or deleted
+		return // subresources are updated only
 	}
 	ctx, cancel := expr.Limited(context.Background())
 	defer cancel()
@@ -208,7 +215,7 @@ func (c *compiler) neverHoldsOf(v cue.Value, r *policy.Validation, t *trial, say
 			return
 		}
 		if met, err := t.eval(p); err != nil || met == types.False {
-			return // the rule is not about this operation
+			return // the rule is not for this operation
 		}
 	}
 	for i := range r.Validations {
@@ -223,7 +230,7 @@ func (c *compiler) neverHoldsOf(v cue.Value, r *policy.Validation, t *trial, say
 	}
 }
 
-// operations refuses a rule that no request meets.
+// operations rejects an admission rule that no request matches.
 func (c *compiler) operations(v cue.Value, r *policy.Validation) {
 	at := v.LookupPath(cue.ParsePath("match.operations"))
 	if !c.Sound(at) || slices.ContainsFunc(r.Match.Operations, func(o string) bool { return o != "CONNECT" }) {

@@ -10,15 +10,16 @@ import (
 	"stele.dev/stele/schemas"
 )
 
-// An expression that selects an optional field of an object that does not have it cannot be evaluated. A rule then
-// refuses the object, with words that say nothing to whoever wrote it. So an expression that never asks whether the field
-// is there is warned of.
+// An expression that selects an optional field fails if the object does not have the field. Its rule
+// then rejects the object with a message that does not help the author. So compiling warns of
+// expressions that do not test first whether the field exists.
 
 // optionalMetadata are the fields of metadata that an object may lack.
 var optionalMetadata = []string{"labels", "annotations", "finalizers", "ownerReferences", "deletionTimestamp", "deletionGracePeriodSeconds", "generateName"}
 
-// optionals warns of optional fields that expressions select and that none of them tests. All of them are evaluated
-// together; roots are the schemas of the variables that stand for objects, or parts of them.
+// optionals warns of optional fields that expressions select and none of the tests checks. The
+// expressions are evaluated together. roots has the schemas of the variables that are objects, or
+// parts of objects.
 func (c *compiler) optionals(expressions []policy.Expression, tests []policy.Expression, paths []string, roots map[string]*schemas.Node) {
 	tested := map[string]bool{}
 	for _, e := range slices.Concat(expressions, tests) {
@@ -45,13 +46,14 @@ func (c *compiler) optionals(expressions []policy.Expression, tests []policy.Exp
 				c.Warnings = append(c.Warnings, schemas.Diagnostic{Pos: c.within(e.Source, e.Text, 0, 0), Path: paths[i],
 					Message: fmt.Sprintf("%s is optional: of an object without it this cannot be evaluated", strings.Join(fields[:n], ".")),
 					Hint:    fmt.Sprintf("write !has(%s) || …", strings.ReplaceAll(name, ".*", "[…]"))})
-				break // one of an expression is enough to see what is missing
+				break // one warning for each expression is enough
 			}
 		}
 	}
 }
 
-// untested returns how many fields lead to the first that an object may lack and that is not tested; 0 if there is none.
+// untested returns the length of the path to the first optional field that is not tested; 0 if there
+// is none.
 func untested(n *schemas.Node, fields []string, tested map[string]bool) int {
 	if n == nil {
 		return 0
@@ -86,7 +88,7 @@ func untested(n *schemas.Node, fields []string, tested map[string]bool) int {
 	return 0
 }
 
-// objectRoots are the schemas of what conditions and rules of admission name, if they are of one kind.
+// objectRoots returns the schemas of object and oldObject, if they are of one kind.
 func objectRoots(of []objectType) map[string]*schemas.Node {
 	if len(of) == 0 || of[0].schema == nil {
 		return nil
@@ -94,7 +96,8 @@ func objectRoots(of []objectType) map[string]*schemas.Node {
 	return map[string]*schemas.Node{expr.VarObject: of[0].schema, expr.VarOldObject: of[0].schema}
 }
 
-// optionalsOf warns of those of a rule of admission, whose conditions and variables may test fields for its checks.
+// optionalsOf warns of optional fields in an admission rule. Its conditions and variables may test
+// fields for its checks.
 func (c *compiler) optionalsOf(r *policy.Validation, path string, of []objectType) {
 	var checks, tests []policy.Expression
 	var paths []string
@@ -108,7 +111,7 @@ func (c *compiler) optionalsOf(r *policy.Validation, path string, of []objectTyp
 	for _, t := range of {
 		before := len(c.Warnings)
 		if c.optionals(checks, tests, paths, objectRoots([]objectType{t})); len(c.Warnings) > before {
-			return // it would be the same of other versions
+			return // other versions would give the same warning
 		}
 	}
 }

@@ -13,19 +13,19 @@ import (
 	"stele.dev/stele/schemas"
 )
 
-// A param that no expression reads has no effect. It is most likely misspelt, and then the limit that it was to change
-// stays as it was.
+// A param that no expression reads has no effect. It is probably misspelled, so that the limit it
+// should change stays the same.
 
-// param is one of a rule of admission: where it stands, and whether something reads it.
+// param is a param of an admission rule, with its position and whether an expression reads it.
 type param struct {
 	at       schemas.Position
 	path     string
 	name     string
-	siblings []string // that are read
+	siblings []string // those that are read
 	read     bool
 }
 
-// paramsOf notes which params of a rule are read.
+// paramsOf records which params of a rule are read.
 func (c *compiler) paramsOf(v cue.Value, r *policy.Validation) {
 	params := v.LookupPath(cue.ParsePath("params"))
 	if !params.Exists() {
@@ -53,7 +53,7 @@ func (c *compiler) paramsOf(v cue.Value, r *policy.Validation) {
 	c.paramsIn(params, nil, read)
 }
 
-// paramsIn notes those in a struct of params, of which those below these paths are read.
+// paramsIn records the params in a struct. read has the paths that are read.
 func (c *compiler) paramsIn(v cue.Value, at []string, read [][]string) {
 	var siblings []string
 	for label := range evaluation.FieldsOf(v) {
@@ -80,11 +80,11 @@ type howRead int
 
 const (
 	notRead    howRead = iota
-	readInside         // only parts of it
+	readInside         // only parts of it are read
 	readWhole
 )
 
-// reads tells whether paths that are read lead to a param, or into it.
+// reads reports whether one of the paths read leads to a param, or into it.
 func reads(read [][]string, path []string) howRead {
 	how := notRead
 	for _, r := range read {
@@ -107,7 +107,7 @@ func matches(read, path []string) bool {
 	return true
 }
 
-// paramsInCUE are the params that the bundle reads in CUE, in a message for example.
+// paramsInCUE returns the params that the bundle reads in CUE, for example in a message.
 func (c *compiler) paramsInCUE() (read [][]string) {
 	if c.paramsRead != nil {
 		return slices.Clone(*c.paramsRead)
@@ -135,11 +135,11 @@ func (c *compiler) paramsInCUE() (read [][]string) {
 	return slices.Clone(read)
 }
 
-// isParams reports whether an expression in CUE refers to params.
+// isParams reports whether a CUE expression refers to params.
 func isParams(n ast.Node) bool {
 	switch n := n.(type) {
 	case *ast.Ident:
-		return n.Name == expr.VarParams && n.Node != nil // it is resolved, so no label
+		return n.Name == expr.VarParams && n.Node != nil // a resolved reference, not a label
 	case *ast.SelectorExpr:
 		name, _, _ := ast.LabelName(n.Sel)
 		return name == expr.VarParams
@@ -147,8 +147,8 @@ func isParams(n ast.Node) bool {
 	return false
 }
 
-// unreadParams refuses params that nothing reads. Several rules may share them: of what stands in one place, one rule's
-// expression is enough.
+// unreadParams rejects params that nothing reads. If several rules share a param, one of them has to
+// read it.
 func (c *compiler) unreadParams() {
 	read := map[schemas.Position]bool{}
 	for _, p := range c.params {

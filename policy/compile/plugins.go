@@ -14,7 +14,7 @@ import (
 	"stele.dev/stele/schemas"
 )
 
-// chain reads the order of the authorizers, and the plugins.
+// chain compiles the order of the authorizers, and the plugins.
 func (c *compiler) chain(f *policy.Form, v cue.Value) {
 	c.DecodeField(v, "authorizers", &f.Authorizers)
 	if slices.Equal(f.Authorizers, []string{policy.DenyAuthorizer, policy.RBACAuthorizer}) {
@@ -39,7 +39,7 @@ func (c *compiler) chain(f *policy.Form, v cue.Value) {
 	}
 }
 
-// order looks for what an order of authorizers most likely does not mean.
+// order reports orders of authorizers that are probably a mistake.
 func (c *compiler) order(names []string, v cue.Value) {
 	at := func(i int) (schemas.Position, string) {
 		x := v.LookupPath(cue.MakePath(cue.Index(i)))
@@ -71,7 +71,7 @@ func (c *compiler) order(names []string, v cue.Value) {
 	}
 }
 
-// The longest that a plugin may take for a decision: requests wait for it.
+// maxPluginTimeout is the longest timeout of a plugin. Requests wait for its decision.
 const maxPluginTimeout = 10 * time.Second
 
 func (c *compiler) plugin(name string, v cue.Value) policy.Plugin {
@@ -108,7 +108,7 @@ func (c *compiler) plugin(name string, v cue.Value) policy.Plugin {
 	return p
 }
 
-// duration tells whether there is one.
+// duration decodes a duration; false if there is none.
 func (c *compiler) duration(v cue.Value, name string, into *time.Duration) bool {
 	text := ""
 	if c.DecodeField(v, name, &text); text == "" {

@@ -10,17 +10,17 @@ import (
 	"stele.dev/stele/policy/wording"
 )
 
-// What a team says reaches beyond its own part in two places: rules that join roles of
-// others, and denies. Here they are kept to what the team rules over.
+// A team's rules reach beyond its own part of the bundle in two cases: rules that join roles of
+// others, and denies. These checks limit them to what the team owns.
 
-// teamGroups are the API groups that a team rules over.
+// teamGroups returns the API groups that a team owns.
 func (c *compiler) teamGroups(t cue.Value) (groups []string) {
 	c.DecodeField(t, "groups", &groups)
 	return groups
 }
 
-// joining refuses rules that widen a role of others, to whom the team's API groups are
-// not all there is. Who is bound to that role is not for the team to say.
+// joining rejects rules that add other API groups than the team's to a role of somebody else. The
+// team does not decide who has that role.
 func (c *compiler) joining(v cue.Value, roles []policy.Role) {
 	groups := map[string][]string{}
 	for team, t := range c.Fields(v, "teams") {
@@ -33,7 +33,7 @@ func (c *compiler) joining(v cue.Value, roles []policy.Role) {
 	type joined struct {
 		rule   *policy.Rule
 		role   string
-		direct bool // not by way of a role between
+		direct bool // not through another aggregated role
 	}
 	found := map[string]joined{}
 	for i := range roles {
@@ -66,12 +66,12 @@ func (c *compiler) joining(v cue.Value, roles []policy.Role) {
 	}
 }
 
-// within tells whether a rule is only about resources in API groups.
+// within reports whether a rule is only for resources in the API groups.
 func within(rule *policy.Rule, groups []string) bool {
 	return len(rule.NonResourceURLs) == 0 && !slices.ContainsFunc(rule.APIGroups, func(g string) bool { return !slices.Contains(groups, g) })
 }
 
-// denyPaths refuses denies of paths, which belong to no team: all clients need them.
+// denyPaths rejects denies of paths, which all clients need.
 func (c *compiler) denyPaths(t cue.Value, d *policy.Deny) {
 	if slices.Contains(c.teamGroups(t), "*") {
 		return
@@ -83,8 +83,8 @@ func (c *compiler) denyPaths(t cue.Value, d *policy.Deny) {
 	}
 }
 
-// needed is what the administrators must keep to be able to replace a policy, by verb:
-// the policies themselves, and what clients ask for before anything else.
+// needed are the requests that administrators must be able to make to replace a policy, by verb: for
+// policies, and for what clients request first.
 var needed = []struct {
 	verb, resource string
 	paths          []string
@@ -94,12 +94,12 @@ var needed = []struct {
 	{verb: "get", paths: []string{"/api", "/apis", "/openapi/v3", "/version", "/healthz", "/readyz"}},
 }
 
-// replaceable refuses a policy that nobody could replace any more.
+// replaceable rejects a policy that nobody could replace.
 func (c *compiler) replaceable(f *policy.Form) {
 	for i := range f.Denies {
 		denies, err := policy.IndexDenies(f.Denies[i : i+1])
 		if err != nil {
-			continue // its exception is in error, which has been said
+			continue // its exception has an error that is already reported
 		}
 		if what := lostTo(denies, policy.Request{User: "admin", Groups: []string{policy.MastersGroup, "system:authenticated"}}); what != "" {
 			d := &f.Denies[i]
@@ -109,8 +109,8 @@ func (c *compiler) replaceable(f *policy.Form) {
 	}
 }
 
-// lostTo is the first thing needed that denies keep from a user, or of which only an
-// object could tell; "" if there is none.
+// lostTo returns the first needed request that is denied, or that is denied depending on the object;
+// "" if there is none.
 func lostTo(denies *policy.DenyIndex, r policy.Request) string {
 	denied := func() bool {
 		denied, depends := denies.Decide(&r)

@@ -11,11 +11,11 @@ import (
 	"stele.dev/stele/schemas/celtype"
 )
 
-// scopes are the scopes of a compilation, made when they are asked for.
+// scopes are the CEL scopes of one compilation, made when needed.
 type scopes struct {
 	kinds  []schemas.Kind
-	broken map[string]bool        // kinds with errors of their own, by plural.group
-	access map[string]*expr.Scope // of conditions, by the type of object
+	broken map[string]bool        // kinds with errors, by plural.group
+	access map[string]*expr.Scope // of conditions, by object type
 	admit  map[string]*expr.Scope // of admission
 }
 
@@ -23,11 +23,11 @@ func newScopes(kinds []schemas.Kind, broken map[string]bool) *scopes {
 	return &scopes{kinds: kinds, broken: broken, access: map[string]*expr.Scope{}, admit: map[string]*expr.Scope{}}
 }
 
-// objectType is how objects of a version are typed, by what names it in errors.
+// objectType is the CEL type of a version's objects, with the name used in errors.
 type objectType struct {
 	name   string // "" for any object
 	t      *celtype.Type
-	schema *schemas.Node // nil if it is not known
+	schema *schemas.Node // nil if unknown
 }
 
 var (
@@ -39,8 +39,8 @@ func objectTypeOf(k *schemas.Kind, v *schemas.Version) objectType {
 	return objectType{name: schema.GroupVersionKind{Group: k.Group, Version: v.Name, Kind: k.Kind}.String(), t: expr.ResourceType(k, v), schema: v.Schema}
 }
 
-// objectTypes are those of the kinds that groups, versions and resources name. Where
-// there is a wildcard it is any object: rules for whatever comes do not know its fields.
+// objectTypes returns the types of the kinds that groups, versions and resources name. For a
+// wildcard it returns the type for any object, whose fields are not known.
 func (s *scopes) objectTypes(groups, versions, resources []string) (found []objectType) {
 	if slices.Contains(groups, "*") || slices.ContainsFunc(resources, func(r string) bool { return strings.HasPrefix(r, "*") }) {
 		return []objectType{anyObject}
@@ -79,7 +79,7 @@ func (s *scopes) objectTypes(groups, versions, resources []string) (found []obje
 	return found
 }
 
-// forAccess is the scope of conditions about requests and, perhaps, objects.
+// forAccess returns the scope of conditions on requests and, perhaps, objects.
 func (s *scopes) forAccess(of objectType) (*expr.Scope, error) {
 	if s.access[of.name] == nil {
 		scope, err := expr.Root().With(map[string]*celtype.Type{expr.VarRequest: expr.AccessType, expr.VarObject: of.t, expr.VarOldObject: of.t})
@@ -91,7 +91,7 @@ func (s *scopes) forAccess(of objectType) (*expr.Scope, error) {
 	return s.access[of.name], nil
 }
 
-// forAdmission is the scope of admission rules, without their params and variables.
+// forAdmission returns the scope of admission rules, without their params and variables.
 func (s *scopes) forAdmission(of objectType) (*expr.Scope, error) {
 	if s.admit[of.name] == nil {
 		namespace := celtype.Dynamic
@@ -99,7 +99,7 @@ func (s *scopes) forAdmission(of objectType) (*expr.Scope, error) {
 			if k := &s.kinds[i]; k.Builtin && k.Group == "" && k.Plural == "namespaces" {
 				namespace = expr.ResourceType(k, &k.Versions[0])
 				if of.name == objectTypeOf(k, &k.Versions[0]).name {
-					namespace = of.t // one name, one type
+					namespace = of.t // a type name must have one type
 				}
 			}
 		}

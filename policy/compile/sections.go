@@ -11,7 +11,7 @@ import (
 	"stele.dev/stele/schemas"
 )
 
-// carried warns of a section that is in the form and that nothing enforces.
+// carried warns of a section that is in the form but not enforced.
 func (c *compiler) carried(v cue.Value) {
 	c.Warnings = append(c.Warnings, schemas.Diagnostic{Pos: evaluation.Position(v), Path: v.Path().String(),
 		Message: "carried in the policy, but not enforced yet by this version of stele"})
@@ -38,7 +38,7 @@ func (c *compiler) flow(v cue.Value) (f policy.Flow) {
 		s.Rules = c.rules(x, s.ID)
 		f.FlowSchemas = append(f.FlowSchemas, s)
 	}
-	// Of schemas of one precedence upstream takes that with the lesser name.
+	// As in Kubernetes, the lesser name comes first among flow schemas of one precedence.
 	slices.SortStableFunc(f.FlowSchemas, func(a, b policy.FlowSchema) int { return cmp.Compare(a.MatchingPrecedence, b.MatchingPrecedence) })
 	if len(f.PriorityLevels)+len(f.FlowSchemas) > 0 {
 		c.carried(v)

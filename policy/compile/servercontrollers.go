@@ -10,8 +10,9 @@ import (
 	"stele.dev/stele/schemas"
 )
 
-// ServerControllers are the users that the server's own controllers are, and what each does: what a deny keeps from them
-// stays undone, a namespace stays in Terminating for one. They are members of system:masters, but denies come first.
+// ServerControllers are the users of the server's own controllers, and their requests. If a deny
+// matches one, its work stays undone: for example, a namespace stays in Terminating. They are
+// members of system:masters, but denies come first.
 var ServerControllers = []ServerController{
 	{"system:serviceaccount:kube-system:namespace-controller", []string{"list", "delete", "deletecollection"}, nil, "a namespace that has any stays in Terminating"},
 	{"system:serviceaccount:kube-system:generic-garbage-collector", []string{"get", "list", "watch", "delete", "patch"}, nil, "what owned ones are deleted with stays"},
@@ -19,25 +20,26 @@ var ServerControllers = []ServerController{
 	{"system:serviceaccount:kube-system:tokens-controller", []string{"get", "list", "watch", "patch", "delete"}, []string{"secrets"}, "secrets get no tokens"},
 }
 
-// ServerController is a user, the verbs that it needs, and on which resources of the core group; nil is all of them.
+// ServerController is a user, the verbs that it needs, and the resources of the core group; nil
+// means all resources.
 type ServerController struct {
 	User      string
 	Verbs     []string
 	Resources []string
-	otherwise string // what happens without
+	otherwise string // what happens if it is denied
 }
 
-// controllerGroups are those that the server's controllers are in.
+// controllerGroups are the groups of the server's controllers.
 var controllerGroups = []string{"system:serviceaccounts", "system:serviceaccounts:kube-system", policy.MastersGroup, "system:authenticated"}
 
-// meetsControllers warns of denies that the server's own controllers meet.
+// meetsControllers warns of denies that match the server's own controllers.
 func (c *compiler) meetsControllers(f *policy.Form) {
 	namespaces := someNamespaces(f)
 	for i := range f.Denies {
 		d := &f.Denies[i]
 		denies, err := policy.IndexDenies(f.Denies[i : i+1])
 		if err != nil {
-			continue // its exception is in error, which has been reported
+			continue // its exception has an error that is already reported
 		}
 		var met []string
 		var message string
@@ -63,7 +65,7 @@ func (c *compiler) meetsControllers(f *policy.Form) {
 	}
 }
 
-// deniedBy returns something that denies keep from a controller; nil if there is nothing.
+// deniedBy returns a request of the controller that is denied; "" if there is none.
 func (s *ServerController) deniedBy(denies *policy.DenyIndex, kinds []schemas.Kind, namespaces []string) (verb string, kind *schemas.Kind) {
 	left := maxTried
 	for i := range kinds {
@@ -87,13 +89,14 @@ func (s *ServerController) deniedBy(denies *policy.DenyIndex, kinds []schemas.Ki
 	return "", nil
 }
 
-// maxNamespaces bounds how many namespaces a deny is tried in, and maxTried how many requests it is tried with.
+// maxNamespaces limits the namespaces that a deny is tried in, and maxTried the requests.
 const (
 	maxNamespaces = 16
 	maxTried      = 10_000
 )
 
-// someNamespaces are names that the bundle's patterns match: an exception may be about a namespace.
+// someNamespaces returns names that match the bundle's patterns, because an exception may name a
+// namespace.
 func someNamespaces(f *policy.Form) []string {
 	names := []string{"default"}
 	for _, b := range f.Bindings {

@@ -10,8 +10,9 @@ import (
 	"stele.dev/stele/schemas"
 )
 
-// shortNames refuses a short name that another kind has as well, as a short name, a singular or a plural: clients take
-// the one or the other. Of published definitions, which nobody can change, it only warns.
+// shortNames rejects a short name that is also a short name, singular or plural of another kind,
+// since clients would choose either. For published definitions, which nobody can change, it only
+// warns.
 func (c *compiler) shortNames(f *policy.Form) {
 	type name struct {
 		kind *schemas.Kind
@@ -48,7 +49,7 @@ func (c *compiler) shortNames(f *policy.Form) {
 	}
 }
 
-// shortNameAt is where a short name stands.
+// shortNameAt returns the position of a short name.
 func (c *compiler) shortNameAt(k *schemas.Kind, i int) schemas.Position {
 	if o := c.owners[k.Resource()]; o != nil {
 		for _, path := range []string{"names.shortNames", "spec.names.shortNames"} {

@@ -13,7 +13,7 @@ import (
 	"stele.dev/stele/schemas/builtin"
 )
 
-// windows compiles what a bundle says of kinds: each of itself, and the bundle of any.
+// windows compiles the history windows that kinds and the bundle set.
 func (c *compiler) windows(v cue.Value, f *policy.Form) {
 	kinds := map[string]*schemas.Kind{}
 	for i := range f.Kinds {
@@ -23,7 +23,7 @@ func (c *compiler) windows(v cue.Value, f *policy.Form) {
 	for team, t := range c.Fields(v, "teams") {
 		for id, k := range c.Fields(t, "kinds") {
 			if kinds[id] == nil {
-				continue // it is in error
+				continue // it has an error
 			}
 			if w, ok := c.window(team+"/kinds/"+id+"/history", id, k.LookupPath(cue.ParsePath("history.window")), kinds[id]); ok {
 				said[id] = w
@@ -46,8 +46,8 @@ func (c *compiler) windows(v cue.Value, f *policy.Form) {
 	}
 }
 
-// window compiles what is said of one kind; false if nothing is, or something is wrong with
-// it. The kind is nil if there is none.
+// window compiles the history window of one kind; false if there is none, or it has a mistake. k is
+// nil if the kind does not exist.
 func (c *compiler) window(id, resource string, v cue.Value, k *schemas.Kind) (w policy.Window, ok bool) {
 	if !v.Exists() || !c.Sound(v) {
 		return w, false
@@ -75,7 +75,7 @@ func (c *compiler) window(id, resource string, v cue.Value, k *schemas.Kind) (w 
 	return w, true
 }
 
-// windowsOfKinds refuses windows of kinds that are not there.
+// windowsOfKinds rejects windows of kinds that do not exist.
 func (c *compiler) windowsOfKinds(kinds []schemas.Kind) {
 	var known []string
 	for i := range kinds {

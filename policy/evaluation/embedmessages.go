@@ -10,14 +10,15 @@ import (
 	"stele.dev/stele/schemas"
 )
 
-// What CUE says of a file of data that it cannot embed points to the attribute. It is put where the mistake is.
+// CUE reports errors in an embedded data file at the attribute. These functions move them to the
+// place in the file.
 
 var (
 	notDecoded = regexp.MustCompile(`(?s)^@embed: failed to decode file: (\S+?):(\d+)(?::\d+)?: (.*)$`)
 	notOpened  = regexp.MustCompile(`^@embed: open (\S+): no such file or directory$`)
 )
 
-// inEmbedded moves diagnostics of embedded files into these.
+// inEmbedded moves diagnostics about embedded files into these files.
 func (c *Evaluation) inEmbedded(diags schemas.Diagnostics) {
 	for i := range diags {
 		d := &diags[i]
@@ -39,7 +40,7 @@ func (c *Evaluation) inEmbedded(diags schemas.Diagnostics) {
 	}
 }
 
-// appendBelow adds the way to a file of data from a folder that it is in.
+// appendBelow appends the path of a data file, relative to a folder that contains it.
 func appendBelow(list []string, folder, file string) []string {
 	if name, ok := strings.CutPrefix(file, folder+"/"); ok && path.Ext(file) != ".cue" {
 		return append(list, name)

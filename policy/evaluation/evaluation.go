@@ -1,5 +1,5 @@
-// Package evaluation evaluates the CUE of a bundle. It reports each mistake once, where the user made it, and in words
-// that say what to write.
+// Package evaluation evaluates the CUE of a bundle. It reports each mistake once, where the user
+// made it, and says what to write instead.
 package evaluation
 
 import (
@@ -31,8 +31,7 @@ func (c *Evaluation) AddAll(diags schemas.Diagnostics) {
 	}
 }
 
-// topLevel refuses exported fields beside the bundle, which are probably meant to be
-// in it.
+// topLevel rejects exported fields beside the bundle, which probably belong inside of it.
 func (c *Evaluation) topLevel(v cue.Value) {
 	for label, x := range FieldsOf(v) {
 		if name := label.String(); name != "bundle" && name != "tests" {
@@ -41,13 +40,13 @@ func (c *Evaluation) topLevel(v cue.Value) {
 	}
 }
 
-// position is that of the first conjunct that the user wrote.
+// Position returns the position of the first conjunct that the user wrote.
 func Position(v cue.Value) schemas.Position {
 	return fromcue.PositionOf(v, bundles.Locate)
 }
 
-// fields yields the regular fields of a part of a value in the order of their names,
-// also where something is in error.
+// Fields yields the regular fields of a part of a value, sorted by name, even if the part has
+// errors.
 func (c *Evaluation) Fields(v cue.Value, part string) func(func(string, cue.Value) bool) {
 	return func(yield func(string, cue.Value) bool) {
 		x := v
@@ -60,7 +59,7 @@ func (c *Evaluation) Fields(v cue.Value, part string) func(func(string, cue.Valu
 		}
 		var all []named
 		for label, x := range FieldsOf(x) {
-			if label.IsString() { // it may be a list where a struct should be
+			if label.IsString() { // it may be a list by mistake
 				all = append(all, named{label.Unquoted(), x})
 			}
 		}
@@ -73,8 +72,8 @@ func (c *Evaluation) Fields(v cue.Value, part string) func(func(string, cue.Valu
 	}
 }
 
-// decode reads a concrete value; the definitions have already checked its shape. What
-// is in error is left out.
+// Decode decodes a concrete value whose shape the definitions have checked. It leaves out values
+// with errors.
 func (c *Evaluation) Decode(v cue.Value, into any) {
 	if !c.Sound(v) {
 		return
@@ -90,18 +89,18 @@ func (c *Evaluation) DecodeField(v cue.Value, name string, into any) {
 	}
 }
 
-// evaluation is what CUE made of a source, and what is wrong with that.
+// Evaluation is a source evaluated by CUE, and the diagnostics about it.
 type Evaluation struct {
 	Source      *bundles.Source
-	folder      string                     // of the package that is evaluated
-	Instances   map[string]*build.Instance // it, and what it imports, by path
+	folder      string                     // of the package
+	Instances   map[string]*build.Instance // the package and its imports, by path
 	context     *cue.Context
 	Root        cue.Value
 	definitions cue.Value // of bundles, if the source uses them
-	broken      bool      // something in it is in error
+	broken      bool      // a value has an error
 
 	found           map[string]finding // by path
-	FieldsSeen      int                // of a kind, see lostDefaults
+	FieldsSeen      int                // in a kind, see LostDefaults
 	Diags, Warnings schemas.Diagnostics
 }
 
@@ -109,10 +108,11 @@ func New(source *bundles.Source) *Evaluation {
 	return &Evaluation{Source: source, folder: source.Package, found: map[string]finding{}}
 }
 
-// definitionsPath is the path by which bundles import their definitions.
+// DefinitionsPath is the import path of the definitions of bundles.
 const DefinitionsPath = "stele.dev/policy"
 
-// evaluate evaluates a package, and has what is sound of its bundle compiled, if there is one.
+// Evaluate evaluates a package and calls compile with its bundle, if it has one. It reports the
+// errors.
 func (c *Evaluation) Evaluate(instance *build.Instance, compile func(bundle cue.Value)) {
 	c.Build(instance)
 	if err := instance.Err; err != nil {
@@ -140,12 +140,11 @@ func (c *Evaluation) Evaluate(instance *build.Instance, compile func(bundle cue.
 		c.Add(Position(bundle), "bundle", "it is not a policy.#Bundle, so that nothing would check it", "write `bundle: policy.#Bundle & {…}`, with import \""+DefinitionsPath+"\"")
 	}
 	if c.broken && len(c.Diags) == 0 {
-		c.Raw(err) // all of it follows from something, but nobody said from what
+		c.Raw(err) // all errors are followers, but their cause is not reported
 	}
 }
 
-// build evaluates a package in a context of its own: contexts grow with what is compiled
-// in them.
+// Build evaluates a package in its own CUE context, since a context never shrinks.
 func (c *Evaluation) Build(instance *build.Instance) {
 	c.context = cuecontext.New()
 	c.Root = c.context.BuildInstance(instance)
@@ -165,27 +164,26 @@ func (c *Evaluation) reach(i *build.Instance) {
 	}
 }
 
-// packages returns those that the bundle is made of.
+// Packages returns the package and its imports.
 func (c *Evaluation) Packages() []*build.Instance { return slices.Collect(maps.Values(c.Instances)) }
 
-// definition is one of those of bundles.
+// definition returns a definition of the bundle format.
 func (c *Evaluation) definition(name string) cue.Value {
 	return c.definitions.LookupPath(cue.ParsePath(name))
 }
 
-// words are those of a list in the definitions.
+// Words returns the words of a list in the definitions.
 func (c *Evaluation) Words(name string) (list []string) {
 	c.Decode(c.definition(name), &list)
 	return list
 }
 
-// sound tells whether there is no error in a value: errors have been reported.
+// Sound reports whether a value has no error. Errors have been reported.
 func (c *Evaluation) Sound(v cue.Value) bool {
 	return !c.broken || v.Validate(cue.Concrete(true)) == nil
 }
 
-// done is what was said, each thing once: of a value that is used at several places
-// CUE speaks at each.
+// Done returns the diagnostics, each once: CUE reports an error at each place that uses the value.
 func (c *Evaluation) Done() schemas.Diagnostics {
 	c.inEmbedded(c.Diags)
 	c.Diags = withoutFollowers(c.Diags)
@@ -206,11 +204,11 @@ func (c *Evaluation) Done() schemas.Diagnostics {
 	})
 }
 
-// Places in a bundle are found by their paths, as CUE's errors have them: the labels,
-// quoted where they are not identifiers.
+// A path names a place in a bundle as CUE's errors do: by labels, which are quoted if they are not
+// identifiers.
 
-// sourceAt is where the user wrote what is at a path; zero if it is from the
-// definitions alone.
+// sourceAt returns the position where the user wrote the value at a path; zero if only the
+// definitions have it.
 func (c *Evaluation) sourceAt(at []string) schemas.Position {
 	v := c.Root
 	for _, label := range at {
@@ -219,13 +217,13 @@ func (c *Evaluation) sourceAt(at []string) schemas.Position {
 	return Position(v)
 }
 
-// enclosing is the position of what is at a path, or else of what it is in.
+// enclosing returns the position of the value at a path, or of the nearest struct around it.
 func (c *Evaluation) enclosing(at []string) (pos schemas.Position) {
 	values := []cue.Value{c.Root}
 	for _, label := range at {
 		values = append(values, child(values[len(values)-1], label))
 	}
-	// From the inside: the position of all teams or kinds takes time to find.
+	// Begin with the innermost value: finding the position of all teams or kinds is slow.
 	for _, v := range slices.Backward(values[1:]) {
 		if pos = Position(v); !pos.IsZero() {
 			return pos
@@ -234,7 +232,7 @@ func (c *Evaluation) enclosing(at []string) (pos schemas.Position) {
 	return pos
 }
 
-// child is what stands under a label; the zero Value if there is nothing.
+// child returns the value under a label; the zero Value if there is none.
 func child(v cue.Value, label string) cue.Value {
 	name := wording.Unquoted(label)
 	selector := cue.Str(name)
@@ -252,11 +250,10 @@ func child(v cue.Value, label string) cue.Value {
 	return cue.Value{}
 }
 
-// fieldsOf yields the regular fields of a struct and the elements of a list, also of
-// one that is in error.
+// FieldsOf yields the regular fields of a struct and the elements of a list, even if it has errors.
 func FieldsOf(v cue.Value) func(func(cue.Selector, cue.Value) bool) {
 	return func(yield func(cue.Selector, cue.Value) bool) {
-		// With hidden fields, Fields does not ask whether the value is in error.
+		// With hidden fields, Fields does not check the value for errors.
 		fields, err := v.Fields(cue.Hidden(true))
 		if err != nil {
 			return

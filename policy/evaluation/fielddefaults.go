@@ -15,10 +15,10 @@ import (
 	"stele.dev/stele/schemas"
 )
 
-// CUE takes defaults that have no effect, or another one than whoever wrote them expects. They are warned of, with what
-// to write.
+// CUE accepts defaults that have no effect, or another effect than the author expects. These
+// functions warn of them and say what to write.
 
-// fieldDefaults warns of such defaults in what a bundle's packages declare.
+// FieldDefaults warns of such defaults in the bundle's packages.
 func (c *Evaluation) FieldDefaults() {
 	for path, i := range c.Instances {
 		if path == DefinitionsPath {
@@ -33,15 +33,15 @@ func (c *Evaluation) FieldDefaults() {
 	}
 }
 
-// defaultsOf is the defaults of a file.
+// defaultsOf checks the defaults of a file.
 type defaultsOf struct {
 	c        *Evaluation
 	file     *ast.File
 	instance *build.Instance
-	scope    cue.Value // the package, once it was asked for
+	scope    cue.Value // the package; set when needed
 }
 
-// decls looks at the fields of a struct, which is at a path.
+// decls checks the fields of the struct at a path.
 func (d *defaultsOf) decls(decls []ast.Decl, at []string) {
 	for _, decl := range decls {
 		switch x := decl.(type) {
@@ -62,7 +62,7 @@ func (d *defaultsOf) decls(decls []ast.Decl, at []string) {
 	}
 }
 
-// within looks for structs in an expression.
+// within checks the structs in an expression.
 func (d *defaultsOf) within(e ast.Node, at []string) {
 	ast.Walk(e, func(n ast.Node) bool {
 		s, ok := n.(*ast.StructLit)
@@ -73,7 +73,7 @@ func (d *defaultsOf) within(e ast.Node, at []string) {
 	}, nil)
 }
 
-// field warns of the defaults of one field.
+// field checks the defaults of one field.
 func (d *defaultsOf) field(f *ast.Field, at []string) {
 	alternatives := disjuncts(f.Value)
 	var defaults, others []ast.Expr
@@ -100,15 +100,15 @@ func (d *defaultsOf) field(f *ast.Field, at []string) {
 	}
 }
 
-// outside warns of a default that is a number, a string or a bool, and that the alternatives do not admit: of another
-// type, or outside of their bounds.
+// outside warns of a default (a number, string or bool) that the alternatives do not allow: it has
+// another type, or is out of bounds.
 func (d *defaultsOf) outside(f *ast.Field, at []string, mark ast.Expr, others []ast.Expr) {
 	const scalars = cue.NumberKind | cue.StringKind | cue.BoolKind
 	value := d.value(mark)
 	if value.Kind()&scalars == 0 || !value.IsConcrete() {
 		return
 	}
-	sameKind, open := false, false // whether an alternative is of its type, or is a type at all
+	sameKind, open := false, false // whether an alternative has the default's type; whether one is a whole type
 	var bound ast.Expr
 	for _, o := range others {
 		v := d.value(o)
@@ -118,7 +118,7 @@ func (d *defaultsOf) outside(f *ast.Field, at []string, mark ast.Expr, others []
 			return
 		}
 		if v.Err() != nil || kind&^scalars != 0 || kind == cue.BottomKind {
-			return // nothing is known of it
+			return // it is not known
 		}
 		if value.Unify(v).Err() == nil {
 			return
@@ -143,7 +143,8 @@ func (d *defaultsOf) outside(f *ast.Field, at []string, mark ast.Expr, others []
 	}
 }
 
-// admitsNothing reports whether an error is that bounds exclude each other, and not that a name is unknown.
+// admitsNothing reports whether an error says that bounds exclude each other, rather than that a
+// name is unknown.
 func admitsNothing(err error) bool {
 	if err == nil {
 		return false
@@ -152,7 +153,7 @@ func admitsNothing(err error) bool {
 	return strings.HasPrefix(said, "incompatible ") && strings.Contains(said, " bounds ") || strings.HasPrefix(said, conflicting)
 }
 
-// value evaluates an expression where the package's names are known.
+// value evaluates an expression in the scope of the package.
 func (d *defaultsOf) value(e ast.Expr) cue.Value {
 	if !d.scope.Exists() {
 		d.scope = d.c.Root
@@ -163,7 +164,7 @@ func (d *defaultsOf) value(e ast.Expr) cue.Value {
 	return d.c.context.BuildExpr(e, cue.Scope(d.scope), cue.InferBuiltins(true))
 }
 
-// same reports whether all defaults are one value: then it applies.
+// same reports whether all defaults have the same value, so that it applies.
 func (d *defaultsOf) same(defaults []ast.Expr) bool {
 	first := d.value(defaults[0])
 	for _, e := range defaults[1:] {
@@ -174,7 +175,7 @@ func (d *defaultsOf) same(defaults []ast.Expr) bool {
 	return true
 }
 
-// onlyFirst is a disjunction in which only the first default is marked.
+// onlyFirst returns a disjunction with only the first default marked.
 func (d *defaultsOf) onlyFirst(alternatives []ast.Expr) string {
 	texts, marked := make([]string, len(alternatives)), false
 	for i, a := range alternatives {
@@ -198,14 +199,14 @@ func (d *defaultsOf) warn(f *ast.Field, at []string, message, hint string) {
 	d.c.Warnings = append(d.c.Warnings, schemas.Diagnostic{Pos: pos, Path: strings.Join(at, "."), Message: message, Hint: hint})
 }
 
-// maxFieldDepth and maxFieldsSeen bound how deep fields are looked for that lose their defaults, and how many: a
-// definition may refer to itself.
+// maxFieldDepth and maxFieldsSeen limit the search for lost defaults, since a definition may refer
+// to itself.
 const (
 	maxFieldDepth = 16
 	maxFieldsSeen = 5000
 )
 
-// lostDefaults warns of fields of a schema that several parts give defaults, so that none applies.
+// LostDefaults warns of schema fields that have several defaults, so that none applies.
 func (c *Evaluation) LostDefaults(v cue.Value, at []string) {
 	fields, err := v.Fields(cue.Optional(true))
 	if err != nil || len(at) > maxFieldDepth {
@@ -240,7 +241,7 @@ func (c *Evaluation) LostDefaults(v cue.Value, at []string) {
 	}
 }
 
-// disjuncts are the alternatives of an expression.
+// disjuncts returns the alternatives of an expression.
 func disjuncts(e ast.Expr) []ast.Expr {
 	switch x := e.(type) {
 	case *ast.ParenExpr:
@@ -253,7 +254,7 @@ func disjuncts(e ast.Expr) []ast.Expr {
 	return []ast.Expr{e}
 }
 
-// source is an expression as it is written, in one line.
+// source returns the text of an expression in one line.
 func source(e ast.Expr) string {
 	text, err := cueformat.Node(e, cueformat.Simplify())
 	if err != nil {

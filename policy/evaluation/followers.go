@@ -9,20 +9,20 @@ import (
 	"stele.dev/stele/schemas"
 )
 
-// One mistake can make CUE say several things. What only follows from a cause that is reported as well is left out, and
-// counted in what is said of the cause.
+// One mistake can make CUE report several errors. An error that only follows from a reported cause
+// is left out; the cause says how many there are.
 
-// causes are messages of which others follow, for what is inside of the same part.
+// causes matches messages from which other errors inside of the same part follow.
 var causes = regexp.MustCompile(`^(undefined field: |reference ".*" not found|cannot call non-function)`)
 
-// withoutFollowers leaves out the diagnostics that follow from others.
+// withoutFollowers returns the diagnostics that do not follow from others.
 func withoutFollowers(diags schemas.Diagnostics) schemas.Diagnostics {
-	follow := map[int]int{} // how many, by the index of the cause
+	follow := map[int]int{} // their number, by the index of the cause
 	var left schemas.Diagnostics
-	index := map[int]int{} // in left, by that in diags
+	index := map[int]int{} // maps an index in diags to one in left
 	for i, d := range diags {
 		if cause := causeOf(d, diags); cause >= 0 && cause != i {
-			if !ofRegexp(d.Message) && d.Message != "@embed" { // the same once more
+			if !ofRegexp(d.Message) && d.Message != "@embed" { // a repetition
 				follow[cause]++
 			}
 			continue
@@ -42,7 +42,7 @@ func withoutFollowers(diags schemas.Diagnostics) schemas.Diagnostics {
 	return left
 }
 
-// causeOf is the index of the diagnostic that another one follows from; -1 if there is none.
+// causeOf returns the index of the diagnostic from which d follows; -1 if there is none.
 func causeOf(d schemas.Diagnostic, diags schemas.Diagnostics) int {
 	return slices.IndexFunc(diags, func(cause schemas.Diagnostic) bool {
 		switch {

@@ -13,11 +13,10 @@ import (
 	"stele.dev/stele/policy/wording"
 )
 
-// grammar is what the definitions of bundles allow at one place: alternatives, of
-// which there is mostly one.
+// grammar is what the definitions of bundles allow at a path: one alternative, or several.
 type grammar struct {
 	alternatives []cue.Value
-	open         bool // to fields that the definitions do not name, if only because it is no struct
+	open         bool // other fields are allowed, or the value is not a struct
 }
 
 func grammarOf(values ...cue.Value) grammar {
@@ -26,7 +25,7 @@ func grammarOf(values ...cue.Value) grammar {
 	for _, v := range values {
 		g.add(v)
 		structs = structs || v.IncompleteKind()&cue.StructKind != 0
-		// A pattern for any name is a rule for the fields, and names none.
+		// A pattern that matches every name applies to the fields' values; it does not allow names.
 		g.open = g.open || v.Allows(cue.AnyString) && len(patterns(v)) == 0
 	}
 	g.open = g.open || !structs
@@ -43,7 +42,7 @@ func (g *grammar) add(v cue.Value) {
 	g.alternatives = append(g.alternatives, v)
 }
 
-// field is what is allowed in a field; false if there must be none of that name.
+// field returns the grammar of a field; false if the name is not allowed.
 func (g grammar) field(name string) (grammar, bool) {
 	var found []cue.Value
 	for _, v := range g.alternatives {
@@ -56,7 +55,7 @@ func (g grammar) field(name string) (grammar, bool) {
 	return grammarOf(found...), len(found) > 0
 }
 
-// element is what is allowed in a list.
+// element returns the grammar of a list's elements.
 func (g grammar) element() grammar {
 	var found []cue.Value
 	for _, v := range g.alternatives {
@@ -67,7 +66,7 @@ func (g grammar) element() grammar {
 	return grammarOf(found...)
 }
 
-// names of the fields that are allowed, in the order of the alphabet.
+// names returns the names of the allowed fields, sorted.
 func (g grammar) names() []string {
 	all := map[string]bool{}
 	for _, v := range g.alternatives {
@@ -78,8 +77,7 @@ func (g grammar) names() []string {
 	return slices.Sorted(maps.Keys(all))
 }
 
-// refuse says what is wrong with the name of a field that is not allowed, and what to
-// write instead.
+// refuse returns the message for a field that is not allowed, and a hint what to write instead.
 func (g grammar) refuse(name string) (message, hint string) {
 	for _, v := range g.alternatives {
 		for _, p := range patterns(v) {
@@ -90,11 +88,11 @@ func (g grammar) refuse(name string) (message, hint string) {
 	return notAllowed, wording.DidYouMean(name, g.names(), "allowed here are")
 }
 
-// declared are the names of fields in a struct of the definitions.
+// declared returns the field names in a struct of the definitions.
 func declared(v cue.Value) (list []string) {
 	fields, err := v.Fields(cue.Optional(true), cue.Definitions(true))
 	if err != nil {
-		return nil // a scalar
+		return nil // not a struct
 	}
 	for fields.Next() {
 		if s := fields.Selector(); s.IsDefinition() {
@@ -106,7 +104,7 @@ func declared(v cue.Value) (list []string) {
 	return list
 }
 
-// patterns that names of fields have to match, without those that all match.
+// patterns returns the patterns of field names.
 func patterns(v cue.Value) (list []cue.Value) {
 	fields, err := v.Fields(cue.Optional(true), cue.Patterns(true))
 	if err != nil {
@@ -120,8 +118,8 @@ func patterns(v cue.Value) (list []cue.Value) {
 	return list
 }
 
-// grammarAt follows a path in the definitions. It returns how many labels of it they
-// allow, and what they allow there: at the path, or where it leaves them.
+// grammarAt follows a path in the definitions. It returns how many labels of the path they allow,
+// and the grammar there.
 func (c *Evaluation) grammarAt(at []string) (grammar, int) {
 	var of cue.Value
 	switch {
@@ -153,8 +151,8 @@ func (c *Evaluation) grammarAt(at []string) (grammar, int) {
 	return g, len(at)
 }
 
-// names checks the names of all fields of a bundle in which something is in error:
-// beside that, CUE says nothing of a name that is not allowed, or that is missing.
+// names checks the field names of a bundle that has errors, because CUE does not report wrong or
+// missing names if there are other errors.
 func (c *Evaluation) names(v cue.Value, g grammar, at []string) {
 	var missing [][]string
 	for label, x := range FieldsOf(v) {

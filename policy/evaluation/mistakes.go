@@ -20,7 +20,7 @@ import (
 	"stele.dev/stele/schemas"
 )
 
-// What CUE says, by the formats of its messages.
+// Formats of CUE's messages.
 const (
 	notAllowed       = "field not allowed"
 	notPresent       = "field is required but not present"
@@ -35,8 +35,7 @@ const (
 	fieldMissing     = "required field missing: %s"
 )
 
-// names is a pattern that the definitions make of names, where there may be too many for
-// a disjunction.
+// names matches a pattern that the definitions make of a list of names.
 var names = regexp.MustCompile(`^=~"\^\(([-a-z0-9:|.\[\]]+)\)\$"$`)
 
 func formatOf(e cueerrors.Error) string {
@@ -51,8 +50,8 @@ func argument(e cueerrors.Error, i int) string {
 	return ""
 }
 
-// A mistake is what CUE says of one place. It often says several things of one thing
-// that is wrong, such as what speaks against each alternative.
+// mistake is what CUE reports at one path. CUE often reports several errors for one mistake, for
+// example one for each alternative.
 type mistake struct {
 	path   []string
 	errors []cueerrors.Error
@@ -67,7 +66,7 @@ func (m *mistake) parent() string {
 	return strings.Join(m.path[:len(m.path)-1], ".")
 }
 
-// name is the last part of the path, without quotes.
+// name returns the last label of the path, without quotes.
 func (m *mistake) name() string {
 	if len(m.path) == 0 {
 		return ""
@@ -75,12 +74,12 @@ func (m *mistake) name() string {
 	return wording.Unquoted(m.path[len(m.path)-1])
 }
 
-// only tells whether CUE says nothing beside this.
+// only reports whether CUE's messages have no other formats than these.
 func (m *mistake) only(formats ...string) bool {
 	return !slices.ContainsFunc(m.errors, func(e cueerrors.Error) bool { return !slices.Contains(formats, formatOf(e)) })
 }
 
-// below are the mistakes inside of this one.
+// below returns the mistakes inside of this one.
 func (m *mistake) below(all []*mistake) (found []*mistake) {
 	for _, x := range all {
 		if len(x.path) > len(m.path) && slices.Equal(x.path[:len(m.path)], m.path) {
@@ -90,26 +89,26 @@ func (m *mistake) below(all []*mistake) (found []*mistake) {
 	return found
 }
 
-// What was found at a path, so that nothing is said twice.
+// finding is a set of bits: what has been reported at a path.
 type finding uint8
 
 const (
-	said    finding = 1 << iota // something was said
-	badName                     // its name is not allowed
-	meantBy                     // it was probably meant by a name that is not
-	lacking                     // a field is missing in it
+	said    finding = 1 << iota // a mistake was reported
+	badName                     // the name is not allowed
+	meantBy                     // a wrong name was probably meant to be this one
+	lacking                     // a field in it is missing
 )
 
-// reported tells whether something was said of what is at a path.
+// Reported reports whether a mistake at a path was reported.
 func (c *Evaluation) Reported(path string) bool { return c.found[path]&said != 0 }
 
-// misnamed tells whether the name at a path was refused.
+// Misnamed reports whether the name at a path was rejected.
 func (c *Evaluation) Misnamed(path string) bool { return c.found[path]&badName != 0 }
 
-// meant tells whether a name that was refused was probably meant to be the one at a path.
+// Meant reports whether a rejected name was probably meant to be the name at a path.
 func (c *Evaluation) Meant(path string) bool { return c.found[path]&meantBy != 0 }
 
-// cue reports errors of CUE's: each mistake once, where the user made it.
+// CUE reports CUE's errors: each mistake once, where the user made it.
 func (c *Evaluation) CUE(err error) {
 	var mistakes []*mistake
 	byPath := map[string]*mistake{}
@@ -126,7 +125,7 @@ func (c *Evaluation) CUE(err error) {
 		}
 		m.errors = append(m.errors, e)
 	}
-	// Wrong names come first: what is missing may be there under one.
+	// Wrong names come first: a missing field may exist under a wrong name.
 	for _, m := range mistakes {
 		if m.only(notAllowed) {
 			either := byPath[m.parent()]
@@ -145,15 +144,15 @@ func (c *Evaluation) CUE(err error) {
 	}
 }
 
-// raw reports errors of CUE's as they are.
+// Raw reports CUE's errors unchanged.
 func (c *Evaluation) Raw(err error) {
 	for _, e := range cueerrors.Errors(err) {
 		c.Diags = append(c.Diags, schemas.Diagnostic{Pos: c.sourceOf(e), Message: MessageOf(e)})
 	}
 }
 
-// follows tells whether an error only follows from another one that is reported as
-// well: an expression of our definitions has no value if what it is about is in error.
+// follows reports whether an error only follows from another reported error: an expression of the
+// definitions has no value because its operand has an error.
 func follows(e cueerrors.Error) bool {
 	positions := append([]token.Pos{e.Position()}, e.InputPositions()...)
 	if _, theirs := bundles.Locate(positions[0]); theirs {
@@ -171,12 +170,12 @@ func follows(e cueerrors.Error) bool {
 	return slices.ContainsFunc(e.Path(), func(label string) bool { return strings.HasPrefix(label, "_") && label != "_id" })
 }
 
-// nothingToChoose tells whether there is not even one value that would be allowed.
+// nothingToChoose reports whether no value is allowed at all.
 func nothingToChoose(e cueerrors.Error) bool {
 	return formatOf(e) == failedCall && strings.Contains(e.Error(), "empty list in call to or")
 }
 
-// mistake reports the one thing that is the matter at a place.
+// mistake reports the one mistake at a path.
 func (c *Evaluation) mistake(m *mistake) {
 	var first cueerrors.Error
 	var choice *conflict
@@ -185,7 +184,7 @@ func (c *Evaluation) mistake(m *mistake) {
 	for _, e := range m.errors {
 		x := c.conflict(e)
 		switch format := formatOf(e); {
-		case x != nil && x.both: // the user's own
+		case x != nil && x.both: // the user wrote both values
 			c.Add(x.at, m.String(), MessageOf(e), x.hint())
 			return
 		case x != nil && (format == conflicting || alternatives):
@@ -225,7 +224,8 @@ func (c *Evaluation) mistake(m *mistake) {
 	}
 }
 
-// toImport is the hint for a name that means nothing: a package of CUE's own to import, or what it may be meant to be.
+// toImport returns the hint for an undefined name: a CUE package to import, or the most similar
+// name.
 func (c *Evaluation) toImport(e cueerrors.Error) string {
 	name := argument(e, 0)
 	for _, pkg := range builtinPackages {
@@ -236,11 +236,11 @@ func (c *Evaluation) toImport(e cueerrors.Error) string {
 	return wording.DidYouMean(name, c.inScope(e.Position().Filename()), "")
 }
 
-// builtinPackages are those of CUE that schemas are written with, and that of the format.
+// builtinPackages are CUE's packages for schemas, and the package of the format.
 var builtinPackages = []string{"crypto/sha256", "encoding/base64", "encoding/hex", "encoding/json", "encoding/yaml", "html", "list", "math", "math/bits",
 	"net", "path", "regexp", "strconv", "strings", "struct", "text/tabwriter", "text/template", "time", "uuid", DefinitionsPath}
 
-// bounded reports a value that is outside of a bound.
+// bounded reports a value that is out of bounds.
 func (c *Evaluation) bounded(m *mistake, e cueerrors.Error) {
 	value, bound := argument(e, 0), argument(e, 1)
 	words, ok := wording.Bound(bound)
@@ -254,7 +254,7 @@ func (c *Evaluation) bounded(m *mistake, e cueerrors.Error) {
 	}
 }
 
-// outsideNamespaces reports a pattern of namespaces that is not within those that the team rules over.
+// outsideNamespaces reports a pattern of namespaces that are not the team's.
 func (c *Evaluation) outsideNamespaces(pos schemas.Position, m *mistake, value string, patterns []string) {
 	where := ""
 	if len(m.path) > 3 && m.path[1] == "teams" {
@@ -263,7 +263,7 @@ func (c *Evaluation) outsideNamespaces(pos schemas.Position, m *mistake, value s
 	c.Add(pos, m.String(), fmt.Sprintf("%s is not within %s, which the team rules over%s", value, wording.Enumerate(patterns), where), "")
 }
 
-// shouldBeList reports a single value where a list belongs; false if the error is another one.
+// shouldBeList reports a single value in place of a list; false if the error is another one.
 func (c *Evaluation) shouldBeList(m *mistake, e cueerrors.Error) bool {
 	x := c.conflict(e)
 	if x == nil || !strings.HasSuffix(MessageOf(e), " and list)") {
@@ -274,15 +274,16 @@ func (c *Evaluation) shouldBeList(m *mistake, e cueerrors.Error) bool {
 	return true
 }
 
-// A conflict is of two values, of which one, or both, the user wrote at this place.
+// conflict is an error of two values that exclude each other. The user wrote one or both of them at
+// this place.
 type conflict struct {
 	value, allowed string
 	at, other      schemas.Position
 	both           bool
 }
 
-// conflict takes apart what CUE says of two values that exclude each other: the first
-// two positions are theirs, those that follow are on the way from one to the other.
+// conflict parses CUE's error of two conflicting values. The error's first two positions are those
+// of the values; the others are references between them.
 func (c *Evaluation) conflict(e cueerrors.Error) *conflict {
 	positions := e.InputPositions()
 	if !strings.HasPrefix(formatOf(e), conflicting) || len(positions) < 2 {
@@ -295,7 +296,7 @@ func (c *Evaluation) conflict(e cueerrors.Error) *conflict {
 	x.both = userA && userB
 	for _, p := range positions {
 		if _, theirs := bundles.Locate(p); !theirs {
-			x.both = false // one of them is there as a rule about the other
+			x.both = false // one is a constraint on the other
 		}
 	}
 	if userA && !userB || x.both && c.before(pb, pa) {
@@ -304,8 +305,8 @@ func (c *Evaluation) conflict(e cueerrors.Error) *conflict {
 	return x
 }
 
-// before tells which of two positions says less of what the user is at: what is in
-// another package, else what comes first.
+// before reports whether position a is less relevant to the user than b: it is in another package,
+// or else it comes first.
 func (c *Evaluation) before(a, b schemas.Position) bool {
 	if here := path.Dir(a.File) == c.folder; here != (path.Dir(b.File) == c.folder) {
 		return !here
@@ -320,7 +321,7 @@ func (x *conflict) hint() string {
 	return "the other one is at " + x.other.String()
 }
 
-// choice reports a value that is none of those to choose from.
+// choice reports a value that is not among the allowed ones.
 func (c *Evaluation) choice(m *mistake, x *conflict, allowed []string) {
 	if m.name() == "_id" {
 		c.Add(c.enclosing(m.path), m.parent(), fmt.Sprintf("the kind %s stands under the key %s", x.allowed, x.value), "the key is plural.group")
@@ -349,8 +350,8 @@ func (c *Evaluation) choice(m *mistake, x *conflict, allowed []string) {
 	c.Add(x.at, m.String(), shortened(x.value, maxValue)+" is not one of "+wording.Enumerate(allowed), wording.DidYouMean(wording.Unquoted(x.value), words, ""))
 }
 
-// noPlugin reports that the chain has a plugin of which nothing is said. Which plugins there are CUE does not tell: it
-// names patterns, and what they come to is not among what there is to choose from.
+// noPlugin reports a plugin in the chain that the bundle does not declare. CUE cannot list the
+// declared plugins, because the definitions use patterns for them.
 func (c *Evaluation) noPlugin(at schemas.Position, path, name string) {
 	var known []string
 	for plugin := range c.Fields(c.Root, "bundle.plugins") {
@@ -363,7 +364,7 @@ func (c *Evaluation) noPlugin(at schemas.Position, path, name string) {
 	c.Add(at, path, fmt.Sprintf("there is no plugin %q in plugins", name), hint)
 }
 
-// missing reports a field that must be given, unless it is there by a wrong name.
+// missing reports a required field that is missing, unless it exists under a wrong name.
 func (c *Evaluation) missing(at []string, hint string) {
 	m := &mistake{path: at}
 	if c.noTeam(at) {
@@ -375,8 +376,8 @@ func (c *Evaluation) missing(at []string, hint string) {
 	}
 }
 
-// noTeam reports a team of which nothing is said but what a misspelt name brought there; false if a missing field is
-// not of such a team.
+// noTeam reports a team that exists only because of a misspelled name; false if the missing field is
+// not in such a team.
 func (c *Evaluation) noTeam(at []string) bool {
 	if len(at) != 4 || at[0] != "bundle" || at[1] != "teams" {
 		return false
@@ -410,8 +411,7 @@ func (c *Evaluation) noTeam(at []string) bool {
 	return true
 }
 
-// unset reports a field without a value, unless that would follow from one that is
-// missing beside it.
+// unset reports a field without a value, unless that follows from a missing field beside it.
 func (c *Evaluation) unset(m *mistake, what string) {
 	if c.found[m.parent()]&lacking != 0 {
 		return
@@ -423,8 +423,8 @@ func (c *Evaluation) unset(m *mistake, what string) {
 	c.missing(m.path, hint)
 }
 
-// exclusive reports what speaks against each of several alternatives. What CUE says of
-// the parts says it better, but for fields that are all allowed, and not together.
+// exclusive reports a value that matches none of several alternatives. Usually CUE's errors about
+// its parts are clearer; if there are none, the fields are not allowed together.
 func (c *Evaluation) exclusive(m *mistake, below []*mistake) {
 	var fields []string
 	for _, x := range below {
@@ -441,9 +441,8 @@ func (c *Evaluation) exclusive(m *mistake, below []*mistake) {
 	c.Add(c.sourceOf(below[0].errors[0]), m.String(), strings.Join(fields, " and ")+" exclude each other", hint)
 }
 
-// wrongName reports a field that is not allowed. One that the definitions do allow is
-// one of several that are not allowed together, or closed by a definition of the
-// user's.
+// wrongName reports a field that is not allowed. If the definitions do allow it, then the field
+// excludes another one, or the user's own definition is closed.
 func (c *Evaluation) wrongName(at []string, pos schemas.Position, either bool) {
 	g, allowed := c.grammarAt(at)
 	switch {
@@ -466,8 +465,7 @@ func (c *Evaluation) wrongName(at []string, pos schemas.Position, either bool) {
 	}
 }
 
-// inWrongName tells whether a place is under a name that was refused: no more is to be
-// said of it.
+// inWrongName reports whether a path is under a rejected name, where nothing more is reported.
 func (c *Evaluation) inWrongName(at []string) bool {
 	for i := range at {
 		if c.found[strings.Join(at[:i+1], ".")]&badName != 0 {
@@ -477,8 +475,8 @@ func (c *Evaluation) inWrongName(at []string) bool {
 	return false
 }
 
-// sourceOf is the position of an error that the user wrote: its own, or that of the
-// first value that it is about, or that of what it is in.
+// sourceOf returns the user's position for an error: its own, that of its first value, or that of
+// the enclosing struct.
 func (c *Evaluation) sourceOf(e cueerrors.Error) schemas.Position {
 	inputs := e.InputPositions()
 	if pos, ok := bundles.Locate(e.Position()); ok {
@@ -503,7 +501,7 @@ func (c *Evaluation) sourceOf(e cueerrors.Error) schemas.Position {
 	return schemas.Position{}
 }
 
-// inScope are the names that a file can refer to.
+// inScope returns the names that a file can refer to.
 func (c *Evaluation) inScope(file string) (names []string) {
 	for _, i := range c.Instances {
 		if !slices.ContainsFunc(i.Files, func(f *ast.File) bool { return f.Filename == file }) {
@@ -536,17 +534,17 @@ func (c *Evaluation) inScope(file string) (names []string) {
 	return names
 }
 
-// inMessage is a position in a message, which has its own.
+// inMessage matches a position inside of a message.
 var inMessage = regexp.MustCompile(`\S+\.cue:\d+:\d+: `)
 
-// messageOf is what an error says, without where.
+// MessageOf returns an error's message without positions.
 func MessageOf(e cueerrors.Error) string {
 	if format, args := e.Msg(); strings.HasPrefix(format, conflicting) {
 		args = slices.Clone(args)
 		for i := range args {
 			text := fmt.Sprint(args[i])
 			if i < 2 && len(args) == 4 && strings.ContainsAny(text, "#_") && strings.ContainsAny(text[:1], "{[") {
-				text = fmt.Sprint(args[i+2]) // our definitions' expression says less than its type
+				text = fmt.Sprint(args[i+2]) // the type says more than the expression of the definitions
 			}
 			args[i] = shortened(text, maxValue)
 		}
@@ -559,17 +557,17 @@ func MessageOf(e cueerrors.Error) string {
 	return shortened(strings.TrimSuffix(inMessage.ReplaceAllString(text, ""), ":"), maxMessage)
 }
 
-// severalDocuments is in what CUE says of a file of YAML that it cannot embed for that.
+// severalDocuments is part of CUE's message for a YAML file with several documents.
 const severalDocuments = "found more than one value in file"
 
-// How many characters are shown of a value, and of what CUE says.
+// Limits of characters shown of a value, and of CUE's message.
 const (
 	maxValue   = 64
 	maxMessage = 512
 )
 
 func shortened(text string, limit int) string {
-	text = bundles.Mask(text) // a part of a secret could not be told for one
+	text = bundles.Mask(text) // first mask: a part of a secret is not recognized
 	if utf8.RuneCountInString(text) <= limit {
 		return text
 	}

@@ -12,8 +12,8 @@ import (
 	"stele.dev/stele/policy/bundles"
 )
 
-// regexps reports the regular expressions of a bundle that RE2 cannot read, each at its own place. CUE and the schemas
-// say so only where they are used.
+// regexps reports the bundle's invalid regular expressions, each at its own position. CUE and the
+// schemas report them only where they are used.
 func (c *Evaluation) regexps() {
 	for path, i := range c.Instances {
 		if path == DefinitionsPath {
@@ -50,7 +50,7 @@ func (c *Evaluation) regexps() {
 	}
 }
 
-// ofRegexp reports whether a message only follows from a regular expression that cannot be read.
+// ofRegexp reports whether a message only follows from an invalid regular expression.
 func ofRegexp(message string) bool { return strings.Contains(message, "error parsing regexp") }
 
 // explainRegexp says what is wrong with a regular expression, and what to write.
@@ -72,7 +72,8 @@ func explainRegexp(err error) (message, hint string) {
 	return fmt.Sprintf("the regular expression cannot be read: %s: %s", e.Code, e.Expr), `write \\ before a character that is meant itself`
 }
 
-// walkFields calls visit for each node of declarations, with the labels of the fields that it is in.
+// walkFields calls visit with each node of declarations, and with the labels of the fields around
+// it.
 func walkFields(decls []ast.Decl, at []string, visit func([]string, ast.Node)) {
 	for _, d := range decls {
 		path := at

@@ -12,17 +12,16 @@ import (
 	"stele.dev/stele/policy/bundles"
 )
 
-// CUE evaluates nothing of a package in which a name means nothing, or an import is not
-// used. So that the rest of what is wrong can be seen as well, it is evaluated again
-// with such names, each with an error for its value, and without such imports. Lines
-// and columns stay.
+// CUE does not evaluate a package with an undefined name or an unused import. To find the other
+// mistakes as well, the package is evaluated again, with an error as the value of each undefined
+// name, and without unused imports. Lines and columns stay the same.
 
 const unusedImport = "imported and not used: %s"
 
-// meaningless is how errors can be told that only come of such a name.
+// meaningless marks errors that only follow from an undefined name.
 const meaningless = "a name that means nothing"
 
-// repaired returns a source with what its errors lack; nil if they are of another sort.
+// repaired returns a source without the errors; nil if they are of another sort.
 func repaired(s *bundles.Source, err error) *bundles.Source {
 	r := &bundles.Source{Package: s.Package, Files: slices.Clone(s.Files)}
 	known := map[string]bool{}

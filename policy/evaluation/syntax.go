@@ -15,7 +15,7 @@ import (
 	"stele.dev/stele/schemas"
 )
 
-// importedBy is the hint of an error in a package that the bundle imports.
+// importedBy returns the hint for an error in an imported package.
 func importedBy(importer schemas.Position) string {
 	if importer.IsZero() {
 		return ""
@@ -23,8 +23,8 @@ func importedBy(importer schemas.Position) string {
 	return "imported by " + importer.String()
 }
 
-// unloadable reports why CUE cannot load a bundle's package. What is wrong with a file of an imported package is
-// reported at its place in that file.
+// Unloadable reports why CUE cannot load the bundle's package. It reports an error in an imported
+// file at the position in that file.
 func (c *Evaluation) Unloadable(err error) {
 	if c.Source.Empty() {
 		c.Add(schemas.Position{}, "", "the folder has no CUE files", "name the one that `bundle` is in")
@@ -52,14 +52,15 @@ func (c *Evaluation) Unloadable(err error) {
 	}
 }
 
-// missingPackage returns the path of a package that an error says is not there.
+// missingPackage returns the path of the package that an error says does not exist.
 func missingPackage(e cueerrors.Error) (path string, missing bool) {
 	_, rest, found := strings.Cut(e.Error(), "cannot find package \"")
 	path, _, _ = strings.Cut(rest, "\"")
 	return path, found
 }
 
-// noPackage says that an import leads nowhere, and where it may be meant to lead.
+// noPackage returns the diagnostic for an import of a package that does not exist, with the most
+// similar one.
 func (c *Evaluation) noPackage(target string, pos schemas.Position) schemas.Diagnostic {
 	module := c.Source.ModulePath()
 	if !strings.HasPrefix(target+"/", module+"/") {
@@ -69,7 +70,8 @@ func (c *Evaluation) noPackage(target string, pos schemas.Position) schemas.Diag
 	return schemas.Diagnostic{Pos: pos, Message: fmt.Sprintf("there is no package %q in the module", target), Hint: wording.DidYouMean(target, c.Source.PackagePaths(), "there are")}
 }
 
-// withoutImports is what an error says of a package behind any number of imports, and the last import.
+// withoutImports returns the innermost error behind any number of imports, and the position of the
+// last import.
 func withoutImports(e cueerrors.Error) (innermost cueerrors.Error, importer schemas.Position) {
 	for {
 		wrapped, ok := e.(interface{ Unwrap() error })
@@ -81,8 +83,7 @@ func withoutImports(e cueerrors.Error) (innermost cueerrors.Error, importer sche
 	}
 }
 
-// syntax reports what cannot be read in the files of a bundle: the first error of each file, as those behind it may only
-// follow from it.
+// syntax reports the first syntax error of each file. Later errors may only follow from it.
 func (c *Evaluation) syntax() {
 	for _, f := range c.Source.Folders() {
 		for i := range c.Source.Files {
@@ -107,8 +108,8 @@ func (c *Evaluation) syntax() {
 	}
 }
 
-// explainSyntax says what to write in place of what CUE cannot read.
-// A position behind the mistake is moved to it.
+// explainSyntax says what to write instead of a syntax error. If CUE's position is behind the
+// mistake, it moves pos there.
 func explainSyntax(message string, pos *schemas.Position, text []byte) (said, hint string) {
 	line, before := lineOf(text, pos.Line), ""
 	if pos.Column > 0 && pos.Column-1 <= len(line) {
@@ -146,7 +147,7 @@ func explainSyntax(message string, pos *schemas.Position, text []byte) (said, hi
 	return message, ""
 }
 
-// assigns reports whether a line gives a field a value with = rather than with a colon.
+// assigns reports whether a line sets a field with "=" instead of ":".
 func assigns(line string) bool {
 	name, value, found := strings.Cut(strings.TrimSpace(line), "=")
 	return found && !strings.HasPrefix(name, "let ") && !strings.ContainsAny(name, `:"'<>!(&|/`) && !strings.HasPrefix(value, "=") && !strings.HasPrefix(value, "~")
@@ -160,8 +161,9 @@ func lineOf(text []byte, n int) string {
 	return lines[n-1]
 }
 
-// unclosed is the line of the bracket that is most likely not closed: the first whose line is not indented as that of
-// the bracket that closes it, or else the last that is open at the end. 0 if there is none.
+// unclosed returns the line of the bracket that is most likely not closed: the first whose line has
+// another indentation than its closing bracket, or else the last that is open at the end. It returns
+// 0 if there is none.
 func unclosed(text []byte) int {
 	var s scanner.Scanner
 	file := token.NewFile("", 0, len(text))
@@ -199,7 +201,7 @@ func unclosed(text []byte) int {
 	}
 }
 
-// moduleFile reports what is wrong with the file of the module, if that is what an error is about.
+// moduleFile reports an error in the module file; false if the error is not about that file.
 func (c *Evaluation) moduleFile(err error) bool {
 	i := slices.IndexFunc(c.Source.Files, func(f bundles.File) bool { return f.Path == bundles.ModuleFile })
 	if i < 0 {
@@ -243,7 +245,7 @@ func (c *Evaluation) moduleFile(err error) bool {
 	return true
 }
 
-// labelAt is the label of the field that begins at a position.
+// labelAt returns the label of the field at a position.
 func labelAt(text []byte, pos schemas.Position) string {
 	line := lineOf(text, pos.Line)
 	if pos.Column < 1 || pos.Column > len(line) {

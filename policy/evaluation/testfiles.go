@@ -12,8 +12,8 @@ import (
 	"stele.dev/stele/policy/wording"
 )
 
-// tests checks the files of tests in the folders of a bundle: that they are tests as the format has them. They are no
-// part of what is activated.
+// Tests checks the test files in the bundle's folders against the format of tests. They are not part
+// of the compiled bundle.
 func (c *Evaluation) Tests() {
 	for _, f := range c.Source.Folders() {
 		if slices.ContainsFunc(c.Source.Files, func(file bundles.File) bool {
@@ -43,7 +43,7 @@ func (c *Evaluation) testsIn(f bundles.Folder) {
 	if !tests.Exists() {
 		return
 	}
-	if d := c.Instances[DefinitionsPath]; !t.definitions.Exists() && d != nil { // tests need not import what they are checked against
+	if d := c.Instances[DefinitionsPath]; !t.definitions.Exists() && d != nil { // test files need not import the definitions
 		t.definitions = t.context.BuildInstance(d)
 	}
 	definition := t.definition("#Tests")
@@ -55,7 +55,7 @@ func (c *Evaluation) testsIn(f bundles.Folder) {
 	}
 }
 
-// besideTests refuses fields of the files of tests that are none, and that the package does not have either.
+// besideTests rejects fields of test files that are neither tests nor fields of the package.
 func (c *Evaluation) besideTests(f bundles.Folder) {
 	known := []string{"tests", "bundle"}
 	for _, file := range f.Files {
@@ -78,7 +78,7 @@ func (c *Evaluation) besideTests(f bundles.Folder) {
 	}
 }
 
-// fieldLabels yields the regular fields at the top of a file.
+// fieldLabels yields the regular top-level fields of a file.
 func fieldLabels(f *ast.File) func(func(string, *ast.Field) bool) {
 	return func(yield func(string, *ast.Field) bool) {
 		for _, d := range f.Decls {

@@ -1,10 +1,10 @@
-// Package expr is CEL as policies use it: the environment of Kubernetes' API server,
-// with its libraries and limits, in two halves. [Scope.Compile] checks an expression
-// where a bundle is compiled, and gives its checked AST as bytes; [Load] makes a program
-// of those on every replica, without checking anything again.
+// Package expr compiles and evaluates the CEL expressions of policies, with the CEL environment,
+// libraries and limits of Kubernetes' API server. [Scope.Compile] checks an expression when a bundle
+// is compiled, and returns its checked AST as bytes. [Load] makes a program of these bytes on each
+// replica, without checking them again.
 //
-// The environment is pinned to one version of Kubernetes', so that a newer library does
-// not change what an expression means.
+// The environment is pinned to one version of Kubernetes', so that a newer library does not change
+// the meaning of an expression.
 package expr
 
 import (
@@ -32,26 +32,26 @@ import (
 	"stele.dev/stele/schemas/celtype"
 )
 
-// base has Kubernetes' libraries, and no variables.
+// base is the environment with Kubernetes' libraries and without variables.
 var base = sync.OnceValue(func() *cel.Env {
 	env, err := guarded(environment.MustBaseEnvSet(version.MajorMinor(1, 37)).NewExpressionsEnv())
 	if err != nil {
-		panic(err) // it does not depend on anything
+		panic(err) // does not depend on any input
 	}
 	return env
 })
 
-// Scope is what expressions of one place can name. It is safe for concurrent use.
+// Scope is a set of variables for expressions. It is safe for concurrent use.
 type Scope struct {
 	env    *cel.Env
 	vars   map[string]*celtype.Type
-	growth map[string]int // of variables that are expressions
+	growth map[string]int // of variables that are expressions, see func growth
 }
 
-// Root is the scope without variables.
+// Root returns the scope without variables.
 func Root() *Scope { return &Scope{env: base()} }
 
-// With adds variables, whose names may have dots, to a scope.
+// With returns the scope with more variables. Their names may contain dots.
 func (s *Scope) With(vars map[string]*celtype.Type) (*Scope, error) {
 	next := &Scope{vars: make(map[string]*celtype.Type, len(s.vars)+len(vars)), growth: s.growth}
 	for name, t := range s.vars {
@@ -80,7 +80,7 @@ func (s *Scope) With(vars map[string]*celtype.Type) (*Scope, error) {
 	return next, err
 }
 
-// Declare adds a variable that is another expression of the scope.
+// Declare returns the scope with a variable that is another expression of the scope.
 func (s *Scope) Declare(name string, is *Checked) (*Scope, error) {
 	env, err := s.env.Extend(cel.Variable(name, is.Type))
 	next := &Scope{env: env, vars: s.vars, growth: maps.Clone(s.growth)}
@@ -100,43 +100,43 @@ func hasMessages(t *celtype.Type) bool {
 	return false
 }
 
-// WithAuthorizer adds Kubernetes' authorizer (KEP-3488) to a scope, by which expressions
-// ask what else the user may do.
+// WithAuthorizer returns the scope with Kubernetes' authorizer (KEP-3488), by which expressions
+// check what else the user may do.
 func (s *Scope) WithAuthorizer() (*Scope, error) {
 	env, err := s.env.Extend(cel.Variable("authorizer", library.AuthorizerType), cel.Variable("authorizer.requestResource", library.ResourceCheckType))
 	return &Scope{env: env, vars: s.vars, growth: s.growth}, err
 }
 
-// Checked is an expression that was compiled.
+// Checked is an expression that has been type-checked.
 type Checked struct {
 	AST  []byte // an encoded google.api.expr.v1alpha1.CheckedExpr
 	Type *cel.Type
-	// Names are the variables that it uses, sorted.
+	// Names are the variables that the expression uses, sorted.
 	Names  []string
 	growth int
 }
 
-// Fault is what is wrong with an expression. Line counts from 1, Column from 0; both
-// are 0 if the fault is no one place's.
+// Fault is an error in an expression. Line counts from 1, Column from 0; both are 0 if the error has
+// no position.
 type Fault struct {
 	Line, Column int
 	Message      string
-	// Name is what is misspelt, if that is what is wrong, and Known are the names there are.
+	// Name is the misspelled name, if there is one, and Known are the names that exist.
 	Name  string
 	Known []string
 }
 
 func (f *Fault) Error() string { return f.Message }
 
-// CostLimit bounds the estimated cost of one expression, as Kubernetes bounds that of
-// rules in CRDs. Lists, maps and strings that the schema does not bound are taken to have
-// assumedSize elements: whatever they really have, evaluation stops at its own limits.
+// CostLimit limits the estimated cost of an expression, as Kubernetes limits rules in CRDs. Lists,
+// maps and strings without a bound in the schema are assumed to have assumedSize elements.
+// Evaluation has its own limits, whatever the real size.
 const (
 	CostLimit   = 10_000_000
 	assumedSize = 1000
 )
 
-// Compile checks an expression, which has to be of the given type; any if that is nil.
+// Compile checks an expression. Its type must be want, if that is not nil.
 func (s *Scope) Compile(text string, want *cel.Type) (*Checked, *Fault) {
 	ast, issues := s.env.Compile(text)
 	if issues.Err() != nil {
@@ -163,7 +163,7 @@ func (s *Scope) Compile(text string, want *cel.Type) (*Checked, *Fault) {
 	if grown > maxGrowth {
 		return nil, &Fault{Message: fmt.Sprintf("it adds up more than %d lists or texts, by way of variables", maxGrowth)}
 	}
-	checked.SourceInfo = nil // the text is kept by who asked
+	checked.SourceInfo = nil // the caller keeps the text
 	encoded, err := proto.MarshalOptions{Deterministic: true}.Marshal(checked)
 	if err != nil {
 		return nil, &Fault{Message: err.Error()}
@@ -214,7 +214,7 @@ func (v sizes) EstimateSize(element checker.AstNode) *checker.SizeEstimate {
 	return &checker.SizeEstimate{Max: assumedSize}
 }
 
-// variable finds the variable that a path begins with, and what is left of it.
+// variable returns the type of the variable at the start of a path, and the rest of the path.
 func (v sizes) variable(path []string) (*celtype.Type, []string) {
 	for n := min(2, len(path)); n > 0; n-- {
 		if t := v[strings.Join(path[:n], ".")]; t != nil {
@@ -228,14 +228,14 @@ func (v sizes) EstimateCallCost(string, string, *checker.AstNode, []checker.AstN
 	return nil
 }
 
-// Program is an expression made ready to be evaluated. It is safe for concurrent use.
+// Program is an expression that can be evaluated. It is safe for concurrent use.
 type Program struct {
 	program cel.Program
 	text    string
 	loops   bool
 }
 
-// Load makes a program of a checked expression. text is what errors show of it.
+// Load makes a program of a checked expression. text is shown in errors.
 func Load(ast []byte, text string) (*Program, error) {
 	var checked exprpb.CheckedExpr
 	if err := proto.Unmarshal(ast, &checked); err != nil {
@@ -252,17 +252,16 @@ func Load(ast []byte, text string) (*Program, error) {
 	return &Program{program, text, loops(checked.Expr)}, nil
 }
 
-// Budget is what evaluations may still cost together, in units of CEL.
+// Budget is the remaining cost, in CEL's units, of evaluations that share it.
 type Budget int64
 
-// NewBudget is that of all the expressions of one rule, or of one object's schema.
+// NewBudget returns the budget for all expressions of one rule, or for the schema of one object.
 func NewBudget() Budget { return celconfig.RuntimeCELCostBudget }
 
-// ErrBudget says that expressions cost more than they may. What they would have decided
-// is not known.
+// ErrBudget says that expressions exceed their cost budget, so that they have no result.
 var ErrBudget = errors.New("running out of cost budget")
 
-// loops tells whether evaluating an expression can take longer than reading it.
+// loops reports whether an expression contains a loop.
 func loops(e *exprpb.Expr) bool {
 	found := false
 	visit(e.ProtoReflect(), func(m protoreflect.Message) {
@@ -272,18 +271,18 @@ func loops(e *exprpb.Expr) bool {
 	return found
 }
 
-// interruptEvery is how many turns of a loop may pass after its time is over.
+// interruptEvery is the number of loop iterations between two checks of the time limit.
 const interruptEvery = 10
 
-// Limited bounds how long the evaluations for one request may take together. The limits
-// of cost do not: counting it takes time that grows with the square of a loop's length.
+// Limited returns a context that limits the time of all evaluations for one request. Cost limits are
+// not enough: counting the cost of a loop takes quadratic time.
 func Limited(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeoutCause(ctx, time.Second, errTimeout)
 }
 
 var errTimeout = errors.New("evaluation took too long")
 
-// Eval evaluates the program. The context, which should be [Limited], ends loops.
+// Eval evaluates the program. When the context ends, so does the evaluation of loops; see [Limited].
 func (p *Program) Eval(ctx context.Context, vars interpreter.Activation, budget *Budget) (ref.Val, error) {
 	if *budget <= 0 {
 		return nil, ErrBudget
@@ -326,7 +325,7 @@ func (p *Program) Bool(ctx context.Context, vars interpreter.Activation, budget 
 	return bool(b), nil
 }
 
-// Message evaluates a messageExpression: "" if it has nothing fit to be shown.
+// Message evaluates a messageExpression. It returns "" if the result cannot be shown.
 func (p *Program) Message(ctx context.Context, vars interpreter.Activation, budget *Budget) string {
 	v, err := p.Eval(ctx, vars, budget)
 	if err != nil {

@@ -15,7 +15,7 @@ var (
 	container  = regexp.MustCompile(` \(in container '[^']*'\)`)
 )
 
-// fault says what CEL says, and which names there would have been.
+// fault returns CEL's error, with the names that would have been valid.
 func (s *Scope) fault(e *common.Error, text string) *Fault {
 	f := &Fault{Line: e.Location.Line(), Column: e.Location.Column(), Message: container.ReplaceAllString(e.Message, "")}
 	if f.Line < 0 {
@@ -29,7 +29,7 @@ func (s *Scope) fault(e *common.Error, text string) *Fault {
 			if !strings.HasPrefix(v.Name(), f.Name+".") {
 				continue
 			}
-			// It is one of several, of which none has the name that follows.
+			// a name with dots: the last part is unknown
 			if m := regexp.MustCompile(regexp.QuoteMeta(f.Name) + `\.\w+`).FindString(text); m != "" {
 				f.Message = strings.Replace(f.Message, "'"+f.Name+"'", "'"+m+"'", 1)
 				f.Name = m
@@ -51,7 +51,7 @@ func (s *Scope) fault(e *common.Error, text string) *Fault {
 	return f
 }
 
-// fieldNames are those of a type and of what is in it.
+// fieldNames returns the field names of a type and of the types in it.
 func fieldNames(t *celtype.Type, depth int) []string {
 	for t != nil && !t.IsMessage() {
 		t = t.Items()
@@ -71,7 +71,7 @@ func sorted(list []string) []string {
 	return slices.Compact(list)
 }
 
-// Names tells whether an expression names a variable, as far as its text shows.
+// Names reports whether an expression's text names a variable.
 func Names(text, name string) bool {
 	for rest := text; ; {
 		i := strings.Index(rest, name)

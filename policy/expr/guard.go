@@ -15,22 +15,21 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// The cost of a call is counted once it has returned, and nothing interrupts it. Some
-// functions do, or allocate, far more than their arguments are long: what a client sends
-// could keep a processor busy for hours with one of them, or take all memory. These are
-// refused before they begin.
+// CEL counts the cost of a call after it returns, and cannot interrupt it. With some functions, a
+// short input from a client could use a processor for hours, or all memory. Such calls are rejected
+// before they start.
 
 const (
-	// maxMade is how many bytes a call may make: as many as an object may have.
+	// maxMade limits the bytes that a call may create: the size limit of an object.
 	maxMade = 4 << 20
-	// maxSteps is how much a call may do, about 20 ms.
+	// maxSteps limits the work of a call to about 20 ms.
 	maxSteps = 10_000_000
 )
 
-// excess tells what is too much about a call, "" if nothing is.
+// excess returns what is too large about a call; "" if the call is allowed.
 type excess func(args []ref.Val) string
 
-// excessive are the functions, by their names.
+// excessive has the check of each such function, by name.
 var excessive = map[string]excess{
 	"replace": func(args []ref.Val) string {
 		s, old, by := length(args[0]), length(args[1]), length(args[2])
@@ -79,7 +78,7 @@ var excessive = map[string]excess{
 	"findAll":         pattern,
 }
 
-// digits is for quantities, which are compared digit by digit: as many as an exponent says.
+// digits checks quantities, which are compared digit by digit: an exponent can make them long.
 func digits(args []ref.Val) string {
 	if s, _ := args[0].Value().(string); len(s) > 128 || exponent.MatchString(s) {
 		return "a number of that size"
@@ -126,7 +125,7 @@ func product(args []ref.Val) string {
 	return steps(float64(length(args[0])) * float64(length(args[1])))
 }
 
-// search is for a text in a text; in a list each item is looked at once.
+// search checks a search in a text or in a list.
 func search(args []ref.Val) string {
 	if _, ok := args[0].(types.String); !ok {
 		return ""
@@ -134,8 +133,8 @@ func search(args []ref.Val) string {
 	return product(args)
 }
 
-// pattern is for regular expressions that are not known before: each character may be held
-// against each of their states.
+// pattern checks regular expressions that are not constant: each character may be compared with each
+// state.
 func pattern(args []ref.Val) string {
 	text, ok := args[1].Value().(string)
 	if !ok {
@@ -143,7 +142,7 @@ func pattern(args []ref.Val) string {
 	}
 	re, err := syntax.Parse(text, syntax.Perl)
 	if err != nil {
-		return "" // the function says what is wrong with it
+		return "" // the function reports the error
 	}
 	program, err := syntax.Compile(re.Simplify())
 	if err != nil {
@@ -152,8 +151,8 @@ func pattern(args []ref.Val) string {
 	return steps(float64(length(args[0])+1) * float64(len(program.Inst)))
 }
 
-// chosenPattern tells whether an expression matches a text with a pattern that is neither a
-// constant nor one of the params, but comes of what clients send.
+// chosenPattern reports whether an expression matches a text with a pattern that clients choose: one
+// that is neither a constant nor a param.
 func chosenPattern(e *exprpb.Expr) bool {
 	found := false
 	visit(e.ProtoReflect(), func(m protoreflect.Message) {
@@ -172,11 +171,11 @@ func chosenPattern(e *exprpb.Expr) bool {
 	return found
 }
 
-// maxGrowth is how many times what it is made of a text or a list may be added to itself.
+// maxGrowth limits how many copies of its inputs a text or list can contain.
 const maxGrowth = 64
 
-// growth is how many lists or texts are added up in the value of an expression, given what
-// variables come to. Adding a variable to itself in one after another doubles it each time.
+// growth returns how many lists or texts are added up in an expression's value; vars has that number
+// for variables. Adding a variable to itself doubles it.
 func growth(e *exprpb.Expr, types map[int64]*exprpb.Type, vars map[string]int) int {
 	if e == nil {
 		return 1
@@ -196,7 +195,7 @@ func growth(e *exprpb.Expr, types map[int64]*exprpb.Type, vars map[string]int) i
 	return most
 }
 
-// qualified is the name that an expression is, with its dots, or "".
+// qualified returns the dotted name that an expression is, or "".
 func qualified(e *exprpb.Expr) string {
 	if id := e.GetIdentExpr(); id != nil {
 		return id.Name
@@ -209,7 +208,7 @@ func qualified(e *exprpb.Expr) string {
 	return ""
 }
 
-// below calls each with the expressions that one is made of.
+// below calls each with the direct operands of an expression.
 func below(e *exprpb.Expr, each func(*exprpb.Expr)) {
 	var walk func(protoreflect.Message)
 	walk = func(m protoreflect.Message) {
@@ -236,7 +235,7 @@ func below(e *exprpb.Expr, each func(*exprpb.Expr)) {
 	walk(e.ProtoReflect())
 }
 
-// visit calls each with a message and all that are in it.
+// visit calls each with a message and all messages inside of it.
 func visit(m protoreflect.Message, each func(protoreflect.Message)) {
 	each(m)
 	m.Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
@@ -253,7 +252,7 @@ func visit(m protoreflect.Message, each func(protoreflect.Message)) {
 	})
 }
 
-// guarded is an environment in which those functions refuse what is too much.
+// guarded returns an environment in which these functions reject excessive calls.
 func guarded(env *cel.Env) (*cel.Env, error) {
 	var options []cel.EnvOption
 	for name, too := range excessive {
@@ -281,7 +280,7 @@ func guarded(env *cel.Env) (*cel.Env, error) {
 	return env.Extend(options...)
 }
 
-// guard declares an overload anew, with an implementation that looks first.
+// guard declares an overload again, with an implementation that checks its arguments first.
 func guard(name string, o *decls.OverloadDecl, as *functions.Overload, too excess) cel.FunctionOpt {
 	refused := func(args ...ref.Val) ref.Val {
 		if what := too(args); what != "" {

@@ -9,15 +9,15 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Selection is a chain of fields that an expression selects from a variable: params.limits["max"]. Each is the name "*"
-// where it is an item of a list, or a value of a map.
+// Selection is a chain of fields that an expression selects from a variable: params.limits["max"].
+// The name "*" stands for an item of a list or a value of a map.
 type Selection struct {
 	Variable string
 	Fields   []string
 	Tested   bool // by has()
 }
 
-// Selections are those of a checked expression, each as long as it is.
+// Selections returns the longest selections of a checked expression.
 func Selections(ast []byte) ([]Selection, error) {
 	var checked exprpb.CheckedExpr
 	if err := proto.Unmarshal(ast, &checked); err != nil {
@@ -30,11 +30,11 @@ func Selections(ast []byte) ([]Selection, error) {
 
 type selecting struct {
 	references map[int64]*exprpb.Reference
-	bound      map[string]Selection // variables of loops, by what they stand for
+	bound      map[string]Selection // the variables of loops, by name
 	found      []Selection
 }
 
-// chain is what an expression selects, if that is all that it does.
+// chain returns the selection that an expression is; false if it is something else.
 func (s *selecting) chain(e *exprpb.Expr) (Selection, bool) {
 	switch x := e.GetExprKind().(type) {
 	case *exprpb.Expr_IdentExpr:
@@ -47,7 +47,7 @@ func (s *selecting) chain(e *exprpb.Expr) (Selection, bool) {
 		}
 		return Selection{Variable: name}, true
 	case *exprpb.Expr_SelectExpr:
-		if r := s.references[e.Id]; r != nil && r.Name != "" { // a variable whose name has dots
+		if r := s.references[e.Id]; r != nil && r.Name != "" { // a variable with dots in its name
 			return Selection{Variable: r.Name}, true
 		}
 		of, ok := s.chain(x.SelectExpr.Operand)
@@ -98,7 +98,7 @@ func (s *selecting) all(e *exprpb.Expr) {
 	}
 }
 
-// indices finds what is selected within the brackets of a chain.
+// indices finds the selections in the brackets of a chain.
 func (s *selecting) indices(e *exprpb.Expr) {
 	switch x := e.GetExprKind().(type) {
 	case *exprpb.Expr_SelectExpr:
@@ -111,7 +111,7 @@ func (s *selecting) indices(e *exprpb.Expr) {
 	}
 }
 
-// loop finds the selections of a comprehension, in which a variable stands for each item.
+// loop finds the selections in a comprehension, whose variable stands for each item.
 func (s *selecting) loop(x *exprpb.Expr_Comprehension) {
 	s.all(x.IterRange)
 	s.all(x.AccuInit)
@@ -120,7 +120,7 @@ func (s *selecting) loop(x *exprpb.Expr_Comprehension) {
 		if to, ok := s.bound[name]; ok {
 			outer[name] = to
 		}
-		s.bound[name] = Selection{} // nothing that is selected from a variable
+		s.bound[name] = Selection{} // not a selection from a variable
 	}
 	if of, ok := s.chain(x.IterRange); ok && x.IterVar2 == "" {
 		s.bound[x.IterVar] = Selection{Variable: of.Variable, Fields: append(slices.Clip(of.Fields), "*")}
@@ -136,7 +136,8 @@ func (s *selecting) loop(x *exprpb.Expr_Comprehension) {
 	}
 }
 
-// CanHold reports whether a checked condition can be true, where holds says so of each of the parts that it joins by && and ||.
+// CanHold reports whether a checked condition can be true. It calls holds with each operand of &&
+// and ||, and combines the results.
 func CanHold(ast []byte, text string, holds func(*Program) bool) (bool, error) {
 	var checked exprpb.CheckedExpr
 	if err := proto.Unmarshal(ast, &checked); err != nil {

@@ -9,11 +9,10 @@ import (
 	"stele.dev/stele/schemas/celtype"
 )
 
-// bindings are the types of names: the scope's variables, and those of loops.
+// bindings are the types of variables, also those of loops.
 type bindings map[string]*celtype.Type
 
-// fieldsOf lists the fields of what an expression selects from, by the selection's id;
-// none if its type cannot be told.
+// fieldsOf returns the fields of the operand of a selection; nil if its type is not known.
 func (s *Scope) fieldsOf(text string, id int64) []string {
 	parsed, issues := s.env.Parse(text)
 	if issues.Err() != nil {
@@ -29,7 +28,7 @@ func (s *Scope) fieldsOf(text string, id int64) []string {
 	return nil
 }
 
-// selection finds what the selection of an id is from, and what the names in it are.
+// selection returns the operand of the selection with an id, and the variables there.
 func selection(e ast.Expr, id int64, in bindings) (ast.Expr, bindings) {
 	if e.ID() == id {
 		return operand(e), in
@@ -50,7 +49,7 @@ func selection(e ast.Expr, id int64, in bindings) (ast.Expr, bindings) {
 	return nil, nil
 }
 
-// operand is what is selected from, in a.b and in a.?b.
+// operand returns the operand of a selection a.b or a.?b.
 func operand(e ast.Expr) ast.Expr {
 	switch {
 	case e.Kind() == ast.SelectKind:
@@ -87,7 +86,7 @@ func children(e ast.Expr) (list []ast.Expr) {
 	return list
 }
 
-// loop adds the names that a loop, or a binding, declares.
+// loop returns the bindings with the variables of a loop.
 func (in bindings) loop(c ast.ComprehensionExpr) bindings {
 	in = maps.Clone(in)
 	in[c.AccuVar()] = in.typeOf(c.AccuInit())
@@ -111,8 +110,8 @@ func (in bindings) loop(c ast.ComprehensionExpr) bindings {
 	return in
 }
 
-// typeOf is the type of what is reached by names, selections and indexes alone; nil of
-// all else.
+// typeOf returns the type of an expression that consists of names, selections and indexes only; nil
+// for others.
 func (in bindings) typeOf(e ast.Expr) *celtype.Type {
 	if e.Kind() == ast.IdentKind {
 		return in[e.AsIdent()]
@@ -139,7 +138,7 @@ func (in bindings) typeOf(e ast.Expr) *celtype.Type {
 		return nil
 	}
 	if !t.IsMessage() {
-		return t.Items() // of a list, or of a map, whose keys can be selected, too
+		return t.Items() // of a list, or of a map, whose keys can be selected as fields
 	}
 	if f := t.Field(name); f != nil {
 		return f.Type

@@ -8,14 +8,14 @@ import (
 	"stele.dev/stele/schemas/celtype"
 )
 
-// What expressions can name.
+// Names of CEL variables.
 const (
 	VarRequest   = "request"
 	VarObject    = "object"
 	VarOldObject = "oldObject"
 	VarNamespace = "namespaceObject"
 	VarParams    = "params"
-	VarVariables = "variables." // and a name
+	VarVariables = "variables." // followed by a name
 	VarSelf      = "self"
 	VarOldSelf   = "oldSelf"
 )
@@ -28,12 +28,12 @@ var (
 	kindType = celtype.MessageOf("kubernetes.GroupVersionKind", map[string]*celtype.Type{
 		"group": celtype.String, "version": celtype.String, "kind": celtype.String})
 
-	// accessType is what conditions know of a request.
+	// AccessType is the type of request in conditions.
 	AccessType = celtype.MessageOf("stele.AccessRequest", map[string]*celtype.Type{
 		"verb": celtype.String, "resource": resourceType, "subResource": celtype.String, "namespace": celtype.String, "name": celtype.String,
 		"path": celtype.String, "userInfo": userType,
 	})
-	// admissionType is what admission knows of it: Kubernetes' AdmissionRequest, without
+	// AdmissionType is the type of request in admission rules: Kubernetes' AdmissionRequest without
 	// options, and with the verb.
 	AdmissionType = celtype.MessageOf("kubernetes.AdmissionRequest", map[string]*celtype.Type{
 		"verb": celtype.String, "operation": celtype.String, "kind": kindType, "resource": resourceType, "subResource": celtype.String,
@@ -46,7 +46,7 @@ func ResourceType(k *schemas.Kind, v *schemas.Version) *celtype.Type {
 	return celtype.Resource(TypeName(k, v), v.Schema)
 }
 
-// typeName is the name of the type of a version's objects.
+// TypeName returns the name of the CEL type of a version's objects.
 func TypeName(k *schemas.Kind, v *schemas.Version) string {
 	return fmt.Sprintf("%s.%s.%s", cmp.Or(k.Group, "core"), v.Name, k.Kind)
 }

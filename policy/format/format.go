@@ -1,5 +1,6 @@
-// Package format has the CUE packages that come with the program: the definitions behind bundles, and packages that
-// bundles import. A repository holds a copy of them for editors and for `cue vet`; the program uses its own.
+// Package format contains the CUE packages that come with the program: the definitions of the bundle
+// format, and packages that bundles import. A repository holds copies for editors and `cue vet`; the
+// program uses its own.
 package format
 
 import (
@@ -11,13 +12,13 @@ import (
 //go:embed policy.cue controlplane
 var embedded embed.FS
 
-// folder is where a repository holds its copies.
+// folder is the path of the copies in a repository.
 const folder = "cue.mod/pkg/stele.dev/policy/"
 
-// File is where a repository holds its copy of the definitions behind bundles.
+// File is the path of the copy of the definitions of bundles.
 const File = folder + "policy.cue"
 
-// Files returns the files that come with the program, by the paths of a repository's copies.
+// Files returns the packages' files, by the paths of their copies in a repository.
 func Files() map[string][]byte {
 	files := map[string][]byte{}
 	err := fs.WalkDir(embedded, ".", func(p string, d fs.DirEntry, err error) error {
@@ -33,5 +34,5 @@ func Files() map[string][]byte {
 	return files
 }
 
-// Has reports whether a path of a module is that of a copy.
+// Has reports whether a module path is that of a copy.
 func Has(path string) bool { return strings.HasPrefix(path, folder) }

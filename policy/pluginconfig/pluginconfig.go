@@ -17,12 +17,12 @@ import (
 	"stele.dev/stele/schemas/fromcue"
 )
 
-// configDefinition is what the schema of a plugin must have.
+// configDefinition is the definition that a plugin's schema must have.
 const configDefinition = "#Config"
 
-// CheckPluginConfigs tells what is wrong with the configurations of a bundle's plugins, where it
-// stands in the bundle. The schemas are CUE by the plugins' names, as the programs say them;
-// plugins without one are not looked at. The bundle is one that compiles.
+// Check returns the mistakes in the configurations of a bundle's plugins, with their positions in
+// the bundle. configSchemas has the plugins' CUE schemas by plugin name; plugins without one are
+// skipped. The bundle must compile.
 func Check(source *bundles.Source, configSchemas map[string]string) schemas.Diagnostics {
 	c := evaluation.New(source)
 	instance, _, err := bundles.Load(source)
@@ -44,8 +44,8 @@ func Check(source *bundles.Source, configSchemas map[string]string) schemas.Diag
 	return diags.Sorted()
 }
 
-// ReadPluginConfig reads the configuration of a plugin from a file of JSON or CUE, and holds it
-// against the schema that the program says. What comes of it is JSON.
+// Read reads a plugin's configuration from a JSON or CUE file and checks it against the plugin's
+// schema. It returns JSON.
 func Read(schema, file string, text []byte) ([]byte, schemas.Diagnostics) {
 	ctx := cuecontext.New()
 	k := configCheck{mine: func(p token.Pos) (schemas.Position, bool) {
@@ -81,15 +81,15 @@ func Read(schema, file string, text []byte) ([]byte, schemas.Diagnostics) {
 	return data, k.diags.Sorted()
 }
 
-// configCheck finds what is wrong with one configuration.
+// configCheck checks one configuration.
 type configCheck struct {
 	where []string // its path
 	mine  func(token.Pos) (schemas.Position, bool)
 	diags schemas.Diagnostics
 }
 
-// check holds a configuration, which may not exist, against a schema. Otherwise is where what is
-// wrong with none of its lines stands.
+// check checks a configuration, which may not exist, against a schema. It reports errors without a
+// position of their own at otherwise.
 func (k *configCheck) check(text string, config cue.Value, otherwise schemas.Position) {
 	if config.Exists() {
 		if at := fromcue.PositionOf(config, k.mine); !at.IsZero() {
@@ -118,7 +118,7 @@ func (k *configCheck) check(text string, config cue.Value, otherwise schemas.Pos
 	}
 }
 
-// report adds errors of CUE's, each where the configuration has what it is about.
+// report adds CUE's errors, each at its position in the configuration.
 func (k *configCheck) report(err error, otherwise schemas.Position) {
 	if err == nil {
 		return

@@ -11,30 +11,30 @@ import (
 	"stele.dev/stele/policy"
 )
 
-// The types of changes.
+// Types of changes.
 const (
 	Gained    = "Gained"
 	Lost      = "Lost"
-	Changed   = "Changed"   // the conditions of it
-	Denied    = "Denied"    // whoever else grants it to them; what they lose by it themselves is Lost
-	NotDenied = "NotDenied" // any more
+	Changed   = "Changed"   // the conditions changed
+	Denied    = "Denied"    // a deny now applies to others who have a grant; what the subject itself loses is Lost
+	NotDenied = "NotDenied" // that deny no longer applies
 )
 
-// AccessChange is what one subject gained or lost: each of some verbs, on each of some resources, in each
-// of some namespaces; or on paths.
+// AccessChange is what one subject gained or lost: all of the verbs, on all of the resources, in all
+// of the namespaces; or on paths.
 type AccessChange struct {
 	Subject policy.Subject `json:"subject"`
 	Type    string         `json:"type"`
 	Scope   `json:",inline"`
-	// Before and After are the conditions; "" if there were none.
+	// Before and After are the conditions; "" if there are none.
 	Before string `json:"before,omitempty"`
 	After  string `json:"after,omitempty"`
-	// By the bindings and denies that made the difference.
+	// By are the bindings and denies that caused the change.
 	By []Ground `json:"by,omitempty"`
 }
 
-// Scope is what a change is about. "*" in a list is anything, but for what stands in the list
-// beside it.
+// Scope is the requests that a change is about. A "*" in a list stands for everything except the
+// other words of the list.
 type Scope struct {
 	Verbs       []string `json:"verbs,omitempty"`
 	ExceptVerbs []string `json:"exceptVerbs,omitempty"`
@@ -43,14 +43,15 @@ type Scope struct {
 	ExceptAPIGroups []string `json:"exceptAPIGroups,omitempty"`
 	Resources       []string `json:"resources,omitempty"`
 	ExceptResources []string `json:"exceptResources,omitempty"`
-	// Subresources of each of the resources; "" is the resource itself. Left out if it is that alone.
+	// Subresources of each resource; "" is the resource itself. Empty if only the resource itself is
+	// meant.
 	Subresources       []string `json:"subresources,omitempty"`
 	ExceptSubresources []string `json:"exceptSubresources,omitempty"`
-	// Names are left out if they are any.
+	// Names is empty if all names are meant.
 	Names       []string `json:"names,omitempty"`
 	ExceptNames []string `json:"exceptNames,omitempty"`
-	// Namespaces are names, and patterns of them. "*" is also what is in none, which is "", and
-	// requests for all namespaces; "**" is without that.
+	// Namespaces are names and patterns. "" stands for cluster-scoped requests and requests for all
+	// namespaces; "*" includes them, "**" does not.
 	Namespaces       []string `json:"namespaces,omitempty"`
 	ExceptNamespaces []string `json:"exceptNamespaces,omitempty"`
 
@@ -58,20 +59,21 @@ type Scope struct {
 	ExceptPaths []string `json:"exceptPaths,omitempty"`
 }
 
-// Selection is what of a difference is wanted.
+// Selection selects a part of a difference.
 type Selection struct {
-	// Subjects, all if there are none. Of those that are named all is said, also what they
-	// gained or lost as members of the groups that they are in for certain; otherwise that is said of
-	// the groups alone.
+	// Subjects limits the result to these subjects; empty means all. For a listed subject, the
+	// result includes the changes of its certain groups; otherwise a group's changes are listed for
+	// the group only.
 	Subjects []policy.Subject
-	// Namespace to which a change must matter, if AnyNamespace is not set; "" is none.
+	// Namespace limits the result to changes in a namespace, unless AnyNamespace is set; "" is
+	// cluster-scoped.
 	Namespace    string
 	AnyNamespace bool
 }
 
-// Difference is who gained or lost what from one policy to another one, by subject: what each decides is
-// compared, and not how it says that. What subjects have as members of groups that the policies do not
-// put them in is said of these groups. Its error is [ErrIntricate], or the context's.
+// Difference returns what each subject gained or lost between two policies. It compares the
+// decisions, not the text of the rules. Rights from groups are listed for the group, unless the
+// policy itself makes the subject a member. The error is [ErrIntricate], or the context's.
 func Difference(ctx context.Context, from, to *Rights, of Selection) ([]AccessChange, error) {
 	subjects := of.Subjects
 	if len(subjects) == 0 {
@@ -98,7 +100,7 @@ func Difference(ctx context.Context, from, to *Rights, of Selection) ([]AccessCh
 	return changes, nil
 }
 
-// comparison is of one subject.
+// comparison compares the rights of one subject.
 type comparison struct {
 	from, to  *Rights
 	subject   policy.Subject
@@ -107,13 +109,14 @@ type comparison struct {
 	order     []string
 }
 
-// foundChange is of one type, for one reason.
+// foundChange is a change with its type and reasons.
 type foundChange struct {
 	AccessChange
 	boxes []box
 }
 
-// find compares what rules are about that are not the same in both: of all else the decisions are.
+// find compares the claims that differ between the policies. For other requests the decisions are
+// the same.
 func (d *comparison) find(ctx context.Context, budget *int) error {
 	of := covering{d.from.all(d.subject), d.to.all(d.subject)}
 	var start []box
@@ -153,10 +156,10 @@ func (d *comparison) find(ctx context.Context, budget *int) error {
 
 var everySet = [dimensions]set{anything, anything, anything, anything, anything}
 
-// everything is all requests. It MUST NOT be changed.
+// everything is the set of all requests. It must not be changed.
 var everything = []box{{sets: everySet, where: region{in: "*"}}, {path: true, sets: everySet, where: region{in: "*"}}}
 
-// selected is the part of a box that is wanted.
+// selected returns the selected part of a box.
 func (d *comparison) selected(b *box) []box {
 	if d.selection.AnyNamespace {
 		return []box{*b}
@@ -165,7 +168,7 @@ func (d *comparison) selected(b *box) []box {
 	return inside
 }
 
-// differing are the boxes of claims that only one side has.
+// differing returns the boxes of claims that only one policy has.
 func differing(of covering) (boxes []box) {
 	var has [2]map[string]bool
 	for side, claims := range of {
@@ -186,7 +189,7 @@ func differing(of covering) (boxes []box) {
 	return boxes
 }
 
-// compare says what changed of a piece.
+// compare records what changed for a piece.
 func (d *comparison) compare(b *box, by *covering) {
 	was, is := d.from.verdict(d.subject, by[0]), d.to.verdict(d.subject, by[1])
 	if was.key() != is.key() {
@@ -225,7 +228,8 @@ func (d *comparison) compare(b *box, by *covering) {
 	d.add(b, c, d.only(by, func(c *claim) bool { return c.denies }))
 }
 
-// ofGroup tells whether something is so of a group that the subject is in for certain: then it is said of that.
+// ofGroup reports whether something is true for a group that the subject is certainly in. Then it is
+// listed for the group.
 func (d *comparison) ofGroup(by *covering, is func(g policy.Subject, part *covering) bool) bool {
 	return slices.ContainsFunc(implied(d.subject), func(g policy.Subject) bool {
 		in := append(implied(g), g)
@@ -241,10 +245,10 @@ func (d *comparison) ofGroup(by *covering, is func(g policy.Subject, part *cover
 	})
 }
 
-// reasons are the rules that made the difference.
+// reasons returns the rules that caused a change.
 func (d *comparison) reasons(by *covering, was, is *verdict) []Ground {
 	only := d.only(by, func(*claim) bool { return true })
-	if len(only) == 0 { // it is the order of the chain
+	if len(only) == 0 { // the order of the chain caused it
 		return nil
 	}
 	switch {
@@ -272,7 +276,7 @@ func grounds(claims []*claim) (list []Ground) {
 	return list
 }
 
-// only are the rules of claims that one side alone has.
+// only returns the rules of wanted claims that only one policy has.
 func (d *comparison) only(by *covering, wanted func(*claim) bool) (list []Ground) {
 	for side := range by {
 		for _, c := range by[side] {
@@ -295,12 +299,12 @@ func (d *comparison) add(b *box, c AccessChange, by []Ground) {
 	d.found[k].boxes = append(d.found[k].boxes, *b)
 }
 
-// changes are what was found, in as few as is easily had.
+// changes merges the found changes into few.
 func (d *comparison) changes() (list []AccessChange) {
 	for _, k := range d.order {
 		f := d.found[k]
 		var whole []box
-		where := map[string][]string{} // patterns, by all else
+		where := map[string][]string{} // patterns, by everything else
 		for _, b := range joined(f.boxes) {
 			pattern := b.where.in
 			b.where.in = ""
@@ -325,7 +329,7 @@ func (d *comparison) changes() (list []AccessChange) {
 	return list
 }
 
-// scope says a box.
+// scope returns the scope of a box.
 func (b *box) scope(patterns []string) (s Scope) {
 	list := func(x set) (words, except []string) {
 		if x.but {

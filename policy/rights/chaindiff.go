@@ -11,18 +11,19 @@ import (
 	"stele.dev/stele/policy/wording"
 )
 
-// ChainChange is how the authorizers differ, which are asked one after the other.
+// ChainChange is a difference between two chains of authorizers.
 type ChainChange struct {
 	Authorizer string `json:"authorizer"`
 	// Type is Added, Removed, Moved or Changed.
 	Type string `json:"type"`
-	// Message says what of it.
+	// Message describes the change.
 	Message string `json:"message,omitempty"`
-	// Weaker: it refuses less than it did, or what it refuses may be allowed before it is asked.
+	// Weaker is set if the authorizer refuses less, or another one may now allow a request before
+	// it.
 	Weaker bool `json:"weaker,omitempty"`
 }
 
-// ChainDifference compares the chains of authorizers, and those of them that are plugins.
+// ChainDifference compares two chains of authorizers, and the plugins in them.
 func ChainDifference(from, to *Rights) (list []ChainChange) {
 	kept := inOrder(from.chain, to.chain)
 	for i, name := range from.chain {
@@ -50,8 +51,7 @@ func ChainDifference(from, to *Rights) (list []ChainChange) {
 	return list
 }
 
-// mayDeny tells whether an authorizer can refuse something, mayAllow whether it can allow something; one in shadow
-// mode can do neither.
+// mayDeny reports whether an authorizer can refuse requests. One in shadow mode cannot.
 func (r *Rights) mayDeny(name string) bool {
 	return name != policy.RBACAuthorizer && name != abacAuthorizer && name != policy.MastersAuthorizer && !r.shadows(name)
 }
@@ -62,12 +62,14 @@ func (r *Rights) shadows(name string) bool {
 	return slices.ContainsFunc(r.access.Plugins, func(p policy.Plugin) bool { return p.Shadow && policy.PluginPrefix+p.Name == name })
 }
 
-// precedes tells whether an authorizer that joins may allow what one behind it could deny before.
+// precedes reports whether an added authorizer may allow requests that a later one could deny
+// before.
 func precedes(from, to *Rights, i int) bool {
 	return to.mayAllow(to.chain[i]) && slices.ContainsFunc(to.chain[i+1:], func(other string) bool { return slices.Contains(from.chain, other) && from.mayDeny(other) })
 }
 
-// overtaken tells whether a move brings what may allow before what could deny, and one of them is name.
+// overtaken reports whether name is part of a move that puts an authorizer which may allow before
+// one which could deny.
 func overtaken(from, to *Rights, name string) bool {
 	swapped := func(denies, allows string) bool {
 		a, b := slices.Index(from.chain, denies), slices.Index(from.chain, allows)
@@ -77,7 +79,7 @@ func overtaken(from, to *Rights, name string) bool {
 	return slices.ContainsFunc(from.chain, func(other string) bool { return swapped(name, other) || swapped(other, name) })
 }
 
-// placeIn says where in a chain an authorizer is.
+// placeIn describes the position of an authorizer in a chain.
 func placeIn(chain []string, i int) string {
 	if i == 0 {
 		return "first"
@@ -85,7 +87,7 @@ func placeIn(chain []string, i int) string {
 	return "after " + chain[i-1]
 }
 
-// inOrder are the most words that two lists have in the same order.
+// inOrder returns the longest common subsequence of two lists.
 func inOrder(a, b []string) []string {
 	longest := make([][][]string, len(a)+1)
 	for i := range longest {
@@ -137,7 +139,7 @@ func pluginChanges(name string, was, is *policy.Plugin) (list []ChainChange) {
 	return list
 }
 
-// matchWords says what a plugin is asked about.
+// matchWords describes the requests that a plugin is asked about.
 func matchWords(m *policy.PluginMatch) string {
 	var parts []string
 	for _, x := range []struct {
@@ -154,7 +156,7 @@ func matchWords(m *policy.PluginMatch) string {
 	return strings.Join(parts, " and ")
 }
 
-// matchIncludes tells whether a plugin is asked about all that another match names.
+// matchIncludes reports whether a match contains all requests of another one.
 func matchIncludes(m, other *policy.PluginMatch) bool {
 	all := func(mine, others []string) bool {
 		return len(mine) == 0 || slices.Contains(mine, "*") || len(others) > 0 && !slices.ContainsFunc(others, func(w string) bool { return !slices.Contains(mine, w) })

@@ -6,24 +6,24 @@ import (
 	"slices"
 )
 
-// ErrIntricate is for questions that would take too long: rules about one subject cut what is asked
-// about into too many parts.
+// ErrIntricate says that a question would take too long: the rules divide its requests into too many
+// parts.
 var ErrIntricate = errors.New("the rules overlap in too many ways; ask about less")
 
-// maxPieces bounds the parts that one question is cut into: with rules as people write them, about a second's work.
+// maxPieces limits the parts for one question: about one second of work with usual rules.
 const maxPieces = 200_000
 
-// partition cuts boxes until all requests of each piece are covered by the same claims, of one
-// [Rights] or of two. It belongs to one question.
+// partition divides boxes until each piece has the same claims for all of its requests, from one
+// [Rights] or from two. It serves one question.
 type partition struct {
 	cuts []cut
-	left int // of maxPieces
+	left int // remaining pieces of maxPieces
 }
 
-// covering are the claims about a piece, of each of the two.
+// covering is the claims about a piece, for each of the two rights.
 type covering [2][]*claim
 
-// cut is a box with the claims that are about just that.
+// cut is a box with the claims whose box equals it.
 type cut struct {
 	box    box
 	claims covering
@@ -47,8 +47,8 @@ func newPartition(of covering) *partition {
 	return p
 }
 
-// pieces calls a function for each piece of a box. How long one takes depends on how many rules there are, and on
-// their patterns: so it also ends with the context.
+// pieces calls piece for each piece of a box. The time depends on the number of rules and on their
+// patterns, so it also ends with the context.
 func (p *partition) pieces(ctx context.Context, of *box, piece func(*box, *covering)) error {
 	var cuts []*cut
 	for i := range p.cuts {

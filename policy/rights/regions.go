@@ -8,22 +8,22 @@ import (
 	"stele.dev/stele/policy"
 )
 
-// What rules are about as sets that can be subtracted from each other: with them two policies
-// are compared by what they decide, not by how they are written.
+// Sets of requests that can be subtracted from each other. With them, two policies are compared by
+// their decisions rather than by their text.
 //
-// Names are any text here. So what is left of a pattern without some others is nothing only if
-// one of these contains it: a text of it whose stars are letters that stand in no pattern
-// matches none of the others.
+// A name can be any text. So a pattern without some other patterns is empty only if one of these
+// contains it: replace its stars with a letter that no pattern contains, and no other pattern
+// matches.
 
-// set is some words, or all but some.
+// set is a finite set of words, or its complement.
 type set struct {
 	but   bool
-	words []string // sorted, each once
+	words []string // sorted, without duplicates
 }
 
 var anything = set{but: true}
 
-// setOf reads a list of a rule, in which "*" is anything.
+// setOf returns the set of a rule's list, in which "*" is everything.
 func setOf(words []string) set {
 	if slices.Contains(words, "*") {
 		return anything
@@ -41,7 +41,7 @@ func (s set) has(word string) bool {
 
 func (s set) complement() set { return set{!s.but, s.words} }
 
-// meet is what is in both.
+// meet returns the intersection.
 func (s set) meet(t set) set {
 	switch {
 	case s.but && t.but:
@@ -73,8 +73,9 @@ func (s set) join(t set) set { return s.complement().meet(t.complement()).comple
 
 func (s set) key() string { return fmt.Sprintf("%t%q", s.but, s.words) }
 
-// region is what matches a pattern, and none of some others: namespaces, or paths. Of the
-// others none contains it or another one, and each meets it: it is never empty.
+// region is the names (namespaces or paths) that match one pattern and none of some others. None of
+// the others contains the pattern or another one, and each intersects the pattern. So a region is
+// never empty.
 type region struct {
 	in  string
 	but []string // sorted
@@ -82,16 +83,16 @@ type region struct {
 
 func (r region) key() string { return fmt.Sprintf("%q%q", r.in, r.but) }
 
-// globs are the patterns of one language.
+// globs has the operations on one kind of pattern.
 type globs struct {
-	// contains tells whether a pattern matches all that another one does.
+	// contains reports whether outer matches everything that inner matches.
 	contains func(outer, inner string) bool
-	// meet are patterns for what two match.
+	// meet returns patterns for the intersection of two patterns.
 	meet func(a, b string) []string
 }
 
-// outside is the pattern of what is in no namespace, and of requests for all of them. Of the
-// patterns that bindings have only "*" contains it.
+// outside is the pattern of cluster-scoped requests and requests for all namespaces. Among the
+// patterns of bindings, only "*" contains it.
 const outside = ""
 
 var namespaceGlobs = globs{containsGlob, commonGlobs}
@@ -106,7 +107,8 @@ func containsGlob(outer, inner string) bool {
 	return policy.GlobMatches(outer, strings.ReplaceAll(inner, "*", "\x00"))
 }
 
-// commonGlobs are more than what both match where that would take too many patterns to say.
+// commonGlobs returns patterns for the intersection of two patterns, or for more than that if exact
+// ones would be too many.
 func commonGlobs(a, b string) []string {
 	switch {
 	case a == "*" || a == b:
@@ -125,13 +127,13 @@ func commonGlobs(a, b string) []string {
 	return widest(m.found)
 }
 
-// globMeeting finds patterns for what two patterns match.
+// globMeeting finds patterns for the intersection of two patterns.
 type globMeeting struct {
-	steps int // that are left
+	steps int // remaining steps
 	found map[string]bool
 }
 
-// meet finds them behind a head. One star is shortened at a time.
+// meet finds the patterns that start with head. It shortens one star at a time.
 func (m *globMeeting) meet(a, b, head string) {
 	for a != "" && b != "" && a[0] != '*' && b[0] != '*' {
 		if a[0] != b[0] {
@@ -161,7 +163,7 @@ func (m *globMeeting) meet(a, b, head string) {
 	}
 }
 
-// widest are the patterns that no other one contains.
+// widest returns the patterns that no other pattern contains.
 func widest(found map[string]bool) (list []string) {
 	for p := range found {
 		if p = anyNamed(p); !slices.ContainsFunc(list, func(q string) bool { return containsGlob(q, p) }) {
@@ -172,7 +174,7 @@ func widest(found map[string]bool) (list []string) {
 	return list
 }
 
-// anyNamed gives the patterns of all that has a name one form, which is not "*".
+// anyNamed gives the patterns of all namespaced requests one form, which is not "*".
 func anyNamed(glob string) string {
 	if len(glob) > 0 && strings.Trim(glob, "*") == "" {
 		return "**"
@@ -180,7 +182,7 @@ func anyNamed(glob string) string {
 	return glob
 }
 
-// pathGlobs are literal, or end in one star.
+// pathGlobs are literal paths, or end in one star.
 var pathGlobs = globs{containsPath, func(a, b string) []string {
 	switch {
 	case containsPath(a, b):
@@ -198,7 +200,7 @@ func containsPath(outer, inner string) bool {
 	return outer == inner
 }
 
-// split is a region by a pattern: what it has of that, and what it has besides.
+// split divides a region into the part inside a pattern and the rest.
 func (g *globs) split(r region, pattern string) (inside, rest []region) {
 	if g.contains(pattern, r.in) {
 		return []region{r}, nil
@@ -217,7 +219,7 @@ func (g *globs) split(r region, pattern string) (inside, rest []region) {
 	return inside, []region{out}
 }
 
-// without is what a pattern matches and some others do not; false if that is nothing.
+// without returns a pattern minus some others; false if that is empty.
 func (g *globs) without(in string, but []string) (region, bool) {
 	r := region{in: in}
 	for _, b := range but {
@@ -233,7 +235,7 @@ func (g *globs) without(in string, but []string) (region, bool) {
 	return r, true
 }
 
-// join makes one region of two, where that is one.
+// join returns the union of two regions; false if it is not a region.
 func (g *globs) join(a, b region) (region, bool) {
 	if a.key() == b.key() {
 		return a, true
@@ -250,7 +252,7 @@ func (g *globs) join(a, b region) (region, bool) {
 	return region{}, false
 }
 
-// The dimensions of a box, but for where it is.
+// Dimensions of a box, except its region.
 const (
 	ofVerbs = iota
 	ofGroups
@@ -260,8 +262,8 @@ const (
 	dimensions
 )
 
-// box is some requests: those whose parts are each in a set, and whose namespace, or path, is
-// in a region.
+// box is a set of requests: each part of the request is in a set, and its namespace or path is in a
+// region.
 type box struct {
 	path  bool
 	sets  [dimensions]set
@@ -284,8 +286,8 @@ func (b *box) globs() *globs {
 	return &namespaceGlobs
 }
 
-// split is a box by another one, whose region is a pattern: what they have in common, and what
-// the first has besides, each cut into boxes that have nothing in common.
+// split divides a box by another one, whose region is a pattern: into the intersection and the rest,
+// both as disjoint boxes.
 func (b *box) split(by *box) (inside, rest []box) {
 	if b.path != by.path {
 		return nil, []box{*b}
@@ -318,14 +320,14 @@ func (b *box) split(by *box) (inside, rest []box) {
 	return inside, rest
 }
 
-// meets tells whether two boxes have something in common.
+// meets reports whether two boxes intersect.
 func (b *box) meets(by *box) bool {
 	inside, _ := b.split(by)
 	return len(inside) > 0
 }
 
-// joined are boxes that are the same requests as some, in as few as is easily had: those that differ
-// in one dimension only become one.
+// joined returns the same requests in fewer boxes: it merges boxes that differ in one dimension
+// only.
 func joined(boxes []box) []box {
 	for {
 		n := len(boxes)
@@ -348,10 +350,10 @@ func joined(boxes []box) []box {
 	}
 }
 
-// joinedIn joins boxes that are the same but for one dimension, where they can be.
+// joinedIn merges boxes that are the same except in one dimension.
 func joinedIn(boxes []box, but func(box) string, join func(into, b *box) bool) []box {
 	var kept []box
-	same := map[string][]int{} // of kept
+	same := map[string][]int{} // in kept
 	for i := range boxes {
 		k := but(boxes[i])
 		if !slices.ContainsFunc(same[k], func(j int) bool { return join(&kept[j], &boxes[i]) }) {

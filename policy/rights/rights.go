@@ -1,5 +1,5 @@
-// Package rights computes exact sets of requests: who can do something, and who gained or lost what between two
-// policies. It does not try single requests.
+// Package rights computes exact sets of requests: who can do something, and who gained or lost what
+// between two policies. It does not try single requests.
 package rights
 
 import (
@@ -12,13 +12,13 @@ import (
 	"stele.dev/stele/policy"
 )
 
-// Ground is the binding or the deny by which something is so.
+// Ground is the binding or deny that causes a right.
 type Ground struct {
 	ID     string `json:"id"`
 	Source string `json:"source,omitempty"`
 }
 
-// claim is a box that a rule grants or denies a subject.
+// claim is a box that a rule grants or denies to a subject.
 type claim struct {
 	box
 	subject   policy.Subject
@@ -30,26 +30,26 @@ type claim struct {
 	reason    string // of a deny
 }
 
-// same is the identity of what a claim says, wherever it stands.
+// same returns a key: claims with equal keys say the same, whatever their position.
 func (c *claim) same() string {
 	return fmt.Sprintf("%t%q%s", c.denies, c.condition, c.box.key())
 }
 
-// Rights are what an [Access] comes to for each subject. They never change and are safe for
-// concurrent use.
+// Rights are the grants and denies of each subject. They never change and are safe for concurrent
+// use.
 type Rights struct {
 	access *policy.Access
 	chain  []string
-	inside []string // of the chain, what the policy is by itself, each once
+	inside []string // the built-in authorizers of the chain, each once
 	claims map[policy.Subject][]*claim
-	left   int // of maxClaims
+	left   int // remaining claims of maxClaims
 }
 
-// maxClaims bounds what rights are made of: a binding has as many claims as its role has rules, times its subjects,
-// times its namespaces, and a few lines of text can come to more than there is memory for.
+// maxClaims limits the claims of one policy. A binding has a claim for each rule, subject and
+// namespace, so that a few lines of text could need more memory than exists.
 const maxClaims = 1 << 19
 
-// NewRights makes them. Its error says what of the access does not fit together, or is [ErrIntricate].
+// New returns the rights of an access. The error says what is inconsistent, or is [ErrIntricate].
 func New(a *policy.Access) (*Rights, error) {
 	r := &Rights{access: a, chain: policy.Chain(a.Authorizers), claims: map[policy.Subject][]*claim{}, left: maxClaims}
 	for _, name := range r.chain {
@@ -107,7 +107,7 @@ func (r *Rights) add(c claim, subjects []policy.Subject, rules []policy.Rule, na
 	return nil
 }
 
-// boxesOf is what a rule is about.
+// boxesOf returns the requests of a rule.
 func boxesOf(rule *policy.Rule, namespaces []string) (boxes []box) {
 	everywhere := slices.Contains(namespaces, "*")
 	if everywhere {
@@ -139,7 +139,7 @@ func boxesOf(rule *policy.Rule, namespaces []string) (boxes []box) {
 	return boxes
 }
 
-// resourceBoxes are resources and subresources, as pairs of sets.
+// resourceBoxes returns resources and subresources, as pairs of sets.
 func resourceBoxes(resources []string) (pairs [][2]set) {
 	if slices.Contains(resources, "*") {
 		return [][2]set{{anything, anything}}
@@ -155,7 +155,7 @@ func resourceBoxes(resources []string) (pairs [][2]set) {
 	return pairs
 }
 
-// implied are the groups that whoever is a subject is in.
+// implied returns the groups that a subject is certainly in.
 func implied(s policy.Subject) []policy.Subject {
 	const unauthenticated, accounts = "system:unauthenticated", "system:serviceaccounts"
 	authenticated := policy.Subject{Group: "system:authenticated"}
@@ -174,7 +174,7 @@ func implied(s policy.Subject) []policy.Subject {
 	return []policy.Subject{authenticated}
 }
 
-// all are the claims about a subject: its own, and those of the groups it is in for certain.
+// all returns the claims of a subject and of its certain groups.
 func (r *Rights) all(s policy.Subject) []*claim {
 	list := slices.Clip(r.claims[s])
 	for _, g := range implied(s) {
@@ -183,14 +183,15 @@ func (r *Rights) all(s policy.Subject) []*claim {
 	return list
 }
 
-// verdict is what a subject by itself gets of requests that claims cover: what the chain asks
-// in its order, and what it ends with if none of that decides.
+// verdict is the decision for a subject on requests that claims cover: the conditional steps of the
+// chain, and the decision if none of them applies.
 type verdict struct {
 	steps   []step
 	allowed bool
 }
 
-// step is conditions of which one is enough: to be denied, unless it holds, or to be allowed.
+// step is a list of conditions, one of which is enough: to deny (unless it holds) or to allow (if it
+// holds).
 type step struct {
 	denies bool
 	texts  []string // sorted
@@ -200,7 +201,7 @@ func (v *verdict) never() bool { return !v.allowed && len(v.steps) == 0 }
 
 func (v *verdict) always() bool { return v.allowed && len(v.steps) == 0 }
 
-// text says the conditions; "" if there are none.
+// text describes the conditions; "" if there are none.
 func (v *verdict) text() string {
 	var parts []string
 	for _, s := range v.steps {
@@ -218,7 +219,7 @@ func (v *verdict) text() string {
 
 func (v *verdict) key() string { return fmt.Sprintf("%t%v", v.allowed, v.steps) }
 
-// verdict walks the chain without those authorizers that are outside of the policy.
+// verdict walks the chain without the outside authorizers.
 func (r *Rights) verdict(s policy.Subject, covering []*claim) (v verdict) {
 	for _, name := range r.inside {
 		if name == policy.MastersAuthorizer {
@@ -248,14 +249,14 @@ func (r *Rights) verdict(s policy.Subject, covering []*claim) (v verdict) {
 			v.steps = append(v.steps, x)
 		}
 	}
-	// What comes to the same as the end says nothing.
+	// Steps with the same result as the end say nothing.
 	for len(v.steps) > 0 && v.steps[len(v.steps)-1].denies != v.allowed {
 		v.steps = v.steps[:len(v.steps)-1]
 	}
 	return v
 }
 
-// denied is what the denies alone make of requests that claims cover.
+// denied returns the verdict of the denies alone.
 func (r *Rights) denied(covering []*claim) string {
 	if !slices.Contains(r.inside, policy.DenyAuthorizer) {
 		return ""
@@ -276,5 +277,6 @@ func (r *Rights) denied(covering []*claim) string {
 	return "only when " + strings.Join(texts, " and ")
 }
 
-// Chain are the authorizers, in the order in which they are asked. It MUST NOT be changed.
+// Chain returns the authorizers, in the order in which they are asked. The caller must not change
+// it.
 func (r *Rights) Chain() []string { return r.chain }

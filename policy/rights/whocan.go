@@ -10,24 +10,24 @@ import (
 	"stele.dev/stele/policy"
 )
 
-// Question is what somebody may be allowed to do.
+// Question asks who can make some requests.
 type Question struct {
 	Verb string
-	// Path is asked about if it is not "", otherwise the resource.
+	// Path is the path asked about; if "", the question is about the resource.
 	Path        string
 	Group       string
 	Resource    string
 	Subresource string
-	// Name of the object. Without one it is asked who may do it to any, except for verbs of
-	// requests that have no name.
+	// Name is the object's name. If it is empty, the question is about any object, except for verbs
+	// whose requests have no name.
 	Name string
-	// Namespace is "" for what is in none, and for requests for all.
+	// Namespace is "" for cluster-scoped requests and requests for all namespaces.
 	Namespace string
-	// AnyNamespace asks who may do it in one namespace or another, or outside of them.
+	// AnyNamespace asks about any namespace, and about cluster-scoped requests.
 	AnyNamespace bool
 }
 
-// nameless are the verbs of requests that never name an object.
+// nameless are the verbs of requests without an object name.
 var nameless = []string{"create", "deletecollection"}
 
 func (q *Question) box() box {
@@ -45,72 +45,72 @@ func (q *Question) box() box {
 	return b
 }
 
-// Holder is a subject that the policy lets do what is asked about, by one rule.
+// Holder is a subject that one rule allows the requests.
 type Holder struct {
 	Subject policy.Subject `json:"subject"`
-	// Binding that grants it; system:masters of who may do everything.
+	// Binding is the binding that grants them, or system:masters.
 	Binding Ground `json:"binding"`
 	Role    string `json:"role,omitempty"`
 	Rule    Ground `json:"rule,omitzero"`
-	// Namespaces of the binding, as far as they are asked about: names, and patterns of them; "*" is
+	// Namespaces are those of the binding that the question asks about: names and patterns; "*" is
 	// everywhere.
 	Namespaces []string `json:"namespaces,omitempty"`
-	// Names of the objects, if it is not any.
+	// Names are the objects' names; empty for all names.
 	Names []string `json:"names,omitempty"`
 	// When is the condition of the grant.
 	When string `json:"when,omitempty"`
-	// Denied: what is granted is denied, all of it and whatever the object.
+	// Denied is set if a deny refuses everything that is granted, for every object.
 	Denied bool `json:"denied,omitempty"`
-	// Denies that meet the subject, or a group that it is in for certain.
+	// Denies are the denies that apply to the subject or to a certain group of it.
 	Denies []Objection `json:"denies,omitempty"`
 
 	boxes []box
 }
 
-// Objection is a deny, and what it takes away.
+// Objection is a deny, and what it refuses.
 type Objection struct {
 	Ground `json:",inline"`
 	Reason string `json:"reason,omitempty"`
-	// Subjects that it meets, where that is not said elsewhere.
+	// Subjects are the subjects of the deny, if not given elsewhere.
 	Subjects []policy.Subject `json:"subjects,omitempty"`
-	// Whole: it is about all that is asked, or granted. If not, it is about some names.
+	// Whole is set if the deny covers everything asked or granted; otherwise it covers some names.
 	Whole bool `json:"whole,omitempty"`
-	// Names of the objects that it is about, if not any.
+	// Names are the objects' names that it covers; empty for all names.
 	Names []string `json:"names,omitempty"`
 	// Unless is its exception.
 	Unless string `json:"unless,omitempty"`
 }
 
-// Outsider is an authorizer of the chain that is not in the policy: what it decides cannot be
-// listed.
+// Outsider is an authorizer of the chain outside of the policy. Its decisions cannot be listed.
 type Outsider struct {
 	Authorizer string `json:"authorizer"`
-	// MayAllow others than are listed.
+	// MayAllow is set if it may allow subjects that are not listed.
 	MayAllow bool `json:"mayAllow"`
-	// MayDeny some that are listed: it is asked before the policy allows them.
+	// MayDeny is set if it may refuse listed subjects, because it is asked before the policy allows
+	// them.
 	MayDeny bool `json:"mayDeny"`
-	// FailurePolicy is what it comes to if it cannot be asked, where the policy says that.
+	// FailurePolicy is the verdict if it cannot be asked, if the policy says so.
 	FailurePolicy string `json:"failurePolicy,omitempty"`
 }
 
 // Holders is the answer to a [Question].
 type Holders struct {
 	Holders []Holder `json:"holders"`
-	// Denies that are about it, whomever they meet: who is a member of several groups may be
-	// granted something by one and denied it by another.
+	// Denies are all denies about the requests: a user may be granted something as a member of one
+	// group, and denied it as a member of another.
 	Denies []Objection `json:"denies,omitempty"`
-	// Outsiders of whom the list does not know.
+	// Outsiders are the authorizers whose decisions are not listed.
 	Outsiders []Outsider `json:"outsiders,omitempty"`
 }
 
-// before tells whether one authorizer is asked, and before another one that is.
+// before reports whether first is asked, and before second.
 func (r *Rights) before(first, second string) bool {
 	i, j := slices.Index(r.inside, first), slices.Index(r.inside, second)
 	return i >= 0 && j >= 0 && i < j
 }
 
-// WhoCan lists everybody whom the policy lets do something: system:masters first, then groups, users
-// and service accounts, in the order of the policy's bindings.
+// WhoCan returns everybody whom the policy allows the requests: system:masters first, then groups,
+// users and service accounts, in the order of the policy's bindings.
 func (r *Rights) WhoCan(q *Question) *Holders {
 	asked := q.box()
 	answer := &Holders{Holders: []Holder{}}
@@ -191,7 +191,7 @@ func distinct(words []string) []string {
 	return slices.Compact(words)
 }
 
-// object adds the denies that meet a holder.
+// object adds the denies that apply to a holder.
 func (r *Rights) object(h *Holder, denied bool) {
 	if !denied {
 		return
@@ -223,7 +223,7 @@ func (r *Rights) object(h *Holder, denied bool) {
 	h.Denied = len(left) == 0
 }
 
-// objected adds a deny to a list, which has each once.
+// objected adds a deny to a list, without duplicates.
 func objected(list []Objection, c *claim, whole bool) []Objection {
 	i := slices.IndexFunc(list, func(o Objection) bool { return o.ID == c.ground.ID })
 	if i < 0 {
@@ -239,7 +239,7 @@ func objected(list []Objection, c *claim, whole bool) []Objection {
 	return list
 }
 
-// objections are the denies about what is asked, with those whom they meet.
+// objections returns the denies about the requests, with their subjects.
 func (r *Rights) objections(asked *box) (list []Objection) {
 	for i := range r.access.Denies {
 		d := &r.access.Denies[i]
@@ -263,8 +263,7 @@ func (r *Rights) objections(asked *box) (list []Objection) {
 	return list
 }
 
-// outsiders are the authorizers of the chain that are asked about it, and that the policy is not by
-// itself.
+// outsiders returns the outside authorizers that are asked about the requests.
 func (r *Rights) outsiders(q *Question) (list []Outsider) {
 	asked := &policy.Request{Verb: q.Verb, IsResource: q.Path == "", Group: q.Group, Resource: q.Resource, Subresource: q.Subresource, Namespace: q.Namespace, Name: q.Name, Path: q.Path}
 	for i, name := range r.chain {
@@ -272,7 +271,7 @@ func (r *Rights) outsiders(q *Question) (list []Outsider) {
 			continue
 		}
 		o := Outsider{Authorizer: name, MayAllow: true}
-		// A policy file of ABAC allows, and denies nothing.
+		// An ABAC policy file can allow, but not deny.
 		o.MayDeny = name != abacAuthorizer && slices.ContainsFunc(r.chain[i+1:], func(later string) bool { return later == policy.RBACAuthorizer || later == policy.MastersAuthorizer })
 		if plugin, is := strings.CutPrefix(name, policy.PluginPrefix); is {
 			j := slices.IndexFunc(r.access.Plugins, func(p policy.Plugin) bool { return p.Name == plugin })
@@ -290,28 +289,29 @@ func (r *Rights) outsiders(q *Question) (list []Outsider) {
 	return list
 }
 
-// abacAuthorizer is the operator's policy file.
+// abacAuthorizer is the operator's ABAC policy file.
 const abacAuthorizer = "abac"
 
-// Keeping tells what holders of some rights had under other ones. It belongs to one goroutine.
+// Keeping compares the holders of some rights with earlier rights. It must be used by one goroutine
+// only.
 type Keeping struct {
 	is, was *Rights
 	of      map[policy.Subject]*kept
 }
 
-// kept is what a subject's holders are compared by, made once for all of them.
+// kept is what the comparison needs for one subject, made once.
 type kept struct {
 	*partition
-	differing []box // where rules differ: of all else the decisions are the same
+	differing []box // where the rules differ; elsewhere the decisions are the same
 }
 
-// Against compares what there is now with what there was.
+// Against returns a comparison with earlier rights.
 func (r *Rights) Against(was *Rights) *Keeping {
 	return &Keeping{is: r, was: was, of: map[policy.Subject]*kept{}}
 }
 
-// Held tells whether under the other rights a holder of these could do all the same, by whatever
-// rule: as a rule without a condition, or with the same one. Its error is [ErrIntricate], or the context's.
+// Held reports whether under the earlier rights a holder could do all of it, by any rule: without a
+// condition, or with the same one. The error is [ErrIntricate], or the context's.
 func (k *Keeping) Held(ctx context.Context, h *Holder) (bool, error) {
 	p := k.of[h.Subject]
 	if p == nil {

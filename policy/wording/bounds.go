@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// The format of bundles bounds what people write by regular expressions. They are told in words.
+// The bundle format limits names by regular expressions. Messages describe them in words.
 
-// inWords are the words for the regular expressions of the format.
+// inWords describes the format's regular expressions.
 var inWords = map[string]string{
 	`^[a-z0-9]([-a-z0-9.:]*[a-z0-9])?$`:        "a name of lower-case letters, digits, '-', '.' and ':'",
 	`^v[1-9][0-9]*((alpha|beta)[1-9][0-9]*)?$`: "a version such as v1, v1beta1 or v1alpha1",
@@ -29,13 +29,14 @@ var inWords = map[string]string{
 	`^[a-z0-9]+/[a-z0-9]+$`:                    "a platform such as linux/amd64",
 }
 
-// pattern is a bound by a regular expression, as CUE shows it.
+// patternBound matches a bound that is a regular expression, as CUE shows it.
 var patternBound = regexp.MustCompile(`^=~(".*")$`)
 
-// glob is a regular expression that the format makes of a pattern of namespaces.
+// globBound matches a regular expression that the format makes of a namespace pattern.
 var globBound = regexp.MustCompile(`^\^((?:[-a-z0-9]|\[-a-z0-9\*\]\*)*)\$$`)
 
-// boundInWords says what a bound of the format admits; ok is false if it is not one of the format's.
+// Bound describes the values that a bound of the format allows; ok is false if the bound is not the
+// format's.
 func Bound(bound string) (words string, ok bool) {
 	if m := patternBound.FindStringSubmatch(bound); m != nil {
 		text := Unquoted(m[1])
@@ -58,7 +59,7 @@ func Bound(bound string) (words string, ok bool) {
 	return bound, false
 }
 
-// isGlob reports whether a bound is a pattern of namespaces.
+// IsGlob reports whether a bound is a namespace pattern.
 func IsGlob(bound string) bool {
 	m := patternBound.FindStringSubmatch(bound)
 	return m != nil && inWords[Unquoted(m[1])] == "" && globBound.MatchString(Unquoted(m[1]))

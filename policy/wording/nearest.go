@@ -1,5 +1,5 @@
-// Package wording has the words that messages about a bundle share: the nearest name to a misspelt one, lists of what is
-// allowed, and descriptions of bounds.
+// Package wording contains what messages about a bundle share: the nearest name to a misspelled one,
+// lists of allowed words, and descriptions of bounds.
 package wording
 
 import (
@@ -23,10 +23,9 @@ func Unquoted(text string) string {
 	return text
 }
 
-// Nearest returns the candidate that a misspelled name is most likely meant to be, or
-// "" if none is near: of the letters in the words that differ, regardless of case, one
-// in three may be wrong. Of several that are equally near it is the first in the
-// alphabet.
+// Nearest returns the candidate most similar to a misspelled name, or "" if none is similar. It
+// compares the words that differ, ignoring case; one letter in three may be wrong. Among equals it
+// returns the first in the alphabet.
 func Nearest(name string, candidates []string) string {
 	found, least := "", 0
 	for _, c := range candidates {
@@ -45,8 +44,8 @@ func Nearest(name string, candidates []string) string {
 	return found
 }
 
-// difference is two names without the words that both begin with, or end with: it is
-// "scale" and "status" of "widgets/scale" and "widgets/status".
+// difference returns two names without their common first and last words: "scale" and "status" for
+// "widgets/scale" and "widgets/status".
 func difference(a, b string) (string, string) {
 	const separators = "/:."
 	i := 0
@@ -66,8 +65,8 @@ func difference(a, b string) (string, string) {
 	return a, b
 }
 
-// distance counts the letters to insert, remove, replace, or swap with the next one to
-// make b of a: the distance of Damerau and Levenshtein, each letter changed once.
+// Distance returns the number of letters to insert, remove, replace or swap with the next one to
+// turn a into b (Damerau-Levenshtein), where each letter is changed once.
 func Distance(a, b string) int {
 	x, y := []rune(a), []rune(b)
 	before, last, row := make([]int, len(y)+1), make([]int, len(y)+1), make([]int, len(y)+1)
@@ -91,8 +90,8 @@ func Distance(a, b string) int {
 	return last[len(y)]
 }
 
-// didYouMean is the hint that goes with a wrong name: the nearest right one, else what
-// there is to choose from.
+// DidYouMean returns the hint for a wrong name: the nearest correct name, or else the list of
+// candidates.
 func DidYouMean(name string, candidates []string, otherwise string) string {
 	if near := Nearest(name, candidates); near != "" {
 		return fmt.Sprintf("did you mean %q?", near)
@@ -103,10 +102,10 @@ func DidYouMean(name string, candidates []string, otherwise string) string {
 	return otherwise + " " + Enumerate(Quoted(candidates))
 }
 
-// maxEnumerated is how many of a long list are shown.
+// maxEnumerated is the number of words shown of a long list.
 const maxEnumerated = 8
 
-// enumerate lists words; of many only the first.
+// Enumerate joins words; of a long list it shows only the first.
 func Enumerate(words []string) string {
 	if n := len(words) - maxEnumerated; n > 1 {
 		return strings.Join(words[:maxEnumerated], ", ") + fmt.Sprintf(" and %d more", n)
